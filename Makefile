@@ -1,5 +1,5 @@
 # A short front door. The build itself is CMake (CMakePresets.json names the variants).
-.PHONY: all deps demo test check check-threads check-faults coverage docs install package check-reproducible clean
+.PHONY: all deps demo test check check-threads check-faults check-mutants coverage docs install package check-reproducible clean
 all: deps
 	@cmake --preset release >/dev/null
 	@cmake --build build --target product

@@ -35,6 +35,35 @@ add_library(fake_nvidia MODULE ${CMAKE_SOURCE_DIR}/tests/backend/fake_nvidia.c)
 set_target_properties(fake_nvidia PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 add_dependencies(test_cuda_library fake_nvidia)
 
+# Kernels on the host: the .cu texts with tests/backend/host/dev.cuh in place of the device's header.
+include(CheckLanguage)
+check_language(CXX)
+if(AF_FUZZ OR AF_SANITIZE MATCHES thread) # other libraries of C++; coroutines
+    message(STATUS "test_cuda_host (kernels on the host) is left out of this build")
+elseif(NOT CMAKE_CXX_COMPILER)
+    message(STATUS "no C++ compiler (Debian: g++): test_cuda_host, kernels on the host, is left out")
+else()
+    enable_language(CXX)
+    foreach(variant float:1 bf16:8 half:1)
+        string(REPLACE ":" ";" variant ${variant})
+        list(GET variant 0 type)
+        list(GET variant 1 vec)
+        set(name test_cuda_host_${type})
+        add_executable(${name} ${CMAKE_SOURCE_DIR}/tests/backend/test_cuda_host.cpp)
+        target_compile_definitions(${name} PRIVATE AF_T=${type} AF_VEC=${vec})
+        target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/backend/host ${CMAKE_SOURCE_DIR}/tests/backend
+            ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/src/ops/common ${CMAKE_SOURCE_DIR}/include)
+        # a kernel has parameters that only others of its kind use, and pragmas of the device's compiler
+        target_compile_options(${name} PRIVATE -O0 -g0 -Wall -Wextra -Wno-unused-parameter -Wno-unknown-pragmas
+            -ffp-contract=off)
+        target_link_libraries(${name} PRIVATE afinar_static)
+        set_target_properties(${name} PROPERTIES CXX_STANDARD 17 RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+        add_test(NAME ${name} COMMAND ${name})
+        # on aarch64 the search for leaks takes four seconds; these programs keep nothing
+        set_tests_properties(${name} PROPERTIES ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0" TIMEOUT 300)
+    endforeach()
+endif()
+
 file(GLOB AF_FUZZERS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_*.c)
 foreach(source ${AF_FUZZERS})
     get_filename_component(name ${source} NAME_WE)

@@ -224,6 +224,30 @@ static void test_the_last_of_two_ends_of_turn_counts(void **state)
     case_close(&c);
 }
 
+/* A text that ends with eos already gets no second one. */
+static void test_plain_records_end_with_one_eos(void **state)
+{
+    data_case c;
+    af_tokenizer *t;
+    af_error err;
+    char record[300], want[100], got[2000];
+    (void)state;
+    CHECK_OK(af_tokenizer_open(&t, model, &err), err);
+    snprintf(want, sizeof want, " A%s", af_tokenizer_eos_text(t));
+    for (int has = 0; has < 2; has++) {
+        case_open(&c);
+        snprintf(record, sizeof record, "{\"prompt\": \"Q\", \"completion\": \" A%s\"}\n",
+                 has ? af_tokenizer_eos_text(t) : "");
+        case_write(&c, "d.jsonl", record, strlen(record));
+        case_dataset(&c, model, case_path(&c, "d.jsonl"), "");
+        CHECK_OK(case_preview(&c), c.err);
+        supervised_text(&c, got, sizeof got);
+        CHECK_MSG(!strcmp(got, want), "'%s', not '%s'", got, want);
+        case_close(&c);
+    }
+    af_tokenizer_close(t);
+}
+
 static void test_fields_and_roles_can_be_named(void **state)
 {
     static const char record[] =
@@ -453,6 +477,7 @@ int main(void)
         cmocka_unit_test(test_malformed_files_are_reported_with_line_and_reason),
         cmocka_unit_test(test_options_move_the_mask),
         cmocka_unit_test(test_the_last_of_two_ends_of_turn_counts),
+        cmocka_unit_test(test_plain_records_end_with_one_eos),
         cmocka_unit_test(test_fields_and_roles_can_be_named),
         cmocka_unit_test(test_turns_with_kto_tag),
         cmocka_unit_test(test_wrong_entries_are_reported_with_the_line),

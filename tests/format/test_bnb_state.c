@@ -110,6 +110,38 @@ static void test_stored_weights_equal_our_own(void **state)
     af_weights_close(base);
 }
 
+/* A file with eight nf4 codes named x and this quant_state. */
+static af_weights *with_state(const char *json)
+{
+    char path[] = "/tmp/afinar-bnb-XXXXXX";
+    af_error err = {0};
+    af_safetensors_writer *out;
+    af_weights *w;
+    const float zeros[16] = {0};
+    const int64_t len = (int64_t)strlen(json);
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    CHECK_OK(af_safetensors_writer_new(&out, path, 0, &err), err);
+    CHECK_OK(af_safetensors_writer_add(out, "x.quant_map", AF_DTYPE_F32, (int64_t[]){16}, 1, &err),
+             err);
+    CHECK_OK(af_safetensors_writer_add(out, "x.absmax", AF_DTYPE_F32, (int64_t[]){1}, 1, &err),
+             err);
+    CHECK_OK(af_safetensors_writer_add(out, "x", AF_DTYPE_U8, (int64_t[]){4, 1}, 2, &err), err);
+    CHECK_OK(af_safetensors_writer_add(out, "x.quant_state.bitsandbytes__nf4", AF_DTYPE_U8, &len, 1,
+                                       &err),
+             err);
+    CHECK_OK(af_safetensors_writer_begin(out, &err), err);
+    CHECK_OK(af_safetensors_writer_data(out, zeros, 64, &err), err);
+    CHECK_OK(af_safetensors_writer_data(out, zeros, 4, &err), err);
+    CHECK_OK(af_safetensors_writer_data(out, zeros, 4, &err), err);
+    CHECK_OK(af_safetensors_writer_data(out, json, (uint64_t)len, &err), err);
+    CHECK_OK(af_safetensors_writer_commit(out, &err), err);
+    CHECK_OK(af_weights_open(&w, path, &err), err);
+    unlink(path);
+    return w;
+}
+
 static void test_broken_states_are_refused(void **state)
 {
     (void)state;
@@ -127,39 +159,69 @@ static void test_broken_states_are_refused(void **state)
          "nested"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char path[] = "/tmp/afinar-bnb-XXXXXX";
         af_error err = {0};
-        af_safetensors_writer *out;
-        af_weights *w;
         af_bnb_state s;
         bool found;
-        const float zeros[16] = {0};
-        const int64_t len = (int64_t)strlen(cases[i].json);
-        const int fd = mkstemp(path);
-        assert_true(fd >= 0);
-        close(fd);
-        CHECK_OK(af_safetensors_writer_new(&out, path, 0, &err), err);
-        CHECK_OK(
-            af_safetensors_writer_add(out, "x.quant_map", AF_DTYPE_F32, (int64_t[]){16}, 1, &err),
-            err);
-        CHECK_OK(af_safetensors_writer_add(out, "x.absmax", AF_DTYPE_F32, (int64_t[]){1}, 1, &err),
-                 err);
-        CHECK_OK(af_safetensors_writer_add(out, "x", AF_DTYPE_U8, (int64_t[]){4, 1}, 2, &err), err);
-        CHECK_OK(af_safetensors_writer_add(out, "x.quant_state.bitsandbytes__nf4", AF_DTYPE_U8,
-                                           &len, 1, &err),
-                 err);
-        CHECK_OK(af_safetensors_writer_begin(out, &err), err);
-        CHECK_OK(af_safetensors_writer_data(out, zeros, 64, &err), err);
-        CHECK_OK(af_safetensors_writer_data(out, zeros, 4, &err), err);
-        CHECK_OK(af_safetensors_writer_data(out, zeros, 4, &err), err);
-        CHECK_OK(af_safetensors_writer_data(out, cases[i].json, (uint64_t)len, &err), err);
-        CHECK_OK(af_safetensors_writer_commit(out, &err), err);
-        CHECK_OK(af_weights_open(&w, path, &err), err);
+        af_weights *w = with_state(cases[i].json);
         assert_int_equal(af_bnb_state_find(&s, &found, w, "x", &err), AF_EFORMAT);
         CHECK_MSG(strstr(err.msg, cases[i].says), "%s: '%s'", cases[i].json, err.msg);
         af_weights_close(w);
-        unlink(path);
     }
+}
+
+/* A vector, and dimensions of 1, are shapes like others. */
+static void test_small_shapes_are_read(void **state)
+{
+    static const struct {
+        const char *json;
+        int ndim;
+        int64_t dim[3];
+    } cases[] = {
+        {"{\"shape\":[8],\"blocksize\":64,\"dtype\":\"float32\"}", 1, {8}},
+        {"{\"shape\":[1,8],\"blocksize\":64,\"dtype\":\"float16\"}", 2, {1, 8}},
+        {"{\"shape\":[2,4,1],\"blocksize\":64,\"dtype\":\"bfloat16\"}", 3, {2, 4, 1}},
+    };
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_error err = {0};
+        af_bnb_state s;
+        bool found;
+        af_weights *w = with_state(cases[i].json);
+        CHECK_OK(af_bnb_state_find(&s, &found, w, "x", &err), err);
+        assert_true(found && s.count == 8 && s.ndim == cases[i].ndim);
+        assert_memory_equal(s.dim, cases[i].dim, (size_t)s.ndim * sizeof *s.dim);
+        af_weights_close(w);
+    }
+}
+
+/* The scales of 8-bit rows belong to their weight, however short its name. */
+static void test_row_scales_of_short_names_are_parts(void **state)
+{
+    char path[] = "/tmp/afinar-bnb-XXXXXX";
+    static const char *const names[] = {"a.SCB", "a.weight", "b.SCB"};
+    static const float scales[2] = {1, 2};
+    af_error err = {0};
+    af_safetensors_writer *out;
+    af_weights *w;
+    const int fd = mkstemp(path);
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    CHECK_OK(af_safetensors_writer_new(&out, path, 0, &err), err);
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(af_safetensors_writer_add(out, names[i], i == 1 ? AF_DTYPE_I8 : AF_DTYPE_F32,
+                                           i == 1 ? (int64_t[]){2, 4} : (int64_t[]){2},
+                                           i == 1 ? 2 : 1, &err),
+                 err);
+    CHECK_OK(af_safetensors_writer_begin(out, &err), err);
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(af_safetensors_writer_data(out, scales, 8, &err), err);
+    CHECK_OK(af_safetensors_writer_commit(out, &err), err);
+    CHECK_OK(af_weights_open(&w, path, &err), err);
+    unlink(path);
+    for (int i = 0; i < 3; i++) /* b has no weight */
+        assert_int_equal(af_bnb_is_part(w, names[i]), i == 0);
+    af_weights_close(w);
 }
 
 int main(void)
@@ -167,6 +229,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stored_weights_equal_our_own),
         cmocka_unit_test(test_broken_states_are_refused),
+        cmocka_unit_test(test_small_shapes_are_read),
+        cmocka_unit_test(test_row_scales_of_short_names_are_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

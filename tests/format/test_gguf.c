@@ -258,6 +258,50 @@ static void test_reader_rejects_hostile_files(void **state)
     }
 }
 
+/* Arrays in arrays to the limit are read; one more is not. */
+static void test_arrays_nest_to_the_limit(void **state)
+{
+    (void)state;
+    for (int more = 0; more < 2; more++) {
+        af_error err = {0};
+        af_buf b = {0};
+        head(&b, 3, 0, 1);
+        str(&b, "k");
+        u(&b, 9, 4);
+        for (int i = 0; i < AF_GGUF_DEPTH_MAX - 1 + more; i++) {
+            u(&b, 9, 4);
+            u(&b, 1, 8);
+        }
+        u(&b, 8, 4);
+        u(&b, 0, 8);
+        CHECK_MSG((parse(&b, &err) == AF_OK) == !more, "%d more: '%s'", more, err.msg);
+        af_buf_clear(&b);
+    }
+}
+
+/* A float is cut to an integer where one can hold it, else 0. */
+static void test_floats_as_integers(void **state)
+{
+    static const struct {
+        double value;
+        int64_t want;
+    } cases[] = {{-2.9, -2},
+                 {-9e18, -9000000000000000000},
+                 {9e18, 9000000000000000000},
+                 {1e19, 0},
+                 {-1e19, 0}};
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        const af_gguf_kv kv = {.key = "k",
+                               .type = AF_GGUF_ARRAY,
+                               .item = AF_GGUF_F64,
+                               .count = 1,
+                               .data = (const uint8_t *)&cases[i].value,
+                               .bytes = 8};
+        assert_true(af_gguf_item_int(&kv, 0) == cases[i].want);
+    }
+}
+
 static void put_all(af_gguf_writer *w)
 {
     af_error err = {0};
@@ -416,6 +460,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reader_rejects_hostile_files),
+        cmocka_unit_test(test_arrays_nest_to_the_limit),
+        cmocka_unit_test(test_floats_as_integers),
         cmocka_unit_test(test_written_files_read_back),
         cmocka_unit_test(test_writer_refuses_wrong_use),
         cmocka_unit_test(test_foreign_file),

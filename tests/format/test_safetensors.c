@@ -249,6 +249,29 @@ static void test_written_files_read_back(void **state)
     assert_int_equal(unlink(in_tmp("model.safetensors")), 0);
 }
 
+/* A closed file is mapped no longer. */
+static void test_closing_gives_the_map_back(void **state)
+{
+    char line[1024];
+    af_safetensors *s = NULL;
+    af_error err = {0};
+    int seen[2] = {0};
+    (void)state;
+    write_three(in_tmp("mapped.safetensors"), 0);
+    CHECK_OK(af_safetensors_open(&s, in_tmp("mapped.safetensors"), &err), err);
+    for (int i = 0; i < 2; i++) {
+        FILE *f = fopen("/proc/self/maps", "r");
+        assert_non_null(f);
+        while (fgets(line, sizeof line, f))
+            seen[i] += strstr(line, "mapped.safetensors") != NULL;
+        fclose(f);
+        if (i == 0)
+            af_safetensors_close(s);
+    }
+    assert_true(seen[0] > 0);
+    assert_int_equal(seen[1], 0);
+}
+
 static void test_shards_and_index(void **state)
 {
     (void)state;
@@ -331,6 +354,7 @@ int main(void)
         cmocka_unit_test(test_every_type_of_the_format_is_known),
         cmocka_unit_test(test_unaligned_tensors_can_be_indexed),
         cmocka_unit_test(test_written_files_read_back),
+        cmocka_unit_test(test_closing_gives_the_map_back),
         cmocka_unit_test(test_shards_and_index),
         cmocka_unit_test(test_writer_refuses_wrong_use),
     };

@@ -379,6 +379,98 @@ static void test_a_token_outside_the_byte_alphabet_is_text(void **state)
     af_tokenizer_close(t);
 }
 
+/* As the `tokenizers` package has it: each byte of a character stands for all of it. */
+static void test_fallback_bytes_span_their_character(void **state)
+{
+    static const uint32_t want[5][2] = {{0, 1}, {1, 4}, {1, 4}, {1, 4}, {4, 5}};
+    (void)state;
+    af_error err = {0};
+    af_encoding e = {0};
+    af_tokenizer *t =
+        from_json("{\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{\"a\":0,"
+                  "\"<0xE4>\":1,\"<0xB8>\":2,\"<0xAD>\":3,\"b\":4},\"merges\":[]}}");
+    CHECK_OK(af_tokenizer_encode(t, &e,
+                                 "a\xe4\xb8\xad"
+                                 "b",
+                                 5, false, &err),
+             err);
+    assert_int_equal(e.count, 5);
+    for (int i = 0; i < 5; i++)
+        CHECK_MSG(e.ids[i] == i && e.start[i] == want[i][0] && e.end[i] == want[i][1],
+                  "token %d is %d, %u-%u", i, e.ids[i], e.start[i], e.end[i]);
+    af_encoding_clear(&e);
+    af_tokenizer_close(t);
+}
+
+/* One token for each byte: each spans its character, and no more. */
+static void test_bytes_of_the_normalizer_span_their_character(void **state)
+{
+    static const uint32_t want[4][2] = {{0, 1}, {1, 3}, {1, 3}, {3, 4}};
+    (void)state;
+    af_error err = {0};
+    af_encoding e = {0};
+    af_tokenizer *t =
+        from_json("{\"normalizer\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{"
+                  "\"a\":0,\"\u00c3\":1,\"\u00a9\":2,\"b\":3},\"merges\":[]}}");
+    CHECK_OK(af_tokenizer_encode(t, &e,
+                                 "a\xc3\xa9"
+                                 "b",
+                                 4, false, &err),
+             err);
+    assert_int_equal(e.count, 4);
+    for (int i = 0; i < 4; i++)
+        CHECK_MSG(e.ids[i] == i && e.start[i] == want[i][0] && e.end[i] == want[i][1],
+                  "token %d is %d, %u-%u", i, e.ids[i], e.start[i], e.end[i]);
+    af_encoding_clear(&e);
+    af_tokenizer_close(t);
+}
+
+/* Characters that are pieces need no unk. */
+static void test_a_unigram_model_without_unk(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    af_encoding e = {0};
+    af_tokenizer *t =
+        from_json("{\"model\":{\"type\":\"Unigram\",\"unk_id\":null,\"vocab\":[[\"a\","
+                  "-1],[\"b\",-1],[\"ab\",-1.5]]}}");
+    CHECK_OK(af_tokenizer_encode(t, &e, "aba", 3, false, &err), err);
+    assert_int_equal(e.count, 2);
+    assert_int_equal(e.ids[0], 2);
+    assert_int_equal(e.ids[1], 0);
+    assert_int_equal(af_tokenizer_encode(t, &e, "abc", 3, false, &err), AF_EFORMAT);
+    assert_non_null(strstr(err.msg, "unk_id"));
+    af_encoding_clear(&e);
+    af_tokenizer_close(t);
+}
+
+static void test_decoders_at_the_edges(void **state)
+{
+    static const struct {
+        const char *json, *want;
+    } cases[] = {
+        /* a word's end is a space but at the end of the text (`tokenizers` gives "a b a") */
+        {"{\"model\":{\"type\":\"BPE\",\"end_of_word_suffix\":\"</w>\",\"vocab\":{\"a</w>\":0,"
+         "\"b</w>\":1},\"merges\":[]},\"decoder\":{\"type\":\"BPEDecoder\",\"suffix\":\"</w>\"}}",
+         "a b a"},
+        /* more to strip than there is */
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"  \":0,\"b \":1},\"merges\":[]},"
+         "\"decoder\":{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":3}}",
+         "b"},
+    };
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_error err = {0};
+        char *text = NULL;
+        uint64_t len = 0;
+        af_tokenizer *t = from_json(cases[i].json);
+        CHECK_OK(af_tokenizer_decode(t, &text, &len, (int32_t[]){0, 1, 0}, 3, false, &err), err);
+        assert_string_equal(text, cases[i].want);
+        free(text);
+        af_tokenizer_close(t);
+    }
+}
+
 static void test_deep_json_is_refused(void **state)
 {
     (void)state;
@@ -422,6 +514,10 @@ int main(void)
         cmocka_unit_test(test_inconsistent_files_are_refused),
         cmocka_unit_test(test_equal_scores_keep_the_earlier_path),
         cmocka_unit_test(test_a_token_outside_the_byte_alphabet_is_text),
+        cmocka_unit_test(test_fallback_bytes_span_their_character),
+        cmocka_unit_test(test_bytes_of_the_normalizer_span_their_character),
+        cmocka_unit_test(test_a_unigram_model_without_unk),
+        cmocka_unit_test(test_decoders_at_the_edges),
         cmocka_unit_test(test_deep_json_is_refused),
         cmocka_unit_test(test_long_word_takes_no_quadratic_time),
     };

@@ -90,10 +90,12 @@ static void test_modules_to_save_are_not_targets(void **state)
                                        .alpha = 8,
                                        .target = target,
                                        .target_count = 3,
-                                       .exclude_regex = "nothing",
+                                       .exclude_regex = "q_proj", /* no whole path: as PEFT */
                                        .modules_to_save = saved,
                                        .save_count = 2},
                   is_q_or_later_up);
+    assert_true(af_path_ends_in("lm_head", saved, 2));
+    assert_false(af_path_ends_in("lm_head", (const char *const[]){""}, 1));
 }
 
 /* The config of a golden as the text part of a multimodal model. */

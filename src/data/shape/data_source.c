@@ -416,10 +416,21 @@ static af_status set_split(const parse *p, const af_yaml *n)
     if (n->kind != AF_YAML_SCALAR)
         return wants(p, "split", n, "one value");
     p->s->split_line = n->line;
-    if (af_data_slice_read(&p->s->split, &p->s->slice, n->text, p->mem))
+    const char *part = n->text;
+    for (int i = 0; i < p->part && *part; i++)
+        part += strcspn(part, "+") + (strchr(part, '+') != NULL);
+    part += strspn(part, " ");
+    size_t len = strcspn(part, "+");
+    while (len && part[len - 1] == ' ')
+        len--;
+    part = af_arena_strndup(p->mem, part, len);
+    if (!part)
+        return af_fail_nomem(p->err, "split", len);
+    if (af_data_slice_read(&p->s->split, &p->s->slice, part, p->mem))
         return AF_OK;
     return af_fail(p->err, AF_EUSAGE,
-                   "%s: split '%s' is not supported: write train, train[:20%%], train[100:200]",
+                   "%s: split '%s' is not supported: write train, train[:20%%], train[100:200], "
+                   "train+test",
                    af_data_source_loc(at, p->o->run_path, n->line), n->text);
 }
 

@@ -35,7 +35,7 @@ static const char *const result_files[] = {AF_RUN_FINISHED,
                                            "merges.txt"};
 /* What is there from the first step on. */
 static const char *const start_files[] = {"run.yaml", "metrics.jsonl", "samples.jsonl",
-                                          "report.html"};
+                                          "report.html", "trackers.json"};
 
 static af_status fail_path(af_error *err, const char *path)
 {

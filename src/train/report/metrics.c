@@ -33,34 +33,38 @@ static void put_number(af_buf *b, const char *key, double v)
     af_buf_printf(b, "%s\"%s\": %s", b->len > 1 ? ", " : "", key, text);
 }
 
-static af_status append_row(af_metrics *m, af_buf *b, af_error *err)
+static af_status append_row(af_metrics *m, int64_t step, const char *const *name,
+                            const double *value, int n, af_error *err)
 {
-    af_buf_str(b, "}\n");
-    if (b->bad)
-        return af_fail_nomem(err, "a metrics row", b->len);
-    const af_status st = af_file_append(m->rows_path, b->data, b->len, false, err);
-    if (st == AF_OK)
-        m->progress->metrics_bytes += b->len;
+    af_buf b = {0};
+    af_buf_char(&b, '{');
+    put_number(&b, "step", (double)step);
+    for (int i = 0; i < n; i++)
+        put_number(&b, name[i], value[i]);
+    af_buf_str(&b, "}\n");
+    const af_status st = b.bad ? af_fail_nomem(err, "a metrics row", b.len)
+                               : af_file_append(m->rows_path, b.data, b.len, false, err);
+    if (st == AF_OK) {
+        m->progress->metrics_bytes += b.len;
+        af_trackers_row(
+            m->trackers,
+            &(af_track_row){
+                .step = step, .time = wall_time(), .name = name, .value = value, .count = n});
+    }
+    af_buf_clear(&b);
     return st;
 }
 
 af_status af_metrics_step(af_metrics *m, const af_train_step *s, int64_t padded, af_error *err)
 {
-    af_buf b = {0};
-    af_buf_char(&b, '{');
-    put_number(&b, "step", (double)s->step);
-    put_number(&b, "epoch", s->epoch);
-    put_number(&b, "loss", s->loss);
-    put_number(&b, "grad_norm", s->grad_norm);
-    put_number(&b, "learning_rate", s->learning_rate);
-    put_number(&b, "tokens", (double)s->tokens);
-    put_number(&b, "supervised_tokens", (double)s->supervised);
-    put_number(&b, "padded_tokens", (double)padded);
-    put_number(&b, "tok_s", s->tok_s);
-    put_number(&b, "step_ms", s->step_ms);
-    put_number(&b, "memory_bytes", (double)s->memory);
-    af_status st = append_row(m, &b, err);
-    af_buf_clear(&b);
+    static const char *const names[] = {
+        "epoch",         "loss",  "grad_norm", "learning_rate", "tokens", "supervised_tokens",
+        "padded_tokens", "tok_s", "step_ms",   "memory_bytes"};
+    const double row[] = {s->epoch,         s->loss,           s->grad_norm,
+                          s->learning_rate, (double)s->tokens, (double)s->supervised,
+                          (double)padded,   s->tok_s,          s->step_ms,
+                          (double)s->memory};
+    af_status st = append_row(m, s->step, names, row, (int)AF_LEN(names), err);
     static const char *const tags[] = {"train/loss", "train/grad_norm", "train/learning_rate",
                                        "train/epoch", "train/tok_s"};
     const double values[] = {s->loss, s->grad_norm, s->learning_rate, s->epoch, s->tok_s};
@@ -73,18 +77,15 @@ af_status af_metrics_step(af_metrics *m, const af_train_step *s, int64_t padded,
 af_status af_metrics_eval(af_metrics *m, double loss, double accuracy, double seconds,
                           int64_t items, af_error *err)
 {
-    af_buf b = {0};
-    af_buf_char(&b, '{');
-    put_number(&b, "step", (double)m->progress->step);
-    put_number(&b, "epoch", af_run_progress_epoch(m->progress));
-    put_number(&b, "eval_loss", loss);
-    put_number(&b, "eval_accuracy", accuracy);
-    put_number(&b, "eval_runtime", seconds);
     const double rate = seconds > 0 ? (double)items / seconds : 0;
-    put_number(&b, "eval_samples_per_second", rate);
-    put_number(&b, "eval_steps_per_second", rate); /* a record is a step */
-    af_status st = append_row(m, &b, err);
-    af_buf_clear(&b);
+    static const char *const names[] = {"epoch",
+                                        "eval_loss",
+                                        "eval_accuracy",
+                                        "eval_runtime",
+                                        "eval_samples_per_second",
+                                        "eval_steps_per_second"}; /* a record is a step */
+    const double row[] = {af_run_progress_epoch(m->progress), loss, accuracy, seconds, rate, rate};
+    af_status st = append_row(m, m->progress->step, names, row, (int)AF_LEN(names), err);
     static const char *const tags[] = {"eval/loss", "eval/accuracy", "eval/runtime"};
     const double values[] = {loss, accuracy, seconds};
     if (st == AF_OK)
@@ -174,11 +175,15 @@ af_status af_metrics_open(af_metrics *m, const af_run_config *run, af_run_progre
         st = af_tfevents_start(m->events_path, wall_time(), err);
     if (st == AF_OK && checkpoint)
         st = af_tfevents_resume(m->events_path, wall_time(), progress->step + 1, err);
+    if (st == AF_OK)
+        st = af_trackers_open(&m->trackers, run, progress->step, checkpoint != NULL, wall_time(),
+                              err);
     return st;
 }
 
 void af_metrics_close(af_metrics *m)
 {
+    af_trackers_close(m->trackers, wall_time());
     free(m->rows_path);
     free(m->events_path);
     *m = (af_metrics){0};
@@ -324,6 +329,7 @@ af_status af_metrics_results(const af_metrics *m, af_error *err)
     if (eval)
         AF_TRY(write_results(m, "eval_results.json", eval, err));
     st = write_results(m, "all_results.json", all, err);
+    af_trackers_finish(m->trackers, wall_time());
 done:
     json_decref(train);
     json_decref(all);

@@ -5,12 +5,14 @@
 
 #include "train/run/run_hooks.h"
 #include "train/step/run_progress.h"
+#include "train/track/track.h"
 
 typedef struct af_metrics {
     const af_run_config *run;  /* borrowed, as the next one */
     af_run_progress *progress; /* metrics_bytes is kept up to date */
     double flops;              /* of one micro-batch */
     char *rows_path, *events_path;
+    af_trackers *trackers; /* NULL = none */
 } af_metrics;
 
 /* Opens the files in the output folder. After a resume from `checkpoint` (else NULL) metrics.jsonl

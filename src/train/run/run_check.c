@@ -29,6 +29,8 @@ static const char *need_text(af_key_need need)
         [AF_NEED_LORAPLUS] = "without 'loraplus_lr_ratio'",
         [AF_NEED_FULL] = "with an adapter",
         [AF_NEED_FREEZE] = "without 'adapter: freeze'",
+        [AF_NEED_INTERLEAVE] = "unless 'mix_strategy' interleaves the datasets",
+        [AF_NEED_MLFLOW] = "without 'report_to: mlflow'",
     };
     return text[need];
 }
@@ -71,8 +73,12 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
         return !af_method_trains_base(r) && r->loraplus_lr_ratio > 0;
     case AF_NEED_FULL:
         return r->method == AF_METHOD_FULL;
+    case AF_NEED_INTERLEAVE:
+        return r->mix != AF_MIX_CONCAT;
     case AF_NEED_FREEZE:
         return r->method == AF_METHOD_FREEZE;
+    case AF_NEED_MLFLOW:
+        return r->trackers & AF_TRACKER_MLFLOW;
     }
     return true;
 }
@@ -380,6 +386,8 @@ af_status af_run_config_check(af_run_config *r, af_error *err)
     if (st == AF_OK)
         st = resolve_strategies(r, err);
     resolve_stage(r);
+    if (st == AF_OK)
+        st = af_run_report_to(r, err);
     if (st == AF_OK)
         st = check_effects(r, err);
     if (st == AF_OK)

@@ -34,6 +34,12 @@ typedef enum af_when {
     AF_WHEN_NO,
     AF_WHEN_BEST, /* at each better evaluation */
 } af_when;
+/* Where metrics go beside metrics.jsonl and TensorBoard's events. */
+typedef enum af_tracker {
+    AF_TRACKER_MLFLOW = 1,
+    AF_TRACKER_WANDB = 2,
+    AF_TRACKER_TRACKIO = 4,
+} af_tracker;
 typedef enum af_decay_on { AF_DECAY_MATRICES, AF_DECAY_ALL } af_decay_on;
 
 /* Where a key was set: a line of the file, from 1, or one of these. */
@@ -97,6 +103,8 @@ typedef struct af_run_config {
     af_strings roles_to_train;
     af_train_eos train_on_eos;
     af_stage stage;
+    af_mix mix;
+    af_strings interleave_probs;
     af_excess excess;
     int64_t sequence_len, max_samples;
     bool packing, packing_sequentially, pad_to_sequence_len, shuffle;
@@ -123,6 +131,9 @@ typedef struct af_run_config {
     int64_t threads;
     /* output */
     const char *output_dir, *resume, *run_name;
+    af_strings report_to;
+    unsigned trackers; /* af_tracker: what report_to asks for */
+    const char *mlflow_tracking_uri, *mlflow_experiment;
     double logging_steps, save_steps, eval_steps; /* below 1: a share of all steps */
     int64_t saves_per_epoch, save_total_limit, evals_per_epoch;
     af_when save_strategy, eval_strategy; /* after the checks AUTO, BEST (saves) or NO (evals) */

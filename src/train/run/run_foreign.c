@@ -102,7 +102,7 @@ static const foreign_group groups[] = {
      "generation_max_length generation_num_beams generation_config generation_kwargs "
      "cache_implementation"},
     {IDLE, "metrics go to metrics.jsonl, TensorBoard events and report.html",
-     "report_to wandb_* use_wandb mlflow_* use_mlflow hf_mlflow_log_artifacts comet_* use_comet "
+     "wandb_* use_wandb mlflow_run_name use_mlflow hf_mlflow_log_artifacts comet_* use_comet "
      "swanlab_* use_swanlab trackio_* use_trackio use_tensorboard logging_dir project plot_loss "
      "include_num_input_tokens_seen include_tokens_per_second include_tkps "
      "include_effective_tokens_per_second use_otel_metrics otel_*"},
@@ -224,8 +224,7 @@ static const foreign_group groups[] = {
      "format_type dataset_text_field dataset_kwargs formatting_func text_column"},
     {REFUSED, "give a smaller dataset, or 'max_steps'",
      "max_train_samples dataset_shard_num dataset_shard_idx "
-     "eval_sequence_len mix_strategy "
-     "interleave_probs pretraining_sample_concatenation"},
+     "eval_sequence_len pretraining_sample_concatenation"},
     {REFUSED, "see 'chat_template' and 'roles_to_train'",
      "preserve_thinking tool_format "
      "default_system_message chat_template_kwargs chat_template_path role_boundaries"},

@@ -56,6 +56,11 @@ static const af_key_choice optimizer_names[] = {{"adamw", AF_OPTIMIZER_ADAMW},
                                                 {"sgd", AF_OPTIMIZER_SGD},
                                                 {0}};
 
+static const af_key_choice mix_names[] = {{"concat", AF_MIX_CONCAT},
+                                          {"interleave_under", AF_MIX_INTERLEAVE_UNDER},
+                                          {"interleave_over", AF_MIX_INTERLEAVE_OVER},
+                                          {"interleave_once", AF_MIX_INTERLEAVE_ONCE},
+                                          {0}};
 static const af_key_choice stage_names[] = {
     {"sft", AF_STAGE_FINE_TUNING}, {"pt", AF_STAGE_PRETRAINING}, {0}};
 static const af_key_choice save_when_names[] = {{"auto", AF_WHEN_AUTO},
@@ -93,6 +98,7 @@ CHOICES(checkpointing, af_tri, tri_names);
 CHOICES(offloading, af_tri, tri_names);
 CHOICES(attention, af_attention_by, attention_names);
 CHOICES(stage, af_stage, stage_names);
+CHOICES(mix, af_mix, mix_names);
 CHOICES(save_strategy, af_when, save_when_names);
 CHOICES(eval_strategy, af_when, eval_when_names);
 CHOICES(gemm, af_gemm_by, gemm_names);
@@ -196,6 +202,12 @@ const af_key af_keys[] = {
      "YAML file with datasets: NAME: {path, converter, size}", {0}, 0},
     {"max_samples", I64(max_samples), 0, 1e12, "0",
      "use the first so many records of each dataset; 0 = all", {0}, 0},
+    {"mix_strategy", ENUM(mix), 0, 0, "concat",
+     "several datasets: concat, or in turn: interleave_under, interleave_over, interleave_once",
+     {0}, 0},
+    {"interleave_probs", LIST(interleave_probs), 0, 0, NULL,
+     "probability of each dataset to give the next record; absent: they take turns", {0},
+     AF_NEED_INTERLEAVE},
     {"val_set_size", F64(val_set_size), 0, 1e9, "0",
      "records to hold out: a share below 1, or a number", {"val_size"}, 0},
     {"chat_template", STR(chat_template), 0, 0, NULL,
@@ -324,6 +336,14 @@ const af_key af_keys[] = {
     {"output_dir", STR(output_dir), 0, 0, "model-out", "folder for everything the run writes",
      {"adapter_path"}, 0},
     {"run_name", STR(run_name), 0, 0, NULL, "title of the report", {0}, 0},
+    {"report_to", LIST(report_to), 0, 0, NULL,
+     "also write the metrics for mlflow, or none, or all; TensorBoard's are always written", {0},
+     0},
+    {"mlflow_tracking_uri", STR(mlflow_tracking_uri), 0, 0, NULL,
+     "folder of MLflow's store; else MLFLOW_TRACKING_URI, else output_dir/mlruns", {0},
+     AF_NEED_MLFLOW},
+    {"mlflow_experiment_name", STR(mlflow_experiment), 0, 0, NULL,
+     "MLflow's experiment; else MLFLOW_EXPERIMENT_NAME, else Default", {0}, AF_NEED_MLFLOW},
     {"overwrite_output_dir", BOOL(overwrite_output_dir), 0, 0, "false",
      "replace the files of an earlier run in output_dir; others are kept", {0}, 0},
     {"logging_steps", F64(logging_steps), 0, 1e9, "1",

@@ -37,6 +37,8 @@ typedef enum af_key_need {
     AF_NEED_LORAPLUS,
     AF_NEED_FULL,
     AF_NEED_FREEZE,
+    AF_NEED_INTERLEAVE,
+    AF_NEED_MLFLOW,
 } af_key_need;
 
 /* A name that stands for a value of an enum. */
@@ -97,6 +99,8 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need);
 void af_run_method_text(const af_run_config *r, af_buf *b);
 /* A string in double quotes that YAML and JSON read back as it was. */
 void af_put_quoted(af_buf *b, const char *s);
+/* report_to as bits of `trackers`. */
+AF_CHECKED af_status af_run_report_to(af_run_config *r, af_error *err);
 /* run_datasets.c: the ways of other trainers to name data become `datasets`. */
 AF_CHECKED af_status af_run_datasets(af_run_config *r, af_error *err);
 #endif

@@ -1,0 +1,230 @@
+/* case_optim.h - updates of optimizer.cu. */
+#ifndef AF_CASE_OPTIM_H
+#define AF_CASE_OPTIM_H
+
+#include "host/host_compare.h"
+
+/* ---- optimizers: every constant matters (eps is as large as the moments) ---- */
+static const float lr = 0.05f, fac = 0.5f, b1 = 0.875f, b2 = 0.9375f, b3 = 0.75f, eps = 0.03125f,
+                   decay = 0.25f, clip = 0.5f, corr1 = 0.25f, corr2 = 0.375f, alpha = 3.0f;
+static const double rate = (double)lr * fac;
+
+struct element {
+    double w, g, m, v, s;
+};
+struct buffers {
+    long long n;
+    floats w, g, m, v, s, hyper, stats;
+    explicit buffers(size_t count, bool finite)
+        : n((long long)count), w(numbers(count, 1)), g(numbers(count, 0.25)),
+          m(numbers(count, 0.1)), v(numbers(count, 0.01)), s(numbers(count, 0.1)),
+          hyper(vec{lr, corr1, corr2, 7}), stats(vec{1, clip, finite ? 1.0 : 0.0, 1})
+    {
+        for (size_t i = 0; i < count; i++)
+            v.v[i] = fabsf(v.v[i]);
+    }
+};
+
+/* With a norm that is not finite nothing but the gradients changes. */
+template <class RUN, class STEP> static void optimizer_case(const char *name, RUN run, STEP step)
+{
+    for (int finite = 0; finite < 2; finite++) {
+        buffers b(44, finite);
+        vec w = b.w.values(), g = b.g.values(), m = b.m.values(), v = b.v.values(),
+            s = b.s.values();
+        run(b);
+        for (size_t i = 0; finite && i < w.size(); i++) {
+            element e = {w[i], g[i] * clip, m[i], v[i], s[i]};
+            step(e);
+            w[i] = e.w, m[i] = e.m, v[i] = e.v, s[i] = e.s;
+        }
+        same(name, b.w, w, 1e-5);
+        same(name, b.m, m, 1e-5);
+        same(name, b.v, v, 1e-5);
+        same(name, b.s, s, 1e-5);
+        same(name, b.g, vec(w.size(), 0.0), 0);
+    }
+}
+static void moments(element &e)
+{
+    e.m = b1 * e.m + (1 - b1) * e.g;
+    e.v = b2 * e.v + (1 - b2) * e.g * e.g;
+}
+static double adam_move(double m, double v) { return m / corr1 / (sqrt(v) / corr2 + eps); }
+
+static void optimizer_cases()
+{
+    using namespace optimizers;
+#define BUFS b.w.p(), b.g.p(), b.hyper.p(), b.stats.p()
+    for (int coupled = 0; coupled < 2; coupled++)
+        optimizer_case(
+            "adam",
+            [=](buffers &b) {
+                launch({2, 1}, 32, adam, BUFS, b.m.p(), b.v.p(), b.n, b1, b2, 1 - b1, 1 - b2, eps,
+                       decay, fac, coupled);
+            },
+            [=](element &e) {
+                if (coupled)
+                    e.g += decay * e.w;
+                else
+                    e.w *= 1 - rate * decay;
+                moments(e);
+                e.w -= rate * adam_move(e.m, e.v);
+            });
+    for (int kind = 0; kind < 3; kind++) /* plain, momentum, Nesterov */
+        optimizer_case(
+            "sgd",
+            [=](buffers &b) {
+                launch({2, 1}, 32, sgd, BUFS, kind ? b.m.p() : nullptr, b.n, b1, decay, fac,
+                       kind == 2);
+            },
+            [=](element &e) {
+                e.g += decay * e.w;
+                if (kind)
+                    e.m = b1 * e.m + e.g;
+                e.w -= rate * (kind == 0 ? e.g : kind == 1 ? e.m : e.g + b1 * e.m);
+            });
+    optimizer_case(
+        "lion",
+        [](buffers &b) {
+            launch({2, 1}, 32, lion, BUFS, b.m.p(), b.n, b1, b2, 1 - b1, 1 - b2, decay, fac);
+        },
+        [](element &e) {
+            const double c = b1 * e.m + (1 - b1) * e.g;
+            e.w -= rate * (decay * e.w + (c > 0) - (c < 0));
+            e.m = b2 * e.m + (1 - b2) * e.g;
+        });
+    optimizer_case(
+        "rmsprop",
+        [](buffers &b) {
+            launch({2, 1}, 32, rmsprop, BUFS, b.v.p(), b.n, b2, 1 - b2, eps, decay, fac);
+        },
+        [](element &e) {
+            e.g += decay * e.w;
+            e.v = b2 * e.v + (1 - b2) * e.g * e.g;
+            e.w -= rate * e.g / (sqrt(e.v) + eps);
+        });
+    optimizer_case(
+        "ademamix",
+        [](buffers &b) {
+            launch({2, 1}, 32, ademamix, BUFS, b.m.p(), b.v.p(), b.s.p(), b.n, b1, b2, 1 - b1,
+                   1 - b2, eps, decay, fac, b3, 1 - b3, alpha);
+        },
+        [](element &e) {
+            moments(e);
+            e.s = b3 * e.s + (1 - b3) * e.g;
+            e.w -= rate * ((e.m / corr1 + alpha * e.s) / (sqrt(e.v) / corr2 + eps) + decay * e.w);
+        });
+}
+
+/* The code of x / top is one of the nearest. */
+template <class MAP> static void nearest(const char *what, int code, double x, MAP map, int codes)
+{
+    double best = 9;
+    for (int k = 0; k < codes; k++)
+        best = fmin(best, fabs(map(k) - x));
+    if (fabs(map(code) - x) > best + 1e-6) {
+        printf("%s: code %d is not the nearest to %g\n", what, code, x);
+        failures++;
+    }
+}
+static double code_at(const buf<u8> &b, size_t i, bool four)
+{
+    return !four ? b.v[i] : i % 2 ? b.v[i / 2] & 15 : b.v[i / 2] >> 4;
+}
+
+/* adam_8bit with a last block cut short, adam_4bit with whole ones. */
+static void coded_adam_case(bool four)
+{
+    using namespace optimizers;
+    const char *name = four ? "adam_4bit" : "adam_8bit";
+    const size_t n = four ? 256 : 300, size = four ? 128 : 256, bytes = four ? n / 2 : n;
+    const auto m_map = [=](int k) { return four ? four_m[k] : af_bnb_map(true)[k]; };
+    const auto v_map = [=](int k) { return four ? (k + 1) / 16.0f : af_bnb_map(false)[k]; };
+    buffers b(n, true);
+    buf<u8> m8(numbers(bytes, 0)), v8(numbers(bytes, 0));
+    for (size_t i = 0; i < bytes; i++)
+        m8.v[i] = (u8)af_rng_below(3, 0, i, 256), v8.v[i] = (u8)af_rng_below(3, 1, i, 256);
+    floats ms(vec{0.5, 0.25}), vs(vec{0.03125, 0.0625});
+    vec w = b.w.values(), m(n), v(n), tops = {0, 0}, v_tops = {0, 0};
+    for (size_t i = 0; i < n; i++) {
+        const size_t k = i / size;
+        element e = {w[i] * (1 - rate * decay), b.g.v[i] * clip,
+                     m_map((int)code_at(m8, i, four)) * ms.v[k],
+                     v_map((int)code_at(v8, i, four)) * vs.v[k], 0};
+        moments(e);
+        w[i] = e.w - rate * adam_move(m[i] = e.m, v[i] = e.v);
+        tops[k] = fmax(tops[k], fabs(e.m));
+        v_tops[k] = fmax(v_tops[k], e.v);
+    }
+    launch({2, 1}, (unsigned)size, four ? adam_4bit : adam_8bit, BUFS, m8.p(), v8.p(), ms.p(),
+           vs.p(), b.n, b1, b2, 1 - b1, 1 - b2, eps, decay, fac);
+    same(name, b.w, w, 2e-5);
+    same(name, b.g, vec(n, 0.0), 0);
+    same(name, ms, tops, 2e-5);
+    same(name, vs, v_tops, 2e-5);
+    for (size_t i = 0; i < n; i++) {
+        nearest(name, (int)code_at(m8, i, four), m[i] / tops[i / size], m_map, four ? 16 : 256);
+        nearest(name, (int)code_at(v8, i, four), v[i] / v_tops[i / size], v_map, four ? 16 : 256);
+    }
+}
+
+static void adafactor_case(bool vector)
+{
+    using namespace optimizers;
+    const size_t B = vector ? 1 : 2, R = vector ? 1 : 3, C = vector ? 37 : 5, n = B * R * C;
+    const float power = 0.75f, tiny = 0.0078125f, most = 0.5f;
+    buffers b(n, true);
+    floats row(vec(vector ? C : B * R, 0.02)), col(vec(B * C, 0.03)), mean(B), part(2);
+    const double f = pow(7, -power);
+    vec w = b.w.values(), g = b.g.values(), r(row.n, (1 - f) * row.v[0]), u(n),
+        c(B * C, vector ? col.v[0] : (1 - f) * col.v[0]), mid(B, vector ? NAN : 0);
+    for (size_t i = 0; i < n; i++) {
+        const double q = f * (g[i] * clip * g[i] * clip + tiny);
+        r[vector ? i : i / C] += vector ? q : q / (double)C;
+        c[i / (R * C) * C + i % C] += vector ? 0 : q / (double)R;
+    }
+    for (size_t i = 0; !vector && i < B * R; i++)
+        mid[i / R] += r[i] / (double)R;
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        const size_t k = i / (R * C);
+        u[i] = g[i] * clip / (vector ? sqrt(r[i]) : sqrt(r[i / C] / mid[k] * c[k * C + i % C]));
+        sum += u[i] * u[i];
+    }
+    const double cut = fmax(1, sqrt(sum / (double)n) / most);
+    for (size_t i = 0; i < n; i++)
+        w[i] -= rate * decay * w[i] + rate * u[i] / cut;
+    launch({vector ? 2u : 6u, 1}, 32, adafactor_rows, row.p(), b.g.p(), b.hyper.p(), b.stats.p(), C,
+           power, tiny, vector);
+    if (!vector) {
+        launch({1, 2}, 32, adafactor_cols, col.p(), b.g.p(), b.hyper.p(), b.stats.p(), R, C, power,
+               tiny);
+        launch({2, 1}, 32, adafactor_means, mean.p(), row.p(), R);
+    }
+    launch({2, 1}, 32, adafactor_parts, part.p(), b.g.p(), row.p(), col.p(), mean.p(), b.stats.p(),
+           n, R, C, vector);
+    launch({2, 1}, 32, adafactor_apply, b.w.p(), b.g.p(), row.p(), col.p(), mean.p(), part.p(), 2,
+           b.hyper.p(), b.stats.p(), n, R, C, decay, fac, most, vector);
+    same("adafactor row", row, r, 1e-5);
+    same("adafactor col", col, c, 1e-5);
+    same("adafactor mean", mean, mid, 1e-5);
+    same("adafactor", b.w, w, 1e-5);
+    same("adafactor", b.g, vec(n, 0.0), 0);
+}
+
+static void norm_case(double size, float max_norm)
+{
+    using namespace optimizers;
+    floats g(numbers(300, size)), part(3), stats(4);
+    double sum = 0;
+    for (double x : g.values())
+        sum += x * x;
+    launch({3, 1}, 64, grad_norm_parts, part.p(), g.p(), 300);
+    launch({1, 1}, 32, grad_norm_final, stats.p(), part.p(), 3, max_norm, eps);
+    const double norm = sqrt(sum), finite = norm == norm;
+    same("grad_norm", stats,
+         vec{norm, max_norm > 0 && finite ? fmin(1, max_norm / (norm + eps)) : 1, finite, sum},
+         1e-5);
+}
+#endif

@@ -1,0 +1,221 @@
+/* case_rows.h - kernels that reduce rows: rmsnorm.cu, softmax.cu, rope.cu. */
+#ifndef AF_CASE_ROWS_H
+#define AF_CASE_ROWS_H
+
+#include "host/host_compare.h"
+
+/* ---- norms: the mean square is about eps, one row is zero ---- */
+static const size_t D = AF_VEC == 1 ? 37 : 5 * AF_VEC, LD = D + AF_VEC, ROWS = 3;
+static const float norm_eps = 0x1p-10f;
+
+static vec rmsnorm(const vec &x, const vec &w, double plus)
+{
+    double sum = 0;
+    for (double v : x)
+        sum += v * v;
+    vec y(x.size());
+    for (size_t i = 0; i < x.size(); i++)
+        y[i] = x[i] / sqrt(sum / (double)x.size() + norm_eps) * (w[i] + plus);
+    return y;
+}
+static acts small_rows()
+{
+    vec x = numbers(ROWS * LD, 0.05);
+    set_row(x, 1, LD, vec(D, 0.0));
+    return acts(x);
+}
+static void rmsnorm_case(float plus)
+{
+    using namespace norms;
+    acts x = small_rows(), more = small_rows(), dy(numbers(ROWS * LD, 1)), w(numbers(D, 1)),
+         y(ROWS * LD), sum(ROWS * LD), y2(ROWS * LD), dx(ROWS * LD);
+    floats rstd(ROWS), rstd2(ROWS), part(2 * D);
+    vec wy = nothing(ROWS * LD), wsum = wy, wy2 = wy, wdx = wy, wr(ROWS), wdw(2 * D);
+    const vec wv = w.values();
+    for (size_t r = 0; r < ROWS; r++) {
+        const vec xr = row_of(x.values(), r, LD, D), gr = row_of(dy.values(), r, LD, D);
+        vec both = row_of(more.values(), r, LD, D);
+        for (size_t i = 0; i < D; i++)
+            both[i] = rounded<act>((float)(both[i] + xr[i]));
+        set_row(wy, r, LD, rmsnorm(xr, wv, plus));
+        set_row(wsum, r, LD, both);
+        set_row(wy2, r, LD, rmsnorm(both, wv, plus));
+        vec d = gradient([&](const vec &a) { return rmsnorm(a, wv, plus); }, xr, gr);
+        for (size_t i = 0; i < D; i++)
+            d[i] += more.values()[r * LD + i];
+        set_row(wdx, r, LD, d);
+        const vec unit_row = rmsnorm(xr, vec(D, 1.0), 0);
+        for (size_t i = 0; i < D; i++)
+            wdw[r / 2 * D + i] += gr[i] * unit_row[i];
+        double squares = 0;
+        for (double v : xr)
+            squares += v * v;
+        wr[r] = 1 / sqrt(squares / (double)D + norm_eps);
+    }
+    launch({2, 1}, 32, rmsnorm_fwd, y.p(), rstd.p(), x.p(), w.p(), ROWS, D, LD, LD, norm_eps, plus);
+    launch({2, 1}, 32, rmsnorm_add_fwd, y2.p(), sum.p(), rstd2.p(), x.p(), more.p(), w.p(), ROWS, D,
+           LD, LD, LD, LD, norm_eps, plus);
+    launch({2, 1}, 32, rmsnorm_bwd, dx.p(), x.p(), w.p(), rstd.p(), dy.p(), more.p(), ROWS, D, LD,
+           LD, LD, LD, plus);
+    launch({2, 2}, 256, rmsnorm_dw, part.p(), x.p(), rstd.p(), dy.p(), ROWS, D, LD, LD, 2);
+    same("rmsnorm rstd", rstd, wr, 1e-5);
+    same("rmsnorm", y, wy, 1e-5);
+    same("rmsnorm_add sum", sum, wsum, 0);
+    same("rmsnorm_add", y2, wy2, 1e-5);
+    same("rmsnorm_bwd", dx, wdx, 1e-4);
+    same("rmsnorm_dw", part, wdw, 1e-5);
+}
+
+/* ---- rows: softmax, layer norm, fake quantisation ---- */
+static void softmax_case(int log)
+{
+    using namespace rows;
+    acts x(numbers(ROWS * D, 4)), y(ROWS * D), dy(numbers(ROWS * D, 1)), dx(ROWS * D);
+    launch({ROWS, 1}, 64, softmax_fwd, y.p(), x.p(), D, log);
+    launch({ROWS, 1}, 64, softmax_bwd, dx.p(), y.p(), dy.p(), D, log);
+    vec want(ROWS * D), wdx(ROWS * D);
+    for (size_t r = 0; r < ROWS; r++) {
+        const vec v = row_of(x.values(), r, D, D), s = row_of(y.values(), r, D, D),
+                  g = row_of(dy.values(), r, D, D);
+        double sum = 0, dot = 0;
+        for (size_t i = 0; i < D; i++)
+            sum += exp(v[i]), dot += g[i] * (log ? 1 : s[i]);
+        for (size_t i = 0; i < D; i++) {
+            want[r * D + i] = log ? v[i] - ::log(sum) : exp(v[i]) / sum;
+            wdx[r * D + i] = log ? g[i] - exp(s[i]) * dot : s[i] * (g[i] - dot);
+        }
+    }
+    same("softmax", y, want, 1e-5);
+    same("softmax_bwd", dx, wdx, 1e-4);
+}
+static vec layernorm(const vec &x, const vec &w, const vec &b)
+{
+    double m = 0, q = 0;
+    for (double v : x)
+        m += v / (double)x.size();
+    for (double v : x)
+        q += (v - m) * (v - m) / (double)x.size();
+    vec y(x.size());
+    for (size_t i = 0; i < x.size(); i++)
+        y[i] = (x[i] - m) / sqrt(q + norm_eps) * w[i] + b[i];
+    return y;
+}
+static void layernorm_case()
+{
+    using namespace rows;
+    acts x(numbers(ROWS * D, 0.05)), w(numbers(D, 1)), b(numbers(D, 1)), y(ROWS * D),
+        dy(numbers(ROWS * D, 1)), dx(ROWS * D);
+    floats mean(ROWS), rstd(ROWS), part(2 * 2 * D);
+    launch({ROWS, 1}, 64, layernorm_fwd, y.p(), mean.p(), rstd.p(), x.p(), w.p(), b.p(), D,
+           norm_eps);
+    launch({ROWS, 1}, 64, layernorm_bwd, dx.p(), x.p(), w.p(), mean.p(), rstd.p(), dy.p(), D);
+    launch({2, 2}, 32, layernorm_dw, part.p(), x.p(), mean.p(), rstd.p(), dy.p(), ROWS, D, 2);
+    vec wy(ROWS * D), wdx(ROWS * D), wpart(4 * D);
+    for (size_t r = 0; r < ROWS; r++) {
+        const vec v = row_of(x.values(), r, D, D), g = row_of(dy.values(), r, D, D);
+        set_row(wy, r, D, layernorm(v, w.values(), b.values()));
+        const auto f = [&](const vec &a) { return layernorm(a, w.values(), b.values()); };
+        set_row(wdx, r, D, gradient(f, v, g));
+        const vec h = layernorm(v, vec(D, 1.0), vec(D, 0.0));
+        for (size_t i = 0; i < D; i++) {
+            wpart[r / 2 * 2 * D + i] += g[i] * h[i];
+            wpart[r / 2 * 2 * D + D + i] += g[i];
+        }
+    }
+    same("layernorm", y, wy, 6e-5);
+    same("layernorm_bwd", dx, wdx, 1e-4);
+    same("layernorm_dw", part, wpart, 6e-5);
+}
+static void fake_quant_case(int symmetric)
+{
+    using namespace rows;
+    acts x(numbers(2 * D, 1)), y(2 * D), dy(numbers(2 * D, 1)), dx(2 * D);
+    buf<u8> mask(2 * D);
+    launch({2, 1}, 64, fake_quant, y.p(), mask.p(), x.p(), D, 16.0f, symmetric);
+    launch({2, 1}, 32, fake_quant_bwd, dx.p(), mask.p(), dy.p(), 2 * D);
+    vec wy(2 * D), wm(2 * D), wdx = dy.values();
+    for (size_t r = 0; r < 2; r++) {
+        double low = 0, high = 0;
+        const vec v = row_of(x.values(), r, D, D);
+        for (double a : v)
+            low = fmin(low, a), high = fmax(high, a);
+        const double scale = symmetric ? fmax(high, -low) / 7 : (high - low) / 15;
+        const double zero = symmetric ? 0 : rint(-low / scale), from = symmetric ? -8 : 0;
+        for (size_t i = 0; i < D; i++) {
+            const double q = rint(v[i] / scale) + zero, kept = fmin(fmax(q, from), from + 15);
+            wy[r * D + i] = scale * (kept - zero);
+            wm[r * D + i] = kept == q;
+            wdx[r * D + i] *= kept == q;
+        }
+    }
+    same("fake_quant", y, wy, 1e-5);
+    same("fake_quant mask", mask, wm, 0);
+    same("fake_quant_bwd", dx, wdx, 0);
+}
+
+/* ---- rope with norms of q and k: part of each head is rotated ---- */
+static void rope_case(int whole)
+{
+    using namespace ropes;
+    enum { H = 2, K = 1, HALF = AF_VEC * 2, ROT = 2 * HALF, E = ROT + AF_VEC, N = 5 };
+    const size_t width = (H + 2 * K) * E, ld = width + AF_VEC, wq = whole ? H * E : E,
+                 wk = whole ? K * E : E;
+    const float scale = 1.25f, plus = 1.0f;
+    acts x(numbers(N * ld, 0.05)), q(numbers(wq, 1)), k(numbers(wk, 1)), y(N * ld),
+        dy(numbers(N * ld, 1)), dx(N * ld);
+    buf<int> at(vec{0, 1, 2, 0, 9});
+    floats freq(HALF), part(2 * (wq + wk));
+    for (int i = 0; i < HALF; i++)
+        freq.v[i] = powf(0.1f, (float)i / HALF);
+    size_t row = 0;
+    const auto f = [&](const vec &v,
+                       const vec &norm) { /* norm: of q, then of k */
+                                          vec r = v;
+                                          for (size_t h = 0; h < H + K; h++) {
+                                              const size_t from = !whole  ? h
+                                                                  : h < H ? 0
+                                                                          : H,
+                                                           to = !whole  ? h + 1
+                                                                : h < H ? H
+                                                                        : H + K;
+                                              double sum = 0;
+                                              for (size_t i = from * E; i < to * E; i++)
+                                                  sum += v[i] * v[i] / (double)((to - from) * E);
+                                              const double *w =
+                                                  norm.data() + (h < H ? 0 : wq) +
+                                                  (whole ? (h < H ? h : h - H) * E : 0);
+                                              double *o = r.data() + h * E;
+                                              for (size_t i = 0; i < E; i++)
+                                                  o[i] *= (w[i] + plus) / sqrt(sum + norm_eps);
+                                              for (size_t i = 0; i < HALF; i++) {
+                                                  const double t = (double)at.v[row] * freq.v[i],
+                                                               a = o[i], b = o[i + HALF];
+                                                  o[i] = scale * (a * cos(t) - b * sin(t));
+                                                  o[i + HALF] = scale * (b * cos(t) + a * sin(t));
+                                              }
+                                          }
+                                          return r;
+    };
+    vec norm = q.values(), wy = nothing(N * ld), wdx = wy, wpart(2 * (wq + wk));
+    const vec kv = k.values();
+    norm.insert(norm.end(), kv.begin(), kv.end());
+    for (row = 0; row < N; row++) {
+        const vec v = row_of(x.values(), row, ld, width), g = row_of(dy.values(), row, ld, width);
+        set_row(wy, row, ld, f(v, norm));
+        set_row(wdx, row, ld, gradient([&](const vec &a) { return f(a, norm); }, v, g));
+        const vec d = gradient([&](const vec &a) { return f(v, a); }, norm, g);
+        for (size_t i = 0; i < d.size(); i++)
+            wpart[row / 3 * d.size() + i] += d[i];
+    }
+    memset(shared, 255, sizeof shared);
+    launch({2, 1}, 64, rope_fwd, y.p(), x.p(), at.p(), freq.p(), q.p(), k.p(), N, H, K, E, ROT, ld,
+           ld, scale, norm_eps, plus, whole);
+    launch({2, 1}, 64, rope_bwd, dx.p(), dy.p(), x.p(), at.p(), freq.p(), q.p(), k.p(), N, H, K, E,
+           ROT, ld, ld, ld, scale, norm_eps, plus, whole);
+    launch({2, 1}, 64, rope_dnorm, part.p(), dy.p(), x.p(), at.p(), freq.p(), q.p(), k.p(), N, H, K,
+           E, ROT, ld, ld, scale, norm_eps, plus, whole, 3);
+    same("rope_fwd", y, wy, 4e-5);
+    same("rope_bwd", dx, wdx, 1e-4);
+    same("rope_dnorm", part, wpart, 5e-4);
+}
+#endif

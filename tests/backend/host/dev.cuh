@@ -1,0 +1,267 @@
+/* dev.cuh - what src/backend/cuda/dev.cuh gives the kernels, in plain C++: the texts of the .cu
+ * files compile for the host, and a block's threads run as coroutines on one processor.
+ *
+ * Threads run in turn from one synchronisation to the next. All lanes of a warp take one turn in a
+ * round, so a shuffle is: leave the value, wait one round, take the neighbour's. Fast functions of
+ * the device are libm's; the device's own rounding of them is not judged here. */
+#ifndef AF_DEV_CUH
+#define AF_DEV_CUH
+
+#include <functional>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#include <ucontext.h>
+#include <vector>
+
+typedef unsigned char u8;
+typedef signed char i8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+struct bf16 {
+    u16 bits;
+};
+struct half {
+    u16 bits;
+};
+struct uint4 {
+    u32 x, y, z, w;
+};
+struct char4 {
+    i8 x, y, z, w;
+};
+struct float2 {
+    float x, y;
+};
+static inline uint4 make_uint4(u32 x, u32 y, u32 z, u32 w) { return {x, y, z, w}; }
+static inline float2 make_float2(float x, float y) { return {x, y}; }
+
+#define __global__
+#define __device__
+#define __constant__ static
+#define __forceinline__
+#define __launch_bounds__(n)
+#define __shared__ thread_local /* static storage in a function, and allowed after extern */
+
+#define DEV   [[maybe_unused]] static inline
+#define FULL  0xffffffffu
+#define LOG2E 1.4426950408889634f
+#define LN2   0.6931471805599453f
+#define INF   __builtin_inff()
+
+/* ---- a grid, block after block ---- */
+struct dim3 {
+    unsigned x, y;
+};
+static dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace device
+{
+enum { THREADS_MAX = 256, STACK = 1 << 16 };
+struct thread {
+    ucontext_t at;
+    std::vector<char> stack;
+    bool done, waits;
+    unsigned shuffles;
+    u64 left[2]; /* what it last left for its warp; the one before is still being read */
+};
+static thread threads[THREADS_MAX];
+static ucontext_t scheduler;
+static std::function<void()> body;
+
+static inline void turn() { swapcontext(&threads[threadIdx.x].at, &scheduler); }
+static inline void enter()
+{
+    body();
+    threads[threadIdx.x].done = true;
+    turn();
+}
+static inline void run_block()
+{
+    for (unsigned t = 0; t < blockDim.x; t++) {
+        thread &d = threads[t];
+        d.stack.resize(STACK);
+        d.done = d.waits = false;
+        d.shuffles = 0;
+        getcontext(&d.at);
+        d.at.uc_stack.ss_sp = d.stack.data();
+        d.at.uc_stack.ss_size = STACK;
+        d.at.uc_link = nullptr;
+        makecontext(&d.at, enter, 0);
+    }
+    for (bool alive = true; alive;) {
+        bool moved = alive = false;
+        for (unsigned t = 0; t < blockDim.x; t++)
+            if (!threads[t].done && !threads[t].waits) {
+                threadIdx.x = t;
+                swapcontext(&scheduler, &threads[t].at);
+                moved = true;
+            }
+        for (unsigned t = 0; t < blockDim.x; t++) {
+            alive |= !threads[t].done;
+            threads[t].waits &= moved; /* all wait: the barrier opens */
+        }
+    }
+}
+template <class T> static inline T shuffle(T v, unsigned lane_from)
+{
+    thread &d = threads[threadIdx.x];
+    const unsigned slot = d.shuffles++ % 2, from = threadIdx.x / 32 * 32 + lane_from % 32;
+    memcpy(&d.left[slot], &v, sizeof v);
+    turn();
+    memcpy(&v, &threads[from].left[slot], sizeof v);
+    return v;
+}
+} // namespace device
+
+template <class... P, class... A>
+static inline void launch(dim3 grid, unsigned block, void (*kernel)(P...), A... args)
+{
+    gridDim = grid;
+    blockDim = {block, 1};
+    device::body = [=] { kernel((P)args...); };
+    for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++)
+        for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++)
+            device::run_block();
+}
+DEV void __syncthreads()
+{
+    device::threads[threadIdx.x].waits = true;
+    device::turn();
+}
+template <class T> DEV T __shfl_xor_sync(u32, T v, unsigned d)
+{
+    return device::shuffle(v, threadIdx.x % 32 ^ d);
+}
+template <class T> DEV T __shfl_down_sync(u32, T v, unsigned d)
+{
+    const unsigned lane = threadIdx.x % 32;
+    return device::shuffle(v, lane + d < 32 ? lane + d : lane);
+}
+template <class T> DEV T __shfl_sync(u32, T v, unsigned lane) { return device::shuffle(v, lane); }
+
+/* ---- what the device's compiler knows ---- */
+DEV float __uint_as_float(u32 w)
+{
+    float f;
+    memcpy(&f, &w, 4);
+    return f;
+}
+DEV u32 __float_as_uint(float f)
+{
+    u32 w;
+    memcpy(&w, &f, 4);
+    return w;
+}
+DEV float __fdividef(float a, float b) { return a / b; }
+#define __expf    expf /* C libraries declare both names, some of them */
+#define rsqrtf(x) ((float)(1.0 / sqrt((double)(x))))
+DEV float __fmul_rn(float a, float b) { return a * b; }
+DEV float __fadd_rn(float a, float b) { return a + b; }
+DEV float __fsub_rn(float a, float b) { return a - b; }
+DEV int __clz(int x) { return x ? __builtin_clz((u32)x) : 32; }
+DEV u32 __umulhi(u32 a, u32 b) { return (u32)((u64)a * b >> 32); }
+DEV i64 min(i64 a, i64 b) { return a < b ? a : b; }
+DEV u32 __byte_perm(u32 a, u32 b, u32 select)
+{
+    const u64 both = a | (u64)b << 32;
+    u32 r = 0;
+    for (int i = 0; i < 4; i++)
+        r |= (u32)(both >> (select >> 4 * i & 7) * 8 & 255) << 8 * i;
+    return r;
+}
+
+/* ---- values, as in the device's header ---- */
+DEV float load(const float *p) { return *p; }
+DEV float load(const bf16 *p) { return __uint_as_float((u32)p->bits << 16); }
+DEV float load(const half *p)
+{
+    const int e = p->bits >> 10 & 31, m = p->bits & 1023;
+    const float v = e == 31 ? m ? NAN : INF : ldexpf((float)(e ? m + 1024 : m), (e ? e : 1) - 25);
+    return p->bits >> 15 ? -v : v;
+}
+DEV void store(float *p, float v) { *p = v; }
+DEV void store(bf16 *p, float v)
+{
+    const u32 w = __float_as_uint(v);
+    p->bits = v != v ? 0x7fff : (u16)((w + 0x7fff + (w >> 16 & 1)) >> 16);
+}
+DEV void store(half *p, float v)
+{
+    const float a = fabsf(v);
+    const int e = a < 0x1p-14f ? -14 : a < INF ? ilogbf(a) : 16;
+    const u32 w = v != v          ? 0x7e00
+                  : a >= 65520.0f ? 0x7c00
+                                  : (u32)(e + 14) * 1024 + (u32)rintf(ldexpf(a, 10 - e));
+    p->bits = (u16)(w | (signbit(v) ? 0x8000 : 0));
+}
+template <class T> DEV float rounded(float v)
+{
+    T t;
+    store(&t, v);
+    return load(&t);
+}
+template <class T> DEV u32 pack2(T *, float lo, float hi)
+{
+    T t[2];
+    store(t, lo);
+    store(t + 1, hi);
+    return t[0].bits | (u32)t[1].bits << 16;
+}
+template <int N, class T> DEV void load_n(float (&f)[N], const T *p)
+{
+    for (int i = 0; i < N; i++)
+        f[i] = load(p + i);
+}
+template <int N, class T> DEV void store_n(T *p, const float (&f)[N])
+{
+    for (int i = 0; i < N; i++)
+        store(p + i, f[i]);
+}
+
+DEV float warp_sum(float v)
+{
+    for (int d = 16; d; d >>= 1)
+        v += __shfl_xor_sync(FULL, v, d);
+    return v;
+}
+DEV float warp_max(float v)
+{
+    for (int d = 16; d; d >>= 1)
+        v = fmaxf(v, __shfl_xor_sync(FULL, v, d));
+    return v;
+}
+/* One value from each warp, folded by every thread. */
+template <class F> DEV float block_fold(float v, F fold)
+{
+    __shared__ float part[32];
+    __syncthreads();
+    part[threadIdx.x / 32] = v;
+    __syncthreads();
+    v = part[0];
+    for (unsigned w = 1; w < blockDim.x / 32; w++)
+        v = fold(v, part[w]);
+    return v;
+}
+DEV float block_sum(float v)
+{
+    return block_fold(warp_sum(v), [](float a, float b) { return a + b; });
+}
+DEV float block_max(float v) { return block_fold(warp_max(v), fmaxf); }
+
+DEV float tanh_exp(float x) { return tanhf(x); }
+
+struct philox {
+    u32 w[4];
+};
+extern "C" void af_rng_words(u32 *out, uint64_t seed, uint64_t stream, uint64_t first, uint64_t n);
+DEV philox philox_block(u64 seed, u64 stream, u64 n)
+{
+    philox r;
+    af_rng_words(r.w, seed, stream, n, 1);
+    return r;
+}
+#endif

@@ -1,0 +1,109 @@
+/* host_kernels.h - the texts of the kernels, and what they are compared with. */
+#ifndef AF_HOST_KERNELS_H
+#define AF_HOST_KERNELS_H
+
+#include "ops/common/bnb.cuh" /* and with it host/dev.cuh */
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "afinar/types.h"
+#include "ops/general/dropout.h"
+
+extern "C" { /* base/rng.h, tensor/codec_bnb.h, tensor/codec_block.h, which are C only */
+double af_rng_f64(uint64_t seed, uint64_t stream, uint64_t index);
+float af_rng_f32(uint64_t seed, uint64_t stream, uint64_t index);
+uint64_t af_rng_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n);
+const float *af_bnb_table(af_dtype type);
+const float *af_bnb_map(bool is_signed);
+void af_bnb_unnest(const float *map, const uint8_t *q, const float *nested, float offset,
+                   int64_t nested_block, int64_t from, int64_t to, float *absmax);
+void af_int8_decode_row(const int8_t *q, float scb, int64_t n, float *dst);
+typedef void af_decode_fn(const uint8_t *src, float *dst, int64_t n);
+af_decode_fn af_q4_0_decode, af_q4_1_decode, af_q5_0_decode, af_q5_1_decode, af_q8_0_decode;
+af_decode_fn af_q2_k_decode, af_q3_k_decode, af_q4_k_decode, af_q5_k_decode, af_q6_k_decode;
+af_decode_fn af_iq4_nl_decode, af_iq4_xs_decode;
+}
+
+#define AF_PER 2
+namespace optimizers
+{
+#include "ops/optim/optimizer.cu"
+}
+namespace norms
+{
+#include "ops/norm/rmsnorm.cu"
+#undef ROW_LOOP
+#undef EACH
+} // namespace norms
+namespace rows
+{
+#include "ops/general/softmax.cu"
+} // namespace rows
+namespace elements
+{
+#include "ops/general/cast.cu"
+#include "ops/general/elementwise.cu"
+} // namespace elements
+namespace losses
+{
+#include "ops/head/loss.cu"
+}
+#define AF_NORM 1
+namespace ropes
+{
+#include "ops/rope/rope.cu"
+thread_local float shared[1024];
+} // namespace ropes
+/* one text, four activations: C names must differ */
+#define AF_ACT  0
+#define glu_fwd silu_fwd
+#define glu_bwd silu_bwd
+namespace silu
+{
+#include "ops/general/glu.cu"
+}
+#undef AF_ACT
+#undef glu_fwd
+#undef glu_bwd
+#define AF_ACT  1
+#define glu_fwd gelu_tanh_fwd
+#define glu_bwd gelu_tanh_bwd
+namespace gelu_tanh
+{
+#include "ops/general/glu.cu"
+}
+#undef AF_ACT
+#undef glu_fwd
+#undef glu_bwd
+#define AF_ACT  2
+#define glu_fwd gelu_fwd
+#define glu_bwd gelu_bwd
+namespace gelu
+{
+#include "ops/general/glu.cu"
+}
+#undef AF_ACT
+#undef glu_fwd
+#undef glu_bwd
+#define AF_ACT  3
+#define glu_fwd relu_fwd
+#define glu_bwd relu_bwd
+namespace relu
+{
+#include "ops/general/glu.cu"
+}
+/* mul.rn.ftz and add.rn.ftz of bnb_decode.cuh, whose operands are c, a and b */
+static float flushed(const char *text, float a, float b)
+{
+    const auto flush = [](float x) { return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x; };
+    a = flush(a), b = flush(b);
+    return flush(strstr(text, "mul") ? a * b : a + b);
+}
+#define asm(...) c = flushed(#__VA_ARGS__, a, b)
+namespace weights
+{
+#include "ops/common/dequant.cu"
+}
+#undef asm
+#endif

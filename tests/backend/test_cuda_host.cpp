@@ -1,0 +1,50 @@
+/* test_cuda_host.cpp - the texts of kernels, compiled for the host (host/dev.cuh) and run thread by
+ * thread beside formulas in double or the library's own codecs: a wrong epsilon in a kernel fails
+ * without a GPU. Built once for each AF_T.
+ *
+ * Gradients are judged by differences of the forward formula. Outputs begin as NaN, and so does
+ * what lies after them, which must stay. AF_SHOW in the environment prints the measured errors.
+ *
+ * Left out, and run on a GPU by test_cuda_ops.c: what needs tensor cores, asynchronous copies or
+ * clusters (gemm, attention, low_rank, bnb_linear), copies and gathers (load, core, embedding,
+ * copy_any, binary_any, the _gather kernels), and moe, muon, dora, head and noise. */
+#include "host/case_elements.h"
+#include "host/case_weights.h"
+
+int main()
+{
+    optimizer_cases();
+    norm_case(0.5, 0.0f);
+    norm_case(0.5, 1.0f);
+    norm_case(0.001, 0.03125f); /* the norm is about clip_eps */
+    norm_case(NAN, 1.0f);
+    for (int i = 0; i < 2; i++) {
+        coded_adam_case(i);
+        adafactor_case(i);
+        rmsnorm_case((float)i);
+        softmax_case(i);
+        fake_quant_case(i);
+        sums_case(i);
+        dropout_case(i);
+        rope_case(i);
+        for (const int cols : {128, 40, 7}) {
+            bnb_case(i, cols, false);
+            bnb_case(i, cols, true);
+            int8_case(cols);
+        }
+    }
+    layernorm_case();
+    for (int kind = 0; kind < 12; kind++)
+        unary_case(kind);
+    for (int kind = 0; kind < 4; kind++) {
+        glu_case(kind);
+        binary_case(kind);
+    }
+    cast_cases();
+    for (const int kind : {0, 1, 2, 3, 5})
+        loss_case(kind);
+    loss_rows_case();
+    gguf_cases();
+    printf("%d failed\n", failures);
+    return failures ? 1 : 0;
+}
