@@ -44,8 +44,8 @@ static void write_run(const json_t *c, const char *path)
         af_buf_printf(&b, "%s: %s\n", key, json_is_string(v) ? json_string_value(v) : text);
         free(text);
     }
-    af_buf_printf(&b, "base_model: %s/models/%s\noutput_dir: %s/out\n", golden_dir(),
-                  router ? router : "qwen2", dir);
+    af_buf_printf(&b, "base_model: %s/%s\noutput_dir: %s/out\n", golden_dir(),
+                  router ? router : "models/qwen2", dir);
     af_buf_printf(&b, "datasets: [{path: %s/%s, type: tokens}]\noverwrite_output_dir: true\n",
                   golden_dir(), data);
     if (json_object_get(run, "adapter"))

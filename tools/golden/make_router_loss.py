@@ -14,7 +14,7 @@ import tempfile
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+from transformers import AutoModelForCausalLM, Qwen3MoeConfig, Trainer, TrainingArguments
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden"
 COMMON = {"shuffle": False, "bf16": False, "device": "cpu", "logging_steps": 1, "sequence_len": 32,
@@ -25,7 +25,7 @@ CASES = {
     "router-full": {"router_aux_loss_coef": 0.5, "gradient_accumulation_steps": 1},
     "router-full-accumulated": {"router_aux_loss_coef": 0.2, "gradient_accumulation_steps": 3,
                                 "gradient_checkpointing": True},
-    "router-full-layers": {"base": "qwen3_moe_raw", "router_aux_loss_coef": 0.5, "gradient_accumulation_steps": 2},
+    "router-full-layers": {"base": "judged/router-model", "router_aux_loss_coef": 0.5, "gradient_accumulation_steps": 2},
     "router-lora": {**LORA, "router_aux_loss_coef": 0.5, "gradient_accumulation_steps": 2},
 }
 
@@ -57,7 +57,7 @@ def records():
 
 def judge(keys, rows, base):
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_pretrained(str(GOLDEN / "models" / base), dtype=torch.float32, attn_implementation="eager",
+    model = AutoModelForCausalLM.from_pretrained(str(GOLDEN / base), dtype=torch.float32, attn_implementation="eager",
                                                  output_router_logits=True,
                                                  router_aux_loss_coef=keys["router_aux_loss_coef"])
     assert model.config.output_router_logits and model.router_aux_loss_coef == keys["router_aux_loss_coef"]
@@ -83,7 +83,18 @@ def judge(keys, rows, base):
             for i, x in enumerate(logs)]
 
 
+def make_model():
+    """models/qwen3_moe has one layer with a router; this has three, with different loads."""
+    torch.manual_seed(3)
+    config = Qwen3MoeConfig(
+        vocab_size=32, hidden_size=8, intermediate_size=8, moe_intermediate_size=4, num_hidden_layers=3, head_dim=4,
+        num_attention_heads=2, num_key_value_heads=1, num_experts=5, num_experts_per_tok=2, norm_topk_prob=True,
+        max_position_embeddings=64, initializer_range=0.4, bos_token_id=1, eos_token_id=2, pad_token_id=0)
+    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(str(GOLDEN / "judged/router-model"))
+
+
 def main():
+    make_model()
     rows = records()
     out = GOLDEN / "judged"
     (out / "router.jsonl").write_text("".join(json.dumps(x) + "\n" for x in rows))
@@ -91,7 +102,7 @@ def main():
         if sys.argv[1:] and name not in sys.argv[1:]:
             continue
         keys = {**COMMON, **extra}
-        base = keys.pop("base", "qwen3_moe")  # one layer with a router; qwen3_moe_raw has more
+        base = keys.pop("base", "models/qwen3_moe")
         steps = judge(keys, rows, base)
         for k in list(keys):
             if k.startswith("lora_"):
