@@ -377,7 +377,6 @@ static void fill_numbers(af_model_spec *s, const af_hf_config *c)
     s->norm_topk = c->norm_topk_prob;
     s->tied = c->tie_word_embeddings;
     s->eps = c->rms_norm_eps;
-    s->router_aux_coef = c->router_aux_loss_coef;
     s->inner = c->nested ? "model.language_model." : "model.";
     const af_arch *a = s->arch; /* a key the family does not read changes nothing */
     s->attn_softcap = a->attn_cap ? c->attn_logit_softcapping : 0;

@@ -129,7 +129,6 @@ typedef struct af_model_spec {
     int ropes;
     bool rope_by_length;   /* one of them changes with the length of the batch */
     int64_t max_positions; /* the config's context length; see af_spec_context */
-    double router_aux_coef;
     const char *inner; /* what "model." is called among the modules of the whole model */
 
     int embed, final_norm, head; /* tensor indexes; head = embed when tied */

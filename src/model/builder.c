@@ -1,5 +1,6 @@
 /* builder.c - a decoder, one line per op; see builder.h. */
 #include "model/builder.h"
+#include "ops/moe/router_loss.h"
 
 /* Apart from the streams of dropout, which are small numbers. */
 static const uint64_t NOISE_STREAM = UINT64_C(0x6e6f697365);
@@ -294,6 +295,8 @@ static af_tensor *mlp(const forward *f, int layer, af_tensor *h)
                                        .few_rows = f->o.cache != NULL};
         af_tensor *index, *logits = af_linear(g, h, &router);
         af_tensor *w = af_moe_route(g, logits, s->experts_used, s->norm_topk, &index);
+        if (f->o.router)
+            af_router_loss_add(f->o.router, g, logits, index);
         return af_moe_ffn(g, h, w, index, leaf(f, layer, AF_SLOT_EXPERTS_GATE_UP),
                           leaf(f, layer, AF_SLOT_EXPERTS_DOWN), s->act);
     }

@@ -74,6 +74,7 @@ typedef struct af_forward_opts {
     af_tensor **cache;   /* [layers] states [S][L][2*K*E] (af_model_caches): cached generation */
     af_forward_tap *tap; /* NULL = none */
     void *tap_user;
+    struct af_router_loss *router; /* ops/moe/router_loss.h; NULL = no auxiliary loss */
 } af_forward_opts;
 /* Records the layers: hidden states after the final norm, [N][D]. `o` may be NULL. */
 af_tensor *af_model_forward(af_model_leaves *l, const af_batch_inputs *in,

@@ -1,5 +1,7 @@
 /* test_judged.c - short runs of the tiny qwen2 against PyTorch + PEFT: optimizers, LoRA+, packing,
- * a padding token in the data (tests/golden/judged, made by tools/judge/make_judged.py). */
+ * a padding token in the data (tests/golden/judged, made by tools/judge/make_judged.py); and of the
+ * tiny qwen3_moe with the auxiliary loss of its router against the Trainer of transformers
+ * (tools/golden/make_router_loss.py). */
 #define _DEFAULT_SOURCE
 #include "test.h"
 
@@ -32,7 +34,9 @@ static void write_run(const json_t *c, const char *path)
     af_error err = {0};
     const char *key;
     json_t *run = json_object_get(c, "run"), *v;
+    const char *router = json_string_value(json_object_get(c, "router"));
     const char *data = json_is_true(json_object_get(c, "pads")) ? "judged/pads.jsonl"
+                       : router                                 ? "judged/router.jsonl"
                                                                 : "models/data/train_tokens.jsonl";
     json_object_foreach(run, key, v)
     {
@@ -40,11 +44,13 @@ static void write_run(const json_t *c, const char *path)
         af_buf_printf(&b, "%s: %s\n", key, json_is_string(v) ? json_string_value(v) : text);
         free(text);
     }
-    af_buf_printf(&b, "base_model: %s/models/qwen2\noutput_dir: %s/out\n", golden_dir(), dir);
+    af_buf_printf(&b, "base_model: %s/%s\noutput_dir: %s/out\n", golden_dir(),
+                  router ? router : "models/qwen2", dir);
     af_buf_printf(&b, "datasets: [{path: %s/%s, type: tokens}]\noverwrite_output_dir: true\n",
                   golden_dir(), data);
     if (json_object_get(run, "adapter"))
-        af_buf_printf(&b, "lora_model_dir: %s/runs/qwen2/lora/initial_adapter\n", golden_dir());
+        af_buf_printf(&b, "lora_model_dir: %s/%s\n", golden_dir(),
+                      router ? "judged/router-adapter" : "runs/qwen2/lora/initial_adapter");
     CHECK_OK(af_file_write(path, b.data, b.len, &err), err);
     af_buf_clear(&b);
 }
@@ -109,8 +115,20 @@ static void test_runs_follow_pytorch_and_peft(void **state)
         check_case(cases[i]);
 }
 
+/* Padding does not count, gradients reach router and adapters, and with accumulation the auxiliary
+ * losses of the micro-batches are added up. */
+static void test_router_loss_follows_the_trainer(void **state)
+{
+    (void)state;
+    check_case("router-full");
+    check_case("router-full-accumulated");
+    check_case("router-full-layers");
+    check_case("router-lora");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_runs_follow_pytorch_and_peft)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_runs_follow_pytorch_and_peft),
+                                       cmocka_unit_test(test_router_loss_follows_the_trainer)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

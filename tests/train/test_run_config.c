@@ -403,6 +403,50 @@ static void test_all_linear_of_a_mixture_is_what_peft_loads(void **state)
     af_hf_config_clear(&config);
 }
 
+/* The run file says it, else the model's config where that asks for it. */
+static void test_the_share_of_the_router_loss(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool config;
+        double want;
+    } cases[] = {
+        {"", false, 0},
+        {"", true, 0.001},
+        {"output_router_logits: true\n", false, 0.001},
+        {"output_router_logits: false\n", true, 0},
+        {"router_aux_loss_coef: 0.5\n", false, 0.5},
+        {"router_aux_loss_coef: 0.5\n", true, 0.5},
+        {"router_aux_loss_coef: 0\n", true, 0},
+        {"output_router_logits: false\nrouter_aux_loss_coef: 0.5\n", true, 0},
+        {"moe_aux_loss_coef: 0.25\n", false, 0.25},
+    };
+    char path[512], text[512];
+    af_error err = {0};
+    af_hf_config config;
+    af_model_spec spec;
+    snprintf(path, sizeof path, "%s/models/qwen3_moe", golden_dir());
+    CHECK_OK(af_model_config(&config, path, &err), err);
+    CHECK_OK(af_model_spec_init(&spec, &config, &err), err);
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_run_config r = {0};
+        snprintf(text, sizeof text, BASE "%s", cases[i].text);
+        CHECK_OK(parse(&r, text, NULL, 0, &err), err);
+        config.output_router_logits = cases[i].config;
+        const double got = af_method_router_coef(&r, &config, &spec);
+        CHECK_MSG(got == cases[i].want, "case %zu: %g, not %g", i, got, cases[i].want);
+        af_run_config_clear(&r);
+    }
+    spec.layers = 0; /* no layer with a router */
+    af_run_config r = {0};
+    CHECK_OK(parse(&r, BASE "router_aux_loss_coef: 0.5\n", NULL, 0, &err), err);
+    CHECK_MSG(af_method_router_coef(&r, &config, &spec) == 0, "without experts");
+    af_run_config_clear(&r);
+    af_model_spec_clear(&spec);
+    af_hf_config_clear(&config);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -420,6 +464,7 @@ int main(void)
         cmocka_unit_test(test_table_is_sound),
         cmocka_unit_test(test_resume_is_also_yes_and_no),
         cmocka_unit_test(test_all_linear_of_a_mixture_is_what_peft_loads),
+        cmocka_unit_test(test_the_share_of_the_router_loss),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -296,6 +296,7 @@ static void get_experts(config_source *s, af_hf_config *c)
     c->moe_intermediate_size = get_int(s, "moe_intermediate_size", 768);
     c->decoder_sparse_step = get_int(s, "decoder_sparse_step", 1);
     c->norm_topk_prob = get_bool(s, "norm_topk_prob", false);
+    c->output_router_logits = get_bool(s, "output_router_logits", false);
     c->router_aux_loss_coef = get_num(s, "router_aux_loss_coef", 0.001);
     int n = 0;
     const double *list = get_nums(s, &c->arena, "mlp_only_layers", AF_CONFIG_LAYERS_MAX, &n);

@@ -97,7 +97,7 @@ typedef struct af_hf_config {
     double attn_logit_softcapping, final_logit_softcapping; /* 0 = off */
 
     int64_t num_experts, num_experts_per_tok, moe_intermediate_size, decoder_sparse_step;
-    bool norm_topk_prob;
+    bool norm_topk_prob, output_router_logits;
     double router_aux_loss_coef;
     const int64_t *mlp_only_layers;
     int mlp_only_count;

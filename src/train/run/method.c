@@ -28,6 +28,17 @@ double af_method_residual_dropout(const af_hf_config *c)
     return strcmp(c->model_type, "phi3") == 0 ? config_number(c, "resid_pdrop") : 0;
 }
 
+double af_method_router_coef(const af_run_config *r, const af_hf_config *c, const af_model_spec *s)
+{
+    const bool set = af_run_key_is_set(r, "router_aux_loss_coef");
+    bool any = false, on = c->output_router_logits || (set && r->router_loss_coef > 0);
+    for (int i = 0; i < s->layers; i++)
+        any |= s->layer[i].moe;
+    if (af_run_key_is_set(r, "output_router_logits"))
+        on = r->router_logits;
+    return !any || !on ? 0 : set ? r->router_loss_coef : c->router_aux_loss_coef;
+}
+
 /* Dropout of attention weights: the fused kernels have none. */
 static af_status check_dropout(const af_run_config *r, const af_hf_config *c, af_error *err)
 {

@@ -26,6 +26,9 @@ bool af_method_lost_in_peft(const af_model_spec *s, const af_module_spec *m);
 int af_method_quantises(const af_run_config *r);
 /* resid_pdrop, where transformers' model of this type applies it. */
 double af_method_residual_dropout(const af_hf_config *c);
+/* The share of the auxiliary loss of routers: the run's, else the config's where that asks for it
+ * (output_router_logits); 0 = none, always where no layer has a router. */
+double af_method_router_coef(const af_run_config *r, const af_hf_config *c, const af_model_spec *s);
 /* Whether the base as it is stored can be what the run asks for. */
 AF_CHECKED af_status af_method_check_base(const af_run_config *r, const af_hf_config *c,
                                           af_error *err);

@@ -210,22 +210,18 @@ static af_status note_idle_keys(const af_run_model *m, af_error *err)
 }
 
 /* The auxiliary loss of a router is nothing in a model without one. */
-static af_status check_router(const af_run_model *m, af_error *err)
+static af_status note_router_keys(const af_run_model *m, af_error *err)
 {
     static const char *const keys[] = {"output_router_logits", "router_aux_loss_coef"};
     const af_run_config *r = m->run;
     const bool asked[] = {r->router_logits, r->router_loss_coef > 0};
-    char at[300];
+    const bool off = af_run_key_is_set(r, keys[0]) && !r->router_logits;
     af_status st = AF_OK;
-    for (size_t i = 0; st == AF_OK && i < AF_LEN(keys); i++) {
-        if (asked[i] && m->spec->arch->moe)
-            return af_fail(err, AF_EUNSUPPORTED,
-                           "%s: '%s' is not supported: the loss of a mixture of experts is the "
-                           "plain cross-entropy",
-                           af_run_key_loc(r, keys[i], at, sizeof at), keys[i]);
-        if (asked[i])
-            st = af_run_idle_key(r, keys[i], "the model has no experts", err);
-    }
+    for (size_t i = 0; st == AF_OK && i < AF_LEN(keys); i++)
+        if (asked[i] && (off || !m->spec->arch->moe))
+            st = af_run_idle_key(r, keys[i],
+                                 off ? "output_router_logits is false" : "the model has no experts",
+                                 err);
     return st;
 }
 
@@ -321,7 +317,7 @@ af_status af_run_model_open(af_run_model *m, const af_run_config *run, af_error 
     choose_compute(m);
     AF_TRY(open_loader(m, false, err));
     AF_TRY(check_full(m, err));
-    AF_TRY(check_router(m, err));
+    AF_TRY(note_router_keys(m, err));
     st = note_idle_keys(m, err);
 done:
     return st;
@@ -377,7 +373,7 @@ af_status af_run_model_open_outline(af_run_model *m, const af_run_config *run, a
     choose_compute(m);
     AF_TRY(has_weights(m->path) ? open_loader(m, true, err) : read_config(m, err));
     AF_TRY(check_full(m, err));
-    AF_TRY(check_router(m, err));
+    AF_TRY(note_router_keys(m, err));
     AF_TRY(note_idle_keys(m, err));
     m->dropout = run->lora_dropout;
     const uint64_t before = af_resident_own();

@@ -127,6 +127,11 @@ static void record_optimizer(af_step_graph *s)
         });
 }
 
+static const af_hf_config *config_of(const af_step_graph *s)
+{
+    return s->model->loader ? af_loader_config(s->model->loader) : &s->model->config;
+}
+
 static void record_inputs(af_step_graph *s)
 {
     af_graph *g = s->graph;
@@ -134,6 +139,11 @@ static void record_inputs(af_step_graph *s)
     s->in = af_batch_inputs_new(g, s->rows_max, s->sequences_max);
     s->labels = af_graph_input(g, "labels", AF_DTYPE_I32, 1, &s->rows_max);
     s->scale = af_graph_input(g, "loss_scale", AF_DTYPE_F32, 1, (int64_t[]){1});
+    int routers = 0;
+    for (int i = 0; i < s->model->spec->layers; i++)
+        routers += s->model->spec->layer[i].moe;
+    if (s->router_coef > 0)
+        s->router = af_router_loss_new(g, s->rows_max, s->model->spec->experts, routers);
     s->bounds_len = af_graph_status(g, NULL) == AF_OK ? af_tensor_count(s->in.bounds) : 0;
 }
 
@@ -146,12 +156,28 @@ static void set_recompute(af_step_graph *s, af_memory_mode m)
     s->memory_mode = m;
 }
 
+static void record_loss(af_step_graph *s)
+{
+    const af_forward_opts f = {.dropout = s->model->dropout,
+                               .residual_dropout = af_method_residual_dropout(config_of(s)),
+                               .neftune = s->run->neftune_alpha,
+                               .router = s->router_coef > 0 ? &s->router : NULL};
+    af_tensor *h = af_model_forward(&s->leaves, &s->in, &f);
+    s->loss = af_model_loss(&s->leaves, h, s->labels, s->scale, 0, &s->rows);
+    if (s->router_coef > 0 && af_graph_status(s->graph, NULL) == AF_OK)
+        s->loss =
+            af_add(s->graph, s->loss,
+                   af_scale(s->graph, af_router_loss_value(&s->router, s->graph), s->router_coef));
+    af_graph_backward(s->graph, s->loss);
+}
+
 af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *err)
 {
     af_status st = AF_OK;
     af_step_graph_drop(s);
     AF_TRY(af_graph_new(&s->graph, err));
     af_graph_set_same_bits(s->graph);
+    s->router_coef = af_method_router_coef(s->run, config_of(s), s->model->spec);
     record_inputs(s);
     const af_leaves_opts o = {
         .compute = s->model->compute,
@@ -162,14 +188,7 @@ af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *
         .dtype = s->model->loader ? af_loader_dtypes(s->model->loader) : s->model->dtype,
     };
     AF_TRY(af_model_leaves_init(&s->leaves, s->graph, s->model->spec, &o, err));
-    const af_hf_config *config =
-        s->model->loader ? af_loader_config(s->model->loader) : &s->model->config;
-    const af_forward_opts f = {.dropout = s->model->dropout,
-                               .residual_dropout = af_method_residual_dropout(config),
-                               .neftune = s->run->neftune_alpha};
-    af_tensor *h = af_model_forward(&s->leaves, &s->in, &f);
-    s->loss = af_model_loss(&s->leaves, h, s->labels, s->scale, 0, &s->rows);
-    af_graph_backward(s->graph, s->loss);
+    record_loss(s);
     if (s->rows)
         af_graph_output(s->graph, s->rows);
     record_optimizer(s);
@@ -200,6 +219,7 @@ void af_step_graph_close(af_step_graph *s)
     free(s->bounds);
     free(s->rows_i32);
     free(s->row_stats);
+    free(s->row_share);
     free(s->losses);
     *s = (af_step_graph){0};
 }
@@ -214,12 +234,15 @@ af_status af_step_graph_load(af_step_graph *s, af_error *err)
     if (m->adapter)
         AF_TRY(af_adapter_upload(m->adapter, &s->leaves, err));
     AF_TRY(af_model_write_rope(&s->leaves, s->run->sequence_len, err));
+    if (s->router_coef > 0)
+        AF_TRY(af_router_loss_load(&s->router, s->graph, err));
     af_graph_set_seed(s->graph, (uint64_t)s->run->seed);
     s->bounds = af_calloc((uint64_t)s->bounds_len, sizeof *s->bounds);
     s->row_stats = af_calloc((uint64_t)s->rows_max * 2, sizeof *s->row_stats);
+    s->row_share = af_calloc((uint64_t)s->rows_max, sizeof *s->row_share);
     s->rows_i32 = af_calloc((uint64_t)s->rows_max, sizeof *s->rows_i32);
     s->losses = af_calloc((uint64_t)s->run->accumulation, sizeof *s->losses);
-    if (!s->bounds || !s->row_stats || !s->rows_i32 || !s->losses)
+    if (!s->bounds || !s->row_stats || !s->row_share || !s->rows_i32 || !s->losses)
         st = af_fail_nomem(err, "staging buffers", (uint64_t)s->rows_max * 8);
 done:
     return st;
@@ -235,6 +258,17 @@ static af_status write_rows(af_step_graph *s, af_tensor *to, const int32_t *from
     for (int64_t i = n; i < s->rows_max; i++)
         s->rows_i32[i] = rest;
     return af_tensor_write(s->graph, to, s->rows_i32, (uint64_t)s->rows_max * sizeof *from, err);
+}
+
+/* Each token's share of the auxiliary loss, which is a mean over the micro-batch. */
+static af_status write_share(af_step_graph *s, int64_t n, af_error *err)
+{
+    if (s->router_coef <= 0)
+        return AF_OK;
+    for (int64_t i = 0; i < s->rows_max; i++)
+        s->row_share[i] = i < n ? (float)(1.0 / ((double)n * s->router.layers)) : 0.0f;
+    return af_tensor_write(s->graph, s->router.share, s->row_share,
+                           (uint64_t)s->rows_max * sizeof *s->row_share, err);
 }
 
 /* The length for ropes that depend on it: the width of the micro-batch, each segment by itself. */
@@ -256,6 +290,7 @@ af_status af_step_graph_upload(af_step_graph *s, const af_batch *b, float scale,
         s->bounds[i] = b->bounds[AF_MIN(i, b->sequences)];
     AF_TRY(af_tensor_write(s->graph, s->in.bounds, s->bounds, (uint64_t)s->bounds_len * 4, err));
     AF_TRY(af_tensor_write(s->graph, s->scale, &scale, sizeof scale, err));
+    AF_TRY(write_share(s, b->rows, err));
     AF_TRY(af_model_write_rope(&s->leaves, rope_length(s, b), err));
     af_graph_set_live_rows(s->graph, b->rows);
 done:

@@ -3,6 +3,7 @@
 #define AF_STEP_GRAPH_H
 
 #include "data/store/batch_stream.h"
+#include "ops/moe/router_loss.h"
 #include "train/step/prompts.h"
 #include "train/step/run_model.h"
 
@@ -30,6 +31,8 @@ typedef struct af_step_graph {
     af_model_leaves leaves;
     af_batch_inputs in;
     af_tensor *labels, *scale, *loss, *rows;
+    double router_coef;    /* share of the auxiliary loss of routers; 0 = none */
+    af_router_loss router; /* when that is above 0 */
     int64_t bounds_len;
     af_memory_mode memory_mode;
     af_plan_info plan;
@@ -39,7 +42,7 @@ typedef struct af_step_graph {
     uint64_t program_bytes; /* resident before the graph's memory is taken */
     /* staging buffers on the host */
     int32_t *bounds, *rows_i32;
-    float *row_stats;
+    float *row_stats, *row_share;
     float *losses; /* of the step's micro-batches */
 } af_step_graph;
 

@@ -59,18 +59,6 @@ static void log_tokens(const af_trainer *t)
                                      : "they are trained with the model");
 }
 
-/* What transformers would do for this config and this run does not. */
-static void log_omitted(const af_trainer *t)
-{
-    const json_t *c = af_loader_config(t->model.loader)->raw;
-    const json_t *text = json_object_get(c, "text_config");
-    c = text ? text : c;
-    if (t->model.spec->arch->moe && json_is_true(json_object_get(c, "output_router_logits")))
-        af_run_log(t->hooks,
-                   "warning: output_router_logits of the model's config is not applied: no "
-                   "load-balancing loss is added");
-}
-
 /* Valid settings that are probably mistakes. */
 static void log_doubtful(const af_trainer *t)
 {
@@ -132,7 +120,6 @@ void af_trainer_log_start(const af_trainer *t)
                    af_run_model_on_cpu(&t->model) ? "of these" : "more, if free,");
     log_experts(t);
     log_tokens(t);
-    log_omitted(t);
     log_doubtful(t);
 }
 
