@@ -104,6 +104,35 @@ static void test_names_of_dataset_info(void **state)
     case_close(&c);
 }
 
+/* Evaluation data by name; it is read whole, whatever mixes the training data. */
+static void test_names_of_test_datasets(void **state)
+{
+    static const struct {
+        const char *keys;
+        int records, test_records;
+    } cases[] = {
+        {"dataset: one\ntest_datasets: two", 1, 1},
+        {"dataset: one\neval_dataset: one, two", 1, 2},
+        {"dataset: one, two\neval_dataset: [half]\nmix_strategy: interleave_under\n"
+         "interleave_probs: 0.5,0.5",
+         2, 1},
+    };
+    data_case c;
+    (void)state;
+    case_open(&c);
+    make_info(&c);
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char more[1600];
+        snprintf(more, sizeof more, "output_dir: out\ndataset_dir: %s\n%s\n", case_path(&c, "data"),
+                 cases[i].keys);
+        case_run(&c, model, more);
+        CHECK_OK(case_check(&c), c.err);
+        assert_int_equal(c.report.records, cases[i].records);
+        assert_int_equal(c.report.test_records, cases[i].test_records);
+    }
+    case_close(&c);
+}
+
 static void test_other_names_for_datasets(void **state)
 {
     static const struct {
@@ -124,6 +153,7 @@ static void test_other_names_for_datasets(void **state)
         {"dataset_mixture: [D]", NULL, ":3: dataset_mixture must be a map"},
         {"dataset_name: D\ndatasets: [{path: D}]", NULL, "contradict each other"},
         {"train_dataset: D/far.yaml", NULL, "'source: hf_hub' is not supported"},
+        {"train_dataset: D/odd.yaml", NULL, "odd.yaml:1: 'converter' of dataset 'x' is not supp"},
     };
     data_case c;
     af_error err;
@@ -134,6 +164,7 @@ static void test_other_names_for_datasets(void **state)
     put_file(&c, "D/c/train.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
     put_file(&c, "D/c/test.jsonl", "{\"text\": \"z\"}\n");
     put_file(&c, "D/far.yaml", "x: {path: org/name, source: hf_hub}\n");
+    put_file(&c, "D/odd.yaml", "x: {path: D, converter: [alpaca]}\n");
     char list[1400];
     snprintf(list, sizeof list, "x:\n  path: %s\n  source: local\n",
              case_path(&c, "D/c/train.jsonl"));
@@ -166,6 +197,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names_of_dataset_info),
+        cmocka_unit_test(test_names_of_test_datasets),
         cmocka_unit_test(test_other_names_for_datasets),
     };
     return cmocka_run_group_tests(tests, find_model, NULL);

@@ -64,8 +64,14 @@ static void test_parts_of_a_split(void **state)
         {"split: 'train[:]'\n    max_samples: 3", "0 1 2", NULL},
         {"max_samples: 2", "0 1", NULL},
         {"split: 'train[5:]'\n    max_samples: 2", "5 6", NULL},
+        {"split: 'train[:2]+train[-10%:]'", "0 1 9", NULL},
+        {"split: 'train[3:4] + train[:1] + train[8:9]'", "3 0 8", NULL},
+        {"split: 'train[:2]+'", NULL, ":5: split 'train[:2]+' is not supported"},
+        {"split: 'train[:2]+test'", NULL, ":5: 'split: test' has no effect"},
+        {"split: 'train[:2]+train[4:]'\n    max_samples: 3", NULL, ":5: a sum of splits has no"},
         {"split: 'train[4:4]'", NULL, ":5: split takes none of the 10 records"},
         {"split: 'train[:20%'", NULL, ":5: split 'train[:20%' is not supported"},
+        {"split: 'train[-9223372036854775808%:]'", NULL, "is not supported"},
         {"split: 'train[:101%]'", NULL, ":5: split 'train[:101%]' is not supported"},
         {"split: 'test[:2]'", NULL, ":5: 'split: test' has no effect"},
     };
@@ -101,6 +107,7 @@ static void test_files_by_pattern_and_name(void **state)
         {"path: D\n    data_files: [part2.jsonl, part1.jsonl]", "2 3 0 1", NULL},
         {"path: D\n    data_files: ['*.jsonl']\n    split: 'train[1:3]'", "1 2", NULL},
         {"path: D\n    split: 'train[2:]'", "2 3", NULL}, /* names without a split are train */
+        {"path: D\n    split: 'part2[1:]+part1'", "3 0 1", NULL},
         {"path: json\n    data_files: D/part1.jsonl", "0 1", NULL},
         {"data_files: [D/part1.jsonl]", "0 1", NULL},
         {"path: D/nothing*.jsonl", NULL, ":3: no file matches"},

@@ -12,6 +12,15 @@ typedef enum af_train_eos {
     AF_TRAIN_EOS_NONE
 } af_train_eos;
 
+/* How several datasets become one: one after another, or a record of each in turn until the first
+ * of them ends, until the last has ended (others begin anew), or with those that are left. */
+typedef enum af_mix {
+    AF_MIX_CONCAT,
+    AF_MIX_INTERLEAVE_UNDER,
+    AF_MIX_INTERLEAVE_OVER,
+    AF_MIX_INTERLEAVE_ONCE
+} af_mix;
+
 typedef struct af_data_opts {
     const af_yaml *datasets; /* the run file's list of {path, type, field names} */
     const char *dataset_dir; /* of dataset_info.json; NULL = names are paths */
@@ -24,6 +33,7 @@ typedef struct af_data_opts {
     bool mask_history;          /* it trains the last answer alone */
     bool no_thinking;           /* it leaves thoughts out */
     bool train_on_inputs;
+    bool completion_apart;    /* but records of prompt and completion learn the completion alone */
     const char *const *roles; /* roles_to_train; none = assistant */
     int role_count;
     af_train_eos train_on_eos;
@@ -36,12 +46,15 @@ typedef struct af_data_opts {
     bool deduplicate;       /* so are records whose tokens and labels came before */
     int64_t max_samples;    /* of each dataset; 0 = all */
     uint64_t seed;          /* for records that are chosen by chance */
-    int64_t vocab;          /* ids must be below this; 0 = not checked */
-    bool cache_reported;    /* that there is no cache was logged for another dataset */
+    af_mix mix;
+    const char *const *mix_probs; /* whose turn it is, by chance; none = in order */
+    int mix_prob_count;
+    int64_t vocab;       /* ids must be below this; 0 = not checked */
+    bool cache_reported; /* that there is no cache was logged for another dataset */
 } af_data_opts;
 
 typedef struct af_data_counts {
-    int64_t records, tokens, supervised; /* what is in the store */
+    int64_t records, tokens, supervised; /* that were read */
     int64_t truncated, dropped;          /* by sequence_len */
     int64_t left_out;                    /* too short, or there before */
     int64_t lost_eot;                    /* truncated records whose end-of-turn token is gone */

@@ -9,6 +9,7 @@ typedef struct af_data_entry {
     af_arena *mem;
     af_data_source *s; /* to be filled */
     af_error *err;
+    int part; /* of a split like 'train+test' */
 } af_data_entry;
 
 /* What holds before any key is read. */

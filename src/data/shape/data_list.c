@@ -7,10 +7,44 @@ static bool is_path(const char *s)
     return af_file_exists(s) || af_dir_exists(s) || strpbrk(s, "*?[");
 }
 
+/* 'train[:10%]+test' of an entry: its parts are read one after the other, as one dataset. */
+static int count_parts(const af_yaml *n)
+{
+    const af_yaml *split = af_yaml_get(n, "split");
+    int count = 1;
+    if (!split || af_yaml_is_null(split))
+        split = af_yaml_get(n, "train_on_split");
+    for (const char *c = split && split->kind == AF_YAML_SCALAR ? split->text : ""; *c; c++)
+        count += *c == '+';
+    return count;
+}
+
+static af_status read_parts(af_data_entry *p, const af_yaml *n)
+{
+    const int parts = count_parts(n);
+    af_status st = AF_OK;
+    char at[300];
+    for (p->part = 0; p->part < parts && st == AF_OK; p->part++) {
+        p->s += p->part > 0;
+        st = af_data_entry_read(p, n);
+        p->s->continued = p->part > 0;
+        if (st == AF_OK && parts > 1 &&
+            (p->s->max_samples || p->s->num_samples || p->s->weight != 1))
+            st = af_fail(p->err, AF_EUSAGE,
+                         "%s: a sum of splits has no max_samples, num_samples or weight: give "
+                         "each split an entry of its own",
+                         af_data_source_loc(at, p->o->run_path, p->s->split_line));
+    }
+    p->part = 0;
+    return st;
+}
+
 /* "a, b": names of dataset_info.json, or paths. A path may have commas of its own. */
-static int count_names(const af_data_opts *o, const af_yaml *n)
+static int count_sources(const af_data_opts *o, const af_yaml *n)
 {
     int count = 1;
+    if (n->kind == AF_YAML_MAP)
+        return count_parts(n);
     if (n->kind != AF_YAML_SCALAR || is_path(n->text) || !af_dataset_info_exists(o->dataset_dir))
         return 1;
     for (const char *c = n->text; *c; c++)
@@ -46,9 +80,9 @@ static af_status read_name(af_data_entry *p, const af_yaml *n, const char *from)
 /* One entry of the list: a map, a path, or names. */
 static af_status read_item(af_data_entry *p, const af_yaml *n)
 {
-    const int names = count_names(p->o, n);
+    const int names = count_sources(p->o, n);
     if (n->kind != AF_YAML_SCALAR)
-        return af_data_entry_read(p, n);
+        return n->kind == AF_YAML_MAP ? read_parts(p, n) : af_data_entry_read(p, n);
     if (is_path(n->text) || !af_dataset_info_exists(p->o->dataset_dir)) {
         af_data_entry_begin(p, n);
         p->s->path = n->text;
@@ -76,11 +110,11 @@ af_status af_data_sources_read(af_data_source **out, int *count, const af_data_o
         return af_fail(err, AF_EUSAGE, "%s: the list of datasets is empty",
                        af_data_source_loc(at, o->run_path, list->line));
     for (int i = 0; i < items; i++)
-        n += count_names(o, list->kind == AF_YAML_LIST ? list->item[i] : list);
+        n += count_sources(o, list->kind == AF_YAML_LIST ? list->item[i] : list);
     af_data_source *s = af_arena_take(mem, (uint64_t)n * sizeof *s);
     if (!s)
         return af_fail_nomem(err, "datasets", 0);
-    af_data_entry p = {o, mem, s, err};
+    af_data_entry p = {.o = o, .mem = mem, .s = s, .err = err};
     for (int i = 0; i < items; i++, p.s++) {
         const af_status st = read_item(&p, list->kind == AF_YAML_LIST ? list->item[i] : list);
         if (st != AF_OK)

@@ -56,6 +56,7 @@ typedef struct af_data_source {
     const af_prompt *prompt; /* not NULL: records are put into this prompt, not the chat template */
     bool cut;                /* long texts are cut into rows of sequence_len, none is lost */
     bool listed;      /* of dataset_info.json: a model without a chat template gets no prompt */
+    bool continued;   /* a further part of the dataset before it, of a split like 'train+test' */
     bool pairs;       /* records with chosen and rejected are pairs, whatever else they have */
     bool drop_system; /* a first message of the role system is left out */
     const char *thinking, *thinking_key; /* property of a message, and its name for the template */
@@ -67,7 +68,7 @@ typedef struct af_data_source {
     const char *const *roles; /* roles_to_train */
     int role_count;
     af_train_eos train_on_eos;
-    bool train_on_inputs;
+    bool train_on_inputs, completion_apart; /* see af_data_opts */
 } af_data_source;
 
 /* Reads o->datasets (a list of maps, or a single map or path). Memory comes from `mem`; strings are

@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "data/store/dataset_reader.h"
+#include "data/store/interleave.h"
 
 /* Files of a folder that are not read are named by their number, once. */
 static void warn_of_held_out_files(const af_data_source *s, const char *run_path)
@@ -46,6 +47,9 @@ af_status af_data_pipeline_open(af_data_pipeline *k, const af_data_opts *o, af_e
     af_status st = AF_OK;
     *k = (af_data_pipeline){.o = o};
     AF_TRY(af_data_sources_read(&k->source, &k->sources, o, &k->mem, err));
+    for (int i = 0; i < k->sources; i++)
+        k->datasets += !k->source[i].continued;
+    AF_TRY(af_interleave_probs(&k->mix_probs, o, k->datasets, &k->mem, err));
     k->renderer = af_arena_take(&k->mem, (uint64_t)k->sources * sizeof *k->renderer);
     if (!k->renderer) {
         st = af_fail_nomem(err, "datasets", 0);

@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "data/store/dataset_reader.h"
+#include "data/store/interleave.h"
 #include "data/store/token_cache.h"
 #include "format/text/json_text.h"
 
@@ -89,6 +90,8 @@ static void hash_source(af_sha256 *h, const af_data_source *s)
     const char *const *field = (const char *const *)&s->field;
     char text[400];
     hash_text(h, s->ds_type);
+    if (s->continued)
+        hash_text(h, "continued");
     for (size_t i = 0; i < sizeof s->field / sizeof *field; i++)
         hash_text(h, field[i]);
     hash_names(h, s->role_names, s->role_name_count);
@@ -101,12 +104,12 @@ static void hash_source(af_sha256 *h, const af_data_source *s)
         hash_text(h, s->roles[i]);
     const af_data_slice *c = &s->slice;
     snprintf(text, sizeof text,
-             "%d %d %d %d %" PRIx64 " %d %d %d %d %d %d %" PRId64 " %" PRId64 " %" PRId64
+             "%d %d %d %d %d %" PRIx64 " %d %d %d %d %d %d %" PRId64 " %" PRId64 " %" PRId64
              " %" PRId64 " %a %" PRIx64,
              (int)s->shape, s->shape_given, (int)s->train_on_eos, s->train_on_inputs,
-             s->set_keys /* keys without effect, too */, s->cut, s->drop_system, c->given,
-             c->percent, c->has_from, c->has_to, c->from, c->to, s->max_samples, s->num_samples,
-             s->weight, s->seed);
+             s->completion_apart, s->set_keys /* keys without effect, too */, s->cut,
+             s->drop_system, c->given, c->percent, c->has_from, c->has_to, c->from, c->to,
+             s->max_samples, s->num_samples, s->weight, s->seed);
     hash_text(h, text);
 }
 
@@ -117,6 +120,12 @@ static void hash_choice(af_sha256 *h, const af_data_opts *o)
         hash_text(h, o->eot_tokens[i]);
     snprintf(text, sizeof text, "%" PRId64 " %d", o->min_sample_len, o->deduplicate);
     hash_text(h, text);
+    if (o->mix == AF_MIX_CONCAT) /* the keys of stores that were made before stay */
+        return;
+    snprintf(text, sizeof text, "mix %d %" PRIx64, (int)o->mix, o->seed);
+    hash_text(h, text);
+    for (int i = 0; i < o->mix_prob_count; i++)
+        hash_text(h, o->mix_probs[i]);
 }
 
 static void hash_scribe(af_sha256 *h, const af_renderer *s)
@@ -278,10 +287,35 @@ int af_dataset_file_count(const af_token_store *s)
 
 /* --- the store ----------------------------------------------------------------------------- */
 
+typedef struct keeper {
+    af_token_writer *w;
+    int64_t *records; /* of each dataset */
+} keeper;
+
 static af_status keep(void *user, const af_example *e, af_error *err)
 {
+    const keeper *k = user;
     const af_row *r = &e->row[0];
-    return af_token_writer_add(user, r->ids, r->labels, r->count, e->source, e->line, err);
+    k->records[e->dataset]++;
+    return af_token_writer_add(k->w, r->ids, r->labels, r->count, e->source, e->line, err);
+}
+
+/* mix_strategy: the records of the datasets in turn. */
+static af_status interleave(const keeper *k, const af_data_pipeline *p, af_error *err)
+{
+    const af_interleave_opts o = {.mix = p->o->mix,
+                                  .records = k->records,
+                                  .datasets = p->datasets,
+                                  .probs = p->mix_probs,
+                                  .seed = p->o->seed};
+    int64_t *order = NULL, count = 0;
+    if (o.mix == AF_MIX_CONCAT || o.datasets == 1)
+        return AF_OK;
+    af_status st = af_interleave(&order, &count, &o, err);
+    if (st == AF_OK)
+        st = af_token_writer_order(k->w, order, count, err);
+    free(order);
+    return st;
 }
 
 static af_status make_store(const char *path, af_data_pipeline *k, af_data_counts *counts,
@@ -290,13 +324,19 @@ static af_status make_store(const char *path, af_data_pipeline *k, af_data_count
     af_status st = AF_OK;
     af_token_writer *w = NULL;
     af_buf note = {0};
+    keeper kept = {.records = af_calloc((uint64_t)k->datasets, sizeof *kept.records)};
+    if (!kept.records)
+        return af_fail_nomem(err, "datasets", (uint64_t)k->datasets * sizeof *kept.records);
     AF_TRY(af_token_writer_open(&w, path, err));
-    AF_TRY(af_dataset_read(k, AF_READ_TRAIN, keep, w, counts, NULL, err));
+    kept.w = w;
+    AF_TRY(af_dataset_read(k, AF_READ_TRAIN, keep, &kept, counts, NULL, err));
+    AF_TRY(interleave(&kept, k, err));
     AF_TRY(write_note(&note, k, counts, err));
     st = af_token_writer_commit_note(w, note.data, note.len, err);
     w = NULL;
 done:
     af_token_writer_abandon(w);
+    free(kept.records);
     af_buf_clear(&note);
     return st;
 }

@@ -40,6 +40,7 @@ typedef struct reader {
     af_row_filter filter;
     int64_t index;     /* of the next record, over all files of the dataset */
     int file;          /* number over all datasets */
+    int dataset;       /* the same of the dataset; parts of a split are one */
     bool tools_warned; /* for this dataset */
     bool ended;
     af_pool *pool;
@@ -177,6 +178,7 @@ static af_status emit_rows(reader *d, const af_item *item, af_row *row)
     char *prompt = NULL;
     af_example e = {.file = d->loc.file,
                     .source = d->file,
+                    .dataset = d->dataset,
                     .line = d->loc.line,
                     .record = d->loc.number,
                     .shape = d->source->shape,
@@ -422,6 +424,7 @@ static af_status text_window(reader *d, int64_t n)
     AF_TRY(check_ids(d, &r));
     const af_example e = {.file = d->loc.file,
                           .source = d->file,
+                          .dataset = d->dataset,
                           .line = d->loc.line,
                           .record = d->loc.number,
                           .shape = AF_SHAPE_TEXT,
@@ -538,6 +541,7 @@ static af_status one_source(reader *d, int i)
     int n = 0, held_out;
     af_data_source *s = &d->pipeline->source[i];
     const af_data_source before = *s; /* detection may rename a field */
+    d->dataset += i > 0 && !s->continued;
     d->source = s;
     d->renderer = &d->pipeline->renderer[i];
     d->renderer->want_text = d->mode == AF_READ_PREVIEW;

@@ -10,6 +10,7 @@
 typedef struct af_example {
     const char *file; /* borrowed for the call */
     int source;       /* number of the file over all datasets */
+    int dataset;
     int64_t line, record;
     af_shape shape;
     int rows; /* 2: chosen, rejected */
@@ -41,6 +42,8 @@ typedef struct af_data_pipeline {
     af_tokenizer *tokenizer; /* NULL: there is none; `why` has the reason */
     af_error why;
     af_renderer *renderer; /* [sources] */
+    int datasets;
+    const double *mix_probs; /* [datasets], or NULL */
     /* AF_READ_CHECK: called for each faulty record, then reading continues; NULL = it ends there.
      */
     void (*fault)(void *user, const char *message);

@@ -22,8 +22,8 @@ typedef struct header {
 
 struct af_token_writer {
     af_out *out;
-    af_buf index;
-    header head; /* its sum: of the words so far */
+    af_buf index, trained; /* trained: tokens with loss of each record */
+    header head;           /* its sum: of the words so far */
 };
 
 /* FNV-1a of words instead of bytes: a file is read at the speed of memory, and every changed bit
@@ -63,12 +63,20 @@ af_status af_token_writer_open(af_token_writer **out, const char *path, af_error
     return AF_OK;
 }
 
+static void count_record(header *h, uint32_t n)
+{
+    h->records++;
+    h->longest = AF_MAX(h->longest, n);
+    h->shortest = h->shortest ? AF_MIN(h->shortest, n) : n;
+}
+
 af_status af_token_writer_add(af_token_writer *w, const int32_t *ids, const int32_t *labels,
                               int64_t n, int source, int64_t line, af_error *err)
 {
     assert(n > 0 && n < INT32_MAX);
     uint32_t chunk[1024];
     af_status st = AF_OK;
+    const uint64_t trained_before = w->head.supervised;
     const af_token_index entry = {w->head.words, (uint32_t)n, (uint32_t)source, (uint64_t)line};
     for (int64_t i = 0; i < n && st == AF_OK;) {
         int64_t m = 0;
@@ -80,14 +88,38 @@ af_status af_token_writer_add(af_token_writer *w, const int32_t *ids, const int3
         w->head.sum = sum_words(w->head.sum, chunk, (uint64_t)m * sizeof chunk[0]);
         st = af_out_write(w->out, chunk, (uint64_t)m * sizeof chunk[0], err);
     }
+    const uint32_t trained = (uint32_t)(w->head.supervised - trained_before);
     af_buf_add(&w->index, &entry, sizeof entry);
+    af_buf_add(&w->trained, &trained, sizeof trained);
     w->head.words += (uint64_t)n;
-    w->head.records++;
-    w->head.longest = AF_MAX(w->head.longest, (uint32_t)n);
-    w->head.shortest = w->head.shortest ? AF_MIN(w->head.shortest, (uint32_t)n) : (uint32_t)n;
-    if (st == AF_OK && w->index.bad)
+    count_record(&w->head, (uint32_t)n);
+    if (st == AF_OK && (w->index.bad || w->trained.bad))
         st = af_fail_nomem(err, "the index of a token file", w->index.len);
     return st;
+}
+
+af_status af_token_writer_order(af_token_writer *w, const int64_t *record, int64_t count,
+                                af_error *err)
+{
+    const af_token_index *entry = (const void *)w->index.data;
+    const uint32_t *trained = (const void *)w->trained.data;
+    af_buf index = {0};
+    header h = w->head;
+    h.records = h.supervised = h.longest = h.shortest = 0;
+    for (int64_t i = 0; i < count; i++) {
+        assert(record[i] >= 0 && (uint64_t)record[i] < w->head.records);
+        af_buf_add(&index, &entry[record[i]], sizeof *entry);
+        h.supervised += trained[record[i]];
+        count_record(&h, entry[record[i]].count);
+    }
+    if (index.bad) {
+        af_buf_clear(&index);
+        return af_fail_nomem(err, "the index of a token file", (uint64_t)count * sizeof *entry);
+    }
+    af_buf_clear(&w->index);
+    w->index = index;
+    w->head = h;
+    return AF_OK;
 }
 
 af_status af_token_writer_commit(af_token_writer *w, const char *note, af_error *err)
@@ -125,6 +157,7 @@ void af_token_writer_abandon(af_token_writer *w)
         return;
     af_out_abandon(w->out);
     af_buf_clear(&w->index);
+    af_buf_clear(&w->trained);
     free(w);
 }
 
@@ -148,7 +181,7 @@ static uint64_t sum_mapped(const af_map *m, uint64_t bytes)
 
 /* The sizes of the header must add up to the file, its sum must be right, and every record must
  * lie inside the words. */
-static bool consistent(const af_map *m, header *h)
+static bool consistent(const af_map *m, header *h, uint64_t *tokens)
 {
     uint64_t words, index, need;
     if (m->size < sizeof *h)
@@ -166,9 +199,12 @@ static bool consistent(const af_map *m, header *h)
     if (sum_rest(*h, at, index, at + index) != sum)
         return false;
     const af_token_index *e = (const void *)at;
-    for (uint64_t i = 0; i < h->records; i++)
+    *tokens = 0;
+    for (uint64_t i = 0; i < h->records; i++) {
         if (e[i].at > h->words || e[i].count > h->words - e[i].at || e[i].count == 0)
             return false;
+        *tokens += e[i].count; /* a record may be there more than once */
+    }
     return true;
 }
 
@@ -176,11 +212,12 @@ af_status af_token_store_open(af_token_store *out, const char *path, af_error *e
 {
     af_map m;
     header h;
+    uint64_t tokens = 0;
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd >= 0)
         (void)!flock(fd, LOCK_SH | LOCK_NB); /* not all file systems can */
     const af_status st = af_map_open(&m, path, err);
-    const bool good = st == AF_OK && consistent(&m, &h);
+    const bool good = st == AF_OK && consistent(&m, &h, &tokens);
     if (!good && fd >= 0)
         close(fd);
     if (st != AF_OK)
@@ -196,7 +233,7 @@ af_status af_token_store_open(af_token_store *out, const char *path, af_error *e
         .words = (const void *)(m.data + sizeof h),
         .index = (const void *)index,
         .records = (int64_t)h.records,
-        .tokens = h.words,
+        .tokens = tokens,
         .supervised = h.supervised,
         .longest = h.longest,
         .shortest = h.shortest,

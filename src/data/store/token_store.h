@@ -18,6 +18,10 @@ AF_CHECKED af_status af_token_writer_open(af_token_writer **out, const char *pat
 AF_CHECKED af_status af_token_writer_add(af_token_writer *w, const int32_t *ids,
                                          const int32_t *labels, int64_t n, int source, int64_t line,
                                          af_error *err);
+/* The records of the file become these, by their numbers: some may come more than once, others not
+ * at all. The tokens are stored once. */
+AF_CHECKED af_status af_token_writer_order(af_token_writer *w, const int64_t *record, int64_t count,
+                                           af_error *err);
 /* Finishes and renames into place; closes w in every case. `note` (JSON text) is kept in the file.
  */
 AF_CHECKED af_status af_token_writer_commit(af_token_writer *w, const char *note, af_error *err);

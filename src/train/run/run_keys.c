@@ -56,6 +56,11 @@ static const af_key_choice optimizer_names[] = {{"adamw", AF_OPTIMIZER_ADAMW},
                                                 {"sgd", AF_OPTIMIZER_SGD},
                                                 {0}};
 
+static const af_key_choice mix_names[] = {{"concat", AF_MIX_CONCAT},
+                                          {"interleave_under", AF_MIX_INTERLEAVE_UNDER},
+                                          {"interleave_over", AF_MIX_INTERLEAVE_OVER},
+                                          {"interleave_once", AF_MIX_INTERLEAVE_ONCE},
+                                          {0}};
 static const af_key_choice stage_names[] = {
     {"sft", AF_STAGE_FINE_TUNING}, {"pt", AF_STAGE_PRETRAINING}, {0}};
 static const af_key_choice save_when_names[] = {{"auto", AF_WHEN_AUTO},
@@ -83,6 +88,7 @@ static const af_key_choice tri_names[] = {
 
 CHOICES(method, af_method, method_names);
 CHOICES(load_in_4bit, af_tri, tri_names);
+CHOICES(train_on_inputs, af_tri, tri_names);
 CHOICES(train_on_eos, af_train_eos, eos_names);
 CHOICES(train_on_eot, af_train_eos, eos_names);
 CHOICES(excess, af_excess, excess_names);
@@ -93,6 +99,7 @@ CHOICES(checkpointing, af_tri, tri_names);
 CHOICES(offloading, af_tri, tri_names);
 CHOICES(attention, af_attention_by, attention_names);
 CHOICES(stage, af_stage, stage_names);
+CHOICES(mix, af_mix, mix_names);
 CHOICES(save_strategy, af_when, save_when_names);
 CHOICES(eval_strategy, af_when, eval_when_names);
 CHOICES(gemm, af_gemm_by, gemm_names);
@@ -196,6 +203,12 @@ const af_key af_keys[] = {
      "YAML file with datasets: NAME: {path, converter, size}", {0}, 0},
     {"max_samples", I64(max_samples), 0, 1e12, "0",
      "use the first so many records of each dataset; 0 = all", {0}, 0},
+    {"mix_strategy", ENUM(mix), 0, 0, "concat",
+     "several datasets: concat, or in turn: interleave_under, interleave_over, interleave_once",
+     {0}, 0},
+    {"interleave_probs", LIST(interleave_probs), 0, 0, NULL,
+     "probability of each dataset to give the next record; absent: they take turns", {0},
+     AF_NEED_INTERLEAVE},
     {"val_set_size", F64(val_set_size), 0, 1e9, "0",
      "records to hold out: a share below 1, or a number", {"val_size"}, 0},
     {"chat_template", STR(chat_template), 0, 0, NULL,
@@ -224,7 +237,8 @@ const af_key af_keys[] = {
     {"attention_dropout", F64(attention_dropout), 0, 1, NULL,
      "0 trains a model without the attention dropout of its config, which is not supported", {0},
      0},
-    {"train_on_inputs", BOOL(train_on_inputs), 0, 0, "false", "compute the loss on prompts too",
+    {"train_on_inputs", TRI(train_on_inputs), 0, 0, "false",
+     "compute the loss on prompts too; auto = unless a record has prompt and completion apart",
      {"train_on_prompt"}, 0},
     {"roles_to_train", LIST(roles_to_train), 0, 0, NULL,
      "roles whose messages carry loss (assistant)", {0}, 0},
@@ -325,13 +339,22 @@ const af_key af_keys[] = {
      {"adapter_path"}, 0},
     {"run_name", STR(run_name), 0, 0, NULL, "title of the report", {0}, 0},
     {"report_to", LIST(report_to), 0, 0, NULL,
-     "also write the metrics for mlflow, or none, or all; TensorBoard's are always written", {0},
-     0},
+     "also write metrics for mlflow, wandb, trackio (none, all); TensorBoard has them always",
+     {0}, 0},
     {"mlflow_tracking_uri", STR(mlflow_tracking_uri), 0, 0, NULL,
      "folder of MLflow's store; else MLFLOW_TRACKING_URI, else output_dir/mlruns", {0},
      AF_NEED_MLFLOW},
     {"mlflow_experiment_name", STR(mlflow_experiment), 0, 0, NULL,
      "MLflow's experiment; else MLFLOW_EXPERIMENT_NAME, else Default", {0}, AF_NEED_MLFLOW},
+    {"wandb_project", STR(wandb_project), 0, 0, NULL,
+     "W&B's project; else WANDB_PROJECT, else huggingface", {0}, AF_NEED_WANDB},
+    {"wandb_name", STR(wandb_name), 0, 0, NULL, "name of W&B's run; else WANDB_NAME, else run_name",
+     {"wandb_run_name"}, AF_NEED_WANDB},
+    {"wandb_run_id", STR(wandb_run_id), 0, 0, NULL, "id of W&B's run; else WANDB_RUN_ID, else new",
+     {0}, AF_NEED_WANDB},
+    {"trackio_project", STR(trackio_project), 0, 0, "huggingface",
+     "trackio's project, a database in TRACKIO_DIR", {"project", "trackio_project_name"},
+     AF_NEED_TRACKIO},
     {"overwrite_output_dir", BOOL(overwrite_output_dir), 0, 0, "false",
      "replace the files of an earlier run in output_dir; others are kept", {0}, 0},
     {"logging_steps", F64(logging_steps), 0, 1e9, "1",

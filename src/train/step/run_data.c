@@ -27,6 +27,8 @@ static af_status open_store(const af_run_data *d, const af_run_config *run,
     o.chat_template = d->chat_template;
     o.vocab = model->spec->vocab;
     o.cache_reported = list == run->test_datasets;
+    if (list == run->test_datasets)
+        o.mix = AF_MIX_CONCAT; /* every record is evaluated, once */
     const af_status st = af_dataset_open(store, counts, &o, err);
     if (st == AF_OK && store->records == 0)
         return nothing_left(run, counts, err);
@@ -122,7 +124,7 @@ static af_status check_turn_keys(const af_run_config *r, const af_data_counts *c
     const struct {
         const char *key;
         bool idle;
-    } keys[] = {{"train_on_inputs", bare && r->train_on_inputs},
+    } keys[] = {{"train_on_inputs", bare && r->train_on_inputs == AF_TRI_YES},
                 {"roles_to_train", none},
                 {"train_on_eos", no_eos},
                 {"chat_template", none && !r->generate_samples.count}};
@@ -256,6 +258,8 @@ static af_status peek(const af_run_data *d, const af_run_config *run, const af_r
     o.chat_template = d->chat_template;
     o.vocab = model->spec->vocab;
     o.max_samples = 1;
+    if (list == run->test_datasets)
+        o.mix = AF_MIX_CONCAT;
     if (!list)
         return AF_OK;
     af_status st = af_data_pipeline_open(&pipeline, &o, err);

@@ -298,6 +298,7 @@ static af_status check_tests(const data_tool *t, af_fault_list *faults, af_data_
     af_data_pipeline pipeline = {0};
     af_data_counts counts = {0};
     o.datasets = t->run.test_datasets;
+    o.mix = AF_MIX_CONCAT;
     if (!o.datasets)
         return AF_OK;
     af_status st = af_data_pipeline_open(&pipeline, &o, err);

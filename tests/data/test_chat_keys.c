@@ -1,0 +1,237 @@
+/* test_chat_keys.c - keys of other trainers about templates, thoughts, ends of turns and pairs. */
+#include "data_case.h"
+
+static char model[1024];
+
+#define TURN(q, a) "<|im_start|>user\n" q "<|im_end|>\n<|im_start|>assistant\n" a "<|im_end|>\n"
+
+static int find_model(void **state)
+{
+    (void)state;
+    snprintf(model, sizeof model, "%s/models/qwen2", golden_dir());
+    return 0;
+}
+
+static void put_file(const data_case *c, const char *name, const char *text)
+{
+    case_write(c, name, text, strlen(text));
+}
+
+static const char *bare_model(const data_case *c)
+{
+    static char dir[600];
+    char from[1100], *text;
+    uint64_t size;
+    af_error err;
+    snprintf(dir, sizeof dir, "%s/bare", c->dir);
+    CHECK_OK(af_dir_make(dir, &err), err);
+    snprintf(from, sizeof from, "%s/tokenizer.json", model);
+    CHECK_OK(af_file_read(&text, &size, from, 64 << 20, &err), err);
+    case_write(c, "bare/tokenizer.json", text, size);
+    free(text);
+    put_file(c, "bare/tokenizer_config.json", "{\"eos_token\": \"<|endoftext|>\"}");
+    return dir;
+}
+
+/* The texts of the preview, joined by "|". */
+static const char *texts(const data_case *c)
+{
+    static char out[4000];
+    size_t used = 0;
+    out[0] = 0;
+    for (size_t i = 0; i < json_array_size(c->rows) && used < sizeof out; i++)
+        used += (size_t)snprintf(
+            out + used, sizeof out - used, "%s%s", i ? "|" : "",
+            json_string_value(json_object_get(json_array_get(c->rows, i), "text")));
+    return out;
+}
+
+static int trained(const data_case *c)
+{
+    const json_t *labels = json_object_get(json_array_get(c->rows, 0), "labels");
+    int n = 0;
+    for (size_t i = 0; i < json_array_size(labels); i++)
+        n += json_integer_value(json_array_get(labels, i)) != -100;
+    return n;
+}
+
+static void preview(data_case *c, const char *base, const char *keys, const char *entry)
+{
+    char more[3000];
+    snprintf(more, sizeof more, "%s\ndatasets: [{path: %s/d.jsonl%s}]\n", keys, c->dir, entry);
+    case_run(c, base, more);
+    CHECK_OK(case_preview(c), c->err);
+}
+
+#define THINKS                                                                                     \
+    "chat_template: \"{% for m in messages %}[{{ m.role }}:{% if m.why %}<{{ m.why }}>{% endif "   \
+    "%}{{ m.content }}]{% endfor %}\"\ntrain_on_eos: none"
+
+static void test_thoughts_have_names(void **state)
+{
+    data_case c;
+    (void)state;
+    case_open(&c);
+    put_file(&c, "d.jsonl",
+             "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", "
+             "\"content\": \"A\", \"idea\": \"T\"}]}\n");
+    preview(&c, model, THINKS, ", field_thinking: idea, template_thinking_key: why");
+    assert_string_equal(texts(&c), "[user:Q][assistant:<T>A]");
+    preview(&c, model, THINKS, ", field_thinking: idea"); /* the template calls it otherwise */
+    assert_string_equal(texts(&c), "[user:Q][assistant:A]");
+    case_close(&c);
+}
+
+static void test_ends_of_turns(void **state)
+{
+    data_case c;
+    (void)state;
+    case_open(&c);
+    put_file(&c, "d.jsonl",
+             "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", "
+             "\"content\": \"A\"}, {\"role\": \"user\", \"content\": \"R\"}, {\"role\": "
+             "\"assistant\", \"content\": \"B\"}]}\n");
+    static const struct {
+        const char *keys;
+        int more; /* trained tokens than with train_on_eot: none */
+    } cases[] = {
+        {"train_on_eot: none", 0}, {"train_on_eot: last", 1}, {"train_on_eot: turn", 2},
+        {"train_on_eot: all", 4},  {"train_on_eos: last", 1},
+    };
+    int none = 0;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        preview(&c, model, cases[i].keys, "");
+        none = i ? none : trained(&c);
+        assert_int_equal(trained(&c) - none, cases[i].more);
+    }
+    /* an end that does not follow the answer is found by its name */
+    static const char sign[] =
+        "chat_template: \"{% for m in messages %}{{ m.role }} {{ m.content }}{% if m.role == "
+        "'assistant' %}!<|im_start|>{% endif %}{% endfor %}\"";
+    char keys[900];
+    snprintf(keys, sizeof keys, "%s\ndatasets: [{path: %s/d.jsonl}]\n", sign, c.dir);
+    case_run(&c, model, keys);
+    assert_int_not_equal(case_preview(&c), AF_OK);
+    assert_non_null(strstr(c.err.msg, "message 2: no end-of-turn token found after it"));
+    snprintf(keys, sizeof keys, "%s\ntrain_on_eot: none\neot_tokens: ['<|im_start|>']", sign);
+    preview(&c, model, keys, "");
+    none = trained(&c);
+    snprintf(keys, sizeof keys, "%s\neot_tokens: ['<|im_start|>']", sign);
+    preview(&c, model, keys, "");
+    assert_int_equal(trained(&c) - none, 2);
+    case_close(&c);
+}
+
+static void test_templates_by_other_names(void **state)
+{
+    data_case c;
+    char keys[900];
+    (void)state;
+    case_open(&c);
+    put_file(&c, "d.jsonl",
+             "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", "
+             "\"content\": \"A\"}]}\n");
+    preview(&c, bare_model(&c), "chat_template: tokenizer_default_fallback_alpaca", "");
+    assert_string_equal(texts(&c), "### Instruction:\nQ\n\n### Response:\nA<|endoftext|>");
+    preview(&c, model, "chat_template: tokenizer_default_fallback_alpaca", "");
+    assert_string_equal(texts(&c), TURN("Q", "A")); /* the model's own */
+    preview(&c, model,
+            "chat_template: jinja\nchat_template_jinja: \"{% for m in messages %}{{ m.content "
+            "}};{% endfor %}\"\ntrain_on_eos: none",
+            "");
+    assert_string_equal(texts(&c), "Q;A;");
+    put_file(&c, "t.jinja", "{% for m in messages %}{{ m.content }}/{% endfor %}");
+    snprintf(keys, sizeof keys,
+             "chat_template: jinja\nchat_template_jinja: %s/t.jinja\ntrain_on_eos: none", c.dir);
+    preview(&c, model, keys, "");
+    assert_string_equal(texts(&c), "Q/A/");
+    case_run(&c, model, "chat_template: jinja\ndatasets: [{path: d.jsonl}]\n");
+    assert_int_not_equal(case_preview(&c), AF_OK);
+    assert_non_null(strstr(c.err.msg, "'chat_template: jinja' needs 'chat_template_jinja'"));
+    case_close(&c);
+}
+
+static void hear_all(void *user, af_log_level level, const char *line)
+{
+    (void)level;
+    af_buf_str(user, line);
+    af_buf_char(user, '\n');
+}
+
+static void test_a_model_without_template_gets_the_alpaca_prompt(void **state)
+{
+    static const char says[] = "the model has no chat template: the Alpaca prompt is used";
+    data_case c;
+    char more[900];
+    (void)state;
+    case_open(&c);
+    put_file(&c, "d.jsonl", "{\"instruction\": \"I\", \"output\": \"O\"}\n");
+    const char *bases[] = {bare_model(&c), model};
+    for (int i = 0; i < 2; i++) {
+        c.log.len = 0;
+        af_buf_str(&c.log, "");
+        json_decref(c.rows);
+        c.rows = json_array();
+        snprintf(more, sizeof more, "datasets: [{path: %s/d.jsonl}]\n", c.dir);
+        case_run(&c, bases[i], more);
+        af_log_set(hear_all, &c.log);
+        CHECK_OK(af_data_preview(case_path(&c, "run.yaml"), NULL, 0, 0, case_row, c.rows, &c.err),
+                 c.err);
+        assert_int_equal(strstr(c.log.data, says) != NULL, i == 0);
+        assert_int_equal(strstr(texts(&c), "### Instruction:\nI") != NULL, i == 0);
+    }
+    case_close(&c);
+}
+
+static void test_pairs_of_axolotl(void **state)
+{
+    static const struct {
+        const char *entry, *record;
+    } cases[] = {
+        {"type: chatml.intel", "{\"system\": \"S\", \"question\": \"Q\", \"chosen\": \"yes\", "
+                               "\"rejected\": \"no\"}"},
+        {"type: chatml.prompt_pairs",
+         "{\"prompt\": \"Q\", \"chosen\": \"yes\", \"rejected\": \"no\"}"},
+        {"type: llama3.icr", "{\"input\": \"Q\", \"chosen\": \"yes\", \"rejected\": \"no\"}"},
+        {"type: llama3.ultra",
+         "{\"prompt\": \"Q\", \"chosen\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": "
+         "\"assistant\", \"content\": \"yes\"}], \"rejected\": [{\"role\": \"user\", \"content\": "
+         "\"Q\"}, {\"role\": \"assistant\", \"content\": \"no\"}]}"},
+        {"field_prompt: q, field_chosen: good, field_rejected: bad",
+         "{\"q\": \"Q\", \"good\": \"yes\", \"bad\": \"no\"}"},
+    };
+    data_case c;
+    (void)state;
+    case_open(&c);
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char more[900];
+        put_file(&c, "d.jsonl", cases[i].record);
+        snprintf(more, sizeof more, "output_dir: out\ndatasets: [{path: %s/d.jsonl, %s}]\n", c.dir,
+                 cases[i].entry);
+        case_run(&c, model, more);
+        const af_status st = case_check(&c);
+        if (st != AF_OK || c.report.errors || c.report.records != 1)
+            fail_msg("%s: %s %s", cases[i].entry, c.err.msg, c.log.data);
+        CHECK_OK(case_preview(&c), c.err);
+        const json_t *row = json_array_get(c.rows, 0);
+        const char *good =
+                       json_string_value(json_object_get(json_object_get(row, "chosen"), "text")),
+                   *bad =
+                       json_string_value(json_object_get(json_object_get(row, "rejected"), "text"));
+        assert_true(good && strstr(good, "Q") && strstr(good, "yes") && !strstr(good, "no"));
+        assert_true(bad && strstr(bad, "Q") && strstr(bad, "no") && !strstr(bad, "yes"));
+    }
+    case_close(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_thoughts_have_names),
+        cmocka_unit_test(test_ends_of_turns),
+        cmocka_unit_test(test_templates_by_other_names),
+        cmocka_unit_test(test_a_model_without_template_gets_the_alpaca_prompt),
+        cmocka_unit_test(test_pairs_of_axolotl),
+    };
+    return cmocka_run_group_tests(tests, find_model, NULL);
+}
