@@ -256,6 +256,45 @@ static void test_every_named_template_finds_the_answers(void **state)
     case_close(&c);
 }
 
+/* The bos before an answer goes, also where it is token 0. */
+static void test_a_bos_that_is_token_0(void **state)
+{
+    static const char tokenizer[] =
+        "{\"added_tokens\":[{\"id\":0,\"content\":\"<s>\",\"special\":true},{\"id\":1,\"content\":"
+        "\"</"
+        "s>\",\"special\":true}],\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":"
+        "[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_"
+        "id\":0}}"
+        "],\"pair\":[],\"special_tokens\":{\"<s>\":{\"id\":\"<s>\",\"ids\":[0],\"tokens\":[\"<s>\"]"
+        "}}},"
+        "\"model\":{\"type\":\"BPE\",\"vocab\":{\"<s>\":0,\"</"
+        "s>\":1,\"q\":2,\"z\":3},\"merges\":[]}}";
+    static const char config[] = "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}";
+    static const char record[] = "{\"instruction\": \"q\", \"output\": \"zz\"}\n";
+    data_case c;
+    af_error err;
+    char model[1200], keys[2400];
+    (void)state;
+    case_open(&c);
+    snprintf(model, sizeof model, "%s/model", c.dir);
+    CHECK_OK(af_dir_make(model, &err), err);
+    case_write(&c, "model/tokenizer.json", tokenizer, strlen(tokenizer));
+    case_write(&c, "model/tokenizer_config.json", config, strlen(config));
+    case_write(&c, "d.jsonl", record, strlen(record));
+    snprintf(keys, sizeof keys, "datasets:\n  - path: %s\n    type: alpaca\n",
+             case_path(&c, "d.jsonl"));
+    case_run(&c, model, keys);
+    CHECK_OK(case_preview(&c), c.err);
+    const json_t *ids = json_object_get(json_array_get(c.rows, 0), "ids");
+    const size_t n = json_array_size(ids);
+    assert_true(n > 4 && json_integer_value(json_array_get(ids, 0)) == 0);
+    for (size_t i = 1; i < n; i++)
+        assert_true(json_integer_value(json_array_get(ids, i)) != 0);
+    assert_int_equal(json_integer_value(json_array_get(ids, n - 3)), 3);
+    assert_int_equal(json_integer_value(json_array_get(ids, n - 1)), 1);
+    case_close(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -263,6 +302,7 @@ int main(void)
         cmocka_unit_test(test_named_templates_are_those_of_axolotl),
         cmocka_unit_test(test_every_named_template_finds_the_answers),
         cmocka_unit_test(test_templates_are_those_of_llama_factory),
+        cmocka_unit_test(test_a_bos_that_is_token_0),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -444,6 +444,45 @@ static void test_a_unigram_model_without_unk(void **state)
     af_tokenizer_close(t);
 }
 
+static void test_splits_and_accents(void **state)
+{
+    static const struct {
+        const char *json, *text;
+        int32_t count, ids[4];
+    } cases[] = {
+        /* what matches in a row is one piece, so that it merges */
+        {"{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\"-\"},\"behavior\":"
+         "\"Contiguous\",\"invert\":false},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"-\":1,"
+         "\"b\":2,\"--\":3,\"a-\":4},\"merges\":[\"a -\",\"- -\"]}}",
+         "a--b",
+         3,
+         {0, 3, 2}},
+        {"{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\"-\"},\"behavior\":"
+         "\"Isolated\",\"invert\":false},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"-\":1,"
+         "\"b\":2,\"--\":3,\"a-\":4},\"merges\":[\"a -\",\"- -\"]}}",
+         "a--b",
+         4,
+         {0, 1, 1, 2}},
+        {"{\"normalizer\":{\"type\":\"StripAccents\"},\"model\":{\"type\":\"BPE\",\"vocab\":{"
+         "\"e\":0,\"t\":1},\"merges\":[]}}",
+         "e\xcc\x81te",
+         3,
+         {0, 1, 0}},
+    };
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_error err = {0};
+        af_encoding e = {0};
+        af_tokenizer *t = from_json(cases[i].json);
+        CHECK_OK(af_tokenizer_encode(t, &e, cases[i].text, strlen(cases[i].text), false, &err),
+                 err);
+        assert_int_equal(e.count, cases[i].count);
+        assert_memory_equal(e.ids, cases[i].ids, (size_t)e.count * sizeof *e.ids);
+        af_encoding_clear(&e);
+        af_tokenizer_close(t);
+    }
+}
+
 static void test_decoders_at_the_edges(void **state)
 {
     static const struct {
@@ -517,6 +556,7 @@ int main(void)
         cmocka_unit_test(test_fallback_bytes_span_their_character),
         cmocka_unit_test(test_bytes_of_the_normalizer_span_their_character),
         cmocka_unit_test(test_a_unigram_model_without_unk),
+        cmocka_unit_test(test_splits_and_accents),
         cmocka_unit_test(test_decoders_at_the_edges),
         cmocka_unit_test(test_deep_json_is_refused),
         cmocka_unit_test(test_long_word_takes_no_quadratic_time),
