@@ -208,6 +208,32 @@ echo mine > "$tmp/limit/README.local"
 "$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/limit" -q --device cpu --force || fail "train --force"
 [ -s "$tmp/limit/q.gguf" ] && [ -s "$tmp/limit/Modelfile" ] || fail "train --force removed an export"
 
+# a checkpoint with a damaged manifest is set aside whole, notes included, and the run goes on
+"$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/damaged" -q --device cpu || fail "train"
+echo garbage > "$tmp/damaged/checkpoint-2/manifest.json"
+echo mine > "$tmp/damaged/checkpoint-2/notes.txt"
+rm "$tmp/damaged/run_state.json"
+"$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/damaged" -q --device cpu resume_from_checkpoint=auto || fail "resume next to a damaged checkpoint"
+[ "$(cat "$tmp/damaged/checkpoint-2.damaged/"{manifest.json,notes.txt})" = "garbage
+mine" ] && ! grep -q garbage "$tmp/damaged/checkpoint-2/manifest.json" || fail "damaged: $(ls -A "$tmp/damaged"/*)"
+# names like those of temporary checkpoints, and what a killed run leaves of one that had notes in it
+mkdir "$tmp/damaged/"{checkpoint-notes.tmp,checkpoint-2.tmp}
+for n in checkpoint-notes.tmp/a checkpoint-best.tmp checkpoint-2.tmp/b; do echo mine > "$tmp/damaged/$n"; done
+cp -r "$tmp/damaged/checkpoint-1" "$tmp/damaged/checkpoint-9.tmp"
+echo mine > "$tmp/damaged/checkpoint-9.tmp/c"
+"$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/damaged" -q --device cpu max_steps=3 resume_from_checkpoint=auto || fail "resume"
+for n in checkpoint-notes.tmp/a checkpoint-best.tmp checkpoint-2/b checkpoint-9/c; do
+    [ "$(cat "$tmp/damaged/$n")" = mine ] || fail "$n is lost: $(ls -A "$tmp/damaged")"
+done
+[ "$(ls -A "$tmp/damaged/checkpoint-9")" = c ] && [ ! -e "$tmp/damaged/checkpoint-9.tmp" ] || fail "$(ls -A "$tmp/damaged/checkpoint-9"*)"
+
+# a run that starts from a checkpoint of the run that it would replace
+full="$tmp/run.yaml adapter=none output_dir=$tmp/full -q --device cpu"
+"$AFINAR" train $full || fail "train"
+text=$("$AFINAR" train $full base_model="$tmp/full/checkpoint-1" --force 2>&1) && fail "a run removed its base model"
+has "$text" "base_model '$tmp/full/checkpoint-1' lies in output_dir" "train"
+[ -s "$tmp/full/checkpoint-1/model.safetensors" ] && [ -s "$tmp/full/config.json" ] || fail "a refused run removed files"
+
 # a signal leaves no temporary folder and no output
 for sig in TERM INT; do
     for delay in 0.01 0.03 0.06 0.1; do

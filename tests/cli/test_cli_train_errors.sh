@@ -103,10 +103,10 @@ key "train_on_inputs and roles_to_train" train_on_inputs=true 'roles_to_train=[u
 key "save_steps and saves_per_epoch" save_steps=1 saves_per_epoch=1
 # --- keys of other trainers, and keys without effect
 more "run.yaml:6|'rl' with 'dpo' is not supported|'num_labels' (line 7)" $'rl: dpo\nnum_labels: 2'
-more "run.yaml:7|'wandb_project' has no effect here|metrics.jsonl|strict" $'strict: true\nwandb_project: x'
+more "run.yaml:7|'wandb_entity' has no effect here|metrics.jsonl|strict" $'strict: true\nwandb_entity: x'
 more "run.yaml:7|'fp16' with 'true' is not supported|see 'bf16'" $'strict: true\nfp16: true'
 more "run.yaml:7|'rl' with 'kto' is not supported|also unknown: 'zzz' (line 6)" $'zzz: 1\nrl: kto'
-key "command line|'wandb_project' has no effect here" wandb_project=x
+key "command line|wandb_project has no effect without 'report_to: wandb'" wandb_project=x
 key "command line|'tf32' has no effect here: the run is on the CPU" --strict tf32=true
 key "command line|'attention' has no effect here" --strict attention=cudnn
 key "command line|'gemm' has no effect here" --strict gemm=own

@@ -1,8 +1,12 @@
 """trackers_check.py OUTPUT TRACKER|all STATUS STEPS EXPERIMENT [STORE]: a run's stores against its metrics.jsonl."""
 import json
 import pathlib
+import os
 import re
+import sqlite3
 import sys
+
+from wandb_file import fields, records
 
 out, which, status, steps, experiment = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5]
 store = pathlib.Path(sys.argv[6]) if len(sys.argv) > 6 else out / "mlruns"
@@ -40,7 +44,52 @@ def mlflow():
         assert found[key] == wanted[key], (key, found[key], wanted[key])
 
 
-CHECKS = {"mlflow": mlflow}
+def hf_names(row):
+    """As the callbacks of transformers rewrite them."""
+    return {("eval/" + k[5:] if k.startswith("eval_") else "train/" + k): v for k, v in row.items() if k != "step"}
+
+
+def items(message, key_field):
+    pairs = [dict(fields(v)) for f, v in fields(message) if f == 1]
+    return {p[key_field].decode(): json.loads(p[16]) for p in pairs}
+
+
+def wandb():
+    paths = list((out / "wandb").glob("offline-run-*/run-*.wandb"))
+    assert len(paths) == 1, paths
+    path = paths[0]
+    assert re.fullmatch(r"offline-run-\d{8}_\d{6}-idOne", path.parent.name) and path.name == "run-idOne.wandb"
+    log = [list(fields(r)) for r in records(path)]
+    assert [r[0] for r in log] == [(1, i + 1) for i in range(len(log))]
+    kinds = [r[1][0] for r in log]
+    assert kinds == [21, 17] + [2] * len(rows) + [3, 18], kinds
+    run = dict(fields(log[1][1][1]))
+    assert (run[1], run[3], run[8]) == (b"idOne", b"proj", b"a: 'run'"), run
+    assert items(run[4], 1)["learning_rate"] == 0.001 and len(items(run[4], 1)) > 40
+    for i, row in enumerate(rows):
+        got = items(log[2 + i][1][1], 2)
+        assert got.pop("_step") == i and got.pop("train/global_step") == row["step"]
+        assert got.pop("_timestamp") > 1.5e9 and got.pop("_runtime") >= 0
+        assert got == hf_names(row), (got, row)
+    assert items(log[-2][1][1], 2)["eval/loss"] == [r["eval_loss"] for r in rows if "eval_loss" in r][-1]
+    assert dict(fields(log[-1][1][1]))[1] == (0 if status == "FINISHED" else 255)
+    assert "learning_rate:\n    value: 0.001" in (path.parent / "files/config.yaml").read_text()
+    assert json.loads((path.parent / "files/wandb-metadata.json").read_text())["program"] == "afinar"
+
+
+def trackio():
+    db = sqlite3.connect(os.environ["TRACKIO_DIR"] + "/myproj.db")
+    run = json.loads((out / "trackers.json").read_text())["trackio"]
+    found = list(db.execute("SELECT step, metrics, run_name, timestamp FROM metrics WHERE run_id = ? ORDER BY id", (run,)))
+    assert db.execute("SELECT COUNT(*) FROM metrics").fetchone()[0] == len(found) == len(rows), found
+    for (step, text, name, time), row in zip(found, rows):
+        assert step == row["step"] and name == "a: 'run'" and re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:]{8}\.\d{6}\+00:00", time)
+        assert json.loads(text) == hf_names(row), (text, row)
+    configs = list(db.execute("SELECT run_id, config FROM configs"))
+    assert len(configs) == 1 and configs[0][0] == run and json.loads(configs[0][1])["learning_rate"] == 0.001
+
+
+CHECKS = {"mlflow": mlflow, "wandb": wandb, "trackio": trackio}
 for name, check in CHECKS.items():
     if which in (name, "all"):
         check()

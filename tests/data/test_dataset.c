@@ -200,6 +200,44 @@ static void test_options_move_the_mask(void **state)
     case_close(&c);
 }
 
+/* `auto` is TRL's rule: prompts carry loss, but not where the completion is apart. Keys that a
+ * prompt of Axolotl has no use for are left, with a warning; a FastChat style names a template. */
+static void test_rules_of_other_trainers(void **state)
+{
+    static const char talk[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"U\"}, "
+                               "{\"role\": \"assistant\", \"content\": \"A\"}]}\n",
+                      pair[] = "{\"prompt\": \"P\", \"completion\": \"C\"}\n",
+                      task[] = "{\"instruction\": \"I\", \"output\": \"O\"}\n";
+    static const struct {
+        const char *record, *run, *entry, *with, *without, *said;
+    } cases[] = {
+        {talk, "train_on_inputs: auto\n", "", "user\nU", NULL, NULL},
+        {pair, "train_on_inputs: auto\n", "", "C", "P", NULL},
+        {pair, "train_on_inputs: true\n", "", "PC", NULL, NULL},
+        {pair, "train_on_inputs: auto\n", "    train_on_inputs: true\n", "PC", NULL, NULL},
+        {task, "", "    type: alpaca\n    field_messages: x\n", "O", "I",
+         "field_messages has no effect on the prompt 'alpaca'"},
+        {talk, "", "    type: chat_template\n    conversation: llama3\n", "A<|eot_id|>", "U", NULL},
+    };
+    data_case c;
+    char got[2000], text[2000];
+    (void)state;
+    case_open(&c);
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        case_write(&c, "d.jsonl", cases[i].record, strlen(cases[i].record));
+        snprintf(text, sizeof text, "%sdatasets:\n  - path: %s\n%s", cases[i].run,
+                 case_path(&c, "d.jsonl"), cases[i].entry);
+        case_run(&c, model, text);
+        CHECK_OK(case_preview(&c), c.err);
+        supervised_text(&c, got, sizeof got);
+        CHECK_MSG(strstr(got, cases[i].with), "%s%s gives '%s'", cases[i].run, cases[i].entry, got);
+        CHECK_MSG(!cases[i].without || !strstr(got, cases[i].without), "%s%s gives '%s'",
+                  cases[i].run, cases[i].entry, got);
+        CHECK_MSG(!cases[i].said || strstr(c.log.data, cases[i].said), "said: %s", c.log.data);
+    }
+    case_close(&c);
+}
+
 /* The last turn is closed by another token, and the answer holds the usual one: the later of the
  * two in the span ends the turn. */
 static void test_the_last_of_two_ends_of_turn_counts(void **state)
@@ -300,6 +338,8 @@ static void test_wrong_entries_are_reported_with_the_line(void **state)
         {"datasets:\n  - path: x.jsonl\n    type: alpacca\n", "run.yaml:4: type 'alpacca'"},
         {"datasets:\n  - path: not-there.jsonl\n", "not-there.jsonl is not there"},
         {"datasets: []\n", "is empty"},
+        {"datasets:\n  - path: x.jsonl\n    conversation: vicuna_v1.1\n",
+         "run.yaml:4: 'conversation' with 'vicuna_v1.1' is not supported"},
     };
     data_case c;
     (void)state;
@@ -476,6 +516,7 @@ int main(void)
         cmocka_unit_test(test_every_shape_gives_the_reference_ids_and_labels),
         cmocka_unit_test(test_malformed_files_are_reported_with_line_and_reason),
         cmocka_unit_test(test_options_move_the_mask),
+        cmocka_unit_test(test_rules_of_other_trainers),
         cmocka_unit_test(test_the_last_of_two_ends_of_turn_counts),
         cmocka_unit_test(test_plain_records_end_with_one_eos),
         cmocka_unit_test(test_fields_and_roles_can_be_named),

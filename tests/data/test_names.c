@@ -198,6 +198,7 @@ static void test_other_names_for_datasets(void **state)
         {"dataset_mixture: [D]", NULL, ":3: dataset_mixture must be a map"},
         {"dataset_name: D\ndatasets: [{path: D}]", NULL, "contradict each other"},
         {"train_dataset: D/far.yaml", NULL, "'source: hf_hub' is not supported"},
+        {"train_dataset: D/odd.yaml", NULL, "odd.yaml:1: 'converter' of dataset 'x' is not supp"},
     };
     data_case c;
     af_error err;
@@ -208,6 +209,7 @@ static void test_other_names_for_datasets(void **state)
     put_file(&c, "D/c/train.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
     put_file(&c, "D/c/test.jsonl", "{\"text\": \"z\"}\n");
     put_file(&c, "D/far.yaml", "x: {path: org/name, source: hf_hub}\n");
+    put_file(&c, "D/odd.yaml", "x: {path: D, converter: [alpaca]}\n");
     char list[1400];
     snprintf(list, sizeof list, "x:\n  path: %s\n  source: local\n",
              case_path(&c, "D/c/train.jsonl"));

@@ -71,6 +71,7 @@ static void test_parts_of_a_split(void **state)
         {"split: 'train[:2]+train[4:]'\n    max_samples: 3", NULL, ":5: a sum of splits has no"},
         {"split: 'train[4:4]'", NULL, ":5: split takes none of the 10 records"},
         {"split: 'train[:20%'", NULL, ":5: split 'train[:20%' is not supported"},
+        {"split: 'train[-9223372036854775808%:]'", NULL, "is not supported"},
         {"split: 'train[:101%]'", NULL, ":5: split 'train[:101%]' is not supported"},
         {"split: 'test[:2]'", NULL, ":5: 'split: test' has no effect"},
     };

@@ -162,7 +162,7 @@ static void test_suggestions(void **state)
         {"LORA_ALPHA", "lora_alpha"},
         {"learningRate", "learning_rate"},
         {"learning_rate_schedule", "lr_scheduler"},
-        {"wandb_projct", NULL},
+        {"wandb_projct", "wandb_project"},
         {"context_parapllel_size", "context_parallel_size"},
         {"betas", NULL},
         {"tlr", NULL},

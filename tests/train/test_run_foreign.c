@@ -19,7 +19,8 @@ static void test_keys_that_ask_for_nothing(void **state)
     static const char *const text =
         BASE "stage: sft\nwandb_project:\nwandb_name: ~\nload_in_8bit: false\nfp16: no\n"
              "special_tokens:\nfuture_key_of_somebody:\ngptq: false\nlabel_smoothing: 0.0\n"
-             "rl:\nreport_to: none\nassistant_only_loss: true\nstrict: false\nload_in_4bit: false\n"
+             "rl:\nmix_strategy: concat\nreport_to: none\nassistant_only_loss: true\nstrict: "
+             "false\nload_in_4bit: false\n"
              "evals_per_epoch: 0\nrelora_steps: 0\nmetric_for_best_model: eval_loss\n"
              "bnb_config_kwargs: {bnb_4bit_use_double_quant: true}\n";
     af_run_config r = {0};
@@ -33,10 +34,10 @@ static void test_idle_keys_are_counted(void **state)
 {
     (void)state;
     static const char *const text =
-        BASE "adapter:\nattn_implementation: flash_attention_2\nwandb_project: x\nlora_r: 8\n"
+        BASE "adapter:\nattn_implementation: flash_attention_2\nwandb_entity: x\nlora_r: 8\n"
              "plugins:\n  - axolotl.integrations.liger.LigerPlugin\nfsdp_config: {a: b}\n"
              "liger_rope: true\nevals_per_epoch: 4\ntrust_remote_code: true\n";
-    static const char *const keys[] = {"attn_implementation", "wandb_project",     "fsdp_config",
+    static const char *const keys[] = {"attn_implementation", "wandb_entity",      "fsdp_config",
                                        "liger_rope",          "trust_remote_code", "lora_r",
                                        "evals_per_epoch"};
     af_run_config r = {0};
@@ -265,7 +266,7 @@ static void test_defaults_of_dialects(void **state)
     assert_true(r.lora_alpha == 16);
     assert_true(r.num_epochs == 3 && r.learning_rate == 5e-5 && r.save_steps == 500);
     assert_string_equal(r.lr_scheduler, "linear");
-    assert_false(r.train_on_inputs);
+    assert_int_equal(r.train_on_inputs, AF_TRI_NO);
     af_run_config_clear(&r);
     CHECK_OK(parse(&r,
                    "model_name_or_path: m\nuse_peft: true\n"
@@ -277,8 +278,15 @@ static void test_defaults_of_dialects(void **state)
     assert_int_equal(r.method, AF_METHOD_LORA);
     assert_true(r.lora_r == 16 && r.lora_alpha == 32 && r.lora_dropout == 0.05);
     assert_int_equal(r.lora_target_modules.count, 2);
-    assert_true(r.train_on_inputs && r.learning_rate == 2e-5);
+    assert_true(r.train_on_inputs == AF_TRI_AUTO && r.learning_rate == 2e-5);
     assert_true(r.save_steps == 0 && r.eval_steps == 0); /* the strategy decides */
+    af_run_config_clear(&r);
+    CHECK_OK(parse(&r,
+                   "model_name_or_path: m\nuse_peft: true\nwarmup_steps: 5\nwarmup_ratio: 0.1\n"
+                   "datasets: [{path: d}]\n",
+                   &err),
+             err); /* steps win over the share */
+    assert_true(r.warmup_steps == 5 && r.warmup_ratio == 0 && r.idle->count == 1);
     af_run_config_clear(&r);
     CHECK_OK(parse(&r, "model: m\nkernel_config: {name: auto}\ndatasets: [{path: d}]\n", &err),
              err);
@@ -288,7 +296,7 @@ static void test_defaults_of_dialects(void **state)
     af_run_config_clear(&r);
     CHECK_OK(parse(&r, "model: m\niters: 5\ndatasets: [{path: d}]\n", &err), err);
     assert_int_equal(r.dialect, AF_DIALECT_MLX);
-    assert_true(r.max_steps == 5 && r.train_on_inputs);
+    assert_true(r.max_steps == 5 && r.train_on_inputs == AF_TRI_YES);
     af_run_config_clear(&r);
     CHECK_OK(parse(&r, "model_name_or_path: m\ndatasets: [{path: d}]\n", &err), err);
     assert_int_equal(r.dialect, AF_DIALECT_NONE);

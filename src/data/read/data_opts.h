@@ -33,6 +33,7 @@ typedef struct af_data_opts {
     bool mask_history;          /* it trains the last answer alone */
     bool no_thinking;           /* it leaves thoughts out */
     bool train_on_inputs;
+    bool completion_apart;    /* but records of prompt and completion learn the completion alone */
     const char *const *roles; /* roles_to_train; none = assistant */
     int role_count;
     af_train_eos train_on_eos;

@@ -261,8 +261,8 @@ static af_status need_template(const af_renderer *s, af_error *err)
     if (s->chat)
         return AF_OK;
     return af_fail(err, AF_EUSAGE,
-                   "a conversation needs a chat template: %s (or give one with "
-                   "chat_template)",
+                   "a conversation of 'datasets' needs a chat template, and without one is not "
+                   "supported: %s (or give one with 'chat_template')",
                    s->why.msg);
 }
 

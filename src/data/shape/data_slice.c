@@ -21,6 +21,8 @@ static bool read_bound(const char **at, bool *has, int64_t *value, bool *percent
     return true;
 }
 
+static bool is_percent(int64_t v) { return v >= -100 && v <= 100; }
+
 bool af_data_slice_read(const char **name, af_data_slice *out, const char *text, af_arena *mem)
 {
     const size_t n = strcspn(text, "[+(");
@@ -40,7 +42,7 @@ bool af_data_slice_read(const char **name, af_data_slice *out, const char *text,
     if (out->has_from && out->has_to && from_percent != to_percent)
         return false;
     out->percent = from_percent || to_percent;
-    if (out->percent && (llabs(out->from) > 100 || llabs(out->to) > 100))
+    if (out->percent && (!is_percent(out->from) || !is_percent(out->to)))
         return false;
     out->given = true;
     *name = af_arena_strndup(mem, text, n);

@@ -17,7 +17,8 @@ typedef enum key_kind {
     FILES,
     COUNT,
     SHARE,
-    IDLE, /* asks for nothing that changes what is read */
+    STYLE, /* a template by FastChat's name for it */
+    IDLE,  /* asks for nothing that changes what is read */
 } key_kind;
 
 typedef struct source_key {
@@ -77,7 +78,7 @@ static const source_key keys[] = {
     {"trust_remote_code", IDLE, 0, 0},
     {"revision", IDLE, 0, 0},
     {"preprocess_shards", IDLE, 0, 0},
-    {"conversation", IDLE, 0, 0},
+    {"conversation", STYLE, 0, 0},
 };
 _Static_assert(AF_LEN(keys) <= 64, "set_keys has one bit per key");
 
@@ -157,7 +158,7 @@ static const af_fields usual = {
 static bool asks_nothing(const af_data_source *s, const source_key *k, af_shape shape)
 {
     if (k->kind == BOOL)
-        return !s->train_on_inputs;
+        return k->offset == AT(drop_system) ? !s->drop_system : !s->train_on_inputs;
     const bool end = s->train_on_eos == AF_TRAIN_EOS_ALL || s->train_on_eos == AF_TRAIN_EOS_LAST;
     return k->kind == EOS && (shape == AF_SHAPE_TEXT ? !end : s->train_on_eos == AF_TRAIN_EOS_TURN);
 }
@@ -457,6 +458,27 @@ static af_status set_count(const parse *p, const source_key *k, const af_yaml *n
     return af_yaml_i64(n, to) && *to >= 0 ? AF_OK : wants(p, k->name, n, "a whole number");
 }
 
+/* conversation: the prompt of an older Axolotl's `type: sharegpt`. */
+static af_status set_style(const parse *p, const af_yaml *n)
+{
+    static const char *const styles[][2] = {
+        {"chatml", "chatml"}, {"llama3", "llama3"}, {"llama-3", "llama3"}, {"gemma", "gemma"}};
+    char at[300];
+    if (n->kind != AF_YAML_SCALAR)
+        return wants(p, "conversation", n, "one word");
+    if (p->s->prompt || p->s->chat_template)
+        return AF_OK;
+    for (size_t i = 0; i < AF_LEN(styles); i++)
+        if (strcmp(styles[i][0], n->text) == 0) {
+            p->s->chat_template = styles[i][1];
+            return AF_OK;
+        }
+    return af_fail(p->err, AF_EUSAGE,
+                   "%s: 'conversation' with '%.60s' is not supported: name a 'chat_template' of "
+                   "the dataset",
+                   af_data_source_loc(at, p->o->run_path, n->line), n->text);
+}
+
 static af_status set_key(const parse *p, const source_key *k, const af_yaml *n)
 {
     void *at = (char *)p->s + k->offset;
@@ -479,6 +501,8 @@ static af_status set_key(const parse *p, const source_key *k, const af_yaml *n)
     case EOS:
         return set_eos(p, n);
     case BOOL:
+        if (k->offset == AT(train_on_inputs))
+            p->s->completion_apart = false;
         return af_yaml_bool(n, at) ? AF_OK : wants(p, k->name, n, "true or false");
     case TYPE:
         return set_type(p, n);
@@ -496,6 +520,8 @@ static af_status set_key(const parse *p, const source_key *k, const af_yaml *n)
         return af_yaml_f64(n, at) && *(double *)at > 0 && *(double *)at <= 1000
                    ? AF_OK
                    : wants(p, k->name, n, "a share above 0");
+    case STYLE:
+        return set_style(p, n);
     case IDLE:
         break;
     }
@@ -524,6 +550,7 @@ void af_data_entry_begin(const parse *p, const af_yaml *n)
         .role_count = p->o->role_count,
         .train_on_eos = p->o->train_on_eos,
         .train_on_inputs = p->o->train_on_inputs,
+        .completion_apart = p->o->completion_apart,
         .max_samples = p->o->max_samples,
         .weight = 1,
         .seed = p->o->seed,

@@ -69,7 +69,7 @@ typedef struct af_data_source {
     const char *const *roles; /* roles_to_train */
     int role_count;
     af_train_eos train_on_eos;
-    bool train_on_inputs;
+    bool train_on_inputs, completion_apart; /* see af_data_opts */
 } af_data_source;
 
 /* Reads o->datasets (a list of maps, or a single map or path). Memory comes from `mem`; strings are

@@ -5,6 +5,7 @@
 #include "data/shape/shape.h"
 
 #include "base/buf.h"
+#include "base/log.h"
 
 #define KTO_TAG "kto_tag" /* LLaMA-Factory: a conversation with a label for its last turn */
 
@@ -107,8 +108,13 @@ af_status af_shape_detect(af_data_source *s, const json_t *record, const af_sour
                                   "messages, prompt and completion, text, preference, kto, "
                                   "input_output); name the fields (type, field_...)",
                                   keys_of(record, keys, sizeof keys));
+    if (s->completion_apart && s->shape == AF_SHAPE_PROMPT)
+        s->train_on_inputs = false;
     const char *idle = af_data_source_idle_key(s, s->shape);
-    if (idle)
+    if (idle && s->prompt) /* Axolotl's prompts leave these keys to its other types */
+        af_log_write(AF_LOG_WARN, "%s: %s has no effect on the prompt '%s'", p->file, idle,
+                     s->prompt->type);
+    else if (idle)
         return af_source_loc_fail(
             p, err,
             "%s has no effect: the record (its keys: [%s]) is of shape %s; state "
@@ -140,7 +146,7 @@ static af_status missing(const af_data_source *s, const json_t *record, const ch
     }
     return af_source_loc_fail(
         p, err, "record %" PRId64 " has no field \"%s\" (its keys: [%s]); %s shape %s", p->number,
-        field, keys, s->shape_given ? "the dataset is declared as" : "the first record is of",
+        field, keys, s->shape_given ? "its 'type' says" : "the first record is of",
         af_shape_name(s->shape));
 }
 

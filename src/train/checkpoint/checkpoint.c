@@ -249,7 +249,7 @@ static af_status write_all(af_saver *s, const char *tmp, af_error *err)
 {
     af_status st = AF_OK;
     af_error no_tokenizer; /* reported at the end of the run */
-    AF_TRY(af_path_remove(tmp, err));
+    AF_TRY(af_checkpoint_drop(tmp, s->dir, err));
     AF_TRY(af_dir_make(tmp, err));
     if (s->adapter)
         AF_TRY(af_start_write(s->adapter, tmp, err));
@@ -276,7 +276,7 @@ static void *saver_main(void *arg)
     snprintf(tmp, sizeof tmp, "%s.tmp", s->dir);
     if (write_all(s, tmp, &s->err) != AF_OK) {
         af_error ignored;
-        (void)!af_path_remove(tmp, &ignored);
+        (void)!af_checkpoint_drop(tmp, s->dir, &ignored); /* it may be the old one by now */
     } else {
         s->err.code = AF_OK;
     }

@@ -42,6 +42,12 @@ static af_status fail_path(af_error *err, const char *path)
     return af_fail_nomem(err, "a path", strlen(path));
 }
 
+static bool ends_with(const char *s, const char *tail)
+{
+    const size_t n = strlen(s), m = strlen(tail);
+    return n >= m && strcmp(s + n - m, tail) == 0;
+}
+
 /* ---- what is there ---- */
 
 bool af_run_files_any(const char *output)
@@ -105,20 +111,42 @@ static af_status check_list(const af_written *w, const char *output, const char 
     return AF_OK;
 }
 
-/* A checkpoint of another program, as opposed to a folder with notes of the user's. */
-static bool is_foreign(const char *output, const char *name)
+/* A checkpoint of another program (or half of one), as opposed to a folder with notes of the
+ * user's.
+ */
+static bool is_foreign(const char *dir)
 {
     static const char *const more[] = {"optimizer.safetensors", "progress.json"};
-    char *dir = af_path_join(output, name);
-    bool yes = !dir || af_file_exists(dir);
+    bool yes = af_file_exists(dir);
     for (size_t i = 0; i < AF_LEN(result_files) + AF_LEN(more) && !yes; i++) {
         const char *file = i < AF_LEN(more) ? more[i] : result_files[i - AF_LEN(more)];
         char *path = af_path_join(dir, file);
         yes = !path || access(path, F_OK) == 0;
         free(path);
     }
-    free(dir);
     return yes;
+}
+
+static bool has_manifest(const char *dir)
+{
+    char *path = af_path_join(dir, "manifest.json");
+    const bool yes = path && af_file_exists(path);
+    free(path);
+    return yes;
+}
+
+/* Anything but files that were being written. */
+static bool has_notes(const char *dir)
+{
+    char **names = NULL;
+    int n = 0;
+    bool any = false;
+    if (af_dir_list(&names, &n, dir, NULL) != AF_OK)
+        return true;
+    for (int i = 0; i < n; i++)
+        any |= names[i][0] != '.' || !ends_with(names[i], ".tmp");
+    af_names_free(names, n);
+    return any;
 }
 
 static af_status check_checkpoints(const char *output, int64_t from, int64_t to, af_error *err)
@@ -128,9 +156,12 @@ static af_status check_checkpoints(const char *output, int64_t from, int64_t to,
     af_status st = af_dir_list(&names, &n, output, err);
     for (int i = 0; i < n && st == AF_OK; i++) {
         const int64_t step = af_checkpoint_step(names[i]);
-        if (step > from && step <= to && !af_checkpoint_is_own(output, names[i]) &&
-            is_foreign(output, names[i]))
+        char *dir = af_path_join(output, names[i]);
+        if (!dir)
+            st = fail_path(err, output);
+        else if (step > from && step <= to && !has_manifest(dir) && is_foreign(dir))
             st = refuse(output, names[i], false, err);
+        free(dir);
     }
     af_names_free(names, n);
     return st;
@@ -271,17 +302,10 @@ int64_t af_checkpoint_step(const char *name)
 
 bool af_checkpoint_is_own(const char *output, const char *name)
 {
-    char *dir = af_path_join(output, name), *path = dir ? af_path_join(dir, "manifest.json") : NULL;
-    const bool own = path && af_file_exists(path);
+    char *dir = af_path_join(output, name);
+    const bool own = dir && has_manifest(dir);
     free(dir);
-    free(path);
     return own;
-}
-
-static bool ends_with(const char *s, const char *tail)
-{
-    const size_t n = strlen(s), m = strlen(tail);
-    return n >= m && strcmp(s + n - m, tail) == 0;
 }
 
 /* Where a checkpoint goes before its files are removed: one that can be seen is whole at every
@@ -324,15 +348,24 @@ af_status af_checkpoint_remove(const char *dir, af_error *err)
     return st;
 }
 
-/* What is left in `from` after its own files are removed is the user's. */
-static af_status carry_over(const char *from, const char *to, af_error *err)
+static bool is_one_of(const char *name, char *const *names, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Moves what is not listed as ours: it is the user's. */
+static af_status carry_over(const char *from, const char *to, char *const *own, int own_count,
+                            af_error *err)
 {
     char **names = NULL;
     int n = 0;
-    if (!af_dir_exists(from))
-        return AF_OK;
     af_status st = af_dir_list(&names, &n, from, err);
     for (int i = 0; i < n && st == AF_OK; i++) {
+        if (own && (is_one_of(names[i], own, own_count) || strcmp(names[i], "manifest.json") == 0))
+            continue;
         char *a = af_path_join(from, names[i]), *b = af_path_join(to, names[i]);
         if (!a || !b)
             st = fail_path(err, from);
@@ -342,9 +375,73 @@ static af_status carry_over(const char *from, const char *to, af_error *err)
         free(b);
     }
     af_names_free(names, n);
-    if (st == AF_OK && rmdir(from) != 0)
-        st = af_fail(err, AF_EIO, "cannot remove '%s': %s", from, strerror(errno));
     return st;
+}
+
+/* Nobody knows what in a checkpoint without a readable manifest is ours: it gets another name. */
+static af_status move_aside(const char *dir, const char *whole, af_error *err)
+{
+    enum { TRIES = 1000 };
+    for (int i = 0; i < TRIES; i++) {
+        af_buf b = {0};
+        af_buf_printf(&b, "%s.damaged", whole);
+        if (i)
+            af_buf_printf(&b, ".%d", i);
+        char *to = af_buf_take(&b);
+        if (!to)
+            return fail_path(err, whole);
+        const bool ok = renameat2(AT_FDCWD, dir, AT_FDCWD, to, RENAME_NOREPLACE) == 0;
+        free(to);
+        if (ok)
+            return AF_OK;
+        if (errno != EEXIST)
+            break;
+    }
+    return af_fail(err, AF_EIO, "cannot rename '%s': %s", dir, strerror(errno));
+}
+
+/* With a manifest. The user's files leave before ours are removed, and the manifest goes last: at
+ * every moment it is known whose a file is. */
+static af_status drop_own(const char *dir, const char *whole, af_error *err)
+{
+    af_status st = AF_OK;
+    char **names = NULL;
+    int n = 0;
+    const af_status known = af_manifest_names(dir, &names, &n, err);
+    if (known == AF_EFORMAT)
+        return move_aside(dir, whole, err);
+    AF_TRY(known);
+    const bool there = af_dir_exists(whole);
+    if (there)
+        AF_TRY(carry_over(dir, whole, names, n, err));
+    AF_TRY(af_checkpoint_remove(dir, err));
+    if (!there && af_dir_exists(dir) && rename(dir, whole) != 0)
+        st = af_fail(err, AF_EIO, "cannot rename to '%s': %s", whole, strerror(errno));
+done:
+    af_names_free(names, n);
+    return st;
+}
+
+static af_status drop_notes(const char *dir, const char *whole, af_error *err)
+{
+    const bool there = af_dir_exists(whole);
+    af_status st = there ? carry_over(dir, whole, NULL, 0, err) : AF_OK;
+    if (st == AF_OK && (there ? rmdir(dir) : rename(dir, whole)) != 0)
+        st = af_fail(err, AF_EIO, "cannot remove '%s': %s", dir, strerror(errno));
+    return st;
+}
+
+af_status af_checkpoint_drop(const char *dir, const char *whole, af_error *err)
+{
+    if (!af_dir_exists(dir))
+        return AF_OK;
+    const bool own = has_manifest(dir);
+    const af_status st = af_memory_check(err); /* it may not have been looked for */
+    if (st != AF_OK || own)
+        return st == AF_OK ? drop_own(dir, whole, err) : st;
+    /* half a checkpoint, or what the user had in one that was being replaced */
+    return is_foreign(dir) || !has_notes(dir) ? af_path_remove(dir, err)
+                                              : drop_notes(dir, whole, err);
 }
 
 static af_status check_absent(const char *dir, char *const *names, int n, af_error *err)
@@ -364,51 +461,46 @@ static af_status check_absent(const char *dir, char *const *names, int n, af_err
 af_status af_checkpoint_replace(const char *from, const char *to, af_error *err)
 {
     af_status st = AF_OK;
-    char *manifest = af_path_join(to, "manifest.json"), **names = NULL;
+    char **names = NULL;
     int n = 0;
-    if (!manifest)
-        return fail_path(err, to);
-    const bool there = af_dir_exists(to), own = af_file_exists(manifest);
-    if (there && !own) { /* notes of the user's may stay in it */
+    if (has_manifest(to)) {
+        const af_status known = af_manifest_names(to, &names, &n, err);
+        AF_TRY(known == AF_EFORMAT ? move_aside(to, to, err) : known);
+    } else if (af_dir_exists(to)) { /* notes of the user's may stay in it */
         AF_TRY(af_dir_list(&names, &n, from, err));
         AF_TRY(check_absent(to, names, n, err));
+        if (is_foreign(to))
+            AF_TRY(refuse(to, "", false, err));
     }
+    AF_TRY(af_memory_check(err));       /* has_manifest */
     AF_TRY(af_dir_swap(from, to, err)); /* the old one is `from` now */
-    if (own)
-        AF_TRY(af_checkpoint_remove(from, err));
-    if (there)
-        st = carry_over(from, to, err);
+    st = af_checkpoint_drop(from, to, err);
 done:
     af_names_free(names, n);
-    free(manifest);
     return st;
 }
 
 /* ---- removing ---- */
 
-/* A checkpoint that was being written, or replaced, when a run was killed. */
-static bool is_temporary(const char *name)
+/* checkpoint-STEP.tmp: a checkpoint that was being written, or replaced, when a run was killed.
+ * Writes its name without .tmp, which it returns. */
+static bool is_temporary(const char *name, char *whole, size_t size)
 {
-    return strncmp(name, PREFIX, strlen(PREFIX)) == 0 && ends_with(name, ".tmp");
+    if (!ends_with(name, ".tmp") || strlen(name) >= size)
+        return false;
+    snprintf(whole, size, "%.*s", (int)(strlen(name) - strlen(".tmp")), name);
+    char step[64];
+    const bool left = ends_with(whole, AF_CHECKPOINT_LEFT);
+    const int n = (int)(strlen(whole) - (left ? strlen(AF_CHECKPOINT_LEFT) : 0));
+    return snprintf(step, sizeof step, "%.*s", n, whole) < (int)sizeof step &&
+           af_checkpoint_step(step) >= 0;
 }
 
-/* One that was being replaced has the files of the old one, and perhaps the user's. */
-static af_status remove_temporary(const char *output, const char *name, af_error *err)
+static af_status remove_temporary(const char *dir, const char *output, const char *whole_name,
+                                  af_error *err)
 {
-    af_status st = AF_OK;
-    char *path = af_path_join(output, name);
-    char *whole = path ? af_strndup(path, strlen(path) - strlen(".tmp")) : NULL;
-    if (!whole)
-        AF_TRY(fail_path(err, name));
-    if (af_checkpoint_is_own(output, name)) {
-        AF_TRY(af_checkpoint_remove(path, err));
-        if (af_dir_exists(whole))
-            st = carry_over(path, whole, err);
-    } else {
-        st = af_path_remove(path, err);
-    }
-done:
-    free(path);
+    char *whole = af_path_join(output, whole_name);
+    const af_status st = whole ? af_checkpoint_drop(dir, whole, err) : fail_path(err, output);
     free(whole);
     return st;
 }
@@ -421,15 +513,15 @@ static bool is_checkpoint(const char *output, const char *name)
 
 static af_status remove_folders(const char *output, bool checkpoints, af_error *err)
 {
-    char **names = NULL;
+    char **names = NULL, whole[128];
     int n = 0;
     af_status st = af_dir_list(&names, &n, output, err);
     for (int i = 0; i < n && st == AF_OK; i++) {
         char *path = af_path_join(output, names[i]);
         if (!path)
             st = fail_path(err, output);
-        else if (is_temporary(names[i]))
-            st = remove_temporary(output, names[i], err);
+        else if (is_temporary(names[i], whole, sizeof whole))
+            st = remove_temporary(path, output, whole, err);
         else if (checkpoints && is_checkpoint(output, names[i]))
             st = af_checkpoint_remove(path, err);
         free(path);

@@ -42,7 +42,11 @@ int64_t af_checkpoint_step(const char *name);
 bool af_checkpoint_is_own(const char *output, const char *name);
 /* Removes the files of a checkpoint, and its folder when nothing else is in it. */
 AF_CHECKED af_status af_checkpoint_remove(const char *dir, af_error *err);
+/* Removes a temporary folder of the checkpoint `whole`. Files of the user's in it move to `whole`;
+ * one with a damaged manifest is renamed to `whole`.damaged. */
+AF_CHECKED af_status af_checkpoint_drop(const char *dir, const char *whole, af_error *err);
 /* Renames a finished checkpoint to `to`. One of ours that is there is replaced; files of the user's
- * in it move to the new one. Refused when they have the name of a file of the checkpoint. */
+ * in it move to the new one. Refused when they have the name of a file of the checkpoint. A damaged
+ * one is renamed to `to`.damaged. */
 AF_CHECKED af_status af_checkpoint_replace(const char *from, const char *to, af_error *err);
 #endif

@@ -150,6 +150,34 @@ static bool names_own(const af_run_config *r)
     return own;
 }
 
+/* Checkpoints of the earlier run are removed: the run must not start from one of them. */
+static af_status check_base(const af_run_config *r, af_error *err)
+{
+    char **names = NULL, at[300];
+    int n = 0;
+    if (!af_dir_exists(r->output_dir))
+        return AF_OK;
+    af_status st = af_dir_list(&names, &n, r->output_dir, err);
+    for (int i = 0; i < n && st == AF_OK; i++) {
+        if (af_checkpoint_step(names[i]) < 0 || !af_checkpoint_is_own(r->output_dir, names[i]))
+            continue;
+        af_error why = {0};
+        char *dir = af_path_join(r->output_dir, names[i]);
+        st = dir ? af_output_check(dir, &r->base_model, 1, &why)
+                 : af_fail_nomem(&why, "a path", strlen(names[i]));
+        free(dir);
+        if (st == AF_EUSAGE)
+            af_fail(err, st,
+                    "%s: base_model '%s' lies in output_dir, where a new run removes the "
+                    "checkpoints of the earlier one: choose another output_dir",
+                    af_run_key_loc(r, "base_model", at, sizeof at), r->base_model);
+        else if (st != AF_OK)
+            af_fail(err, st, "%s", why.msg);
+    }
+    af_names_free(names, n);
+    return st;
+}
+
 af_status af_run_folder_check(const af_run_config *r, af_error *err)
 {
     const char *output = r->output_dir;
@@ -163,6 +191,7 @@ af_status af_run_folder_check(const af_run_config *r, af_error *err)
         AF_TRY(earlier_run(r, err));
     AF_TRY(af_run_files_check(output, r->overwrite_output_dir, err));
     AF_TRY(af_output_check(output, (const char *const[]){r->lora_model_dir}, 1, err));
+    AF_TRY(check_base(r, err));
     if (af_dir_exists(output))
         st = af_run_files_check_names(output, 0, 0, err);
 done:

@@ -31,6 +31,8 @@ static const char *need_text(af_key_need need)
         [AF_NEED_FREEZE] = "without 'adapter: freeze'",
         [AF_NEED_INTERLEAVE] = "unless 'mix_strategy' interleaves the datasets",
         [AF_NEED_MLFLOW] = "without 'report_to: mlflow'",
+        [AF_NEED_WANDB] = "without 'report_to: wandb'",
+        [AF_NEED_TRACKIO] = "without 'report_to: trackio'",
     };
     return text[need];
 }
@@ -79,6 +81,10 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
         return r->method == AF_METHOD_FREEZE;
     case AF_NEED_MLFLOW:
         return r->trackers & AF_TRACKER_MLFLOW;
+    case AF_NEED_WANDB:
+        return r->trackers & AF_TRACKER_WANDB;
+    case AF_NEED_TRACKIO:
+        return r->trackers & AF_TRACKER_TRACKIO;
     }
     return true;
 }
@@ -130,6 +136,17 @@ static af_status check_effects(af_run_config *r, af_error *err)
 static int active(const af_run_config *r, const af_key *k)
 {
     return asks_nothing(r, k) ? 0 : r->key_line[k - af_keys];
+}
+
+/* In the trainers of Hugging Face the number of steps wins over the share. */
+static af_status resolve_warmup(af_run_config *r, af_error *err)
+{
+    const af_key *ratio = af_key_find("warmup_ratio");
+    if (r->dialect == AF_DIALECT_NONE || active(r, ratio) <= 0 ||
+        active(r, af_key_find("warmup_steps")) <= 0)
+        return AF_OK;
+    const af_status st = af_run_idle_key(r, "warmup_ratio", "'warmup_steps' wins over it", err);
+    return st == AF_OK ? af_key_reset(r, ratio, err) : st;
 }
 
 /* Keys that exclude each other. */
@@ -390,6 +407,8 @@ af_status af_run_config_check(af_run_config *r, af_error *err)
         st = af_run_report_to(r, err);
     if (st == AF_OK)
         st = check_effects(r, err);
+    if (st == AF_OK)
+        st = resolve_warmup(r, err);
     if (st == AF_OK)
         st = check_pairs(r, err);
     if (st == AF_OK)

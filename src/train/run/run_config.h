@@ -99,7 +99,7 @@ typedef struct af_run_config {
     const char *train_dataset;
     af_strings dataset_splits;
     double val_set_size;
-    bool train_on_inputs;
+    af_tri train_on_inputs; /* auto: but not where a record has its completion apart */
     af_strings roles_to_train;
     af_train_eos train_on_eos;
     af_stage stage;
@@ -134,6 +134,7 @@ typedef struct af_run_config {
     af_strings report_to;
     unsigned trackers; /* af_tracker: what report_to asks for */
     const char *mlflow_tracking_uri, *mlflow_experiment;
+    const char *wandb_project, *wandb_name, *wandb_run_id, *trackio_project;
     double logging_steps, save_steps, eval_steps; /* below 1: a share of all steps */
     int64_t saves_per_epoch, save_total_limit, evals_per_epoch;
     af_when save_strategy, eval_strategy; /* after the checks AUTO, BEST (saves) or NO (evals) */

@@ -222,8 +222,16 @@ static af_status listed(builder *b, const char *file, const af_yaml *n, const ch
     put(b, e, "split", af_yaml_get(n, "split"));
     put(b, e, "num_samples", af_yaml_get(n, "size"));
     put(b, e, "weight", af_yaml_get(n, "weight"));
-    if (converter && strcmp(converter->text, "pair") == 0)
+    if (!converter || af_yaml_is_null(converter))
+        return AF_OK;
+    const char *as = converter->kind == AF_YAML_SCALAR ? converter->text : "";
+    if (strcmp(as, "pair") == 0)
         put_text(b, e, "type", "preference", converter->line);
+    else if (strcmp(as, "alpaca") != 0 && strcmp(as, "sharegpt") != 0)
+        return af_fail(b->err, AF_EUNSUPPORTED,
+                       "%s:%d: 'converter' of dataset '%s' is not supported; it must be one of: "
+                       "alpaca, sharegpt, pair",
+                       file, converter->line, name);
     return AF_OK;
 }
 
@@ -306,7 +314,8 @@ af_status af_run_datasets(af_run_config *r, af_error *err)
     else if (set == 4)
         st = from_file(&b, r->train_dataset, AF_MAX(key_line(&b, ways[4]), 0));
     const int format = (int)(af_key_find("setup_chat_format") - af_keys);
-    if (st == AF_OK && (set == 0 || set == 1) && !r->key_line[format]) {
+    if (st == AF_OK && set >= 0 && set <= (r->dialect == AF_DIALECT_TRL ? 2 : 1) &&
+        !r->key_line[format]) {
         r->setup_chat_format = true; /* the alignment handbook's rule */
         r->key_line[format] = key_line(&b, ways[set]);
     }

@@ -66,7 +66,7 @@ static const struct {
     {"lr_scheduler", "linear", "constant", "linear", "constant"},
     {"weight_decay", NULL, "0.01", NULL, NULL},
     {"optimizer", NULL, NULL, NULL, "adam"},
-    {"train_on_inputs", NULL, NULL, "true", "true"},
+    {"train_on_inputs", NULL, NULL, "auto", "true"},
     {"save_steps", "500", NULL, "500", "100"},
 };
 

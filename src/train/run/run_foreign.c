@@ -102,8 +102,11 @@ static const foreign_group groups[] = {
      "generation_max_length generation_num_beams generation_config generation_kwargs "
      "cache_implementation"},
     {IDLE, "metrics go to metrics.jsonl, TensorBoard events and report.html",
-     "wandb_* use_wandb mlflow_run_name use_mlflow hf_mlflow_log_artifacts comet_* use_comet "
-     "swanlab_* use_swanlab trackio_* use_trackio use_tensorboard logging_dir project plot_loss "
+     "wandb_entity wandb_watch wandb_mode wandb_tags wandb_group wandb_notes "
+     "wandb_job_type wandb_dir wandb_api_key wandb_run_group wandb_log_* use_wandb "
+     "mlflow_run_name use_mlflow hf_mlflow_log_artifacts comet_* use_comet "
+     "swanlab_* use_swanlab trackio_run_name trackio_space_id trackio_bucket_id "
+     "trackio_static_space_id use_trackio use_tensorboard logging_dir plot_loss "
      "include_num_input_tokens_seen include_tokens_per_second include_tkps "
      "include_effective_tokens_per_second use_otel_metrics otel_*"},
     {IDLE, "see the options -q and -v",
@@ -203,7 +206,7 @@ static const foreign_group groups[] = {
      "use_dft_loss use_asft_loss asft_alpha use_eaft_loss use_eaft eaft_* label_smoothing "
      "label_smoothing_factor kd_* liger_use_token_scaling diffusion dense_mixer aux_loss_coef"},
     {REFUSED, "a base is quantised ('load_in_4bit', 'load_in_8bit') or read as it is",
-     "load_in_16bit quantization_bit gptq gptq_* qat quantization llmcompressor "
+     "load_in_16bit load_4bit quantization_bit gptq gptq_* qat quantization llmcompressor "
      "nvfp4_* dsv4_* gemma4_fp8_nonexpert gemma4_nf4_nonexpert nonexpert_quantization "
      "use_onebitllms quantization_device_map quant_method awq hqq_config kt_*"},
     {REFUSED, "the model is trained as its config says",
@@ -238,6 +241,7 @@ static const struct {
     const char *key, *values;
 } anyway[] = {
     {"loss_type", "nll"},
+    {"mix_strategy", "concat"},
     {"mean_resizing_embeddings", "true"},
     {"quantization_method", "bnb bitsandbytes auto"},
     {"bnb_4bit_quant_type", "nf4"},

@@ -88,6 +88,7 @@ static const af_key_choice tri_names[] = {
 
 CHOICES(method, af_method, method_names);
 CHOICES(load_in_4bit, af_tri, tri_names);
+CHOICES(train_on_inputs, af_tri, tri_names);
 CHOICES(train_on_eos, af_train_eos, eos_names);
 CHOICES(train_on_eot, af_train_eos, eos_names);
 CHOICES(excess, af_excess, excess_names);
@@ -236,7 +237,8 @@ const af_key af_keys[] = {
     {"attention_dropout", F64(attention_dropout), 0, 1, NULL,
      "0 trains a model without the attention dropout of its config, which is not supported", {0},
      0},
-    {"train_on_inputs", BOOL(train_on_inputs), 0, 0, "false", "compute the loss on prompts too",
+    {"train_on_inputs", TRI(train_on_inputs), 0, 0, "false",
+     "compute the loss on prompts too; auto = unless a record has prompt and completion apart",
      {"train_on_prompt"}, 0},
     {"roles_to_train", LIST(roles_to_train), 0, 0, NULL,
      "roles whose messages carry loss (assistant)", {0}, 0},
@@ -337,13 +339,22 @@ const af_key af_keys[] = {
      {"adapter_path"}, 0},
     {"run_name", STR(run_name), 0, 0, NULL, "title of the report", {0}, 0},
     {"report_to", LIST(report_to), 0, 0, NULL,
-     "also write the metrics for mlflow, or none, or all; TensorBoard's are always written", {0},
-     0},
+     "also write metrics for mlflow, wandb, trackio (none, all); TensorBoard has them always",
+     {0}, 0},
     {"mlflow_tracking_uri", STR(mlflow_tracking_uri), 0, 0, NULL,
      "folder of MLflow's store; else MLFLOW_TRACKING_URI, else output_dir/mlruns", {0},
      AF_NEED_MLFLOW},
     {"mlflow_experiment_name", STR(mlflow_experiment), 0, 0, NULL,
      "MLflow's experiment; else MLFLOW_EXPERIMENT_NAME, else Default", {0}, AF_NEED_MLFLOW},
+    {"wandb_project", STR(wandb_project), 0, 0, NULL,
+     "W&B's project; else WANDB_PROJECT, else huggingface", {0}, AF_NEED_WANDB},
+    {"wandb_name", STR(wandb_name), 0, 0, NULL, "name of W&B's run; else WANDB_NAME, else run_name",
+     {"wandb_run_name"}, AF_NEED_WANDB},
+    {"wandb_run_id", STR(wandb_run_id), 0, 0, NULL, "id of W&B's run; else WANDB_RUN_ID, else new",
+     {0}, AF_NEED_WANDB},
+    {"trackio_project", STR(trackio_project), 0, 0, "huggingface",
+     "trackio's project, a database in TRACKIO_DIR", {"project", "trackio_project_name"},
+     AF_NEED_TRACKIO},
     {"overwrite_output_dir", BOOL(overwrite_output_dir), 0, 0, "false",
      "replace the files of an earlier run in output_dir; others are kept", {0}, 0},
     {"logging_steps", F64(logging_steps), 0, 1e9, "1",

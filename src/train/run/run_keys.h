@@ -39,6 +39,8 @@ typedef enum af_key_need {
     AF_NEED_FREEZE,
     AF_NEED_INTERLEAVE,
     AF_NEED_MLFLOW,
+    AF_NEED_WANDB,
+    AF_NEED_TRACKIO,
 } af_key_need;
 
 /* A name that stands for a value of an enum. */

@@ -124,7 +124,7 @@ static af_status check_turn_keys(const af_run_config *r, const af_data_counts *c
     const struct {
         const char *key;
         bool idle;
-    } keys[] = {{"train_on_inputs", bare && r->train_on_inputs},
+    } keys[] = {{"train_on_inputs", bare && r->train_on_inputs == AF_TRI_YES},
                 {"roles_to_train", none},
                 {"train_on_eos", no_eos},
                 {"chat_template", none && !r->generate_samples.count}};

@@ -8,7 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
-static const af_tracker_kind *const kinds[] = {&af_track_mlflow};
+static const af_tracker_kind *const kinds[] = {&af_track_mlflow, &af_track_wandb,
+                                               &af_track_trackio};
 
 typedef struct tracker {
     void *state; /* NULL = not asked for, or failed */
@@ -32,6 +33,12 @@ void af_track_new_id(char *out, int n, const char *seed)
     af_sha256_add(&s, seed, strlen(seed));
     af_sha256_hex(&s, hex);
     snprintf(out, (size_t)n + 1, "%s", hex);
+}
+
+void af_track_name(char *out, size_t size, const char *name)
+{
+    const bool eval = strncmp(name, "eval_", 5) == 0;
+    snprintf(out, size, "%s/%s", eval ? "eval" : "train", eval ? name + 5 : name);
 }
 
 char *af_track_text(const json_t *value)
@@ -80,7 +87,7 @@ static void open_one(const af_tracker_kind *kind, tracker *t, json_t *ids, af_tr
     start.id = json_string_value(json_object_get(ids, kind->name));
     if (kind->open(&t->state, &id, &start, &why) != AF_OK)
         give_up(kind, t, &why);
-    else
+    else if (id)
         json_object_set_new(ids, kind->name, json_string(id));
     free(id);
 }

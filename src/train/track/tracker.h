@@ -27,10 +27,13 @@ typedef struct af_tracker_kind {
     void (*free)(void *state);
 } af_tracker_kind;
 
-extern const af_tracker_kind af_track_mlflow;
+extern const af_tracker_kind af_track_mlflow, af_track_wandb, af_track_trackio;
 
 /* n random hex digits and a NUL: the name of a new run. */
 void af_track_new_id(char *out, int n, const char *seed);
+/* A name as HF's callbacks for W&B and trackio write it: "loss" is "train/loss", "eval_loss" is
+ * "eval/loss". */
+void af_track_name(char *out, size_t size, const char *name);
 /* A setting as plain text: strings without quotes. free(); NULL when out of memory. */
 char *af_track_text(const json_t *value);
 #endif
