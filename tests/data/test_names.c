@@ -1,6 +1,8 @@
 /* test_names.c - datasets by their names: dataset_info.json, mixtures, files of datasets. */
 #include "data_case.h"
 
+#include "data/store/dataset.h"
+
 static char model[1024];
 
 static int find_model(void **state)
@@ -133,6 +135,49 @@ static void test_names_of_test_datasets(void **state)
     case_close(&c);
 }
 
+/* stage: pt: the texts of a dataset follow each other in whole rows, each ended by eos. */
+static void test_texts_of_pretraining_are_joined(void **state)
+{
+    data_case c;
+    int64_t whole = 0;
+    (void)state;
+    case_open(&c);
+    make_info(&c);
+    put_file(&c, "data/plain.json",
+             "[{\"t\": \"one two three four five\"}, {\"t\": \"six seven\"}, {\"t\": \"eight\"}]");
+    char dir[1100];
+    snprintf(dir, sizeof dir, "%s", case_path(&c, "data"));
+    for (int i = 0; i < 3; i++) {
+        const af_yaml list = {.kind = AF_YAML_SCALAR, .text = "plain", .line = 1};
+        const af_data_opts o = {.datasets = &list,
+                                .dataset_dir = dir,
+                                .run_path = "run.yaml",
+                                .model = model,
+                                .pretraining = true,
+                                .join_texts = i > 0,
+                                .sequence_len = i == 1 ? 8 : 4096};
+        af_token_store s;
+        af_data_counts counts;
+        af_error err = {0};
+        CHECK_OK(af_dataset_open(&s, &counts, &o, &err), err);
+        if (i == 0) {
+            whole = (int64_t)s.tokens;
+            assert_int_equal(s.records, 3);
+        } else if (i == 1) { /* rows of 8, the rest is left out */
+            assert_int_equal(s.records, whole / 8);
+            assert_int_equal(s.tokens, whole / 8 * 8);
+            assert_int_equal(s.shortest, 8);
+        } else { /* less than one row */
+            assert_int_equal(s.records, 1);
+            assert_int_equal(s.tokens, whole);
+        }
+        assert_int_equal(counts.records, 3);
+        af_token_store_close(&s);
+    }
+    assert_true(whole > 8 && whole % 8 > 0);
+    case_close(&c);
+}
+
 static void test_other_names_for_datasets(void **state)
 {
     static const struct {
@@ -198,6 +243,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names_of_dataset_info),
         cmocka_unit_test(test_names_of_test_datasets),
+        cmocka_unit_test(test_texts_of_pretraining_are_joined),
         cmocka_unit_test(test_other_names_for_datasets),
     };
     return cmocka_run_group_tests(tests, find_model, NULL);

@@ -38,6 +38,7 @@ typedef struct af_data_opts {
     int role_count;
     af_train_eos train_on_eos;
     bool pretraining; /* what dataset_info.json lists is text to train on */
+    bool join_texts;  /* and its texts are joined, then cut into rows of sequence_len */
     af_excess excess;
     int64_t sequence_len;
     const char *const *eot_tokens; /* further texts that end a turn */

@@ -72,6 +72,8 @@ static af_status read_name(af_data_entry *p, const af_yaml *n, const char *from)
         p->s->field.text = p->s->field.instruction;
         p->s->cut = true;
     }
+    if (st == AF_OK && p->s->shape == AF_SHAPE_TEXT)
+        p->s->join = p->o->join_texts;
     return st == AF_OK
                ? AF_OK
                : af_fail_prefix(st, p->err, "%s", af_data_source_loc(at, p->o->run_path, n->line));

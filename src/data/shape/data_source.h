@@ -56,6 +56,7 @@ typedef struct af_data_source {
     const af_prompt *prompt; /* not NULL: records are put into this prompt, not the chat template */
     bool cut;                /* long texts are cut into rows of sequence_len, none is lost */
     bool listed;      /* of dataset_info.json: a model without a chat template gets no prompt */
+    bool join;        /* texts follow each other in rows of sequence_len; with `cut` */
     bool continued;   /* a further part of the dataset before it, of a split like 'train+test' */
     bool pairs;       /* records with chosen and rejected are pairs, whatever else they have */
     bool drop_system; /* a first message of the role system is left out */

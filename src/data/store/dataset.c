@@ -90,6 +90,8 @@ static void hash_source(af_sha256 *h, const af_data_source *s)
     const char *const *field = (const char *const *)&s->field;
     char text[400];
     hash_text(h, s->ds_type);
+    if (s->join)
+        hash_text(h, "joined");
     if (s->continued)
         hash_text(h, "continued");
     for (size_t i = 0; i < sizeof s->field / sizeof *field; i++)
@@ -289,13 +291,75 @@ int af_dataset_file_count(const af_token_store *s)
 
 typedef struct keeper {
     af_token_writer *w;
+    const af_data_pipeline *p;
     int64_t *records; /* of each dataset */
+    af_row joined;    /* texts of a dataset whose texts are joined, not yet in a row */
+    int dataset;      /* theirs */
+    af_example last;  /* the one of them that came last; its row is not kept */
 } keeper;
+
+static bool is_joined(const keeper *k, int dataset)
+{
+    int at = -1;
+    for (int i = 0; i < k->p->sources; i++) {
+        at += !k->p->source[i].continued;
+        if (at == dataset)
+            return k->p->source[i].join;
+    }
+    return false;
+}
+
+/* The first n of the joined tokens are a row. */
+static af_status keep_joined(keeper *k, int64_t n, af_error *err)
+{
+    af_row *r = &k->joined;
+    k->records[k->dataset]++;
+    r->count -= n;
+    const af_status st =
+        af_token_writer_add(k->w, r->ids, r->labels, n, k->last.source, k->last.line, err);
+    memmove(r->ids, r->ids + n, (uint64_t)r->count * sizeof *r->ids);
+    memmove(r->labels, r->labels + n, (uint64_t)r->count * sizeof *r->labels);
+    return st;
+}
+
+/* What does not fill a row is left out, as LLaMA-Factory does, unless there is nothing else. */
+static af_status end_joined(keeper *k, af_error *err)
+{
+    af_status st = AF_OK;
+    if (k->joined.count > 1 && k->records[k->dataset] == 0)
+        st = keep_joined(k, k->joined.count, err);
+    k->joined.count = 0;
+    return st;
+}
+
+/* A BOS token begins a row, not a text. */
+static af_status join(keeper *k, const af_example *e, af_error *err)
+{
+    const int64_t limit = k->p->o->sequence_len;
+    const int32_t bos = k->p->tokenizer ? af_tokenizer_bos(k->p->tokenizer) : -1;
+    const bool begins = bos >= 0 && e->row->count > 1 && e->row->ids[0] == bos;
+    const af_encoding text = {.ids = e->row->ids + begins, .count = e->row->count - begins};
+    af_status st = AF_OK;
+    if (k->dataset != e->dataset)
+        AF_TRY(end_joined(k, err));
+    k->dataset = e->dataset;
+    k->last = *e;
+    AF_TRY(af_row_append(&k->joined, &text, true, err));
+    while (k->joined.count >= limit) {
+        if (begins)
+            k->joined.ids[0] = k->joined.labels[0] = bos;
+        AF_TRY(keep_joined(k, limit, err));
+    }
+done:
+    return st;
+}
 
 static af_status keep(void *user, const af_example *e, af_error *err)
 {
-    const keeper *k = user;
+    keeper *k = user;
     const af_row *r = &e->row[0];
+    if (is_joined(k, e->dataset) && k->p->o->sequence_len > 0)
+        return join(k, e, err);
     k->records[e->dataset]++;
     return af_token_writer_add(k->w, r->ids, r->labels, r->count, e->source, e->line, err);
 }
@@ -324,18 +388,20 @@ static af_status make_store(const char *path, af_data_pipeline *k, af_data_count
     af_status st = AF_OK;
     af_token_writer *w = NULL;
     af_buf note = {0};
-    keeper kept = {.records = af_calloc((uint64_t)k->datasets, sizeof *kept.records)};
+    keeper kept = {.p = k, .records = af_calloc((uint64_t)k->datasets, sizeof *kept.records)};
     if (!kept.records)
         return af_fail_nomem(err, "datasets", (uint64_t)k->datasets * sizeof *kept.records);
     AF_TRY(af_token_writer_open(&w, path, err));
     kept.w = w;
     AF_TRY(af_dataset_read(k, AF_READ_TRAIN, keep, &kept, counts, NULL, err));
+    AF_TRY(end_joined(&kept, err));
     AF_TRY(interleave(&kept, k, err));
     AF_TRY(write_note(&note, k, counts, err));
     st = af_token_writer_commit_note(w, note.data, note.len, err);
     w = NULL;
 done:
     af_token_writer_abandon(w);
+    af_row_clear(&kept.joined);
     free(kept.records);
     af_buf_clear(&note);
     return st;

@@ -147,7 +147,7 @@ static af_status emit_example(reader *d, const af_example *e)
 /* A long text in rows of sequence_len: all of it is trained on. */
 static af_status emit_cut(reader *d, const af_example *whole)
 {
-    const int64_t limit = d->pipeline->o->sequence_len;
+    const int64_t limit = d->source->join ? whole->row->count : d->pipeline->o->sequence_len;
     af_status st = AF_OK;
     for (int64_t at = 0; st == AF_OK && at < whole->row->count && !d->ended; at += limit) {
         const af_row part = {.ids = whole->row->ids + at,

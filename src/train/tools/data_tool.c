@@ -47,6 +47,7 @@ static af_status tool_open(data_tool *t, const char *run_file, const char *const
     }
     AF_TRY(af_run_tokens_open(&t->tokens, &t->run, t->model, err));
     t->o = af_run_data_opts(&t->run, t->tokens.dir ? t->tokens.dir : t->model);
+    t->o.join_texts = false; /* records are shown and counted as they are */
     AF_TRY(af_data_pipeline_open(&t->pipeline, &t->o, err));
 done:
     if (st != AF_OK)
