@@ -166,6 +166,7 @@ static void test_values_are_those_of_python(void **state)
         {"{{ {('nan' | float): 1} | tojson }}", "{\"NaN\": 1}"},
         {"{{ {'b': 1, 'a': 2} | tojson(sort_keys=true) }}", "{\"a\": 2, \"b\": 1}"},
         {"{{ '' | truncate(5) }}", ""},
+        {"{{ 'ab'.partition('a') }}", "('', 'a', 'b')"},
         {"{{ 600000000000000000 | round(-18) }}", "1000000000000000000"},
         {"{{ 600000000000000000 | round(-19) }}", "0"},
         {"{{ {'a': 1, 'b': 2, 'c': 3} | truncate(5) }}", "{'a': 1, 'b': 2, 'c': 3}"},
