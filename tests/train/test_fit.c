@@ -120,7 +120,7 @@ static void test_a_gpu_rebuilds_only_what_does_not_fit(void **state)
                        cheap = total_of(t, (af_memory_mode){AF_RECOMPUTE_CHEAP, false, 0});
         assert_true(cheap < none);
         fake_free = UINT64_C(100) << 30;
-        CHECK_OK(af_bench_model_plan(&m.b, &err), err); /* as `bench` and `train` choose */
+        CHECK_OK(af_memory_fit(t, af_device_memory_free(d), &err), err); /* as bench and train do */
         CHECK_MSG(t->memory_mode.mode == AF_RECOMPUTE_NONE && !t->memory_mode.packed,
                   "%s: mode %d with 100 GiB free", methods[i], t->memory_mode.mode);
         assert_true(choose(t, none) && t->memory_mode.mode == AF_RECOMPUTE_NONE);
