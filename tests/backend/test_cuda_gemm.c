@@ -207,7 +207,7 @@ static double compare(const operands *o, const gemm_case *c, const double *t, co
             const double want = t[r * s->N + n];
             const double size = t[(AF_MAX(s->batch, 1) * s->M + r) * s->N + n];
             const double may =
-                out * (way == CUBLAS ? size : fabs(want) * 1.01) + 1e-6 * (double)s->K + 1e-6;
+                out * (way == CUBLAS ? 2 * size : fabs(want) * 1.01) + 1e-6 * (double)s->K + 1e-6;
             worst = fmax(worst, fabs(v - want) / may);
         }
     return worst;
