@@ -15,13 +15,13 @@
 bool af_file_exists(const char *path)
 {
     struct stat s;
-    return stat(path, &s) == 0 && S_ISREG(s.st_mode);
+    return path && stat(path, &s) == 0 && S_ISREG(s.st_mode);
 }
 
 bool af_dir_exists(const char *path)
 {
     struct stat s;
-    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+    return path && stat(path, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
 bool af_path_same(const char *a, const char *b)
@@ -33,7 +33,7 @@ bool af_path_same(const char *a, const char *b)
 int64_t af_file_size(const char *path)
 {
     struct stat s;
-    return stat(path, &s) == 0 && S_ISREG(s.st_mode) ? (int64_t)s.st_size : -1;
+    return path && stat(path, &s) == 0 && S_ISREG(s.st_mode) ? (int64_t)s.st_size : -1;
 }
 
 static af_status fail_path(af_error *err, const char *verb, const char *path)
