@@ -302,7 +302,7 @@ complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'train_on
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'roles_to_train=' -d 'roles whose messages carry loss (assistant)'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'train_on_eos=' -d 'end-of-turn tokens that carry loss: turn, all, last, none'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'train_on_eot=' -d 'the same as train_on_eos'
-complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'eot_tokens=' -d 'texts that end a turn, beside what the chat template shows'
+complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'eot_tokens=' -d 'texts that end a turn, besides those of the chat template'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'min_sample_len=' -d 'leave out records with fewer tokens'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'dataset_exact_deduplication=' -d 'leave out records whose tokens and labels came before'
 complete -c afinar -n '__fish_seen_subcommand_from data plan train' -a 'stage=' -d 'sft, or pt: datasets of dataset_info.json are text, in packed rows'

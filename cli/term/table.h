@@ -15,7 +15,7 @@ typedef struct af_table {
 /* `titles` ends with NULL and must outlive the table. */
 void af_table_init(af_table *t, const char *const *titles);
 /* The next cell of the last row; after the last column a new row begins. A cell
- * there is no memory for is left out: af_cli_note_memory. */
+ * that finds no memory is left out: af_cli_note_memory. */
 AF_PRINTF(2, 3) void af_table_cell(af_table *t, const char *fmt, ...);
 /* Prints; the first column is shortened when lines are wider than `width` (0 = no limit). */
 void af_table_print(const af_table *t, FILE *f, int width);

@@ -41,7 +41,7 @@ static af_status open_file(af_template **out, const char *path, af_error *err)
                    "%s has neither {{ nor {%%: every conversation would have the same text", path);
 }
 
-/* Whether two templates give the same text to a talk with a system text and one without. */
+/* Whether two templates give the same text to a conversation with a system text and one without. */
 static bool same_text(const af_template *a, const af_template *b)
 {
     bool same = true;

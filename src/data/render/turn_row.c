@@ -13,7 +13,7 @@ typedef struct turn_pair {
 typedef struct turn_work {
     af_renderer *s;
     const af_turn_template *t;
-    const af_conversation *talk;
+    const af_conversation *conversation;
     const char *system; /* NULL = none */
     uint64_t system_len;
     size_t first; /* message of the first turn */
@@ -138,7 +138,7 @@ done:
 
 static const json_t *message(const turn_work *w, size_t i)
 {
-    return json_array_get(w->talk->messages, i);
+    return json_array_get(w->conversation->messages, i);
 }
 
 static const char *role_at(const turn_work *w, size_t i)
@@ -167,7 +167,7 @@ static af_status content_at(const turn_work *w, size_t i, const char **text, uin
 /* Turns of a user (or a tool) and an assistant, one after the other. */
 static bool alternates(const turn_work *w)
 {
-    const size_t n = json_array_size(w->talk->messages);
+    const size_t n = json_array_size(w->conversation->messages);
     if (n == w->first || (n - w->first) % 2)
         return false;
     for (size_t i = w->first; i < n; i++) {
@@ -301,7 +301,7 @@ static void find_system(turn_work *w)
 af_status af_turn_row(af_renderer *s, af_row *out, const af_conversation *t,
                       const af_data_source *source, af_error *err)
 {
-    turn_work w = {.s = s, .t = s->turns, .talk = t, .eos = turn_eos(s), .err = err};
+    turn_work w = {.s = s, .t = s->turns, .conversation = t, .eos = turn_eos(s), .err = err};
     af_status st = AF_OK;
     find_system(&w);
     if (json_array_size(t->tools) > 0)

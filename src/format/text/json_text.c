@@ -8,7 +8,7 @@
 /* ---- jansson's allocator ---- */
 
 /* The parse of a thread. Jansson's lexer collects each token in a buffer that begins with 16 bytes
- * and doubles. When it cannot grow a byte is lost, and an assertion fails or the parse goes on
+ * and doubles. When it cannot grow a byte is lost, and an assertion fails or the parse continues
  * without it. So the lexer's requests never fail: after the first failure they are met from a
  * reserve, all others fail, and the parse ends at its next value (each one but true, false and null
  * needs a block of another size). */

@@ -1,6 +1,6 @@
 /* json_text.h - JSON text and jansson's trees: the only way from one to the other.
  *
- * Jansson goes on after some failed allocations: its lexer drops the byte that had no space, and a
+ * Jansson ignores some failed allocations: its lexer drops the byte that had no space, and a
  * json_object_set_new() of what could not be made leaves the key out. So its allocator notes each
  * failure (af_memory_note); af_json_load and af_json_dump refuse a tree that may lack something,
  * and the error that the caller then raises is AF_ENOMEM. Trees that are neither loaded nor dumped

@@ -27,7 +27,7 @@ AF_CHECKED af_status af_start_fill(af_adapter *a, af_loader *base, int bits, uin
 /* Without values, for a plan. */
 AF_CHECKED af_status af_start_outline(af_adapter *a, af_loader *base, int bits, af_error *err);
 
-/* What is saved: an adapter for the base as it is, A over A0 and B beside -B0, of twice the rank,
+/* What is saved: an adapter for the base as it is, A over A0 and B next to -B0, of twice the rank,
  * as PEFT converts them. *out is NULL where the base was not reduced: then `a` itself is. */
 AF_CHECKED af_status af_start_convert(af_adapter **out, const af_adapter *a, af_error *err);
 /* The reverse: the trained half of a converted adapter, for the run that `a` belongs to. */

@@ -34,7 +34,7 @@ typedef enum af_when {
     AF_WHEN_NO,
     AF_WHEN_BEST, /* at each better evaluation */
 } af_when;
-/* Where metrics go beside metrics.jsonl and TensorBoard's events. */
+/* Where metrics go besides metrics.jsonl and TensorBoard's events. */
 typedef enum af_tracker {
     AF_TRACKER_MLFLOW = 1,
     AF_TRACKER_WANDB = 2,

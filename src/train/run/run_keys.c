@@ -246,7 +246,7 @@ const af_key af_keys[] = {
      "end-of-turn tokens that carry loss: turn, all, last, none", {0}, 0},
     {"train_on_eot", ENUM(train_on_eot), 0, 0, "turn", "the same as train_on_eos", {0}, 0},
     {"eot_tokens", LIST(eot_tokens), 0, 0, NULL,
-     "texts that end a turn, beside what the chat template shows", {0}, 0},
+     "texts that end a turn, besides those of the chat template", {0}, 0},
     {"min_sample_len", I64(min_sample_len), 0, 1e9, "0", "leave out records with fewer tokens", {0},
      0},
     {"dataset_exact_deduplication", BOOL(deduplicate), 0, 0, "false",

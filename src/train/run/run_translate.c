@@ -228,7 +228,7 @@ static int64_t whole_number(const af_yaml *root, const char *key, int64_t otherw
     return n && af_yaml_i64(n, &v) ? v : otherwise;
 }
 
-/* Rows of a whole step, beside rows of a pass: how many passes there are. Axolotl's batch_size
+/* Rows of a whole step and rows of a pass: how many passes there are. Axolotl's batch_size
  * (without micro_batch_size it is the rows of a pass), and global_batch_size. */
 static af_status translate_batch(translation *t, int i, int64_t micro)
 {

@@ -72,7 +72,7 @@ AF_CHECKED af_status af_trainer_explain_eval(af_trainer *t, const af_batch *b, a
 /* Writes report.html in a given state. `message`: why the run stopped or failed, or NULL. */
 AF_CHECKED af_status af_trainer_report(af_trainer *t, af_report_state state, const char *message,
                                        af_error *err);
-/* The same while the run goes on: now (event), or when the last one is old enough. A report that
+/* The same during the run: now (event), or when the last one is old enough. A report that
  * cannot be written is logged once and does not stop the run. */
 void af_trainer_report_due(af_trainer *t, bool event);
 /* Whether records are conversations and the model has a template for them. */
