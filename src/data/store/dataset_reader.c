@@ -52,8 +52,7 @@ typedef struct reader {
     af_error *err;
 } reader;
 
-/* --- one row -----------------------------------------------------------------------------------
- */
+/* --- one row --- */
 
 static int64_t supervised(const af_row *r)
 {
@@ -215,8 +214,7 @@ done:
     return st;
 }
 
-/* --- one record --------------------------------------------------------------------------------
- */
+/* --- one record --- */
 
 static bool calls_tools(const af_conversation *t)
 {
@@ -400,6 +398,8 @@ static af_status one_batch(reader *d, af_records *r, int64_t most, int64_t *reco
         *records += rec.json != NULL;
         if (rec.json && (!*end || rec.number == 1))
             st = add_job(d, &rec);
+        if (st == AF_OK && rec.number == 1)
+            af_records_project(r, af_shape_reads, d->source);
         json_decref(rec.json);
     }
     d->err = outer;
