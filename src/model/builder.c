@@ -294,11 +294,16 @@ static af_tensor *mlp(const forward *f, int layer, af_tensor *h)
                                        .weight = {leaf(f, layer, AF_SLOT_ROUTER)},
                                        .few_rows = f->o.cache != NULL};
         af_tensor *index, *logits = af_linear(g, h, &router);
-        af_tensor *w = af_moe_route(g, logits, s->experts_used, s->norm_topk, &index);
+        const af_route_opts route = {.used = s->experts_used, .norm = s->norm_topk};
+        af_tensor *w = af_moe_route(g, logits, &route, &index);
         if (f->o.router)
             af_router_loss_add(f->o.router, g, logits, index);
-        return af_moe_ffn(g, h, w, index, leaf(f, layer, AF_SLOT_EXPERTS_GATE_UP),
-                          leaf(f, layer, AF_SLOT_EXPERTS_DOWN), s->act);
+        const af_experts_opts experts = {
+            .gate_up = {.weight = leaf(f, layer, AF_SLOT_EXPERTS_GATE_UP)},
+            .down = {.weight = leaf(f, layer, AF_SLOT_EXPERTS_DOWN)},
+            .act = s->act,
+        };
+        return af_moe_ffn(g, h, w, index, &experts);
     }
     af_tensor *gate_up = project(f, layer, AF_GROUP_GATE_UP, h);
     return project(f, layer, AF_GROUP_DOWN, af_glu(g, gate_up, s->act));
