@@ -1,6 +1,6 @@
 /* attention_sink.cu - sinks of attention: one more logit per head, without a value. Contract:
  * attention.c; twin: attention_sink_cpu.c. Built with AF_T, AF_W (type of the sinks), AF_VEC. */
-// variants: (AF_T=bf16 AF_VEC=8,1 | AF_T=half AF_VEC=8,1 | AF_T=float AF_VEC=4,1) AF_W=float,bf16,half
+// variants: (AF_T=bf16,half AF_VEC=8,1 | AF_T=float AF_VEC=4,1) AF_W=float,bf16,half
 // common: AF_T=bf16 AF_VEC=8 AF_W=bf16,float
 #include "dev.cuh"
 
