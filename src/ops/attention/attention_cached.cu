@@ -3,8 +3,8 @@
  *
  * Built with AF_T, AF_VEC (elements of an access: 16 bytes' worth where heads are whole accesses,
  * else 1) and AF_KS (blocks of a cluster that share a head's keys, where there are few rows). Heads
- * up to 256; lse may be NULL. Keys and values are read once per head, along the row, by the lanes of
- * a group. */
+ * up to 256; lse may be NULL. Keys and values are read once per head, along the row, by the lanes
+ * of a group. */
 // variants: (AF_T=bf16,half AF_VEC=8,1 | AF_T=float AF_VEC=4,1) AF_KS=1,8
 // common: AF_T=bf16 AF_VEC=8 AF_KS=1,8
 #include "cluster.cuh"
