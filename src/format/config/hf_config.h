@@ -158,8 +158,9 @@ AF_CHECKED af_status af_generation_config_parse(af_generation_config *out, const
 AF_CHECKED af_status af_generation_config_read(af_generation_config *out, bool *found,
                                                const char *dir, af_error *err);
 
-/* Where MODEL leads: a folder, a .gguf file, or org/name in the local Hugging Face cache
- * (HF_HUB_CACHE, HF_HOME/hub, ~/.cache/huggingface/hub). free() the result. */
+/* Where MODEL leads: a folder, a .gguf file, or org/name[@revision] in the local Hugging Face cache
+ * (HF_HUB_CACHE, HF_HOME/hub, ~/.cache/huggingface/hub); what is not there is downloaded in a
+ * program that asked for it (af_hub_fetch_set). free() the result. */
 AF_CHECKED af_status af_model_resolve(char **path, const char *model, af_error *err);
 /* The same for who needs all of a model: refuses a single file of a folder. */
 AF_CHECKED af_status af_model_resolve_whole(char **path, const char *model, af_error *err);
