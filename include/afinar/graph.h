@@ -232,8 +232,8 @@ AF_API af_tensor *af_attention_cached(af_graph *g, af_tensor *qkv, af_tensor *ca
  * the sequence counting as zero; silu: y * sigmoid(y). Rows outside every sequence give 0. */
 AF_API af_tensor *af_conv(af_graph *g, af_tensor *x, af_tensor *w, af_tensor *bias,
                           af_tensor *bounds, bool silu);
-/* The same for generation. window is a state [S][K-1][C], the last inputs of each sequence; it
- * counts as zero where start[s] is 0 (start i32 [S]). No gradient. */
+/* The same for generation. window is a state [S][max(K-1, 1)][C], the last inputs of each sequence;
+ * it counts as zero where start[s] is 0 (start i32 [S]). No gradient. */
 AF_API af_tensor *af_conv_cached(af_graph *g, af_tensor *x, af_tensor *w, af_tensor *bias,
                                  af_tensor *window, af_tensor *bounds, af_tensor *start, bool silu);
 

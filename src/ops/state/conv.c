@@ -5,8 +5,8 @@
  *              y = u, or u sigmoid(u) with silu. Rows outside every sequence: y = 0, no gradient.
  * CONV_BWD     x, w, bounds, dy, [bias] -> dx; u is computed again
  * CONV_DW      x, w, bounds, dy, [bias] -> dw, [dbias]: fixed order
- * CONV_CACHED  x, w, bounds, window [S][K-1][C] (in place), start i32 [S], [bias] -> y. The window
- *              holds the inputs before the new rows, the latest last; start[s] = 0: zeros. */
+ * CONV_CACHED  x, w, bounds, window [S][max(K-1, 1)][C] (in place), start i32 [S], [bias] -> y. The
+ * window holds the inputs before the new rows, the latest last; start[s] = 0: zeros. */
 #include "ops/state/state_in.h"
 #include "tensor/dtype.h"
 
@@ -62,7 +62,8 @@ af_tensor *af_conv_cached(af_graph *g, af_tensor *x, af_tensor *w, af_tensor *bi
         return af_graph_bad(g, "conv_cached: start %s does not fit bounds %s",
                             af_shape_text(start, a, sizeof a), af_shape_text(bounds, b, sizeof b));
     if (window->role != AF_ROLE_STATE || !af_dtype_is_float(window->dtype) || window->ndim != 3 ||
-        window->dim[0] != S || window->dim[1] != w->dim[1] - 1 || window->dim[2] != x->dim[1])
+        window->dim[0] != S || window->dim[1] != AF_MAX(w->dim[1] - 1, 1) ||
+        window->dim[2] != x->dim[1])
         return af_graph_bad(g, "conv_cached: window %s is not a state of %" PRId64 " sequences",
                             af_shape_text(window, a, sizeof a), S);
     af_node *n = af_node_new(g, AF_OP_CONV_CACHED, in, n_in);
