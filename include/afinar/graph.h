@@ -211,6 +211,8 @@ typedef struct af_attention_opts {
     double softcap; /* 0 = none; scores become cap * tanh(score / cap) */
     int window;     /* 0 = none; a query at q sees keys k with q - window < k <= q */
     bool causal;
+    af_tensor *sinks; /* [H], or NULL: a logit per head that takes part in the softmax and has no
+                         value */
 } af_attention_opts;
 /* Attention: qkv [N][(H+2K)E] -> [N][H*E]. bounds i32 [S+1]: sequence s is rows bounds[s] to
  * bounds[s+1] - 1, empty ones allowed, bounds[S] <= N; rows after the last bound give 0. The score

@@ -3,6 +3,7 @@
 #define AF_CASE_LIST_H
 
 #include "backend/case_quant.h"
+#include "backend/case_attention.h"
 #include "ops/optim/optimizer.h"
 
 /* ---- general ---- */
@@ -236,23 +237,6 @@ static void case_attention_capped(rec *r)
                   .heads = 2, .kv_heads = 1, .head_dim = 256, .causal = true, .softcap = 3},
               100, 1, b);
 }
-/* Rows of two sequences look into caches that hold values already; the last rows are dead. */
-static void cached(rec *r, int head, int window, double softcap)
-{
-    static const int32_t bounds[] = {0, 2, 2, 7}, start[] = {9, 3, 70};
-    const af_attention_opts o = {.heads = 4,
-                                 .kv_heads = 2,
-                                 .head_dim = head,
-                                 .window = window,
-                                 .softcap = softcap,
-                                 .causal = true};
-    af_tensor *x = in_2(r, 9, (int64_t)8 * head);
-    af_tensor *cache = rec_add(
-        r, af_graph_state(r->g, "cache", r->t, 3, (int64_t[]){3, 90, (int64_t)4 * head}), -1, 1);
-    af_tensor *b = ints(r, 4, bounds), *from = ints(r, 3, start);
-    out(r, af_attention_cached(r->g, x, cache, b, from, &o));
-    r->out[r->outs++] = cache;
-}
 /* Capacity for 100 rows, as in generation; runs use fewer. */
 static inline af_tensor *case_generation(rec *r)
 {
@@ -269,17 +253,6 @@ static inline af_tensor *case_generation(rec *r)
     y = af_linear(r->g, y, &down);
     out(r, y);
     return y;
-}
-static void case_attention_cached(rec *r)
-{
-    cached(r, 80, 0, 0);
-    cached(r, 20, 0, 3);
-}
-static void case_attention_back(rec *r)
-{
-    cached(r, 128, 33, 0);
-    cached(r, 7, 5, 0);
-    cached(r, 256, 0, 0);
 }
 static void case_glu(rec *r)
 {
@@ -553,6 +526,10 @@ static const test_case cases[] = {
     {"attention_capped", case_attention_capped, 1e-2},
     {"attention_cached", case_attention_cached, 0},
     {"attention_back", case_attention_back, 0},
+    {"attention_sinks", case_attention_sinks, 1e-2},
+    {"attention_sinks_slide", case_attention_sinks_slide, 1e-2},
+    {"attention_sinks_odd", case_attention_sinks_odd, 1e-2},
+    {"attention_sinks_cached", case_attention_sinks_cached, 1e-2},
     {"glu", case_glu, 0},
     {"linear", case_linear, 0},
     {"linear_fwd", case_linear_fwd, 0},

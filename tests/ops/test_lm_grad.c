@@ -116,13 +116,14 @@ static af_tensor *build_attention(gradcheck *c)
     o.softcap = v & 8 ? 1.5 : 0;
     o.causal = !(v & 16);
     o.scale = v & 8 ? 0.9 : 0;
+    o.sinks = v & 32 ? gc_param(c, 1, &(int64_t){H}) : NULL;
     return af_attention(c->g, gc_param2(c, c->shape[0], (H + 2 * K) * E), ints(c, "bounds", 4), &o);
 }
 
 static void test_attention_grouped_windowed_capped(void **state)
 {
     (void)state;
-    const int variants[] = {0, 1, 2, 4, 8, 4 | 8, 16, 16 | 8 | 1};
+    const int variants[] = {0, 1, 2, 4, 8, 4 | 8, 16, 16 | 8 | 1, 32, 32 | 4 | 8, 32 | 16};
     for (size_t i = 0; i < AF_LEN(variants); i++)
         shapes("attention", build_attention, variants[i]);
 }
