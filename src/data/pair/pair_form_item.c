@@ -1,7 +1,7 @@
 /* pair_form_item.c - records in the forms of Axolotl's preference types (pair_form.h). */
 #include "base/buf.h"
-#include "data/pair/pair_form.h"
 #include "data/pair/pair_item.h"
+#include "data/shape/pair_form.h"
 
 typedef struct former {
     af_item *out;

@@ -3,7 +3,7 @@
 #include "data/pair/pair_item.h"
 
 #include "base/buf.h"
-#include "data/pair/pair_form.h"
+#include "data/shape/pair_form.h"
 
 /* --- one side -------------------------------------------------------------------------------- */
 

@@ -3,7 +3,7 @@
 #include "data/pair/pair_tokens.h"
 
 #include "base/buf.h"
-#include "data/pair/pair_form.h"
+#include "data/shape/pair_form.h"
 #include "format/chat/chat_template.h"
 
 typedef struct pair_work {

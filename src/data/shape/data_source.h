@@ -3,8 +3,8 @@
 #ifndef AF_DATA_SOURCE_H
 #define AF_DATA_SOURCE_H
 
-#include "data/pair/pair_form.h"
 #include "data/read/data_opts.h"
+#include "data/shape/pair_form.h"
 #include "data/shape/prompt.h"
 
 typedef enum af_shape {

@@ -1,7 +1,7 @@
 /* pair_reader.c - preference records: what is dropped, what is wrong, and in which order KTO takes
  * pairs apart. TRL's rules: a row is dropped when its prompt alone fills sequence_len, a row of a
  * reward model when one of its sequences is longer; whatever else is too long is cut at its end. */
-#include "data/pair/pair_form.h"
+#include "data/shape/pair_form.h"
 #include "data/store/record_reader.h"
 
 /* An error for `data check`, which looks for what would train wrongly; elsewhere a warning. */

@@ -1,5 +1,5 @@
 /* pair_form.c - see pair_form.h. */
-#include "data/pair/pair_form.h"
+#include "data/shape/pair_form.h"
 
 static const af_pair_style chatml = {"<|im_start|>", "\n", "<|im_end|>\n", "<|im_end|>"};
 static const af_pair_style llama3 = {"<|start_header_id|>", "<|end_header_id|>\n\n", "<|eot_id|>",
