@@ -3,6 +3,7 @@
 #define AF_CASE_LIST_H
 
 #include "backend/case_quant.h"
+#include "backend/case_attention.h"
 #include "ops/optim/optimizer.h"
 
 /* ---- general ---- */
@@ -236,23 +237,6 @@ static void case_attention_capped(rec *r)
                   .heads = 2, .kv_heads = 1, .head_dim = 256, .causal = true, .softcap = 3},
               100, 1, b);
 }
-/* Rows of two sequences look into caches that hold values already; the last rows are dead. */
-static void cached(rec *r, int head, int window, double softcap)
-{
-    static const int32_t bounds[] = {0, 2, 2, 7}, start[] = {9, 3, 70};
-    const af_attention_opts o = {.heads = 4,
-                                 .kv_heads = 2,
-                                 .head_dim = head,
-                                 .window = window,
-                                 .softcap = softcap,
-                                 .causal = true};
-    af_tensor *x = in_2(r, 9, (int64_t)8 * head);
-    af_tensor *cache = rec_add(
-        r, af_graph_state(r->g, "cache", r->t, 3, (int64_t[]){3, 90, (int64_t)4 * head}), -1, 1);
-    af_tensor *b = ints(r, 4, bounds), *from = ints(r, 3, start);
-    out(r, af_attention_cached(r->g, x, cache, b, from, &o));
-    r->out[r->outs++] = cache;
-}
 /* Capacity for 100 rows, as in generation; runs use fewer. */
 static inline af_tensor *case_generation(rec *r)
 {
@@ -269,17 +253,6 @@ static inline af_tensor *case_generation(rec *r)
     y = af_linear(r->g, y, &down);
     out(r, y);
     return y;
-}
-static void case_attention_cached(rec *r)
-{
-    cached(r, 80, 0, 0);
-    cached(r, 20, 0, 3);
-}
-static void case_attention_back(rec *r)
-{
-    cached(r, 128, 33, 0);
-    cached(r, 7, 5, 0);
-    cached(r, 256, 0, 0);
 }
 static void case_glu(rec *r)
 {
@@ -370,11 +343,12 @@ static void case_dora_norm(rec *r)
     out(r, af_dora_norm(r->g, &o));
     out(r, af_linear(r->g, in_2(r, 9, 48), &o));
 }
+static void case_glu_clamped(rec *r) { finish(r, af_glu_clamped(r->g, act_2(r, 7, 2 * 72), 0.5)); }
 static void moe(rec *r, bool train)
 {
     enum { N = 70, X = 5, D = 24, F = 40, K = 2 };
     af_tensor *index, *z = act_2(r, N, X), *x = act_2(r, N, D);
-    af_tensor *w = af_moe_route(r->g, z, K, true, &index);
+    af_tensor *w = af_moe_route(r->g, z, &(af_route_opts){.used = K, .norm = true}, &index);
     const int64_t up[] = {X, 2 * F, D}, down[] = {X, D, F};
     af_tensor *gate_up, *back;
     if (train) {
@@ -384,7 +358,8 @@ static void moe(rec *r, bool train)
         gate_up = rec_add(r, af_graph_weight(r->g, "u", r->t, 3, up), -0.3, 0.3);
         back = rec_add(r, af_graph_weight(r->g, "d", r->t, 3, down), -0.3, 0.3);
     }
-    finish(r, af_moe_ffn(r->g, x, w, index, gate_up, back, AF_ACT_SILU));
+    finish(r, af_moe_ffn(r->g, x, w, index,
+                         &(af_experts_opts){.gate_up.weight = gate_up, .down.weight = back}));
 }
 static void case_moe(rec *r) { moe(r, false); }
 static void case_moe_train(rec *r) { moe(r, true); }
@@ -553,6 +528,10 @@ static const test_case cases[] = {
     {"attention_capped", case_attention_capped, 1e-2},
     {"attention_cached", case_attention_cached, 0},
     {"attention_back", case_attention_back, 0},
+    {"attention_sinks", case_attention_sinks, 1e-2},
+    {"attention_sinks_slide", case_attention_sinks_slide, 1e-2},
+    {"attention_sinks_odd", case_attention_sinks_odd, 1e-2},
+    {"attention_sinks_cached", case_attention_sinks_cached, 1e-2},
     {"glu", case_glu, 0},
     {"linear", case_linear, 0},
     {"linear_fwd", case_linear_fwd, 0},
@@ -576,6 +555,7 @@ static const test_case cases[] = {
     {"gguf", case_gguf, 1e-2},
     {"adapter_only", case_adapter_only, 1e-2},
     {"dora_norm", case_dora_norm, 0},
+    {"glu_clamped", case_glu_clamped, 0},
     {"moe", case_moe, 2e-2},
     {"moe_train", case_moe_train, 2e-2},
     {"head", case_head, 1e-2},

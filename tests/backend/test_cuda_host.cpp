@@ -9,6 +9,7 @@
  * clusters (gemm, attention, low_rank, bnb_linear), copies and gathers (load, core, embedding,
  * copy_any, binary_any, the _gather kernels), and moe, muon, dora, head and noise. */
 #include "host/case_elements.h"
+#include "host/case_sink.h"
 #include "host/case_weights.h"
 
 int main()
@@ -34,6 +35,7 @@ int main()
         }
     }
     layernorm_case();
+    sink_case();
     for (int kind = 0; kind < 12; kind++)
         unary_case(kind);
     for (int kind = 0; kind < 4; kind++) {

@@ -133,7 +133,7 @@ static void check_file(const char *name)
     data_case c;
     char path[1024];
     case_open(&c);
-    snprintf(path, sizeof path, "%s/prompts/%s.jsonl", golden_dir(), name);
+    snprintf(path, sizeof path, "%s/prompts/%s.jsonl.gz", golden_dir(), name);
     json_t *rows = case_lines(path);
     assert_true(json_array_size(rows) > 50);
     for (size_t i = 0; i < json_array_size(rows); i++) {
@@ -182,7 +182,7 @@ static void test_named_templates_are_those_of_axolotl(void **state)
     char path[1024];
     int found = 0;
     (void)state;
-    snprintf(path, sizeof path, "%s/prompts/chat_templates.jsonl", golden_dir());
+    snprintf(path, sizeof path, "%s/prompts/chat_templates.jsonl.gz", golden_dir());
     json_t *all = case_lines(path);
     for (size_t i = 0; i < json_array_size(all); i++) {
         const json_t *golden = json_array_get(all, i), *rows = json_object_get(golden, "rows");

@@ -116,13 +116,14 @@ static af_tensor *build_attention(gradcheck *c)
     o.softcap = v & 8 ? 1.5 : 0;
     o.causal = !(v & 16);
     o.scale = v & 8 ? 0.9 : 0;
+    o.sinks = v & 32 ? gc_param(c, 1, &(int64_t){H}) : NULL;
     return af_attention(c->g, gc_param2(c, c->shape[0], (H + 2 * K) * E), ints(c, "bounds", 4), &o);
 }
 
 static void test_attention_grouped_windowed_capped(void **state)
 {
     (void)state;
-    const int variants[] = {0, 1, 2, 4, 8, 4 | 8, 16, 16 | 8 | 1};
+    const int variants[] = {0, 1, 2, 4, 8, 4 | 8, 16, 16 | 8 | 1, 32, 32 | 4 | 8, 32 | 16};
     for (size_t i = 0; i < AF_LEN(variants); i++)
         shapes("attention", build_attention, variants[i]);
 }
@@ -211,8 +212,10 @@ static af_tensor *build_moe(gradcheck *c)
     af_tensor *logits = gc_param2(c, N, X), *x = gc_param2(c, N, D), *index;
     af_tensor *gate_up = gc_param(c, 3, (int64_t[]){X, 2 * F, D});
     af_tensor *down = gc_param(c, 3, (int64_t[]){X, D, F});
-    af_tensor *w = af_moe_route(c->g, logits, 2, c->variant, &index);
-    return af_moe_ffn(c->g, x, w, index, gate_up, down, AF_ACT_SILU);
+    af_tensor *w =
+        af_moe_route(c->g, logits, &(af_route_opts){.used = 2, .norm = c->variant}, &index);
+    return af_moe_ffn(c->g, x, w, index,
+                      &(af_experts_opts){.gate_up.weight = gate_up, .down.weight = down});
 }
 
 static void test_moe_route_and_experts(void **state)

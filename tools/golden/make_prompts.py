@@ -7,6 +7,7 @@ build prompts are imported; what they import for other work is replaced by empty
 Tokenizers: tests/golden/models/qwen2 (no bos), tests/golden/tokenizer/bytes.json (bos by its post-processor).
 """
 import datetime
+import gzip
 import json
 import sys
 import types
@@ -282,8 +283,8 @@ def template_rows(source):
 def main():
     axolotl, factory, out = sys.argv[1:4]
     for name, rows in (("axolotl", axolotl_rows(axolotl)), ("chat_templates", template_rows(axolotl)), ("llamafactory", factory_rows(factory))):
-        with open(Path(out) / f"{name}.jsonl", "w") as f:
-            f.writelines(json.dumps(r, ensure_ascii=False, separators=(",", ":")) + "\n" for r in rows)
+        with gzip.GzipFile(Path(out) / f"{name}.jsonl.gz", "wb", mtime=0) as f:
+            f.writelines(json.dumps(r, ensure_ascii=False, separators=(",", ":")).encode() + b"\n" for r in rows)
 
 
 main()

@@ -9,7 +9,12 @@
  *            o: [N][H*E]; lse: f32 (f64 for f64) [N][H]. Nothing of size S x S is ever held.
  * ATTENTION_BWD     qkv, bounds, o, lse, do -> dqkv
  * ATTENTION_CACHED  qkv, cache [S][L][2*K*E] (in place), bounds, start i32 [S] -> o: new rows are
- *                   stored at positions start[s] .., then see the cache up to themselves. */
+ *                   stored at positions start[s] .., then see the cache up to themselves.
+ * ATTENTION_SINK    o, lse, sinks [H] -> o, lse as if every softmax of head h had one more logit,
+ *                   sinks[h], whose value is 0:  lse' = log(exp(lse) + exp(sink)),
+ *                   o' = o exp(lse - lse'). Any attention may come before it. In place.
+ * ATTENTION_SINK_BWD  o, lse (with sinks), sinks, dy -> dsinks[h] = - sum_n exp(sink - lse) dy.o
+ */
 #include "ops/attention/attention_in.h"
 #include "tensor/dtype.h"
 
@@ -37,6 +42,10 @@ static bool check(af_graph *g, const char *name, const af_tensor *qkv, const af_
         af_graph_bad(g, "%s: window %d or soft cap %g is negative", name, o->window, o->softcap);
     else if (o->window && !o->causal)
         af_graph_bad(g, "%s: a window of %d needs causal attention", name, o->window);
+    else if (o->sinks && (o->sinks->ndim != 1 || o->sinks->dim[0] != o->heads ||
+                          !af_dtype_is_float(o->sinks->dtype)))
+        af_graph_bad(g, "%s: sinks are %s, not one number for each of %d heads", name,
+                     af_shape_text(o->sinks, a, sizeof a), o->heads);
     return !af_graph_failed(g);
 }
 
@@ -51,6 +60,27 @@ static void set_attr(af_node *n, const af_attention_opts *o)
     n->attr.attention.causal = o->causal;
 }
 
+/* log sum exp of each row and head, as an output of n; no gradient passes through it. */
+static void lse_output(af_graph *g, af_node *n, const af_tensor *qkv, int heads)
+{
+    const af_dtype stat = qkv->dtype == AF_DTYPE_F64 ? AF_DTYPE_F64 : AF_DTYPE_F32;
+    af_tensor *lse = af_node_output(g, n, stat, 2, (int64_t[]){qkv->dim[0], heads});
+    if (!af_graph_failed(g))
+        lse->needs_grad = false;
+}
+
+/* n: the node that made y, with lse. */
+static af_tensor *with_sinks(af_graph *g, af_node *n, af_tensor *y, const af_attention_opts *o)
+{
+    if (!o->sinks || af_graph_failed(g))
+        return y;
+    af_node *s = af_node_new(g, AF_OP_ATTENTION_SINK, (af_tensor *[]){y, n->out[1], o->sinks}, 3);
+    s->attr = n->attr;
+    y = af_node_output_like(g, s, y);
+    lse_output(g, s, y, o->heads);
+    return y;
+}
+
 af_tensor *af_attention(af_graph *g, af_tensor *qkv, af_tensor *bounds, const af_attention_opts *o)
 {
     if (af_graph_refuses(g, "attention", (af_tensor *[]){qkv, bounds}, 2) ||
@@ -59,14 +89,10 @@ af_tensor *af_attention(af_graph *g, af_tensor *qkv, af_tensor *bounds, const af
     af_expect(bounds, AF_VALUE_BOUNDS, qkv->dim[0]);
     af_node *n = af_node_new(g, AF_OP_ATTENTION, (af_tensor *[]){qkv, bounds}, 2);
     set_attr(n, o);
-    const int64_t N = qkv->dim[0];
-    af_tensor *y =
-        af_node_output(g, n, qkv->dtype, 2, (int64_t[]){N, (int64_t)o->heads * o->head_dim});
-    const af_dtype stat = qkv->dtype == AF_DTYPE_F64 ? AF_DTYPE_F64 : AF_DTYPE_F32;
-    af_tensor *lse = af_node_output(g, n, stat, 2, (int64_t[]){N, o->heads});
-    if (!af_graph_failed(g))
-        lse->needs_grad = false;
-    return y;
+    af_tensor *y = af_node_output(g, n, qkv->dtype, 2,
+                                  (int64_t[]){qkv->dim[0], (int64_t)o->heads * o->head_dim});
+    lse_output(g, n, qkv, o->heads);
+    return with_sinks(g, n, y, o);
 }
 
 af_tensor *af_attention_cached(af_graph *g, af_tensor *qkv, af_tensor *cache, af_tensor *bounds,
@@ -89,21 +115,51 @@ af_tensor *af_attention_cached(af_graph *g, af_tensor *qkv, af_tensor *cache, af
     af_node *n =
         af_node_new(g, AF_OP_ATTENTION_CACHED, (af_tensor *[]){qkv, cache, bounds, start}, 4);
     set_attr(n, o);
-    return af_node_output(g, n, qkv->dtype, 2,
-                          (int64_t[]){qkv->dim[0], (int64_t)o->heads * o->head_dim});
+    af_tensor *y = af_node_output(g, n, qkv->dtype, 2,
+                                  (int64_t[]){qkv->dim[0], (int64_t)o->heads * o->head_dim});
+    if (o->sinks)
+        lse_output(g, n, qkv, o->heads);
+    return with_sinks(g, n, y, o);
 }
 
-static void attention_grad(af_graph *g, af_node *n, af_tensor *const *dout)
+/* Of attention node n, whose result, with or without sinks, is o and lse. */
+static void back(af_graph *g, const af_node *n, af_tensor *o, af_tensor *lse, af_tensor *dy)
 {
     const af_attention_inputs f = af_attention_in(n);
-    af_tensor *in[] = {f.qkv, f.bounds, n->out[0], n->out[1], dout[0]};
-    if (!dout[0])
+    if (!f.qkv->needs_grad)
         return;
-    af_node *b = af_node_new(g, AF_OP_ATTENTION_BWD, in, 5);
+    af_node *b =
+        af_node_new(g, AF_OP_ATTENTION_BWD, (af_tensor *[]){f.qkv, f.bounds, o, lse, dy}, 5);
     b->attr = n->attr;
     af_tensor *d = af_node_output_like(g, b, f.qkv);
     if (!af_graph_failed(g))
         af_grad_add(g, f.qkv, d);
+}
+
+static void attention_grad(af_graph *g, af_node *n, af_tensor *const *dout)
+{
+    if (dout[0])
+        back(g, n, n->out[0], n->out[1], dout[0]);
+}
+
+/* With p = exp(s - lse) and delta = dy . o the gradient of the scores is p (dp - delta) whether
+ * lse counts a sink or not: the backward of attention serves both. */
+static void sink_grad(af_graph *g, af_node *n, af_tensor *const *dout)
+{
+    af_tensor *sinks = n->in[2];
+    if (!dout[0])
+        return;
+    if (sinks->needs_grad) {
+        af_node *b = af_node_new(g, AF_OP_ATTENTION_SINK_BWD,
+                                 (af_tensor *[]){n->out[0], n->out[1], sinks, dout[0]}, 4);
+        b->attr = n->attr;
+        af_tensor *d = af_node_output(g, b, sinks->dtype, 1, sinks->dim);
+        if (af_graph_failed(g))
+            return;
+        d->live = NULL;
+        af_grad_add(g, sinks, d);
+    }
+    back(g, n->in[0]->producer, n->out[0], n->out[1], dout[0]);
 }
 
 /* As if the rows were `S` sequences of equal length: bounds are not known when planning. */
@@ -122,4 +178,6 @@ static double attention_bwd_flops(const af_node *n) { return 10 * pairs(n); }
 const af_op_info af_op_attention = {
     .name = "attention", .grad = attention_grad, .flops = attention_flops};
 const af_op_info af_op_attention_bwd = {.name = "attention_bwd", .flops = attention_bwd_flops};
+const af_op_info af_op_attention_sink = {.name = "attention_sink", .grad = sink_grad, .inplace = 1};
+const af_op_info af_op_attention_sink_bwd = {.name = "attention_sink_bwd"};
 const af_op_info af_op_attention_cached = {.name = "attention_cached", .effect = true};

@@ -3,7 +3,8 @@
  *
  * Built with AF_T, AF_VEC (elements of an access: 16 bytes' worth where heads are whole accesses,
  * else 1) and AF_KS (blocks of a cluster that share a head's keys, where there are few rows). Heads
- * up to 256. Keys and values are read once per head, along the row, by the lanes of a group. */
+ * up to 256; lse may be NULL. Keys and values are read once per head, along the row, by the lanes
+ * of a group. */
 // variants: (AF_T=bf16,half AF_VEC=8,1 | AF_T=float AF_VEC=4,1) AF_KS=1,8
 // common: AF_T=bf16 AF_VEC=8 AF_KS=1,8
 #include "cluster.cuh"
@@ -124,7 +125,7 @@ DEV void join_groups(float *mine, const float *part, const float *tops, const fl
  * the next ones in flight; each group has its own running softmax, all of them are
  * joined in order, then the blocks of the cluster. */
 extern "C" __global__ void CLUSTER __launch_bounds__(256)
-    attention_cached(AF_T *o, const AF_T *qkv, const AF_T *cache, const int *bounds,
+    attention_cached(AF_T *o, float *lse, const AF_T *qkv, const AF_T *cache, const int *bounds,
                      const int *start, int S, long long L, int H, int K, int E, long long ldo,
                      long long ldx, float scale, float softcap, int window, int lanes)
 {
@@ -219,6 +220,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256)
             a += peer(&mine[e], r) * f;
         }
         store(o + n * ldo + (i64)h * E + e, l > 0.0f ? a / l : 0.0f);
+        if (lse && e == 0)
+            lse[(i64)n * H + h] = l > 0.0f ? mx + logf(l) : 0.0f;
     }
     cluster_meet(); /* no block exits while others read its shared memory */
 }

@@ -62,6 +62,7 @@ static af_status attention_cached_prepare(af_cuda *cu, af_graph *g, af_node *n, 
                        af_cuda_kernel(cu, "attention_cached.cu", "attention_cached", defines),
                        heads * shared, rows, 1, THREADS, 0);
     af_arg_ptr(l, o->data);
+    af_arg_ptr(l, n->n_out > 1 ? n->out[1]->data : NULL);
     af_arg_ptr(l, qkv->data);
     af_arg_ptr(l, cache->data);
     arg_shape(l, n);

@@ -154,7 +154,9 @@ static void cached_item(const attn_job *a, int64_t s, int64_t kv, double *w)
         for (int64_t i = 0; i < len; i++) {
             load_head(a, h, row + i, 1, q);
             visible(a->n, start + i, total, &from, &to);
-            attend(a->n, q, k, v, E, from, AF_MIN(to, start + i + 1), p, o);
+            const double lse = attend(a->n, q, k, v, E, from, AF_MIN(to, start + i + 1), p, o);
+            if (a->n->n_out > 1) /* sinks follow */
+                af_st(a->n->out[1], (row + i) * a->in.H + h, lse);
             af_st_row(a->n->out[0], ((row + i) * a->in.H + h) * E, E, o);
         }
 }

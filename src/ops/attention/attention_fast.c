@@ -180,7 +180,7 @@ static void query_block(const af_attn *a, int64_t s, int64_t stack, int64_t i, c
     b.k = a->cache ? cached(a, s, kv) : af_attn_head(a, a->H + kv, a->bounds[s]);
     b.v = a->cache ? cached(a, s, a->K + kv) : af_attn_head(a, a->H + a->K + kv, a->bounds[s]);
     b.plain = plain ? plain + 2 * kv * af_attn_padded(b.keys) * a->E : NULL;
-    float *lse = a->cache ? NULL : (float *)a->n->out[1]->data + row * a->H + h;
+    float *lse = a->n->n_out > 1 ? (float *)a->n->out[1]->data + row * a->H + h : NULL;
     attend(a, &b, o, lse, scratch);
     for (int64_t k = 0; k < heads; k++)
         put_block(a, o + k * b.each * a->E, row, b.each, h + k);

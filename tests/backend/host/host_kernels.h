@@ -45,6 +45,14 @@ namespace elements
 #include "ops/general/cast.cu"
 #include "ops/general/elementwise.cu"
 } // namespace elements
+#ifndef AF_W
+#define AF_W AF_T
+#endif
+namespace attend
+{
+#include "ops/attention/attention_sink.cu"
+#undef WARPS
+} // namespace attend
 namespace losses
 {
 #include "ops/head/loss.cu"
