@@ -173,6 +173,11 @@ static af_status check_range(af_blob_part *p, const af_http_head *h, af_error *e
             return fail_size((uint64_t)h->range_total, b, err);
         if (!asked || !h->has_range || h->range_from != p->at || h->range_to >= p->end)
             return af_fail(err, AF_EFORMAT, "the server sends other bytes than those asked for");
+        if (h->content_length >= 0 &&
+            (uint64_t)h->content_length != h->range_to - h->range_from + 1)
+            return af_fail(err, AF_EFORMAT,
+                           "the server sends %" PRId64 " bytes for a range of %" PRIu64,
+                           h->content_length, h->range_to - h->range_from + 1);
         return AF_OK;
     }
     if (h->status != 200)
@@ -263,6 +268,10 @@ static void part_stop(af_blob_part *p)
 static af_status part_look(af_blob_part *p, af_error *err)
 {
     af_blob *b = p->blob;
+    if (p->at == p->end) { /* whatever becomes of the connection */
+        part_stop(p);
+        return AF_OK;
+    }
     af_ask_step(&p->ask, b->client);
     if (p->ask.state == AF_ASK_DONE) {
         const bool short_of = p->at < p->end;
