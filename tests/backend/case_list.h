@@ -3,6 +3,7 @@
 #define AF_CASE_LIST_H
 
 #include "backend/case_quant.h"
+#include "backend/case_recurrent.h"
 #include "backend/case_attention.h"
 #include "ops/optim/optimizer.h"
 
@@ -558,6 +559,13 @@ static const test_case cases[] = {
     {"glu_clamped", case_glu_clamped, 0},
     {"moe", case_moe, 2e-2},
     {"moe_train", case_moe_train, 2e-2},
+    {"conv", case_conv, 0},
+    {"conv_plain", case_conv_plain, 0},
+    {"gated_norm", case_gated_norm, 1e-2},
+    {"scan_delta", case_scan_delta, 1e-2},
+    {"scan_wide", case_scan_wide, 1e-2},
+    {"scan_mamba", case_scan_mamba, 1e-2},
+    {"state_cached", case_state_cached, 1e-2},
     {"head", case_head, 1e-2},
     {"sgd", case_sgd, 0},
     {"adam", case_adam, 0},

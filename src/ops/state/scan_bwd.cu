@@ -254,9 +254,9 @@ extern "C" __global__ void __launch_bounds__(32)
     const int n = blockIdx.x, kh = blockIdx.y, lane = threadIdx.x, group = a.H / a.J;
     if (state_sequence(a.bounds, a.S, n) < 0)
         return;
-    for (int half = 0; half < 2; half++) {
-        const int from = (half ? a.k_from : a.q_from) + kh * a.K;
-        const float *d = (half ? dk : dq) + ((i64)n * a.H + (i64)kh * group) * a.K;
+    for (int keys = 0; keys < 2; keys++) {
+        const int from = (keys ? a.k_from : a.q_from) + kh * a.K;
+        const float *d = (keys ? dk : dq) + ((i64)n * a.H + (i64)kh * group) * a.K;
         const AF_T *x = a.x + (i64)n * a.ldx + from;
         float ss = 0.0f, dot = 0.0f;
         for (int i = lane; i < a.K; i += 32) {
@@ -267,7 +267,7 @@ extern "C" __global__ void __launch_bounds__(32)
             dot += load(x + i) * sum;
         }
         const float r = rsqrtf(warp_sum(ss) + 1e-6f), c = r * r * warp_sum(dot);
-        const float factor = half ? r : r * rsqrtf((float)a.K);
+        const float factor = keys ? r : r * rsqrtf((float)a.K);
         for (int i = lane; i < a.K; i += 32) {
             float sum = 0.0f;
             for (int h = 0; h < group; h++)

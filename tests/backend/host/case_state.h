@@ -276,11 +276,11 @@ static void scan_case(int delta)
     launch({(unsigned)slots, 2 * SCAN_H}, 256, scan_out, y.p(), wide, states.p(), dmat.p(),
            score.p(), a);
     launch({STATE_N, 1}, 32, scan_zero, y.p(), act_type, wide, wide, state_bounds, STATE_S);
-    same("scan", y, scan_formula(in, delta, nullptr), 1e-4);
+    same("scan", y, scan_formula(in, delta, nullptr), 1e-3);
     launch({SCAN_H, STATE_S}, 256, scan_step, y2.p(), wide, state.p(), state_start, a);
     launch({STATE_N, 1}, 32, scan_zero, y2.p(), act_type, wide, wide, state_bounds, STATE_S);
-    same("scan_cached", y2, scan_formula(in, delta, &after), 1e-4);
-    same("scan_cached state", state, after, 1e-4);
+    same("scan_cached", y2, scan_formula(in, delta, &after), 1e-3);
+    same("scan_cached state", state, after, 1e-3);
     launch(heads, 256, scan_dstates, dstates.p(), dr.p(), dy.p(), wide, score.p(), inverse.p(), a);
     launch(chunks, 256, scan_dscores, dx.p(), SCAN_W, db.p(), SCAN_H, G.p(), score.p(), cross.p(),
            dmat.p(), dr.p(), error.p(), dy.p(), wide, a);
@@ -297,9 +297,9 @@ static void scan_case(int delta)
         return vec(d.begin() + from, d.begin() + from + n);
     };
     const size_t NH = STATE_N * SCAN_H, NW = STATE_N * SCAN_W;
-    same("scan dx", dx, part(0, NW), 2e-3);
-    same("scan ddecay", dd, part(NW, NH), 2e-3);
-    same("scan dbeta", db, part(NW + NH, NH), 2e-3);
+    same("scan dx", dx, part(0, NW), 1e-2);
+    same("scan ddecay", dd, part(NW, NH), 2e-2);
+    same("scan dbeta", db, part(NW + NH, NH), 1e-2);
     same("scan dskip", dskip, part(NW + 2 * NH, SCAN_H), 1e-3);
 }
 
