@@ -74,4 +74,12 @@ static void case_state_cached(rec *r)
     r->out[r->outs++] = state;
     r->out[r->outs++] = window;
 }
+/* Rows of the table in case_list.h. */
+#define RECURRENT_CASES                                                                            \
+    {"conv", case_conv, 0}, {"conv_plain", case_conv_plain, 0},                                    \
+        {"gated_norm", case_gated_norm, 1e-2}, {"scan_delta", case_scan_delta, 1e-2},              \
+        {"scan_wide", case_scan_wide, 1e-2}, {"scan_mamba", case_scan_mamba, 1e-2},                \
+    {                                                                                              \
+        "state_cached", case_state_cached, 1e-2                                                    \
+    }
 #endif
