@@ -92,6 +92,12 @@ static void hash_source(af_sha256 *h, const af_data_source *s)
     hash_text(h, s->ds_type);
     if (s->join)
         hash_text(h, "joined");
+    if (s->form) {
+        hash_text(h, s->form->type);
+        hash_text(h, s->form->prompt_format);
+        hash_text(h, s->form->answer_format[0]);
+        hash_text(h, s->form->answer_format[1]);
+    }
     if (s->continued)
         hash_text(h, "continued");
     for (size_t i = 0; i < sizeof s->field / sizeof *field; i++)
@@ -122,6 +128,10 @@ static void hash_choice(af_sha256 *h, const af_data_opts *o)
         hash_text(h, o->eot_tokens[i]);
     snprintf(text, sizeof text, "%" PRId64 " %d", o->min_sample_len, o->deduplicate);
     hash_text(h, text);
+    if (o->rl) {
+        snprintf(text, sizeof text, "rl %d", (int)o->rl);
+        hash_text(h, text);
+    }
     if (o->mix == AF_MIX_CONCAT) /* the keys of stores that were made before stay */
         return;
     snprintf(text, sizeof text, "mix %d %" PRIx64, (int)o->mix, o->seed);
@@ -227,6 +237,8 @@ static const struct {
     {"of_tokens", offsetof(af_data_counts, of_tokens)},
     {"of_segments", offsetof(af_data_counts, of_segments)},
     {"of_pairs", offsetof(af_data_counts, of_pairs)},
+    {"desirable", offsetof(af_data_counts, desirable)},
+    {"undesirable", offsetof(af_data_counts, undesirable)},
     {"warnings", offsetof(af_data_counts, warnings)},
 };
 
@@ -361,6 +373,8 @@ static af_status keep(void *user, const af_example *e, af_error *err)
     if (is_joined(k, e->dataset) && k->p->o->sequence_len > 0)
         return join(k, e, err);
     k->records[e->dataset]++;
+    if (e->pair)
+        return af_pair_writer_add(k->w, e->pair, e->source, e->line, err);
     return af_token_writer_add(k->w, r->ids, r->labels, r->count, e->source, e->line, err);
 }
 
