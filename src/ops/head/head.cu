@@ -94,7 +94,8 @@ DEV int block_min(int v)
 
 /* row_loss[n] = lse - (1-e) z[label] - e mean(z), row_hit[n] = arg max is the label; 0 and 0 where
  * the label is -100. With AF_GRAD logits[n][v] = scale * d row_loss / d logits. scale may be NULL;
- * that of row n is scale[n * scale_step]. row_stats [n][3] (AF_STATS): entropy, mean logit, log sum p^2. */
+ * that of row n is scale[n * scale_step]. row_stats [n][3] (AF_STATS): entropy, mean logit, log of
+ * the sum of p^2. */
 extern "C" __global__ void __launch_bounds__(1024)
     head_rows(AF_T *logits, long long ld, const int *labels, const float *scale, float *row_loss,
               float *row_hit, int V, float logit_scale, float softcap, float smoothing,

@@ -37,8 +37,8 @@ extern "C" __global__ void __launch_bounds__(1024)
         index[k] = -1;
 }
 
-/* to[k] = x[index[k]] (zeros without one), its label likewise (-100), and its weight where to_weights
- * is not NULL. One block per packed row. */
+/* to[k] = x[index[k]] (zeros without one), its label likewise (-100), and its weight where
+ * to_weights is not NULL. One block per packed row. */
 extern "C" __global__ void head_gather(AF_T *to, int *to_labels, const AF_T *x, long long ld,
                                        const int *labels, const int *index, int D,
                                        float *to_weights, const float *weights)
