@@ -417,6 +417,26 @@ static void case_head(rec *r)
         if (r->leaf[i].t->role == AF_ROLE_PARAM)
             r->out[r->outs++] = r->leaf[i].t->grad;
 }
+/* Values and weights per row; the head is frozen or trained. */
+static void head_rows(rec *r, bool trained)
+{
+    static const int32_t label[21] = {3, -100, 7, 0, 54, 12, -100, 1, 20, 60,  2,
+                                      9, 9,    9, 8, 7,  6,  5,    4, 3,  -100};
+    af_tensor *rows;
+    af_tensor *weight =
+        rec_add(r, af_graph_input(r->g, "u", AF_DTYPE_F32, 1, (int64_t[]){21}), 0.1, 0.2);
+    const af_head_opts o = {
+        .row_weight = weight, .chunk_rows = 8, .stats = true, .rows = &rows, .logit_scale = 0.7};
+    af_tensor *x = act_2(r, 21, 48), *w = trained ? param_2(r, 61, 48) : in_2(r, 61, 48);
+    af_tensor *loss = af_head_loss(r->g, x, w, ints(r, 21, label), &o);
+    out(r, rows);
+    af_graph_backward(r->g, loss);
+    for (int i = 0; i < r->leaves; i++)
+        if (r->leaf[i].t->role == AF_ROLE_PARAM)
+            r->out[r->outs++] = r->leaf[i].t->grad;
+}
+static void case_head_rows(rec *r) { head_rows(r, false); }
+static void case_head_rows_trained(rec *r) { head_rows(r, true); }
 static void optimize_matrix(rec *r, af_optimizer_kind kind, int64_t rows, int64_t cols)
 {
     af_tensor *p = param_2(r, rows, cols), *q = param_1(r, cols);
@@ -598,6 +618,8 @@ static const test_case cases[] = {
     {"moe_adapted_odd", case_moe_adapted_odd, 2e-2},
     RECURRENT_CASES,
     {"head", case_head, 1e-2},
+    {"head_rows", case_head_rows, 1e-2},
+    {"head_rows_trained", case_head_rows_trained, 1e-2},
     {"sgd", case_sgd, 0},
     {"adam", case_adam, 0},
     {"adamw", case_adamw, 0},
