@@ -165,6 +165,7 @@ typedef struct af_arch {
     const af_slot_name *names; /* what differs from llama; ends with .hf = NULL, .gguf = NULL */
     /* experts one by one on disk: "mlp.experts" and the names of gate, up, down; NULL = qwen's */
     const char *experts, *expert_part[3];
+    const char *router; /* what the router is called there, where that is not its name in memory */
     bool experts_whole; /* on disk, too, all experts are one tensor */
     /* Sets what keys of the config decide beyond the switches: kinds of layers, their sizes,
      * scales. Called before tensors are listed; NULL = nothing. */
@@ -303,4 +304,6 @@ int af_model_spec_tensor(const af_model_spec *s, const char *name);
 int af_disk_count(const af_model_spec *s, int tensor);
 void af_disk_piece(const af_model_spec *s, int tensor, int p, char *name, size_t size,
                    int64_t dim[3], int *ndim, int64_t *from);
+/* The tensor that has a piece of this name, and where the piece begins in it; -1: none. */
+int af_disk_find(const af_model_spec *s, const char *name, int64_t *from);
 #endif
