@@ -457,12 +457,16 @@ static af_status read_folder(af_adapter **out, const af_model_spec *s, const cha
     AF_TRY(create(&a, s, err));
     a->resized = resized;
     AF_TRY(af_adapter_config_parse(&a->config, &a->arena, text, size, path, err));
-    AF_TRY(af_adapter_open_values(&w, dir, err));
-    AF_TRY(af_adapter_experts_convert(a, w, err));
+    if (s->experts) { /* what is adapted may show in the tensors alone */
+        AF_TRY(af_adapter_open_values(&w, dir, err));
+        AF_TRY(af_adapter_experts_convert(a, w, err));
+    }
     AF_TRY(lay_out(a, err));
     AF_TRY(lay_out_saved(a, err));
     AF_TRY(af_adapter_tokens_lay_out(a, err));
     AF_TRY(check_vocab(s, dir, err));
+    if (!w)
+        AF_TRY(af_adapter_open_values(&w, dir, err));
     AF_TRY(read_values(a, w, dir, err));
     *out = a;
     a = NULL;
