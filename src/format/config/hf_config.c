@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <strings.h>
 
 /* One config being read: the object, the file's name for messages. */
 typedef struct config_source {
@@ -312,16 +313,54 @@ static void get_experts(config_source *s, af_hf_config *c)
     c->mlp_only_count = n;
 }
 
+/* Block sizes and bits of the tools whose weights are read as codes. */
+static void get_coded(config_source *in, af_hf_config *c)
+{
+    const json_t *block = value_of(in, "weight_block_size");
+    const int64_t bits = get_int(in, "bits", 4);
+    c->quant.bits = (int)bits;
+    if (c->quant.method == AF_QUANT_GPTQ && bits != 2 && bits != 3 && bits != 4 && bits != 8)
+        wrong_kind(in, "bits", "2, 3, 4 or 8");
+    if (c->quant.method == AF_QUANT_AWQ &&
+        (bits != 4 || strcasecmp(get_str(in, &c->arena, "version", "gemm"), "gemm") != 0))
+        wrong_kind(in, "bits", "4 with version gemm, as other AWQ files are not read");
+    c->quant.zeros_as_used =
+        strcmp(get_str(in, &c->arena, "checkpoint_format", "gptq"), "gptq_v2") == 0;
+    if (!block || json_is_null(block))
+        return;
+    for (int i = 0; i < 2; i++)
+        c->quant.block[i] = json_integer_value(json_array_get(block, (size_t)i));
+    if (json_array_size(block) != 2 || c->quant.block[0] < 1 || c->quant.block[1] < 1)
+        wrong_kind(in, "weight_block_size", "two positive numbers");
+}
+
 static void get_quant(config_source *s, af_hf_config *c)
 {
+    static const struct {
+        const char *name;
+        af_quant_method method;
+    } coded[] = {{"fp8", AF_QUANT_FP8},
+                 {"mxfp4", AF_QUANT_MXFP4},
+                 {"compressed-tensors", AF_QUANT_COMPRESSED},
+                 {"modelopt", AF_QUANT_MODELOPT},
+                 {"gptq", AF_QUANT_GPTQ},
+                 {"awq", AF_QUANT_AWQ}};
     const json_t *q = value_of(s, "quantization_config");
     if (!q)
         return;
     config_source in = {q, s->name, s->err, s->st};
     const char *method = get_str(&in, &c->arena, "quant_method", "bitsandbytes");
+    for (size_t i = 0; i < AF_LEN(coded); i++)
+        if (strcmp(method, coded[i].name) == 0) {
+            c->quant.method = coded[i].method;
+            get_coded(&in, c);
+            s->st = in.st;
+            return;
+        }
     if (strcmp(method, "bitsandbytes") != 0 && in.st == AF_OK)
         in.st = af_fail(s->err, AF_EUNSUPPORTED,
-                        "%s: weights quantised with '%.64s' are not supported, only bitsandbytes",
+                        "%s: weights quantised with '%.64s' are not supported, only with "
+                        "bitsandbytes, fp8, mxfp4, compressed-tensors, modelopt, gptq and awq",
                         s->name, method);
     const bool four = get_bool(&in, "load_in_4bit", false);
     const bool eight = get_bool(&in, "load_in_8bit", false);

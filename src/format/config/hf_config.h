@@ -53,8 +53,20 @@ typedef enum af_layer_type { AF_LAYER_FULL, AF_LAYER_SLIDING } af_layer_type;
 typedef enum af_quant_method {
     AF_QUANT_NONE,
     AF_QUANT_BNB_4BIT,
-    AF_QUANT_BNB_8BIT
+    AF_QUANT_BNB_8BIT,
+    AF_QUANT_FP8, /* from here on: model/coded/coded_weight.h */
+    AF_QUANT_MXFP4,
+    AF_QUANT_COMPRESSED, /* compressed-tensors */
+    AF_QUANT_MODELOPT,
+    AF_QUANT_GPTQ,
+    AF_QUANT_AWQ,
 } af_quant_method;
+
+static inline bool af_quant_is_coded(af_quant_method m) { return m >= AF_QUANT_FP8; }
+static inline bool af_quant_is_bnb(af_quant_method m)
+{
+    return m == AF_QUANT_BNB_4BIT || m == AF_QUANT_BNB_8BIT;
+}
 
 typedef struct af_quant_config {
     af_quant_method method;
@@ -62,6 +74,9 @@ typedef struct af_quant_config {
     bool double_quant;
     const char *const *skip_modules; /* module names that stay as they are */
     int skip_count;
+    int bits;           /* GPTQ, AWQ */
+    int64_t block[2];   /* FP8: rows and columns of a block; 0 = by the number of scales */
+    bool zeros_as_used; /* GPTQ: the zeros are stored as they are (gptq_v2) */
 } af_quant_config;
 
 typedef struct af_hf_config {
