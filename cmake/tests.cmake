@@ -5,7 +5,7 @@ find_library(AF_CMOCKA cmocka)
 if(NOT AF_CMOCKA OR NOT AF_CMOCKA_INC)
     message(FATAL_ERROR "libcmocka is missing: run tools/install-deps")
 endif()
-set(AF_TEST_ENV "AF_GOLDEN=${CMAKE_SOURCE_DIR}/tests/golden;AF_SHARED=${CMAKE_SOURCE_DIR}/../shared;AFINAR=${CMAKE_BINARY_DIR}/afinar;AF_SOURCE=${CMAKE_SOURCE_DIR};AF_BUILD=${CMAKE_BINARY_DIR}")
+set(AF_TEST_ENV "HF_HUB_OFFLINE=1;AF_GOLDEN=${CMAKE_SOURCE_DIR}/tests/golden;AF_SHARED=${CMAKE_SOURCE_DIR}/../shared;AFINAR=${CMAKE_BINARY_DIR}/afinar;AF_SOURCE=${CMAKE_SOURCE_DIR};AF_BUILD=${CMAKE_BINARY_DIR}")
 
 # What every program is linked with: under AddressSanitizer, a cheap look whether anything can have leaked.
 # A busy machine may be ten times slower than a quiet one, so limits of time only end what hangs.

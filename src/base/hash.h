@@ -1,4 +1,5 @@
-/* hash.h - checksums: FNV-1a 64 for keys, SHA-256 for content, CRC-32C for event files. */
+/* hash.h - checksums: FNV-1a 64 for keys, SHA-256 for content, SHA-1 for the names git gives to
+ * files, CRC-32C for event files. */
 #ifndef AF_HASH_H
 #define AF_HASH_H
 
@@ -20,6 +21,17 @@ void af_sha256_init(af_sha256 *s);
 void af_sha256_add(af_sha256 *s, const void *bytes, uint64_t n);
 /* 64 lower-case hex digits and a NUL. */
 void af_sha256_hex(af_sha256 *s, char hex[65]);
+
+/* Only to compare with git's names of files: not a protection against forgery. */
+typedef struct af_sha1 {
+    uint32_t state[5];
+    uint64_t bytes;
+    uint8_t block[64];
+} af_sha1;
+void af_sha1_init(af_sha1 *s);
+void af_sha1_add(af_sha1 *s, const void *bytes, uint64_t n);
+/* 40 lower-case hex digits and a NUL. */
+void af_sha1_hex(af_sha1 *s, char hex[41]);
 
 uint32_t af_crc32c(const void *bytes, uint64_t n);
 #endif

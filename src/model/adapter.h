@@ -6,7 +6,7 @@
 #define AF_ADAPTER_H
 
 #include "format/weights/weights.h"
-#include "model/arch.h"
+#include "model/arch/arch.h"
 
 enum { AF_ADAPTER_RANK_MAX = 1 << 16, AF_ADAPTER_PATTERNS_MAX = 1024 };
 #define AF_ADAPTER_CONFIG_MAX (UINT64_C(4) << 20) /* bytes of an adapter_config.json */

@@ -7,7 +7,7 @@
 #define AF_BUILDER_H
 
 #include "model/adapter.h"
-#include "model/arch.h"
+#include "model/arch/arch.h"
 
 /* The adapter tensors of one module: A is rows [a_row, a_row + rank) of a [R][in], B is `out x
  * rank` values of b from element b_from. */
@@ -27,8 +27,9 @@ typedef struct af_model_leaves {
     af_tensor *tokens[AF_TOKEN_TABLES]; /* trained rows [columns][width], or NULL: their table has
                                            as many columns more (adapter_tokens.c) */
     af_adapter_leaf *module;            /* by spec module; all NULL where there is no adapter */
-    af_tensor *inv_freq[2]; /* f32 [rotary_dim/2], weights to be written by af_model_write_rope */
-    int64_t rope_length;    /* length inv_freq was last written for; 0 = never */
+    /* f32 [rotary_dim/2], weights to be written by af_model_write_rope */
+    af_tensor *inv_freq[AF_ROPE_SETS];
+    int64_t rope_length; /* length inv_freq was last written for; 0 = never */
     af_arena arena;
 } af_model_leaves;
 
@@ -62,17 +63,24 @@ typedef struct af_batch_inputs {
  * bound. */
 af_batch_inputs af_batch_inputs_new(af_graph *g, int64_t rows, int64_t seqs);
 
+/* What a layer keeps between the runs of a generation; each mixer declares its own. */
+typedef struct af_layer_cache {
+    af_tensor *kv;    /* attention: [S][L][2*K*E] */
+    af_tensor *conv;  /* state layers: the last inputs of the convolution */
+    af_tensor *state; /* the recurrent state */
+} af_layer_cache;
+
 /* Receives the input x [N][I] of each group of linears while it is recorded. Layers with experts
  * tell the router's, as AF_GROUP_GATE_UP. */
 typedef void af_forward_tap(void *user, int layer, af_group group, af_tensor *x);
 
 typedef struct af_forward_opts {
-    bool no_adapter;         /* as if there were none (a reference policy) */
-    double dropout;          /* on the adapters' input */
-    double residual_dropout; /* on what attention and MLP add (resid_pdrop of Phi-3) */
-    double neftune;          /* alpha of the noise on embeddings; 0 = none */
-    af_tensor **cache;   /* [layers] states [S][L][2*K*E] (af_model_caches): cached generation */
-    af_forward_tap *tap; /* NULL = none */
+    bool no_adapter;             /* as if there were none (a reference policy) */
+    double dropout;              /* on the adapters' input */
+    double residual_dropout;     /* on what attention and MLP add (resid_pdrop of Phi-3) */
+    double neftune;              /* alpha of the noise on embeddings; 0 = none */
+    const af_layer_cache *cache; /* [layers] (af_model_caches): cached generation; NULL = none */
+    af_forward_tap *tap;         /* NULL = none */
     void *tap_user;
     struct af_router_loss *router; /* ops/moe/router_loss.h; NULL = no auxiliary loss */
 } af_forward_opts;
@@ -85,8 +93,8 @@ af_tensor *af_model_logits(af_model_leaves *l, af_tensor *h, const af_forward_op
  * NULL (see af_head_opts). */
 af_tensor *af_model_loss(af_model_leaves *l, af_tensor *h, af_tensor *labels, af_tensor *scale,
                          double smoothing, af_tensor **rows);
-/* One cache state per layer, for S sequences of at most L positions. */
-AF_CHECKED af_status af_model_caches(af_model_leaves *l, af_tensor **cache, int64_t seqs,
+/* The states of all layers, for S sequences of at most L positions. */
+AF_CHECKED af_status af_model_caches(af_model_leaves *l, af_layer_cache *cache, int64_t seqs,
                                      int64_t length, af_error *err);
 /* Writes the rotary tables for batches of up to `length` positions, if they differ from the last
  * ones. After prepare, before the first run, and before every batch of a model whose rope depends

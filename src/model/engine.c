@@ -12,10 +12,11 @@ static af_status record(af_engine *e, af_error *err)
     if (e->kind == AF_ENGINE_GENERATE) {
         e->in.start = af_graph_input(g, "start", AF_DTYPE_I32, 1, &e->S);
         e->last = af_graph_input(g, "last", AF_DTYPE_I32, 1, &e->S);
-        o.cache = af_arena_take(&l->arena, (uint64_t)l->spec->layers * sizeof *o.cache);
-        if (!o.cache)
-            return af_fail_nomem(err, "the caches", (uint64_t)l->spec->layers * 8);
-        AF_TRY(af_model_caches(l, o.cache, e->S, e->L, err));
+        af_layer_cache *cache = af_arena_take(&l->arena, (uint64_t)l->spec->layers * sizeof *cache);
+        if (!cache)
+            return af_fail_nomem(err, "the caches", (uint64_t)l->spec->layers * sizeof *cache);
+        AF_TRY(af_model_caches(l, cache, e->S, e->L, err));
+        o.cache = cache;
     }
     af_tensor *h = af_model_forward(l, &e->in, &o);
     if (e->kind == AF_ENGINE_LOSS) {

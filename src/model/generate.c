@@ -167,7 +167,7 @@ done:
 static bool tables_differ(const af_model_spec *s, int64_t before, int64_t after)
 {
     for (int i = 0; i < s->ropes; i++) {
-        const af_rope_config *r = &s->rope[i];
+        const af_rope_config *r = &s->rope[i].config;
         const int64_t limit = r->original_max_position_embeddings;
         if (r->type == AF_ROPE_LONGROPE && (before > limit) != (after > limit))
             return true;
@@ -321,7 +321,8 @@ static void reuse_cache(generator *g)
         return;
     while (n < m->cached_count && n < s->count - 1 && m->cached[n] == s->ids[n])
         n++;
-    s->cached = n;
+    /* a recurrent state is that of all tokens fed so far, and none earlier */
+    s->cached = af_loader_spec(m->loader)->recurrent && n < m->cached_count ? 0 : n;
 }
 
 static void keep_cache(generator *g)

@@ -3,8 +3,10 @@
 #include "model/builder.h"
 #include "ops/optim/optimizer.h"
 
-static bool is_param(const af_leaves_opts *o, int tensor)
+static bool is_param(const af_leaves_opts *o, const af_model_spec *s, int tensor)
 {
+    if (s->tensor[tensor].buffer)
+        return false;
     return (o->train_base && (!o->trained || o->trained[tensor])) ||
            (o->train_adapter && o->adapter && o->adapter->saved[tensor]);
 }
@@ -26,7 +28,7 @@ static af_status declare_tensors(af_model_leaves *l, const af_leaves_opts *o, af
         const af_tensor_spec *t = &s->tensor[i];
         const int64_t more = af_adapter_token_columns(o->adapter, i);
         snprintf(name, sizeof name, "%s%s", o->prefix ? o->prefix : "", t->name);
-        if (is_param(o, i))
+        if (is_param(o, s, i))
             l->tensor[i] = af_graph_param(l->graph, name, AF_DTYPE_F32, t->ndim, t->dim);
         else if (more)
             l->tensor[i] = af_graph_weight(l->graph, name, frozen_type(o, i), 2,
@@ -151,10 +153,11 @@ static af_status declare_adapter(af_model_leaves *l, const af_leaves_opts *o, af
 
 static void declare_rope(af_model_leaves *l)
 {
-    const int64_t half = l->spec->rotary_dim / 2;
-    for (int r = 0; r < l->spec->ropes; r++)
+    for (int r = 0; r < l->spec->ropes; r++) {
+        const int64_t half = l->spec->rope[r].rotary_dim / 2;
         l->inv_freq[r] =
             af_graph_weight(l->graph, r ? "inv_freq.local" : "inv_freq", AF_DTYPE_F32, 1, &half);
+    }
 }
 
 af_status af_model_leaves_init(af_model_leaves *out, af_graph *g, const af_model_spec *s,
@@ -250,13 +253,15 @@ af_status af_model_write_rope(af_model_leaves *l, int64_t length, af_error *err)
     const af_model_spec *s = l->spec;
     if (l->rope_length != 0 && (!s->rope_by_length || l->rope_length == length))
         return AF_OK;
-    float *f = af_calloc((uint64_t)s->rotary_dim / 2, sizeof *f);
+    const uint64_t most = (uint64_t)AF_MAX(s->rope[0].rotary_dim, s->rope[1].rotary_dim) / 2;
+    float *f = af_calloc(most, sizeof *f);
     if (!f)
-        return af_fail_nomem(err, "rotary frequencies", (uint64_t)s->rotary_dim * 2);
+        return af_fail_nomem(err, "rotary frequencies", most * sizeof *f);
     for (int r = 0; r < s->ropes; r++) {
-        af_rope_inv_freq(f, &s->rope[r], s->rope_dim, s->max_positions, length);
-        AF_TRY(af_tensor_write(l->graph, l->inv_freq[r], f, (uint64_t)s->rotary_dim / 2 * sizeof *f,
-                               err));
+        const af_rope_set *set = &s->rope[r];
+        af_rope_inv_freq(f, &set->config, set->dim, s->max_positions, length);
+        AF_TRY(af_tensor_write(l->graph, l->inv_freq[r], f,
+                               (uint64_t)set->rotary_dim / 2 * sizeof *f, err));
     }
     l->rope_length = length;
 done:

@@ -239,7 +239,7 @@ static af_status match_folder(af_model_reader *in, faults *f, int i, af_error *e
         return AF_OK;
     }
     for (int p = 0; p < e->parts; p++) {
-        int64_t dim[2], from;
+        int64_t dim[3], from;
         int ndim;
         af_disk_piece(&in->spec, i, p, ours, sizeof ours, dim, &ndim, &from);
         af_model_reader_disk_name(in, ours, name, sizeof name);

@@ -2,7 +2,7 @@
  * chooses between plain LoRA and DoRA with whole modules. */
 #include "fuzz_file.h"
 #include "model/adapter.h"
-#include "model/arch.h"
+#include "model/arch/arch.h"
 
 static const char model[] =
     "{\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"],\"vocab_size\":8,"

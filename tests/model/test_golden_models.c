@@ -130,7 +130,7 @@ static void check_model(const char *name, const char *dir)
     model_case c;
     golden_open(&g, dir);
     case_open(&c, dir, &(case_opts){.rows = g.N, .seqs = g.rows, .train = true});
-    if (af_rope_depends_on_length(&af_loader_spec(c.loader)->rope[0])) {
+    if (af_rope_depends_on_length(&af_loader_spec(c.loader)->rope[0].config)) {
         check_singly(name, &g, &c);
         case_close(&c);
         af_weights_close(g.w);

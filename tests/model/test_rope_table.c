@@ -3,7 +3,7 @@
  * so a difference of one unit in the last place passes and nothing more. */
 #include "test.h"
 
-#include "model/rope_table.h"
+#include "model/arch/rope_table.h"
 
 #include <math.h>
 

@@ -34,7 +34,7 @@ static af_status check_sizes(const af_model_spec *a, const af_model_spec *b, af_
         {"num_attention_heads", a->heads, b->heads},
         {"num_key_value_heads", a->kv_heads, b->kv_heads},
         {"head_dim", a->head_dim, b->head_dim},
-        {"partial_rotary_factor (rotated values)", a->rotary_dim, b->rotary_dim},
+        {"partial_rotary_factor (rotated values)", a->rope[0].rotary_dim, b->rope[0].rotary_dim},
         {"num_experts", a->experts, b->experts},
         {"num_experts_per_tok", a->experts_used, b->experts_used},
         {"moe_intermediate_size", (double)a->expert_ffn, (double)b->expert_ffn},
@@ -96,7 +96,7 @@ static af_status check_windows(const af_model_spec *a, const af_model_spec *b, a
     return AF_OK;
 }
 
-static const af_rope_config *rope_of(const af_model_spec *s, int layer)
+static const af_rope_set *rope_of(const af_model_spec *s, int layer)
 {
     return s->layer[layer].rope < 0 ? NULL : &s->rope[s->layer[layer].rope];
 }
@@ -106,8 +106,9 @@ static af_status check_rope(const af_model_spec *a, const af_model_spec *b, int 
                             af_error *err)
 {
     enum { HALF_MAX = 4096 };
-    const af_rope_config *x = rope_of(a, layer), *y = rope_of(b, layer);
-    const int half = a->rotary_dim / 2;
+    const af_rope_set *p = rope_of(a, layer), *q = rope_of(b, layer);
+    const af_rope_config *x = p ? &p->config : NULL, *y = q ? &q->config : NULL;
+    const int half = p ? p->rotary_dim / 2 : 0;
     static const char *const where[] = {"short", "long"};
     float f[HALF_MAX], g[HALF_MAX];
     if (!x != !y)
@@ -122,8 +123,8 @@ static af_status check_rope(const af_model_spec *a, const af_model_spec *b, int 
                        af_rope_scale(y), err);
     for (int k = 0; k < 2; k++) {
         const int64_t length = k ? a->max_positions : 1;
-        af_rope_inv_freq(f, x, a->rope_dim, a->max_positions, length);
-        af_rope_inv_freq(g, y, b->rope_dim, b->max_positions, length);
+        af_rope_inv_freq(f, x, p->dim, a->max_positions, length);
+        af_rope_inv_freq(g, y, q->dim, b->max_positions, length);
         for (int i = 0; i < half; i++)
             if (fabsf(f[i] - g[i]) > 1e-5f * fabsf(f[i]))
                 return af_fail(err, AF_EUNSUPPORTED,
@@ -141,12 +142,13 @@ static af_status check_layers(const af_model_spec *a, const af_model_spec *b, af
     af_status st = AF_OK;
     AF_TRY(check_windows(a, b, err));
     for (int i = 0; i < a->layers; i++) {
-        if (a->layer[i].moe != b->layer[i].moe)
+        if (a->layer[i].mlp != b->layer[i].mlp)
             return af_fail(err, AF_EUNSUPPORTED,
                            "GGUF cannot describe this model: layer %d has %s experts "
                            "(decoder_sparse_step, mlp_only_layers), and the file would be read "
                            "with%s",
-                           i, a->layer[i].moe ? "its" : "no", b->layer[i].moe ? " them" : "out");
+                           i, a->layer[i].mlp == AF_MLP_EXPERTS ? "its" : "no",
+                           b->layer[i].mlp == AF_MLP_EXPERTS ? " them" : "out");
         /* every layer of one kind has the same rotation as the first of it */
         if (i == 0 || a->layer[i].rope != a->layer[i - 1].rope ||
             b->layer[i].rope != b->layer[i - 1].rope)
@@ -198,9 +200,9 @@ af_status af_gguf_check_supported(const af_model_spec *s, af_error *err)
         what = "o_proj.bias (attention_bias)";
     else if (!t->biases && mlp_bias)
         what = "biases of the mlp (mlp_bias)";
-    else if (!t->freqs && s->rope[0].type == AF_ROPE_LLAMA3)
+    else if (!t->freqs && s->rope[0].config.type == AF_ROPE_LLAMA3)
         what = "rope_scaling of type 'llama3'";
-    else if (!t->factors && s->rope[0].type == AF_ROPE_LONGROPE)
+    else if (!t->factors && s->rope[0].config.type == AF_ROPE_LONGROPE)
         what = "rope_scaling of type 'longrope'";
     else if (!t->tied && s->tied)
         what = "head that is the embedding (tie_word_embeddings true)";

@@ -2,7 +2,7 @@
 #ifndef AF_GGUF_CHECK_H
 #define AF_GGUF_CHECK_H
 
-#include "model/arch.h"
+#include "model/arch/arch.h"
 
 /* Can llama.cpp load every tensor of this model? If not, AF_EUNSUPPORTED names the key. */
 AF_CHECKED af_status af_gguf_check_supported(const af_model_spec *s, af_error *err);

@@ -134,10 +134,10 @@ static void put_family(meta_writer *p, const af_model_spec *s, const af_hf_confi
     const bool gemma = strncmp(a, "gemma", 5) == 0;
     if (strcmp(a, "llama") == 0 || strcmp(a, "smollm3") == 0 || strcmp(a, "granite") == 0) {
         put_u32(p, "vocab_size", c->vocab_size);
-        put_u32(p, "rope.dimension_count", s->rotary_dim);
+        put_u32(p, "rope.dimension_count", s->rope[0].rotary_dim);
     }
     if (strcmp(a, "phi3") == 0) {
-        put_u32(p, "rope.dimension_count", s->rotary_dim);
+        put_u32(p, "rope.dimension_count", s->rope[0].rotary_dim);
         put_longrope(p, c);
         put_u32(p, "attention.sliding_window", c->sliding_window);
     }

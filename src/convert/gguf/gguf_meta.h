@@ -4,7 +4,7 @@
 #define AF_GGUF_META_H
 
 #include "format/weights/gguf.h"
-#include "model/arch.h"
+#include "model/arch/arch.h"
 
 /* general.* and ARCH.* keys. `dir` is the model's folder, whose name is the model's. */
 AF_CHECKED af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s,

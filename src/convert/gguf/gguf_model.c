@@ -120,7 +120,7 @@ static af_status add_factors(gguf_export *j, const char *name, const double *fro
     for (int i = 0; from && i < n; i++)
         v[i] = (float)from[i];
     if (!from)
-        llama3_factors(&j->in->config.rope, j->spec->rotary_dim, v);
+        llama3_factors(&j->in->config.rope, j->spec->rope[0].rotary_dim, v);
     add(j, name, 1, n, 1, 1, -1)->values = v;
     return AF_OK;
 }
@@ -141,7 +141,7 @@ static af_status list_rope(gguf_export *j, af_error *err)
         return AF_OK;
     }
     if (r->type == AF_ROPE_LLAMA3)
-        AF_TRY(add_factors(j, "rope_freqs.weight", NULL, j->spec->rotary_dim / 2, err));
+        AF_TRY(add_factors(j, "rope_freqs.weight", NULL, j->spec->rope[0].rotary_dim / 2, err));
     if (r->type == AF_ROPE_LONGROPE && r->short_factor && r->long_factor) {
         AF_TRY(add_factors(j, "rope_factors_long.weight", r->long_factor, r->long_count, err));
         AF_TRY(add_factors(j, "rope_factors_short.weight", r->short_factor, r->short_count, err));

@@ -21,6 +21,18 @@ typedef enum af_mix {
     AF_MIX_INTERLEAVE_ONCE
 } af_mix;
 
+/* Preference training: what the records are for, and the rules by which they become rows. */
+typedef enum af_rl {
+    AF_RL_NONE,
+    AF_RL_DPO,
+    AF_RL_IPO,
+    AF_RL_KTO,
+    AF_RL_ORPO,
+    AF_RL_SIMPO,
+    AF_RL_CPO,
+    AF_RL_REWARD
+} af_rl;
+
 typedef struct af_data_opts {
     const af_yaml *datasets; /* the run file's list of {path, type, field names} */
     const char *dataset_dir; /* of dataset_info.json; NULL = names are paths */
@@ -50,6 +62,7 @@ typedef struct af_data_opts {
     af_mix mix;
     const char *const *mix_probs; /* whose turn it is, by chance; none = in order */
     int mix_prob_count;
+    af_rl rl;            /* not AF_RL_NONE: records are pairs (dataset_reader.h: af_example.pair) */
     int64_t vocab;       /* ids must be below this; 0 = not checked */
     bool cache_reported; /* that there is no cache was logged for another dataset */
 } af_data_opts;

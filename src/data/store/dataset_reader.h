@@ -6,6 +6,7 @@
 #define AF_READ_H
 
 #include "data/render/renderer.h"
+#include "data/store/pair_row.h"
 
 typedef struct af_example {
     const char *file; /* borrowed for the call */
@@ -17,7 +18,8 @@ typedef struct af_example {
     const af_row *row;
     const char *prompt; /* preference: the prompt as text */
     uint64_t prompt_len;
-    bool label; /* kto */
+    bool label;              /* kto */
+    const af_pair_row *pair; /* with `rl`: the record as token rows, whole; else NULL */
 } af_example;
 
 /* Called for each record that is not skipped. AF_ESTOPPED ends reading without an error. */

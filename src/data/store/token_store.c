@@ -70,32 +70,53 @@ static void count_record(header *h, uint32_t n)
     h->shortest = h->shortest ? AF_MIN(h->shortest, n) : n;
 }
 
+static af_status write_words(af_token_writer *w, const uint32_t *word, int64_t n, af_error *err)
+{
+    w->head.sum = sum_words(w->head.sum, word, (uint64_t)n * sizeof *word);
+    return af_out_write(w->out, word, (uint64_t)n * sizeof *word, err);
+}
+
+/* After the n words of a record. */
+static af_status end_record(af_token_writer *w, int64_t n, int64_t supervised, int source,
+                            int64_t line, af_error *err)
+{
+    const af_token_index entry = {w->head.words, (uint32_t)n, (uint32_t)source, (uint64_t)line};
+    const uint32_t trained = (uint32_t)supervised;
+    af_buf_add(&w->index, &entry, sizeof entry);
+    af_buf_add(&w->trained, &trained, sizeof trained);
+    w->head.words += (uint64_t)n;
+    w->head.supervised += (uint64_t)supervised;
+    count_record(&w->head, (uint32_t)n);
+    return w->index.bad || w->trained.bad
+               ? af_fail_nomem(err, "the index of a token file", w->index.len)
+               : AF_OK;
+}
+
 af_status af_token_writer_add(af_token_writer *w, const int32_t *ids, const int32_t *labels,
                               int64_t n, int source, int64_t line, af_error *err)
 {
     assert(n > 0 && n < INT32_MAX);
     uint32_t chunk[1024];
     af_status st = AF_OK;
-    const uint64_t trained_before = w->head.supervised;
-    const af_token_index entry = {w->head.words, (uint32_t)n, (uint32_t)source, (uint64_t)line};
+    int64_t supervised = 0;
     for (int64_t i = 0; i < n && st == AF_OK;) {
         int64_t m = 0;
         for (; m < (int64_t)AF_LEN(chunk) && i < n; m++, i++) {
             const bool loss = labels[i] != -100;
             chunk[m] = (uint32_t)ids[i] | (loss ? 0 : AF_TOKEN_NO_LOSS);
-            w->head.supervised += loss && i > 0; /* nothing predicts the first token */
+            supervised += loss && i > 0; /* nothing predicts the first token */
         }
-        w->head.sum = sum_words(w->head.sum, chunk, (uint64_t)m * sizeof chunk[0]);
-        st = af_out_write(w->out, chunk, (uint64_t)m * sizeof chunk[0], err);
+        st = write_words(w, chunk, m, err);
     }
-    const uint32_t trained = (uint32_t)(w->head.supervised - trained_before);
-    af_buf_add(&w->index, &entry, sizeof entry);
-    af_buf_add(&w->trained, &trained, sizeof trained);
-    w->head.words += (uint64_t)n;
-    count_record(&w->head, (uint32_t)n);
-    if (st == AF_OK && (w->index.bad || w->trained.bad))
-        st = af_fail_nomem(err, "the index of a token file", w->index.len);
-    return st;
+    return st == AF_OK ? end_record(w, n, supervised, source, line, err) : st;
+}
+
+af_status af_token_writer_add_words(af_token_writer *w, const uint32_t *word, int64_t n,
+                                    int64_t supervised, int source, int64_t line, af_error *err)
+{
+    assert(n > 0 && n < INT32_MAX);
+    const af_status st = write_words(w, word, n, err);
+    return st == AF_OK ? end_record(w, n, supervised, source, line, err) : st;
 }
 
 af_status af_token_writer_order(af_token_writer *w, const int64_t *record, int64_t count,

@@ -18,6 +18,10 @@ AF_CHECKED af_status af_token_writer_open(af_token_writer **out, const char *pat
 AF_CHECKED af_status af_token_writer_add(af_token_writer *w, const int32_t *ids,
                                          const int32_t *labels, int64_t n, int source, int64_t line,
                                          af_error *err);
+/* The same for words of any meaning (pair_row.h), `supervised` of them trained. */
+AF_CHECKED af_status af_token_writer_add_words(af_token_writer *w, const uint32_t *word, int64_t n,
+                                               int64_t supervised, int source, int64_t line,
+                                               af_error *err);
 /* The records of the file become these, by their numbers: some may come more than once, others not
  * at all. The tokens are stored once. */
 AF_CHECKED af_status af_token_writer_order(af_token_writer *w, const int64_t *record, int64_t count,

@@ -7,6 +7,9 @@
 #define AF_HF_CONFIG_H
 
 #include "base/arena.h"
+#include "format/config/keys_latent.h"
+#include "format/config/keys_router.h"
+#include "format/config/keys_state.h"
 #include "format/weights/gguf.h"
 
 enum {
@@ -48,7 +51,14 @@ typedef struct af_rope_config {
     int freq_count;
 } af_rope_config;
 
-typedef enum af_layer_type { AF_LAYER_FULL, AF_LAYER_SLIDING } af_layer_type;
+/* The kinds from AF_LAYER_LINEAR on have a state instead of keys and values. */
+typedef enum af_layer_type {
+    AF_LAYER_FULL,
+    AF_LAYER_SLIDING,
+    AF_LAYER_LINEAR, /* linear_attention: gated delta net */
+    AF_LAYER_CONV,
+    AF_LAYER_MAMBA
+} af_layer_type;
 
 typedef enum af_quant_method {
     AF_QUANT_NONE,
@@ -89,6 +99,7 @@ typedef struct af_hf_config {
     double rms_norm_eps; /* also layer_norm_eps / layer_norm_epsilon */
     double initializer_range;
     bool tie_word_embeddings, attention_bias, mlp_bias;
+    bool attention_out_bias; /* attention_bias when absent */
 
     int64_t bos_token_id, pad_token_id; /* -1 = none */
     int64_t padding_row; /* pad_token_id of config.json itself: its embedding learns nothing */
@@ -119,6 +130,13 @@ typedef struct af_hf_config {
 
     /* granite; all 1 when absent (attention_multiplier: 0 = absent, 1/sqrt(head_dim)) */
     double embedding_multiplier, attention_multiplier, residual_multiplier, logits_scaling;
+
+    af_state_keys state; /* keys of some families only: see families/ */
+    af_latent_keys latent;
+    af_router_keys router;
+    double logit_scale;        /* cohere; 0 = absent */
+    double query_scaling_beta; /* llama_4_scaling_beta; 0 = none */
+    bool use_parallel_residual;
 
     af_quant_config quant;
     const char *transformers_version; /* "" when absent */
@@ -155,8 +173,9 @@ AF_CHECKED af_status af_generation_config_parse(af_generation_config *out, const
 AF_CHECKED af_status af_generation_config_read(af_generation_config *out, bool *found,
                                                const char *dir, af_error *err);
 
-/* Where MODEL leads: a folder, a .gguf file, or org/name in the local Hugging Face cache
- * (HF_HUB_CACHE, HF_HOME/hub, ~/.cache/huggingface/hub). free() the result. */
+/* Where MODEL leads: a folder, a .gguf file, or org/name[@revision] in the local Hugging Face cache
+ * (HF_HUB_CACHE, HF_HOME/hub, ~/.cache/huggingface/hub); what is not there is downloaded in a
+ * program that asked for it (af_hub_fetch_set). free() the result. */
 AF_CHECKED af_status af_model_resolve(char **path, const char *model, af_error *err);
 /* The same for who needs all of a model: refuses a single file of a folder. */
 AF_CHECKED af_status af_model_resolve_whole(char **path, const char *model, af_error *err);

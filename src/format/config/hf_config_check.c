@@ -1,143 +1,7 @@
-/* hf_config_check.c - families and the judgement over a config, wherever it was read from. */
+/* hf_config_check.c - the judgement over a config, wherever it was read from. */
 #include "format/config/hf_config_check.h"
 
-#include "base/word.h"
-
 #include <math.h>
-
-#define GELU "gelu_pytorch_tanh"
-
-static const af_family families[] = {
-    {.model_type = "llama", .gguf = "llama", .act = "silu", .eps = 1e-6, .theta = 1e4},
-    {.model_type = "mistral",
-     .act = "silu",
-     .eps = 1e-6,
-     .theta = 1e4,
-     .window = 4096,
-     .sliding = AF_SLIDING_ALL},
-    {.model_type = "qwen2",
-     .gguf = "qwen2",
-     .act = "silu",
-     .eps = 1e-6,
-     .theta = 1e4,
-     .sliding = AF_SLIDING_UPPER},
-    {.model_type = "qwen3",
-     .gguf = "qwen3",
-     .act = "silu",
-     .eps = 1e-6,
-     .theta = 1e4,
-     .head_dim = 128,
-     .sliding = AF_SLIDING_UPPER},
-    {.model_type = "qwen3_moe",
-     .gguf = "qwen3moe",
-     .act = "silu",
-     .eps = 1e-6,
-     .theta = 1e4,
-     .sliding = AF_SLIDING_SWITCHED},
-    {.model_type = "gemma",
-     .gguf = "gemma",
-     .act = GELU,
-     .eps = 1e-6,
-     .theta = 1e4,
-     .head_dim = 256,
-     .tied = true,
-     .pad = 1},
-    {.model_type = "gemma2",
-     .gguf = "gemma2",
-     .act = GELU,
-     .eps = 1e-6,
-     .theta = 1e4,
-     .heads = 8,
-     .kv_heads = 4,
-     .head_dim = 256,
-     .window = 4096,
-     .pattern = 2,
-     .sliding = AF_SLIDING_PATTERN,
-     .tied = true,
-     .query_scalar = 256,
-     .attn_softcap = 50,
-     .final_softcap = 30,
-     .pad = 1},
-    {.model_type = "gemma3_text",
-     .gguf = "gemma3",
-     .act = GELU,
-     .eps = 1e-6,
-     .theta = 1e6,
-     .local_theta = 1e4,
-     .heads = 8,
-     .kv_heads = 4,
-     .head_dim = 256,
-     .vocab = 262208,
-     .window = 4096,
-     .pattern = 6,
-     .sliding = AF_SLIDING_PATTERN,
-     .tied = true,
-     .query_scalar = 256,
-     .pad = 1},
-    {.model_type = "phi3",
-     .gguf = "phi3",
-     .act = "silu",
-     .eps = 1e-5,
-     .theta = 1e4,
-     .partial = 1,
-     .sliding = AF_SLIDING_ALL,
-     .pad = 32001},
-    {.model_type = "phi",
-     .act = "gelu_new",
-     .eps = 1e-5,
-     .theta = 1e4,
-     .partial = 0.5,
-     .unsupported = true},
-    {.model_type = "smollm3",
-     .gguf = "smollm3",
-     .act = "silu",
-     .eps = 1e-6,
-     .theta = 2e6,
-     .kv_heads = 4,
-     .sliding = AF_SLIDING_ROPELESS,
-     .tied = true,
-     .pad = 128005},
-    {.model_type = "olmo2", .gguf = "olmo2", .act = "silu", .eps = 1e-5, .theta = 1e4, .pad = 2},
-    {.model_type = "granite", .gguf = "granite", .act = "silu", .eps = 1e-6, .theta = 1e4},
-};
-
-const af_family *af_family_find(const char *model_type)
-{
-    for (size_t i = 0; i < AF_LEN(families); i++)
-        if (strcmp(families[i].model_type, model_type) == 0)
-            return &families[i];
-    return &families[0];
-}
-
-const af_family *af_family_by_gguf(const char *architecture)
-{
-    for (size_t i = 0; i < AF_LEN(families); i++)
-        if (families[i].gguf && strcmp(families[i].gguf, architecture) == 0)
-            return &families[i];
-    return NULL;
-}
-
-bool af_family_known(const char *model_type)
-{
-    return strcmp(af_family_find(model_type)->model_type, model_type) == 0;
-}
-
-const char *af_family_names(const char *model_type, bool gguf, char buf[AF_FAMILY_NAMES])
-{
-    const char *known[AF_LEN(families) + 1] = {NULL};
-    int count = 0, n = 0;
-    for (size_t i = 0; i < AF_LEN(families); i++)
-        if (!families[i].unsupported && (!gguf || families[i].gguf))
-            known[count++] = gguf ? families[i].gguf : families[i].model_type;
-    const char *near = af_word_nearest(model_type, known);
-    if (near)
-        n = snprintf(buf, AF_FAMILY_NAMES, "; did you mean '%s'? Supported: ", near);
-    else
-        n = snprintf(buf, AF_FAMILY_NAMES, "; supported: ");
-    for (int i = 0; i < count && n < AF_FAMILY_NAMES; i++)
-        n += snprintf(buf + n, (size_t)(AF_FAMILY_NAMES - n), "%s%s", i ? ", " : "", known[i]);
-    return buf;
-}
 
 static const char *const rope_names[] = {
     [AF_ROPE_DEFAULT] = "default",           [AF_ROPE_LINEAR] = "linear",
@@ -163,6 +27,7 @@ static bool slides(const af_hf_config *c, const af_family *f, int64_t i)
         return false;
     switch (f->sliding) {
     case AF_SLIDING_NEVER:
+    case AF_SLIDING_LISTED:
         return false;
     case AF_SLIDING_ALL:
         return true;

@@ -12,8 +12,11 @@ typedef enum af_sliding_rule {
     AF_SLIDING_SWITCHED, /* all, but only with use_sliding_window (qwen3_moe) */
     AF_SLIDING_UPPER,    /* from max_window_layers on, with use_sliding_window (qwen2, qwen3) */
     AF_SLIDING_PATTERN,  /* every pattern-th layer is full (gemma2, gemma3) */
+    AF_SLIDING_LISTED,   /* only by layer_types */
     AF_SLIDING_ROPELESS, /* the layers without rope, with use_sliding_window (smollm3) */
 } af_sliding_rule;
+
+struct af_config_source;
 
 /* What transformers assumes when a key is absent. 0 = the key is needed, or off. */
 typedef struct af_family {
@@ -26,6 +29,10 @@ typedef struct af_family {
     bool tied;
     bool unsupported; /* its config can be read, and that is all */
     double query_scalar, attn_softcap, final_softcap, partial;
+    bool state_layers; /* layer_types may name kinds with a state */
+    /* Reads the keys only this family has, after all others; NULL = none. What is wrong is latched
+     * in the source. */
+    void (*keys)(struct af_config_source *s, af_hf_config *c);
 } af_family;
 
 /* The row of a model_type; an unknown one gets the row of llama. Static storage. */
@@ -33,7 +40,7 @@ const af_family *af_family_find(const char *model_type);
 const af_family *af_family_by_gguf(const char *architecture); /* NULL when unknown */
 bool af_family_known(const char *model_type);
 /* "; did you mean 'qwen2'? Supported: llama, mistral, ..." for an unknown one. Returns buf. */
-enum { AF_FAMILY_NAMES = 320 };
+enum { AF_FAMILY_NAMES = 640 };
 const char *af_family_names(const char *model_type, bool gguf, char buf[AF_FAMILY_NAMES]);
 
 /* Fills layer_types unless `explicit_types`, and judges the whole. `name` is for messages. */

@@ -1,7 +1,8 @@
 /* model_find.c - where a MODEL name leads: a folder, a file, or the local Hugging Face cache. */
 #include "format/config/hf_config.h"
 
-#include "base/buf.h"
+#include "base/file.h"
+#include "format/hub/hub_name.h"
 #include "format/text/json_text.h"
 
 #include <jansson.h>
@@ -10,81 +11,6 @@ static bool ends_with(const char *s, const char *tail)
 {
     const size_t n = strlen(s), t = strlen(tail);
     return n >= t && strcmp(s + n - t, tail) == 0;
-}
-
-/* "org/name" or "name": letters, digits, '-', '_', '.' and at most one slash. */
-static bool is_repo_name(const char *s)
-{
-    int slashes = 0;
-    for (const char *p = s; *p; p++) {
-        const bool word = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') ||
-                          (*p >= '0' && *p <= '9') || *p == '-' || *p == '_' || *p == '.';
-        slashes += *p == '/';
-        if (!word && *p != '/')
-            return false;
-    }
-    return *s && *s != '/' && s[strlen(s) - 1] != '/' && slashes <= 1 && af_path_is_inner(s);
-}
-
-/* HUB/models--org--name */
-static char *repo_dir(const char *hub, const char *model)
-{
-    af_buf b = {0};
-    af_buf_printf(&b, "%s/models--", hub);
-    for (const char *p = model; *p; p++)
-        af_buf_str(&b, *p == '/' ? "--" : (char[]){*p, 0});
-    char *path = af_buf_take(&b);
-    af_buf_clear(&b);
-    return path;
-}
-
-static af_status snapshot(char **out, const char *repo, const char *model, af_error *err)
-{
-    af_status st = AF_OK;
-    char *ref = NULL, *hash = NULL;
-    uint64_t size = 0;
-    af_buf b = {0};
-    ref = af_path_join(repo, "refs/main");
-    if (!ref)
-        AF_TRY(af_fail_nomem(err, "a path", strlen(repo)));
-    AF_TRY(af_file_read(&hash, &size, ref, 256, err));
-    hash[strcspn(hash, " \r\n\t")] = '\0';
-    if (!af_path_is_inner(hash) || strchr(hash, '/'))
-        AF_TRY(af_fail(err, AF_EFORMAT, "'%s' does not hold the name of a snapshot", ref));
-    af_buf_printf(&b, "%s/snapshots/%s", repo, hash);
-    char *path = af_buf_take(&b);
-    if (!path)
-        AF_TRY(af_fail_nomem(err, "a path", strlen(repo)));
-    if (!af_dir_exists(path)) {
-        st = af_fail(err, AF_EIO, "the cache of '%s' names the snapshot %s, which does not exist",
-                     model, hash);
-        free(path);
-        goto done;
-    }
-    *out = path;
-done:
-    af_buf_clear(&b);
-    free(ref);
-    free(hash);
-    return st;
-}
-
-static af_status from_cache(char **out, const char *model, af_error *err)
-{
-    af_status st = AF_OK;
-    char *hub = af_hub_dir(), *repo = hub ? repo_dir(hub, model) : NULL;
-    if (!repo)
-        AF_TRY(af_fail_nomem(err, "a path", strlen(model)));
-    if (!af_dir_exists(repo))
-        AF_TRY(af_fail(err, AF_EUSAGE,
-                       "no model '%s': there is no such folder or file, and the cache '%s' does "
-                       "not have it; download it first: hf download %s",
-                       model, hub, model));
-    AF_TRY(snapshot(out, repo, model, err));
-done:
-    free(hub);
-    free(repo);
-    return st;
 }
 
 /* A part of a model folder was named instead of the folder. */
@@ -113,9 +39,11 @@ af_status af_model_resolve(char **path, const char *model, af_error *err)
         *path = copy;
         return AF_OK;
     }
-    if (!is_repo_name(model) || ends_with(model, ".gguf"))
+    af_hub_repo repo;
+    if (ends_with(model, ".gguf") ||
+        af_hub_repo_parse(&repo, AF_HUB_MODEL, model, NULL, NULL) != AF_OK)
         return af_fail(err, AF_EUSAGE, "no model '%s': there is no such folder or file", model);
-    return from_cache(path, model, err);
+    return af_hub_snapshot(path, AF_HUB_MODEL, model, NULL, NULL, 0, err);
 }
 
 static af_status read_in(char **text, uint64_t *size, char **path, const char *dir,

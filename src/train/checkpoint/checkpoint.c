@@ -447,11 +447,12 @@ static af_status load_weight(const af_step_graph *g, const af_safetensors *f, in
         return af_fail_nomem(err, "a checkpoint", af_tensor_bytes(x));
     for (int p = 0; p < pieces; p++) {
         char name[160];
-        int64_t dim[2], from;
+        int64_t dim[3], from;
         int ndim;
         af_disk_piece(spec, tensor, p, name, sizeof name, dim, &ndim, &from);
         const af_stored *e = af_safetensors_find(f, name);
-        const uint64_t bytes = (uint64_t)(dim[0] * (ndim > 1 ? dim[1] : 1)) * sizeof(float);
+        const uint64_t bytes =
+            (uint64_t)(dim[0] * (ndim > 1 ? dim[1] : 1) * (ndim > 2 ? dim[2] : 1)) * sizeof(float);
         if (!e || e->dtype != af_tensor_dtype(x) || e->bytes != bytes)
             AF_TRY(
                 af_fail(err, AF_EFORMAT,

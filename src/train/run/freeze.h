@@ -2,7 +2,7 @@
 #ifndef AF_FREEZE_H
 #define AF_FREEZE_H
 
-#include "model/arch.h"
+#include "model/arch/arch.h"
 #include "train/run/run_config.h"
 
 /* Rows [from, to) of a tensor that are trained; the others have no gradient. */

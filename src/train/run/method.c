@@ -33,7 +33,7 @@ double af_method_router_coef(const af_run_config *r, const af_hf_config *c, cons
     const bool set = af_run_key_is_set(r, "router_aux_loss_coef");
     bool any = false, on = c->output_router_logits || (set && r->router_loss_coef > 0);
     for (int i = 0; i < s->layers; i++)
-        any |= s->layer[i].moe;
+        any |= s->layer[i].mlp == AF_MLP_EXPERTS;
     if (af_run_key_is_set(r, "output_router_logits"))
         on = r->router_logits;
     return !any || !on ? 0 : set ? r->router_loss_coef : c->router_aux_loss_coef;

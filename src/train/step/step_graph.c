@@ -141,7 +141,7 @@ static void record_inputs(af_step_graph *s)
     s->scale = af_graph_input(g, "loss_scale", AF_DTYPE_F32, 1, (int64_t[]){1});
     int routers = 0;
     for (int i = 0; i < s->model->spec->layers; i++)
-        routers += s->model->spec->layer[i].moe;
+        routers += s->model->spec->layer[i].mlp == AF_MLP_EXPERTS;
     if (s->router_coef > 0)
         s->router = af_router_loss_new(g, s->rows_max, s->model->spec->experts, routers);
     s->bounds_len = af_graph_status(g, NULL) == AF_OK ? af_tensor_count(s->in.bounds) : 0;

@@ -10,7 +10,7 @@
 #include "data/store/dataset_reader.h"
 #include "format/config/hf_config.h"
 #include "format/text/json_text.h"
-#include "model/arch.h"
+#include "model/arch/arch.h"
 #include "train/run/run_config.h"
 
 #include <jansson.h>

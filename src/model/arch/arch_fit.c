@@ -1,5 +1,5 @@
 /* arch_fit.c - unknown model types: accepted as llama only when no key says otherwise. */
-#include "model/arch_fit.h"
+#include "model/arch/arch_fit.h"
 
 #include "base/log.h"
 #include "format/config/hf_config_check.h"

@@ -2,7 +2,7 @@
  *
  * Powers are computed in double and rounded once; everything after that is float32 arithmetic in
  * the order transformers does it. */
-#include "model/rope_table.h"
+#include "model/arch/rope_table.h"
 
 #include <math.h>
 

@@ -1,0 +1,14 @@
+/* families.h - the groups of families, one file each; every list ends with an empty row. */
+#ifndef AF_FAMILIES_H
+#define AF_FAMILIES_H
+
+#include "format/config/config_source.h"
+#include "format/config/hf_config_check.h"
+
+extern const af_family af_families_llama[]; /* llama itself comes first */
+extern const af_family af_families_gemma[];
+extern const af_family af_families_dense[];
+extern const af_family af_families_experts[];
+extern const af_family af_families_state[];
+extern const af_family af_families_latent[];
+#endif

@@ -1,0 +1,59 @@
+/* family_find.c - finds a family among the groups. */
+#include "format/config/families/families.h"
+
+#include "base/word.h"
+
+enum { FAMILIES_MAX = 128 };
+
+static const af_family *const groups[] = {
+    af_families_llama,   af_families_gemma, af_families_dense,
+    af_families_experts, af_families_state, af_families_latent,
+};
+
+/* The i-th over all groups, NULL after the last. */
+static const af_family *family_at(int i)
+{
+    for (size_t g = 0; g < AF_LEN(groups); g++)
+        for (const af_family *f = groups[g]; f->model_type; f++)
+            if (i-- == 0)
+                return f;
+    return NULL;
+}
+
+const af_family *af_family_find(const char *model_type)
+{
+    for (int i = 0; family_at(i); i++)
+        if (strcmp(family_at(i)->model_type, model_type) == 0)
+            return family_at(i);
+    return family_at(0);
+}
+
+const af_family *af_family_by_gguf(const char *architecture)
+{
+    for (int i = 0; family_at(i); i++)
+        if (family_at(i)->gguf && strcmp(family_at(i)->gguf, architecture) == 0)
+            return family_at(i);
+    return NULL;
+}
+
+bool af_family_known(const char *model_type)
+{
+    return strcmp(af_family_find(model_type)->model_type, model_type) == 0;
+}
+
+const char *af_family_names(const char *model_type, bool gguf, char buf[AF_FAMILY_NAMES])
+{
+    const char *known[FAMILIES_MAX + 1] = {NULL};
+    int count = 0, n = 0;
+    for (int i = 0; family_at(i) && count < FAMILIES_MAX; i++)
+        if (!family_at(i)->unsupported && (!gguf || family_at(i)->gguf))
+            known[count++] = gguf ? family_at(i)->gguf : family_at(i)->model_type;
+    const char *near = af_word_nearest(model_type, known);
+    if (near)
+        n = snprintf(buf, AF_FAMILY_NAMES, "; did you mean '%s'? Supported: ", near);
+    else
+        n = snprintf(buf, AF_FAMILY_NAMES, "; supported: ");
+    for (int i = 0; i < count && n < AF_FAMILY_NAMES; i++)
+        n += snprintf(buf + n, (size_t)(AF_FAMILY_NAMES - n), "%s%s", i ? ", " : "", known[i]);
+    return buf;
+}

@@ -1,0 +1,12 @@
+/* keys_latent.h - sizes of latent attention: part of af_hf_config and of
+ * af_model_spec. All zero for families without. */
+#ifndef AF_KEYS_LATENT_H
+#define AF_KEYS_LATENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct af_latent_keys {
+    int64_t q_lora_rank, kv_lora_rank, qk_nope_dim, qk_rope_dim, v_dim;
+} af_latent_keys;
+#endif

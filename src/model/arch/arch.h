@@ -1,0 +1,306 @@
+/* arch.h - what a decoder looks like: the table of architectures, and the full description of one
+ * model (every tensor with its shape, every layer with its switches) made from a row and a config.
+ *
+ * A family is a row of switches plus the names that differ from llama's; nothing here allocates
+ * weights. Sizes come from a file and are checked before anything is built on them. */
+#ifndef AF_ARCH_H
+#define AF_ARCH_H
+
+#include "afinar/graph.h"
+#include "base/arena.h"
+#include "format/config/hf_config.h"
+#include "model/arch/rope_table.h"
+
+/* What a tensor is for. Layer slots come first; a new kind of block adds its slots to its part. */
+typedef enum af_slot {
+    AF_SLOT_ATTN_NORM,      /* before attention or another mixer */
+    AF_SLOT_POST_ATTN_NORM, /* on attention's output, before the residual add */
+    AF_SLOT_MLP_NORM,
+    AF_SLOT_POST_MLP_NORM,
+    AF_SLOT_ATTN_NORM_BIAS, /* LayerNorm */
+    AF_SLOT_MLP_NORM_BIAS,
+    /* attention */
+    AF_SLOT_Q,
+    AF_SLOT_K,
+    AF_SLOT_V,
+    AF_SLOT_QKV, /* fused on disk */
+    AF_SLOT_O,
+    AF_SLOT_Q_BIAS,
+    AF_SLOT_K_BIAS,
+    AF_SLOT_V_BIAS,
+    AF_SLOT_O_BIAS,
+    AF_SLOT_Q_NORM,
+    AF_SLOT_K_NORM,
+    AF_SLOT_SINKS, /* [heads] */
+    /* latent attention */
+    AF_SLOT_Q_A,
+    AF_SLOT_Q_A_NORM,
+    AF_SLOT_Q_B,
+    AF_SLOT_KV_A,
+    AF_SLOT_KV_A_NORM,
+    AF_SLOT_KV_B,
+    /* state layers: delta net, Mamba-2, short convolution */
+    AF_SLOT_IN,   /* in_proj, or its first part */
+    AF_SLOT_IN_Z, /* the gate, where it is apart */
+    AF_SLOT_IN_A,
+    AF_SLOT_IN_B,
+    AF_SLOT_IN_BIAS,
+    AF_SLOT_CONV, /* [channels][1][K] */
+    AF_SLOT_CONV_BIAS,
+    AF_SLOT_A_LOG,
+    AF_SLOT_DT_BIAS,
+    AF_SLOT_D,
+    AF_SLOT_STATE_NORM, /* the gated norm */
+    AF_SLOT_OUT,        /* out_proj */
+    AF_SLOT_OUT_BIAS,
+    /* MLP */
+    AF_SLOT_GATE,
+    AF_SLOT_UP,      /* also the first matrix of an MLP without a gate */
+    AF_SLOT_GATE_UP, /* fused on disk */
+    AF_SLOT_DOWN,
+    AF_SLOT_GATE_BIAS,
+    AF_SLOT_UP_BIAS,
+    AF_SLOT_DOWN_BIAS,
+    AF_SLOT_ACT_P, /* xIELU: alpha_p, alpha_n, and two constants */
+    AF_SLOT_ACT_N,
+    AF_SLOT_ACT_BETA,
+    AF_SLOT_ACT_EPS,
+    /* experts */
+    AF_SLOT_ROUTER,
+    AF_SLOT_ROUTER_BIAS,     /* of its linear */
+    AF_SLOT_ROUTER_CHOICE,   /* e_score_correction_bias: only chooses */
+    AF_SLOT_ROUTER_SCALE,    /* [D], gemma4 */
+    AF_SLOT_EXPERT_SCALE,    /* [X], gemma4 */
+    AF_SLOT_EXPERTS_GATE_UP, /* [X][2F][D]: gate rows, then up rows, of each expert */
+    AF_SLOT_EXPERTS_DOWN,    /* [X][D][F] */
+    AF_SLOT_EXPERTS_GATE_UP_BIAS,
+    AF_SLOT_EXPERTS_DOWN_BIAS,
+    AF_SLOT_SHARED_GATE, /* the expert that sees every token */
+    AF_SLOT_SHARED_UP,
+    AF_SLOT_SHARED_GATE_UP,
+    AF_SLOT_SHARED_DOWN,
+    AF_SLOT_SHARED_ROUTER, /* [1][D]: its gate */
+    AF_SLOT_EXPERTS_NORM,  /* gemma4: norms of the experts beside an MLP */
+    AF_SLOT_POST_EXPERTS_NORM,
+    AF_SLOT_POST_DENSE_NORM,
+    /* inputs per layer, gemma4 */
+    AF_SLOT_PER_LAYER_GATE,
+    AF_SLOT_PER_LAYER_PROJ,
+    AF_SLOT_PER_LAYER_NORM,
+    AF_SLOT_LAYER_SCALE,
+    AF_SLOT_LAYER_COUNT,
+    AF_SLOT_EMBED = AF_SLOT_LAYER_COUNT,
+    AF_SLOT_PER_LAYER_EMBED,
+    AF_SLOT_PER_LAYER_MODEL_PROJ,
+    AF_SLOT_PER_LAYER_MODEL_NORM,
+    AF_SLOT_FINAL_NORM,
+    AF_SLOT_FINAL_NORM_BIAS,
+    AF_SLOT_HEAD, /* absent when tied */
+    AF_SLOT_HEAD_BIAS,
+    AF_SLOT_COUNT
+} af_slot;
+
+/* A tensor that a family calls something else than llama. */
+typedef struct af_slot_name {
+    af_slot slot;
+    const char *hf, *gguf; /* inside a layer, whole names outside; NULL = the usual one */
+} af_slot_name;
+
+/* What a layer does with its input before the MLP. */
+typedef enum af_mixer {
+    AF_MIXER_ATTENTION,
+    AF_MIXER_LATENT, /* multi-head latent attention */
+    AF_MIXER_DELTA_NET,
+    AF_MIXER_MAMBA2,
+    AF_MIXER_SHORT_CONV,
+    AF_MIXER_COUNT
+} af_mixer;
+
+typedef enum af_mlp_kind {
+    AF_MLP_GATED, /* down(act(gate) * up) */
+    AF_MLP_PLAIN, /* down(act(up)) */
+    AF_MLP_EXPERTS,
+    AF_MLP_COUNT
+} af_mlp_kind;
+
+/* The activation of an MLP without a gate, where it is not one of af_act. */
+typedef enum af_plain_act { AF_PLAIN_ACT, AF_PLAIN_RELU2, AF_PLAIN_XIELU } af_plain_act;
+
+/* Which projections of attention have biases. */
+typedef enum af_bias_rule {
+    AF_BIAS_NEVER,
+    AF_BIAS_CONFIG, /* attention_bias: q, k, v and o */
+    AF_BIAS_QKV,    /* q, k and v, always */
+    AF_BIAS_APART,  /* attention_bias: q, k and v; attention_out_bias: o */
+} af_bias_rule;
+
+struct af_model_spec;
+
+/* One row of the table. */
+typedef struct af_arch {
+    const char *model_type; /* config.json */
+    const char *gguf;       /* general.architecture */
+    bool pre_norm;          /* input norms (olmo2 has none) */
+    bool post_norm;         /* norms on the outputs of attention and mlp */
+    bool norm_plus_one;     /* weights are stored as w, used as 1 + w */
+    bool layer_norm;        /* LayerNorm instead of RMSNorm */
+    bool norm_bias;         /* LayerNorms have biases */
+    bool parallel;          /* attention and MLP read the same norm and are added together */
+    bool plain_mlp;         /* no gate */
+    bool mlp_bias;          /* always; otherwise by mlp_bias of the config */
+    bool head_bias;
+    bool rope_pairs; /* dimension 2i turns with 2i+1, not i with i + d/2 */
+    af_bias_rule bias;
+    bool fused_qkv, fused_gate_up; /* qkv_proj, gate_up_proj are single tensors on disk */
+    bool qk_norm;                  /* on q and k, before the rotation */
+    bool qk_norm_row;              /* over the whole row instead of per head */
+    bool scale_embedding;          /* times sqrt(hidden) */
+    bool attn_cap;                 /* attn_logit_softcapping is applied */
+    bool logit_cap;                /* final_logit_softcapping is applied */
+    bool query_scalar;             /* query_pre_attn_scalar sets the scale of the scores */
+    bool multipliers;              /* granite's four */
+    bool moe;
+    bool gguf_permuted;        /* q and k rows are interleaved in GGUF */
+    bool gguf_norm_one;        /* norms are stored as 1 + w in GGUF */
+    const af_slot_name *names; /* what differs from llama; ends with .hf = NULL, .gguf = NULL */
+    /* experts one by one on disk: "mlp.experts" and the names of gate, up, down; NULL = qwen's */
+    const char *experts, *expert_part[3];
+    bool experts_whole; /* on disk, too, all experts are one tensor */
+    /* Sets what keys of the config decide beyond the switches: kinds of layers, their sizes,
+     * scales. Called before tensors are listed; NULL = nothing. */
+    af_status (*fill)(struct af_model_spec *s, const af_hf_config *c, af_error *err);
+} af_arch;
+
+/* A linear module, as adapters name it. */
+typedef enum af_group {
+    AF_GROUP_QKV,
+    AF_GROUP_O,
+    AF_GROUP_GATE_UP,
+    AF_GROUP_DOWN,
+    AF_GROUP_Q_A, /* latent attention */
+    AF_GROUP_Q_B,
+    AF_GROUP_KV_A,
+    AF_GROUP_KV_B,
+    AF_GROUP_IN, /* state layers */
+    AF_GROUP_IN_GATES,
+    AF_GROUP_OUT,
+    AF_GROUP_SHARED_GATE_UP, /* shared expert */
+    AF_GROUP_SHARED_DOWN,
+    AF_GROUP_SHARED_ROUTER,
+    AF_GROUP_PER_LAYER_GATE, /* gemma4 */
+    AF_GROUP_PER_LAYER_PROJ,
+    AF_GROUP_LAYER_COUNT,
+    AF_GROUP_HEAD = AF_GROUP_LAYER_COUNT,
+    AF_GROUP_EMBED,
+    AF_GROUP_PER_LAYER_MODEL, /* gemma4: per_layer_model_projection */
+} af_group;
+
+typedef struct af_module_spec {
+    const char *path; /* "model.layers.0.self_attn.q_proj" */
+    int layer;        /* -1 outside the layers */
+    af_group group;
+    int piece;             /* which piece of the group's linear */
+    int64_t out_from, out; /* its output columns inside the group */
+    int64_t in;
+    int weight, bias; /* indexes of tensors; bias -1 = none */
+} af_module_spec;
+
+typedef struct af_tensor_spec {
+    const char *name; /* Hugging Face name; of expert tensors: the fused one */
+    const char *gguf;
+    af_slot slot;
+    int layer; /* -1 outside the layers */
+    int ndim;
+    int64_t dim[3];
+    int module;        /* which module's weight this is, or -1 */
+    int64_t row_heads; /* q and k: heads whose rows GGUF interleaves; else 0 */
+    bool buffer;       /* a constant of the model: stored, never trained */
+} af_tensor_spec;
+
+typedef struct af_layer_spec {
+    int tensor[AF_SLOT_LAYER_COUNT]; /* indexes, -1 = absent */
+    int module[AF_GROUP_LAYER_COUNT][AF_LINEAR_PIECES];
+    int pieces[AF_GROUP_LAYER_COUNT];
+    af_mixer mixer;
+    af_mlp_kind mlp;
+    int heads, kv_heads, head_dim;
+    int64_t ffn; /* of its dense MLP */
+    int window;  /* 0 = none */
+    int rope;    /* which rope set, -1 = none */
+    int kv_from; /* the layer whose keys and values it uses: itself, or an earlier one */
+    bool k_is_v; /* no v_proj: values are the raw keys */
+    bool sinks;
+} af_layer_spec;
+
+/* One set of rotary frequencies. */
+typedef struct af_rope_set {
+    af_rope_config config;
+    int rotary_dim; /* dimensions of a head that turn */
+    int dim;        /* what the exponents of the frequencies are shares of: rotary_dim, or 1 less */
+} af_rope_set;
+
+enum { AF_ROPE_SETS = 2 };
+
+typedef struct af_model_spec {
+    const af_arch *arch;
+    int64_t vocab, width, ffn, expert_ffn; /* V D F, and F of an expert */
+    int layers, heads, kv_heads, head_dim; /* of full attention; a layer may have its own */
+    int experts, experts_used;
+    int64_t padding_row; /* embeddings[this] gets no gradient; -1 = none */
+    bool norm_topk, tied;
+    af_act act;
+    af_plain_act plain_act;
+    bool rope_pairs, parallel;
+    double eps, attn_scale, attn_softcap, logit_softcap;
+    double embed_scale, residual_scale, logit_scale; /* 1 = none */
+    double query_scale; /* beta of ministral3's scaling by position; 0 = none */
+    int64_t query_scale_from;
+    af_rope_set rope[AF_ROPE_SETS]; /* of full layers, of sliding layers */
+    int ropes;
+    bool recurrent;        /* a layer has a state that cannot go back to an earlier token */
+    bool rope_by_length;   /* one of them changes with the length of the batch */
+    int64_t max_positions; /* the config's context length; see af_spec_context */
+    af_state_keys state;   /* sizes of state layers, latent attention, routers */
+    af_latent_keys latent;
+    af_router_keys router;
+    const char *inner; /* what "model." is called among the modules of the whole model */
+
+    int embed, final_norm, head; /* tensor indexes; head = embed when tied */
+    int outer[AF_SLOT_COUNT];    /* tensor indexes by slot, of those outside layers; -1 = absent */
+    int embed_module, head_module;
+    af_layer_spec *layer; /* [layers] */
+    af_tensor_spec *tensor;
+    int tensors;
+    af_module_spec *module;
+    int modules;
+    int64_t params; /* elements of all tensors */
+    af_arena arena; /* owns the lists; rope factors are borrowed from the config */
+} af_model_spec;
+
+/* The row for a model_type; NULL when there is none. */
+const af_arch *af_arch_find(const char *model_type);
+/* The i-th row over all groups, NULL after the last. */
+const af_arch *af_arch_at(int i);
+
+/* Describes the model of a config, which must outlive the result. An unknown model_type whose keys
+ * fit llama is taken as llama with a warning. */
+AF_CHECKED af_status af_model_spec_init(af_model_spec *out, const af_hf_config *c, af_error *err);
+void af_model_spec_clear(af_model_spec *s);
+/* Tokens the model was made for, what its ropes were stretched to included; 0 = not known. */
+int64_t af_spec_context(const af_model_spec *s);
+
+/* "model.norm.weight" as the whole model calls it, which PEFT does too. */
+void af_spec_whole_name(const af_model_spec *s, const char *name, char *out, size_t size);
+
+/* Sets how much of a head of this size a rope set turns. */
+AF_CHECKED af_status af_spec_rope_dims(af_rope_set *r, int head_dim, af_error *err);
+
+/* Index by Hugging Face name; -1 when the model has no such tensor. */
+int af_model_spec_tensor(const af_model_spec *s, const char *name);
+
+/* How tensor i lies on disk in a Hugging Face folder: `count` tensors (1, or 1 to 2 an expert),
+ * piece p being `dim` at element offset `from` of ours. Name goes to a caller's buffer. */
+int af_disk_count(const af_model_spec *s, int tensor);
+void af_disk_piece(const af_model_spec *s, int tensor, int p, char *name, size_t size,
+                   int64_t dim[3], int *ndim, int64_t *from);
+#endif

@@ -1,0 +1,160 @@
+/* arch_list.c - walks a model and lists its tensors and modules in the order of its layers. */
+#include "model/arch/arch_list.h"
+
+enum { SLOTS_PER_LAYER = AF_SLOT_LAYER_COUNT, MODULES_PER_LAYER = 16, OUTER = 8 };
+
+typedef void list_block(af_lister *l, int layer);
+
+static list_block *const mixers[AF_MIXER_COUNT] = {
+    [AF_MIXER_ATTENTION] = af_list_attention,
+};
+
+static list_block *const mlps[AF_MLP_COUNT] = {
+    [AF_MLP_GATED] = af_list_mlp_gated,
+    [AF_MLP_PLAIN] = af_list_mlp_plain,
+    [AF_MLP_EXPERTS] = af_list_mlp_experts,
+};
+
+bool af_list_has_mixer(af_mixer m) { return mixers[m] != NULL; }
+
+int af_list_tensor(af_lister *l, af_slot slot, int layer, int ndim, int64_t a, int64_t b, int64_t c)
+{
+    af_model_spec *s = l->s;
+    const int i = s->tensors++;
+    af_tensor_spec *t = &s->tensor[i];
+    *t = (af_tensor_spec){
+        .slot = slot, .layer = layer, .ndim = ndim, .dim = {a, b, c}, .module = -1};
+    uint64_t count = (uint64_t)a, total;
+    l->failed |= ndim > 1 && !af_mul_ok(count, (uint64_t)b, &count);
+    l->failed |= ndim > 2 && !af_mul_ok(count, (uint64_t)c, &count);
+    l->failed |= !af_add_ok((uint64_t)s->params, count, &total) || total > (UINT64_C(1) << 50);
+    s->params = l->failed ? s->params : (int64_t)total;
+    const char *hf = af_slot_hf_name(s->arch, slot), *gguf = af_slot_gguf_name(s->arch, slot);
+    if (layer < 0) {
+        s->outer[slot] = i;
+        t->name = hf;
+        t->gguf = gguf;
+        return i;
+    }
+    s->layer[layer].tensor[slot] = i;
+    t->name = af_arena_printf(&s->arena, "model.layers.%d.%s", layer, hf);
+    t->gguf = gguf ? af_arena_printf(&s->arena, "blk.%d.%s", layer, gguf) : "";
+    l->failed |= !t->name || !t->gguf;
+    return i;
+}
+
+void af_list_buffer(af_lister *l, af_slot slot, int layer, int64_t a)
+{
+    l->s->tensor[af_list_tensor(l, slot, layer, 1, a, 1, 1)].buffer = true;
+}
+
+void af_list_norm(af_lister *l, af_slot slot, int bias_slot, int layer)
+{
+    af_list_tensor(l, slot, layer, 1, l->s->width, 1, 1);
+    if (bias_slot >= 0 && l->s->arch->norm_bias)
+        af_list_tensor(l, (af_slot)bias_slot, layer, 1, l->s->width, 1, 1);
+}
+
+void af_list_linear(af_lister *l, int layer, af_group group, af_slot slot, int64_t out, int64_t in,
+                    int bias_slot)
+{
+    af_model_spec *s = l->s;
+    af_layer_spec *ls = &s->layer[layer];
+    const int w = af_list_tensor(l, slot, layer, 2, out, in, 1);
+    const int b = bias_slot >= 0 ? af_list_tensor(l, (af_slot)bias_slot, layer, 1, out, 1, 1) : -1;
+    const int m = s->modules++, piece = ls->pieces[group]++;
+    int64_t from = 0;
+    for (int i = 0; i < piece; i++)
+        from += s->module[ls->module[group][i]].out;
+    s->module[m] = (af_module_spec){.layer = layer,
+                                    .group = group,
+                                    .piece = piece,
+                                    .out_from = from,
+                                    .out = out,
+                                    .in = in,
+                                    .weight = w,
+                                    .bias = b};
+    if (s->tensor[w].name) {
+        char name[256];
+        af_spec_whole_name(s, s->tensor[w].name, name, sizeof name);
+        s->module[m].path = af_arena_strndup(&s->arena, name, strlen(name) - strlen(".weight"));
+    }
+    l->failed |= !s->module[m].path;
+    ls->module[group][piece] = m;
+    s->tensor[w].module = m;
+    if (slot == AF_SLOT_Q || slot == AF_SLOT_K) {
+        s->tensor[w].row_heads = slot == AF_SLOT_Q ? ls->heads : ls->kv_heads;
+        if (b >= 0)
+            s->tensor[b].row_heads = s->tensor[w].row_heads;
+    }
+}
+
+/* An embedding is a linear over one-hot rows: in and out change places. */
+static int add_outer_module(af_lister *l, af_group group, const char *path, int tensor, int bias)
+{
+    af_model_spec *s = l->s;
+    const bool embed = group == AF_GROUP_EMBED;
+    s->tensor[tensor].module = s->tensor[tensor].module < 0 ? s->modules : s->tensor[tensor].module;
+    s->module[s->modules++] = (af_module_spec){.path = path,
+                                               .layer = -1,
+                                               .group = group,
+                                               .out = embed ? s->width : s->vocab,
+                                               .in = embed ? s->vocab : s->width,
+                                               .weight = tensor,
+                                               .bias = bias};
+    return s->modules - 1;
+}
+
+static void list_layer(af_lister *l, int i)
+{
+    const af_arch *a = l->s->arch;
+    const af_layer_spec *ls = &l->s->layer[i];
+    if (a->pre_norm)
+        af_list_norm(l, AF_SLOT_ATTN_NORM, AF_SLOT_ATTN_NORM_BIAS, i);
+    mixers[ls->mixer](l, i);
+    if (a->post_norm)
+        af_list_norm(l, AF_SLOT_POST_ATTN_NORM, -1, i);
+    if (a->pre_norm && !l->s->parallel)
+        af_list_norm(l, AF_SLOT_MLP_NORM, AF_SLOT_MLP_NORM_BIAS, i);
+    mlps[ls->mlp](l, i);
+    if (a->post_norm)
+        af_list_norm(l, AF_SLOT_POST_MLP_NORM, -1, i);
+}
+
+/* The final norm, and the head where it is not the embedding. */
+static void list_end(af_lister *l)
+{
+    af_model_spec *s = l->s;
+    s->final_norm = af_list_tensor(l, AF_SLOT_FINAL_NORM, -1, 1, s->width, 1, 1);
+    if (s->arch->norm_bias)
+        af_list_tensor(l, AF_SLOT_FINAL_NORM_BIAS, -1, 1, s->width, 1, 1);
+    s->head = s->tied ? s->embed : af_list_tensor(l, AF_SLOT_HEAD, -1, 2, s->vocab, s->width, 1);
+    if (s->arch->head_bias)
+        af_list_tensor(l, AF_SLOT_HEAD_BIAS, -1, 1, s->vocab, 1, 1);
+}
+
+af_status af_list_model(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    af_lister l = {.s = s, .c = c};
+    const uint64_t n = (uint64_t)s->layers;
+    memset(s->outer, 0xff, sizeof s->outer); /* -1: absent */
+    s->tensor = af_arena_take(&s->arena, (n * SLOTS_PER_LAYER + OUTER) * sizeof *s->tensor);
+    s->module = af_arena_take(&s->arena, (n * MODULES_PER_LAYER + OUTER) * sizeof *s->module);
+    if (!s->tensor || !s->module)
+        return af_fail_nomem(err, "the list of tensors", n * SLOTS_PER_LAYER * sizeof *s->tensor);
+    s->embed = af_list_tensor(&l, AF_SLOT_EMBED, -1, 2, s->vocab, s->width, 1);
+    for (int i = 0; i < s->layers; i++)
+        list_layer(&l, i);
+    list_end(&l);
+    const char *embed = af_arena_printf(&s->arena, "%sembed_tokens", s->inner);
+    l.failed |= !embed;
+    s->embed_module = add_outer_module(&l, AF_GROUP_EMBED, embed, s->embed, -1);
+    s->head_module =
+        add_outer_module(&l, AF_GROUP_HEAD, "lm_head", s->head, s->outer[AF_SLOT_HEAD_BIAS]);
+    if (l.failed)
+        return af_fail(err, AF_EFORMAT,
+                       "the config describes more than 2^50 parameters (hidden_size %" PRId64
+                       ", intermediate_size %" PRId64 ", %d layers)",
+                       s->width, s->ffn, s->layers);
+    return AF_OK;
+}

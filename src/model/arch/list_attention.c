@@ -1,0 +1,39 @@
+/* list_attention.c - the tensors of softmax attention. */
+#include "model/arch/arch_list.h"
+
+/* Layers that use another layer's keys and values have none of their own. */
+static void list_qkv(af_lister *l, int i, bool bias)
+{
+    const af_layer_spec *ls = &l->s->layer[i];
+    const int64_t D = l->s->width, E = ls->head_dim, HE = ls->heads * E, KE = ls->kv_heads * E;
+    if (l->s->arch->fused_qkv) {
+        af_list_linear(l, i, AF_GROUP_QKV, AF_SLOT_QKV, HE + 2 * KE, D, -1);
+        return;
+    }
+    af_list_linear(l, i, AF_GROUP_QKV, AF_SLOT_Q, HE, D, bias ? AF_SLOT_Q_BIAS : -1);
+    if (ls->kv_from != i)
+        return;
+    af_list_linear(l, i, AF_GROUP_QKV, AF_SLOT_K, KE, D, bias ? AF_SLOT_K_BIAS : -1);
+    if (!ls->k_is_v)
+        af_list_linear(l, i, AF_GROUP_QKV, AF_SLOT_V, KE, D, bias ? AF_SLOT_V_BIAS : -1);
+}
+
+void af_list_attention(af_lister *l, int i)
+{
+    const af_arch *a = l->s->arch;
+    const af_layer_spec *ls = &l->s->layer[i];
+    const int64_t D = l->s->width, E = ls->head_dim, HE = ls->heads * E, KE = ls->kv_heads * E;
+    const bool asked = a->bias != AF_BIAS_NEVER && l->c->attention_bias;
+    const bool qkv = a->bias == AF_BIAS_QKV || asked;
+    const bool o = a->bias == AF_BIAS_APART ? l->c->attention_out_bias
+                                            : a->bias == AF_BIAS_CONFIG && l->c->attention_bias;
+    list_qkv(l, i, qkv);
+    if (a->qk_norm) {
+        af_list_tensor(l, AF_SLOT_Q_NORM, i, 1, a->qk_norm_row ? HE : E, 1, 1);
+        if (ls->kv_from == i)
+            af_list_tensor(l, AF_SLOT_K_NORM, i, 1, a->qk_norm_row ? KE : E, 1, 1);
+    }
+    if (ls->sinks)
+        af_list_tensor(l, AF_SLOT_SINKS, i, 1, ls->heads, 1, 1);
+    af_list_linear(l, i, AF_GROUP_O, AF_SLOT_O, D, HE, o ? AF_SLOT_O_BIAS : -1);
+}

@@ -1,0 +1,18 @@
+/* list_experts.c - the tensors of a mixture of experts: router, experts, shared expert. */
+#include "model/arch/arch_list.h"
+
+void af_list_mlp_experts(af_lister *l, int i)
+{
+    const af_model_spec *s = l->s;
+    const int64_t D = s->width, X = s->experts, F = s->expert_ffn, S = s->router.shared_ffn;
+    af_list_tensor(l, AF_SLOT_ROUTER, i, 2, X, D, 1);
+    af_list_tensor(l, AF_SLOT_EXPERTS_GATE_UP, i, 3, X, 2 * F, D);
+    af_list_tensor(l, AF_SLOT_EXPERTS_DOWN, i, 3, X, D, F);
+    if (S > 0) {
+        af_list_linear(l, i, AF_GROUP_SHARED_GATE_UP, AF_SLOT_SHARED_GATE, S, D, -1);
+        af_list_linear(l, i, AF_GROUP_SHARED_GATE_UP, AF_SLOT_SHARED_UP, S, D, -1);
+        af_list_linear(l, i, AF_GROUP_SHARED_DOWN, AF_SLOT_SHARED_DOWN, D, S, -1);
+    }
+    if (S > 0 && s->router.shared_gate)
+        af_list_linear(l, i, AF_GROUP_SHARED_ROUTER, AF_SLOT_SHARED_ROUTER, 1, D, -1);
+}

@@ -1,0 +1,55 @@
+/* block_attention.c - softmax attention over keys and values, with a cache in generation. */
+#include "model/builder/blocks.h"
+
+/* Norms of queries and keys, and their rotation. */
+static af_tensor *rotate(const af_forward *f, int layer, af_tensor *qkv)
+{
+    const af_model_spec *s = f->s;
+    const af_layer_spec *ls = &s->layer[layer];
+    const af_rope_set *set = ls->rope < 0 ? NULL : &s->rope[ls->rope];
+    af_tensor *q_norm = af_layer_leaf(f, layer, AF_SLOT_Q_NORM);
+    if (!set && !q_norm)
+        return qkv;
+    const af_rope_opts r = {.heads = ls->heads,
+                            .kv_heads = ls->kv_heads,
+                            .head_dim = ls->head_dim,
+                            .rotary_dim = set ? set->rotary_dim : s->rope[0].rotary_dim,
+                            .scale = set ? af_rope_scale(&set->config) : 1,
+                            .q_norm = q_norm,
+                            .k_norm = af_layer_leaf(f, layer, AF_SLOT_K_NORM),
+                            .norm_eps = s->eps,
+                            .norm_plus_one = s->arch->norm_plus_one};
+    return af_rope(f->g, qkv, f->in->positions, set ? f->l->inv_freq[ls->rope] : NULL, &r);
+}
+
+/* h [N][D] -> attention's output before the residual, [N][D] */
+static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
+{
+    const af_model_spec *s = f->s;
+    const af_layer_spec *ls = &s->layer[layer];
+    af_tensor *qkv = rotate(f, layer, af_project(f, layer, AF_GROUP_QKV, h));
+    const af_attention_opts a = {.heads = ls->heads,
+                                 .kv_heads = ls->kv_heads,
+                                 .head_dim = ls->head_dim,
+                                 .scale = s->attn_scale,
+                                 .softcap = s->attn_softcap,
+                                 .window = ls->window,
+                                 .causal = true};
+    af_tensor *o = f->o.cache ? af_attention_cached(f->g, qkv, f->o.cache[layer].kv, f->in->bounds,
+                                                    f->in->start, &a)
+                              : af_attention(f->g, qkv, f->in->bounds, &a);
+    return af_project(f, layer, AF_GROUP_O, o);
+}
+
+/* Keys, then values, of each position. */
+static void caches(const af_model_leaves *l, int layer, int64_t seqs, int64_t length,
+                   af_layer_cache *out)
+{
+    const af_layer_spec *ls = &l->spec->layer[layer];
+    const int64_t dim[3] = {seqs, length, (int64_t)2 * ls->kv_heads * ls->head_dim};
+    char name[64];
+    snprintf(name, sizeof name, "cache.%d", layer);
+    out->kv = af_graph_state(l->graph, name, l->compute, 3, dim);
+}
+
+const af_mixer_block af_block_attention = {record, caches};

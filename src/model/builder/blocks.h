@@ -1,0 +1,48 @@
+/* blocks.h - between the files of the builder: the context of a forward pass, linears, norms, and
+ * one function per kind of block. A new kind goes into a file of its own and into the tables of
+ * builder.c. */
+#ifndef AF_BLOCKS_H
+#define AF_BLOCKS_H
+
+#include "model/builder.h"
+
+/* The context of one forward pass. */
+typedef struct af_forward {
+    af_model_leaves *l;
+    const af_model_spec *s;
+    af_graph *g;
+    const af_batch_inputs *in;
+    af_forward_opts o;
+    const af_adapter *adapter; /* NULL when this forward has none */
+    af_tensor **kv;            /* [layers] what a later layer may use of one: see kv_from */
+} af_forward;
+
+/* A tensor of a layer, or NULL. */
+af_tensor *af_layer_leaf(const af_forward *f, int layer, af_slot slot);
+/* A tensor outside the layers, or NULL. */
+af_tensor *af_outer_leaf(const af_model_leaves *l, af_slot slot);
+af_tensor *af_as_type(af_graph *g, af_tensor *t, af_dtype type);
+/* Tells who listens what goes into a group of linears. */
+void af_tap(const af_forward *f, int layer, af_group group, af_tensor *x);
+/* x [N][I] -> [N][O]: the pieces of a group side by side, adapters included. */
+af_tensor *af_project(const af_forward *f, int layer, af_group group, af_tensor *x);
+/* The family's norm of x; w as stored, b NULL = none. */
+af_tensor *af_block_norm(const af_model_spec *s, af_graph *g, af_tensor *x, af_tensor *w,
+                         af_tensor *b);
+/* ids [N] -> [N][D] */
+af_tensor *af_embed(const af_forward *f);
+
+/* A mixer: h [N][D] -> [N][D] before the residual, and what it keeps between runs. */
+typedef struct af_mixer_block {
+    af_tensor *(*record)(const af_forward *f, int layer, af_tensor *h);
+    void (*caches)(const af_model_leaves *l, int layer, int64_t seqs, int64_t length,
+                   af_layer_cache *out);
+} af_mixer_block;
+
+extern const af_mixer_block af_block_attention;
+
+/* MLPs: h [N][D] -> [N][D] */
+af_tensor *af_block_mlp_gated(const af_forward *f, int layer, af_tensor *h);
+af_tensor *af_block_mlp_plain(const af_forward *f, int layer, af_tensor *h);
+af_tensor *af_block_experts(const af_forward *f, int layer, af_tensor *h);
+#endif

@@ -1,0 +1,146 @@
+/* builder.c - a decoder: embedding, layers in their residual order, final norm; see builder.h. The
+ * blocks are in the files next to this one. */
+#include "model/builder/blocks.h"
+
+/* Apart from the streams of dropout, which are small numbers. */
+static const uint64_t NOISE_STREAM = UINT64_C(0x6e6f697365);
+static const uint64_t RESIDUAL_STREAM = UINT64_C(0x726573) << 32;
+
+static const af_mixer_block *const mixers[AF_MIXER_COUNT] = {
+    [AF_MIXER_ATTENTION] = &af_block_attention,
+};
+
+static af_tensor *(*const mlps[AF_MLP_COUNT])(const af_forward *f, int layer, af_tensor *h) = {
+    [AF_MLP_GATED] = af_block_mlp_gated,
+    [AF_MLP_PLAIN] = af_block_mlp_plain,
+    [AF_MLP_EXPERTS] = af_block_experts,
+};
+
+af_tensor *af_layer_leaf(const af_forward *f, int layer, af_slot slot)
+{
+    const int i = f->s->layer[layer].tensor[slot];
+    return i < 0 ? NULL : f->l->tensor[i];
+}
+
+af_tensor *af_outer_leaf(const af_model_leaves *l, af_slot slot)
+{
+    const int i = l->spec->outer[slot];
+    return i < 0 ? NULL : l->tensor[i];
+}
+
+/* ---- norms and residuals ---- */
+
+/* A norm's weight and the bias of a LayerNorm; weight NULL = no norm. */
+typedef struct norm_leaf {
+    af_tensor *w, *b;
+} norm_leaf;
+
+static norm_leaf norm_of(const af_forward *f, int layer, af_slot slot, af_slot bias)
+{
+    return (norm_leaf){af_layer_leaf(f, layer, slot), af_layer_leaf(f, layer, bias)};
+}
+
+af_tensor *af_block_norm(const af_model_spec *s, af_graph *g, af_tensor *x, af_tensor *w,
+                         af_tensor *b)
+{
+    const bool one = s->arch->norm_plus_one;
+    if (!s->arch->layer_norm)
+        return af_rmsnorm(g, x, w, s->eps, one);
+    const int64_t D = s->width;
+    if (one)
+        w = af_add(g, w, af_graph_constant(g, af_tensor_dtype(w), 1, &D, 1));
+    if (!b)
+        b = af_graph_constant(g, af_tensor_dtype(w), 1, &D, 0);
+    return af_layernorm(g, x, w, b, s->eps);
+}
+
+/* What a block adds to the residual: under dropout, normed and scaled where the family does. */
+static af_tensor *branch_end(const af_forward *f, af_tensor *y, af_tensor *post, int branch)
+{
+    if (f->o.residual_dropout > 0)
+        y = af_dropout(f->g, y, f->o.residual_dropout, RESIDUAL_STREAM + (uint64_t)branch);
+    if (post)
+        y = af_block_norm(f->s, f->g, y, post, NULL);
+    return f->s->residual_scale != 1 ? af_scale(f->g, y, f->s->residual_scale) : y;
+}
+
+/* *x += y; the result is *x under the next norm, or *x itself where there is none. */
+static af_tensor *close_residual(const af_forward *f, af_tensor *y, norm_leaf next, af_tensor **x)
+{
+    const af_model_spec *s = f->s;
+    if (next.w && !s->arch->layer_norm)
+        return af_rmsnorm_add(f->g, y, *x, next.w, s->eps, s->arch->norm_plus_one, x);
+    *x = af_add(f->g, *x, y);
+    return next.w ? af_block_norm(s, f->g, *x, next.w, next.b) : *x;
+}
+
+/* h is *x under the layer's first norm; the result is that of the next layer. */
+static af_tensor *layer(const af_forward *f, int i, af_tensor *h, norm_leaf next, af_tensor **x)
+{
+    const af_layer_spec *ls = &f->s->layer[i];
+    af_tensor *y = mixers[ls->mixer]->record(f, i, h);
+    y = branch_end(f, y, af_layer_leaf(f, i, AF_SLOT_POST_ATTN_NORM), 2 * i);
+    if (f->s->parallel) {
+        af_tensor *z = branch_end(f, mlps[ls->mlp](f, i, h), NULL, 2 * i + 1);
+        return close_residual(f, af_add(f->g, y, z), next, x);
+    }
+    h = close_residual(f, y, norm_of(f, i, AF_SLOT_MLP_NORM, AF_SLOT_MLP_NORM_BIAS), x);
+    y = branch_end(f, mlps[ls->mlp](f, i, h), af_layer_leaf(f, i, AF_SLOT_POST_MLP_NORM),
+                   2 * i + 1);
+    return close_residual(f, y, next, x);
+}
+
+static norm_leaf first_norm(const af_forward *f, int i)
+{
+    if (i < f->s->layers)
+        return norm_of(f, i, AF_SLOT_ATTN_NORM, AF_SLOT_ATTN_NORM_BIAS);
+    return (norm_leaf){f->l->tensor[f->s->final_norm],
+                       af_outer_leaf(f->l, AF_SLOT_FINAL_NORM_BIAS)};
+}
+
+af_tensor *af_model_forward(af_model_leaves *l, const af_batch_inputs *in, const af_forward_opts *o)
+{
+    const af_model_spec *s = l->spec;
+    af_graph *g = l->graph;
+    af_forward f = {.l = l, .s = s, .g = g, .in = in, .o = o ? *o : (af_forward_opts){0}};
+    f.adapter = f.o.no_adapter ? NULL : l->adapter;
+    f.kv = af_arena_take(&l->arena, (uint64_t)s->layers * sizeof(af_tensor *));
+
+    af_graph_set_block(g, -1);
+    af_tensor *x = af_embed(&f);
+    if (f.o.neftune > 0)
+        x = af_neftune_noise(g, x, in->bounds, f.o.neftune, NOISE_STREAM);
+    af_graph_set_block(g, 0);
+    const norm_leaf first = first_norm(&f, 0);
+    af_tensor *h = first.w ? af_block_norm(s, g, x, first.w, first.b) : x;
+    for (int i = 0; i < s->layers; i++) {
+        af_graph_set_block(g, i);
+        h = layer(&f, i, h, first_norm(&f, i + 1), &x);
+    }
+    af_graph_set_block(g, -1);
+    return h;
+}
+
+af_batch_inputs af_batch_inputs_new(af_graph *g, int64_t rows, int64_t seqs)
+{
+    const int64_t bounds = seqs + 1 == rows ? seqs + 2 : seqs + 1;
+    return (af_batch_inputs){
+        .ids = af_graph_input(g, "ids", AF_DTYPE_I32, 1, &rows),
+        .positions = af_graph_input(g, "positions", AF_DTYPE_I32, 1, &rows),
+        .bounds = af_graph_input(g, "bounds", AF_DTYPE_I32, 1, &bounds),
+    };
+}
+
+af_status af_model_caches(af_model_leaves *l, af_layer_cache *cache, int64_t seqs, int64_t length,
+                          af_error *err)
+{
+    const af_model_spec *s = l->spec;
+    for (int i = 0; i < s->layers; i++) {
+        const int from = s->layer[i].kv_from;
+        if (from == i)
+            mixers[s->layer[i].mixer]->caches(l, i, seqs, length, &cache[i]);
+        else
+            cache[i] = cache[from];
+    }
+    return af_graph_status(l->graph, err);
+}

@@ -1,0 +1,115 @@
+/* embed_head.c - from ids to hidden states, and from those to logits and the loss. */
+#include "model/builder/blocks.h"
+
+/* An adapter outside the layers as two plain matrices: A [R][in], B [out][R]. NULL when there is
+ * none. */
+static af_tensor *outer_adapter(const af_model_leaves *l, int module, af_tensor **b)
+{
+    const af_adapter_leaf *al = &l->module[module];
+    if (!al->a)
+        return NULL;
+    const int64_t dim[2] = {l->spec->module[module].out, l->adapter->module[module].rank};
+    *b = af_as_type(l->graph, af_reshape(l->graph, al->b, 2, dim), l->compute);
+    return af_as_type(l->graph, al->a, l->compute);
+}
+
+/* The trained rows of the embedding or the head; of a tied model the same. */
+static af_tensor *token_rows(const af_model_leaves *l, int tensor)
+{
+    const int k = af_adapter_token_table(l->adapter, tensor);
+    return k < 0 ? NULL : af_as_type(l->graph, l->tokens[k], l->compute);
+}
+
+/* ids [N] -> [N][D] by a table with columns for trained rows (adapter_tokens.c) */
+static af_tensor *embed_wide(const af_forward *f, af_tensor *rows)
+{
+    af_graph *g = f->g;
+    const int64_t D = f->s->width, columns = af_tensor_dim(rows, 0);
+    af_tensor *wide = af_embedding(g, f->in->ids, f->l->tensor[f->s->embed], f->l->compute);
+    af_tensor *marks = af_slice(g, wide, 1, D, columns);
+    return af_add(g, af_slice(g, wide, 1, 0, D), af_matmul(g, marks, rows, AF_MATMUL_NN));
+}
+
+/* ids [N] -> [N][D]; an adapter adds s * B A[:, id] */
+af_tensor *af_embed(const af_forward *f)
+{
+    af_graph *g = f->g;
+    const af_model_leaves *l = f->l;
+    af_tensor *tokens = token_rows(l, f->s->embed);
+    af_tensor *x = tokens ? embed_wide(f, tokens)
+                          : af_embedding(g, f->in->ids, l->tensor[f->s->embed], l->compute);
+    if (f->s->padding_row >= 0 && !tokens)
+        af_embedding_frozen_row(g, x, f->s->padding_row);
+    af_tensor *b, *a = f->adapter ? outer_adapter(l, f->s->embed_module, &b) : NULL;
+    if (a) {
+        af_tensor *rows =
+            af_embedding(g, f->in->ids, af_transpose(g, a, (int[]){1, 0}), l->compute);
+        if (f->s->padding_row >= 0)
+            af_embedding_frozen_row(g, rows, f->s->padding_row);
+        const double scale = f->adapter->module[f->s->embed_module].scale;
+        x = af_add(g, x, af_scale(g, af_matmul(g, rows, b, AF_MATMUL_NT), scale));
+    }
+    return f->s->embed_scale != 1 ? af_scale(g, x, f->s->embed_scale) : x;
+}
+
+/* DoRA on the head: its rows times m / n. */
+static af_tensor *scale_rows(const af_model_leaves *l, af_tensor *wide)
+{
+    af_graph *g = l->graph;
+    const int i = l->spec->head_module;
+    const af_adapter_leaf *al = &l->module[i];
+    const af_adapter_module *am = &l->adapter->module[i];
+    const int64_t rows = l->spec->module[i].out;
+    const af_linear_opts o = {.pieces = 1,
+                              .weight = {l->tensor[l->spec->head]},
+                              .a = al->a,
+                              .b = al->b,
+                              .parts = 1,
+                              .part = {{.out_rows = rows, .rank = am->rank, .scale = am->scale}}};
+    af_tensor *ratio = af_as_type(g, af_div(g, al->magnitude, af_dora_norm(g, &o)), l->compute);
+    return af_mul(g, wide, af_reshape(g, ratio, 2, (int64_t[]){rows, 1}));
+}
+
+/* The head as one matrix: with an adapter, [h | s A h] times [W | B]^T is what it computes; with
+ * trained rows, which a tied model may have besides, W has their marks (adapter_tokens.c). */
+static af_tensor *head(const af_model_leaves *l, const af_forward_opts *o, af_tensor **h)
+{
+    af_graph *g = l->graph;
+    af_tensor *w = l->tensor[l->spec->head], *x = *h;
+    const bool off = !l->adapter || (o && o->no_adapter);
+    af_tensor *tokens = token_rows(l, l->spec->head);
+    if (tokens)
+        *h = af_concat(g, (af_tensor *[]){x, af_matmul(g, x, tokens, AF_MATMUL_NT)}, 2, 1);
+    af_tensor *b, *a = off ? NULL : outer_adapter(l, l->spec->head_module, &b);
+    if (!a)
+        return w;
+    const double scale = l->adapter->module[l->spec->head_module].scale;
+    af_tensor *low = af_scale(g, af_matmul(g, x, a, AF_MATMUL_NT), scale);
+    *h = af_concat(g, (af_tensor *[]){*h, low}, 2, 1);
+    af_tensor *wide = af_concat(g, (af_tensor *[]){af_as_type(g, w, l->compute), b}, 2, 1);
+    return l->module[l->spec->head_module].magnitude ? scale_rows(l, wide) : wide;
+}
+
+af_tensor *af_model_logits(af_model_leaves *l, af_tensor *h, const af_forward_opts *o)
+{
+    const af_model_spec *s = l->spec;
+    const af_linear_opts w = {
+        .pieces = 1, .weight = {head(l, o, &h)}, .few_rows = o && o->cache != NULL};
+    af_tensor *y = af_linear(l->graph, h, &w);
+    if (s->logit_scale != 1)
+        y = af_scale(l->graph, y, s->logit_scale);
+    return s->logit_softcap > 0 ? af_softcap(l->graph, y, s->logit_softcap) : y;
+}
+
+af_tensor *af_model_loss(af_model_leaves *l, af_tensor *h, af_tensor *labels, af_tensor *scale,
+                         double smoothing, af_tensor **rows)
+{
+    const af_model_spec *s = l->spec;
+    const af_head_opts o = {.scale = scale,
+                            .softcap = s->logit_softcap,
+                            .logit_scale = s->logit_scale,
+                            .smoothing = smoothing,
+                            .rows = rows};
+    af_tensor *w = head(l, NULL, &h);
+    return af_head_loss(l->graph, h, w, labels, &o);
+}

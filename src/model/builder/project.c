@@ -1,0 +1,143 @@
+/* project.c - the linears of a layer with their adapters: LoRA, DoRA, biases, dropout. */
+#include "model/builder/blocks.h"
+
+/* Dropout streams of groups that other blocks than attention and a dense MLP have. */
+static const uint64_t GROUP_STREAM = UINT64_C(1) << 40;
+
+static af_linear_opts base_linear(const af_forward *f, int layer, af_group group)
+{
+    const af_layer_spec *ls = &f->s->layer[layer];
+    af_linear_opts o = {.pieces = ls->pieces[group], .few_rows = f->o.cache != NULL};
+    for (int p = 0; p < o.pieces; p++) {
+        const af_module_spec *m = &f->s->module[ls->module[group][p]];
+        o.weight[p] = f->l->tensor[m->weight];
+        o.bias[p] = m->bias < 0 ? NULL : f->l->tensor[m->bias];
+    }
+    return o;
+}
+
+/* Adds the adapters of a group's modules; false when none has one. */
+static bool add_parts(const af_forward *f, int layer, af_group group, af_linear_opts *o)
+{
+    const af_layer_spec *ls = &f->s->layer[layer];
+    for (int p = 0; f->adapter && p < ls->pieces[group]; p++) {
+        const int i = ls->module[group][p];
+        const af_module_spec *m = &f->s->module[i];
+        const af_adapter_module *am = &f->adapter->module[i];
+        const af_adapter_leaf *al = &f->l->module[i];
+        if (am->rank == 0)
+            continue;
+        o->a = al->a;
+        o->b = al->b;
+        o->part[o->parts++] = (af_adapter_part){.out_from = m->out_from,
+                                                .out_rows = m->out,
+                                                .rank_from = (int)al->a_row,
+                                                .rank = am->rank,
+                                                .scale = am->scale};
+    }
+    return o->parts > 0;
+}
+
+af_tensor *af_as_type(af_graph *g, af_tensor *t, af_dtype type)
+{
+    return af_tensor_dtype(t) == type ? t : af_cast(g, t, type);
+}
+
+/* The input of an adapter in training: masked by dropout, one stream per projection. */
+static af_tensor *adapter_input(const af_forward *f, int layer, af_group group, af_tensor *x)
+{
+    if (f->o.dropout <= 0)
+        return x;
+    const uint64_t stream = group <= AF_GROUP_DOWN ? (uint64_t)layer * (AF_GROUP_DOWN + 1) + group
+                                                   : GROUP_STREAM + (uint64_t)layer * 64 + group;
+    return af_dropout(f->g, x, f->o.dropout, stream);
+}
+
+/* DoRA (Liu et al. 2024) as PEFT has it, x' = dropout(x):
+ *   y = W x + (m/n - 1) W x' + (m/n) s B A x' + bias, n = row norms of W + s B A, not
+ * differentiated; without dropout that is (m/n) (W x + s B A x) + bias. */
+static af_tensor *dora(const af_forward *f, int layer, af_group group, int piece, af_tensor *x)
+{
+    af_graph *g = f->g;
+    const int i = f->s->layer[layer].module[group][piece];
+    const af_module_spec *m = &f->s->module[i];
+    const af_adapter_module *am = &f->adapter->module[i];
+    const af_adapter_leaf *al = &f->l->module[i];
+    const af_dtype type = af_tensor_dtype(x);
+    af_tensor *bias = m->bias < 0 ? NULL : f->l->tensor[m->bias];
+    af_linear_opts o = {
+        .pieces = 1, .weight = {f->l->tensor[m->weight]}, .few_rows = f->o.cache != NULL};
+    if (am->rank == 0) {
+        o.bias[0] = bias;
+        return af_linear(g, x, &o);
+    }
+    o.a = al->a;
+    o.b = al->b;
+    o.parts = 1;
+    o.part[0] = (af_adapter_part){
+        .out_rows = m->out, .rank_from = (int)al->a_row, .rank = am->rank, .scale = am->scale};
+    af_tensor *ratio = af_div(g, al->magnitude, af_dora_norm(g, &o));
+    ratio = af_as_type(g, ratio, type);
+    af_tensor *y = af_mul(g, af_linear(g, adapter_input(f, layer, group, x), &o), ratio);
+    if (f->o.dropout > 0) { /* the base term itself sees the whole input */
+        const af_linear_opts w = {.pieces = 1, .weight = {o.weight[0]}};
+        af_tensor *masked = af_linear(g, adapter_input(f, layer, group, x), &w);
+        y = af_add(g, y, af_sub(g, af_linear(g, x, &w), masked));
+    }
+    return bias ? af_add(g, y, af_as_type(g, bias, type)) : y;
+}
+
+void af_tap(const af_forward *f, int layer, af_group group, af_tensor *x)
+{
+    if (f->o.tap)
+        f->o.tap(f->o.tap_user, layer, group, x);
+}
+
+/* lora_bias: s times the bias of each adapted piece is added. */
+static af_tensor *add_bias(const af_forward *f, int layer, af_group group, af_tensor *y)
+{
+    af_graph *g = f->g;
+    const af_layer_spec *ls = &f->s->layer[layer];
+    af_tensor *piece[AF_LINEAR_PIECES];
+    int64_t from = 0;
+    if (!f->adapter->config.lora_bias)
+        return y;
+    for (int p = 0; p < ls->pieces[group]; p++) {
+        const int i = ls->module[group][p];
+        af_tensor *bias = f->l->module[i].bias;
+        piece[p] = ls->pieces[group] == 1 ? y : af_slice(g, y, 1, from, f->s->module[i].out);
+        if (bias)
+            bias =
+                af_as_type(g, af_scale(g, bias, f->adapter->module[i].scale), af_tensor_dtype(y));
+        piece[p] = bias ? af_add(g, piece[p], bias) : piece[p];
+        from += f->s->module[i].out;
+    }
+    return ls->pieces[group] == 1 ? piece[0] : af_concat(g, piece, ls->pieces[group], 1);
+}
+
+/* x [N][I] -> [N][O]: the pieces of a group side by side, adapters included. */
+af_tensor *af_project(const af_forward *f, int layer, af_group group, af_tensor *x)
+{
+    af_graph *g = f->g;
+    af_tap(f, layer, group, x);
+    af_linear_opts o = base_linear(f, layer, group), z = {0};
+    if (!add_parts(f, layer, group, &z))
+        return af_linear(g, x, &o);
+    if (f->adapter->config.dora) {
+        af_tensor *y[AF_LINEAR_PIECES];
+        for (int p = 0; p < o.pieces; p++)
+            y[p] = dora(f, layer, group, p, x);
+        return o.pieces == 1 ? y[0] : af_concat(g, y, o.pieces, 1);
+    }
+    if (f->o.dropout > 0) {
+        for (int p = 0; p < o.pieces; p++)
+            z.out += af_tensor_dim(o.weight[p], 0);
+        af_tensor *low = af_linear(g, adapter_input(f, layer, group, x), &z);
+        return add_bias(f, layer, group, af_add(g, af_linear(g, x, &o), low));
+    }
+    o.a = z.a;
+    o.b = z.b;
+    o.parts = z.parts;
+    memcpy(o.part, z.part, sizeof o.part);
+    return add_bias(f, layer, group, af_linear(g, x, &o));
+}
