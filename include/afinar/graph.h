@@ -231,6 +231,9 @@ typedef enum af_act { AF_ACT_SILU, AF_ACT_GELU_TANH, AF_ACT_GELU, AF_ACT_RELU } 
 /* Gated linear unit: gate_up [N][2F] -> act(gate) * up [N][F]; the gate is the first half of the
  * columns. */
 AF_API af_tensor *af_glu(af_graph *g, af_tensor *gate_up, af_act act);
+/* The unit of gpt-oss: gate and up are cut at +-limit (gate only above), then
+ * (up + 1) * gate * sigmoid(1.702 gate). No gradient passes where a cut changes the value. */
+AF_API af_tensor *af_glu_clamped(af_graph *g, af_tensor *gate_up, double limit);
 
 /* One low-rank pair inside a fused projection: output columns [out_from, out_from+out_rows) get
  * scale * B (A x), with A = rows [rank_from, rank_from+rank) of `a`, B = the next out_rows x rank
@@ -277,13 +280,39 @@ AF_API af_tensor *af_head_loss(af_graph *g, af_tensor *h, af_tensor *weight, af_
 /* L2 norms of the rows of W plus adapter, f32 [O], DoRA's denominator. No gradient. */
 AF_API af_tensor *af_dora_norm(af_graph *g, const af_linear_opts *o);
 
-/* Routing of a mixture of experts: logits [N][X] -> weights f32 [N][k] of the k best experts
- * (softmax over all; norm: renormalised over the k) and *index i32 [N][k]. */
-AF_API af_tensor *af_moe_route(af_graph *g, af_tensor *logits, int k, bool norm, af_tensor **index);
-/* y[n] = sum_j weights[n][j] * down[e](act(gate[e] x) * (up[e] x)), e = index[n][j].
- * gate_up [X][2F][D], down [X][D][F]. */
+/* How a mixture of experts chooses: s = score(logits) of all experts; c = s + bias is what choices
+ * are made by; the weights of the chosen are scale * s, divided by (their sum + eps) with `norm`.
+ * "Softmax over the k best logits" is softmax with norm. */
+typedef enum af_route_score { AF_ROUTE_SOFTMAX, AF_ROUTE_SIGMOID } af_route_score;
+typedef struct af_route_opts {
+    int used; /* k, experts of a token */
+    af_route_score score;
+    af_tensor *bias; /* f32 [X] or NULL; no gradient */
+    bool norm;
+    double eps, scale; /* scale: 0 = 1 */
+    /* above 1: experts are in as many equal runs, and those of the `groups_used` runs with the
+     * largest sums of their `group_best` (1 or 2) largest c can be chosen */
+    int groups, groups_used, group_best;
+} af_route_opts;
+/* Routing: logits [N][X] -> weights f32 [N][k] of the k experts with the largest c, of equals the
+ * lower first, and *index i32 [N][k]. */
+AF_API af_tensor *af_moe_route(af_graph *g, af_tensor *logits, const af_route_opts *o,
+                               af_tensor **index);
+
+/* A linear of every expert: weight [X][O][I] of any type, bias [X][O] or NULL; adapter a [X][r][I],
+ * b [X][O][r] or NULL, which adds scale * b a. */
+typedef struct af_expert_linear {
+    af_tensor *weight, *bias, *a, *b;
+    double scale;
+} af_expert_linear;
+typedef struct af_experts_opts {
+    af_expert_linear gate_up, down; /* [X][2F][D], gate rows first; [X][D][F] */
+    af_act act;
+    double clamp; /* above 0: af_glu_clamped with this limit instead of `act` */
+} af_experts_opts;
+/* y[n] = sum_j weights[n][j] * down[e](act(gate[e] x) * (up[e] x)), e = index[n][j], j in order. */
 AF_API af_tensor *af_moe_ffn(af_graph *g, af_tensor *x, af_tensor *weights, af_tensor *index,
-                             af_tensor *gate_up, af_tensor *down, af_act act);
+                             const af_experts_opts *o);
 
 /* ---- gradients, optimizers --------------------------------------------------------- */
 
