@@ -220,6 +220,11 @@ static af_status match_folder(af_model_reader *in, faults *f, int i, af_error *e
     int64_t stored[4];
     af_status st = AF_OK;
     af_reader_vocab_stored_dim(in, i, stored);
+    if (af_disk_is_turned(&in->spec, i)) {
+        e->turned = t;
+        stored[1] = t->dim[t->ndim == 3 ? 2 : 1];
+        stored[2] = t->dim[1];
+    }
     af_model_reader_disk_name(in, t->name, name, sizeof name);
     if (t->slot == AF_SLOT_EMBED && in->head_only)
         af_model_reader_disk_name(in, "lm_head.weight", name, sizeof name);

@@ -77,6 +77,20 @@ const void *af_tensor_layout_row(const af_model_reader *in, const af_tensor_layo
     return (const uint8_t *)t->part[part]->data + (uint64_t)row * bytes;
 }
 
+/* Rows of a tensor whose values lie in another order: column by column, since those are rows there.
+ */
+static void turned_rows(const af_tensor_layout *t, int64_t from, int64_t n, float *out)
+{
+    const af_stored *w = t->part[0];
+    for (int64_t r = 0; t->coded && r < n; r++)
+        af_coded_weight_stored_rows(t->coded, af_disk_out_row(t->turned, from + r), 1,
+                                    out + r * t->cols);
+    for (int64_t c = 0; !t->coded && c < t->cols; c++)
+        for (int64_t r = 0; r < n; r++)
+            out[r * t->cols + c] =
+                (float)af_load_f64(w->data, w->dtype, (uint64_t)af_disk_at(t->turned, from + r, c));
+}
+
 /* Runs of rows that lie in one part: what is stored transposed is read faster so. */
 static void coded_rows(const af_tensor_layout *t, int64_t from, int64_t n, float *out)
 {
@@ -94,8 +108,8 @@ static void stored_rows(const af_model_reader *in, const af_tensor_layout *t, in
         af_bnb_weight_decode(&t->bnb, from * t->cols, n * t->cols, out);
         return;
     }
-    if (t->coded) {
-        coded_rows(t, from, n, out);
+    if (t->turned || t->coded) {
+        (t->turned ? turned_rows : coded_rows)(t, from, n, out);
         return;
     }
     const af_dtype type = af_tensor_layout_type(t);

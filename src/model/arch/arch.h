@@ -34,9 +34,11 @@ typedef enum af_slot {
     AF_SLOT_SINKS, /* [heads] */
     /* latent attention */
     AF_SLOT_Q_A,
+    AF_SLOT_Q_A_BIAS,
     AF_SLOT_Q_A_NORM,
     AF_SLOT_Q_B,
     AF_SLOT_KV_A,
+    AF_SLOT_KV_A_BIAS,
     AF_SLOT_KV_A_NORM,
     AF_SLOT_KV_B,
     /* state layers: delta net, Mamba-2, short convolution */
@@ -153,6 +155,7 @@ typedef struct af_arch {
     af_bias_rule bias;
     bool fused_qkv, fused_gate_up; /* qkv_proj, gate_up_proj are single tensors on disk */
     bool qk_norm;                  /* on q and k, before the rotation */
+    bool qk_norm_config;           /* by use_qk_norm of the config */
     bool qk_norm_row;              /* over the whole row instead of per head */
     bool scale_embedding;          /* times sqrt(hidden) */
     bool attn_cap;                 /* attn_logit_softcapping is applied */
@@ -166,6 +169,8 @@ typedef struct af_arch {
     /* experts one by one on disk: "mlp.experts" and the names of gate, up, down; NULL = qwen's */
     const char *experts, *expert_part[3];
     bool experts_whole; /* on disk, too, all experts are one tensor */
+    /* those are [X][in][out], gate and up of gate_up_proj in alternating columns (gpt_oss) */
+    bool experts_turned;
     /* Sets what keys of the config decide beyond the switches: kinds of layers, their sizes,
      * scales. Called before tensors are listed; NULL = nothing. */
     af_status (*fill)(struct af_model_spec *s, const af_hf_config *c, af_error *err);
@@ -303,4 +308,14 @@ int af_model_spec_tensor(const af_model_spec *s, const char *name);
 int af_disk_count(const af_model_spec *s, int tensor);
 void af_disk_piece(const af_model_spec *s, int tensor, int p, char *name, size_t size,
                    int64_t dim[3], int *ndim, int64_t *from);
+/* True for a tensor whose values lie in another order on disk (experts_turned); then value (row,
+ * column) of ours, a matrix of all rows, is element af_disk_at of the stored tensor. */
+bool af_disk_is_turned(const af_model_spec *s, int tensor);
+int64_t af_disk_at(const af_tensor_spec *t, int64_t row, int64_t column);
+/* All values of one, each of `size` bytes, into the order of the disk or back. */
+void af_disk_turn(const af_tensor_spec *t, const void *from, void *to, uint64_t size, bool to_disk);
+/* A copy in the order of the disk, to be freed; NULL without memory. */
+void *af_disk_turned(const af_model_spec *s, int tensor, const void *data, af_dtype type);
+/* Such a tensor as codes (MXFP4) is [X][out][in]: which of these rows is row `row` of ours. */
+int64_t af_disk_out_row(const af_tensor_spec *t, int64_t row);
 #endif

@@ -7,6 +7,7 @@ typedef void list_block(af_lister *l, int layer);
 
 static list_block *const mixers[AF_MIXER_COUNT] = {
     [AF_MIXER_ATTENTION] = af_list_attention,
+    [AF_MIXER_LATENT] = af_list_latent,
 };
 
 static list_block *const mlps[AF_MLP_COUNT] = {

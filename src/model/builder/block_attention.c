@@ -34,7 +34,8 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
                                  .scale = s->attn_scale,
                                  .softcap = s->attn_softcap,
                                  .window = ls->window,
-                                 .causal = true};
+                                 .causal = true,
+                                 .sinks = af_layer_leaf(f, layer, AF_SLOT_SINKS)};
     af_tensor *o = f->o.cache ? af_attention_cached(f->g, qkv, f->o.cache[layer].kv, f->in->bounds,
                                                     f->in->start, &a)
                               : af_attention(f->g, qkv, f->in->bounds, &a);

@@ -40,6 +40,7 @@ typedef struct af_mixer_block {
 } af_mixer_block;
 
 extern const af_mixer_block af_block_attention;
+extern const af_mixer_block af_block_latent;
 
 /* MLPs: h [N][D] -> [N][D] */
 af_tensor *af_block_mlp_gated(const af_forward *f, int layer, af_tensor *h);

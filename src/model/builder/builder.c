@@ -8,6 +8,7 @@ static const uint64_t RESIDUAL_STREAM = UINT64_C(0x726573) << 32;
 
 static const af_mixer_block *const mixers[AF_MIXER_COUNT] = {
     [AF_MIXER_ATTENTION] = &af_block_attention,
+    [AF_MIXER_LATENT] = &af_block_latent,
 };
 
 static af_tensor *(*const mlps[AF_MLP_COUNT])(const af_forward *f, int layer, af_tensor *h) = {

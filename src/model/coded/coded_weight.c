@@ -90,13 +90,20 @@ static float fp4_at(const af_coded_weight *c, int64_t r, int64_t col, int64_t co
     return e2m1[col % 2 ? byte >> 4 : byte & 15];
 }
 
-static void fp4_row(const af_coded_weight *c, int64_t r, float *out)
+static void fp4_row(const af_coded_weight *c, int64_t r, int64_t cols, float *out)
 {
-    for (int64_t from = 0; from < c->cols; from += c->block[1]) {
+    for (int64_t from = 0; from < cols; from += c->block[1]) {
         const float scale = fp4_scale(c, r, from);
-        for (int64_t i = from; i < AF_MIN(from + c->block[1], c->cols); i++)
-            out[i] = rounded(fp4_at(c, r, i, c->cols) * scale, c->round);
+        for (int64_t i = from; i < AF_MIN(from + c->block[1], cols); i++)
+            out[i] = rounded(fp4_at(c, r, i, cols) * scale, c->round);
     }
+}
+
+void af_coded_weight_stored_rows(const af_coded_weight *c, int64_t from, int64_t n, float *out)
+{
+    assert(c->transposed);
+    for (int64_t r = from; r < from + n; r++, out += c->dim[1])
+        fp4_row(c, r, c->dim[1], out);
 }
 
 /* Row r of [X][in][out], where [X][out][in] is stored. */
@@ -164,7 +171,7 @@ void af_coded_weight_rows(const af_coded_weight *c, int64_t from, int64_t n, flo
         else if (c->transposed)
             fp4_column(c, r, out);
         else
-            fp4_row(c, r, out);
+            fp4_row(c, r, c->cols, out);
 }
 
 bool af_coded_weight_is_mxfp4(const af_coded_weight *c)

@@ -45,6 +45,9 @@ bool af_coded_part(const af_weights *w, const af_hf_config *c, const char *name,
 /* Rows [from, from + n). */
 void af_coded_weight_rows(const af_coded_weight *c, int64_t from, int64_t n, float *out);
 
+/* The same of the matrices as they are stored, where `transposed` is set. */
+void af_coded_weight_stored_rows(const af_coded_weight *c, int64_t from, int64_t n, float *out);
+
 /* MXFP4: true when rows can stay in 4 bits, */
 bool af_coded_weight_is_mxfp4(const af_coded_weight *c);
 /* and row r (of the matrices as stored) in blocks of GGUF's mxfp4, whose order of codes differs. */
