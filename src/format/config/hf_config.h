@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "format/config/keys_latent.h"
+#include "format/config/keys_layers.h"
 #include "format/config/keys_router.h"
 #include "format/config/keys_state.h"
 #include "format/weights/gguf.h"
@@ -134,6 +135,7 @@ typedef struct af_hf_config {
 
     af_state_keys state; /* keys of some families only: see families/ */
     af_latent_keys latent;
+    af_layer_keys per_layer;
     af_router_keys router;
     double logit_scale;        /* cohere; 0 = absent */
     double query_scaling_beta; /* llama_4_scaling_beta; 0 = none */

@@ -90,10 +90,10 @@ typedef enum af_slot {
     AF_SLOT_PER_LAYER_PROJ,
     AF_SLOT_PER_LAYER_NORM,
     AF_SLOT_LAYER_SCALE,
+    AF_SLOT_PER_LAYER_MODEL_PROJ, /* of the whole model; a module of layer 0, which reads it */
     AF_SLOT_LAYER_COUNT,
     AF_SLOT_EMBED = AF_SLOT_LAYER_COUNT,
     AF_SLOT_PER_LAYER_EMBED,
-    AF_SLOT_PER_LAYER_MODEL_PROJ,
     AF_SLOT_PER_LAYER_MODEL_NORM,
     AF_SLOT_FINAL_NORM,
     AF_SLOT_FINAL_NORM_BIAS,
@@ -122,6 +122,7 @@ typedef enum af_mlp_kind {
     AF_MLP_GATED, /* down(act(gate) * up) */
     AF_MLP_PLAIN, /* down(act(up)) */
     AF_MLP_EXPERTS,
+    AF_MLP_BESIDE, /* gated, and experts that read the same residual (gemma4) */
     AF_MLP_COUNT
 } af_mlp_kind;
 
@@ -158,6 +159,8 @@ typedef struct af_arch {
     bool qk_norm_config;           /* by use_qk_norm of the config */
     bool qk_norm_row;              /* over the whole row instead of per head */
     bool attn_gate;       /* q_proj has a gate after every head: its sigmoid scales the result */
+    bool value_norm;      /* on v, per head and without a weight */
+    bool layer_scale;     /* the residual is multiplied by a stored number per layer */
     bool scale_embedding; /* times sqrt(hidden) */
     bool attn_cap;        /* attn_logit_softcapping is applied */
     bool logit_cap;       /* final_logit_softcapping is applied */
@@ -196,10 +199,10 @@ typedef enum af_group {
     AF_GROUP_SHARED_ROUTER,
     AF_GROUP_PER_LAYER_GATE, /* gemma4 */
     AF_GROUP_PER_LAYER_PROJ,
+    AF_GROUP_PER_LAYER_MODEL, /* per_layer_model_projection */
     AF_GROUP_LAYER_COUNT,
     AF_GROUP_HEAD = AF_GROUP_LAYER_COUNT,
     AF_GROUP_EMBED,
-    AF_GROUP_PER_LAYER_MODEL, /* gemma4: per_layer_model_projection */
 } af_group;
 
 typedef struct af_module_spec {
@@ -260,6 +263,8 @@ typedef struct af_model_spec {
     bool rope_pairs, parallel;
     double eps, attn_scale, attn_softcap, logit_softcap;
     double embed_scale, residual_scale, logit_scale; /* 1 = none */
+    int64_t per_layer_input; /* width of the input each layer has of its own; 0 = none */
+    int64_t per_layer_vocab;
     double query_scale; /* beta of ministral3's scaling by position; 0 = none */
     int64_t query_scale_from;
     af_rope_set rope[AF_ROPE_SETS]; /* of full layers, of sliding layers */

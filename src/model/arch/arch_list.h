@@ -41,4 +41,9 @@ void af_list_short_conv(af_lister *l, int layer);
 void af_list_mlp_gated(af_lister *l, int layer);
 void af_list_mlp_plain(af_lister *l, int layer);
 void af_list_mlp_experts(af_lister *l, int layer);
+void af_list_mlp_beside(af_lister *l, int layer);
+
+/* Inputs per layer: the tables of the whole model, and what each layer has for them. */
+void af_list_layer_inputs(af_lister *l);
+void af_list_layer_input(af_lister *l, int layer);
 #endif

@@ -79,7 +79,7 @@ static const struct {
     [AF_SLOT_EMBED] = {"model.embed_tokens.weight", "token_embd.weight"},
     [AF_SLOT_PER_LAYER_EMBED] = {"model.embed_tokens_per_layer.weight",
                                  "per_layer_token_embd.weight"},
-    [AF_SLOT_PER_LAYER_MODEL_PROJ] = {"model.per_layer_model_projection.weight",
+    [AF_SLOT_PER_LAYER_MODEL_PROJ] = {"per_layer_model_projection.weight",
                                       "per_layer_model_proj.weight"},
     [AF_SLOT_PER_LAYER_MODEL_NORM] = {"model.per_layer_projection_norm.weight",
                                       "per_layer_proj_norm.weight"},
