@@ -61,7 +61,8 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
                             .kv_heads = ls->heads,
                             .head_dim = (int)E,
                             .rotary_dim = s->rope[0].rotary_dim,
-                            .scale = af_rope_scale(&s->rope[0].config)};
+                            .scale = af_rope_scale(&s->rope[0].config),
+                            .pairs = s->rope_pairs};
     af_tensor *qkv = af_rope(g, qkv_of(f, layer, h), f->in->positions, f->l->inv_freq[0], &r);
     const af_attention_opts a = {.heads = ls->heads,
                                  .kv_heads = ls->heads,
