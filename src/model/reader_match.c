@@ -203,7 +203,7 @@ static af_status match_folder(af_model_reader *in, faults *f, int i, af_error *e
     const bool whole = t->ndim < 3 || af_weights_find(in->weights, name) != NULL;
     AF_TRY(take_parts(in, e, whole ? 1 : af_disk_count(&in->spec, i), err));
     if (whole) {
-        e->part[0] = find(in, f, name, stored, t->ndim);
+        e->part[0] = find(in, f, name, stored, t->scalar ? 0 : t->ndim);
         return AF_OK;
     }
     for (int p = 0; p < e->parts; p++) {

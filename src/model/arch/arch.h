@@ -154,6 +154,7 @@ typedef struct af_arch {
     bool fused_qkv, fused_gate_up; /* qkv_proj, gate_up_proj are single tensors on disk */
     bool qk_norm;                  /* on q and k, before the rotation */
     bool qk_norm_row;              /* over the whole row instead of per head */
+    bool qk_norm_after;            /* after the rotation instead of before */
     bool scale_embedding;          /* times sqrt(hidden) */
     bool attn_cap;                 /* attn_logit_softcapping is applied */
     bool logit_cap;                /* final_logit_softcapping is applied */
@@ -215,6 +216,7 @@ typedef struct af_tensor_spec {
     int module;        /* which module's weight this is, or -1 */
     int64_t row_heads; /* q and k: heads whose rows GGUF interleaves; else 0 */
     bool buffer;       /* a constant of the model: stored, never trained */
+    bool scalar;       /* [1], and without a dimension on disk */
 } af_tensor_spec;
 
 typedef struct af_layer_spec {

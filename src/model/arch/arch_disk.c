@@ -23,7 +23,7 @@ void af_disk_piece(const af_model_spec *s, int tensor, int p, char *name, size_t
     if ((!gate_up && t->slot != AF_SLOT_EXPERTS_DOWN) || s->arch->experts_whole) {
         snprintf(name, size, "%s", t->name);
         memcpy(dim, t->dim, 3 * sizeof *dim);
-        *ndim = t->ndim;
+        *ndim = t->scalar ? 0 : t->ndim;
         *from = 0;
         return;
     }
