@@ -240,7 +240,7 @@ static af_status match_folder(af_model_reader *in, faults *f, int i, af_error *e
     if (whole) {
         AF_TRY(match_coded(in, e, 0, 1, name, stored, t->ndim, &coded, err));
         if (!coded)
-            e->part[0] = find(in, f, name, stored, t->ndim);
+            e->part[0] = find(in, f, name, stored, t->scalar ? 0 : t->ndim);
         return AF_OK;
     }
     for (int p = 0; p < e->parts; p++) {

@@ -188,7 +188,10 @@ static void get_window(af_config_source *s, af_hf_config *c, const af_family *f)
         c->sliding_window = 0;
     c->max_window_layers = af_config_int(s, "max_window_layers", 28);
     int64_t pattern = af_config_int(s, "_sliding_window_pattern", f->pattern ? f->pattern : 1);
-    c->sliding_window_pattern = af_config_int(s, "sliding_window_pattern", pattern);
+    const json_t *letters = af_config_value(s, "sliding_window_pattern"); /* or "LLLG" */
+    c->sliding_window_pattern = json_is_string(letters)
+                                    ? (int64_t)json_string_length(letters)
+                                    : af_config_int(s, "sliding_window_pattern", pattern);
     get_no_rope(s, c);
     get_layer_types(s, c, f);
 }

@@ -140,6 +140,7 @@ typedef struct af_hf_config {
     double logit_scale;        /* cohere; 0 = absent */
     double query_scaling_beta; /* llama_4_scaling_beta; 0 = none */
     bool use_parallel_residual;
+    bool rope_sliding_only; /* full layers have no rotary embedding */
 
     af_quant_config quant;
     const char *transformers_version; /* "" when absent */

@@ -158,6 +158,7 @@ typedef struct af_arch {
     bool qk_norm;                  /* on q and k, before the rotation */
     bool qk_norm_config;           /* by use_qk_norm of the config */
     bool qk_norm_row;              /* over the whole row instead of per head */
+    bool qk_norm_after;            /* after the rotation instead of before */
     bool attn_gate;       /* q_proj has a gate after every head: its sigmoid scales the result */
     bool value_norm;      /* on v, per head and without a weight */
     bool layer_scale;     /* the residual is multiplied by a stored number per layer */
@@ -225,6 +226,7 @@ typedef struct af_tensor_spec {
     int module;        /* which module's weight this is, or -1 */
     int64_t row_heads; /* q and k: heads whose rows GGUF interleaves; else 0 */
     bool buffer;       /* a constant of the model: stored, never trained */
+    bool scalar;       /* [1], and without a dimension on disk */
 } af_tensor_spec;
 
 typedef struct af_layer_spec {

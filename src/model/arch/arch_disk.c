@@ -29,7 +29,7 @@ void af_disk_piece(const af_model_spec *s, int tensor, int p, char *name, size_t
             dim[1] = t->dim[2];
             dim[2] = t->dim[1];
         }
-        *ndim = t->ndim;
+        *ndim = t->scalar ? 0 : t->ndim;
         *from = 0;
         return;
     }

@@ -48,7 +48,9 @@ int af_list_tensor(af_lister *l, af_slot slot, int layer, int ndim, int64_t a, i
 
 void af_list_buffer(af_lister *l, af_slot slot, int layer, int64_t a)
 {
-    l->s->tensor[af_list_tensor(l, slot, layer, 1, a, 1, 1)].buffer = true;
+    af_tensor_spec *t = &l->s->tensor[af_list_tensor(l, slot, layer, 1, a ? a : 1, 1, 1)];
+    t->buffer = true;
+    t->scalar = a == 0;
 }
 
 void af_list_norm(af_lister *l, af_slot slot, int bias_slot, int layer)

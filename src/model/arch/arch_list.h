@@ -20,7 +20,7 @@ bool af_list_has_mixer(af_mixer m);
 /* A tensor of a layer; unused dimensions are 1. Its index. */
 int af_list_tensor(af_lister *l, af_slot slot, int layer, int ndim, int64_t a, int64_t b,
                    int64_t c);
-/* A vector that is stored and never trained. */
+/* A vector that is stored and never trained; a = 0: a number without a dimension. */
 void af_list_buffer(af_lister *l, af_slot slot, int layer, int64_t a);
 /* A linear of a layer: its weight, its bias (bias_slot -1 = none), its place among the modules. */
 void af_list_linear(af_lister *l, int layer, af_group group, af_slot slot, int64_t out, int64_t in,

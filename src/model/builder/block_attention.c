@@ -40,15 +40,25 @@ static af_tensor *rotate(const af_forward *f, int layer, af_tensor *qkv)
     if (!set && !q_norm)
         return qkv;
     const bool shared = ls->kv_from != layer; /* no keys of its own */
-    const af_rope_opts r = {.heads = ls->heads,
-                            .kv_heads = shared ? 0 : ls->kv_heads,
-                            .head_dim = ls->head_dim,
-                            .rotary_dim = set ? set->rotary_dim : s->rope[0].rotary_dim,
-                            .scale = set ? af_rope_scale(&set->config) : 1,
-                            .q_norm = q_norm,
-                            .k_norm = shared ? q_norm : af_layer_leaf(f, layer, AF_SLOT_K_NORM),
-                            .norm_eps = s->eps,
-                            .norm_plus_one = s->arch->norm_plus_one};
+    af_rope_opts r = {.heads = ls->heads,
+                      .kv_heads = shared ? 0 : ls->kv_heads,
+                      .head_dim = ls->head_dim,
+                      .rotary_dim = set ? set->rotary_dim : s->rope[0].rotary_dim,
+                      .scale = set ? af_rope_scale(&set->config) : 1,
+                      .q_norm = q_norm,
+                      .k_norm = shared ? q_norm : af_layer_leaf(f, layer, AF_SLOT_K_NORM),
+                      .norm_eps = s->eps,
+                      .norm_plus_one = s->arch->norm_plus_one,
+                      .pairs = s->rope_pairs,
+                      .query_beta = s->query_scale,
+                      .query_length = s->query_scale_from};
+    if (set && q_norm && s->arch->qk_norm_after) {
+        af_rope_opts turn = r;
+        turn.q_norm = turn.k_norm = NULL;
+        qkv = af_rope(f->g, qkv, f->in->positions, f->l->inv_freq[ls->rope], &turn);
+        r.query_beta = 0;
+        set = NULL;
+    }
     return af_rope(f->g, qkv, f->in->positions, set ? f->l->inv_freq[ls->rope] : NULL, &r);
 }
 
