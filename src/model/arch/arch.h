@@ -174,8 +174,10 @@ typedef struct af_arch {
     const af_slot_name *names; /* what differs from llama; ends with .hf = NULL, .gguf = NULL */
     /* experts one by one on disk: "mlp.experts" and the names of gate, up, down; NULL = qwen's */
     const char *experts, *expert_part[3];
+    const char *router; /* what the router is called there, where that is not its name in memory */
     bool experts_whole; /* on disk, too, all experts are one tensor */
-    /* those are [X][in][out], gate and up of gate_up_proj in alternating columns (gpt_oss) */
+    /* those are [X][in][out], gate and up of gate_up_proj in alternating columns (gpt_oss); PEFT's
+     * B alternates, too */
     bool experts_turned;
     /* Sets what keys of the config decide beyond the switches: kinds of layers, their sizes,
      * scales. Called before tensors are listed; NULL = nothing. */
@@ -201,20 +203,28 @@ typedef enum af_group {
     AF_GROUP_PER_LAYER_GATE, /* gemma4 */
     AF_GROUP_PER_LAYER_PROJ,
     AF_GROUP_PER_LAYER_MODEL, /* per_layer_model_projection */
+    AF_GROUP_EXPERTS_GATE_UP, /* parameters of experts: PEFT's target_parameters */
+    AF_GROUP_EXPERTS_DOWN,
     AF_GROUP_LAYER_COUNT,
     AF_GROUP_HEAD = AF_GROUP_LAYER_COUNT,
     AF_GROUP_EMBED,
 } af_group;
 
 typedef struct af_module_spec {
-    const char *path; /* "model.layers.0.self_attn.q_proj" */
+    const char *path; /* "model.layers.0.self_attn.q_proj"; of experts: their parameter */
     int layer;        /* -1 outside the layers */
     af_group group;
     int piece;             /* which piece of the group's linear */
     int64_t out_from, out; /* its output columns inside the group */
     int64_t in;
+    int64_t copies;   /* matrices of out x in: 1, or the experts */
     int weight, bias; /* indexes of tensors; bias -1 = none */
 } af_module_spec;
+
+static inline bool af_module_is_experts(const af_module_spec *m)
+{
+    return m->group == AF_GROUP_EXPERTS_GATE_UP || m->group == AF_GROUP_EXPERTS_DOWN;
+}
 
 typedef struct af_tensor_spec {
     const char *name; /* Hugging Face name; of expert tensors: the fused one */
@@ -327,4 +337,6 @@ void af_disk_turn(const af_tensor_spec *t, const void *from, void *to, uint64_t 
 void *af_disk_turned(const af_model_spec *s, int tensor, const void *data, af_dtype type);
 /* Such a tensor as codes (MXFP4) is [X][out][in]: which of these rows is row `row` of ours. */
 int64_t af_disk_out_row(const af_tensor_spec *t, int64_t row);
+/* The tensor that has a piece of this name, and where the piece begins in it; -1: none. */
+int af_disk_find(const af_model_spec *s, const char *name, int64_t *from);
 #endif
