@@ -107,37 +107,38 @@ void *af_disk_turned(const af_model_spec *s, int tensor, const void *data, af_dt
     if (out)
         af_disk_turn(t, data, out, size, true);
     return out;
+}
 
-    /* Whether piece p of the tensor of a slot is called so. */
-    static bool is_piece(const af_model_spec *s, int tensor, int p, const char *name, int64_t *from)
-    {
-        char own[256];
-        int64_t dim[3];
-        int ndim;
-        if (tensor < 0 || p < 0 || p >= af_disk_count(s, tensor))
-            return false;
-        af_disk_piece(s, tensor, p, own, sizeof own, dim, &ndim, from);
-        return strcmp(own, name) == 0;
-    }
+/* Whether piece p of the tensor of a slot is called so. */
+static bool is_piece(const af_model_spec *s, int tensor, int p, const char *name, int64_t *from)
+{
+    char own[256];
+    int64_t dim[3];
+    int ndim;
+    if (tensor < 0 || p < 0 || p >= af_disk_count(s, tensor))
+        return false;
+    af_disk_piece(s, tensor, p, own, sizeof own, dim, &ndim, from);
+    return strcmp(own, name) == 0;
+}
 
-    int af_disk_find(const af_model_spec *s, const char *name, int64_t *from)
-    {
-        static const char layers[] = "model.layers.";
-        const int whole = af_model_spec_tensor(s, name);
-        *from = 0;
-        if (whole >= 0 || strncmp(name, layers, sizeof layers - 1) != 0)
-            return whole;
-        char *rest;
-        const long layer = strtol(name + sizeof layers - 1, &rest, 10);
-        if (layer < 0 || layer >= s->layers)
-            return -1;
-        const int *of = s->layer[layer].tensor;
-        const char *number = strstr(rest, ".experts.");
-        const int e = number ? (int)strtol(number + strlen(".experts."), NULL, 10) : 0;
-        if (is_piece(s, of[AF_SLOT_ROUTER], 0, name, from))
-            return of[AF_SLOT_ROUTER];
-        for (int p = 2 * e; p < 2 * e + 2 && e < s->experts; p++)
-            if (is_piece(s, of[AF_SLOT_EXPERTS_GATE_UP], p, name, from))
-                return of[AF_SLOT_EXPERTS_GATE_UP];
-        return is_piece(s, of[AF_SLOT_EXPERTS_DOWN], e, name, from) ? of[AF_SLOT_EXPERTS_DOWN] : -1;
-    }
+int af_disk_find(const af_model_spec *s, const char *name, int64_t *from)
+{
+    static const char layers[] = "model.layers.";
+    const int whole = af_model_spec_tensor(s, name);
+    *from = 0;
+    if (whole >= 0 || strncmp(name, layers, sizeof layers - 1) != 0)
+        return whole;
+    char *rest;
+    const long layer = strtol(name + sizeof layers - 1, &rest, 10);
+    if (layer < 0 || layer >= s->layers)
+        return -1;
+    const int *of = s->layer[layer].tensor;
+    const char *number = strstr(rest, ".experts.");
+    const int e = number ? (int)strtol(number + strlen(".experts."), NULL, 10) : 0;
+    if (is_piece(s, of[AF_SLOT_ROUTER], 0, name, from))
+        return of[AF_SLOT_ROUTER];
+    for (int p = 2 * e; p < 2 * e + 2 && e < s->experts; p++)
+        if (is_piece(s, of[AF_SLOT_EXPERTS_GATE_UP], p, name, from))
+            return of[AF_SLOT_EXPERTS_GATE_UP];
+    return is_piece(s, of[AF_SLOT_EXPERTS_DOWN], e, name, from) ? of[AF_SLOT_EXPERTS_DOWN] : -1;
+}
