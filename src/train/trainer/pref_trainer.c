@@ -4,7 +4,7 @@
  * have as many, and a mean over pairs whatever packing does. */
 #include "train/trainer/pref_trainer.h"
 #include "data/store/token_cache.h"
-#include "train/preference/reference_cache.h"
+#include "train/trainer/reference_cache.h"
 #include "train/trainer/trainer.h"
 
 #include <math.h>

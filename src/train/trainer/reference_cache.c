@@ -1,5 +1,5 @@
 /* reference_cache.c - see reference_cache.h. */
-#include "train/preference/reference_cache.h"
+#include "train/trainer/reference_cache.h"
 
 #include "base/file.h"
 #include "base/hash.h"
