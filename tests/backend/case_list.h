@@ -446,6 +446,16 @@ static void case_head(rec *r)
         if (r->leaf[i].t->role == AF_ROLE_PARAM)
             r->out[r->outs++] = r->leaf[i].t->grad;
 }
+/* Copies of rows, their sum, and what has no row. */
+static void case_row_pick(rec *r)
+{
+    static const int32_t index[14] = {0, -100, 1, -100, 2, -100, 0, 1, -100, -100, 4, 3, 3, -100},
+                         back[10] = {0, 3, 1, 3, 2, -100, 6, 5, 5, -100};
+    af_tensor *x = act_2(r, 5, 48);
+    af_tensor *i = af_reshape(r->g, ints(r, 14, index), 2, (int64_t[]){7, 2}),
+              *b = af_reshape(r->g, ints(r, 10, back), 2, (int64_t[]){5, 2});
+    finish(r, af_row_pick(r->g, x, i, b));
+}
 /* Values and weights per row; the head is frozen or trained. */
 static void head_rows(rec *r, bool trained)
 {
@@ -650,6 +660,7 @@ static const test_case cases[] = {
     {"moe_adapted_odd", case_moe_adapted_odd, 2e-2},
     RECURRENT_CASES,
     {"head", case_head, 1e-2},
+    {"row_pick", case_row_pick, 1e-2},
     {"head_rows", case_head_rows, 1e-2},
     {"head_rows_trained", case_head_rows_trained, 1e-2},
     {"sgd", case_sgd, 0},
