@@ -28,6 +28,11 @@ static bool is_about(const char *name)
 {
     static const char *const names[] = {"readme",   "license",      "licence",      "notice",
                                         "citation", "dataset_info", "dataset_infos"};
+    static const char *const endings[] = {".py", ".yaml", ".yml", ".png", ".jpg", ".svg", ".pdf"};
+    const char *dot = strrchr(name, '.');
+    for (size_t i = 0; dot && i < AF_LEN(endings); i++)
+        if (strcasecmp(dot, endings[i]) == 0)
+            return true;
     for (size_t i = 0; i < AF_LEN(names); i++) {
         const size_t n = strlen(names[i]);
         if (strncasecmp(name, names[i], n) == 0 && (!name[n] || name[n] == '.'))
@@ -55,6 +60,14 @@ static bool is_held_out(const char *name)
     return false;
 }
 
+/* Where others are called train: a test or validation wherever the name says so. */
+static bool is_other_split(const char *name)
+{
+    return !af_split_mentions(name, "train") &&
+           (is_held_out(name) || af_split_mentions(name, "test") ||
+            af_split_mentions(name, "validation"));
+}
+
 /* Drops files by their name, unless none would be left. Returns how many stay. */
 static int drop_named(char **files, int count, bool (*drop)(const char *))
 {
@@ -80,15 +93,19 @@ static af_status list_folder(const af_data_source *s, const char *folder, char *
 {
     char **names = NULL;
     int n = 0, kept = 0;
+    bool begins = false; /* a name begins with the split: only such names count */
     af_status st = af_dir_list(&names, &n, folder, err);
+    for (int i = 0; st == AF_OK && i < n; i++)
+        begins |= s->split && in_split(names[i], s->split);
     for (int i = 0; st == AF_OK && i < n; i++) {
         char *path = af_path_join(folder, names[i]);
         if (!path) {
             st = af_fail_nomem(err, folder, 0);
             break;
         }
-        const bool file =
-            names[i][0] != '.' && in_split(names[i], s->split) && af_file_exists(path);
+        const bool ours = begins || !s->split ? in_split(names[i], s->split)
+                                              : af_split_mentions(names[i], s->split);
+        const bool file = names[i][0] != '.' && ours && af_file_exists(path);
         free(names[i]);
         names[i] = NULL;
         if (file)
@@ -102,13 +119,15 @@ static af_status list_folder(const af_data_source *s, const char *folder, char *
     }
     if (!s->split) {                      /* as the Hugging Face loaders: then it is `train` */
         bool rows = false, train = false; /* neither is seen in what is about the data */
+        bool named = false;
         for (int i = 0; i < kept; i++) {
             const char *name = af_path_name(names[i]);
             rows |= !is_about(name) && !is_text(name);
             train |= !is_about(name) && !is_held_out(name);
+            named |= !is_about(name) && af_split_mentions(name, "train");
         }
         const int data = drop_named(names, kept, rows ? is_about : is_about_no_text);
-        kept = train ? drop_named(names, data, is_held_out) : data;
+        kept = train ? drop_named(names, data, named ? is_other_split : is_held_out) : data;
         *held_out = data - kept;
     }
     *files = names;
