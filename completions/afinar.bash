@@ -55,6 +55,7 @@ _afinar() {
         COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
     'logits --threads') return ;;
     'data --number' | 'data -n') return ;;
+    'data --config') return ;;
     'data --device')
         COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
     'data --threads') return ;;
@@ -124,7 +125,7 @@ _afinar() {
     generate) options='--prompt --file --prompt-ids --chat --system --max-new-tokens --temperature --top-p --top-k --min-p --repeat-penalty --seed --stop --ignore-eos --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --help --version' ;;
     chat) options='--system --max-new-tokens --temperature --top-p --top-k --min-p --repeat-penalty --seed --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --help --version' ;;
     logits) options='--ids --output --force --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --help --version' ;;
-    data) options='--number --stats --strict --device --threads --quiet --verbose --json --help --version' ;;
+    data) options='--number --stats --config --split --strict --device --threads --quiet --verbose --json --help --version' ;;
     tokenize) options='--decode --device --threads --quiet --verbose --json --help --version' ;;
     template) options='--name --device --threads --quiet --verbose --json --help --version' ;;
     export) options='--output --type --adapter --adapter-only --pure --imatrix --verify --no-verify --force --device --threads --quiet --verbose --json --help --version' ;;

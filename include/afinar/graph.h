@@ -231,10 +231,49 @@ AF_API af_tensor *af_attention_cached(af_graph *g, af_tensor *qkv, af_tensor *ca
                                       af_tensor *bounds, af_tensor *start,
                                       const af_attention_opts *o);
 
+/* Causal depthwise convolution of each column: x [N][C], w [C][K], bias [C] or NULL, bounds as in
+ * af_attention -> y[t][c] = sum over j < K of w[c][j] * x[t - K + 1 + j][c] + bias[c], rows before
+ * the sequence counting as zero; silu: y * sigmoid(y). Rows outside every sequence give 0. */
+AF_API af_tensor *af_conv(af_graph *g, af_tensor *x, af_tensor *w, af_tensor *bias,
+                          af_tensor *bounds, bool silu);
+/* The same for generation. window is a state [S][max(K-1, 1)][C], the last inputs of each sequence;
+ * it counts as zero where start[s] is 0 (start i32 [S]). No gradient. */
+AF_API af_tensor *af_conv_cached(af_graph *g, af_tensor *x, af_tensor *w, af_tensor *bias,
+                                 af_tensor *window, af_tensor *bounds, af_tensor *start, bool silu);
+
+typedef struct af_scan_opts {
+    int heads;     /* of values, and of states */
+    int key_heads; /* of keys and queries: head h reads key head h / (heads / key_heads) */
+    int key_dim, head_dim;
+    bool delta; /* the gated delta rule, else Mamba-2's */
+} af_scan_opts;
+/* A recurrence with a state S [key_dim][head_dim] per head that is zero where a sequence begins:
+ *   S = exp(decay) S;  d = beta (v - S^T k) with delta, else beta v;  S += k d^T;
+ *   y = S^T q (+ skip v)
+ * x [N][..]: with delta the columns of q, k, v, and q and k are divided by their length (q also by
+ * sqrt(key_dim)); else those of v, k, q (x, B, C of Mamba-2). decay (at most 0) f32, beta
+ * [N][heads]; skip [heads] or NULL; bounds as in af_attention -> [N][heads * head_dim]. */
+AF_API af_tensor *af_scan(af_graph *g, af_tensor *x, af_tensor *decay, af_tensor *beta,
+                          af_tensor *skip, af_tensor *bounds, const af_scan_opts *o);
+/* The same for generation. state f32 [S][heads][key_dim * head_dim] is carried from run to run; it
+ * counts as zero where start[s] is 0 (start i32 [S]). No gradient. */
+AF_API af_tensor *af_scan_cached(af_graph *g, af_tensor *x, af_tensor *decay, af_tensor *beta,
+                                 af_tensor *skip, af_tensor *state, af_tensor *bounds,
+                                 af_tensor *start, const af_scan_opts *o);
+/* softplus(x + bias) in f32, times -exp(a_log) unless that is NULL. x [N][H], bias, a_log [H]. */
+AF_API af_tensor *af_softplus(af_graph *g, af_tensor *x, af_tensor *bias, af_tensor *a_log);
+/* RMS norm of groups of columns, as many as w has, and a gate of the same shape as x [N][D]:
+ * rmsnorm(x) w silu(gate), or with gate_first rmsnorm(x silu(gate)) w. */
+AF_API af_tensor *af_gated_norm(af_graph *g, af_tensor *x, af_tensor *gate, af_tensor *w,
+                                double eps, bool gate_first);
+
 typedef enum af_act { AF_ACT_SILU, AF_ACT_GELU_TANH, AF_ACT_GELU, AF_ACT_RELU } af_act;
 /* Gated linear unit: gate_up [N][2F] -> act(gate) * up [N][F]; the gate is the first half of the
  * columns. */
 AF_API af_tensor *af_glu(af_graph *g, af_tensor *gate_up, af_act act);
+/* The unit of gpt-oss: gate and up are cut at +-limit (gate only above), then
+ * (up + 1) * gate * sigmoid(1.702 gate). No gradient passes where a cut changes the value. */
+AF_API af_tensor *af_glu_clamped(af_graph *g, af_tensor *gate_up, double limit);
 
 /* xIELU (Huang et al. 2024), with a = softplus(p), c = beta + softplus(n): a x^2 + beta x where
  * x > 0, else c (expm1(min(x, eps)) - x) + beta x. p, n, beta, eps f32 [1]; p and n may be trained.
@@ -287,13 +326,39 @@ AF_API af_tensor *af_head_loss(af_graph *g, af_tensor *h, af_tensor *weight, af_
 /* L2 norms of the rows of W plus adapter, f32 [O], DoRA's denominator. No gradient. */
 AF_API af_tensor *af_dora_norm(af_graph *g, const af_linear_opts *o);
 
-/* Routing of a mixture of experts: logits [N][X] -> weights f32 [N][k] of the k best experts
- * (softmax over all; norm: renormalised over the k) and *index i32 [N][k]. */
-AF_API af_tensor *af_moe_route(af_graph *g, af_tensor *logits, int k, bool norm, af_tensor **index);
-/* y[n] = sum_j weights[n][j] * down[e](act(gate[e] x) * (up[e] x)), e = index[n][j].
- * gate_up [X][2F][D], down [X][D][F]. */
+/* How a mixture of experts chooses: s = score(logits) of all experts; c = s + bias is what choices
+ * are made by; the weights of the chosen are scale * s, divided by (their sum + eps) with `norm`.
+ * "Softmax over the k best logits" is softmax with norm. */
+typedef enum af_route_score { AF_ROUTE_SOFTMAX, AF_ROUTE_SIGMOID } af_route_score;
+typedef struct af_route_opts {
+    int used; /* k, experts of a token */
+    af_route_score score;
+    af_tensor *bias; /* f32 [X] or NULL; no gradient */
+    bool norm;
+    double eps, scale; /* scale: 0 = 1 */
+    /* above 1: experts are in as many equal runs, and those of the `groups_used` runs with the
+     * largest sums of their `group_best` (1 or 2) largest c can be chosen */
+    int groups, groups_used, group_best;
+} af_route_opts;
+/* Routing: logits [N][X] -> weights f32 [N][k] of the k experts with the largest c, of equals the
+ * lower first, and *index i32 [N][k]. */
+AF_API af_tensor *af_moe_route(af_graph *g, af_tensor *logits, const af_route_opts *o,
+                               af_tensor **index);
+
+/* A linear of every expert: weight [X][O][I] of any type, bias [X][O] or NULL; adapter a [X][r][I],
+ * b [X][O][r] or NULL, which adds scale * b a. */
+typedef struct af_expert_linear {
+    af_tensor *weight, *bias, *a, *b;
+    double scale;
+} af_expert_linear;
+typedef struct af_experts_opts {
+    af_expert_linear gate_up, down; /* [X][2F][D], gate rows first; [X][D][F] */
+    af_act act;
+    double clamp; /* above 0: af_glu_clamped with this limit instead of `act` */
+} af_experts_opts;
+/* y[n] = sum_j weights[n][j] * down[e](act(gate[e] x) * (up[e] x)), e = index[n][j], j in order. */
 AF_API af_tensor *af_moe_ffn(af_graph *g, af_tensor *x, af_tensor *weights, af_tensor *index,
-                             af_tensor *gate_up, af_tensor *down, af_act act);
+                             const af_experts_opts *o);
 
 /* ---- gradients, optimizers --------------------------------------------------------- */
 

@@ -81,7 +81,15 @@ typedef union af_attr {
     struct {
         double eps;
         bool plus_one;
+        bool gate_first; /* GATED_NORM: the gate is multiplied before the norm */
     } norm;
+    struct {
+        bool silu, bias;
+    } conv;
+    struct {
+        int heads, key_heads, key_dim, head_dim;
+        bool delta, skip;
+    } scan;
     struct {
         double p;
         uint64_t stream;
@@ -114,6 +122,7 @@ typedef union af_attr {
     } attention;
     struct {
         af_act act;
+        double limit; /* above 0: the clamped unit instead */
     } glu;
     struct {
         int pieces, biases; /* biases: bit i is set when piece i has one */
@@ -131,9 +140,16 @@ typedef union af_attr {
         bool scaled, dh, dw; /* has the scale input; makes dh; makes dw */
     } head;
     struct {
+        int k, groups, groups_used, group_best;
+        af_route_score score;
+        bool norm, bias; /* bias: has the input */
+        double eps, scale;
+    } route;
+    struct {
         int k;
-        bool norm;
-        af_act act;
+        float alpha, scale;        /* of the product; of the adapter */
+        bool by_token, bias, lora; /* x is [N][I]; which optional inputs it has */
+        bool half;                 /* the product is half of an adapter's */
     } moe;
     struct {
         af_optimizer_kind kind;

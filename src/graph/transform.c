@@ -134,7 +134,7 @@ static af_recompute mode_of(const af_graph *g, const af_node *n)
 
 static bool is_wide(const af_node *n)
 {
-    return af_ops[n->op]->wide && n->n_in > 0 && af_last(n->out[0]) > af_last(n->in[0]);
+    return af_ops[n->op]->wide && n->n_in > 0 && af_count(n->out[0]) > af_count(n->in[0]);
 }
 
 static bool dropped(const recompute_pass *r, const af_tensor *t);

@@ -372,11 +372,12 @@ static void case_dora_norm(rec *r)
     out(r, af_dora_norm(r->g, &o));
     out(r, af_linear(r->g, in_2(r, 9, 48), &o));
 }
+static void case_glu_clamped(rec *r) { finish(r, af_glu_clamped(r->g, act_2(r, 7, 2 * 72), 0.5)); }
 static void moe(rec *r, bool train)
 {
     enum { N = 70, X = 5, D = 24, F = 40, K = 2 };
     af_tensor *index, *z = act_2(r, N, X), *x = act_2(r, N, D);
-    af_tensor *w = af_moe_route(r->g, z, K, true, &index);
+    af_tensor *w = af_moe_route(r->g, z, &(af_route_opts){.used = K, .norm = true}, &index);
     const int64_t up[] = {X, 2 * F, D}, down[] = {X, D, F};
     af_tensor *gate_up, *back;
     if (train) {
@@ -386,7 +387,8 @@ static void moe(rec *r, bool train)
         gate_up = rec_add(r, af_graph_weight(r->g, "u", r->t, 3, up), -0.3, 0.3);
         back = rec_add(r, af_graph_weight(r->g, "d", r->t, 3, down), -0.3, 0.3);
     }
-    finish(r, af_moe_ffn(r->g, x, w, index, gate_up, back, AF_ACT_SILU));
+    finish(r, af_moe_ffn(r->g, x, w, index,
+                         &(af_experts_opts){.gate_up.weight = gate_up, .down.weight = back}));
 }
 static void case_moe(rec *r) { moe(r, false); }
 static void case_moe_train(rec *r) { moe(r, true); }
@@ -585,6 +587,7 @@ static const test_case cases[] = {
     {"gguf", case_gguf, 1e-2},
     {"adapter_only", case_adapter_only, 1e-2},
     {"dora_norm", case_dora_norm, 0},
+    {"glu_clamped", case_glu_clamped, 0},
     {"moe", case_moe, 2e-2},
     {"moe_train", case_moe_train, 2e-2},
     {"head", case_head, 1e-2},

@@ -352,8 +352,8 @@ static void test_wrong_entries_are_reported_with_the_line(void **state)
     }
     case_write(&c, "x.parquet", "PAR1", 4);
     case_dataset(&c, model, case_path(&c, "x.parquet"), "");
-    assert_int_equal(case_preview(&c), AF_EUNSUPPORTED);
-    assert_non_null(strstr(c.err.msg, "jsonl"));
+    assert_int_equal(case_preview(&c), AF_EFORMAT);
+    assert_non_null(strstr(c.err.msg, "x.parquet: the parquet file is damaged: it is too short"));
     case_close(&c);
 }
 
@@ -461,7 +461,7 @@ static void test_what_is_cut_is_counted(void **state)
     case_close(&c);
 }
 
-static void test_preference_data_is_refused_for_training(void **state)
+static void test_preference_data_needs_a_method(void **state)
 {
     static const char *const names[] = {"dpo_strings.jsonl", "kto.jsonl"};
     data_case c;
@@ -475,8 +475,8 @@ static void test_preference_data_is_refused_for_training(void **state)
         char yaml[1200];
         snprintf(yaml, sizeof yaml, "- path: %s/data/files/%s", golden_dir(), names[i]);
         const af_data_opts o = training(&mem, yaml, 64);
-        assert_int_equal(af_dataset_open(&s, &n, &o, &err), AF_EUNSUPPORTED);
-        assert_non_null(strstr(err.msg, "preview"));
+        assert_int_equal(af_dataset_open(&s, &n, &o, &err), AF_EUSAGE);
+        assert_non_null(strstr(err.msg, "choose a method with 'rl'"));
         af_arena_clear(&mem);
     }
     case_close(&c);
@@ -524,7 +524,7 @@ int main(void)
         cmocka_unit_test(test_wrong_entries_are_reported_with_the_line),
         cmocka_unit_test(test_chat_records_become_the_golden_tokens),
         cmocka_unit_test(test_what_is_cut_is_counted),
-        cmocka_unit_test(test_preference_data_is_refused_for_training),
+        cmocka_unit_test(test_preference_data_needs_a_method),
         cmocka_unit_test(test_plain_text_is_cut_into_windows),
     };
     return cmocka_run_group_tests(tests, setup, NULL);

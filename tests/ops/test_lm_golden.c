@@ -253,9 +253,12 @@ static void test_head_loss(void **state)
 
 static af_tensor *moe(golden *c, int variant)
 {
-    af_tensor *index, *w = af_moe_route(c->g, leaf(c, "logits"), 2, variant > 0, &index);
-    af_tensor *x = leaf(c, "x"), *gate_up = leaf(c, "gate_up"), *down = leaf(c, "down");
-    return af_moe_ffn(c->g, x, w, index, gate_up, down, variant == 1 ? AF_ACT_GELU : AF_ACT_SILU);
+    const af_route_opts route = {.used = 2, .norm = variant > 0};
+    af_tensor *index, *w = af_moe_route(c->g, leaf(c, "logits"), &route, &index), *x = leaf(c, "x");
+    const af_experts_opts o = {.gate_up.weight = leaf(c, "gate_up"),
+                               .down.weight = leaf(c, "down"),
+                               .act = variant == 1 ? AF_ACT_GELU : AF_ACT_SILU};
+    return af_moe_ffn(c->g, x, w, index, &o);
 }
 
 static void test_moe(void **state)

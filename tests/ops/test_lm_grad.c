@@ -235,8 +235,10 @@ static af_tensor *build_moe(gradcheck *c)
     af_tensor *logits = gc_param2(c, N, X), *x = gc_param2(c, N, D), *index;
     af_tensor *gate_up = gc_param(c, 3, (int64_t[]){X, 2 * F, D});
     af_tensor *down = gc_param(c, 3, (int64_t[]){X, D, F});
-    af_tensor *w = af_moe_route(c->g, logits, 2, c->variant, &index);
-    return af_moe_ffn(c->g, x, w, index, gate_up, down, AF_ACT_SILU);
+    af_tensor *w =
+        af_moe_route(c->g, logits, &(af_route_opts){.used = 2, .norm = c->variant}, &index);
+    return af_moe_ffn(c->g, x, w, index,
+                      &(af_experts_opts){.gate_up.weight = gate_up, .down.weight = down});
 }
 
 static void test_moe_route_and_experts(void **state)

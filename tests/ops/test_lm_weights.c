@@ -233,7 +233,7 @@ static void bad_head(af_graph *g, const leaves *l)
 static void bad_route(af_graph *g, const leaves *l)
 {
     af_tensor *index;
-    af_moe_route(g, l->x, 9, true, &index);
+    af_moe_route(g, l->x, &(af_route_opts){.used = 9, .norm = true}, &index);
 }
 
 static void test_wrong_calls_name_both_values(void **state)

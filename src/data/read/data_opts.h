@@ -75,6 +75,7 @@ typedef struct af_data_counts {
     int64_t empty_answers, double_bos, missing_eot, nothing_to_learn;
     int64_t of_text, of_tokens, of_segments; /* records without turns, by shape */
     int64_t of_pairs; /* prompt and completion joined as they are, without a template */
+    int64_t desirable, undesirable; /* answers of KTO */
     int64_t warnings;
     int64_t errors; /* only `data check` continues after one */
 } af_data_counts;

@@ -84,6 +84,10 @@ AF_CHECKED af_status af_row_add(af_row *r, int32_t id, bool loss, af_error *err)
 /* turn_row.c */
 AF_CHECKED af_status af_turn_row(af_renderer *s, af_row *out, const af_conversation *t,
                                  const af_data_source *source, af_error *err);
+/* A preference record in a turn template: rows of all turns but the last and the answer, cut as
+ * LLaMA-Factory cuts pairs, and the tokens before each answer. No tokens: the record is skipped. */
+AF_CHECKED af_status af_turn_pair(af_renderer *s, af_row row[2], int64_t prompt[2],
+                                  const af_item *item, af_error *err);
 
 /* mask.c: the byte spans of a rendered conversation that carry loss. */
 typedef struct af_loss_spans {

@@ -298,37 +298,111 @@ static void find_system(turn_work *w)
         w->system = NULL;
 }
 
+/* Reads all turns into w->pair. No pairs: the conversation is not of turns, the record is skipped.
+ */
+static af_status read_turns(turn_work *w, const af_data_source *source)
+{
+    const af_conversation *t = w->conversation;
+    af_status st = AF_OK;
+    find_system(w);
+    if (json_array_size(t->tools) > 0)
+        return af_fail(w->err, AF_EUNSUPPORTED,
+                       "tools are not supported with 'template: %s'; 'chat_template: "
+                       "tokenizer_default' has them",
+                       w->s->turns_name);
+    if (!alternates(w))
+        return AF_OK;
+    w->pairs = (int64_t)(json_array_size(t->messages) - w->first) / 2;
+    w->pair = af_calloc((uint64_t)w->pairs, sizeof *w->pair);
+    if (!w->pair)
+        return af_fail_nomem(w->err, "turns", (uint64_t)w->pairs * sizeof *w->pair);
+    for (int64_t k = 0; k < w->pairs; k++) {
+        w->pair[k].train = source && t->train[w->first + 2 * (size_t)k + 1] &&
+                           af_role_trained(source, "assistant");
+        AF_TRY(encode_source(w, k));
+        AF_TRY(encode_target(w, k));
+    }
+done:
+    return st;
+}
+
+static void turns_clear(turn_work *w)
+{
+    for (int64_t k = 0; w->pair && k < w->pairs; k++) {
+        af_row_clear(&w->pair[k].source);
+        af_row_clear(&w->pair[k].target);
+    }
+    free(w->pair);
+}
+
 af_status af_turn_row(af_renderer *s, af_row *out, const af_conversation *t,
                       const af_data_source *source, af_error *err)
 {
     turn_work w = {.s = s, .t = s->turns, .conversation = t, .eos = turn_eos(s), .err = err};
     af_status st = AF_OK;
-    find_system(&w);
-    if (json_array_size(t->tools) > 0)
-        return af_fail(err, AF_EUNSUPPORTED,
-                       "tools are not supported with 'template: %s'; 'chat_template: "
-                       "tokenizer_default' has them",
-                       s->turns_name);
-    if (!alternates(&w)) { /* no tokens: the record is skipped, and a warning says so */
+    AF_TRY(read_turns(&w, source));
+    if (!w.pairs) { /* no tokens: the record is skipped, and a warning says so */
         out->text = af_strdup("");
         return out->text ? AF_OK : af_fail_nomem(err, "a record", 1);
     }
-    w.pairs = (int64_t)(json_array_size(t->messages) - w.first) / 2;
-    w.pair = af_calloc((uint64_t)w.pairs, sizeof *w.pair);
-    if (!w.pair)
-        return af_fail_nomem(err, "turns", (uint64_t)w.pairs * sizeof *w.pair);
-    for (int64_t k = 0; k < w.pairs; k++) {
-        w.pair[k].train =
-            t->train[w.first + 2 * (size_t)k + 1] && af_role_trained(source, "assistant");
-        AF_TRY(encode_source(&w, k));
-        AF_TRY(encode_target(&w, k));
-    }
     AF_TRY(join(&w, out, source));
 done:
+    turns_clear(&w);
+    return st;
+}
+
+/* --- pairs ----------------------------------------------------------------------------------- */
+
+/* All turns but the last answer in `prompt`, that in `answer`. */
+static af_status one_turn(af_renderer *s, turn_pair *out, const af_conversation *t, af_error *err)
+{
+    af_renderer last = *s; /* of earlier answers no thoughts are kept */
+    last.mask_history = true;
+    turn_work w = {.s = &last, .t = s->turns, .conversation = t, .eos = turn_eos(s), .err = err};
+    af_status st = AF_OK;
+    AF_TRY(read_turns(&w, NULL));
     for (int64_t k = 0; k < w.pairs; k++) {
-        af_row_clear(&w.pair[k].source);
-        af_row_clear(&w.pair[k].target);
+        turn_pair *p = &w.pair[k];
+        const af_encoding before = {.ids = p->source.ids, .count = p->source.count};
+        const af_encoding answer = {.ids = p->target.ids, .count = p->target.count};
+        AF_TRY(af_row_append(&out->source, &before, false, err));
+        AF_TRY(af_row_append(k + 1 < w.pairs ? &out->source : &out->target, &answer, true, err));
     }
-    free(w.pair);
+    if (w.pairs && w.t->flags & AF_TURNS_ENDS && w.eos >= 0)
+        AF_TRY(af_row_add(&out->target, w.eos, true, err));
+done:
+    s->encoding = last.encoding; /* its memory may have moved */
+    s->times = last.times;
+    turns_clear(&w);
+    return st;
+}
+
+af_status af_turn_pair(af_renderer *s, af_row row[2], int64_t prompt[2], const af_item *item,
+                       af_error *err)
+{
+    turn_pair side[2] = {0};
+    const int64_t limit = s->cutoff > 0 ? s->cutoff : INT64_MAX / 8;
+    af_status st = AF_OK;
+    for (int i = 0; i < item->conversations; i++)
+        AF_TRY(one_turn(s, &side[i], &item->conversation[i], err));
+    turn_pair longest = side[side[1].target.count > side[0].target.count];
+    share(&longest, limit);
+    for (int i = 0; i < item->conversations; i++) {
+        const af_encoding before = {.ids = side[i].source.ids,
+                                    .count = AF_MIN(longest.keep[0], side[i].source.count)};
+        const af_encoding answer = {.ids = side[i].target.ids,
+                                    .count = AF_MIN(longest.keep[1], side[i].target.count)};
+        AF_TRY(af_row_append(&row[i], &before, false, err));
+        AF_TRY(af_row_append(&row[i], &answer, true, err));
+        prompt[i] = before.count;
+        if (s->want_text)
+            AF_TRY(af_tokenizer_decode(s->tokenizer, &row[i].text, &row[i].len, row[i].ids,
+                                       row[i].count, false, err));
+    }
+done:
+    for (int i = 0; i < 2; i++) {
+        af_row_clear(&side[i].source);
+        af_row_clear(&side[i].target);
+    }
     return st;
 }

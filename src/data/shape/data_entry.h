@@ -14,6 +14,9 @@ typedef struct af_data_entry {
 
 /* What holds before any key is read. */
 void af_data_entry_begin(const af_data_entry *p, const af_yaml *n);
+/* pair_type.c: `type` of a dataset of preference training; *taken is false when it names a shape.
+ */
+AF_CHECKED af_status af_pair_type_set(const af_data_entry *p, const af_yaml *n, bool *taken);
 /* A map of keys. */
 AF_CHECKED af_status af_data_entry_read(const af_data_entry *p, const af_yaml *n);
 #endif

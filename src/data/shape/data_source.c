@@ -312,6 +312,10 @@ static bool set_shape(const parse *p, const char *type)
 
 static af_status set_type(const parse *p, const af_yaml *n)
 {
+    bool taken;
+    const af_status st = af_pair_type_set(p, n, &taken);
+    if (taken || st != AF_OK)
+        return st;
     if (n->kind == AF_YAML_MAP)
         return set_own_prompt(p, n);
     if (n->kind != AF_YAML_SCALAR)
@@ -553,6 +557,7 @@ void af_data_entry_begin(const parse *p, const af_yaml *n)
         .completion_apart = p->o->completion_apart,
         .max_samples = p->o->max_samples,
         .weight = 1,
+        .pairs = p->o->rl != AF_RL_NONE,
         .seed = p->o->seed,
         .thinking = "reasoning_content",
         .thinking_key = "reasoning_content",

@@ -4,6 +4,7 @@
 #define AF_DATA_SOURCE_H
 
 #include "data/read/data_opts.h"
+#include "data/shape/pair_form.h"
 #include "data/shape/prompt.h"
 
 typedef enum af_shape {
@@ -54,7 +55,8 @@ typedef struct af_data_source {
     af_shape shape;
     bool shape_given;
     const af_prompt *prompt; /* not NULL: records are put into this prompt, not the chat template */
-    bool cut;                /* long texts are cut into rows of sequence_len, none is lost */
+    const af_pair_form *form; /* not NULL: pairs of `rl` in this form */
+    bool cut;                 /* long texts are cut into rows of sequence_len, none is lost */
     bool listed;      /* of dataset_info.json: a model without a chat template gets no prompt */
     bool join;        /* texts follow each other in rows of sequence_len; with `cut` */
     bool continued;   /* a further part of the dataset before it, of a split like 'train+test' */

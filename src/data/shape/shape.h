@@ -36,7 +36,13 @@ typedef struct af_item {
     bool has_label, label;     /* kto */
     const json_t *prompt_text; /* preference: a string of the record, or */
     json_t *prompt;            /* own: messages */
+    /* pairs of `rl` (pair_item.h): */
+    size_t prompt_messages; /* of both chats */
+    bool equal;             /* the answers are the same */
+    float margin;
 } af_item;
+
+#define AF_KTO_TAG "kto_tag" /* LLaMA-Factory: a conversation with a label for its last turn */
 
 /* The shape of a first record by its fields. */
 AF_CHECKED af_status af_shape_detect(af_data_source *s, const json_t *record,
@@ -73,6 +79,15 @@ AF_CHECKED af_status af_tokens_item(af_item *out, const af_data_source *s, const
 AF_CHECKED af_status af_prompt_item(af_item *out, const af_data_source *s, const json_t *record,
                                     const af_source_loc *p, af_error *err);
 
+/* A list of turns is sharegpt's when its first turn has from and value. */
+bool af_turns_sharegpt(const af_data_source *s, const json_t *turns);
+/* The prompt of a pair: a field of that name, the turns before the answers, or a question. */
+const json_t *af_pair_prompt(const af_data_source *s, const json_t *record, bool texts);
+/* System text, history and question of an instruction as messages. */
+AF_CHECKED af_status af_alpaca_question(af_conversation *t, const af_data_source *s,
+                                        const json_t *record, const af_source_loc *p,
+                                        af_error *err);
+
 /* shape_chat.c */
 /* Takes a list of turns into *out (appended to what is there), checked and cleaned. `field` names
  * the list in messages. */
@@ -86,4 +101,7 @@ AF_CHECKED af_status af_tools_take(af_conversation *t, const af_data_source *s,
 bool af_role_trained(const af_data_source *s, const char *role);
 const char *af_type_words(const json_t *v); /* "a list", "a number", ... */
 void af_conversation_clear(af_conversation *t);
+/* Can a record's field of this name matter to records of the source's shape? The source, as
+ * af_columns_want hands it over. */
+bool af_shape_reads(const void *source, const char *name);
 #endif

@@ -7,8 +7,6 @@
 #include "base/buf.h"
 #include "base/log.h"
 
-#define KTO_TAG "kto_tag" /* LLaMA-Factory: a conversation with a label for its last turn */
-
 void af_item_clear(af_item *i)
 {
     af_conversation_clear(&i->conversation[0]);
@@ -38,8 +36,7 @@ static bool has(const json_t *record, const char *field)
     return json_object_get(record, field) != NULL;
 }
 
-/* A list of turns is sharegpt's when its first turn has from and value. */
-static bool speaks_sharegpt(const af_data_source *s, const json_t *turns)
+bool af_turns_sharegpt(const af_data_source *s, const json_t *turns)
 {
     const json_t *first = json_array_get(turns, 0);
     if (!json_is_object(first))
@@ -63,12 +60,12 @@ static af_shape shape_of(af_data_source *s, const json_t *r)
     if (strcmp(f->instruction, "instruction") != 0 && strcmp(f->output, "output") != 0 &&
         has(r, f->instruction) && has(r, f->output))
         return AF_SHAPE_ALPACA;
-    if (has(r, KTO_TAG) && has_turns(s, r))
+    if (has(r, AF_KTO_TAG) && has_turns(s, r))
         return AF_SHAPE_KTO;
     if (s->pairs && has(r, f->chosen) && has(r, f->rejected))
         return AF_SHAPE_PREFERENCE; /* the turns are their prompt */
     if (has(r, f->messages))
-        return speaks_sharegpt(s, json_object_get(r, f->messages)) &&
+        return af_turns_sharegpt(s, json_object_get(r, f->messages)) &&
                        strcmp(f->messages, f->conversations) == 0
                    ? AF_SHAPE_SHAREGPT
                    : AF_SHAPE_MESSAGES;
@@ -123,7 +120,7 @@ af_status af_shape_detect(af_data_source *s, const json_t *record, const af_sour
     if (s->shape == AF_SHAPE_SHAREGPT) {
         /* "conversations" whose turns have role and content are messages under another name */
         const json_t *turns = json_object_get(record, s->field.conversations);
-        if (!s->shape_given && json_array_size(turns) > 0 && !speaks_sharegpt(s, turns) &&
+        if (!s->shape_given && json_array_size(turns) > 0 && !af_turns_sharegpt(s, turns) &&
             has(json_array_get(turns, 0), s->field.role)) {
             s->shape = AF_SHAPE_MESSAGES;
             s->field.messages = s->field.conversations;
@@ -212,15 +209,13 @@ done:
     return st;
 }
 
-static af_status alpaca(af_item *out, const af_data_source *s, const json_t *record,
-                        const af_source_loc *p, af_error *err)
+af_status af_alpaca_question(af_conversation *t, const af_data_source *s, const json_t *record,
+                             const af_source_loc *p, af_error *err)
 {
     af_status st = AF_OK;
-    const json_t *instruction, *input, *output, *system;
+    const json_t *instruction, *input, *system;
     json_t *user = NULL;
-    af_conversation *t = &out->conversation[0];
     AF_TRY(af_field_string(&instruction, s, record, s->field.instruction, p, err));
-    AF_TRY(af_field_string(&output, s, record, s->field.output, p, err));
     AF_TRY(af_field_maybe_string(&input, record, s->field.input, p, err));
     AF_TRY(af_field_maybe_string(&system, record, s->field.system, p, err));
     t->kind = AF_CONVERSATION_CHAT;
@@ -241,6 +236,20 @@ static af_status alpaca(af_item *out, const af_data_source *s, const json_t *rec
             return af_fail_nomem(err, "a conversation", 0);
     }
     AF_TRY(af_turn_add(t, "user", user ? user : instruction, true, err));
+done:
+    json_decref(user);
+    return st;
+}
+
+static af_status alpaca(af_item *out, const af_data_source *s, const json_t *record,
+                        const af_source_loc *p, af_error *err)
+{
+    af_status st = AF_OK;
+    const json_t *instruction, *output;
+    af_conversation *t = &out->conversation[0];
+    AF_TRY(af_field_string(&instruction, s, record, s->field.instruction, p, err));
+    AF_TRY(af_field_string(&output, s, record, s->field.output, p, err));
+    AF_TRY(af_alpaca_question(t, s, record, p, err));
     AF_TRY(af_turn_add(t, "assistant", output, true, err));
     if (json_string_length(output) == 0) {
         p->warnings->counts.empty_answers++;
@@ -248,7 +257,6 @@ static af_status alpaca(af_item *out, const af_data_source *s, const json_t *rec
     }
     out->conversations = 1;
 done:
-    json_decref(user);
     return st;
 }
 
@@ -346,13 +354,13 @@ static af_status tagged_turns(af_item *out, const af_data_source *s, const json_
                               const af_source_loc *p, af_error *err)
 {
     af_data_source as = *s;
-    const char *name = has(record, KTO_TAG) ? KTO_TAG : s->field.label;
+    const char *name = has(record, AF_KTO_TAG) ? AF_KTO_TAG : s->field.label;
     const json_t *tag = json_object_get(record, name);
     const json_t *turns = json_object_get(record, s->field.messages);
     if (!json_is_boolean(tag))
         return af_field_wrong_type(name, tag, "true or false", p, err);
     as.shape = turns ? AF_SHAPE_MESSAGES : AF_SHAPE_SHAREGPT;
-    if (turns && speaks_sharegpt(s, turns)) {
+    if (turns && af_turns_sharegpt(s, turns)) {
         as.shape = AF_SHAPE_SHAREGPT;
         as.field.conversations = s->field.messages;
     }
@@ -452,8 +460,7 @@ done:
     return st;
 }
 
-/* The prompt of a pair: a field of that name, the turns before the answers, or a question. */
-static const json_t *pair_prompt(const af_data_source *s, const json_t *record, bool texts)
+const json_t *af_pair_prompt(const af_data_source *s, const json_t *record, bool texts)
 {
     const char *const turns[] = {s->field.prompt, s->field.messages, s->field.conversations};
     const char *const words[] = {s->field.prompt, s->field.instruction, "question", "input"};
@@ -473,7 +480,7 @@ static af_status answer_pair(af_item *out, const af_data_source *s, const json_t
 {
     const json_t *const answer[2] = {good, bad};
     const char *const name[2] = {s->field.chosen, s->field.rejected};
-    const bool sharegpt = speaks_sharegpt(s, prompt);
+    const bool sharegpt = af_turns_sharegpt(s, prompt);
     af_status st = AF_OK;
     for (int i = 0; i < 2; i++) {
         json_t *one = json_pack("[O]", answer[i]);
@@ -501,7 +508,7 @@ static af_status preference(af_item *out, const af_data_source *s, const json_t 
     af_status st = AF_OK;
     AF_TRY(af_field_need(&good, s, record, s->field.chosen, p, err));
     AF_TRY(af_field_need(&bad, s, record, s->field.rejected, p, err));
-    const json_t *prompt = pair_prompt(s, record, json_is_string(good));
+    const json_t *prompt = af_pair_prompt(s, record, json_is_string(good));
     if (json_equal(good, bad)) {
         p->warnings->counts.nothing_to_learn++;
         af_record_warn(p, AF_WARNING_SAME_PAIR, "\"%s\" and \"%s\" are equal; record skipped",

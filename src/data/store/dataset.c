@@ -92,6 +92,12 @@ static void hash_source(af_sha256 *h, const af_data_source *s)
     hash_text(h, s->ds_type);
     if (s->join)
         hash_text(h, "joined");
+    if (s->form) {
+        hash_text(h, s->form->type);
+        hash_text(h, s->form->prompt_format);
+        hash_text(h, s->form->answer_format[0]);
+        hash_text(h, s->form->answer_format[1]);
+    }
     if (s->continued)
         hash_text(h, "continued");
     for (size_t i = 0; i < sizeof s->field / sizeof *field; i++)
@@ -227,6 +233,8 @@ static const struct {
     {"of_tokens", offsetof(af_data_counts, of_tokens)},
     {"of_segments", offsetof(af_data_counts, of_segments)},
     {"of_pairs", offsetof(af_data_counts, of_pairs)},
+    {"desirable", offsetof(af_data_counts, desirable)},
+    {"undesirable", offsetof(af_data_counts, undesirable)},
     {"warnings", offsetof(af_data_counts, warnings)},
 };
 

@@ -3,54 +3,13 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "base/pool.h"
-#include "data/read/records.h"
-#include "data/store/record_pick.h"
-#include "data/store/row_filter.h"
+#include "data/pair/pair_item.h"
+#include "data/store/record_reader.h"
 
 enum {
     BATCH = 64,           /* records prepared at once, per thread */
     BATCH_BYTES = 1 << 22 /* approximate bytes of their text */
 };
-
-/* One record in flight: any thread may prepare it, one thread emits them in order. */
-typedef struct record_job {
-    json_t *record;
-    af_source_loc loc; /* its warnings are the ones below */
-    int64_t times;     /* how often it is taken */
-    af_record_warnings warnings;
-    af_item item;
-    af_row row[2];
-    double convert;
-    af_status st;
-    af_error err;
-} record_job;
-
-typedef struct reader {
-    af_data_pipeline *pipeline;
-    af_read_mode mode;
-    af_example_fn *emit;
-    void *user;
-    af_record_warnings warnings;
-    af_read_times times;
-    af_data_source *source;
-    af_renderer *renderer;
-    af_source_loc loc;
-    af_record_pick pick;
-    af_row_filter filter;
-    int64_t index;     /* of the next record, over all files of the dataset */
-    int file;          /* number over all datasets */
-    int dataset;       /* the same of the dataset; parts of a split are one */
-    bool tools_warned; /* for this dataset */
-    bool ended;
-    af_pool *pool;
-    af_renderer *thread_renderer; /* [threads]: copies of renderer with their own scratch memory */
-    record_job *jobs;             /* [BATCH * threads] */
-    int64_t waiting;              /* of them */
-    af_row text;                  /* plain text: tokens not emitted yet */
-    int64_t text_line;
-    af_error *err;
-} reader;
 
 /* --- one row -----------------------------------------------------------------------------------
  */
@@ -63,7 +22,7 @@ static int64_t supervised(const af_row *r)
     return n;
 }
 
-static af_status check_ids(reader *d, const af_row *r)
+af_status af_record_reader_check_ids(af_record_reader *d, const af_row *r)
 {
     const int64_t vocab = d->pipeline->o->vocab;
     for (int64_t i = 0; vocab > 0 && i < r->count; i++)
@@ -87,7 +46,7 @@ static af_status check_ids(reader *d, const af_row *r)
 }
 
 /* Cuts to sequence_len. *keep is false when nothing worth training is left. */
-static af_status fit(reader *d, af_row *r, bool *keep)
+static af_status fit(af_record_reader *d, af_row *r, bool *keep)
 {
     const int64_t limit = d->pipeline->o->sequence_len;
     af_data_counts *c = &d->warnings.counts;
@@ -118,7 +77,7 @@ static af_status fit(reader *d, af_row *r, bool *keep)
     return AF_OK;
 }
 
-static void count_rows(reader *d, const af_example *e)
+void af_record_reader_count(af_record_reader *d, const af_example *e)
 {
     af_data_counts *c = &d->warnings.counts;
     c->records++;
@@ -131,7 +90,7 @@ static void count_rows(reader *d, const af_example *e)
     }
 }
 
-static af_status emit_example(reader *d, const af_example *e)
+af_status af_record_reader_emit(af_record_reader *d, const af_example *e)
 {
     if (!d->emit)
         return AF_OK;
@@ -145,7 +104,7 @@ static af_status emit_example(reader *d, const af_example *e)
 }
 
 /* A long text in rows of sequence_len: all of it is trained on. */
-static af_status emit_cut(reader *d, const af_example *whole)
+static af_status emit_cut(af_record_reader *d, const af_example *whole)
 {
     const int64_t limit = d->source->join ? whole->row->count : d->pipeline->o->sequence_len;
     af_status st = AF_OK;
@@ -157,21 +116,21 @@ static af_status emit_cut(reader *d, const af_example *whole)
         e.row = &part;
         if (supervised(&part) == 0)
             continue; /* a single token has nothing to learn from */
-        count_rows(d, &e);
-        st = emit_example(d, &e);
+        af_record_reader_count(d, &e);
+        st = af_record_reader_emit(d, &e);
     }
     return st;
 }
 
 /* min_sample_len and dataset_exact_deduplication. */
-static af_status choose(reader *d, const af_row *r, bool *keep)
+static af_status choose(af_record_reader *d, const af_row *r, bool *keep)
 {
     const af_status st = af_row_filter_take(&d->filter, r, keep, d->err);
     d->warnings.counts.left_out += !*keep;
     return st;
 }
 
-static af_status emit_rows(reader *d, const af_item *item, af_row *row)
+static af_status emit_rows(af_record_reader *d, const af_item *item, af_row *row)
 {
     af_status st = AF_OK;
     bool keep = true;
@@ -186,11 +145,11 @@ static af_status emit_rows(reader *d, const af_item *item, af_row *row)
                     .row = row,
                     .label = item->label};
     if (d->source->cut && d->mode != AF_READ_PREVIEW && d->pipeline->o->sequence_len > 0) {
-        AF_TRY(check_ids(d, &row[0]));
+        AF_TRY(af_record_reader_check_ids(d, &row[0]));
         return emit_cut(d, &e);
     }
     for (int i = 0; i < item->conversations; i++) {
-        AF_TRY(check_ids(d, &row[i]));
+        AF_TRY(af_record_reader_check_ids(d, &row[i]));
         if (d->mode != AF_READ_PREVIEW)
             AF_TRY(fit(d, &row[i], &keep));
         if (d->mode != AF_READ_PREVIEW && keep && i == 0)
@@ -198,7 +157,7 @@ static af_status emit_rows(reader *d, const af_item *item, af_row *row)
         if (!keep)
             goto done;
     }
-    count_rows(d, &e);
+    af_record_reader_count(d, &e);
     d->warnings.counts.of_pairs +=
         e.shape == AF_SHAPE_PROMPT && item->conversation[0].kind == AF_CONVERSATION_PLAIN;
     if (item->prompt_text) {
@@ -209,14 +168,13 @@ static af_status emit_rows(reader *d, const af_item *item, af_row *row)
                                   json_array_size(item->prompt), d->err));
         e.prompt = prompt;
     }
-    AF_TRY(emit_example(d, &e));
+    AF_TRY(af_record_reader_emit(d, &e));
 done:
     free(prompt);
     return st;
 }
 
-/* --- one record --------------------------------------------------------------------------------
- */
+/* --- one record --- */
 
 static bool calls_tools(const af_conversation *t)
 {
@@ -226,7 +184,7 @@ static bool calls_tools(const af_conversation *t)
     return false;
 }
 
-static void warn_of_ignored_tools(reader *d, const af_conversation *t)
+static void warn_of_ignored_tools(af_record_reader *d, const af_conversation *t)
 {
     const af_template *chat = d->renderer->chat;
     if (t->kind != AF_CONVERSATION_CHAT || d->tools_warned || !chat)
@@ -242,49 +200,52 @@ static void warn_of_ignored_tools(reader *d, const af_conversation *t)
 }
 
 /* Shape, rendering, tokens. Reads only what is constant in the reader. */
-static af_status prepare(const reader *d, af_renderer *renderer, record_job *j)
+static af_status prepare(const af_record_reader *d, af_renderer *renderer, af_record_job *j)
 {
     af_status st = AF_OK;
     const double began = af_seconds_now();
-    AF_TRY(af_shape_item(&j->item, d->source, j->record, &j->loc, &j->err));
+    const af_rl rl = d->pipeline->o->rl;
+    if (rl)
+        AF_TRY(af_pair_item(&j->item, d->source, j->record, rl, &j->loc, &j->err));
+    else
+        AF_TRY(af_shape_item(&j->item, d->source, j->record, &j->loc, &j->err));
     j->convert = af_seconds_now() - began;
     if (j->item.conversations && !d->pipeline->tokenizer &&
         j->item.conversation[0].kind != AF_CONVERSATION_TOKENS)
         return af_fail(&j->err, AF_EUSAGE, "the dataset %s needs a tokenizer: %s", j->loc.file,
                        d->pipeline->why.msg);
-    for (int i = 0; i < j->item.conversations; i++) {
+    if (rl && j->item.conversations)
+        st = af_pair_tokens(renderer, j->row, &j->prompt, &j->item, d->source, rl, &j->err);
+    for (int i = 0; !rl && i < j->item.conversations && st == AF_OK; i++)
         st = af_renderer_row(renderer, &j->row[i], &j->item.conversation[i], d->source, &j->err);
-        if (st != AF_OK && st != AF_ENOMEM)
-            af_fail_prefix(st, &j->err, "%s:%" PRId64, j->loc.file, j->loc.line);
-        if (st != AF_OK)
-            goto done;
-    }
+    if (st != AF_OK && st != AF_ENOMEM)
+        af_fail_prefix(st, &j->err, "%s:%" PRId64, j->loc.file, j->loc.line);
 done:
     return st;
 }
 
 static void prepare_share(void *arg, int64_t from, int64_t to, int share)
 {
-    reader *d = arg;
+    af_record_reader *d = arg;
     for (int64_t i = from; i < to; i++) {
-        record_job *j = &d->jobs[i];
+        af_record_job *j = &d->jobs[i];
         j->st = prepare(d, &d->thread_renderer[share], j);
         if (j->st == AF_OK)
             j->st = af_memory_check(&j->err); /* noted per thread: the caller's cannot look */
     }
 }
 
-static void record_job_clear(record_job *j)
+static void record_job_clear(af_record_job *j)
 {
     json_decref(j->record);
     af_item_clear(&j->item);
     af_row_clear(&j->row[0]);
     af_row_clear(&j->row[1]);
     af_buf_clear(&j->warnings.held);
-    *j = (record_job){0};
+    *j = (af_record_job){0};
 }
 
-static af_status deliver(reader *d, record_job *j)
+static af_status deliver(af_record_reader *d, af_record_job *j)
 {
     d->loc = j->loc;
     d->loc.warnings = &d->warnings;
@@ -296,23 +257,33 @@ static af_status deliver(reader *d, record_job *j)
         warn_of_ignored_tools(d, &j->item.conversation[i]);
     af_status st = AF_OK;
     for (int64_t i = 0; st == AF_OK && !d->ended && j->item.conversations && i < j->times; i++)
-        st = emit_rows(d, &j->item, j->row);
+        st = d->pipeline->o->rl ? af_pair_emit(d, j) : emit_rows(d, &j->item, j->row);
     return st;
 }
 
-static af_status refuse_untrainable(const reader *d)
+/* Whether the records of this shape are what the run trains on. */
+static af_status check_shape(const af_record_reader *d)
 {
-    if (d->mode != AF_READ_TRAIN ||
-        (d->source->shape != AF_SHAPE_PREFERENCE && d->source->shape != AF_SHAPE_KTO))
+    const af_rl rl = d->pipeline->o->rl;
+    const af_shape shape = d->source->shape;
+    const bool pairs = shape == AF_SHAPE_PREFERENCE, labelled = shape == AF_SHAPE_KTO;
+    if (rl && !pairs && !(labelled && rl == AF_RL_KTO))
+        return af_fail(d->err, AF_EUSAGE, "%s: records of shape %s, but 'rl: %s' wants %s",
+                       d->loc.file, af_shape_name(shape), af_rl_name(rl),
+                       rl == AF_RL_KTO
+                           ? "a prompt, a completion and a label, or chosen and rejected"
+                           : "chosen and rejected");
+    if (rl || d->mode != AF_READ_TRAIN || (!pairs && !labelled))
         return AF_OK;
-    return af_fail(d->err, AF_EUNSUPPORTED,
-                   "%s: records of shape %s are for preference training, which this build does "
-                   "not have; 'afinar data preview' shows them",
-                   d->loc.file, af_shape_name(d->source->shape));
+    return af_fail(d->err, AF_EUSAGE,
+                   "%s: records of shape %s are for preference training: choose a method with 'rl' "
+                   "(%s)",
+                   d->loc.file, af_shape_name(shape),
+                   pairs ? "dpo, ipo, orpo, simpo, cpo, kto, reward" : "kto");
 }
 
 /* After a faulty record the next one is still worth checking. */
-static af_status checked_delivery(reader *d, record_job *j)
+static af_status checked_delivery(af_record_reader *d, af_record_job *j)
 {
     af_error why = {0}, *outer = d->err;
     if (d->mode != AF_READ_CHECK || !d->pipeline->fault)
@@ -330,7 +301,7 @@ static af_status checked_delivery(reader *d, record_job *j)
 }
 
 /* Prepares the waiting records and emits them in order. */
-static af_status run_batch(reader *d)
+static af_status run_batch(af_record_reader *d)
 {
     af_status st = AF_OK;
     af_pool_run(d->pool, d->waiting, prepare_share, d);
@@ -344,7 +315,7 @@ static af_status run_batch(reader *d)
 }
 
 /* Instructions that nobody declared, and a model without a chat template. */
-static void use_alpaca_prompt(reader *d)
+static void use_alpaca_prompt(af_record_reader *d)
 {
     af_data_source *s = d->source;
     if (s->shape != AF_SHAPE_ALPACA || s->prompt || s->shape_given || d->renderer->chat ||
@@ -358,7 +329,7 @@ static void use_alpaca_prompt(reader *d)
 }
 
 /* Takes a record over. The first one of a file decides the shape of the others. */
-static af_status add_job(reader *d, af_record *rec)
+static af_status add_job(af_record_reader *d, af_record *rec)
 {
     af_status st = AF_OK;
     d->loc.line = rec->line;
@@ -367,14 +338,14 @@ static af_status add_job(reader *d, af_record *rec)
         if (!d->source->shape_given)
             d->source->shape = AF_SHAPE_AUTO;
         AF_TRY(af_shape_detect(d->source, rec->json, &d->loc, d->err));
-        AF_TRY(refuse_untrainable(d));
+        AF_TRY(check_shape(d));
         use_alpaca_prompt(d);
     }
     const int64_t times = af_record_pick_times(&d->pick, d->index++);
     if (times == 0)
         return AF_OK;
-    record_job *j = &d->jobs[d->waiting++];
-    *j = (record_job){
+    af_record_job *j = &d->jobs[d->waiting++];
+    *j = (af_record_job){
         .record = rec->json, .loc = d->loc, .times = times, .warnings = {.hold = true}};
     j->loc.warnings = &j->warnings;
     rec->json = NULL;
@@ -384,7 +355,8 @@ done:
 
 /* Reads as many records as are prepared together. An error in the file is reported after the
  * records before it. */
-static af_status one_batch(reader *d, af_records *r, int64_t most, int64_t *records, bool *end)
+static af_status one_batch(af_record_reader *d, af_records *r, int64_t most, int64_t *records,
+                           bool *end)
 {
     af_status st = AF_OK;
     af_error why = {0}, *outer = d->err;
@@ -400,6 +372,8 @@ static af_status one_batch(reader *d, af_records *r, int64_t most, int64_t *reco
         *records += rec.json != NULL;
         if (rec.json && (!*end || rec.number == 1))
             st = add_job(d, &rec);
+        if (st == AF_OK && rec.number == 1 && !d->pipeline->o->rl)
+            af_records_project(r, af_shape_reads, d->source);
         json_decref(rec.json);
     }
     d->err = outer;
@@ -409,86 +383,9 @@ static af_status one_batch(reader *d, af_records *r, int64_t most, int64_t *reco
     return st == AF_OK || d->ended ? AF_OK : af_fail(outer, st, "%s", why.msg);
 }
 
-/* --- plain text --- */
-
-/* Emits the first n tokens of d->text. */
-static af_status text_window(reader *d, int64_t n)
-{
-    af_row r = {.ids = d->text.ids, .labels = d->text.labels, .count = n};
-    af_status st = AF_OK;
-    d->loc.number++;
-    d->loc.line = d->text_line;
-    if (d->mode == AF_READ_PREVIEW)
-        AF_TRY(
-            af_tokenizer_decode(d->pipeline->tokenizer, &r.text, &r.len, r.ids, n, false, d->err));
-    AF_TRY(check_ids(d, &r));
-    const af_example e = {.file = d->loc.file,
-                          .source = d->file,
-                          .dataset = d->dataset,
-                          .line = d->loc.line,
-                          .record = d->loc.number,
-                          .shape = AF_SHAPE_TEXT,
-                          .rows = 1,
-                          .row = &r};
-    count_rows(d, &e);
-    AF_TRY(emit_example(d, &e));
-    d->text.count -= n;
-    memmove(d->text.ids, d->text.ids + n, (uint64_t)d->text.count * sizeof *d->text.ids);
-    memmove(d->text.labels, d->text.labels + n, (uint64_t)d->text.count * sizeof *d->text.labels);
-done:
-    free(r.text);
-    return st;
-}
-
-/* A block of a text file: its tokens join those left over, whole windows are emitted. */
-static af_status text_block(reader *d, const af_record *rec, bool first)
-{
-    af_status st = AF_OK;
-    const json_t *text = json_object_get(rec->json, "text");
-    const int64_t limit = d->pipeline->o->sequence_len > 0 ? d->pipeline->o->sequence_len : 2048;
-    if (!d->pipeline->tokenizer)
-        return af_fail(d->err, AF_EUSAGE, "the dataset %s needs a tokenizer: %s", d->loc.file,
-                       d->pipeline->why.msg);
-    if (d->text.count == 0)
-        d->text_line = rec->line;
-    AF_TRY(af_renderer_append_text(d->renderer, &d->text, json_string_value(text),
-                                   json_string_length(text), first, rec->last, d->source, d->err));
-    while (d->text.count >= limit && !d->ended) {
-        AF_TRY(text_window(d, limit));
-        d->text_line = rec->line;
-    }
-    if (rec->last && d->text.count > 1 && !d->ended)
-        AF_TRY(text_window(d, d->text.count));
-    if (rec->last)
-        d->text.count = 0;
-done:
-    return st;
-}
-
 /* --- files --- */
 
-static af_status text_file(reader *d, af_records *r, int64_t *records)
-{
-    const char *idle = af_data_source_idle_key(d->source, AF_SHAPE_TEXT);
-    af_status st = AF_OK;
-    if (idle)
-        return af_fail(d->err, AF_EUSAGE, "%s: %s has no effect: the file is plain text",
-                       d->loc.file, idle);
-    d->text.count = 0;
-    while (st == AF_OK && !d->ended) {
-        af_record rec = {0};
-        const double began = af_seconds_now();
-        st = af_records_next(r, &rec, d->err);
-        d->times.read += af_seconds_now() - began;
-        if (st != AF_OK || !rec.json)
-            break;
-        st = text_block(d, &rec, ++*records == 1);
-        json_decref(rec.json);
-    }
-    return st;
-}
-
-static af_status one_file(reader *d, const char *path)
+static af_status one_file(af_record_reader *d, const char *path)
 {
     af_status st = AF_OK;
     af_records *r = NULL;
@@ -506,7 +403,7 @@ static af_status one_file(reader *d, const char *path)
         goto done;
     }
     if (kind == AF_RECORDS_TEXT)
-        AF_TRY(text_file(d, r, &records));
+        AF_TRY(af_text_file_read(d, r, &records));
     for (bool end = kind == AF_RECORDS_TEXT; !end && !d->ended;)
         AF_TRY(one_batch(d, r, most, &records, &end));
     if (records == 0)
@@ -517,7 +414,7 @@ done:
 }
 
 /* Each thread has its own renderer; they share what is constant. */
-static void thread_renderers_open(reader *d)
+static void thread_renderers_open(af_record_reader *d)
 {
     for (int i = 0; i < af_pool_threads(d->pool); i++) {
         d->thread_renderer[i] = *d->renderer;
@@ -526,7 +423,7 @@ static void thread_renderers_open(reader *d)
     }
 }
 
-static void thread_renderers_close(reader *d)
+static void thread_renderers_close(af_record_reader *d)
 {
     for (int i = 0; i < af_pool_threads(d->pool); i++) {
         d->times.render += d->thread_renderer[i].times.render;
@@ -535,7 +432,7 @@ static void thread_renderers_close(reader *d)
     }
 }
 
-static af_status one_source(reader *d, int i)
+static af_status one_source(af_record_reader *d, int i)
 {
     char **files = NULL;
     int n = 0, held_out;
@@ -570,7 +467,7 @@ static af_status one_source(reader *d, int i)
 af_status af_dataset_read(af_data_pipeline *k, af_read_mode mode, af_example_fn *emit, void *user,
                           af_data_counts *counts, af_read_times *times, af_error *err)
 {
-    reader d = {.pipeline = k, .mode = mode, .emit = emit, .user = user, .err = err};
+    af_record_reader d = {.pipeline = k, .mode = mode, .emit = emit, .user = user, .err = err};
     d.filter = (af_row_filter){.shortest = k->o->min_sample_len, .unique = k->o->deduplicate};
     af_status st = AF_OK;
     const double began = af_seconds_now();
@@ -583,11 +480,14 @@ af_status af_dataset_read(af_data_pipeline *k, af_read_mode mode, af_example_fn 
         st = af_fail_nomem(err, "records", threads * BATCH * sizeof *d.jobs);
     for (int i = 0; i < k->sources && st == AF_OK && !d.ended; i++)
         st = one_source(&d, i);
+    if (st == AF_OK && !d.ended)
+        st = af_pair_emit_held(&d);
     if (mode == AF_READ_CHECK)
         af_data_counts_warn(&d.warnings.counts, k->o->sequence_len);
     d.times.all = af_seconds_now() - began;
     af_row_clear(&d.text);
     af_row_filter_clear(&d.filter);
+    af_pair_held_clear(&d);
     free(d.thread_renderer);
     free(d.jobs);
     af_pool_free(d.pool);

@@ -39,10 +39,13 @@ typedef struct af_mixer_block {
                    af_layer_cache *out);
 } af_mixer_block;
 
-extern const af_mixer_block af_block_attention;
+extern const af_mixer_block af_block_attention, af_block_delta_net, af_block_mamba2,
+    af_block_short_conv;
 
 /* MLPs: h [N][D] -> [N][D] */
 af_tensor *af_block_mlp_gated(const af_forward *f, int layer, af_tensor *h);
 af_tensor *af_block_mlp_plain(const af_forward *f, int layer, af_tensor *h);
 af_tensor *af_block_experts(const af_forward *f, int layer, af_tensor *h);
+/* The experts alone: the router reads router_x [N][D], they read x [N][D]. */
+af_tensor *af_routed_experts(const af_forward *f, int layer, af_tensor *router_x, af_tensor *x);
 #endif

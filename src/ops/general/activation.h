@@ -44,4 +44,21 @@ static inline double af_act_slope(af_act act, double x)
     }
     return 0;
 }
+
+/* The clamped unit of gpt-oss: its value, and its slopes along gate and up. */
+static inline double af_glu_clamped_value(double gate, double up, double limit)
+{
+    gate = fmin(gate, limit);
+    up = fmax(fmin(up, limit), -limit);
+    return (up + 1.0) * gate / (1.0 + exp(-1.702 * gate));
+}
+
+static inline void af_glu_clamped_slopes(double gate, double up, double limit, double *dgate,
+                                         double *dup)
+{
+    const double g = fmin(gate, limit), u = fmax(fmin(up, limit), -limit);
+    const double s = 1.0 / (1.0 + exp(-1.702 * g));
+    *dgate = gate <= limit ? (u + 1.0) * s * (1.0 + 1.702 * g * (1.0 - s)) : 0;
+    *dup = fabs(up) <= limit ? g * s : 0;
+}
 #endif

@@ -11,6 +11,27 @@ static af_kernel *kernel(af_cuda *cu, const char *name, const af_node *n, int ve
                                        af_cuda_ctype(n->in[0]->dtype), vec, n->attr.glu.act));
 }
 
+static void clamped(af_cuda *cu, af_node *n, const af_tensor *dy)
+{
+    const af_tensor *x = n->in[0], *out = n->out[0];
+    int threads;
+    const int64_t F = af_last(x) / 2, cuts = af_cuda_cuts(F, THREADS, &threads);
+    af_kernel *k = af_cuda_kernel(cu, "glu_clamped.cu", dy ? "glu_clamped_bwd" : "glu_clamped_fwd",
+                                  af_cuda_text(cu, "AF_T=%s", af_cuda_ctype(x->dtype)));
+    af_launch *l = af_cuda_launch(cu, n, k, af_rows(x) * cuts, 1, 1, threads, 0);
+    af_arg_ptr(l, out->data);
+    af_arg_ptr(l, x->data);
+    if (dy)
+        af_arg_ptr(l, dy->data);
+    af_arg_i32(l, F);
+    af_arg_i32(l, cuts);
+    af_arg_i64(l, out->ld);
+    af_arg_i64(l, x->ld);
+    if (dy)
+        af_arg_i64(l, dy->ld);
+    af_arg_f32(l, (float)n->attr.glu.limit);
+}
+
 static af_status glu_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
     (void)g;
@@ -27,6 +48,10 @@ static af_status glu_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err
     const int64_t cuts = af_cuda_cuts(F / vec, THREADS, &threads);
     if (rows == 0)
         return AF_OK;
+    if (n->attr.glu.limit > 0) {
+        clamped(cu, n, dy);
+        return AF_OK;
+    }
     af_launch *l = af_cuda_launch(cu, n, kernel(cu, back ? "glu_bwd" : "glu_fwd", n, vec),
                                   rows * cuts, 1, 1, threads, 0);
     af_arg_ptr(l, out->data);

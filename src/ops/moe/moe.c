@@ -1,38 +1,77 @@
-/* moe.c - mixture of experts: the router and the experts' feed-forward.
+/* moe.c - mixture of experts: the router, the lists, and the sum over experts. The experts' linears
+ * are in moe_linear.c, their activation is GLU.
  *
- * MOE_ROUTE      logits [N][X] -> weights [N][k], index i32 [N][k], probs [N][X]
- *                probs = softmax over all experts; index = the k largest (of equals the lower
- *                first); weights = their probs, divided by their sum with `norm`
- * MOE_ROUTE_BWD  probs, index, weights, dweights -> dlogits
- * MOE_FFN        x [N][D], weights, index, gate_up [X][2F][D], down [X][D][F] -> y [N][D]
- *                y[n] = sum_j weights[n][j] * down[e] (act(gate) * up), gate|up = gate_up[e] x[n],
- *                e = index[n][j], j in order
- * MOE_FFN_BWD    x, weights, index, gate_up, down, dy -> dx, dweights, [dgate_up, ddown]
- * weights and probs are f32 (f64 for f64). Expert matrices may have any type while frozen. */
-#include "ops/common/weight_type.h"
+ * N tokens, X experts, k of them a token. A pair is (token, j): pair p = n*k + j. Slots are pairs
+ * sorted by expert, of one expert in order. Values by slot are [N][k][W]: as many slots as pairs,
+ * and those of the live tokens come first. LISTS stands for list, slot, start.
+ *
+ * MOE_ROUTE        logits [N][X], [bias f32 [X]] -> weights [N][k], index i32 [N][k],
+ *                  scores [N][X]: s = softmax or sigmoid of the logits, c = s + bias (without bias
+ *                  softmax compares logits); groups: see af_route_opts; index = the k largest c
+ *                  that may be chosen, of equals the lower first; weights = scale * s / T, T = the
+ *                  sum of the chosen s + eps with `norm`, else 1
+ * MOE_ROUTE_BWD    scores, index, dweights -> dlogits. d_j = scale dw_j / T, minus (norm)
+ *                  m = sum_j d_j s_j / T; softmax: dz_e = s_e (d_e - sum_j d_j s_j), sigmoid:
+ *                  dz_e = d_e s_e (1 - s_e)
+ * MOE_LIST         index -> list i32 [N][k] (pair of a slot), slot i32 [N][k] (slot of a pair),
+ *                  start i32 [X+1] (expert e has slots start[e] to start[e+1] - 1)
+ * MOE_COMBINE      out [N][k][D], LISTS, [weights] -> y[n] = sum_j weights[n][j] * out[slot], j in
+ *                  order; without weights: times 1
+ * MOE_COMBINE_BWD  out, LISTS, weights, dy -> dout [N][k][D], dweights: dout[s] = weights[p] *
+ *                  dy[n], dweights[p] = dy[n] . out[s], p = list[s], n = p / k
+ * weights and scores are f32 (f64 for f64). */
 #include "ops/moe/moe_in.h"
+#include "tensor/dtype.h"
 
-af_tensor *af_moe_route(af_graph *g, af_tensor *logits, int k, bool norm, af_tensor **index)
+static bool route_fits(af_graph *g, const af_tensor *logits, const af_route_opts *o)
 {
     char a[96];
+    const int64_t X = logits->dim[1];
+    const int groups = AF_MAX(o->groups, 1);
+    if (!af_dtype_is_float(logits->dtype) || logits->ndim != 2 || o->used < 1 || o->used > X)
+        af_graph_bad(g, "moe_route: cannot take %d experts of logits %s", o->used,
+                     af_shape_text(logits, a, sizeof a));
+    else if ((unsigned)o->score > AF_ROUTE_SIGMOID)
+        af_graph_bad(g, "moe_route: score %d is not one of 0 to %d", (int)o->score,
+                     AF_ROUTE_SIGMOID);
+    else if (o->bias &&
+             (o->bias->ndim != 1 || o->bias->dim[0] != X ||
+              o->bias->dtype != (logits->dtype == AF_DTYPE_F64 ? AF_DTYPE_F64 : AF_DTYPE_F32)))
+        af_graph_bad(g, "moe_route: bias %s does not fit %" PRId64 " experts",
+                     af_shape_text(o->bias, a, sizeof a), X);
+    else if (groups > 1 && (X % groups || o->groups_used < 1 || o->groups_used > groups ||
+                            o->group_best < 1 || o->group_best > 2 || o->group_best > X / groups ||
+                            o->used > X / groups * o->groups_used))
+        af_graph_bad(
+            g, "moe_route: %d of %d groups by their %d best cannot give %d of %" PRId64 " experts",
+            o->groups_used, groups, o->group_best, o->used, X);
+    return !af_graph_failed(g);
+}
+
+af_tensor *af_moe_route(af_graph *g, af_tensor *logits, const af_route_opts *o, af_tensor **index)
+{
     if (index)
         *index = af_graph_dummy(g);
-    if (af_graph_refuses(g, "moe_route", &logits, 1))
+    if (af_graph_refuses(g, "moe_route", &logits, 1) || !route_fits(g, logits, o))
         return af_graph_dummy(g);
-    if (!af_dtype_is_float(logits->dtype) || logits->ndim != 2 || k < 1 || k > logits->dim[1])
-        return af_graph_bad(g, "moe_route: cannot take %d experts of logits %s", k,
-                            af_shape_text(logits, a, sizeof a));
-    af_node *n = af_node_new(g, AF_OP_MOE_ROUTE, (af_tensor *[]){logits}, 1);
-    n->attr.moe.k = k;
-    n->attr.moe.norm = norm;
+    af_node *n = af_node_new(g, AF_OP_MOE_ROUTE, (af_tensor *[]){logits, o->bias}, o->bias ? 2 : 1);
+    n->attr.route.k = o->used;
+    n->attr.route.score = o->score;
+    n->attr.route.norm = o->norm;
+    n->attr.route.bias = o->bias != NULL;
+    n->attr.route.eps = o->eps;
+    n->attr.route.scale = o->scale == 0 ? 1 : o->scale;
+    n->attr.route.groups = AF_MAX(o->groups, 1);
+    n->attr.route.groups_used = o->groups_used;
+    n->attr.route.group_best = o->group_best;
     const af_dtype type = logits->dtype == AF_DTYPE_F64 ? AF_DTYPE_F64 : AF_DTYPE_F32;
-    const int64_t dim[2] = {logits->dim[0], k};
+    const int64_t dim[2] = {logits->dim[0], o->used};
     af_tensor *w = af_node_output(g, n, type, 2, dim);
     af_tensor *i = af_node_output(g, n, AF_DTYPE_I32, 2, dim);
-    af_tensor *p = af_node_output(g, n, type, 2, logits->dim);
+    af_tensor *s = af_node_output(g, n, type, 2, logits->dim);
     if (af_graph_failed(g))
         return w;
-    i->needs_grad = p->needs_grad = false;
+    i->needs_grad = s->needs_grad = false;
     if (index)
         *index = i;
     return w;
@@ -42,12 +81,23 @@ static void route_grad(af_graph *g, af_node *n, af_tensor *const *dout)
 {
     if (!dout[0])
         return;
-    af_tensor *in[] = {n->out[2], n->out[1], n->out[0], dout[0]};
-    af_node *b = af_node_new(g, AF_OP_MOE_ROUTE_BWD, in, 4);
+    af_node *b =
+        af_node_new(g, AF_OP_MOE_ROUTE_BWD, (af_tensor *[]){n->out[2], n->out[1], dout[0]}, 3);
     b->attr = n->attr;
     af_tensor *d = af_node_output_like(g, b, n->in[0]);
     if (!af_graph_failed(g))
         af_grad_add(g, n->in[0], d);
+}
+
+static af_moe_lists make_lists(af_graph *g, af_tensor *index, int64_t experts)
+{
+    af_node *n = af_node_new(g, AF_OP_MOE_LIST, (af_tensor *[]){index}, 1);
+    af_moe_lists l = {.list = af_node_output_like(g, n, index),
+                      .slot = af_node_output_like(g, n, index),
+                      .start = af_node_output(g, n, AF_DTYPE_I32, 1, (int64_t[]){experts + 1})};
+    if (!af_graph_failed(g))
+        l.start->live = NULL;
+    return l;
 }
 
 static bool check(af_graph *g, const af_tensor *x, const af_tensor *weights, const af_tensor *index,
@@ -58,9 +108,6 @@ static bool check(af_graph *g, const af_tensor *x, const af_tensor *weights, con
         gate_up->dim[2] != x->dim[1] || gate_up->dim[1] % 2)
         af_graph_bad(g, "moe_ffn: x %s and gate_up %s do not fit together",
                      af_shape_text(x, a, sizeof a), af_shape_text(gate_up, b, sizeof b));
-    else if (!af_is_weight(gate_up->dtype) || !af_is_weight(down->dtype))
-        af_graph_bad(g, "moe_ffn: experts %s and %s cannot be read",
-                     af_shape_text(gate_up, a, sizeof a), af_shape_text(down, b, sizeof b));
     else if (down->ndim != 3 || down->dim[0] != gate_up->dim[0] ||
              down->dim[1] != gate_up->dim[2] || down->dim[2] != gate_up->dim[1] / 2)
         af_graph_bad(g, "moe_ffn: down %s and gate_up %s do not fit together",
@@ -73,52 +120,49 @@ static bool check(af_graph *g, const af_tensor *x, const af_tensor *weights, con
 }
 
 af_tensor *af_moe_ffn(af_graph *g, af_tensor *x, af_tensor *weights, af_tensor *index,
-                      af_tensor *gate_up, af_tensor *down, af_act act)
+                      const af_experts_opts *o)
 {
-    if ((unsigned)act > AF_ACT_RELU)
-        return af_graph_bad(g, "moe_ffn: activation %d is not one of 0 to %d", (int)act,
-                            AF_ACT_RELU);
-    if (af_graph_refuses(g, "moe_ffn", (af_tensor *[]){x, weights, index, gate_up, down}, 5) ||
-        !check(g, x, weights, index, gate_up, down))
+    af_tensor *const in[] = {x, weights, index, o->gate_up.weight, o->down.weight};
+    if (af_graph_refuses(g, "moe_ffn", in, 5) ||
+        !check(g, x, weights, index, o->gate_up.weight, o->down.weight))
         return af_graph_dummy(g);
-    af_node *n =
-        af_node_new(g, AF_OP_MOE_FFN, (af_tensor *[]){x, weights, index, gate_up, down}, 5);
-    n->attr.moe.k = (int)index->dim[1];
-    n->attr.moe.act = act;
-    return af_node_output_like(g, n, x);
+    const af_moe_lists lists = make_lists(g, index, o->gate_up.weight->dim[0]);
+    af_tensor *h = af_moe_linear(g, x, &lists, &o->gate_up);
+    h = o->clamp > 0 ? af_glu_clamped(g, h, o->clamp) : af_glu(g, h, o->act);
+    return af_moe_combine(g, af_moe_linear(g, h, &lists, &o->down), &lists, weights);
 }
 
-static void ffn_grad(af_graph *g, af_node *n, af_tensor *const *dout)
+af_tensor *af_moe_combine(af_graph *g, af_tensor *out, const af_moe_lists *lists,
+                          af_tensor *weights)
+{
+    if (af_graph_failed(g))
+        return af_graph_dummy(g);
+    af_tensor *in[] = {out, lists->list, lists->slot, lists->start, weights};
+    af_node *n = af_node_new(g, AF_OP_MOE_COMBINE, in, weights ? 5 : 4);
+    n->attr.moe.k = (int)out->dim[1];
+    return af_node_output(g, n, out->dtype, 2, (int64_t[]){out->dim[0], out->dim[2]});
+}
+
+/* The one without weights is made by a gradient rule and has none itself. */
+static void combine_grad(af_graph *g, af_node *n, af_tensor *const *dout)
 {
     const af_moe_inputs in = af_moe_in(n);
-    af_tensor *d[4] = {0}, *const of[4] = {in.x, in.weights, in.gate_up, in.down};
+    if (!in.weights)
+        return;
     af_node *b =
-        af_node_new(g, AF_OP_MOE_FFN_BWD,
-                    (af_tensor *[]){in.x, in.weights, in.index, in.gate_up, in.down, dout[0]}, 6);
+        af_node_new(g, AF_OP_MOE_COMBINE_BWD,
+                    (af_tensor *[]){in.out, in.list, in.slot, in.start, in.weights, dout[0]}, 6);
     b->attr = n->attr;
-    const bool train = in.gate_up->needs_grad || in.down->needs_grad;
-    for (int i = 0; i < (train ? 4 : 2) && !af_graph_failed(g); i++) {
-        const af_tensor *t = of[i];
-        /* a frozen one next to a trained one may have a block type; its gradient is not used */
-        const af_dtype type = af_dtype_is_float(t->dtype) ? t->dtype : AF_DTYPE_F32;
-        d[i] = af_node_output(g, b, type, t->ndim, t->dim);
-        if (i >= 2)
-            d[i]->live = NULL;
-    }
-    for (int i = 0; i < 4 && !af_graph_failed(g); i++)
-        if (d[i])
-            af_grad_add(g, of[i], d[i]);
-}
-
-static double ffn_flops(const af_node *n)
-{
-    const af_tensor *gate_up = af_moe_in(n).gate_up;
-    const double pass = 2.0 * (double)af_rows(af_moe_in(n).x) * n->attr.moe.k * 1.5 *
-                        (double)gate_up->dim[1] * (double)gate_up->dim[2];
-    return n->op == AF_OP_MOE_FFN ? pass : n->n_out > 2 ? 3 * pass : 2 * pass;
+    af_tensor *d = af_node_output_like(g, b, in.out);
+    af_tensor *dw = af_node_output_like(g, b, in.weights);
+    if (af_graph_failed(g))
+        return;
+    af_grad_add(g, in.out, d);
+    af_grad_add(g, in.weights, dw);
 }
 
 const af_op_info af_op_moe_route = {.name = "moe_route", .grad = route_grad};
 const af_op_info af_op_moe_route_bwd = {.name = "moe_route_bwd"};
-const af_op_info af_op_moe_ffn = {.name = "moe_ffn", .grad = ffn_grad, .flops = ffn_flops};
-const af_op_info af_op_moe_ffn_bwd = {.name = "moe_ffn_bwd", .flops = ffn_flops};
+const af_op_info af_op_moe_list = {.name = "moe_list"};
+const af_op_info af_op_moe_combine = {.name = "moe_combine", .grad = combine_grad};
+const af_op_info af_op_moe_combine_bwd = {.name = "moe_combine_bwd", .inplace = 1};

@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(128)
 
 extern "C" __global__ void __launch_bounds__(128)
     moe_route_bwd(AF_T *dlogits, long long ld, const float *probs, const int *index,
-                  const float *weights, const float *dw, long long N, int X, int k, int norm)
+                  const float *dw, long long N, int X, int k, int norm)
 {
     const long long n = (long long)blockIdx.x * 4 + threadIdx.x / 32;
     if (n >= N)
@@ -70,10 +70,10 @@ extern "C" __global__ void __launch_bounds__(128)
     probs += n * X;
     index += n * k;
     float top = norm ? 0.0f : 1.0f, mean = 0.0f, dot = 0.0f;
-    for (int j = 0; j < k && norm; j++) {
+    for (int j = 0; j < k && norm; j++)
         top += probs[index[j]];
-        mean += dw[n * k + j] * weights[n * k + j];
-    }
+    for (int j = 0; j < k && norm; j++)
+        mean += dw[n * k + j] * probs[index[j]] / top;
     for (int j = 0; j < k; j++)
         dot += probs[index[j]] * (dw[n * k + j] - mean) / top;
     for (int e = threadIdx.x % 32; e < X; e += 32) {
@@ -200,51 +200,7 @@ extern "C" __global__ void __launch_bounds__(256)
             }
 }
 
-/* ---- between the GEMMs; one block per slot ---- */
-DEV float act_value(int act, float x, float *slope)
-{
-    if (act == 0) { /* silu */
-        const float s = 1.0f / (1.0f + expf(-x));
-        *slope = s * (1.0f + x * (1.0f - s));
-        return x * s;
-    }
-    if (act == 1) { /* gelu, tanh form */
-        const float c = 0.7978845608028654f, t = tanhf(c * (x + 0.044715f * x * x * x));
-        *slope = 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * c * (1.0f + 0.134145f * x * x);
-        return 0.5f * x * (1.0f + t);
-    }
-    if (act == 2) { /* gelu */
-        const float p = 0.5f * erfcf(-x * 0.7071067811865476f);
-        *slope = p + x * 0.3989422804014327f * expf(-0.5f * x * x);
-        return x * p;
-    }
-    *slope = x > 0.0f ? 1.0f : 0.0f;
-    return x > 0.0f ? x : 0.0f;
-}
-
-extern "C" __global__ void moe_act(AF_T *hid, const AF_T *gu, int F, int act)
-{
-    const long long s = blockIdx.x;
-    for (int f = threadIdx.x; f < F; f += blockDim.x) {
-        float slope;
-        const float v = act_value(act, load(gu + s * 2 * F + f), &slope);
-        store(hid + s * F + f, v * load(gu + s * 2 * F + F + f));
-    }
-}
-
-/* gu becomes its own gradient. */
-extern "C" __global__ void moe_act_bwd(AF_T *gu, const AF_T *dhid, int F, int act)
-{
-    const long long s = blockIdx.x;
-    for (int f = threadIdx.x; f < F; f += blockDim.x) {
-        float slope;
-        AF_T *g = gu + s * 2 * F + f, *u = g + F;
-        const float v = act_value(act, load(g), &slope), d = load(dhid + s * F + f), up = load(u);
-        store(g, d * up * slope);
-        store(u, d * v);
-    }
-}
-
+/* ---- after the GEMMs ---- */
 /* y[n] = sum_j w[n][j] out[slot of (n, j)], j in order; w NULL = 1. One block per token. */
 extern "C" __global__ void moe_combine(AF_T *y, long long ld, const AF_T *out, const float *w,
                                        const int *slot, int D, int k)
@@ -258,17 +214,18 @@ extern "C" __global__ void moe_combine(AF_T *y, long long ld, const AF_T *out, c
     }
 }
 
-/* dweights[p] = dy[n] . out[slot of p]; out[slot] becomes w[p] * dy[n]. One block per pair. */
-extern "C" __global__ void moe_combine_bwd(AF_T *out, float *dweights, const AF_T *dy, long long ld,
-                                           const float *w, const int *slot, int D, int k)
+/* dweights[p] = dy[n] . out[slot of p]; dout[slot] = w[p] * dy[n], which may lie where out does.
+ * One block per pair. */
+extern "C" __global__ void moe_combine_bwd(AF_T *dout, float *dweights, const AF_T *out,
+                                           const AF_T *dy, long long ld, const float *w,
+                                           const int *slot, int D, int k)
 {
-    const long long p = blockIdx.x, n = p / k;
-    AF_T *o = out + (long long)slot[p] * D;
+    const long long p = blockIdx.x, n = p / k, at = (long long)slot[p] * D;
     float dot = 0.0f;
     for (int d = threadIdx.x; d < D; d += blockDim.x) {
         const float g = load(dy + n * ld + d);
-        dot += g * load(o + d);
-        store(o + d, w[p] * g);
+        dot += g * load(out + at + d);
+        store(dout + at + d, w[p] * g);
     }
     dot = block_sum(dot);
     if (threadIdx.x == 0)

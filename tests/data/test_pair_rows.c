@@ -1,0 +1,296 @@
+/* test_pair_rows.c - token rows of preference records, exactly those of TRL 1.16: 16 records in 47
+ * formats of TRL, Axolotl and LLaMA-Factory, whole and with a small sequence_len. */
+#define _GNU_SOURCE
+#include "data_case.h"
+
+#include "data/store/dataset_reader.h"
+
+/* The rows of a format as they were emitted: [{record, prompt, first, second, label}]. */
+typedef struct row_case {
+    data_case c;
+    json_t *rows;
+    const json_t *format;
+    const char *name;
+} row_case;
+
+static json_t *ids_of(const int32_t *ids, int64_t n)
+{
+    json_t *out = json_array();
+    for (int64_t i = 0; i < n; i++)
+        json_array_append_new(out, json_integer(ids[i]));
+    return out;
+}
+
+static af_status take(void *user, const af_example *e, af_error *err)
+{
+    (void)err;
+    const af_pair_row *p = e->pair;
+    assert_non_null(p);
+    json_array_append_new(
+        user, json_pack("{s:I,s:o,s:o,s:o,s:b}", "record", (json_int_t)(e->record - 1), "prompt",
+                        ids_of(p->prompt, p->prompt_len), "first", ids_of(p->first, p->first_len),
+                        "second", ids_of(p->second, p->second_len), "label", p->label));
+    return AF_OK;
+}
+
+static af_rl method_of(const char *trainer)
+{
+    static const struct {
+        const char *name;
+        af_rl rl;
+    } list[] = {
+        {"dpo", AF_RL_DPO}, {"kto", AF_RL_KTO}, {"orpo", AF_RL_ORPO}, {"reward", AF_RL_REWARD}};
+    for (size_t i = 0; i < AF_LEN(list); i++)
+        if (strcmp(list[i].name, trainer) == 0)
+            return list[i].rl;
+    fail_msg("no method for %s", trainer);
+    return AF_RL_NONE;
+}
+
+static const char *text_at(const json_t *o, const char *key)
+{
+    return json_string_value(json_object_get(o, key));
+}
+
+/* Writes the records, and an entry of `datasets` (or a dataset_info.json) for them. */
+static void write_files(row_case *t)
+{
+    af_buf b = {0};
+    const json_t *records = json_object_get(t->format, "records");
+    for (size_t i = 0; i < json_array_size(records); i++) {
+        char *line = json_dumps(json_array_get(records, i), 0);
+        af_buf_printf(&b, "%s\n", line);
+        free(line);
+    }
+    case_write(&t->c, "data.jsonl", b.data, b.len);
+    af_buf_clear(&b);
+    json_t *info = json_object_get(t->format, "dataset_info"), *entry;
+    if (info) {
+        entry = json_pack("{s:o}", "own", json_deep_copy(info));
+        json_object_set_new(json_object_get(entry, "own"), "file_name", json_string("data.jsonl"));
+    } else {
+        entry = json_object();
+        json_object_update(entry, json_object_get(t->format, "axolotl_config"));
+        json_object_set_new(entry, "path", json_string(case_path(&t->c, "data.jsonl")));
+        if (!json_object_get(entry, "type") && text_at(t->format, "axolotl_type"))
+            json_object_set_new(entry, "type", json_string(text_at(t->format, "axolotl_type")));
+    }
+    char *text = json_dumps(entry, 0);
+    case_write(&t->c, info ? "dataset_info.json" : "entry.json", text, strlen(text));
+    free(text);
+    json_decref(entry);
+}
+
+static void read_rows(row_case *t, int64_t limit, const char *turns)
+{
+    const bool info = json_object_get(t->format, "dataset_info") != NULL;
+    char model[600], *text = NULL;
+    uint64_t size = 0;
+    af_arena mem = {0};
+    af_yaml *list = NULL;
+    af_error err = {0};
+    af_data_pipeline k = {0};
+    snprintf(model, sizeof model, "%s/models/qwen2", golden_dir());
+    if (info)
+        text = strdup("[own]");
+    else
+        CHECK_OK(af_file_read(&text, &size, case_path(&t->c, "entry.json"), 1 << 20, &err), err);
+    CHECK_OK(af_yaml_parse(&list, &mem, text, strlen(text), "run.yaml", &err), err);
+    const af_data_opts o = {.datasets = list,
+                            .dataset_dir = info ? t->c.dir : NULL,
+                            .run_path = "run.yaml",
+                            .model = model,
+                            .turn_template = turns,
+                            .excess = AF_EXCESS_DROP,
+                            .rl = method_of(text_at(t->format, "trainer")),
+                            .sequence_len = limit};
+    json_decref(t->rows);
+    t->rows = json_array();
+    case_listen(&t->c);
+    CHECK_OK(af_data_pipeline_open(&k, &o, &err), err);
+    CHECK_OK(af_dataset_read(&k, AF_READ_TRAIN, take, t->rows, NULL, NULL, &err), err);
+    af_data_pipeline_close(&k);
+    af_arena_clear(&mem);
+    free(text);
+}
+
+static json_t *joined(const json_t *row, const char *side)
+{
+    json_t *out = json_copy(json_object_get(row, "prompt"));
+    json_array_extend(out, json_object_get(row, side));
+    return out;
+}
+
+static void same(const row_case *t, size_t i, const char *what, json_t *own, json_t *want)
+{
+    if (json_equal(own, want))
+        return;
+    char *a = json_dumps(own, JSON_ENCODE_ANY), *b = json_dumps(want, JSON_ENCODE_ANY);
+    fail_msg("%s, row %zu, %s:\n  %s\ninstead of\n  %s", t->name, i, what, a, b);
+}
+
+static void same_whole(const row_case *t, size_t i, const char *what, const char *side,
+                       const json_t *row, json_t *want)
+{
+    json_t *own = joined(row, side);
+    same(t, i, what, own, want);
+    json_decref(own);
+}
+
+static void compare_row(const row_case *t, size_t i, const json_t *own, const json_t *want)
+{
+    const af_rl rl = method_of(text_at(t->format, "trainer"));
+    same(t, i, "record", json_object_get(own, "record"), json_object_get(want, "record"));
+    if (rl == AF_RL_ORPO) {
+        json_t *n = json_integer((json_int_t)json_array_size(json_object_get(own, "prompt")));
+        same(t, i, "prompt_tokens", n, json_object_get(want, "prompt_tokens"));
+        json_decref(n);
+    } else if (rl != AF_RL_REWARD) {
+        same(t, i, "prompt_ids", json_object_get(own, "prompt"),
+             json_object_get(want, "prompt_ids"));
+    }
+    if (rl == AF_RL_ORPO || rl == AF_RL_REWARD) {
+        same_whole(t, i, "chosen_ids", "first", own, json_object_get(want, "chosen_ids"));
+        same_whole(t, i, "rejected_ids", "second", own, json_object_get(want, "rejected_ids"));
+        return;
+    }
+    const bool kto = rl == AF_RL_KTO;
+    same(t, i, "answer", json_object_get(own, "first"),
+         json_object_get(want, kto ? "completion_ids" : "chosen_ids"));
+    if (!kto)
+        same(t, i, "rejected_ids", json_object_get(own, "second"),
+             json_object_get(want, "rejected_ids"));
+    else
+        same(t, i, "label", json_object_get(own, "label"), json_object_get(want, "label"));
+}
+
+/* The answer that a KTO row's KL term is made of. */
+static json_t *kl_answer(const row_case *t, size_t i)
+{
+    const int64_t n = (int64_t)json_array_size(t->rows);
+    const int64_t batch = json_integer_value(json_object_get(t->format, "kto_batch"));
+    return json_object_get(json_array_get(t->rows, (size_t)af_kl_partner((int64_t)i, n, batch)),
+                           "first");
+}
+
+static void compare_whole(row_case *t)
+{
+    const json_t *want = json_object_get(t->format, "rows");
+    read_rows(t, 0, NULL);
+    assert_int_equal(json_array_size(t->rows), json_array_size(want));
+    for (size_t i = 0; i < json_array_size(want); i++) {
+        const json_t *w = json_array_get(want, i);
+        compare_row(t, i, json_array_get(t->rows, i), w);
+        if (json_object_get(w, "KL_completion_ids"))
+            same(t, i, "KL_completion_ids", kl_answer(t, i),
+                 json_object_get(w, "KL_completion_ids"));
+    }
+}
+
+static int64_t size_of(const json_t *row, const char *part)
+{
+    return (int64_t)json_array_size(json_object_get(row, part));
+}
+
+/* Lengths after a cut of prompt + answer at the limit. */
+static void compare_cut(const row_case *t, size_t i, const json_t *own, const json_t *want,
+                        int64_t limit)
+{
+    static const char *const names[][2] = {
+        {"chosen", "first"}, {"rejected", "second"}, {"completion", "first"}};
+    for (size_t k = 0; k < AF_LEN(names); k++) {
+        const json_t *n = json_object_get(want, names[k][0]);
+        const int64_t prompt = size_of(own, "prompt");
+        const int64_t left = prompt + af_pair_cut(prompt, size_of(own, names[k][1]), limit);
+        if (n && json_integer_value(n) != left)
+            fail_msg("%s, row %zu, %s: %" PRId64 " tokens", t->name, i, names[k][0], left);
+    }
+    const json_t *kl = json_object_get(want, "KL_completion_ids");
+    if (!kl)
+        return;
+    json_t *most = json_array(); /* of which sequence_len tokens are kept */
+    for (size_t k = 0; k < json_array_size(kl) && (int64_t)k < limit; k++)
+        json_array_append(most, json_array_get(kl, k));
+    same(t, i, "short KL_completion_ids", kl_answer(t, i), most);
+    json_decref(most);
+}
+
+static void compare_short(row_case *t)
+{
+    const json_t *want = json_object_get(t->format, "rows");
+    const int64_t limit = json_integer_value(json_object_get(t->format, "max_length_short"));
+    const bool orpo = method_of(text_at(t->format, "trainer")) == AF_RL_ORPO;
+    size_t kept = 0;
+    read_rows(t, limit, NULL);
+    for (size_t i = 0; i < json_array_size(want); i++) {
+        const json_t *w = json_array_get(want, i), *left = json_object_get(w, "short");
+        /* TRL keeps rows of ORPO whose answers are cut away; nothing can be learnt from them */
+        const bool empty = orpo && json_integer_value(json_object_get(w, "prompt_tokens")) >= limit;
+        if (json_is_null(left) || empty)
+            continue;
+        const json_t *own = json_array_get(t->rows, kept);
+        same(t, i, "record", json_object_get(own, "record"), json_object_get(w, "record"));
+        compare_cut(t, kept++, own, left, limit);
+    }
+    assert_int_equal(json_array_size(t->rows), kept);
+}
+
+/* LLaMA-Factory's own rows, with its `template: chatml`. */
+static void compare_turns(row_case *t, const char *rows, int64_t limit)
+{
+    const json_t *want = json_object_get(t->format, rows);
+    const bool kto = method_of(text_at(t->format, "trainer")) == AF_RL_KTO;
+    size_t kept = 0;
+    if (!want)
+        return;
+    read_rows(t, limit, "chatml");
+    for (size_t i = 0; i < json_array_size(want); i++) {
+        const json_t *w = json_array_get(want, i);
+        const char *const side[2] = {kto ? "" : "chosen_", "rejected_"};
+        char key[64];
+        snprintf(key, sizeof key, "%sprompt_tokens", side[0]);
+        const json_int_t prompt = json_integer_value(json_object_get(w, key));
+        if (limit && prompt >= limit)
+            continue;
+        const json_t *own = json_array_get(t->rows, kept++);
+        same(t, i, "record", json_object_get(own, "record"), json_object_get(w, "record"));
+        assert_int_equal(size_of(own, "prompt"), prompt);
+        for (int k = 0; k < (kto ? 1 : 2); k++) {
+            snprintf(key, sizeof key, "%sinput_ids", side[k]);
+            same_whole(t, i, key, k ? "second" : "first", own, json_object_get(w, key));
+        }
+        if (kto)
+            same(t, i, "kto_tag", json_object_get(own, "label"), json_object_get(w, "kto_tag"));
+    }
+    assert_int_equal(json_array_size(t->rows), kept);
+}
+
+static void test_formats(void **state)
+{
+    (void)state;
+    row_case t = {0};
+    char path[600];
+    snprintf(path, sizeof path, "%s/preference/rows.jsonl.gz", golden_dir());
+    json_t *formats = case_lines(path);
+    assert_int_equal(json_array_size(formats), 47);
+    case_open(&t.c);
+    for (size_t i = 0; i < json_array_size(formats); i++) {
+        t.format = json_array_get(formats, i);
+        t.name = text_at(t.format, "format");
+        write_files(&t);
+        compare_whole(&t);
+        compare_short(&t);
+        compare_turns(&t, "llamafactory_rows", 0);
+        compare_turns(&t, "llamafactory_rows_cutoff",
+                      json_integer_value(json_object_get(t.format, "max_length_short")));
+    }
+    json_decref(t.rows);
+    json_decref(formats);
+    case_close(&t.c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_formats)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
