@@ -1,12 +1,6 @@
 /* rows_experts.c - families with experts and ordinary attention. */
 #include "model/arch/arch_rows.h"
 
-/* In memory, and so for adapters, transformers calls the block mlp. */
-static const af_slot_name mixtral_names[] = {
-    {AF_SLOT_ROUTER, "block_sparse_moe.gate.weight", NULL},
-    {0},
-};
-
 const af_arch af_rows_experts[] = {
     {.model_type = "qwen3_moe",
      .gguf = "qwen3moe",
@@ -14,18 +8,18 @@ const af_arch af_rows_experts[] = {
      .bias = AF_BIAS_CONFIG,
      .qk_norm = true,
      .moe = true},
-    {.model_type = "mixtral",
-     .gguf = "llama",
-     .pre_norm = true,
-     .moe = true,
-     .gguf_permuted = true,
-     .names = mixtral_names,
-     .experts = "block_sparse_moe.experts",
-     .expert_part = {"w1", "w3", "w2"}},
     {.model_type = "qwen2_moe",
      .gguf = "qwen2moe",
      .pre_norm = true,
      .bias = AF_BIAS_APART,
      .moe = true},
+    {.model_type = "mixtral",
+     .gguf = "llama",
+     .pre_norm = true,
+     .moe = true,
+     .gguf_permuted = true,
+     .experts = "block_sparse_moe.experts",
+     .expert_part = {"w1", "w3", "w2"},
+     .router = "block_sparse_moe.gate.weight"},
     {0},
 };
