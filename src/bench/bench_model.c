@@ -154,7 +154,7 @@ static af_status fill_weights(af_bench_model *b, af_error *err)
         const af_random_fill n = {.stream = (uint64_t)i,
                                   .scale = norm ? 0.0f : 0.02f,
                                   .offset = norm ? 1.0f : 0.0f,
-                                  .nf4 = four && s->layer >= 0 && (s->module >= 0 || s->ndim == 3)};
+                                  .nf4 = four && s->module >= 0 && s->layer >= 0};
         AF_TRY(put(b, noise, l->tensor[i], &n, err));
     }
     for (int i = 0; i < b->model.own_spec.modules; i++)

@@ -111,6 +111,9 @@ typedef union af_attr {
         int heads, kv_heads, head_dim, rotary_dim;
         double scale, eps;
         bool plus_one, rotate, norm, norm_whole; /* which optional inputs it has */
+        bool pairs;
+        double query_beta; /* 0 = queries are not scaled by position */
+        int64_t query_length;
     } rope;
     struct {
         int heads, kv_heads, head_dim, window;
@@ -135,6 +138,9 @@ typedef union af_attr {
         double softcap, logit_scale, smoothing;
         int64_t chunk_rows;
         bool scaled, dh, dw; /* has the scale input; makes dh; makes dw */
+        bool stats;          /* rows has AF_HEAD_STATS columns */
+        bool weights;        /* has the input of row weights, */
+        bool weighs;         /* and the gradients it makes are by them */
     } head;
     struct {
         int k, groups, groups_used, group_best;

@@ -102,10 +102,10 @@ key "val_set_size and test_datasets" val_set_size=4 "test_datasets=[{path: x}]"
 key "train_on_inputs and roles_to_train" train_on_inputs=true 'roles_to_train=[user]'
 key "save_steps and saves_per_epoch" save_steps=1 saves_per_epoch=1
 # --- keys of other trainers, and keys without effect
-more "run.yaml:6|'rl' with 'dpo' is not supported|'num_labels' (line 7)" $'rl: dpo\nnum_labels: 2'
+more "run.yaml:6|'vllm' with 'true' is not supported|'qat' (line 7)" $'vllm: true\nqat: true'
 more "run.yaml:7|'wandb_entity' has no effect here|metrics.jsonl|strict" $'strict: true\nwandb_entity: x'
 more "run.yaml:7|'fp16' with 'true' is not supported|see 'bf16'" $'strict: true\nfp16: true'
-more "run.yaml:7|'rl' with 'kto' is not supported|also unknown: 'zzz' (line 6)" $'zzz: 1\nrl: kto'
+more "run.yaml:7|'vllm' with 'true' is not supported|also unknown: 'zzz' (line 6)" $'zzz: 1\nvllm: true'
 key "command line|wandb_project has no effect without 'report_to: wandb'" wandb_project=x
 key "command line|'tf32' has no effect here: the run is on the CPU" --strict tf32=true
 key "command line|'attention' has no effect here" --strict attention=cudnn
@@ -138,7 +138,7 @@ key "'ds_type: excel' is not one of jsonl" "datasets=[{path: $AF_GOLDEN/models/d
 key "'ds_type: parquet' and the name's .jsonl contradict" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, ds_type: parquet}]"
 key "dataset x.jsonl is not there" "datasets=[{path: json, data_files: x.jsonl}]"
 key "unknown key 'field_question' of a prompt" "datasets=[{path: x.jsonl, type: {field_question: q}}]"
-key "dataset org/name is not there (a file or a folder of this machine" "datasets=[{path: org/name}]"
+key "no dataset 'org/name': there is no such folder or file" "datasets=[{path: org/name}]"
 key "has no files of split valid" "datasets=[{path: $AF_GOLDEN/models/data, split: valid}]"
 key "has no folder 'main'" "datasets=[{path: $AF_GOLDEN/models/data, name: main}]"
 lora "k_proj' is adapted in|but not listed in lora_target_modules" lora_model_dir="$AF_GOLDEN/runs/qwen2/lora/initial_adapter" 'lora_target_modules=[q_proj]'

@@ -6,9 +6,8 @@ enum { SLOTS_PER_LAYER = AF_SLOT_LAYER_COUNT, MODULES_PER_LAYER = 16, OUTER = 8 
 typedef void list_block(af_lister *l, int layer);
 
 static list_block *const mixers[AF_MIXER_COUNT] = {
-    [AF_MIXER_ATTENTION] = af_list_attention,
-    [AF_MIXER_DELTA_NET] = af_list_delta_net,
-    [AF_MIXER_MAMBA2] = af_list_mamba2,
+    [AF_MIXER_ATTENTION] = af_list_attention,   [AF_MIXER_LATENT] = af_list_latent,
+    [AF_MIXER_DELTA_NET] = af_list_delta_net,   [AF_MIXER_MAMBA2] = af_list_mamba2,
     [AF_MIXER_SHORT_CONV] = af_list_short_conv,
 };
 
@@ -16,6 +15,7 @@ static list_block *const mlps[AF_MLP_COUNT] = {
     [AF_MLP_GATED] = af_list_mlp_gated,
     [AF_MLP_PLAIN] = af_list_mlp_plain,
     [AF_MLP_EXPERTS] = af_list_mlp_experts,
+    [AF_MLP_BESIDE] = af_list_mlp_beside,
 };
 
 bool af_list_has_mixer(af_mixer m) { return mixers[m] != NULL; }
@@ -48,7 +48,9 @@ int af_list_tensor(af_lister *l, af_slot slot, int layer, int ndim, int64_t a, i
 
 void af_list_buffer(af_lister *l, af_slot slot, int layer, int64_t a)
 {
-    l->s->tensor[af_list_tensor(l, slot, layer, 1, a, 1, 1)].buffer = true;
+    af_tensor_spec *t = &l->s->tensor[af_list_tensor(l, slot, layer, 1, a ? a : 1, 1, 1)];
+    t->buffer = true;
+    t->scalar = a == 0;
 }
 
 void af_list_norm(af_lister *l, af_slot slot, int bias_slot, int layer)
@@ -75,6 +77,7 @@ void af_list_linear(af_lister *l, int layer, af_group group, af_slot slot, int64
                                     .out_from = from,
                                     .out = out,
                                     .in = in,
+                                    .copies = 1,
                                     .weight = w,
                                     .bias = b};
     if (s->tensor[w].name) {
@@ -92,6 +95,28 @@ void af_list_linear(af_lister *l, int layer, af_group group, af_slot slot, int64
     }
 }
 
+void af_list_experts(af_lister *l, int layer, af_group group, af_slot slot, int64_t out, int64_t in)
+{
+    af_model_spec *s = l->s;
+    af_layer_spec *ls = &s->layer[layer];
+    const int w = af_list_tensor(l, slot, layer, 3, s->experts, out, in), m = s->modules++;
+    char name[256] = "";
+    if (s->tensor[w].name)
+        af_spec_whole_name(s, s->tensor[w].name, name, sizeof name);
+    s->module[m] = (af_module_spec){.path = af_arena_strdup(&s->arena, name),
+                                    .layer = layer,
+                                    .group = group,
+                                    .out = out,
+                                    .in = in,
+                                    .copies = s->experts,
+                                    .weight = w,
+                                    .bias = -1};
+    l->failed |= !s->module[m].path;
+    ls->module[group][0] = m;
+    ls->pieces[group] = 1;
+    s->tensor[w].module = m;
+}
+
 /* An embedding is a linear over one-hot rows: in and out change places. */
 static int add_outer_module(af_lister *l, af_group group, const char *path, int tensor, int bias)
 {
@@ -103,6 +128,7 @@ static int add_outer_module(af_lister *l, af_group group, const char *path, int 
                                                .group = group,
                                                .out = embed ? s->width : s->vocab,
                                                .in = embed ? s->vocab : s->width,
+                                               .copies = 1,
                                                .weight = tensor,
                                                .bias = bias};
     return s->modules - 1;
@@ -122,6 +148,9 @@ static void list_layer(af_lister *l, int i)
     mlps[ls->mlp](l, i);
     if (a->post_norm)
         af_list_norm(l, AF_SLOT_POST_MLP_NORM, -1, i);
+    af_list_layer_input(l, i);
+    if (a->layer_scale)
+        af_list_buffer(l, AF_SLOT_LAYER_SCALE, i, 1);
 }
 
 /* The final norm, and the head where it is not the embedding. */
@@ -146,6 +175,7 @@ af_status af_list_model(af_model_spec *s, const af_hf_config *c, af_error *err)
     if (!s->tensor || !s->module)
         return af_fail_nomem(err, "the list of tensors", n * SLOTS_PER_LAYER * sizeof *s->tensor);
     s->embed = af_list_tensor(&l, AF_SLOT_EMBED, -1, 2, s->vocab, s->width, 1);
+    af_list_layer_inputs(&l);
     for (int i = 0; i < s->layers; i++)
         list_layer(&l, i);
     list_end(&l);

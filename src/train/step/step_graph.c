@@ -137,8 +137,14 @@ static void record_inputs(af_step_graph *s)
     af_graph *g = s->graph;
     af_graph_set_rows(g, s->rows_max);
     s->in = af_batch_inputs_new(g, s->rows_max, s->sequences_max);
+    s->attention_max += s->attention_max == s->rows_max; /* else it would follow the live rows */
+    if (s->attention_max)
+        af_batch_inputs_share(&s->in, g, s->rows_max, s->attention_max);
     s->labels = af_graph_input(g, "labels", AF_DTYPE_I32, 1, &s->rows_max);
-    s->scale = af_graph_input(g, "loss_scale", AF_DTYPE_F32, 1, (int64_t[]){1});
+    if (af_run_compares(s->run))
+        s->row_weight = af_graph_input(g, "row_weight", AF_DTYPE_F32, 1, &s->rows_max);
+    else
+        s->scale = af_graph_input(g, "loss_scale", AF_DTYPE_F32, 1, (int64_t[]){1});
     int routers = 0;
     for (int i = 0; i < s->model->spec->layers; i++)
         routers += s->model->spec->layer[i].mlp == AF_MLP_EXPERTS;
@@ -163,7 +169,8 @@ static void record_loss(af_step_graph *s)
                                .neftune = s->run->neftune_alpha,
                                .router = s->router_coef > 0 ? &s->router : NULL};
     af_tensor *h = af_model_forward(&s->leaves, &s->in, &f);
-    s->loss = af_model_loss(&s->leaves, h, s->labels, s->scale, 0, &s->rows);
+    s->loss = s->row_weight ? af_model_row_losses(&s->leaves, h, s->labels, s->row_weight, &s->rows)
+                            : af_model_loss(&s->leaves, h, s->labels, s->scale, 0, &s->rows);
     if (s->router_coef > 0 && af_graph_status(s->graph, NULL) == AF_OK)
         s->loss =
             af_add(s->graph, s->loss,
@@ -177,7 +184,8 @@ af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *
     af_step_graph_drop(s);
     AF_TRY(af_graph_new(&s->graph, err));
     af_graph_set_same_bits(s->graph);
-    s->router_coef = af_method_router_coef(s->run, config_of(s), s->model->spec);
+    s->scale = s->row_weight = NULL;
+    s->router_coef = s->run->rl ? 0 : af_method_router_coef(s->run, config_of(s), s->model->spec);
     record_inputs(s);
     const af_leaves_opts o = {
         .compute = s->model->compute,
@@ -220,6 +228,8 @@ void af_step_graph_close(af_step_graph *s)
     free(s->rows_i32);
     free(s->row_stats);
     free(s->row_share);
+    free(s->row_weights);
+    free(s->spread);
     free(s->losses);
     *s = (af_step_graph){0};
 }
@@ -238,11 +248,14 @@ af_status af_step_graph_load(af_step_graph *s, af_error *err)
         AF_TRY(af_router_loss_load(&s->router, s->graph, err));
     af_graph_set_seed(s->graph, (uint64_t)s->run->seed);
     s->bounds = af_calloc((uint64_t)s->bounds_len, sizeof *s->bounds);
-    s->row_stats = af_calloc((uint64_t)s->rows_max * 2, sizeof *s->row_stats);
+    s->row_stats = af_calloc((uint64_t)af_tensor_count(s->rows), sizeof *s->row_stats);
+    s->row_weights = af_calloc((uint64_t)s->rows_max, sizeof *s->row_weights);
     s->row_share = af_calloc((uint64_t)s->rows_max, sizeof *s->row_share);
     s->rows_i32 = af_calloc((uint64_t)s->rows_max, sizeof *s->rows_i32);
     s->losses = af_calloc((uint64_t)s->run->accumulation, sizeof *s->losses);
-    if (!s->bounds || !s->row_stats || !s->row_share || !s->rows_i32 || !s->losses)
+    s->spread = af_calloc((uint64_t)(2 * (s->attention_max + s->rows_max)), sizeof *s->spread);
+    if (!s->spread || !s->bounds || !s->row_stats || !s->row_weights || !s->row_share ||
+        !s->rows_i32 || !s->losses)
         st = af_fail_nomem(err, "staging buffers", (uint64_t)s->rows_max * 8);
 done:
     return st;
@@ -280,6 +293,39 @@ static int64_t rope_length(const af_step_graph *s, const af_batch *b)
     return length;
 }
 
+static void clear_pairs(int32_t *list, int64_t rows)
+{
+    for (int64_t i = 0; i < 2 * rows; i++)
+        list[i] = -100;
+}
+
+/* Which rows attention copies, and where the copies of a row are: all of them, then the first. */
+static af_status write_spread(af_step_graph *s, const af_batch *b, af_error *err)
+{
+    af_status st = AF_OK;
+    int32_t *there = s->spread, *here = s->spread + 2 * s->attention_max;
+    const uint64_t there_bytes = (uint64_t)(2 * s->attention_max) * sizeof *there,
+                   here_bytes = (uint64_t)(2 * s->rows_max) * sizeof *here;
+    clear_pairs(there, s->attention_max);
+    clear_pairs(here, s->rows_max);
+    for (int64_t i = 0; i < b->attention_rows; i++) {
+        int32_t *copies = here + 2 * b->source[i];
+        there[2 * i] = b->source[i];
+        copies[copies[0] >= 0] = (int32_t)i;
+    }
+    AF_TRY(af_tensor_write(s->graph, s->in.spread, there, there_bytes, err));
+    AF_TRY(af_tensor_write(s->graph, s->in.gather, here, here_bytes, err));
+    for (int64_t i = 0; i < s->rows_max; i++) {
+        if (here[2 * i + 1] >= 0)
+            there[2 * here[2 * i + 1]] = -100;
+        here[2 * i + 1] = -100;
+    }
+    AF_TRY(af_tensor_write(s->graph, s->in.given, there, there_bytes, err));
+    st = af_tensor_write(s->graph, s->in.taken, here, here_bytes, err);
+done:
+    return st;
+}
+
 af_status af_step_graph_upload(af_step_graph *s, const af_batch *b, float scale, af_error *err)
 {
     af_status st = AF_OK;
@@ -289,10 +335,20 @@ af_status af_step_graph_upload(af_step_graph *s, const af_batch *b, float scale,
     for (int64_t i = 0; i < s->bounds_len; i++)
         s->bounds[i] = b->bounds[AF_MIN(i, b->sequences)];
     AF_TRY(af_tensor_write(s->graph, s->in.bounds, s->bounds, (uint64_t)s->bounds_len * 4, err));
-    AF_TRY(af_tensor_write(s->graph, s->scale, &scale, sizeof scale, err));
+    if (s->scale)
+        AF_TRY(af_tensor_write(s->graph, s->scale, &scale, sizeof scale, err));
     AF_TRY(write_share(s, b->rows, err));
+    if (s->in.spread)
+        AF_TRY(write_spread(s, b, err));
     AF_TRY(af_model_write_rope(&s->leaves, rope_length(s, b), err));
     af_graph_set_live_rows(s->graph, b->rows);
 done:
     return st;
+}
+
+af_status af_step_graph_upload_weights(af_step_graph *s, int64_t rows, af_error *err)
+{
+    memset(s->row_weights + rows, 0, (size_t)(s->rows_max - rows) * sizeof *s->row_weights);
+    return af_tensor_write(s->graph, s->row_weight, s->row_weights,
+                           (uint64_t)s->rows_max * sizeof *s->row_weights, err);
 }
