@@ -5,7 +5,9 @@
 #include "base/file.h"
 #include "format/text/json_text.h"
 
+#include <ctype.h>
 #include <stdarg.h>
+#include <strings.h>
 
 enum { DEPTH_MAX = 8, FILES_MAX = 1 << 20, CARD_MAX = 16 << 20 };
 
@@ -211,6 +213,31 @@ bool af_glob_matches(const char *pattern, const char *path)
     for (const char *c = pattern; *c; c++)
         stars += *c == '*';
     return stars <= 8 && matches(pattern, path); /* the time doubles with each */
+}
+
+/* Is `word` in the name, with neither a letter before nor after it? */
+static bool has_word(const char *name, const char *word)
+{
+    const size_t n = strlen(word);
+    for (const char *at = name; *at; at++)
+        if (strncasecmp(at, word, n) == 0 && (at == name || !isalpha((unsigned char)at[-1])) &&
+            !isalpha((unsigned char)at[n]))
+            return true;
+    return false;
+}
+
+bool af_split_mentions(const char *name, const char *split)
+{
+    static const char *const words[][5] = {{"train", "training"},
+                                           {"validation", "valid", "dev", "val"},
+                                           {"test", "testing", "eval", "evaluation"}};
+    if (has_word(name, split))
+        return true;
+    for (size_t i = 0; i < AF_LEN(words); i++)
+        for (int k = 1; strcmp(words[i][0], split) == 0 && words[i][k]; k++)
+            if (has_word(name, words[i][k]))
+                return true;
+    return false;
 }
 
 static bool is_cached(const char *path)
