@@ -12,6 +12,7 @@ static void test_runs_follow_peft(void **state)
     (void)state;
     static const char *const runs[][2] = {{"qwen3_moe", "lora-experts"},
                                           {"mixtral", "lora-experts"},
+                                          {"gpt_oss", "lora-experts"},
                                           {"mixtral", "full"},
                                           {"mixtral", "full-aux"}};
     const char *shared = shared_dir();
