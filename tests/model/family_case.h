@@ -24,6 +24,16 @@ static inline json_t *read_json(const char *path)
     return j;
 }
 
+/* x, values of a tensor, in the order they have on disk. */
+static inline float *case_disk_order(const af_model_spec *s, int tensor, float *x)
+{
+    if (!af_disk_is_turned(s, tensor))
+        return x;
+    float *y = af_disk_turned(s, tensor, x, AF_DTYPE_F32);
+    free(x);
+    return y;
+}
+
 /* Calls `with` for every gradient of a model, split as its tensors are on disk. */
 static inline void each_gradient(model_case *c, const char *prefix,
                                  void (*with)(void *, const char *, const float *, int64_t),
@@ -34,7 +44,7 @@ static inline void each_gradient(model_case *c, const char *prefix,
         const af_tensor *grad = af_tensor_gradient(c->leaves.tensor[i]);
         if (!grad)
             continue;
-        float *x = case_read(c, grad);
+        float *x = case_disk_order(s, i, case_read(c, grad));
         for (int p = 0; p < af_disk_count(s, i); p++) {
             char name[512], disk[600];
             int64_t dim[3], from, n = 1;

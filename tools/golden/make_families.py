@@ -81,6 +81,44 @@ FAMILIES = {
     "qwen2_moe": ("Qwen2MoeConfig", dict(num_experts=5, num_experts_per_tok=3, moe_intermediate_size=12,
                                          shared_expert_intermediate_size=14, num_hidden_layers=3, mlp_only_layers=[1],
                                          decoder_sparse_step=1, **rope(1e6)), {}),
+    "gpt_oss": ("GptOssConfig", dict(head_dim=6, num_local_experts=5, num_experts_per_tok=3, sliding_window=4,
+                                     swiglu_limit=0.8, **layers("SF"), rope_parameters={
+        "rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 16,
+        "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False}), {}),
+    "glm4_moe": ("Glm4MoeConfig", dict(head_dim=8, attention_bias=True, use_qk_norm=True, n_routed_experts=6, n_group=3,
+                                       topk_group=2, num_experts_per_tok=3, moe_intermediate_size=10, n_shared_experts=2,
+                                       routed_scaling_factor=1.6, first_k_dense_replace=1,
+                                       **rope(partial_rotary_factor=0.5)), {}),
+    "glm4_moe_lite": ("Glm4MoeLiteConfig", dict(q_lora_rank=10, kv_lora_rank=8, qk_nope_head_dim=6, qk_rope_head_dim=4,
+                                                v_head_dim=10, n_routed_experts=4, num_experts_per_tok=2,
+                                                num_key_value_heads=4, moe_intermediate_size=10, n_shared_experts=1,
+                                                attention_bias=True, mlp_layer_types=["sparse", "dense"], **rope()), {}),
+    "deepseek_v2": ("DeepseekV2Config", dict(q_lora_rank=None, kv_lora_rank=8, qk_nope_head_dim=6, qk_rope_head_dim=4,
+                                             v_head_dim=5, n_routed_experts=6, num_experts_per_tok=2, n_group=3,
+                                             topk_group=2, topk_method="group_limited_greedy", num_key_value_heads=4,
+                                             moe_intermediate_size=10, n_shared_experts=2, routed_scaling_factor=1.3,
+                                             first_k_dense_replace=1, rope_parameters={
+        "rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 16, "mscale": 0.7,
+        "mscale_all_dim": 0.7, "beta_fast": 32.0, "beta_slow": 1.0}), {}),
+    "deepseek_v3": ("DeepseekV3Config", dict(q_lora_rank=10, kv_lora_rank=8, qk_nope_head_dim=6, qk_rope_head_dim=4,
+                                             v_head_dim=5, n_routed_experts=8, num_experts_per_tok=3, n_group=4,
+                                             topk_group=2, num_key_value_heads=4, moe_intermediate_size=10,
+                                             n_shared_experts=1, routed_scaling_factor=2.5, first_k_dense_replace=1,
+                                             rope_parameters={
+        "rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 16, "mscale": 1.0,
+        "mscale_all_dim": 0.6, "beta_fast": 32.0, "beta_slow": 1.0}), {}),
+    "gemma4": ("Gemma4TextConfig", dict(num_hidden_layers=5, head_dim=6, global_head_dim=8, attention_k_eq_v=False,
+                                        num_kv_shared_layers=2, use_double_wide_mlp=True, sliding_window=4,
+                                        hidden_size_per_layer_input=5, vocab_size_per_layer_input=48,
+                                        final_logit_softcapping=4.0, **layers("SFSSF"), rope_parameters={
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}), {}),
+    "gemma4_moe": ("Gemma4TextConfig", dict(head_dim=6, global_head_dim=8, num_global_key_value_heads=1,
+                                            attention_k_eq_v=True, sliding_window=4, hidden_size_per_layer_input=0,
+                                            enable_moe_block=True, num_experts=5, top_k_experts=3,
+                                            moe_intermediate_size=10, **layers("SF"), rope_parameters={
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}), {}),
 }
 
 

@@ -37,10 +37,16 @@ const char *af_slot_gguf_name(const af_arch *a, af_slot slot);
 
 /* Blocks: between the norms before and after them. */
 void af_list_attention(af_lister *l, int layer);
+void af_list_latent(af_lister *l, int layer);
 void af_list_delta_net(af_lister *l, int layer);
 void af_list_mamba2(af_lister *l, int layer);
 void af_list_short_conv(af_lister *l, int layer);
 void af_list_mlp_gated(af_lister *l, int layer);
 void af_list_mlp_plain(af_lister *l, int layer);
 void af_list_mlp_experts(af_lister *l, int layer);
+void af_list_mlp_beside(af_lister *l, int layer);
+
+/* Inputs per layer: the tables of the whole model, and what each layer has for them. */
+void af_list_layer_inputs(af_lister *l);
+void af_list_layer_input(af_lister *l, int layer);
 #endif
