@@ -157,8 +157,11 @@ typedef struct af_overlay {
     const af_adapter_module *module; /* low-rank part over them, or NULL */
     int64_t out;                     /* rows of one of its matrices: those of an expert, or all */
     int64_t row;                     /* of all of them, the first that the tensor has */
-    bool embedding;                  /* the module is the embedding */
-    int64_t tokens;                  /* its rows */
+    int64_t turned; /* above 0: the tensor has experts as gpt_oss stores them, columns of their
+                       inputs, as many as this */
+    bool embedding; /* the module is the embedding */
+    bool pairs;     /* turned: columns of gate and up alternate */
+    int64_t tokens; /* its rows */
     af_token_rows trained;           /* rows of their own, */
     const float *trained_values;     /* [trained.count][cols] */
     const af_adapter_module *biased; /* of a bias: the module whose lora_bias is added, or NULL */

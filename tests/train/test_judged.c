@@ -48,9 +48,12 @@ static void write_run(const json_t *c, const char *path)
                   router ? router : "models/qwen2", dir);
     af_buf_printf(&b, "datasets: [{path: %s/%s, type: tokens}]\noverwrite_output_dir: true\n",
                   golden_dir(), data);
+    const char *start = json_string_value(json_object_get(c, "start"));
     if (json_object_get(run, "adapter"))
         af_buf_printf(&b, "lora_model_dir: %s/%s\n", golden_dir(),
-                      router ? "judged/router-adapter" : "runs/qwen2/lora/initial_adapter");
+                      start    ? start
+                      : router ? "judged/router-adapter"
+                               : "runs/qwen2/lora/initial_adapter");
     CHECK_OK(af_file_write(path, b.data, b.len, &err), err);
     af_buf_clear(&b);
 }
@@ -124,6 +127,7 @@ static void test_router_loss_follows_the_trainer(void **state)
     check_case("router-full-accumulated");
     check_case("router-full-layers");
     check_case("router-lora");
+    check_case("router-experts");
 }
 
 int main(void)
