@@ -222,6 +222,8 @@ static void fill(af_data_report *out, const af_data_counts *c, const af_read_tim
 static af_status keep(void *user, const af_example *e, af_error *err)
 {
     const af_row *r = &e->row[0];
+    if (e->pair)
+        return af_pair_writer_add(user, e->pair, e->source, e->line, err);
     return af_token_writer_add(user, r->ids, r->labels, r->count, e->source, e->line, err);
 }
 
@@ -279,7 +281,7 @@ static af_status measure(data_tool *t, af_data_report *out, af_error *err)
     w = NULL;
     times.emit += af_seconds_now() - commit;
     fill(out, &counts, &times);
-    if (st == AF_OK && counts.records)
+    if (st == AF_OK && counts.records && !t->o.rl)
         AF_TRY(pack_all(t, path.data, out, err));
     out->all_s = af_seconds_now() - began;
 done:
