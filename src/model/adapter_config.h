@@ -6,6 +6,7 @@
 
 enum { AF_ADAPTER_NAME_BYTES = 512 };
 #define AF_ADAPTER_PREFIX "base_model.model."
+#define AF_LABELS_KEY     "afinar_labels" /* what PEFT has no key for */
 
 /* Parses adapter_config.json; strings go to the arena. What this build cannot do is an error that
  * names the key. `name` is for messages. */

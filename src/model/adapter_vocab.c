@@ -38,6 +38,18 @@ af_status af_adapter_open_values(af_weights **out, const char *dir, af_error *er
     return st;
 }
 
+af_status af_adapter_labels(int64_t *out, const char *dir, af_error *err)
+{
+    af_weights *w = NULL;
+    *out = 0;
+    const af_status st = af_adapter_open_values(&w, dir, err);
+    const af_stored *t = st == AF_OK ? af_weights_find(w, "base_model.model.score.weight") : NULL;
+    if (t && t->ndim == 2)
+        *out = t->dim[0];
+    af_weights_close(w);
+    return st;
+}
+
 af_status af_adapter_vocab(int64_t *out, const char *dir, af_error *err)
 {
     static const char *const ends[] = {".embed_tokens.weight",
