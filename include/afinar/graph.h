@@ -270,7 +270,13 @@ typedef struct af_head_opts {
     double smoothing;   /* label smoothing, [0, 1) */
     int64_t chunk_rows; /* rows of logits held at once; 0 = chosen by the op */
     af_tensor **rows;   /* when set: f32 [N][2], loss of a row, 1 if its label is the arg max */
+    bool stats;         /* rows is [N][AF_HEAD_STATS]: then entropy, mean logit, log sum p^2 */
+    /* f32 [N], in place of `scale`: the gradient is that of the sum of weight times loss of a row.
+     * Only the backward pass reads it: it may depend on what the forward pass gave (AF_RUN_KEEP).
+     */
+    af_tensor *row_weight;
 } af_head_opts;
+enum { AF_HEAD_STATS = 5 };
 /* Output projection and cross-entropy in one op: h [N][D], weight [V][D], labels i32 [N] (-100 = no
  * loss; shifted already: label i is what row i must predict) -> loss f32 [1], the scaled sum.
  * Logits are computed in chunks; with af_graph_backward so is the gradient, in the same pass. */
@@ -418,6 +424,9 @@ enum {
     AF_RUN_UPDATE = 4,
     AF_RUN_GRAD = AF_RUN_FORWARD | AF_RUN_BACKWARD, /* one micro-batch: gradients accumulate */
     AF_RUN_STEP = AF_RUN_GRAD | AF_RUN_UPDATE,
+    /* with AF_RUN_FORWARD: the backward pass comes in the next run, after its inputs (row weights)
+     * were written */
+    AF_RUN_KEEP = 8,
 };
 /* Runs the recorded phases `what` (AF_RUN_*) once. On a GPU it returns before the work is done;
  * reading waits. AF_EUSAGE before prepare; AF_EDEVICE. */

@@ -127,6 +127,9 @@ typedef union af_attr {
         double softcap, logit_scale, smoothing;
         int64_t chunk_rows;
         bool scaled, dh, dw; /* has the scale input; makes dh; makes dw */
+        bool stats;          /* rows has AF_HEAD_STATS columns */
+        bool weights;        /* has the input of row weights, */
+        bool weighs;         /* and the gradients it makes are by them */
     } head;
     struct {
         int k, groups, groups_used, group_best;

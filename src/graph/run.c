@@ -119,9 +119,9 @@ af_status af_graph_begin_run(af_graph *g, int what, af_error *err)
 {
     if (!g || !g->prepared)
         return af_fail(err, AF_EUSAGE, "the graph is not prepared");
-    if (what & ~AF_RUN_STEP)
+    if (what & ~(AF_RUN_STEP | AF_RUN_KEEP))
         return af_fail(err, AF_EUSAGE, "unknown run %d: use a sum of AF_RUN_* flags, at most %d",
-                       what, AF_RUN_STEP);
+                       what, AF_RUN_STEP | AF_RUN_KEEP);
     if (af_graph_failed(g)) /* a call was recorded after it was prepared */
         return af_graph_status(g, err);
     if (what & AF_RUN_BACKWARD && !g->differentiated)

@@ -12,7 +12,7 @@ af_status af_cuda_issue(af_cuda *cu, const af_exec *e, int what, int chunks, uin
     af_status st = AF_OK;
     for (int i = 0; e && i < e->n; i++) {
         const af_step *s = &e->step[i];
-        if ((s->backward_only && !(what & AF_RUN_BACKWARD)) || s->chunk > chunks)
+        if ((s->backward_only && !(what & (AF_RUN_BACKWARD | AF_RUN_KEEP))) || s->chunk > chunks)
             continue;
         const bool other = s->alternative && s->alternative->chosen;
         if (s->prelude && !other)

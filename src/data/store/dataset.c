@@ -128,6 +128,10 @@ static void hash_choice(af_sha256 *h, const af_data_opts *o)
         hash_text(h, o->eot_tokens[i]);
     snprintf(text, sizeof text, "%" PRId64 " %d", o->min_sample_len, o->deduplicate);
     hash_text(h, text);
+    if (o->rl) {
+        snprintf(text, sizeof text, "rl %d", (int)o->rl);
+        hash_text(h, text);
+    }
     if (o->mix == AF_MIX_CONCAT) /* the keys of stores that were made before stay */
         return;
     snprintf(text, sizeof text, "mix %d %" PRIx64, (int)o->mix, o->seed);
@@ -369,6 +373,8 @@ static af_status keep(void *user, const af_example *e, af_error *err)
     if (is_joined(k, e->dataset) && k->p->o->sequence_len > 0)
         return join(k, e, err);
     k->records[e->dataset]++;
+    if (e->pair)
+        return af_pair_writer_add(k->w, e->pair, e->source, e->line, err);
     return af_token_writer_add(k->w, r->ids, r->labels, r->count, e->source, e->line, err);
 }
 

@@ -4,7 +4,9 @@
  * Built with AF_T (logits), AF_VEC, and AF_GRAD (1: the row becomes its own gradient). One block
  * per row: one pass for maximum, sum of exponentials and arg max, one more (from cache) that
  * overwrites the row. Sums are f32, per thread, then a tree. Rows start at multiples of ld, which
- * AF_VEC must divide; V need not be a multiple. */
+ * AF_VEC must divide; V need not be a multiple.
+ * AF_STATS (1: entropy, mean logit and log sum p^2 of each row, too) and AF_WEIGHS (1: `scale` is
+ * per row) are 0 unless defined. */
 // variants: (AF_T=bf16,half AF_VEC=8,1 | AF_T=float AF_VEC=4,1) AF_GRAD=0,1
 // common: AF_T=bf16 AF_VEC=8 AF_GRAD=1
 #include "dev.cuh"
@@ -13,10 +15,40 @@
 #define AF_GRAD 0
 #endif
 
+#ifndef AF_STATS
+#define AF_STATS 0
+#endif
+#ifndef AF_WEIGHS
+#define AF_WEIGHS 0
+#endif
+
 struct softmax_part {
     float top, sum, all; /* maximum, sum of exp(z - top), sum of z */
     int at;              /* of the maximum, the first one */
+#if AF_STATS
+    float mean, squares; /* sums of exp(z - top) z and of exp(z - top)^2 */
+#endif
 };
+
+/* The sums so far, after the maximum became `r` times as large in the exponential. */
+DEV void rescale(softmax_part &p, float r)
+{
+    p.sum *= r;
+#if AF_STATS
+    p.mean *= r;
+    p.squares *= r * r;
+#endif
+}
+DEV void add_one(softmax_part &p, float z)
+{
+    const float e = exp2_fast((z - p.top) * LOG2E);
+    p.sum += e;
+    p.all += z;
+#if AF_STATS
+    p.mean += e * z;
+    p.squares += e * e;
+#endif
+}
 
 DEV float cap(float x, float logit_scale, float softcap)
 {
@@ -26,13 +58,11 @@ DEV float cap(float x, float logit_scale, float softcap)
 DEV void take(softmax_part &p, float z, int i)
 {
     if (z > p.top) {
-        p.sum = p.sum * exp2_fast((p.top - z) * LOG2E) + 1.0f;
+        rescale(p, exp2_fast((p.top - z) * LOG2E));
         p.top = z;
         p.at = i;
-    } else {
-        p.sum += exp2_fast((z - p.top) * LOG2E);
     }
-    p.all += z;
+    add_one(p, z);
 }
 /* AF_VEC values at once: one rescaling for all of them. */
 DEV void take_n(softmax_part &p, const float (&z)[AF_VEC], int i)
@@ -42,7 +72,7 @@ DEV void take_n(softmax_part &p, const float (&z)[AF_VEC], int i)
     for (int k = 1; k < AF_VEC; k++)
         top = fmaxf(top, z[k]);
     if (top > p.top) {
-        p.sum *= exp2_fast((p.top - top) * LOG2E);
+        rescale(p, exp2_fast((p.top - top) * LOG2E));
         p.top = top;
         p.at = i;
 #pragma unroll
@@ -50,10 +80,8 @@ DEV void take_n(softmax_part &p, const float (&z)[AF_VEC], int i)
             p.at = z[k] == top ? i + k : p.at;
     }
 #pragma unroll
-    for (int k = 0; k < AF_VEC; k++) {
-        p.sum += exp2_fast((z[k] - p.top) * LOG2E);
-        p.all += z[k];
-    }
+    for (int k = 0; k < AF_VEC; k++)
+        add_one(p, z[k]);
 }
 DEV int block_min(int v)
 {
@@ -72,7 +100,12 @@ DEV int block_min(int v)
  */
 extern "C" __global__ void __launch_bounds__(1024)
     head_rows(AF_T *logits, long long ld, const int *labels, const float *scale, float *row_loss,
-              float *row_hit, int V, float logit_scale, float softcap, float smoothing)
+              float *row_hit, int V, float logit_scale, float softcap, float smoothing
+#if AF_STATS
+              ,
+              float *row_stats
+#endif
+    )
 {
     AF_T *row = logits + blockIdx.x * ld;
     const int label = labels[blockIdx.x], whole = V / AF_VEC * AF_VEC;
@@ -86,6 +119,10 @@ extern "C" __global__ void __launch_bounds__(1024)
         }
         if (threadIdx.x == 0)
             row_loss[blockIdx.x] = row_hit[blockIdx.x] = 0.0f;
+#if AF_STATS
+        if (threadIdx.x < 3)
+            row_stats[blockIdx.x * 3 + threadIdx.x] = 0.0f;
+#endif
         return;
     }
     softmax_part p = {-INF, 0.0f, 0.0f, 0x7fffffff};
@@ -103,7 +140,16 @@ extern "C" __global__ void __launch_bounds__(1024)
 
     const float top = block_max(p.top);
     const float sum = block_sum(p.top == -INF ? 0.0f : p.sum * exp2_fast((p.top - top) * LOG2E));
-    const float all = smoothing > 0.0f ? block_sum(p.all) : 0.0f;
+    const float all = AF_STATS || smoothing > 0.0f ? block_sum(p.all) : 0.0f;
+#if AF_STATS
+    const float r = p.top == -INF ? 0.0f : exp2_fast((p.top - top) * LOG2E);
+    const float mean = block_sum(p.mean * r), squares = block_sum(p.squares * r * r);
+    if (threadIdx.x == 0) {
+        row_stats[blockIdx.x * 3] = top + logf(sum) - mean / sum;
+        row_stats[blockIdx.x * 3 + 1] = all / V;
+        row_stats[blockIdx.x * 3 + 2] = logf(squares) - 2.0f * logf(sum);
+    }
+#endif
     const int at = block_min(p.top == top ? p.at : 0x7fffffff);
     if (threadIdx.x == 0) {
         const float z = cap(load(row + label), logit_scale, softcap);
@@ -112,7 +158,7 @@ extern "C" __global__ void __launch_bounds__(1024)
     }
 #if AF_GRAD
     __syncthreads(); /* the label's logit has been read */
-    const float f = (scale ? *scale : 1.0f) * logit_scale, inv = 1.0f / sum, even = smoothing / V;
+    const float f = (scale ? scale[AF_WEIGHS ? blockIdx.x : 0] : 1.0f) * logit_scale, inv = 1.0f / sum, even = smoothing / V;
 #pragma unroll 2
     for (int i = threadIdx.x * AF_VEC; i < V; i += blockDim.x * AF_VEC) {
         float z[AF_VEC];

@@ -13,10 +13,11 @@ typedef struct head_job {
     int m;             /* rows of the tile */
     bool dh, dw;
     double scale;
-    double *h;    /* [D][TILE]: the tile transposed */
-    double *z;    /* [V][TILE]: logits, then their gradients */
-    double *wrow; /* [threads][D] */
-    double *sum;  /* [TILE][D]: dh */
+    const float *weight; /* [N], of the gradients of rows; or NULL */
+    double *h;           /* [D][TILE]: the tile transposed */
+    double *z;           /* [V][TILE]: logits, then their gradients */
+    double *wrow;        /* [threads][D] */
+    double *sum;         /* [TILE][D]: dh */
     double loss[TILE];
 } head_job;
 
@@ -49,14 +50,30 @@ static void logits(void *arg, int64_t from, int64_t to, int share)
 /* Logits of row t become the gradient of the loss by h.w, before softcap and logit_scale. */
 static void row_gradient(head_job *j, int t, int32_t label, double lse)
 {
-    const double s = j->n->attr.head.smoothing, cap = j->n->attr.head.softcap;
+    const double s = j->n->attr.head.smoothing, cap = j->n->attr.head.softcap,
+                 scale = j->weight ? (double)j->weight[j->row + t] : j->scale;
     for (int64_t v = 0; v < j->V; v++) {
         const double z = j->z[v * TILE + t];
         double g = exp(z - lse) - s / (double)j->V - (v == label ? 1 - s : 0);
         if (cap > 0)
             g *= 1 - (z / cap) * (z / cap);
-        j->z[v * TILE + t] = g * j->scale * j->n->attr.head.logit_scale;
+        j->z[v * TILE + t] = g * scale * j->n->attr.head.logit_scale;
     }
+}
+
+/* Columns 2 to 4 of rows. */
+static void put_stats(const head_job *j, int t, double lse, double all)
+{
+    double mean = 0, squares = 0;
+    for (int64_t v = 0; v < j->V; v++) {
+        const double p = exp(j->z[v * TILE + t] - lse);
+        mean += p * j->z[v * TILE + t];
+        squares += p * p;
+    }
+    const int64_t at = AF_HEAD_STATS * (j->row + t);
+    af_st(j->n->out[1], at + 2, lse - mean);
+    af_st(j->n->out[1], at + 3, all / (double)j->V);
+    af_st(j->n->out[1], at + 4, log(squares));
 }
 
 static void softmax_rows(void *arg, int64_t from, int64_t to, int share)
@@ -67,14 +84,15 @@ static void softmax_rows(void *arg, int64_t from, int64_t to, int share)
     (void)share;
     for (int t = (int)from; t < (int)to; t++) {
         const int32_t label = ((const int32_t *)in.labels->data)[j->row + t];
+        const int64_t columns = af_last(j->n->out[1]), at = columns * (j->row + t);
         double max = -INFINITY, sum = 0, all = 0;
         int64_t best = 0;
         j->loss[t] = 0;
         if (label == -100) {
             for (int64_t v = 0; v < j->V; v++)
                 j->z[v * TILE + t] = 0;
-            af_st(j->n->out[1], 2 * (j->row + t), 0);
-            af_st(j->n->out[1], 2 * (j->row + t) + 1, 0);
+            for (int64_t k = 0; k < columns; k++)
+                af_st(j->n->out[1], at + k, 0);
             continue;
         }
         assert(label >= 0 && label < j->V);
@@ -88,8 +106,10 @@ static void softmax_rows(void *arg, int64_t from, int64_t to, int share)
             sum += exp(j->z[v * TILE + t] - max);
         const double lse = max + log(sum);
         j->loss[t] = lse - (1 - s) * j->z[label * TILE + t] - s * all / (double)j->V;
-        af_st(j->n->out[1], 2 * (j->row + t), j->loss[t]);
-        af_st(j->n->out[1], 2 * (j->row + t) + 1, best == label);
+        af_st(j->n->out[1], at, j->loss[t]);
+        af_st(j->n->out[1], at + 1, best == label);
+        if (j->n->attr.head.stats)
+            put_stats(j, t, lse, all);
         if (j->dh || j->dw)
             row_gradient(j, t, label, lse);
     }
@@ -129,11 +149,12 @@ static void dw_rows(void *arg, int64_t from, int64_t to, int share)
 static void head_loss_run(const af_node *n, af_cpu *cpu)
 {
     const af_head_inputs in = af_head_in(n);
-    const bool back = cpu->what & AF_RUN_BACKWARD;
+    const bool back = cpu->what & (AF_RUN_BACKWARD | AF_RUN_KEEP);
     head_job j = {.n = n, .w = in.w, .D = in.w->dim[1], .V = in.w->dim[0]};
     j.dh = back && n->attr.head.dh;
     j.dw = back && n->attr.head.dw;
     j.scale = in.scale ? af_ld(in.scale, 0) : 1;
+    j.weight = n->attr.head.weighs ? in.weights->data : NULL;
     j.h = cpu->work;
     j.z = j.h + j.D * TILE;
     j.sum = j.z + j.V * TILE;
@@ -164,4 +185,20 @@ static uint64_t head_loss_work(const af_node *n, int threads)
     return (uint64_t)((2 * D + V) * TILE + threads * D) * sizeof(double);
 }
 
+static void weigh_rows(void *arg, int64_t from, int64_t to, int share)
+{
+    const af_node *n = arg;
+    const int64_t D = af_last(n->in[0]);
+    (void)share;
+    for (int64_t r = from; r < to; r++)
+        for (int64_t d = 0; d < D; d++)
+            af_st(n->out[0], r * D + d, af_ld(n->in[0], r * D + d) * af_ld(n->in[1], r));
+}
+
+static void head_weigh_run(const af_node *n, af_cpu *cpu)
+{
+    af_pool_run(cpu->pool, af_live(n->in[0]), weigh_rows, (void *)n);
+}
+
+const af_cpu_op af_cpu_head_weigh = {head_weigh_run, NULL};
 const af_cpu_op af_cpu_head_loss = {head_loss_run, head_loss_work};

@@ -22,6 +22,7 @@ typedef struct head_launch {
     int64_t step;          /* rows of a chunk */
     void *logits, *x, *dx; /* [step][ld]; packed h and dh, [N][D], in one buffer without dw */
     float *row_loss, *row_hit;
+    float *row_stats, *weights;     /* [N][3] and [N], packed; where the node has them */
     int32_t *labels, *index, *slot; /* [N] each */
     const void *scale;
 } head_launch;
@@ -53,6 +54,8 @@ static uint64_t layout(head_launch *h, af_cuda *cu, af_node *n)
                            &h->dx,
                            (void **)&h->row_loss,
                            (void **)&h->row_hit,
+                           (void **)&h->row_stats,
+                           (void **)&h->weights,
                            (void **)&h->labels,
                            (void **)&h->index,
                            (void **)&h->slot};
@@ -62,6 +65,8 @@ static uint64_t layout(head_launch *h, af_cuda *cu, af_node *n)
                               n->attr.head.dw ? (uint64_t)(h->N * h->D * size) : 0,
                               (uint64_t)h->N * 4,
                               (uint64_t)h->N * 4,
+                              n->attr.head.stats ? (uint64_t)h->N * 12 : 0,
+                              n->attr.head.weighs ? (uint64_t)h->N * 4 : 0,
                               (uint64_t)h->N * 4,
                               (uint64_t)h->N * 4,
                               (uint64_t)h->N * 4};
@@ -81,16 +86,21 @@ static uint64_t head_work(const af_cuda *cu, const af_node *n)
     return layout(&h, (af_cuda *)cu, (af_node *)n);
 }
 
+static const char *extra_defines(const head_launch *h)
+{
+    return h->n->attr.head.stats ? " AF_STATS=1" : h->n->attr.head.weighs ? " AF_WEIGHS=1" : "";
+}
+
 static const char *row_defines(const head_launch *h)
 {
-    return af_cuda_text(h->cu, "AF_T=%s AF_VEC=%d AF_GRAD=%d", af_cuda_ctype(h->t),
-                        h->t == AF_DTYPE_F32 ? 4 : 8, h->n->attr.head.dh);
+    return af_cuda_text(h->cu, "AF_T=%s AF_VEC=%d AF_GRAD=%d%s", af_cuda_ctype(h->t),
+                        h->t == AF_DTYPE_F32 ? 4 : 8, h->n->attr.head.dh, extra_defines(h));
 }
 
 static af_kernel *pack_kernel(const head_launch *h, const char *name)
 {
     return af_cuda_kernel(h->cu, "head_gather.cu", name,
-                          af_cuda_text(h->cu, "AF_T=%s", af_cuda_ctype(h->t)));
+                          af_cuda_text(h->cu, "AF_T=%s%s", af_cuda_ctype(h->t), extra_defines(h)));
 }
 
 static void pack(const head_launch *h)
@@ -111,9 +121,15 @@ static void pack(const head_launch *h)
     af_arg_ptr(l, in.labels->data);
     af_arg_ptr(l, h->index);
     af_arg_i32(l, h->D);
+    if (h->n->attr.head.weighs) {
+        af_arg_ptr(l, h->weights);
+        af_arg_ptr(l, in.weights->data);
+    }
     /* chunks that are left out count nothing */
     af_cuda_zero(h->cu, h->n, h->row_loss, (uint64_t)h->N * 4);
     af_cuda_zero(h->cu, h->n, h->row_hit, (uint64_t)h->N * 4);
+    if (h->n->attr.head.stats)
+        af_cuda_zero(h->cu, h->n, h->row_stats, (uint64_t)h->N * 12);
 }
 
 static void row_losses(const head_launch *h, int64_t row, int64_t rows)
@@ -124,13 +140,15 @@ static void row_losses(const head_launch *h, int64_t row, int64_t rows)
     af_arg_ptr(l, h->logits);
     af_arg_i64(l, h->ld);
     af_arg_ptr(l, h->labels + row);
-    af_arg_ptr(l, h->scale);
+    af_arg_ptr(l, n->attr.head.weighs ? h->weights + row : h->scale);
     af_arg_ptr(l, h->row_loss + row);
     af_arg_ptr(l, h->row_hit + row);
     af_arg_i32(l, h->V);
     af_arg_f32(l, n->attr.head.logit_scale);
     af_arg_f32(l, n->attr.head.softcap);
     af_arg_f32(l, n->attr.head.smoothing);
+    if (n->attr.head.stats)
+        af_arg_ptr(l, h->row_stats + row * 3);
 }
 
 static void chunk(const head_launch *h, int64_t row, int64_t rows)
@@ -166,6 +184,8 @@ static void unpack(const head_launch *h)
     af_arg_ptr(l, h->row_hit);
     af_arg_ptr(l, h->slot);
     af_arg_i64(l, h->N);
+    if (n->attr.head.stats)
+        af_arg_ptr(l, h->row_stats);
     l = af_cuda_launch(h->cu, n, af_cuda_kernel(h->cu, "head.cu", "head_sum", row_defines(h)), 1, 1,
                        1, ROW_THREADS, 0);
     af_arg_ptr(l, n->out[0]->data);
@@ -211,4 +231,21 @@ static af_status head_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *er
     return AF_OK;
 }
 
+static af_status weigh_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    const af_tensor *x = n->in[0];
+    (void)g, (void)err;
+    af_kernel *k = af_cuda_kernel(cu, "head_gather.cu", "head_weigh",
+                                  af_cuda_text(cu, "AF_T=%s", af_cuda_ctype(x->dtype)));
+    af_launch *l = af_cuda_launch(cu, n, k, af_rows(x), 1, 1, PACK_THREADS, 0);
+    af_arg_ptr(l, n->out[0]->data);
+    af_arg_i64(l, n->out[0]->ld);
+    af_arg_ptr(l, x->data);
+    af_arg_i64(l, x->ld);
+    af_arg_ptr(l, n->in[1]->data);
+    af_arg_i32(l, af_last(x));
+    return AF_OK;
+}
+
+const af_cuda_op af_cuda_head_weigh = {weigh_prepare, NULL, true};
 const af_cuda_op af_cuda_head_loss = {head_prepare, head_work, true};

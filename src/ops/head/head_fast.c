@@ -24,6 +24,7 @@ typedef struct head_fast_job {
     int64_t D, V, rows; /* rows of the chunk */
     bool dh, dw;
     double scale;
+    const float *weight;  /* [N], of the gradients of rows; or NULL */
     const int32_t *index; /* of the chunk's rows */
     float *z;             /* [chunk] rows of `stride` */
     int64_t stride;
@@ -76,9 +77,11 @@ static double sum_row(const float *z, int64_t n)
 
 /* Without a soft cap z holds exp(z - max), and with bf16 rows the result is rounded already; with
  * one, the capped logits. */
-static void row_gradient(const head_fast_job *j, float *z, int32_t label, double lse, double sum)
+static void row_gradient(const head_fast_job *j, int32_t row, float *z, int32_t label, double lse,
+                         double sum)
 {
-    const double s = j->n->attr.head.smoothing, k = j->scale * j->n->attr.head.logit_scale;
+    const double s = j->n->attr.head.smoothing,
+                 k = (j->weight ? (double)j->weight[row] : j->scale) * j->n->attr.head.logit_scale;
     const float cap = (float)j->n->attr.head.softcap, even = (float)(s / (double)j->V),
                 factor = (float)k, share = (float)(k / sum), shift = (float)(k * s / (double)j->V),
                 at = z[label];
@@ -118,16 +121,42 @@ static void round_row(const head_fast_job *j, float *z)
     }
 }
 
+/* Columns 2 to 4 of a row's results, before its logits are overwritten. */
+static void put_stats(const head_fast_job *j, float *out, const float *z, double lse)
+{
+    float e[RUN];
+    double mean = 0, squares = 0, all = 0;
+    for (int64_t v = 0; v < j->V; v += RUN) {
+        const int64_t n = AF_MIN((int64_t)RUN, j->V - v);
+        j->f->exp_sum(e, z + v, 1.0f, (float)lse, n);
+        for (int64_t i = 0; i < n; i++) {
+            mean += (double)e[i] * (double)z[v + i];
+            squares += (double)e[i] * (double)e[i];
+            all += (double)z[v + i];
+        }
+    }
+    out[2] = (float)(lse - mean);
+    out[3] = (float)(all / (double)j->V);
+    out[4] = (float)log(squares);
+}
+
+/* log of the sum of exp(z), from the maximum; z stays. */
+static double row_lse(const head_fast_job *j, float *z, float max)
+{
+    return (double)max + log(exp_row(j, z, max, true));
+}
+
 static void softmax_rows(void *arg, int64_t from, int64_t to, int share)
 {
     const head_fast_job *j = arg;
     const af_head_inputs in = af_head_in(j->n);
     const double s = j->n->attr.head.smoothing;
     const float cap = (float)j->n->attr.head.softcap;
+    const int64_t columns = af_last(j->n->out[1]);
     (void)share;
     for (int64_t i = from; i < to; i++) {
         const int32_t row = j->index[i], label = ((const int32_t *)in.labels->data)[row];
-        float *z = j->z + i * j->stride, *out = (float *)j->n->out[1]->data + 2 * (int64_t)row;
+        float *z = j->z + i * j->stride, *out = (float *)j->n->out[1]->data + columns * row;
         assert(label >= 0 && label < j->V);
         if (cap > 0)
             j->f->softcap(z, z, cap, j->V);
@@ -136,13 +165,15 @@ static void softmax_rows(void *arg, int64_t from, int64_t to, int share)
         for (int32_t v = 0; hit && v < label; v++)
             hit = z[v] < max; /* the first of equal ones counts */
         const double all = s > 0 ? sum_row(z, j->V) : 0;
+        if (j->n->attr.head.stats)
+            put_stats(j, out, z, row_lse(j, z, max));
         const double sum = exp_row(j, z, max, cap > 0), lse = (double)max + log(sum);
         j->loss[i] = lse - (1 - s) * (double)at - s * all / (double)j->V;
         out[0] = (float)j->loss[i];
         out[1] = hit ? 1.0f : 0.0f;
         if (!j->dh && !j->dw)
             continue;
-        row_gradient(j, z, label, lse, sum);
+        row_gradient(j, row, z, label, lse, sum);
         if (is_bf16(j) && cap > 0)
             round_row(j, z);
     }
@@ -221,7 +252,7 @@ static int64_t select_rows(const head_fast_job *j, int32_t *index)
     const int32_t *label = in.labels->data;
     float *rows = j->n->out[1]->data;
     int64_t count = 0;
-    memset(rows, 0, (size_t)(2 * N) * sizeof *rows);
+    memset(rows, 0, (size_t)(af_last(j->n->out[1]) * N) * sizeof *rows);
     for (int64_t i = 0; i < N; i++)
         if (label[i] != -100)
             index[count++] = (int32_t)i;
@@ -236,12 +267,13 @@ static int64_t select_rows(const head_fast_job *j, int32_t *index)
 static void head_loss_run(const af_node *n, af_cpu *cpu)
 {
     const af_head_inputs in = af_head_in(n);
-    const bool back = cpu->what & AF_RUN_BACKWARD;
+    const bool back = cpu->what & (AF_RUN_BACKWARD | AF_RUN_KEEP);
     head_fast_job j = {.n = n, .f = af_fast_get(), .D = in.w->dim[1], .V = in.w->dim[0]};
     const int64_t N = af_rows(in.h), capacity = chunk_rows(n);
     j.dh = back && n->attr.head.dh;
     j.dw = back && n->attr.head.dw;
     j.scale = in.scale ? af_ld(in.scale, 0) : 1;
+    j.weight = n->attr.head.weighs ? in.weights->data : NULL;
     j.z = cpu->work;
     j.stride = stride_of(j.V);
     float *h = j.z + capacity * j.stride, *dh = h + capacity * j.D;

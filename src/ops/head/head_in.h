@@ -6,11 +6,13 @@
 
 typedef struct af_head_inputs {
     af_tensor *h, *w, *labels, *scale; /* scale: NULL unless attr.head.scaled */
+    af_tensor *weights;                /* NULL unless attr.head.weights */
 } af_head_inputs;
 
 static inline af_head_inputs af_head_in(const af_node *n)
 {
-    return (af_head_inputs){n->in[0], n->in[1], n->in[2], n->attr.head.scaled ? n->in[3] : NULL};
+    return (af_head_inputs){n->in[0], n->in[1], n->in[2], n->attr.head.scaled ? n->in[3] : NULL,
+                            n->attr.head.weights ? n->in[3] : NULL};
 }
 
 typedef struct af_loss_inputs {

@@ -33,6 +33,15 @@ static const char *need_text(af_key_need need)
         [AF_NEED_MLFLOW] = "without 'report_to: mlflow'",
         [AF_NEED_WANDB] = "without 'report_to: wandb'",
         [AF_NEED_TRACKIO] = "without 'report_to: trackio'",
+        [AF_NEED_RL] = "without 'rl': dpo, ipo, kto, orpo, simpo or cpo",
+        [AF_NEED_LOSS_TYPE] = "without 'rl': dpo, ipo, kto, simpo or cpo",
+        [AF_NEED_DPO] = "without 'rl: dpo'",
+        [AF_NEED_ORPO] = "without 'rl: orpo'",
+        [AF_NEED_SIMPO] = "without 'rl: simpo'",
+        [AF_NEED_CPO] = "without 'rl: cpo' or 'rl: simpo'",
+        [AF_NEED_KTO] = "without 'rl: kto'",
+        [AF_NEED_SMOOTHING] = "without 'rl': dpo, cpo or simpo",
+        [AF_NEED_REFERENCE] = "without 'rl': dpo, ipo or kto, which have a reference",
     };
     return text[need];
 }
@@ -85,6 +94,25 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
         return r->trackers & AF_TRACKER_WANDB;
     case AF_NEED_TRACKIO:
         return r->trackers & AF_TRACKER_TRACKIO;
+    case AF_NEED_RL:
+        return r->rl != AF_RL_NONE && r->rl != AF_RL_REWARD;
+    case AF_NEED_LOSS_TYPE:
+        return af_key_has_effect(r, AF_NEED_RL) && r->rl != AF_RL_ORPO;
+    case AF_NEED_DPO:
+        return r->rl == AF_RL_DPO || r->rl == AF_RL_IPO;
+    case AF_NEED_ORPO:
+        return r->rl == AF_RL_ORPO;
+    case AF_NEED_SIMPO:
+        return r->rl == AF_RL_SIMPO || (r->rl == AF_RL_CPO && r->dpo_loss_type.count == 1 &&
+                                        strcmp(r->dpo_loss_type.item[0], "simpo") == 0);
+    case AF_NEED_CPO:
+        return r->rl == AF_RL_CPO || r->rl == AF_RL_SIMPO;
+    case AF_NEED_KTO:
+        return r->rl == AF_RL_KTO;
+    case AF_NEED_SMOOTHING:
+        return af_key_has_effect(r, AF_NEED_DPO) || af_key_has_effect(r, AF_NEED_CPO);
+    case AF_NEED_REFERENCE:
+        return af_pref_has_reference(r->rl);
     }
     return true;
 }
@@ -103,7 +131,9 @@ static bool asks_nothing(const af_run_config *r, const af_key *k)
 static bool may_be_idle(const af_run_config *r, const af_key *k)
 {
     const bool adapter = k->need == AF_NEED_ADAPTER || k->need == AF_NEED_NEW_ADAPTER;
-    return r->key_line[k - af_keys] > 0 && (!adapter || r->adapter_is_named);
+    const bool forgotten = (adapter && !r->adapter_is_named) ||
+                           (k->need >= AF_NEED_RL && r->rl == AF_RL_NONE); /* another training */
+    return r->key_line[k - af_keys] > 0 && !forgotten;
 }
 
 static af_status check_effects(af_run_config *r, af_error *err)
@@ -415,6 +445,8 @@ af_status af_run_config_check(af_run_config *r, af_error *err)
         st = check_lists(r, err);
     if (st == AF_OK)
         st = check_schedule(r, err);
+    if (st == AF_OK)
+        st = af_run_rl_check(r, err);
     if (r->lora_alpha == 0)
         r->lora_alpha = 2.0 * (double)r->lora_r;
     return st;

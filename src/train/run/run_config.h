@@ -9,6 +9,7 @@
 #include "afinar/device.h"
 #include "afinar/graph.h"
 #include "data/store/dataset.h"
+#include "train/preference/pref_loss.h"
 #include "train/run/run_translate.h"
 
 typedef enum af_tri { AF_TRI_AUTO, AF_TRI_NO, AF_TRI_YES } af_tri;
@@ -122,6 +123,16 @@ typedef struct af_run_config {
     double neftune_alpha;
     bool router_logits;      /* asks for the auxiliary loss of a router, */
     double router_loss_coef; /* as this does */
+    /* preferences */
+    af_rl rl;
+    double rl_beta, orpo_alpha; /* 0 = the default of `rl` */
+    af_strings dpo_loss_type, dpo_loss_weights;
+    double dpo_label_smoothing, dpo_ftx, ld_alpha, f_alpha_coef, discopop_tau;
+    bool dpo_use_weighting;
+    af_f_divergence f_divergence;
+    double simpo_gamma, cpo_alpha, alphapo_alpha;
+    double kto_desirable_weight, kto_undesirable_weight;
+    af_tri precompute_ref;
     /* precision and memory */
     af_tri bf16, checkpointing, offloading;
     bool tf32;
@@ -169,6 +180,8 @@ AF_CHECKED af_status af_run_config_check(af_run_config *r, af_error *err);
 void af_run_config_clear(af_run_config *r);
 /* The effective run file: every key that has an effect, with its value, as YAML (malloc'ed). */
 AF_CHECKED af_status af_run_config_text(const af_run_config *r, char **out, af_error *err);
+/* The loss that the keys of preference training ask for; their errors have file and line. */
+AF_CHECKED af_status af_run_pref_opts(af_pref_opts *out, const af_run_config *r, af_error *err);
 /* The table as help text (malloc'ed). */
 AF_CHECKED af_status af_run_keys_help(char **out, af_error *err);
 /* Where the user set this key: "run.yaml:12", "command line", or the file alone. Returns buf. */

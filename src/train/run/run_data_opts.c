@@ -24,6 +24,7 @@ af_data_opts af_run_data_opts(const af_run_config *run, const char *model)
         .train_on_eos = run->train_on_eos,
         .pretraining = run->stage == AF_STAGE_PRETRAINING,
         .join_texts = run->stage == AF_STAGE_PRETRAINING && run->packing,
+        .rl = run->rl,
         .mix = run->mix,
         .mix_probs = run->interleave_probs.item,
         .mix_prob_count = run->interleave_probs.count,

@@ -155,7 +155,6 @@ static const foreign_group groups[] = {
      "fp16 float16 fp16_opt_level half_precision_backend fp16_backend fp8 fp8_* pure_bf16 bfloat16 "
      "float32"},
 
-    {EXACT, "the loss is the plain cross-entropy", "loss_type"},
     {INSTEAD, "experts stay as they are stored", "quantize_moe_experts"},
     {INSTEAD, "the scales of a 4-bit base are always quantised, too",
      "double_quantization bnb_4bit_use_double_quant use_bnb_nested_quant"},
@@ -168,15 +167,22 @@ static const foreign_group groups[] = {
     {EXACT, "records are read in random order: see 'shuffle'", "train_sampling_strategy"},
     {REFUSED, "the best evaluation is the one with the lowest eval_loss",
      "greater_is_better early_stopping_threshold"},
-    {REFUSED, "'train' is supervised fine-tuning, without preferences or rewards",
-     "rl rl_beta pref_beta pref_loss pref_ftx pref_bco_weight dpo_* kto_* simpo_gamma orpo_alpha "
-     "cpo_alpha rpo_alpha beta loss_weights ld_alpha f_divergence_type f_alpha_divergence_coef "
-     "discopop_tau use_weighting max_prompt_length max_prompt_len max_completion_length "
-     "max_target_length reference_free disable_dropout precompute_ref_log_probs "
-     "precompute_ref_batch_size sync_ref_model ref_model ref_model_* generate_during_eval "
+    {IDLE, "reference values are computed in the micro-batches of training",
+     "precompute_ref_batch_size"},
+    {IDLE, "rows of pairs are packed and without padding: see 'sample_packing'",
+     "dpo_padding_free padding_free"},
+    {EXACT, "dropout is what 'lora_dropout' says", "disable_dropout"},
+    {REFUSED, "the reference is the model that the run starts from",
+     "reference_free sync_ref_model ref_model ref_model_*"},
+    {REFUSED, "'rl' is dpo, ipo, kto, orpo, simpo, cpo or reward; see 'dpo_loss_type'",
+     "pref_loss pref_bco_weight dpo_* kto_* "},
+    {REFUSED, "prompt and answer together have 'sequence_len' tokens",
+     "max_prompt_length max_prompt_len max_completion_length max_target_length"},
+    {REFUSED, "'train' has no reinforcement learning with generated answers; see 'rl'",
+     "generate_during_eval "
      "reward_model reward_model_* process_reward_model center_rewards_coefficient ppo_* trl vllm "
      "grpo reward_funcs reward_weights num_generations ebft nemo_gym_* hatchery trainer_cls "
-     "desirable_weight undesirable_weight orpo_beta dpo_ftx reserved_label_len use_vllm "
+     "reserved_label_len use_vllm "
      "generation_batch_size steps_per_generation num_iterations epsilon_high scale_rewards "
      "mask_truncated_completions importance_sampling_level lmbda seq_kd teacher_* distillation_* "
      "uld_* sapo_* vespo_* entropy_* num_generations_* tpo_* missing_eos_penalty "
@@ -203,7 +209,7 @@ static const foreign_group groups[] = {
      "freeze_language_model num_layers num_layer_trainable name_module_trainable "
      "spectrum_* train_from_scratch reinit_weights"},
     {REFUSED, "the loss is the plain cross-entropy",
-     "use_dft_loss use_asft_loss asft_alpha use_eaft_loss use_eaft eaft_* label_smoothing "
+     "use_dft_loss use_asft_loss asft_alpha use_eaft_loss use_eaft eaft_* "
      "label_smoothing_factor kd_* liger_use_token_scaling diffusion dense_mixer aux_loss_coef"},
     {REFUSED, "a base is quantised ('load_in_4bit', 'load_in_8bit') or read as it is",
      "load_in_16bit load_4bit quantization_bit gptq gptq_* qat quantization llmcompressor "
@@ -240,7 +246,7 @@ static const foreign_group groups[] = {
 static const struct {
     const char *key, *values;
 } anyway[] = {
-    {"loss_type", "nll"},
+    {"disable_dropout", "true false"},
     {"mix_strategy", "concat"},
     {"mean_resizing_embeddings", "true"},
     {"quantization_method", "bnb bitsandbytes auto"},

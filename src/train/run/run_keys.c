@@ -1,7 +1,5 @@
 /* run_keys.c - the one table of run-file keys. */
 #include "train/run/run_keys.h"
-#include "base/word.h"
-#include "train/run/run_foreign.h"
 
 /* ---- named values ---- */
 
@@ -56,6 +54,15 @@ static const af_key_choice optimizer_names[] = {{"adamw", AF_OPTIMIZER_ADAMW},
                                                 {"sgd", AF_OPTIMIZER_SGD},
                                                 {0}};
 
+static const af_key_choice rl_names[] = {
+    {"none", AF_RL_NONE}, {"dpo", AF_RL_DPO},       {"ipo", AF_RL_IPO},
+    {"kto", AF_RL_KTO},   {"orpo", AF_RL_ORPO},     {"simpo", AF_RL_SIMPO},
+    {"cpo", AF_RL_CPO},   {"reward", AF_RL_REWARD}, {0}};
+static const af_key_choice divergence_names[] = {{"reverse_kl", AF_F_REVERSE_KL},
+                                                 {"forward_kl", AF_F_FORWARD_KL},
+                                                 {"js_divergence", AF_F_JS},
+                                                 {"alpha_divergence", AF_F_ALPHA},
+                                                 {0}};
 static const af_key_choice mix_names[] = {{"concat", AF_MIX_CONCAT},
                                           {"interleave_under", AF_MIX_INTERLEAVE_UNDER},
                                           {"interleave_over", AF_MIX_INTERLEAVE_OVER},
@@ -103,6 +110,9 @@ CHOICES(mix, af_mix, mix_names);
 CHOICES(save_strategy, af_when, save_when_names);
 CHOICES(eval_strategy, af_when, eval_when_names);
 CHOICES(gemm, af_gemm_by, gemm_names);
+CHOICES(rl, af_rl, rl_names);
+CHOICES(f_divergence, af_f_divergence, divergence_names);
+CHOICES(precompute_ref, af_tri, tri_names);
 
 /* ---- the table ---- */
 
@@ -253,6 +263,47 @@ const af_key af_keys[] = {
      "leave out records whose tokens and labels came before", {0}, 0},
     {"stage", ENUM(stage), 0, 0, "sft",
      "sft, or pt: datasets of dataset_info.json are text, in packed rows", {0}, 0},
+    {"rl", ENUM(rl), 0, 0, "none",
+     "train on preferences: dpo, ipo, kto, orpo, simpo, cpo, reward", {0}, 0},
+    {"rl_beta", F64(rl_beta), 0, 1e6, "0",
+     "strength of the comparison with the reference; 0 = 0.1 (simpo: 2)",
+     {"dpo_beta", "pref_beta", "beta"}, AF_NEED_RL},
+    {"dpo_loss_type", LIST(dpo_loss_type), 0, 0, NULL,
+     "losses to add up, by TRL's names (sigmoid; kto: kto)", {"loss_type"}, AF_NEED_LOSS_TYPE},
+    {"dpo_loss_weights", LIST(dpo_loss_weights), 0, 0, NULL, "a weight for each of them (1)",
+     {"loss_weights"}, AF_NEED_DPO},
+    {"dpo_label_smoothing", F64(dpo_label_smoothing), 0, 0.999999, "0",
+     "share of wrong labels, of losses that have it (robust, exo_pair, aot, cpo, simpo)",
+     {"label_smoothing"}, AF_NEED_SMOOTHING},
+    {"dpo_ftx", F64(dpo_ftx), 0, 1e6, "0",
+     "add so much of the cross-entropy of the chosen answers (loss sft)",
+     {"pref_ftx", "rpo_alpha"}, AF_NEED_DPO},
+    {"dpo_use_weighting", BOOL(dpo_use_weighting), 0, 0, "false",
+     "weigh pairs by how likely the policy makes them (WPO)", {"use_weighting"}, AF_NEED_DPO},
+    {"ld_alpha", F64(ld_alpha), 0, 1, "1",
+     "weight of tokens after the length of the shorter answer (LD-DPO); 1 = all alike", {0},
+     AF_NEED_DPO},
+    {"f_divergence_type", ENUM(f_divergence), 0, 0, "reverse_kl",
+     "divergence from the reference: reverse_kl, forward_kl, js_divergence, alpha_divergence", {0},
+     AF_NEED_DPO},
+    {"f_alpha_divergence_coef", F64(f_alpha_coef), -100, 100, "0.5",
+     "coefficient of alpha_divergence", {0}, AF_NEED_DPO},
+    {"discopop_tau", F64(discopop_tau), 1e-6, 1e6, "0.05", "temperature of discopop", {0},
+     AF_NEED_DPO},
+    {"orpo_alpha", F64(orpo_alpha), 0, 1e6, "0", "ORPO's name of rl_beta", {"orpo_beta"},
+     AF_NEED_ORPO},
+    {"simpo_gamma", F64(simpo_gamma), 0, 1e6, "0.5", "target margin of simpo", {0}, AF_NEED_SIMPO},
+    {"cpo_alpha", F64(cpo_alpha), 0, 1e6, NULL,
+     "weight of the cross-entropy of the chosen answers; cpo: 1, simpo: 0", {0}, AF_NEED_CPO},
+    {"alphapo_alpha", F64(alphapo_alpha), -100, 100, "0", "AlphaPO: shape of the reward; 0 = log",
+     {"alpha"}, AF_NEED_CPO},
+    {"kto_desirable_weight", F64(kto_desirable_weight), 0, 1e6, "1", "weight of desirable answers",
+     {"desirable_weight", "kto_chosen_weight"}, AF_NEED_KTO},
+    {"kto_undesirable_weight", F64(kto_undesirable_weight), 0, 1e6, "1",
+     "weight of undesirable answers", {"undesirable_weight", "kto_rejected_weight"}, AF_NEED_KTO},
+    {"precompute_ref_log_probs", TRI(precompute_ref), 0, 0, "auto",
+     "keep the reference's values in the cache folder for later runs; false = for this run only",
+     {0}, AF_NEED_REFERENCE},
     {"sequence_len", I64(sequence_len), 2, 1 << 24, "2048", "maximum tokens per row",
      {"cutoff_len", "max_seq_length", "max_length"}, 0},
     {"sample_packing", BOOL(packing), 0, 0, "false",
@@ -399,162 +450,3 @@ const af_key af_keys[] = {
 /* clang-format on */
 const int af_keys_count = (int)AF_LEN(af_keys);
 _Static_assert(AF_LEN(af_keys) <= AF_RUN_KEYS_MAX, "af_run_config.key_line has one entry per key");
-
-/* ---- values ---- */
-
-af_key_value af_key_get(const af_run_config *r, const af_key *k)
-{
-    const void *at = (const char *)r + k->offset;
-    switch (k->kind) {
-    case AF_KEY_STR:
-        return (af_key_value){.str = *(const char *const *)at};
-    case AF_KEY_BOOL:
-        return (af_key_value){.flag = *(const bool *)at};
-    case AF_KEY_I64:
-        return (af_key_value){.i64 = *(const int64_t *)at};
-    case AF_KEY_F64:
-        return (af_key_value){.f64 = *(const double *)at};
-    case AF_KEY_LIST:
-        return (af_key_value){.list = *(const af_strings *)at};
-    case AF_KEY_TREE:
-        return (af_key_value){.tree = *(const af_yaml *const *)at};
-    case AF_KEY_TRI:
-    case AF_KEY_ENUM:
-        break;
-    }
-    return (af_key_value){.choice = k->choices->get(r)};
-}
-
-void af_key_set(af_run_config *r, const af_key *k, af_key_value v)
-{
-    void *at = (char *)r + k->offset;
-    switch (k->kind) {
-    case AF_KEY_STR:
-        *(const char **)at = v.str;
-        break;
-    case AF_KEY_BOOL:
-        *(bool *)at = v.flag;
-        break;
-    case AF_KEY_I64:
-        *(int64_t *)at = v.i64;
-        break;
-    case AF_KEY_F64:
-        *(double *)at = v.f64;
-        break;
-    case AF_KEY_LIST:
-        *(af_strings *)at = v.list;
-        break;
-    case AF_KEY_TREE:
-        *(const af_yaml **)at = v.tree;
-        break;
-    case AF_KEY_TRI:
-    case AF_KEY_ENUM:
-        k->choices->set(r, v.choice);
-    }
-}
-
-const char *af_key_choice_name(const af_key *k, int value)
-{
-    const af_key_choice *c = k->choices->names;
-    while (c->name && c->value != value)
-        c++;
-    return c->name ? c->name : "?";
-}
-
-const char *af_key_kind_name(const af_key *k)
-{
-    static const char *const names[] = {
-        [AF_KEY_STR] = "text",
-        [AF_KEY_BOOL] = "true or false",
-        [AF_KEY_TRI] = "true, false or auto",
-        [AF_KEY_I64] = "whole number",
-        [AF_KEY_F64] = "number",
-        [AF_KEY_LIST] = "list of names",
-        [AF_KEY_ENUM] = "name",
-        [AF_KEY_TREE] = "list of maps",
-    };
-    return names[k->kind];
-}
-
-void af_run_keys_each(void (*visit)(void *user, const af_key *k), void *user)
-{
-    for (int i = 0; i < af_keys_count; i++)
-        visit(user, &af_keys[i]);
-}
-
-/* ---- names ---- */
-
-const af_key *af_key_find(const char *name)
-{
-    for (int i = 0; i < af_keys_count; i++) {
-        if (strcmp(af_keys[i].name, name) == 0)
-            return &af_keys[i];
-        for (size_t k = 0; k < AF_LEN(af_keys[i].alias) && af_keys[i].alias[k]; k++)
-            if (strcmp(af_keys[i].alias[k], name) == 0)
-                return &af_keys[i];
-    }
-    return NULL;
-}
-
-static bool has_word(const char *name, const char *word, size_t len)
-{
-    for (size_t n; *name; name += n + (name[n] != '\0')) {
-        n = strcspn(name, "_");
-        if (n == len && strncmp(name, word, n) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* Whether `name` contains every word of `wrong`: "neftune_alpha" means "neftune_noise_alpha". */
-static bool has_parts(const char *name, const char *wrong)
-{
-    int n = 0;
-    for (size_t len; *wrong; n++) {
-        len = strcspn(wrong, "_-");
-        if (!has_word(name, wrong, len))
-            return false;
-        wrong += len + (wrong[len] != '\0');
-    }
-    return n > 0;
-}
-
-/* Edit distance of a wrong key from a known one; parts of a name, or a name with a suffix, are
- * near.
- */
-static int distance(const char *wrong, const char *name)
-{
-    enum { PART = 4, WHOLE = 6, NEAR = 2, FAR = 100 };
-    if (strlen(wrong) <= PART && wrong[0] != name[0])
-        return FAR; /* "trl" is not "lr" */
-    const int d = af_word_distance(wrong, name);
-    const bool part = strlen(wrong) >= PART && has_parts(name, wrong);
-    const bool whole = strlen(name) >= WHOLE && strncmp(wrong, name, strlen(name)) == 0;
-    return part || whole ? AF_MIN(d, NEAR) : d;
-}
-
-const char *af_key_suggest(const char *unknown)
-{
-    const char *best = NULL;
-    int least = 0, least_letters = 0;
-    char wrong[128]; /* in lower case, as all keys are; no key is as long */
-    size_t n = 0;
-    for (; n < sizeof wrong - 1 && unknown[n]; n++)
-        wrong[n] =
-            (char)(unknown[n] >= 'A' && unknown[n] <= 'Z' ? unknown[n] + ('a' - 'A') : unknown[n]);
-    wrong[n] = '\0';
-    const int length = (int)strlen(wrong), most = AF_MIN(AF_MAX(2, length / 4), length - 1);
-    for (int i = 0; i < af_keys_count; i++) {
-        const af_key *k = &af_keys[i];
-        for (int w = -1; w < (int)AF_LEN(k->alias) && (w < 0 || k->alias[w]); w++) {
-            const char *name = w < 0 ? k->name : k->alias[w];
-            const int far = distance(wrong, name), letters = af_word_distance(wrong, name);
-            if (far > most || (best && (far > least || (far == least && letters >= least_letters))))
-                continue;
-            best = k->name;
-            least = far;
-            least_letters = letters;
-        }
-    }
-    return best ? best : af_foreign_suggest(wrong, most);
-}

@@ -41,6 +41,15 @@ typedef enum af_key_need {
     AF_NEED_MLFLOW,
     AF_NEED_WANDB,
     AF_NEED_TRACKIO,
+    AF_NEED_RL,        /* preference training: any kind; the next ones are some of them */
+    AF_NEED_LOSS_TYPE, /* kinds with a choice of losses */
+    AF_NEED_DPO,
+    AF_NEED_ORPO,
+    AF_NEED_SIMPO,
+    AF_NEED_CPO,
+    AF_NEED_KTO,
+    AF_NEED_SMOOTHING,
+    AF_NEED_REFERENCE,
 } af_key_need;
 
 /* A name that stands for a value of an enum. */
@@ -103,6 +112,8 @@ void af_run_method_text(const af_run_config *r, af_buf *b);
 void af_put_quoted(af_buf *b, const char *s);
 /* report_to as bits of `trackers`. */
 AF_CHECKED af_status af_run_report_to(af_run_config *r, af_error *err);
+/* run_rl.c: keys of preference training that contradict each other, or are incomplete. */
+AF_CHECKED af_status af_run_rl_check(const af_run_config *r, af_error *err);
 /* run_datasets.c: the ways of other trainers to name data become `datasets`. */
 AF_CHECKED af_status af_run_datasets(af_run_config *r, af_error *err);
 #endif

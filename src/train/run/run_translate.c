@@ -99,6 +99,15 @@ static const struct {
     {"use_muon", "true", "optimizer", "muon"},
     {"use_peft", "true", "adapter", "lora"},
     {"use_peft", "false", "adapter", "full"},
+    {"loss_type", "nll", NULL, NULL},
+    {"stage", "dpo", "rl", "dpo"},
+    {"stage", "kto", "rl", "kto"},
+    {"stage", "rm", "rl", "reward"},
+    {"pref_loss", "sigmoid", "dpo_loss_type", "sigmoid"},
+    {"pref_loss", "hinge", "dpo_loss_type", "hinge"},
+    {"pref_loss", "ipo", "dpo_loss_type", "ipo"},
+    {"pref_loss", "orpo", NULL, NULL}, /* see stage_loss */
+    {"pref_loss", "simpo", NULL, NULL},
     {"random_state", NULL, "seed", NULL}, /* any value: another name in code, not in files */
 };
 
@@ -277,6 +286,15 @@ static bool names_the_model(const af_yaml *root, const char *key, const af_yaml 
     return same;
 }
 
+/* LLaMA-Factory: stage dpo with a loss that has no reference is another training here. */
+static const char *stage_loss(const af_yaml *root, const char *key, const af_yaml *n)
+{
+    const af_yaml *loss = af_yaml_get(root, "pref_loss");
+    if (!is(key, "stage") || !has_value(n, "dpo") || !loss)
+        return NULL;
+    return has_value(loss, "orpo") ? "orpo" : has_value(loss, "simpo") ? "simpo" : NULL;
+}
+
 static af_status translate_entry(translation *t, int i)
 {
     const char *key = t->root->key[i];
@@ -295,6 +313,8 @@ static af_status translate_entry(translation *t, int i)
         return put(t, "special_tokens", line, n);
     if (names_the_model(t->root, key, n))
         return AF_OK;
+    if (stage_loss(t->root, key, n))
+        return put(t, "rl", line, new_scalar(t, n->line, stage_loss(t->root, key, n)));
     if (is(key, "lora_parameters") && n->kind == AF_YAML_MAP)
         st = translate_scale(t, n);
     if (st == AF_OK && is_map_of_settings(key, n))
