@@ -128,6 +128,8 @@ static bool show_row(const af_data_view *l, const af_data_example *e, const af_d
     printf("%lld tokens, %lld supervised", (long long)r->count, (long long)supervised(r));
     if (e->has_label)
         printf(", label %s", e->label ? "true" : "false");
+    for (int i = 0; i < e->targets; i++)
+        printf("%s %g", i ? "," : ", label", (double)e->target[i]);
     if (r->count > e->sequence_len)
         printf(", longer than sequence_len %lld", (long long)e->sequence_len);
     putchar('\n');

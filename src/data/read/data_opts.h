@@ -30,8 +30,24 @@ typedef enum af_rl {
     AF_RL_ORPO,
     AF_RL_SIMPO,
     AF_RL_CPO,
-    AF_RL_REWARD
+    AF_RL_REWARD,
+    AF_RL_LABELS /* no preferences: texts with labels, for a model that classifies */
 } af_rl;
+
+/* What the labels of texts are, as transformers has it. */
+typedef enum af_problem {
+    AF_PROBLEM_AUTO, /* by the number of labels: one is regression */
+    AF_PROBLEM_SINGLE,
+    AF_PROBLEM_MULTI,
+    AF_PROBLEM_REGRESSION
+} af_problem;
+
+typedef struct af_label_opts {
+    int64_t count; /* of labels */
+    af_problem problem;
+    const char *const *name; /* in their order; none = they are numbers */
+    int names;
+} af_label_opts;
 
 typedef struct af_data_opts {
     const af_yaml *datasets; /* the run file's list of {path, type, field names} */
@@ -62,9 +78,10 @@ typedef struct af_data_opts {
     af_mix mix;
     const char *const *mix_probs; /* whose turn it is, by chance; none = in order */
     int mix_prob_count;
-    af_rl rl;            /* not AF_RL_NONE: records are pairs (dataset_reader.h: af_example.pair) */
-    int64_t vocab;       /* ids must be below this; 0 = not checked */
-    bool cache_reported; /* that there is no cache was logged for another dataset */
+    af_rl rl; /* not AF_RL_NONE: records are pairs (dataset_reader.h: af_example.pair) */
+    af_label_opts labels; /* of AF_RL_LABELS */
+    int64_t vocab;        /* ids must be below this; 0 = not checked */
+    bool cache_reported;  /* that there is no cache was logged for another dataset */
 } af_data_opts;
 
 typedef struct af_data_counts {

@@ -101,6 +101,8 @@ static af_status view(void *user, const af_example *e, af_error *err)
         .prompt_len = e->prompt_len,
         .has_label = e->shape == AF_SHAPE_KTO,
         .label = e->label,
+        .target = e->target,
+        .targets = e->targets,
         .sequence_len = v->t->o.sequence_len,
         .tokenizer = v->t->pipeline.tokenizer,
     };
@@ -185,6 +187,14 @@ char *af_data_example_json(const af_data_example *e)
         put_row(&b, &e->row[0]);
         if (e->has_label)
             af_buf_printf(&b, ", \"label\": %s", e->label ? "true" : "false");
+        for (int i = 0; i < e->targets; i++)
+            af_buf_printf(&b, "%s%.9g",
+                          i                ? ", "
+                          : e->targets > 1 ? ", \"label\": ["
+                                           : ", \"label\": ",
+                          (double)e->target[i]);
+        if (e->targets > 1)
+            af_buf_char(&b, ']');
     }
     af_buf_char(&b, '}');
     char *out = af_buf_take(&b);
