@@ -1,4 +1,5 @@
-/* cmd_data.c - `afinar data preview RUN.yaml` and `afinar data check RUN.yaml`. */
+/* cmd_data.c - `afinar data preview RUN.yaml`, `afinar data check RUN.yaml` and `afinar data
+ * records PATH`. */
 #include "commands/commands.h"
 #include "commands/data_view.h"
 
@@ -110,6 +111,25 @@ static int check(const char *const *arg, int count, bool stats, const af_common 
     return AF_EXIT_FAILED;
 }
 
+/* --- records ------------------------------------------------------------------------------- */
+
+static bool print_line(void *user, const char *json, uint64_t len)
+{
+    (void)user;
+    return fwrite(json, 1, len, stdout) == len && putchar('\n') != EOF;
+}
+
+static int records(const char *path, const char *config, const char *split, int64_t n)
+{
+    enum { OUT_BUFFER = 1 << 16 };
+    af_error err = {0};
+    setvbuf(stdout, NULL, _IOFBF, OUT_BUFFER);
+    if (af_data_records(path, config, split, n, print_line, NULL, &err) == AF_OK)
+        return AF_EXIT_OK;
+    fflush(stdout);
+    return af_report("data", &err);
+}
+
 int cmd_data(int argc, char **argv)
 {
     enum { ARGS_MAX = 120 };
@@ -117,19 +137,25 @@ int cmd_data(int argc, char **argv)
     int count;
     int64_t n = 5;
     bool stats = false, strict = false;
+    const char *config = NULL, *split = NULL;
     af_common common = {0};
     const af_opt opts[] = {
-        {'n', "number", AF_OPT_I64, &n, "N", "number of records to preview, 0 = all [5]"},
+        {'n', "number", AF_OPT_I64, &n, "N", "number of records to show, 0 = all [5]"},
         {0, "stats", AF_OPT_FLAG, &stats, NULL,
          "check: also pack the records, and print the time of each stage"},
+        {0, "config", AF_OPT_STR, &config, "NAME",
+         "records: the configuration of a dataset folder"},
+        {0, "split", AF_OPT_STR, &split, "SPLIT", "records: the split of a dataset folder"},
         {0, "strict", AF_OPT_FLAG, &strict, NULL, "refuse keys of the file that have no effect"},
         {0},
     };
     const af_usage usage = {"data",
                             "preview: shows the records of a run's datasets as training sees them, "
                             "with the loss mask.\n"
-                            "check: reads all records and reports what is wrong.",
-                            "preview|check RUN.yaml [key=value ...]",
+                            "check: reads all records and reports what is wrong.\n"
+                            "records: prints the records of a file or a dataset folder as they "
+                            "are, one JSON object per line.",
+                            "preview|check RUN.yaml [key=value ...] | records PATH",
                             opts,
                             2,
                             ARGS_MAX,
@@ -140,12 +166,20 @@ int cmd_data(int argc, char **argv)
     const bool is_preview = strcmp(arg[0], "preview") == 0;
     if (n < 0)
         return af_cli_error(AF_EXIT_USAGE, "data", "--number must be at least 0");
-    if (!is_preview && strcmp(arg[0], "check") != 0)
-        return af_cli_error(AF_EXIT_USAGE, "data", "expected 'preview' or 'check', got '%s'",
-                            arg[0]);
+    const bool is_records = strcmp(arg[0], "records") == 0;
+    if (!is_preview && !is_records && strcmp(arg[0], "check") != 0)
+        return af_cli_error(AF_EXIT_USAGE, "data",
+                            "expected 'preview', 'check' or 'records', got '%s'", arg[0]);
+    if (!is_records && (config || split))
+        return af_cli_error(AF_EXIT_USAGE, "data", "%s is for 'records' only",
+                            config ? "--config" : "--split");
+    if (is_records && count > 2)
+        return af_cli_error(AF_EXIT_USAGE, "data", "'records' takes one PATH");
     if (strict)
         arg[count++] = "strict=true";
     af_cli_log(&common);
+    if (is_records)
+        return records(arg[1], config, split, n);
     return is_preview ? preview(arg + 1, count - 1, n, &common)
                       : check(arg + 1, count - 1, stats, &common);
 }

@@ -53,6 +53,17 @@ AF_API AF_CHECKED af_status af_data_preview(const char *run_file, const char *co
  * free() it. NULL when out of memory. */
 AF_API char *af_data_example_json(const af_data_example *e);
 
+/* Gets one record as a JSON object without a newline, valid during the call; false stops. */
+typedef bool af_data_line_hook(void *user, const char *json, uint64_t len);
+
+/* Passes the records of a file or folder (json, jsonl, csv, tsv, text, parquet, Arrow, a folder of
+ * save_to_disk, a dataset repository) to `hook` in file order, before any shape is applied: at
+ * most `limit` of them (0 = all). `config` and `split` choose in a folder; NULL = the usual ones.
+ * AF_EIO, AF_EFORMAT, AF_EUSAGE. */
+AF_API AF_CHECKED af_status af_data_records(const char *path, const char *config, const char *split,
+                                            int64_t limit, af_data_line_hook *hook, void *user,
+                                            af_error *err);
+
 typedef struct af_data_report {
     int64_t records, tokens, supervised;
     int64_t truncated, dropped, lost_eot; /* by sequence_len; lost_eot: end-of-turn token cut off */

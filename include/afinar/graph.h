@@ -227,6 +227,42 @@ AF_API af_tensor *af_attention_cached(af_graph *g, af_tensor *qkv, af_tensor *ca
                                       af_tensor *bounds, af_tensor *start,
                                       const af_attention_opts *o);
 
+/* Causal depthwise convolution of each column: x [N][C], w [C][K], bias [C] or NULL, bounds as in
+ * af_attention -> y[t][c] = sum over j < K of w[c][j] * x[t - K + 1 + j][c] + bias[c], rows before
+ * the sequence counting as zero; silu: y * sigmoid(y). Rows outside every sequence give 0. */
+AF_API af_tensor *af_conv(af_graph *g, af_tensor *x, af_tensor *w, af_tensor *bias,
+                          af_tensor *bounds, bool silu);
+/* The same for generation. window is a state [S][max(K-1, 1)][C], the last inputs of each sequence;
+ * it counts as zero where start[s] is 0 (start i32 [S]). No gradient. */
+AF_API af_tensor *af_conv_cached(af_graph *g, af_tensor *x, af_tensor *w, af_tensor *bias,
+                                 af_tensor *window, af_tensor *bounds, af_tensor *start, bool silu);
+
+typedef struct af_scan_opts {
+    int heads;     /* of values, and of states */
+    int key_heads; /* of keys and queries: head h reads key head h / (heads / key_heads) */
+    int key_dim, head_dim;
+    bool delta; /* the gated delta rule, else Mamba-2's */
+} af_scan_opts;
+/* A recurrence with a state S [key_dim][head_dim] per head that is zero where a sequence begins:
+ *   S = exp(decay) S;  d = beta (v - S^T k) with delta, else beta v;  S += k d^T;
+ *   y = S^T q (+ skip v)
+ * x [N][..]: with delta the columns of q, k, v, and q and k are divided by their length (q also by
+ * sqrt(key_dim)); else those of v, k, q (x, B, C of Mamba-2). decay (at most 0) f32, beta
+ * [N][heads]; skip [heads] or NULL; bounds as in af_attention -> [N][heads * head_dim]. */
+AF_API af_tensor *af_scan(af_graph *g, af_tensor *x, af_tensor *decay, af_tensor *beta,
+                          af_tensor *skip, af_tensor *bounds, const af_scan_opts *o);
+/* The same for generation. state f32 [S][heads][key_dim * head_dim] is carried from run to run; it
+ * counts as zero where start[s] is 0 (start i32 [S]). No gradient. */
+AF_API af_tensor *af_scan_cached(af_graph *g, af_tensor *x, af_tensor *decay, af_tensor *beta,
+                                 af_tensor *skip, af_tensor *state, af_tensor *bounds,
+                                 af_tensor *start, const af_scan_opts *o);
+/* softplus(x + bias) in f32, times -exp(a_log) unless that is NULL. x [N][H], bias, a_log [H]. */
+AF_API af_tensor *af_softplus(af_graph *g, af_tensor *x, af_tensor *bias, af_tensor *a_log);
+/* RMS norm of groups of columns, as many as w has, and a gate of the same shape as x [N][D]:
+ * rmsnorm(x) w silu(gate), or with gate_first rmsnorm(x silu(gate)) w. */
+AF_API af_tensor *af_gated_norm(af_graph *g, af_tensor *x, af_tensor *gate, af_tensor *w,
+                                double eps, bool gate_first);
+
 typedef enum af_act { AF_ACT_SILU, AF_ACT_GELU_TANH, AF_ACT_GELU, AF_ACT_RELU } af_act;
 /* Gated linear unit: gate_up [N][2F] -> act(gate) * up [N][F]; the gate is the first half of the
  * columns. */

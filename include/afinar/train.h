@@ -19,6 +19,7 @@ typedef struct af_train_step {
     int64_t tokens, supervised; /* of this step: real tokens, tokens with loss */
     uint64_t memory;            /* bytes in use: the plan on a device, resident on the CPU */
     double eval_loss;           /* NaN unless this is an evaluation row */
+    double margin, accuracy;    /* of preferences: chosen above rejected; NaN = none */
 } af_train_step;
 
 /* Every function may be NULL. They are called on the thread that trains. */

@@ -81,7 +81,15 @@ typedef union af_attr {
     struct {
         double eps;
         bool plus_one;
+        bool gate_first; /* GATED_NORM: the gate is multiplied before the norm */
     } norm;
+    struct {
+        bool silu, bias;
+    } conv;
+    struct {
+        int heads, key_heads, key_dim, head_dim;
+        bool delta, skip;
+    } scan;
     struct {
         double p;
         uint64_t stream;

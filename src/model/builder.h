@@ -93,6 +93,10 @@ af_tensor *af_model_logits(af_model_leaves *l, af_tensor *h, const af_forward_op
  * NULL (see af_head_opts). */
 af_tensor *af_model_loss(af_model_leaves *l, af_tensor *h, af_tensor *labels, af_tensor *scale,
                          double smoothing, af_tensor **rows);
+/* The same for a loss that is a function of the rows: AF_HEAD_STATS values per row, and gradients
+ * by row_weight f32 [N], which is written between the two passes. */
+af_tensor *af_model_row_losses(af_model_leaves *l, af_tensor *h, af_tensor *labels,
+                               af_tensor *row_weight, af_tensor **rows);
 /* The states of all layers, for S sequences of at most L positions. */
 AF_CHECKED af_status af_model_caches(af_model_leaves *l, af_layer_cache *cache, int64_t seqs,
                                      int64_t length, af_error *err);

@@ -72,6 +72,14 @@ static af_model_graph *recording(void)
 #define FAILS(name, ...)                                                                           \
     static bool call_##name(void) { return name(__VA_ARGS__) != AF_OK; }
 
+static bool ignore_line(void *user, const char *json, uint64_t len)
+{
+    (void)user;
+    (void)json;
+    (void)len;
+    return true;
+}
+
 static bool ignore(void *user, const af_data_example *e)
 {
     (void)user, (void)e;
@@ -83,6 +91,7 @@ FAILS(af_bench, &(af_bench_opts){.shape = "huge", .method = "x", .dtype = "x", .
       &(af_bench_result){0}, NULL)
 FAILS(af_bench_gemm, "abacus", 1, &(double){0}, &(double){0}, NULL)
 FAILS(af_data_check, nowhere, NULL, 0, false, fault, NULL, &(af_data_report){0}, NULL)
+FAILS(af_data_records, nowhere, NULL, NULL, 0, ignore_line, NULL, NULL)
 FAILS(af_data_preview, nowhere, NULL, 0, 1, ignore, NULL, NULL)
 FAILS(af_device_open, &(af_device *){NULL}, "abacus", 1, NULL)
 FAILS(af_eval_data_check, nowhere, &(af_eval_data_opts){.sequence_len = 8}, NULL)
@@ -326,6 +335,7 @@ static const struct {
     CASE(af_bench_gemm),
     CASE(af_data_check),
     CASE(af_data_preview),
+    CASE(af_data_records),
     CASE(af_decode_stream_next),
     CASE(af_device_open),
     CASE(af_eval_add),

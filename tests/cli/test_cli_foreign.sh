@@ -91,7 +91,7 @@ refused() { # WORDS LINE
     local IFS='|'
     for word in $1; do grep -qF -- "$word" err || die "no '$word'"; done
 }
-refused "bad.yml:46: 'rl' with 'dpo' is not supported" 'rl: dpo'
+refused "bad.yml:46: rl is 'grpo', which is not supported" 'rl: grpo'
 refused "'qat' is not supported" 'qat: {weight_dtype: int8}'
 refused "'num_labels' with '2' is not supported" 'num_labels: 2'
 refused "unknown key 'lora_rnak'; did you mean 'lora_r" 'lora_rnak: 3'

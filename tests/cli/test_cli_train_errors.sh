@@ -102,10 +102,10 @@ key "val_set_size and test_datasets" val_set_size=4 "test_datasets=[{path: x}]"
 key "train_on_inputs and roles_to_train" train_on_inputs=true 'roles_to_train=[user]'
 key "save_steps and saves_per_epoch" save_steps=1 saves_per_epoch=1
 # --- keys of other trainers, and keys without effect
-more "run.yaml:6|'rl' with 'dpo' is not supported|'num_labels' (line 7)" $'rl: dpo\nnum_labels: 2'
+more "run.yaml:6|'vllm' with 'true' is not supported|'qat' (line 7)" $'vllm: true\nqat: true'
 more "run.yaml:7|'wandb_entity' has no effect here|metrics.jsonl|strict" $'strict: true\nwandb_entity: x'
 more "run.yaml:7|'fp16' with 'true' is not supported|see 'bf16'" $'strict: true\nfp16: true'
-more "run.yaml:7|'rl' with 'kto' is not supported|also unknown: 'zzz' (line 6)" $'zzz: 1\nrl: kto'
+more "run.yaml:7|'vllm' with 'true' is not supported|also unknown: 'zzz' (line 6)" $'zzz: 1\nvllm: true'
 key "command line|wandb_project has no effect without 'report_to: wandb'" wandb_project=x
 key "command line|'tf32' has no effect here: the run is on the CPU" --strict tf32=true
 key "command line|'attention' has no effect here" --strict attention=cudnn
@@ -134,7 +134,8 @@ done
 key "message_field_content has no effect|is of shape alpaca" "datasets=[{path: $files/alpaca.jsonl, message_field_content: text}]"
 key "train_on_eos has no effect|is of shape tokens" "datasets=[{path: $AF_GOLDEN/models/data/train_tokens.jsonl, train_on_eos: none}]"
 key "'ds_type: csv' and the name's .jsonl contradict" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, ds_type: csv}]"
-key "'ds_type: parquet' is not one of jsonl" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, ds_type: parquet}]"
+key "'ds_type: excel' is not one of jsonl" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, ds_type: excel}]"
+key "'ds_type: parquet' and the name's .jsonl contradict" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, ds_type: parquet}]"
 key "dataset x.jsonl is not there" "datasets=[{path: json, data_files: x.jsonl}]"
 key "unknown key 'field_question' of a prompt" "datasets=[{path: x.jsonl, type: {field_question: q}}]"
 key "dataset org/name is not there (a file or a folder of this machine" "datasets=[{path: org/name}]"

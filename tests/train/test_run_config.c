@@ -164,7 +164,7 @@ static void test_suggestions(void **state)
         {"learning_rate_schedule", "lr_scheduler"},
         {"wandb_projct", "wandb_project"},
         {"context_parapllel_size", "context_parallel_size"},
-        {"betas", NULL},
+        {"betas", "rl_beta"},
         {"tlr", NULL},
         {"zzz", NULL},
         {"a_key_longer_than_any_word_there_is_and_then_some_letters_more_to_be_sure", NULL},

@@ -65,8 +65,8 @@ static void test_what_is_refused(void **state)
     static const struct {
         const char *text, *must[3];
     } cases[] = {
-        {"rl: dpo", {"run.yaml:5: 'rl' with 'dpo' is not supported", "supervised", ""}},
-        {"beta: 0.1", {"'beta' with '0.1' is not supported", "preferences", ""}},
+        {"rl: grpo", {"rl is 'grpo', which is not supported", "dpo", ""}},
+        {"beta: 0.1", {"('beta'): rl_beta has no effect without 'rl': dpo", "", ""}},
         {"reward_model: true", {"'reward_model' with 'true' is not supported", "", ""}},
         {"qat: {weight_dtype: int8}", {"'qat' is not supported", "load_in_4bit", ""}},
         {"use_galore: true", {"'use_galore' with 'true' is not supported", "optimizer", ""}},
@@ -76,11 +76,11 @@ static void test_what_is_refused(void **state)
         {"label_smoothing_factor: 0.1", {"is not supported", "cross-entropy", ""}},
         {"plugins: [axolotl.integrations.kd.KDPlugin]", {"'plugins", "is not supported", ""}},
         {"metric_for_best_model: rouge", {"is not supported", "eval_loss", ""}},
-        {"loss_type: dft", {"'loss_type' with 'dft' is not supported", "", ""}},
+        {"loss_type: dft", {"dpo_loss_type has no effect without 'rl'", "", ""}},
         {"optimizer: adalomo", {"optimizer is 'adalomo', which is not supported", "adamw", ""}},
         {"finetuning_type: oft", {"adapter is 'oft', which is not supported", "lora", ""}},
-        {"zz: 1\nrl: dpo\nx_y: 2\ngptq: true",
-         {"run.yaml:6: 'rl' with 'dpo' is", "also not supported: 'gptq' (line 8)",
+        {"zz: 1\nvllm: true\nx_y: 2\ngptq: true",
+         {"run.yaml:6: 'vllm' with 'true' is", "also not supported: 'gptq' (line 8)",
           "also unknown: 'zz' (line 5), 'x_y' (line 7)"}},
         {"context_parapllel_size: 2", {"unknown key", "did you mean 'context_parallel_size'", ""}},
         {"model_config: {rope_theta: 1}", {"'model_config' is not supported", "", ""}},

@@ -80,6 +80,8 @@ af_status af_records_parse(af_records *r, json_t **out, int64_t line, af_error *
     af_status st = af_records_check_utf8(r, r->buf.data, r->buf.len, line, err);
     if (st != AF_OK)
         return st;
+    if (r->keep_text)
+        af_record_compact(&r->text, r->buf.data, r->buf.len);
     json_t *v = af_json_load(r->buf.data, r->buf.len, JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);
     if (!v && drop_unreadable(&r->buf))
         v = af_json_load(r->buf.data, r->buf.len, JSON_ALLOW_NUL | JSON_DECODE_ANY, &why);

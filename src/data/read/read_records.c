@@ -17,10 +17,17 @@ static const struct {
     const char *ending, *name;
     af_records_kind kind;
 } kinds[] = {
-    {".jsonl", "jsonl", AF_RECORDS_JSONL}, {".ndjson", "ndjson", AF_RECORDS_JSONL},
-    {".json", "json", AF_RECORDS_JSON},    {".csv", "csv", AF_RECORDS_CSV},
-    {".tsv", "tsv", AF_RECORDS_TSV},       {".txt", "text", AF_RECORDS_TEXT},
-    {".text", "txt", AF_RECORDS_TEXT},     {".md", "md", AF_RECORDS_TEXT},
+    {".jsonl", "jsonl", AF_RECORDS_JSONL},
+    {".ndjson", "ndjson", AF_RECORDS_JSONL},
+    {".json", "json", AF_RECORDS_JSON},
+    {".csv", "csv", AF_RECORDS_CSV},
+    {".tsv", "tsv", AF_RECORDS_TSV},
+    {".txt", "text", AF_RECORDS_TEXT},
+    {".text", "txt", AF_RECORDS_TEXT},
+    {".md", "md", AF_RECORDS_TEXT},
+    {".parquet", "parquet", AF_RECORDS_PARQUET},
+    {".arrow", "arrow", AF_RECORDS_ARROW},
+    {".feather", "feather", AF_RECORDS_ARROW},
 };
 
 /* The length of the name without the ending of a compressed file. */
@@ -30,9 +37,9 @@ static uint64_t unpacked_length(const char *path)
     return n - (ends_with(path, n, ".gz") ? 3 : ends_with(path, n, ".zst") ? 4 : 0);
 }
 
-static bool is_columns(const char *path, uint64_t n)
+static bool is_columns(af_records_kind k)
 {
-    return ends_with(path, n, ".parquet") || ends_with(path, n, ".arrow");
+    return k == AF_RECORDS_PARQUET || k == AF_RECORDS_ARROW;
 }
 
 /* Other tools write json for both. */
@@ -42,11 +49,6 @@ af_status af_records_kind_of(af_records_kind *out, const char *path, const char 
                              af_error *err)
 {
     const uint64_t n = unpacked_length(path);
-    if (is_columns(path, n))
-        return af_fail(err, AF_EUNSUPPORTED,
-                       "%s: parquet and arrow files are not read here; write the dataset as jsonl "
-                       "(in Python: datasets.load_dataset(...).to_json(\"data.jsonl\"))",
-                       path);
     bool declared = false;
     af_records_kind wish = AF_RECORDS_JSON;
     for (size_t i = 0; ds_type && i < AF_LEN(kinds); i++)
@@ -55,13 +57,17 @@ af_status af_records_kind_of(af_records_kind *out, const char *path, const char 
             declared = true;
         }
     if (ds_type && !declared)
-        return af_fail(err, AF_EUSAGE,
-                       "%s: 'ds_type: %.40s' is not one of jsonl, json, csv, tsv, text", path,
-                       ds_type);
+        return af_fail(
+            err, AF_EUSAGE,
+            "%s: 'ds_type: %.40s' is not one of jsonl, json, csv, tsv, text, parquet, arrow", path,
+            ds_type);
     for (size_t i = 0; i < AF_LEN(kinds); i++) {
         if (!ends_with(path, n, kinds[i].ending))
             continue;
         *out = kinds[i].kind;
+        if (is_columns(*out) && n != strlen(path))
+            return af_fail(err, AF_EUNSUPPORTED, "%s: a packed %s file is not read: unpack it",
+                           path, kinds[i].name);
         if (declared && wish != *out && !(is_json(wish) && is_json(*out)) &&
             !(wish == AF_RECORDS_CSV && *out == AF_RECORDS_TSV)) /* the name tells the separator */
             return af_fail(err, AF_EUSAGE, "%s: 'ds_type: %s' and the name's %s contradict", path,
@@ -74,7 +80,7 @@ af_status af_records_kind_of(af_records_kind *out, const char *path, const char 
     }
     return af_fail(err, AF_EUSAGE,
                    "%s: the file type is not clear from the name (.jsonl, .json, .csv, .tsv, .txt, "
-                   "each may end in .gz or .zst); set ds_type",
+                   "each may end in .gz or .zst; .parquet, .arrow); set ds_type",
                    path);
 }
 
@@ -133,8 +139,8 @@ static af_status look_at_start(af_records *r, af_error *err)
         return af_records_fail(r, 1, err, "looks like UTF-16; convert the file to UTF-8");
     else if (n >= 4 && memcmp(r->p, "PAR1", 4) == 0)
         return af_records_fail(r, 1, err,
-                               "a parquet file; write the dataset as jsonl (in Python: "
-                               "datasets.load_dataset(...).to_json(\"data.jsonl\"))");
+                               "a parquet file; let its name end in .parquet, or set 'ds_type: "
+                               "parquet'");
     return AF_OK;
 }
 
@@ -148,6 +154,11 @@ static bool begins_array(const af_records *r)
     return seen == 1 && p < r->end && *p == '{';
 }
 
+static af_columns_format format_of(af_records_kind kind)
+{
+    return kind == AF_RECORDS_PARQUET ? AF_COLUMNS_PARQUET : AF_COLUMNS_ARROW;
+}
+
 static af_status finish_open(af_records **out, af_records *r, af_records_kind kind,
                              const char *name, af_error *err)
 {
@@ -159,7 +170,8 @@ static af_status finish_open(af_records **out, af_records *r, af_records_kind ki
         st = af_fail_nomem(err, name, sizeof *r);
         goto done;
     }
-    AF_TRY(look_at_start(r, err));
+    if (!r->table)
+        AF_TRY(look_at_start(r, err));
     if (kind == AF_RECORDS_JSONL && begins_array(r))
         r->kind = AF_RECORDS_JSON;
     *out = r;
@@ -174,7 +186,8 @@ af_status af_records_open(af_records **out, const char *path, af_records_kind ki
     af_records *r = af_calloc(1, sizeof *r);
     if (!r)
         return af_fail_nomem(err, path, sizeof *r);
-    const af_status st = af_bytes_open(&r->in, path, err);
+    const af_status st = is_columns(kind) ? af_columns_open(&r->table, path, format_of(kind), err)
+                                          : af_bytes_open(&r->in, path, err);
     if (st != AF_OK) {
         free(r);
         return st;
@@ -188,7 +201,9 @@ af_status af_records_of(af_records **out, const char *name, const void *data, ui
     af_records *r = af_calloc(1, sizeof *r);
     if (!r)
         return af_fail_nomem(err, name, sizeof *r);
-    const af_status st = af_bytes_of(&r->in, name, data, size, err);
+    const af_status st = is_columns(kind)
+                             ? af_columns_of(&r->table, name, data, size, format_of(kind), err)
+                             : af_bytes_of(&r->in, name, data, size, err);
     if (st != AF_OK) {
         free(r);
         return st;
@@ -201,7 +216,9 @@ void af_records_close(af_records *r)
     if (!r)
         return;
     af_bytes_close(r->in);
+    af_columns_close(r->table);
     af_buf_clear(&r->buf);
+    af_buf_clear(&r->text);
     json_decref(r->columns);
     free(r->name);
     free(r);
@@ -269,6 +286,10 @@ af_status af_records_next(af_records *r, af_record *out, af_error *err)
         break;
     case AF_RECORDS_TEXT:
         st = af_text_next(r, out, err);
+        break;
+    case AF_RECORDS_PARQUET:
+    case AF_RECORDS_ARROW:
+        st = af_table_next(r, out, err);
         break;
     }
     if (st == AF_OK && out->json) {

@@ -17,6 +17,9 @@ struct af_records {
     af_buf buf;     /* the record's text */
     enum { AF_RECORDS_START, AF_RECORDS_ARRAY, AF_RECORDS_ROW, AF_RECORDS_DONE } state;
     json_t *columns; /* csv: array of names */
+    af_columns *table;
+    bool keep_text; /* of JSON, into: */
+    af_buf text;
 };
 
 /* "name:line: ..." as AF_EFORMAT. */
@@ -29,10 +32,14 @@ AF_CHECKED af_status af_records_check_utf8(const af_records *r, const char *s, u
                                            int64_t line, af_error *err);
 /* Parses r->buf into *out. */
 AF_CHECKED af_status af_records_parse(af_records *r, json_t **out, int64_t line, af_error *err);
+/* Replaces out by JSON text without the blanks between its parts; NaN and infinities, which JSON
+ * does not have, become strings. */
+void af_record_compact(af_buf *out, const char *s, uint64_t n);
 AF_CHECKED af_status af_records_too_long(const af_records *r, int64_t line, af_error *err);
 
 AF_CHECKED af_status af_json_line_next(af_records *r, af_record *out, af_error *err);
 AF_CHECKED af_status af_json_value_next(af_records *r, af_record *out, af_error *err);
 AF_CHECKED af_status af_csv_next(af_records *r, af_record *out, af_error *err);
+AF_CHECKED af_status af_table_next(af_records *r, af_record *out, af_error *err);
 AF_CHECKED af_status af_text_next(af_records *r, af_record *out, af_error *err);
 #endif

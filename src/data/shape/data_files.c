@@ -2,7 +2,7 @@
  * are named inside a folder. */
 #include "base/file.h"
 #include "data/read/records.h"
-#include "data/shape/data_source.h"
+#include "data/shape/data_layout.h"
 
 #include <glob.h>
 #include <strings.h>
@@ -134,6 +134,29 @@ static af_status list_train(const af_data_source *s, const char *folder, char **
     return st;
 }
 
+/* The files of a folder inside, if it is there; all of them when it is that of the split. */
+static af_status list_inner(const af_data_source *s, const char *folder, const char *name,
+                            const char *below, char ***files, int *count, int *held_out,
+                            af_error *err)
+{
+    char *inner = af_path_join(folder, name);
+    char *path = inner && below ? af_path_join(inner, below) : inner;
+    af_data_source of = *s;
+    af_status st = AF_OK;
+    af_names_free(*files, *count);
+    *files = NULL;
+    if (strcmp(name, "data") != 0 || below)
+        of.split = NULL;
+    if (!path)
+        st = af_fail_nomem(err, folder, 0);
+    else if (af_dir_exists(path))
+        st = list_folder(&of, path, files, count, held_out, err);
+    if (path != inner)
+        free(path);
+    free(inner);
+    return st;
+}
+
 static af_status folder_files(const af_data_source *s, const char *folder, const char *run_path,
                               char ***files, int *count, int *held_out, af_error *err)
 {
@@ -143,16 +166,13 @@ static af_status folder_files(const af_data_source *s, const char *folder, const
         af_names_free(*files, *count);
         st = list_train(s, folder, files, count, held_out, err);
     }
-    if (st == AF_OK && *count == 0) { /* a published dataset keeps its files in data/ */
-        char *data = af_path_join(folder, "data");
-        af_names_free(*files, *count);
-        *files = NULL;
-        if (data && af_dir_exists(data))
-            st = list_folder(s, data, files, count, held_out, err);
-        else if (!data)
-            st = af_fail_nomem(err, folder, 0);
-        free(data);
-    }
+    const char *split = s->split ? s->split : "train";
+    if (st == AF_OK && *count == 0) /* a published dataset keeps its files in data/ */
+        st = list_inner(s, folder, "data", NULL, files, count, held_out, err);
+    if (st == AF_OK && *count == 0) /* or in a folder for each split */
+        st = list_inner(s, folder, split, NULL, files, count, held_out, err);
+    if (st == AF_OK && *count == 0)
+        st = list_inner(s, folder, "data", split, files, count, held_out, err);
     if (st == AF_OK && *count == 0) {
         af_names_free(*files, *count);
         *files = NULL;
@@ -240,7 +260,8 @@ static af_status named_files(const af_data_source *s, const char *run_path, char
     return st;
 }
 
-static af_status config_files(const af_data_source *s, const char *run_path, char ***files,
+/* A folder whose files are known by their names: `name` is a folder in it. */
+static af_status named_folder(const af_data_source *s, const char *run_path, char ***files,
                               int *count, int *held_out, af_error *err)
 {
     char at[300];
@@ -259,6 +280,28 @@ static af_status config_files(const af_data_source *s, const char *run_path, cha
     return st;
 }
 
+/* A folder that says itself what is in it, or one whose files are known by their names. */
+static af_status any_folder(const af_data_source *s, const char *run_path, char ***files,
+                            int *count, int *held_out, af_error *err)
+{
+    af_file_list found = {0};
+    bool is_layout = false;
+    char *data_dir = NULL;
+    af_status st = af_data_layout_files(s, s->path, run_path, &found, &is_layout, &data_dir, err);
+    if (st != AF_OK) {
+        af_file_list_clear(&found);
+    } else if (is_layout) {
+        *files = found.path;
+        *count = found.count;
+    } else if (data_dir) {
+        st = folder_files(s, data_dir, run_path, files, count, held_out, err);
+    } else {
+        st = named_folder(s, run_path, files, count, held_out, err);
+    }
+    free(data_dir);
+    return st;
+}
+
 af_status af_data_source_files(const af_data_source *s, const char *run_path, char ***files,
                                int *count, int *held_out, af_error *err)
 {
@@ -271,7 +314,7 @@ af_status af_data_source_files(const af_data_source *s, const char *run_path, ch
     if (s->data_file_count)
         st = named_files(s, run_path, &found, &n, err);
     else if (af_dir_exists(s->path))
-        st = config_files(s, run_path, &found, &n, held_out, err);
+        st = any_folder(s, run_path, &found, &n, held_out, err);
     else if (other && af_file_exists(s->path))
         st = af_fail(err, AF_EUSAGE, "%s: 'split: %s' has no effect: %s is a file, not a folder",
                      af_data_source_loc(at, run_path, s->split_line), s->split, s->path);

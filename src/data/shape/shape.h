@@ -103,4 +103,7 @@ AF_CHECKED af_status af_tools_take(af_conversation *t, const af_data_source *s,
 bool af_role_trained(const af_data_source *s, const char *role);
 const char *af_type_words(const json_t *v); /* "a list", "a number", ... */
 void af_conversation_clear(af_conversation *t);
+/* Can a record's field of this name matter to records of the source's shape? The source, as
+ * af_columns_want hands it over. */
+bool af_shape_reads(const void *source, const char *name);
 #endif

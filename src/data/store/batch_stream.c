@@ -12,14 +12,16 @@ enum { AHEAD = 4, MOST_PER_PACK = 1024, RESIDENT_MAX = 64 << 20 };
 typedef struct window {
     int64_t epoch, first,
         next; /* records first .. next-1 of the epoch's order; epoch -1 = nothing here yet */
-    int64_t packs, from[AF_PACK_WINDOW + 1], record[AF_PACK_WINDOW];
+    int64_t packs, from[AF_PACK_WINDOW + 1];
+    int64_t place[AF_PACK_WINDOW]; /* of a record among those of the stream, in file order */
 } window;
 
 struct af_stream {
     const af_token_store *store;
     af_stream_opts o;
     int64_t most_per_item, items_first;
-    uint64_t touched; /* bytes of the store that may have become resident, at most */
+    uint32_t longest, shortest; /* rows of a record */
+    uint64_t touched;           /* bytes of the store that may have become resident, at most */
     window win;
     /* where an item was found last, so that going on is cheap */
     int64_t epoch, epoch_start; /* global number of the epoch's first item */
@@ -35,10 +37,33 @@ struct af_stream {
     pthread_cond_t changed;
 };
 
-static int64_t record_at(const af_stream *s, int64_t epoch, int64_t i)
+static int64_t place_at(const af_stream *s, int64_t epoch, int64_t i)
 {
-    const int64_t k = s->o.shuffle ? af_permute(s->o.seed, (uint64_t)epoch, s->o.count, i) : i;
-    return s->o.subset ? s->o.subset[k] : s->o.first + k;
+    return s->o.shuffle ? af_permute(s->o.seed, (uint64_t)epoch, s->o.count, i) : i;
+}
+
+static int64_t record_of(const af_stream *s, int64_t place)
+{
+    return s->o.subset ? s->o.subset[place] : s->o.first + place;
+}
+
+static af_pair_source pair_source(const af_stream *s)
+{
+    return (af_pair_source){.store = s->store,
+                            .subset = s->o.subset,
+                            .first = s->o.first,
+                            .count = s->o.count,
+                            .limit = s->o.sequence_len,
+                            .layout = s->o.pairs};
+}
+
+/* Rows that the record at a place takes in a batch. */
+static uint32_t rows_of(const af_stream *s, int64_t place)
+{
+    if (!s->o.pairs.rl)
+        return s->store->index[record_of(s, place)].count;
+    const af_pair_source pairs = pair_source(s);
+    return (uint32_t)af_pair_batch_rows(&pairs, place);
 }
 
 /* A row of sequential packing may not end at a window's border: the last one is left to the next
@@ -63,8 +88,8 @@ static void load_window(af_stream *s, int64_t epoch, int64_t first)
     w->epoch = epoch;
     w->first = first;
     for (int64_t i = 0; i < n; i++) {
-        rec[i] = record_at(s, epoch, first + i);
-        length[i] = s->store->index[rec[i]].count;
+        rec[i] = place_at(s, epoch, first + i);
+        length[i] = rows_of(s, rec[i]);
         pack[i] = i;
     }
     w->packs = s->o.packing
@@ -79,7 +104,7 @@ static void load_window(af_stream *s, int64_t epoch, int64_t first)
         w->from[p + 1] += w->from[p];
     memcpy(at, w->from, sizeof at);
     for (int64_t i = 0; i < n; i++)
-        w->record[at[pack[i]]++] = rec[i];
+        w->place[at[pack[i]]++] = rec[i];
 }
 
 /* Finds global item `item`: afterwards its window is loaded; returns its pack in there. */
@@ -109,8 +134,14 @@ static int64_t find_item(af_stream *s, int64_t item)
     }
 }
 
-static void add_record(const af_stream *s, af_batch *b, int64_t record)
+static void add_record(const af_stream *s, af_batch *b, int64_t place)
 {
+    if (s->o.pairs.rl) {
+        const af_pair_source pairs = pair_source(s);
+        af_pair_batch_add(&pairs, b, place);
+        return;
+    }
+    const int64_t record = record_of(s, place);
     const uint32_t *word = af_token_words(s->store, record);
     const int64_t n = s->store->index[record].count, at = b->rows;
     for (int64_t i = 0; i < n; i++) {
@@ -128,7 +159,7 @@ static void add_record(const af_stream *s, af_batch *b, int64_t record)
 static void make(af_stream *s, af_batch *b, int64_t m)
 {
     const int64_t world = AF_MAX(s->o.world, 1);
-    b->rows = b->sequences = b->supervised = b->longest = 0;
+    b->rows = b->sequences = b->supervised = b->longest = b->pairs = 0;
     b->items = s->o.micro_batch;
     for (int64_t i = 0; i < s->o.micro_batch; i++) {
         const int64_t before = b->rows;
@@ -136,7 +167,7 @@ static void make(af_stream *s, af_batch *b, int64_t m)
         if (i == 0)
             b->epoch = s->epoch;
         for (int64_t k = s->win.from[pack]; k < s->win.from[pack + 1]; k++)
-            add_record(s, b, s->win.record[k]);
+            add_record(s, b, s->win.place[k]);
         b->longest = AF_MAX(b->longest, b->rows - before);
     }
     /* a fault maps up to 64 KiB around it; what was read is released, or a large store would
@@ -193,7 +224,8 @@ af_status af_stream_get(af_stream *s, int64_t m, const af_batch **out, af_error 
 static bool make_slots(af_stream *s)
 {
     const uint64_t sequences = (uint64_t)af_stream_sequences_max(s);
-    const uint64_t longest = s->o.packing ? (uint64_t)s->o.sequence_len : s->store->longest;
+    const uint64_t longest =
+        s->o.packing ? AF_MAX((uint64_t)s->o.sequence_len, s->longest) : s->longest;
     const uint64_t rows = (uint64_t)s->o.micro_batch * longest;
     s->slot = af_calloc((uint64_t)s->ring, sizeof *s->slot);
     s->made = af_calloc((uint64_t)s->ring, sizeof *s->made);
@@ -205,17 +237,41 @@ static bool make_slots(af_stream *s)
         b->positions = af_calloc(rows, sizeof *b->positions);
         b->bounds = af_calloc(sequences + 1, sizeof *b->bounds);
         b->record = af_calloc(sequences, sizeof *b->record);
-        if (!b->ids || !b->labels || !b->positions || !b->bounds || !b->record)
+        b->pair = s->o.pairs.rl ? af_calloc(sequences, sizeof *b->pair) : NULL;
+        if ((s->o.pairs.rl && !b->pair) || !b->ids || !b->labels || !b->positions || !b->bounds ||
+            !b->record)
             return false;
     }
     return s->slot && s->made;
+}
+
+/* The rows of the longest and the shortest record. */
+static af_status measure(af_stream *s, af_error *err)
+{
+    s->longest = s->store->longest;
+    s->shortest = s->store->shortest;
+    if (!s->o.pairs.rl)
+        return AF_OK;
+    const af_pair_source pairs = pair_source(s);
+    s->longest = 0;
+    s->shortest = UINT32_MAX;
+    for (int64_t i = 0; i < s->o.count; i++) {
+        af_pair_row row;
+        const af_status st = af_pair_row_read(&row, s->store, record_of(s, i), err);
+        if (st != AF_OK)
+            return st;
+        const uint32_t rows = (uint32_t)af_pair_batch_rows(&pairs, i);
+        s->longest = AF_MAX(s->longest, rows);
+        s->shortest = AF_MIN(s->shortest, rows);
+    }
+    return AF_OK;
 }
 
 static af_status check_opts(const af_token_store *t, const af_stream_opts *o, af_error *err)
 {
     if (o->count < 1)
         return af_fail(err, AF_EUSAGE, "the dataset has no records left to use");
-    if (!o->packing)
+    if (!o->packing || o->pairs.rl) /* a pair longer than a row has one of its own */
         return AF_OK;
     if ((int64_t)t->longest > o->sequence_len)
         return af_fail(err, AF_EUSAGE, "a record has %u tokens, more than sequence_len %" PRId64,
@@ -247,17 +303,21 @@ af_status af_stream_open(af_stream **out, const af_token_store *store, const af_
     s->o = *o;
     s->ring = AF_MAX(o->ahead, AHEAD);
     s->win.epoch = -1;
+    st = measure(s, err);
+    if (st != AF_OK) {
+        free(s);
+        return st;
+    }
     s->most_per_item =
-        o->packing ? AF_MIN((int64_t)MOST_PER_PACK, o->sequence_len / AF_MAX(store->shortest, 1))
-                   : 1;
+        o->packing ? AF_MIN((int64_t)MOST_PER_PACK, o->sequence_len / AF_MAX(s->shortest, 1u)) : 1;
+    s->most_per_item = AF_MAX(s->most_per_item, INT64_C(1));
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
     s->items_first = count_items(s);
     load_window(s, 0, 0);
     if (!make_slots(s) || pthread_create(&s->thread, NULL, read_ahead, s) != 0) {
         af_stream_close(s);
-        return af_fail_nomem(err, "the batch stream",
-                             (uint64_t)o->micro_batch * store->longest * 12);
+        return af_fail_nomem(err, "the batch stream", (uint64_t)o->micro_batch * s->longest * 12);
     }
     s->running = true;
     *out = s;
@@ -281,6 +341,7 @@ void af_stream_close(af_stream *s)
         free(s->slot[i].positions);
         free(s->slot[i].bounds);
         free(s->slot[i].record);
+        free(s->slot[i].pair);
     }
     free(s->slot);
     free(s->made);
@@ -299,4 +360,12 @@ void af_stream_hold(af_stream *s, int64_t m)
 
 int64_t af_stream_items(const af_stream *s) { return s->items_first; }
 
-int64_t af_stream_sequences_max(const af_stream *s) { return s->o.micro_batch * s->most_per_item; }
+int64_t af_stream_sequences_max(const af_stream *s)
+{
+    return s->o.micro_batch * s->most_per_item * (s->o.pairs.rl ? 2 : 1);
+}
+
+int64_t af_stream_rows_max(const af_stream *s)
+{
+    return s->o.packing ? AF_MAX(s->o.sequence_len, (int64_t)s->longest) : (int64_t)s->longest;
+}

@@ -7,7 +7,7 @@
 #ifndef AF_BATCH_STREAM_H
 #define AF_BATCH_STREAM_H
 
-#include "data/store/token_store.h"
+#include "data/store/pair_batch.h"
 
 typedef struct af_stream_opts {
     int64_t first,
@@ -16,8 +16,9 @@ typedef struct af_stream_opts {
     int64_t micro_batch, sequence_len;
     bool packing, sequential, shuffle;
     uint64_t seed;
-    int64_t ahead;   /* micro-batches held at once; 0 = 4 */
-    int rank, world; /* world processes take items in turn; world 0 = 1 */
+    int64_t ahead;        /* micro-batches held at once; 0 = 4 */
+    int rank, world;      /* world processes take items in turn; world 0 = 1 */
+    af_pair_layout pairs; /* the store's records are pairs, laid out like this */
 } af_stream_opts;
 
 /* Rows of all items one after another. Buffers belong to the stream until the next call. */
@@ -29,9 +30,11 @@ typedef struct af_batch {
     int64_t supervised; /* labels that count */
     int64_t epoch;      /* of the first item */
     int32_t *ids, *labels,
-        *positions;  /* [rows]; labels shifted: what row i must predict, or -100 */
-    int32_t *bounds; /* [sequences + 1] */
-    int64_t *record; /* [sequences]: which records these are */
+        *positions;     /* [rows]; labels shifted: what row i must predict, or -100 */
+    int32_t *bounds;    /* [sequences + 1] */
+    int64_t *record;    /* [sequences]: which records these are */
+    af_pair_rows *pair; /* [pairs]: where their answers are; of a store of pairs */
+    int64_t pairs;
 } af_batch;
 
 typedef struct af_stream af_stream;
@@ -48,4 +51,6 @@ void af_stream_hold(af_stream *s, int64_t m);
 int64_t af_stream_items(const af_stream *s);
 /* Most records a micro-batch can hold: the size of `bounds` is this + 1. */
 int64_t af_stream_sequences_max(const af_stream *s);
+/* Most rows of an item. */
+int64_t af_stream_rows_max(const af_stream *s);
 #endif

@@ -175,8 +175,7 @@ done:
     return st;
 }
 
-/* --- one record --------------------------------------------------------------------------------
- */
+/* --- one record --- */
 
 static bool calls_tools(const af_conversation *t)
 {
@@ -379,6 +378,8 @@ static af_status one_batch(af_record_reader *d, af_records *r, int64_t most, int
         *records += rec.json != NULL;
         if (rec.json && (!*end || rec.number == 1))
             st = add_job(d, &rec);
+        if (st == AF_OK && rec.number == 1 && !d->pipeline->o->rl)
+            af_records_project(r, af_shape_reads, d->source);
         json_decref(rec.json);
     }
     d->err = outer;

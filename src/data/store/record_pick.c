@@ -18,6 +18,10 @@ static af_status count_file(int64_t *records, const char *path, const char *ds_t
         goto done;
     }
     AF_TRY(af_records_open(&r, path, kind, err));
+    if (af_records_count(r) >= 0) {
+        *records += af_records_count(r);
+        goto done;
+    }
     for (bool end = false; !end;) {
         af_record rec = {0};
         AF_TRY(af_records_next(r, &rec, err));

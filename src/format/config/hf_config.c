@@ -282,7 +282,10 @@ static void get_sizes(af_config_source *s, af_hf_config *c, const af_family *f)
 {
     c->vocab_size = af_config_int(s, "vocab_size", f->vocab ? f->vocab : -1);
     c->hidden_size = af_config_int(s, "hidden_size", -1);
-    c->intermediate_size = af_config_int(s, "intermediate_size", -1);
+    /* families without a dense MLP have no such key, others another name for it */
+    c->intermediate_size = af_config_int(
+        s, "intermediate_size",
+        af_config_int(s, "block_ff_dim", af_config_int(s, "moe_intermediate_size", -1)));
     c->num_hidden_layers = af_config_int(s, "num_hidden_layers", -1);
     c->num_attention_heads = af_config_int(s, "num_attention_heads", f->heads ? f->heads : -1);
     c->num_key_value_heads =

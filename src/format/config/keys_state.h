@@ -6,7 +6,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum { AF_STATE_DIM_MAX = 4096, AF_STATE_KERNEL_MAX = 64 };
+
 typedef struct af_state_keys {
-    int64_t conv_kernel; /* K of the causal convolution */
+    int64_t conv_kernel;        /* K of the causal convolution */
+    int64_t heads, head_dim;    /* of values; a state is [key_dim][head_dim] */
+    int64_t key_heads, key_dim; /* of queries and keys (Mamba-2: groups, state size) */
+    bool conv_bias, proj_bias;
+    bool by_key_head; /* qwen3_next: rows of the projections are sorted by key head */
 } af_state_keys;
 #endif

@@ -155,12 +155,14 @@ typedef struct af_arch {
     bool fused_qkv, fused_gate_up; /* qkv_proj, gate_up_proj are single tensors on disk */
     bool qk_norm;                  /* on q and k, before the rotation */
     bool qk_norm_row;              /* over the whole row instead of per head */
-    bool scale_embedding;          /* times sqrt(hidden) */
-    bool attn_cap;                 /* attn_logit_softcapping is applied */
-    bool logit_cap;                /* final_logit_softcapping is applied */
-    bool query_scalar;             /* query_pre_attn_scalar sets the scale of the scores */
-    bool multipliers;              /* granite's four */
+    bool attn_gate;       /* q_proj has a gate after every head: its sigmoid scales the result */
+    bool scale_embedding; /* times sqrt(hidden) */
+    bool attn_cap;        /* attn_logit_softcapping is applied */
+    bool logit_cap;       /* final_logit_softcapping is applied */
+    bool query_scalar;    /* query_pre_attn_scalar sets the scale of the scores */
+    bool multipliers;     /* granite's four */
     bool moe;
+    bool moe_or_dense;         /* no experts where their number is 0 */
     bool gguf_permuted;        /* q and k rows are interleaved in GGUF */
     bool gguf_norm_one;        /* norms are stored as 1 + w in GGUF */
     const af_slot_name *names; /* what differs from llama; ends with .hf = NULL, .gguf = NULL */

@@ -34,6 +34,9 @@ const char *af_slot_gguf_name(const af_arch *a, af_slot slot);
 
 /* Blocks: between the norms before and after them. */
 void af_list_attention(af_lister *l, int layer);
+void af_list_delta_net(af_lister *l, int layer);
+void af_list_mamba2(af_lister *l, int layer);
+void af_list_short_conv(af_lister *l, int layer);
 void af_list_mlp_gated(af_lister *l, int layer);
 void af_list_mlp_plain(af_lister *l, int layer);
 void af_list_mlp_experts(af_lister *l, int layer);

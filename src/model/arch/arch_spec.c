@@ -160,7 +160,8 @@ af_status af_model_spec_init(af_model_spec *out, const af_hf_config *c, af_error
         s.arch = af_arch_at(0);
     }
     fill_numbers(&s, c);
-    if (s.arch->moe && (s.experts < 1 || s.expert_ffn < 1))
+    if (s.arch->moe && !(s.arch->moe_or_dense && s.experts == 0) &&
+        (s.experts < 1 || s.expert_ffn < 1))
         AF_TRY(af_fail(err, AF_EFORMAT, "num_experts is %d and moe_intermediate_size %" PRId64,
                        s.experts, s.expert_ffn));
     AF_TRY(read_act(&s, c->hidden_act, err));

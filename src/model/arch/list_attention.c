@@ -10,7 +10,8 @@ static void list_qkv(af_lister *l, int i, bool bias)
         af_list_linear(l, i, AF_GROUP_QKV, AF_SLOT_QKV, HE + 2 * KE, D, -1);
         return;
     }
-    af_list_linear(l, i, AF_GROUP_QKV, AF_SLOT_Q, HE, D, bias ? AF_SLOT_Q_BIAS : -1);
+    af_list_linear(l, i, AF_GROUP_QKV, AF_SLOT_Q, l->s->arch->attn_gate ? 2 * HE : HE, D,
+                   bias ? AF_SLOT_Q_BIAS : -1);
     if (ls->kv_from != i)
         return;
     af_list_linear(l, i, AF_GROUP_QKV, AF_SLOT_K, KE, D, bias ? AF_SLOT_K_BIAS : -1);

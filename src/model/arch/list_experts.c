@@ -18,11 +18,14 @@ void af_list_mlp_experts(af_lister *l, int i)
     af_list_tensor(l, AF_SLOT_EXPERTS_DOWN, i, 3, X, D, F);
     if (s->router.expert_bias)
         af_list_tensor(l, AF_SLOT_EXPERTS_DOWN_BIAS, i, 2, X, D, 1);
-    if (S > 0) {
+    if (S > 0 && s->arch->fused_gate_up)
+        af_list_linear(l, i, AF_GROUP_SHARED_GATE_UP, AF_SLOT_SHARED_GATE_UP, 2 * S, D, -1);
+    else if (S > 0) {
         af_list_linear(l, i, AF_GROUP_SHARED_GATE_UP, AF_SLOT_SHARED_GATE, S, D, -1);
         af_list_linear(l, i, AF_GROUP_SHARED_GATE_UP, AF_SLOT_SHARED_UP, S, D, -1);
-        af_list_linear(l, i, AF_GROUP_SHARED_DOWN, AF_SLOT_SHARED_DOWN, D, S, -1);
     }
+    if (S > 0)
+        af_list_linear(l, i, AF_GROUP_SHARED_DOWN, AF_SLOT_SHARED_DOWN, D, S, -1);
     if (S > 0 && s->router.shared_gate)
         af_list_linear(l, i, AF_GROUP_SHARED_ROUTER, AF_SLOT_SHARED_ROUTER, 1, D, -1);
 }

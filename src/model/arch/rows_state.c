@@ -1,6 +1,138 @@
 /* rows_state.c - families with state layers: delta net, Mamba-2, short convolution. */
 #include "model/arch/arch_rows.h"
 
+/* Layers that are not attention have this mixer. */
+static void fill_mixer(af_model_spec *s, const af_hf_config *c, af_mixer mixer)
+{
+    for (int i = 0; i < s->layers; i++)
+        if (c->layer_types[i] != AF_LAYER_FULL)
+            s->layer[i].mixer = mixer;
+}
+
+static af_status fill_delta(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    (void)err;
+    fill_mixer(s, c, AF_MIXER_DELTA_NET);
+    return AF_OK;
+}
+static af_status fill_conv(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    (void)err;
+    fill_mixer(s, c, AF_MIXER_SHORT_CONV);
+    return AF_OK;
+}
+static af_status fill_mamba(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    (void)err;
+    fill_mixer(s, c, AF_MIXER_MAMBA2);
+    return AF_OK;
+}
+
+static const af_slot_name next_names[] = {
+    {AF_SLOT_IN, "linear_attn.in_proj_qkvz.weight", "ssm_in.weight"},
+    {AF_SLOT_IN_B, "linear_attn.in_proj_ba.weight", "ssm_ba.weight"},
+    {0},
+};
+
+#define LFM2_NAMES                                                                                 \
+    {AF_SLOT_ATTN_NORM, "operator_norm.weight", NULL},                                             \
+        {AF_SLOT_MLP_NORM, "ffn_norm.weight", NULL},                                               \
+        {AF_SLOT_FINAL_NORM, "model.embedding_norm.weight", "token_embd_norm.weight"},             \
+        {AF_SLOT_Q_NORM, "self_attn.q_layernorm.weight", NULL},                                    \
+        {AF_SLOT_K_NORM, "self_attn.k_layernorm.weight", NULL},                                    \
+        {AF_SLOT_O, "self_attn.out_proj.weight", NULL},                                            \
+        {AF_SLOT_GATE, "feed_forward.w1.weight", NULL},                                            \
+        {AF_SLOT_UP, "feed_forward.w3.weight", NULL},                                              \
+        {AF_SLOT_DOWN, "feed_forward.w2.weight", NULL},                                            \
+        {AF_SLOT_IN, "conv.in_proj.weight", "shortconv.in_proj.weight"},                           \
+        {AF_SLOT_IN_BIAS, "conv.in_proj.bias", "shortconv.in_proj.bias"},                          \
+        {AF_SLOT_CONV, "conv.conv.weight", "shortconv.conv.weight"},                               \
+        {AF_SLOT_CONV_BIAS, "conv.conv.bias", "shortconv.conv.bias"},                              \
+        {AF_SLOT_OUT, "conv.out_proj.weight", "shortconv.out_proj.weight"},                        \
+    {                                                                                              \
+        AF_SLOT_OUT_BIAS, "conv.out_proj.bias", "shortconv.out_proj.bias"                          \
+    }
+
+static const af_slot_name lfm2_names[] = {LFM2_NAMES, {0}};
+
+static const af_slot_name lfm2_moe_names[] = {
+    LFM2_NAMES,
+    {AF_SLOT_ROUTER, "feed_forward.gate.weight", NULL},
+    {AF_SLOT_ROUTER_CHOICE, "feed_forward.expert_bias", NULL},
+    {AF_SLOT_EXPERTS_GATE_UP, "feed_forward.experts.gate_up_proj", NULL},
+    {AF_SLOT_EXPERTS_DOWN, "feed_forward.experts.down_proj", NULL},
+    {0},
+};
+
+static const af_slot_name mamba_names[] = {
+    {AF_SLOT_IN, "mamba.in_proj.weight", "ssm_in.weight"},
+    {AF_SLOT_IN_BIAS, "mamba.in_proj.bias", NULL},
+    {AF_SLOT_CONV, "mamba.conv1d.weight", NULL},
+    {AF_SLOT_CONV_BIAS, "mamba.conv1d.bias", NULL},
+    {AF_SLOT_A_LOG, "mamba.A_log", NULL},
+    {AF_SLOT_DT_BIAS, "mamba.dt_bias", NULL},
+    {AF_SLOT_D, "mamba.D", NULL},
+    {AF_SLOT_STATE_NORM, "mamba.norm.weight", NULL},
+    {AF_SLOT_OUT, "mamba.out_proj.weight", NULL},
+    {AF_SLOT_OUT_BIAS, "mamba.out_proj.bias", NULL},
+    {AF_SLOT_GATE_UP, "shared_mlp.input_linear.weight", NULL},
+    {AF_SLOT_DOWN, "shared_mlp.output_linear.weight", NULL},
+    {AF_SLOT_SHARED_GATE_UP, "shared_mlp.input_linear.weight", NULL},
+    {AF_SLOT_SHARED_DOWN, "shared_mlp.output_linear.weight", NULL},
+    {AF_SLOT_ROUTER, "block_sparse_moe.router.layer.weight", NULL},
+    {AF_SLOT_EXPERTS_GATE_UP, "block_sparse_moe.input_linear.weight", NULL},
+    {AF_SLOT_EXPERTS_DOWN, "block_sparse_moe.output_linear.weight", NULL},
+    {0},
+};
+
 const af_arch af_rows_state[] = {
+    {.model_type = "qwen3_5_text",
+     .pre_norm = true,
+     .norm_plus_one = true,
+     .bias = AF_BIAS_CONFIG,
+     .qk_norm = true,
+     .attn_gate = true,
+     .fill = fill_delta},
+    {.model_type = "qwen3_5_moe_text",
+     .pre_norm = true,
+     .norm_plus_one = true,
+     .bias = AF_BIAS_CONFIG,
+     .qk_norm = true,
+     .attn_gate = true,
+     .moe = true,
+     .experts_whole = true,
+     .fill = fill_delta},
+    {.model_type = "qwen3_next",
+     .pre_norm = true,
+     .norm_plus_one = true,
+     .bias = AF_BIAS_CONFIG,
+     .qk_norm = true,
+     .attn_gate = true,
+     .moe = true,
+     .names = next_names,
+     .fill = fill_delta},
+    {.model_type = "lfm2",
+     .pre_norm = true,
+     .qk_norm = true,
+     .names = lfm2_names,
+     .fill = fill_conv},
+    {.model_type = "lfm2_moe",
+     .pre_norm = true,
+     .qk_norm = true,
+     .moe = true,
+     .names = lfm2_moe_names,
+     .experts = "feed_forward.experts",
+     .expert_part = {"w1", "w3", "w2"},
+     .fill = fill_conv},
+    {.model_type = "granitemoehybrid",
+     .pre_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .fused_gate_up = true,
+     .multipliers = true,
+     .moe = true,
+     .moe_or_dense = true,
+     .experts_whole = true,
+     .names = mamba_names,
+     .fill = fill_mamba},
     {0},
 };

@@ -22,12 +22,30 @@ static af_tensor *rotate(const af_forward *f, int layer, af_tensor *qkv)
     return af_rope(f->g, qkv, f->in->positions, set ? f->l->inv_freq[ls->rope] : NULL, &r);
 }
 
+/* The gates [N][H*E] out of a projection whose heads are followed by theirs; *qkv loses them. */
+static af_tensor *take_gates(const af_forward *f, int layer, af_tensor **qkv)
+{
+    af_graph *g = f->g;
+    const af_layer_spec *ls = &f->s->layer[layer];
+    if (af_graph_status(g, NULL) != AF_OK)
+        return *qkv;
+    const int64_t H = ls->heads, E = ls->head_dim, N = af_tensor_dim(*qkv, 0),
+                  rest = af_tensor_dim(*qkv, 1) - 2 * H * E, flat[2] = {N, H * E};
+    af_tensor *q = af_reshape(g, af_slice(g, *qkv, 1, 0, 2 * H * E), 3, (int64_t[]){N, H, 2 * E});
+    af_tensor *parts[] = {af_reshape(g, af_slice(g, q, 2, 0, E), 2, flat),
+                          af_slice(g, *qkv, 1, 2 * H * E, rest)};
+    *qkv = af_concat(g, parts, 2, 1);
+    return af_reshape(g, af_slice(g, q, 2, E, E), 2, flat);
+}
+
 /* h [N][D] -> attention's output before the residual, [N][D] */
 static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
 {
     const af_model_spec *s = f->s;
     const af_layer_spec *ls = &s->layer[layer];
-    af_tensor *qkv = rotate(f, layer, af_project(f, layer, AF_GROUP_QKV, h));
+    af_tensor *qkv = af_project(f, layer, AF_GROUP_QKV, h);
+    af_tensor *gate = s->arch->attn_gate ? take_gates(f, layer, &qkv) : NULL;
+    qkv = rotate(f, layer, qkv);
     const af_attention_opts a = {.heads = ls->heads,
                                  .kv_heads = ls->kv_heads,
                                  .head_dim = ls->head_dim,
@@ -38,6 +56,8 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
     af_tensor *o = f->o.cache ? af_attention_cached(f->g, qkv, f->o.cache[layer].kv, f->in->bounds,
                                                     f->in->start, &a)
                               : af_attention(f->g, qkv, f->in->bounds, &a);
+    if (gate)
+        o = af_mul(f->g, o, af_sigmoid(f->g, gate));
     return af_project(f, layer, AF_GROUP_O, o);
 }
 

@@ -39,7 +39,8 @@ typedef struct af_mixer_block {
                    af_layer_cache *out);
 } af_mixer_block;
 
-extern const af_mixer_block af_block_attention;
+extern const af_mixer_block af_block_attention, af_block_delta_net, af_block_mamba2,
+    af_block_short_conv;
 
 /* MLPs: h [N][D] -> [N][D] */
 af_tensor *af_block_mlp_gated(const af_forward *f, int layer, af_tensor *h);

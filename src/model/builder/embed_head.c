@@ -101,15 +101,24 @@ af_tensor *af_model_logits(af_model_leaves *l, af_tensor *h, const af_forward_op
     return s->logit_softcap > 0 ? af_softcap(l->graph, y, s->logit_softcap) : y;
 }
 
+static af_tensor *head_loss(af_model_leaves *l, af_tensor *h, af_tensor *labels, af_head_opts o)
+{
+    o.softcap = l->spec->logit_softcap;
+    o.logit_scale = l->spec->logit_scale;
+    af_tensor *w = head(l, NULL, &h);
+    return af_head_loss(l->graph, h, w, labels, &o);
+}
+
 af_tensor *af_model_loss(af_model_leaves *l, af_tensor *h, af_tensor *labels, af_tensor *scale,
                          double smoothing, af_tensor **rows)
 {
-    const af_model_spec *s = l->spec;
-    const af_head_opts o = {.scale = scale,
-                            .softcap = s->logit_softcap,
-                            .logit_scale = s->logit_scale,
-                            .smoothing = smoothing,
-                            .rows = rows};
-    af_tensor *w = head(l, NULL, &h);
-    return af_head_loss(l->graph, h, w, labels, &o);
+    return head_loss(l, h, labels,
+                     (af_head_opts){.scale = scale, .smoothing = smoothing, .rows = rows});
+}
+
+af_tensor *af_model_row_losses(af_model_leaves *l, af_tensor *h, af_tensor *labels,
+                               af_tensor *row_weight, af_tensor **rows)
+{
+    return head_loss(l, h, labels,
+                     (af_head_opts){.row_weight = row_weight, .stats = true, .rows = rows});
 }

@@ -55,27 +55,53 @@ static af_status append_row(af_metrics *m, int64_t step, const char *const *name
     return st;
 }
 
-af_status af_metrics_step(af_metrics *m, const af_train_step *s, int64_t padded, af_error *err)
+/* Names and values of one row, and the same as tags of TensorBoard. */
+enum { COLUMNS_MAX = 40 };
+typedef struct metric_row {
+    const char *name[COLUMNS_MAX];
+    double value[COLUMNS_MAX];
+    int count;
+    char text[COLUMNS_MAX][48]; /* names that were made */
+} metric_row;
+
+static void add_columns(metric_row *r, const char *prefix, const char *const *name,
+                        const double *value, int n)
+{
+    for (int i = 0; i < n && r->count < COLUMNS_MAX; i++) {
+        snprintf(r->text[r->count], sizeof r->text[0], "%s%s", prefix, name[i]);
+        r->name[r->count] = r->text[r->count];
+        r->value[r->count++] = value[i];
+    }
+}
+
+static af_status append_scalars(af_metrics *m, int64_t step, const metric_row *r, af_error *err)
+{
+    return af_tfevents_scalars(m->events_path, wall_time(), step, r->name, r->value, r->count, err);
+}
+
+af_status af_metrics_step(af_metrics *m, const af_train_step *s, int64_t padded,
+                          const af_metric_list *more, af_error *err)
 {
     static const char *const names[] = {
         "epoch",         "loss",  "grad_norm", "learning_rate", "tokens", "supervised_tokens",
         "padded_tokens", "tok_s", "step_ms",   "memory_bytes"};
-    const double row[] = {s->epoch,         s->loss,           s->grad_norm,
-                          s->learning_rate, (double)s->tokens, (double)s->supervised,
-                          (double)padded,   s->tok_s,          s->step_ms,
-                          (double)s->memory};
-    af_status st = append_row(m, s->step, names, row, (int)AF_LEN(names), err);
-    static const char *const tags[] = {"train/loss", "train/grad_norm", "train/learning_rate",
-                                       "train/epoch", "train/tok_s"};
-    const double values[] = {s->loss, s->grad_norm, s->learning_rate, s->epoch, s->tok_s};
-    if (st == AF_OK)
-        st = af_tfevents_scalars(m->events_path, wall_time(), s->step, tags, values,
-                                 (int)AF_LEN(tags), err);
-    return st;
+    const double values[] = {s->epoch,         s->loss,           s->grad_norm,
+                             s->learning_rate, (double)s->tokens, (double)s->supervised,
+                             (double)padded,   s->tok_s,          s->step_ms,
+                             (double)s->memory};
+    static const char *const tags[] = {"loss", "grad_norm", "learning_rate", "epoch", "tok_s"};
+    const double tagged[] = {s->loss, s->grad_norm, s->learning_rate, s->epoch, s->tok_s};
+    metric_row row = {0}, scalars = {0};
+    add_columns(&row, "", names, values, (int)AF_LEN(names));
+    add_columns(&row, "", more->name, more->value, more->count);
+    add_columns(&scalars, "train/", tags, tagged, (int)AF_LEN(tags));
+    add_columns(&scalars, "train/", more->name, more->value, more->count);
+    const af_status st = append_row(m, s->step, row.name, row.value, row.count, err);
+    return st == AF_OK ? append_scalars(m, s->step, &scalars, err) : st;
 }
 
 af_status af_metrics_eval(af_metrics *m, double loss, double accuracy, double seconds,
-                          int64_t items, af_error *err)
+                          int64_t items, const af_metric_list *more, af_error *err)
 {
     const double rate = seconds > 0 ? (double)items / seconds : 0;
     static const char *const names[] = {"epoch",
@@ -84,14 +110,17 @@ af_status af_metrics_eval(af_metrics *m, double loss, double accuracy, double se
                                         "eval_runtime",
                                         "eval_samples_per_second",
                                         "eval_steps_per_second"}; /* a record is a step */
-    const double row[] = {af_run_progress_epoch(m->progress), loss, accuracy, seconds, rate, rate};
-    af_status st = append_row(m, m->progress->step, names, row, (int)AF_LEN(names), err);
-    static const char *const tags[] = {"eval/loss", "eval/accuracy", "eval/runtime"};
-    const double values[] = {loss, accuracy, seconds};
-    if (st == AF_OK)
-        st = af_tfevents_scalars(m->events_path, wall_time(), m->progress->step, tags, values,
-                                 (int)AF_LEN(tags), err);
-    return st;
+    const double values[] = {
+        af_run_progress_epoch(m->progress), loss, accuracy, seconds, rate, rate};
+    static const char *const tags[] = {"loss", "accuracy", "runtime"};
+    const double tagged[] = {loss, accuracy, seconds};
+    metric_row row = {0}, scalars = {0};
+    add_columns(&row, "", names, values, (int)AF_LEN(names));
+    add_columns(&row, "eval_", more->name, more->value, more->count);
+    add_columns(&scalars, "eval/", tags, tagged, (int)AF_LEN(tags));
+    add_columns(&scalars, "eval/", more->name, more->value, more->count);
+    const af_status st = append_row(m, m->progress->step, row.name, row.value, row.count, err);
+    return st == AF_OK ? append_scalars(m, m->progress->step, &scalars, err) : st;
 }
 
 /* Rows are missing that the checkpoint counted. A run that continues in another folder finds them

@@ -22,11 +22,12 @@ AF_CHECKED af_status af_metrics_open(af_metrics *m, const af_run_config *run,
                                      const char *checkpoint, const af_train_hooks *hooks,
                                      af_error *err);
 void af_metrics_close(af_metrics *m); /* an empty one is allowed */
+/* `more`: of a preference run, or an empty list; as the next one. */
 AF_CHECKED af_status af_metrics_step(af_metrics *m, const af_train_step *s, int64_t padded,
-                                     af_error *err);
+                                     const af_metric_list *more, af_error *err);
 /* `items`: evaluated records. */
 AF_CHECKED af_status af_metrics_eval(af_metrics *m, double loss, double accuracy, double seconds,
-                                     int64_t items, af_error *err);
+                                     int64_t items, const af_metric_list *more, af_error *err);
 /* trainer_state.json as text (malloc'ed); `final` adds the record HF's trainer ends a run with. */
 AF_CHECKED af_status af_metrics_state_text(const af_metrics *m, bool final, char **out,
                                            af_error *err);

@@ -203,6 +203,11 @@ static af_status check_others(const af_run_config *r, af_error *err)
     return AF_OK;
 }
 
+bool af_run_compares(const af_run_config *r)
+{
+    return r->rl != AF_RL_NONE && r->rl != AF_RL_REWARD;
+}
+
 af_status af_run_pref_opts(af_pref_opts *out, const af_run_config *r, af_error *err)
 {
     const double given = r->rl == AF_RL_ORPO && r->orpo_alpha > 0 ? r->orpo_alpha : r->rl_beta;

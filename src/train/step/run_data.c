@@ -89,9 +89,21 @@ static af_status split(af_run_data *d, const af_run_config *run, af_error *err)
     return AF_OK;
 }
 
+static af_pair_layout pair_layout(const af_run_config *run)
+{
+    const bool unpaired =
+        run->rl == AF_RL_KTO && run->dpo_loss_type.count &&
+        strcmp(run->dpo_loss_type.item[0], af_pref_type_name(AF_PREF_APO_ZERO_UNPAIRED)) == 0;
+    return (af_pair_layout){.rl = run->rl,
+                            .no_second = unpaired,
+                            .prompt_loss = run->rl == AF_RL_ORPO,
+                            .kl_batch = run->micro_batch_size};
+}
+
 static af_stream_opts stream_opts(const af_run_config *run)
 {
     return (af_stream_opts){
+        .pairs = pair_layout(run),
         .micro_batch = run->micro_batch_size,
         .sequence_len = run->sequence_len,
         .packing = run->packing,
@@ -244,9 +256,10 @@ af_status af_run_data_open(af_run_data *d, const af_run_config *run, const af_ru
         return st;
     const bool fixed = run->packing || run->pad_to_sequence_len;
     d->sequences_max = af_stream_sequences_max(d->stream);
-    d->rows_max = run->micro_batch_size * (fixed ? run->sequence_len : (int64_t)d->store.longest);
+    const int64_t longest = af_stream_rows_max(d->stream);
+    d->rows_max = run->micro_batch_size * (fixed ? AF_MAX(run->sequence_len, longest) : longest);
     if (d->eval_items)
-        d->rows_max = AF_MAX(d->rows_max, (int64_t)af_run_data_eval_store(d)->longest);
+        d->rows_max = AF_MAX(d->rows_max, af_stream_rows_max(d->eval_stream));
     return AF_OK;
 }
 

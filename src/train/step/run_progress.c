@@ -70,6 +70,36 @@ static void put_double(json_t *o, const char *key, double v)
     json_object_set_new(o, key, json_string(text));
 }
 
+/* The sums of a preference run, by name; nothing for another run. */
+static void put_pref(json_t *o, const af_pref_metrics *m)
+{
+    json_t *list = json_object();
+    for (int i = 0; i < AF_PREF_METRICS; i++) {
+        char text[40];
+        snprintf(text, sizeof text, "%a", m->sum[i]);
+        if (m->count[i])
+            json_object_set_new(list, af_pref_metric_name((af_pref_metric)i),
+                                json_pack("[s,I]", text, (json_int_t)m->count[i]));
+    }
+    if (m->tokens)
+        json_object_set_new(list, "num_tokens", json_integer(m->tokens));
+    if (json_object_size(list))
+        json_object_set(o, "preference", list);
+    json_decref(list);
+}
+
+static void get_pref(const json_t *o, af_pref_metrics *m)
+{
+    const json_t *list = json_object_get(o, "preference");
+    *m = (af_pref_metrics){.tokens = json_integer_value(json_object_get(list, "num_tokens"))};
+    for (int i = 0; i < AF_PREF_METRICS; i++) {
+        const json_t *v = json_object_get(list, af_pref_metric_name((af_pref_metric)i));
+        const char *sum = json_string_value(json_array_get(v, 0));
+        m->sum[i] = sum ? strtod(sum, NULL) : 0;
+        m->count[i] = sum ? json_integer_value(json_array_get(v, 1)) : 0;
+    }
+}
+
 af_status af_run_progress_text(const af_run_progress *p, uint64_t clock, char **out, af_error *err)
 {
     json_t *o = json_object();
@@ -98,6 +128,7 @@ af_status af_run_progress_text(const af_run_progress *p, uint64_t clock, char **
     put_double(o, "first_loss", p->first_loss);
     put_double(o, "last_loss", p->last_loss);
     put_double(o, "loss_sum", p->loss_sum);
+    put_pref(o, &p->pref);
     *out = o ? af_json_dump(o, JSON_INDENT(2)) : NULL;
     json_decref(o);
     return *out ? AF_OK : af_fail_nomem(err, "the progress of a run", 1024);
@@ -162,6 +193,7 @@ af_status af_run_progress_read(af_run_progress *p, uint64_t *clock, const char *
     if (!get_int(o, "losses_above", &q.losses_above))
         q.losses_above = 0; /* of an earlier version */
     get_last(o, &q);
+    get_pref(o, &q.pref);
     json_decref(o);
     if (!ok)
         return af_fail(err, AF_EFORMAT, "'%s' does not hold the progress of a run", path);

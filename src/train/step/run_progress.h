@@ -6,13 +6,14 @@
 #define AF_RUN_PROGRESS_H
 
 #include "afinar/schedule.h"
+#include "train/preference/pref_metrics.h"
 #include "train/run/run_config.h"
 
 /* One optimizer step: k micro-batches, then the update. */
 typedef struct af_step_result {
     double loss, grad_norm;
     bool finite;
-    int64_t tokens, supervised, padded;
+    int64_t tokens, supervised, padded, pairs;
     double epoch;
 } af_step_result;
 
@@ -38,8 +39,9 @@ typedef struct af_run_progress {
     int64_t data_records, data_tokens; /* of the datasets when the run began; -1 = not known */
     double loss_sum;                   /* since the last log line, and of how many steps */
     int64_t loss_count;
-    int64_t pending;     /* af_pending */
-    af_step_result last; /* the last step, which may be logged after its evaluation */
+    af_pref_metrics pref; /* likewise */
+    int64_t pending;      /* af_pending */
+    af_step_result last;  /* the last step, which may be logged after its evaluation */
     double last_seconds;
 } af_run_progress;
 

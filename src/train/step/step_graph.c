@@ -138,7 +138,10 @@ static void record_inputs(af_step_graph *s)
     af_graph_set_rows(g, s->rows_max);
     s->in = af_batch_inputs_new(g, s->rows_max, s->sequences_max);
     s->labels = af_graph_input(g, "labels", AF_DTYPE_I32, 1, &s->rows_max);
-    s->scale = af_graph_input(g, "loss_scale", AF_DTYPE_F32, 1, (int64_t[]){1});
+    if (af_run_compares(s->run))
+        s->row_weight = af_graph_input(g, "row_weight", AF_DTYPE_F32, 1, &s->rows_max);
+    else
+        s->scale = af_graph_input(g, "loss_scale", AF_DTYPE_F32, 1, (int64_t[]){1});
     int routers = 0;
     for (int i = 0; i < s->model->spec->layers; i++)
         routers += s->model->spec->layer[i].mlp == AF_MLP_EXPERTS;
@@ -163,7 +166,8 @@ static void record_loss(af_step_graph *s)
                                .neftune = s->run->neftune_alpha,
                                .router = s->router_coef > 0 ? &s->router : NULL};
     af_tensor *h = af_model_forward(&s->leaves, &s->in, &f);
-    s->loss = af_model_loss(&s->leaves, h, s->labels, s->scale, 0, &s->rows);
+    s->loss = s->row_weight ? af_model_row_losses(&s->leaves, h, s->labels, s->row_weight, &s->rows)
+                            : af_model_loss(&s->leaves, h, s->labels, s->scale, 0, &s->rows);
     if (s->router_coef > 0 && af_graph_status(s->graph, NULL) == AF_OK)
         s->loss =
             af_add(s->graph, s->loss,
@@ -177,7 +181,8 @@ af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *
     af_step_graph_drop(s);
     AF_TRY(af_graph_new(&s->graph, err));
     af_graph_set_same_bits(s->graph);
-    s->router_coef = af_method_router_coef(s->run, config_of(s), s->model->spec);
+    s->scale = s->row_weight = NULL;
+    s->router_coef = s->run->rl ? 0 : af_method_router_coef(s->run, config_of(s), s->model->spec);
     record_inputs(s);
     const af_leaves_opts o = {
         .compute = s->model->compute,
@@ -220,6 +225,7 @@ void af_step_graph_close(af_step_graph *s)
     free(s->rows_i32);
     free(s->row_stats);
     free(s->row_share);
+    free(s->row_weights);
     free(s->losses);
     *s = (af_step_graph){0};
 }
@@ -238,11 +244,13 @@ af_status af_step_graph_load(af_step_graph *s, af_error *err)
         AF_TRY(af_router_loss_load(&s->router, s->graph, err));
     af_graph_set_seed(s->graph, (uint64_t)s->run->seed);
     s->bounds = af_calloc((uint64_t)s->bounds_len, sizeof *s->bounds);
-    s->row_stats = af_calloc((uint64_t)s->rows_max * 2, sizeof *s->row_stats);
+    s->row_stats = af_calloc((uint64_t)af_tensor_count(s->rows), sizeof *s->row_stats);
+    s->row_weights = af_calloc((uint64_t)s->rows_max, sizeof *s->row_weights);
     s->row_share = af_calloc((uint64_t)s->rows_max, sizeof *s->row_share);
     s->rows_i32 = af_calloc((uint64_t)s->rows_max, sizeof *s->rows_i32);
     s->losses = af_calloc((uint64_t)s->run->accumulation, sizeof *s->losses);
-    if (!s->bounds || !s->row_stats || !s->row_share || !s->rows_i32 || !s->losses)
+    if (!s->bounds || !s->row_stats || !s->row_weights || !s->row_share || !s->rows_i32 ||
+        !s->losses)
         st = af_fail_nomem(err, "staging buffers", (uint64_t)s->rows_max * 8);
 done:
     return st;
@@ -289,10 +297,18 @@ af_status af_step_graph_upload(af_step_graph *s, const af_batch *b, float scale,
     for (int64_t i = 0; i < s->bounds_len; i++)
         s->bounds[i] = b->bounds[AF_MIN(i, b->sequences)];
     AF_TRY(af_tensor_write(s->graph, s->in.bounds, s->bounds, (uint64_t)s->bounds_len * 4, err));
-    AF_TRY(af_tensor_write(s->graph, s->scale, &scale, sizeof scale, err));
+    if (s->scale)
+        AF_TRY(af_tensor_write(s->graph, s->scale, &scale, sizeof scale, err));
     AF_TRY(write_share(s, b->rows, err));
     AF_TRY(af_model_write_rope(&s->leaves, rope_length(s, b), err));
     af_graph_set_live_rows(s->graph, b->rows);
 done:
     return st;
+}
+
+af_status af_step_graph_upload_weights(af_step_graph *s, int64_t rows, af_error *err)
+{
+    memset(s->row_weights + rows, 0, (size_t)(s->rows_max - rows) * sizeof *s->row_weights);
+    return af_tensor_write(s->graph, s->row_weight, s->row_weights,
+                           (uint64_t)s->rows_max * sizeof *s->row_weights, err);
 }

@@ -31,6 +31,9 @@ typedef struct af_step_graph {
     af_model_leaves leaves;
     af_batch_inputs in;
     af_tensor *labels, *scale, *loss, *rows;
+    /* preferences: rows of AF_HEAD_STATS values; their weights come after the forward pass, and
+     * take the place of `scale` */
+    af_tensor *row_weight;
     double router_coef;    /* share of the auxiliary loss of routers; 0 = none */
     af_router_loss router; /* when that is above 0 */
     int64_t bounds_len;
@@ -42,7 +45,7 @@ typedef struct af_step_graph {
     uint64_t program_bytes; /* resident before the graph's memory is taken */
     /* staging buffers on the host */
     int32_t *bounds, *rows_i32;
-    float *row_stats, *row_share;
+    float *row_stats, *row_share, *row_weights;
     float *losses; /* of the step's micro-batches */
 } af_step_graph;
 
@@ -55,6 +58,8 @@ AF_CHECKED af_status af_step_graph_load(af_step_graph *s, af_error *err);
 /* Copies a micro-batch into the inputs; `scale` multiplies the loss. */
 AF_CHECKED af_status af_step_graph_upload(af_step_graph *s, const af_batch *b, float scale,
                                           af_error *err);
+/* Row weights of a micro-batch, from s->row_weights. */
+AF_CHECKED af_status af_step_graph_upload_weights(af_step_graph *s, int64_t rows, af_error *err);
 /* Frees the graph and its memory; plan and counters stay. */
 void af_step_graph_drop(af_step_graph *s);
 void af_step_graph_close(af_step_graph *s); /* an empty one is allowed */

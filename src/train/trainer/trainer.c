@@ -36,7 +36,9 @@ af_status af_trainer_open(af_trainer *t, const af_run_config *run, const af_trai
     t->step.sequences_max = t->data.sequences_max;
     AF_TRY(af_memory_fit(&t->step, af_device_memory_free(t->model.device), err));
     af_memory_count_program(&t->step);
-    st = af_step_graph_load(&t->step, err);
+    AF_TRY(af_step_graph_load(&t->step, err));
+    if (af_run_compares(run))
+        st = af_pref_trainer_open(&t->pref, &t->data, run, err);
 done:
     if (st != AF_OK)
         af_trainer_close(t);
@@ -47,6 +49,7 @@ void af_trainer_close(af_trainer *t)
 {
     af_run_output_close(&t->output);
     af_step_graph_close(&t->step);
+    af_pref_trainer_close(&t->pref);
     af_run_data_close(&t->data);
     af_run_model_close(&t->model);
     af_prompts_free(t->prompts);
@@ -75,6 +78,7 @@ af_status af_trainer_start(af_trainer *t, af_error *err)
     bool own = false;
     const af_samples samples = samples_of(t);
     AF_TRY(af_run_output_open(&t->output, t->run, t->hooks, &checkpoint, &own, err));
+    AF_TRY(af_trainer_reference(t, err)); /* of the model that the run begins with */
     t->progress.data_records = t->data.store.records;
     t->progress.data_tokens = (int64_t)t->data.store.tokens;
     if (checkpoint) {
@@ -152,13 +156,17 @@ static af_status log_step(af_trainer *t, af_error *err)
         .supervised = r->supervised,
         .memory = af_run_model_on_cpu(&t->model) ? af_resident_bytes() : t->step.plan.total,
         .eval_loss = NAN,
+        .margin = af_pref_metrics_mean(&p->pref, AF_METRIC_MARGINS),
+        .accuracy = af_pref_metrics_mean(&p->pref, AF_METRIC_ACCURACIES),
     };
+    const af_metric_list more = af_pref_metrics_list(&p->pref);
     p->loss_sum = 0;
     p->loss_count = 0;
+    af_pref_metrics_reset(&p->pref);
     if (isnan(p->first_loss))
         p->first_loss = s.loss;
     p->last_loss = s.loss;
-    const af_status st = af_metrics_step(&t->output.metrics, &s, r->padded, err);
+    const af_status st = af_metrics_step(&t->output.metrics, &s, r->padded, &more, err);
     if (st == AF_OK && t->hooks && t->hooks->step)
         t->hooks->step(t->hooks->user, &s);
     return st;
@@ -211,12 +219,20 @@ static af_status evaluate_due(af_trainer *t, bool *keep, bool *whole, af_error *
         p->best_eval = loss;
         p->best_step = p->step;
     }
+    const af_metric_list more = af_pref_metrics_list(&t->pref.eval_metrics);
     st = af_metrics_eval(&t->output.metrics, loss, accuracy, af_seconds_now() - start,
-                         t->data.eval_items, err);
+                         t->data.eval_items, &more, err);
     if (st == AF_OK && t->hooks && t->hooks->step)
         t->hooks->step(
             t->hooks->user,
-            &(af_train_step){.step = p->step, .steps = p->steps, .loss = NAN, .eval_loss = loss});
+            &(af_train_step){
+                .step = p->step,
+                .steps = p->steps,
+                .loss = NAN,
+                .eval_loss = loss,
+                .margin = af_pref_metrics_mean(&t->pref.eval_metrics, AF_METRIC_MARGINS),
+                .accuracy = af_pref_metrics_mean(&t->pref.eval_metrics, AF_METRIC_ACCURACIES),
+            });
     *keep = better && (t->run->load_best || t->run->save_strategy == AF_WHEN_BEST);
     return st;
 }

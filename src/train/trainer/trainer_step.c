@@ -20,19 +20,19 @@ static af_status count_step(af_trainer *t, af_step_result *r, af_error *err)
         const int64_t width = t->run->pad_to_sequence_len ? t->run->sequence_len : b->longest;
         r->tokens += b->rows;
         r->supervised += b->supervised;
-        r->padded += b->items * width - b->rows;
+        r->padded += AF_MAX(b->items * width - b->rows, INT64_C(0));
+        r->pairs += b->pairs;
     }
     const int64_t items = (p->micro + t->run->accumulation) * p->items_per_micro;
     r->epoch = (double)items / (double)p->items_per_epoch;
     return AF_OK;
 }
 
-af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err)
+/* Gradients of a cross-entropy: the mean over all supervised tokens of the step. */
+static af_status add_gradients(af_trainer *t, const af_step_result *r, af_error *err)
 {
     af_status st = AF_OK;
     af_step_graph *s = &t->step;
-    *r = (af_step_result){.finite = true};
-    AF_TRY(count_step(t, r, err));
     const float scale = r->supervised ? (float)(1.0 / (double)r->supervised) : 0.0f;
     for (int64_t k = 0; k < t->run->accumulation; k++) {
         const af_batch *b;
@@ -41,6 +41,17 @@ af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err)
         AF_TRY(af_graph_run(s->graph, AF_RUN_GRAD, err));
         AF_TRY(af_tensor_read_later(s->graph, s->loss, &s->losses[k], sizeof *s->losses, err));
     }
+done:
+    return st;
+}
+
+af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err)
+{
+    af_status st = AF_OK;
+    af_step_graph *s = &t->step;
+    *r = (af_step_result){.finite = true};
+    AF_TRY(count_step(t, r, err));
+    AF_TRY((af_run_compares(t->run) ? af_trainer_pref_gradients : add_gradients)(t, r, err));
     af_graph_set_learning_rate(s->graph, af_schedule_lr(&t->progress.schedule, t->progress.step));
     af_graph_set_step(s->graph, t->progress.step + 1);
     if (t->output.saver)
@@ -61,6 +72,8 @@ af_status af_trainer_evaluate(af_trainer *t, double *loss, double *accuracy, boo
     double sum = 0, hits = 0;
     int64_t tokens = 0, i = 0;
     af_status st = AF_OK;
+    if (af_run_compares(t->run))
+        return af_trainer_pref_evaluate(t, loss, accuracy, whole, err);
     af_graph_set_training(s->graph, false);
     for (; i < t->data.eval_items && !af_run_stop_requested(t->hooks); i++) {
         const af_batch *b;

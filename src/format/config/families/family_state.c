@@ -1,6 +1,272 @@
 /* family_state.c - families with state layers. */
 #include "format/config/families/families.h"
 
+#include <jansson.h>
+
+/* A list of kinds, one a layer, or NULL with the error latched. */
+static af_layer_type *take_types(af_config_source *s, af_hf_config *c)
+{
+    const uint64_t n = (uint64_t)c->num_hidden_layers;
+    if (c->num_hidden_layers < 1 || c->num_hidden_layers > AF_CONFIG_LAYERS_MAX)
+        return NULL; /* has its own message */
+    af_layer_type *types = af_arena_take(&c->arena, n * sizeof *types);
+    if (!types && s->st == AF_OK)
+        s->st = af_fail_nomem(s->err, "layer types", n * sizeof *types);
+    return types;
+}
+
+static void heads_divide(af_config_source *s, const char *heads, const char *groups,
+                         const af_state_keys *k)
+{
+    if (s->st == AF_OK && k->heads % k->key_heads)
+        s->st = af_fail(s->err, AF_EFORMAT, "%s: %s %" PRId64 " is not a multiple of %s %" PRId64,
+                        s->name, heads, k->heads, groups, k->key_heads);
+}
+
+/* ---- gated delta net ---- */
+
+static void read_delta(af_config_source *s, af_hf_config *c)
+{
+    af_state_keys *k = &c->state;
+    k->conv_kernel = af_config_size(s, "linear_conv_kernel_dim", 4, 1, AF_STATE_KERNEL_MAX);
+    k->key_dim = af_config_size(s, "linear_key_head_dim", 128, 1, AF_STATE_DIM_MAX);
+    k->head_dim = af_config_size(s, "linear_value_head_dim", 128, 1, AF_STATE_DIM_MAX);
+    k->key_heads = af_config_size(s, "linear_num_key_heads", 16, 1, AF_CONFIG_HEADS_MAX);
+    k->heads = af_config_size(s, "linear_num_value_heads", 32, 1, AF_CONFIG_HEADS_MAX);
+    heads_divide(s, "linear_num_value_heads", "linear_num_key_heads", k);
+    const int64_t every = af_config_size(s, "full_attention_interval", 4, 1, AF_CONFIG_LAYERS_MAX);
+    af_layer_type *types = c->layer_types ? NULL : take_types(s, c);
+    for (int64_t i = 0; types && i < c->num_hidden_layers; i++)
+        types[i] = (i + 1) % every ? AF_LAYER_LINEAR : AF_LAYER_FULL;
+    if (types)
+        c->layer_types = types;
+    /* what the whole model says counts where its text part says nothing */
+    if (c->nested && !af_config_value(s, "tie_word_embeddings"))
+        c->tie_word_embeddings = json_is_true(json_object_get(c->raw, "tie_word_embeddings"));
+}
+
+static void read_experts(af_config_source *s, af_hf_config *c, int64_t experts, int64_t used)
+{
+    c->num_experts = af_config_int(s, "num_experts", experts);
+    c->num_experts_per_tok = af_config_int(s, "num_experts_per_tok", used);
+    c->moe_intermediate_size = af_config_int(s, "moe_intermediate_size", 512);
+    c->decoder_sparse_step = af_config_int(s, "decoder_sparse_step", 1);
+    c->router_aux_loss_coef = af_config_num(s, "router_aux_loss_coef", 0.001);
+    c->router.shared_ffn =
+        af_config_size(s, "shared_expert_intermediate_size", 512, 0, AF_CONFIG_WIDTH_MAX);
+    c->router.shared_gate = true;
+}
+
+static void read_qwen3_5_moe(af_config_source *s, af_hf_config *c)
+{
+    read_delta(s, c);
+    read_experts(s, c, 256, 8);
+    c->decoder_sparse_step = 1;
+    c->mlp_only_count = 0;
+    c->norm_topk_prob = true; /* whatever a key says */
+}
+
+static void read_qwen3_next(af_config_source *s, af_hf_config *c)
+{
+    read_delta(s, c);
+    c->state.by_key_head = true;
+    read_experts(s, c, 512, 10);
+    c->norm_topk_prob = af_config_bool(s, "norm_topk_prob", true);
+}
+
+/* ---- short convolutions ---- */
+
+static bool is_listed(const double *list, int n, int64_t i)
+{
+    for (int k = 0; k < n; k++)
+        if (list[k] == (double)i)
+            return true;
+    return false;
+}
+
+static void read_conv(af_config_source *s, af_hf_config *c)
+{
+    c->state.conv_kernel = af_config_size(s, "conv_L_cache", 3, 1, AF_STATE_KERNEL_MAX);
+    c->state.conv_bias = c->state.proj_bias = af_config_bool(s, "conv_bias", false);
+    c->rms_norm_eps = af_config_num(s, "norm_eps", 1e-5);
+    c->tie_word_embeddings = af_config_bool(s, "tie_embedding", c->tie_word_embeddings);
+    int n = 0;
+    const double *full = af_config_nums(s, &c->arena, "full_attn_idxs", AF_CONFIG_LAYERS_MAX, &n);
+    af_layer_type *types = c->layer_types ? NULL : take_types(s, c);
+    for (int64_t i = 0; types && i < c->num_hidden_layers; i++)
+        types[i] = !full || is_listed(full, n, i) ? AF_LAYER_FULL : AF_LAYER_CONV;
+    if (types)
+        c->layer_types = types;
+}
+
+/* The width of the MLP is a rounded share of what the config says. */
+static void read_lfm2(af_config_source *s, af_hf_config *c)
+{
+    read_conv(s, c);
+    c->intermediate_size = af_config_int(s, "block_ff_dim", c->intermediate_size);
+    const int64_t of = af_config_size(s, "block_multiple_of", 256, 1, AF_CONFIG_WIDTH_MAX);
+    const double factor = af_config_num(s, "block_ffn_dim_multiplier", 1);
+    if (!af_config_bool(s, "block_auto_adjust_ff_dim", true) || c->intermediate_size < 1 ||
+        c->intermediate_size > AF_CONFIG_WIDTH_MAX)
+        return;
+    if (!(factor > 0) || factor > 1e6) {
+        af_config_wrong(s, "block_ffn_dim_multiplier", "a positive number");
+        return;
+    }
+    const int64_t width = (int64_t)(factor * (double)(2 * c->intermediate_size / 3));
+    c->intermediate_size = (width + of - 1) / of * of;
+}
+
+static void read_lfm2_moe(af_config_source *s, af_hf_config *c)
+{
+    read_conv(s, c);
+    c->num_experts = af_config_int(s, "num_experts", 32);
+    c->num_experts_per_tok = af_config_int(s, "num_experts_per_tok", 4);
+    c->moe_intermediate_size = af_config_int(s, "moe_intermediate_size", 1792);
+    c->norm_topk_prob = af_config_bool(s, "norm_topk_prob", true);
+    c->decoder_sparse_step = 1;
+    c->router.sigmoid = true;
+    c->router.choice_bias = af_config_bool(s, "use_expert_bias", true);
+    c->router.eps = 1e-6;
+    c->router.scale = af_config_num(s, "routed_scaling_factor", 1);
+    const int64_t dense = af_config_size(s, "num_dense_layers", 2, 0, AF_CONFIG_LAYERS_MAX);
+    int64_t *layers = af_arena_take(&c->arena, (uint64_t)AF_MAX(dense, 1) * sizeof *layers);
+    for (int64_t i = 0; layers && i < dense; i++)
+        layers[i] = i;
+    c->mlp_only_layers = layers;
+    c->mlp_only_count = layers ? (int)dense : 0;
+}
+
+/* ---- Mamba-2 ---- */
+
+static void read_mamba(af_config_source *s, af_hf_config *c)
+{
+    af_state_keys *k = &c->state;
+    const int64_t expand = af_config_size(s, "mamba_expand", 2, 1, 64),
+                  width = expand * AF_MIN(c->hidden_size, (int64_t)AF_CONFIG_WIDTH_MAX);
+    k->conv_kernel = af_config_size(s, "mamba_d_conv", 4, 1, AF_STATE_KERNEL_MAX);
+    k->key_dim = af_config_size(s, "mamba_d_state", 256, 1, AF_STATE_DIM_MAX);
+    k->key_heads = af_config_size(s, "mamba_n_groups", 1, 1, AF_CONFIG_HEADS_MAX);
+    k->heads = af_config_size(s, "mamba_n_heads", 128, 1, AF_CONFIG_HEADS_MAX);
+    k->conv_bias = af_config_bool(s, "mamba_conv_bias", true);
+    k->proj_bias = af_config_bool(s, "mamba_proj_bias", false);
+    heads_divide(s, "mamba_n_heads", "mamba_n_groups", k);
+    k->head_dim = s->st == AF_OK ? width / k->heads : 1;
+    if (json_is_integer(af_config_value(s, "mamba_d_head"))) /* or "auto" */
+        k->head_dim = af_config_size(s, "mamba_d_head", 1, 1, AF_STATE_DIM_MAX);
+    if (s->st == AF_OK && (k->head_dim * k->heads != width || k->head_dim > AF_STATE_DIM_MAX))
+        s->st = af_fail(s->err, AF_EFORMAT,
+                        "%s: mamba_n_heads %" PRId64 " of %" PRId64
+                        " are not mamba_expand * hidden_size = %" PRId64,
+                        s->name, k->heads, k->head_dim, width);
+}
+
+/* Steps are softplus alone: a limit other than [0, infinity] would cut them. */
+static void check_time_step(af_config_source *s)
+{
+    const json_t *limit = af_config_value(s, "time_step_limit");
+    const json_t *low = json_array_get(limit, 0), *high = json_array_get(limit, 1);
+    if (limit && (json_number_value(low) > 0 || json_is_number(high)) && s->st == AF_OK)
+        s->st = af_fail(s->err, AF_EUNSUPPORTED,
+                        "%s: time_step_limit is not [0, infinity], which is all this build knows",
+                        s->name);
+}
+
+static void read_granite_hybrid(af_config_source *s, af_hf_config *c)
+{
+    read_mamba(s, c);
+    check_time_step(s);
+    c->attention_multiplier = af_config_num(s, "attention_multiplier", 1);
+    const int64_t experts = af_config_size(s, "num_local_experts", 8, 0, AF_CONFIG_EXPERTS_MAX);
+    const int64_t shared =
+        af_config_size(s, "shared_intermediate_size", 1024, 1, AF_CONFIG_WIDTH_MAX);
+    c->num_experts = experts;
+    c->num_experts_per_tok = experts ? af_config_int(s, "num_experts_per_tok", 2) : 0;
+    c->moe_intermediate_size = experts ? c->intermediate_size : 0;
+    c->decoder_sparse_step = 1;
+    c->norm_topk_prob = true; /* a softmax over the chosen ones is the same */
+    c->router_aux_loss_coef = af_config_num(s, "router_aux_loss_coef", 0.001);
+    if (experts)
+        c->router.shared_ffn = shared;
+    else
+        c->intermediate_size = shared;
+    af_layer_type *types = c->layer_types ? NULL : take_types(s, c);
+    for (int64_t i = 0; types && i < c->num_hidden_layers; i++)
+        types[i] = AF_LAYER_MAMBA;
+    if (types)
+        c->layer_types = types;
+    const char *position = af_config_str(s, &c->arena, "position_embedding_type", "nope");
+    const uint64_t n = (uint64_t)AF_MIN(AF_MAX(c->num_hidden_layers, 1), AF_CONFIG_LAYERS_MAX);
+    bool *none = strcmp(position, "rope") == 0 ? NULL : af_arena_take(&c->arena, n);
+    if (none)
+        memset(none, 1, n);
+    c->no_rope = none;
+}
+
 const af_family af_families_state[] = {
+    {.model_type = "qwen3_5_text",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .partial = 0.25,
+     .heads = 16,
+     .kv_heads = 4,
+     .head_dim = 256,
+     .sliding = AF_SLIDING_LISTED,
+     .state_layers = true,
+     .keys = read_delta},
+    {.model_type = "qwen3_5_moe_text",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .partial = 0.25,
+     .heads = 16,
+     .kv_heads = 2,
+     .head_dim = 256,
+     .sliding = AF_SLIDING_LISTED,
+     .state_layers = true,
+     .keys = read_qwen3_5_moe},
+    {.model_type = "qwen3_next",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .partial = 0.25,
+     .heads = 16,
+     .kv_heads = 2,
+     .head_dim = 256,
+     .sliding = AF_SLIDING_LISTED,
+     .state_layers = true,
+     .keys = read_qwen3_next},
+    {.model_type = "lfm2",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e6,
+     .heads = 32,
+     .kv_heads = 8,
+     .vocab = 65536,
+     .sliding = AF_SLIDING_LISTED,
+     .tied = true,
+     .pad = 1,
+     .state_layers = true,
+     .keys = read_lfm2},
+    {.model_type = "lfm2_moe",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e6,
+     .heads = 32,
+     .kv_heads = 8,
+     .vocab = 65536,
+     .sliding = AF_SLIDING_LISTED,
+     .tied = true,
+     .pad = 1,
+     .state_layers = true,
+     .keys = read_lfm2_moe},
+    {.model_type = "granitemoehybrid",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .sliding = AF_SLIDING_LISTED,
+     .state_layers = true,
+     .keys = read_granite_hybrid},
     {0},
 };

@@ -1,0 +1,25 @@
+/* data_layout.h - folders that say themselves which files belong to a split. */
+#ifndef AF_DATA_LAYOUT_H
+#define AF_DATA_LAYOUT_H
+
+#include "data/shape/data_source.h"
+
+typedef struct af_file_list {
+    char **path;
+    int count;
+} af_file_list;
+
+/* Takes `path` over (NULL: out of memory). */
+AF_CHECKED af_status af_file_list_add(af_file_list *l, char *path, af_error *err);
+void af_file_list_clear(af_file_list *l);
+
+/* The files of the source's split (and config: s->name) in a folder of save_to_disk, in a cache of
+ * Hugging Face's datasets, or in a repository whose card (README.md) lists them. *found is false
+ * when the folder is none of these; then the names of its files decide. *data_dir, if not NULL, is
+ * the folder that the card names instead (free()). */
+AF_CHECKED af_status af_data_layout_files(const af_data_source *s, const char *folder,
+                                          const char *run_path, af_file_list *out, bool *found,
+                                          char **data_dir, af_error *err);
+/* Shell patterns over paths: "*" and "?" do not match "/", "**" does. */
+bool af_glob_matches(const char *pattern, const char *path);
+#endif

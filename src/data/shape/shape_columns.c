@@ -1,0 +1,26 @@
+/* shape_columns.c - which fields of a record a shape looks at: the others need not be read. */
+#include "data/shape/shape.h"
+
+bool af_shape_reads(const void *source, const char *name)
+{
+    const af_data_source *s = source;
+    const af_fields *f = &s->field;
+    const char *const turns[] = {f->messages, f->conversations, f->system, f->tools, NULL};
+    const char *const alpaca[] = {f->instruction, f->input, f->output, f->system, f->history, NULL};
+    const char *const text[] = {f->text, NULL};
+    const char *const segments[] = {f->segments, NULL};
+    const char *const tokens[] = {f->input_ids, f->labels, NULL};
+    const char *const *known = s->shape == AF_SHAPE_MESSAGES || s->shape == AF_SHAPE_SHAREGPT
+                                   ? turns
+                               : s->shape == AF_SHAPE_ALPACA   ? alpaca
+                               : s->shape == AF_SHAPE_TEXT     ? text
+                               : s->shape == AF_SHAPE_SEGMENTS ? segments
+                               : s->shape == AF_SHAPE_TOKENS   ? tokens
+                                                               : NULL;
+    if (!known || s->prompt) /* pairs and prompts have further names of their own */
+        return true;
+    for (; *known; known++)
+        if (strcmp(*known, name) == 0)
+            return true;
+    return false;
+}

@@ -1,0 +1,56 @@
+/* list_state.c - the tensors of layers with a state. */
+#include "model/arch/arch_list.h"
+
+static void list_conv(af_lister *l, int i, int64_t columns)
+{
+    const af_state_keys *k = &l->s->state;
+    af_list_tensor(l, AF_SLOT_CONV, i, 3, columns, 1, k->conv_kernel);
+    if (k->conv_bias)
+        af_list_tensor(l, AF_SLOT_CONV_BIAS, i, 1, columns, 1, 1);
+}
+
+void af_list_delta_net(af_lister *l, int i)
+{
+    const af_state_keys *k = &l->s->state;
+    const int64_t D = l->s->width, keys = k->key_heads * k->key_dim,
+                  values = k->heads * k->head_dim;
+    if (k->by_key_head) {
+        af_list_linear(l, i, AF_GROUP_IN, AF_SLOT_IN, 2 * keys + 2 * values, D, -1);
+        af_list_linear(l, i, AF_GROUP_IN_GATES, AF_SLOT_IN_B, 2 * k->heads, D, -1);
+    } else {
+        af_list_linear(l, i, AF_GROUP_IN, AF_SLOT_IN, 2 * keys + values, D, -1);
+        af_list_linear(l, i, AF_GROUP_IN, AF_SLOT_IN_Z, values, D, -1);
+        af_list_linear(l, i, AF_GROUP_IN_GATES, AF_SLOT_IN_B, k->heads, D, -1);
+        af_list_linear(l, i, AF_GROUP_IN_GATES, AF_SLOT_IN_A, k->heads, D, -1);
+    }
+    list_conv(l, i, 2 * keys + values);
+    af_list_tensor(l, AF_SLOT_DT_BIAS, i, 1, k->heads, 1, 1);
+    af_list_tensor(l, AF_SLOT_A_LOG, i, 1, k->heads, 1, 1);
+    af_list_tensor(l, AF_SLOT_STATE_NORM, i, 1, k->head_dim, 1, 1);
+    af_list_linear(l, i, AF_GROUP_OUT, AF_SLOT_OUT, D, values, -1);
+}
+
+void af_list_mamba2(af_lister *l, int i)
+{
+    const af_state_keys *k = &l->s->state;
+    const int64_t D = l->s->width, values = k->heads * k->head_dim,
+                  columns = values + 2 * k->key_heads * k->key_dim;
+    af_list_linear(l, i, AF_GROUP_IN, AF_SLOT_IN, values + columns + k->heads, D,
+                   k->proj_bias ? AF_SLOT_IN_BIAS : -1);
+    list_conv(l, i, columns);
+    af_list_tensor(l, AF_SLOT_DT_BIAS, i, 1, k->heads, 1, 1);
+    af_list_tensor(l, AF_SLOT_A_LOG, i, 1, k->heads, 1, 1);
+    af_list_tensor(l, AF_SLOT_D, i, 1, k->heads, 1, 1);
+    af_list_tensor(l, AF_SLOT_STATE_NORM, i, 1, values, 1, 1);
+    af_list_linear(l, i, AF_GROUP_OUT, AF_SLOT_OUT, D, values,
+                   k->proj_bias ? AF_SLOT_OUT_BIAS : -1);
+}
+
+void af_list_short_conv(af_lister *l, int i)
+{
+    const int64_t D = l->s->width;
+    const bool bias = l->s->state.proj_bias;
+    af_list_linear(l, i, AF_GROUP_IN, AF_SLOT_IN, 3 * D, D, bias ? AF_SLOT_IN_BIAS : -1);
+    list_conv(l, i, D);
+    af_list_linear(l, i, AF_GROUP_OUT, AF_SLOT_OUT, D, D, bias ? AF_SLOT_OUT_BIAS : -1);
+}

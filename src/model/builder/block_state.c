@@ -1,0 +1,156 @@
+/* block_state.c - layers with a state: gated delta net, Mamba-2, short convolution. In generation
+ * the window of the convolution and the state of the recurrence are carried from run to run. */
+#include "model/builder/blocks.h"
+
+static af_tensor *columns(const af_forward *f, af_tensor *x, int64_t from, int64_t count)
+{
+    return af_slice(f->g, x, 1, from, count);
+}
+
+/* The causal convolution of a layer. */
+static af_tensor *convolve(const af_forward *f, int layer, af_tensor *x, bool silu)
+{
+    af_graph *g = f->g;
+    af_tensor *w = af_layer_leaf(f, layer, AF_SLOT_CONV),
+              *bias = af_layer_leaf(f, layer, AF_SLOT_CONV_BIAS);
+    if (af_graph_status(g, NULL) != AF_OK)
+        return x;
+    w = af_reshape(g, w, 2, (int64_t[]){af_tensor_dim(w, 0), af_tensor_dim(w, 2)});
+    if (!f->o.cache)
+        return af_conv(g, x, w, bias, f->in->bounds, silu);
+    return af_conv_cached(g, x, w, bias, f->o.cache[layer].conv, f->in->bounds, f->in->start, silu);
+}
+
+static af_tensor *scan(const af_forward *f, int layer, af_tensor *x, af_tensor *decay,
+                       af_tensor *beta, bool delta)
+{
+    const af_state_keys *k = &f->s->state;
+    const af_scan_opts o = {.heads = (int)k->heads,
+                            .key_heads = (int)k->key_heads,
+                            .key_dim = (int)k->key_dim,
+                            .head_dim = (int)k->head_dim,
+                            .delta = delta};
+    af_tensor *skip = af_layer_leaf(f, layer, AF_SLOT_D);
+    if (!f->o.cache)
+        return af_scan(f->g, x, decay, beta, skip, f->in->bounds, &o);
+    return af_scan_cached(f->g, x, decay, beta, skip, f->o.cache[layer].state, f->in->bounds,
+                          f->in->start, &o);
+}
+
+static void state_caches(const af_model_leaves *l, int layer, int64_t seqs, int64_t width,
+                         bool state, af_layer_cache *out)
+{
+    const af_state_keys *k = &l->spec->state;
+    char name[64];
+    snprintf(name, sizeof name, "window.%d", layer);
+    out->conv = af_graph_state(l->graph, name, l->compute, 3,
+                               (int64_t[]){seqs, AF_MAX(k->conv_kernel - 1, 1), width});
+    if (!state)
+        return;
+    snprintf(name, sizeof name, "state.%d", layer);
+    out->state = af_graph_state(l->graph, name, AF_DTYPE_F32, 3,
+                                (int64_t[]){seqs, k->heads, k->key_dim * k->head_dim});
+}
+
+/* ---- gated delta net ---- */
+
+/* What the projections of a layer give. */
+typedef struct delta_inputs {
+    af_tensor *qkv, *z, *b, *a;
+} delta_inputs;
+
+/* Columns [from, from + count) of every key head's share of x [N][J][..], as [N][J * count]. */
+static af_tensor *of_heads(const af_forward *f, af_tensor *x, int64_t from, int64_t count)
+{
+    af_tensor *y = af_slice(f->g, x, 2, from, count);
+    return af_reshape(f->g, y, 2, (int64_t[]){af_tensor_dim(x, 0), f->s->state.key_heads * count});
+}
+
+/* qwen3_next: a key head's q, k, v, z; its b, a. */
+static delta_inputs split_heads(const af_forward *f, af_tensor *in, af_tensor *gates)
+{
+    const af_state_keys *k = &f->s->state;
+    const int64_t J = k->key_heads, share = k->heads / J, V = share * k->head_dim, K = k->key_dim,
+                  N = af_tensor_dim(in, 0);
+    in = af_reshape(f->g, in, 3, (int64_t[]){N, J, 2 * K + 2 * V});
+    gates = af_reshape(f->g, gates, 3, (int64_t[]){N, J, 2 * share});
+    af_tensor *qkv[] = {of_heads(f, in, 0, K), of_heads(f, in, K, K), of_heads(f, in, 2 * K, V)};
+    return (delta_inputs){.qkv = af_concat(f->g, qkv, 3, 1),
+                          .z = of_heads(f, in, 2 * K + V, V),
+                          .b = of_heads(f, gates, 0, share),
+                          .a = of_heads(f, gates, share, share)};
+}
+
+static af_tensor *record_delta(const af_forward *f, int layer, af_tensor *h)
+{
+    af_graph *g = f->g;
+    const af_state_keys *k = &f->s->state;
+    const int64_t values = k->heads * k->head_dim, width = 2 * k->key_heads * k->key_dim + values;
+    af_tensor *in = af_project(f, layer, AF_GROUP_IN, h),
+              *gates = af_project(f, layer, AF_GROUP_IN_GATES, h);
+    if (af_graph_status(g, NULL) != AF_OK)
+        return h;
+    const delta_inputs d = k->by_key_head
+                               ? split_heads(f, in, gates)
+                               : (delta_inputs){.qkv = columns(f, in, 0, width),
+                                                .z = columns(f, in, width, values),
+                                                .b = columns(f, gates, 0, k->heads),
+                                                .a = columns(f, gates, k->heads, k->heads)};
+    af_tensor *decay = af_softplus(g, d.a, af_layer_leaf(f, layer, AF_SLOT_DT_BIAS),
+                                   af_layer_leaf(f, layer, AF_SLOT_A_LOG));
+    af_tensor *y = scan(f, layer, convolve(f, layer, d.qkv, true), decay, af_sigmoid(g, d.b), true);
+    y = af_gated_norm(g, y, d.z, af_layer_leaf(f, layer, AF_SLOT_STATE_NORM), f->s->eps, false);
+    return af_project(f, layer, AF_GROUP_OUT, y);
+}
+
+static void caches_delta(const af_model_leaves *l, int layer, int64_t seqs, int64_t length,
+                         af_layer_cache *out)
+{
+    const af_state_keys *k = &l->spec->state;
+    (void)length;
+    state_caches(l, layer, seqs, 2 * k->key_heads * k->key_dim + k->heads * k->head_dim, true, out);
+}
+
+const af_mixer_block af_block_delta_net = {record_delta, caches_delta};
+
+/* ---- Mamba-2 ---- */
+
+static af_tensor *record_mamba(const af_forward *f, int layer, af_tensor *h)
+{
+    af_graph *g = f->g;
+    const af_state_keys *k = &f->s->state;
+    const int64_t values = k->heads * k->head_dim, width = 2 * k->key_heads * k->key_dim + values;
+    af_tensor *in = af_project(f, layer, AF_GROUP_IN, h);
+    if (af_graph_status(g, NULL) != AF_OK)
+        return h;
+    af_tensor *gate = columns(f, in, 0, values), *step = columns(f, in, values + width, k->heads),
+              *bias = af_layer_leaf(f, layer, AF_SLOT_DT_BIAS);
+    af_tensor *x = convolve(f, layer, columns(f, in, values, width), true);
+    af_tensor *y =
+        scan(f, layer, x, af_softplus(g, step, bias, af_layer_leaf(f, layer, AF_SLOT_A_LOG)),
+             af_softplus(g, step, bias, NULL), false);
+    y = af_gated_norm(g, y, gate, af_layer_leaf(f, layer, AF_SLOT_STATE_NORM), f->s->eps, true);
+    return af_project(f, layer, AF_GROUP_OUT, y);
+}
+
+const af_mixer_block af_block_mamba2 = {record_mamba, caches_delta};
+
+/* ---- short convolution ---- */
+
+static af_tensor *record_conv(const af_forward *f, int layer, af_tensor *h)
+{
+    const int64_t D = f->s->width;
+    af_tensor *in = af_project(f, layer, AF_GROUP_IN, h); /* B, C, x */
+    af_tensor *x = af_mul(f->g, columns(f, in, 0, D), columns(f, in, 2 * D, D));
+    af_tensor *y = convolve(f, layer, x, false);
+    return af_project(f, layer, AF_GROUP_OUT, af_mul(f->g, columns(f, in, D, D), y));
+}
+
+static void caches_conv(const af_model_leaves *l, int layer, int64_t seqs, int64_t length,
+                        af_layer_cache *out)
+{
+    (void)length;
+    state_caches(l, layer, seqs, l->spec->width, false, out);
+}
+
+const af_mixer_block af_block_short_conv = {record_conv, caches_conv};

@@ -1,0 +1,54 @@
+/* pref_metrics.c - see pref_metrics.h. */
+#include "train/preference/pref_metrics.h"
+
+#include <math.h>
+
+const char *af_pref_metric_name(af_pref_metric m)
+{
+    static const char *const name[] = {
+        [AF_METRIC_ENTROPY] = "entropy",
+        [AF_METRIC_KL] = "kl",
+        [AF_METRIC_LOG_ODDS_CHOSEN] = "log_odds_chosen",
+        [AF_METRIC_LOG_ODDS_RATIO] = "log_odds_ratio",
+        [AF_METRIC_LOGITS_CHOSEN] = "logits/chosen",
+        [AF_METRIC_LOGITS_REJECTED] = "logits/rejected",
+        [AF_METRIC_LOGPS_CHOSEN] = "logps/chosen",
+        [AF_METRIC_LOGPS_REJECTED] = "logps/rejected",
+        [AF_METRIC_TOKEN_ACCURACY] = "mean_token_accuracy",
+        [AF_METRIC_NLL] = "nll_loss",
+        [AF_METRIC_ACCURACIES] = "rewards/accuracies",
+        [AF_METRIC_CHOSEN] = "rewards/chosen",
+        [AF_METRIC_MARGINS] = "rewards/margins",
+        [AF_METRIC_REJECTED] = "rewards/rejected",
+    };
+    return name[m];
+}
+
+void af_pref_metrics_add(af_pref_metrics *m, af_pref_metric which, double value)
+{
+    m->sum[which] += value;
+    m->count[which]++;
+}
+
+double af_pref_metrics_mean(const af_pref_metrics *m, af_pref_metric which)
+{
+    return m->count[which] ? m->sum[which] / (double)m->count[which] : NAN;
+}
+
+void af_pref_metrics_reset(af_pref_metrics *m) { *m = (af_pref_metrics){.tokens = m->tokens}; }
+
+af_metric_list af_pref_metrics_list(const af_pref_metrics *m)
+{
+    af_metric_list l = {0};
+    for (int i = 0; i < AF_PREF_METRICS; i++) {
+        if (!m->count[i])
+            continue;
+        l.name[l.count] = af_pref_metric_name((af_pref_metric)i);
+        l.value[l.count++] = af_pref_metrics_mean(m, (af_pref_metric)i);
+    }
+    if (m->tokens) {
+        l.name[l.count] = "num_tokens";
+        l.value[l.count++] = (double)m->tokens;
+    }
+    return l;
+}

@@ -1,0 +1,47 @@
+/* pref_metrics.h - what a preference run logs besides its loss, under TRL's names: means of the
+ * values of its micro-batches since the last log line. */
+#ifndef AF_PREF_METRICS_H
+#define AF_PREF_METRICS_H
+
+#include "base/base.h"
+
+typedef enum af_pref_metric {
+    AF_METRIC_ENTROPY,
+    AF_METRIC_KL,
+    AF_METRIC_LOG_ODDS_CHOSEN,
+    AF_METRIC_LOG_ODDS_RATIO,
+    AF_METRIC_LOGITS_CHOSEN,
+    AF_METRIC_LOGITS_REJECTED,
+    AF_METRIC_LOGPS_CHOSEN,
+    AF_METRIC_LOGPS_REJECTED,
+    AF_METRIC_TOKEN_ACCURACY,
+    AF_METRIC_NLL,
+    AF_METRIC_ACCURACIES,
+    AF_METRIC_CHOSEN,
+    AF_METRIC_MARGINS,
+    AF_METRIC_REJECTED,
+    AF_PREF_METRICS
+} af_pref_metric;
+
+typedef struct af_pref_metrics {
+    double sum[AF_PREF_METRICS];
+    int64_t count[AF_PREF_METRICS]; /* micro-batches that had a value */
+    int64_t tokens;                 /* of all sequences since the run began; 0 = not counted */
+} af_pref_metrics;
+
+/* "rewards/chosen" */
+const char *af_pref_metric_name(af_pref_metric m);
+void af_pref_metrics_add(af_pref_metrics *m, af_pref_metric which, double value);
+/* The mean, or NaN when no micro-batch had a value. */
+double af_pref_metrics_mean(const af_pref_metrics *m, af_pref_metric which);
+/* Ready for the next log line; the count of tokens stays. */
+void af_pref_metrics_reset(af_pref_metrics *m);
+
+/* Names and values in the order they are written. */
+typedef struct af_metric_list {
+    const char *name[AF_PREF_METRICS + 1];
+    double value[AF_PREF_METRICS + 1];
+    int count;
+} af_metric_list;
+af_metric_list af_pref_metrics_list(const af_pref_metrics *m);
+#endif

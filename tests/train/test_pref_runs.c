@@ -1,0 +1,368 @@
+/* test_pref_runs.c - whole preference runs against TRL 1.16, every metric of every step; and what
+ * must not change such a run. */
+#define _DEFAULT_SOURCE
+#include "test.h"
+
+#include "afinar/train.h"
+#include "base/buf.h"
+#include "base/file.h"
+#include "format/weights/safetensors.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <unistd.h>
+
+static char dir[] = "/tmp/afinar-pref-XXXXXX";
+
+static int setup(void **state)
+{
+    (void)state;
+    return !mkdtemp(dir) || setenv("XDG_CACHE_HOME", dir, 1);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    af_error err;
+    return af_path_remove(dir, &err) != AF_OK;
+}
+
+/* ---- runs of the goldens ---- */
+
+static json_t *load(const char *root, const char *name, const char *file)
+{
+    char path[600];
+    json_error_t why;
+    snprintf(path, sizeof path, "%s/preference/runs/%s/%s", root, name, file);
+    json_t *j = json_load_file(path, 0, &why);
+    CHECK_MSG(j, "%s: %s", path, why.text);
+    return j;
+}
+
+static const char *method_of(const json_t *run)
+{
+    const char *trainer = json_string_value(json_object_get(run, "trainer"));
+    return strcmp(trainer, "KTOTrainer") == 0    ? "kto"
+           : strcmp(trainer, "ORPOTrainer") == 0 ? "orpo"
+           : strcmp(trainer, "CPOTrainer") == 0  ? "cpo"
+                                                 : "dpo";
+}
+
+/* TRL's own keys, as they are. */
+static char *run_file(const char *root, const char *name, const json_t *run, const char *out,
+                      const char *extra)
+{
+    static const char *const keys[] = {"per_device_train_batch_size",
+                                       "gradient_accumulation_steps",
+                                       "max_steps",
+                                       "learning_rate",
+                                       "lr_scheduler_type",
+                                       "warmup_steps",
+                                       "weight_decay",
+                                       "max_grad_norm",
+                                       "adam_beta1",
+                                       "adam_beta2",
+                                       "adam_epsilon",
+                                       "max_length",
+                                       "beta",
+                                       "loss_type",
+                                       "loss_weights",
+                                       "desirable_weight",
+                                       "undesirable_weight",
+                                       "simpo_gamma",
+                                       "cpo_alpha"};
+    af_buf b = {0};
+    af_buf_printf(&b,
+                  "base_model: %s/preference/runs/%s/%s\ndatasets: [{path: "
+                  "%s/preference/runs/%s/%s}]\noutput_dir: %s\nrl: %s\nshuffle: false\n"
+                  "bf16: false\nweight_decay_on: all\ndevice: cpu\nlogging_steps: 1\n",
+                  root, name, json_string_value(json_object_get(run, "base_model")), root, name,
+                  json_string_value(json_object_get(run, "data")), out, method_of(run));
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        const json_t *v = json_object_get(run, keys[i]);
+        char *text = v && !json_is_null(v) ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
+        if (text)
+            af_buf_printf(&b, "%s: %s\n", keys[i], text);
+        free(text);
+    }
+    if (json_is_object(json_object_get(run, "adapter")))
+        af_buf_printf(&b, "adapter: lora\nlora_model_dir: %s/preference/runs/%s/%s\n", root, name,
+                      json_string_value(json_object_get(run, "initial_adapter")));
+    af_buf_str(&b, extra);
+    char *text = af_buf_take(&b);
+    assert_non_null(text);
+    return text;
+}
+
+static af_status train_text(const char *text, const af_train_hooks *hooks, af_error *err)
+{
+    char path[256];
+    af_train_result result;
+    snprintf(path, sizeof path, "%s/run.yaml", dir);
+    assert_int_equal(af_file_write(path, text, strlen(text), err), AF_OK);
+    return af_train(path, NULL, 0, hooks, &result, err);
+}
+
+/* The tolerances of the goldens' page, five times the spread of float32 implementations. */
+static double tolerance(const char *run, const char *key)
+{
+    const bool ipo = strcmp(run, "dpo-ipo") == 0, full = strcmp(run, "dpo-full") == 0,
+               means = strcmp(run, "orpo") == 0 || strcmp(run, "simpo") == 0;
+    if (strcmp(key, "loss") == 0)
+        return ipo ? 1e-4 : full ? 1e-5 : 2e-5;
+    if (strcmp(key, "grad_norm") == 0)
+        return ipo ? 2e-5 : full ? 2e-4 : 1e-4;
+    if (strcmp(key, "kl") == 0)
+        return 1e-4;
+    if (strncmp(key, "logits/", 7) == 0)
+        return 1e-7;
+    if (strncmp(key, "logps/", 6) == 0)
+        return means ? 5e-6 : 2e-4;
+    if (strcmp(key, "rewards/accuracies") == 0 || strcmp(key, "num_tokens") == 0)
+        return 0;
+    if (strncmp(key, "rewards/", 8) == 0)
+        return full ? 2e-5 : 5e-5;
+    return strcmp(key, "lr") == 0 ? 1e-9 : 5e-6;
+}
+
+/* ORPO and CPO average logits over padding, too: the page says to skip them. */
+static bool is_compared(const json_t *run, const char *key)
+{
+    const char *method = method_of(run);
+    return strcmp(key, "step") != 0 &&
+           (strncmp(key, "logits/", 7) != 0 ||
+            (strcmp(method, "orpo") != 0 && strcmp(method, "cpo") != 0));
+}
+
+static json_t *read_metrics(const char *out)
+{
+    char path[300], *text;
+    uint64_t size;
+    af_error err = {0};
+    json_t *rows = json_array();
+    snprintf(path, sizeof path, "%s/metrics.jsonl", out);
+    CHECK_OK(af_file_read(&text, &size, path, 1 << 24, &err), err);
+    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1)
+        json_array_append_new(rows, json_loadb(line, (size_t)(end - line), 0, NULL));
+    free(text);
+    return rows;
+}
+
+static void compare(const char *name, const char *out, const json_t *run, const json_t *trajectory)
+{
+    json_t *rows = read_metrics(out), *want;
+    const json_t *steps = json_object_get(trajectory, "steps");
+    size_t i;
+    assert_int_equal(json_array_size(rows), json_array_size(steps));
+    json_array_foreach((json_t *)steps, i, want)
+    {
+        const json_t *row = json_array_get(rows, i);
+        const char *key;
+        json_t *v;
+        json_object_foreach(want, key, v)
+        {
+            const char *ours = strcmp(key, "lr") == 0 ? "learning_rate" : key;
+            const json_t *got = json_object_get(row, ours);
+            if (!is_compared(run, key))
+                continue;
+            CHECK_MSG(json_is_number(got), "%s step %zu: no %s", name, i + 1, ours);
+            CHECK_MSG(fabs(json_number_value(got) - json_number_value(v)) <= tolerance(name, key),
+                      "%s step %zu: %s is %.9g, expected %.9g", name, i + 1, ours,
+                      json_number_value(got), json_number_value(v));
+        }
+    }
+    json_decref(rows);
+}
+
+static double largest_difference(const char *a, const char *b)
+{
+    af_safetensors *x = NULL, *y = NULL;
+    af_error err = {0};
+    double most = 0;
+    CHECK_OK(af_safetensors_open(&x, a, &err), err);
+    CHECK_OK(af_safetensors_open(&y, b, &err), err);
+    for (int i = 0; i < af_safetensors_count(x); i++) {
+        const af_stored *s = af_safetensors_at(x, i), *t = af_safetensors_find(y, s->name);
+        CHECK_MSG(t && t->bytes == s->bytes, "%s has no %s", b, s->name);
+        const float *p = (const void *)s->data, *q = (const void *)t->data;
+        for (uint64_t k = 0; k < s->bytes / sizeof *p; k++)
+            most = fmax(most, fabs((double)p[k] - (double)q[k]));
+    }
+    af_safetensors_close(x);
+    af_safetensors_close(y);
+    return most;
+}
+
+static void compare_weights(const char *root, const char *name, const char *out)
+{
+    char want[600], got[300];
+    const bool full = strcmp(name, "dpo-full") == 0;
+    snprintf(want, sizeof want, "%s/preference/runs/%s/%s", root, name,
+             full ? "final.safetensors" : "final_adapter/adapter_model.safetensors");
+    snprintf(got, sizeof got, "%s/%s.safetensors", out, full ? "model" : "adapter_model");
+    if (!af_file_exists(want))
+        return; /* not all of them are in the tree */
+    const double most = largest_difference(want, got);
+    const double limit = full ? 2e-6 : strcmp(name, "dpo-ipo") == 0 ? 5e-6 : 5e-5;
+    CHECK_MSG(most <= limit, "%s: weights differ by %g", name, most);
+}
+
+static void check_run(const char *root, const char *name)
+{
+    char out[256];
+    af_error err = {0};
+    snprintf(out, sizeof out, "%s/out", dir);
+    json_t *run = load(root, name, "run.json"), *trajectory = load(root, name, "trajectory.json");
+    char *text = run_file(root, name, run, out, "");
+    CHECK_OK(af_path_remove(out, &err), err);
+    CHECK_OK(train_text(text, NULL, &err), err);
+    compare(name, out, run, trajectory);
+    compare_weights(root, name, out);
+    free(text);
+    json_decref(run);
+    json_decref(trajectory);
+}
+
+static void test_runs_follow_trl(void **state)
+{
+    (void)state;
+    check_run(golden_dir(), "dpo-ipo");
+    check_run(golden_dir(), "kto");
+    check_run(golden_dir(), "simpo");
+}
+
+static void test_all_runs_follow_trl(void **state)
+{
+    (void)state;
+    static const char *const runs[] = {"dpo-lora",     "dpo-full", "dpo-mix",
+                                       "dpo-continue", "orpo",     "cpo"};
+    char root[512];
+    if (!shared_dir())
+        skip_because("no shared goldens");
+    snprintf(root, sizeof root, "%s/golden", shared_dir());
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++)
+        check_run(root, runs[i]);
+}
+
+/* ---- what must not change a run ---- */
+
+/* A run of `rl` in its own folder; extra lines come last. */
+static void run_in(const char *name, const char *rl, const char *extra, const af_train_hooks *hooks,
+                   af_status expected)
+{
+    af_buf b = {0};
+    af_error err = {0};
+    af_buf_printf(&b,
+                  "base_model: %s/models/qwen2\ndatasets: [{path: %s/preference/data/%s.jsonl}]\n"
+                  "output_dir: %s/%s\nrl: %s\nadapter: lora\nlora_r: 4\nlearning_rate: 2e-3\n"
+                  "max_steps: 6\ndevice: cpu\nseed: 5\nsequence_len: 256\n%s",
+                  golden_dir(), golden_dir(), strcmp(rl, "kto") == 0 ? "kto" : "preferences", dir,
+                  name, rl, extra);
+    char *text = af_buf_take(&b);
+    const af_status st = train_text(text, hooks, &err);
+    CHECK_MSG(st == expected, "%s: status %d, %s", name, (int)st, err.msg);
+    free(text);
+}
+
+static double difference(const char *a, const char *b)
+{
+    char x[300], y[300];
+    snprintf(x, sizeof x, "%s/%s/adapter_model.safetensors", dir, a);
+    snprintf(y, sizeof y, "%s/%s/adapter_model.safetensors", dir, b);
+    return largest_difference(x, y);
+}
+
+/* Every value but times and memory. */
+static void same_metrics(const char *a, const char *b)
+{
+    char x[300], y[300];
+    json_t *row;
+    size_t i;
+    snprintf(x, sizeof x, "%s/%s", dir, a);
+    snprintf(y, sizeof y, "%s/%s", dir, b);
+    json_t *left = read_metrics(x), *right = read_metrics(y);
+    assert_int_equal(json_array_size(left), json_array_size(right));
+    json_array_foreach(left, i, row)
+    {
+        const char *key;
+        json_t *v;
+        json_object_foreach(row, key, v)
+        {
+            const bool timed = strcmp(key, "tok_s") == 0 || strcmp(key, "step_ms") == 0 ||
+                               strcmp(key, "memory_bytes") == 0 || strstr(key, "_runtime") ||
+                               strstr(key, "_per_second");
+            CHECK_MSG(timed || json_equal(v, json_object_get(json_array_get(right, i), key)),
+                      "row %zu: %s differs", i, key);
+        }
+    }
+    json_decref(left);
+    json_decref(right);
+}
+
+static bool stop_after_three(void *user) { return *(int *)user >= 3; }
+
+static void count_step(void *user, const af_train_step *s)
+{
+    *(int *)user = isnan(s->eval_loss) ? (int)s->step : *(int *)user;
+}
+
+static void test_a_stopped_run_ends_with_the_same_bytes(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"dpo", "kto"};
+    for (size_t i = 0; i < 2; i++) {
+        char whole[16], part[16];
+        int steps = 0;
+        const af_train_hooks hooks = {.user = &steps, .step = count_step, .stop = stop_after_three};
+        snprintf(whole, sizeof whole, "whole-%zu", i);
+        snprintf(part, sizeof part, "part-%zu", i);
+        static const char more[] = "micro_batch_size: 2\ngradient_accumulation_steps: 2\n"
+                                   "val_set_size: 3\neval_steps: 2\nlora_dropout: 0.1\n"
+                                   "logging_steps: 2\n";
+        run_in(whole, kinds[i], more, NULL, AF_OK);
+        run_in(part, kinds[i], more, &hooks, AF_ESTOPPED);
+        run_in(part, kinds[i],
+               "micro_batch_size: 2\ngradient_accumulation_steps: 2\nval_set_size: 3\n"
+               "eval_steps: 2\nlora_dropout: 0.1\nlogging_steps: 2\n"
+               "resume_from_checkpoint: auto\n",
+               NULL, AF_OK);
+        assert_true(difference(whole, part) == 0);
+        same_metrics(whole, part);
+    }
+}
+
+static void test_accumulation_is_exact(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"dpo", "simpo"};
+    for (size_t i = 0; i < 2; i++) {
+        char one[16], many[16];
+        snprintf(one, sizeof one, "one-%zu", i);
+        snprintf(many, sizeof many, "many-%zu", i);
+        run_in(one, kinds[i], "micro_batch_size: 4\n", NULL, AF_OK);
+        run_in(many, kinds[i], "micro_batch_size: 1\ngradient_accumulation_steps: 4\n", NULL,
+               AF_OK);
+        assert_true(difference(one, many) < 2e-6);
+    }
+}
+
+static void test_threads_do_not_change_a_bit(void **state)
+{
+    (void)state;
+    run_in("threads-1", "dpo", "threads: 1\n", NULL, AF_OK);
+    run_in("threads-3", "dpo", "threads: 3\n", NULL, AF_OK);
+    assert_true(difference("threads-1", "threads-3") == 0);
+    same_metrics("threads-1", "threads-3");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_runs_follow_trl),
+        cmocka_unit_test(test_all_runs_follow_trl),
+        cmocka_unit_test(test_a_stopped_run_ends_with_the_same_bytes),
+        cmocka_unit_test(test_accumulation_is_exact),
+        cmocka_unit_test(test_threads_do_not_change_a_bit),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
