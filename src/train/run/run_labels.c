@@ -1,4 +1,6 @@
 /* run_labels.c - the keys of models that give scores: task_type SEQ_CLS and 'rl: reward'. */
+#include "base/buf.h"
+#include "train/preference/label_loss.h"
 #include "train/run/run_keys.h"
 
 bool af_run_scores(const af_run_config *r)
@@ -19,6 +21,36 @@ af_label_opts af_run_labels(const af_run_config *r)
                            .problem = r->problem,
                            .name = r->label_names.item,
                            .names = r->label_names.count};
+}
+
+const char *af_run_label_text(const af_run_config *r, int64_t labels, af_arena *mem)
+{
+    af_label_opts o = af_run_labels(r);
+    af_buf b = {0};
+    const char *copy = NULL;
+    o.count = labels;
+    for (int pass = 0; pass < 2; pass++) {
+        af_buf_printf(&b, "%s\"%s\": {", pass ? "}, " : "{", pass ? "label2id" : "id2label");
+        for (int64_t i = 0; i < labels; i++) {
+            char usual[40];
+            snprintf(usual, sizeof usual, "LABEL_%" PRId64, i);
+            const char *name = i < o.names ? o.name[i] : usual;
+            if (pass) {
+                af_buf_str(&b, i ? ", " : "");
+                af_put_quoted(&b, name);
+                af_buf_printf(&b, ": %" PRId64, i);
+            } else {
+                af_buf_printf(&b, "%s\"%" PRId64 "\": ", i ? ", " : "", i);
+                af_put_quoted(&b, name);
+            }
+        }
+    }
+    af_buf_printf(&b, "}, \"problem_type\": \"%s\"}",
+                  af_key_choice_name(af_key_find("problem_type"), (int)af_problem_of(&o)));
+    if (!b.bad)
+        copy = af_arena_strndup(mem, b.data, b.len);
+    af_buf_clear(&b);
+    return copy;
 }
 
 static af_status wrong(const af_run_config *r, const char *key, af_error *err, const char *why)

@@ -94,8 +94,8 @@ static af_pair_layout pair_layout(const af_run_config *run)
     const bool unpaired =
         run->rl == AF_RL_KTO && run->dpo_loss_type.count &&
         strcmp(run->dpo_loss_type.item[0], af_pref_type_name(AF_PREF_APO_ZERO_UNPAIRED)) == 0;
-    return (af_pair_layout){.rl = run->rl,
-                            .no_second = unpaired,
+    return (af_pair_layout){.rl = af_run_rl(run),
+                            .no_second = unpaired || af_run_rl(run) == AF_RL_LABELS,
                             .prompt_loss = run->rl == AF_RL_ORPO,
                             .kl_batch = run->micro_batch_size};
 }

@@ -27,6 +27,11 @@ static af_status adapter_config(af_run_model *m, af_adapter_config *c, af_method
                                 af_error *err)
 {
     const af_status st = af_method_adapter(c, lists, m->run, m->spec, err);
+    if (st == AF_OK && m->spec->labels) {
+        c->labels = af_run_label_text(m->run, m->spec->labels, &m->arena);
+        if (!c->labels)
+            return af_fail_nomem(err, "labels", 0);
+    }
     return st == AF_OK ? af_run_tokens_train(&m->tokens, c, m->run, m->spec, err) : st;
 }
 
@@ -108,7 +113,7 @@ static af_status check_repeated(af_run_model *m, af_error *err)
         return af_fail(err, AF_EUSAGE, "%s: lora_dropout is %g, the adapter in '%s' has %g",
                        af_run_key_loc(r, "lora_dropout", at, sizeof at), r->lora_dropout,
                        r->lora_model_dir, c->dropout);
-    if (af_run_key_is_set(r, "lora_modules_to_save") &&
+    if (af_run_key_is_set(r, "lora_modules_to_save") && !m->spec->labels &&
         !same_names(&r->lora_modules_to_save, c->modules_to_save, c->save_count))
         return af_fail(err, AF_EUSAGE,
                        "%s: lora_modules_to_save has %d names, the adapter in '%s' has %d others",
@@ -164,6 +169,8 @@ af_status af_run_model_open_adapter(af_run_model *m, af_error *err)
         AF_TRY(af_adapter_read(&m->adapter, m->spec, r->lora_model_dir, err));
         m->adapter->grown = af_loader_is_grown(m->loader) ? m->loader : NULL;
         m->dropout = m->adapter->config.dropout;
+        if (m->spec->labels && !m->adapter->config.labels)
+            m->adapter->config.labels = af_run_label_text(m->run, m->spec->labels, &m->arena);
         st = check_repeated(m, err);
     }
     m->adapter_bytes = af_resident_own() - before;
