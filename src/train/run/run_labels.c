@@ -1,6 +1,6 @@
 /* run_labels.c - the keys of models that give scores: task_type SEQ_CLS and 'rl: reward'. */
 #include "base/buf.h"
-#include "train/preference/label_loss.h"
+#include "model/labels/label_loss.h"
 #include "train/run/run_keys.h"
 
 bool af_run_scores(const af_run_config *r)

@@ -27,11 +27,8 @@ static af_status adapter_config(af_run_model *m, af_adapter_config *c, af_method
                                 af_error *err)
 {
     const af_status st = af_method_adapter(c, lists, m->run, m->spec, err);
-    if (st == AF_OK && m->spec->labels) {
-        c->labels = af_run_label_text(m->run, m->spec->labels, &m->arena);
-        if (!c->labels)
-            return af_fail_nomem(err, "labels", 0);
-    }
+    if (st == AF_OK)
+        c->labels = m->labels;
     return st == AF_OK ? af_run_tokens_train(&m->tokens, c, m->run, m->spec, err) : st;
 }
 
@@ -170,7 +167,7 @@ af_status af_run_model_open_adapter(af_run_model *m, af_error *err)
         m->adapter->grown = af_loader_is_grown(m->loader) ? m->loader : NULL;
         m->dropout = m->adapter->config.dropout;
         if (m->spec->labels && !m->adapter->config.labels)
-            m->adapter->config.labels = af_run_label_text(m->run, m->spec->labels, &m->arena);
+            m->adapter->config.labels = m->labels;
         st = check_repeated(m, err);
     }
     m->adapter_bytes = af_resident_own() - before;
@@ -347,6 +344,9 @@ static af_status open_loader(af_run_model *m, bool outline, af_error *err)
                        "%s: '%s' is a model that classifies: set task_type: SEQ_CLS (or 'rl: "
                        "reward')",
                        r->path, r->base_model));
+    m->labels = m->spec->labels ? af_run_label_text(r, m->spec->labels, &m->arena) : NULL;
+    if (m->spec->labels && !m->labels)
+        AF_TRY(af_fail_nomem(err, "labels", 0));
     if (af_loader_is_grown(m->loader))
         AF_TRY(af_run_tokens_fit(&m->tokens, m->path, m->spec->vocab, err));
     m->texts = m->tokens.dir ? m->tokens.dir : m->path;

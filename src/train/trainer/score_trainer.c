@@ -5,14 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-int64_t af_score_row(const int32_t *ids, int64_t from, int64_t to, int32_t pad)
-{
-    int64_t row = to - 1;
-    while (row > from && ids[row] == pad)
-        row--;
-    return row;
-}
-
 /* The model's padding token, else the tokenizer's. */
 static int32_t pad_of(const af_run_model *m)
 {

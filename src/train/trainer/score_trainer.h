@@ -6,7 +6,7 @@
 #ifndef AF_SCORE_TRAINER_H
 #define AF_SCORE_TRAINER_H
 
-#include "train/preference/label_loss.h"
+#include "model/labels/label_loss.h"
 #include "train/step/run_data.h"
 #include "train/step/run_progress.h"
 
@@ -26,8 +26,6 @@ AF_CHECKED af_status af_score_trainer_open(af_score_trainer *s, const af_run_mod
                                            const af_run_data *data, const af_run_config *run,
                                            af_error *err);
 void af_score_trainer_close(af_score_trainer *s); /* an empty one is allowed */
-/* The row of a batch that has the scores of a sequence. */
-int64_t af_score_row(const int32_t *ids, int64_t from, int64_t to, int32_t pad);
 
 AF_CHECKED af_status af_trainer_score_gradients(struct af_trainer *t, const af_step_result *r,
                                                 af_error *err);

@@ -1,5 +1,5 @@
 /* label_loss.c - see label_loss.h. */
-#include "train/preference/label_loss.h"
+#include "model/labels/label_loss.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -17,6 +17,10 @@ double af_label_loss(const af_label_opts *o, const float *score, const float *ta
 /* Shares of a text's labels, for people: softmax, sigmoids, or the scores. */
 void af_label_probabilities(const af_label_opts *o, const float *score, double *out);
 
+/* The row of tokens [from, to) that has a text's scores: the last one that is not the padding
+ * token, whatever a mask says. */
+int64_t af_score_row(const int32_t *ids, int64_t from, int64_t to, int32_t pad);
+
 /* What an evaluation counts. */
 typedef struct af_label_counts {
     int64_t texts, right;
