@@ -4,11 +4,11 @@ _afinar() {
     local options words keys
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        words='train init plan eval generate chat logits data tokenize template export merge quantize inspect bench doctor version help --help --version'
+        words='train init plan eval generate chat logits data tokenize template export merge quantize pull push inspect bench doctor version help --help --version'
         COMPREPLY=($(compgen -W "$words" -- "$cur"))
         return
     fi
-    [ "$command" = help ] && { COMPREPLY=($(compgen -W 'train init plan eval generate chat logits data tokenize template export merge quantize inspect bench doctor version' -- "$cur")); return; }
+    [ "$command" = help ] && { COMPREPLY=($(compgen -W 'train init plan eval generate chat logits data tokenize template export merge quantize pull push inspect bench doctor version' -- "$cur")); return; }
     case "$command $prev" in
     'train --device')
         COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
@@ -88,11 +88,20 @@ _afinar() {
     'quantize --device')
         COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
     'quantize --threads') return ;;
+    'pull --gguf') return ;;
+    'pull --device')
+        COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
+    'pull --threads') return ;;
+    'push --message' | 'push -m') return ;;
+    'push --device')
+        COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
+    'push --threads') return ;;
     'inspect --device')
         COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
     'inspect --threads') return ;;
     'bench --shape')
         COMPREPLY=($(compgen -W 'tiny 135m 0.5b 1.5b 7b' -- "$cur")); return ;;
+    'bench --layers') return ;;
     'bench --batch') return ;;
     'bench --seq') return ;;
     'bench --method')
@@ -118,23 +127,25 @@ _afinar() {
     'version --threads') return ;;
     esac
     case $command in
-    train) options='--force --strict --device --threads --quiet --verbose --json --help --version' ;;
-    init) options='--output --force --device --threads --quiet --verbose --json --help --version' ;;
-    plan) options='--memory --strict --device --threads --quiet --verbose --json --help --version' ;;
-    eval) options='--data --seq --type --sequence-len --chat-template --train-on-inputs --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --help --version' ;;
-    generate) options='--prompt --file --prompt-ids --chat --system --max-new-tokens --temperature --top-p --top-k --min-p --repeat-penalty --seed --stop --ignore-eos --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --help --version' ;;
-    chat) options='--system --max-new-tokens --temperature --top-p --top-k --min-p --repeat-penalty --seed --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --help --version' ;;
-    logits) options='--ids --output --force --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --help --version' ;;
-    data) options='--number --stats --config --split --strict --device --threads --quiet --verbose --json --help --version' ;;
-    tokenize) options='--decode --device --threads --quiet --verbose --json --help --version' ;;
-    template) options='--name --device --threads --quiet --verbose --json --help --version' ;;
-    export) options='--output --type --adapter --adapter-only --pure --imatrix --verify --no-verify --force --device --threads --quiet --verbose --json --help --version' ;;
-    merge) options='--output --adapter --combine --density --type --adapter-only --extract-lora --rank --random-seed --plan --force --device --threads --quiet --verbose --json --help --version' ;;
-    quantize) options='--output --type --block-size --no-double-quant --pure --imatrix --imatrix-data --imatrix-chunks --imatrix-out --adapter --eval --force --device --threads --quiet --verbose --json --help --version' ;;
-    inspect) options='--stats --diff --all --device --threads --quiet --verbose --json --help --version' ;;
-    bench) options='--shape --batch --seq --method --rank --dtype --memory --recompute --attention --seconds --by-op --device --threads --quiet --verbose --json --help --version' ;;
-    doctor) options='--device --threads --quiet --verbose --json --help --version' ;;
-    version) options='--device --threads --quiet --verbose --json --help --version' ;;
+    train) options='--force --strict --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    init) options='--output --force --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    plan) options='--memory --strict --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    eval) options='--data --seq --type --sequence-len --chat-template --train-on-inputs --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    generate) options='--prompt --file --prompt-ids --chat --system --max-new-tokens --temperature --top-p --top-k --min-p --repeat-penalty --seed --stop --ignore-eos --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    chat) options='--system --max-new-tokens --temperature --top-p --top-k --min-p --repeat-penalty --seed --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    logits) options='--ids --output --force --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    data) options='--number --stats --config --split --strict --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    tokenize) options='--decode --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    template) options='--name --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    export) options='--output --type --adapter --adapter-only --pure --imatrix --verify --no-verify --force --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    merge) options='--output --adapter --combine --density --type --adapter-only --extract-lora --rank --random-seed --plan --force --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    quantize) options='--output --type --block-size --no-double-quant --pure --imatrix --imatrix-data --imatrix-chunks --imatrix-out --adapter --eval --force --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    pull) options='--include --exclude --gguf --dataset --output --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    push) options='--private --revision --message --dataset --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    inspect) options='--stats --diff --all --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    bench) options='--shape --layers --batch --seq --method --rank --dtype --memory --recompute --attention --seconds --by-op --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    doctor) options='--device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    version) options='--device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
     *) return ;;
     esac
     if [[ $cur == -* ]]; then
@@ -149,6 +160,7 @@ _afinar() {
     adapter) COMPREPLY=($(compgen -W 'full none lora qlora dora freeze' -- "$cur")); return ;;
     load_in_4bit) COMPREPLY=($(compgen -W 'auto false true' -- "$cur")); return ;;
     load_in_8bit) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
+    quantize_moe_experts) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
     lora_target_linear) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
     lora_bias) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
     peft_use_rslora) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
@@ -193,7 +205,7 @@ _afinar() {
     mapfile -t COMPREPLY < <(compgen -f -- "$cur")
     case $command in
     data | plan | train)
-        keys='base_model= adapter= load_in_4bit= load_in_8bit= lora_r= lora_alpha= lora_dropout= lora_target_modules= lora_target_linear= lora_exclude_modules= lora_modules_to_save= lora_bias= trainable_token_indices= lora_layers_to_transform= peft_use_rslora= peft_use_dora= peft_init_lora_weights= loraplus_lr_ratio= loraplus_lr_embedding= lora_model_dir= unfrozen_parameters= freeze_trainable_layers= freeze_trainable_modules= freeze_extra_modules= datasets= test_datasets= dataset_dir= pretraining_dataset= dataset_mixture= dataset_mixer= dataset_splits= dataset_name= dataset_config= dataset_train_split= dataset_test_split= train_dataset= max_samples= mix_strategy= interleave_probs= val_set_size= chat_template= chat_template_jinja= template= default_system= mask_history= enable_thinking= special_tokens= eos_token= pad_token= tokens= add_special_tokens= resize_token_embeddings_to_32x= setup_chat_format= attention_dropout= train_on_inputs= roles_to_train= train_on_eos= train_on_eot= eot_tokens= min_sample_len= dataset_exact_deduplication= stage= rl= rl_beta= dpo_loss_type= dpo_loss_weights= dpo_label_smoothing= dpo_ftx= dpo_use_weighting= ld_alpha= f_divergence_type= f_alpha_divergence_coef= discopop_tau= orpo_alpha= simpo_gamma= cpo_alpha= alphapo_alpha= kto_desirable_weight= kto_undesirable_weight= precompute_ref_log_probs= sequence_len= sample_packing= sample_packing_sequentially= pad_to_sequence_len= excess_length_strategy= shuffle= seed= micro_batch_size= gradient_accumulation_steps= num_epochs= max_steps= optimizer= learning_rate= embedding_lr= embedding_lr_scale= lr_scheduler= warmup_steps= warmup_ratio= cosine_min_lr_ratio= min_lr= cosine_constant_lr_ratio= lr_quadratic_warmup= lr_power= lr_cycles= lr_decay_ratio= weight_decay= weight_decay_on= adam_beta1= adam_beta2= adam_epsilon= sgd_momentum= max_grad_norm= neftune_noise_alpha= output_router_logits= router_aux_loss_coef= bf16= tf32= attention= gemm= gradient_checkpointing= activation_offloading= device= threads= strict= output_dir= run_name= report_to= mlflow_tracking_uri= mlflow_experiment_name= wandb_project= wandb_name= wandb_run_id= trackio_project= overwrite_output_dir= logging_steps= save_steps= save_strategy= saves_per_epoch= save_total_limit= eval_steps= eval_strategy= evals_per_epoch= early_stopping_patience= load_best_model_at_end= loss_watchdog_threshold= loss_watchdog_patience= resume_from_checkpoint= auto_resume_from_checkpoints= generate_samples= generate_samples_steps= generate_samples_tokens='
+        keys='base_model= adapter= load_in_4bit= load_in_8bit= quantize_moe_experts= lora_r= lora_alpha= lora_dropout= lora_target_modules= lora_target_parameters= lora_target_linear= lora_exclude_modules= lora_modules_to_save= lora_bias= trainable_token_indices= lora_layers_to_transform= peft_use_rslora= peft_use_dora= peft_init_lora_weights= loraplus_lr_ratio= loraplus_lr_embedding= lora_model_dir= unfrozen_parameters= freeze_trainable_layers= freeze_trainable_modules= freeze_extra_modules= datasets= test_datasets= dataset_dir= pretraining_dataset= dataset_mixture= dataset_mixer= dataset_splits= dataset_name= dataset_config= dataset_train_split= dataset_test_split= train_dataset= max_samples= mix_strategy= interleave_probs= val_set_size= chat_template= chat_template_jinja= template= default_system= mask_history= enable_thinking= special_tokens= eos_token= pad_token= tokens= add_special_tokens= resize_token_embeddings_to_32x= setup_chat_format= attention_dropout= train_on_inputs= roles_to_train= train_on_eos= train_on_eot= eot_tokens= min_sample_len= dataset_exact_deduplication= stage= rl= rl_beta= dpo_loss_type= dpo_loss_weights= dpo_label_smoothing= dpo_ftx= dpo_use_weighting= ld_alpha= f_divergence_type= f_alpha_divergence_coef= discopop_tau= orpo_alpha= simpo_gamma= cpo_alpha= alphapo_alpha= kto_desirable_weight= kto_undesirable_weight= precompute_ref_log_probs= sequence_len= sample_packing= sample_packing_sequentially= pad_to_sequence_len= excess_length_strategy= shuffle= seed= micro_batch_size= gradient_accumulation_steps= num_epochs= max_steps= optimizer= learning_rate= embedding_lr= embedding_lr_scale= lr_scheduler= warmup_steps= warmup_ratio= cosine_min_lr_ratio= min_lr= cosine_constant_lr_ratio= lr_quadratic_warmup= lr_power= lr_cycles= lr_decay_ratio= weight_decay= weight_decay_on= adam_beta1= adam_beta2= adam_epsilon= sgd_momentum= max_grad_norm= neftune_noise_alpha= output_router_logits= router_aux_loss_coef= bf16= tf32= attention= gemm= gradient_checkpointing= activation_offloading= device= threads= strict= output_dir= run_name= report_to= mlflow_tracking_uri= mlflow_experiment_name= wandb_project= wandb_name= wandb_run_id= trackio_project= overwrite_output_dir= logging_steps= save_steps= save_strategy= saves_per_epoch= save_total_limit= eval_steps= eval_strategy= evals_per_epoch= early_stopping_patience= load_best_model_at_end= loss_watchdog_threshold= loss_watchdog_patience= resume_from_checkpoint= auto_resume_from_checkpoints= generate_samples= generate_samples_steps= generate_samples_tokens='
         [ "$COMP_CWORD" -gt 2 ] && COMPREPLY+=($(compgen -W "$keys" -- "$cur"))
         [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace
         [ "$command" = data ] && [ "$COMP_CWORD" -eq 2 ] &&

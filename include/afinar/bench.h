@@ -9,7 +9,7 @@ extern "C" {
 #endif
 
 typedef struct af_bench_opts {
-    const char *shape;     /* tiny, 135m, 0.5b, 1.5b, 7b, or a model: its shape, not its weights */
+    const char *shape;     /* tiny, 135m, 0.5b, 1.5b, 7b, 30b-a3b, or a model: its shape alone */
     const char *method;    /* lora, qlora or full */
     const char *dtype;     /* bf16 or f32: of activations and frozen weights */
     const char *memory;    /* auto: the fastest plan that fits; min: the smallest */
@@ -18,6 +18,7 @@ typedef struct af_bench_opts {
     const char *device;
     int threads;
     int64_t batch, seq, rank;
+    int64_t layers; /* of a built-in shape, instead of its own; 0 = all */
     double seconds; /* of timed steps, at least three of them; 0 = 10 */
     bool by_op;     /* CPU only: time of each op */
 } af_bench_opts;

@@ -219,6 +219,11 @@ typedef struct af_attention_opts {
  * matrix is never stored. */
 AF_API af_tensor *af_attention(af_graph *g, af_tensor *qkv, af_tensor *bounds,
                                const af_attention_opts *o);
+/* Rows by their numbers: x [M][D], index i32 [N][2], back i32 [M][2] -> y [N][D], y[n] =
+ * x[index[n][0]]
+ * + x[index[n][1]]; -100 adds nothing. `back` says the same from the other side, for the gradient:
+ * where each row of x is used, at most twice. */
+AF_API af_tensor *af_row_pick(af_graph *g, af_tensor *x, af_tensor *index, af_tensor *back);
 /* Attention for generation. cache is a state [S][L][2*K*E] (keys, then values, of each position).
  * Rows bounds[s] to bounds[s+1] - 1 of qkv are new tokens of sequence s at positions start[s] and
  * up (start i32 [S]); they are stored in the cache and attend to all of it up to themselves. No

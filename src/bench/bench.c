@@ -132,6 +132,8 @@ static af_status check(const af_bench_opts *o, af_error *err)
     if (attention_by(o->attention) < 0)
         return af_fail(err, AF_EUSAGE, "unknown attention '%s'; use auto, own or cudnn",
                        o->attention);
+    if (o->layers < 0 || o->layers > 512)
+        return af_fail(err, AF_EUSAGE, "%" PRId64 " layers are not in 1 to 512", o->layers);
     if (o->batch < 1 || o->seq < 2 || o->seq > 32768 || o->batch > 4096 || o->rank < 1 ||
         o->rank > 1024)
         return af_fail(err, AF_EUSAGE,
@@ -171,7 +173,7 @@ af_status af_bench(const af_bench_opts *o, af_bench_result *out, af_error *err)
     af_memory_mode_name(&b.step, b.step.memory_mode, r.recompute);
     snprintf(r.device, sizeof r.device, "%s", af_device_text(b.model.device));
     snprintf(r.no_gpu, sizeof r.no_gpu, "%s", af_device_no_gpu(b.model.device));
-    const af_bench_floor_opts f = {.shape = b.shape,
+    const af_bench_floor_opts f = {.spec = &b.model.own_spec,
                                    .rows = o->batch * o->seq,
                                    .type = b.model.compute,
                                    .full = strcmp(o->method, "full") == 0,

@@ -3,6 +3,7 @@
 #include "afinar/bench.h"
 #include "base/rng.h"
 #include "graph/graph_access.h"
+#include "model/arch/arch.h"
 #include "tensor/dtype.h"
 
 enum { HEAD_ROWS = 1024, PATTERN = 4099 };
@@ -11,23 +12,69 @@ static const double most_seconds = 0.5; /* of runs of one part */
 
 typedef struct floor_graph {
     af_graph *g;
-    af_tensor *last;
+    af_tensor *done; /* one number: reading it waits for the device */
     af_dtype type;
     double seconds; /* of runs, at least */
 } floor_graph;
 
-/* y = x W^T, dx = dy W, and dW = dy^T x. */
-static void add_gemms(floor_graph *f, int64_t rows, int64_t out, int64_t in, bool full)
+/* y = x W^T, dx = dy W, and dW = dy^T x; `batch` of them at once, 0 = one without an axis. */
+static void add_gemms(floor_graph *f, int64_t batch, int64_t rows, int64_t out, int64_t in,
+                      bool full)
 {
     af_graph *g = f->g;
-    af_tensor *x = af_graph_input(g, "x", f->type, 2, (int64_t[]){rows, in}),
-              *dy = af_graph_input(g, "dy", f->type, 2, (int64_t[]){rows, out}),
-              *w = af_graph_weight(g, "w", f->type, 2, (int64_t[]){out, in});
+    const int64_t dims[3][3] = {{batch, rows, in}, {batch, rows, out}, {batch, out, in}};
+    const int n = batch ? 3 : 2, skip = batch ? 0 : 1;
+    af_tensor *x = af_graph_input(g, "x", f->type, n, dims[0] + skip),
+              *dy = af_graph_input(g, "dy", f->type, n, dims[1] + skip),
+              *w = af_graph_weight(g, "w", f->type, n, dims[2] + skip);
     af_graph_output(g, af_matmul(g, x, w, AF_MATMUL_NT));
-    f->last = af_matmul(g, dy, w, AF_MATMUL_NN);
-    af_graph_output(g, f->last);
+    af_graph_output(g, af_matmul(g, dy, w, AF_MATMUL_NN));
     if (full)
         af_graph_output(g, af_matmul(g, dy, x, AF_MATMUL_TN));
+}
+
+/* Columns a group of linears makes of its input; 0 = the layer has no such group. */
+static int64_t group_out(const af_model_spec *s, int layer, int group, int64_t *in)
+{
+    const af_layer_spec *l = &s->layer[layer];
+    int64_t out = 0;
+    for (int p = 0; p < l->pieces[group]; p++) {
+        const af_module_spec *m = &s->module[l->module[group][p]];
+        out += m->out;
+        *in = m->in;
+    }
+    return out;
+}
+
+static const af_slot expert_slot[] = {AF_SLOT_EXPERTS_GATE_UP, AF_SLOT_EXPERTS_DOWN};
+
+/* Whether two layers have the same GEMMs. */
+static bool same_gemms(const af_model_spec *s, int a, int b)
+{
+    for (int g = 0; g < AF_GROUP_LAYER_COUNT; g++) {
+        int64_t in_a = 0, in_b = 0;
+        if (group_out(s, a, g, &in_a) != group_out(s, b, g, &in_b) || in_a != in_b)
+            return false;
+    }
+    return (s->layer[a].tensor[expert_slot[0]] < 0) == (s->layer[b].tensor[expert_slot[0]] < 0);
+}
+
+static void add_layer(floor_graph *f, const af_bench_floor_opts *o, int layer)
+{
+    const af_model_spec *s = o->spec;
+    for (int g = 0; g < AF_GROUP_LAYER_COUNT; g++) {
+        int64_t in = 0;
+        const int64_t out = group_out(s, layer, g, &in);
+        if (out)
+            add_gemms(f, 0, o->rows, out, in, o->full);
+    }
+    for (size_t i = 0; i < AF_LEN(expert_slot); i++) {
+        const int t = s->layer[layer].tensor[expert_slot[i]];
+        if (t < 0)
+            continue;
+        const int64_t *dim = s->tensor[t].dim, X = dim[0];
+        add_gemms(f, X, (o->rows * s->experts_used + X - 1) / X, dim[1], dim[2], o->full);
+    }
 }
 
 /* Random numbers, because zeros run faster; a prime number of them, over and over. */
@@ -62,28 +109,26 @@ static af_status fill_inputs(floor_graph *f, af_error *err)
 static af_status measure(floor_graph *f, af_device *d, double *ms, double *cpu_ms, af_error *err)
 {
     af_status st = AF_OK;
-    const uint64_t bytes = af_tensor_bytes(f->last);
-    void *sink = af_calloc(1, bytes);
-    if (!sink)
-        return af_fail_nomem(err, "the floor", bytes);
+    float value;
+    af_tensor *one = af_graph_input(f->g, "one", AF_DTYPE_F32, 1, (int64_t[]){1});
+    f->done = af_scale(f->g, one, 1);
+    af_graph_output(f->g, f->done);
     AF_TRY(af_graph_prepare(f->g, d, err));
     AF_TRY(fill_inputs(f, err));
     AF_TRY(af_graph_run(f->g, AF_RUN_FORWARD, err));
-    AF_TRY(af_tensor_read(f->g, f->last, sink, bytes, err));
+    AF_TRY(af_tensor_read(f->g, f->done, &value, sizeof value, err));
     const double begin = af_bench_now(false);
     *ms = *cpu_ms = 1e30;
     for (int i = 0; i < 3 || af_bench_now(false) - begin < f->seconds; i++) {
         const double wall = af_bench_now(false), processor = af_bench_now(true);
-        enum { REPEAT = 4 }; /* so that the one read at the end does not matter */
+        enum { REPEAT = 4 };
         for (int k = 0; k < REPEAT; k++)
             AF_TRY(af_graph_run(f->g, AF_RUN_FORWARD, err));
-        const af_tensor *x = af_graph_next(f->g, AF_ROLE_INPUT, NULL);
-        AF_TRY(af_tensor_read(f->g, x, sink, AF_MIN(af_tensor_bytes(x), bytes), err));
+        AF_TRY(af_tensor_read(f->g, f->done, &value, sizeof value, err));
         *ms = AF_MIN(*ms, (af_bench_now(false) - wall) * 1e3 / REPEAT);
         *cpu_ms = AF_MIN(*cpu_ms, (af_bench_now(true) - processor) * 1e3 / REPEAT);
     }
 done:
-    free(sink);
     return st;
 }
 
@@ -101,25 +146,28 @@ static af_status run_part(floor_graph *f, af_device *d, double factor, double *m
 af_status af_bench_floor(const af_bench_floor_opts *o, af_device *d, double *ms, double *cpu_ms,
                          af_error *err)
 {
-    const af_bench_shape *s = o->shape;
-    const int64_t q = (int64_t)s->heads * s->head_dim, kv = (int64_t)s->kv_heads * s->head_dim,
-                  head = AF_MIN(o->rows, (int64_t)HEAD_ROWS);
+    const af_model_spec *s = o->spec;
+    const int64_t head = AF_MIN(o->rows, (int64_t)HEAD_ROWS);
     floor_graph f = {.type = o->type, .seconds = AF_MIN(o->seconds, most_seconds)};
-    af_status st = af_graph_new(&f.g, err);
+    af_status st = AF_OK;
     *ms = *cpu_ms = 0;
-    if (st != AF_OK)
-        return st;
-    add_gemms(&f, o->rows, q + 2 * kv, s->width, o->full);
-    add_gemms(&f, o->rows, s->width, q, o->full);
-    add_gemms(&f, o->rows, 2 * (int64_t)s->ffn, s->width, o->full);
-    add_gemms(&f, o->rows, s->width, s->ffn, o->full);
-    st = run_part(&f, d, s->layers, ms, cpu_ms, err);
-    if (st == AF_OK)
-        st = af_graph_new(&f.g, err);
-    if (st != AF_OK)
-        return st;
-    add_gemms(&f, head, s->vocab, s->width, o->full);
-    return run_part(&f, d, (double)o->rows / (double)head, ms, cpu_ms, err);
+    for (int i = 0; i < s->layers; i++) {
+        int first = 0, count = 1;
+        while (!same_gemms(s, first, i))
+            first++;
+        if (first < i)
+            continue;
+        for (int k = i + 1; k < s->layers; k++)
+            count += same_gemms(s, i, k);
+        AF_TRY(af_graph_new(&f.g, err));
+        add_layer(&f, o, i);
+        AF_TRY(run_part(&f, d, count, ms, cpu_ms, err));
+    }
+    AF_TRY(af_graph_new(&f.g, err));
+    add_gemms(&f, 0, head, s->vocab, s->width, o->full);
+    AF_TRY(run_part(&f, d, (double)o->rows / (double)head, ms, cpu_ms, err));
+done:
+    return st;
 }
 
 af_status af_bench_gemm(const char *device, int threads, double *f32, double *bf16, af_error *err)
@@ -133,7 +181,7 @@ af_status af_bench_gemm(const char *device, int threads, double *f32, double *bf
         st = af_graph_new(&f.g, err);
         if (st != AF_OK)
             break;
-        add_gemms(&f, SIZE, SIZE, SIZE, false);
+        add_gemms(&f, 0, SIZE, SIZE, SIZE, false);
         st = run_part(&f, d, 1, &ms, &processor, err);
         *(i ? bf16 : f32) = 4.0 * SIZE * SIZE * SIZE / ms * 1e-6;
     }

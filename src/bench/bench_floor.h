@@ -4,24 +4,18 @@
 
 #include "afinar/graph.h"
 
-typedef struct af_bench_shape {
-    const char *name;
-    int layers, width, heads, kv_heads, head_dim, ffn, vocab;
-    bool tied, bias;
-    double theta, eps;
-} af_bench_shape;
-
 typedef struct af_bench_floor_opts {
-    const af_bench_shape *shape;
+    const struct af_model_spec *spec;
     int64_t rows;
     af_dtype type;
     bool full;      /* weight gradients too */
-    double seconds; /* minimum per part, of which there are two; at most half a second */
+    double seconds; /* minimum per part: each kind of layer, and the head; at most half a second */
 } af_bench_floor_opts;
 
 /* Milliseconds (wall, and of the processor) that the projections of all layers and the head take,
- * forward, input gradients and with `full` weight gradients: one layer is measured and multiplied,
- * the head on at most 1024 rows. */
+ * forward, input gradients and with `full` weight gradients: one layer of each kind is measured and
+ * multiplied, the head on at most 1024 rows. Experts count as one batched GEMM a projection, every
+ * expert with the same number of rows. */
 AF_CHECKED af_status af_bench_floor(const af_bench_floor_opts *o, af_device *d, double *ms,
                                     double *cpu_ms, af_error *err);
 

@@ -10,11 +10,12 @@
 enum { NOISE = 1 << 16 };
 
 static const af_bench_shape shapes[] = {
-    {"tiny", 2, 128, 4, 2, 32, 256, 1024, true, true, 10000.0, 1e-6},
-    {"135m", 30, 576, 9, 3, 64, 1536, 49152, true, false, 100000.0, 1e-5},
-    {"0.5b", 24, 896, 14, 2, 64, 4864, 151936, true, true, 1000000.0, 1e-6},
-    {"1.5b", 28, 1536, 12, 2, 128, 8960, 151936, true, true, 1000000.0, 1e-6},
-    {"7b", 28, 3584, 28, 4, 128, 18944, 152064, false, true, 1000000.0, 1e-6},
+    {"tiny", 2, 128, 4, 2, 32, 256, 1024, true, true, 10000.0, 1e-6, 0, 0},
+    {"135m", 30, 576, 9, 3, 64, 1536, 49152, true, false, 100000.0, 1e-5, 0, 0},
+    {"0.5b", 24, 896, 14, 2, 64, 4864, 151936, true, true, 1000000.0, 1e-6, 0, 0},
+    {"1.5b", 28, 1536, 12, 2, 128, 8960, 151936, true, true, 1000000.0, 1e-6, 0, 0},
+    {"7b", 28, 3584, 28, 4, 128, 18944, 152064, false, true, 1000000.0, 1e-6, 0, 0},
+    {"30b-a3b", 48, 2048, 32, 4, 128, 768, 151936, false, false, 1000000.0, 1e-6, 128, 8},
 };
 
 const af_bench_shape *af_bench_shape_find(const char *name)
@@ -32,12 +33,19 @@ static af_status make_spec(af_bench_model *b, af_error *err)
     const int n = snprintf(
         text, sizeof text,
         "{\"model_type\": \"%s\", \"hidden_act\": \"silu\", \"hidden_size\": %d, "
-        "\"intermediate_size\": %d, \"max_position_embeddings\": 32768, "
-        "\"num_attention_heads\": %d, \"num_hidden_layers\": %d, \"num_key_value_heads\": %d, "
-        "\"rms_norm_eps\": %g, \"rope_theta\": %g, \"tie_word_embeddings\": %s, "
+        "\"intermediate_size\": %d, \"moe_intermediate_size\": %d, \"max_position_embeddings\": "
+        "32768, "
+        "\"num_attention_heads\": %d, \"num_hidden_layers\": %" PRId64
+        ", \"num_key_value_heads\": %d, \"num_experts\": %d, \"num_experts_per_tok\": %d, "
+        "\"norm_topk_prob\": true, \"rms_norm_eps\": %g, \"rope_theta\": %g, "
+        "\"tie_word_embeddings\": %s, "
         "\"torch_dtype\": \"bfloat16\", \"vocab_size\": %d, \"head_dim\": %d}",
-        s->bias ? "qwen2" : "llama", s->width, s->ffn, s->heads, s->layers, s->kv_heads, s->eps,
-        s->theta, s->tied ? "true" : "false", s->vocab, s->head_dim);
+        s->experts ? "qwen3_moe"
+        : s->bias  ? "qwen2"
+                   : "llama",
+        s->width, s->ffn, s->ffn, s->heads,
+        b->o->layers > 0 ? b->o->layers : s->layers, s->kv_heads, s->experts, s->experts_used,
+        s->eps, s->theta, s->tied ? "true" : "false", s->vocab, s->head_dim);
     af_status st = af_hf_config_parse(&b->model.config, text, (uint64_t)n, "bench", err);
     return st == AF_OK ? af_model_spec_init(&b->model.own_spec, &b->model.config, err) : st;
 }
@@ -47,28 +55,15 @@ static af_status take_model(af_bench_model *b, af_error *err)
 {
     af_status st = AF_OK;
     char *path = NULL;
-    const af_model_spec *s = &b->model.own_spec;
     af_error why = {0};
+    if (b->o->layers > 0)
+        return af_fail(err, AF_EUSAGE, "the number of layers of a model is its own");
     if (af_model_resolve_whole(&path, b->o->shape, &why) != AF_OK)
         return af_fail(err, AF_EUSAGE,
-                       "unknown shape '%s': tiny, 135m, 0.5b, 1.5b, 7b, or a model (%s)",
+                       "unknown shape '%s': tiny, 135m, 0.5b, 1.5b, 7b, 30b-a3b, or a model (%s)",
                        b->o->shape, why.msg);
     AF_TRY(af_model_config(&b->model.config, path, err));
     AF_TRY(af_model_spec_init(&b->model.own_spec, &b->model.config, err));
-    if (s->experts)
-        AF_TRY(af_fail(err, AF_EUNSUPPORTED,
-                       "'%s' is a mixture of %d experts, which bench has no GEMM floor for",
-                       b->o->shape, s->experts));
-    b->of_model = (af_bench_shape){.name = b->o->shape,
-                                   .layers = s->layers,
-                                   .width = (int)s->width,
-                                   .heads = s->heads,
-                                   .kv_heads = s->kv_heads,
-                                   .head_dim = s->head_dim,
-                                   .ffn = (int)s->ffn,
-                                   .vocab = (int)s->vocab,
-                                   .tied = s->tied};
-    b->shape = &b->of_model;
 done:
     free(path);
     return st;
@@ -159,7 +154,7 @@ static af_status fill_weights(af_bench_model *b, af_error *err)
         const af_random_fill n = {.stream = (uint64_t)i,
                                   .scale = norm ? 0.0f : 0.02f,
                                   .offset = norm ? 1.0f : 0.0f,
-                                  .nf4 = four && s->module >= 0 && s->layer >= 0 && s->ndim == 2};
+                                  .nf4 = four && s->module >= 0 && s->layer >= 0};
         AF_TRY(put(b, noise, l->tensor[i], &n, err));
     }
     for (int i = 0; i < b->model.own_spec.modules; i++)

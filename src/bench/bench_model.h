@@ -7,10 +7,17 @@
 #include "bench/bench_floor.h"
 #include "train/step/memory_fit.h"
 
+typedef struct af_bench_shape {
+    const char *name;
+    int layers, width, heads, kv_heads, head_dim, ffn, vocab;
+    bool tied, bias;
+    double theta, eps;
+    int experts, experts_used; /* 0 = a dense model; else ffn is that of an expert */
+} af_bench_shape;
+
 typedef struct af_bench_model {
     const af_bench_opts *o;
-    const af_bench_shape *shape;
-    af_bench_shape of_model; /* where the shape is a model's */
+    const af_bench_shape *shape; /* NULL where it is a model's */
     af_run_config run;
     af_run_model model; /* the caller sets the device, which is closed with the model */
     af_step_graph step;

@@ -12,7 +12,7 @@
 
 enum { NAME_BYTES = AF_ADAPTER_NAME_BYTES };
 
-static af_status alloc(af_adapter *a, float **out, int64_t n, af_error *err)
+af_status af_adapter_alloc(af_adapter *a, float **out, int64_t n, af_error *err)
 {
     *out = af_arena_take(&a->arena, (uint64_t)AF_MAX(n, 1) * sizeof **out);
     return *out ? AF_OK : af_fail_nomem(err, "an adapter", (uint64_t)n * sizeof **out);
@@ -36,6 +36,8 @@ static af_status lay_out(af_adapter *a, af_error *err)
         double rank, alpha;
         if (!target[i])
             continue;
+        if (af_module_is_experts(m))
+            AF_TRY(af_adapter_experts_check(c, m, err));
         if ((m->group == AF_GROUP_EMBED && c->dora) || (m->layer < 0 && c->lora_bias))
             AF_TRY(af_fail(err, AF_EUNSUPPORTED,
                            "%s on '%s' is not supported: leave it out, or give plain LoRA",
@@ -79,7 +81,12 @@ static af_status lay_out_saved(af_adapter *a, af_error *err)
             AF_TRY(af_fail_subject(
                 err, AF_EUNSUPPORTED, "modules_to_save",
                 "modules_to_save '%s' needs the tied embeddings of this model untied", path));
-        AF_TRY(alloc(a, &a->saved[i], t->dim[0] * (t->ndim > 1 ? t->dim[1] : 1), err));
+        if (t->ndim > 2)
+            AF_TRY(af_fail_subject(err, AF_EUNSUPPORTED, "modules_to_save",
+                                   "modules_to_save '%s' holds experts, which are trained by "
+                                   "'lora_target_parameters', or with 'adapter: full'",
+                                   path));
+        AF_TRY(af_adapter_alloc(a, &a->saved[i], t->dim[0] * (t->ndim > 1 ? t->dim[1] : 1), err));
     }
 done:
     return st;
@@ -145,7 +152,7 @@ static void init_module(af_adapter *a, int i, uint64_t seed)
             m->b[k] = (float)af_rng_normal(seed, (uint64_t)i, (uint64_t)k);
         return;
     }
-    const int64_t count = m->rank * in;
+    const int64_t count = af_adapter_a_count(&a->spec->module[i], m->rank);
     for (int64_t k = 0; k < count && gaussian; k++)
         m->a[k] = (float)(af_rng_normal(seed, (uint64_t)i, (uint64_t)k) / m->rank);
     for (int64_t k = 0; k < count && !gaussian; k += UNIFORM_STEP) {
@@ -185,15 +192,15 @@ static af_status fill_new(af_adapter *a, af_loader *base, uint64_t seed, af_erro
         af_adapter_module *am = &a->module[i];
         if (!am->rank)
             continue;
-        AF_TRY(alloc(a, &am->a, am->rank * m->in, err));
-        AF_TRY(alloc(a, &am->b, am->rank * m->out, err));
+        AF_TRY(af_adapter_alloc(a, &am->a, af_adapter_a_count(m, am->rank), err));
+        AF_TRY(af_adapter_alloc(a, &am->b, af_adapter_b_count(m, am->rank), err));
         init_module(a, i, seed);
         if (a->config.dora) {
-            AF_TRY(alloc(a, &am->magnitude, m->out, err));
+            AF_TRY(af_adapter_alloc(a, &am->magnitude, m->out, err));
             AF_TRY(init_magnitude(a, i, base, err));
         }
         if (a->config.lora_bias)
-            AF_TRY(alloc(a, &am->bias, m->out, err));
+            AF_TRY(af_adapter_alloc(a, &am->bias, m->out, err));
     }
     for (int i = 0; i < s->tensors; i++) {
         const af_tensor_spec *t = &s->tensor[i];
@@ -272,9 +279,8 @@ static int other_senses(const af_adapter *a, const af_weights *w)
     return n;
 }
 
-/* One tensor of the folder as f32, allocated once its shape is checked; counts it as used. */
-static af_status read_tensor(af_adapter *a, float **to, const af_weights *w, const char *name,
-                             int64_t rows, int64_t cols, int *used, af_error *err)
+af_status af_adapter_read_tensor(af_adapter *a, float **to, const af_weights *w, const char *name,
+                                 int64_t rows, int64_t cols, int *used, af_error *err)
 {
     const af_stored *t = find_stored(a, w, name);
     if (!t)
@@ -286,7 +292,7 @@ static af_status read_tensor(af_adapter *a, float **to, const af_weights *w, con
                        " of floats",
                        name, d0, d1, af_dtype_name(t->dtype), rows, cols);
     if (!*to) {
-        const af_status st = alloc(a, to, rows * cols, err);
+        const af_status st = af_adapter_alloc(a, to, rows * cols, err);
         if (st != AF_OK)
             return st;
     }
@@ -301,17 +307,20 @@ static af_status read_module(af_adapter *a, int i, const af_weights *w, int *use
     const af_module_spec *m = &a->spec->module[i];
     af_adapter_module *am = &a->module[i];
     char name[NAME_BYTES];
+    if (af_module_is_experts(m))
+        return af_adapter_experts_read(a, i, w, used, err);
     af_adapter_low_name(name, m, 'A');
-    AF_TRY(read_tensor(a, &am->a, w, name, am->rank, m->in, used, err));
+    AF_TRY(af_adapter_read_tensor(a, &am->a, w, name, am->rank, m->in, used, err));
     af_adapter_low_name(name, m, 'B');
-    AF_TRY(read_tensor(a, &am->b, w, name, m->out, am->rank, used, err));
+    AF_TRY(af_adapter_read_tensor(a, &am->b, w, name, m->out, am->rank, used, err));
     snprintf(name, sizeof name, AF_ADAPTER_PREFIX "%s.lora_B.bias", m->path);
     if (a->config.lora_bias)
-        AF_TRY(read_tensor(a, &am->bias, w, name, m->out, 1, used, err));
+        AF_TRY(af_adapter_read_tensor(a, &am->bias, w, name, m->out, 1, used, err));
     snprintf(name, sizeof name, AF_ADAPTER_PREFIX "%s.base_layer.weight", m->path);
     if (m->layer < 0 && a->resized) {
         const af_tensor_spec *t = &a->spec->tensor[m->weight];
-        AF_TRY(read_tensor(a, &a->saved[m->weight], w, name, t->dim[0], t->dim[1], used, err));
+        AF_TRY(af_adapter_read_tensor(a, &a->saved[m->weight], w, name, t->dim[0], t->dim[1], used,
+                                      err));
     } else if (m->layer < 0 &&
                find_stored(a, w, name)) { /* PEFT stores a targeted embedding's base too */
         af_log_write(AF_LOG_WARN, "the adapter's own copy of '%s' is not used; the model's is",
@@ -323,7 +332,7 @@ static af_status read_module(af_adapter *a, int i, const af_weights *w, int *use
         if (!find_stored(a, w, name)) /* as old versions wrote it */
             snprintf(name, sizeof name, AF_ADAPTER_PREFIX "%s.lora_magnitude_vector.weight",
                      m->path);
-        AF_TRY(read_tensor(a, &am->magnitude, w, name, m->out, 1, used, err));
+        AF_TRY(af_adapter_read_tensor(a, &am->magnitude, w, name, m->out, 1, used, err));
     }
 done:
     return st;
@@ -355,8 +364,8 @@ static af_status read_resized(af_adapter *a, const af_weights *w, int *used, af_
             continue;
         const af_stored *own = af_adapter_find_vocab(w, s, t);
         af_adapter_saved_name(s, t, name);
-        const af_status st = read_tensor(a, &a->saved[i], w, own ? own->name : name, t->dim[0],
-                                         t->dim[1], used, err);
+        const af_status st = af_adapter_read_tensor(a, &a->saved[i], w, own ? own->name : name,
+                                                    t->dim[0], t->dim[1], used, err);
         if (st != AF_OK)
             return st;
     }
@@ -369,8 +378,8 @@ static af_status read_tokens(af_adapter *a, int table, const af_weights *w, int 
     char name[NAME_BYTES];
     af_adapter_tokens_name(a, table, name);
     const af_status st = af_adapter_tokens_alloc(a, table, err);
-    return st == AF_OK ? read_tensor(a, &a->token_values[table], w, name, a->tokens[table].count,
-                                     a->spec->width, used, err)
+    return st == AF_OK ? af_adapter_read_tensor(a, &a->token_values[table], w, name,
+                                                a->tokens[table].count, a->spec->width, used, err)
                        : st;
 }
 
@@ -388,14 +397,12 @@ static int whole_tables(const af_adapter *a, const af_weights *w)
     return n;
 }
 
-static af_status read_values(af_adapter *a, const char *dir, af_error *err)
+static af_status read_values(af_adapter *a, const af_weights *w, const char *dir, af_error *err)
 {
     af_status st = AF_OK;
     const af_model_spec *s = a->spec;
-    af_weights *w = NULL;
     int used = 0;
     char name[NAME_BYTES];
-    AF_TRY(af_adapter_open_values(&w, dir, err));
     for (int i = 0; i < s->modules; i++)
         if (a->module[i].rank)
             AF_TRY(read_module(a, i, w, &used, err));
@@ -403,8 +410,8 @@ static af_status read_values(af_adapter *a, const char *dir, af_error *err)
         const af_tensor_spec *t = &s->tensor[i];
         af_adapter_saved_name(s, t, name);
         if (a->saved[i] && (t->module < 0 || !a->module[t->module].rank))
-            AF_TRY(read_tensor(a, &a->saved[i], w, name, t->dim[0], t->ndim > 1 ? t->dim[1] : 1,
-                               &used, err));
+            AF_TRY(af_adapter_read_tensor(a, &a->saved[i], w, name, t->dim[0],
+                                          t->ndim > 1 ? t->dim[1] : 1, &used, err));
     }
     for (int k = 0; k < AF_TOKEN_TABLES; k++)
         if (a->tokens[k].count)
@@ -421,7 +428,6 @@ static af_status read_values(af_adapter *a, const char *dir, af_error *err)
                        "%s has %d tensors, its config and this model account for %d of them", dir,
                        af_weights_count(w), used));
 done:
-    af_weights_close(w);
     return st;
 }
 
@@ -442,6 +448,7 @@ static af_status read_folder(af_adapter **out, const af_model_spec *s, const cha
 {
     af_status st = AF_OK;
     af_adapter *a = NULL;
+    af_weights *w = NULL;
     char *text = NULL, *path = af_path_join(dir, "adapter_config.json");
     uint64_t size;
     if (!path)
@@ -450,15 +457,22 @@ static af_status read_folder(af_adapter **out, const af_model_spec *s, const cha
     AF_TRY(create(&a, s, err));
     a->resized = resized;
     AF_TRY(af_adapter_config_parse(&a->config, &a->arena, text, size, path, err));
+    if (s->experts) { /* what is adapted may show in the tensors alone */
+        AF_TRY(af_adapter_open_values(&w, dir, err));
+        AF_TRY(af_adapter_experts_convert(a, w, err));
+    }
     AF_TRY(lay_out(a, err));
     AF_TRY(lay_out_saved(a, err));
     AF_TRY(af_adapter_tokens_lay_out(a, err));
     AF_TRY(check_vocab(s, dir, err));
-    AF_TRY(read_values(a, dir, err));
+    if (!w)
+        AF_TRY(af_adapter_open_values(&w, dir, err));
+    AF_TRY(read_values(a, w, dir, err));
     *out = a;
     a = NULL;
 done:
     af_adapter_free(a);
+    af_weights_close(w);
     free(text);
     free(path);
     return st;
@@ -490,16 +504,18 @@ static af_status mix_module(af_adapter *a, int i, const af_adapter *const *in, c
         return AF_OK;
     to->scale = 1;
     to->alpha = to->rank;
-    AF_TRY(alloc(a, &to->a, to->rank * m->in, err));
-    AF_TRY(alloc(a, &to->b, to->rank * m->out, err));
+    AF_TRY(af_adapter_alloc(a, &to->a, af_adapter_a_count(m, to->rank), err));
+    AF_TRY(af_adapter_alloc(a, &to->b, af_adapter_b_count(m, to->rank), err));
     int64_t at = 0;
     for (int k = 0; k < n; k++) {
         const af_adapter_module *from = &in[k]->module[i];
         const float w = (float)(weight[k] * from->scale);
         if (from->rank == 0)
             continue;
-        memcpy(to->a + at * m->in, from->a, (size_t)(from->rank * m->in) * sizeof *to->a);
-        for (int64_t o = 0; o < m->out; o++)
+        for (int64_t e = 0; e < m->copies; e++)
+            memcpy(to->a + (e * to->rank + at) * m->in, from->a + e * from->rank * m->in,
+                   (size_t)(from->rank * m->in) * sizeof *to->a);
+        for (int64_t o = 0; o < m->copies * m->out; o++)
             for (int r = 0; r < from->rank; r++)
                 to->b[o * to->rank + at + r] = w * from->b[o * from->rank + r];
         at += from->rank;

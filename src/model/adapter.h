@@ -37,6 +37,8 @@ typedef struct af_adapter_config {
     const char *target_regex;  /* a full-match regex, or "all-linear"; NULL = the list */
     const char *const *target; /* entries: equal to the path, or its end after a '.' */
     int target_count;
+    const char *const *param; /* target_parameters: parameters of experts */
+    int param_count;
     const char *exclude_regex;
     const char *const *exclude;
     int exclude_count;
@@ -58,8 +60,8 @@ typedef struct af_adapter_module {
     int rank;
     double alpha;
     float scale;
-    float *a;         /* [rank][in]  */
-    float *b;         /* [out][rank] */
+    float *a;         /* [rank][in], of experts [copies][rank][in] */
+    float *b;         /* [out][rank], of experts [copies][out][rank] */
     float *magnitude; /* [out], DoRA */
     float *bias;      /* [out], lora_bias */
     float *a0, *b0;   /* as a and b: the start by which the base is reduced (PiSSA), else NULL */
@@ -74,8 +76,19 @@ typedef struct af_adapter {
     float *token_values[AF_TOKEN_TABLES];  /* [af_adapter_token_columns][width] */
     af_loader *grown; /* borrowed: the vocabulary is not the stored one, and written from here */
     bool resized;     /* the spec has its vocabulary, not the base's */
+    bool one_by_one;  /* read from a folder with a module for every expert */
     af_arena arena;
 } af_adapter;
+
+/* Values of A and B of a module with this rank. */
+static inline int64_t af_adapter_a_count(const af_module_spec *m, int rank)
+{
+    return m->copies * rank * m->in;
+}
+static inline int64_t af_adapter_b_count(const af_module_spec *m, int rank)
+{
+    return m->copies * m->out * rank;
+}
 
 /* Ranks and scales only, no values: what a plan needs. */
 AF_CHECKED af_status af_adapter_outline(af_adapter **out, const af_adapter_config *c,

@@ -126,6 +126,10 @@ static af_status is_target(bool *out, const af_adapter_config *c, const af_modul
                            af_error *err)
 {
     af_status st = AF_OK;
+    if (af_module_is_experts(m)) { /* which no other key chooses or keeps out, as in PEFT */
+        *out = af_path_in_list(m->path, c->param, c->param_count);
+        return AF_OK;
+    }
     bool hit = false, excluded = af_path_in_list(m->path, c->exclude, c->exclude_count) ||
                                  is_saved(m->path, c->modules_to_save, c->save_count);
     if (c->exclude_regex && !excluded)
@@ -172,7 +176,7 @@ static void module_names(char *out, size_t size, const char *word, const af_mode
     for (int i = 0; i < s->modules; i++) {
         const char *dot = strrchr(s->module[i].path, '.');
         const char *name = dot ? dot + 1 : s->module[i].path;
-        bool seen = false;
+        bool seen = af_module_is_experts(&s->module[i]);
         for (int k = 0; k < count; k++)
             seen |= strcmp(known[k], name) == 0;
         if (!seen && count < NAMES)
@@ -190,7 +194,8 @@ af_status af_adapter_names_used(const af_adapter_config *c, const af_model_spec 
     for (int i = 0; i < c->target_count; i++) {
         bool used = false;
         for (int k = 0; k < s->modules; k++)
-            used |= af_path_in_list(s->module[k].path, &c->target[i], 1);
+            used |= !af_module_is_experts(&s->module[k]) &&
+                    af_path_in_list(s->module[k].path, &c->target[i], 1);
         char names[400];
         if (used)
             continue;
@@ -198,7 +203,7 @@ af_status af_adapter_names_used(const af_adapter_config *c, const af_model_spec 
         return af_fail(err, AF_EUSAGE, "target module '%.128s' matches nothing in this %s model%s",
                        c->target[i], s->arch->model_type, names);
     }
-    return AF_OK;
+    return af_adapter_params_used(c, s, err);
 }
 
 /* ---- reading ---- */
@@ -335,10 +340,16 @@ static void check_layers_pattern(config_reader *r)
 /* Kinds of adapter that compute something else than we do. */
 static void refuse_others(config_reader *r)
 {
-    static const char *const off[] = {
-        "alora_invocation_tokens", "arrow_config",      "fan_in_fan_out", "layer_replication",
-        "target_parameters",       "use_bdlora",        "use_qalora",     "kasa_config",
-        "lora_ga_config",          "monteclora_config", "velora_config"};
+    static const char *const off[] = {"alora_invocation_tokens",
+                                      "arrow_config",
+                                      "fan_in_fan_out",
+                                      "layer_replication",
+                                      "use_bdlora",
+                                      "use_qalora",
+                                      "kasa_config",
+                                      "lora_ga_config",
+                                      "monteclora_config",
+                                      "velora_config"};
     const char *type = json_string_value(get(r, "peft_type"));
     const char *bias = json_string_value(get(r, "bias"));
     if (!type || strcmp(type, "LORA") != 0)
@@ -394,6 +405,7 @@ static void read_all(config_reader *r, af_adapter_config *c)
     c->dora = get_bool(r, "use_dora");
     c->lora_bias = get_bool(r, "lora_bias");
     c->target = get_names(r, "target_modules", &c->target_count, &c->target_regex);
+    c->param = get_names(r, "target_parameters", &c->param_count, NULL);
     c->exclude = get_names(r, "exclude_modules", &c->exclude_count, &c->exclude_regex);
     c->modules_to_save = get_names(r, "modules_to_save", &c->save_count, NULL);
     const json_t *tokens = get(r, "trainable_token_indices");
@@ -479,7 +491,6 @@ static void set_constants(json_t *o)
                                         "layers_pattern",
                                         "megatron_config",
                                         "revision",
-                                        "target_parameters",
                                         "use_bdlora"};
     static const char *const falses[] = {"ensure_weight_tying", "fan_in_fan_out", "use_qalora"};
     for (size_t i = 0; i < AF_LEN(nulls); i++)
@@ -521,6 +532,7 @@ char *af_adapter_config_text(const af_adapter_config *c)
     json_object_set_new(o, "rank_pattern", patterns_json(c->rank_pattern, c->rank_patterns));
     json_object_set_new(o, "target_modules",
                         names_json(c->target, c->target_count, c->target_regex, false));
+    json_object_set_new(o, "target_parameters", names_json(c->param, c->param_count, NULL, true));
     json_object_set_new(o, "trainable_token_indices", af_adapter_tokens_json(c->tokens));
     json_object_set_new(o, "use_dora", json_boolean(c->dora));
     json_object_set_new(o, "use_rslora", json_boolean(c->rslora));
@@ -576,6 +588,7 @@ af_status af_adapter_config_copy(af_adapter_config *out, const af_adapter_config
     d.base_model = dup(a, c->base_model, &bad);
     d.init_weights = dup(a, c->init_weights, &bad);
     d.target = dup_names(a, c->target, c->target_count, &bad);
+    d.param = dup_names(a, c->param, c->param_count, &bad);
     d.exclude = dup_names(a, c->exclude, c->exclude_count, &bad);
     d.labels = dup(a, c->labels, &bad);
     d.modules_to_save = dup_names(a, c->modules_to_save, c->save_count, &bad);

@@ -42,6 +42,31 @@ AF_CHECKED af_status af_adapter_tokens_fill(af_adapter *a, af_loader *base, af_e
 void af_adapter_base_name(const af_adapter *a, int tensor, char name[AF_ADAPTER_NAME_BYTES]);
 void af_adapter_tokens_name(const af_adapter *a, int table, char name[AF_ADAPTER_NAME_BYTES]);
 
+/* ---- target_parameters (adapter_experts.c) ---- */
+
+/* The stored name of A or B of a parameter of experts. */
+void af_adapter_experts_name(char name[AF_ADAPTER_NAME_BYTES], const af_adapter *a, int module,
+                             char which);
+/* B [copies][out][rank] to PEFT's [out][rank * copies], and back. */
+void af_adapter_experts_pack(float *to, const af_adapter *a, int module);
+AF_CHECKED af_status af_adapter_experts_read(af_adapter *a, int module, const af_weights *w,
+                                             int *used, af_error *err);
+/* A folder of PEFT with older transformers has a module for every expert: then its config becomes
+ * what PEFT makes of it today, and a->one_by_one is set. */
+AF_CHECKED af_status af_adapter_experts_convert(af_adapter *a, const af_weights *w, af_error *err);
+/* An error that names the first target parameter that the model does not have, or what cannot be
+ * with one. */
+AF_CHECKED af_status af_adapter_params_used(const af_adapter_config *c, const af_model_spec *s,
+                                            af_error *err);
+AF_CHECKED af_status af_adapter_experts_check(const af_adapter_config *c, const af_module_spec *m,
+                                              af_error *err);
+
+/* One tensor of the folder as f32, allocated once its shape is checked; counts it as used. */
+AF_CHECKED af_status af_adapter_read_tensor(af_adapter *a, float **to, const af_weights *w,
+                                            const char *name, int64_t rows, int64_t cols, int *used,
+                                            af_error *err);
+AF_CHECKED af_status af_adapter_alloc(af_adapter *a, float **out, int64_t n, af_error *err);
+
 /* An error that names the first target of the list that no module of the model has. */
 AF_CHECKED af_status af_adapter_names_used(const af_adapter_config *c, const af_model_spec *s,
                                            af_error *err);

@@ -29,8 +29,8 @@ static void move(const af_adapter *a, const af_model_leaves *l, int k, float *wh
     const af_module_spec *m = &l->spec->module[k];
     const af_adapter_module *am = &a->module[k];
     float *at_a = whole_a + l->module[k].a_row * m->in, *at_b = whole_b + l->module[k].b_from;
-    const size_t na = (size_t)(am->rank * m->in) * sizeof *at_a;
-    const size_t nb = (size_t)(am->rank * m->out) * sizeof *at_b;
+    const size_t na = (size_t)af_adapter_a_count(m, am->rank) * sizeof *at_a;
+    const size_t nb = (size_t)af_adapter_b_count(m, am->rank) * sizeof *at_b;
     memcpy(to_graph ? at_a : am->a, to_graph ? am->a : at_a, na);
     memcpy(to_graph ? at_b : am->b, to_graph ? am->b : at_b, nb);
 }

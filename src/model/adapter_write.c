@@ -30,6 +30,7 @@ typedef struct item {
     int ndim;
     const float *data; /* NULL: rows of a tensor of the base, which was grown */
     int base;
+    int experts; /* 1 + the module whose B is written in PEFT's order; 0 = none */
 } item;
 
 /* Embedding and head of a vocabulary that was changed are part of the adapter, whoever trains
@@ -57,6 +58,14 @@ static int collect(const af_adapter *a, item *list)
         const af_adapter_module *am = &a->module[i];
         if (!am->rank)
             continue;
+        if (af_module_is_experts(m)) {
+            list[n] = (item){.dim = {m->copies * am->rank, m->in}, .ndim = 2, .data = am->a};
+            af_adapter_experts_name(list[n++].name, a, i, 'A');
+            list[n] = (item){
+                .dim = {m->out, am->rank * m->copies}, .ndim = 2, .data = am->b, .experts = i + 1};
+            af_adapter_experts_name(list[n++].name, a, i, 'B');
+            continue;
+        }
         list[n] = (item){.dim = {am->rank, m->in}, .ndim = 2, .data = am->a};
         af_adapter_low_name(list[n++].name, m, 'A');
         list[n] = (item){.dim = {m->out, am->rank}, .ndim = 2, .data = am->b};
@@ -120,6 +129,24 @@ done:
     return st;
 }
 
+static af_status write_item(const af_adapter *a, const item *e, af_safetensors_writer *w,
+                            af_error *err)
+{
+    const int64_t count = e->dim[0] * (e->ndim > 1 ? e->dim[1] : 1);
+    const uint64_t bytes = (uint64_t)count * sizeof(float);
+    if (!e->data)
+        return write_base(a, e, w, err);
+    if (!e->experts)
+        return af_safetensors_writer_data(w, e->data, bytes, err);
+    float *packed = af_calloc((uint64_t)count, sizeof *packed);
+    if (!packed)
+        return af_fail_nomem(err, "an adapter of experts", bytes);
+    af_adapter_experts_pack(packed, a, e->experts - 1);
+    const af_status st = af_safetensors_writer_data(w, packed, bytes, err);
+    free(packed);
+    return st;
+}
+
 static af_status write_values(const af_adapter *a, const char *path, af_error *err)
 {
     af_status st = AF_OK;
@@ -136,12 +163,8 @@ static af_status write_values(const af_adapter *a, const char *path, af_error *e
         AF_TRY(af_safetensors_writer_add(w, list[i].name, type_of(a, &list[i]), list[i].dim,
                                          list[i].ndim, err));
     AF_TRY(af_safetensors_writer_begin(w, err));
-    for (int i = 0; i < n; i++) {
-        const int64_t count = list[i].dim[0] * (list[i].ndim > 1 ? list[i].dim[1] : 1);
-        AF_TRY(list[i].data ? af_safetensors_writer_data(w, list[i].data,
-                                                         (uint64_t)count * sizeof(float), err)
-                            : write_base(a, &list[i], w, err));
-    }
+    for (int i = 0; i < n; i++)
+        AF_TRY(write_item(a, &list[i], w, err));
     st = af_safetensors_writer_commit(w, err);
     w = NULL;
 done:

@@ -100,6 +100,18 @@ static void declare_shared(af_model_leaves *l, const af_leaves_opts *o, const in
                                                        "lora_B.bias", 1, &s->module[module[p]].out);
 }
 
+/* A and B of all experts. */
+static void declare_experts(af_model_leaves *l, const af_leaves_opts *o, int module)
+{
+    const af_module_spec *m = &l->spec->module[module];
+    const int64_t rank = o->adapter->module[module].rank;
+    const int64_t a_dim[3] = {m->copies, rank, m->in}, b_dim[3] = {m->copies, m->out, rank};
+    if (rank == 0)
+        return;
+    l->module[module].a = adapter_tensor(l, o, m->path, "lora_A", 3, a_dim);
+    l->module[module].b = adapter_tensor(l, o, m->path, "lora_B", 3, b_dim);
+}
+
 /* DoRA scales each module's output, so each has its own tensors. */
 static void declare_dora(af_model_leaves *l, const af_leaves_opts *o, int module)
 {
@@ -134,6 +146,10 @@ static af_status declare_adapter(af_model_leaves *l, const af_leaves_opts *o, af
     for (int i = 0; o->adapter && i < s->layers; i++)
         for (int k = 0; k < AF_GROUP_LAYER_COUNT; k++) {
             const af_layer_spec *ls = &s->layer[i];
+            if (ls->pieces[k] && af_module_is_experts(&s->module[ls->module[k][0]])) {
+                declare_experts(l, o, ls->module[k][0]);
+                continue;
+            }
             if (!o->adapter->config.dora)
                 declare_shared(l, o, ls->module[k], ls->pieces[k]);
             for (int p = 0; o->adapter->config.dora && p < ls->pieces[k]; p++)

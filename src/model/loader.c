@@ -63,7 +63,8 @@ static bool to_quantise(const af_loader *ld, int i)
     const af_tensor_layout *lay = layout_of(ld, i);
     return (ld->o.load_in_4bit || ld->o.load_in_8bit) &&
            ld->reader->config.quant.method == AF_QUANT_NONE && !lay->packed && t->module >= 0 &&
-           t->layer >= 0 && !(ld->o.keep_blocks && af_dtype_is_block(af_tensor_layout_type(lay)));
+           t->layer >= 0 && !(ld->o.plain_experts && t->ndim == 3) &&
+           !(ld->o.keep_blocks && af_dtype_is_block(af_tensor_layout_type(lay)));
 }
 
 static void choose_types(af_loader *ld)

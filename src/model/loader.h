@@ -20,10 +20,11 @@ typedef enum af_quant_mode {
 } af_quant_mode;
 
 typedef struct af_loader_opts {
-    af_dtype compute;  /* f32 or bf16: what quantised weights are dequantised to */
-    bool load_in_4bit; /* quantise the layers' linears of a plain model to nf4 + double quant */
-    bool load_in_8bit; /* the same to the int8 rows of LLM.int8; not both */
-    bool keep_blocks;  /* but not those that a GGUF file has in blocks */
+    af_dtype compute;   /* f32 or bf16: what quantised weights are dequantised to */
+    bool load_in_4bit;  /* quantise the layers' linears of a plain model to nf4 + double quant */
+    bool plain_experts; /* but not experts */
+    bool load_in_8bit;  /* the same to the int8 rows of LLM.int8; not both */
+    bool keep_blocks;   /* but not those that a GGUF file has in blocks */
     af_quant_mode quant_mode;
     bool outline;          /* for a plan: nothing is quantised, whatever is bound */
     int64_t vocab;         /* rows of embedding and head; the rows that are not stored are the mean

@@ -148,6 +148,8 @@ void af_stored_values_read(const af_stored_values *v, int64_t from, int64_t to, 
 typedef struct af_overlay {
     const float *saved;              /* modules_to_save, instead of the base's values, or NULL */
     const af_adapter_module *module; /* low-rank part over them, or NULL */
+    int64_t out;                     /* rows of one of its matrices: those of an expert, or all */
+    int64_t row;                     /* of all of them, the first that the tensor has */
     bool embedding;                  /* the module is the embedding */
     int64_t tokens;                  /* its rows */
     af_token_rows trained;           /* rows of their own, */

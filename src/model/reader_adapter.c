@@ -140,13 +140,14 @@ void af_model_reader_set_adapter(af_model_reader *in, af_adapter *a)
 
 enum { STRIP = 256 }; /* columns summed at a time */
 
-static void add_strip(const af_adapter_module *m, float *row, int64_t o, int64_t at, int64_t end,
-                      int64_t cols)
+/* `from`: the A of row o's matrix. */
+static void add_strip(const af_adapter_module *m, const float *from, float *row, int64_t o,
+                      int64_t at, int64_t end, int64_t cols)
 {
     float sum[STRIP] = {0};
     for (int r = 0; r < m->rank; r++) {
         const float b = m->b[o * m->rank + r];
-        const float *a = m->a + r * cols + at;
+        const float *a = from + r * cols + at;
         for (int64_t c = 0; c < end - at; c++)
             sum[c] = (float)((double)b * a[c] + sum[c]); /* a fused step, on any machine */
     }
@@ -154,13 +155,15 @@ static void add_strip(const af_adapter_module *m, float *row, int64_t o, int64_t
         row[at + c] += m->scale * sum[c];
 }
 
-static void apply_rows(const af_adapter_module *m, float *rows, int64_t from, int64_t n,
-                       int64_t cols)
+static void apply_rows(const af_overlay *o, float *rows, int64_t from, int64_t n, int64_t cols)
 {
+    const af_adapter_module *m = o->module;
     for (int64_t i = 0; i < n; i++) {
         float *row = rows + i * cols;
+        const int64_t r = o->row + from + i;
+        const float *a = m->a + r / o->out * m->rank * cols;
         for (int64_t at = 0; at < cols; at += STRIP)
-            add_strip(m, row, from + i, at, AF_MIN(at + STRIP, cols), cols);
+            add_strip(m, a, row, r, at, AF_MIN(at + STRIP, cols), cols);
         if (!m->magnitude)
             continue;
         double norm = 0;
@@ -192,7 +195,7 @@ af_overlay af_model_reader_overlay(const af_model_reader *in, int tensor)
     const int m = a->spec->tensor[tensor].module;
     af_overlay o = {.saved = a->saved[tensor], .tokens = a->spec->tensor[tensor].dim[0]};
     if ((!o.saved || a->resized) && m >= 0 && a->module[m].rank)
-        o.module = &a->module[m];
+        o.module = &a->module[m], o.out = a->spec->module[m].out;
     for (int i = 0; i < a->spec->modules && a->config.lora_bias && !o.biased; i++)
         if (a->spec->module[i].bias == tensor && a->module[i].rank)
             o.biased = &a->module[i];
@@ -210,7 +213,7 @@ void af_overlay_apply(const af_overlay *o, float *rows, int64_t from, int64_t n,
     if (o->module && o->embedding)
         apply_embedding(o->module, rows, from, n, cols, o->tokens);
     else if (o->module)
-        apply_rows(o->module, rows, from, n, cols);
+        apply_rows(o, rows, from, n, cols);
     for (int64_t c = 0; o->biased && c < cols; c++)
         rows[c] += o->biased->scale * o->biased->bias[from + c];
     for (int i = 0; i < o->trained.count; i++)

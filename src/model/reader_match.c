@@ -162,7 +162,8 @@ static af_status match_gguf(af_model_reader *in, faults *f, int i, af_error *err
     } else {
         int64_t dim[4];
         af_reader_vocab_stored_dim(in, i, dim);
-        e->part[0] = find(in, f, t->gguf, dim, t->ndim);
+        const bool squeezed = t->slot == AF_SLOT_SHARED_ROUTER; /* [1][D] is a vector there */
+        e->part[0] = find(in, f, t->gguf, dim + squeezed, t->ndim - squeezed);
     }
     const bool norm = t->ndim == 1 && strstr(t->gguf, "norm") != NULL;
     e->add = norm && arch->gguf_norm_one ? -1.0f : 0.0f;
@@ -194,6 +195,13 @@ static af_status match_folder(af_model_reader *in, faults *f, int i, af_error *e
     af_status st = AF_OK;
     af_reader_vocab_stored_dim(in, i, stored);
     af_model_reader_disk_name(in, t->name, name, sizeof name);
+    if (t->slot == AF_SLOT_ROUTER && in->spec.arch->router &&
+        !af_weights_find(in->weights, name)) { /* folders of older versions have their own name */
+        int64_t dim[3], from;
+        int ndim;
+        af_disk_piece(&in->spec, i, 0, ours, sizeof ours, dim, &ndim, &from);
+        af_model_reader_disk_name(in, ours, name, sizeof name);
+    }
     if (t->slot == AF_SLOT_EMBED && in->head_only)
         af_model_reader_disk_name(in, "lm_head.weight", name, sizeof name);
     if (t->ndim == 2 && in->config.quant.method != AF_QUANT_NONE) {

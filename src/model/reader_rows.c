@@ -131,8 +131,11 @@ af_status af_tensor_view_open(af_tensor_view *v, af_model_reader *in, const af_m
     *v = (af_tensor_view){.in = in, .t = t};
     if (in->adapter) {
         af_model_reader_own_name(in, t->name, name, sizeof name);
-        v->overlay = af_model_reader_overlay(in, af_model_spec_tensor(in->adapter->spec, name));
+        int64_t from;
+        const int tensor = af_disk_find(in->adapter->spec, name, &from);
+        v->overlay = af_model_reader_overlay(in, tensor);
         v->overlay.tokens = t->dim[0];
+        v->overlay.row = from / af_model_tensor_cols(t);
     }
     if (!t->stored)
         return AF_OK;

@@ -2,8 +2,9 @@
 #ifndef AF_CASE_LIST_H
 #define AF_CASE_LIST_H
 
-#include "backend/case_quant.h"
 #include "backend/case_attention.h"
+#include "backend/case_quant.h"
+#include "backend/case_recurrent.h"
 #include "ops/optim/optimizer.h"
 
 /* ---- general ---- */
@@ -361,6 +362,41 @@ static void moe(rec *r, bool train)
     finish(r, af_moe_ffn(r->g, x, w, index,
                          &(af_experts_opts){.gate_up.weight = gate_up, .down.weight = back}));
 }
+/* Biases, adapters, and a router with groups; more slots and columns than a tile has. */
+static void moe_adapted(rec *r, int64_t rank)
+{
+    enum { N = 310, X = 8, D = 200, F = 136, K = 3 };
+    af_tensor *index, *z = act_2(r, N, X), *x = act_2(r, N, D);
+    af_tensor *bias =
+        rec_add(r, af_graph_weight(r->g, "c", AF_DTYPE_F32, 1, (int64_t[]){X}), -0.3, 0.3);
+    const af_route_opts route = {.used = K,
+                                 .score = AF_ROUTE_SIGMOID,
+                                 .bias = bias,
+                                 .norm = true,
+                                 .eps = 1e-3,
+                                 .scale = 1.5,
+                                 .groups = 4,
+                                 .groups_used = 2,
+                                 .group_best = 2};
+    const af_experts_opts o = {
+        .gate_up = {.weight =
+                        rec_add(r, af_graph_weight(r->g, "u", r->t, 3, (int64_t[]){X, 2 * F, D}),
+                                -0.1, 0.1),
+                    .bias = param_n(r, 2, (int64_t[]){X, 2 * F}, -0.3, 0.3),
+                    .a = param_n(r, 3, (int64_t[]){X, rank, D}, -0.1, 0.1),
+                    .b = param_n(r, 3, (int64_t[]){X, 2 * F, rank}, -0.1, 0.1),
+                    .scale = 1.5},
+        .down = {.weight = rec_add(r, af_graph_weight(r->g, "d", r->t, 3, (int64_t[]){X, D, F}),
+                                   -0.1, 0.1),
+                 .bias = param_n(r, 2, (int64_t[]){X, D}, -0.3, 0.3),
+                 .a = param_n(r, 3, (int64_t[]){X, rank, F}, -0.1, 0.1),
+                 .b = param_n(r, 3, (int64_t[]){X, D, rank}, -0.1, 0.1),
+                 .scale = 0.5}};
+    af_tensor *w = af_moe_route(r->g, z, &route, &index);
+    finish(r, af_moe_ffn(r->g, x, w, index, &o));
+}
+static void case_moe_adapted(rec *r) { moe_adapted(r, 16); }
+static void case_moe_adapted_odd(rec *r) { moe_adapted(r, 3); }
 static void case_moe(rec *r) { moe(r, false); }
 static void case_moe_train(rec *r) { moe(r, true); }
 static void case_head(rec *r)
@@ -381,6 +417,36 @@ static void case_head(rec *r)
         if (r->leaf[i].t->role == AF_ROLE_PARAM)
             r->out[r->outs++] = r->leaf[i].t->grad;
 }
+/* Copies of rows, their sum, and what has no row. */
+static void case_row_pick(rec *r)
+{
+    static const int32_t index[14] = {0, -100, 1, -100, 2, -100, 0, 1, -100, -100, 4, 3, 3, -100},
+                         back[10] = {0, 3, 1, 3, 2, -100, 6, 5, 5, -100};
+    af_tensor *x = act_2(r, 5, 48);
+    af_tensor *i = af_reshape(r->g, ints(r, 14, index), 2, (int64_t[]){7, 2}),
+              *b = af_reshape(r->g, ints(r, 10, back), 2, (int64_t[]){5, 2});
+    finish(r, af_row_pick(r->g, x, i, b));
+}
+/* Values and weights per row; the head is frozen or trained. */
+static void head_rows(rec *r, bool trained)
+{
+    static const int32_t label[21] = {3, -100, 7, 0, 54, 12, -100, 1, 20, 60,  2,
+                                      9, 9,    9, 8, 7,  6,  5,    4, 3,  -100};
+    af_tensor *rows;
+    af_tensor *weight =
+        rec_add(r, af_graph_input(r->g, "u", AF_DTYPE_F32, 1, (int64_t[]){21}), 0.1, 0.2);
+    const af_head_opts o = {
+        .row_weight = weight, .chunk_rows = 8, .stats = true, .rows = &rows, .logit_scale = 0.7};
+    af_tensor *x = act_2(r, 21, 48), *w = trained ? param_2(r, 61, 48) : in_2(r, 61, 48);
+    af_tensor *loss = af_head_loss(r->g, x, w, ints(r, 21, label), &o);
+    out(r, rows);
+    af_graph_backward(r->g, loss);
+    for (int i = 0; i < r->leaves; i++)
+        if (r->leaf[i].t->role == AF_ROLE_PARAM)
+            r->out[r->outs++] = r->leaf[i].t->grad;
+}
+static void case_head_rows(rec *r) { head_rows(r, false); }
+static void case_head_rows_trained(rec *r) { head_rows(r, true); }
 static void optimize_matrix(rec *r, af_optimizer_kind kind, int64_t rows, int64_t cols)
 {
     af_tensor *p = param_2(r, rows, cols), *q = param_1(r, cols);
@@ -558,7 +624,13 @@ static const test_case cases[] = {
     {"glu_clamped", case_glu_clamped, 0},
     {"moe", case_moe, 2e-2},
     {"moe_train", case_moe_train, 2e-2},
+    {"moe_adapted", case_moe_adapted, 2e-2},
+    {"moe_adapted_odd", case_moe_adapted_odd, 2e-2},
+    RECURRENT_CASES,
     {"head", case_head, 1e-2},
+    {"row_pick", case_row_pick, 1e-2},
+    {"head_rows", case_head_rows, 1e-2},
+    {"head_rows_trained", case_head_rows_trained, 1e-2},
     {"sgd", case_sgd, 0},
     {"adam", case_adam, 0},
     {"adamw", case_adamw, 0},

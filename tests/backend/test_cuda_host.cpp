@@ -9,6 +9,7 @@
  * clusters (gemm, attention, low_rank, bnb_linear), copies and gathers (load, core, embedding,
  * copy_any, binary_any, the _gather kernels), and moe, muon, dora, head and noise. */
 #include "host/case_elements.h"
+#include "host/case_state.h"
 #include "host/case_sink.h"
 #include "host/case_weights.h"
 
@@ -47,6 +48,7 @@ int main()
         loss_case(kind);
     loss_rows_case();
     gguf_cases();
+    state_cases();
     printf("%d failed\n", failures);
     return failures ? 1 : 0;
 }

@@ -81,10 +81,128 @@ static void test_scan(void **state)
     check("scan", build_scan, 4);
 }
 
+/* ---- cached: pieces of a sequence in one of two slots, the other one fed with something else ----
+ */
+
+enum { LEN = 150, HEADS = 4, KEYS = 2, KEY = 8, HEAD = 12, TAPS = 4 };
+enum { WIDTH = 2 * KEYS * KEY + HEADS * HEAD };
+
+typedef struct cached_case {
+    af_graph *g;
+    af_device *device;
+    af_tensor *x, *rates, *bounds, *start, *y;
+    bool delta;
+} cached_case;
+
+static float number(int64_t i, int stream) { return (float)normal((uint64_t)stream, (uint64_t)i); }
+
+static void write_floats(cached_case *c, af_tensor *t, int stream, float scale, float shift)
+{
+    af_error err = {0};
+    const int64_t n = af_tensor_count(t);
+    float *v = calloc((size_t)n, sizeof *v);
+    for (int64_t i = 0; i < n; i++)
+        v[i] = scale * number(i, stream) + shift;
+    CHECK_OK(af_tensor_write(c->g, t, v, (uint64_t)n * sizeof *v, &err), err);
+    free(v);
+}
+
+/* conv, scan: over whole sequences, or with caches for two. */
+static void cached_open(cached_case *c, bool cached, bool twins)
+{
+    af_error err = {0};
+    const af_scan_opts o = {
+        .heads = HEADS, .key_heads = KEYS, .key_dim = KEY, .head_dim = HEAD, .delta = c->delta};
+    CHECK_OK(af_graph_new(&c->g, &err), err);
+    CHECK_OK(af_cpu_open(&c->device, 2, &err), err);
+    ((af_cpu *)c->device)->twins_only = twins;
+    af_graph *g = c->g;
+    c->x = af_graph_input(g, "x", AF_DTYPE_F32, 2, (int64_t[]){LEN, WIDTH});
+    c->rates = af_graph_input(g, "rates", AF_DTYPE_F32, 2, (int64_t[]){LEN, HEADS});
+    c->bounds = af_graph_input(g, "bounds", AF_DTYPE_I32, 1, (int64_t[]){3});
+    c->start = af_graph_input(g, "start", AF_DTYPE_I32, 1, (int64_t[]){2});
+    af_tensor *w = af_graph_weight(g, "w", AF_DTYPE_F32, 2, (int64_t[]){WIDTH, TAPS}),
+              *bias = af_graph_weight(g, "bias", AF_DTYPE_F32, 1, (int64_t[]){WIDTH}),
+              *a_log = af_graph_weight(g, "a", AF_DTYPE_F32, 1, (int64_t[]){HEADS}),
+              *skip = af_graph_weight(g, "skip", AF_DTYPE_F32, 1, (int64_t[]){HEADS});
+    af_tensor *window =
+        af_graph_state(g, "window", AF_DTYPE_F32, 3, (int64_t[]){2, TAPS - 1, WIDTH});
+    af_tensor *state =
+        af_graph_state(g, "state", AF_DTYPE_F32, 3, (int64_t[]){2, HEADS, KEY * HEAD});
+    af_tensor *decay = af_softplus(g, c->rates, skip, a_log), *beta = af_sigmoid(g, c->rates);
+    af_tensor *u = cached ? af_conv_cached(g, c->x, w, bias, window, c->bounds, c->start, true)
+                          : af_conv(g, c->x, w, bias, c->bounds, true);
+    c->y = cached ? af_scan_cached(g, u, decay, beta, skip, state, c->bounds, c->start, &o)
+                  : af_scan(g, u, decay, beta, skip, c->bounds, &o);
+    af_graph_output(g, c->y);
+    CHECK_OK(af_graph_prepare(g, c->device, &err), err);
+    write_floats(c, w, 11, 0.5f, 0);
+    write_floats(c, bias, 12, 0.5f, 0);
+    write_floats(c, a_log, 13, 0.5f, -3);
+    write_floats(c, skip, 14, 0.5f, 0);
+}
+
+static void cached_close(cached_case *c)
+{
+    af_graph_free(c->g);
+    af_device_close(c->device);
+}
+
+/* Rows [from, from + n) of the sequence into slot `slot`, `junk` other rows into the other one. */
+static void cached_run(cached_case *c, int slot, int64_t from, int64_t n, int64_t junk, float *out)
+{
+    af_error err = {0};
+    float *x = calloc((size_t)LEN * WIDTH, sizeof *x), *rates = calloc(LEN * HEADS, sizeof *rates),
+          *y = calloc((size_t)LEN * HEADS * HEAD, sizeof *y);
+    const int64_t first = slot ? junk : 0, other = slot ? 0 : n;
+    const int32_t bounds[3] = {0, (int32_t)(slot ? junk : n), (int32_t)(n + junk)};
+    int32_t start[2] = {(int32_t)from, (int32_t)from};
+    for (int64_t i = 0; i < n * WIDTH; i++)
+        x[first * WIDTH + i] = number(from * WIDTH + i, 1);
+    for (int64_t i = 0; i < n * HEADS; i++)
+        rates[first * HEADS + i] = number(from * HEADS + i, 2);
+    for (int64_t i = 0; i < junk * WIDTH; i++)
+        x[other * WIDTH + i] = number(from + i, 3);
+    CHECK_OK(af_tensor_write(c->g, c->x, x, LEN * WIDTH * sizeof *x, &err), err);
+    CHECK_OK(af_tensor_write(c->g, c->rates, rates, LEN * HEADS * sizeof *x, &err), err);
+    CHECK_OK(af_tensor_write(c->g, c->bounds, bounds, sizeof bounds, &err), err);
+    CHECK_OK(af_tensor_write(c->g, c->start, start, sizeof start, &err), err);
+    CHECK_OK(af_graph_run(c->g, AF_RUN_FORWARD, &err), err);
+    CHECK_OK(af_tensor_read(c->g, c->y, y, LEN * HEADS * HEAD * sizeof *y, &err), err);
+    memcpy(out + from * HEADS * HEAD, y + first * HEADS * HEAD,
+           (size_t)(n * HEADS * HEAD) * sizeof *y);
+    free(x), free(rates), free(y);
+}
+
+static void test_pieces_of_a_sequence(void **state)
+{
+    (void)state;
+    static float want[LEN * HEADS * HEAD], got[LEN * HEADS * HEAD];
+    static const int64_t pieces[] = {70, 1, 1, 2, 64, 1, 11};
+    for (int v = 0; v < 8; v++) {
+        cached_case whole = {.delta = v & 1}, c = {.delta = v & 1};
+        const int slot = v >> 1 & 1;
+        cached_open(&whole, false, true);
+        cached_run(&whole, 0, 0, LEN, 0, want);
+        cached_open(&c, true, v & 4);
+        for (int again = 0; again < 2; again++) { /* the second time over what the first left */
+            int64_t at = 0;
+            for (size_t i = 0; i < AF_LEN(pieces); at += pieces[i++])
+                cached_run(&c, slot, at, pieces[i], (int64_t)i % 3, got);
+            assert_int_equal(at, LEN);
+            for (int i = 0; i < LEN * HEADS * HEAD; i++)
+                CHECK_MSG(fabsf(got[i] - want[i]) < 2e-5f, "variant %d: %g, not %g at %d", v,
+                          (double)got[i], (double)want[i], i);
+        }
+        cached_close(&whole);
+        cached_close(&c);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_conv),
-                                       cmocka_unit_test(test_gated_norm),
-                                       cmocka_unit_test(test_scan)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_conv), cmocka_unit_test(test_gated_norm), cmocka_unit_test(test_scan),
+        cmocka_unit_test(test_pieces_of_a_sequence)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

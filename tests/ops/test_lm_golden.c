@@ -1,6 +1,6 @@
 /* test_lm_golden.c - results and gradients of the language-model ops against values that PyTorch
- * computed in float64 (tests/golden/ops/make_lm_ops.py). Leaves take shape and type from the file:
- * an f64 tensor with a stored gradient is a parameter. */
+ * computed in float64 (tests/golden/ops/make_lm_ops.py, make_moe_ops.py). Leaves take shape and
+ * type from the file: an f64 tensor with a stored gradient is a parameter. */
 #include "ops/lm_block.h"
 #include "test.h"
 
@@ -83,7 +83,8 @@ static void check_case(const char *name, golden_build *build, int variant, int t
     af_device *device;
     char path[4096];
     golden c = {.name = name};
-    snprintf(path, sizeof path, "%s/ops/lm_ops.safetensors", golden_dir());
+    snprintf(path, sizeof path, "%s/ops/%s_ops.safetensors", golden_dir(),
+             strncmp(name, "experts", 7) == 0 ? "moe" : "lm");
     CHECK_OK(af_safetensors_open(&c.file, path, &err), err);
     CHECK_OK(af_graph_new(&c.g, &err), err);
     CHECK_OK(af_cpu_open(&device, threads, &err), err);
@@ -261,12 +262,34 @@ static af_tensor *moe(golden *c, int variant)
     return af_moe_ffn(c->g, x, w, index, &o);
 }
 
+/* Groups, adapters; variant: as DeepSeek V3, with biases and the clamped unit, else as V2 */
+static af_tensor *experts(golden *c, int v3)
+{
+    const af_route_opts route = {.used = 3,
+                                 .score = v3 ? AF_ROUTE_SIGMOID : AF_ROUTE_SOFTMAX,
+                                 .bias = leaf(c, "choice"),
+                                 .norm = v3,
+                                 .eps = 1e-20,
+                                 .scale = 1.75,
+                                 .groups = 4,
+                                 .groups_used = 2,
+                                 .group_best = v3 ? 2 : 1};
+    af_tensor *index, *w = af_moe_route(c->g, leaf(c, "logits"), &route, &index), *x = leaf(c, "x");
+    const af_experts_opts o = {
+        .gate_up = {leaf(c, "gate_up"), leaf(c, "gu_bias"), leaf(c, "gu_a"), leaf(c, "gu_b"), 0.5},
+        .down = {leaf(c, "down"), leaf(c, "d_bias"), leaf(c, "d_a"), leaf(c, "d_b"), 0.5},
+        .clamp = v3 ? 0.75 : 0};
+    return af_moe_ffn(c->g, x, w, index, &o);
+}
+
 static void test_moe(void **state)
 {
     (void)state;
     check("moe", moe, 0);
     check("moe_norm", moe, 1);
     check("moe_frozen", moe, 2);
+    check("experts_v3", experts, 1);
+    check("experts_v2", experts, 0);
 }
 
 static af_tensor *block(golden *c, int recompute)

@@ -34,7 +34,7 @@ typedef struct af_kernel {
     void *func;
 } af_kernel;
 
-enum { AF_LAUNCH_ARGS = 32, AF_LAUNCH_BYTES = 384 };
+enum { AF_LAUNCH_ARGS = 32, AF_LAUNCH_BYTES = 704 };
 
 typedef struct af_launch {
     af_kernel *kernel;

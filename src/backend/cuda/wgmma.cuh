@@ -75,6 +75,11 @@ template <int N> DEV void finish(const float (&v)[N], u32 nowhere)
 #define D64                                                                                        \
     D32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"                        \
         "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define D128                                                                                       \
+    D64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"                        \
+        "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,"                         \
+        "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"             \
+        "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 
 /* d[64][64] (+)= a b^T, both with the inner dimension along their columns. */
 DEV void wgmma_ss(float (&d)[32], u64 a, u64 b, int add)
@@ -110,5 +115,23 @@ DEV void wgmma_rs(float (&d)[64], const u32 (&a)[4], u64 b)
                  "{%64,%65,%66,%67}, %68, 1, 1, 1, 1;"
                  : F16(d, 0), F16(d, 16), F16(d, 32), F16(d, 48)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+/* d[64][N] (+)= a b; TA, TB: the inner dimension runs along the rows of a, of b. */
+template <int TA, int TB> DEV void wgmma_ss(float (&d)[32], u64 a, u64 b, int add)
+{
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" D32 "}, "
+                 "%32, %33, p, 1, 1, %35, %36;\n}"
+                 : F16(d, 0), F16(d, 16)
+                 : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));
+}
+template <int TA, int TB> DEV void wgmma_ss(float (&d)[128], u64 a, u64 b, int add)
+{
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" D128 "}, "
+                 "%128, %129, p, 1, 1, %131, %132;\n}"
+                 : F16(d, 0), F16(d, 16), F16(d, 32), F16(d, 48), F16(d, 64), F16(d, 80),
+                   F16(d, 96), F16(d, 112)
+                 : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));
 }
 #endif

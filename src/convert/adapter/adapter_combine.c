@@ -154,8 +154,8 @@ static af_status combine_module(af_adapter *to, int i, const af_adapter *const *
     }
     if (!rank)
         return AF_OK;
-    AF_TRY(combine_part(&a, out->a, rank * m->in, o, 2 * (uint64_t)i, err));
-    AF_TRY(combine_part(&b, out->b, rank * m->out, o, 2 * (uint64_t)i + 1, err));
+    AF_TRY(combine_part(&a, out->a, af_adapter_a_count(m, rank), o, 2 * (uint64_t)i, err));
+    AF_TRY(combine_part(&b, out->b, af_adapter_b_count(m, rank), o, 2 * (uint64_t)i + 1, err));
     out->rank = rank;
     out->alpha = rank;
     out->scale = 1;
@@ -168,7 +168,7 @@ done:
 static af_status describe(af_adapter *a, af_error *err)
 {
     const int n = a->spec->modules;
-    const char **target = af_arena_take(&a->arena, (uint64_t)AF_MAX(n, 1) * sizeof *target);
+    const char **target = af_arena_take(&a->arena, 2 * (uint64_t)AF_MAX(n, 1) * sizeof *target);
     af_adapter_pattern *pattern =
         af_arena_take(&a->arena, (uint64_t)AF_MAX(n, 1) * sizeof *pattern);
     if (!target || !pattern)
@@ -176,7 +176,8 @@ static af_status describe(af_adapter *a, af_error *err)
     af_adapter_config *c = &a->config;
     c->r = 0;
     c->target = target;
-    c->target_count = c->rank_patterns = 0;
+    c->target_count = c->param_count = c->rank_patterns = 0;
+    c->param = target + n;
     c->target_regex = c->exclude_regex = NULL;
     c->exclude_count = c->layer_count = 0;
     c->layers = NULL;
@@ -186,7 +187,10 @@ static af_status describe(af_adapter *a, af_error *err)
     for (int i = 0; i < n; i++) {
         if (!a->module[i].rank)
             continue;
-        target[c->target_count++] = a->spec->module[i].path;
+        if (af_module_is_experts(&a->spec->module[i]))
+            target[n + c->param_count++] = a->spec->module[i].path;
+        else
+            target[c->target_count++] = a->spec->module[i].path;
         if (a->module[i].rank != c->r)
             pattern[c->rank_patterns++] =
                 (af_adapter_pattern){a->spec->module[i].path, a->module[i].rank};

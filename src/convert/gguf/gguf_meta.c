@@ -158,7 +158,10 @@ static void put_family(meta_writer *p, const af_model_spec *s, const af_hf_confi
     if (c->num_experts) {
         put_u32(p, "expert_count", c->num_experts);
         put_u32(p, "expert_used_count", c->num_experts_per_tok);
-        put_u32(p, "expert_feed_forward_length", c->moe_intermediate_size);
+        if (strcmp(a, "llama") != 0) /* mixtral's experts are as wide as feed_forward_length says */
+            put_u32(p, "expert_feed_forward_length", c->moe_intermediate_size);
+        if (c->router.shared_ffn)
+            put_u32(p, "expert_shared_feed_forward_length", c->router.shared_ffn);
     }
 }
 

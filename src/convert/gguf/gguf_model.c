@@ -89,7 +89,9 @@ static void list_tensor(gguf_export *j, int i)
         }
         return;
     }
-    gguf_target *t = add(j, s->gguf, s->ndim, s->dim[0], s->dim[1], s->dim[2], s->layer);
+    const int squeezed = s->slot == AF_SLOT_SHARED_ROUTER; /* [1][D] is a vector there */
+    gguf_target *t = add(j, s->gguf, s->ndim - squeezed, s->dim[squeezed], s->dim[1 + squeezed],
+                         s->dim[2], s->layer);
     t->spec = i;
     t->heads = arch->gguf_permuted ? s->row_heads : 0;
     t->add = s->ndim == 1 && strstr(s->gguf, "norm") && arch->gguf_norm_one ? 1.0f : 0.0f;

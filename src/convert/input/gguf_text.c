@@ -91,9 +91,16 @@ static void put_family(json_t *o, const af_hf_config *c)
             o, "query_pre_attn_scalar",
             json_integer((json_int_t)(c->query_pre_attn_scalar > 0 ? c->query_pre_attn_scalar
                                                                    : (double)c->head_dim)));
+    const bool mixtral = strcmp(c->model_type, "mixtral") == 0;
     if (c->num_experts) {
-        json_object_set_new(o, "num_experts", json_integer(c->num_experts));
+        json_object_set_new(o, mixtral ? "num_local_experts" : "num_experts",
+                            json_integer(c->num_experts));
         json_object_set_new(o, "num_experts_per_tok", json_integer(c->num_experts_per_tok));
+    }
+    if (c->router.shared_ffn)
+        json_object_set_new(o, "shared_expert_intermediate_size",
+                            json_integer(c->router.shared_ffn));
+    if (c->num_experts && !mixtral) {
         json_object_set_new(o, "moe_intermediate_size", json_integer(c->moe_intermediate_size));
         json_object_set_new(o, "norm_topk_prob", json_boolean(c->norm_topk_prob));
         json_object_set_new(o, "decoder_sparse_step", json_integer(c->decoder_sparse_step));

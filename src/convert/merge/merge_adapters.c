@@ -99,7 +99,7 @@ static bool beside_4bit(const char *dir)
 static void warn_zeros(const af_adapter *a)
 {
     for (int i = 0; i < a->spec->modules; i++)
-        for (int64_t k = 0; k < a->spec->module[i].out * a->module[i].rank; k++)
+        for (int64_t k = 0; k < af_adapter_b_count(&a->spec->module[i], a->module[i].rank); k++)
             if (a->module[i].b[k] != 0)
                 return;
     if (!a->config.save_count)

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "data/read/records.h"
 #include "data/shape/data_layout.h"
+#include "format/hub/hub_name.h"
 
 #include <glob.h>
 #include <strings.h>
@@ -184,28 +185,14 @@ static af_status folder_files(const af_data_source *s, const char *folder, const
     return st;
 }
 
-/* The name of a dataset of the hub, not a path: one slash, and nothing that only files have. */
-static bool is_hub_name(const char *path)
-{
-    const char *slash = strchr(path, '/');
-    return slash && slash != path && slash[1] && !strchr(slash + 1, '/') && !strchr(path, '.') &&
-           *path != '~';
-}
-
 static af_status not_there(const af_data_source *s, const char *path, const char *run_path,
                            af_error *err)
 {
     char at[300];
-    af_data_source_loc(at, run_path, s->line);
-    if (is_hub_name(path))
-        return af_fail(err, AF_EUSAGE,
-                       "%s: dataset %s is not there (a file or a folder of this machine is "
-                       "wanted); from the hub, in Python: datasets.load_dataset(\"%s\", "
-                       "split=\"train\").to_json(\"data.jsonl\")",
-                       at, path, path);
     return af_fail(err, AF_EUSAGE,
-                   "%s: dataset %s is not there (a file or a folder of this machine is wanted)", at,
-                   path);
+                   "%s: dataset %s is not there (a file or a folder of this machine is "
+                   "wanted)",
+                   af_data_source_loc(at, run_path, s->line), path);
 }
 
 static bool is_pattern(const char *path) { return strpbrk(path, "*?[") != NULL; }
@@ -302,15 +289,52 @@ static af_status any_folder(const af_data_source *s, const char *run_path, char 
     return st;
 }
 
+/* ORG/NAME of the hub: what is there comes first, and the name of a file is not one. */
+static bool is_of_hub(const char *path)
+{
+    af_records_kind kind;
+    return path && !af_file_exists(path) && !af_dir_exists(path) && af_hub_is_name(path) &&
+           af_records_kind_of(&kind, path, NULL, NULL) != AF_OK;
+}
+
+/* The folder of such a dataset: with data_files, the card and those. */
+static af_status hub_folder(char **folder, const af_data_source *s, const char *run_path,
+                            af_error *err)
+{
+    char at[300];
+    int n = 0;
+    const char **wanted = af_calloc((uint64_t)s->data_file_count + 1, sizeof *wanted);
+    if (!wanted)
+        return af_fail_nomem(err, s->path, 0);
+    if (s->data_file_count)
+        wanted[n++] = "README.md";
+    for (int i = 0; i < s->data_file_count; i++)
+        wanted[n++] = s->data_files[i] + strspn(s->data_files[i], "/");
+    const af_status st =
+        af_hub_snapshot(folder, AF_HUB_DATASET, s->path, s->revision, wanted, n, err);
+    free(wanted);
+    return st == AF_OK ? AF_OK
+                       : af_fail_prefix(st, err, "%s", af_data_source_loc(at, run_path, s->line));
+}
+
 af_status af_data_source_files(const af_data_source *s, const char *run_path, char ***files,
                                int *count, int *held_out, af_error *err)
 {
-    char **found = NULL;
+    char **found = NULL, *folder = NULL;
     int n = 0;
     char at[300];
-    af_status st;
+    af_status st = AF_OK;
+    af_data_source of_hub;
     *held_out = 0;
+    if (is_of_hub(s->path)) {
+        st = hub_folder(&folder, s, run_path, err);
+        of_hub = *s;
+        of_hub.path = folder;
+        s = &of_hub;
+    }
     const bool other = s->split && strcmp(s->split, "train") != 0; /* a file is all "train" */
+    if (st != AF_OK)
+        return st;
     if (s->data_file_count)
         st = named_files(s, run_path, &found, &n, err);
     else if (af_dir_exists(s->path))
@@ -320,6 +344,7 @@ af_status af_data_source_files(const af_data_source *s, const char *run_path, ch
                      af_data_source_loc(at, run_path, s->split_line), s->split, s->path);
     else
         st = add_files(s, s->path, run_path, &found, &n, err);
+    free(folder);
     if (st != AF_OK) {
         af_names_free(found, n);
         return st;

@@ -157,6 +157,15 @@ static af_status check_sizes(const af_hf_config *c, const char *name, af_error *
         return af_fail(err, AF_EFORMAT,
                        "%s: num_experts_per_tok is %" PRId64 " of num_experts %" PRId64, name,
                        c->num_experts_per_tok, c->num_experts);
+    const af_router_keys *r = &c->router;
+    if (r->groups > 1 &&
+        (c->num_experts % r->groups || r->groups_used < 1 || r->groups_used > r->groups ||
+         r->group_best > c->num_experts / r->groups ||
+         c->num_experts_per_tok > c->num_experts / r->groups * r->groups_used))
+        return af_fail(err, AF_EFORMAT,
+                       "%s: %" PRId64 " of %" PRId64 " groups (n_group, topk_group) cannot give "
+                       "%" PRId64 " of %" PRId64 " experts",
+                       name, r->groups_used, r->groups, c->num_experts_per_tok, c->num_experts);
     return AF_OK;
 }
 

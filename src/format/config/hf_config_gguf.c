@@ -79,9 +79,17 @@ static af_status get_sizes(gguf_source *s, af_hf_config *c, const af_family *f, 
     c->num_experts_per_tok = get_int(s, "expert_used_count", 0);
     c->moe_intermediate_size = get_int(s, "expert_feed_forward_length", 0);
     c->decoder_sparse_step = c->num_experts ? 1 : 0;
-    c->norm_topk_prob = c->num_experts != 0; /* what llama.cpp computes for qwen3moe */
+    c->norm_topk_prob = c->num_experts != 0; /* what llama.cpp computes for qwen3moe, mixtral */
     if (c->num_experts && c->intermediate_size < 1)
         c->intermediate_size = c->moe_intermediate_size;
+    if (strcmp(f->model_type, "mixtral") == 0)
+        c->moe_intermediate_size = c->intermediate_size;
+    if (strcmp(f->model_type, "qwen2_moe") == 0) {
+        c->norm_topk_prob = false;
+        c->router.shared_gate = true;
+        c->router.shared_ffn =
+            get_int(s, "expert_shared_feed_forward_length", c->intermediate_size);
+    }
 done:
     return st;
 }
@@ -217,7 +225,8 @@ static const char *class_of(const char *model_type)
         {"gemma", "GemmaForCausalLM"},        {"gemma2", "Gemma2ForCausalLM"},
         {"gemma3_text", "Gemma3ForCausalLM"}, {"phi3", "Phi3ForCausalLM"},
         {"smollm3", "SmolLM3ForCausalLM"},    {"olmo2", "Olmo2ForCausalLM"},
-        {"granite", "GraniteForCausalLM"},
+        {"granite", "GraniteForCausalLM"},    {"mixtral", "MixtralForCausalLM"},
+        {"qwen2_moe", "Qwen2MoeForCausalLM"},
     };
     for (size_t i = 0; i < AF_LEN(names); i++)
         if (strcmp(names[i][0], model_type) == 0)
@@ -236,6 +245,8 @@ static af_status fill(af_hf_config *c, const af_gguf *g, af_error *err)
     if (!f)
         return af_fail(err, AF_EUNSUPPORTED, "general.architecture '%.64s' is not supported%s",
                        s.arch, af_family_names(s.arch, true, (char[AF_FAMILY_NAMES]){0}));
+    if (strcmp(s.arch, "llama") == 0 && get_int(&s, "expert_count", 0) > 0)
+        f = af_family_find("mixtral"); /* which is llama with experts there */
     c->from_gguf = true;
     c->model_type = f->model_type;
     c->architecture = class_of(f->model_type);

@@ -168,7 +168,9 @@ typedef struct af_arch {
     const af_slot_name *names; /* what differs from llama; ends with .hf = NULL, .gguf = NULL */
     /* experts one by one on disk: "mlp.experts" and the names of gate, up, down; NULL = qwen's */
     const char *experts, *expert_part[3];
+    const char *router; /* what the router is called there, where that is not its name in memory */
     bool experts_whole; /* on disk, too, all experts are one tensor */
+    bool experts_pairs; /* there, and in PEFT's B, rows of gate and up alternate (gpt_oss) */
     /* Sets what keys of the config decide beyond the switches: kinds of layers, their sizes,
      * scales. Called before tensors are listed; NULL = nothing. */
     af_status (*fill)(struct af_model_spec *s, const af_hf_config *c, af_error *err);
@@ -192,6 +194,8 @@ typedef enum af_group {
     AF_GROUP_SHARED_ROUTER,
     AF_GROUP_PER_LAYER_GATE, /* gemma4 */
     AF_GROUP_PER_LAYER_PROJ,
+    AF_GROUP_EXPERTS_GATE_UP, /* parameters of experts: PEFT's target_parameters */
+    AF_GROUP_EXPERTS_DOWN,
     AF_GROUP_LAYER_COUNT,
     AF_GROUP_HEAD = AF_GROUP_LAYER_COUNT,
     AF_GROUP_EMBED,
@@ -199,14 +203,20 @@ typedef enum af_group {
 } af_group;
 
 typedef struct af_module_spec {
-    const char *path; /* "model.layers.0.self_attn.q_proj" */
+    const char *path; /* "model.layers.0.self_attn.q_proj"; of experts: their parameter */
     int layer;        /* -1 outside the layers */
     af_group group;
     int piece;             /* which piece of the group's linear */
     int64_t out_from, out; /* its output columns inside the group */
     int64_t in;
+    int64_t copies;   /* matrices of out x in: 1, or the experts */
     int weight, bias; /* indexes of tensors; bias -1 = none */
 } af_module_spec;
+
+static inline bool af_module_is_experts(const af_module_spec *m)
+{
+    return m->group == AF_GROUP_EXPERTS_GATE_UP || m->group == AF_GROUP_EXPERTS_DOWN;
+}
 
 typedef struct af_tensor_spec {
     const char *name; /* Hugging Face name; of expert tensors: the fused one */
@@ -307,4 +317,6 @@ int af_model_spec_tensor(const af_model_spec *s, const char *name);
 int af_disk_count(const af_model_spec *s, int tensor);
 void af_disk_piece(const af_model_spec *s, int tensor, int p, char *name, size_t size,
                    int64_t dim[3], int *ndim, int64_t *from);
+/* The tensor that has a piece of this name, and where the piece begins in it; -1: none. */
+int af_disk_find(const af_model_spec *s, const char *name, int64_t *from);
 #endif

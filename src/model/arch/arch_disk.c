@@ -1,6 +1,8 @@
 /* arch_disk.c - how the tensors of a model lie in a Hugging Face folder. */
 #include "model/arch/arch.h"
 
+#include <stdlib.h>
+
 int af_disk_count(const af_model_spec *s, int tensor)
 {
     if (s->arch->experts_whole)
@@ -21,7 +23,10 @@ void af_disk_piece(const af_model_spec *s, int tensor, int p, char *name, size_t
     const af_tensor_spec *t = &s->tensor[tensor];
     const bool gate_up = t->slot == AF_SLOT_EXPERTS_GATE_UP;
     if ((!gate_up && t->slot != AF_SLOT_EXPERTS_DOWN) || s->arch->experts_whole) {
-        snprintf(name, size, "%s", t->name);
+        if (t->slot == AF_SLOT_ROUTER && s->arch->router)
+            snprintf(name, size, "model.layers.%d.%s", t->layer, s->arch->router);
+        else
+            snprintf(name, size, "%s", t->name);
         memcpy(dim, t->dim, 3 * sizeof *dim);
         *ndim = t->ndim;
         *from = 0;
@@ -39,4 +44,38 @@ void af_disk_piece(const af_model_spec *s, int tensor, int p, char *name, size_t
     dim[2] = 1;
     *ndim = 2;
     *from = p * F * D;
+}
+
+/* Whether piece p of the tensor of a slot is called so. */
+static bool is_piece(const af_model_spec *s, int tensor, int p, const char *name, int64_t *from)
+{
+    char own[256];
+    int64_t dim[3];
+    int ndim;
+    if (tensor < 0 || p < 0 || p >= af_disk_count(s, tensor))
+        return false;
+    af_disk_piece(s, tensor, p, own, sizeof own, dim, &ndim, from);
+    return strcmp(own, name) == 0;
+}
+
+int af_disk_find(const af_model_spec *s, const char *name, int64_t *from)
+{
+    static const char layers[] = "model.layers.";
+    const int whole = af_model_spec_tensor(s, name);
+    *from = 0;
+    if (whole >= 0 || strncmp(name, layers, sizeof layers - 1) != 0)
+        return whole;
+    char *rest;
+    const long layer = strtol(name + sizeof layers - 1, &rest, 10);
+    if (layer < 0 || layer >= s->layers)
+        return -1;
+    const int *of = s->layer[layer].tensor;
+    const char *number = strstr(rest, ".experts.");
+    const int e = number ? (int)strtol(number + strlen(".experts."), NULL, 10) : 0;
+    if (is_piece(s, of[AF_SLOT_ROUTER], 0, name, from))
+        return of[AF_SLOT_ROUTER];
+    for (int p = 2 * e; p < 2 * e + 2 && e < s->experts; p++)
+        if (is_piece(s, of[AF_SLOT_EXPERTS_GATE_UP], p, name, from))
+            return of[AF_SLOT_EXPERTS_GATE_UP];
+    return is_piece(s, of[AF_SLOT_EXPERTS_DOWN], e, name, from) ? of[AF_SLOT_EXPERTS_DOWN] : -1;
 }

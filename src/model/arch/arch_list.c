@@ -75,6 +75,7 @@ void af_list_linear(af_lister *l, int layer, af_group group, af_slot slot, int64
                                     .out_from = from,
                                     .out = out,
                                     .in = in,
+                                    .copies = 1,
                                     .weight = w,
                                     .bias = b};
     if (s->tensor[w].name) {
@@ -92,6 +93,28 @@ void af_list_linear(af_lister *l, int layer, af_group group, af_slot slot, int64
     }
 }
 
+void af_list_experts(af_lister *l, int layer, af_group group, af_slot slot, int64_t out, int64_t in)
+{
+    af_model_spec *s = l->s;
+    af_layer_spec *ls = &s->layer[layer];
+    const int w = af_list_tensor(l, slot, layer, 3, s->experts, out, in), m = s->modules++;
+    char name[256] = "";
+    if (s->tensor[w].name)
+        af_spec_whole_name(s, s->tensor[w].name, name, sizeof name);
+    s->module[m] = (af_module_spec){.path = af_arena_strdup(&s->arena, name),
+                                    .layer = layer,
+                                    .group = group,
+                                    .out = out,
+                                    .in = in,
+                                    .copies = s->experts,
+                                    .weight = w,
+                                    .bias = -1};
+    l->failed |= !s->module[m].path;
+    ls->module[group][0] = m;
+    ls->pieces[group] = 1;
+    s->tensor[w].module = m;
+}
+
 /* An embedding is a linear over one-hot rows: in and out change places. */
 static int add_outer_module(af_lister *l, af_group group, const char *path, int tensor, int bias)
 {
@@ -105,6 +128,7 @@ static int add_outer_module(af_lister *l, af_group group, const char *path, int 
                                                       : s->labels ? s->labels
                                                                   : s->vocab,
                                                .in = embed ? s->vocab : s->width,
+                                               .copies = 1,
                                                .weight = tensor,
                                                .bias = bias};
     return s->modules - 1;

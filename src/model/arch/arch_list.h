@@ -22,6 +22,9 @@ int af_list_tensor(af_lister *l, af_slot slot, int layer, int ndim, int64_t a, i
                    int64_t c);
 /* A vector that is stored and never trained. */
 void af_list_buffer(af_lister *l, af_slot slot, int layer, int64_t a);
+/* A parameter of all experts of a layer: its tensor [X][out][in], and its place among modules. */
+void af_list_experts(af_lister *l, int layer, af_group group, af_slot slot, int64_t out,
+                     int64_t in);
 /* A linear of a layer: its weight, its bias (bias_slot -1 = none), its place among the modules. */
 void af_list_linear(af_lister *l, int layer, af_group group, af_slot slot, int64_t out, int64_t in,
                     int bias_slot);

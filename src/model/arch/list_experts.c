@@ -12,10 +12,10 @@ void af_list_mlp_experts(af_lister *l, int i)
         af_list_buffer(l, AF_SLOT_ROUTER_CHOICE, i, X);
     if (s->router.expert_scale)
         af_list_tensor(l, AF_SLOT_EXPERT_SCALE, i, 1, X, 1, 1);
-    af_list_tensor(l, AF_SLOT_EXPERTS_GATE_UP, i, 3, X, 2 * F, D);
+    af_list_experts(l, i, AF_GROUP_EXPERTS_GATE_UP, AF_SLOT_EXPERTS_GATE_UP, 2 * F, D);
     if (s->router.expert_bias)
         af_list_tensor(l, AF_SLOT_EXPERTS_GATE_UP_BIAS, i, 2, X, 2 * F, 1);
-    af_list_tensor(l, AF_SLOT_EXPERTS_DOWN, i, 3, X, D, F);
+    af_list_experts(l, i, AF_GROUP_EXPERTS_DOWN, AF_SLOT_EXPERTS_DOWN, D, F);
     if (s->router.expert_bias)
         af_list_tensor(l, AF_SLOT_EXPERTS_DOWN_BIAS, i, 2, X, D, 1);
     if (S > 0 && s->arch->fused_gate_up)

@@ -38,6 +38,15 @@ static af_tensor *take_gates(const af_forward *f, int layer, af_tensor **qkv)
     return af_reshape(g, af_slice(g, q, 2, E, E), 2, flat);
 }
 
+af_tensor *af_attend(const af_forward *f, af_tensor *qkv, const af_attention_opts *o)
+{
+    const af_batch_inputs *in = f->in;
+    if (!in->spread)
+        return af_attention(f->g, qkv, in->bounds, o);
+    af_tensor *rows = af_row_pick(f->g, qkv, in->spread, in->gather);
+    return af_row_pick(f->g, af_attention(f->g, rows, in->bounds, o), in->taken, in->given);
+}
+
 /* h [N][D] -> attention's output before the residual, [N][D] */
 static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
 {
@@ -55,7 +64,7 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
                                  .causal = true};
     af_tensor *o = f->o.cache ? af_attention_cached(f->g, qkv, f->o.cache[layer].kv, f->in->bounds,
                                                     f->in->start, &a)
-                              : af_attention(f->g, qkv, f->in->bounds, &a);
+                              : af_attend(f, qkv, &a);
     if (gate)
         o = af_mul(f->g, o, af_sigmoid(f->g, gate));
     return af_project(f, layer, AF_GROUP_O, o);

@@ -47,14 +47,26 @@ static af_tensor *route(const af_forward *f, int layer, af_tensor *x, af_tensor 
     return af_mul(g, w, af_reshape(g, by, 2, (int64_t[]){af_tensor_dim(x, 0), s->experts_used}));
 }
 
+/* The parameter of a group with its bias and its adapter. */
+static af_expert_linear expert_linear(const af_forward *f, int layer, af_group group, af_slot bias)
+{
+    const int i = f->s->layer[layer].module[group][0];
+    af_expert_linear l = {.weight = f->l->tensor[f->s->module[i].weight],
+                          .bias = af_layer_leaf(f, layer, bias)};
+    if (f->adapter && f->adapter->module[i].rank) {
+        l.a = f->l->module[i].a;
+        l.b = f->l->module[i].b;
+        l.scale = f->adapter->module[i].scale;
+    }
+    return l;
+}
+
 af_tensor *af_routed_experts(const af_forward *f, int layer, af_tensor *router_x, af_tensor *x)
 {
     af_tensor *index, *w = route(f, layer, router_x, &index);
     const af_experts_opts experts = {
-        .gate_up = {.weight = af_layer_leaf(f, layer, AF_SLOT_EXPERTS_GATE_UP),
-                    .bias = af_layer_leaf(f, layer, AF_SLOT_EXPERTS_GATE_UP_BIAS)},
-        .down = {.weight = af_layer_leaf(f, layer, AF_SLOT_EXPERTS_DOWN),
-                 .bias = af_layer_leaf(f, layer, AF_SLOT_EXPERTS_DOWN_BIAS)},
+        .gate_up = expert_linear(f, layer, AF_GROUP_EXPERTS_GATE_UP, AF_SLOT_EXPERTS_GATE_UP_BIAS),
+        .down = expert_linear(f, layer, AF_GROUP_EXPERTS_DOWN, AF_SLOT_EXPERTS_DOWN_BIAS),
         .act = f->s->act,
         .clamp = f->s->router.clamp,
     };

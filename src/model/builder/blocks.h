@@ -26,6 +26,8 @@ af_tensor *af_as_type(af_graph *g, af_tensor *t, af_dtype type);
 void af_tap(const af_forward *f, int layer, af_group group, af_tensor *x);
 /* x [N][I] -> [N][O]: the pieces of a group side by side, adapters included. */
 af_tensor *af_project(const af_forward *f, int layer, af_group group, af_tensor *x);
+/* Attention without a cache: of rows as they are, or of copies where answers share a prompt. */
+af_tensor *af_attend(const af_forward *f, af_tensor *qkv, const af_attention_opts *o);
 /* The family's norm of x; w as stored, b NULL = none. */
 af_tensor *af_block_norm(const af_model_spec *s, af_graph *g, af_tensor *x, af_tensor *w,
                          af_tensor *b);

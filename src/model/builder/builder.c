@@ -134,6 +134,15 @@ af_batch_inputs af_batch_inputs_new(af_graph *g, int64_t rows, int64_t seqs)
     };
 }
 
+void af_batch_inputs_share(af_batch_inputs *in, af_graph *g, int64_t rows, int64_t attention_rows)
+{
+    const int64_t here[2] = {rows, 2}, there[2] = {attention_rows, 2};
+    in->spread = af_graph_input(g, "spread", AF_DTYPE_I32, 2, there);
+    in->gather = af_graph_input(g, "gather", AF_DTYPE_I32, 2, here);
+    in->taken = af_graph_input(g, "taken", AF_DTYPE_I32, 2, here);
+    in->given = af_graph_input(g, "given", AF_DTYPE_I32, 2, there);
+}
+
 af_status af_model_caches(af_model_leaves *l, af_layer_cache *cache, int64_t seqs, int64_t length,
                           af_error *err)
 {

@@ -10,17 +10,13 @@
 #ifndef AF_ATTENTION_SM90_CUH
 #define AF_ATTENTION_SM90_CUH
 #include "attention.cuh"
+#include "tma.cuh"
 #include "wgmma.cuh"
 
 /* Defined before: BN; DEPTH_0 and DEPTH_1, stages of the two streams; OWNED, tiles of a piece's own
  * rows. */
 #ifndef AF_EP
 #define AF_EP 128
-#endif
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-#define SM90 1
-#else
-#define SM90 0
 #endif
 #define OWN        128 /* rows of a piece */
 #define KS         (AF_EP / 16)
@@ -33,9 +29,6 @@
 #define USERS   256
 
 extern __shared__ u8 raw[];
-
-/* A matrix as the copy engine sees it, in boxes of 64 rows and 64 columns: 128-byte swizzle. */
-struct __align__(64) af_map { u64 word[16]; };
 
 /* One piece: rows [at, to) of head `head` (-1: there is no more), whose other side are rows [lo,
  * hi) in `steps` tiles. */
@@ -54,35 +47,7 @@ DEV int rank_of(int round)
     return round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
 }
 
-/* ---- barriers in shared memory; a phase ends when all that are counted have arrived ---- */
 #if SM90
-DEV void bar_init(u32 bar, int count)
-{
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
-}
-DEV void bar_arrive(u32 bar)
-{
-    asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
-}
-/* Arrives, and announces bytes that the copy engine will bring. */
-DEV void bar_expect(u32 bar, int bytes)
-{
-    asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(bar),
-                 "r"(bytes)
-                 : "memory");
-}
-DEV void bar_wait(u32 bar, u32 parity)
-{
-    u32 done;
-    do
-        asm volatile("{\n.reg .pred p;\n"
-                     "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2;\n"
-                     "selp.u32 %0, 1, 0, p;\n}"
-                     : "=r"(done)
-                     : "r"(bar), "r"(parity)
-                     : "memory");
-    while (!done);
-}
 /* R rows of a head, whose columns begin at `col`, from row0. */
 template <int R> DEV void fetch_rows(u32 tile, const af_map *map, int col, int row0, u32 bar)
 {
@@ -90,11 +55,7 @@ template <int R> DEV void fetch_rows(u32 tile, const af_map *map, int col, int r
     for (int slab = 0; slab < AF_EP / 64; slab++)
 #pragma unroll
         for (int r = 0; r < R; r += 64)
-            asm volatile(
-                "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                "[%0], [%1, {%2, %3}], [%4];" ::"r"(tile + slab * (R * 128) + r * 128),
-                "l"(map), "r"(col + slab * 64), "r"(row0 + r), "r"(bar)
-                : "memory");
+            fetch_box(tile + slab * (R * 128) + r * 128, map, col + slab * 64, row0 + r, bar);
 }
 /* ---- barriers of the block by number: those who wait, and those who only arrive ---- */
 enum {
@@ -114,9 +75,6 @@ DEV void arrive(int id, int threads)
 /* The warpgroups alternate at the tensor cores: wait for this one, let the other one in. */
 DEV void alternate_wait(int group) { meet(ALTERNATE + group, USERS); }
 DEV void alternate_pass(int group) { arrive(ALTERNATE + 1 - group, USERS); }
-/* 168 registers per thread: the warps that compute take what those that fetch do not need. */
-DEV void registers_down() { asm volatile("setmaxnreg.dec.sync.aligned.u32 40;"); }
-DEV void registers_up() { asm volatile("setmaxnreg.inc.sync.aligned.u32 232;"); }
 #endif
 
 /* Shared memory: owned tiles, stages of two streams, a tile results leave through, lse and delta of
@@ -157,20 +115,17 @@ template <class F> DEV bool computes(const shared_layout &at, int group, F fetch
             bar_init(at.free[0] + i * 8, USERS / 32);
         }
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::
-                     : "memory"); /* the copy engine sees them */
+    bars_ready();
     __syncthreads();
     if (group < 2) {
-        registers_up();
+        registers_up<232>();
         return true;
     }
-    registers_down();
+    registers_down<40>();
     if (threadIdx.x < USERS + 32)
         fetch();
     return false;
 }
-/* Number of the warpgroup: uniform, and seen to be. */
-DEV int group_of() { return __shfl_sync(FULL, threadIdx.x / 128, 0); }
 /* tile_no counts the tiles of a stream: it gives the stage, and the parity of its uses so far. */
 DEV u32 depth(int i) { return i == 0 ? DEPTH_0 : DEPTH_1; }
 DEV u32 parity(int i, u32 tile_no) { return tile_no / depth(i) & 1; }

@@ -5,10 +5,10 @@
  * per row: one pass for maximum, sum of exponentials and arg max, one more (from cache) that
  * overwrites the row. Sums are f32, per thread, then a tree. Rows start at multiples of ld, which
  * AF_VEC must divide; V need not be a multiple.
- * AF_STATS (1: entropy, mean logit and log sum p^2 of each row, too) and AF_WEIGHS (1: `scale` is
- * per row) are 0 unless defined. */
-// variants: (AF_T=bf16,half AF_VEC=8,1 | AF_T=float AF_VEC=4,1) AF_GRAD=0,1
-// common: AF_T=bf16 AF_VEC=8 AF_GRAD=1
+ * AF_STATS=1: entropy, mean logit and log sum p^2 of each row, too. */
+// variants: (AF_T=bf16,half AF_VEC=8,1 | AF_T=float AF_VEC=4,1) AF_GRAD=0,1 AF_STATS=0
+//   | (AF_T=bf16,half AF_VEC=8 | AF_T=float AF_VEC=4) AF_GRAD=0,1 AF_STATS=1
+// common: AF_T=bf16 AF_VEC=8 AF_GRAD=1 AF_STATS=0
 #include "dev.cuh"
 
 #ifndef AF_GRAD
@@ -17,9 +17,6 @@
 
 #ifndef AF_STATS
 #define AF_STATS 0
-#endif
-#ifndef AF_WEIGHS
-#define AF_WEIGHS 0
 #endif
 
 struct softmax_part {
@@ -96,16 +93,13 @@ DEV int block_min(int v)
 }
 
 /* row_loss[n] = lse - (1-e) z[label] - e mean(z), row_hit[n] = arg max is the label; 0 and 0 where
- * the label is -100. With AF_GRAD logits[n][v] = scale * d row_loss / d logits. scale may be NULL.
- */
+ * the label is -100. With AF_GRAD logits[n][v] = scale * d row_loss / d logits. scale may be NULL;
+ * that of row n is scale[n * scale_step]. row_stats [n][3] (AF_STATS): entropy, mean logit, log of
+ * the sum of p^2. */
 extern "C" __global__ void __launch_bounds__(1024)
     head_rows(AF_T *logits, long long ld, const int *labels, const float *scale, float *row_loss,
-              float *row_hit, int V, float logit_scale, float softcap, float smoothing
-#if AF_STATS
-              ,
-              float *row_stats
-#endif
-    )
+              float *row_hit, int V, float logit_scale, float softcap, float smoothing,
+              float *row_stats, int scale_step)
 {
     AF_T *row = logits + blockIdx.x * ld;
     const int label = labels[blockIdx.x], whole = V / AF_VEC * AF_VEC;
@@ -158,7 +152,8 @@ extern "C" __global__ void __launch_bounds__(1024)
     }
 #if AF_GRAD
     __syncthreads(); /* the label's logit has been read */
-    const float f = (scale ? scale[AF_WEIGHS ? blockIdx.x : 0] : 1.0f) * logit_scale, inv = 1.0f / sum, even = smoothing / V;
+    const float f = (scale ? scale[blockIdx.x * scale_step] : 1.0f) * logit_scale,
+                inv = 1.0f / sum, even = smoothing / V;
 #pragma unroll 2
     for (int i = threadIdx.x * AF_VEC; i < V; i += blockDim.x * AF_VEC) {
         float z[AF_VEC];

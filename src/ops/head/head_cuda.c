@@ -86,21 +86,16 @@ static uint64_t head_work(const af_cuda *cu, const af_node *n)
     return layout(&h, (af_cuda *)cu, (af_node *)n);
 }
 
-static const char *extra_defines(const head_launch *h)
-{
-    return h->n->attr.head.stats ? " AF_STATS=1" : h->n->attr.head.weighs ? " AF_WEIGHS=1" : "";
-}
-
 static const char *row_defines(const head_launch *h)
 {
-    return af_cuda_text(h->cu, "AF_T=%s AF_VEC=%d AF_GRAD=%d%s", af_cuda_ctype(h->t),
-                        h->t == AF_DTYPE_F32 ? 4 : 8, h->n->attr.head.dh, extra_defines(h));
+    return af_cuda_text(h->cu, "AF_T=%s AF_VEC=%d AF_GRAD=%d AF_STATS=%d", af_cuda_ctype(h->t),
+                        h->t == AF_DTYPE_F32 ? 4 : 8, h->n->attr.head.dh, h->n->attr.head.stats);
 }
 
 static af_kernel *pack_kernel(const head_launch *h, const char *name)
 {
     return af_cuda_kernel(h->cu, "head_gather.cu", name,
-                          af_cuda_text(h->cu, "AF_T=%s%s", af_cuda_ctype(h->t), extra_defines(h)));
+                          af_cuda_text(h->cu, "AF_T=%s", af_cuda_ctype(h->t)));
 }
 
 static void pack(const head_launch *h)
@@ -121,10 +116,8 @@ static void pack(const head_launch *h)
     af_arg_ptr(l, in.labels->data);
     af_arg_ptr(l, h->index);
     af_arg_i32(l, h->D);
-    if (h->n->attr.head.weighs) {
-        af_arg_ptr(l, h->weights);
-        af_arg_ptr(l, in.weights->data);
-    }
+    af_arg_ptr(l, h->n->attr.head.weighs ? h->weights : NULL);
+    af_arg_ptr(l, h->n->attr.head.weighs ? in.weights->data : NULL);
     /* chunks that are left out count nothing */
     af_cuda_zero(h->cu, h->n, h->row_loss, (uint64_t)h->N * 4);
     af_cuda_zero(h->cu, h->n, h->row_hit, (uint64_t)h->N * 4);
@@ -147,8 +140,8 @@ static void row_losses(const head_launch *h, int64_t row, int64_t rows)
     af_arg_f32(l, n->attr.head.logit_scale);
     af_arg_f32(l, n->attr.head.softcap);
     af_arg_f32(l, n->attr.head.smoothing);
-    if (n->attr.head.stats)
-        af_arg_ptr(l, h->row_stats + row * 3);
+    af_arg_ptr(l, n->attr.head.stats ? h->row_stats + row * 3 : NULL);
+    af_arg_i32(l, n->attr.head.weighs);
 }
 
 static void chunk(const head_launch *h, int64_t row, int64_t rows)
@@ -184,8 +177,7 @@ static void unpack(const head_launch *h)
     af_arg_ptr(l, h->row_hit);
     af_arg_ptr(l, h->slot);
     af_arg_i64(l, h->N);
-    if (n->attr.head.stats)
-        af_arg_ptr(l, h->row_stats);
+    af_arg_ptr(l, n->attr.head.stats ? h->row_stats : NULL);
     l = af_cuda_launch(h->cu, n, af_cuda_kernel(h->cu, "head.cu", "head_sum", row_defines(h)), 1, 1,
                        1, ROW_THREADS, 0);
     af_arg_ptr(l, n->out[0]->data);

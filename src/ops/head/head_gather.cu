@@ -1,17 +1,10 @@
 /* head_gather.cu - the rows of the head that have a label, packed to the front, and back.
  *
  * Built with AF_T (activations). Rows keep their order: packed row k is row index[k]; slot[n] is
- * where row n went, -1 when its label is not counted. AF_STATS and AF_WEIGHS as in head.cu. */
+ * where row n went, -1 when its label is not counted. */
 // variants: AF_T=bf16,float,half
 // common: AF_T=bf16
 #include "dev.cuh"
-
-#ifndef AF_STATS
-#define AF_STATS 0
-#endif
-#ifndef AF_WEIGHS
-#define AF_WEIGHS 0
-#endif
 
 /* One block of 1024 threads. index[k] = -1 after the last packed row. */
 extern "C" __global__ void __launch_bounds__(1024)
@@ -44,14 +37,11 @@ extern "C" __global__ void __launch_bounds__(1024)
         index[k] = -1;
 }
 
-/* to[k] = x[index[k]] (zeros without one), its label likewise (-100). One block per packed row. */
+/* to[k] = x[index[k]] (zeros without one), its label likewise (-100), and its weight where
+ * to_weights is not NULL. One block per packed row. */
 extern "C" __global__ void head_gather(AF_T *to, int *to_labels, const AF_T *x, long long ld,
-                                       const int *labels, const int *index, int D
-#if AF_WEIGHS
-                                       ,
-                                       float *to_weights, const float *weights
-#endif
-)
+                                       const int *labels, const int *index, int D,
+                                       float *to_weights, const float *weights)
 {
     const long long k = blockIdx.x;
     const int n = index[k];
@@ -59,10 +49,8 @@ extern "C" __global__ void head_gather(AF_T *to, int *to_labels, const AF_T *x, 
         store(to + k * D + d, n < 0 ? 0.0f : load(x + (long long)n * ld + d));
     if (threadIdx.x == 0)
         to_labels[k] = n < 0 ? -100 : labels[n];
-#if AF_WEIGHS
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0 && to_weights)
         to_weights[k] = n < 0 ? 0.0f : weights[n];
-#endif
 }
 
 /* to[n] = x[slot[n]], zeros without one. One block per row. */
@@ -75,24 +63,17 @@ extern "C" __global__ void head_scatter(AF_T *to, long long ld, const AF_T *x, c
         store(to + n * ld + d, k < 0 ? 0.0f : load(x + (long long)k * D + d));
 }
 
-/* rows[n] = loss and hit of row n, and with AF_STATS its three other values. */
+/* rows[n] = loss and hit of row n, and its row_stats (or NULL), three more values. */
 extern "C" __global__ void head_rows_out(float *rows, const float *row_loss, const float *row_hit,
-                                         const int *slot, long long N
-#if AF_STATS
-                                         ,
-                                         const float *row_stats
-#endif
-)
+                                         const int *slot, long long N, const float *row_stats)
 {
-    const int columns = AF_STATS ? 5 : 2;
+    const int columns = row_stats ? 5 : 2;
     for (long long n = blockIdx.x * 256ll + threadIdx.x; n < N; n += gridDim.x * 256ll) {
         const int k = slot[n];
         rows[columns * n] = k < 0 ? 0.0f : row_loss[k];
         rows[columns * n + 1] = k < 0 ? 0.0f : row_hit[k];
-#if AF_STATS
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i < 3 && row_stats; i++)
             rows[columns * n + 2 + i] = k < 0 ? 0.0f : row_stats[3 * k + i];
-#endif
     }
 }
 

@@ -42,7 +42,7 @@ static void launch_rows(af_cuda *cu, af_node *n, void *logits, const float *scal
     const bool fits = af_cuda_rows_fit(x, wide) && (uintptr_t)logits % AF_CUDA_ACCESS == 0;
     float *row_loss = cu->work;
     af_kernel *k = af_cuda_kernel(cu, "head.cu", "head_rows",
-                                  af_cuda_text(cu, "AF_T=%s AF_VEC=%d AF_GRAD=%d",
+                                  af_cuda_text(cu, "AF_T=%s AF_VEC=%d AF_GRAD=%d AF_STATS=0",
                                                af_cuda_ctype(x->dtype), fits ? wide : 1, grad));
     af_launch *l = af_cuda_launch(cu, n, k, af_rows(x), 1, 1, ROW_THREADS, 0);
     af_arg_ptr(l, logits);
@@ -55,6 +55,8 @@ static void launch_rows(af_cuda *cu, af_node *n, void *logits, const float *scal
     af_arg_f32(l, 1);
     af_arg_f32(l, 0);
     af_arg_f32(l, n->attr.loss.value);
+    af_arg_ptr(l, NULL);
+    af_arg_i32(l, 0);
 }
 
 static void launch_divide(af_cuda *cu, af_node *n, void *out, const float *row_loss,

@@ -85,7 +85,8 @@ static int linear_names(const char **out, const af_model_spec *s)
     for (int i = 0; i < s->modules && n < AF_METHOD_NAMES_MAX; i++) {
         const char *dot = strrchr(s->module[i].path, '.');
         const char *name = dot ? dot + 1 : s->module[i].path;
-        bool known = s->module[i].layer < 0 || af_method_lost_in_peft(s, &s->module[i]);
+        bool known = s->module[i].layer < 0 || af_module_is_experts(&s->module[i]) ||
+                     af_method_lost_in_peft(s, &s->module[i]);
         for (int k = 0; k < n; k++)
             known |= strcmp(out[k], name) == 0;
         if (!known)
@@ -146,7 +147,8 @@ static af_status check_excluded(const af_adapter_config *c, const af_run_config 
     for (int i = 0; i < c->exclude_count; i++) {
         bool used = false;
         for (int k = 0; k < spec->modules; k++)
-            used |= af_path_in_list(spec->module[k].path, &c->exclude[i], 1);
+            used |= !af_module_is_experts(&spec->module[k]) &&
+                    af_path_in_list(spec->module[k].path, &c->exclude[i], 1);
         if (!used)
             return af_fail(err, AF_EUSAGE,
                            "%s: lora_exclude_modules has '%.128s', no module of this %s model",
@@ -183,12 +185,17 @@ af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists, cons
         .rslora = r->rslora,
         .dora = r->dora,
         .lora_bias = r->lora_bias,
+        .param = r->lora_target_parameters.item,
+        .param_count = r->lora_target_parameters.count,
         .modules_to_save = r->lora_modules_to_save.item,
         .save_count = r->lora_modules_to_save.count,
         .base_model = r->base_model,
         .init_weights = r->lora_init,
     };
-    if (target->count == 0 || r->lora_target_linear || names_all_linear(target)) {
+    const bool params_alone = target->count == 0 && c.param_count > 0 && !r->lora_target_linear;
+    if (params_alone) {
+        c.target = lists->name; /* an empty list */
+    } else if (target->count == 0 || r->lora_target_linear || names_all_linear(target)) {
         c.target = lists->name;
         c.target_count = add_names(lists->name, linear_names(lists->name, spec), target);
     } else if (is_regex(target)) {

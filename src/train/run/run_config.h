@@ -75,12 +75,13 @@ typedef struct af_run_config {
     /* method */
     af_method method;
     af_tri load_in_4bit;
-    bool load_in_8bit;
+    bool load_in_8bit, quantize_experts;
     af_strings unfrozen_parameters, freeze_modules, freeze_extra;
     int64_t freeze_layers;
     int64_t lora_r;
     double lora_alpha, lora_dropout; /* alpha 0 = 2 r */
-    af_strings lora_target_modules, lora_modules_to_save, lora_exclude_modules, lora_layers;
+    af_strings lora_target_modules, lora_target_parameters, lora_modules_to_save,
+        lora_exclude_modules, lora_layers;
     const af_yaml *trainable_tokens; /* a list, or lists by module */
     bool lora_bias;
     bool lora_target_linear, rslora, dora;

@@ -154,7 +154,6 @@ static const foreign_group groups[] = {
      "fp16 float16 fp16_opt_level half_precision_backend fp16_backend fp8 fp8_* pure_bf16 bfloat16 "
      "float32"},
 
-    {INSTEAD, "experts stay as they are stored", "quantize_moe_experts"},
     {INSTEAD, "the scales of a 4-bit base are always quantised, too",
      "double_quantization bnb_4bit_use_double_quant use_bnb_nested_quant"},
     {EXACT, "a 4-bit base is nf4 with double quantisation: see 'load_in_4bit'",
@@ -196,7 +195,7 @@ static const foreign_group groups[] = {
      "jagged_restart_* lr_div_factor lr_scheduler_kwargs lr_scheduler_config"},
     {REFUSED, "see 'adapter'",
      "relora relora_* lisa_* use_llama_pro mixture_of_depths use_mora mora mora_type oft_* "
-     "module_dropout peft_layer_replication lora_target_parameters peft loftq_config "
+     "module_dropout peft_layer_replication peft loftq_config "
      "corda_config eva_config lora_rank_pattern lora_alpha_pattern rank_pattern alpha_pattern "
      "peft_layers_pattern layers_pattern "
      "peft_ensure_weight_tying create_new_adapter resume_adapter_file "

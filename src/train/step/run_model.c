@@ -16,8 +16,10 @@ static af_status adapter_key(const af_run_model *m, af_status st, af_error *err)
         return st;
     const bool saved = strcmp(err->subject, "modules_to_save") == 0;
     const bool tokens = strcmp(err->subject, "trainable_token_indices") == 0;
+    const bool params = strcmp(err->subject, "target_parameters") == 0;
     const char *key = saved    ? "lora_modules_to_save"
                       : tokens ? "trainable_token_indices"
+                      : params ? "lora_target_parameters"
                                : "lora_target_modules";
     return af_fail_prefix(st, err, "%s", af_run_key_loc(m->run, key, at, sizeof at));
 }
@@ -72,7 +74,8 @@ static bool same_names(const af_strings *a, const char *const *b, int count)
 static af_status check_targets(const af_run_model *m, af_error *err)
 {
     static const char *const keys[] = {"lora_target_modules", "lora_target_linear",
-                                       "lora_exclude_modules", "lora_layers_to_transform"};
+                                       "lora_target_parameters", "lora_exclude_modules",
+                                       "lora_layers_to_transform"};
     const af_run_config *r = m->run;
     const char *key = NULL;
     char at[300];
@@ -332,6 +335,7 @@ static af_status open_loader(af_run_model *m, bool outline, af_error *err)
         .vocab = AF_MAX(own, m->tokens.vocab),
         .vocab_dir = own ? from : NULL,
         .load_in_4bit = af_method_quantises(r) == 4,
+        .plain_experts = !r->quantize_experts,
         .load_in_8bit = af_method_quantises(r) == 8,
         .keep_blocks = r->load_in_4bit != AF_TRI_YES && !r->load_in_8bit,
         .quant_mode = AF_QUANT_SHADOW,

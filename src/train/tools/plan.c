@@ -62,7 +62,7 @@ static int64_t trained(const af_step_graph *s)
     int64_t n = s->model->adapter ? 0 : s->model->spec->params;
     for (int i = 0; s->model->adapter && i < s->model->spec->modules; i++) {
         const af_module_spec *m = &s->model->spec->module[i];
-        n += s->model->adapter->module[i].rank * (m->in + m->out);
+        n += m->copies * s->model->adapter->module[i].rank * (m->in + m->out);
         n += s->model->adapter->module[i].rank && s->model->adapter->config.dora ? m->out : 0;
     }
     for (int i = 0; s->model->adapter && i < s->model->spec->tensors; i++)

@@ -10,26 +10,25 @@
 
 static double mib(uint64_t bytes) { return (double)bytes / 0x1p20; }
 
-/* What a run does not do to a mixture of experts although it might be expected. bitsandbytes
- * quantises linears; the experts of a layer are one tensor in transformers 5 and stay as they are.
- */
+/* What a run does not do to a mixture of experts although it might be expected. */
 static void log_experts(const af_trainer *t)
 {
     int64_t n = 0;
     const char *lost = NULL;
     for (int i = 0; i < t->model.spec->tensors && t->model.adapter; i++) {
         const af_tensor_spec *s = &t->model.spec->tensor[i];
-        n += s->ndim == 3 ? s->dim[0] * s->dim[1] * s->dim[2] : 0;
+        const bool experts =
+            s->module >= 0 && af_module_is_experts(&t->model.spec->module[s->module]);
+        n += experts && !t->model.adapter->module[s->module].rank
+                 ? s->dim[0] * s->dim[1] * s->dim[2]
+                 : 0;
     }
     if (n == 0)
         return;
-    af_run_log(t->hooks, "note: the adapter does not cover the experts (%.1f M weights)",
+    af_run_log(t->hooks,
+               "note: the adapter does not cover the experts (%.1f M weights; see "
+               "lora_target_parameters)",
                (double)n / 1e6);
-    if (af_method_quantises(t->run))
-        af_run_log(t->hooks,
-                   "note: the experts are not quantised to %d bits, as with transformers 5 "
-                   "and bitsandbytes",
-                   af_method_quantises(t->run));
     for (int i = 0; i < t->model.spec->modules && !lost; i++)
         if (t->model.adapter->module[i].rank &&
             af_method_lost_in_peft(t->model.spec, &t->model.spec->module[i]))

@@ -101,6 +101,28 @@ namespace relu
 {
 #include "ops/general/glu.cu"
 }
+/* after the texts that have functions of these names */
+namespace convs
+{
+#include "ops/state/conv.cu"
+}
+namespace softpluses
+{
+using namespace convs;
+#include "ops/state/softplus.cu"
+} // namespace softpluses
+namespace gated
+{
+using namespace convs;
+#include "ops/state/gated_norm.cu"
+} // namespace gated
+namespace scans
+{
+using namespace convs;
+#include "ops/state/scan.cu"
+#include "ops/state/scan_bwd.cu"
+thread_local float shared[1 << 15];
+} // namespace scans
 /* mul.rn.ftz and add.rn.ftz of bnb_decode.cuh, whose operands are c, a and b */
 static float flushed(const char *text, float a, float b)
 {

@@ -1,0 +1,199 @@
+/* moe_route.cu - which experts a token takes, and the list of its pairs by expert.
+ * Contract: moe.c; twin: moe_cpu.c.
+ *
+ * Built with AF_T (logits). A pair p = n*k + j is token n at its j-th expert. Pairs are listed by
+ * expert, in order: slot s of the list is pair list[s], slots start[e] .. start[e+1] belong to
+ * expert e. */
+// variants: AF_T=bf16,float,half
+// common: AF_T=bf16,float
+#include "dev.cuh"
+
+enum { SOFTMAX, SIGMOID };
+
+/* Attributes of the op, as the launcher passes them. */
+struct route {
+    int X, k, score, norm, groups, groups_used, group_best;
+    float eps, scale;
+};
+
+/* ---- router: one warp a row; dynamic shared memory: X scores to choose by for each warp, and one
+ * for each group ---- */
+DEV float group_score(const float *c, int n, int best)
+{
+    float first = -INF, second = -INF;
+    for (int e = 0; e < n; e++) {
+        second = fmaxf(second, fminf(first, c[e]));
+        first = fmaxf(first, c[e]);
+    }
+    return best == 2 ? first + second : first;
+}
+/* Experts of all but the best groups get -INF; s: what the scores of groups are made of. */
+DEV void keep_best_groups(const route &r, const float *s, float *c, float *of_group)
+{
+    const int lane = threadIdx.x % 32, size = r.X / r.groups;
+    for (int i = lane; i < r.groups; i += 32)
+        of_group[i] = group_score(s + i * size, size, r.group_best);
+    __syncwarp();
+    for (int e = lane; e < r.X; e += 32) {
+        const int i = e / size;
+        int better = 0;
+        for (int k = 0; k < r.groups; k++)
+            better += of_group[k] > of_group[i] || (of_group[k] == of_group[i] && k < i);
+        c[e] = better >= r.groups_used ? -INF : c[e];
+    }
+    __syncwarp();
+}
+/* The first of the largest values that is not -INF; X: there is none. */
+DEV int largest(const float *c, int X)
+{
+    float best = -INF;
+    int at = X;
+    for (int e = threadIdx.x % 32; e < X; e += 32)
+        if (c[e] > best) {
+            best = c[e];
+            at = e;
+        }
+    for (int o = 16; o > 0; o /= 2) {
+        const float b = __shfl_xor_sync(FULL, best, o);
+        const int a = __shfl_xor_sync(FULL, at, o);
+        if (b > best || (b == best && a < at)) {
+            best = b;
+            at = a;
+        }
+    }
+    return at;
+}
+extern "C" __global__ void moe_route(float *weights, int *index, float *scores, const AF_T *logits,
+                                     long long ld, const float *bias, long long N, route r)
+{
+    extern __shared__ float shared[];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const long long n = (long long)blockIdx.x * (blockDim.x / 32) + warp;
+    float *c = shared + warp * (r.X + r.groups), *s = scores + n * r.X;
+    if (n >= N)
+        return;
+    logits += n * ld;
+    index += n * r.k;
+    float top = -INF, sum = 0.0f, total = 0.0f;
+    for (int e = lane; e < r.X; e += 32)
+        top = fmaxf(top, load(logits + e));
+    top = warp_max(top);
+    for (int e = lane; e < r.X; e += 32)
+        sum += expf(load(logits + e) - top);
+    sum = warp_sum(sum);
+    for (int e = lane; e < r.X; e += 32) {
+        const float z = load(logits + e);
+        s[e] = r.score == SIGMOID ? 1.0f / (1.0f + expf(-z)) : expf(z - top) / sum;
+        c[e] = bias ? s[e] + bias[e] : z;
+    }
+    __syncwarp();
+    if (r.groups > 1)
+        keep_best_groups(r, bias ? c : s, c, c + r.X);
+    for (int j = 0; j < r.k; j++) {
+        int e = largest(c, r.X);
+        for (int i = 0; e == r.X; i++) { /* not a number: the first that is not taken */
+            e = i;
+            for (int t = 0; t < j; t++)
+                e = index[t] == i ? r.X : e;
+        }
+        if (lane == 0) {
+            index[j] = e;
+            c[e] = -INF;
+        }
+        __syncwarp();
+        total += s[e];
+    }
+    for (int j = lane; j < r.k; j += 32)
+        weights[n * r.k + j] = r.scale * s[index[j]] / (r.norm ? total + r.eps : 1.0f);
+}
+
+extern "C" __global__ void __launch_bounds__(128)
+    moe_route_bwd(AF_T *dlogits, long long ld, const float *scores, const int *index,
+                  const float *dw, long long N, route r)
+{
+    const long long n = (long long)blockIdx.x * 4 + threadIdx.x / 32;
+    if (n >= N)
+        return;
+    scores += n * r.X;
+    index += n * r.k;
+    dw += n * r.k;
+    float total = r.norm ? r.eps : 1.0f, mean = 0.0f, dot = 0.0f;
+    for (int j = 0; j < r.k && r.norm; j++)
+        total += scores[index[j]];
+    const float by = r.scale / total;
+    for (int j = 0; j < r.k && r.norm; j++)
+        mean += by * dw[j] * scores[index[j]] / total;
+    for (int j = 0; j < r.k; j++)
+        dot += (by * dw[j] - mean) * scores[index[j]];
+    for (int e = threadIdx.x % 32; e < r.X; e += 32) {
+        float d = 0.0f;
+        for (int j = 0; j < r.k; j++)
+            d += index[j] == e ? by * dw[j] - mean : 0.0f;
+        const float s = scores[e];
+        store(dlogits + n * ld + e, r.score == SIGMOID ? d * s * (1.0f - s) : s * (d - dot));
+    }
+}
+
+/* ---- the list: a stable counting sort in chunks of 1024 pairs ---- */
+#define CHUNK 1024
+
+/* The chunk's part of index, in shared memory: number of values. */
+DEV int bring_chunk(int *part, const int *index, int P)
+{
+    const int from = blockIdx.x * CHUNK, n = min(CHUNK, P - from);
+    for (int i = threadIdx.x; i < n; i += blockDim.x)
+        part[i] = index[from + i];
+    __syncthreads();
+    return n;
+}
+/* count[chunk][e] = pairs of the chunk at expert e. */
+extern "C" __global__ void moe_count(int *count, const int *index, int P, int X)
+{
+    __shared__ int part[CHUNK];
+    const int n = bring_chunk(part, index, P);
+    for (int e = threadIdx.x; e < X; e += blockDim.x) {
+        int sum = 0;
+        for (int i = 0; i < n; i++)
+            sum += part[i] == e;
+        count[blockIdx.x * X + e] = sum;
+    }
+}
+/* count becomes the first slot of each chunk at each expert. One block. */
+extern "C" __global__ void moe_starts(int *start, int *count, int chunks, int X)
+{
+    for (int e = threadIdx.x; e < X; e += blockDim.x) {
+        int sum = 0;
+        for (int i = 0; i < chunks; i++)
+            sum += count[i * X + e];
+        start[e + 1] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        start[0] = 0;
+        for (int e = 0; e < X; e++)
+            start[e + 1] += start[e];
+    }
+    __syncthreads();
+    for (int e = threadIdx.x; e < X; e += blockDim.x) {
+        int at = start[e];
+        for (int i = 0; i < chunks; i++) {
+            const int c = count[i * X + e];
+            count[i * X + e] = at;
+            at += c;
+        }
+    }
+}
+extern "C" __global__ void moe_list(int *list, int *slot, const int *count, const int *index, int P,
+                                    int X)
+{
+    __shared__ int part[CHUNK];
+    const int n = bring_chunk(part, index, P), from = blockIdx.x * CHUNK;
+    for (int e = threadIdx.x; e < X; e += blockDim.x) {
+        int at = count[blockIdx.x * X + e];
+        for (int i = 0; i < n; i++)
+            if (part[i] == e) {
+                list[at] = from + i;
+                slot[from + i] = at++;
+            }
+    }
+}

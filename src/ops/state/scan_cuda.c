@@ -1,0 +1,281 @@
+/* scan_cuda.c - launchers of scan.c: chunks at once, states from chunk to chunk; the backward makes
+ * the states again. What lies between the kernels is in the workspace. */
+#include "ops/state/state_cuda.h"
+#include "ops/state/state_in.h"
+
+enum { CHUNK = 64, LDC = CHUNK + 1, THREADS = 256, TILE_MAX = 32, TILE_MIN = 4, STATIC = 2048 };
+
+/* scan_args of scan.cuh */
+typedef struct scan_args {
+    const void *x, *decay, *beta, *skip, *bounds;
+    int64_t ldx, ld_decay, ld_beta;
+    int beta_type, skip_type, S, H, J, K, V, q_from, k_from, v_from, delta, tile;
+} scan_args;
+
+/* f32 in the workspace; dmat, dr, error: [N][H*V], keys: [N][H][K], G: [N][H]. */
+typedef struct scan_parts {
+    float *states, *dstates;        /* [slots][H][K][V] */
+    float *score, *inverse, *cross; /* [slots][H][64][64] */
+    float *dmat, *dr, *error, *dq, *dk, *G, *skip;
+    int64_t slots;
+} scan_parts;
+
+static unsigned shared_bytes(const scan_args *a)
+{
+    const unsigned rows = (unsigned)(a->K + 3) / 4 * 4, ld = rows + 1, lt = (unsigned)a->tile + 1;
+    const unsigned scores = CHUNK * (ld + AF_MAX(ld, (unsigned)LDC) + LDC),
+                   states = CHUNK * ld + rows * lt + 3 * CHUNK * lt + CHUNK * LDC,
+                   dscores = 2 * CHUNK * LDC + 3 * CHUNK * lt,
+                   dkeys = 2 * CHUNK * ld + rows * lt + CHUNK * lt + CHUNK * LDC;
+    return (unsigned)sizeof(float) * AF_MAX(AF_MAX(scores, states), AF_MAX(dscores, dkeys));
+}
+
+/* The widest tile whose blocks fit. */
+static scan_args args_of(const af_cuda *cu, const af_node *n, const af_scan_inputs *in)
+{
+    scan_args a = {.x = in->x->data,
+                   .decay = in->decay->data,
+                   .beta = in->beta->data,
+                   .skip = af_cuda_data(in->skip),
+                   .bounds = in->bounds->data,
+                   .ldx = in->x->ld,
+                   .ld_decay = in->decay->ld,
+                   .ld_beta = in->beta->ld,
+                   .beta_type = af_cuda_state_type(in->beta),
+                   .skip_type = af_cuda_state_type(in->skip),
+                   .S = (int)in->S,
+                   .H = (int)in->H,
+                   .J = (int)in->J,
+                   .K = (int)in->K,
+                   .V = (int)in->V,
+                   .q_from = (int)in->q_from,
+                   .k_from = (int)in->k_from,
+                   .v_from = (int)in->v_from,
+                   .delta = n->attr.scan.delta,
+                   .tile = TILE_MAX};
+    while (a.tile > TILE_MIN && shared_bytes(&a) + STATIC > (unsigned)cu->smem_max)
+        a.tile /= 2;
+    return a;
+}
+
+static uint64_t layout(scan_parts *p, const af_cuda *cu, const af_node *n)
+{
+    const af_scan_inputs in = af_scan_in(n);
+    const bool back = in.dy != NULL, delta = n->attr.scan.delta;
+    const int64_t N = in.x->dim[0];
+    *p = (scan_parts){.slots = N / CHUNK + in.S};
+    const int64_t state = p->slots * in.H * in.K * in.V, square = p->slots * in.H * CHUNK * CHUNK,
+                  values = N * in.H * in.V, keys = N * in.H * in.K;
+    const struct {
+        float **to;
+        int64_t floats;
+    } parts[] = {{&p->states, state},
+                 {&p->score, square},
+                 {&p->inverse, delta ? square : 0},
+                 {&p->dmat, values},
+                 {&p->dstates, back ? state : 0},
+                 {&p->cross, back && delta ? square : 0},
+                 {&p->dr, back ? values : 0},
+                 {&p->error, back ? values : 0},
+                 {&p->dq, back ? keys : 0},
+                 {&p->dk, back ? keys : 0},
+                 {&p->G, back ? N * in.H : 0},
+                 {&p->skip, back ? in.H : 0}};
+    uint64_t at = 0;
+    for (size_t i = 0; i < AF_LEN(parts); i++) {
+        *parts[i].to = cu->work && parts[i].floats ? (float *)((uint8_t *)cu->work + at) : NULL;
+        at += AF_ALIGN_UP((uint64_t)parts[i].floats * sizeof(float), (uint64_t)256);
+    }
+    return at;
+}
+
+static uint64_t scan_work(const af_cuda *cu, const af_node *n)
+{
+    scan_parts p;
+    return layout(&p, cu, n);
+}
+
+static af_kernel *kernel(af_cuda *cu, const char *file, const char *name, const af_tensor *x)
+{
+    return af_cuda_kernel(cu, file, name, af_cuda_text(cu, "AF_T=%s", af_cuda_ctype(x->dtype)));
+}
+
+AF_CHECKED static af_status check(const af_cuda *cu, const af_node *n, af_error *err)
+{
+    const af_scan_inputs in = af_scan_in(n);
+    const scan_args a = args_of(cu, n, &in);
+    if (shared_bytes(&a) + STATIC > (unsigned)cu->smem_max)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "scan on CUDA: keys of %d need more shared memory than %d bytes", a.K,
+                       cu->smem_max);
+    return af_cuda_state_check(n, err);
+}
+
+static void zero_rows(af_cuda *cu, af_node *n, const scan_args *a, const af_tensor *t)
+{
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "scan.cu", "scan_zero", n->in[0]), af_rows(t),
+                                  1, 1, THREADS, 0);
+    af_arg_ptr(l, t->data);
+    af_arg_i32(l, af_cuda_state_type(t));
+    af_arg_i64(l, t->ld);
+    af_arg_i32(l, af_last(t));
+    af_arg_ptr(l, a->bounds);
+    af_arg_i32(l, a->S);
+}
+
+/* The matrices and the states of all chunks. */
+static void launch_states(af_cuda *cu, af_node *n, const scan_args *a, const scan_parts *p)
+{
+    const af_tensor *x = n->in[0];
+    const unsigned smem = shared_bytes(a);
+    const int64_t tiles = (a->V + a->tile - 1) / a->tile;
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "scan.cu", "scan_scores", x), p->slots, a->H, 1,
+                                  THREADS, smem);
+    af_arg_ptr(l, p->score);
+    af_arg_ptr(l, p->inverse);
+    af_arg_ptr(l, p->cross);
+    af_arg_bytes(l, a, sizeof *a);
+    l = af_cuda_launch(cu, n, kernel(cu, "scan.cu", "scan_states", x), a->H * tiles, a->S, 1,
+                       THREADS, smem);
+    af_arg_ptr(l, p->states);
+    af_arg_ptr(l, p->dmat);
+    af_arg_ptr(l, p->error);
+    af_arg_ptr(l, p->inverse);
+    af_arg_bytes(l, a, sizeof *a);
+}
+
+static af_status scan_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    (void)g;
+    const af_scan_inputs in = af_scan_in(n);
+    const scan_args a = args_of(cu, n, &in);
+    const af_status st = check(cu, n, err);
+    scan_parts p;
+    (void)layout(&p, cu, n);
+    if (st != AF_OK || in.x->dim[0] == 0)
+        return st;
+    const int64_t tiles = (a.V + a.tile - 1) / a.tile;
+    launch_states(cu, n, &a, &p);
+    zero_rows(cu, n, &a, n->out[0]);
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "scan.cu", "scan_out", in.x), p.slots,
+                                  a.H * tiles, 1, THREADS, shared_bytes(&a));
+    af_arg_ptr(l, n->out[0]->data);
+    af_arg_i64(l, n->out[0]->ld);
+    af_arg_ptr(l, p.states);
+    af_arg_ptr(l, p.dmat);
+    af_arg_ptr(l, p.score);
+    af_arg_bytes(l, &a, sizeof a);
+    return AF_OK;
+}
+
+/* Gradients of states, matrices, v and beta. */
+static void launch_dstates(af_cuda *cu, af_node *n, const scan_args *a, const scan_parts *p)
+{
+    const af_scan_inputs in = af_scan_in(n);
+    const unsigned smem = shared_bytes(a);
+    const int64_t tiles = (a->V + a->tile - 1) / a->tile;
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "scan_bwd.cu", "scan_dstates", in.x),
+                                  a->H * tiles, a->S, 1, THREADS, smem);
+    af_arg_ptr(l, p->dstates);
+    af_arg_ptr(l, p->dr);
+    af_arg_ptr(l, in.dy->data);
+    af_arg_i64(l, in.dy->ld);
+    af_arg_ptr(l, p->score);
+    af_arg_ptr(l, p->inverse);
+    af_arg_bytes(l, a, sizeof *a);
+    l = af_cuda_launch(cu, n, kernel(cu, "scan_bwd.cu", "scan_dscores", in.x), p->slots, a->H, 1,
+                       THREADS, smem);
+    af_arg_ptr(l, n->out[0]->data);
+    af_arg_i64(l, n->out[0]->ld);
+    af_arg_ptr(l, n->out[2]->data);
+    af_arg_i64(l, n->out[2]->ld);
+    af_arg_ptr(l, p->G);
+    af_arg_ptr(l, p->score);
+    af_arg_ptr(l, p->cross);
+    af_arg_ptr(l, p->dmat);
+    af_arg_ptr(l, p->dr);
+    af_arg_ptr(l, p->error);
+    af_arg_ptr(l, in.dy->data);
+    af_arg_i64(l, in.dy->ld);
+    af_arg_bytes(l, a, sizeof *a);
+}
+
+/* Gradients of q, k and the decay. */
+static void launch_dkeys(af_cuda *cu, af_node *n, const scan_args *a, const scan_parts *p)
+{
+    const af_scan_inputs in = af_scan_in(n);
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "scan_bwd.cu", "scan_dkeys", in.x), p->slots,
+                                  a->H, 1, THREADS, shared_bytes(a));
+    af_arg_ptr(l, p->dq);
+    af_arg_ptr(l, p->dk);
+    af_arg_ptr(l, n->out[1]->data);
+    af_arg_i64(l, n->out[1]->ld);
+    af_arg_ptr(l, p->G);
+    af_arg_ptr(l, p->score);
+    af_arg_ptr(l, p->cross);
+    af_arg_ptr(l, p->states);
+    af_arg_ptr(l, p->dstates);
+    af_arg_ptr(l, p->dmat);
+    af_arg_ptr(l, p->dr);
+    af_arg_ptr(l, in.dy->data);
+    af_arg_i64(l, in.dy->ld);
+    af_arg_bytes(l, a, sizeof *a);
+    l = af_cuda_launch(cu, n, kernel(cu, "scan_bwd.cu", "scan_join", in.x), in.x->dim[0], a->J, 1,
+                       32, 0);
+    af_arg_ptr(l, n->out[0]->data);
+    af_arg_i64(l, n->out[0]->ld);
+    af_arg_ptr(l, p->dq);
+    af_arg_ptr(l, p->dk);
+    af_arg_bytes(l, a, sizeof *a);
+}
+
+static af_status scan_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    (void)g;
+    const af_scan_inputs in = af_scan_in(n);
+    const scan_args a = args_of(cu, n, &in);
+    const af_status st = check(cu, n, err);
+    scan_parts p;
+    (void)layout(&p, cu, n);
+    if (st != AF_OK || in.x->dim[0] == 0)
+        return st;
+    launch_states(cu, n, &a, &p);
+    for (int i = 0; i < 3; i++)
+        zero_rows(cu, n, &a, n->out[i]);
+    launch_dstates(cu, n, &a, &p);
+    launch_dkeys(cu, n, &a, &p);
+    if (!in.skip)
+        return AF_OK;
+    af_launch *l =
+        af_cuda_launch(cu, n, kernel(cu, "scan_bwd.cu", "scan_dskip", in.x), a.H, 1, 1, THREADS, 0);
+    af_arg_ptr(l, p.skip);
+    af_arg_ptr(l, in.dy->data);
+    af_arg_i64(l, in.dy->ld);
+    af_arg_bytes(l, &a, sizeof a);
+    af_cuda_reduce_parts(cu, n, n->out[3], p.skip, a.H, 1, 1, false);
+    return AF_OK;
+}
+
+static af_status scan_cached_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    (void)g;
+    const af_scan_inputs in = af_scan_in(n);
+    const scan_args a = args_of(cu, n, &in);
+    const af_status st = af_cuda_state_check(n, err);
+    if (st != AF_OK || in.x->dim[0] == 0)
+        return st;
+    zero_rows(cu, n, &a, n->out[0]);
+    af_launch *l =
+        af_cuda_launch(cu, n, kernel(cu, "scan.cu", "scan_step", in.x), (a.V + 31) / 32 * a.H, a.S,
+                       1, THREADS, (unsigned)(34 * a.K) * (unsigned)sizeof(float));
+    af_arg_ptr(l, n->out[0]->data);
+    af_arg_i64(l, n->out[0]->ld);
+    af_arg_ptr(l, in.state->data);
+    af_arg_ptr(l, in.start->data);
+    af_arg_bytes(l, &a, sizeof a);
+    return AF_OK;
+}
+
+const af_cuda_op af_cuda_scan = {scan_prepare, scan_work, true};
+const af_cuda_op af_cuda_scan_bwd = {scan_bwd_prepare, scan_work, true};
+const af_cuda_op af_cuda_scan_cached = {scan_cached_prepare, NULL, true};

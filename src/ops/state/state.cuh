@@ -1,0 +1,46 @@
+/* state.cuh - what the kernels of the ops with a state share: where a row belongs, small vectors
+ * of any type. */
+#ifndef AF_STATE_CUH
+#define AF_STATE_CUH
+#include "dev.cuh"
+
+/* The sequence of row n, or -1. */
+DEV int state_sequence(const int *bounds, int S, int n)
+{
+    if (S < 1 || n < bounds[0] || n >= bounds[S])
+        return -1;
+    int lo = 0, hi = S; /* the last s with bounds[s] <= n */
+    while (hi - lo > 1) {
+        const int mid = (lo + hi) / 2;
+        if (bounds[mid] <= n)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* Value i of a vector; type: 0 f32, 1 bf16, 2 f16 (af_cuda_state_type). */
+DEV float value(const void *p, int type, i64 i)
+{
+    return type == 0   ? ((const float *)p)[i]
+           : type == 1 ? load((const bf16 *)p + i)
+                       : load((const half *)p + i);
+}
+DEV void put_value(void *p, int type, i64 i, float v)
+{
+    if (type == 0)
+        ((float *)p)[i] = v;
+    else if (type == 1)
+        store((bf16 *)p + i, v);
+    else
+        store((half *)p + i, v);
+}
+
+DEV float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+DEV float silu_slope(float x)
+{
+    const float s = sigmoid(x);
+    return s * (1.0f + x * (1.0f - s));
+}
+#endif
