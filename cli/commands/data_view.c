@@ -191,8 +191,8 @@ static bool read_answer(answer_text *a, const af_data_example *e, const af_data_
     return good;
 }
 
-/* Prints the next line of an answer, `width` columns wide. */
-static void put_line(const af_data_view *l, answer_text *a, int width)
+/* Prints the next line of an answer; returns how many of the `width` columns are left. */
+static int put_line(const af_data_view *l, answer_text *a, int width)
 {
     int used = 0;
     char shade = 2;
@@ -211,15 +211,14 @@ static void put_line(const af_data_view *l, answer_text *a, int width)
     if (a->at < a->len && a->text[a->at] == '\n')
         a->at++;
     end_tint(l);
-    printf("%*s", width - used, "");
+    return width - used;
 }
 
 static void put_columns(const af_data_view *l, answer_text side[2], int width)
 {
     while (side[0].at < side[0].len || side[1].at < side[1].len) {
-        put_line(l, &side[0], width);
-        fputs(" \xe2\x94\x82 ", stdout);
-        put_line(l, &side[1], width);
+        printf("%*s \xe2\x94\x82 ", put_line(l, &side[0], width), "");
+        (void)put_line(l, &side[1], width);
         putchar('\n');
     }
 }
