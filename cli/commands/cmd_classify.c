@@ -2,7 +2,6 @@
 #include "commands/commands.h"
 #include "commands/model_opts.h"
 
-#include <errno.h>
 #include <jansson.h>
 
 typedef struct classify_job {
@@ -97,10 +96,11 @@ static af_status classify(classify_job *j, const char *text, uint64_t len, af_er
 static af_status classify_line(classify_job *j, const char *path, int number, const char *line,
                                size_t len, bool first, af_error *err)
 {
-    json_error_t why;
-    json_t *row = json_loadb(line, len, 0, &why);
+    json_t *row = NULL;
+    af_status st = af_json_tree(&row, line, len, 0, err);
     const json_t *text = json_object_get(row, "text");
-    af_status st = AF_OK;
+    if (st == AF_ENOMEM)
+        return st;
     if (!json_is_string(text)) {
         st = af_fail(err, AF_EFORMAT, "%s:%d: expected an object with \"text\" (a string)", path,
                      number);

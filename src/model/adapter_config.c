@@ -365,15 +365,6 @@ static void refuse_others(config_reader *r)
     }
 }
 
-static const char *get_labels(config_reader *r)
-{
-    const json_t *v = get(r, AF_LABELS_KEY);
-    char *text = json_is_object(v) ? af_json_dump(v, JSON_COMPACT) : NULL;
-    const char *copy = text ? copy_str(r, text) : NULL;
-    free(text);
-    return copy;
-}
-
 static const char *get_init(config_reader *r)
 {
     static const char *const fine[] = {"gaussian", "orthogonal", "eva"};
@@ -417,7 +408,7 @@ static void read_all(config_reader *r, af_adapter_config *c)
     c->alpha_pattern = get_patterns(r, "alpha_pattern", &c->alpha_patterns);
     const char *task = json_string_value(get(r, "task_type"));
     c->classifies = task && strcmp(task, "SEQ_CLS") == 0;
-    c->labels = get_labels(r);
+    c->labels = af_adapter_labels_parse(r->arena, get(r, AF_LABELS_KEY));
     const char *base = json_string_value(get(r, "base_model_name_or_path"));
     c->base_model = base ? copy_str(r, base) : NULL;
     c->init_weights = get_init(r);

@@ -19,6 +19,10 @@ AF_CHECKED af_status af_adapter_config_copy(af_adapter_config *out, const af_ada
 /* The JSON text, with every key PEFT writes. free() it; NULL when memory is used up. */
 char *af_adapter_config_text(const af_adapter_config *c);
 
+/* The labels of AF_LABELS_KEY as text, in the arena; NULL when it has none (adapter_vocab.c). */
+struct json_t;
+const char *af_adapter_labels_parse(af_arena *arena, const struct json_t *value);
+
 /* ---- names of an adapter's tensors (adapter_write.c) ---- */
 
 void af_adapter_low_name(char *name, const af_module_spec *m, char which);

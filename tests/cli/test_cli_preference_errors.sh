@@ -75,8 +75,8 @@ key "contradict each other" rl=orpo orpo_alpha=0.2 rl_beta=0.3
 key "dpo_use_weighting|sft" rl=dpo dpo_use_weighting=true 'dpo_loss_type=[sigmoid, sft]'
 key "train_on_inputs has no effect" rl=dpo train_on_inputs=true
 key "task_type SEQ_CLS|only 'rl: reward'" rl=dpo task_type=SEQ_CLS
-key "label_names has 2 names, and num_labels is 3" task_type=SEQ_CLS num_labels=3 'label_names=[a, b]'
-key "label_names has 'a' twice" task_type=SEQ_CLS 'label_names=[a, a]'
+key "class_names has 2 names, and num_labels is 3" task_type=SEQ_CLS num_labels=3 'class_names=[a, b]'
+key "class_names has 'a' twice" task_type=SEQ_CLS 'class_names=[a, a]'
 key "single_label_classification needs two labels" task_type=SEQ_CLS num_labels=1 problem_type=single_label_classification
 key "generate_samples needs a model of tokens" task_type=SEQ_CLS num_labels=2 'generate_samples=[a]'
 # records
@@ -102,8 +102,8 @@ data "field \"chosen\" has 1 messages, 2 are wanted" dpo '{"prompt": "a", "chose
 data "two or more answers" dpo '{"prompt": "a", "answers": [{"answer": "b", "rank": 1}]}' "datasets=[{path: $tmp/data.jsonl, type: zephyr.nectar}]"
 # labels
 label "\"label\" is 3, but the model has labels 0 to 1" '{"text": "a", "label": 3}' num_labels=2
-label "\"label\" is \"bad\", which is not one of 'label_names'" '{"text": "a", "label": "bad"}' 'label_names=[good, poor]'
-label "list the names in 'label_names'" '{"text": "a", "label": "bad"}' num_labels=2
+label "\"label\" is \"bad\", which is not one of 'class_names'" '{"text": "a", "label": "bad"}' 'class_names=[good, poor]'
+label "list the names in 'class_names'" '{"text": "a", "label": "bad"}' num_labels=2
 label "has no field \"label\"" '{"text": "a"}' num_labels=2
 label "\"label\" has 2 values, but the model has 3 labels" '{"text": "a", "label": [1, 2]}' num_labels=3 problem_type=regression
 label "field \"label\" should be a number, got an object" '{"text": "a", "label": {}}' num_labels=1

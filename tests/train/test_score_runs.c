@@ -191,7 +191,7 @@ static void labels_in(const char *name, const char *extra, const af_train_hooks 
     af_buf b = {0};
     af_buf_printf(&b,
                   "datasets: [{path: %s/preference/data/texts.jsonl}]\ntask_type: SEQ_CLS\n"
-                  "label_names: [question, statement, doubt]\n%s",
+                  "class_names: [question, statement, doubt]\n%s",
                   golden_dir(), extra);
     char *text = af_buf_take(&b);
     run_in(name, text, hooks, expected);
@@ -341,7 +341,7 @@ static void test_quantised_bases_and_several_labels(void **state)
     af_buf_clear(&b);
     af_buf_printf(&b,
                   "datasets: [{path: %s}]\ntask_type: SEQ_CLS\nadapter: qlora\n"
-                  "label_names: [a, b, c, d]\nproblem_type: multi_label_classification\n",
+                  "class_names: [a, b, c, d]\nproblem_type: multi_label_classification\n",
                   path);
     char *text = af_buf_take(&b);
     run_in("several", text, NULL, AF_OK);

@@ -20,7 +20,7 @@ tmp = pathlib.Path(tempfile.mkdtemp())
 texts = [f"{a} {b} {c}" for a in ("the old lamp", "a new door") for b in ("stands", "falls") for c in ("here.", "there!", "?")]
 KINDS = {
     "single": ("task_type: SEQ_CLS\nnum_labels: 3\n", lambda i: i % 3),
-    "multi": ("task_type: SEQ_CLS\nlabel_names: [a, b, c]\nproblem_type: multi_label_classification\n",
+    "multi": ("task_type: SEQ_CLS\nclass_names: [a, b, c]\nproblem_type: multi_label_classification\n",
               lambda i: [["a"], ["b", "c"], []][i % 3]),
     "numbers": ("task_type: SEQ_CLS\nnum_labels: 1\n", lambda i: i / 7 - 1),
     "reward": ("rl: reward\n", None),

@@ -43,8 +43,8 @@ static af_status class_of(const label_reader *r, const json_t *v, int64_t *out)
         return AF_OK;
     }
     return af_source_loc_fail(r->p, r->err, "\"%s\" is \"%.60s\", which is not %s", field, name,
-                              r->o->names ? "one of 'label_names'"
-                                          : "a number; list the names in 'label_names'");
+                              r->o->names ? "one of 'class_names'"
+                                          : "a number; list the names in 'class_names'");
 }
 
 static af_status number_of(const label_reader *r, const json_t *v, float *out)

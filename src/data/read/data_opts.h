@@ -2,6 +2,7 @@
 #ifndef AF_DATA_OPTS_H
 #define AF_DATA_OPTS_H
 
+#include "base/label_opts.h"
 #include "format/text/yaml_tree.h"
 
 typedef enum af_excess { AF_EXCESS_DROP, AF_EXCESS_TRUNCATE, AF_EXCESS_ERROR } af_excess;
@@ -33,21 +34,6 @@ typedef enum af_rl {
     AF_RL_REWARD,
     AF_RL_LABELS /* no preferences: texts with labels, for a model that classifies */
 } af_rl;
-
-/* What the labels of texts are, as transformers has it. */
-typedef enum af_problem {
-    AF_PROBLEM_AUTO, /* by the number of labels: one is regression */
-    AF_PROBLEM_SINGLE,
-    AF_PROBLEM_MULTI,
-    AF_PROBLEM_REGRESSION
-} af_problem;
-
-typedef struct af_label_opts {
-    int64_t count; /* of labels */
-    af_problem problem;
-    const char *const *name; /* in their order; none = they are numbers */
-    int names;
-} af_label_opts;
 
 typedef struct af_data_opts {
     const af_yaml *datasets; /* the run file's list of {path, type, field names} */

@@ -3,7 +3,7 @@
 #ifndef AF_LABEL_LOSS_H
 #define AF_LABEL_LOSS_H
 
-#include "data/read/data_opts.h"
+#include "base/label_opts.h"
 
 /* AUTO as what it means for this many labels. */
 af_problem af_problem_of(const af_label_opts *o);

@@ -139,7 +139,7 @@ typedef struct af_run_config {
     /* texts with labels */
     af_task task;
     int64_t num_labels; /* 0 = by the names, or the model */
-    af_strings label_names;
+    af_strings class_names;
     af_problem problem;
     /* precision and memory */
     af_tri bf16, checkpointing, offloading;

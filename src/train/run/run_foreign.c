@@ -185,7 +185,7 @@ static const foreign_group groups[] = {
      "mask_truncated_completions importance_sampling_level lmbda seq_kd teacher_* distillation_* "
      "uld_* sapo_* vespo_* entropy_* num_generations_* tpo_* missing_eos_penalty "
      "use_teacher_server log_completions is_encoder_decoder"},
-    {REFUSED, "the labels of a model are 'num_labels' and 'label_names'",
+    {REFUSED, "the labels of a model are 'num_labels' and 'class_names'",
      "classification_type id2label label2id"},
     {REFUSED, "see 'optimizer'",
      "use_galore galore_* use_apollo apollo_* use_badam badam_* use_adam_mini qgalore_* "

@@ -324,9 +324,9 @@ const af_key af_keys[] = {
     {"task_type", ENUM(task), 0, 0, "CAUSAL_LM",
      "CAUSAL_LM, or SEQ_CLS: classify texts with a head 'score'", {"lora_task_type"}, 0},
     {"num_labels", I64(num_labels), 0, 1e6, "0",
-     "SEQ_CLS: number of labels; 0 = those of label_names or of the model, else 2", {0},
+     "SEQ_CLS: number of labels; 0 = those of class_names or of the model, else 2", {0},
      AF_NEED_LABELS},
-    {"label_names", LIST(label_names), 0, 0, NULL, "SEQ_CLS: names of the labels, in their order",
+    {"class_names", LIST(class_names), 0, 0, NULL, "SEQ_CLS: names of the labels, in their order",
      {0}, AF_NEED_LABELS},
     {"problem_type", ENUM(problem), 0, 0, "auto",
      "SEQ_CLS: single_label_classification, multi_label_classification, regression; auto = "

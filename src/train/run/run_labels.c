@@ -17,10 +17,10 @@ af_label_opts af_run_labels(const af_run_config *r)
 {
     if (r->rl == AF_RL_REWARD)
         return (af_label_opts){.count = 1, .problem = AF_PROBLEM_REGRESSION};
-    return (af_label_opts){.count = r->num_labels ? r->num_labels : r->label_names.count,
+    return (af_label_opts){.count = r->num_labels ? r->num_labels : r->class_names.count,
                            .problem = r->problem,
-                           .name = r->label_names.item,
-                           .names = r->label_names.count};
+                           .name = r->class_names.item,
+                           .names = r->class_names.count};
 }
 
 const char *af_run_label_text(const af_run_config *r, int64_t labels, af_arena *mem)
@@ -61,16 +61,16 @@ static af_status wrong(const af_run_config *r, const char *key, af_error *err, c
 
 static af_status check_names(const af_run_config *r, af_error *err)
 {
-    const af_strings *n = &r->label_names;
+    const af_strings *n = &r->class_names;
     char at[300];
     if (n->count && r->num_labels && n->count != r->num_labels)
-        return af_fail(err, AF_EUSAGE, "%s: label_names has %d names, and num_labels is %" PRId64,
-                       af_run_key_loc(r, "label_names", at, sizeof at), n->count, r->num_labels);
+        return af_fail(err, AF_EUSAGE, "%s: class_names has %d names, and num_labels is %" PRId64,
+                       af_run_key_loc(r, "class_names", at, sizeof at), n->count, r->num_labels);
     for (int i = 0; i < n->count; i++)
         for (int k = 0; k < i; k++)
             if (strcmp(n->item[i], n->item[k]) == 0)
-                return af_fail(err, AF_EUSAGE, "%s: label_names has '%.60s' twice",
-                               af_run_key_loc(r, "label_names", at, sizeof at), n->item[i]);
+                return af_fail(err, AF_EUSAGE, "%s: class_names has '%.60s' twice",
+                               af_run_key_loc(r, "class_names", at, sizeof at), n->item[i]);
     return AF_OK;
 }
 
