@@ -13,8 +13,7 @@ static void test_runs_follow_peft(void **state)
     static const char *const runs[][2] = {{"qwen3_moe", "lora-experts"},
                                           {"mixtral", "lora-experts"},
                                           {"gpt_oss", "lora-experts"},
-                                          {"mixtral", "full"},
-                                          {"mixtral", "full-aux"}};
+                                          {"mixtral", "full"}};
     const char *shared = shared_dir();
     if (!shared)
         skip_because("no shared goldens");
@@ -23,6 +22,39 @@ static void test_runs_follow_peft(void **state)
     snprintf(data, sizeof data, "%s/golden/models/data/train.jsonl", shared);
     for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++)
         check_run(root, root, runs[i][0], runs[i][1], data);
+}
+
+/* The first step of two runs that differ in the auxiliary loss alone: of both micro-batches it is
+ * added in full, and the row has their mean. */
+static void test_the_auxiliary_loss_is_logged(void **state)
+{
+    (void)state;
+    const char *shared = shared_dir();
+    if (!shared)
+        skip_because("no shared goldens");
+    char root[512], data[600], metrics[300], *text;
+    uint64_t size;
+    af_error err = {0};
+    snprintf(root, sizeof root, "%s/golden/families", shared);
+    snprintf(data, sizeof data, "%s/golden/models/data/train.jsonl", shared);
+    check_run(root, root, "mixtral", "full-aux", data);
+    snprintf(metrics, sizeof metrics, "%s/out/metrics.jsonl", dir);
+    CHECK_OK(af_file_read(&text, &size, metrics, 1 << 24, &err), err);
+    json_t *row = json_loadb(text, strcspn(text, "\n"), 0, NULL),
+           *with = load(root, "mixtral/full-aux", "trajectory.json"),
+           *without = load(root, "mixtral/full", "trajectory.json");
+    const double got = json_number_value(json_object_get(row, "aux_loss"));
+    double want = 0;
+    for (int i = 0; i < 2; i++) {
+        const json_t *steps = json_object_get(i ? without : with, "steps");
+        const double loss = json_number_value(json_object_get(json_array_get(steps, 0), "loss"));
+        want += (i ? -loss : loss) / 0.02 / 2;
+    }
+    CHECK_MSG(fabs(got - want) < 1e-4, "%.9g, not %.9g", got, want);
+    free(text);
+    json_decref(row);
+    json_decref(with);
+    json_decref(without);
 }
 
 /* ---- on disk ---- */
@@ -245,6 +277,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_runs_follow_peft),
+        cmocka_unit_test(test_the_auxiliary_loss_is_logged),
         cmocka_unit_test(test_names_and_bytes_are_pefts),
         cmocka_unit_test(test_experts_stored_one_by_one_are_merged),
         cmocka_unit_test(test_a_module_for_every_expert),

@@ -13,7 +13,7 @@
 #include <time.h>
 
 typedef struct curves {
-    af_series loss, eval, accuracy, lr, norm, speed;
+    af_series loss, eval, accuracy, lr, norm, speed, aux;
 } curves;
 
 static void push(af_series *s, const json_t *x, const json_t *y)
@@ -24,7 +24,8 @@ static void push(af_series *s, const json_t *x, const json_t *y)
 
 static void clear(curves *c)
 {
-    af_series *const all[] = {&c->loss, &c->eval, &c->accuracy, &c->lr, &c->norm, &c->speed};
+    af_series *const all[] = {&c->loss, &c->eval,  &c->accuracy, &c->lr,
+                              &c->norm, &c->speed, &c->aux};
     for (size_t i = 0; i < AF_LEN(all); i++)
         af_series_clear(all[i]);
 }
@@ -38,7 +39,8 @@ static void read_curves(curves *c, const char *path)
                   .accuracy.name = "accuracy",
                   .lr.name = "learning rate",
                   .norm.name = "norm",
-                  .speed.name = "tokens/s"};
+                  .speed.name = "tokens/s",
+                  .aux.name = "auxiliary loss"};
     if (!path || af_file_read(&text, &size, path, UINT64_MAX / 2, NULL) != AF_OK)
         return;
     for (char *line = text, *end; line && *line; line = end ? end + 1 : NULL) {
@@ -51,6 +53,7 @@ static void read_curves(curves *c, const char *path)
         push(&c->lr, step, json_object_get(r, "learning_rate"));
         push(&c->norm, step, json_object_get(r, "grad_norm"));
         push(&c->speed, step, json_object_get(r, "tok_s"));
+        push(&c->aux, step, json_object_get(r, "aux_loss"));
         json_decref(r);
     }
     free(text);
@@ -327,6 +330,9 @@ static void put_charts(af_buf *b, const curves *c)
     af_chart_put(b, "learning rate", &c->lr, NULL, false);
     af_chart_put(b, "gradient norm, before clipping", &c->norm, NULL, true);
     af_chart_put(b, "tokens per second", &c->speed, NULL, true);
+    if (c->aux.count)
+        af_chart_put(b, "auxiliary loss of the routers, before its coefficient", &c->aux, NULL,
+                     true);
     af_buf_str(b, "</main>\n");
 }
 
