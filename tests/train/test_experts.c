@@ -240,22 +240,64 @@ static void test_a_module_for_every_expert(void **state)
 
 /* ---- run files ---- */
 
-static void refused(const char *extra, const char *what)
+static af_status short_run(const char *extra, af_error *err)
 {
     char path[300];
-    af_error err = {0};
     af_buf b = {0};
     af_train_result result;
     af_buf_printf(&b,
                   "base_model: %s/judged/router-model\ndatasets: [{path: %s/judged/router.jsonl, "
-                  "type: tokens}]\noutput_dir: %s/refused\nadapter: lora\ndevice: cpu\n"
-                  "max_steps: 1\n%s",
+                  "type: tokens}]\noutput_dir: %s/short\ndevice: cpu\nlearning_rate: 0.01\n"
+                  "bf16: false\nmax_steps: 2\noverwrite_output_dir: true\n%s",
                   golden_dir(), golden_dir(), dir, extra);
-    snprintf(path, sizeof path, "%s/refused.yaml", dir);
-    CHECK_OK(af_file_write(path, b.data, b.len, &err), err);
-    const af_status st = af_train(path, NULL, 0, NULL, &result, &err);
-    CHECK_MSG(st != AF_OK && strstr(err.msg, what), "%s: '%s'", extra, err.msg);
+    snprintf(path, sizeof path, "%s/short.yaml", dir);
+    CHECK_OK(af_file_write(path, b.data, b.len, err), *err);
     af_buf_clear(&b);
+    return af_train(path, NULL, 0, NULL, &result, err);
+}
+
+static void refused(const char *extra, const char *what)
+{
+    char text[400];
+    af_error err = {0};
+    snprintf(text, sizeof text, "adapter: lora\n%s", extra);
+    const af_status st = short_run(text, &err);
+    CHECK_MSG(st != AF_OK && strstr(err.msg, what), "%s: '%s'", extra, err.msg);
+}
+
+/* Whether a tensor of the model that a run leaves has the bytes of the base. */
+static bool unchanged(const char *file, const char *name, const char *base_name)
+{
+    char path[512], from[512];
+    af_error err = {0};
+    af_safetensors *x, *y;
+    snprintf(path, sizeof path, "%s/short/%s", dir, file);
+    golden_path(from, "judged/router-model/model.safetensors");
+    CHECK_OK(af_safetensors_open(&x, path, &err), err);
+    CHECK_OK(af_safetensors_open(&y, from, &err), err);
+    const af_stored *a = af_safetensors_find(x, name), *b = af_safetensors_find(y, base_name);
+    CHECK_MSG(a && b && a->bytes == b->bytes, "'%s' or '%s'", name, base_name);
+    const bool same = memcmp(a->data, b->data, a->bytes) == 0;
+    af_safetensors_close(x);
+    af_safetensors_close(y);
+    return same;
+}
+
+static void test_routers_are_trained_or_frozen(void **state)
+{
+    (void)state;
+    static const char router[] = "model.layers.1.mlp.gate.weight",
+                      expert[] = "model.layers.1.mlp.experts.2.up_proj.weight";
+    af_error err = {0};
+    CHECK_OK(short_run("", &err), err);
+    CHECK_MSG(!unchanged("model.safetensors", router, router), "full training");
+    CHECK_OK(short_run("unfrozen_parameters: ['^(?!.+mlp.gate)']\n", &err), err);
+    CHECK_MSG(unchanged("model.safetensors", router, router), "a frozen router");
+    CHECK_MSG(!unchanged("model.safetensors", expert, expert), "experts beside it");
+    CHECK_OK(short_run("adapter: lora\nlora_modules_to_save: [mlp.gate]\n", &err), err);
+    CHECK_MSG(!unchanged("adapter_model.safetensors",
+                         "base_model.model.model.layers.1.mlp.gate.weight", router),
+              "a router next to adapters");
 }
 
 static void test_what_experts_cannot_have(void **state)
@@ -282,6 +324,7 @@ int main(void)
         cmocka_unit_test(test_experts_stored_one_by_one_are_merged),
         cmocka_unit_test(test_a_module_for_every_expert),
         cmocka_unit_test(test_what_experts_cannot_have),
+        cmocka_unit_test(test_routers_are_trained_or_frozen),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
