@@ -86,6 +86,8 @@ const af_model_spec *af_model_reader_spec(const af_model_reader *r);
 bool af_model_reader_is_gguf(const af_model_reader *r);
 /* A Hugging Face name as this folder spells it, and the reverse. After matching. */
 void af_model_reader_disk_name(const af_model_reader *r, const char *name, char *out, size_t size);
+/* A stored tensor that is none of the text model's and stays as it is: see kept_tensors.h. */
+bool af_model_reader_keeps(const af_model_reader *r, const char *stored);
 void af_model_reader_own_name(const af_model_reader *r, const char *stored, char *out, size_t size);
 
 /* Reads an adapter for this model, which is untied where the adapter asks for it: read all adapters

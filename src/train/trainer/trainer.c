@@ -79,7 +79,7 @@ af_status af_trainer_start(af_trainer *t, af_error *err)
     bool own = false;
     const af_samples samples = samples_of(t);
     AF_TRY(af_run_output_open(&t->output, t->run, t->hooks, &checkpoint, &own, err));
-    AF_TRY(af_trainer_reference(t, err)); /* of the model that the run begins with */
+    AF_TRY(af_trainer_reference(t, false, err)); /* of the model that the run begins with */
     t->progress.data_records = t->data.store.records;
     t->progress.data_tokens = (int64_t)t->data.store.tokens;
     if (checkpoint) {
