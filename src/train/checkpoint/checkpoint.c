@@ -113,8 +113,7 @@ static af_status copy_state(tensor_copies *c, const af_step_graph *g, af_error *
     return AF_OK;
 }
 
-/* Experts are one tensor here and one matrix each in a Hugging Face folder: splits the last copy.
- */
+/* Experts are one tensor here and one matrix each in folders: splits the last copy. */
 static af_status split_last(tensor_copies *c, const af_model_spec *s, int tensor, af_error *err)
 {
     const int n = af_disk_count(s, tensor);
@@ -150,8 +149,11 @@ static af_status copy_weights(tensor_copies *c, const af_step_graph *g, af_error
 {
     const af_model_spec *spec = g->model->spec;
     for (int i = 0; i < spec->tensors; i++) {
-        const af_tensor *x = g->leaves.tensor[i];
-        af_status st = add_copy(c, g, x, spec->tensor[i].name, err);
+        char name[160];
+        int64_t dim[3], from;
+        int ndim;
+        af_disk_piece(spec, i, 0, name, sizeof name, dim, &ndim, &from);
+        af_status st = add_copy(c, g, g->leaves.tensor[i], name, err);
         if (st == AF_OK)
             st = split_last(c, spec, i, err);
         if (st != AF_OK)
