@@ -2,6 +2,7 @@
  * accuracy. */
 #include "commands/commands.h"
 #include "commands/model_opts.h"
+#include "term/progress.h"
 
 #include "afinar/train.h"
 
@@ -9,9 +10,30 @@
 
 enum { WINDOW = 512, SEQUENCE_LEN = 2048, NOT_SET = INT32_MIN };
 
+static void print_number(const char *name, double v)
+{
+    printf(", \"%s\": ", name);
+    af_print_number(stdout, v);
+}
+
+static void print_pairs(const af_eval_result *r, bool json)
+{
+    if (!json) {
+        printf("loss %.6f  accuracy %.4f  margin %.6f  tokens %lld  records %lld\n", r->loss,
+               r->accuracy, r->margin, (long long)r->tokens, (long long)r->pairs);
+        return;
+    }
+    printf("{\"loss\": %.17g", r->loss);
+    print_number("accuracy", r->accuracy);
+    print_number("margin", r->margin);
+    printf(", \"tokens\": %lld, \"records\": %lld}\n", (long long)r->tokens, (long long)r->pairs);
+}
+
 static void print_result(const af_eval_result *r, bool json)
 {
-    if (json)
+    if (r->pairs)
+        print_pairs(r, json);
+    else if (json)
         printf("{\"loss\": %.17g, \"perplexity\": %.17g, \"accuracy\": %.17g, \"tokens\": %lld, "
                "\"rows\": %lld}\n",
                r->loss, exp(r->loss), r->accuracy, (long long)r->tokens, (long long)r->rows);

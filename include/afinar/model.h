@@ -79,6 +79,10 @@ typedef struct af_eval_result {
     double accuracy; /* share of them that were the arg max */
     int64_t tokens;  /* that count */
     int64_t rows;    /* sequences */
+    /* of preferences: records, and by how much chosen answers are above rejected ones; accuracy is
+     * the share of pairs in the right order (NaN where there are none) */
+    int64_t pairs;
+    double margin;
 } af_eval_result;
 
 /* One sequence: ids and labels [count], labels unshifted, -100 = ignored; the first label is always

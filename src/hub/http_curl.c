@@ -25,6 +25,7 @@ enum {
     CURLOPT_HEADERDATA = 10029,
     CURLOPT_CUSTOMREQUEST = 10036,
     CURLOPT_NOBODY = 44,
+    CURLOPT_CAINFO = 10065,
     CURLOPT_UPLOAD = 46,
     CURLOPT_CONNECTTIMEOUT = 78,
     CURLOPT_HEADERFUNCTION = 20079,
@@ -192,6 +193,9 @@ static void set_body(carrier *k)
         f->easy_setopt(k->easy, CURLOPT_NOBODY, 1L);
 }
 
+/* Files with certificates in place of the system's, as curl and Python's clients read them. */
+static const char *const certificates[] = {"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"};
+
 static void set_options(carrier *k)
 {
     const curl_calls *f = &k->t->call;
@@ -212,6 +216,11 @@ static void set_options(carrier *k)
     f->easy_setopt(k->easy, CURLOPT_WRITEFUNCTION, on_body);
     f->easy_setopt(k->easy, CURLOPT_WRITEDATA, k);
     f->easy_setopt(k->easy, CURLOPT_PRIVATE, k);
+    for (size_t i = 0; i < AF_LEN(certificates); i++) {
+        const char *file = getenv(certificates[i]);
+        if (file && *file)
+            f->easy_setopt(k->easy, CURLOPT_CAINFO, file);
+    }
     set_body(k);
 }
 

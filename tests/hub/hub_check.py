@@ -118,6 +118,12 @@ def choice(c):
     c.run("pull", "org/gguf", "--gguf", "Q8_0")
     assert len(list((c.home / "hub/models--org--gguf/snapshots").glob("*/*Q8_0*"))) == 2
     c.run("pull", "org/gguf", "--gguf", "Q4_K", rc=1, says="org/gguf has no GGUF file of type Q4_K")
+    shutil.rmtree(c.home / "hub/models--org--gguf")
+    c.run("inspect", "org/gguf", rc=1, says="choose one with --gguf TYPE")
+    c.run("pull", "org/gguf", "--gguf", "Q4_K_S")
+    c.run("inspect", "org/gguf", rc=1, says="m-Q4_K_S.gguf")  # one byte, but that is the file
+    c.run("pull", "org/gguf", "--gguf", "Q4_K_M")
+    c.run("inspect", "org/gguf", rc=1, says="'org/gguf' has several GGUF files in the cache; name one")
     c.run("pull", "org/data", rc=1, says="there is no model 'org/data'")
     c.same(c.run("pull", "org/data", "--dataset"), {"README.md": b"# d\n", "data/train-0.parquet": b"PAR1"})
     plain = c.home / "plain"
@@ -150,6 +156,19 @@ def refusals(c):
     tokens = [r["auth"] for r in c.hub.log if r["auth"]]
     assert tokens and all(r["side"] == "hub" for r in c.hub.log if r["auth"])
     c.run("chat", "org/none", rc=1, says="there is no model 'org/none'")
+
+
+def proxy(c):
+    """libcurl's variables: all goes through the proxy, which here is the hub itself."""
+    out = c.pull("--include", "*.json", HF_ENDPOINT="http://hub.invalid", http_proxy=c.hub.url, HF_TOKEN="hf_owner")
+    c.same(out, {p: d for p, d in SMALL.items() if p.endswith(".json")})
+    c.run("pull", "org/m", rc=1, HF_ENDPOINT="http://hub.invalid", http_proxy=c.hub.url, no_proxy="hub.invalid", says="http://hub.invalid:80 does not answer")
+
+
+def disk(c):
+    c.hub.faults.append({"kind": "huge", "path": "/tree/", "times": 1})
+    c.pull(rc=1, says=("the download needs 1000000000.0 GB, and '", "GB free", "the hub serves files above 50 GB through Xet alone"))
+    assert not [r for r in c.hub.log if "resolve" in r["path"]]
 
 
 def heals(c, **fault):
@@ -221,6 +240,42 @@ def model_words(c):
     assert not c.hub.log
 
 
+def train(c):
+    """A model and a dataset of parquet files from an empty cache, in one command; then without a network."""
+    golden = Path(os.environ["AF_GOLDEN"])
+    model = {p.name: p.read_bytes() for p in (golden / "models/qwen2").iterdir() if p.is_file()}
+    chat = (golden / "columns/alpaca.fastparquet.zstd.parquet").read_bytes()
+    card = b"---\nconfigs:\n- config_name: first\n  data_files:\n  - split: train\n    path: data/train-*.parquet\n  - split: test\n    path: data/test-*.parquet\n---\n"
+    for name, files in (("models/acme/tiny", model), ("datasets/acme/chats", {"README.md": card, "data/train-00000-of-00001.parquet": chat, "data/test-00000-of-00001.parquet": chat})):
+        c.hub.repos[name] = {}
+        c.hub.commit(name, "v1", {p: File(p, d) for p, d in files.items()})
+    run = c.home / "run.yaml"
+    run.write_text("base_model: acme/tiny@v1\ndatasets:\n- {path: acme/chats, name: first, split: train, revision: v1}\nadapter: lora\nlora_r: 2\nsequence_len: 256\n"
+                   f"max_steps: 2\nlearning_rate: 1e-3\ndevice: cpu\nthreads: 1\noutput_dir: {c.home}/out\n")
+    env = {"XDG_CACHE_HOME": str(c.home / "xdg")}
+    c.run("train", str(run), "--offline", rc=1, says="the cache '%s/hub' does not have it at revision v1; download it first: afinar pull acme/tiny@v1" % c.home, **env)
+    c.run("train", str(run), says="step 2/2", **env)
+    assert not [r for r in c.hub.log if "test-00000" in r["path"]], "files of another split are fetched"
+    asked = len(c.hub.log)
+    c.run("train", str(run), f"output_dir={c.home}/again", f"lora_model_dir={c.home}/out", "lora_r=2", says="step 2/2", **env)
+    assert len(c.hub.log) == asked, "a cached run asked the hub"
+    c.run("push", str(c.home / "out"), "me/tuned", HF_TOKEN="hf_owner")
+    pushed = c.hub.commits[c.hub.repos["models/me/tuned"]["main"]]
+    assert {"adapter_config.json", "adapter_model.safetensors", "README.md", "report.html", "run.yaml"} <= set(pushed) and not any("checkpoint" in p for p in pushed)
+    assert b"acme/tiny" in pushed["README.md"].data
+    c.run("generate", "acme/tiny@v1", "--adapter", "me/tuned", "--prompt", "hi", "--max-new-tokens", "1", "--device", "cpu", "--threads", "1", **env)
+    c.run("train", str(run), f"output_dir={c.home}/more", "lora_model_dir=me/tuned", says="step 2/2", **env)
+    records = c.run("data", "records", "acme/chats@v1", "--config", "first", "--split", "test", "-n", "1", "--json", **env)
+    assert json.loads(records), records
+    c.hub.repos["datasets/acme/plain"] = {}  # without a card
+    c.hub.commit("datasets/acme/plain", "main", {"train.jsonl": File("train.jsonl", b'{"text": "a"}\n')})
+    for _ in range(2):
+        assert c.run("data", "records", "acme/plain", "--json", **env) == '{"text":"a"}'
+        asked = asked if _ else len(c.hub.log)
+    assert len(c.hub.log) == asked, "a cached dataset without a card is asked for"
+    c.run("train", str(run), "datasets=[{path: acme/none}]", f"output_dir={c.home}/none", rc=1, says="there is no dataset 'acme/none'", **env)
+
+
 def push(c):
     folder = c.home / "out"
     (folder / "checkpoint-2").mkdir(parents=True)
@@ -289,6 +344,9 @@ CASES = {
     "refusals": (refusals, {"repos": SOME, "gated": ["models/org/gated"], "private": ["models/org/secret"], "moved": {"models/old/name": "org/m"}}),
     "model": (model_words, {}),
     "push": (push, {}),
+    "train": (train, {}),
+    "proxy": (proxy, {}),
+    "disk": (disk, {}),
     "cut": (cut, {}),
     "stays_cut": (stays_cut, {}),
     "flip_once": (flip_once, {}),

@@ -28,6 +28,11 @@ static bool is_about(const char *name)
 {
     static const char *const names[] = {"readme",   "license",      "licence",      "notice",
                                         "citation", "dataset_info", "dataset_infos"};
+    static const char *const endings[] = {".py", ".yaml", ".yml", ".png", ".jpg", ".svg", ".pdf"};
+    const char *dot = strrchr(name, '.');
+    for (size_t i = 0; dot && i < AF_LEN(endings); i++)
+        if (strcasecmp(dot, endings[i]) == 0)
+            return true;
     for (size_t i = 0; i < AF_LEN(names); i++) {
         const size_t n = strlen(names[i]);
         if (strncasecmp(name, names[i], n) == 0 && (!name[n] || name[n] == '.'))
@@ -55,6 +60,14 @@ static bool is_held_out(const char *name)
     return false;
 }
 
+/* Where others are called train: a test or validation wherever the name says so. */
+static bool is_other_split(const char *name)
+{
+    return !af_split_mentions(name, "train") &&
+           (is_held_out(name) || af_split_mentions(name, "test") ||
+            af_split_mentions(name, "validation"));
+}
+
 /* Drops files by their name, unless none would be left. Returns how many stay. */
 static int drop_named(char **files, int count, bool (*drop)(const char *))
 {
@@ -80,15 +93,19 @@ static af_status list_folder(const af_data_source *s, const char *folder, char *
 {
     char **names = NULL;
     int n = 0, kept = 0;
+    bool begins = false; /* a name begins with the split: only such names count */
     af_status st = af_dir_list(&names, &n, folder, err);
+    for (int i = 0; st == AF_OK && i < n; i++)
+        begins |= s->split && in_split(names[i], s->split);
     for (int i = 0; st == AF_OK && i < n; i++) {
         char *path = af_path_join(folder, names[i]);
         if (!path) {
             st = af_fail_nomem(err, folder, 0);
             break;
         }
-        const bool file =
-            names[i][0] != '.' && in_split(names[i], s->split) && af_file_exists(path);
+        const bool ours = begins || !s->split ? in_split(names[i], s->split)
+                                              : af_split_mentions(names[i], s->split);
+        const bool file = names[i][0] != '.' && ours && af_file_exists(path);
         free(names[i]);
         names[i] = NULL;
         if (file)
@@ -102,13 +119,15 @@ static af_status list_folder(const af_data_source *s, const char *folder, char *
     }
     if (!s->split) {                      /* as the Hugging Face loaders: then it is `train` */
         bool rows = false, train = false; /* neither is seen in what is about the data */
+        bool named = false;
         for (int i = 0; i < kept; i++) {
             const char *name = af_path_name(names[i]);
             rows |= !is_about(name) && !is_text(name);
             train |= !is_about(name) && !is_held_out(name);
+            named |= !is_about(name) && af_split_mentions(name, "train");
         }
         const int data = drop_named(names, kept, rows ? is_about : is_about_no_text);
-        kept = train ? drop_named(names, data, is_held_out) : data;
+        kept = train ? drop_named(names, data, named ? is_other_split : is_held_out) : data;
         *held_out = data - kept;
     }
     *files = names;
@@ -232,6 +251,22 @@ static af_status add_files(const af_data_source *s, const char *path, const char
     return st;
 }
 
+/* Adds the files below the folder that a pattern with "**" matches. */
+static af_status add_below(const af_data_source *s, const char *pattern, const char *run_path,
+                           char ***files, int *count, af_error *err)
+{
+    char at[300];
+    af_file_list found = {*files, *count};
+    const af_status st = af_folder_matches(&found, s->path, pattern + strspn(pattern, "/"), err);
+    const bool none = found.count == *count;
+    *files = found.path;
+    *count = found.count;
+    return st != AF_OK || !none
+               ? st
+               : af_fail(err, AF_EUSAGE, "%s: no file of %s matches %s",
+                         af_data_source_loc(at, run_path, s->line), s->path, pattern);
+}
+
 /* data_files: inside the folder `path`, or by themselves. */
 static af_status named_files(const af_data_source *s, const char *run_path, char ***files,
                              int *count, af_error *err)
@@ -240,6 +275,10 @@ static af_status named_files(const af_data_source *s, const char *run_path, char
     for (int i = 0; i < s->data_file_count && st == AF_OK; i++) {
         const char *name = s->data_files[i];
         const bool inside = s->path && af_dir_exists(s->path);
+        if (inside && strstr(name, "**")) {
+            st = add_below(s, name, run_path, files, count, err);
+            continue;
+        }
         char *path = inside ? af_path_join(s->path, name + strspn(name, "/")) : af_strdup(name);
         st = path ? add_files(s, path, run_path, files, count, err) : af_fail_nomem(err, name, 0);
         free(path);
@@ -297,22 +336,42 @@ static bool is_of_hub(const char *path)
            af_records_kind_of(&kind, path, NULL, NULL) != AF_OK;
 }
 
-/* The folder of such a dataset: with data_files, the card and those. */
+/* What of such a dataset is needed: data_files, or what its card says of the config and the split.
+ */
+static af_status list_wanted(af_file_list *wanted, const af_data_source *s, const char *run_path,
+                             af_error *err)
+{
+    static const char *const card[] = {"README.md"};
+    af_status st = AF_OK;
+    char *folder = NULL;
+    for (int i = 0; i < s->data_file_count; i++)
+        AF_TRY(af_file_list_add(wanted, af_strdup(s->data_files[i] + strspn(s->data_files[i], "/")),
+                                err));
+    if (s->data_file_count)
+        goto done;
+    st = af_hub_snapshot(&folder, AF_HUB_DATASET, s->path, s->revision, card, 1, err);
+    if (st != AF_OK && strcmp(err->subject, AF_HUB_NO_MATCH) == 0)
+        st = AF_OK; /* no card: all files */
+    AF_TRY(st);
+    if (folder)
+        AF_TRY(af_data_layout_wants(s, folder, run_path, wanted, err));
+done:
+    free(folder);
+    return st;
+}
+
 static af_status hub_folder(char **folder, const af_data_source *s, const char *run_path,
                             af_error *err)
 {
     char at[300];
-    int n = 0;
-    const char **wanted = af_calloc((uint64_t)s->data_file_count + 1, sizeof *wanted);
-    if (!wanted)
-        return af_fail_nomem(err, s->path, 0);
-    if (s->data_file_count)
-        wanted[n++] = "README.md";
-    for (int i = 0; i < s->data_file_count; i++)
-        wanted[n++] = s->data_files[i] + strspn(s->data_files[i], "/");
-    const af_status st =
-        af_hub_snapshot(folder, AF_HUB_DATASET, s->path, s->revision, wanted, n, err);
-    free(wanted);
+    af_file_list wanted = {0};
+    af_status st = list_wanted(&wanted, s, run_path, err);
+    if (st == AF_OK && wanted.count > 0) /* with it the folder says what is in it */
+        st = af_file_list_add(&wanted, af_strdup("README.md"), err);
+    if (st == AF_OK)
+        st = af_hub_snapshot(folder, AF_HUB_DATASET, s->path, s->revision,
+                             (const char *const *)wanted.path, wanted.count, err);
+    af_file_list_clear(&wanted);
     return st == AF_OK ? AF_OK
                        : af_fail_prefix(st, err, "%s", af_data_source_loc(at, run_path, s->line));
 }
@@ -327,7 +386,8 @@ af_status af_data_source_files(const af_data_source *s, const char *run_path, ch
     af_data_source of_hub;
     *held_out = 0;
     if (is_of_hub(s->path)) {
-        st = hub_folder(&folder, s, run_path, err);
+        af_error unread;
+        st = hub_folder(&folder, s, run_path, af_error_or(err, &unread));
         of_hub = *s;
         of_hub.path = folder;
         s = &of_hub;

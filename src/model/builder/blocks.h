@@ -13,8 +13,10 @@ typedef struct af_forward {
     af_graph *g;
     const af_batch_inputs *in;
     af_forward_opts o;
-    const af_adapter *adapter; /* NULL when this forward has none */
-    af_tensor **kv;            /* [layers] what a later layer may use of one: see kv_from */
+    const af_adapter *adapter;  /* NULL when this forward has none */
+    af_tensor **kv;             /* [layers] what a later layer may use of one: see kv_from */
+    af_tensor *const *residual; /* the residual stream as it is now */
+    af_tensor *per_layer;       /* [N][layers*P], or NULL: the inputs of all layers */
 } af_forward;
 
 /* A tensor of a layer, or NULL. */
@@ -41,6 +43,7 @@ typedef struct af_mixer_block {
                    af_layer_cache *out);
 } af_mixer_block;
 
+extern const af_mixer_block af_block_latent;
 extern const af_mixer_block af_block_attention, af_block_delta_net, af_block_mamba2,
     af_block_short_conv;
 
@@ -48,6 +51,12 @@ extern const af_mixer_block af_block_attention, af_block_delta_net, af_block_mam
 af_tensor *af_block_mlp_gated(const af_forward *f, int layer, af_tensor *h);
 af_tensor *af_block_mlp_plain(const af_forward *f, int layer, af_tensor *h);
 af_tensor *af_block_experts(const af_forward *f, int layer, af_tensor *h);
+af_tensor *af_block_beside(const af_forward *f, int layer, af_tensor *h);
+
+/* gemma4: the inputs of all layers from the embedding x, NULL where the model has none; and what a
+ * layer does to the residual x at its end. */
+af_tensor *af_layer_inputs(const af_forward *f, af_tensor *x);
+af_tensor *af_layer_end(const af_forward *f, int layer, af_tensor *x);
 /* The experts alone: the router reads router_x [N][D], they read x [N][D]. */
 af_tensor *af_routed_experts(const af_forward *f, int layer, af_tensor *router_x, af_tensor *x);
 #endif
