@@ -389,6 +389,12 @@ static bool is_other_modality(const char *name)
     return false;
 }
 
+bool af_model_reader_keeps(const af_model_reader *in, const char *name)
+{
+    const bool more = in->config.raw && json_object_get(in->config.raw, "text_config");
+    return (more && is_other_modality(name)) || strncmp(name, "mtp.", 4) == 0;
+}
+
 /* Stored, not ours, and known to be harmless. */
 static bool may_be_unused(const af_model_reader *in, const char *name)
 {
@@ -402,8 +408,7 @@ static bool may_be_unused(const af_model_reader *in, const char *name)
         return true;
     if ((in->spec.tied || in->head_copied) && ends_with(name, "lm_head.weight"))
         return true; /* the same values, or unused ones */
-    return in->config.raw && json_object_get(in->config.raw, "text_config") &&
-           is_other_modality(name);
+    return af_model_reader_keeps(in, name);
 }
 
 static int by_pointer(const void *a, const void *b)

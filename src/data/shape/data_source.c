@@ -441,7 +441,11 @@ static af_status set_split(const parse *p, const af_yaml *n)
 
 static af_status set_files(const parse *p, const af_yaml *n)
 {
-    const af_yaml *list = n->kind == AF_YAML_MAP && n->count == 1 ? n->item[0] : n;
+    const af_yaml *list = n;
+    if (n->kind == AF_YAML_MAP) /* by split */
+        list = n->count == 1 ? n->item[0] : af_yaml_get(n, p->s->split ? p->s->split : "train");
+    if (!list)
+        return wants(p, "data_files", n, "files of the split");
     const int count = list->kind == AF_YAML_LIST ? list->count : 1;
     const char **item = af_arena_take(p->mem, (uint64_t)AF_MAX(count, 1) * sizeof *item);
     if (!item)
@@ -532,14 +536,17 @@ static af_status set_key(const parse *p, const source_key *k, const af_yaml *n)
     return AF_OK;
 }
 
-static af_status read_pair(const parse *p, const af_yaml *n, int i, bool type)
+/* A type names the fields, and other keys name them anew; files may depend on the split. */
+static int pass_of(key_kind k) { return k == TYPE ? 0 : k == FILES ? 2 : 1; }
+
+static af_status read_pair(const parse *p, const af_yaml *n, int i, int pass)
 {
     const source_key *k = NULL;
     for (size_t j = 0; j < AF_LEN(keys) && !k; j++)
         k = strcmp(keys[j].name, n->key[i]) == 0 ? &keys[j] : NULL;
     if (!k)
         return unknown_key(p, n->key[i], n->key_line[i]);
-    if (af_yaml_is_null(n->item[i]) || (k->kind == TYPE) != type)
+    if (af_yaml_is_null(n->item[i]) || pass_of(k->kind) != pass)
         return AF_OK;
     p->s->set_keys |= UINT64_C(1) << (k - keys);
     return set_key(p, k, n->item[i]);
@@ -570,9 +577,9 @@ af_status af_data_entry_read(const parse *p, const af_yaml *n)
     af_data_entry_begin(p, n);
     if (n->kind != AF_YAML_MAP)
         return wants(p, "an entry", n, "a map with a path");
-    for (int pass = 0; pass < 2; pass++) /* a type names the fields; other keys name them anew */
+    for (int pass = 0; pass < 3; pass++)
         for (int i = 0; i < n->count; i++) {
-            const af_status st = read_pair(p, n, i, pass == 0);
+            const af_status st = read_pair(p, n, i, pass);
             if (st != AF_OK)
                 return st;
         }

@@ -255,7 +255,8 @@ static void get_sizes(af_config_source *s, af_hf_config *c, const af_family *f)
     /* families without a dense MLP have no such key, others another name for it */
     c->intermediate_size = af_config_int(
         s, "intermediate_size",
-        af_config_int(s, "block_ff_dim", af_config_int(s, "moe_intermediate_size", -1)));
+        af_config_int(s, "block_ff_dim",
+                      af_config_int(s, "moe_intermediate_size", f->ffn ? f->ffn : -1)));
     c->num_hidden_layers = af_config_int(s, "num_hidden_layers", -1);
     c->num_attention_heads = af_config_int(s, "num_attention_heads", f->heads ? f->heads : -1);
     c->num_key_value_heads =

@@ -24,6 +24,7 @@ typedef struct af_family {
     const char *act;
     double eps, theta, local_theta;
     int heads, kv_heads, head_dim, vocab, window, pattern;
+    int ffn; /* intermediate_size, of families without a dense MLP */
     int pad; /* pad_token_id + 1: the embedding of that token is not trained */
     af_sliding_rule sliding;
     bool tied;

@@ -232,11 +232,6 @@ static af_status note_router_keys(const af_run_model *m, af_error *err)
 static af_status check_full(const af_run_model *m, af_error *err)
 {
     const af_hf_config *c = m->loader ? af_loader_config(m->loader) : &m->config;
-    if (af_method_trains_base(m->run) && c->nested)
-        return af_fail(err, AF_EUNSUPPORTED,
-                       "%s: '%s' is more than a text model, and full fine-tuning would write only "
-                       "that part: set adapter: lora",
-                       m->run->path, m->run->base_model);
     if (!af_method_trains_base(m->run) || (!c->from_gguf && c->quant.method == AF_QUANT_NONE))
         return AF_OK;
     return af_fail(err, AF_EUNSUPPORTED,

@@ -171,10 +171,12 @@ static void record_loss(af_step_graph *s)
     af_tensor *h = af_model_forward(&s->leaves, &s->in, &f);
     s->loss = s->row_weight ? af_model_row_losses(&s->leaves, h, s->labels, s->row_weight, &s->rows)
                             : af_model_loss(&s->leaves, h, s->labels, s->scale, 0, &s->rows);
-    if (s->router_coef > 0 && af_graph_status(s->graph, NULL) == AF_OK)
-        s->loss =
-            af_add(s->graph, s->loss,
-                   af_scale(s->graph, af_router_loss_value(&s->router, s->graph), s->router_coef));
+    s->router_loss = NULL;
+    if (s->router_coef > 0 && af_graph_status(s->graph, NULL) == AF_OK) {
+        s->router_loss = af_router_loss_value(&s->router, s->graph);
+        s->loss = af_add(s->graph, s->loss, af_scale(s->graph, s->router_loss, s->router_coef));
+        af_graph_output(s->graph, s->router_loss);
+    }
     af_graph_backward(s->graph, s->loss);
 }
 
@@ -231,6 +233,7 @@ void af_step_graph_close(af_step_graph *s)
     free(s->row_weights);
     free(s->spread);
     free(s->losses);
+    free(s->router_losses);
     *s = (af_step_graph){0};
 }
 
@@ -253,9 +256,10 @@ af_status af_step_graph_load(af_step_graph *s, af_error *err)
     s->row_share = af_calloc((uint64_t)s->rows_max, sizeof *s->row_share);
     s->rows_i32 = af_calloc((uint64_t)s->rows_max, sizeof *s->rows_i32);
     s->losses = af_calloc((uint64_t)s->run->accumulation, sizeof *s->losses);
+    s->router_losses = af_calloc((uint64_t)s->run->accumulation, sizeof *s->losses);
     s->spread = af_calloc((uint64_t)(2 * (s->attention_max + s->rows_max)), sizeof *s->spread);
     if (!s->spread || !s->bounds || !s->row_stats || !s->row_weights || !s->row_share ||
-        !s->rows_i32 || !s->losses)
+        !s->rows_i32 || !s->losses || !s->router_losses)
         st = af_fail_nomem(err, "staging buffers", (uint64_t)s->rows_max * 8);
 done:
     return st;

@@ -160,7 +160,9 @@ static af_status log_step(af_trainer *t, af_error *err)
         .margin = af_pref_metrics_mean(&p->pref, AF_METRIC_MARGINS),
         .accuracy = af_pref_metrics_mean(&p->pref, AF_METRIC_ACCURACIES),
     };
-    const af_metric_list more = af_pref_metrics_list(&p->pref);
+    af_metric_list more = af_pref_metrics_list(&p->pref);
+    if (!isnan(r->router_loss)) /* which preference runs have not */
+        more = (af_metric_list){.name = {"aux_loss"}, .value = {r->router_loss}, .count = 1};
     p->loss_sum = 0;
     p->loss_count = 0;
     af_pref_metrics_reset(&p->pref);

@@ -40,6 +40,9 @@ static af_status add_gradients(af_trainer *t, const af_step_result *r, af_error 
         AF_TRY(af_step_graph_upload(s, b, scale, err));
         AF_TRY(af_graph_run(s->graph, AF_RUN_GRAD, err));
         AF_TRY(af_tensor_read_later(s->graph, s->loss, &s->losses[k], sizeof *s->losses, err));
+        if (s->router_loss)
+            AF_TRY(af_tensor_read_later(s->graph, s->router_loss, &s->router_losses[k],
+                                        sizeof *s->router_losses, err));
     }
 done:
     return st;
@@ -49,7 +52,7 @@ af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err)
 {
     af_status st = AF_OK;
     af_step_graph *s = &t->step;
-    *r = (af_step_result){.finite = true};
+    *r = (af_step_result){.finite = true, .router_loss = s->router_loss ? 0 : NAN};
     AF_TRY(count_step(t, r, err));
     AF_TRY((af_run_compares(t->run) ? af_trainer_pref_gradients : add_gradients)(t, r, err));
     af_graph_set_learning_rate(s->graph, af_schedule_lr(&t->progress.schedule, t->progress.step));
@@ -60,6 +63,8 @@ af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err)
     AF_TRY(af_graph_grad_norm(s->graph, &r->grad_norm, &r->finite, err)); /* the step's one wait */
     for (int64_t k = 0; k < t->run->accumulation; k++)
         r->loss += s->losses[k];
+    for (int64_t k = 0; k < t->run->accumulation && s->router_loss; k++)
+        r->router_loss += (double)s->router_losses[k] / (double)t->run->accumulation;
     r->finite = r->finite && isfinite(r->loss);
 done:
     return st;
