@@ -262,7 +262,7 @@ static void run_in(const char *name, const char *rl, const char *extra, const af
     af_buf_printf(&b,
                   "base_model: %s/models/qwen2\ndatasets: [{path: %s/preference/data/%s.jsonl}]\n"
                   "output_dir: %s/%s\nrl: %s\nadapter: lora\nlora_r: 4\nlearning_rate: 2e-3\n"
-                  "max_steps: 6\ndevice: %s\nseed: 5\n%s",
+                  "max_steps: 4\ndevice: %s\nseed: 5\n%s",
                   golden_dir(), golden_dir(), strcmp(rl, "kto") == 0 ? "kto" : "preferences", dir,
                   name, rl, device(), extra);
     char *text = af_buf_take(&b);
@@ -306,7 +306,7 @@ static void same_metrics(const char *a, const char *b)
     json_decref(right);
 }
 
-static bool stop_after_three(void *user) { return *(int *)user >= 3; }
+static bool stop_after_two(void *user) { return *(int *)user >= 2; }
 
 static void count_step(void *user, const af_train_step *s)
 {
@@ -320,7 +320,7 @@ static void test_a_stopped_run_ends_with_the_same_bytes(void **state)
     for (size_t i = 0; i < 2; i++) {
         char whole[16], part[16];
         int steps = 0;
-        const af_train_hooks hooks = {.user = &steps, .step = count_step, .stop = stop_after_three};
+        const af_train_hooks hooks = {.user = &steps, .step = count_step, .stop = stop_after_two};
         snprintf(whole, sizeof whole, "whole-%zu", i);
         snprintf(part, sizeof part, "part-%zu", i);
         static const char more[] = "micro_batch_size: 2\ngradient_accumulation_steps: 2\n"

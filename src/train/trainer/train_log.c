@@ -84,7 +84,7 @@ static void log_doubtful(const af_trainer *t)
 }
 
 /* KTO weighs its two kinds of answers: TRL recommends to bring their products with their numbers
- * between 1 and 4/3 to 1. */
+ * into a ratio of 1 to 1.33. */
 static void log_kto(const af_trainer *t)
 {
     const double good = (double)t->data.counts.desirable, bad = (double)t->data.counts.undesirable,
