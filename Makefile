@@ -1,5 +1,5 @@
 # A short front door. The build itself is CMake (CMakePresets.json names the variants).
-.PHONY: all deps demo test check check-threads check-faults check-mutants coverage docs install package check-reproducible clean
+.PHONY: all deps demo test check check-threads check-faults check-hub check-mutants coverage docs install package check-reproducible clean
 all: deps
 	@cmake --preset release >/dev/null
 	@cmake --build build --target product
@@ -53,6 +53,12 @@ check-faults: deps
 	@cmake --preset release >/dev/null
 	@cmake --build build --target afinar af_inject
 	@tests/faults/sweep.sh
+
+# kill -9 at 50 random moments of a download; the cache must be that of an undisturbed one
+check-hub: deps
+	@cmake --preset release >/dev/null
+	@cmake --build build --target afinar
+	@AFINAR=build/afinar tests/hub/test_cli_hub.sh kills 50
 
 clean:
 	rm -rf build

@@ -4,11 +4,11 @@ _afinar() {
     local options words keys
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        words='train init plan eval generate chat logits data tokenize template export merge quantize inspect bench doctor version help --help --version'
+        words='train init plan eval generate chat logits data tokenize template export merge quantize pull push inspect bench doctor version help --help --version'
         COMPREPLY=($(compgen -W "$words" -- "$cur"))
         return
     fi
-    [ "$command" = help ] && { COMPREPLY=($(compgen -W 'train init plan eval generate chat logits data tokenize template export merge quantize inspect bench doctor version' -- "$cur")); return; }
+    [ "$command" = help ] && { COMPREPLY=($(compgen -W 'train init plan eval generate chat logits data tokenize template export merge quantize pull push inspect bench doctor version' -- "$cur")); return; }
     case "$command $prev" in
     'train --device')
         COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
@@ -88,6 +88,14 @@ _afinar() {
     'quantize --device')
         COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
     'quantize --threads') return ;;
+    'pull --gguf') return ;;
+    'pull --device')
+        COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
+    'pull --threads') return ;;
+    'push --message' | 'push -m') return ;;
+    'push --device')
+        COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
+    'push --threads') return ;;
     'inspect --device')
         COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
     'inspect --threads') return ;;
@@ -119,23 +127,25 @@ _afinar() {
     'version --threads') return ;;
     esac
     case $command in
-    train) options='--force --strict --device --threads --quiet --verbose --json --help --version' ;;
-    init) options='--output --force --device --threads --quiet --verbose --json --help --version' ;;
-    plan) options='--memory --strict --device --threads --quiet --verbose --json --help --version' ;;
-    eval) options='--data --seq --type --sequence-len --chat-template --train-on-inputs --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --help --version' ;;
-    generate) options='--prompt --file --prompt-ids --chat --system --max-new-tokens --temperature --top-p --top-k --min-p --repeat-penalty --seed --stop --ignore-eos --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --help --version' ;;
-    chat) options='--system --max-new-tokens --temperature --top-p --top-k --min-p --repeat-penalty --seed --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --help --version' ;;
-    logits) options='--ids --output --force --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --help --version' ;;
-    data) options='--number --stats --config --split --strict --device --threads --quiet --verbose --json --help --version' ;;
-    tokenize) options='--decode --device --threads --quiet --verbose --json --help --version' ;;
-    template) options='--name --device --threads --quiet --verbose --json --help --version' ;;
-    export) options='--output --type --adapter --adapter-only --pure --imatrix --verify --no-verify --force --device --threads --quiet --verbose --json --help --version' ;;
-    merge) options='--output --adapter --combine --density --type --adapter-only --extract-lora --rank --random-seed --plan --force --device --threads --quiet --verbose --json --help --version' ;;
-    quantize) options='--output --type --block-size --no-double-quant --pure --imatrix --imatrix-data --imatrix-chunks --imatrix-out --adapter --eval --force --device --threads --quiet --verbose --json --help --version' ;;
-    inspect) options='--stats --diff --all --device --threads --quiet --verbose --json --help --version' ;;
-    bench) options='--shape --layers --batch --seq --method --rank --dtype --memory --recompute --attention --seconds --by-op --device --threads --quiet --verbose --json --help --version' ;;
-    doctor) options='--device --threads --quiet --verbose --json --help --version' ;;
-    version) options='--device --threads --quiet --verbose --json --help --version' ;;
+    train) options='--force --strict --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    init) options='--output --force --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    plan) options='--memory --strict --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    eval) options='--data --seq --type --sequence-len --chat-template --train-on-inputs --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    generate) options='--prompt --file --prompt-ids --chat --system --max-new-tokens --temperature --top-p --top-k --min-p --repeat-penalty --seed --stop --ignore-eos --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    chat) options='--system --max-new-tokens --temperature --top-p --top-k --min-p --repeat-penalty --seed --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    logits) options='--ids --output --force --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    data) options='--number --stats --config --split --strict --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    tokenize) options='--decode --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    template) options='--name --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    export) options='--output --type --adapter --adapter-only --pure --imatrix --verify --no-verify --force --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    merge) options='--output --adapter --combine --density --type --adapter-only --extract-lora --rank --random-seed --plan --force --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    quantize) options='--output --type --block-size --no-double-quant --pure --imatrix --imatrix-data --imatrix-chunks --imatrix-out --adapter --eval --force --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    pull) options='--include --exclude --gguf --dataset --output --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    push) options='--private --revision --message --dataset --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    inspect) options='--stats --diff --all --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    bench) options='--shape --layers --batch --seq --method --rank --dtype --memory --recompute --attention --seconds --by-op --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    doctor) options='--device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    version) options='--device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
     *) return ;;
     esac
     if [[ $cur == -* ]]; then

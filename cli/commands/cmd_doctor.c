@@ -3,6 +3,7 @@
 
 #include "afinar/bench.h"
 #include "afinar/doctor.h"
+#include "afinar/hub.h"
 
 /* Text with quotes and backslashes escaped. */
 static void print_string(const char *s)
@@ -29,6 +30,19 @@ static void print_json(const af_finding *f, int n, double f32, double bf16)
     printf(", \"gemm_f32_gflops\": %.1f, \"gemm_bf16_gflops\": %.1f}\n", f32, bf16);
 }
 
+static int add_hub(af_finding *found, int n)
+{
+    char version[200];
+    af_hub_library(version, sizeof version);
+    found[n].name = "libcurl";
+    found[n].state = *version ? AF_FINDING_GOOD : AF_FINDING_ABSENT;
+    snprintf(found[n].text, sizeof found[n].text, "%s",
+             *version ? version
+                      : "not found: nothing is downloaded from or uploaded to the hub (package "
+                        "libcurl4 on Debian and Ubuntu)");
+    return n + 1;
+}
+
 int cmd_doctor(int argc, char **argv)
 {
     const char *arg[1];
@@ -44,7 +58,7 @@ int cmd_doctor(int argc, char **argv)
     if (p != AF_PARSED_OK)
         return af_opts_exit(p);
     af_finding found[AF_FINDINGS_MAX];
-    const int n = af_doctor(found);
+    const int n = add_hub(found, af_doctor(found));
     af_error err = {0};
     double f32 = 0, bf16 = 0;
     if (af_bench_gemm(common.device, (int)common.threads, &f32, &bf16, &err) != AF_OK)

@@ -15,6 +15,8 @@ const af_command af_commands[] = {
     {"export", "export to GGUF for llama.cpp and Ollama, or import from it", cmd_export},
     {"merge", "merge models, or merge adapters into their base model", cmd_merge},
     {"quantize", "quantize a model's weights", cmd_quantize},
+    {"pull", "download a model or a dataset from the hub", cmd_pull},
+    {"push", "upload an adapter or a model to the hub", cmd_push},
     {"inspect", "show the contents of a model, adapter or checkpoint", cmd_inspect},
     {"bench", "measure the speed of training steps", cmd_bench},
     {"doctor", "show what this machine supports and what is missing", cmd_doctor},

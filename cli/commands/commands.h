@@ -24,6 +24,8 @@ af_command_main cmd_bench;
 af_command_main cmd_quantize;
 af_command_main cmd_merge;
 af_command_main cmd_export;
+af_command_main cmd_pull;
+af_command_main cmd_push;
 af_command_main cmd_doctor;
 af_command_main cmd_version;
 

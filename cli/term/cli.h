@@ -50,6 +50,8 @@ typedef struct af_common {
     bool device_is_set; /* --device was given: "auto" then overrides the run file, too */
     int64_t threads;    /* 0 = all cores */
     bool quiet, verbose, json;
+    bool offline;           /* models and datasets of the hub come from the cache alone */
+    const char *token_file; /* of the hub; NULL */
 } af_common;
 
 typedef enum af_parsed { AF_PARSED_OK, AF_PARSED_HELP, AF_PARSED_BAD } af_parsed;
@@ -88,6 +90,13 @@ af_status af_cli_on_cpu(const char *command, const af_common *c, af_error *err);
 
 /* True when the stream is a terminal that supports colour (NO_COLOR respected). */
 bool af_tty(FILE *f);
+
+/* From now on models and datasets of the hub that are not cached are downloaded, with a progress
+ * bar, unless --offline or HF_HUB_OFFLINE. Called by af_opts_parse. */
+void af_cli_hub(const af_common *c);
+struct af_hub_opts;
+/* The options that it set, for commands that call the hub themselves. Static storage. */
+const struct af_hub_opts *af_cli_hub_opts(void);
 
 /* Sends the library's log to stderr from now on: warnings always, the rest unless quiet. */
 void af_cli_log(const af_common *c);

@@ -110,7 +110,7 @@ typedef struct common_flags {
     bool help, version;
 } common_flags;
 
-enum { COMMON_ROWS = 8 };
+enum { COMMON_ROWS = 10 };
 
 static void common_rows(af_opt out[COMMON_ROWS], af_common *c, common_flags *f)
 {
@@ -120,6 +120,8 @@ static void common_rows(af_opt out[COMMON_ROWS], af_common *c, common_flags *f)
         {'q', "quiet", AF_OPT_FLAG, &c->quiet, NULL, "print warnings and errors only"},
         {'v', "verbose", AF_OPT_FLAG, &c->verbose, NULL, "print more details"},
         {0, "json", AF_OPT_FLAG, &c->json, NULL, "print results as JSON"},
+        {0, "offline", AF_OPT_FLAG, &c->offline, NULL, "download nothing from the hub"},
+        {0, "token-file", AF_OPT_STR, &c->token_file, "FILE", "token of the hub [HF_TOKEN]"},
         {'h', "help", AF_OPT_FLAG, &f->help, NULL, "print this help"},
         {0, "version", AF_OPT_FLAG, &f->version, NULL, "print the version"},
         {0},
@@ -183,6 +185,7 @@ af_parsed af_opts_parse(const af_usage *u, af_common *common, int argc, char **a
                      (long long)common->threads);
         return AF_PARSED_BAD;
     }
+    af_cli_hub(common);
     return AF_PARSED_OK;
 }
 

@@ -30,7 +30,7 @@ typedef struct af_bench_op {
     double ms;
 } af_bench_op;
 
-enum { AF_BENCH_OPS_MAX = 256 };
+enum { AF_BENCH_OPS_MAX = 320 };
 
 typedef struct af_bench_result {
     char device[160], no_gpu[160]; /* af_device_text, af_device_no_gpu */

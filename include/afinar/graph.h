@@ -199,9 +199,13 @@ typedef struct af_rope_opts {
     af_tensor *q_norm, *k_norm; /* RMS norm before the rotation, or NULL: [E], or [H*E], [K*E] */
     double norm_eps;
     bool norm_plus_one;
+    bool pairs; /* dimension 2i turns with 2i+1, instead of i with i + rotary_dim/2 */
+    /* queries are multiplied by 1 + query_beta * ln(1 + floor(position / query_length)); 0 = not */
+    double query_beta;
+    int64_t query_length;
 } af_rope_opts;
 /* Rotary embedding of queries and keys: qkv [N][(H+2K)E], positions i32 [N], inv_freq f32
- * [rotary_dim/2] or NULL (norms only). Rotates halves, not neighbours. -> as qkv. */
+ * [rotary_dim/2] or NULL (norms only). -> as qkv. */
 AF_API af_tensor *af_rope(af_graph *g, af_tensor *qkv, af_tensor *positions, af_tensor *inv_freq,
                           const af_rope_opts *o);
 
@@ -219,6 +223,11 @@ typedef struct af_attention_opts {
  * matrix is never stored. */
 AF_API af_tensor *af_attention(af_graph *g, af_tensor *qkv, af_tensor *bounds,
                                const af_attention_opts *o);
+/* Rows by their numbers: x [M][D], index i32 [N][2], back i32 [M][2] -> y [N][D], y[n] =
+ * x[index[n][0]]
+ * + x[index[n][1]]; -100 adds nothing. `back` says the same from the other side, for the gradient:
+ * where each row of x is used, at most twice. */
+AF_API af_tensor *af_row_pick(af_graph *g, af_tensor *x, af_tensor *index, af_tensor *back);
 /* Attention for generation. cache is a state [S][L][2*K*E] (keys, then values, of each position).
  * Rows bounds[s] to bounds[s+1] - 1 of qkv are new tokens of sequence s at positions start[s] and
  * up (start i32 [S]); they are stored in the cache and attend to all of it up to themselves. No
@@ -270,6 +279,12 @@ AF_API af_tensor *af_glu(af_graph *g, af_tensor *gate_up, af_act act);
 /* The unit of gpt-oss: gate and up are cut at +-limit (gate only above), then
  * (up + 1) * gate * sigmoid(1.702 gate). No gradient passes where a cut changes the value. */
 AF_API af_tensor *af_glu_clamped(af_graph *g, af_tensor *gate_up, double limit);
+
+/* xIELU (Huang et al. 2024), with a = softplus(p), c = beta + softplus(n): a x^2 + beta x where
+ * x > 0, else c (expm1(min(x, eps)) - x) + beta x. p, n, beta, eps f32 [1]; p and n may be trained.
+ */
+AF_API af_tensor *af_xielu(af_graph *g, af_tensor *x, af_tensor *p, af_tensor *n, af_tensor *beta,
+                           af_tensor *eps);
 
 /* One low-rank pair inside a fused projection: output columns [out_from, out_from+out_rows) get
  * scale * B (A x), with A = rows [rank_from, rank_from+rank) of `a`, B = the next out_rows x rank

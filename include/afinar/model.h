@@ -40,7 +40,8 @@ typedef struct af_model_opts {
     int adapters;
 } af_model_opts;
 
-/* Opens a folder, a .gguf file or an org/name in the local Hugging Face cache. o may be NULL. On
+/* Opens a folder, a .gguf file or an org/name[@revision] in the local Hugging Face cache (or, after
+ * af_hub_set, of the hub); adapters likewise. o may be NULL. On
  * success *out belongs to the caller; close it with af_model_close. AF_EIO, AF_EFORMAT,
  * AF_EUNSUPPORTED for an unknown architecture, AF_ENOMEM, AF_EDEVICE. */
 AF_API AF_CHECKED af_status af_model_open(af_model **out, const char *model, const af_model_opts *o,

@@ -111,6 +111,9 @@ typedef union af_attr {
         int heads, kv_heads, head_dim, rotary_dim;
         double scale, eps;
         bool plus_one, rotate, norm, norm_whole; /* which optional inputs it has */
+        bool pairs;
+        double query_beta; /* 0 = queries are not scaled by position */
+        int64_t query_length;
     } rope;
     struct {
         int heads, kv_heads, head_dim, window;

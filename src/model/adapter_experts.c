@@ -67,7 +67,7 @@ void af_adapter_experts_name(char name[AF_ADAPTER_NAME_BYTES], const af_adapter 
 /* Our row of PEFT's row o of B. */
 static int64_t own_row(const af_adapter *a, const af_module_spec *m, int64_t o)
 {
-    const bool pairs = a->spec->arch->experts_pairs && m->group == AF_GROUP_EXPERTS_GATE_UP;
+    const bool pairs = a->spec->arch->experts_turned && m->group == AF_GROUP_EXPERTS_GATE_UP;
     return pairs ? o % 2 * (m->out / 2) + o / 2 : o;
 }
 

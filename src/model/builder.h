@@ -57,11 +57,17 @@ typedef struct af_batch_inputs {
     af_tensor *ids, *positions; /* [N] */
     af_tensor *bounds;          /* [S+1] */
     af_tensor *start;           /* [S], cached generation only */
+    /* Answers that share a prompt: attention has rows of its own, `attention_rows` of them, which
+     * bounds count. spread [that][2] says which row each one copies, gather [N][2] where the copies
+     * of a row are; taken [N][2] and given [that][2] are the first copies alone. NULL = none. */
+    af_tensor *spread, *gather, *taken, *given;
 } af_batch_inputs;
 /* Declares ids, positions and bounds for N rows and at most S sequences. Bounds may be longer than
  * S+1 (never exactly N long, which would tie it to the live rows): unused entries repeat the last
  * bound. */
 af_batch_inputs af_batch_inputs_new(af_graph *g, int64_t rows, int64_t seqs);
+/* Adds spread, gather, taken and given; attention_rows is not N. */
+void af_batch_inputs_share(af_batch_inputs *in, af_graph *g, int64_t rows, int64_t attention_rows);
 
 /* What a layer keeps between the runs of a generation; each mixer declares its own. */
 typedef struct af_layer_cache {

@@ -47,7 +47,8 @@ static af_dtype choose_type(const af_loader *ld, int i)
     const af_dtype stored = af_tensor_layout_type(lay);
     if (lay->mean && af_dtype_is_block(stored))
         return ld->o.compute;
-    if (t->ndim == 1 || t->slot == AF_SLOT_ROUTER)
+    if (t->ndim == 1 || t->slot == AF_SLOT_ROUTER || t->slot == AF_SLOT_EXPERTS_GATE_UP_BIAS ||
+        t->slot == AF_SLOT_EXPERTS_DOWN_BIAS)
         return stored == AF_DTYPE_BF16 && lay->add == 0 ? AF_DTYPE_BF16 : AF_DTYPE_F32;
     if (af_dtype_is_block(stored))
         return stored;
@@ -62,7 +63,7 @@ static bool to_quantise(const af_loader *ld, int i)
     const af_tensor_spec *t = &ld->spec->tensor[i];
     const af_tensor_layout *lay = layout_of(ld, i);
     return (ld->o.load_in_4bit || ld->o.load_in_8bit) &&
-           ld->reader->config.quant.method == AF_QUANT_NONE && !lay->packed && t->module >= 0 &&
+           !af_quant_is_bnb(ld->reader->config.quant.method) && !lay->packed && t->module >= 0 &&
            t->layer >= 0 && !(ld->o.plain_experts && t->ndim == 3) &&
            !(ld->o.keep_blocks && af_dtype_is_block(af_tensor_layout_type(lay)));
 }
@@ -260,8 +261,8 @@ static af_status bind_codes(af_loader *ld, af_model_leaves *l, int i, bool cpu, 
 static bool is_direct(const af_loader *ld, int i)
 {
     const af_tensor_layout *lay = layout_of(ld, i);
-    return !reduced_by(ld, i) && !lay->packed && !lay->mean && !ld->quantise[i] &&
-           lay->parts == 1 && lay->heads == 0 && lay->add == 0 &&
+    return !reduced_by(ld, i) && !lay->packed && !lay->mean && !ld->quantise[i] && !lay->coded &&
+           !lay->turned && lay->parts == 1 && lay->heads == 0 && lay->add == 0 &&
            af_tensor_layout_type(lay) == ld->dtype[i];
 }
 
@@ -305,7 +306,13 @@ static void copy_rows(const af_loader *ld, int i, uint8_t *out)
     uint64_t bytes = 0;
     (void)af_dtype_bytes(af_tensor_layout_type(lay), (uint64_t)lay->cols, &bytes);
     for (int64_t r = 0; r < lay->rows; r++) {
-        memcpy(out + (uint64_t)r * bytes, af_tensor_layout_row(ld->reader, lay, r), bytes);
+        uint8_t *to = out + (uint64_t)r * bytes;
+        if (lay->turned)
+            af_coded_weight_mxfp4_row(lay->coded, af_disk_out_row(lay->turned, r), to);
+        else if (lay->coded)
+            af_coded_weight_mxfp4_row(&lay->coded[r / lay->part_rows], r % lay->part_rows, to);
+        else
+            memcpy(to, af_tensor_layout_row(ld->reader, lay, r), bytes);
         if (forget_now(lay, r, 1))
             af_model_reader_forget(ld->reader, i);
     }
@@ -342,7 +349,7 @@ static af_status write_converted(af_loader *ld, af_model_leaves *l, int i, af_er
         AF_TRY(af_fail_nomem(err, "a tensor to convert", bytes));
     AF_TRY(make_codes(ld, i, err));
     if (!reduced_by(ld, i) && !lay->packed && !lay->mean && !ld->quantise[i] && lay->add == 0 &&
-        type == af_tensor_layout_type(lay))
+        type == af_tensor_layout_type(lay) && (lay->coded ? type == AF_DTYPE_MXFP4 : !lay->turned))
         copy_rows(ld, i, out);
     else
         convert_rows(ld, i, out, type, tmp, step);
@@ -362,8 +369,9 @@ static af_status write_nf4(af_loader *ld, af_model_leaves *l, int i, af_error *e
 {
     af_status st = AF_OK;
     const af_tensor_layout *lay = layout_of(ld, i);
-    const bool direct = !reduced_by(ld, i) && lay->parts == 1 && lay->heads == 0 && lay->add == 0 &&
-                        !lay->gate_up_split && af_tensor_layout_type(lay) == AF_DTYPE_BF16;
+    const bool direct = !reduced_by(ld, i) && !lay->coded && !lay->turned && lay->parts == 1 &&
+                        lay->heads == 0 && lay->add == 0 && !lay->gate_up_split &&
+                        af_tensor_layout_type(lay) == AF_DTYPE_BF16;
     const int64_t step = AF_MAX(CHUNK_VALUES / lay->cols, 1);
     float *tmp = NULL;
     uint16_t *rows = NULL;

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "format/chat/chat_template.h"
+#include "format/hub/hub_name.h"
 #include "graph/graph_access.h"
 #include "model/adapter_texts.h"
 
@@ -64,13 +65,31 @@ done:
     return st;
 }
 
+/* Adapters may be names of the hub; owned[i] is the folder of such a one. */
+static af_status find_adapters(af_model_opts *o, char **owned, af_error *err)
+{
+    af_status st = AF_OK;
+    for (int i = 0; i < o->adapters && i < AF_MODEL_ADAPTERS_MAX && st == AF_OK; i++) {
+        if (af_dir_exists(o->adapter[i]) || !af_hub_is_name(o->adapter[i]))
+            continue;
+        st = af_hub_snapshot(&owned[i], AF_HUB_MODEL, o->adapter[i], NULL, NULL, 0, err);
+        o->adapter[i] = owned[i];
+    }
+    return st;
+}
+
 af_status af_model_open(af_model **out, const char *model, const af_model_opts *o, af_error *err)
 {
-    static const af_model_opts defaults = {0};
+    af_model_opts own = o ? *o : (af_model_opts){0};
+    char *owned[AF_MODEL_ADAPTERS_MAX] = {0};
     af_model *m = af_calloc(1, sizeof *m);
     if (!m)
         return af_fail_nomem(err, "a model", sizeof *m);
-    const af_status st = open_parts(m, model, o ? o : &defaults, err);
+    af_status st = find_adapters(&own, owned, err);
+    if (st == AF_OK)
+        st = open_parts(m, model, &own, err);
+    for (int i = 0; i < AF_MODEL_ADAPTERS_MAX; i++)
+        free(owned[i]);
     if (st != AF_OK) {
         af_model_close(m);
         return st;

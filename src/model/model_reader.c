@@ -13,6 +13,32 @@ static af_dtype plain_type(const af_model_reader *in, af_dtype stored)
     return in->has_config && in->config.has_dtype ? in->config.dtype : AF_DTYPE_F32;
 }
 
+/* *taken: s is codes, listed as the weight they make, or belongs to such codes. */
+static af_status list_coded(af_model_reader *in, const af_stored *s, bool *taken, af_error *err)
+{
+    char name[NAME_BYTES];
+    af_coded_weight c;
+    bool found = false;
+    *taken = af_coded_part(in->weights, &in->config, s->name, name, sizeof name);
+    if (*taken && !name[0])
+        return AF_OK;
+    const char *weight = *taken ? name : s->name;
+    const af_status st = af_coded_weight_read(&c, &found, in->weights, &in->config, weight, err);
+    if (st != AF_OK || !found)
+        return st;
+    af_model_tensor *t = &in->tensor[in->count++];
+    *t = (af_model_tensor){.name = af_arena_strdup(&in->arena, weight),
+                           .ndim = c.ndim,
+                           .dtype = plain_type(in, AF_DTYPE_I8),
+                           .stored = s,
+                           .quantised = true};
+    memcpy(t->dim, c.dim, sizeof c.dim);
+    for (int i = c.ndim; i < AF_WEIGHT_NDIM_MAX; i++)
+        t->dim[i] = 1;
+    *taken = in->any_quantised = true;
+    return t->name ? AF_OK : af_fail_nomem(err, "a name", sizeof name);
+}
+
 static af_status list_folder(af_model_reader *in, af_error *err)
 {
     const int n = af_weights_count(in->weights);
@@ -22,11 +48,13 @@ static af_status list_folder(af_model_reader *in, af_error *err)
     for (int i = 0; i < n; i++) {
         const af_stored *s = af_weights_at(in->weights, i);
         af_bnb_weight b;
-        bool packed = false;
-        if (af_bnb_is_part(in->weights, s->name))
+        bool packed = false, coded = false;
+        af_status st = list_coded(in, s, &coded, err);
+        if (st == AF_OK && (coded || af_bnb_is_part(in->weights, s->name)))
             continue;
-        const af_status st =
-            af_bnb_weight_read(&b, &packed, in->weights, s->name, plain_type(in, AF_DTYPE_I8), err);
+        if (st == AF_OK)
+            st = af_bnb_weight_read(&b, &packed, in->weights, s->name, plain_type(in, AF_DTYPE_I8),
+                                    err);
         if (st != AF_OK)
             return st;
         af_model_tensor *t = &in->tensor[in->count++];

@@ -6,15 +6,16 @@
  *                         the spec of a GGUF file has. af_model_reader_open_list fills it.
  *     the spec's tensors  by index, checked against what is stored: af_model_reader_match.
  *
- * Values come as rows of f32, whatever the file has (plain types, blocks, bitsandbytes; rows that
- * GGUF interleaves in Hugging Face order), or as the stored bytes. An adapter can be laid over the
- * model: then the rows are those of the merged model, computed in f32. Rows may be read by several
- * threads at once. */
+ * Values come as rows of f32, whatever the file has (plain types, blocks, bitsandbytes, codes of
+ * other tools; rows that GGUF interleaves in Hugging Face order), or as the stored bytes. An
+ * adapter can be laid over the model: then the rows are those of the merged model, computed in f32.
+ * Rows may be read by several threads at once. */
 #ifndef AF_MODEL_READER_H
 #define AF_MODEL_READER_H
 
 #include "model/adapter.h"
 #include "model/bnb_weight.h"
+#include "model/coded/coded_weight.h"
 
 /* Of a norm that GGUF stores as 1 + w: f32s to add to what is read, for the bits the sum lost. */
 #define AF_GGUF_REST_KEY "afinar.norm_rest."
@@ -128,11 +129,13 @@ static inline int64_t af_model_tensor_rows(const af_model_tensor *t)
     return af_model_tensor_values(t) / (af_model_tensor_cols(t) ? af_model_tensor_cols(t) : 1);
 }
 
-/* A stored tensor whose values can be read: plain, GGUF blocks, or packed by bitsandbytes. */
+/* A stored tensor whose values can be read: plain, GGUF blocks, packed by bitsandbytes, or the
+ * codes of a weight (coded_weight.h). */
 typedef struct af_stored_values {
     const af_stored *t;
-    bool packed;
+    bool packed, coded;
     af_bnb_weight bnb;
+    af_coded_weight code;
     int64_t count; /* elements it unpacks to */
 } af_stored_values;
 
@@ -140,6 +143,11 @@ typedef struct af_stored_values {
 AF_CHECKED af_status af_stored_values_init(af_stored_values *out, bool *readable,
                                            const af_weights *w, const af_stored *t, af_dtype round,
                                            af_error *err);
+/* The same for the weight `name` of a folder with config c, which may be coded. */
+AF_CHECKED af_status af_stored_values_named(af_stored_values *out, bool *readable,
+                                            const af_weights *w, const af_hf_config *c,
+                                            const char *name, const af_stored *t, af_dtype round,
+                                            af_error *err);
 /* Elements [from, to), from at the start of a block. */
 void af_stored_values_read(const af_stored_values *v, int64_t from, int64_t to, float *out);
 

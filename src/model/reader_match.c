@@ -184,6 +184,35 @@ static af_status check_packed(const af_bnb_weight *b, const int64_t dim[2], af_e
                    dim[0], dim[1]);
 }
 
+/* Codes of another tool (coded_weight.h) under this name, as part p of the tensor. */
+static af_status match_coded(af_model_reader *in, af_tensor_layout *e, int p, int parts,
+                             const char *name, const int64_t *dim, int ndim, bool *found,
+                             af_error *err)
+{
+    af_coded_weight c;
+    char *kept;
+    const af_status st = af_coded_weight_read(&c, found, in->weights, &in->config, name, err);
+    if (st != AF_OK || !*found)
+        return st;
+    if (!e->coded)
+        e->coded = af_arena_take(&in->arena, (uint64_t)parts * sizeof *e->coded);
+    if (!e->coded || !(kept = af_arena_strdup(&in->arena, name)))
+        return af_fail_nomem(err, "the list of tensors", (uint64_t)parts * sizeof c);
+    c.name = kept;
+    bool same = c.ndim == ndim;
+    for (int i = 0; same && i < ndim; i++)
+        same = c.dim[i] == dim[i];
+    if (!same) {
+        char has[128], want[128];
+        shape_text(has, sizeof has, c.dim, c.ndim);
+        shape_text(want, sizeof want, dim, ndim);
+        return af_fail(err, AF_EFORMAT, "'%s': its codes make %s, not %s", name, has, want);
+    }
+    e->coded[p] = c;
+    e->part[p] = c.codes;
+    return AF_OK;
+}
+
 static af_status match_folder(af_model_reader *in, faults *f, int i, af_error *err)
 {
     const af_tensor_spec *t = &in->spec.tensor[i];
@@ -192,6 +221,11 @@ static af_status match_folder(af_model_reader *in, faults *f, int i, af_error *e
     int64_t stored[4];
     af_status st = AF_OK;
     af_reader_vocab_stored_dim(in, i, stored);
+    if (af_disk_is_turned(&in->spec, i)) {
+        e->turned = t;
+        stored[1] = t->dim[t->ndim == 3 ? 2 : 1];
+        stored[2] = t->dim[1];
+    }
     af_model_reader_disk_name(in, t->name, name, sizeof name);
     if (t->slot == AF_SLOT_ROUTER && in->spec.arch->router &&
         !af_weights_find(in->weights, name)) { /* folders of older versions have their own name */
@@ -202,16 +236,19 @@ static af_status match_folder(af_model_reader *in, faults *f, int i, af_error *e
     }
     if (t->slot == AF_SLOT_EMBED && in->head_only)
         af_model_reader_disk_name(in, "lm_head.weight", name, sizeof name);
-    if (t->ndim == 2 && in->config.quant.method != AF_QUANT_NONE) {
+    if (t->ndim == 2 && af_quant_is_bnb(in->config.quant.method)) {
         AF_TRY(af_bnb_weight_read(&e->bnb, &e->packed, in->weights, name, in->config.dtype, err));
         if (e->packed)
             return check_packed(&e->bnb, stored, err);
     }
     /* Experts are one tensor each, or all in one. */
     const bool whole = t->ndim < 3 || af_weights_find(in->weights, name) != NULL;
+    bool coded = false;
     AF_TRY(take_parts(in, e, whole ? 1 : af_disk_count(&in->spec, i), err));
     if (whole) {
-        e->part[0] = find(in, f, name, stored, t->ndim);
+        AF_TRY(match_coded(in, e, 0, 1, name, stored, t->ndim, &coded, err));
+        if (!coded)
+            e->part[0] = find(in, f, name, stored, t->scalar ? 0 : t->ndim);
         return AF_OK;
     }
     for (int p = 0; p < e->parts; p++) {
@@ -219,7 +256,12 @@ static af_status match_folder(af_model_reader *in, faults *f, int i, af_error *e
         int ndim;
         af_disk_piece(&in->spec, i, p, ours, sizeof ours, dim, &ndim, &from);
         af_model_reader_disk_name(in, ours, name, sizeof name);
-        e->part[p] = find(in, f, name, dim, ndim);
+        AF_TRY(match_coded(in, e, p, e->parts, name, dim, ndim, &coded, err));
+        if (!coded && e->coded)
+            return af_fail(err, AF_EUNSUPPORTED, "'%s' is stored plain, but '%s' as codes", name,
+                           e->coded[0].name);
+        if (!coded)
+            e->part[p] = find(in, f, name, dim, ndim);
     }
 done:
     return st;
@@ -243,7 +285,7 @@ static af_status match(af_model_reader *in, faults *f, int i, af_error *err)
         e->part[0] = af_reader_vocab_own(in, i);
     }
     e->part_rows = e->parts ? e->rows / e->parts : e->rows;
-    for (int p = 0; p < e->parts; p++) {
+    for (int p = 0; p < e->parts && !e->coded; p++) {
         const af_stored *w = e->part[p];
         if (w && w->dtype != e->part[0]->dtype)
             return af_fail(err, AF_EUNSUPPORTED, "%s: tensor '%s' is %s, but its neighbour is %s",
@@ -392,11 +434,13 @@ static af_status find_surplus(const af_model_reader *in, faults *f, af_error *er
             used[k++] = e->bnb.name;
     }
     qsort(used, k, sizeof *used, by_pointer);
-    const bool bnb = in->config.quant.method != AF_QUANT_NONE;
+    const bool bnb = af_quant_is_bnb(in->config.quant.method);
+    char weight[NAME_MAX_BYTES];
     for (int i = 0; i < af_weights_count(in->weights); i++) {
         const char *name = af_weights_at(in->weights, i)->name;
         if (!bsearch(&name, used, k, sizeof *used, by_pointer) && !may_be_unused(in, name) &&
-            !(bnb && af_bnb_is_part(in->weights, name)))
+            !(bnb && af_bnb_is_part(in->weights, name)) &&
+            !(af_coded_part(in->weights, &in->config, name, weight, sizeof weight) && !weight[0]))
             add_fault(&f->surplus, &f->n_surplus, "%s", name);
     }
     free(used);

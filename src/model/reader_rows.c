@@ -20,10 +20,26 @@ af_status af_stored_values_init(af_stored_values *out, bool *readable, const af_
     return AF_OK;
 }
 
+af_status af_stored_values_named(af_stored_values *out, bool *readable, const af_weights *w,
+                                 const af_hf_config *c, const char *name, const af_stored *t,
+                                 af_dtype round, af_error *err)
+{
+    af_stored_values v = {.t = t};
+    const af_status st = af_coded_weight_read(&v.code, &v.coded, w, c, name, err);
+    if (st != AF_OK || !v.coded)
+        return st != AF_OK ? st : af_stored_values_init(out, readable, w, t, round, err);
+    v.count = v.code.rows * v.code.cols;
+    *readable = true;
+    *out = v;
+    return AF_OK;
+}
+
 void af_stored_values_read(const af_stored_values *v, int64_t from, int64_t to, float *out)
 {
     const af_dtype_info *d = af_dtype_get(v->t->dtype);
-    if (v->packed)
+    if (v->coded)
+        af_coded_weight_rows(&v->code, from / v->code.cols, (to - from) / v->code.cols, out);
+    else if (v->packed)
         af_bnb_weight_decode(&v->bnb, from, to - from, out);
     else
         af_codec_decode_row(v->t->dtype, (const uint8_t *)v->t->data + from / d->elems * d->bytes,
@@ -34,6 +50,8 @@ void af_stored_values_read(const af_stored_values *v, int64_t from, int64_t to, 
 
 af_dtype af_tensor_layout_type(const af_tensor_layout *t)
 {
+    if (t->coded)
+        return af_coded_weight_is_mxfp4(t->coded) ? AF_DTYPE_MXFP4 : t->coded->round;
     return t->parts && t->part[0] ? t->part[0]->dtype : AF_DTYPE_F32;
 }
 
@@ -59,11 +77,39 @@ const void *af_tensor_layout_row(const af_model_reader *in, const af_tensor_layo
     return (const uint8_t *)t->part[part]->data + (uint64_t)row * bytes;
 }
 
+/* Rows of a tensor whose values lie in another order: column by column, since those are rows there.
+ */
+static void turned_rows(const af_tensor_layout *t, int64_t from, int64_t n, float *out)
+{
+    const af_stored *w = t->part[0];
+    for (int64_t r = 0; t->coded && r < n; r++)
+        af_coded_weight_stored_rows(t->coded, af_disk_out_row(t->turned, from + r), 1,
+                                    out + r * t->cols);
+    for (int64_t c = 0; !t->coded && c < t->cols; c++)
+        for (int64_t r = 0; r < n; r++)
+            out[r * t->cols + c] =
+                (float)af_load_f64(w->data, w->dtype, (uint64_t)af_disk_at(t->turned, from + r, c));
+}
+
+/* Runs of rows that lie in one part: what is stored transposed is read faster so. */
+static void coded_rows(const af_tensor_layout *t, int64_t from, int64_t n, float *out)
+{
+    for (int64_t r = from, k; r < from + n; r += k, out += k * t->cols) {
+        const int64_t part = r / t->part_rows, row = r % t->part_rows;
+        k = AF_MIN(from + n - r, t->part_rows - row);
+        af_coded_weight_rows(&t->coded[part], row, k, out);
+    }
+}
+
 static void stored_rows(const af_model_reader *in, const af_tensor_layout *t, int64_t from,
                         int64_t n, float *out)
 {
     if (t->packed) {
         af_bnb_weight_decode(&t->bnb, from * t->cols, n * t->cols, out);
+        return;
+    }
+    if (t->turned || t->coded) {
+        (t->turned ? turned_rows : coded_rows)(t, from, n, out);
         return;
     }
     const af_dtype type = af_tensor_layout_type(t);
@@ -139,8 +185,8 @@ af_status af_tensor_view_open(af_tensor_view *v, af_model_reader *in, const af_m
     }
     if (!t->stored)
         return AF_OK;
-    const af_status st =
-        af_stored_values_init(&v->values, &readable, in->weights, t->stored, t->dtype, err);
+    const af_status st = af_stored_values_named(&v->values, &readable, in->weights, &in->config,
+                                                t->name, t->stored, t->dtype, err);
     if (st == AF_OK && !readable)
         return af_fail(err, AF_EUNSUPPORTED, "tensor '%s' has type %s, which cannot be read",
                        t->name, af_dtype_name(t->stored->dtype));
@@ -187,8 +233,8 @@ void af_tensor_view_rows(const af_tensor_view *v, int64_t from, int64_t n, float
 
 bool af_tensor_view_is_raw(const af_tensor_view *v)
 {
-    return v->t->stored && !v->values.packed && !v->overlay.module && !v->overlay.saved &&
-           !v->overlay.trained.count && !v->overlay.biased;
+    return v->t->stored && !v->values.packed && !v->values.coded && !v->overlay.module &&
+           !v->overlay.saved && !v->overlay.trained.count && !v->overlay.biased;
 }
 
 bool af_tensor_view_rows_finite(const af_tensor_view *v, int64_t from, int64_t n, const float *rows)

@@ -2,6 +2,7 @@
 #ifndef AF_TENSOR_LAYOUT_H
 #define AF_TENSOR_LAYOUT_H
 
+#include "model/coded/coded_weight.h"
 #include "model/model_reader.h"
 
 struct af_tensor_layout {
@@ -14,6 +15,8 @@ struct af_tensor_layout {
     float add;          /* added to every value (gemma norms: -1) */
     bool packed;        /* by bitsandbytes */
     af_bnb_weight bnb;
+    af_coded_weight *coded;       /* [parts]: each part is the codes of this weight; NULL = plain */
+    const af_tensor_spec *turned; /* stored in another order: af_disk_at; else NULL */
     int64_t stored_rows; /* where `mean` is set: rows of the file; those after them are the mean */
     const float *mean;   /* [cols], of a vocabulary that was grown; else NULL */
 };

@@ -130,6 +130,8 @@ FAILS(af_observer_new, &(af_observer *){NULL}, 2, 2, &(af_grid_opts){.bits = 99}
 FAILS(af_observer_range, observer(), 99, &(float){0}, &(float){0}, NULL)
 FAILS(af_quantize, &(af_convert_report *){NULL}, nowhere, "/nonexistent/x",
       &(af_quantize_opts){.type = "nf4"}, NULL)
+FAILS(af_hub_pull, &(char *){NULL}, "../x", &(af_pull_opts){0}, NULL)
+FAILS(af_hub_push, &(char *){NULL}, nowhere, "../x", &(af_push_opts){0}, NULL)
 FAILS(af_schedule_init, &(af_schedule){0}, &(af_schedule_opts){.name = "zigzag"}, NULL)
 FAILS(af_template_open, &(af_template *){NULL}, nowhere, NULL)
 FAILS(af_template_open_named, &(af_template *){NULL}, nowhere, "x", NULL)
@@ -381,6 +383,8 @@ static const struct {
     CASE(af_output_write),
     CASE(af_observer_new),
     CASE(af_observer_range),
+    CASE(af_hub_pull),
+    CASE(af_hub_push),
     CASE(af_quantize),
     CASE(af_run_checkpoint),
     CASE(af_run_evaluate),

@@ -159,6 +159,26 @@ static void case_rope_norm(rec *r)
     af_tensor *f = rec_add(r, af_graph_input(r->g, "f", AF_DTYPE_F32, 1, (int64_t[]){32}), 0.01, 1);
     finish(r, af_rope(r->g, act_2(r, 7, 8 * 64), ints(r, 7, at), f, &o));
 }
+static void case_rope_pairs(rec *r)
+{
+    static const int32_t at[9] = {0, 1, 2, 3, 0, 1, 2, 700, 5};
+    af_rope_opts o = {.heads = 4, .kv_heads = 2, .head_dim = 16, .rotary_dim = 8, .pairs = true};
+    af_tensor *f = rec_add(r, af_graph_input(r->g, "f", AF_DTYPE_F32, 1, (int64_t[]){4}), 0.01, 1);
+    af_tensor *y = af_rope(r->g, act_2(r, 9, 8 * 16), ints(r, 9, at), f, &o);
+    o.q_norm = param_1(r, 16);
+    o.k_norm = param_1(r, 16);
+    o.norm_eps = 1e-6;
+    finish(r, af_rope(r->g, y, ints(r, 9, at), f, &o));
+}
+static void case_rope_query(rec *r)
+{
+    static const int32_t at[9] = {0, 1, 2, 3, 0, 1, 2, 700, 5};
+    af_rope_opts o = {.heads = 4, .kv_heads = 2, .head_dim = 32, .rotary_dim = 16};
+    o.query_beta = 0.3;
+    o.query_length = 2;
+    af_tensor *f = rec_add(r, af_graph_input(r->g, "f", AF_DTYPE_F32, 1, (int64_t[]){8}), 0.01, 1);
+    finish(r, af_rope(r->g, act_2(r, 9, 8 * 32), ints(r, 9, at), f, &o));
+}
 static void attention(rec *r, const af_attention_opts *o, int64_t n, int64_t s, const int32_t *b)
 {
     af_tensor *x = act_2(r, n, (int64_t)(o->heads + 2 * o->kv_heads) * o->head_dim);
@@ -254,6 +274,15 @@ static inline af_tensor *case_generation(rec *r)
     y = af_linear(r->g, y, &down);
     out(r, y);
     return y;
+}
+static void case_xielu(rec *r)
+{
+    const int64_t one = 1;
+    af_tensor *p = rec_add(r, af_graph_param(r->g, "p", AF_DTYPE_F32, 1, &one), 0.1, 0.4);
+    af_tensor *n = rec_add(r, af_graph_param(r->g, "n", AF_DTYPE_F32, 1, &one), 0.1, 0.2);
+    af_tensor *beta = af_graph_constant(r->g, AF_DTYPE_F32, 1, &one, 0.5);
+    af_tensor *eps = af_graph_constant(r->g, AF_DTYPE_F32, 1, &one, -1e-6);
+    finish(r, af_xielu(r->g, act_2(r, 7, 300), p, n, beta, eps));
 }
 static void case_glu(rec *r)
 {
@@ -417,6 +446,16 @@ static void case_head(rec *r)
         if (r->leaf[i].t->role == AF_ROLE_PARAM)
             r->out[r->outs++] = r->leaf[i].t->grad;
 }
+/* Copies of rows, their sum, and what has no row. */
+static void case_row_pick(rec *r)
+{
+    static const int32_t index[14] = {0, -100, 1, -100, 2, -100, 0, 1, -100, -100, 4, 3, 3, -100},
+                         back[10] = {0, 3, 1, 3, 2, -100, 6, 5, 5, -100};
+    af_tensor *x = act_2(r, 5, 48);
+    af_tensor *i = af_reshape(r->g, ints(r, 14, index), 2, (int64_t[]){7, 2}),
+              *b = af_reshape(r->g, ints(r, 10, back), 2, (int64_t[]){5, 2});
+    finish(r, af_row_pick(r->g, x, i, b));
+}
 /* Values and weights per row; the head is frozen or trained. */
 static void head_rows(rec *r, bool trained)
 {
@@ -572,6 +611,8 @@ static const test_case cases[] = {
     {"fake_quant", case_fake_quant, 3e-2}, /* a value on an edge may round to either side */
     {"rope", case_rope, 0},
     {"rope_norm", case_rope_norm, 0},
+    {"rope_pairs", case_rope_pairs, 0},
+    {"rope_query", case_rope_query, 0},
     {"attention", case_attention, 1e-2},
     {"attention_128", case_attention_128, 1e-2},
     {"attention_many", case_attention_many, 1e-2},
@@ -588,6 +629,7 @@ static const test_case cases[] = {
     {"attention_sinks_slide", case_attention_sinks_slide, 1e-2},
     {"attention_sinks_odd", case_attention_sinks_odd, 1e-2},
     {"attention_sinks_cached", case_attention_sinks_cached, 1e-2},
+    {"xielu", case_xielu, 0},
     {"glu", case_glu, 0},
     {"linear", case_linear, 0},
     {"linear_fwd", case_linear_fwd, 0},
@@ -609,6 +651,9 @@ static const test_case cases[] = {
     {"int8", case_int8, 1e-2},
     {"int8_odd", case_int8_odd, 0},
     {"gguf", case_gguf, 1e-2},
+    {"gguf_fp4", case_gguf_fp4, 1e-2},
+    {"gguf_iq3", case_gguf_iq3, 1e-2},
+    {"gguf_ternary", case_gguf_ternary, 1e-2},
     {"adapter_only", case_adapter_only, 1e-2},
     {"dora_norm", case_dora_norm, 0},
     {"glu_clamped", case_glu_clamped, 0},
@@ -618,6 +663,7 @@ static const test_case cases[] = {
     {"moe_adapted_odd", case_moe_adapted_odd, 2e-2},
     RECURRENT_CASES,
     {"head", case_head, 1e-2},
+    {"row_pick", case_row_pick, 1e-2},
     {"head_rows", case_head_rows, 1e-2},
     {"head_rows_trained", case_head_rows_trained, 1e-2},
     {"sgd", case_sgd, 0},

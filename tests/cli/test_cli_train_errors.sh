@@ -138,7 +138,7 @@ key "'ds_type: excel' is not one of jsonl" "datasets=[{path: $AF_GOLDEN/models/d
 key "'ds_type: parquet' and the name's .jsonl contradict" "datasets=[{path: $AF_GOLDEN/models/data/train.jsonl, ds_type: parquet}]"
 key "dataset x.jsonl is not there" "datasets=[{path: json, data_files: x.jsonl}]"
 key "unknown key 'field_question' of a prompt" "datasets=[{path: x.jsonl, type: {field_question: q}}]"
-key "dataset org/name is not there (a file or a folder of this machine" "datasets=[{path: org/name}]"
+key "no dataset 'org/name': there is no such folder or file" "datasets=[{path: org/name}]"
 key "has no files of split valid" "datasets=[{path: $AF_GOLDEN/models/data, split: valid}]"
 key "has no folder 'main'" "datasets=[{path: $AF_GOLDEN/models/data, name: main}]"
 lora "k_proj' is adapted in|but not listed in lora_target_modules" lora_model_dir="$AF_GOLDEN/runs/qwen2/lora/initial_adapter" 'lora_target_modules=[q_proj]'

@@ -57,6 +57,13 @@ fails 1 "it holds several datasets" records cache
 records cache -n 0 --config default | cmp - saved || die "a cache's config"
 cp "$columns"/hub/data/train-0000* named/data
 records named -n 0 | cmp - train.jsonl || die "names of files"
+mkdir words
+cp "$columns/hub/data/train-00000-of-00002.parquet" words/set-train-0.parquet
+cp "$columns/hub/data/train-00001-of-00002.parquet" words/set_train_1.parquet
+cp "$columns/hub/data/test-00000-of-00001.parquet" words/set-dev.parquet
+touch words/set.py
+records words -n 0 | cmp - train.jsonl || die "a split in the middle of names"
+records words -n 0 --split validation | cmp - test.jsonl || die "dev is validation"
 cp "$columns"/hub/data/train-0000* split/train
 records split -n 0 --split train | cmp - train.jsonl || die "folders of splits"
 

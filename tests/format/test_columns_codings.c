@@ -201,9 +201,9 @@ static void test_codecs_read_back(void **state)
     static uint8_t p[5000];
     (void)state;
     for (int round = 0; round < 120; round++) {
-        const int n = (int)draw(round < 20 ? 20 : (uint32_t)sizeof p), letters = 1 + (int)draw(9);
+        const int n = (int)draw(round < 20 ? 20u : (uint32_t)sizeof p), letters = 1 + (int)draw(9);
         for (int i = 0; i < n; i++)
-            p[i] = (uint8_t)(i % 300 < 100 ? draw((uint32_t)letters) : i % 7);
+            p[i] = (uint8_t)(i % 300 < 100 ? (int)draw((uint32_t)letters) : i % 7);
         af_buf snappy = {0}, lz4 = {0}, frame = {0};
         tiny_snappy(&snappy, p, n);
         check_unpacked(p, n, &snappy, AF_CODEC_SNAPPY);

@@ -107,7 +107,8 @@ static void fill_positions(fastcheck *c, af_tensor *t)
     (void)c;
 }
 
-/* variants: plain, partial rotary, norms of heads, norms of rows, norms without rotation */
+/* variants: plain, partial rotary, norms of heads, norms of rows, norms without rotation,
+ * neighbours instead of halves, queries scaled by position */
 static af_tensor *build_rope(fastcheck *c)
 {
     enum { H = 4, K = 2 };
@@ -120,7 +121,10 @@ static af_tensor *build_rope(fastcheck *c)
     af_rope_opts o = {.heads = H, .kv_heads = K, .head_dim = (int)E, .rotary_dim = (int)rotary};
     o.scale = c->variant == 1 ? 1.25 : 0;
     o.norm_eps = 1e-6;
-    if (c->variant >= 2) {
+    o.pairs = c->variant == 5;
+    o.query_beta = c->variant == 6 ? 0.4 : 0;
+    o.query_length = 3;
+    if (c->variant >= 2 && c->variant < 6) {
         o.q_norm = fc_param(c, "qn", 0, c->variant == 3 ? H * E : E);
         o.k_norm = fc_param(c, "kn", 0, c->variant == 3 ? K * E : E);
         o.norm_plus_one = c->variant == 4;
@@ -189,7 +193,7 @@ static void test_binary(void **state)
 static void test_rope(void **state)
 {
     (void)state;
-    each("rope", build_rope, 5, (fastcheck){.fill = fill_positions});
+    each("rope", build_rope, 7, (fastcheck){.fill = fill_positions});
 }
 static void test_embedding(void **state)
 {

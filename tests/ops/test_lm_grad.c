@@ -87,6 +87,9 @@ static af_tensor *build_rope(gradcheck *c)
     o.rotary_dim = v & 1 ? 4 : 0;
     o.scale = v & 1 ? 1.3 : 0;
     o.norm_plus_one = v & 8;
+    o.pairs = v & 32;
+    o.query_beta = v & 64 ? 0.7 : 0;
+    o.query_length = 2;
     af_tensor *qkv = gc_param2(c, c->shape[0], (H + 2 * K) * E);
     if (v & 6) {
         const int64_t q = v & 4 ? H * E : E, k = v & 4 ? K * E : E;
@@ -101,7 +104,8 @@ static af_tensor *build_rope(gradcheck *c)
 static void test_rope_partial_scaled_normed(void **state)
 {
     (void)state;
-    const int variants[] = {0, 1, 2, 3, 4, 5, 2 | 8, 5 | 8, 2 | 16, 4 | 16};
+    const int variants[] = {0,      1,  2,  3,      4,      5,  2 | 8, 5 | 8, 2 | 16,
+                            4 | 16, 32, 33, 32 | 3, 32 | 4, 64, 65,    64 | 3};
     for (size_t i = 0; i < AF_LEN(variants); i++)
         shapes("rope", build_rope, variants[i]);
 }
@@ -126,6 +130,25 @@ static void test_attention_grouped_windowed_capped(void **state)
     const int variants[] = {0, 1, 2, 4, 8, 4 | 8, 16, 16 | 8 | 1, 32, 32 | 4 | 8, 32 | 16};
     for (size_t i = 0; i < AF_LEN(variants); i++)
         shapes("attention", build_attention, variants[i]);
+}
+
+/* ---- xielu ---- */
+
+static af_tensor *build_xielu(gradcheck *c)
+{
+    const int64_t one = 1;
+    af_tensor *x = gc_param2(c, c->shape[0], c->shape[1]);
+    af_tensor *p = gc_param(c, 1, &one), *n = gc_param(c, 1, &one);
+    af_tensor *beta = af_graph_constant(c->g, AF_DTYPE_F64, 1, &one, 0.5);
+    af_tensor *eps = af_graph_constant(c->g, AF_DTYPE_F64, 1, &one, c->variant ? -0.3 : -1e-6);
+    return af_xielu(c->g, x, p, n, beta, eps);
+}
+
+static void test_xielu(void **state)
+{
+    (void)state;
+    shapes("xielu", build_xielu, 0);
+    shapes("xielu with a flat part", build_xielu, 1);
 }
 
 /* ---- glu ---- */
@@ -232,6 +255,7 @@ int main(void)
         cmocka_unit_test(test_norms),
         cmocka_unit_test(test_rope_partial_scaled_normed),
         cmocka_unit_test(test_attention_grouped_windowed_capped),
+        cmocka_unit_test(test_xielu),
         cmocka_unit_test(test_glu_every_activation),
         cmocka_unit_test(test_linear_pieces_biases_adapters),
         cmocka_unit_test(test_head_loss_masked_capped_smoothed),

@@ -103,7 +103,7 @@ done
 fails train run.yaml base_model=Qwen/Qwen2.5-0.5B
 has err "command line: no model 'Qwen/Qwen2.5-0.5B'" "download it first: afinar pull Qwen/Qwen2.5-0.5B"
 fails train run.yaml "datasets=[{path: tatsu-lab/alpaca}]"
-has err "dataset tatsu-lab/alpaca is not there" "from the hub, in Python: datasets.load_dataset(\"tatsu-lab/alpaca\", split=\"train\").to_json(\"data.jsonl\")"
+has err "no dataset 'tatsu-lab/alpaca'" "download it first: afinar pull tatsu-lab/alpaca --dataset"
 fails train run.yaml "datasets=[{path: data/none.jsonl}]"
 has err "dataset data/none.jsonl is not there"
 lacks err "hub"

@@ -255,7 +255,7 @@ static void run_in(const char *name, const char *rl, const char *extra, const af
     af_buf_printf(&b,
                   "base_model: %s/models/qwen2\ndatasets: [{path: %s/preference/data/%s.jsonl}]\n"
                   "output_dir: %s/%s\nrl: %s\nadapter: lora\nlora_r: 4\nlearning_rate: 2e-3\n"
-                  "max_steps: 6\ndevice: cpu\nseed: 5\nsequence_len: 256\n%s",
+                  "max_steps: 6\ndevice: cpu\nseed: 5\n%s",
                   golden_dir(), golden_dir(), strcmp(rl, "kto") == 0 ? "kto" : "preferences", dir,
                   name, rl, extra);
     char *text = af_buf_take(&b);
@@ -346,6 +346,68 @@ static void test_accumulation_is_exact(void **state)
     }
 }
 
+/* All pairs of the data in one packed row, or one by one. */
+static void test_packing_changes_nothing(void **state)
+{
+    (void)state;
+    run_in("packed", "dpo", "sample_packing: true\nmicro_batch_size: 1\n", NULL, AF_OK);
+    run_in("apart", "dpo", "micro_batch_size: 16\n", NULL, AF_OK);
+    assert_true(difference("packed", "apart") < 2e-6);
+}
+
+static int references_in(const char *folder)
+{
+    char path[300], **names = NULL;
+    int n = 0, found = 0;
+    af_error err = {0};
+    snprintf(path, sizeof path, "%s/afinar/tokens", folder);
+    CHECK_OK(af_dir_list(&names, &n, path, &err), err);
+    for (int i = 0; i < n; i++)
+        found += strstr(names[i], ".reference") && names[i][0] != '.';
+    af_names_free(names, n);
+    return found;
+}
+
+static void note_line(void *user, const char *line)
+{
+    if (strstr(line, "reference: "))
+        snprintf(user, 100, "%s", line);
+}
+
+/* Values of the cache have the bits of those that were just computed, whatever the run. */
+static void test_kept_references_are_the_same(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"dpo", "kto"};
+    for (size_t i = 0; i < 2; i++) {
+        char live[16], first[16], second[16], line[100] = "", cache[64];
+        const af_train_hooks hooks = {.user = line, .log = note_line};
+        snprintf(live, sizeof live, "live-%zu", i);
+        snprintf(first, sizeof first, "first-%zu", i);
+        snprintf(second, sizeof second, "second-%zu", i);
+        snprintf(cache, sizeof cache, "%s/cache-%zu", dir, i);
+        assert_int_equal(setenv("XDG_CACHE_HOME", cache, 1), 0);
+        run_in(live, kinds[i], "precompute_ref_log_probs: false\n", NULL, AF_OK);
+        assert_int_equal(references_in(cache), 0);
+        run_in(first, kinds[i], "", &hooks, AF_OK);
+        CHECK_MSG(strstr(line, "kept in the cache"), "%s", line);
+        assert_int_equal(references_in(cache), 1);
+        run_in(second, kinds[i], "", &hooks, AF_OK);
+        CHECK_MSG(strstr(line, "from the cache"), "%s", line);
+        assert_true(difference(live, first) == 0 && difference(live, second) == 0);
+        same_metrics(live, second);
+        run_in("other", kinds[i], "bf16: true\n", &hooks, AF_OK);
+        CHECK_MSG(strstr(line, "kept in the cache"), "%s", line); /* other values: another file */
+        assert_int_equal(references_in(cache), 2);
+        af_error err;
+        assert_int_equal(af_path_remove(cache, &err), AF_OK);
+        char other[300];
+        snprintf(other, sizeof other, "%s/other", dir);
+        assert_int_equal(af_path_remove(other, &err), AF_OK);
+    }
+    assert_int_equal(setenv("XDG_CACHE_HOME", dir, 1), 0);
+}
+
 static void test_threads_do_not_change_a_bit(void **state)
 {
     (void)state;
@@ -362,6 +424,8 @@ int main(void)
         cmocka_unit_test(test_all_runs_follow_trl),
         cmocka_unit_test(test_a_stopped_run_ends_with_the_same_bytes),
         cmocka_unit_test(test_accumulation_is_exact),
+        cmocka_unit_test(test_packing_changes_nothing),
+        cmocka_unit_test(test_kept_references_are_the_same),
         cmocka_unit_test(test_threads_do_not_change_a_bit),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

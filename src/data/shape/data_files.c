@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "data/read/records.h"
 #include "data/shape/data_layout.h"
+#include "format/hub/hub_name.h"
 
 #include <glob.h>
 #include <strings.h>
@@ -27,6 +28,11 @@ static bool is_about(const char *name)
 {
     static const char *const names[] = {"readme",   "license",      "licence",      "notice",
                                         "citation", "dataset_info", "dataset_infos"};
+    static const char *const endings[] = {".py", ".yaml", ".yml", ".png", ".jpg", ".svg", ".pdf"};
+    const char *dot = strrchr(name, '.');
+    for (size_t i = 0; dot && i < AF_LEN(endings); i++)
+        if (strcasecmp(dot, endings[i]) == 0)
+            return true;
     for (size_t i = 0; i < AF_LEN(names); i++) {
         const size_t n = strlen(names[i]);
         if (strncasecmp(name, names[i], n) == 0 && (!name[n] || name[n] == '.'))
@@ -54,6 +60,14 @@ static bool is_held_out(const char *name)
     return false;
 }
 
+/* Where others are called train: a test or validation wherever the name says so. */
+static bool is_other_split(const char *name)
+{
+    return !af_split_mentions(name, "train") &&
+           (is_held_out(name) || af_split_mentions(name, "test") ||
+            af_split_mentions(name, "validation"));
+}
+
 /* Drops files by their name, unless none would be left. Returns how many stay. */
 static int drop_named(char **files, int count, bool (*drop)(const char *))
 {
@@ -79,15 +93,19 @@ static af_status list_folder(const af_data_source *s, const char *folder, char *
 {
     char **names = NULL;
     int n = 0, kept = 0;
+    bool begins = false; /* a name begins with the split: only such names count */
     af_status st = af_dir_list(&names, &n, folder, err);
+    for (int i = 0; st == AF_OK && i < n; i++)
+        begins |= s->split && in_split(names[i], s->split);
     for (int i = 0; st == AF_OK && i < n; i++) {
         char *path = af_path_join(folder, names[i]);
         if (!path) {
             st = af_fail_nomem(err, folder, 0);
             break;
         }
-        const bool file =
-            names[i][0] != '.' && in_split(names[i], s->split) && af_file_exists(path);
+        const bool ours = begins || !s->split ? in_split(names[i], s->split)
+                                              : af_split_mentions(names[i], s->split);
+        const bool file = names[i][0] != '.' && ours && af_file_exists(path);
         free(names[i]);
         names[i] = NULL;
         if (file)
@@ -101,13 +119,15 @@ static af_status list_folder(const af_data_source *s, const char *folder, char *
     }
     if (!s->split) {                      /* as the Hugging Face loaders: then it is `train` */
         bool rows = false, train = false; /* neither is seen in what is about the data */
+        bool named = false;
         for (int i = 0; i < kept; i++) {
             const char *name = af_path_name(names[i]);
             rows |= !is_about(name) && !is_text(name);
             train |= !is_about(name) && !is_held_out(name);
+            named |= !is_about(name) && af_split_mentions(name, "train");
         }
         const int data = drop_named(names, kept, rows ? is_about : is_about_no_text);
-        kept = train ? drop_named(names, data, is_held_out) : data;
+        kept = train ? drop_named(names, data, named ? is_other_split : is_held_out) : data;
         *held_out = data - kept;
     }
     *files = names;
@@ -184,28 +204,14 @@ static af_status folder_files(const af_data_source *s, const char *folder, const
     return st;
 }
 
-/* The name of a dataset of the hub, not a path: one slash, and nothing that only files have. */
-static bool is_hub_name(const char *path)
-{
-    const char *slash = strchr(path, '/');
-    return slash && slash != path && slash[1] && !strchr(slash + 1, '/') && !strchr(path, '.') &&
-           *path != '~';
-}
-
 static af_status not_there(const af_data_source *s, const char *path, const char *run_path,
                            af_error *err)
 {
     char at[300];
-    af_data_source_loc(at, run_path, s->line);
-    if (is_hub_name(path))
-        return af_fail(err, AF_EUSAGE,
-                       "%s: dataset %s is not there (a file or a folder of this machine is "
-                       "wanted); from the hub, in Python: datasets.load_dataset(\"%s\", "
-                       "split=\"train\").to_json(\"data.jsonl\")",
-                       at, path, path);
     return af_fail(err, AF_EUSAGE,
-                   "%s: dataset %s is not there (a file or a folder of this machine is wanted)", at,
-                   path);
+                   "%s: dataset %s is not there (a file or a folder of this machine is "
+                   "wanted)",
+                   af_data_source_loc(at, run_path, s->line), path);
 }
 
 static bool is_pattern(const char *path) { return strpbrk(path, "*?[") != NULL; }
@@ -302,15 +308,73 @@ static af_status any_folder(const af_data_source *s, const char *run_path, char 
     return st;
 }
 
+/* ORG/NAME of the hub: what is there comes first, and the name of a file is not one. */
+static bool is_of_hub(const char *path)
+{
+    af_records_kind kind;
+    return path && !af_file_exists(path) && !af_dir_exists(path) && af_hub_is_name(path) &&
+           af_records_kind_of(&kind, path, NULL, NULL) != AF_OK;
+}
+
+/* What of such a dataset is needed: data_files, or what its card says of the config and the split.
+ */
+static af_status list_wanted(af_file_list *wanted, const af_data_source *s, const char *run_path,
+                             af_error *err)
+{
+    static const char *const card[] = {"README.md"};
+    af_status st = AF_OK;
+    char *folder = NULL;
+    for (int i = 0; i < s->data_file_count; i++)
+        AF_TRY(af_file_list_add(wanted, af_strdup(s->data_files[i] + strspn(s->data_files[i], "/")),
+                                err));
+    if (s->data_file_count)
+        goto done;
+    st = af_hub_snapshot(&folder, AF_HUB_DATASET, s->path, s->revision, card, 1, err);
+    if (st != AF_OK && strcmp(err->subject, AF_HUB_NO_MATCH) == 0)
+        st = AF_OK; /* no card: all files */
+    AF_TRY(st);
+    if (folder)
+        AF_TRY(af_data_layout_wants(s, folder, run_path, wanted, err));
+done:
+    free(folder);
+    return st;
+}
+
+static af_status hub_folder(char **folder, const af_data_source *s, const char *run_path,
+                            af_error *err)
+{
+    char at[300];
+    af_file_list wanted = {0};
+    af_status st = list_wanted(&wanted, s, run_path, err);
+    if (st == AF_OK && wanted.count > 0) /* with it the folder says what is in it */
+        st = af_file_list_add(&wanted, af_strdup("README.md"), err);
+    if (st == AF_OK)
+        st = af_hub_snapshot(folder, AF_HUB_DATASET, s->path, s->revision,
+                             (const char *const *)wanted.path, wanted.count, err);
+    af_file_list_clear(&wanted);
+    return st == AF_OK ? AF_OK
+                       : af_fail_prefix(st, err, "%s", af_data_source_loc(at, run_path, s->line));
+}
+
 af_status af_data_source_files(const af_data_source *s, const char *run_path, char ***files,
                                int *count, int *held_out, af_error *err)
 {
-    char **found = NULL;
+    char **found = NULL, *folder = NULL;
     int n = 0;
     char at[300];
-    af_status st;
+    af_status st = AF_OK;
+    af_data_source of_hub;
     *held_out = 0;
+    if (is_of_hub(s->path)) {
+        af_error unread;
+        st = hub_folder(&folder, s, run_path, af_error_or(err, &unread));
+        of_hub = *s;
+        of_hub.path = folder;
+        s = &of_hub;
+    }
     const bool other = s->split && strcmp(s->split, "train") != 0; /* a file is all "train" */
+    if (st != AF_OK)
+        return st;
     if (s->data_file_count)
         st = named_files(s, run_path, &found, &n, err);
     else if (af_dir_exists(s->path))
@@ -320,6 +384,7 @@ af_status af_data_source_files(const af_data_source *s, const char *run_path, ch
                      af_data_source_loc(at, run_path, s->split_line), s->split, s->path);
     else
         st = add_files(s, s->path, run_path, &found, &n, err);
+    free(folder);
     if (st != AF_OK) {
         af_names_free(found, n);
         return st;

@@ -5,7 +5,9 @@
 #include "base/file.h"
 #include "format/text/json_text.h"
 
+#include <ctype.h>
 #include <stdarg.h>
+#include <strings.h>
 
 enum { DEPTH_MAX = 8, FILES_MAX = 1 << 20, CARD_MAX = 16 << 20 };
 
@@ -14,6 +16,7 @@ typedef struct layout {
     const char *run_path, *folder;
     af_file_list *out;
     af_error *err;
+    bool patterns; /* out gets the patterns of the card, not the files they match */
 } layout;
 
 void af_file_list_clear(af_file_list *l)
@@ -213,6 +216,31 @@ bool af_glob_matches(const char *pattern, const char *path)
     return stars <= 8 && matches(pattern, path); /* the time doubles with each */
 }
 
+/* Is `word` in the name, with neither a letter before nor after it? */
+static bool has_word(const char *name, const char *word)
+{
+    const size_t n = strlen(word);
+    for (const char *at = name; *at; at++)
+        if (strncasecmp(at, word, n) == 0 && (at == name || !isalpha((unsigned char)at[-1])) &&
+            !isalpha((unsigned char)at[n]))
+            return true;
+    return false;
+}
+
+bool af_split_mentions(const char *name, const char *split)
+{
+    static const char *const words[][5] = {{"train", "training"},
+                                           {"validation", "valid", "dev", "val"},
+                                           {"test", "testing", "eval", "evaluation"}};
+    if (has_word(name, split))
+        return true;
+    for (size_t i = 0; i < AF_LEN(words); i++)
+        for (int k = 1; strcmp(words[i][0], split) == 0 && words[i][k]; k++)
+            if (has_word(name, words[i][k]))
+                return true;
+    return false;
+}
+
 static bool is_cached(const char *path)
 {
     const char *name = af_path_name(path), *end = strrchr(name, '.');
@@ -353,6 +381,8 @@ static af_status add_matches(const layout *y, const af_file_list *all, const cha
     const size_t n = strlen(y->folder) + (y->folder[strlen(y->folder) - 1] != '/');
     af_status st = AF_OK;
     pattern += strncmp(pattern, "./", 2) == 0 ? 2 : 0;
+    if (y->patterns)
+        return af_file_list_add(y->out, af_strdup(pattern), y->err);
     for (int i = 0; i < all->count; i++)
         if (af_glob_matches(pattern, all->path[i] + n))
             AF_TRY(af_file_list_add(y->out, af_strdup(all->path[i]), y->err));
@@ -432,7 +462,8 @@ static af_status card_files(const layout *y, bool *found, char **data_dir)
     const char *dir = text_of(config, "data_dir");
     if (files) {
         *found = true;
-        AF_TRY(walk(&all, y->folder, 0, y->err));
+        if (!y->patterns)
+            AF_TRY(walk(&all, y->folder, 0, y->err));
         AF_TRY(config_files(y, &all, files));
     } else if (dir && af_path_is_inner(dir)) {
         *data_dir = af_path_join(y->folder, dir);
@@ -449,7 +480,7 @@ done:
 af_status af_data_layout_files(const af_data_source *s, const char *folder, const char *run_path,
                                af_file_list *out, bool *found, char **data_dir, af_error *err)
 {
-    const layout y = {s, run_path, folder, out, err};
+    const layout y = {s, run_path, folder, out, err, false};
     *found = true;
     *data_dir = NULL;
     if (has_file(folder, "dataset_dict.json"))
@@ -461,4 +492,21 @@ af_status af_data_layout_files(const af_data_source *s, const char *folder, cons
     if (st != AF_OK || *found || *data_dir)
         return st;
     return cache_files(&y, found);
+}
+
+af_status af_data_layout_wants(const af_data_source *s, const char *folder, const char *run_path,
+                               af_file_list *patterns, af_error *err)
+{
+    const layout y = {s, run_path, folder, patterns, err, true};
+    bool found = false;
+    char *data_dir = NULL, *inside = NULL;
+    af_status st = card_files(&y, &found, &data_dir);
+    const bool named = s->name && strcmp(s->name, "default") != 0;
+    const char *sub = data_dir ? data_dir + strlen(folder) : named && !found ? s->name : NULL;
+    if (st == AF_OK && sub) {
+        inside = af_path_join(sub + strspn(sub, "/"), "*");
+        st = af_file_list_add(patterns, inside, err);
+    }
+    free(data_dir);
+    return st;
 }

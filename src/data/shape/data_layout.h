@@ -20,6 +20,15 @@ void af_file_list_clear(af_file_list *l);
 AF_CHECKED af_status af_data_layout_files(const af_data_source *s, const char *folder,
                                           const char *run_path, af_file_list *out, bool *found,
                                           char **data_dir, af_error *err);
+/* For a repository of which only the card (README.md) is there: patterns of the files that
+ * af_data_layout_files may return once they are. None: the card does not say, all are needed. */
+AF_CHECKED af_status af_data_layout_wants(const af_data_source *s, const char *folder,
+                                          const char *run_path, af_file_list *patterns,
+                                          af_error *err);
+/* Does the name of a file hold the split's name, or another word for it, by itself
+ * ("set-train-00000.parquet", "my_dev.jsonl" for validation)? The words are those of Hugging Face's
+ * datasets. */
+bool af_split_mentions(const char *name, const char *split);
 /* Shell patterns over paths: "*" and "?" do not match "/", "**" does. */
 bool af_glob_matches(const char *pattern, const char *path);
 #endif

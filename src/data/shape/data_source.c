@@ -76,7 +76,7 @@ static const source_key keys[] = {
     {"template_thinking_key", STRING, AT(thinking_key), TURNS},
     {"text_column", STRING, AT(field.text), ONLY(TEXT)},
     {"trust_remote_code", IDLE, 0, 0},
-    {"revision", IDLE, 0, 0},
+    {"revision", STRING, AT(revision), 0},
     {"preprocess_shards", IDLE, 0, 0},
     {"conversation", STYLE, 0, 0},
 };

@@ -42,6 +42,7 @@ typedef struct af_data_slice {
 
 typedef struct af_data_source {
     const char *path, *ds_type, *chat_template;
+    const char *revision;     /* of ORG/NAME on the hub: branch, tag or commit; NULL = main */
     const char *name, *split; /* of a folder: the subfolder, and how its files' names begin */
     af_data_slice slice;
     const char *const *data_files; /* inside `path`; patterns are allowed */

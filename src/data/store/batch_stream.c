@@ -21,6 +21,7 @@ struct af_stream {
     af_stream_opts o;
     int64_t most_per_item, items_first;
     uint32_t longest, shortest; /* rows of a record */
+    uint32_t longest_apart;     /* of a pair in two copies */
     uint64_t touched;           /* bytes of the store that may have become resident, at most */
     window win;
     /* where an item was found last, so that going on is cheap */
@@ -159,7 +160,7 @@ static void add_record(const af_stream *s, af_batch *b, int64_t place)
 static void make(af_stream *s, af_batch *b, int64_t m)
 {
     const int64_t world = AF_MAX(s->o.world, 1);
-    b->rows = b->sequences = b->supervised = b->longest = b->pairs = 0;
+    b->rows = b->sequences = b->supervised = b->longest = b->pairs = b->attention_rows = 0;
     b->items = s->o.micro_batch;
     for (int64_t i = 0; i < s->o.micro_batch; i++) {
         const int64_t before = b->rows;
@@ -238,8 +239,12 @@ static bool make_slots(af_stream *s)
         b->bounds = af_calloc(sequences + 1, sizeof *b->bounds);
         b->record = af_calloc(sequences, sizeof *b->record);
         b->pair = s->o.pairs.rl ? af_calloc(sequences, sizeof *b->pair) : NULL;
-        if ((s->o.pairs.rl && !b->pair) || !b->ids || !b->labels || !b->positions || !b->bounds ||
-            !b->record)
+        b->source = s->o.pairs.shared
+                        ? af_calloc((uint64_t)(s->o.micro_batch * af_stream_attention_max(s)),
+                                    sizeof *b->source)
+                        : NULL;
+        if ((s->o.pairs.rl && !b->pair) || (s->o.pairs.shared && !b->source) || !b->ids ||
+            !b->labels || !b->positions || !b->bounds || !b->record)
             return false;
     }
     return s->slot && s->made;
@@ -253,7 +258,9 @@ static af_status measure(af_stream *s, af_error *err)
     if (!s->o.pairs.rl)
         return AF_OK;
     const af_pair_source pairs = pair_source(s);
-    s->longest = 0;
+    af_pair_source apart = pairs;
+    apart.layout.shared = false;
+    s->longest = s->longest_apart = 0;
     s->shortest = UINT32_MAX;
     for (int64_t i = 0; i < s->o.count; i++) {
         af_pair_row row;
@@ -263,6 +270,7 @@ static af_status measure(af_stream *s, af_error *err)
         const uint32_t rows = (uint32_t)af_pair_batch_rows(&pairs, i);
         s->longest = AF_MAX(s->longest, rows);
         s->shortest = AF_MIN(s->shortest, rows);
+        s->longest_apart = AF_MAX(s->longest_apart, (uint32_t)af_pair_batch_rows(&apart, i));
     }
     return AF_OK;
 }
@@ -342,6 +350,7 @@ void af_stream_close(af_stream *s)
         free(s->slot[i].bounds);
         free(s->slot[i].record);
         free(s->slot[i].pair);
+        free(s->slot[i].source);
     }
     free(s->slot);
     free(s->made);
@@ -363,6 +372,12 @@ int64_t af_stream_items(const af_stream *s) { return s->items_first; }
 int64_t af_stream_sequences_max(const af_stream *s)
 {
     return s->o.micro_batch * s->most_per_item * (s->o.pairs.rl ? 2 : 1);
+}
+
+/* A pair has at most twice its rows. */
+int64_t af_stream_attention_max(const af_stream *s)
+{
+    return s->o.packing ? 2 * af_stream_rows_max(s) : (int64_t)s->longest_apart;
 }
 
 int64_t af_stream_rows_max(const af_stream *s)

@@ -35,6 +35,9 @@ typedef struct af_batch {
     int64_t *record;    /* [sequences]: which records these are */
     af_pair_rows *pair; /* [pairs]: where their answers are; of a store of pairs */
     int64_t pairs;
+    /* of pairs that share prompts: rows of attention, as many as two copies have */
+    int64_t attention_rows;
+    int32_t *source; /* [attention_rows]: the row each of them copies; NULL = rows are their own */
 } af_batch;
 
 typedef struct af_stream af_stream;
@@ -51,6 +54,7 @@ void af_stream_hold(af_stream *s, int64_t m);
 int64_t af_stream_items(const af_stream *s);
 /* Most records a micro-batch can hold: the size of `bounds` is this + 1. */
 int64_t af_stream_sequences_max(const af_stream *s);
-/* Most rows of an item. */
+/* Most rows of an item; and, of pairs that share prompts, rows of attention. */
 int64_t af_stream_rows_max(const af_stream *s);
+int64_t af_stream_attention_max(const af_stream *s);
 #endif

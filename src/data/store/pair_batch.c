@@ -53,10 +53,17 @@ static void put_row(af_batch *b, int32_t id, int64_t position)
     b->rows++;
 }
 
+/* Attention sees rows [from, to), too. */
+static void spread(af_batch *b, int64_t from, int64_t to)
+{
+    for (int64_t r = from; r < to && b->source; r++)
+        b->source[b->attention_rows++] = (int32_t)r;
+}
+
 static void end_sequence(af_batch *b, int64_t record)
 {
     b->record[b->sequences++] = record;
-    b->bounds[b->sequences] = (int32_t)b->rows;
+    b->bounds[b->sequences] = (int32_t)(b->source ? b->attention_rows : b->rows);
 }
 
 /* Tokens [from, prompt) of the prompt, then an answer; labels on the rows that predict it. */
@@ -98,10 +105,15 @@ void af_pair_batch_add(const af_pair_source *s, af_batch *b, int64_t i)
     p->first = put_answer(b, &l, 0, l.row.first, l.first);
     if (s->layout.prompt_loss)
         label_prompt(b, p, &l);
+    spread(b, p->prompt_from, b->rows);
+    end_sequence(b, l.record);
+    if (!has_second(s))
+        return;
     const bool shared = s->layout.shared && l.prompt > 0;
-    if (has_second(s) && !shared)
-        end_sequence(b, l.record);
-    if (has_second(s))
-        p->second = put_answer(b, &l, shared ? l.prompt - 1 : 0, l.row.second, l.second);
+    const int64_t branch = b->rows;
+    p->second = put_answer(b, &l, shared ? l.prompt - 1 : 0, l.row.second, l.second);
+    if (shared)
+        spread(b, p->prompt_from, p->prompt_from + l.prompt - 1);
+    spread(b, branch, b->rows);
     end_sequence(b, l.record);
 }

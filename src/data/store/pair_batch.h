@@ -2,10 +2,11 @@
  *
  * Two copies: each answer is a sequence of its own after a copy of its prompt.
  *     [p0 .. pn c0 .. ck] [p0 .. pn r0 .. rm]
- * Shared: one sequence has the prompt once. The last token of the prompt begins each branch,
- * because its row predicts the first token of an answer; the second branch has the positions it
- * would have alone and does not see the first one (af_batch.skip).
- *     [p0 .. pn-1  pn c0 .. ck  pn r0 .. rm]
+ * Shared: the prompt has its rows once. Its last token begins each branch, because its row predicts
+ * the first token of an answer; positions are those of two copies.
+ *     p0 .. pn-1  pn c0 .. ck  pn r0 .. rm
+ * Attention alone has rows of two copies: af_batch.source says which row each of them is, and
+ * bounds count these.
  * Rows that predict tokens of an answer are one run in either layout. */
 #ifndef AF_PAIR_BATCH_H
 #define AF_PAIR_BATCH_H

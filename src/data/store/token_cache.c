@@ -63,8 +63,12 @@ static void remove_oldest(cached_store *list, int n, uint64_t total, uint64_t li
 
 static bool is_store(const char *name)
 {
-    const size_t n = strlen(name), tail = strlen(".tokens");
-    return n > tail && strcmp(name + n - tail, ".tokens") == 0;
+    static const char *const tails[] = {".tokens", ".reference"};
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < AF_LEN(tails); i++)
+        if (n > strlen(tails[i]) && strcmp(name + n - strlen(tails[i]), tails[i]) == 0)
+            return true;
+    return false;
 }
 
 af_status af_token_cache_limit(uint64_t *out, af_error *err)

@@ -1,4 +1,5 @@
-/* token_cache.h - the folder of token stores that runs have left, and its size.
+/* token_cache.h - the folder of token stores that runs have left (and of values of references,
+ * train/trainer/reference_cache.h), and its size.
  *
  * A store is text of the user's in another form: the folder and the stores are readable by their
  * owner only. AFINAR_TOKEN_CACHE_LIMIT ("500M", "20G"; without it AF_TOKEN_CACHE_LIMIT) bounds the

@@ -226,6 +226,7 @@ static bool consistent(const af_map *m, header *h, uint64_t *tokens)
             return false;
         *tokens += e[i].count; /* a record may be there more than once */
     }
+    h->sum = sum;
     return true;
 }
 
@@ -258,6 +259,7 @@ af_status af_token_store_open(af_token_store *out, const char *path, af_error *e
         .supervised = h.supervised,
         .longest = h.longest,
         .shortest = h.shortest,
+        .sum = h.sum,
         .note = (const char *)index + h.records * sizeof(af_token_index),
         .note_size = h.note_size,
     };

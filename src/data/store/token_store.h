@@ -48,6 +48,7 @@ typedef struct af_token_store {
     int64_t records;
     uint64_t tokens, supervised;
     uint32_t longest, shortest; /* 0 when there are none */
+    uint64_t sum;               /* over all of the file */
     const char *note;
     uint64_t note_size;
 } af_token_store;

@@ -481,8 +481,6 @@ static af_status next_message(af_arrow *a, af_arrow_message *m, af_error *err)
     }
     for (;;) {
         AF_TRY(read_message(a, a->at, m, err));
-        if (a->mapped && m->end - a->at > (uint64_t)1 << 16)
-            af_map_forget(a->map, 0, a->at);
         a->at = m->end;
         if (m->type == AF_ARROW_DICTIONARY)
             AF_TRY(use_dictionary(a, m, err));
@@ -506,6 +504,8 @@ static af_status next_batch(af_arrow *a, int64_t *skip, af_error *err)
         return AF_OK;
     a->number++;
     a->batch_row = 0;
+    if (a->mapped) /* what came before is not needed again; dictionaries are, and come back */
+        af_map_forget(a->map, 0, (uint64_t)(m.flat.data - a->map->data));
     const int64_t rows = af_flat_int(&m.flat, &m.header, 0, 8, 0);
     if (rows > 0 && rows <= *skip) {
         af_arrow_batch_clear(&a->batch);

@@ -10,6 +10,11 @@ const json_t *af_config_value(const af_config_source *s, const char *key)
     return json_is_null(j) ? NULL : j;
 }
 
+bool af_config_given(const af_config_source *s, const char *key)
+{
+    return json_object_get(s->obj, key) != NULL;
+}
+
 void af_config_wrong(af_config_source *s, const char *key, const char *want)
 {
     if (s->st == AF_OK)
@@ -147,4 +152,28 @@ const int64_t *af_config_per_layer(af_config_source *s, af_hf_config *c, const c
             break;
     }
     return v;
+}
+
+void af_config_mlp_types(af_config_source *s, af_hf_config *c)
+{
+    const json_t *list = af_config_value(s, "mlp_layer_types");
+    const int64_t n = c->num_hidden_layers;
+    if (!list || n < 1 || n > AF_CONFIG_LAYERS_MAX)
+        return;
+    int64_t *dense = af_arena_take(&c->arena, (uint64_t)n * sizeof *dense);
+    if (!dense) {
+        s->st = s->st == AF_OK ? af_fail_nomem(s->err, "mlp_layer_types", (uint64_t)n * 8) : s->st;
+        return;
+    }
+    c->mlp_only_layers = dense;
+    c->mlp_only_count = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const char *kind = json_string_value(json_array_get(list, (size_t)i));
+        if (!kind || (strcmp(kind, "dense") != 0 && strcmp(kind, "sparse") != 0)) {
+            af_config_wrong(s, "mlp_layer_types", "\"dense\" or \"sparse\" for each layer");
+            return;
+        }
+        if (strcmp(kind, "dense") == 0)
+            dense[c->mlp_only_count++] = i;
+    }
 }

@@ -15,6 +15,8 @@ typedef struct af_config_source {
 
 /* The value of a key, or NULL when it is absent or null. */
 const struct json_t *af_config_value(const af_config_source *s, const char *key);
+/* True when the key is there, null included. */
+bool af_config_given(const af_config_source *s, const char *key);
 /* Latches "NAME: KEY is not WANT". */
 void af_config_wrong(af_config_source *s, const char *key, const char *want);
 int64_t af_config_int(af_config_source *s, const char *key, int64_t absent);
@@ -34,4 +36,8 @@ const double *af_config_nums(af_config_source *s, af_arena *arena, const char *k
  * list; NULL when absent. Each is between the bounds. */
 const int64_t *af_config_per_layer(af_config_source *s, af_hf_config *c, const char *key,
                                    int64_t min, int64_t max);
+/* mlp_layer_types, "dense" or "sparse" for each layer: fills mlp_only_layers where it is there. */
+void af_config_mlp_types(af_config_source *s, af_hf_config *c);
+/* quantization_config: config_quant.c */
+void af_config_quant(af_config_source *s, af_hf_config *c);
 #endif

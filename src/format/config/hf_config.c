@@ -188,7 +188,10 @@ static void get_window(af_config_source *s, af_hf_config *c, const af_family *f)
         c->sliding_window = 0;
     c->max_window_layers = af_config_int(s, "max_window_layers", 28);
     int64_t pattern = af_config_int(s, "_sliding_window_pattern", f->pattern ? f->pattern : 1);
-    c->sliding_window_pattern = af_config_int(s, "sliding_window_pattern", pattern);
+    const json_t *letters = af_config_value(s, "sliding_window_pattern"); /* or "LLLG" */
+    c->sliding_window_pattern = json_is_string(letters)
+                                    ? (int64_t)json_string_length(letters)
+                                    : af_config_int(s, "sliding_window_pattern", pattern);
     get_no_rope(s, c);
     get_layer_types(s, c, f);
 }
@@ -219,39 +222,6 @@ static void get_experts(af_config_source *s, af_hf_config *c)
             af_config_wrong(s, "mlp_only_layers", "a list of layer numbers");
     c->mlp_only_layers = layers;
     c->mlp_only_count = n;
-}
-
-static void get_quant(af_config_source *s, af_hf_config *c)
-{
-    const json_t *q = af_config_value(s, "quantization_config");
-    if (!q)
-        return;
-    af_config_source in = {q, s->name, s->err, s->st};
-    const char *method = af_config_str(&in, &c->arena, "quant_method", "bitsandbytes");
-    if (strcmp(method, "bitsandbytes") != 0 && in.st == AF_OK)
-        in.st = af_fail(s->err, AF_EUNSUPPORTED,
-                        "%s: weights quantised with '%.64s' are not supported, only bitsandbytes",
-                        s->name, method);
-    const bool four = af_config_bool(&in, "load_in_4bit", false);
-    const bool eight = af_config_bool(&in, "load_in_8bit", false);
-    const char *type = af_config_str(&in, &c->arena, "bnb_4bit_quant_type", "fp4");
-    c->quant.method = four ? AF_QUANT_BNB_4BIT : eight ? AF_QUANT_BNB_8BIT : AF_QUANT_NONE;
-    c->quant.double_quant = af_config_bool(&in, "bnb_4bit_use_double_quant", false);
-    c->quant.type = strcmp(type, "nf4") == 0 ? AF_DTYPE_NF4 : AF_DTYPE_FP4;
-    if (strcmp(type, "nf4") != 0 && strcmp(type, "fp4") != 0)
-        af_config_wrong(&in, "bnb_4bit_quant_type", "nf4 or fp4");
-    const json_t *skip = af_config_value(&in, "llm_int8_skip_modules");
-    const size_t n = json_is_array(skip) ? json_array_size(skip) : 0;
-    const char **list = af_arena_take(&c->arena, AF_MAX(n, 1) * sizeof *list);
-    for (size_t i = 0; list && i < n; i++) {
-        const char *m = json_string_value(json_array_get(skip, i));
-        if (!m)
-            af_config_wrong(&in, "llm_int8_skip_modules", "a list of names");
-        else if ((m = af_arena_strdup(&c->arena, m)))
-            list[c->quant.skip_count++] = m;
-    }
-    c->quant.skip_modules = list;
-    s->st = in.st;
 }
 
 static void get_dtype(af_config_source *s, af_hf_config *c)
@@ -381,7 +351,7 @@ static af_status read_object(af_hf_config *c, const json_t *root, const char *na
     get_ropes(&s, c, f);
     get_window(&s, c, f);
     get_experts(&s, c);
-    get_quant(&s, c);
+    af_config_quant(&s, c);
     if (f->keys && s.st == AF_OK)
         f->keys(&s, c);
     if (s.st != AF_OK && s.st != AF_ENOMEM && !af_family_known(c->model_type)) {

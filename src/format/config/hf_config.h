@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "format/config/keys_latent.h"
+#include "format/config/keys_layers.h"
 #include "format/config/keys_router.h"
 #include "format/config/keys_state.h"
 #include "format/weights/gguf.h"
@@ -63,8 +64,20 @@ typedef enum af_layer_type {
 typedef enum af_quant_method {
     AF_QUANT_NONE,
     AF_QUANT_BNB_4BIT,
-    AF_QUANT_BNB_8BIT
+    AF_QUANT_BNB_8BIT,
+    AF_QUANT_FP8, /* from here on: model/coded/coded_weight.h */
+    AF_QUANT_MXFP4,
+    AF_QUANT_COMPRESSED, /* compressed-tensors */
+    AF_QUANT_MODELOPT,
+    AF_QUANT_GPTQ,
+    AF_QUANT_AWQ,
 } af_quant_method;
+
+static inline bool af_quant_is_coded(af_quant_method m) { return m >= AF_QUANT_FP8; }
+static inline bool af_quant_is_bnb(af_quant_method m)
+{
+    return m == AF_QUANT_BNB_4BIT || m == AF_QUANT_BNB_8BIT;
+}
 
 typedef struct af_quant_config {
     af_quant_method method;
@@ -72,6 +85,9 @@ typedef struct af_quant_config {
     bool double_quant;
     const char *const *skip_modules; /* module names that stay as they are */
     int skip_count;
+    int bits;           /* GPTQ, AWQ */
+    int64_t block[2];   /* FP8: rows and columns of a block; 0 = by the number of scales */
+    bool zeros_as_used; /* GPTQ: the zeros are stored as they are (gptq_v2) */
 } af_quant_config;
 
 typedef struct af_hf_config {
@@ -85,6 +101,7 @@ typedef struct af_hf_config {
     double initializer_range;
     bool tie_word_embeddings, attention_bias, mlp_bias;
     bool attention_out_bias; /* attention_bias when absent */
+    bool qk_norm;            /* glm4_moe: q and k are normed */
 
     int64_t bos_token_id, pad_token_id; /* -1 = none */
     int64_t padding_row; /* pad_token_id of config.json itself: its embedding learns nothing */
@@ -118,10 +135,12 @@ typedef struct af_hf_config {
 
     af_state_keys state; /* keys of some families only: see families/ */
     af_latent_keys latent;
+    af_layer_keys per_layer;
     af_router_keys router;
     double logit_scale;        /* cohere; 0 = absent */
     double query_scaling_beta; /* llama_4_scaling_beta; 0 = none */
     bool use_parallel_residual;
+    bool rope_sliding_only; /* full layers have no rotary embedding */
 
     af_quant_config quant;
     const char *transformers_version; /* "" when absent */

@@ -7,6 +7,8 @@
 #include <stdint.h>
 
 typedef struct af_latent_keys {
-    int64_t q_lora_rank, kv_lora_rank, qk_nope_dim, qk_rope_dim, v_dim;
+    int64_t q_lora_rank; /* 0 = one projection */
+    int64_t kv_lora_rank, qk_nope_dim, qk_rope_dim, v_dim;
+    bool rope_halves; /* dimension i turns with i + d/2, not 2i with 2i+1 */
 } af_latent_keys;
 #endif

@@ -30,6 +30,37 @@ af_status af_model_resolve_whole(char **path, const char *model, af_error *err)
     return af_model_resolve(path, model, err);
 }
 
+/* A snapshot whose weights are one GGUF file (or its parts) is that file. */
+static af_status take_gguf(char **path, const char *model, af_error *err)
+{
+    char **names = NULL, *file = NULL;
+    const char *one = NULL, *other = NULL;
+    int n = 0;
+    bool folder = false;
+    af_status st = af_dir_list(&names, &n, *path, err);
+    for (int i = 0; i < n; i++) {
+        const char *of = strstr(names[i], "-of-");
+        const bool later = of && of - names[i] > 5 && strncmp(of - 5, "00001", 5) != 0;
+        folder |= ends_with(names[i], ".safetensors");
+        if (!ends_with(names[i], ".gguf") || later)
+            continue;
+        other = one;
+        one = names[i];
+    }
+    if (st == AF_OK && one && other && !folder)
+        st = af_fail(err, AF_EUSAGE,
+                     "'%s' has several GGUF files in the cache; name one: '%s/%s', or '%s'", model,
+                     *path, other, one);
+    else if (st == AF_OK && one && !folder && !(file = af_path_join(*path, one)))
+        st = af_fail_nomem(err, "a path", strlen(*path));
+    if (file || st != AF_OK) {
+        free(*path);
+        *path = file;
+    }
+    af_names_free(names, n);
+    return st;
+}
+
 af_status af_model_resolve(char **path, const char *model, af_error *err)
 {
     if (af_dir_exists(model) || af_file_exists(model)) {
@@ -43,7 +74,8 @@ af_status af_model_resolve(char **path, const char *model, af_error *err)
     if (ends_with(model, ".gguf") ||
         af_hub_repo_parse(&repo, AF_HUB_MODEL, model, NULL, NULL) != AF_OK)
         return af_fail(err, AF_EUSAGE, "no model '%s': there is no such folder or file", model);
-    return af_hub_snapshot(path, AF_HUB_MODEL, model, NULL, NULL, 0, err);
+    const af_status st = af_hub_snapshot(path, AF_HUB_MODEL, model, NULL, NULL, 0, err);
+    return st == AF_OK ? take_gguf(path, model, err) : st;
 }
 
 static af_status read_in(char **text, uint64_t *size, char **path, const char *dir,

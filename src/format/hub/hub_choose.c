@@ -87,8 +87,9 @@ static af_status choose_named(af_hub_tree *t, const af_hub_choice *c, const char
                        "downloaded",
                        repo, pickle);
     if (chosen == 0)
-        return af_fail(err, AF_EUSAGE, "%s has no file that matches '%s'%s", repo, c->include[0],
-                       c->includes > 1 ? " or the other patterns" : "");
+        return af_fail_subject(err, AF_EUSAGE, AF_HUB_NO_MATCH,
+                               "%s has no file that matches '%s'%s", repo, c->include[0],
+                               c->includes > 1 ? " or the other patterns" : "");
     return AF_OK;
 }
 

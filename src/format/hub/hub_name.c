@@ -188,27 +188,34 @@ static bool has_weights(const char *dir)
     return found;
 }
 
-/* Whether the snapshot has all that is needed, by the list of its commit. */
-static bool is_complete(const char *repo_dir, const char *commit, const char *snapshot,
-                        const af_hub_choice *choice, const char *name)
+/* Whether the snapshot has all that is needed, by the list of its commit. An error: the repository
+ * cannot have it. Of several GGUF files, the one that was pulled is the choice. */
+static af_status is_complete(bool *complete, const char *repo_dir, const char *commit,
+                             const char *snapshot, const af_hub_choice *choice, const char *name,
+                             af_error *err)
 {
     af_buf b = {0};
     af_hub_tree tree = {0};
     char *text = NULL;
     uint64_t size = 0;
-    bool good = false;
+    af_status st = AF_OK;
+    const bool model = choice->kind == AF_HUB_MODEL && choice->includes == 0;
     af_buf_printf(&b, "%s/trees/%s.json", repo_dir, commit);
-    const bool listed = !b.bad && af_file_exists(b.data);
-    if (!listed && choice->kind == AF_HUB_MODEL && choice->includes == 0)
-        good = has_weights(snapshot);
-    if (listed && af_file_read(&text, &size, b.data, AF_HUB_TREE_BYTES_MAX, NULL) == AF_OK &&
-        af_hub_tree_parse(&tree, text, size, b.data, NULL) == AF_OK &&
-        af_hub_tree_choose(&tree, choice, name, NULL) == AF_OK)
-        good = af_hub_tree_is_complete(&tree, snapshot, NULL);
+    const bool listed = !b.bad && af_file_exists(b.data) &&
+                        af_file_read(&text, &size, b.data, AF_HUB_TREE_BYTES_MAX, NULL) == AF_OK &&
+                        af_hub_tree_parse(&tree, text, size, b.data, NULL) == AF_OK;
+    if (listed)
+        st = af_hub_tree_choose(&tree, choice, name, err);
+    if (listed && st == AF_OK)
+        *complete = af_hub_tree_is_complete(&tree, snapshot, NULL);
+    else if (model && has_weights(snapshot)) {
+        *complete = true;
+        st = AF_OK;
+    }
     free(text);
     af_hub_tree_clear(&tree);
     af_buf_clear(&b);
-    return good;
+    return st;
 }
 
 static af_status find_cached(char **dir, bool *complete, const af_hub_repo *r,
@@ -238,7 +245,7 @@ static af_status find_cached(char **dir, bool *complete, const af_hub_repo *r,
                          commit);
         goto done;
     }
-    *complete = is_complete(repo, commit, path, choice, r->name);
+    AF_TRY(is_complete(complete, repo, commit, path, choice, r->name, err));
     *dir = path;
     path = NULL;
 done:

@@ -12,6 +12,9 @@ typedef enum af_hub_kind { AF_HUB_MODEL, AF_HUB_DATASET } af_hub_kind;
 
 enum { AF_HUB_NAME_MAX = 200, AF_HUB_REV_MAX = 255, AF_HUB_COMMIT = 40 };
 
+/* The subject of the error when no file of a repository matches the patterns. */
+#define AF_HUB_NO_MATCH "no match"
+
 /* "org/name" (or "name"), and a branch, a tag or a commit. */
 typedef struct af_hub_repo {
     af_hub_kind kind;

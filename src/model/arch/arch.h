@@ -34,9 +34,11 @@ typedef enum af_slot {
     AF_SLOT_SINKS, /* [heads] */
     /* latent attention */
     AF_SLOT_Q_A,
+    AF_SLOT_Q_A_BIAS,
     AF_SLOT_Q_A_NORM,
     AF_SLOT_Q_B,
     AF_SLOT_KV_A,
+    AF_SLOT_KV_A_BIAS,
     AF_SLOT_KV_A_NORM,
     AF_SLOT_KV_B,
     /* state layers: delta net, Mamba-2, short convolution */
@@ -88,10 +90,10 @@ typedef enum af_slot {
     AF_SLOT_PER_LAYER_PROJ,
     AF_SLOT_PER_LAYER_NORM,
     AF_SLOT_LAYER_SCALE,
+    AF_SLOT_PER_LAYER_MODEL_PROJ, /* of the whole model; a module of layer 0, which reads it */
     AF_SLOT_LAYER_COUNT,
     AF_SLOT_EMBED = AF_SLOT_LAYER_COUNT,
     AF_SLOT_PER_LAYER_EMBED,
-    AF_SLOT_PER_LAYER_MODEL_PROJ,
     AF_SLOT_PER_LAYER_MODEL_NORM,
     AF_SLOT_FINAL_NORM,
     AF_SLOT_FINAL_NORM_BIAS,
@@ -120,6 +122,7 @@ typedef enum af_mlp_kind {
     AF_MLP_GATED, /* down(act(gate) * up) */
     AF_MLP_PLAIN, /* down(act(up)) */
     AF_MLP_EXPERTS,
+    AF_MLP_BESIDE, /* gated, and experts that read the same residual (gemma4) */
     AF_MLP_COUNT
 } af_mlp_kind;
 
@@ -153,8 +156,12 @@ typedef struct af_arch {
     af_bias_rule bias;
     bool fused_qkv, fused_gate_up; /* qkv_proj, gate_up_proj are single tensors on disk */
     bool qk_norm;                  /* on q and k, before the rotation */
+    bool qk_norm_config;           /* by use_qk_norm of the config */
     bool qk_norm_row;              /* over the whole row instead of per head */
+    bool qk_norm_after;            /* after the rotation instead of before */
     bool attn_gate;       /* q_proj has a gate after every head: its sigmoid scales the result */
+    bool value_norm;      /* on v, per head and without a weight */
+    bool layer_scale;     /* the residual is multiplied by a stored number per layer */
     bool scale_embedding; /* times sqrt(hidden) */
     bool attn_cap;        /* attn_logit_softcapping is applied */
     bool logit_cap;       /* final_logit_softcapping is applied */
@@ -169,7 +176,9 @@ typedef struct af_arch {
     const char *experts, *expert_part[3];
     const char *router; /* what the router is called there, where that is not its name in memory */
     bool experts_whole; /* on disk, too, all experts are one tensor */
-    bool experts_pairs; /* there, and in PEFT's B, rows of gate and up alternate (gpt_oss) */
+    /* those are [X][in][out], gate and up of gate_up_proj in alternating columns (gpt_oss); PEFT's
+     * B alternates, too */
+    bool experts_turned;
     /* Sets what keys of the config decide beyond the switches: kinds of layers, their sizes,
      * scales. Called before tensors are listed; NULL = nothing. */
     af_status (*fill)(struct af_model_spec *s, const af_hf_config *c, af_error *err);
@@ -193,12 +202,12 @@ typedef enum af_group {
     AF_GROUP_SHARED_ROUTER,
     AF_GROUP_PER_LAYER_GATE, /* gemma4 */
     AF_GROUP_PER_LAYER_PROJ,
+    AF_GROUP_PER_LAYER_MODEL, /* per_layer_model_projection */
     AF_GROUP_EXPERTS_GATE_UP, /* parameters of experts: PEFT's target_parameters */
     AF_GROUP_EXPERTS_DOWN,
     AF_GROUP_LAYER_COUNT,
     AF_GROUP_HEAD = AF_GROUP_LAYER_COUNT,
     AF_GROUP_EMBED,
-    AF_GROUP_PER_LAYER_MODEL, /* gemma4: per_layer_model_projection */
 } af_group;
 
 typedef struct af_module_spec {
@@ -227,6 +236,7 @@ typedef struct af_tensor_spec {
     int module;        /* which module's weight this is, or -1 */
     int64_t row_heads; /* q and k: heads whose rows GGUF interleaves; else 0 */
     bool buffer;       /* a constant of the model: stored, never trained */
+    bool scalar;       /* [1], and without a dimension on disk */
 } af_tensor_spec;
 
 typedef struct af_layer_spec {
@@ -265,6 +275,8 @@ typedef struct af_model_spec {
     bool rope_pairs, parallel;
     double eps, attn_scale, attn_softcap, logit_softcap;
     double embed_scale, residual_scale, logit_scale; /* 1 = none */
+    int64_t per_layer_input; /* width of the input each layer has of its own; 0 = none */
+    int64_t per_layer_vocab;
     double query_scale; /* beta of ministral3's scaling by position; 0 = none */
     int64_t query_scale_from;
     af_rope_set rope[AF_ROPE_SETS]; /* of full layers, of sliding layers */
@@ -315,6 +327,16 @@ int af_model_spec_tensor(const af_model_spec *s, const char *name);
 int af_disk_count(const af_model_spec *s, int tensor);
 void af_disk_piece(const af_model_spec *s, int tensor, int p, char *name, size_t size,
                    int64_t dim[3], int *ndim, int64_t *from);
+/* True for a tensor whose values lie in another order on disk (experts_turned); then value (row,
+ * column) of ours, a matrix of all rows, is element af_disk_at of the stored tensor. */
+bool af_disk_is_turned(const af_model_spec *s, int tensor);
+int64_t af_disk_at(const af_tensor_spec *t, int64_t row, int64_t column);
+/* All values of one, each of `size` bytes, into the order of the disk or back. */
+void af_disk_turn(const af_tensor_spec *t, const void *from, void *to, uint64_t size, bool to_disk);
+/* A copy in the order of the disk, to be freed; NULL without memory. */
+void *af_disk_turned(const af_model_spec *s, int tensor, const void *data, af_dtype type);
+/* Such a tensor as codes (MXFP4) is [X][out][in]: which of these rows is row `row` of ours. */
+int64_t af_disk_out_row(const af_tensor_spec *t, int64_t row);
 /* The tensor that has a piece of this name, and where the piece begins in it; -1: none. */
 int af_disk_find(const af_model_spec *s, const char *name, int64_t *from);
 #endif

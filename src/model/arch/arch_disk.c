@@ -1,6 +1,8 @@
 /* arch_disk.c - how the tensors of a model lie in a Hugging Face folder. */
 #include "model/arch/arch.h"
 
+#include "tensor/dtype.h"
+
 #include <stdlib.h>
 
 int af_disk_count(const af_model_spec *s, int tensor)
@@ -28,7 +30,11 @@ void af_disk_piece(const af_model_spec *s, int tensor, int p, char *name, size_t
         else
             snprintf(name, size, "%s", t->name);
         memcpy(dim, t->dim, 3 * sizeof *dim);
-        *ndim = t->ndim;
+        if (t->ndim == 3 && af_disk_is_turned(s, tensor)) {
+            dim[1] = t->dim[2];
+            dim[2] = t->dim[1];
+        }
+        *ndim = t->scalar ? 0 : t->ndim;
         *from = 0;
         return;
     }
@@ -44,6 +50,63 @@ void af_disk_piece(const af_model_spec *s, int tensor, int p, char *name, size_t
     dim[2] = 1;
     *ndim = 2;
     *from = p * F * D;
+}
+
+bool af_disk_is_turned(const af_model_spec *s, int tensor)
+{
+    const af_slot slot = s->tensor[tensor].slot;
+    return s->arch->experts_turned &&
+           (slot == AF_SLOT_EXPERTS_GATE_UP || slot == AF_SLOT_EXPERTS_DOWN ||
+            slot == AF_SLOT_EXPERTS_GATE_UP_BIAS);
+}
+
+/* Output o of 2F, gates first, among those that alternate. */
+static int64_t alternating(int64_t o, int64_t outs)
+{
+    return o < outs / 2 ? 2 * o : 2 * (o - outs / 2) + 1;
+}
+
+int64_t af_disk_at(const af_tensor_spec *t, int64_t row, int64_t column)
+{
+    const int64_t outs = t->dim[1];
+    if (t->slot == AF_SLOT_EXPERTS_GATE_UP_BIAS) /* [X][2F] */
+        return row * outs + alternating(column, outs);
+    const int64_t x = row / outs, ins = t->dim[2];
+    const int64_t o =
+        t->slot == AF_SLOT_EXPERTS_GATE_UP ? alternating(row % outs, outs) : row % outs;
+    return (x * ins + column) * outs + o;
+}
+
+int64_t af_disk_out_row(const af_tensor_spec *t, int64_t row)
+{
+    const int64_t outs = t->dim[1];
+    return t->slot == AF_SLOT_EXPERTS_GATE_UP ? row / outs * outs + alternating(row % outs, outs)
+                                              : row;
+}
+
+void af_disk_turn(const af_tensor_spec *t, const void *from, void *to, uint64_t size, bool to_disk)
+{
+    const int64_t cols = t->dim[t->ndim - 1], rows = t->dim[0] * (t->ndim > 2 ? t->dim[1] : 1);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++) {
+            const uint64_t ours = (uint64_t)(r * cols + c) * size,
+                           disk = (uint64_t)af_disk_at(t, r, c) * size;
+            memcpy((uint8_t *)to + (to_disk ? disk : ours),
+                   (const uint8_t *)from + (to_disk ? ours : disk), size);
+        }
+}
+
+void *af_disk_turned(const af_model_spec *s, int tensor, const void *data, af_dtype type)
+{
+    const af_tensor_spec *t = &s->tensor[tensor];
+    uint64_t n = 1;
+    for (int i = 0; i < t->ndim; i++)
+        n *= (uint64_t)t->dim[i]; /* checked when the model was listed */
+    const uint64_t size = (uint64_t)af_dtype_get(type)->bytes;
+    void *out = af_calloc(n, size);
+    if (out)
+        af_disk_turn(t, data, out, size, true);
+    return out;
 }
 
 /* Whether piece p of the tensor of a slot is called so. */

@@ -6,9 +6,8 @@ enum { SLOTS_PER_LAYER = AF_SLOT_LAYER_COUNT, MODULES_PER_LAYER = 16, OUTER = 8 
 typedef void list_block(af_lister *l, int layer);
 
 static list_block *const mixers[AF_MIXER_COUNT] = {
-    [AF_MIXER_ATTENTION] = af_list_attention,
-    [AF_MIXER_DELTA_NET] = af_list_delta_net,
-    [AF_MIXER_MAMBA2] = af_list_mamba2,
+    [AF_MIXER_ATTENTION] = af_list_attention,   [AF_MIXER_LATENT] = af_list_latent,
+    [AF_MIXER_DELTA_NET] = af_list_delta_net,   [AF_MIXER_MAMBA2] = af_list_mamba2,
     [AF_MIXER_SHORT_CONV] = af_list_short_conv,
 };
 
@@ -16,6 +15,7 @@ static list_block *const mlps[AF_MLP_COUNT] = {
     [AF_MLP_GATED] = af_list_mlp_gated,
     [AF_MLP_PLAIN] = af_list_mlp_plain,
     [AF_MLP_EXPERTS] = af_list_mlp_experts,
+    [AF_MLP_BESIDE] = af_list_mlp_beside,
 };
 
 bool af_list_has_mixer(af_mixer m) { return mixers[m] != NULL; }
@@ -48,7 +48,9 @@ int af_list_tensor(af_lister *l, af_slot slot, int layer, int ndim, int64_t a, i
 
 void af_list_buffer(af_lister *l, af_slot slot, int layer, int64_t a)
 {
-    l->s->tensor[af_list_tensor(l, slot, layer, 1, a, 1, 1)].buffer = true;
+    af_tensor_spec *t = &l->s->tensor[af_list_tensor(l, slot, layer, 1, a ? a : 1, 1, 1)];
+    t->buffer = true;
+    t->scalar = a == 0;
 }
 
 void af_list_norm(af_lister *l, af_slot slot, int bias_slot, int layer)
@@ -146,6 +148,9 @@ static void list_layer(af_lister *l, int i)
     mlps[ls->mlp](l, i);
     if (a->post_norm)
         af_list_norm(l, AF_SLOT_POST_MLP_NORM, -1, i);
+    af_list_layer_input(l, i);
+    if (a->layer_scale)
+        af_list_buffer(l, AF_SLOT_LAYER_SCALE, i, 1);
 }
 
 /* The final norm, and the head where it is not the embedding. */
@@ -170,6 +175,7 @@ af_status af_list_model(af_model_spec *s, const af_hf_config *c, af_error *err)
     if (!s->tensor || !s->module)
         return af_fail_nomem(err, "the list of tensors", n * SLOTS_PER_LAYER * sizeof *s->tensor);
     s->embed = af_list_tensor(&l, AF_SLOT_EMBED, -1, 2, s->vocab, s->width, 1);
+    af_list_layer_inputs(&l);
     for (int i = 0; i < s->layers; i++)
         list_layer(&l, i);
     list_end(&l);

@@ -20,7 +20,7 @@ bool af_list_has_mixer(af_mixer m);
 /* A tensor of a layer; unused dimensions are 1. Its index. */
 int af_list_tensor(af_lister *l, af_slot slot, int layer, int ndim, int64_t a, int64_t b,
                    int64_t c);
-/* A vector that is stored and never trained. */
+/* A vector that is stored and never trained; a = 0: a number without a dimension. */
 void af_list_buffer(af_lister *l, af_slot slot, int layer, int64_t a);
 /* A parameter of all experts of a layer: its tensor [X][out][in], and its place among modules. */
 void af_list_experts(af_lister *l, int layer, af_group group, af_slot slot, int64_t out,
@@ -37,10 +37,16 @@ const char *af_slot_gguf_name(const af_arch *a, af_slot slot);
 
 /* Blocks: between the norms before and after them. */
 void af_list_attention(af_lister *l, int layer);
+void af_list_latent(af_lister *l, int layer);
 void af_list_delta_net(af_lister *l, int layer);
 void af_list_mamba2(af_lister *l, int layer);
 void af_list_short_conv(af_lister *l, int layer);
 void af_list_mlp_gated(af_lister *l, int layer);
 void af_list_mlp_plain(af_lister *l, int layer);
 void af_list_mlp_experts(af_lister *l, int layer);
+void af_list_mlp_beside(af_lister *l, int layer);
+
+/* Inputs per layer: the tables of the whole model, and what each layer has for them. */
+void af_list_layer_inputs(af_lister *l);
+void af_list_layer_input(af_lister *l, int layer);
 #endif

@@ -11,4 +11,6 @@ extern const af_arch af_rows_dense[];
 extern const af_arch af_rows_experts[];
 extern const af_arch af_rows_state[];
 extern const af_arch af_rows_latent[];
+extern const af_arch af_rows_routed[];
+extern const af_slot_name af_deepseek_names[]; /* shared_experts */
 #endif

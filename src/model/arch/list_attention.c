@@ -29,7 +29,7 @@ void af_list_attention(af_lister *l, int i)
     const bool o = a->bias == AF_BIAS_APART ? l->c->attention_out_bias
                                             : a->bias == AF_BIAS_CONFIG && l->c->attention_bias;
     list_qkv(l, i, qkv);
-    if (a->qk_norm) {
+    if (a->qk_norm || (a->qk_norm_config && l->c->qk_norm)) {
         af_list_tensor(l, AF_SLOT_Q_NORM, i, 1, a->qk_norm_row ? HE : E, 1, 1);
         if (ls->kv_from == i)
             af_list_tensor(l, AF_SLOT_K_NORM, i, 1, a->qk_norm_row ? KE : E, 1, 1);

@@ -24,8 +24,8 @@ void af_list_mlp_plain(af_lister *l, int i)
     if (l->s->plain_act == AF_PLAIN_XIELU) {
         af_list_tensor(l, AF_SLOT_ACT_P, i, 1, 1, 1, 1);
         af_list_tensor(l, AF_SLOT_ACT_N, i, 1, 1, 1, 1);
-        af_list_buffer(l, AF_SLOT_ACT_BETA, i, 1);
-        af_list_buffer(l, AF_SLOT_ACT_EPS, i, 1);
+        af_list_buffer(l, AF_SLOT_ACT_BETA, i, 0);
+        af_list_buffer(l, AF_SLOT_ACT_EPS, i, 0);
     }
     af_list_linear(l, i, AF_GROUP_DOWN, AF_SLOT_DOWN, D, F, bias ? AF_SLOT_DOWN_BIAS : -1);
 }

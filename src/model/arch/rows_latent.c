@@ -1,6 +1,45 @@
 /* rows_latent.c - families with latent attention. */
 #include "model/arch/arch_rows.h"
 
+#include <math.h>
+
+/* Scores are scaled by the whole head, and by YaRN's m(mscale_all_dim) twice. */
+static af_status latent_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    const af_rope_config *r = &c->rope;
+    s->attn_scale = 1 / sqrt((double)(c->latent.qk_nope_dim + c->latent.qk_rope_dim));
+    if (r->type != AF_ROPE_DEFAULT && r->mscale_all_dim > 0 && r->factor > 1) {
+        const double m = 0.1 * r->mscale_all_dim * log(r->factor) + 1;
+        s->attn_scale *= m * m;
+    }
+    s->rope_pairs = !c->latent.rope_halves;
+    for (int i = 0; i < s->layers; i++) {
+        s->layer[i].mixer = AF_MIXER_LATENT;
+        s->layer[i].kv_heads = s->layer[i].heads;
+    }
+    return af_spec_rope_dims(&s->rope[0], (int)c->latent.qk_rope_dim, err);
+}
+
 const af_arch af_rows_latent[] = {
+    {.model_type = "glm4_moe_lite",
+     .pre_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .moe = true,
+     .names = af_deepseek_names,
+     .fill = latent_fill},
+    {.model_type = "deepseek_v2",
+     .gguf = "deepseek2",
+     .pre_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .moe = true,
+     .names = af_deepseek_names,
+     .fill = latent_fill},
+    {.model_type = "deepseek_v3",
+     .gguf = "deepseek2",
+     .pre_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .moe = true,
+     .names = af_deepseek_names,
+     .fill = latent_fill},
     {0},
 };

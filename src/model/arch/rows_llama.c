@@ -1,6 +1,18 @@
 /* rows_llama.c - families of llama's blocks: a norm before attention, a norm before a gated MLP. */
 #include "model/arch/arch_rows.h"
 
+static af_status ministral3_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    s->query_scale = c->query_scaling_beta;
+    s->query_scale_from = c->rope.original_max_position_embeddings;
+    if (s->query_scale > 0 && s->query_scale_from < 1)
+        return af_fail(
+            err, AF_EFORMAT,
+            "llama_4_scaling_beta needs original_max_position_embeddings, which is %" PRId64,
+            s->query_scale_from);
+    return AF_OK;
+}
+
 const af_arch af_rows_llama[] = {
     {.model_type = "llama",
      .gguf = "llama",
@@ -36,5 +48,29 @@ const af_arch af_rows_llama[] = {
      .bias = AF_BIAS_CONFIG,
      .multipliers = true,
      .gguf_permuted = true},
+    {.model_type = "ministral3",
+     .gguf = "mistral3",
+     .pre_norm = true,
+     .gguf_permuted = true,
+     .fill = ministral3_fill},
+    {.model_type = "seed_oss",
+     .gguf = "seed_oss",
+     .pre_norm = true,
+     .bias = AF_BIAS_APART,
+     .names = (const af_slot_name[]){{AF_SLOT_MLP_NORM, NULL, "post_attention_norm.weight"}, {0}}},
+    {.model_type = "ernie4_5",
+     .gguf = "ernie4_5",
+     .pre_norm = true,
+     .bias = AF_BIAS_APART,
+     .rope_pairs = true},
+    {.model_type = "hunyuan_v1_dense",
+     .gguf = "hunyuan-dense",
+     .pre_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .qk_norm = true,
+     .qk_norm_after = true,
+     .names = (const af_slot_name[]){{AF_SLOT_Q_NORM, "self_attn.query_layernorm.weight", NULL},
+                                     {AF_SLOT_K_NORM, "self_attn.key_layernorm.weight", NULL},
+                                     {0}}},
     {0},
 };

@@ -1,6 +1,35 @@
 /* block_attention.c - softmax attention over keys and values, with a cache in generation. */
 #include "model/builder/blocks.h"
 
+/* q|k|v [N][(H+2K)E] from what was projected: values may be the raw keys, and may be normed. */
+static af_tensor *with_values(const af_forward *f, int layer, af_tensor *x)
+{
+    af_graph *g = f->g;
+    const af_layer_spec *ls = &f->s->layer[layer];
+    if (!f->s->arch->value_norm || ls->kv_from != layer || af_graph_status(g, NULL) != AF_OK)
+        return x;
+    const int64_t N = af_tensor_dim(x, 0), E = ls->head_dim, HE = ls->heads * E,
+                  KE = ls->kv_heads * E, heads[3] = {N, ls->kv_heads, E};
+    af_tensor *v = af_slice(g, x, 1, ls->k_is_v ? HE : HE + KE, KE);
+    af_tensor *one = af_graph_constant(g, AF_DTYPE_F32, 1, &E, 1);
+    v = af_rmsnorm(g, af_reshape(g, v, 3, heads), one, f->s->eps, false);
+    af_tensor *parts[] = {af_slice(g, x, 1, 0, HE + KE), af_reshape(g, v, 2, (int64_t[]){N, KE})};
+    return af_concat(g, parts, 2, 1);
+}
+
+/* Queries of this layer, keys and values of the one they are shared with. */
+static af_tensor *with_shared(const af_forward *f, int layer, af_tensor *qkv)
+{
+    af_graph *g = f->g;
+    const af_layer_spec *ls = &f->s->layer[layer];
+    const int64_t E = ls->head_dim, HE = ls->heads * E, KE = ls->kv_heads * E;
+    if (ls->kv_from != layer)
+        return af_concat(g, (af_tensor *[]){qkv, f->kv[ls->kv_from]}, 2, 1);
+    if (f->s->layer[f->s->layers - 1].kv_from != f->s->layers - 1)
+        f->kv[layer] = af_slice(g, qkv, 1, HE, 2 * KE);
+    return qkv;
+}
+
 /* Norms of queries and keys, and their rotation. */
 static af_tensor *rotate(const af_forward *f, int layer, af_tensor *qkv)
 {
@@ -10,15 +39,26 @@ static af_tensor *rotate(const af_forward *f, int layer, af_tensor *qkv)
     af_tensor *q_norm = af_layer_leaf(f, layer, AF_SLOT_Q_NORM);
     if (!set && !q_norm)
         return qkv;
-    const af_rope_opts r = {.heads = ls->heads,
-                            .kv_heads = ls->kv_heads,
-                            .head_dim = ls->head_dim,
-                            .rotary_dim = set ? set->rotary_dim : s->rope[0].rotary_dim,
-                            .scale = set ? af_rope_scale(&set->config) : 1,
-                            .q_norm = q_norm,
-                            .k_norm = af_layer_leaf(f, layer, AF_SLOT_K_NORM),
-                            .norm_eps = s->eps,
-                            .norm_plus_one = s->arch->norm_plus_one};
+    const bool shared = ls->kv_from != layer; /* no keys of its own */
+    af_rope_opts r = {.heads = ls->heads,
+                      .kv_heads = shared ? 0 : ls->kv_heads,
+                      .head_dim = ls->head_dim,
+                      .rotary_dim = set ? set->rotary_dim : s->rope[0].rotary_dim,
+                      .scale = set ? af_rope_scale(&set->config) : 1,
+                      .q_norm = q_norm,
+                      .k_norm = shared ? q_norm : af_layer_leaf(f, layer, AF_SLOT_K_NORM),
+                      .norm_eps = s->eps,
+                      .norm_plus_one = s->arch->norm_plus_one,
+                      .pairs = s->rope_pairs,
+                      .query_beta = s->query_scale,
+                      .query_length = s->query_scale_from};
+    if (set && q_norm && s->arch->qk_norm_after) {
+        af_rope_opts turn = r;
+        turn.q_norm = turn.k_norm = NULL;
+        qkv = af_rope(f->g, qkv, f->in->positions, f->l->inv_freq[ls->rope], &turn);
+        r.query_beta = 0;
+        set = NULL;
+    }
     return af_rope(f->g, qkv, f->in->positions, set ? f->l->inv_freq[ls->rope] : NULL, &r);
 }
 
@@ -38,6 +78,15 @@ static af_tensor *take_gates(const af_forward *f, int layer, af_tensor **qkv)
     return af_reshape(g, af_slice(g, q, 2, E, E), 2, flat);
 }
 
+af_tensor *af_attend(const af_forward *f, af_tensor *qkv, const af_attention_opts *o)
+{
+    const af_batch_inputs *in = f->in;
+    if (!in->spread)
+        return af_attention(f->g, qkv, in->bounds, o);
+    af_tensor *rows = af_row_pick(f->g, qkv, in->spread, in->gather);
+    return af_row_pick(f->g, af_attention(f->g, rows, in->bounds, o), in->taken, in->given);
+}
+
 /* h [N][D] -> attention's output before the residual, [N][D] */
 static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
 {
@@ -45,17 +94,18 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
     const af_layer_spec *ls = &s->layer[layer];
     af_tensor *qkv = af_project(f, layer, AF_GROUP_QKV, h);
     af_tensor *gate = s->arch->attn_gate ? take_gates(f, layer, &qkv) : NULL;
-    qkv = rotate(f, layer, qkv);
+    qkv = with_shared(f, layer, rotate(f, layer, with_values(f, layer, qkv)));
     const af_attention_opts a = {.heads = ls->heads,
                                  .kv_heads = ls->kv_heads,
                                  .head_dim = ls->head_dim,
                                  .scale = s->attn_scale,
                                  .softcap = s->attn_softcap,
                                  .window = ls->window,
-                                 .causal = true};
+                                 .causal = true,
+                                 .sinks = af_layer_leaf(f, layer, AF_SLOT_SINKS)};
     af_tensor *o = f->o.cache ? af_attention_cached(f->g, qkv, f->o.cache[layer].kv, f->in->bounds,
                                                     f->in->start, &a)
-                              : af_attention(f->g, qkv, f->in->bounds, &a);
+                              : af_attend(f, qkv, &a);
     if (gate)
         o = af_mul(f->g, o, af_sigmoid(f->g, gate));
     return af_project(f, layer, AF_GROUP_O, o);

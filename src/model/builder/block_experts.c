@@ -14,6 +14,31 @@ static af_tensor *shared_expert(const af_forward *f, int layer, af_tensor *h)
     return af_mul(g, y, af_sigmoid(g, gate));
 }
 
+/* Times the factor of each expert that was chosen. One column of choices at a time: only those keep
+ * to the live rows. */
+static af_tensor *scale_weights(const af_forward *f, int layer, af_tensor *w, af_tensor *index)
+{
+    af_graph *g = f->g;
+    enum { AT_ONCE = 16 };
+    af_tensor *scale = af_layer_leaf(f, layer, AF_SLOT_EXPERT_SCALE), *by = NULL;
+    if (!scale || af_graph_status(g, NULL) != AF_OK)
+        return w;
+    const int64_t N = af_tensor_dim(w, 0), k = f->s->experts_used;
+    af_tensor *table = af_reshape(g, scale, 2, (int64_t[]){f->s->experts, 1});
+    for (int64_t from = 0; from < k; from += AT_ONCE - 1) {
+        af_tensor *column[AT_ONCE];
+        int n = 0;
+        if (by)
+            column[n++] = by;
+        for (int64_t j = from; j < AF_MIN(from + AT_ONCE - 1, k); j++) {
+            af_tensor *ids = af_reshape(g, af_slice(g, index, 1, j, 1), 1, &N);
+            column[n++] = af_embedding(g, ids, table, af_tensor_dtype(w));
+        }
+        by = n > 1 ? af_concat(g, column, n, 1) : column[0];
+    }
+    return af_mul(g, w, by);
+}
+
 /* x [N][D] -> the logits' weights [N][k] and the experts they are for. */
 static af_tensor *route(const af_forward *f, int layer, af_tensor *x, af_tensor **index)
 {
@@ -38,13 +63,7 @@ static af_tensor *route(const af_forward *f, int layer, af_tensor *x, af_tensor 
     af_tensor *w = af_moe_route(g, logits, &o, index);
     if (f->o.router)
         af_router_loss_add(f->o.router, g, logits, *index);
-    af_tensor *scale = af_layer_leaf(f, layer, AF_SLOT_EXPERT_SCALE);
-    if (!scale || af_graph_status(g, NULL) != AF_OK)
-        return w;
-    const int64_t rows = af_tensor_dim(x, 0) * s->experts_used, X = s->experts;
-    af_tensor *table = af_reshape(g, scale, 2, (int64_t[]){X, 1});
-    af_tensor *by = af_embedding(g, af_reshape(g, *index, 1, &rows), table, AF_DTYPE_F32);
-    return af_mul(g, w, af_reshape(g, by, 2, (int64_t[]){af_tensor_dim(x, 0), s->experts_used}));
+    return scale_weights(f, layer, w, *index);
 }
 
 /* The parameter of a group with its bias and its adapter. */

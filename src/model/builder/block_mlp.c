@@ -7,7 +7,16 @@ af_tensor *af_block_mlp_gated(const af_forward *f, int layer, af_tensor *h)
     return af_project(f, layer, AF_GROUP_DOWN, af_glu(f->g, gate_up, f->s->act));
 }
 
-static af_tensor *activate(const af_forward *f, af_tensor *x)
+static af_tensor *xielu(const af_forward *f, int layer, af_tensor *x)
+{
+    af_tensor *t[4];
+    for (int i = 0; i < 4; i++)
+        t[i] =
+            af_as_type(f->g, af_layer_leaf(f, layer, (af_slot)(AF_SLOT_ACT_P + i)), AF_DTYPE_F32);
+    return af_xielu(f->g, x, t[0], t[1], t[2], t[3]);
+}
+
+static af_tensor *activate(const af_forward *f, int layer, af_tensor *x)
 {
     af_graph *g = f->g;
     af_tensor *r;
@@ -16,6 +25,7 @@ static af_tensor *activate(const af_forward *f, af_tensor *x)
         r = af_relu(g, x);
         return af_mul(g, r, r);
     case AF_PLAIN_XIELU:
+        return xielu(f, layer, x);
     case AF_PLAIN_ACT:
         break;
     }
@@ -35,5 +45,5 @@ static af_tensor *activate(const af_forward *f, af_tensor *x)
 af_tensor *af_block_mlp_plain(const af_forward *f, int layer, af_tensor *h)
 {
     af_tensor *up = af_project(f, layer, AF_GROUP_GATE_UP, h);
-    return af_project(f, layer, AF_GROUP_DOWN, activate(f, up));
+    return af_project(f, layer, AF_GROUP_DOWN, activate(f, layer, up));
 }

@@ -13,8 +13,10 @@ typedef struct af_forward {
     af_graph *g;
     const af_batch_inputs *in;
     af_forward_opts o;
-    const af_adapter *adapter; /* NULL when this forward has none */
-    af_tensor **kv;            /* [layers] what a later layer may use of one: see kv_from */
+    const af_adapter *adapter;  /* NULL when this forward has none */
+    af_tensor **kv;             /* [layers] what a later layer may use of one: see kv_from */
+    af_tensor *const *residual; /* the residual stream as it is now */
+    af_tensor *per_layer;       /* [N][layers*P], or NULL: the inputs of all layers */
 } af_forward;
 
 /* A tensor of a layer, or NULL. */
@@ -26,6 +28,8 @@ af_tensor *af_as_type(af_graph *g, af_tensor *t, af_dtype type);
 void af_tap(const af_forward *f, int layer, af_group group, af_tensor *x);
 /* x [N][I] -> [N][O]: the pieces of a group side by side, adapters included. */
 af_tensor *af_project(const af_forward *f, int layer, af_group group, af_tensor *x);
+/* Attention without a cache: of rows as they are, or of copies where answers share a prompt. */
+af_tensor *af_attend(const af_forward *f, af_tensor *qkv, const af_attention_opts *o);
 /* The family's norm of x; w as stored, b NULL = none. */
 af_tensor *af_block_norm(const af_model_spec *s, af_graph *g, af_tensor *x, af_tensor *w,
                          af_tensor *b);
@@ -39,6 +43,7 @@ typedef struct af_mixer_block {
                    af_layer_cache *out);
 } af_mixer_block;
 
+extern const af_mixer_block af_block_latent;
 extern const af_mixer_block af_block_attention, af_block_delta_net, af_block_mamba2,
     af_block_short_conv;
 
@@ -46,6 +51,12 @@ extern const af_mixer_block af_block_attention, af_block_delta_net, af_block_mam
 af_tensor *af_block_mlp_gated(const af_forward *f, int layer, af_tensor *h);
 af_tensor *af_block_mlp_plain(const af_forward *f, int layer, af_tensor *h);
 af_tensor *af_block_experts(const af_forward *f, int layer, af_tensor *h);
+af_tensor *af_block_beside(const af_forward *f, int layer, af_tensor *h);
+
+/* gemma4: the inputs of all layers from the embedding x, NULL where the model has none; and what a
+ * layer does to the residual x at its end. */
+af_tensor *af_layer_inputs(const af_forward *f, af_tensor *x);
+af_tensor *af_layer_end(const af_forward *f, int layer, af_tensor *x);
 /* The experts alone: the router reads router_x [N][D], they read x [N][D]. */
 af_tensor *af_routed_experts(const af_forward *f, int layer, af_tensor *router_x, af_tensor *x);
 #endif

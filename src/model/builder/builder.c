@@ -7,9 +7,8 @@ static const uint64_t NOISE_STREAM = UINT64_C(0x6e6f697365);
 static const uint64_t RESIDUAL_STREAM = UINT64_C(0x726573) << 32;
 
 static const af_mixer_block *const mixers[AF_MIXER_COUNT] = {
-    [AF_MIXER_ATTENTION] = &af_block_attention,
-    [AF_MIXER_DELTA_NET] = &af_block_delta_net,
-    [AF_MIXER_MAMBA2] = &af_block_mamba2,
+    [AF_MIXER_ATTENTION] = &af_block_attention,   [AF_MIXER_LATENT] = &af_block_latent,
+    [AF_MIXER_DELTA_NET] = &af_block_delta_net,   [AF_MIXER_MAMBA2] = &af_block_mamba2,
     [AF_MIXER_SHORT_CONV] = &af_block_short_conv,
 };
 
@@ -17,6 +16,7 @@ static af_tensor *(*const mlps[AF_MLP_COUNT])(const af_forward *f, int layer, af
     [AF_MLP_GATED] = af_block_mlp_gated,
     [AF_MLP_PLAIN] = af_block_mlp_plain,
     [AF_MLP_EXPERTS] = af_block_experts,
+    [AF_MLP_BESIDE] = af_block_beside,
 };
 
 af_tensor *af_layer_leaf(const af_forward *f, int layer, af_slot slot)
@@ -90,7 +90,10 @@ static af_tensor *layer(const af_forward *f, int i, af_tensor *h, norm_leaf next
     h = close_residual(f, y, norm_of(f, i, AF_SLOT_MLP_NORM, AF_SLOT_MLP_NORM_BIAS), x);
     y = branch_end(f, mlps[ls->mlp](f, i, h), af_layer_leaf(f, i, AF_SLOT_POST_MLP_NORM),
                    2 * i + 1);
-    return close_residual(f, y, next, x);
+    if (!f->per_layer && !f->s->arch->layer_scale)
+        return close_residual(f, y, next, x);
+    *x = af_layer_end(f, i, af_add(f->g, *x, y));
+    return next.w ? af_block_norm(f->s, f->g, *x, next.w, next.b) : *x;
 }
 
 static norm_leaf first_norm(const af_forward *f, int i)
@@ -113,6 +116,8 @@ af_tensor *af_model_forward(af_model_leaves *l, const af_batch_inputs *in, const
     af_tensor *x = af_embed(&f);
     if (f.o.neftune > 0)
         x = af_neftune_noise(g, x, in->bounds, f.o.neftune, NOISE_STREAM);
+    f.per_layer = af_layer_inputs(&f, x);
+    f.residual = &x;
     af_graph_set_block(g, 0);
     const norm_leaf first = first_norm(&f, 0);
     af_tensor *h = first.w ? af_block_norm(s, g, x, first.w, first.b) : x;
@@ -132,6 +137,15 @@ af_batch_inputs af_batch_inputs_new(af_graph *g, int64_t rows, int64_t seqs)
         .positions = af_graph_input(g, "positions", AF_DTYPE_I32, 1, &rows),
         .bounds = af_graph_input(g, "bounds", AF_DTYPE_I32, 1, &bounds),
     };
+}
+
+void af_batch_inputs_share(af_batch_inputs *in, af_graph *g, int64_t rows, int64_t attention_rows)
+{
+    const int64_t here[2] = {rows, 2}, there[2] = {attention_rows, 2};
+    in->spread = af_graph_input(g, "spread", AF_DTYPE_I32, 2, there);
+    in->gather = af_graph_input(g, "gather", AF_DTYPE_I32, 2, here);
+    in->taken = af_graph_input(g, "taken", AF_DTYPE_I32, 2, here);
+    in->given = af_graph_input(g, "given", AF_DTYPE_I32, 2, there);
 }
 
 af_status af_model_caches(af_model_leaves *l, af_layer_cache *cache, int64_t seqs, int64_t length,

@@ -70,6 +70,20 @@ static af_tensor *scale_rows(const af_model_leaves *l, af_tensor *wide)
     return af_mul(g, wide, af_reshape(g, ratio, 2, (int64_t[]){rows, 1}));
 }
 
+/* A bias is more columns of the head: [h | 1] times [W | b, 0..]^T, a multiple of 8 for GEMMs. */
+static af_tensor *add_head_bias(const af_model_leaves *l, af_tensor *w, af_tensor **h)
+{
+    enum { COLUMNS = 8 };
+    af_graph *g = l->graph;
+    const int64_t V = l->spec->vocab, one[2] = {af_tensor_dim(*h, 0), COLUMNS};
+    af_tensor *b = af_as_type(g, af_outer_leaf(l, AF_SLOT_HEAD_BIAS), l->compute);
+    b = af_reshape(g, b, 2, (int64_t[]){V, 1});
+    af_tensor *zero = af_graph_constant(g, l->compute, 2, (int64_t[]){V, COLUMNS - 1}, 0);
+    af_tensor *ones = af_graph_constant(g, l->compute, 2, one, 1);
+    *h = af_concat(g, (af_tensor *[]){*h, ones}, 2, 1);
+    return af_concat(g, (af_tensor *[]){af_as_type(g, w, l->compute), b, zero}, 3, 1);
+}
+
 /* The head as one matrix: with an adapter, [h | s A h] times [W | B]^T is what it computes; with
  * trained rows, which a tied model may have besides, W has their marks (adapter_tokens.c). */
 static af_tensor *head(const af_model_leaves *l, const af_forward_opts *o, af_tensor **h)
@@ -80,6 +94,8 @@ static af_tensor *head(const af_model_leaves *l, const af_forward_opts *o, af_te
     af_tensor *tokens = token_rows(l, l->spec->head);
     if (tokens)
         *h = af_concat(g, (af_tensor *[]){x, af_matmul(g, x, tokens, AF_MATMUL_NT)}, 2, 1);
+    if (af_outer_leaf(l, AF_SLOT_HEAD_BIAS))
+        w = add_head_bias(l, w, h);
     af_tensor *b, *a = off ? NULL : outer_adapter(l, l->spec->head_module, &b);
     if (!a)
         return w;

@@ -4,6 +4,9 @@
  * ROPE        for every q and k head of a row: x = norm(x) if there are norm weights, then for
  *             i < rotary_dim/2, with angle = position * inv_freq[i], c = scale cos, s = scale sin:
  *               y[i] = x[i] c - x[i+half] s,   y[i+half] = x[i+half] c + x[i] s
+ *             (`pairs`: the same with 2i and 2i+1 in the place of i and i+half)
+ *             With query_beta the whole of q is then multiplied by
+ *             1 + query_beta ln(1 + floor(position / query_length)).
  *             The rest of the head, and v, pass unchanged. Norm weights [E] serve every head; [H*E]
  *             and [K*E] mean one norm over the whole q, or k, row (norm_whole).
  * ROPE_BWD    dy, qkv, positions, .. -> dqkv: the inverse rotation, then back through the norm
@@ -13,6 +16,8 @@
 #include "graph/node.h"
 #include "ops/rope/rope_in.h"
 #include "tensor/dtype.h"
+
+#include <math.h>
 
 af_rope_inputs af_rope_in(const af_node *n)
 {
@@ -50,6 +55,9 @@ static bool check_shapes(af_graph *g, const af_tensor *qkv, const af_tensor *pos
                      af_shape_text(positions, a, sizeof a), af_shape_text(qkv, b, sizeof b));
     else if (rotary % 2 || rotary < 0 || rotary > o->head_dim)
         af_graph_bad(g, "rope: %d rotary dimensions do not fit a head of %d", rotary, o->head_dim);
+    else if (o->query_beta != 0 && (!isfinite(o->query_beta) || o->query_length < 1))
+        af_graph_bad(g, "rope: query_beta %g with query_length %" PRId64, o->query_beta,
+                     o->query_length);
     else if (inv_freq && (!af_dtype_is_float(inv_freq->dtype) || inv_freq->ndim != 1 ||
                           inv_freq->dim[0] != rotary / 2))
         af_graph_bad(g, "rope: inv_freq is %s, not [%d]", af_shape_text(inv_freq, a, sizeof a),
@@ -105,6 +113,9 @@ af_tensor *af_rope(af_graph *g, af_tensor *qkv, af_tensor *positions, af_tensor 
     n->attr.rope.rotate = inv_freq != NULL;
     n->attr.rope.norm = o->q_norm != NULL;
     n->attr.rope.norm_whole = whole;
+    n->attr.rope.pairs = o->pairs;
+    n->attr.rope.query_beta = o->query_beta;
+    n->attr.rope.query_length = o->query_length;
     return af_node_output_like(g, n, qkv);
 }
 

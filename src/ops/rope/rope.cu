@@ -1,7 +1,8 @@
 /* rope.cu - rotary positions on the fused q|k|v rows, with optional RMS norm of q and k before the
  * rotation.  Contract: rope.c; twin: rope_cpu.c.
  *
- * Built with AF_T, AF_W (norm weights), AF_VEC and AF_NORM (0 or 1). One block does AF_ROWS rows:
+ * Built with AF_T, AF_W (norm weights), AF_VEC, AF_NORM (0 or 1) and AF_PAIRS (neighbours turn
+ * together; only with AF_VEC 1). One block does AF_ROWS rows:
  * it makes their cosines and sines in shared memory, with AF_NORM the norms of their heads (one
  * warp per head, or the heads of a whole row added up), then every pair (i, i + rot/2) of q and k
  * once; v and what comes after `rot` pass through. Rows are read once (twice with AF_NORM, the
@@ -11,6 +12,9 @@
 // variants: (AF_T=bf16 AF_W=bf16 AF_VEC=8,1 | AF_T=half AF_W=half AF_VEC=8,1
 //      | AF_T=float AF_W=float AF_VEC=4,1) AF_NORM=0,1
 //    | (AF_T=bf16,half AF_W=float AF_VEC=8,1 | AF_T=float AF_W=bf16 AF_VEC=4,1) AF_NORM=1
+//    | (AF_T=bf16 AF_W=bf16 | AF_T=half AF_W=half | AF_T=float AF_W=float) AF_VEC=1 AF_NORM=0,1
+//      AF_PAIRS=1
+//    | (AF_T=bf16,half AF_W=float | AF_T=float AF_W=bf16) AF_VEC=1 AF_NORM=1 AF_PAIRS=1
 // common: AF_T=bf16 AF_W=bf16 AF_VEC=8 AF_NORM=0
 #include "dev.cuh"
 
@@ -19,6 +23,9 @@
 #endif
 #ifndef AF_NORM
 #define AF_NORM 0
+#endif
+#ifndef AF_PAIRS
+#define AF_PAIRS 0
 #endif
 #define AF_ROWS 4
 
@@ -37,6 +44,10 @@ DEV void make_table(float2 *tab, const int *positions, const float *inv_freq, i6
 /* Column e of the gradient before the rotation: the transposed rotation of dy. */
 DEV float unrotate(const AF_T *dy, const float2 *tab, int e, int half_rot)
 {
+    if (AF_PAIRS && e < 2 * half_rot) {
+        const float2 cs = tab[e / 2];
+        return load(dy + e) * cs.x + (e % 2 ? -load(dy + e - 1) : load(dy + e + 1)) * cs.y;
+    }
     if (e < half_rot)
         return load(dy + e) * tab[e].x + load(dy + e + half_rot) * tab[e].y;
     if (e < 2 * half_rot)
@@ -131,14 +142,15 @@ DEV void rotate_rows(AF_T *y, const AF_T *x, const AF_T *pre, const float2 *tab,
     const int per_head = half_rot / AF_VEC, pairs = (H + K) * per_head;
     for (int j = threadIdx.x; j < rows * pairs; j += blockDim.x) {
         const int r = j / pairs, h = j % pairs / per_head, i = j % per_head * AF_VEC;
-        const i64 at = (i64)h * E + i;
+        const int first = AF_PAIRS ? 2 * i : i, other = AF_PAIRS ? 1 : half_rot;
+        const i64 at = (i64)h * E + first;
         float a[AF_VEC], b[AF_VEC];
         load_n(a, x + r * ldx + at);
-        load_n(b, x + r * ldx + at + half_rot);
-        const AF_W *w = AF_NORM ? norm_weight(q_norm, k_norm, h, H, E, whole) + i : 0;
+        load_n(b, x + r * ldx + at + other);
+        const AF_W *w = AF_NORM ? norm_weight(q_norm, k_norm, h, H, E, whole) + first : 0;
         if (AF_NORM && sign > 0) {
             apply_norm(a, w, hn[r * (H + K) + h].rstd, plus_one);
-            apply_norm(b, w + half_rot, hn[r * (H + K) + h].rstd, plus_one);
+            apply_norm(b, w + other, hn[r * (H + K) + h].rstd, plus_one);
         }
 #pragma unroll
         for (int k = 0; k < AF_VEC; k++) {
@@ -149,11 +161,11 @@ DEV void rotate_rows(AF_T *y, const AF_T *x, const AF_T *pre, const float2 *tab,
         }
         if (AF_NORM && sign < 0) {
             apply_norm_bwd(a, w, pre + r * ldp + at, hn[r * (H + K) + h], plus_one);
-            apply_norm_bwd(b, w + half_rot, pre + r * ldp + at + half_rot, hn[r * (H + K) + h],
+            apply_norm_bwd(b, w + other, pre + r * ldp + at + other, hn[r * (H + K) + h],
                            plus_one);
         }
         store_n(y + r * ldy + at, a);
-        store_n(y + r * ldy + at + half_rot, b);
+        store_n(y + r * ldy + at + other, b);
     }
     /* the rest of each q and k head, then v */
     const int rest = (E - 2 * half_rot) / AF_VEC, tails = (H + K) * rest, vs = K * E / AF_VEC;
@@ -214,6 +226,17 @@ extern "C" __global__ void rope_bwd(AF_T *dqkv, const AF_T *dy, const AF_T *qkv,
                    ldx, lddy, eps, plus_one, whole);
     rotate_rows(dqkv + n0 * lddx, dy + n0 * lddy, qkv + n0 * ldx, tab, hn, q_norm, k_norm, live, H,
                 K, E, rot / 2, lddx, lddy, ldx, plus_one, whole, -1.0f);
+}
+
+/* The first `width` columns of each row times 1 + beta ln(1 + floor(position / length)); block
+ * (x, y) does columns of row x. */
+extern "C" __global__ void rope_query(AF_T *y, const int *positions, int width, long long ldy,
+                                      float beta, int length)
+{
+    const int c = (int)(blockIdx.y * blockDim.x + threadIdx.x);
+    const float by = 1.0f + beta * logf(1.0f + (float)(positions[blockIdx.x] / length));
+    if (c < width)
+        store(y + blockIdx.x * ldy + c, load(y + blockIdx.x * ldy + c) * by);
 }
 
 /* Gradients of the norm weights, stage one: block p sums rows p*per .. into part[p][widths of

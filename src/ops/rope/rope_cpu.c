@@ -23,12 +23,16 @@ static void rotate_row(const rope_job *r, double *x, int64_t row, double sign)
         const double c = r->n->attr.rope.scale * cos(angle),
                      s = sign * r->n->attr.rope.scale * sin(angle);
         for (int64_t h = 0; h < r->in.H + r->in.K; h++) {
-            double *p = x + h * r->in.E + i;
-            const double a = p[0], b = p[r->in.half];
-            p[0] = a * c - b * s;
-            p[r->in.half] = b * c + a * s;
+            double *p = x + h * r->in.E + af_rope_first(r->n, i);
+            double *q = x + h * r->in.E + af_rope_second(r->n, i);
+            const double a = *p, b = *q;
+            *p = a * c - b * s;
+            *q = b * c + a * s;
         }
     }
+    const double by = af_rope_query_factor(r->n, (int64_t)af_ld(r->in.positions, row));
+    for (int64_t i = 0; by != 1 && i < r->in.H * r->in.E; i++)
+        x[i] *= by;
 }
 
 static double factor(const rope_job *r, const af_tensor *w, int64_t i)

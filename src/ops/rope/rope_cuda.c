@@ -28,16 +28,21 @@ AF_CHECKED static af_status open(rope_launch *r, const af_node *n, af_error *err
                 af_cuda_rows_fit(r->in.q_norm, wide) && af_cuda_rows_fit(r->in.k_norm, wide);
     if (n->op != AF_OP_ROPE_DNORM)
         fits = fits && af_cuda_rows_fit(n->out[0], wide);
-    r->vec = fits ? wide : 1;
+    r->vec = fits && !n->attr.rope.pairs ? wide : 1;
+    if (n->op == AF_OP_ROPE_DNORM && n->attr.rope.query_beta != 0)
+        return af_fail(err, AF_EUNSUPPORTED, "rope on CUDA has no gradient of norms with %s",
+                       "queries scaled by position");
     return AF_OK;
 }
 
-static af_kernel *kernel(af_cuda *cu, const char *name, const rope_launch *r)
+static af_kernel *kernel(af_cuda *cu, const char *name, const rope_launch *r, const af_node *n)
 {
     const af_dtype t = r->in.qkv->dtype, w = r->in.q_norm ? r->in.q_norm->dtype : t;
     return af_cuda_kernel(cu, "rope.cu", name,
-                          af_cuda_text(cu, "AF_T=%s AF_W=%s AF_VEC=%d AF_NORM=%d", af_cuda_ctype(t),
-                                       af_cuda_ctype(w), r->vec, r->in.q_norm != NULL));
+                          af_cuda_text(cu, "AF_T=%s AF_W=%s AF_VEC=%d AF_NORM=%d%s",
+                                       af_cuda_ctype(t), af_cuda_ctype(w), r->vec,
+                                       r->in.q_norm != NULL,
+                                       n->attr.rope.pairs ? " AF_PAIRS=1" : ""));
 }
 
 static unsigned shared_bytes(const rope_launch *r)
@@ -69,6 +74,20 @@ static void arg_numbers(af_launch *l, const af_node *n)
     af_arg_i32(l, n->attr.rope.norm_whole);
 }
 
+/* Both ways: the gradient before the rotation is as many times that after it. */
+static void scale_queries(af_cuda *cu, af_node *n, const rope_launch *r)
+{
+    const int64_t width = r->in.H * r->in.E;
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "rope_query", r, n), af_rows(r->in.qkv),
+                                  (width + THREADS - 1) / THREADS, 1, THREADS, 0);
+    arg_tensor(l, n->out[0]);
+    arg_tensor(l, r->in.positions);
+    af_arg_i32(l, width);
+    af_arg_i64(l, n->out[0]->ld);
+    af_arg_f32(l, n->attr.rope.query_beta);
+    af_arg_i32(l, AF_MIN(n->attr.rope.query_length, INT32_MAX));
+}
+
 static af_status rope_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
     (void)g;
@@ -78,7 +97,7 @@ static af_status rope_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *er
     const int64_t rows = st == AF_OK ? af_rows(r.in.qkv) : 0;
     if (rows == 0)
         return st;
-    af_launch *l = af_cuda_launch(cu, n, kernel(cu, back ? "rope_bwd" : "rope_fwd", &r),
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, back ? "rope_bwd" : "rope_fwd", &r, n),
                                   (rows + ROWS - 1) / ROWS, 1, 1, THREADS, shared_bytes(&r));
     arg_tensor(l, n->out[0]);
     if (back)
@@ -89,6 +108,8 @@ static af_status rope_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *er
         af_arg_i64(l, r.in.dy->ld);
     af_arg_i64(l, r.in.qkv->ld);
     arg_numbers(l, n);
+    if (n->attr.rope.query_beta != 0)
+        scale_queries(cu, n, &r);
     return AF_OK;
 }
 
@@ -113,7 +134,7 @@ static af_status rope_dnorm_prepare(af_cuda *cu, af_graph *g, af_node *n, af_err
         return st;
     const int64_t parts = dnorm_parts(n), rows = af_rows(r.in.qkv), q = af_count(n->out[0]),
                   width = q + af_count(n->out[1]);
-    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "rope_dnorm", &r), parts, 1, 1, THREADS,
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "rope_dnorm", &r, n), parts, 1, 1, THREADS,
                                   shared_bytes(&r) + (unsigned)width * (unsigned)sizeof(float));
     af_arg_ptr(l, cu->work);
     arg_tensor(l, r.in.dy);

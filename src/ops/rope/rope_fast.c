@@ -117,17 +117,32 @@ static void angles(const rope_fast_job *r, thread_buffers *s, int64_t row, doubl
     }
 }
 
+static void rotate_pairs(float *x, const float *cs, const float *sn, int64_t half)
+{
+    for (int64_t i = 0; i < half; i++) {
+        const float a = x[2 * i], b = x[2 * i + 1];
+        x[2 * i] = a * cs[i] - b * sn[i];
+        x[2 * i + 1] = b * cs[i] + a * sn[i];
+    }
+}
+
 /* y = x rotated; what is not rotated is copied when y is not x. */
 static void rotate_row(const rope_fast_job *r, thread_buffers *s, float *y, const float *x,
                        int64_t row, double sign)
 {
     if (y != x)
         memcpy(y, x, (size_t)r->in.width * sizeof *y);
+    const float by = (float)af_rope_query_factor(r->n, ((int32_t *)r->in.positions->data)[row]);
+    for (int64_t i = 0; by != 1 && i < r->in.H * r->in.E; i++)
+        y[i] *= by;
     if (!r->in.inv_freq)
         return;
     angles(r, s, row, sign);
     for (int64_t h = 0; h < r->in.H + r->in.K; h++)
-        r->f->rotate(y + h * r->in.E, y + h * r->in.E, s->cs, s->sn, r->in.half);
+        if (r->n->attr.rope.pairs)
+            rotate_pairs(y + h * r->in.E, s->cs, s->sn, r->in.half);
+        else
+            r->f->rotate(y + h * r->in.E, y + h * r->in.E, s->cs, s->sn, r->in.half);
 }
 
 static float rstd_of(const rope_fast_job *r, const float *x, int64_t len)

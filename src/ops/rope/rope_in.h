@@ -4,6 +4,8 @@
 
 #include "graph/node.h"
 
+#include <math.h>
+
 /* NULL where the node has no such input. */
 typedef struct af_rope_inputs {
     af_tensor *dy, *qkv, *positions, *inv_freq, *q_norm, *k_norm;
@@ -11,6 +13,23 @@ typedef struct af_rope_inputs {
 } af_rope_inputs;
 
 af_rope_inputs af_rope_in(const af_node *n);
+
+/* Where the i-th rotated pair of a head lies. */
+static inline int64_t af_rope_first(const af_node *n, int64_t i)
+{
+    return n->attr.rope.pairs ? 2 * i : i;
+}
+static inline int64_t af_rope_second(const af_node *n, int64_t i)
+{
+    return n->attr.rope.pairs ? 2 * i + 1 : i + n->attr.rope.rotary_dim / 2;
+}
+
+/* What queries at a position are multiplied with. */
+static inline double af_rope_query_factor(const af_node *n, int64_t position)
+{
+    const double beta = n->attr.rope.query_beta;
+    return beta == 0 ? 1 : 1 + beta * log(1 + (double)(position / n->attr.rope.query_length));
+}
 
 /* The i-th span that is normalised on its own: a head, or the whole q or k row. False after the
  * last. */

@@ -118,19 +118,28 @@ static af_status copy_state(tensor_copies *c, const af_step_graph *g, af_error *
 static af_status split_last(tensor_copies *c, const af_model_spec *s, int tensor, af_error *err)
 {
     const int n = af_disk_count(s, tensor);
-    if (n == 1)
+    if (n == 1 && !af_disk_is_turned(s, tensor))
         return AF_OK;
     const af_status st = reserve(c, n - 1, err);
     if (st != AF_OK)
         return st;
-    const tensor_copy whole = c->item[--c->count];
+    tensor_copy whole = c->item[--c->count];
+    if (n == 1) { /* gpt_oss has another order of values there */
+        void *data = af_disk_turned(s, tensor, whole.data, whole.dtype);
+        if (!whole.borrowed)
+            free(whole.data);
+        if (!data)
+            return af_fail_nomem(err, "a checkpoint", whole.bytes);
+        whole.data = data;
+        whole.borrowed = false;
+    }
     for (int p = 0; p < n; p++) {
         tensor_copy *e = &c->item[c->count++];
         int64_t from;
         *e = (tensor_copy){.dtype = whole.dtype, .borrowed = whole.borrowed || p > 0};
         af_disk_piece(s, tensor, p, e->name, sizeof e->name, e->dim, &e->ndim, &from);
         const uint64_t size = (uint64_t)af_dtype_get(whole.dtype)->bytes;
-        e->bytes = (uint64_t)(e->dim[0] * e->dim[1]) * size;
+        e->bytes = n == 1 ? whole.bytes : (uint64_t)(e->dim[0] * e->dim[1]) * size;
         e->data = (uint8_t *)whole.data + (uint64_t)from * size;
     }
     return AF_OK;
@@ -427,8 +436,9 @@ static af_status load_weight(const af_step_graph *g, const af_safetensors *f, in
     const af_model_spec *spec = g->model->spec;
     af_tensor *x = g->leaves.tensor[tensor];
     const int pieces = af_disk_count(spec, tensor);
-    float *whole = pieces > 1 ? malloc(AF_MAX(af_tensor_bytes(x), 1)) : NULL;
-    if (pieces > 1 && !whole)
+    const bool turned = af_disk_is_turned(spec, tensor), copied = pieces > 1 || turned;
+    float *whole = copied ? malloc(AF_MAX(af_tensor_bytes(x), 1)) : NULL;
+    if (copied && !whole)
         return af_fail_nomem(err, "a checkpoint", af_tensor_bytes(x));
     for (int p = 0; p < pieces; p++) {
         char own[160], name[256];
@@ -444,7 +454,9 @@ static af_status load_weight(const af_step_graph *g, const af_safetensors *f, in
                 af_fail(err, AF_EFORMAT,
                         "'%s' does not match this run: tensor '%s' is missing or has another size",
                         dir, name));
-        if (whole)
+        if (turned)
+            af_disk_turn(&spec->tensor[tensor], e->data, whole, sizeof *whole, false);
+        else if (whole)
             memcpy(whole + from, e->data, bytes);
         else
             AF_TRY(put_stored(g, f, x, e, err));

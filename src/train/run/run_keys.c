@@ -131,7 +131,7 @@ CHOICES(precompute_ref, af_tri, tri_names);
 /* clang-format off */
 const af_key af_keys[] = {
     {"base_model", STR(base_model), 0, 0, NULL,
-     "model folder, .gguf file, or org/name in the local cache", {"model_name_or_path", "model"},
+     "model folder, .gguf file, or org/name[@revision] of the hub", {"model_name_or_path", "model"},
      0},
     {"adapter", ENUM(method), 0, 0, "full",
      "method: lora, qlora, dora, freeze, or absent for full fine-tuning",
@@ -181,8 +181,9 @@ const af_key af_keys[] = {
      "LoRA+: learning rate of B divided by that of A", {0}, AF_NEED_ADAPTER},
     {"loraplus_lr_embedding", F64(loraplus_lr_embedding), 0, 1, "1e-6",
      "LoRA+: learning rate of adapters of embeddings", {0}, AF_NEED_LORAPLUS},
-    {"lora_model_dir", STR(lora_model_dir), 0, 0, NULL, "continue training this PEFT adapter",
-     {"adapter_name_or_path"}, AF_NEED_ADAPTER},
+    {"lora_model_dir", STR(lora_model_dir), 0, 0, NULL,
+     "continue training this PEFT adapter (folder or org/name)", {"adapter_name_or_path"},
+     AF_NEED_ADAPTER},
     {"unfrozen_parameters", LIST(unfrozen_parameters), 0, 0, NULL,
      "full runs: regular expressions of the parameters to train, with [from:to] for some rows", {0},
      AF_NEED_FULL},

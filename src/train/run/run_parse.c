@@ -1,6 +1,7 @@
 /* run_parse.c - from YAML and key=value to an af_run_config. */
 #include "base/file.h"
 #include "base/log.h"
+#include "format/hub/hub_name.h"
 #include "train/run/run_foreign.h"
 #include "train/run/run_keys.h"
 #include "train/run/run_translate.h"
@@ -500,6 +501,23 @@ done:
     return st;
 }
 
+/* lora_model_dir may be ORG/NAME of the hub; from here on it is the folder. */
+static af_status find_adapter(af_run_config *run, af_error *err)
+{
+    char at[300], *dir = NULL;
+    const char *name = run->lora_model_dir;
+    if (!name || af_dir_exists(name) || !af_hub_is_name(name))
+        return AF_OK;
+    af_status st = af_hub_snapshot(&dir, AF_HUB_MODEL, name, NULL, NULL, 0, err);
+    if (st != AF_OK)
+        return af_fail_prefix(st, err, "%s", af_run_key_loc(run, "lora_model_dir", at, sizeof at));
+    run->lora_model_dir = af_arena_strndup(&run->mem, dir, strlen(dir));
+    if (!run->lora_model_dir)
+        st = af_fail_nomem(err, "a path", strlen(dir));
+    free(dir);
+    return st;
+}
+
 af_status af_run_config_read(af_run_config *out, const char *path, const char *const *overrides,
                              int count, af_error *err)
 {
@@ -516,6 +534,11 @@ af_status af_run_config_read(af_run_config *out, const char *path, const char *c
     if (st == AF_OK)
         st = af_run_config_parse(out, text, size, piped ? "stdin" : path, overrides, count, err);
     free(text);
+    if (st == AF_OK) {
+        st = find_adapter(out, err);
+        if (st != AF_OK)
+            af_run_config_clear(out);
+    }
     return st;
 }
 

@@ -88,21 +88,34 @@ static af_status split(af_run_data *d, const af_run_config *run, af_error *err)
     return AF_OK;
 }
 
-static af_pair_layout pair_layout(const af_run_config *run)
+/* A layer with a state cannot begin two answers with one prompt; noise on embeddings depends on
+ * the length of a sequence. */
+bool af_run_data_shares(const af_run_config *run, const af_model_spec *spec)
+{
+    if (!af_run_compares(run) || spec->recurrent || run->neftune_alpha > 0)
+        return false;
+    for (int i = 0; i < spec->layers; i++)
+        if (spec->layer[i].mixer != AF_MIXER_ATTENTION)
+            return false;
+    return true;
+}
+
+static af_pair_layout pair_layout(const af_run_config *run, const af_model_spec *spec)
 {
     const bool unpaired =
         run->rl == AF_RL_KTO && run->dpo_loss_type.count &&
         strcmp(run->dpo_loss_type.item[0], af_pref_type_name(AF_PREF_APO_ZERO_UNPAIRED)) == 0;
     return (af_pair_layout){.rl = run->rl,
+                            .shared = af_run_data_shares(run, spec) && !unpaired,
                             .no_second = unpaired,
                             .prompt_loss = run->rl == AF_RL_ORPO,
                             .kl_batch = run->micro_batch_size};
 }
 
-static af_stream_opts stream_opts(const af_run_config *run)
+static af_stream_opts stream_opts(const af_run_config *run, const af_model_spec *spec)
 {
     return (af_stream_opts){
-        .pairs = pair_layout(run),
+        .pairs = pair_layout(run, spec),
         .micro_batch = run->micro_batch_size,
         .sequence_len = run->sequence_len,
         .packing = run->packing,
@@ -113,9 +126,10 @@ static af_stream_opts stream_opts(const af_run_config *run)
     };
 }
 
-static af_status open_eval_stream(af_run_data *d, const af_run_config *run, af_error *err)
+static af_status open_eval_stream(af_run_data *d, const af_run_config *run,
+                                  const af_model_spec *spec, af_error *err)
 {
-    af_stream_opts o = stream_opts(run);
+    af_stream_opts o = stream_opts(run, spec);
     o.shuffle = false;
     o.packing = false;
     o.subset = d->eval_own_store ? NULL : d->eval_subset;
@@ -225,7 +239,7 @@ static af_status open_all(af_run_data *d, const af_run_config *run, const af_run
                           af_error *err)
 {
     af_status st = AF_OK;
-    af_stream_opts o = stream_opts(run);
+    af_stream_opts o = stream_opts(run, model->spec);
     AF_TRY(af_run_data_check_types(run, err));
     AF_TRY(read_template(d, run, model->texts, err));
     AF_TRY(open_store(d, run, model, run->datasets, &d->store, &d->counts, err));
@@ -241,7 +255,7 @@ static af_status open_all(af_run_data *d, const af_run_config *run, const af_run
     o.count = d->store.records - (d->eval_own_store ? 0 : d->eval_items);
     AF_TRY(af_stream_open(&d->stream, &d->store, &o, err));
     if (d->eval_items)
-        AF_TRY(open_eval_stream(d, run, err));
+        AF_TRY(open_eval_stream(d, run, model->spec, err));
 done:
     return st;
 }
@@ -259,6 +273,11 @@ af_status af_run_data_open(af_run_data *d, const af_run_config *run, const af_ru
     d->rows_max = run->micro_batch_size * (fixed ? AF_MAX(run->sequence_len, longest) : longest);
     if (d->eval_items)
         d->rows_max = AF_MAX(d->rows_max, af_stream_rows_max(d->eval_stream));
+    if (!pair_layout(run, model->spec).shared)
+        return AF_OK;
+    d->attention_max = run->micro_batch_size * af_stream_attention_max(d->stream);
+    if (d->eval_items)
+        d->attention_max = AF_MAX(d->attention_max, af_stream_attention_max(d->eval_stream));
     return AF_OK;
 }
 

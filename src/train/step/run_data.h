@@ -15,6 +15,7 @@ typedef struct af_run_data {
     af_stream *stream, *eval_stream;
     int64_t eval_items;
     int64_t rows_max, sequences_max; /* of one micro-batch, evaluation included */
+    int64_t attention_max;           /* rows of attention where pairs share prompts, else 0 */
 } af_run_data;
 
 /* Tokenises (or finds in the cache) the run's datasets and opens the streams. Close after a failure
@@ -27,6 +28,8 @@ AF_CHECKED af_status af_run_data_check_types(const af_run_config *run, af_error 
 AF_CHECKED af_status af_run_data_peek(const af_run_config *run, const af_run_model *model,
                                       af_error *err);
 void af_run_data_close(af_run_data *d); /* an empty one is allowed */
+/* Whether the prompt of a pair is computed once for both answers. */
+bool af_run_data_shares(const af_run_config *run, const af_model_spec *spec);
 /* The store that holds the evaluation records. */
 const af_token_store *af_run_data_eval_store(const af_run_data *d);
 #endif

@@ -137,6 +137,9 @@ static void record_inputs(af_step_graph *s)
     af_graph *g = s->graph;
     af_graph_set_rows(g, s->rows_max);
     s->in = af_batch_inputs_new(g, s->rows_max, s->sequences_max);
+    s->attention_max += s->attention_max == s->rows_max; /* else it would follow the live rows */
+    if (s->attention_max)
+        af_batch_inputs_share(&s->in, g, s->rows_max, s->attention_max);
     s->labels = af_graph_input(g, "labels", AF_DTYPE_I32, 1, &s->rows_max);
     if (af_run_compares(s->run))
         s->row_weight = af_graph_input(g, "row_weight", AF_DTYPE_F32, 1, &s->rows_max);
@@ -226,6 +229,7 @@ void af_step_graph_close(af_step_graph *s)
     free(s->row_stats);
     free(s->row_share);
     free(s->row_weights);
+    free(s->spread);
     free(s->losses);
     *s = (af_step_graph){0};
 }
@@ -249,8 +253,9 @@ af_status af_step_graph_load(af_step_graph *s, af_error *err)
     s->row_share = af_calloc((uint64_t)s->rows_max, sizeof *s->row_share);
     s->rows_i32 = af_calloc((uint64_t)s->rows_max, sizeof *s->rows_i32);
     s->losses = af_calloc((uint64_t)s->run->accumulation, sizeof *s->losses);
-    if (!s->bounds || !s->row_stats || !s->row_weights || !s->row_share || !s->rows_i32 ||
-        !s->losses)
+    s->spread = af_calloc((uint64_t)(2 * (s->attention_max + s->rows_max)), sizeof *s->spread);
+    if (!s->spread || !s->bounds || !s->row_stats || !s->row_weights || !s->row_share ||
+        !s->rows_i32 || !s->losses)
         st = af_fail_nomem(err, "staging buffers", (uint64_t)s->rows_max * 8);
 done:
     return st;
@@ -288,6 +293,39 @@ static int64_t rope_length(const af_step_graph *s, const af_batch *b)
     return length;
 }
 
+static void clear_pairs(int32_t *list, int64_t rows)
+{
+    for (int64_t i = 0; i < 2 * rows; i++)
+        list[i] = -100;
+}
+
+/* Which rows attention copies, and where the copies of a row are: all of them, then the first. */
+static af_status write_spread(af_step_graph *s, const af_batch *b, af_error *err)
+{
+    af_status st = AF_OK;
+    int32_t *there = s->spread, *here = s->spread + 2 * s->attention_max;
+    const uint64_t there_bytes = (uint64_t)(2 * s->attention_max) * sizeof *there,
+                   here_bytes = (uint64_t)(2 * s->rows_max) * sizeof *here;
+    clear_pairs(there, s->attention_max);
+    clear_pairs(here, s->rows_max);
+    for (int64_t i = 0; i < b->attention_rows; i++) {
+        int32_t *copies = here + 2 * b->source[i];
+        there[2 * i] = b->source[i];
+        copies[copies[0] >= 0] = (int32_t)i;
+    }
+    AF_TRY(af_tensor_write(s->graph, s->in.spread, there, there_bytes, err));
+    AF_TRY(af_tensor_write(s->graph, s->in.gather, here, here_bytes, err));
+    for (int64_t i = 0; i < s->rows_max; i++) {
+        if (here[2 * i + 1] >= 0)
+            there[2 * here[2 * i + 1]] = -100;
+        here[2 * i + 1] = -100;
+    }
+    AF_TRY(af_tensor_write(s->graph, s->in.given, there, there_bytes, err));
+    st = af_tensor_write(s->graph, s->in.taken, here, here_bytes, err);
+done:
+    return st;
+}
+
 af_status af_step_graph_upload(af_step_graph *s, const af_batch *b, float scale, af_error *err)
 {
     af_status st = AF_OK;
@@ -300,6 +338,8 @@ af_status af_step_graph_upload(af_step_graph *s, const af_batch *b, float scale,
     if (s->scale)
         AF_TRY(af_tensor_write(s->graph, s->scale, &scale, sizeof scale, err));
     AF_TRY(write_share(s, b->rows, err));
+    if (s->in.spread)
+        AF_TRY(write_spread(s, b, err));
     AF_TRY(af_model_write_rope(&s->leaves, rope_length(s, b), err));
     af_graph_set_live_rows(s->graph, b->rows);
 done:

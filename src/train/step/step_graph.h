@@ -27,6 +27,7 @@ typedef struct af_step_graph {
     af_run_model *model;             /* is open longer than the graph */
     const af_prompts *prompts;       /* to be answered next to the graph; NULL = none */
     int64_t rows_max, sequences_max; /* of one micro-batch; set before recording */
+    int64_t attention_max;           /* rows of attention; 0 = the same rows */
     af_graph *graph;
     af_model_leaves leaves;
     af_batch_inputs in;
@@ -45,6 +46,7 @@ typedef struct af_step_graph {
     uint64_t program_bytes; /* resident before the graph's memory is taken */
     /* staging buffers on the host */
     int32_t *bounds, *rows_i32;
+    int32_t *spread; /* [attention_max][2] and [rows_max][2], or NULL */
     float *row_stats, *row_share, *row_weights;
     float *losses; /* of the step's micro-batches */
 } af_step_graph;

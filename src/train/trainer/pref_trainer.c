@@ -3,6 +3,8 @@
  * A step's loss is the mean over its micro-batches, each by its number of pairs: as TRL's where all
  * have as many, and a mean over pairs whatever packing does. */
 #include "train/trainer/pref_trainer.h"
+#include "data/store/token_cache.h"
+#include "train/trainer/reference_cache.h"
 #include "train/trainer/trainer.h"
 
 #include <math.h>
@@ -99,6 +101,18 @@ done:
     return st;
 }
 
+/* A cache that cannot be written is no reason to stop. */
+static void keep_references(const af_trainer *t, const char *path, const af_pair_reference *table,
+                            int64_t records)
+{
+    af_error why = {0};
+    uint64_t limit;
+    if (af_reference_save(path, table, records, &why) != AF_OK ||
+        af_token_cache_limit(&limit, &why) != AF_OK ||
+        af_token_cache_trim(path, limit, &why) != AF_OK)
+        af_run_log(t->hooks, "note: the reference's values are not kept: %s", why.msg);
+}
+
 static int64_t micro_batches(const af_trainer *t)
 {
     const af_run_progress *p = &t->progress;
@@ -106,21 +120,44 @@ static int64_t micro_batches(const af_trainer *t)
     return AF_MIN(epoch, p->steps * t->run->accumulation);
 }
 
+/* The values of one store: what the cache has, then what is missing. */
+static af_status fill_store(af_trainer *t, bool eval, af_error *err)
+{
+    af_status st = AF_OK;
+    af_pair_reference *table = eval ? t->pref.eval_ref : t->pref.ref;
+    const int64_t records = eval ? t->data.eval_store.records : t->data.store.records;
+    const double start = af_seconds_now();
+    int64_t known = 0, computed = 0;
+    char *path = NULL;
+    if (t->run->precompute_ref != AF_TRI_NO)
+        AF_TRY(af_reference_path(&path, &t->model, &t->data, t->run, eval, err));
+    if (path)
+        known = af_reference_load(path, table, records);
+    if (!eval)
+        AF_TRY(fill_table(t, t->data.stream, micro_batches(t), table, &computed, err));
+    if (t->data.eval_items && eval == t->data.eval_own_store)
+        AF_TRY(fill_table(t, t->data.eval_stream, t->data.eval_items, table, &computed, err));
+    if (computed)
+        af_run_log(t->hooks, "reference: %" PRId64 " records in %.1f s%s", computed,
+                   af_seconds_now() - start, path ? ", kept in the cache" : "");
+    else if (known)
+        af_run_log(t->hooks, "reference: %" PRId64 " records from the cache", known);
+    if (path && computed)
+        keep_references(t, path, table, records);
+done:
+    free(path);
+    return st;
+}
+
 af_status af_trainer_reference(af_trainer *t, af_error *err)
 {
     af_status st = AF_OK;
-    int64_t computed = 0;
-    const double start = af_seconds_now();
     if (!af_pref_has_reference(t->run->rl))
         return AF_OK;
     af_graph_set_training(t->step.graph, false);
-    AF_TRY(fill_table(t, t->data.stream, micro_batches(t), t->pref.ref, &computed, err));
-    if (t->data.eval_items)
-        AF_TRY(fill_table(t, t->data.eval_stream, t->data.eval_items,
-                          t->data.eval_own_store ? t->pref.eval_ref : t->pref.ref, &computed, err));
-    if (computed)
-        af_run_log(t->hooks, "reference: %" PRId64 " records in %.1f s", computed,
-                   af_seconds_now() - start);
+    AF_TRY(fill_store(t, false, err));
+    if (t->data.eval_own_store)
+        AF_TRY(fill_store(t, true, err));
 done:
     af_graph_set_training(t->step.graph, true);
     return st;

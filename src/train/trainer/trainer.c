@@ -34,6 +34,7 @@ af_status af_trainer_open(af_trainer *t, const af_run_config *run, const af_trai
     t->step.prompts = t->prompts;
     t->step.rows_max = t->data.rows_max;
     t->step.sequences_max = t->data.sequences_max;
+    t->step.attention_max = t->data.attention_max;
     AF_TRY(af_memory_fit(&t->step, af_device_memory_free(t->model.device), err));
     af_memory_count_program(&t->step);
     AF_TRY(af_step_graph_load(&t->step, err));

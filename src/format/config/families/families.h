@@ -11,4 +11,9 @@ extern const af_family af_families_dense[];
 extern const af_family af_families_experts[];
 extern const af_family af_families_state[];
 extern const af_family af_families_latent[];
+extern const af_family af_families_routed[];
+
+/* Of families with a mixture in DeepSeek's words; numbers: what is assumed when a key is absent. */
+void af_config_deepseek_experts(af_config_source *s, af_hf_config *c, int experts, int used,
+                                int ffn, int dense);
 #endif

@@ -1,12 +1,181 @@
 /* family_dense.c - dense families with other norms, residual order or MLP than llama. */
 #include "format/config/families/families.h"
 
+#include <jansson.h>
+
+/* Norms of queries and keys that are a LayerNorm per head: a few early models have them. */
+static void refuse(af_config_source *s, const char *key)
+{
+    if (af_config_bool(s, key, false) && s->st == AF_OK)
+        s->st = af_fail(s->err, AF_EUNSUPPORTED, "%s: %s is true, which is not supported", s->name,
+                        key);
+}
+
+/* The v4 spelling has one rope: its scaling is that of the full layers. */
+static void olmo3_keys(af_config_source *s, af_hf_config *c)
+{
+    (void)s;
+    if (c->has_local_rope)
+        return;
+    c->has_local_rope = true;
+    c->local_rope = c->rope;
+    c->local_rope.type = AF_ROPE_DEFAULT;
+    c->local_rope.factor = 1;
+}
+
+static void exaone4_keys(af_config_source *s, af_hf_config *c)
+{
+    (void)s;
+    c->rope_sliding_only = c->sliding_window > 0;
+    if (c->sliding_window_pattern == 0) /* written when there is no window */
+        c->sliding_window_pattern = 1;
+}
+
+static void logit_scale_key(af_config_source *s, af_hf_config *c)
+{
+    c->logit_scale = af_config_num(s, "logit_scale", 0.0625);
+    if (!(c->logit_scale > 0 && c->logit_scale < 1e9))
+        af_config_wrong(s, "logit_scale", "a positive number in range");
+}
+
+static void cohere_keys(af_config_source *s, af_hf_config *c)
+{
+    logit_scale_key(s, c);
+    refuse(s, "use_qk_norm");
+}
+
+static void cohere2_keys(af_config_source *s, af_hf_config *c)
+{
+    logit_scale_key(s, c);
+    c->rope_sliding_only = true;
+}
+
+static void starcoder2_keys(af_config_source *s, af_hf_config *c)
+{
+    c->attention_bias = c->attention_out_bias = c->mlp_bias = af_config_bool(s, "use_bias", true);
+    c->rms_norm_eps = af_config_num(s, "norm_epsilon", c->rms_norm_eps);
+}
+
+static void stablelm_keys(af_config_source *s, af_hf_config *c)
+{
+    c->attention_bias = af_config_bool(s, "use_qkv_bias", false);
+    c->attention_out_bias = false;
+    c->use_parallel_residual = af_config_bool(s, "use_parallel_residual", false);
+    refuse(s, "qk_layernorm");
+}
+
+static void nemotron_keys(af_config_source *s, af_hf_config *c)
+{
+    c->rms_norm_eps = af_config_num(s, "norm_eps", c->rms_norm_eps);
+}
+
+static void phi_keys(af_config_source *s, af_hf_config *c)
+{
+    c->attention_bias = c->attention_out_bias = c->mlp_bias = true;
+    refuse(s, "qk_layernorm");
+}
+
+static void glm_keys(af_config_source *s, af_hf_config *c)
+{
+    c->attention_bias = af_config_bool(s, "attention_bias", true);
+    c->attention_out_bias = false;
+}
+
 const af_family af_families_dense[] = {
+    {.model_type = "olmo3",
+     .gguf = "olmo2",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 5e5,
+     .window = 4096,
+     .pattern = 4,
+     .sliding = AF_SLIDING_PATTERN,
+     .pad = 2,
+     .keys = olmo3_keys},
+    {.model_type = "apertus",
+     .gguf = "apertus",
+     .act = "xielu",
+     .eps = 1e-5,
+     .theta = 12e6,
+     .pad = 4},
+    {.model_type = "arcee", .gguf = "arcee", .act = "relu2", .eps = 1e-5, .theta = 1e4},
+    {.model_type = "exaone4",
+     .gguf = "exaone4",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .window = 4096,
+     .pattern = 4,
+     .sliding = AF_SLIDING_PATTERN,
+     .keys = exaone4_keys},
+    {.model_type = "cohere",
+     .gguf = "command-r",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 5e5,
+     .tied = true,
+     .pad = 1,
+     .keys = cohere_keys},
+    {.model_type = "cohere2",
+     .gguf = "cohere2",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .window = 4096,
+     .pattern = 4,
+     .sliding = AF_SLIDING_PATTERN,
+     .tied = true,
+     .pad = 1,
+     .keys = cohere2_keys},
+    {.model_type = "starcoder2",
+     .gguf = "starcoder2",
+     .act = "gelu_pytorch_tanh",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .kv_heads = 2,
+     .sliding = AF_SLIDING_ALL,
+     .tied = true,
+     .keys = starcoder2_keys},
+    {.model_type = "stablelm",
+     .gguf = "stablelm",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .partial = 0.25,
+     .keys = stablelm_keys},
+    {.model_type = "nemotron",
+     .gguf = "nemotron",
+     .act = "relu2",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .partial = 0.5,
+     .keys = nemotron_keys},
     {.model_type = "phi",
+     .gguf = "phi2",
      .act = "gelu_new",
      .eps = 1e-5,
      .theta = 1e4,
      .partial = 0.5,
-     .unsupported = true},
+     .keys = phi_keys},
+    {.model_type = "glm4",
+     .gguf = "glm4",
+     .act = "silu",
+     .eps = 1.5625e-07,
+     .theta = 1e4,
+     .kv_heads = 2,
+     .head_dim = 128,
+     .partial = 0.5,
+     .pad = 151330,
+     .keys = glm_keys},
+    {.model_type = "glm",
+     .gguf = "chatglm",
+     .act = "silu",
+     .eps = 1.5625e-07,
+     .theta = 1e4,
+     .kv_heads = 2,
+     .head_dim = 128,
+     .partial = 0.5,
+     .pad = 151330,
+     .keys = glm_keys},
     {0},
 };

@@ -1,6 +1,88 @@
 /* family_latent.c - families with latent attention. */
 #include "format/config/families/families.h"
 
+/* Sizes of latent attention; `lora`, `nope`, `rope`, `v`: what transformers assumes. */
+static void latent_keys(af_config_source *s, af_hf_config *c, int lora, int nope, int rope, int v)
+{
+    af_latent_keys *l = &c->latent;
+    const int64_t most = AF_CONFIG_WIDTH_MAX;
+    /* null means one projection, absent the usual rank */
+    l->q_lora_rank =
+        af_config_given(s, "q_lora_rank") ? af_config_size(s, "q_lora_rank", 0, 1, most) : lora;
+    l->kv_lora_rank = af_config_size(s, "kv_lora_rank", 512, 1, most);
+    l->qk_nope_dim = af_config_size(s, "qk_nope_head_dim", nope, 1, most);
+    l->qk_rope_dim = af_config_size(s, "qk_rope_head_dim", rope, 2, most);
+    l->v_dim = af_config_size(s, "v_head_dim", v, 1, most);
+    if (s->st == AF_OK && l->v_dim > l->qk_nope_dim + l->qk_rope_dim)
+        af_config_wrong(s, "v_head_dim", "at most qk_nope_head_dim + qk_rope_head_dim");
+    if (s->st == AF_OK && l->qk_rope_dim % 2)
+        af_config_wrong(s, "qk_rope_head_dim", "an even number");
+    c->head_dim = l->qk_nope_dim + l->qk_rope_dim;
+    c->num_key_value_heads = c->num_attention_heads;
+    c->rope.partial_rotary_factor = 1; /* of the rotated part, which has its own size */
+    c->attention_out_bias = c->attention_bias;
+}
+
+/* Sigmoid, a bias for the choice, groups by their two best. */
+static void sigmoid_router(af_config_source *s, af_hf_config *c)
+{
+    c->norm_topk_prob = af_config_bool(s, "norm_topk_prob", true);
+    c->router.sigmoid = c->router.choice_bias = true;
+    c->router.eps = 1e-20;
+    c->router.group_best = 2;
+    c->latent.rope_halves = !af_config_bool(s, "rope_interleave", true);
+}
+
+static void glm4_moe_lite_keys(af_config_source *s, af_hf_config *c)
+{
+    latent_keys(s, c, 768, 192, 64, 256);
+    af_config_deepseek_experts(s, c, 64, 4, 1536, 1);
+    sigmoid_router(s, c);
+    af_config_mlp_types(s, c);
+}
+
+static void deepseek_v3_keys(af_config_source *s, af_hf_config *c)
+{
+    latent_keys(s, c, 1536, 128, 64, 128);
+    af_config_deepseek_experts(s, c, 256, 8, 2048, 3);
+    if (!af_config_given(s, "n_group"))
+        c->router.groups = 8;
+    if (!af_config_given(s, "topk_group"))
+        c->router.groups_used = 4;
+    sigmoid_router(s, c);
+}
+
+static void deepseek_v2_keys(af_config_source *s, af_hf_config *c)
+{
+    latent_keys(s, c, 1536, 128, 64, 128);
+    af_config_deepseek_experts(s, c, 64, 0, 1407, 0);
+    if (!af_config_given(s, "n_shared_experts"))
+        c->router.shared_ffn = 2 * c->moe_intermediate_size;
+    const char *method = af_config_str(s, &c->arena, "topk_method", "greedy");
+    c->norm_topk_prob = false;
+    c->router.group_best = 1;
+    if (strcmp(method, "greedy") == 0)
+        c->router.groups = 0;
+    else if (strcmp(method, "group_limited_greedy") != 0)
+        af_config_wrong(s, "topk_method", "greedy or group_limited_greedy");
+}
+
 const af_family af_families_latent[] = {
+    {.model_type = "glm4_moe_lite",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .keys = glm4_moe_lite_keys},
+    {.model_type = "deepseek_v2",
+     .gguf = "deepseek2",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .keys = deepseek_v2_keys},
+    {.model_type = "deepseek_v3",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .keys = deepseek_v3_keys},
     {0},
 };

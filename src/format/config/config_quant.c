@@ -1,0 +1,80 @@
+/* config_quant.c - quantization_config: how the stored weights were quantised. */
+#include "format/config/config_source.h"
+
+#include <jansson.h>
+#include <strings.h>
+
+/* Block sizes and bits of the tools whose weights are read as codes. */
+static void get_coded(af_config_source *in, af_hf_config *c)
+{
+    const json_t *block = af_config_value(in, "weight_block_size");
+    const int64_t bits = af_config_int(in, "bits", 4);
+    c->quant.bits = (int)AF_MIN(AF_MAX(bits, 1), 8);
+    if (c->quant.method == AF_QUANT_GPTQ && bits != 2 && bits != 3 && bits != 4 && bits != 8)
+        af_config_wrong(in, "bits", "2, 3, 4 or 8");
+    if (c->quant.method == AF_QUANT_AWQ &&
+        (bits != 4 || strcasecmp(af_config_str(in, &c->arena, "version", "gemm"), "gemm") != 0))
+        af_config_wrong(in, "bits", "4 with version gemm, the only AWQ files that are read");
+    c->quant.zeros_as_used =
+        strcmp(af_config_str(in, &c->arena, "checkpoint_format", "gptq"), "gptq_v2") == 0;
+    if (!block)
+        return;
+    for (int i = 0; i < 2; i++)
+        c->quant.block[i] = json_integer_value(json_array_get(block, (size_t)i));
+    if (json_array_size(block) != 2 || c->quant.block[0] < 1 || c->quant.block[1] < 1)
+        af_config_wrong(in, "weight_block_size", "two positive numbers");
+}
+
+static void get_bnb(af_config_source *in, af_hf_config *c)
+{
+    const bool four = af_config_bool(in, "load_in_4bit", false);
+    const bool eight = af_config_bool(in, "load_in_8bit", false);
+    const char *type = af_config_str(in, &c->arena, "bnb_4bit_quant_type", "fp4");
+    c->quant.method = four ? AF_QUANT_BNB_4BIT : eight ? AF_QUANT_BNB_8BIT : AF_QUANT_NONE;
+    c->quant.double_quant = af_config_bool(in, "bnb_4bit_use_double_quant", false);
+    c->quant.type = strcmp(type, "nf4") == 0 ? AF_DTYPE_NF4 : AF_DTYPE_FP4;
+    if (strcmp(type, "nf4") != 0 && strcmp(type, "fp4") != 0)
+        af_config_wrong(in, "bnb_4bit_quant_type", "nf4 or fp4");
+    const json_t *skip = af_config_value(in, "llm_int8_skip_modules");
+    const size_t n = json_is_array(skip) ? json_array_size(skip) : 0;
+    const char **list = af_arena_take(&c->arena, AF_MAX(n, 1) * sizeof *list);
+    for (size_t i = 0; list && i < n; i++) {
+        const char *m = json_string_value(json_array_get(skip, i));
+        if (!m)
+            af_config_wrong(in, "llm_int8_skip_modules", "a list of names");
+        else if ((m = af_arena_strdup(&c->arena, m)))
+            list[c->quant.skip_count++] = m;
+    }
+    c->quant.skip_modules = list;
+}
+
+void af_config_quant(af_config_source *s, af_hf_config *c)
+{
+    static const struct {
+        const char *name;
+        af_quant_method method;
+    } coded[] = {{"fp8", AF_QUANT_FP8},
+                 {"mxfp4", AF_QUANT_MXFP4},
+                 {"compressed-tensors", AF_QUANT_COMPRESSED},
+                 {"modelopt", AF_QUANT_MODELOPT},
+                 {"gptq", AF_QUANT_GPTQ},
+                 {"awq", AF_QUANT_AWQ}};
+    const json_t *q = af_config_value(s, "quantization_config");
+    if (!q)
+        return;
+    af_config_source in = {q, s->name, s->err, s->st};
+    const char *method = af_config_str(&in, &c->arena, "quant_method", "bitsandbytes");
+    for (size_t i = 0; i < AF_LEN(coded); i++)
+        if (strcmp(method, coded[i].name) == 0)
+            c->quant.method = coded[i].method;
+    if (c->quant.method != AF_QUANT_NONE)
+        get_coded(&in, c);
+    else if (strcmp(method, "bitsandbytes") == 0)
+        get_bnb(&in, c);
+    else if (in.st == AF_OK)
+        in.st = af_fail(s->err, AF_EUNSUPPORTED,
+                        "%s: weights quantised with '%.64s' are not supported, only with "
+                        "bitsandbytes, fp8, mxfp4, compressed-tensors, modelopt, gptq and awq",
+                        s->name, method);
+    s->st = in.st;
+}

@@ -1,0 +1,95 @@
+/* family_routed.c - families whose routers do more than a softmax, with ordinary attention:
+ * gpt_oss, glm4_moe; and the router keys that they share with latent attention. */
+#include "format/config/families/families.h"
+
+/* A mixture in the words of DeepSeek: n_routed_experts, n_group, first_k_dense_replace. */
+void af_config_deepseek_experts(af_config_source *s, af_hf_config *c, int experts, int used,
+                                int ffn, int dense)
+{
+    af_router_keys *r = &c->router;
+    c->num_experts = af_config_int(
+        s, "n_routed_experts",
+        af_config_int(s, "num_local_experts", af_config_int(s, "num_experts", experts)));
+    c->num_experts_per_tok = af_config_int(s, "num_experts_per_tok", used);
+    c->moe_intermediate_size = af_config_int(s, "moe_intermediate_size", ffn);
+    c->decoder_sparse_step = 1;
+    const int64_t first = af_config_size(s, "first_k_dense_replace", dense, 0, INT32_MAX);
+    const int64_t n = AF_MIN(first, c->num_hidden_layers);
+    const int64_t shared = af_config_size(s, "n_shared_experts", 1, 0, AF_CONFIG_EXPERTS_MAX);
+    r->shared_ffn = shared * c->moe_intermediate_size;
+    r->scale = af_config_num(s, "routed_scaling_factor", 1);
+    r->groups = af_config_size(s, "n_group", 1, 0, AF_CONFIG_EXPERTS_MAX);
+    r->groups_used = af_config_size(s, "topk_group", 1, 0, AF_CONFIG_EXPERTS_MAX);
+    if (r->groups > 1 && (c->num_experts % r->groups || r->groups_used < 1 ||
+                          r->groups_used > r->groups || c->num_experts / r->groups < 2))
+        af_config_wrong(s, "n_group", "a number of equal groups of which topk_group are used");
+    if (c->moe_intermediate_size < 0 || c->moe_intermediate_size > AF_CONFIG_WIDTH_MAX)
+        af_config_wrong(s, "moe_intermediate_size", "a width");
+    int64_t *list = af_arena_take(&c->arena, (uint64_t)AF_MAX(n, 1) * sizeof *list);
+    for (int64_t i = 0; list && n <= AF_CONFIG_LAYERS_MAX && i < n; i++)
+        list[i] = i;
+    c->mlp_only_layers = list;
+    c->mlp_only_count = list ? (int)AF_MIN(n, AF_CONFIG_LAYERS_MAX) : 0;
+}
+
+static void gpt_oss_keys(af_config_source *s, af_hf_config *c)
+{
+    c->attention_bias = c->attention_out_bias = af_config_bool(s, "attention_bias", true);
+    c->num_experts = af_config_int(s, "num_local_experts", af_config_int(s, "num_experts", 128));
+    c->num_experts_per_tok =
+        af_config_int(s, "num_experts_per_tok", af_config_int(s, "experts_per_token", 4));
+    c->moe_intermediate_size = c->intermediate_size;
+    c->decoder_sparse_step = 1;
+    c->norm_topk_prob = true; /* a softmax over the chosen logits alone */
+    c->output_router_logits = af_config_bool(s, "output_router_logits", false);
+    c->router_aux_loss_coef = af_config_num(s, "router_aux_loss_coef", 0.001);
+    c->router.bias = c->router.expert_bias = true;
+    c->router.clamp = af_config_num(s, "swiglu_limit", 7);
+    if (!(c->router.clamp > 0) || c->router.clamp > 1e9)
+        af_config_wrong(s, "swiglu_limit", "a positive number");
+    if (af_config_num(s, "swiglu_alpha", 1.702) != 1.702)
+        af_config_wrong(s, "swiglu_alpha", "1.702, the only one that is supported");
+    if (!af_config_value(s, "rope_parameters") && !af_config_value(s, "rope_scaling"))
+        c->rope = (af_rope_config){.type = AF_ROPE_YARN,
+                                   .theta = c->rope.theta,
+                                   .factor = 32,
+                                   .beta_fast = 32,
+                                   .beta_slow = 1,
+                                   .partial_rotary_factor = 1,
+                                   .original_max_position_embeddings = 4096};
+}
+
+static void glm4_moe_keys(af_config_source *s, af_hf_config *c)
+{
+    af_config_deepseek_experts(s, c, 128, 8, 1408, 1);
+    c->attention_out_bias = false;
+    c->norm_topk_prob = af_config_bool(s, "norm_topk_prob", true);
+    c->router.sigmoid = c->router.choice_bias = true;
+    c->router.eps = 1e-20;
+    c->router.group_best = 2;
+    c->qk_norm = af_config_bool(s, "use_qk_norm", false);
+}
+
+const af_family af_families_routed[] = {
+    {.model_type = "gpt_oss",
+     .gguf = "gpt-oss",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 150000,
+     .heads = 64,
+     .kv_heads = 8,
+     .head_dim = 64,
+     .vocab = 201088,
+     .window = 128,
+     .pattern = 2,
+     .sliding = AF_SLIDING_PATTERN,
+     .keys = gpt_oss_keys},
+    {.model_type = "glm4_moe",
+     .gguf = "glm4moe",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .partial = 0.5,
+     .keys = glm4_moe_keys},
+    {0},
+};

@@ -1,0 +1,23 @@
+/* list_latent.c - the tensors of multi-head latent attention. */
+#include "model/arch/arch_list.h"
+
+void af_list_latent(af_lister *l, int i)
+{
+    const af_latent_keys *k = &l->s->latent;
+    const int64_t D = l->s->width, H = l->s->layer[i].heads, E = k->qk_nope_dim + k->qk_rope_dim;
+    const bool bias = l->c->attention_bias;
+    if (k->q_lora_rank > 0) {
+        af_list_linear(l, i, AF_GROUP_Q_A, AF_SLOT_Q_A, k->q_lora_rank, D,
+                       bias ? AF_SLOT_Q_A_BIAS : -1);
+        af_list_tensor(l, AF_SLOT_Q_A_NORM, i, 1, k->q_lora_rank, 1, 1);
+        af_list_linear(l, i, AF_GROUP_Q_B, AF_SLOT_Q_B, H * E, k->q_lora_rank, -1);
+    } else {
+        af_list_linear(l, i, AF_GROUP_QKV, AF_SLOT_Q, H * E, D, -1);
+    }
+    af_list_linear(l, i, AF_GROUP_KV_A, AF_SLOT_KV_A, k->kv_lora_rank + k->qk_rope_dim, D,
+                   bias ? AF_SLOT_KV_A_BIAS : -1);
+    af_list_tensor(l, AF_SLOT_KV_A_NORM, i, 1, k->kv_lora_rank, 1, 1);
+    af_list_linear(l, i, AF_GROUP_KV_B, AF_SLOT_KV_B, H * (k->qk_nope_dim + k->v_dim),
+                   k->kv_lora_rank, -1);
+    af_list_linear(l, i, AF_GROUP_O, AF_SLOT_O, D, H * k->v_dim, bias ? AF_SLOT_O_BIAS : -1);
+}

@@ -1,0 +1,92 @@
+/* block_latent.c - multi-head latent attention: queries, and keys with values, come through narrow
+ * projections; a part of each key turns with the position and is the same for all heads.
+ *
+ * The attention op sees heads of [rotated | rest] (the order inside a head changes no score) and
+ * values filled up with zeros to that width, which are cut off its output: exact, and every kernel
+ * of attention serves. In generation the cache has keys and values of all heads. */
+#include "model/builder/blocks.h"
+
+/* Whatever rms_norm_eps says. */
+static const double LATENT_EPS = 1e-6;
+
+static af_tensor *heads_of(const af_forward *f, af_tensor *x, int64_t H)
+{
+    const int64_t N = af_tensor_dim(x, 0), W = af_tensor_dim(x, 1);
+    return af_reshape(f->g, x, 3, (int64_t[]){N, H, W / H});
+}
+
+static af_tensor *queries(const af_forward *f, int layer, af_tensor *h)
+{
+    if (!f->s->latent.q_lora_rank)
+        return af_project(f, layer, AF_GROUP_QKV, h);
+    af_tensor *a = af_project(f, layer, AF_GROUP_Q_A, h);
+    a = af_rmsnorm(f->g, a, af_layer_leaf(f, layer, AF_SLOT_Q_A_NORM), LATENT_EPS, false);
+    return af_project(f, layer, AF_GROUP_Q_B, a);
+}
+
+/* [N][H*E] for q, k and v one after another. */
+static af_tensor *qkv_of(const af_forward *f, int layer, af_tensor *h)
+{
+    af_graph *g = f->g;
+    const af_latent_keys *k = &f->s->latent;
+    const int64_t N = af_tensor_dim(h, 0), H = f->s->layer[layer].heads, R = k->kv_lora_rank,
+                  nope = k->qk_nope_dim, rope = k->qk_rope_dim, E = nope + rope;
+    af_tensor *q = heads_of(f, queries(f, layer, h), H);
+    af_tensor *down = af_project(f, layer, AF_GROUP_KV_A, h);
+    af_tensor *latent = af_rmsnorm(g, af_slice(g, down, 1, 0, R),
+                                   af_layer_leaf(f, layer, AF_SLOT_KV_A_NORM), LATENT_EPS, false);
+    af_tensor *kv = heads_of(f, af_project(f, layer, AF_GROUP_KV_B, latent), H);
+    af_tensor *shared = af_reshape(g, af_slice(g, down, 1, R, rope), 3, (int64_t[]){N, 1, rope});
+    af_tensor *stretch = af_graph_constant(g, af_tensor_dtype(h), 3, (int64_t[]){1, H, 1}, 0);
+    af_tensor *q_parts[] = {af_slice(g, q, 2, nope, rope), af_slice(g, q, 2, 0, nope)};
+    af_tensor *k_parts[] = {af_add(g, shared, stretch), af_slice(g, kv, 2, 0, nope)};
+    af_tensor *v = af_slice(g, kv, 2, nope, k->v_dim);
+    if (k->v_dim < E) {
+        const int64_t dim[3] = {N, H, E - k->v_dim};
+        v = af_concat(g, (af_tensor *[]){v, af_graph_constant(g, af_tensor_dtype(h), 3, dim, 0)}, 2,
+                      2);
+    }
+    af_tensor *all[] = {af_concat(g, q_parts, 2, 2), af_concat(g, k_parts, 2, 2), v};
+    return af_reshape(g, af_concat(g, all, 3, 1), 2, (int64_t[]){N, 3 * H * E});
+}
+
+static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
+{
+    af_graph *g = f->g;
+    const af_model_spec *s = f->s;
+    const af_layer_spec *ls = &s->layer[layer];
+    const int64_t N = af_tensor_dim(h, 0), E = s->latent.qk_nope_dim + s->latent.qk_rope_dim,
+                  V = s->latent.v_dim;
+    const af_rope_opts r = {.heads = ls->heads,
+                            .kv_heads = ls->heads,
+                            .head_dim = (int)E,
+                            .rotary_dim = s->rope[0].rotary_dim,
+                            .scale = af_rope_scale(&s->rope[0].config),
+                            .pairs = s->rope_pairs};
+    af_tensor *qkv = af_rope(g, qkv_of(f, layer, h), f->in->positions, f->l->inv_freq[0], &r);
+    const af_attention_opts a = {.heads = ls->heads,
+                                 .kv_heads = ls->heads,
+                                 .head_dim = (int)E,
+                                 .scale = s->attn_scale,
+                                 .causal = true};
+    af_tensor *o = f->o.cache ? af_attention_cached(g, qkv, f->o.cache[layer].kv, f->in->bounds,
+                                                    f->in->start, &a)
+                              : af_attention(g, qkv, f->in->bounds, &a);
+    if (V < E) {
+        o = af_slice(g, heads_of(f, o, ls->heads), 2, 0, V);
+        o = af_reshape(g, o, 2, (int64_t[]){N, ls->heads * V});
+    }
+    return af_project(f, layer, AF_GROUP_O, o);
+}
+
+static void caches(const af_model_leaves *l, int layer, int64_t seqs, int64_t length,
+                   af_layer_cache *out)
+{
+    const af_latent_keys *k = &l->spec->latent;
+    const int64_t wide = 2 * l->spec->layer[layer].heads * (k->qk_nope_dim + k->qk_rope_dim);
+    char name[64];
+    snprintf(name, sizeof name, "cache.%d", layer);
+    out->kv = af_graph_state(l->graph, name, l->compute, 3, (int64_t[]){seqs, length, wide});
+}
+
+const af_mixer_block af_block_latent = {record, caches};

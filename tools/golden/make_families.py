@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""tests/golden/families/NAME.json: what transformers computes for tiny models whose weights come from a formula.
+
+Only results are stored: the loss, the logits of the last token of each row, and of every gradient its norm and its
+product with a pseudo-random vector. tests/model/family_case.h has the same formula.
+
+    make_families.py [NAME...]        (all without a name; needs torch and transformers)
+
+A family is one entry of FAMILIES: the class of its config and what differs from the common sizes."""
+import json
+import pathlib
+import re
+import sys
+import tempfile
+import warnings
+
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+warnings.filterwarnings("ignore")
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+OUT = pathlib.Path(__file__).resolve().parents[2] / "tests/golden/families"
+
+BASE = dict(vocab_size=48, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, max_position_embeddings=128, bos_token_id=None, eos_token_id=None, pad_token_id=None,
+            tie_word_embeddings=False, attention_dropout=0.0)
+SHORT, LONG = [11, 7, 4], [70, 9]
+
+# First rule whose text is part of a tensor's name: base and spread of its uniform values.
+RULES = [["A_log", -3, 2], ["dt_bias", 0, 0.7], ["sinks", 0, 1], ["conv", 0, 0.6], ["alpha_", 0.5, 0.3],
+         ["act_fn.beta", 0.5, 0], ["act_fn.eps", -1e-6, 0], ["bias", 0, 0.2], ["norm", 1, 0.2], ["mamba.D", 1, 0.2],
+         ["layer_scalar", 0.8, 0], ["scale", 1, 0.2], ["gate.weight", 0, 0.7], ["router", 0, 0.7], ["embed", 0, 1],
+         ["lm_head", 0, 0.4], ["", 0, 0.35]]
+
+
+def rope(theta=10000.0, **more):
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": theta, **more}}
+
+
+def layers(text):
+    names = {"S": "sliding_attention", "F": "full_attention", "L": "linear_attention", "C": "conv"}
+    return {"layer_types": [names[c] for c in text]}
+
+
+# name -> (config class, changes of BASE; None removes a key, options)
+# options: long (rows that cross a chunk of 64), rules (put before RULES), hub (changes of the written config.json)
+FAMILIES = {
+    "llama": ("LlamaConfig", dict(**rope(5e5)), {}),
+    "ministral3": ("Ministral3Config", dict(head_dim=8, rope_parameters={
+        "rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 4, "beta_fast": 32.0,
+        "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 0.5, "llama_4_scaling_beta": 0.4,
+        "max_position_embeddings": 128}), {}),
+    "seed_oss": ("SeedOssConfig", dict(head_dim=8, residual_dropout=0.0, attention_out_bias=True, **rope(1e5)), {}),
+    "ernie4_5": ("Ernie4_5Config", dict(head_dim=10, use_bias=True, attention_dropout="none", **rope(5e5)), {}),
+    "hunyuan_v1_dense": ("HunYuanDenseV1Config", dict(head_dim=8, attention_bias=True, rope_parameters={
+        "rope_type": "dynamic", "rope_theta": 1e4, "alpha": 50.0, "factor": 1.0}), {}),
+    "olmo3": ("Olmo3Config", dict(sliding_window=4, **layers("SF"), rope_parameters={
+        "sliding_attention": {"rope_type": "default", "rope_theta": 5e5},
+        "full_attention": {"rope_type": "yarn", "rope_theta": 5e5, "factor": 8.0, "truncate": False,
+                           "original_max_position_embeddings": 16}}), {}),
+    "apertus": ("ApertusConfig", dict(rope_parameters={
+        "rope_type": "llama3", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 32,
+        "low_freq_factor": 1.0, "high_freq_factor": 4.0}), {}),
+    "arcee": ("ArceeConfig", dict(head_dim=6, mlp_bias=True, **rope()), {}),
+    "exaone4": ("Exaone4Config", dict(num_hidden_layers=3, sliding_window=4, sliding_window_pattern=3, **rope(1e6)), {}),
+    "cohere": ("CohereConfig", dict(logit_scale=0.4, attention_bias=True, **rope()), {}),
+    "cohere2": ("Cohere2Config", dict(head_dim=6, logit_scale=0.3, sliding_window=3, **layers("FS"), **rope()), {}),
+    "starcoder2": ("Starcoder2Config", dict(sliding_window=5, **rope(1e5)), {}),
+    "stablelm": ("StableLmConfig", dict(use_qkv_bias=True, use_parallel_residual=True, hidden_size=32,
+                                        **rope(partial_rotary_factor=0.5)), {}),
+    "nemotron": ("NemotronConfig", dict(head_dim=8, mlp_bias=True, **rope(partial_rotary_factor=0.5)),
+                 {"rules": [["norm.weight", 0, 0.2], ["norm.bias", 0, 0.2]]}),
+    "phi": ("PhiConfig", dict(hidden_size=32, resid_pdrop=0.0, embd_pdrop=0.0, **rope(partial_rotary_factor=0.5)), {}),
+    "glm4": ("Glm4Config", dict(head_dim=8, attention_bias=True, **rope(partial_rotary_factor=0.5)), {}),
+    "glm": ("GlmConfig", dict(head_dim=8, attention_bias=True, **rope(partial_rotary_factor=0.5)), {}),
+    "mixtral": ("MixtralConfig", dict(num_local_experts=5, num_experts_per_tok=2, **rope(1e6)), {}),
+    "qwen2_moe": ("Qwen2MoeConfig", dict(num_experts=5, num_experts_per_tok=3, moe_intermediate_size=12,
+                                         shared_expert_intermediate_size=14, num_hidden_layers=3, mlp_only_layers=[1],
+                                         decoder_sparse_step=1, **rope(1e6)), {}),
+    "gpt_oss": ("GptOssConfig", dict(head_dim=6, num_local_experts=5, num_experts_per_tok=3, sliding_window=4,
+                                     swiglu_limit=0.8, **layers("SF"), rope_parameters={
+        "rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 16,
+        "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False}), {}),
+    "glm4_moe": ("Glm4MoeConfig", dict(head_dim=8, attention_bias=True, use_qk_norm=True, n_routed_experts=6, n_group=3,
+                                       topk_group=2, num_experts_per_tok=3, moe_intermediate_size=10, n_shared_experts=2,
+                                       routed_scaling_factor=1.6, first_k_dense_replace=1,
+                                       **rope(partial_rotary_factor=0.5)), {}),
+    "glm4_moe_lite": ("Glm4MoeLiteConfig", dict(q_lora_rank=10, kv_lora_rank=8, qk_nope_head_dim=6, qk_rope_head_dim=4,
+                                                v_head_dim=10, n_routed_experts=4, num_experts_per_tok=2,
+                                                num_key_value_heads=4, moe_intermediate_size=10, n_shared_experts=1,
+                                                attention_bias=True, mlp_layer_types=["sparse", "dense"], **rope()), {}),
+    "deepseek_v2": ("DeepseekV2Config", dict(q_lora_rank=None, kv_lora_rank=8, qk_nope_head_dim=6, qk_rope_head_dim=4,
+                                             v_head_dim=5, n_routed_experts=6, num_experts_per_tok=2, n_group=3,
+                                             topk_group=2, topk_method="group_limited_greedy", num_key_value_heads=4,
+                                             moe_intermediate_size=10, n_shared_experts=2, routed_scaling_factor=1.3,
+                                             first_k_dense_replace=1, rope_parameters={
+        "rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 16, "mscale": 0.7,
+        "mscale_all_dim": 0.7, "beta_fast": 32.0, "beta_slow": 1.0}), {}),
+    "deepseek_v3": ("DeepseekV3Config", dict(q_lora_rank=10, kv_lora_rank=8, qk_nope_head_dim=6, qk_rope_head_dim=4,
+                                             v_head_dim=5, n_routed_experts=8, num_experts_per_tok=3, n_group=4,
+                                             topk_group=2, num_key_value_heads=4, moe_intermediate_size=10,
+                                             n_shared_experts=1, routed_scaling_factor=2.5, first_k_dense_replace=1,
+                                             rope_parameters={
+        "rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 16, "mscale": 1.0,
+        "mscale_all_dim": 0.6, "beta_fast": 32.0, "beta_slow": 1.0}), {}),
+    "gemma4": ("Gemma4TextConfig", dict(num_hidden_layers=5, head_dim=6, global_head_dim=8, attention_k_eq_v=False,
+                                        num_kv_shared_layers=2, use_double_wide_mlp=True, sliding_window=4,
+                                        hidden_size_per_layer_input=5, vocab_size_per_layer_input=48,
+                                        final_logit_softcapping=4.0, **layers("SFSSF"), rope_parameters={
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}), {}),
+    "gemma4_moe": ("Gemma4TextConfig", dict(head_dim=6, global_head_dim=8, num_global_key_value_heads=1,
+                                            attention_k_eq_v=True, sliding_window=4, hidden_size_per_layer_input=0,
+                                            enable_moe_block=True, num_experts=5, top_k_experts=3,
+                                            moe_intermediate_size=10, **layers("SF"), rope_parameters={
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}), {}),
+}
+
+
+def uniform(stream, n):
+    h = 14695981039346656037
+    for b in stream.encode():
+        h = (h ^ b) * 1099511628211 % 2**64
+    with np.errstate(over="ignore"):
+        z = np.uint64(h) + np.arange(1, n + 1, dtype=np.uint64) * np.uint64(0x9e3779b97f4a7c15)
+        z = (z ^ z >> np.uint64(30)) * np.uint64(0xbf58476d1ce4e5b9)
+        z = (z ^ z >> np.uint64(27)) * np.uint64(0x94d049bb133111eb)
+        z ^= z >> np.uint64(31)
+    return (z >> np.uint64(40)).astype(np.float64) / 8388608.0 - 1.0
+
+
+def tensor(name, like, rules):
+    base, spread = next((b, s) for text, b, s in rules if text in name)
+    values = base + spread * uniform(name, like.numel())
+    return torch.from_numpy(values.astype(np.float32)).reshape(like.shape).contiguous()
+
+
+def tokens(lengths, vocab):
+    flat = ((uniform("tokens", sum(lengths)) + 1) / 2 * vocab).astype(np.int64)
+    rows, at = [], 0
+    for n in lengths:
+        rows.append(torch.from_numpy(flat[at:at + n]))
+        at += n
+    return rows
+
+
+def load(folder):
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").float().eval()
+    for part in {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}.values():
+        part._experts_implementation = "eager"
+        part.use_cache = False
+    return model
+
+
+def on_disk(model, values):
+    """Parameters under the names and in the layout of the folder."""
+    with tempfile.TemporaryDirectory() as scratch:
+        model.save_pretrained(scratch, state_dict={k: v.detach().clone().contiguous() for k, v in values.items()})
+        return load_file(scratch + "/model.safetensors")
+
+
+def make(name):
+    kind, changes, options = FAMILIES[name]
+    torch.manual_seed(0)
+    config = getattr(transformers, kind)(**{k: v for k, v in {**BASE, **changes}.items() if v != "none"})
+    rules = options.get("rules", []) + RULES
+    with tempfile.TemporaryDirectory() as folder:
+        AutoModelForCausalLM.from_config(config).float().save_pretrained(folder)
+        path = pathlib.Path(folder)
+        weights = {k: tensor(k, v, rules) for k, v in load_file(path / "model.safetensors").items()}
+        save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
+        model = load(folder)
+        written = json.loads((path / "config.json").read_text())
+    rows = tokens(LONG if options.get("long") else SHORT, config.vocab_size)
+    total, count, last = 0.0, sum(len(r) - 1 for r in rows), []
+    for row in rows:                                            # one by one: no padding, no packing
+        logits = model(input_ids=row[None]).logits[0]
+        total = total + torch.nn.functional.cross_entropy(logits[:-1], row[1:], reduction="sum")
+        last.append([float(f"{v:.7g}") for v in logits[-1].tolist()])
+    loss = total / count
+    loss.backward()
+    grads = on_disk(model, {k: p.grad for k, p in model.named_parameters() if p.grad is not None})
+    numbers = {}
+    for k, g in sorted(grads.items()):
+        g = g.double().flatten()
+        dot = float(g @ torch.from_numpy(uniform("grad." + k, g.numel())))
+        numbers[k] = [float(f"{float(g.norm()):.8g}"), float(f"{dot:.8g}")]
+    for key in ("dtype", "transformers_version", "_name_or_path", "use_cache"):
+        written.pop(key, None)
+    written.update(options.get("hub", {}))
+    out = {"config": written, "rules": rules, "lengths": [len(r) for r in rows], "loss": float(f"{float(loss):.9g}"),
+           "logits": last, "grads": numbers}
+    text = json.dumps(out, indent=1)
+    text = re.sub(r"\[[^\[\]{}]*\]", lambda m: re.sub(r"\s+", " ", m[0]).replace("[ ", "[").replace(" ]", "]"), text)
+    OUT.mkdir(exist_ok=True)
+    (OUT / f"{name}.json").write_text(text + "\n")
+    print(f"{name}: loss {float(loss):.5f}, {len(numbers)} gradients, {len(text)} bytes")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for chosen in sys.argv[1:] or FAMILIES:
+        make(chosen)
