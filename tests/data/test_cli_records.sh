@@ -84,5 +84,11 @@ strip() { sed 's/^{.*"text": //' "$1"; }
 [ "$(strip table)" = "$(strip lines)" ] || die "other tokens from a table"
 "$AFINAR" data check run.yaml "datasets=[{path: $columns/hub, split: 'train[5:15]'}]" --json > checked
 grep -q '"records": 10,' checked || die "a slice: $(cat checked)"
+check() { "$AFINAR" data check run.yaml "datasets=[{path: $columns/hub, $1}]" --json > checked; grep -q "\"records\": $2," checked || die "$1: $(cat checked)"; }
+check "data_files: {train: data/train-*, test: data/test-*}" 24
+check "data_files: {train: data/train-*, test: data/test-*}, split: test" 5
+check "data_files: '**/train-0000?-of-00002.parquet'" 24
+fails 1 "data_files of a dataset wants files of the split" check run.yaml "datasets=[{path: x, data_files: {a: x, b: y}}]"
+fails 1 "matches **/none-*" check run.yaml "datasets=[{path: $columns/hub, data_files: '**/none-*'}]"
 # only what the shape needs is read: other columns may be damaged
 "$AFINAR" data check run.yaml "datasets=[{path: $columns/alpaca.fastparquet.zstd.parquet}]" --json | grep -q '"errors": 0' || die "alpaca"

@@ -251,6 +251,22 @@ static af_status add_files(const af_data_source *s, const char *path, const char
     return st;
 }
 
+/* Adds the files below the folder that a pattern with "**" matches. */
+static af_status add_below(const af_data_source *s, const char *pattern, const char *run_path,
+                           char ***files, int *count, af_error *err)
+{
+    char at[300];
+    af_file_list found = {*files, *count};
+    const af_status st = af_folder_matches(&found, s->path, pattern + strspn(pattern, "/"), err);
+    const bool none = found.count == *count;
+    *files = found.path;
+    *count = found.count;
+    return st != AF_OK || !none
+               ? st
+               : af_fail(err, AF_EUSAGE, "%s: no file of %s matches %s",
+                         af_data_source_loc(at, run_path, s->line), s->path, pattern);
+}
+
 /* data_files: inside the folder `path`, or by themselves. */
 static af_status named_files(const af_data_source *s, const char *run_path, char ***files,
                              int *count, af_error *err)
@@ -259,6 +275,10 @@ static af_status named_files(const af_data_source *s, const char *run_path, char
     for (int i = 0; i < s->data_file_count && st == AF_OK; i++) {
         const char *name = s->data_files[i];
         const bool inside = s->path && af_dir_exists(s->path);
+        if (inside && strstr(name, "**")) {
+            st = add_below(s, name, run_path, files, count, err);
+            continue;
+        }
         char *path = inside ? af_path_join(s->path, name + strspn(name, "/")) : af_strdup(name);
         st = path ? add_files(s, path, run_path, files, count, err) : af_fail_nomem(err, name, 0);
         free(path);
