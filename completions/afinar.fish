@@ -287,7 +287,7 @@ complete -c afinar -n '__fish_seen_subcommand_from inspect' -l offline -d 'downl
 complete -c afinar -n '__fish_seen_subcommand_from inspect' -l token-file -r -d 'token of the hub [HF_TOKEN]'
 complete -c afinar -n '__fish_seen_subcommand_from inspect' -l help -s h -d 'print this help'
 complete -c afinar -n '__fish_seen_subcommand_from inspect' -l version -d 'print the version'
-complete -c afinar -n '__fish_seen_subcommand_from bench' -l shape -x -a 'tiny 135m 0.5b 1.5b 7b' -d 'tiny, 135m, 0.5b, 1.5b, 7b, 30b-a3b, or a model whose shape to use [135m]'
+complete -c afinar -n '__fish_seen_subcommand_from bench' -l shape -x -a 'tiny 135m 0.5b 1.5b 7b' -d 'tiny, 135m, 0.5b, 1.5b, 7b, 30b-a3b, 4b-delta, or a model whose shape to use [135m]'
 complete -c afinar -n '__fish_seen_subcommand_from bench' -l layers -x -d 'layers, instead of those of a built-in shape'
 complete -c afinar -n '__fish_seen_subcommand_from bench' -l batch -x -d 'sequences per step [4]'
 complete -c afinar -n '__fish_seen_subcommand_from bench' -l seq -x -d 'tokens per sequence [2048]'
