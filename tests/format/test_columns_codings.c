@@ -190,9 +190,9 @@ static void check_unpacked(const uint8_t *p, int n, const af_buf *packed, af_cod
     if (n > 0)
         assert_non_null(
             af_unpack(&out, codec, (const uint8_t *)packed->data, packed->len, (uint64_t)n - 1));
-    if (n > 0)
+    for (uint64_t cut = 1; cut <= AF_MIN(packed->len, 70) && n > 0; cut++)
         assert_non_null(
-            af_unpack(&out, codec, (const uint8_t *)packed->data, packed->len - 1, (uint64_t)n));
+            af_unpack(&out, codec, (const uint8_t *)packed->data, packed->len - cut, (uint64_t)n));
     af_buf_clear(&out);
 }
 
@@ -324,6 +324,55 @@ static void test_records_are_left_out(void **state)
     check_skip("chat.file.lz4.arrow", AF_COLUMNS_ARROW);
 }
 
+/* Row groups that are left out whole. */
+static void test_row_groups_are_left_out(void **state)
+{
+    static const int64_t left[] = {5000, 4999, 2901, 2900, 2100, 1, 0};
+    char path[600];
+    af_error err;
+    (void)state;
+    snprintf(path, sizeof path, "%s/columns/same.runs.parquet", golden_dir());
+    for (size_t i = 0; i < AF_LEN(left); i++) {
+        af_columns *in = NULL;
+        af_buf text = {0};
+        bool got = true;
+        int64_t n = -1;
+        CHECK_OK(af_columns_open(&in, path, AF_COLUMNS_PARQUET, &err), err);
+        CHECK_OK(af_columns_skip(in, 5000 - left[i], &err), err);
+        for (; got; n++) {
+            text.len = 0;
+            CHECK_OK(af_columns_next(in, &text, &got, &err), err);
+        }
+        assert_int_equal(n, left[i]);
+        af_columns_close(in);
+        af_buf_clear(&text);
+    }
+}
+
+static void test_a_dictionary_that_promises_too_much(void **state)
+{
+    static tiny_value v[40];
+    const tiny_column c = {.type = AF_PARQUET_INT64,
+                           .converted = -1,
+                           .encoding = AF_PARQUET_RLE_DICTIONARY,
+                           .page = 40,
+                           .promised = 1};
+    af_columns *in = NULL;
+    af_buf file = {0}, text = {0};
+    af_error err;
+    bool got;
+    (void)state;
+    make_values(v, 40, &c, false);
+    tiny_file(&file, &c, v, 40, &chance);
+    CHECK_OK(af_columns_of(&in, "tiny", file.data, file.len, AF_COLUMNS_PARQUET, &err), err);
+    assert_int_equal(af_columns_next(in, &text, &got, &err), AF_EFORMAT);
+    assert_string_equal(err.msg, "tiny: row group 0, row 1, column x: a dictionary of 41 values in "
+                                 "320 bytes");
+    af_columns_close(in);
+    af_buf_clear(&file);
+    af_buf_clear(&text);
+}
+
 static void test_a_long_record_is_refused(void **state)
 {
     char path[600];
@@ -348,6 +397,8 @@ int main(void)
         cmocka_unit_test(test_codecs_read_back),
         cmocka_unit_test(test_values_as_json),
         cmocka_unit_test(test_records_are_left_out),
+        cmocka_unit_test(test_row_groups_are_left_out),
+        cmocka_unit_test(test_a_dictionary_that_promises_too_much),
         cmocka_unit_test(test_a_long_record_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
