@@ -54,7 +54,9 @@ af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err)
     af_step_graph *s = &t->step;
     *r = (af_step_result){.finite = true, .router_loss = s->router_loss ? 0 : NAN};
     AF_TRY(count_step(t, r, err));
-    AF_TRY((af_run_compares(t->run) ? af_trainer_pref_gradients : add_gradients)(t, r, err));
+    AF_TRY((af_run_compares(t->run) ? af_trainer_pref_gradients
+            : af_run_scores(t->run) ? af_trainer_score_gradients
+                                    : add_gradients)(t, r, err));
     af_graph_set_learning_rate(s->graph, af_schedule_lr(&t->progress.schedule, t->progress.step));
     af_graph_set_step(s->graph, t->progress.step + 1);
     if (t->output.saver)
@@ -79,6 +81,8 @@ af_status af_trainer_evaluate(af_trainer *t, double *loss, double *accuracy, boo
     af_status st = AF_OK;
     if (af_run_compares(t->run))
         return af_trainer_pref_evaluate(t, loss, accuracy, whole, err);
+    if (af_run_scores(t->run))
+        return af_trainer_score_evaluate(t, loss, accuracy, whole, err);
     af_graph_set_training(s->graph, false);
     for (; i < t->data.eval_items && !af_run_stop_requested(t->hooks); i++) {
         const af_batch *b;
