@@ -226,9 +226,11 @@ static af_status note_router_keys(const af_run_model *m, af_error *err)
     const bool off = af_run_key_is_set(r, keys[0]) && !r->router_logits;
     af_status st = AF_OK;
     for (size_t i = 0; st == AF_OK && i < AF_LEN(keys); i++)
-        if (asked[i] && (off || !m->spec->arch->moe))
+        if (asked[i] && (off || !m->spec->arch->moe || m->spec->arch->no_router_loss))
             st = af_run_idle_key(r, keys[i],
-                                 off ? "output_router_logits is false" : "the model has no experts",
+                                 off                  ? "output_router_logits is false"
+                                 : m->spec->arch->moe ? "routers of this family have no such loss"
+                                                      : "the model has no experts",
                                  err);
     return st;
 }
