@@ -83,6 +83,16 @@ static int columns(void)
 
 enum { PARTS = 8 };
 
+/* Appends how far chosen answers are above rejected ones, and how often. */
+static void preferences(char *text, size_t size, const af_train_step *s)
+{
+    size_t used = strlen(text);
+    if (!isnan(s->margin))
+        used += (size_t)snprintf(text + used, size - used, " margin %.4f", s->margin);
+    if (!isnan(s->accuracy))
+        snprintf(text + used, size - used, " accuracy %.3f", s->accuracy);
+}
+
 /* One line, never wider than the terminal: a wrapped line could not be erased. The parts are in
  * order of importance, the last ones are dropped first; the bars get the remaining width. */
 static void draw(af_progress_line *p, const af_train_step *s)
@@ -95,6 +105,7 @@ static void draw(af_progress_line *p, const af_train_step *s)
     *part[2] = '\0';
     if (p->evaluated)
         snprintf(part[2], sizeof part[2], " eval %.4f", p->eval_loss);
+    preferences(part[2], sizeof part[2], s);
     snprintf(part[3], sizeof part[3], " %s left", eta);
     snprintf(part[4], sizeof part[4], " %.0f tok/s", s->tok_s);
     snprintf(part[5], sizeof part[5], " epoch %.2f", s->epoch);
@@ -116,25 +127,29 @@ static void draw(af_progress_line *p, const af_train_step *s)
 void af_progress_step(void *user, const af_train_step *s)
 {
     af_progress_line *p = user;
+    char more[64] = "";
     if (p->quiet)
         return;
     if (!isnan(s->eval_loss)) {
         p->evaluated = true;
         p->eval_loss = s->eval_loss;
         erase(p);
-        fprintf(stderr, "step %lld/%lld: eval_loss %.5f\n", (long long)s->step, (long long)s->steps,
-                s->eval_loss);
+        preferences(more, sizeof more, s);
+        fprintf(stderr, "step %lld/%lld: eval_loss %.5f%s\n", (long long)s->step,
+                (long long)s->steps, s->eval_loss, more);
         return;
     }
     p->loss[p->losses++ % AF_SPARK] = s->loss;
-    if (p->tty)
+    if (p->tty) {
         draw(p, s);
-    else
-        fprintf(
-            stderr,
-            "step %lld/%lld epoch %.3f loss %.5f grad_norm %.4f lr %.3e tokens %lld (%.0f tok/s)\n",
-            (long long)s->step, (long long)s->steps, s->epoch, s->loss, s->grad_norm,
-            s->learning_rate, (long long)s->tokens, s->tok_s);
+        return;
+    }
+    preferences(more, sizeof more, s);
+    fprintf(
+        stderr,
+        "step %lld/%lld epoch %.3f loss %.5f%s grad_norm %.4f lr %.3e tokens %lld (%.0f tok/s)\n",
+        (long long)s->step, (long long)s->steps, s->epoch, s->loss, more, s->grad_norm,
+        s->learning_rate, (long long)s->tokens, s->tok_s);
 }
 
 void af_progress_evaluating(void *user, int64_t done, int64_t records)

@@ -53,6 +53,8 @@ typedef struct af_model_reader {
     int64_t vocab;             /* rows of embedding and head when more than are stored; 0 = those */
     af_weights *vocab_weights; /* an adapter's, owned: its whole embedding and head are read */
     bool no_values;            /* rows that are not stored are zeros: nothing is read */
+    int64_t labels;            /* a head `score` of so many rows; 0 = as the model is */
+    uint64_t label_seed;       /* of its first values, where the model has none */
     bool may_resize;           /* set by who can write another vocabulary */
     bool resized; /* the adapter has another vocabulary: config, tensors and spec have that */
     bool warned_nonfinite;
@@ -60,6 +62,7 @@ typedef struct af_model_reader {
     /* After matching. */
     bool matched;
     bool head_copied;        /* untie: the head has the values of the embedding */
+    bool new_labels;         /* the model has no `score`: it is made */
     bool head_only;          /* the tied embedding is stored under the head's name */
     int64_t stored_vocab;    /* the config's vocab_size on disk */
     const char *prefix;      /* what "model." is called in this folder */
@@ -86,6 +89,8 @@ const af_model_spec *af_model_reader_spec(const af_model_reader *r);
 bool af_model_reader_is_gguf(const af_model_reader *r);
 /* A Hugging Face name as this folder spells it, and the reverse. After matching. */
 void af_model_reader_disk_name(const af_model_reader *r, const char *name, char *out, size_t size);
+/* A stored tensor that is none of the text model's and stays as it is: see kept_tensors.h. */
+bool af_model_reader_keeps(const af_model_reader *r, const char *stored);
 void af_model_reader_own_name(const af_model_reader *r, const char *stored, char *out, size_t size);
 
 /* Reads an adapter for this model, which is untied where the adapter asks for it: read all adapters
@@ -155,8 +160,11 @@ typedef struct af_overlay {
     const af_adapter_module *module; /* low-rank part over them, or NULL */
     int64_t out;                     /* rows of one of its matrices: those of an expert, or all */
     int64_t row;                     /* of all of them, the first that the tensor has */
-    bool embedding;                  /* the module is the embedding */
-    int64_t tokens;                  /* its rows */
+    int64_t turned; /* above 0: the tensor has experts as gpt_oss stores them, columns of their
+                       inputs, as many as this */
+    bool embedding; /* the module is the embedding */
+    bool pairs;     /* turned: columns of gate and up alternate */
+    int64_t tokens; /* its rows */
     af_token_rows trained;           /* rows of their own, */
     const float *trained_values;     /* [trained.count][cols] */
     const af_adapter_module *biased; /* of a bias: the module whose lora_bias is added, or NULL */

@@ -175,6 +175,24 @@ static void apply_rows(const af_overlay *o, float *rows, int64_t from, int64_t n
     }
 }
 
+/* Rows are inputs, columns outputs, those of gate and up in turns. */
+static void apply_turned(const af_overlay *o, float *rows, int64_t from, int64_t n, int64_t cols)
+{
+    const af_adapter_module *m = o->module;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t e = (from + i) / o->turned, in = (from + i) % o->turned;
+        for (int64_t c = 0; c < cols; c++) {
+            const int64_t out = e * o->out + (o->pairs ? c % 2 * (cols / 2) + c / 2 : c);
+            float sum = 0;
+            for (int r = 0; r < m->rank; r++)
+                sum = (float)((double)m->b[out * m->rank + r] *
+                                  m->a[(e * m->rank + r) * o->turned + in] +
+                              sum);
+            rows[i * cols + c] += m->scale * sum;
+        }
+    }
+}
+
 static void apply_embedding(const af_adapter_module *m, float *rows, int64_t from, int64_t n,
                             int64_t cols, int64_t tokens)
 {
@@ -212,6 +230,8 @@ void af_overlay_apply(const af_overlay *o, float *rows, int64_t from, int64_t n,
 {
     if (o->module && o->embedding)
         apply_embedding(o->module, rows, from, n, cols, o->tokens);
+    else if (o->module && o->turned)
+        apply_turned(o, rows, from, n, cols);
     else if (o->module)
         apply_rows(o, rows, from, n, cols);
     for (int64_t c = 0; o->biased && c < cols; c++)

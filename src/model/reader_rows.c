@@ -182,6 +182,12 @@ af_status af_tensor_view_open(af_tensor_view *v, af_model_reader *in, const af_m
         v->overlay = af_model_reader_overlay(in, tensor);
         v->overlay.tokens = t->dim[0];
         v->overlay.row = from / af_model_tensor_cols(t);
+        const af_model_spec *s = in->adapter->spec;
+        const int m = tensor < 0 ? -1 : s->tensor[tensor].module;
+        if (m >= 0 && t->stored && s->arch->experts_turned && af_module_is_experts(&s->module[m])) {
+            v->overlay.turned = s->module[m].in;
+            v->overlay.pairs = s->module[m].group == AF_GROUP_EXPERTS_GATE_UP;
+        }
     }
     if (!t->stored)
         return AF_OK;

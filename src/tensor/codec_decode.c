@@ -210,16 +210,3 @@ void af_iq4_xs_decode(const uint8_t *src, float *dst, int64_t n)
         }
     }
 }
-
-/* One shared exponent (e8m0, halved because the table holds doubled values), then e2m1 codes. */
-void af_mxfp4_decode(const uint8_t *src, float *dst, int64_t n)
-{
-    static const int8_t doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-    for (int64_t b = 0; b < n / 32; b++, src += 17, dst += 32) {
-        const float d = ldexpf(1.0f, (int)src[0] - 128);
-        for (int i = 0; i < 16; i++) {
-            dst[i] = (float)doubled[src[1 + i] & 15] * d;
-            dst[16 + i] = (float)doubled[src[1 + i] >> 4] * d;
-        }
-    }
-}

@@ -127,6 +127,21 @@ static void case_gguf(rec *r)
     af_tensor *a = gguf_weight(r, AF_DTYPE_Q4_K, 32, 256);
     quantised(r, a, gguf_weight(r, AF_DTYPE_Q6_K, 16, 256), 256);
 }
+static void case_gguf_fp4(rec *r)
+{
+    af_tensor *a = gguf_weight(r, AF_DTYPE_MXFP4, 32, 256);
+    quantised(r, a, gguf_weight(r, AF_DTYPE_NVFP4, 16, 256), 256);
+}
+static void case_gguf_iq3(rec *r)
+{
+    af_tensor *a = gguf_weight(r, AF_DTYPE_IQ3_S, 32, 256);
+    quantised(r, a, gguf_weight(r, AF_DTYPE_IQ4_XS, 16, 256), 256);
+}
+static void case_gguf_ternary(rec *r)
+{
+    af_tensor *a = gguf_weight(r, AF_DTYPE_TQ1_0, 32, 256);
+    quantised(r, a, gguf_weight(r, AF_DTYPE_TQ2_0, 16, 256), 256);
+}
 /* Three pieces whose borders lie inside tiles, a bias, ranks that are not a multiple of 16: what
  * few tokens read directly from 4 bits (bnb_linear.cu). */
 static void three(rec *r, int64_t tokens, int64_t I, int64_t wide)

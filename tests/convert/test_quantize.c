@@ -247,7 +247,7 @@ static void test_mixes_are_llama_cpps(void **state)
             }
         }
     }
-    assert_int_equal(mixes, 16);
+    assert_int_equal(mixes, 21);
     json_decref(all);
 }
 

@@ -67,6 +67,13 @@ records words -n 0 --split validation | cmp - test.jsonl || die "dev is validati
 cp "$columns"/hub/data/train-0000* split/train
 records split -n 0 --split train | cmp - train.jsonl || die "folders of splits"
 
+mkdir -p deep/a/b deep/c/train deep/c/test
+cp "$columns/hub/data/train-00000-of-00002.parquet" deep/a/b/one.parquet
+cp "$columns/hub/data/train-00001-of-00002.parquet" deep/a/two.parquet
+records deep -n 0 | cmp - train.jsonl || die "folders in folders"
+cp "$columns/hub/data/test-00000-of-00001.parquet" deep/c/test/x.parquet
+records deep -n 0 --split test | cmp - test.jsonl || die "a split's folder in folders"
+
 # --- the same tokens, from a table and from its records
 cat > run.yaml <<YAML
 base_model: $AF_GOLDEN/models/qwen2
@@ -84,5 +91,11 @@ strip() { sed 's/^{.*"text": //' "$1"; }
 [ "$(strip table)" = "$(strip lines)" ] || die "other tokens from a table"
 "$AFINAR" data check run.yaml "datasets=[{path: $columns/hub, split: 'train[5:15]'}]" --json > checked
 grep -q '"records": 10,' checked || die "a slice: $(cat checked)"
+check() { "$AFINAR" data check run.yaml "datasets=[{path: $columns/hub, $1}]" --json > checked; grep -q "\"records\": $2," checked || die "$1: $(cat checked)"; }
+check "data_files: {train: data/train-*, test: data/test-*}" 24
+check "data_files: {train: data/train-*, test: data/test-*}, split: test" 5
+check "data_files: '**/train-0000?-of-00002.parquet'" 24
+fails 1 "data_files of a dataset wants files of the split" check run.yaml "datasets=[{path: x, data_files: {a: x, b: y}}]"
+fails 1 "matches **/none-*" check run.yaml "datasets=[{path: $columns/hub, data_files: '**/none-*'}]"
 # only what the shape needs is read: other columns may be damaged
 "$AFINAR" data check run.yaml "datasets=[{path: $columns/alpaca.fastparquet.zstd.parquet}]" --json | grep -q '"errors": 0' || die "alpaca"

@@ -208,6 +208,7 @@ typedef struct tiny_column {
     int codec;           /* parquet's number: 0, 1 or 7 */
     int page;            /* values of a page */
     bool crc;
+    int promised; /* values that the dictionary declares beyond those it has */
 } tiny_column;
 
 typedef struct tiny_value {
@@ -375,7 +376,7 @@ static inline int64_t tiny_dictionary(af_buf *file, const tiny_column *c, const 
     tiny_int(&head, 1, (int64_t)body.len);
     tiny_int(&head, 1, (int64_t)packed.len);
     tiny_field(&head, 4, TINY_STRUCT);
-    tiny_int(&head, 1, count);
+    tiny_int(&head, 1, count + c->promised);
     tiny_int(&head, 1, AF_PARQUET_PLAIN);
     tiny_end(&head);
     tiny_end(&head);

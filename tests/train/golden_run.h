@@ -135,8 +135,12 @@ static inline json_t *load(const char *root, const char *folder, const char *fil
 /* Limits: the "suggested tolerance" of the goldens (five times the spread of float32
  * implementations). qlora bases are quantised again, and one or two scale codes differ from the
  * stored ones: the goldens allow 3e-5. */
-static inline limits limits_of(const char *run)
+static inline limits limits_of(const char *model, const char *run)
 {
+    if (strcmp(model, "qwen3_5") == 0) /* a sum over chunks: its own table says so */
+        return (limits){5e-6, 5e-6, 4e-5, 8e-5};
+    if (strcmp(model, "gemma4") == 0) /* norms of 15, of scores without a scale */
+        return (limits){5e-6, 5e-6, 2e-5, 5e-5};
     if (strstr(run, "qlora"))
         return (limits){1e-4, 1e-4, 1e-4, 2e-4};
     if (strncmp(run, "full", 4) == 0)
@@ -158,7 +162,7 @@ static inline void check_run(const char *root, const char *models, const char *m
     af_error err = {0};
     CHECK_OK(af_path_remove(out, &err), err);
     train_text(text, &result);
-    compare(folder, metrics, json_object_get(trajectory, "steps"), limits_of(name));
+    compare(folder, metrics, json_object_get(trajectory, "steps"), limits_of(model, name));
     free(text);
     json_decref(run);
     json_decref(trajectory);

@@ -48,9 +48,12 @@ static void write_run(const json_t *c, const char *path)
                   router ? router : "models/qwen2", dir);
     af_buf_printf(&b, "datasets: [{path: %s/%s, type: tokens}]\noverwrite_output_dir: true\n",
                   golden_dir(), data);
+    const char *start = json_string_value(json_object_get(c, "start"));
     if (json_object_get(run, "adapter"))
         af_buf_printf(&b, "lora_model_dir: %s/%s\n", golden_dir(),
-                      router ? "judged/router-adapter" : "runs/qwen2/lora/initial_adapter");
+                      start    ? start
+                      : router ? "judged/router-adapter"
+                               : "runs/qwen2/lora/initial_adapter");
     CHECK_OK(af_file_write(path, b.data, b.len, &err), err);
     af_buf_clear(&b);
 }
@@ -65,6 +68,9 @@ static double number(const json_t *row, const char *key)
 static void compare(const char *name, const char *line, size_t len, const json_t *want, double norm)
 {
     json_t *row = json_loadb(line, len, 0, NULL);
+    const bool router = strncmp(name, "router", 6) == 0; /* two experts a token: at least about 2 */
+    CHECK_MSG(router ? number(row, "aux_loss") > 1.9 : !json_object_get(row, "aux_loss"),
+              "%s: aux_loss %g", name, number(row, "aux_loss"));
     const double step = number(row, "step"), size = fmax(1, number(want, "grad_norm"));
     CHECK_MSG(fabs(number(row, "loss") - number(want, "loss")) <= 1e-5,
               "%s step %g: loss %.9g, %.9g", name, step, number(row, "loss"), number(want, "loss"));
@@ -124,6 +130,7 @@ static void test_router_loss_follows_the_trainer(void **state)
     check_case("router-full-accumulated");
     check_case("router-full-layers");
     check_case("router-lora");
+    check_case("router-experts");
 }
 
 int main(void)

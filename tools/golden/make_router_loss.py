@@ -26,6 +26,9 @@ CASES = {
     "router-full-accumulated": {"router_aux_loss_coef": 0.2, "gradient_accumulation_steps": 3,
                                 "gradient_checkpointing": True},
     "router-full-layers": {"base": "judged/router-model", "router_aux_loss_coef": 0.5, "gradient_accumulation_steps": 2},
+    "router-experts": {**LORA, "base": "judged/router-model", "router_aux_loss_coef": 0.5,
+                       "gradient_accumulation_steps": 2,
+                       "lora_target_parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]},
     "router-lora": {**LORA, "router_aux_loss_coef": 0.5, "gradient_accumulation_steps": 2},
 }
 
@@ -55,6 +58,11 @@ def records():
     return rows
 
 
+def adapter_of(keys):
+    """B of the one on experts is not zero, so that the order of its columns matters from the first step."""
+    return "experts-adapter" if "lora_target_parameters" in keys else "router-adapter"
+
+
 def judge(keys, rows, base):
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_pretrained(str(GOLDEN / base), dtype=torch.float32, attn_implementation="eager",
@@ -63,8 +71,10 @@ def judge(keys, rows, base):
     assert model.config.output_router_logits and model.router_aux_loss_coef == keys["router_aux_loss_coef"]
     if "adapter" in keys:
         model = get_peft_model(model, LoraConfig(r=keys["lora_r"], lora_alpha=keys["lora_alpha"],
-                                                 target_modules=keys["lora_target_modules"]))
-        folder = GOLDEN / "judged" / "router-adapter"
+                                                 target_modules=keys["lora_target_modules"],
+                                                 target_parameters=keys.get("lora_target_parameters"),
+                                                 init_lora_weights="lora_target_parameters" not in keys))
+        folder = GOLDEN / "judged" / adapter_of(keys)
         model.save_pretrained(str(folder))
         (folder / "README.md").unlink()
     accumulate = keys["gradient_accumulation_steps"]
@@ -104,10 +114,11 @@ def main():
         keys = {**COMMON, **extra}
         base = keys.pop("base", "models/qwen3_moe")
         steps = judge(keys, rows, base)
+        adapter = {"start": "judged/" + adapter_of(keys)} if "adapter" in keys else {}
         for k in list(keys):
             if k.startswith("lora_"):
                 del keys[k]  # the stored adapter has them
-        (out / (name + ".json")).write_text(json.dumps({"run": keys, "router": base, "steps": steps}, indent=1) + "\n")
+        (out / (name + ".json")).write_text(json.dumps({"run": keys, "router": base, **adapter, "steps": steps}, indent=1) + "\n")
         print(name, steps[0], steps[-1])
 
 

@@ -32,6 +32,7 @@ typedef struct af_kernel {
     const char *name;
     struct af_module *module;
     void *func;
+    unsigned shared; /* dynamic shared memory it may have; 0 = what every kernel may */
 } af_kernel;
 
 enum { AF_LAUNCH_ARGS = 32, AF_LAUNCH_BYTES = 704 };

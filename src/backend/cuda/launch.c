@@ -257,10 +257,12 @@ static af_status check_level(af_cuda *cu, const af_exec *e, af_error *err)
             return bad_launch(l, err, "the block size", l->block, 1024);
         if (l->smem > (unsigned)cu->smem_max)
             return bad_launch(l, err, "shared memory", l->smem, cu->smem_max);
-        if (l->smem > 48 * 1024)
+        if (l->smem > AF_MAX(48u * 1024, l->kernel->shared)) { /* more, next to arrays of its own */
             AF_TRY(af_cu_check(cu->drv,
-                               cu->drv->func_set(l->kernel->func, AF_CU_FUNC_SMEM, cu->smem_max),
+                               cu->drv->func_set(l->kernel->func, AF_CU_FUNC_SMEM, (int)l->smem),
                                "cuFuncSetAttribute", l->kernel->name, err));
+            l->kernel->shared = l->smem;
+        }
         AF_TRY(check_args(cu, l, err));
     }
 done:

@@ -78,10 +78,65 @@ static af_status write_b(const af_adapter *a, int i, double alpha, af_gguf_write
     return st;
 }
 
+/* ---- experts: llama.cpp has gate and up apart, each with the A they share here ---- */
+
+static int expert_parts(const af_module_spec *m)
+{
+    return m->group == AF_GROUP_EXPERTS_GATE_UP ? 2 : 1;
+}
+
+static void expert_name(char name[NAME_BYTES], const af_module_spec *m, int part, char which)
+{
+    static const char *const gate_up[] = {"gate", "up"};
+    snprintf(name, NAME_BYTES, "blk.%d.ffn_%s_exps.weight.lora_%c", m->layer,
+             expert_parts(m) == 2 ? gate_up[part] : "down", which);
+}
+
+static af_status put_experts(const af_adapter *a, int i, af_gguf_writer *w, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_module_spec *m = &a->spec->module[i];
+    const int64_t R = a->module[i].rank, X = m->copies, out = m->out / expert_parts(m);
+    char name[NAME_BYTES];
+    for (int part = 0; part < expert_parts(m); part++) {
+        expert_name(name, m, part, 'a');
+        AF_TRY(af_gguf_put_tensor(w, name, AF_DTYPE_F32, (int64_t[]){X, R, m->in}, 3, err));
+        expert_name(name, m, part, 'b');
+        AF_TRY(af_gguf_put_tensor(w, name, AF_DTYPE_F32, (int64_t[]){X, out, R}, 3, err));
+    }
+done:
+    return st;
+}
+
+static af_status write_experts(const af_adapter *a, int i, double alpha, af_gguf_writer *w,
+                               af_error *err)
+{
+    af_status st = AF_OK;
+    const af_module_spec *m = &a->spec->module[i];
+    const af_adapter_module *am = &a->module[i];
+    const float fold = (float)((double)am->scale * am->rank / alpha);
+    const int64_t out = m->out / expert_parts(m), n = out * am->rank;
+    float *rows = af_calloc((uint64_t)(m->copies * n), sizeof *rows);
+    if (!rows)
+        return af_fail_nomem(err, m->path, (uint64_t)(m->copies * n) * sizeof *rows);
+    for (int part = 0; part < expert_parts(m); part++) {
+        for (int64_t e = 0; e < m->copies; e++)
+            for (int64_t k = 0; k < n; k++)
+                rows[e * n + k] = am->b[(e * m->out + part * out) * am->rank + k] * fold;
+        AF_TRY(af_gguf_writer_data(w, am->a, (uint64_t)af_adapter_a_count(m, am->rank) * 4, err));
+        AF_TRY(af_gguf_writer_data(w, rows, (uint64_t)(m->copies * n) * 4, err));
+    }
+done:
+    free(rows);
+    return st;
+}
+
 static af_status put_module(const af_adapter *a, int i, af_gguf_writer *w, af_error *err)
 {
     af_status st = AF_OK;
     const af_module_spec *m = &a->spec->module[i];
+    if (af_module_is_experts(m))
+        return put_experts(a, i, w, err);
     const char *base = a->spec->tensor[m->weight].gguf;
     const int64_t R = a->module[i].rank;
     const bool embed = m->group == AF_GROUP_EMBED;
@@ -103,6 +158,11 @@ af_status af_adapter_gguf_write(const af_adapter *a, const char *name, const cha
     char title[256];
     const char *arch = a->spec->arch->gguf;
     const double alpha = common_alpha(a);
+    if (!arch)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "adapters of '%s' cannot be written as GGUF: this build knows no layout of "
+                       "llama.cpp for that type",
+                       a->spec->arch->model_type);
     AF_TRY(check(a, err));
     af_model_title(title, sizeof title, name);
     AF_TRY(af_gguf_writer_new(&w, out, err));
@@ -117,7 +177,9 @@ af_status af_adapter_gguf_write(const af_adapter *a, const char *name, const cha
             AF_TRY(put_module(a, i, w, err));
     AF_TRY(af_gguf_writer_begin(w, err));
     for (int i = 0; i < a->spec->modules; i++)
-        if (a->module[i].rank) {
+        if (a->module[i].rank && af_module_is_experts(&a->spec->module[i])) {
+            AF_TRY(write_experts(a, i, alpha, w, err));
+        } else if (a->module[i].rank) {
             AF_TRY(write_a(a, i, w, err));
             AF_TRY(write_b(a, i, alpha, w, err));
         }

@@ -94,22 +94,24 @@ static void list_tensor(gguf_export *j, int i)
                          s->dim[2], s->layer);
     t->spec = i;
     t->heads = arch->gguf_permuted ? s->row_heads : 0;
-    t->add = s->ndim == 1 && strstr(s->gguf, "norm") && arch->gguf_norm_one ? 1.0f : 0.0f;
+    t->add = s->ndim == 1 && strstr(s->gguf, "norm.weight") && arch->gguf_norm_one ? 1.0f : 0.0f;
 }
 
-/* What llama3 scaling divides each frequency by. */
+/* What llama3 scaling divides each frequency by: in float and in the order of llama.cpp's
+ * converter, where a number divided by a tensor is the tensor's reciprocal times the number. */
 static void llama3_factors(const af_rope_config *r, int dim, float *out)
 {
     const double old = (double)r->original_max_position_embeddings;
     const double low = old / r->low_freq_factor, high = old / r->high_freq_factor;
     for (int i = 0; i < dim / 2; i++) {
-        const float freq = 1.0f / (float)pow(r->theta, (double)(2 * i) / dim);
-        const double wave = 2 * 3.14159265358979323846 / (double)freq;
-        const double smooth =
-            (old / wave - r->low_freq_factor) / (r->high_freq_factor - r->low_freq_factor);
-        out[i] = (float)(wave < high  ? 1
-                         : wave > low ? r->factor
-                                      : 1 / ((1 - smooth) / r->factor + smooth));
+        const float share = (float)(2 * i) / (float)dim;
+        const float freq = 1.0f / (float)pow((double)(float)r->theta, (double)share);
+        const float wave = 1.0f / freq * (float)(2 * 3.14159265358979323846);
+        const float smooth = (1.0f / wave * (float)old - (float)r->low_freq_factor) /
+                             (float)(r->high_freq_factor - r->low_freq_factor);
+        out[i] = (double)wave < high  ? 1.0f
+                 : (double)wave > low ? (float)r->factor
+                                      : 1.0f / ((1.0f - smooth) / (float)r->factor + smooth);
     }
 }
 

@@ -98,6 +98,14 @@ static void add_config(fact_list *l, const af_hf_config *c)
                                          : "bitsandbytes fp4"));
     if (c->quant.method == AF_QUANT_BNB_8BIT)
         say(l, "quantization", "bitsandbytes int8");
+    static const char *const coded[] = {[AF_QUANT_FP8] = "fp8",
+                                        [AF_QUANT_MXFP4] = "mxfp4",
+                                        [AF_QUANT_COMPRESSED] = "compressed-tensors",
+                                        [AF_QUANT_MODELOPT] = "modelopt",
+                                        [AF_QUANT_GPTQ] = "gptq",
+                                        [AF_QUANT_AWQ] = "awq"};
+    if (af_quant_is_coded(c->quant.method))
+        say(l, "quantization", coded[c->quant.method]);
 }
 
 static json_t *load_json(fact_list *l, const char *dir, const char *name)

@@ -72,9 +72,13 @@ static af_status check_names(const af_model_reader *in, const af_adapter *a, af_
     for (int i = 0; i < a->spec->tensors; i++) {
         const af_tensor_spec *t = &a->spec->tensor[i];
         const bool used = a->saved[i] || (t->module >= 0 && a->module[t->module].rank);
-        char name[512];
+        char name[512], piece[512], ours[512];
+        int64_t dim[3], from;
+        int ndim;
         af_model_reader_disk_name(in, t->name, name, sizeof name);
-        if (used && !af_model_reader_find(in, name))
+        af_disk_piece(a->spec, i, 0, ours, sizeof ours, dim, &ndim, &from);
+        af_model_reader_disk_name(in, ours, piece, sizeof piece);
+        if (used && !af_model_reader_find(in, name) && !af_model_reader_find(in, piece))
             return af_fail(err, AF_EUNSUPPORTED,
                            "the adapter changes '%s', which '%s' stores under another name",
                            t->name, in->path);

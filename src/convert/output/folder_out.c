@@ -70,7 +70,12 @@ done:
 
 af_status af_folder_copy_text(const af_output *f, const char *from, af_error *err)
 {
-    static const char *const others[] = {"generation_config.json", "LICENSE", "LICENSE.txt",
+    static const char *const others[] = {"generation_config.json",
+                                         "preprocessor_config.json",
+                                         "processor_config.json",
+                                         "video_preprocessor_config.json",
+                                         "LICENSE",
+                                         "LICENSE.txt",
                                          "NOTICE"};
     af_status st = AF_OK;
     for (size_t i = 0; i < AF_LEN(tokenizer_files); i++)

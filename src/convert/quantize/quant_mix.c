@@ -25,6 +25,11 @@ static const af_mix_info mixes[AF_MIX_COUNT] = {
     [AF_MIX_Q6_K] = {"q6_k", 18, AF_DTYPE_Q6_K},
     [AF_MIX_IQ4_NL] = {"iq4_nl", 25, AF_DTYPE_IQ4_NL},
     [AF_MIX_IQ4_XS] = {"iq4_xs", 30, AF_DTYPE_IQ4_XS},
+    [AF_MIX_IQ3_S] = {"iq3_s", 26, AF_DTYPE_IQ3_S},
+    [AF_MIX_IQ3_M] = {"iq3_m", 27, AF_DTYPE_IQ3_S},
+    [AF_MIX_TQ1_0] = {"tq1_0", 36, AF_DTYPE_TQ1_0},
+    [AF_MIX_TQ2_0] = {"tq2_0", 37, AF_DTYPE_TQ2_0},
+    [AF_MIX_MXFP4_MOE] = {"mxfp4_moe", 38, AF_DTYPE_MXFP4},
 };
 
 const af_mix_info *af_mix_get(af_mix m) { return &mixes[m]; }
@@ -32,7 +37,7 @@ const af_mix_info *af_mix_get(af_mix m) { return &mixes[m]; }
 const char *af_mix_names(void)
 {
     return "f32 f16 bf16 q4_0 q4_1 q5_0 q5_1 q8_0 q2_k q2_k_s q3_k_s q3_k_m q3_k_l q4_k_s q4_k_m "
-           "q5_k_s q5_k_m q6_k iq4_nl iq4_xs";
+           "q5_k_s q5_k_m q6_k iq4_nl iq4_xs iq3_s iq3_m tq1_0 tq2_0 mxfp4_moe";
 }
 
 bool af_mix_by_name(af_mix *out, const char *name)
@@ -76,6 +81,10 @@ static af_dtype plain_type_of_v(af_mix m, const af_mix_model *model, int i, af_d
     case AF_MIX_IQ4_NL:
     case AF_MIX_IQ4_XS:
         return shared ? AF_DTYPE_Q5_K : t;
+    case AF_MIX_IQ3_S:
+        return shared ? AF_DTYPE_Q4_K : t;
+    case AF_MIX_IQ3_M:
+        return AF_DTYPE_Q4_K;
     case AF_MIX_Q4_K_M:
     case AF_MIX_Q5_K_M:
         return more_bits(i, model->layers) ? AF_DTYPE_Q6_K : t;
@@ -114,6 +123,8 @@ static af_dtype type_of_down(af_mix m, const af_mix_model *model, int i, af_dtyp
     case AF_MIX_IQ4_NL:
     case AF_MIX_IQ4_XS:
         return i < n / 8 && !model->has_imatrix ? AF_DTYPE_Q5_K : t;
+    case AF_MIX_IQ3_M:
+        return i < n / 8 || (model->experts == 8 && more_bits(i, n)) ? AF_DTYPE_Q4_K : t;
     case AF_MIX_Q4_K_S:
         return i < n / 8 ? AF_DTYPE_Q5_K : t;
     case AF_MIX_Q4_0:
@@ -136,12 +147,15 @@ static af_dtype type_of_output(af_mix m, const af_mix_model *model, af_dtype t)
         case AF_MIX_Q4_K_S:
         case AF_MIX_Q4_K_M:
         case AF_MIX_IQ4_XS:
+        case AF_MIX_IQ3_S:
+        case AF_MIX_IQ3_M:
             return AF_DTYPE_Q5_K;
         default:
             return t;
         }
     return m == AF_MIX_Q2_K     ? AF_DTYPE_Q3_K
            : m == AF_MIX_Q3_K_M ? AF_DTYPE_Q4_K
+           : m == AF_MIX_IQ3_M  ? AF_DTYPE_Q4_K
            : m == AF_MIX_Q3_K_L ? AF_DTYPE_Q5_K
                                 : t;
 }
@@ -150,12 +164,16 @@ static af_dtype wanted(af_mix m, const af_mix_model *model, const char *name, in
                        int layer)
 {
     const af_dtype t = mixes[m].base;
+    if (m == AF_MIX_MXFP4_MOE)
+        return strstr(name, "_exps.weight") ? t : AF_DTYPE_Q8_0;
     if (strcmp(name, "output.weight") == 0 ||
         (model->tied && strcmp(name, "token_embd.weight") == 0)) {
         if (cols % af_dtype_get(t)->elems != 0)
             return AF_DTYPE_Q8_0;
         return t == AF_DTYPE_Q8_0 ? t : AF_DTYPE_Q6_K;
     }
+    if (strcmp(name, "token_embd.weight") == 0 && (m == AF_MIX_TQ1_0 || m == AF_MIX_TQ2_0))
+        return AF_DTYPE_Q4_K;
     if (strstr(name, "attn_v.weight") || strstr(name, "attn_qkv.weight"))
         return type_of_v(m, model, layer, t);
     if (strstr(name, "attn_k.weight"))
@@ -173,7 +191,10 @@ static af_dtype fall_back(af_dtype t)
     switch (t) {
     case AF_DTYPE_Q2_K:
     case AF_DTYPE_Q3_K:
+    case AF_DTYPE_TQ1_0:
+    case AF_DTYPE_TQ2_0:
         return AF_DTYPE_Q4_0;
+    case AF_DTYPE_IQ3_S:
     case AF_DTYPE_IQ4_XS:
         return AF_DTYPE_IQ4_NL;
     case AF_DTYPE_Q4_K:

@@ -25,6 +25,11 @@ typedef enum af_mix {
     AF_MIX_Q6_K,
     AF_MIX_IQ4_NL,
     AF_MIX_IQ4_XS,
+    AF_MIX_IQ3_S,
+    AF_MIX_IQ3_M,
+    AF_MIX_TQ1_0,
+    AF_MIX_TQ2_0,
+    AF_MIX_MXFP4_MOE,
     AF_MIX_COUNT
 } af_mix;
 

@@ -477,6 +477,18 @@ done:
     return st;
 }
 
+af_status af_folder_matches(af_file_list *out, const char *folder, const char *pattern,
+                            af_error *err)
+{
+    const layout y = {.folder = folder, .out = out, .err = err};
+    af_file_list all = {0};
+    af_status st = walk(&all, folder, 0, err);
+    if (st == AF_OK)
+        st = add_matches(&y, &all, pattern);
+    af_file_list_clear(&all);
+    return st;
+}
+
 af_status af_data_layout_files(const af_data_source *s, const char *folder, const char *run_path,
                                af_file_list *out, bool *found, char **data_dir, af_error *err)
 {

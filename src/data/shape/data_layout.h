@@ -25,6 +25,9 @@ AF_CHECKED af_status af_data_layout_files(const af_data_source *s, const char *f
 AF_CHECKED af_status af_data_layout_wants(const af_data_source *s, const char *folder,
                                           const char *run_path, af_file_list *patterns,
                                           af_error *err);
+/* Adds the files below a folder that a pattern matches, in order. */
+AF_CHECKED af_status af_folder_matches(af_file_list *out, const char *folder, const char *pattern,
+                                       af_error *err);
 /* Does the name of a file hold the split's name, or another word for it, by itself
  * ("set-train-00000.parquet", "my_dev.jsonl" for validation)? The words are those of Hugging Face's
  * datasets. */

@@ -32,7 +32,8 @@ typedef struct source_key {
 #define ONLY(s)    (1u << AF_SHAPE_##s)
 enum {
     PAIRS = ONLY(KTO) | ONLY(PREFERENCE),
-    TURNS = ONLY(MESSAGES) | ONLY(SHAREGPT) | ONLY(PROMPT) | PAIRS, /* may be lists of them */
+    TURNS = ONLY(MESSAGES) | ONLY(SHAREGPT) | ONLY(PROMPT) | PAIRS |
+            ONLY(CLASSES), /* may be lists of them */
     CHATS = TURNS | ONLY(ALPACA),
 };
 static const source_key keys[] = {
@@ -48,7 +49,8 @@ static const source_key keys[] = {
     {"message_field_role", STRING, AT(field.role), TURNS},
     {"message_field_content", STRING, AT(field.content), TURNS},
     {"message_field_training", STRING, AT(field.train), TURNS},
-    {"field_messages", STRING, AT(field.messages), ONLY(MESSAGES) | ONLY(SHAREGPT) | PAIRS},
+    {"field_messages", STRING, AT(field.messages),
+     ONLY(MESSAGES) | ONLY(SHAREGPT) | PAIRS | ONLY(CLASSES)},
     {"field_instruction", STRING, AT(field.instruction), ONLY(ALPACA) | PAIRS},
     {"field_input", STRING, AT(field.input), ONLY(ALPACA) | PAIRS},
     {"field_output", STRING, AT(field.output), ONLY(ALPACA) | ONLY(KTO)},
@@ -59,8 +61,8 @@ static const source_key keys[] = {
     {"field_completion", STRING, AT(field.completion), ONLY(PROMPT) | ONLY(KTO)},
     {"field_chosen", STRING, AT(field.chosen), ONLY(PREFERENCE)},
     {"field_rejected", STRING, AT(field.rejected), ONLY(PREFERENCE)},
-    {"field_label", STRING, AT(field.label), ONLY(KTO)},
-    {"field_text", STRING, AT(field.text), ONLY(TEXT)},
+    {"field_label", STRING, AT(field.label), ONLY(KTO) | ONLY(CLASSES)},
+    {"field_text", STRING, AT(field.text), ONLY(TEXT) | ONLY(CLASSES)},
     {"field", STRING, AT(field.text), ONLY(TEXT)},
     {"field_segments", STRING, AT(field.segments), ONLY(SEGMENTS)},
     {"split", SPLIT, 0, 0},
@@ -95,6 +97,7 @@ static const struct {
     {"kto", AF_SHAPE_KTO},
     {"input_output", AF_SHAPE_SEGMENTS},
     {"tokens", AF_SHAPE_TOKENS},
+    {"classification", AF_SHAPE_CLASSES},
     /* other spellings, after the names that messages use */
     {"auto", AF_SHAPE_AUTO},
     {"chat_template", AF_SHAPE_AUTO}, /* axolotl: any list of turns */
@@ -188,7 +191,7 @@ static const char *unsupported(const char *name)
         {"message_field_training_detail", "mark whole messages with 'message_field_training'"},
         {"split_thinking", "put the thought into a field of the message ('field_thinking')"},
         {"input_transform", "write the records as they are to be read"},
-        {"logprobs_field", "distillation is not part of 'train'"},
+        {"logprobs_field", "name the teacher with 'teacher_model'"},
         {"skip", "take a slice with 'split: train[1000:]'"},
     };
     for (size_t i = 0; i < AF_LEN(advice); i++)
@@ -441,7 +444,11 @@ static af_status set_split(const parse *p, const af_yaml *n)
 
 static af_status set_files(const parse *p, const af_yaml *n)
 {
-    const af_yaml *list = n->kind == AF_YAML_MAP && n->count == 1 ? n->item[0] : n;
+    const af_yaml *list = n;
+    if (n->kind == AF_YAML_MAP) /* by split */
+        list = n->count == 1 ? n->item[0] : af_yaml_get(n, p->s->split ? p->s->split : "train");
+    if (!list)
+        return wants(p, "data_files", n, "files of the split");
     const int count = list->kind == AF_YAML_LIST ? list->count : 1;
     const char **item = af_arena_take(p->mem, (uint64_t)AF_MAX(count, 1) * sizeof *item);
     if (!item)
@@ -532,14 +539,17 @@ static af_status set_key(const parse *p, const source_key *k, const af_yaml *n)
     return AF_OK;
 }
 
-static af_status read_pair(const parse *p, const af_yaml *n, int i, bool type)
+/* A type names the fields, and other keys name them anew; files may depend on the split. */
+static int pass_of(key_kind k) { return k == TYPE ? 0 : k == FILES ? 2 : 1; }
+
+static af_status read_pair(const parse *p, const af_yaml *n, int i, int pass)
 {
     const source_key *k = NULL;
     for (size_t j = 0; j < AF_LEN(keys) && !k; j++)
         k = strcmp(keys[j].name, n->key[i]) == 0 ? &keys[j] : NULL;
     if (!k)
         return unknown_key(p, n->key[i], n->key_line[i]);
-    if (af_yaml_is_null(n->item[i]) || (k->kind == TYPE) != type)
+    if (af_yaml_is_null(n->item[i]) || pass_of(k->kind) != pass)
         return AF_OK;
     p->s->set_keys |= UINT64_C(1) << (k - keys);
     return set_key(p, k, n->item[i]);
@@ -558,6 +568,8 @@ void af_data_entry_begin(const parse *p, const af_yaml *n)
         .max_samples = p->o->max_samples,
         .weight = 1,
         .pairs = p->o->rl != AF_RL_NONE,
+        .shape = p->o->rl == AF_RL_LABELS ? AF_SHAPE_CLASSES : AF_SHAPE_AUTO,
+        .shape_given = p->o->rl == AF_RL_LABELS,
         .seed = p->o->seed,
         .thinking = "reasoning_content",
         .thinking_key = "reasoning_content",
@@ -570,9 +582,9 @@ af_status af_data_entry_read(const parse *p, const af_yaml *n)
     af_data_entry_begin(p, n);
     if (n->kind != AF_YAML_MAP)
         return wants(p, "an entry", n, "a map with a path");
-    for (int pass = 0; pass < 2; pass++) /* a type names the fields; other keys name them anew */
+    for (int pass = 0; pass < 3; pass++)
         for (int i = 0; i < n->count; i++) {
-            const af_status st = read_pair(p, n, i, pass == 0);
+            const af_status st = read_pair(p, n, i, pass);
             if (st != AF_OK)
                 return st;
         }

@@ -4,12 +4,17 @@
 #include <dlfcn.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 static bool unpack_gzip(uint8_t *to, uint64_t size, const uint8_t *p, uint64_t n)
 {
     z_stream z = {0};
-    if (n > UINT32_MAX || size > UINT32_MAX || inflateInit2(&z, 15 + 32) != Z_OK)
+    if (n > UINT32_MAX || size > UINT32_MAX)
         return false;
+    if (inflateInit2(&z, 15 + 32) != Z_OK) {
+        af_memory_note();
+        return false;
+    }
     z.next_in = (Bytef *)p;
     z.avail_in = (uInt)n;
     z.next_out = to;
@@ -17,6 +22,8 @@ static bool unpack_gzip(uint8_t *to, uint64_t size, const uint8_t *p, uint64_t n
     int rc = inflate(&z, Z_FINISH);
     while (rc == Z_STREAM_END && z.avail_in > 0 && inflateReset(&z) == Z_OK)
         rc = inflate(&z, Z_FINISH); /* members follow each other */
+    if (rc == Z_MEM_ERROR)
+        af_memory_note();
     const bool good = rc == Z_STREAM_END && z.avail_in == 0 && z.avail_out == 0;
     inflateEnd(&z);
     return good;
@@ -25,6 +32,8 @@ static bool unpack_gzip(uint8_t *to, uint64_t size, const uint8_t *p, uint64_t n
 static bool unpack_zstd(uint8_t *to, uint64_t size, const uint8_t *p, uint64_t n)
 {
     const size_t made = ZSTD_decompress(to, size, p, n);
+    if (ZSTD_isError(made) && ZSTD_getErrorCode(made) == ZSTD_error_memory_allocation)
+        af_memory_note();
     return !ZSTD_isError(made) && made == size;
 }
 

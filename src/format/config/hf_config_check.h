@@ -24,6 +24,7 @@ typedef struct af_family {
     const char *act;
     double eps, theta, local_theta;
     int heads, kv_heads, head_dim, vocab, window, pattern;
+    int ffn; /* intermediate_size, of families without a dense MLP */
     int pad; /* pad_token_id + 1: the embedding of that token is not trained */
     af_sliding_rule sliding;
     bool tied;
@@ -33,6 +34,8 @@ typedef struct af_family {
     /* Reads the keys only this family has, after all others; NULL = none. What is wrong is latched
      * in the source. */
     void (*keys)(struct af_config_source *s, af_hf_config *c);
+    /* The same from GGUF metadata, whose keys start with `arch`. */
+    void (*gguf_keys)(const af_gguf *g, const char *arch, af_hf_config *c);
 } af_family;
 
 /* The row of a model_type; an unknown one gets the row of llama. Static storage. */

@@ -99,6 +99,7 @@ typedef enum af_slot {
     AF_SLOT_FINAL_NORM_BIAS,
     AF_SLOT_HEAD, /* absent when tied */
     AF_SLOT_HEAD_BIAS,
+    AF_SLOT_SCORE, /* [labels][D]: in place of the head, in a model that classifies */
     AF_SLOT_COUNT
 } af_slot;
 
@@ -174,8 +175,9 @@ typedef struct af_arch {
     const af_slot_name *names; /* what differs from llama; ends with .hf = NULL, .gguf = NULL */
     /* experts one by one on disk: "mlp.experts" and the names of gate, up, down; NULL = qwen's */
     const char *experts, *expert_part[3];
-    const char *router; /* what the router is called there, where that is not its name in memory */
-    bool experts_whole; /* on disk, too, all experts are one tensor */
+    const char *router;  /* what the router is called there, where that is not its name in memory */
+    bool experts_whole;  /* on disk, too, all experts are one tensor */
+    bool no_router_loss; /* transformers has no auxiliary loss for its routers */
     /* those are [X][in][out], gate and up of gate_up_proj in alternating columns (gpt_oss); PEFT's
      * B alternates, too */
     bool experts_turned;
@@ -195,6 +197,7 @@ typedef enum af_group {
     AF_GROUP_KV_A,
     AF_GROUP_KV_B,
     AF_GROUP_IN, /* state layers */
+    AF_GROUP_IN_Z,
     AF_GROUP_IN_GATES,
     AF_GROUP_OUT,
     AF_GROUP_SHARED_GATE_UP, /* shared expert */
@@ -268,6 +271,7 @@ typedef struct af_model_spec {
     int64_t vocab, width, ffn, expert_ffn; /* V D F, and F of an expert */
     int layers, heads, kv_heads, head_dim; /* of full attention; a layer may have its own */
     int experts, experts_used;
+    int64_t labels;      /* of a model that classifies: its head is `score`; 0 = predicts tokens */
     int64_t padding_row; /* embeddings[this] gets no gradient; -1 = none */
     bool norm_topk, tied;
     af_act act;

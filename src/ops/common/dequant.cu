@@ -10,6 +10,7 @@
 // variants: AF_T=bf16,float,half
 // common: AF_T=bf16
 #include "bnb_decode.cuh"
+#include "iq3_grid.cuh"
 
 #define UNROLL 4
 
@@ -314,6 +315,57 @@ struct iq4_xs {
         return half_at(b) * (scale - 32) * iq4_value(nibble32(b + 8 + s * 16, i % 32));
     }
 };
+__device__ static const u16 iq3_grid[512] = {AF_IQ3_GRID};
+struct iq3_s {
+    enum { ELEMS = 256, BYTES = 110 };
+    VALUE
+    {
+        const int quad = i / 4, point = b[2 + quad] | (b[66 + quad / 8] >> quad % 8 & 1) << 8;
+        const int scale = 1 + 2 * (b[106 + i / 64] >> i / 32 % 2 * 4 & 15);
+        const float v = half_at(b) * scale * (2 * (iq3_grid[point] >> i % 4 * 4 & 15) + 1);
+        return b[74 + i / 8] >> i % 8 & 1 ? -v : v;
+    }
+};
+/* Twice the values of e2m1, as signed bytes. */
+DEV int e2m1_doubled(int q)
+{
+    const int v = 0xc8643210u >> (q % 8 * 4) & 15;
+    return q < 8 ? v : -v;
+}
+struct mxfp4 {
+    enum { ELEMS = 32, BYTES = 17 };
+    VALUE
+    {
+        const u32 e = b[0]; /* 2^(e - 128): the smallest two have no exponent of their own */
+        const float d = __uint_as_float(e < 2 ? 0x200000u << e : (e - 1) << 23);
+        return d * e2m1_doubled(nibble32(b + 1, i));
+    }
+};
+struct nvfp4 {
+    enum { ELEMS = 64, BYTES = 36 };
+    VALUE
+    {
+        const int x = b[i / 16], e = x >> 3 & 15, m = x & 7, at = i % 16;
+        const float d = __uint_as_float((u32)((e ? e : 1) - 11 + 127) << 23) * (e ? m + 8 : m);
+        const u8 *qs = b + 4 + i / 16 * 8;
+        return (x == 0x7f ? 0.0f : d) * e2m1_doubled(at < 8 ? qs[at] & 15 : qs[at - 8] >> 4);
+    }
+};
+struct tq1_0 {
+    enum { ELEMS = 256, BYTES = 54 };
+    VALUE /* runs of 32, 16 and 4 bytes */
+    {
+        const int wide = i < 160 ? 32 : i < 240 ? 16 : 4, from = i < 160 ? 0 : i < 240 ? 160 : 240;
+        int rest = b[(i < 160 ? 0 : i < 240 ? 32 : 48) + (i - from) % wide];
+        for (int k = (i - from) / wide; k > 0; k--)
+            rest = rest * 3 & 255;
+        return ((rest * 3 >> 8) - 1) * half_at(b + 52);
+    }
+};
+struct tq2_0 {
+    enum { ELEMS = 256, BYTES = 66 };
+    VALUE { return ((b[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3) - 1) * half_at(b + 64); }
+};
 
 template <class B>
 DEV void gguf_dequant(AF_T *dst, i64 ld, const u8 *src, const int *ids, i64 rows, i64 cols)
@@ -456,4 +508,54 @@ extern "C" __global__ void iq4_xs_gather(AF_T *dst, long long ld, const unsigned
                                          const int *ids, long long rows, long long cols)
 {
     gguf_dequant<iq4_xs>(dst, ld, src, ids, rows, cols);
+}
+extern "C" __global__ void mxfp4_dequant(AF_T *dst, long long ld, const unsigned char *src,
+                                         long long rows, long long cols)
+{
+    gguf_dequant<mxfp4>(dst, ld, src, 0, rows, cols);
+}
+extern "C" __global__ void mxfp4_gather(AF_T *dst, long long ld, const unsigned char *src,
+                                        const int *ids, long long rows, long long cols)
+{
+    gguf_dequant<mxfp4>(dst, ld, src, ids, rows, cols);
+}
+extern "C" __global__ void nvfp4_dequant(AF_T *dst, long long ld, const unsigned char *src,
+                                         long long rows, long long cols)
+{
+    gguf_dequant<nvfp4>(dst, ld, src, 0, rows, cols);
+}
+extern "C" __global__ void nvfp4_gather(AF_T *dst, long long ld, const unsigned char *src,
+                                        const int *ids, long long rows, long long cols)
+{
+    gguf_dequant<nvfp4>(dst, ld, src, ids, rows, cols);
+}
+extern "C" __global__ void tq1_0_dequant(AF_T *dst, long long ld, const unsigned char *src,
+                                         long long rows, long long cols)
+{
+    gguf_dequant<tq1_0>(dst, ld, src, 0, rows, cols);
+}
+extern "C" __global__ void tq1_0_gather(AF_T *dst, long long ld, const unsigned char *src,
+                                        const int *ids, long long rows, long long cols)
+{
+    gguf_dequant<tq1_0>(dst, ld, src, ids, rows, cols);
+}
+extern "C" __global__ void tq2_0_dequant(AF_T *dst, long long ld, const unsigned char *src,
+                                         long long rows, long long cols)
+{
+    gguf_dequant<tq2_0>(dst, ld, src, 0, rows, cols);
+}
+extern "C" __global__ void tq2_0_gather(AF_T *dst, long long ld, const unsigned char *src,
+                                        const int *ids, long long rows, long long cols)
+{
+    gguf_dequant<tq2_0>(dst, ld, src, ids, rows, cols);
+}
+extern "C" __global__ void iq3_s_dequant(AF_T *dst, long long ld, const unsigned char *src,
+                                         long long rows, long long cols)
+{
+    gguf_dequant<iq3_s>(dst, ld, src, 0, rows, cols);
+}
+extern "C" __global__ void iq3_s_gather(AF_T *dst, long long ld, const unsigned char *src,
+                                        const int *ids, long long rows, long long cols)
+{
+    gguf_dequant<iq3_s>(dst, ld, src, ids, rows, cols);
 }

@@ -6,6 +6,8 @@
 #include "base/file.h"
 #include "format/weights/safetensors.h"
 #include "graph/graph_access.h"
+#include "model/kept_tensors.h"
+#include "train/checkpoint/checkpoint_list.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/run_files.h"
 #include "train/checkpoint/run_folder.h"
@@ -42,7 +44,8 @@ struct af_saver {
     /* the snapshot */
     tensor_copies weights, state;
     const af_adapter *adapter;
-    const char *model, *chat_template; /* borrowed */
+    const af_model_reader *base;                /* of a whole model */
+    const char *model, *chat_template, *labels; /* borrowed */
     char *progress, *trainer_state, *run_text;
     char *dir, *output, *keep; /* keep: the best checkpoint's folder, never removed */
     int64_t limit;
@@ -110,8 +113,7 @@ static af_status copy_state(tensor_copies *c, const af_step_graph *g, af_error *
     return AF_OK;
 }
 
-/* Experts are one tensor here and one matrix each in a Hugging Face folder: splits the last copy.
- */
+/* Experts are one tensor here and one matrix each in folders: splits the last copy. */
 static af_status split_last(tensor_copies *c, const af_model_spec *s, int tensor, af_error *err)
 {
     const int n = af_disk_count(s, tensor);
@@ -147,8 +149,11 @@ static af_status copy_weights(tensor_copies *c, const af_step_graph *g, af_error
 {
     const af_model_spec *spec = g->model->spec;
     for (int i = 0; i < spec->tensors; i++) {
-        const af_tensor *x = g->leaves.tensor[i];
-        af_status st = add_copy(c, g, x, spec->tensor[i].name, err);
+        char name[160];
+        int64_t dim[3], from;
+        int ndim;
+        af_disk_piece(spec, i, 0, name, sizeof name, dim, &ndim, &from);
+        af_status st = add_copy(c, g, g->leaves.tensor[i], name, err);
         if (st == AF_OK)
             st = split_last(c, spec, i, err);
         if (st != AF_OK)
@@ -157,9 +162,11 @@ static af_status copy_weights(tensor_copies *c, const af_step_graph *g, af_error
     return AF_OK;
 }
 
-static af_status write_copies(const tensor_copies *c, const char *dir, const char *file,
-                              af_error *err)
+/* base: the tensors are those of this model, under its names, and what it has beside them. */
+static af_status write_copies(const tensor_copies *c, const af_model_reader *base, const char *dir,
+                              const char *file, af_error *err)
 {
+    char name[256];
     af_status st = AF_OK;
     af_safetensors_writer *w = NULL;
     char *path = af_path_join(dir, file);
@@ -167,12 +174,19 @@ static af_status write_copies(const tensor_copies *c, const char *dir, const cha
         return af_fail_nomem(err, "a path", strlen(dir));
     AF_TRY(af_safetensors_writer_new(&w, path, 0, err));
     AF_TRY(af_safetensors_writer_meta(w, "format", "pt", err));
-    for (int i = 0; i < c->count; i++)
-        AF_TRY(af_safetensors_writer_add(w, c->item[i].name, c->item[i].dtype, c->item[i].dim,
-                                         c->item[i].ndim, err));
+    for (int i = 0; i < c->count; i++) {
+        const tensor_copy *e = &c->item[i];
+        if (base)
+            af_model_reader_disk_name(base, e->name, name, sizeof name);
+        AF_TRY(af_safetensors_writer_add(w, base ? name : e->name, e->dtype, e->dim, e->ndim, err));
+    }
+    if (base)
+        AF_TRY(af_kept_tensors_add(base, w, err));
     AF_TRY(af_safetensors_writer_begin(w, err));
     for (int i = 0; i < c->count; i++)
         AF_TRY(af_safetensors_writer_data(w, c->item[i].data, c->item[i].bytes, err));
+    if (base)
+        AF_TRY(af_kept_tensors_write(base, w, err));
     st = af_safetensors_writer_commit(w, err);
     w = NULL;
 done:
@@ -180,34 +194,6 @@ done:
         af_safetensors_writer_abandon(w);
     free(path);
     return st;
-}
-
-static int newest_first(const void *a, const void *b)
-{
-    const int64_t x = af_checkpoint_step(*(char *const *)a),
-                  y = af_checkpoint_step(*(char *const *)b);
-    return x < y ? 1 : x > y ? -1 : 0;
-}
-
-/* Finished checkpoints of an output folder, newest first; other names are dropped from the list.
- * own: only those of this program. */
-static af_status list_checkpoints(char ***names, int *n, const char *output, bool own,
-                                  af_error *err)
-{
-    const af_status st = af_dir_list(names, n, output, err);
-    if (st != AF_OK)
-        return st;
-    int kept = 0;
-    for (int i = 0; i < *n; i++)
-        if (af_checkpoint_step((*names)[i]) >= 0 &&
-            (!own || af_checkpoint_is_own(output, (*names)[i])))
-            (*names)[kept++] = (*names)[i];
-        else
-            free((*names)[i]);
-    *n = kept;
-    if (kept)
-        qsort(*names, (size_t)kept, sizeof **names, newest_first);
-    return AF_OK;
 }
 
 /* Keeps the newest `limit` of the run. Checkpoints above the one just written were skipped or left
@@ -218,7 +204,7 @@ static af_status remove_old(const af_saver *s, af_error *err)
     int n = 0;
     if (s->limit <= 0)
         return AF_OK;
-    af_status st = list_checkpoints(&names, &n, s->output, true, err);
+    af_status st = af_checkpoint_list(&names, &n, s->output, true, err);
     int keep = (int)AF_MIN(s->limit, INT32_MAX), best = -1, own = 0;
     while (own < n && af_checkpoint_step(names[own]) > af_checkpoint_step(af_path_name(s->dir)))
         own++;
@@ -263,11 +249,12 @@ static af_status write_all(af_saver *s, const char *tmp, af_error *err)
     if (s->adapter)
         AF_TRY(af_start_write(s->adapter, tmp, err));
     else
-        AF_TRY(write_copies(&s->weights, tmp, "model.safetensors", err));
-    AF_TRY(write_copies(&s->state, tmp, "optimizer.safetensors", err));
+        AF_TRY(write_copies(&s->weights, s->base, tmp, "model.safetensors", err));
+    AF_TRY(write_copies(&s->state, NULL, tmp, "optimizer.safetensors", err));
     end_reading(s);
     /* a folder that opens as a model does, or as an adapter */
-    AF_TRY(af_side_files_put(s->model, s->chat_template, tmp, !s->adapter, &no_tokenizer, err));
+    AF_TRY(af_side_files_put(s->model, s->chat_template, s->labels, tmp, !s->adapter, &no_tokenizer,
+                             err));
     AF_TRY(af_run_folder_write(tmp, "progress.json", s->progress, err));
     AF_TRY(af_run_folder_write(tmp, "trainer_state.json", s->trainer_state, err));
     AF_TRY(af_run_folder_write(tmp, "run.yaml", s->run_text, err));
@@ -342,12 +329,14 @@ static af_status snapshot(af_saver *s, const af_checkpoint_source *from, af_erro
         s->adapter = g->model->adapter;
     } else {
         AF_TRY(copy_weights(&s->weights, g, err));
+        s->base = g->model->loader->reader;
     }
     AF_TRY(copy_state(&s->state, g, err));
     AF_TRY(af_run_progress_text(p, af_graph_clock(g->graph), &s->progress, err));
     AF_TRY(af_run_config_text(run, &s->run_text, err));
     s->limit = run->save_total_limit;
     s->model = g->model->texts;
+    s->labels = g->model->labels;
     s->chat_template = from->chat_template;
     s->trainer_state = af_strdup(from->trainer_state);
     s->output = af_strdup(run->output_dir);
@@ -456,10 +445,11 @@ static af_status load_weight(const af_step_graph *g, const af_safetensors *f, in
     if (copied && !whole)
         return af_fail_nomem(err, "a checkpoint", af_tensor_bytes(x));
     for (int p = 0; p < pieces; p++) {
-        char name[160];
+        char own[160], name[256];
         int64_t dim[3], from;
         int ndim;
-        af_disk_piece(spec, tensor, p, name, sizeof name, dim, &ndim, &from);
+        af_disk_piece(spec, tensor, p, own, sizeof own, dim, &ndim, &from);
+        af_model_reader_disk_name(g->model->loader->reader, own, name, sizeof name);
         const af_stored *e = af_safetensors_find(f, name);
         const uint64_t bytes =
             (uint64_t)(dim[0] * (ndim > 1 ? dim[1] : 1) * (ndim > 2 ? dim[2] : 1)) * sizeof(float);
@@ -542,34 +532,6 @@ done:
     return st;
 }
 
-af_status af_checkpoint_newest(const char *output, const af_train_hooks *hooks, char **dir,
-                               af_error *err)
-{
-    char **names = NULL;
-    int n = 0;
-    *dir = NULL;
-    if (!af_dir_exists(output))
-        return AF_OK;
-    af_status st = list_checkpoints(&names, &n, output, false, err);
-    for (int i = 0; i < n && !*dir && st == AF_OK; i++) {
-        af_error why = {0};
-        char *path = af_path_join(output, names[i]);
-        const af_status is =
-            path ? af_checkpoint_verify(path, &why) : af_fail_nomem(&why, "a path", strlen(output));
-        if (is == AF_OK) {
-            *dir = path;
-        } else if (is == AF_ENOMEM) { /* it may be whole: an older one would repeat its steps */
-            st = af_fail(err, is, "%s", why.msg);
-            free(path);
-        } else {
-            af_run_log(hooks, "skipping %s: %s", names[i], why.msg);
-            free(path);
-        }
-    }
-    af_names_free(names, n);
-    return st;
-}
-
 af_status af_checkpoint_copy_model(const char *checkpoint, const char *dir, af_error *err)
 {
     static const char *const files[] = {"adapter_config.json", "adapter_model.safetensors",
@@ -592,7 +554,7 @@ af_status af_trained_write(const af_step_graph *step, const char *dir, af_error 
     tensor_copies c = {0};
     af_status st = copy_weights(&c, step, err);
     if (st == AF_OK)
-        st = write_copies(&c, dir, "model.safetensors", err);
+        st = write_copies(&c, step->model->loader->reader, dir, "model.safetensors", err);
     clear_copies(&c);
     return st;
 }

@@ -13,7 +13,8 @@
 #include <time.h>
 
 typedef struct curves {
-    af_series loss, eval, accuracy, lr, norm, speed;
+    af_series loss, eval, accuracy, lr, norm, speed, aux;
+    af_series margin, eval_margin, hits, eval_hits, chosen, rejected; /* of preferences */
 } curves;
 
 static void push(af_series *s, const json_t *x, const json_t *y)
@@ -24,7 +25,9 @@ static void push(af_series *s, const json_t *x, const json_t *y)
 
 static void clear(curves *c)
 {
-    af_series *const all[] = {&c->loss, &c->eval, &c->accuracy, &c->lr, &c->norm, &c->speed};
+    af_series *const all[] = {&c->loss,   &c->eval,     &c->accuracy,    &c->lr,   &c->norm,
+                              &c->speed,  &c->margin,   &c->eval_margin, &c->hits, &c->eval_hits,
+                              &c->chosen, &c->rejected, &c->aux};
     for (size_t i = 0; i < AF_LEN(all); i++)
         af_series_clear(all[i]);
 }
@@ -38,7 +41,14 @@ static void read_curves(curves *c, const char *path)
                   .accuracy.name = "accuracy",
                   .lr.name = "learning rate",
                   .norm.name = "norm",
-                  .speed.name = "tokens/s"};
+                  .speed.name = "tokens/s",
+                  .margin.name = "margin",
+                  .eval_margin.name = "evaluation margin",
+                  .hits.name = "accuracy",
+                  .eval_hits.name = "evaluation accuracy",
+                  .chosen.name = "chosen",
+                  .rejected.name = "rejected",
+                  .aux.name = "auxiliary loss"};
     if (!path || af_file_read(&text, &size, path, UINT64_MAX / 2, NULL) != AF_OK)
         return;
     for (char *line = text, *end; line && *line; line = end ? end + 1 : NULL) {
@@ -51,6 +61,13 @@ static void read_curves(curves *c, const char *path)
         push(&c->lr, step, json_object_get(r, "learning_rate"));
         push(&c->norm, step, json_object_get(r, "grad_norm"));
         push(&c->speed, step, json_object_get(r, "tok_s"));
+        push(&c->aux, step, json_object_get(r, "aux_loss"));
+        push(&c->margin, step, json_object_get(r, "rewards/margins"));
+        push(&c->eval_margin, step, json_object_get(r, "eval_rewards/margins"));
+        push(&c->hits, step, json_object_get(r, "rewards/accuracies"));
+        push(&c->eval_hits, step, json_object_get(r, "eval_rewards/accuracies"));
+        push(&c->chosen, step, json_object_get(r, "rewards/chosen"));
+        push(&c->rejected, step, json_object_get(r, "rewards/rejected"));
         json_decref(r);
     }
     free(text);
@@ -324,9 +341,25 @@ static void put_charts(af_buf *b, const curves *c)
             ? "<b class=\"a\">training loss</b> and <b class=\"b\">evaluation loss</b> per step"
             : "training loss per step",
         &c->loss, &c->eval, true);
+    af_chart_put(b,
+                 c->eval_margin.count
+                     ? "<b class=\"a\">margin</b> of rewards, and in <b class=\"b\">evaluations</b>"
+                     : "margin of rewards: chosen above rejected",
+                 &c->margin, &c->eval_margin, true);
+    af_chart_put(b,
+                 c->eval_hits.count
+                     ? "<b class=\"a\">accuracy</b>: share of pairs in the right order, and in "
+                       "<b class=\"b\">evaluations</b>"
+                     : "accuracy: share of pairs in the right order",
+                 &c->hits, &c->eval_hits, true);
+    af_chart_put(b, "rewards: <b class=\"a\">chosen</b> and <b class=\"b\">rejected</b>",
+                 &c->chosen, &c->rejected, true);
     af_chart_put(b, "learning rate", &c->lr, NULL, false);
     af_chart_put(b, "gradient norm, before clipping", &c->norm, NULL, true);
     af_chart_put(b, "tokens per second", &c->speed, NULL, true);
+    if (c->aux.count)
+        af_chart_put(b, "auxiliary loss of the routers, before its coefficient", &c->aux, NULL,
+                     true);
     af_buf_str(b, "</main>\n");
 }
 

@@ -149,7 +149,6 @@ static const foreign_group groups[] = {
      "kt_max_cache_depth kt_share_backward_bb kt_num_gpu_experts kt_share_cache_pool"},
     {IDLE, "datasets are shuffled once they are merged",
      "shuffle_before_merging_datasets shuffle_dataset"},
-    {IDLE, "the task is the language model's", "lora_task_type"},
 
     {INSTEAD, "runs compute in bf16 on a GPU and f32 on a CPU: see 'bf16'",
      "fp16 float16 fp16_opt_level half_precision_backend fp16_backend fp8 fp8_* pure_bf16 bfloat16 "
@@ -179,15 +178,20 @@ static const foreign_group groups[] = {
      "max_prompt_length max_prompt_len max_completion_length max_target_length"},
     {REFUSED, "'train' has no reinforcement learning with generated answers; see 'rl'",
      "generate_during_eval "
-     "reward_model reward_model_* process_reward_model center_rewards_coefficient ppo_* trl vllm "
+     "reward_model reward_model_* process_reward_model ppo_* trl vllm "
      "grpo reward_funcs reward_weights num_generations ebft nemo_gym_* hatchery trainer_cls "
      "reserved_label_len use_vllm "
      "generation_batch_size steps_per_generation num_iterations epsilon_high scale_rewards "
-     "mask_truncated_completions importance_sampling_level lmbda seq_kd teacher_* distillation_* "
+     "mask_truncated_completions importance_sampling_level lmbda seq_kd distillation_* "
      "uld_* sapo_* vespo_* entropy_* num_generations_* tpo_* missing_eos_penalty "
      "use_teacher_server log_completions is_encoder_decoder"},
-    {REFUSED, "models have a language head: no classification",
-     "num_labels task_type classification_type id2label label2id"},
+    {REFUSED, "a teacher runs in the same process: 'teacher_model'",
+     "teacher_model_init_kwargs teacher_model_revision teacher_tokenizer_name_or_path kd_trainer "
+     "kd_normalize_topk kd_online_server kd_online_server_base_url kd_online_topk "
+     "kd_online_timeout kd_temperature_min kd_zscore_base_temp kd_top_k_before_softmax kd_topk "
+     "kd_logits"},
+    {REFUSED, "the labels of a model are 'num_labels' and 'class_names'",
+     "classification_type id2label label2id"},
     {REFUSED, "see 'optimizer'",
      "use_galore galore_* use_apollo apollo_* use_badam badam_* use_adam_mini qgalore_* "
      "dion_* optim_args optim_target_modules optim_config adam_epsilon2 adam_beta3 grokfast_* "
@@ -209,7 +213,7 @@ static const foreign_group groups[] = {
      "spectrum_* train_from_scratch reinit_weights"},
     {REFUSED, "the loss is the plain cross-entropy",
      "use_dft_loss use_asft_loss asft_alpha use_eaft_loss use_eaft eaft_* "
-     "label_smoothing_factor kd_* liger_use_token_scaling diffusion dense_mixer aux_loss_coef"},
+     "label_smoothing_factor liger_use_token_scaling diffusion dense_mixer aux_loss_coef"},
     {REFUSED, "a base is quantised ('load_in_4bit', 'load_in_8bit') or read as it is",
      "load_in_16bit load_4bit quantization_bit gptq gptq_* qat quantization llmcompressor "
      "nvfp4_* dsv4_* gemma4_fp8_nonexpert gemma4_nf4_nonexpert nonexpert_quantization "

@@ -141,7 +141,10 @@ static void record_inputs(af_step_graph *s)
     if (s->attention_max)
         af_batch_inputs_share(&s->in, g, s->rows_max, s->attention_max);
     s->labels = af_graph_input(g, "labels", AF_DTYPE_I32, 1, &s->rows_max);
-    if (af_run_compares(s->run))
+    if (s->model->spec->labels)
+        s->row_weight = af_graph_input(g, "score_weight", AF_DTYPE_F32, 2,
+                                       (int64_t[]){s->rows_max, s->model->spec->labels});
+    else if (af_run_compares(s->run))
         s->row_weight = af_graph_input(g, "row_weight", AF_DTYPE_F32, 1, &s->rows_max);
     else
         s->scale = af_graph_input(g, "loss_scale", AF_DTYPE_F32, 1, (int64_t[]){1});
@@ -162,20 +165,33 @@ static void set_recompute(af_step_graph *s, af_memory_mode m)
     s->memory_mode = m;
 }
 
-static void record_loss(af_step_graph *s)
+static af_status record_loss(af_step_graph *s, af_error *err)
 {
     const af_forward_opts f = {.dropout = s->model->dropout,
                                .residual_dropout = af_method_residual_dropout(config_of(s)),
                                .neftune = s->run->neftune_alpha,
                                .router = s->router_coef > 0 ? &s->router : NULL};
     af_tensor *h = af_model_forward(&s->leaves, &s->in, &f);
-    s->loss = s->row_weight ? af_model_row_losses(&s->leaves, h, s->labels, s->row_weight, &s->rows)
-                            : af_model_loss(&s->leaves, h, s->labels, s->scale, 0, &s->rows);
-    if (s->router_coef > 0 && af_graph_status(s->graph, NULL) == AF_OK)
-        s->loss =
-            af_add(s->graph, s->loss,
-                   af_scale(s->graph, af_router_loss_value(&s->router, s->graph), s->router_coef));
+    if (s->model->spec->labels) /* its gradient by the scores is what is written to row_weight */
+        s->loss = af_model_scores(&s->leaves, h, s->row_weight, &s->rows);
+    else
+        s->loss = s->row_weight
+                      ? af_model_row_losses(&s->leaves, h, s->labels, s->row_weight, &s->rows)
+                      : af_model_loss(&s->leaves, h, s->labels, s->scale, 0, &s->rows);
+    if (s->model->teacher) {
+        const af_status st = af_teacher_record(&s->teacher, s->model, &s->leaves, &s->in, h,
+                                               s->rows_max, &s->loss, err);
+        if (st != AF_OK)
+            return st;
+    }
+    s->router_loss = NULL;
+    if (s->router_coef > 0 && af_graph_status(s->graph, NULL) == AF_OK) {
+        s->router_loss = af_router_loss_value(&s->router, s->graph);
+        s->loss = af_add(s->graph, s->loss, af_scale(s->graph, s->router_loss, s->router_coef));
+        af_graph_output(s->graph, s->router_loss);
+    }
     af_graph_backward(s->graph, s->loss);
+    return AF_OK;
 }
 
 af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *err)
@@ -185,7 +201,8 @@ af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *
     AF_TRY(af_graph_new(&s->graph, err));
     af_graph_set_same_bits(s->graph);
     s->scale = s->row_weight = NULL;
-    s->router_coef = s->run->rl ? 0 : af_method_router_coef(s->run, config_of(s), s->model->spec);
+    s->router_coef =
+        af_run_rl(s->run) ? 0 : af_method_router_coef(s->run, config_of(s), s->model->spec);
     record_inputs(s);
     const af_leaves_opts o = {
         .compute = s->model->compute,
@@ -196,7 +213,7 @@ af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *
         .dtype = s->model->loader ? af_loader_dtypes(s->model->loader) : s->model->dtype,
     };
     AF_TRY(af_model_leaves_init(&s->leaves, s->graph, s->model->spec, &o, err));
-    record_loss(s);
+    AF_TRY(record_loss(s, err));
     if (s->rows)
         af_graph_output(s->graph, s->rows);
     record_optimizer(s);
@@ -216,6 +233,7 @@ void af_step_graph_init(af_step_graph *s, const af_run_config *run, af_run_model
 
 void af_step_graph_drop(af_step_graph *s)
 {
+    af_teacher_drop(&s->teacher);
     af_model_leaves_clear(&s->leaves);
     af_graph_free(s->graph);
     s->graph = NULL;
@@ -224,6 +242,7 @@ void af_step_graph_drop(af_step_graph *s)
 void af_step_graph_close(af_step_graph *s)
 {
     af_step_graph_drop(s);
+    af_teacher_clear(&s->teacher);
     free(s->bounds);
     free(s->rows_i32);
     free(s->row_stats);
@@ -231,6 +250,7 @@ void af_step_graph_close(af_step_graph *s)
     free(s->row_weights);
     free(s->spread);
     free(s->losses);
+    free(s->router_losses);
     *s = (af_step_graph){0};
 }
 
@@ -240,6 +260,8 @@ af_status af_step_graph_load(af_step_graph *s, af_error *err)
     af_run_model *m = s->model;
     AF_TRY(af_graph_prepare(s->graph, m->device, err));
     AF_TRY(af_loader_write(m->loader, &s->leaves, err));
+    if (m->teacher)
+        AF_TRY(af_teacher_load(&s->teacher, m, s->rows_max, err));
     af_resident_trim();
     if (m->adapter)
         AF_TRY(af_adapter_upload(m->adapter, &s->leaves, err));
@@ -249,13 +271,16 @@ af_status af_step_graph_load(af_step_graph *s, af_error *err)
     af_graph_set_seed(s->graph, (uint64_t)s->run->seed);
     s->bounds = af_calloc((uint64_t)s->bounds_len, sizeof *s->bounds);
     s->row_stats = af_calloc((uint64_t)af_tensor_count(s->rows), sizeof *s->row_stats);
-    s->row_weights = af_calloc((uint64_t)s->rows_max, sizeof *s->row_weights);
+    s->row_weights =
+        af_calloc((uint64_t)(s->row_weight ? af_tensor_count(s->row_weight) : s->rows_max),
+                  sizeof *s->row_weights);
     s->row_share = af_calloc((uint64_t)s->rows_max, sizeof *s->row_share);
     s->rows_i32 = af_calloc((uint64_t)s->rows_max, sizeof *s->rows_i32);
     s->losses = af_calloc((uint64_t)s->run->accumulation, sizeof *s->losses);
+    s->router_losses = af_calloc((uint64_t)s->run->accumulation, sizeof *s->losses);
     s->spread = af_calloc((uint64_t)(2 * (s->attention_max + s->rows_max)), sizeof *s->spread);
     if (!s->spread || !s->bounds || !s->row_stats || !s->row_weights || !s->row_share ||
-        !s->rows_i32 || !s->losses)
+        !s->rows_i32 || !s->losses || !s->router_losses)
         st = af_fail_nomem(err, "staging buffers", (uint64_t)s->rows_max * 8);
 done:
     return st;
@@ -341,6 +366,9 @@ af_status af_step_graph_upload(af_step_graph *s, const af_batch *b, float scale,
     if (s->in.spread)
         AF_TRY(write_spread(s, b, err));
     AF_TRY(af_model_write_rope(&s->leaves, rope_length(s, b), err));
+    if (s->model->teacher)
+        AF_TRY(af_teacher_upload(&s->teacher, s->model, b->labels, b->rows, s->rows_max, scale,
+                                 rope_length(s, b), err));
     af_graph_set_live_rows(s->graph, b->rows);
 done:
     return st;
@@ -348,7 +376,8 @@ done:
 
 af_status af_step_graph_upload_weights(af_step_graph *s, int64_t rows, af_error *err)
 {
-    memset(s->row_weights + rows, 0, (size_t)(s->rows_max - rows) * sizeof *s->row_weights);
+    const int64_t all = af_tensor_count(s->row_weight), live = all / s->rows_max * rows;
+    memset(s->row_weights + live, 0, (size_t)(all - live) * sizeof *s->row_weights);
     return af_tensor_write(s->graph, s->row_weight, s->row_weights,
-                           (uint64_t)s->rows_max * sizeof *s->row_weights, err);
+                           (uint64_t)all * sizeof *s->row_weights, err);
 }

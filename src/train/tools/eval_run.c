@@ -58,7 +58,42 @@ static af_status count_tokens(const af_trainer *t, int64_t *tokens, af_error *er
     return AF_OK;
 }
 
-static af_status evaluate(const af_run_config *run, af_eval_result *out, af_error *err)
+/* The tables of a run whose reference is what it began with: before `begin_from`. */
+static af_status read_reference(const af_run_config *run, af_pref_trainer *out, af_error *err)
+{
+    af_trainer t;
+    af_run_config start = *run;
+    if (!af_pref_has_reference(run->rl))
+        return AF_OK;
+    start.output_dir = "";
+    start.generate_samples.count = 0;
+    af_status st = af_trainer_open(&t, &start, NULL, err);
+    if (st != AF_OK)
+        return st;
+    st = af_trainer_reference(&t, true, err);
+    if (st == AF_OK) {
+        out->ref = t.pref.ref;
+        out->eval_ref = t.pref.eval_ref;
+        t.pref.ref = t.pref.eval_ref = NULL;
+    }
+    af_trainer_close(&t);
+    return st;
+}
+
+/* `from`: its tables are taken. */
+static void use_reference(af_pref_trainer *to, af_pref_trainer *from)
+{
+    if (!from->ref)
+        return;
+    free(to->ref);
+    free(to->eval_ref);
+    to->ref = from->ref;
+    to->eval_ref = from->eval_ref;
+    from->ref = from->eval_ref = NULL;
+}
+
+static af_status evaluate(const af_run_config *run, af_pref_trainer *reference, af_eval_result *out,
+                          af_error *err)
 {
     af_trainer t;
     af_eval_result r = {0};
@@ -66,9 +101,12 @@ static af_status evaluate(const af_run_config *run, af_eval_result *out, af_erro
     af_status st = af_trainer_open(&t, run, NULL, err);
     if (st != AF_OK)
         return st;
+    use_reference(&t.pref, reference);
     AF_TRY(af_trainer_evaluate(&t, &r.loss, &r.accuracy, &whole, err));
     AF_TRY(count_tokens(&t, &r.tokens, err));
     r.rows = t.data.eval_items;
+    r.pairs = af_run_compares(run) ? r.rows : 0;
+    r.margin = af_pref_metrics_mean(&t.pref.eval_metrics, AF_METRIC_MARGINS);
     *out = r;
 done:
     af_trainer_close(&t);
@@ -79,6 +117,7 @@ af_status af_train_eval(const char *run_file, const char *const *overrides, int 
                         af_eval_result *out, af_error *err)
 {
     af_run_config run = {0};
+    af_pref_trainer reference = {0};
     char *dir = NULL;
     af_error unread;
     err = af_error_or(err, &unread);
@@ -91,9 +130,11 @@ af_status af_train_eval(const char *run_file, const char *const *overrides, int 
                        "and --data",
                        run.path));
     AF_TRY(find_result(&dir, &run, err));
+    AF_TRY(read_reference(&run, &reference, err));
     begin_from(&run, dir);
-    st = evaluate(&run, out, err);
+    st = evaluate(&run, &reference, out, err);
 done:
+    af_pref_trainer_close(&reference);
     af_run_config_clear(&run);
     free(dir);
     return st;

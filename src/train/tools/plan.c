@@ -55,6 +55,13 @@ static void set_shape(af_step_graph *s, int64_t sequence_len)
 {
     s->rows_max = s->run->micro_batch_size * sequence_len;
     s->sequences_max = s->run->micro_batch_size * (s->run->packing ? AF_MIN(sequence_len, 64) : 1);
+    if (!s->run->rl)
+        return;
+    /* two sequences of sequence_len, of which half is the prompt */
+    const bool shares = af_run_data_shares(s->run, s->model->spec);
+    s->rows_max = s->rows_max / 2 * (shares ? 3 : 4);
+    s->sequences_max *= 2;
+    s->attention_max = shares ? s->run->micro_batch_size * sequence_len * 2 : 0;
 }
 
 static int64_t trained(const af_step_graph *s)
@@ -231,6 +238,11 @@ static char *as_text(const plan_table *a, const af_step_graph *s)
     af_buf_printf(&b, "batch        %lld x %lld tokens, %lld passes per step, %.3g FLOP per step\n",
                   (long long)s->run->micro_batch_size, (long long)s->run->sequence_len,
                   (long long)s->run->accumulation, p->flops * (double)s->run->accumulation);
+    if (af_run_compares(s->run))
+        af_buf_printf(&b, "pairs        prompts of half that length, %s\n",
+                      af_run_data_shares(s->run, s->model->spec)
+                          ? "computed once for both answers"
+                          : "computed twice: this model, or NEFTune, needs a copy per answer");
     af_buf_printf(&b, "recompute    %s%s\n", name, a->fits ? "" : " (does not fit either)");
     af_buf_printf(&b, "weights      %8.3f GiB, and %.3f GiB mapped in place", gib(p->weights),
                   gib(p->bound));

@@ -93,8 +93,8 @@ static af_status fill_table(af_trainer *t, af_stream *stream, int64_t n, af_pair
             continue;
         AF_TRY(run_forward(t, b, AF_RUN_FORWARD, t->pref.sums, err));
         for (int64_t k = 0; k < b->pairs; k++) {
+            *computed += isnan(table[b->pair[k].record].first);
             table[b->pair[k].record] = af_pair_reference_of(&t->pref.sums[k]);
-            ++*computed;
         }
     }
 done:
@@ -121,7 +121,7 @@ static int64_t micro_batches(const af_trainer *t)
 }
 
 /* The values of one store: what the cache has, then what is missing. */
-static af_status fill_store(af_trainer *t, bool eval, af_error *err)
+static af_status fill_store(af_trainer *t, bool eval, bool eval_only, af_error *err)
 {
     af_status st = AF_OK;
     af_pair_reference *table = eval ? t->pref.eval_ref : t->pref.ref;
@@ -133,7 +133,7 @@ static af_status fill_store(af_trainer *t, bool eval, af_error *err)
         AF_TRY(af_reference_path(&path, &t->model, &t->data, t->run, eval, err));
     if (path)
         known = af_reference_load(path, table, records);
-    if (!eval)
+    if (!eval && !eval_only)
         AF_TRY(fill_table(t, t->data.stream, micro_batches(t), table, &computed, err));
     if (t->data.eval_items && eval == t->data.eval_own_store)
         AF_TRY(fill_table(t, t->data.eval_stream, t->data.eval_items, table, &computed, err));
@@ -149,15 +149,16 @@ done:
     return st;
 }
 
-af_status af_trainer_reference(af_trainer *t, af_error *err)
+af_status af_trainer_reference(af_trainer *t, bool eval_only, af_error *err)
 {
     af_status st = AF_OK;
     if (!af_pref_has_reference(t->run->rl))
         return AF_OK;
     af_graph_set_training(t->step.graph, false);
-    AF_TRY(fill_store(t, false, err));
+    if (!eval_only || !t->data.eval_own_store)
+        AF_TRY(fill_store(t, false, eval_only, err));
     if (t->data.eval_own_store)
-        AF_TRY(fill_store(t, true, err));
+        AF_TRY(fill_store(t, true, eval_only, err));
 done:
     af_graph_set_training(t->step.graph, true);
     return st;

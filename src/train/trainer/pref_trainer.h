@@ -29,9 +29,9 @@ AF_CHECKED af_status af_pref_trainer_open(af_pref_trainer *p, const af_run_data 
                                           const af_run_config *run, af_error *err);
 void af_pref_trainer_close(af_pref_trainer *p); /* an empty one is allowed */
 
-/* The reference's values of every record that the run will use; before a checkpoint is loaded. Does
- * nothing where there is no reference. */
-AF_CHECKED af_status af_trainer_reference(struct af_trainer *t, af_error *err);
+/* The reference's values of every record that the run will use (or of the evaluation alone); before
+ * a checkpoint is loaded. Does nothing where there is no reference. */
+AF_CHECKED af_status af_trainer_reference(struct af_trainer *t, bool eval_only, af_error *err);
 /* The gradients of one step. */
 
 AF_CHECKED af_status af_trainer_pref_gradients(struct af_trainer *t, const af_step_result *r,

@@ -26,6 +26,11 @@ static void gguf_cases()
         {"q6_k", q6_k_dequant, af_q6_k_decode, 256, 210, 208, 208},
         {"iq4_nl", iq4_nl_dequant, af_iq4_nl_decode, 32, 18, 0, 0},
         {"iq4_xs", iq4_xs_dequant, af_iq4_xs_decode, 256, 136, 0, 0},
+        {"mxfp4", mxfp4_dequant, af_mxfp4_decode, 32, 17, -1, 1}, /* 2^-95, and any code */
+        {"nvfp4", nvfp4_dequant, af_nvfp4_decode, 64, 36, 4, 4},
+        {"iq3_s", iq3_s_dequant, af_iq3_s_decode, 256, 110, 0, 0},
+        {"tq1_0", tq1_0_dequant, af_tq1_0_decode, 256, 54, 52, 52},
+        {"tq2_0", tq2_0_dequant, af_tq2_0_decode, 256, 66, 64, 64},
     };
     for (const auto &t : types) {
         const int cols = 256, rows = 3, blocks = rows * cols / t.elems, ld = cols + 8;

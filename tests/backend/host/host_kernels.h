@@ -22,7 +22,8 @@ void af_int8_decode_row(const int8_t *q, float scb, int64_t n, float *dst);
 typedef void af_decode_fn(const uint8_t *src, float *dst, int64_t n);
 af_decode_fn af_q4_0_decode, af_q4_1_decode, af_q5_0_decode, af_q5_1_decode, af_q8_0_decode;
 af_decode_fn af_q2_k_decode, af_q3_k_decode, af_q4_k_decode, af_q5_k_decode, af_q6_k_decode;
-af_decode_fn af_iq4_nl_decode, af_iq4_xs_decode;
+af_decode_fn af_iq4_nl_decode, af_iq4_xs_decode, af_mxfp4_decode, af_nvfp4_decode;
+af_decode_fn af_tq1_0_decode, af_tq2_0_decode, af_iq3_s_decode;
 }
 
 #define AF_PER 2
@@ -116,6 +117,7 @@ namespace gated
 using namespace convs;
 #include "ops/state/gated_norm.cu"
 } // namespace gated
+#define AF_MMA (AF_VEC == 8) /* tensor cores in one of the builds */
 namespace scans
 {
 using namespace convs;

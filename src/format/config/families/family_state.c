@@ -225,6 +225,7 @@ const af_family af_families_state[] = {
      .head_dim = 256,
      .sliding = AF_SLIDING_LISTED,
      .state_layers = true,
+     .ffn = 512,
      .keys = read_qwen3_5_moe},
     {.model_type = "qwen3_next",
      .act = "silu",

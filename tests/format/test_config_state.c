@@ -1,0 +1,165 @@
+/* test_config_state.c - the keys of families with state layers: defaults of transformers, and
+ * hostile values, which have one clear error and allocate nothing. */
+#include "format/config/hf_config.h"
+#include "model/arch/arch.h"
+#include "test.h"
+
+#define SIZES                                                                                      \
+    "\"vocab_size\":512,\"hidden_size\":64,\"num_hidden_layers\":5,\"num_attention_heads\":4,"     \
+    "\"num_key_value_heads\":2"
+#define CONFIG(type, more) "{\"model_type\":\"" type "\"," SIZES more "}"
+#define FFN                ",\"intermediate_size\":96"
+
+static void parse(af_hf_config *c, const char *text)
+{
+    af_error err = {0};
+    CHECK_OK(af_hf_config_parse(c, text, strlen(text), "config.json", &err), err);
+}
+
+static void test_defaults(void **state)
+{
+    (void)state;
+    af_hf_config c;
+    parse(&c, CONFIG("qwen3_5_text", FFN));
+    assert_int_equal(c.state.conv_kernel, 4);
+    assert_int_equal(c.state.heads, 32);
+    assert_int_equal(c.state.key_heads, 16);
+    assert_int_equal(c.head_dim, 256);
+    assert_true(c.rope.partial_rotary_factor == 0.25);
+    for (int i = 0; i < 5; i++) /* every fourth */
+        assert_int_equal(c.layer_types[i], i == 3 ? AF_LAYER_FULL : AF_LAYER_LINEAR);
+    af_hf_config_clear(&c);
+    parse(&c, CONFIG("qwen3_5_moe_text", ",\"norm_topk_prob\":false"));
+    assert_int_equal(c.num_experts, 256);
+    assert_int_equal(c.router.shared_ffn, 512);
+    assert_true(c.norm_topk_prob && c.router.shared_gate);
+    af_hf_config_clear(&c);
+    parse(&c, CONFIG("qwen3_next", FFN ",\"full_attention_interval\":2"));
+    assert_int_equal(c.layer_types[1], AF_LAYER_FULL);
+    assert_int_equal(c.layer_types[2], AF_LAYER_LINEAR);
+    assert_int_equal(c.num_experts_per_tok, 10);
+    af_hf_config_clear(&c);
+    parse(&c, CONFIG("granitemoehybrid", FFN ",\"mamba_n_heads\":8,\"num_local_experts\":0,"
+                                             "\"shared_intermediate_size\":40"));
+    assert_int_equal(c.state.head_dim, 16); /* 2 * 64 / 8 */
+    assert_int_equal(c.intermediate_size, 40);
+    assert_int_equal(c.num_experts, 0);
+    assert_true(c.no_rope && c.no_rope[4]);
+    assert_int_equal(c.layer_types[0], AF_LAYER_MAMBA);
+    af_hf_config_clear(&c);
+}
+
+static void test_lfm2_widths_and_layers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t width;
+    } cases[] = {
+        {CONFIG("lfm2", ",\"block_ff_dim\":1000,\"block_multiple_of\":64"), 704}, /* 666 -> */
+        {CONFIG("lfm2", ",\"intermediate_size\":1000,\"block_auto_adjust_ff_dim\":false"), 1000},
+        {CONFIG("lfm2", ",\"intermediate_size\":900,\"block_ffn_dim_multiplier\":1.5,"
+                        "\"block_multiple_of\":1"),
+         900},
+    };
+    af_hf_config c;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        parse(&c, cases[i].text);
+        assert_int_equal(c.intermediate_size, cases[i].width);
+        af_hf_config_clear(&c);
+    }
+    parse(&c, CONFIG("lfm2", FFN ",\"full_attn_idxs\":[1,4],\"tie_embedding\":false"));
+    assert_false(c.tie_word_embeddings);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(c.layer_types[i], i % 3 == 1 ? AF_LAYER_FULL : AF_LAYER_CONV);
+    af_hf_config_clear(&c);
+    parse(&c, CONFIG("lfm2_moe", FFN ",\"num_dense_layers\":1"));
+    assert_int_equal(c.mlp_only_count, 1);
+    assert_true(c.router.sigmoid && c.router.choice_bias && c.router.eps == 1e-6);
+    af_hf_config_clear(&c);
+}
+
+static void test_whole_model_may_tie_its_text_part(void **state)
+{
+    (void)state;
+    af_hf_config c;
+    parse(&c, "{\"model_type\":\"qwen3_5\",\"tie_word_embeddings\":true,\"text_config\":"
+              "{\"model_type\":\"qwen3_5_text\"," SIZES FFN "}}");
+    assert_true(c.nested && c.tie_word_embeddings);
+    af_hf_config_clear(&c);
+}
+
+static void test_hostile_values(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {CONFIG("qwen3_5_text", FFN ",\"linear_conv_kernel_dim\":0"), "linear_conv_kernel_dim"},
+        {CONFIG("qwen3_5_text", FFN ",\"linear_conv_kernel_dim\":100000000"),
+         "linear_conv_kernel_dim"},
+        {CONFIG("qwen3_5_text", FFN ",\"linear_key_head_dim\":1000000000"), "linear_key_head_dim"},
+        {CONFIG("qwen3_5_text", FFN ",\"linear_value_head_dim\":-1"), "linear_value_head_dim"},
+        {CONFIG("qwen3_5_text", FFN ",\"linear_num_key_heads\":0"), "linear_num_key_heads"},
+        {CONFIG("qwen3_5_text", FFN ",\"linear_num_key_heads\":3,\"linear_num_value_heads\":4"),
+         "linear_num_value_heads 4 is not a multiple of linear_num_key_heads 3"},
+        {CONFIG("qwen3_5_text", FFN ",\"full_attention_interval\":0"), "full_attention_interval"},
+        {CONFIG("qwen3_5_text", FFN ",\"layer_types\":[\"conv2\",\"conv\",\"conv\",\"conv\","
+                                    "\"conv\"]"),
+         "layer_types"},
+        {CONFIG("qwen3_5_moe_text", ",\"shared_expert_intermediate_size\":-2"),
+         "shared_expert_intermediate_size"},
+        {CONFIG("lfm2", FFN ",\"conv_L_cache\":0"), "conv_L_cache"},
+        {CONFIG("lfm2", FFN ",\"block_multiple_of\":0"), "block_multiple_of"},
+        {CONFIG("lfm2", FFN ",\"block_ffn_dim_multiplier\":-1"), "block_ffn_dim_multiplier"},
+        {CONFIG("lfm2_moe", FFN ",\"num_dense_layers\":1000000000"), "num_dense_layers"},
+        {CONFIG("granitemoehybrid", FFN ",\"mamba_d_conv\":0"), "mamba_d_conv"},
+        {CONFIG("granitemoehybrid", FFN ",\"mamba_d_state\":123456789"), "mamba_d_state"},
+        {CONFIG("granitemoehybrid", FFN ",\"mamba_n_heads\":8,\"mamba_n_groups\":3"),
+         "mamba_n_heads 8 is not a multiple of mamba_n_groups 3"},
+        {CONFIG("granitemoehybrid", FFN ",\"mamba_n_heads\":7"), "mamba_expand * hidden_size"},
+        {CONFIG("granitemoehybrid", FFN ",\"mamba_n_heads\":8,\"mamba_d_head\":3"),
+         "mamba_expand * hidden_size"},
+        {CONFIG("granitemoehybrid", FFN ",\"mamba_n_heads\":8,\"time_step_limit\":[0.01,0.1]"),
+         "time_step_limit"},
+        {CONFIG("granitemoehybrid", FFN ",\"mamba_n_heads\":8,\"num_local_experts\":99999999"),
+         "num_local_experts"},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_error err = {0};
+        af_hf_config c = {0};
+        const char *t = cases[i].text;
+        CHECK_MSG(af_hf_config_parse(&c, t, strlen(t), "config.json", &err) != AF_OK,
+                  "accepted: %s", t);
+        CHECK_MSG(strstr(err.msg, cases[i].says), "%s: '%s'", t, err.msg);
+    }
+}
+
+/* Sizes at their limits: a list of tensors, and no more. */
+static void test_largest_sizes(void **state)
+{
+    (void)state;
+    af_hf_config c;
+    af_model_spec s;
+    af_error err = {0};
+    parse(&c, CONFIG("qwen3_5_text",
+                     FFN ",\"linear_num_value_heads\":65536,\"linear_num_key_heads\":65536,"
+                         "\"linear_key_head_dim\":4096,\"linear_value_head_dim\":4096"));
+    if (af_model_spec_init(&s, &c, &err) == AF_OK)
+        af_model_spec_clear(&s);
+    else
+        CHECK_MSG(strstr(err.msg, "2^50"), "%s", err.msg);
+    af_hf_config_clear(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_lfm2_widths_and_layers),
+        cmocka_unit_test(test_whole_model_may_tie_its_text_part),
+        cmocka_unit_test(test_hostile_values),
+        cmocka_unit_test(test_largest_sizes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,215 @@
+/* test_coded_weight.c - weights that other tools stored as codes against the values of their own
+ * code (tools/golden/make_coded.py), bit for bit; and files that do not fit. */
+#include "test.h"
+
+#include "format/weights/safetensors.h"
+#include "model/coded/coded_weight.h"
+#include "tensor/codec.h"
+
+#include <math.h>
+#include <unistd.h>
+
+static const struct {
+    const char *name;
+    af_quant_method method;
+    int bits;
+    bool zeros_as_used;
+} kinds[] = {
+    {"fp8", AF_QUANT_FP8, 0, false},          {"fp8_tensor", AF_QUANT_FP8, 0, false},
+    {"int4", AF_QUANT_COMPRESSED, 0, false},  {"int4_zero", AF_QUANT_COMPRESSED, 0, false},
+    {"int8", AF_QUANT_COMPRESSED, 0, false},  {"float8", AF_QUANT_COMPRESSED, 0, false},
+    {"nvfp4", AF_QUANT_COMPRESSED, 0, false}, {"gptq", AF_QUANT_GPTQ, 4, false},
+    {"gptq_order", AF_QUANT_GPTQ, 4, false},  {"gptq_v2", AF_QUANT_GPTQ, 8, true},
+    {"gptq_3", AF_QUANT_GPTQ, 3, true},       {"awq", AF_QUANT_AWQ, 4, false},
+};
+
+static af_weights *open_golden(void)
+{
+    char path[4096];
+    af_error err = {0};
+    af_weights *w;
+    snprintf(path, sizeof path, "%s/coded/codes.safetensors", golden_dir());
+    CHECK_OK(af_weights_open(&w, path, &err), err);
+    return w;
+}
+
+static af_hf_config config_of(af_quant_method method, int bits, bool zeros_as_used)
+{
+    return (af_hf_config){
+        .has_dtype = true,
+        .dtype = AF_DTYPE_BF16,
+        .quant = {.method = method, .bits = bits, .zeros_as_used = zeros_as_used}};
+}
+
+static void compare(const af_weights *w, const af_coded_weight *c, const char *kind, int64_t step)
+{
+    char name[128];
+    snprintf(name, sizeof name, "want.%s", kind);
+    const af_stored *want = af_weights_find(w, name);
+    assert_non_null(want);
+    assert_int_equal(want->ndim, c->ndim);
+    for (int i = 0; i < c->ndim; i++)
+        assert_int_equal(want->dim[i], c->dim[i]);
+    float *x = malloc((size_t)(c->rows * c->cols) * sizeof *x);
+    for (int64_t r = 0; r < c->rows; r += step)
+        af_coded_weight_rows(c, r, AF_MIN(step, c->rows - r), x + r * c->cols);
+    for (int64_t i = 0; i < c->rows * c->cols; i++) {
+        const float v = (float)af_load_f64(want->data, want->dtype, (uint64_t)i);
+        CHECK_MSG(x[i] == v, "%s: value %d is %.9g, not %.9g", kind, (int)i, (double)x[i],
+                  (double)v);
+    }
+    free(x);
+}
+
+static void test_values_of_their_own_code(void **state)
+{
+    (void)state;
+    af_weights *w = open_golden();
+    af_error err = {0};
+    for (size_t i = 0; i < AF_LEN(kinds); i++) {
+        const af_hf_config c = config_of(kinds[i].method, kinds[i].bits, kinds[i].zeros_as_used);
+        af_coded_weight code;
+        bool found = false;
+        char name[128];
+        snprintf(name, sizeof name, "%s.weight", kinds[i].name);
+        CHECK_OK(af_coded_weight_read(&code, &found, w, &c, name, &err), err);
+        CHECK_MSG(found, "%s is not found", name);
+        compare(w, &code, kinds[i].name, 5);
+        compare(w, &code, kinds[i].name, 1);
+    }
+    af_weights_close(w);
+}
+
+/* The same values from the transposed form, from rows as stored, and from GGUF's blocks. */
+static void test_mxfp4_stays_in_four_bits(void **state)
+{
+    (void)state;
+    af_weights *w = open_golden();
+    af_error err = {0};
+    const af_hf_config c = config_of(AF_QUANT_MXFP4, 0, false);
+    af_coded_weight code;
+    bool found = false;
+    float row[64], again[64];
+    uint8_t blocks[34];
+    CHECK_OK(af_coded_weight_read(&code, &found, w, &c, "experts.mxfp4", &err), err);
+    assert_true(found && af_coded_weight_is_mxfp4(&code) && code.transposed);
+    compare(w, &code, "mxfp4", 3);
+    for (int64_t r = 0; r < 12; r++) {
+        const af_stored *want = af_weights_find(w, "want.mxfp4");
+        af_coded_weight_stored_rows(&code, r, 1, row);
+        af_coded_weight_mxfp4_row(&code, r, blocks);
+        af_codec_decode_row(AF_DTYPE_MXFP4, blocks, again, 64);
+        for (int k = 0; k < 64; k++)
+            assert_true(row[k] == again[k]); /* -0 is 0 there */
+        for (int64_t k = 0; k < 64; k++)
+            assert_true(row[k] == (float)af_load_f64(want->data, want->dtype,
+                                                     (uint64_t)((r / 6 * 64 + k) * 6 + r % 6)));
+    }
+    af_weights_close(w);
+}
+
+static void test_parts_are_known(void **state)
+{
+    (void)state;
+    af_weights *w = open_golden();
+    const af_hf_config c = config_of(AF_QUANT_GPTQ, 4, false), plain = {0};
+    char weight[128];
+    assert_true(af_coded_part(w, &c, "gptq.qweight", weight, sizeof weight));
+    assert_string_equal(weight, "gptq.weight");
+    assert_true(af_coded_part(w, &c, "gptq.qzeros", weight, sizeof weight));
+    assert_string_equal(weight, "");
+    assert_true(af_coded_part(w, &c, "experts.mxfp4_blocks", weight, sizeof weight));
+    assert_string_equal(weight, "experts.mxfp4");
+    assert_false(af_coded_part(w, &c, "fp8.weight", weight, sizeof weight));
+    assert_false(af_coded_part(w, &plain, "gptq.qweight", weight, sizeof weight));
+    af_weights_close(w);
+}
+
+/* ---- what does not fit ---- */
+
+typedef struct stored_part {
+    const char *name;
+    af_dtype type;
+    int64_t dim[4];
+    int ndim;
+    int32_t fill;
+} stored_part;
+
+static void refuse(const stored_part *part, int n, const af_hf_config *c, const char *name,
+                   const char *want)
+{
+    char dir[] = "/tmp/afinar-coded-XXXXXX", path[64];
+    af_error err = {0};
+    af_safetensors_writer *out;
+    af_weights *w;
+    af_coded_weight code;
+    bool found;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/w.safetensors", dir);
+    CHECK_OK(af_safetensors_writer_new(&out, path, 0, &err), err);
+    for (int i = 0; i < n; i++)
+        CHECK_OK(af_safetensors_writer_add(out, part[i].name, part[i].type, part[i].dim,
+                                           part[i].ndim, &err),
+                 err);
+    CHECK_OK(af_safetensors_writer_begin(out, &err), err);
+    for (int i = 0; i < n; i++) {
+        uint64_t count = 1, bytes = 0;
+        for (int k = 0; k < part[i].ndim; k++)
+            count *= (uint64_t)part[i].dim[k];
+        assert_true(af_dtype_bytes(part[i].type, count, &bytes));
+        int32_t *data = calloc(bytes / 4 + 1, 4);
+        for (uint64_t k = 0; k < bytes / 4; k++)
+            data[k] = part[i].fill;
+        CHECK_OK(af_safetensors_writer_data(out, data, bytes, &err), err);
+        free(data);
+    }
+    CHECK_OK(af_safetensors_writer_commit(out, &err), err);
+    CHECK_OK(af_weights_open(&w, path, &err), err);
+    const af_status st = af_coded_weight_read(&code, &found, w, c, name, &err);
+    CHECK_MSG(st == AF_EFORMAT && strstr(err.msg, want), "'%s' instead of '%s'",
+              st == AF_OK ? "accepted" : err.msg, want);
+    af_weights_close(w);
+    unlink(path);
+    rmdir(dir);
+}
+
+static void test_codes_that_do_not_fit(void **state)
+{
+    (void)state;
+    const af_hf_config fp8 = config_of(AF_QUANT_FP8, 0, false),
+                       gptq = config_of(AF_QUANT_GPTQ, 4, false),
+                       packed = config_of(AF_QUANT_COMPRESSED, 0, false),
+                       mx = config_of(AF_QUANT_MXFP4, 0, false);
+    const stored_part grid[] = {{"a.weight", AF_DTYPE_E4M3, {8, 8}, 2, 0},
+                                {"a.weight_scale_inv", AF_DTYPE_F32, {3, 9}, 2, 0}};
+    refuse(grid, 2, &fp8, "a.weight", "3 x 9 scales do not fit 8 x 8 codes");
+    const stored_part type[] = {{"a.weight", AF_DTYPE_BF16, {8, 8}, 2, 0},
+                                {"a.weight_scale_inv", AF_DTYPE_F32, {1, 1}, 2, 0}};
+    refuse(type, 2, &fp8, "a.weight", "it has scales, but its codes are bf16");
+    const stored_part zeros[] = {{"a.qweight", AF_DTYPE_I32, {4, 8}, 2, 0},
+                                 {"a.qzeros", AF_DTYPE_I32, {2, 2}, 2, 0},
+                                 {"a.scales", AF_DTYPE_F16, {2, 8}, 2, 0}};
+    refuse(zeros, 3, &gptq, "a.weight", "do not fit together");
+    const stored_part order[] = {{"a.qweight", AF_DTYPE_I32, {4, 8}, 2, 0},
+                                 {"a.qzeros", AF_DTYPE_I32, {2, 1}, 2, 0},
+                                 {"a.scales", AF_DTYPE_F16, {2, 8}, 2, 0},
+                                 {"a.g_idx", AF_DTYPE_I32, {32}, 1, 7}};
+    refuse(order, 4, &gptq, "a.weight", "column 0 is in group 7 of 2");
+    const stored_part shape[] = {{"a.weight_packed", AF_DTYPE_I32, {8, 4}, 2, 0},
+                                 {"a.weight_scale", AF_DTYPE_BF16, {8, 1}, 2, 0}};
+    refuse(shape, 2, &packed, "a.weight", "the shape of its packed codes is not stored");
+    const stored_part blocks[] = {{"a_blocks", AF_DTYPE_U8, {2, 4, 2, 8}, 4, 0},
+                                  {"a_scales", AF_DTYPE_U8, {2, 4, 2}, 3, 0}};
+    refuse(blocks, 2, &mx, "a", "its blocks and scales are not u8");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_values_of_their_own_code),
+        cmocka_unit_test(test_mxfp4_stays_in_four_bits),
+        cmocka_unit_test(test_parts_are_known),
+        cmocka_unit_test(test_codes_that_do_not_fit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

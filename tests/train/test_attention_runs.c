@@ -1,0 +1,99 @@
+/* test_attention_runs.c - runs on families with unusual attention against transformers + PEFT; and
+ * full fine-tuning of a model whose experts lie in another order on disk. */
+#define _DEFAULT_SOURCE
+#include "train/golden_run.h"
+
+#include "format/weights/safetensors.h"
+
+static void test_runs_follow_peft(void **state)
+{
+    (void)state;
+    static const char *const runs[][2] = {{"gemma4", "lora"}, {"gpt_oss", "lora-experts"}};
+    const char *shared = shared_dir();
+    if (!shared)
+        skip_because("no shared goldens");
+    char root[512], data[600];
+    snprintf(root, sizeof root, "%s/golden/families", shared);
+    snprintf(data, sizeof data, "%s/golden/models/data/train.jsonl", shared);
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++)
+        check_run(root, root, runs[i][0], runs[i][1], data);
+}
+
+static void train_full(const char *shared, const char *model, const char *out, const char *more)
+{
+    char text[3000];
+    af_train_result result;
+    snprintf(text, sizeof text,
+             "base_model: %s/golden/families/%s\n"
+             "datasets: [{path: %s/golden/models/data/train.jsonl}]\noutput_dir: %s/%s\n"
+             "warmup_steps: 0\nlr_scheduler: constant\nweight_decay: 0\n"
+             "device: cpu\nbf16: false\nsave_steps: 1\n%s",
+             shared, model, shared, dir, out, more);
+    train_text(text, &result);
+}
+
+static af_safetensors *open_weights(const char *path)
+{
+    af_safetensors *f;
+    af_error err = {0};
+    CHECK_OK(af_safetensors_open(&f, path, &err), err);
+    return f;
+}
+
+/* Every tensor of a has the bytes of b's, or has not. */
+static void compare_weights(const char *a, const char *b, bool equal)
+{
+    af_safetensors *one = open_weights(a), *other = open_weights(b);
+    int same = 0, n = af_safetensors_count(one);
+    assert_int_equal(n, af_safetensors_count(other));
+    for (int i = 0; i < n; i++) {
+        const af_stored *x = af_safetensors_at(one, i), *y = af_safetensors_find(other, x->name);
+        CHECK_MSG(y && y->ndim == x->ndim && memcmp(x->dim, y->dim, sizeof x->dim) == 0,
+                  "%s is missing or has another shape", x->name);
+        same += x->bytes == y->bytes && memcmp(x->data, y->data, x->bytes) == 0;
+    }
+    CHECK_MSG(equal ? same == n : same < n / 2, "%s: %d of %d tensors as in %s", a, same, n, b);
+    af_safetensors_close(one);
+    af_safetensors_close(other);
+}
+
+/* A learning rate that changes no bit gives the base back: its order is that of the disk; and a
+ * resumed run is the run. */
+static void test_full_training_keeps_the_order_of_the_disk(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"gpt_oss", "gemma4_ple", "glm4_moe_lite"};
+    const char *shared = shared_dir();
+    char base[1024], out[600], other[600], more[900];
+    if (!shared)
+        skip_because("no shared goldens");
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        char still[64], whole[64], part[64];
+        snprintf(still, sizeof still, "still-%s", models[i]);
+        snprintf(whole, sizeof whole, "whole-%s", models[i]);
+        snprintf(part, sizeof part, "part-%s", models[i]);
+        train_full(shared, models[i], still, "learning_rate: 1e-30\nmax_steps: 1\n");
+        snprintf(base, sizeof base, "%s/golden/families/%s/model.safetensors", shared, models[i]);
+        snprintf(out, sizeof out, "%s/%s/model.safetensors", dir, still);
+        compare_weights(out, base, true);
+        train_full(shared, models[i], whole, "learning_rate: 1e-3\nmax_steps: 2\n");
+        train_full(shared, models[i], part, "learning_rate: 1e-3\nmax_steps: 1\n");
+        snprintf(more, sizeof more,
+                 "learning_rate: 1e-3\nmax_steps: 2\nresume_from_checkpoint: %s/%s/checkpoint-1\n",
+                 dir, part);
+        train_full(shared, models[i], part, more);
+        snprintf(out, sizeof out, "%s/%s/model.safetensors", dir, whole);
+        snprintf(other, sizeof other, "%s/%s/model.safetensors", dir, part);
+        compare_weights(out, other, true);
+        compare_weights(out, base, false);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_runs_follow_peft),
+        cmocka_unit_test(test_full_training_keeps_the_order_of_the_disk),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
