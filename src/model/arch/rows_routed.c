@@ -35,6 +35,7 @@ const af_arch af_rows_routed[] = {
      .bias = AF_BIAS_APART,
      .qk_norm_config = true,
      .moe = true,
+     .no_router_loss = true,
      .names = af_deepseek_names},
     {0},
 };

@@ -121,6 +121,7 @@ const af_arch af_rows_state[] = {
      .pre_norm = true,
      .qk_norm = true,
      .moe = true,
+     .no_router_loss = true,
      .names = lfm2_moe_names,
      .experts = "feed_forward.experts",
      .expert_part = {"w1", "w3", "w2"},
