@@ -22,7 +22,7 @@ static int width_of(const tiny_column *c)
 /* Values with runs, small steps, extremes, shared beginnings and nulls. */
 static void make_values(tiny_value *v, int n, const tiny_column *c, bool nulls)
 {
-    int64_t at = 0;
+    uint64_t at = 0; /* wraps around */
     for (int i = 0; i < n; i++) {
         v[i] = (tiny_value){.null = nulls && draw(4) == 0};
         if (c->type == AF_PARQUET_BYTES) {
@@ -32,9 +32,9 @@ static void make_values(tiny_value *v, int n, const tiny_column *c, bool nulls)
             continue;
         }
         v[i].len = width_of(c);
-        at = draw(9) == 0 ? (draw(2) ? INT64_MIN : INT64_MAX) : at + (int64_t)draw(40) - 9;
+        at = draw(9) == 0 ? UINT64_C(1) << 63 : at + draw(40) - 9;
         for (int k = 0; k < v[i].len; k++)
-            v[i].bytes[k] = (uint8_t)(k < 8 ? (uint64_t)at >> 8 * k : draw(256));
+            v[i].bytes[k] = (uint8_t)(k < 8 ? at >> 8 * k : draw(256));
         if (c->type == AF_PARQUET_BOOL)
             v[i].bytes[0] = i / 20 % 2 ? 1 : (uint8_t)draw(2);
         if (c->type == AF_PARQUET_FLOAT || c->type == AF_PARQUET_DOUBLE) {
@@ -120,7 +120,7 @@ static const struct {
 
 static void test_every_encoding_reads_back(void **state)
 {
-    static const int sizes[] = {1, 2, 31, 129, 700, 1500}, pages[] = {1, 100, 513, 4096};
+    static const int sizes[] = {1, 31, 129, 700}, pages[] = {1, 100, 513, 4096};
     static const int codecs[] = {0, 1, 7};
     static tiny_value v[4096];
     size_t case_number = 0;
@@ -156,10 +156,10 @@ static void test_changed_bytes_do_no_harm(void **state)
                                .encoding = kinds[k].encoding,
                                .v2 = k % 2,
                                .codec = k % 3 == 0,
-                               .page = 20};
+                               .page = 9};
         af_buf file = {0};
-        make_values(v, 40, &c, true);
-        tiny_file(&file, &c, v, 40, &chance);
+        make_values(v, 16, &c, true);
+        tiny_file(&file, &c, v, 16, &chance);
         for (uint64_t i = 0; i < file.len; i++) {
             const char old = file.data[i];
             file.data[i] = (char)(old ^ (1 << draw(8)));
@@ -259,6 +259,10 @@ static void test_values_as_json(void **state)
     check_value(day, &(int32_t){0}, 4, "\"1970-01-01\"");
     check_value(day, &(int32_t){-719162}, 4, "\"0001-01-01\"");
     check_value(day, &(int32_t){11016}, 4, "\"2000-02-29\"");
+    check_value((af_column_type){.kind = AF_COLUMN_DATE, .width = 8, .digits = -1},
+                &(int64_t){INT64_MAX}, 8, NULL);
+    check_value((af_column_type){.kind = AF_COLUMN_STAMP, .width = 8}, &(int64_t){INT64_MAX}, 8,
+                "\"292277026596-12-04T15:30:07\"");
     check_value(time, &(int64_t){86399999999}, 8, "\"23:59:59.999999\"");
     check_value(time, &(int64_t){86400000000}, 8, NULL);
     check_value(stamp, &(int64_t){-1}, 8, "\"1969-12-31T23:59:59.999Z\"");

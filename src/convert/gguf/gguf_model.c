@@ -94,7 +94,7 @@ static void list_tensor(gguf_export *j, int i)
                          s->dim[2], s->layer);
     t->spec = i;
     t->heads = arch->gguf_permuted ? s->row_heads : 0;
-    t->add = s->ndim == 1 && strstr(s->gguf, "norm") && arch->gguf_norm_one ? 1.0f : 0.0f;
+    t->add = s->ndim == 1 && strstr(s->gguf, "norm.weight") && arch->gguf_norm_one ? 1.0f : 0.0f;
 }
 
 /* What llama3 scaling divides each frequency by: in float and in the order of llama.cpp's

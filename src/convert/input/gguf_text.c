@@ -1,6 +1,7 @@
 /* gguf_text.c - see gguf_text.h. */
 #include "convert/input/gguf_text.h"
 
+#include "convert/input/config_dense.h"
 #include "convert/input/gguf_spm_text.h"
 #include "format/text/json_text.h"
 #include "format/tokenizer/tokenizer_pre.h"
@@ -158,6 +159,7 @@ json_t *af_config_json(const af_hf_config *c)
     json_object_set_new(o, "use_cache", json_true());
     put_rope(o, c);
     put_family(o, c);
+    af_config_dense(o, c);
     put_ids(o, c);
     const char *dtype = c->dtype == AF_DTYPE_BF16  ? "bfloat16"
                         : c->dtype == AF_DTYPE_F16 ? "float16"

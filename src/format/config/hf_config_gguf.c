@@ -74,7 +74,8 @@ static af_status get_sizes(gguf_source *s, af_hf_config *c, const af_family *f, 
         return af_fail(err, AF_EUNSUPPORTED,
                        "%s.attention.key_length %" PRId64 " and value_length %" PRId64 " differ",
                        s->arch, c->head_dim, v);
-    c->rms_norm_eps = get_num(s, "attention.layer_norm_rms_epsilon", f->eps);
+    c->rms_norm_eps = get_num(s, "attention.layer_norm_rms_epsilon",
+                              get_num(s, "attention.layer_norm_epsilon", f->eps));
     c->num_experts = get_int(s, "expert_count", 0);
     c->num_experts_per_tok = get_int(s, "expert_used_count", 0);
     c->moe_intermediate_size = get_int(s, "expert_feed_forward_length", 0);
@@ -220,13 +221,34 @@ static void get_scales(gguf_source *s, af_hf_config *c, const af_family *f)
 static const char *class_of(const char *model_type)
 {
     static const char *const names[][2] = {
-        {"llama", "LlamaForCausalLM"},        {"qwen2", "Qwen2ForCausalLM"},
-        {"qwen3", "Qwen3ForCausalLM"},        {"qwen3_moe", "Qwen3MoeForCausalLM"},
-        {"gemma", "GemmaForCausalLM"},        {"gemma2", "Gemma2ForCausalLM"},
-        {"gemma3_text", "Gemma3ForCausalLM"}, {"phi3", "Phi3ForCausalLM"},
-        {"smollm3", "SmolLM3ForCausalLM"},    {"olmo2", "Olmo2ForCausalLM"},
-        {"granite", "GraniteForCausalLM"},    {"mixtral", "MixtralForCausalLM"},
+        {"llama", "LlamaForCausalLM"},
+        {"qwen2", "Qwen2ForCausalLM"},
+        {"qwen3", "Qwen3ForCausalLM"},
+        {"qwen3_moe", "Qwen3MoeForCausalLM"},
+        {"gemma", "GemmaForCausalLM"},
+        {"gemma2", "Gemma2ForCausalLM"},
+        {"gemma3_text", "Gemma3ForCausalLM"},
+        {"phi3", "Phi3ForCausalLM"},
+        {"smollm3", "SmolLM3ForCausalLM"},
+        {"olmo2", "Olmo2ForCausalLM"},
+        {"granite", "GraniteForCausalLM"},
+        {"mixtral", "MixtralForCausalLM"},
         {"qwen2_moe", "Qwen2MoeForCausalLM"},
+        {"olmo3", "Olmo3ForCausalLM"},
+        {"ministral3", "Ministral3ForCausalLM"},
+        {"seed_oss", "SeedOssForCausalLM"},
+        {"ernie4_5", "Ernie4_5ForCausalLM"},
+        {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"},
+        {"arcee", "ArceeForCausalLM"},
+        {"exaone4", "Exaone4ForCausalLM"},
+        {"cohere", "CohereForCausalLM"},
+        {"cohere2", "Cohere2ForCausalLM"},
+        {"starcoder2", "Starcoder2ForCausalLM"},
+        {"stablelm", "StableLmForCausalLM"},
+        {"nemotron", "NemotronForCausalLM"},
+        {"phi", "PhiForCausalLM"},
+        {"glm4", "Glm4ForCausalLM"},
+        {"glm", "GlmForCausalLM"},
     };
     for (size_t i = 0; i < AF_LEN(names); i++)
         if (strcmp(names[i][0], model_type) == 0)
@@ -247,6 +269,8 @@ static af_status fill(af_hf_config *c, const af_gguf *g, af_error *err)
                        s.arch, af_family_names(s.arch, true, (char[AF_FAMILY_NAMES]){0}));
     if (strcmp(s.arch, "llama") == 0 && get_int(&s, "expert_count", 0) > 0)
         f = af_family_find("mixtral"); /* which is llama with experts there */
+    if (strcmp(s.arch, "olmo2") == 0 && get_int(&s, "attention.sliding_window", 0) > 0)
+        f = af_family_find("olmo3");
     c->from_gguf = true;
     c->model_type = f->model_type;
     c->architecture = class_of(f->model_type);
@@ -259,7 +283,10 @@ static af_status fill(af_hf_config *c, const af_gguf *g, af_error *err)
     get_tokens(g, c);
     c->tie_word_embeddings = !af_gguf_find(g, "output.weight");
     c->attention_bias = af_gguf_find(g, "blk.0.attn_q.bias") != NULL;
-    c->mlp_bias = af_gguf_find(g, "blk.0.ffn_gate.bias") != NULL;
+    c->attention_out_bias = af_gguf_find(g, "blk.0.attn_output.bias") != NULL;
+    c->mlp_bias = af_gguf_find(g, "blk.0.ffn_gate.bias") || af_gguf_find(g, "blk.0.ffn_up.bias");
+    if (f->gguf_keys)
+        f->gguf_keys(g, s.arch, c);
     const af_stored *w = af_gguf_find(g, "blk.0.attn_output.weight");
     c->has_dtype = w && af_dtype_is_float(w->dtype);
     c->dtype = c->has_dtype ? w->dtype : AF_DTYPE_F32;
