@@ -76,7 +76,7 @@ FAMILIES = {
     "exaone4": ("Exaone4Config", dict(num_hidden_layers=3, sliding_window=4, sliding_window_pattern=3, **rope(1e6)), {}),
     "cohere": ("CohereConfig", dict(logit_scale=0.4, attention_bias=True, **rope()), {}),
     "cohere2": ("Cohere2Config", dict(head_dim=6, logit_scale=0.3, sliding_window=3, **layers("FS"), **rope()), {}),
-    "starcoder2": ("Starcoder2Config", dict(sliding_window=5, **rope(1e5)), {}),
+    "starcoder2": ("Starcoder2Config", dict(**rope(1e5)), {}),
     "stablelm": ("StableLmConfig", dict(use_qkv_bias=True, use_parallel_residual=True, hidden_size=32,
                                         **rope(partial_rotary_factor=0.5)), {}),
     "nemotron": ("NemotronConfig", dict(head_dim=8, mlp_bias=True, **rope(partial_rotary_factor=0.5)),
@@ -140,6 +140,22 @@ FAMILIES = {
                                                         shared_intermediate_size=14), {"long": True}),
     "granitehybrid_dense": ("GraniteMoeHybridConfig", {**MAMBA, "num_local_experts": 0, "shared_intermediate_size": 18,
                                                        "position_embedding_type": "rope"}, {"long": True}),
+    # what llama.cpp has a form for, where the entries above go beyond it
+    "arcee_gguf": ("ArceeConfig", dict(head_dim=8, **rope()), {}),
+    "cohere_gguf": ("CohereConfig", dict(tie_word_embeddings=True, logit_scale=0.4, **rope()), {}),
+    "cohere2_gguf": ("Cohere2Config", dict(num_hidden_layers=4, head_dim=6, tie_word_embeddings=True, logit_scale=0.3,
+                                           sliding_window=3, **layers("SSSF"), **rope()), {}),
+    "ernie4_5_gguf": ("Ernie4_5Config", dict(head_dim=10, attention_dropout="none", **rope()), {}),
+    "exaone4_gguf": ("Exaone4Config", dict(sliding_window=None, **layers("FF"), **rope(1e6)), {}),
+    "glm_gguf": ("GlmConfig", dict(hidden_size=32, head_dim=8, **rope(partial_rotary_factor=0.5)), {}),
+    "hunyuan_gguf": ("HunYuanDenseV1Config", dict(head_dim=8, **rope()), {}),
+    "nemotron_gguf": ("NemotronConfig", dict(hidden_size=32, head_dim=8, **rope(partial_rotary_factor=0.5)),
+                      {"rules": [["norm.weight", 0, 0.2], ["norm.bias", 0, 0.2]]}),
+    "olmo3_gguf": ("Olmo3Config", dict(num_hidden_layers=4, sliding_window=4, **layers("SSSF"), rope_parameters={
+        "sliding_attention": {"rope_type": "default", "rope_theta": 5e5},
+        "full_attention": {"rope_type": "yarn", "rope_theta": 5e5, "factor": 8.0,
+                           "original_max_position_embeddings": 16}}), {}),
+    "seed_oss_gguf": ("SeedOssConfig", dict(head_dim=8, residual_dropout=0.0, **rope(1e5)), {}),
 }
 
 

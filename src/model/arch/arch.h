@@ -199,6 +199,7 @@ typedef enum af_group {
     AF_GROUP_KV_A,
     AF_GROUP_KV_B,
     AF_GROUP_IN, /* state layers */
+    AF_GROUP_IN_Z,
     AF_GROUP_IN_GATES,
     AF_GROUP_OUT,
     AF_GROUP_SHARED_GATE_UP, /* shared expert */

@@ -7,6 +7,7 @@
 #include "train/run/freeze.h"
 #include "train/run/method.h"
 #include "train/step/resident.h"
+#include "train/step/teacher.h"
 
 /* Names the key that a wrong adapter comes from. */
 static af_status adapter_key(const af_run_model *m, af_status st, af_error *err)
@@ -352,7 +353,8 @@ static af_status open_loader(af_run_model *m, bool outline, af_error *err)
         AF_TRY(af_run_tokens_fit(&m->tokens, m->path, m->spec->vocab, err));
     m->texts = m->tokens.dir ? m->tokens.dir : m->path;
     AF_TRY(af_method_check_base(r, af_loader_config(m->loader), err));
-    st = af_trained_choose(&m->trained, r, m->spec, &m->arena, err);
+    AF_TRY(af_trained_choose(&m->trained, r, m->spec, &m->arena, err));
+    st = af_teacher_open(m, outline, err);
 done:
     return st;
 }
@@ -440,6 +442,8 @@ done:
 
 void af_run_model_close(af_run_model *m)
 {
+    af_adapter_free(m->teacher_adapter);
+    af_loader_close(m->teacher);
     af_adapter_free(m->adapter);
     af_loader_close(m->loader);
     if (m->has_own_spec)
