@@ -192,6 +192,10 @@ static bool has_slot(const af_model_spec *s, af_slot slot)
 
 af_status af_gguf_check_supported(const af_model_spec *s, af_error *err)
 {
+    if (!s->arch->gguf)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "model_type '%s' cannot be written as GGUF: only as a folder",
+                       s->arch->model_type);
     const taker *t = taker_of(s->arch->gguf);
     const bool mlp_bias = has_slot(s, AF_SLOT_GATE_BIAS) || has_slot(s, AF_SLOT_UP_BIAS) ||
                           has_slot(s, AF_SLOT_DOWN_BIAS);

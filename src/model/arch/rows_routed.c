@@ -19,7 +19,6 @@ const af_slot_name af_deepseek_names[] = {
 
 const af_arch af_rows_routed[] = {
     {.model_type = "gpt_oss",
-     .gguf = "gpt-oss",
      .pre_norm = true,
      .bias = AF_BIAS_CONFIG,
      .moe = true,
@@ -30,7 +29,6 @@ const af_arch af_rows_routed[] = {
                                      {0}},
      .fill = gpt_oss_fill},
     {.model_type = "glm4_moe",
-     .gguf = "glm4moe",
      .pre_norm = true,
      .bias = AF_BIAS_APART,
      .qk_norm_config = true,

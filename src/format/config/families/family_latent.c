@@ -74,7 +74,6 @@ const af_family af_families_latent[] = {
      .theta = 1e4,
      .keys = glm4_moe_lite_keys},
     {.model_type = "deepseek_v2",
-     .gguf = "deepseek2",
      .act = "silu",
      .eps = 1e-6,
      .theta = 1e4,
