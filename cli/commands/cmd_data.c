@@ -1,161 +1,17 @@
 /* cmd_data.c - `afinar data preview RUN.yaml`, `afinar data check RUN.yaml` and `afinar data
  * records PATH`. */
 #include "commands/commands.h"
+#include "commands/data_view.h"
 
 #include "afinar/data.h"
 
 /* --- preview ------------------------------------------------------------------------------- */
 
-typedef struct preview_state {
-    bool colour, json, bad;
-    int64_t shown;
-} preview_state;
-
-typedef enum tint { TINT_PLAIN, TINT_PLAIN2, TINT_LOSS, TINT_LOSS2, TINT_SPECIAL, TINT_TITLE } tint;
-
-/* From the terminal's own palette, which suits dark and light backgrounds. */
-static const char *const tints[] = {
-    [TINT_PLAIN] = "\033[0;2m",    [TINT_PLAIN2] = "\033[0m",     [TINT_LOSS] = "\033[0;1;32m",
-    [TINT_LOSS2] = "\033[0;1;36m", [TINT_SPECIAL] = "\033[0;35m", [TINT_TITLE] = "\033[0;1m",
-};
-
-static void set_tint(const preview_state *l, tint t)
-{
-    if (l->colour)
-        fputs(tints[t], stdout);
-}
-
-static void end_tint(const preview_state *l)
-{
-    if (l->colour)
-        fputs("\033[0m", stdout);
-}
-
-/* Shows newlines and tabs; other control characters must not reach the terminal. */
-static void put_text(const char *s, uint64_t n)
-{
-    for (uint64_t i = 0; i < n; i++) {
-        const unsigned char c = (unsigned char)s[i];
-        if (c == '\n')
-            fputs("\xe2\x86\xb5\n", stdout);
-        else if (c == '\t')
-            fputs("\xe2\x86\x92\t", stdout);
-        else if (c < 0x20 || c == 0x7f)
-            printf("\\x%02x", c);
-        else
-            putchar(c);
-    }
-}
-
-static void put_token(const preview_state *l, const af_data_example *e, const char *s, uint64_t n,
-                      int32_t id, bool loss, int64_t i)
-{
-    const bool special = e->tokenizer && af_tokenizer_is_special(e->tokenizer, id);
-    if (loss)
-        set_tint(l, i % 2 ? TINT_LOSS : TINT_LOSS2);
-    else if (special)
-        set_tint(l, TINT_SPECIAL);
-    else
-        set_tint(l, i % 2 ? TINT_PLAIN : TINT_PLAIN2);
-    put_text(s, n);
-}
-
-static bool put_tokens(const preview_state *l, const af_data_example *e, const af_data_row *r)
-{
-    af_decode_stream s;
-    bool good = true, inside = false;
-    if (!e->tokenizer) {
-        printf("(no tokenizer: %lld token ids)\n", (long long)r->count);
-        return true;
-    }
-    af_decode_stream_init(&s, e->tokenizer, false);
-    for (int64_t i = 0; i < r->count && good; i++) {
-        const char *text = "";
-        uint64_t n = 0;
-        const bool loss = r->labels[i] != -100;
-        good = af_decode_stream_next(&s, r->ids[i], &text, &n, NULL) == AF_OK;
-        if (good && !l->colour && loss != inside)
-            fputs(loss ? "\xe2\x9f\xa6" : "\xe2\x9f\xa7", stdout);
-        inside = loss;
-        if (good)
-            put_token(l, e, text, n, r->ids[i], loss, i);
-    }
-    if (!l->colour && inside)
-        fputs("\xe2\x9f\xa7", stdout);
-    end_tint(l);
-    putchar('\n');
-    af_decode_stream_clear(&s);
-    return good;
-}
-
-static void legend(const preview_state *l)
-{
-    if (!l->colour) {
-        printf("\xe2\x9f\xa6supervised\xe2\x9f\xa7: tokens with loss; all others are context "
-               "only. \xe2\x86\xb5 is a newline; <|...|> and similar are special tokens.\n\n");
-        return;
-    }
-    set_tint(l, TINT_LOSS);
-    fputs("super", stdout);
-    set_tint(l, TINT_LOSS2);
-    fputs("vised", stdout);
-    end_tint(l);
-    fputs(" (tokens with loss)   ", stdout);
-    set_tint(l, TINT_PLAIN2);
-    fputs("con", stdout);
-    set_tint(l, TINT_PLAIN);
-    fputs("text", stdout);
-    end_tint(l);
-    fputs(" (context only)   ", stdout);
-    set_tint(l, TINT_SPECIAL);
-    fputs("<special>", stdout);
-    end_tint(l);
-    fputs("   shades alternate by token, \xe2\x86\xb5 is a newline\n\n", stdout);
-}
-
-static void title(const preview_state *l, const af_data_example *e, const char *what,
-                  const af_data_row *r)
-{
-    int64_t loss = 0;
-    for (int64_t i = 0; i < r->count; i++)
-        loss += r->labels[i] != -100;
-    set_tint(l, TINT_TITLE);
-    printf("%s:%lld", e->file, (long long)e->line);
-    end_tint(l);
-    printf("  record %lld, %s%s%s: %lld tokens, %lld supervised", (long long)e->record, e->shape,
-           *what ? ", " : "", what, (long long)r->count, (long long)loss);
-    if (e->has_label)
-        printf(", label %s", e->label ? "true" : "false");
-    if (r->count > e->sequence_len)
-        printf(", longer than sequence_len %lld", (long long)e->sequence_len);
-    putchar('\n');
-}
-
-static bool show(void *user, const af_data_example *e)
-{
-    preview_state *l = user;
-    if (l->json) {
-        char *line = af_data_example_json(e);
-        l->bad = !line || printf("%s\n", line) < 0;
-        free(line);
-        return !l->bad;
-    }
-    if (l->shown++ == 0)
-        legend(l);
-    static const char *const what[] = {"chosen", "rejected"};
-    for (int i = 0; i < e->rows; i++) {
-        title(l, e, e->rows == 2 ? what[i] : "", &e->row[i]);
-        l->bad = l->bad || !put_tokens(l, e, &e->row[i]);
-    }
-    putchar('\n');
-    return !l->bad && !ferror(stdout);
-}
-
 static int preview(const char *const *arg, int count, int64_t n, const af_common *common)
 {
-    preview_state l = {.colour = af_tty(stdout), .json = common->json};
+    af_data_view l = {.colour = af_tty(stdout), .json = common->json};
     af_error err = {0};
-    if (af_data_preview(arg[0], arg + 1, count - 1, n, show, &l, &err) != AF_OK) {
+    if (af_data_preview(arg[0], arg + 1, count - 1, n, af_data_view_show, &l, &err) != AF_OK) {
         fflush(stdout);
         return af_report("data", &err);
     }

@@ -42,6 +42,45 @@ static void print_result(const af_eval_result *r, bool json)
                exp(r->loss), r->accuracy, (long long)r->tokens, (long long)r->rows);
 }
 
+static void print_labels(const af_model *m, const af_label_eval *r, bool json)
+{
+    const int64_t n = af_model_labels(m);
+    if (af_model_label_kind(m) == AF_LABELS_NUMBERS) {
+        printf(json ? "{\"loss\": %.17g, \"mse\": %.17g, \"rows\": %lld}\n"
+                    : "loss %.6f  mse %.6f  rows %lld\n",
+               r->loss, r->mse, (long long)r->texts);
+        return;
+    }
+    printf(json ? "{\"loss\": %.17g, \"accuracy\": %.17g, \"f1\": %.17g, \"rows\": %lld, "
+                  "\"label_f1\": {"
+                : "loss %.6f  accuracy %.4f  f1 %.4f  rows %lld\n",
+           r->loss, r->accuracy, r->f1, (long long)r->texts);
+    for (int64_t i = 0; i < n; i++) {
+        const char *name = af_model_label(m, i);
+        if (!json) {
+            printf("  %-22s f1 %.4f\n", name, r->label_f1[i]);
+            continue;
+        }
+        printf("%s", i ? ", " : "");
+        af_cli_json_text(stdout, name, strlen(name));
+        printf(": %.17g", r->label_f1[i]);
+    }
+    if (json)
+        printf("}}\n");
+}
+
+/* A model that classifies, on texts with labels. */
+static af_status eval_labels(af_model *m, const char *data, const af_eval_data_opts *o, bool json,
+                             af_error *err)
+{
+    af_label_eval r = {0};
+    const af_status st = af_model_eval_labels(m, data, o, &r, err);
+    if (st == AF_OK)
+        print_labels(m, &r, json);
+    free(r.label_f1);
+    return st;
+}
+
 /* Why the options contradict each other, or NULL. */
 static const char *contradiction(const char *data, int64_t seq, const af_eval_data_opts *o)
 {
@@ -148,6 +187,11 @@ int cmd_eval(int argc, char **argv)
     o.sequence_len = o.sequence_len == NOT_SET ? SEQUENCE_LEN : o.sequence_len;
     af_cli_log(&common);
     af_status st = af_cli_open_model(&m, arg[0], &flags, &common, &err);
+    if (st == AF_OK && af_model_labels(m)) {
+        st = eval_labels(m, data, &o, common.json, &err);
+        af_model_close(m);
+        return st == AF_OK ? AF_EXIT_OK : af_report("eval", &err);
+    }
     if (st == AF_OK)
         st = af_cli_is_text(data) ? af_model_eval_text(m, data, seq, &r, &err)
                                   : af_model_eval_dataset(m, data, &o, &r, &err);

@@ -124,27 +124,9 @@ static af_status add_row(generate_job *j, const char *line, size_t len, const ch
 
 static af_status add_file(generate_job *j, const char *path, af_error *err)
 {
-    FILE *f = strcmp(path, "-") != 0 ? fopen(path, "rb") : stdin;
     char *text = NULL;
-    size_t len = 0, cap = 0, got;
-    af_status st = AF_OK;
-    if (!f)
-        return af_fail(err, AF_EIO, "cannot open '%s': %s", path, strerror(errno));
-    do {
-        cap = cap ? cap * 2 : 65536;
-        char *p = realloc(text, cap + 1);
-        if (!p) {
-            st = af_fail(err, AF_ENOMEM, "out of memory for '%s'", path);
-            break;
-        }
-        text = p;
-        got = fread(text + len, 1, cap - len, f);
-        len += got;
-    } while (len == cap);
-    if (st == AF_OK && ferror(f))
-        st = af_fail(err, AF_EIO, "cannot read '%s': %s", path, strerror(errno));
-    if (f != stdin)
-        fclose(f);
+    size_t len = 0;
+    af_status st = af_cli_read_file(&text, &len, path, err);
     const size_t n = strlen(path);
     const bool rows = n > 6 && !strcmp(path + n - 6, ".jsonl");
     if (st == AF_OK && !rows) /* the final newline is not part of the prompt */

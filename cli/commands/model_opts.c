@@ -1,6 +1,8 @@
 /* model_opts.c - opening a model from options, and small output helpers. */
 #include "commands/model_opts.h"
 
+#include <errno.h>
+
 #include <float.h>
 #include <math.h>
 #include <sys/stat.h>
@@ -113,5 +115,34 @@ af_status af_cli_chat_ids(af_model *m, const char *messages, af_encoding *out, a
         st = af_tokenizer_encode(tok, out, text, len, false, err);
     free(row);
     free(text);
+    return st;
+}
+
+af_status af_cli_read_file(char **text, size_t *len, const char *path, af_error *err)
+{
+    FILE *f = strcmp(path, "-") != 0 ? fopen(path, "rb") : stdin;
+    size_t cap = 0, got;
+    af_status st = AF_OK;
+    *text = NULL;
+    *len = 0;
+    if (!f)
+        return af_fail(err, AF_EIO, "cannot open '%s': %s", path, strerror(errno));
+    do {
+        cap = cap ? cap * 2 : 65536;
+        char *p = realloc(*text, cap + 1);
+        if (!p) {
+            st = af_fail(err, AF_ENOMEM, "out of memory for '%s'", path);
+            break;
+        }
+        *text = p;
+        got = fread(*text + *len, 1, cap - *len, f);
+        *len += got;
+    } while (*len == cap);
+    if (st == AF_OK && ferror(f))
+        st = af_fail(err, AF_EIO, "cannot read '%s': %s", path, strerror(errno));
+    if (f != stdin)
+        fclose(f);
+    if (*text)
+        (*text)[*len] = 0;
     return st;
 }

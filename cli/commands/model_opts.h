@@ -26,6 +26,8 @@ double af_cli_top_p(double p);
 /* Splits DIR=WEIGHT, unless the whole string is an existing folder. False when the path is too long
  * or the weight is not finite. */
 bool af_cli_split_weight(const char *s, char *dir, size_t size, double *weight);
+/* All of a file, "-" is stdin: *text is malloc'ed, with a NUL after it. */
+AF_CHECKED af_status af_cli_read_file(char **text, size_t *len, const char *path, af_error *err);
 /* [1, 2, 3] */
 void af_cli_json_ids(FILE *f, const int32_t *ids, int64_t n);
 /* Renders messages (a JSON array as text) for the model to answer, and tokenises that. */

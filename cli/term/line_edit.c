@@ -1,6 +1,7 @@
 /* line_edit.c - a small line editor: one logical line, UTF-8, redrawn whole after every key. */
 #define _GNU_SOURCE
 #include "term/line_edit.h"
+#include "term/text_width.h"
 
 #include <errno.h>
 #include <sys/ioctl.h>
@@ -124,51 +125,17 @@ static int columns(void)
     return ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 8 ? w.ws_col : 80;
 }
 
-/* The character at s, of n bytes, and its own length. */
-static unsigned char_at(const char *s, size_t n, size_t *len)
-{
-    const unsigned char c = (unsigned char)s[0];
-    const size_t tails = c >= 0xf0 ? 3 : c >= 0xe0 ? 2 : c >= 0xc0 ? 1 : 0;
-    unsigned v = tails ? c & (0x3fu >> tails) : c;
-    for (*len = 1; *len <= tails && *len < n && is_tail(s[*len]); ++*len)
-        v = v << 6 | ((unsigned char)s[*len] & 0x3f);
-    return v;
-}
-
-/* Columns of the screen: two for the wide scripts and pictures, none for marks on a letter. */
-static int width(const char *s, size_t n)
-{
-    static const struct {
-        unsigned from, to;
-        int width;
-    } odd[] = {{0x300, 0x36f, 0},     {0x1100, 0x115f, 2},   {0x200b, 0x200f, 0},
-               {0x2e80, 0xa4cf, 2},   {0xac00, 0xd7a3, 2},   {0xf900, 0xfaff, 2},
-               {0xfe00, 0xfe0f, 0},   {0xfe30, 0xfe6f, 2},   {0xff00, 0xff60, 2},
-               {0xffe0, 0xffe6, 2},   {0x1f300, 0x1f64f, 2}, {0x1f680, 0x1f6ff, 2},
-               {0x1f900, 0x1f9ff, 2}, {0x20000, 0x3fffd, 2}};
-    int w = 0;
-    for (size_t i = 0, len; i < n; i += len) {
-        const unsigned c = char_at(s + i, n - i, &len);
-        int one = 1;
-        for (size_t k = 0; k < sizeof odd / sizeof odd[0]; k++)
-            if (c >= odd[k].from && c <= odd[k].to)
-                one = odd[k].width;
-        w += one;
-    }
-    return w;
-}
-
 /* One row of the screen: text that does not fit scrolls sideways. */
 static void draw(const line *l)
 {
-    const int space = columns() - width(l->prompt, strlen(l->prompt)) - 1;
+    const int space = columns() - af_text_width(l->prompt, strlen(l->prompt)) - 1;
     size_t from = 0, to = l->len;
-    while (width(l->text + from, l->at - from) >= space)
+    while (af_text_width(l->text + from, l->at - from) >= space)
         from = right_of(l, from);
-    while (width(l->text + from, to - from) > space)
+    while (af_text_width(l->text + from, to - from) > space)
         to = left_of(l, to);
     printf("\r%s%.*s\033[K", l->prompt, (int)(to - from), l->text + from);
-    const int back = width(l->text + l->at, to > l->at ? to - l->at : 0);
+    const int back = af_text_width(l->text + l->at, to > l->at ? to - l->at : 0);
     if (back > 0)
         printf("\033[%dD", back);
     fflush(stdout);

@@ -34,6 +34,8 @@ typedef struct af_data_example {
     const char *prompt; /* preference: the prompt as text; NULL for other shapes */
     uint64_t prompt_len;
     bool has_label, label; /* kto */
+    const float *target;   /* labels of a text: its class, or a value for each label */
+    int targets;           /* 0: another shape */
     int64_t sequence_len;  /* of the run: longer rows are cut or dropped in training */
     const af_tokenizer *tokenizer;
 } af_data_example;
@@ -47,8 +49,8 @@ AF_API AF_CHECKED af_status af_data_preview(const char *run_file, const char *co
                                             int count, int64_t limit, af_data_hook *hook,
                                             void *user, af_error *err);
 /* One line of JSON without newline: {"record", "line", "text", "ids", "labels"}; preference:
- * {"record", "line", "prompt_text", "chosen", "rejected"}; kto adds "label". free() it. NULL when
- * out of memory. */
+ * {"record", "line", "prompt_text", "chosen", "rejected"}; kto and texts with labels add "label".
+ * free() it. NULL when out of memory. */
 AF_API char *af_data_example_json(const af_data_example *e);
 
 /* Gets one record as a JSON object without a newline, valid during the call; false stops. */

@@ -122,6 +122,33 @@ AF_API AF_CHECKED af_status af_model_eval_dataset(af_model *m, const char *path,
 AF_API AF_CHECKED af_status af_eval_data_check(const char *path, const af_eval_data_opts *o,
                                                af_error *err);
 
+/* ---- labels ---- */
+
+/* What the labels of a model that classifies are: one of them holds, several may, or each is a
+ * number. */
+typedef enum af_label_kind { AF_LABELS_ONE, AF_LABELS_SEVERAL, AF_LABELS_NUMBERS } af_label_kind;
+/* The number of labels, 0 for a language model; the name of label i ("LABEL_0" when the model has
+ * none), borrowed until af_model_close. */
+AF_API int64_t af_model_labels(const af_model *m);
+AF_API const char *af_model_label(const af_model *m, int64_t i);
+AF_API af_label_kind af_model_label_kind(const af_model *m);
+/* The labels of one text: ids [n] -> scores and probabilities [labels], either may be NULL. Of
+ * numbers the probabilities are the scores. AF_EUSAGE for a language model. */
+AF_API AF_CHECKED af_status af_model_classify(af_model *m, const int32_t *ids, int64_t n,
+                                              float *scores, double *probabilities, af_error *err);
+
+typedef struct af_label_eval {
+    double loss;
+    double accuracy, f1; /* share of texts with all labels right; mean F1 of the labels */
+    double mse;          /* of numbers, instead of these */
+    int64_t texts;
+    double *label_f1; /* [labels], or NULL; free() it */
+} af_label_eval;
+/* Evaluates a dataset of {text, label}, as af_model_eval_dataset. */
+AF_API AF_CHECKED af_status af_model_eval_labels(af_model *m, const char *path,
+                                                 const af_eval_data_opts *o, af_label_eval *out,
+                                                 af_error *err);
+
 /* ---- generation ---- */
 
 typedef enum af_stop {

@@ -105,7 +105,7 @@ static af_status check_names(const af_adapter *a, af_error *err)
             module_path(s, &s->tensor[i], path);
             used |= a->saved[i] && af_path_ends_in(path, &c->modules_to_save[k], 1);
         }
-        if (!used)
+        if (!used && !(s->labels && strcmp(c->modules_to_save[k], "classifier") == 0)) /* PEFT's */
             return af_fail_subject(err, AF_EUNSUPPORTED, "modules_to_save",
                                    "modules_to_save: '%.128s' is not a module of this model",
                                    c->modules_to_save[k]);

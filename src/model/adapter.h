@@ -50,6 +50,8 @@ typedef struct af_adapter_config {
     const af_adapter_pattern *rank_pattern, *alpha_pattern;
     int rank_patterns, alpha_patterns;
     const char *base_model;   /* base_model_name_or_path, or NULL */
+    bool classifies;          /* task_type SEQ_CLS: `score` is among the saved modules */
+    const char *labels;       /* afinar_labels as JSON text: names and kind of problem; or NULL */
     const char *init_weights; /* "true" (or NULL), "gaussian"; a run's: adapter_start.h */
 } af_adapter_config;
 
@@ -102,6 +104,8 @@ AF_CHECKED af_status af_adapter_read(af_adapter **out, const af_model_spec *s, c
                                      af_error *err);
 /* The tensors of a PEFT folder. */
 AF_CHECKED af_status af_adapter_open_values(af_weights **out, const char *dir, af_error *err);
+/* Rows of the folder's `score` head, 0 when it has none. */
+AF_CHECKED af_status af_adapter_labels(int64_t *out, const char *dir, af_error *err);
 /* Rows of the embedding or head that the folder has whole, 0 when it has neither. PEFT writes them
  * when the vocabulary was changed before training. */
 AF_CHECKED af_status af_adapter_vocab(int64_t *out, const char *dir, af_error *err);

@@ -406,6 +406,9 @@ static void read_all(config_reader *r, af_adapter_config *c)
     c->layers = get_layers(r, &c->layer_count);
     c->rank_pattern = get_patterns(r, "rank_pattern", &c->rank_patterns);
     c->alpha_pattern = get_patterns(r, "alpha_pattern", &c->alpha_patterns);
+    const char *task = json_string_value(get(r, "task_type"));
+    c->classifies = task && strcmp(task, "SEQ_CLS") == 0;
+    c->labels = af_adapter_labels_parse(r->arena, get(r, AF_LABELS_KEY));
     const char *base = json_string_value(get(r, "base_model_name_or_path"));
     c->base_model = base ? copy_str(r, base) : NULL;
     c->init_weights = get_init(r);
@@ -492,12 +495,12 @@ static void set_constants(json_t *o)
     json_object_set_new(o, "peft_type", json_string("LORA"));
     json_object_set_new(o, "peft_version", json_string("0.20.0"));
     json_object_set_new(o, "qalora_group_size", json_integer(16));
-    json_object_set_new(o, "task_type", json_string("CAUSAL_LM"));
 }
 
 char *af_adapter_config_text(const af_adapter_config *c)
 {
     json_t *o = json_object();
+    json_error_t why;
     const bool is_true = !c->init_weights || strcmp(c->init_weights, "true") == 0;
     set_constants(o);
     json_object_set_new(o, "alpha_pattern", patterns_json(c->alpha_pattern, c->alpha_patterns));
@@ -511,6 +514,9 @@ char *af_adapter_config_text(const af_adapter_config *c)
     json_object_set_new(o, "lora_alpha", number(c->alpha));
     json_object_set_new(o, "lora_bias", json_boolean(c->lora_bias));
     json_object_set_new(o, "lora_dropout", json_real(c->dropout));
+    json_object_set_new(o, "task_type", json_string(c->classifies ? "SEQ_CLS" : "CAUSAL_LM"));
+    if (c->labels)
+        json_object_set_new(o, AF_LABELS_KEY, af_json_load(c->labels, strlen(c->labels), 0, &why));
     json_object_set_new(o, "modules_to_save",
                         names_json(c->modules_to_save, c->save_count, NULL, true));
     json_object_set_new(o, "r", json_integer(c->r));
@@ -575,6 +581,7 @@ af_status af_adapter_config_copy(af_adapter_config *out, const af_adapter_config
     d.target = dup_names(a, c->target, c->target_count, &bad);
     d.param = dup_names(a, c->param, c->param_count, &bad);
     d.exclude = dup_names(a, c->exclude, c->exclude_count, &bad);
+    d.labels = dup(a, c->labels, &bad);
     d.modules_to_save = dup_names(a, c->modules_to_save, c->save_count, &bad);
     d.rank_pattern = dup_patterns(a, c->rank_pattern, c->rank_patterns, &bad);
     d.alpha_pattern = dup_patterns(a, c->alpha_pattern, c->alpha_patterns, &bad);

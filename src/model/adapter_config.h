@@ -6,6 +6,7 @@
 
 enum { AF_ADAPTER_NAME_BYTES = 512 };
 #define AF_ADAPTER_PREFIX "base_model.model."
+#define AF_LABELS_KEY     "afinar_labels" /* what PEFT has no key for */
 
 /* Parses adapter_config.json; strings go to the arena. What this build cannot do is an error that
  * names the key. `name` is for messages. */
@@ -17,6 +18,10 @@ AF_CHECKED af_status af_adapter_config_copy(af_adapter_config *out, const af_ada
                                             af_arena *arena, af_error *err);
 /* The JSON text, with every key PEFT writes. free() it; NULL when memory is used up. */
 char *af_adapter_config_text(const af_adapter_config *c);
+
+/* The labels of AF_LABELS_KEY as text, in the arena; NULL when it has none (adapter_vocab.c). */
+struct json_t;
+const char *af_adapter_labels_parse(af_arena *arena, const struct json_t *value);
 
 /* ---- names of an adapter's tensors (adapter_write.c) ---- */
 

@@ -1,8 +1,11 @@
 /* adapter_vocab.c - what an adapter's folder has of embeddings and head, before it is read. */
 #include "base/file.h"
+#include "format/text/json_text.h"
 #include "format/weights/weights.h"
 #include "model/adapter.h"
 #include "model/adapter_config.h"
+
+#include <jansson.h>
 
 bool af_adapter_config_unties(const af_adapter_config *c)
 {
@@ -35,6 +38,26 @@ af_status af_adapter_open_values(af_weights **out, const char *dir, af_error *er
     const af_status st = !file ? af_fail_nomem(err, "a path", strlen(dir))
                                : af_weights_open(out, af_file_exists(file) ? file : dir, err);
     free(file);
+    return st;
+}
+
+const char *af_adapter_labels_parse(af_arena *arena, const json_t *value)
+{
+    char *text = json_is_object(value) ? af_json_dump(value, JSON_COMPACT) : NULL;
+    const char *copy = text ? af_arena_strdup(arena, text) : NULL;
+    free(text);
+    return copy;
+}
+
+af_status af_adapter_labels(int64_t *out, const char *dir, af_error *err)
+{
+    af_weights *w = NULL;
+    *out = 0;
+    const af_status st = af_adapter_open_values(&w, dir, err);
+    const af_stored *t = st == AF_OK ? af_weights_find(w, "base_model.model.score.weight") : NULL;
+    if (t && t->ndim == 2)
+        *out = t->dim[0];
+    af_weights_close(w);
     return st;
 }
 

@@ -103,6 +103,10 @@ af_tensor *af_model_loss(af_model_leaves *l, af_tensor *h, af_tensor *labels, af
  * by row_weight f32 [N], which is written between the two passes. */
 af_tensor *af_model_row_losses(af_model_leaves *l, af_tensor *h, af_tensor *labels,
                                af_tensor *row_weight, af_tensor **rows);
+/* Scores of a model that classifies, of every row: *scores f32 [N][labels]. Returns the sum of
+ * `weight` [N][labels] times the scores, f32 [1]: what is written there after the forward pass is
+ * the gradient by the scores. */
+af_tensor *af_model_scores(af_model_leaves *l, af_tensor *h, af_tensor *weight, af_tensor **scores);
 /* The states of all layers, for S sequences of at most L positions. */
 AF_CHECKED af_status af_model_caches(af_model_leaves *l, af_layer_cache *cache, int64_t seqs,
                                      int64_t length, af_error *err);

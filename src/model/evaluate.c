@@ -15,6 +15,9 @@ struct af_eval {
 
 af_status af_eval_new(af_eval **out, af_model *m, int64_t rows, af_error *err)
 {
+    const af_status st = af_model_need_tokens(m, err);
+    if (st != AF_OK)
+        return st;
     af_eval *e = af_calloc(1, sizeof *e);
     if (!e)
         return af_fail_nomem(err, "an evaluation", sizeof *e);

@@ -403,6 +403,7 @@ af_status af_model_generate(af_model *m, const af_generate_opts *o, af_generated
     generator g = {.m = m, .o = o, .V = af_model_vocab(m)};
     memset(out, 0, (size_t)o->sequences * sizeof *out);
     m->times = (af_generate_times){0};
+    AF_TRY(af_model_need_tokens(m, err));
     AF_TRY(check(m, o, err));
     if (o->ids_only == false)
         AF_TRY(af_model_tokenizer(m, &g.tokenizer, err));

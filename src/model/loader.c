@@ -85,6 +85,8 @@ static af_status open_parts(af_loader *ld, const char *path, af_error *err)
     AF_TRY(af_model_reader_open(&ld->reader, path, err));
     ld->reader->untie = ld->o.untie;
     ld->reader->vocab = ld->o.vocab;
+    ld->reader->labels = ld->o.labels;
+    ld->reader->label_seed = ld->o.label_seed;
     ld->reader->no_values = ld->o.outline;
     if (ld->o.vocab_dir)
         AF_TRY(af_adapter_open_values(&ld->reader->vocab_weights, ld->o.vocab_dir, err));

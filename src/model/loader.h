@@ -30,6 +30,8 @@ typedef struct af_loader_opts {
     int64_t vocab;         /* rows of embedding and head; the rows that are not stored are the mean
                               of the others. 0, or fewer than are stored: those */
     const char *vocab_dir; /* an adapter's folder whose whole embedding and head serve, or NULL */
+    int64_t labels;        /* the model classifies: head `score` of so many rows; 0 = as it is */
+    uint64_t label_seed;   /* of its first values, where the model has none */
     bool untie; /* a tied head becomes a tensor of its own (modules_to_save trains one of them) */
 } af_loader_opts;
 

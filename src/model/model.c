@@ -8,6 +8,8 @@
 #include "graph/graph_access.h"
 #include "model/adapter_texts.h"
 
+#include <jansson.h>
+
 static af_status open_adapters(af_model *m, const af_model_opts *o, af_error *err)
 {
     af_status st = AF_OK;
@@ -47,9 +49,13 @@ static af_status open_parts(af_model *m, const char *model, const af_model_opts 
     int64_t vocab = 0;
     for (int i = 0; i < o->adapters && i < AF_MODEL_ADAPTERS_MAX && !untie; i++)
         AF_TRY(af_adapter_unties(&untie, o->adapter[i], err));
+    int64_t labels = 0;
     if (o->adapters == 1)
         AF_TRY(af_adapter_vocab(&vocab, o->adapter[0], err));
+    for (int i = 0; i < o->adapters && i < AF_MODEL_ADAPTERS_MAX && !labels; i++)
+        AF_TRY(af_adapter_labels(&labels, o->adapter[i], err));
     const af_loader_opts so = {.untie = untie,
+                               .labels = labels,
                                .vocab = vocab,
                                .vocab_dir = vocab ? o->adapter[0] : NULL,
                                .compute = m->compute,
@@ -59,6 +65,7 @@ static af_status open_parts(af_model *m, const char *model, const af_model_opts 
                                                  : AF_QUANT_SHADOW};
     AF_TRY(af_loader_open(&m->loader, m->path, &so, err));
     AF_TRY(open_adapters(m, o, err));
+    AF_TRY(af_model_read_labels(m, err));
     af_log_write(AF_LOG_INFO, "device: %s, computing in %s", af_device_text(m->device),
                  af_dtype_name(m->compute));
 done:
@@ -111,6 +118,7 @@ void af_model_close(af_model *m)
     free(m->cached);
     free(m->path);
     free(m->adapter_dir);
+    json_decref(m->label_json);
     free(m);
 }
 
@@ -235,6 +243,7 @@ af_status af_model_logits_in(af_model *m, const int32_t *ids, int64_t n, int64_t
     const float *logits;
     if (n < 1)
         return AF_OK;
+    AF_TRY(af_model_need_tokens(m, err));
     AF_TRY(af_model_check_ids(m, ids, n, err));
     AF_TRY(af_model_engine(m, AF_ENGINE_LOGITS, n, 1, 0, err));
     AF_TRY(af_engine_run(&m->engine, &(af_feed){.ids = ids, .n = n, .length = length}, 1, &logits,

@@ -53,6 +53,8 @@ typedef struct af_model_reader {
     int64_t vocab;             /* rows of embedding and head when more than are stored; 0 = those */
     af_weights *vocab_weights; /* an adapter's, owned: its whole embedding and head are read */
     bool no_values;            /* rows that are not stored are zeros: nothing is read */
+    int64_t labels;            /* a head `score` of so many rows; 0 = as the model is */
+    uint64_t label_seed;       /* of its first values, where the model has none */
     bool may_resize;           /* set by who can write another vocabulary */
     bool resized; /* the adapter has another vocabulary: config, tensors and spec have that */
     bool warned_nonfinite;
@@ -60,6 +62,7 @@ typedef struct af_model_reader {
     /* After matching. */
     bool matched;
     bool head_copied;        /* untie: the head has the values of the embedding */
+    bool new_labels;         /* the model has no `score`: it is made */
     bool head_only;          /* the tied embedding is stored under the head's name */
     int64_t stored_vocab;    /* the config's vocab_size on disk */
     const char *prefix;      /* what "model." is called in this folder */

@@ -4,6 +4,7 @@
 
 #include "afinar/model.h"
 #include "model/engine.h"
+#include "model/labels/label_loss.h"
 
 struct af_model {
     char *path;
@@ -20,7 +21,8 @@ struct af_model {
     int32_t *cached;
     int64_t cached_count;
     af_generate_times times;
-    bool warned_long; /* that a text is longer than the context */
+    struct json_t *label_json; /* of a model that classifies: id2label, problem_type; or NULL */
+    bool warned_long;          /* that a text is longer than the context */
 };
 
 /* The folder whose chat template serves: the adapter's, where it has one, for with that it was
@@ -38,6 +40,12 @@ AF_CHECKED af_status af_model_generate_plan(const af_model *m, const af_generate
 /* af_model_logits_of for a row of a batch `length` wide, which ropes may depend on. */
 AF_CHECKED af_status af_model_logits_in(af_model *m, const int32_t *ids, int64_t n, int64_t length,
                                         float *out, af_error *err);
+/* labels/classify.c: names and kind of the labels; after adapters are opened. */
+AF_CHECKED af_status af_model_read_labels(af_model *m, af_error *err);
+/* The labels as losses see them. */
+af_label_opts af_model_label_opts(const af_model *m);
+/* An error for a model that classifies, which has no logits of tokens. */
+AF_CHECKED af_status af_model_need_tokens(const af_model *m, af_error *err);
 /* Says once that a text goes beyond the model's context. */
 void af_model_watch_length(af_model *m, int64_t tokens);
 /* Every id is one of the model's. */

@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "base/log.h"
+#include "base/rng.h"
 #include "format/weights/bnb_state.h"
 #include "tensor/codec.h"
 
@@ -11,6 +12,7 @@
 #include <stdarg.h>
 
 enum { NAME_MAX_BYTES = 512, LISTED_MAX = 12 };
+enum { SCORE_STREAM = 0x5c0e }; /* of the random numbers */
 
 /* Every mismatch, collected into one message. */
 typedef struct faults {
@@ -267,6 +269,34 @@ done:
     return st;
 }
 
+/* ---- the head of a model that classifies ---- */
+
+/* A model of tokens has none: first values as transformers draws them. */
+static af_status new_score(af_model_reader *in, int i, af_error *err)
+{
+    const af_tensor_spec *t = &in->spec.tensor[i];
+    af_tensor_layout *e = &in->layout[i];
+    const uint64_t n = (uint64_t)(t->dim[0] * t->dim[1]);
+    af_stored *made = af_arena_take(&in->arena, sizeof *made);
+    float *values = af_arena_take(&in->arena, n * sizeof *values);
+    const af_stored **part = af_arena_take(&in->arena, sizeof *part);
+    const double spread = in->config.initializer_range > 0 ? in->config.initializer_range : 0.02;
+    if (!made || !values || !part)
+        return af_fail_nomem(err, "the score head", n * sizeof *values);
+    for (uint64_t k = 0; k < n; k++)
+        values[k] = (float)(spread * af_rng_normal(in->label_seed, SCORE_STREAM, k));
+    *made = (af_stored){.name = t->name,
+                        .dtype = AF_DTYPE_F32,
+                        .ndim = 2,
+                        .dim = {t->dim[0], t->dim[1]},
+                        .data = values,
+                        .bytes = n * sizeof *values};
+    part[0] = made;
+    *e = (af_tensor_layout){
+        .rows = t->dim[0], .cols = t->dim[1], .part = part, .parts = 1, .part_rows = t->dim[0]};
+    return AF_OK;
+}
+
 static af_status match(af_model_reader *in, faults *f, int i, af_error *err)
 {
     const af_tensor_spec *t = &in->spec.tensor[i];
@@ -276,6 +306,8 @@ static af_status match(af_model_reader *in, faults *f, int i, af_error *err)
         *e = in->layout[in->spec.embed];
         return AF_OK;
     }
+    if (t->slot == AF_SLOT_SCORE && in->new_labels)
+        return new_score(in, i, err);
     e->cols = t->dim[t->ndim - 1];
     e->rows = t->ndim == 1 ? 1 : t->ndim == 2 ? t->dim[0] : t->dim[0] * t->dim[1];
     AF_TRY(af_weights_gguf(in->weights) ? match_gguf(in, f, i, err) : match_folder(in, f, i, err));
@@ -343,7 +375,7 @@ static af_status make_spec(af_model_reader *in, bool tied, af_error *err)
 static af_status match_head(af_model_reader *in, af_error *err)
 {
     char name[NAME_MAX_BYTES];
-    if (!in->config.tie_word_embeddings || af_weights_gguf(in->weights))
+    if (!in->config.tie_word_embeddings || af_weights_gguf(in->weights) || in->spec.labels)
         return AF_OK;
     af_model_reader_disk_name(in, "lm_head.weight", name, sizeof name);
     const af_stored *head = af_weights_find(in->weights, name);
@@ -402,6 +434,8 @@ static bool may_be_unused(const af_model_reader *in, const char *name)
         (ends_with(name, "embed_tokens.weight") || ends_with(name, "lm_head.weight") ||
          strcmp(name, "token_embd.weight") == 0 || strcmp(name, "output.weight") == 0))
         return true; /* an adapter has its own */
+    if (in->new_labels && (strncmp(name, "lm_head.", 8) == 0 || strcmp(name, "output.weight") == 0))
+        return true; /* it predicts tokens */
     if (af_weights_gguf(in->weights))
         return strncmp(name, "rope_", 5) == 0;
     if (ends_with(name, "rotary_emb.inv_freq") || ends_with(name, ".masked_bias"))
@@ -483,6 +517,20 @@ static af_status match_all(af_model_reader *in, af_error *err)
     return st;
 }
 
+/* A model of tokens becomes one of labels; one that has labels keeps its own. */
+static af_status set_labels(af_model_reader *in, af_error *err)
+{
+    if (!in->labels || in->new_labels)
+        return AF_OK;
+    if (in->config.labels && in->config.labels != in->labels)
+        return af_fail_subject(err, AF_EUSAGE, "labels",
+                               "'%s' has %" PRId64 " labels, not %" PRId64, in->path,
+                               in->config.labels, in->labels);
+    in->new_labels = in->config.labels == 0;
+    in->config.labels = in->labels;
+    return AF_OK;
+}
+
 af_status af_model_reader_match(af_model_reader *in, af_error *err)
 {
     af_status st = AF_OK;
@@ -493,7 +541,8 @@ af_status af_model_reader_match(af_model_reader *in, af_error *err)
     in->has_config = true;
     if (!in->stored_vocab)
         af_reader_vocab_set(in);
-    in->head_copied = in->untie && in->config.tie_word_embeddings;
+    AF_TRY(set_labels(in, err));
+    in->head_copied = !in->config.labels && in->untie && in->config.tie_word_embeddings;
     AF_TRY(make_spec(in, in->config.tie_word_embeddings && !in->head_copied, err));
     if (!in->weights)
         AF_TRY(af_weights_open(&in->weights, in->path, err));

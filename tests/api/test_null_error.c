@@ -111,6 +111,9 @@ FAILS(af_merge_adapters, nowhere, "/nonexistent/x",
 FAILS(af_merge_file, nowhere, "/nonexistent/x", &(af_merge_opts){0}, NULL, NULL)
 FAILS(af_model_eval_dataset, model(), nowhere, &(af_eval_data_opts){.sequence_len = 8},
       &(af_eval_result){0}, NULL)
+FAILS(af_model_classify, model(), &(int32_t){1}, 1, NULL, NULL, NULL)
+FAILS(af_model_eval_labels, model(), nowhere, &(af_eval_data_opts){.sequence_len = 8},
+      &(af_label_eval){0}, NULL)
 FAILS(af_model_eval_text, model(), nowhere, 8, &(af_eval_result){0}, NULL)
 FAILS(af_model_graph_feed, recording(), NULL, 1, NULL)
 FAILS(af_model_graph_prepare, NULL, NULL)
@@ -363,7 +366,9 @@ static const struct {
     CASE(af_memory_check),
     CASE(af_merge_adapters),
     CASE(af_merge_file),
+    CASE(af_model_classify),
     CASE(af_model_eval_dataset),
+    CASE(af_model_eval_labels),
     CASE(af_model_eval_text),
     CASE(af_model_generate),
     CASE(af_model_graph_feed),

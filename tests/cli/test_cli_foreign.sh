@@ -93,7 +93,7 @@ refused() { # WORDS LINE
 }
 refused "bad.yml:46: rl is 'grpo', which is not supported" 'rl: grpo'
 refused "'qat' is not supported" 'qat: {weight_dtype: int8}'
-refused "'num_labels' with '2' is not supported" 'num_labels: 2'
+refused "'id2label' is not supported" 'id2label: {0: a}'
 refused "unknown key 'lora_rnak'; did you mean 'lora_r" 'lora_rnak: 3'
 refused "unknown key 'my_key'" 'my_key: 3'
 sed 's/^lr_scheduler:.*/lr_scheduler: stairs/' axolotl.yml > bad.yml

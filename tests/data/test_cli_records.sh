@@ -67,6 +67,13 @@ records words -n 0 --split validation | cmp - test.jsonl || die "dev is validati
 cp "$columns"/hub/data/train-0000* split/train
 records split -n 0 --split train | cmp - train.jsonl || die "folders of splits"
 
+mkdir -p deep/a/b deep/c/train deep/c/test
+cp "$columns/hub/data/train-00000-of-00002.parquet" deep/a/b/one.parquet
+cp "$columns/hub/data/train-00001-of-00002.parquet" deep/a/two.parquet
+records deep -n 0 | cmp - train.jsonl || die "folders in folders"
+cp "$columns/hub/data/test-00000-of-00001.parquet" deep/c/test/x.parquet
+records deep -n 0 --split test | cmp - test.jsonl || die "a split's folder in folders"
+
 # --- the same tokens, from a table and from its records
 cat > run.yaml <<YAML
 base_model: $AF_GOLDEN/models/qwen2

@@ -13,8 +13,7 @@ static void test_runs_follow_peft(void **state)
     static const char *const runs[][2] = {{"qwen3_moe", "lora-experts"},
                                           {"mixtral", "lora-experts"},
                                           {"gpt_oss", "lora-experts"},
-                                          {"mixtral", "full"},
-                                          {"mixtral", "full-aux"}};
+                                          {"mixtral", "full"}};
     const char *shared = shared_dir();
     if (!shared)
         skip_because("no shared goldens");
@@ -23,6 +22,39 @@ static void test_runs_follow_peft(void **state)
     snprintf(data, sizeof data, "%s/golden/models/data/train.jsonl", shared);
     for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++)
         check_run(root, root, runs[i][0], runs[i][1], data);
+}
+
+/* The first step of two runs that differ in the auxiliary loss alone: of both micro-batches it is
+ * added in full, and the row has their mean. */
+static void test_the_auxiliary_loss_is_logged(void **state)
+{
+    (void)state;
+    const char *shared = shared_dir();
+    if (!shared)
+        skip_because("no shared goldens");
+    char root[512], data[600], metrics[300], *text;
+    uint64_t size;
+    af_error err = {0};
+    snprintf(root, sizeof root, "%s/golden/families", shared);
+    snprintf(data, sizeof data, "%s/golden/models/data/train.jsonl", shared);
+    check_run(root, root, "mixtral", "full-aux", data);
+    snprintf(metrics, sizeof metrics, "%s/out/metrics.jsonl", dir);
+    CHECK_OK(af_file_read(&text, &size, metrics, 1 << 24, &err), err);
+    json_t *row = json_loadb(text, strcspn(text, "\n"), 0, NULL),
+           *with = load(root, "mixtral/full-aux", "trajectory.json"),
+           *without = load(root, "mixtral/full", "trajectory.json");
+    const double got = json_number_value(json_object_get(row, "aux_loss"));
+    double want = 0;
+    for (int i = 0; i < 2; i++) {
+        const json_t *steps = json_object_get(i ? without : with, "steps");
+        const double loss = json_number_value(json_object_get(json_array_get(steps, 0), "loss"));
+        want += (i ? -loss : loss) / 0.02 / 2;
+    }
+    CHECK_MSG(fabs(got - want) < 1e-4, "%.9g, not %.9g", got, want);
+    free(text);
+    json_decref(row);
+    json_decref(with);
+    json_decref(without);
 }
 
 /* ---- on disk ---- */
@@ -208,22 +240,64 @@ static void test_a_module_for_every_expert(void **state)
 
 /* ---- run files ---- */
 
-static void refused(const char *extra, const char *what)
+static af_status short_run(const char *extra, af_error *err)
 {
     char path[300];
-    af_error err = {0};
     af_buf b = {0};
     af_train_result result;
     af_buf_printf(&b,
                   "base_model: %s/judged/router-model\ndatasets: [{path: %s/judged/router.jsonl, "
-                  "type: tokens}]\noutput_dir: %s/refused\nadapter: lora\ndevice: cpu\n"
-                  "max_steps: 1\n%s",
+                  "type: tokens}]\noutput_dir: %s/short\ndevice: cpu\nlearning_rate: 0.01\n"
+                  "bf16: false\nmax_steps: 2\noverwrite_output_dir: true\n%s",
                   golden_dir(), golden_dir(), dir, extra);
-    snprintf(path, sizeof path, "%s/refused.yaml", dir);
-    CHECK_OK(af_file_write(path, b.data, b.len, &err), err);
-    const af_status st = af_train(path, NULL, 0, NULL, &result, &err);
-    CHECK_MSG(st != AF_OK && strstr(err.msg, what), "%s: '%s'", extra, err.msg);
+    snprintf(path, sizeof path, "%s/short.yaml", dir);
+    CHECK_OK(af_file_write(path, b.data, b.len, err), *err);
     af_buf_clear(&b);
+    return af_train(path, NULL, 0, NULL, &result, err);
+}
+
+static void refused(const char *extra, const char *what)
+{
+    char text[400];
+    af_error err = {0};
+    snprintf(text, sizeof text, "adapter: lora\n%s", extra);
+    const af_status st = short_run(text, &err);
+    CHECK_MSG(st != AF_OK && strstr(err.msg, what), "%s: '%s'", extra, err.msg);
+}
+
+/* Whether a tensor of the model that a run leaves has the bytes of the base. */
+static bool unchanged(const char *file, const char *name, const char *base_name)
+{
+    char path[512], from[512];
+    af_error err = {0};
+    af_safetensors *x, *y;
+    snprintf(path, sizeof path, "%s/short/%s", dir, file);
+    golden_path(from, "judged/router-model/model.safetensors");
+    CHECK_OK(af_safetensors_open(&x, path, &err), err);
+    CHECK_OK(af_safetensors_open(&y, from, &err), err);
+    const af_stored *a = af_safetensors_find(x, name), *b = af_safetensors_find(y, base_name);
+    CHECK_MSG(a && b && a->bytes == b->bytes, "'%s' or '%s'", name, base_name);
+    const bool same = memcmp(a->data, b->data, a->bytes) == 0;
+    af_safetensors_close(x);
+    af_safetensors_close(y);
+    return same;
+}
+
+static void test_routers_are_trained_or_frozen(void **state)
+{
+    (void)state;
+    static const char router[] = "model.layers.1.mlp.gate.weight",
+                      expert[] = "model.layers.1.mlp.experts.2.up_proj.weight";
+    af_error err = {0};
+    CHECK_OK(short_run("", &err), err);
+    CHECK_MSG(!unchanged("model.safetensors", router, router), "full training");
+    CHECK_OK(short_run("unfrozen_parameters: ['^(?!.+mlp.gate)']\n", &err), err);
+    CHECK_MSG(unchanged("model.safetensors", router, router), "a frozen router");
+    CHECK_MSG(!unchanged("model.safetensors", expert, expert), "experts beside it");
+    CHECK_OK(short_run("adapter: lora\nlora_modules_to_save: [mlp.gate]\n", &err), err);
+    CHECK_MSG(!unchanged("adapter_model.safetensors",
+                         "base_model.model.model.layers.1.mlp.gate.weight", router),
+              "a router next to adapters");
 }
 
 static void test_what_experts_cannot_have(void **state)
@@ -245,10 +319,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_runs_follow_peft),
+        cmocka_unit_test(test_the_auxiliary_loss_is_logged),
         cmocka_unit_test(test_names_and_bytes_are_pefts),
         cmocka_unit_test(test_experts_stored_one_by_one_are_merged),
         cmocka_unit_test(test_a_module_for_every_expert),
         cmocka_unit_test(test_what_experts_cannot_have),
+        cmocka_unit_test(test_routers_are_trained_or_frozen),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

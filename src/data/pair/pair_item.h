@@ -11,6 +11,10 @@
 /* Checks and converts a record. Clear *out with af_item_clear. */
 AF_CHECKED af_status af_pair_item(af_item *out, const af_data_source *s, const json_t *record,
                                   af_rl rl, const af_source_loc *p, af_error *err);
+/* label_item.c: a text (or a chat) and its label or labels. */
+AF_CHECKED af_status af_label_item(af_item *out, const af_data_source *s, const json_t *record,
+                                   const af_label_opts *labels, const af_source_loc *p,
+                                   af_error *err);
 /* pair_form_item.c: a record in the form of its source. */
 AF_CHECKED af_status af_pair_form_item(af_item *out, const af_data_source *s, const json_t *record,
                                        af_rl rl, const af_source_loc *p, af_error *err);

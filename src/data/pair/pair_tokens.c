@@ -261,6 +261,24 @@ done:
     return st;
 }
 
+/* A text with labels is a row without a prompt, as its tokenizer has it. */
+static af_status label_row(pair_work *w, af_row *row)
+{
+    const af_conversation *t = w->item->conversation;
+    const bool chat = t->kind == AF_CONVERSATION_CHAT;
+    af_status st = AF_OK;
+    if (chat)
+        AF_TRY(af_renderer_whole(w->s, &row->text, &row->len, t, w->err));
+    else if (!(row->text = af_strdup(t->answer_text)))
+        return af_fail_nomem(w->err, "a record", t->answer_len);
+    if (!chat)
+        row->len = t->answer_len;
+    AF_TRY(af_renderer_encode(w->s, row->text, row->len, !chat, w->err));
+    AF_TRY(af_row_append(row, &w->s->encoding, true, w->err));
+done:
+    return st;
+}
+
 /* LLaMA-Factory's `template`: turn by turn. */
 static af_status turn_rows(pair_work *w, af_row row[2], int64_t prompt[2])
 {
@@ -279,6 +297,8 @@ af_status af_pair_tokens(af_renderer *s, af_row row[2], af_pair_prompt_end *prom
     af_status st = AF_OK;
     *prompt = (af_pair_prompt_end){0};
     const bool chat = item->conversation[0].kind == AF_CONVERSATION_CHAT;
+    if (rl == AF_RL_LABELS)
+        return label_row(&w, &row[0]);
     if (chat && s->turns)
         return turn_rows(&w, row, prompt->tokens);
     if (!chat)

@@ -2,6 +2,7 @@
 #ifndef AF_DATA_OPTS_H
 #define AF_DATA_OPTS_H
 
+#include "base/label_opts.h"
 #include "format/text/yaml_tree.h"
 
 typedef enum af_excess { AF_EXCESS_DROP, AF_EXCESS_TRUNCATE, AF_EXCESS_ERROR } af_excess;
@@ -30,7 +31,8 @@ typedef enum af_rl {
     AF_RL_ORPO,
     AF_RL_SIMPO,
     AF_RL_CPO,
-    AF_RL_REWARD
+    AF_RL_REWARD,
+    AF_RL_LABELS /* no preferences: texts with labels, for a model that classifies */
 } af_rl;
 
 typedef struct af_data_opts {
@@ -62,9 +64,10 @@ typedef struct af_data_opts {
     af_mix mix;
     const char *const *mix_probs; /* whose turn it is, by chance; none = in order */
     int mix_prob_count;
-    af_rl rl;            /* not AF_RL_NONE: records are pairs (dataset_reader.h: af_example.pair) */
-    int64_t vocab;       /* ids must be below this; 0 = not checked */
-    bool cache_reported; /* that there is no cache was logged for another dataset */
+    af_rl rl; /* not AF_RL_NONE: records are pairs (dataset_reader.h: af_example.pair) */
+    af_label_opts labels; /* of AF_RL_LABELS */
+    int64_t vocab;        /* ids must be below this; 0 = not checked */
+    bool cache_reported;  /* that there is no cache was logged for another dataset */
 } af_data_opts;
 
 typedef struct af_data_counts {

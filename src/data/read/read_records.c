@@ -28,6 +28,8 @@ static const struct {
     {".parquet", "parquet", AF_RECORDS_PARQUET},
     {".arrow", "arrow", AF_RECORDS_ARROW},
     {".feather", "feather", AF_RECORDS_ARROW},
+    {".arrows", "arrows", AF_RECORDS_ARROW},
+    {".ipc", "ipc", AF_RECORDS_ARROW},
 };
 
 /* The length of the name without the ending of a compressed file. */

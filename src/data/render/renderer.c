@@ -273,6 +273,15 @@ af_status af_renderer_prompt(af_renderer *s, char **text, uint64_t *len, const a
     return st == AF_OK ? af_renderer_render(s, text, len, t, n, true, false, NULL, err) : st;
 }
 
+af_status af_renderer_whole(af_renderer *s, char **text, uint64_t *len, const af_conversation *t,
+                            af_error *err)
+{
+    const af_status st = need_template(s, err);
+    return st == AF_OK ? af_renderer_render(s, text, len, t, json_array_size(t->messages), false,
+                                            false, NULL, err)
+                       : st;
+}
+
 af_status af_renderer_encode(af_renderer *s, const char *text, uint64_t len, bool special,
                              af_error *err)
 {

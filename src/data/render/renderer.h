@@ -68,6 +68,9 @@ AF_CHECKED af_status af_renderer_row(af_renderer *s, af_row *out, const af_conve
 /* The first n messages with the generation prompt. */
 AF_CHECKED af_status af_renderer_prompt(af_renderer *s, char **text, uint64_t *len,
                                         const af_conversation *t, size_t n, af_error *err);
+/* All messages, without the generation prompt. */
+AF_CHECKED af_status af_renderer_whole(af_renderer *s, char **text, uint64_t *len,
+                                       const af_conversation *t, af_error *err);
 /* Appends a block of plain text to a row: special tokens with the first block, eos with the last.
  */
 AF_CHECKED af_status af_renderer_append_text(af_renderer *s, af_row *row, const char *text,

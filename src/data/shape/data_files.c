@@ -177,6 +177,50 @@ static af_status list_inner(const af_data_source *s, const char *folder, const c
     return st;
 }
 
+static bool names_split(const char *path)
+{
+    return af_split_mentions(path, "train") || af_split_mentions(path, "test") ||
+           af_split_mentions(path, "validation");
+}
+
+/* All data below a folder: that whose path names the split, or all as `train` where none does. */
+static af_status list_deep(const af_data_source *s, const char *folder, char ***files, int *count,
+                           int *held_out, af_error *err)
+{
+    const char *split = s->split ? s->split : "train";
+    const size_t top = strlen(folder);
+    af_file_list all = {0};
+    bool named = false;
+    int kept = 0;
+    const af_status st = af_folder_matches(&all, folder, "**", err);
+    if (st != AF_OK) {
+        af_file_list_clear(&all);
+        return st;
+    }
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < all.count; i++) {
+            char *path = all.path[i];
+            af_records_kind kind;
+            const bool data = path && !is_about(af_path_name(path)) &&
+                              af_records_kind_of(&kind, path, s->ds_type, NULL) == AF_OK;
+            if (pass == 0) {
+                named |= data && names_split(path + top);
+                continue;
+            }
+            const bool ours = named ? data && af_split_mentions(path + top, split)
+                                    : data && strcmp(split, "train") == 0;
+            all.path[i] = NULL;
+            *held_out += data && !ours;
+            if (ours)
+                all.path[kept++] = path;
+            else
+                free(path);
+        }
+    *files = all.path;
+    *count = kept;
+    return AF_OK;
+}
+
 static af_status folder_files(const af_data_source *s, const char *folder, const char *run_path,
                               char ***files, int *count, int *held_out, af_error *err)
 {
@@ -193,6 +237,11 @@ static af_status folder_files(const af_data_source *s, const char *folder, const
         st = list_inner(s, folder, split, NULL, files, count, held_out, err);
     if (st == AF_OK && *count == 0)
         st = list_inner(s, folder, "data", split, files, count, held_out, err);
+    if (st == AF_OK && *count == 0) {
+        af_names_free(*files, *count);
+        *files = NULL;
+        st = list_deep(s, folder, files, count, held_out, err);
+    }
     if (st == AF_OK && *count == 0) {
         af_names_free(*files, *count);
         *files = NULL;

@@ -32,7 +32,8 @@ typedef struct source_key {
 #define ONLY(s)    (1u << AF_SHAPE_##s)
 enum {
     PAIRS = ONLY(KTO) | ONLY(PREFERENCE),
-    TURNS = ONLY(MESSAGES) | ONLY(SHAREGPT) | ONLY(PROMPT) | PAIRS, /* may be lists of them */
+    TURNS = ONLY(MESSAGES) | ONLY(SHAREGPT) | ONLY(PROMPT) | PAIRS |
+            ONLY(CLASSES), /* may be lists of them */
     CHATS = TURNS | ONLY(ALPACA),
 };
 static const source_key keys[] = {
@@ -48,7 +49,8 @@ static const source_key keys[] = {
     {"message_field_role", STRING, AT(field.role), TURNS},
     {"message_field_content", STRING, AT(field.content), TURNS},
     {"message_field_training", STRING, AT(field.train), TURNS},
-    {"field_messages", STRING, AT(field.messages), ONLY(MESSAGES) | ONLY(SHAREGPT) | PAIRS},
+    {"field_messages", STRING, AT(field.messages),
+     ONLY(MESSAGES) | ONLY(SHAREGPT) | PAIRS | ONLY(CLASSES)},
     {"field_instruction", STRING, AT(field.instruction), ONLY(ALPACA) | PAIRS},
     {"field_input", STRING, AT(field.input), ONLY(ALPACA) | PAIRS},
     {"field_output", STRING, AT(field.output), ONLY(ALPACA) | ONLY(KTO)},
@@ -59,8 +61,8 @@ static const source_key keys[] = {
     {"field_completion", STRING, AT(field.completion), ONLY(PROMPT) | ONLY(KTO)},
     {"field_chosen", STRING, AT(field.chosen), ONLY(PREFERENCE)},
     {"field_rejected", STRING, AT(field.rejected), ONLY(PREFERENCE)},
-    {"field_label", STRING, AT(field.label), ONLY(KTO)},
-    {"field_text", STRING, AT(field.text), ONLY(TEXT)},
+    {"field_label", STRING, AT(field.label), ONLY(KTO) | ONLY(CLASSES)},
+    {"field_text", STRING, AT(field.text), ONLY(TEXT) | ONLY(CLASSES)},
     {"field", STRING, AT(field.text), ONLY(TEXT)},
     {"field_segments", STRING, AT(field.segments), ONLY(SEGMENTS)},
     {"split", SPLIT, 0, 0},
@@ -95,6 +97,7 @@ static const struct {
     {"kto", AF_SHAPE_KTO},
     {"input_output", AF_SHAPE_SEGMENTS},
     {"tokens", AF_SHAPE_TOKENS},
+    {"classification", AF_SHAPE_CLASSES},
     /* other spellings, after the names that messages use */
     {"auto", AF_SHAPE_AUTO},
     {"chat_template", AF_SHAPE_AUTO}, /* axolotl: any list of turns */
@@ -565,6 +568,8 @@ void af_data_entry_begin(const parse *p, const af_yaml *n)
         .max_samples = p->o->max_samples,
         .weight = 1,
         .pairs = p->o->rl != AF_RL_NONE,
+        .shape = p->o->rl == AF_RL_LABELS ? AF_SHAPE_CLASSES : AF_SHAPE_AUTO,
+        .shape_given = p->o->rl == AF_RL_LABELS,
         .seed = p->o->seed,
         .thinking = "reasoning_content",
         .thinking_key = "reasoning_content",

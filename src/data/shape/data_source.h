@@ -18,6 +18,7 @@ typedef enum af_shape {
     AF_SHAPE_KTO,
     AF_SHAPE_SEGMENTS,
     AF_SHAPE_TOKENS,
+    AF_SHAPE_CLASSES, /* a text and its label */
 } af_shape;
 
 /* The name in messages and in `type:`. */

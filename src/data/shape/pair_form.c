@@ -72,7 +72,7 @@ const af_pair_form *af_pair_form_find(const char *type, af_rl rl)
 
 const char *af_rl_name(af_rl rl)
 {
-    static const char *const names[] = {"none", "dpo",   "ipo", "kto",
-                                        "orpo", "simpo", "cpo", "reward"};
+    static const char *const names[] = {"none",  "dpo", "ipo",    "kto",   "orpo",
+                                        "simpo", "cpo", "reward", "labels"};
     return names[rl];
 }

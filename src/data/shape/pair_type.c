@@ -64,6 +64,10 @@ af_status af_pair_type_set(const af_data_entry *p, const af_yaml *n, bool *taken
     *taken = false;
     if (p->o->rl == AF_RL_NONE)
         return AF_OK;
+    if (p->o->rl == AF_RL_LABELS && n->kind == AF_YAML_SCALAR) {
+        *taken = true; /* the task says what the records are */
+        return AF_OK;
+    }
     if (n->kind == AF_YAML_MAP) {
         *taken = true;
         return own_form(p, n);

@@ -40,6 +40,8 @@ typedef struct af_item {
     size_t prompt_messages; /* of both chats */
     bool equal;             /* the answers are the same */
     float margin;
+    float *target; /* own: of a text, its class, or a value for each label */
+    int targets;
 } af_item;
 
 #define AF_KTO_TAG "kto_tag" /* LLaMA-Factory: a conversation with a label for its last turn */

@@ -12,6 +12,7 @@ void af_item_clear(af_item *i)
     af_conversation_clear(&i->conversation[0]);
     af_conversation_clear(&i->conversation[1]);
     json_decref(i->prompt);
+    free(i->target);
     *i = (af_item){0};
 }
 

@@ -38,7 +38,8 @@ af_status af_record_reader_check_ids(af_record_reader *d, const af_row *r)
     int64_t last = r->count;
     while (last > 1 && r->labels[last - 1] == -100)
         last--;
-    if (last > 1 && !af_renderer_is_eot(d->renderer, r->ids[last - 1]) &&
+    if (last > 1 && d->pipeline->o->rl != AF_RL_LABELS &&
+        !af_renderer_is_eot(d->renderer, r->ids[last - 1]) &&
         d->source->train_on_eos != AF_TRAIN_EOS_NONE &&
         !(d->renderer->chat && af_template_marks_generation(d->renderer->chat)))
         d->warnings.counts.missing_eot++;
@@ -205,7 +206,10 @@ static af_status prepare(const af_record_reader *d, af_renderer *renderer, af_re
     af_status st = AF_OK;
     const double began = af_seconds_now();
     const af_rl rl = d->pipeline->o->rl;
-    if (rl)
+    if (rl == AF_RL_LABELS)
+        AF_TRY(af_label_item(&j->item, d->source, j->record, &d->pipeline->o->labels, &j->loc,
+                             &j->err));
+    else if (rl)
         AF_TRY(af_pair_item(&j->item, d->source, j->record, rl, &j->loc, &j->err));
     else
         AF_TRY(af_shape_item(&j->item, d->source, j->record, &j->loc, &j->err));
@@ -267,6 +271,8 @@ static af_status check_shape(const af_record_reader *d)
     const af_rl rl = d->pipeline->o->rl;
     const af_shape shape = d->source->shape;
     const bool pairs = shape == AF_SHAPE_PREFERENCE, labelled = shape == AF_SHAPE_KTO;
+    if (rl == AF_RL_LABELS)
+        return AF_OK;
     if (rl && !pairs && !(labelled && rl == AF_RL_KTO))
         return af_fail(d->err, AF_EUSAGE, "%s: records of shape %s, but 'rl: %s' wants %s",
                        d->loc.file, af_shape_name(shape), af_rl_name(rl),

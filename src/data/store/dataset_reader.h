@@ -18,7 +18,9 @@ typedef struct af_example {
     const af_row *row;
     const char *prompt; /* preference: the prompt as text */
     uint64_t prompt_len;
-    bool label;              /* kto */
+    bool label;          /* kto */
+    const float *target; /* labels of a text */
+    int targets;
     const af_pair_row *pair; /* with `rl`: the record as token rows, whole; else NULL */
 } af_example;
 

@@ -221,6 +221,56 @@ static af_status hold(af_record_reader *d, af_record_job *j)
     return ++d->unpaired == AF_UNPAIR_BLOCK ? af_pair_emit_held(d) : AF_OK;
 }
 
+/* --- texts with labels ----------------------------------------------------------------------- */
+
+static af_status emit_text(af_record_reader *d, af_record_job *j)
+{
+    const int64_t limit = d->pipeline->o->sequence_len, n = j->row[0].count;
+    af_data_counts *c = &d->warnings.counts;
+    bool keep = true;
+    af_status st = AF_OK;
+    af_row *row = &j->row[0];
+    int32_t *bits = af_calloc((uint64_t)j->item.targets, sizeof *bits);
+    if (!bits)
+        return af_fail_nomem(d->err, "labels", (uint64_t)j->item.targets * sizeof *bits);
+    memcpy(bits, j->item.target, (uint64_t)j->item.targets * sizeof *bits);
+    AF_TRY(af_record_reader_check_ids(d, row));
+    if (n == 0)
+        AF_TRY(af_source_loc_fail(&d->loc, d->err, "field \"%s\" has no token",
+                                  d->source->field.text));
+    if (d->mode != AF_READ_PREVIEW && limit > 0 && n > limit) {
+        if (d->pipeline->o->excess == AF_EXCESS_ERROR)
+            AF_TRY(fits(d, row, (int64_t[]){0}, 1, &keep)); /* the error */
+        keep = d->pipeline->o->excess == AF_EXCESS_TRUNCATE;
+        c->truncated += keep;
+        c->dropped += !keep;
+        row->count = limit;
+    }
+    if (d->mode != AF_READ_PREVIEW && keep)
+        AF_TRY(filter(d, row, 1, &keep));
+    const af_pair_row pair = {
+        .first = row->ids, .first_len = row->count, .second = bits, .second_len = j->item.targets};
+    const af_example e = {.file = d->loc.file,
+                          .source = d->file,
+                          .dataset = d->dataset,
+                          .line = d->loc.line,
+                          .record = d->loc.number,
+                          .shape = AF_SHAPE_CLASSES,
+                          .rows = 1,
+                          .row = row,
+                          .target = j->item.target,
+                          .targets = j->item.targets,
+                          .pair = &pair};
+    if (keep)
+        af_record_reader_count(d, &e);
+    if (keep)
+        AF_TRY(af_record_reader_emit(d, &e));
+done:
+    row->count = n; /* the record may be taken again */
+    free(bits);
+    return st;
+}
+
 /* --- all ------------------------------------------------------------------------------------- */
 
 af_status af_pair_emit(af_record_reader *d, af_record_job *j)
@@ -228,6 +278,8 @@ af_status af_pair_emit(af_record_reader *d, af_record_job *j)
     af_status st = AF_OK;
     bool keep = true;
     const af_item *item = &j->item;
+    if (d->pipeline->o->rl == AF_RL_LABELS)
+        return emit_text(d, j);
     AF_TRY(check_pair(d, j));
     if (d->pipeline->o->rl == AF_RL_KTO) {
         const bool pair = item->conversations == 2;

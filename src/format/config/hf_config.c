@@ -309,6 +309,18 @@ static af_status check_causal(const af_config_source *s, const char *model_type)
                    s->name, both ? "use_bidirectional_attention is true" : "is_causal is false");
 }
 
+/* As transformers counts them: two unless the names say otherwise. */
+static int64_t count_labels(af_config_source *s, const json_t *root, const char *architecture)
+{
+    static const char tail[] = "ForSequenceClassification";
+    const json_t *names = json_object_get(root, "id2label");
+    const size_t n = strlen(architecture), m = sizeof tail - 1;
+    if (n < m || strcmp(architecture + n - m, tail) != 0)
+        return 0;
+    return json_is_object(names) && json_object_size(names) ? (int64_t)json_object_size(names)
+                                                            : af_config_int(s, "num_labels", 2);
+}
+
 static af_status read_object(af_hf_config *c, const json_t *root, const char *name, af_error *err)
 {
     af_config_source s = {root, name, err, AF_OK};
@@ -326,6 +338,7 @@ static af_status read_object(af_hf_config *c, const json_t *root, const char *na
     const json_t *arch = json_object_get(root, "architectures");
     const char *first = json_string_value(json_array_get(arch, 0));
     c->architecture = af_arena_strdup(&c->arena, first ? first : "");
+    c->labels = count_labels(&s, root, first ? first : "");
     c->transformers_version = af_config_str(&s, &c->arena, "transformers_version", "");
     get_sizes(&s, c, f);
     c->hidden_act = af_config_str(&s, &c->arena, "hidden_act", f->act);

@@ -93,6 +93,7 @@ typedef struct af_quant_config {
 typedef struct af_hf_config {
     const char *model_type;   /* "llama", "qwen2", ... never NULL */
     const char *architecture; /* architectures[0], or "" */
+    int64_t labels;           /* of a ...ForSequenceClassification; 0 = a language model */
     int64_t vocab_size, hidden_size, intermediate_size, num_hidden_layers;
     int64_t num_attention_heads, num_key_value_heads, head_dim;
     const char *hidden_act; /* "silu", "gelu_pytorch_tanh", ... */

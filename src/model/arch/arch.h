@@ -99,6 +99,7 @@ typedef enum af_slot {
     AF_SLOT_FINAL_NORM_BIAS,
     AF_SLOT_HEAD, /* absent when tied */
     AF_SLOT_HEAD_BIAS,
+    AF_SLOT_SCORE, /* [labels][D]: in place of the head, in a model that classifies */
     AF_SLOT_COUNT
 } af_slot;
 
@@ -268,6 +269,7 @@ typedef struct af_model_spec {
     int64_t vocab, width, ffn, expert_ffn; /* V D F, and F of an expert */
     int layers, heads, kv_heads, head_dim; /* of full attention; a layer may have its own */
     int experts, experts_used;
+    int64_t labels;      /* of a model that classifies: its head is `score`; 0 = predicts tokens */
     int64_t padding_row; /* embeddings[this] gets no gradient; -1 = none */
     bool norm_topk, tied;
     af_act act;

@@ -126,7 +126,9 @@ static int add_outer_module(af_lister *l, af_group group, const char *path, int 
     s->module[s->modules++] = (af_module_spec){.path = path,
                                                .layer = -1,
                                                .group = group,
-                                               .out = embed ? s->width : s->vocab,
+                                               .out = embed       ? s->width
+                                                      : s->labels ? s->labels
+                                                                  : s->vocab,
                                                .in = embed ? s->vocab : s->width,
                                                .copies = 1,
                                                .weight = tensor,
@@ -160,6 +162,10 @@ static void list_end(af_lister *l)
     s->final_norm = af_list_tensor(l, AF_SLOT_FINAL_NORM, -1, 1, s->width, 1, 1);
     if (s->arch->norm_bias)
         af_list_tensor(l, AF_SLOT_FINAL_NORM_BIAS, -1, 1, s->width, 1, 1);
+    if (s->labels) {
+        s->head = af_list_tensor(l, AF_SLOT_SCORE, -1, 2, s->labels, s->width, 1);
+        return;
+    }
     s->head = s->tied ? s->embed : af_list_tensor(l, AF_SLOT_HEAD, -1, 2, s->vocab, s->width, 1);
     if (s->arch->head_bias)
         af_list_tensor(l, AF_SLOT_HEAD_BIAS, -1, 1, s->vocab, 1, 1);
@@ -182,8 +188,8 @@ af_status af_list_model(af_model_spec *s, const af_hf_config *c, af_error *err)
     const char *embed = af_arena_printf(&s->arena, "%sembed_tokens", s->inner);
     l.failed |= !embed;
     s->embed_module = add_outer_module(&l, AF_GROUP_EMBED, embed, s->embed, -1);
-    s->head_module =
-        add_outer_module(&l, AF_GROUP_HEAD, "lm_head", s->head, s->outer[AF_SLOT_HEAD_BIAS]);
+    s->head_module = add_outer_module(&l, AF_GROUP_HEAD, s->labels ? "score" : "lm_head", s->head,
+                                      s->outer[AF_SLOT_HEAD_BIAS]);
     if (l.failed)
         return af_fail(err, AF_EFORMAT,
                        "the config describes more than 2^50 parameters (hidden_size %" PRId64

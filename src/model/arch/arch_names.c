@@ -87,6 +87,7 @@ static const struct {
     [AF_SLOT_FINAL_NORM_BIAS] = {"model.norm.bias", "output_norm.bias"},
     [AF_SLOT_HEAD] = {"lm_head.weight", "output.weight"},
     [AF_SLOT_HEAD_BIAS] = {"lm_head.bias", "output.bias"},
+    [AF_SLOT_SCORE] = {"score.weight", "score.weight"},
 };
 
 static const af_slot_name *own_name(const af_arch *a, af_slot slot)

@@ -108,7 +108,8 @@ static void fill_numbers(af_model_spec *s, const af_hf_config *c)
     s->padding_row = !c->from_gguf && c->padding_row < c->vocab_size ? c->padding_row : -1;
     s->experts_used = (int)c->num_experts_per_tok;
     s->norm_topk = c->norm_topk_prob;
-    s->tied = c->tie_word_embeddings;
+    s->labels = c->labels;
+    s->tied = c->tie_word_embeddings && !c->labels;
     s->eps = c->rms_norm_eps;
     s->parallel = s->arch->parallel;
     s->state = c->state;
@@ -129,6 +130,10 @@ static void fill_numbers(af_model_spec *s, const af_hf_config *c)
         s->embed_scale = c->embedding_multiplier;
         s->residual_scale = c->residual_multiplier;
         s->logit_scale = 1 / c->logits_scaling;
+    }
+    if (s->labels) { /* those are of logits of tokens */
+        s->logit_scale = 1;
+        s->logit_softcap = 0;
     }
 }
 

@@ -138,3 +138,9 @@ af_tensor *af_model_row_losses(af_model_leaves *l, af_tensor *h, af_tensor *labe
     return head_loss(l, h, labels,
                      (af_head_opts){.row_weight = row_weight, .stats = true, .rows = rows});
 }
+
+af_tensor *af_model_scores(af_model_leaves *l, af_tensor *h, af_tensor *weight, af_tensor **scores)
+{
+    *scores = af_as_type(l->graph, af_model_logits(l, h, NULL), AF_DTYPE_F32);
+    return weight ? af_sum_all(l->graph, af_mul(l->graph, *scores, weight)) : NULL;
+}

@@ -44,8 +44,8 @@ struct af_saver {
     /* the snapshot */
     tensor_copies weights, state;
     const af_adapter *adapter;
-    const af_model_reader *base;       /* of a whole model */
-    const char *model, *chat_template; /* borrowed */
+    const af_model_reader *base;                /* of a whole model */
+    const char *model, *chat_template, *labels; /* borrowed */
     char *progress, *trainer_state, *run_text;
     char *dir, *output, *keep; /* keep: the best checkpoint's folder, never removed */
     int64_t limit;
@@ -113,8 +113,7 @@ static af_status copy_state(tensor_copies *c, const af_step_graph *g, af_error *
     return AF_OK;
 }
 
-/* Experts are one tensor here and one matrix each in a Hugging Face folder: splits the last copy.
- */
+/* Experts are one tensor here and one matrix each in folders: splits the last copy. */
 static af_status split_last(tensor_copies *c, const af_model_spec *s, int tensor, af_error *err)
 {
     const int n = af_disk_count(s, tensor);
@@ -150,8 +149,11 @@ static af_status copy_weights(tensor_copies *c, const af_step_graph *g, af_error
 {
     const af_model_spec *spec = g->model->spec;
     for (int i = 0; i < spec->tensors; i++) {
-        const af_tensor *x = g->leaves.tensor[i];
-        af_status st = add_copy(c, g, x, spec->tensor[i].name, err);
+        char name[160];
+        int64_t dim[3], from;
+        int ndim;
+        af_disk_piece(spec, i, 0, name, sizeof name, dim, &ndim, &from);
+        af_status st = add_copy(c, g, g->leaves.tensor[i], name, err);
         if (st == AF_OK)
             st = split_last(c, spec, i, err);
         if (st != AF_OK)
@@ -251,7 +253,8 @@ static af_status write_all(af_saver *s, const char *tmp, af_error *err)
     AF_TRY(write_copies(&s->state, NULL, tmp, "optimizer.safetensors", err));
     end_reading(s);
     /* a folder that opens as a model does, or as an adapter */
-    AF_TRY(af_side_files_put(s->model, s->chat_template, tmp, !s->adapter, &no_tokenizer, err));
+    AF_TRY(af_side_files_put(s->model, s->chat_template, s->labels, tmp, !s->adapter, &no_tokenizer,
+                             err));
     AF_TRY(af_run_folder_write(tmp, "progress.json", s->progress, err));
     AF_TRY(af_run_folder_write(tmp, "trainer_state.json", s->trainer_state, err));
     AF_TRY(af_run_folder_write(tmp, "run.yaml", s->run_text, err));
@@ -333,6 +336,7 @@ static af_status snapshot(af_saver *s, const af_checkpoint_source *from, af_erro
     AF_TRY(af_run_config_text(run, &s->run_text, err));
     s->limit = run->save_total_limit;
     s->model = g->model->texts;
+    s->labels = g->model->labels;
     s->chat_template = from->chat_template;
     s->trainer_state = af_strdup(from->trainer_state);
     s->output = af_strdup(run->output_dir);

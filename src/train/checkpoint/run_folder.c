@@ -252,7 +252,8 @@ af_status af_run_folder_texts(const af_run_model *m, const char *chat_template, 
                               const af_train_hooks *hooks, af_error *err)
 {
     af_error why = {0};
-    const af_status st = af_side_files_put(m->texts, chat_template, dir, !m->adapter, &why, err);
+    const af_status st =
+        af_side_files_put(m->texts, chat_template, m->labels, dir, !m->adapter, &why, err);
     if (why.code == AF_ENOMEM)
         return af_fail(err, AF_ENOMEM, "%s", why.msg);
     if (why.code != AF_OK)

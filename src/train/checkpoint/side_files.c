@@ -1,10 +1,14 @@
 /* side_files.c - see side_files.h. */
 #include "train/checkpoint/side_files.h"
+#include "base/buf.h"
 #include "base/file.h"
 #include "base/temps.h"
 #include "convert/export.h"
 #include "data/render/renderer.h"
 #include "format/chat/chat_template.h"
+#include "format/text/json_text.h"
+
+#include <jansson.h>
 
 static af_status copy_texts(const char *model, const char *dir, bool whole, af_error *err)
 {
@@ -79,10 +83,62 @@ static af_status make_texts(const char *gguf, const char *dir, bool whole, af_er
     return st;
 }
 
-af_status af_side_files_put(const char *model, const char *chat_template, const char *dir,
-                            bool whole, af_error *why, af_error *err)
+/* The class of the same architecture that classifies. */
+static json_t *class_name(const json_t *config)
 {
-    const af_status st = af_dir_exists(model) ? copy_texts(model, dir, whole, err)
-                                              : make_texts(model, dir, whole, why, err);
+    const json_t *list = json_object_get(config, "architectures");
+    const char *name = json_string_value(json_array_get(list, 0));
+    const char *task = name ? strstr(name, "For") : NULL;
+    return task ? json_sprintf("%.*sForSequenceClassification", (int)(task - name), name) : NULL;
+}
+
+static void put_pad(json_t *config, const char *dir)
+{
+    af_tokenizer *t = NULL;
+    if (json_is_integer(json_object_get(config, "pad_token_id")))
+        return;
+    if (af_tokenizer_open(&t, dir, NULL) == AF_OK && af_tokenizer_pad(t) >= 0)
+        json_object_set_new(config, "pad_token_id", json_integer(af_tokenizer_pad(t)));
+    af_tokenizer_close(t);
+}
+
+/* config.json of a model that classifies: its class, its labels, its padding token. */
+static af_status put_labels(const char *dir, const char *labels, af_error *err)
+{
+    af_status st = AF_OK;
+    char *path = af_path_join(dir, "config.json"), *text = NULL;
+    af_buf line = {0};
+    json_t *config = NULL, *more = NULL;
+    json_error_t why;
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    AF_TRY(af_json_read_file(&config, path, err));
+    more = af_json_load(labels, strlen(labels), 0, &why);
+    json_t *name = class_name(config);
+    if (name)
+        json_object_set_new(config, "architectures", json_pack("[o]", name));
+    json_object_update(config, more);
+    put_pad(config, dir);
+    text = more ? af_json_dump(config, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) : NULL;
+    af_buf_printf(&line, "%s\n", text ? text : "");
+    if (!text || line.bad)
+        AF_TRY(af_fail_nomem(err, "config.json", 0));
+    AF_TRY(af_file_write(path, line.data, line.len, err));
+done:
+    json_decref(config);
+    json_decref(more);
+    af_buf_clear(&line);
+    free(text);
+    free(path);
+    return st;
+}
+
+af_status af_side_files_put(const char *model, const char *chat_template, const char *labels,
+                            const char *dir, bool whole, af_error *why, af_error *err)
+{
+    af_status st = af_dir_exists(model) ? copy_texts(model, dir, whole, err)
+                                        : make_texts(model, dir, whole, why, err);
+    if (st == AF_OK && whole && labels)
+        st = put_labels(dir, labels, err);
     return st == AF_OK ? put_template(model, chat_template, dir, err) : st;
 }

@@ -20,6 +20,13 @@ const char *af_pref_metric_name(af_pref_metric m)
         [AF_METRIC_CHOSEN] = "rewards/chosen",
         [AF_METRIC_MARGINS] = "rewards/margins",
         [AF_METRIC_REJECTED] = "rewards/rejected",
+        [AF_METRIC_ACCURACY] = "accuracy",
+        [AF_METRIC_F1] = "f1",
+        [AF_METRIC_MARGIN] = "margin",
+        [AF_METRIC_MAX_REWARD] = "max_reward",
+        [AF_METRIC_MEAN_REWARD] = "mean_reward",
+        [AF_METRIC_MIN_REWARD] = "min_reward",
+        [AF_METRIC_MSE] = "mse",
     };
     return name[m];
 }

@@ -20,6 +20,14 @@ typedef enum af_pref_metric {
     AF_METRIC_CHOSEN,
     AF_METRIC_MARGINS,
     AF_METRIC_REJECTED,
+    /* of scores: reward models, labels */
+    AF_METRIC_ACCURACY,
+    AF_METRIC_F1,
+    AF_METRIC_MARGIN,
+    AF_METRIC_MAX_REWARD,
+    AF_METRIC_MEAN_REWARD,
+    AF_METRIC_MIN_REWARD,
+    AF_METRIC_MSE,
     AF_PREF_METRICS
 } af_pref_metric;
 

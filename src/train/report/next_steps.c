@@ -83,6 +83,11 @@ static void put_sibling(af_buf *b, const char *dir, const char *tail)
 
 void af_next_commands(af_buf *b, const af_run_config *run, bool chat)
 {
+    if (af_run_scores(run)) {
+        put_model(b, "classify", run);
+        af_buf_str(b, " -p 'Your text'\n");
+        return;
+    }
     put_model(b, "generate", run);
     af_buf_printf(b, "%s -p 'Your prompt'\n", chat ? " --chat" : "");
     if (!af_method_trains_base(run)) {

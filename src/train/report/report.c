@@ -13,7 +13,7 @@
 #include <time.h>
 
 typedef struct curves {
-    af_series loss, eval, accuracy, lr, norm, speed;
+    af_series loss, eval, accuracy, lr, norm, speed, aux;
     af_series margin, eval_margin, hits, eval_hits, chosen, rejected; /* of preferences */
 } curves;
 
@@ -25,9 +25,9 @@ static void push(af_series *s, const json_t *x, const json_t *y)
 
 static void clear(curves *c)
 {
-    af_series *const all[] = {&c->loss, &c->eval,      &c->accuracy, &c->lr,
-                              &c->norm, &c->speed,     &c->margin,   &c->eval_margin,
-                              &c->hits, &c->eval_hits, &c->chosen,   &c->rejected};
+    af_series *const all[] = {&c->loss,   &c->eval,     &c->accuracy,    &c->lr,   &c->norm,
+                              &c->speed,  &c->margin,   &c->eval_margin, &c->hits, &c->eval_hits,
+                              &c->chosen, &c->rejected, &c->aux};
     for (size_t i = 0; i < AF_LEN(all); i++)
         af_series_clear(all[i]);
 }
@@ -47,7 +47,8 @@ static void read_curves(curves *c, const char *path)
                   .hits.name = "accuracy",
                   .eval_hits.name = "evaluation accuracy",
                   .chosen.name = "chosen",
-                  .rejected.name = "rejected"};
+                  .rejected.name = "rejected",
+                  .aux.name = "auxiliary loss"};
     if (!path || af_file_read(&text, &size, path, UINT64_MAX / 2, NULL) != AF_OK)
         return;
     for (char *line = text, *end; line && *line; line = end ? end + 1 : NULL) {
@@ -60,6 +61,7 @@ static void read_curves(curves *c, const char *path)
         push(&c->lr, step, json_object_get(r, "learning_rate"));
         push(&c->norm, step, json_object_get(r, "grad_norm"));
         push(&c->speed, step, json_object_get(r, "tok_s"));
+        push(&c->aux, step, json_object_get(r, "aux_loss"));
         push(&c->margin, step, json_object_get(r, "rewards/margins"));
         push(&c->eval_margin, step, json_object_get(r, "eval_rewards/margins"));
         push(&c->hits, step, json_object_get(r, "rewards/accuracies"));
@@ -355,6 +357,9 @@ static void put_charts(af_buf *b, const curves *c)
     af_chart_put(b, "learning rate", &c->lr, NULL, false);
     af_chart_put(b, "gradient norm, before clipping", &c->norm, NULL, true);
     af_chart_put(b, "tokens per second", &c->speed, NULL, true);
+    if (c->aux.count)
+        af_chart_put(b, "auxiliary loss of the routers, before its coefficient", &c->aux, NULL,
+                     true);
     af_buf_str(b, "</main>\n");
 }
 

@@ -158,6 +158,21 @@ static af_status check_excluded(const af_adapter_config *c, const af_run_config 
     return AF_OK;
 }
 
+/* PEFT adds these names of heads for the task SEQ_CLS. */
+static void save_score(af_adapter_config *c, af_method_lists *lists)
+{
+    static const char *const heads[] = {"classifier", "score"};
+    int n = 0;
+    for (size_t i = 0; i < AF_LEN(heads); i++)
+        lists->saved[n++] = heads[i];
+    for (int i = 0; i < c->save_count && n < AF_METHOD_NAMES_MAX; i++)
+        if (!af_path_in_list(c->modules_to_save[i], heads, (int)AF_LEN(heads)))
+            lists->saved[n++] = c->modules_to_save[i];
+    c->modules_to_save = lists->saved;
+    c->save_count = n;
+    c->classifies = true;
+}
+
 af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists, const af_run_config *r,
                             const af_model_spec *spec, af_error *err)
 {
@@ -189,6 +204,8 @@ af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists, cons
         c.target = target->item;
         c.target_count = target->count;
     }
+    if (spec->labels)
+        save_score(&c, lists);
     if (is_regex(&r->lora_exclude_modules)) {
         c.exclude_regex = r->lora_exclude_modules.item[0];
     } else {

@@ -11,6 +11,7 @@ enum { AF_METHOD_LAYERS_MAX = 4096, AF_METHOD_NAMES_MAX = 64 };
 typedef struct af_method_lists {
     int64_t layer[AF_METHOD_LAYERS_MAX];
     const char *name[AF_METHOD_NAMES_MAX];
+    const char *saved[AF_METHOD_NAMES_MAX];
 } af_method_lists;
 
 /* The adapter a run file describes. Strings are borrowed from the run and the spec, lists from

@@ -42,6 +42,8 @@ static const char *need_text(af_key_need need)
         [AF_NEED_KTO] = "without 'rl: kto'",
         [AF_NEED_SMOOTHING] = "without 'rl': dpo, cpo or simpo",
         [AF_NEED_REFERENCE] = "without 'rl': dpo, ipo or kto, which have a reference",
+        [AF_NEED_REWARD] = "without 'rl: reward'",
+        [AF_NEED_LABELS] = "without 'task_type: SEQ_CLS'",
     };
     return text[need];
 }
@@ -113,6 +115,10 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
         return af_key_has_effect(r, AF_NEED_DPO) || af_key_has_effect(r, AF_NEED_CPO);
     case AF_NEED_REFERENCE:
         return af_pref_has_reference(r->rl);
+    case AF_NEED_REWARD:
+        return r->rl == AF_RL_REWARD;
+    case AF_NEED_LABELS:
+        return r->task == AF_TASK_LABELS && r->rl == AF_RL_NONE;
     }
     return true;
 }
@@ -447,6 +453,8 @@ af_status af_run_config_check(af_run_config *r, af_error *err)
         st = check_schedule(r, err);
     if (st == AF_OK)
         st = af_run_rl_check(r, err);
+    if (st == AF_OK)
+        st = af_run_labels_check(r, err);
     if (r->lora_alpha == 0)
         r->lora_alpha = 2.0 * (double)r->lora_r;
     return st;

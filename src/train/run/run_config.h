@@ -26,6 +26,7 @@ typedef enum af_method {
     AF_METHOD_DORA,  /* in a run file: lora with peft_use_dora */
     AF_METHOD_FREEZE /* some layers of the base: see freeze.h */
 } af_method;
+typedef enum af_task { AF_TASK_TOKENS, AF_TASK_LABELS } af_task;
 typedef enum af_stage { AF_STAGE_FINE_TUNING, AF_STAGE_PRETRAINING } af_stage;
 /* When something happens; AUTO = as the keys about steps and epochs say. */
 typedef enum af_when {
@@ -134,6 +135,12 @@ typedef struct af_run_config {
     double simpo_gamma, cpo_alpha, alphapo_alpha;
     double kto_desirable_weight, kto_undesirable_weight;
     af_tri precompute_ref;
+    double center_coef; /* reward */
+    /* texts with labels */
+    af_task task;
+    int64_t num_labels; /* 0 = by the names, or the model */
+    af_strings class_names;
+    af_problem problem;
     /* precision and memory */
     af_tri bf16, checkpointing, offloading;
     bool tf32;
@@ -179,6 +186,14 @@ AF_CHECKED af_status af_run_config_set(af_run_config *r, const char *key, const 
                                        af_error *err);
 AF_CHECKED af_status af_run_config_check(af_run_config *r, af_error *err);
 void af_run_config_clear(af_run_config *r);
+/* Whether the model gives scores, not tokens: task_type SEQ_CLS, and 'rl: reward'. */
+bool af_run_scores(const af_run_config *r);
+/* What the datasets are read for: `rl`, or texts with labels. */
+af_rl af_run_rl(const af_run_config *r);
+/* The labels that the run file names; count 0 = it says nothing. */
+af_label_opts af_run_labels(const af_run_config *r);
+/* Their names and the kind of problem as JSON, as a config.json has them, in the arena. */
+const char *af_run_label_text(const af_run_config *r, int64_t labels, af_arena *mem);
 /* The effective run file: every key that has an effect, with its value, as YAML (malloc'ed). */
 AF_CHECKED af_status af_run_config_text(const af_run_config *r, char **out, af_error *err);
 /* Whether answers are compared by their log-probabilities: every `rl` but reward. */

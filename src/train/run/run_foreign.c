@@ -149,7 +149,6 @@ static const foreign_group groups[] = {
      "kt_max_cache_depth kt_share_backward_bb kt_num_gpu_experts kt_share_cache_pool"},
     {IDLE, "datasets are shuffled once they are merged",
      "shuffle_before_merging_datasets shuffle_dataset"},
-    {IDLE, "the task is the language model's", "lora_task_type"},
 
     {INSTEAD, "runs compute in bf16 on a GPU and f32 on a CPU: see 'bf16'",
      "fp16 float16 fp16_opt_level half_precision_backend fp16_backend fp8 fp8_* pure_bf16 bfloat16 "
@@ -179,15 +178,15 @@ static const foreign_group groups[] = {
      "max_prompt_length max_prompt_len max_completion_length max_target_length"},
     {REFUSED, "'train' has no reinforcement learning with generated answers; see 'rl'",
      "generate_during_eval "
-     "reward_model reward_model_* process_reward_model center_rewards_coefficient ppo_* trl vllm "
+     "reward_model reward_model_* process_reward_model ppo_* trl vllm "
      "grpo reward_funcs reward_weights num_generations ebft nemo_gym_* hatchery trainer_cls "
      "reserved_label_len use_vllm "
      "generation_batch_size steps_per_generation num_iterations epsilon_high scale_rewards "
      "mask_truncated_completions importance_sampling_level lmbda seq_kd teacher_* distillation_* "
      "uld_* sapo_* vespo_* entropy_* num_generations_* tpo_* missing_eos_penalty "
      "use_teacher_server log_completions is_encoder_decoder"},
-    {REFUSED, "models have a language head: no classification",
-     "num_labels task_type classification_type id2label label2id"},
+    {REFUSED, "the labels of a model are 'num_labels' and 'class_names'",
+     "classification_type id2label label2id"},
     {REFUSED, "see 'optimizer'",
      "use_galore galore_* use_apollo apollo_* use_badam badam_* use_adam_mini qgalore_* "
      "dion_* optim_args optim_target_modules optim_config adam_epsilon2 adam_beta3 grokfast_* "

@@ -58,6 +58,13 @@ static const af_key_choice rl_names[] = {
     {"none", AF_RL_NONE}, {"dpo", AF_RL_DPO},       {"ipo", AF_RL_IPO},
     {"kto", AF_RL_KTO},   {"orpo", AF_RL_ORPO},     {"simpo", AF_RL_SIMPO},
     {"cpo", AF_RL_CPO},   {"reward", AF_RL_REWARD}, {0}};
+static const af_key_choice task_names[] = {
+    {"CAUSAL_LM", AF_TASK_TOKENS}, {"SEQ_CLS", AF_TASK_LABELS}, {0}};
+static const af_key_choice problem_names[] = {{"auto", AF_PROBLEM_AUTO},
+                                              {"single_label_classification", AF_PROBLEM_SINGLE},
+                                              {"multi_label_classification", AF_PROBLEM_MULTI},
+                                              {"regression", AF_PROBLEM_REGRESSION},
+                                              {0}};
 static const af_key_choice divergence_names[] = {{"reverse_kl", AF_F_REVERSE_KL},
                                                  {"forward_kl", AF_F_FORWARD_KL},
                                                  {"js_divergence", AF_F_JS},
@@ -100,6 +107,8 @@ CHOICES(train_on_eos, af_train_eos, eos_names);
 CHOICES(train_on_eot, af_train_eos, eos_names);
 CHOICES(excess, af_excess, excess_names);
 CHOICES(optimizer, af_optimizer_kind, optimizer_names);
+CHOICES(task, af_task, task_names);
+CHOICES(problem, af_problem, problem_names);
 CHOICES(decay_on, af_decay_on, decay_names);
 CHOICES(bf16, af_tri, tri_names);
 CHOICES(checkpointing, af_tri, tri_names);
@@ -310,6 +319,19 @@ const af_key af_keys[] = {
     {"precompute_ref_log_probs", TRI(precompute_ref), 0, 0, "auto",
      "keep the reference's values in the cache folder for later runs; false = for this run only",
      {0}, AF_NEED_REFERENCE},
+    {"center_rewards_coefficient", F64(center_coef), 0, 1e6, "0",
+     "reward: keep the sum of both scores small, by so much of its square", {0}, AF_NEED_REWARD},
+    {"task_type", ENUM(task), 0, 0, "CAUSAL_LM",
+     "CAUSAL_LM, or SEQ_CLS: classify texts with a head 'score'", {"lora_task_type"}, 0},
+    {"num_labels", I64(num_labels), 0, 1e6, "0",
+     "SEQ_CLS: number of labels; 0 = those of class_names or of the model, else 2", {0},
+     AF_NEED_LABELS},
+    {"class_names", LIST(class_names), 0, 0, NULL, "SEQ_CLS: names of the labels, in their order",
+     {0}, AF_NEED_LABELS},
+    {"problem_type", ENUM(problem), 0, 0, "auto",
+     "SEQ_CLS: single_label_classification, multi_label_classification, regression; auto = "
+     "regression with one label",
+     {0}, AF_NEED_LABELS},
     {"sequence_len", I64(sequence_len), 2, 1 << 24, "2048", "maximum tokens per row",
      {"cutoff_len", "max_seq_length", "max_length"}, 0},
     {"sample_packing", BOOL(packing), 0, 0, "false",

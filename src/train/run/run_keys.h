@@ -50,6 +50,8 @@ typedef enum af_key_need {
     AF_NEED_KTO,
     AF_NEED_SMOOTHING,
     AF_NEED_REFERENCE,
+    AF_NEED_REWARD,
+    AF_NEED_LABELS, /* task_type: SEQ_CLS */
 } af_key_need;
 
 /* A name that stands for a value of an enum. */
@@ -114,6 +116,8 @@ void af_put_quoted(af_buf *b, const char *s);
 AF_CHECKED af_status af_run_report_to(af_run_config *r, af_error *err);
 /* run_rl.c: keys of preference training that contradict each other, or are incomplete. */
 AF_CHECKED af_status af_run_rl_check(const af_run_config *r, af_error *err);
+/* run_labels.c: the same for texts with labels. */
+AF_CHECKED af_status af_run_labels_check(const af_run_config *r, af_error *err);
 /* run_datasets.c: the ways of other trainers to name data become `datasets`. */
 AF_CHECKED af_status af_run_datasets(af_run_config *r, af_error *err);
 #endif

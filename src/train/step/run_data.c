@@ -26,6 +26,7 @@ static af_status open_store(const af_run_data *d, const af_run_config *run,
     o.datasets = list;
     o.chat_template = d->chat_template;
     o.vocab = model->spec->vocab;
+    o.labels.count = model->spec->labels;
     o.cache_reported = list == run->test_datasets;
     if (list == run->test_datasets)
         o.mix = AF_MIX_CONCAT; /* every record is evaluated, once */
@@ -105,9 +106,9 @@ static af_pair_layout pair_layout(const af_run_config *run, const af_model_spec 
     const bool unpaired =
         run->rl == AF_RL_KTO && run->dpo_loss_type.count &&
         strcmp(run->dpo_loss_type.item[0], af_pref_type_name(AF_PREF_APO_ZERO_UNPAIRED)) == 0;
-    return (af_pair_layout){.rl = run->rl,
+    return (af_pair_layout){.rl = af_run_rl(run),
                             .shared = af_run_data_shares(run, spec) && !unpaired,
-                            .no_second = unpaired,
+                            .no_second = unpaired || af_run_rl(run) == AF_RL_LABELS,
                             .prompt_loss = run->rl == AF_RL_ORPO,
                             .kl_batch = run->micro_batch_size};
 }
@@ -289,6 +290,7 @@ static af_status peek(const af_run_data *d, const af_run_config *run, const af_r
     o.datasets = list;
     o.chat_template = d->chat_template;
     o.vocab = model->spec->vocab;
+    o.labels.count = model->spec->labels;
     o.max_samples = 1;
     if (list == run->test_datasets)
         o.mix = AF_MIX_CONCAT;

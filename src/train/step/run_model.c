@@ -29,6 +29,8 @@ static af_status adapter_config(af_run_model *m, af_adapter_config *c, af_method
                                 af_error *err)
 {
     const af_status st = af_method_adapter(c, lists, m->run, m->spec, err);
+    if (st == AF_OK)
+        c->labels = m->labels;
     return st == AF_OK ? af_run_tokens_train(&m->tokens, c, m->run, m->spec, err) : st;
 }
 
@@ -111,7 +113,7 @@ static af_status check_repeated(af_run_model *m, af_error *err)
         return af_fail(err, AF_EUSAGE, "%s: lora_dropout is %g, the adapter in '%s' has %g",
                        af_run_key_loc(r, "lora_dropout", at, sizeof at), r->lora_dropout,
                        r->lora_model_dir, c->dropout);
-    if (af_run_key_is_set(r, "lora_modules_to_save") &&
+    if (af_run_key_is_set(r, "lora_modules_to_save") && !m->spec->labels &&
         !same_names(&r->lora_modules_to_save, c->modules_to_save, c->save_count))
         return af_fail(err, AF_EUSAGE,
                        "%s: lora_modules_to_save has %d names, the adapter in '%s' has %d others",
@@ -167,6 +169,8 @@ af_status af_run_model_open_adapter(af_run_model *m, af_error *err)
         AF_TRY(af_adapter_read(&m->adapter, m->spec, r->lora_model_dir, err));
         m->adapter->grown = af_loader_is_grown(m->loader) ? m->loader : NULL;
         m->dropout = m->adapter->config.dropout;
+        if (m->spec->labels && !m->adapter->config.labels)
+            m->adapter->config.labels = m->labels;
         st = check_repeated(m, err);
     }
     m->adapter_bytes = af_resident_own() - before;
@@ -274,6 +278,38 @@ static void choose_compute(af_run_model *m)
     m->compute = bf16 ? AF_DTYPE_BF16 : AF_DTYPE_F32;
 }
 
+/* The rows of a score head: the run's, else those of what the run begins with, else two. */
+static af_status find_labels(const af_run_model *m, int64_t *labels, af_error *err)
+{
+    enum { USUAL = 2 };
+    const af_run_config *r = m->run;
+    af_hf_config c = {0};
+    *labels = 0;
+    if (!af_run_scores(r))
+        return AF_OK;
+    *labels = af_run_labels(r).count;
+    if (!*labels && r->lora_model_dir) {
+        const af_status st = af_adapter_labels(labels, r->lora_model_dir, err);
+        if (st != AF_OK)
+            return st;
+    }
+    if (!*labels && af_model_config(&c, m->path, NULL) == AF_OK) {
+        *labels = c.labels;
+        af_hf_config_clear(&c);
+    }
+    if (!*labels)
+        *labels = USUAL;
+    return AF_OK;
+}
+
+static af_status label_key(const af_run_model *m, af_status st, af_error *err)
+{
+    char at[300];
+    if (st == AF_OK || strcmp(err->subject, "labels") != 0)
+        return st;
+    return af_fail_prefix(st, err, "%s", af_run_key_loc(m->run, "num_labels", at, sizeof at));
+}
+
 static af_status open_loader(af_run_model *m, bool outline, af_error *err)
 {
     af_status st = AF_OK;
@@ -281,12 +317,16 @@ static af_status open_loader(af_run_model *m, bool outline, af_error *err)
     const char *from = af_method_trains_base(r) ? NULL : r->lora_model_dir;
     bool untie;
     int64_t own = 0; /* rows of an adapter that has an embedding of its own */
+    int64_t labels = 0;
     AF_TRY(af_method_unties(&untie, r, err));
+    AF_TRY(find_labels(m, &labels, err));
     if (from)
         AF_TRY(af_adapter_vocab(&own, from, err));
     const af_loader_opts o = {
         .compute = m->compute,
         .untie = untie,
+        .labels = labels,
+        .label_seed = (uint64_t)r->seed,
         .vocab = AF_MAX(own, m->tokens.vocab),
         .vocab_dir = own ? from : NULL,
         .load_in_4bit = af_method_quantises(r) == 4,
@@ -296,8 +336,16 @@ static af_status open_loader(af_run_model *m, bool outline, af_error *err)
         .quant_mode = AF_QUANT_SHADOW,
         .outline = outline,
     };
-    AF_TRY(af_loader_open(&m->loader, m->path, &o, err));
+    AF_TRY(label_key(m, af_loader_open(&m->loader, m->path, &o, err), err));
     m->spec = af_loader_spec(m->loader);
+    if (m->spec->labels && !af_run_scores(r))
+        AF_TRY(af_fail(err, AF_EUSAGE,
+                       "%s: '%s' is a model that classifies: set task_type: SEQ_CLS (or 'rl: "
+                       "reward')",
+                       r->path, r->base_model));
+    m->labels = m->spec->labels ? af_run_label_text(r, m->spec->labels, &m->arena) : NULL;
+    if (m->spec->labels && !m->labels)
+        AF_TRY(af_fail_nomem(err, "labels", 0));
     if (af_loader_is_grown(m->loader))
         AF_TRY(af_run_tokens_fit(&m->tokens, m->path, m->spec->vocab, err));
     m->texts = m->tokens.dir ? m->tokens.dir : m->path;
@@ -342,6 +390,7 @@ static af_status read_config(af_run_model *m, af_error *err)
     AF_TRY(af_model_config(&m->config, m->path, err));
     AF_TRY(af_method_check_base(m->run, &m->config, err));
     m->config.vocab_size = AF_MAX(m->config.vocab_size, m->tokens.vocab);
+    AF_TRY(find_labels(m, &m->config.labels, err));
     AF_TRY(af_model_spec_init(&m->own_spec, &m->config, err));
     m->has_own_spec = true;
     m->spec = &m->own_spec;

@@ -13,6 +13,7 @@ typedef struct af_run_model {
     const af_run_config *run; /* borrowed */
     char *path;               /* resolved */
     const char *texts;        /* the folder of tokenizer, template and configs: that, or changed */
+    const char *labels;       /* of a model that classifies, as JSON (af_run_label_text); or NULL */
     af_run_tokens tokens;
     af_device *device;
     af_dtype compute;

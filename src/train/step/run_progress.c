@@ -121,6 +121,8 @@ af_status af_run_progress_text(const af_run_progress *p, uint64_t clock, char **
     json_object_set_new(o, "last_supervised", json_integer(p->last.supervised));
     json_object_set_new(o, "last_padded", json_integer(p->last.padded));
     put_double(o, "last_grad_norm", p->last.grad_norm);
+    if (!isnan(p->last.router_loss))
+        put_double(o, "last_router_loss", p->last.router_loss);
     put_double(o, "last_epoch", p->last.epoch);
     put_double(o, "last_seconds", p->last_seconds);
     put_double(o, "best_eval", p->best_eval);
@@ -164,6 +166,8 @@ static void get_last(const json_t *o, af_run_progress *p)
         !get_double(o, "last_epoch", &p->last.epoch) ||
         !get_double(o, "last_seconds", &p->last_seconds))
         p->pending = AF_PENDING_NOTHING;
+    if (!get_double(o, "last_router_loss", &p->last.router_loss))
+        p->last.router_loss = NAN;
 }
 
 af_status af_run_progress_read(af_run_progress *p, uint64_t *clock, const char *path, af_error *err)

@@ -12,6 +12,7 @@
 /* One optimizer step: k micro-batches, then the update. */
 typedef struct af_step_result {
     double loss, grad_norm;
+    double router_loss; /* mean over the micro-batches; NAN = none */
     bool finite;
     int64_t tokens, supervised, padded, pairs;
     double epoch;

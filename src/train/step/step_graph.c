@@ -141,7 +141,10 @@ static void record_inputs(af_step_graph *s)
     if (s->attention_max)
         af_batch_inputs_share(&s->in, g, s->rows_max, s->attention_max);
     s->labels = af_graph_input(g, "labels", AF_DTYPE_I32, 1, &s->rows_max);
-    if (af_run_compares(s->run))
+    if (s->model->spec->labels)
+        s->row_weight = af_graph_input(g, "score_weight", AF_DTYPE_F32, 2,
+                                       (int64_t[]){s->rows_max, s->model->spec->labels});
+    else if (af_run_compares(s->run))
         s->row_weight = af_graph_input(g, "row_weight", AF_DTYPE_F32, 1, &s->rows_max);
     else
         s->scale = af_graph_input(g, "loss_scale", AF_DTYPE_F32, 1, (int64_t[]){1});
@@ -169,12 +172,18 @@ static void record_loss(af_step_graph *s)
                                .neftune = s->run->neftune_alpha,
                                .router = s->router_coef > 0 ? &s->router : NULL};
     af_tensor *h = af_model_forward(&s->leaves, &s->in, &f);
-    s->loss = s->row_weight ? af_model_row_losses(&s->leaves, h, s->labels, s->row_weight, &s->rows)
-                            : af_model_loss(&s->leaves, h, s->labels, s->scale, 0, &s->rows);
-    if (s->router_coef > 0 && af_graph_status(s->graph, NULL) == AF_OK)
-        s->loss =
-            af_add(s->graph, s->loss,
-                   af_scale(s->graph, af_router_loss_value(&s->router, s->graph), s->router_coef));
+    if (s->model->spec->labels) /* its gradient by the scores is what is written to row_weight */
+        s->loss = af_model_scores(&s->leaves, h, s->row_weight, &s->rows);
+    else
+        s->loss = s->row_weight
+                      ? af_model_row_losses(&s->leaves, h, s->labels, s->row_weight, &s->rows)
+                      : af_model_loss(&s->leaves, h, s->labels, s->scale, 0, &s->rows);
+    s->router_loss = NULL;
+    if (s->router_coef > 0 && af_graph_status(s->graph, NULL) == AF_OK) {
+        s->router_loss = af_router_loss_value(&s->router, s->graph);
+        s->loss = af_add(s->graph, s->loss, af_scale(s->graph, s->router_loss, s->router_coef));
+        af_graph_output(s->graph, s->router_loss);
+    }
     af_graph_backward(s->graph, s->loss);
 }
 
@@ -185,7 +194,8 @@ af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *
     AF_TRY(af_graph_new(&s->graph, err));
     af_graph_set_same_bits(s->graph);
     s->scale = s->row_weight = NULL;
-    s->router_coef = s->run->rl ? 0 : af_method_router_coef(s->run, config_of(s), s->model->spec);
+    s->router_coef =
+        af_run_rl(s->run) ? 0 : af_method_router_coef(s->run, config_of(s), s->model->spec);
     record_inputs(s);
     const af_leaves_opts o = {
         .compute = s->model->compute,
@@ -231,6 +241,7 @@ void af_step_graph_close(af_step_graph *s)
     free(s->row_weights);
     free(s->spread);
     free(s->losses);
+    free(s->router_losses);
     *s = (af_step_graph){0};
 }
 
@@ -249,13 +260,16 @@ af_status af_step_graph_load(af_step_graph *s, af_error *err)
     af_graph_set_seed(s->graph, (uint64_t)s->run->seed);
     s->bounds = af_calloc((uint64_t)s->bounds_len, sizeof *s->bounds);
     s->row_stats = af_calloc((uint64_t)af_tensor_count(s->rows), sizeof *s->row_stats);
-    s->row_weights = af_calloc((uint64_t)s->rows_max, sizeof *s->row_weights);
+    s->row_weights =
+        af_calloc((uint64_t)(s->row_weight ? af_tensor_count(s->row_weight) : s->rows_max),
+                  sizeof *s->row_weights);
     s->row_share = af_calloc((uint64_t)s->rows_max, sizeof *s->row_share);
     s->rows_i32 = af_calloc((uint64_t)s->rows_max, sizeof *s->rows_i32);
     s->losses = af_calloc((uint64_t)s->run->accumulation, sizeof *s->losses);
+    s->router_losses = af_calloc((uint64_t)s->run->accumulation, sizeof *s->losses);
     s->spread = af_calloc((uint64_t)(2 * (s->attention_max + s->rows_max)), sizeof *s->spread);
     if (!s->spread || !s->bounds || !s->row_stats || !s->row_weights || !s->row_share ||
-        !s->rows_i32 || !s->losses)
+        !s->rows_i32 || !s->losses || !s->router_losses)
         st = af_fail_nomem(err, "staging buffers", (uint64_t)s->rows_max * 8);
 done:
     return st;
@@ -348,7 +362,8 @@ done:
 
 af_status af_step_graph_upload_weights(af_step_graph *s, int64_t rows, af_error *err)
 {
-    memset(s->row_weights + rows, 0, (size_t)(s->rows_max - rows) * sizeof *s->row_weights);
+    const int64_t all = af_tensor_count(s->row_weight), live = all / s->rows_max * rows;
+    memset(s->row_weights + live, 0, (size_t)(all - live) * sizeof *s->row_weights);
     return af_tensor_write(s->graph, s->row_weight, s->row_weights,
-                           (uint64_t)s->rows_max * sizeof *s->row_weights, err);
+                           (uint64_t)all * sizeof *s->row_weights, err);
 }

@@ -35,8 +35,9 @@ typedef struct af_step_graph {
     /* preferences: rows of AF_HEAD_STATS values; their weights come after the forward pass, and
      * take the place of `scale` */
     af_tensor *row_weight;
-    double router_coef;    /* share of the auxiliary loss of routers; 0 = none */
-    af_router_loss router; /* when that is above 0 */
+    double router_coef;     /* share of the auxiliary loss of routers; 0 = none */
+    af_router_loss router;  /* when that is above 0 */
+    af_tensor *router_loss; /* [1], before the share is taken; NULL = none */
     int64_t bounds_len;
     af_memory_mode memory_mode;
     af_plan_info plan;
@@ -48,7 +49,7 @@ typedef struct af_step_graph {
     int32_t *bounds, *rows_i32;
     int32_t *spread; /* [attention_max][2] and [rows_max][2], or NULL */
     float *row_stats, *row_share, *row_weights;
-    float *losses; /* of the step's micro-batches */
+    float *losses, *router_losses; /* of the step's micro-batches */
 } af_step_graph;
 
 /* An empty one for this run and model. Counts the code of the program: call it first. */

@@ -101,6 +101,8 @@ static af_status view(void *user, const af_example *e, af_error *err)
         .prompt_len = e->prompt_len,
         .has_label = e->shape == AF_SHAPE_KTO,
         .label = e->label,
+        .target = e->target,
+        .targets = e->targets,
         .sequence_len = v->t->o.sequence_len,
         .tokenizer = v->t->pipeline.tokenizer,
     };
@@ -185,6 +187,14 @@ char *af_data_example_json(const af_data_example *e)
         put_row(&b, &e->row[0]);
         if (e->has_label)
             af_buf_printf(&b, ", \"label\": %s", e->label ? "true" : "false");
+        for (int i = 0; i < e->targets; i++)
+            af_buf_printf(&b, "%s%.9g",
+                          i                ? ", "
+                          : e->targets > 1 ? ", \"label\": ["
+                                           : ", \"label\": ",
+                          (double)e->target[i]);
+        if (e->targets > 1)
+            af_buf_char(&b, ']');
     }
     af_buf_char(&b, '}');
     char *out = af_buf_take(&b);
@@ -222,6 +232,8 @@ static void fill(af_data_report *out, const af_data_counts *c, const af_read_tim
 static af_status keep(void *user, const af_example *e, af_error *err)
 {
     const af_row *r = &e->row[0];
+    if (e->pair)
+        return af_pair_writer_add(user, e->pair, e->source, e->line, err);
     return af_token_writer_add(user, r->ids, r->labels, r->count, e->source, e->line, err);
 }
 
@@ -279,7 +291,7 @@ static af_status measure(data_tool *t, af_data_report *out, af_error *err)
     w = NULL;
     times.emit += af_seconds_now() - commit;
     fill(out, &counts, &times);
-    if (st == AF_OK && counts.records)
+    if (st == AF_OK && counts.records && !t->o.rl)
         AF_TRY(pack_all(t, path.data, out, err));
     out->all_s = af_seconds_now() - began;
 done:

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "data/shape/data_source.h"
 #include "data/store/dataset.h"
+#include "data/store/pair_row.h"
 #include "model/model_state.h"
 
 static const char location[] = "command line";
@@ -80,36 +81,65 @@ static af_status own_template(const char **out, af_arena *mem, const char *dir, 
     return st != AF_OK || *out ? st : af_fail_nomem(err, "a template", 0);
 }
 
+/* The template that records are rendered with. */
+static af_status find_template(const af_model *m, const char **template, const char **tokens,
+                               af_arena *mem, af_error *err)
+{
+    const char *texts = af_model_template_path(m);
+    *tokens = af_model_tokenizer_path(m);
+    if (!*template && texts != *tokens && texts != m->path)
+        return own_template(template, mem, texts, err);
+    if (!*template && texts != *tokens) /* the base's, which need not have one */
+        (void)!own_template(template, mem, texts, NULL);
+    return AF_OK;
+}
+
+/* Opens the store of a dataset for this model. */
+static af_status open_store(af_token_store *store, af_model *m, const char *path,
+                            const af_eval_data_opts *o, bool labels, af_arena *mem, af_error *err)
+{
+    af_yaml *list = NULL;
+    af_data_counts counts;
+    const char *template = o->chat_template, *tokens;
+    const char **names = NULL;
+    af_status st = AF_OK;
+    AF_TRY(find_template(m, &template, &tokens, mem, err));
+    AF_TRY(dataset_list(&list, mem, path, o, err));
+    af_data_opts data = {.datasets = list,
+                         .run_path = location,
+                         .model = tokens,
+                         .chat_template = template,
+                         .train_on_inputs = o->train_on_inputs,
+                         .excess = AF_EXCESS_TRUNCATE,
+                         .sequence_len = AF_MAX(o->sequence_len, 2),
+                         .vocab = af_model_vocab(m)};
+    if (labels) {
+        data.rl = AF_RL_LABELS;
+        data.labels = af_model_label_opts(m);
+        names = af_arena_take(mem, (uint64_t)data.labels.count * sizeof *names);
+        if (!names)
+            return af_fail_nomem(err, "labels", 0);
+        for (int64_t i = 0; i < data.labels.count; i++)
+            names[i] = af_model_label(m, i);
+        data.labels.name = names;
+        data.labels.names = (int)data.labels.count;
+    }
+    AF_TRY(af_dataset_open(store, &counts, &data, err));
+done:
+    return st;
+}
+
 af_status af_model_eval_dataset(af_model *m, const char *path, const af_eval_data_opts *o,
                                 af_eval_result *out, af_error *err)
 {
     af_status st = AF_OK;
     af_arena mem = {0};
-    af_yaml *list = NULL;
     af_token_store store = {0};
-    af_data_counts counts;
     af_eval *e = NULL;
     int32_t *buf = NULL;
     af_error unread;
     err = af_error_or(err, &unread);
-    const int64_t most = AF_MAX(o->sequence_len, 2);
-    const char *texts = af_model_template_path(m);
-    const char *template = o->chat_template;
-    const char *tokens = af_model_tokenizer_path(m);
-    if (!template && texts != tokens && texts != m->path)
-        AF_TRY(own_template(&template, &mem, texts, err));
-    else if (!template && texts != tokens) /* the base's, which need not have one */
-        (void)!own_template(&template, &mem, texts, NULL);
-    AF_TRY(dataset_list(&list, &mem, path, o, err));
-    const af_data_opts data = {.datasets = list,
-                               .run_path = location,
-                               .model = tokens,
-                               .chat_template = template,
-                               .train_on_inputs = o->train_on_inputs,
-                               .excess = AF_EXCESS_TRUNCATE,
-                               .sequence_len = most,
-                               .vocab = af_model_vocab(m)};
-    AF_TRY(af_dataset_open(&store, &counts, &data, err));
+    AF_TRY(open_store(&store, m, path, o, false, &mem, err));
     buf = af_calloc((uint64_t)store.longest * 2 + 1, sizeof *buf);
     if (!buf)
         AF_TRY(af_fail_nomem(err, "a record", (uint64_t)store.longest * 8));
@@ -122,5 +152,65 @@ done:
     af_token_store_close(&store);
     af_arena_clear(&mem);
     free(buf);
+    return st;
+}
+
+/* ---- labels ---- */
+
+static af_status add_text(af_model *m, const af_token_store *store, int64_t i, float *score,
+                          float *target, af_label_counts *c, double *loss, af_error *err)
+{
+    const af_label_opts o = af_model_label_opts(m);
+    af_pair_row row;
+    af_status st = AF_OK;
+    AF_TRY(af_pair_row_read(&row, store, i, err));
+    memcpy(target, row.second, (uint64_t)row.second_len * sizeof *target);
+    AF_TRY(af_model_classify(m, row.first, row.first_len, score, NULL, err));
+    af_label_counts_add(c, &o, score, target);
+    *loss += af_label_loss(&o, score, target, store->records, NULL);
+done:
+    return st;
+}
+
+static void take_counts(af_label_eval *out, const af_label_counts *c)
+{
+    out->texts = c->texts;
+    out->accuracy = (double)c->right / (double)c->texts;
+    out->f1 = af_label_f1_macro(c);
+    out->mse = c->values ? c->squares / (double)c->values : 0;
+    for (int64_t i = 0; i < c->labels; i++)
+        out->label_f1[i] = af_label_f1(c, i);
+}
+
+af_status af_model_eval_labels(af_model *m, const char *path, const af_eval_data_opts *o,
+                               af_label_eval *out, af_error *err)
+{
+    const uint64_t C = (uint64_t)AF_MAX(af_model_labels(m), INT64_C(1));
+    af_status st = AF_OK;
+    af_arena mem = {0};
+    af_token_store store = {0};
+    af_label_counts counts = {0};
+    float *values = af_calloc(C * 2, sizeof *values);
+    af_error unread;
+    err = af_error_or(err, &unread);
+    *out = (af_label_eval){.label_f1 = af_calloc(C, sizeof *out->label_f1)};
+    if (!values || !out->label_f1)
+        AF_TRY(af_fail_nomem(err, "labels", C * sizeof *values));
+    AF_TRY(af_model_labels(m) ? AF_OK : af_model_classify(m, NULL, 0, NULL, NULL, err));
+    AF_TRY(af_label_counts_init(&counts, (int64_t)C, err));
+    AF_TRY(open_store(&store, m, path, o, true, &mem, err));
+    for (int64_t i = 0; i < store.records; i++)
+        AF_TRY(add_text(m, &store, i, values, values + C, &counts, &out->loss, err));
+    if (counts.texts)
+        take_counts(out, &counts);
+done:
+    if (st != AF_OK) {
+        free(out->label_f1);
+        out->label_f1 = NULL;
+    }
+    free(values);
+    af_label_counts_clear(&counts);
+    af_token_store_close(&store);
+    af_arena_clear(&mem);
     return st;
 }

@@ -40,6 +40,8 @@ af_status af_trainer_open(af_trainer *t, const af_run_config *run, const af_trai
     AF_TRY(af_step_graph_load(&t->step, err));
     if (af_run_compares(run))
         st = af_pref_trainer_open(&t->pref, &t->data, run, err);
+    else if (af_run_scores(run))
+        st = af_score_trainer_open(&t->scores, &t->model, &t->data, run, err);
 done:
     if (st != AF_OK)
         af_trainer_close(t);
@@ -51,6 +53,7 @@ void af_trainer_close(af_trainer *t)
     af_run_output_close(&t->output);
     af_step_graph_close(&t->step);
     af_pref_trainer_close(&t->pref);
+    af_score_trainer_close(&t->scores);
     af_run_data_close(&t->data);
     af_run_model_close(&t->model);
     af_prompts_free(t->prompts);
@@ -160,7 +163,9 @@ static af_status log_step(af_trainer *t, af_error *err)
         .margin = af_pref_metrics_mean(&p->pref, AF_METRIC_MARGINS),
         .accuracy = af_pref_metrics_mean(&p->pref, AF_METRIC_ACCURACIES),
     };
-    const af_metric_list more = af_pref_metrics_list(&p->pref);
+    af_metric_list more = af_pref_metrics_list(&p->pref);
+    if (!isnan(r->router_loss)) /* which preference runs have not */
+        more = (af_metric_list){.name = {"aux_loss"}, .value = {r->router_loss}, .count = 1};
     p->loss_sum = 0;
     p->loss_count = 0;
     af_pref_metrics_reset(&p->pref);

@@ -12,6 +12,7 @@
 #include "train/step/step_graph.h"
 #include "train/trainer/pref_trainer.h"
 #include "train/trainer/run_output.h"
+#include "train/trainer/score_trainer.h"
 
 /* When report.html was written, and how long that took: writing it stays a small share of a run. */
 typedef struct af_report_times {
@@ -27,7 +28,8 @@ typedef struct af_trainer {
     af_run_data data;
     af_prompts *prompts; /* of generate_samples, or NULL */
     af_step_graph step;
-    af_pref_trainer pref; /* of a run that compares answers, else empty */
+    af_pref_trainer pref;    /* of a run that compares answers, else empty */
+    af_score_trainer scores; /* of a model that gives scores, else empty */
     af_run_progress progress;
     af_run_output output;
     double eval_loss;           /* of the current step; NaN = not evaluated */

@@ -40,6 +40,9 @@ static af_status add_gradients(af_trainer *t, const af_step_result *r, af_error 
         AF_TRY(af_step_graph_upload(s, b, scale, err));
         AF_TRY(af_graph_run(s->graph, AF_RUN_GRAD, err));
         AF_TRY(af_tensor_read_later(s->graph, s->loss, &s->losses[k], sizeof *s->losses, err));
+        if (s->router_loss)
+            AF_TRY(af_tensor_read_later(s->graph, s->router_loss, &s->router_losses[k],
+                                        sizeof *s->router_losses, err));
     }
 done:
     return st;
@@ -49,9 +52,11 @@ af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err)
 {
     af_status st = AF_OK;
     af_step_graph *s = &t->step;
-    *r = (af_step_result){.finite = true};
+    *r = (af_step_result){.finite = true, .router_loss = s->router_loss ? 0 : NAN};
     AF_TRY(count_step(t, r, err));
-    AF_TRY((af_run_compares(t->run) ? af_trainer_pref_gradients : add_gradients)(t, r, err));
+    AF_TRY((af_run_compares(t->run) ? af_trainer_pref_gradients
+            : af_run_scores(t->run) ? af_trainer_score_gradients
+                                    : add_gradients)(t, r, err));
     af_graph_set_learning_rate(s->graph, af_schedule_lr(&t->progress.schedule, t->progress.step));
     af_graph_set_step(s->graph, t->progress.step + 1);
     if (t->output.saver)
@@ -60,6 +65,8 @@ af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err)
     AF_TRY(af_graph_grad_norm(s->graph, &r->grad_norm, &r->finite, err)); /* the step's one wait */
     for (int64_t k = 0; k < t->run->accumulation; k++)
         r->loss += s->losses[k];
+    for (int64_t k = 0; k < t->run->accumulation && s->router_loss; k++)
+        r->router_loss += (double)s->router_losses[k] / (double)t->run->accumulation;
     r->finite = r->finite && isfinite(r->loss);
 done:
     return st;
@@ -74,6 +81,8 @@ af_status af_trainer_evaluate(af_trainer *t, double *loss, double *accuracy, boo
     af_status st = AF_OK;
     if (af_run_compares(t->run))
         return af_trainer_pref_evaluate(t, loss, accuracy, whole, err);
+    if (af_run_scores(t->run))
+        return af_trainer_score_evaluate(t, loss, accuracy, whole, err);
     af_graph_set_training(s->graph, false);
     for (; i < t->data.eval_items && !af_run_stop_requested(t->hooks); i++) {
         const af_batch *b;

@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# Wrong data and contradictory keys of preference training, labels and rewards: each is one sentence that names the
+# problem, with file and line where there is one, and leaves no output folder. Then the gate of `data check`.
+set -uo pipefail
+tmp=$(mktemp -d)
+export XDG_CACHE_HOME="$tmp/cache" HF_HOME="$tmp/hf"
+trap 'rm -rf "$tmp"' EXIT
+cat > "$tmp/base.yaml" <<YAML
+base_model: $AF_GOLDEN/models/qwen2
+datasets: [{path: $AF_GOLDEN/preference/data/preferences.jsonl}]
+output_dir: $tmp/out
+adapter: lora
+max_steps: 1
+micro_batch_size: 2
+device: cpu
+YAML
+cases=0
+failed=0
+fail() {
+    failed=$((failed + 1))
+    echo "case $cases: $1"
+    sed 's/^/    /' "$tmp/err"
+}
+words() { # WORDS: separated by '|', all must be in the message
+    local IFS='|' word
+    for word in $1; do
+        grep -qF -- "$word" "$tmp/err" || fail "no '$word'"
+    done
+}
+key() { # WORDS key=value ...: train refuses
+    local want=$1 rc
+    shift
+    cases=$((cases + 1))
+    "$AFINAR" train "$tmp/base.yaml" "$@" > "$tmp/stdout" 2> "$tmp/err"
+    rc=$?
+    [ $rc = 1 ] || [ $rc = 2 ] || fail "exit $rc for: $want"
+    [ "$(grep -cv '^warning: ' "$tmp/err")" = 1 ] || fail "not one line for: $want"
+    [ -e "$tmp/out" ] && { fail "an output folder is left for: $want"; rm -rf "$tmp/out"; }
+    words "$want"
+}
+data() { # WORDS RL RECORDS key=value ...: the same with these records
+    local want=$1 rl=$2
+    printf '%s\n' "$3" > "$tmp/data.jsonl"
+    shift 3
+    key "$want" "rl=$rl" "datasets=[{path: $tmp/data.jsonl}]" "$@"
+}
+label() { # WORDS RECORDS key=value ...: texts with labels
+    local want=$1
+    printf '%s\n' "$2" > "$tmp/data.jsonl"
+    shift 2
+    key "$want" task_type=SEQ_CLS "datasets=[{path: $tmp/data.jsonl}]" "$@"
+}
+gate() { # WORDS RL RECORDS key=value ...: data check refuses
+    local want=$1 rl=$2 rc
+    printf '%s\n' "$3" > "$tmp/data.jsonl"
+    shift 3
+    cases=$((cases + 1))
+    "$AFINAR" data check "$tmp/base.yaml" "rl=$rl" "datasets=[{path: $tmp/data.jsonl}]" "$@" > "$tmp/stdout" 2> "$tmp/err"
+    rc=$?
+    [ $rc = 1 ] || fail "exit $rc for: $want"
+    words "$want"
+}
+pair='{"prompt": "Why? ", "chosen": "Because.", "rejected": "No."}'
+turn='[{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}]'
+
+# keys
+key "preferences.jsonl: records of shape preference|choose a method with 'rl'"
+key "rl_beta is 0" rl=dpo rl_beta=0
+key "micro_batch_size is 1|KTO" rl=kto micro_batch_size=1
+key "exo_pair needs dpo_label_smoothing" rl=dpo dpo_loss_type=exo_pair
+key "robust needs it below 0.5" rl=dpo dpo_loss_type=robust dpo_label_smoothing=0.5
+key "is not a loss of 'rl: dpo'" rl=dpo dpo_loss_type=sigmiod
+key "dpo_loss_weights has 1 numbers for 2 losses" rl=dpo 'dpo_loss_type=[sigmoid, sft]' 'dpo_loss_weights=[1]'
+key "contradict each other" rl=orpo orpo_alpha=0.2 rl_beta=0.3
+key "dpo_use_weighting|sft" rl=dpo dpo_use_weighting=true 'dpo_loss_type=[sigmoid, sft]'
+key "train_on_inputs has no effect" rl=dpo train_on_inputs=true
+key "task_type SEQ_CLS|only 'rl: reward'" rl=dpo task_type=SEQ_CLS
+key "class_names has 2 names, and num_labels is 3" task_type=SEQ_CLS num_labels=3 'class_names=[a, b]'
+key "class_names has 'a' twice" task_type=SEQ_CLS 'class_names=[a, a]'
+key "single_label_classification needs two labels" task_type=SEQ_CLS num_labels=1 problem_type=single_label_classification
+key "generate_samples needs a model of tokens" task_type=SEQ_CLS num_labels=2 'generate_samples=[a]'
+# records
+data "data.jsonl:1: record 1 has no field \"rejected\"" dpo '{"prompt": "a", "chosen": "b"}'
+data "data.jsonl:2: record 2 has no field \"chosen\"" dpo "$pair"$'\n''{"prompt": "a", "rejected": "b"}'
+data "\"rejected\" should be a string (as the other answer is), got a list" dpo '{"prompt": "a", "chosen": "b", "rejected": []}'
+data "\"chosen\" should be a string or a list of messages, got a number" dpo '{"prompt": "a", "chosen": 1, "rejected": "b"}'
+data "no common prompt in \"chosen\" and \"rejected\"" dpo \
+    "{\"chosen\": $turn, \"rejected\": [{\"role\": \"user\", \"content\": \"How?\"}, {\"role\": \"assistant\", \"content\": \"So.\"}]}"
+data "no list of messages before it" dpo '{"chosen": {"role": "assistant", "content": "b"}, "rejected": {"role": "assistant", "content": "c"}}'
+data "field \"rejected\" is empty" dpo '{"chosen": "b", "rejected": ""}'
+data "\"prompt\" should be a string (as the answers are), got a list" dpo "{\"prompt\": $turn, \"chosen\": \"a\", \"rejected\": \"b\"}"
+data "records of shape text, but 'rl: dpo' wants chosen and rejected" dpo '{"text": "a"}'
+data "records of shape kto, but 'rl: dpo' wants chosen and rejected" dpo '{"prompt": "a", "completion": "b", "label": true}'
+data "has no field \"label\"" kto '{"prompt": "a", "completion": "b", "label": true}'$'\n''{"prompt": "a", "completion": "b"}'
+data "field \"label\" should be true or false, got a number" kto '{"prompt": "a", "completion": "b", "label": 1}'
+data "field \"completion\" should be a string (as the prompt is), got a list" kto "{\"prompt\": \"a\", \"completion\": $turn, \"label\": true}"
+data "field \"margin\" should be a number, got a string" reward '{"chosen": "a", "rejected": "b", "margin": "c"}'
+data "unknown key 'prompt_fromat' of a type for 'rl: dpo'" dpo "$pair" "datasets=[{path: $tmp/data.jsonl, type: {prompt_fromat: x}}]"
+data "has '{promt}', which is not one of its fields" dpo "$pair" "datasets=[{path: $tmp/data.jsonl, type: {prompt_format: 'Q {promt}'}}]"
+data "field \"chosen\" has 1 messages, 2 are wanted" dpo '{"prompt": "a", "chosen": [{"role": "user", "content": "b"}], "rejected": []}' \
+    "datasets=[{path: $tmp/data.jsonl, type: chatml.ultra}]"
+data "two or more answers" dpo '{"prompt": "a", "answers": [{"answer": "b", "rank": 1}]}' "datasets=[{path: $tmp/data.jsonl, type: zephyr.nectar}]"
+# labels
+label "\"label\" is 3, but the model has labels 0 to 1" '{"text": "a", "label": 3}' num_labels=2
+label "\"label\" is \"bad\", which is not one of 'class_names'" '{"text": "a", "label": "bad"}' 'class_names=[good, poor]'
+label "list the names in 'class_names'" '{"text": "a", "label": "bad"}' num_labels=2
+label "has no field \"label\"" '{"text": "a"}' num_labels=2
+label "\"label\" has 2 values, but the model has 3 labels" '{"text": "a", "label": [1, 2]}' num_labels=3 problem_type=regression
+label "field \"label\" should be a number, got an object" '{"text": "a", "label": {}}' num_labels=1
+# the gate
+gate "data.jsonl:2: \"chosen\" and \"rejected\" are equal" dpo "$pair"$'\n''{"prompt": "a", "chosen": "b", "rejected": "b"}'
+gate "data.jsonl:1: an answer is cut away|sequence_len is 4" dpo '{"prompt": "a long prompt that fills the row", "chosen": "b", "rejected": "c"}' sequence_len=4
+gate "data.jsonl:1: an answer is cut away" orpo '{"prompt": "a long prompt that fills the row", "chosen": "b", "rejected": "c"}' sequence_len=4
+gate "data.jsonl:1: the prompt is not how both rows begin" dpo \
+    '{"prompt": [{"role": "user", "content": "a"}], "chosen": [{"role": "assistant", "content": "b"}], "rejected": [{"role": "assistant", "content": "c"}]}' \
+    "chat_template='{% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}{% if add_generation_prompt %}assistant> {% endif %}'"
+gate "data.jsonl:1: record 1 has no field \"label\"" kto '{"prompt": "a", "completion": "b"}' "datasets=[{path: $tmp/data.jsonl, type: kto}]"
+# good data passes the gate, and is shown side by side
+printf '%s\n' "$pair" > "$tmp/data.jsonl"
+cases=$((cases + 1))
+"$AFINAR" data check "$tmp/base.yaml" rl=dpo "datasets=[{path: $tmp/data.jsonl}]" > "$tmp/stdout" 2> "$tmp/err" || fail "good data is refused"
+"$AFINAR" data preview "$tmp/base.yaml" rl=dpo "datasets=[{path: $tmp/data.jsonl}]" > "$tmp/shown" 2> "$tmp/err" || fail "no preview"
+grep -q '^chosen .*│ rejected$' "$tmp/shown" && grep -q '^ *Because.*│ *No\.' "$tmp/shown" || fail "not side by side"
+echo "$cases cases, $failed failed"
+[ $failed = 0 ] && [ $cases -ge 25 ]
