@@ -39,6 +39,10 @@ static af_status check_sizes(const af_model_spec *a, const af_model_spec *b, af_
         {"num_experts_per_tok", a->experts_used, b->experts_used},
         {"moe_intermediate_size", (double)a->expert_ffn, (double)b->expert_ffn},
         {"norm_topk_prob", a->norm_topk && a->experts, b->norm_topk && b->experts},
+        {"swiglu_limit", a->router.clamp, b->router.clamp},
+        {"routed_scaling_factor", a->router.scale, b->router.scale},
+        {"n_group", (double)AF_MAX(a->router.groups, 1), (double)AF_MAX(b->router.groups, 1)},
+        {"n_shared_experts (width)", (double)a->router.shared_ffn, (double)b->router.shared_ffn},
         {"tie_word_embeddings", a->tied, b->tied},
         {"rms_norm_eps", a->eps, b->eps},
         {"the scale of attention (query_pre_attn_scalar, attention_multiplier)", a->attn_scale,
@@ -174,7 +178,7 @@ static const taker *taker_of(const char *arch)
         {"llama", true, true, true, true, true},      {"granite", true, true, true, true, true},
         {"phi3", false, false, true, true, true},     {"gemma", false, false, false, true, false},
         {"gemma2", false, false, false, true, false}, {"olmo2", false, false, false, false, true},
-        {"others", false, false, false, true, true},
+        {"gpt-oss", true, false, false, false, true}, {"others", false, false, false, true, true},
     };
     size_t i = 0;
     while (i + 1 < AF_LEN(list) && strcmp(list[i].arch, arch) != 0)

@@ -19,6 +19,7 @@ const af_slot_name af_deepseek_names[] = {
 
 const af_arch af_rows_routed[] = {
     {.model_type = "gpt_oss",
+     .gguf = "gpt-oss",
      .pre_norm = true,
      .bias = AF_BIAS_CONFIG,
      .moe = true,
@@ -29,10 +30,16 @@ const af_arch af_rows_routed[] = {
                                      {0}},
      .fill = gpt_oss_fill},
     {.model_type = "glm4_moe",
+     .gguf = "glm4moe",
      .pre_norm = true,
      .bias = AF_BIAS_APART,
      .qk_norm_config = true,
      .moe = true,
-     .names = af_deepseek_names},
+     .names =
+         (const af_slot_name[]){{AF_SLOT_SHARED_GATE, "mlp.shared_experts.gate_proj.weight", NULL},
+                                {AF_SLOT_SHARED_UP, "mlp.shared_experts.up_proj.weight", NULL},
+                                {AF_SLOT_SHARED_DOWN, "mlp.shared_experts.down_proj.weight", NULL},
+                                {AF_SLOT_MLP_NORM, NULL, "post_attention_norm.weight"},
+                                {0}}},
     {0},
 };

@@ -72,6 +72,7 @@ static void glm4_moe_keys(af_config_source *s, af_hf_config *c)
 
 const af_family af_families_routed[] = {
     {.model_type = "gpt_oss",
+     .gguf = "gpt-oss",
      .act = "silu",
      .eps = 1e-5,
      .theta = 150000,
@@ -84,6 +85,7 @@ const af_family af_families_routed[] = {
      .sliding = AF_SLIDING_PATTERN,
      .keys = gpt_oss_keys},
     {.model_type = "glm4_moe",
+     .gguf = "glm4moe",
      .act = "silu",
      .eps = 1e-5,
      .theta = 1e4,
