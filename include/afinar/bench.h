@@ -9,7 +9,8 @@ extern "C" {
 #endif
 
 typedef struct af_bench_opts {
-    const char *shape;     /* tiny, 135m, 0.5b, 1.5b, 7b, 30b-a3b, or a model: its shape alone */
+    /* tiny, 135m, 0.5b, 1.5b, 7b, 30b-a3b, 4b-delta, or a model: its shape alone */
+    const char *shape;
     const char *method;    /* lora, qlora or full */
     const char *dtype;     /* bf16 or f32: of activations and frozen weights */
     const char *memory;    /* auto: the fastest plan that fits; min: the smallest */

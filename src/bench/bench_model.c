@@ -10,12 +10,13 @@
 enum { NOISE = 1 << 16 };
 
 static const af_bench_shape shapes[] = {
-    {"tiny", 2, 128, 4, 2, 32, 256, 1024, true, true, 10000.0, 1e-6, 0, 0},
-    {"135m", 30, 576, 9, 3, 64, 1536, 49152, true, false, 100000.0, 1e-5, 0, 0},
-    {"0.5b", 24, 896, 14, 2, 64, 4864, 151936, true, true, 1000000.0, 1e-6, 0, 0},
-    {"1.5b", 28, 1536, 12, 2, 128, 8960, 151936, true, true, 1000000.0, 1e-6, 0, 0},
-    {"7b", 28, 3584, 28, 4, 128, 18944, 152064, false, true, 1000000.0, 1e-6, 0, 0},
-    {"30b-a3b", 48, 2048, 32, 4, 128, 768, 151936, false, false, 1000000.0, 1e-6, 128, 8},
+    {"tiny", 2, 128, 4, 2, 32, 256, 1024, true, true, 10000.0, 1e-6, 0, 0, false},
+    {"135m", 30, 576, 9, 3, 64, 1536, 49152, true, false, 100000.0, 1e-5, 0, 0, false},
+    {"0.5b", 24, 896, 14, 2, 64, 4864, 151936, true, true, 1000000.0, 1e-6, 0, 0, false},
+    {"1.5b", 28, 1536, 12, 2, 128, 8960, 151936, true, true, 1000000.0, 1e-6, 0, 0, false},
+    {"7b", 28, 3584, 28, 4, 128, 18944, 152064, false, true, 1000000.0, 1e-6, 0, 0, false},
+    {"30b-a3b", 48, 2048, 32, 4, 128, 768, 151936, false, false, 1000000.0, 1e-6, 128, 8, false},
+    {"4b-delta", 32, 2560, 16, 4, 256, 9216, 248320, true, false, 10000000.0, 1e-6, 0, 0, true},
 };
 
 const af_bench_shape *af_bench_shape_find(const char *name)
@@ -40,12 +41,13 @@ static af_status make_spec(af_bench_model *b, af_error *err)
         "\"norm_topk_prob\": true, \"rms_norm_eps\": %g, \"rope_theta\": %g, "
         "\"tie_word_embeddings\": %s, "
         "\"torch_dtype\": \"bfloat16\", \"vocab_size\": %d, \"head_dim\": %d}",
-        s->experts ? "qwen3_moe"
-        : s->bias  ? "qwen2"
-                   : "llama",
-        s->width, s->ffn, s->ffn, s->heads,
-        b->o->layers > 0 ? b->o->layers : s->layers, s->kv_heads, s->experts, s->experts_used,
-        s->eps, s->theta, s->tied ? "true" : "false", s->vocab, s->head_dim);
+        s->delta     ? "qwen3_5_text"
+        : s->experts ? "qwen3_moe"
+        : s->bias    ? "qwen2"
+                     : "llama",
+        s->width, s->ffn, s->ffn, s->heads, b->o->layers > 0 ? b->o->layers : s->layers,
+        s->kv_heads, s->experts, s->experts_used, s->eps, s->theta, s->tied ? "true" : "false",
+        s->vocab, s->head_dim);
     af_status st = af_hf_config_parse(&b->model.config, text, (uint64_t)n, "bench", err);
     return st == AF_OK ? af_model_spec_init(&b->model.own_spec, &b->model.config, err) : st;
 }
@@ -59,9 +61,10 @@ static af_status take_model(af_bench_model *b, af_error *err)
     if (b->o->layers > 0)
         return af_fail(err, AF_EUSAGE, "the number of layers of a model is its own");
     if (af_model_resolve_whole(&path, b->o->shape, &why) != AF_OK)
-        return af_fail(err, AF_EUSAGE,
-                       "unknown shape '%s': tiny, 135m, 0.5b, 1.5b, 7b, 30b-a3b, or a model (%s)",
-                       b->o->shape, why.msg);
+        return af_fail(
+            err, AF_EUSAGE,
+            "unknown shape '%s': tiny, 135m, 0.5b, 1.5b, 7b, 30b-a3b, 4b-delta, or a model (%s)",
+            b->o->shape, why.msg);
     AF_TRY(af_model_config(&b->model.config, path, err));
     AF_TRY(af_model_spec_init(&b->model.own_spec, &b->model.config, err));
 done:

@@ -13,6 +13,7 @@ typedef struct af_bench_shape {
     bool tied, bias;
     double theta, eps;
     int experts, experts_used; /* 0 = a dense model; else ffn is that of an expert */
+    bool delta;                /* three layers of four are delta nets, as in Qwen3.5 */
 } af_bench_shape;
 
 typedef struct af_bench_model {

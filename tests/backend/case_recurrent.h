@@ -18,6 +18,11 @@ static void case_conv_plain(rec *r)
     af_tensor *x = act_2(r, REC_ROWS, 37), *w = param_2(r, 37, 3);
     finish(r, af_conv(r->g, x, w, NULL, ints(r, REC_BOUNDS, rec_bounds), false));
 }
+static void case_conv_three(rec *r)
+{
+    af_tensor *x = act_2(r, REC_ROWS, 48), *w = param_2(r, 48, 3);
+    finish(r, af_conv(r->g, x, w, NULL, ints(r, REC_BOUNDS, rec_bounds), false));
+}
 static void case_gated_norm(rec *r)
 {
     af_tensor *x = act_2(r, 19, 96), *z = act_2(r, 19, 96);
@@ -77,8 +82,9 @@ static void case_state_cached(rec *r)
 /* Rows of the table in case_list.h. */
 #define RECURRENT_CASES                                                                            \
     {"conv", case_conv, 0}, {"conv_plain", case_conv_plain, 0},                                    \
-        {"gated_norm", case_gated_norm, 1e-2}, {"scan_delta", case_scan_delta, 1e-2},              \
-        {"scan_wide", case_scan_wide, 1e-2}, {"scan_mamba", case_scan_mamba, 1e-2},                \
+        {"conv_three", case_conv_three, 0}, {"gated_norm", case_gated_norm, 1e-2},                 \
+        {"scan_delta", case_scan_delta, 1e-2}, {"scan_wide", case_scan_wide, 1e-2},                \
+        {"scan_mamba", case_scan_mamba, 1e-2},                                                     \
     {                                                                                              \
         "state_cached", case_state_cached, 1e-2                                                    \
     }

@@ -21,14 +21,14 @@ typedef struct loaded {
 static void record(loaded *l, af_dtype type, int64_t rows, int64_t cols)
 {
     af_error err = {0};
-    const int64_t blocks = (rows * cols + 63) / 64, outer = (blocks + 255) / 256;
+    const int64_t scales = (rows * cols + 63) / 64, outer = (scales + 255) / 256;
     CHECK_OK(af_graph_new(&l->g, &err), err);
     const af_dtype compute = type == AF_DTYPE_NF4 ? AF_DTYPE_BF16 : type;
     af_tensor *x = af_graph_input(l->g, "x", compute, 2, (int64_t[]){3, cols});
     l->w = af_graph_weight(l->g, "w", type, 2, (int64_t[]){rows, cols});
     if (type == AF_DTYPE_NF4) {
         l->q = (af_quant){.block = 64, .nested_block = 256, .round = AF_DTYPE_BF16};
-        l->q.absmax = af_graph_weight(l->g, "absmax", AF_DTYPE_U8, 1, &blocks);
+        l->q.absmax = af_graph_weight(l->g, "absmax", AF_DTYPE_U8, 1, &scales);
         l->q.nested = af_graph_weight(l->g, "nested", AF_DTYPE_F32, 1, &outer);
         l->w->quant = &l->q;
     }

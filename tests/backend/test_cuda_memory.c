@@ -273,8 +273,8 @@ static int other_kinds(const kinds *a, const kinds *b, const char *mode)
  * kernels, else their bits could not be the same. */
 static void test_every_mode_runs_the_same_gemms(void **state)
 {
-    static const af_bench_shape odd = {"odd", 2,    64,   4,       2,    16, 112,
-                                       1000,  true, true, 10000.0, 1e-6, 0,  0};
+    static const af_bench_shape odd = {"odd", 2,    64,      4,    2, 16, 112,  1000,
+                                       true,  true, 10000.0, 1e-6, 0, 0,  false};
     static kinds first, k;
     const char *const types[] = {"bf16", "f32"};
     int bad = 0;

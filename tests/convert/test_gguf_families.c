@@ -82,8 +82,8 @@ static void test_what_gguf_lacks_is_refused(void **state)
     } cases[] = {
         {"gpt_oss", "swiglu_limit is 0.8, and the file would be read as 7"},
         {"glm4_moe", "n_group is 3, and the file would be read as 1"},
-        {"deepseek_v3", "model_type 'deepseek_v3' cannot be written as GGUF"},
-        {"gemma4", "model_type 'gemma4_text' cannot be written as GGUF"},
+        {"deepseek_v3", "models of type 'deepseek_v3' cannot be written as GGUF"},
+        {"gemma4", "models of type 'gemma4_text' cannot be written as GGUF"},
     };
     for (size_t i = 0; i < AF_LEN(cases); i++) {
         json_t *j = family(cases[i].name);

@@ -271,8 +271,24 @@ static void test_wrong_values_have_one_clear_error(void **state)
         {CONFIG("qwen3", ",\"layer_types\":[\"sliding_attention\",\"full_attention\","
                          "\"full_attention\",\"full_attention\"]"),
          "sliding_window is not set"},
-        {CONFIG("llama", ",\"quantization_config\":{\"quant_method\":\"gptq\"}"), "'gptq'"},
+        {CONFIG("llama", ",\"quantization_config\":{\"quant_method\":\"hqq\"}"), "'hqq'"},
         {CONFIG("qwen3_moe", ",\"num_experts\":4,\"num_experts_per_tok\":5"), "5 of num_experts 4"},
+        {CONFIG("qwen3_moe", ",\"num_experts\":2147483648"), "num_experts is 2147483648"},
+        {CONFIG("mixtral", ",\"num_local_experts\":2147483648"), "num_local_experts is 2147483648"},
+        {CONFIG("mixtral", ",\"num_local_experts\":-1"), "num_local_experts is -1"},
+        {CONFIG("mixtral", ",\"num_local_experts\":4,\"num_experts_per_tok\":5,"
+                           "\"num_key_value_heads\":2"),
+         "5 of num_experts 4"},
+        {CONFIG("mixtral", ",\"num_local_experts\":[4]"), "num_local_experts is not"},
+        {CONFIG("qwen2_moe", ",\"num_experts_per_tok\":99999999999"), "num_experts_per_tok is"},
+        {CONFIG("qwen2_moe", ",\"shared_expert_intermediate_size\":1e12"),
+         "shared_expert_intermediate_size is"},
+        {CONFIG("glm4_moe", ",\"n_routed_experts\":9,\"num_experts_per_tok\":2,\"n_group\":2,"
+                            "\"topk_group\":1"),
+         "group"},
+        {CONFIG("glm4_moe", ",\"n_routed_experts\":8,\"num_experts_per_tok\":6,\"n_group\":4,"
+                            "\"topk_group\":2"),
+         "2 of 4 groups"},
         {"{\"model_type\":\"llama\",\"vocab_size\":512,\"hidden_size\":64,\"intermediate_size\":96,"
          "\"num_hidden_layers\":2147483648,\"num_attention_heads\":4}",
          "2147483648"},

@@ -3,7 +3,7 @@
 #ifndef AF_FAMILY_CASE_H
 #define AF_FAMILY_CASE_H
 
-#include "model_case.h"
+#include "model/model_case.h"
 
 #include "base/file.h"
 #include "format/text/json_text.h"

@@ -3,6 +3,8 @@
 #define _DEFAULT_SOURCE
 #include "train/golden_run.h"
 
+#include "convert/adapter/adapter_gguf.h"
+#include "format/weights/gguf.h"
 #include "format/weights/safetensors.h"
 #include "model/adapter.h"
 #include "model/model_reader.h"
@@ -115,6 +117,40 @@ static void test_names_and_bytes_are_pefts(void **state)
     assert_int_equal(json_array_size(json_object_get(config, "target_parameters")), 2);
     json_decref(config);
     free(text);
+    af_adapter_free(a);
+    af_model_reader_close(in);
+}
+
+/* llama.cpp has gate and up apart: A twice, B by halves, and one alpha for all. */
+static void test_other_formats(void **state)
+{
+    (void)state;
+    char from[512], path[300];
+    af_error err = {0};
+    af_adapter *a;
+    af_gguf *g;
+    af_model_reader *in = open_model(&a, NULL);
+    snprintf(path, sizeof path, "%s/lora.gguf", dir);
+    CHECK_OK(af_adapter_gguf_write(a, "lora", path, &err), err);
+    CHECK_OK(af_gguf_open(&g, path, &err), err);
+    const af_adapter_module *m = &a->module[a->spec->layer[2].module[AF_GROUP_EXPERTS_GATE_UP][0]];
+    const af_stored *ga = af_gguf_find(g, "blk.2.ffn_gate_exps.weight.lora_a"),
+                    *ua = af_gguf_find(g, "blk.2.ffn_up_exps.weight.lora_a"),
+                    *ub = af_gguf_find(g, "blk.2.ffn_up_exps.weight.lora_b"),
+                    *db = af_gguf_find(g, "blk.2.ffn_down_exps.weight.lora_b");
+    CHECK_MSG(ga && ua && ub && db && ub->ndim == 3 && ub->dim[0] == 5 && ub->dim[1] == 4,
+              "tensors of experts");
+    CHECK_MSG(memcmp(ga->data, m->a, ga->bytes) == 0 && memcmp(ua->data, m->a, ua->bytes) == 0,
+              "A of gate and up");
+    /* expert 3, row 2 of up: row 4 + 2 of the parameter's */
+    CHECK_MSG(((const float *)ub->data)[(3 * 4 + 2) * 4 + 1] == m->b[(3 * 8 + 6) * 4 + 1],
+              "B of up");
+    af_gguf_close(g);
+    golden_path(from, "judged/experts-adapter");
+    snprintf(path, sizeof path, "%s/mlx", dir);
+    CHECK_MSG(af_adapter_to_mlx(from, path, false, &err) != AF_OK &&
+                  strstr(err.msg, "target_parameters cannot be written for MLX"),
+              "'%s'", err.msg);
     af_adapter_free(a);
     af_model_reader_close(in);
 }
@@ -321,6 +357,7 @@ int main(void)
         cmocka_unit_test(test_runs_follow_peft),
         cmocka_unit_test(test_the_auxiliary_loss_is_logged),
         cmocka_unit_test(test_names_and_bytes_are_pefts),
+        cmocka_unit_test(test_other_formats),
         cmocka_unit_test(test_experts_stored_one_by_one_are_merged),
         cmocka_unit_test(test_a_module_for_every_expert),
         cmocka_unit_test(test_what_experts_cannot_have),

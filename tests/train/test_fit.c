@@ -182,8 +182,8 @@ static void test_names(void **state)
     af_bench_model_clear(&m.b);
 }
 
-static const af_bench_shape small = {"small", 5,     64,   4,       2,    16, 160,
-                                     2048,    false, true, 10000.0, 1e-6, 0,  0};
+static const af_bench_shape small = {"small", 5,    64,      4,    2, 16, 160,  2048,
+                                     false,   true, 10000.0, 1e-6, 0, 0,  false};
 
 /* The parameters after three steps of a small model; `file`: its frozen weights are mapped from a
  * file and packed; NULL: they are not. */

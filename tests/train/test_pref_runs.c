@@ -39,6 +39,13 @@ static json_t *load(const char *root, const char *name, const char *file)
     return j;
 }
 
+/* AF_TEST_DEVICE=cuda runs all of it on a GPU. */
+static const char *device(void)
+{
+    const char *d = getenv("AF_TEST_DEVICE");
+    return d ? d : "cpu";
+}
+
 static const char *method_of(const json_t *run)
 {
     const char *trainer = json_string_value(json_object_get(run, "trainer"));
@@ -75,9 +82,9 @@ static char *run_file(const char *root, const char *name, const json_t *run, con
     af_buf_printf(&b,
                   "base_model: %s/preference/runs/%s/%s\ndatasets: [{path: "
                   "%s/preference/runs/%s/%s}]\noutput_dir: %s\nrl: %s\nshuffle: false\n"
-                  "bf16: false\nweight_decay_on: all\ndevice: cpu\nlogging_steps: 1\n",
+                  "bf16: false\nweight_decay_on: all\ndevice: %s\nlogging_steps: 1\n",
                   root, name, json_string_value(json_object_get(run, "base_model")), root, name,
-                  json_string_value(json_object_get(run, "data")), out, method_of(run));
+                  json_string_value(json_object_get(run, "data")), out, method_of(run), device());
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const json_t *v = json_object_get(run, keys[i]);
         char *text = v && !json_is_null(v) ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
@@ -255,9 +262,9 @@ static void run_in(const char *name, const char *rl, const char *extra, const af
     af_buf_printf(&b,
                   "base_model: %s/models/qwen2\ndatasets: [{path: %s/preference/data/%s.jsonl}]\n"
                   "output_dir: %s/%s\nrl: %s\nadapter: lora\nlora_r: 4\nlearning_rate: 2e-3\n"
-                  "max_steps: 6\ndevice: cpu\nseed: 5\n%s",
+                  "max_steps: 4\ndevice: %s\nseed: 5\n%s",
                   golden_dir(), golden_dir(), strcmp(rl, "kto") == 0 ? "kto" : "preferences", dir,
-                  name, rl, extra);
+                  name, rl, device(), extra);
     char *text = af_buf_take(&b);
     const af_status st = train_text(text, hooks, &err);
     CHECK_MSG(st == expected, "%s: status %d, %s", name, (int)st, err.msg);
@@ -299,7 +306,7 @@ static void same_metrics(const char *a, const char *b)
     json_decref(right);
 }
 
-static bool stop_after_three(void *user) { return *(int *)user >= 3; }
+static bool stop_after_two(void *user) { return *(int *)user >= 2; }
 
 static void count_step(void *user, const af_train_step *s)
 {
@@ -313,7 +320,7 @@ static void test_a_stopped_run_ends_with_the_same_bytes(void **state)
     for (size_t i = 0; i < 2; i++) {
         char whole[16], part[16];
         int steps = 0;
-        const af_train_hooks hooks = {.user = &steps, .step = count_step, .stop = stop_after_three};
+        const af_train_hooks hooks = {.user = &steps, .step = count_step, .stop = stop_after_two};
         snprintf(whole, sizeof whole, "whole-%zu", i);
         snprintf(part, sizeof part, "part-%zu", i);
         static const char more[] = "micro_batch_size: 2\ngradient_accumulation_steps: 2\n"

@@ -46,6 +46,13 @@ def layers(text):
     return {"layer_types": [names[c] for c in text]}
 
 
+DELTA = dict(head_dim=8, linear_conv_kernel_dim=3, linear_key_head_dim=6, linear_value_head_dim=5,
+             linear_num_key_heads=2, linear_num_value_heads=6)
+EXPERTS = dict(num_experts=5, num_experts_per_tok=3, moe_intermediate_size=12, shared_expert_intermediate_size=10)
+MAMBA = dict(mamba_n_heads=6, mamba_n_groups=3, mamba_d_state=7, mamba_d_head=8, mamba_d_conv=3, mamba_expand=2,
+             mamba_chunk_size=64, embedding_multiplier=3.0, residual_multiplier=0.7, attention_multiplier=0.3,
+             logits_scaling=1.2, position_embedding_type="nope", **layers("LF"), **rope())
+
 # name -> (config class, changes of BASE; None removes a key, options)
 # options: long (rows that cross a chunk of 64), rules (put before RULES), hub (changes of the written config.json)
 FAMILIES = {
@@ -69,7 +76,7 @@ FAMILIES = {
     "exaone4": ("Exaone4Config", dict(num_hidden_layers=3, sliding_window=4, sliding_window_pattern=3, **rope(1e6)), {}),
     "cohere": ("CohereConfig", dict(logit_scale=0.4, attention_bias=True, **rope()), {}),
     "cohere2": ("Cohere2Config", dict(head_dim=6, logit_scale=0.3, sliding_window=3, **layers("FS"), **rope()), {}),
-    "starcoder2": ("Starcoder2Config", dict(sliding_window=5, **rope(1e5)), {}),
+    "starcoder2": ("Starcoder2Config", dict(**rope(1e5)), {}),
     "stablelm": ("StableLmConfig", dict(use_qkv_bias=True, use_parallel_residual=True, hidden_size=32,
                                         **rope(partial_rotary_factor=0.5)), {}),
     "nemotron": ("NemotronConfig", dict(head_dim=8, mlp_bias=True, **rope(partial_rotary_factor=0.5)),
@@ -119,6 +126,36 @@ FAMILIES = {
                                             moe_intermediate_size=10, **layers("SF"), rope_parameters={
         "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 1e6},
         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}), {}),
+    "qwen3_5": ("Qwen3_5TextConfig", dict(**DELTA, num_hidden_layers=3, **layers("LFL"),
+                                          **rope(1e6, partial_rotary_factor=0.5)),
+                {"long": True, "rules": [["linear_attn.norm", 1, 0.2], ["norm", 0, 0.2]]}),
+    "qwen3_next": ("Qwen3NextConfig", dict(**DELTA, **EXPERTS, norm_topk_prob=False, mlp_only_layers=[1], **layers("LF"),
+                                           **rope(1e6, partial_rotary_factor=0.5)), {"long": True}),
+    "lfm2": ("Lfm2Config", dict(conv_L_cache=4, conv_bias=True, attention_dropout="none", block_multiple_of=8,
+                                num_hidden_layers=3, **layers("CFC"), **rope(1e6)), {"long": True}),
+    "lfm2_moe": ("Lfm2MoeConfig", dict(conv_L_cache=2, attention_dropout="none", num_dense_layers=1, num_experts=5,
+                                       num_experts_per_tok=3, moe_intermediate_size=12, routed_scaling_factor=1.4,
+                                       **layers("CF"), **rope(1e6)), {"long": True}),
+    "granitemoehybrid": ("GraniteMoeHybridConfig", dict(**MAMBA, num_local_experts=5, num_experts_per_tok=3,
+                                                        shared_intermediate_size=14), {"long": True}),
+    "granitehybrid_dense": ("GraniteMoeHybridConfig", {**MAMBA, "num_local_experts": 0, "shared_intermediate_size": 18,
+                                                       "position_embedding_type": "rope"}, {"long": True}),
+    # what llama.cpp has a form for, where the entries above go beyond it
+    "arcee_gguf": ("ArceeConfig", dict(head_dim=8, **rope()), {}),
+    "cohere_gguf": ("CohereConfig", dict(tie_word_embeddings=True, logit_scale=0.4, **rope()), {}),
+    "cohere2_gguf": ("Cohere2Config", dict(num_hidden_layers=4, head_dim=6, tie_word_embeddings=True, logit_scale=0.3,
+                                           sliding_window=3, **layers("SSSF"), **rope()), {}),
+    "ernie4_5_gguf": ("Ernie4_5Config", dict(head_dim=10, attention_dropout="none", **rope()), {}),
+    "exaone4_gguf": ("Exaone4Config", dict(sliding_window=None, **layers("FF"), **rope(1e6)), {}),
+    "glm_gguf": ("GlmConfig", dict(hidden_size=32, head_dim=8, **rope(partial_rotary_factor=0.5)), {}),
+    "hunyuan_gguf": ("HunYuanDenseV1Config", dict(head_dim=8, **rope()), {}),
+    "nemotron_gguf": ("NemotronConfig", dict(hidden_size=32, head_dim=8, **rope(partial_rotary_factor=0.5)),
+                      {"rules": [["norm.weight", 0, 0.2], ["norm.bias", 0, 0.2]]}),
+    "olmo3_gguf": ("Olmo3Config", dict(num_hidden_layers=4, sliding_window=4, **layers("SSSF"), rope_parameters={
+        "sliding_attention": {"rope_type": "default", "rope_theta": 5e5},
+        "full_attention": {"rope_type": "yarn", "rope_theta": 5e5, "factor": 8.0,
+                           "original_max_position_embeddings": 16}}), {}),
+    "seed_oss_gguf": ("SeedOssConfig", dict(head_dim=8, residual_dropout=0.0, **rope(1e5)), {}),
 }
 
 

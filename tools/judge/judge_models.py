@@ -2,7 +2,7 @@
 computes in float32 compared with what afinar computes. Development only: nothing of this ships or runs in
 the tests.
 
-    python judge_models.py AFINAR [--family F] [--seeds 0-9] [--keep DIR] [--grad] [--old] [--gguf]
+    python judge_models.py AFINAR [--family F] [--seeds 0-9] [--keep DIR] [--grad] [--old] [--gguf [--llama]]
 
 Prints one line per case: relative L2 of the logits, of the loss, of all gradients (--grad), and
 whether the greedy tokens agree. Exits 1 when a case is beyond 1e-5 (gradients 2e-5)."""
@@ -12,6 +12,8 @@ import numpy as np
 import torch
 import transformers
 from safetensors.numpy import load_file, save_file
+
+from family_configs import CONFIGS
 
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
@@ -176,11 +178,13 @@ def make_config(family, r):
                                attention_multiplier=r.choice([1.0, 0.0625]),
                                residual_multiplier=r.choice([1.0, 0.22]),
                                logits_scaling=r.choice([1.0, 8.0]))
+    if family in CONFIGS:
+        return CONFIGS[family](sys.modules[__name__], r)
     raise SystemExit(f"no family {family}")
 
 
 FAMILIES = ["llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text",
-            "phi3", "smollm3", "olmo2", "granite"]
+            "phi3", "smollm3", "olmo2", "granite", *CONFIGS]
 
 
 def old_spelling(path):
@@ -214,11 +218,16 @@ def make_model(family, seed):
     cfg._attn_implementation = cfg._experts_implementation = "eager"
     model = transformers.AutoModelForCausalLM.from_config(cfg).float().eval()
     g = torch.Generator().manual_seed(seed)
-    plus_one = family.startswith("gemma")
+    plus_one = family.startswith("gemma") or family in ("nemotron", "qwen3_5_text")
     with torch.no_grad():
         for n, p in model.named_parameters():
             if "norm" in n:
-                p.copy_(torch.randn(p.shape, generator=g) * .1 + (0 if plus_one else 1))
+                one = not plus_one or "linear_attn.norm" in n
+                p.copy_(torch.randn(p.shape, generator=g) * .1 + one)
+            elif "A_log" in n:
+                p.copy_(torch.rand(p.shape, generator=g) * 4 - 5)
+            elif "e_score" in n:
+                p.zero_()
             elif n.endswith("bias"):
                 p.copy_(torch.randn(p.shape, generator=g) * .1)
             else:
@@ -233,8 +242,8 @@ def make_model(family, seed):
 def save(model, dtype, path, r):
     m = copy.deepcopy(model).to(dtype)  # a copy: the rotary tables would be rounded too
     m.save_pretrained(path, max_shard_size=r.choice(["5GB", "40KB", "200KB"]))
-    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/golden/tokenizer")
-    for f in os.listdir(root):
+    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/golden/gguf_models/llama/hf")
+    for f in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(os.path.join(root, f), path)
 
 
@@ -290,7 +299,7 @@ def check_logits(afinar, path, tmp, model, r):
         mask[b, :n] = 1
     save_file({"input_ids": ids, "attention_mask": mask}, tmp + "/ids.safetensors")
     call([afinar, "logits", path, "--ids", tmp + "/ids.safetensors", "-o",
-          tmp + "/out.safetensors", "--device", "cpu", "-q"])
+          tmp + "/out.safetensors", "--device", "cpu", "--force", "-q"])
     ours = load_file(tmp + "/out.safetensors")["logits"]
     worst = 0
     for b, n in enumerate(lens):
@@ -302,21 +311,37 @@ def check_logits(afinar, path, tmp, model, r):
 
 def check_gguf(afinar, path, tmp, model, r):
     """Our own export read back; what GGUF cannot express is refused with a reason."""
-    ids = np.array([[r.randrange(model.config.vocab_size) for _ in range(13)]], np.int32)
+    n = 3 if getattr(model.config, "sliding_window", None) else 13  # a window may be left out, with a warning
+    ids = np.array([[r.randrange(model.config.vocab_size) for _ in range(n)]], np.int32)
     try:
-        call([afinar, "export", path, "-o", tmp + "/x.gguf", "--type", "f32", "--no-verify", "-q"])
+        call([afinar, "export", path, "-o", tmp + "/x.gguf", "--type", "f32", "--no-verify", "--force", "-q"])
     except RuntimeError as e:
         return "refused: " + str(e).split(": ", 1)[-1][:110]
     save_file({"input_ids": ids}, tmp + "/ids.safetensors")
     call([afinar, "logits", tmp + "/x.gguf", "--ids", tmp + "/ids.safetensors", "-o",
-          tmp + "/out.safetensors", "--device", "cpu", "-q"])
+          tmp + "/out.safetensors", "--device", "cpu", "--force", "-q"])
     with torch.no_grad():
         ref = forward(model, ids)[0].numpy()
     return rel(load_file(tmp + "/out.safetensors")["logits"][0], ref)
 
 
+def check_llama(tmp, model, r):
+    """The same file by llama.cpp; three tokens, so that no window bites."""
+    import llama_cpp
+    ids = [r.randrange(model.config.vocab_size) for _ in range(3)]
+    m = llama_cpp.Llama(tmp + "/x.gguf", logits_all=True, n_ctx=64, verbose=False, n_threads=1, type_k=0, type_v=0,
+                        flash_attn=False)
+    m.eval(ids)
+    out = np.array(m.scores[:3])
+    m.close()
+    with torch.no_grad():
+        return rel(out, forward(model, [ids])[0].numpy())
+
+
 def rope_depends(c):
     p = c.rope_parameters
+    if c.model_type == "hunyuan_v1_dense":
+        return False
     kinds = [p.get("rope_type")] if "rope_type" in p else [q["rope_type"] for q in p.values()]
     return any(k in ("dynamic", "longrope") for k in kinds)
 
@@ -411,6 +436,10 @@ def one(a, family, seed):
             g = check_gguf(a.afinar, path, tmp, model, r)
             line += f" gguf {g if isinstance(g, str) else format(g, '.1e')}"
             bad |= not isinstance(g, str) and g > 1e-5
+            if a.llama and not isinstance(g, str):
+                e = check_llama(tmp, model, r)
+                line += f" llama.cpp {e:.1e}"
+                bad |= not e < 1e-3
         if a.grad and dtype == torch.float32:
             l, gn, ge, name = check_grad(a.afinar, path, tmp, model, r)
             line += f" loss {l:.1e} norm {gn:.1e} grad {ge:.1e} {name if ge > 1e-5 else ''}"
@@ -434,6 +463,7 @@ def main():
     p.add_argument("--grad", action="store_true")
     p.add_argument("--old", action="store_true")
     p.add_argument("--gguf", action="store_true", help="export to GGUF and read it back as well")
+    p.add_argument("--llama", action="store_true", help="with --gguf: read it with llama.cpp, too")
     a = p.parse_args()
     lo, _, hi = a.seeds.partition("-")
     bad = sum(one(a, f, s) for f in (a.family.split(",") if a.family else FAMILIES)

@@ -231,6 +231,21 @@ DEV void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1)
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+/* The same with a[16][8] b[8][8] in tf32: lane l holds a rows l/4 and l/4+8, columns l%4 and l%4+4,
+ * and b rows l%4 and l%4+4 of column l/4. */
+DEV u32 to_tf32(float x)
+{
+    u32 w;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(w) : "f"(x));
+    return w;
+}
+DEV void mma_tf32(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
 DEV void ldmatrix4(u32 (&r)[4], u32 at)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"

@@ -162,6 +162,11 @@ af_status af_adapter_gguf_write(const af_adapter *a, const char *name, const cha
     char title[256];
     const char *arch = a->spec->arch->gguf;
     const double alpha = common_alpha(a);
+    if (!arch)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "adapters of '%s' cannot be written as GGUF: this build knows no layout of "
+                       "llama.cpp for that type",
+                       a->spec->arch->model_type);
     AF_TRY(check(a, err));
     af_model_title(title, sizeof title, name);
     AF_TRY(af_gguf_writer_new(&w, out, err));

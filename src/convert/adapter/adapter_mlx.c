@@ -208,6 +208,7 @@ af_status af_adapter_to_mlx(const char *dir, const char *out, bool force, af_err
     const char *more = c.dora                                   ? "DoRA magnitudes"
                        : c.lora_bias                            ? "lora_bias"
                        : c.save_count                           ? "modules_to_save"
+                       : c.param_count                          ? "target_parameters"
                        : c.tokens[0].count || c.tokens[1].count ? "trainable_token_indices"
                                                                 : NULL;
     if (more)

@@ -6,6 +6,7 @@
 #include "convert/gguf/gguf_check.h"
 
 #include "base/log.h"
+#include "format/config/hf_config_check.h"
 
 #include <math.h>
 
@@ -45,6 +46,7 @@ static af_status check_sizes(const af_model_spec *a, const af_model_spec *b, af_
         {"n_shared_experts (width)", (double)a->router.shared_ffn, (double)b->router.shared_ffn},
         {"tie_word_embeddings", a->tied, b->tied},
         {"rms_norm_eps", a->eps, b->eps},
+        {"conv_L_cache", (double)a->state.conv_kernel, (double)b->state.conv_kernel},
         {"the scale of attention (query_pre_attn_scalar, attention_multiplier)", a->attn_scale,
          b->attn_scale},
         {"attn_logit_softcapping", a->attn_softcap, b->attn_softcap},
@@ -146,6 +148,11 @@ static af_status check_layers(const af_model_spec *a, const af_model_spec *b, af
     af_status st = AF_OK;
     AF_TRY(check_windows(a, b, err));
     for (int i = 0; i < a->layers; i++) {
+        if (a->layer[i].mixer != b->layer[i].mixer)
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "GGUF cannot describe this model: layer %d (layer_types) would be read "
+                           "as another kind",
+                           i);
         if (a->layer[i].mlp != b->layer[i].mlp)
             return af_fail(err, AF_EUNSUPPORTED,
                            "GGUF cannot describe this model: layer %d has %s experts "
@@ -170,15 +177,30 @@ typedef struct taker {
     bool freqs;   /* rope_freqs: llama3 scaling */
     bool factors; /* rope_factors_short and _long */
     bool tied, untied;
+    bool square; /* heads * head_dim must be the width */
+    bool biased; /* biases must be there */
 } taker;
 
 static const taker *taker_of(const char *arch)
 {
     static const taker list[] = {
-        {"llama", true, true, true, true, true},      {"granite", true, true, true, true, true},
-        {"phi3", false, false, true, true, true},     {"gemma", false, false, false, true, false},
-        {"gemma2", false, false, false, true, false}, {"olmo2", false, false, false, false, true},
-        {"gpt-oss", true, false, false, false, true}, {"others", false, false, false, true, true},
+        {"llama", .biases = true, .freqs = true, .factors = true, .tied = true, .untied = true},
+        {"granite", .biases = true, .freqs = true, .factors = true, .tied = true, .untied = true},
+        {"phi3", .factors = true, .tied = true, .untied = true},
+        {"gemma", .tied = true},
+        {"gemma2", .tied = true},
+        {"olmo2", .untied = true},
+        {"starcoder2", .biases = true, .biased = true, .tied = true, .untied = true},
+        {"phi2", .biases = true, .untied = true},
+        {"nemotron", .biases = true, .square = true, .untied = true},
+        {"stablelm", .untied = true},
+        {"command-r", .tied = true},
+        {"cohere2", .square = true, .tied = true},
+        {"chatglm", .square = true, .tied = true, .untied = true},
+        {"arcee", .freqs = true, .tied = true, .untied = true},
+        {"exaone4", .freqs = true, .tied = true, .untied = true},
+        {"gpt-oss", .biases = true, .untied = true},
+        {"others", .tied = true, .untied = true},
     };
     size_t i = 0;
     while (i + 1 < AF_LEN(list) && strcmp(list[i].arch, arch) != 0)
@@ -194,11 +216,21 @@ static bool has_slot(const af_model_spec *s, af_slot slot)
     return false;
 }
 
+/* A tensor GGUF has no name for. */
+static bool unnamed(const af_model_spec *s)
+{
+    for (int i = 0; i < s->tensors; i++)
+        if (!s->tensor[i].gguf || !s->tensor[i].gguf[0])
+            return true;
+    return false;
+}
+
 af_status af_gguf_check_supported(const af_model_spec *s, af_error *err)
 {
-    if (!s->arch->gguf)
+    if (!s->arch->gguf || !af_family_by_gguf(s->arch->gguf) || unnamed(s))
         return af_fail(err, AF_EUNSUPPORTED,
-                       "model_type '%s' cannot be written as GGUF: only as a folder",
+                       "models of type '%s' cannot be written as GGUF: this build knows no layout "
+                       "of llama.cpp for them",
                        s->arch->model_type);
     const taker *t = taker_of(s->arch->gguf);
     const bool mlp_bias = has_slot(s, AF_SLOT_GATE_BIAS) || has_slot(s, AF_SLOT_UP_BIAS) ||
@@ -208,6 +240,8 @@ af_status af_gguf_check_supported(const af_model_spec *s, af_error *err)
         what = "o_proj.bias (attention_bias)";
     else if (!t->biases && mlp_bias)
         what = "biases of the mlp (mlp_bias)";
+    else if (has_slot(s, AF_SLOT_CONV_BIAS))
+        what = "biases of short convolutions (conv_bias)";
     else if (!t->freqs && s->rope[0].config.type == AF_ROPE_LLAMA3)
         what = "rope_scaling of type 'llama3'";
     else if (!t->factors && s->rope[0].config.type == AF_ROPE_LONGROPE)
@@ -216,6 +250,10 @@ af_status af_gguf_check_supported(const af_model_spec *s, af_error *err)
         what = "head that is the embedding (tie_word_embeddings true)";
     else if (!t->untied && !s->tied)
         what = "head of its own (tie_word_embeddings false)";
+    else if (t->square && (int64_t)s->heads * s->head_dim != s->width)
+        what = "head_dim other than hidden_size / num_attention_heads";
+    else if (t->biased && !has_slot(s, AF_SLOT_O_BIAS))
+        what = "linears without biases (use_bias false)";
     if (!what)
         return AF_OK;
     return af_fail(err, AF_EUNSUPPORTED,

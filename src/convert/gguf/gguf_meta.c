@@ -152,6 +152,33 @@ static void put_glm4_moe(meta_writer *p, const af_model_spec *s, const af_hf_con
     put_bool(p, "expert_weights_norm", c->norm_topk_prob);
 }
 
+/* Layers without keys and values have none of their heads. */
+static void put_kv_heads(meta_writer *p, const af_model_spec *s)
+{
+    char key[128];
+    int32_t heads[AF_CONFIG_LAYERS_MAX];
+    for (int i = 0; i < s->layers; i++)
+        heads[i] = s->layer[i].mixer == AF_MIXER_ATTENTION ? s->layer[i].kv_heads : 0;
+    if (p->st == AF_OK)
+        p->st = af_gguf_put_array(p->w, key_of(p, key, sizeof key, "attention.head_count_kv"),
+                                  AF_GGUF_I32, heads, (uint64_t)s->layers, p->err);
+}
+
+/* What dense families have beyond llama. */
+static void put_dense(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
+{
+    char key[128];
+    if (s->rope[0].rotary_dim != s->head_dim && strcmp(p->arch, "phi3") != 0)
+        put_u32(p, "rope.dimension_count", s->rope[0].rotary_dim);
+    if (c->logit_scale > 0)
+        put_f32(p, "logit_scale", c->logit_scale);
+    if (c->query_scaling_beta > 0)
+        put_f32(p, "attention.temperature_scale", c->query_scaling_beta);
+    if (strcmp(p->arch, "stablelm") == 0 && p->st == AF_OK)
+        p->st = af_gguf_put_bool(p->w, key_of(p, key, sizeof key, "use_parallel_residual"),
+                                 s->parallel, p->err);
+}
+
 static void put_family(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
 {
     const char *a = p->arch;
@@ -160,14 +187,21 @@ static void put_family(meta_writer *p, const af_model_spec *s, const af_hf_confi
         put_u32(p, "vocab_size", c->vocab_size);
         put_u32(p, "rope.dimension_count", s->rope[0].rotary_dim);
     }
+    if (strcmp(a, "lfm2") == 0) {
+        put_u32(p, "vocab_size", c->vocab_size);
+        put_u32(p, "shortconv.l_cache", s->state.conv_kernel);
+    }
     if (strcmp(a, "phi3") == 0) {
         put_u32(p, "rope.dimension_count", s->rope[0].rotary_dim);
         put_longrope(p, c);
         put_u32(p, "attention.sliding_window", c->sliding_window);
     }
-    if ((gemma || strcmp(a, "olmo2") == 0 || strcmp(a, "gpt-oss") == 0) && c->sliding_window)
+    const bool windows = gemma || strcmp(a, "olmo2") == 0 || strcmp(a, "cohere2") == 0 ||
+                         strcmp(a, "gpt-oss") == 0 ||
+                         (strcmp(a, "exaone4") == 0 && s->layers == 64);
+    if (windows && c->sliding_window)
         put_u32(p, "attention.sliding_window", c->sliding_window);
-    if (c->has_local_rope)
+    if (c->has_local_rope && strcmp(a, "olmo2") != 0)
         put_f32(p, "rope.freq_base_swa", c->local_rope.theta);
     if (c->attn_logit_softcapping > 0)
         put_f32(p, "attn_logit_softcapping", c->attn_logit_softcapping);
@@ -236,16 +270,23 @@ af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_h
     put_u32(&p, "embedding_length", s->width);
     put_u32(&p, "feed_forward_length", s->ffn);
     put_u32(&p, "attention.head_count", s->heads);
-    put_u32(&p, "attention.head_count_kv", s->kv_heads);
+    if (s->recurrent)
+        put_kv_heads(&p, s);
+    else
+        put_u32(&p, "attention.head_count_kv", s->kv_heads);
     put_rope_scaling(&p, c);
     if (!gemma || c->has_local_rope || c->rope.theta != 10000)
         put_f32(&p, "rope.freq_base", c->rope.theta);
-    put_f32(&p, "attention.layer_norm_rms_epsilon", c->rms_norm_eps);
+    put_f32(&p,
+            s->arch->layer_norm ? "attention.layer_norm_epsilon"
+                                : "attention.layer_norm_rms_epsilon",
+            c->rms_norm_eps);
     if (own_head) {
         put_u32(&p, "attention.key_length", s->head_dim);
         put_u32(&p, "attention.value_length", s->head_dim);
     }
     put_family(&p, s, c);
+    put_dense(&p, s, c);
     if (p.st == AF_OK)
         p.st = af_gguf_put_u32(w, "general.file_type", (uint32_t)file_type, err);
     if (p.st == AF_OK)

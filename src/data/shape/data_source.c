@@ -191,7 +191,7 @@ static const char *unsupported(const char *name)
         {"message_field_training_detail", "mark whole messages with 'message_field_training'"},
         {"split_thinking", "put the thought into a field of the message ('field_thinking')"},
         {"input_transform", "write the records as they are to be read"},
-        {"logprobs_field", "distillation is not part of 'train'"},
+        {"logprobs_field", "name the teacher with 'teacher_model'"},
         {"skip", "take a slice with 'split: train[1000:]'"},
     };
     for (size_t i = 0; i < AF_LEN(advice); i++)

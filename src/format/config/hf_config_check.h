@@ -34,6 +34,8 @@ typedef struct af_family {
     /* Reads the keys only this family has, after all others; NULL = none. What is wrong is latched
      * in the source. */
     void (*keys)(struct af_config_source *s, af_hf_config *c);
+    /* The same from GGUF metadata, whose keys start with `arch`. */
+    void (*gguf_keys)(const af_gguf *g, const char *arch, af_hf_config *c);
 } af_family;
 
 /* The row of a model_type; an unknown one gets the row of llama. Static storage. */

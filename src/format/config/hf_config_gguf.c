@@ -46,6 +46,35 @@ static af_status get_per_layer(gguf_source *s, const char *suffix, int64_t absen
     return AF_OK;
 }
 
+/* Families with state layers: no heads of keys and values in those. */
+static af_status get_kv_heads(gguf_source *s, af_hf_config *c, af_error *err)
+{
+    const af_gguf_kv *kv = af_gguf_find_kv(s->g, key_of(s, "attention.head_count_kv"));
+    const int64_t n = c->num_hidden_layers;
+    if (!kv || kv->str || kv->count < 2 || n < 1 || n > AF_CONFIG_LAYERS_MAX ||
+        kv->count != (uint64_t)n)
+        return af_fail(err, AF_EFORMAT, "%s is not one number a layer", s->key);
+    af_layer_type *types = af_arena_take(&c->arena, (uint64_t)n * sizeof *types);
+    if (!types)
+        return af_fail_nomem(err, "layer types", (uint64_t)n * sizeof *types);
+    c->num_key_value_heads = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t heads = af_gguf_item_int(kv, (uint64_t)i);
+        types[i] = heads ? AF_LAYER_FULL : AF_LAYER_CONV;
+        if (heads && c->num_key_value_heads && heads != c->num_key_value_heads)
+            return af_fail(err, AF_EUNSUPPORTED, "%s differs between layers", s->key);
+        c->num_key_value_heads = heads ? heads : c->num_key_value_heads;
+    }
+    if (c->num_key_value_heads == 0) /* nobody reads it */
+        c->num_key_value_heads = c->num_attention_heads;
+    c->layer_types = types;
+    c->state.conv_kernel = get_int(s, "shortconv.l_cache", 0);
+    if (c->state.conv_kernel < 1 || c->state.conv_kernel > AF_STATE_KERNEL_MAX)
+        return af_fail(err, AF_EFORMAT, "%s is %" PRId64 ", not between 1 and %d", s->key,
+                       c->state.conv_kernel, AF_STATE_KERNEL_MAX);
+    return AF_OK;
+}
+
 static const char *copy_str(af_hf_config *c, const af_gguf *g, const char *key, const char *absent)
 {
     const af_gguf_str s = af_gguf_string(g, key);
@@ -66,15 +95,19 @@ static af_status get_sizes(gguf_source *s, af_hf_config *c, const af_family *f, 
         embd ? embd->dim[0] : get_int(s, "vocab_size", tokens ? (int64_t)tokens->count : -1);
     AF_TRY(get_per_layer(s, "feed_forward_length", -1, &c->intermediate_size, err));
     AF_TRY(get_per_layer(s, "attention.head_count", -1, &c->num_attention_heads, err));
-    AF_TRY(get_per_layer(s, "attention.head_count_kv", c->num_attention_heads,
-                         &c->num_key_value_heads, err));
+    if (f->state_layers)
+        AF_TRY(get_kv_heads(s, c, err));
+    else
+        AF_TRY(get_per_layer(s, "attention.head_count_kv", c->num_attention_heads,
+                             &c->num_key_value_heads, err));
     c->head_dim = get_int(s, "attention.key_length", 0);
     const int64_t v = get_int(s, "attention.value_length", c->head_dim);
     if (v != c->head_dim)
         return af_fail(err, AF_EUNSUPPORTED,
                        "%s.attention.key_length %" PRId64 " and value_length %" PRId64 " differ",
                        s->arch, c->head_dim, v);
-    c->rms_norm_eps = get_num(s, "attention.layer_norm_rms_epsilon", f->eps);
+    c->rms_norm_eps = get_num(s, "attention.layer_norm_rms_epsilon",
+                              get_num(s, "attention.layer_norm_epsilon", f->eps));
     c->num_experts = get_int(s, "expert_count", 0);
     c->num_experts_per_tok = get_int(s, "expert_used_count", 0);
     c->moe_intermediate_size = get_int(s, "expert_feed_forward_length", 0);
@@ -254,13 +287,36 @@ static void get_scales(gguf_source *s, af_hf_config *c, const af_family *f)
 static const char *class_of(const char *model_type)
 {
     static const char *const names[][2] = {
-        {"llama", "LlamaForCausalLM"},        {"qwen2", "Qwen2ForCausalLM"},
-        {"qwen3", "Qwen3ForCausalLM"},        {"qwen3_moe", "Qwen3MoeForCausalLM"},
-        {"gemma", "GemmaForCausalLM"},        {"gemma2", "Gemma2ForCausalLM"},
-        {"gemma3_text", "Gemma3ForCausalLM"}, {"phi3", "Phi3ForCausalLM"},
-        {"smollm3", "SmolLM3ForCausalLM"},    {"olmo2", "Olmo2ForCausalLM"},
-        {"granite", "GraniteForCausalLM"},    {"mixtral", "MixtralForCausalLM"},
-        {"qwen2_moe", "Qwen2MoeForCausalLM"}, {"gpt_oss", "GptOssForCausalLM"},
+        {"llama", "LlamaForCausalLM"},
+        {"qwen2", "Qwen2ForCausalLM"},
+        {"qwen3", "Qwen3ForCausalLM"},
+        {"qwen3_moe", "Qwen3MoeForCausalLM"},
+        {"gemma", "GemmaForCausalLM"},
+        {"gemma2", "Gemma2ForCausalLM"},
+        {"gemma3_text", "Gemma3ForCausalLM"},
+        {"phi3", "Phi3ForCausalLM"},
+        {"smollm3", "SmolLM3ForCausalLM"},
+        {"olmo2", "Olmo2ForCausalLM"},
+        {"granite", "GraniteForCausalLM"},
+        {"mixtral", "MixtralForCausalLM"},
+        {"qwen2_moe", "Qwen2MoeForCausalLM"},
+        {"olmo3", "Olmo3ForCausalLM"},
+        {"ministral3", "Ministral3ForCausalLM"},
+        {"seed_oss", "SeedOssForCausalLM"},
+        {"ernie4_5", "Ernie4_5ForCausalLM"},
+        {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"},
+        {"arcee", "ArceeForCausalLM"},
+        {"exaone4", "Exaone4ForCausalLM"},
+        {"cohere", "CohereForCausalLM"},
+        {"cohere2", "Cohere2ForCausalLM"},
+        {"starcoder2", "Starcoder2ForCausalLM"},
+        {"stablelm", "StableLmForCausalLM"},
+        {"nemotron", "NemotronForCausalLM"},
+        {"phi", "PhiForCausalLM"},
+        {"glm4", "Glm4ForCausalLM"},
+        {"glm", "GlmForCausalLM"},
+        {"lfm2", "Lfm2ForCausalLM"},
+        {"gpt_oss", "GptOssForCausalLM"},
         {"glm4_moe", "Glm4MoeForCausalLM"},
     };
     for (size_t i = 0; i < AF_LEN(names); i++)
@@ -282,6 +338,8 @@ static af_status fill(af_hf_config *c, const af_gguf *g, af_error *err)
                        s.arch, af_family_names(s.arch, true, (char[AF_FAMILY_NAMES]){0}));
     if (strcmp(s.arch, "llama") == 0 && get_int(&s, "expert_count", 0) > 0)
         f = af_family_find("mixtral"); /* which is llama with experts there */
+    if (strcmp(s.arch, "olmo2") == 0 && get_int(&s, "attention.sliding_window", 0) > 0)
+        f = af_family_find("olmo3");
     c->from_gguf = true;
     c->model_type = f->model_type;
     c->architecture = class_of(f->model_type);
@@ -294,16 +352,18 @@ static af_status fill(af_hf_config *c, const af_gguf *g, af_error *err)
     get_tokens(g, c);
     c->tie_word_embeddings = !af_gguf_find(g, "output.weight");
     c->attention_bias = af_gguf_find(g, "blk.0.attn_q.bias") != NULL;
-    c->mlp_bias = af_gguf_find(g, "blk.0.ffn_gate.bias") != NULL;
+    c->attention_out_bias = af_gguf_find(g, "blk.0.attn_output.bias") != NULL;
+    c->mlp_bias = af_gguf_find(g, "blk.0.ffn_gate.bias") || af_gguf_find(g, "blk.0.ffn_up.bias");
+    if (f->gguf_keys)
+        f->gguf_keys(g, s.arch, c);
     const af_stored *w = af_gguf_find(g, "blk.0.attn_output.weight");
     c->has_dtype = w && af_dtype_is_float(w->dtype);
     c->dtype = c->has_dtype ? w->dtype : AF_DTYPE_F32;
-    c->attention_out_bias = c->attention_bias;
     if (strcmp(f->model_type, "gpt_oss") == 0)
         get_gpt_oss(c);
     if (strcmp(f->model_type, "glm4_moe") == 0)
         AF_TRY(get_glm4_moe(&s, c, err));
-    AF_TRY(af_hf_config_finish(c, f, false, "GGUF metadata", err));
+    AF_TRY(af_hf_config_finish(c, f, c->layer_types != NULL, "GGUF metadata", err));
 done:
     return st;
 }

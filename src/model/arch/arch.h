@@ -177,6 +177,9 @@ typedef struct af_arch {
     const char *experts, *expert_part[3];
     const char *router; /* what the router is called there, where that is not its name in memory */
     bool experts_whole; /* on disk, too, all experts are one tensor */
+    /* the module of the experts in memory, where their tensors are called something else on disk */
+    const char *experts_module;
+    bool no_router_loss; /* transformers has no auxiliary loss for its routers */
     /* those are [X][in][out], gate and up of gate_up_proj in alternating columns (gpt_oss); PEFT's
      * B alternates, too */
     bool experts_turned;
@@ -196,6 +199,7 @@ typedef enum af_group {
     AF_GROUP_KV_A,
     AF_GROUP_KV_B,
     AF_GROUP_IN, /* state layers */
+    AF_GROUP_IN_Z,
     AF_GROUP_IN_GATES,
     AF_GROUP_OUT,
     AF_GROUP_SHARED_GATE_UP, /* shared expert */

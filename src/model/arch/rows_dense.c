@@ -66,7 +66,6 @@ const af_arch af_rows_dense[] = {
      .bias = AF_BIAS_CONFIG,
      .qk_norm = true,
      .plain_mlp = true,
-     .gguf_permuted = true,
      .names = apertus_names},
     {.model_type = "arcee",
      .gguf = "arcee",

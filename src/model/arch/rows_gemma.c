@@ -113,6 +113,7 @@ const af_arch af_rows_gemma[] = {
      .query_scalar = true,
      .gguf_norm_one = true},
     {.model_type = "gemma4_text",
+     .no_router_loss = true,
      .pre_norm = true,
      .post_norm = true,
      .bias = AF_BIAS_CONFIG,

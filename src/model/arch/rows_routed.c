@@ -35,6 +35,7 @@ const af_arch af_rows_routed[] = {
      .bias = AF_BIAS_APART,
      .qk_norm_config = true,
      .moe = true,
+     .no_router_loss = true,
      .names =
          (const af_slot_name[]){{AF_SLOT_SHARED_GATE, "mlp.shared_experts.gate_proj.weight", NULL},
                                 {AF_SLOT_SHARED_UP, "mlp.shared_experts.up_proj.weight", NULL},

@@ -85,15 +85,14 @@ static af_tensor *record_delta(const af_forward *f, int layer, af_tensor *h)
 {
     af_graph *g = f->g;
     const af_state_keys *k = &f->s->state;
-    const int64_t values = k->heads * k->head_dim, width = 2 * k->key_heads * k->key_dim + values;
     af_tensor *in = af_project(f, layer, AF_GROUP_IN, h),
               *gates = af_project(f, layer, AF_GROUP_IN_GATES, h);
     if (af_graph_status(g, NULL) != AF_OK)
         return h;
     const delta_inputs d = k->by_key_head
                                ? split_heads(f, in, gates)
-                               : (delta_inputs){.qkv = columns(f, in, 0, width),
-                                                .z = columns(f, in, width, values),
+                               : (delta_inputs){.qkv = in,
+                                                .z = af_project(f, layer, AF_GROUP_IN_Z, h),
                                                 .b = columns(f, gates, 0, k->heads),
                                                 .a = columns(f, gates, k->heads, k->heads)};
     af_tensor *decay = af_softplus(g, d.a, af_layer_leaf(f, layer, AF_SLOT_DT_BIAS),

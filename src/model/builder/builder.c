@@ -50,9 +50,13 @@ af_tensor *af_block_norm(const af_model_spec *s, af_graph *g, af_tensor *x, af_t
     if (!s->arch->layer_norm)
         return af_rmsnorm(g, x, w, s->eps, one);
     const int64_t D = s->width;
-    if (one)
-        w = af_add(g, w, af_graph_constant(g, af_tensor_dtype(w), 1, &D, 1));
-    if (!b)
+    if (one) { /* in f32: 1 + w has more digits than w */
+        w = af_as_type(g, w, AF_DTYPE_F32);
+        w = af_add(g, w, af_graph_constant(g, AF_DTYPE_F32, 1, &D, 1));
+    }
+    if (b)
+        b = af_as_type(g, b, af_tensor_dtype(w));
+    else
         b = af_graph_constant(g, af_tensor_dtype(w), 1, &D, 0);
     return af_layernorm(g, x, w, b, s->eps);
 }

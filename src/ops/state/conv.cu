@@ -1,10 +1,13 @@
 /* conv.cu - causal depthwise convolution over packed sequences.  Contract: conv.c; twin:
  * conv_cpu.c.
  *
- * Built with AF_T. Each row of C columns is cut among `cuts` blocks (block b: row b / cuts, cut
- * b % cuts); a thread makes one value. Taps are read from the cache: they are few. */
-// variants: AF_T=bf16,half,float
-// common: AF_T=bf16,float
+ * Built with AF_T, AF_K (taps) and AF_VEC. Each row of C columns is cut among `cuts` blocks (block
+ * b: row b / cuts, cut b % cuts); a thread makes one value, and taps are read from the cache. With
+ * AF_K above 0 (without a carried window) conv_run and conv_run_bwd do the same faster: a thread
+ * goes down RUN rows of AF_VEC columns and has what the taps need in registers. */
+// variants: AF_T=bf16,half,float AF_VEC=1 AF_K=0 | (AF_T=bf16,half AF_VEC=8 | AF_T=float AF_VEC=4)
+//    AF_K=2..4
+// common: AF_T=bf16,float AF_VEC=1 AF_K=0 | AF_T=bf16 AF_VEC=8 AF_K=3,4
 #include "state.cuh"
 
 /* What the taps of a convolution read. */
@@ -14,6 +17,10 @@ struct conv_args {
     const void *window; /* [S][max(K-1, 1)][C], or NULL */
     int w_type, bias_type, window_type, S, C, K, silu;
 };
+
+#ifndef AF_K
+#define AF_K 0
+#endif
 
 /* Row r of sequence s, column c: before its beginning the window, or zero. */
 DEV float conv_input(const conv_args &a, const AF_T *x, i64 ldx, int s, int r, int c)
@@ -101,3 +108,157 @@ extern "C" __global__ void conv_dw(float *part, const AF_T *x, const AF_T *dy, c
     part += (i64)blockIdx.y * (a.K + 1) * a.C;
     part[k == a.K ? (i64)a.K * a.C + c : (i64)c * a.K + k] = sum;
 }
+
+#if AF_K > 0
+#define RUN 64
+
+/* The last AF_K rows of AF_VEC columns, the newest last. */
+struct recent {
+    float v[AF_K][AF_VEC];
+    __device__ __forceinline__ void clear()
+    {
+#pragma unroll
+        for (int k = 0; k < AF_K; k++)
+#pragma unroll
+            for (int i = 0; i < AF_VEC; i++)
+                v[k][i] = 0.0f;
+    }
+    /* Makes room for a new row, which is zero at first. */
+    __device__ __forceinline__ float (&push())[AF_VEC]
+    {
+#pragma unroll
+        for (int k = 0; k + 1 < AF_K; k++)
+#pragma unroll
+            for (int i = 0; i < AF_VEC; i++)
+                v[k][i] = v[k + 1][i];
+        return v[AF_K - 1];
+    }
+};
+/* Taps and bias of AF_VEC columns from c. */
+struct taps {
+    float w[AF_K][AF_VEC], bias[AF_VEC];
+    __device__ __forceinline__ taps(const conv_args &a, int c)
+    {
+#pragma unroll
+        for (int i = 0; i < AF_VEC; i++) {
+#pragma unroll
+            for (int k = 0; k < AF_K; k++)
+                w[k][i] = value(a.w, a.w_type, (i64)(c + i) * AF_K + k);
+            bias[i] = a.bias ? value(a.bias, a.bias_type, c + i) : 0.0f;
+        }
+    }
+    __device__ __forceinline__ void convolve(float (&u)[AF_VEC], const recent &x) const
+    {
+#pragma unroll
+        for (int i = 0; i < AF_VEC; i++) {
+            u[i] = bias[i];
+#pragma unroll
+            for (int k = 0; k < AF_K; k++)
+                u[i] += w[k][i] * x.v[k][i];
+        }
+    }
+};
+/* Rows [from, to) of a run that one sequence has, which ends at `end`; s = -1: none has them. */
+struct piece {
+    int s, from, to, begin, end;
+};
+DEV piece piece_at(const conv_args &a, int n, int to)
+{
+    const int s = state_sequence(a.bounds, a.S, n);
+    if (s >= 0)
+        return {s, n, min(to, a.bounds[s + 1]), a.bounds[s], a.bounds[s + 1]};
+    const int next = a.S > 0 && n < a.bounds[0] ? min(to, a.bounds[0]) : to;
+    return {-1, n, next, n, next};
+}
+/* The rows before row n that its sequence has. */
+DEV void look_back(recent &x, const AF_T *from, i64 ld, const piece &p)
+{
+    x.clear();
+    for (int r = p.from - AF_K + 1; r < p.from; r++) {
+        float(&row)[AF_VEC] = x.push();
+        if (r >= p.begin)
+            load_n(row, from + (i64)r * ld);
+        else
+            for (int i = 0; i < AF_VEC; i++)
+                row[i] = 0.0f;
+    }
+}
+
+/* Block b: rows from b / cuts * RUN. */
+extern "C" __global__ void conv_run(AF_T *y, const AF_T *x, conv_args a, int cuts, long long rows,
+                                    long long ldy, long long ldx)
+{
+    const int c = (blockIdx.x % cuts * blockDim.x + threadIdx.x) * AF_VEC;
+    const int end = (int)min((i64)(blockIdx.x / cuts + 1) * RUN, (i64)rows);
+    if (c >= a.C)
+        return;
+    const taps w(a, c);
+    x += c;
+    y += c;
+    for (int n = blockIdx.x / cuts * RUN; n < end;) {
+        const piece p = piece_at(a, n, end);
+        recent in;
+        look_back(in, x, ldx, p);
+        for (; n < p.to; n++) {
+            float u[AF_VEC] = {};
+            if (p.s >= 0) {
+                load_n(in.push(), x + (i64)n * ldx);
+                w.convolve(u, in);
+            }
+#pragma unroll
+            for (int i = 0; i < AF_VEC; i++)
+                u[i] = a.silu ? u[i] * sigmoid(u[i]) : u[i];
+            store_n(y + (i64)n * ldy, u);
+        }
+    }
+}
+
+/* dx of a run: gradients of u, up to AF_K - 1 rows after it, pass by. */
+extern "C" __global__ void conv_run_bwd(AF_T *dx, const AF_T *x, const AF_T *dy, conv_args a,
+                                        int cuts, long long rows, long long lddx, long long ldx,
+                                        long long lddy)
+{
+    const int c = (blockIdx.x % cuts * blockDim.x + threadIdx.x) * AF_VEC;
+    const int end = (int)min((i64)(blockIdx.x / cuts + 1) * RUN, (i64)rows);
+    if (c >= a.C)
+        return;
+    const taps w(a, c);
+    x += c;
+    dy += c;
+    dx += c;
+    for (int n = blockIdx.x / cuts * RUN; n < end;) {
+        const piece p = piece_at(a, n, end);
+        recent in, slope; /* slope.v[k]: of row m - AF_K + 1 + k */
+        look_back(in, x, ldx, p);
+        slope.clear();
+        for (int m = n; m < p.to + AF_K - 1; m++) {
+            float d[AF_VEC] = {};
+            if (p.s >= 0 && m < p.end) {
+                load_n(d, dy + (i64)m * lddy);
+                if (a.silu) {
+                    float u[AF_VEC];
+                    load_n(in.push(), x + (i64)m * ldx);
+                    w.convolve(u, in);
+#pragma unroll
+                    for (int i = 0; i < AF_VEC; i++)
+                        d[i] *= silu_slope(u[i]);
+                }
+            }
+            float(&to)[AF_VEC] = slope.push();
+#pragma unroll
+            for (int i = 0; i < AF_VEC; i++)
+                to[i] = d[i];
+            if (m < n + AF_K - 1)
+                continue;
+            float sum[AF_VEC] = {};
+#pragma unroll
+            for (int k = 0; k < AF_K; k++)
+#pragma unroll
+                for (int i = 0; i < AF_VEC; i++)
+                    sum[i] += w.w[AF_K - 1 - k][i] * slope.v[k][i];
+            store_n(dx + (i64)(m - AF_K + 1) * lddx, sum);
+        }
+        n = p.to;
+    }
+}
+#endif

@@ -4,9 +4,9 @@
  * scan_scores makes the 64 x 64 matrices of every chunk at once, scan_states passes the state from
  * chunk to chunk (columns of a state do not meet: blocks take `tile` of them), scan_out makes the
  * outputs of every chunk at once. scan_step is the recurrence itself, for generation. Built with
- * AF_T. */
-// variants: AF_T=bf16,half,float
-// common: AF_T=bf16,float
+ * AF_T and AF_MMA (1: tensor cores). */
+// variants: (AF_T=bf16,half AF_MMA=0,1 | AF_T=float AF_MMA=0)
+// common: (AF_T=bf16 AF_MMA=1 | AF_T=float AF_MMA=0)
 #include "scan.cuh"
 
 /* Block (slot, h): score[t][i] = exp(G[t]-G[i]) q[t].k[i] for i <= t; with delta also
@@ -15,7 +15,7 @@ extern "C" __global__ void __launch_bounds__(256)
     scan_scores(float *score, float *inverse, float *cross, scan_args a)
 {
     __shared__ decays d;
-    const int h = blockIdx.y, ld = key_ld(a), t = threadIdx.x;
+    const int h = blockIdx.y, ld = key_ld(a), rows = key_pad(a), t = threadIdx.x;
     const chunk c = chunk_of(a, blockIdx.x);
     if (c.len == 0)
         return;
@@ -24,12 +24,12 @@ extern "C" __global__ void __launch_bounds__(256)
     load_decays(d, a, c, h);
     load_q(q, ld, a, c, h);
     load_k(k, ld, a, c, h);
-    product(q, ld, 1, k, 1, ld, CHUNK, CHUNK, a.K, [&](int i, int j, float v) {
+    product(q, ld, 1, k, 1, ld, CHUNK, CHUNK, rows, [&](int i, int j, float v) {
         score[at + i * CHUNK + j] = j <= i && i < c.len ? v * expf(d.G[i] - d.G[j]) : 0.0f;
     });
     if (!a.delta)
         return;
-    product(k, ld, 1, k, 1, ld, CHUNK, CHUNK, a.K, [&](int i, int j, float v) {
+    product(k, ld, 1, k, 1, ld, CHUNK, CHUNK, rows, [&](int i, int j, float v) {
         const float x = j < i && i < c.len ? v * expf(d.G[i] - d.G[j]) : 0.0f;
         m[i * LDC + j] = x * d.beta[i];
         if (cross)
@@ -57,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(256)
     __shared__ decays d;
     const int tiles = (a.V + a.tile - 1) / a.tile, h = blockIdx.x / tiles,
               c0 = blockIdx.x % tiles * a.tile, cols = a.V - c0 < a.tile ? a.V - c0 : a.tile;
-    const int s = blockIdx.y, ld = key_ld(a), lt = tile_ld(a), rows = four(a.K);
+    const int s = blockIdx.y, ld = key_ld(a), lt = tile_ld(a), rows = key_pad(a);
     float *k = shared, *st = k + CHUNK * ld, *r = st + rows * lt, *e = r + CHUNK * lt,
           *inv = e + CHUNK * lt;
     for (int i = threadIdx.x; i < rows * lt; i += 256)
@@ -73,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(256)
         load_k(k, ld, a, c, h);
         if (a.delta) {
             load_tile(inv, LDC, inverse + at * CHUNK * CHUNK, CHUNK, CHUNK, CHUNK, CHUNK, CHUNK);
-            product(k, ld, 1, st, lt, 1, CHUNK, a.tile, a.K,
+            product(k, ld, 1, st, lt, 1, CHUNK, a.tile, rows,
                     [&](int i, int j, float v) { r[i * lt + j] = v * d.eG[i]; });
         }
         __syncthreads();
@@ -116,7 +116,7 @@ extern "C" __global__ void __launch_bounds__(256)
     __shared__ decays d;
     const int tiles = (a.V + a.tile - 1) / a.tile, h = blockIdx.y / tiles,
               c0 = blockIdx.y % tiles * a.tile, cols = a.V - c0 < a.tile ? a.V - c0 : a.tile;
-    const int ld = key_ld(a), lt = tile_ld(a), rows = four(a.K);
+    const int ld = key_ld(a), lt = tile_ld(a), rows = key_pad(a);
     const chunk c = chunk_of(a, blockIdx.x);
     if (c.len == 0)
         return;
@@ -131,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(256)
     __syncthreads();
     const float skip = a.skip ? value(a.skip, a.skip_type, h) : 0.0f;
     float *o = sc + CHUNK * LDC;
-    product(q, ld, 1, st, lt, 1, CHUNK, a.tile, a.K,
+    product(q, ld, 1, st, lt, 1, CHUNK, a.tile, rows,
             [&](int i, int j, float v) { o[i * lt + j] = v * d.eG[i]; });
     __syncthreads();
     product(sc, LDC, 1, r, lt, 1, CHUNK, a.tile, CHUNK, [&](int i, int j, float v) {

@@ -7,8 +7,20 @@
 #define AF_SCAN_CUH
 #include "state.cuh"
 
+#ifndef AF_MMA
+#define AF_MMA 0
+#endif
 #define CHUNK 64
-#define LDC   (CHUNK + 1) /* of 64 x 64 matrices in shared memory */
+/* Keys are padded to whole tiles of a product. Row strides in shared memory: AF_PAD more, so that
+ * what a warp reads at once falls on different banks. As in scan_cuda.c. */
+#if AF_MMA
+#define UNIT   16
+#define AF_PAD 4
+#else
+#define UNIT   4
+#define AF_PAD 1
+#endif
+#define LDC (CHUNK + AF_PAD) /* of 64 x 64 matrices */
 
 extern __shared__ float shared[];
 
@@ -92,7 +104,7 @@ DEV void load_keys(float *m, int ld, const scan_args &a, const chunk &c, int fro
             for (int i = lane; i < a.K; i += 32)
                 m[t * ld + i] *= r;
         }
-        if (lane < ld - a.K) /* products take whole pairs */
+        if (lane < ld - a.K) /* products take whole tiles */
             m[t * ld + a.K + lane] = 0.0f;
     }
     __syncthreads();
@@ -116,8 +128,32 @@ DEV void load_tile(float *m, int ld, const float *from, i64 ldg, int rows, int c
     }
 }
 
-/* c[m][n] = op(c[m][n], sum over k of a(m, k) b(k, n)), a(m, k) = a[m am + k ak] and so on; M a
- * multiple of 4, N of 2. The caller separates it from what comes before and after. */
+/* put(m, n, sum over k of a(m, k) b(k, n)), a(m, k) = a[m am + k ak] and so on; M a multiple of
+ * UNIT, N of 8, K of 8 with tensor cores. The caller separates it from what comes before and
+ * after. */
+#if AF_MMA
+/* On tensor cores, operands rounded to tf32: a warp makes 16 x 8 values. */
+template <class F>
+DEV void product(const float *a, int am, int ak, const float *b, int bk, int bn, int M, int N,
+                 int K, F put)
+{
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, across = N / 8;
+    for (int i = threadIdx.x / 32; i < M / 16 * across; i += 8) {
+        const int m = i / across * 16, n = i % across * 8;
+        const float *pa = a + (m + g) * am + t * ak, *pb = b + (n + g) * bn + t * bk;
+        float s[4] = {};
+        for (int k = 0; k < K; k += 8, pa += 8 * ak, pb += 8 * bk) {
+            const u32 f[4] = {to_tf32(pa[0]), to_tf32(pa[8 * am]), to_tf32(pa[4 * ak]),
+                              to_tf32(pa[8 * am + 4 * ak])};
+            mma_tf32(s, f, to_tf32(pb[0]), to_tf32(pb[4 * bk]));
+        }
+        put(m + g, n + 2 * t, s[0]);
+        put(m + g, n + 2 * t + 1, s[1]);
+        put(m + g + 8, n + 2 * t, s[2]);
+        put(m + g + 8, n + 2 * t + 1, s[3]);
+    }
+}
+#else
 template <class F>
 DEV void product(const float *a, int am, int ak, const float *b, int bk, int bn, int M, int N,
                  int K, F put)
@@ -143,9 +179,10 @@ DEV void product(const float *a, int am, int ak, const float *b, int bk, int bn,
         }
     }
 }
+#endif
 
-DEV int four(int n) { return (n + 3) / 4 * 4; }
-/* Row strides in shared memory: odd, so that columns do not fall on one bank. */
-DEV int key_ld(const scan_args &a) { return four(a.K) + 1; }
-DEV int tile_ld(const scan_args &a) { return a.tile + 1; }
+/* Keys with their padding, which holds zeros. */
+DEV int key_pad(const scan_args &a) { return (a.K + UNIT - 1) / UNIT * UNIT; }
+DEV int key_ld(const scan_args &a) { return key_pad(a) + AF_PAD; }
+DEV int tile_ld(const scan_args &a) { return a.tile + AF_PAD; }
 #endif

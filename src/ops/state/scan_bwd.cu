@@ -3,9 +3,10 @@
  * After scan_scores and scan_states of scan.cu: scan_dstates passes the gradient of the state from
  * the last chunk to the first, scan_dscores makes the gradients of the 64 x 64 matrices, of beta
  * and of v, scan_dkeys those of q, k and the decay for each head, scan_join adds the heads that
- * share keys in order. Built with AF_T. */
-// variants: AF_T=bf16,half,float
-// common: AF_T=bf16,float
+ * share keys in order. Built with AF_T and AF_MMA
+ * (1: tensor cores). */
+// variants: (AF_T=bf16,half AF_MMA=0,1 | AF_T=float AF_MMA=0)
+// common: (AF_T=bf16 AF_MMA=1 | AF_T=float AF_MMA=0)
 #include "scan.cuh"
 
 /* Rows of dy of head h, columns from c0. */
@@ -29,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(256)
     __shared__ decays d;
     const int tiles = (a.V + a.tile - 1) / a.tile, h = blockIdx.x / tiles,
               c0 = blockIdx.x % tiles * a.tile, cols = a.V - c0 < a.tile ? a.V - c0 : a.tile;
-    const int s = blockIdx.y, ld = key_ld(a), lt = tile_ld(a), rows = four(a.K);
+    const int s = blockIdx.y, ld = key_ld(a), lt = tile_ld(a), rows = key_pad(a);
     float *k = shared, *ds = k + CHUNK * ld, *g = ds + rows * lt, *r = g + CHUNK * lt,
           *m = r + CHUNK * lt;
     for (int i = threadIdx.x; i < rows * lt; i += 256)
@@ -47,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(256)
         load_dy(g, lt, dy, lddy, a, c, h, c0, cols);
         load_tile(m, LDC, score + at * CHUNK * CHUNK, CHUNK, CHUNK, CHUNK, CHUNK, CHUNK);
         __syncthreads();
-        product(k, ld, 1, ds, lt, 1, CHUNK, a.tile, a.K,
+        product(k, ld, 1, ds, lt, 1, CHUNK, a.tile, rows,
                 [&](int t, int j, float v) { r[t * lt + j] = v * d.to_end[t]; });
         product(m, 1, LDC, g, lt, 1, CHUNK, a.tile, CHUNK,
                 [&](int t, int j, float v) { r[t * lt + j] += v; });
@@ -154,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(256)
 {
     __shared__ decays d;
     __shared__ float pass[CHUNK];
-    const int h = blockIdx.y, ld = key_ld(a), lt = tile_ld(a), t = threadIdx.x, rows = four(a.K);
+    const int h = blockIdx.y, ld = key_ld(a), lt = tile_ld(a), t = threadIdx.x, rows = key_pad(a);
     const chunk c = chunk_of(a, blockIdx.x);
     if (c.len == 0)
         return;

@@ -3,7 +3,7 @@
 #include "ops/state/state_cuda.h"
 #include "ops/state/state_in.h"
 
-enum { CHUNK = 64, LDC = CHUNK + 1, THREADS = 256, TILE_MAX = 32, TILE_MIN = 4, STATIC = 2048 };
+enum { CHUNK = 64, THREADS = 256, TILE_MAX = 32, TILE_MIN = 8, STATIC = 2048 };
 
 /* scan_args of scan.cuh */
 typedef struct scan_args {
@@ -20,10 +20,20 @@ typedef struct scan_parts {
     int64_t slots;
 } scan_parts;
 
-static unsigned shared_bytes(const scan_args *a)
+/* Tensor cores round to tf32, which f32 values do not allow. */
+static bool on_tensor_cores(const af_cuda *cu, const af_tensor *x)
 {
-    const unsigned rows = (unsigned)(a->K + 3) / 4 * 4, ld = rows + 1, lt = (unsigned)a->tile + 1;
-    const unsigned scores = CHUNK * (ld + AF_MAX(ld, (unsigned)LDC) + LDC),
+    return cu->arch >= 80 && x->dtype != AF_DTYPE_F32;
+}
+
+/* UNIT, AF_PAD and the arrays of scan.cuh. */
+static unsigned shared_bytes(const af_cuda *cu, const af_tensor *x, const scan_args *a)
+{
+    const bool mma = on_tensor_cores(cu, x);
+    const unsigned unit = mma ? 16 : 4, pad = mma ? 4 : 1, LDC = CHUNK + pad,
+                   rows = AF_ALIGN_UP((unsigned)a->K, unit), ld = rows + pad,
+                   lt = (unsigned)a->tile + pad;
+    const unsigned scores = CHUNK * (ld + AF_MAX(ld, LDC) + LDC),
                    states = CHUNK * ld + rows * lt + 3 * CHUNK * lt + CHUNK * LDC,
                    dscores = 2 * CHUNK * LDC + 3 * CHUNK * lt,
                    dkeys = 2 * CHUNK * ld + rows * lt + CHUNK * lt + CHUNK * LDC;
@@ -53,7 +63,7 @@ static scan_args args_of(const af_cuda *cu, const af_node *n, const af_scan_inpu
                    .v_from = (int)in->v_from,
                    .delta = n->attr.scan.delta,
                    .tile = TILE_MAX};
-    while (a.tile > TILE_MIN && shared_bytes(&a) + STATIC > (unsigned)cu->smem_max)
+    while (a.tile > TILE_MIN && shared_bytes(cu, in->x, &a) + STATIC > (unsigned)cu->smem_max)
         a.tile /= 2;
     return a;
 }
@@ -97,14 +107,16 @@ static uint64_t scan_work(const af_cuda *cu, const af_node *n)
 
 static af_kernel *kernel(af_cuda *cu, const char *file, const char *name, const af_tensor *x)
 {
-    return af_cuda_kernel(cu, file, name, af_cuda_text(cu, "AF_T=%s", af_cuda_ctype(x->dtype)));
+    return af_cuda_kernel(
+        cu, file, name,
+        af_cuda_text(cu, "AF_T=%s AF_MMA=%d", af_cuda_ctype(x->dtype), on_tensor_cores(cu, x)));
 }
 
 AF_CHECKED static af_status check(const af_cuda *cu, const af_node *n, af_error *err)
 {
     const af_scan_inputs in = af_scan_in(n);
     const scan_args a = args_of(cu, n, &in);
-    if (shared_bytes(&a) + STATIC > (unsigned)cu->smem_max)
+    if (shared_bytes(cu, in.x, &a) + STATIC > (unsigned)cu->smem_max)
         return af_fail(err, AF_EUNSUPPORTED,
                        "scan on CUDA: keys of %d need more shared memory than %d bytes", a.K,
                        cu->smem_max);
@@ -127,7 +139,7 @@ static void zero_rows(af_cuda *cu, af_node *n, const scan_args *a, const af_tens
 static void launch_states(af_cuda *cu, af_node *n, const scan_args *a, const scan_parts *p)
 {
     const af_tensor *x = n->in[0];
-    const unsigned smem = shared_bytes(a);
+    const unsigned smem = shared_bytes(cu, n->in[0], a);
     const int64_t tiles = (a->V + a->tile - 1) / a->tile;
     af_launch *l = af_cuda_launch(cu, n, kernel(cu, "scan.cu", "scan_scores", x), p->slots, a->H, 1,
                                   THREADS, smem);
@@ -158,7 +170,7 @@ static af_status scan_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *er
     launch_states(cu, n, &a, &p);
     zero_rows(cu, n, &a, n->out[0]);
     af_launch *l = af_cuda_launch(cu, n, kernel(cu, "scan.cu", "scan_out", in.x), p.slots,
-                                  a.H * tiles, 1, THREADS, shared_bytes(&a));
+                                  a.H * tiles, 1, THREADS, shared_bytes(cu, in.x, &a));
     af_arg_ptr(l, n->out[0]->data);
     af_arg_i64(l, n->out[0]->ld);
     af_arg_ptr(l, p.states);
@@ -172,7 +184,7 @@ static af_status scan_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *er
 static void launch_dstates(af_cuda *cu, af_node *n, const scan_args *a, const scan_parts *p)
 {
     const af_scan_inputs in = af_scan_in(n);
-    const unsigned smem = shared_bytes(a);
+    const unsigned smem = shared_bytes(cu, n->in[0], a);
     const int64_t tiles = (a->V + a->tile - 1) / a->tile;
     af_launch *l = af_cuda_launch(cu, n, kernel(cu, "scan_bwd.cu", "scan_dstates", in.x),
                                   a->H * tiles, a->S, 1, THREADS, smem);
@@ -205,7 +217,7 @@ static void launch_dkeys(af_cuda *cu, af_node *n, const scan_args *a, const scan
 {
     const af_scan_inputs in = af_scan_in(n);
     af_launch *l = af_cuda_launch(cu, n, kernel(cu, "scan_bwd.cu", "scan_dkeys", in.x), p->slots,
-                                  a->H, 1, THREADS, shared_bytes(a));
+                                  a->H, 1, THREADS, shared_bytes(cu, n->in[0], a));
     af_arg_ptr(l, p->dq);
     af_arg_ptr(l, p->dk);
     af_arg_ptr(l, n->out[1]->data);

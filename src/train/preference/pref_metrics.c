@@ -6,6 +6,7 @@
 const char *af_pref_metric_name(af_pref_metric m)
 {
     static const char *const name[] = {
+        [AF_METRIC_CE] = "ce",
         [AF_METRIC_ENTROPY] = "entropy",
         [AF_METRIC_KL] = "kl",
         [AF_METRIC_LOG_ODDS_CHOSEN] = "log_odds_chosen",

@@ -6,6 +6,7 @@
 #include "base/base.h"
 
 typedef enum af_pref_metric {
+    AF_METRIC_CE, /* distillation; its divergence is AF_METRIC_KL */
     AF_METRIC_ENTROPY,
     AF_METRIC_KL,
     AF_METRIC_LOG_ODDS_CHOSEN,

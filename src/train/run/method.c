@@ -36,7 +36,9 @@ double af_method_router_coef(const af_run_config *r, const af_hf_config *c, cons
         any |= s->layer[i].mlp == AF_MLP_EXPERTS;
     if (af_run_key_is_set(r, "output_router_logits"))
         on = r->router_logits;
-    return !any || !on ? 0 : set ? r->router_loss_coef : c->router_aux_loss_coef;
+    return !any || !on || s->arch->no_router_loss ? 0
+           : set                                  ? r->router_loss_coef
+                                                  : c->router_aux_loss_coef;
 }
 
 /* Dropout of attention weights: the fused kernels have none. */

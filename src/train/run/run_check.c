@@ -43,6 +43,7 @@ static const char *need_text(af_key_need need)
         [AF_NEED_SMOOTHING] = "without 'rl': dpo, cpo or simpo",
         [AF_NEED_REFERENCE] = "without 'rl': dpo, ipo or kto, which have a reference",
         [AF_NEED_REWARD] = "without 'rl: reward'",
+        [AF_NEED_TEACHER] = "without 'teacher_model'",
         [AF_NEED_LABELS] = "without 'task_type: SEQ_CLS'",
     };
     return text[need];
@@ -117,6 +118,8 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
         return af_pref_has_reference(r->rl);
     case AF_NEED_REWARD:
         return r->rl == AF_RL_REWARD;
+    case AF_NEED_TEACHER:
+        return r->teacher_model != NULL;
     case AF_NEED_LABELS:
         return r->task == AF_TASK_LABELS && r->rl == AF_RL_NONE;
     }

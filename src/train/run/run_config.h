@@ -136,6 +136,10 @@ typedef struct af_run_config {
     double kto_desirable_weight, kto_undesirable_weight;
     af_tri precompute_ref;
     double center_coef; /* reward */
+    /* distillation */
+    const char *teacher_model, *teacher_adapter;
+    bool teacher_load_in_4bit;
+    double kd_alpha, kd_ce_alpha, kd_temperature, kd_beta;
     /* texts with labels */
     af_task task;
     int64_t num_labels; /* 0 = by the names, or the model */

@@ -182,9 +182,14 @@ static const foreign_group groups[] = {
      "grpo reward_funcs reward_weights num_generations ebft nemo_gym_* hatchery trainer_cls "
      "reserved_label_len use_vllm "
      "generation_batch_size steps_per_generation num_iterations epsilon_high scale_rewards "
-     "mask_truncated_completions importance_sampling_level lmbda seq_kd teacher_* distillation_* "
+     "mask_truncated_completions importance_sampling_level lmbda seq_kd distillation_* "
      "uld_* sapo_* vespo_* entropy_* num_generations_* tpo_* missing_eos_penalty "
      "use_teacher_server log_completions is_encoder_decoder"},
+    {REFUSED, "a teacher runs in the same process: 'teacher_model'",
+     "teacher_model_init_kwargs teacher_model_revision teacher_tokenizer_name_or_path kd_trainer "
+     "kd_normalize_topk kd_online_server kd_online_server_base_url kd_online_topk "
+     "kd_online_timeout kd_temperature_min kd_zscore_base_temp kd_top_k_before_softmax kd_topk "
+     "kd_logits"},
     {REFUSED, "the labels of a model are 'num_labels' and 'class_names'",
      "classification_type id2label label2id"},
     {REFUSED, "see 'optimizer'",
@@ -208,7 +213,7 @@ static const foreign_group groups[] = {
      "spectrum_* train_from_scratch reinit_weights"},
     {REFUSED, "the loss is the plain cross-entropy",
      "use_dft_loss use_asft_loss asft_alpha use_eaft_loss use_eaft eaft_* "
-     "label_smoothing_factor kd_* liger_use_token_scaling diffusion dense_mixer aux_loss_coef"},
+     "label_smoothing_factor liger_use_token_scaling diffusion dense_mixer aux_loss_coef"},
     {REFUSED, "a base is quantised ('load_in_4bit', 'load_in_8bit') or read as it is",
      "load_in_16bit load_4bit quantization_bit gptq gptq_* qat quantization llmcompressor "
      "nvfp4_* dsv4_* gemma4_fp8_nonexpert gemma4_nf4_nonexpert nonexpert_quantization "

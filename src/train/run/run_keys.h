@@ -51,6 +51,7 @@ typedef enum af_key_need {
     AF_NEED_SMOOTHING,
     AF_NEED_REFERENCE,
     AF_NEED_REWARD,
+    AF_NEED_TEACHER,
     AF_NEED_LABELS, /* task_type: SEQ_CLS */
 } af_key_need;
 

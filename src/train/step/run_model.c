@@ -7,6 +7,7 @@
 #include "train/run/freeze.h"
 #include "train/run/method.h"
 #include "train/step/resident.h"
+#include "train/step/teacher.h"
 
 /* Names the key that a wrong adapter comes from. */
 static af_status adapter_key(const af_run_model *m, af_status st, af_error *err)
@@ -225,9 +226,11 @@ static af_status note_router_keys(const af_run_model *m, af_error *err)
     const bool off = af_run_key_is_set(r, keys[0]) && !r->router_logits;
     af_status st = AF_OK;
     for (size_t i = 0; st == AF_OK && i < AF_LEN(keys); i++)
-        if (asked[i] && (off || !m->spec->arch->moe))
+        if (asked[i] && (off || !m->spec->arch->moe || m->spec->arch->no_router_loss))
             st = af_run_idle_key(r, keys[i],
-                                 off ? "output_router_logits is false" : "the model has no experts",
+                                 off                  ? "output_router_logits is false"
+                                 : m->spec->arch->moe ? "routers of this family have no such loss"
+                                                      : "the model has no experts",
                                  err);
     return st;
 }
@@ -350,7 +353,8 @@ static af_status open_loader(af_run_model *m, bool outline, af_error *err)
         AF_TRY(af_run_tokens_fit(&m->tokens, m->path, m->spec->vocab, err));
     m->texts = m->tokens.dir ? m->tokens.dir : m->path;
     AF_TRY(af_method_check_base(r, af_loader_config(m->loader), err));
-    st = af_trained_choose(&m->trained, r, m->spec, &m->arena, err);
+    AF_TRY(af_trained_choose(&m->trained, r, m->spec, &m->arena, err));
+    st = af_teacher_open(m, outline, err);
 done:
     return st;
 }
@@ -438,6 +442,8 @@ done:
 
 void af_run_model_close(af_run_model *m)
 {
+    af_adapter_free(m->teacher_adapter);
+    af_loader_close(m->teacher);
     af_adapter_free(m->adapter);
     af_loader_close(m->loader);
     if (m->has_own_spec)

@@ -165,7 +165,7 @@ static void set_recompute(af_step_graph *s, af_memory_mode m)
     s->memory_mode = m;
 }
 
-static void record_loss(af_step_graph *s)
+static af_status record_loss(af_step_graph *s, af_error *err)
 {
     const af_forward_opts f = {.dropout = s->model->dropout,
                                .residual_dropout = af_method_residual_dropout(config_of(s)),
@@ -178,6 +178,12 @@ static void record_loss(af_step_graph *s)
         s->loss = s->row_weight
                       ? af_model_row_losses(&s->leaves, h, s->labels, s->row_weight, &s->rows)
                       : af_model_loss(&s->leaves, h, s->labels, s->scale, 0, &s->rows);
+    if (s->model->teacher_spec) {
+        const af_status st = af_teacher_record(&s->teacher, s->model, &s->leaves, &s->in, h,
+                                               s->rows_max, &s->loss, err);
+        if (st != AF_OK)
+            return st;
+    }
     s->router_loss = NULL;
     if (s->router_coef > 0 && af_graph_status(s->graph, NULL) == AF_OK) {
         s->router_loss = af_router_loss_value(&s->router, s->graph);
@@ -185,6 +191,7 @@ static void record_loss(af_step_graph *s)
         af_graph_output(s->graph, s->router_loss);
     }
     af_graph_backward(s->graph, s->loss);
+    return AF_OK;
 }
 
 af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *err)
@@ -206,7 +213,7 @@ af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *
         .dtype = s->model->loader ? af_loader_dtypes(s->model->loader) : s->model->dtype,
     };
     AF_TRY(af_model_leaves_init(&s->leaves, s->graph, s->model->spec, &o, err));
-    record_loss(s);
+    AF_TRY(record_loss(s, err));
     if (s->rows)
         af_graph_output(s->graph, s->rows);
     record_optimizer(s);
@@ -226,6 +233,7 @@ void af_step_graph_init(af_step_graph *s, const af_run_config *run, af_run_model
 
 void af_step_graph_drop(af_step_graph *s)
 {
+    af_teacher_drop(&s->teacher);
     af_model_leaves_clear(&s->leaves);
     af_graph_free(s->graph);
     s->graph = NULL;
@@ -234,6 +242,7 @@ void af_step_graph_drop(af_step_graph *s)
 void af_step_graph_close(af_step_graph *s)
 {
     af_step_graph_drop(s);
+    af_teacher_clear(&s->teacher);
     free(s->bounds);
     free(s->rows_i32);
     free(s->row_stats);
@@ -251,6 +260,8 @@ af_status af_step_graph_load(af_step_graph *s, af_error *err)
     af_run_model *m = s->model;
     AF_TRY(af_graph_prepare(s->graph, m->device, err));
     AF_TRY(af_loader_write(m->loader, &s->leaves, err));
+    if (m->teacher_spec)
+        AF_TRY(af_teacher_load(&s->teacher, m, s->rows_max, err));
     af_resident_trim();
     if (m->adapter)
         AF_TRY(af_adapter_upload(m->adapter, &s->leaves, err));
@@ -355,6 +366,9 @@ af_status af_step_graph_upload(af_step_graph *s, const af_batch *b, float scale,
     if (s->in.spread)
         AF_TRY(write_spread(s, b, err));
     AF_TRY(af_model_write_rope(&s->leaves, rope_length(s, b), err));
+    if (s->model->teacher_spec)
+        AF_TRY(af_teacher_upload(&s->teacher, s->model, b->labels, b->rows, s->rows_max, scale,
+                                 rope_length(s, b), err));
     af_graph_set_live_rows(s->graph, b->rows);
 done:
     return st;

@@ -6,6 +6,7 @@
 #include "ops/moe/router_loss.h"
 #include "train/step/prompts.h"
 #include "train/step/run_model.h"
+#include "train/step/teacher.h"
 
 /* How a step trades time for memory: what is recomputed, and whether 4-bit weights stay packed
  * (else a dense copy is kept). */
@@ -38,6 +39,7 @@ typedef struct af_step_graph {
     double router_coef;     /* share of the auxiliary loss of routers; 0 = none */
     af_router_loss router;  /* when that is above 0 */
     af_tensor *router_loss; /* [1], before the share is taken; NULL = none */
+    af_teacher teacher;     /* of distillation, else empty */
     int64_t bounds_len;
     af_memory_mode memory_mode;
     af_plan_info plan;

@@ -93,8 +93,8 @@ static af_status fill_table(af_trainer *t, af_stream *stream, int64_t n, af_pair
             continue;
         AF_TRY(run_forward(t, b, AF_RUN_FORWARD, t->pref.sums, err));
         for (int64_t k = 0; k < b->pairs; k++) {
+            *computed += isnan(table[b->pair[k].record].first);
             table[b->pair[k].record] = af_pair_reference_of(&t->pref.sums[k]);
-            ++*computed;
         }
     }
 done:

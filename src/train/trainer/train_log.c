@@ -83,6 +83,27 @@ static void log_doubtful(const af_trainer *t)
                    (int64_t)t->data.store.longest, context);
 }
 
+/* KTO weighs its two kinds of answers: TRL recommends to bring their products with their numbers
+ * into a ratio of 1 to 1.33. */
+static void log_kto(const af_trainer *t)
+{
+    const double good = (double)t->data.counts.desirable, bad = (double)t->data.counts.undesirable,
+                 most = 1.33;
+    if (t->run->rl != AF_RL_KTO)
+        return;
+    if (good == 0 || bad == 0) {
+        af_run_log(t->hooks, "warning: every answer is %s: KTO needs both kinds",
+                   good > 0 ? "desirable" : "undesirable");
+        return;
+    }
+    const double least = bad * t->run->kto_undesirable_weight / good;
+    af_run_log(
+        t->hooks,
+        "data: %.0f desirable and %.0f undesirable answers; a kto_desirable_weight from %.2f "
+        "to %.2f suits them, it is %g",
+        good, bad, least, least * most, t->run->kto_desirable_weight);
+}
+
 void af_trainer_log_start(const af_trainer *t)
 {
     const char *no_gpu = af_device_no_gpu(t->model.device);
@@ -103,6 +124,7 @@ void af_trainer_log_start(const af_trainer *t)
                    "data: %" PRId64 " records truncated (%" PRId64
                    " lost their end-of-turn token), %" PRId64 " dropped",
                    t->data.counts.truncated, t->data.counts.lost_eot, t->data.counts.dropped);
+    log_kto(t);
     const af_plan_info *p = &t->step.plan;
     char mode[AF_MEMORY_MODE_NAME];
     af_run_log(t->hooks,

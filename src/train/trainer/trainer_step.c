@@ -28,6 +28,28 @@ static af_status count_step(af_trainer *t, af_step_result *r, af_error *err)
     return AF_OK;
 }
 
+/* Of distillation: cross-entropy and divergence of a micro-batch. */
+static af_status read_parts(af_step_graph *s, int64_t k, af_error *err)
+{
+    af_teacher *t = &s->teacher;
+    const af_status st =
+        af_tensor_read_later(s->graph, t->ce, &t->ce_loss[k], sizeof *t->ce_loss, err);
+    return st == AF_OK
+               ? af_tensor_read_later(s->graph, t->kd, &t->kd_loss[k], sizeof *t->kd_loss, err)
+               : st;
+}
+
+static void add_parts(const af_teacher *t, int64_t n, af_pref_metrics *m)
+{
+    double ce = 0, kd = 0;
+    for (int64_t k = 0; k < n; k++) {
+        ce += t->ce_loss[k];
+        kd += t->kd_loss[k];
+    }
+    af_pref_metrics_add(m, AF_METRIC_CE, ce);
+    af_pref_metrics_add(m, AF_METRIC_KL, kd);
+}
+
 /* Gradients of a cross-entropy: the mean over all supervised tokens of the step. */
 static af_status add_gradients(af_trainer *t, const af_step_result *r, af_error *err)
 {
@@ -40,6 +62,8 @@ static af_status add_gradients(af_trainer *t, const af_step_result *r, af_error 
         AF_TRY(af_step_graph_upload(s, b, scale, err));
         AF_TRY(af_graph_run(s->graph, AF_RUN_GRAD, err));
         AF_TRY(af_tensor_read_later(s->graph, s->loss, &s->losses[k], sizeof *s->losses, err));
+        if (s->model->teacher_spec)
+            AF_TRY(read_parts(s, k, err));
         if (s->router_loss)
             AF_TRY(af_tensor_read_later(s->graph, s->router_loss, &s->router_losses[k],
                                         sizeof *s->router_losses, err));
@@ -67,6 +91,8 @@ af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err)
         r->loss += s->losses[k];
     for (int64_t k = 0; k < t->run->accumulation && s->router_loss; k++)
         r->router_loss += (double)s->router_losses[k] / (double)t->run->accumulation;
+    if (s->model->teacher_spec)
+        add_parts(&s->teacher, t->run->accumulation, &t->progress.pref);
     r->finite = r->finite && isfinite(r->loss);
 done:
     return st;

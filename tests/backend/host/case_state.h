@@ -230,6 +230,24 @@ static vec scan_formula(const vec &in, bool delta, vec *state)
     return y;
 }
 
+/* As a whole: products on tensor cores round small values as coarsely as large ones. */
+template <class T> static void alike(const char *what, buf<T> &got, const vec &want)
+{
+    const vec g = got.values();
+    const double limit = AF_MMA ? 5e-3 : 2e-5 + unit((act *)nullptr);
+    double err = 0, all = 0;
+    for (size_t i = 0; i < want.size(); i++)
+        err += (g[i] - want[i]) * (g[i] - want[i]), all += want[i] * want[i];
+    const double rel = sqrt(err / all);
+    if (getenv("AF_SHOW"))
+        printf("%-28s %.2g of %.2g\n", what, rel, limit);
+    if (!(rel <= limit) || !got.rest_is_kept()) {
+        printf("%s: error %.2g, %.2g allowed%s\n", what, rel, limit,
+               got.rest_is_kept() ? "" : "; wrote past the end");
+        failures++;
+    }
+}
+
 static void scan_case(int delta)
 {
     using namespace scans;
@@ -266,21 +284,21 @@ static void scan_case(int delta)
                          .k_from = delta ? SCAN_K : SCAN_W - 2 * SCAN_K,
                          .v_from = delta ? 2 * SCAN_K : 0,
                          .delta = delta,
-                         .tile = 4};
-    const dim3 chunks = {(unsigned)slots, SCAN_H}, heads = {2 * SCAN_H, STATE_S};
+                         .tile = 8};
+    const dim3 chunks = {(unsigned)slots, SCAN_H}, heads = {SCAN_H, STATE_S};
     vec in = x.values(), after = state.values();
     for (const vec &v : {decay.values(), beta.values(), skip.values()})
         in.insert(in.end(), v.begin(), v.end());
     launch(chunks, 256, scan_scores, score.p(), inverse.p(), cross.p(), a);
     launch(heads, 256, scan_states, states.p(), dmat.p(), error.p(), inverse.p(), a);
-    launch({(unsigned)slots, 2 * SCAN_H}, 256, scan_out, y.p(), wide, states.p(), dmat.p(),
-           score.p(), a);
+    launch({(unsigned)slots, SCAN_H}, 256, scan_out, y.p(), wide, states.p(), dmat.p(), score.p(),
+           a);
     launch({STATE_N, 1}, 32, scan_zero, y.p(), act_type, wide, wide, state_bounds, STATE_S);
-    same("scan", y, scan_formula(in, delta, nullptr), 1e-3);
+    alike("scan", y, scan_formula(in, delta, nullptr));
     launch({SCAN_H, STATE_S}, 256, scan_step, y2.p(), wide, state.p(), state_start, a);
     launch({STATE_N, 1}, 32, scan_zero, y2.p(), act_type, wide, wide, state_bounds, STATE_S);
-    same("scan_cached", y2, scan_formula(in, delta, &after), 1e-3);
-    same("scan_cached state", state, after, 1e-3);
+    alike("scan_cached", y2, scan_formula(in, delta, &after));
+    alike("scan_cached state", state, after);
     launch(heads, 256, scan_dstates, dstates.p(), dr.p(), dy.p(), wide, score.p(), inverse.p(), a);
     launch(chunks, 256, scan_dscores, dx.p(), SCAN_W, db.p(), SCAN_H, G.p(), score.p(), cross.p(),
            dmat.p(), dr.p(), error.p(), dy.p(), wide, a);
@@ -297,10 +315,10 @@ static void scan_case(int delta)
         return vec(d.begin() + from, d.begin() + from + n);
     };
     const size_t NH = STATE_N * SCAN_H, NW = STATE_N * SCAN_W;
-    same("scan dx", dx, part(0, NW), 1e-2);
-    same("scan ddecay", dd, part(NW, NH), 2e-2);
-    same("scan dbeta", db, part(NW + NH, NH), 1e-2);
-    same("scan dskip", dskip, part(NW + 2 * NH, SCAN_H), 1e-3);
+    alike("scan dx", dx, part(0, NW));
+    alike("scan ddecay", dd, part(NW, NH));
+    alike("scan dbeta", db, part(NW + NH, NH));
+    alike("scan dskip", dskip, part(NW + 2 * NH, SCAN_H));
 }
 
 static void state_cases()

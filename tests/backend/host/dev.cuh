@@ -252,6 +252,24 @@ DEV float block_sum(float v)
 }
 DEV float block_max(float v) { return block_fold(warp_max(v), fmaxf); }
 
+/* tf32 keeps 10 bits of the fraction, ties away from zero */
+DEV u32 to_tf32(float x) { return (__float_as_uint(x) + 0x1000u) & ~0x1fffu; }
+DEV void mma_tf32(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1)
+{
+    const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    for (unsigned k = 0; k < 8; k++) {
+        const unsigned row = g * 4 + k % 4; /* the lane that holds column k of my rows */
+        const float low = __uint_as_float(__shfl_sync(FULL, a[k < 4 ? 0 : 2], row)),
+                    high = __uint_as_float(__shfl_sync(FULL, a[k < 4 ? 1 : 3], row));
+        for (unsigned j = 0; j < 2; j++) {
+            const float b =
+                __uint_as_float(__shfl_sync(FULL, k < 4 ? b0 : b1, (2 * t + j) * 4 + k % 4));
+            d[j] += low * b;
+            d[2 + j] += high * b;
+        }
+    }
+}
+
 DEV float tanh_exp(float x) { return tanhf(x); }
 
 struct philox {

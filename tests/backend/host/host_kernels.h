@@ -117,6 +117,7 @@ namespace gated
 using namespace convs;
 #include "ops/state/gated_norm.cu"
 } // namespace gated
+#define AF_MMA (AF_VEC == 8) /* tensor cores in one of the builds */
 namespace scans
 {
 using namespace convs;

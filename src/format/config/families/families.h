@@ -5,6 +5,9 @@
 #include "format/config/config_source.h"
 #include "format/config/hf_config_check.h"
 
+/* "ARCH.suffix" of GGUF metadata as a number. */
+double af_family_gguf_num(const af_gguf *g, const char *arch, const char *suffix, double absent);
+
 extern const af_family af_families_llama[]; /* llama itself comes first */
 extern const af_family af_families_gemma[];
 extern const af_family af_families_dense[];

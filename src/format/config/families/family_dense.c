@@ -23,6 +23,22 @@ static void olmo3_keys(af_config_source *s, af_hf_config *c)
     c->local_rope.factor = 1;
 }
 
+/* Windows come with sliding layers only, and those keep the plain rope. */
+static void olmo3_gguf(const af_gguf *g, const char *arch, af_hf_config *c)
+{
+    (void)g;
+    (void)arch;
+    olmo3_keys(NULL, c);
+}
+
+/* llama.cpp gives windows to the model of 64 layers alone. */
+static void exaone4_gguf(const af_gguf *g, const char *arch, af_hf_config *c)
+{
+    const double window = af_family_gguf_num(g, arch, "attention.sliding_window", 4096);
+    c->rope_sliding_only = c->num_hidden_layers == 64;
+    c->sliding_window = c->rope_sliding_only && window < 1e9 ? (int64_t)window : 0;
+}
+
 static void exaone4_keys(af_config_source *s, af_hf_config *c)
 {
     (void)s;
@@ -48,6 +64,20 @@ static void cohere2_keys(af_config_source *s, af_hf_config *c)
 {
     logit_scale_key(s, c);
     c->rope_sliding_only = true;
+}
+
+static void cohere_gguf(const af_gguf *g, const char *arch, af_hf_config *c)
+{
+    c->logit_scale = af_family_gguf_num(g, arch, "logit_scale", 1);
+    c->logits_scaling = 1;
+    c->rope_sliding_only = strcmp(c->model_type, "cohere2") == 0;
+}
+
+static void stablelm_gguf(const af_gguf *g, const char *arch, af_hf_config *c)
+{
+    char key[128];
+    snprintf(key, sizeof key, "%.60s.use_parallel_residual", arch);
+    c->use_parallel_residual = af_gguf_bool(g, key, true);
 }
 
 static void starcoder2_keys(af_config_source *s, af_hf_config *c)
@@ -91,13 +121,9 @@ const af_family af_families_dense[] = {
      .pattern = 4,
      .sliding = AF_SLIDING_PATTERN,
      .pad = 2,
-     .keys = olmo3_keys},
-    {.model_type = "apertus",
-     .gguf = "apertus",
-     .act = "xielu",
-     .eps = 1e-5,
-     .theta = 12e6,
-     .pad = 4},
+     .keys = olmo3_keys,
+     .gguf_keys = olmo3_gguf},
+    {.model_type = "apertus", .act = "xielu", .eps = 1e-5, .theta = 12e6, .pad = 4},
     {.model_type = "arcee", .gguf = "arcee", .act = "relu2", .eps = 1e-5, .theta = 1e4},
     {.model_type = "exaone4",
      .gguf = "exaone4",
@@ -107,7 +133,8 @@ const af_family af_families_dense[] = {
      .window = 4096,
      .pattern = 4,
      .sliding = AF_SLIDING_PATTERN,
-     .keys = exaone4_keys},
+     .keys = exaone4_keys,
+     .gguf_keys = exaone4_gguf},
     {.model_type = "cohere",
      .gguf = "command-r",
      .act = "silu",
@@ -115,7 +142,8 @@ const af_family af_families_dense[] = {
      .theta = 5e5,
      .tied = true,
      .pad = 1,
-     .keys = cohere_keys},
+     .keys = cohere_keys,
+     .gguf_keys = cohere_gguf},
     {.model_type = "cohere2",
      .gguf = "cohere2",
      .act = "silu",
@@ -126,7 +154,8 @@ const af_family af_families_dense[] = {
      .sliding = AF_SLIDING_PATTERN,
      .tied = true,
      .pad = 1,
-     .keys = cohere2_keys},
+     .keys = cohere2_keys,
+     .gguf_keys = cohere_gguf},
     {.model_type = "starcoder2",
      .gguf = "starcoder2",
      .act = "gelu_pytorch_tanh",
@@ -142,7 +171,8 @@ const af_family af_families_dense[] = {
      .eps = 1e-5,
      .theta = 1e4,
      .partial = 0.25,
-     .keys = stablelm_keys},
+     .keys = stablelm_keys,
+     .gguf_keys = stablelm_gguf},
     {.model_type = "nemotron",
      .gguf = "nemotron",
      .act = "relu2",

@@ -20,6 +20,13 @@ static const af_family *family_at(int i)
     return NULL;
 }
 
+double af_family_gguf_num(const af_gguf *g, const char *arch, const char *suffix, double absent)
+{
+    char key[128];
+    snprintf(key, sizeof key, "%.60s.%.60s", arch, suffix);
+    return af_gguf_float(g, key, absent);
+}
+
 const af_family *af_family_find(const char *model_type)
 {
     for (int i = 0; family_at(i); i++)

@@ -8,11 +8,17 @@
 static void ministral3_keys(af_config_source *s, af_hf_config *c)
 {
     const json_t *rope = af_config_value(s, "rope_parameters");
+    rope = rope ? rope : af_config_value(s, "rope_scaling");
     af_config_source in = {rope ? rope : s->obj, s->name, s->err, s->st};
     c->query_scaling_beta = af_config_num(&in, "llama_4_scaling_beta", 0);
     if (in.st == AF_OK && !(c->query_scaling_beta >= 0 && c->query_scaling_beta < 1e6))
         af_config_wrong(&in, "llama_4_scaling_beta", "a positive number in range");
     s->st = in.st;
+}
+
+static void ministral3_gguf(const af_gguf *g, const char *arch, af_hf_config *c)
+{
+    c->query_scaling_beta = af_family_gguf_num(g, arch, "attention.temperature_scale", 0);
 }
 
 static void seed_oss_keys(af_config_source *s, af_hf_config *c)
@@ -95,7 +101,8 @@ const af_family af_families_llama[] = {
      .head_dim = 128,
      .sliding = AF_SLIDING_ALL,
      .pad = 12,
-     .keys = ministral3_keys},
+     .keys = ministral3_keys,
+     .gguf_keys = ministral3_gguf},
     {.model_type = "seed_oss",
      .gguf = "seed_oss",
      .act = "silu",

@@ -1,0 +1,39 @@
+/* config_dense.c - see config_dense.h. */
+#include "convert/input/config_dense.h"
+
+static bool is(const af_hf_config *c, const char *model_type)
+{
+    return strcmp(c->model_type, model_type) == 0;
+}
+
+/* GGUF keeps f32: the short decimal that gives the same f32 is what the config had. */
+static json_t *short_real(double v)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.7g", v);
+    return json_real(strtod(text, NULL));
+}
+
+void af_config_dense(json_t *o, const af_hf_config *c)
+{
+    const bool cohere = is(c, "cohere") || is(c, "cohere2");
+    if (cohere || is(c, "stablelm") || is(c, "phi"))
+        json_object_set_new(o, "layer_norm_eps", short_real(c->rms_norm_eps));
+    if (is(c, "starcoder2"))
+        json_object_set_new(o, "norm_epsilon", short_real(c->rms_norm_eps));
+    if (is(c, "nemotron"))
+        json_object_set_new(o, "norm_eps", short_real(c->rms_norm_eps));
+    if (is(c, "starcoder2") || is(c, "ernie4_5"))
+        json_object_set_new(o, "use_bias", json_boolean(c->attention_bias));
+    if (is(c, "seed_oss"))
+        json_object_set_new(o, "attention_out_bias", json_boolean(c->attention_out_bias));
+    if (cohere)
+        json_object_set_new(o, "logit_scale", short_real(c->logit_scale));
+    if (is(c, "stablelm")) {
+        json_object_set_new(o, "use_qkv_bias", json_boolean(c->attention_bias));
+        json_object_set_new(o, "use_parallel_residual", json_boolean(c->use_parallel_residual));
+    }
+    if (c->query_scaling_beta > 0)
+        json_object_set_new(json_object_get(o, "rope_parameters"), "llama_4_scaling_beta",
+                            short_real(c->query_scaling_beta));
+}

@@ -1,0 +1,253 @@
+/* teacher.c - see teacher.h. */
+#include "train/step/teacher.h"
+
+#include "afinar/text.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "train/run/method.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- the model ---- */
+
+/* Both tokenizers must name the same tokens, up to the smaller vocabulary. */
+static af_status check_tokens(const af_run_model *m, const char *teacher, af_error *err)
+{
+    af_tokenizer *own = NULL, *other = NULL;
+    const int64_t V = m->spec->vocab, W = m->teacher_spec->vocab;
+    char at[300];
+    af_status st = AF_OK;
+    af_run_key_loc(m->run, "teacher_model", at, sizeof at);
+    if (af_tokenizer_open(&own, m->texts, NULL) != AF_OK ||
+        af_tokenizer_open(&other, teacher, NULL) != AF_OK) {
+        if (V != W)
+            st = af_fail(err, AF_EUSAGE,
+                         "%s: the teacher has %" PRId64 " tokens, the model %" PRId64
+                         ", and without both tokenizers they cannot be compared",
+                         at, W, V);
+        goto done;
+    }
+    const int64_t n = AF_MIN(af_tokenizer_vocab_size(own), AF_MIN(V, W));
+    for (int64_t i = 0; i < n && st == AF_OK; i++) {
+        const char *a = af_tokenizer_token(own, (int32_t)i, NULL);
+        const char *b = af_tokenizer_token(other, (int32_t)i, NULL);
+        if ((a != NULL) != (b != NULL) || (a && strcmp(a, b) != 0))
+            st =
+                af_fail(err, AF_EUSAGE,
+                        "%s: token %" PRId64 " is '%.40s' in the model and '%.40s' in the teacher: "
+                        "their vocabularies may differ only in rows that pad them",
+                        at, i, a ? a : "nothing", b ? b : "nothing");
+    }
+    if (st == AF_OK && af_tokenizer_vocab_size(own) > W)
+        st = af_fail(err, AF_EUSAGE,
+                     "%s: the model has %" PRId32 " tokens and the teacher %" PRId64
+                     ": it cannot read all of them",
+                     at, af_tokenizer_vocab_size(own), W);
+done:
+    af_tokenizer_close(own);
+    af_tokenizer_close(other);
+    return st;
+}
+
+/* No tensor of the base but the linears' adapters. */
+static bool only_low_rank(const af_adapter *a)
+{
+    return a->config.save_count == 0 && !a->tokens[0].count && !a->tokens[1].count && !a->resized;
+}
+
+/* The run's own adapter must leave the tensors of the base alone. */
+static af_status run_is_low_rank(const af_run_model *m, bool *yes, af_error *err)
+{
+    const af_run_config *r = m->run;
+    af_adapter *a = NULL;
+    *yes = !af_method_trains_base(r) && !r->lora_modules_to_save.count && !r->trainable_tokens;
+    if (!*yes || !r->lora_model_dir)
+        return AF_OK;
+    const af_status st = af_adapter_read(&a, m->spec, r->lora_model_dir, err);
+    *yes = st == AF_OK && only_low_rank(a);
+    af_adapter_free(a);
+    return st;
+}
+
+/* The base under another adapter, or none: no second copy of its weights is needed. */
+static af_status open_shared(af_run_model *m, const char *path, bool *shared, af_error *err)
+{
+    const af_run_config *r = m->run;
+    const bool same_type = r->teacher_load_in_4bit == (af_method_quantises(r) == 4);
+    *shared = false;
+    if (!af_path_same(path, m->path) || !same_type)
+        return AF_OK;
+    af_status st = run_is_low_rank(m, shared, err);
+    if (st != AF_OK || !*shared)
+        return st;
+    if (r->teacher_adapter)
+        st = af_adapter_read(&m->teacher_adapter, m->spec, r->teacher_adapter, err);
+    *shared = st == AF_OK && (!m->teacher_adapter || only_low_rank(m->teacher_adapter));
+    if (!*shared) {
+        af_adapter_free(m->teacher_adapter);
+        m->teacher_adapter = NULL;
+        return st;
+    }
+    m->teacher_spec = m->spec;
+    return AF_OK;
+}
+
+static af_status open_own(af_run_model *m, const char *path, bool outline, af_error *err)
+{
+    const af_run_config *r = m->run;
+    const af_loader_opts o = {.compute = m->compute,
+                              .load_in_4bit = r->teacher_load_in_4bit,
+                              .quant_mode = AF_QUANT_SHADOW,
+                              .outline = outline};
+    const af_status st = af_loader_open(&m->teacher, path, &o, err);
+    if (st != AF_OK)
+        return st;
+    m->teacher_spec = af_loader_spec(m->teacher);
+    return r->teacher_adapter
+               ? af_adapter_read(&m->teacher_adapter, m->teacher_spec, r->teacher_adapter, err)
+               : AF_OK;
+}
+
+af_status af_teacher_open(af_run_model *m, bool outline, af_error *err)
+{
+    const af_run_config *r = m->run;
+    char *path = NULL, at[300];
+    bool shared = false;
+    af_status st = AF_OK;
+    if (!r->teacher_model)
+        return AF_OK;
+    AF_TRY(af_model_resolve_whole(&path, r->teacher_model, err));
+    AF_TRY(open_shared(m, path, &shared, err));
+    if (!shared)
+        AF_TRY(open_own(m, path, outline, err));
+    else
+        af_log_write(AF_LOG_INFO, "the teacher has the weights of the base: no second copy");
+done:
+    if (st != AF_OK)
+        af_fail_prefix(st, err, "%s", af_run_key_loc(r, "teacher_model", at, sizeof at));
+    else if (!shared)
+        st = check_tokens(m, path, err);
+    free(path);
+    return st;
+}
+
+/* ---- the graph ---- */
+
+/* log of softmax(logits / T) over the tokens that both have */
+static af_tensor *log_shares(af_model_leaves *l, af_tensor *h, int64_t tokens, double temperature)
+{
+    af_graph *g = l->graph;
+    af_tensor *z = af_model_logits(l, h, NULL);
+    if (l->spec->vocab > tokens)
+        z = af_slice(g, z, 1, 0, tokens);
+    if (l->compute != AF_DTYPE_F32)
+        z = af_cast(g, z, AF_DTYPE_F32);
+    return af_log_softmax(g, temperature == 1 ? z : af_scale(g, z, 1 / temperature));
+}
+
+/* sum of exp(a) (a - b) over the tokens: [N] */
+static af_tensor *divergence(af_graph *g, af_tensor *a, af_tensor *b)
+{
+    return af_sum(g, af_mul(g, af_exp(g, a), af_sub(g, a, b)), 1, false);
+}
+
+/* log(exp(a) + exp(b)) */
+static af_tensor *log_add(af_graph *g, af_tensor *a, af_tensor *b)
+{
+    af_tensor *most = af_add(g, b, af_relu(g, af_sub(g, a, b)));
+    af_tensor *sum = af_add(g, af_exp(g, af_sub(g, a, most)), af_exp(g, af_sub(g, b, most)));
+    return af_add(g, most, af_log(g, sum));
+}
+
+static af_tensor *compare(af_teacher *t, af_graph *g, af_tensor *p, af_tensor *q, double beta)
+{
+    if (beta == 0)
+        return divergence(g, q, p);
+    if (beta == 1)
+        return divergence(g, p, q);
+    t->log_p = af_graph_input(g, "kd_log_student", AF_DTYPE_F32, 1, (int64_t[]){1});
+    t->log_q = af_graph_input(g, "kd_log_teacher", AF_DTYPE_F32, 1, (int64_t[]){1});
+    af_tensor *m = log_add(g, af_add(g, p, t->log_p), af_add(g, q, t->log_q));
+    return af_add(g, af_scale(g, divergence(g, q, m), beta),
+                  af_scale(g, divergence(g, p, m), 1 - beta));
+}
+
+af_status af_teacher_record(af_teacher *t, const af_run_model *m, af_model_leaves *student,
+                            const af_batch_inputs *in, af_tensor *h, int64_t rows, af_tensor **loss,
+                            af_error *err)
+{
+    const af_run_config *r = m->run;
+    af_graph *g = student->graph;
+    const int64_t tokens = AF_MIN(m->spec->vocab, m->teacher_spec->vocab);
+    const af_leaves_opts o = {.compute = m->compute,
+                              .adapter = m->teacher_adapter,
+                              .dtype = m->teacher ? af_loader_dtypes(m->teacher) : NULL,
+                              .base = m->teacher ? NULL : student,
+                              .prefix = "teacher."};
+    t->log_p = t->log_q = NULL;
+    const af_status st = af_model_leaves_init(&t->leaves, g, m->teacher_spec, &o, err);
+    if (st != AF_OK)
+        return st;
+    t->weight = af_graph_input(g, "kd_weight", AF_DTYPE_F32, 1, &rows);
+    af_tensor *p = log_shares(student, h, tokens, r->kd_temperature);
+    af_tensor *q =
+        log_shares(&t->leaves, af_model_forward(&t->leaves, in, NULL), tokens, r->kd_temperature);
+    t->ce = *loss;
+    t->kd = af_sum_all(g, af_mul(g, compare(t, g, p, q, r->kd_beta), t->weight));
+    *loss = af_add(g, af_scale(g, t->ce, r->kd_ce_alpha), af_scale(g, t->kd, r->kd_alpha));
+    if (af_graph_status(g, NULL) == AF_OK) {
+        af_graph_output(g, t->ce);
+        af_graph_output(g, t->kd);
+    }
+    return AF_OK;
+}
+
+static af_status write_constant(af_teacher *t, af_tensor *to, double value, af_error *err)
+{
+    const float f = (float)value;
+    return to ? af_tensor_write(t->leaves.graph, to, &f, sizeof f, err) : AF_OK;
+}
+
+af_status af_teacher_load(af_teacher *t, const af_run_model *m, int64_t rows, af_error *err)
+{
+    af_status st = AF_OK;
+    const uint64_t k = (uint64_t)m->run->accumulation;
+    if (m->teacher)
+        AF_TRY(af_loader_write(m->teacher, &t->leaves, err));
+    if (m->teacher_adapter)
+        AF_TRY(af_adapter_upload(m->teacher_adapter, &t->leaves, err));
+    AF_TRY(af_model_write_rope(&t->leaves, m->run->sequence_len, err));
+    AF_TRY(write_constant(t, t->log_p, log(1 - m->run->kd_beta), err));
+    AF_TRY(write_constant(t, t->log_q, log(m->run->kd_beta), err));
+    t->rows = af_calloc((uint64_t)rows, sizeof *t->rows);
+    t->ce_loss = af_calloc(k, sizeof *t->ce_loss);
+    t->kd_loss = af_calloc(k, sizeof *t->kd_loss);
+    if (!t->rows || !t->ce_loss || !t->kd_loss)
+        st = af_fail_nomem(err, "staging buffers", (uint64_t)rows * sizeof *t->rows);
+done:
+    return st;
+}
+
+af_status af_teacher_upload(af_teacher *t, const af_run_model *m, const int32_t *labels, int64_t n,
+                            int64_t rows, float scale, int64_t length, af_error *err)
+{
+    const double square = m->run->kd_temperature * m->run->kd_temperature;
+    for (int64_t i = 0; i < rows; i++)
+        t->rows[i] = i < n && labels[i] != -100 ? (float)(square * scale) : 0;
+    const af_status st = af_model_write_rope(&t->leaves, length, err);
+    return st == AF_OK ? af_tensor_write(t->leaves.graph, t->weight, t->rows,
+                                         (uint64_t)rows * sizeof *t->rows, err)
+                       : st;
+}
+
+void af_teacher_drop(af_teacher *t) { af_model_leaves_clear(&t->leaves); }
+
+void af_teacher_clear(af_teacher *t)
+{
+    af_teacher_drop(t);
+    free(t->rows);
+    free(t->ce_loss);
+    free(t->kd_loss);
+    *t = (af_teacher){0};
+}
