@@ -144,7 +144,6 @@ static void put_glm4_moe(meta_writer *p, const af_model_spec *s, const af_hf_con
     int dense = 0;
     while (dense < s->layers && s->layer[dense].mlp != AF_MLP_EXPERTS)
         dense++;
-    put_u32(p, "rope.dimension_count", s->rope[0].rotary_dim);
     put_u32(p, "expert_shared_count", c->router.shared_ffn / AF_MAX(c->moe_intermediate_size, 1));
     put_u32(p, "leading_dense_block_count", dense);
     put_u32(p, "expert_gating_func", SIGMOID);
