@@ -158,7 +158,10 @@ static void check_greedy(const char *name, const char *dir, const golden *g)
                                 .max_new = want->dim[0],
                                 .ignore_eos = true,
                                 .ids_only = true};
-    CHECK_OK(af_model_open(&m, dir, &(af_model_opts){.device = case_device(), .threads = 2}, &err),
+    CHECK_OK(af_model_open(
+                 &m, dir,
+                 &(af_model_opts){.device = case_device(), .threads = 2, .compute = AF_COMPUTE_F32},
+                 &err),
              err);
     CHECK_OK(af_model_generate(m, &o, &r, &err), err);
     assert_int_equal(r.count, want->dim[0]);
