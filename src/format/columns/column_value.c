@@ -198,6 +198,7 @@ static const char *put_decimal(af_buf *b, const af_column_type *t, const uint8_t
 }
 
 static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+static int64_t floor_rest(int64_t a, int64_t b) { return a % b + (a % b < 0 ? b : 0); }
 
 /* The day of the proleptic Gregorian calendar, days since 1970-01-01. */
 static void put_day(af_buf *b, int64_t days)
@@ -236,12 +237,14 @@ static void put_stamp(af_buf *b, int64_t days, int64_t seconds, int64_t part, in
 static const char *put_when(af_buf *b, const af_column_type *t, int64_t v)
 {
     const int64_t unit = per_second(t->digits);
-    const int64_t seconds = floor_div(v, unit), part = v - seconds * unit;
-    const int64_t days = floor_div(seconds, 86400), clock = seconds - days * 86400;
+    const int64_t seconds = floor_div(v, unit), part = floor_rest(v, unit);
+    const int64_t days = floor_div(seconds, 86400), clock = floor_rest(seconds, 86400);
     if (t->kind == AF_COLUMN_STAMP) {
         put_stamp(b, days, clock, part, t->digits, t->zone);
         return NULL;
     }
+    if (t->digits < 0 && (v < INT32_MIN || v > INT32_MAX))
+        return "a date beyond 5 million years";
     if (t->kind == AF_COLUMN_TIME && (v < 0 || seconds >= 86400))
         return "a time of day outside 24 hours";
     af_buf_char(b, '"');

@@ -112,6 +112,7 @@ const af_arch af_rows_state[] = {
      .names = next_names,
      .fill = fill_delta},
     {.model_type = "lfm2",
+     .gguf = "lfm2",
      .pre_norm = true,
      .qk_norm = true,
      .names = lfm2_names,
