@@ -163,7 +163,9 @@ static af_status match_gguf(af_model_reader *in, faults *f, int i, af_error *err
         int64_t dim[4];
         af_reader_vocab_stored_dim(in, i, dim);
         const bool squeezed = t->slot == AF_SLOT_SHARED_ROUTER; /* [1][D] is a vector there */
-        e->part[0] = find(in, f, t->gguf, dim + squeezed, t->ndim - squeezed);
+        const bool conv = t->slot == AF_SLOT_CONV;              /* [C][1][K] is a matrix there */
+        dim[1] = conv ? dim[2] : dim[1];
+        e->part[0] = find(in, f, t->gguf, dim + squeezed, t->ndim - (squeezed || conv));
     }
     const bool norm = t->ndim == 1 && strstr(t->gguf, "norm.weight") != NULL;
     e->add = norm && arch->gguf_norm_one ? -1.0f : 0.0f;

@@ -42,6 +42,7 @@ static af_status check_sizes(const af_model_spec *a, const af_model_spec *b, af_
         {"norm_topk_prob", a->norm_topk && a->experts, b->norm_topk && b->experts},
         {"tie_word_embeddings", a->tied, b->tied},
         {"rms_norm_eps", a->eps, b->eps},
+        {"conv_L_cache", (double)a->state.conv_kernel, (double)b->state.conv_kernel},
         {"the scale of attention (query_pre_attn_scalar, attention_multiplier)", a->attn_scale,
          b->attn_scale},
         {"attn_logit_softcapping", a->attn_softcap, b->attn_softcap},
@@ -143,6 +144,11 @@ static af_status check_layers(const af_model_spec *a, const af_model_spec *b, af
     af_status st = AF_OK;
     AF_TRY(check_windows(a, b, err));
     for (int i = 0; i < a->layers; i++) {
+        if (a->layer[i].mixer != b->layer[i].mixer)
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "GGUF cannot describe this model: layer %d (layer_types) would be read "
+                           "as another kind",
+                           i);
         if (a->layer[i].mlp != b->layer[i].mlp)
             return af_fail(err, AF_EUNSUPPORTED,
                            "GGUF cannot describe this model: layer %d has %s experts "
@@ -234,6 +240,8 @@ af_status af_gguf_check_supported(const af_model_spec *s, af_error *err)
         what = "o_proj.bias (attention_bias)";
     else if (!t->biases && mlp_bias)
         what = "biases of the mlp (mlp_bias)";
+    else if (has_slot(s, AF_SLOT_CONV_BIAS))
+        what = "biases of short convolutions (conv_bias)";
     else if (!t->freqs && s->rope[0].config.type == AF_ROPE_LLAMA3)
         what = "rope_scaling of type 'llama3'";
     else if (!t->factors && s->rope[0].config.type == AF_ROPE_LONGROPE)

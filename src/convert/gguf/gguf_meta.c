@@ -128,6 +128,18 @@ static void put_rope_scaling(meta_writer *p, const af_hf_config *c)
     }
 }
 
+/* Layers without keys and values have none of their heads. */
+static void put_kv_heads(meta_writer *p, const af_model_spec *s)
+{
+    char key[128];
+    int32_t heads[AF_CONFIG_LAYERS_MAX];
+    for (int i = 0; i < s->layers; i++)
+        heads[i] = s->layer[i].mixer == AF_MIXER_ATTENTION ? s->layer[i].kv_heads : 0;
+    if (p->st == AF_OK)
+        p->st = af_gguf_put_array(p->w, key_of(p, key, sizeof key, "attention.head_count_kv"),
+                                  AF_GGUF_I32, heads, (uint64_t)s->layers, p->err);
+}
+
 /* What dense families have beyond llama. */
 static void put_dense(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
 {
@@ -150,6 +162,10 @@ static void put_family(meta_writer *p, const af_model_spec *s, const af_hf_confi
     if (strcmp(a, "llama") == 0 || strcmp(a, "smollm3") == 0 || strcmp(a, "granite") == 0) {
         put_u32(p, "vocab_size", c->vocab_size);
         put_u32(p, "rope.dimension_count", s->rope[0].rotary_dim);
+    }
+    if (strcmp(a, "lfm2") == 0) {
+        put_u32(p, "vocab_size", c->vocab_size);
+        put_u32(p, "shortconv.l_cache", s->state.conv_kernel);
     }
     if (strcmp(a, "phi3") == 0) {
         put_u32(p, "rope.dimension_count", s->rope[0].rotary_dim);
@@ -227,7 +243,10 @@ af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_h
     put_u32(&p, "embedding_length", s->width);
     put_u32(&p, "feed_forward_length", s->ffn);
     put_u32(&p, "attention.head_count", s->heads);
-    put_u32(&p, "attention.head_count_kv", s->kv_heads);
+    if (s->recurrent)
+        put_kv_heads(&p, s);
+    else
+        put_u32(&p, "attention.head_count_kv", s->kv_heads);
     put_rope_scaling(&p, c);
     if (!gemma || c->has_local_rope || c->rope.theta != 10000)
         put_f32(&p, "rope.freq_base", c->rope.theta);

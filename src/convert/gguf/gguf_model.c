@@ -90,8 +90,9 @@ static void list_tensor(gguf_export *j, int i)
         return;
     }
     const int squeezed = s->slot == AF_SLOT_SHARED_ROUTER; /* [1][D] is a vector there */
-    gguf_target *t = add(j, s->gguf, s->ndim - squeezed, s->dim[squeezed], s->dim[1 + squeezed],
-                         s->dim[2], s->layer);
+    const bool conv = s->slot == AF_SLOT_CONV;             /* [C][1][K] is a matrix there */
+    gguf_target *t = add(j, s->gguf, s->ndim - (squeezed || conv), s->dim[squeezed],
+                         s->dim[conv ? 2 : 1 + squeezed], s->dim[2], s->layer);
     t->spec = i;
     t->heads = arch->gguf_permuted ? s->row_heads : 0;
     t->add = s->ndim == 1 && strstr(s->gguf, "norm.weight") && arch->gguf_norm_one ? 1.0f : 0.0f;
