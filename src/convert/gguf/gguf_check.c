@@ -227,6 +227,11 @@ static bool unnamed(const af_model_spec *s)
 
 af_status af_gguf_check_supported(const af_model_spec *s, af_error *err)
 {
+    if (s->labels)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "a model that classifies (%" PRId64 " labels) cannot be written as GGUF: "
+                       "it has no head of tokens",
+                       s->labels);
     if (!s->arch->gguf || !af_family_by_gguf(s->arch->gguf) || unnamed(s))
         return af_fail(err, AF_EUNSUPPORTED,
                        "models of type '%s' cannot be written as GGUF: this build knows no layout "
