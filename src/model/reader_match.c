@@ -159,11 +159,23 @@ static af_status match_gguf(af_model_reader *in, faults *f, int i, af_error *err
         e->part[0] = find(in, f, t->gguf, dim, 3);
         e->part[1] = find(in, f, up, dim, 3);
         e->gate_up_split = true;
+    } else if (t->slot == AF_SLOT_EXPERTS_GATE_UP_BIAS) { /* halves of a row */
+        const int64_t dim[2] = {t->dim[0], t->dim[1] / 2};
+        char name[NAME_MAX_BYTES];
+        st = take_parts(in, e, 2, err);
+        for (int p = 0; p < 2 && st == AF_OK; p++) {
+            snprintf(name, sizeof name, "blk.%d.ffn_%s_exps.bias", t->layer, p ? "up" : "gate");
+            e->part[p] = find(in, f, name, dim, 2);
+        }
+        e->row_halves = true;
+        return st;
     } else {
         int64_t dim[4];
         af_reader_vocab_stored_dim(in, i, dim);
         const bool squeezed = t->slot == AF_SLOT_SHARED_ROUTER; /* [1][D] is a vector there */
-        e->part[0] = find(in, f, t->gguf, dim + squeezed, t->ndim - squeezed);
+        const bool conv = t->slot == AF_SLOT_CONV;              /* [C][1][K] is a matrix there */
+        dim[1] = conv ? dim[2] : dim[1];
+        e->part[0] = find(in, f, t->gguf, dim + squeezed, t->ndim - (squeezed || conv));
     }
     const bool norm = t->ndim == 1 && strstr(t->gguf, "norm.weight") != NULL;
     e->add = norm && arch->gguf_norm_one ? -1.0f : 0.0f;

@@ -303,7 +303,9 @@ def push(c):
     card = have.pop("README.md")
     assert have == files and b'base_model: "org/m"' in card and b"library_name: peft" in card
     assert "models/me/new" in c.hub.private
+    made = len([r for r in c.hub.log if r["path"].endswith("/commit/main")])
     assert c.run(*go, HF_TOKEN="hf_owner").endswith(f"/commit/{sha}"), "nothing to do"
+    assert len([r for r in c.hub.log if r["path"].endswith("/commit/main")]) == made, "a commit without a change"
     (folder / "deep/x.txt").write_bytes(b"z")
     c.run(*go, "--revision", "work", HF_TOKEN="hf_owner")
     assert c.hub.commits[c.hub.repos["models/me/new"]["work"]]["deep/x.txt"].data == b"z"

@@ -40,8 +40,13 @@ static af_status check_sizes(const af_model_spec *a, const af_model_spec *b, af_
         {"num_experts_per_tok", a->experts_used, b->experts_used},
         {"moe_intermediate_size", (double)a->expert_ffn, (double)b->expert_ffn},
         {"norm_topk_prob", a->norm_topk && a->experts, b->norm_topk && b->experts},
+        {"swiglu_limit", a->router.clamp, b->router.clamp},
+        {"routed_scaling_factor", a->router.scale, b->router.scale},
+        {"n_group", (double)AF_MAX(a->router.groups, 1), (double)AF_MAX(b->router.groups, 1)},
+        {"n_shared_experts (width)", (double)a->router.shared_ffn, (double)b->router.shared_ffn},
         {"tie_word_embeddings", a->tied, b->tied},
         {"rms_norm_eps", a->eps, b->eps},
+        {"conv_L_cache", (double)a->state.conv_kernel, (double)b->state.conv_kernel},
         {"the scale of attention (query_pre_attn_scalar, attention_multiplier)", a->attn_scale,
          b->attn_scale},
         {"attn_logit_softcapping", a->attn_softcap, b->attn_softcap},
@@ -143,6 +148,11 @@ static af_status check_layers(const af_model_spec *a, const af_model_spec *b, af
     af_status st = AF_OK;
     AF_TRY(check_windows(a, b, err));
     for (int i = 0; i < a->layers; i++) {
+        if (a->layer[i].mixer != b->layer[i].mixer)
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "GGUF cannot describe this model: layer %d (layer_types) would be read "
+                           "as another kind",
+                           i);
         if (a->layer[i].mlp != b->layer[i].mlp)
             return af_fail(err, AF_EUNSUPPORTED,
                            "GGUF cannot describe this model: layer %d has %s experts "
@@ -189,6 +199,7 @@ static const taker *taker_of(const char *arch)
         {"chatglm", .square = true, .tied = true, .untied = true},
         {"arcee", .freqs = true, .tied = true, .untied = true},
         {"exaone4", .freqs = true, .tied = true, .untied = true},
+        {"gpt-oss", .biases = true, .untied = true},
         {"others", .tied = true, .untied = true},
     };
     size_t i = 0;
@@ -216,6 +227,11 @@ static bool unnamed(const af_model_spec *s)
 
 af_status af_gguf_check_supported(const af_model_spec *s, af_error *err)
 {
+    if (s->labels)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "a model that classifies (%" PRId64 " labels) cannot be written as GGUF: "
+                       "it has no head of tokens",
+                       s->labels);
     if (!s->arch->gguf || !af_family_by_gguf(s->arch->gguf) || unnamed(s))
         return af_fail(err, AF_EUNSUPPORTED,
                        "models of type '%s' cannot be written as GGUF: this build knows no layout "
@@ -229,6 +245,8 @@ af_status af_gguf_check_supported(const af_model_spec *s, af_error *err)
         what = "o_proj.bias (attention_bias)";
     else if (!t->biases && mlp_bias)
         what = "biases of the mlp (mlp_bias)";
+    else if (has_slot(s, AF_SLOT_CONV_BIAS))
+        what = "biases of short convolutions (conv_bias)";
     else if (!t->freqs && s->rope[0].config.type == AF_ROPE_LLAMA3)
         what = "rope_scaling of type 'llama3'";
     else if (!t->factors && s->rope[0].config.type == AF_ROPE_LONGROPE)

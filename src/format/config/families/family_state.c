@@ -239,6 +239,7 @@ const af_family af_families_state[] = {
      .state_layers = true,
      .keys = read_qwen3_next},
     {.model_type = "lfm2",
+     .gguf = "lfm2",
      .act = "silu",
      .eps = 1e-5,
      .theta = 1e6,

@@ -1,0 +1,140 @@
+/* test_state_generate.c - generation with states and windows in the cache: prompts fed in chunks
+ * and then token by token are full recomputation, batches are their sequences alone, and a prompt
+ * that leaves what is cached begins anew. */
+#include "family_case.h"
+
+#include "afinar/model.h"
+
+static const char *const families[] = {"qwen3_5", "qwen3_next", "lfm2", "granitemoehybrid"};
+enum { PROMPTS = 5, NEW = 6, LONGEST = 300 };
+
+static af_model *open_family(formula_model *f, const char *name)
+{
+    char path[4400];
+    af_model *m;
+    af_error err = {0};
+    snprintf(path, sizeof path, "%s/families/%s.json", golden_dir(), name);
+    json_t *j = read_json(path);
+    formula_model_write(f, j);
+    json_decref(j);
+    CHECK_OK(af_model_open(&m, f->dir, &(af_model_opts){.device = "cpu", .threads = 2}, &err), err);
+    return m;
+}
+
+static af_generated continued(af_model *m, const int32_t *ids, int64_t len, int64_t more)
+{
+    af_generated r;
+    af_error err = {0};
+    const af_generate_opts o = {.prompt = &ids,
+                                .prompt_len = &len,
+                                .sequences = 1,
+                                .max_new = more,
+                                .ignore_eos = true,
+                                .ids_only = true};
+    CHECK_OK(af_model_generate(m, &o, &r, &err), err);
+    assert_int_equal(r.count, more);
+    return r;
+}
+
+static void fill_prompt(int32_t *ids, int64_t n, int stream)
+{
+    for (int64_t t = 0; t < n; t++)
+        ids[t] = (int32_t)((t * 7 + stream * 5 + t * t % 11) % 44 + 2);
+}
+
+/* Token k of the cached run is the arg max of all tokens fed at once. */
+static void check_recomputation(const char *name, af_model *m)
+{
+    static int32_t ids[LONGEST + NEW];
+    static float logits[(LONGEST + NEW) * 48];
+    af_error err = {0};
+    int64_t len = 61; /* decoding crosses a chunk of 64 */
+    fill_prompt(ids, len, 1);
+    const int64_t V = af_model_vocab(m);
+    assert_true(V <= 48);
+    af_generated r = continued(m, ids, len, NEW);
+    for (int k = 0; k < NEW; k++) {
+        int64_t best = 0;
+        CHECK_OK(af_model_logits_of(m, ids, len, logits, &err), err);
+        for (int64_t v = 0; v < V; v++)
+            best = logits[(len - 1) * V + v] > logits[(len - 1) * V + best] ? v : best;
+        CHECK_MSG(r.ids[k] == best, "%s: token %d is %d, recomputation gives %d", name, k,
+                  (int)r.ids[k], (int)best);
+        ids[len++] = (int32_t)best;
+    }
+    af_generated_clear(&r);
+}
+
+static void check_batch(const char *name, af_model *m)
+{
+    static int32_t buf[PROMPTS][LONGEST];
+    static const int64_t len[PROMPTS] = {70, 1, LONGEST, 64,
+                                         9}; /* one longer than a chunk of rows */
+    const int32_t *ids[PROMPTS];
+    af_generated all[PROMPTS];
+    af_error err = {0};
+    for (int p = 0; p < PROMPTS; p++) {
+        fill_prompt(buf[p], len[p], p);
+        ids[p] = buf[p];
+    }
+    const af_generate_opts o = {.prompt = ids,
+                                .prompt_len = len,
+                                .sequences = PROMPTS,
+                                .max_new = NEW,
+                                .ignore_eos = true,
+                                .ids_only = true};
+    CHECK_OK(af_model_generate(m, &o, all, &err), err);
+    for (int p = 0; p < PROMPTS; p++) {
+        af_generated one = continued(m, ids[p], len[p], NEW);
+        CHECK_MSG(memcmp(one.ids, all[p].ids, NEW * sizeof *one.ids) == 0,
+                  "%s: prompt %d alone continues differently", name, p);
+        af_generated_clear(&one);
+        af_generated_clear(&all[p]);
+    }
+}
+
+/* The conversation goes on; then another prompt shares its beginning only. */
+static void check_prefixes(const char *name, af_model *m, af_model *fresh)
+{
+    int32_t ids[200];
+    int64_t len = 40;
+    fill_prompt(ids, len, 2);
+    af_generated r = continued(m, ids, len, NEW);
+    memcpy(ids + len, r.ids, NEW * sizeof *ids);
+    af_generated_clear(&r);
+    len += NEW;
+    ids[len++] = 7;
+    for (int turn = 0; turn < 2; turn++) {
+        af_generated a = continued(m, ids, len, NEW), b = continued(fresh, ids, len, NEW);
+        CHECK_MSG(memcmp(a.ids, b.ids, NEW * sizeof *ids) == 0, "%s: turn %d differs", name, turn);
+        af_generated_clear(&a);
+        af_generated_clear(&b);
+        /* in the model that has not seen this one, nothing may be left of the last */
+        r = continued(fresh, (const int32_t[]){5, 3}, 2, NEW);
+        af_generated_clear(&r);
+        len = 20;
+        ids[len++] = 9;
+    }
+}
+
+static void test_families(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(families); i++) {
+        formula_model f, g;
+        af_model *m = open_family(&f, families[i]), *fresh = open_family(&g, families[i]);
+        check_recomputation(families[i], m);
+        check_batch(families[i], m);
+        check_prefixes(families[i], m, fresh);
+        af_model_close(m);
+        af_model_close(fresh);
+        formula_model_clear(&f);
+        formula_model_clear(&g);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_families)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
