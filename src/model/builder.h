@@ -40,7 +40,8 @@ typedef struct af_leaves_opts {
     bool train_adapter;        /* adapter tensors and modules_to_save are params, else weights */
     const af_adapter *adapter; /* NULL = none; must outlive the leaves */
     const af_dtype *dtype;     /* by spec tensor: the type of frozen ones; NULL = all `compute` */
-    const char *prefix;        /* put before tensor names (a teacher's, say); NULL = "" */
+    const struct af_model_leaves *base; /* NULL, or: frozen tensors are those of these leaves */
+    const char *prefix;                 /* put before tensor names (a teacher's, say); NULL = "" */
 } af_leaves_opts;
 
 /* Declares the leaves of a model. Nothing is read yet: loader.h fills them. */

@@ -28,7 +28,9 @@ static af_status declare_tensors(af_model_leaves *l, const af_leaves_opts *o, af
         const af_tensor_spec *t = &s->tensor[i];
         const int64_t more = af_adapter_token_columns(o->adapter, i);
         snprintf(name, sizeof name, "%s%s", o->prefix ? o->prefix : "", t->name);
-        if (is_param(o, s, i))
+        if (o->base)
+            l->tensor[i] = o->base->tensor[i];
+        else if (is_param(o, s, i))
             l->tensor[i] = af_graph_param(l->graph, name, AF_DTYPE_F32, t->ndim, t->dim);
         else if (more)
             l->tensor[i] = af_graph_weight(l->graph, name, frozen_type(o, i), 2,

@@ -178,6 +178,147 @@ static void test_changed_bytes_do_no_harm(void **state)
     }
 }
 
+/* --- lists as older writers store them --- */
+
+typedef struct element {
+    const char *name;
+    int repetition, children; /* 0 children: an int32 */
+    int converted;            /* -1 = none; 3 = LIST */
+} element;
+
+static void list_schema(af_buf *foot, const element *e, int elements)
+{
+    tiny_list(foot, 2, elements + 1);
+    tiny_text(foot, 4, "root");
+    tiny_int(foot, 1, 1);
+    tiny_end(foot);
+    for (int i = 0; i < elements; i++) {
+        if (e[i].children == 0)
+            tiny_int(foot, 1, AF_PARQUET_INT32);
+        tiny_int(foot, e[i].children ? 3 : 2, e[i].repetition);
+        tiny_text(foot, 1, e[i].name);
+        if (e[i].children)
+            tiny_int(foot, 1, e[i].children);
+        if (e[i].converted >= 0)
+            tiny_int(foot, 1, e[i].converted);
+        tiny_end(foot);
+    }
+}
+
+/* A file with one column of int32 values 1, 2, ... below these elements, and these levels. */
+static void list_file(af_buf *file, const element *e, int elements, const uint64_t *rep,
+                      const uint64_t *def, int entries, int highest, int rows)
+{
+    af_buf body = {0}, foot = {0}, runs = {0};
+    int32_t value = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        runs.len = 0;
+        tiny_runs(&runs, pass ? def : rep, entries, pass && highest > 1 ? 2 : 1, &chance);
+        const uint32_t n = (uint32_t)runs.len;
+        af_buf_add(&body, &n, 4);
+        af_buf_add(&body, runs.data, runs.len);
+    }
+    for (int i = 0; i < entries; i++)
+        if (def[i] == (uint64_t)highest) {
+            value++;
+            af_buf_add(&body, &value, 4);
+        }
+    af_buf_str(file, "PAR1");
+    tiny_int(file, 1, AF_PARQUET_PAGE_DATA);
+    tiny_int(file, 1, (int64_t)body.len);
+    tiny_int(file, 1, (int64_t)body.len);
+    tiny_field(file, 2, TINY_STRUCT);
+    tiny_int(file, 1, entries);
+    tiny_int(file, 1, AF_PARQUET_PLAIN);
+    tiny_int(file, 1, AF_PARQUET_RLE);
+    tiny_int(file, 1, AF_PARQUET_RLE);
+    tiny_end(file);
+    tiny_end(file);
+    af_buf_add(file, body.data, body.len);
+    list_schema(&foot, e, elements);
+    tiny_int(&foot, 1, rows);
+    tiny_list(&foot, 1, 1);
+    tiny_list(&foot, 1, 1);
+    tiny_field(&foot, 3, TINY_STRUCT);
+    tiny_int(&foot, 1, AF_PARQUET_INT32);
+    tiny_int(&foot, 3, 0);
+    tiny_int(&foot, 1, entries);
+    tiny_int(&foot, 2, (int64_t)file->len - 4);
+    tiny_int(&foot, 2, 4);
+    tiny_end(&foot);
+    tiny_end(&foot);
+    tiny_int(&foot, 2, rows);
+    tiny_end(&foot);
+    tiny_end(&foot);
+    const uint32_t n = (uint32_t)foot.len;
+    af_buf_add(file, foot.data, foot.len);
+    af_buf_add(file, &n, 4);
+    af_buf_str(file, "PAR1");
+    af_buf_clear(&body);
+    af_buf_clear(&foot);
+    af_buf_clear(&runs);
+}
+
+/* Two items, no list, an empty list. */
+static void test_lists_of_older_writers(void **state)
+{
+    enum { LIST = 3, GROUP = 1 };
+    static const struct {
+        element e[3];
+        int elements, highest;
+        uint64_t def[4];
+        const char *want;
+    } cases[] = {
+        {{{"xs", 1, GROUP, LIST}, {"list", 2, GROUP, -1}, {"element", 1, 0, -1}},
+         3,
+         3,
+         {3, 3, 0, 1},
+         "{\"xs\":[1,2]}{\"xs\":null}{\"xs\":[]}"},
+        {{{"xs", 1, GROUP, LIST}, {"bag", 2, GROUP, -1}, {"array_element", 1, 0, -1}},
+         3,
+         3,
+         {3, 2, 0, 1},
+         "{\"xs\":[1,null]}{\"xs\":null}{\"xs\":[]}"},
+        {{{"xs", 1, GROUP, LIST}, {"array", 2, 0, -1}},
+         2,
+         2,
+         {2, 2, 0, 1},
+         "{\"xs\":[1,2]}{\"xs\":null}{\"xs\":[]}"},
+        {{{"xs", 1, GROUP, LIST}, {"array", 2, GROUP, -1}, {"a", 0, 0, -1}},
+         3,
+         2,
+         {2, 2, 0, 1},
+         "{\"xs\":[{\"a\":1},{\"a\":2}]}{\"xs\":null}{\"xs\":[]}"},
+        {{{"xs", 1, GROUP, LIST}, {"xs_tuple", 2, GROUP, -1}, {"a", 0, 0, -1}},
+         3,
+         2,
+         {2, 2, 0, 1},
+         "{\"xs\":[{\"a\":1},{\"a\":2}]}{\"xs\":null}{\"xs\":[]}"},
+        {{{"xs", 2, 0, -1}}, 1, 1, {1, 1, 0, 0}, "{\"xs\":[1,2]}{\"xs\":[]}{\"xs\":[]}"},
+        {{{"xs", 2, GROUP, -1}, {"a", 1, 0, -1}},
+         2,
+         2,
+         {2, 1, 0, 0},
+         "{\"xs\":[{\"a\":1},{\"a\":null}]}{\"xs\":[]}{\"xs\":[]}"},
+    };
+    static const uint64_t rep[] = {0, 1, 0, 0};
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_buf file = {0}, got = {0};
+        af_columns *in = NULL;
+        af_error err;
+        bool more = true;
+        list_file(&file, cases[i].e, cases[i].elements, rep, cases[i].def, 4, cases[i].highest, 3);
+        CHECK_OK(af_columns_of(&in, "tiny", file.data, file.len, AF_COLUMNS_PARQUET, &err), err);
+        while (more)
+            CHECK_OK(af_columns_next(in, &got, &more, &err), err);
+        assert_string_equal(got.data, cases[i].want);
+        af_columns_close(in);
+        af_buf_clear(&file);
+        af_buf_clear(&got);
+    }
+}
+
 static void check_unpacked(const uint8_t *p, int n, const af_buf *packed, af_codec codec)
 {
     af_buf out = {0};
@@ -398,6 +539,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_encoding_reads_back),
         cmocka_unit_test(test_changed_bytes_do_no_harm),
+        cmocka_unit_test(test_lists_of_older_writers),
         cmocka_unit_test(test_codecs_read_back),
         cmocka_unit_test(test_values_as_json),
         cmocka_unit_test(test_records_are_left_out),

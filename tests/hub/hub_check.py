@@ -171,6 +171,15 @@ def disk(c):
     assert not [r for r in c.hub.log if "resolve" in r["path"]]
 
 
+def together(c):
+    """Several processes pull the same: one downloads a file, the others wait for its lock."""
+    c.hub.faults.append({"kind": "slow", "path": "/cdn/", "seconds": 0.001, "times": 1 << 30})
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        for out in pool.map(lambda _: c.pull(), range(3)):
+            c.same(out)
+    assert c.body_bytes("/cdn/") == len(BIG), "a file was downloaded twice"
+
+
 def heals(c, **fault):
     """A fault that passes: the pull succeeds."""
     c.hub.faults.append(fault)
@@ -303,7 +312,9 @@ def push(c):
     card = have.pop("README.md")
     assert have == files and b'base_model: "org/m"' in card and b"library_name: peft" in card
     assert "models/me/new" in c.hub.private
+    made = len([r for r in c.hub.log if r["path"].endswith("/commit/main")])
     assert c.run(*go, HF_TOKEN="hf_owner").endswith(f"/commit/{sha}"), "nothing to do"
+    assert len([r for r in c.hub.log if r["path"].endswith("/commit/main")]) == made, "a commit without a change"
     (folder / "deep/x.txt").write_bytes(b"z")
     c.run(*go, "--revision", "work", HF_TOKEN="hf_owner")
     assert c.hub.commits[c.hub.repos["models/me/new"]["work"]]["deep/x.txt"].data == b"z"
@@ -347,6 +358,7 @@ CASES = {
     "train": (train, {}),
     "proxy": (proxy, {}),
     "disk": (disk, {}),
+    "together": (together, {}),
     "cut": (cut, {}),
     "stays_cut": (stays_cut, {}),
     "flip_once": (flip_once, {}),

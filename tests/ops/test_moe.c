@@ -223,7 +223,7 @@ static void check_type(af_dtype type, bool twins)
 static void test_frozen_experts_of_stored_types(void **state)
 {
     (void)state;
-    static const af_dtype types[] = {AF_DTYPE_Q8_0, AF_DTYPE_Q4_K, AF_DTYPE_IQ4_NL};
+    static const af_dtype types[] = {AF_DTYPE_Q8_0, AF_DTYPE_Q4_K, AF_DTYPE_IQ4_NL, AF_DTYPE_MXFP4};
     for (size_t i = 0; i < AF_LEN(types); i++)
         for (int twins = 0; twins < 2; twins++)
             check_type(types[i], twins);

@@ -213,6 +213,47 @@ static void test_a_student_follows_its_teacher(void **state)
     json_decref(rows);
 }
 
+/* The base under an adapter as teacher: the same numbers whether its weights are shared or read
+ * again from another folder. */
+static void test_a_shared_base_changes_nothing(void **state)
+{
+    (void)state;
+    char base[300], copy[300], file[400], more[900], target[400];
+    static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json",
+                                        "tokenizer_config.json", "chat_template.jinja"};
+    af_error err = {0};
+    snprintf(base, sizeof base, "%s/models/qwen2", golden_dir());
+    snprintf(copy, sizeof copy, "%s/copy", dir);
+    CHECK_OK(af_dir_make(copy, &err), err);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char *text;
+        uint64_t size;
+        snprintf(file, sizeof file, "%s/%s", base, files[i]);
+        snprintf(target, sizeof target, "%s/%s", copy, files[i]);
+        CHECK_OK(af_file_read(&text, &size, file, 1 << 24, &err), err);
+        CHECK_OK(af_file_write(target, text, size, &err), err);
+        free(text);
+    }
+    run_in("tuned", base, "max_steps: 3\nlearning_rate: 0.01\nadapter: lora\nwarmup_steps: 0\n",
+           AF_OK, NULL);
+    for (int own = 0; own < 2; own++) {
+        snprintf(more, sizeof more,
+                 "teacher_model: %s\nteacher_adapter: %s/tuned\nmax_steps: 3\nadapter: lora\n"
+                 "learning_rate: 0.01\nseed: 3\n",
+                 own ? copy : base, dir);
+        run_in(own ? "apart" : "shared", base, more, AF_OK, NULL);
+    }
+    json_t *a = read_metrics("shared"), *b = read_metrics("apart");
+    for (size_t i = 0; i < 3; i++) {
+        assert_true(value(json_array_get(a, i), "kl") > 0);
+        assert_true(value(json_array_get(a, i), "kl") == value(json_array_get(b, i), "kl"));
+        assert_true(value(json_array_get(a, i), "grad_norm") ==
+                    value(json_array_get(b, i), "grad_norm"));
+    }
+    json_decref(a);
+    json_decref(b);
+}
+
 static void test_contradictions_are_refused(void **state)
 {
     (void)state;
@@ -235,6 +276,7 @@ int main(void)
         cmocka_unit_test(test_a_run_follows_pytorch),
         cmocka_unit_test(test_divergences_are_their_formulas),
         cmocka_unit_test(test_a_student_follows_its_teacher),
+        cmocka_unit_test(test_a_shared_base_changes_nothing),
         cmocka_unit_test(test_contradictions_are_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -292,9 +292,9 @@ static void test_gradients_are_those_of_the_losses(void **state)
                                 .smoothing = 0.15,
                                 .ld_alpha = 1,
                                 .discopop_tau = 0.4};
-        af_pref_pair p[3] = {{{-4, -5, 6, 1, 0, 0}, {-7, -6.2, 5, 1, 0, 0}, 0},
-                             {{-9, -8.1, 3, 1, 0, 0}, {-2, -2.6, 9, 1, 0, 0}, 0},
-                             {{-3, -3.7, 4, 1, 0, 0}, {-8, -7.1, 2, 1, 0, 0}, 0}};
+        af_pref_pair p[3] = {{{-4, -5, 6, 1, 0, 0}, {-7, -6.2, 5, 1, 0, 0}, 0, 0},
+                             {{-9, -8.1, 3, 1, 0, 0}, {-2, -2.6, 9, 1, 0, 0}, 0, 0},
+                             {{-3, -3.7, 4, 1, 0, 0}, {-8, -7.1, 2, 1, 0, 0}, 0, 0}};
         for (int i = 0; i < 6; i++) {
             const double h = 1e-5;
             (void)dpo_at(&o, p, 3);
@@ -320,7 +320,7 @@ static void test_discopop_stays_finite(void **state)
                             .weight = {1},
                             .types = 1,
                             .discopop_tau = 0.05};
-    af_pref_pair p = {{-2000, 0, 4, 1, 0, 0}, {0, 0, 4, 1, 0, 0}, 0};
+    af_pref_pair p = {{-2000, 0, 4, 1, 0, 0}, {0, 0, 4, 1, 0, 0}, 0, 0};
     assert_true(isfinite(dpo_at(&o, &p, 1)) && isfinite(p.chosen.grad));
 }
 

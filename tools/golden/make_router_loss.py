@@ -29,6 +29,9 @@ CASES = {
     "router-experts": {**LORA, "base": "judged/router-model", "router_aux_loss_coef": 0.5,
                        "gradient_accumulation_steps": 2,
                        "lora_target_parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]},
+    "router-qlora": {**LORA, "adapter": "qlora", "base": "judged/router-model", "router_aux_loss_coef": 0.5,
+                     "gradient_accumulation_steps": 2,
+                     "lora_target_parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]},
     "router-lora": {**LORA, "router_aux_loss_coef": 0.5, "gradient_accumulation_steps": 2},
 }
 
@@ -63,13 +66,28 @@ def adapter_of(keys):
     return "experts-adapter" if "lora_target_parameters" in keys else "router-adapter"
 
 
+def quantise(model):
+    """Linears and experts through bitsandbytes' NF4 with double quantisation; each parameter is one tensor."""
+    import bitsandbytes.functional as bnb
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if p.ndim == 3 or "self_attn" in name and "_proj" in name:
+                codes, state = bnb.quantize_4bit(p.bfloat16().contiguous(), blocksize=64, quant_type="nf4",
+                                                 compress_statistics=True)
+                state.dtype = torch.float32
+                p.copy_(bnb.dequantize_4bit(codes, state).reshape(p.shape))
+
+
 def judge(keys, rows, base):
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_pretrained(str(GOLDEN / base), dtype=torch.float32, attn_implementation="eager",
                                                  output_router_logits=True,
                                                  router_aux_loss_coef=keys["router_aux_loss_coef"])
     assert model.config.output_router_logits and model.router_aux_loss_coef == keys["router_aux_loss_coef"]
+    if keys.get("adapter") == "qlora":
+        quantise(model)
     if "adapter" in keys:
+        torch.manual_seed(0)
         model = get_peft_model(model, LoraConfig(r=keys["lora_r"], lora_alpha=keys["lora_alpha"],
                                                  target_modules=keys["lora_target_modules"],
                                                  target_parameters=keys.get("lora_target_parameters"),

@@ -175,8 +175,10 @@ typedef struct af_arch {
     const af_slot_name *names; /* what differs from llama; ends with .hf = NULL, .gguf = NULL */
     /* experts one by one on disk: "mlp.experts" and the names of gate, up, down; NULL = qwen's */
     const char *experts, *expert_part[3];
-    const char *router;  /* what the router is called there, where that is not its name in memory */
-    bool experts_whole;  /* on disk, too, all experts are one tensor */
+    const char *router; /* what the router is called there, where that is not its name in memory */
+    bool experts_whole; /* on disk, too, all experts are one tensor */
+    /* the module of the experts in memory, where their tensors are called something else on disk */
+    const char *experts_module;
     bool no_router_loss; /* transformers has no auxiliary loss for its routers */
     /* those are [X][in][out], gate and up of gate_up_proj in alternating columns (gpt_oss); PEFT's
      * B alternates, too */

@@ -100,9 +100,13 @@ void af_list_experts(af_lister *l, int layer, af_group group, af_slot slot, int6
     af_model_spec *s = l->s;
     af_layer_spec *ls = &s->layer[layer];
     const int w = af_list_tensor(l, slot, layer, 3, s->experts, out, in), m = s->modules++;
-    char name[256] = "";
+    char name[256] = "", own[256];
+    const bool gate_up = group == AF_GROUP_EXPERTS_GATE_UP;
+    snprintf(own, sizeof own, "model.layers.%d.%s.%s", layer,
+             s->arch->experts_module ? s->arch->experts_module : "",
+             gate_up ? "gate_up_proj" : "down_proj");
     if (s->tensor[w].name)
-        af_spec_whole_name(s, s->tensor[w].name, name, sizeof name);
+        af_spec_whole_name(s, s->arch->experts_module ? own : s->tensor[w].name, name, sizeof name);
     s->module[m] = (af_module_spec){.path = af_arena_strdup(&s->arena, name),
                                     .layer = layer,
                                     .group = group,

@@ -132,6 +132,7 @@ const af_arch af_rows_state[] = {
      .fused_gate_up = true,
      .multipliers = true,
      .moe = true,
+     .experts_module = "block_sparse_moe.experts",
      .moe_or_dense = true,
      .experts_whole = true,
      .names = mamba_names,

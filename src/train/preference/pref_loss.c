@@ -2,7 +2,6 @@
 #include "train/preference/pref_loss.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 static double sigmoid(double x) { return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x)); }
 static double log_sigmoid(double x) { return x >= 0 ? -log1p(exp(-x)) : x - log1p(exp(x)); }
@@ -136,32 +135,22 @@ static pair_loss of_ratios(const af_pref_opts *o, af_pref_type type, const af_pr
     }
 }
 
-typedef struct ranked {
-    double value;
-    int64_t pair;
-} ranked;
-
-static int smaller_first(const void *a, const void *b)
+/* Whether a comes before b in the order of values; of equal ones, and of what is not a number, the
+ * first pair does. */
+static bool is_before(double a, int64_t pair_a, double b, int64_t pair_b)
 {
-    const ranked *x = a, *y = b;
-    if (x->value != y->value)
-        return x->value < y->value ? -1 : 1;
-    return x->pair < y->pair ? -1 : x->pair > y->pair;
+    return a < b || (!(b < a) && pair_a < pair_b);
 }
 
-/* Pair k's rank is found by counting: no memory, and micro-batches are small. */
-static ranked at_rank(const af_pref_pair *p, int64_t n, int64_t rank,
-                      double (*of)(const af_pref_pair *p))
+/* The rank of pair k by a value of pairs: by counting, which needs no memory. */
+static int64_t rank_of(const af_pref_pair *p, int64_t n, int64_t k,
+                       double (*of)(const af_pref_pair *p))
 {
-    for (int64_t i = 0; i < n; i++) {
-        const ranked mine = {of(&p[i]), i};
-        int64_t before = 0;
-        for (int64_t k = 0; k < n; k++)
-            before += smaller_first(&(ranked){of(&p[k]), k}, &mine) < 0;
-        if (before == rank)
-            return mine;
-    }
-    return (ranked){NAN, 0}; /* of values that are not numbers none has a rank */
+    const double mine = of(&p[k]);
+    int64_t rank = 0;
+    for (int64_t i = 0; i < n; i++)
+        rank += i != k && is_before(of(&p[i]), i, mine, k);
+    return rank;
 }
 
 static double policy_gap(const af_pref_pair *p) { return p->chosen.logp - p->rejected.logp; }
@@ -178,15 +167,21 @@ static double pair_weight(const af_pref_opts *o, const af_pref_pair *p)
 static double add_sorted(const af_pref_opts *o, bool unpaired, af_pref_pair *p, int64_t n,
                          double share)
 {
+    double (*const x_of)(const af_pref_pair *) = unpaired ? chosen_ratio : policy_gap;
+    double (*const y_of)(const af_pref_pair *) = unpaired ? rejected_ratio : reference_gap;
     double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        p[i].rank = rank_of(p, n, i, y_of);
     for (int64_t i = 0; i < n; i++) {
-        const ranked x = at_rank(p, n, i, unpaired ? chosen_ratio : policy_gap),
-                     y = at_rank(p, n, i, unpaired ? rejected_ratio : reference_gap);
-        const slope s = smoothed(o->beta * (x.value - y.value), o->smoothing);
-        const double w = share * pair_weight(o, &p[i]), by = w * o->beta * s.by;
+        const int64_t rank = rank_of(p, n, i, x_of);
+        int64_t k = 0; /* the pair of this rank by the other value */
+        while (k < n - 1 && p[k].rank != rank)
+            k++;
+        const slope s = smoothed(o->beta * (x_of(&p[i]) - y_of(&p[k])), o->smoothing);
+        const double w = share * pair_weight(o, &p[rank]), by = w * o->beta * s.by;
         sum += w * s.value;
-        p[x.pair].chosen.grad += by;
-        p[unpaired ? y.pair : x.pair].rejected.grad -= by;
+        p[i].chosen.grad += by;
+        p[unpaired ? k : i].rejected.grad -= by;
     }
     return sum;
 }

@@ -72,6 +72,7 @@ typedef struct af_pref_answer {
 typedef struct af_pref_pair {
     af_pref_answer chosen, rejected;
     double margin; /* reward */
+    int64_t rank;  /* scratch */
 } af_pref_pair;
 
 /* Results over a micro-batch, besides the answers' own. */

@@ -25,7 +25,14 @@ static double config_number(const af_hf_config *c, const char *key)
 
 double af_method_residual_dropout(const af_hf_config *c)
 {
-    return strcmp(c->model_type, "phi3") == 0 ? config_number(c, "resid_pdrop") : 0;
+    static const char *const keys[][2] = {{"phi3", "resid_pdrop"},
+                                          {"phi", "resid_pdrop"},
+                                          {"seed_oss", "residual_dropout"},
+                                          {"starcoder2", "residual_dropout"}};
+    for (size_t i = 0; i < AF_LEN(keys); i++)
+        if (strcmp(c->model_type, keys[i][0]) == 0)
+            return config_number(c, keys[i][1]);
+    return 0;
 }
 
 double af_method_router_coef(const af_run_config *r, const af_hf_config *c, const af_model_spec *s)

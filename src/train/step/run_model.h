@@ -17,10 +17,11 @@ typedef struct af_run_model {
     af_run_tokens tokens;
     af_device *device;
     af_dtype compute;
-    af_loader *loader;         /* NULL when the config alone is known */
-    const af_model_spec *spec; /* the loader's, or own_spec */
-    af_adapter *adapter;       /* NULL in full fine-tuning */
-    af_loader *teacher;        /* of distillation, and its adapter; or NULL */
+    af_loader *loader;                 /* NULL when the config alone is known */
+    const af_model_spec *spec;         /* the loader's, or own_spec */
+    af_adapter *adapter;               /* NULL in full fine-tuning */
+    const af_model_spec *teacher_spec; /* of distillation; NULL = none */
+    af_loader *teacher;                /* NULL: it has the weights of the base */
     af_adapter *teacher_adapter;
     af_trained trained;     /* of the base, in full fine-tuning */
     double dropout;         /* on the adapter's input: the run's, or the stored adapter's */

@@ -3,6 +3,8 @@
 
 #include "afinar/text.h"
 #include "base/file.h"
+#include "base/log.h"
+#include "train/run/method.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +15,7 @@
 static af_status check_tokens(const af_run_model *m, const char *teacher, af_error *err)
 {
     af_tokenizer *own = NULL, *other = NULL;
-    const int64_t V = m->spec->vocab, W = af_loader_spec(m->teacher)->vocab;
+    const int64_t V = m->spec->vocab, W = m->teacher_spec->vocab;
     char at[300];
     af_status st = AF_OK;
     af_run_key_loc(m->run, "teacher_model", at, sizeof at);
@@ -48,26 +50,83 @@ done:
     return st;
 }
 
-af_status af_teacher_open(af_run_model *m, bool outline, af_error *err)
+/* No tensor of the base but the linears' adapters. */
+static bool only_low_rank(const af_adapter *a)
+{
+    return a->config.save_count == 0 && !a->tokens[0].count && !a->tokens[1].count && !a->resized;
+}
+
+/* The run's own adapter must leave the tensors of the base alone. */
+static af_status run_is_low_rank(const af_run_model *m, bool *yes, af_error *err)
 {
     const af_run_config *r = m->run;
-    char *path = NULL, at[300];
-    af_status st = AF_OK;
-    if (!r->teacher_model)
+    af_adapter *a = NULL;
+    *yes = !af_method_trains_base(r) && !r->lora_modules_to_save.count && !r->trainable_tokens;
+    if (!*yes || !r->lora_model_dir)
         return AF_OK;
+    const af_status st = af_adapter_read(&a, m->spec, r->lora_model_dir, err);
+    *yes = st == AF_OK && only_low_rank(a);
+    af_adapter_free(a);
+    return st;
+}
+
+/* The base under another adapter, or none: no second copy of its weights is needed. */
+static af_status open_shared(af_run_model *m, const char *path, bool *shared, af_error *err)
+{
+    const af_run_config *r = m->run;
+    const bool same_type = r->teacher_load_in_4bit == (af_method_quantises(r) == 4);
+    *shared = false;
+    if (!af_path_same(path, m->path) || !same_type)
+        return AF_OK;
+    af_status st = run_is_low_rank(m, shared, err);
+    if (st != AF_OK || !*shared)
+        return st;
+    if (r->teacher_adapter)
+        st = af_adapter_read(&m->teacher_adapter, m->spec, r->teacher_adapter, err);
+    *shared = st == AF_OK && (!m->teacher_adapter || only_low_rank(m->teacher_adapter));
+    if (!*shared) {
+        af_adapter_free(m->teacher_adapter);
+        m->teacher_adapter = NULL;
+        return st;
+    }
+    m->teacher_spec = m->spec;
+    return AF_OK;
+}
+
+static af_status open_own(af_run_model *m, const char *path, bool outline, af_error *err)
+{
+    const af_run_config *r = m->run;
     const af_loader_opts o = {.compute = m->compute,
                               .load_in_4bit = r->teacher_load_in_4bit,
                               .quant_mode = AF_QUANT_SHADOW,
                               .outline = outline};
+    const af_status st = af_loader_open(&m->teacher, path, &o, err);
+    if (st != AF_OK)
+        return st;
+    m->teacher_spec = af_loader_spec(m->teacher);
+    return r->teacher_adapter
+               ? af_adapter_read(&m->teacher_adapter, m->teacher_spec, r->teacher_adapter, err)
+               : AF_OK;
+}
+
+af_status af_teacher_open(af_run_model *m, bool outline, af_error *err)
+{
+    const af_run_config *r = m->run;
+    char *path = NULL, at[300];
+    bool shared = false;
+    af_status st = AF_OK;
+    if (!r->teacher_model)
+        return AF_OK;
     AF_TRY(af_model_resolve_whole(&path, r->teacher_model, err));
-    AF_TRY(af_loader_open(&m->teacher, path, &o, err));
-    if (r->teacher_adapter)
-        AF_TRY(af_adapter_read(&m->teacher_adapter, af_loader_spec(m->teacher), r->teacher_adapter,
-                               err));
+    AF_TRY(open_shared(m, path, &shared, err));
+    if (!shared)
+        AF_TRY(open_own(m, path, outline, err));
+    else
+        af_log_write(AF_LOG_INFO, "the teacher has the weights of the base: no second copy");
 done:
     if (st != AF_OK)
         af_fail_prefix(st, err, "%s", af_run_key_loc(r, "teacher_model", at, sizeof at));
-    else
+    else if (!shared)
         st = check_tokens(m, path, err);
     free(path);
     return st;
@@ -120,13 +179,14 @@ af_status af_teacher_record(af_teacher *t, const af_run_model *m, af_model_leave
 {
     const af_run_config *r = m->run;
     af_graph *g = student->graph;
-    const int64_t tokens = AF_MIN(m->spec->vocab, af_loader_spec(m->teacher)->vocab);
+    const int64_t tokens = AF_MIN(m->spec->vocab, m->teacher_spec->vocab);
     const af_leaves_opts o = {.compute = m->compute,
                               .adapter = m->teacher_adapter,
-                              .dtype = af_loader_dtypes(m->teacher),
+                              .dtype = m->teacher ? af_loader_dtypes(m->teacher) : NULL,
+                              .base = m->teacher ? NULL : student,
                               .prefix = "teacher."};
     t->log_p = t->log_q = NULL;
-    const af_status st = af_model_leaves_init(&t->leaves, g, af_loader_spec(m->teacher), &o, err);
+    const af_status st = af_model_leaves_init(&t->leaves, g, m->teacher_spec, &o, err);
     if (st != AF_OK)
         return st;
     t->weight = af_graph_input(g, "kd_weight", AF_DTYPE_F32, 1, &rows);
@@ -153,7 +213,8 @@ af_status af_teacher_load(af_teacher *t, const af_run_model *m, int64_t rows, af
 {
     af_status st = AF_OK;
     const uint64_t k = (uint64_t)m->run->accumulation;
-    AF_TRY(af_loader_write(m->teacher, &t->leaves, err));
+    if (m->teacher)
+        AF_TRY(af_loader_write(m->teacher, &t->leaves, err));
     if (m->teacher_adapter)
         AF_TRY(af_adapter_upload(m->teacher_adapter, &t->leaves, err));
     AF_TRY(af_model_write_rope(&t->leaves, m->run->sequence_len, err));
