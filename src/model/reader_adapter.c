@@ -95,6 +95,13 @@ af_status af_model_reader_read_adapter(af_model_reader *in, const char *dir, af_
         AF_TRY(untie(in, dir, err));
     AF_TRY(af_model_reader_match(in, err));
     spec = af_model_reader_spec(in);
+    AF_TRY(af_adapter_labels(&rows, dir, err));
+    if (rows && rows != spec->labels)
+        AF_TRY(af_fail(err, AF_EUNSUPPORTED,
+                       "the adapter '%s' classifies (%" PRId64 " labels) and '%s' does not: the "
+                       "two cannot become one model; 'afinar classify' takes the adapter as it is",
+                       dir, rows, in->path));
+    rows = 0;
     AF_TRY(af_adapter_vocab(&rows, dir, err));
     if (rows && rows != spec->vocab && !in->resized) {
         AF_TRY(resize(in, dir, rows, err));

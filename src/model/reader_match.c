@@ -159,6 +159,16 @@ static af_status match_gguf(af_model_reader *in, faults *f, int i, af_error *err
         e->part[0] = find(in, f, t->gguf, dim, 3);
         e->part[1] = find(in, f, up, dim, 3);
         e->gate_up_split = true;
+    } else if (t->slot == AF_SLOT_EXPERTS_GATE_UP_BIAS) { /* halves of a row */
+        const int64_t dim[2] = {t->dim[0], t->dim[1] / 2};
+        char name[NAME_MAX_BYTES];
+        st = take_parts(in, e, 2, err);
+        for (int p = 0; p < 2 && st == AF_OK; p++) {
+            snprintf(name, sizeof name, "blk.%d.ffn_%s_exps.bias", t->layer, p ? "up" : "gate");
+            e->part[p] = find(in, f, name, dim, 2);
+        }
+        e->row_halves = true;
+        return st;
     } else {
         int64_t dim[4];
         af_reader_vocab_stored_dim(in, i, dim);

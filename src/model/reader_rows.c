@@ -108,6 +108,16 @@ static void stored_rows(const af_model_reader *in, const af_tensor_layout *t, in
         af_bnb_weight_decode(&t->bnb, from * t->cols, n * t->cols, out);
         return;
     }
+    for (int64_t r = 0; t->row_halves && r < 2 * n; r++) {
+        const af_stored *w = t->part[r % 2];
+        const uint64_t half = (uint64_t)t->cols / 2;
+        af_convert(out + (uint64_t)r * half, AF_DTYPE_F32,
+                   (const uint8_t *)w->data +
+                       (uint64_t)(from + r / 2) * half * (uint64_t)af_dtype_get(w->dtype)->bytes,
+                   w->dtype, half);
+    }
+    if (t->row_halves)
+        return;
     if (t->turned || t->coded) {
         (t->turned ? turned_rows : coded_rows)(t, from, n, out);
         return;
@@ -189,6 +199,10 @@ af_status af_tensor_view_open(af_tensor_view *v, af_model_reader *in, const af_m
             v->overlay.pairs = s->module[m].group == AF_GROUP_EXPERTS_GATE_UP;
         }
     }
+    if (!t->stored && af_disk_is_turned(&in->spec, t->spec))
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "experts of '%s' cannot be written to a folder from a GGUF file",
+                       in->spec.arch->model_type);
     if (!t->stored)
         return AF_OK;
     const af_status st = af_stored_values_named(&v->values, &readable, in->weights, &in->config,

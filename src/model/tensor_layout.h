@@ -11,6 +11,7 @@ struct af_tensor_layout {
     int parts;
     int64_t part_rows;  /* rows of the spec's tensor that come from one part */
     int64_t heads;      /* > 0: rows are interleaved per head as llama.cpp has them */
+    bool row_halves;    /* GGUF biases of experts: part 0 has the gates of a row, part 1 the ups */
     bool gate_up_split; /* GGUF experts: part 0 has all gates, part 1 all ups */
     float add;          /* added to every value (gemma norms: -1) */
     bool packed;        /* by bitsandbytes */

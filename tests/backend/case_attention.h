@@ -62,4 +62,58 @@ static void case_attention_sinks_cached(rec *r)
         rec_add(r, af_graph_state(r->g, "cache", r->t, 3, (int64_t[]){3, 90, 4 * 64}), -1, 1);
     out(r, af_attention_cached(r->g, x, cache, ints(r, 4, bounds), ints(r, 3, start), &o));
 }
+/* Latent attention (block_latent.c): heads of [rotated | rest], keys of which a part is shared, and
+ * values filled up with zeros. */
+static void case_latent(rec *r)
+{
+    enum { N = 9, H = 4, ROPE = 8, NOPE = 16, V = 16, E = ROPE + NOPE };
+    static const int32_t b[] = {0, 4, 9}, at[N] = {0, 1, 2, 3, 0, 1, 2, 3, 4};
+    af_graph *g = r->g;
+    af_tensor *q = af_reshape(g, act_2(r, N, H * E), 3, (int64_t[]){N, H, E});
+    af_tensor *kv = af_reshape(g, act_2(r, N, H * (NOPE + V)), 3, (int64_t[]){N, H, NOPE + V});
+    af_tensor *shared = af_reshape(g, act_2(r, N, ROPE), 3, (int64_t[]){N, 1, ROPE});
+    af_tensor *stretch = af_graph_constant(g, r->t, 3, (int64_t[]){1, H, 1}, 0);
+    af_tensor *zeros = af_graph_constant(g, r->t, 3, (int64_t[]){N, H, E - V}, 0);
+    af_tensor *qs[] = {af_slice(g, q, 2, NOPE, ROPE), af_slice(g, q, 2, 0, NOPE)};
+    af_tensor *ks[] = {af_add(g, shared, stretch), af_slice(g, kv, 2, 0, NOPE)};
+    af_tensor *vs[] = {af_slice(g, kv, 2, NOPE, V), zeros};
+    af_tensor *all[] = {af_concat(g, qs, 2, 2), af_concat(g, ks, 2, 2), af_concat(g, vs, 2, 2)};
+    af_tensor *qkv = af_reshape(g, af_concat(g, all, 3, 1), 2, (int64_t[]){N, 3 * H * E});
+    af_tensor *f =
+        rec_add(r, af_graph_input(g, "f", AF_DTYPE_F32, 1, (int64_t[]){ROPE / 2}), 0.01, 1);
+    qkv = af_rope(g, qkv, ints(r, N, at), f,
+                  &(af_rope_opts){
+                      .heads = H, .kv_heads = H, .head_dim = E, .rotary_dim = ROPE, .pairs = true});
+    af_tensor *o = af_attention(
+        g, qkv, ints(r, 3, b),
+        &(af_attention_opts){.heads = H, .kv_heads = H, .head_dim = E, .causal = true});
+    o = af_slice(g, af_reshape(g, o, 3, (int64_t[]){N, H, E}), 2, 0, V);
+    finish(r, af_reshape(g, o, 2, (int64_t[]){N, H * V}));
+}
+/* gemma4: queries of one layer over keys and values of another, which are normed raw keys. */
+static void case_attention_shared(rec *r)
+{
+    enum { N = 9, H = 4, K = 2, E = 16 };
+    static const int32_t b[] = {0, 4, 9}, at[N] = {0, 1, 2, 3, 0, 1, 2, 3, 4};
+    af_graph *g = r->g;
+    af_tensor *x = act_2(r, N, (H + K) * E), *q2 = act_2(r, N, H * E);
+    af_tensor *positions = ints(r, N, at), *bounds = ints(r, 3, b);
+    af_tensor *one = af_graph_constant(g, AF_DTYPE_F32, 1, (int64_t[]){E}, 1);
+    af_tensor *v = af_reshape(g, af_slice(g, x, 1, H * E, K * E), 3, (int64_t[]){N, K, E});
+    v = af_reshape(g, af_rmsnorm(g, v, one, 1e-6, false), 2, (int64_t[]){N, K * E});
+    af_tensor *f = rec_add(r, af_graph_input(g, "f", AF_DTYPE_F32, 1, (int64_t[]){E / 2}), 0.01, 1);
+    af_rope_opts rope = {.heads = H, .kv_heads = K, .head_dim = E, .norm_eps = 1e-6};
+    rope.q_norm = param_1(r, E);
+    rope.k_norm = param_1(r, E);
+    af_tensor *qkv = af_concat(g, (af_tensor *[]){x, v}, 2, 1);
+    qkv = af_rope(g, qkv, positions, f, &rope);
+    rope.kv_heads = 0;
+    rope.k_norm = rope.q_norm;
+    q2 = af_rope(g, q2, positions, f, &rope);
+    af_tensor *other =
+        af_concat(g, (af_tensor *[]){q2, af_slice(g, qkv, 1, H * E, 2 * K * E)}, 2, 1);
+    const af_attention_opts o = {
+        .heads = H, .kv_heads = K, .head_dim = E, .scale = 1, .causal = true};
+    finish(r, af_add(g, af_attention(g, qkv, bounds, &o), af_attention(g, other, bounds, &o)));
+}
 #endif

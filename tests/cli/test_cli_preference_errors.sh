@@ -115,6 +115,25 @@ gate "data.jsonl:1: the prompt is not how both rows begin" dpo \
     '{"prompt": [{"role": "user", "content": "a"}], "chosen": [{"role": "assistant", "content": "b"}], "rejected": [{"role": "assistant", "content": "c"}]}' \
     "chat_template='{% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}{% if add_generation_prompt %}assistant> {% endif %}'"
 gate "data.jsonl:1: record 1 has no field \"label\"" kto '{"prompt": "a", "completion": "b"}' "datasets=[{path: $tmp/data.jsonl, type: kto}]"
+# what a model that classifies cannot become
+printf '%s\n' '{"text": "a", "label": 0}' '{"text": "b", "label": 1}' > "$tmp/data.jsonl"
+"$AFINAR" train "$tmp/base.yaml" task_type=SEQ_CLS "datasets=[{path: $tmp/data.jsonl}]" "output_dir=$tmp/head" -q > "$tmp/stdout" 2> "$tmp/err" || fail "a head is not trained"
+refused() { # WORDS ARGUMENTS
+    local want=$1 rc
+    shift
+    cases=$((cases + 1))
+    "$AFINAR" "$@" -q > "$tmp/stdout" 2> "$tmp/err"
+    rc=$?
+    [ $rc = 1 ] || fail "exit $rc for: $want"
+    words "$want"
+}
+model=$AF_GOLDEN/models/qwen2
+refused "gives scores of 2 labels, not tokens: 'afinar classify'" generate "$model" --adapter "$tmp/head" -p a
+refused "classifies (2 labels)|'afinar classify' takes the adapter" merge "$model" --adapter "$tmp/head" -o "$tmp/merged"
+refused "classifies (2 labels)" export "$model" --adapter "$tmp/head" -o "$tmp/x.gguf"
+refused "is a language model without labels" classify "$model" -p a
+echo '{"prompt": "a"}' > "$tmp/rows.jsonl"
+refused "rows.jsonl:1: expected an object with \"text\"" classify "$model" --adapter "$tmp/head" -f "$tmp/rows.jsonl"
 # good data passes the gate, and is shown side by side
 printf '%s\n' "$pair" > "$tmp/data.jsonl"
 cases=$((cases + 1))

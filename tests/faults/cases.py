@@ -51,6 +51,10 @@ FILES = {
     "chat.txt": "hello\n/system be brief\nand again\n",
     "plain.txt": "hello world, this is a text of some words. " * 8,
     "ties.yml": merge_file(),
+    # a repository of the hub in the cache
+    "hf/hub/models--o--n/refs/main": "0" * 40,
+    f"hf/hub/models--o--n/trees/{'0' * 40}.json": '{"format_version": 1, "files": {"config.json": {"size": 2, "blob_id": "%s"}}}' % ("1" * 40),
+    f"hf/hub/models--o--n/snapshots/{'0' * 40}/config.json": "{}",
 }
 
 
@@ -81,6 +85,7 @@ def cases():
         Case("records_arrow", "data", "records", GOLDEN + "/columns/chat.file.lz4.arrow", "-n", "0"),
         Case("records_folder", "data", "records", GOLDEN + "/columns/hub", "--config", "extra"),
         Case("data_table", "data", "check", "run.yaml", "datasets=[{path: " + GOLDEN + "/columns/saveddict, split: test}]"),
+        Case("pull_offline", "pull", "o/n", "--offline", "--include", "*.json", device=False),
         Case("generate", "generate", QWEN, "-p", "hello", "-n", "4"),
         Case("generate_chat", "generate", QWEN, "-f", "chat.jsonl", "--chat", "-n", "3", "--json", "--temperature", "1"),
         Case("generate_4bit", "generate", QWEN, "-p", "hello", "-n", "2", "--load-in-4bit"),

@@ -85,6 +85,7 @@ class Sweep:
         self.start = os.path.join(self.base, "start")
         os.makedirs(self.start)
         for name, text in table.FILES.items():
+            os.makedirs(os.path.dirname(os.path.join(self.start, name)), exist_ok=True)
             with open(os.path.join(self.start, name), "w") as f:
                 f.write(text)
         for args in case.first:

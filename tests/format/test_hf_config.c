@@ -232,6 +232,26 @@ static void test_longrope(void **state)
     af_hf_config_clear(&c);
 }
 
+/* transformers ties the head of the whole model, whatever its text part says. */
+static void test_a_multimodal_model_says_at_the_top_whether_its_head_is_tied(void **state)
+{
+    (void)state;
+    for (int tied = 0; tied < 2; tied++) {
+        af_hf_config c;
+        char text[1024];
+        snprintf(
+            text, sizeof text,
+            "{\"model_type\":\"mistral3\",\"tie_word_embeddings\":%s,\"text_config\":%s}",
+            tied ? "true" : "false",
+            tied ? CONFIG("ministral3", ",\"num_key_value_heads\":2,\"tie_word_embeddings\":false")
+                 : CONFIG("ministral3", ",\"num_key_value_heads\":2,\"tie_word_embeddings\":true"));
+        parse(&c, text);
+        assert_true(c.nested && c.tie_word_embeddings == tied);
+        assert_string_equal(c.model_type, "ministral3");
+        af_hf_config_clear(&c);
+    }
+}
+
 static void test_wrong_values_have_one_clear_error(void **state)
 {
     (void)state;
@@ -429,6 +449,7 @@ int main(void)
         cmocka_unit_test(test_rows_of_padding_by_family),
         cmocka_unit_test(test_keys_are_read_where_transformers_reads_them),
         cmocka_unit_test(test_longrope),
+        cmocka_unit_test(test_a_multimodal_model_says_at_the_top_whether_its_head_is_tied),
         cmocka_unit_test(test_wrong_values_have_one_clear_error),
         cmocka_unit_test(test_gguf_metadata_gives_the_same_struct),
         cmocka_unit_test(test_names_resolve_to_folders_and_the_cache),

@@ -171,6 +171,15 @@ def disk(c):
     assert not [r for r in c.hub.log if "resolve" in r["path"]]
 
 
+def together(c):
+    """Several processes pull the same: one downloads a file, the others wait for its lock."""
+    c.hub.faults.append({"kind": "slow", "path": "/cdn/", "seconds": 0.001, "times": 1 << 30})
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        for out in pool.map(lambda _: c.pull(), range(3)):
+            c.same(out)
+    assert c.body_bytes("/cdn/") == len(BIG), "a file was downloaded twice"
+
+
 def heals(c, **fault):
     """A fault that passes: the pull succeeds."""
     c.hub.faults.append(fault)
@@ -349,6 +358,7 @@ CASES = {
     "train": (train, {}),
     "proxy": (proxy, {}),
     "disk": (disk, {}),
+    "together": (together, {}),
     "cut": (cut, {}),
     "stays_cut": (stays_cut, {}),
     "flip_once": (flip_once, {}),

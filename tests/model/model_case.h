@@ -11,6 +11,14 @@
 #include <math.h>
 #include <sys/stat.h>
 
+/* AF_DEVICE=cuda runs the goldens on a GPU, in f32 too: other sums, ten times the differences. */
+static inline const char *case_device(void)
+{
+    const char *d = getenv("AF_DEVICE");
+    return d ? d : "cpu";
+}
+static inline bool case_on_gpu(void) { return strcmp(case_device(), "cpu") != 0; }
+
 typedef struct model_case {
     af_device *device;
     af_loader *loader;
@@ -65,7 +73,7 @@ static inline void case_open(model_case *c, const char *dir, const case_opts *o)
 {
     af_error err = {0};
     *c = (model_case){.N = o->rows, .S = o->seqs};
-    CHECK_OK(af_device_open(&c->device, "cpu", 2, &err), err);
+    CHECK_OK(af_device_open(&c->device, case_device(), 2, &err), err);
     CHECK_OK(af_loader_open(&c->loader, dir, &o->loader, &err), err);
     const af_model_spec *s = af_loader_spec(c->loader);
     if (o->adapter) {
@@ -175,7 +183,7 @@ static inline void case_open_base(model_case *c, const char *base, bool untie)
     *c = (model_case){0};
     snprintf(sub, sizeof sub, "models/%s", base);
     CHECK_MSG(case_dir(dir, sizeof dir, sub), "no %s", sub);
-    CHECK_OK(af_device_open(&c->device, "cpu", 2, &err), err);
+    CHECK_OK(af_device_open(&c->device, case_device(), 2, &err), err);
     CHECK_OK(af_loader_open(&c->loader, dir, &(af_loader_opts){.untie = untie}, &err), err);
 }
 #endif

@@ -51,15 +51,17 @@ typedef struct tolerance {
     double logits, loss, grad; /* grad: relative to the largest value of the tensor */
 } tolerance;
 
+static double looser(double x) { return case_on_gpu() ? 10 * x : x; }
+
 static tolerance tolerance_of(const char *name)
 {
     static const tolerance more[] = {{"gemma4_ple", 5e-5, 2e-5, 2e-4},
                                      {"gemma4", 4e-5, 1e-5, 5e-5},
                                      {"qwen3_next", 5e-5, 1.5e-5, 5e-5}};
+    tolerance t = {name, 2e-5, 2e-5, 5e-5};
     for (size_t i = 0; i < AF_LEN(more); i++)
-        if (strcmp(more[i].name, name) == 0)
-            return more[i];
-    return (tolerance){name, 2e-5, 2e-5, 5e-5};
+        t = strcmp(more[i].name, name) == 0 ? more[i] : t;
+    return (tolerance){name, looser(t.logits), looser(t.loss), looser(t.grad)};
 }
 
 static void check_forward(const char *name, const golden *g, const float *logits, const float *rows,
@@ -111,7 +113,7 @@ static void check_gradient(void *user, const char *name, const float *x, int64_t
     for (int64_t k = 0; k < n; k++)
         sum += (double)x[k] * x[k];
     const double wanted = json_number_value(norm);
-    CHECK_MSG(fabs(sqrt(sum) - wanted) < 1e-4 * fmax(wanted, 1e-2),
+    CHECK_MSG(fabs(sqrt(sum) - wanted) < looser(1e-4) * fmax(wanted, 1e-2),
               "%s: the gradient of %s has norm %g, not %g", c->name, name, sqrt(sum), wanted);
     c->checked++;
     if (!want)
@@ -129,7 +131,9 @@ static void check_gradient(void *user, const char *name, const float *x, int64_t
 static void check_alone(const char *name, const golden *g, model_case *c, const float *logits)
 {
     const int64_t V = af_loader_spec(c->loader)->vocab;
-    int64_t at = 0; /* one by one: the same bits */
+    int64_t at = 0;    /* one by one: the same bits */
+    if (case_on_gpu()) /* where a GEMM of another size is another algorithm */
+        return;
     for (int b = 0; b < g->rows; b++) {
         case_run(c, g->ids + at, g->labels + at, &g->len[b], 1);
         float *one = case_read(c, c->logits);
@@ -154,7 +158,11 @@ static void check_greedy(const char *name, const char *dir, const golden *g)
                                 .max_new = want->dim[0],
                                 .ignore_eos = true,
                                 .ids_only = true};
-    CHECK_OK(af_model_open(&m, dir, &(af_model_opts){.device = "cpu", .threads = 2}, &err), err);
+    CHECK_OK(af_model_open(
+                 &m, dir,
+                 &(af_model_opts){.device = case_device(), .threads = 2, .compute = AF_COMPUTE_F32},
+                 &err),
+             err);
     CHECK_OK(af_model_generate(m, &o, &r, &err), err);
     assert_int_equal(r.count, want->dim[0]);
     for (int64_t k = 0; k < r.count; k++)
@@ -262,8 +270,8 @@ static void check_formula_gradient(void *user, const char *name, const float *x,
         dot += x[k] * formula_uniform(key, (uint64_t)k);
     }
     const double norm = listed(c->grads, name, 0), want = listed(c->grads, name, 1);
-    CHECK_MSG(fabs(sqrt(sum) - norm) < 5e-5 * fmax(norm, 1e-3) &&
-                  fabs(dot - want) < 5e-5 * fmax(norm, 1e-3),
+    CHECK_MSG(fabs(sqrt(sum) - norm) < looser(5e-5) * fmax(norm, 1e-3) &&
+                  fabs(dot - want) < looser(5e-5) * fmax(norm, 1e-3),
               "%s: the gradient of %s has norm %.9g and product %.9g, not %.9g and %.9g", c->name,
               name, sqrt(sum), dot, norm, want);
     c->checked++;
@@ -279,7 +287,8 @@ static void check_formula(const char *name, const char *path)
     case_run(&c, f.ids, f.labels, f.len, f.rows);
     float *logits = case_read(&c, c.logits), *loss = case_read(&c, c.loss);
     const double want = json_number_value(json_object_get(j, "loss"));
-    CHECK_MSG(fabs(loss[0] - want) < 2e-5, "%s: the loss is %.9g, not %.9g", name, loss[0], want);
+    CHECK_MSG(fabs(loss[0] - want) < looser(2e-5), "%s: the loss is %.9g, not %.9g", name, loss[0],
+              want);
     const json_t *last = json_object_get(j, "logits"); /* of the last token of each row */
     const int64_t V = af_loader_spec(c.loader)->vocab;
     double worst = 0;
@@ -292,7 +301,7 @@ static void check_formula(const char *name, const char *path)
             worst = fmax(worst, fabs(logits[(at - 1) * V + v] -
                                      json_number_value(json_array_get(row, (size_t)v))));
     }
-    CHECK_MSG(worst < 5e-5, "%s: logits differ by %g", name, worst);
+    CHECK_MSG(worst < looser(5e-5), "%s: logits differ by %g", name, worst);
     formula_check fc = {.name = name, .grads = json_object_get(j, "grads")};
     each_gradient(&c, "model.", check_formula_gradient, &fc);
     CHECK_MSG(fc.checked == (int)json_object_size(fc.grads), "%s: %d gradients of %d", name,

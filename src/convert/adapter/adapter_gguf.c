@@ -7,6 +7,10 @@ enum { NAME_BYTES = 256 };
 
 static af_status check(const af_adapter *a, af_error *err)
 {
+    if (!a->spec->arch->gguf)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "an adapter of model_type '%s' cannot be written as GGUF",
+                       a->spec->arch->model_type);
     for (int i = 0; i < a->spec->tensors; i++)
         if (a->saved[i])
             return af_fail(err, AF_EUNSUPPORTED,

@@ -40,6 +40,10 @@ static af_status check_sizes(const af_model_spec *a, const af_model_spec *b, af_
         {"num_experts_per_tok", a->experts_used, b->experts_used},
         {"moe_intermediate_size", (double)a->expert_ffn, (double)b->expert_ffn},
         {"norm_topk_prob", a->norm_topk && a->experts, b->norm_topk && b->experts},
+        {"swiglu_limit", a->router.clamp, b->router.clamp},
+        {"routed_scaling_factor", a->router.scale, b->router.scale},
+        {"n_group", (double)AF_MAX(a->router.groups, 1), (double)AF_MAX(b->router.groups, 1)},
+        {"n_shared_experts (width)", (double)a->router.shared_ffn, (double)b->router.shared_ffn},
         {"tie_word_embeddings", a->tied, b->tied},
         {"rms_norm_eps", a->eps, b->eps},
         {"conv_L_cache", (double)a->state.conv_kernel, (double)b->state.conv_kernel},
@@ -195,6 +199,7 @@ static const taker *taker_of(const char *arch)
         {"chatglm", .square = true, .tied = true, .untied = true},
         {"arcee", .freqs = true, .tied = true, .untied = true},
         {"exaone4", .freqs = true, .tied = true, .untied = true},
+        {"gpt-oss", .biases = true, .untied = true},
         {"others", .tied = true, .untied = true},
     };
     size_t i = 0;
@@ -222,6 +227,11 @@ static bool unnamed(const af_model_spec *s)
 
 af_status af_gguf_check_supported(const af_model_spec *s, af_error *err)
 {
+    if (s->labels)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "a model that classifies (%" PRId64 " labels) cannot be written as GGUF: "
+                       "it has no head of tokens",
+                       s->labels);
     if (!s->arch->gguf || !af_family_by_gguf(s->arch->gguf) || unnamed(s))
         return af_fail(err, AF_EUNSUPPORTED,
                        "models of type '%s' cannot be written as GGUF: this build knows no layout "

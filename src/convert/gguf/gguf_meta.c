@@ -84,6 +84,13 @@ static bool has_key(const af_hf_config *c, const char *key)
     return v && !json_is_null(v);
 }
 
+static void put_bool(meta_writer *p, const char *suffix, bool value)
+{
+    char key[128];
+    if (p->st == AF_OK)
+        p->st = af_gguf_put_bool(p->w, key_of(p, key, sizeof key, suffix), value, p->err);
+}
+
 /* Two sets of factors (tensors) and how much attention grows; phi3 always has the old length. */
 static void put_longrope(meta_writer *p, const af_hf_config *c)
 {
@@ -108,6 +115,9 @@ static void put_rope_scaling(meta_writer *p, const af_hf_config *c)
                 r->type == AF_ROPE_LINEAR ? "linear" : "yarn");
         put_f32(p, "rope.scaling.factor", r->factor);
     }
+    if (r->type == AF_ROPE_YARN && !r->truncate)
+        af_log_write(AF_LOG_WARN, "llama.cpp rounds the borders of yarn (truncate is false here): "
+                                  "its frequencies between them differ from the model's");
     if (r->type == AF_ROPE_YARN) {
         put_u32(p, "rope.scaling.original_context_length",
                 r->original_max_position_embeddings ? r->original_max_position_embeddings
@@ -126,6 +136,19 @@ static void put_rope_scaling(meta_writer *p, const af_hf_config *c)
         put_str(p, key_of(p, key, sizeof key, "rope.scaling.type"), "longrope");
         put_longrope(p, c);
     }
+}
+
+static void put_glm4_moe(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
+{
+    enum { SIGMOID = 2 };
+    int dense = 0;
+    while (dense < s->layers && s->layer[dense].mlp != AF_MLP_EXPERTS)
+        dense++;
+    put_u32(p, "expert_shared_count", c->router.shared_ffn / AF_MAX(c->moe_intermediate_size, 1));
+    put_u32(p, "leading_dense_block_count", dense);
+    put_u32(p, "expert_gating_func", SIGMOID);
+    put_f32(p, "expert_weights_scale", c->router.scale);
+    put_bool(p, "expert_weights_norm", c->norm_topk_prob);
 }
 
 /* Layers without keys and values have none of their heads. */
@@ -173,6 +196,7 @@ static void put_family(meta_writer *p, const af_model_spec *s, const af_hf_confi
         put_u32(p, "attention.sliding_window", c->sliding_window);
     }
     const bool windows = gemma || strcmp(a, "olmo2") == 0 || strcmp(a, "cohere2") == 0 ||
+                         strcmp(a, "gpt-oss") == 0 ||
                          (strcmp(a, "exaone4") == 0 && s->layers == 64);
     if (windows && c->sliding_window)
         put_u32(p, "attention.sliding_window", c->sliding_window);
@@ -193,7 +217,9 @@ static void put_family(meta_writer *p, const af_model_spec *s, const af_hf_confi
         put_u32(p, "expert_used_count", c->num_experts_per_tok);
         if (strcmp(a, "llama") != 0) /* mixtral's experts are as wide as feed_forward_length says */
             put_u32(p, "expert_feed_forward_length", c->moe_intermediate_size);
-        if (c->router.shared_ffn)
+        if (strcmp(a, "glm4moe") == 0)
+            put_glm4_moe(p, s, c);
+        else if (c->router.shared_ffn)
             put_u32(p, "expert_shared_feed_forward_length", c->router.shared_ffn);
     }
 }

@@ -45,6 +45,7 @@ typedef struct gguf_export {
     af_mix_model mix;
     gguf_target *list;
     int count;
+    bool no_memory; /* while listing */
     af_pool *pool;
     af_gguf_writer *w;
     af_convert_report *report;
@@ -73,6 +74,30 @@ static gguf_target *add(gguf_export *j, const char *name, int ndim, int64_t a, i
     return t;
 }
 
+/* [X][2F] as [X][F] of gates and of ups. */
+static void list_gate_up_bias(gguf_export *j, int i)
+{
+    const af_tensor_spec *s = &j->spec->tensor[i];
+    const int64_t X = s->dim[0], F = s->dim[1] / 2;
+    float *all = af_arena_take(&j->arena, (uint64_t)(X * F) * 4 * sizeof *all), *both;
+    if (!all) {
+        j->no_memory = true;
+        return;
+    }
+    both = all + 2 * X * F;
+    af_model_reader_merged_rows(j->in, i, 0, X, both);
+    for (int part = 0; part < 2; part++, all += X * F) {
+        char name[NAME_BYTES];
+        snprintf(name, sizeof name, "blk.%d.ffn_%s_exps.bias", s->layer, part ? "up" : "gate");
+        gguf_target *t = add(j, name, 2, X, F, 1, s->layer);
+        t->spec = i;
+        t->values = all;
+        t->dtype = AF_DTYPE_F32;
+        for (int64_t x = 0; x < X; x++)
+            memcpy(all + x * F, both + (2 * x + part) * F, (size_t)F * sizeof *all);
+    }
+}
+
 static void list_tensor(gguf_export *j, int i)
 {
     const af_tensor_spec *s = &j->spec->tensor[i];
@@ -89,12 +114,18 @@ static void list_tensor(gguf_export *j, int i)
         }
         return;
     }
+    if (s->slot == AF_SLOT_EXPERTS_GATE_UP_BIAS) {
+        list_gate_up_bias(j, i);
+        return;
+    }
     const int squeezed = s->slot == AF_SLOT_SHARED_ROUTER; /* [1][D] is a vector there */
     const bool conv = s->slot == AF_SLOT_CONV;             /* [C][1][K] is a matrix there */
     gguf_target *t = add(j, s->gguf, s->ndim - (squeezed || conv), s->dim[squeezed],
                          s->dim[conv ? 2 : 1 + squeezed], s->dim[2], s->layer);
     t->spec = i;
     t->heads = arch->gguf_permuted ? s->row_heads : 0;
+    if (s->slot == AF_SLOT_EXPERTS_DOWN_BIAS)
+        t->dtype = AF_DTYPE_F32;
     t->add = s->ndim == 1 && strstr(s->gguf, "norm.weight") && arch->gguf_norm_one ? 1.0f : 0.0f;
 }
 
@@ -172,6 +203,8 @@ static af_status list_all(gguf_export *j, af_error *err)
                             .pure = j->o->pure};
     for (int i = 0; i < s->tensors; i++)
         list_tensor(j, i);
+    if (j->no_memory)
+        return af_fail_nomem(err, "biases of experts", (uint64_t)s->expert_ffn);
     return list_rope(j, err);
 }
 
@@ -196,6 +229,10 @@ static void read_rows(const gguf_export *j, int64_t from, int64_t n, float *out)
 {
     const gguf_target *t = j->t;
     const int64_t step = t->heads || t->part >= 0 ? 1 : n;
+    if (t->values) {
+        memcpy(out, t->values + from * t->cols, (size_t)(n * t->cols) * sizeof *out);
+        return;
+    }
     for (int64_t r = 0; r < n; r += step)
         af_model_reader_merged_rows(j->in, t->spec, spec_row(t, from + r), step, out + r * t->cols);
 }

@@ -352,6 +352,8 @@ static af_status read_object(af_hf_config *c, const json_t *root, const char *na
     }
     get_scales(&s, c, f);
     c->tie_word_embeddings = af_config_bool(&s, "tie_word_embeddings", f->tied);
+    if (c->nested && json_is_boolean(json_object_get(root, "tie_word_embeddings")))
+        c->tie_word_embeddings = json_is_true(json_object_get(root, "tie_word_embeddings"));
     c->attention_bias = af_config_bool(&s, "attention_bias", false);
     c->attention_out_bias = af_config_bool(&s, "attention_out_bias", c->attention_bias);
     c->mlp_bias = af_config_bool(&s, "mlp_bias", false);

@@ -46,20 +46,21 @@ static af_status get_per_layer(gguf_source *s, const char *suffix, int64_t absen
     return AF_OK;
 }
 
-/* Families with state layers: no heads of keys and values in those. */
+/* Families with state layers: no heads of keys and values in those; one number for all where there
+ * are none. */
 static af_status get_kv_heads(gguf_source *s, af_hf_config *c, af_error *err)
 {
     const af_gguf_kv *kv = af_gguf_find_kv(s->g, key_of(s, "attention.head_count_kv"));
     const int64_t n = c->num_hidden_layers;
-    if (!kv || kv->str || kv->count < 2 || n < 1 || n > AF_CONFIG_LAYERS_MAX ||
-        kv->count != (uint64_t)n)
+    if (!kv || kv->str || n < 1 || n > AF_CONFIG_LAYERS_MAX ||
+        (kv->count != 1 && kv->count != (uint64_t)n))
         return af_fail(err, AF_EFORMAT, "%s is not one number a layer", s->key);
     af_layer_type *types = af_arena_take(&c->arena, (uint64_t)n * sizeof *types);
     if (!types)
         return af_fail_nomem(err, "layer types", (uint64_t)n * sizeof *types);
     c->num_key_value_heads = 0;
     for (int64_t i = 0; i < n; i++) {
-        const int64_t heads = af_gguf_item_int(kv, (uint64_t)i);
+        const int64_t heads = af_gguf_item_int(kv, kv->count == 1 ? 0 : (uint64_t)i);
         types[i] = heads ? AF_LAYER_FULL : AF_LAYER_CONV;
         if (heads && c->num_key_value_heads && heads != c->num_key_value_heads)
             return af_fail(err, AF_EUNSUPPORTED, "%s differs between layers", s->key);
@@ -125,6 +126,40 @@ static af_status get_sizes(gguf_source *s, af_hf_config *c, const af_family *f, 
     }
 done:
     return st;
+}
+
+static void get_gpt_oss(af_hf_config *c)
+{
+    c->router.bias = c->router.expert_bias = true;
+    c->router.clamp = 7;
+    c->attention_out_bias = c->attention_bias = true;
+    c->rope.truncate = false;
+}
+
+static af_status get_glm4_moe(gguf_source *s, af_hf_config *c, af_error *err)
+{
+    const int64_t n = AF_MIN(AF_MAX(get_int(s, "leading_dense_block_count", 0), 0),
+                             (int64_t)AF_CONFIG_LAYERS_MAX);
+    int64_t *dense = af_arena_take(&c->arena, (uint64_t)AF_MAX(n, 1) * sizeof *dense);
+    if (!dense)
+        return af_fail_nomem(err, "dense layers", (uint64_t)n * sizeof *dense);
+    for (int64_t i = 0; i < n; i++)
+        dense[i] = i;
+    c->mlp_only_layers = dense;
+    c->mlp_only_count = (int)n;
+    c->router.sigmoid = c->router.choice_bias = true;
+    c->router.eps = 1e-20;
+    c->router.group_best = 2;
+    c->router.scale = get_num(s, "expert_weights_scale", 1);
+    c->router.shared_ffn = get_int(s, "expert_shared_count", 0);
+    if (c->router.shared_ffn < 0 || c->router.shared_ffn > AF_CONFIG_EXPERTS_MAX ||
+        c->moe_intermediate_size < 0 || c->moe_intermediate_size > AF_CONFIG_WIDTH_MAX)
+        return af_fail(err, AF_EFORMAT, "expert_shared_count is %" PRId64, c->router.shared_ffn);
+    c->router.shared_ffn *= c->moe_intermediate_size;
+    c->norm_topk_prob = af_gguf_int(s->g, key_of(s, "expert_weights_norm"), 1) != 0;
+    c->attention_out_bias = false;
+    c->qk_norm = af_gguf_find(s->g, "blk.0.attn_q_norm.weight") != NULL;
+    return AF_OK;
 }
 
 /* A one-dimensional f32 tensor as numbers. */
@@ -282,6 +317,8 @@ static const char *class_of(const char *model_type)
         {"glm4", "Glm4ForCausalLM"},
         {"glm", "GlmForCausalLM"},
         {"lfm2", "Lfm2ForCausalLM"},
+        {"gpt_oss", "GptOssForCausalLM"},
+        {"glm4_moe", "Glm4MoeForCausalLM"},
     };
     for (size_t i = 0; i < AF_LEN(names); i++)
         if (strcmp(names[i][0], model_type) == 0)
@@ -323,6 +360,10 @@ static af_status fill(af_hf_config *c, const af_gguf *g, af_error *err)
     const af_stored *w = af_gguf_find(g, "blk.0.attn_output.weight");
     c->has_dtype = w && af_dtype_is_float(w->dtype);
     c->dtype = c->has_dtype ? w->dtype : AF_DTYPE_F32;
+    if (strcmp(f->model_type, "gpt_oss") == 0)
+        get_gpt_oss(c);
+    if (strcmp(f->model_type, "glm4_moe") == 0)
+        AF_TRY(get_glm4_moe(&s, c, err));
     AF_TRY(af_hf_config_finish(c, f, c->layer_types != NULL, "GGUF metadata", err));
 done:
     return st;

@@ -36,6 +36,11 @@ const af_arch af_rows_routed[] = {
      .qk_norm_config = true,
      .moe = true,
      .no_router_loss = true,
-     .names = af_deepseek_names},
+     .names =
+         (const af_slot_name[]){{AF_SLOT_SHARED_GATE, "mlp.shared_experts.gate_proj.weight", NULL},
+                                {AF_SLOT_SHARED_UP, "mlp.shared_experts.up_proj.weight", NULL},
+                                {AF_SLOT_SHARED_DOWN, "mlp.shared_experts.down_proj.weight", NULL},
+                                {AF_SLOT_MLP_NORM, NULL, "post_attention_norm.weight"},
+                                {0}}},
     {0},
 };

@@ -501,18 +501,18 @@ done:
     return st;
 }
 
-/* lora_model_dir may be ORG/NAME of the hub; from here on it is the folder. */
-static af_status find_adapter(af_run_config *run, af_error *err)
+/* An adapter may be ORG/NAME of the hub; from here on it is the folder. */
+static af_status find_adapter(af_run_config *run, const char *key, const char **place,
+                              af_error *err)
 {
     char at[300], *dir = NULL;
-    const char *name = run->lora_model_dir;
-    if (!name || af_dir_exists(name) || !af_hub_is_name(name))
+    if (!*place || af_dir_exists(*place) || !af_hub_is_name(*place))
         return AF_OK;
-    af_status st = af_hub_snapshot(&dir, AF_HUB_MODEL, name, NULL, NULL, 0, err);
+    af_status st = af_hub_snapshot(&dir, AF_HUB_MODEL, *place, NULL, NULL, 0, err);
     if (st != AF_OK)
-        return af_fail_prefix(st, err, "%s", af_run_key_loc(run, "lora_model_dir", at, sizeof at));
-    run->lora_model_dir = af_arena_strndup(&run->mem, dir, strlen(dir));
-    if (!run->lora_model_dir)
+        return af_fail_prefix(st, err, "%s", af_run_key_loc(run, key, at, sizeof at));
+    *place = af_arena_strndup(&run->mem, dir, strlen(dir));
+    if (!*place)
         st = af_fail_nomem(err, "a path", strlen(dir));
     free(dir);
     return st;
@@ -535,7 +535,9 @@ af_status af_run_config_read(af_run_config *out, const char *path, const char *c
         st = af_run_config_parse(out, text, size, piped ? "stdin" : path, overrides, count, err);
     free(text);
     if (st == AF_OK) {
-        st = find_adapter(out, err);
+        st = find_adapter(out, "lora_model_dir", &out->lora_model_dir, err);
+        if (st == AF_OK)
+            st = find_adapter(out, "teacher_adapter", &out->teacher_adapter, err);
         if (st != AF_OK)
             af_run_config_clear(out);
     }

@@ -1,0 +1,109 @@
+/* test_gguf_families.c - families with routers of their own as GGUF: written, read back, compared;
+ * and those GGUF files cannot describe. */
+#include "../model/family_case.h"
+
+#include "afinar/convert.h"
+
+static void copy_file(const char *name, const char *to)
+{
+    char from[4200], path[256], *text;
+    uint64_t size;
+    af_error err = {0};
+    snprintf(from, sizeof from, "%s/gguf_models/llama/hf/%s", golden_dir(), name);
+    snprintf(path, sizeof path, "%s/%s", to, name);
+    CHECK_OK(af_file_read(&text, &size, from, 1 << 24, &err), err);
+    CHECK_OK(af_file_write(path, text, size, &err), err);
+    free(text);
+}
+
+static json_t *family(const char *name)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s/families/%s.json", golden_dir(), name);
+    return read_json(path);
+}
+
+/* The model of a family's golden, with a vocabulary that has a tokenizer. */
+static void write_model(formula_model *f, json_t *j)
+{
+    char llama[4200];
+    snprintf(llama, sizeof llama, "%s/gguf_models/llama/hf/config.json", golden_dir());
+    json_t *with = read_json(llama), *config = json_object_get(j, "config");
+    json_object_set(config, "vocab_size", json_object_get(with, "vocab_size"));
+    formula_model_write(f, j);
+    copy_file("tokenizer.json", f->dir);
+    copy_file("tokenizer_config.json", f->dir);
+    json_decref(with);
+}
+
+static af_status export_model(const formula_model *f, af_verify_result *v, af_error *err)
+{
+    char out[128];
+    af_convert_report *r = NULL;
+    snprintf(out, sizeof out, "%s/m.gguf", f->dir);
+    const af_status st = af_export(
+        f->dir, out, &(af_export_opts){.type = "f32", .threads = 2, .force = true}, &r, v, err);
+    af_convert_report_free(r);
+    return st;
+}
+
+static void remove_model(const formula_model *f)
+{
+    af_error err = {0};
+    CHECK_OK(af_path_remove(f->dir, &err), err);
+}
+
+static void test_they_come_back_from_gguf(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"gpt_oss", "glm4_moe"};
+    for (size_t i = 0; i < AF_LEN(names); i++) {
+        json_t *j = family(names[i]), *config = json_object_get(j, "config");
+        formula_model f;
+        af_verify_result v = {0};
+        af_error err = {0};
+        json_object_set_new(config, "n_group", json_integer(1));
+        json_object_set_new(config, "topk_group", json_integer(1));
+        if (json_object_get(config, "swiglu_limit"))
+            json_object_set_new(config, "swiglu_limit", json_real(7));
+        write_model(&f, j);
+        CHECK_OK(export_model(&f, &v, &err), err);
+        CHECK_MSG(v.ran && v.same && v.logit_error < 1e-6, "%s: %s", names[i], v.message);
+        remove_model(&f);
+        json_decref(j);
+    }
+}
+
+static void test_what_gguf_lacks_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *message;
+    } cases[] = {
+        {"gpt_oss", "swiglu_limit is 0.8, and the file would be read as 7"},
+        {"glm4_moe", "n_group is 3, and the file would be read as 1"},
+        {"deepseek_v3", "models of type 'deepseek_v3' cannot be written as GGUF"},
+        {"gemma4", "models of type 'gemma4_text' cannot be written as GGUF"},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        json_t *j = family(cases[i].name);
+        formula_model f;
+        af_verify_result v = {0};
+        af_error err = {0};
+        write_model(&f, j);
+        const af_status st = export_model(&f, &v, &err);
+        CHECK_MSG(st == AF_EUNSUPPORTED && strstr(err.msg, cases[i].message), "%s: %s",
+                  cases[i].name, st == AF_OK ? "accepted" : err.msg);
+        remove_model(&f);
+        json_decref(j);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_they_come_back_from_gguf),
+        cmocka_unit_test(test_what_gguf_lacks_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

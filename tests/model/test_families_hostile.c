@@ -1,0 +1,133 @@
+/* test_families_hostile.c - the config of every family with one value made wrong at a time: it is
+ * described or refused in one sentence, with little memory. */
+#include "family_case.h"
+
+#include <dirent.h>
+#include <sys/resource.h>
+
+static const char *const values[] = {"0",    "-1",   "3",      "2147483648", "9223372036854775807",
+                                     "1e30", "-0.5", "1e-320", "null",       "\"x\"",
+                                     "[]",   "{}",   "true",   "[1, 2]",     "65536"};
+
+static int tried, refused;
+
+/* Parses and describes; what is refused has one sentence. */
+static void judge(const char *family, const char *key, const char *value, const json_t *config)
+{
+    af_error err = {0};
+    af_hf_config c;
+    af_model_spec s;
+    char *text = json_dumps(config, 0);
+    af_status st = af_hf_config_parse(&c, text, strlen(text), "config.json", &err);
+    if (st == AF_OK) {
+        st = af_model_spec_init(&s, &c, &err);
+        if (st == AF_OK)
+            af_model_spec_clear(&s);
+        af_hf_config_clear(&c);
+    }
+    CHECK_MSG(st == AF_OK || (err.msg[0] && !strchr(err.msg, '\n')), "%s: %s = %s: \"%s\"", family,
+              key, value, err.msg);
+    CHECK_MSG(st != AF_ENOMEM, "%s: %s = %s asks for too much memory: %s", family, key, value,
+              err.msg);
+    tried++;
+    refused += st != AF_OK;
+    free(text);
+}
+
+/* Every key of an object, and of the objects in it. */
+static void each_key(const char *family, const json_t *config, json_t *object)
+{
+    void *it = json_object_iter(object);
+    while (it) {
+        const char *key = json_object_iter_key(it);
+        json_t *kept = json_incref(json_object_iter_value(it));
+        for (size_t i = 0; i < AF_LEN(values); i++) {
+            json_object_iter_set_new(object, it, json_loads(values[i], JSON_DECODE_ANY, NULL));
+            judge(family, key, values[i], config);
+        }
+        json_object_iter_set_new(object, it, kept);
+        if (json_is_object(kept))
+            each_key(family, config, kept);
+        it = json_object_iter_next(object, it);
+    }
+}
+
+static void test_every_key_of_every_family(void **state)
+{
+    (void)state;
+    char root[4096], path[4400];
+    struct dirent **list;
+    struct rusage before, after;
+    snprintf(root, sizeof root, "%s/families", golden_dir());
+    const int n = scandir(root, &list, NULL, NULL);
+    assert_true(n > 2);
+    getrusage(RUSAGE_SELF, &before);
+    for (int i = 0; i < n; i++) {
+        snprintf(path, sizeof path, "%s/%s", root, list[i]->d_name);
+        if (strstr(path, ".json")) {
+            json_t *j = read_json(path), *config = json_object_get(j, "config");
+            each_key(list[i]->d_name, config, config);
+            json_decref(j);
+        }
+        free(list[i]);
+    }
+    free(list);
+    getrusage(RUSAGE_SELF, &after);
+    print_message("%d configs, %d refused, %ld KiB more\n", tried, refused,
+                  after.ru_maxrss - before.ru_maxrss);
+    assert_true(refused > tried / 8);
+#ifndef __SANITIZE_ADDRESS__
+    assert_true(after.ru_maxrss - before.ru_maxrss < 256 << 10);
+#endif
+}
+
+/* Keys only one family reads, which its golden may lack. */
+static void test_keys_of_one_family(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type, *more, *says;
+    } cases[] = {
+        {"ministral3", "\"rope_parameters\": {\"llama_4_scaling_beta\": -1}", "llama_4_scaling"},
+        {"ministral3", "\"rope_parameters\": {\"llama_4_scaling_beta\": 0.1}", "original_max"},
+        {"hunyuan_v1_dense",
+         "\"rope_parameters\": {\"rope_type\": \"dynamic\", \"factor\": 1, \"alpha\": -3}",
+         "alpha"},
+        {"cohere", "\"logit_scale\": 0", "logit_scale"},
+        {"cohere", "\"use_qk_norm\": true", "use_qk_norm is true"},
+        {"phi", "\"qk_layernorm\": true", "qk_layernorm is true"},
+        {"stablelm", "\"qk_layernorm\": true", "qk_layernorm is true"},
+        {"starcoder2", "\"norm_epsilon\": -1", "rms_norm_eps"},
+        {"nemotron", "\"norm_eps\": 1e99", "rms_norm_eps"},
+        {"exaone4", "\"sliding_window_pattern\": -2", "sliding_window_pattern"},
+        {"olmo3", "\"layer_types\": [\"conv\", \"full_attention\"]", "layer_types"},
+        {"llama", "\"hidden_act\": \"xielu\"", "hidden_act"},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char text[1024];
+        af_error err = {0};
+        af_hf_config c;
+        af_model_spec s;
+        snprintf(text, sizeof text,
+                 "{\"model_type\": \"%s\", \"vocab_size\": 32, \"hidden_size\": 16, "
+                 "\"intermediate_size\": 12, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
+                 "\"num_key_value_heads\": 2, \"head_dim\": 4, %s}",
+                 cases[i].type, cases[i].more);
+        af_status st = af_hf_config_parse(&c, text, strlen(text), "config.json", &err);
+        if (st == AF_OK) {
+            st = af_model_spec_init(&s, &c, &err);
+            af_hf_config_clear(&c);
+        }
+        CHECK_MSG(st != AF_OK && strstr(err.msg, cases[i].says), "%s with %s: \"%s\"",
+                  cases[i].type, cases[i].more, err.msg);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_key_of_every_family),
+        cmocka_unit_test(test_keys_of_one_family),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
