@@ -8,9 +8,10 @@
  * Left out, and run on a GPU by test_cuda_ops.c: what needs tensor cores, asynchronous copies or
  * clusters (gemm, attention, low_rank, bnb_linear), copies and gathers (load, core, embedding,
  * copy_any, binary_any, the _gather kernels), and moe, muon, dora, head and noise. */
+#include "host/case_dense.h"
 #include "host/case_elements.h"
-#include "host/case_state.h"
 #include "host/case_sink.h"
+#include "host/case_state.h"
 #include "host/case_weights.h"
 
 int main()
@@ -49,6 +50,7 @@ int main()
     loss_rows_case();
     gguf_cases();
     state_cases();
+    dense_cases();
     printf("%d failed\n", failures);
     return failures ? 1 : 0;
 }

@@ -264,7 +264,7 @@ static void test_runs_and_copies_are_checked(void **state)
     bool finite;
     assert_int_equal(af_graph_grad_norm(g, &norm, &finite, &err), AF_EUSAGE);
     CHECK_OK(af_graph_run(g, AF_RUN_FORWARD, &err), err);
-    assert_int_equal(af_graph_run(g, 8, &err), AF_EUSAGE);
+    assert_int_equal(af_graph_run(g, 16, &err), AF_EUSAGE);
     assert_int_equal(af_tensor_write(g, x, NULL, sizeof v, &err), AF_EUSAGE);
     assert_int_equal(af_tensor_read(g, NULL, v, sizeof v, &err), AF_EUSAGE);
     af_reshape(g, y, 2, (int64_t[]){2, 2}); /* recording is over */

@@ -155,7 +155,7 @@ static af_tensor *build_fast(fastcheck *c)
 static void test_fast_versions_are_the_twins(void **state)
 {
     (void)state;
-    static const int64_t shapes[][3] = {{1, 5, 3}, {37, 40, 24}, {3, 64, 48}};
+    static const int64_t shapes[][3] = {{1, 5, 3}, {19, 40, 24}};
     static const int variants[] = {NORM, LORA | NORM, BIAS | CLAMP,
                                    LORA | BIAS | SIGMOID | CHOICE | GROUPS | NORM};
     for (size_t v = 0; v < AF_LEN(variants); v++)
@@ -166,8 +166,9 @@ static void test_fast_versions_are_the_twins(void **state)
                                .type = bf16 ? AF_DTYPE_BF16 : AF_DTYPE_F32,
                                .limit = bf16 ? 1e-2 : 0};
                 fastcheck_run("moe", build_fast, c);
-                c.live = (shapes[i][0] + 1) / 2;
-                fastcheck_run("moe, some rows", build_fast, c);
+                c.live = i && v % 2 ? (shapes[i][0] + 1) / 2 : 0;
+                if (c.live)
+                    fastcheck_run("moe, some rows", build_fast, c);
             }
 }
 
@@ -176,7 +177,8 @@ static void test_fast_versions_are_the_twins(void **state)
 /* The same mixture with frozen experts of a type and with their decoded values. */
 static void check_type(af_dtype type, bool twins)
 {
-    enum { N = 11, D = 256, W = 256 };
+    enum { N = 3 };
+    const int64_t D = af_dtype_get(type)->elems, W = D; /* one block a row */
     af_error err = {0};
     af_graph *g;
     af_device *d;

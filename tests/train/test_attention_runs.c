@@ -89,11 +89,45 @@ static void test_full_training_keeps_the_order_of_the_disk(void **state)
     }
 }
 
+/* What PEFT picks for all-linear, but names that its loader gives to experts. */
+static void test_all_linear_is_what_peft_loads(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *with, *without;
+        int pairs;
+    } cases[] = {
+        {"gemma4_ple", "model.per_layer_model_projection", NULL, 33},
+        {"deepseek_v2", "model.layers.1.self_attn.kv_b_proj",
+         "model.layers.1.mlp.shared_experts.up_proj", 8},
+    };
+    const char *shared = shared_dir();
+    if (!shared)
+        skip_because("no shared goldens");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char out[64], path[600], name[256];
+        snprintf(out, sizeof out, "linear-%s", cases[i].model);
+        train_full(shared, cases[i].model, out,
+                   "learning_rate: 1e-3\nmax_steps: 1\nadapter: lora\nlora_r: 2\n"
+                   "lora_target_linear: true\n");
+        snprintf(path, sizeof path, "%s/%s/adapter_model.safetensors", dir, out);
+        af_safetensors *f = open_weights(path);
+        assert_int_equal(af_safetensors_count(f), 2 * cases[i].pairs);
+        snprintf(name, sizeof name, "base_model.model.%s.lora_A.weight", cases[i].with);
+        CHECK_MSG(af_safetensors_find(f, name), "no %s", name);
+        snprintf(name, sizeof name, "base_model.model.%s.lora_A.weight",
+                 cases[i].without ? cases[i].without : "nothing");
+        assert_null(af_safetensors_find(f, name));
+        af_safetensors_close(f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_runs_follow_peft),
         cmocka_unit_test(test_full_training_keeps_the_order_of_the_disk),
+        cmocka_unit_test(test_all_linear_is_what_peft_loads),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

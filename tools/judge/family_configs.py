@@ -140,6 +140,29 @@ def qwen3_5_text(j, r):
                                layer_types=linear_layers(r, c, "linear_attention"))
 
 
+def qwen3_next(j, r):
+    c = part(plain(j, r, dims=(16, 32)), r, (0.25, 0.5))
+    keys = r.choice([1, 2])
+    return T.Qwen3NextConfig(**c, linear_conv_kernel_dim=r.choice([2, 4]), linear_key_head_dim=r.choice([8, 12]),
+                             linear_value_head_dim=r.choice([8, 20]), linear_num_key_heads=keys,
+                             linear_num_value_heads=keys * r.choice([1, 2, 3]), num_experts=r.choice([4, 6]),
+                             num_experts_per_tok=r.choice([1, 2, 3]), moe_intermediate_size=24,
+                             shared_expert_intermediate_size=r.choice([20, 36]), norm_topk_prob=r.random() < .5,
+                             mlp_only_layers=r.choice([[], [0]]), layer_types=linear_layers(r, c, "linear_attention"))
+
+
+def granitemoehybrid(j, r):
+    c = no_head(plain(j, r, kinds=["default"]), r)
+    heads = r.choice([4, 8])
+    return T.GraniteMoeHybridConfig(**c, mamba_n_heads=heads, mamba_n_groups=r.choice([1, 2, 4]), mamba_d_conv=r.choice([2, 4]),
+                                    mamba_d_state=r.choice([5, 16]), mamba_conv_bias=r.random() < .5,
+                                    mamba_proj_bias=r.random() < .3, num_local_experts=r.choice([0, 4]),
+                                    num_experts_per_tok=2, shared_intermediate_size=r.choice([20, 48]),
+                                    position_embedding_type=r.choice(["nope", "rope"]), embedding_multiplier=2.0,
+                                    residual_multiplier=0.7, attention_multiplier=0.2, logits_scaling=1.5,
+                                    layer_types=linear_layers(r, c, "linear_attention"))
+
+
 def gpt_oss(j, r):
     return T.GptOssConfig(**plain(j, r), num_local_experts=r.choice([4, 6]), num_experts_per_tok=r.choice([1, 2, 3]),
                           sliding_window=r.choice([3, 9]))
@@ -162,4 +185,5 @@ def glm4_moe(j, r):
 
 CONFIGS = {f.__name__: f for f in (
     olmo3, ministral3, seed_oss, ernie4_5, hunyuan_v1_dense, apertus, arcee, exaone4, cohere, cohere2, starcoder2,
-    stablelm, nemotron, phi, glm4, glm, mixtral, qwen2_moe, qwen3_5_text, gpt_oss, lfm2, glm4_moe)}
+    stablelm, nemotron, phi, glm4, glm, mixtral, qwen2_moe, qwen3_5_text, qwen3_next, granitemoehybrid, gpt_oss, lfm2,
+    glm4_moe)}

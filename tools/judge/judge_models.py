@@ -218,7 +218,7 @@ def make_model(family, seed):
     cfg._attn_implementation = cfg._experts_implementation = "eager"
     model = transformers.AutoModelForCausalLM.from_config(cfg).float().eval()
     g = torch.Generator().manual_seed(seed)
-    plus_one = family.startswith("gemma") or family in ("nemotron", "qwen3_5_text")
+    plus_one = family.startswith("gemma") or family in ("nemotron", "qwen3_5_text", "qwen3_next")
     with torch.no_grad():
         for n, p in model.named_parameters():
             if "norm" in n:

@@ -143,6 +143,7 @@ done:
 static void held_row_clear(af_held_row *h)
 {
     af_row_clear(&h->row);
+    free(h->file);
     *h = (af_held_row){0};
 }
 
@@ -215,6 +216,9 @@ static af_status hold(af_record_reader *d, af_record_job *j)
     af_held_row *h = &d->held[d->held_count++];
     *h = (af_held_row){
         .loc = d->loc, .source = d->file, .dataset = d->dataset, .prompt = j->prompt.tokens[1]};
+    h->loc.file = h->file = af_strdup(d->loc.file);
+    if (!h->file)
+        return af_fail_nomem(d->err, "a record", strlen(d->loc.file) + 1);
     const af_status st = copy_row(&h->row, &j->row[1], d->err);
     if (st != AF_OK)
         return st;

@@ -29,6 +29,7 @@ typedef struct af_record_job {
 /* The second answer of a pair that KTO takes apart: it comes after the first ones of its block. */
 typedef struct af_held_row {
     af_source_loc loc;
+    char *file; /* loc's: the list of files ends with its dataset */
     int source, dataset;
     af_row row;
     int64_t prompt;

@@ -46,20 +46,21 @@ static af_status get_per_layer(gguf_source *s, const char *suffix, int64_t absen
     return AF_OK;
 }
 
-/* Families with state layers: no heads of keys and values in those. */
+/* Families with state layers: no heads of keys and values in those; one number for all where there
+ * are none. */
 static af_status get_kv_heads(gguf_source *s, af_hf_config *c, af_error *err)
 {
     const af_gguf_kv *kv = af_gguf_find_kv(s->g, key_of(s, "attention.head_count_kv"));
     const int64_t n = c->num_hidden_layers;
-    if (!kv || kv->str || kv->count < 2 || n < 1 || n > AF_CONFIG_LAYERS_MAX ||
-        kv->count != (uint64_t)n)
+    if (!kv || kv->str || n < 1 || n > AF_CONFIG_LAYERS_MAX ||
+        (kv->count != 1 && kv->count != (uint64_t)n))
         return af_fail(err, AF_EFORMAT, "%s is not one number a layer", s->key);
     af_layer_type *types = af_arena_take(&c->arena, (uint64_t)n * sizeof *types);
     if (!types)
         return af_fail_nomem(err, "layer types", (uint64_t)n * sizeof *types);
     c->num_key_value_heads = 0;
     for (int64_t i = 0; i < n; i++) {
-        const int64_t heads = af_gguf_item_int(kv, (uint64_t)i);
+        const int64_t heads = af_gguf_item_int(kv, kv->count == 1 ? 0 : (uint64_t)i);
         types[i] = heads ? AF_LAYER_FULL : AF_LAYER_CONV;
         if (heads && c->num_key_value_heads && heads != c->num_key_value_heads)
             return af_fail(err, AF_EUNSUPPORTED, "%s differs between layers", s->key);

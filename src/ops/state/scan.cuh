@@ -132,26 +132,42 @@ DEV void load_tile(float *m, int ld, const float *from, i64 ldg, int rows, int c
  * UNIT, N of 8, K of 8 with tensor cores. The caller separates it from what comes before and
  * after. */
 #if AF_MMA
-/* On tensor cores, operands rounded to tf32: a warp makes 16 x 8 values. */
+/* On tensor cores, operands rounded to tf32: a warp makes 16 x 8 NB values at a time, so that what
+ * it reads of a serves NB tiles. */
+template <int NB, class F>
+DEV void product_tiles(const float *a, int am, int ak, const float *b, int bk, int bn, int M, int N,
+                       int K, F put)
+{
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, across = N / (8 * NB);
+    for (int i = threadIdx.x / 32; i < M / 16 * across; i += 8) {
+        const int m = i / across * 16, n = i % across * 8 * NB;
+        const float *pa = a + (m + g) * am + t * ak, *pb = b + (n + g) * bn + t * bk;
+        float s[NB][4] = {};
+        for (int k = 0; k < K; k += 8, pa += 8 * ak, pb += 8 * bk) {
+            const u32 f[4] = {to_tf32(pa[0]), to_tf32(pa[8 * am]), to_tf32(pa[4 * ak]),
+                              to_tf32(pa[8 * am + 4 * ak])};
+#pragma unroll
+            for (int j = 0; j < NB; j++)
+                mma_tf32(s[j], f, to_tf32(pb[8 * j * bn]), to_tf32(pb[8 * j * bn + 4 * bk]));
+        }
+#pragma unroll
+        for (int j = 0; j < NB; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                put(m + g + e / 2 * 8, n + 8 * j + 2 * t + e % 2, s[j][e]);
+    }
+}
 template <class F>
 DEV void product(const float *a, int am, int ak, const float *b, int bk, int bn, int M, int N,
                  int K, F put)
 {
-    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, across = N / 8;
-    for (int i = threadIdx.x / 32; i < M / 16 * across; i += 8) {
-        const int m = i / across * 16, n = i % across * 8;
-        const float *pa = a + (m + g) * am + t * ak, *pb = b + (n + g) * bn + t * bk;
-        float s[4] = {};
-        for (int k = 0; k < K; k += 8, pa += 8 * ak, pb += 8 * bk) {
-            const u32 f[4] = {to_tf32(pa[0]), to_tf32(pa[8 * am]), to_tf32(pa[4 * ak]),
-                              to_tf32(pa[8 * am + 4 * ak])};
-            mma_tf32(s, f, to_tf32(pb[0]), to_tf32(pb[4 * bk]));
-        }
-        put(m + g, n + 2 * t, s[0]);
-        put(m + g, n + 2 * t + 1, s[1]);
-        put(m + g + 8, n + 2 * t, s[2]);
-        put(m + g + 8, n + 2 * t + 1, s[3]);
-    }
+    const int tiles = M / 16 * (N / 8); /* enough of them for eight warps */
+    if (N % 32 == 0 && tiles >= 32)
+        product_tiles<4>(a, am, ak, b, bk, bn, M, N, K, put);
+    else if (N % 16 == 0 && tiles >= 16)
+        product_tiles<2>(a, am, ak, b, bk, bn, M, N, K, put);
+    else
+        product_tiles<1>(a, am, ak, b, bk, bn, M, N, K, put);
 }
 #else
 template <class F>

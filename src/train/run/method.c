@@ -84,7 +84,10 @@ af_status af_method_check_base(const af_run_config *r, const af_hf_config *c, af
 
 bool af_method_lost_in_peft(const af_model_spec *s, const af_module_spec *m)
 {
-    return s->arch->moe && (m->group == AF_GROUP_GATE_UP || m->group == AF_GROUP_DOWN);
+    /* its loader takes these names for those of experts one by one, the shared one's too */
+    const bool shared = m->group == AF_GROUP_SHARED_GATE_UP || m->group == AF_GROUP_SHARED_DOWN;
+    return s->arch->moe && (m->group == AF_GROUP_GATE_UP || m->group == AF_GROUP_DOWN ||
+                            (shared && !s->arch->experts_whole));
 }
 
 /* Names of the layers' linears, each once; those that PEFT would not load are left out. */
@@ -94,7 +97,9 @@ static int linear_names(const char **out, const af_model_spec *s)
     for (int i = 0; i < s->modules && n < AF_METHOD_NAMES_MAX; i++) {
         const char *dot = strrchr(s->module[i].path, '.');
         const char *name = dot ? dot + 1 : s->module[i].path;
-        bool known = s->module[i].layer < 0 || af_module_is_experts(&s->module[i]) ||
+        const bool outside =
+            s->module[i].layer < 0 && s->module[i].group != AF_GROUP_PER_LAYER_MODEL;
+        bool known = outside || af_module_is_experts(&s->module[i]) ||
                      af_method_lost_in_peft(s, &s->module[i]);
         for (int k = 0; k < n; k++)
             known |= strcmp(out[k], name) == 0;

@@ -64,6 +64,32 @@ namespace ropes
 #include "ops/rope/rope.cu"
 thread_local float shared[1024];
 } // namespace ropes
+/* the same text for neighbours that turn together: C names must differ */
+#pragma push_macro("AF_VEC")
+#pragma push_macro("AF_PAIRS")
+#undef AF_VEC
+#undef AF_PAIRS
+#define AF_VEC     1
+#define AF_PAIRS   1
+#define rope_fwd   pairs_fwd
+#define rope_bwd   pairs_bwd
+#define rope_query pairs_query
+#define rope_dnorm pairs_dnorm
+namespace pairs
+{
+#include "ops/rope/rope.cu"
+thread_local float shared[1024];
+} // namespace pairs
+#undef rope_fwd
+#undef rope_bwd
+#undef rope_query
+#undef rope_dnorm
+#pragma pop_macro("AF_PAIRS")
+#pragma pop_macro("AF_VEC")
+namespace xielus
+{
+#include "ops/xielu/xielu.cu"
+}
 /* one text, four activations: C names must differ */
 #define AF_ACT  0
 #define glu_fwd silu_fwd
