@@ -45,11 +45,12 @@ static af_dtype choose_type(const af_loader *ld, int i)
     if (reduced_by(ld, i))
         return ld->o.compute;
     const af_dtype stored = af_tensor_layout_type(lay);
-    if (lay->mean && af_dtype_is_block(stored))
+    if ((lay->mean || lay->order.columns) && af_dtype_is_block(stored))
         return ld->o.compute;
     if (t->ndim == 1 || t->slot == AF_SLOT_ROUTER || t->slot == AF_SLOT_EXPERTS_GATE_UP_BIAS ||
         t->slot == AF_SLOT_EXPERTS_DOWN_BIAS)
-        return stored == AF_DTYPE_BF16 && lay->add == 0 ? AF_DTYPE_BF16 : AF_DTYPE_F32;
+        return stored == AF_DTYPE_BF16 && lay->add == 0 && !lay->minus_exp ? AF_DTYPE_BF16
+                                                                           : AF_DTYPE_F32;
     if (af_dtype_is_block(stored))
         return stored;
     if (ld->o.compute == AF_DTYPE_BF16)
@@ -264,7 +265,7 @@ static bool is_direct(const af_loader *ld, int i)
 {
     const af_tensor_layout *lay = layout_of(ld, i);
     return !reduced_by(ld, i) && !lay->packed && !lay->mean && !ld->quantise[i] && !lay->coded &&
-           !lay->turned && lay->parts == 1 && lay->heads == 0 && lay->add == 0 &&
+           !lay->turned && lay->parts == 1 && af_tensor_layout_is_plain(lay) &&
            af_tensor_layout_type(lay) == ld->dtype[i];
 }
 
@@ -351,7 +352,7 @@ static af_status write_converted(af_loader *ld, af_model_leaves *l, int i, af_er
         AF_TRY(af_fail_nomem(err, "a tensor to convert", bytes));
     AF_TRY(make_codes(ld, i, err));
     if (!reduced_by(ld, i) && !lay->packed && !lay->mean && !ld->quantise[i] && lay->add == 0 &&
-        type == af_tensor_layout_type(lay) &&
+        !lay->minus_exp && !lay->order.columns && type == af_tensor_layout_type(lay) &&
         (lay->coded ? type == AF_DTYPE_MXFP4 : !lay->turned && !lay->row_halves))
         copy_rows(ld, i, out);
     else
@@ -373,7 +374,7 @@ static af_status write_nf4(af_loader *ld, af_model_leaves *l, int i, af_error *e
     af_status st = AF_OK;
     const af_tensor_layout *lay = layout_of(ld, i);
     const bool direct = !reduced_by(ld, i) && !lay->coded && !lay->turned && lay->parts == 1 &&
-                        lay->heads == 0 && lay->add == 0 && !lay->gate_up_split &&
+                        af_tensor_layout_is_plain(lay) && !lay->gate_up_split &&
                         af_tensor_layout_type(lay) == AF_DTYPE_BF16;
     const int64_t step = AF_MAX(CHUNK_VALUES / lay->cols, 1);
     float *tmp = NULL;

@@ -177,14 +177,15 @@ static af_status match_gguf(af_model_reader *in, faults *f, int i, af_error *err
         dim[1] = conv ? dim[2] : dim[1];
         e->part[0] = find(in, f, t->gguf, dim + squeezed, t->ndim - (squeezed || conv));
     }
-    const bool norm = t->ndim == 1 && strstr(t->gguf, "norm.weight") != NULL;
+    const bool norm =
+        t->ndim == 1 && strstr(t->gguf, "norm.weight") != NULL && t->slot != AF_SLOT_STATE_NORM;
     e->add = norm && arch->gguf_norm_one ? -1.0f : 0.0f;
-    if (arch->gguf_permuted && t->row_heads) {
-        e->heads = t->row_heads;
-        if (t->ndim == 1) {
-            e->rows = t->dim[0];
-            e->cols = 1;
-        }
+    e->minus_exp = t->slot == AF_SLOT_A_LOG;
+    e->order = af_gguf_order_of(&in->spec, t);
+    e->heads = arch->gguf_permuted ? t->row_heads : 0;
+    if (t->ndim == 1 && (e->heads || e->order.keys)) {
+        e->rows = t->dim[0];
+        e->cols = 1;
     }
     return AF_OK;
 }

@@ -2,6 +2,8 @@
 #include "model/tensor_layout.h"
 #include "tensor/codec.h"
 
+#include <math.h>
+
 /* ---- stored tensors ---- */
 
 af_status af_stored_values_init(af_stored_values *out, bool *readable, const af_weights *w,
@@ -68,6 +70,8 @@ const void *af_tensor_layout_row(const af_model_reader *in, const af_tensor_layo
     uint64_t bytes = 0;
     if (t->heads)
         row = unpermute(r, t->rows, t->heads);
+    if (t->order.keys && !t->order.columns)
+        row = af_gguf_order_there(&t->order, r);
     if (t->gate_up_split) { /* [X][F][D] twice -> [X][2F][D] */
         const int64_t F = in->spec.expert_ffn, x = r / (2 * F), within = r % (2 * F);
         part = within / F;
@@ -126,8 +130,12 @@ static void stored_rows(const af_model_reader *in, const af_tensor_layout *t, in
     for (int64_t r = 0; r < n; r++)
         af_codec_decode_row(type, af_tensor_layout_row(in, t, from + r), out + r * t->cols,
                             t->cols);
+    for (int64_t r = 0; t->order.columns && r < n; r++)
+        af_gguf_order_from_file(&t->order, out + r * t->cols);
     for (int64_t k = 0; t->add != 0 && k < n * t->cols; k++)
         out[k] += t->add;
+    for (int64_t k = 0; t->minus_exp && k < n * t->cols; k++)
+        out[k] = logf(-out[k]);
 }
 
 void af_tensor_layout_rows(const af_model_reader *in, const af_tensor_layout *t, int64_t from,
@@ -222,7 +230,8 @@ void af_tensor_view_close(af_tensor_view *v)
     *v = (af_tensor_view){0};
 }
 
-/* Norms that GGUF stores as 1 + w: the bits that the sum lost, where the writer kept them. */
+/* Norms that GGUF stores as 1 + w, A_log as -exp(w): the bits that were lost, where the writer kept
+ * them. */
 static void add_rest(const af_tensor_view *v, float *out)
 {
     char key[512];
@@ -245,7 +254,7 @@ void af_tensor_view_rows(const af_tensor_view *v, int64_t from, int64_t n, float
         af_stored_values_read(&v->values, from * cols, (from + n) * cols, out);
     } else {
         af_model_reader_rows(v->in, t->spec, t->spec_row + from, n, out);
-        if (t->ndim == 1 && v->in->spec.arch->gguf_norm_one)
+        if (t->ndim == 1 && (v->in->layout[t->spec].add != 0 || v->in->layout[t->spec].minus_exp))
             add_rest(v, out);
     }
     af_overlay_apply(&v->overlay, out, from, n, cols);

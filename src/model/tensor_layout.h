@@ -2,6 +2,7 @@
 #ifndef AF_TENSOR_LAYOUT_H
 #define AF_TENSOR_LAYOUT_H
 
+#include "model/arch/gguf_order.h"
 #include "model/coded/coded_weight.h"
 #include "model/model_reader.h"
 
@@ -14,13 +15,21 @@ struct af_tensor_layout {
     bool row_halves;    /* GGUF biases of experts: part 0 has the gates of a row, part 1 the ups */
     bool gate_up_split; /* GGUF experts: part 0 has all gates, part 1 all ups */
     float add;          /* added to every value (gemma norms: -1) */
-    bool packed;        /* by bitsandbytes */
+    bool minus_exp;     /* the file has -exp(w): A_log of delta nets and Mamba-2 */
+    af_gguf_order order;
+    bool packed; /* by bitsandbytes */
     af_bnb_weight bnb;
     af_coded_weight *coded;       /* [parts]: each part is the codes of this weight; NULL = plain */
     const af_tensor_spec *turned; /* stored in another order: af_disk_at; else NULL */
     int64_t stored_rows; /* where `mean` is set: rows of the file; those after them are the mean */
     const float *mean;   /* [cols], of a vocabulary that was grown; else NULL */
 };
+
+/* Rows and values of the file are those of the spec. */
+static inline bool af_tensor_layout_is_plain(const af_tensor_layout *t)
+{
+    return t->heads == 0 && t->add == 0 && !t->minus_exp && t->order.keys == 0;
+}
 
 /* The type the rows are stored in. */
 af_dtype af_tensor_layout_type(const af_tensor_layout *t);

@@ -48,7 +48,7 @@ static void test_lfm2(void **state)
 static void test_others_are_refused(void **state)
 {
     (void)state;
-    static const char *const names[] = {"qwen3_5", "qwen3_next", "granitemoehybrid"};
+    static const char *const names[] = {"qwen3_next", "granitemoehybrid"};
     if (!shared_dir())
         skip_because("no shared goldens");
     for (size_t i = 0; i < AF_LEN(names); i++) {

@@ -56,7 +56,7 @@ static void remove_model(const formula_model *f)
 static void test_they_come_back_from_gguf(void **state)
 {
     (void)state;
-    static const char *const names[] = {"gpt_oss", "glm4_moe"};
+    static const char *const names[] = {"gpt_oss", "glm4_moe", "qwen3_5", "lfm2_moe"};
     for (size_t i = 0; i < AF_LEN(names); i++) {
         json_t *j = family(names[i]), *config = json_object_get(j, "config");
         formula_model f;
@@ -66,6 +66,11 @@ static void test_they_come_back_from_gguf(void **state)
         json_object_set_new(config, "topk_group", json_integer(1));
         if (json_object_get(config, "swiglu_limit"))
             json_object_set_new(config, "swiglu_limit", json_real(7));
+        if (json_object_get(config, "conv_L_cache"))
+            json_object_set_new(config, "routed_scaling_factor", json_real(1));
+        if (json_object_get(config, "linear_value_head_dim"))
+            json_object_set(config, "linear_value_head_dim",
+                            json_object_get(config, "linear_key_head_dim"));
         write_model(&f, j);
         CHECK_OK(export_model(&f, &v, &err), err);
         CHECK_MSG(v.ran && v.same && v.logit_error < 1e-6, "%s: %s", names[i], v.message);
@@ -81,6 +86,9 @@ static void test_what_gguf_lacks_is_refused(void **state)
         const char *name, *message;
     } cases[] = {
         {"gpt_oss", "swiglu_limit is 0.8, and the file would be read as 7"},
+        {"qwen3_5", "linear_value_head_dim other than linear_key_head_dim"},
+        {"qwen3_next", "models of type 'qwen3_next' cannot be written as GGUF"},
+        {"granitemoehybrid", "models of type 'granitemoehybrid' cannot be written as GGUF"},
         {"glm4_moe", "n_group is 3, and the file would be read as 1"},
         {"deepseek_v3", "models of type 'deepseek_v3' cannot be written as GGUF"},
         {"gemma4", "models of type 'gemma4_text' cannot be written as GGUF"},

@@ -2,6 +2,7 @@
 #include "convert/adapter/adapter_gguf.h"
 
 #include "convert/gguf/gguf_meta.h"
+#include "model/arch/gguf_order.h"
 
 enum { NAME_BYTES = 256 };
 
@@ -36,13 +37,15 @@ static double common_alpha(const af_adapter *a)
     return 1;
 }
 
-/* Row r of the file's B is this row of PEFT's: q and k of llama are interleaved. */
+/* Row r of the file's B is this row of PEFT's: q and k of llama are interleaved, value heads of
+ * delta nets in another order. */
 static int64_t source_row(const af_adapter *a, int module, int64_t r)
 {
     const af_module_spec *m = &a->spec->module[module];
     const int64_t heads = a->spec->tensor[m->weight].row_heads;
+    const af_gguf_order order = af_gguf_order_of(a->spec, &a->spec->tensor[m->weight]);
     if (!a->spec->arch->gguf_permuted || !heads)
-        return r;
+        return order.columns ? r : af_gguf_order_here(&order, r);
     const int64_t E = m->out / heads;
     return r / E * E + r % 2 * (E / 2) + r % E / 2;
 }
@@ -52,16 +55,19 @@ static af_status write_a(const af_adapter *a, int i, af_gguf_writer *w, af_error
     const af_module_spec *m = &a->spec->module[i];
     const af_adapter_module *am = &a->module[i];
     const uint64_t n = (uint64_t)(am->rank * m->in);
-    if (m->group != AF_GROUP_EMBED)
+    const af_gguf_order order = af_gguf_order_of(a->spec, &a->spec->tensor[m->weight]);
+    if (m->group != AF_GROUP_EMBED && !order.columns)
         return af_gguf_writer_data(w, am->a, n * 4, err);
-    float *transposed = af_calloc(n, sizeof *transposed); /* one row per token */
-    if (!transposed)
+    float *moved = af_calloc(n, sizeof *moved); /* of the embedding: one row per token */
+    if (!moved)
         return af_fail_nomem(err, m->path, n * 4);
     for (int64_t v = 0; v < m->in; v++)
         for (int r = 0; r < am->rank; r++)
-            transposed[v * am->rank + r] = am->a[r * m->in + v];
-    const af_status st = af_gguf_writer_data(w, transposed, n * 4, err);
-    free(transposed);
+            moved[order.columns ? r * m->in + v : v * am->rank + r] = am->a[r * m->in + v];
+    for (int r = 0; order.columns && r < am->rank; r++)
+        af_gguf_order_to_file(&order, moved + r * m->in);
+    const af_status st = af_gguf_writer_data(w, moved, n * 4, err);
+    free(moved);
     return st;
 }
 

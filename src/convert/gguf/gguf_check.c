@@ -46,7 +46,12 @@ static af_status check_sizes(const af_model_spec *a, const af_model_spec *b, af_
         {"n_shared_experts (width)", (double)a->router.shared_ffn, (double)b->router.shared_ffn},
         {"tie_word_embeddings", a->tied, b->tied},
         {"rms_norm_eps", a->eps, b->eps},
-        {"conv_L_cache", (double)a->state.conv_kernel, (double)b->state.conv_kernel},
+        {"conv_L_cache (linear_conv_kernel_dim, mamba_d_conv)", (double)a->state.conv_kernel,
+         (double)b->state.conv_kernel},
+        {"heads of states", (double)a->state.heads, (double)b->state.heads},
+        {"their values", (double)a->state.head_dim, (double)b->state.head_dim},
+        {"key heads of states", (double)a->state.key_heads, (double)b->state.key_heads},
+        {"their keys", (double)a->state.key_dim, (double)b->state.key_dim},
         {"the scale of attention (query_pre_attn_scalar, attention_multiplier)", a->attn_scale,
          b->attn_scale},
         {"attn_logit_softcapping", a->attn_softcap, b->attn_softcap},
@@ -240,6 +245,7 @@ af_status af_gguf_check_supported(const af_model_spec *s, af_error *err)
     const taker *t = taker_of(s->arch->gguf);
     const bool mlp_bias = has_slot(s, AF_SLOT_GATE_BIAS) || has_slot(s, AF_SLOT_UP_BIAS) ||
                           has_slot(s, AF_SLOT_DOWN_BIAS);
+    const bool delta = has_slot(s, AF_SLOT_IN_B);
     const char *what = NULL;
     if (!t->biases && has_slot(s, AF_SLOT_O_BIAS))
         what = "o_proj.bias (attention_bias)";
@@ -247,6 +253,10 @@ af_status af_gguf_check_supported(const af_model_spec *s, af_error *err)
         what = "biases of the mlp (mlp_bias)";
     else if (has_slot(s, AF_SLOT_CONV_BIAS))
         what = "biases of short convolutions (conv_bias)";
+    else if (delta && s->state.key_dim != s->state.head_dim)
+        what = "linear_value_head_dim other than linear_key_head_dim";
+    else if (strcmp(s->arch->gguf, "lfm2moe") == 0 && !s->router.choice_bias)
+        what = "router without expert_bias (use_expert_bias false)";
     else if (!t->freqs && s->rope[0].config.type == AF_ROPE_LLAMA3)
         what = "rope_scaling of type 'llama3'";
     else if (!t->factors && s->rope[0].config.type == AF_ROPE_LONGROPE)

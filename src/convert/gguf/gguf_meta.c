@@ -163,6 +163,63 @@ static void put_kv_heads(meta_writer *p, const af_model_spec *s)
                                   AF_GGUF_I32, heads, (uint64_t)s->layers, p->err);
 }
 
+static void put_array(meta_writer *p, const char *suffix, af_gguf_type type, const void *v, int n)
+{
+    char key[128];
+    if (p->st == AF_OK)
+        p->st = af_gguf_put_array(p->w, key_of(p, key, sizeof key, suffix), type, v, (uint64_t)n,
+                                  p->err);
+}
+
+/* Which positions (time, height, width) turn which dimensions: of text, all three are the same. */
+static void put_rope_sections(meta_writer *p, const af_hf_config *c)
+{
+    enum { SECTIONS = 4 };
+    int32_t n[SECTIONS] = {11, 11, 10};
+    const json_t *raw = (const json_t *)c->raw, *text = json_object_get(raw, "text_config");
+    const json_t *rope = json_object_get(text ? text : raw, "rope_parameters");
+    const json_t *own = json_object_get(rope, "mrope_section");
+    for (size_t i = 0; own && i < SECTIONS; i++)
+        n[i] = (int32_t)json_integer_value(json_array_get(own, i));
+    put_array(p, "rope.dimension_sections", AF_GGUF_I32, n, SECTIONS);
+}
+
+static void put_delta_net(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
+{
+    const af_state_keys *k = &s->state;
+    uint8_t state[AF_CONFIG_LAYERS_MAX];
+    int every = 0;
+    for (int i = 0; i < s->layers; i++) {
+        state[i] = s->layer[i].mixer == AF_MIXER_DELTA_NET;
+        every = every || state[i] ? every : i + 1;
+    }
+    put_u32(p, "ssm.conv_kernel", k->conv_kernel);
+    put_u32(p, "ssm.state_size", k->key_dim);
+    put_u32(p, "ssm.group_count", k->key_heads);
+    put_u32(p, "ssm.time_step_rank", k->heads);
+    put_u32(p, "ssm.inner_size", k->heads * k->head_dim);
+    put_array(p, "attention.recurrent_layers", AF_GGUF_BOOL, state, s->layers);
+    put_u32(p, "full_attention_interval", every ? every : s->layers + 1);
+    if (strncmp(p->arch, "qwen35", 6) == 0)
+        put_rope_sections(p, c);
+}
+
+/* What families with state layers have. */
+static void put_state(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
+{
+    enum { SIGMOID = 2 };
+    if (strncmp(p->arch, "lfm2", 4) == 0) {
+        put_u32(p, "vocab_size", c->vocab_size);
+        put_u32(p, "shortconv.l_cache", s->state.conv_kernel);
+    }
+    if (strcmp(p->arch, "lfm2moe") == 0) {
+        put_u32(p, "leading_dense_block_count", c->mlp_only_count);
+        put_u32(p, "expert_gating_func", SIGMOID);
+    }
+    if (strncmp(p->arch, "qwen35", 6) == 0)
+        put_delta_net(p, s, c);
+}
+
 /* What dense families have beyond llama. */
 static void put_dense(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
 {
@@ -185,10 +242,6 @@ static void put_family(meta_writer *p, const af_model_spec *s, const af_hf_confi
     if (strcmp(a, "llama") == 0 || strcmp(a, "smollm3") == 0 || strcmp(a, "granite") == 0) {
         put_u32(p, "vocab_size", c->vocab_size);
         put_u32(p, "rope.dimension_count", s->rope[0].rotary_dim);
-    }
-    if (strcmp(a, "lfm2") == 0) {
-        put_u32(p, "vocab_size", c->vocab_size);
-        put_u32(p, "shortconv.l_cache", s->state.conv_kernel);
     }
     if (strcmp(a, "phi3") == 0) {
         put_u32(p, "rope.dimension_count", s->rope[0].rotary_dim);
@@ -269,7 +322,7 @@ af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_h
     put_u32(&p, "embedding_length", s->width);
     put_u32(&p, "feed_forward_length", s->ffn);
     put_u32(&p, "attention.head_count", s->heads);
-    if (s->recurrent)
+    if (s->recurrent && strncmp(p.arch, "qwen", 4) != 0)
         put_kv_heads(&p, s);
     else
         put_u32(&p, "attention.head_count_kv", s->kv_heads);
@@ -286,6 +339,7 @@ af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_h
     }
     put_family(&p, s, c);
     put_dense(&p, s, c);
+    put_state(&p, s, c);
     if (p.st == AF_OK)
         p.st = af_gguf_put_u32(w, "general.file_type", (uint32_t)file_type, err);
     if (p.st == AF_OK)

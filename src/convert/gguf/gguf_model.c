@@ -11,6 +11,7 @@
 #include "convert/gguf/gguf_meta.h"
 #include "convert/input/gguf_text.h"
 #include "convert/output/convert_report.h"
+#include "model/arch/gguf_order.h"
 #include "tensor/codec.h"
 
 #include <math.h>
@@ -26,6 +27,8 @@ typedef struct gguf_target {
     int64_t heads;        /* rows interleaved per head */
     int part, expert_ffn; /* experts: part 0 gates, 1 ups of [X][2F][D]; -1 = plain */
     float add;            /* gemma norms */
+    bool minus_exp;       /* A_log is -exp(w) there */
+    af_gguf_order order;
     float *values;        /* computed here */
     const af_stored *raw; /* copied as it is */
     bool fell_back;
@@ -126,7 +129,13 @@ static void list_tensor(gguf_export *j, int i)
     t->heads = arch->gguf_permuted ? s->row_heads : 0;
     if (s->slot == AF_SLOT_EXPERTS_DOWN_BIAS)
         t->dtype = AF_DTYPE_F32;
-    t->add = s->ndim == 1 && strstr(s->gguf, "norm.weight") && arch->gguf_norm_one ? 1.0f : 0.0f;
+    const bool norm =
+        s->ndim == 1 && strstr(s->gguf, "norm.weight") && s->slot != AF_SLOT_STATE_NORM;
+    t->add = norm && arch->gguf_norm_one ? 1.0f : 0.0f;
+    t->order = af_gguf_order_of(j->spec, s);
+    t->minus_exp = s->slot == AF_SLOT_A_LOG;
+    if (t->minus_exp && af_model_reader_is_gguf(j->in) && !j->in->adapter) /* to the bit */
+        t->raw = af_weights_find(j->in->weights, s->gguf);
 }
 
 /* What llama3 scaling divides each frequency by: in float and in the order of llama.cpp's
@@ -221,20 +230,23 @@ static int64_t spec_row(const gguf_target *t, int64_t r)
         const int64_t F = t->expert_ffn;
         return r / F * 2 * F + t->part * F + r % F;
     }
-    return r;
+    return t->order.columns ? r : af_gguf_order_here(&t->order, r);
 }
 
 /* Rows [from, from + n) of the file's tensor, the adapter merged. */
 static void read_rows(const gguf_export *j, int64_t from, int64_t n, float *out)
 {
     const gguf_target *t = j->t;
-    const int64_t step = t->heads || t->part >= 0 ? 1 : n;
+    const bool apart = t->heads || t->part >= 0 || (t->order.keys && !t->order.columns);
+    const int64_t step = apart ? 1 : n;
     if (t->values) {
         memcpy(out, t->values + from * t->cols, (size_t)(n * t->cols) * sizeof *out);
         return;
     }
     for (int64_t r = 0; r < n; r += step)
         af_model_reader_merged_rows(j->in, t->spec, spec_row(t, from + r), step, out + r * t->cols);
+    for (int64_t r = 0; t->order.columns && r < n; r++)
+        af_gguf_order_to_file(&t->order, out + r * t->cols);
 }
 
 /* A vector: biases of q and k are interleaved too. */
@@ -249,12 +261,12 @@ static void read_vector(const gguf_export *j, float *out, float *scratch)
         af_convert(out, AF_DTYPE_F32, t->raw->data, t->raw->dtype, (uint64_t)t->cols);
         return;
     }
-    const gguf_target as_rows = {.rows = t->cols, .heads = t->heads, .part = -1};
+    const gguf_target as_rows = {.rows = t->cols, .heads = t->heads, .part = -1, .order = t->order};
     af_model_reader_merged_rows(j->in, t->spec, 0, 1, scratch);
     for (int64_t i = 0; i < t->cols; i++)
         out[i] = scratch[spec_row(&as_rows, i)];
     for (int64_t i = 0; i < t->cols; i++)
-        out[i] += t->add;
+        out[i] = t->minus_exp ? -expf(out[i]) : out[i] + t->add;
 }
 
 static const float *importance_of(const gguf_export *j, int64_t row)
@@ -429,7 +441,8 @@ done:
     return st;
 }
 
-/* w + 1 has not all the bits of w: what is missing, so that the folder can come back as it was. */
+/* w + 1 and -exp(w) have not all the bits of w: what is missing, so that the folder can come back
+ * as it was. */
 static af_status put_norm_rest(gguf_export *j, const gguf_target *t, af_error *err)
 {
     af_status st = AF_OK;
@@ -442,7 +455,8 @@ static af_status put_norm_rest(gguf_export *j, const gguf_target *t, af_error *e
     j->t = &plain;
     read_vector(j, w, w + t->cols);
     for (int64_t i = 0; i < t->cols; i++) {
-        const float stored = w[i] + t->add, back = stored - t->add;
+        const float stored = t->minus_exp ? -expf(w[i]) : w[i] + t->add;
+        const float back = t->minus_exp ? logf(-stored) : stored - t->add;
         w[i] = w[i] - back;
         any |= w[i] != 0;
     }
@@ -468,7 +482,7 @@ static af_status put_meta(gguf_export *j, af_error *err)
     AF_TRY(af_gguf_put_tokenizer(j->w, &dirs, &in->config, j->spec->vocab, err));
     AF_TRY(af_gguf_put_files(j->w, &dirs, whole, err));
     for (int i = 0; whole && i < j->count; i++)
-        if (j->list[i].add != 0)
+        if (j->list[i].add != 0 || j->list[i].minus_exp)
             AF_TRY(put_norm_rest(j, &j->list[i], err));
 done:
     return st;

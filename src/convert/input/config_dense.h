@@ -1,4 +1,5 @@
-/* config_dense.h - the keys of config.json that only some dense families have. */
+/* config_dense.h - the keys of config.json that only some families have: dense ones, and
+ * those with state layers. */
 #ifndef AF_CONFIG_DENSE_H
 #define AF_CONFIG_DENSE_H
 
@@ -7,4 +8,5 @@
 #include <jansson.h>
 
 void af_config_dense(json_t *o, const af_hf_config *c);
+void af_config_state(json_t *o, const af_hf_config *c);
 #endif

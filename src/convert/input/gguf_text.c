@@ -107,16 +107,6 @@ static void put_family(json_t *o, const af_hf_config *c)
         json_object_set_new(o, "decoder_sparse_step", json_integer(c->decoder_sparse_step));
         json_object_set_new(o, "mlp_only_layers", json_array());
     }
-    if (strcmp(c->model_type, "lfm2") == 0) {
-        json_t *types = json_array();
-        for (int64_t i = 0; i < c->num_hidden_layers; i++)
-            json_array_append_new(
-                types, json_string(c->layer_types[i] == AF_LAYER_CONV ? "conv" : "full_attention"));
-        json_object_set_new(o, "layer_types", types);
-        json_object_set_new(o, "conv_L_cache", json_integer(c->state.conv_kernel));
-        json_object_set_new(o, "block_auto_adjust_ff_dim", json_false());
-        json_object_set_new(o, "norm_eps", json_real((double)(float)c->rms_norm_eps));
-    }
     if (strcmp(c->model_type, "granite") == 0) {
         json_object_set_new(o, "embedding_multiplier", json_real(c->embedding_multiplier));
         json_object_set_new(o, "residual_multiplier", json_real(c->residual_multiplier));
@@ -170,6 +160,7 @@ json_t *af_config_json(const af_hf_config *c)
     put_rope(o, c);
     put_family(o, c);
     af_config_dense(o, c);
+    af_config_state(o, c);
     put_ids(o, c);
     const char *dtype = c->dtype == AF_DTYPE_BF16  ? "bfloat16"
                         : c->dtype == AF_DTYPE_F16 ? "float16"

@@ -212,7 +212,8 @@ af_dtype af_mix_type(af_mix m, const af_mix_model *model, const char *name, int 
                      int layer, bool *fell_back)
 {
     *fell_back = false;
-    if (ndim < 2 || strstr(name, "ffn_gate_inp") || strstr(name, "conv.weight"))
+    if (ndim < 2 || strstr(name, "ffn_gate_inp") || strstr(name, "conv.weight") ||
+        strstr(name, "ssm_conv1d"))
         return AF_DTYPE_F32;
     if (!af_dtype_is_block(mixes[m].base))
         return mixes[m].base;

@@ -2,7 +2,7 @@
  *
  * Key names are "ARCH.key". What GGUF does not say is known from the family or read off the
  * tensors: a tied head has no output.weight, biases are there or not. */
-#include "format/config/hf_config_check.h"
+#include "format/config/gguf_state.h"
 
 #include <math.h>
 
@@ -46,36 +46,6 @@ static af_status get_per_layer(gguf_source *s, const char *suffix, int64_t absen
     return AF_OK;
 }
 
-/* Families with state layers: no heads of keys and values in those; one number for all where there
- * are none. */
-static af_status get_kv_heads(gguf_source *s, af_hf_config *c, af_error *err)
-{
-    const af_gguf_kv *kv = af_gguf_find_kv(s->g, key_of(s, "attention.head_count_kv"));
-    const int64_t n = c->num_hidden_layers;
-    if (!kv || kv->str || n < 1 || n > AF_CONFIG_LAYERS_MAX ||
-        (kv->count != 1 && kv->count != (uint64_t)n))
-        return af_fail(err, AF_EFORMAT, "%s is not one number a layer", s->key);
-    af_layer_type *types = af_arena_take(&c->arena, (uint64_t)n * sizeof *types);
-    if (!types)
-        return af_fail_nomem(err, "layer types", (uint64_t)n * sizeof *types);
-    c->num_key_value_heads = 0;
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t heads = af_gguf_item_int(kv, kv->count == 1 ? 0 : (uint64_t)i);
-        types[i] = heads ? AF_LAYER_FULL : AF_LAYER_CONV;
-        if (heads && c->num_key_value_heads && heads != c->num_key_value_heads)
-            return af_fail(err, AF_EUNSUPPORTED, "%s differs between layers", s->key);
-        c->num_key_value_heads = heads ? heads : c->num_key_value_heads;
-    }
-    if (c->num_key_value_heads == 0) /* nobody reads it */
-        c->num_key_value_heads = c->num_attention_heads;
-    c->layer_types = types;
-    c->state.conv_kernel = get_int(s, "shortconv.l_cache", 0);
-    if (c->state.conv_kernel < 1 || c->state.conv_kernel > AF_STATE_KERNEL_MAX)
-        return af_fail(err, AF_EFORMAT, "%s is %" PRId64 ", not between 1 and %d", s->key,
-                       c->state.conv_kernel, AF_STATE_KERNEL_MAX);
-    return AF_OK;
-}
-
 static const char *copy_str(af_hf_config *c, const af_gguf *g, const char *key, const char *absent)
 {
     const af_gguf_str s = af_gguf_string(g, key);
@@ -97,7 +67,7 @@ static af_status get_sizes(gguf_source *s, af_hf_config *c, const af_family *f, 
     AF_TRY(get_per_layer(s, "feed_forward_length", -1, &c->intermediate_size, err));
     AF_TRY(get_per_layer(s, "attention.head_count", -1, &c->num_attention_heads, err));
     if (f->state_layers)
-        AF_TRY(get_kv_heads(s, c, err));
+        c->num_key_value_heads = 0; /* with the states, below */
     else
         AF_TRY(get_per_layer(s, "attention.head_count_kv", c->num_attention_heads,
                              &c->num_key_value_heads, err));
@@ -317,6 +287,9 @@ static const char *class_of(const char *model_type)
         {"glm4", "Glm4ForCausalLM"},
         {"glm", "GlmForCausalLM"},
         {"lfm2", "Lfm2ForCausalLM"},
+        {"lfm2_moe", "Lfm2MoeForCausalLM"},
+        {"qwen3_5_text", "Qwen3_5ForCausalLM"},
+        {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM"},
         {"gpt_oss", "GptOssForCausalLM"},
         {"glm4_moe", "Glm4MoeForCausalLM"},
     };
@@ -360,6 +333,8 @@ static af_status fill(af_hf_config *c, const af_gguf *g, af_error *err)
     const af_stored *w = af_gguf_find(g, "blk.0.attn_output.weight");
     c->has_dtype = w && af_dtype_is_float(w->dtype);
     c->dtype = c->has_dtype ? w->dtype : AF_DTYPE_F32;
+    if (f->state_layers)
+        AF_TRY(af_config_gguf_state(c, g, s.arch, err));
     if (strcmp(f->model_type, "gpt_oss") == 0)
         get_gpt_oss(c);
     if (strcmp(f->model_type, "glm4_moe") == 0)

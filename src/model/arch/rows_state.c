@@ -34,6 +34,11 @@ static const af_slot_name next_names[] = {
     {0},
 };
 
+static const af_slot_name qwen35_names[] = {
+    {AF_SLOT_MLP_NORM, NULL, "post_attention_norm.weight"},
+    {0},
+};
+
 #define LFM2_NAMES                                                                                 \
     {AF_SLOT_ATTN_NORM, "operator_norm.weight", NULL},                                             \
         {AF_SLOT_MLP_NORM, "ffn_norm.weight", NULL},                                               \
@@ -87,6 +92,10 @@ static const af_slot_name mamba_names[] = {
 
 const af_arch af_rows_state[] = {
     {.model_type = "qwen3_5_text",
+     .gguf = "qwen35",
+     .gguf_norm_one = true,
+     .gguf_tiled = true,
+     .names = qwen35_names,
      .pre_norm = true,
      .norm_plus_one = true,
      .bias = AF_BIAS_CONFIG,
@@ -94,6 +103,10 @@ const af_arch af_rows_state[] = {
      .attn_gate = true,
      .fill = fill_delta},
     {.model_type = "qwen3_5_moe_text",
+     .gguf = "qwen35moe",
+     .gguf_norm_one = true,
+     .gguf_tiled = true,
+     .names = qwen35_names,
      .pre_norm = true,
      .norm_plus_one = true,
      .bias = AF_BIAS_CONFIG,
@@ -118,6 +131,7 @@ const af_arch af_rows_state[] = {
      .names = lfm2_names,
      .fill = fill_conv},
     {.model_type = "lfm2_moe",
+     .gguf = "lfm2moe",
      .pre_norm = true,
      .qk_norm = true,
      .moe = true,

@@ -205,6 +205,7 @@ static void read_granite_hybrid(af_config_source *s, af_hf_config *c)
 
 const af_family af_families_state[] = {
     {.model_type = "qwen3_5_text",
+     .gguf = "qwen35",
      .act = "silu",
      .eps = 1e-6,
      .theta = 1e4,
@@ -216,6 +217,7 @@ const af_family af_families_state[] = {
      .state_layers = true,
      .keys = read_delta},
     {.model_type = "qwen3_5_moe_text",
+     .gguf = "qwen35moe",
      .act = "silu",
      .eps = 1e-6,
      .theta = 1e4,
@@ -252,6 +254,7 @@ const af_family af_families_state[] = {
      .state_layers = true,
      .keys = read_lfm2},
     {.model_type = "lfm2_moe",
+     .gguf = "lfm2moe",
      .act = "silu",
      .eps = 1e-5,
      .theta = 1e6,

@@ -1,0 +1,39 @@
+/* config_state.c - the keys of config.json that families with state layers have. */
+#include "convert/input/config_dense.h"
+
+static void put_types(json_t *o, const af_hf_config *c, const char *other)
+{
+    json_t *types = json_array();
+    for (int64_t i = 0; i < c->num_hidden_layers; i++)
+        json_array_append_new(
+            types, json_string(c->layer_types[i] == AF_LAYER_FULL ? "full_attention" : other));
+    json_object_set_new(o, "layer_types", types);
+}
+
+static void put_int(json_t *o, const char *key, int64_t v)
+{
+    json_object_set_new(o, key, json_integer(v));
+}
+
+void af_config_state(json_t *o, const af_hf_config *c)
+{
+    const af_state_keys *k = &c->state;
+    if (strncmp(c->model_type, "lfm2", 4) == 0) {
+        put_types(o, c, "conv");
+        put_int(o, "conv_L_cache", k->conv_kernel);
+        json_object_set_new(o, "block_auto_adjust_ff_dim", json_false());
+        json_object_set_new(o, "norm_eps", json_real((double)(float)c->rms_norm_eps));
+    }
+    if (strcmp(c->model_type, "lfm2_moe") == 0) {
+        put_int(o, "num_dense_layers", c->mlp_only_count);
+        json_object_set_new(o, "use_expert_bias", json_true());
+    }
+    if (strncmp(c->model_type, "qwen3_5", 7) == 0) {
+        put_types(o, c, "linear_attention");
+        put_int(o, "linear_conv_kernel_dim", k->conv_kernel);
+        put_int(o, "linear_key_head_dim", k->key_dim);
+        put_int(o, "linear_value_head_dim", k->head_dim);
+        put_int(o, "linear_num_key_heads", k->key_heads);
+        put_int(o, "linear_num_value_heads", k->heads);
+    }
+}

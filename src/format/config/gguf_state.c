@@ -1,0 +1,133 @@
+/* gguf_state.c - see gguf_state.h. */
+#include "format/config/gguf_state.h"
+
+typedef struct state_source {
+    const af_gguf *g;
+    const char *arch;
+    af_hf_config *c;
+    af_layer_type *types; /* [num_hidden_layers] */
+    af_error *err;
+    char key[256];
+} state_source;
+
+static const char *key_of(state_source *s, const char *suffix)
+{
+    snprintf(s->key, sizeof s->key, "%s.%s", s->arch, suffix);
+    return s->key;
+}
+
+static af_status get_size(state_source *s, const char *suffix, int64_t max, int64_t *out)
+{
+    *out = af_gguf_int(s->g, key_of(s, suffix), 0);
+    if (*out >= 1 && *out <= max)
+        return AF_OK;
+    return af_fail(s->err, AF_EFORMAT, "%s is %" PRId64 ", not between 1 and %" PRId64, s->key,
+                   *out, max);
+}
+
+/* Layers without heads of keys and values are `other`. */
+static af_status get_kv_heads(state_source *s, af_layer_type other)
+{
+    af_hf_config *c = s->c;
+    const af_gguf_kv *kv = af_gguf_find_kv(s->g, key_of(s, "attention.head_count_kv"));
+    if (!kv || kv->str || (kv->count != 1 && kv->count != (uint64_t)c->num_hidden_layers))
+        return af_fail(s->err, AF_EFORMAT, "%s is not one number a layer", s->key);
+    c->num_key_value_heads = 0;
+    for (int64_t i = 0; i < c->num_hidden_layers; i++) {
+        const int64_t heads = af_gguf_item_int(kv, kv->count == 1 ? 0 : (uint64_t)i);
+        s->types[i] = heads ? AF_LAYER_FULL : other;
+        if (heads && c->num_key_value_heads && heads != c->num_key_value_heads)
+            return af_fail(s->err, AF_EUNSUPPORTED, "%s differs between layers", s->key);
+        c->num_key_value_heads = heads ? heads : c->num_key_value_heads;
+    }
+    if (c->num_key_value_heads == 0) /* nobody reads it */
+        c->num_key_value_heads = c->num_attention_heads;
+    return AF_OK;
+}
+
+/* ---- short convolutions ---- */
+
+static af_status get_conv(state_source *s)
+{
+    af_status st = AF_OK;
+    af_hf_config *c = s->c;
+    AF_TRY(get_kv_heads(s, AF_LAYER_CONV));
+    AF_TRY(get_size(s, "shortconv.l_cache", AF_STATE_KERNEL_MAX, &c->state.conv_kernel));
+    if (strcmp(s->arch, "lfm2moe") != 0)
+        return AF_OK;
+    const int64_t dense =
+        AF_MIN(AF_MAX(af_gguf_int(s->g, key_of(s, "leading_dense_block_count"), 0), 0),
+               c->num_hidden_layers);
+    int64_t *layers = af_arena_take(&c->arena, (uint64_t)AF_MAX(dense, 1) * sizeof *layers);
+    if (!layers)
+        return af_fail_nomem(s->err, "dense layers", (uint64_t)dense * sizeof *layers);
+    for (int64_t i = 0; i < dense; i++)
+        layers[i] = i;
+    c->mlp_only_layers = layers;
+    c->mlp_only_count = (int)dense;
+    c->router.sigmoid = c->router.choice_bias = true;
+    c->router.eps = 1e-6;
+    c->router.scale = 1;
+done:
+    return st;
+}
+
+/* ---- gated delta net ---- */
+
+static af_status get_delta_layers(state_source *s)
+{
+    const int64_t n = s->c->num_hidden_layers;
+    const af_gguf_kv *kv = af_gguf_find_kv(s->g, key_of(s, "attention.recurrent_layers"));
+    const int64_t every = af_gguf_int(s->g, key_of(s, "full_attention_interval"), 4);
+    if (every < 1)
+        return af_fail(s->err, AF_EFORMAT, "%s is %" PRId64, s->key, every);
+    if (kv && (kv->str || kv->count < (uint64_t)n))
+        return af_fail(s->err, AF_EFORMAT, "%s.attention.recurrent_layers is not one value a layer",
+                       s->arch);
+    for (int64_t i = 0; i < n; i++) {
+        const bool state = kv ? af_gguf_item_int(kv, (uint64_t)i) != 0 : (i + 1) % every != 0;
+        s->types[i] = state ? AF_LAYER_LINEAR : AF_LAYER_FULL;
+    }
+    return AF_OK;
+}
+
+static af_status get_delta(state_source *s)
+{
+    af_status st = AF_OK;
+    af_hf_config *c = s->c;
+    af_state_keys *k = &c->state;
+    int64_t width;
+    AF_TRY(get_kv_heads(s, AF_LAYER_LINEAR));
+    AF_TRY(get_delta_layers(s));
+    AF_TRY(get_size(s, "ssm.conv_kernel", AF_STATE_KERNEL_MAX, &k->conv_kernel));
+    AF_TRY(get_size(s, "ssm.state_size", AF_STATE_DIM_MAX, &k->key_dim));
+    AF_TRY(get_size(s, "ssm.group_count", AF_CONFIG_HEADS_MAX, &k->key_heads));
+    AF_TRY(get_size(s, "ssm.time_step_rank", AF_CONFIG_HEADS_MAX, &k->heads));
+    AF_TRY(get_size(s, "ssm.inner_size", (int64_t)AF_STATE_DIM_MAX * AF_CONFIG_HEADS_MAX, &width));
+    k->head_dim = width / k->heads;
+    if (width % k->heads || k->heads % k->key_heads || k->head_dim > AF_STATE_DIM_MAX)
+        return af_fail(s->err, AF_EFORMAT,
+                       "%s.ssm: inner_size %" PRId64 ", time_step_rank %" PRId64
+                       " and group_count %" PRId64 " do not divide",
+                       s->arch, width, k->heads, k->key_heads);
+    if (c->num_experts) {
+        c->router.shared_gate = true;
+        AF_TRY(get_size(s, "expert_shared_feed_forward_length", AF_CONFIG_WIDTH_MAX,
+                        &c->router.shared_ffn));
+    }
+done:
+    return st;
+}
+
+af_status af_config_gguf_state(af_hf_config *c, const af_gguf *g, const char *arch, af_error *err)
+{
+    state_source s = {.g = g, .arch = arch, .c = c, .err = err};
+    const int64_t n = c->num_hidden_layers;
+    if (n < 1 || n > AF_CONFIG_LAYERS_MAX)
+        return af_fail(err, AF_EFORMAT, "%s.block_count is %" PRId64, arch, n);
+    s.types = af_arena_take(&c->arena, (uint64_t)n * sizeof *s.types);
+    if (!s.types)
+        return af_fail_nomem(err, "layer types", (uint64_t)n * sizeof *s.types);
+    c->layer_types = s.types;
+    return strncmp(arch, "qwen", 4) == 0 ? get_delta(&s) : get_conv(&s);
+}
