@@ -140,5 +140,11 @@ cases=$((cases + 1))
 "$AFINAR" data check "$tmp/base.yaml" rl=dpo "datasets=[{path: $tmp/data.jsonl}]" > "$tmp/stdout" 2> "$tmp/err" || fail "good data is refused"
 "$AFINAR" data preview "$tmp/base.yaml" rl=dpo "datasets=[{path: $tmp/data.jsonl}]" > "$tmp/shown" 2> "$tmp/err" || fail "no preview"
 grep -q '^chosen .*│ rejected$' "$tmp/shown" && grep -q '^ *Because.*│ *No\.' "$tmp/shown" || fail "not side by side"
+# ChatML writes a newline after the end of a turn: no turn lacks its end, and a record that is cut loses it once
+cases=$((cases + 1))
+"$AFINAR" data check "$tmp/base.yaml" rl=dpo > "$tmp/stdout" 2> "$tmp/err" || fail "good pairs are refused"
+grep -qE '^missing end-of-turn +0$' "$tmp/stdout" || fail "ends of turns are missing: $(cat "$tmp/stdout")"
+"$AFINAR" data check "$tmp/base.yaml" rl=dpo sequence_len=60 > "$tmp/stdout" 2> "$tmp/err"
+words "7 of 12 records are cut at sequence_len 60; 6 of them lose their end-of-turn token"
 echo "$cases cases, $failed failed"
 [ $failed = 0 ] && [ $cases -ge 25 ]

@@ -203,8 +203,8 @@ struct af_jinja {
     int depth, calls;
     uintptr_t stack;    /* address of a local of the outermost evaluation */
     uint64_t stack_max; /* bytes below it that may be used */
-    af_buf *out;  /* where output goes now */
-    af_buf *root; /* the rendering itself */
+    af_buf *out;        /* where output goes now */
+    af_buf *root;       /* the rendering itself */
     af_jdict *vars;
     struct tm now; /* what strftime_now shows */
     af_buf spans;  /* of af_span */

@@ -152,8 +152,8 @@ extern "C" __global__ void __launch_bounds__(1024)
     }
 #if AF_GRAD
     __syncthreads(); /* the label's logit has been read */
-    const float f = (scale ? scale[blockIdx.x * scale_step] : 1.0f) * logit_scale,
-                inv = 1.0f / sum, even = smoothing / V;
+    const float f = (scale ? scale[blockIdx.x * scale_step] : 1.0f) * logit_scale, inv = 1.0f / sum,
+                even = smoothing / V;
 #pragma unroll 2
     for (int i = threadIdx.x * AF_VEC; i < V; i += blockDim.x * AF_VEC) {
         float z[AF_VEC];

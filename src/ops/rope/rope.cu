@@ -161,8 +161,7 @@ DEV void rotate_rows(AF_T *y, const AF_T *x, const AF_T *pre, const float2 *tab,
         }
         if (AF_NORM && sign < 0) {
             apply_norm_bwd(a, w, pre + r * ldp + at, hn[r * (H + K) + h], plus_one);
-            apply_norm_bwd(b, w + other, pre + r * ldp + at + other, hn[r * (H + K) + h],
-                           plus_one);
+            apply_norm_bwd(b, w + other, pre + r * ldp + at + other, hn[r * (H + K) + h], plus_one);
         }
         store_n(y + r * ldy + at, a);
         store_n(y + r * ldy + at + other, b);

@@ -11,7 +11,8 @@ void af_config_deepseek_experts(af_config_source *s, af_hf_config *c, int expert
         s, "n_routed_experts",
         af_config_int(s, "num_local_experts", af_config_int(s, "num_experts", experts)));
     c->num_experts_per_tok = af_config_int(s, "num_experts_per_tok", used);
-    c->moe_intermediate_size = af_config_int(s, "moe_intermediate_size", ffn);
+    c->moe_intermediate_size =
+        af_config_size(s, "moe_intermediate_size", ffn, 0, AF_CONFIG_WIDTH_MAX);
     c->decoder_sparse_step = 1;
     const int64_t first = af_config_size(s, "first_k_dense_replace", dense, 0, INT32_MAX);
     const int64_t n = AF_MIN(first, c->num_hidden_layers);
