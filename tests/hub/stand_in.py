@@ -119,7 +119,7 @@ class Answer(BaseHTTPRequestHandler):
         if not f:
             return
         if f["kind"] == "status":
-            self.refuse(f["code"], message="busy", **({"Retry_After": f["retry_after"]} if "retry_after" in f else {}))
+            self.refuse(f["code"], message=f.get("message", "busy"), **({"Retry_After": f["retry_after"]} if "retry_after" in f else {}))
         if f["kind"] == "elsewhere":
             self.send(302, Location=f["to"])
         if f["kind"] == "loop":
@@ -205,6 +205,8 @@ class Answer(BaseHTTPRequestHandler):
             self.refuse(403, message="You may not write here")
         if lfs:
             return self.batch() if rest[-1] == "batch" else self.verify()
+        if not rest:
+            return self.send(200, {"id": name, "private": name in self.hub.private})
         getattr(self, "on_" + rest[0])(name, rest[1], "/".join(rest[2:]))
 
     def find(self, name, rev):

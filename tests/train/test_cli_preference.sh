@@ -98,6 +98,20 @@ same ours factory
 run simpo "rl: simpo"$'\n'"$lora"
 run simpo-factory "stage: dpo"$'\n'"pref_loss: simpo"$'\n'"pref_beta: 2"$'\n'"$lora"
 same simpo simpo-factory
+run reward "rl: reward"$'\n'"$lora"
+run reward-axolotl "reward_model: true"$'\n'"dpo_use_logits_to_keep: true"$'\n'"$lora"
+same reward reward-axolotl
+run liger "rl: dpo"$'\n'"rl_beta: 0.3"$'\n'"loss_type: [hinge, sft]"$'\n'"loss_weights: [1, 0.5]"$'\n'"dpo_use_liger_kernel: true"$'\n'"ref_model_mixup_alpha: 0.6"$'\n'"$lora"
+same ours liger
+
+# --- reference values of a loss without KL rows have none for KTO (neftune: both lay out whole copies)
+noise="neftune_noise_alpha: 1"$'\n'"$lora"
+run kto "rl: kto"$'\n'"$noise"
+rm -rf "$XDG_CACHE_HOME"
+run kto-unpaired "rl: kto"$'\n'"dpo_loss_type: apo_zero_unpaired"$'\n'"$noise"
+run kto-after "rl: kto"$'\n'"$noise"
+grep -q 'kept in the cache' "$tmp/err" || { cat "$tmp/err"; echo "KTO takes reference values without KL"; exit 1; }
+same kto kto-after
 
 # --- what is printed
 run shown "rl: dpo"$'\n'"val_set_size: 4"$'\n'"$lora"

@@ -22,8 +22,7 @@ af_status af_score_trainer_open(af_score_trainer *s, const af_run_model *model,
 {
     af_status st = AF_OK;
     const uint64_t most = (uint64_t)AF_MAX(data->sequences_max, run->micro_batch_size);
-    *s = (af_score_trainer){.labels = af_run_labels(run), .pad = pad_of(model)};
-    s->labels.count = model->spec->labels;
+    *s = (af_score_trainer){.labels = model->label_opts, .pad = pad_of(model)};
     s->reward = (af_pref_opts){.rl = AF_RL_REWARD, .center_coef = run->center_coef};
     s->pair = af_calloc(most, sizeof *s->pair);
     s->grad = af_calloc((uint64_t)s->labels.count, sizeof *s->grad);
