@@ -462,12 +462,6 @@ bool af_model_reader_keeps(const af_model_reader *in, const char *name)
     return (more && is_other_modality(name)) || strncmp(name, "mtp.", 4) == 0;
 }
 
-/* Blocks after the last layer predict further tokens. */
-static bool is_later_block(const af_model_reader *in, const char *name)
-{
-    return strncmp(name, "blk.", 4) == 0 && strtol(name + 4, NULL, 10) >= in->spec.layers;
-}
-
 /* Stored, not ours, and known to be harmless. */
 static bool may_be_unused(const af_model_reader *in, const char *name)
 {
@@ -478,7 +472,8 @@ static bool may_be_unused(const af_model_reader *in, const char *name)
     if (in->new_labels && (strncmp(name, "lm_head.", 8) == 0 || strcmp(name, "output.weight") == 0))
         return true; /* it predicts tokens */
     if (af_weights_gguf(in->weights))
-        return strncmp(name, "rope_", 5) == 0 || is_later_block(in, name);
+        return strncmp(name, "rope_", 5) == 0 || /* later blocks predict further tokens */
+               (strncmp(name, "blk.", 4) == 0 && strtol(name + 4, NULL, 10) >= in->spec.layers);
     if (ends_with(name, "rotary_emb.inv_freq") || ends_with(name, ".masked_bias"))
         return true;
     if ((in->spec.tied || in->head_copied) && ends_with(name, "lm_head.weight"))
