@@ -26,7 +26,7 @@ static af_status open_store(const af_run_data *d, const af_run_config *run,
     o.datasets = list;
     o.chat_template = d->chat_template;
     o.vocab = model->spec->vocab;
-    o.labels.count = model->spec->labels;
+    o.labels = model->label_opts;
     o.cache_reported = list == run->test_datasets;
     if (list == run->test_datasets)
         o.mix = AF_MIX_CONCAT; /* every record is evaluated, once */
@@ -288,7 +288,7 @@ static af_status peek(const af_run_data *d, const af_run_config *run, const af_r
     o.datasets = list;
     o.chat_template = d->chat_template;
     o.vocab = model->spec->vocab;
-    o.labels.count = model->spec->labels;
+    o.labels = model->label_opts;
     o.max_samples = 1;
     if (list == run->test_datasets)
         o.mix = AF_MIX_CONCAT;
