@@ -14,8 +14,10 @@ struct af_tensor_layout {
     int64_t heads;      /* > 0: rows are interleaved per head as llama.cpp has them */
     bool row_halves;    /* GGUF biases of experts: part 0 has the gates of a row, part 1 the ups */
     bool gate_up_split; /* GGUF experts: part 0 has all gates, part 1 all ups */
-    float add;          /* added to every value (gemma norms: -1) */
-    bool minus_exp;     /* the file has -exp(w): A_log of delta nets and Mamba-2 */
+    /* GGUF kv_b_proj: part 0 has the keys of each head transposed, part 1 the values */
+    const af_latent_keys *kv_split;
+    float add;      /* added to every value (gemma norms: -1) */
+    bool minus_exp; /* the file has -exp(w): A_log of delta nets and Mamba-2 */
     af_gguf_order order;
     bool packed; /* by bitsandbytes */
     af_bnb_weight bnb;
