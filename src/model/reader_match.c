@@ -200,9 +200,8 @@ static af_status match_gguf(af_model_reader *in, faults *f, int i, af_error *err
         dim[1] = conv ? dim[2] : dim[1];
         e->part[0] = find(in, f, t->gguf, dim + squeezed, t->ndim - (squeezed || conv));
     }
-    const bool norm =
-        t->ndim == 1 && strstr(t->gguf, "norm.weight") != NULL && t->slot != AF_SLOT_STATE_NORM;
-    e->add = norm && arch->gguf_norm_one ? -1.0f : 0.0f;
+    const bool norm = t->slot != AF_SLOT_STATE_NORM && strstr(t->gguf, "norm.weight") != NULL;
+    e->add = norm && t->ndim == 1 && arch->gguf_norm_one ? -1.0f : 0.0f;
     e->minus_exp = t->slot == AF_SLOT_A_LOG;
     e->order = af_gguf_order_of(&in->spec, t);
     e->heads = arch->gguf_permuted ? t->row_heads : 0;
