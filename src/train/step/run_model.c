@@ -442,6 +442,7 @@ done:
 
 void af_run_model_close(af_run_model *m)
 {
+    af_capture_close(&m->capture);
     af_adapter_free(m->teacher_adapter);
     af_loader_close(m->teacher);
     af_adapter_free(m->adapter);

@@ -46,8 +46,7 @@ static bool is_weight_file(const char *name)
     return false;
 }
 
-/* The weights in a folder, or one file of them. */
-static af_status hash_weights(af_sha256 *h, const char *path, af_error *err)
+af_status af_weights_hash(af_sha256 *h, const char *path, af_error *err)
 {
     af_status st = AF_OK;
     char **names = NULL;
@@ -109,9 +108,9 @@ af_status af_reference_path(char **out, const af_run_model *model, const af_run_
     af_sha256_init(&h);
     hash_settings(&h, model, data, run);
     af_sha256_add(&h, &store->sum, sizeof store->sum);
-    AF_TRY(hash_weights(&h, model->path, err));
+    AF_TRY(af_weights_hash(&h, model->path, err));
     if (model->adapter && run->lora_model_dir)
-        AF_TRY(hash_weights(&h, run->lora_model_dir, err));
+        AF_TRY(af_weights_hash(&h, run->lora_model_dir, err));
     af_sha256_hex(&h, hex);
     snprintf(name, sizeof name, "%.32s.reference", hex);
     *out = af_path_join(dir, name);
