@@ -227,6 +227,10 @@ def proxy(c):
 def disk(c):
     c.hub.faults.append({"kind": "huge", "path": "/tree/", "times": 1})
     c.pull(rc=1, says=("the download needs 1000000000.0 GB, and '", "GB free", "the hub serves files above 50 GB through Xet alone"))
+    two = {**MODEL, "model-2.safetensors": b"x"}  # 2^64 - 2 bytes, and a few more: the sum does not begin again
+    c.hub.commit("models/org/m", "main", {p: File(p, d) for p, d in two.items()})
+    c.hub.faults.append({"kind": "huge", "path": "/tree/", "times": 1, "size": 2**63 - 1})
+    c.pull(rc=1, says="the download needs 18446744073.7 GB, and '")
     assert not [r for r in c.hub.log if "resolve" in r["path"]]
 
 
