@@ -37,16 +37,10 @@ done:
     return st;
 }
 
-/* ENDPOINT/api/models/org/name/WHAT/REVISION; free(). */
-static char *api_url(const af_push *p, const char *what)
+/* The address of what happens to the branch; free(). */
+static char *branch_url(const af_push *p, const char *what)
 {
-    af_buf b = {0};
-    af_buf_printf(&b, "%s/api/%s/%s/%s/", p->client->endpoint, af_hub_kind_name(p->repo->kind),
-                  p->repo->name, what);
-    af_url_quote(&b, p->repo->revision, false);
-    char *url = af_buf_take(&b);
-    af_buf_clear(&b);
-    return url;
+    return af_hub_api_url(p->client, p->repo, what, p->repo->revision, "");
 }
 
 /* ---- repository and branch ---- */
@@ -112,7 +106,7 @@ static af_status create_branch(const af_push *p, af_error *err)
     int status = 0;
     if (strcmp(p->repo->revision, "main") == 0)
         return AF_OK;
-    char *url = api_url(p, "branch");
+    char *url = branch_url(p, "branch");
     if (!url)
         return af_fail_nomem(err, "an address", 0);
     const af_status st = af_push_ask(NULL, p, url, type_json, "{}", 2, &status, err);
@@ -244,7 +238,7 @@ static af_status commit(char **address, const af_push *p, const char *message, a
     af_status st = AF_OK;
     json_t *answer = NULL;
     af_buf b = {0};
-    char *url = api_url(p, "commit");
+    char *url = branch_url(p, "commit");
     AF_TRY(add_line(&b, "header", json_pack("{s:s, s:s}", "summary", message, "description", ""),
                     err));
     for (int i = 0; i < p->count; i++)
@@ -293,7 +287,7 @@ static af_status push(af_push *p, char **address, const char *folder, const af_p
     AF_TRY(af_push_list(p, folder, err));
     AF_TRY(create_repo(p, o->private_repo, err));
     AF_TRY(create_branch(p, err));
-    url = api_url(p, "preupload");
+    url = branch_url(p, "preupload");
     if (!url)
         AF_TRY(af_fail_nomem(err, "an address", 0));
     for (int i = 0; i < p->count; i += ASK_FILES)

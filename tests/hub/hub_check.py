@@ -222,11 +222,16 @@ def proxy(c):
     out = c.pull("--include", "*.json", HF_ENDPOINT="http://hub.invalid", http_proxy=c.hub.url, HF_TOKEN="hf_owner")
     c.same(out, {p: d for p, d in SMALL.items() if p.endswith(".json")})
     c.run("pull", "org/m", rc=1, HF_ENDPOINT="http://hub.invalid", http_proxy=c.hub.url, no_proxy="hub.invalid", says="http://hub.invalid:80 does not answer")
+    c.pull(rc=1, HF_ENDPOINT="http://hub.invalid", http_proxy="http://me:secret@x:99999", says="http://hub.invalid:80 does not answer", hides="secret")
 
 
 def disk(c):
     c.hub.faults.append({"kind": "huge", "path": "/tree/", "times": 1})
     c.pull(rc=1, says=("the download needs 1000000000.0 GB, and '", "GB free", "the hub serves files above 50 GB through Xet alone"))
+    two = {**MODEL, "model-2.safetensors": b"x"}  # 2^64 - 2 bytes, and a few more: the sum does not begin again
+    c.hub.commit("models/org/m", "main", {p: File(p, d) for p, d in two.items()})
+    c.hub.faults.append({"kind": "huge", "path": "/tree/", "times": 1, "size": 2**63 - 1})
+    c.pull(rc=1, says="the download needs 18446744073.7 GB, and '")
     assert not [r for r in c.hub.log if "resolve" in r["path"]]
 
 

@@ -214,7 +214,8 @@ af_status af_trainer_score_evaluate(af_trainer *t, double *loss, double *accurac
         add_counts(m, &t->scores);
         *loss = sum / (double)i;
         *accuracy = af_pref_metrics_mean(m, AF_METRIC_ACCURACY);
-        m->tokens = 0; /* counts what was trained */
+        m->count[AF_METRIC_ACCURACY] = 0; /* which is a column of every evaluation */
+        m->tokens = 0;                    /* counts what was trained */
     }
 done:
     af_graph_set_training(t->step.graph, true);
