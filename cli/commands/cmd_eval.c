@@ -19,8 +19,11 @@ static void print_number(const char *name, double v)
 static void print_pairs(const af_eval_result *r, bool json)
 {
     if (!json) {
-        printf("loss %.6f  accuracy %.4f  margin %.6f  tokens %lld  records %lld\n", r->loss,
-               r->accuracy, r->margin, (long long)r->tokens, (long long)r->pairs);
+        printf("loss %.6f", r->loss);
+        if (!isnan(r->accuracy)) /* which KTO has not */
+            printf("  accuracy %.4f", r->accuracy);
+        printf("  margin %.6f  tokens %lld  records %lld\n", r->margin, (long long)r->tokens,
+               (long long)r->pairs);
         return;
     }
     printf("{\"loss\": %.17g", r->loss);
@@ -29,10 +32,25 @@ static void print_pairs(const af_eval_result *r, bool json)
     printf(", \"tokens\": %lld, \"records\": %lld}\n", (long long)r->tokens, (long long)r->pairs);
 }
 
+/* The means of texts with labels: classes, or numbers. */
+static void print_texts(const af_eval_result *r, bool json)
+{
+    if (isnan(r->mse))
+        printf(json ? "{\"loss\": %.17g, \"accuracy\": %.17g, \"f1\": %.17g, \"rows\": %lld}\n"
+                    : "loss %.6f  accuracy %.4f  f1 %.4f  rows %lld\n",
+               r->loss, r->accuracy, r->f1, (long long)r->texts);
+    else
+        printf(json ? "{\"loss\": %.17g, \"mse\": %.17g, \"rows\": %lld}\n"
+                    : "loss %.6f  mse %.6f  rows %lld\n",
+               r->loss, r->mse, (long long)r->texts);
+}
+
 static void print_result(const af_eval_result *r, bool json)
 {
     if (r->pairs)
         print_pairs(r, json);
+    else if (r->texts)
+        print_texts(r, json);
     else if (json)
         printf("{\"loss\": %.17g, \"perplexity\": %.17g, \"accuracy\": %.17g, \"tokens\": %lld, "
                "\"rows\": %lld}\n",

@@ -184,8 +184,9 @@ static bool read_answer(answer_text *a, const af_data_example *e, const af_data_
     for (int64_t i = 0; i < r->count && good; i++) {
         const char *text = "";
         uint64_t n = 0;
-        good = af_decode_stream_next(&s, r->ids[i], &text, &n, NULL) == AF_OK &&
-               (i < from || add_text(a, text, n, (char)(i % 2)));
+        good = af_decode_stream_next(&s, r->ids[i], &text, &n, NULL) == AF_OK;
+        if (good && i >= from)
+            good = add_text(a, text, n, (char)(i % 2));
     }
     af_decode_stream_clear(&s);
     return good;

@@ -83,6 +83,10 @@ typedef struct af_eval_result {
      * the share of pairs in the right order (NaN where there are none) */
     int64_t pairs;
     double margin;
+    /* of labels: texts; accuracy and mean F1 of classes, or the mean squared error of numbers (NaN
+     * for the others) */
+    int64_t texts;
+    double f1, mse;
 } af_eval_result;
 
 /* One sequence: ids and labels [count], labels unshifted, -100 = ignored; the first label is always

@@ -101,3 +101,17 @@ void af_buf_clear(af_buf *b)
     free(b->data);
     *b = (af_buf){.limit = b->limit};
 }
+
+void af_buf_base64(af_buf *b, const void *bytes, uint64_t n)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const uint8_t *p = bytes;
+    for (uint64_t i = 0; i < n; i += 3) {
+        const uint64_t left = n - i;
+        const uint32_t v = (uint32_t)p[i] << 16 | (left > 1 ? (uint32_t)p[i + 1] << 8 : 0) |
+                           (left > 2 ? p[i + 2] : 0);
+        const char four[] = {digits[v >> 18], digits[v >> 12 & 63],
+                             left > 1 ? digits[v >> 6 & 63] : '=', left > 2 ? digits[v & 63] : '='};
+        af_buf_add(b, four, 4);
+    }
+}

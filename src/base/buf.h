@@ -19,6 +19,7 @@ void af_buf_char(af_buf *b, char c);
 AF_PRINTF(2, 3) void af_buf_printf(af_buf *b, const char *fmt, ...);
 /* Appends one code point as UTF-8. */
 void af_buf_utf8(af_buf *b, uint32_t cp);
+void af_buf_base64(af_buf *b, const void *bytes, uint64_t n);
 /* Room for n more bytes, uninitialised and not counted in len; NULL when bad. */
 char *af_buf_reserve(af_buf *b, uint64_t n);
 /* Hands the string over to the caller (free()); the buffer is empty again. NULL when bad. */

@@ -84,7 +84,17 @@ af_status af_part_read(int fd, uint64_t off, void *bytes, uint64_t n, const char
     return AF_OK;
 }
 
-af_status af_part_finish(int fd, const char *from, const char *to, af_error *err)
+/* rename() that fails when the name is taken, in one step. */
+static int rename_new(const char *from, const char *to)
+{
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0)
+        return 0;
+    if (errno != EINVAL && errno != ENOSYS)
+        return -1;
+    return link(from, to) != 0 ? -1 : unlink(from); /* a file system without that kind of rename */
+}
+
+af_status af_part_finish(int fd, const char *from, const char *to, bool keep, af_error *err)
 {
     af_status st = AF_OK;
     if (fsync(fd) != 0)
@@ -92,8 +102,10 @@ af_status af_part_finish(int fd, const char *from, const char *to, af_error *err
     close(fd);
     if (st == AF_OK)
         st = make_parent(to, err);
-    if (st == AF_OK && rename(from, to) != 0)
-        st = fail_errno(err, "rename a file to", to);
+    if (st == AF_OK && (keep ? rename_new(from, to) : rename(from, to)) != 0)
+        st = keep && errno == EEXIST
+                 ? af_fail(err, AF_EUSAGE, "'%s' is there already, and is kept", to)
+                 : fail_errno(err, "rename a file to", to);
     return st;
 }
 

@@ -14,9 +14,10 @@ AF_CHECKED af_status af_part_write(int fd, uint64_t off, const void *bytes, uint
 /* Exactly n bytes; a shorter file is an error. */
 AF_CHECKED af_status af_part_read(int fd, uint64_t off, void *bytes, uint64_t n, const char *path,
                                   af_error *err);
-/* Flushes the file to the disk and gives it the name `to`, replacing what has it; closes fd in
- * every case. */
-AF_CHECKED af_status af_part_finish(int fd, const char *from, const char *to, af_error *err);
+/* Flushes the file to the disk and gives it the name `to`; closes fd in every case. What has that
+ * name is replaced, or with `keep` stays: then AF_EUSAGE. */
+AF_CHECKED af_status af_part_finish(int fd, const char *from, const char *to, bool keep,
+                                    af_error *err);
 void af_part_close(int fd); /* negative: nothing */
 
 /* A symbolic link; replaces what is there, but not a folder. Folders on the way are made. */

@@ -59,6 +59,7 @@ AF_CHECKED af_status af_file_append(const char *path, const void *bytes, uint64_
 
 bool af_file_exists(const char *path); /* a regular file, links followed */
 bool af_dir_exists(const char *path);
+bool af_path_is_taken(const char *path); /* by anything, a link that leads nowhere included */
 bool af_path_same(const char *a, const char *b); /* both there, and one and the same */
 int64_t af_file_size(const char *path);          /* -1 when it is not there */
 AF_CHECKED af_status af_dir_make(const char *path,

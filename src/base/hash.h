@@ -29,6 +29,8 @@ typedef struct af_sha1 {
     uint8_t block[64];
 } af_sha1;
 void af_sha1_init(af_sha1 *s);
+/* Begins the name that git gives to a file of `size` bytes; they follow. */
+void af_sha1_init_blob(af_sha1 *s, uint64_t size);
 void af_sha1_add(af_sha1 *s, const void *bytes, uint64_t n);
 /* 40 lower-case hex digits and a NUL. */
 void af_sha1_hex(af_sha1 *s, char hex[41]);

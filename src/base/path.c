@@ -24,6 +24,12 @@ bool af_dir_exists(const char *path)
     return path && stat(path, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
+bool af_path_is_taken(const char *path)
+{
+    struct stat s;
+    return lstat(path, &s) == 0;
+}
+
 bool af_path_same(const char *a, const char *b)
 {
     struct stat x, y;

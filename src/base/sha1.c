@@ -53,6 +53,14 @@ void af_sha1_add(af_sha1 *s, const void *bytes, uint64_t n)
     }
 }
 
+void af_sha1_init_blob(af_sha1 *s, uint64_t size)
+{
+    char head[40];
+    const int n = snprintf(head, sizeof head, "blob %" PRIu64, size);
+    af_sha1_init(s);
+    af_sha1_add(s, head, (uint64_t)n + 1); /* with the NUL */
+}
+
 void af_sha1_hex(af_sha1 *s, char hex[41])
 {
     const uint64_t bits = s->bytes * 8;

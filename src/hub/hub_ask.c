@@ -67,6 +67,12 @@ static void start(af_ask *a, af_hub_client *c)
         return;
     }
     memcpy(a->where, origin, sizeof origin);
+    if (strncmp(c->origin, "https", 5) == 0 && strncmp(origin, "https", 5) != 0) {
+        (void)!af_fail(&a->why, AF_EFORMAT, "%s names %s, which is not encrypted", c->origin,
+                       origin);
+        fail(a);
+        return;
+    }
     a->of_hub = strcmp(origin, c->origin) == 0;
     af_buf_clear(&a->text);
     a->cut = false;

@@ -4,7 +4,7 @@
  * Rules that are kept here and nowhere else:
  *   - the token goes to the origin (scheme, host, port) of the hub and to no other;
  *   - redirects are followed by hand, at most AF_ASK_REDIRECTS, never from https to http, and to
- *     other hosts only for files;
+ *     other hosts only for files; a hub that is encrypted sends nobody to an address that is not;
  *   - 408, 429, 5xx and broken connections are repeated with growing waits or as Retry-After says,
  *     AF_ASK_TRIES times without a new byte; an address that has expired is asked for again. */
 #ifndef AF_HUB_ASK_H
@@ -70,11 +70,6 @@ void af_ask_run(af_ask *a, af_hub_client *c);
 void af_ask_clear(af_ask *a, af_hub_client *c);
 
 /* ---- the client ---- */
-
-typedef struct af_hub_env {
-    bool offline;
-    const char *token_file; /* NULL: HF_TOKEN, $HF_HOME/token */
-} af_hub_env;
 
 /* HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set. */
 bool af_hub_env_offline(void);

@@ -25,12 +25,9 @@ void af_blob_init(af_blob *b, const af_hub_file *f, const af_hub_repo *r, af_hub
 
 static void hash_begin(af_blob *b)
 {
-    char head[40];
     b->hashed = 0;
     af_sha256_init(&b->sha256);
-    af_sha1_init(&b->sha1);
-    const int n = snprintf(head, sizeof head, "blob %" PRIu64, b->file->size);
-    af_sha1_add(&b->sha1, head, (uint64_t)n + 1); /* with the NUL */
+    af_sha1_init_blob(&b->sha1, b->file->size);
 }
 
 static void hash_add(af_blob *b, const void *bytes, uint64_t n)
@@ -117,7 +114,10 @@ af_status af_blob_begin(af_blob *b, af_error *err)
     af_status st = af_lock_take(&b->lock_fd, b->lock, err);
     if (st != AF_OK || b->lock_fd < 0)
         return st;
-    if (af_file_size(b->final) == (int64_t)b->file->size) { /* by the one that had the lock */
+    bool there = af_file_size(b->final) == (int64_t)b->file->size; /* by whoever had the lock */
+    if (there && b->keep)
+        AF_TRY(af_blob_check(&there, b->file, b->final, err));
+    if (there) {
         remove_leftovers(b);
         b->state = AF_BLOB_DONE;
         return AF_OK;
@@ -331,7 +331,7 @@ static af_status finish(af_blob *b, af_error *err)
         return start_again(b, hex, err);
     const int fd = b->fd;
     b->fd = -1;
-    const af_status st = af_part_finish(fd, b->part, b->final, err);
+    const af_status st = af_part_finish(fd, b->part, b->final, b->keep, err);
     if (st != AF_OK)
         return st;
     remove_leftovers(b);

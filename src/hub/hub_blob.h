@@ -35,6 +35,7 @@ struct af_blob {
     char *url;                        /* .../resolve/COMMIT/PATH */
     char *final, *part, *note, *lock; /* paths: the result, its bytes so far, journal, lock */
     int fd, note_fd, lock_fd;
+    bool keep; /* what has the name of the result is the user's */
     af_blob_state state;
     af_journal journal;
     uint64_t hashed; /* bytes [0, hashed) are in the hash */

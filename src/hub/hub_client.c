@@ -103,9 +103,12 @@ af_status af_hub_client_open(af_hub_client *out, const char *token_file, af_tran
     for (size_t n = strlen(c.endpoint); n > 0 && c.endpoint[n - 1] == '/'; n--)
         c.endpoint[n - 1] = '\0';
     if (!af_url_origin(c.origin, c.endpoint) || strpbrk(c.endpoint, "?#"))
-        AF_TRY(af_fail(err, AF_EUSAGE,
-                       "HF_ENDPOINT is '%s', which is not the address of a hub (https://...)",
-                       own));
+        AF_TRY(strchr(own, '@')
+                   ? af_fail(err, AF_EUSAGE,
+                             "HF_ENDPOINT has an '@': an address of a hub has no user or password")
+                   : af_fail(err, AF_EUSAGE,
+                             "HF_ENDPOINT is '%s', which is not the address of a hub (https://...)",
+                             own));
     AF_TRY(find_token(&c, token_file, err));
     snprintf(agent, sizeof agent, "afinar/%s", af_version());
     if (!net)
@@ -137,15 +140,14 @@ static void page_of(char *out, size_t size, const af_hub_client *c, const af_hub
              r->name);
 }
 
-static af_status fail_gated(const af_ask *a, const af_hub_client *c, const char *page,
-                            const af_hub_repo *r, af_error *err)
+static af_status fail_gated(const af_hub_client *c, const char *page, const af_hub_repo *r,
+                            af_error *err)
 {
     if (!c->token)
         return af_fail_subject(err, AF_EUSAGE, "gated",
                                "access to '%s' is restricted: visit %s and ask for it, then set "
                                "HF_TOKEN to a token of %s/settings/tokens",
                                r->name, page, c->endpoint);
-    (void)a;
     return af_fail_subject(err, AF_EUSAGE, "gated",
                            "access to '%s' is restricted, and the account of %s does not have it: "
                            "visit %s and ask for it",
@@ -166,14 +168,17 @@ static af_status fail_absent(const af_hub_client *c, const char *page, const af_
                            r->kind == AF_HUB_DATASET ? "dataset" : "model", r->name, page, hint);
 }
 
-/* What the hub says itself: a header, or {"error": ...}; control characters are left out. */
-static void own_words(char out[260], const af_ask *a)
+/* What the hub says itself: a header, or {"error": ...}; control characters are left out, and all
+ * of it when it repeats the token. */
+static void own_words(char out[260], const af_ask *a, const af_hub_client *c)
 {
     json_t *j =
         a->text.len && a->text.data ? af_json_load(a->text.data, a->text.len, 0, NULL) : NULL;
     const char *said = json_string_value(json_object_get(j, "error"));
     const char *text = *a->call.head.error_message ? a->call.head.error_message : said ? said : "";
     size_t n = 0;
+    if (c->token && strstr(text, c->token))
+        text = "";
     for (; *text && n < 240; text++)
         if ((unsigned char)*text >= ' ' && *text != 0x7f)
             out[n++] = *text;
@@ -191,9 +196,9 @@ af_status af_ask_fail(const af_ask *a, const af_hub_client *c, const af_hub_repo
                                file ? ": " : "", a->why.msg);
     if (r)
         page_of(page, sizeof page, c, r);
-    own_words(said, a);
+    own_words(said, a, c);
     if (r && strcmp(code, "GatedRepo") == 0)
-        return fail_gated(a, c, page, r, err);
+        return fail_gated(c, page, r, err);
     if (r && strcmp(code, "RevisionNotFound") == 0)
         return af_fail_subject(err, AF_EUSAGE, "absent", "%s has no revision '%s' (%s)", r->name,
                                r->revision, page);
@@ -206,6 +211,12 @@ af_status af_ask_fail(const af_ask *a, const af_hub_client *c, const af_hub_repo
     if (r && (strcmp(code, "RepoNotFound") == 0 || a->status == 401 ||
               (a->status == 404 && !*code && !file)))
         return fail_absent(c, page, r, err);
+    if (r && a->status == 403 && a->of_hub)
+        return af_fail_subject(
+            err, AF_EUSAGE, "refused",
+            "the hub refuses access to '%s'%s%s%s: visit %s, and set HF_TOKEN to "
+            "a token that has it (%s/settings/tokens)",
+            r->name, *said ? " (" : "", said, *said ? ")" : "", page, c->endpoint);
     return af_fail(err, AF_EIO, "%s%s%s answers with status %d%s%s", file ? file : "",
                    file ? ": " : "", a->where, a->status, *said ? ": " : "", said);
 }

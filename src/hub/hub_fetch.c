@@ -101,9 +101,9 @@ done:
 /* In a plain folder, a file of another content is the user's. */
 static af_status check_output(const af_hub_file *f, const char *path, bool *there, af_error *err)
 {
-    if (af_file_size(path) < 0 && !af_dir_exists(path))
+    if (!af_path_is_taken(path))
         return AF_OK;
-    const af_status st = af_dir_exists(path) ? AF_OK : af_blob_check(there, f, path, err);
+    const af_status st = af_blob_check(there, f, path, err);
     if (st != AF_OK || *there)
         return st;
     return af_fail(err, AF_EUSAGE,
@@ -156,6 +156,7 @@ static af_status open_blob(af_blob *b, const af_hub_store *s, const af_hub_file 
     char *final = final_path(s, f, &bad), *address = af_buf_take(&url);
     af_buf_clear(&url);
     af_blob_init(b, f, s->repo, s->client, address, final, part, note, lock);
+    b->keep = s->output != NULL;
     if (!address || bad) {
         af_blob_clear(b);
         return af_fail_nomem(err, "a path", strlen(f->path));
@@ -238,7 +239,8 @@ static af_status list_todo(fetch *f, const af_hub_tree *t, af_error *err)
             f->meter->p.files_done++;
         }
         const uint64_t have = there ? 0 : left_over(f->s, file);
-        bytes += there ? 0 : file->size - AF_MIN(have, file->size);
+        const uint64_t rest = there ? 0 : file->size - AF_MIN(have, file->size);
+        bytes = af_add_ok(bytes, rest, &bytes) ? bytes : UINT64_MAX;
         if (!there)
             f->todo[f->count++] = file;
         if (!there && file->size > UINT64_C(50000000000))
@@ -253,13 +255,22 @@ done:
     return st;
 }
 
+/* Another file of this pull has the same content, and comes first. */
+static bool is_ours(const fetch *f, const af_blob *b)
+{
+    for (int i = 0; i < BLOBS; i++)
+        if (f->used[i] && f->blob[i].lock_fd >= 0 && strcmp(f->blob[i].lock, b->lock) == 0)
+            return true;
+    return false;
+}
+
 static af_status step_blob(fetch *f, int i, int *running, bool *behind, af_error *err)
 {
     af_status st = AF_OK;
     af_blob *b = &f->blob[i];
     if (b->state == AF_BLOB_LOCKED)
         AF_TRY(af_blob_begin(b, err));
-    if (b->state == AF_BLOB_LOCKED && !f->waited) {
+    if (b->state == AF_BLOB_LOCKED && !f->waited && !is_ours(f, b)) {
         f->waited = true;
         af_log_write(AF_LOG_INFO, "waiting for another process that downloads %s", b->file->path);
     }

@@ -1,11 +1,12 @@
 /* hub_folder.c - what of a folder is published: all but hidden files and checkpoints. */
+#define _GNU_SOURCE /* memmem */
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "format/text/json_text.h"
 #include "hub/hub_push.h"
 
-enum { DEPTH_MAX = 8, FILES_MAX = 100000 };
+enum { DEPTH_MAX = 8, FILES_MAX = 100000, TEXT_MAX = 16 << 20 };
 
 void af_push_clear(af_push *p)
 {
@@ -21,17 +22,32 @@ void af_push_clear(af_push *p)
 
 static void hash_bytes(af_push_file *f, const void *bytes, uint64_t n)
 {
-    char head[40];
     af_sha256 large;
     af_sha1 git;
     af_sha256_init(&large);
     af_sha256_add(&large, bytes, n);
     af_sha256_hex(&large, f->sha256);
-    af_sha1_init(&git);
-    af_sha1_add(&git, head, (uint64_t)snprintf(head, sizeof head, "blob %" PRIu64, n) + 1);
+    af_sha1_init_blob(&git, n);
     af_sha1_add(&git, bytes, n);
     af_sha1_hex(&git, f->oid);
     f->size = n;
+}
+
+static af_status check_name(const af_push_file *f, af_error *err)
+{
+    json_t *text = json_string(f->name);
+    if (!text)
+        return af_fail(err, AF_EUSAGE, "the name of '%s' is not UTF-8", f->path);
+    json_decref(text);
+    if (f->path && !af_file_exists(f->path)) /* a pipe would be waited for */
+        return af_fail(err, AF_EUSAGE, "'%s' is neither a file nor a folder", f->path);
+    return AF_OK;
+}
+
+/* What everybody may read is not to hold the token it is sent with. Texts are small. */
+static bool has_token(const af_hub_client *c, const void *bytes, uint64_t n)
+{
+    return n > 0 && n <= TEXT_MAX && memmem(bytes, n, c->token, strlen(c->token));
 }
 
 /* Takes name, path and text over in every case. */
@@ -44,6 +60,7 @@ static af_status add(af_push *p, char *name, char *path, char *text, af_error *e
         AF_TRY(p->count == FILES_MAX
                    ? af_fail(err, AF_EUSAGE, "more than %d files are to be uploaded", FILES_MAX)
                    : af_fail_nomem(err, "a file name", 0));
+    AF_TRY(check_name(&f, err));
     if (p->count == p->cap) {
         const int cap = p->cap ? p->cap * 2 : 32;
         af_push_file *more = af_realloc(p->file, (uint64_t)cap, sizeof *more);
@@ -55,7 +72,12 @@ static af_status add(af_push *p, char *name, char *path, char *text, af_error *e
     if (path) {
         AF_TRY(af_map_open(&m, path, err));
         hash_bytes(&f, m.data, m.size);
+        const bool secret = has_token(p->client, m.data, m.size);
         af_map_close(&m);
+        if (secret)
+            AF_TRY(af_fail_subject(err, AF_EUSAGE, "token",
+                                   "'%s' holds the token of %s; nothing was uploaded", path,
+                                   p->client->token_from));
     } else {
         hash_bytes(&f, text, strlen(text));
     }

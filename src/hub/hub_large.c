@@ -171,7 +171,7 @@ static af_status send_batch(af_push *p, af_push_file *const *list, int n, af_err
                 break; /* the same content twice is sent once */
             }
     }
-    if (sent == 0)
+    if (sent < n)
         AF_TRY(fail_answer(p, list[0], err));
 done:
     json_decref(answer);

@@ -10,8 +10,7 @@ const char *af_hub_kind_name(af_hub_kind kind)
     return kind == AF_HUB_DATASET ? "datasets" : "models";
 }
 
-/* ENDPOINT/api/models/org/name/WHAT/REVISION */
-static char *api_url(const af_hub_client *c, const af_hub_repo *r, const char *what,
+char *af_hub_api_url(const af_hub_client *c, const af_hub_repo *r, const char *what,
                      const char *revision, const char *query)
 {
     af_buf b = {0};
@@ -28,7 +27,7 @@ af_status af_hub_ask_commit(char commit[AF_HUB_COMMIT + 1], af_hub_client *c, co
 {
     af_status st = AF_OK;
     json_t *j = NULL;
-    char *url = api_url(c, r, "revision", r->revision, "");
+    char *url = af_hub_api_url(c, r, "revision", r->revision, "");
     af_ask a = {.method = "GET", .url = url, .limit = 64 << 20};
     if (!url)
         return af_fail_nomem(err, "an address", 0);
@@ -53,7 +52,7 @@ af_status af_hub_ask_tree(af_hub_tree *t, af_hub_client *c, const af_hub_repo *r
 {
     af_status st = AF_OK;
     char next[AF_HTTP_URL_MAX], what[300];
-    char *url = api_url(c, r, "tree", commit, "?recursive=true&expand=false");
+    char *url = af_hub_api_url(c, r, "tree", commit, "?recursive=true&expand=false");
     af_ask a = {0};
     if (!url)
         return af_fail_nomem(err, "an address", 0);

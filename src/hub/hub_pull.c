@@ -221,6 +221,8 @@ af_status af_hub_pull(char **folder, const char *repo, const af_pull_opts *o, af
     af_error unread;
     err = af_error_or(err, &unread);
     const af_hub_kind kind = o->dataset ? AF_HUB_DATASET : AF_HUB_MODEL;
+    if (o->output && !*o->output)
+        return af_fail(err, AF_EUSAGE, "the name of the output folder is empty");
     const af_status st = af_hub_repo_parse(&r, kind, repo, o->revision, err);
     return st == AF_OK ? pull(folder, &r, o, err) : st;
 }

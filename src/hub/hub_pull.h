@@ -19,6 +19,9 @@ AF_CHECKED af_status af_hub_meter_tell(af_hub_meter *m, double now, uint64_t don
 
 /* "models" or "datasets", as in the addresses of the API. */
 const char *af_hub_kind_name(af_hub_kind kind);
+/* ENDPOINT/api/models/org/name/WHAT/REVISION and the query; free(), NULL when out of memory. */
+char *af_hub_api_url(const af_hub_client *c, const af_hub_repo *r, const char *what,
+                     const char *revision, const char *query);
 /* The commit that the hub has for the revision. */
 AF_CHECKED af_status af_hub_ask_commit(char commit[AF_HUB_COMMIT + 1], af_hub_client *c,
                                        const af_hub_repo *r, af_error *err);

@@ -23,6 +23,11 @@ af_status af_push_ask(json_t **answer, const af_push *p, const char *url, const 
     if (status)
         *status = a.status;
     const bool exists = status && a.status == 409 && a.why.code == AF_OK;
+    if (a.status == 403 && a.of_hub)
+        AF_TRY(af_fail_subject(err, AF_EUSAGE, "token",
+                               "the account of %s may not write to '%s': %s/settings/tokens makes "
+                               "a token that may",
+                               p->client->token_from, p->repo->name, p->client->endpoint));
     if (a.state != AF_ASK_DONE && !exists)
         AF_TRY(af_ask_fail(&a, p->client, p->repo, NULL, err));
     if (answer)
@@ -32,19 +37,42 @@ done:
     return st;
 }
 
-/* ENDPOINT/api/models/org/name/WHAT/REVISION; free(). */
-static char *api_url(const af_push *p, const char *what)
+/* The address of what happens to the branch; free(). */
+static char *branch_url(const af_push *p, const char *what)
 {
-    af_buf b = {0};
-    af_buf_printf(&b, "%s/api/%s/%s/%s/", p->client->endpoint, af_hub_kind_name(p->repo->kind),
-                  p->repo->name, what);
-    af_url_quote(&b, p->repo->revision, false);
-    char *url = af_buf_take(&b);
-    af_buf_clear(&b);
-    return url;
+    return af_hub_api_url(p->client, p->repo, what, p->repo->revision, "");
 }
 
 /* ---- repository and branch ---- */
+
+/* It was not created: it exists, or (`st` is the refusal, kept in *err) the token may only write to
+ * what exists. What should be private does not go to a public one. */
+static af_status check_existing(const af_push *p, bool is_private, af_status st, af_error *err)
+{
+    af_buf url = {0};
+    json_t *answer = NULL;
+    af_error why = {0};
+    af_buf_printf(&url, "%s/api/%s/%s", p->client->endpoint, af_hub_kind_name(p->repo->kind),
+                  p->repo->name);
+    const af_status there = url.bad ? af_fail_nomem(&why, "an address", 0)
+                                    : af_push_ask(&answer, p, url.data, NULL, NULL, 0, NULL, &why);
+    if (there != AF_OK && st == AF_OK) {
+        *err = why;
+        st = there;
+    } else if (there == AF_OK && is_private && !json_is_true(json_object_get(answer, "private"))) {
+        st =
+            af_fail(err, AF_EUSAGE,
+                    "'%s' exists and is not private: make it private at %s/%s%s/settings, or leave "
+                    "out --private",
+                    p->repo->name, p->client->endpoint,
+                    p->repo->kind == AF_HUB_DATASET ? "datasets/" : "", p->repo->name);
+    } else if (there == AF_OK) {
+        st = AF_OK;
+    }
+    json_decref(answer);
+    af_buf_clear(&url);
+    return st;
+}
 
 static af_status create_repo(const af_push *p, bool is_private, af_error *err)
 {
@@ -64,16 +92,13 @@ static af_status create_repo(const af_push *p, bool is_private, af_error *err)
     if (!text || url.bad)
         AF_TRY(af_fail_nomem(err, "a question", 0));
     st = af_push_ask(NULL, p, url.data, type_json, text, strlen(text), &status, err);
-    if (st != AF_OK && status == 403)
-        st = af_fail_subject(err, AF_EUSAGE, "token",
-                             "the account of %s may not write to '%s': %s/settings/tokens makes a "
-                             "token that may",
-                             p->client->token_from, p->repo->name, p->client->endpoint);
+    if (status == 403 || (status == 409 && is_private))
+        st = check_existing(p, is_private, st, err);
 done:
     json_decref(j);
     free(text);
     af_buf_clear(&url);
-    return st; /* 409: it is there */
+    return st;
 }
 
 static af_status create_branch(const af_push *p, af_error *err)
@@ -81,7 +106,7 @@ static af_status create_branch(const af_push *p, af_error *err)
     int status = 0;
     if (strcmp(p->repo->revision, "main") == 0)
         return AF_OK;
-    char *url = api_url(p, "branch");
+    char *url = branch_url(p, "branch");
     if (!url)
         return af_fail_nomem(err, "an address", 0);
     const af_status st = af_push_ask(NULL, p, url, type_json, "{}", 2, &status, err);
@@ -90,18 +115,6 @@ static af_status create_branch(const af_push *p, af_error *err)
 }
 
 /* ---- which files go where ---- */
-
-static void put_base64(af_buf *b, const char *bytes, uint64_t n)
-{
-    static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for (uint64_t i = 0; i < n; i += 3) {
-        uint32_t v = 0;
-        for (uint64_t k = 0; k < 3; k++)
-            v = v << 8 | (i + k < n ? (uint8_t)bytes[i + k] : 0);
-        for (uint64_t k = 0; k < 4; k++)
-            af_buf_char(b, i + k > n ? '=' : digit[v >> (18 - 6 * k) & 63]);
-    }
-}
 
 static af_status read_some(char **out, uint64_t *n, const af_push_file *f, uint64_t most,
                            af_error *err)
@@ -131,7 +144,7 @@ static af_status add_sample(json_t *list, const af_push_file *f, af_error *err)
     const af_status st = read_some(&bytes, &n, f, SAMPLE, err);
     if (st != AF_OK)
         return st;
-    put_base64(&sample, bytes, n);
+    af_buf_base64(&sample, bytes, n);
     json_array_append_new(list,
                           json_pack("{s:s, s:s, s:I}", "path", f->name, "sample",
                                     sample.data ? sample.data : "", "size", (json_int_t)f->size));
@@ -207,7 +220,7 @@ static af_status add_file(af_buf *b, const af_push_file *f, af_error *err)
                                   f->sha256, "size", (json_int_t)f->size),
                         err);
     AF_TRY(read_some(&bytes, &n, f, f->size, err));
-    put_base64(&content, bytes, n);
+    af_buf_base64(&content, bytes, n);
     if (content.bad)
         AF_TRY(af_fail_nomem(err, "a file", n));
     AF_TRY(add_line(b, "file",
@@ -225,7 +238,7 @@ static af_status commit(char **address, const af_push *p, const char *message, a
     af_status st = AF_OK;
     json_t *answer = NULL;
     af_buf b = {0};
-    char *url = api_url(p, "commit");
+    char *url = branch_url(p, "commit");
     AF_TRY(add_line(&b, "header", json_pack("{s:s, s:s}", "summary", message, "description", ""),
                     err));
     for (int i = 0; i < p->count; i++)
@@ -274,7 +287,7 @@ static af_status push(af_push *p, char **address, const char *folder, const af_p
     AF_TRY(af_push_list(p, folder, err));
     AF_TRY(create_repo(p, o->private_repo, err));
     AF_TRY(create_branch(p, err));
-    url = api_url(p, "preupload");
+    url = branch_url(p, "preupload");
     if (!url)
         AF_TRY(af_fail_nomem(err, "an address", 0));
     for (int i = 0; i < p->count; i += ASK_FILES)

@@ -1,4 +1,4 @@
-/* kept_tensors.h - what a folder stores beside the text model: towers of other senses, layers that
+/* kept_tensors.h - what a folder stores beside the text model: image and audio towers, layers that
  * predict further tokens. Training does not touch them; they are written back as they are. */
 #ifndef AF_KEPT_TENSORS_H
 #define AF_KEPT_TENSORS_H

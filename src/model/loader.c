@@ -352,7 +352,7 @@ static af_status write_converted(af_loader *ld, af_model_leaves *l, int i, af_er
     AF_TRY(make_codes(ld, i, err));
     if (!reduced_by(ld, i) && !lay->packed && !lay->mean && !ld->quantise[i] && lay->add == 0 &&
         type == af_tensor_layout_type(lay) &&
-        (lay->coded ? type == AF_DTYPE_MXFP4 : !lay->turned && !lay->row_halves))
+        (lay->coded ? type == AF_DTYPE_MXFP4 : !lay->turned && !lay->row_halves && !lay->kv_split))
         copy_rows(ld, i, out);
     else
         convert_rows(ld, i, out, type, tmp, step);

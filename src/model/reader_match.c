@@ -10,6 +10,7 @@
 
 #include <jansson.h>
 #include <stdarg.h>
+#include <stdlib.h>
 
 enum { NAME_MAX_BYTES = 512, LISTED_MAX = 12 };
 enum { SCORE_STREAM = 0x5c0e }; /* of the random numbers */
@@ -143,12 +144,32 @@ static af_status take_parts(af_model_reader *in, af_tensor_layout *e, int n, af_
     return e->part ? AF_OK : af_fail_nomem(err, "the list of tensors", (uint64_t)n * 8);
 }
 
+/* Keys and values of latent attention apart, as newer files have them. */
+static af_status match_kv_split(af_model_reader *in, faults *f, int i, af_error *err)
+{
+    const af_tensor_spec *t = &in->spec.tensor[i];
+    const af_latent_keys *k = &in->spec.latent;
+    af_tensor_layout *e = &in->layout[i];
+    const af_status st = take_parts(in, e, 2, err);
+    for (int p = 0; p < 2 && st == AF_OK; p++) {
+        const int64_t dim[3] = {in->spec.layer[t->layer].heads, p ? k->v_dim : k->kv_lora_rank,
+                                p ? k->kv_lora_rank : k->qk_nope_dim};
+        char name[NAME_MAX_BYTES];
+        snprintf(name, sizeof name, "blk.%d.attn_%s_b.weight", t->layer, p ? "v" : "k");
+        e->part[p] = find(in, f, name, dim, 3);
+    }
+    e->kv_split = k;
+    return st;
+}
+
 static af_status match_gguf(af_model_reader *in, faults *f, int i, af_error *err)
 {
     const af_tensor_spec *t = &in->spec.tensor[i];
     const af_arch *arch = in->spec.arch;
     af_tensor_layout *e = &in->layout[i];
     const bool gate_up = t->slot == AF_SLOT_EXPERTS_GATE_UP;
+    if (af_slot_is_xielu(t->slot))
+        return af_reader_match_xielu(in, i, err);
     af_status st = take_parts(in, e, gate_up ? 2 : 1, err);
     if (st != AF_OK)
         return st;
@@ -169,6 +190,8 @@ static af_status match_gguf(af_model_reader *in, faults *f, int i, af_error *err
         }
         e->row_halves = true;
         return st;
+    } else if (t->slot == AF_SLOT_KV_B && !af_weights_find(in->weights, t->gguf)) {
+        return match_kv_split(in, f, i, err);
     } else {
         int64_t dim[4];
         af_reader_vocab_stored_dim(in, i, dim);
@@ -331,7 +354,7 @@ static af_status match(af_model_reader *in, faults *f, int i, af_error *err)
     e->part_rows = e->parts ? e->rows / e->parts : e->rows;
     for (int p = 0; p < e->parts && !e->coded; p++) {
         const af_stored *w = e->part[p];
-        if (w && w->dtype != e->part[0]->dtype)
+        if (w && w->dtype != e->part[0]->dtype && !e->kv_split)
             return af_fail(err, AF_EUNSUPPORTED, "%s: tensor '%s' is %s, but its neighbour is %s",
                            in->path, w->name, af_dtype_name(w->dtype),
                            af_dtype_name(e->part[0]->dtype));
@@ -449,7 +472,8 @@ static bool may_be_unused(const af_model_reader *in, const char *name)
     if (in->new_labels && (strncmp(name, "lm_head.", 8) == 0 || strcmp(name, "output.weight") == 0))
         return true; /* it predicts tokens */
     if (af_weights_gguf(in->weights))
-        return strncmp(name, "rope_", 5) == 0;
+        return strncmp(name, "rope_", 5) == 0 || /* later blocks predict further tokens */
+               (strncmp(name, "blk.", 4) == 0 && strtol(name + 4, NULL, 10) >= in->spec.layers);
     if (ends_with(name, "rotary_emb.inv_freq") || ends_with(name, ".masked_bias"))
         return true;
     if ((in->spec.tied || in->head_copied) && ends_with(name, "lm_head.weight"))

@@ -52,6 +52,9 @@ af_dtype af_tensor_layout_type(const af_tensor_layout *t)
 {
     if (t->coded)
         return af_coded_weight_is_mxfp4(t->coded) ? AF_DTYPE_MXFP4 : t->coded->round;
+    if (t->kv_split && t->part[0] && t->part[1] && /* columns of blocks are no blocks */
+        (t->part[0]->dtype != t->part[1]->dtype || af_dtype_is_block(t->part[0]->dtype)))
+        return AF_DTYPE_F32;
     return t->parts && t->part[0] ? t->part[0]->dtype : AF_DTYPE_F32;
 }
 
@@ -91,6 +94,49 @@ static void turned_rows(const af_tensor_layout *t, int64_t from, int64_t n, floa
                 (float)af_load_f64(w->data, w->dtype, (uint64_t)af_disk_at(t->turned, from + r, c));
 }
 
+/* Rows of keys [from, from + n) of one head, which are columns of `w`: block by block, since a
+ * block has values of several. Returns how many it read. */
+static int64_t key_rows(const af_stored *w, const af_latent_keys *k, int64_t head, int64_t from,
+                        int64_t n, float *out)
+{
+    enum { BLOCK_MAX = 256 };
+    const af_dtype_info *d = af_dtype_get(w->dtype);
+    const int64_t size = d->elems, R = k->kv_lora_rank, at = from % size;
+    const uint64_t row_bytes = (uint64_t)(k->qk_nope_dim / size * d->bytes);
+    const uint8_t *first = (const uint8_t *)w->data + (uint64_t)(head * R) * row_bytes +
+                           (uint64_t)(from / size * d->bytes);
+    float x[BLOCK_MAX];
+    assert(size <= BLOCK_MAX);
+    n = AF_MIN(n, size - at);
+    for (int64_t c = 0; c < R; c++) {
+        af_codec_decode_row(w->dtype, first + (uint64_t)c * row_bytes, x, size);
+        for (int64_t r = 0; r < n; r++)
+            out[r * R + c] = x[at + r];
+    }
+    return n;
+}
+
+/* Each head has its keys, then its values. */
+static void kv_split_rows(const af_tensor_layout *t, int64_t from, int64_t n, float *out)
+{
+    const af_latent_keys *k = t->kv_split;
+    const int64_t nope = k->qk_nope_dim, both = nope + k->v_dim;
+    const af_stored *v = t->part[1];
+    uint64_t bytes = 0;
+    (void)af_dtype_bytes(v->dtype, (uint64_t)t->cols, &bytes); /* checked at open */
+    for (int64_t r = from, done; r < from + n; r += done, out += done * t->cols) {
+        const int64_t head = r / both, at = r % both;
+        done = 1;
+        if (at < nope)
+            done = key_rows(t->part[0], k, head, at, AF_MIN(from + n - r, nope - at), out);
+        else
+            af_codec_decode_row(v->dtype,
+                                (const uint8_t *)v->data +
+                                    (uint64_t)(head * k->v_dim + at - nope) * bytes,
+                                out, t->cols);
+    }
+}
+
 /* Runs of rows that lie in one part: what is stored transposed is read faster so. */
 static void coded_rows(const af_tensor_layout *t, int64_t from, int64_t n, float *out)
 {
@@ -116,7 +162,9 @@ static void stored_rows(const af_model_reader *in, const af_tensor_layout *t, in
                        (uint64_t)(from + r / 2) * half * (uint64_t)af_dtype_get(w->dtype)->bytes,
                    w->dtype, half);
     }
-    if (t->row_halves)
+    if (t->kv_split)
+        kv_split_rows(t, from, n, out);
+    if (t->row_halves || t->kv_split)
         return;
     if (t->turned || t->coded) {
         (t->turned ? turned_rows : coded_rows)(t, from, n, out);
@@ -278,6 +326,34 @@ bool af_tensor_view_finite(const af_tensor_view *v)
     }
     free(row);
     return finite;
+}
+
+/* ---- numbers among the metadata of GGUF ---- */
+
+af_status af_reader_match_xielu(af_model_reader *in, int tensor, af_error *err)
+{
+    const af_tensor_spec *t = &in->spec.tensor[tensor];
+    af_tensor_layout *e = &in->layout[tensor];
+    const char *key = af_slot_xielu_key(t->slot);
+    const af_gguf_kv *kv = af_gguf_find_kv(af_weights_gguf(in->weights), key);
+    af_stored *made = af_arena_take(&in->arena, sizeof *made);
+    float *value = af_arena_take(&in->arena, sizeof *value);
+    const af_stored **part = af_arena_take(&in->arena, sizeof *part);
+    if (!made || !value || !part)
+        return af_fail_nomem(err, key, sizeof *made);
+    if (!kv || kv->str || (kv->count != 1 && kv->count != (uint64_t)in->spec.layers))
+        return af_fail(err, AF_EFORMAT, "%s: %s is not one number a layer", in->path, key);
+    *value = (float)af_gguf_item_float(kv, kv->count == 1 ? 0 : (uint64_t)t->layer);
+    *made = (af_stored){.name = t->name,
+                        .dtype = AF_DTYPE_F32,
+                        .ndim = 1,
+                        .dim = {1},
+                        .data = value,
+                        .bytes = sizeof *value};
+    part[0] = made;
+    e->part = part;
+    e->parts = 1;
+    return AF_OK;
 }
 
 /* ---- a changed vocabulary ---- */

@@ -13,8 +13,10 @@ struct af_tensor_layout {
     int64_t heads;      /* > 0: rows are interleaved per head as llama.cpp has them */
     bool row_halves;    /* GGUF biases of experts: part 0 has the gates of a row, part 1 the ups */
     bool gate_up_split; /* GGUF experts: part 0 has all gates, part 1 all ups */
-    float add;          /* added to every value (gemma norms: -1) */
-    bool packed;        /* by bitsandbytes */
+    /* GGUF kv_b_proj: part 0 has the keys of each head transposed, part 1 the values */
+    const af_latent_keys *kv_split;
+    float add;   /* added to every value (gemma norms: -1) */
+    bool packed; /* by bitsandbytes */
     af_bnb_weight bnb;
     af_coded_weight *coded;       /* [parts]: each part is the codes of this weight; NULL = plain */
     const af_tensor_spec *turned; /* stored in another order: af_disk_at; else NULL */
@@ -29,6 +31,9 @@ const void *af_tensor_layout_row(const af_model_reader *in, const af_tensor_layo
 /* Rows [from, from + n) as f32. */
 void af_tensor_layout_rows(const af_model_reader *in, const af_tensor_layout *t, int64_t from,
                            int64_t n, float *out);
+
+/* Tensor i of the spec, a number of xIELU, out of the metadata of a GGUF file. */
+AF_CHECKED af_status af_reader_match_xielu(af_model_reader *in, int tensor, af_error *err);
 
 /* ---- reader_rows.c: embedding and head with other rows than the model stores, grown by tokens
  * that were added, or an adapter's own ---- */

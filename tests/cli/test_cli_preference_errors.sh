@@ -140,5 +140,36 @@ cases=$((cases + 1))
 "$AFINAR" data check "$tmp/base.yaml" rl=dpo "datasets=[{path: $tmp/data.jsonl}]" > "$tmp/stdout" 2> "$tmp/err" || fail "good data is refused"
 "$AFINAR" data preview "$tmp/base.yaml" rl=dpo "datasets=[{path: $tmp/data.jsonl}]" > "$tmp/shown" 2> "$tmp/err" || fail "no preview"
 grep -q '^chosen .*│ rejected$' "$tmp/shown" && grep -q '^ *Because.*│ *No\.' "$tmp/shown" || fail "not side by side"
+# ChatML writes a newline after the end of a turn: no turn lacks its end, and a record that is cut loses it once
+cases=$((cases + 1))
+"$AFINAR" data check "$tmp/base.yaml" rl=dpo > "$tmp/stdout" 2> "$tmp/err" || fail "good pairs are refused"
+grep -qE '^missing end-of-turn +0$' "$tmp/stdout" || fail "ends of turns are missing: $(cat "$tmp/stdout")"
+"$AFINAR" data check "$tmp/base.yaml" rl=dpo sequence_len=60 > "$tmp/stdout" 2> "$tmp/err"
+words "7 of 12 records are cut at sequence_len 60; 6 of them lose their end-of-turn token"
+# the cache of tokens has the labels of a record as numbers: other names, another store
+printf '%s\n' '{"text": "a", "label": "good"}' '{"text": "b", "label": "poor"}' '{"text": "c", "label": "good"}' > "$tmp/data.jsonl"
+labels() { # NAME key=value ...
+    local name=$1
+    shift
+    cases=$((cases + 1))
+    "$AFINAR" train "$tmp/base.yaml" task_type=SEQ_CLS "datasets=[{path: $tmp/data.jsonl}]" "output_dir=$tmp/$name" -q "$@" > "$tmp/stdout" 2> "$tmp/err" || fail "$name is not trained"
+}
+labels good-poor 'class_names=[good, poor]'
+labels poor-good 'class_names=[poor, good]'
+rm -rf "$XDG_CACHE_HOME"
+labels fresh 'class_names=[poor, good]'
+cmp -s "$tmp/poor-good/adapter_model.safetensors" "$tmp/fresh/adapter_model.safetensors" || fail "labels of other names come from the cache"
+# names and kind of labels that the keys do not give are those of what a run begins with
+printf '%s\n' '{"text": "a", "label": ["x", "z"]}' '{"text": "b", "label": []}' > "$tmp/data.jsonl"
+labels several 'class_names=[x, y, z]' problem_type=multi_label_classification
+labels continued "lora_model_dir=$tmp/several"
+labels whole adapter=full 'class_names=[x, y, z]' problem_type=multi_label_classification
+labels again "base_model=$tmp/whole"
+labels again-whole adapter=full "base_model=$tmp/whole"
+for made in continued/adapter_config again/adapter_config again-whole/config; do
+    grep -qF '"problem_type": "multi_label_classification"' "$tmp/$made.json" && grep -qF '"2": "z"' "$tmp/$made.json" || fail "no labels in $made.json"
+done
+cases=$((cases + 1))
+"$AFINAR" data check "$tmp/base.yaml" task_type=SEQ_CLS adapter=full "base_model=$tmp/whole" "datasets=[{path: $tmp/data.jsonl}]" > "$tmp/stdout" 2> "$tmp/err" || fail "data check has other labels than the base"
 echo "$cases cases, $failed failed"
 [ $failed = 0 ] && [ $cases -ge 25 ]

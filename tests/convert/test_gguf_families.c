@@ -53,22 +53,42 @@ static void remove_model(const formula_model *f)
     CHECK_OK(af_path_remove(f->dir, &err), err);
 }
 
+/* Keys of the config that are others than the golden's. */
+static void change(json_t *config, const char *keys)
+{
+    json_t *with = json_loads(keys, 0, NULL);
+    CHECK_MSG(with, "%s", keys);
+    json_object_update(config, with);
+    json_decref(with);
+}
+
+#define YARN                                                                                       \
+    "\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":8,\"mscale\":0.6,"                     \
+    "\"mscale_all_dim\":0.6,\"original_max_position_embeddings\":16,\"rope_theta\":10000}"
+
 static void test_they_come_back_from_gguf(void **state)
 {
     (void)state;
-    static const char *const names[] = {"gpt_oss", "glm4_moe"};
-    for (size_t i = 0; i < AF_LEN(names); i++) {
-        json_t *j = family(names[i]), *config = json_object_get(j, "config");
+    static const struct {
+        const char *name, *keys;
+    } cases[] = {
+        {"gpt_oss", "{\"swiglu_limit\":7}"},
+        {"glm4_moe", "{\"n_group\":1,\"topk_group\":1}"},
+        {"deepseek_v2", "{\"topk_method\":\"greedy\"}"},
+        {"deepseek_v2", "{\"topk_method\":\"greedy\",\"q_lora_rank\":10,\"v_head_dim\":8}"},
+        {"deepseek_v3", "{" YARN "}"},
+        {"apertus", "{}"},
+        {"glm4_moe_lite", "{\"attention_bias\":false,\"mlp_layer_types\":[\"dense\",\"sparse\"]}"},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        json_t *j = family(cases[i].name);
         formula_model f;
         af_verify_result v = {0};
         af_error err = {0};
-        json_object_set_new(config, "n_group", json_integer(1));
-        json_object_set_new(config, "topk_group", json_integer(1));
-        if (json_object_get(config, "swiglu_limit"))
-            json_object_set_new(config, "swiglu_limit", json_real(7));
+        change(json_object_get(j, "config"), cases[i].keys);
         write_model(&f, j);
         CHECK_OK(export_model(&f, &v, &err), err);
-        CHECK_MSG(v.ran && v.same && v.logit_error < 1e-6, "%s: %s", names[i], v.message);
+        CHECK_MSG(v.ran && v.same && v.logit_error < 1e-6, "%s: %s", cases[i].name, v.message);
         remove_model(&f);
         json_decref(j);
     }
@@ -82,7 +102,9 @@ static void test_what_gguf_lacks_is_refused(void **state)
     } cases[] = {
         {"gpt_oss", "swiglu_limit is 0.8, and the file would be read as 7"},
         {"glm4_moe", "n_group is 3, and the file would be read as 1"},
-        {"deepseek_v3", "models of type 'deepseek_v3' cannot be written as GGUF"},
+        {"deepseek_v2", "the number of experts that score their group (topk_method) is 1"},
+        {"deepseek_v3", "the scale of rotary embedding (attention_factor, mscale) is 1."},
+        {"glm4_moe_lite", "models of type 'glm4_moe_lite' cannot be written as GGUF"},
         {"gemma4", "models of type 'gemma4_text' cannot be written as GGUF"},
     };
     for (size_t i = 0; i < AF_LEN(cases); i++) {

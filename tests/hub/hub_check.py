@@ -36,14 +36,15 @@ class Case:
         self.hub = StandIn(hub.pop("repos"), **hub)
         self.repo = self.home / "hub/models--org--m"
 
-    def run(self, *words, rc=0, says=(), **env):
+    def run(self, *words, rc=0, says=(), hides="\0", **env):
         env = {**{k: v for k, v in os.environ.items() if not k.startswith("HF_") and "_proxy" not in k.lower()}, "HF_HOME": str(self.home),
                "HF_ENDPOINT": self.hub.url, "HF_HUB_DOWNLOAD_TIMEOUT": "30", **env}
-        got = subprocess.run([AFINAR, *words], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240)
+        got = subprocess.run([AFINAR, *words], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=240)
         text = got.stdout + got.stderr
         assert got.returncode == rc, f"{words}: exit {got.returncode}, not {rc}: {text}"
         for s in [says] if isinstance(says, str) else says:
             assert s in text, f"{words}: no '{s}' in: {text}"
+        assert hides not in text, f"{words}: '{hides}' in: {text}"
         for token in ("hf_owner", "hf_reader", "hf_friend", "hf_wrong"):
             assert token not in text, f"{words}: a token is printed"
         assert all(r["auth"] is None for r in self.hub.log if r["side"] == "cdn"), "a token at another host"
@@ -134,6 +135,64 @@ def choice(c):
     assert (plain / "config.json").read_bytes() == b"mine"
 
 
+def careful(c):
+    """Nothing of the user's is replaced, no path leaves the folder, no secret is shown."""
+    c.pull("-o", "", rc=1, says="the name of the output folder is empty")
+    plain = c.home / "plain"
+    plain.mkdir()
+    (plain / "config.json").symlink_to("nowhere")
+    c.pull("-o", str(plain), rc=1, says="config.json' is there already and has another content")
+    assert os.readlink(plain / "config.json") == "nowhere"
+    (plain / "config.json").unlink()
+    c.hub.faults.append({"kind": "slow", "path": "/cdn/", "seconds": 0.02, "times": 1})
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        done = pool.submit(c.pull, "-o", str(plain), rc=1, says="model.safetensors' is there already, and is kept")
+        while not list(plain.glob(".cache/huggingface/download/" + hashlib.sha256(BIG).hexdigest() + "*incomplete")):
+            time.sleep(0.01)
+        (plain / "model.safetensors").write_bytes(b"mine")
+        done.result()
+    assert (plain / "model.safetensors").read_bytes() == b"mine"
+    c.hub.commit("models/org/m", "main", {p: File(p, d) for p, d in {"a.json": b"same", "b.json": b"same"}.items()})
+    for words in ([], ["-o", str(c.home / "twice")]):
+        out = c.pull(*words, hides="waiting for another process")
+        assert (Path(out) / "b.json").read_bytes() == b"same"
+    for bad in (".git/config", "a/.GIT/hooks/x", "../x", "/x", "a//b", "a/./b"):
+        c.hub.commit("models/org/m", "main", {bad: File(bad, b"x")})
+        c.pull("-o", str(c.home / "bad"), rc=1, says=f"'{bad}' is not a path of a file")
+    c.run("pull", "a--b/c", rc=1, says="'a--b/c' is not the name of a repository")
+    c.run("pull", "a/b..c", rc=1, says="'a/b..c' is not the name of a repository")
+    c.pull(rc=1, HF_ENDPOINT="https://me:hf_wrong@127.0.0.1", says="HF_ENDPOINT has an '@'")
+    c.hub.faults.append({"kind": "status", "path": "/api/models/org/m", "code": 403, "times": 1, "message": "no rights"})
+    c.pull(rc=1, says=f"the hub refuses access to 'org/m' (no rights): visit {c.hub.url}/org/m, and set HF_TOKEN")
+    c.hub.faults.append({"kind": "status", "path": "/api/models/org/m", "code": 400, "times": 1, "message": "bad header: Bearer hf_owner"})
+    c.pull(rc=1, HF_TOKEN="hf_owner", says="answers with status 400")
+
+
+def push_careful(c):
+    folder = c.home / "out"
+    folder.mkdir()
+    (folder / "config.json").write_bytes(b"{}")
+    go = lambda *words, **more: c.run("push", str(folder), "org/m", *words, HF_TOKEN="hf_owner", **more)  # noqa: E731
+    before = c.hub.repos["models/org/m"]["main"]
+    go("--private", rc=1, says=f"'org/m' exists and is not private: make it private at {c.hub.url}/org/m/settings")
+    (folder / "run.yaml").write_bytes(b"token: hf_owner\n")
+    go(rc=1, says="run.yaml' holds the token of HF_TOKEN; nothing was uploaded")
+    (folder / "run.yaml").unlink()
+    os.mkfifo(folder / "pipe")
+    go(rc=1, says="pipe' is neither a file nor a folder")
+    (folder / "pipe").unlink()
+    odd = os.fsencode(folder) + b"/\xff"
+    open(odd, "w").close()
+    go(rc=1, says="is not UTF-8")
+    os.unlink(odd)
+    c.hub.faults.append({"kind": "status", "path": "/preupload/", "code": 403, "times": 1})
+    go(rc=1, says="the account of HF_TOKEN may not write to 'org/m'")
+    assert c.hub.repos["models/org/m"]["main"] == before
+    c.hub.faults.append({"kind": "status", "path": "/api/repos/create", "code": 403, "times": 1})
+    go()  # a token that may write to this repository and not create others
+    assert c.hub.repos["models/org/m"]["main"] != before
+
+
 def refusals(c):
     hub = c.hub.url
     c.run("pull", "org/gated", rc=1, says=(f"access to 'org/gated' is restricted: visit {hub}/org/gated", "HF_TOKEN", f"{hub}/settings/tokens"))
@@ -163,11 +222,16 @@ def proxy(c):
     out = c.pull("--include", "*.json", HF_ENDPOINT="http://hub.invalid", http_proxy=c.hub.url, HF_TOKEN="hf_owner")
     c.same(out, {p: d for p, d in SMALL.items() if p.endswith(".json")})
     c.run("pull", "org/m", rc=1, HF_ENDPOINT="http://hub.invalid", http_proxy=c.hub.url, no_proxy="hub.invalid", says="http://hub.invalid:80 does not answer")
+    c.pull(rc=1, HF_ENDPOINT="http://hub.invalid", http_proxy="http://me:secret@x:99999", says="http://hub.invalid:80 does not answer", hides="secret")
 
 
 def disk(c):
     c.hub.faults.append({"kind": "huge", "path": "/tree/", "times": 1})
     c.pull(rc=1, says=("the download needs 1000000000.0 GB, and '", "GB free", "the hub serves files above 50 GB through Xet alone"))
+    two = {**MODEL, "model-2.safetensors": b"x"}  # 2^64 - 2 bytes, and a few more: the sum does not begin again
+    c.hub.commit("models/org/m", "main", {p: File(p, d) for p, d in two.items()})
+    c.hub.faults.append({"kind": "huge", "path": "/tree/", "times": 1, "size": 2**63 - 1})
+    c.pull(rc=1, says="the download needs 18446744073.7 GB, and '")
     assert not [r for r in c.hub.log if "resolve" in r["path"]]
 
 
@@ -353,6 +417,8 @@ CASES = {
     "layout": (layout, {"page": 3}),
     "choice": (choice, {"repos": SOME}),
     "refusals": (refusals, {"repos": SOME, "gated": ["models/org/gated"], "private": ["models/org/secret"], "moved": {"models/old/name": "org/m"}}),
+    "careful": (careful, {}),
+    "push_careful": (push_careful, {}),
     "model": (model_words, {}),
     "push": (push, {}),
     "train": (train, {}),

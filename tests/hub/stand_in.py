@@ -119,7 +119,7 @@ class Answer(BaseHTTPRequestHandler):
         if not f:
             return
         if f["kind"] == "status":
-            self.refuse(f["code"], message="busy", **({"Retry_After": f["retry_after"]} if "retry_after" in f else {}))
+            self.refuse(f["code"], message=f.get("message", "busy"), **({"Retry_After": f["retry_after"]} if "retry_after" in f else {}))
         if f["kind"] == "elsewhere":
             self.send(302, Location=f["to"])
         if f["kind"] == "loop":
@@ -205,6 +205,8 @@ class Answer(BaseHTTPRequestHandler):
             self.refuse(403, message="You may not write here")
         if lfs:
             return self.batch() if rest[-1] == "batch" else self.verify()
+        if not rest:
+            return self.send(200, {"id": name, "private": name in self.hub.private})
         getattr(self, "on_" + rest[0])(name, rest[1], "/".join(rest[2:]))
 
     def find(self, name, rev):
@@ -220,8 +222,10 @@ class Answer(BaseHTTPRequestHandler):
         files, at = self.hub.commits[self.find(name, rev)], int(self.query.get("cursor", ["0"])[0])
         rows = [{"type": "file", "path": p, "size": len(f.data), "oid": f.oid, **({"lfs": {"oid": f.sha256, "size": len(f.data)}} if f.large else {})}
                 for p, f in sorted(files.items())]
-        if self.hub.fault(("huge",), self.line):
-            rows = [{**r, "size": 10**18, "lfs": {**r["lfs"], "size": 10**18}} if "lfs" in r else r for r in rows]
+        huge = self.hub.fault(("huge",), self.line)
+        if huge:
+            n = huge.get("size", 10**18)
+            rows = [{**r, "size": n, "lfs": {**r["lfs"], "size": n}} if "lfs" in r else r for r in rows]
         more = at + self.hub.page < len(rows)
         link = {"Link": f'<{self.hub.url}{quote(self.route)}?recursive=true&cursor={at + self.hub.page}>; rel="next"'} if more else {}
         self.send(200, rows[at:at + self.hub.page], **link)

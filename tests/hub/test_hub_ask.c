@@ -90,6 +90,25 @@ static void test_redirects_that_are_refused(void **state)
           "redirects more than 8 times");
 }
 
+static void test_addresses_without_encryption(void **state)
+{
+    (void)state;
+    static fake_net net;
+    static char endpoint[] = "https://hub.co";
+    script s = {{"HTTP/1.1 200 x\r\n\r\n"}, 1};
+    af_hub_client c = {.net = &net.base, .endpoint = endpoint};
+    af_ask a = {.method = "PUT", .url = "http://cdn.co/upload", .for_file = true};
+    assert_true(af_url_origin(c.origin, endpoint));
+    fake_init(&net, play);
+    net.user = &s;
+    af_ask_run(&a, &c); /* an address that the hub's answer names, not a redirect */
+    assert_int_equal(a.state, AF_ASK_FAILED);
+    assert_string_equal(a.why.msg,
+                        "https://hub.co:443 names http://cdn.co:80, which is not encrypted");
+    assert_int_equal(net.requests, 0);
+    af_ask_clear(&a, &c);
+}
+
 static void test_waits_grow_and_end(void **state)
 {
     (void)state;
@@ -151,6 +170,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_token_stays_at_the_hub),
         cmocka_unit_test(test_redirects_that_are_refused),
+        cmocka_unit_test(test_addresses_without_encryption),
         cmocka_unit_test(test_waits_grow_and_end),
         cmocka_unit_test(test_an_expired_address_is_asked_for_again),
         cmocka_unit_test(test_too_much_of_everything),

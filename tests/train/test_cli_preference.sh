@@ -98,6 +98,26 @@ same ours factory
 run simpo "rl: simpo"$'\n'"$lora"
 run simpo-factory "stage: dpo"$'\n'"pref_loss: simpo"$'\n'"pref_beta: 2"$'\n'"$lora"
 same simpo simpo-factory
+run reward "rl: reward"$'\n'"$lora"
+run reward-axolotl "reward_model: true"$'\n'"dpo_use_logits_to_keep: true"$'\n'"$lora"
+same reward reward-axolotl
+run liger "rl: dpo"$'\n'"rl_beta: 0.3"$'\n'"loss_type: [hinge, sft]"$'\n'"loss_weights: [1, 0.5]"$'\n'"dpo_use_liger_kernel: true"$'\n'"ref_model_mixup_alpha: 0.6"$'\n'"$lora"
+same ours liger
+
+# --- reference values of a loss without KL rows have none for KTO (neftune: both lay out whole copies)
+noise="neftune_noise_alpha: 1"$'\n'"$lora"
+run kto "rl: kto"$'\n'"$noise"
+rm -rf "$XDG_CACHE_HOME"
+run kto-unpaired "rl: kto"$'\n'"dpo_loss_type: apo_zero_unpaired"$'\n'"$noise"
+run kto-after "rl: kto"$'\n'"$noise"
+grep -q 'kept in the cache' "$tmp/err" || { cat "$tmp/err"; echo "KTO takes reference values without KL"; exit 1; }
+same kto kto-after
+
+# --- a start by loftq is another model with other matrices
+start="rl: dpo"$'\n'"adapter: qlora"$'\n'"lora_r: 4"$'\n'"peft_init_lora_weights: loftq"
+run loftq "$start"$'\n'"lora_target_modules: [q_proj]"
+run loftq-other "$start"$'\n'"lora_target_modules: [o_proj, down_proj]"
+grep -q 'kept in the cache' "$tmp/err" || { cat "$tmp/err"; echo "reference of another start"; exit 1; }
 
 # --- what is printed
 run shown "rl: dpo"$'\n'"val_set_size: 4"$'\n'"$lora"
@@ -111,6 +131,21 @@ grep -qE '"accuracy": [0-9.]+, "margin": [-0-9.e]+' "$tmp/stdout" || { cat "$tmp
 want=$(grep -o '"eval_loss": [0-9.]*' "$tmp/shown/metrics.jsonl" | tail -1 | cut -d' ' -f2)
 got=$(grep -o '"loss": [0-9.]*' "$tmp/stdout" | cut -d' ' -f2)
 [ "${want:0:12}" = "${got:0:12}" ] || { echo "eval gives $got, the run's last evaluation $want"; exit 1; }
+# of reward models and labels, too; each name once in a row, and always JSON
+texts=$'task_type: SEQ_CLS\nval_set_size: 2\n'"$lora"
+for i in 1 2 3 4 5 6; do echo '{"text": "lamp '$i'", "label": '$((i % 2))'}'; done > "$tmp/texts.jsonl"
+run reward-shown "rl: reward"$'\n'"val_set_size: 4"$'\n'"$lora"
+grep -qE '^step 2/2 .* margin [-0-9.]+ accuracy [0-9.]+ ' "$tmp/err" || { cat "$tmp/err"; echo "no margin of a reward model"; exit 1; }
+grep -qE '^step 2/2: eval_loss [0-9.]+ margin [-0-9.]+ accuracy' "$tmp/err" || { cat "$tmp/err"; echo "no margin of its evaluation"; exit 1; }
+grep -q 'margin</b> of rewards' "$tmp/reward-shown/report.html" || { echo "no chart of its margins"; exit 1; }
+"$AFINAR" eval "$tmp/reward-shown.yaml" --json > "$tmp/stdout" 2> "$tmp/err" || { cat "$tmp/err"; exit 1; }
+grep -qE '"accuracy": [0-9.]+, "margin": [-0-9.e]+' "$tmp/stdout" || { cat "$tmp/stdout"; echo "no margin of its eval"; exit 1; }
+sed -i "s|^datasets:.*|datasets: [{path: $tmp/texts.jsonl}]|" "$tmp/base.yaml"
+run classes "$texts"
+run numbers "$texts"$'\n'"num_labels: 1"
+[ "$(grep '"eval_loss"' "$tmp/classes/metrics.jsonl" | tail -1 | grep -o '"eval_accuracy"' | wc -l)" = 1 ] || { echo "eval_accuracy is not there once"; exit 1; }
+"$AFINAR" eval "$tmp/classes.yaml" --json 2> /dev/null | grep -qE '^\{"loss": [0-9.]+, "accuracy": [0-9.]+, "f1": [0-9.]+, "rows": 2\}$' || { echo "eval of classes"; exit 1; }
+"$AFINAR" eval "$tmp/numbers.yaml" --json 2> /dev/null | grep -qE '^\{"loss": [0-9.]+, "mse": [0-9.]+, "rows": 2\}$' || { echo "eval of numbers"; exit 1; }
 "$AFINAR" plan "$tmp/shown.yaml" > "$tmp/stdout" 2> "$tmp/err"
 grep -q 'computed once for both answers' "$tmp/stdout" || { cat "$tmp/stdout"; echo "plan does not say it"; exit 1; }
 echo "$cases messages"

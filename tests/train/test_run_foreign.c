@@ -67,7 +67,7 @@ static void test_what_is_refused(void **state)
     } cases[] = {
         {"rl: grpo", {"rl is 'grpo', which is not supported", "dpo", ""}},
         {"beta: 0.1", {"('beta'): rl_beta has no effect without 'rl': dpo", "", ""}},
-        {"reward_model: true", {"'reward_model' with 'true' is not supported", "", ""}},
+        {"reward_model: x", {"'reward_model' with 'x' is not supported", "", ""}},
         {"qat: {weight_dtype: int8}", {"'qat' is not supported", "load_in_4bit", ""}},
         {"use_galore: true", {"'use_galore' with 'true' is not supported", "optimizer", ""}},
         {"relora: true", {"'relora' with 'true' is not supported", "adapter", ""}},

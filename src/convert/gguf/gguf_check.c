@@ -25,6 +25,16 @@ static af_status differs(const char *key, double want, double got, af_error *err
                    key, want, got);
 }
 
+static int64_t groups_used(const af_model_spec *s)
+{
+    return s->router.groups > 1 ? s->router.groups_used : 0;
+}
+
+static int64_t group_best(const af_model_spec *s)
+{
+    return s->router.groups > 1 ? s->router.group_best : 0;
+}
+
 static af_status check_sizes(const af_model_spec *a, const af_model_spec *b, af_error *err)
 {
     const fact facts[] = {
@@ -43,6 +53,15 @@ static af_status check_sizes(const af_model_spec *a, const af_model_spec *b, af_
         {"swiglu_limit", a->router.clamp, b->router.clamp},
         {"routed_scaling_factor", a->router.scale, b->router.scale},
         {"n_group", (double)AF_MAX(a->router.groups, 1), (double)AF_MAX(b->router.groups, 1)},
+        {"topk_group", (double)groups_used(a), (double)groups_used(b)},
+        {"the number of experts that score their group (topk_method)", (double)group_best(a),
+         (double)group_best(b)},
+        {"scoring_func (sigmoid)", a->router.sigmoid, b->router.sigmoid},
+        {"q_lora_rank", (double)a->latent.q_lora_rank, (double)b->latent.q_lora_rank},
+        {"kv_lora_rank", (double)a->latent.kv_lora_rank, (double)b->latent.kv_lora_rank},
+        {"qk_nope_head_dim", (double)a->latent.qk_nope_dim, (double)b->latent.qk_nope_dim},
+        {"v_head_dim", (double)a->latent.v_dim, (double)b->latent.v_dim},
+        {"rope_interleave", a->rope_pairs, b->rope_pairs},
         {"n_shared_experts (width)", (double)a->router.shared_ffn, (double)b->router.shared_ffn},
         {"tie_word_embeddings", a->tied, b->tied},
         {"rms_norm_eps", a->eps, b->eps},
@@ -199,6 +218,7 @@ static const taker *taker_of(const char *arch)
         {"chatglm", .square = true, .tied = true, .untied = true},
         {"arcee", .freqs = true, .tied = true, .untied = true},
         {"exaone4", .freqs = true, .tied = true, .untied = true},
+        {"apertus", .freqs = true, .untied = true},
         {"gpt-oss", .biases = true, .untied = true},
         {"others", .tied = true, .untied = true},
     };
@@ -220,7 +240,7 @@ static bool has_slot(const af_model_spec *s, af_slot slot)
 static bool unnamed(const af_model_spec *s)
 {
     for (int i = 0; i < s->tensors; i++)
-        if (!s->tensor[i].gguf || !s->tensor[i].gguf[0])
+        if ((!s->tensor[i].gguf || !s->tensor[i].gguf[0]) && !af_slot_is_xielu(s->tensor[i].slot))
             return true;
     return false;
 }
@@ -257,6 +277,8 @@ af_status af_gguf_check_supported(const af_model_spec *s, af_error *err)
         what = "head of its own (tie_word_embeddings false)";
     else if (t->square && (int64_t)s->heads * s->head_dim != s->width)
         what = "head_dim other than hidden_size / num_attention_heads";
+    else if (s->latent.kv_lora_rank && s->experts && !s->router.shared_ffn)
+        what = "mixture without shared experts (n_shared_experts 0)";
     else if (t->biased && !has_slot(s, AF_SLOT_O_BIAS))
         what = "linears without biases (use_bias false)";
     if (!what)

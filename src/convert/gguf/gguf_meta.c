@@ -125,7 +125,7 @@ static void put_rope_scaling(meta_writer *p, const af_hf_config *c)
         /* llama.cpp multiplies with what yarn prescribes for the factor: only the rest is written
          */
         const double rest = af_rope_scale(r) / af_yarn_scale(r->factor);
-        if (fabs(rest - 1) > 1e-6)
+        if (fabs(rest - 1) > 1e-6 && strcmp(p->arch, "deepseek2") != 0)
             put_f32(p, "rope.scaling.attn_factor", rest);
         if (r->beta_fast != 32)
             put_f32(p, "rope.scaling.yarn_beta_fast", r->beta_fast);
@@ -138,17 +138,44 @@ static void put_rope_scaling(meta_writer *p, const af_hf_config *c)
     }
 }
 
-static void put_glm4_moe(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
+/* A mixture in the words of DeepSeek. */
+static void put_deepseek_experts(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
 {
-    enum { SIGMOID = 2 };
+    enum { SOFTMAX = 1, SIGMOID = 2 };
     int dense = 0;
     while (dense < s->layers && s->layer[dense].mlp != AF_MLP_EXPERTS)
         dense++;
     put_u32(p, "expert_shared_count", c->router.shared_ffn / AF_MAX(c->moe_intermediate_size, 1));
     put_u32(p, "leading_dense_block_count", dense);
-    put_u32(p, "expert_gating_func", SIGMOID);
+    put_u32(p, "expert_gating_func", c->router.sigmoid ? SIGMOID : SOFTMAX);
     put_f32(p, "expert_weights_scale", c->router.scale);
     put_bool(p, "expert_weights_norm", c->norm_topk_prob);
+    if (strcmp(p->arch, "deepseek2") == 0 && c->router.groups > 1) {
+        put_u32(p, "expert_group_count", c->router.groups);
+        put_u32(p, "expert_group_used_count", c->router.groups_used);
+    }
+}
+
+/* Latent attention: one head of keys and values, which are the latents; the sizes after kv_b_proj
+ * have keys of their own. */
+static void put_latent(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
+{
+    const af_latent_keys *k = &s->latent;
+    put_u32(p, "vocab_size", c->vocab_size);
+    put_u32(p, "attention.head_count_kv", 1);
+    put_u32(p, "attention.q_lora_rank", k->q_lora_rank);
+    put_u32(p, "attention.kv_lora_rank", k->kv_lora_rank);
+    put_u32(p, "attention.key_length", k->kv_lora_rank + k->qk_rope_dim);
+    put_u32(p, "attention.value_length", k->kv_lora_rank);
+    put_u32(p, "attention.key_length_mla", k->qk_nope_dim + k->qk_rope_dim);
+    put_u32(p, "attention.value_length_mla", k->v_dim);
+    if (c->rope.type == AF_ROPE_YARN && c->rope.mscale_all_dim > 0)
+        put_f32(p, "rope.scaling.yarn_log_multiplier", 0.1 * c->rope.mscale_all_dim);
+    if (s->eps != 1e-6)
+        af_log_write(AF_LOG_WARN,
+                     "llama.cpp takes rms_norm_eps (%g) for the norms of the latents, "
+                     "too, which have 1e-06 here",
+                     s->eps);
 }
 
 /* Layers without keys and values have none of their heads. */
@@ -217,8 +244,8 @@ static void put_family(meta_writer *p, const af_model_spec *s, const af_hf_confi
         put_u32(p, "expert_used_count", c->num_experts_per_tok);
         if (strcmp(a, "llama") != 0) /* mixtral's experts are as wide as feed_forward_length says */
             put_u32(p, "expert_feed_forward_length", c->moe_intermediate_size);
-        if (strcmp(a, "glm4moe") == 0)
-            put_glm4_moe(p, s, c);
+        if (strcmp(a, "glm4moe") == 0 || strcmp(a, "deepseek2") == 0)
+            put_deepseek_experts(p, s, c);
         else if (c->router.shared_ffn)
             put_u32(p, "expert_shared_feed_forward_length", c->router.shared_ffn);
     }
@@ -251,6 +278,7 @@ af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_h
     meta_writer p = {.w = w, .arch = s->arch->gguf, .err = err};
     char title[256], label[32];
     const bool gemma = strncmp(p.arch, "gemma", 5) == 0;
+    const bool latent = s->latent.kv_lora_rank > 0;
     const bool own_head = has_key(c, "head_dim") || gemma || s->head_dim * s->heads != s->width;
     if (c->rope.type == AF_ROPE_DYNAMIC)
         af_log_write(AF_LOG_WARN,
@@ -269,7 +297,9 @@ af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_h
     put_u32(&p, "embedding_length", s->width);
     put_u32(&p, "feed_forward_length", s->ffn);
     put_u32(&p, "attention.head_count", s->heads);
-    if (s->recurrent)
+    if (latent)
+        put_latent(&p, s, c);
+    else if (s->recurrent)
         put_kv_heads(&p, s);
     else
         put_u32(&p, "attention.head_count_kv", s->kv_heads);
@@ -280,7 +310,7 @@ af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_h
             s->arch->layer_norm ? "attention.layer_norm_epsilon"
                                 : "attention.layer_norm_rms_epsilon",
             c->rms_norm_eps);
-    if (own_head) {
+    if (own_head && !latent) {
         put_u32(&p, "attention.key_length", s->head_dim);
         put_u32(&p, "attention.value_length", s->head_dim);
     }
@@ -291,6 +321,23 @@ af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_h
     if (p.st == AF_OK)
         p.st = af_gguf_put_u32(w, "general.quantization_version", 2, err);
     return p.st;
+}
+
+af_status af_gguf_put_xielu(af_gguf_writer *w, const af_model_reader *in, af_error *err)
+{
+    const af_model_spec *s = af_model_reader_spec(in);
+    af_status st = AF_OK;
+    float of[AF_CONFIG_LAYERS_MAX];
+    if (s->plain_act != AF_PLAIN_XIELU)
+        return AF_OK;
+    for (af_slot k = AF_SLOT_ACT_P; k <= AF_SLOT_ACT_EPS; k++) {
+        for (int i = 0; i < s->layers; i++)
+            af_model_reader_merged_rows(in, s->layer[i].tensor[k], 0, 1, &of[i]);
+        AF_TRY(
+            af_gguf_put_array(w, af_slot_xielu_key(k), AF_GGUF_F32, of, (uint64_t)s->layers, err));
+    }
+done:
+    return st;
 }
 
 /* ---- carried files ---- */

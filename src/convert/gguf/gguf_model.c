@@ -25,6 +25,7 @@ typedef struct gguf_target {
     int spec;             /* -1: `values` or `raw` */
     int64_t heads;        /* rows interleaved per head */
     int part, expert_ffn; /* experts: part 0 gates, 1 ups of [X][2F][D]; -1 = plain */
+    bool keys, latents;   /* of kv_b_proj: its keys, transposed per head; its values */
     float add;            /* gemma norms */
     float *values;        /* computed here */
     const af_stored *raw; /* copied as it is */
@@ -32,7 +33,7 @@ typedef struct gguf_target {
 } gguf_target;
 
 typedef struct encode_worker {
-    float *x;       /* scratch_rows of values and one decoded row */
+    float *x;       /* scratch_rows of values, one decoded row; of keys: a row of the spec */
     uint8_t *bytes; /* of one piece, encoded */
     af_status st;
     af_error err;
@@ -98,11 +99,31 @@ static void list_gate_up_bias(gguf_export *j, int i)
     }
 }
 
+/* kv_b_proj as keys, transposed per head, and values: llama.cpp multiplies queries with the keys
+ * first. A file that has it whole has the keys of that layout, too, and stays so. */
+static void list_kv_split(gguf_export *j, int i)
+{
+    const af_tensor_spec *s = &j->spec->tensor[i];
+    const af_latent_keys *k = &j->spec->latent;
+    const int64_t heads = j->spec->layer[s->layer].heads, R = k->kv_lora_rank;
+    char name[NAME_BYTES];
+    snprintf(name, sizeof name, "blk.%d.attn_k_b.weight", s->layer);
+    gguf_target *t = add(j, name, 3, heads, R, k->qk_nope_dim, s->layer);
+    t->spec = i;
+    t->keys = true;
+    snprintf(name, sizeof name, "blk.%d.attn_v_b.weight", s->layer);
+    t = add(j, name, 3, heads, k->v_dim, R, s->layer);
+    t->spec = i;
+    t->latents = true;
+}
+
 static void list_tensor(gguf_export *j, int i)
 {
     const af_tensor_spec *s = &j->spec->tensor[i];
     const af_arch *arch = j->spec->arch;
     char name[NAME_BYTES];
+    if (af_slot_is_xielu(s->slot)) /* among the metadata */
+        return;
     if (s->slot == AF_SLOT_EXPERTS_GATE_UP) {
         for (int part = 0; part < 2; part++) {
             snprintf(name, sizeof name, "blk.%d.ffn_%s_exps.weight", s->layer,
@@ -116,6 +137,10 @@ static void list_tensor(gguf_export *j, int i)
     }
     if (s->slot == AF_SLOT_EXPERTS_GATE_UP_BIAS) {
         list_gate_up_bias(j, i);
+        return;
+    }
+    if (s->slot == AF_SLOT_KV_B && !af_weights_find(j->in->weights, s->gguf)) {
+        list_kv_split(j, i);
         return;
     }
     const int squeezed = s->slot == AF_SLOT_SHARED_ROUTER; /* [1][D] is a vector there */
@@ -211,8 +236,12 @@ static af_status list_all(gguf_export *j, af_error *err)
 /* ---- values ---- */
 
 /* Which row of the spec's tensor is row r of the file's. */
-static int64_t spec_row(const gguf_target *t, int64_t r)
+static int64_t spec_row(const gguf_export *j, const gguf_target *t, int64_t r)
 {
+    if (t->latents) {
+        const af_latent_keys *k = &j->spec->latent;
+        return r / k->v_dim * (k->qk_nope_dim + k->v_dim) + k->qk_nope_dim + r % k->v_dim;
+    }
     if (t->heads) {
         const int64_t E = t->rows / t->heads, h = r / E, i = r % E / 2, half = r % 2;
         return h * E + half * (E / 2) + i;
@@ -224,17 +253,37 @@ static int64_t spec_row(const gguf_target *t, int64_t r)
     return r;
 }
 
-/* Rows [from, from + n) of the file's tensor, the adapter merged. */
-static void read_rows(const gguf_export *j, int64_t from, int64_t n, float *out)
+/* Rows of transposed keys: columns of the rows of their heads. `row` has room for one of those. */
+static void read_keys(const gguf_export *j, int64_t from, int64_t n, float *out, float *row)
+{
+    const af_latent_keys *k = &j->spec->latent;
+    const int64_t R = k->kv_lora_rank, nope = k->qk_nope_dim;
+    for (int64_t r = from, run; r < from + n; r += run, out += run * nope) {
+        run = AF_MIN(from + n - r, R - r % R);
+        for (int64_t i = 0; i < nope; i++) {
+            af_model_reader_merged_rows(j->in, j->t->spec, r / R * (nope + k->v_dim) + i, 1, row);
+            for (int64_t c = 0; c < run; c++)
+                out[c * nope + i] = row[r % R + c];
+        }
+    }
+}
+
+/* Rows [from, from + n) of the file's tensor, the adapter merged. `row`: see read_keys. */
+static void read_rows(const gguf_export *j, int64_t from, int64_t n, float *out, float *row)
 {
     const gguf_target *t = j->t;
-    const int64_t step = t->heads || t->part >= 0 ? 1 : n;
+    const int64_t step = t->heads || t->part >= 0 || t->latents ? 1 : n;
+    if (t->keys) {
+        read_keys(j, from, n, out, row);
+        return;
+    }
     if (t->values) {
         memcpy(out, t->values + from * t->cols, (size_t)(n * t->cols) * sizeof *out);
         return;
     }
     for (int64_t r = 0; r < n; r += step)
-        af_model_reader_merged_rows(j->in, t->spec, spec_row(t, from + r), step, out + r * t->cols);
+        af_model_reader_merged_rows(j->in, t->spec, spec_row(j, t, from + r), step,
+                                    out + r * t->cols);
 }
 
 /* A vector: biases of q and k are interleaved too. */
@@ -252,7 +301,7 @@ static void read_vector(const gguf_export *j, float *out, float *scratch)
     const gguf_target as_rows = {.rows = t->cols, .heads = t->heads, .part = -1};
     af_model_reader_merged_rows(j->in, t->spec, 0, 1, scratch);
     for (int64_t i = 0; i < t->cols; i++)
-        out[i] = scratch[spec_row(&as_rows, i)];
+        out[i] = scratch[spec_row(j, &as_rows, i)];
     for (int64_t i = 0; i < t->cols; i++)
         out[i] += t->add;
 }
@@ -287,7 +336,7 @@ static void encode_rows(gguf_export *j, int64_t row, int64_t n, uint8_t *bytes, 
 {
     const gguf_target *t = j->t;
     float *back = x + j->scratch_rows * t->cols;
-    read_rows(j, row, n, x);
+    read_rows(j, row, n, x, back + t->cols);
     for (int64_t r = 0; r < n; r++) {
         const float *from = x + r * t->cols;
         af_codec_encode_row(t->dtype, from, bytes, t->cols, importance_of(j, row + r));
@@ -321,7 +370,8 @@ static af_status take_scratch(gguf_export *j, int64_t *pieces, af_error *err)
     j->piece_rows = AF_MIN(AF_MAX(PIECE_VALUES / t->cols, 1), t->rows);
     j->scratch_rows = AF_MIN(AF_MAX(SCRATCH_VALUES / t->cols, 1), j->piece_rows);
     *pieces = (t->rows + j->piece_rows - 1) / j->piece_rows;
-    const uint64_t values = (uint64_t)((j->scratch_rows + 1) * t->cols);
+    const int64_t keys = t->keys ? j->spec->latent.kv_lora_rank : 0;
+    const uint64_t values = (uint64_t)((j->scratch_rows + 1) * t->cols + keys);
     const uint64_t bytes = (uint64_t)j->piece_rows * j->row_bytes;
     j->worker = af_arena_take(&j->scratch, (uint64_t)threads * sizeof *j->worker);
     j->sums = af_arena_take(&j->scratch, (uint64_t)*pieces * sizeof *j->sums);
@@ -465,6 +515,7 @@ static af_status put_meta(gguf_export *j, af_error *err)
     AF_TRY(af_gguf_check_supported(j->spec, err));
     AF_TRY(af_gguf_put_arch(j->w, j->spec, &in->config, in->path, af_mix_get(j->o->mix)->file_type,
                             err));
+    AF_TRY(af_gguf_put_xielu(j->w, in, err));
     AF_TRY(af_gguf_put_tokenizer(j->w, &dirs, &in->config, j->spec->vocab, err));
     AF_TRY(af_gguf_put_files(j->w, &dirs, whole, err));
     for (int i = 0; whole && i < j->count; i++)

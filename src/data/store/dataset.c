@@ -132,6 +132,13 @@ static void hash_choice(af_sha256 *h, const af_data_opts *o)
         snprintf(text, sizeof text, "rl %d", (int)o->rl);
         hash_text(h, text);
     }
+    if (o->rl == AF_RL_LABELS) {
+        snprintf(text, sizeof text, "labels %" PRId64 " %d", o->labels.count,
+                 (int)o->labels.problem);
+        hash_text(h, text);
+        for (int i = 0; i < o->labels.names; i++)
+            hash_text(h, o->labels.name[i]);
+    }
     if (o->mix == AF_MIX_CONCAT) /* the keys of stores that were made before stay */
         return;
     snprintf(text, sizeof text, "mix %d %" PRIx64, (int)o->mix, o->seed);

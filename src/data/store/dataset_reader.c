@@ -22,6 +22,16 @@ static int64_t supervised(const af_row *r)
     return n;
 }
 
+/* Whether the first `count` tokens of a row end with an end of turn. Rows of preference training
+ * are whole renderings: ChatML's have a newline after it. */
+static bool ends_turn(const af_record_reader *d, const af_row *r, int64_t count)
+{
+    if (af_renderer_is_eot(d->renderer, r->ids[count - 1]))
+        return true;
+    return d->pipeline->o->rl != AF_RL_NONE && count > 1 &&
+           af_renderer_is_eot(d->renderer, r->ids[count - 2]);
+}
+
 af_status af_record_reader_check_ids(af_record_reader *d, const af_row *r)
 {
     const int64_t vocab = d->pipeline->o->vocab;
@@ -38,8 +48,7 @@ af_status af_record_reader_check_ids(af_record_reader *d, const af_row *r)
     int64_t last = r->count;
     while (last > 1 && r->labels[last - 1] == -100)
         last--;
-    if (last > 1 && d->pipeline->o->rl != AF_RL_LABELS &&
-        !af_renderer_is_eot(d->renderer, r->ids[last - 1]) &&
+    if (last > 1 && d->pipeline->o->rl != AF_RL_LABELS && !ends_turn(d, r, last) &&
         d->source->train_on_eos != AF_TRAIN_EOS_NONE &&
         !(d->renderer->chat && af_template_marks_generation(d->renderer->chat)))
         d->warnings.counts.missing_eot++;

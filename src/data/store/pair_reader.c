@@ -40,12 +40,21 @@ done:
     return st;
 }
 
+static bool loses_turn_end(const af_record_reader *d, const af_row *r, int64_t limit)
+{
+    for (int64_t i = limit; i < r->count; i++)
+        if (af_renderer_is_eot(d->renderer, r->ids[i]))
+            return true;
+    return false;
+}
+
 /* Whether a record stays, by the lengths of its rows. */
 static af_status fits(af_record_reader *d, const af_row *row, const int64_t *prompt, int rows,
                       bool *keep)
 {
     const int64_t limit = d->pipeline->o->sequence_len;
     const bool whole = d->pipeline->o->rl == AF_RL_REWARD;
+    bool lost = false; /* its end of turn; a record counts once */
     af_data_counts *c = &d->warnings.counts;
     af_status st = AF_OK;
     *keep = true;
@@ -70,7 +79,8 @@ static af_status fits(af_record_reader *d, const af_row *row, const int64_t *pro
             *keep = false;
         } else if (limit > 0 && n > limit) {
             c->truncated += i == 0 || row[0].count <= limit;
-            c->lost_eot += af_renderer_is_eot(d->renderer, row[i].ids[n - 1]);
+            c->lost_eot += !lost && loses_turn_end(d, &row[i], limit);
+            lost |= loses_turn_end(d, &row[i], limit);
         }
     }
 done:

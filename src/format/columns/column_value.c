@@ -88,21 +88,6 @@ const char *af_column_put_text(af_buf *b, const char *s, uint64_t n)
     return NULL;
 }
 
-static void put_base64(af_buf *b, const uint8_t *p, uint64_t n)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    af_buf_char(b, '"');
-    for (uint64_t i = 0; i < n; i += 3) {
-        const uint64_t left = n - i;
-        const uint32_t v = (uint32_t)p[i] << 16 | (left > 1 ? (uint32_t)p[i + 1] << 8 : 0) |
-                           (left > 2 ? p[i + 2] : 0);
-        const char four[] = {digits[v >> 18], digits[v >> 12 & 63],
-                             left > 1 ? digits[v >> 6 & 63] : '=', left > 2 ? digits[v & 63] : '='};
-        af_buf_add(b, four, 4);
-    }
-    af_buf_char(b, '"');
-}
-
 static int64_t signed_of(const uint8_t *p, int width)
 {
     const int shift = 64 - 8 * width;
@@ -288,7 +273,9 @@ const char *af_column_put(af_buf *b, const af_column_type *t, const uint8_t *p, 
     case AF_COLUMN_TEXT:
         return af_column_put_text(b, (const char *)p, len);
     case AF_COLUMN_BYTES:
-        put_base64(b, p, len);
+        af_buf_char(b, '"');
+        af_buf_base64(b, p, len);
+        af_buf_char(b, '"');
         break;
     case AF_COLUMN_UUID:
         put_uuid(b, p);

@@ -49,7 +49,9 @@ static uint64_t follow(af_flat *f, uint64_t at)
 af_flat_table af_flat_root(af_flat *f)
 {
     const uint64_t at = follow(f, 0);
-    return f->bad ? (af_flat_table){0} : table_at(f, at);
+    if (f->bad)
+        return (af_flat_table){0};
+    return table_at(f, at);
 }
 
 /* Where a field is; 0 = absent. */

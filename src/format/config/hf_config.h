@@ -146,7 +146,7 @@ typedef struct af_hf_config {
     af_quant_config quant;
     const char *transformers_version; /* "" when absent */
     bool from_gguf;
-    bool nested;        /* the text part of a model of several senses */
+    bool nested;        /* the text part of a multimodal model */
     struct json_t *raw; /* the whole config.json, for carrying through; NULL from GGUF */
     af_arena arena;     /* owns everything above */
 } af_hf_config;

@@ -84,6 +84,8 @@ static const char *copy_str(af_hf_config *c, const af_gguf *g, const char *key, 
     return v ? v : "";
 }
 
+static bool is_latent(const gguf_source *s) { return strcmp(s->arch, "deepseek2") == 0; }
+
 static af_status get_sizes(gguf_source *s, af_hf_config *c, const af_family *f, af_error *err)
 {
     af_status st = AF_OK;
@@ -91,6 +93,8 @@ static af_status get_sizes(gguf_source *s, af_hf_config *c, const af_family *f, 
     const af_gguf_kv *tokens = af_gguf_find_kv(s->g, "tokenizer.ggml.tokens");
     c->hidden_size = get_int(s, "embedding_length", -1);
     c->num_hidden_layers = get_int(s, "block_count", -1);
+    if (c->num_hidden_layers > 0) /* of which these predict further tokens */
+        c->num_hidden_layers -= AF_MAX(get_int(s, "nextn_predict_layers", 0), 0);
     c->max_position_embeddings = get_int(s, "context_length", -1);
     c->vocab_size =
         embd ? embd->dim[0] : get_int(s, "vocab_size", tokens ? (int64_t)tokens->count : -1);
@@ -103,7 +107,7 @@ static af_status get_sizes(gguf_source *s, af_hf_config *c, const af_family *f, 
                              &c->num_key_value_heads, err));
     c->head_dim = get_int(s, "attention.key_length", 0);
     const int64_t v = get_int(s, "attention.value_length", c->head_dim);
-    if (v != c->head_dim)
+    if (v != c->head_dim && !is_latent(s))
         return af_fail(err, AF_EUNSUPPORTED,
                        "%s.attention.key_length %" PRId64 " and value_length %" PRId64 " differ",
                        s->arch, c->head_dim, v);
@@ -136,7 +140,7 @@ static void get_gpt_oss(af_hf_config *c)
     c->rope.truncate = false;
 }
 
-static af_status get_glm4_moe(gguf_source *s, af_hf_config *c, af_error *err)
+static af_status get_deepseek_experts(gguf_source *s, af_hf_config *c, af_error *err)
 {
     const int64_t n = AF_MIN(AF_MAX(get_int(s, "leading_dense_block_count", 0), 0),
                              (int64_t)AF_CONFIG_LAYERS_MAX);
@@ -156,10 +160,67 @@ static af_status get_glm4_moe(gguf_source *s, af_hf_config *c, af_error *err)
         c->moe_intermediate_size < 0 || c->moe_intermediate_size > AF_CONFIG_WIDTH_MAX)
         return af_fail(err, AF_EFORMAT, "expert_shared_count is %" PRId64, c->router.shared_ffn);
     c->router.shared_ffn *= c->moe_intermediate_size;
-    c->norm_topk_prob = af_gguf_int(s->g, key_of(s, "expert_weights_norm"), 1) != 0;
+    c->norm_topk_prob = af_gguf_int(s->g, key_of(s, "expert_weights_norm"), !is_latent(s)) != 0;
     c->attention_out_bias = false;
     c->qk_norm = af_gguf_find(s->g, "blk.0.attn_q_norm.weight") != NULL;
     return AF_OK;
+}
+
+/* Routers of a file without expert_gating_func are sigmoids where they have a bias. */
+static const char *latent_family(gguf_source *s)
+{
+    enum { NONE = 0, SIGMOID = 2 };
+    const int64_t gating = get_int(s, "expert_gating_func", NONE);
+    char name[64];
+    snprintf(name, sizeof name, "blk.%" PRId64 ".exp_probs_b.bias",
+             get_int(s, "leading_dense_block_count", 0));
+    return gating == SIGMOID || (gating == NONE && af_gguf_find(s->g, name)) ? "deepseek_v3"
+                                                                             : "deepseek_v2";
+}
+
+/* What llama.cpp computes: with yarn, queries and keys are scaled as if mscale were
+ * mscale_all_dim; in files without it, by the usual factor and the scores by its square. */
+static void get_latent_rope(gguf_source *s, af_hf_config *c)
+{
+    af_rope_config *r = &c->rope;
+    const double all = get_num(s, "rope.scaling.yarn_log_multiplier", 0) / 0.1;
+    r->partial_rotary_factor = 1; /* of the rotated part, which has its own size */
+    if (r->type != AF_ROPE_YARN)
+        return;
+    r->mscale = all;
+    r->mscale_all_dim = all != 0 ? all : 1;
+    r->attention_factor = all != 0 ? 1 : af_yarn_scale(r->factor);
+}
+
+static af_status get_latent(gguf_source *s, af_hf_config *c, af_error *err)
+{
+    af_latent_keys *l = &c->latent;
+    const bool sigmoid = strcmp(c->model_type, "deepseek_v3") == 0;
+    char name[64];
+    l->q_lora_rank = get_int(s, "attention.q_lora_rank", 0);
+    l->kv_lora_rank = get_int(s, "attention.kv_lora_rank", 0);
+    l->qk_rope_dim = get_int(s, "rope.dimension_count", 0);
+    c->head_dim = get_int(s, "attention.key_length_mla", c->head_dim);
+    l->v_dim = get_int(s, "attention.value_length_mla", get_int(s, "attention.value_length", 0));
+    if (l->q_lora_rank < 0 || l->q_lora_rank > AF_CONFIG_WIDTH_MAX || l->kv_lora_rank < 1 ||
+        l->kv_lora_rank > AF_CONFIG_WIDTH_MAX || l->qk_rope_dim < 2 || l->qk_rope_dim % 2 ||
+        c->head_dim <= l->qk_rope_dim || c->head_dim > AF_CONFIG_WIDTH_MAX || l->v_dim < 1 ||
+        l->v_dim > c->head_dim)
+        return af_fail(err, AF_EFORMAT,
+                       "sizes of latent attention do not fit: ranks %" PRId64 " and %" PRId64
+                       ", heads of %" PRId64 " of which %" PRId64 " turn, values of %" PRId64,
+                       l->q_lora_rank, l->kv_lora_rank, c->head_dim, l->qk_rope_dim, l->v_dim);
+    l->qk_nope_dim = c->head_dim - l->qk_rope_dim;
+    c->num_key_value_heads = c->num_attention_heads;
+    get_latent_rope(s, c);
+    const af_status st = get_deepseek_experts(s, c, err);
+    snprintf(name, sizeof name, "blk.%d.exp_probs_b.bias", c->mlp_only_count);
+    c->router.sigmoid = sigmoid;
+    c->router.choice_bias = af_gguf_find(s->g, name) != NULL;
+    c->router.eps = sigmoid ? 1e-20 : 0;
+    c->router.groups = get_int(s, "expert_group_count", 1);
+    c->router.groups_used = get_int(s, "expert_group_used_count", 1);
+    return st;
 }
 
 /* A one-dimensional f32 tensor as numbers. */
@@ -307,6 +368,7 @@ static const char *class_of(const char *model_type)
         {"ernie4_5", "Ernie4_5ForCausalLM"},
         {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"},
         {"arcee", "ArceeForCausalLM"},
+        {"apertus", "ApertusForCausalLM"},
         {"exaone4", "Exaone4ForCausalLM"},
         {"cohere", "CohereForCausalLM"},
         {"cohere2", "Cohere2ForCausalLM"},
@@ -319,6 +381,8 @@ static const char *class_of(const char *model_type)
         {"lfm2", "Lfm2ForCausalLM"},
         {"gpt_oss", "GptOssForCausalLM"},
         {"glm4_moe", "Glm4MoeForCausalLM"},
+        {"deepseek_v2", "DeepseekV2ForCausalLM"},
+        {"deepseek_v3", "DeepseekV3ForCausalLM"},
     };
     for (size_t i = 0; i < AF_LEN(names); i++)
         if (strcmp(names[i][0], model_type) == 0)
@@ -341,6 +405,8 @@ static af_status fill(af_hf_config *c, const af_gguf *g, af_error *err)
         f = af_family_find("mixtral"); /* which is llama with experts there */
     if (strcmp(s.arch, "olmo2") == 0 && get_int(&s, "attention.sliding_window", 0) > 0)
         f = af_family_find("olmo3");
+    if (is_latent(&s))
+        f = af_family_find(latent_family(&s));
     c->from_gguf = true;
     c->model_type = f->model_type;
     c->architecture = class_of(f->model_type);
@@ -363,7 +429,9 @@ static af_status fill(af_hf_config *c, const af_gguf *g, af_error *err)
     if (strcmp(f->model_type, "gpt_oss") == 0)
         get_gpt_oss(c);
     if (strcmp(f->model_type, "glm4_moe") == 0)
-        AF_TRY(get_glm4_moe(&s, c, err));
+        AF_TRY(get_deepseek_experts(&s, c, err));
+    if (is_latent(&s))
+        AF_TRY(get_latent(&s, c, err));
     AF_TRY(af_hf_config_finish(c, f, c->layer_types != NULL, "GGUF metadata", err));
 done:
     return st;

@@ -13,7 +13,8 @@ static bool is_word(char c)
            c == '_' || c == '.';
 }
 
-/* "org/name" or "name": one slash at most, no part that begins with a dot. */
+/* "org/name" or "name": one slash at most, no part that begins with a dot; no "--", which stands
+ * for the slash in the cache, and no "..", neither of which the hub allows. */
 static bool is_repo(const char *s, size_t n)
 {
     int slashes = 0;
@@ -23,7 +24,9 @@ static bool is_repo(const char *s, size_t n)
         slashes += s[i] == '/';
         if (s[i] != '/' && !is_word(s[i]))
             return false;
-        if (s[i] == '.' && (i == 0 || s[i - 1] == '/'))
+        if (s[i] == '.' && (i == 0 || s[i - 1] == '/' || s[i - 1] == '.'))
+            return false;
+        if (s[i] == '-' && i > 0 && s[i - 1] == '-')
             return false;
     }
     return slashes <= 1;

@@ -5,6 +5,8 @@
 #include "base/file.h"
 #include "format/text/json_text.h"
 
+#include <strings.h>
+
 void af_hub_tree_clear(af_hub_tree *t)
 {
     for (int i = 0; i < t->count; i++)
@@ -24,14 +26,16 @@ static bool take_hex(char *out, size_t digits, const json_t *v)
     return true;
 }
 
-/* A path we may create below a snapshot: inside it, and no part that is empty or a dot. */
+/* A path we may create below a snapshot: inside it, and no part that is empty, a dot, or a folder
+ * of git, which no repository holds and which could change what git does there. */
 static bool is_path(const char *p)
 {
     if (!p || !af_path_is_inner(p) || strlen(p) > 1024)
         return false;
     for (const char *s = p; *s; s++) {
         const size_t n = strcspn(s, "/");
-        if (n == 0 || (n == 1 && *s == '.') || n > 255)
+        if (n == 0 || (n == 1 && *s == '.') || n > 255 ||
+            (n == 4 && strncasecmp(s, ".git", 4) == 0))
             return false;
         for (size_t i = 0; i < n; i++)
             if ((unsigned char)s[i] < ' ' || s[i] == 0x7f)

@@ -22,6 +22,7 @@ static af_status latent_fill(af_model_spec *s, const af_hf_config *c, af_error *
 
 const af_arch af_rows_latent[] = {
     {.model_type = "glm4_moe_lite",
+     .gguf = "deepseek2",
      .pre_norm = true,
      .bias = AF_BIAS_CONFIG,
      .moe = true,
@@ -29,6 +30,7 @@ const af_arch af_rows_latent[] = {
      .names = af_deepseek_names,
      .fill = latent_fill},
     {.model_type = "deepseek_v2",
+     .gguf = "deepseek2",
      .pre_norm = true,
      .bias = AF_BIAS_CONFIG,
      .moe = true,
@@ -36,6 +38,7 @@ const af_arch af_rows_latent[] = {
      .names = af_deepseek_names,
      .fill = latent_fill},
     {.model_type = "deepseek_v3",
+     .gguf = "deepseek2",
      .pre_norm = true,
      .bias = AF_BIAS_CONFIG,
      .moe = true,

@@ -24,7 +24,7 @@ static double log_sum(const float *x, int64_t n)
         most = AF_MAX(most, (double)x[i]);
     for (int64_t i = 0; i < n; i++)
         sum += exp((double)x[i] - most);
-    return most + log(sum);
+    return most + log(sum); // cppcheck-suppress invalidFunctionArg ; n > 0
 }
 
 static double sigmoid(double x) { return x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x)); }

@@ -73,7 +73,7 @@ static void put_stats(const head_job *j, int t, double lse, double all)
     const int64_t at = AF_HEAD_STATS * (j->row + t);
     af_st(j->n->out[1], at + 2, lse - mean);
     af_st(j->n->out[1], at + 3, all / (double)j->V);
-    af_st(j->n->out[1], at + 4, log(squares));
+    af_st(j->n->out[1], at + 4, log(squares)); // cppcheck-suppress invalidFunctionArg ; V > 0
 }
 
 static void softmax_rows(void *arg, int64_t from, int64_t to, int share)

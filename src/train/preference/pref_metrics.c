@@ -43,6 +43,21 @@ double af_pref_metrics_mean(const af_pref_metrics *m, af_pref_metric which)
     return m->count[which] ? m->sum[which] / (double)m->count[which] : NAN;
 }
 
+static double either(const af_pref_metrics *m, af_pref_metric a, af_pref_metric b)
+{
+    return af_pref_metrics_mean(m, m->count[a] ? a : b);
+}
+
+double af_pref_metrics_margin(const af_pref_metrics *m)
+{
+    return either(m, AF_METRIC_MARGINS, AF_METRIC_MARGIN);
+}
+
+double af_pref_metrics_accuracy(const af_pref_metrics *m)
+{
+    return either(m, AF_METRIC_ACCURACIES, AF_METRIC_ACCURACY);
+}
+
 void af_pref_metrics_reset(af_pref_metrics *m) { *m = (af_pref_metrics){.tokens = m->tokens}; }
 
 af_metric_list af_pref_metrics_list(const af_pref_metrics *m)

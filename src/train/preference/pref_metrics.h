@@ -43,6 +43,9 @@ const char *af_pref_metric_name(af_pref_metric m);
 void af_pref_metrics_add(af_pref_metrics *m, af_pref_metric which, double value);
 /* The mean, or NaN when no micro-batch had a value. */
 double af_pref_metrics_mean(const af_pref_metrics *m, af_pref_metric which);
+/* What a progress line shows, whichever of a run's metrics it is; NaN as above. */
+double af_pref_metrics_margin(const af_pref_metrics *m);
+double af_pref_metrics_accuracy(const af_pref_metrics *m);
 /* Ready for the next log line; the count of tokens stays. */
 void af_pref_metrics_reset(af_pref_metrics *m);
 

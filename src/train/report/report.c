@@ -23,6 +23,13 @@ static void push(af_series *s, const json_t *x, const json_t *y)
         af_series_add(s, json_number_value(x), json_number_value(y));
 }
 
+/* TRL's name of preference runs, or that of reward models and labels. */
+static const json_t *either(const json_t *row, const char *a, const char *b)
+{
+    const json_t *v = json_object_get(row, a);
+    return v ? v : json_object_get(row, b);
+}
+
 static void clear(curves *c)
 {
     af_series *const all[] = {&c->loss,   &c->eval,     &c->accuracy,    &c->lr,   &c->norm,
@@ -62,9 +69,9 @@ static void read_curves(curves *c, const char *path)
         push(&c->norm, step, json_object_get(r, "grad_norm"));
         push(&c->speed, step, json_object_get(r, "tok_s"));
         push(&c->aux, step, json_object_get(r, "aux_loss"));
-        push(&c->margin, step, json_object_get(r, "rewards/margins"));
-        push(&c->eval_margin, step, json_object_get(r, "eval_rewards/margins"));
-        push(&c->hits, step, json_object_get(r, "rewards/accuracies"));
+        push(&c->margin, step, either(r, "rewards/margins", "margin"));
+        push(&c->eval_margin, step, either(r, "eval_rewards/margins", "eval_margin"));
+        push(&c->hits, step, either(r, "rewards/accuracies", "accuracy"));
         push(&c->eval_hits, step, json_object_get(r, "eval_rewards/accuracies"));
         push(&c->chosen, step, json_object_get(r, "rewards/chosen"));
         push(&c->rejected, step, json_object_get(r, "rewards/rejected"));
@@ -350,7 +357,8 @@ static void put_charts(af_buf *b, const curves *c)
                  c->eval_hits.count
                      ? "<b class=\"a\">accuracy</b>: share of pairs in the right order, and in "
                        "<b class=\"b\">evaluations</b>"
-                     : "accuracy: share of pairs in the right order",
+                 : c->margin.count ? "accuracy: share of pairs in the right order"
+                                   : "accuracy: share of texts with the right labels",
                  &c->hits, &c->eval_hits, true);
     af_chart_put(b, "rewards: <b class=\"a\">chosen</b> and <b class=\"b\">rejected</b>",
                  &c->chosen, &c->rejected, true);

@@ -199,11 +199,13 @@ af_rl af_run_rl(const af_run_config *r);
 /* The labels that the run file names; count 0 = it says nothing. */
 af_label_opts af_run_labels(const af_run_config *r);
 /* Their names and the kind of problem as JSON, as a config.json has them, in the arena. */
-const char *af_run_label_text(const af_run_config *r, int64_t labels, af_arena *mem);
+const char *af_run_label_text(const af_label_opts *o, af_arena *mem);
 /* The effective run file: every key that has an effect, with its value, as YAML (malloc'ed). */
 AF_CHECKED af_status af_run_config_text(const af_run_config *r, char **out, af_error *err);
 /* Whether answers are compared by their log-probabilities: every `rl` but reward. */
 bool af_run_compares(const af_run_config *r);
+/* KTO: whether records have KL rows, which its loss apo_zero_unpaired does without. */
+bool af_run_has_kl_rows(const af_run_config *r);
 /* The loss that the keys of preference training ask for; their errors have file and line. */
 AF_CHECKED af_status af_run_pref_opts(af_pref_opts *out, const af_run_config *r, af_error *err);
 /* The table as help text (malloc'ed). */

@@ -31,11 +31,12 @@ static const foreign_group groups[] = {
      "use_flash_attention_2 use_flash_attention attention_implementation"},
     {IDLE, "losses and heads are always fused",
      "cut_cross_entropy chunked_cross_entropy chunked_cross_entropy_num_chunks "
-     "flash_attn_cross_entropy liger_cross_entropy liger_fused_linear_cross_entropy"},
+     "flash_attn_cross_entropy liger_cross_entropy liger_fused_linear_cross_entropy "
+     "dpo_use_logits_to_keep use_logits_to_keep"},
     {IDLE, "kernels are afinar's own",
      "use_liger_kernel enable_liger_kernel liger_kernel_config liger_kernel liger_rope "
      "liger_rms_norm liger_rms_norm_gated liger_layer_norm liger_swiglu liger_glu_activation "
-     "liger_kernel_impl use_liger "
+     "liger_kernel_impl use_liger dpo_use_liger_kernel "
      "use_kernels use_v1_kernels kernel_config use_unsloth use_unsloth_gc unsloth_* "
      "torch_compile torch_compile_* torchdynamo deepcompile use_scattermoe use_sonicmoe "
      "experts_implementation llama4_linearized_experts use_dsv4_kernels use_glm_dsa_kernels "
@@ -169,11 +170,12 @@ static const foreign_group groups[] = {
      "precompute_ref_batch_size"},
     {IDLE, "rows of pairs are packed and without padding: see 'sample_packing'",
      "dpo_padding_free"},
+    {IDLE, "only 'sync_ref_model' reads it", "ref_model_mixup_alpha ref_model_sync_steps"},
     {EXACT, "dropout is what 'lora_dropout' says", "disable_dropout"},
     {REFUSED, "the reference is the model that the run starts from",
      "reference_free sync_ref_model ref_model ref_model_*"},
     {REFUSED, "'rl' is dpo, ipo, kto, orpo, simpo, cpo or reward; see 'dpo_loss_type'",
-     "pref_loss pref_bco_weight dpo_norm_loss dpo_use_liger_kernel"},
+     "pref_loss pref_bco_weight dpo_norm_loss"},
     {REFUSED, "prompt and answer together have 'sequence_len' tokens",
      "max_prompt_length max_prompt_len max_completion_length max_target_length"},
     {REFUSED, "'train' has no reinforcement learning with generated answers; see 'rl'",

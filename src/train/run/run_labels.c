@@ -23,18 +23,16 @@ af_label_opts af_run_labels(const af_run_config *r)
                            .names = r->class_names.count};
 }
 
-const char *af_run_label_text(const af_run_config *r, int64_t labels, af_arena *mem)
+const char *af_run_label_text(const af_label_opts *o, af_arena *mem)
 {
-    af_label_opts o = af_run_labels(r);
     af_buf b = {0};
     const char *copy = NULL;
-    o.count = labels;
     for (int pass = 0; pass < 2; pass++) {
         af_buf_printf(&b, "%s\"%s\": {", pass ? "}, " : "{", pass ? "label2id" : "id2label");
-        for (int64_t i = 0; i < labels; i++) {
+        for (int64_t i = 0; i < o->count; i++) {
             char usual[40];
             snprintf(usual, sizeof usual, "LABEL_%" PRId64, i);
-            const char *name = i < o.names ? o.name[i] : usual;
+            const char *name = i < o->names ? o->name[i] : usual;
             if (pass) {
                 af_buf_str(&b, i ? ", " : "");
                 af_put_quoted(&b, name);
@@ -46,7 +44,7 @@ const char *af_run_label_text(const af_run_config *r, int64_t labels, af_arena *
         }
     }
     af_buf_printf(&b, "}, \"problem_type\": \"%s\"}",
-                  af_key_choice_name(af_key_find("problem_type"), (int)af_problem_of(&o)));
+                  af_key_choice_name(af_key_find("problem_type"), (int)af_problem_of(o)));
     if (!b.bad)
         copy = af_arena_strndup(mem, b.data, b.len);
     af_buf_clear(&b);

@@ -208,6 +208,13 @@ bool af_run_compares(const af_run_config *r)
     return r->rl != AF_RL_NONE && r->rl != AF_RL_REWARD;
 }
 
+bool af_run_has_kl_rows(const af_run_config *r)
+{
+    const char *unpaired = af_pref_type_name(AF_PREF_APO_ZERO_UNPAIRED);
+    return r->rl == AF_RL_KTO &&
+           (!r->dpo_loss_type.count || strcmp(r->dpo_loss_type.item[0], unpaired) != 0);
+}
+
 af_status af_run_pref_opts(af_pref_opts *out, const af_run_config *r, af_error *err)
 {
     const double given = r->rl == AF_RL_ORPO && r->orpo_alpha > 0 ? r->orpo_alpha : r->rl_beta;

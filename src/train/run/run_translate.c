@@ -103,6 +103,7 @@ static const struct {
     {"stage", "dpo", "rl", "dpo"},
     {"stage", "kto", "rl", "kto"},
     {"stage", "rm", "rl", "reward"},
+    {"reward_model", "true", "rl", "reward"}, /* Axolotl's; in other files a path, for PPO */
     {"pref_loss", "sigmoid", "dpo_loss_type", "sigmoid"},
     {"pref_loss", "hinge", "dpo_loss_type", "hinge"},
     {"pref_loss", "ipo", "dpo_loss_type", "ipo"},

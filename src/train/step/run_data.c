@@ -26,7 +26,7 @@ static af_status open_store(const af_run_data *d, const af_run_config *run,
     o.datasets = list;
     o.chat_template = d->chat_template;
     o.vocab = model->spec->vocab;
-    o.labels.count = model->spec->labels;
+    o.labels = model->label_opts;
     o.cache_reported = list == run->test_datasets;
     if (list == run->test_datasets)
         o.mix = AF_MIX_CONCAT; /* every record is evaluated, once */
@@ -103,9 +103,7 @@ bool af_run_data_shares(const af_run_config *run, const af_model_spec *spec)
 
 static af_pair_layout pair_layout(const af_run_config *run, const af_model_spec *spec)
 {
-    const bool unpaired =
-        run->rl == AF_RL_KTO && run->dpo_loss_type.count &&
-        strcmp(run->dpo_loss_type.item[0], af_pref_type_name(AF_PREF_APO_ZERO_UNPAIRED)) == 0;
+    const bool unpaired = run->rl == AF_RL_KTO && !af_run_has_kl_rows(run);
     return (af_pair_layout){.rl = af_run_rl(run),
                             .shared = af_run_data_shares(run, spec) && !unpaired,
                             .no_second = unpaired || af_run_rl(run) == AF_RL_LABELS,
@@ -290,7 +288,7 @@ static af_status peek(const af_run_data *d, const af_run_config *run, const af_r
     o.datasets = list;
     o.chat_template = d->chat_template;
     o.vocab = model->spec->vocab;
-    o.labels.count = model->spec->labels;
+    o.labels = model->label_opts;
     o.max_samples = 1;
     if (list == run->test_datasets)
         o.mix = AF_MIX_CONCAT;

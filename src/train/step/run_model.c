@@ -7,6 +7,8 @@
 #include "train/run/freeze.h"
 #include "train/run/method.h"
 #include "train/step/resident.h"
+#include "train/step/start_labels.h"
+#include "train/step/start_labels.h"
 #include "train/step/teacher.h"
 
 /* Names the key that a wrong adapter comes from. */
@@ -281,30 +283,6 @@ static void choose_compute(af_run_model *m)
     m->compute = bf16 ? AF_DTYPE_BF16 : AF_DTYPE_F32;
 }
 
-/* The rows of a score head: the run's, else those of what the run begins with, else two. */
-static af_status find_labels(const af_run_model *m, int64_t *labels, af_error *err)
-{
-    enum { USUAL = 2 };
-    const af_run_config *r = m->run;
-    af_hf_config c = {0};
-    *labels = 0;
-    if (!af_run_scores(r))
-        return AF_OK;
-    *labels = af_run_labels(r).count;
-    if (!*labels && r->lora_model_dir) {
-        const af_status st = af_adapter_labels(labels, r->lora_model_dir, err);
-        if (st != AF_OK)
-            return st;
-    }
-    if (!*labels && af_model_config(&c, m->path, NULL) == AF_OK) {
-        *labels = c.labels;
-        af_hf_config_clear(&c);
-    }
-    if (!*labels)
-        *labels = USUAL;
-    return AF_OK;
-}
-
 static af_status label_key(const af_run_model *m, af_status st, af_error *err)
 {
     char at[300];
@@ -320,15 +298,14 @@ static af_status open_loader(af_run_model *m, bool outline, af_error *err)
     const char *from = af_method_trains_base(r) ? NULL : r->lora_model_dir;
     bool untie;
     int64_t own = 0; /* rows of an adapter that has an embedding of its own */
-    int64_t labels = 0;
     AF_TRY(af_method_unties(&untie, r, err));
-    AF_TRY(find_labels(m, &labels, err));
+    AF_TRY(af_start_labels(&m->label_opts, r, m->path, &m->arena, err));
     if (from)
         AF_TRY(af_adapter_vocab(&own, from, err));
     const af_loader_opts o = {
         .compute = m->compute,
         .untie = untie,
-        .labels = labels,
+        .labels = m->label_opts.count,
         .label_seed = (uint64_t)r->seed,
         .vocab = AF_MAX(own, m->tokens.vocab),
         .vocab_dir = own ? from : NULL,
@@ -346,7 +323,7 @@ static af_status open_loader(af_run_model *m, bool outline, af_error *err)
                        "%s: '%s' is a model that classifies: set task_type: SEQ_CLS (or 'rl: "
                        "reward')",
                        r->path, r->base_model));
-    m->labels = m->spec->labels ? af_run_label_text(r, m->spec->labels, &m->arena) : NULL;
+    m->labels = m->spec->labels ? af_run_label_text(&m->label_opts, &m->arena) : NULL;
     if (m->spec->labels && !m->labels)
         AF_TRY(af_fail_nomem(err, "labels", 0));
     if (af_loader_is_grown(m->loader))
@@ -394,7 +371,8 @@ static af_status read_config(af_run_model *m, af_error *err)
     AF_TRY(af_model_config(&m->config, m->path, err));
     AF_TRY(af_method_check_base(m->run, &m->config, err));
     m->config.vocab_size = AF_MAX(m->config.vocab_size, m->tokens.vocab);
-    AF_TRY(find_labels(m, &m->config.labels, err));
+    AF_TRY(af_start_labels(&m->label_opts, m->run, m->path, &m->arena, err));
+    m->config.labels = m->label_opts.count;
     AF_TRY(af_model_spec_init(&m->own_spec, &m->config, err));
     m->has_own_spec = true;
     m->spec = &m->own_spec;

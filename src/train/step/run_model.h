@@ -15,6 +15,7 @@ typedef struct af_run_model {
     char *path;               /* resolved */
     const char *texts;        /* the folder of tokenizer, template and configs: that, or changed */
     const char *labels;       /* of a model that classifies, as JSON (af_run_label_text); or NULL */
+    af_label_opts label_opts; /* the same, count 0 = it does not classify; names: arena or run */
     af_run_tokens tokens;
     af_device *device;
     af_dtype compute;

@@ -12,6 +12,7 @@
 #include "train/run/run_data_opts.h"
 #include "train/step/run_data.h"
 #include "train/step/run_tokens.h"
+#include "train/step/start_labels.h"
 #include "train/tools/fault_list.h"
 
 #include <jansson.h>
@@ -23,6 +24,7 @@ typedef struct data_tool {
     af_run_tokens tokens;
     af_data_opts o;
     af_data_pipeline pipeline;
+    af_arena arena; /* names of labels */
 } data_tool;
 
 static void tool_close(data_tool *t)
@@ -31,6 +33,7 @@ static void tool_close(data_tool *t)
     af_run_tokens_close(&t->tokens);
     free(t->model);
     af_run_config_clear(&t->run);
+    af_arena_clear(&t->arena);
 }
 
 static af_status tool_open(data_tool *t, const char *run_file, const char *const *overrides,
@@ -47,6 +50,7 @@ static af_status tool_open(data_tool *t, const char *run_file, const char *const
     }
     AF_TRY(af_run_tokens_open(&t->tokens, &t->run, t->model, err));
     t->o = af_run_data_opts(&t->run, t->tokens.dir ? t->tokens.dir : t->model);
+    AF_TRY(af_start_labels(&t->o.labels, &t->run, t->model, &t->arena, err));
     t->o.join_texts = false; /* records are shown and counted as they are */
     AF_TRY(af_data_pipeline_open(&t->pipeline, &t->o, err));
 done:

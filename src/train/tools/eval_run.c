@@ -105,8 +105,11 @@ static af_status evaluate(const af_run_config *run, af_pref_trainer *reference, 
     AF_TRY(af_trainer_evaluate(&t, &r.loss, &r.accuracy, &whole, err));
     AF_TRY(count_tokens(&t, &r.tokens, err));
     r.rows = t.data.eval_items;
-    r.pairs = af_run_compares(run) ? r.rows : 0;
-    r.margin = af_pref_metrics_mean(&t.pref.eval_metrics, AF_METRIC_MARGINS);
+    r.pairs = run->rl != AF_RL_NONE ? r.rows : 0;
+    r.texts = af_run_rl(run) == AF_RL_LABELS ? r.rows : 0;
+    r.margin = af_pref_metrics_margin(&t.pref.eval_metrics);
+    r.f1 = af_pref_metrics_mean(&t.pref.eval_metrics, AF_METRIC_F1);
+    r.mse = af_pref_metrics_mean(&t.pref.eval_metrics, AF_METRIC_MSE);
     *out = r;
 done:
     af_trainer_close(&t);

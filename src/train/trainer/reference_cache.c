@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "data/store/token_cache.h"
+#include "model/adapter_config.h"
 #include "train/run/method.h"
 
 #include <math.h>
@@ -67,6 +68,21 @@ done:
     return st;
 }
 
+/* A new adapter whose start is not the base: which matrices it has counts, too. */
+static af_status hash_start(af_sha256 *h, const af_run_model *model, const af_run_config *r,
+                            af_error *err)
+{
+    const bool zero = strcmp(r->lora_init, "true") == 0 || strcmp(r->lora_init, "gaussian") == 0;
+    if (!model->adapter || r->lora_model_dir || (zero && !r->dora))
+        return AF_OK;
+    char *text = af_adapter_config_text(&model->adapter->config);
+    if (!text)
+        return af_fail_nomem(err, "the adapter's config", 0);
+    hash_text(h, text);
+    free(text);
+    return AF_OK;
+}
+
 /* How values are computed. On a GPU they depend on the other rows of a batch to the last bit. */
 static void hash_settings(af_sha256 *h, const af_run_model *model, const af_run_data *data,
                           const af_run_config *r)
@@ -83,9 +99,9 @@ static void hash_settings(af_sha256 *h, const af_run_model *model, const af_run_
                  r->seed, af_device_text(model->device));
         hash_text(h, text);
     }
-    if (r->rl == AF_RL_KTO) { /* whose answers the KL rows have */
-        snprintf(text, sizeof text, "%" PRId64 " %a %" PRId64, r->micro_batch_size, r->val_set_size,
-                 r->seed);
+    if (r->rl == AF_RL_KTO) { /* whether there are KL rows, and whose answers they have */
+        snprintf(text, sizeof text, "%d %" PRId64 " %a %" PRId64, af_run_has_kl_rows(r),
+                 r->micro_batch_size, r->val_set_size, r->seed);
         hash_text(h, text);
     }
     if (model->adapter && !r->lora_model_dir) { /* a start that is not the base to the last bit */
@@ -107,6 +123,7 @@ af_status af_reference_path(char **out, const af_run_model *model, const af_run_
         return AF_OK;
     af_sha256_init(&h);
     hash_settings(&h, model, data, run);
+    AF_TRY(hash_start(&h, model, run, err));
     af_sha256_add(&h, &store->sum, sizeof store->sum);
     AF_TRY(af_weights_hash(&h, model->path, err));
     if (model->adapter && run->lora_model_dir)

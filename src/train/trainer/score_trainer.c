@@ -22,8 +22,7 @@ af_status af_score_trainer_open(af_score_trainer *s, const af_run_model *model,
 {
     af_status st = AF_OK;
     const uint64_t most = (uint64_t)AF_MAX(data->sequences_max, run->micro_batch_size);
-    *s = (af_score_trainer){.labels = af_run_labels(run), .pad = pad_of(model)};
-    s->labels.count = model->spec->labels;
+    *s = (af_score_trainer){.labels = model->label_opts, .pad = pad_of(model)};
     s->reward = (af_pref_opts){.rl = AF_RL_REWARD, .center_coef = run->center_coef};
     s->pair = af_calloc(most, sizeof *s->pair);
     s->grad = af_calloc((uint64_t)s->labels.count, sizeof *s->grad);
@@ -215,7 +214,8 @@ af_status af_trainer_score_evaluate(af_trainer *t, double *loss, double *accurac
         add_counts(m, &t->scores);
         *loss = sum / (double)i;
         *accuracy = af_pref_metrics_mean(m, AF_METRIC_ACCURACY);
-        m->tokens = 0; /* counts what was trained */
+        m->count[AF_METRIC_ACCURACY] = 0; /* which is a column of every evaluation */
+        m->tokens = 0;                    /* counts what was trained */
     }
 done:
     af_graph_set_training(t->step.graph, true);

@@ -161,8 +161,8 @@ static af_status log_step(af_trainer *t, af_error *err)
         .supervised = r->supervised,
         .memory = af_run_model_on_cpu(&t->model) ? af_resident_bytes() : t->step.plan.total,
         .eval_loss = NAN,
-        .margin = af_pref_metrics_mean(&p->pref, AF_METRIC_MARGINS),
-        .accuracy = af_pref_metrics_mean(&p->pref, AF_METRIC_ACCURACIES),
+        .margin = af_pref_metrics_margin(&p->pref),
+        .accuracy = af_pref_metrics_accuracy(&p->pref),
     };
     af_metric_list more = af_pref_metrics_list(&p->pref);
     if (!isnan(r->router_loss)) /* which preference runs have not */
@@ -230,16 +230,17 @@ static af_status evaluate_due(af_trainer *t, bool *keep, bool *whole, af_error *
     st = af_metrics_eval(&t->output.metrics, loss, accuracy, af_seconds_now() - start,
                          t->data.eval_items, &more, err);
     if (st == AF_OK && t->hooks && t->hooks->step)
-        t->hooks->step(
-            t->hooks->user,
-            &(af_train_step){
-                .step = p->step,
-                .steps = p->steps,
-                .loss = NAN,
-                .eval_loss = loss,
-                .margin = af_pref_metrics_mean(&t->pref.eval_metrics, AF_METRIC_MARGINS),
-                .accuracy = af_pref_metrics_mean(&t->pref.eval_metrics, AF_METRIC_ACCURACIES),
-            });
+        t->hooks->step(t->hooks->user,
+                       &(af_train_step){
+                           .step = p->step,
+                           .steps = p->steps,
+                           .loss = NAN,
+                           .eval_loss = loss,
+                           .margin = af_pref_metrics_margin(&t->pref.eval_metrics),
+                           .accuracy = af_run_scores(t->run)
+                                           ? accuracy
+                                           : af_pref_metrics_accuracy(&t->pref.eval_metrics),
+                       });
     *keep = better && (t->run->load_best || t->run->save_strategy == AF_WHEN_BEST);
     return st;
 }

@@ -79,6 +79,7 @@ const af_family af_families_latent[] = {
      .theta = 1e4,
      .keys = deepseek_v2_keys},
     {.model_type = "deepseek_v3",
+     .gguf = "deepseek2", /* also of the others; see hf_config_gguf.c */
      .act = "silu",
      .eps = 1e-6,
      .theta = 1e4,
