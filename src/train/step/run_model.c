@@ -8,7 +8,6 @@
 #include "train/run/method.h"
 #include "train/step/resident.h"
 #include "train/step/start_labels.h"
-#include "train/step/start_labels.h"
 #include "train/step/teacher.h"
 
 /* Names the key that a wrong adapter comes from. */
