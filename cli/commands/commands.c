@@ -11,6 +11,7 @@ const af_command af_commands[] = {
     {"classify", "label texts with a trained classifier or reward model", cmd_classify},
     {"logits", "compute the logits of token sequences", cmd_logits},
     {"data", "preview and check the datasets of a run", cmd_data},
+    {"distill", "capture the distributions of a teacher for training", cmd_distill},
     {"tokenize", "convert text to token ids and back", cmd_tokenize},
     {"template", "render conversations with a chat template", cmd_template},
     {"export", "export to GGUF for llama.cpp and Ollama, or import from it", cmd_export},

@@ -18,6 +18,7 @@ af_command_main cmd_template;
 af_command_main cmd_generate;
 af_command_main cmd_chat;
 af_command_main cmd_classify;
+af_command_main cmd_distill;
 af_command_main cmd_logits;
 af_command_main cmd_eval;
 af_command_main cmd_inspect;

@@ -113,6 +113,20 @@ AF_API AF_CHECKED af_status af_train_help(char **text, af_error *err);
  * AF_ENOMEM. Any thread. */
 AF_API AF_CHECKED af_status af_train_keys_json(char **out, af_error *err);
 
+typedef struct af_capture_result {
+    int64_t records, positions, k; /* of the file; tokens of a position */
+    int64_t resumed;               /* records that an earlier call had finished */
+} af_capture_result;
+
+/* Runs the teacher of a run file over its data and writes the `kd_topk` (0: 64) most likely tokens
+ * at every label to `out`, for 'kd_logits'. Finished records are in `out`.part: the same call
+ * goes on after them. An existing file is refused, or with `force` replaced when this program wrote
+ * it. `hooks` and `result` may be NULL. AF_ESTOPPED when stopped by the user. */
+AF_API AF_CHECKED af_status af_distill_capture(const char *run_file, const char *const *overrides,
+                                               int count, const char *out, bool force,
+                                               const af_train_hooks *hooks,
+                                               af_capture_result *result, af_error *err);
+
 /* What a run needs, from its config and headers alone: text for people, or one JSON object
  * (malloc'ed). `memory`: plan for a machine with this many bytes free; 0 = this one. */
 AF_API AF_CHECKED af_status af_train_plan(const char *run_file, const char *const *overrides,

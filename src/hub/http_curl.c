@@ -281,9 +281,10 @@ static bool collect(curl_transport *t)
         const bool good = code == 0 && give_head(k); /* an answer without a body */
         k->c->result = good ? AF_HTTP_ANSWERED : AF_HTTP_FAILED;
         k->c->unreachable = code >= CURLE_COULDNT_RESOLVE_PROXY && code <= CURLE_COULDNT_CONNECT;
+        const bool quotes = strchr(k->error, '@'); /* a proxy's address, with its password */
         if (!good)
             snprintf(k->c->failure, sizeof k->c->failure, "%s",
-                     *k->error ? k->error : t->call.easy_strerror(code));
+                     *k->error && !quotes ? k->error : t->call.easy_strerror(code));
         release(k);
         any = true;
     }

@@ -144,17 +144,15 @@ static af_status take_parts(af_model_reader *in, af_tensor_layout *e, int n, af_
     return e->part ? AF_OK : af_fail_nomem(err, "the list of tensors", (uint64_t)n * 8);
 }
 
-/* Keys and values of latent attention apart, as files have them since llama.cpp multiplies queries
- * with the keys first. */
+/* Keys and values of latent attention apart, as newer files have them. */
 static af_status match_kv_split(af_model_reader *in, faults *f, int i, af_error *err)
 {
     const af_tensor_spec *t = &in->spec.tensor[i];
     const af_latent_keys *k = &in->spec.latent;
-    const int64_t heads = in->spec.layer[t->layer].heads;
     af_tensor_layout *e = &in->layout[i];
     const af_status st = take_parts(in, e, 2, err);
     for (int p = 0; p < 2 && st == AF_OK; p++) {
-        const int64_t dim[3] = {heads, p ? k->v_dim : k->kv_lora_rank,
+        const int64_t dim[3] = {in->spec.layer[t->layer].heads, p ? k->v_dim : k->kv_lora_rank,
                                 p ? k->kv_lora_rank : k->qk_nope_dim};
         char name[NAME_MAX_BYTES];
         snprintf(name, sizeof name, "blk.%d.attn_%s_b.weight", t->layer, p ? "v" : "k");
@@ -170,6 +168,8 @@ static af_status match_gguf(af_model_reader *in, faults *f, int i, af_error *err
     const af_arch *arch = in->spec.arch;
     af_tensor_layout *e = &in->layout[i];
     const bool gate_up = t->slot == AF_SLOT_EXPERTS_GATE_UP;
+    if (af_slot_is_xielu(t->slot))
+        return af_reader_match_xielu(in, i, err);
     af_status st = take_parts(in, e, gate_up ? 2 : 1, err);
     if (st != AF_OK)
         return st;

@@ -337,6 +337,34 @@ bool af_tensor_view_finite(const af_tensor_view *v)
     return finite;
 }
 
+/* ---- numbers among the metadata of GGUF ---- */
+
+af_status af_reader_match_xielu(af_model_reader *in, int tensor, af_error *err)
+{
+    const af_tensor_spec *t = &in->spec.tensor[tensor];
+    af_tensor_layout *e = &in->layout[tensor];
+    const char *key = af_slot_xielu_key(t->slot);
+    const af_gguf_kv *kv = af_gguf_find_kv(af_weights_gguf(in->weights), key);
+    af_stored *made = af_arena_take(&in->arena, sizeof *made);
+    float *value = af_arena_take(&in->arena, sizeof *value);
+    const af_stored **part = af_arena_take(&in->arena, sizeof *part);
+    if (!made || !value || !part)
+        return af_fail_nomem(err, key, sizeof *made);
+    if (!kv || kv->str || (kv->count != 1 && kv->count != (uint64_t)in->spec.layers))
+        return af_fail(err, AF_EFORMAT, "%s: %s is not one number a layer", in->path, key);
+    *value = (float)af_gguf_item_float(kv, kv->count == 1 ? 0 : (uint64_t)t->layer);
+    *made = (af_stored){.name = t->name,
+                        .dtype = AF_DTYPE_F32,
+                        .ndim = 1,
+                        .dim = {1},
+                        .data = value,
+                        .bytes = sizeof *value};
+    part[0] = made;
+    e->part = part;
+    e->parts = 1;
+    return AF_OK;
+}
+
 /* ---- a changed vocabulary ---- */
 
 enum { STEP_ROWS = 64 };

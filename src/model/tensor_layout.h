@@ -41,6 +41,9 @@ const void *af_tensor_layout_row(const af_model_reader *in, const af_tensor_layo
 void af_tensor_layout_rows(const af_model_reader *in, const af_tensor_layout *t, int64_t from,
                            int64_t n, float *out);
 
+/* Tensor i of the spec, a number of xIELU, out of the metadata of a GGUF file. */
+AF_CHECKED af_status af_reader_match_xielu(af_model_reader *in, int tensor, af_error *err);
+
 /* ---- reader_rows.c: embedding and head with other rows than the model stores, grown by tokens
  * that were added, or an adapter's own ---- */
 

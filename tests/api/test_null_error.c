@@ -146,6 +146,7 @@ FAILS(af_tokenizer_open, &(af_tokenizer *){NULL}, nowhere, NULL)
 FAILS(af_train, nowhere, NULL, 0, NULL, &(af_train_result){0}, NULL)
 FAILS(af_train_eval, nowhere, NULL, 0, &(af_eval_result){0}, NULL)
 FAILS(af_train_init, nowhere, nowhere, &(char *){NULL}, NULL)
+FAILS(af_distill_capture, nowhere, NULL, 0, nowhere, false, NULL, NULL, NULL)
 FAILS(af_train_plan, nowhere, NULL, 0, 0, false, &(char *){NULL}, NULL)
 
 /* A run that is not open. */
@@ -416,6 +417,7 @@ static const struct {
     CASE(af_train_help),
     CASE(af_train_init),
     CASE(af_train_keys_json),
+    CASE(af_distill_capture),
     CASE(af_train_plan),
 };
 

@@ -79,6 +79,7 @@ static void test_they_come_back_from_gguf(void **state)
         {"deepseek_v2", "{\"topk_method\":\"greedy\"}"},
         {"deepseek_v2", "{\"topk_method\":\"greedy\",\"q_lora_rank\":10,\"v_head_dim\":8}"},
         {"deepseek_v3", "{" YARN "}"},
+        {"apertus", "{}"},
         {"glm4_moe_lite", "{\"attention_bias\":false,\"mlp_layer_types\":[\"dense\",\"sparse\"]}"},
     };
     for (size_t i = 0; i < AF_LEN(cases); i++) {

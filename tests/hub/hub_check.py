@@ -222,6 +222,7 @@ def proxy(c):
     out = c.pull("--include", "*.json", HF_ENDPOINT="http://hub.invalid", http_proxy=c.hub.url, HF_TOKEN="hf_owner")
     c.same(out, {p: d for p, d in SMALL.items() if p.endswith(".json")})
     c.run("pull", "org/m", rc=1, HF_ENDPOINT="http://hub.invalid", http_proxy=c.hub.url, no_proxy="hub.invalid", says="http://hub.invalid:80 does not answer")
+    c.pull(rc=1, HF_ENDPOINT="http://hub.invalid", http_proxy="http://me:secret@x:99999", says="http://hub.invalid:80 does not answer", hides="secret")
 
 
 def disk(c):

@@ -113,6 +113,12 @@ run kto-after "rl: kto"$'\n'"$noise"
 grep -q 'kept in the cache' "$tmp/err" || { cat "$tmp/err"; echo "KTO takes reference values without KL"; exit 1; }
 same kto kto-after
 
+# --- a start by loftq is another model with other matrices
+start="rl: dpo"$'\n'"adapter: qlora"$'\n'"lora_r: 4"$'\n'"peft_init_lora_weights: loftq"
+run loftq "$start"$'\n'"lora_target_modules: [q_proj]"
+run loftq-other "$start"$'\n'"lora_target_modules: [o_proj, down_proj]"
+grep -q 'kept in the cache' "$tmp/err" || { cat "$tmp/err"; echo "reference of another start"; exit 1; }
+
 # --- what is printed
 run shown "rl: dpo"$'\n'"val_set_size: 4"$'\n'"$lora"
 grep -qE '^step 2/2 .* margin [-0-9.]+ accuracy [0-9.]+ ' "$tmp/err" || { cat "$tmp/err"; echo "no margin in the progress"; exit 1; }

@@ -58,9 +58,9 @@ static double value(const json_t *row, const char *key)
 
 /* ---- the golden run ---- */
 
-static void test_a_run_follows_pytorch(void **state)
+/* The run `name` of the goldens; `teacher` names its key and what is in the folder of goldens. */
+static void follow_pytorch(const char *name, const char *teacher, const char *more)
 {
-    (void)state;
     const char *g = shared_dir();
     char path[600];
     af_buf b = {0};
@@ -68,22 +68,25 @@ static void test_a_run_follows_pytorch(void **state)
     json_error_t why;
     if (!g)
         skip_because("no shared goldens");
+    af_buf_printf(&b,
+                  "base_model: %s/golden/models/llama\nadapter: lora\nlora_model_dir: "
+                  "%s/golden/preference/runs/initial/llama\ndatasets: [{path: "
+                  "%s/golden/models/data/train_tokens.jsonl}]\noutput_dir: %s/%s\n",
+                  g, g, g, dir, name);
+    af_buf_printf(&b, teacher, g);
     af_buf_printf(
         &b,
-        "base_model: %s/golden/models/llama\nadapter: lora\nlora_model_dir: "
-        "%s/golden/preference/runs/initial/llama\ndatasets: [{path: "
-        "%s/golden/models/data/train_tokens.jsonl}]\noutput_dir: %s/golden\nteacher_model: "
-        "%s/golden/models/runs/llama/teacher\ndistill_kl_weight: 0.5\ndistill_ce_weight: 0.5\n"
-        "distill_temperature: 2\nkd_beta: 0.5\nmicro_batch_size: 2\n"
+        "distill_kl_weight: 0.5\ndistill_ce_weight: 0.5\n"
+        "distill_temperature: 2\n%smicro_batch_size: 2\n"
         "gradient_accumulation_steps: 2\nmax_steps: 10\nlearning_rate: 0.002\nwarmup_steps: 2\n"
         "weight_decay: 0.01\nweight_decay_on: all\nmax_grad_norm: 1\nshuffle: false\n"
         "bf16: false\nlogging_steps: 1\ndevice: cpu\n",
-        g, g, g, dir, g);
+        more);
     char *text = af_buf_take(&b);
     CHECK_OK(train_text(text, &err), err);
     free(text);
-    snprintf(path, sizeof path, "%s/golden/preference/runs/distill-jsd/trajectory.json", g);
-    json_t *want = json_load_file(path, 0, &why), *rows = read_metrics("golden");
+    snprintf(path, sizeof path, "%s/golden/preference/runs/%s/trajectory.json", g, name);
+    json_t *want = json_load_file(path, 0, &why), *rows = read_metrics(name);
     const json_t *steps = json_object_get(want, "steps");
     assert_int_equal(json_array_size(rows), json_array_size(steps));
     for (size_t i = 0; i < json_array_size(rows); i++) {
@@ -95,6 +98,22 @@ static void test_a_run_follows_pytorch(void **state)
     }
     json_decref(want);
     json_decref(rows);
+}
+
+static void test_a_run_follows_pytorch(void **state)
+{
+    (void)state;
+    follow_pytorch("distill-jsd", "teacher_model: %s/golden/models/runs/llama/teacher\n",
+                   "kd_beta: 0.5\n");
+}
+
+static void test_runs_from_a_capture_follow_pytorch(void **state)
+{
+    (void)state;
+    static const char *const file =
+        "kd_logits: %s/golden/preference/runs/distill-topk/capture.safetensors\n";
+    follow_pytorch("distill-topk", file, "");
+    follow_pytorch("distill-topk-norm", file, "kd_normalize_topk: true\n");
 }
 
 /* ---- by hand ---- */
@@ -254,6 +273,114 @@ static void test_a_shared_base_changes_nothing(void **state)
     json_decref(b);
 }
 
+static int64_t records_left = INT64_MAX; /* until a capture is stopped */
+
+static bool stop_now(void *user)
+{
+    (void)user;
+    return records_left-- <= 0;
+}
+
+static void capture(const char *base, const char *more, const char *file, af_status expected,
+                    const char *words, af_capture_result *r)
+{
+    char path[256];
+    af_buf b = {0};
+    af_error err = {0};
+    snprintf(path, sizeof path, "%s/capture.yaml", dir);
+    af_buf_printf(&b,
+                  "base_model: %s\noutput_dir: %s/none\ndatasets: [{path: %s/tokens.jsonl}]\n"
+                  "device: cpu\nteacher_model: %s/teacher\n%s",
+                  base, dir, dir, dir, more);
+    CHECK_OK(af_file_write(path, b.data, b.len, &err), err);
+    af_buf_clear(&b);
+    const af_train_hooks hooks = {.stop = stop_now};
+    const af_status st = af_distill_capture(path, NULL, 0, file, false, &hooks, r, &err);
+    CHECK_MSG(st == expected, "status %d, %s", (int)st, err.msg);
+    CHECK_MSG(!words || strstr(err.msg, words), "no '%s' in: %s", words, err.msg);
+}
+
+/* With all tokens in the file, training with it is training with the teacher; f16 is the rest. */
+static void test_a_capture_is_its_teacher(void **state)
+{
+    (void)state;
+    static const char *const betas[] = {"0", "0.3", "1"};
+    char base[300], file[300], more[900], name[32];
+    af_capture_result r;
+    snprintf(base, sizeof base, "%s/models/qwen2", golden_dir());
+    snprintf(file, sizeof file, "%s/all.safetensors", dir);
+    capture(base, "kd_topk: 4096\n", file, AF_OK, NULL, &r);
+    assert_int_equal(r.k, VOCAB);
+    assert_int_equal(r.positions, TOKENS - MASKED);
+    capture(base, "", file, AF_EUSAGE, "exists", NULL);
+    for (int k = 0; k < 3; k++) {
+        json_t *rows[2];
+        for (int own = 0; own < 2; own++) {
+            snprintf(name, sizeof name, "%s-%d", own ? "online" : "offline", k);
+            snprintf(more, sizeof more,
+                     "%s: %s/%s\nkd_temperature: 1.5\nkd_beta: %s\nmax_steps: 3\nadapter: lora\n",
+                     own ? "teacher_model" : "kd_logits", dir, own ? "teacher" : "all.safetensors",
+                     betas[k]);
+            run_in(name, base, more, AF_OK, NULL);
+            rows[own] = read_metrics(name);
+        }
+        for (size_t i = 0; i < 3; i++) {
+            const double a = value(json_array_get(rows[0], i), "kl"),
+                         b = value(json_array_get(rows[1], i), "kl");
+            CHECK_MSG(fabs(a - b) < 5e-3 * b, "beta %s: %.9g, not %.9g", betas[k], a, b);
+        }
+        json_decref(rows[0]);
+        json_decref(rows[1]);
+    }
+}
+
+static void test_a_killed_capture_goes_on(void **state)
+{
+    (void)state;
+    char base[300], file[300], part[310], tokens[300], *text[2], *whole;
+    uint64_t size[2], bytes;
+    af_error err = {0};
+    af_capture_result r;
+    snprintf(base, sizeof base, "%s/models/qwen2", golden_dir());
+    snprintf(tokens, sizeof tokens, "%s/tokens.jsonl", dir);
+    CHECK_OK(af_file_read(&whole, &bytes, tokens, 1 << 20, &err), err);
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(af_file_append(tokens, whole, bytes, false, &err), err);
+    snprintf(file, sizeof file, "%s/first.safetensors", dir);
+    capture(base, "", file, AF_OK, NULL, &r);
+    assert_int_equal(r.k, 64);
+    CHECK_OK(af_file_read(&text[0], &size[0], file, 1 << 24, &err), err);
+    const uint64_t position = 64 * 4 + 4; /* below 65536 tokens; 32 bytes more above */
+    assert_true(position + 32 <= 300);
+    assert_true(size[0] < 4 * (TOKENS - MASKED) * position + 1024);
+    snprintf(file, sizeof file, "%s/second.safetensors", dir);
+    snprintf(part, sizeof part, "%s.part", file);
+    CHECK_OK(af_file_write(part, "another\n", 8, &err), err);
+    capture(base, "", file, AF_EUSAGE, "another teacher, data or kd_topk", NULL);
+    CHECK_OK(af_path_remove(part, &err), err);
+    records_left = 2;
+    capture(base, "", file, AF_ESTOPPED, "stopped after 2 of 4 records", NULL);
+    records_left = INT64_MAX;
+    assert_false(af_file_exists(file));
+    CHECK_OK(af_file_append(part, "half of a record", 16, false, &err), err);
+    capture(base, "", file, AF_OK, NULL, &r);
+    assert_int_equal(r.resumed, 2);
+    assert_false(af_file_exists(part));
+    CHECK_OK(af_file_read(&text[1], &size[1], file, 1 << 24, &err), err);
+    assert_int_equal(size[0], size[1]);
+    assert_memory_equal(text[0], text[1], size[0]);
+    /* of other data */
+    char more[400];
+    CHECK_OK(af_file_write(tokens, whole, bytes, &err), err);
+    snprintf(more, sizeof more, "kd_logits: %s\nadapter: lora\nmax_steps: 1\n", file);
+    run_in("no", base, more, AF_EUSAGE, "was captured from other tokens than this run's");
+    snprintf(more, sizeof more, "kd_logits: %s\nkd_topk: 65\n", file);
+    run_in("no", base, more, AF_EUSAGE, "the capture has 64 tokens");
+    free(text[0]);
+    free(text[1]);
+    free(whole);
+}
+
 static void test_contradictions_are_refused(void **state)
 {
     (void)state;
@@ -262,8 +389,12 @@ static void test_contradictions_are_refused(void **state)
     snprintf(more, sizeof more, "teacher_model: %s\nkd_alpha: 0\n", base);
     run_in("no", base, more, AF_EUSAGE, "the teacher would have no effect");
     snprintf(more, sizeof more, "teacher_model: %s\ntask_type: SEQ_CLS\n", base);
-    run_in("no", base, more, AF_EUSAGE, "teacher_model goes with training on tokens");
-    run_in("no", base, "kd_beta: 0.5\n", AF_EUSAGE, "without 'teacher_model'");
+    run_in("no", base, more, AF_EUSAGE, "distillation goes with training on tokens");
+    run_in("no", base, "kd_beta: 0.5\n", AF_EUSAGE, "without 'teacher_model' or 'kd_logits'");
+    snprintf(more, sizeof more, "teacher_model: %s\nkd_topk: 8\n", base);
+    run_in("no", base, more, AF_EUSAGE, "afinar distill capture");
+    snprintf(more, sizeof more, "kd_logits: %s/model.safetensors\n", base);
+    run_in("no", base, more, AF_EFORMAT, "is no capture");
     snprintf(more, sizeof more, "teacher_model: %s/gguf_models/llama/hf\n", golden_dir());
     run_in("no", base, more, AF_EUSAGE, "their vocabularies may differ only in rows that pad them");
     snprintf(more, sizeof more, "teacher_model: %s/nothing\n", dir);
@@ -274,9 +405,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_run_follows_pytorch),
+        cmocka_unit_test(test_runs_from_a_capture_follow_pytorch),
         cmocka_unit_test(test_divergences_are_their_formulas),
         cmocka_unit_test(test_a_student_follows_its_teacher),
         cmocka_unit_test(test_a_shared_base_changes_nothing),
+        cmocka_unit_test(test_a_capture_is_its_teacher),
+        cmocka_unit_test(test_a_killed_capture_goes_on),
         cmocka_unit_test(test_contradictions_are_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

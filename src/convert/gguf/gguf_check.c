@@ -223,6 +223,7 @@ static const taker *taker_of(const char *arch)
         {"chatglm", .square = true, .tied = true, .untied = true},
         {"arcee", .freqs = true, .tied = true, .untied = true},
         {"exaone4", .freqs = true, .tied = true, .untied = true},
+        {"apertus", .freqs = true, .untied = true},
         {"gpt-oss", .biases = true, .untied = true},
         {"others", .tied = true, .untied = true},
     };
@@ -244,7 +245,7 @@ static bool has_slot(const af_model_spec *s, af_slot slot)
 static bool unnamed(const af_model_spec *s)
 {
     for (int i = 0; i < s->tensors; i++)
-        if (!s->tensor[i].gguf || !s->tensor[i].gguf[0])
+        if ((!s->tensor[i].gguf || !s->tensor[i].gguf[0]) && !af_slot_is_xielu(s->tensor[i].slot))
             return true;
     return false;
 }

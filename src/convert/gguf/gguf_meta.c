@@ -377,6 +377,23 @@ af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_h
     return p.st;
 }
 
+af_status af_gguf_put_xielu(af_gguf_writer *w, const af_model_reader *in, af_error *err)
+{
+    const af_model_spec *s = af_model_reader_spec(in);
+    af_status st = AF_OK;
+    float of[AF_CONFIG_LAYERS_MAX];
+    if (s->plain_act != AF_PLAIN_XIELU)
+        return AF_OK;
+    for (af_slot k = AF_SLOT_ACT_P; k <= AF_SLOT_ACT_EPS; k++) {
+        for (int i = 0; i < s->layers; i++)
+            af_model_reader_merged_rows(in, s->layer[i].tensor[k], 0, 1, &of[i]);
+        AF_TRY(
+            af_gguf_put_array(w, af_slot_xielu_key(k), AF_GGUF_F32, of, (uint64_t)s->layers, err));
+    }
+done:
+    return st;
+}
+
 /* ---- carried files ---- */
 
 static af_status put_file(af_gguf_writer *w, const char *dir, const char *name, const char *key,

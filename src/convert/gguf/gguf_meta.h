@@ -4,12 +4,14 @@
 #define AF_GGUF_META_H
 
 #include "format/weights/gguf.h"
-#include "model/arch/arch.h"
+#include "model/model_reader.h"
 
 /* general.* and ARCH.* keys. `dir` is the model's folder, whose name is the model's. */
 AF_CHECKED af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s,
                                       const af_hf_config *c, const char *dir, int file_type,
                                       af_error *err);
+/* The numbers of xIELU of each layer, where the model has them. */
+AF_CHECKED af_status af_gguf_put_xielu(af_gguf_writer *w, const af_model_reader *in, af_error *err);
 /* Folders of a model's texts; see af_model_reader. */
 typedef struct af_text_dirs {
     const char *dir;           /* the model's */

@@ -125,6 +125,8 @@ static void list_tensor(gguf_export *j, int i)
     const af_tensor_spec *s = &j->spec->tensor[i];
     const af_arch *arch = j->spec->arch;
     char name[NAME_BYTES];
+    if (af_slot_is_xielu(s->slot)) /* among the metadata */
+        return;
     if (s->slot == AF_SLOT_EXPERTS_GATE_UP) {
         for (int part = 0; part < 2; part++) {
             snprintf(name, sizeof name, "blk.%d.ffn_%s_exps.weight", s->layer,
@@ -528,6 +530,7 @@ static af_status put_meta(gguf_export *j, af_error *err)
     AF_TRY(af_gguf_check_supported(j->spec, err));
     AF_TRY(af_gguf_put_arch(j->w, j->spec, &in->config, in->path, af_mix_get(j->o->mix)->file_type,
                             err));
+    AF_TRY(af_gguf_put_xielu(j->w, in, err));
     AF_TRY(af_gguf_put_tokenizer(j->w, &dirs, &in->config, j->spec->vocab, err));
     AF_TRY(af_gguf_put_files(j->w, &dirs, whole, err));
     for (int i = 0; whole && i < j->count; i++)

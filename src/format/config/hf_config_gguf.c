@@ -338,6 +338,7 @@ static const char *class_of(const char *model_type)
         {"ernie4_5", "Ernie4_5ForCausalLM"},
         {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"},
         {"arcee", "ArceeForCausalLM"},
+        {"apertus", "ApertusForCausalLM"},
         {"exaone4", "Exaone4ForCausalLM"},
         {"cohere", "CohereForCausalLM"},
         {"cohere2", "Cohere2ForCausalLM"},

@@ -227,6 +227,14 @@ typedef struct af_module_spec {
     int weight, bias; /* indexes of tensors; bias -1 = none */
 } af_module_spec;
 
+/* Of xIELU: GGUF has it among the metadata. */
+static inline bool af_slot_is_xielu(af_slot s)
+{
+    return s >= AF_SLOT_ACT_P && s <= AF_SLOT_ACT_EPS;
+}
+/* "xielu.alpha_p": an array there, a number for each layer. */
+const char *af_slot_xielu_key(af_slot s);
+
 static inline bool af_module_is_experts(const af_module_spec *m)
 {
     return m->group == AF_GROUP_EXPERTS_GATE_UP || m->group == AF_GROUP_EXPERTS_DOWN;

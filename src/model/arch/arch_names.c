@@ -113,3 +113,9 @@ const char *af_slot_gguf_name(const af_arch *a, af_slot slot)
     const af_slot_name *own = own_name(a, slot);
     return own && own->gguf ? own->gguf : names[slot].gguf;
 }
+
+const char *af_slot_xielu_key(af_slot s)
+{
+    static const char *const keys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
+    return keys[s - AF_SLOT_ACT_P];
+}

@@ -137,7 +137,7 @@ static void put_stats(const head_fast_job *j, float *out, const float *z, double
     }
     out[2] = (float)(lse - mean);
     out[3] = (float)(all / (double)j->V);
-    out[4] = (float)log(squares);
+    out[4] = (float)log(squares); // cppcheck-suppress invalidFunctionArg ; V > 0
 }
 
 /* log of the sum of exp(z), from the maximum; z stays. */

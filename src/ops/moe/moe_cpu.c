@@ -62,7 +62,7 @@ static void keep_best_groups(const af_node *n, const double *s, double *c, doubl
     for (int i = 0; i < groups; i++) {
         int better = 0;
         for (int k = 0; k < groups; k++)
-            better += of_group[k] > of_group[i] || (of_group[k] == of_group[i] && k < i);
+            better += of_group[k] > of_group[i] || (k < i && of_group[k] == of_group[i]);
         for (int64_t e = i * size; e < (i + 1) * size && better >= n->attr.route.groups_used; e++)
             c[e] = -INFINITY;
     }

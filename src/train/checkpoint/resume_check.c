@@ -71,7 +71,8 @@ static bool is_free(const key_line *l)
                                        "base_model",
                                        "generate_samples",
                                        "generate_samples_steps",
-                                       "generate_samples_tokens"};
+                                       "generate_samples_tokens",
+                                       "precompute_ref_log_probs"};
     bool any = false;
     for (size_t i = 0; i < AF_LEN(keys); i++)
         any |= is_key(l, keys[i]);

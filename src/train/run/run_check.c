@@ -44,6 +44,8 @@ static const char *need_text(af_key_need need)
         [AF_NEED_REFERENCE] = "without 'rl': dpo, ipo or kto, which have a reference",
         [AF_NEED_REWARD] = "without 'rl: reward'",
         [AF_NEED_TEACHER] = "without 'teacher_model'",
+        [AF_NEED_DISTILL] = "without 'teacher_model' or 'kd_logits'",
+        [AF_NEED_CAPTURE] = "without 'kd_logits'",
         [AF_NEED_LABELS] = "without 'task_type: SEQ_CLS'",
     };
     return text[need];
@@ -120,6 +122,10 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
         return r->rl == AF_RL_REWARD;
     case AF_NEED_TEACHER:
         return r->teacher_model != NULL;
+    case AF_NEED_DISTILL:
+        return r->teacher_model || r->kd_logits;
+    case AF_NEED_CAPTURE:
+        return r->kd_logits != NULL;
     case AF_NEED_LABELS:
         return r->task == AF_TASK_LABELS && r->rl == AF_RL_NONE;
     }

@@ -138,7 +138,9 @@ typedef struct af_run_config {
     double center_coef; /* reward */
     /* distillation */
     const char *teacher_model, *teacher_adapter;
-    bool teacher_load_in_4bit;
+    const char *kd_logits; /* a capture, in place of the teacher */
+    int64_t kd_topk;       /* 0 = all of a capture */
+    bool teacher_load_in_4bit, kd_normalize_topk;
     double kd_alpha, kd_ce_alpha, kd_temperature, kd_beta;
     /* texts with labels */
     af_task task;

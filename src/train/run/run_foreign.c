@@ -189,9 +189,8 @@ static const foreign_group groups[] = {
      "use_teacher_server log_completions is_encoder_decoder"},
     {REFUSED, "a teacher runs in the same process: 'teacher_model'",
      "teacher_model_init_kwargs teacher_model_revision teacher_tokenizer_name_or_path kd_trainer "
-     "kd_normalize_topk kd_online_server kd_online_server_base_url kd_online_topk "
-     "kd_online_timeout kd_temperature_min kd_zscore_base_temp kd_top_k_before_softmax kd_topk "
-     "kd_logits"},
+     "kd_online_server kd_online_server_base_url kd_online_topk "
+     "kd_online_timeout kd_temperature_min kd_zscore_base_temp kd_top_k_before_softmax"},
     {REFUSED, "the labels of a model are 'num_labels' and 'class_names'",
      "classification_type id2label label2id"},
     {REFUSED, "see 'optimizer'",

@@ -52,6 +52,8 @@ typedef enum af_key_need {
     AF_NEED_REFERENCE,
     AF_NEED_REWARD,
     AF_NEED_TEACHER,
+    AF_NEED_DISTILL,
+    AF_NEED_CAPTURE,
     AF_NEED_LABELS, /* task_type: SEQ_CLS */
 } af_key_need;
 

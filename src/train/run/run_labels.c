@@ -75,11 +75,12 @@ static af_status check_names(const af_run_config *r, af_error *err)
 af_status af_run_labels_check(const af_run_config *r, af_error *err)
 {
     const int64_t count = af_run_labels(r).count;
-    if (r->teacher_model && (af_run_scores(r) || r->rl != AF_RL_NONE))
-        return wrong(r, "teacher_model", err,
-                     "teacher_model goes with training on tokens, not with 'rl' or 'task_type: "
+    const char *teacher = r->kd_logits ? "kd_logits" : r->teacher_model ? "teacher_model" : NULL;
+    if (teacher && (af_run_scores(r) || r->rl != AF_RL_NONE))
+        return wrong(r, teacher, err,
+                     "distillation goes with training on tokens, not with 'rl' or 'task_type: "
                      "SEQ_CLS'");
-    if (r->teacher_model && r->kd_alpha == 0)
+    if (teacher && r->kd_alpha == 0)
         return wrong(r, "kd_alpha", err, "kd_alpha is 0: the teacher would have no effect");
     if (!af_run_scores(r))
         return AF_OK;

@@ -8,7 +8,6 @@
 #include "train/run/method.h"
 #include "train/step/resident.h"
 #include "train/step/start_labels.h"
-#include "train/step/start_labels.h"
 #include "train/step/teacher.h"
 
 /* Names the key that a wrong adapter comes from. */
@@ -420,6 +419,7 @@ done:
 
 void af_run_model_close(af_run_model *m)
 {
+    af_capture_close(&m->capture);
     af_adapter_free(m->teacher_adapter);
     af_loader_close(m->teacher);
     af_adapter_free(m->adapter);

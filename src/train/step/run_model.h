@@ -5,6 +5,7 @@
 #include "model/loader.h"
 #include "train/run/freeze.h"
 #include "train/run/run_config.h"
+#include "train/step/capture.h"
 #include "train/step/run_tokens.h"
 
 enum { AF_FROZEN_ALIGN = 64 };
@@ -24,6 +25,7 @@ typedef struct af_run_model {
     const af_model_spec *teacher_spec; /* of distillation; NULL = none */
     af_loader *teacher;                /* NULL: it has the weights of the base */
     af_adapter *teacher_adapter;
+    af_capture capture;     /* or its distributions in a file; empty = none */
     af_trained trained;     /* of the base, in full fine-tuning */
     double dropout;         /* on the adapter's input: the run's, or the stored adapter's */
     uint64_t adapter_bytes; /* resident memory of the adapter's host copy */
@@ -49,4 +51,9 @@ AF_CHECKED af_status af_run_model_open_outline(af_run_model *m, const af_run_con
 AF_CHECKED af_status af_run_model_outline_adapter(af_run_model *m, af_error *err);
 void af_run_model_close(af_run_model *m); /* an empty one is allowed */
 bool af_run_model_on_cpu(const af_run_model *m);
+/* Whether a teacher is followed: one in the same process, or a capture. */
+static inline bool af_run_model_distils(const af_run_model *m)
+{
+    return m->teacher_spec || m->capture.file;
+}
 #endif

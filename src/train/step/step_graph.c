@@ -178,7 +178,7 @@ static af_status record_loss(af_step_graph *s, af_error *err)
         s->loss = s->row_weight
                       ? af_model_row_losses(&s->leaves, h, s->labels, s->row_weight, &s->rows)
                       : af_model_loss(&s->leaves, h, s->labels, s->scale, 0, &s->rows);
-    if (s->model->teacher_spec) {
+    if (af_run_model_distils(s->model)) {
         const af_status st = af_teacher_record(&s->teacher, s->model, &s->leaves, &s->in, h,
                                                s->rows_max, &s->loss, err);
         if (st != AF_OK)
@@ -260,7 +260,7 @@ af_status af_step_graph_load(af_step_graph *s, af_error *err)
     af_run_model *m = s->model;
     AF_TRY(af_graph_prepare(s->graph, m->device, err));
     AF_TRY(af_loader_write(m->loader, &s->leaves, err));
-    if (m->teacher_spec)
+    if (af_run_model_distils(m))
         AF_TRY(af_teacher_load(&s->teacher, m, s->rows_max, err));
     af_resident_trim();
     if (m->adapter)
@@ -366,9 +366,9 @@ af_status af_step_graph_upload(af_step_graph *s, const af_batch *b, float scale,
     if (s->in.spread)
         AF_TRY(write_spread(s, b, err));
     AF_TRY(af_model_write_rope(&s->leaves, rope_length(s, b), err));
-    if (s->model->teacher_spec)
-        AF_TRY(af_teacher_upload(&s->teacher, s->model, b->labels, b->rows, s->rows_max, scale,
-                                 rope_length(s, b), err));
+    if (af_run_model_distils(s->model))
+        AF_TRY(af_teacher_upload(&s->teacher, s->model, b, s->rows_max, scale, rope_length(s, b),
+                                 err));
     af_graph_set_live_rows(s->graph, b->rows);
 done:
     return st;

@@ -9,6 +9,49 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* ---- a capture ---- */
+
+/* Logarithms of shares of tokens that a capture does not have, and the least of those it has: exp
+ * gives 0 for both. */
+static const float ABSENT = -10000, LEAST = -4000;
+
+/* Its tokens that are used. */
+static int64_t best_tokens(const af_run_model *m)
+{
+    return m->run->kd_topk ? m->run->kd_topk : m->capture.k;
+}
+
+static af_status open_capture(af_run_model *m, af_error *err)
+{
+    const af_run_config *r = m->run;
+    char at[300];
+    const af_status st = af_capture_open(&m->capture, r->kd_logits, err);
+    if (st != AF_OK)
+        return af_fail_prefix(st, err, "%s", af_run_key_loc(r, "kd_logits", at, sizeof at));
+    if (r->kd_topk > m->capture.k)
+        return af_fail(err, AF_EUSAGE,
+                       "%s: kd_topk is %" PRId64 ", and the capture has %" PRId64
+                       " tokens of each position",
+                       af_run_key_loc(r, "kd_topk", at, sizeof at), r->kd_topk, m->capture.k);
+    return AF_OK;
+}
+
+af_status af_teacher_check_data(const af_run_model *m, const af_token_store *s, af_error *err)
+{
+    char at[300];
+    if (!m->capture.file && m->run->kd_topk)
+        return af_fail(err, AF_EUSAGE,
+                       "%s: kd_topk is for 'afinar distill capture' and for training with its "
+                       "file ('kd_logits'); a teacher in the same process gives all tokens",
+                       af_run_key_loc(m->run, "kd_topk", at, sizeof at));
+    if (!m->capture.file)
+        return AF_OK;
+    const af_status st = af_capture_fits(&m->capture, s, err);
+    return st == AF_OK
+               ? st
+               : af_fail_prefix(st, err, "%s", af_run_key_loc(m->run, "kd_logits", at, sizeof at));
+}
+
 /* ---- the model ---- */
 
 /* Both tokenizers must name the same tokens, up to the smaller vocabulary. */
@@ -115,6 +158,8 @@ af_status af_teacher_open(af_run_model *m, bool outline, af_error *err)
     char *path = NULL, at[300];
     bool shared = false;
     af_status st = AF_OK;
+    if (r->kd_logits)
+        return open_capture(m, err);
     if (!r->teacher_model)
         return AF_OK;
     AF_TRY(af_model_resolve_whole(&path, r->teacher_model, err));
@@ -173,26 +218,57 @@ static af_tensor *compare(af_teacher *t, af_graph *g, af_tensor *p, af_tensor *q
                   af_scale(g, divergence(g, p, m), 1 - beta));
 }
 
+/* The teacher's own forward pass. */
+static af_status record_model(af_teacher *t, const af_run_model *m, af_model_leaves *student,
+                              const af_batch_inputs *in, int64_t tokens, af_tensor **q,
+                              af_error *err)
+{
+    const af_leaves_opts o = {.compute = m->compute,
+                              .adapter = m->teacher_adapter,
+                              .dtype = m->teacher ? af_loader_dtypes(m->teacher) : NULL,
+                              .base = m->teacher ? NULL : student,
+                              .prefix = "teacher."};
+    const af_status st = af_model_leaves_init(&t->leaves, student->graph, m->teacher_spec, &o, err);
+    if (st == AF_OK)
+        *q = log_shares(&t->leaves, af_model_forward(&t->leaves, in, NULL), tokens,
+                        m->run->kd_temperature);
+    return st;
+}
+
+/* q comes from a file; tokens that are not in it count in neither distribution: what is taken from
+ * the student's is 0 where log q is above the border, and makes its share 0 elsewhere. */
+static af_tensor *record_shares(af_teacher *t, const af_run_model *m, af_graph *g, int64_t rows,
+                                af_tensor **p)
+{
+    t->shares = af_graph_input(g, "kd_shares", AF_DTYPE_F32, 2, (int64_t[]){rows, m->spec->vocab});
+    t->border = af_graph_input(g, "kd_border", AF_DTYPE_F32, 1, (int64_t[]){1});
+    af_tensor *below = af_relu(g, af_scale(g, af_sub(g, t->shares, t->border), -1));
+    *p = af_sub(g, *p, af_scale(g, below, 2));
+    if (m->run->kd_normalize_topk)
+        *p = af_log_softmax(g, *p);
+    return t->shares;
+}
+
 af_status af_teacher_record(af_teacher *t, const af_run_model *m, af_model_leaves *student,
                             const af_batch_inputs *in, af_tensor *h, int64_t rows, af_tensor **loss,
                             af_error *err)
 {
     const af_run_config *r = m->run;
     af_graph *g = student->graph;
-    const int64_t tokens = AF_MIN(m->spec->vocab, m->teacher_spec->vocab);
-    const af_leaves_opts o = {.compute = m->compute,
-                              .adapter = m->teacher_adapter,
-                              .dtype = m->teacher ? af_loader_dtypes(m->teacher) : NULL,
-                              .base = m->teacher ? NULL : student,
-                              .prefix = "teacher."};
-    t->log_p = t->log_q = NULL;
-    const af_status st = af_model_leaves_init(&t->leaves, g, m->teacher_spec, &o, err);
-    if (st != AF_OK)
-        return st;
+    af_tensor *q = NULL;
+    const int64_t tokens =
+        m->capture.file ? m->spec->vocab : AF_MIN(m->spec->vocab, m->teacher_spec->vocab);
+    t->graph = g;
+    t->log_p = t->log_q = t->shares = t->border = NULL;
     t->weight = af_graph_input(g, "kd_weight", AF_DTYPE_F32, 1, &rows);
     af_tensor *p = log_shares(student, h, tokens, r->kd_temperature);
-    af_tensor *q =
-        log_shares(&t->leaves, af_model_forward(&t->leaves, in, NULL), tokens, r->kd_temperature);
+    if (m->capture.file) {
+        q = record_shares(t, m, g, rows, &p);
+    } else {
+        const af_status st = record_model(t, m, student, in, tokens, &q, err);
+        if (st != AF_OK)
+            return st;
+    }
     t->ce = *loss;
     t->kd = af_sum_all(g, af_mul(g, compare(t, g, p, q, r->kd_beta), t->weight));
     *loss = af_add(g, af_scale(g, t->ce, r->kd_ce_alpha), af_scale(g, t->kd, r->kd_alpha));
@@ -206,7 +282,20 @@ af_status af_teacher_record(af_teacher *t, const af_run_model *m, af_model_leave
 static af_status write_constant(af_teacher *t, af_tensor *to, double value, af_error *err)
 {
     const float f = (float)value;
-    return to ? af_tensor_write(t->leaves.graph, to, &f, sizeof f, err) : AF_OK;
+    return to ? af_tensor_write(t->graph, to, &f, sizeof f, err) : AF_OK;
+}
+
+static af_status load_capture(af_teacher *t, const af_run_model *m, int64_t rows, af_error *err)
+{
+    const uint64_t n = (uint64_t)rows * (uint64_t)m->spec->vocab, k = (uint64_t)m->capture.k;
+    t->dense = af_calloc(n, sizeof *t->dense);
+    t->id = af_calloc(k, sizeof *t->id);
+    t->log_share = af_calloc(k, sizeof *t->log_share);
+    if (!t->dense || !t->id || !t->log_share)
+        return af_fail_nomem(err, "captured distributions", n * sizeof *t->dense);
+    for (uint64_t i = 0; i < n; i++)
+        t->dense[i] = ABSENT;
+    return write_constant(t, t->border, (ABSENT + LEAST) / 2, err);
 }
 
 af_status af_teacher_load(af_teacher *t, const af_run_model *m, int64_t rows, af_error *err)
@@ -217,7 +306,10 @@ af_status af_teacher_load(af_teacher *t, const af_run_model *m, int64_t rows, af
         AF_TRY(af_loader_write(m->teacher, &t->leaves, err));
     if (m->teacher_adapter)
         AF_TRY(af_adapter_upload(m->teacher_adapter, &t->leaves, err));
-    AF_TRY(af_model_write_rope(&t->leaves, m->run->sequence_len, err));
+    if (m->teacher_spec)
+        AF_TRY(af_model_write_rope(&t->leaves, m->run->sequence_len, err));
+    if (m->capture.file)
+        AF_TRY(load_capture(t, m, rows, err));
     AF_TRY(write_constant(t, t->log_p, log(1 - m->run->kd_beta), err));
     AF_TRY(write_constant(t, t->log_q, log(m->run->kd_beta), err));
     t->rows = af_calloc((uint64_t)rows, sizeof *t->rows);
@@ -229,16 +321,75 @@ done:
     return st;
 }
 
-af_status af_teacher_upload(af_teacher *t, const af_run_model *m, const int32_t *labels, int64_t n,
-                            int64_t rows, float scale, int64_t length, af_error *err)
+/* Fills in (or takes out again) one position of the capture. */
+static af_status put_position(af_teacher *t, const af_run_model *m, int64_t position, float *to,
+                              bool out, af_error *err)
 {
+    const int64_t n = best_tokens(m);
+    af_capture_read(&m->capture, position, n, m->run->kd_temperature, t->id, t->log_share);
+    for (int64_t i = 0; i < n; i++) {
+        if (t->id[i] < 0 || t->id[i] >= m->spec->vocab || isnan(t->log_share[i]))
+            return af_fail(err, AF_EFORMAT,
+                           "'%s': position %" PRId64 " has token %" PRId32
+                           " with log-probability %g, and the model has %" PRId64 " tokens",
+                           m->capture.path, position, t->id[i], (double)t->log_share[i],
+                           m->spec->vocab);
+        to[t->id[i]] = out ? ABSENT : AF_MAX(t->log_share[i], LEAST);
+    }
+    return AF_OK;
+}
+
+static af_status put_sequence(af_teacher *t, const af_run_model *m, const af_batch *b, int64_t s,
+                              bool out, af_error *err)
+{
+    const af_capture *c = &m->capture;
+    const int64_t record = b->record[s];
+    if (record >= c->records)
+        return af_fail(err, AF_EUSAGE,
+                       "'%s' has %" PRId64 " records, and the run needs record %" PRId64, c->path,
+                       c->records, record + 1);
+    int64_t at = af_capture_start(c, record);
+    const int64_t end = af_capture_start(c, record + 1);
+    for (int64_t i = b->bounds[s]; i < b->bounds[s + 1]; i++) {
+        if (b->labels[i] == -100)
+            continue;
+        if (at == end)
+            return af_fail(err, AF_EUSAGE, "'%s' has too few positions of record %" PRId64, c->path,
+                           record + 1);
+        const af_status st = put_position(t, m, at++, t->dense + i * m->spec->vocab, out, err);
+        if (st != AF_OK)
+            return st;
+    }
+    return AF_OK;
+}
+
+static af_status upload_shares(af_teacher *t, const af_run_model *m, const af_batch *b,
+                               af_error *err)
+{
+    af_status st = AF_OK;
+    for (int64_t s = 0; s < b->sequences; s++)
+        AF_TRY(put_sequence(t, m, b, s, false, err));
+    AF_TRY(af_tensor_write(t->graph, t->shares, t->dense, af_tensor_bytes(t->shares), err));
+    for (int64_t s = 0; s < b->sequences; s++)
+        AF_TRY(put_sequence(t, m, b, s, true, err));
+done:
+    return st;
+}
+
+af_status af_teacher_upload(af_teacher *t, const af_run_model *m, const af_batch *b, int64_t rows,
+                            float scale, int64_t length, af_error *err)
+{
+    af_status st = AF_OK;
     const double square = m->run->kd_temperature * m->run->kd_temperature;
     for (int64_t i = 0; i < rows; i++)
-        t->rows[i] = i < n && labels[i] != -100 ? (float)(square * scale) : 0;
-    const af_status st = af_model_write_rope(&t->leaves, length, err);
-    return st == AF_OK ? af_tensor_write(t->leaves.graph, t->weight, t->rows,
-                                         (uint64_t)rows * sizeof *t->rows, err)
-                       : st;
+        t->rows[i] = i < b->rows && b->labels[i] != -100 ? (float)(square * scale) : 0;
+    if (m->teacher_spec)
+        AF_TRY(af_model_write_rope(&t->leaves, length, err));
+    if (m->capture.file && scale != 0)
+        AF_TRY(upload_shares(t, m, b, err));
+    st = af_tensor_write(t->graph, t->weight, t->rows, (uint64_t)rows * sizeof *t->rows, err);
+done:
+    return st;
 }
 
 void af_teacher_drop(af_teacher *t) { af_model_leaves_clear(&t->leaves); }
@@ -249,5 +400,8 @@ void af_teacher_clear(af_teacher *t)
     free(t->rows);
     free(t->ce_loss);
     free(t->kd_loss);
+    free(t->dense);
+    free(t->log_share);
+    free(t->id);
     *t = (af_teacher){0};
 }

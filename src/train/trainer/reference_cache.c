@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "data/store/token_cache.h"
+#include "model/adapter_config.h"
 #include "train/run/method.h"
 
 #include <math.h>
@@ -46,8 +47,7 @@ static bool is_weight_file(const char *name)
     return false;
 }
 
-/* The weights in a folder, or one file of them. */
-static af_status hash_weights(af_sha256 *h, const char *path, af_error *err)
+af_status af_weights_hash(af_sha256 *h, const char *path, af_error *err)
 {
     af_status st = AF_OK;
     char **names = NULL;
@@ -66,6 +66,21 @@ static af_status hash_weights(af_sha256 *h, const char *path, af_error *err)
 done:
     af_names_free(names, n);
     return st;
+}
+
+/* A new adapter whose start is not the base: which matrices it has counts, too. */
+static af_status hash_start(af_sha256 *h, const af_run_model *model, const af_run_config *r,
+                            af_error *err)
+{
+    const bool zero = strcmp(r->lora_init, "true") == 0 || strcmp(r->lora_init, "gaussian") == 0;
+    if (!model->adapter || r->lora_model_dir || (zero && !r->dora))
+        return AF_OK;
+    char *text = af_adapter_config_text(&model->adapter->config);
+    if (!text)
+        return af_fail_nomem(err, "the adapter's config", 0);
+    hash_text(h, text);
+    free(text);
+    return AF_OK;
 }
 
 /* How values are computed. On a GPU they depend on the other rows of a batch to the last bit. */
@@ -108,10 +123,11 @@ af_status af_reference_path(char **out, const af_run_model *model, const af_run_
         return AF_OK;
     af_sha256_init(&h);
     hash_settings(&h, model, data, run);
+    AF_TRY(hash_start(&h, model, run, err));
     af_sha256_add(&h, &store->sum, sizeof store->sum);
-    AF_TRY(hash_weights(&h, model->path, err));
+    AF_TRY(af_weights_hash(&h, model->path, err));
     if (model->adapter && run->lora_model_dir)
-        AF_TRY(hash_weights(&h, run->lora_model_dir, err));
+        AF_TRY(af_weights_hash(&h, run->lora_model_dir, err));
     af_sha256_hex(&h, hex);
     snprintf(name, sizeof name, "%.32s.reference", hex);
     *out = af_path_join(dir, name);

@@ -6,9 +6,12 @@
 #ifndef AF_REFERENCE_CACHE_H
 #define AF_REFERENCE_CACHE_H
 
+#include "base/hash.h"
 #include "train/preference/pref_batch.h"
 #include "train/step/run_data.h"
 
+/* Adds the weights in a folder, or one file of them. */
+AF_CHECKED af_status af_weights_hash(af_sha256 *h, const char *path, af_error *err);
 /* Where the values of a store are, or will be (malloc'ed); NULL when there is no cache folder.
  * `eval`: of the evaluation's own store. */
 AF_CHECKED af_status af_reference_path(char **out, const af_run_model *model,

@@ -27,6 +27,7 @@ af_status af_trainer_open(af_trainer *t, const af_run_config *run, const af_trai
     if (*run->output_dir) /* "": nothing is written. Before data is read and weights are loaded */
         AF_TRY(af_run_folder_check(run, err));
     AF_TRY(af_run_data_open(&t->data, run, &t->model, err));
+    AF_TRY(af_teacher_check_data(&t->model, &t->data.store, err));
     AF_TRY(af_run_progress_init(&t->progress, run, af_stream_items(t->data.stream), err));
     AF_TRY(af_run_model_open_adapter(&t->model, err));
     AF_TRY(af_prompts_new(&t->prompts, run, t->model.texts,

@@ -62,7 +62,7 @@ static af_status add_gradients(af_trainer *t, const af_step_result *r, af_error 
         AF_TRY(af_step_graph_upload(s, b, scale, err));
         AF_TRY(af_graph_run(s->graph, AF_RUN_GRAD, err));
         AF_TRY(af_tensor_read_later(s->graph, s->loss, &s->losses[k], sizeof *s->losses, err));
-        if (s->model->teacher_spec)
+        if (af_run_model_distils(s->model))
             AF_TRY(read_parts(s, k, err));
         if (s->router_loss)
             AF_TRY(af_tensor_read_later(s->graph, s->router_loss, &s->router_losses[k],
@@ -91,7 +91,7 @@ af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err)
         r->loss += s->losses[k];
     for (int64_t k = 0; k < t->run->accumulation && s->router_loss; k++)
         r->router_loss += (double)s->router_losses[k] / (double)t->run->accumulation;
-    if (s->model->teacher_spec)
+    if (af_run_model_distils(s->model))
         add_parts(&s->teacher, t->run->accumulation, &t->progress.pref);
     r->finite = r->finite && isfinite(r->loss);
 done:
