@@ -154,9 +154,8 @@ static void list_tensor(gguf_export *j, int i)
     t->heads = arch->gguf_permuted ? s->row_heads : 0;
     if (s->slot == AF_SLOT_EXPERTS_DOWN_BIAS)
         t->dtype = AF_DTYPE_F32;
-    const bool norm =
-        s->ndim == 1 && strstr(s->gguf, "norm.weight") && s->slot != AF_SLOT_STATE_NORM;
-    t->add = norm && arch->gguf_norm_one ? 1.0f : 0.0f;
+    const bool norm = s->slot != AF_SLOT_STATE_NORM && strstr(s->gguf, "norm.weight");
+    t->add = norm && s->ndim == 1 && arch->gguf_norm_one ? 1.0f : 0.0f;
     t->order = af_gguf_order_of(j->spec, s);
     t->minus_exp = s->slot == AF_SLOT_A_LOG;
     if (t->minus_exp && af_model_reader_is_gguf(j->in) && !j->in->adapter) /* to the bit */
@@ -281,9 +280,8 @@ static void read_keys(const gguf_export *j, int64_t from, int64_t n, float *out,
 static void read_rows(const gguf_export *j, int64_t from, int64_t n, float *out, float *row)
 {
     const gguf_target *t = j->t;
-    const bool apart =
-        t->heads || t->part >= 0 || t->latents || (t->order.keys && !t->order.columns);
-    const int64_t step = apart ? 1 : n;
+    const bool ordered = t->order.keys && !t->order.columns;
+    const int64_t step = t->heads || t->part >= 0 || t->latents || ordered ? 1 : n;
     if (t->keys) {
         read_keys(j, from, n, out, row);
         return;
