@@ -106,3 +106,5 @@ foreach(script ${AF_SCRIPTS})
     set_tests_properties(${name} PROPERTIES ENVIRONMENT "${AF_SCRIPT_ENV}" LABELS ${label} TIMEOUT 1800
         SKIP_RETURN_CODE 77)
 endforeach()
+# the longest begin first, so that no core waits for them at the end
+set_tests_properties(test_cli_train_features test_cli_kill test_faults_alloc PROPERTIES COST 100)
