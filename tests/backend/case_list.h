@@ -3,9 +3,10 @@
 #define AF_CASE_LIST_H
 
 #include "backend/case_attention.h"
+#include "backend/case_experts.h"
+#include "backend/case_optimizers.h"
 #include "backend/case_quant.h"
 #include "backend/case_recurrent.h"
-#include "ops/optim/optimizer.h"
 
 /* ---- general ---- */
 static void case_binary(rec *r)
@@ -373,61 +374,6 @@ static void case_dora_norm(rec *r)
     out(r, af_dora_norm(r->g, &o));
     out(r, af_linear(r->g, in_2(r, 9, 48), &o));
 }
-static void case_glu_clamped(rec *r) { finish(r, af_glu_clamped(r->g, act_2(r, 7, 2 * 72), 0.5)); }
-static void moe(rec *r, bool train)
-{
-    enum { N = 70, X = 5, D = 24, F = 40, K = 2 };
-    af_tensor *index, *z = act_2(r, N, X), *x = act_2(r, N, D);
-    af_tensor *w = af_moe_route(r->g, z, &(af_route_opts){.used = K, .norm = true}, &index);
-    const int64_t up[] = {X, 2 * F, D}, down[] = {X, D, F};
-    af_tensor *gate_up, *back;
-    if (train) {
-        gate_up = param_n(r, 3, up, -0.3, 0.3);
-        back = param_n(r, 3, down, -0.3, 0.3);
-    } else {
-        gate_up = rec_add(r, af_graph_weight(r->g, "u", r->t, 3, up), -0.3, 0.3);
-        back = rec_add(r, af_graph_weight(r->g, "d", r->t, 3, down), -0.3, 0.3);
-    }
-    finish(r, af_moe_ffn(r->g, x, w, index,
-                         &(af_experts_opts){.gate_up.weight = gate_up, .down.weight = back}));
-}
-/* Biases, adapters, and a router with groups; more slots and columns than a tile has. */
-static void moe_adapted(rec *r, int64_t rank)
-{
-    enum { N = 310, X = 8, D = 200, F = 136, K = 3 };
-    af_tensor *index, *z = act_2(r, N, X), *x = act_2(r, N, D);
-    af_tensor *bias =
-        rec_add(r, af_graph_weight(r->g, "c", AF_DTYPE_F32, 1, (int64_t[]){X}), -0.3, 0.3);
-    const af_route_opts route = {.used = K,
-                                 .score = AF_ROUTE_SIGMOID,
-                                 .bias = bias,
-                                 .norm = true,
-                                 .eps = 1e-3,
-                                 .scale = 1.5,
-                                 .groups = 4,
-                                 .groups_used = 2,
-                                 .group_best = 2};
-    const af_experts_opts o = {
-        .gate_up = {.weight =
-                        rec_add(r, af_graph_weight(r->g, "u", r->t, 3, (int64_t[]){X, 2 * F, D}),
-                                -0.1, 0.1),
-                    .bias = param_n(r, 2, (int64_t[]){X, 2 * F}, -0.3, 0.3),
-                    .a = param_n(r, 3, (int64_t[]){X, rank, D}, -0.1, 0.1),
-                    .b = param_n(r, 3, (int64_t[]){X, 2 * F, rank}, -0.1, 0.1),
-                    .scale = 1.5},
-        .down = {.weight = rec_add(r, af_graph_weight(r->g, "d", r->t, 3, (int64_t[]){X, D, F}),
-                                   -0.1, 0.1),
-                 .bias = param_n(r, 2, (int64_t[]){X, D}, -0.3, 0.3),
-                 .a = param_n(r, 3, (int64_t[]){X, rank, F}, -0.1, 0.1),
-                 .b = param_n(r, 3, (int64_t[]){X, D, rank}, -0.1, 0.1),
-                 .scale = 0.5}};
-    af_tensor *w = af_moe_route(r->g, z, &route, &index);
-    finish(r, af_moe_ffn(r->g, x, w, index, &o));
-}
-static void case_moe_adapted(rec *r) { moe_adapted(r, 16); }
-static void case_moe_adapted_odd(rec *r) { moe_adapted(r, 3); }
-static void case_moe(rec *r) { moe(r, false); }
-static void case_moe_train(rec *r) { moe(r, true); }
 static void case_head(rec *r)
 {
     static const int32_t label[21] = {3, -100, 7, 0, 54, 12, -100, 1, 20, 60,  2,
@@ -476,51 +422,6 @@ static void head_rows(rec *r, bool trained)
 }
 static void case_head_rows(rec *r) { head_rows(r, false); }
 static void case_head_rows_trained(rec *r) { head_rows(r, true); }
-static void optimize_matrix(rec *r, af_optimizer_kind kind, int64_t rows, int64_t cols)
-{
-    af_tensor *p = param_2(r, rows, cols), *q = param_1(r, cols);
-    af_tensor *y = af_mul(r->g, p, q);
-    finish(r, af_mul(r->g, y, y));
-    r->outs = 0; /* gradients end as zeros: compare the params */
-    af_graph_optimizer(r->g, &(af_optimizer_opts){.kind = kind,
-                                                  .weight_decay = 0.1,
-                                                  .max_grad_norm = 1,
-                                                  .momentum = kind == AF_OPTIMIZER_SGD ? 0.9 : 0});
-    af_graph_set_learning_rate(r->g, 1e-2);
-    r->out[r->outs++] = p;
-    r->out[r->outs++] = q;
-    r->step = true;
-}
-/* Rows outside [3, 9) and [20, 31) have no gradient: they only decay. */
-static void case_adamw_rows(rec *r)
-{
-    af_tensor *p = param_2(r, 31, 17);
-    finish(r, af_mul(r->g, p, p));
-    r->outs = 0;
-    af_param_rows(r->g, p, 3, 9);
-    af_param_rows(r->g, p, 20, 31);
-    af_graph_optimizer(r->g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW, .weight_decay = 0.1});
-    af_graph_set_learning_rate(r->g, 1e-2);
-    r->out[r->outs++] = p;
-    r->step = true;
-}
-static void optimize(rec *r, af_optimizer_kind kind) { optimize_matrix(r, kind, 31, 17); }
-static void case_sgd(rec *r) { optimize(r, AF_OPTIMIZER_SGD); }
-static void case_adam(rec *r) { optimize(r, AF_OPTIMIZER_ADAM); }
-static void case_adamw(rec *r) { optimize(r, AF_OPTIMIZER_ADAMW); }
-static void case_adamw_8bit(rec *r) { optimize(r, AF_OPTIMIZER_ADAMW_8BIT); }
-static void case_adamw_4bit(rec *r) { optimize_matrix(r, AF_OPTIMIZER_ADAMW_4BIT, 40, 128); }
-static void case_adamw_torch_8bit(rec *r)
-{
-    optimize_matrix(r, AF_OPTIMIZER_ADAMW_TORCH_8BIT, 40, 128);
-}
-static void case_rmsprop(rec *r) { optimize(r, AF_OPTIMIZER_RMSPROP); }
-static void case_ademamix(rec *r) { optimize(r, AF_OPTIMIZER_ADEMAMIX); }
-static void case_muon(rec *r) { optimize(r, AF_OPTIMIZER_MUON); }
-static void case_muon_wide(rec *r) { optimize_matrix(r, AF_OPTIMIZER_MUON, 24, 72); }
-static void case_lion(rec *r) { optimize(r, AF_OPTIMIZER_LION); }
-static void case_adafactor(rec *r) { optimize(r, AF_OPTIMIZER_ADAFACTOR); }
-
 /* A whole block with adapters everywhere, head and update: what training runs. */
 static void block(rec *r)
 {

@@ -1,0 +1,52 @@
+/* case_optimizers.h - parameters after a step of each optimizer; part of case_list.h. */
+#ifndef AF_CASE_OPTIMIZERS_H
+#define AF_CASE_OPTIMIZERS_H
+
+#include "backend/cases.h"
+#include "ops/optim/optimizer.h"
+
+static void optimize_matrix(rec *r, af_optimizer_kind kind, int64_t rows, int64_t cols)
+{
+    af_tensor *p = param_2(r, rows, cols), *q = param_1(r, cols);
+    af_tensor *y = af_mul(r->g, p, q);
+    finish(r, af_mul(r->g, y, y));
+    r->outs = 0; /* gradients end as zeros: compare the params */
+    af_graph_optimizer(r->g, &(af_optimizer_opts){.kind = kind,
+                                                  .weight_decay = 0.1,
+                                                  .max_grad_norm = 1,
+                                                  .momentum = kind == AF_OPTIMIZER_SGD ? 0.9 : 0});
+    af_graph_set_learning_rate(r->g, 1e-2);
+    r->out[r->outs++] = p;
+    r->out[r->outs++] = q;
+    r->step = true;
+}
+/* Rows outside [3, 9) and [20, 31) have no gradient: they only decay. */
+static void case_adamw_rows(rec *r)
+{
+    af_tensor *p = param_2(r, 31, 17);
+    finish(r, af_mul(r->g, p, p));
+    r->outs = 0;
+    af_param_rows(r->g, p, 3, 9);
+    af_param_rows(r->g, p, 20, 31);
+    af_graph_optimizer(r->g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW, .weight_decay = 0.1});
+    af_graph_set_learning_rate(r->g, 1e-2);
+    r->out[r->outs++] = p;
+    r->step = true;
+}
+static void optimize(rec *r, af_optimizer_kind kind) { optimize_matrix(r, kind, 31, 17); }
+static void case_sgd(rec *r) { optimize(r, AF_OPTIMIZER_SGD); }
+static void case_adam(rec *r) { optimize(r, AF_OPTIMIZER_ADAM); }
+static void case_adamw(rec *r) { optimize(r, AF_OPTIMIZER_ADAMW); }
+static void case_adamw_8bit(rec *r) { optimize(r, AF_OPTIMIZER_ADAMW_8BIT); }
+static void case_adamw_4bit(rec *r) { optimize_matrix(r, AF_OPTIMIZER_ADAMW_4BIT, 40, 128); }
+static void case_adamw_torch_8bit(rec *r)
+{
+    optimize_matrix(r, AF_OPTIMIZER_ADAMW_TORCH_8BIT, 40, 128);
+}
+static void case_rmsprop(rec *r) { optimize(r, AF_OPTIMIZER_RMSPROP); }
+static void case_ademamix(rec *r) { optimize(r, AF_OPTIMIZER_ADEMAMIX); }
+static void case_muon(rec *r) { optimize(r, AF_OPTIMIZER_MUON); }
+static void case_muon_wide(rec *r) { optimize_matrix(r, AF_OPTIMIZER_MUON, 24, 72); }
+static void case_lion(rec *r) { optimize(r, AF_OPTIMIZER_LION); }
+static void case_adafactor(rec *r) { optimize(r, AF_OPTIMIZER_ADAFACTOR); }
+#endif
