@@ -25,7 +25,7 @@ int cmd_distill(int argc, char **argv)
         "distill",
         "capture: runs the teacher of a run file over its data and writes the most likely tokens "
         "at every\nlabel (kd_topk, 64 without it) to a file that 'kd_logits' trains with. The same "
-        "command goes on after\nan interruption.",
+        "command continues after\nan interruption.",
         "capture RUN.yaml [key=value ...] -o FILE",
         opts,
         2,

@@ -120,8 +120,8 @@ typedef struct af_capture_result {
 
 /* Runs the teacher of a run file over its data and writes the `kd_topk` (0: 64) most likely tokens
  * at every label to `out`, for 'kd_logits'. Finished records are in `out`.part: the same call
- * goes on after them. An existing file is refused, or with `force` replaced when this program wrote
- * it. `hooks` and `result` may be NULL. AF_ESTOPPED when stopped by the user. */
+ * continues after them. An existing file is refused, or with `force` replaced when this program
+ * wrote it. `hooks` and `result` may be NULL. AF_ESTOPPED when stopped by the user. */
 AF_API AF_CHECKED af_status af_distill_capture(const char *run_file, const char *const *overrides,
                                                int count, const char *out, bool force,
                                                const af_train_hooks *hooks,

@@ -67,7 +67,7 @@ typedef struct af_data_opts {
     af_rl rl; /* not AF_RL_NONE: records are pairs (dataset_reader.h: af_example.pair) */
     af_label_opts labels; /* of AF_RL_LABELS */
     int64_t vocab;        /* ids must be below this; 0 = not checked */
-    bool cache_reported;  /* that there is no cache was logged for another dataset */
+    bool cache_reported;  /* a missing cache was logged for another dataset */
 } af_data_opts;
 
 typedef struct af_data_counts {

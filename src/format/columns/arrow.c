@@ -493,7 +493,8 @@ done:
     return st;
 }
 
-/* Reads the next batch; one that is no longer than *skip is left out and taken off it. */
+/* Reads the next batch; one that is no longer than *skip is left out, and *skip becomes less by its
+ * length. */
 static af_status next_batch(af_arrow *a, int64_t *skip, af_error *err)
 {
     af_arrow_message m;

@@ -14,6 +14,6 @@ typedef struct af_layer_keys {
     int64_t input_vocab;
     bool k_is_v;      /* full layers have no v_proj */
     bool double_wide; /* layers with shared keys have an MLP of twice the width */
-    bool experts;     /* a mixture beside each MLP */
+    bool experts;     /* a mixture next to each MLP */
 } af_layer_keys;
 #endif

@@ -82,7 +82,7 @@ typedef enum af_slot {
     AF_SLOT_SHARED_GATE_UP,
     AF_SLOT_SHARED_DOWN,
     AF_SLOT_SHARED_ROUTER, /* [1][D]: its gate */
-    AF_SLOT_EXPERTS_NORM,  /* gemma4: norms of the experts beside an MLP */
+    AF_SLOT_EXPERTS_NORM,  /* gemma4: norms of the experts next to an MLP */
     AF_SLOT_POST_EXPERTS_NORM,
     AF_SLOT_POST_DENSE_NORM,
     /* inputs per layer, gemma4 */

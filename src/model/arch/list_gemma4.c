@@ -1,4 +1,4 @@
-/* list_gemma4.c - experts beside an MLP, and inputs that each layer has of its own. */
+/* list_gemma4.c - experts next to an MLP, and inputs that each layer has of its own. */
 #include "model/arch/arch_list.h"
 
 void af_list_mlp_beside(af_lister *l, int i)

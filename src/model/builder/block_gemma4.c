@@ -1,4 +1,4 @@
-/* block_gemma4.c - experts beside an MLP, and inputs that each layer has of its own. */
+/* block_gemma4.c - experts next to an MLP, and inputs that each layer has of its own. */
 #include "model/builder/blocks.h"
 
 #include <math.h>

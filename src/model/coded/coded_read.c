@@ -6,7 +6,7 @@
 
 enum { NAME_BYTES = 512 };
 
-/* A file's tensors beside one weight: "model.layers.0.mlp.up_proj" + tail. */
+/* A file's tensors that belong to one weight: "model.layers.0.mlp.up_proj" + tail. */
 typedef struct coded_source {
     const af_weights *w;
     const af_hf_config *c;
