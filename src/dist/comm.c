@@ -261,6 +261,14 @@ done:
     return st;
 }
 
+static void comm_free(af_comm *c, bool orderly)
+{
+    af_watch_stop(c->watch, orderly);
+    if (c->wire)
+        c->wire->close(c, orderly);
+    free(c);
+}
+
 static bool takes_mpi(const af_comm_opts *o, const af_launcher *l)
 {
     return o->backend == AF_COMM_MPI || (o->backend != AF_COMM_TCP && l->mpi);
@@ -287,9 +295,10 @@ af_status af_comm_open(af_comm **out, const af_comm_opts *o, af_error *err)
     *out = c;
     c = NULL;
 done:
-    if (c && st != AF_OK)
+    if (c) {
         af_comm_abort(c, err ? err->msg : "it could not start");
-    af_comm_close(c);
+        comm_free(c, false);
+    }
     return st;
 }
 
@@ -301,11 +310,6 @@ void af_comm_abort(af_comm *c, const char *why)
 
 void af_comm_close(af_comm *c)
 {
-    if (!c)
-        return;
-    const bool orderly = c->wire && af_comm_barrier(c, NULL) == AF_OK;
-    af_watch_stop(c->watch, orderly);
-    if (c->wire)
-        c->wire->close(c, orderly);
-    free(c);
+    if (c)
+        comm_free(c, af_comm_barrier(c, NULL) == AF_OK);
 }

@@ -386,10 +386,30 @@ af_status af_watch_start(af_comm *c, int *fd, af_error *err)
     return AF_OK;
 }
 
+static bool is_alone(af_watch *w)
+{
+    bool alone = true;
+    pthread_mutex_lock(&w->lock);
+    for (int r = 0; r < w->size; r++)
+        alone = alone && w->peer[r].fd < 0;
+    pthread_mutex_unlock(&w->lock);
+    return alone;
+}
+
+/* mpirun ends every rank as soon as one has failed: the others get a moment to say who it was. */
+static void let_others_end(af_watch *w)
+{
+    const double end = af_seconds_now() + 1;
+    while (!is_alone(w) && af_seconds_now() < end)
+        nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL);
+}
+
 void af_watch_stop(af_watch *w, bool goodbye)
 {
     if (!w)
         return;
+    if (atomic_load(&w->failed) && w->own)
+        let_others_end(w);
     atomic_store(&w->stop, true);
     (void)!write(w->wake, &(uint64_t){1}, 8);
     pthread_join(w->thread, NULL);
