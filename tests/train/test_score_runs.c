@@ -81,10 +81,11 @@ static void train_golden(const char *root, const char *name, const json_t *run)
                   "lora_model_dir: %s/preference/runs/%s/initial_adapter\nmicro_batch_size: %d\n"
                   "max_steps: 12\nlearning_rate: 0.002\nlr_scheduler: cosine\nwarmup_steps: 2\n"
                   "weight_decay: 0.01\nweight_decay_on: all\nmax_grad_norm: 1.0\nshuffle: false\n"
-                  "bf16: false\nsequence_len: 256\nlogging_steps: 1\ndevice: cpu\n",
+                  "bf16: false\nsequence_len: 256\nlogging_steps: 1\ndevice: %s\n",
                   root, name, json_string_value(json_object_get(run, "base_model")), out, root,
                   name,
-                  (int)json_integer_value(json_object_get(run, "per_device_train_batch_size")));
+                  (int)json_integer_value(json_object_get(run, "per_device_train_batch_size")),
+                  test_device());
     af_buf_printf(&b, "datasets: [{path: %s/preference/runs/%s/%s%s}]\n", root, name,
                   json_string_value(json_object_get(run, "data")),
                   strcmp(name, "regression") == 0 ? ", field_label: score" : "");
@@ -176,8 +177,8 @@ static void run_in(const char *name, const char *extra, const af_train_hooks *ho
     af_error err = {0};
     af_buf_printf(&b,
                   "base_model: %s/models/qwen2\noutput_dir: %s/%s\nlearning_rate: 2e-3\n"
-                  "max_steps: 6\ndevice: cpu\nseed: 5\nsequence_len: 256\n%s",
-                  golden_dir(), dir, name, extra);
+                  "max_steps: 6\ndevice: %s\nbf16: false\nseed: 5\nsequence_len: 256\n%s",
+                  golden_dir(), dir, name, test_device(), extra);
     char *text = af_buf_take(&b);
     const af_status st = train_text(text, hooks, &err);
     CHECK_MSG(st == expected, "%s: status %d, %s", name, (int)st, err.msg);
@@ -265,7 +266,7 @@ static void classify(const char *model, const char *adapter, const int32_t *ids,
     af_model *m = NULL;
     af_error err = {0};
     const af_model_opts o = {
-        .device = "cpu", .adapter = {adapter}, .adapter_weight = {1}, .adapters = adapter != NULL};
+        .device = test_device(), .adapter = {adapter}, .adapter_weight = {1}, .adapters = adapter != NULL};
     CHECK_OK(af_model_open(&m, model, &o, &err), err);
     assert_int_equal(af_model_labels(m), 3);
     assert_string_equal(af_model_label(m, 2), "doubt");
@@ -311,9 +312,9 @@ static void test_a_trained_folder_is_trained_further(void **state)
     af_error err = {0};
     labels_in("first", "", NULL, AF_OK);
     af_buf_printf(&b,
-                  "base_model: %s/first\noutput_dir: %s/second\nmax_steps: 2\ndevice: cpu\n"
+                  "base_model: %s/first\noutput_dir: %s/second\nmax_steps: 2\ndevice: %s\n"
                   "datasets: [{path: %s/preference/data/texts.jsonl}]\n",
-                  dir, dir, golden_dir());
+                  dir, dir, test_device(), golden_dir());
     char *text = af_buf_take(&b);
     assert_int_equal(train_text(text, NULL, &err), AF_EUSAGE); /* it is no language model */
     assert_non_null(strstr(err.msg, "set task_type: SEQ_CLS"));
