@@ -3,6 +3,7 @@
 #define _DEFAULT_SOURCE
 #include "test.h"
 
+#include "afinar/convert.h"
 #include "afinar/model.h"
 #include "afinar/train.h"
 #include "base/buf.h"
@@ -265,8 +266,10 @@ static void classify(const char *model, const char *adapter, const int32_t *ids,
 {
     af_model *m = NULL;
     af_error err = {0};
-    const af_model_opts o = {
-        .device = test_device(), .adapter = {adapter}, .adapter_weight = {1}, .adapters = adapter != NULL};
+    const af_model_opts o = {.device = test_device(),
+                             .adapter = {adapter},
+                             .adapter_weight = {1},
+                             .adapters = adapter != NULL};
     CHECK_OK(af_model_open(&m, model, &o, &err), err);
     assert_int_equal(af_model_labels(m), 3);
     assert_string_equal(af_model_label(m, 2), "doubt");
@@ -283,6 +286,7 @@ static void test_the_files_are_those_of_transformers_and_peft(void **state)
     static const int32_t padded[] = {70, 80, 90, 509, 509}; /* 509 is the padding token */
     char base[400];
     double a[3], b[3];
+    af_error err = {0};
     snprintf(base, sizeof base, "%s/models/qwen2", golden_dir());
     labels_in("lora", "adapter: lora\n", NULL, AF_OK);
     json_t *j = read_json(file_of("lora", "adapter_config.json"));
@@ -293,6 +297,17 @@ static void test_the_files_are_those_of_transformers_and_peft(void **state)
     classify(base, file_of("lora", ""), padded, 5, b);
     assert_memory_equal(a, b, sizeof a);
     assert_true(fabs(a[0] + a[1] + a[2] - 1) < 1e-12);
+
+    const af_merge_adapter_opts o = {
+        .adapter = {file_of("lora", "")}, .weight = {1}, .adapters = 1};
+    CHECK_OK(af_merge_adapters(base, file_of("merged", ""), &o, NULL, &err), err);
+    j = read_json(file_of("merged", "config.json"));
+    assert_string_equal(json_string_value(json_array_get(json_object_get(j, "architectures"), 0)),
+                        "Qwen2ForSequenceClassification");
+    json_decref(j);
+    classify(file_of("merged", ""), NULL, padded, 5, b);
+    for (int i = 0; i < 3; i++)
+        CHECK_MSG(fabs(a[i] - b[i]) < 1e-6, "label %d: %.9g, merged %.9g", i, a[i], b[i]);
 
     labels_in("full", "", NULL, AF_OK);
     j = read_json(file_of("full", "config.json"));
