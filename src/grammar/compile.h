@@ -1,0 +1,8 @@
+/* compile.h - from texts to networks. Each leaves the root rule in r->root. */
+#ifndef AF_GRAMMAR_COMPILE_H
+#define AF_GRAMMAR_COMPILE_H
+
+#include "grammar/rtn.h"
+
+AF_CHECKED af_status af_gbnf_compile(af_rtn *r, const char *text, uint64_t len, af_error *err);
+#endif
