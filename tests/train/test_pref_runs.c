@@ -77,7 +77,8 @@ static char *run_file(const char *root, const char *name, const json_t *run, con
                   "%s/preference/runs/%s/%s}]\noutput_dir: %s\nrl: %s\nshuffle: false\n"
                   "bf16: false\nweight_decay_on: all\ndevice: %s\nlogging_steps: 1\n",
                   root, name, json_string_value(json_object_get(run, "base_model")), root, name,
-                  json_string_value(json_object_get(run, "data")), out, method_of(run), test_device());
+                  json_string_value(json_object_get(run, "data")), out, method_of(run),
+                  test_device());
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const json_t *v = json_object_get(run, keys[i]);
         char *text = v && !json_is_null(v) ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
