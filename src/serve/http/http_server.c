@@ -73,15 +73,14 @@ static int connection_limit(int wanted)
     int most = wanted > 0 ? wanted : CONNECTIONS_MAX;
     if (getrlimit(RLIMIT_NOFILE, &r) != 0)
         return AF_MIN(most, 512);
-    if (r.rlim_cur < r.rlim_max) {
-        const rlim_t need = (rlim_t)most + OTHER_FILES;
-        r.rlim_cur = r.rlim_max == RLIM_INFINITY || need < r.rlim_max ? AF_MAX(need, r.rlim_cur)
-                                                                      : r.rlim_max;
+    const rlim_t need = (rlim_t)most + OTHER_FILES;
+    if (r.rlim_cur < need && r.rlim_cur < r.rlim_max) {
+        r.rlim_cur = AF_MIN(need, r.rlim_max);
         (void)setrlimit(RLIMIT_NOFILE, &r);
         (void)getrlimit(RLIMIT_NOFILE, &r);
     }
-    if (r.rlim_cur != RLIM_INFINITY && r.rlim_cur < (rlim_t)most + OTHER_FILES)
-        most = (int)AF_MAX((int64_t)r.rlim_cur - OTHER_FILES, 16);
+    if (r.rlim_cur < need)
+        most = r.rlim_cur > 2 * OTHER_FILES ? (int)r.rlim_cur - OTHER_FILES : OTHER_FILES;
     return most;
 }
 

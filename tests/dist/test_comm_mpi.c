@@ -1,0 +1,166 @@
+/* Ranks over MPI: this program starts itself under the mpirun of each library that is installed. */
+#define _GNU_SOURCE
+#include "test.h"
+
+#include "dist/rank_work.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+typedef struct library {
+    const char *launcher, *options, *name;
+    const char *patient; /* leave the other ranks alone when one is gone */
+} library;
+
+static const library openmpi = {"mpirun.openmpi", "--allow-run-as-root --oversubscribe", "Open MPI",
+                                "--enable-recovery"};
+static const library mpich = {"mpirun.mpich", "", "MPICH", "-disable-auto-cleanup"};
+static const char *self;
+
+/* ---- a rank ---- */
+
+static void print_and_exit(void *user, const char *why)
+{
+    (void)user;
+    dprintf(2, "lost: %s\n", why);
+    _exit(1);
+}
+
+static int rank_fails(af_comm *c, const char *how)
+{
+    af_error err = {0};
+    const int rank = af_comm_rank(c);
+    for (int round = 0;; round++) {
+        if (rank == 1 && round == 20 && strcmp(how, "kill") == 0)
+            raise(SIGKILL);
+        if (rank == 1 && round == 20 && strcmp(how, "abort") == 0) {
+            dprintf(2, "rank 1 ends: no space left\n");
+            af_comm_abort(c, "no space left");
+            return 1;
+        }
+        if (rank_round(c, 5000, round % 7, &err))
+            break;
+    }
+    dprintf(2, "rank %d ends: %s\n", rank, err.msg);
+    return 1;
+}
+
+static const char *large_message(af_comm *c, af_error *err)
+{
+    const uint64_t n = (UINT64_C(64) << 20) + 5;
+    uint8_t *p = calloc(n, 1);
+    if (p && af_comm_rank(c) == 0)
+        memset(p, 7, n);
+    const bool ok = p && af_comm_broadcast(c, p, n, 0, err) == AF_OK && p[0] == 7 && p[n - 1] == 7;
+    free(p);
+    return ok ? NULL : "large broadcast";
+}
+
+static int run_rank(const char *how)
+{
+    af_comm *c = NULL;
+    af_error err = {0};
+    const af_comm_opts o = {.timeout = 30, .lost = print_and_exit};
+    if (af_comm_open(&c, &o, &err) != AF_OK) {
+        dprintf(2, "cannot open: %s\n", err.msg);
+        return 3;
+    }
+    int rc = 0;
+    if (strcmp(how, "rounds") == 0) {
+        const char *wrong = rank_rounds(c, &err);
+        /* more than one chunk of a message */
+        if (!wrong && af_comm_size(c) == 2)
+            wrong = large_message(c, &err);
+        if (wrong)
+            dprintf(2, "%s: %s\n", wrong, err.msg);
+        if (af_comm_rank(c) == 0)
+            printf("by %s\n", af_comm_name(c));
+        rc = wrong != NULL;
+    } else {
+        rc = rank_fails(c, how);
+    }
+    af_comm_close(c);
+    return rc;
+}
+
+/* ---- the test ---- */
+
+static int start(const library *l, const char *option, int n, const char *how, char *out,
+                 size_t size)
+{
+    char command[1024];
+    snprintf(command, sizeof command, "timeout 60 %s %s %s -n %d %s %s 2>&1", l->launcher,
+             l->options, option, n, self, how);
+    FILE *f = popen(command, "r");
+    assert_non_null(f);
+    const size_t got = fread(out, 1, size - 1, f);
+    out[got] = '\0';
+    while (fgetc(f) != EOF)
+        continue;
+    const int status = pclose(f);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+static bool is_there(const library *l)
+{
+    char command[128];
+    snprintf(command, sizeof command, "command -v %s >/dev/null 2>&1", l->launcher);
+    return system(command) == 0;
+}
+
+static void check_all_say(const char *out, const char *why)
+{
+    static const int others[] = {0, 2};
+    for (size_t i = 0; i < AF_LEN(others); i++) {
+        char line[128];
+        snprintf(line, sizeof line, "rank %d ends: %s", others[i], why);
+        CHECK_MSG(strstr(out, line), "no '%s' in: %s", line, out);
+    }
+}
+
+static void check_library(const library *l)
+{
+    char out[8192];
+    for (int n = 2; n <= 4; n += 2) {
+        const int rc = start(l, "", n, "rounds", out, sizeof out);
+        CHECK_MSG(rc == 0 && strstr(out, l->name), "%d ranks of %s: %d, %s", n, l->name, rc, out);
+    }
+    int rc = start(l, l->patient, 3, "abort", out, sizeof out);
+    CHECK_MSG(rc != 124, "%s", out); /* with this option mpirun itself ends with 0 */
+    check_all_say(out, "rank 1: no space left");
+    rc = start(l, l->patient, 3, "kill", out, sizeof out);
+    CHECK_MSG(rc != 124, "%d, %s", rc, out);
+    check_all_say(out, "rank 1 is gone");
+    /* mpirun as it is used ends the others too, perhaps before they can say who was first */
+    rc = start(l, "", 3, "kill", out, sizeof out);
+    CHECK_MSG(rc != 0 && rc != 124, "%d, %s", rc, out);
+    CHECK_MSG(!strstr(out, "rank 0 is gone") && !strstr(out, "rank 2 is gone"), "%s", out);
+}
+
+static void test_openmpi(void **state)
+{
+    (void)state;
+    if (!is_there(&openmpi))
+        skip_because("mpirun.openmpi (Open MPI) is not installed");
+    check_library(&openmpi);
+}
+
+static void test_mpich(void **state)
+{
+    (void)state;
+    if (!is_there(&mpich))
+        skip_because("mpirun.mpich (MPICH) is not installed");
+    check_library(&mpich);
+}
+
+int main(int argc, char **argv)
+{
+    self = argv[0];
+    if (argc > 1)
+        return run_rank(argv[1]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_openmpi),
+        cmocka_unit_test(test_mpich),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
