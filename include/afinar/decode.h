@@ -135,6 +135,7 @@ typedef struct af_decoder_counts {
     int64_t context;
     int sequences;
 } af_decoder_counts;
+/* The counters of d; zeros for NULL. */
 AF_API af_decoder_counts af_decoder_count(const af_decoder *d);
 
 #ifdef __cplusplus

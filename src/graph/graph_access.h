@@ -100,6 +100,12 @@ AF_CHECKED af_status af_weight_write_noise(af_graph *g, af_tensor *w, const af_r
 /* Before plan: every memory mode (recompute, 4-bit weights) must give the same bits, so kernels
  * that only some modes could use are not chosen. Training sets it. */
 void af_graph_set_same_bits(af_graph *g);
+/* Before af_graph_optimizer: the gradients of 2^levels blocks of micro-batches are added as a
+ * binary tree over the blocks, with one more buffer a level (af_plan_info.grads has them). */
+void af_graph_set_carry(af_graph *g, int levels);
+/* After the gradients of block number `block` of a step: adds the sums of the blocks it completes.
+ * After the last block (2^levels - 1) the gradients are the step's; before, they are zero again. */
+AF_CHECKED af_status af_graph_carry(af_graph *g, int64_t block, af_error *err);
 /* After plan: the part of af_plan_info.workspace that all graphs of the device share. */
 uint64_t af_graph_shared_bytes(const af_graph *g);
 

@@ -103,6 +103,15 @@ static void trained_rows(const af_step_graph *s)
                       t->range[i].to);
 }
 
+/* The tree halves the micro-batches as often as they have equal halves: so may ranks. */
+static int tree_levels(const af_run_config *run)
+{
+    int levels = 0;
+    while (run->order == AF_ORDER_TREE && (run->accumulation >> levels) % 2 == 0)
+        levels++;
+    return levels;
+}
+
 static void record_optimizer(af_step_graph *s)
 {
     const af_run_config *run = s->run;
@@ -110,6 +119,9 @@ static void record_optimizer(af_step_graph *s)
     const bool own =
         run->optimizer == AF_OPTIMIZER_ADAFACTOR || run->optimizer == AF_OPTIMIZER_RMSPROP;
     const bool muon = run->optimizer == AF_OPTIMIZER_MUON;
+    const int levels = tree_levels(run);
+    s->block = run->accumulation >> levels;
+    af_graph_set_carry(s->graph, levels);
     group_base(s);
     trained_rows(s);
     if (s->model->adapter)
@@ -217,7 +229,7 @@ af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *
     if (s->rows)
         af_graph_output(s->graph, s->rows);
     record_optimizer(s);
-    if (s->run->accumulation == 1)
+    if (s->block == 1) /* what a carry takes away counts as an update */
         af_graph_set_one_pass(s->graph);
     set_recompute(s, mode);
     st = af_graph_status(s->graph, err);
@@ -380,4 +392,9 @@ af_status af_step_graph_upload_weights(af_step_graph *s, int64_t rows, af_error 
     memset(s->row_weights + live, 0, (size_t)(all - live) * sizeof *s->row_weights);
     return af_tensor_write(s->graph, s->row_weight, s->row_weights,
                            (uint64_t)all * sizeof *s->row_weights, err);
+}
+
+af_status af_step_graph_carry(af_step_graph *s, int64_t k, af_error *err)
+{
+    return (k + 1) % s->block == 0 ? af_graph_carry(s->graph, k / s->block, err) : AF_OK;
 }

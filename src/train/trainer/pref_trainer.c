@@ -189,6 +189,7 @@ af_status af_trainer_pref_gradients(af_trainer *t, const af_step_result *r, af_e
         af_pref_batch_weights(b, p->grads, share, s->row_weights);
         AF_TRY(af_step_graph_upload_weights(s, b->rows, err));
         AF_TRY(af_graph_run(s->graph, AF_RUN_BACKWARD, err));
+        AF_TRY(af_step_graph_carry(s, k, err));
         s->losses[k] = (float)(share * loss);
     }
 done:
