@@ -36,7 +36,7 @@ static af_status take_opts(af_api *a, const char *model, const af_serve_opts *o,
     a->o.timeout = o->timeout > 0 ? o->timeout : 3600;
     a->o.header_timeout = o->header_timeout > 0 ? o->header_timeout : 10;
     a->o.max_body = o->max_body ? o->max_body : (uint64_t)16 << 20;
-    a->loopback = af_host_is_loopback(a->o.host);
+    a->loopback = af_api_is_loopback(a->o.host);
     a->started = (int64_t)time(NULL);
     AF_TRY(af_api_add_keys(a, o->api_keys, err));
     if (!a->loopback && a->keys == 0)

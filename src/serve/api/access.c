@@ -59,7 +59,7 @@ static bool has_key(const af_api *a, const af_request_head *h)
 
 /* ---- hosts ---- */
 
-bool af_host_is_loopback(const char *host)
+bool af_api_is_loopback(const char *host)
 {
     int a = -1, b, c, d, end = 0;
     if (strcasecmp(host, "localhost") == 0 || strcmp(host, "::1") == 0)
@@ -90,7 +90,7 @@ static bool host_is_allowed(const af_api *a, const af_http_call *c, const char *
     char name[256];
     if (!host_name(name, sizeof name, value))
         return false;
-    if (af_host_is_loopback(name) || strcasecmp(name, a->o.host) == 0 ||
+    if (af_api_is_loopback(name) || strcasecmp(name, a->o.host) == 0 ||
         strcasecmp(name, af_http_local_address(c)) == 0) /* an address cannot be rebound */
         return true;
     for (int i = 0; i < a->o.allowed_hosts; i++)

@@ -94,8 +94,8 @@ static af_status read_request(af_adapter_task *t, const json_t *body, bool loads
 {
     af_status st = AF_OK;
     const char *name = NULL, *path = NULL;
-    AF_TRY(af_field_string(body, "lora_name", &name, &f->err));
-    AF_TRY(af_field_string(body, "lora_path", &path, &f->err));
+    AF_TRY(af_value_string(body, "lora_name", &name, &f->err));
+    AF_TRY(af_value_string(body, "lora_path", &path, &f->err));
     if (!name || !*name)
         AF_TRY(af_fail_subject(&f->err, AF_EUSAGE, "lora_name", "'lora_name' is absent"));
     if (loads && (!path || !*path))

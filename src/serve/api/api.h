@@ -130,7 +130,7 @@ int af_api_deferred(af_api *a);
 bool af_api_allow(af_api *a, af_http_call *c, bool open);
 AF_CHECKED af_status af_api_add_keys(af_api *a, const char *list, af_error *err);
 /* True for names and addresses of this machine alone. */
-bool af_host_is_loopback(const char *host);
+bool af_api_is_loopback(const char *host);
 
 /* ---- grammars.c ---- */
 

@@ -108,13 +108,13 @@ static af_status read_request(af_embedding_task *e, const json_t *body, af_api_f
     af_status st = AF_OK;
     const char *format = "float";
     AF_TRY(af_request_model(e->api, body, &e->model, f));
-    AF_TRY(af_field_string(body, "encoding_format", &format, &f->err));
+    AF_TRY(af_value_string(body, "encoding_format", &format, &f->err));
     e->base64 = strcmp(format, "base64") == 0;
     if (!e->base64 && strcmp(format, "float") != 0)
         AF_TRY(af_fail_subject(&f->err, AF_EUSAGE, "encoding_format",
                                "'encoding_format' is not float or base64"));
     e->dimensions = e->api->width;
-    AF_TRY(af_field_int(body, "dimensions", 1, e->api->width, &e->dimensions, &f->err));
+    AF_TRY(af_value_int(body, "dimensions", 1, e->api->width, &e->dimensions, &f->err));
     AF_TRY(af_read_inputs(e->api, body, "input", &e->input, &e->inputs, &f->err));
     for (int i = 0; i < e->inputs; i++) {
         if (e->input[i].count <= e->api->context)

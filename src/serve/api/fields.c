@@ -3,27 +3,27 @@
 
 #include <math.h>
 
-json_t *af_field(const json_t *o, const char *name)
+json_t *af_value(const json_t *o, const char *name)
 {
     json_t *v = json_object_get(o, name);
     return json_is_null(v) ? NULL : v;
 }
 
-af_status af_field_type(const json_t *o, const char *name, json_type type, json_t **v,
+af_status af_value_type(const json_t *o, const char *name, json_type type, json_t **v,
                         af_error *err)
 {
     static const char *const names[] = {
         [JSON_OBJECT] = "an object", [JSON_ARRAY] = "an array", [JSON_STRING] = "a string"};
-    json_t *f = af_field(o, name);
+    json_t *f = af_value(o, name);
     if (f && json_typeof(f) != type)
         return af_fail_subject(err, AF_EUSAGE, name, "'%s' is not %s", name, names[type]);
     *v = f;
     return AF_OK;
 }
 
-af_status af_field_bool(const json_t *o, const char *name, bool *v, af_error *err)
+af_status af_value_bool(const json_t *o, const char *name, bool *v, af_error *err)
 {
-    const json_t *f = af_field(o, name);
+    const json_t *f = af_value(o, name);
     if (f && !json_is_boolean(f))
         return af_fail_subject(err, AF_EUSAGE, name, "'%s' is not true or false", name);
     if (f)
@@ -31,10 +31,10 @@ af_status af_field_bool(const json_t *o, const char *name, bool *v, af_error *er
     return AF_OK;
 }
 
-af_status af_field_number(const json_t *o, const char *name, double min, double max, double *v,
+af_status af_value_number(const json_t *o, const char *name, double min, double max, double *v,
                           af_error *err)
 {
-    const json_t *f = af_field(o, name);
+    const json_t *f = af_value(o, name);
     if (!f)
         return AF_OK;
     if (!json_is_number(f))
@@ -47,10 +47,10 @@ af_status af_field_number(const json_t *o, const char *name, double min, double 
     return AF_OK;
 }
 
-af_status af_field_int(const json_t *o, const char *name, int64_t min, int64_t max, int64_t *v,
+af_status af_value_int(const json_t *o, const char *name, int64_t min, int64_t max, int64_t *v,
                        af_error *err)
 {
-    const json_t *f = af_field(o, name);
+    const json_t *f = af_value(o, name);
     if (!f)
         return AF_OK;
     const double real = json_is_real(f) ? json_real_value(f) : 0;
@@ -65,10 +65,10 @@ af_status af_field_int(const json_t *o, const char *name, int64_t min, int64_t m
     return AF_OK;
 }
 
-af_status af_field_string(const json_t *o, const char *name, const char **v, af_error *err)
+af_status af_value_string(const json_t *o, const char *name, const char **v, af_error *err)
 {
     json_t *f = NULL;
-    const af_status st = af_field_type(o, name, JSON_STRING, &f, err);
+    const af_status st = af_value_type(o, name, JSON_STRING, &f, err);
     if (st != AF_OK || !f)
         return st;
     if (strlen(json_string_value(f)) != json_string_length(f))

@@ -10,17 +10,17 @@
 #include <jansson.h>
 
 /* The field, or NULL when it is absent or null. */
-json_t *af_field(const json_t *o, const char *name);
-AF_CHECKED af_status af_field_bool(const json_t *o, const char *name, bool *v, af_error *err);
-AF_CHECKED af_status af_field_int(const json_t *o, const char *name, int64_t min, int64_t max,
+json_t *af_value(const json_t *o, const char *name);
+AF_CHECKED af_status af_value_bool(const json_t *o, const char *name, bool *v, af_error *err);
+AF_CHECKED af_status af_value_int(const json_t *o, const char *name, int64_t min, int64_t max,
                                   int64_t *v, af_error *err);
-AF_CHECKED af_status af_field_number(const json_t *o, const char *name, double min, double max,
+AF_CHECKED af_status af_value_number(const json_t *o, const char *name, double min, double max,
                                      double *v, af_error *err);
 /* Borrowed from the tree. */
-AF_CHECKED af_status af_field_string(const json_t *o, const char *name, const char **v,
+AF_CHECKED af_status af_value_string(const json_t *o, const char *name, const char **v,
                                      af_error *err);
 /* Fails when the field is there and of another kind than `type` (for one kind only). */
-AF_CHECKED af_status af_field_type(const json_t *o, const char *name, json_type type, json_t **v,
+AF_CHECKED af_status af_value_type(const json_t *o, const char *name, json_type type, json_t **v,
                                    af_error *err);
 
 /* A JSON string with its quotes; bytes that are not UTF-8 become U+FFFD. */

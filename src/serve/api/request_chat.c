@@ -97,7 +97,7 @@ static af_status check_tools(const json_t *tools, af_error *err)
 
 static bool tools_are_off(const json_t *body)
 {
-    const char *choice = json_string_value(af_field(body, "tool_choice"));
+    const char *choice = json_string_value(af_value(body, "tool_choice"));
     return choice && strcmp(choice, "none") == 0;
 }
 
@@ -111,20 +111,20 @@ af_status af_chat_render(const af_api *a, const af_served *m, const json_t *body
     if (!t)
         AF_TRY(
             af_fail(err, AF_EUNSUPPORTED, "the model has no chat template; use /v1/completions"));
-    AF_TRY(af_field_type(body, "messages", JSON_ARRAY, &messages, err));
+    AF_TRY(af_value_type(body, "messages", JSON_ARRAY, &messages, err));
     if (!messages || json_array_size(messages) == 0)
         AF_TRY(af_fail_subject(err, AF_EUSAGE, "messages", "'messages' is empty or absent"));
     for (size_t i = 0; i < json_array_size(messages); i++)
         AF_TRY(normal_message(json_array_get(messages, i), i, list, err));
-    AF_TRY(af_field_type(body, "tools", JSON_ARRAY, &o.tools, err));
+    AF_TRY(af_value_type(body, "tools", JSON_ARRAY, &o.tools, err));
     AF_TRY(check_tools(o.tools, err));
     if (o.tools && (json_array_size(o.tools) == 0 || tools_are_off(body)))
         o.tools = NULL;
-    AF_TRY(af_field_type(body, "documents", JSON_ARRAY, &o.documents, err));
-    AF_TRY(af_field_type(body, "chat_template_kwargs", JSON_OBJECT, &o.extra, err));
-    AF_TRY(af_field_bool(body, "continue_final_message", &o.continue_final_message, err));
+    AF_TRY(af_value_type(body, "documents", JSON_ARRAY, &o.documents, err));
+    AF_TRY(af_value_type(body, "chat_template_kwargs", JSON_OBJECT, &o.extra, err));
+    AF_TRY(af_value_bool(body, "continue_final_message", &o.continue_final_message, err));
     o.add_generation_prompt = !o.continue_final_message;
-    AF_TRY(af_field_bool(body, "add_generation_prompt", &o.add_generation_prompt, err));
+    AF_TRY(af_value_bool(body, "add_generation_prompt", &o.add_generation_prompt, err));
     AF_TRY(af_memory_check(err));
     st = af_template_render(t, text, n, &o, NULL, err);
     if (st != AF_OK && st != AF_ENOMEM && err && !*err->subject)
@@ -158,7 +158,7 @@ af_status af_generation_chat(af_generation *g, const json_t *body, af_api_fault 
     if (g->prompt->count == 0)
         AF_TRY(af_fail_subject(&f->err, AF_EUSAGE, "messages", "the messages make no tokens"));
     AF_TRY(fits(g->api, g->prompt->count, "messages", f));
-    g->skip_special = !af_field(body, "tools") || tools_are_off(body);
+    g->skip_special = !af_value(body, "tools") || tools_are_off(body);
 done:
     free(text);
     return st;
@@ -185,7 +185,7 @@ af_status af_generation_prompts(af_generation *g, const json_t *body, af_api_fau
     AF_TRY(af_read_inputs(g->api, body, "prompt", &g->prompt, &g->prompts, &f->err));
     for (int i = 0; i < g->prompts; i++)
         AF_TRY(fits(g->api, g->prompt[i].count, "prompt", f));
-    AF_TRY(af_field_bool(body, "echo", &g->echo, &f->err));
+    AF_TRY(af_value_bool(body, "echo", &g->echo, &f->err));
     if (g->no_tokens && !g->echo)
         AF_TRY(af_fail_subject(&f->err, AF_EUSAGE, "max_tokens",
                                "'max_tokens' is 0, which needs 'echo': true"));

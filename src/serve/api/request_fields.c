@@ -9,7 +9,7 @@
 af_status af_request_model(af_api *a, const json_t *body, af_served **out, af_api_fault *f)
 {
     const char *name = NULL;
-    const af_status st = af_field_string(body, "model", &name, &f->err);
+    const af_status st = af_value_string(body, "model", &name, &f->err);
     if (st != AF_OK)
         return st;
     *out = af_api_find_model(a, name);
@@ -27,16 +27,16 @@ static af_status read_sampling(af_generation *g, const json_t *body, af_error *e
     af_sample_opts *s = &g->sample;
     int64_t seed = 0;
     *s = (af_sample_opts){.temperature = 1, .top_p = 1, .repeat_penalty = 1};
-    AF_TRY(af_field_number(body, "temperature", 0, 2, &s->temperature, err));
-    AF_TRY(af_field_number(body, "top_p", 0, 1, &s->top_p, err));
-    AF_TRY(af_field_number(body, "min_p", 0, 1, &s->min_p, err));
-    AF_TRY(af_field_int(body, "top_k", -1, INT32_MAX, &s->top_k, err));
-    AF_TRY(af_field_number(body, "repeat_penalty", 0, 1000, &s->repeat_penalty, err));
-    AF_TRY(af_field_int(body, "seed", INT64_MIN, INT64_MAX, &seed, err));
+    AF_TRY(af_value_number(body, "temperature", 0, 2, &s->temperature, err));
+    AF_TRY(af_value_number(body, "top_p", 0, 1, &s->top_p, err));
+    AF_TRY(af_value_number(body, "min_p", 0, 1, &s->min_p, err));
+    AF_TRY(af_value_int(body, "top_k", -1, INT32_MAX, &s->top_k, err));
+    AF_TRY(af_value_number(body, "repeat_penalty", 0, 1000, &s->repeat_penalty, err));
+    AF_TRY(af_value_int(body, "seed", INT64_MIN, INT64_MAX, &seed, err));
     s->top_k = AF_MAX(s->top_k, 0);
     s->top_p = s->top_p == 0 ? DBL_MIN : s->top_p; /* 0 is off in the library */
     s->seed = (uint64_t)seed;
-    if (!af_field(body, "seed"))
+    if (!af_value(body, "seed"))
         (void)!getrandom(&s->seed, sizeof s->seed, GRND_NONBLOCK);
 done:
     return st;
@@ -63,7 +63,7 @@ static af_status add_stop(af_generation *g, const json_t *v, af_error *err)
 
 static af_status read_stops(af_generation *g, const json_t *body, af_error *err)
 {
-    const json_t *v = af_field(body, "stop");
+    const json_t *v = af_value(body, "stop");
     af_status st = AF_OK;
     if (!v)
         return AF_OK;
@@ -79,7 +79,7 @@ static af_status read_bias(af_generation *g, const json_t *body, af_error *err)
     af_status st = AF_OK;
     json_t *v = NULL, *item;
     const char *key;
-    AF_TRY(af_field_type(body, "logit_bias", JSON_OBJECT, &v, err));
+    AF_TRY(af_value_type(body, "logit_bias", JSON_OBJECT, &v, err));
     if (!v || json_object_size(v) == 0)
         return AF_OK;
     g->bias = af_calloc(json_object_size(v), sizeof *g->bias);
@@ -107,14 +107,14 @@ static af_status read_logprobs(af_generation *g, const json_t *body, af_error *e
     af_status st = AF_OK;
     int64_t top = 0;
     if (g->chat) {
-        AF_TRY(af_field_bool(body, "logprobs", &g->logprobs, err));
-        AF_TRY(af_field_int(body, "top_logprobs", 0, AF_TOP_LOGPROBS_MAX, &top, err));
-        if (af_field(body, "top_logprobs") && !g->logprobs)
+        AF_TRY(af_value_bool(body, "logprobs", &g->logprobs, err));
+        AF_TRY(af_value_int(body, "top_logprobs", 0, AF_TOP_LOGPROBS_MAX, &top, err));
+        if (af_value(body, "top_logprobs") && !g->logprobs)
             return af_fail_subject(err, AF_EUSAGE, "top_logprobs",
                                    "'top_logprobs' needs 'logprobs': true");
     } else {
-        AF_TRY(af_field_int(body, "logprobs", 0, AF_TOP_LOGPROBS_MAX, &top, err));
-        g->logprobs = af_field(body, "logprobs") != NULL;
+        AF_TRY(af_value_int(body, "logprobs", 0, AF_TOP_LOGPROBS_MAX, &top, err));
+        g->logprobs = af_value(body, "logprobs") != NULL;
     }
     g->top_logprobs = (int)top;
 done:
@@ -128,7 +128,7 @@ static af_status refuse_others(const json_t *body, af_error *err)
     static const char *const absent[] = {"suffix", "audio", "functions", "function_call"};
     for (size_t i = 0; i < AF_LEN(zero); i++) {
         double v = 0;
-        const af_status st = af_field_number(body, zero[i], -2, 2, &v, err);
+        const af_status st = af_value_number(body, zero[i], -2, 2, &v, err);
         if (st != AF_OK)
             return st;
         if (v != 0)
@@ -136,15 +136,15 @@ static af_status refuse_others(const json_t *body, af_error *err)
                                    "'%s' is not supported; use 'repeat_penalty'", zero[i]);
     }
     for (size_t i = 0; i < AF_LEN(absent); i++)
-        if (af_field(body, absent[i]) && !(json_is_string(af_field(body, absent[i])) &&
-                                           !*json_string_value(af_field(body, absent[i]))))
+        if (af_value(body, absent[i]) && !(json_is_string(af_value(body, absent[i])) &&
+                                           !*json_string_value(af_value(body, absent[i]))))
             return af_fail_subject(err, AF_EUNSUPPORTED, absent[i], "'%s' is not supported",
                                    absent[i]);
     int64_t best_of = 1, n = 1;
-    af_status st = af_field_int(body, "best_of", 1, 128, &best_of, err);
+    af_status st = af_value_int(body, "best_of", 1, 128, &best_of, err);
     if (st == AF_OK)
-        st = af_field_int(body, "n", 1, 128, &n, err);
-    if (st == AF_OK && af_field(body, "best_of") && best_of != n)
+        st = af_value_int(body, "n", 1, 128, &n, err);
+    if (st == AF_OK && af_value(body, "best_of") && best_of != n)
         st = af_fail_subject(err, AF_EUNSUPPORTED, "best_of",
                              "'best_of' above 'n' is not supported");
     return st;
@@ -154,13 +154,13 @@ static af_status read_stream(af_generation *g, const json_t *body, af_error *err
 {
     af_status st = AF_OK;
     json_t *options = NULL;
-    AF_TRY(af_field_bool(body, "stream", &g->stream, err));
-    AF_TRY(af_field_type(body, "stream_options", JSON_OBJECT, &options, err));
+    AF_TRY(af_value_bool(body, "stream", &g->stream, err));
+    AF_TRY(af_value_type(body, "stream_options", JSON_OBJECT, &options, err));
     if (options && !g->stream)
         return af_fail_subject(err, AF_EUSAGE, "stream_options",
                                "'stream_options' needs 'stream': true");
     if (options)
-        AF_TRY(af_field_bool(options, "include_usage", &g->include_usage, err));
+        AF_TRY(af_value_bool(options, "include_usage", &g->include_usage, err));
 done:
     return st;
 }
@@ -175,14 +175,14 @@ af_status af_generation_fields(af_generation *g, const json_t *body, af_api_faul
     AF_TRY(read_bias(g, body, err));
     AF_TRY(read_logprobs(g, body, err));
     AF_TRY(read_stream(g, body, err));
-    AF_TRY(af_field_int(body, "n", 1, 128, &n, err));
-    AF_TRY(af_field_bool(body, "ignore_eos", &g->ignore_eos, err));
-    AF_TRY(af_field_bool(body, "return_token_ids", &g->return_ids, err));
+    AF_TRY(af_value_int(body, "n", 1, 128, &n, err));
+    AF_TRY(af_value_bool(body, "ignore_eos", &g->ignore_eos, err));
+    AF_TRY(af_value_bool(body, "return_token_ids", &g->return_ids, err));
     AF_TRY(refuse_others(body, err));
     g->n = (int)n;
     g->max_tokens = g->chat ? INT32_MAX / 2 : 16;
-    AF_TRY(af_field_int(body, "max_tokens", g->chat ? 1 : 0, INT32_MAX / 2, &g->max_tokens, err));
-    AF_TRY(af_field_int(body, "max_completion_tokens", 1, INT32_MAX / 2, &g->max_tokens, err));
+    AF_TRY(af_value_int(body, "max_tokens", g->chat ? 1 : 0, INT32_MAX / 2, &g->max_tokens, err));
+    AF_TRY(af_value_int(body, "max_completion_tokens", 1, INT32_MAX / 2, &g->max_tokens, err));
     g->no_tokens = g->max_tokens == 0;
     g->skip_special = true;
 done:
@@ -225,26 +225,26 @@ af_status af_generation_format(af_generation *g, const json_t *body, af_api_faul
     json_t *format = NULL, *inner = NULL;
     const char *type = "text";
     af_error *err = &f->err;
-    if (af_field(body, "grammar"))
-        return take_rules(g, af_field(body, "grammar"), "grammar", err);
-    if (af_field(body, "json_schema"))
-        return take_schema(g, af_field(body, "json_schema"), "json_schema", err);
-    AF_TRY(af_field_type(body, name, JSON_OBJECT, &format, err));
+    if (af_value(body, "grammar"))
+        return take_rules(g, af_value(body, "grammar"), "grammar", err);
+    if (af_value(body, "json_schema"))
+        return take_schema(g, af_value(body, "json_schema"), "json_schema", err);
+    AF_TRY(af_value_type(body, name, JSON_OBJECT, &format, err));
     if (!format)
         return AF_OK;
-    if (json_is_string(af_field(format, "type")))
-        type = json_string_value(af_field(format, "type"));
+    if (json_is_string(af_value(format, "type")))
+        type = json_string_value(af_value(format, "type"));
     if (strcmp(type, "text") == 0)
         return AF_OK;
-    if (strcmp(type, "json_object") == 0 && af_field(format, "schema"))
-        return take_schema(g, af_field(format, "schema"), name, err);
+    if (strcmp(type, "json_object") == 0 && af_value(format, "schema"))
+        return take_schema(g, af_value(format, "schema"), name, err);
     if (strcmp(type, "json_object") == 0)
         return af_api_grammar(g->api, &g->grammar, AF_GRAMMAR_JSON_OBJECT, "", 0, err);
     if (strcmp(type, "grammar") == 0)
-        return take_rules(g, af_field(format, "grammar"), name, err);
+        return take_rules(g, af_value(format, "grammar"), name, err);
     if (strcmp(type, "json_schema") == 0) {
-        AF_TRY(af_field_type(format, "json_schema", JSON_OBJECT, &inner, err));
-        return take_schema(g, inner ? af_field(inner, "schema") : af_field(format, "schema"), name,
+        AF_TRY(af_value_type(format, "json_schema", JSON_OBJECT, &inner, err));
+        return take_schema(g, inner ? af_value(inner, "schema") : af_value(format, "schema"), name,
                            err);
     }
     st = af_fail_subject(err, AF_EUSAGE, name, "'response_format' is of the unknown type '%.40s'",

@@ -52,7 +52,7 @@ done:
 af_status af_read_inputs(const af_api *a, const json_t *body, const char *field, af_encoding **out,
                          int *count, af_error *err)
 {
-    const json_t *v = af_field(body, field);
+    const json_t *v = af_value(body, field);
     const bool many =
         json_is_array(v) && json_array_size(v) && !json_is_integer(json_array_get(v, 0));
     const size_t n = many ? json_array_size(v) : 1;

@@ -29,10 +29,10 @@ void af_api_tokenize(af_api *a, af_http_call *c, const json_t *body)
     af_buf b = {0}, bytes = {0};
     json_t *text = NULL;
     bool special = false, parse = true, pieces = false;
-    AF_TRY(af_field_type(body, "content", JSON_STRING, &text, &f.err));
-    AF_TRY(af_field_bool(body, "add_special", &special, &f.err));
-    AF_TRY(af_field_bool(body, "parse_special", &parse, &f.err));
-    AF_TRY(af_field_bool(body, "with_pieces", &pieces, &f.err));
+    AF_TRY(af_value_type(body, "content", JSON_STRING, &text, &f.err));
+    AF_TRY(af_value_bool(body, "add_special", &special, &f.err));
+    AF_TRY(af_value_bool(body, "parse_special", &parse, &f.err));
+    AF_TRY(af_value_bool(body, "with_pieces", &pieces, &f.err));
     if (!parse)
         AF_TRY(af_fail_subject(&f.err, AF_EUNSUPPORTED, "parse_special",
                                "'parse_special': false is not supported"));
@@ -69,7 +69,7 @@ void af_api_detokenize(af_api *a, af_http_call *c, const json_t *body)
     char *text = NULL;
     uint64_t n = 0;
     af_buf b = {0};
-    AF_TRY(af_field_type(body, "tokens", JSON_ARRAY, &list, &f.err));
+    AF_TRY(af_value_type(body, "tokens", JSON_ARRAY, &list, &f.err));
     const size_t count = json_array_size(list);
     ids = af_calloc(count + 1, sizeof *ids);
     if (!ids)
