@@ -28,6 +28,7 @@
 #include "afinar/chat.h"
 #include "afinar/convert.h"
 #include "afinar/data.h"
+#include "afinar/decode.h"
 #include "afinar/device.h"
 #include "afinar/doctor.h"
 #include "afinar/grammar.h"

@@ -33,6 +33,10 @@ static af_status compile(af_rtn *r, af_grammar_kind kind, const char *text, uint
 {
     if (kind == AF_GRAMMAR_GBNF)
         return af_gbnf_compile(r, text, len, err);
+    if (kind == AF_GRAMMAR_JSON_SCHEMA)
+        return af_schema_text_compile(r, text, len, err);
+    if (kind == AF_GRAMMAR_JSON_OBJECT)
+        return af_json_object_compile(r, err);
     return af_fail(err, AF_EUSAGE, "there is no grammar of kind %d", (int)kind);
 }
 
