@@ -152,7 +152,7 @@ complete -c afinar -n '__fish_seen_subcommand_from serve' -l token-file -r -d 't
 complete -c afinar -n '__fish_seen_subcommand_from serve' -l help -s h -d 'print this help'
 complete -c afinar -n '__fish_seen_subcommand_from serve' -l version -d 'print the version'
 complete -c afinar -n '__fish_seen_subcommand_from classify' -l prompt -s p -x -d 'text to classify'
-complete -c afinar -n '__fish_seen_subcommand_from classify' -l file -s f -r -d 'read the text from FILE, or {"text": ...} lines from FILE.jsonl; - is stdin'
+complete -c afinar -n '__fish_seen_subcommand_from classify' -l file -s f -r -d 'read the text from FILE, or lines of {"text": ...} or {"messages": [...]} from FILE.jsonl; - is stdin'
 complete -c afinar -n '__fish_seen_subcommand_from classify' -l adapter -r -d 'PEFT adapter with an optional weight; may be repeated'
 complete -c afinar -n '__fish_seen_subcommand_from classify' -l load-in-4bit -d 'quantize the linear layers to nf4'
 complete -c afinar -n '__fish_seen_subcommand_from classify' -l quant-scratch -d 'keep 4-bit weights in 4 bits (less memory, same results)'
