@@ -5,9 +5,9 @@ static void send_event(af_generation *g, af_buf *b)
 {
     af_buf_str(b, "}\n\n");
     if (b->bad)
-        af_http_stream_end(g->call);
+        af_httpd_stream_end(g->call);
     else
-        af_http_stream_send(g->call, b->data, b->len);
+        af_httpd_stream_send(g->call, b->data, b->len);
     af_buf_clear(b);
 }
 
@@ -28,7 +28,7 @@ static void out_prompt_ids(af_buf *b, const af_generation *g, int prompt)
 
 void af_answer_begin(af_generation *g)
 {
-    af_http_stream_begin(g->call, 200, "text/event-stream; charset=utf-8");
+    af_httpd_stream_begin(g->call, 200, "text/event-stream; charset=utf-8");
     for (int i = 0; i < g->choices; i++) {
         af_buf b = {0};
         if (!g->chat && !g->echo && !g->return_ids)
@@ -105,7 +105,7 @@ void af_answer_end(af_generation *g)
         af_out_usage(&b, g);
         send_event(g, &b);
     }
-    af_http_stream_send(g->call, done, sizeof done - 1);
-    af_http_stream_end(g->call);
+    af_httpd_stream_send(g->call, done, sizeof done - 1);
+    af_httpd_stream_end(g->call);
     g->answered = true;
 }

@@ -36,7 +36,7 @@ typedef struct af_choice {
 struct af_generation {
     af_serve_task task; /* first: the engine's view */
     af_api *api;
-    af_http_call *call;
+    af_httpd_call *call;
     af_served *model;
     char id[48];
     int64_t created;
@@ -58,6 +58,13 @@ struct af_generation {
     af_kept_grammar *grammar;
     bool answered;
 };
+
+/* ---- generation.c ---- */
+
+/* A request of a call (NULL in tests); all of it is read before the engine gets it. */
+af_generation *af_generation_new(af_api *a, af_httpd_call *call, bool chat);
+AF_CHECKED af_status af_generation_read(af_generation *g, const json_t *body, af_api_fault *f);
+void af_generation_free(af_generation *g);
 
 /* ---- request_fields.c, request_chat.c, request_prompt.c: in a worker ---- */
 
