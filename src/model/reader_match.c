@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "base/word.h"
 #include "format/weights/bnb_state.h"
 #include "tensor/codec.h"
 
@@ -438,12 +439,6 @@ static af_status match_head(af_model_reader *in, af_error *err)
 
 /* ---- what is left over ---- */
 
-static bool ends_with(const char *s, const char *tail)
-{
-    const size_t n = strlen(s), t = strlen(tail);
-    return n >= t && strcmp(s + n - t, tail) == 0;
-}
-
 /* What a multimodal model has outside its text part, which is all that is read. */
 static bool is_other_modality(const char *name)
 {
@@ -466,7 +461,7 @@ bool af_model_reader_keeps(const af_model_reader *in, const char *name)
 static bool may_be_unused(const af_model_reader *in, const char *name)
 {
     if (in->vocab_weights &&
-        (ends_with(name, "embed_tokens.weight") || ends_with(name, "lm_head.weight") ||
+        (af_ends_with(name, "embed_tokens.weight") || af_ends_with(name, "lm_head.weight") ||
          strcmp(name, "token_embd.weight") == 0 || strcmp(name, "output.weight") == 0))
         return true; /* an adapter has its own */
     if (in->new_labels && (strncmp(name, "lm_head.", 8) == 0 || strcmp(name, "output.weight") == 0))
@@ -474,9 +469,9 @@ static bool may_be_unused(const af_model_reader *in, const char *name)
     if (af_weights_gguf(in->weights))
         return strncmp(name, "rope_", 5) == 0 || /* later blocks predict further tokens */
                (strncmp(name, "blk.", 4) == 0 && strtol(name + 4, NULL, 10) >= in->spec.layers);
-    if (ends_with(name, "rotary_emb.inv_freq") || ends_with(name, ".masked_bias"))
+    if (af_ends_with(name, "rotary_emb.inv_freq") || af_ends_with(name, ".masked_bias"))
         return true;
-    if ((in->spec.tied || in->head_copied) && ends_with(name, "lm_head.weight"))
+    if ((in->spec.tied || in->head_copied) && af_ends_with(name, "lm_head.weight"))
         return true; /* the same values, or unused ones */
     return af_model_reader_keeps(in, name);
 }

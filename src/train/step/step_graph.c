@@ -3,22 +3,18 @@
  * The methods differ in which leaves are trainable and in the groups of the optimizer; the graph,
  * the loop and the checkpoints are the same for all. */
 #include "train/step/step_graph.h"
+
+#include "base/word.h"
 #include "graph/graph_access.h"
 #include "ops/optim/optimizer.h"
 #include "train/run/freeze.h"
 #include "train/run/method.h"
 #include "train/step/resident.h"
 
-static bool ends_with(const char *s, const char *tail)
-{
-    const size_t n = strlen(s), m = strlen(tail);
-    return n >= m && strcmp(s + n - m, tail) == 0;
-}
-
 /* As the HF trainer: norms and biases are not decayed, unless weight_decay_on is all. */
 static bool decays(const af_run_config *run, const char *name)
 {
-    return run->decay_on == AF_DECAY_ALL || (!strstr(name, "norm") && !ends_with(name, ".bias"));
+    return run->decay_on == AF_DECAY_ALL || (!strstr(name, "norm") && !af_ends_with(name, ".bias"));
 }
 
 /* LoRA+, with the groups of PEFT (optimizers/loraplus.py): B and every vector learn `ratio` times
