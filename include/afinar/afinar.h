@@ -10,6 +10,7 @@
  *   calibrate.h  integer quantization grids     bench.h      timed training steps
  *   doctor.h     what the machine supports      model_graph.h  custom losses on a model
  *   output.h     files that programs leave      hub.h        models and datasets of the hub
+ *   grammar.h    output held to a schema
  *
  * Rules of all functions. Functions that can fail return af_status and take `af_error *err` last,
  * which may be NULL. Outputs are written on success only, unless a comment says otherwise. Strings
@@ -27,8 +28,10 @@
 #include "afinar/chat.h"
 #include "afinar/convert.h"
 #include "afinar/data.h"
+#include "afinar/decode.h"
 #include "afinar/device.h"
 #include "afinar/doctor.h"
+#include "afinar/grammar.h"
 #include "afinar/graph.h"
 #include "afinar/hub.h"
 #include "afinar/inspect.h"

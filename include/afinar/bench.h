@@ -31,7 +31,7 @@ typedef struct af_bench_op {
     double ms;
 } af_bench_op;
 
-enum { AF_BENCH_OPS_MAX = 384 };
+enum { AF_BENCH_OPS_MAX = 512 };
 
 typedef struct af_bench_result {
     char device[160], no_gpu[160]; /* af_device_text, af_device_no_gpu */

@@ -31,6 +31,7 @@ void af_bench_ops_end(af_device *d, const af_cpu_times *times, af_bench_result *
 {
     static const char *const phases[] = {[AF_PHASE_FORWARD] = "forward",
                                          [AF_PHASE_BACKWARD] = "backward",
+                                         [AF_PHASE_CARRY] = "carry",
                                          [AF_PHASE_UPDATE] = "update"};
     if (!times)
         return;

@@ -18,6 +18,8 @@ typedef struct af_backend_ops {
     /* Those of the nodes [from, to) that `what` selects, with values in place when it returns.
      * NULL = a pass runs only as a whole. */
     af_status (*run_nodes)(af_device *d, af_graph *g, int what, int from, int to, af_error *err);
+    /* One node now, after all runs before. */
+    af_status (*run_node)(af_device *d, af_graph *g, const af_node *n, af_error *err);
     af_status (*write)(af_device *d, af_graph *g, af_tensor *t, const void *data, af_error *err);
     af_status (*read)(af_device *d, af_graph *g, const af_tensor *t, void *data, af_error *err);
     /* As read, but the values may come with the next read. NULL = read waits for nothing. */

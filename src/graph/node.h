@@ -56,7 +56,22 @@ struct af_tensor {
     void *backend; /* what else it stores */
 };
 
-typedef enum af_phase { AF_PHASE_FORWARD, AF_PHASE_BACKWARD, AF_PHASE_UPDATE } af_phase;
+/* CARRY: between micro-batches, node by node (carry.c); no AF_RUN_* selects it. */
+typedef enum af_phase {
+    AF_PHASE_FORWARD,
+    AF_PHASE_BACKWARD,
+    AF_PHASE_CARRY,
+    AF_PHASE_UPDATE
+} af_phase;
+
+/* Partial sums of gradients, as the digits of a binary counter: see af_graph_set_carry. */
+enum { AF_CARRY_MAX = 24 };
+typedef struct af_carry {
+    int levels;
+    af_tensor *sum[AF_CARRY_MAX];                     /* like grads_flat */
+    af_node *merge[AF_CARRY_MAX], *put[AF_CARRY_MAX]; /* grads += sum; sum = grads */
+    af_node *clear;                                   /* of the gradients */
+} af_carry;
 
 struct af_node {
     af_op op;
@@ -86,6 +101,7 @@ struct af_graph {
     af_tensor *loss;
     /* one flat buffer each, same layout: every param, and its gradient */
     af_tensor *params_flat, *grads_flat;
+    af_carry carry;
     af_tensor *hyper; /* f32 [AF_HYPER_COUNT], written before an update */
     af_tensor *stats; /* f32 [4], output of GRAD_NORM */
     /* i32 [4]: seed low, high; micro-batch number low, high; top bit = dropout off */
@@ -100,7 +116,9 @@ struct af_graph {
     bool same_bits;                   /* see af_graph_set_same_bits */
     const struct af_graph_test *test; /* graph_test.h; NULL in production */
     /* numbers of the next run */
-    int64_t rows, live_rows; /* 0 = no token dimension */
+    int64_t rows, live_rows;   /* 0 = no token dimension */
+    int64_t picks, live_picks; /* see af_graph_picks */
+    bool one_token;            /* see af_graph_set_one_token */
     double learning_rate;
     int64_t step;
     uint64_t seed, clock_count;
@@ -174,6 +192,10 @@ bool af_same_shape(const af_tensor *a, const af_tensor *b);
 const char *af_shape_text(const af_tensor *t, char *buf, size_t size);
 /* Bytes in memory, with the row stride ld. */
 uint64_t af_tensor_extent(const af_tensor *t);
+
+/* Records the sums of af_graph_set_carry, when the flat gradients exist. */
+void af_carry_leaves(af_graph *g, af_dtype t, int64_t count);
+void af_carry_nodes(af_graph *g);
 
 /* ---- transforms and plan, in the order prepare runs them ---- */
 void af_graph_fuse_accumulate(af_graph *g);

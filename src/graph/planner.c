@@ -340,15 +340,17 @@ af_status af_graph_layout(af_graph *g, af_error *err)
     for (int order = AF_PACK_LARGEST_GRADS; order <= AF_PACK_LONGEST_GRADS && g->one_pass;
          order++) {
         const uint64_t bytes = failed ? 0 : af_graph_pack(g, (af_pack_order)order, &failed);
-        if (failed || bytes >= least + g->role_bytes[AF_ROLE_GRADIENT])
+        const uint64_t apart = g->grads_in_arena ? 0 : af_arena_size(g, g->grads_flat);
+        if (failed || bytes >= least + apart)
             continue;
         least = bytes;
         g->grads_in_arena = true;
-        g->role_bytes[AF_ROLE_GRADIENT] = 0;
         save_offsets(g, best);
     }
     if (!failed)
         restore_offsets(g, best);
+    if (g->grads_in_arena) /* they are the last ones of their role */
+        g->role_bytes[AF_ROLE_GRADIENT] -= af_arena_size(g, g->grads_flat);
     free(best);
     g->role_bytes[AF_ROLE_ACTIVATION] = least;
     count_work(g);

@@ -69,7 +69,7 @@ void af_graph_write_first(af_graph *g)
         const af_tensor *t = n->op == AF_OP_ACCUM ? n->in[0]
                              : n->accumulate      ? n->out[af_ops[n->op]->accum_out - 1]
                                                   : NULL;
-        if (!t || seen[t->id])
+        if (!t || seen[t->id] || n->phase == AF_PHASE_CARRY)
             continue;
         seen[t->id] = true;
         n->first = n->op == AF_OP_ACCUM;

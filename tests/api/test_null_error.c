@@ -67,6 +67,24 @@ static af_model_graph *recording(void)
     return r;
 }
 
+static af_grammar *grammar(void)
+{
+    static af_grammar_vocab *v;
+    static af_grammar *g;
+    if (!g && (af_grammar_vocab_open(&v, tokenizer(), NULL) != AF_OK ||
+               af_grammar_open(&g, AF_GRAMMAR_GBNF, "root ::= \"a\"", 12, v, NULL) != AF_OK))
+        fail_msg("no grammar");
+    return g;
+}
+
+static af_grammar_state *grammar_state(void)
+{
+    static af_grammar_state *s;
+    if (!s && af_grammar_state_new(&s, grammar(), NULL) != AF_OK)
+        fail_msg("no state");
+    return s;
+}
+
 /* ---- one case per function; true: it failed, as it must ---- */
 
 #define FAILS(name, ...)                                                                           \
@@ -99,6 +117,9 @@ FAILS(af_export, nowhere, "/nonexistent/x.gguf", &(af_export_opts){0}, &(af_conv
       &(af_verify_result){0}, NULL)
 FAILS(af_extract_lora, nowhere, nowhere, "/nonexistent/x", &(af_extract_opts){.rank = 4}, NULL,
       NULL)
+FAILS(af_grammar_open, &(af_grammar *){NULL}, AF_GRAMMAR_GBNF, "root", 4, NULL, NULL)
+FAILS(af_grammar_state_accept, grammar_state(), -1, NULL)
+FAILS(af_grammar_state_mask, grammar_state(), &(uint32_t){0}, 0, NULL)
 FAILS(af_fail, NULL, AF_EIO, "%s", "x")
 FAILS(af_fail_subject, NULL, AF_EIO, "x", "%s", "x")
 FAILS(af_fail_prefix, AF_EIO, NULL, "%s", "x")
@@ -213,6 +234,37 @@ static bool call_af_model_generate(void)
     return af_model_generate(model(), &o, &r, NULL) != AF_OK;
 }
 
+static bool call_af_decoder_open(void)
+{
+    af_decoder *d;
+    return af_decoder_open(&d, NULL, NULL, NULL) != AF_OK;
+}
+
+static bool call_af_decoder_add_adapter(void)
+{
+    int id;
+    return af_decoder_add_adapter(NULL, "a", "b", &id, NULL) != AF_OK;
+}
+
+static bool call_af_decoder_remove_adapter(void)
+{
+    return af_decoder_remove_adapter(NULL, 1, NULL) != AF_OK;
+}
+
+static bool call_af_decoder_submit(void)
+{
+    uint64_t ticket;
+    return af_decoder_submit(NULL, NULL, &ticket, NULL) != AF_OK;
+}
+
+static bool call_af_decoder_step(void) { return af_decoder_step(NULL, NULL, NULL) != AF_OK; }
+
+static bool call_af_decoder_embed(void)
+{
+    float x;
+    return af_decoder_embed(NULL, NULL, 0, 0, AF_POOLING_LAST, &x, NULL) != AF_OK;
+}
+
 /* ---- functions without input that could be bad: they succeed with NULL ---- */
 
 static bool call_af_graph_new(void)
@@ -247,6 +299,23 @@ static bool call_af_eval_finish(void) /* nothing was added: an error or zeros, n
     const af_status st = af_eval_finish(e, &r, NULL);
     af_eval_free(e);
     return st != AF_OK || r.tokens == 0;
+}
+
+static bool call_af_grammar_matches(void) /* these fail when memory runs out alone */
+{
+    bool fits = true;
+    return af_grammar_matches(grammar(), "b", 1, &fits, NULL) == AF_OK && !fits;
+}
+static bool call_af_grammar_state_new(void) { return grammar_state() != NULL; }
+static bool call_af_grammar_vocab_open(void) { return grammar() != NULL; }
+static bool call_af_grammar_vocab_add_stop(void)
+{
+    af_grammar_vocab *v;
+    if (af_grammar_vocab_open(&v, tokenizer(), NULL) != AF_OK)
+        return false;
+    const af_status st = af_grammar_vocab_add_stop(v, -1, NULL);
+    af_grammar_vocab_close(v);
+    return st == AF_OK;
 }
 
 static bool call_af_decode_stream_next(void) /* ids outside the vocabulary are skipped */
@@ -338,6 +407,13 @@ static const struct {
     bool (*call)(void);
 } cases[] = {
     CASE(af_bench),
+    CASE(af_grammar_matches),
+    CASE(af_grammar_open),
+    CASE(af_grammar_state_accept),
+    CASE(af_grammar_state_mask),
+    CASE(af_grammar_state_new),
+    CASE(af_grammar_vocab_add_stop),
+    CASE(af_grammar_vocab_open),
     CASE(af_bench_gemm),
     CASE(af_data_check),
     CASE(af_data_preview),
@@ -372,6 +448,12 @@ static const struct {
     CASE(af_model_eval_labels),
     CASE(af_model_eval_text),
     CASE(af_model_generate),
+    CASE(af_decoder_open),
+    CASE(af_decoder_add_adapter),
+    CASE(af_decoder_remove_adapter),
+    CASE(af_decoder_submit),
+    CASE(af_decoder_step),
+    CASE(af_decoder_embed),
     CASE(af_model_graph_feed),
     CASE(af_model_graph_prepare),
     CASE(af_model_graph_save),

@@ -570,6 +570,7 @@ static const test_case cases[] = {
     {"head_rows", case_head_rows, 1e-2},
     {"head_rows_trained", case_head_rows_trained, 1e-2},
     {"sgd", case_sgd, 0},
+    {"sgd_tree", case_sgd_tree, 0},
     {"adam", case_adam, 0},
     {"adamw", case_adamw, 0},
     {"adamw_rows", case_adamw_rows, 0},

@@ -35,6 +35,12 @@ static void case_adamw_rows(rec *r)
 }
 static void optimize(rec *r, af_optimizer_kind kind) { optimize_matrix(r, kind, 31, 17); }
 static void case_sgd(rec *r) { optimize(r, AF_OPTIMIZER_SGD); }
+/* What adds the gradients of four micro-batches is prepared too. */
+static void case_sgd_tree(rec *r)
+{
+    af_graph_set_carry(r->g, 2);
+    optimize(r, AF_OPTIMIZER_SGD);
+}
 static void case_adam(rec *r) { optimize(r, AF_OPTIMIZER_ADAM); }
 static void case_adamw(rec *r) { optimize(r, AF_OPTIMIZER_ADAMW); }
 static void case_adamw_8bit(rec *r) { optimize(r, AF_OPTIMIZER_ADAMW_8BIT); }

@@ -129,11 +129,20 @@ refused() { # WORDS ARGUMENTS
 }
 model=$AF_GOLDEN/models/qwen2
 refused "gives scores of 2 labels, not tokens: 'afinar classify'" generate "$model" --adapter "$tmp/head" -p a
-refused "classifies (2 labels)|'afinar classify' takes the adapter" merge "$model" --adapter "$tmp/head" -o "$tmp/merged"
+refused "classifies (2 labels)|merge it alone into a folder" merge "$model" --adapter "$tmp/head=0.5" -o "$tmp/merged"
 refused "classifies (2 labels)" export "$model" --adapter "$tmp/head" -o "$tmp/x.gguf"
 refused "is a language model without labels" classify "$model" -p a
 echo '{"prompt": "a"}' > "$tmp/rows.jsonl"
-refused "rows.jsonl:1: expected an object with \"text\"" classify "$model" --adapter "$tmp/head" -f "$tmp/rows.jsonl"
+refused "rows.jsonl:1: expected \"text\" (a string) or \"messages\" (a list)" classify "$model" --adapter "$tmp/head" -f "$tmp/rows.jsonl"
+# over a language model the head becomes part of the merged model, and conversations are classified as rendered
+cases=$((cases + 1))
+"$AFINAR" merge "$model" --adapter "$tmp/head" -o "$tmp/merged" -q 2> "$tmp/err" || fail "a head is not merged"
+printf '%s\n' '{"text": "<|im_start|>user\na<|im_end|>\n"}' '{"messages": [{"role": "user", "content": "a"}]}' > "$tmp/rows.jsonl"
+for from in "$model --adapter $tmp/head" "$tmp/merged"; do
+    # shellcheck disable=SC2086
+    "$AFINAR" classify $from -f "$tmp/rows.jsonl" --json -q > "$tmp/stdout" 2> "$tmp/err" || fail "messages are not classified"
+    [ "$(sort -u "$tmp/stdout" | wc -l)" = 1 ] || fail "a conversation is not classified as its text"
+done
 # good data passes the gate, and is shown side by side
 printf '%s\n' "$pair" > "$tmp/data.jsonl"
 cases=$((cases + 1))

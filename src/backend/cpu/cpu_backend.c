@@ -232,6 +232,18 @@ static af_status cpu_run_nodes(af_device *d, af_graph *g, int what, int from, in
     return AF_OK;
 }
 
+static af_status cpu_run_node(af_device *d, af_graph *g, const af_node *n, af_error *err)
+{
+    (void)err;
+    af_cpu *cpu = (af_cpu *)d;
+    const cpu_graph *c = g->backend;
+    const af_cpu_op *op = n->exec;
+    cpu->work = n->work ? c->arena[AF_ROLE_ACTIVATION] + n->work_offset : cpu->shared;
+    op->run(n, cpu);
+    d->counters.launches++;
+    return AF_OK;
+}
+
 static af_status cpu_run(af_device *d, af_graph *g, int what, af_error *err)
 {
     return cpu_run_nodes(d, g, what, 0, g->n_nodes, err);
@@ -284,6 +296,7 @@ static const af_backend_ops cpu_ops = {
     .prepare = cpu_prepare,
     .run = cpu_run,
     .run_nodes = cpu_run_nodes,
+    .run_node = cpu_run_node,
     .write = cpu_write,
     .read = cpu_read,
     .release = cpu_release,

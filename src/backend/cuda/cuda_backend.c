@@ -371,6 +371,7 @@ static const af_backend_ops cuda_ops = {
     .layout = af_cuda_layout,
     .prepare = cuda_prepare,
     .run = af_cuda_run,
+    .run_node = af_cuda_run_node,
     .write = cuda_write,
     .read = cuda_read,
     .read_later = cuda_read_later,

@@ -410,3 +410,45 @@ done:
     list_clear(&l);
     return st;
 }
+
+/* Decoders other than the byte-level one look at neighbours: the token's text is what it adds after
+ * a letter. */
+static af_status bytes_after_letter(const af_tokenizer *t, int32_t id, af_buf *out, af_error *err)
+{
+    af_status st = AF_OK;
+    char *alone = NULL, *both = NULL;
+    uint64_t n = 0, total;
+    const int32_t letter = af_tokenizer_id(t, "a", 1), pair[2] = {letter, id};
+    if (letter >= 0)
+        AF_TRY(af_tokenizer_decode(t, &alone, &n, pair, 1, false, err));
+    AF_TRY(letter < 0 ? af_tokenizer_decode(t, &both, &total, &id, 1, false, err)
+                      : af_tokenizer_decode(t, &both, &total, pair, 2, false, err));
+    if (total >= n)
+        af_buf_add(out, both + n, total - n);
+done:
+    free(alone);
+    free(both);
+    return st;
+}
+
+af_status af_tokenizer_token_bytes(const af_tokenizer *t, int32_t id, af_buf *out, af_error *err)
+{
+    uint64_t n = 0;
+    const char *s = af_tokenizer_token(t, id, &n);
+    bool fallback = false;
+    out->len = 0;
+    if (!s || n > UINT32_MAX)
+        return AF_OK;
+    for (int i = 0; i < t->decs; i++) {
+        if (t->dec[i].kind == AF_DEC_BYTE_LEVEL) {
+            add_bytes(out, (af_str){s, (uint32_t)n});
+            return out->bad ? af_fail_nomem(err, "a token", n) : AF_OK;
+        }
+        fallback |= t->dec[i].kind == AF_DEC_BYTE_FALLBACK;
+    }
+    const int byte = fallback ? fallback_byte((af_str){s, (uint32_t)n}) : -1;
+    if (byte < 0)
+        return bytes_after_letter(t, id, out, err);
+    af_buf_char(out, (char)byte);
+    return out->bad ? af_fail_nomem(err, "a token", 1) : AF_OK;
+}

@@ -157,7 +157,7 @@ static af_status cast_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *er
 static af_status accum_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
     (void)g;
-    return launch_cast(cu, n, n->in[0], n->in[1], true, err);
+    return launch_cast(cu, n, n->in[0], n->in[1], !n->first, err);
 }
 
 static af_status fill_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)

@@ -207,6 +207,7 @@ static void flatten(param_list *c)
     const af_dtype t = c->param[0]->dtype;
     const int64_t total = c->first[c->n];
     g->params_flat = af_leaf(g, AF_ROLE_PARAM, "params", t, 1, &total);
+    af_carry_leaves(g, t, total); /* before the gradients, which may lie elsewhere */
     g->grads_flat = af_leaf(g, AF_ROLE_GRADIENT, "grads", t, 1, &total);
     if (af_graph_failed(g))
         return;
@@ -507,12 +508,14 @@ void af_graph_optimizer(af_graph *g, const af_optimizer_opts *opts)
         af_graph_bad(g, "the optimizer has %d parameters with a gradient", c.n);
         return;
     }
-    g->phase = AF_PHASE_UPDATE;
+    g->phase = AF_PHASE_CARRY;
     g->optimized = true;
     g->beta1 = o.beta1;
     g->beta2 = o.beta2;
     assign_offsets(&c);
     flatten(&c);
+    af_carry_nodes(g);
+    g->phase = AF_PHASE_UPDATE;
     if (!af_graph_failed(g) && find_units(&c))
         record(&c);
 }

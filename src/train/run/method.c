@@ -38,7 +38,11 @@ double af_method_residual_dropout(const af_hf_config *c)
 double af_method_router_coef(const af_run_config *r, const af_hf_config *c, const af_model_spec *s)
 {
     const bool set = af_run_key_is_set(r, "router_aux_loss_coef");
-    bool any = false, on = c->output_router_logits || (set && r->router_loss_coef > 0);
+    /* TRL's trainers of DPO and KTO ask every model for it */
+    const bool asks = r->rl == AF_RL_DPO || r->rl == AF_RL_IPO || r->rl == AF_RL_KTO;
+    bool any = false, on = asks || c->output_router_logits || (set && r->router_loss_coef > 0);
+    if (af_run_scores(r))
+        return 0;
     for (int i = 0; i < s->layers; i++)
         any |= s->layer[i].mlp == AF_MLP_EXPERTS;
     if (af_run_key_is_set(r, "output_router_logits"))

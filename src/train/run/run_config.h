@@ -12,6 +12,8 @@
 #include "train/preference/pref_loss.h"
 #include "train/run/run_translate.h"
 
+/* In which order the gradients of a step's micro-batches are added. */
+typedef enum af_order { AF_ORDER_TREE, AF_ORDER_SEQUENTIAL } af_order;
 typedef enum af_tri { AF_TRI_AUTO, AF_TRI_NO, AF_TRI_YES } af_tri;
 
 typedef struct af_strings {
@@ -114,6 +116,7 @@ typedef struct af_run_config {
     int64_t seed;
     /* loop */
     int64_t micro_batch_size, accumulation, max_steps;
+    af_order order;
     double num_epochs;
     af_optimizer_kind optimizer;
     double learning_rate, weight_decay, beta1, beta2, epsilon, max_grad_norm, momentum;

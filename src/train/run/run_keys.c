@@ -54,6 +54,9 @@ static const af_key_choice optimizer_names[] = {{"adamw", AF_OPTIMIZER_ADAMW},
                                                 {"sgd", AF_OPTIMIZER_SGD},
                                                 {0}};
 
+static const af_key_choice order_names[] = {
+    {"tree", AF_ORDER_TREE}, {"sequential", AF_ORDER_SEQUENTIAL}, {0}};
+
 static const af_key_choice rl_names[] = {
     {"none", AF_RL_NONE}, {"dpo", AF_RL_DPO},       {"ipo", AF_RL_IPO},
     {"kto", AF_RL_KTO},   {"orpo", AF_RL_ORPO},     {"simpo", AF_RL_SIMPO},
@@ -109,6 +112,7 @@ CHOICES(excess, af_excess, excess_names);
 CHOICES(optimizer, af_optimizer_kind, optimizer_names);
 CHOICES(task, af_task, task_names);
 CHOICES(problem, af_problem, problem_names);
+CHOICES(order, af_order, order_names);
 CHOICES(decay_on, af_decay_on, decay_names);
 CHOICES(bf16, af_tri, tri_names);
 CHOICES(checkpointing, af_tri, tri_names);
@@ -373,7 +377,10 @@ const af_key af_keys[] = {
     {"micro_batch_size", I64(micro_batch_size), 1, 1 << 20, "2", "rows per forward pass",
      {"per_device_train_batch_size"}, 0},
     {"gradient_accumulation_steps", I64(accumulation), 1, 1 << 20, "1",
-     "forward passes per optimizer step", {"grad_accumulation_steps"}, 0},
+     "forward passes per optimizer step (of each rank)", {"grad_accumulation_steps"}, 0},
+    {"gradient_accumulation_order", ENUM(order), 0, 0, "tree",
+     "tree: pairwise, the same bits for any number of ranks; sequential: no more gradient buffers",
+     {0}, 0},
     {"num_epochs", F64(num_epochs), 0, 1e6, "1", "passes over the data", {"num_train_epochs"}, 0},
     {"max_steps", I64(max_steps), -1, 1e12, "-1", "number of optimizer steps; overrides num_epochs",
      {"iters"}, 0},

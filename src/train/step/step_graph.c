@@ -103,6 +103,15 @@ static void trained_rows(const af_step_graph *s)
                       t->range[i].to);
 }
 
+/* The tree halves the micro-batches as often as they have equal halves: so may ranks. */
+static int tree_levels(const af_run_config *run)
+{
+    int levels = 0;
+    while (run->order == AF_ORDER_TREE && (run->accumulation >> levels) % 2 == 0)
+        levels++;
+    return levels;
+}
+
 static void record_optimizer(af_step_graph *s)
 {
     const af_run_config *run = s->run;
@@ -110,6 +119,9 @@ static void record_optimizer(af_step_graph *s)
     const bool own =
         run->optimizer == AF_OPTIMIZER_ADAFACTOR || run->optimizer == AF_OPTIMIZER_RMSPROP;
     const bool muon = run->optimizer == AF_OPTIMIZER_MUON;
+    const int levels = tree_levels(run);
+    s->block = run->accumulation >> levels;
+    af_graph_set_carry(s->graph, levels);
     group_base(s);
     trained_rows(s);
     if (s->model->adapter)
@@ -153,6 +165,8 @@ static void record_inputs(af_step_graph *s)
         routers += s->model->spec->layer[i].mlp == AF_MLP_EXPERTS;
     if (s->router_coef > 0)
         s->router = af_router_loss_new(g, s->rows_max, s->model->spec->experts, routers);
+    if (s->router_coef > 0 && af_run_compares(s->run))
+        s->router_scale = af_graph_input(g, "router_scale", AF_DTYPE_F32, 1, (int64_t[]){1});
     s->bounds_len = af_graph_status(g, NULL) == AF_OK ? af_tensor_count(s->in.bounds) : 0;
 }
 
@@ -187,7 +201,10 @@ static af_status record_loss(af_step_graph *s, af_error *err)
     s->router_loss = NULL;
     if (s->router_coef > 0 && af_graph_status(s->graph, NULL) == AF_OK) {
         s->router_loss = af_router_loss_value(&s->router, s->graph);
-        s->loss = af_add(s->graph, s->loss, af_scale(s->graph, s->router_loss, s->router_coef));
+        af_tensor *share = af_scale(s->graph, s->router_loss, s->router_coef);
+        if (s->router_scale)
+            share = af_mul(s->graph, share, s->router_scale);
+        s->loss = af_add(s->graph, s->loss, share);
         af_graph_output(s->graph, s->router_loss);
     }
     af_graph_backward(s->graph, s->loss);
@@ -200,9 +217,8 @@ af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *
     af_step_graph_drop(s);
     AF_TRY(af_graph_new(&s->graph, err));
     af_graph_set_same_bits(s->graph);
-    s->scale = s->row_weight = NULL;
-    s->router_coef =
-        af_run_rl(s->run) ? 0 : af_method_router_coef(s->run, config_of(s), s->model->spec);
+    s->scale = s->row_weight = s->router_scale = NULL;
+    s->router_coef = af_method_router_coef(s->run, config_of(s), s->model->spec);
     record_inputs(s);
     const af_leaves_opts o = {
         .compute = s->model->compute,
@@ -217,7 +233,7 @@ af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *
     if (s->rows)
         af_graph_output(s->graph, s->rows);
     record_optimizer(s);
-    if (s->run->accumulation == 1)
+    if (s->block == 1) /* what a carry takes away counts as an update */
         af_graph_set_one_pass(s->graph);
     set_recompute(s, mode);
     st = af_graph_status(s->graph, err);
@@ -298,15 +314,33 @@ static af_status write_rows(af_step_graph *s, af_tensor *to, const int32_t *from
     return af_tensor_write(s->graph, to, s->rows_i32, (uint64_t)s->rows_max * sizeof *from, err);
 }
 
+/* How often each row counts: once per sequence it belongs to, so that a prompt that two answers
+ * share counts as the two copies of it would; of KTO, the answers its KL is measured with count
+ * nothing. Returns the sum. */
+static double count_copies(af_step_graph *s, const af_batch *b)
+{
+    const int64_t step = s->run->rl == AF_RL_KTO && af_run_has_kl_rows(s->run) ? 2 : 1;
+    double all = 0;
+    memset(s->row_share, 0, (size_t)s->rows_max * sizeof *s->row_share);
+    for (int64_t k = 0; k < b->sequences; k += step)
+        for (int64_t i = b->bounds[k]; i < b->bounds[k + 1]; i++, all++)
+            s->row_share[b->source ? b->source[i] : i]++;
+    return all;
+}
+
 /* Each token's share of the auxiliary loss, which is a mean over the micro-batch. */
-static af_status write_share(af_step_graph *s, int64_t n, af_error *err)
+static af_status write_share(af_step_graph *s, const af_batch *b, float scale, af_error *err)
 {
     if (s->router_coef <= 0)
         return AF_OK;
-    for (int64_t i = 0; i < s->rows_max; i++)
-        s->row_share[i] = i < n ? (float)(1.0 / ((double)n * s->router.layers)) : 0.0f;
-    return af_tensor_write(s->graph, s->router.share, s->row_share,
-                           (uint64_t)s->rows_max * sizeof *s->row_share, err);
+    const double all = count_copies(s, b);
+    for (int64_t i = 0; i < s->rows_max && all > 0; i++)
+        s->row_share[i] = (float)(s->row_share[i] / (all * s->router.layers));
+    const af_status st = af_tensor_write(s->graph, s->router.share, s->row_share,
+                                         (uint64_t)s->rows_max * sizeof *s->row_share, err);
+    return st == AF_OK && s->router_scale
+               ? af_tensor_write(s->graph, s->router_scale, &scale, sizeof scale, err)
+               : st;
 }
 
 /* The length for ropes that depend on it: the width of the micro-batch, each segment by itself. */
@@ -362,7 +396,7 @@ af_status af_step_graph_upload(af_step_graph *s, const af_batch *b, float scale,
     AF_TRY(af_tensor_write(s->graph, s->in.bounds, s->bounds, (uint64_t)s->bounds_len * 4, err));
     if (s->scale)
         AF_TRY(af_tensor_write(s->graph, s->scale, &scale, sizeof scale, err));
-    AF_TRY(write_share(s, b->rows, err));
+    AF_TRY(write_share(s, b, scale, err));
     if (s->in.spread)
         AF_TRY(write_spread(s, b, err));
     AF_TRY(af_model_write_rope(&s->leaves, rope_length(s, b), err));
@@ -380,4 +414,9 @@ af_status af_step_graph_upload_weights(af_step_graph *s, int64_t rows, af_error 
     memset(s->row_weights + live, 0, (size_t)(all - live) * sizeof *s->row_weights);
     return af_tensor_write(s->graph, s->row_weight, s->row_weights,
                            (uint64_t)all * sizeof *s->row_weights, err);
+}
+
+af_status af_step_graph_carry(af_step_graph *s, int64_t k, af_error *err)
+{
+    return (k + 1) % s->block == 0 ? af_graph_carry(s->graph, k / s->block, err) : AF_OK;
 }

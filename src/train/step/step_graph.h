@@ -36,10 +36,12 @@ typedef struct af_step_graph {
     /* preferences: rows of AF_HEAD_STATS values; their weights come after the forward pass, and
      * take the place of `scale` */
     af_tensor *row_weight;
-    double router_coef;     /* share of the auxiliary loss of routers; 0 = none */
-    af_router_loss router;  /* when that is above 0 */
-    af_tensor *router_loss; /* [1], before the share is taken; NULL = none */
-    af_teacher teacher;     /* of distillation, else empty */
+    double router_coef;      /* share of the auxiliary loss of routers; 0 = none */
+    af_router_loss router;   /* when that is above 0 */
+    af_tensor *router_loss;  /* [1], before the share is taken; NULL = none */
+    af_tensor *router_scale; /* f32 [1]: of preference runs, the micro-batch's share of the step */
+    af_teacher teacher;      /* of distillation, else empty */
+    int64_t block; /* micro-batches whose gradients are added one after another, as one block */
     int64_t bounds_len;
     af_memory_mode memory_mode;
     af_plan_info plan;
@@ -65,6 +67,8 @@ AF_CHECKED af_status af_step_graph_upload(af_step_graph *s, const af_batch *b, f
                                           af_error *err);
 /* Row weights of a micro-batch, from s->row_weights. */
 AF_CHECKED af_status af_step_graph_upload_weights(af_step_graph *s, int64_t rows, af_error *err);
+/* After the gradients of the rank's micro-batch k of a step: adds them to those before. */
+AF_CHECKED af_status af_step_graph_carry(af_step_graph *s, int64_t k, af_error *err);
 /* Frees the graph and its memory; plan and counters stay. */
 void af_step_graph_drop(af_step_graph *s);
 void af_step_graph_close(af_step_graph *s); /* an empty one is allowed */

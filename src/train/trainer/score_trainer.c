@@ -179,6 +179,7 @@ af_status af_trainer_score_gradients(af_trainer *t, const af_step_result *r, af_
         AF_TRY(batch_loss(t, b, &t->data.store, share, &loss, &t->progress.pref, err));
         AF_TRY(af_step_graph_upload_weights(s, b->rows, err));
         AF_TRY(af_graph_run(s->graph, AF_RUN_BACKWARD, err));
+        AF_TRY(af_step_graph_carry(s, k, err));
         s->losses[k] = (float)(share * loss);
     }
     add_counts(&t->progress.pref, &t->scores);

@@ -165,8 +165,8 @@ static af_status log_step(af_trainer *t, af_error *err)
         .accuracy = af_pref_metrics_accuracy(&p->pref),
     };
     af_metric_list more = af_pref_metrics_list(&p->pref);
-    if (!isnan(r->router_loss)) /* which preference runs have not */
-        more = (af_metric_list){.name = {"aux_loss"}, .value = {r->router_loss}, .count = 1};
+    if (!isnan(r->router_loss))
+        af_metric_list_add(&more, "aux_loss", r->router_loss);
     p->loss_sum = 0;
     p->loss_count = 0;
     af_pref_metrics_reset(&p->pref);

@@ -67,6 +67,7 @@ static af_status add_gradients(af_trainer *t, const af_step_result *r, af_error 
         if (s->router_loss)
             AF_TRY(af_tensor_read_later(s->graph, s->router_loss, &s->router_losses[k],
                                         sizeof *s->router_losses, err));
+        AF_TRY(af_step_graph_carry(s, k, err));
     }
 done:
     return st;

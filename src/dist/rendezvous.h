@@ -1,0 +1,38 @@
+/* rendezvous.h - how the processes of a run find each other: rank 0 listens, the others come.
+ *
+ * Each rank r > 0 makes one connection per channel to rank 0. When all are there rank 0 sends the
+ * list of places, or the reason why the run cannot start. Strangers (port scanners, another run)
+ * are turned away and cost nothing but their connection. */
+#ifndef AF_RENDEZVOUS_H
+#define AF_RENDEZVOUS_H
+
+#include "dist/wire.h"
+
+typedef struct af_meeting {
+    int rank, size;
+    af_token token;
+    double deadline; /* af_seconds_now */
+    bool wants[AF_CHANNELS];
+    int *fd[AF_CHANNELS];   /* [size], -1 = no connection; owned */
+    af_place *place;        /* [size] where each listens for the others; owned */
+    int strangers;          /* turned away so far */
+    const af_comm *watched; /* whose failure ends a wait; NULL = no watch yet */
+} af_meeting;
+
+AF_CHECKED af_status af_meeting_init(af_meeting *m, const af_launcher *l, double timeout,
+                                     af_error *err);
+/* Closes what is still in fd. */
+void af_meeting_clear(af_meeting *m);
+
+/* Takes connections until every rank above m->rank has one on each wanted channel. */
+AF_CHECKED af_status af_meeting_accept(af_meeting *m, int listener, af_error *err);
+/* After accept on rank 0: the places, or (reason != NULL) why the run cannot begin. */
+AF_CHECKED af_status af_meeting_begin(af_meeting *m, const af_error *reason, af_error *err);
+/* Connects one channel with rank `peer`; `port` is where this process listens. `attempt` makes one
+ * attempt to connect and is asked again until the deadline: the peer may not be there yet. */
+typedef int af_meeting_open(void *user, double seconds);
+AF_CHECKED af_status af_meeting_join(af_meeting *m, af_channel ch, int peer, int port,
+                                     af_meeting_open *attempt, void *user, af_error *err);
+/* On ranks above 0, when all channels are joined: waits for the places. */
+AF_CHECKED af_status af_meeting_wait(af_meeting *m, af_error *err);
+#endif

@@ -1,0 +1,53 @@
+/* carry.c - gradients of a step added as a binary tree over its micro-batches.
+ *
+ * The order of a sum decides its last bits. A tree over the numbers of the micro-batches can be cut
+ * into equal subtrees, one a rank, and gives the same bits for any number of ranks. One process
+ * builds it like a binary counter: sum[i] is the finished subtree of 2^i blocks that waits for its
+ * right neighbour, if digit i of the number of finished blocks is 1. */
+#include "graph/backend.h"
+
+void af_graph_set_carry(af_graph *g, int levels)
+{
+    if (af_graph_failed(g))
+        return;
+    if (levels < 0 || levels > AF_CARRY_MAX || g->optimized)
+        af_graph_bad(g, "carry: %d levels, not 0 to %d, or after the optimizer", levels,
+                     AF_CARRY_MAX);
+    else
+        g->carry.levels = levels;
+}
+
+void af_carry_leaves(af_graph *g, af_dtype t, int64_t count)
+{
+    for (int i = 0; i < g->carry.levels && !af_graph_failed(g); i++)
+        g->carry.sum[i] = af_leaf(g, AF_ROLE_GRADIENT, "grads of some micro-batches", t, 1, &count);
+}
+
+void af_carry_nodes(af_graph *g)
+{
+    af_carry *c = &g->carry;
+    for (int i = 0; i < c->levels && !af_graph_failed(g); i++) {
+        c->merge[i] = af_node_new(g, AF_OP_ACCUM, (af_tensor *[]){g->grads_flat, c->sum[i]}, 2);
+        c->put[i] = af_node_new(g, AF_OP_ACCUM, (af_tensor *[]){c->sum[i], g->grads_flat}, 2);
+        c->put[i]->first = true;
+    }
+    if (c->levels > 0 && !af_graph_failed(g))
+        c->clear = af_node_new(g, AF_OP_CLEAR, &g->grads_flat, 1);
+}
+
+af_status af_graph_carry(af_graph *g, int64_t block, af_error *err)
+{
+    const af_carry *c = &g->carry;
+    const af_backend_ops *ops = g->device->ops;
+    af_status st = AF_OK;
+    int i = 0;
+    for (; i < c->levels && block >> i & 1; i++)
+        AF_TRY(ops->run_node(g->device, g, c->merge[i], err));
+    if (i == c->levels)
+        return AF_OK;
+    AF_TRY(ops->run_node(g->device, g, c->put[i], err));
+    if (!g->one_pass) /* else the next gradients are written, not added */
+        st = ops->run_node(g->device, g, c->clear, err);
+done:
+    return st;
+}

@@ -1,0 +1,382 @@
+/* Ranks over TCP, as processes of this test. */
+#define _GNU_SOURCE
+#include "test.h"
+
+#include "dist/rank_work.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+
+enum { RANKS_MAX = 8 };
+static int late_rank = -1;                   /* comes half a second after the others */
+static const char *wrong_name, *wrong_value; /* a variable of rank 1 */
+
+typedef int rank_main(af_comm *c, int rank, char *said, size_t size);
+
+typedef struct ranks {
+    int n, port;
+    int stopped; /* waits for nobody, and is ended when the others are; -1 = none */
+    double timeout;
+    pid_t pid[RANKS_MAX];
+    int out[RANKS_MAX]; /* what each says at its end */
+    int status[RANKS_MAX];
+    double seconds[RANKS_MAX]; /* from `begun` to its end */
+    char said[RANKS_MAX][1200];
+    double begun;
+} ranks;
+
+static void sleep_ms(int ms)
+{
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
+}
+
+static int free_port(void)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET};
+    socklen_t n = sizeof a;
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &n), 0);
+    close(fd);
+    return ntohs(a.sin_port);
+}
+
+static void set_number(const char *name, int v)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", v);
+    setenv(name, text, 1);
+}
+
+/* What the program does when another rank is gone and it does not look. */
+static void print_and_exit(void *user, const char *why)
+{
+    (void)!write(*(int *)user, why, strlen(why));
+    _exit(1);
+}
+
+static void child(const ranks *s, int rank, int size, int port, int out, rank_main *work)
+{
+    af_comm *c = NULL;
+    af_error err = {0};
+    char said[1200] = "";
+    set_number("RANK", rank);
+    set_number("WORLD_SIZE", size);
+    set_number("MASTER_PORT", port);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("AFINAR_RUN_TOKEN", "token of the test", 1);
+    if (wrong_name && rank == 1)
+        setenv(wrong_name, wrong_value, 1);
+    if (rank == late_rank)
+        sleep_ms(500);
+    const af_comm_opts o = {
+        .backend = AF_COMM_TCP, .timeout = s->timeout, .lost = print_and_exit, .user = &out};
+    int rc = 1;
+    if (af_comm_open(&c, &o, &err) != AF_OK)
+        snprintf(said, sizeof said, "%s", err.msg);
+    else
+        rc = work(c, rank, said, sizeof said);
+    (void)!write(out, said, strlen(said));
+    af_comm_close(c);
+    _exit(rc);
+}
+
+static void begin(ranks *s, int n, double timeout, rank_main *work)
+{
+    const int port = free_port();
+    *s =
+        (ranks){.n = n, .port = port, .stopped = -1, .timeout = timeout, .begun = af_seconds_now()};
+    fflush(NULL);
+    for (int r = 0; r < n; r++) {
+        int p[2];
+        assert_int_equal(pipe(p), 0);
+        s->pid[r] = fork();
+        assert_true(s->pid[r] >= 0);
+        if (s->pid[r] == 0) {
+            close(p[0]);
+            child(s, r, n, port, p[1], work);
+        }
+        close(p[1]);
+        s->out[r] = p[0];
+    }
+}
+
+static void finish(ranks *s)
+{
+    for (int left = s->n; left > 0;) {
+        int status;
+        if (left == 1 && s->stopped >= 0)
+            kill(s->pid[s->stopped], SIGKILL);
+        const pid_t pid = waitpid(-1, &status, 0);
+        for (int r = 0; r < s->n; r++)
+            if (s->pid[r] == pid) {
+                s->status[r] = status;
+                s->seconds[r] = af_seconds_now() - s->begun;
+                left--;
+            }
+    }
+    for (int r = 0; r < s->n; r++) {
+        const ssize_t k = read(s->out[r], s->said[r], sizeof s->said[r] - 1);
+        s->said[r][k > 0 ? k : 0] = '\0';
+        close(s->out[r]);
+    }
+}
+
+/* Every rank but `gone` ended with status 1 and said `text`. */
+static void check_ended(const ranks *s, int gone, const char *text)
+{
+    for (int r = 0; r < s->n; r++) {
+        if (r == gone)
+            continue;
+        CHECK_MSG(WIFEXITED(s->status[r]) && WEXITSTATUS(s->status[r]) == 1,
+                  "rank %d: status %x, '%s'", r, s->status[r], s->said[r]);
+        CHECK_MSG(strstr(s->said[r], text), "rank %d said '%s', not '%s'", r, s->said[r], text);
+        CHECK_MSG(s->seconds[r] < 20, "rank %d ended after %.1f s", r, s->seconds[r]);
+    }
+}
+
+/* ---- all is well ---- */
+
+static int work_rounds(af_comm *c, int rank, char *said, size_t size)
+{
+    af_error err = {0};
+    const char *wrong = rank_rounds(c, &err);
+    if (!wrong && (af_comm_rank(c) != rank || af_comm_local_size(c) != af_comm_size(c)))
+        wrong = "rank or local size";
+    if (wrong)
+        snprintf(said, size, "%s: %s", wrong, err.msg);
+    return wrong != NULL;
+}
+
+static void test_collectives(void **state)
+{
+    (void)state;
+    static const int sizes[] = {2, 3, 4, 8};
+    for (size_t i = 0; i < AF_LEN(sizes); i++) {
+        ranks s;
+        begin(&s, sizes[i], 30, work_rounds);
+        finish(&s);
+        for (int r = 0; r < s.n; r++)
+            CHECK_MSG(s.status[r] == 0, "%d ranks, rank %d: %s", s.n, r, s.said[r]);
+    }
+}
+
+static void test_one_process(void **state)
+{
+    (void)state;
+    uint8_t a[4] = "abc", b[4] = "";
+    af_error err = {0};
+    af_comm *c = (af_comm *)a;
+    const af_comm_opts o = {0};
+    unsetenv("RANK");
+    CHECK_OK(af_comm_open(&c, &o, &err), err);
+    assert_null(c);
+    CHECK_OK(af_comm_all_gather(c, a, b, 4, &err), err);
+    assert_string_equal((char *)b, "abc");
+    CHECK_OK(af_comm_barrier(c, &err), err);
+    CHECK_OK(af_comm_agree(c, "seed", a, 4, &err), err);
+    assert_int_equal(af_comm_size(c), 1);
+    af_comm_abort(c, "x");
+    af_comm_close(c);
+}
+
+/* ---- disagreement and failure ---- */
+
+static int work_agree(af_comm *c, int rank, char *said, size_t size)
+{
+    af_error err = {0};
+    const char *seed = rank == 2 ? "43" : "42";
+    if (af_comm_agree(c, "version", "1", 1, &err) != AF_OK)
+        return 3;
+    const af_status st = af_comm_agree(c, "seed", seed, 2, &err);
+    snprintf(said, size, "%s", err.msg);
+    return st == AF_EUSAGE ? 1 : 4;
+}
+
+static void test_disagreement_names_key_and_ranks(void **state)
+{
+    (void)state;
+    ranks s;
+    begin(&s, 4, 30, work_agree);
+    finish(&s);
+    check_ended(&s, -1, "seed differs: rank 0 has 42, rank 2 has 43");
+}
+
+static const char *say_error(af_comm *c, const af_error *err, char *said, size_t size)
+{
+    snprintf(said, size, "%s%s", err->msg, af_comm_failed(c) ? "" : " (own)");
+    return said;
+}
+
+static int work_abort(af_comm *c, int rank, char *said, size_t size)
+{
+    af_error err = {0};
+    if (rank == 1) {
+        af_comm_abort(c, "no space left");
+        return 1;
+    }
+    while (af_comm_barrier(c, &err) == AF_OK)
+        continue;
+    say_error(c, &err, said, size);
+    return 1;
+}
+
+static void test_what_a_rank_said_reaches_all(void **state)
+{
+    (void)state;
+    ranks s;
+    begin(&s, 4, 30, work_abort);
+    finish(&s);
+    check_ended(&s, 1, "rank 1: no space left");
+}
+
+static int work_forever(af_comm *c, int rank, char *said, size_t size)
+{
+    af_error err = {0};
+    int round = 0;
+    (void)rank;
+    while (!rank_round(c, 5000, round++ % 7, &err))
+        continue;
+    say_error(c, &err, said, size);
+    return 1;
+}
+
+/* Computes and never looks. */
+static int work_deaf(af_comm *c, int rank, char *said, size_t size)
+{
+    (void)c, (void)rank, (void)said, (void)size;
+    for (int forever = 1; forever;)
+        pause();
+    return 0;
+}
+
+static void kill_one(rank_main *work, int n, int victim, int sig, double timeout, const char *text)
+{
+    ranks s;
+    begin(&s, n, timeout, work);
+    sleep_ms(250);
+    kill(s.pid[victim], sig);
+    s.stopped = sig == SIGSTOP ? victim : -1;
+    finish(&s);
+    check_ended(&s, victim, text);
+}
+
+static void test_death_in_collectives(void **state)
+{
+    (void)state;
+    kill_one(work_forever, 4, 2, SIGKILL, 30, "rank 2 is gone");
+    kill_one(work_forever, 4, 0, SIGKILL, 30, "rank 0 is gone");
+    kill_one(work_forever, 2, 1, SIGKILL, 30, "rank 1 is gone");
+}
+
+/* Rank 1 computes and computes; the others wait for it. */
+static int work_hang(af_comm *c, int rank, char *said, size_t size)
+{
+    return rank == 1 ? work_deaf(c, rank, said, size) : work_forever(c, rank, said, size);
+}
+
+static void test_a_rank_that_hangs_is_named(void **state)
+{
+    (void)state;
+    ranks s;
+    begin(&s, 3, 1, work_hang);
+    finish(&s);
+    check_ended(&s, -1, "rank 1 is gone (the others have waited for it for 1 seconds");
+}
+
+static void test_a_stopped_rank_is_named(void **state)
+{
+    (void)state;
+    kill_one(work_deaf, 2, 1, SIGSTOP, 1, "rank 1 is gone (silent for 1 seconds)");
+    kill_one(work_deaf, 2, 0, SIGSTOP, 1, "rank 0 is gone (silent for 1 seconds)");
+}
+
+/* ---- strangers ---- */
+
+static int port_of_run;
+
+static int connect_stranger(void)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port_of_run)};
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    for (int tries = 0; connect(fd, (struct sockaddr *)&a, sizeof a) != 0; tries++) {
+        assert_true(tries < 500);
+        sleep_ms(10);
+    }
+    return fd;
+}
+
+/* Rank 1 comes late: strangers are there first. One is silent, one sends noise, one leaves. */
+static void test_strangers_are_turned_away(void **state)
+{
+    (void)state;
+    ranks s;
+    late_rank = 1;
+    begin(&s, 2, 30, work_rounds);
+    late_rank = -1;
+    port_of_run = s.port;
+    const int silent = connect_stranger(), noise = connect_stranger(), leaves = connect_stranger();
+    char bytes[400];
+    memset(bytes, 'x', sizeof bytes);
+    assert_true(send(noise, bytes, sizeof bytes, MSG_NOSIGNAL) > 0);
+    close(leaves);
+    finish(&s);
+    close(silent);
+    close(noise);
+    for (int r = 0; r < s.n; r++)
+        CHECK_MSG(s.status[r] == 0, "rank %d: %s", r, s.said[r]);
+}
+
+/* What rank 1 was started with is not what rank 0 was. */
+static void start_wrong(const char *variable, const char *value, const char *rank0,
+                        const char *rank1)
+{
+    ranks s;
+    wrong_name = variable;
+    wrong_value = value;
+    begin(&s, 2, 1.5, work_rounds);
+    wrong_name = NULL;
+    finish(&s);
+    CHECK_MSG(s.status[0] != 0 && strstr(s.said[0], rank0), "rank 0 said '%s'", s.said[0]);
+    CHECK_MSG(s.status[1] != 0 && strstr(s.said[1], rank1), "rank 1 said '%s'", s.said[1]);
+}
+
+static void test_ranks_of_different_runs(void **state)
+{
+    (void)state;
+    start_wrong("WORLD_SIZE", "3", "rank 1 was started as one of 3 ranks, rank 0 as one of 2",
+                "rank 0 was started as one of another number of ranks than 3");
+    start_wrong("AFINAR_RUN_TOKEN", "other",
+                "rank 1 did not come in time (1 of 2 ranks are missing); connections with another "
+                "run token were refused",
+                "rank 0 refuses this process: it belongs to another run");
+}
+
+static void test_death_while_others_compute(void **state)
+{
+    (void)state;
+    kill_one(work_deaf, 3, 1, SIGKILL, 30, "rank 1 is gone");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_collectives),
+        cmocka_unit_test(test_one_process),
+        cmocka_unit_test(test_disagreement_names_key_and_ranks),
+        cmocka_unit_test(test_what_a_rank_said_reaches_all),
+        cmocka_unit_test(test_death_in_collectives),
+        cmocka_unit_test(test_death_while_others_compute),
+        cmocka_unit_test(test_a_rank_that_hangs_is_named),
+        cmocka_unit_test(test_a_stopped_rank_is_named),
+        cmocka_unit_test(test_strangers_are_turned_away),
+        cmocka_unit_test(test_ranks_of_different_runs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
