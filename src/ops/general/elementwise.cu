@@ -51,8 +51,8 @@ extern "C" __global__ void binary_any(AF_T *y, const AF_T *a, const AF_T *b, int
     }
 }
 
-/* y (+)= x with strides: transpose, slice, concat, and their gradients. n, d3 and the strides of the
- * last axis count accesses of AF_VEC values. */
+/* y (+)= x with strides: transpose, slice, concat, and their gradients. n and d3 count accesses of
+ * AF_VEC values. */
 extern "C" __global__ void copy_any(AF_T *y, const AF_T *x, long long n, long long d1, long long d2,
                                     long long d3, long long y0, long long y1, long long y2,
                                     long long y3, long long x0, long long x1, long long x2,

@@ -37,8 +37,8 @@ extern "C" __global__ void __launch_bounds__(256) delta_norm(delta_args a)
 template <int HALF> DEV void join_blocks(float *x, const float *m, float *part)
 {
     constexpr int PAIRS = CHUNK / 2 / HALF, R = PAIRS * HALF * HALF / 256;
-    const int i = threadIdx.x, c = i % HALF, r = i / HALF % (HALF / R) * R, pair = i / (HALF * HALF / R),
-              from = pair * 2 * HALF;
+    const int i = threadIdx.x, c = i % HALF, r = i / HALF % (HALF / R) * R,
+              pair = i / (HALF * HALF / R), from = pair * 2 * HALF;
     float sum[R] = {};
     for (int k = 0; k < HALF; k++) {
         const float b = x[(from + k) * LDF + from + c];
