@@ -69,6 +69,8 @@ static bool add_token(af_choice *c, const af_decoded *t)
     const char *finish = finish_of(c, t->end);
     if (st == AF_OK && finish)
         st = af_choice_text_finish(&c->text, &err);
+    if (st == AF_OK && c->parser)
+        st = af_choice_parse(c, finish != NULL, &err);
     if (st != AF_OK) {
         fail_all(g, NULL, 500, err.msg);
         end_choice(c, "stop");
@@ -76,7 +78,7 @@ static bool add_token(af_choice *c, const af_decoded *t)
     }
     atomic_fetch_add(&g->api->new_tokens, 1);
     if (finish)
-        end_choice(c, finish);
+        end_choice(c, c->call_count && strcmp(finish, "stop") == 0 ? "tool_calls" : finish);
     if (g->stream && !g->answered)
         af_answer_piece(c);
     return !c->done || t->end != AF_DECODE_GOES_ON; /* false: cancels, after a stop string */
@@ -172,6 +174,10 @@ static void free_choice(af_choice *c)
     af_choice_text_clear(&c->text);
     af_logprobs_clear(&c->logprobs);
     af_grammar_state_free(c->grammar);
+    af_tool_parser_free(c->parser);
+    af_buf_clear(&c->content);
+    af_buf_clear(&c->calls);
+    af_buf_clear(&c->new_calls);
 }
 
 void af_generation_free(af_generation *g)
@@ -189,6 +195,7 @@ void af_generation_free(af_generation *g)
     af_inputs_free(g->prompt, g->prompts);
     free(g->bias);
     af_kept_grammar_release(g->grammar);
+    json_decref(g->tools);
     af_served_unref(g->model);
     af_httpd_call_unref(g->call);
     free(g);
@@ -218,6 +225,8 @@ static af_status make_choices(af_generation *g, af_error *err)
         *c = (af_choice){.of = g, .index = i, .prompt = i / g->n};
         af_choice_text_init(&c->text, g->api->tokenizer, g->skip_special,
                             (const char *const *)g->stop, g->stops);
+        if (g->tools)
+            AF_TRY(af_choice_tools(c, err));
         if (g->grammar)
             AF_TRY(af_grammar_state_new(&c->grammar, g->grammar->grammar, err));
     }
@@ -255,6 +264,8 @@ af_status af_generation_read(af_generation *g, const json_t *body, af_api_fault 
     AF_TRY(af_generation_fields(g, body, f));
     AF_TRY(g->chat ? af_generation_chat(g, body, f) : af_generation_prompts(g, body, f));
     AF_TRY(af_generation_format(g, body, f));
+    if (g->chat)
+        AF_TRY(af_generation_tools(g, body, f));
     AF_TRY(make_choices(g, &f->err));
     g->task.sequences = g->choices;
 done:
