@@ -4,11 +4,11 @@ _afinar() {
     local options words keys
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        words='train init plan eval generate chat classify logits data distill tokenize template export merge quantize pull push inspect bench doctor version help --help --version'
+        words='train init plan eval generate chat serve classify logits data distill tokenize template export merge quantize pull push inspect bench doctor version help --help --version'
         COMPREPLY=($(compgen -W "$words" -- "$cur"))
         return
     fi
-    [ "$command" = help ] && { COMPREPLY=($(compgen -W 'train init plan eval generate chat classify logits data distill tokenize template export merge quantize pull push inspect bench doctor version' -- "$cur")); return; }
+    [ "$command" = help ] && { COMPREPLY=($(compgen -W 'train init plan eval generate chat serve classify logits data distill tokenize template export merge quantize pull push inspect bench doctor version' -- "$cur")); return; }
     case "$command $prev" in
     'train --device')
         COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
@@ -51,6 +51,15 @@ _afinar() {
     'chat --device')
         COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
     'chat --threads') return ;;
+    'serve --alias' | 'serve -a') return ;;
+    'serve --port') return ;;
+    'serve --ctx-size' | 'serve -c') return ;;
+    'serve --parallel') return ;;
+    'serve --allowed-host') return ;;
+    'serve --max-body') return ;;
+    'serve --device')
+        COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
+    'serve --threads') return ;;
     'classify --prompt' | 'classify -p') return ;;
     'classify --device')
         COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
@@ -140,6 +149,7 @@ _afinar() {
     eval) options='--data --seq --type --sequence-len --chat-template --train-on-inputs --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
     generate) options='--prompt --file --prompt-ids --chat --system --max-new-tokens --temperature --top-p --top-k --min-p --repeat-penalty --seed --stop --ignore-eos --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
     chat) options='--system --max-new-tokens --temperature --top-p --top-k --min-p --repeat-penalty --seed --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    serve) options='--adapter --alias --host --port --api-key --api-key-file --ctx-size --parallel --pooling --cors-origins --allowed-host --timeout --header-timeout --max-body --no-ui --load-in-4bit --bf16 --f32 --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
     classify) options='--prompt --file --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
     logits) options='--ids --output --force --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
     data) options='--number --stats --config --split --strict --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
