@@ -70,6 +70,7 @@ static af_status resize(af_model_reader *in, const char *dir, int64_t rows, af_e
     json_t *text = json_object_get(in->config.raw, "text_config");
     json_object_set_new(text ? text : in->config.raw, "vocab_size", json_integer(rows));
     AF_TRY(af_model_spec_init(&in->new_vocab, &c, err));
+    in->new_vocab.experts_whole = in->spec.experts_whole;
     in->resized = true;
 done:
     return st;

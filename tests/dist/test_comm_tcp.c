@@ -364,8 +364,41 @@ static void test_death_while_others_compute(void **state)
     kill_one(work_deaf, 3, 1, SIGKILL, 30, "rank 1 is gone");
 }
 
-int main(void)
+/* test_comm_tcp kills N: kill -9 of a random rank at a random moment, the start included, N times.
+ * AF_KILL_SEED repeats a run. */
+static int kills;
+
+static void test_random_kills(void **state)
 {
+    (void)state;
+    const char *given = getenv("AF_KILL_SEED");
+    const unsigned seed = given ? (unsigned)strtoul(given, NULL, 10) : (unsigned)time(NULL);
+    double worst = 0;
+    print_message("AF_KILL_SEED=%u\n", seed);
+    srand(seed);
+    for (int i = 0; i < kills; i++) {
+        static const char *const names[] = {"rank 0 ", "rank 1 ", "rank 2 ", "rank 3 "};
+        ranks s;
+        const int n = 2 + rand() % 3, victim = rand() % n, ms = rand() % 1500;
+        begin(&s, n, 10, rand() % 4 ? work_forever : work_deaf);
+        sleep_ms(ms);
+        kill(s.pid[victim], SIGKILL);
+        s.begun = af_seconds_now();
+        finish(&s);
+        check_ended(&s, victim, names[victim]);
+        for (int r = 0; r < n; r++)
+            worst = s.seconds[r] > worst ? s.seconds[r] : worst;
+    }
+    print_message("%d kills: all ranks ended within %.2f s and named the one\n", kills, worst);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[1], "kills") == 0) {
+        kills = (int)strtol(argv[2], NULL, 10);
+        const struct CMUnitTest long_test[] = {cmocka_unit_test(test_random_kills)};
+        return cmocka_run_group_tests(long_test, NULL, NULL);
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_collectives),
         cmocka_unit_test(test_one_process),
