@@ -40,6 +40,7 @@
 #include "afinar/model_graph.h"
 #include "afinar/output.h"
 #include "afinar/schedule.h"
+#include "afinar/serve.h"
 #include "afinar/status.h"
 #include "afinar/text.h"
 #include "afinar/train.h"

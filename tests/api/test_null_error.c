@@ -265,6 +265,12 @@ static bool call_af_decoder_embed(void)
     return af_decoder_embed(NULL, NULL, 0, 0, AF_POOLING_LAST, &x, NULL) != AF_OK;
 }
 
+static bool call_af_server_open(void)
+{
+    af_server *s;
+    return af_server_open(&s, "/nonexistent", NULL, NULL) != AF_OK;
+}
+
 /* ---- functions without input that could be bad: they succeed with NULL ---- */
 
 static bool call_af_graph_new(void)
@@ -454,6 +460,7 @@ static const struct {
     CASE(af_decoder_submit),
     CASE(af_decoder_step),
     CASE(af_decoder_embed),
+    CASE(af_server_open),
     CASE(af_model_graph_feed),
     CASE(af_model_graph_prepare),
     CASE(af_model_graph_save),

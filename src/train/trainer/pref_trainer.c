@@ -54,12 +54,12 @@ void af_pref_trainer_close(af_pref_trainer *p)
 }
 
 /* The sums of a batch's pairs, after a forward pass. */
-static af_status run_forward(af_trainer *t, const af_batch *b, int what, af_pair_sums *sums,
-                             af_error *err)
+static af_status run_forward(af_trainer *t, const af_batch *b, int what, double share,
+                             af_pair_sums *sums, af_error *err)
 {
     af_step_graph *s = &t->step;
     af_status st = AF_OK;
-    AF_TRY(af_step_graph_upload(s, b, 0, err));
+    AF_TRY(af_step_graph_upload(s, b, (float)share, err));
     AF_TRY(af_graph_run(s->graph, what, err));
     AF_TRY(af_tensor_read(s->graph, s->rows, s->row_stats, af_tensor_bytes(s->rows), err));
     for (int64_t k = 0; k < b->pairs; k++)
@@ -91,7 +91,7 @@ static af_status fill_table(af_trainer *t, af_stream *stream, int64_t n, af_pair
         AF_TRY(af_stream_get(stream, m, &b, err));
         if (all_known(b, table))
             continue;
-        AF_TRY(run_forward(t, b, AF_RUN_FORWARD, t->pref.sums, err));
+        AF_TRY(run_forward(t, b, AF_RUN_FORWARD, 0, t->pref.sums, err));
         for (int64_t k = 0; k < b->pairs; k++) {
             *computed += isnan(table[b->pair[k].record].first);
             table[b->pair[k].record] = af_pair_reference_of(&t->pref.sums[k]);
@@ -181,16 +181,20 @@ af_status af_trainer_pref_gradients(af_trainer *t, const af_step_result *r, af_e
     for (int64_t k = 0; k < t->run->accumulation; k++) {
         const af_batch *b;
         AF_TRY(af_stream_get(t->data.stream, t->progress.micro + k, &b, err));
-        AF_TRY(run_forward(t, b, AF_RUN_FORWARD | AF_RUN_KEEP, p->sums, err));
-        look_up(p, p->sums, b->pairs, p->ref);
         const double share = (double)b->pairs / (double)r->pairs;
+        AF_TRY(run_forward(t, b, AF_RUN_FORWARD | AF_RUN_KEEP, share, p->sums, err));
+        look_up(p, p->sums, b->pairs, p->ref);
+        if (s->router_loss)
+            AF_TRY(af_tensor_read(s->graph, s->router_loss, &s->router_losses[k],
+                                  sizeof *s->router_losses, err));
         const double loss = af_pref_batch_loss(&p->opts, &p->scratch, p->sums, p->refs, b->pairs,
                                                p->grads, &t->progress.pref);
         af_pref_batch_weights(b, p->grads, share, s->row_weights);
         AF_TRY(af_step_graph_upload_weights(s, b->rows, err));
         AF_TRY(af_graph_run(s->graph, AF_RUN_BACKWARD, err));
         AF_TRY(af_step_graph_carry(s, k, err));
-        s->losses[k] = (float)(share * loss);
+        s->losses[k] = (float)(share * (loss + (s->router_loss ? s->router_coef : 0) *
+                                                   (double)s->router_losses[k]));
     }
 done:
     return st;
@@ -226,7 +230,7 @@ af_status af_trainer_pref_evaluate(af_trainer *t, double *loss, double *accuracy
         if (t->hooks && t->hooks->evaluating)
             t->hooks->evaluating(t->hooks->user, i, t->data.eval_items);
         AF_TRY(af_stream_get(t->data.eval_stream, i, &b, err));
-        AF_TRY(run_forward(t, b, AF_RUN_FORWARD, &p->eval_sums[i], err));
+        AF_TRY(run_forward(t, b, AF_RUN_FORWARD, 0, &p->eval_sums[i], err));
         if (!isfinite(p->eval_sums[i].first.shared + p->eval_sums[i].second.shared))
             AF_TRY(af_trainer_explain_eval(t, b, err));
     }
