@@ -92,8 +92,6 @@ typedef struct af_layer_adapters {
     const af_row_adapter *group;
 } af_layer_adapters;
 
-/* Receives the input x [N][I] of each group of linears while it is recorded. Layers with experts
- * tell the router's, as AF_GROUP_GATE_UP. */
 /* Receives the input x [N][I] of each group of linears while it is recorded, except of experts. */
 typedef void af_forward_tap(void *user, int layer, af_group group, af_tensor *x);
 
