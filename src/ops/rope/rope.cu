@@ -59,8 +59,8 @@ struct head_norm { /* of one head: what multiplies, and (backward) mean(g x) rst
     float rstd, c;
 };
 
-/* The sums of one head over columns [i, i + AF_VEC) and those that turn with them, or of the rest of
- * the head after `half_rot` pairs: x^2, and (with dy) x (w + plus_one) unrotate(dy). */
+/* The sums of one head over columns [i, i + AF_VEC) and those that turn with them, or of the rest
+ * of the head after `half_rot` pairs: x^2, and (with dy) x (w + plus_one) unrotate(dy). */
 DEV void add_columns(float &ss, float &gx, const AF_T *x, const AF_T *dy, const float2 *tab,
                      const AF_W *w, int unit, int half_rot, float plus_one)
 {
