@@ -4,13 +4,21 @@ set -euo pipefail
 tmp=$(mktemp -d)
 export XDG_CACHE_HOME="$tmp/cache"
 trap 'rm -rf "$tmp"' EXIT
-! ldd "$AFINAR" | grep -iE 'mpi|nccl|pmi' || { echo "the program is linked with a library of ranks"; exit 1; }
+! ldd "$AFINAR" | grep -iE 'libmpi|libnccl|libpmi' || { echo "the program is linked with a library of ranks"; exit 1; }
+cat > "$tmp/run.yaml" <<YAML
+base_model: $AF_GOLDEN/models/qwen2
+datasets: [{path: $AF_GOLDEN/models/data/train_tokens.jsonl}]
+adapter: lora
+lora_r: 4
+learning_rate: 1e-3
+max_steps: 1
+device: cpu
+threads: 1
+YAML
 run() { # what the loader opened is in $tmp/$1.log
     local name=$1
     shift
-    LD_DEBUG=files LD_DEBUG_OUTPUT="$tmp/$name.log" env "$@" "$AFINAR" train -q output_dir="$tmp/$name" device=cpu threads=1 \
-        adapter=lora lora_r=4 max_steps=1 learning_rate=1e-3 base_model="$AF_GOLDEN/models/qwen2" \
-        "datasets=[{path: $AF_GOLDEN/models/data/train_tokens.jsonl}]"
+    LD_DEBUG=files LD_DEBUG_OUTPUT="$tmp/$name.log" env "$@" "$AFINAR" train "$tmp/run.yaml" -q output_dir="$tmp/$name"
     cat "$tmp/$name.log".* > "$tmp/$name.all"
     grep -q 'libc\.so' "$tmp/$name.all" || { echo "LD_DEBUG shows nothing"; exit 1; }
     ! grep -oiE 'file=lib(mpi|mpich|nccl|pmix|ucp)[^ ]*' "$tmp/$name.all" || { echo "$name: a library of ranks was opened"; exit 1; }
