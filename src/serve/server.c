@@ -134,21 +134,21 @@ static af_status listen_on(af_server *s, af_error *err)
 {
     af_status st = AF_OK;
     af_api *a = &s->api;
-    const af_http_opts h = {.host = a->o.host,
-                            .port = a->o.port,
-                            .header_timeout = a->o.header_timeout,
-                            .idle_timeout = 60,
-                            .max_body = a->o.max_body,
-                            .head = af_api_on_head,
-                            .request = af_api_on_request,
-                            .error_body = af_api_error_body,
-                            .log = a->o.log ? on_log : NULL,
-                            .user = a};
+    const af_httpd_opts h = {.host = a->o.host,
+                             .port = a->o.port,
+                             .header_timeout = a->o.header_timeout,
+                             .idle_timeout = 60,
+                             .max_body = a->o.max_body,
+                             .head = af_api_on_head,
+                             .request = af_api_on_request,
+                             .error_body = af_api_error_body,
+                             .log = a->o.log ? on_log : NULL,
+                             .user = a};
     AF_TRY(af_api_start_workers(a, err));
-    AF_TRY(af_http_open(&a->http, &h, err));
+    AF_TRY(af_httpd_open(&a->http, &h, err));
     const bool v6 = strchr(a->o.host, ':') != NULL;
     snprintf(s->url, sizeof s->url, "http://%s%.255s%s:%d", v6 ? "[" : "", a->o.host, v6 ? "]" : "",
-             af_http_port(a->http));
+             af_httpd_port(a->http));
 done:
     return st;
 }
@@ -183,7 +183,7 @@ const char *af_server_model_name(const af_server *s, int i)
     return i >= 0 && i <= AF_SERVE_LIST_MAX ? s->names[i] : NULL;
 }
 
-bool af_server_drain(af_server *s, double seconds) { return af_http_drain(s->api.http, seconds); }
+bool af_server_drain(af_server *s, double seconds) { return af_httpd_drain(s->api.http, seconds); }
 
 void af_server_close(af_server *s)
 {
@@ -192,7 +192,7 @@ void af_server_close(af_server *s)
     af_api *a = &s->api;
     af_api_stop_workers(a);
     af_serve_engine_close(a->engine);
-    af_http_close(a->http);
+    af_httpd_close(a->http);
     while (a->models) {
         af_served *m = a->models;
         a->models = m->next;

@@ -222,8 +222,56 @@ def check_formats(s):
     for _ in range(3):
         c = s.post(CHAT, messages=HI, **rules)[1]["choices"][0]
         check(c["message"]["content"] in ("yes", "no") and c["finish_reason"] == "stop", "grammar")
+    schema = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 1, "maximum": 99}, "b": {"enum": ["x", "y"]}},
+              "required": ["a", "b"], "additionalProperties": False}
+    for seed in range(3):
+        c = s.post(CHAT, messages=HI, seed=seed,
+                   response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": schema}})[1]["choices"][0]
+        value = json.loads(c["message"]["content"])
+        check(set(value) == {"a", "b"} and 1 <= value["a"] <= 99 and value["b"] in "xy", "schema: %s" % value)
+    bad = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object", "minProperties": 3}}}
+    check("minProperties" in expect(s, 400, CHAT, "response_format", messages=HI, response_format=bad)["message"], "the keyword is named")
+    c = s.post(CHAT, messages=HI, temperature=0.3, max_tokens=200, response_format={"type": "json_object"})[1]["choices"][0]
+    check(c["message"]["content"].lstrip().startswith("{"), "json_object")
+    if c["finish_reason"] == "stop":
+        json.loads(c["message"]["content"])
     expect(s, 400, CHAT, "grammar", messages=HI, grammar="root ::= (")
     expect(s, 400, CHAT, "response_format", messages=HI, response_format={"type": "what"})
+
+
+TOOLS = [{"type": "function", "function": {"name": name, "parameters": {
+    "type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}}, "required": ["city"], "additionalProperties": False}}}
+    for name in ("weather", "time")]
+
+
+def check_tools(s):
+    def good(call):
+        return (call["type"] == "function" and call["function"]["name"] in ("weather", "time") and call["id"] and
+                json.loads(call["function"]["arguments"])["city"] in ("Rome", "Oslo"))
+    a = s.post(CHAT, messages=HI, tools=TOOLS, tool_choice="required", parallel_tool_calls=False)[1]["choices"][0]
+    check(a["finish_reason"] == "tool_calls" and a["message"]["content"] is None, "tools: finish")
+    check(len(a["message"]["tool_calls"]) == 1 and good(a["message"]["tool_calls"][0]), "tools: a call")
+    one = {"type": "function", "function": {"name": "time"}}
+    a = s.post(CHAT, messages=HI, tools=TOOLS, tool_choice=one, parallel_tool_calls=False)[1]["choices"][0]["message"]
+    check(a["tool_calls"][0]["function"]["name"] == "time", "tools: the function that was chosen")
+    ev = s.events(CHAT, messages=HI, tools=TOOLS, tool_choice="required", parallel_tool_calls=False)
+    calls = [c for e in ev for c in e["choices"][0]["delta"].get("tool_calls", [])]
+    check(len(calls) == 1 and calls[0]["index"] == 0 and good(calls[0]), "tools: stream")
+    check(ev[-1]["choices"][0]["finish_reason"] == "tool_calls", "tools: finish of a stream")
+    # text that is written as a call, and text around it
+    text = 'Wait. <tool_call>{"name": "weather", "arguments": {"city": "Rome"}}</tool_call>'
+    rules = "root ::= " + json.dumps(text)
+    a = s.post(CHAT, messages=HI, tools=TOOLS, grammar=rules)[1]["choices"][0]
+    check(a["message"]["content"] == "Wait." and len(a["message"]["tool_calls"]) == 1 and a["finish_reason"] == "tool_calls",
+          "tools: text around a call: %s" % a)
+    a = s.post(CHAT, messages=HI, tools=TOOLS, tool_choice="none", grammar=rules)[1]["choices"][0]
+    check(a["message"]["content"] == text and "tool_calls" not in a["message"], "tools: none")
+    back = HI + [{"role": "assistant", "content": None, "tool_calls": [
+        {"id": "x", "type": "function", "function": {"name": "time", "arguments": "{\"city\": \"Rome\"}"}}]},
+        {"role": "tool", "tool_call_id": "x", "content": "noon"}]
+    check(s.post(CHAT, messages=back, tools=TOOLS, max_tokens=2)[0] == 200, "tools: a result")
+    expect(s, 400, CHAT, "tool_choice", messages=HI, tool_choice="required")
+    expect(s, 400, CHAT, "tool_choice", messages=HI, tools=TOOLS, tool_choice={"type": "function", "function": {"name": "x"}})
 
 
 def check_errors(s):
@@ -337,7 +385,7 @@ def main():
         if not s.port:
             print(s.stop())
             sys.exit("the server does not start")
-        parts = [check_info, check_texts, check_chat, check_sampling, check_completions, check_embeddings, check_formats,
+        parts = [check_info, check_texts, check_chat, check_sampling, check_completions, check_embeddings, check_formats, check_tools,
                  check_errors, check_disconnect]
         for part in parts + [lambda s: check_adapters(s, folder)]:
             try:
