@@ -475,7 +475,7 @@ const af_key af_keys[] = {
     {"serve_port", I64(serve_port), -1, 65535, "-1",
      "port of a page and API that show the run while it trains; 0 = the system chooses, -1 = none",
      {0}, 0},
-    {"serve_host", STR(serve_host), 0, 0, "127.0.0.1", "address that serve_port listens on", {0}, 0},
+    {"serve_host", STR(serve_host), 0, 0, "127.0.0.1", "address of serve_port", {0}, 0},
     {"strict", BOOL(strict), 0, 0, "false", "refuse keys of the file that have no effect", {0}, 0},
     {"output_dir", STR(output_dir), 0, 0, "model-out", "folder for everything the run writes",
      {"adapter_path"}, 0},
