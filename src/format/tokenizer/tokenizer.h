@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "format/text/jsonpull.h"
 #include "format/text/unicode.h"
+#include "format/tokenizer/token_bytes.h"
 
 #include <pthread.h>
 
@@ -410,10 +411,6 @@ AF_CHECKED af_status af_tokenizer_new(af_tokenizer **out, af_error *err);
 bool af_token_skipped(const af_tokenizer *t, int32_t id); /* by skip_special */
 /* Adds an id that ends a generation, once. */
 AF_CHECKED af_status af_tokenizer_add_stop(af_tokenizer *t, double id, af_error *err);
-/* tokenizer_decode.c: the bytes that `id` adds inside a text, incomplete characters included; none
- * for an id without a token. Replaces what *out held. */
-AF_CHECKED af_status af_tokenizer_token_bytes(const af_tokenizer *t, int32_t id, af_buf *out,
-                                              af_error *err);
 /* tokenizer_gguf.c */
 AF_CHECKED af_status af_tokenizer_from_gguf(af_tokenizer **out, const char *path, af_error *err);
 
