@@ -21,7 +21,7 @@ struct af_run_state {
     int listeners;
     uint64_t sent; /* bytes of metrics.jsonl */
     pthread_mutex_t data_lock;
-    char *data; /* run_files.c: records as JSON, NULL = not asked for yet */
+    char *data; /* run_records.c: records as JSON, NULL = not asked for yet */
     /* of the thread that trains alone */
     const af_train_moment *moment; /* NULL while a step is computed */
     af_served *current;            /* BASE:current, or NULL */

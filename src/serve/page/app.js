@@ -144,8 +144,8 @@
     const sum = [0];
     for (const p of points) sum.push(sum[sum.length - 1] + p[1]);
     return points.map((p, i) => {
-      const side = Math.min(half, i, points.length - 1 - i);
-      return [p[0], (sum[i + side + 1] - sum[i - side]) / (2 * side + 1)];
+      const from = Math.max(0, i - half), to = Math.min(points.length, i + half + 1);
+      return [p[0], (sum[to] - sum[from]) / (to - from)];
     });
   }
 
@@ -230,7 +230,7 @@
 
   /* ---- the run ---- */
 
-  const run = {there: false, state: "", last: {}, lastStep: 0, rows: new Set()};
+  const run = {there: false, state: "", last: {}, lastStep: -1, rows: new Set()};
   let lossChart, rateChart, speedChart;
 
   function showState(r) {

@@ -1,4 +1,4 @@
-/* run_files.c - samples and records of a run that trains, for the page. */
+/* run_records.c - samples and records of a run that trains, for the page. */
 #include "serve/api/run_state.h"
 
 #include "afinar/data.h"
