@@ -1,5 +1,5 @@
 # A short front door. The build itself is CMake (CMakePresets.json names the variants).
-.PHONY: all deps demo test check check-asan check-kernels check-threads check-faults check-hub check-mutants coverage docs install package check-reproducible clean
+.PHONY: all deps demo test check check-asan check-kernels check-threads check-faults check-hub check-ranks check-mutants coverage docs install package check-reproducible clean
 all: deps
 	@cmake --preset release >/dev/null
 	@cmake --build build --target product
@@ -29,11 +29,12 @@ check-kernels: deps
 	@AF_ALL_ARCHS=1 ctest --test-dir build --output-on-failure -R '^test_cuda_kernels$$'
 
 # The threaded parts under ThreadSanitizer: pool, kernels on several threads, token stream, saver, whole runs.
+THREADED = pool memory fast_threads rows_alone batch_stream run_object run_from_c judged generate imatrix quantize \
+    merge_golden status decoder
 check-threads: deps
 	@cmake --preset tsan >/dev/null
-	@cmake --build build/tsan
-	@ctest --test-dir build/tsan --output-on-failure -j 2 -R \
-	    '^test_(pool|memory|fast_threads|rows_alone|batch_stream|run_object|run_from_c|fit|judged|generate|imatrix|quantize|merge_golden|status)$$'
+	@cmake --build build/tsan --target $(THREADED:%=test_%)
+	@ctest --test-dir build/tsan --output-on-failure -j 2 -R "^test_($$(echo $(THREADED) | tr ' ' '|'))$$"
 
 # Plants the errors of tools/mutants.txt one by one: at least 90 % must make a test fail.
 check-mutants: deps
@@ -70,6 +71,12 @@ check-hub: deps
 	@cmake --preset release >/dev/null
 	@cmake --build build --target afinar
 	@AFINAR=build/afinar tests/hub/test_cli_hub.sh kills 50
+
+# kill -9 of a random rank at 20 random moments (AF_KILL_SEED repeats them): the others end and name it
+check-ranks: deps
+	@cmake --preset release >/dev/null
+	@cmake --build build --target afinar test_comm_tcp
+	@build/tests/test_comm_tcp kills 20
 
 clean:
 	rm -rf build

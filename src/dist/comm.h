@@ -41,6 +41,10 @@ AF_CHECKED af_status af_comm_open(af_comm **out, const af_comm_opts *o, af_error
 void af_comm_close(af_comm *c);
 /* This rank failed: every other one ends with "rank R: WHY". Nothing when one failed before. */
 void af_comm_abort(af_comm *c, const char *why);
+/* This process failed before it came to af_comm_open (its run file cannot be read): joins the
+ * others, at most for 10 s, to tell them why. Nothing when this is the only process, or when mpirun
+ * ends the others anyway. */
+void af_comm_report(const char *why);
 /* Did another rank fail first? Then the error of the call that failed says which and why, and needs
  * no prefix. */
 bool af_comm_failed(const af_comm *c);
@@ -73,6 +77,10 @@ AF_CHECKED af_status af_comm_barrier(af_comm *c, af_error *err);
  * ranks that differ (with their values, when these are short texts). The subject is the key. */
 AF_CHECKED af_status af_comm_agree(af_comm *c, const char *key, const void *value, uint64_t bytes,
                                    af_error *err);
+/* A wait for the others that is none of these calls (a GPU step with collectives in it): counts as
+ * one for the watch, so that it knows who is missing. */
+void af_comm_wait_begin(af_comm *c);
+void af_comm_wait_end(af_comm *c);
 /* Bytes this rank has sent in collectives so far, for plan's figures. */
 uint64_t af_comm_bytes(const af_comm *c);
 #endif

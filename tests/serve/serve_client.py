@@ -15,7 +15,6 @@ from serve_start import MODEL, Server, check, failures, finish, generated, write
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
 HI = [{"role": "user", "content": "Hi"}]
-LATER = ("check_adapters", "check_embeddings")  # the decoder has neither yet
 
 
 def expect(s, status, path, param=None, code=None, method="POST", headers=None, **body):
@@ -167,12 +166,12 @@ def check_adapters(s, folder):
     check([m["id"] for m in models["data"]] == ["base", "base:one", "base:two"], "adapters among the models")
     check(s.ask("GET", "/v1/models/base:one")[1]["id"] == "base:one", "an adapter")
     check(s.ask("GET", "/v1/models/base%3Aone")[1]["id"] == "base:one", "an adapter, escaped")
-    texts = [s.post(TEXT, model=m, prompt="Hello", temperature=0)[1]["choices"][0]["text"]
-             for m in ("base", "base:one", "base:two")]
-    check(len(set(texts)) == 3, "adapters change the answer")
+    made = [s.post(TEXT, model=m, prompt="Hello", temperature=0, return_token_ids=True)[1]["choices"][0]["token_ids"]
+            for m in ("base", "base:one", "base:two")]
+    check(made[0] != made[1] != made[2] != made[0], "adapters change the answer")
     for i, name in enumerate(("one", "two")):
-        want = generated("-p", "Hello", "-n", "16", "--adapter", os.path.join(folder, name))[0]["text"]
-        check(texts[1 + i] == want, "adapter %s as generate" % name)
+        want = generated("-p", "Hello", "-n", "16", "--adapter", os.path.join(folder, name))[0]["ids"]
+        check(made[1 + i] == want, "adapter %s as generate" % name)
     # all at once: the same bits as alone
     jobs = [(m, p) for m in ("base", "base:one", "base:two") for p in ("Hello", "What is", "The")] * 4
     def one(m, p):
@@ -222,8 +221,56 @@ def check_formats(s):
     for _ in range(3):
         c = s.post(CHAT, messages=HI, **rules)[1]["choices"][0]
         check(c["message"]["content"] in ("yes", "no") and c["finish_reason"] == "stop", "grammar")
+    schema = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 1, "maximum": 99}, "b": {"enum": ["x", "y"]}},
+              "required": ["a", "b"], "additionalProperties": False}
+    for seed in range(3):
+        c = s.post(CHAT, messages=HI, seed=seed,
+                   response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": schema}})[1]["choices"][0]
+        value = json.loads(c["message"]["content"])
+        check(set(value) == {"a", "b"} and 1 <= value["a"] <= 99 and value["b"] in "xy", "schema: %s" % value)
+    bad = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object", "minProperties": 3}}}
+    check("minProperties" in expect(s, 400, CHAT, "response_format", messages=HI, response_format=bad)["message"], "the keyword is named")
+    c = s.post(CHAT, messages=HI, temperature=0.3, max_tokens=200, response_format={"type": "json_object"})[1]["choices"][0]
+    check(c["message"]["content"].lstrip().startswith("{"), "json_object")
+    if c["finish_reason"] == "stop":
+        json.loads(c["message"]["content"])
     expect(s, 400, CHAT, "grammar", messages=HI, grammar="root ::= (")
     expect(s, 400, CHAT, "response_format", messages=HI, response_format={"type": "what"})
+
+
+TOOLS = [{"type": "function", "function": {"name": name, "parameters": {
+    "type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}}, "required": ["city"], "additionalProperties": False}}}
+    for name in ("weather", "time")]
+
+
+def check_tools(s):
+    def good(call):
+        return (call["type"] == "function" and call["function"]["name"] in ("weather", "time") and call["id"] and
+                json.loads(call["function"]["arguments"])["city"] in ("Rome", "Oslo"))
+    a = s.post(CHAT, messages=HI, tools=TOOLS, tool_choice="required", parallel_tool_calls=False)[1]["choices"][0]
+    check(a["finish_reason"] == "tool_calls" and a["message"]["content"] is None, "tools: finish")
+    check(len(a["message"]["tool_calls"]) == 1 and good(a["message"]["tool_calls"][0]), "tools: a call")
+    one = {"type": "function", "function": {"name": "time"}}
+    a = s.post(CHAT, messages=HI, tools=TOOLS, tool_choice=one, parallel_tool_calls=False)[1]["choices"][0]["message"]
+    check(a["tool_calls"][0]["function"]["name"] == "time", "tools: the function that was chosen")
+    ev = s.events(CHAT, messages=HI, tools=TOOLS, tool_choice="required", parallel_tool_calls=False)
+    calls = [c for e in ev for c in e["choices"][0]["delta"].get("tool_calls", [])]
+    check(len(calls) == 1 and calls[0]["index"] == 0 and good(calls[0]), "tools: stream")
+    check(ev[-1]["choices"][0]["finish_reason"] == "tool_calls", "tools: finish of a stream")
+    # text that is written as a call, and text around it
+    text = 'Wait. <tool_call>{"name": "weather", "arguments": {"city": "Rome"}}</tool_call>'
+    rules = "root ::= " + json.dumps(text)
+    a = s.post(CHAT, messages=HI, tools=TOOLS, grammar=rules)[1]["choices"][0]
+    check(a["message"]["content"] == "Wait." and len(a["message"]["tool_calls"]) == 1 and a["finish_reason"] == "tool_calls",
+          "tools: text around a call: %s" % a)
+    a = s.post(CHAT, messages=HI, tools=TOOLS, tool_choice="none", grammar=rules)[1]["choices"][0]
+    check(a["message"]["content"] == text and "tool_calls" not in a["message"], "tools: none")
+    back = HI + [{"role": "assistant", "content": None, "tool_calls": [
+        {"id": "x", "type": "function", "function": {"name": "time", "arguments": "{\"city\": \"Rome\"}"}}]},
+        {"role": "tool", "tool_call_id": "x", "content": "noon"}]
+    check(s.post(CHAT, messages=back, tools=TOOLS, max_tokens=2)[0] == 200, "tools: a result")
+    expect(s, 400, CHAT, "tool_choice", messages=HI, tool_choice="required")
+    expect(s, 400, CHAT, "tool_choice", messages=HI, tools=TOOLS, tool_choice={"type": "function", "function": {"name": "x"}})
 
 
 def check_errors(s):
@@ -333,16 +380,15 @@ def main():
         for name, seed in (("one", 11), ("two", 22)):
             write_adapter(os.path.join(folder, name), seed)
         adapters = [a for name in ("one", "two") for a in ("--adapter", name + "=" + os.path.join(folder, name))]
-        s = Server("--alias", "base", *([] if LATER else adapters))
+        s = Server("--alias", "base", *adapters)
         if not s.port:
             print(s.stop())
             sys.exit("the server does not start")
-        parts = [check_info, check_texts, check_chat, check_sampling, check_completions, check_embeddings, check_formats,
+        parts = [check_info, check_texts, check_chat, check_sampling, check_completions, check_embeddings, check_formats, check_tools,
                  check_errors, check_disconnect]
         for part in parts + [lambda s: check_adapters(s, folder)]:
             try:
-                if part.__name__ not in LATER and not (LATER and part.__name__ == "<lambda>"):
-                    part(s)
+                part(s)
             except Exception as e:
                 check(False, "%s: %r" % (part.__name__, e))
         code, err = s.stop(signal.SIGINT)

@@ -85,13 +85,13 @@ static bool host_name(char *out, size_t size, const char *value)
     return true;
 }
 
-static bool host_is_allowed(const af_api *a, const af_http_call *c, const char *value)
+static bool host_is_allowed(const af_api *a, const af_httpd_call *c, const char *value)
 {
     char name[256];
     if (!host_name(name, sizeof name, value))
         return false;
     if (af_api_is_loopback(name) || strcasecmp(name, a->o.host) == 0 ||
-        strcasecmp(name, af_http_local_address(c)) == 0) /* an address cannot be rebound */
+        strcasecmp(name, af_httpd_local_address(c)) == 0) /* an address cannot be rebound */
         return true;
     for (int i = 0; i < a->o.allowed_hosts; i++)
         if (strcasecmp(name, a->o.allowed_host[i]) == 0 ||
@@ -121,32 +121,32 @@ static origin_kind origin_of(const af_api *a, const af_request_head *h)
 }
 
 /* Headers that let a listed page's script read the answer. */
-static void add_cors(af_http_call *c, const af_request_head *h)
+static void add_cors(af_httpd_call *c, const af_request_head *h)
 {
     char line[512];
     const char *origin = af_request_field(h, "Origin");
     if (strlen(origin) > 400)
         return;
     snprintf(line, sizeof line, "Access-Control-Allow-Origin: %s", origin);
-    af_http_add_header(c, line);
-    af_http_add_header(c, "Vary: Origin");
+    af_httpd_add_header(c, line);
+    af_httpd_add_header(c, "Vary: Origin");
 }
 
-static void answer_preflight(af_http_call *c, const af_request_head *h)
+static void answer_preflight(af_httpd_call *c, const af_request_head *h)
 {
     char line[512];
     const char *asked = af_request_field(h, "Access-Control-Request-Headers");
-    af_http_add_header(c, "Access-Control-Allow-Methods: GET, POST, OPTIONS");
+    af_httpd_add_header(c, "Access-Control-Allow-Methods: GET, POST, OPTIONS");
     snprintf(line, sizeof line, "Access-Control-Allow-Headers: %s",
              asked && strlen(asked) < 400 ? asked : "Authorization, Content-Type");
-    af_http_add_header(c, line);
-    af_http_add_header(c, "Access-Control-Max-Age: 600");
-    af_http_answer(c, 204, NULL, "", 0);
+    af_httpd_add_header(c, line);
+    af_httpd_add_header(c, "Access-Control-Max-Age: 600");
+    af_httpd_answer(c, 204, NULL, "", 0);
 }
 
-bool af_api_allow(af_api *a, af_http_call *c, bool open)
+bool af_api_allow(af_api *a, af_httpd_call *c, bool open)
 {
-    const af_request_head *h = af_http_head(c);
+    const af_request_head *h = af_httpd_head(c);
     const char *host = af_request_field(h, "Host");
     const origin_kind origin = origin_of(a, h);
     if (!host || !host_is_allowed(a, c, host)) {
@@ -167,7 +167,7 @@ bool af_api_allow(af_api *a, af_http_call *c, bool open)
         return false;
     }
     if (!open && a->keys && !has_key(a, h)) {
-        af_http_add_header(c, "WWW-Authenticate: Bearer");
+        af_httpd_add_header(c, "WWW-Authenticate: Bearer");
         af_api_refuse(c, 401, "invalid_api_key", NULL,
                       "the request has no valid API key (Authorization: Bearer KEY)");
         return false;

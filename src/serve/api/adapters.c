@@ -4,7 +4,7 @@
 typedef struct af_adapter_task {
     af_serve_task task; /* first */
     af_api *api;
-    af_http_call *call;
+    af_httpd_call *call;
     char *name, *full, *path; /* NAME, BASE:NAME, the folder (NULL: unload) */
     af_served *removed;       /* off the list, until the decoder lets it go */
     bool done;
@@ -20,7 +20,7 @@ static void answer(af_adapter_task *t, const af_api_fault *f)
     }
     const int n = snprintf(text, sizeof text, "Success: LoRA adapter '%s' %s successfully.",
                            t->name, t->path ? "added" : "removed");
-    af_http_answer(t->call, 200, "text/plain; charset=utf-8", text, (uint64_t)n);
+    af_httpd_answer(t->call, 200, "text/plain; charset=utf-8", text, (uint64_t)n);
 }
 
 static void load(af_adapter_task *t, af_decoder *d)
@@ -72,7 +72,7 @@ static void fail(af_serve_task *task, af_decoder *d, const af_error *why)
 static void end(af_serve_task *task)
 {
     af_adapter_task *t = (af_adapter_task *)task;
-    af_http_call_unref(t->call);
+    af_httpd_call_unref(t->call);
     af_served_unref(t->removed);
     free(t->name);
     free(t->full);
@@ -81,7 +81,7 @@ static void end(af_serve_task *task)
 }
 
 /* Paths of this machine are only for its own users and for those with a key. */
-static bool is_trusted(const af_api *a, af_http_call *c)
+static bool is_trusted(const af_api *a, af_httpd_call *c)
 {
     if (a->loopback || a->keys)
         return true;
@@ -122,7 +122,7 @@ done:
     return st;
 }
 
-static void change(af_api *a, af_http_call *c, const json_t *body, bool loads)
+static void change(af_api *a, af_httpd_call *c, const json_t *body, bool loads)
 {
     af_api_fault f = {0};
     if (!is_trusted(a, c))
@@ -133,7 +133,7 @@ static void change(af_api *a, af_http_call *c, const json_t *body, bool loads)
         return;
     }
     t->api = a;
-    t->call = af_http_call_ref(c);
+    t->call = af_httpd_call_ref(c);
     t->task = (af_serve_task){.begin = begin, .poll = poll, .fail = fail, .end = end};
     af_status st = read_request(t, body, loads, &f);
     if (st == AF_OK && !af_serve_engine_add(a->engine, &t->task))
@@ -144,11 +144,11 @@ static void change(af_api *a, af_http_call *c, const json_t *body, bool loads)
     }
 }
 
-void af_api_load_adapter(af_api *a, af_http_call *c, const json_t *body)
+void af_api_load_adapter(af_api *a, af_httpd_call *c, const json_t *body)
 {
     change(a, c, body, true);
 }
-void af_api_unload_adapter(af_api *a, af_http_call *c, const json_t *body)
+void af_api_unload_adapter(af_api *a, af_httpd_call *c, const json_t *body)
 {
     change(a, c, body, false);
 }

@@ -5,9 +5,9 @@ static void send_event(af_generation *g, af_buf *b)
 {
     af_buf_str(b, "}\n\n");
     if (b->bad)
-        af_http_stream_end(g->call);
+        af_httpd_stream_end(g->call);
     else
-        af_http_stream_send(g->call, b->data, b->len);
+        af_httpd_stream_send(g->call, b->data, b->len);
     af_buf_clear(b);
 }
 
@@ -28,7 +28,7 @@ static void out_prompt_ids(af_buf *b, const af_generation *g, int prompt)
 
 void af_answer_begin(af_generation *g)
 {
-    af_http_stream_begin(g->call, 200, "text/event-stream; charset=utf-8");
+    af_httpd_stream_begin(g->call, 200, "text/event-stream; charset=utf-8");
     for (int i = 0; i < g->choices; i++) {
         af_buf b = {0};
         if (!g->chat && !g->echo && !g->return_ids)
@@ -50,6 +50,17 @@ void af_answer_begin(af_generation *g)
     }
 }
 
+/* Calls that are complete, each in one piece. */
+static void out_calls(af_buf *b, af_choice *c, bool comma)
+{
+    if (c->new_calls.len == 0)
+        return;
+    af_buf_str(b, comma ? ",\"tool_calls\":[" : "\"tool_calls\":[");
+    af_buf_add(b, c->new_calls.data, c->new_calls.len);
+    af_buf_char(b, ']');
+    c->new_calls.len = 0;
+}
+
 /* One event: text and what belongs to it, or the finish reason. */
 static void send_piece(af_choice *c, const char *text, uint64_t n, bool last)
 {
@@ -60,8 +71,12 @@ static void send_piece(af_choice *c, const char *text, uint64_t n, bool last)
     if (g->chat && last) {
         af_buf_str(&b, "\"delta\":{}");
     } else {
-        af_buf_str(&b, g->chat ? "\"delta\":{\"content\":" : "\"text\":");
-        af_out_string(&b, text, n);
+        af_buf_str(&b, g->chat ? "\"delta\":{" : "");
+        if (n || c->new_calls.len == 0) {
+            af_buf_str(&b, g->chat ? "\"content\":" : "\"text\":");
+            af_out_string(&b, text, n);
+        }
+        out_calls(&b, c, n > 0);
         af_buf_str(&b, g->chat ? "}" : "");
     }
     af_buf_str(&b, ",\"logprobs\":");
@@ -82,11 +97,11 @@ static void send_piece(af_choice *c, const char *text, uint64_t n, bool last)
 
 void af_answer_piece(af_choice *c)
 {
-    const uint64_t n = c->text.safe - c->sent;
-    const char *text = c->text.text.data ? c->text.text.data + c->sent : "";
-    if (n || c->logprobs.tokens || c->of->return_ids)
-        send_piece(c, text, n, false);
-    c->sent = c->text.safe;
+    const af_buf *content = af_choice_content(c);
+    const uint64_t end = c->parser ? content->len : c->text.safe, n = end - c->sent;
+    if (n || c->new_calls.len || c->logprobs.tokens || c->of->return_ids)
+        send_piece(c, content->data ? content->data + c->sent : "", n, false);
+    c->sent = end;
     if (c->done)
         send_piece(c, "", 0, true);
 }
@@ -105,7 +120,7 @@ void af_answer_end(af_generation *g)
         af_out_usage(&b, g);
         send_event(g, &b);
     }
-    af_http_stream_send(g->call, done, sizeof done - 1);
-    af_http_stream_end(g->call);
+    af_httpd_stream_send(g->call, done, sizeof done - 1);
+    af_httpd_stream_end(g->call);
     g->answered = true;
 }

@@ -27,8 +27,17 @@ void af_out_usage(af_buf *b, const af_generation *g)
 
 static void out_chat(af_buf *b, af_choice *c)
 {
+    const af_buf *text = af_choice_content(c);
     af_buf_str(b, "\"message\":{\"role\":\"assistant\",\"content\":");
-    af_out_string(b, c->text.text.data ? c->text.text.data : "", c->text.text.len);
+    if (c->call_count && text->len == 0)
+        af_buf_str(b, "null");
+    else
+        af_out_string(b, text->data ? text->data : "", text->len);
+    if (c->call_count) {
+        af_buf_str(b, ",\"tool_calls\":[");
+        af_buf_add(b, c->calls.data, c->calls.len);
+        af_buf_char(b, ']');
+    }
     af_buf_str(b, ",\"refusal\":null}");
 }
 

@@ -20,7 +20,7 @@ enum { AF_API_KEYS_MAX = 256, AF_API_WORKERS = 4, AF_API_GRAMMARS = 16 };
 typedef struct af_served {
     char *name; /* BASE, or BASE:NAME */
     char *path;
-    int adapter;           /* of the decoder; 0 = the base */
+    atomic_int adapter;    /* of the decoder; 0 = the base */
     af_template *template; /* an adapter's own, or NULL */
     int64_t created;
     atomic_int refs;
@@ -48,13 +48,16 @@ typedef struct af_api_worker_queue {
     int threads;
 } af_api_worker_queue;
 
+typedef struct af_run_state af_run_state; /* run_state.h */
+
 typedef struct af_api {
     af_serve_opts o;
+    af_run_state *run; /* of a run that trains, or NULL */
     char *alias;
     char key[AF_API_KEYS_MAX][65]; /* SHA-256 of each, in hex */
     int keys;
     bool loopback; /* listens on this machine alone */
-    af_http *http;
+    af_httpd *http;
     af_serve_engine *engine;
     const af_tokenizer *tokenizer;
     const af_template *template; /* NULL: the model has none */
@@ -95,30 +98,32 @@ typedef struct af_api_fault {
 
 /* {"error": ...} with this status. */
 AF_PRINTF(5, 6)
-void af_api_refuse(af_http_call *c, int status, const char *code, const char *param,
+void af_api_refuse(af_httpd_call *c, int status, const char *code, const char *param,
                    const char *fmt, ...);
-void af_api_refuse_fault(af_http_call *c, const af_api_fault *f);
+void af_api_refuse_fault(af_httpd_call *c, const af_api_fault *f);
 int af_api_fault_status(const af_api_fault *f);
 /* The object alone; malloc'ed. */
 char *af_api_error_body(int status, const char *why);
 void af_api_error_object(af_buf *b, int status, const char *code, const char *param,
                          const char *message);
 /* Answers with the buffer as JSON and clears it; 500 when memory ran out. */
-void af_api_answer(af_http_call *c, af_buf *b);
+void af_api_answer(af_httpd_call *c, af_buf *b);
 
 /* ---- endpoints; each answers the call. `body` is NULL for GET. ---- */
 
-typedef void af_api_endpoint(af_api *a, af_http_call *c, const json_t *body);
+typedef void af_api_endpoint(af_api *a, af_httpd_call *c, const json_t *body);
 af_api_endpoint af_api_health, af_api_models, af_api_model, af_api_metrics, af_api_props;
 af_api_endpoint af_api_tokenize, af_api_detokenize, af_api_apply_template;
 af_api_endpoint af_api_chat, af_api_completions, af_api_embeddings;
 af_api_endpoint af_api_load_adapter, af_api_unload_adapter;
 af_api_endpoint af_api_page;
+af_api_endpoint af_api_run, af_api_run_metrics, af_api_run_events;
+af_api_endpoint af_api_run_pause, af_api_run_resume, af_api_run_checkpoint, af_api_run_stop;
 
 /* ---- route.c ---- */
 
 /* The hooks of the HTTP server; user is the af_api. */
-af_http_hook af_api_on_head, af_api_on_request;
+af_httpd_hook af_api_on_head, af_api_on_request;
 AF_CHECKED af_status af_api_start_workers(af_api *a, af_error *err);
 void af_api_stop_workers(af_api *a);
 int af_api_deferred(af_api *a);
@@ -127,7 +132,7 @@ int af_api_deferred(af_api *a);
 
 /* Host, Origin and key of a request; answers and returns false when it is not allowed. Adds the
  * headers for another page's script that may call. `open`: no key is needed. */
-bool af_api_allow(af_api *a, af_http_call *c, bool open);
+bool af_api_allow(af_api *a, af_httpd_call *c, bool open);
 AF_CHECKED af_status af_api_add_keys(af_api *a, const char *list, af_error *err);
 /* True for names and addresses of this machine alone. */
 bool af_api_is_loopback(const char *host);

@@ -6,7 +6,7 @@
 typedef struct af_embedding_task {
     af_serve_task task; /* first */
     af_api *api;
-    af_http_call *call;
+    af_httpd_call *call;
     af_served *model;
     af_encoding *input;
     int inputs, next;
@@ -52,7 +52,7 @@ static bool poll(af_serve_task *t, af_decoder *d)
 {
     af_embedding_task *e = (af_embedding_task *)t;
     af_api_fault f = {0};
-    if (e->failed || e->next == e->inputs || af_http_is_closed(e->call))
+    if (e->failed || e->next == e->inputs || af_httpd_is_closed(e->call))
         return true;
     const af_encoding *in = &e->input[e->next];
     const af_status st = af_decoder_embed(d, in->ids, in->count, e->model->adapter,
@@ -80,7 +80,7 @@ static void task_free(af_embedding_task *e)
 {
     af_inputs_free(e->input, e->inputs);
     af_served_unref(e->model);
-    af_http_call_unref(e->call);
+    af_httpd_call_unref(e->call);
     af_buf_clear(&e->out);
     free(e->vector);
     free(e);
@@ -131,7 +131,7 @@ done:
     return st;
 }
 
-void af_api_embeddings(af_api *a, af_http_call *c, const json_t *body)
+void af_api_embeddings(af_api *a, af_httpd_call *c, const json_t *body)
 {
     af_api_fault f = {0};
     af_embedding_task *e = af_calloc(1, sizeof *e);
@@ -140,7 +140,7 @@ void af_api_embeddings(af_api *a, af_http_call *c, const json_t *body)
         return;
     }
     e->api = a;
-    e->call = af_http_call_ref(c);
+    e->call = af_httpd_call_ref(c);
     e->task = (af_serve_task){.begin = begin, .poll = poll, .fail = fail, .end = end};
     af_status st = read_request(e, body, &f);
     if (st == AF_OK && !af_serve_engine_add(a->engine, &e->task))

@@ -23,19 +23,19 @@ char *af_api_error_body(int status, const char *why)
     return af_buf_take(&b);
 }
 
-void af_api_answer(af_http_call *c, af_buf *b)
+void af_api_answer(af_httpd_call *c, af_buf *b)
 {
     static const char none[] =
         "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\","
         "\"param\":null,\"code\":null}}";
     if (b->bad)
-        af_http_answer(c, 500, "application/json", none, sizeof none - 1);
+        af_httpd_answer(c, 500, "application/json", none, sizeof none - 1);
     else
-        af_http_answer(c, 200, "application/json", b->data ? b->data : "", b->len);
+        af_httpd_answer(c, 200, "application/json", b->data ? b->data : "", b->len);
     af_buf_clear(b);
 }
 
-void af_api_refuse(af_http_call *c, int status, const char *code, const char *param,
+void af_api_refuse(af_httpd_call *c, int status, const char *code, const char *param,
                    const char *fmt, ...)
 {
     char message[1200];
@@ -45,9 +45,9 @@ void af_api_refuse(af_http_call *c, int status, const char *code, const char *pa
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
     if (status == 503)
-        af_http_add_header(c, "Retry-After: 5");
+        af_httpd_add_header(c, "Retry-After: 5");
     af_api_error_object(&b, status, code, param, message);
-    af_http_answer(c, status, "application/json", b.data ? b.data : "", b.len);
+    af_httpd_answer(c, status, "application/json", b.data ? b.data : "", b.len);
     af_buf_clear(&b);
 }
 
@@ -67,7 +67,7 @@ int af_api_fault_status(const af_api_fault *f)
     }
 }
 
-void af_api_refuse_fault(af_http_call *c, const af_api_fault *f)
+void af_api_refuse_fault(af_httpd_call *c, const af_api_fault *f)
 {
     af_api_refuse(c, af_api_fault_status(f), f->code, f->err.subject, "%s", f->err.msg);
 }

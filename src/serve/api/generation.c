@@ -18,13 +18,13 @@ static void end_choice(af_choice *c, const char *finish)
 /* One error answers for all choices. */
 static void fail_all(af_generation *g, af_decoder *d, int status, const char *message)
 {
-    if (!g->answered && g->stream && af_http_is_answered(g->call)) {
+    if (!g->answered && g->stream && af_httpd_is_answered(g->call)) {
         af_buf b = {0};
         af_buf_str(&b, "data: ");
         af_api_error_object(&b, status, NULL, NULL, message);
         af_buf_str(&b, "\n\n");
-        af_http_stream_send(g->call, b.data ? b.data : "", b.len);
-        af_http_stream_end(g->call);
+        af_httpd_stream_send(g->call, b.data ? b.data : "", b.len);
+        af_httpd_stream_end(g->call);
         af_buf_clear(&b);
     } else if (!g->answered) {
         af_api_refuse(g->call, status, NULL, NULL, "%s", message);
@@ -69,6 +69,8 @@ static bool add_token(af_choice *c, const af_decoded *t)
     const char *finish = finish_of(c, t->end);
     if (st == AF_OK && finish)
         st = af_choice_text_finish(&c->text, &err);
+    if (st == AF_OK && c->parser)
+        st = af_choice_parse(c, finish != NULL, &err);
     if (st != AF_OK) {
         fail_all(g, NULL, 500, err.msg);
         end_choice(c, "stop");
@@ -76,7 +78,7 @@ static bool add_token(af_choice *c, const af_decoded *t)
     }
     atomic_fetch_add(&g->api->new_tokens, 1);
     if (finish)
-        end_choice(c, finish);
+        end_choice(c, c->call_count && strcmp(finish, "stop") == 0 ? "tool_calls" : finish);
     if (g->stream && !g->answered)
         af_answer_piece(c);
     return !c->done || t->end != AF_DECODE_GOES_ON; /* false: cancels, after a stop string */
@@ -152,8 +154,8 @@ static void begin(af_serve_task *t, af_decoder *d)
 static bool poll(af_serve_task *t, af_decoder *d)
 {
     af_generation *g = (af_generation *)t;
-    const bool gone = af_http_is_closed(g->call);
-    if (!gone && !g->answered && af_http_age(g->call) > g->api->o.timeout)
+    const bool gone = af_httpd_is_closed(g->call);
+    if (!gone && !g->answered && af_httpd_age(g->call) > g->api->o.timeout)
         fail_all(g, d, 503, "the answer took longer than the server allows (--timeout)");
     if (gone || g->answered)
         for (int i = 0; i < g->choices; i++)
@@ -172,10 +174,16 @@ static void free_choice(af_choice *c)
     af_choice_text_clear(&c->text);
     af_logprobs_clear(&c->logprobs);
     af_grammar_state_free(c->grammar);
+    af_tool_parser_free(c->parser);
+    af_buf_clear(&c->content);
+    af_buf_clear(&c->calls);
+    af_buf_clear(&c->new_calls);
 }
 
-static void generation_free(af_generation *g)
+void af_generation_free(af_generation *g)
 {
+    if (!g)
+        return;
     for (int i = 0; g->choice && i < g->choices; i++)
         free_choice(&g->choice[i]);
     for (int i = 0; i < g->stops; i++)
@@ -187,8 +195,9 @@ static void generation_free(af_generation *g)
     af_inputs_free(g->prompt, g->prompts);
     free(g->bias);
     af_kept_grammar_release(g->grammar);
+    json_decref(g->tools);
     af_served_unref(g->model);
-    af_http_call_unref(g->call);
+    af_httpd_call_unref(g->call);
     free(g);
 }
 
@@ -199,7 +208,7 @@ static void end(af_serve_task *t)
         af_answer_end(g);
     else if (!g->answered)
         af_answer_whole(g);
-    generation_free(g);
+    af_generation_free(g);
 }
 
 /* ---- the endpoints ---- */
@@ -216,6 +225,8 @@ static af_status make_choices(af_generation *g, af_error *err)
         *c = (af_choice){.of = g, .index = i, .prompt = i / g->n};
         af_choice_text_init(&c->text, g->api->tokenizer, g->skip_special,
                             (const char *const *)g->stop, g->stops);
+        if (g->tools)
+            AF_TRY(af_choice_tools(c, err));
         if (g->grammar)
             AF_TRY(af_grammar_state_new(&c->grammar, g->grammar->grammar, err));
     }
@@ -233,39 +244,54 @@ static void name_answer(af_generation *g)
     g->created = (int64_t)time(NULL);
 }
 
-static void generate(af_api *a, af_http_call *call, const json_t *body, bool chat)
+af_generation *af_generation_new(af_api *a, af_httpd_call *call, bool chat)
 {
-    af_status st = AF_OK;
-    af_api_fault f = {0};
     af_generation *g = af_calloc(1, sizeof *g);
-    if (!g) {
-        af_api_refuse(call, 500, NULL, NULL, "out of memory");
-        return;
-    }
+    if (!g)
+        return NULL;
     g->api = a;
     g->chat = chat;
     g->n = 1;
-    g->call = af_http_call_ref(call);
+    g->call = call ? af_httpd_call_ref(call) : NULL;
     g->task = (af_serve_task){.begin = begin, .poll = poll, .fail = fail, .end = end};
-    AF_TRY(af_request_model(a, body, &g->model, &f));
-    AF_TRY(af_generation_fields(g, body, &f));
-    AF_TRY(chat ? af_generation_chat(g, body, &f) : af_generation_prompts(g, body, &f));
-    AF_TRY(af_generation_format(g, body, &f));
-    AF_TRY(make_choices(g, &f.err));
+    return g;
+}
+
+af_status af_generation_read(af_generation *g, const json_t *body, af_api_fault *f)
+{
+    af_status st = AF_OK;
+    AF_TRY(af_request_model(g->api, body, &g->model, f));
+    AF_TRY(af_generation_fields(g, body, f));
+    AF_TRY(g->chat ? af_generation_chat(g, body, f) : af_generation_prompts(g, body, f));
+    AF_TRY(af_generation_format(g, body, f));
+    if (g->chat)
+        AF_TRY(af_generation_tools(g, body, f));
+    AF_TRY(make_choices(g, &f->err));
     g->task.sequences = g->choices;
+done:
+    return st;
+}
+
+static void generate(af_api *a, af_httpd_call *call, const json_t *body, bool chat)
+{
+    af_status st = AF_OK;
+    af_api_fault f = {0};
+    af_generation *g = af_generation_new(a, call, chat);
+    if (!g)
+        AF_TRY(af_fail_nomem(&f.err, "the request", sizeof *g));
+    AF_TRY(af_generation_read(g, body, &f));
     name_answer(g);
     if (!af_serve_engine_add(a->engine, &g->task))
         AF_TRY(af_fail(&f.err, AF_ESTOPPED, "the server is shutting down"));
     g = NULL;
 done:
-    if (st != AF_OK) {
+    if (st != AF_OK)
         af_api_refuse_fault(call, &f);
-        generation_free(g);
-    }
+    af_generation_free(g);
 }
 
-void af_api_chat(af_api *a, af_http_call *c, const json_t *body) { generate(a, c, body, true); }
-void af_api_completions(af_api *a, af_http_call *c, const json_t *body)
+void af_api_chat(af_api *a, af_httpd_call *c, const json_t *body) { generate(a, c, body, true); }
+void af_api_completions(af_api *a, af_httpd_call *c, const json_t *body)
 {
     generate(a, c, body, false);
 }

@@ -6,6 +6,7 @@
 #ifndef AF_SERVE_GENERATION_H
 #define AF_SERVE_GENERATION_H
 
+#include "grammar/tool_call.h"
 #include "serve/api/api.h"
 #include "serve/api/choice_text.h"
 
@@ -24,6 +25,11 @@ typedef struct af_choice {
     uint64_t ticket;
     bool submitted, done;
     af_choice_text text;
+    af_tool_parser *parser;  /* of calls, or NULL: the text is the content */
+    uint64_t parsed;         /* bytes of the text that it has */
+    af_buf content;          /* text around calls */
+    af_buf calls, new_calls; /* JSON of all, and of those not sent yet */
+    int call_count;
     uint64_t sent; /* bytes of the text that went out */
     int64_t ids_sent;
     af_logprob_text logprobs;
@@ -36,7 +42,7 @@ typedef struct af_choice {
 struct af_generation {
     af_serve_task task; /* first: the engine's view */
     af_api *api;
-    af_http_call *call;
+    af_httpd_call *call;
     af_served *model;
     char id[48];
     int64_t created;
@@ -56,8 +62,17 @@ struct af_generation {
     af_logit_bias *bias;
     int biases;
     af_kept_grammar *grammar;
+    json_t *tools; /* NULL: none that may be called */
+    af_tool_format tool_format;
     bool answered;
 };
+
+/* ---- generation.c ---- */
+
+/* A request of a call (NULL in tests); all of it is read before the engine gets it. */
+af_generation *af_generation_new(af_api *a, af_httpd_call *call, bool chat);
+AF_CHECKED af_status af_generation_read(af_generation *g, const json_t *body, af_api_fault *f);
+void af_generation_free(af_generation *g);
 
 /* ---- request_fields.c, request_chat.c, request_prompt.c: in a worker ---- */
 
@@ -77,6 +92,16 @@ void af_inputs_free(af_encoding *e, int count);
 /* The model that a body names; a fault of 404 when there is none. */
 AF_CHECKED af_status af_request_model(af_api *a, const json_t *body, af_served **out,
                                       af_api_fault *f);
+
+/* ---- tool_answer.c ---- */
+/* tools and tool_choice of a body; with a forced call the grammar for it. */
+AF_CHECKED af_status af_generation_tools(af_generation *g, const json_t *body, af_api_fault *f);
+/* A parser for the calls in this choice's text. */
+AF_CHECKED af_status af_choice_tools(af_choice *c, af_error *err);
+/* Reads what is new in the text; `last`: nothing follows. */
+AF_CHECKED af_status af_choice_parse(af_choice *c, bool last, af_error *err);
+/* The text to show: all of it, or what is around calls. */
+const af_buf *af_choice_content(const af_choice *c);
 
 /* ---- logprobs.c ---- */
 void af_logprobs_add(af_choice *c, const af_decoded *t);

@@ -1,11 +1,12 @@
 /* info.c - health, metrics, properties, the page. */
 #include "serve/api/api.h"
+#include "serve/page/page.h"
 
-void af_api_health(af_api *a, af_http_call *c, const json_t *body)
+void af_api_health(af_api *a, af_httpd_call *c, const json_t *body)
 {
     static const char ok[] = "{\"status\":\"ok\"}";
     (void)a, (void)body;
-    af_http_answer(c, 200, "application/json", ok, sizeof ok - 1);
+    af_httpd_answer(c, 200, "application/json", ok, sizeof ok - 1);
 }
 
 static void out_metric(af_buf *b, const char *name, const char *type, const char *help, uint64_t v)
@@ -14,7 +15,7 @@ static void out_metric(af_buf *b, const char *name, const char *type, const char
                   v);
 }
 
-void af_api_metrics(af_api *a, af_http_call *c, const json_t *body)
+void af_api_metrics(af_api *a, af_httpd_call *c, const json_t *body)
 {
     af_buf b = {0};
     (void)body;
@@ -23,7 +24,7 @@ void af_api_metrics(af_api *a, af_http_call *c, const json_t *body)
     out_metric(&b, "afinar_requests_deferred", "gauge", "Requests that wait.",
                (uint64_t)af_api_deferred(a));
     out_metric(&b, "afinar_connections", "gauge", "Open connections.",
-               (uint64_t)af_http_connections(a->http));
+               (uint64_t)af_httpd_connections(a->http));
     out_metric(&b, "afinar_prompt_tokens_total", "counter", "Tokens of prompts.",
                atomic_load(&a->prompt_tokens));
     out_metric(&b, "afinar_tokens_predicted_total", "counter", "Tokens made.",
@@ -32,17 +33,17 @@ void af_api_metrics(af_api *a, af_http_call *c, const json_t *body)
         &b,
         "# HELP afinar_requests_total Answers by status.\n# TYPE afinar_requests_total counter\n");
     for (int code = 0; code < AF_HTTP_STATUS_MAX; code++)
-        if (code == 200 || af_http_answers(a->http, code))
+        if (code == 200 || af_httpd_answers(a->http, code))
             af_buf_printf(&b, "afinar_requests_total{code=\"%d\"} %" PRIu64 "\n", code,
-                          af_http_answers(a->http, code));
+                          af_httpd_answers(a->http, code));
     if (b.bad)
         af_api_refuse(c, 500, NULL, NULL, "out of memory");
     else
-        af_http_answer(c, 200, "text/plain; version=0.0.4; charset=utf-8", b.data, b.len);
+        af_httpd_answer(c, 200, "text/plain; version=0.0.4; charset=utf-8", b.data, b.len);
     af_buf_clear(&b);
 }
 
-void af_api_props(af_api *a, af_http_call *c, const json_t *body)
+void af_api_props(af_api *a, af_httpd_call *c, const json_t *body)
 {
     af_buf b = {0};
     uint64_t n = 0;
@@ -72,15 +73,13 @@ void af_api_props(af_api *a, af_http_call *c, const json_t *body)
     af_api_answer(c, &b);
 }
 
-void af_api_page(af_api *a, af_http_call *c, const json_t *body)
+void af_api_page(af_api *a, af_httpd_call *c, const json_t *body)
 {
-    static const char page[] =
-        "<!doctype html><html lang=\"en\"><head><meta "
-        "charset=\"utf-8\"><title>afinar</title></head>"
-        "<body><h1>afinar serve</h1><p>The API is at <code>/v1</code>.</p></body></html>\n";
+    const af_page_file *f = af_page_find(af_httpd_head(c)->path);
     (void)a, (void)body;
-    af_http_add_header(c, "Content-Security-Policy: default-src 'self'; frame-ancestors 'none'");
-    af_http_add_header(c, "X-Frame-Options: DENY");
-    af_http_add_header(c, "Referrer-Policy: no-referrer");
-    af_http_answer(c, 200, "text/html; charset=utf-8", page, sizeof page - 1);
+    af_httpd_add_header(c, AF_PAGE_POLICY);
+    af_httpd_add_header(c, AF_PAGE_NO_FRAME);
+    af_httpd_add_header(c, "Referrer-Policy: no-referrer");
+    af_httpd_add_header(c, "Cache-Control: no-cache");
+    af_httpd_answer(c, 200, f->type, (const char *)f->data, f->size);
 }

@@ -56,7 +56,7 @@ af_status af_api_add_model(af_api *a, const char *name, const char *path, int ad
     atomic_init(&m->refs, 1);
     m->name = af_strdup(name);
     m->path = af_strdup(path);
-    m->adapter = adapter;
+    atomic_init(&m->adapter, adapter);
     m->created = (int64_t)time(NULL);
     if (!m->name || !m->path)
         AF_TRY(af_fail_nomem(err, "a model", strlen(name) + strlen(path)));
@@ -106,7 +106,7 @@ static void out_model(const af_api *a, af_buf *b, const af_served *m)
     af_buf_printf(b, ",\"max_model_len\":%" PRId64 "}", a->context);
 }
 
-void af_api_models(af_api *a, af_http_call *c, const json_t *body)
+void af_api_models(af_api *a, af_httpd_call *c, const json_t *body)
 {
     af_buf b = {0};
     (void)body;
@@ -130,12 +130,12 @@ static int hex_digit(char c)
                                   : -1;
 }
 
-void af_api_model(af_api *a, af_http_call *c, const json_t *body)
+void af_api_model(af_api *a, af_httpd_call *c, const json_t *body)
 {
     char name[1024];
     size_t n = 0;
     (void)body;
-    const char *s = af_http_head(c)->path + strlen("/v1/models/");
+    const char *s = af_httpd_head(c)->path + strlen("/v1/models/");
     for (; *s && n + 1 < sizeof name; s++) {
         const int hi = *s == '%' ? hex_digit(s[1]) : -1, lo = hi >= 0 ? hex_digit(s[2]) : -1;
         name[n++] = lo >= 0 ? (char)(hi * 16 + lo) : *s;

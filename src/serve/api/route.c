@@ -13,12 +13,16 @@ typedef struct af_route {
     af_api_endpoint *endpoint;
     bool open;   /* no key */
     bool prefix; /* the path goes on */
+    bool run;    /* only while a run trains; a body is not needed */
 } af_route;
 
 static const af_route routes[] = {
     {"GET", "/health", af_api_health, .open = true},
     {"GET", "/v1/health", af_api_health, .open = true},
     {"GET", "/", af_api_page, .open = true},
+    {"GET", "/app.js", af_api_page, .open = true},
+    {"GET", "/app.css", af_api_page, .open = true},
+    {"GET", "/icon.svg", af_api_page, .open = true},
     {"GET", "/v1/models", af_api_models, .open = false},
     {"GET", "/v1/models/", af_api_model, .prefix = true},
     {"GET", "/metrics", af_api_metrics, .open = false},
@@ -31,10 +35,17 @@ static const af_route routes[] = {
     {"POST", "/v1/embeddings", af_api_embeddings, .open = false},
     {"POST", "/v1/load_lora_adapter", af_api_load_adapter, .open = false},
     {"POST", "/v1/unload_lora_adapter", af_api_unload_adapter, .open = false},
+    {"GET", "/v1/run", af_api_run, .run = true},
+    {"GET", "/v1/run/metrics", af_api_run_metrics, .run = true},
+    {"GET", "/v1/run/events", af_api_run_events, .run = true},
+    {"POST", "/v1/run/pause", af_api_run_pause, .run = true},
+    {"POST", "/v1/run/resume", af_api_run_resume, .run = true},
+    {"POST", "/v1/run/checkpoint", af_api_run_checkpoint, .run = true},
+    {"POST", "/v1/run/stop", af_api_run_stop, .run = true},
 };
 
 typedef struct af_api_job {
-    af_http_call *call;
+    af_httpd_call *call;
     const af_route *route;
     struct af_api_job *next;
 } af_api_job;
@@ -57,12 +68,12 @@ static bool is_json(const char *type)
     return type && strncasecmp(type, json, n) == 0 && (!type[n] || strchr("; \t", type[n]));
 }
 
-void af_api_on_head(void *user, af_http_call *c)
+void af_api_on_head(void *user, af_httpd_call *c)
 {
     af_api *a = user;
-    const af_request_head *h = af_http_head(c);
+    const af_request_head *h = af_httpd_head(c);
     const af_route *r = find_route(h->path);
-    if (r && r->endpoint == af_api_page && a->o.no_ui)
+    if (r && ((r->endpoint == af_api_page && a->o.no_ui) || (r->run && !a->run)))
         r = NULL;
     if (!af_api_allow(a, c, r && r->open))
         return;
@@ -72,7 +83,7 @@ void af_api_on_head(void *user, af_http_call *c)
     } else if (strcmp(r->method, "GET") == 0 ? !get : strcmp(h->method, r->method) != 0) {
         char allow[32];
         snprintf(allow, sizeof allow, "Allow: %s", r->method);
-        af_http_add_header(c, allow);
+        af_httpd_add_header(c, allow);
         af_api_refuse(c, 405, NULL, NULL, "'%.200s' takes %s, not %.20s", h->path, r->method,
                       h->method);
     } else if (h->body > a->o.max_body) {
@@ -93,11 +104,11 @@ int af_api_deferred(af_api *a)
     return n + af_serve_engine_waiting(a->engine);
 }
 
-void af_api_on_request(void *user, af_http_call *c)
+void af_api_on_request(void *user, af_httpd_call *c)
 {
     af_api *a = user;
-    const af_route *r = find_route(af_http_head(c)->path);
-    if (strcmp(r->method, "GET") == 0) {
+    const af_route *r = find_route(af_httpd_head(c)->path);
+    if (strcmp(r->method, "GET") == 0 || r->run) {
         r->endpoint(a, c, NULL);
         return;
     }
@@ -111,7 +122,7 @@ void af_api_on_request(void *user, af_http_call *c)
         af_api_refuse(c, 500, NULL, NULL, "out of memory");
         return;
     }
-    *j = (af_api_job){.call = af_http_call_ref(c), .route = r};
+    *j = (af_api_job){.call = af_httpd_call_ref(c), .route = r};
     pthread_mutex_lock(&a->work.lock);
     *a->work.last = j;
     a->work.last = &j->next;
@@ -124,8 +135,8 @@ static void work_on(af_api *a, const af_api_job *j)
 {
     uint64_t n;
     json_error_t why;
-    const char *text = af_http_body(j->call, &n);
-    if (af_http_is_closed(j->call))
+    const char *text = af_httpd_body(j->call, &n);
+    if (af_httpd_is_closed(j->call))
         return;
     json_t *body = af_json_load(text, n, JSON_ALLOW_NUL, &why);
     if (json_is_object(body))
@@ -162,7 +173,7 @@ static void *worker(void *arg)
             work_on(a, j);
         if (!j)
             return NULL;
-        af_http_call_unref(j->call);
+        af_httpd_call_unref(j->call);
         free(j);
     }
 }

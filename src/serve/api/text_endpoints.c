@@ -21,7 +21,7 @@ static void out_piece(af_buf *b, const af_api *a, int32_t id, af_buf *bytes)
     json_decref(s);
 }
 
-void af_api_tokenize(af_api *a, af_http_call *c, const json_t *body)
+void af_api_tokenize(af_api *a, af_httpd_call *c, const json_t *body)
 {
     af_status st = AF_OK;
     af_api_fault f = {0};
@@ -60,7 +60,7 @@ done:
     af_buf_clear(&bytes);
 }
 
-void af_api_detokenize(af_api *a, af_http_call *c, const json_t *body)
+void af_api_detokenize(af_api *a, af_httpd_call *c, const json_t *body)
 {
     af_status st = AF_OK;
     af_api_fault f = {0};
@@ -94,7 +94,7 @@ done:
     free(text);
 }
 
-void af_api_apply_template(af_api *a, af_http_call *c, const json_t *body)
+void af_api_apply_template(af_api *a, af_httpd_call *c, const json_t *body)
 {
     af_status st = AF_OK;
     af_api_fault f = {0};

@@ -4,9 +4,9 @@
 #include <errno.h>
 #include <unistd.h>
 
-af_http_call *af_http_call_new(af_http_conn *c)
+af_httpd_call *af_httpd_call_new(af_httpd_conn *c)
 {
-    af_http_call *call = af_calloc(1, sizeof *call);
+    af_httpd_call *call = af_calloc(1, sizeof *call);
     if (!call)
         return NULL;
     call->http = c->http;
@@ -18,13 +18,13 @@ af_http_call *af_http_call_new(af_http_conn *c)
     return call;
 }
 
-af_http_call *af_http_call_ref(af_http_call *c)
+af_httpd_call *af_httpd_call_ref(af_httpd_call *c)
 {
     atomic_fetch_add(&c->refs, 1);
     return c;
 }
 
-void af_http_call_unref(af_http_call *c)
+void af_httpd_call_unref(af_httpd_call *c)
 {
     if (!c || atomic_fetch_sub(&c->refs, 1) != 1)
         return;
@@ -36,17 +36,20 @@ void af_http_call_unref(af_http_call *c)
     free(c);
 }
 
-const af_request_head *af_http_head(const af_http_call *c) { return &c->head; }
+const af_request_head *af_httpd_head(const af_httpd_call *c) { return &c->head; }
 
-const char *af_http_body(const af_http_call *c, uint64_t *n)
+const char *af_httpd_body(const af_httpd_call *c, uint64_t *n)
 {
     *n = c->body.len;
     return c->body.data ? c->body.data : "";
 }
 
-const char *af_http_local_address(const af_http_call *c) { return c->conn ? c->conn->address : ""; }
-bool af_http_is_closed(const af_http_call *c) { return atomic_load(&c->closed); }
-double af_http_age(const af_http_call *c) { return af_seconds_now() - c->begun; }
+const char *af_httpd_local_address(const af_httpd_call *c)
+{
+    return c->conn ? c->conn->address : "";
+}
+bool af_httpd_is_closed(const af_httpd_call *c) { return atomic_load(&c->closed); }
+double af_httpd_age(const af_httpd_call *c) { return af_seconds_now() - c->begun; }
 
 /* ---- answers ---- */
 
@@ -79,12 +82,12 @@ static const char *reason_of(int status)
 }
 
 /* Tells the server's thread that there is output. The call's lock is held. */
-static void mark_dirty(af_http_call *c)
+static void mark_dirty(af_httpd_call *c)
 {
     if (c->dirty)
         return;
     c->dirty = true;
-    af_http_call_ref(c);
+    af_httpd_call_ref(c);
     pthread_mutex_lock(&c->http->lock);
     c->next_dirty = c->http->dirty;
     c->http->dirty = c;
@@ -95,7 +98,7 @@ static void mark_dirty(af_http_call *c)
 }
 
 /* Status line and headers. The lock is held. */
-static void begin(af_http_call *c, int status, const char *type)
+static void begin(af_httpd_call *c, int status, const char *type)
 {
     c->status = status;
     c->bodiless = c->head.method && strcmp(c->head.method, "HEAD") == 0;
@@ -112,7 +115,7 @@ static void begin(af_http_call *c, int status, const char *type)
     }
 }
 
-void af_http_add_header(af_http_call *c, const char *line)
+void af_httpd_add_header(af_httpd_call *c, const char *line)
 {
     pthread_mutex_lock(&c->lock);
     af_buf_str(&c->headers, line);
@@ -120,16 +123,16 @@ void af_http_add_header(af_http_call *c, const char *line)
     pthread_mutex_unlock(&c->lock);
 }
 
-bool af_http_is_answered(const af_http_call *c)
+bool af_httpd_is_answered(const af_httpd_call *c)
 {
-    af_http_call *call = (af_http_call *)c; /* the lock is not part of its value */
+    af_httpd_call *call = (af_httpd_call *)c; /* the lock is not part of its value */
     pthread_mutex_lock(&call->lock);
     const bool answered = call->status != 0;
     pthread_mutex_unlock(&call->lock);
     return answered;
 }
 
-void af_http_answer(af_http_call *c, int status, const char *type, const char *body, uint64_t n)
+void af_httpd_answer(af_httpd_call *c, int status, const char *type, const char *body, uint64_t n)
 {
     pthread_mutex_lock(&c->lock);
     if (c->status == 0) {
@@ -145,7 +148,7 @@ void af_http_answer(af_http_call *c, int status, const char *type, const char *b
     pthread_mutex_unlock(&c->lock);
 }
 
-void af_http_stream_begin(af_http_call *c, int status, const char *type)
+void af_httpd_stream_begin(af_httpd_call *c, int status, const char *type)
 {
     pthread_mutex_lock(&c->lock);
     if (c->status == 0) {
@@ -161,7 +164,7 @@ void af_http_stream_begin(af_http_call *c, int status, const char *type)
     pthread_mutex_unlock(&c->lock);
 }
 
-void af_http_stream_send(af_http_call *c, const char *bytes, uint64_t n)
+void af_httpd_stream_send(af_httpd_call *c, const char *bytes, uint64_t n)
 {
     pthread_mutex_lock(&c->lock);
     if (c->status && !c->ended && !c->bodiless && n) {
@@ -175,7 +178,7 @@ void af_http_stream_send(af_http_call *c, const char *bytes, uint64_t n)
     pthread_mutex_unlock(&c->lock);
 }
 
-void af_http_stream_end(af_http_call *c)
+void af_httpd_stream_end(af_httpd_call *c)
 {
     pthread_mutex_lock(&c->lock);
     if (c->status && !c->ended) {
@@ -187,32 +190,32 @@ void af_http_stream_end(af_http_call *c)
     pthread_mutex_unlock(&c->lock);
 }
 
-void af_http_refuse(af_http_call *call, int status, const char *why)
+void af_httpd_refuse(af_httpd_call *call, int status, const char *why)
 {
     char *body = call->http->o.error_body ? call->http->o.error_body(status, why) : NULL;
     pthread_mutex_lock(&call->lock);
     call->close_after = true;
     pthread_mutex_unlock(&call->lock);
-    af_http_answer(call, status, "application/json", body ? body : "", body ? strlen(body) : 0);
+    af_httpd_answer(call, status, "application/json", body ? body : "", body ? strlen(body) : 0);
     free(body);
 }
 
-static void log_answer(af_http_call *call)
+static void log_answer(af_httpd_call *call)
 {
-    af_http *h = call->http;
+    af_httpd *h = call->http;
     call->logged = true;
     if (call->status < AF_HTTP_STATUS_MAX)
         atomic_fetch_add(&h->answers[call->status], 1);
     if (h->o.log)
         h->o.log(h->o.user, call->head.method ? call->head.method : "-",
-                 call->head.path ? call->head.path : "-", call->status, af_http_age(call));
+                 call->head.path ? call->head.path : "-", call->status, af_httpd_age(call));
 }
 
-bool af_http_call_flush(af_http_call *call)
+bool af_httpd_call_flush(af_httpd_call *call)
 {
     pthread_mutex_lock(&call->lock);
     call->dirty = false;
-    af_http_conn *c = call->conn;
+    af_httpd_conn *c = call->conn;
     if (c && c->phase != AF_CONN_CLOSED && call->out.len) {
         af_buf_add(&c->out, call->out.data, call->out.len);
         c->out.bad = c->out.bad || call->out.bad;

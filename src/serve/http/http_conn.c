@@ -15,11 +15,11 @@ enum {
     CHUNK_LINE_MAX = 64,
 };
 
-static void advance(af_http_conn *c);
+static void advance(af_httpd_conn *c);
 
 /* ---- opening and closing ---- */
 
-static void wait_for(af_http_conn *c, uint32_t events)
+static void wait_for(af_httpd_conn *c, uint32_t events)
 {
     if (events == c->events || c->fd < 0)
         return;
@@ -28,7 +28,7 @@ static void wait_for(af_http_conn *c, uint32_t events)
     epoll_ctl(c->http->epoll, EPOLL_CTL_MOD, c->fd, &e);
 }
 
-static void update_events(af_http_conn *c)
+static void update_events(af_httpd_conn *c)
 {
     const bool reads =
         c->phase == AF_CONN_HEAD || c->phase == AF_CONN_BODY || c->phase == AF_CONN_LINGER;
@@ -37,12 +37,12 @@ static void update_events(af_http_conn *c)
     wait_for(c, EPOLLRDHUP | (reads ? (uint32_t)EPOLLIN : 0) | (sends ? (uint32_t)EPOLLOUT : 0));
 }
 
-af_status af_http_conn_new(af_http *h, int fd, const char *address, af_error *err)
+af_status af_httpd_conn_new(af_httpd *h, int fd, const char *address, af_error *err)
 {
-    af_http_conn *c = af_calloc(1, sizeof *c);
+    af_httpd_conn *c = af_calloc(1, sizeof *c);
     if (!c)
         return af_fail_nomem(err, "a connection", sizeof *c);
-    *c = (af_http_conn){.http = h, .fd = fd, .events = EPOLLIN | EPOLLRDHUP};
+    *c = (af_httpd_conn){.http = h, .fd = fd, .events = EPOLLIN | EPOLLRDHUP};
     c->in.limit = AF_HEAD_BYTES_MAX + 2 * AF_HTTP_READ_STEP;
     c->out.limit = AF_HTTP_OUT_MAX;
     c->since = c->moved = af_seconds_now();
@@ -61,16 +61,16 @@ af_status af_http_conn_new(af_http *h, int fd, const char *address, af_error *er
 }
 
 /* The call lives on with those who work on it. */
-static void leave_call(af_http_conn *c)
+static void leave_call(af_httpd_conn *c)
 {
     if (!c->call)
         return;
     c->call->conn = NULL;
-    af_http_call_unref(c->call);
+    af_httpd_call_unref(c->call);
     c->call = NULL;
 }
 
-void af_http_conn_close(af_http_conn *c)
+void af_httpd_conn_close(af_httpd_conn *c)
 {
     if (c->phase == AF_CONN_CLOSED)
         return;
@@ -83,7 +83,7 @@ void af_http_conn_close(af_http_conn *c)
     atomic_fetch_sub(&c->http->connections, 1);
 }
 
-void af_http_conn_free(af_http_conn *c)
+void af_httpd_conn_free(af_httpd_conn *c)
 {
     if (c->prev)
         c->prev->next = c->next;
@@ -99,7 +99,7 @@ void af_http_conn_free(af_http_conn *c)
 /* ---- sending ---- */
 
 /* False when the connection is gone. */
-static bool send_some(af_http_conn *c)
+static bool send_some(af_httpd_conn *c)
 {
     while (c->sent < c->out.len) {
         const ssize_t n = send(c->fd, c->out.data + c->sent, c->out.len - c->sent, MSG_NOSIGNAL);
@@ -117,7 +117,7 @@ static bool send_some(af_http_conn *c)
 }
 
 /* The answer is sent: the next request, or the end. */
-static void finish_answer(af_http_conn *c)
+static void finish_answer(af_httpd_conn *c)
 {
     const bool end = c->call->close_after;
     leave_call(c);
@@ -133,13 +133,13 @@ static void finish_answer(af_http_conn *c)
     c->chunk_end = false;
 }
 
-void af_http_conn_output(af_http_conn *c)
+void af_httpd_conn_output(af_httpd_conn *c)
 {
     if (c->phase == AF_CONN_CLOSED)
         return;
-    const bool ended = c->call ? af_http_call_flush(c->call) : false;
+    const bool ended = c->call ? af_httpd_call_flush(c->call) : false;
     if (c->out.bad || !send_some(c)) {
-        af_http_conn_close(c);
+        af_httpd_conn_close(c);
         return;
     }
     if (ended && c->sent == c->out.len && c->phase != AF_CONN_LINGER)
@@ -149,30 +149,30 @@ void af_http_conn_output(af_http_conn *c)
 
 /* ---- requests ---- */
 
-static void drop_input(af_http_conn *c, uint64_t n)
+static void drop_input(af_httpd_conn *c, uint64_t n)
 {
     memmove(c->in.data, c->in.data + n, c->in.len - n);
     c->in.len -= n;
 }
 
 /* A call with no request, to refuse what could not be read. */
-static bool refuse(af_http_conn *c, int status, const char *why)
+static bool refuse(af_httpd_conn *c, int status, const char *why)
 {
     if (!c->call)
-        c->call = af_http_call_new(c);
+        c->call = af_httpd_call_new(c);
     if (!c->call) {
-        af_http_conn_close(c);
+        af_httpd_conn_close(c);
         return false;
     }
     c->phase = AF_CONN_ANSWER;
-    af_http_refuse(c->call, status, why);
+    af_httpd_refuse(c->call, status, why);
     return true;
 }
 
-static void begin_body(af_http_conn *c)
+static void begin_body(af_httpd_conn *c)
 {
-    af_http_call *call = c->call;
-    const af_http_opts *o = &c->http->o;
+    af_httpd_call *call = c->call;
+    const af_httpd_opts *o = &c->http->o;
     static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
     if (call->head.body > o->max_body) {
         refuse(c, 413, "the body is larger than the server accepts");
@@ -187,7 +187,7 @@ static void begin_body(af_http_conn *c)
 }
 
 /* True when a head was there. */
-static bool take_head(af_http_conn *c)
+static bool take_head(af_httpd_conn *c)
 {
     const char *why = "";
     uint64_t blank = 0;
@@ -203,11 +203,11 @@ static bool take_head(af_http_conn *c)
             refuse(c, 431, "the request head is larger than 16 KiB");
         return false;
     }
-    af_http_call *call = c->call = af_http_call_new(c);
+    af_httpd_call *call = c->call = af_httpd_call_new(c);
     if (call)
         call->head_text = af_strndup(c->in.data, n);
     if (!call || !call->head_text) {
-        af_http_conn_close(c);
+        af_httpd_conn_close(c);
         return false;
     }
     memcpy(call->head_text, c->in.data, n); /* with its NULs, which are refused */
@@ -218,14 +218,14 @@ static bool take_head(af_http_conn *c)
         return true;
     }
     if (atomic_load(&c->http->draining)) {
-        af_http_add_header(call, "Retry-After: 5");
+        af_httpd_add_header(call, "Retry-After: 5");
         refuse(c, 503, "the server is shutting down");
         return true;
     }
     c->phase = AF_CONN_ANSWER;
     call->close_after = call->head.has_body; /* an answer now leaves the body unread */
     c->http->o.head(c->http->o.user, call);
-    if (af_http_is_answered(call))
+    if (af_httpd_is_answered(call))
         return true;
     call->close_after = false;
     begin_body(c);
@@ -233,7 +233,7 @@ static bool take_head(af_http_conn *c)
 }
 
 /* The size of the next chunk from its line: 1, 0 when the line is not complete, -1 when wrong. */
-static int chunk_size(af_http_conn *c)
+static int chunk_size(af_httpd_conn *c)
 {
     const char *lf = c->in.len ? memchr(c->in.data, '\n', c->in.len) : NULL;
     uint64_t n = 0;
@@ -256,7 +256,7 @@ static int chunk_size(af_http_conn *c)
 }
 
 /* Moves chunks from the input to the body: 1 when the last one is in, 0 to wait, -1 when wrong. */
-static int take_chunks(af_http_conn *c)
+static int take_chunks(af_httpd_conn *c)
 {
     for (;;) {
         if (c->chunk_left) {
@@ -289,9 +289,9 @@ static int take_chunks(af_http_conn *c)
 }
 
 /* True when the whole body is there. */
-static bool take_body(af_http_conn *c)
+static bool take_body(af_httpd_conn *c)
 {
-    af_http_call *call = c->call;
+    af_httpd_call *call = c->call;
     bool whole;
     if (call->head.chunked) {
         const int got = c->in.data ? take_chunks(c) : 0;
@@ -316,7 +316,7 @@ static bool take_body(af_http_conn *c)
 }
 
 /* Takes as many steps as the input allows. */
-static void advance(af_http_conn *c)
+static void advance(af_httpd_conn *c)
 {
     if (c->phase == AF_CONN_LINGER)
         c->in.len = 0;
@@ -327,13 +327,13 @@ static void advance(af_http_conn *c)
         c->http->o.request(c->http->o.user, c->call);
     }
     if (c->phase != AF_CONN_CLOSED)
-        af_http_conn_output(c);
+        af_httpd_conn_output(c);
 }
 
 /* ---- events ---- */
 
 /* False when the connection ended. */
-static bool receive(af_http_conn *c)
+static bool receive(af_httpd_conn *c)
 {
     char *space = af_buf_reserve(&c->in, AF_HTTP_READ_STEP);
     if (!space)
@@ -352,7 +352,7 @@ static bool receive(af_http_conn *c)
     return true;
 }
 
-void af_http_conn_event(af_http_conn *c, uint32_t events)
+void af_httpd_conn_event(af_httpd_conn *c, uint32_t events)
 {
     if (c->phase == AF_CONN_CLOSED)
         return;
@@ -360,11 +360,11 @@ void af_http_conn_event(af_http_conn *c, uint32_t events)
         c->phase == AF_CONN_HEAD || c->phase == AF_CONN_BODY || c->phase == AF_CONN_LINGER;
     if ((events & (EPOLLERR | EPOLLHUP)) || (!reads && (events & EPOLLRDHUP)) ||
         (reads && (events & (EPOLLIN | EPOLLRDHUP)) && !receive(c))) {
-        af_http_conn_close(c);
+        af_httpd_conn_close(c);
         return;
     }
     if (events & EPOLLOUT)
-        af_http_conn_output(c);
+        af_httpd_conn_output(c);
     if (reads && (events & EPOLLIN))
         advance(c);
     /* requests that were sent together */
@@ -372,24 +372,24 @@ void af_http_conn_event(af_http_conn *c, uint32_t events)
         advance(c);
 }
 
-void af_http_conn_check(af_http_conn *c, double now)
+void af_httpd_conn_check(af_httpd_conn *c, double now)
 {
-    const af_http_opts *o = &c->http->o;
+    const af_httpd_opts *o = &c->http->o;
     const bool begun = c->in.len > 0;
     if (c->phase == AF_CONN_HEAD && begun && now - c->since > o->header_timeout) {
         if (refuse(c, 408, "the request head was not complete in time"))
-            af_http_conn_output(c);
+            af_httpd_conn_output(c);
     } else if (c->phase == AF_CONN_HEAD && !begun &&
                (now - c->since > o->idle_timeout || atomic_load(&c->http->draining))) {
-        af_http_conn_close(c);
+        af_httpd_conn_close(c);
     } else if (c->phase == AF_CONN_BODY &&
                (now - c->moved > o->header_timeout || now > c->deadline)) {
         if (refuse(c, 408, "the request body was not complete in time"))
-            af_http_conn_output(c);
+            af_httpd_conn_output(c);
     } else if (c->phase == AF_CONN_ANSWER && c->sent < c->out.len &&
                now - c->moved > STALL_SECONDS) {
-        af_http_conn_close(c);
+        af_httpd_conn_close(c);
     } else if (c->phase == AF_CONN_LINGER && now - c->since > LINGER_SECONDS) {
-        af_http_conn_close(c);
+        af_httpd_conn_close(c);
     }
 }

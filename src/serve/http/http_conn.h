@@ -21,8 +21,8 @@ typedef enum af_conn_phase {
 } af_conn_phase;
 
 /* Used by the server's thread alone. */
-typedef struct af_http_conn {
-    struct af_http *http;
+typedef struct af_httpd_conn {
+    struct af_httpd *http;
     int fd;
     af_conn_phase phase;
     af_buf in;  /* received, not used yet */
@@ -35,15 +35,15 @@ typedef struct af_http_conn {
     double deadline;     /* of a body */
     uint32_t events;     /* that epoll waits for */
     char address[64];    /* of this side */
-    af_http_call *call;
-    struct af_http_conn *next, *prev;
-} af_http_conn;
+    af_httpd_call *call;
+    struct af_httpd_conn *next, *prev;
+} af_httpd_conn;
 
-struct af_http_call {
-    af_http *http;
+struct af_httpd_call {
+    af_httpd *http;
     atomic_int refs;
     atomic_bool closed;
-    af_http_conn *conn; /* of the server's thread alone; NULL when the connection is gone */
+    af_httpd_conn *conn; /* of the server's thread alone; NULL when the connection is gone */
     char *head_text;
     af_request_head head;
     af_buf body;
@@ -53,39 +53,39 @@ struct af_http_call {
     af_buf headers, out;
     int status; /* 0: not answered */
     bool chunked, bodiless, ended, dirty, logged;
-    struct af_http_call *next_dirty;
+    struct af_httpd_call *next_dirty;
 };
 
-struct af_http {
-    af_http_opts o;
+struct af_httpd {
+    af_httpd_opts o;
     int listener, epoll, wake, port;
     pthread_t thread;
     bool started;
     atomic_int connections;
     atomic_bool draining, quit, idle; /* idle: draining, and nothing is left */
     atomic_uint_least64_t answers[AF_HTTP_STATUS_MAX];
-    af_http_conn *conns;
+    af_httpd_conn *conns;
     int conns_max;
     double accept_after;  /* the system had no descriptor: try again then */
     pthread_mutex_t lock; /* guards the list of calls with new output */
-    af_http_call *dirty;
+    af_httpd_call *dirty;
 };
 
 /* http_call.c */
-af_http_call *af_http_call_new(af_http_conn *c);
+af_httpd_call *af_httpd_call_new(af_httpd_conn *c);
 /* Moves new output of the call to its connection. Returns true when the answer is complete. */
-bool af_http_call_flush(af_http_call *call);
+bool af_httpd_call_flush(af_httpd_call *call);
 /* The answer to something this layer refuses; the connection ends with it. */
-void af_http_refuse(af_http_call *call, int status, const char *why);
+void af_httpd_refuse(af_httpd_call *call, int status, const char *why);
 
 /* http_conn.c */
-AF_CHECKED af_status af_http_conn_new(af_http *h, int fd, const char *address, af_error *err);
-void af_http_conn_event(af_http_conn *c, uint32_t events);
+AF_CHECKED af_status af_httpd_conn_new(af_httpd *h, int fd, const char *address, af_error *err);
+void af_httpd_conn_event(af_httpd_conn *c, uint32_t events);
 /* New output, or an answer is complete. */
-void af_http_conn_output(af_http_conn *c);
+void af_httpd_conn_output(af_httpd_conn *c);
 /* Time limits; called a few times per second. */
-void af_http_conn_check(af_http_conn *c, double now);
-void af_http_conn_close(af_http_conn *c);
+void af_httpd_conn_check(af_httpd_conn *c, double now);
+void af_httpd_conn_close(af_httpd_conn *c);
 /* Frees it, when closed. */
-void af_http_conn_free(af_http_conn *c);
+void af_httpd_conn_free(af_httpd_conn *c);
 #endif

@@ -34,7 +34,7 @@ static int port_of(int fd)
     return (int)strtol(port, NULL, 10);
 }
 
-static af_status open_listener(af_http *h, af_error *err)
+static af_status open_listener(af_httpd *h, af_error *err)
 {
     char port[16];
     struct addrinfo *list = NULL, hint = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
@@ -87,21 +87,21 @@ static int connection_limit(int wanted)
 /* ---- the thread ---- */
 
 /* Space for one more connection: the one that waited longest for a next request goes. */
-static bool make_space(af_http *h)
+static bool make_space(af_httpd *h)
 {
-    af_http_conn *oldest = NULL;
+    af_httpd_conn *oldest = NULL;
     if (atomic_load(&h->connections) < h->conns_max)
         return true;
-    for (af_http_conn *c = h->conns; c; c = c->next)
+    for (af_httpd_conn *c = h->conns; c; c = c->next)
         if (c->phase == AF_CONN_LINGER ||
             (c->phase == AF_CONN_HEAD && c->in.len == 0 && (!oldest || c->since < oldest->since)))
             oldest = c;
     if (oldest)
-        af_http_conn_close(oldest);
+        af_httpd_conn_close(oldest);
     return oldest != NULL;
 }
 
-static void accept_all(af_http *h)
+static void accept_all(af_httpd *h)
 {
     static const char full[] = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\n"
                                "Content-Length: 0\r\nConnection: close\r\n\r\n";
@@ -123,43 +123,43 @@ static void accept_all(af_http *h)
         if (!make_space(h)) {
             (void)!send(fd, full, sizeof full - 1, MSG_NOSIGNAL);
             close(fd);
-        } else if (af_http_conn_new(h, fd, address, NULL) != AF_OK) {
+        } else if (af_httpd_conn_new(h, fd, address, NULL) != AF_OK) {
             close(fd);
         }
     }
 }
 
 /* Output that other threads have made. */
-static void take_dirty(af_http *h)
+static void take_dirty(af_httpd *h)
 {
     uint64_t count;
     while (read(h->wake, &count, sizeof count) < 0 && errno == EINTR)
         ;
     pthread_mutex_lock(&h->lock);
-    af_http_call *list = h->dirty;
+    af_httpd_call *list = h->dirty;
     h->dirty = NULL;
     pthread_mutex_unlock(&h->lock);
     while (list) {
-        af_http_call *call = list;
+        af_httpd_call *call = list;
         list = call->next_dirty;
-        af_http_conn *c = call->conn;
+        af_httpd_conn *c = call->conn;
         if (c)
-            af_http_conn_output(c);
+            af_httpd_conn_output(c);
         else
-            (void)af_http_call_flush(call); /* nobody is there: dropped, but logged */
+            (void)af_httpd_call_flush(call); /* nobody is there: dropped, but logged */
         if (c && c->phase == AF_CONN_HEAD && c->in.len)
-            af_http_conn_event(c, EPOLLIN); /* a request that came with the last one */
-        af_http_call_unref(call);
+            af_httpd_conn_event(c, EPOLLIN); /* a request that came with the last one */
+        af_httpd_call_unref(call);
     }
 }
 
-static void sweep(af_http *h, double now)
+static void sweep(af_httpd *h, double now)
 {
-    for (af_http_conn *c = h->conns, *next; c; c = next) {
+    for (af_httpd_conn *c = h->conns, *next; c; c = next) {
         next = c->next;
-        af_http_conn_check(c, now);
+        af_httpd_conn_check(c, now);
         if (c->phase == AF_CONN_CLOSED)
-            af_http_conn_free(c);
+            af_httpd_conn_free(c);
     }
     if (atomic_load(&h->draining)) {
         if (h->listener >= 0)
@@ -172,7 +172,7 @@ static void sweep(af_http *h, double now)
 
 static void *serve(void *arg)
 {
-    af_http *h = arg;
+    af_httpd *h = arg;
     struct epoll_event events[EVENTS];
     double swept = 0;
     while (!atomic_load(&h->quit)) {
@@ -184,7 +184,7 @@ static void *serve(void *arg)
             else if (events[i].data.ptr == &h->wake)
                 take_dirty(h);
             else
-                af_http_conn_event(events[i].data.ptr, events[i].events);
+                af_httpd_conn_event(events[i].data.ptr, events[i].events);
         }
         const double now = af_seconds_now();
         if (accepts && now >= h->accept_after)
@@ -201,10 +201,10 @@ static void *serve(void *arg)
 
 /* ---- opening and closing ---- */
 
-af_status af_http_open(af_http **out, const af_http_opts *o, af_error *err)
+af_status af_httpd_open(af_httpd **out, const af_httpd_opts *o, af_error *err)
 {
     af_status st = AF_OK;
-    af_http *h = af_calloc(1, sizeof *h);
+    af_httpd *h = af_calloc(1, sizeof *h);
     if (!h)
         return af_fail_nomem(err, "the server", sizeof *h);
     h->o = *o;
@@ -226,17 +226,20 @@ af_status af_http_open(af_http **out, const af_http_opts *o, af_error *err)
     *out = h;
     h = NULL;
 done:
-    af_http_close(h);
+    af_httpd_close(h);
     return st;
 }
 
-int af_http_port(const af_http *h) { return h->port; }
-bool af_http_draining(const af_http *h) { return atomic_load(&h->draining); }
-int af_http_connections(const af_http *h) { return atomic_load(&h->connections); }
+int af_httpd_port(const af_httpd *h) { return h->port; }
+bool af_httpd_draining(const af_httpd *h) { return atomic_load(&h->draining); }
+int af_httpd_connections(const af_httpd *h) { return atomic_load(&h->connections); }
 
-uint64_t af_http_answers(const af_http *h, int status) { return atomic_load(&h->answers[status]); }
+uint64_t af_httpd_answers(const af_httpd *h, int status)
+{
+    return atomic_load(&h->answers[status]);
+}
 
-bool af_http_drain(af_http *h, double seconds)
+bool af_httpd_drain(af_httpd *h, double seconds)
 {
     const double until = af_seconds_now() + seconds;
     atomic_store(&h->draining, true);
@@ -245,21 +248,21 @@ bool af_http_drain(af_http *h, double seconds)
     return atomic_load(&h->idle);
 }
 
-void af_http_close(af_http *h)
+void af_httpd_close(af_httpd *h)
 {
     if (!h)
         return;
     atomic_store(&h->quit, true);
     if (h->started)
         pthread_join(h->thread, NULL);
-    for (af_http_conn *c = h->conns, *next; c; c = next) {
+    for (af_httpd_conn *c = h->conns, *next; c; c = next) {
         next = c->next;
-        af_http_conn_close(c);
-        af_http_conn_free(c);
+        af_httpd_conn_close(c);
+        af_httpd_conn_free(c);
     }
-    for (af_http_call *c = h->dirty, *next; c; c = next) {
+    for (af_httpd_call *c = h->dirty, *next; c; c = next) {
         next = c->next_dirty;
-        af_http_call_unref(c);
+        af_httpd_call_unref(c);
     }
     if (h->listener >= 0)
         close(h->listener);

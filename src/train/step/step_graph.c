@@ -175,6 +175,25 @@ static void set_recompute(af_step_graph *s, af_memory_mode m)
     s->memory_mode = m;
 }
 
+/* Logits leave the graph, and what the host finds comes back as the gradient by them. */
+static void record_uld(af_step_graph *s, af_tensor *h)
+{
+    af_graph *g = s->graph;
+    af_tensor *z = af_model_logits(&s->leaves, h, NULL);
+    if (s->leaves.compute != AF_DTYPE_F32)
+        z = af_cast(g, z, AF_DTYPE_F32);
+    s->uld_ce = s->loss;
+    s->uld_logits = z;
+    s->uld_grad = af_graph_input(g, "uld_grad", AF_DTYPE_F32, 2,
+                                 (int64_t[]){s->rows_max, s->model->spec->vocab});
+    s->loss = af_add(g, af_scale(g, s->uld_ce, s->run->kd_ce_alpha),
+                     af_sum_all(g, af_mul(g, z, s->uld_grad)));
+    if (af_graph_status(g, NULL) == AF_OK) {
+        af_graph_output(g, s->uld_ce);
+        af_graph_output(g, z);
+    }
+}
+
 static af_status record_loss(af_step_graph *s, af_error *err)
 {
     const af_forward_opts f = {.dropout = s->model->dropout,
@@ -188,6 +207,8 @@ static af_status record_loss(af_step_graph *s, af_error *err)
         s->loss = s->row_weight
                       ? af_model_row_losses(&s->leaves, h, s->labels, s->row_weight, &s->rows)
                       : af_model_loss(&s->leaves, h, s->labels, s->scale, 0, &s->rows);
+    if (s->run->kd_uld)
+        record_uld(s, h);
     if (af_run_model_distils(s->model)) {
         const af_status st = af_teacher_record(&s->teacher, s->model, &s->leaves, &s->in, h,
                                                s->rows_max, &s->loss, err);

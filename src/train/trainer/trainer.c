@@ -43,6 +43,8 @@ af_status af_trainer_open(af_trainer *t, const af_run_config *run, const af_trai
         st = af_pref_trainer_open(&t->pref, &t->data, run, err);
     else if (af_run_scores(run))
         st = af_score_trainer_open(&t->scores, &t->model, &t->data, run, err);
+    else if (run->kd_uld)
+        st = af_uld_teacher_open(&t->uld, &t->model, t->step.rows_max, err);
 done:
     if (st != AF_OK)
         af_trainer_close(t);
@@ -55,6 +57,7 @@ void af_trainer_close(af_trainer *t)
     af_step_graph_close(&t->step);
     af_pref_trainer_close(&t->pref);
     af_score_trainer_close(&t->scores);
+    af_uld_teacher_close(&t->uld);
     af_run_data_close(&t->data);
     af_run_model_close(&t->model);
     af_prompts_free(t->prompts);

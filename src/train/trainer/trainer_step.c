@@ -81,6 +81,7 @@ af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err)
     AF_TRY(count_step(t, r, err));
     AF_TRY((af_run_compares(t->run) ? af_trainer_pref_gradients
             : af_run_scores(t->run) ? af_trainer_score_gradients
+            : t->run->kd_uld        ? af_trainer_uld_gradients
                                     : add_gradients)(t, r, err));
     af_graph_set_learning_rate(s->graph, af_schedule_lr(&t->progress.schedule, t->progress.step));
     af_graph_set_step(s->graph, t->progress.step + 1);
