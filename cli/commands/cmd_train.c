@@ -34,6 +34,14 @@ static bool wants_stop(void *user)
     return stop_requested != 0;
 }
 
+/* Another rank is gone, and this one waits for it or computes. */
+static void end_lost(void *user, const char *why)
+{
+    (void)user;
+    fprintf(stderr, "afinar: %s\n", why);
+    _exit(1);
+}
+
 static void install_handlers(void)
 {
     struct sigaction a = {.sa_handler = on_interrupt};
@@ -80,6 +88,16 @@ static int report_end(af_status st, const af_train_result *r, const af_error *er
     if (r->nothing_to_do && !is_quiet)
         fprintf(stderr, "afinar train: the run is already complete; nothing to do\n");
     return code;
+}
+
+/* One of several processes: only why it failed. */
+static int rank_end(af_status st, const af_train_result *r, const af_error *err)
+{
+    if (st == AF_ESTOPPED)
+        return 128 + (stop_requested ? stop_requested : SIGINT);
+    return st == AF_OK ? AF_EXIT_OK
+                       : af_cli_error(r->ranks_differ ? AF_EXIT_USAGE : AF_EXIT_FAILED, NULL, "%s",
+                                      err->msg);
 }
 
 static void print_keys(void)
@@ -133,8 +151,8 @@ int cmd_train(int argc, char **argv)
     af_progress_init(&line, common.quiet);
     line.verbose = common.verbose;
     af_log_set(af_progress_log, &line);
-    const af_train_hooks hooks = {&line, af_progress_step, af_progress_message, wants_stop,
-                                  af_progress_evaluating};
+    const af_train_hooks hooks = {&line,      af_progress_step,       af_progress_message,
+                                  wants_stop, af_progress_evaluating, end_lost};
     af_train_result result;
     af_error err = {0};
     quiet = common.quiet;
@@ -142,6 +160,8 @@ int cmd_train(int argc, char **argv)
     const af_status st = af_train(arg[0], arg + 1, count - 1, &hooks, &result, &err);
     af_log_set(NULL, NULL);
     af_progress_end(&line);
+    if (result.rank > 0 || (result.ranks > 1 && st != AF_OK && st != AF_ESTOPPED))
+        return rank_end(st, &result, &err);
     if (common.json && (st == AF_OK || st == AF_ESTOPPED))
         report_json(&result);
     return report_end(st, &result, &err, common.quiet);

@@ -29,12 +29,17 @@ typedef struct af_train_hooks {
     void (*log)(void *user, const char *line); /* what was chosen, loaded, skipped, written */
     bool (*stop)(void *user); /* true: write a checkpoint and end cleanly; called often */
     void (*evaluating)(void *user, int64_t done, int64_t records); /* before each record */
+    /* Another rank of the run is gone while this one computes: it should print `why` and end the
+     * process with status 1. Called by a thread of its own. */
+    void (*lost)(void *user, const char *why);
 } af_train_hooks;
 
 typedef struct af_train_result {
     int64_t steps;
     double first_loss, last_loss, best_eval_loss; /* NaN where there is none */
     bool stopped, nothing_to_do;
+    int rank, ranks; /* of several processes: 0 is the one that reports; 0 and 1 for one process */
+    bool ranks_differ; /* they have different run files, data or versions */
     char resume[4096]; /* the command that continues a run that stopped or failed; "" = none */
 } af_train_result;
 
