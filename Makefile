@@ -1,5 +1,5 @@
 # A short front door. The build itself is CMake (CMakePresets.json names the variants).
-.PHONY: all deps demo test check check-threads check-faults check-hub check-mutants coverage docs install package check-reproducible clean
+.PHONY: all deps demo test check check-asan check-kernels check-threads check-faults check-hub check-ranks check-mutants coverage docs install package check-reproducible clean
 all: deps
 	@cmake --preset release >/dev/null
 	@cmake --build build --target product
@@ -16,6 +16,17 @@ test: deps
 
 check: deps
 	@tools/check
+
+# Every test program and every script of the program under AddressSanitizer and UBSan, also those make test leaves out there
+check-asan: deps
+	@tools/run-tests sanitized
+
+# Every variant of every CUDA kernel for all six architectures (make test: each variant for one of three), all optimized
+# machine code of a package with it
+check-kernels: deps
+	@cmake --preset release -DAF_CUBINS=common >/dev/null
+	@cmake --build build --target test_cuda_kernels
+	@AF_ALL_ARCHS=1 ctest --test-dir build --output-on-failure -R '^test_cuda_kernels$$'
 
 # The threaded parts under ThreadSanitizer: pool, kernels on several threads, token stream, saver, whole runs.
 check-threads: deps
@@ -59,6 +70,12 @@ check-hub: deps
 	@cmake --preset release >/dev/null
 	@cmake --build build --target afinar
 	@AFINAR=build/afinar tests/hub/test_cli_hub.sh kills 50
+
+# kill -9 of a random rank at 20 random moments (AF_KILL_SEED repeats them): the others end and name it
+check-ranks: deps
+	@cmake --preset release >/dev/null
+	@cmake --build build --target afinar test_comm_tcp
+	@build/tests/test_comm_tcp kills 20
 
 clean:
 	rm -rf build

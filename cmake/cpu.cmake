@@ -5,12 +5,6 @@
 file(GLOB_RECURSE AF_FAST_SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cpu/*.c)
 # multiplications and sums contract here; of the source, so that it comes after the project's -ffp-contract=off
 set_property(SOURCE ${AF_FAST_SOURCES} APPEND PROPERTY COMPILE_OPTIONS -ffp-contract=fast)
-# -O3 under the sanitizers too (loops unroll into lane numbers), but for the files that take half a minute then
-if(AF_LOOPS STREQUAL "-O1")
-    foreach(name gemm_blocks.c neon/neonbf16_blocks.c)
-        set_property(SOURCE ${CMAKE_SOURCE_DIR}/src/cpu/gemm/${name} APPEND PROPERTY COMPILE_OPTIONS -O1)
-    endforeach()
-endif()
 set(AF_FAST_ONCE "/cpu_dispatch\\.c|/gemm_machine\\.c|/gemm_plan\\.c")
 set(AF_FAST_OBJECTS "")
 
@@ -22,7 +16,7 @@ function(af_fast isa without)
     target_link_libraries(af_fast_${isa} PRIVATE af_flags)
     target_compile_definitions(af_fast_${isa} PRIVATE AF_ISA=${isa} AF_ISA_HEADER="cpu/isa/isa_${isa}.h")
     # no trapping maths is what makes these loops vectorise; results stay deterministic
-    target_compile_options(af_fast_${isa} PRIVATE -O3 -fno-trapping-math
+    target_compile_options(af_fast_${isa} PRIVATE ${AF_LOOPS} -fno-trapping-math
         $<$<C_COMPILER_ID:GNU>:-fno-schedule-insns> ${ARGN})
     set_target_properties(af_fast_${isa} PROPERTIES POSITION_INDEPENDENT_CODE ON)
     set(AF_FAST_OBJECTS ${AF_FAST_OBJECTS} $<TARGET_OBJECTS:af_fast_${isa}> PARENT_SCOPE)

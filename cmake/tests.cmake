@@ -30,6 +30,22 @@ endforeach()
 # the longest begin first: nothing shall wait for one of them alone at the end
 set_tests_properties(test_fast_gemm test_cuda_kernels test_fast_attention test_fast_threads test_fast_rows PROPERTIES COST 100)
 
+# Under the sanitizers `make test` leaves out what runs for long and reaches no code that others do not: whole runs whose
+# numbers are compared, kernels on the host in further types, the device's own compiler, a process killed from outside. Such a
+# program is neither built by default nor started (label long); `make check-asan` does both.
+add_custom_target(long)
+function(af_long name)
+    if(AF_SANITIZE MATCHES address)
+        set_property(TEST ${name} APPEND PROPERTY LABELS long)
+        if(TARGET ${name})
+            set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+            add_dependencies(long ${name})
+        endif()
+    endif()
+endfunction()
+af_long(test_cuda_kernels)
+af_long(test_trajectories)
+
 # every library of NVIDIA in one file, to be copied under their names (test_cuda_library.c, test_cli_doctor.sh)
 add_library(fake_nvidia MODULE ${CMAKE_SOURCE_DIR}/tests/backend/fake_nvidia.c)
 set_target_properties(fake_nvidia PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
@@ -62,6 +78,9 @@ else()
         add_test(NAME ${name} COMMAND ${name})
         # on aarch64 the search for leaks takes four seconds; these programs keep nothing
         set_tests_properties(${name} PROPERTIES ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0" TIMEOUT 300)
+        if(NOT type STREQUAL "bf16")
+            af_long(${name})
+        endif()
     endforeach()
 endif()
 
@@ -108,3 +127,5 @@ foreach(script ${AF_SCRIPTS})
 endforeach()
 # the longest begin first, so that no core waits for them at the end
 set_tests_properties(test_cli_train_features test_cli_kill test_faults_alloc PROPERTIES COST 100)
+af_long(test_cli_train_features)
+af_long(test_cli_kill)

@@ -4,11 +4,11 @@ _afinar() {
     local options words keys
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        words='train init plan eval generate chat classify logits data distill tokenize template export merge quantize pull push inspect bench doctor version help --help --version'
+        words='train init plan eval generate chat serve classify logits data distill tokenize template export merge quantize pull push inspect bench doctor version help --help --version'
         COMPREPLY=($(compgen -W "$words" -- "$cur"))
         return
     fi
-    [ "$command" = help ] && { COMPREPLY=($(compgen -W 'train init plan eval generate chat classify logits data distill tokenize template export merge quantize pull push inspect bench doctor version' -- "$cur")); return; }
+    [ "$command" = help ] && { COMPREPLY=($(compgen -W 'train init plan eval generate chat serve classify logits data distill tokenize template export merge quantize pull push inspect bench doctor version' -- "$cur")); return; }
     case "$command $prev" in
     'train --device')
         COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
@@ -51,6 +51,15 @@ _afinar() {
     'chat --device')
         COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
     'chat --threads') return ;;
+    'serve --alias' | 'serve -a') return ;;
+    'serve --port') return ;;
+    'serve --ctx-size' | 'serve -c') return ;;
+    'serve --parallel') return ;;
+    'serve --allowed-host') return ;;
+    'serve --max-body') return ;;
+    'serve --device')
+        COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
+    'serve --threads') return ;;
     'classify --prompt' | 'classify -p') return ;;
     'classify --device')
         COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
@@ -140,6 +149,7 @@ _afinar() {
     eval) options='--data --seq --type --sequence-len --chat-template --train-on-inputs --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
     generate) options='--prompt --file --prompt-ids --chat --system --max-new-tokens --temperature --top-p --top-k --min-p --repeat-penalty --seed --stop --ignore-eos --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
     chat) options='--system --max-new-tokens --temperature --top-p --top-k --min-p --repeat-penalty --seed --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    serve) options='--adapter --alias --host --port --api-key --api-key-file --ctx-size --parallel --pooling --cors-origins --allowed-host --timeout --header-timeout --max-body --no-ui --load-in-4bit --bf16 --f32 --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
     classify) options='--prompt --file --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
     logits) options='--ids --output --force --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
     data) options='--number --stats --config --split --strict --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
@@ -190,6 +200,12 @@ _afinar() {
     precompute_ref_log_probs) COMPREPLY=($(compgen -W 'auto false true' -- "$cur")); return ;;
     teacher_load_in_4bit) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
     kd_normalize_topk) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
+    kd_uld) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
+    uld_token_merge_strategy) COMPREPLY=($(compgen -W 'observed bayesian' -- "$cur")); return ;;
+    uld_extended) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
+    uld_use_hybrid_loss) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
+    uld_skip_student_eos) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
+    uld_skip_teacher_eos) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
     task_type) COMPREPLY=($(compgen -W 'CAUSAL_LM SEQ_CLS' -- "$cur")); return ;;
     problem_type) COMPREPLY=($(compgen -W 'auto single_label_classification multi_label_classification regression' -- "$cur")); return ;;
     sample_packing) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
@@ -220,7 +236,7 @@ _afinar() {
     mapfile -t COMPREPLY < <(compgen -f -- "$cur")
     case $command in
     data | distill | plan | train)
-        keys='base_model= adapter= load_in_4bit= load_in_8bit= quantize_moe_experts= lora_r= lora_alpha= lora_dropout= lora_target_modules= lora_target_parameters= lora_target_linear= lora_exclude_modules= lora_modules_to_save= lora_bias= trainable_token_indices= lora_layers_to_transform= peft_use_rslora= peft_use_dora= peft_init_lora_weights= loraplus_lr_ratio= loraplus_lr_embedding= lora_model_dir= unfrozen_parameters= freeze_trainable_layers= freeze_trainable_modules= freeze_extra_modules= datasets= test_datasets= dataset_dir= pretraining_dataset= dataset_mixture= dataset_mixer= dataset_splits= dataset_name= dataset_config= dataset_train_split= dataset_test_split= train_dataset= max_samples= mix_strategy= interleave_probs= val_set_size= chat_template= chat_template_jinja= template= default_system= mask_history= enable_thinking= special_tokens= eos_token= pad_token= tokens= add_special_tokens= resize_token_embeddings_to_32x= setup_chat_format= attention_dropout= train_on_inputs= roles_to_train= train_on_eos= train_on_eot= eot_tokens= min_sample_len= dataset_exact_deduplication= stage= rl= rl_beta= dpo_loss_type= dpo_loss_weights= dpo_label_smoothing= dpo_ftx= dpo_use_weighting= ld_alpha= f_divergence_type= f_alpha_divergence_coef= discopop_tau= orpo_alpha= simpo_gamma= cpo_alpha= alphapo_alpha= kto_desirable_weight= kto_undesirable_weight= precompute_ref_log_probs= center_rewards_coefficient= teacher_model= teacher_adapter= teacher_load_in_4bit= kd_alpha= kd_ce_alpha= kd_temperature= kd_beta= kd_logits= kd_topk= kd_normalize_topk= task_type= num_labels= class_names= problem_type= sequence_len= sample_packing= sample_packing_sequentially= pad_to_sequence_len= excess_length_strategy= shuffle= seed= micro_batch_size= gradient_accumulation_steps= gradient_accumulation_order= num_epochs= max_steps= optimizer= learning_rate= embedding_lr= embedding_lr_scale= lr_scheduler= warmup_steps= warmup_ratio= cosine_min_lr_ratio= min_lr= cosine_constant_lr_ratio= lr_quadratic_warmup= lr_power= lr_cycles= lr_decay_ratio= weight_decay= weight_decay_on= adam_beta1= adam_beta2= adam_epsilon= sgd_momentum= max_grad_norm= neftune_noise_alpha= output_router_logits= router_aux_loss_coef= bf16= tf32= attention= gemm= gradient_checkpointing= activation_offloading= device= threads= dist_backend= zero_stage= deepspeed= fsdp= fsdp_config= ddp_timeout= strict= output_dir= run_name= report_to= mlflow_tracking_uri= mlflow_experiment_name= wandb_project= wandb_name= wandb_run_id= trackio_project= overwrite_output_dir= logging_steps= save_steps= save_strategy= saves_per_epoch= save_total_limit= eval_steps= eval_strategy= evals_per_epoch= early_stopping_patience= load_best_model_at_end= loss_watchdog_threshold= loss_watchdog_patience= resume_from_checkpoint= auto_resume_from_checkpoints= generate_samples= generate_samples_steps= generate_samples_tokens='
+        keys='base_model= adapter= load_in_4bit= load_in_8bit= quantize_moe_experts= lora_r= lora_alpha= lora_dropout= lora_target_modules= lora_target_parameters= lora_target_linear= lora_exclude_modules= lora_modules_to_save= lora_bias= trainable_token_indices= lora_layers_to_transform= peft_use_rslora= peft_use_dora= peft_init_lora_weights= loraplus_lr_ratio= loraplus_lr_embedding= lora_model_dir= unfrozen_parameters= freeze_trainable_layers= freeze_trainable_modules= freeze_extra_modules= datasets= test_datasets= dataset_dir= pretraining_dataset= dataset_mixture= dataset_mixer= dataset_splits= dataset_name= dataset_config= dataset_train_split= dataset_test_split= train_dataset= max_samples= mix_strategy= interleave_probs= val_set_size= chat_template= chat_template_jinja= template= default_system= mask_history= enable_thinking= special_tokens= eos_token= pad_token= tokens= add_special_tokens= resize_token_embeddings_to_32x= setup_chat_format= attention_dropout= train_on_inputs= roles_to_train= train_on_eos= train_on_eot= eot_tokens= min_sample_len= dataset_exact_deduplication= stage= rl= rl_beta= dpo_loss_type= dpo_loss_weights= dpo_label_smoothing= dpo_ftx= dpo_use_weighting= ld_alpha= f_divergence_type= f_alpha_divergence_coef= discopop_tau= orpo_alpha= simpo_gamma= cpo_alpha= alphapo_alpha= kto_desirable_weight= kto_undesirable_weight= precompute_ref_log_probs= center_rewards_coefficient= teacher_model= teacher_adapter= teacher_load_in_4bit= kd_alpha= kd_ce_alpha= kd_temperature= kd_beta= kd_logits= kd_topk= kd_normalize_topk= kd_uld= uld_token_merge_strategy= uld_extended= uld_use_hybrid_loss= uld_hybrid_matched_weight= uld_hybrid_unmatched_weight= uld_student_temperature= uld_teacher_temperature= uld_skip_student_eos= uld_skip_teacher_eos= task_type= num_labels= class_names= problem_type= sequence_len= sample_packing= sample_packing_sequentially= pad_to_sequence_len= excess_length_strategy= shuffle= seed= micro_batch_size= gradient_accumulation_steps= gradient_accumulation_order= num_epochs= max_steps= optimizer= learning_rate= embedding_lr= embedding_lr_scale= lr_scheduler= warmup_steps= warmup_ratio= cosine_min_lr_ratio= min_lr= cosine_constant_lr_ratio= lr_quadratic_warmup= lr_power= lr_cycles= lr_decay_ratio= weight_decay= weight_decay_on= adam_beta1= adam_beta2= adam_epsilon= sgd_momentum= max_grad_norm= neftune_noise_alpha= output_router_logits= router_aux_loss_coef= bf16= tf32= attention= gemm= gradient_checkpointing= activation_offloading= device= threads= dist_backend= zero_stage= deepspeed= fsdp= fsdp_config= ddp_timeout= strict= output_dir= run_name= report_to= mlflow_tracking_uri= mlflow_experiment_name= wandb_project= wandb_name= wandb_run_id= trackio_project= overwrite_output_dir= logging_steps= save_steps= save_strategy= saves_per_epoch= save_total_limit= eval_steps= eval_strategy= evals_per_epoch= early_stopping_patience= load_best_model_at_end= loss_watchdog_threshold= loss_watchdog_patience= resume_from_checkpoint= auto_resume_from_checkpoints= generate_samples= generate_samples_steps= generate_samples_tokens='
         [ "$COMP_CWORD" -gt 2 ] && COMPREPLY+=($(compgen -W "$keys" -- "$cur"))
         [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace
         [ "$command" = data ] && [ "$COMP_CWORD" -eq 2 ] &&

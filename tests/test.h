@@ -52,6 +52,13 @@ static inline bool test_takes(size_t i)
 #endif
 }
 
+/* The device of whole runs: AF_TEST_DEVICE=cuda runs them on a GPU. */
+static inline const char *test_device(void)
+{
+    const char *d = getenv("AF_TEST_DEVICE");
+    return d ? d : "cpu";
+}
+
 /* tests/golden in the source tree. */
 static inline const char *golden_dir(void)
 {

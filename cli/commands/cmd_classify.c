@@ -9,7 +9,7 @@ typedef struct classify_job {
     bool json;
     float *scores;
     double *share;
-    int64_t labels;
+    int64_t labels, printed; /* of the model; texts so far */
 } classify_job;
 
 /* ---- results ---- */
@@ -73,6 +73,18 @@ static void print_lines(const classify_job *j)
     }
 }
 
+static af_status classify_ids(classify_job *j, const af_encoding *e, af_error *err)
+{
+    const af_status st = af_model_classify(j->m, e->ids, e->count, j->scores, j->share, err);
+    if (st == AF_OK && j->printed++ && !j->json)
+        putchar('\n');
+    if (st == AF_OK && j->json)
+        print_json(j);
+    else if (st == AF_OK)
+        print_lines(j);
+    return st;
+}
+
 static af_status classify(classify_job *j, const char *text, uint64_t len, af_error *err)
 {
     const af_tokenizer *t;
@@ -81,36 +93,43 @@ static af_status classify(classify_job *j, const char *text, uint64_t len, af_er
     if (st == AF_OK)
         st = af_tokenizer_encode(t, &e, text, len, true, err);
     if (st == AF_OK)
-        st = af_model_classify(j->m, e.ids, e.count, j->scores, j->share, err);
-    if (st == AF_OK && j->json)
-        print_json(j);
-    else if (st == AF_OK)
-        print_lines(j);
+        st = classify_ids(j, &e, err);
     af_encoding_clear(&e);
+    return st;
+}
+
+/* A conversation, rendered whole as in training. */
+static af_status classify_chat(classify_job *j, const json_t *row, af_error *err)
+{
+    af_encoding e = {0};
+    char *text = af_cli_json_dump(row, "the messages cannot be written as JSON", err);
+    af_status st = text ? af_cli_template_ids(j->m, text, &e, err) : err->code;
+    if (st == AF_OK)
+        st = classify_ids(j, &e, err);
+    af_encoding_clear(&e);
+    free(text);
     return st;
 }
 
 /* ---- texts ---- */
 
-/* One {"text": ...} of a .jsonl file. */
+/* One {"text": ...} or {"messages": [...]} of a .jsonl file. */
 static af_status classify_line(classify_job *j, const char *path, int number, const char *line,
-                               size_t len, bool first, af_error *err)
+                               size_t len, af_error *err)
 {
     json_t *row = NULL;
     af_status st = af_json_tree(&row, line, len, 0, err);
     const json_t *text = json_object_get(row, "text");
     if (st == AF_ENOMEM)
         return st;
-    if (!json_is_string(text)) {
-        st = af_fail(err, AF_EFORMAT, "%s:%d: expected an object with \"text\" (a string)", path,
-                     number);
-    } else {
-        if (!first && !j->json)
-            putchar('\n');
+    if (json_is_string(text))
         st = classify(j, json_string_value(text), json_string_length(text), err);
-    }
+    else if (json_is_array(json_object_get(row, "messages")))
+        st = classify_chat(j, row, err);
+    else
+        st = af_fail(err, AF_EFORMAT, "expected \"text\" (a string) or \"messages\" (a list)");
     json_decref(row);
-    return st;
+    return st == AF_OK ? st : af_fail_prefix(st, err, "%s:%d", path, number);
 }
 
 static af_status classify_rows(classify_job *j, const char *path, const char *text, size_t len,
@@ -118,14 +137,12 @@ static af_status classify_rows(classify_job *j, const char *path, const char *te
 {
     af_status st = AF_OK;
     int number = 0;
-    bool first = true;
     for (const char *at = text, *end = text + len; at < end && st == AF_OK;) {
         const char *stop = memchr(at, '\n', (size_t)(end - at));
         const size_t n = (size_t)((stop ? stop : end) - at);
         number++;
         if (strspn(at, " \t\r") < n) {
-            st = classify_line(j, path, number, at, n, first, err);
-            first = false;
+            st = classify_line(j, path, number, at, n, err);
         }
         at += n + 1;
     }
@@ -171,7 +188,8 @@ int cmd_classify(int argc, char **argv)
     af_opt opts[16] = {
         {'p', "prompt", AF_OPT_STR, &text, "TEXT", "text to classify"},
         {'f', "file", AF_OPT_STR, &file, "FILE",
-         "read the text from FILE, or {\"text\": ...} lines from FILE.jsonl; - is stdin"},
+         "read the text from FILE, or lines of {\"text\": ...} or {\"messages\": [...]} from "
+         "FILE.jsonl; - is stdin"},
         {0},
     };
     af_cli_model_rows(opts, &flags);

@@ -8,6 +8,7 @@ const af_command af_commands[] = {
     {"eval", "compute loss, perplexity and accuracy on a dataset", cmd_eval},
     {"generate", "generate text from a prompt", cmd_generate},
     {"chat", "chat with a model in the terminal", cmd_chat},
+    {"serve", "serve a model over HTTP with the endpoints of OpenAI", cmd_serve},
     {"classify", "label texts with a trained classifier or reward model", cmd_classify},
     {"logits", "compute the logits of token sequences", cmd_logits},
     {"data", "preview and check the datasets of a run", cmd_data},

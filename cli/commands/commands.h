@@ -17,6 +17,7 @@ af_command_main cmd_tokenize;
 af_command_main cmd_template;
 af_command_main cmd_generate;
 af_command_main cmd_chat;
+af_command_main cmd_serve;
 af_command_main cmd_classify;
 af_command_main cmd_distill;
 af_command_main cmd_logits;

@@ -93,28 +93,32 @@ void af_cli_json_ids(FILE *f, const int32_t *ids, int64_t n)
     fputc(']', f);
 }
 
-af_status af_cli_chat_ids(af_model *m, const char *messages, af_encoding *out, af_error *err)
+af_status af_cli_template_ids(af_model *m, const char *row, af_encoding *out, af_error *err)
 {
     const af_template *t;
     const af_tokenizer *tok;
-    char *row = NULL, *text = NULL;
+    char *text = NULL;
     uint64_t len = 0;
-    const size_t need = strlen(messages) + 80;
     af_status st = af_model_template(m, &t, err);
     if (st == AF_OK)
         st = af_model_tokenizer(m, &tok, err);
-    if (st != AF_OK)
-        return st;
-    row = malloc(need);
-    if (!row)
-        return af_fail(err, AF_ENOMEM, "out of memory for the conversation");
-    const int n =
-        snprintf(row, need, "{\"messages\": %s, \"add_generation_prompt\": true}", messages);
-    st = af_template_render_row(t, row, (uint64_t)n, &text, &len, NULL, err);
+    if (st == AF_OK)
+        st = af_template_render_row(t, row, strlen(row), &text, &len, NULL, err);
     if (st == AF_OK)
         st = af_tokenizer_encode(tok, out, text, len, false, err);
-    free(row);
     free(text);
+    return st;
+}
+
+af_status af_cli_chat_ids(af_model *m, const char *messages, af_encoding *out, af_error *err)
+{
+    const size_t need = strlen(messages) + 80;
+    char *row = malloc(need);
+    if (!row)
+        return af_fail(err, AF_ENOMEM, "out of memory for the conversation");
+    snprintf(row, need, "{\"messages\": %s, \"add_generation_prompt\": true}", messages);
+    const af_status st = af_cli_template_ids(m, row, out, err);
+    free(row);
     return st;
 }
 

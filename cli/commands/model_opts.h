@@ -30,6 +30,10 @@ bool af_cli_split_weight(const char *s, char *dir, size_t size, double *weight);
 AF_CHECKED af_status af_cli_read_file(char **text, size_t *len, const char *path, af_error *err);
 /* [1, 2, 3] */
 void af_cli_json_ids(FILE *f, const int32_t *ids, int64_t n);
+/* Renders a row of the chat template (a JSON object as text: messages, tools, ...), and tokenises
+ * that. */
+AF_CHECKED af_status af_cli_template_ids(af_model *m, const char *row, af_encoding *out,
+                                         af_error *err);
 /* Renders messages (a JSON array as text) for the model to answer, and tokenises that. */
 AF_CHECKED af_status af_cli_chat_ids(af_model *m, const char *messages, af_encoding *out,
                                      af_error *err);

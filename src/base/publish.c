@@ -118,6 +118,11 @@ static af_status refuse_state(af_written_state is, const char *dir, const char *
                        "'%s%s%s' has been changed since afinar wrote it and is not replaced: move "
                        "it away, or choose another output",
                        dir, slash, name);
+    if (is == AF_WRITTEN_UNREAD)
+        return af_fail(err, AF_EIO,
+                       "'%s%s%s' cannot be read to see whether it may be replaced: move it away, "
+                       "or choose another output",
+                       dir, slash, name);
     return af_fail(err, AF_EUSAGE,
                    "'%s%s%s' was not written by afinar and is not replaced: move it away, or "
                    "choose another output",
@@ -366,7 +371,7 @@ static af_status check_names(swap *s, af_error *err)
     for (int i = 0; i < s->count; i++) {
         const af_written_state is = af_written_check(&w, s->o->group, s->o->dir, s->file[i].name);
         const bool ours = is == AF_WRITTEN_ABSENT || is == AF_WRITTEN_OWN;
-        if (st == AF_OK && !ours && !is_kept(s->file[i].name))
+        if (st == AF_OK && !ours && (is == AF_WRITTEN_UNREAD || !is_kept(s->file[i].name)))
             st = refuse_state(is, s->o->dir, s->file[i].name, err);
         if (st == AF_OK && is == AF_WRITTEN_OWN && !s->o->force)
             st = refuse_file(s->o, s->file[i].name, err); /* it appeared in the meantime */

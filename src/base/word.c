@@ -1,7 +1,9 @@
-/* word.c - the optimal string alignment distance, three rows at a time. */
+/* word.c - the optimal string alignment distance, three rows at a time; endings. */
 #include "base/word.h"
 
 #include "base/base.h"
+
+#include <strings.h>
 
 enum { WORD_MAX = 60 };
 
@@ -59,4 +61,16 @@ bool af_word_listed(const char *word, const char *list)
         at += len;
     }
     return false;
+}
+
+bool af_ends_with(const char *s, const char *tail)
+{
+    const size_t n = strlen(s), t = strlen(tail);
+    return n >= t && strcmp(s + n - t, tail) == 0;
+}
+
+bool af_ends_with_any_case(const char *s, size_t n, const char *tail)
+{
+    const size_t t = strlen(tail);
+    return n >= t && strncasecmp(s + n - t, tail, t) == 0;
 }

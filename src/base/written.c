@@ -225,8 +225,11 @@ af_written_state af_written_check(const af_written *w, const char *group, const 
         is = AF_WRITTEN_CHANGED;
         if (strcmp(l->sum, "-") == 0)
             is = AF_WRITTEN_OWN;
-        else if (l->size == (uint64_t)s.st_size &&
-                 (*sum || sum_file(path, &size, sum, NULL) == AF_OK) && strcmp(sum, l->sum) == 0)
+        else if (l->size == (uint64_t)s.st_size && !*sum &&
+                 sum_file(path, &size, sum, NULL) != AF_OK) {
+            is = AF_WRITTEN_UNREAD;
+            break;
+        } else if (l->size == (uint64_t)s.st_size && strcmp(sum, l->sum) == 0)
             is = AF_WRITTEN_OWN;
     }
 done:

@@ -42,7 +42,8 @@ typedef enum af_written_state {
     AF_WRITTEN_ABSENT,  /* there is nothing of that name */
     AF_WRITTEN_OWN,     /* written by afinar, and unchanged */
     AF_WRITTEN_CHANGED, /* written by afinar and changed since */
-    AF_WRITTEN_FOREIGN  /* not written by afinar, or not for an output of this group */
+    AF_WRITTEN_FOREIGN, /* not written by afinar, or not for an output of this group */
+    AF_WRITTEN_UNREAD   /* it may be ours, but cannot be read */
 } af_written_state;
 /* What `dir`/`name` is. Links and special files are foreign. */
 af_written_state af_written_check(const af_written *w, const char *group, const char *dir,

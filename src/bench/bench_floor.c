@@ -38,7 +38,7 @@ static int64_t group_out(const af_model_spec *s, int layer, int group, int64_t *
 {
     const af_layer_spec *l = &s->layer[layer];
     int64_t out = 0;
-    for (int p = 0; p < l->pieces[group]; p++) {
+    for (int p = 0; p < l->pieces[group] && group != AF_GROUP_ROUTER; p++) {
         const af_module_spec *m = &s->module[l->module[group][p]];
         out += m->out;
         *in = m->in;

@@ -157,7 +157,7 @@ static af_status fill_weights(af_bench_model *b, af_error *err)
         const af_random_fill n = {.stream = (uint64_t)i,
                                   .scale = norm ? 0.0f : 0.02f,
                                   .offset = norm ? 1.0f : 0.0f,
-                                  .nf4 = four && s->module >= 0 && s->layer >= 0};
+                                  .nf4 = four && af_tensor_is_linear(s)};
         AF_TRY(put(b, noise, l->tensor[i], &n, err));
     }
     for (int i = 0; i < b->model.own_spec.modules; i++)

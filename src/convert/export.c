@@ -2,6 +2,7 @@
 #include "convert/export.h"
 #include "afinar/convert.h"
 #include "base/log.h"
+#include "base/word.h"
 #include "convert/adapter/adapter_gguf.h"
 #include "convert/gguf/export_verify.h"
 #include "convert/gguf/gguf_model.h"
@@ -10,12 +11,6 @@
 #include "convert/output/convert_report.h"
 #include "convert/output/model_card.h"
 #include "convert/output/model_out.h"
-
-static bool ends_with(const char *s, const char *tail)
-{
-    const size_t n = strlen(s), t = strlen(tail);
-    return n > t && strcmp(s + n - t, tail) == 0;
-}
 
 /* The default type: that of the config, else of the first matrix. */
 static af_mix default_mix(const af_model_reader *in)
@@ -250,7 +245,7 @@ af_status af_export(const char *model, const char *out, const af_export_opts *o,
     }
     AF_TRY(af_model_resolve_whole(&path, model, err));
     AF_TRY(af_adapter_kind_of(&kind, path, err));
-    if (kind == AF_ADAPTER_PEFT && !ends_with(out, ".gguf"))
+    if (kind == AF_ADAPTER_PEFT && !af_ends_with(out, ".gguf"))
         AF_TRY(af_adapter_to_mlx(path, out, o->force, err));
     else if (kind == AF_ADAPTER_MLX)
         AF_TRY(af_adapter_from_mlx(path, out, o->force, err));
@@ -260,7 +255,7 @@ af_status af_export(const char *model, const char *out, const af_export_opts *o,
                     "'%s' is an adapter: its GGUF form needs the model too (MODEL --adapter '%s' "
                     "--adapter-only)",
                     path, path));
-    else if (ends_with(path, ".gguf") && !ends_with(out, ".gguf"))
+    else if (af_ends_with(path, ".gguf") && !af_ends_with(out, ".gguf"))
         AF_TRY(gguf_to_folder(path, out, o, report, verify, err));
     else
         AF_TRY(model_to_gguf(path, out, o, report, verify, err));

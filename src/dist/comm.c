@@ -185,6 +185,18 @@ af_status af_comm_barrier(af_comm *c, af_error *err)
     return leave(c, st);
 }
 
+void af_comm_wait_begin(af_comm *c)
+{
+    if (c)
+        enter(c);
+}
+
+void af_comm_wait_end(af_comm *c)
+{
+    if (c)
+        (void)leave(c, AF_OK);
+}
+
 /* ---- agreement ---- */
 
 /* What a rank says about a value: its hash, and its text when that is short and printable. */

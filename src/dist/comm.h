@@ -73,6 +73,10 @@ AF_CHECKED af_status af_comm_barrier(af_comm *c, af_error *err);
  * ranks that differ (with their values, when these are short texts). The subject is the key. */
 AF_CHECKED af_status af_comm_agree(af_comm *c, const char *key, const void *value, uint64_t bytes,
                                    af_error *err);
+/* A wait for the others that is none of these calls (a GPU step with collectives in it): counts as
+ * one for the watch, so that it knows who is missing. */
+void af_comm_wait_begin(af_comm *c);
+void af_comm_wait_end(af_comm *c);
 /* Bytes this rank has sent in collectives so far, for plan's figures. */
 uint64_t af_comm_bytes(const af_comm *c);
 #endif

@@ -3,7 +3,7 @@
  * Open MPI's handles are addresses of objects in the library (ompi_mpi_comm_world), those of MPICH
  * and its relatives (Intel MPI, MVAPICH, Cray: libmpi.so.12) are integers with fixed values. Nine
  * functions are enough, so each is declared for both and called through one of the two: no header,
- * no shim and no second binary. Decision 'one binary for both ABIs of MPI' in docs/decisions. */
+ * no shim and no second binary (docs/decisions/0048). */
 #ifndef AF_MPI_LIBRARY_H
 #define AF_MPI_LIBRARY_H
 

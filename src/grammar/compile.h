@@ -5,4 +5,8 @@
 #include "grammar/rtn.h"
 
 AF_CHECKED af_status af_gbnf_compile(af_rtn *r, const char *text, uint64_t len, af_error *err);
+AF_CHECKED af_status af_schema_text_compile(af_rtn *r, const char *text, uint64_t len,
+                                            af_error *err);
+/* Any JSON object. */
+AF_CHECKED af_status af_json_object_compile(af_rtn *r, af_error *err);
 #endif

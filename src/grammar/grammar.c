@@ -2,6 +2,7 @@
 #include "afinar/grammar.h"
 #include "grammar/automaton.h"
 #include "grammar/compile.h"
+#include "grammar/tool_call.h"
 #include "grammar/vocab.h"
 
 #include <pthread.h>
@@ -33,6 +34,12 @@ static af_status compile(af_rtn *r, af_grammar_kind kind, const char *text, uint
 {
     if (kind == AF_GRAMMAR_GBNF)
         return af_gbnf_compile(r, text, len, err);
+    if (kind == AF_GRAMMAR_JSON_SCHEMA)
+        return af_schema_text_compile(r, text, len, err);
+    if (kind == AF_GRAMMAR_TOOLS)
+        return af_tools_compile(r, text, len, err);
+    if (kind == AF_GRAMMAR_JSON_OBJECT)
+        return af_json_object_compile(r, err);
     return af_fail(err, AF_EUSAGE, "there is no grammar of kind %d", (int)kind);
 }
 

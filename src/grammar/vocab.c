@@ -42,7 +42,8 @@ static af_status read_tokens(af_grammar_vocab *v, const af_tokenizer *t, af_erro
     for (int32_t id = 0; id < v->ids; id++) {
         v->at[id] = all.len;
         AF_TRY(af_tokenizer_token_bytes(t, id, &one, err));
-        if (one.len == 0 || one.len >= AF_VOCAB_TOKEN_MAX)
+        if (one.len == 0 || one.len >= AF_VOCAB_TOKEN_MAX ||
+            memchr(one.data, AF_RTN_SPECIAL, one.len)) /* in no text; here it marks special ones */
             continue;
         if (af_tokenizer_is_special(t, id))
             af_buf_char(&all, (char)AF_RTN_SPECIAL);

@@ -293,6 +293,26 @@ void af_graph_set_live_rows(af_graph *g, int64_t rows)
         g->live_rows = rows;
 }
 
+af_tensor *af_graph_picks(af_graph *g, const char *name, int64_t rows)
+{
+    af_tensor *x = af_leaf(g, AF_ROLE_INPUT, name, AF_DTYPE_I32, 1, &rows);
+    if (!af_graph_failed(g)) {
+        x->live = &g->live_picks;
+        g->picks = g->live_picks = rows;
+    }
+    return x;
+}
+
+void af_graph_set_one_token(af_graph *g, bool on) { g->one_token = on; }
+
+void af_graph_set_live_picks(af_graph *g, int64_t rows)
+{
+    if (rows < 0 || rows > g->picks)
+        af_graph_bad(g, "%" PRId64 " picked rows are not in 0 to %" PRId64, rows, g->picks);
+    else
+        g->live_picks = rows;
+}
+
 void af_graph_set_learning_rate(af_graph *g, double lr) { g->learning_rate = lr; }
 void af_graph_set_step(af_graph *g, int64_t step) { g->step = step; }
 void af_graph_set_seed(af_graph *g, uint64_t seed)

@@ -27,6 +27,18 @@ int64_t af_tensor_last_dim(const af_tensor *t);
 /* Elements in use by the next run: all of them, or those of the live rows (af_graph_set_live_rows).
  */
 int64_t af_tensor_live_count(const af_tensor *t);
+/* An input i32 [rows] that numbers rows of the batch (af_embedding takes those out), with a live
+ * number of its own; once per graph, rows not those of af_graph_set_rows. */
+af_tensor *af_graph_picks(af_graph *g, const char *name, int64_t rows);
+/* The picks of the next runs, at most as many as live rows. */
+void af_graph_set_live_picks(af_graph *g, int64_t rows);
+/* Whether every sequence has one row at most in the next runs of a graph with caches (at first:
+ * no). Such rows, and picked ones, are summed in an order of their own, whatever their number, so
+ * that a row's bits are the same in every batch of its kind. */
+void af_graph_set_one_token(af_graph *g, bool on);
+/* af_tensor_read of the live rows only; `data` holds all of them, packed. */
+AF_CHECKED af_status af_tensor_read_live(af_graph *g, const af_tensor *t, void *data,
+                                         af_error *err);
 /* True after prepare for a tensor with memory of its own: no view, and something uses it. */
 bool af_tensor_is_stored(const af_tensor *t);
 /* Where the values lie in memory of this process: packed rows, readable and (unless the tensor is

@@ -124,7 +124,9 @@ struct af_graph {
     bool same_bits;                   /* see af_graph_set_same_bits */
     const struct af_graph_test *test; /* graph_test.h; NULL in production */
     /* numbers of the next run */
-    int64_t rows, live_rows; /* 0 = no token dimension */
+    int64_t rows, live_rows;   /* 0 = no token dimension */
+    int64_t picks, live_picks; /* see af_graph_picks */
+    bool one_token;            /* see af_graph_set_one_token */
     double learning_rate;
     int64_t step;
     uint64_t seed, clock_count;

@@ -202,6 +202,16 @@ af_status af_tensor_read(af_graph *g, const af_tensor *t, void *data, uint64_t b
     return st == AF_OK ? g->device->ops->read(g->device, g, t, data, err) : st;
 }
 
+af_status af_tensor_read_live(af_graph *g, const af_tensor *t, void *data, af_error *err)
+{
+    af_status st = check_copy(g, t, data, "read", af_tensor_bytes(t), err);
+    if (st != AF_OK || !t->live)
+        return st == AF_OK ? g->device->ops->read(g->device, g, t, data, err) : st;
+    af_tensor part = *t;
+    part.dim[0] = *t->live;
+    return part.dim[0] ? g->device->ops->read(g->device, g, &part, data, err) : AF_OK;
+}
+
 af_status af_tensor_read_later(af_graph *g, const af_tensor *t, void *data, uint64_t bytes,
                                af_error *err)
 {

@@ -36,8 +36,8 @@ static af_status lay_out(af_adapter *a, af_error *err)
         double rank, alpha;
         if (!target[i])
             continue;
-        if (af_module_is_experts(m))
-            AF_TRY(af_adapter_experts_check(c, m, err));
+        if (m->parameter)
+            AF_TRY(af_adapter_param_check(c, m, err));
         if ((m->group == AF_GROUP_EMBED && c->dora) || (m->layer < 0 && c->lora_bias))
             AF_TRY(af_fail(err, AF_EUNSUPPORTED,
                            "%s on '%s' is not supported: leave it out, or give plain LoRA",
@@ -247,13 +247,38 @@ done:
 
 /* ---- read ---- */
 
-/* Finds a tensor by its name. Inside a multimodal model the text model is called as the
- * version of transformers had it, or as when it is alone; and where it is alone (a GGUF file of
- * such a model) the adapter may be of the whole. */
+/* Inside a multimodal model the text model is called as the version of transformers had it, or as
+ * when it is alone; and where it is alone (a GGUF file of such a model) the adapter may be of the
+ * whole. */
+static const char *const others[] = {"model.language_model.", "language_model.model.", "model."};
+
+/* Targets that are named in full get the name of this model. */
+static af_status rename_targets(af_adapter *a, af_error *err)
+{
+    const char *inner = a->spec->inner;
+    const uint64_t n = (uint64_t)a->config.target_count;
+    const char **list = af_arena_take(&a->arena, (n + 1) * sizeof *list);
+    for (uint64_t i = 0; i < n && list; i++) {
+        list[i] = a->config.target[i];
+        for (size_t k = 0; k < AF_LEN(others); k++) {
+            const size_t len = strlen(others[k]);
+            if (strncmp(list[i], others[k], len) != 0)
+                continue;
+            list[i] = af_arena_printf(&a->arena, "%s%s", inner, list[i] + len);
+            if (!list[i])
+                list = NULL;
+            break;
+        }
+    }
+    if (!list)
+        return af_fail_nomem(err, "an adapter's settings", n * sizeof *list);
+    a->config.target = n ? list : a->config.target;
+    return AF_OK;
+}
+
+/* Finds a tensor by its name. */
 static const af_stored *find_stored(const af_adapter *a, const af_weights *w, const char *name)
 {
-    static const char *const others[] = {"model.language_model.", "language_model.model.",
-                                         "model."};
     const char *inner = a->spec->inner, *rest = name + strlen(AF_ADAPTER_PREFIX);
     const af_stored *t = af_weights_find(w, name);
     char other[NAME_BYTES + 32];
@@ -457,6 +482,7 @@ static af_status read_folder(af_adapter **out, const af_model_spec *s, const cha
     AF_TRY(create(&a, s, err));
     a->resized = resized;
     AF_TRY(af_adapter_config_parse(&a->config, &a->arena, text, size, path, err));
+    AF_TRY(rename_targets(a, err));
     if (s->experts) { /* what is adapted may show in the tensors alone */
         AF_TRY(af_adapter_open_values(&w, dir, err));
         AF_TRY(af_adapter_experts_convert(a, w, err));

@@ -126,7 +126,7 @@ static af_status is_target(bool *out, const af_adapter_config *c, const af_modul
                            af_error *err)
 {
     af_status st = AF_OK;
-    if (af_module_is_experts(m)) { /* which no other key chooses or keeps out, as in PEFT */
+    if (m->parameter) { /* which no other key chooses or keeps out, as in PEFT */
         *out = af_path_in_list(m->path, c->param, c->param_count);
         return AF_OK;
     }
@@ -176,7 +176,7 @@ static void module_names(char *out, size_t size, const char *word, const af_mode
     for (int i = 0; i < s->modules; i++) {
         const char *dot = strrchr(s->module[i].path, '.');
         const char *name = dot ? dot + 1 : s->module[i].path;
-        bool seen = af_module_is_experts(&s->module[i]);
+        bool seen = s->module[i].parameter;
         for (int k = 0; k < count; k++)
             seen |= strcmp(known[k], name) == 0;
         if (!seen && count < NAMES)
@@ -194,8 +194,7 @@ af_status af_adapter_names_used(const af_adapter_config *c, const af_model_spec 
     for (int i = 0; i < c->target_count; i++) {
         bool used = false;
         for (int k = 0; k < s->modules; k++)
-            used |= !af_module_is_experts(&s->module[k]) &&
-                    af_path_in_list(s->module[k].path, &c->target[i], 1);
+            used |= !s->module[k].parameter && af_path_in_list(s->module[k].path, &c->target[i], 1);
         char names[400];
         if (used)
             continue;

@@ -16,8 +16,8 @@ af_status af_adapter_params_used(const af_adapter_config *c, const af_model_spec
         bool used = false;
         for (int k = 0; k < s->modules; k++) {
             const af_module_spec *m = &s->module[k];
-            first = first || !af_module_is_experts(m) ? first : m;
-            used |= af_module_is_experts(m) && af_path_in_list(m->path, &c->param[i], 1);
+            first = first || !m->parameter ? first : m;
+            used |= m->parameter && af_path_in_list(m->path, &c->param[i], 1);
         }
         if (!used)
             return af_fail_subject(
@@ -29,8 +29,7 @@ af_status af_adapter_params_used(const af_adapter_config *c, const af_model_spec
     return AF_OK;
 }
 
-af_status af_adapter_experts_check(const af_adapter_config *c, const af_module_spec *m,
-                                   af_error *err)
+af_status af_adapter_param_check(const af_adapter_config *c, const af_module_spec *m, af_error *err)
 {
     const char *what = c->dora          ? "DoRA"
                        : c->lora_bias   ? "lora_bias"
@@ -38,9 +37,11 @@ af_status af_adapter_experts_check(const af_adapter_config *c, const af_module_s
                                         : NULL;
     if (!what)
         return AF_OK;
-    return af_fail_subject(err, AF_EUNSUPPORTED, "target_parameters",
-                           "%s is not possible on '%s': experts take plain LoRA without dropout",
-                           what, m->path);
+    return af_fail_subject(
+        err, AF_EUNSUPPORTED, "target_parameters",
+        "%s is not possible on '%s': experts and routers take plain LoRA without "
+        "dropout",
+        what, m->path);
 }
 
 /* ---- names ---- */
@@ -104,7 +105,7 @@ static af_status read_one(af_adapter *a, int module, int e, int piece, const af_
     int64_t dim[3], from;
     int ndim;
     float *b = NULL, *at = am->a + (e * am->rank + piece * r) * m->in;
-    af_disk_piece(a->spec, m->weight, e * pieces + piece, disk, sizeof disk, &dim[0], &ndim, &from);
+    af_disk_expert(a->spec, m->weight, e * pieces + piece, disk, sizeof disk, dim, &ndim, &from);
     *strrchr(disk, '.') = '\0';
     snprintf(name, sizeof name, AF_ADAPTER_PREFIX "%s.lora_A.weight", disk);
     AF_TRY(af_adapter_read_tensor(a, &at, w, name, r, m->in, used, err));
@@ -154,14 +155,35 @@ static bool has_piece(const af_adapter *a, af_slot slot, int p, const af_weights
     bool has = false;
     for (int i = 0; i < s->layers && !has; i++) {
         const int t = s->layer[i].tensor[slot];
-        if (t < 0 || af_disk_count(s, t) == 1)
+        if (t < 0)
             continue;
-        af_disk_piece(s, t, p, disk, sizeof disk, dim, &ndim, &from);
+        af_disk_expert(s, t, p, disk, sizeof disk, dim, &ndim, &from);
         *strrchr(disk, '.') = '\0';
         snprintf(name, sizeof name, AF_ADAPTER_PREFIX "%s.lora_A.weight", disk);
         has = af_weights_find(w, name) != NULL;
     }
     return has;
+}
+
+/* The router's parameter, where the folder has an adapter of it: in older versions it was a module,
+ * which target_modules named. */
+static const char *router_adapted(const af_adapter *a, const af_weights *w)
+{
+    const af_model_spec *s = a->spec;
+    char name[AF_ADAPTER_NAME_BYTES];
+    for (int i = 0; i < s->layers; i++) {
+        const int m =
+            s->layer[i].pieces[AF_GROUP_ROUTER] ? s->layer[i].module[AF_GROUP_ROUTER][0] : -1;
+        if (m < 0 || !s->module[m].parameter)
+            continue;
+        af_adapter_low_name(name, &s->module[m], 'A');
+        if (af_weights_find(w, name)) { /* "mlp.gate.weight" */
+            const char *path = strstr(s->module[m].path, "layers.");
+            path = path ? strchr(path + strlen("layers."), '.') : NULL;
+            return path ? path + 1 : s->module[m].path;
+        }
+    }
+    return NULL;
 }
 
 /* gate and up have ranks of their own, which lie one after another in the fused parameter. */
@@ -190,18 +212,24 @@ af_status af_adapter_experts_convert(af_adapter *a, const af_weights *w, af_erro
     const bool gate = has_piece(a, AF_SLOT_EXPERTS_GATE_UP, 0, w);
     const bool up = has_piece(a, AF_SLOT_EXPERTS_GATE_UP, 1, w);
     const bool down = has_piece(a, AF_SLOT_EXPERTS_DOWN, 0, w);
-    if (!gate && !up && !down)
+    const char *router = router_adapted(a, w);
+    if (!gate && !up && !down && !router)
         return AF_OK;
     if (gate != up)
         return af_fail(err, AF_EUNSUPPORTED,
                        "the adapter changes only one of the experts' gate and up projections, "
                        "which are one parameter here");
-    const char **list = af_arena_take(&a->arena, 2 * sizeof *list);
+    const uint64_t n = (uint64_t)a->config.param_count;
+    const char **list = af_arena_take(&a->arena, (n + 3) * sizeof *list);
     if (!list)
         return af_fail_nomem(err, "an adapter's settings", 0);
-    a->one_by_one = true;
+    a->one_by_one = gate || down;
+    for (uint64_t i = 0; i < n && !a->one_by_one; i++)
+        list[i] = a->config.param[i];
     a->config.param = list;
-    a->config.param_count = 0;
+    a->config.param_count = a->one_by_one ? 0 : (int)n;
+    if (router)
+        list[a->config.param_count++] = router;
     if (gate)
         list[a->config.param_count++] = "mlp.experts.gate_up_proj";
     if (down)

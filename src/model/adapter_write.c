@@ -3,13 +3,14 @@
 #include "model/adapter_config.h"
 #include "model/loader.h"
 
-/* The stored name of A or B of a module. */
+/* The stored name of A or B of a module, or of the module that has the parameter. */
 void af_adapter_low_name(char *name, const af_module_spec *m, char which)
 {
+    const size_t n = m->parameter ? (size_t)(strrchr(m->path, '.') - m->path) : strlen(m->path);
     snprintf(name, AF_ADAPTER_NAME_BYTES,
-             m->group == AF_GROUP_EMBED ? AF_ADAPTER_PREFIX "%s.lora_embedding_%c"
-                                        : AF_ADAPTER_PREFIX "%s.lora_%c.weight",
-             m->path, which);
+             m->group == AF_GROUP_EMBED ? AF_ADAPTER_PREFIX "%.*s.lora_embedding_%c"
+                                        : AF_ADAPTER_PREFIX "%.*s.lora_%c.weight",
+             (int)n, m->path, which);
 }
 
 /* The stored name of a tensor of modules_to_save. */

@@ -77,8 +77,7 @@ typedef struct af_layer_cache {
     af_tensor *state; /* the recurrent state */
 } af_layer_cache;
 
-/* Receives the input x [N][I] of each group of linears while it is recorded. Layers with experts
- * tell the router's, as AF_GROUP_GATE_UP. */
+/* Receives the input x [N][I] of each group of linears while it is recorded, except of experts. */
 typedef void af_forward_tap(void *user, int layer, af_group group, af_tensor *x);
 
 typedef struct af_forward_opts {

@@ -11,7 +11,7 @@ static af_status record(af_engine *e, af_error *err)
     e->in = af_batch_inputs_new(g, e->N, e->S);
     if (e->kind == AF_ENGINE_GENERATE) {
         e->in.start = af_graph_input(g, "start", AF_DTYPE_I32, 1, &e->S);
-        e->last = af_graph_input(g, "last", AF_DTYPE_I32, 1, &e->S);
+        e->last = af_graph_picks(g, "last", e->picks + (e->picks == e->N));
         af_layer_cache *cache = af_arena_take(&l->arena, (uint64_t)l->spec->layers * sizeof *cache);
         if (!cache)
             return af_fail_nomem(err, "the caches", (uint64_t)l->spec->layers * sizeof *cache);
@@ -33,7 +33,10 @@ done:
     return st;
 }
 
-static uint64_t host_ints(const af_engine *e) { return (uint64_t)(3 * e->N + 4 * e->S + 8); }
+static uint64_t host_ints(const af_engine *e)
+{
+    return (uint64_t)(3 * e->N + 3 * e->S + e->picks + 9);
+}
 
 /* The output as floats; before that, where it comes as something else, as it comes. */
 static uint64_t output_floats(const af_engine *e)
@@ -75,7 +78,7 @@ af_status af_engine_open(af_engine *out, af_engine_kind kind, af_device *d,
                          const af_engine_from *from, int64_t N, int64_t S, int64_t L, af_error *err)
 {
     af_status st = AF_OK;
-    af_engine e = {.kind = kind, .N = N, .S = S, .L = L};
+    af_engine e = {.kind = kind, .N = N, .S = S, .L = L, .picks = from->picks ? from->picks : S};
     AF_TRY(make(&e, d, from, err));
     AF_TRY(af_graph_prepare(e.graph, d, err));
     if (!from->live)
@@ -94,7 +97,7 @@ af_status af_engine_plan(uint64_t *bytes, af_engine_kind kind, af_device *d,
                          const af_engine_from *from, int64_t N, int64_t S, int64_t L, af_error *err)
 {
     af_status st = AF_OK;
-    af_engine e = {.kind = kind, .N = N, .S = S, .L = L};
+    af_engine e = {.kind = kind, .N = N, .S = S, .L = L, .picks = from->picks ? from->picks : S};
     af_plan_info p;
     AF_TRY(make(&e, d, from, err));
     AF_TRY(af_graph_plan(e.graph, d, &p, err));
@@ -132,9 +135,10 @@ static images images_of(const af_engine *e)
 
 /* Lays the slices one after another; the number of tokens. */
 static int64_t lay_out(const af_engine *e, const images *m, const af_feed *s, int64_t n,
-                       int64_t *length)
+                       int64_t *length, int64_t *picks)
 {
     int64_t row = 0;
+    *picks = 0;
     *length = 1;
     for (int64_t k = 0; k < e->S; k++) {
         const af_feed in = k < n ? s[k] : (af_feed){0};
@@ -145,7 +149,9 @@ static int64_t lay_out(const af_engine *e, const images *m, const af_feed *s, in
             m->positions[row] = (int32_t)(in.from + t);
             m->labels[row] = in.labels ? in.labels[t] : -100;
         }
-        m->last[k] = in.n ? (int32_t)(row - 1) : 0;
+        assert(in.picks <= in.n && *picks + in.picks <= e->picks);
+        for (int64_t t = in.picks; t > 0; t--)
+            m->last[(*picks)++] = (int32_t)(row - t);
         *length = in.n ? AF_MAX(*length, AF_MAX(in.length, in.from + in.n)) : *length;
     }
     for (int64_t k = e->S; k < af_tensor_dim(e->in.bounds, 0); k++)
@@ -163,8 +169,8 @@ af_status af_engine_run(af_engine *e, const af_feed *s, int64_t n, const float *
 {
     af_status st = AF_OK;
     const images m = images_of(e);
-    int64_t length;
-    const int64_t live = lay_out(e, &m, s, n, &length);
+    int64_t length, picks;
+    const int64_t live = lay_out(e, &m, s, n, &length, &picks);
     AF_TRY(af_model_write_rope(&e->leaves, length, err));
     AF_TRY(put(e, e->in.ids, m.ids, err));
     AF_TRY(put(e, e->in.positions, m.positions, err));
@@ -173,12 +179,14 @@ af_status af_engine_run(af_engine *e, const af_feed *s, int64_t n, const float *
     AF_TRY(put(e, e->last, m.last, err));
     AF_TRY(put(e, e->labels, m.labels, err));
     af_graph_set_live_rows(e->graph, live);
+    if (e->last)
+        af_graph_set_live_picks(e->graph, picks);
     AF_TRY(af_graph_run(e->graph, AF_RUN_FORWARD, err));
     if (out) {
-        const uint64_t count = (uint64_t)af_tensor_count(e->out);
+        const uint64_t count = (uint64_t)af_tensor_live_count(e->out);
         const bool f32 = af_tensor_dtype(e->out) == AF_DTYPE_F32;
         float *f = f32 ? e->raw : (float *)e->raw + count;
-        AF_TRY(af_tensor_read(e->graph, e->out, e->raw, af_tensor_bytes(e->out), err));
+        AF_TRY(af_tensor_read_live(e->graph, e->out, e->raw, err));
         if (!f32)
             af_convert(f, AF_DTYPE_F32, e->raw, af_tensor_dtype(e->out), count);
         *out = f;

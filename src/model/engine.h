@@ -15,9 +15,9 @@ typedef struct af_engine {
     af_graph *graph; /* NULL = none */
     af_model_leaves leaves;
     af_batch_inputs in;
-    af_tensor *labels, *last; /* last: i32 [S], the row whose logits are wanted */
+    af_tensor *labels, *last; /* last: i32 [picks], the rows whose logits are wanted */
     af_tensor *out;           /* logits, or rows [N][2] */
-    int64_t N, S, L;
+    int64_t N, S, L, picks;
     int32_t *host; /* images of the inputs */
     void *raw;     /* the output as it comes */
 } af_engine;
@@ -29,6 +29,7 @@ typedef struct af_engine_from {
     const af_adapter *adapter;
     af_dtype compute;
     const af_model_leaves *live; /* NULL, or instead of all the others */
+    int64_t picks; /* generation: rows whose logits a run may want; 0 = one per sequence */
 } af_engine_from;
 
 /* Builds, prepares and fills a graph of N rows and S sequences (caches of L positions). */
@@ -46,10 +47,11 @@ void af_engine_close(af_engine *e); /* all zero is allowed */
 typedef struct af_feed {
     const int32_t *ids, *labels; /* labels shifted, loss only */
     int64_t n, from;
+    int64_t picks;  /* generation: the logits of so many of its last rows are wanted */
     int64_t length; /* of the whole sequence, for ropes that depend on it; 0 = from + n */
 } af_feed;
 /* Runs S slices (fewer: the rest is empty), N tokens at most together. Row r of *out (floats, the
- * engine's until the next run) is the r-th token (logits, loss) or sequence (generation).
+ * engine's until the next run) is the r-th token (logits, loss) or wanted row (generation).
  * `out` may be NULL. */
 AF_CHECKED af_status af_engine_run(af_engine *e, const af_feed *s, int64_t n, const float **out,
                                    af_error *err);

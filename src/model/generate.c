@@ -15,7 +15,6 @@ enum {
     CHUNK_CPU = 256, /* prompt tokens per run */
     CHUNK_GPU = 1024,
     SEQUENCES_MAX = 8, /* at once; more prompts wait */
-    SKINNY_ROWS = 8,   /* tokens of a run that uses the skinny kernels (decision 0015) */
     CACHE_STEP = 512,
     CACHE_UNIT = 16,
 };
@@ -183,25 +182,30 @@ static int64_t wanted(const generator *g, const sequence *s)
     return s->done ? 0 : AF_MIN(s->count - s->cached, g->m->engine.N);
 }
 
-/* Chooses what goes into the next run: the sequence with most to feed, and those that fit and
- * would use the same kernels (skinny or not) alone. So every sequence is fed in the same chunks and
- * by the same kernels as if it were alone. */
+/* Whether its next run is one token after the prompt. */
+static bool is_one(const sequence *s)
+{
+    return s->cached >= s->prompt && s->cached == s->count - 1;
+}
+
+/* Chooses what goes into the next run: prompts that fit, or one token of every sequence that is
+ * past its own; these are summed in orders of their own (af_graph_set_one_token). */
 static void choose(const generator *g, af_feed feed[SEQUENCES_MAX])
 {
-    int most = 0;
-    for (int i = 1; i < g->n; i++)
-        if (wanted(g, &g->seq[i]) > wanted(g, &g->seq[most]))
-            most = i;
-    const bool many = wanted(g, &g->seq[most]) > SKINNY_ROWS;
-    int64_t rows_left = (many ? g->m->engine.N : SKINNY_ROWS) - wanted(g, &g->seq[most]);
+    bool one = true;
+    for (int i = 0; i < g->n; i++)
+        one &= g->seq[i].done || is_one(&g->seq[i]);
+    int64_t rows_left = g->m->engine.N;
     for (int i = 0; i < g->n; i++) {
         const sequence *s = &g->seq[i];
         const int64_t n = wanted(g, s);
-        const bool goes = i == most || (n <= rows_left && (n > SKINNY_ROWS) == many);
+        const bool goes = n <= rows_left && is_one(s) == one;
         feed[i] = (af_feed){.ids = s->ids + s->cached, .from = s->cached, .length = s->count};
         feed[i].n = goes ? n : 0;
-        rows_left -= i == most ? 0 : feed[i].n;
+        feed[i].picks = goes && n > 0 && s->cached + n == s->count;
+        rows_left -= feed[i].n;
     }
+    af_graph_set_one_token(g->m->engine.graph, one);
 }
 
 /* One run; every sequence whose last token went in gets its next token. */
@@ -211,14 +215,15 @@ static af_status step(generator *g, af_error *err)
     af_engine *e = &g->m->engine;
     af_feed feed[SEQUENCES_MAX] = {0};
     const float *logits;
+    int64_t row = 0; /* of logits */
     choose(g, feed);
     AF_TRY(af_engine_run(e, feed, g->n, &logits, err));
     for (int i = 0; i < g->n; i++) {
         sequence *s = &g->seq[i];
         s->cached += feed[i].n;
-        if (s->done || feed[i].n == 0 || s->cached < s->count)
+        if (!feed[i].picks)
             continue;
-        memcpy(g->logits, logits + i * g->V, (size_t)g->V * sizeof *g->logits);
+        memcpy(g->logits, logits + g->V * row++, (size_t)g->V * sizeof *g->logits);
         const int32_t id =
             af_sample(&g->o->sample, g->logits, g->V, s->ids, s->count, (uint64_t)s->index,
                       (uint64_t)(s->count - s->prompt), g->scratch);
@@ -426,7 +431,7 @@ af_status af_model_generate_plan(const af_model *m, const af_generate_opts *o, u
                                  af_error *err)
 {
     af_status st = AF_OK;
-    const af_engine_from from = {m->loader, m->adapter, m->compute, m->live};
+    const af_engine_from from = {m->loader, m->adapter, m->compute, m->live, 0};
     const af_model_spec *spec = m->live ? m->live->spec : af_loader_spec(m->loader);
     const int group = group_of(spec);
     *bytes = 0;

@@ -64,8 +64,8 @@ static bool to_quantise(const af_loader *ld, int i)
     const af_tensor_spec *t = &ld->spec->tensor[i];
     const af_tensor_layout *lay = layout_of(ld, i);
     return (ld->o.load_in_4bit || ld->o.load_in_8bit) &&
-           !af_quant_is_bnb(ld->reader->config.quant.method) && !lay->packed && t->module >= 0 &&
-           t->layer >= 0 && !(ld->o.plain_experts && t->ndim == 3) &&
+           !af_quant_is_bnb(ld->reader->config.quant.method) && !lay->packed &&
+           af_tensor_is_linear(t) && !(ld->o.plain_experts && t->ndim == 3) &&
            !(ld->o.keep_blocks && af_dtype_is_block(af_tensor_layout_type(lay)));
 }
 

@@ -205,7 +205,7 @@ af_status af_model_engine(af_model *m, af_engine_kind kind, int64_t N, int64_t S
     af_engine_close(e); /* first: two graphs need not fit */
     m->cached_count = 0;
     return af_engine_open(e, kind, m->device,
-                          &(af_engine_from){m->loader, m->adapter, m->compute, m->live}, N, S, L,
+                          &(af_engine_from){m->loader, m->adapter, m->compute, m->live, 0}, N, S, L,
                           err);
 }
 

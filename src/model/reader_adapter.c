@@ -70,7 +70,42 @@ static af_status resize(af_model_reader *in, const char *dir, int64_t rows, af_e
     json_t *text = json_object_get(in->config.raw, "text_config");
     json_object_set_new(text ? text : in->config.raw, "vocab_size", json_integer(rows));
     AF_TRY(af_model_spec_init(&in->new_vocab, &c, err));
+    in->new_vocab.experts_whole = in->spec.experts_whole;
     in->resized = true;
+done:
+    return st;
+}
+
+/* The adapter makes a language model one that classifies: `score` takes the place of its head. */
+static af_status take_labels(af_model_reader *in, const char *dir, int64_t rows, af_error *err)
+{
+    af_status st = AF_OK;
+    if (af_model_reader_is_gguf(in) || !in->may_resize || in->adapters_read > 0)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "the adapter '%s' classifies (%" PRId64 " labels) and '%s' does not: merge "
+                       "it alone into a folder of the model first (afinar merge)",
+                       dir, rows, in->path);
+    unmatch(in);
+    in->labels = rows;
+    AF_TRY(af_model_reader_match(in, err));
+    for (int i = 0; i < in->count; i++) {
+        char name[NAME_BYTES];
+        af_model_tensor *t = &in->tensor[i];
+        af_model_reader_own_name(in, t->name, name, sizeof name);
+        if (strncmp(name, "lm_head.", 8) != 0)
+            continue;
+        memmove(t, t + 1, (size_t)(in->count - i - 1) * sizeof *t);
+        in->count--;
+        i--;
+    }
+    const af_tensor_spec *score = &in->spec.tensor[in->spec.head];
+    af_model_tensor *made = &in->tensor[in->count++]; /* the list has space for one more */
+    *made = (af_model_tensor){.name = score->name,
+                              .ndim = 2,
+                              .dtype = in->config.has_dtype ? in->config.dtype : AF_DTYPE_F32,
+                              .spec = in->spec.head};
+    for (int i = 0; i < AF_WEIGHT_NDIM_MAX; i++)
+        made->dim[i] = i < 2 ? score->dim[i] : 1;
 done:
     return st;
 }
@@ -96,11 +131,14 @@ af_status af_model_reader_read_adapter(af_model_reader *in, const char *dir, af_
     AF_TRY(af_model_reader_match(in, err));
     spec = af_model_reader_spec(in);
     AF_TRY(af_adapter_labels(&rows, dir, err));
-    if (rows && rows != spec->labels)
-        AF_TRY(af_fail(err, AF_EUNSUPPORTED,
-                       "the adapter '%s' classifies (%" PRId64 " labels) and '%s' does not: the "
-                       "two cannot become one model; 'afinar classify' takes the adapter as it is",
-                       dir, rows, in->path));
+    if (rows && spec->labels && rows != spec->labels)
+        AF_TRY(af_fail(err, AF_EUSAGE,
+                       "the adapter '%s' has %" PRId64 " labels, and '%s' has %" PRId64, dir, rows,
+                       in->path, spec->labels));
+    if (rows && !spec->labels) {
+        AF_TRY(take_labels(in, dir, rows, err));
+        spec = af_model_reader_spec(in);
+    }
     rows = 0;
     AF_TRY(af_adapter_vocab(&rows, dir, err));
     if (rows && rows != spec->vocab && !in->resized) {

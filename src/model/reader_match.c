@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "base/word.h"
 #include "format/weights/bnb_state.h"
 #include "tensor/codec.h"
 
@@ -59,44 +60,7 @@ static af_status report_faults(const af_model_reader *in, faults *f, af_error *e
     return st;
 }
 
-/* ---- names ---- */
-
-static const char *const prefixes[] = {"model.", "language_model.model.", "model.language_model.",
-                                       ""};
-
-static void find_prefix(af_model_reader *in)
-{
-    char name[NAME_MAX_BYTES];
-    in->prefix = prefixes[0];
-    for (size_t i = 0; i < AF_LEN(prefixes); i++) {
-        snprintf(name, sizeof name, "%sembed_tokens.weight", prefixes[i]);
-        if (af_weights_find(in->weights, name)) {
-            in->prefix = prefixes[i];
-            return;
-        }
-    }
-}
-
-void af_model_reader_disk_name(const af_model_reader *in, const char *name, char *out, size_t size)
-{
-    if (strncmp(name, "model.", 6) == 0)
-        snprintf(out, size, "%s%s", in->prefix, name + 6);
-    else if (strcmp(in->prefix, "language_model.model.") == 0)
-        snprintf(out, size, "language_model.%s", name);
-    else
-        snprintf(out, size, "%s", name);
-}
-
-void af_model_reader_own_name(const af_model_reader *in, const char *stored, char *out, size_t size)
-{
-    const size_t n = strlen(in->prefix);
-    const bool head = strstr(stored, "lm_head.") != NULL;
-    const bool outer = strncmp(stored, "language_model.", 15) == 0;
-    if (!head && strncmp(stored, in->prefix, n) == 0)
-        snprintf(out, size, "model.%s", stored + n);
-    else
-        snprintf(out, size, "%s", head && outer ? stored + 15 : stored);
-}
+/* ---- shapes ---- */
 
 static bool same_dims(const af_stored *w, const int64_t *dim, int ndim)
 {
@@ -266,9 +230,7 @@ static af_status match_folder(af_model_reader *in, faults *f, int i, af_error *e
     af_model_reader_disk_name(in, t->name, name, sizeof name);
     if (t->slot == AF_SLOT_ROUTER && in->spec.arch->router &&
         !af_weights_find(in->weights, name)) { /* folders of older versions have their own name */
-        int64_t dim[3], from;
-        int ndim;
-        af_disk_piece(&in->spec, i, 0, ours, sizeof ours, dim, &ndim, &from);
+        snprintf(ours, sizeof ours, "model.layers.%d.%s", t->layer, in->spec.arch->router);
         af_model_reader_disk_name(in, ours, name, sizeof name);
     }
     if (t->slot == AF_SLOT_EMBED && in->head_only)
@@ -438,12 +400,6 @@ static af_status match_head(af_model_reader *in, af_error *err)
 
 /* ---- what is left over ---- */
 
-static bool ends_with(const char *s, const char *tail)
-{
-    const size_t n = strlen(s), t = strlen(tail);
-    return n >= t && strcmp(s + n - t, tail) == 0;
-}
-
 /* What a multimodal model has outside its text part, which is all that is read. */
 static bool is_other_modality(const char *name)
 {
@@ -466,7 +422,7 @@ bool af_model_reader_keeps(const af_model_reader *in, const char *name)
 static bool may_be_unused(const af_model_reader *in, const char *name)
 {
     if (in->vocab_weights &&
-        (ends_with(name, "embed_tokens.weight") || ends_with(name, "lm_head.weight") ||
+        (af_ends_with(name, "embed_tokens.weight") || af_ends_with(name, "lm_head.weight") ||
          strcmp(name, "token_embd.weight") == 0 || strcmp(name, "output.weight") == 0))
         return true; /* an adapter has its own */
     if (in->new_labels && (strncmp(name, "lm_head.", 8) == 0 || strcmp(name, "output.weight") == 0))
@@ -474,9 +430,9 @@ static bool may_be_unused(const af_model_reader *in, const char *name)
     if (af_weights_gguf(in->weights))
         return strncmp(name, "rope_", 5) == 0 || /* later blocks predict further tokens */
                (strncmp(name, "blk.", 4) == 0 && strtol(name + 4, NULL, 10) >= in->spec.layers);
-    if (ends_with(name, "rotary_emb.inv_freq") || ends_with(name, ".masked_bias"))
+    if (af_ends_with(name, "rotary_emb.inv_freq") || af_ends_with(name, ".masked_bias"))
         return true;
-    if ((in->spec.tied || in->head_copied) && ends_with(name, "lm_head.weight"))
+    if ((in->spec.tied || in->head_copied) && af_ends_with(name, "lm_head.weight"))
         return true; /* the same values, or unused ones */
     return af_model_reader_keeps(in, name);
 }
@@ -582,8 +538,9 @@ af_status af_model_reader_match(af_model_reader *in, af_error *err)
     AF_TRY(make_spec(in, in->config.tie_word_embeddings && !in->head_copied, err));
     if (!in->weights)
         AF_TRY(af_weights_open(&in->weights, in->path, err));
-    find_prefix(in);
+    af_reader_find_prefix(in);
     AF_TRY(match_head(in, err));
+    af_reader_find_experts(in);
     AF_TRY(match_all(in, err));
     in->matched = true;
     report(in);

@@ -3,6 +3,7 @@
 
 #include "base/rng.h"
 
+#include <float.h>
 #include <math.h>
 
 af_status af_sample_check(const af_sample_opts *o, af_error *err)
@@ -90,7 +91,7 @@ static int64_t shortlist(const af_sample_opts *o, const float *logits, int64_t V
         if ((k && n >= o->top_k) || (!k && mass >= o->top_p))
             return n;
     }
-    return collect(c, logits, V, -INFINITY);
+    return collect(c, logits, V, -FLT_MAX); /* not those that a mask forbids */
 }
 
 /* How many of the sorted candidates stay. */

@@ -44,6 +44,12 @@ void af_tensor_layout_rows(const af_model_reader *in, const af_tensor_layout *t,
 /* Tensor i of the spec, a number of xIELU, out of the metadata of a GGUF file. */
 AF_CHECKED af_status af_reader_match_xielu(af_model_reader *in, int tensor, af_error *err);
 
+/* ---- reader_names.c ---- */
+
+void af_reader_find_prefix(af_model_reader *in);
+/* Sets experts_whole of the spec to what the folder has. */
+void af_reader_find_experts(af_model_reader *in);
+
 /* ---- reader_rows.c: embedding and head with other rows than the model stores, grown by tokens
  * that were added, or an adapter's own ---- */
 

@@ -43,13 +43,13 @@ static void case_scan_delta(rec *r)
               *beta = af_sigmoid(r->g, act_2(r, REC_ROWS, 4));
     finish(r, af_scan(r->g, x, rec_decay(r, 4), beta, NULL, ints(r, REC_BOUNDS, rec_bounds), &o));
 }
-static void case_scan_wide(rec *r)
+static void case_scan_wide(rec *r) /* the sizes of delta.cu */
 {
     const af_scan_opts o = {
-        .heads = 2, .key_heads = 1, .key_dim = 128, .head_dim = 128, .delta = true};
-    af_tensor *x = act_2(r, REC_ROWS, 2 * 128 + 2 * 128),
-              *beta = af_sigmoid(r->g, act_2(r, REC_ROWS, 2));
-    finish(r, af_scan(r->g, x, rec_decay(r, 2), beta, NULL, ints(r, REC_BOUNDS, rec_bounds), &o));
+        .heads = 4, .key_heads = 2, .key_dim = 128, .head_dim = 128, .delta = true};
+    af_tensor *x = act_2(r, REC_ROWS, 2 * 2 * 128 + 4 * 128),
+              *beta = af_sigmoid(r->g, act_2(r, REC_ROWS, 4));
+    finish(r, af_scan(r->g, x, rec_decay(r, 4), beta, NULL, ints(r, REC_BOUNDS, rec_bounds), &o));
 }
 static void case_scan_mamba(rec *r)
 {

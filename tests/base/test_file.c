@@ -258,6 +258,9 @@ static void test_errors_name_the_path(void **state)
     CHECK_OK(af_file_write(in_dir("big"), "0123456789", 10, &err), err);
     assert_int_equal(af_file_read(&text, &n, in_dir("big"), 9, &err), AF_EFORMAT);
     assert_non_null(strstr(err.msg, "10 bytes"));
+    CHECK_OK(af_file_read(&text, &n, in_dir("big"), 10, &err), err); /* just as many as allowed */
+    assert_string_equal(text, "0123456789");
+    free(text);
     CHECK_OK(af_path_remove(in_dir("big"), &err), err);
 }
 
@@ -322,6 +325,20 @@ static void test_folders(void **state)
     assert_true(af_file_exists(in_dir("x/g")));
     CHECK_OK(af_file_copy(in_dir("x/g"), in_dir("copy"), &err), err);
     check_content(in_dir("copy"), "3");
+    enum { LONG = (2 << 20) + 5 }; /* two pieces and a rest */
+    char *many = malloc(LONG + 1), *again = NULL;
+    uint64_t size = 0;
+    for (int i = 0; i < LONG; i++)
+        many[i] = (char)(i >> 20 ^ i * 31 ^ 'a');
+    CHECK_OK(af_file_write(in_dir("many"), many, LONG, &err), err);
+    CHECK_OK(af_file_copy(in_dir("many"), in_dir("many2"), &err), err);
+    CHECK_OK(af_file_read(&again, &size, in_dir("many2"), LONG, &err), err);
+    assert_int_equal(size, LONG);
+    assert_memory_equal(again, many, LONG);
+    free(again);
+    free(many);
+    CHECK_OK(af_path_remove(in_dir("many"), &err), err);
+    CHECK_OK(af_path_remove(in_dir("many2"), &err), err);
     CHECK_OK(af_dir_make(in_dir("other"), &err), err);
     CHECK_OK(af_file_copy_into(in_dir("x"), in_dir("other"), "g", &err), err);
     check_content(in_dir("other/g"), "3");

@@ -54,12 +54,27 @@ static void the_nearest_known_word_is_given_or_none(void **state)
     }
 }
 
+static void endings_are_compared_whole(void **state)
+{
+    (void)state;
+    assert_true(af_ends_with("model.gguf", ".gguf"));
+    assert_true(af_ends_with(".gguf", ".gguf"));
+    assert_true(af_ends_with("x", ""));
+    assert_false(af_ends_with("gguf", ".gguf"));
+    assert_false(af_ends_with("model.gguf.tmp", ".gguf"));
+    assert_false(af_ends_with("model.GGUF", ".gguf"));
+    assert_true(af_ends_with_any_case("rows.CSV.gz", 8, ".csv"));
+    assert_false(af_ends_with_any_case("rows.csv.gz", 11, ".csv"));
+    assert_false(af_ends_with_any_case("csv", 3, ".csv"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_edits),
         cmocka_unit_test(looks_at_the_first_sixty_letters),
         cmocka_unit_test(the_nearest_known_word_is_given_or_none),
+        cmocka_unit_test(endings_are_compared_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,7 +92,9 @@ data "\"prompt\" should be a string (as the answers are), got a list" dpo "{\"pr
 data "records of shape text, but 'rl: dpo' wants chosen and rejected" dpo '{"text": "a"}'
 data "records of shape kto, but 'rl: dpo' wants chosen and rejected" dpo '{"prompt": "a", "completion": "b", "label": true}'
 data "has no field \"label\"" kto '{"prompt": "a", "completion": "b", "label": true}'$'\n''{"prompt": "a", "completion": "b"}'
-data "field \"label\" should be true or false, got a number" kto '{"prompt": "a", "completion": "b", "label": 1}'
+data "field \"label\" should be true or false, got a number" kto '{"prompt": "a", "completion": "b", "label": 2}'
+data "field \"chosen\" should be a list of messages, and its first item is a string" dpo '{"prompt": "a", "chosen": ["b", "c"], "rejected": ["d"]}'
+data "field \"margin\" is 1e+39" reward '{"prompt": "a", "chosen": "b", "rejected": "c", "margin": 1e39}'
 data "field \"completion\" should be a string (as the prompt is), got a list" kto "{\"prompt\": \"a\", \"completion\": $turn, \"label\": true}"
 data "field \"margin\" should be a number, got a string" reward '{"chosen": "a", "rejected": "b", "margin": "c"}'
 data "unknown key 'prompt_fromat' of a type for 'rl: dpo'" dpo "$pair" "datasets=[{path: $tmp/data.jsonl, type: {prompt_fromat: x}}]"
@@ -129,17 +131,39 @@ refused() { # WORDS ARGUMENTS
 }
 model=$AF_GOLDEN/models/qwen2
 refused "gives scores of 2 labels, not tokens: 'afinar classify'" generate "$model" --adapter "$tmp/head" -p a
-refused "classifies (2 labels)|'afinar classify' takes the adapter" merge "$model" --adapter "$tmp/head" -o "$tmp/merged"
+refused "classifies (2 labels)|merge it alone into a folder" merge "$model" --adapter "$tmp/head=0.5" -o "$tmp/merged"
 refused "classifies (2 labels)" export "$model" --adapter "$tmp/head" -o "$tmp/x.gguf"
 refused "is a language model without labels" classify "$model" -p a
 echo '{"prompt": "a"}' > "$tmp/rows.jsonl"
-refused "rows.jsonl:1: expected an object with \"text\"" classify "$model" --adapter "$tmp/head" -f "$tmp/rows.jsonl"
+refused "rows.jsonl:1: expected \"text\" (a string) or \"messages\" (a list)" classify "$model" --adapter "$tmp/head" -f "$tmp/rows.jsonl"
+# over a language model the head becomes part of the merged model, and conversations are classified as rendered
+cases=$((cases + 1))
+"$AFINAR" merge "$model" --adapter "$tmp/head" -o "$tmp/merged" -q 2> "$tmp/err" || fail "a head is not merged"
+printf '%s\n' '{"text": "<|im_start|>user\na<|im_end|>\n"}' '{"messages": [{"role": "user", "content": "a"}]}' > "$tmp/rows.jsonl"
+for from in "$model --adapter $tmp/head" "$tmp/merged"; do
+    # shellcheck disable=SC2086
+    "$AFINAR" classify $from -f "$tmp/rows.jsonl" --json -q > "$tmp/stdout" 2> "$tmp/err" || fail "messages are not classified"
+    [ "$(sort -u "$tmp/stdout" | wc -l)" = 1 ] || fail "a conversation is not classified as its text"
+done
 # good data passes the gate, and is shown side by side
 printf '%s\n' "$pair" > "$tmp/data.jsonl"
 cases=$((cases + 1))
 "$AFINAR" data check "$tmp/base.yaml" rl=dpo "datasets=[{path: $tmp/data.jsonl}]" > "$tmp/stdout" 2> "$tmp/err" || fail "good data is refused"
 "$AFINAR" data preview "$tmp/base.yaml" rl=dpo "datasets=[{path: $tmp/data.jsonl}]" > "$tmp/shown" 2> "$tmp/err" || fail "no preview"
 grep -q '^chosen .*│ rejected$' "$tmp/shown" && grep -q '^ *Because.*│ *No\.' "$tmp/shown" || fail "not side by side"
+# what is read as it is meant, and what is not read is said
+reads() { # SHOWN WARNING RL RECORDS
+    cases=$((cases + 1))
+    printf '%s\n' "$4" > "$tmp/data.jsonl"
+    "$AFINAR" data preview "$tmp/base.yaml" "rl=$3" "datasets=[{path: $tmp/data.jsonl}]" > "$tmp/shown" 2> "$tmp/err" || fail "not read: $4"
+    grep -qF -- "$1" "$tmp/shown" || fail "no '$1' in: $(cat "$tmp/shown")"
+    words "$2"
+}
+reads "label true" "" kto '{"prompt": "a", "completion": "b", "label": 1}'
+reads "label false" "" kto '{"prompt": "a", "completion": "b", "label": "False"}'
+reads "<|im_start|>user" "" dpo '{"prompt": "a", "chosen": [{"role": "assistant", "content": "b"}], "rejected": [{"role": "assistant", "content": "c"}]}'
+reads "rejected" "\"system\" is not part of the prompt" dpo '{"system": "s", "question": "q", "chosen": "b", "rejected": "c"}'
+reads "rejected" "an answer is empty" dpo '{"prompt": "a", "chosen": "", "rejected": "c"}'
 # ChatML writes a newline after the end of a turn: no turn lacks its end, and a record that is cut loses it once
 cases=$((cases + 1))
 "$AFINAR" data check "$tmp/base.yaml" rl=dpo > "$tmp/stdout" 2> "$tmp/err" || fail "good pairs are refused"

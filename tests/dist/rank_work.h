@@ -7,19 +7,19 @@
 #include <unistd.h>
 
 /* Byte i of what rank `rank` sends to rank `to` in round `round`. */
-static uint8_t rank_byte(int rank, int to, int round, uint64_t i)
+static inline uint8_t rank_byte(int rank, int to, int round, uint64_t i)
 {
     const uint64_t mixed = (i + 1) * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)(rank * 64 + to) * 77;
     return (uint8_t)((mixed >> 40) + (uint64_t)round);
 }
 
-static void rank_fill(uint8_t *p, uint64_t n, int rank, int to, int round)
+static inline void rank_fill(uint8_t *p, uint64_t n, int rank, int to, int round)
 {
     for (uint64_t i = 0; i < n; i++)
         p[i] = rank_byte(rank, to, round, i);
 }
 
-static bool rank_same(const uint8_t *p, uint64_t n, int rank, int to, int round)
+static inline bool rank_same(const uint8_t *p, uint64_t n, int rank, int to, int round)
 {
     for (uint64_t i = 0; i < n; i++)
         if (p[i] != rank_byte(rank, to, round, i))
@@ -28,7 +28,7 @@ static bool rank_same(const uint8_t *p, uint64_t n, int rank, int to, int round)
 }
 
 /* One of each, with n bytes per part. NULL when every byte is right, else what is wrong. */
-static const char *rank_round(af_comm *c, uint64_t n, int round, af_error *err)
+static inline const char *rank_round(af_comm *c, uint64_t n, int round, af_error *err)
 {
     const int size = af_comm_size(c), me = af_comm_rank(c), root = round % size;
     const uint64_t all = n * (uint64_t)size;
@@ -66,7 +66,7 @@ static const char *rank_round(af_comm *c, uint64_t n, int round, af_error *err)
 }
 
 /* Rounds of many sizes. */
-static const char *rank_rounds(af_comm *c, af_error *err)
+static inline const char *rank_rounds(af_comm *c, af_error *err)
 {
     static const uint64_t sizes[] = {1, 7, 64, 4096, 100003, 1 << 20};
     for (size_t i = 0; i < AF_LEN(sizes); i++) {

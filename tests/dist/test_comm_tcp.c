@@ -12,11 +12,14 @@
 #include <time.h>
 
 enum { RANKS_MAX = 8 };
+static int late_rank = -1;                   /* comes half a second after the others */
+static const char *wrong_name, *wrong_value; /* a variable of rank 1 */
 
 typedef int rank_main(af_comm *c, int rank, char *said, size_t size);
 
 typedef struct ranks {
-    int n;
+    int n, port;
+    int stopped; /* waits for nobody, and is ended when the others are; -1 = none */
     double timeout;
     pid_t pid[RANKS_MAX];
     int out[RANKS_MAX]; /* what each says at its end */
@@ -66,6 +69,11 @@ static void child(const ranks *s, int rank, int size, int port, int out, rank_ma
     set_number("WORLD_SIZE", size);
     set_number("MASTER_PORT", port);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("AFINAR_RUN_TOKEN", "token of the test", 1);
+    if (wrong_name && rank == 1)
+        setenv(wrong_name, wrong_value, 1);
+    if (rank == late_rank)
+        sleep_ms(500);
     const af_comm_opts o = {
         .backend = AF_COMM_TCP, .timeout = s->timeout, .lost = print_and_exit, .user = &out};
     int rc = 1;
@@ -81,7 +89,8 @@ static void child(const ranks *s, int rank, int size, int port, int out, rank_ma
 static void begin(ranks *s, int n, double timeout, rank_main *work)
 {
     const int port = free_port();
-    *s = (ranks){.n = n, .timeout = timeout, .begun = af_seconds_now()};
+    *s =
+        (ranks){.n = n, .port = port, .stopped = -1, .timeout = timeout, .begun = af_seconds_now()};
     fflush(NULL);
     for (int r = 0; r < n; r++) {
         int p[2];
@@ -101,6 +110,8 @@ static void finish(ranks *s)
 {
     for (int left = s->n; left > 0;) {
         int status;
+        if (left == 1 && s->stopped >= 0)
+            kill(s->pid[s->stopped], SIGKILL);
         const pid_t pid = waitpid(-1, &status, 0);
         for (int r = 0; r < s->n; r++)
             if (s->pid[r] == pid) {
@@ -250,10 +261,7 @@ static void kill_one(rank_main *work, int n, int victim, int sig, double timeout
     begin(&s, n, timeout, work);
     sleep_ms(250);
     kill(s.pid[victim], sig);
-    if (sig == SIGSTOP) { /* it can end only when it runs */
-        sleep_ms((int)(timeout * 1000) + 3000);
-        kill(s.pid[victim], SIGKILL);
-    }
+    s.stopped = sig == SIGSTOP ? victim : -1;
     finish(&s);
     check_ended(&s, victim, text);
 }
@@ -266,14 +274,131 @@ static void test_death_in_collectives(void **state)
     kill_one(work_forever, 2, 1, SIGKILL, 30, "rank 1 is gone");
 }
 
+/* Rank 1 computes and computes; the others wait for it. */
+static int work_hang(af_comm *c, int rank, char *said, size_t size)
+{
+    return rank == 1 ? work_deaf(c, rank, said, size) : work_forever(c, rank, said, size);
+}
+
+static void test_a_rank_that_hangs_is_named(void **state)
+{
+    (void)state;
+    ranks s;
+    begin(&s, 3, 1, work_hang);
+    finish(&s);
+    check_ended(&s, -1, "rank 1 is gone (the others have waited for it for 1 seconds");
+}
+
+static void test_a_stopped_rank_is_named(void **state)
+{
+    (void)state;
+    kill_one(work_deaf, 2, 1, SIGSTOP, 1, "rank 1 is gone (silent for 1 seconds)");
+    kill_one(work_deaf, 2, 0, SIGSTOP, 1, "rank 0 is gone (silent for 1 seconds)");
+}
+
+/* ---- strangers ---- */
+
+static int port_of_run;
+
+static int connect_stranger(void)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port_of_run)};
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    for (int tries = 0; connect(fd, (struct sockaddr *)&a, sizeof a) != 0; tries++) {
+        assert_true(tries < 500);
+        sleep_ms(10);
+    }
+    return fd;
+}
+
+/* Rank 1 comes late: strangers are there first. One is silent, one sends noise, one leaves. */
+static void test_strangers_are_turned_away(void **state)
+{
+    (void)state;
+    ranks s;
+    late_rank = 1;
+    begin(&s, 2, 30, work_rounds);
+    late_rank = -1;
+    port_of_run = s.port;
+    const int silent = connect_stranger(), noise = connect_stranger(), leaves = connect_stranger();
+    char bytes[400];
+    memset(bytes, 'x', sizeof bytes);
+    assert_true(send(noise, bytes, sizeof bytes, MSG_NOSIGNAL) > 0);
+    close(leaves);
+    finish(&s);
+    close(silent);
+    close(noise);
+    for (int r = 0; r < s.n; r++)
+        CHECK_MSG(s.status[r] == 0, "rank %d: %s", r, s.said[r]);
+}
+
+/* What rank 1 was started with is not what rank 0 was. */
+static void start_wrong(const char *variable, const char *value, const char *rank0,
+                        const char *rank1)
+{
+    ranks s;
+    wrong_name = variable;
+    wrong_value = value;
+    begin(&s, 2, 1.5, work_rounds);
+    wrong_name = NULL;
+    finish(&s);
+    CHECK_MSG(s.status[0] != 0 && strstr(s.said[0], rank0), "rank 0 said '%s'", s.said[0]);
+    CHECK_MSG(s.status[1] != 0 && strstr(s.said[1], rank1), "rank 1 said '%s'", s.said[1]);
+}
+
+static void test_ranks_of_different_runs(void **state)
+{
+    (void)state;
+    start_wrong("WORLD_SIZE", "3", "rank 1 was started as one of 3 ranks, rank 0 as one of 2",
+                "rank 0 was started as one of another number of ranks than 3");
+    start_wrong("AFINAR_RUN_TOKEN", "other",
+                "rank 1 did not come in time (1 of 2 ranks are missing); connections with another "
+                "run token were refused",
+                "rank 0 refuses this process: it belongs to another run");
+}
+
 static void test_death_while_others_compute(void **state)
 {
     (void)state;
     kill_one(work_deaf, 3, 1, SIGKILL, 30, "rank 1 is gone");
 }
 
-int main(void)
+/* test_comm_tcp kills N: kill -9 of a random rank at a random moment, the start included, N times.
+ * AF_KILL_SEED repeats a run. */
+static int kills;
+
+static void test_random_kills(void **state)
 {
+    (void)state;
+    const char *given = getenv("AF_KILL_SEED");
+    const unsigned seed = given ? (unsigned)strtoul(given, NULL, 10) : (unsigned)time(NULL);
+    double worst = 0;
+    print_message("AF_KILL_SEED=%u\n", seed);
+    srand(seed);
+    for (int i = 0; i < kills; i++) {
+        static const char *const names[] = {"rank 0 ", "rank 1 ", "rank 2 ", "rank 3 "};
+        ranks s;
+        const int n = 2 + rand() % 3, victim = rand() % n, ms = rand() % 1500;
+        begin(&s, n, 10, rand() % 4 ? work_forever : work_deaf);
+        sleep_ms(ms);
+        kill(s.pid[victim], SIGKILL);
+        s.begun = af_seconds_now();
+        finish(&s);
+        check_ended(&s, victim, names[victim]);
+        for (int r = 0; r < n; r++)
+            worst = s.seconds[r] > worst ? s.seconds[r] : worst;
+    }
+    print_message("%d kills: all ranks ended within %.2f s and named the one\n", kills, worst);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[1], "kills") == 0) {
+        kills = (int)strtol(argv[2], NULL, 10);
+        const struct CMUnitTest long_test[] = {cmocka_unit_test(test_random_kills)};
+        return cmocka_run_group_tests(long_test, NULL, NULL);
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_collectives),
         cmocka_unit_test(test_one_process),
@@ -281,6 +406,10 @@ int main(void)
         cmocka_unit_test(test_what_a_rank_said_reaches_all),
         cmocka_unit_test(test_death_in_collectives),
         cmocka_unit_test(test_death_while_others_compute),
+        cmocka_unit_test(test_a_rank_that_hangs_is_named),
+        cmocka_unit_test(test_a_stopped_rank_is_named),
+        cmocka_unit_test(test_strangers_are_turned_away),
+        cmocka_unit_test(test_ranks_of_different_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

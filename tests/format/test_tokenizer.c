@@ -362,6 +362,31 @@ static void test_equal_scores_keep_the_earlier_path(void **state)
     af_tokenizer_close(t);
 }
 
+/* ids of the tokenizers package. A text is cut before U+2581 only where no merge joins it with the
+ * byte before it, here ">". */
+static void test_merges_across_a_mark(void **state)
+{
+    (void)state;
+    static const char json[] =
+        "{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":"
+        "\"\u2581\"},\"model\":{\"type\":\"BPE\",\"unk_token\":\"<unk>\",\"vocab\":{"
+        "\"<unk>\":0,\"\u2581\":1,\"a\":2,\"b\":3,\">\":4,\"\u2581a\":5,\"\u2581b\":6,"
+        "\">\u2581\":7,\">\u2581a\":8,\"ab\":9,\"\u2581ab\":10,\"\u2581\u2581\":11},\"merges\":["
+        "[\">\",\"\u2581\"],[\"\u2581\",\"a\"],[\"\u2581\",\"b\"],[\">\u2581\",\"a\"],"
+        "[\"a\",\"b\"],[\"\u2581a\",\"b\"],[\"\u2581\",\"\u2581\"]]}}";
+    static const char text[] = "a b a> a> b ab> ab a>  b  >a ba ab";
+    static const int32_t want[] = {2, 6, 5, 8, 7, 3, 10, 8, 3, 5, 7, 6, 11, 4, 2, 6, 2, 10};
+    af_tokenizer *t = from_json(json);
+    af_encoding e = {0};
+    af_error err = {0};
+    CHECK_OK(af_tokenizer_encode(t, &e, text, strlen(text), false, &err), err);
+    assert_int_equal(e.count, AF_LEN(want));
+    for (size_t i = 0; i < AF_LEN(want); i++)
+        assert_int_equal(e.ids[i], want[i]);
+    af_encoding_clear(&e);
+    af_tokenizer_close(t);
+}
+
 /* A character outside the byte alphabet makes the whole token plain text, also after bytes. */
 static void test_a_token_outside_the_byte_alphabet_is_text(void **state)
 {
@@ -552,6 +577,7 @@ int main(void)
         cmocka_unit_test(test_threads_share_one_tokenizer),
         cmocka_unit_test(test_inconsistent_files_are_refused),
         cmocka_unit_test(test_equal_scores_keep_the_earlier_path),
+        cmocka_unit_test(test_merges_across_a_mark),
         cmocka_unit_test(test_a_token_outside_the_byte_alphabet_is_text),
         cmocka_unit_test(test_fallback_bytes_span_their_character),
         cmocka_unit_test(test_bytes_of_the_normalizer_span_their_character),

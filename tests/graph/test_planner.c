@@ -8,6 +8,7 @@
 
 #include "backend/cpu/cpu.h"
 #include "base/rng.h"
+#include "graph/planner.h"
 
 enum { POOL = 24, GRAPHS = 10000, BLOCKS = 3 };
 
@@ -389,6 +390,48 @@ static void test_random_graphs(void **state)
     af_device_close(d);
 }
 
+static uint64_t planned(uint64_t seed, af_device *d, bool one_pass)
+{
+    af_error err = {0};
+    maker m = {.seed = seed};
+    uint64_t held[AF_ROLE_COUNT] = {0};
+    CHECK_OK(af_graph_new(&m.g, &err), err);
+    build(&m);
+    if (m.g->optimized && one_pass)
+        af_graph_set_one_pass(m.g);
+    CHECK_OK(af_graph_prepare(m.g, d, &err), err);
+    for (int i = 0; i < m.g->n_tensors; i++) {
+        const af_tensor *t = m.g->tensors[i];
+        const bool moved = t == m.g->grads_flat && m.g->grads_in_arena;
+        if (t->role != AF_ROLE_ACTIVATION && !t->base && !t->bound && !moved)
+            held[t->role] += af_arena_size(m.g, t);
+    }
+    for (int r = 0; r < AF_ROLE_COUNT; r++)
+        CHECK_MSG(r == AF_ROLE_ACTIVATION || held[r] == m.g->role_bytes[r],
+                  "seed %llu: role %d takes %llu bytes, its tensors %llu", (unsigned long long)seed,
+                  r, (unsigned long long)m.g->role_bytes[r], (unsigned long long)held[r]);
+    const uint64_t bytes = m.g->role_bytes[AF_ROLE_ACTIVATION] + m.g->role_bytes[AF_ROLE_GRADIENT];
+    af_graph_free(m.g);
+    return bytes;
+}
+
+static void test_gradients_among_activations_never_need_more_memory(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    af_device *d;
+    int fewer = 0;
+    CHECK_OK(af_cpu_open(&d, 1, &err), err);
+    for (uint64_t s = 1; s <= 60; s++) {
+        const uint64_t apart = planned(s, d, false), together = planned(s, d, true);
+        CHECK_MSG(together <= apart, "seed %llu: %llu bytes, %llu apart", (unsigned long long)s,
+                  (unsigned long long)together, (unsigned long long)apart);
+        fewer += together < apart;
+    }
+    assert_true(fewer > 0);
+    af_device_close(d);
+}
+
 /* A deep chain, where recompute must save memory and keep the bits. */
 static void chain(af_graph *g, int layers, int64_t D)
 {
@@ -460,6 +503,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_graphs),
+        cmocka_unit_test(test_gradients_among_activations_never_need_more_memory),
         cmocka_unit_test(test_recompute_saves_memory_and_keeps_the_bits),
         cmocka_unit_test(test_results_do_not_depend_on_the_number_of_threads),
     };

@@ -201,7 +201,7 @@ static void test_gemm_agrees_with_double(void **state)
                 continue;
             gemm_case p = new_gemm_case(&variants[v], sizes[s]);
             for (int i = 0; i < tables; i++)
-                for (int skinny = 0; skinny < (p.M <= 8 ? 2 : 1); skinny++)
+                for (int skinny = 0; skinny < (p.M <= 20 ? 2 : 1); skinny++)
                     run_gemm_case(&with[i], &p, skinny);
             free_gemm_case(&p);
         }

@@ -572,10 +572,23 @@ static void test_whole_moments_are_those_of_adamw(void **state)
     assert_true(after[0] == after[1]);
 }
 
+static void test_lion_moves_nothing_without_a_gradient(void **state)
+{
+    (void)state;
+    trainer t;
+    open_trainer(&t, AF_DTYPE_F32, &(af_optimizer_opts){.kind = AF_OPTIMIZER_LION}, false);
+    set_gradients(&t, 1, 0);
+    run(&t, AF_RUN_STEP);
+    for (int i = 0; i < ALL; i++)
+        assert_true(value(&t, i) == (double)(i < A ? formula(i, 0, 0) : formula(i - A, 1, 0)));
+    close_trainer(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_trajectories_are_those_of_the_originals),
+        cmocka_unit_test(test_lion_moves_nothing_without_a_gradient),
         cmocka_unit_test(test_dynamic_maps_are_bitsandbytes),
         cmocka_unit_test(test_8bit_adam_is_bitsandbytes),
         cmocka_unit_test(test_a_norm_above_the_limit_is_cut_to_it),

@@ -89,7 +89,7 @@ static void test_full_training_keeps_the_order_of_the_disk(void **state)
     }
 }
 
-/* What PEFT picks for all-linear, but names that its loader gives to experts. */
+/* What PEFT picks for all-linear: experts and routers where they were linears of modules once. */
 static void test_all_linear_is_what_peft_loads(void **state)
 {
     (void)state;
@@ -98,8 +98,9 @@ static void test_all_linear_is_what_peft_loads(void **state)
         int pairs;
     } cases[] = {
         {"gemma4_ple", "model.per_layer_model_projection", NULL, 33},
-        {"deepseek_v2", "model.layers.1.self_attn.kv_b_proj",
-         "model.layers.1.mlp.shared_experts.up_proj", 8},
+        {"deepseek_v2", "model.layers.1.mlp.gate", "model.layers.1.mlp.shared_experts.up_proj", 11},
+        {"gemma4_moe", "model.layers.1.router.proj", "model.layers.1.experts", 15},
+        {"gpt_oss", "model.layers.1.self_attn.o_proj", "model.layers.1.mlp.router", 8},
     };
     const char *shared = shared_dir();
     if (!shared)

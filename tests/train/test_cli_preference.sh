@@ -69,7 +69,7 @@ key "kto_desirable_weight and kto_undesirable_weight are both 0" rl=kto kto_desi
 key "cpo_alpha has no effect without 'rl: cpo'" rl=dpo cpo_alpha=1
 key "precompute_ref_log_probs has no effect without" rl=simpo precompute_ref_log_probs=true
 key "'stage: pt' trains on plain text, 'rl: dpo' on preferences" rl=dpo stage=pt
-key "the auxiliary loss of routers is not added to 'rl: dpo'" rl=dpo router_aux_loss_coef=0.1
+key "the auxiliary loss of routers is not added to 'rl: reward'" rl=reward router_aux_loss_coef=0.1
 key "train_on_inputs has no effect with 'rl: dpo'" rl=dpo train_on_inputs=true
 more "'ref_model' with 'x' is not supported|the model that the run starts from" $'rl: dpo\nref_model: x'
 more "'max_prompt_length' with '64' is not supported|sequence_len" $'rl: dpo\nmax_prompt_length: 64'

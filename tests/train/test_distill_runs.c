@@ -80,8 +80,8 @@ static void follow_pytorch(const char *name, const char *teacher, const char *mo
         "distill_temperature: 2\n%smicro_batch_size: 2\n"
         "gradient_accumulation_steps: 2\nmax_steps: 10\nlearning_rate: 0.002\nwarmup_steps: 2\n"
         "weight_decay: 0.01\nweight_decay_on: all\nmax_grad_norm: 1\nshuffle: false\n"
-        "bf16: false\nlogging_steps: 1\ndevice: cpu\n",
-        more);
+        "bf16: false\nlogging_steps: 1\ndevice: %s\n",
+        more, test_device());
     char *text = af_buf_take(&b);
     CHECK_OK(train_text(text, &err), err);
     free(text);
@@ -146,8 +146,8 @@ static void run_in(const char *name, const char *base, const char *more, af_stat
     af_error err = {0};
     af_buf_printf(&b,
                   "base_model: %s\noutput_dir: %s/%s\ndatasets: [{path: %s/tokens.jsonl}]\n"
-                  "device: cpu\nlogging_steps: 1\n%s",
-                  base, dir, name, dir, more);
+                  "device: %s\nbf16: false\nlogging_steps: 1\n%s",
+                  base, dir, name, dir, test_device(), more);
     char *text = af_buf_take(&b);
     const af_status st = train_text(text, &err);
     CHECK_MSG(st == expected, "%s: status %d, %s", name, (int)st, err.msg);
@@ -290,8 +290,8 @@ static void capture(const char *base, const char *more, const char *file, af_sta
     snprintf(path, sizeof path, "%s/capture.yaml", dir);
     af_buf_printf(&b,
                   "base_model: %s\noutput_dir: %s/none\ndatasets: [{path: %s/tokens.jsonl}]\n"
-                  "device: cpu\nteacher_model: %s/teacher\n%s",
-                  base, dir, dir, dir, more);
+                  "device: %s\nbf16: false\nteacher_model: %s/teacher\n%s",
+                  base, dir, dir, test_device(), dir, more);
     CHECK_OK(af_file_write(path, b.data, b.len, &err), err);
     af_buf_clear(&b);
     const af_train_hooks hooks = {.stop = stop_now};

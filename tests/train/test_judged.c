@@ -131,6 +131,7 @@ static void test_router_loss_follows_the_trainer(void **state)
     check_case("router-full-layers");
     check_case("router-lora");
     check_case("router-experts");
+    check_case("router-linear");
     check_case("router-qlora");
 }
 

@@ -39,13 +39,6 @@ static json_t *load(const char *root, const char *name, const char *file)
     return j;
 }
 
-/* AF_TEST_DEVICE=cuda runs all of it on a GPU. */
-static const char *device(void)
-{
-    const char *d = getenv("AF_TEST_DEVICE");
-    return d ? d : "cpu";
-}
-
 static const char *method_of(const json_t *run)
 {
     const char *trainer = json_string_value(json_object_get(run, "trainer"));
@@ -84,7 +77,8 @@ static char *run_file(const char *root, const char *name, const json_t *run, con
                   "%s/preference/runs/%s/%s}]\noutput_dir: %s\nrl: %s\nshuffle: false\n"
                   "bf16: false\nweight_decay_on: all\ndevice: %s\nlogging_steps: 1\n",
                   root, name, json_string_value(json_object_get(run, "base_model")), root, name,
-                  json_string_value(json_object_get(run, "data")), out, method_of(run), device());
+                  json_string_value(json_object_get(run, "data")), out, method_of(run),
+                  test_device());
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const json_t *v = json_object_get(run, keys[i]);
         char *text = v && !json_is_null(v) ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
@@ -264,9 +258,9 @@ static void run_in(const char *name, const char *rl, const char *extra, const af
     af_buf_printf(&b,
                   "base_model: %s/models/qwen2\ndatasets: [{path: %s/preference/data/%s.jsonl}]\n"
                   "output_dir: %s/%s\nrl: %s\nadapter: lora\nlora_r: 4\nlearning_rate: 2e-3\n"
-                  "max_steps: 4\ndevice: %s\nseed: 5\n%s",
+                  "max_steps: 4\ndevice: %s\nseed: 5\n%s%s",
                   golden_dir(), golden_dir(), strcmp(rl, "kto") == 0 ? "kto" : "preferences", dir,
-                  name, rl, device(), extra);
+                  name, rl, test_device(), strstr(extra, "bf16") ? "" : "bf16: false\n", extra);
     char *text = af_buf_take(&b);
     const af_status st = train_text(text, hooks, &err);
     CHECK_MSG(st == expected, "%s: status %d, %s", name, (int)st, err.msg);

@@ -377,11 +377,24 @@ static void test_resume_is_also_yes_and_no(void **state)
     af_run_config_clear(&r);
 }
 
-/* One layer of this model is dense: PEFT would take the names of its mlp for the experts'. */
-static void test_all_linear_of_a_mixture_is_what_peft_loads(void **state)
+/* One layer of this model is dense: PEFT takes the names of its mlp for the experts'. */
+static void test_targets_of_a_mixture_are_pefts(void **state)
 {
     (void)state;
-    static const char *const want[] = {"q_proj", "k_proj", "v_proj", "o_proj"};
+    static const struct {
+        const char *text;
+        int targets, params;
+        const char *first;
+        double rank; /* of gate_up_proj */
+    } cases[] = {
+        {"", 4, 0, NULL, 0},
+        {"lora_target_modules: all-linear\n", 4, 3, "gate_up_proj", 32},
+        {"lora_target_linear: true\n", 4, 3, "gate_up_proj", 32},
+        {"lora_target_modules: [q_proj, gate_proj, up_proj]\n", 1, 1, "gate_up_proj", 32},
+        {"lora_target_modules: [q_proj, mlp.gate]\n", 1, 1, "gate.weight", 0},
+        {"lora_target_modules: [v_proj, down_proj]\nlora_target_parameters: [mlp.gate.weight]\n", 1,
+         2, "mlp.gate.weight", 0},
+    };
     char path[512];
     af_run_config r = {0};
     af_error err = {0};
@@ -392,12 +405,24 @@ static void test_all_linear_of_a_mixture_is_what_peft_loads(void **state)
     snprintf(path, sizeof path, "%s/models/qwen3_moe", golden_dir());
     CHECK_OK(af_model_config(&config, path, &err), err);
     CHECK_OK(af_model_spec_init(&spec, &config, &err), err);
-    CHECK_OK(parse(&r, BASE "adapter: lora\nlora_target_modules: all-linear\n", NULL, 0, &err),
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char text[512];
+        snprintf(text, sizeof text, BASE "adapter: lora\nlora_r: 16\n%s", cases[i].text);
+        CHECK_OK(parse(&r, text, NULL, 0, &err), err);
+        CHECK_OK(af_method_adapter(&c, &lists, &r, &spec, &err), err);
+        CHECK_MSG(c.target_count == cases[i].targets && c.param_count == cases[i].params,
+                  "%s: %d modules, %d parameters", cases[i].text, c.target_count, c.param_count);
+        if (cases[i].first)
+            assert_string_equal(c.param[0], cases[i].first);
+        CHECK_MSG(c.rank_patterns == (cases[i].rank > 0) &&
+                      (!c.rank_patterns || c.rank_pattern[0].value == cases[i].rank),
+                  "rank of %s", cases[i].text);
+        af_run_config_clear(&r);
+    }
+    CHECK_OK(parse(&r, BASE "adapter: lora\nlora_target_modules: [gate_proj]\n", NULL, 0, &err),
              err);
-    CHECK_OK(af_method_adapter(&c, &lists, &r, &spec, &err), err);
-    assert_int_equal(c.target_count, 4);
-    for (int i = 0; i < 4; i++)
-        assert_string_equal(c.target[i], want[i]);
+    assert_int_equal(af_method_adapter(&c, &lists, &r, &spec, &err), AF_EUSAGE);
+    CHECK_MSG(strstr(err.msg, "'gate_proj' without 'up_proj'"), "%s", err.msg);
     af_run_config_clear(&r);
     af_model_spec_clear(&spec);
     af_hf_config_clear(&config);
@@ -463,7 +488,7 @@ int main(void)
         cmocka_unit_test(test_merge_keys),
         cmocka_unit_test(test_table_is_sound),
         cmocka_unit_test(test_resume_is_also_yes_and_no),
-        cmocka_unit_test(test_all_linear_of_a_mixture_is_what_peft_loads),
+        cmocka_unit_test(test_targets_of_a_mixture_are_pefts),
         cmocka_unit_test(test_the_share_of_the_router_loss),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
 #define _DEFAULT_SOURCE
 #include "test.h"
 
+#include "afinar/convert.h"
 #include "afinar/model.h"
 #include "afinar/train.h"
 #include "base/buf.h"
@@ -81,10 +82,11 @@ static void train_golden(const char *root, const char *name, const json_t *run)
                   "lora_model_dir: %s/preference/runs/%s/initial_adapter\nmicro_batch_size: %d\n"
                   "max_steps: 12\nlearning_rate: 0.002\nlr_scheduler: cosine\nwarmup_steps: 2\n"
                   "weight_decay: 0.01\nweight_decay_on: all\nmax_grad_norm: 1.0\nshuffle: false\n"
-                  "bf16: false\nsequence_len: 256\nlogging_steps: 1\ndevice: cpu\n",
+                  "bf16: false\nsequence_len: 256\nlogging_steps: 1\ndevice: %s\n",
                   root, name, json_string_value(json_object_get(run, "base_model")), out, root,
                   name,
-                  (int)json_integer_value(json_object_get(run, "per_device_train_batch_size")));
+                  (int)json_integer_value(json_object_get(run, "per_device_train_batch_size")),
+                  test_device());
     af_buf_printf(&b, "datasets: [{path: %s/preference/runs/%s/%s%s}]\n", root, name,
                   json_string_value(json_object_get(run, "data")),
                   strcmp(name, "regression") == 0 ? ", field_label: score" : "");
@@ -176,8 +178,8 @@ static void run_in(const char *name, const char *extra, const af_train_hooks *ho
     af_error err = {0};
     af_buf_printf(&b,
                   "base_model: %s/models/qwen2\noutput_dir: %s/%s\nlearning_rate: 2e-3\n"
-                  "max_steps: 6\ndevice: cpu\nseed: 5\nsequence_len: 256\n%s",
-                  golden_dir(), dir, name, extra);
+                  "max_steps: 6\ndevice: %s\nbf16: false\nseed: 5\nsequence_len: 256\n%s",
+                  golden_dir(), dir, name, test_device(), extra);
     char *text = af_buf_take(&b);
     const af_status st = train_text(text, hooks, &err);
     CHECK_MSG(st == expected, "%s: status %d, %s", name, (int)st, err.msg);
@@ -264,8 +266,10 @@ static void classify(const char *model, const char *adapter, const int32_t *ids,
 {
     af_model *m = NULL;
     af_error err = {0};
-    const af_model_opts o = {
-        .device = "cpu", .adapter = {adapter}, .adapter_weight = {1}, .adapters = adapter != NULL};
+    const af_model_opts o = {.device = test_device(),
+                             .adapter = {adapter},
+                             .adapter_weight = {1},
+                             .adapters = adapter != NULL};
     CHECK_OK(af_model_open(&m, model, &o, &err), err);
     assert_int_equal(af_model_labels(m), 3);
     assert_string_equal(af_model_label(m, 2), "doubt");
@@ -282,6 +286,7 @@ static void test_the_files_are_those_of_transformers_and_peft(void **state)
     static const int32_t padded[] = {70, 80, 90, 509, 509}; /* 509 is the padding token */
     char base[400];
     double a[3], b[3];
+    af_error err = {0};
     snprintf(base, sizeof base, "%s/models/qwen2", golden_dir());
     labels_in("lora", "adapter: lora\n", NULL, AF_OK);
     json_t *j = read_json(file_of("lora", "adapter_config.json"));
@@ -292,6 +297,17 @@ static void test_the_files_are_those_of_transformers_and_peft(void **state)
     classify(base, file_of("lora", ""), padded, 5, b);
     assert_memory_equal(a, b, sizeof a);
     assert_true(fabs(a[0] + a[1] + a[2] - 1) < 1e-12);
+
+    const af_merge_adapter_opts o = {
+        .adapter = {file_of("lora", "")}, .weight = {1}, .adapters = 1};
+    CHECK_OK(af_merge_adapters(base, file_of("merged", ""), &o, NULL, &err), err);
+    j = read_json(file_of("merged", "config.json"));
+    assert_string_equal(json_string_value(json_array_get(json_object_get(j, "architectures"), 0)),
+                        "Qwen2ForSequenceClassification");
+    json_decref(j);
+    classify(file_of("merged", ""), NULL, padded, 5, b);
+    for (int i = 0; i < 3; i++)
+        CHECK_MSG(fabs(a[i] - b[i]) < 1e-6, "label %d: %.9g, merged %.9g", i, a[i], b[i]);
 
     labels_in("full", "", NULL, AF_OK);
     j = read_json(file_of("full", "config.json"));
@@ -311,9 +327,9 @@ static void test_a_trained_folder_is_trained_further(void **state)
     af_error err = {0};
     labels_in("first", "", NULL, AF_OK);
     af_buf_printf(&b,
-                  "base_model: %s/first\noutput_dir: %s/second\nmax_steps: 2\ndevice: cpu\n"
+                  "base_model: %s/first\noutput_dir: %s/second\nmax_steps: 2\ndevice: %s\n"
                   "datasets: [{path: %s/preference/data/texts.jsonl}]\n",
-                  dir, dir, golden_dir());
+                  dir, dir, test_device(), golden_dir());
     char *text = af_buf_take(&b);
     assert_int_equal(train_text(text, NULL, &err), AF_EUSAGE); /* it is no language model */
     assert_non_null(strstr(err.msg, "set task_type: SEQ_CLS"));

@@ -32,6 +32,8 @@ CASES = {
     "router-qlora": {**LORA, "adapter": "qlora", "base": "judged/router-model", "router_aux_loss_coef": 0.5,
                      "gradient_accumulation_steps": 2,
                      "lora_target_parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]},
+    "router-linear": {**LORA, "lora_r": 2, "lora_target_modules": "all-linear", "base": "judged/router-model",
+                      "router_aux_loss_coef": 0.5, "gradient_accumulation_steps": 2},
     "router-lora": {**LORA, "router_aux_loss_coef": 0.5, "gradient_accumulation_steps": 2},
 }
 
@@ -63,6 +65,8 @@ def records():
 
 def adapter_of(keys):
     """B of the one on experts is not zero, so that the order of its columns matters from the first step."""
+    if keys["lora_target_modules"] == "all-linear":
+        return "linear-adapter"
     return "experts-adapter" if "lora_target_parameters" in keys else "router-adapter"
 
 
@@ -91,7 +95,7 @@ def judge(keys, rows, base):
         model = get_peft_model(model, LoraConfig(r=keys["lora_r"], lora_alpha=keys["lora_alpha"],
                                                  target_modules=keys["lora_target_modules"],
                                                  target_parameters=keys.get("lora_target_parameters"),
-                                                 init_lora_weights="lora_target_parameters" not in keys))
+                                                 init_lora_weights=adapter_of(keys) == "router-adapter"))
         folder = GOLDEN / "judged" / adapter_of(keys)
         model.save_pretrained(str(folder))
         (folder / "README.md").unlink()

@@ -23,10 +23,10 @@ int af_cuda_levels(const af_graph *g)
 void af_cuda_set_level(af_graph *g, int level)
 {
     af_cuda_graph *cg = g->backend;
-    const int64_t rows = af_cuda_level_rows(g, level);
+    const int64_t rows = af_cuda_level_rows(g, level), picks = AF_MIN(rows, g->picks);
     for (int i = 0; i < g->n_tensors; i++)
         if (g->tensors[i]->live)
-            g->tensors[i]->dim[0] = rows;
+            g->tensors[i]->dim[0] = g->tensors[i]->live == &g->live_picks ? picks : rows;
     cg->level = level;
 }
 

@@ -117,6 +117,10 @@ template <int N, class T> DEV void load_n(float (&f)[N], const T *p)
         for (int i = 0; i < (int)(N * sizeof(T) / 16); i++)
             v.q[i] = ((const uint4 *)p)[i];
         unpack(f, v.w, p);
+    } else if constexpr (N * sizeof(T) == 8 && sizeof(T) == 2) {
+        const uint2 v = *(const uint2 *)p;
+        const u32 w[2] = {v.x, v.y};
+        unpack(f, w, p);
     } else {
 #pragma unroll
         for (int i = 0; i < N; i++)
@@ -134,6 +138,10 @@ template <int N, class T> DEV void store_n(T *p, const float (&f)[N])
 #pragma unroll
         for (int i = 0; i < (int)(N * sizeof(T) / 16); i++)
             ((uint4 *)p)[i] = v.q[i];
+    } else if constexpr (N * sizeof(T) == 8 && sizeof(T) == 2) {
+        u32 w[2];
+        pack(w, f, p);
+        *(uint2 *)p = {w[0], w[1]};
     } else {
 #pragma unroll
         for (int i = 0; i < N; i++)

@@ -187,7 +187,7 @@ static af_status describe(af_adapter *a, af_error *err)
     for (int i = 0; i < n; i++) {
         if (!a->module[i].rank)
             continue;
-        if (af_module_is_experts(&a->spec->module[i]))
+        if (a->spec->module[i].parameter)
             target[n + c->param_count++] = a->spec->module[i].path;
         else
             target[c->target_count++] = a->spec->module[i].path;

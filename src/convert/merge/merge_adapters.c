@@ -7,6 +7,7 @@
 #include "convert/adapter/adapter_combine.h"
 #include "convert/output/model_card.h"
 #include "convert/output/model_out.h"
+#include "model/labels/label_config.h"
 
 static af_status read_adapters(af_adapter **out, af_model_reader *in,
                                const af_merge_adapter_opts *o, af_error *err)
@@ -57,6 +58,8 @@ static af_status write_model(af_model_reader *in, const af_output *f, const af_d
     AF_TRY(af_model_copy_text(in, f, &config, err));
     if (in->untie)
         json_object_set_new(config, "tie_word_embeddings", json_false());
+    if (in->new_labels)
+        AF_TRY(af_label_config(config, in->adapter->config.labels, in->labels, f->temp, err));
     if (dtype)
         af_config_set_dtype(config, *dtype);
     AF_TRY(af_json_write(f->temp, "config.json", config, err));

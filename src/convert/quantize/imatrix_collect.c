@@ -173,12 +173,7 @@ static af_status make_entries(const collector *c, af_imatrix *m, af_error *err)
     for (int i = 0; i < c->taps; i++) {
         const tapped *t = &c->tap[i];
         const af_layer_spec *ls = &s->layer[t->layer];
-        if (ls->mlp == AF_MLP_EXPERTS && t->group == AF_GROUP_GATE_UP) {
-            const int router = ls->tensor[AF_SLOT_ROUTER];
-            AF_TRY(add_entry(m, s->tensor[router].gguf, t, tokens, err));
-            experts++;
-            continue;
-        }
+        experts += t->group == AF_GROUP_ROUTER;
         for (int p = 0; p < ls->pieces[t->group]; p++) {
             const af_module_spec *mod = &s->module[ls->module[t->group][p]];
             AF_TRY(add_entry(m, s->tensor[mod->weight].gguf, t, tokens, err));

@@ -1,14 +1,21 @@
-/* gemm_skinny.c - GEMMs of one to eight rows: each output column is a dot product with one stored
- * row of B, which is read once and never packed. Generation runs on this; it is bound by memory, so
- * weights are read as they are stored, row after row as one stream, and widened in registers (GGUF
- * blocks: gemm_blocks.c). Types without a kernel are decoded a piece at a time into a buffer that
- * stays in the first-level cache.
+/* gemm_skinny.c - GEMMs of few rows: each output column is a dot product with one stored row of B,
+ * which is read once (per GROUPS * 8 rows) and never packed. Generation runs on this; it is bound
+ * by memory, so weights are read as they are stored, row after row as one stream, and widened in
+ * registers (GGUF blocks: gemm_blocks.c). Types without a kernel are decoded a piece at a time into
+ * a buffer that stays in the first-level cache.
  *
  * A column is always one sum over all of K in a fixed order, whichever thread computes it and next
- * to whatever other columns. */
+ * to whatever other columns and rows. */
 #include "cpu/gemm/gemm_blocks.h"
 
-enum { PIECE = 1024, K_MAX = 1 << 15, LANES = 4, CHUNK = 64, AHEAD = 2048 };
+enum {
+    PIECE = 1024,
+    K_MAX = 1 << 15,
+    LANES = 4,
+    CHUNK = 64,
+    AHEAD = 2048,
+    GROUPS = 8, /* of AF_SKINNY_ROWS rows at a time, where their K is short enough */
+};
 
 typedef uint32_t words __attribute__((vector_size(VL * 4), aligned(2), may_alias));
 
@@ -19,8 +26,8 @@ typedef struct skinny_job {
     const af_gemm *g;
     reader reader;
     const float *a; /* [M][K] as f32; with bf16, even and odd elements of each 2 VL apart */
-    af_block_x block;
-    float *buf; /* [threads][PIECE] */
+    af_block_x block[GROUPS]; /* AF_SKINNY_ROWS rows each */
+    float *buf;               /* [threads][PIECE] */
 } skinny_job;
 
 uint64_t AF_ISA_NAME(af_skinny_work)(int threads)
@@ -31,8 +38,7 @@ uint64_t AF_ISA_NAME(af_skinny_work)(int threads)
 
 bool AF_ISA_NAME(af_skinny_serves)(const af_gemm *g)
 {
-    return g->skinny && g->M <= AF_SKINNY_ROWS && g->b.trans && !g->a.trans && !g->a.decode &&
-           g->K <= K_MAX;
+    return g->skinny && g->b.trans && !g->a.trans && !g->a.decode && g->K <= K_MAX;
 }
 
 /* Even elements of each 2 VL first, as dot_rows expects them with bf16; the last ones stay. */
@@ -127,8 +133,10 @@ static void blocks(const skinny_job *t, int64_t n, int64_t cols, float *s)
     const af_operand *b = &t->g->b;
     const af_dtype_info *info = af_dtype_get(b->dtype);
     const int64_t row = b->ld / info->elems * info->bytes;
-    AF_ISA_NAME(af_block_rows)
-    (&t->block, b->dtype, (const uint8_t *)b->data + n * row, cols, s, CHUNK);
+    for (int64_t m = 0; m < t->g->M; m += AF_SKINNY_ROWS)
+        AF_ISA_NAME(af_block_rows)
+    (&t->block[m / AF_SKINNY_ROWS], b->dtype, (const uint8_t *)b->data + n * row, cols,
+     s + m * CHUNK, CHUNK);
 }
 
 /* Shares begin at multiples of this: what is computed together does not change with them. */
@@ -138,7 +146,7 @@ static void columns(void *arg, int64_t from, int64_t to, int share)
 {
     const skinny_job *t = arg;
     const int64_t last = AF_MIN(to * UNIT, t->g->N);
-    float s[AF_SKINNY_ROWS * CHUNK];
+    float s[GROUPS * AF_SKINNY_ROWS * CHUNK];
     for (int64_t c = from * UNIT; c < last; c += CHUNK) {
         const int64_t width = AF_MIN((int64_t)CHUNK, last - c);
         if (t->reader == READ_BLOCKS)
@@ -166,9 +174,11 @@ static reader reader_of(const af_gemm *g)
     return b->dtype == AF_DTYPE_F16 && af_has_f16 ? READ_F16 : READ_DECODED;
 }
 
-void AF_ISA_NAME(af_skinny_run)(const af_gemm *g, af_pool *pool, void *work)
+/* At most GROUPS * AF_SKINNY_ROWS rows, whose values fit into AF_SKINNY_ROWS of K_MAX. */
+static void run_rows(const af_gemm *g, af_pool *pool, void *work)
 {
     float *a = work, *buf = a + AF_SKINNY_ROWS * K_MAX;
+    uint8_t *block_work = (uint8_t *)(buf + (int64_t)af_pool_threads(pool) * PIECE);
     skinny_job t = {.g = g, .reader = reader_of(g), .a = a, .buf = buf};
     for (int64_t m = 0; m < g->M; m++) {
         const float *x = AF_ISA_NAME(af_stored_row)(&g->a, m, 0, g->K, a + m * g->K);
@@ -177,10 +187,25 @@ void AF_ISA_NAME(af_skinny_run)(const af_gemm *g, af_pool *pool, void *work)
         if (t.reader == READ_BF16)
             deinterleave(a + m * g->K, g->K);
     }
-    if (t.reader == READ_BLOCKS)
+    for (int64_t m = 0; m < g->M && t.reader == READ_BLOCKS; m += AF_SKINNY_ROWS)
         AF_ISA_NAME(af_block_prepare)
-    (&t.block, a, g->M, g->K, buf + (int64_t)af_pool_threads(pool) * PIECE);
+    (&t.block[m / AF_SKINNY_ROWS], a + m * g->K, AF_MIN(g->M - m, (int64_t)AF_SKINNY_ROWS), g->K,
+     block_work + (uint64_t)(m / AF_SKINNY_ROWS) * AF_ISA_NAME(af_block_work)(g->K));
     af_pool_run(pool, (g->N + UNIT - 1) / UNIT, columns, &t);
+}
+
+void AF_ISA_NAME(af_skinny_run)(const af_gemm *g, af_pool *pool, void *work)
+{
+    const int64_t step = AF_SKINNY_ROWS * AF_MIN((int64_t)GROUPS, K_MAX / g->K);
+    const int64_t size_c = (int64_t)af_dtype_get(g->c_dtype)->bytes;
+    af_gemm part = *g;
+    for (int64_t m = 0; m < g->M; m += step) {
+        part.M = AF_MIN(step, g->M - m);
+        part.a.data =
+            (const uint8_t *)g->a.data + m * g->a.ld * (int64_t)af_dtype_get(g->a.dtype)->bytes;
+        part.c = (uint8_t *)g->c + m * g->ldc * size_c;
+        run_rows(&part, pool, work);
+    }
 }
 
 /* ---- sums of rows ---- */

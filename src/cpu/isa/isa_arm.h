@@ -54,5 +54,18 @@ AF_INLINE vec af_vec_clamp(vec x, vec low, vec high)
 #define AF_OWN_LANE
 enum { AF_K_LANES = 4 };
 AF_INLINE vec af_load_lanes(const float *p) { return *(const vec *)p; }
-#define af_fma_lane(acc, w, f, lane) vfmaq_laneq_f32(acc, w, f, lane)
+/* The instruction has the lane in it: loops over lanes are unrolled, and one case is left. */
+AF_INLINE vec af_fma_lane(vec acc, vec w, vec f, int lane)
+{
+    switch (lane) {
+    case 0:
+        return vfmaq_laneq_f32(acc, w, f, 0);
+    case 1:
+        return vfmaq_laneq_f32(acc, w, f, 1);
+    case 2:
+        return vfmaq_laneq_f32(acc, w, f, 2);
+    default:
+        return vfmaq_laneq_f32(acc, w, f, 3);
+    }
+}
 #endif

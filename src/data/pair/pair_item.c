@@ -5,6 +5,9 @@
 #include "base/buf.h"
 #include "data/shape/pair_form.h"
 
+#include <math.h>
+#include <strings.h>
+
 /* --- one side -------------------------------------------------------------------------------- */
 
 af_status af_pair_put_text(af_item *out, int side, const char *prompt, uint64_t prompt_len,
@@ -49,6 +52,17 @@ done:
     return st;
 }
 
+/* Columns of tables have 1 and 0, those of CSV files words. */
+static bool read_truth(bool *out, const json_t *v)
+{
+    const char *word = json_is_string(v) ? json_string_value(v) : "";
+    const json_int_t number = json_is_integer(v) ? json_integer_value(v) : -1;
+    *out =
+        json_is_true(v) || number == 1 || strcasecmp(word, "true") == 0 || strcmp(word, "1") == 0;
+    return *out || json_is_false(v) || number == 0 || strcasecmp(word, "false") == 0 ||
+           strcmp(word, "0") == 0;
+}
+
 af_status af_pair_label(af_item *out, const af_data_source *s, const json_t *record,
                         const char *field, const af_source_loc *p, af_error *err)
 {
@@ -56,10 +70,9 @@ af_status af_pair_label(af_item *out, const af_data_source *s, const json_t *rec
     const af_status st = af_field_need(&label, s, record, field, p, err);
     if (st != AF_OK)
         return st;
-    if (!json_is_boolean(label))
+    if (!read_truth(&out->label, label))
         return af_field_wrong_type(field, label, "true or false", p, err);
     out->has_label = true;
-    out->label = json_is_true(label);
     return AF_OK;
 }
 
@@ -151,6 +164,8 @@ static af_status read_margin(af_item *out, const json_t *record, const af_source
     if (!json_is_number(v))
         return af_field_wrong_type("margin", v, "a number", p, err);
     out->margin = (float)json_number_value(v);
+    if (!isfinite(out->margin))
+        return af_source_loc_fail(p, err, "field \"margin\" is %g", json_number_value(v));
     return AF_OK;
 }
 
@@ -160,6 +175,15 @@ static af_status same_type(const af_data_source *s, const json_t *good, const js
 {
     if (!json_is_string(good) && !json_is_array(good) && !json_is_object(good))
         return af_field_wrong_type(s->field.chosen, good, "a string or a list of messages", p, err);
+    for (int i = 0; i < 2; i++) {
+        const json_t *first = json_array_get(i ? bad : good, 0);
+        if (first && !json_is_object(first))
+            return af_source_loc_fail(p, err,
+                                      "field \"%s\" should be a list of messages, and its "
+                                      "first item is %s",
+                                      i ? s->field.rejected : s->field.chosen,
+                                      json_is_string(first) ? "a string" : "no object");
+    }
     if (json_typeof(good) == json_typeof(bad))
         return AF_OK;
     return af_field_wrong_type(s->field.rejected, bad,
@@ -191,6 +215,16 @@ done:
     return st;
 }
 
+/* A question as text goes with answers that are messages, unless those begin with it. */
+static json_t *question_turn(const af_data_source *s, const json_t *prompt, const json_t *good,
+                             const json_t *bad)
+{
+    const bool split = json_is_array(good) && first_difference(good, bad) > 0;
+    if (!json_is_string(prompt) || split || af_turns_sharegpt(s, good))
+        return NULL;
+    return json_pack("[{s:s, s:O}]", "role", "user", "content", prompt);
+}
+
 static af_status chat_pair(af_item *out, const af_data_source *s, const json_t *prompt,
                            const json_t *good, const json_t *bad, const json_t *record,
                            const af_source_loc *p, af_error *err)
@@ -198,6 +232,9 @@ static af_status chat_pair(af_item *out, const af_data_source *s, const json_t *
     const json_t *const side[2] = {good, bad};
     const char *const name[2] = {s->field.chosen, s->field.rejected};
     af_status st = AF_OK;
+    json_t *turn = question_turn(s, prompt, good, bad);
+    if (turn)
+        prompt = turn;
     if (!json_is_array(prompt)) /* missing, or the question once more as a text */
         return json_is_array(good)
                    ? split_chats(out, s, good, bad, record, p, err)
@@ -212,6 +249,7 @@ static af_status chat_pair(af_item *out, const af_data_source *s, const json_t *
                  : af_fail_nomem(err, "a preference pair", 0);
         json_decref(one);
     }
+    json_decref(turn);
     return st;
 }
 
@@ -329,6 +367,25 @@ done:
     return st;
 }
 
+/* What a reader of the data would miss in the rows: columns that only a `type` reads, and texts
+ * without a word. */
+static void warn_pair(const af_item *i, const af_data_source *s, const json_t *record,
+                      const af_source_loc *p)
+{
+    static const char *const system[] = {"system", "system_prompt"};
+    for (size_t k = 0; k < AF_LEN(system) && !s->form && !s->listed; k++)
+        if (json_string_length(json_object_get(record, system[k])))
+            af_record_warn(p, AF_WARNING_PROMPT,
+                           "\"%s\" is not part of the prompt: 'type: chatml.intel' reads such "
+                           "records, and messages have a turn for it",
+                           system[k]);
+    for (int k = 0; k < i->conversations; k++)
+        if (i->conversation[k].kind == AF_CONVERSATION_PROMPT && !i->conversation[k].answer_len) {
+            p->warnings->counts.empty_answers++;
+            af_record_warn(p, AF_WARNING_EMPTY, "an answer is empty");
+        }
+}
+
 /* Whether two answers are the same text or messages. */
 static bool equal_answers(const af_item *i)
 {
@@ -353,6 +410,7 @@ af_status af_pair_item(af_item *out, const af_data_source *s, const json_t *reco
     if (rl == AF_RL_REWARD)
         AF_TRY(read_margin(out, record, p, err));
     out->equal = out->conversations == 2 && equal_answers(out);
+    warn_pair(out, s, record, p);
 done:
     return st;
 }

@@ -24,7 +24,7 @@ bool af_rl_renders_first(af_rl rl)
 
 /* --- texts ----------------------------------------------------------------------------------- */
 
-static bool ends_with(const af_buf *b, const char *end)
+static bool has_end(const af_buf *b, const char *end)
 {
     const uint64_t n = strlen(end);
     return b->len >= n && memcmp(b->data + b->len - n, end, n) == 0;
@@ -36,7 +36,7 @@ static af_status set_whole(pair_work *w, int side, const char *answer, uint64_t 
     const char *eos = af_tokenizer_eos_text(w->s->tokenizer);
     af_buf b = {0};
     af_buf_add(&b, answer, len);
-    if (eos && !af_rl_renders_first(w->rl) && !(b.len && ends_with(&b, eos)))
+    if (eos && !af_rl_renders_first(w->rl) && !(b.len && has_end(&b, eos)))
         af_buf_str(&b, eos);
     af_buf all = {0};
     af_buf_add(&all, w->prompt, w->prompt_len);

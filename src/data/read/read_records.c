@@ -2,16 +2,11 @@
 #include "data/read/read_records.h"
 
 #include "afinar/data.h"
+#include "base/word.h"
 #include "format/text/unicode.h"
 
 #include <stdarg.h>
 #include <strings.h>
-
-static bool ends_with(const char *s, uint64_t n, const char *end)
-{
-    const uint64_t m = strlen(end);
-    return n >= m && strncasecmp(s + n - m, end, m) == 0;
-}
 
 static const struct {
     const char *ending, *name;
@@ -36,7 +31,9 @@ static const struct {
 static uint64_t unpacked_length(const char *path)
 {
     const uint64_t n = strlen(path);
-    return n - (ends_with(path, n, ".gz") ? 3 : ends_with(path, n, ".zst") ? 4 : 0);
+    return n - (af_ends_with_any_case(path, n, ".gz")    ? 3
+                : af_ends_with_any_case(path, n, ".zst") ? 4
+                                                         : 0);
 }
 
 static bool is_columns(af_records_kind k)
@@ -64,7 +61,7 @@ af_status af_records_kind_of(af_records_kind *out, const char *path, const char 
             "%s: 'ds_type: %.40s' is not one of jsonl, json, csv, tsv, text, parquet, arrow", path,
             ds_type);
     for (size_t i = 0; i < AF_LEN(kinds); i++) {
-        if (!ends_with(path, n, kinds[i].ending))
+        if (!af_ends_with_any_case(path, n, kinds[i].ending))
             continue;
         *out = kinds[i].kind;
         if (is_columns(*out) && n != strlen(path))

@@ -2,6 +2,7 @@
 #include "data/render/renderer.h"
 
 #include "base/buf.h"
+#include "base/word.h"
 #include "format/chat/chat_template.h"
 #include "format/chat/named_template.h"
 
@@ -11,12 +12,6 @@ void af_row_clear(af_row *r)
     free(r->ids);
     free(r->labels);
     *r = (af_row){0};
-}
-
-static bool ends_with(const char *s, const char *end)
-{
-    const size_t n = strlen(s), m = strlen(end);
-    return n >= m && strcmp(s + n - m, end) == 0;
 }
 
 bool af_renderer_own_template(const char *requested)
@@ -127,7 +122,7 @@ af_status af_renderer_template(af_template **out, bool *bare, const char *model,
         requested += sizeof fallback - 1;
     }
     const bool text = is_text(requested);
-    if (!text && !ends_with(requested, ".jinja") && !ends_with(requested, ".j2"))
+    if (!text && !af_ends_with(requested, ".jinja") && !af_ends_with(requested, ".j2"))
         return open_by_name(out, bare, model, requested, err);
     *bare = true;
     const af_status st = text ? af_template_parse(out, requested, strlen(requested), err)

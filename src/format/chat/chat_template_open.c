@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/word.h"
 #include "format/config/hf_config.h"
 #include "format/jinja/jinja_ast.h"
 #include "format/text/json_text.h"
@@ -15,12 +16,6 @@
 
 static const char *const token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                           "pad_token", "cls_token", "mask_token"};
-
-static bool ends_with(const char *s, const char *end)
-{
-    const size_t n = strlen(s), m = strlen(end);
-    return n >= m && !strcmp(s + n - m, end);
-}
 
 /* --- tokenizer_config.json ---------------------------------------------------------------------
  */
@@ -281,9 +276,9 @@ done:
 af_status af_template_open_named(af_template **out, const char *path, const char *name,
                                  af_error *err)
 {
-    if (ends_with(path, ".jinja") || ends_with(path, ".j2"))
+    if (af_ends_with(path, ".jinja") || af_ends_with(path, ".j2"))
         return open_source(out, path, err);
-    if (ends_with(path, ".json") && af_file_exists(path))
+    if (af_ends_with(path, ".json") && af_file_exists(path))
         return open_config(out, path, name, err);
     char *found = NULL;
     af_status st = af_model_resolve(&found, path, err);

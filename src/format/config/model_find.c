@@ -2,16 +2,11 @@
 #include "format/config/hf_config.h"
 
 #include "base/file.h"
+#include "base/word.h"
 #include "format/hub/hub_name.h"
 #include "format/text/json_text.h"
 
 #include <jansson.h>
-
-static bool ends_with(const char *s, const char *tail)
-{
-    const size_t n = strlen(s), t = strlen(tail);
-    return n >= t && strcmp(s + n - t, tail) == 0;
-}
 
 /* A part of a model folder was named instead of the folder. */
 static af_status fail_part(const char *model, af_error *err)
@@ -24,8 +19,8 @@ static af_status fail_part(const char *model, af_error *err)
 
 af_status af_model_resolve_whole(char **path, const char *model, af_error *err)
 {
-    if (af_file_exists(model) &&
-        (ends_with(model, ".safetensors") || ends_with(model, ".json") || ends_with(model, ".bin")))
+    if (af_file_exists(model) && (af_ends_with(model, ".safetensors") ||
+                                  af_ends_with(model, ".json") || af_ends_with(model, ".bin")))
         return fail_part(model, err);
     return af_model_resolve(path, model, err);
 }
@@ -41,8 +36,8 @@ static af_status take_gguf(char **path, const char *model, af_error *err)
     for (int i = 0; i < n; i++) {
         const char *of = strstr(names[i], "-of-");
         const bool later = of && of - names[i] > 5 && strncmp(of - 5, "00001", 5) != 0;
-        folder |= ends_with(names[i], ".safetensors");
-        if (!ends_with(names[i], ".gguf") || later)
+        folder |= af_ends_with(names[i], ".safetensors");
+        if (!af_ends_with(names[i], ".gguf") || later)
             continue;
         other = one;
         one = names[i];
@@ -71,7 +66,7 @@ af_status af_model_resolve(char **path, const char *model, af_error *err)
         return AF_OK;
     }
     af_hub_repo repo;
-    if (ends_with(model, ".gguf") ||
+    if (af_ends_with(model, ".gguf") ||
         af_hub_repo_parse(&repo, AF_HUB_MODEL, model, NULL, NULL) != AF_OK)
         return af_fail(err, AF_EUSAGE, "no model '%s': there is no such folder or file", model);
     const af_status st = af_hub_snapshot(path, AF_HUB_MODEL, model, NULL, NULL, 0, err);

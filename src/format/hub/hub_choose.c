@@ -7,21 +7,16 @@
 #include "format/hub/hub_tree.h"
 
 #include "base/buf.h"
+#include "base/word.h"
 
 #include <ctype.h>
 #include <fnmatch.h>
 #include <strings.h>
 
-static bool ends_with(const char *s, const char *tail)
-{
-    const size_t n = strlen(s), t = strlen(tail);
-    return n >= t && strcasecmp(s + n - t, tail) == 0;
-}
-
 static bool ends_with_any(const char *s, const char *const *tails)
 {
     for (; *tails; tails++)
-        if (ends_with(s, *tails))
+        if (af_ends_with_any_case(s, strlen(s), *tails))
             return true;
     return false;
 }
@@ -50,7 +45,10 @@ static bool is_config(const char *path)
     return is_top(path) && (ends_with_any(path, tails) || strncasecmp(path, "LICENSE", 7) == 0);
 }
 
-static bool is_weights(const char *path) { return is_top(path) && ends_with(path, ".safetensors"); }
+static bool is_weights(const char *path)
+{
+    return is_top(path) && af_ends_with_any_case(path, strlen(path), ".safetensors");
+}
 
 /* As huggingface_hub: '*' matches '/' too, and "folder/" means all that is in it. */
 static bool matches(const char *path, const char *const *patterns, int n)
@@ -125,7 +123,8 @@ static bool same_file(const char *a, const char *b)
 /* A projector of images, which is not a language model. */
 static bool is_model_gguf(const char *path)
 {
-    return ends_with(path, ".gguf") && !strcasestr(path, "mmproj") && !strcasestr(path, "imatrix");
+    return af_ends_with_any_case(path, strlen(path), ".gguf") && !strcasestr(path, "mmproj") &&
+           !strcasestr(path, "imatrix");
 }
 
 static af_status choose_gguf(af_hub_tree *t, const af_hub_choice *c, const char *repo,

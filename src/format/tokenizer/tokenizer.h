@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "format/text/jsonpull.h"
 #include "format/text/unicode.h"
+#include "format/tokenizer/token_bytes.h"
 
 #include <pthread.h>
 
@@ -241,7 +242,8 @@ typedef struct af_token_model {
     int32_t fallback_id[256]; /* id of <0xNN>, -1 = none */
     int32_t ascii_id[128];    /* id of a one-character token */
     bool fuse_unk, byte_fallback, ignore_merges;
-    bool cut_at_mark; /* no merge has U+2581 after anything but U+2581: words can be cut there */
+    bool cut_at_mark; /* words can be cut before a U+2581 after anything but U+2581 ... */
+    bool joined[256]; /* ... and these bytes, which some merge joins with it */
     bool byte_level;  /* the last pre-tokenizer passes on raw bytes */
     int32_t unk_id;   /* -1 = none */
     bool unk_missing; /* an unk token is named but not in the vocabulary */
@@ -392,6 +394,8 @@ AF_CHECKED af_status af_spm_word(af_work *w, const char *s, uint32_t n);
 AF_CHECKED af_status af_symbol_add(af_work *w, int32_t id, uint32_t start, uint32_t len);
 void af_merges_prefetch(const af_token_model *m, int32_t a, int32_t b);
 /* tokenizer_merges.c */
+/* Notes which bytes the token joins with a U+2581 after them. */
+void af_model_note_marks(af_token_model *m, const char *s, uint32_t n);
 AF_CHECKED af_status af_merges_parse(af_tokenizer *t, const af_json_value *v, af_error *err);
 uint64_t af_json_commas(const af_json_value *v); /* in the text of a raw value, plus one */
 AF_CHECKED af_status af_merges_init(af_token_model *m, uint64_t count, af_error *err);
@@ -407,10 +411,6 @@ AF_CHECKED af_status af_tokenizer_new(af_tokenizer **out, af_error *err);
 bool af_token_skipped(const af_tokenizer *t, int32_t id); /* by skip_special */
 /* Adds an id that ends a generation, once. */
 AF_CHECKED af_status af_tokenizer_add_stop(af_tokenizer *t, double id, af_error *err);
-/* tokenizer_decode.c: the bytes that `id` adds inside a text, incomplete characters included; none
- * for an id without a token. Replaces what *out held. */
-AF_CHECKED af_status af_tokenizer_token_bytes(const af_tokenizer *t, int32_t id, af_buf *out,
-                                              af_error *err);
 /* tokenizer_gguf.c */
 AF_CHECKED af_status af_tokenizer_from_gguf(af_tokenizer **out, const char *path, af_error *err);
 

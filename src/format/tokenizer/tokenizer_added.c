@@ -62,10 +62,13 @@ af_status af_added_insert(af_tokenizer *t, af_added a, int64_t wanted_id, af_err
                        old->content.s, a.content.s, a.id);
     }
     AF_TRY(af_vocab_add(&t->added_vocab, &t->arena, a.content.s, a.content.n, a.id, err));
-    af_added *grown = af_realloc(t->added, (uint64_t)t->added_count + 1, sizeof *grown);
-    if (!grown)
-        return af_fail_nomem(err, "the added tokens", sizeof *grown);
-    t->added = grown;
+    if ((t->added_count & (t->added_count - 1)) == 0) { /* full: room for twice as many */
+        const uint64_t more = t->added_count ? 2 * (uint64_t)t->added_count : 1;
+        af_added *grown = af_realloc(t->added, more, sizeof *grown);
+        if (!grown)
+            return af_fail_nomem(err, "the added tokens", more * sizeof *grown);
+        t->added = grown;
+    }
     t->added_at[a.id] = t->added_count;
     t->added[t->added_count++] = a;
 done:

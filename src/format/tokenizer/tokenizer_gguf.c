@@ -123,18 +123,6 @@ done:
     return st;
 }
 
-static bool marks_only_in_front(const af_vocab *v)
-{
-    for (int32_t id = 0; id < v->count; id++) {
-        const af_str s = v->token[id];
-        for (uint32_t i = 1; s.s && i + 3 <= s.n; i++)
-            if (memcmp(s.s + i, "\xe2\x96\x81", 3) == 0 &&
-                (i < 3 || memcmp(s.s + i - 3, "\xe2\x96\x81", 3) != 0))
-                return false;
-    }
-    return true;
-}
-
 static af_status read_spm(af_tokenizer *t, const af_gguf *g, af_error *err)
 {
     af_status st = AF_OK;
@@ -163,7 +151,10 @@ static af_status read_spm(af_tokenizer *t, const af_gguf *g, af_error *err)
               "\"type\":\"Replace\",\"pattern\":{\"String\":\"\xe2\x96\x81\"},\"content\":\" \"},{"
               "\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}]}}",
         err));
-    t->model.cut_at_mark = marks_only_in_front(&t->vocab);
+    t->model.cut_at_mark = true;
+    for (int32_t i = 0; i < t->vocab.count; i++)
+        if (t->vocab.token[i].s)
+            af_model_note_marks(&t->model, t->vocab.token[i].s, t->vocab.token[i].n);
 done:
     return st;
 }

@@ -65,14 +65,12 @@ static bool next_merge(batch *b, merge_key k[3], bool *skip)
     return true;
 }
 
-/* Is there a U+2581 after anything but U+2581? */
-static bool mark_inside(const char *s, uint32_t n)
+void af_model_note_marks(af_token_model *m, const char *s, uint32_t n)
 {
     for (uint32_t i = 1; i + 3 <= n; i++)
         if (memcmp(s + i, "\xe2\x96\x81", 3) == 0 &&
             (i < 3 || memcmp(s + i - 3, "\xe2\x96\x81", 3) != 0))
-            return true;
-    return false;
+            m->joined[(uint8_t)s[i - 1]] = true;
 }
 
 static void join(batch *b, merge_key k[3], uint32_t prefix)
@@ -129,8 +127,8 @@ static af_status flush(batch *b, af_tokenizer *t, af_error *err)
                            b->rank, (int)AF_MIN(k[0].n, 60), text + k[0].at,
                            (int)AF_MIN(k[1].n, 60), text + k[1].at);
         af_merges_put(&t->model, k[0].id, k[1].id, b->rank, k[2].id);
-        if (t->model.cut_at_mark && mark_inside(text + k[2].at, k[2].n))
-            t->model.cut_at_mark = false;
+        if (t->model.cut_at_mark)
+            af_model_note_marks(&t->model, text + k[2].at, k[2].n);
     }
     b->count = 0;
     b->text.len = 0;

@@ -126,8 +126,8 @@ done:
 
 static bool is_mark(const char *s) { return memcmp(s, "\xe2\x96\x81", 3) == 0; }
 
-/* No merge crosses the place before a U+2581 that follows something else: cut there, so that a
- * text without pre-tokenizer is made of words that the cache knows. */
+/* No merge crosses the place before a U+2581 that follows a byte which none joins with it: cut
+ * there, so that a text without pre-tokenizer is made of words that the cache knows. */
 static af_status cut_words(af_work *w, const af_piece *p)
 {
     af_status st = AF_OK;
@@ -143,7 +143,7 @@ static af_status cut_words(af_work *w, const af_piece *p)
             continue;
         }
         after_mark = at >= 3 && is_mark(p->text + at - 3);
-        if (at > from && !after_mark) {
+        if (at > from && !after_mark && !w->t->model.joined[(uint8_t)hit[-1]]) {
             AF_TRY(word(w, p, from, at - from));
             from = at;
         }

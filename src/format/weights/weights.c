@@ -1,5 +1,7 @@
 /* weights.c - one lookup for the tensors of a folder or file; see weights.h. */
 #include "format/weights/weights.h"
+
+#include "base/word.h"
 #include "format/text/json_text.h"
 
 #include <jansson.h>
@@ -24,19 +26,13 @@ static int by_name(const void *a, const void *b)
     return strcmp((*(const af_stored *const *)a)->name, (*(const af_stored *const *)b)->name);
 }
 
-static bool ends_with(const char *s, const char *tail)
-{
-    const size_t n = strlen(s), t = strlen(tail);
-    return n >= t && strcmp(s + n - t, tail) == 0;
-}
-
 /* A GGUF file by its first bytes, whatever its name. */
 static bool is_gguf(const char *path)
 {
     af_map m = {0};
-    if (ends_with(path, ".gguf"))
+    if (af_ends_with(path, ".gguf"))
         return true;
-    if (ends_with(path, ".safetensors") || af_map_open(&m, path, NULL) != AF_OK)
+    if (af_ends_with(path, ".safetensors") || af_map_open(&m, path, NULL) != AF_OK)
         return false;
     const bool yes = m.size >= 4 && memcmp(m.data, "GGUF", 4) == 0;
     af_map_close(&m);
@@ -232,9 +228,9 @@ af_status af_weights_open(af_weights **out, const char *path, af_error *err)
     af_weights *w = af_calloc(1, sizeof *w);
     if (!w)
         return af_fail_nomem(err, "a weights reader", sizeof *w);
-    const af_status st = af_dir_exists(path)              ? open_folder(w, path, err)
-                         : ends_with(path, ".index.json") ? open_index(w, path, err)
-                                                          : open_one(w, path, err);
+    const af_status st = af_dir_exists(path)                 ? open_folder(w, path, err)
+                         : af_ends_with(path, ".index.json") ? open_index(w, path, err)
+                                                             : open_one(w, path, err);
     if (st != AF_OK) {
         af_weights_close(w);
         return st;

@@ -177,10 +177,14 @@ typedef struct af_arch {
     /* experts one by one on disk: "mlp.experts" and the names of gate, up, down; NULL = qwen's */
     const char *experts, *expert_part[3];
     const char *router; /* what the router is called there, where that is not its name in memory */
-    bool experts_whole; /* on disk, too, all experts are one tensor */
+    bool experts_whole; /* usually all experts are one tensor on disk, too */
     /* the module of the experts in memory, where their tensors are called something else on disk */
     const char *experts_module;
     bool no_router_loss; /* transformers has no auxiliary loss for its routers */
+    bool router_linear;  /* in memory the router is a linear module, not a parameter of its own */
+    /* PEFT takes the names that parts of an expert and the router had as modules (gate_proj, gate)
+     * for the parameters they are now */
+    bool peft_converts;
     /* those are [X][in][out], gate and up of gate_up_proj in alternating columns (gpt_oss); PEFT's
      * B alternates, too */
     bool experts_turned;
@@ -211,13 +215,15 @@ typedef enum af_group {
     AF_GROUP_PER_LAYER_MODEL, /* per_layer_model_projection */
     AF_GROUP_EXPERTS_GATE_UP, /* parameters of experts: PEFT's target_parameters */
     AF_GROUP_EXPERTS_DOWN,
+    AF_GROUP_ROUTER,
     AF_GROUP_LAYER_COUNT,
     AF_GROUP_HEAD = AF_GROUP_LAYER_COUNT,
     AF_GROUP_EMBED,
 } af_group;
 
 typedef struct af_module_spec {
-    const char *path; /* "model.layers.0.self_attn.q_proj"; of experts: their parameter */
+    const char *path; /* "model.layers.0.self_attn.q_proj", "...mlp.experts.down_proj" */
+    bool parameter;   /* the path is that of a parameter: PEFT's target_parameters name it */
     int layer;        /* -1 outside the layers */
     af_group group;
     int piece;             /* which piece of the group's linear */
@@ -253,6 +259,12 @@ typedef struct af_tensor_spec {
     bool scalar;       /* [1], and without a dimension on disk */
 } af_tensor_spec;
 
+/* The weight of a linear, which can be quantised; routers are left as they are. */
+static inline bool af_tensor_is_linear(const af_tensor_spec *t)
+{
+    return t->module >= 0 && t->layer >= 0 && t->slot != AF_SLOT_ROUTER;
+}
+
 typedef struct af_layer_spec {
     int tensor[AF_SLOT_LAYER_COUNT]; /* indexes, -1 = absent */
     int module[AF_GROUP_LAYER_COUNT][AF_LINEAR_PIECES];
@@ -282,6 +294,7 @@ typedef struct af_model_spec {
     int64_t vocab, width, ffn, expert_ffn; /* V D F, and F of an expert */
     int layers, heads, kv_heads, head_dim; /* of full attention; a layer may have its own */
     int experts, experts_used;
+    bool experts_whole;  /* of the folder at hand: all experts are one tensor */
     int64_t labels;      /* of a model that classifies: its head is `score`; 0 = predicts tokens */
     int64_t padding_row; /* embeddings[this] gets no gradient; -1 = none */
     bool norm_topk, tied;
@@ -342,6 +355,9 @@ int af_model_spec_tensor(const af_model_spec *s, const char *name);
 int af_disk_count(const af_model_spec *s, int tensor);
 void af_disk_piece(const af_model_spec *s, int tensor, int p, char *name, size_t size,
                    int64_t dim[3], int *ndim, int64_t *from);
+/* Piece p of the experts' tensor where experts lie one by one, whatever the folder has. */
+void af_disk_expert(const af_model_spec *s, int tensor, int p, char *name, size_t size,
+                    int64_t dim[3], int *ndim, int64_t *from);
 /* True for a tensor whose values lie in another order on disk (experts_turned); then value (row,
  * column) of ours, a matrix of all rows, is element af_disk_at of the stored tensor. */
 bool af_disk_is_turned(const af_model_spec *s, int tensor);

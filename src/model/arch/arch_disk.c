@@ -7,7 +7,7 @@
 
 int af_disk_count(const af_model_spec *s, int tensor)
 {
-    if (s->arch->experts_whole)
+    if (s->experts_whole)
         return 1;
     switch (s->tensor[tensor].slot) {
     case AF_SLOT_EXPERTS_GATE_UP:
@@ -23,21 +23,29 @@ void af_disk_piece(const af_model_spec *s, int tensor, int p, char *name, size_t
                    int64_t dim[3], int *ndim, int64_t *from)
 {
     const af_tensor_spec *t = &s->tensor[tensor];
-    const bool gate_up = t->slot == AF_SLOT_EXPERTS_GATE_UP;
-    if ((!gate_up && t->slot != AF_SLOT_EXPERTS_DOWN) || s->arch->experts_whole) {
-        if (t->slot == AF_SLOT_ROUTER && s->arch->router)
-            snprintf(name, size, "model.layers.%d.%s", t->layer, s->arch->router);
-        else
-            snprintf(name, size, "%s", t->name);
-        memcpy(dim, t->dim, 3 * sizeof *dim);
-        if (t->ndim == 3 && af_disk_is_turned(s, tensor)) {
-            dim[1] = t->dim[2];
-            dim[2] = t->dim[1];
-        }
-        *ndim = t->scalar ? 0 : t->ndim;
-        *from = 0;
+    const bool experts = t->slot == AF_SLOT_EXPERTS_GATE_UP || t->slot == AF_SLOT_EXPERTS_DOWN;
+    if (experts && !s->experts_whole) {
+        af_disk_expert(s, tensor, p, name, size, dim, ndim, from);
         return;
     }
+    if (t->slot == AF_SLOT_ROUTER && s->arch->router && !s->experts_whole)
+        snprintf(name, size, "model.layers.%d.%s", t->layer, s->arch->router);
+    else
+        snprintf(name, size, "%s", t->name);
+    memcpy(dim, t->dim, 3 * sizeof *dim);
+    if (t->ndim == 3 && af_disk_is_turned(s, tensor)) {
+        dim[1] = t->dim[2];
+        dim[2] = t->dim[1];
+    }
+    *ndim = t->scalar ? 0 : t->ndim;
+    *from = 0;
+}
+
+void af_disk_expert(const af_model_spec *s, int tensor, int p, char *name, size_t size,
+                    int64_t dim[3], int *ndim, int64_t *from)
+{
+    const af_tensor_spec *t = &s->tensor[tensor];
+    const bool gate_up = t->slot == AF_SLOT_EXPERTS_GATE_UP;
     const int64_t F = s->expert_ffn, D = s->width;
     static const char *const usual[] = {"gate_proj", "up_proj", "down_proj"};
     const int part = !gate_up ? 2 : p % 2;

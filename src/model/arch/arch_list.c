@@ -1,7 +1,7 @@
 /* arch_list.c - walks a model and lists its tensors and modules in the order of its layers. */
 #include "model/arch/arch_list.h"
 
-enum { SLOTS_PER_LAYER = AF_SLOT_LAYER_COUNT, MODULES_PER_LAYER = 16, OUTER = 8 };
+enum { SLOTS_PER_LAYER = AF_SLOT_LAYER_COUNT, MODULES_PER_LAYER = 17, OUTER = 8 };
 
 typedef void list_block(af_lister *l, int layer);
 
@@ -108,6 +108,7 @@ void af_list_experts(af_lister *l, int layer, af_group group, af_slot slot, int6
     if (s->tensor[w].name)
         af_spec_whole_name(s, s->arch->experts_module ? own : s->tensor[w].name, name, sizeof name);
     s->module[m] = (af_module_spec){.path = af_arena_strdup(&s->arena, name),
+                                    .parameter = true,
                                     .layer = layer,
                                     .group = group,
                                     .out = out,
@@ -119,6 +120,35 @@ void af_list_experts(af_lister *l, int layer, af_group group, af_slot slot, int6
     ls->module[group][0] = m;
     ls->pieces[group] = 1;
     s->tensor[w].module = m;
+}
+
+/* After all other modules, whose numbers choose the first values of their adapters. */
+static void list_routers(af_lister *l)
+{
+    af_model_spec *s = l->s;
+    for (int i = 0; i < s->layers; i++) {
+        af_layer_spec *ls = &s->layer[i];
+        const int w = ls->tensor[AF_SLOT_ROUTER], m = s->modules;
+        char name[256];
+        if (w < 0 || l->failed)
+            continue;
+        af_tensor_spec *t = &s->tensor[w];
+        af_spec_whole_name(s, t->name, name, sizeof name);
+        if (s->arch->router_linear)
+            *strrchr(name, '.') = '\0';
+        s->module[s->modules++] = (af_module_spec){.path = af_arena_strdup(&s->arena, name),
+                                                   .parameter = !s->arch->router_linear,
+                                                   .layer = i,
+                                                   .group = AF_GROUP_ROUTER,
+                                                   .out = t->dim[0],
+                                                   .in = t->dim[1],
+                                                   .copies = 1,
+                                                   .weight = w,
+                                                   .bias = ls->tensor[AF_SLOT_ROUTER_BIAS]};
+        l->failed |= !s->module[m].path;
+        ls->module[AF_GROUP_ROUTER][0] = t->module = m;
+        ls->pieces[AF_GROUP_ROUTER] = 1;
+    }
 }
 
 /* An embedding is a linear over one-hot rows: in and out change places. */
@@ -194,6 +224,7 @@ af_status af_list_model(af_model_spec *s, const af_hf_config *c, af_error *err)
     s->embed_module = add_outer_module(&l, AF_GROUP_EMBED, embed, s->embed, -1);
     s->head_module = add_outer_module(&l, AF_GROUP_HEAD, s->labels ? "score" : "lm_head", s->head,
                                       s->outer[AF_SLOT_HEAD_BIAS]);
+    list_routers(&l);
     if (l.failed)
         return af_fail(err, AF_EFORMAT,
                        "the config describes more than 2^50 parameters (hidden_size %" PRId64

@@ -105,6 +105,7 @@ static void fill_numbers(af_model_spec *s, const af_hf_config *c)
     s->kv_heads = (int)c->num_key_value_heads;
     s->head_dim = (int)c->head_dim;
     s->experts = (int)c->num_experts;
+    s->experts_whole = s->arch->experts_whole;
     s->padding_row = !c->from_gguf && c->padding_row < c->vocab_size ? c->padding_row : -1;
     s->experts_used = (int)c->num_experts_per_tok;
     s->norm_topk = c->norm_topk_prob;

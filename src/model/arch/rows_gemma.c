@@ -114,6 +114,7 @@ const af_arch af_rows_gemma[] = {
      .gguf_norm_one = true},
     {.model_type = "gemma4_text",
      .no_router_loss = true,
+     .router_linear = true,
      .pre_norm = true,
      .post_norm = true,
      .bias = AF_BIAS_CONFIG,

@@ -34,6 +34,7 @@ const af_arch af_rows_routed[] = {
      .pre_norm = true,
      .bias = AF_BIAS_APART,
      .qk_norm_config = true,
+     .peft_converts = true,
      .moe = true,
      .no_router_loss = true,
      .names =

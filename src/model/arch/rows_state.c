@@ -121,6 +121,7 @@ const af_arch af_rows_state[] = {
      .bias = AF_BIAS_CONFIG,
      .qk_norm = true,
      .attn_gate = true,
+     .peft_converts = true,
      .moe = true,
      .names = next_names,
      .fill = fill_delta},

@@ -45,11 +45,7 @@ static af_tensor *route(const af_forward *f, int layer, af_tensor *x, af_tensor 
     af_graph *g = f->g;
     const af_model_spec *s = f->s;
     const af_router_keys *k = &s->router;
-    const af_linear_opts linear = {.pieces = 1,
-                                   .weight = {af_layer_leaf(f, layer, AF_SLOT_ROUTER)},
-                                   .bias = {af_layer_leaf(f, layer, AF_SLOT_ROUTER_BIAS)},
-                                   .few_rows = f->o.cache != NULL};
-    af_tensor *logits = af_linear(g, x, &linear);
+    af_tensor *logits = af_project(f, layer, AF_GROUP_ROUTER, x);
     af_tensor *choice = af_layer_leaf(f, layer, AF_SLOT_ROUTER_CHOICE);
     const af_route_opts o = {.used = s->experts_used,
                              .score = k->sigmoid ? AF_ROUTE_SIGMOID : AF_ROUTE_SOFTMAX,
@@ -94,7 +90,6 @@ af_tensor *af_routed_experts(const af_forward *f, int layer, af_tensor *router_x
 
 af_tensor *af_block_experts(const af_forward *f, int layer, af_tensor *h)
 {
-    af_tap(f, layer, AF_GROUP_GATE_UP, h);
     af_tensor *y = af_routed_experts(f, layer, h, h);
     return f->s->layer[layer].pieces[AF_GROUP_SHARED_DOWN]
                ? af_add(f->g, y, shared_expert(f, layer, h))

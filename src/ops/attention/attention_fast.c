@@ -77,11 +77,14 @@ static void online_softmax(const af_attn *a, const fwd_query_block *b, int64_t i
     memset(s + to, 0, (size_t)(n - to) * sizeof *s);
 }
 
+/* Generation after the prompt: one query per sequence. */
+static bool is_one(const af_attn *a) { return a->cache && a->qkv->graph->one_token; }
+
 /* Keys [at, at+n): their scores, what these become, and the values weighed with it. */
 static void key_block(const af_attn *a, const fwd_query_block *b, int64_t at, int64_t n, float *s,
                       float *max, float *sum, float *o)
 {
-    const bool one = a->cache && b->each == 1; /* generation: nothing is worth packing */
+    const bool one = is_one(a); /* nothing is worth packing */
     const af_operand v = shifted(b->v, at, false);
     uint16_t *half = (uint16_t *)(s + BLOCK);
     void *work = s + a->share;
@@ -131,8 +134,10 @@ static void attend(const af_attn *a, const fwd_query_block *b, float *o, float *
         sum[i] = 0;
     }
     memset(o, 0, (size_t)(b->rows * a->E) * sizeof *o);
-    const int64_t step = a->cache && b->each == 1 ? ONE_KEYS : AF_ATTN_K;
-    from = b->plain ? from / AF_SMALL_COLS * AF_SMALL_COLS : from;
+    const int64_t step = is_one(a) ? ONE_KEYS : AF_ATTN_K;
+    from = b->plain   ? from / AF_SMALL_COLS * AF_SMALL_COLS
+           : a->cache ? from / step * step /* a row's sums are those of any block it is in */
+                      : from;
     for (int64_t at = from; at < to; at += step)
         (b->plain ? plain_block : key_block)(a, b, at, AF_MIN(step, to - at), s, max, sum, o);
     for (int64_t i = 0; i < b->rows; i++) {

@@ -51,7 +51,8 @@ extern "C" __global__ void binary_any(AF_T *y, const AF_T *a, const AF_T *b, int
     }
 }
 
-/* y (+)= x with strides: transpose, slice, concat, and their gradients. */
+/* y (+)= x with strides: transpose, slice, concat, and their gradients. n and d3 count accesses of
+ * AF_VEC values. */
 extern "C" __global__ void copy_any(AF_T *y, const AF_T *x, long long n, long long d1, long long d2,
                                     long long d3, long long y0, long long y1, long long y2,
                                     long long y3, long long x0, long long x1, long long x2,
@@ -61,8 +62,16 @@ extern "C" __global__ void copy_any(AF_T *y, const AF_T *x, long long n, long lo
     {
         const i64 w = i % d3, z = i / d3 % d2, t = i / d3 / d2 % d1, v = i / d3 / d2 / d1;
         AF_T *to = y + v * y0 + t * y1 + z * y2 + w * y3;
-        const float f = load(x + v * x0 + t * x1 + z * x2 + w * x3);
-        store(to, accumulate ? load(to) + f : f);
+        float f[AF_VEC];
+        load_n(f, x + v * x0 + t * x1 + z * x2 + w * x3);
+        if (accumulate) {
+            float own[AF_VEC];
+            load_n(own, to);
+#pragma unroll
+            for (int k = 0; k < AF_VEC; k++)
+                f[k] += own[k];
+        }
+        store_n(to, f);
     }
 }
 

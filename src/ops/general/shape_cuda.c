@@ -19,10 +19,14 @@ static box box_of(const af_tensor *t)
     return b;
 }
 
-static af_kernel *kernel(af_cuda *cu, const char *name, const af_tensor *t)
+static af_kernel *kernel_of(af_cuda *cu, const char *name, const af_tensor *t, int64_t vec)
 {
     return af_cuda_kernel(cu, "elementwise.cu", name,
-                          af_cuda_text(cu, "AF_T=%s AF_VEC=1", af_cuda_ctype(t->dtype)));
+                          af_cuda_text(cu, "AF_T=%s AF_VEC=%d", af_cuda_ctype(t->dtype), (int)vec));
+}
+static af_kernel *kernel(af_cuda *cu, const char *name, const af_tensor *t)
+{
+    return kernel_of(cu, name, t, 1);
 }
 
 static void *element(const af_tensor *t, int64_t i)
@@ -30,14 +34,31 @@ static void *element(const af_tensor *t, int64_t i)
     return (uint8_t *)t->data + i * af_dtype_get(t->dtype)->bytes;
 }
 
+/* Values of one access: 16 bytes where both sides begin and step in whole ones. */
+static int64_t access(const af_tensor *type, const void *y, const box *to, const void *x,
+                      const box *from)
+{
+    const int64_t vec = 16 / af_dtype_get(type->dtype)->bytes;
+    bool whole = to->dim[3] % vec == 0 && to->stride[3] == 1 && from->stride[3] == 1 &&
+                 (uintptr_t)y % 16 == 0 && (uintptr_t)x % 16 == 0;
+    for (int i = 0; i < 3; i++) /* the stride of an axis of one is never used */
+        whole =
+            whole && (to->dim[i] == 1 || (to->stride[i] % vec == 0 && from->stride[i] % vec == 0));
+    return whole ? vec : 1;
+}
+
 /* y[..] (+)= x[..] over dim, both through their strides. */
 static void launch_copy(af_cuda *cu, af_node *n, const af_tensor *type, void *y, box to, void *x,
                         box from, bool accumulate)
 {
-    const int64_t count = to.dim[0] * to.dim[1] * to.dim[2] * to.dim[3];
+    const int64_t vec = access(type, y, &to, x, &from),
+                  count = to.dim[0] * to.dim[1] * to.dim[2] * to.dim[3] / vec;
     if (count == 0)
         return;
-    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "copy_any", type),
+    to.dim[3] /= vec;
+    to.stride[3] *= vec;
+    from.stride[3] *= vec;
+    af_launch *l = af_cuda_launch(cu, n, kernel_of(cu, "copy_any", type, vec),
                                   af_cuda_grid(cu, count, THREADS), 1, 1, THREADS, 0);
     af_arg_ptr(l, y);
     af_arg_ptr(l, x);

@@ -15,6 +15,14 @@ static bool served(const af_node *n, int activations)
     return true;
 }
 
+/* Whether the rows of this run are single tokens, or rows picked for the head. */
+static bool is_skinny(const af_node *n)
+{
+    const af_tensor *x = n->in[0];
+    const af_graph *g = x->graph;
+    return n->attr.linear.few_rows && (g->one_token || x->live == &g->live_picks);
+}
+
 static bool no_f64(const af_node *n)
 {
     for (int i = 0; i < n->n_in; i++)
@@ -50,7 +58,7 @@ static void add_part(const af_node *n, af_cpu *cpu, int p)
     const af_gemm_term t = part_term(n, p);
     const af_adapter_part *q = &n->attr.linear.part[p];
     af_gemm g = af_fast_gemm(af_live(n->in[0]), q->out_rows, t.K, t.a, t.b, n->out[0], q->out_from);
-    g.skinny = n->attr.linear.few_rows;
+    g.skinny = is_skinny(n);
     g.add = g.exact = true;
     af_fast_gemm_run(&g, cpu);
 }
@@ -67,7 +75,7 @@ static void linear_run(const af_node *n, af_cpu *cpu)
         const int p = part_of(n, from[i], from[i + 1]);
         af_gemm g = af_fast_gemm(N, from[i + 1] - from[i], I, af_fast_operand(x, 0, false),
                                  af_fast_weight(in.w[i], I, true), y, from[i]);
-        g.skinny = n->attr.linear.few_rows;
+        g.skinny = is_skinny(n);
         g.bias = bias ? bias->data : NULL;
         g.bias_dtype = bias ? bias->dtype : AF_DTYPE_F32;
         if (p >= 0) {
@@ -110,7 +118,7 @@ static void adapter_down_run(const af_node *n, af_cpu *cpu)
         af_gemm g = af_fast_gemm(af_live(x), ranks, I, af_fast_operand(x, 0, false), w, n->out[0],
                                  q->rank_from);
         g.alpha = q->scale;
-        g.skinny = n->attr.linear.few_rows;
+        g.skinny = is_skinny(n);
         g.exact = true;
         af_fast_gemm_run(&g, cpu);
     }

@@ -110,7 +110,7 @@ extern "C" __global__ void conv_dw(float *part, const AF_T *x, const AF_T *dy, c
 }
 
 #if AF_K > 0
-#define RUN 64
+#define RUN 32
 
 /* The last AF_K rows of AF_VEC columns, the newest last. */
 struct recent {
@@ -134,16 +134,45 @@ struct recent {
         return v[AF_K - 1];
     }
 };
+/* Rows [n, end) of AF_VEC columns, each asked for two rows before it is taken. */
+struct ahead {
+    const AF_T *p;
+    i64 ld;
+    int left;
+    union words {
+        uint4 q;
+        u32 w[4];
+    } next[2];
+    __device__ __forceinline__ ahead(const AF_T *x, i64 step, int n, int end)
+        : p(x + n * step), ld(step), left(end - n)
+    {
+        if (left > 0)
+            next[0].q = *(const uint4 *)p;
+        if (left > 1)
+            next[1].q = *(const uint4 *)(p + ld);
+    }
+    __device__ __forceinline__ void take(float (&to)[AF_VEC])
+    {
+        unpack(to, next[0].w, p);
+        next[0] = next[1];
+        if (left > 2)
+            next[1].q = *(const uint4 *)(p + 2 * ld);
+        p += ld;
+        left--;
+    }
+};
 /* Taps and bias of AF_VEC columns from c. */
 struct taps {
     float w[AF_K][AF_VEC], bias[AF_VEC];
     __device__ __forceinline__ taps(const conv_args &a, int c)
     {
+        float all[AF_VEC * AF_K];
+        values(all, a.w, a.w_type, (i64)c * AF_K);
 #pragma unroll
         for (int i = 0; i < AF_VEC; i++) {
 #pragma unroll
             for (int k = 0; k < AF_K; k++)
-                w[k][i] = value(a.w, a.w_type, (i64)(c + i) * AF_K + k);
+                w[k][i] = all[i * AF_K + k];
             bias[i] = a.bias ? value(a.bias, a.bias_type, c + i) : 0.0f;
         }
     }
@@ -199,10 +228,11 @@ extern "C" __global__ void conv_run(AF_T *y, const AF_T *x, conv_args a, int cut
         const piece p = piece_at(a, n, end);
         recent in;
         look_back(in, x, ldx, p);
+        ahead rows_x(x, ldx, n, p.to);
         for (; n < p.to; n++) {
             float u[AF_VEC] = {};
             if (p.s >= 0) {
-                load_n(in.push(), x + (i64)n * ldx);
+                rows_x.take(in.push());
                 w.convolve(u, in);
             }
 #pragma unroll
@@ -231,13 +261,15 @@ extern "C" __global__ void conv_run_bwd(AF_T *dx, const AF_T *x, const AF_T *dy,
         recent in, slope; /* slope.v[k]: of row m - AF_K + 1 + k */
         look_back(in, x, ldx, p);
         slope.clear();
+        const int last = min(p.to + AF_K - 1, p.end);
+        ahead rows_x(x, ldx, n, last), rows_dy(dy, lddy, n, last);
         for (int m = n; m < p.to + AF_K - 1; m++) {
             float d[AF_VEC] = {};
             if (p.s >= 0 && m < p.end) {
-                load_n(d, dy + (i64)m * lddy);
+                rows_dy.take(d);
                 if (a.silu) {
                     float u[AF_VEC];
-                    load_n(in.push(), x + (i64)m * ldx);
+                    rows_x.take(in.push());
                     w.convolve(u, in);
 #pragma unroll
                     for (int i = 0; i < AF_VEC; i++)

@@ -2,7 +2,7 @@
 #include "ops/state/state_cuda.h"
 #include "ops/state/state_in.h"
 
-enum { THREADS = 128, DW_ROWS = 128, DW_PARTS = 64, RUN = 64, RUN_TAPS_MAX = 4 };
+enum { THREADS = 128, DW_ROWS = 128, DW_PARTS = 64, RUN = 32, RUN_TAPS_MAX = 4 };
 
 /* conv_args of conv.cu */
 typedef struct conv_args {

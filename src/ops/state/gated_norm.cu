@@ -1,64 +1,109 @@
 /* gated_norm.cu - RMS norm with a gate.  Contract: gated_norm.c; twin: gated_norm_cpu.c.
  *
- * Built with AF_T. One block per group of E columns: block b is group b % groups of row b / groups.
- */
-// variants: AF_T=bf16,half,float
-// common: AF_T=bf16,float
+ * Built with AF_T and AF_VEC (values of one access). A warp per group of E columns, or, with wide
+ * groups, a block: group i is group i % groups of row i / groups. */
+// variants: AF_T=bf16,half AF_VEC=4,1 | AF_T=float AF_VEC=4,1
+// common: AF_T=bf16,float AF_VEC=4
 #include "state.cuh"
 
 struct norm_args {
     const void *w;                /* [E] */
     int w_type, E, groups, first; /* first: the gate comes before the norm */
     float eps;
+    int by_warp;
 };
 
 DEV float silu_of(float z) { return z * sigmoid(z); }
 /* What is normalised. */
 DEV float norm_inner(const norm_args &a, float x, float z) { return a.first ? x * silu_of(z) : x; }
 
-extern "C" __global__ void gated_norm_fwd(AF_T *y, float *rstd, const AF_T *x, const AF_T *gate,
-                                          norm_args a, long long ldy, long long ldr, long long ldx,
-                                          long long ldg)
+/* The group of this thread, and which of its columns: from `e`, by `step`. */
+struct place {
+    i64 n;
+    int group, c0, e, step;
+    bool none;
+};
+DEV place place_of(const norm_args &a, i64 count)
 {
-    const i64 n = blockIdx.x / a.groups;
-    const int group = blockIdx.x % a.groups, c0 = group * a.E;
-    float ss = 0.0f;
-    for (int e = threadIdx.x; e < a.E; e += blockDim.x) {
-        const float h = norm_inner(a, load(x + n * ldx + c0 + e), load(gate + n * ldg + c0 + e));
-        ss += h * h;
+    const i64 i = a.by_warp ? blockIdx.x * (blockDim.x / 32LL) + threadIdx.x / 32 : blockIdx.x;
+    const int group = (int)(i % a.groups), t = a.by_warp ? threadIdx.x % 32 : threadIdx.x;
+    return {i / a.groups, group,     group * a.E, t * AF_VEC,
+            (int)(a.by_warp ? 32 : blockDim.x) * AF_VEC, i >= count};
+}
+DEV float group_sum(const norm_args &a, float v) { return a.by_warp ? warp_sum(v) : block_sum(v); }
+
+extern "C" __global__ void gated_norm_fwd(AF_T *y, float *rstd, const AF_T *x, const AF_T *gate,
+                                          norm_args a, long long count, long long ldy,
+                                          long long ldr, long long ldx, long long ldg)
+{
+    const place p = place_of(a, count);
+    float ss = 0.0f, u[AF_VEC], z[AF_VEC];
+    if (p.none)
+        return;
+    x += p.n * ldx + p.c0;
+    gate += p.n * ldg + p.c0;
+    for (int e = p.e; e < a.E; e += p.step) {
+        load_n(u, x + e);
+        load_n(z, gate + e);
+#pragma unroll
+        for (int k = 0; k < AF_VEC; k++) {
+            const float h = norm_inner(a, u[k], z[k]);
+            ss += h * h;
+        }
     }
-    const float r = rsqrtf(block_sum(ss) / a.E + a.eps);
-    if (threadIdx.x == 0)
-        rstd[n * ldr + group] = r;
-    for (int e = threadIdx.x; e < a.E; e += blockDim.x) {
-        const float z = load(gate + n * ldg + c0 + e);
-        const float h = norm_inner(a, load(x + n * ldx + c0 + e), z) * r * value(a.w, a.w_type, e);
-        store(y + n * ldy + c0 + e, a.first ? h : h * silu_of(z));
+    const float r = rsqrtf(group_sum(a, ss) / a.E + a.eps);
+    if (p.e == 0)
+        rstd[p.n * ldr + p.group] = r;
+    for (int e = p.e; e < a.E; e += p.step) {
+        load_n(u, x + e);
+        load_n(z, gate + e);
+#pragma unroll
+        for (int k = 0; k < AF_VEC; k++) {
+            const float h = norm_inner(a, u[k], z[k]) * r * value(a.w, a.w_type, e + k);
+            u[k] = a.first ? h : h * silu_of(z[k]);
+        }
+        store_n(y + p.n * ldy + p.c0 + e, u);
     }
 }
 
 extern "C" __global__ void gated_norm_bwd(AF_T *dx, AF_T *dgate, const AF_T *x, const AF_T *gate,
                                           const float *rstd, const AF_T *dy, norm_args a,
-                                          long long lddx, long long lddg, long long ldx,
-                                          long long ldg, long long ldr, long long lddy)
+                                          long long count, long long lddx, long long lddg,
+                                          long long ldx, long long ldg, long long ldr,
+                                          long long lddy)
 {
-    const i64 n = blockIdx.x / a.groups;
-    const int group = blockIdx.x % a.groups, c0 = group * a.E;
-    const float r = rstd[n * ldr + group];
-    float dot = 0.0f;
-    for (int e = threadIdx.x; e < a.E; e += blockDim.x) {
-        const float z = load(gate + n * ldg + c0 + e), xv = load(x + n * ldx + c0 + e);
-        const float d = load(dy + n * lddy + c0 + e) * value(a.w, a.w_type, e);
-        dot += (a.first ? d : d * silu_of(z)) * norm_inner(a, xv, z) * r;
+    const place p = place_of(a, count);
+    float dot = 0.0f, u[AF_VEC], z[AF_VEC], g[AF_VEC];
+    if (p.none)
+        return;
+    const float r = rstd[p.n * ldr + p.group];
+    x += p.n * ldx + p.c0;
+    gate += p.n * ldg + p.c0;
+    dy += p.n * lddy + p.c0;
+    for (int e = p.e; e < a.E; e += p.step) {
+        load_n(u, x + e);
+        load_n(z, gate + e);
+        load_n(g, dy + e);
+#pragma unroll
+        for (int k = 0; k < AF_VEC; k++) {
+            const float d = g[k] * value(a.w, a.w_type, e + k);
+            dot += (a.first ? d : d * silu_of(z[k])) * norm_inner(a, u[k], z[k]) * r;
+        }
     }
-    const float mean = block_sum(dot) / a.E;
-    for (int e = threadIdx.x; e < a.E; e += blockDim.x) {
-        const float z = load(gate + n * ldg + c0 + e), xv = load(x + n * ldx + c0 + e);
-        const float d = load(dy + n * lddy + c0 + e) * value(a.w, a.w_type, e);
-        const float h = norm_inner(a, xv, z) * r;
-        const float dh = r * ((a.first ? d : d * silu_of(z)) - h * mean);
-        store(dx + n * lddx + c0 + e, a.first ? dh * silu_of(z) : dh);
-        store(dgate + n * lddg + c0 + e, (a.first ? dh * xv : d * h) * silu_slope(z));
+    const float mean = group_sum(a, dot) / a.E;
+    for (int e = p.e; e < a.E; e += p.step) {
+        load_n(u, x + e);
+        load_n(z, gate + e);
+        load_n(g, dy + e);
+#pragma unroll
+        for (int k = 0; k < AF_VEC; k++) {
+            const float d = g[k] * value(a.w, a.w_type, e + k), h = norm_inner(a, u[k], z[k]) * r;
+            const float dh = r * ((a.first ? d : d * silu_of(z[k])) - h * mean);
+            g[k] = (a.first ? dh * u[k] : d * h) * silu_slope(z[k]);
+            u[k] = a.first ? dh * silu_of(z[k]) : dh;
+        }
+        store_n(dx + p.n * lddx + p.c0 + e, u);
+        store_n(dgate + p.n * lddg + p.c0 + e, g);
     }
 }
 

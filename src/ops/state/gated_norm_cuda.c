@@ -2,13 +2,14 @@
 #include "ops/state/gated_norm_in.h"
 #include "ops/state/state_cuda.h"
 
-enum { THREADS = 256, WARP_COLUMNS = 256, PART_GROUPS = 256, PARTS = 64 };
+enum { THREADS = 256, WARP_COLUMNS = 512, VEC = 4, PART_GROUPS = 256, PARTS = 64 };
 
 /* norm_args of gated_norm.cu */
 typedef struct norm_args {
     const void *w;
     int w_type, E, groups, first;
     float eps;
+    int by_warp;
 } norm_args;
 
 static norm_args args_of(const af_node *n, const af_gated_norm_inputs *in)
@@ -18,13 +19,20 @@ static norm_args args_of(const af_node *n, const af_gated_norm_inputs *in)
                        .E = (int)in->E,
                        .groups = (int)(in->D / in->E),
                        .first = n->attr.norm.gate_first,
-                       .eps = (float)n->attr.norm.eps};
+                       .eps = (float)n->attr.norm.eps,
+                       .by_warp = in->E <= WARP_COLUMNS};
 }
 
-static af_kernel *kernel(af_cuda *cu, const char *name, const af_tensor *x)
+static af_kernel *kernel(af_cuda *cu, const char *name, const af_tensor *x, int vec)
 {
     return af_cuda_kernel(cu, "gated_norm.cu", name,
-                          af_cuda_text(cu, "AF_T=%s", af_cuda_ctype(x->dtype)));
+                          af_cuda_text(cu, "AF_T=%s AF_VEC=%d", af_cuda_ctype(x->dtype), vec));
+}
+
+/* Its rows, and every group in them, begin at whole accesses. */
+static bool even(const af_tensor *t)
+{
+    return !t || (t->ld % VEC == 0 && (uintptr_t)t->data % 16 == 0);
 }
 
 static af_status gated_norm_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
@@ -33,13 +41,14 @@ static af_status gated_norm_prepare(af_cuda *cu, af_graph *g, af_node *n, af_err
     const af_gated_norm_inputs in = af_gated_norm_in(n);
     const norm_args a = args_of(n, &in);
     const af_status st = af_cuda_state_check(n, err);
-    const int64_t blocks = af_rows(in.x) * a.groups;
-    const int threads = a.E <= WARP_COLUMNS ? 32 : THREADS;
-    if (st != AF_OK || blocks == 0)
+    const int64_t count = af_rows(in.x) * a.groups, per = a.by_warp ? THREADS / 32 : 1;
+    if (st != AF_OK || count == 0)
         return st;
-    af_launch *l =
-        af_cuda_launch(cu, n, kernel(cu, in.dy ? "gated_norm_bwd" : "gated_norm_fwd", in.x), blocks,
-                       1, 1, threads, 0);
+    const bool wide = a.E % VEC == 0 && even(in.x) && even(in.gate) && even(in.dy) &&
+                      even(n->out[0]) && (!in.dy || even(n->out[1]));
+    af_launch *l = af_cuda_launch(
+        cu, n, kernel(cu, in.dy ? "gated_norm_bwd" : "gated_norm_fwd", in.x, wide ? VEC : 1),
+        (count + per - 1) / per, 1, 1, THREADS, 0);
     af_arg_ptr(l, n->out[0]->data);
     af_arg_ptr(l, n->out[1]->data);
     af_arg_ptr(l, in.x->data);
@@ -49,6 +58,7 @@ static af_status gated_norm_prepare(af_cuda *cu, af_graph *g, af_node *n, af_err
         af_arg_ptr(l, in.dy->data);
     }
     af_arg_bytes(l, &a, sizeof a);
+    af_arg_i64(l, count);
     af_arg_i64(l, n->out[0]->ld);
     af_arg_i64(l, n->out[1]->ld);
     af_arg_i64(l, in.x->ld);
@@ -82,8 +92,8 @@ static af_status gated_norm_dw_prepare(af_cuda *cu, af_graph *g, af_node *n, af_
     const int64_t count = af_rows(in.x) * a.groups, parts = parts_of(&in);
     if (st != AF_OK)
         return st;
-    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "gated_norm_dw", in.x), (in.E + 31) / 32, parts,
-                                  1, THREADS, 0);
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "gated_norm_dw", in.x, 1), (in.E + 31) / 32,
+                                  parts, 1, THREADS, 0);
     af_arg_ptr(l, cu->work);
     af_arg_ptr(l, in.x->data);
     af_arg_ptr(l, in.gate->data);

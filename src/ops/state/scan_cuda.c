@@ -1,5 +1,6 @@
 /* scan_cuda.c - launchers of scan.c: chunks at once, states from chunk to chunk; the backward makes
  * the states again. What lies between the kernels is in the workspace. */
+#include "ops/state/delta_cuda.h"
 #include "ops/state/state_cuda.h"
 #include "ops/state/state_in.h"
 
@@ -102,7 +103,7 @@ static uint64_t layout(scan_parts *p, const af_cuda *cu, const af_node *n)
 static uint64_t scan_work(const af_cuda *cu, const af_node *n)
 {
     scan_parts p;
-    return layout(&p, cu, n);
+    return af_delta_fits(cu, n) ? af_delta_work(cu, n) : layout(&p, cu, n);
 }
 
 static af_kernel *kernel(af_cuda *cu, const char *file, const char *name, const af_tensor *x)
@@ -167,8 +168,12 @@ static af_status scan_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *er
     if (st != AF_OK || in.x->dim[0] == 0)
         return st;
     const int64_t tiles = (a.V + a.tile - 1) / a.tile;
-    launch_states(cu, n, &a, &p);
     zero_rows(cu, n, &a, n->out[0]);
+    if (af_delta_fits(cu, n)) {
+        af_delta_launch(cu, n);
+        return AF_OK;
+    }
+    launch_states(cu, n, &a, &p);
     af_launch *l = af_cuda_launch(cu, n, kernel(cu, "scan.cu", "scan_out", in.x), p.slots,
                                   a.H * tiles, 1, THREADS, shared_bytes(cu, in.x, &a));
     af_arg_ptr(l, n->out[0]->data);
@@ -251,9 +256,13 @@ static af_status scan_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error
     (void)layout(&p, cu, n);
     if (st != AF_OK || in.x->dim[0] == 0)
         return st;
-    launch_states(cu, n, &a, &p);
     for (int i = 0; i < 3; i++)
         zero_rows(cu, n, &a, n->out[i]);
+    if (af_delta_fits(cu, n)) {
+        af_delta_launch_bwd(cu, n);
+        return AF_OK;
+    }
+    launch_states(cu, n, &a, &p);
     launch_dstates(cu, n, &a, &p);
     launch_dkeys(cu, n, &a, &p);
     if (!in.skip)

@@ -27,6 +27,16 @@ DEV float value(const void *p, int type, i64 i)
            : type == 1 ? load((const bf16 *)p + i)
                        : load((const half *)p + i);
 }
+/* N of them from i on, which is a multiple of N, as is the beginning. */
+template <int N> DEV void values(float (&f)[N], const void *p, int type, i64 i)
+{
+    if (type == 0)
+        load_n(f, (const float *)p + i);
+    else if (type == 1)
+        load_n(f, (const bf16 *)p + i);
+    else
+        load_n(f, (const half *)p + i);
+}
 DEV void put_value(void *p, int type, i64 i, float v)
 {
     if (type == 0)
@@ -37,7 +47,7 @@ DEV void put_value(void *p, int type, i64 i, float v)
         store((half *)p + i, v);
 }
 
-DEV float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+DEV float sigmoid(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }
 DEV float silu_slope(float x)
 {
     const float s = sigmoid(x);

@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/word.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/run_folder.h"
 
@@ -43,12 +44,6 @@ static const char *const start_files[] = {"run.yaml", "metrics.jsonl", "samples.
 static af_status fail_path(af_error *err, const char *path)
 {
     return af_fail_nomem(err, "a path", strlen(path));
-}
-
-static bool ends_with(const char *s, const char *tail)
-{
-    const size_t n = strlen(s), m = strlen(tail);
-    return n >= m && strcmp(s + n - m, tail) == 0;
 }
 
 /* ---- what is there ---- */
@@ -147,7 +142,7 @@ static bool has_notes(const char *dir)
     if (af_dir_list(&names, &n, dir, NULL) != AF_OK)
         return true;
     for (int i = 0; i < n; i++)
-        any |= names[i][0] != '.' || !ends_with(names[i], ".tmp");
+        any |= names[i][0] != '.' || !af_ends_with(names[i], ".tmp");
     af_names_free(names, n);
     return any;
 }
@@ -316,7 +311,7 @@ bool af_checkpoint_is_own(const char *output, const char *name)
 static char *removal_name(const char *dir)
 {
     af_buf b = {0};
-    af_buf_printf(&b, "%s%s", dir, ends_with(dir, ".tmp") ? "" : ".tmp");
+    af_buf_printf(&b, "%s%s", dir, af_ends_with(dir, ".tmp") ? "" : ".tmp");
     return af_buf_take(&b);
 }
 
@@ -489,11 +484,11 @@ done:
  * Writes its name without .tmp, which it returns. */
 static bool is_temporary(const char *name, char *whole, size_t size)
 {
-    if (!ends_with(name, ".tmp") || strlen(name) >= size)
+    if (!af_ends_with(name, ".tmp") || strlen(name) >= size)
         return false;
     snprintf(whole, size, "%.*s", (int)(strlen(name) - strlen(".tmp")), name);
     char step[64];
-    const bool left = ends_with(whole, AF_CHECKPOINT_LEFT);
+    const bool left = af_ends_with(whole, AF_CHECKPOINT_LEFT);
     const int n = (int)(strlen(whole) - (left ? strlen(AF_CHECKPOINT_LEFT) : 0));
     return snprintf(step, sizeof step, "%.*s", n, whole) < (int)sizeof step &&
            af_checkpoint_step(step) >= 0;
@@ -510,7 +505,7 @@ static af_status remove_temporary(const char *dir, const char *output, const cha
 
 static bool is_checkpoint(const char *output, const char *name)
 {
-    return (af_checkpoint_step(name) >= 0 || ends_with(name, AF_CHECKPOINT_LEFT)) &&
+    return (af_checkpoint_step(name) >= 0 || af_ends_with(name, AF_CHECKPOINT_LEFT)) &&
            strncmp(name, PREFIX, strlen(PREFIX)) == 0 && af_checkpoint_is_own(output, name);
 }
 

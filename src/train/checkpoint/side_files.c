@@ -7,6 +7,7 @@
 #include "data/render/renderer.h"
 #include "format/chat/chat_template.h"
 #include "format/text/json_text.h"
+#include "model/labels/label_config.h"
 
 #include <jansson.h>
 
@@ -83,50 +84,24 @@ static af_status make_texts(const char *gguf, const char *dir, bool whole, af_er
     return st;
 }
 
-/* The class of the same architecture that classifies. */
-static json_t *class_name(const json_t *config)
-{
-    const json_t *list = json_object_get(config, "architectures");
-    const char *name = json_string_value(json_array_get(list, 0));
-    const char *task = name ? strstr(name, "For") : NULL;
-    return task ? json_sprintf("%.*sForSequenceClassification", (int)(task - name), name) : NULL;
-}
-
-static void put_pad(json_t *config, const char *dir)
-{
-    af_tokenizer *t = NULL;
-    if (json_is_integer(json_object_get(config, "pad_token_id")))
-        return;
-    if (af_tokenizer_open(&t, dir, NULL) == AF_OK && af_tokenizer_pad(t) >= 0)
-        json_object_set_new(config, "pad_token_id", json_integer(af_tokenizer_pad(t)));
-    af_tokenizer_close(t);
-}
-
 /* config.json of a model that classifies: its class, its labels, its padding token. */
 static af_status put_labels(const char *dir, const char *labels, af_error *err)
 {
     af_status st = AF_OK;
     char *path = af_path_join(dir, "config.json"), *text = NULL;
     af_buf line = {0};
-    json_t *config = NULL, *more = NULL;
-    json_error_t why;
+    json_t *config = NULL;
     if (!path)
         return af_fail_nomem(err, "a path", strlen(dir));
     AF_TRY(af_json_read_file(&config, path, err));
-    more = af_json_load(labels, strlen(labels), 0, &why);
-    json_t *name = class_name(config);
-    if (name)
-        json_object_set_new(config, "architectures", json_pack("[o]", name));
-    json_object_update(config, more);
-    put_pad(config, dir);
-    text = more ? af_json_dump(config, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) : NULL;
+    AF_TRY(af_label_config(config, labels, 0, dir, err));
+    text = af_json_dump(config, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     af_buf_printf(&line, "%s\n", text ? text : "");
     if (!text || line.bad)
         AF_TRY(af_fail_nomem(err, "config.json", 0));
     AF_TRY(af_file_write(path, line.data, line.len, err));
 done:
     json_decref(config);
-    json_decref(more);
     af_buf_clear(&line);
     free(text);
     free(path);

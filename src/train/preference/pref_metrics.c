@@ -60,18 +60,20 @@ double af_pref_metrics_accuracy(const af_pref_metrics *m)
 
 void af_pref_metrics_reset(af_pref_metrics *m) { *m = (af_pref_metrics){.tokens = m->tokens}; }
 
+void af_metric_list_add(af_metric_list *l, const char *name, double value)
+{
+    l->name[l->count] = name;
+    l->value[l->count++] = value;
+}
+
 af_metric_list af_pref_metrics_list(const af_pref_metrics *m)
 {
     af_metric_list l = {0};
-    for (int i = 0; i < AF_PREF_METRICS; i++) {
-        if (!m->count[i])
-            continue;
-        l.name[l.count] = af_pref_metric_name((af_pref_metric)i);
-        l.value[l.count++] = af_pref_metrics_mean(m, (af_pref_metric)i);
-    }
-    if (m->tokens) {
-        l.name[l.count] = "num_tokens";
-        l.value[l.count++] = (double)m->tokens;
-    }
+    for (int i = 0; i < AF_PREF_METRICS; i++)
+        if (m->count[i])
+            af_metric_list_add(&l, af_pref_metric_name((af_pref_metric)i),
+                               af_pref_metrics_mean(m, (af_pref_metric)i));
+    if (m->tokens)
+        af_metric_list_add(&l, "num_tokens", (double)m->tokens);
     return l;
 }

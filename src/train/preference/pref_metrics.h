@@ -51,9 +51,10 @@ void af_pref_metrics_reset(af_pref_metrics *m);
 
 /* Names and values in the order they are written. */
 typedef struct af_metric_list {
-    const char *name[AF_PREF_METRICS + 1];
-    double value[AF_PREF_METRICS + 1];
+    const char *name[AF_PREF_METRICS + 2]; /* and num_tokens, aux_loss */
+    double value[AF_PREF_METRICS + 2];
     int count;
 } af_metric_list;
+void af_metric_list_add(af_metric_list *l, const char *name, double value);
 af_metric_list af_pref_metrics_list(const af_pref_metrics *m);
 #endif

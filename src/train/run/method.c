@@ -38,7 +38,11 @@ double af_method_residual_dropout(const af_hf_config *c)
 double af_method_router_coef(const af_run_config *r, const af_hf_config *c, const af_model_spec *s)
 {
     const bool set = af_run_key_is_set(r, "router_aux_loss_coef");
-    bool any = false, on = c->output_router_logits || (set && r->router_loss_coef > 0);
+    /* TRL's trainers of DPO and KTO ask every model for it */
+    const bool asks = r->rl == AF_RL_DPO || r->rl == AF_RL_IPO || r->rl == AF_RL_KTO;
+    bool any = false, on = asks || c->output_router_logits || (set && r->router_loss_coef > 0);
+    if (af_run_scores(r))
+        return 0;
     for (int i = 0; i < s->layers; i++)
         any |= s->layer[i].mlp == AF_MLP_EXPERTS;
     if (af_run_key_is_set(r, "output_router_logits"))
@@ -84,10 +88,9 @@ af_status af_method_check_base(const af_run_config *r, const af_hf_config *c, af
 
 bool af_method_lost_in_peft(const af_model_spec *s, const af_module_spec *m)
 {
-    /* its loader takes these names for those of experts one by one, the shared one's too */
-    const bool shared = m->group == AF_GROUP_SHARED_GATE_UP || m->group == AF_GROUP_SHARED_DOWN;
-    return s->arch->moe && (m->group == AF_GROUP_GATE_UP || m->group == AF_GROUP_DOWN ||
-                            (shared && !s->arch->experts_whole));
+    return s->arch->peft_converts &&
+           (m->group == AF_GROUP_GATE_UP || m->group == AF_GROUP_DOWN ||
+            m->group == AF_GROUP_SHARED_GATE_UP || m->group == AF_GROUP_SHARED_DOWN);
 }
 
 /* Names of the layers' linears, each once; those that PEFT would not load are left out. */
@@ -99,8 +102,7 @@ static int linear_names(const char **out, const af_model_spec *s)
         const char *name = dot ? dot + 1 : s->module[i].path;
         const bool outside =
             s->module[i].layer < 0 && s->module[i].group != AF_GROUP_PER_LAYER_MODEL;
-        bool known = outside || af_module_is_experts(&s->module[i]) ||
-                     af_method_lost_in_peft(s, &s->module[i]);
+        bool known = outside || s->module[i].parameter || af_method_lost_in_peft(s, &s->module[i]);
         for (int k = 0; k < n; k++)
             known |= strcmp(out[k], name) == 0;
         if (!known)
@@ -161,7 +163,7 @@ static af_status check_excluded(const af_adapter_config *c, const af_run_config 
     for (int i = 0; i < c->exclude_count; i++) {
         bool used = false;
         for (int k = 0; k < spec->modules; k++)
-            used |= !af_module_is_experts(&spec->module[k]) &&
+            used |= !spec->module[k].parameter &&
                     af_path_in_list(spec->module[k].path, &c->exclude[i], 1);
         if (!used)
             return af_fail(err, AF_EUSAGE,
@@ -234,7 +236,10 @@ af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists, cons
                        "regular expression '%.60s'",
                        af_run_key_loc(r, "lora_layers_to_transform", at, sizeof at),
                        c.target_regex);
-    af_status st = check_excluded(&c, r, spec, err);
+    af_status st = af_method_convert(&c, lists, r->lora_target_linear || names_all_linear(target),
+                                     r, spec, err);
+    if (st == AF_OK)
+        st = check_excluded(&c, r, spec, err);
     if (st == AF_OK)
         st = take_layers(lists, r, spec, err);
     if (st != AF_OK)

@@ -12,6 +12,8 @@ typedef struct af_method_lists {
     int64_t layer[AF_METHOD_LAYERS_MAX];
     const char *name[AF_METHOD_NAMES_MAX];
     const char *saved[AF_METHOD_NAMES_MAX];
+    const char *param[AF_METHOD_NAMES_MAX];
+    af_adapter_pattern pattern[2];
 } af_method_lists;
 
 /* The adapter a run file describes. Strings are borrowed from the run and the spec, lists from
@@ -19,8 +21,13 @@ typedef struct af_method_lists {
 AF_CHECKED af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists,
                                        const af_run_config *r, const af_model_spec *spec,
                                        af_error *err);
-/* In a mixture of experts PEFT (0.21) takes gate_proj, up_proj and down_proj for the experts'
- * weights, whatever the layer: the adapter of a dense layer would get lost there. */
+/* As PEFT (0.21): names that parts of experts and routers had as modules become the parameters they
+ * are now, gate and up of twice the rank; `all` stands for every such name. */
+AF_CHECKED af_status af_method_convert(af_adapter_config *c, af_method_lists *lists, bool all,
+                                       const af_run_config *r, const af_model_spec *s,
+                                       af_error *err);
+/* There PEFT takes gate_proj, up_proj and down_proj for the experts' weights, whatever the layer:
+ * the adapter of a dense layer would get lost. */
 bool af_method_lost_in_peft(const af_model_spec *s, const af_module_spec *m);
 /* The bits to which the run itself quantises the frozen base: 4 (nf4), 8 (int8 rows) or 0; blocks
  * of a GGUF file only where load_in_4bit or load_in_8bit asks for it. */

@@ -46,6 +46,8 @@ static const char *need_text(af_key_need need)
         [AF_NEED_TEACHER] = "without 'teacher_model'",
         [AF_NEED_DISTILL] = "without 'teacher_model' or 'kd_logits'",
         [AF_NEED_CAPTURE] = "without 'kd_logits'",
+        [AF_NEED_ULD] = "without 'kd_uld: true'",
+        [AF_NEED_ULD_HYBRID] = "without 'uld_use_hybrid_loss: true'",
         [AF_NEED_LABELS] = "without 'task_type: SEQ_CLS'",
     };
     return text[need];
@@ -126,6 +128,10 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
         return r->teacher_model || r->kd_logits;
     case AF_NEED_CAPTURE:
         return r->kd_logits != NULL;
+    case AF_NEED_ULD:
+        return r->kd_uld;
+    case AF_NEED_ULD_HYBRID:
+        return r->kd_uld && r->uld_hybrid;
     case AF_NEED_LABELS:
         return r->task == AF_TASK_LABELS && r->rl == AF_RL_NONE;
     }

@@ -29,6 +29,7 @@ typedef enum af_method {
     AF_METHOD_DORA,  /* in a run file: lora with peft_use_dora */
     AF_METHOD_FREEZE /* some layers of the base: see freeze.h */
 } af_method;
+typedef enum af_uld_merge { AF_ULD_OBSERVED, AF_ULD_BAYESIAN } af_uld_merge;
 typedef enum af_task { AF_TASK_TOKENS, AF_TASK_LABELS } af_task;
 typedef enum af_stage { AF_STAGE_FINE_TUNING, AF_STAGE_PRETRAINING } af_stage;
 /* When something happens; AUTO = as the keys about steps and epochs say. */
@@ -146,6 +147,11 @@ typedef struct af_run_config {
     int64_t kd_topk;       /* 0 = all of a capture */
     bool teacher_load_in_4bit, kd_normalize_topk;
     double kd_alpha, kd_ce_alpha, kd_temperature, kd_beta;
+    bool kd_uld; /* the teacher has another tokenizer; the next ones are of this */
+    af_uld_merge uld_merge;
+    bool uld_extended, uld_hybrid, uld_skip_student_eos, uld_skip_teacher_eos;
+    double uld_student_temperature, uld_teacher_temperature;
+    double uld_matched, uld_unmatched; /* weights of hybrid; below 0 = by the vocabularies */
     /* texts with labels */
     af_task task;
     int64_t num_labels; /* 0 = by the names, or the model */

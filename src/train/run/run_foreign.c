@@ -189,7 +189,7 @@ static const foreign_group groups[] = {
      "reserved_label_len use_vllm "
      "generation_batch_size steps_per_generation num_iterations epsilon_high scale_rewards "
      "mask_truncated_completions importance_sampling_level lmbda seq_kd distillation_* "
-     "uld_* sapo_* vespo_* entropy_* num_generations_* tpo_* missing_eos_penalty "
+     "sapo_* vespo_* entropy_* num_generations_* tpo_* missing_eos_penalty "
      "use_teacher_server log_completions is_encoder_decoder"},
     {REFUSED, "a teacher runs in the same process: 'teacher_model'",
      "teacher_model_init_kwargs teacher_model_revision teacher_tokenizer_name_or_path kd_trainer "

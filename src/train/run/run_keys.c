@@ -66,6 +66,8 @@ static const af_key_choice rl_names[] = {
     {"none", AF_RL_NONE}, {"dpo", AF_RL_DPO},       {"ipo", AF_RL_IPO},
     {"kto", AF_RL_KTO},   {"orpo", AF_RL_ORPO},     {"simpo", AF_RL_SIMPO},
     {"cpo", AF_RL_CPO},   {"reward", AF_RL_REWARD}, {0}};
+static const af_key_choice uld_merge_names[] = {
+    {"observed", AF_ULD_OBSERVED}, {"bayesian", AF_ULD_BAYESIAN}, {0}};
 static const af_key_choice task_names[] = {
     {"CAUSAL_LM", AF_TASK_TOKENS}, {"SEQ_CLS", AF_TASK_LABELS}, {0}};
 static const af_key_choice problem_names[] = {{"auto", AF_PROBLEM_AUTO},
@@ -109,6 +111,7 @@ static const af_key_choice tri_names[] = {
     static const af_key_choices field##_choices = {names, set_##field, get_##field}
 
 CHOICES(method, af_method, method_names);
+CHOICES(uld_merge, af_uld_merge, uld_merge_names);
 CHOICES(load_in_4bit, af_tri, tri_names);
 CHOICES(train_on_inputs, af_tri, tri_names);
 CHOICES(train_on_eos, af_train_eos, eos_names);
@@ -169,10 +172,10 @@ const af_key af_keys[] = {
     {"lora_dropout", F64(lora_dropout), 0, 0.99, "0", "dropout on the adapter's input", {0},
      AF_NEED_ADAPTER},
     {"lora_target_modules", LIST(lora_target_modules), 0, 0, NULL,
-     "module names, a regular expression, or all-linear (the default)",
+     "module names, a regular expression, or all-linear; default: every linear module",
      {"lora_target", "target_modules"}, AF_NEED_NEW_ADAPTER},
     {"lora_target_parameters", LIST(lora_target_parameters), 0, 0, NULL,
-     "parameters of experts to adapt (mlp.experts.gate_up_proj, mlp.experts.down_proj)",
+     "parameters to adapt: of experts (mlp.experts.down_proj), of routers (mlp.gate.weight)",
      {"target_parameters"}, AF_NEED_NEW_ADAPTER},
     {"lora_target_linear", BOOL(lora_target_linear), 0, 0, "false",
      "adapt every linear layer, as all-linear does", {0}, AF_NEED_NEW_ADAPTER},
@@ -339,9 +342,9 @@ const af_key af_keys[] = {
     {"teacher_load_in_4bit", BOOL(teacher_load_in_4bit), 0, 0, "false",
      "quantise its linear layers to nf4", {0}, AF_NEED_TEACHER},
     {"kd_alpha", F64(kd_alpha), 0, 1e6, "1", "weight of the divergence from the teacher",
-     {"distill_kl_weight"}, AF_NEED_DISTILL},
+     {"distill_kl_weight", "uld_distillation_weight"}, AF_NEED_DISTILL},
     {"kd_ce_alpha", F64(kd_ce_alpha), 0, 1e6, "0", "weight of the cross-entropy",
-     {"distill_ce_weight"}, AF_NEED_DISTILL},
+     {"distill_ce_weight", "uld_crossentropy_weight"}, AF_NEED_DISTILL},
     {"kd_temperature", F64(kd_temperature), 1e-3, 1e3, "1",
      "both distributions are softened by it, and the divergence is multiplied by its square",
      {"distill_temperature"}, AF_NEED_DISTILL},
@@ -355,6 +358,31 @@ const af_key af_keys[] = {
     {"kd_normalize_topk", BOOL(kd_normalize_topk), 0, 0, "false",
      "kd_logits: the student's distribution, too, sums to 1 over these tokens", {0},
      AF_NEED_CAPTURE},
+    {"kd_uld", BOOL(kd_uld), 0, 0, "false",
+     "the teacher has another tokenizer: compare sorted distributions where both end at the same "
+     "byte (ULD)",
+     {"use_uld_loss"}, AF_NEED_TEACHER},
+    {"uld_token_merge_strategy", ENUM(uld_merge), 0, 0, "observed",
+     "distribution of several tokens: of the first one (observed) or of the last one (bayesian)",
+     {0}, AF_NEED_ULD},
+    {"uld_extended", BOOL(uld_extended), 0, 0, "true",
+     "align by bytes; false: the first token with the first, and so on", {"use_extended_uld"},
+     AF_NEED_ULD},
+    {"uld_use_hybrid_loss", BOOL(uld_hybrid), 0, 0, "false",
+     "compare tokens that both vocabularies have by their divergence (kd_beta, 0.5)", {0},
+     AF_NEED_ULD},
+    {"uld_hybrid_matched_weight", F64(uld_matched), -1, 1e6, "-1",
+     "weight of these; -1 = their share of the teacher's vocabulary", {0}, AF_NEED_ULD_HYBRID},
+    {"uld_hybrid_unmatched_weight", F64(uld_unmatched), -1, 1e6, "-1", "weight of the others", {0},
+     AF_NEED_ULD_HYBRID},
+    {"uld_student_temperature", F64(uld_student_temperature), 1e-3, 1e3, "1",
+     "temperature of the student's distributions", {0}, AF_NEED_ULD},
+    {"uld_teacher_temperature", F64(uld_teacher_temperature), 1e-3, 1e3, "1",
+     "temperature of the teacher's distributions", {0}, AF_NEED_ULD},
+    {"uld_skip_student_eos", BOOL(uld_skip_student_eos), 0, 0, "true",
+     "leave the student's end-of-text token out", {0}, AF_NEED_ULD},
+    {"uld_skip_teacher_eos", BOOL(uld_skip_teacher_eos), 0, 0, "true",
+     "leave the teacher's end-of-text token out", {0}, AF_NEED_ULD},
     {"task_type", ENUM(task), 0, 0, "CAUSAL_LM",
      "CAUSAL_LM, or SEQ_CLS: classify texts with a head 'score'", {"lora_task_type"}, 0},
     {"num_labels", I64(num_labels), 0, 1e6, "0",

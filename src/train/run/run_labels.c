@@ -82,6 +82,20 @@ af_status af_run_labels_check(const af_run_config *r, af_error *err)
                      "SEQ_CLS'");
     if (teacher && r->kd_alpha == 0)
         return wrong(r, "kd_alpha", err, "kd_alpha is 0: the teacher would have no effect");
+    if (r->kd_uld && r->kd_logits)
+        return wrong(r, "kd_uld", err,
+                     "kd_uld needs the teacher itself, and 'kd_logits' is a file");
+    if (r->kd_uld && af_run_key_is_set(r, "kd_temperature"))
+        return wrong(r, "kd_temperature", err,
+                     "with kd_uld the two temperatures are uld_student_temperature and "
+                     "uld_teacher_temperature");
+    if (r->kd_uld && !r->uld_hybrid && af_run_key_is_set(r, "kd_beta"))
+        return wrong(r, "kd_beta", err,
+                     "kd_beta has no effect: only uld_use_hybrid_loss has a divergence");
+    if (r->uld_hybrid && (r->uld_matched >= 0) != (r->uld_unmatched >= 0))
+        return wrong(
+            r, r->uld_matched >= 0 ? "uld_hybrid_matched_weight" : "uld_hybrid_unmatched_weight",
+            err, "give both uld_hybrid_matched_weight and uld_hybrid_unmatched_weight");
     if (!af_run_scores(r))
         return AF_OK;
     if (r->task == AF_TASK_LABELS && r->rl != AF_RL_NONE && r->rl != AF_RL_REWARD)

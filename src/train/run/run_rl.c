@@ -192,9 +192,9 @@ static af_status check_others(const af_run_config *r, af_error *err)
                      "'stage: pt' trains on plain text, 'rl: %s' on preferences: "
                      "give one",
                      rl);
-    if (r->router_logits || r->router_loss_coef > 0)
+    if (r->rl == AF_RL_REWARD && (r->router_logits || r->router_loss_coef > 0))
         return wrong(r, r->router_logits ? "output_router_logits" : "router_aux_loss_coef", err,
-                     "the auxiliary loss of routers is not added to 'rl: %s': leave it out", rl);
+                     "the auxiliary loss of routers is not added to 'rl: reward': leave it out");
     if (r->train_on_inputs == AF_TRI_YES && af_run_key_is_set(r, "train_on_inputs"))
         return wrong(r, "train_on_inputs", err,
                      "train_on_inputs has no effect with 'rl: %s': answers are compared, not "

@@ -23,8 +23,7 @@ static af_status guess_types(af_run_model *m, bool packed, af_error *err)
     if (!m->dtype)
         return af_fail_nomem(err, "the plan", (uint64_t)spec->tensors * sizeof *m->dtype);
     for (int i = 0; i < spec->tensors; i++) {
-        const bool linear = spec->tensor[i].module >= 0 && spec->tensor[i].layer >= 0;
-        m->dtype[i] = linear && packed ? codes : m->plain;
+        m->dtype[i] = packed && af_tensor_is_linear(&spec->tensor[i]) ? codes : m->plain;
     }
     return AF_OK;
 }

@@ -3,6 +3,8 @@
  * The methods differ in which leaves are trainable and in the groups of the optimizer; the graph,
  * the loop and the checkpoints are the same for all. */
 #include "train/step/step_graph.h"
+
+#include "base/word.h"
 #include "dist/shards.h"
 #include "graph/graph_access.h"
 #include "ops/optim/optimizer.h"
@@ -11,16 +13,10 @@
 #include "train/step/ranks.h"
 #include "train/step/resident.h"
 
-static bool ends_with(const char *s, const char *tail)
-{
-    const size_t n = strlen(s), m = strlen(tail);
-    return n >= m && strcmp(s + n - m, tail) == 0;
-}
-
 /* As the HF trainer: norms and biases are not decayed, unless weight_decay_on is all. */
 static bool decays(const af_run_config *run, const char *name)
 {
-    return run->decay_on == AF_DECAY_ALL || (!strstr(name, "norm") && !ends_with(name, ".bias"));
+    return run->decay_on == AF_DECAY_ALL || (!strstr(name, "norm") && !af_ends_with(name, ".bias"));
 }
 
 /* LoRA+, with the groups of PEFT (optimizers/loraplus.py): B and every vector learn `ratio` times
@@ -169,6 +165,8 @@ static void record_inputs(af_step_graph *s)
         routers += s->model->spec->layer[i].mlp == AF_MLP_EXPERTS;
     if (s->router_coef > 0)
         s->router = af_router_loss_new(g, s->rows_max, s->model->spec->experts, routers);
+    if (s->router_coef > 0 && af_run_compares(s->run))
+        s->router_scale = af_graph_input(g, "router_scale", AF_DTYPE_F32, 1, (int64_t[]){1});
     s->bounds_len = af_graph_status(g, NULL) == AF_OK ? af_tensor_count(s->in.bounds) : 0;
 }
 
@@ -179,6 +177,25 @@ static void set_recompute(af_step_graph *s, af_memory_mode m)
     if (some)
         af_graph_set_recompute_rest(s->graph, (af_recompute)(m.mode - 1));
     s->memory_mode = m;
+}
+
+/* Logits leave the graph, and what the host finds comes back as the gradient by them. */
+static void record_uld(af_step_graph *s, af_tensor *h)
+{
+    af_graph *g = s->graph;
+    af_tensor *z = af_model_logits(&s->leaves, h, NULL);
+    if (s->leaves.compute != AF_DTYPE_F32)
+        z = af_cast(g, z, AF_DTYPE_F32);
+    s->uld_ce = s->loss;
+    s->uld_logits = z;
+    s->uld_grad = af_graph_input(g, "uld_grad", AF_DTYPE_F32, 2,
+                                 (int64_t[]){s->rows_max, s->model->spec->vocab});
+    s->loss = af_add(g, af_scale(g, s->uld_ce, s->run->kd_ce_alpha),
+                     af_sum_all(g, af_mul(g, z, s->uld_grad)));
+    if (af_graph_status(g, NULL) == AF_OK) {
+        af_graph_output(g, s->uld_ce);
+        af_graph_output(g, z);
+    }
 }
 
 static af_status record_loss(af_step_graph *s, af_error *err)
@@ -194,6 +211,8 @@ static af_status record_loss(af_step_graph *s, af_error *err)
         s->loss = s->row_weight
                       ? af_model_row_losses(&s->leaves, h, s->labels, s->row_weight, &s->rows)
                       : af_model_loss(&s->leaves, h, s->labels, s->scale, 0, &s->rows);
+    if (s->run->kd_uld)
+        record_uld(s, h);
     if (af_run_model_distils(s->model)) {
         const af_status st = af_teacher_record(&s->teacher, s->model, &s->leaves, &s->in, h,
                                                s->rows_max, &s->loss, err);
@@ -203,7 +222,10 @@ static af_status record_loss(af_step_graph *s, af_error *err)
     s->router_loss = NULL;
     if (s->router_coef > 0 && af_graph_status(s->graph, NULL) == AF_OK) {
         s->router_loss = af_router_loss_value(&s->router, s->graph);
-        s->loss = af_add(s->graph, s->loss, af_scale(s->graph, s->router_loss, s->router_coef));
+        af_tensor *share = af_scale(s->graph, s->router_loss, s->router_coef);
+        if (s->router_scale)
+            share = af_mul(s->graph, share, s->router_scale);
+        s->loss = af_add(s->graph, s->loss, share);
         af_graph_output(s->graph, s->router_loss);
     }
     af_graph_backward(s->graph, s->loss);
@@ -216,9 +238,8 @@ af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *
     af_step_graph_drop(s);
     AF_TRY(af_graph_new(&s->graph, err));
     af_graph_set_same_bits(s->graph);
-    s->scale = s->row_weight = NULL;
-    s->router_coef =
-        af_run_rl(s->run) ? 0 : af_method_router_coef(s->run, config_of(s), s->model->spec);
+    s->scale = s->row_weight = s->router_scale = NULL;
+    s->router_coef = af_method_router_coef(s->run, config_of(s), s->model->spec);
     record_inputs(s);
     const af_leaves_opts o = {
         .compute = s->model->compute,
@@ -315,15 +336,33 @@ static af_status write_rows(af_step_graph *s, af_tensor *to, const int32_t *from
     return af_tensor_write(s->graph, to, s->rows_i32, (uint64_t)s->rows_max * sizeof *from, err);
 }
 
+/* How often each row counts: once per sequence it belongs to, so that a prompt that two answers
+ * share counts as the two copies of it would; of KTO, the answers its KL is measured with count
+ * nothing. Returns the sum. */
+static double count_copies(af_step_graph *s, const af_batch *b)
+{
+    const int64_t step = s->run->rl == AF_RL_KTO && af_run_has_kl_rows(s->run) ? 2 : 1;
+    double all = 0;
+    memset(s->row_share, 0, (size_t)s->rows_max * sizeof *s->row_share);
+    for (int64_t k = 0; k < b->sequences; k += step)
+        for (int64_t i = b->bounds[k]; i < b->bounds[k + 1]; i++, all++)
+            s->row_share[b->source ? b->source[i] : i]++;
+    return all;
+}
+
 /* Each token's share of the auxiliary loss, which is a mean over the micro-batch. */
-static af_status write_share(af_step_graph *s, int64_t n, af_error *err)
+static af_status write_share(af_step_graph *s, const af_batch *b, float scale, af_error *err)
 {
     if (s->router_coef <= 0)
         return AF_OK;
-    for (int64_t i = 0; i < s->rows_max; i++)
-        s->row_share[i] = i < n ? (float)(1.0 / ((double)n * s->router.layers)) : 0.0f;
-    return af_tensor_write(s->graph, s->router.share, s->row_share,
-                           (uint64_t)s->rows_max * sizeof *s->row_share, err);
+    const double all = count_copies(s, b);
+    for (int64_t i = 0; i < s->rows_max && all > 0; i++)
+        s->row_share[i] = (float)(s->row_share[i] / (all * s->router.layers));
+    const af_status st = af_tensor_write(s->graph, s->router.share, s->row_share,
+                                         (uint64_t)s->rows_max * sizeof *s->row_share, err);
+    return st == AF_OK && s->router_scale
+               ? af_tensor_write(s->graph, s->router_scale, &scale, sizeof scale, err)
+               : st;
 }
 
 /* The length for ropes that depend on it: the width of the micro-batch, each segment by itself. */
@@ -379,7 +418,7 @@ af_status af_step_graph_upload(af_step_graph *s, const af_batch *b, float scale,
     AF_TRY(af_tensor_write(s->graph, s->in.bounds, s->bounds, (uint64_t)s->bounds_len * 4, err));
     if (s->scale)
         AF_TRY(af_tensor_write(s->graph, s->scale, &scale, sizeof scale, err));
-    AF_TRY(write_share(s, b->rows, err));
+    AF_TRY(write_share(s, b, scale, err));
     if (s->in.spread)
         AF_TRY(write_spread(s, b, err));
     AF_TRY(af_model_write_rope(&s->leaves, rope_length(s, b), err));

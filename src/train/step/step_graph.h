@@ -36,10 +36,13 @@ typedef struct af_step_graph {
     /* preferences: rows of AF_HEAD_STATS values; their weights come after the forward pass, and
      * take the place of `scale` */
     af_tensor *row_weight;
-    double router_coef;     /* share of the auxiliary loss of routers; 0 = none */
-    af_router_loss router;  /* when that is above 0 */
-    af_tensor *router_loss; /* [1], before the share is taken; NULL = none */
-    af_teacher teacher;     /* of distillation, else empty */
+    double router_coef;      /* share of the auxiliary loss of routers; 0 = none */
+    af_router_loss router;   /* when that is above 0 */
+    af_tensor *router_loss;  /* [1], before the share is taken; NULL = none */
+    af_tensor *router_scale; /* f32 [1]: of preference runs, the micro-batch's share of the step */
+    /* kd_uld: cross-entropy f32 [1], the student's logits f32 [N][V], the gradient by them */
+    af_tensor *uld_ce, *uld_logits, *uld_grad;
+    af_teacher teacher; /* of distillation, else empty */
     int64_t block; /* micro-batches whose gradients are added one after another, as one block */
     int64_t bounds_len;
     af_memory_mode memory_mode;

@@ -77,11 +77,11 @@ static af_status check_tokens(const af_run_model *m, const char *teacher, af_err
         const char *a = af_tokenizer_token(own, (int32_t)i, NULL);
         const char *b = af_tokenizer_token(other, (int32_t)i, NULL);
         if ((a != NULL) != (b != NULL) || (a && strcmp(a, b) != 0))
-            st =
-                af_fail(err, AF_EUSAGE,
-                        "%s: token %" PRId64 " is '%.40s' in the model and '%.40s' in the teacher: "
-                        "their vocabularies may differ only in rows that pad them",
-                        at, i, a ? a : "nothing", b ? b : "nothing");
+            st = af_fail(
+                err, AF_EUSAGE,
+                "%s: token %" PRId64 " is '%.40s' in the model and '%.40s' in the teacher: "
+                "their vocabularies may differ only in rows that pad them, or set kd_uld: true",
+                at, i, a ? a : "nothing", b ? b : "nothing");
     }
     if (st == AF_OK && af_tokenizer_vocab_size(own) > W)
         st = af_fail(err, AF_EUSAGE,
@@ -161,7 +161,7 @@ af_status af_teacher_open(af_run_model *m, bool outline, af_error *err)
     af_status st = AF_OK;
     if (r->kd_logits)
         return open_capture(m, err);
-    if (!r->teacher_model)
+    if (!r->teacher_model || r->kd_uld) /* uld_teacher.h opens that one */
         return AF_OK;
     AF_TRY(af_model_resolve_whole(&path, r->teacher_model, err));
     AF_TRY(open_shared(m, path, &shared, err));

@@ -56,12 +56,12 @@ void af_pref_trainer_close(af_pref_trainer *p)
 }
 
 /* The sums of a batch's pairs, after a forward pass. */
-static af_status run_forward(af_trainer *t, const af_batch *b, int what, af_pair_sums *sums,
-                             af_error *err)
+static af_status run_forward(af_trainer *t, const af_batch *b, int what, double share,
+                             af_pair_sums *sums, af_error *err)
 {
     af_step_graph *s = &t->step;
     af_status st = AF_OK;
-    AF_TRY(af_step_graph_upload(s, b, 0, err));
+    AF_TRY(af_step_graph_upload(s, b, (float)share, err));
     AF_TRY(af_graph_run(s->graph, what, err));
     AF_TRY(af_tensor_read(s->graph, s->rows, s->row_stats, af_tensor_bytes(s->rows), err));
     for (int64_t k = 0; k < b->pairs; k++)
@@ -93,7 +93,7 @@ static af_status fill_table(af_trainer *t, af_stream *stream, int64_t n, af_pair
         AF_TRY(af_stream_get(stream, m, &b, err));
         if (all_known(b, table))
             continue;
-        AF_TRY(run_forward(t, b, AF_RUN_FORWARD, t->pref.sums, err));
+        AF_TRY(run_forward(t, b, AF_RUN_FORWARD, 0, t->pref.sums, err));
         for (int64_t k = 0; k < b->pairs; k++) {
             *computed += isnan(table[b->pair[k].record].first);
             table[b->pair[k].record] = af_pair_reference_of(&t->pref.sums[k]);
@@ -179,8 +179,11 @@ static void look_up(af_pref_trainer *p, const af_pair_sums *sums, int64_t n,
 static af_status add_metrics(af_trainer *t, const af_step_result *r, af_error *err)
 {
     af_pref_trainer *p = &t->pref;
+    af_step_graph *s = &t->step;
     const int64_t n = t->progress.micro_per_step;
     af_status st = AF_OK;
+    if (s->router_loss)
+        AF_TRY(af_step_graph_share_losses(s, err));
     AF_TRY(af_ranks_share(t->comm, p->sums, (uint64_t)p->most * sizeof *p->sums, n, err));
     for (int64_t k = 0; k < n; k++) {
         const af_batch *b;
@@ -188,7 +191,8 @@ static af_status add_metrics(af_trainer *t, const af_step_result *r, af_error *e
         look_up(p, p->sums + k * p->most, b->pairs, p->ref);
         const double loss = af_pref_batch_loss(&p->opts, &p->scratch, p->sums + k * p->most,
                                                p->refs, b->pairs, NULL, &t->progress.pref);
-        t->step.losses[k] = (float)((double)b->pairs / (double)r->pairs * loss);
+        const double router = s->router_loss ? s->router_coef * (double)s->router_losses[k] : 0;
+        s->losses[k] = (float)((double)b->pairs / (double)r->pairs * (loss + router));
     }
 done:
     return st;
@@ -206,10 +210,13 @@ af_status af_trainer_pref_gradients(af_trainer *t, const af_step_result *r, af_e
         af_pair_sums *sums = p->sums + k * p->most;
         af_pref_metrics unread = {0};
         AF_TRY(af_stream_get(t->data.stream, t->progress.micro + k, &b, err));
-        af_graph_set_clock(s->graph, t->clock + (uint64_t)k);
-        AF_TRY(run_forward(t, b, AF_RUN_FORWARD | AF_RUN_KEEP, sums, err));
-        look_up(p, sums, b->pairs, p->ref);
         const double share = (double)b->pairs / (double)r->pairs;
+        af_graph_set_clock(s->graph, t->clock + (uint64_t)k);
+        AF_TRY(run_forward(t, b, AF_RUN_FORWARD | AF_RUN_KEEP, share, sums, err));
+        look_up(p, sums, b->pairs, p->ref);
+        if (s->router_loss)
+            AF_TRY(af_tensor_read(s->graph, s->router_loss, &s->router_losses[k],
+                                  sizeof *s->router_losses, err));
         (void)!af_pref_batch_loss(&p->opts, &p->scratch, sums, p->refs, b->pairs, p->grads,
                                   &unread);
         af_pref_batch_weights(b, p->grads, share, s->row_weights);
@@ -253,7 +260,7 @@ af_status af_trainer_pref_evaluate(af_trainer *t, double *loss, double *accuracy
         if (t->hooks && t->hooks->evaluating)
             t->hooks->evaluating(t->hooks->user, i, to);
         AF_TRY(af_stream_get(t->data.eval_stream, i, &b, err));
-        AF_TRY(run_forward(t, b, AF_RUN_FORWARD, &p->eval_sums[i], err));
+        AF_TRY(run_forward(t, b, AF_RUN_FORWARD, 0, &p->eval_sums[i], err));
         if (!isfinite(p->eval_sums[i].first.shared + p->eval_sums[i].second.shared))
             AF_TRY(af_trainer_explain_eval(t, b, err));
     }

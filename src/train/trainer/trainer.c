@@ -76,6 +76,8 @@ af_status af_trainer_open(af_trainer *t, const af_run_config *run, af_comm *comm
     else if (af_run_scores(run))
         st = af_score_trainer_open(&t->scores, &t->model, &t->data, run, t->progress.micro_per_step,
                                    err);
+    else if (run->kd_uld)
+        st = af_uld_teacher_open(&t->uld, &t->model, t->step.rows_max, err);
 done:
     if (st != AF_OK)
         af_trainer_close(t);
@@ -88,6 +90,7 @@ void af_trainer_close(af_trainer *t)
     af_step_graph_close(&t->step);
     af_pref_trainer_close(&t->pref);
     af_score_trainer_close(&t->scores);
+    af_uld_teacher_close(&t->uld);
     af_run_data_close(&t->data);
     af_run_model_close(&t->model);
     af_prompts_free(t->prompts);
@@ -232,8 +235,8 @@ static af_status log_step(af_trainer *t, af_error *err)
         .accuracy = af_pref_metrics_accuracy(&p->pref),
     };
     af_metric_list more = af_pref_metrics_list(&p->pref);
-    if (!isnan(r->router_loss)) /* which preference runs have not */
-        more = (af_metric_list){.name = {"aux_loss"}, .value = {r->router_loss}, .count = 1};
+    if (!isnan(r->router_loss))
+        af_metric_list_add(&more, "aux_loss", r->router_loss);
     p->loss_sum = 0;
     p->loss_count = 0;
     af_pref_metrics_reset(&p->pref);

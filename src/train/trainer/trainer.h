@@ -13,6 +13,7 @@
 #include "train/trainer/pref_trainer.h"
 #include "train/trainer/run_output.h"
 #include "train/trainer/score_trainer.h"
+#include "train/uld/uld_teacher.h"
 
 /* When report.html was written, and how long that took: writing it stays a small share of a run. */
 typedef struct af_report_times {
@@ -37,6 +38,7 @@ typedef struct af_trainer {
     af_step_graph step;
     af_pref_trainer pref;    /* of a run that compares answers, else empty */
     af_score_trainer scores; /* of a model that gives scores, else empty */
+    af_uld_teacher uld;      /* of kd_uld, else empty */
     af_run_progress progress;
     af_run_output output;
     double eval_loss;           /* of the current step; NaN = not evaluated */
@@ -79,6 +81,9 @@ bool af_trainer_loss_too_high(const af_trainer *t);
 
 /* The step alone: k micro-batches and the update. Progress is not advanced. */
 AF_CHECKED af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err);
+/* Gradients with a teacher of another tokenizer. */
+AF_CHECKED af_status af_trainer_uld_gradients(af_trainer *t, const af_step_result *r,
+                                              af_error *err);
 /* Fails with the step, the first tensor that is not finite and the records of the batch; writes
  * replay-STEP.json and replay-STEP.yaml. */
 AF_CHECKED af_status af_trainer_explain_nonfinite(af_trainer *t, const af_step_result *r,

@@ -86,6 +86,7 @@ af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err)
     t->clock = af_graph_clock(s->graph);
     AF_TRY((af_run_compares(t->run) ? af_trainer_pref_gradients
             : af_run_scores(t->run) ? af_trainer_score_gradients
+            : t->run->kd_uld        ? af_trainer_uld_gradients
                                     : add_gradients)(t, r, err));
     af_graph_set_clock(s->graph, t->clock + (uint64_t)t->progress.micro_per_step);
     AF_TRY(af_step_graph_reduce(s, err));

@@ -159,16 +159,21 @@ static vec gated_formula(const vec &x, const vec &z, const vec &w, size_t D, boo
 static void gated_norm_case(int first)
 {
     using namespace gated;
-    const size_t N = 3, D = 36, E = first ? 36 : 12, G = D / E;
+    const size_t N = 3, D = AF_VEC == 1 ? 36 : 6 * AF_VEC, E = first ? D : D / 3, G = D / E;
     acts x(numbers(N * D, 0.2)), z(numbers(N * D, 1)), dy(numbers(N * D, 1)), y(N * D), dx(N * D),
         dz(N * D);
     floats w(numbers(E, 1)), rstd(N * G), part(2 * E);
-    const norm_args a = {
-        .w = w.p(), .w_type = 0, .E = (int)E, .groups = (int)G, .first = first, .eps = norm_eps};
-    launch({(unsigned)(N * G), 1}, 32, gated_norm_fwd, y.p(), rstd.p(), x.p(), z.p(), a, D, G, D,
-           D);
-    launch({(unsigned)(N * G), 1}, 32, gated_norm_bwd, dx.p(), dz.p(), x.p(), z.p(), rstd.p(),
-           dy.p(), a, D, D, D, D, G, D);
+    const norm_args a = {.w = w.p(),
+                         .w_type = 0,
+                         .E = (int)E,
+                         .groups = (int)G,
+                         .first = first,
+                         .eps = norm_eps,
+                         .by_warp = !first};
+    const dim3 blocks = {(unsigned)(a.by_warp ? (N * G + 1) / 2 : N * G), 1};
+    launch(blocks, 64, gated_norm_fwd, y.p(), rstd.p(), x.p(), z.p(), a, N * G, D, G, D, D);
+    launch(blocks, 64, gated_norm_bwd, dx.p(), dz.p(), x.p(), z.p(), rstd.p(), dy.p(), a, N * G, D,
+           D, D, D, G, D);
     launch({2, 2}, 256, gated_norm_dw, part.p(), x.p(), z.p(), rstd.p(), dy.p(), a, N * G,
            (N * G + 1) / 2, D, D, G, D);
     const vec xv = x.values(), zv = z.values(), wv = w.values(), g = dy.values();

@@ -1,0 +1,68 @@
+/* pattern.h - the regular expressions of JSON schemas (ECMA 262 without assertions inside and back
+ * references) and the automata of strings that several of them and a length describe.
+ *
+ * A pattern fits a string when it matches somewhere in it, as JSON Schema wants it. */
+#ifndef AF_PATTERN_H
+#define AF_PATTERN_H
+
+#include "grammar/rtn.h"
+
+enum {
+    AF_PATTERN_STATES_MAX = 1 << 15,
+    AF_PATTERN_DEPTH_MAX = 200,
+    AF_DFA_STATES_MAX = 1 << 15,
+    AF_DFA_WORK_MAX = 1 << 26, /* edges looked at */
+};
+
+typedef enum af_pattern_edge_kind {
+    AF_PATTERN_SET,
+    AF_PATTERN_FREE,
+    AF_PATTERN_BEGIN, /* free at the beginning of the string */
+    AF_PATTERN_END,   /* free at its end */
+} af_pattern_edge_kind;
+
+typedef struct af_pattern_edge {
+    uint32_t to;
+    uint32_t next; /* of the same state; 0 = none */
+    af_pattern_edge_kind kind;
+    const af_cpset *set;
+} af_pattern_edge;
+
+typedef struct af_pattern {
+    af_arena arena;
+    af_cpset **set; /* all that were made */
+    uint32_t sets, sets_cap;
+    uint32_t *first;
+    uint32_t states, states_cap;
+    af_pattern_edge *edge; /* [0] is unused */
+    uint32_t edges, edges_cap;
+    uint32_t start, accept;
+} af_pattern;
+
+AF_CHECKED af_status af_pattern_parse(af_pattern *out, const char *text, uint64_t len,
+                                      af_error *err);
+void af_pattern_clear(af_pattern *p);
+
+typedef struct af_dfa_edge {
+    uint32_t from, lo, hi, to;
+} af_dfa_edge;
+
+/* A deterministic automaton over code points. State 0 is the first. */
+typedef struct af_dfa {
+    af_dfa_edge *edge; /* by from, then lo */
+    uint32_t edges, edges_cap;
+    bool *accepting;
+    uint32_t states, states_cap;
+} af_dfa;
+
+/* The strings of min to max characters that all n patterns fit. */
+AF_CHECKED af_status af_dfa_build(af_dfa *out, af_pattern *const *p, int n, uint64_t min,
+                                  uint64_t max, af_error *err);
+/* The strings that are none of these. */
+AF_CHECKED af_status af_dfa_other(af_dfa *out, const char *const *name, uint32_t n, af_error *err);
+void af_dfa_clear(af_dfa *d);
+bool af_dfa_is_empty(const af_dfa *d);
+bool af_dfa_matches(const af_dfa *d, const char *text, uint64_t len);
+/* The inside of a JSON string. */
+void af_dfa_emit(const af_dfa *d, af_rtn *r, uint32_t from, uint32_t to);
+#endif

@@ -1,0 +1,129 @@
+/* schema.h - JSON schemas to networks, in three steps.
+ *
+ * A value is described by a list of schemas that must all hold. schema_merge.c turns such a list
+ * into flat schemas, one of which must hold: $ref, allOf, anyOf and oneOf are gone, and every
+ * keyword is there once. schema_emit.c writes a flat schema as a rule; the lists of the values
+ * inside it become rules of their own, once for each list, so that recursion is a call. */
+#ifndef AF_SCHEMA_H
+#define AF_SCHEMA_H
+
+#include "grammar/pattern.h"
+#include "grammar/rtn.h"
+
+#include <jansson.h>
+
+enum {
+    AF_SCHEMA_FLATS_MAX = 256, /* alternatives of one value */
+    AF_SCHEMA_MERGES_MAX = 1 << 19,
+    AF_SCHEMA_DEPTH_MAX = 64,        /* allOf, anyOf, oneOf and $ref inside each other */
+    AF_SCHEMA_ALL_MAX = 16,          /* patterns or enums of one value */
+    AF_SCHEMA_LENGTH_FREE = 1 << 24, /* no answer is that long: a larger bound is none */
+};
+
+enum {
+    AF_TYPE_NULL = 1,
+    AF_TYPE_BOOL = 2,
+    AF_TYPE_INTEGER = 4,
+    AF_TYPE_FRACTION = 8, /* numbers that are not integers */
+    AF_TYPE_STRING = 16,
+    AF_TYPE_ARRAY = 32,
+    AF_TYPE_OBJECT = 64,
+    AF_TYPE_NUMBER = AF_TYPE_INTEGER | AF_TYPE_FRACTION,
+    AF_TYPE_ANY = 127,
+};
+
+/* Schemas that must all hold. */
+typedef struct af_schemas {
+    const json_t **item;
+    uint32_t count;
+} af_schemas;
+
+typedef struct af_schema_property {
+    const char *name;
+    af_schemas value;
+} af_schema_property;
+
+typedef struct af_number_bound {
+    bool set, exclusive;
+    const json_t *value;
+} af_number_bound;
+
+typedef struct af_value_list { /* an enum, or the value of a const */
+    const json_t *value;
+    bool is_const;
+} af_value_list;
+
+typedef struct af_flat {
+    unsigned types, hints;                   /* allowed; those that keywords speak of */
+    bool typed;                              /* `type` was there */
+    af_value_list values[AF_SCHEMA_ALL_MAX]; /* all of them hold */
+    int value_lists;
+    af_number_bound least, most;
+    uint64_t min_length, max_length;
+    const char *pattern[AF_SCHEMA_ALL_MAX];
+    int patterns;
+    uint64_t min_items, max_items;
+    af_schemas *prefix;
+    uint32_t prefixes;
+    af_schemas rest; /* of the items after them */
+    af_schema_property *property;
+    uint32_t properties;
+    const char **required;
+    uint32_t requireds;
+    bool closed_by_default; /* `properties` was there */
+    bool additional_given;
+    af_schemas additional;
+} af_flat;
+
+typedef struct af_flats {
+    af_flat *item[AF_SCHEMA_FLATS_MAX];
+    uint32_t count;
+} af_flats;
+
+typedef struct af_schema_rule { /* of a list of schemas */
+    af_schemas all;
+    uint32_t rule;
+} af_schema_rule;
+
+typedef struct af_schema {
+    af_rtn *r;
+    json_t *root;
+    af_arena arena;
+    af_schema_rule *rule; /* in the order they were asked for */
+    uint32_t rules, rules_cap, written;
+    uint32_t *bucket; /* rule + 1 */
+    uint32_t merges;
+    uint32_t ws, any_string, any_char; /* rules, UINT32_MAX = not made */
+    af_error *err;
+} af_schema;
+
+/* schema.c */
+void *af_schema_take(af_schema *s, uint64_t bytes); /* NULL: the failure is latched in s->r */
+/* The rule for a list of schemas, to be written later when it is new. */
+uint32_t af_schema_rule_of(af_schema *s, af_schemas all);
+AF_CHECKED af_status af_schema_append(af_schema *s, af_schemas *to, const json_t *node);
+/* What a $ref leads to. */
+AF_CHECKED af_status af_schema_resolve(af_schema *s, const char *ref, const json_t **out);
+/* Reads the schema at `node` (borrowed) as the rule that is returned through *rule, for grammars
+ * that contain schemas. */
+AF_CHECKED af_status af_schema_compile(af_rtn *r, json_t *root, uint32_t *rule, af_error *err);
+
+/* schema_merge.c */
+AF_CHECKED af_status af_schema_flatten(af_schema *s, af_schemas all, af_flats *out);
+/* schema_apart.c: can no value fit both? */
+AF_CHECKED af_status af_schema_apart(af_schema *s, const af_flat *a, const af_flat *b, int depth,
+                                     bool *yes);
+/* Does a value fit, enum and const included? */
+AF_CHECKED af_status af_schema_value_fits(af_schema *s, const af_flat *f, const json_t *v,
+                                          bool *fits);
+AF_CHECKED af_status af_schema_string_dfa(af_schema *s, const af_flat *f, af_dfa *out);
+/* schema_emit.c */
+AF_CHECKED af_status af_schema_emit(af_schema *s, const af_flat *f, uint32_t from, uint32_t to);
+uint32_t af_schema_literal(af_schema *s, uint32_t from, const json_t *v);
+uint32_t af_schema_ws(af_schema *s, uint32_t from); /* optional white space */
+/* schema_number.c */
+void af_number_emit(af_rtn *r, uint32_t from, unsigned types, const af_number_bound *least,
+                    const af_number_bound *most, uint32_t to);
+/* -1, 0, 1 */
+int af_number_compare(const json_t *a, const json_t *b);
+#endif

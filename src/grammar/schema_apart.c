@@ -1,0 +1,293 @@
+/* schema_apart.c - values that fit flat schemas, and pairs of these that no value fits. */
+#include "grammar/schema.h"
+
+#include <math.h>
+
+enum { APART_DEPTH_MAX = 6 };
+
+static unsigned type_of_value(const json_t *v)
+{
+    switch (json_typeof(v)) {
+    case JSON_NULL:
+        return AF_TYPE_NULL;
+    case JSON_TRUE:
+    case JSON_FALSE:
+        return AF_TYPE_BOOL;
+    case JSON_INTEGER:
+        return AF_TYPE_INTEGER;
+    case JSON_REAL:
+        return floor(json_real_value(v)) == json_real_value(v) ? AF_TYPE_INTEGER : AF_TYPE_FRACTION;
+    case JSON_STRING:
+        return AF_TYPE_STRING;
+    case JSON_ARRAY:
+        return AF_TYPE_ARRAY;
+    default:
+        return AF_TYPE_OBJECT;
+    }
+}
+
+int af_number_compare(const json_t *a, const json_t *b)
+{
+    const long double x =
+        json_is_integer(a) ? (long double)json_integer_value(a) : (long double)json_real_value(a);
+    const long double y =
+        json_is_integer(b) ? (long double)json_integer_value(b) : (long double)json_real_value(b);
+    return x < y ? -1 : x > y;
+}
+
+/* ---- strings ---- */
+
+/* Parses the patterns of f into the list; on failure none are left. */
+static af_status parse_patterns(af_schema *s, const af_flat *f, af_pattern *p, af_pattern **list)
+{
+    for (int i = 0; i < f->patterns; i++) {
+        const af_status st = af_pattern_parse(&p[i], f->pattern[i], strlen(f->pattern[i]), s->err);
+        if (st != AF_OK) {
+            while (i--)
+                af_pattern_clear(&p[i]);
+            return st;
+        }
+        list[i] = &p[i];
+    }
+    return AF_OK;
+}
+
+af_status af_schema_string_dfa(af_schema *s, const af_flat *f, af_dfa *out)
+{
+    af_pattern p[AF_SCHEMA_ALL_MAX], *list[AF_SCHEMA_ALL_MAX];
+    af_status st = parse_patterns(s, f, p, list);
+    if (st != AF_OK)
+        return st;
+    st = af_dfa_build(out, list, f->patterns, f->min_length, f->max_length, s->err);
+    for (int i = 0; i < f->patterns; i++)
+        af_pattern_clear(&p[i]);
+    return st;
+}
+
+static af_status string_fits(af_schema *s, const af_flat *f, const json_t *v, bool *fits)
+{
+    const char *text = json_string_value(v);
+    uint64_t chars = 0;
+    af_dfa d = {0};
+    for (size_t i = 0; i < json_string_length(v); i++)
+        chars += ((uint8_t)text[i] & 0xc0) != 0x80;
+    *fits = chars >= f->min_length && chars <= f->max_length;
+    if (!*fits || !f->patterns)
+        return AF_OK;
+    const af_status st = af_schema_string_dfa(s, f, &d);
+    if (st == AF_OK)
+        *fits = af_dfa_matches(&d, text, json_string_length(v));
+    af_dfa_clear(&d);
+    return st;
+}
+
+/* ---- values ---- */
+
+static af_status list_fits(af_schema *s, af_schemas all, const json_t *v, bool *fits)
+{
+    af_status st = AF_OK;
+    af_flats *flats = af_calloc(1, sizeof *flats);
+    *fits = false;
+    if (!flats)
+        return af_fail_nomem(s->err, "a schema", sizeof *flats);
+    AF_TRY(af_schema_flatten(s, all, flats));
+    for (uint32_t i = 0; i < flats->count && !*fits; i++)
+        AF_TRY(af_schema_value_fits(s, flats->item[i], v, fits));
+done:
+    free(flats);
+    return st;
+}
+
+static const af_schema_property *property_of(const af_flat *f, const char *name)
+{
+    for (uint32_t i = 0; i < f->properties; i++)
+        if (strcmp(f->property[i].name, name) == 0)
+            return &f->property[i];
+    return NULL;
+}
+
+static af_status object_fits(af_schema *s, const af_flat *f, const json_t *v, bool *fits)
+{
+    const char *name;
+    json_t *value;
+    af_status st = AF_OK;
+    *fits = true;
+    for (uint32_t i = 0; i < f->requireds; i++)
+        *fits &= json_object_get(v, f->required[i]) != NULL;
+    json_object_foreach((json_t *)(uintptr_t)v, name, value)
+    {
+        const af_schema_property *p = property_of(f, name);
+        if (*fits)
+            AF_TRY(list_fits(s, p ? p->value : f->additional, value, fits));
+    }
+done:
+    return st;
+}
+
+static af_status array_fits(af_schema *s, const af_flat *f, const json_t *v, bool *fits)
+{
+    af_status st = AF_OK;
+    const size_t n = json_array_size(v);
+    *fits = n >= f->min_items && n <= f->max_items;
+    for (size_t i = 0; i < n && *fits; i++)
+        AF_TRY(list_fits(s, i < f->prefixes ? f->prefix[i] : f->rest, json_array_get(v, i), fits));
+done:
+    return st;
+}
+
+static bool in_list(const af_value_list *l, const json_t *v)
+{
+    if (l->is_const)
+        return json_equal(l->value, v);
+    for (size_t i = 0; i < json_array_size(l->value); i++)
+        if (json_equal(json_array_get(l->value, i), v))
+            return true;
+    return false;
+}
+
+af_status af_schema_value_fits(af_schema *s, const af_flat *f, const json_t *v, bool *fits)
+{
+    const unsigned type = type_of_value(v);
+    *fits = (f->types & type) != 0;
+    for (int i = 0; i < f->value_lists; i++)
+        *fits &= in_list(&f->values[i], v);
+    if (!*fits)
+        return AF_OK;
+    if (++s->merges > AF_SCHEMA_MERGES_MAX)
+        return af_fail(s->err, AF_EUSAGE, "the schema has too many alternatives");
+    if (type & AF_TYPE_NUMBER) {
+        const int low = f->least.set ? af_number_compare(v, f->least.value) : 1;
+        const int high = f->most.set ? af_number_compare(v, f->most.value) : -1;
+        *fits = (low > 0 || (low == 0 && !f->least.exclusive)) &&
+                (high < 0 || (high == 0 && !f->most.exclusive));
+    }
+    if (type == AF_TYPE_STRING)
+        return string_fits(s, f, v, fits);
+    if (type == AF_TYPE_ARRAY)
+        return array_fits(s, f, v, fits);
+    return type == AF_TYPE_OBJECT ? object_fits(s, f, v, fits) : AF_OK;
+}
+
+/* ---- apart ---- */
+
+static bool numbers_apart(const af_flat *a, const af_flat *b)
+{
+    if (!a->most.set || !b->least.set)
+        return false;
+    const int order = af_number_compare(a->most.value, b->least.value);
+    return order < 0 || (order == 0 && (a->most.exclusive || b->least.exclusive));
+}
+
+static af_status strings_apart(af_schema *s, const af_flat *a, const af_flat *b, bool *yes)
+{
+    af_flat both = *a;
+    af_dfa d = {0};
+    both.min_length = AF_MAX(a->min_length, b->min_length);
+    both.max_length = AF_MIN(a->max_length, b->max_length);
+    *yes = both.min_length > both.max_length;
+    if (*yes || !a->patterns || !b->patterns || a->patterns + b->patterns > AF_SCHEMA_ALL_MAX)
+        return AF_OK;
+    for (int i = 0; i < b->patterns; i++)
+        both.pattern[both.patterns++] = b->pattern[i];
+    const af_status st = af_schema_string_dfa(s, &both, &d);
+    if (st == AF_OK)
+        *yes = af_dfa_is_empty(&d);
+    af_dfa_clear(&d);
+    return st;
+}
+
+static af_status lists_apart(af_schema *s, af_schemas a, af_schemas b, int depth, bool *yes)
+{
+    af_status st = AF_OK;
+    af_flats *x = af_calloc(2, sizeof *x), *y = x + 1;
+    if (!x)
+        return af_fail_nomem(s->err, "a schema", sizeof *x);
+    AF_TRY(af_schema_flatten(s, a, x));
+    AF_TRY(af_schema_flatten(s, b, y));
+    *yes = true;
+    for (uint32_t i = 0; i < x->count && *yes; i++)
+        for (uint32_t k = 0; k < y->count && *yes; k++)
+            AF_TRY(af_schema_apart(s, x->item[i], y->item[k], depth + 1, yes));
+done:
+    free(x);
+    return st;
+}
+
+/* A property that a requires and that has in b, where it may be, values apart from those in a. */
+static af_status objects_apart(af_schema *s, const af_flat *a, const af_flat *b, int depth,
+                               bool *yes)
+{
+    af_status st = AF_OK;
+    for (uint32_t i = 0; i < a->requireds && !*yes; i++) {
+        const char *name = a->required[i];
+        const af_schema_property *p = property_of(a, name), *q = property_of(b, name);
+        AF_TRY(
+            lists_apart(s, p ? p->value : a->additional, q ? q->value : b->additional, depth, yes));
+    }
+done:
+    return st;
+}
+
+static af_status arrays_apart(af_schema *s, const af_flat *a, const af_flat *b, int depth,
+                              bool *yes)
+{
+    af_status st = AF_OK;
+    *yes = a->max_items < b->min_items || b->max_items < a->min_items;
+    const uint64_t both = AF_MAX(a->min_items, b->min_items);
+    for (uint32_t i = 0; i < both && i <= AF_MAX(a->prefixes, b->prefixes) && !*yes; i++)
+        AF_TRY(lists_apart(s, i < a->prefixes ? a->prefix[i] : a->rest,
+                           i < b->prefixes ? b->prefix[i] : b->rest, depth, yes));
+done:
+    return st;
+}
+
+static af_status values_apart(af_schema *s, const af_flat *a, const af_flat *b, bool *yes)
+{
+    af_status st = AF_OK;
+    const af_value_list *l = &a->values[0];
+    const size_t n = l->is_const ? 1 : json_array_size(l->value);
+    *yes = true;
+    for (size_t i = 0; i < n && *yes; i++) {
+        const json_t *v = l->is_const ? l->value : json_array_get(l->value, i);
+        bool in_a = false, in_b = false;
+        AF_TRY(af_schema_value_fits(s, a, v, &in_a));
+        if (in_a)
+            AF_TRY(af_schema_value_fits(s, b, v, &in_b));
+        *yes = !in_a || !in_b;
+    }
+done:
+    return st;
+}
+
+/* The types that are written for a flat schema. */
+static unsigned written_types(const af_flat *f)
+{
+    const unsigned hinted = f->types & f->hints;
+    return f->typed || f->value_lists || !f->hints ? f->types : hinted;
+}
+
+af_status af_schema_apart(af_schema *s, const af_flat *a, const af_flat *b, int depth, bool *yes)
+{
+    af_status st = AF_OK;
+    const unsigned common = (written_types(a) & b->types) | (a->types & written_types(b));
+    *yes = false;
+    if (depth > APART_DEPTH_MAX)
+        return AF_OK;
+    if (a->value_lists || b->value_lists)
+        return a->value_lists ? values_apart(s, a, b, yes) : values_apart(s, b, a, yes);
+    *yes = !(common & (AF_TYPE_NULL | AF_TYPE_BOOL));
+    if (*yes && (common & AF_TYPE_NUMBER))
+        *yes = numbers_apart(a, b) || numbers_apart(b, a);
+    if (*yes && (common & AF_TYPE_STRING))
+        AF_TRY(strings_apart(s, a, b, yes));
+    if (*yes && (common & AF_TYPE_ARRAY))
+        AF_TRY(arrays_apart(s, a, b, depth, yes));
+    if (*yes && (common & AF_TYPE_OBJECT)) {
+        *yes = false;
+        AF_TRY(objects_apart(s, a, b, depth, yes));
+        if (!*yes)
+            AF_TRY(objects_apart(s, b, a, depth, yes));
+    }
+done:
+    return st;
+}

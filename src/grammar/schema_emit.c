@@ -1,0 +1,360 @@
+/* schema_emit.c - flat schemas as automata over the bytes of JSON.
+ *
+ * White space is bounded, so that an answer cannot go on with it for ever: a blank, or a new line
+ * with blanks or tabs, after brackets, commas and colons and before closing brackets. Properties
+ * come in the order of the schema, then those that it does not name. */
+#include "format/text/unicode.h"
+#include "grammar/schema.h"
+
+static uint32_t byte(af_schema *s, uint32_t from, char c) { return af_rtn_text(s->r, from, &c, 1); }
+
+uint32_t af_schema_ws(af_schema *s, uint32_t from)
+{
+    af_rtn *r = s->r;
+    if (s->ws == UINT32_MAX) {
+        s->ws = af_rtn_rule_new(r, NULL);
+        if (r->st != AF_OK)
+            return from;
+        const uint32_t start = r->rule[s->ws].start, end = r->rule[s->ws].accept;
+        af_rtn_free_edge(r, start, end);
+        af_rtn_bytes(r, start, ' ', ' ', end);
+        uint32_t blanks = byte(s, start, '\n'), tabs = blanks;
+        af_rtn_free_edge(r, blanks, end);
+        for (int i = 0; i < 32; i++) {
+            blanks = byte(s, blanks, ' ');
+            af_rtn_free_edge(r, blanks, end);
+        }
+        for (int i = 0; i < 8; i++) {
+            tabs = byte(s, tabs, '\t');
+            af_rtn_free_edge(r, tabs, end);
+        }
+    }
+    const uint32_t to = af_rtn_state(r);
+    af_rtn_call(r, from, s->ws, to);
+    return to;
+}
+
+/* ---- strings ---- */
+
+static uint32_t any_char(af_schema *s)
+{
+    af_rtn *r = s->r;
+    if (s->any_char == UINT32_MAX) {
+        af_cpset all = {0};
+        s->any_char = af_rtn_rule_new(r, NULL);
+        af_cpset_add(&all, 0, 0x10ffff);
+        if (r->st == AF_OK)
+            af_rtn_chars(r, r->rule[s->any_char].start, &all, true, r->rule[s->any_char].accept);
+        af_cpset_clear(&all);
+    }
+    return s->any_char;
+}
+
+static void string_of(af_schema *s, uint32_t from, uint64_t min, uint64_t max, uint32_t to)
+{
+    const uint32_t inside = byte(s, from, '"'), last = af_rtn_state(s->r);
+    af_rtn_repeat(s->r, inside, any_char(s), min, max, last);
+    af_rtn_bytes(s->r, last, '"', '"', to);
+}
+
+/* Any string, from a rule that all of them share. */
+static void any_string(af_schema *s, uint32_t from, uint32_t to)
+{
+    af_rtn *r = s->r;
+    if (s->any_string == UINT32_MAX) {
+        s->any_string = af_rtn_rule_new(r, NULL);
+        if (r->st == AF_OK)
+            string_of(s, r->rule[s->any_string].start, 0, UINT64_MAX,
+                      r->rule[s->any_string].accept);
+    }
+    af_rtn_call(r, from, s->any_string, to);
+}
+
+static uint32_t text_literal(af_schema *s, uint32_t from, const char *text, size_t n)
+{
+    af_cpset one = {0};
+    uint32_t cp;
+    from = byte(s, from, '"');
+    for (size_t i = 0; i < n && s->r->st == AF_OK;) {
+        const uint32_t to = af_rtn_state(s->r);
+        i += af_utf8_get(text + i, &cp);
+        one.count = 0;
+        af_cpset_add(&one, cp, cp);
+        if (cp >= 0x80)
+            af_rtn_utf8(s->r, from, cp, cp, to);
+        else
+            af_rtn_chars(s->r, from, &one, true, to);
+        from = to;
+    }
+    af_cpset_clear(&one);
+    return byte(s, from, '"');
+}
+
+static af_status emit_string(af_schema *s, const af_flat *f, uint32_t from, uint32_t to)
+{
+    af_dfa d = {0};
+    if (!f->patterns) {
+        if (f->min_length == 0 && f->max_length == UINT64_MAX)
+            any_string(s, from, to);
+        else if (f->min_length <= f->max_length)
+            string_of(s, from, f->min_length, f->max_length, to);
+        return AF_OK;
+    }
+    const af_status st = af_schema_string_dfa(s, f, &d);
+    if (st == AF_OK) {
+        const uint32_t inside = byte(s, from, '"'), last = af_rtn_state(s->r);
+        af_dfa_emit(&d, s->r, inside, last);
+        af_rtn_bytes(s->r, last, '"', '"', to);
+    }
+    af_dfa_clear(&d);
+    return st;
+}
+
+/* ---- arrays ---- */
+
+/* "," and then the value of rule. */
+static uint32_t comma_value(af_schema *s, uint32_t from, uint32_t rule)
+{
+    const uint32_t to = af_rtn_state(s->r);
+    af_rtn_call(s->r, af_schema_ws(s, byte(s, from, ',')), rule, to);
+    return to;
+}
+
+static void emit_array(af_schema *s, const af_flat *f, uint32_t from, uint32_t to)
+{
+    af_rtn *r = s->r;
+    const uint32_t close = af_rtn_state(r), empty = af_schema_ws(s, byte(s, from, '['));
+    uint32_t at = empty;
+    if (f->min_items > f->max_items)
+        return;
+    for (uint32_t i = 0; i < f->prefixes && i < f->max_items && r->st == AF_OK; i++) {
+        const uint32_t rule = af_schema_rule_of(s, f->prefix[i]);
+        if (i >= f->min_items)
+            af_rtn_free_edge(r, at, close);
+        if (i == 0) {
+            const uint32_t next = af_rtn_state(r);
+            af_rtn_call(r, at, rule, next);
+            at = next;
+        } else {
+            at = comma_value(s, at, rule);
+        }
+    }
+    const uint64_t n = AF_MIN(f->prefixes, f->max_items);
+    uint64_t min = f->min_items > n ? f->min_items - n : 0;
+    uint64_t max = f->max_items == UINT64_MAX ? UINT64_MAX : f->max_items - n;
+    if (min == 0)
+        af_rtn_free_edge(r, at, close);
+    if (max > 0) {
+        const uint32_t rule = af_schema_rule_of(s, f->rest), start = af_rtn_state(r);
+        const uint32_t more = af_rtn_rule_of(r, start, comma_value(s, start, rule));
+        if (n == 0) {
+            const uint32_t next = af_rtn_state(r);
+            af_rtn_call(r, at, rule, next);
+            at = next;
+            min -= min > 0;
+            max -= max != UINT64_MAX;
+        }
+        af_rtn_repeat(r, at, more, min, max, close);
+    }
+    const uint32_t last = af_schema_ws(s, close);
+    af_rtn_bytes(r, last, ']', ']', to);
+}
+
+/* ---- objects ---- */
+
+/* ":" and the value, after a key. */
+static void colon_value(af_schema *s, uint32_t from, af_schemas value, uint32_t to)
+{
+    af_rtn_call(s->r, af_schema_ws(s, byte(s, from, ':')), af_schema_rule_of(s, value), to);
+}
+
+/* Properties that the schema does not name: any key but those that it names. */
+static af_status emit_others(af_schema *s, const af_flat *f, uint32_t from, uint32_t to)
+{
+    af_status st = AF_OK;
+    af_dfa d = {0};
+    const uint64_t n = (uint64_t)f->properties + f->requireds;
+    const char **name = af_schema_take(s, (n + 1) * sizeof(char *));
+    if (!name)
+        return s->r->st;
+    for (uint32_t i = 0; i < f->properties; i++)
+        name[i] = f->property[i].name;
+    for (uint32_t i = 0; i < f->requireds; i++)
+        name[f->properties + i] = f->required[i];
+    if (n == 0) {
+        const uint32_t key = af_rtn_state(s->r);
+        any_string(s, from, key);
+        colon_value(s, key, f->additional, to);
+        return s->r->st;
+    }
+    AF_TRY(af_dfa_other(&d, name, (uint32_t)n, s->err));
+    const uint32_t inside = byte(s, from, '"'), last = af_rtn_state(s->r);
+    af_dfa_emit(&d, s->r, inside, last);
+    colon_value(s, byte(s, last, '"'), f->additional, to);
+done:
+    af_dfa_clear(&d);
+    return st;
+}
+
+static bool is_named(const af_flat *f, const char *name, uint32_t requireds)
+{
+    for (uint32_t i = 0; i < f->properties; i++)
+        if (strcmp(f->property[i].name, name) == 0)
+            return true;
+    for (uint32_t i = 0; i < requireds; i++)
+        if (strcmp(f->required[i], name) == 0)
+            return true;
+    return false;
+}
+
+typedef struct object_path {
+    uint32_t none, some; /* the states with and without a property so far */
+} object_path;
+
+/* One property, which may be left out unless it is required. */
+static void emit_property(af_schema *s, object_path *at, const char *name, af_schemas value,
+                          bool required)
+{
+    af_rtn *r = s->r;
+    const uint32_t key = af_rtn_state(r), after = af_rtn_state(r);
+    af_rtn_free_edge(r, at->none, key);
+    const uint32_t comma = af_schema_ws(s, byte(s, at->some, ','));
+    af_rtn_free_edge(r, comma, key);
+    colon_value(s, text_literal(s, key, name, strlen(name)), value, after);
+    const object_path next = {af_rtn_state(r), after};
+    if (!required) {
+        af_rtn_free_edge(r, at->none, next.none);
+        af_rtn_free_edge(r, at->some, next.some);
+    }
+    *at = next;
+}
+
+static af_status emit_object(af_schema *s, const af_flat *f, uint32_t from, uint32_t to)
+{
+    af_status st = AF_OK;
+    af_rtn *r = s->r;
+    const uint32_t open = af_schema_ws(s, byte(s, from, '{')), close = af_rtn_state(r);
+    object_path at = {open, af_rtn_state(r)};
+    for (uint32_t i = 0; i < f->properties && r->st == AF_OK; i++) {
+        const af_schema_property *p = &f->property[i];
+        bool required = false;
+        for (uint32_t k = 0; k < f->requireds && !required; k++)
+            required = strcmp(f->required[k], p->name) == 0;
+        emit_property(s, &at, p->name, p->value, required);
+    }
+    for (uint32_t i = 0; i < f->requireds && r->st == AF_OK; i++)
+        if (!is_named(f, f->required[i], i))
+            emit_property(s, &at, f->required[i], f->additional, true);
+    af_rtn_free_edge(r, at.none, close);
+    af_rtn_free_edge(r, at.some, close);
+    if (f->additional_given || !f->closed_by_default) {
+        const uint32_t key = af_rtn_state(r), after = af_rtn_state(r);
+        af_rtn_free_edge(r, at.none, key);
+        af_rtn_free_edge(r, at.some, after);
+        af_rtn_free_edge(r, af_schema_ws(s, byte(s, after, ',')), key);
+        AF_TRY(emit_others(s, f, key, after));
+        af_rtn_free_edge(r, after, close);
+    }
+    const uint32_t last = af_schema_ws(s, close);
+    af_rtn_bytes(r, last, '}', '}', to);
+done:
+    return st;
+}
+
+/* ---- values ---- */
+
+static void number_text(const json_t *v, char text[48])
+{
+    if (json_is_integer(v)) {
+        snprintf(text, 48, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
+        return;
+    }
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, 48, "%.*g", digits, json_real_value(v));
+        if (strtod(text, NULL) == json_real_value(v))
+            break;
+    }
+}
+
+static uint32_t list_literal(af_schema *s, uint32_t from, const json_t *v)
+{
+    const char *name;
+    json_t *value;
+    uint32_t n = 0;
+    from = af_schema_ws(s, byte(s, from, json_is_array(v) ? '[' : '{'));
+    for (size_t i = 0; i < json_array_size(v); i++, n++)
+        from = af_schema_literal(s, n ? af_schema_ws(s, byte(s, from, ',')) : from,
+                                 json_array_get(v, i));
+    json_object_foreach((json_t *)(uintptr_t)v, name, value)
+    {
+        from = n++ ? af_schema_ws(s, byte(s, from, ',')) : from;
+        from = byte(s, text_literal(s, from, name, strlen(name)), ':');
+        from = af_schema_literal(s, af_schema_ws(s, from), value);
+    }
+    return byte(s, n ? af_schema_ws(s, from) : from, json_is_array(v) ? ']' : '}');
+}
+
+uint32_t af_schema_literal(af_schema *s, uint32_t from, const json_t *v)
+{
+    char text[48];
+    if (s->r->st != AF_OK)
+        return from;
+    switch (json_typeof(v)) {
+    case JSON_NULL:
+        return af_rtn_text(s->r, from, "null", 4);
+    case JSON_TRUE:
+        return af_rtn_text(s->r, from, "true", 4);
+    case JSON_FALSE:
+        return af_rtn_text(s->r, from, "false", 5);
+    case JSON_STRING:
+        return text_literal(s, from, json_string_value(v), json_string_length(v));
+    case JSON_INTEGER:
+    case JSON_REAL:
+        number_text(v, text);
+        return af_rtn_text(s->r, from, text, strlen(text));
+    default:
+        return list_literal(s, from, v);
+    }
+}
+
+static af_status emit_values(af_schema *s, const af_flat *f, uint32_t from, uint32_t to)
+{
+    af_status st = AF_OK;
+    const af_value_list *l = &f->values[0];
+    const size_t n = l->is_const ? 1 : json_array_size(l->value);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *v = l->is_const ? l->value : json_array_get(l->value, i);
+        bool fits = false;
+        AF_TRY(af_schema_value_fits(s, f, v, &fits));
+        if (fits)
+            af_rtn_free_edge(s->r, af_schema_literal(s, from, v), to);
+    }
+done:
+    return st;
+}
+
+af_status af_schema_emit(af_schema *s, const af_flat *f, uint32_t from, uint32_t to)
+{
+    af_status st = AF_OK;
+    af_rtn *r = s->r;
+    const unsigned types = f->typed || !f->hints ? f->types : f->types & f->hints;
+    if (f->value_lists)
+        return emit_values(s, f, from, to);
+    if (types & AF_TYPE_NULL)
+        af_rtn_free_edge(r, af_rtn_text(r, from, "null", 4), to);
+    if (types & AF_TYPE_BOOL) {
+        af_rtn_free_edge(r, af_rtn_text(r, from, "true", 4), to);
+        af_rtn_free_edge(r, af_rtn_text(r, from, "false", 5), to);
+    }
+    if (types & AF_TYPE_NUMBER)
+        af_number_emit(r, from, types, &f->least, &f->most, to);
+    if (types & AF_TYPE_STRING)
+        AF_TRY(emit_string(s, f, from, to));
+    if (types & AF_TYPE_ARRAY)
+        emit_array(s, f, from, to);
+    if (types & AF_TYPE_OBJECT)
+        AF_TRY(emit_object(s, f, from, to));
+    st = r->st;
+done:
+    return st;
+}

@@ -1,0 +1,126 @@
+/* answer_stream.c - the answer as server-sent events, one per token that has something to show. */
+#include "serve/api/generation.h"
+
+static void send_event(af_generation *g, af_buf *b)
+{
+    af_buf_str(b, "}\n\n");
+    if (b->bad)
+        af_httpd_stream_end(g->call);
+    else
+        af_httpd_stream_send(g->call, b->data, b->len);
+    af_buf_clear(b);
+}
+
+static void begin_event(af_buf *b, const af_generation *g)
+{
+    af_buf_str(b, "data: ");
+    af_out_answer_head(b, g, g->chat ? "chat.completion.chunk" : "text_completion");
+    if (g->include_usage)
+        af_buf_str(b, ",\"usage\":null");
+    af_buf_str(b, ",\"choices\":[");
+}
+
+static void out_prompt_ids(af_buf *b, const af_generation *g, int prompt)
+{
+    af_buf_str(b, ",\"prompt_token_ids\":");
+    af_out_ids(b, g->prompt[prompt].ids, g->prompt[prompt].count);
+}
+
+void af_answer_begin(af_generation *g)
+{
+    af_httpd_stream_begin(g->call, 200, "text/event-stream; charset=utf-8");
+    for (int i = 0; i < g->choices; i++) {
+        af_buf b = {0};
+        if (!g->chat && !g->echo && !g->return_ids)
+            continue;
+        begin_event(&b, g);
+        if (g->chat) {
+            af_buf_printf(&b,
+                          "{\"index\":%d,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},"
+                          "\"logprobs\":null,\"finish_reason\":null}]",
+                          i);
+        } else {
+            af_buf_printf(&b, "{\"index\":%d,\"text\":", i);
+            af_out_cstring(&b, g->echo ? g->prompt_text[g->choice[i].prompt] : "");
+            af_buf_str(&b, ",\"logprobs\":null,\"finish_reason\":null}]");
+        }
+        if (g->return_ids)
+            out_prompt_ids(&b, g, g->choice[i].prompt);
+        send_event(g, &b);
+    }
+}
+
+/* Calls that are complete, each in one piece. */
+static void out_calls(af_buf *b, af_choice *c, bool comma)
+{
+    if (c->new_calls.len == 0)
+        return;
+    af_buf_str(b, comma ? ",\"tool_calls\":[" : "\"tool_calls\":[");
+    af_buf_add(b, c->new_calls.data, c->new_calls.len);
+    af_buf_char(b, ']');
+    c->new_calls.len = 0;
+}
+
+/* One event: text and what belongs to it, or the finish reason. */
+static void send_piece(af_choice *c, const char *text, uint64_t n, bool last)
+{
+    af_generation *g = c->of;
+    af_buf b = {0};
+    begin_event(&b, g);
+    af_buf_printf(&b, "{\"index\":%d,", c->index);
+    if (g->chat && last) {
+        af_buf_str(&b, "\"delta\":{}");
+    } else {
+        af_buf_str(&b, g->chat ? "\"delta\":{" : "");
+        if (n || c->new_calls.len == 0) {
+            af_buf_str(&b, g->chat ? "\"content\":" : "\"text\":");
+            af_out_string(&b, text, n);
+        }
+        out_calls(&b, c, n > 0);
+        af_buf_str(&b, g->chat ? "}" : "");
+    }
+    af_buf_str(&b, ",\"logprobs\":");
+    if (c->logprobs.tokens)
+        af_logprobs_out(&b, c);
+    else
+        af_buf_str(&b, "null");
+    if (g->return_ids) {
+        af_buf_str(&b, ",\"token_ids\":");
+        af_out_ids(&b, c->text.ids + c->ids_sent, c->text.count - c->ids_sent);
+        c->ids_sent = c->text.count;
+    }
+    af_buf_str(&b, ",\"finish_reason\":");
+    af_out_cstring(&b, last ? c->finish : NULL);
+    af_buf_str(&b, "}]");
+    send_event(g, &b);
+}
+
+void af_answer_piece(af_choice *c)
+{
+    const af_buf *content = af_choice_content(c);
+    const uint64_t end = c->parser ? content->len : c->text.safe, n = end - c->sent;
+    if (n || c->new_calls.len || c->logprobs.tokens || c->of->return_ids)
+        send_piece(c, content->data ? content->data + c->sent : "", n, false);
+    c->sent = end;
+    if (c->done)
+        send_piece(c, "", 0, true);
+}
+
+void af_answer_end(af_generation *g)
+{
+    static const char done[] = "data: [DONE]\n\n";
+    if (g->no_tokens)
+        for (int i = 0; i < g->choices; i++)
+            af_answer_piece(&g->choice[i]);
+    if (g->include_usage) {
+        af_buf b = {0};
+        af_buf_str(&b, "data: ");
+        af_out_answer_head(&b, g, g->chat ? "chat.completion.chunk" : "text_completion");
+        af_buf_str(&b, ",\"choices\":[],");
+        af_out_usage(&b, g);
+        send_event(g, &b);
+    }
+    af_httpd_stream_send(g->call, done, sizeof done - 1);
+    af_httpd_stream_end(g->call);
+    g->answered = true;
+}

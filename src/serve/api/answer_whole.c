@@ -1,0 +1,97 @@
+/* answer_whole.c - the answer in one piece. */
+#include "serve/api/generation.h"
+
+void af_out_answer_head(af_buf *b, const af_generation *g, const char *object)
+{
+    af_buf_printf(b, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%" PRId64 ",\"model\":", g->id,
+                  object, g->created);
+    af_out_cstring(b, g->model->name);
+    af_buf_str(b, ",\"system_fingerprint\":\"afinar-" AF_VERSION "\"");
+}
+
+void af_out_usage(af_buf *b, const af_generation *g)
+{
+    int64_t prompt = 0, made = 0;
+    for (int i = 0; i < g->prompts; i++)
+        prompt += g->prompt[i].count;
+    for (int i = 0; i < g->choices; i++)
+        made += g->choice[i].text.count;
+    af_buf_printf(b,
+                  "\"usage\":{\"prompt_tokens\":%" PRId64 ",\"completion_tokens\":%" PRId64
+                  ",\"total_tokens\":%" PRId64 ",\"prompt_tokens_details\":{\"cached_tokens\":0,"
+                  "\"audio_tokens\":0},\"completion_tokens_details\":{\"reasoning_tokens\":0,"
+                  "\"audio_tokens\":0,\"accepted_prediction_tokens\":0,"
+                  "\"rejected_prediction_tokens\":0}}",
+                  prompt, made, prompt + made);
+}
+
+static void out_chat(af_buf *b, af_choice *c)
+{
+    const af_buf *text = af_choice_content(c);
+    af_buf_str(b, "\"message\":{\"role\":\"assistant\",\"content\":");
+    if (c->call_count && text->len == 0)
+        af_buf_str(b, "null");
+    else
+        af_out_string(b, text->data ? text->data : "", text->len);
+    if (c->call_count) {
+        af_buf_str(b, ",\"tool_calls\":[");
+        af_buf_add(b, c->calls.data, c->calls.len);
+        af_buf_char(b, ']');
+    }
+    af_buf_str(b, ",\"refusal\":null}");
+}
+
+static void out_completion(af_buf *b, af_choice *c)
+{
+    const af_generation *g = c->of;
+    af_buf text = {0};
+    if (g->echo)
+        af_buf_str(&text, g->prompt_text[c->prompt]);
+    af_buf_add(&text, c->text.text.data ? c->text.text.data : "", c->text.text.len);
+    af_buf_str(b, "\"text\":");
+    af_out_string(b, text.data ? text.data : "", text.len);
+    b->bad = b->bad || text.bad;
+    af_buf_clear(&text);
+    if (g->return_ids) {
+        af_buf_str(b, ",\"prompt_token_ids\":");
+        af_out_ids(b, g->prompt[c->prompt].ids, g->prompt[c->prompt].count);
+    }
+}
+
+static void out_choice(af_buf *b, af_choice *c)
+{
+    af_buf_printf(b, "{\"index\":%d,", c->index);
+    if (c->of->chat)
+        out_chat(b, c);
+    else
+        out_completion(b, c);
+    af_buf_str(b, ",\"logprobs\":");
+    af_logprobs_out(b, c);
+    if (c->of->return_ids) {
+        af_buf_str(b, ",\"token_ids\":");
+        af_out_ids(b, c->text.ids, c->text.count);
+    }
+    af_buf_str(b, ",\"finish_reason\":");
+    af_out_cstring(b, c->finish);
+    af_buf_char(b, '}');
+}
+
+void af_answer_whole(af_generation *g)
+{
+    af_buf b = {0};
+    af_out_answer_head(&b, g, g->chat ? "chat.completion" : "text_completion");
+    af_buf_str(&b, ",\"choices\":[");
+    for (int i = 0; i < g->choices; i++) {
+        af_buf_str(&b, i ? "," : "");
+        out_choice(&b, &g->choice[i]);
+    }
+    af_buf_str(&b, "],");
+    af_out_usage(&b, g);
+    if (g->return_ids) {
+        af_buf_str(&b, ",\"prompt_token_ids\":");
+        af_out_ids(&b, g->prompt[0].ids, g->prompt[0].count);
+    }
+    af_buf_char(&b, '}');
+    af_api_answer(g->call, &b);
+    g->answered = true;
+}

@@ -1,0 +1,297 @@
+/* generation.c - a request for text in the engine: tokens in, ends, errors, disconnections. */
+#include "serve/api/generation.h"
+
+#include <sys/random.h>
+#include <time.h>
+
+/* ---- ends ---- */
+
+static void end_choice(af_choice *c, const char *finish)
+{
+    if (c->done)
+        return;
+    c->done = true;
+    c->finish = finish;
+    c->of->pending--;
+}
+
+/* One error answers for all choices. */
+static void fail_all(af_generation *g, af_decoder *d, int status, const char *message)
+{
+    if (!g->answered && g->stream && af_httpd_is_answered(g->call)) {
+        af_buf b = {0};
+        af_buf_str(&b, "data: ");
+        af_api_error_object(&b, status, NULL, NULL, message);
+        af_buf_str(&b, "\n\n");
+        af_httpd_stream_send(g->call, b.data ? b.data : "", b.len);
+        af_httpd_stream_end(g->call);
+        af_buf_clear(&b);
+    } else if (!g->answered) {
+        af_api_refuse(g->call, status, NULL, NULL, "%s", message);
+    }
+    g->answered = true;
+    for (int i = 0; d && i < g->choices; i++)
+        if (g->choice[i].submitted && !g->choice[i].done)
+            af_decoder_cancel(d, g->choice[i].ticket);
+}
+
+/* ---- tokens ---- */
+
+static bool on_mask(void *user, const int32_t *made, int64_t n, uint32_t *allowed)
+{
+    af_choice *c = user;
+    af_error err = {0};
+    af_status st = AF_OK;
+    for (; st == AF_OK && c->accepted < n; c->accepted++)
+        st = af_grammar_state_accept(c->grammar, made[c->accepted], &err);
+    if (st == AF_OK)
+        st = af_grammar_state_mask(c->grammar, allowed, c->of->api->vocab, &err);
+    if (st != AF_OK)
+        fail_all(c->of, NULL, 500, err.msg);
+    return st == AF_OK;
+}
+
+static const char *finish_of(const af_choice *c, af_decode_end end)
+{
+    if (c->text.stopped || end == AF_DECODE_EOS)
+        return "stop";
+    return end == AF_DECODE_LENGTH ? "length" : NULL;
+}
+
+static bool add_token(af_choice *c, const af_decoded *t)
+{
+    af_generation *g = c->of;
+    af_error err = {0};
+    const bool is_end = t->end == AF_DECODE_EOS && !g->ignore_eos;
+    if (g->logprobs)
+        af_logprobs_add(c, t);
+    af_status st = af_choice_text_add(&c->text, t->id, is_end, &err);
+    const char *finish = finish_of(c, t->end);
+    if (st == AF_OK && finish)
+        st = af_choice_text_finish(&c->text, &err);
+    if (st == AF_OK && c->parser)
+        st = af_choice_parse(c, finish != NULL, &err);
+    if (st != AF_OK) {
+        fail_all(g, NULL, 500, err.msg);
+        end_choice(c, "stop");
+        return false;
+    }
+    atomic_fetch_add(&g->api->new_tokens, 1);
+    if (finish)
+        end_choice(c, c->call_count && strcmp(finish, "stop") == 0 ? "tool_calls" : finish);
+    if (g->stream && !g->answered)
+        af_answer_piece(c);
+    return !c->done || t->end != AF_DECODE_GOES_ON; /* false: cancels, after a stop string */
+}
+
+static bool on_token(void *user, const af_decoded *t)
+{
+    af_choice *c = user;
+    af_generation *g = c->of;
+    if (t->prompt) {
+        if (g->logprobs && g->echo)
+            af_logprobs_add(c, t);
+        return true;
+    }
+    if (t->end == AF_DECODE_CANCELLED || t->end == AF_DECODE_ERROR || t->id < 0) {
+        if (t->end == AF_DECODE_ERROR)
+            fail_all(g, NULL, 500, "the model gave a value that is not a number, or no token fits");
+        end_choice(c, "stop");
+        return true;
+    }
+    if (g->no_tokens) {
+        end_choice(c, "length");
+        return t->end != AF_DECODE_GOES_ON;
+    }
+    return add_token(c, t);
+}
+
+/* ---- the engine's view ---- */
+
+static af_status submit(af_choice *c, af_decoder *d, af_error *err)
+{
+    af_generation *g = c->of;
+    const af_encoding *p = &g->prompt[c->prompt];
+    const int64_t left = g->api->context - p->count;
+    af_decode_request r = {.ids = p->ids,
+                           .count = p->count,
+                           .adapter = g->model->adapter,
+                           .sample = g->sample,
+                           .max_tokens = AF_MAX(1, AF_MIN(g->max_tokens, left)),
+                           .ignore_eos = g->ignore_eos,
+                           .top_logprobs = g->logprobs ? g->top_logprobs : -1,
+                           .prompt_logprobs = g->logprobs && g->echo,
+                           .bias = g->bias,
+                           .biases = g->biases,
+                           .mask = c->grammar ? on_mask : NULL,
+                           .token = on_token,
+                           .user = c};
+    r.sample.seed += (uint64_t)(c->index % g->n);
+    return af_decoder_submit(d, &r, &c->ticket, err);
+}
+
+static void begin(af_serve_task *t, af_decoder *d)
+{
+    af_generation *g = (af_generation *)t;
+    af_error err = {0};
+    g->pending = g->choices;
+    if (g->stream)
+        af_answer_begin(g);
+    for (int i = 0; i < g->choices; i++) {
+        af_choice *c = &g->choice[i];
+        const af_status st = g->answered ? AF_ESTOPPED : submit(c, d, &err);
+        c->submitted = st == AF_OK;
+        if (st == AF_OK)
+            continue;
+        end_choice(c, "stop");
+        if (!g->answered)
+            fail_all(g, d, err.code == AF_EUSAGE ? 400 : 500, err.msg);
+    }
+    for (int i = 0; i < g->prompts; i++)
+        atomic_fetch_add(&g->api->prompt_tokens, (uint64_t)g->prompt[i].count);
+}
+
+static bool poll(af_serve_task *t, af_decoder *d)
+{
+    af_generation *g = (af_generation *)t;
+    const bool gone = af_httpd_is_closed(g->call);
+    if (!gone && !g->answered && af_httpd_age(g->call) > g->api->o.timeout)
+        fail_all(g, d, 503, "the answer took longer than the server allows (--timeout)");
+    if (gone || g->answered)
+        for (int i = 0; i < g->choices; i++)
+            if (g->choice[i].submitted && !g->choice[i].done)
+                af_decoder_cancel(d, g->choice[i].ticket);
+    return g->pending == 0;
+}
+
+static void fail(af_serve_task *t, af_decoder *d, const af_error *why)
+{
+    fail_all((af_generation *)t, d, why->code == AF_ESTOPPED ? 503 : 500, why->msg);
+}
+
+static void free_choice(af_choice *c)
+{
+    af_choice_text_clear(&c->text);
+    af_logprobs_clear(&c->logprobs);
+    af_grammar_state_free(c->grammar);
+    af_tool_parser_free(c->parser);
+    af_buf_clear(&c->content);
+    af_buf_clear(&c->calls);
+    af_buf_clear(&c->new_calls);
+}
+
+void af_generation_free(af_generation *g)
+{
+    if (!g)
+        return;
+    for (int i = 0; g->choice && i < g->choices; i++)
+        free_choice(&g->choice[i]);
+    for (int i = 0; i < g->stops; i++)
+        free(g->stop[i]);
+    for (int i = 0; g->prompt_text && i < g->prompts; i++)
+        free(g->prompt_text[i]);
+    free(g->prompt_text);
+    free(g->choice);
+    af_inputs_free(g->prompt, g->prompts);
+    free(g->bias);
+    af_kept_grammar_release(g->grammar);
+    json_decref(g->tools);
+    af_served_unref(g->model);
+    af_httpd_call_unref(g->call);
+    free(g);
+}
+
+static void end(af_serve_task *t)
+{
+    af_generation *g = (af_generation *)t;
+    if (!g->answered && g->stream)
+        af_answer_end(g);
+    else if (!g->answered)
+        af_answer_whole(g);
+    af_generation_free(g);
+}
+
+/* ---- the endpoints ---- */
+
+static af_status make_choices(af_generation *g, af_error *err)
+{
+    af_status st = AF_OK;
+    g->choices = g->prompts * g->n;
+    g->choice = af_calloc((uint64_t)g->choices, sizeof *g->choice);
+    if (!g->choice)
+        return af_fail_nomem(err, "choices", (uint64_t)g->choices * sizeof *g->choice);
+    for (int i = 0; i < g->choices; i++) {
+        af_choice *c = &g->choice[i];
+        *c = (af_choice){.of = g, .index = i, .prompt = i / g->n};
+        af_choice_text_init(&c->text, g->api->tokenizer, g->skip_special,
+                            (const char *const *)g->stop, g->stops);
+        if (g->tools)
+            AF_TRY(af_choice_tools(c, err));
+        if (g->grammar)
+            AF_TRY(af_grammar_state_new(&c->grammar, g->grammar->grammar, err));
+    }
+done:
+    return st;
+}
+
+/* Ids and time are the only parts of an answer that differ between equal requests. */
+static void name_answer(af_generation *g)
+{
+    uint64_t word[2] = {atomic_fetch_add(&g->api->ids, 1), (uint64_t)g->api->started};
+    (void)!getrandom(word, sizeof word, GRND_NONBLOCK);
+    snprintf(g->id, sizeof g->id, "%s-%016" PRIx64 "%08" PRIx64, g->chat ? "chatcmpl" : "cmpl",
+             word[0], word[1] & 0xffffffff);
+    g->created = (int64_t)time(NULL);
+}
+
+af_generation *af_generation_new(af_api *a, af_httpd_call *call, bool chat)
+{
+    af_generation *g = af_calloc(1, sizeof *g);
+    if (!g)
+        return NULL;
+    g->api = a;
+    g->chat = chat;
+    g->n = 1;
+    g->call = call ? af_httpd_call_ref(call) : NULL;
+    g->task = (af_serve_task){.begin = begin, .poll = poll, .fail = fail, .end = end};
+    return g;
+}
+
+af_status af_generation_read(af_generation *g, const json_t *body, af_api_fault *f)
+{
+    af_status st = AF_OK;
+    AF_TRY(af_request_model(g->api, body, &g->model, f));
+    AF_TRY(af_generation_fields(g, body, f));
+    AF_TRY(g->chat ? af_generation_chat(g, body, f) : af_generation_prompts(g, body, f));
+    AF_TRY(af_generation_format(g, body, f));
+    if (g->chat)
+        AF_TRY(af_generation_tools(g, body, f));
+    AF_TRY(make_choices(g, &f->err));
+    g->task.sequences = g->choices;
+done:
+    return st;
+}
+
+static void generate(af_api *a, af_httpd_call *call, const json_t *body, bool chat)
+{
+    af_status st = AF_OK;
+    af_api_fault f = {0};
+    af_generation *g = af_generation_new(a, call, chat);
+    if (!g)
+        AF_TRY(af_fail_nomem(&f.err, "the request", sizeof *g));
+    AF_TRY(af_generation_read(g, body, &f));
+    name_answer(g);
+    if (!af_serve_engine_add(a->engine, &g->task))
+        AF_TRY(af_fail(&f.err, AF_ESTOPPED, "the server is shutting down"));
+    g = NULL;
+done:
+    if (st != AF_OK)
+        af_api_refuse_fault(call, &f);
+    af_generation_free(g);
+}
+
+void af_api_chat(af_api *a, af_httpd_call *c, const json_t *body) { generate(a, c, body, true); }
+void af_api_completions(af_api *a, af_httpd_call *c, const json_t *body)
+{
+    generate(a, c, body, false);
+}

@@ -1,0 +1,120 @@
+/* generation.h - one request for text: its prompts, its choices, and its answer.
+ *
+ * A worker reads the request (request_*.c) and hands it to the engine, whose thread calls what
+ * follows: tokens come in (generation.c) and the answer goes out at the end (answer_whole.c) or
+ * piece by piece (answer_stream.c). */
+#ifndef AF_SERVE_GENERATION_H
+#define AF_SERVE_GENERATION_H
+
+#include "grammar/tool_call.h"
+#include "serve/api/api.h"
+#include "serve/api/choice_text.h"
+
+typedef struct af_generation af_generation;
+
+/* Log-probabilities of tokens as JSON, since the last piece that was sent. */
+typedef struct af_logprob_text {
+    af_buf content;                     /* chat: entries of "content" */
+    af_buf token, logprob, top, offset; /* completions: one list each */
+    int64_t tokens;
+} af_logprob_text;
+
+typedef struct af_choice {
+    af_generation *of;
+    int index, prompt;
+    uint64_t ticket;
+    bool submitted, done;
+    af_choice_text text;
+    af_tool_parser *parser;  /* of calls, or NULL: the text is the content */
+    uint64_t parsed;         /* bytes of the text that it has */
+    af_buf content;          /* text around calls */
+    af_buf calls, new_calls; /* JSON of all, and of those not sent yet */
+    int call_count;
+    uint64_t sent; /* bytes of the text that went out */
+    int64_t ids_sent;
+    af_logprob_text logprobs;
+    int64_t characters; /* of the text before the next token, for offsets */
+    const char *finish; /* finish_reason; NULL while it goes on */
+    af_grammar_state *grammar;
+    int64_t accepted; /* tokens that the grammar has seen */
+} af_choice;
+
+struct af_generation {
+    af_serve_task task; /* first: the engine's view */
+    af_api *api;
+    af_httpd_call *call;
+    af_served *model;
+    char id[48];
+    int64_t created;
+    bool chat, stream, include_usage, return_ids, echo, skip_special;
+    bool logprobs;
+    int top_logprobs;
+    af_encoding *prompt;
+    char **prompt_text; /* echo only */
+    int prompts, n;
+    af_choice *choice; /* [prompts][n] */
+    int choices, pending;
+    af_sample_opts sample;
+    int64_t max_tokens;
+    bool ignore_eos, no_tokens; /* no_tokens: max_tokens 0, the prompt alone */
+    char *stop[AF_STOPS_MAX];
+    int stops;
+    af_logit_bias *bias;
+    int biases;
+    af_kept_grammar *grammar;
+    json_t *tools; /* NULL: none that may be called */
+    af_tool_format tool_format;
+    bool answered;
+};
+
+/* ---- generation.c ---- */
+
+/* A request of a call (NULL in tests); all of it is read before the engine gets it. */
+af_generation *af_generation_new(af_api *a, af_httpd_call *call, bool chat);
+AF_CHECKED af_status af_generation_read(af_generation *g, const json_t *body, af_api_fault *f);
+void af_generation_free(af_generation *g);
+
+/* ---- request_fields.c, request_chat.c, request_prompt.c: in a worker ---- */
+
+/* Fields that chat and completions share. */
+AF_CHECKED af_status af_generation_fields(af_generation *g, const json_t *body, af_api_fault *f);
+/* response_format, grammar, json_schema. */
+AF_CHECKED af_status af_generation_format(af_generation *g, const json_t *body, af_api_fault *f);
+/* The rendered text of messages (and tools) of a body. *text is malloc'ed. */
+AF_CHECKED af_status af_chat_render(const af_api *a, const af_served *m, const json_t *body,
+                                    char **text, uint64_t *n, af_error *err);
+AF_CHECKED af_status af_generation_chat(af_generation *g, const json_t *body, af_api_fault *f);
+AF_CHECKED af_status af_generation_prompts(af_generation *g, const json_t *body, af_api_fault *f);
+/* Texts and token ids of a field ("prompt", "input"): a text, texts, ids, or lists of ids. */
+AF_CHECKED af_status af_read_inputs(const af_api *a, const json_t *body, const char *field,
+                                    af_encoding **out, int *count, af_error *err);
+void af_inputs_free(af_encoding *e, int count);
+/* The model that a body names; a fault of 404 when there is none. */
+AF_CHECKED af_status af_request_model(af_api *a, const json_t *body, af_served **out,
+                                      af_api_fault *f);
+
+/* ---- tool_answer.c ---- */
+/* tools and tool_choice of a body; with a forced call the grammar for it. */
+AF_CHECKED af_status af_generation_tools(af_generation *g, const json_t *body, af_api_fault *f);
+/* A parser for the calls in this choice's text. */
+AF_CHECKED af_status af_choice_tools(af_choice *c, af_error *err);
+/* Reads what is new in the text; `last`: nothing follows. */
+AF_CHECKED af_status af_choice_parse(af_choice *c, bool last, af_error *err);
+/* The text to show: all of it, or what is around calls. */
+const af_buf *af_choice_content(const af_choice *c);
+
+/* ---- logprobs.c ---- */
+void af_logprobs_add(af_choice *c, const af_decoded *t);
+/* {"content": ...} or {"tokens": ...}, or null when they were not asked for. */
+void af_logprobs_out(af_buf *b, af_choice *c);
+void af_logprobs_clear(af_logprob_text *t);
+
+/* ---- answer_whole.c, answer_stream.c ---- */
+void af_answer_whole(af_generation *g);
+void af_answer_begin(af_generation *g); /* a stream's first piece */
+void af_answer_piece(af_choice *c);     /* what is new; with the finish reason the last */
+void af_answer_end(af_generation *g);
+/* The beginning of an answer or piece, up to "choices":[ */
+void af_out_answer_head(af_buf *b, const af_generation *g, const char *object);
+void af_out_usage(af_buf *b, const af_generation *g);
+#endif

@@ -1,0 +1,196 @@
+/* request_chat.c - messages and tools to the text that the model's template makes of them. */
+#include "serve/api/generation.h"
+
+#include "format/chat/chat_template.h"
+#include "format/text/json_text.h"
+
+/* Parts [{"type": "text", "text"}] as one text: templates expect a string. */
+static af_status join_parts(const json_t *parts, json_t **out, af_error *err)
+{
+    af_buf b = {0};
+    for (size_t i = 0; i < json_array_size(parts); i++) {
+        const json_t *p = json_array_get(parts, i), *text = json_object_get(p, "text");
+        const char *type = json_string_value(json_object_get(p, "type"));
+        if (json_is_string(p)) {
+            text = p;
+        } else if (!type || !json_is_string(text) ||
+                   (strcmp(type, "text") != 0 && strcmp(type, "input_text") != 0 &&
+                    strcmp(type, "output_text") != 0)) {
+            af_buf_clear(&b);
+            return af_fail_subject(err, AF_EUNSUPPORTED, "messages",
+                                   "a part of a message is of type '%.40s'; only text is supported",
+                                   type ? type : "none");
+        }
+        if (i)
+            af_buf_char(&b, '\n');
+        af_buf_add(&b, json_string_value(text), json_string_length(text));
+    }
+    *out = b.bad ? NULL : json_stringn(b.data ? b.data : "", b.len);
+    af_buf_clear(&b);
+    return *out ? AF_OK : af_fail_nomem(err, "a message", 0);
+}
+
+/* Clients send the arguments of earlier calls as JSON text; templates expect the object. */
+static void open_arguments(json_t *message)
+{
+    size_t i;
+    json_t *call;
+    json_array_foreach(json_object_get(message, "tool_calls"), i, call)
+    {
+        json_t *function = json_object_get(call, "function");
+        const json_t *text = json_object_get(function, "arguments");
+        json_t *tree = json_is_string(text) ? af_json_load(json_string_value(text),
+                                                           json_string_length(text), 0, NULL)
+                                            : NULL;
+        if (json_is_object(tree))
+            json_object_set(function, "arguments", tree);
+        json_decref(tree);
+    }
+}
+
+static af_status normal_message(const json_t *in, size_t at, json_t *list, af_error *err)
+{
+    af_status st = AF_OK;
+    json_t *content = json_object_get(in, "content"), *text = NULL, *m = NULL;
+    const char *role = json_string_value(json_object_get(in, "role"));
+    if (!json_is_object(in) || !role)
+        return af_fail_subject(err, AF_EUSAGE, "messages", "message %zu has no 'role'", at);
+    if (content && !json_is_string(content) && !json_is_array(content) && !json_is_null(content))
+        return af_fail_subject(err, AF_EUSAGE, "messages",
+                               "'content' of message %zu is not a text or a list of parts", at);
+    const json_t *calls = json_object_get(in, "tool_calls");
+    if (calls && !json_is_array(calls) && !json_is_null(calls))
+        return af_fail_subject(err, AF_EUSAGE, "messages",
+                               "'tool_calls' of message %zu is not a list", at);
+    if ((!content || json_is_null(content)) && (strcmp(role, "assistant") != 0))
+        return af_fail_subject(err, AF_EUSAGE, "messages", "message %zu has no 'content'", at);
+    m = json_deep_copy(in);
+    if (json_is_array(content))
+        AF_TRY(join_parts(content, &text, err));
+    else if (!json_is_string(content))
+        text = json_string("");
+    if (text)
+        json_object_set(m, "content", text);
+    if (json_is_null(calls))
+        json_object_del(m, "tool_calls");
+    if (strcmp(role, "developer") == 0) /* what templates call it */
+        json_object_set_new(m, "role", json_string("system"));
+    open_arguments(m);
+    json_array_append(list, m);
+done:
+    json_decref(text);
+    json_decref(m);
+    return st;
+}
+
+static af_status check_tools(const json_t *tools, af_error *err)
+{
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const json_t *f = json_object_get(json_array_get(tools, i), "function");
+        if (!json_is_string(json_object_get(f, "name")))
+            return af_fail_subject(
+                err, AF_EUSAGE, "tools",
+                "tool %zu is not {\"type\": \"function\", \"function\": {\"name\", ...}}", i);
+    }
+    return AF_OK;
+}
+
+static bool tools_are_off(const json_t *body)
+{
+    const char *choice = json_string_value(af_value(body, "tool_choice"));
+    return choice && strcmp(choice, "none") == 0;
+}
+
+af_status af_chat_render(const af_api *a, const af_served *m, const json_t *body, char **text,
+                         uint64_t *n, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_template *t = af_served_template(a, m);
+    json_t *messages = NULL, *list = json_array();
+    af_render_opts o = {.messages = list, .add_generation_prompt = true};
+    if (!t)
+        AF_TRY(
+            af_fail(err, AF_EUNSUPPORTED, "the model has no chat template; use /v1/completions"));
+    AF_TRY(af_value_type(body, "messages", JSON_ARRAY, &messages, err));
+    if (!messages || json_array_size(messages) == 0)
+        AF_TRY(af_fail_subject(err, AF_EUSAGE, "messages", "'messages' is empty or absent"));
+    for (size_t i = 0; i < json_array_size(messages); i++)
+        AF_TRY(normal_message(json_array_get(messages, i), i, list, err));
+    AF_TRY(af_value_type(body, "tools", JSON_ARRAY, &o.tools, err));
+    AF_TRY(check_tools(o.tools, err));
+    if (o.tools && (json_array_size(o.tools) == 0 || tools_are_off(body)))
+        o.tools = NULL;
+    AF_TRY(af_value_type(body, "documents", JSON_ARRAY, &o.documents, err));
+    AF_TRY(af_value_type(body, "chat_template_kwargs", JSON_OBJECT, &o.extra, err));
+    AF_TRY(af_value_bool(body, "continue_final_message", &o.continue_final_message, err));
+    o.add_generation_prompt = !o.continue_final_message;
+    AF_TRY(af_value_bool(body, "add_generation_prompt", &o.add_generation_prompt, err));
+    AF_TRY(af_memory_check(err));
+    st = af_template_render(t, text, n, &o, NULL, err);
+    if (st != AF_OK && st != AF_ENOMEM && err && !*err->subject)
+        snprintf(err->subject, sizeof err->subject, "messages");
+done:
+    json_decref(list);
+    return st;
+}
+
+static af_status fits(const af_api *a, int64_t tokens, const char *field, af_api_fault *f)
+{
+    if (tokens < a->context)
+        return AF_OK;
+    f->code = "context_length_exceeded";
+    return af_fail_subject(&f->err, AF_EUSAGE, field,
+                           "the prompt has %" PRId64 " tokens; the context is %" PRId64, tokens,
+                           a->context);
+}
+
+af_status af_generation_chat(af_generation *g, const json_t *body, af_api_fault *f)
+{
+    af_status st = AF_OK;
+    char *text = NULL;
+    uint64_t n = 0;
+    AF_TRY(af_chat_render(g->api, g->model, body, &text, &n, &f->err));
+    g->prompts = 1;
+    g->prompt = af_calloc(1, sizeof *g->prompt);
+    if (!g->prompt)
+        AF_TRY(af_fail_nomem(&f->err, "the prompt", sizeof *g->prompt));
+    AF_TRY(af_tokenizer_encode(g->api->tokenizer, g->prompt, text, n, false, &f->err));
+    if (g->prompt->count == 0)
+        AF_TRY(af_fail_subject(&f->err, AF_EUSAGE, "messages", "the messages make no tokens"));
+    AF_TRY(fits(g->api, g->prompt->count, "messages", f));
+    g->skip_special = !af_value(body, "tools") || tools_are_off(body);
+done:
+    free(text);
+    return st;
+}
+
+/* ---- prompts ---- */
+
+static af_status decode_prompts(af_generation *g, af_error *err)
+{
+    af_status st = AF_OK;
+    g->prompt_text = af_calloc((uint64_t)g->prompts, sizeof *g->prompt_text);
+    if (!g->prompt_text)
+        return af_fail_nomem(err, "prompts", (uint64_t)g->prompts * sizeof *g->prompt_text);
+    for (int i = 0; i < g->prompts; i++)
+        AF_TRY(af_tokenizer_decode(g->api->tokenizer, &g->prompt_text[i], NULL, g->prompt[i].ids,
+                                   g->prompt[i].count, true, err));
+done:
+    return st;
+}
+
+af_status af_generation_prompts(af_generation *g, const json_t *body, af_api_fault *f)
+{
+    af_status st = AF_OK;
+    AF_TRY(af_read_inputs(g->api, body, "prompt", &g->prompt, &g->prompts, &f->err));
+    for (int i = 0; i < g->prompts; i++)
+        AF_TRY(fits(g->api, g->prompt[i].count, "prompt", f));
+    AF_TRY(af_value_bool(body, "echo", &g->echo, &f->err));
+    if (g->no_tokens && !g->echo)
+        AF_TRY(af_fail_subject(&f->err, AF_EUSAGE, "max_tokens",
+                               "'max_tokens' is 0, which needs 'echo': true"));
+    if (g->echo)
+        AF_TRY(decode_prompts(g, &f->err));
+done:
+    return st;
+}

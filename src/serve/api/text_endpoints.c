@@ -1,0 +1,116 @@
+/* text_endpoints.c - /tokenize, /detokenize, /apply-template, as llama-server has them. */
+#include "serve/api/generation.h"
+
+static void out_piece(af_buf *b, const af_api *a, int32_t id, af_buf *bytes)
+{
+    if (af_tokenizer_token_bytes(a->tokenizer, id, bytes, NULL) != AF_OK)
+        bytes->len = 0;
+    const json_t *whole = NULL;
+    json_t *s = json_stringn(bytes->data ? bytes->data : "", bytes->len); /* NULL: not UTF-8 */
+    whole = s;
+    af_buf_printf(b, "{\"id\":%d,\"piece\":", (int)id);
+    if (whole) {
+        af_out_string(b, bytes->data ? bytes->data : "", bytes->len);
+    } else {
+        af_buf_char(b, '[');
+        for (uint64_t i = 0; i < bytes->len; i++)
+            af_buf_printf(b, i ? ",%d" : "%d", (uint8_t)bytes->data[i]);
+        af_buf_char(b, ']');
+    }
+    af_buf_char(b, '}');
+    json_decref(s);
+}
+
+void af_api_tokenize(af_api *a, af_httpd_call *c, const json_t *body)
+{
+    af_status st = AF_OK;
+    af_api_fault f = {0};
+    af_encoding e = {0};
+    af_buf b = {0}, bytes = {0};
+    json_t *text = NULL;
+    bool special = false, parse = true, pieces = false;
+    AF_TRY(af_value_type(body, "content", JSON_STRING, &text, &f.err));
+    AF_TRY(af_value_bool(body, "add_special", &special, &f.err));
+    AF_TRY(af_value_bool(body, "parse_special", &parse, &f.err));
+    AF_TRY(af_value_bool(body, "with_pieces", &pieces, &f.err));
+    if (!parse)
+        AF_TRY(af_fail_subject(&f.err, AF_EUNSUPPORTED, "parse_special",
+                               "'parse_special': false is not supported"));
+    if (text)
+        AF_TRY(af_tokenizer_encode(a->tokenizer, &e, json_string_value(text),
+                                   json_string_length(text), special, &f.err));
+    af_buf_str(&b, "{\"tokens\":");
+    if (!pieces) {
+        af_out_ids(&b, e.ids, e.count);
+    } else {
+        af_buf_char(&b, '[');
+        for (int64_t i = 0; i < e.count; i++) {
+            af_buf_str(&b, i ? "," : "");
+            out_piece(&b, a, e.ids[i], &bytes);
+        }
+        af_buf_char(&b, ']');
+    }
+    af_buf_char(&b, '}');
+    af_api_answer(c, &b);
+done:
+    if (st != AF_OK)
+        af_api_refuse_fault(c, &f);
+    af_encoding_clear(&e);
+    af_buf_clear(&b);
+    af_buf_clear(&bytes);
+}
+
+void af_api_detokenize(af_api *a, af_httpd_call *c, const json_t *body)
+{
+    af_status st = AF_OK;
+    af_api_fault f = {0};
+    json_t *list = NULL;
+    int32_t *ids = NULL;
+    char *text = NULL;
+    uint64_t n = 0;
+    af_buf b = {0};
+    AF_TRY(af_value_type(body, "tokens", JSON_ARRAY, &list, &f.err));
+    const size_t count = json_array_size(list);
+    ids = af_calloc(count + 1, sizeof *ids);
+    if (!ids)
+        AF_TRY(af_fail_nomem(&f.err, "tokens", count * sizeof *ids));
+    for (size_t i = 0; i < count; i++) {
+        const json_t *v = json_array_get(list, i);
+        if (!json_is_integer(v) || json_integer_value(v) < 0 ||
+            json_integer_value(v) >= AF_TOKENIZER_ID_MAX)
+            AF_TRY(af_fail_subject(&f.err, AF_EUSAGE, "tokens",
+                                   "'tokens' has an entry that is not a token id"));
+        ids[i] = (int32_t)json_integer_value(v);
+    }
+    AF_TRY(af_tokenizer_decode(a->tokenizer, &text, &n, ids, (int64_t)count, false, &f.err));
+    af_buf_str(&b, "{\"content\":");
+    af_out_string(&b, text, n);
+    af_buf_char(&b, '}');
+    af_api_answer(c, &b);
+done:
+    if (st != AF_OK)
+        af_api_refuse_fault(c, &f);
+    free(ids);
+    free(text);
+}
+
+void af_api_apply_template(af_api *a, af_httpd_call *c, const json_t *body)
+{
+    af_status st = AF_OK;
+    af_api_fault f = {0};
+    af_served *m = NULL;
+    char *text = NULL;
+    uint64_t n = 0;
+    af_buf b = {0};
+    AF_TRY(af_request_model(a, body, &m, &f));
+    AF_TRY(af_chat_render(a, m, body, &text, &n, &f.err));
+    af_buf_str(&b, "{\"prompt\":");
+    af_out_string(&b, text, n);
+    af_buf_char(&b, '}');
+    af_api_answer(c, &b);
+done:
+    if (st != AF_OK)
+        af_api_refuse_fault(c, &f);
+    af_served_unref(m);
+    free(text);
+}

@@ -1,0 +1,125 @@
+/* tool_answer.c - tools of a request, and calls of them in its answer. */
+#include "serve/api/generation.h"
+
+#include "format/text/json_text.h"
+
+/* {"format", "tools", "tool_choice", "parallel_tool_calls"}: what the grammar is made of. */
+static af_status force_call(af_generation *g, const json_t *body, const json_t *choice,
+                            af_error *err)
+{
+    static const char field[] = "tool_choice";
+    bool parallel = true;
+    af_status st = af_value_bool(body, "parallel_tool_calls", &parallel, err);
+    if (st != AF_OK)
+        return st;
+    if (g->grammar)
+        return af_fail_subject(err, AF_EUSAGE, field,
+                               "a forced call and a response format cannot both be kept");
+    json_t *tree =
+        json_pack("{s:s, s:O, s:O, s:b}", "format", af_tool_format_name(g->tool_format), "tools",
+                  g->tools, "tool_choice", choice, "parallel_tool_calls", (int)parallel);
+    char *text = tree ? af_json_dump(tree, JSON_COMPACT) : NULL;
+    json_decref(tree);
+    if (!text)
+        return af_fail_nomem(err, "tools", 0);
+    st = af_api_grammar(g->api, &g->grammar, AF_GRAMMAR_TOOLS, text, strlen(text), err);
+    free(text);
+    if (st != AF_OK && err)
+        snprintf(err->subject, sizeof err->subject, "%s", "tools");
+    return st;
+}
+
+static bool names_a_tool(const af_generation *g, const json_t *choice)
+{
+    const char *name =
+        json_string_value(json_object_get(json_object_get(choice, "function"), "name"));
+    for (size_t i = 0; name && i < json_array_size(g->tools); i++) {
+        const json_t *f = json_object_get(json_array_get(g->tools, i), "function");
+        if (strcmp(name, json_string_value(json_object_get(f, "name"))) == 0)
+            return true;
+    }
+    return false;
+}
+
+af_status af_generation_tools(af_generation *g, const json_t *body, af_api_fault *f)
+{
+    static const char field[] = "tool_choice";
+    const json_t *tools = af_value(body, "tools"), *choice = af_value(body, field);
+    const char *word = json_string_value(choice);
+    const af_template *t = af_served_template(g->api, g->model);
+    if (word && strcmp(word, "none") == 0)
+        return AF_OK;
+    const bool forced = choice && !(word && strcmp(word, "auto") == 0);
+    if (forced && json_array_size(tools) == 0)
+        return af_fail_subject(&f->err, AF_EUSAGE, field, "'tool_choice' needs 'tools'");
+    if (json_array_size(tools) == 0)
+        return AF_OK;
+    g->tools = json_deep_copy(tools); /* the body belongs to the worker */
+    if (!g->tools)
+        return af_fail_nomem(&f->err, "tools", 0);
+    g->tool_format = af_tool_format_of(af_template_source(t, NULL));
+    if (!forced)
+        return AF_OK;
+    if (!(word && strcmp(word, "required") == 0) && !names_a_tool(g, choice))
+        return af_fail_subject(&f->err, AF_EUSAGE, field,
+                               "'tool_choice' is not none, auto, required or one of the tools");
+    return force_call(g, body, choice, &f->err);
+}
+
+/* ---- answers ---- */
+
+static void on_content(void *user, const char *text, uint64_t n)
+{
+    af_buf_add(&((af_choice *)user)->content, text, n);
+}
+
+static void out_call(af_buf *b, const af_tool_call *call, bool indexed)
+{
+    af_buf_str(b, b->len ? ",{" : "{");
+    if (indexed)
+        af_buf_printf(b, "\"index\":%d,", call->index);
+    af_buf_str(b, "\"id\":");
+    af_out_cstring(b, call->id);
+    af_buf_str(b, ",\"type\":\"function\",\"function\":{\"name\":");
+    af_out_cstring(b, call->name);
+    af_buf_str(b, ",\"arguments\":");
+    af_out_cstring(b, call->arguments);
+    af_buf_str(b, "}}");
+}
+
+static void on_call(void *user, const af_tool_call *call)
+{
+    af_choice *c = user;
+    out_call(&c->calls, call, false);
+    if (c->of->stream)
+        out_call(&c->new_calls, call, true);
+    c->call_count++;
+}
+
+af_status af_choice_tools(af_choice *c, af_error *err)
+{
+    const af_tool_sink sink = {on_content, on_call, c};
+    const uint64_t seed =
+        atomic_fetch_add(&c->of->api->ids, 1) + ((uint64_t)c->of->api->started << 24);
+    return af_tool_parser_new(&c->parser, c->of->tool_format, c->of->tools, seed, &sink, err);
+}
+
+af_status af_choice_parse(af_choice *c, bool last, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_choice_text *t = &c->text;
+    if (t->safe > c->parsed)
+        AF_TRY(af_tool_parser_add(c->parser, t->text.data + c->parsed, t->safe - c->parsed, err));
+    c->parsed = t->safe;
+    if (last)
+        AF_TRY(af_tool_parser_finish(c->parser, err));
+    if (c->content.bad || c->calls.bad || c->new_calls.bad)
+        AF_TRY(af_fail_nomem(err, "calls", c->calls.len));
+done:
+    return st;
+}
+
+const af_buf *af_choice_content(const af_choice *c)
+{
+    return c->parser ? &c->content : &c->text.text;
+}

@@ -1,0 +1,395 @@
+#define _GNU_SOURCE /* EPOLLRDHUP */
+/* http_conn.c - what a connection does when bytes arrive, can be sent, or time has passed. */
+#include "serve/http/http_conn.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    LINGER_SECONDS = 2,   /* for a client that still sends a body we refused */
+    STALL_SECONDS = 60,   /* a client that does not read its answer */
+    BODY_RATE = 16 << 10, /* bytes per second that a body must have, after BODY_SECONDS */
+    BODY_SECONDS = 60,
+    CHUNK_LINE_MAX = 64,
+};
+
+static void advance(af_httpd_conn *c);
+
+/* ---- opening and closing ---- */
+
+static void wait_for(af_httpd_conn *c, uint32_t events)
+{
+    if (events == c->events || c->fd < 0)
+        return;
+    struct epoll_event e = {.events = events, .data.ptr = c};
+    c->events = events;
+    epoll_ctl(c->http->epoll, EPOLL_CTL_MOD, c->fd, &e);
+}
+
+static void update_events(af_httpd_conn *c)
+{
+    const bool reads =
+        c->phase == AF_CONN_HEAD || c->phase == AF_CONN_BODY || c->phase == AF_CONN_LINGER;
+    const bool sends = c->sent < c->out.len;
+    /* while an answer is made nothing is read, but the end of the connection is noticed */
+    wait_for(c, EPOLLRDHUP | (reads ? (uint32_t)EPOLLIN : 0) | (sends ? (uint32_t)EPOLLOUT : 0));
+}
+
+af_status af_httpd_conn_new(af_httpd *h, int fd, const char *address, af_error *err)
+{
+    af_httpd_conn *c = af_calloc(1, sizeof *c);
+    if (!c)
+        return af_fail_nomem(err, "a connection", sizeof *c);
+    *c = (af_httpd_conn){.http = h, .fd = fd, .events = EPOLLIN | EPOLLRDHUP};
+    c->in.limit = AF_HEAD_BYTES_MAX + 2 * AF_HTTP_READ_STEP;
+    c->out.limit = AF_HTTP_OUT_MAX;
+    c->since = c->moved = af_seconds_now();
+    snprintf(c->address, sizeof c->address, "%s", address);
+    struct epoll_event e = {.events = c->events, .data.ptr = c};
+    if (epoll_ctl(h->epoll, EPOLL_CTL_ADD, fd, &e) < 0) {
+        free(c);
+        return af_fail(err, AF_EIO, "epoll: %s", strerror(errno));
+    }
+    c->next = h->conns;
+    if (c->next)
+        c->next->prev = c;
+    h->conns = c;
+    atomic_fetch_add(&h->connections, 1);
+    return AF_OK;
+}
+
+/* The call lives on with those who work on it. */
+static void leave_call(af_httpd_conn *c)
+{
+    if (!c->call)
+        return;
+    c->call->conn = NULL;
+    af_httpd_call_unref(c->call);
+    c->call = NULL;
+}
+
+void af_httpd_conn_close(af_httpd_conn *c)
+{
+    if (c->phase == AF_CONN_CLOSED)
+        return;
+    if (c->call)
+        atomic_store(&c->call->closed, true);
+    leave_call(c);
+    close(c->fd); /* leaves the epoll set */
+    c->fd = -1;
+    c->phase = AF_CONN_CLOSED;
+    atomic_fetch_sub(&c->http->connections, 1);
+}
+
+void af_httpd_conn_free(af_httpd_conn *c)
+{
+    if (c->prev)
+        c->prev->next = c->next;
+    else
+        c->http->conns = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    af_buf_clear(&c->in);
+    af_buf_clear(&c->out);
+    free(c);
+}
+
+/* ---- sending ---- */
+
+/* False when the connection is gone. */
+static bool send_some(af_httpd_conn *c)
+{
+    while (c->sent < c->out.len) {
+        const ssize_t n = send(c->fd, c->out.data + c->sent, c->out.len - c->sent, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return true;
+        if (n <= 0)
+            return false;
+        c->sent += (uint64_t)n;
+        c->moved = af_seconds_now();
+    }
+    c->out.len = c->sent = 0;
+    return true;
+}
+
+/* The answer is sent: the next request, or the end. */
+static void finish_answer(af_httpd_conn *c)
+{
+    const bool end = c->call->close_after;
+    leave_call(c);
+    c->since = c->moved = af_seconds_now();
+    if (end) {
+        c->phase = AF_CONN_LINGER;
+        c->in.len = 0;
+        shutdown(c->fd, SHUT_WR);
+        return;
+    }
+    c->phase = AF_CONN_HEAD;
+    c->chunk_left = 0;
+    c->chunk_end = false;
+}
+
+void af_httpd_conn_output(af_httpd_conn *c)
+{
+    if (c->phase == AF_CONN_CLOSED)
+        return;
+    const bool ended = c->call ? af_httpd_call_flush(c->call) : false;
+    if (c->out.bad || !send_some(c)) {
+        af_httpd_conn_close(c);
+        return;
+    }
+    if (ended && c->sent == c->out.len && c->phase != AF_CONN_LINGER)
+        finish_answer(c);
+    update_events(c);
+}
+
+/* ---- requests ---- */
+
+static void drop_input(af_httpd_conn *c, uint64_t n)
+{
+    memmove(c->in.data, c->in.data + n, c->in.len - n);
+    c->in.len -= n;
+}
+
+/* A call with no request, to refuse what could not be read. */
+static bool refuse(af_httpd_conn *c, int status, const char *why)
+{
+    if (!c->call)
+        c->call = af_httpd_call_new(c);
+    if (!c->call) {
+        af_httpd_conn_close(c);
+        return false;
+    }
+    c->phase = AF_CONN_ANSWER;
+    af_httpd_refuse(c->call, status, why);
+    return true;
+}
+
+static void begin_body(af_httpd_conn *c)
+{
+    af_httpd_call *call = c->call;
+    const af_httpd_opts *o = &c->http->o;
+    static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    if (call->head.body > o->max_body) {
+        refuse(c, 413, "the body is larger than the server accepts");
+        return;
+    }
+    if (call->head.expects_continue)
+        af_buf_add(&c->out, go_on, sizeof go_on - 1);
+    call->body.limit = o->max_body + 1;
+    c->phase = AF_CONN_BODY;
+    c->since = c->moved = af_seconds_now();
+    c->deadline = c->since + BODY_SECONDS + (double)call->head.body / BODY_RATE;
+}
+
+/* True when a head was there. */
+static bool take_head(af_httpd_conn *c)
+{
+    const char *why = "";
+    uint64_t blank = 0;
+    while (blank + 1 < c->in.len && c->in.data[blank] == '\r' && c->in.data[blank + 1] == '\n')
+        blank += 2; /* empty lines before a request are allowed */
+    if (blank)
+        drop_input(c, blank);
+    const uint64_t n =
+        c->in.len ? af_request_head_end(c->in.data, AF_MIN(c->in.len, (uint64_t)AF_HEAD_BYTES_MAX))
+                  : 0;
+    if (n == 0) {
+        if (c->in.len >= AF_HEAD_BYTES_MAX)
+            refuse(c, 431, "the request head is larger than 16 KiB");
+        return false;
+    }
+    af_httpd_call *call = c->call = af_httpd_call_new(c);
+    if (call)
+        call->head_text = af_strndup(c->in.data, n);
+    if (!call || !call->head_text) {
+        af_httpd_conn_close(c);
+        return false;
+    }
+    memcpy(call->head_text, c->in.data, n); /* with its NULs, which are refused */
+    drop_input(c, n);
+    const int status = af_request_head_parse(&call->head, call->head_text, n, &why);
+    if (status) {
+        refuse(c, status, why);
+        return true;
+    }
+    if (atomic_load(&c->http->draining)) {
+        af_httpd_add_header(call, "Retry-After: 5");
+        refuse(c, 503, "the server is shutting down");
+        return true;
+    }
+    c->phase = AF_CONN_ANSWER;
+    call->close_after = call->head.has_body; /* an answer now leaves the body unread */
+    c->http->o.head(c->http->o.user, call);
+    if (af_httpd_is_answered(call))
+        return true;
+    call->close_after = false;
+    begin_body(c);
+    return true;
+}
+
+/* The size of the next chunk from its line: 1, 0 when the line is not complete, -1 when wrong. */
+static int chunk_size(af_httpd_conn *c)
+{
+    const char *lf = c->in.len ? memchr(c->in.data, '\n', c->in.len) : NULL;
+    uint64_t n = 0;
+    int digits = 0;
+    if (!lf)
+        return c->in.len > CHUNK_LINE_MAX ? -1 : 0;
+    const uint64_t len = (uint64_t)(lf - c->in.data) + 1;
+    if (len < 3 || len > CHUNK_LINE_MAX || lf[-1] != '\r')
+        return -1;
+    for (const char *p = c->in.data; p < lf - 1 && *p != ';'; p++, digits++) {
+        const char *hex = "0123456789abcdef", low = *p >= 'A' && *p <= 'F' ? (char)(*p + 32) : *p;
+        const char *at = low ? strchr(hex, low) : NULL;
+        if (!at || digits == 8)
+            return -1;
+        n = n * 16 + (uint64_t)(at - hex);
+    }
+    drop_input(c, len);
+    c->chunk_left = n;
+    return digits ? 1 : -1;
+}
+
+/* Moves chunks from the input to the body: 1 when the last one is in, 0 to wait, -1 when wrong. */
+static int take_chunks(af_httpd_conn *c)
+{
+    for (;;) {
+        if (c->chunk_left) {
+            const uint64_t n = AF_MIN(c->chunk_left, c->in.len);
+            af_buf_add(&c->call->body, c->in.data, n);
+            drop_input(c, n);
+            c->chunk_left -= n;
+            c->chunk_end = true;
+            if (c->chunk_left)
+                return 0;
+        }
+        if (c->chunk_end) {
+            if (c->in.len < 2)
+                return 0;
+            if (memcmp(c->in.data, "\r\n", 2) != 0)
+                return -1;
+            drop_input(c, 2);
+            c->chunk_end = false;
+        }
+        const int got = chunk_size(c);
+        if (got != 1)
+            return got;
+        if (c->chunk_left == 0) { /* no trailers */
+            c->chunk_end = true;
+            if (c->in.len >= 2)
+                return memcmp(c->in.data, "\r\n", 2) == 0 ? (drop_input(c, 2), 1) : -1;
+            return 0;
+        }
+    }
+}
+
+/* True when the whole body is there. */
+static bool take_body(af_httpd_conn *c)
+{
+    af_httpd_call *call = c->call;
+    bool whole;
+    if (call->head.chunked) {
+        const int got = c->in.data ? take_chunks(c) : 0;
+        if (got < 0) {
+            refuse(c, 400, "the chunks of the body are malformed");
+            return false;
+        }
+        whole = got == 1;
+    } else {
+        const uint64_t n = AF_MIN(call->head.body - call->body.len, c->in.len);
+        if (n) {
+            af_buf_add(&call->body, c->in.data, n);
+            drop_input(c, n);
+        }
+        whole = call->body.len == call->head.body;
+    }
+    if (call->body.bad || call->body.len > c->http->o.max_body) {
+        refuse(c, 413, "the body is larger than the server accepts");
+        return false;
+    }
+    return whole;
+}
+
+/* Takes as many steps as the input allows. */
+static void advance(af_httpd_conn *c)
+{
+    if (c->phase == AF_CONN_LINGER)
+        c->in.len = 0;
+    if (c->phase == AF_CONN_HEAD && !take_head(c)) {
+        /* refused, closed or not complete */
+    } else if (c->phase == AF_CONN_BODY && take_body(c)) {
+        c->phase = AF_CONN_ANSWER;
+        c->http->o.request(c->http->o.user, c->call);
+    }
+    if (c->phase != AF_CONN_CLOSED)
+        af_httpd_conn_output(c);
+}
+
+/* ---- events ---- */
+
+/* False when the connection ended. */
+static bool receive(af_httpd_conn *c)
+{
+    char *space = af_buf_reserve(&c->in, AF_HTTP_READ_STEP);
+    if (!space)
+        return false;
+    const ssize_t n = recv(c->fd, space, AF_HTTP_READ_STEP, 0);
+    if (n < 0)
+        return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+    if (n == 0)
+        return false;
+    const double now = af_seconds_now();
+    if (c->phase == AF_CONN_HEAD && c->in.len == 0)
+        c->since = now; /* the first byte of a head */
+    if (c->phase != AF_CONN_LINGER)
+        c->in.len += (uint64_t)n;
+    c->moved = now;
+    return true;
+}
+
+void af_httpd_conn_event(af_httpd_conn *c, uint32_t events)
+{
+    if (c->phase == AF_CONN_CLOSED)
+        return;
+    const bool reads =
+        c->phase == AF_CONN_HEAD || c->phase == AF_CONN_BODY || c->phase == AF_CONN_LINGER;
+    if ((events & (EPOLLERR | EPOLLHUP)) || (!reads && (events & EPOLLRDHUP)) ||
+        (reads && (events & (EPOLLIN | EPOLLRDHUP)) && !receive(c))) {
+        af_httpd_conn_close(c);
+        return;
+    }
+    if (events & EPOLLOUT)
+        af_httpd_conn_output(c);
+    if (reads && (events & EPOLLIN))
+        advance(c);
+    /* requests that were sent together */
+    while (c->phase == AF_CONN_HEAD && c->in.len && af_request_head_end(c->in.data, c->in.len))
+        advance(c);
+}
+
+void af_httpd_conn_check(af_httpd_conn *c, double now)
+{
+    const af_httpd_opts *o = &c->http->o;
+    const bool begun = c->in.len > 0;
+    if (c->phase == AF_CONN_HEAD && begun && now - c->since > o->header_timeout) {
+        if (refuse(c, 408, "the request head was not complete in time"))
+            af_httpd_conn_output(c);
+    } else if (c->phase == AF_CONN_HEAD && !begun &&
+               (now - c->since > o->idle_timeout || atomic_load(&c->http->draining))) {
+        af_httpd_conn_close(c);
+    } else if (c->phase == AF_CONN_BODY &&
+               (now - c->moved > o->header_timeout || now > c->deadline)) {
+        if (refuse(c, 408, "the request body was not complete in time"))
+            af_httpd_conn_output(c);
+    } else if (c->phase == AF_CONN_ANSWER && c->sent < c->out.len &&
+               now - c->moved > STALL_SECONDS) {
+        af_httpd_conn_close(c);
+    } else if (c->phase == AF_CONN_LINGER && now - c->since > LINGER_SECONDS) {
+        af_httpd_conn_close(c);
+    }
+}

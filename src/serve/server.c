@@ -1,0 +1,214 @@
+/* server.c - opens a model, its adapters, the engine and the socket; see afinar/serve.h. */
+#include "serve/api/api.h"
+
+#include <strings.h>
+#include <time.h>
+
+struct af_server {
+    af_api api;
+    af_model *model;
+    char *names[AF_SERVE_LIST_MAX + 2]; /* at the start */
+    char url[320];
+    bool listens;
+};
+
+/* The last part of a path without ".gguf" and without the revision of a hub's name. */
+static char *alias_of(const char *path)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    size_t from = n;
+    while (from > 0 && path[from - 1] != '/')
+        from--;
+    if (n - from > 5 && strncasecmp(path + n - 5, ".gguf", 5) == 0)
+        n -= 5;
+    const char *at = memchr(path + from, '@', n - from);
+    return af_strndup(path + from,
+                      at && at > path + from ? (uint64_t)(at - path) - from : n - from);
+}
+
+static af_status take_opts(af_api *a, const char *model, const af_serve_opts *o, af_error *err)
+{
+    af_status st = AF_OK;
+    a->o = *o;
+    a->o.host = o->host ? o->host : "127.0.0.1";
+    a->o.timeout = o->timeout > 0 ? o->timeout : 3600;
+    a->o.header_timeout = o->header_timeout > 0 ? o->header_timeout : 10;
+    a->o.max_body = o->max_body ? o->max_body : (uint64_t)16 << 20;
+    a->loopback = af_api_is_loopback(a->o.host);
+    a->started = (int64_t)time(NULL);
+    AF_TRY(af_api_add_keys(a, o->api_keys, err));
+    if (!a->loopback && a->keys == 0)
+        AF_TRY(af_fail_subject(
+            err, AF_EUSAGE, "host",
+            "'%s' can be reached from other machines, which needs a key (--api-key)", a->o.host));
+    if (o->port < 0 || o->port > 65535)
+        AF_TRY(
+            af_fail_subject(err, AF_EUSAGE, "port", "the port %d is not from 0 to 65535", o->port));
+    a->alias = o->alias ? af_strdup(o->alias) : alias_of(model);
+    a->model_path = af_strdup(model);
+    if (!a->alias || !a->model_path)
+        AF_TRY(af_fail_nomem(err, "names", strlen(model)));
+    if (!*a->alias)
+        AF_TRY(
+            af_fail_subject(err, AF_EUSAGE, "alias", "the model has no name; give one (--alias)"));
+done:
+    return st;
+}
+
+static void api_init(af_api *a)
+{
+    pthread_mutex_init(&a->models_lock, NULL);
+    pthread_mutex_init(&a->grammar_lock, NULL);
+    pthread_mutex_init(&a->work.lock, NULL);
+    pthread_cond_init(&a->work.changed, NULL);
+    a->work.last = &a->work.first;
+}
+
+/* Tokenizer and, where the model has one, template. */
+static af_status open_texts(af_server *s, af_error *err)
+{
+    af_api *a = &s->api;
+    af_error why = {0};
+    af_status st = af_model_tokenizer(s->model, &a->tokenizer, err);
+    if (st != AF_OK)
+        return st;
+    st = af_model_template(s->model, &a->template, &why);
+    if (st == AF_ENOMEM)
+        return af_fail(err, st, "%s", why.msg);
+    if (st != AF_OK)
+        a->template = NULL; /* chat is refused with a sentence, the rest works */
+    return AF_OK;
+}
+
+static af_status add_adapters(af_server *s, af_decoder *d, const af_serve_opts *o, af_error *err)
+{
+    af_status st = AF_OK;
+    af_api *a = &s->api;
+    AF_TRY(af_api_add_model(a, a->alias, a->model_path, 0, err));
+    s->names[0] = af_strdup(a->alias);
+    for (int i = 0; i < o->adapters; i++) {
+        af_buf name = {0};
+        int id = 0;
+        st = af_decoder_add_adapter(d, o->adapter_name[i], o->adapter_path[i], &id, err);
+        if (st != AF_OK)
+            return af_fail_prefix(st, err, "adapter '%s'", o->adapter_name[i]);
+        af_buf_printf(&name, "%s:%s", a->alias, o->adapter_name[i]);
+        s->names[i + 1] = af_buf_take(&name);
+        if (!s->names[i + 1])
+            AF_TRY(af_fail_nomem(err, "names", strlen(o->adapter_name[i])));
+        AF_TRY(af_api_add_model(a, s->names[i + 1], o->adapter_path[i], id, err));
+    }
+done:
+    return st;
+}
+
+static af_status open_engine(af_server *s, const af_serve_opts *o, af_error *err)
+{
+    af_status st = AF_OK;
+    af_api *a = &s->api;
+    af_decoder *d = NULL;
+    const af_decoder_opts dopts = {.context = o->context, .sequences = o->parallel};
+    AF_TRY(af_decoder_open(&d, s->model, &dopts, err));
+    const af_decoder_counts counts = af_decoder_count(d);
+    a->context = counts.context;
+    a->parallel = counts.sequences;
+    a->vocab = af_model_vocab(s->model);
+    a->width = af_decoder_width(d);
+    AF_TRY(add_adapters(s, d, o, err));
+    AF_TRY(af_serve_engine_open(&a->engine, d, a->parallel, true, err));
+    d = NULL;
+done:
+    af_decoder_close(d);
+    return st;
+}
+
+static void on_log(void *user, const char *method, const char *path, int status, double seconds)
+{
+    const af_api *a = user;
+    a->o.log(a->o.user, method, path, status, seconds);
+}
+
+static af_status listen_on(af_server *s, af_error *err)
+{
+    af_status st = AF_OK;
+    af_api *a = &s->api;
+    const af_httpd_opts h = {.host = a->o.host,
+                             .port = a->o.port,
+                             .header_timeout = a->o.header_timeout,
+                             .idle_timeout = 60,
+                             .max_body = a->o.max_body,
+                             .head = af_api_on_head,
+                             .request = af_api_on_request,
+                             .error_body = af_api_error_body,
+                             .log = a->o.log ? on_log : NULL,
+                             .user = a};
+    AF_TRY(af_api_start_workers(a, err));
+    AF_TRY(af_httpd_open(&a->http, &h, err));
+    const bool v6 = strchr(a->o.host, ':') != NULL;
+    snprintf(s->url, sizeof s->url, "http://%s%.255s%s:%d", v6 ? "[" : "", a->o.host, v6 ? "]" : "",
+             af_httpd_port(a->http));
+done:
+    return st;
+}
+
+af_status af_server_open(af_server **out, const char *model, const af_serve_opts *o, af_error *err)
+{
+    static const af_serve_opts none = {0};
+    af_status st = AF_OK;
+    af_error unread;
+    err = af_error_or(err, &unread);
+    af_server *s = af_calloc(1, sizeof *s);
+    if (!s)
+        return af_fail_nomem(err, "the server", sizeof *s);
+    o = o ? o : &none;
+    api_init(&s->api);
+    AF_TRY(take_opts(&s->api, model, o, err));
+    AF_TRY(af_model_open(&s->model, model, &o->model, err));
+    AF_TRY(open_texts(s, err));
+    AF_TRY(open_engine(s, o, err));
+    AF_TRY(listen_on(s, err));
+    *out = s;
+    s = NULL;
+done:
+    af_server_close(s);
+    return st;
+}
+
+const char *af_server_url(const af_server *s) { return s->url; }
+
+const char *af_server_model_name(const af_server *s, int i)
+{
+    return i >= 0 && i <= AF_SERVE_LIST_MAX ? s->names[i] : NULL;
+}
+
+bool af_server_drain(af_server *s, double seconds) { return af_httpd_drain(s->api.http, seconds); }
+
+void af_server_close(af_server *s)
+{
+    if (!s)
+        return;
+    af_api *a = &s->api;
+    af_api_stop_workers(a);
+    af_serve_engine_close(a->engine);
+    af_httpd_close(a->http);
+    while (a->models) {
+        af_served *m = a->models;
+        a->models = m->next;
+        af_served_unref(m);
+    }
+    for (int i = 0; i < AF_API_GRAMMARS; i++)
+        af_kept_grammar_release(a->grammars[i]);
+    af_grammar_vocab_close(a->grammar_vocab);
+    af_model_close(s->model);
+    pthread_cond_destroy(&a->work.changed);
+    pthread_mutex_destroy(&a->work.lock);
+    pthread_mutex_destroy(&a->grammar_lock);
+    pthread_mutex_destroy(&a->models_lock);
+    for (int i = 0; i <= AF_SERVE_LIST_MAX; i++)
+        free(s->names[i]);
+    free(a->alias);
+    free(a->model_path);
+    free(s);
+}

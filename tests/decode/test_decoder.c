@@ -1,0 +1,183 @@
+/* test_decoder.c - the batched decoder: a request gives the same bits alone and among others,
+ * equals generate, and its log-probabilities are those of the model's logits. */
+#include "decode_case.h"
+
+static const char *const models[] = {"llama3_tiny", "qwen2_tiny", "gemma2_tiny", "qwen3_tiny"};
+
+static af_decoder *open_decoder(af_model *m, int sequences)
+{
+    af_decoder *d = NULL;
+    af_error err = {0};
+    const af_decoder_opts o = {.context = 512, .sequences = sequences};
+    CHECK_OK(af_decoder_open(&d, m, &o, &err), err);
+    return d;
+}
+
+static void compare(const char *name, af_compute compute, int requests)
+{
+    static decode_case among[CASE_REQUESTS], alone;
+    af_model *m = decode_open(name, compute);
+    if (!m)
+        return;
+    const int64_t V = af_model_vocab(m);
+    af_decoder *d = open_decoder(m, 32);
+    for (int k = 0; k < requests; k++) {
+        case_request(&among[k], k, V);
+        case_submit(d, &among[k]);
+    }
+    case_finish(d);
+    for (int k = 0; k < requests; k++) {
+        char what[64];
+        case_request(&alone, k, V);
+        case_submit(d, &alone);
+        case_finish(d);
+        snprintf(what, sizeof what, "%s request %d", name, k);
+        assert_int_equal(alone.count, alone.r.max_tokens);
+        assert_int_equal(alone.end, AF_DECODE_LENGTH);
+        assert_int_equal(alone.givens, alone.r.prompt_logprobs ? alone.len - 1 : 0);
+        case_same(&among[k], &alone, what);
+    }
+    af_decoder_close(d);
+    af_model_close(m);
+}
+
+static void test_same_bits_alone_and_among_others(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(models); i++)
+        compare(models[i], AF_COMPUTE_F32, i ? 12 : CASE_REQUESTS);
+    compare("llama3_tiny", AF_COMPUTE_BF16, 12);
+    compare("phi3_longrope", AF_COMPUTE_F32, 5);
+}
+
+static void test_tokens_are_those_of_generate(void **state)
+{
+    (void)state;
+    static decode_case c;
+    af_error err = {0};
+    af_model *m = decode_open("llama3_tiny", AF_COMPUTE_F32);
+    if (!m)
+        return;
+    af_decoder *d = open_decoder(m, 4);
+    for (int k = 0; k < 12; k++) {
+        case_request(&c, k, af_model_vocab(m));
+        case_submit(d, &c);
+        case_finish(d);
+        const int32_t *ids = c.prompt;
+        af_generated r;
+        const af_generate_opts o = {.prompt = &ids,
+                                    .prompt_len = &c.len,
+                                    .sequences = 1,
+                                    .max_new = c.r.max_tokens,
+                                    .sample = c.r.sample,
+                                    .ignore_eos = true,
+                                    .ids_only = true};
+        CHECK_OK(af_model_generate(m, &o, &r, &err), err);
+        assert_int_equal(r.count, c.count);
+        assert_memory_equal(r.ids, c.id, (size_t)r.count * sizeof *r.ids);
+        af_generated_clear(&r);
+    }
+    af_decoder_close(d);
+    af_model_close(m);
+}
+
+static double log_softmax(const float *x, int64_t V, int32_t id)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < V; i++)
+        sum += exp((double)x[i]);
+    return (double)x[id] - log(sum);
+}
+
+static void test_logprobs_are_those_of_the_logits(void **state)
+{
+    (void)state;
+    static decode_case c;
+    af_error err = {0};
+    af_model *m = decode_open("llama3_tiny", AF_COMPUTE_F32);
+    if (!m)
+        return;
+    const int64_t V = af_model_vocab(m);
+    af_decoder *d = open_decoder(m, 4);
+    case_request(&c, 17, V); /* 17 tokens, prompt too */
+    case_submit(d, &c);
+    case_finish(d);
+    int32_t all[64];
+    const int64_t n = c.len + c.count;
+    memcpy(all, c.prompt, sizeof *all * (size_t)c.len);
+    memcpy(all + c.len, c.id, sizeof *all * (size_t)c.count);
+    float *logits = calloc((size_t)(n * V), sizeof *logits);
+    CHECK_OK(af_model_logits_of(m, all, n, logits, &err), err);
+    for (int64_t i = 1; i < n; i++) {
+        const double want = log_softmax(logits + (i - 1) * V, V, all[i]),
+                     got = i < c.len ? c.given[i] : c.logprob[i - c.len];
+        CHECK_MSG(fabs(want - got) < 2e-5, "token %d: %.9g, not %.9g", (int)i, got, want);
+    }
+    free(logits);
+    af_decoder_close(d);
+    af_model_close(m);
+}
+
+/* Only multiples of 3, from a bias that wants 7 most. */
+static bool thirds(void *user, const int32_t *made, int64_t n, uint32_t *allowed)
+{
+    const decode_case *c = user;
+    (void)made;
+    for (int i = 0; i < c->V; i++)
+        if (i % 3)
+            allowed[i / 32] &= ~(1u << (i % 32));
+    return n < 5;
+}
+
+static void test_mask_bias_and_cancel(void **state)
+{
+    (void)state;
+    static decode_case c, other;
+    af_error err = {0};
+    af_model *m = decode_open("llama3_tiny", AF_COMPUTE_F32);
+    if (!m)
+        return;
+    af_decoder *d = open_decoder(m, 4);
+    case_request(&c, 2, af_model_vocab(m));
+    c.r.mask = thirds;
+    c.r.max_tokens = 20;
+    case_submit(d, &c);
+    case_finish(d);
+    assert_int_equal(c.end, AF_DECODE_ERROR); /* the mask ends it */
+    assert_int_equal(c.count, 5);
+    for (int i = 0; i < 5; i++)
+        assert_true(c.id[i] % 3 == 0);
+    case_request(&c, 3, af_model_vocab(m));
+    c.r.bias = &(af_logit_bias){7, 1e4};
+    c.r.biases = 1;
+    case_submit(d, &c);
+    case_finish(d);
+    for (int i = 0; i < c.count; i++)
+        assert_int_equal(c.id[i], 7);
+    case_request(&c, 3, af_model_vocab(m));
+    case_request(&other, 4, af_model_vocab(m));
+    c.stop_at = 2;
+    case_submit(d, &c);
+    case_submit(d, &other);
+    int64_t active;
+    CHECK_OK(af_decoder_step(d, &active, &err), err);
+    af_decoder_cancel(d, other.ticket);
+    case_finish(d);
+    assert_int_equal(c.count, 2); /* the hook said no more, and got no more */
+    assert_int_equal(c.calls_after, 0);
+    assert_int_equal(other.end, AF_DECODE_CANCELLED);
+    assert_int_equal(af_decoder_count(d).running, 0);
+    af_decoder_close(d);
+    af_model_close(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_bits_alone_and_among_others),
+        cmocka_unit_test(test_tokens_are_those_of_generate),
+        cmocka_unit_test(test_logprobs_are_those_of_the_logits),
+        cmocka_unit_test(test_mask_bias_and_cancel),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

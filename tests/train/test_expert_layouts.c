@@ -1,0 +1,150 @@
+/* test_expert_layouts.c - a folder may have its experts one by one or all in one tensor: both are
+ * trained to the same bits, and what is written has the layout that was read. */
+#define _DEFAULT_SOURCE
+#include "train/golden_run.h"
+
+#include "afinar/convert.h"
+#include "format/weights/safetensors.h"
+#include "model/model_reader.h"
+
+#include <sys/stat.h>
+
+/* The tiny qwen3_moe, whose experts lie one by one, with all experts of a layer in one tensor. */
+static void write_whole(const char *to)
+{
+    char from[512], path[1000];
+    af_error err = {0};
+    af_model_reader *in;
+    af_safetensors_writer *w;
+    snprintf(from, sizeof from, "%s/judged/router-model", golden_dir());
+    CHECK_OK(af_model_reader_open_list(&in, from, &err), err);
+    CHECK_OK(af_model_reader_match(in, &err), err);
+    assert_false(in->spec.experts_whole);
+    in->spec.experts_whole = true;
+    const af_model_spec *s = &in->spec;
+    assert_int_equal(mkdir(to, 0777), 0);
+    snprintf(path, sizeof path, "%s/model.safetensors", to);
+    CHECK_OK(af_safetensors_writer_new(&w, path, 0, &err), err);
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < s->tensors; i++) {
+            char name[256];
+            int64_t dim[3], at, rows, cols;
+            int ndim;
+            assert_int_equal(af_disk_count(s, i), 1);
+            af_disk_piece(s, i, 0, name, sizeof name, dim, &ndim, &at);
+            cols = dim[ndim - 1];
+            rows = ndim == 1 ? 1 : ndim == 2 ? dim[0] : dim[0] * dim[1];
+            if (pass == 0) {
+                CHECK_OK(af_safetensors_writer_add(w, name, AF_DTYPE_F32, dim, ndim, &err), err);
+                continue;
+            }
+            float *x = malloc((size_t)(rows * cols) * sizeof *x);
+            af_model_reader_merged_rows(in, i, 0, rows, x);
+            CHECK_OK(af_safetensors_writer_data(w, x, (uint64_t)(rows * cols) * 4, &err), err);
+            free(x);
+        }
+        if (pass == 0)
+            CHECK_OK(af_safetensors_writer_begin(w, &err), err);
+    }
+    CHECK_OK(af_safetensors_writer_commit(w, &err), err);
+    af_model_reader_close(in);
+    snprintf(path, sizeof path, "cp %s/*.json %s/", from, to);
+    assert_int_equal(system(path), 0);
+}
+
+static void train(const char *model, const char *out, const char *more)
+{
+    char text[2000];
+    af_train_result result;
+    snprintf(text, sizeof text,
+             "base_model: %s\ndatasets: [{path: %s/judged/router.jsonl, type: tokens}]\n"
+             "output_dir: %s/%s\ndevice: cpu\nlearning_rate: 0.01\nbf16: false\nmax_steps: 2\n%s",
+             model, golden_dir(), dir, out, more);
+    train_text(text, &result);
+}
+
+static af_safetensors *open_weights(const char *folder, const char *file)
+{
+    char path[700];
+    af_safetensors *f;
+    af_error err = {0};
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    CHECK_OK(af_safetensors_open(&f, path, &err), err);
+    return f;
+}
+
+static void same_names(const char *a, const char *b)
+{
+    af_safetensors *x = open_weights(a, "model.safetensors"),
+                   *y = open_weights(b, "model.safetensors");
+    assert_int_equal(af_safetensors_count(x), af_safetensors_count(y));
+    for (int i = 0; i < af_safetensors_count(x); i++) {
+        const af_stored *t = af_safetensors_at(x, i), *o = af_safetensors_find(y, t->name);
+        CHECK_MSG(o && o->ndim == t->ndim && o->bytes == t->bytes, "'%s' of %s in %s", t->name, a,
+                  b);
+    }
+    af_safetensors_close(x);
+    af_safetensors_close(y);
+}
+
+/* Up of expert 2 of layer 1 in a folder of each layout. */
+static void same_expert(const char *apart, const char *whole)
+{
+    af_safetensors *x = open_weights(apart, "model.safetensors"),
+                   *y = open_weights(whole, "model.safetensors");
+    const af_stored *one = af_safetensors_find(x, "model.layers.1.mlp.experts.2.up_proj.weight");
+    const af_stored *all = af_safetensors_find(y, "model.layers.1.mlp.experts.gate_up_proj");
+    assert_non_null(one);
+    assert_non_null(all);
+    const char *part = (const char *)all->data + (2 * 2 + 1) * one->bytes;
+    assert_int_equal(memcmp(one->data, part, one->bytes), 0);
+    af_safetensors_close(x);
+    af_safetensors_close(y);
+}
+
+static void test_both_are_trained_and_written_as_they_came(void **state)
+{
+    (void)state;
+    char apart[512], whole[300], out[2][300];
+    snprintf(apart, sizeof apart, "%s/judged/router-model", golden_dir());
+    snprintf(whole, sizeof whole, "%s/whole", dir);
+    write_whole(whole);
+    train(apart, "full-apart", "");
+    train(whole, "full-whole", "");
+    for (int i = 0; i < 2; i++)
+        snprintf(out[i], sizeof out[i], "%s/full-%s", dir, i ? "whole" : "apart");
+    same_names(out[0], apart);
+    same_names(out[1], whole);
+    same_expert(out[0], out[1]);
+}
+
+static void test_adapters_are_merged_into_both(void **state)
+{
+    (void)state;
+    char model[512], adapter[300], to[2][300];
+    af_error err = {0};
+    const char *more = "adapter: lora\nlora_r: 2\nlora_target_linear: true\n";
+    for (int i = 0; i < 2; i++) {
+        const char *name = i ? "lora-whole" : "lora-apart";
+        if (i)
+            snprintf(model, sizeof model, "%s/whole", dir);
+        else
+            snprintf(model, sizeof model, "%s/judged/router-model", golden_dir());
+        train(model, name, more);
+        snprintf(adapter, sizeof adapter, "%s/%s", dir, name);
+        snprintf(to[i], sizeof to[i], "%s/merged-%d", dir, i);
+        const af_merge_adapter_opts o = {.adapter = {adapter}, .weight = {1}, .adapters = 1};
+        CHECK_OK(af_merge_adapters(model, to[i], &o, NULL, &err), err);
+        same_names(to[i], model);
+    }
+    same_expert(to[0], to[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_both_are_trained_and_written_as_they_came),
+        cmocka_unit_test(test_adapters_are_merged_into_both),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
