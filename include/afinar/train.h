@@ -138,6 +138,19 @@ AF_API AF_CHECKED af_status af_train_plan(const char *run_file, const char *cons
                                           int count, uint64_t memory, bool json, char **out,
                                           af_error *err);
 
+/* The same for a run of several processes ("ranks"): also the memory of a rank, the bytes it sends
+ * in a step and the estimated time, for every stage of ZeRO. */
+typedef struct af_plan_ranks {
+    int ranks;                       /* a power of two */
+    int ranks_per_node;              /* of them on one machine; 0 = all */
+    double bandwidth, bandwidth_far; /* bytes/s of a rank inside a machine, between machines; 0 =
+                                        10 GB/s, as the first */
+} af_plan_ranks;
+AF_API AF_CHECKED af_status af_train_plan_ranks(const char *run_file, const char *const *overrides,
+                                                int count, uint64_t memory,
+                                                const af_plan_ranks *ranks, bool json, char **out,
+                                                af_error *err);
+
 /* Evaluates what a run has made (its result, else its newest checkpoint) on the run's evaluation
  * data: test_datasets, or the records that val_set_size holds out. Writes nothing. AF_EUSAGE
  * without such data or without a result. */

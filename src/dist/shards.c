@@ -132,10 +132,10 @@ af_status af_send_to_first(af_comm *c, int from, const void *mine, void *to, uin
     return st;
 }
 
-uint64_t af_shards_sent(const int64_t *cut, int rank, int ranks, uint64_t size)
+uint64_t af_shards_sent(const int64_t *cut, int rank, int ranks, int distance, uint64_t size)
 {
     uint64_t sum = 0;
-    for (int bit = 1; bit < ranks; bit *= 2)
+    for (int bit = distance; bit < ranks; bit *= 2)
         for (int high = 0; high < ranks; high += 2 * bit) {
             const int own = high | (rank & (2 * bit - 1)), other = own ^ bit;
             sum += (uint64_t)AF_MAX(cut[own + 1] - cut[own], cut[other + 1] - cut[other]) * size;

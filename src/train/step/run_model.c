@@ -341,6 +341,7 @@ af_status af_run_model_open(af_run_model *m, const af_run_config *run, af_comm *
     af_status st = AF_OK;
     AF_TRY(resolve(m, run, err));
     m->comm = comm;
+    m->ranks = af_comm_size(comm);
     if (comm)
         AF_TRY(af_run_zero_stage(run, &m->zero_stage, err));
     AF_TRY(check_output(m, err));

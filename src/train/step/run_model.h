@@ -17,8 +17,8 @@ typedef struct af_run_model {
     const char *labels;       /* of a model that classifies, as JSON (af_run_label_text); or NULL */
     af_label_opts label_opts; /* the same, count 0 = it does not classify; names: arena or run */
     af_run_tokens tokens;
-    struct af_comm *comm; /* the other ranks; NULL = none. Borrowed */
-    int zero_stage;       /* what is split over them */
+    struct af_comm *comm;  /* the other ranks; NULL = none. Borrowed */
+    int ranks, zero_stage; /* how many (a plan has no comm); what is split over them */
     af_device *device;
     af_dtype compute;
     af_loader *loader;                 /* NULL when the config alone is known */

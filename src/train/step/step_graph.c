@@ -120,8 +120,8 @@ static void record_optimizer(af_step_graph *s)
     const int levels = tree_levels(run);
     s->block = run->accumulation >> levels;
     af_graph_set_carry(s->graph, levels);
-    if (s->model->comm && s->model->zero_stage >= 1)
-        af_graph_set_shard(s->graph, af_comm_rank(s->model->comm), af_comm_size(s->model->comm));
+    if (s->model->ranks > 1 && s->model->zero_stage >= 1)
+        af_graph_set_shard(s->graph, af_comm_rank(s->model->comm), s->model->ranks);
     group_base(s);
     trained_rows(s);
     if (s->model->adapter)
