@@ -217,6 +217,7 @@ typedef struct af_attention_opts {
     bool causal;
     af_tensor *sinks; /* [H], or NULL: a logit per head that takes part in the softmax and has no
                          value */
+    af_tensor *pages; /* af_attention_cached: i32 [S][M], or NULL */
 } af_attention_opts;
 /* Attention: qkv [N][(H+2K)E] -> [N][H*E]. bounds i32 [S+1]: sequence s is rows bounds[s] to
  * bounds[s+1] - 1, empty ones allowed, bounds[S] <= N; rows after the last bound give 0. The score
@@ -228,7 +229,9 @@ AF_API af_tensor *af_attention(af_graph *g, af_tensor *qkv, af_tensor *bounds,
  * + x[index[n][1]]; -100 adds nothing. `back` says the same from the other side, for the gradient:
  * where each row of x is used, at most twice. */
 AF_API af_tensor *af_row_pick(af_graph *g, af_tensor *x, af_tensor *index, af_tensor *back);
-/* Attention for generation. cache is a state [S][L][2*K*E] (keys, then values, of each position).
+/* Attention for generation. cache is a state [P][L][2*K*E] (keys, then values, of each position) of
+ * P pages of L positions. Positions i*L to (i+1)*L - 1 of sequence s lie in page pages[s][i];
+ * without pages P is S, and page s is all that sequence s has.
  * Rows bounds[s] to bounds[s+1] - 1 of qkv are new tokens of sequence s at positions start[s] and
  * up (start i32 [S]); they are stored in the cache and attend to all of it up to themselves. No
  * gradient. */

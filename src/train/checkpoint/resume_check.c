@@ -71,6 +71,8 @@ static bool is_free(const key_line *l)
                                        "fsdp_config",
                                        "ddp_timeout",
                                        "gradient_accumulation_steps", /* see below */
+                                       "serve_port",
+                                       "serve_host",
                                        "strict",
                                        "attention",
                                        "gradient_checkpointing",

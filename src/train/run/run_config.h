@@ -168,6 +168,8 @@ typedef struct af_run_config {
     af_comm_backend dist_backend;
     int64_t zero_stage, ddp_timeout;
     const af_yaml *deepspeed, *fsdp, *fsdp_config;
+    int64_t serve_port; /* -1: no server */
+    const char *serve_host;
     /* output */
     const char *output_dir, *resume, *run_name;
     af_strings report_to;
