@@ -1,7 +1,7 @@
 /* comm.h - the processes ("ranks") of a run: who they are, bytes between them, and failure.
  *
  * A communicator moves bytes and knows nothing about numbers: the order in which gradients are
- * added is decided in reduce.c, so that it is the same over every library. Underneath is one
+ * added is decided in shards.c, so that it is the same over every library. Underneath is one
  * operation, "send to one rank while receiving from another" (wire.h), over TCP or MPI; NCCL does
  * the same between GPUs (comm_device.h) and leaves the host side to those two.
  *
@@ -41,6 +41,10 @@ AF_CHECKED af_status af_comm_open(af_comm **out, const af_comm_opts *o, af_error
 void af_comm_close(af_comm *c);
 /* This rank failed: every other one ends with "rank R: WHY". Nothing when one failed before. */
 void af_comm_abort(af_comm *c, const char *why);
+/* This process failed before it came to af_comm_open (its run file cannot be read): joins the
+ * others, at most for 10 s, to tell them why. Nothing when this is the only process, or when mpirun
+ * ends the others anyway. */
+void af_comm_report(const char *why);
 /* Did another rank fail first? Then the error of the call that failed says which and why, and needs
  * no prefix. */
 bool af_comm_failed(const af_comm *c);

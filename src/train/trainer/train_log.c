@@ -64,7 +64,7 @@ static void log_doubtful(const af_trainer *t)
     af_warn_settings(&t->model);
     af_warn_data(t->run, t->model.path, &t->data.counts);
     const int64_t rows = af_stream_items(t->data.stream);
-    const int64_t batch = t->run->micro_batch_size * t->run->accumulation;
+    const int64_t batch = t->run->micro_batch_size * t->progress.micro_per_step;
     if (batch > rows)
         af_run_log(t->hooks,
                    "warning: a step takes %" PRId64
