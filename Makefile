@@ -77,7 +77,6 @@ check-ranks: deps
 	@cmake --preset release >/dev/null
 	@cmake --build build --target afinar test_comm_tcp
 	@build/tests/test_comm_tcp kills 20
-	@AFINAR=build/afinar AF_GOLDEN=tests/golden AF_KILLS=20 bash tests/dist/test_cli_ranks_kill.sh
 
 clean:
 	rm -rf build
