@@ -11,10 +11,6 @@
 
 /* ---- a capture ---- */
 
-/* Logarithms of shares of tokens that a capture does not have, and the least of those it has: exp
- * gives 0 for both. */
-static const float ABSENT = -10000, LEAST = -4000;
-
 /* Its tokens that are used. */
 static int64_t best_tokens(const af_run_model *m)
 {
@@ -182,40 +178,10 @@ done:
 /* log of softmax(logits / T) over the tokens that both have */
 static af_tensor *log_shares(af_model_leaves *l, af_tensor *h, int64_t tokens, double temperature)
 {
-    af_graph *g = l->graph;
     af_tensor *z = af_model_logits(l, h, NULL);
     if (l->spec->vocab > tokens)
-        z = af_slice(g, z, 1, 0, tokens);
-    if (l->compute != AF_DTYPE_F32)
-        z = af_cast(g, z, AF_DTYPE_F32);
-    return af_log_softmax(g, temperature == 1 ? z : af_scale(g, z, 1 / temperature));
-}
-
-/* sum of exp(a) (a - b) over the tokens: [N] */
-static af_tensor *divergence(af_graph *g, af_tensor *a, af_tensor *b)
-{
-    return af_sum(g, af_mul(g, af_exp(g, a), af_sub(g, a, b)), 1, false);
-}
-
-/* log(exp(a) + exp(b)) */
-static af_tensor *log_add(af_graph *g, af_tensor *a, af_tensor *b)
-{
-    af_tensor *most = af_add(g, b, af_relu(g, af_sub(g, a, b)));
-    af_tensor *sum = af_add(g, af_exp(g, af_sub(g, a, most)), af_exp(g, af_sub(g, b, most)));
-    return af_add(g, most, af_log(g, sum));
-}
-
-static af_tensor *compare(af_teacher *t, af_graph *g, af_tensor *p, af_tensor *q, double beta)
-{
-    if (beta == 0)
-        return divergence(g, q, p);
-    if (beta == 1)
-        return divergence(g, p, q);
-    t->log_p = af_graph_input(g, "kd_log_student", AF_DTYPE_F32, 1, (int64_t[]){1});
-    t->log_q = af_graph_input(g, "kd_log_teacher", AF_DTYPE_F32, 1, (int64_t[]){1});
-    af_tensor *m = log_add(g, af_add(g, p, t->log_p), af_add(g, q, t->log_q));
-    return af_add(g, af_scale(g, divergence(g, q, m), beta),
-                  af_scale(g, divergence(g, p, m), 1 - beta));
+        z = af_slice(l->graph, z, 1, 0, tokens);
+    return af_log_shares(l->graph, z, temperature);
 }
 
 /* The teacher's own forward pass. */
@@ -235,21 +201,15 @@ static af_status record_model(af_teacher *t, const af_run_model *m, af_model_lea
     return st;
 }
 
-/* q comes from a file; tokens that are not in it count in neither distribution: what is taken from
- * the student's is 0 where log q is above the border, and makes its share 0 elsewhere. */
+/* q comes from a file. */
 static af_tensor *record_shares(af_teacher *t, const af_run_model *m, af_graph *g, int64_t rows,
                                 af_tensor **p)
 {
     const int64_t dim[2] = {rows, best_tokens(m)};
     t->best = af_graph_input(g, "kd_best", AF_DTYPE_I32, 2, dim);
     t->shares = af_graph_input(g, "kd_shares", AF_DTYPE_F32, 2, dim);
-    t->border = af_graph_input(g, "kd_border", AF_DTYPE_F32, 1, (int64_t[]){1});
-    af_tensor *q = af_expand_topk(g, t->best, t->shares, m->spec->vocab, (double)ABSENT);
-    af_tensor *below = af_relu(g, af_scale(g, af_sub(g, q, t->border), -1));
-    *p = af_sub(g, *p, af_scale(g, below, 2));
-    if (m->run->kd_normalize_topk)
-        *p = af_log_softmax(g, *p);
-    return q;
+    return af_divergence_best(&t->divergence, g, t->best, t->shares, m->spec->vocab,
+                              m->run->kd_normalize_topk, p);
 }
 
 af_status af_teacher_record(af_teacher *t, const af_run_model *m, af_model_leaves *student,
@@ -262,7 +222,8 @@ af_status af_teacher_record(af_teacher *t, const af_run_model *m, af_model_leave
     const int64_t tokens =
         m->capture.file ? m->spec->vocab : AF_MIN(m->spec->vocab, m->teacher_spec->vocab);
     t->graph = g;
-    t->log_p = t->log_q = t->best = t->shares = t->border = NULL;
+    t->best = t->shares = NULL;
+    t->divergence = (af_divergence){.graph = g, .beta = r->kd_beta};
     t->weight = af_graph_input(g, "kd_weight", AF_DTYPE_F32, 1, &rows);
     af_tensor *p = log_shares(student, h, tokens, r->kd_temperature);
     if (m->capture.file) {
@@ -273,19 +234,13 @@ af_status af_teacher_record(af_teacher *t, const af_run_model *m, af_model_leave
             return st;
     }
     t->ce = *loss;
-    t->kd = af_sum_all(g, af_mul(g, compare(t, g, p, q, r->kd_beta), t->weight));
+    t->kd = af_sum_all(g, af_mul(g, af_divergence_rows(&t->divergence, p, q), t->weight));
     *loss = af_add(g, af_scale(g, t->ce, r->kd_ce_alpha), af_scale(g, t->kd, r->kd_alpha));
     if (af_graph_status(g, NULL) == AF_OK) {
         af_graph_output(g, t->ce);
         af_graph_output(g, t->kd);
     }
     return AF_OK;
-}
-
-static af_status write_constant(af_teacher *t, af_tensor *to, double value, af_error *err)
-{
-    const float f = (float)value;
-    return to ? af_tensor_write(t->graph, to, &f, sizeof f, err) : AF_OK;
 }
 
 static af_status load_capture(af_teacher *t, const af_run_model *m, int64_t rows, af_error *err)
@@ -295,7 +250,7 @@ static af_status load_capture(af_teacher *t, const af_run_model *m, int64_t rows
     t->log_share = af_calloc(n, sizeof *t->log_share);
     if (!t->id || !t->log_share)
         return af_fail_nomem(err, "captured distributions", n * 2 * sizeof *t->id);
-    return write_constant(t, t->border, (ABSENT + LEAST) / 2, err);
+    return AF_OK;
 }
 
 af_status af_teacher_load(af_teacher *t, const af_run_model *m, int64_t rows, af_error *err)
@@ -310,8 +265,7 @@ af_status af_teacher_load(af_teacher *t, const af_run_model *m, int64_t rows, af
         AF_TRY(af_model_write_rope(&t->leaves, m->run->sequence_len, err));
     if (m->capture.file)
         AF_TRY(load_capture(t, m, rows, err));
-    AF_TRY(write_constant(t, t->log_p, log(1 - m->run->kd_beta), err));
-    AF_TRY(write_constant(t, t->log_q, log(m->run->kd_beta), err));
+    AF_TRY(af_divergence_load(&t->divergence, err));
     t->rows = af_calloc((uint64_t)rows, sizeof *t->rows);
     t->ce_loss = af_calloc(k, sizeof *t->ce_loss);
     t->kd_loss = af_calloc(k, sizeof *t->kd_loss);
@@ -335,7 +289,7 @@ static af_status put_position(af_teacher *t, const af_run_model *m, int64_t posi
                            "'%s': position %" PRId64 " has token %" PRId32
                            " with log-probability %g, and the model has %" PRId64 " tokens",
                            m->capture.path, position, id[i], (double)share[i], m->spec->vocab);
-        share[i] = AF_MAX(share[i], LEAST);
+        share[i] = AF_MAX(share[i], AF_SHARE_LEAST);
     }
     return AF_OK;
 }
