@@ -29,11 +29,12 @@ check-kernels: deps
 	@AF_ALL_ARCHS=1 ctest --test-dir build --output-on-failure -R '^test_cuda_kernels$$'
 
 # The threaded parts under ThreadSanitizer: pool, kernels on several threads, token stream, saver, whole runs.
+THREADED = pool memory fast_threads rows_alone batch_stream run_object run_from_c judged generate imatrix quantize \
+    merge_golden status decoder
 check-threads: deps
 	@cmake --preset tsan >/dev/null
-	@cmake --build build/tsan
-	@ctest --test-dir build/tsan --output-on-failure -j 2 -R \
-	    '^test_(pool|memory|fast_threads|rows_alone|batch_stream|run_object|run_from_c|fit|judged|generate|imatrix|quantize|merge_golden|status)$$'
+	@cmake --build build/tsan --target $(THREADED:%=test_%)
+	@ctest --test-dir build/tsan --output-on-failure -j 2 -R "^test_($$(echo $(THREADED) | tr ' ' '|'))$$"
 
 # Plants the errors of tools/mutants.txt one by one: at least 90 % must make a test fail.
 check-mutants: deps

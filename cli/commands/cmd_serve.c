@@ -222,7 +222,7 @@ static af_status take_keys(const serve_args *s, char **keys, af_error *err)
     return st;
 }
 
-static void announce(const af_server *server, bool json)
+void af_cli_announce(const af_server *server, bool json)
 {
     if (!json) {
         printf("listening on %s\n", af_server_url(server));
@@ -248,7 +248,7 @@ static af_status serve(const serve_args *s, const af_serve_opts *o, af_error *er
     if (st == AF_OK)
         st = install_handlers(err);
     if (st == AF_OK) {
-        announce(server, s->common.json);
+        af_cli_announce(server, s->common.json);
         while (read(signals[0], &c, 1) < 0 && errno == EINTR)
             ;
         if (!s->common.quiet)

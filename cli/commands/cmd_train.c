@@ -1,12 +1,15 @@
 /* cmd_train.c - `afinar train RUN.yaml [key=value ...]`. */
 #define _POSIX_C_SOURCE 200809L
 #include "commands/commands.h"
+#include "commands/model_opts.h"
 #include "term/progress.h"
 
+#include "afinar/serve.h"
 #include "afinar/train.h"
 
 #include <errno.h>
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t stop_requested, quiet; /* the signal that asked for it, or 0 */
@@ -28,10 +31,76 @@ static void on_interrupt(int sig)
     errno = saved;
 }
 
+/* The progress line, which the hooks of progress.h get, and the server that shows the run. */
+typedef struct train_session {
+    af_progress_line line; /* first */
+    af_server *server;
+    const char *api_key;
+    bool json, verbose;
+    char host[256];
+    double began; /* the last step */
+} train_session;
+
 static bool wants_stop(void *user)
 {
+    const train_session *s = user;
+    return stop_requested != 0 || (s->server && af_server_run_stopping(s->server));
+}
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void on_step(void *user, const af_train_step *row)
+{
+    train_session *s = user;
+    af_progress_step(&s->line, row);
+    if (s->server)
+        af_server_run_step(s->server, row);
+}
+
+static void log_request(void *user, const char *method, const char *path, int status,
+                        double seconds)
+{
     (void)user;
-    return stop_requested != 0;
+    fprintf(stderr, "%.10s %.200s %d %.3f s\n", method, path, status, seconds);
+}
+
+/* Opens the server when the run is about to begin. */
+static af_status on_start(void *user, const af_train_start *start, af_error *err)
+{
+    train_session *s = user;
+    if (start->serve_port < 0)
+        return AF_OK;
+    snprintf(s->host, sizeof s->host, "%s", start->serve_host);
+    af_serve_opts o = {.host = s->host,
+                       .port = start->serve_port,
+                       .api_keys = s->api_key ? s->api_key : getenv("AFINAR_API_KEY"),
+                       .run = start,
+                       .log = s->verbose ? log_request : NULL};
+    o.model = (af_model_opts){.device = start->device,
+                              .threads = start->threads,
+                              .compute = start->compute,
+                              .load_in_4bit = start->load_in_4bit,
+                              .few_tokens = true};
+    const af_status st = af_server_open(&s->server, start->base_model, &o, err);
+    if (st == AF_OK)
+        af_cli_announce(s->server, s->json);
+    s->began = seconds_now();
+    return st;
+}
+
+/* Requests get at most as much time as the last step took. */
+static void on_between(void *user, const af_train_moment *m)
+{
+    train_session *s = user;
+    const double took = seconds_now() - s->began;
+    if (s->server)
+        af_server_run_between(s->server, m, took > 0.1 ? took : 0.1);
+    s->began = seconds_now();
 }
 
 static void install_handlers(void)
@@ -92,17 +161,37 @@ static void print_keys(void)
     free(keys);
 }
 
-int cmd_train(int argc, char **argv)
-{
-    enum { ARGS_MAX = 120 };
-    const char *arg[ARGS_MAX + 4]; /* and device=, threads=, overwrite_output_dir=, strict= */
+enum { ARGS_MAX = 120, ARGS_MORE = 6 };
+
+/* The command line: options become overrides of the run file. */
+typedef struct train_args {
+    const char *arg[ARGS_MAX + ARGS_MORE];
     int count;
-    af_common common = {0};
-    bool force = false, strict = false;
+    af_common common;
+    bool force, strict;
+    const char *serve, *serve_host, *api_key;
+    char text[ARGS_MORE][300];
+} train_args;
+
+static void override(train_args *a, const char *key, const char *value)
+{
+    char *text = a->text[a->count % ARGS_MORE]; /* at most ARGS_MORE in a row */
+    snprintf(text, sizeof a->text[0], "%s=%s", key, value);
+    a->arg[a->count++] = text;
+}
+
+static af_parsed parse(train_args *a, int argc, char **argv)
+{
     const af_opt opts[] = {
-        {0, "force", AF_OPT_FLAG, &force, NULL,
+        {0, "force", AF_OPT_FLAG, &a->force, NULL,
          "replace the files of an earlier run in output_dir; other files are kept"},
-        {0, "strict", AF_OPT_FLAG, &strict, NULL, "refuse keys of the file that have no effect"},
+        {0, "strict", AF_OPT_FLAG, &a->strict, NULL, "refuse keys of the file that have no effect"},
+        {0, "serve", AF_OPT_STR, &a->serve, "PORT",
+         "show the run on a page and serve the model while it trains (key serve_port)"},
+        {0, "serve-host", AF_OPT_STR, &a->serve_host, "HOST",
+         "address to listen on (key serve_host) [127.0.0.1]"},
+        {0, "api-key", AF_OPT_STR, &a->api_key, "KEY",
+         "key that requests must have (also AFINAR_API_KEY)"},
         {0},
     };
     const af_usage usage = {"train",
@@ -113,36 +202,56 @@ int cmd_train(int argc, char **argv)
                             1,
                             ARGS_MAX,
                             print_keys};
-    const af_parsed p = af_opts_parse(&usage, &common, argc, argv, arg, &count);
+    const af_parsed p = af_opts_parse(&usage, &a->common, argc, argv, a->arg, &a->count);
+    if (p != AF_PARSED_OK)
+        return p;
+    char threads[32];
+    snprintf(threads, sizeof threads, "%lld", (long long)a->common.threads);
+    if (a->common.device_is_set)
+        override(a, "device", a->common.device);
+    if (a->common.threads)
+        override(a, "threads", threads);
+    if (a->force)
+        override(a, "overwrite_output_dir", "true");
+    if (a->strict)
+        override(a, "strict", "true");
+    if (a->serve)
+        override(a, "serve_port", a->serve);
+    if (a->serve_host)
+        override(a, "serve_host", a->serve_host);
+    return p;
+}
+
+int cmd_train(int argc, char **argv)
+{
+    static train_args a;
+    const af_parsed p = parse(&a, argc, argv);
     if (p != AF_PARSED_OK)
         return af_opts_exit(p);
-    char device[64], threads[64];
-    if (common.device_is_set) {
-        snprintf(device, sizeof device, "device=%s", common.device);
-        arg[count++] = device;
-    }
-    if (common.threads) {
-        snprintf(threads, sizeof threads, "threads=%lld", (long long)common.threads);
-        arg[count++] = threads;
-    }
-    if (force)
-        arg[count++] = "overwrite_output_dir=true";
-    if (strict)
-        arg[count++] = "strict=true";
-    af_progress_line line;
-    af_progress_init(&line, common.quiet);
-    line.verbose = common.verbose;
-    af_log_set(af_progress_log, &line);
-    const af_train_hooks hooks = {&line, af_progress_step, af_progress_message, wants_stop,
-                                  af_progress_evaluating};
+    train_session s = {.api_key = a.api_key, .json = a.common.json, .verbose = a.common.verbose};
+    af_progress_init(&s.line, a.common.quiet);
+    s.line.verbose = a.common.verbose;
+    af_log_set(af_progress_log, &s.line);
+    const af_train_hooks hooks = {.user = &s,
+                                  .step = on_step,
+                                  .log = af_progress_message,
+                                  .stop = wants_stop,
+                                  .evaluating = af_progress_evaluating,
+                                  .start = on_start,
+                                  .between = on_between};
     af_train_result result;
     af_error err = {0};
-    quiet = common.quiet;
+    quiet = a.common.quiet;
     install_handlers();
-    const af_status st = af_train(arg[0], arg + 1, count - 1, &hooks, &result, &err);
+    const af_status st = af_train(a.arg[0], a.arg + 1, a.count - 1, &hooks, &result, &err);
+    const bool asked = s.server && af_server_run_stopping(s.server);
+    if (s.server)
+        af_server_run_end(s.server, st != AF_OK && st != AF_ESTOPPED, 10);
+    af_server_close(s.server);
     af_log_set(NULL, NULL);
-    af_progress_end(&line);
-    if (common.json && (st == AF_OK || st == AF_ESTOPPED))
+    af_progress_end(&s.line);
+    if (a.common.json && (st == AF_OK || st == AF_ESTOPPED))
         report_json(&result);
-    return report_end(st, &result, &err, common.quiet);
+    const int code = report_end(st, &result, &err, a.common.quiet);
+    return st == AF_ESTOPPED && asked && !stop_requested ? AF_EXIT_OK : code;
 }

@@ -5,6 +5,7 @@
 #include "term/cli.h"
 
 #include "afinar/model.h"
+#include "afinar/serve.h"
 
 typedef struct af_model_flags {
     af_opt_list adapter; /* DIR or DIR=WEIGHT */
@@ -37,4 +38,6 @@ AF_CHECKED af_status af_cli_template_ids(af_model *m, const char *row, af_encodi
 /* Renders messages (a JSON array as text) for the model to answer, and tokenises that. */
 AF_CHECKED af_status af_cli_chat_ids(af_model *m, const char *messages, af_encoding *out,
                                      af_error *err);
+/* cmd_serve.c: the line that says where a server listens, on stdout. */
+void af_cli_announce(const af_server *server, bool json);
 #endif

@@ -217,6 +217,7 @@ typedef struct af_attention_opts {
     bool causal;
     af_tensor *sinks; /* [H], or NULL: a logit per head that takes part in the softmax and has no
                          value */
+    af_tensor *pages; /* af_attention_cached: i32 [S][M], or NULL */
 } af_attention_opts;
 /* Attention: qkv [N][(H+2K)E] -> [N][H*E]. bounds i32 [S+1]: sequence s is rows bounds[s] to
  * bounds[s+1] - 1, empty ones allowed, bounds[S] <= N; rows after the last bound give 0. The score
@@ -231,7 +232,9 @@ AF_API af_tensor *af_row_pick(af_graph *g, af_tensor *x, af_tensor *index, af_te
 /* Rows of V values from some of them: y[n][id[n][k]] = x[n][k], `rest` elsewhere. id i32 [N][K],
  * all different in a row, -100 = none; x f32 [N][K] -> y f32 [N][V], without a gradient. */
 AF_API af_tensor *af_expand_topk(af_graph *g, af_tensor *id, af_tensor *x, int64_t V, double rest);
-/* Attention for generation. cache is a state [S][L][2*K*E] (keys, then values, of each position).
+/* Attention for generation. cache is a state [P][L][2*K*E] (keys, then values, of each position) of
+ * P pages of L positions. Positions i*L to (i+1)*L - 1 of sequence s lie in page pages[s][i];
+ * without pages P is S, and page s is all that sequence s has.
  * Rows bounds[s] to bounds[s+1] - 1 of qkv are new tokens of sequence s at positions start[s] and
  * up (start i32 [S]); they are stored in the cache and attend to all of it up to themselves. No
  * gradient. */

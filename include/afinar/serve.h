@@ -14,6 +14,7 @@
 
 #include "afinar/decode.h"
 #include "afinar/model.h"
+#include "afinar/train.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -42,10 +43,11 @@ typedef struct af_serve_opts {
     const char
         *allowed_host[AF_SERVE_LIST_MAX]; /* besides loopback names and host; must stay valid */
     int allowed_hosts;
-    double timeout;        /* seconds for an answer; 0: 3600 */
-    double header_timeout; /* seconds for a request head; 0: 10 */
-    uint64_t max_body;     /* bytes; 0: 16 MiB */
-    bool no_ui;            /* no page at / */
+    double timeout;            /* seconds for an answer; 0: 3600 */
+    double header_timeout;     /* seconds for a request head; 0: 10 */
+    uint64_t max_body;         /* bytes; 0: 16 MiB */
+    bool no_ui;                /* no page at / */
+    const af_train_start *run; /* of a run that trains, or NULL */
     /* One line per request: method, path without query, status, seconds. May be NULL; called from a
      * thread of the server. */
     void (*log)(void *user, const char *method, const char *path, int status, double seconds);
@@ -68,6 +70,22 @@ AF_API const char *af_server_model_name(const af_server *s, int i);
 AF_API bool af_server_drain(af_server *s, double seconds);
 /* Ends everything at once. NULL is allowed. */
 AF_API void af_server_close(af_server *s);
+
+/* ---- while a run trains ----
+ *
+ * With `run` among the options the server has no engine of its own: requests are decoded between
+ * two steps, by the thread that trains, from a copy of the base that the run does not write to. So
+ * a run trains the same bytes with and without it. BASE:current is the adapter after the last step.
+ */
+
+/* Shows a row of the run's metrics, which is in metrics.jsonl by then. */
+AF_API void af_server_run_step(af_server *s, const af_train_step *row);
+/* Answers requests for at most about `seconds`, and waits while the run is paused. */
+AF_API void af_server_run_between(af_server *s, const af_train_moment *m, double seconds);
+/* Did a client ask the run to stop? */
+AF_API bool af_server_run_stopping(const af_server *s);
+/* The run has ended; `failed`: with an error. Answers what is left for at most `seconds`. */
+AF_API void af_server_run_end(af_server *s, bool failed, double seconds);
 
 #ifdef __cplusplus
 }

@@ -22,6 +22,31 @@ typedef struct af_train_step {
     double margin, accuracy;    /* of preferences: chosen above rejected; NaN = none */
 } af_train_step;
 
+/* A run that is about to begin. Strings are valid until the run ends. */
+typedef struct af_train_start {
+    const char *base_model; /* resolved */
+    const char *output_dir;
+    const char *device;
+    int threads;
+    af_compute compute;
+    bool load_in_4bit;
+    bool adapter; /* an adapter is trained, not the model itself */
+    int64_t step, steps;
+    const char *serve_host; /* of the run file */
+    int serve_port;         /* -1: none */
+} af_train_start;
+
+/* A moment between two steps: nothing of the run changes until the hook returns. */
+typedef struct af_train_moment {
+    int64_t step, steps; /* completed; total */
+    void *run;           /* of the functions */
+    /* Writes the trained weights as they are now into an empty folder. */
+    af_status (*write)(void *run, const char *dir, af_error *err);
+    /* Writes output_dir/checkpoint-STEP. */
+    af_status (*checkpoint)(void *run, af_error *err);
+    bool (*stop)(void *run); /* does anybody want the run to stop? */
+} af_train_moment;
+
 /* Every function may be NULL. They are called on the thread that trains. */
 typedef struct af_train_hooks {
     void *user;
@@ -29,6 +54,9 @@ typedef struct af_train_hooks {
     void (*log)(void *user, const char *line); /* what was chosen, loaded, skipped, written */
     bool (*stop)(void *user); /* true: write a checkpoint and end cleanly; called often */
     void (*evaluating)(void *user, int64_t done, int64_t records); /* before each record */
+    /* before the first step, when all is read and planned; an error ends the run */
+    af_status (*start)(void *user, const af_train_start *s, af_error *err);
+    void (*between)(void *user, const af_train_moment *m); /* before each step and after the last */
 } af_train_hooks;
 
 typedef struct af_train_result {

@@ -115,7 +115,7 @@ void af_decode_next(af_decoder *d, af_decode_seq *s, const float *logits, bool *
     d->counts.new_tokens++;
     if (!s->r.ignore_eos && is_end_token(d, t.id))
         t.end = AF_DECODE_EOS;
-    else if (s->count >= s->last)
+    else if (s->count >= s->most)
         t.end = AF_DECODE_LENGTH;
     if (!tell(d, s, logits, &t))
         s->cancelled = true;

@@ -1,15 +1,20 @@
 /* decoder.h - a decoder and its sequences, for the files of this folder.
  *
- * A request waits in a list until a slot is free; it is then a sequence, whose tokens are fed until
- * the cache has all but none of them, and the logits of the last one give the next. */
+ * A request waits in a list until a slot and all pages it may ever need are free; it is then a
+ * sequence. Its tokens are fed until the cache has all of them, and the logits of the last one give
+ * the next. */
 #ifndef AF_DECODER_H
 #define AF_DECODER_H
 
 #include "afinar/decode.h"
+#include "decode/decode_graph.h"
+#include "decode/decode_pages.h"
 #include "model/model_state.h"
 #include "model/sample.h"
 
 #include <pthread.h>
+
+enum { AF_PAGE_TOKENS = 128, AF_DECODE_PICKS = 64 };
 
 typedef struct af_decode_seq {
     struct af_decode_seq *next; /* in the list of those that wait */
@@ -19,22 +24,42 @@ typedef struct af_decode_seq {
     int32_t *ids; /* prompt, then what was made */
     int64_t count, prompt;
     int64_t cached; /* the first tokens, whose keys and values (or states) the slot has */
-    int64_t last;   /* the largest number of tokens it may have */
+    int64_t most;   /* the largest number of tokens it may have */
     int64_t told;   /* prompt tokens whose log-probabilities the caller has */
+    int64_t pages;  /* it has */
+    int64_t kept;   /* of them: those that later prompts may take */
     bool cancelled;
 } af_decode_seq;
+
+/* An adapter that requests choose. */
+typedef struct af_decode_adapter {
+    char *name; /* NULL: this place is free */
+    af_adapter *values;
+    bool borrowed;   /* the values are another's */
+    uint64_t serial; /* of pages that hold prompts with it */
+} af_decode_adapter;
 
 struct af_decoder {
     af_model *m;
     const af_tokenizer *tokenizer; /* NULL: only the config's end tokens are known */
-    af_engine engine;
-    int64_t context, chunk, V;
+    af_decode_sizes z;
+    af_decode_graph graph;
+    bool own_adapter; /* the model's adapter is number 1 here, not part of the base */
+    bool *module;     /* by spec module: one of the adapters has it */
+    af_decode_adapter *adapter;
+    int adapters; /* places, some of them free */
+    uint64_t adapter_serials;
+    int64_t context, V;
     int slots;
     af_decode_seq **slot;          /* [slots], NULL = free */
     af_decode_seq *first, *at_end; /* those that wait */
-    af_feed *feed;                 /* [slots] of the next run */
+    af_decode_feed *feed;          /* [z.seqs] of the next run */
+    int32_t *table;                /* [z.seqs][z.table]: the pages of each sequence */
+    af_decode_pages pages;
+    bool shares; /* prompts that begin alike share pages */
     uint64_t tickets;
     af_decoder_counts counts;
+    double prompt_s, token_s; /* spent in runs */
     /* scratch of one row of logits */
     float *logits;
     af_token_candidate *candidates;
@@ -45,8 +70,23 @@ struct af_decoder {
     int64_t cancels, cancel_space;
 };
 
-/* decode_token.c: row of logits [V] -> the next token of s, or its prompt's log-probability;
- * callbacks included. *end: the sequence is finished. */
+/* decoder.c */
+typedef struct af_decode_plan {
+    int64_t context, rows, pages, page;
+    int slots;
+    bool embeds; /* af_decoder_embed may be called */
+    bool own_adapter;
+    bool shares;
+} af_decode_plan;
+AF_CHECKED af_status af_decode_open(af_decoder **out, af_model *m, const af_decode_plan *p,
+                                    af_error *err);
+/* The sizes of its graph, without adapters chosen per row. */
+af_decode_sizes af_decode_sizes_of(const af_decode_plan *p);
+af_engine_from af_decode_from(const af_decoder *d);
+const af_model_spec *af_decode_spec(const af_model *m);
+
+/* decode_token.c: logits [V] of the last row of s -> its next token, the hook included. *end: the
+ * sequence is finished. */
 void af_decode_next(af_decoder *d, af_decode_seq *s, const float *logits, bool *end);
 /* The log-probability of token `index`, given logits [V] of the row before it, where the request
  * wants it of its prompt. False cancels. */
@@ -56,6 +96,21 @@ void af_decode_finish(af_decode_seq *s, af_decode_end end);
 
 /* decode_queue.c */
 void af_decode_seq_free(af_decode_seq *s);
-AF_CHECKED af_status af_decode_seq_new(af_decode_seq **out, const af_decoder *d,
-                                       const af_decode_request *r, af_error *err);
+/* Ends what was cancelled; takes in what fits. */
+void af_decode_take_cancelled(af_decoder *d);
+void af_decode_admit(af_decoder *d);
+/* Frees a slot and its pages. */
+void af_decode_release(af_decoder *d, int slot);
+/* Pages that the prompt has filled may be taken by others. */
+void af_decode_keep(af_decoder *d, int slot);
+AF_CHECKED af_status af_decode_check_ids(const af_decoder *d, const int32_t *ids, int64_t count,
+                                         int adapter, af_error *err);
+
+/* decode_adapters.c: the place of adapter id, -1 for the base, -2 when there is none. */
+int af_decode_place(const af_decoder *d, int id);
+/* Whether an adapter can be chosen per row; *why says what it has. */
+bool af_decode_fits(const af_adapter *a, const char **why);
+/* The model's own as number 1. */
+AF_CHECKED af_status af_decode_add_own(af_decoder *d, af_error *err);
+void af_decode_clear_adapters(af_decoder *d);
 #endif

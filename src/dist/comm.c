@@ -320,6 +320,18 @@ void af_comm_abort(af_comm *c, const char *why)
         af_watch_abort(c->watch, why);
 }
 
+void af_comm_report(const char *why)
+{
+    af_launcher l = {0};
+    af_comm *c = NULL;
+    const af_comm_opts o = {.backend = AF_COMM_TCP, .timeout = 10};
+    if (af_launcher_find(&l, NULL) != AF_OK || l.size == 1 || l.mpi || !l.address[0] || !l.port ||
+        af_comm_open(&c, &o, NULL) != AF_OK)
+        return;
+    af_comm_abort(c, why);
+    af_comm_close(c);
+}
+
 void af_comm_close(af_comm *c)
 {
     if (c)

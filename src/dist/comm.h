@@ -41,6 +41,10 @@ AF_CHECKED af_status af_comm_open(af_comm **out, const af_comm_opts *o, af_error
 void af_comm_close(af_comm *c);
 /* This rank failed: every other one ends with "rank R: WHY". Nothing when one failed before. */
 void af_comm_abort(af_comm *c, const char *why);
+/* This process failed before it came to af_comm_open (its run file cannot be read): joins the
+ * others, at most for 10 s, to tell them why. Nothing when this is the only process, or when mpirun
+ * ends the others anyway. */
+void af_comm_report(const char *why);
 /* Did another rank fail first? Then the error of the call that failed says which and why, and needs
  * no prefix. */
 bool af_comm_failed(const af_comm *c);

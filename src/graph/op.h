@@ -118,7 +118,7 @@ typedef union af_attr {
     struct {
         int heads, kv_heads, head_dim, window;
         double scale, softcap;
-        bool causal;
+        bool causal, paged; /* paged: it has the input */
     } attention;
     struct {
         af_act act;

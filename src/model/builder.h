@@ -8,6 +8,7 @@
 
 #include "model/adapter.h"
 #include "model/arch/arch.h"
+#include "ops/linear/row_adapter.h"
 
 /* The adapter tensors of one module: A is rows [a_row, a_row + rank) of a [R][in], B is `out x
  * rank` values of b from element b_from. */
@@ -57,7 +58,7 @@ void af_model_leaves_clear(af_model_leaves *l);
 typedef struct af_batch_inputs {
     af_tensor *ids, *positions; /* [N] */
     af_tensor *bounds;          /* [S+1] */
-    af_tensor *start;           /* [S], cached generation only */
+    af_tensor *start, *pages;   /* [S], [S][M]: cached generation only */
     /* Answers that share a prompt: attention has rows of its own, `attention_rows` of them, which
      * bounds count. spread [that][2] says which row each one copies, gather [N][2] where the copies
      * of a row are; taken [N][2] and given [that][2] are the first copies alone. NULL = none. */
@@ -72,10 +73,24 @@ void af_batch_inputs_share(af_batch_inputs *in, af_graph *g, int64_t rows, int64
 
 /* What a layer keeps between the runs of a generation; each mixer declares its own. */
 typedef struct af_layer_cache {
-    af_tensor *kv;    /* attention: [S][L][2*K*E] */
+    af_tensor *kv;    /* attention: [pages][page][2*K*E] */
     af_tensor *conv;  /* state layers: the last inputs of the convolution */
     af_tensor *state; /* the recurrent state */
 } af_layer_cache;
+
+/* Sequences with a state each; pages of so many positions for keys and values
+ * (af_attention_cached).
+ */
+typedef struct af_cache_sizes {
+    int64_t seqs, pages, page;
+} af_cache_sizes;
+
+/* Adapters chosen per row: of every layer and group, layer * AF_GROUP_LAYER_COUNT + group; a NULL
+ * where no adapter has any. */
+typedef struct af_layer_adapters {
+    af_tensor *which; /* i32 [N], -100 = none */
+    const af_row_adapter *group;
+} af_layer_adapters;
 
 /* Receives the input x [N][I] of each group of linears while it is recorded, except of experts. */
 typedef void af_forward_tap(void *user, int layer, af_group group, af_tensor *x);
@@ -88,7 +103,8 @@ typedef struct af_forward_opts {
     const af_layer_cache *cache; /* [layers] (af_model_caches): cached generation; NULL = none */
     af_forward_tap *tap;         /* NULL = none */
     void *tap_user;
-    struct af_router_loss *router; /* ops/moe/router_loss.h; NULL = no auxiliary loss */
+    const af_layer_adapters *adapters; /* besides the leaves' own; NULL = none */
+    struct af_router_loss *router;     /* ops/moe/router_loss.h; NULL = no auxiliary loss */
 } af_forward_opts;
 /* Records the layers: hidden states after the final norm, [N][D]. `o` may be NULL. */
 af_tensor *af_model_forward(af_model_leaves *l, const af_batch_inputs *in,
@@ -107,9 +123,9 @@ af_tensor *af_model_row_losses(af_model_leaves *l, af_tensor *h, af_tensor *labe
  * `weight` [N][labels] times the scores, f32 [1]: what is written there after the forward pass is
  * the gradient by the scores. */
 af_tensor *af_model_scores(af_model_leaves *l, af_tensor *h, af_tensor *weight, af_tensor **scores);
-/* The states of all layers, for S sequences of at most L positions. */
-AF_CHECKED af_status af_model_caches(af_model_leaves *l, af_layer_cache *cache, int64_t seqs,
-                                     int64_t length, af_error *err);
+/* The states of all layers. */
+AF_CHECKED af_status af_model_caches(af_model_leaves *l, af_layer_cache *cache,
+                                     const af_cache_sizes *z, af_error *err);
 /* Writes the rotary tables for batches of up to `length` positions, if they differ from the last
  * ones. After prepare, before the first run, and before every batch of a model whose rope depends
  * on the length. */

@@ -97,7 +97,7 @@ af_status af_model_classify(af_model *m, const int32_t *ids, int64_t n, float *s
     if (n < 1)
         return af_fail(err, AF_EUSAGE, "an empty text has no labels");
     AF_TRY(af_model_check_ids(m, ids, n, err));
-    AF_TRY(af_model_engine(m, AF_ENGINE_LOGITS, n, 1, 0, err));
+    AF_TRY(af_model_engine(m, AF_ENGINE_LOGITS, n, 1, err));
     AF_TRY(af_engine_run(&m->engine, &(af_feed){.ids = ids, .n = n, .length = n}, 1, &all, err));
     const float *own = all + af_score_row(ids, 0, n, pad_of(m)) * C;
     if (scores)

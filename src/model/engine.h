@@ -1,13 +1,12 @@
-/* engine.h - a model's graph ready to run: for logits, for losses, or for generation. */
+/* engine.h - a model's graph ready to run, for logits or for losses. Generation: src/decode. */
 #ifndef AF_ENGINE_H
 #define AF_ENGINE_H
 
 #include "model/loader.h"
 
 typedef enum af_engine_kind {
-    AF_ENGINE_LOGITS,   /* logits of every row */
-    AF_ENGINE_LOSS,     /* loss and arg-max hit of every row */
-    AF_ENGINE_GENERATE, /* logits of one row per sequence, with caches */
+    AF_ENGINE_LOGITS, /* logits of every row */
+    AF_ENGINE_LOSS,   /* loss and arg-max hit of every row */
 } af_engine_kind;
 
 typedef struct af_engine {
@@ -15,9 +14,9 @@ typedef struct af_engine {
     af_graph *graph; /* NULL = none */
     af_model_leaves leaves;
     af_batch_inputs in;
-    af_tensor *labels, *last; /* last: i32 [picks], the rows whose logits are wanted */
-    af_tensor *out;           /* logits, or rows [N][2] */
-    int64_t N, S, L, picks;
+    af_tensor *labels;
+    af_tensor *out; /* logits, or rows [N][2] */
+    int64_t N, S;
     int32_t *host; /* images of the inputs */
     void *raw;     /* the output as it comes */
 } af_engine;
@@ -29,30 +28,26 @@ typedef struct af_engine_from {
     const af_adapter *adapter;
     af_dtype compute;
     const af_model_leaves *live; /* NULL, or instead of all the others */
-    int64_t picks; /* generation: rows whose logits a run may want; 0 = one per sequence */
 } af_engine_from;
 
-/* Builds, prepares and fills a graph of N rows and S sequences (caches of L positions). */
+/* Builds, prepares and fills a graph of N rows and S sequences. */
 AF_CHECKED af_status af_engine_open(af_engine *out, af_engine_kind kind, af_device *d,
-                                    const af_engine_from *from, int64_t N, int64_t S, int64_t L,
+                                    const af_engine_from *from, int64_t N, int64_t S,
                                     af_error *err);
-/* What that would take, weights that are read where they lie left out, and with leaves of another
- * graph the workspace of both. Nothing is read: that graph needs no memory yet. */
-AF_CHECKED af_status af_engine_plan(uint64_t *bytes, af_engine_kind kind, af_device *d,
-                                    const af_engine_from *from, int64_t N, int64_t S, int64_t L,
-                                    af_error *err);
+/* Of any graph: its leaves, on device d; and their values, after prepare. */
+AF_CHECKED af_status af_engine_leaves(af_model_leaves *out, af_graph *g, const af_engine_from *from,
+                                      af_device *d, af_error *err);
+AF_CHECKED af_status af_engine_fill(af_model_leaves *l, const af_engine_from *from, af_error *err);
 void af_engine_close(af_engine *e); /* all zero is allowed */
 
-/* Sequence s of a run: n tokens at positions from, from + 1, ... (n = 0: not in this run). */
+/* Sequence s of a run: n tokens (0: not in this run). */
 typedef struct af_feed {
     const int32_t *ids, *labels; /* labels shifted, loss only */
-    int64_t n, from;
-    int64_t picks;  /* generation: the logits of so many of its last rows are wanted */
-    int64_t length; /* of the whole sequence, for ropes that depend on it; 0 = from + n */
+    int64_t n;
+    int64_t length; /* what ropes may depend on; 0 = n */
 } af_feed;
 /* Runs S slices (fewer: the rest is empty), N tokens at most together. Row r of *out (floats, the
- * engine's until the next run) is the r-th token (logits, loss) or wanted row (generation).
- * `out` may be NULL. */
+ * engine's until the next run) is the r-th token. `out` may be NULL. */
 AF_CHECKED af_status af_engine_run(af_engine *e, const af_feed *s, int64_t n, const float **out,
                                    af_error *err);
 #endif

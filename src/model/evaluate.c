@@ -48,7 +48,7 @@ static af_status flush(af_eval *e, af_error *err)
     const float *rows; /* [N][2]: loss, hit */
     if (e->used == 0)
         return AF_OK;
-    AF_TRY(af_model_engine(e->m, AF_ENGINE_LOSS, e->N, e->feeds_max, 0, err));
+    AF_TRY(af_model_engine(e->m, AF_ENGINE_LOSS, e->N, e->feeds_max, err));
     AF_TRY(af_engine_run(&e->m->engine, e->feed, e->feeds, &rows, err));
     for (int64_t r = 0; r < e->used; r++) {
         if (e->labels[r] == -100)

@@ -141,7 +141,7 @@ af_status af_model_logits_file(af_model *m, const char *in, const char *path, bo
     out = af_calloc((uint64_t)(r.T * V) + 1, sizeof *out);
     if (!ids || !out)
         AF_TRY(af_fail_nomem(err, "logits", (uint64_t)(r.T * V) * sizeof *out));
-    AF_TRY(af_model_engine(m, AF_ENGINE_LOGITS, AF_MAX(r.T, 1), 1, 0, err));
+    AF_TRY(af_model_engine(m, AF_ENGINE_LOGITS, AF_MAX(r.T, 1), 1, err));
     AF_TRY(af_safetensors_writer_new(&w, file, 0, err));
     AF_TRY(af_safetensors_writer_add(w, "logits", AF_DTYPE_F32, (int64_t[]){r.B, r.T, V}, 3, err));
     AF_TRY(af_safetensors_writer_begin(w, err));

@@ -109,13 +109,13 @@ void af_model_close(af_model *m)
 {
     if (!m)
         return;
+    af_model_drop_decoder(m);
     af_engine_close(&m->engine);
     af_adapter_free(m->adapter);
     af_loader_close(m->loader);
     af_tokenizer_close(m->tokenizer);
     af_template_close(m->template);
     af_device_close(m->device);
-    free(m->cached);
     free(m->path);
     free(m->adapter_dir);
     json_decref(m->label_json);
@@ -196,17 +196,22 @@ int64_t af_model_params(const af_model *m) { return af_loader_spec(m->loader)->p
 const char *af_model_device_text(const af_model *m) { return af_device_text(m->device); }
 af_generate_times af_model_times(const af_model *m) { return m->times; }
 
-af_status af_model_engine(af_model *m, af_engine_kind kind, int64_t N, int64_t S, int64_t L,
-                          af_error *err)
+void af_model_drop_decoder(af_model *m)
+{
+    if (m->decoder)
+        m->decoder_close(m->decoder);
+    m->decoder = NULL;
+}
+
+af_status af_model_engine(af_model *m, af_engine_kind kind, int64_t N, int64_t S, af_error *err)
 {
     af_engine *e = &m->engine;
-    if (e->graph && e->kind == kind && e->N >= N && e->S >= S && e->L >= L)
+    if (e->graph && e->kind == kind && e->N >= N && e->S >= S)
         return AF_OK;
     af_engine_close(e); /* first: two graphs need not fit */
-    m->cached_count = 0;
+    af_model_drop_decoder(m);
     return af_engine_open(e, kind, m->device,
-                          &(af_engine_from){m->loader, m->adapter, m->compute, m->live, 0}, N, S, L,
-                          err);
+                          &(af_engine_from){m->loader, m->adapter, m->compute, m->live}, N, S, err);
 }
 
 af_status af_model_check_ids(const af_model *m, const int32_t *ids, int64_t n, af_error *err)
@@ -245,7 +250,7 @@ af_status af_model_logits_in(af_model *m, const int32_t *ids, int64_t n, int64_t
         return AF_OK;
     AF_TRY(af_model_need_tokens(m, err));
     AF_TRY(af_model_check_ids(m, ids, n, err));
-    AF_TRY(af_model_engine(m, AF_ENGINE_LOGITS, n, 1, 0, err));
+    AF_TRY(af_model_engine(m, AF_ENGINE_LOGITS, n, 1, err));
     AF_TRY(af_engine_run(&m->engine, &(af_feed){.ids = ids, .n = n, .length = length}, 1, &logits,
                          err));
     memcpy(out, logits, (size_t)(n * V) * sizeof *out);

@@ -16,10 +16,9 @@ struct af_model {
     const af_model_leaves *live; /* NULL, or where weights and adapter are being trained (CPU) */
     af_tokenizer *tokenizer;     /* NULL until requested */
     af_template *template;
-    af_engine engine; /* the last graph that was built */
-    /* what lies in the caches of the generation engine, for sequence 0 */
-    int32_t *cached;
-    int64_t cached_count;
+    af_engine engine;           /* the last graph that was built */
+    struct af_decoder *decoder; /* of the last af_model_generate, or NULL */
+    void (*decoder_close)(struct af_decoder *);
     af_generate_times times;
     struct json_t *label_json; /* of a model that classifies: id2label, problem_type; or NULL */
     bool warned_long;          /* that a text is longer than the context */
@@ -32,11 +31,9 @@ const char *af_model_template_path(const af_model *m);
 const char *af_model_tokenizer_path(const af_model *m);
 /* The engine of this kind with at least these sizes, built when the last one does not serve. */
 AF_CHECKED af_status af_model_engine(af_model *m, af_engine_kind kind, int64_t N, int64_t S,
-                                     int64_t L, af_error *err);
-/* The most that af_model_generate takes for these prompts (their tokens are not looked at), besides
- * the weights: the engine and the logits. Without a source, from m->live. */
-AF_CHECKED af_status af_model_generate_plan(const af_model *m, const af_generate_opts *o,
-                                            uint64_t *bytes, af_error *err);
+                                     af_error *err);
+/* Closes the decoder of af_model_generate. */
+void af_model_drop_decoder(af_model *m);
 /* af_model_logits_of for a row of a batch `length` wide, which ropes may depend on. */
 AF_CHECKED af_status af_model_logits_in(af_model *m, const int32_t *ids, int64_t n, int64_t length,
                                         float *out, af_error *err);

@@ -1,16 +1,10 @@
 /* server.c - opens a model, its adapters, the engine and the socket; see afinar/serve.h. */
-#include "serve/api/api.h"
+#include "serve/server_state.h"
+
+#include "serve/api/run_state.h"
 
 #include <strings.h>
 #include <time.h>
-
-struct af_server {
-    af_api api;
-    af_model *model;
-    char *names[AF_SERVE_LIST_MAX + 2]; /* at the start */
-    char url[320];
-    bool listens;
-};
 
 /* The last part of a path without ".gguf" and without the revision of a hub's name. */
 static char *alias_of(const char *path)
@@ -104,6 +98,23 @@ done:
     return st;
 }
 
+/* The adapter of a run that trains; its weights come when somebody asks for them. */
+static af_status add_current(af_server *s, af_error *err)
+{
+    af_status st = AF_OK;
+    af_api *a = &s->api;
+    af_buf name = {0};
+    af_buf_printf(&name, "%s:current", a->alias);
+    if (name.bad)
+        AF_TRY(af_fail_nomem(err, "names", name.len));
+    AF_TRY(af_api_add_model(a, name.data, a->o.run->output_dir, 0, err));
+    a->run->current = af_api_find_model(a, name.data);
+    s->names[1] = af_buf_take(&name);
+done:
+    af_buf_clear(&name);
+    return st;
+}
+
 static af_status open_engine(af_server *s, const af_serve_opts *o, af_error *err)
 {
     af_status st = AF_OK;
@@ -117,7 +128,9 @@ static af_status open_engine(af_server *s, const af_serve_opts *o, af_error *err
     a->vocab = af_model_vocab(s->model);
     a->width = af_decoder_width(d);
     AF_TRY(add_adapters(s, d, o, err));
-    AF_TRY(af_serve_engine_open(&a->engine, d, a->parallel, true, err));
+    if (a->run && a->o.run->adapter)
+        AF_TRY(add_current(s, err));
+    AF_TRY(af_serve_engine_open(&a->engine, d, a->parallel, a->run == NULL, err));
     d = NULL;
 done:
     af_decoder_close(d);
@@ -165,10 +178,13 @@ af_status af_server_open(af_server **out, const char *model, const af_serve_opts
     o = o ? o : &none;
     api_init(&s->api);
     AF_TRY(take_opts(&s->api, model, o, err));
+    if (o->run)
+        AF_TRY(af_run_state_new(&s->api.run, o->run, err));
     AF_TRY(af_model_open(&s->model, model, &o->model, err));
     AF_TRY(open_texts(s, err));
     AF_TRY(open_engine(s, o, err));
     AF_TRY(listen_on(s, err));
+    s->api.o.run = NULL; /* the caller's, for this call */
     *out = s;
     s = NULL;
 done:
@@ -193,6 +209,7 @@ void af_server_close(af_server *s)
     af_api_stop_workers(a);
     af_serve_engine_close(a->engine);
     af_httpd_close(a->http);
+    af_run_state_free(a->run);
     while (a->models) {
         af_served *m = a->models;
         a->models = m->next;

@@ -21,6 +21,20 @@ static void cached(rec *r, int head, int window, double softcap)
     out(r, af_attention_cached(r->g, x, cache, b, from, &o));
     r->out[r->outs++] = cache;
 }
+/* The same values in pages of 16 positions, which two sequences share in part. */
+static void case_attention_pages(rec *r)
+{
+    enum { M = 6 };
+    static const int32_t bounds[] = {0, 2, 2, 7}, start[] = {9, 3, 70},
+                         pages[3 * M] = {8, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 3, 5, 4, 1, 2, 6};
+    af_tensor *x = in_2(r, 9, 8 * 64);
+    af_tensor *cache =
+        rec_add(r, af_graph_state(r->g, "cache", r->t, 3, (int64_t[]){9, 16, 4 * 64}), -1, 1);
+    const af_attention_opts o = {
+        .heads = 4, .kv_heads = 2, .head_dim = 64, .causal = true, .pages = ints_2(r, 3, M, pages)};
+    out(r, af_attention_cached(r->g, x, cache, ints(r, 4, bounds), ints(r, 3, start), &o));
+    r->out[r->outs++] = cache;
+}
 static void case_attention_cached(rec *r)
 {
     cached(r, 80, 0, 0);

@@ -3,6 +3,7 @@
 #define AF_CASE_LIST_H
 
 #include "backend/case_attention.h"
+#include "backend/case_decode.h"
 #include "backend/case_experts.h"
 #include "backend/case_optimizers.h"
 #include "backend/case_quant.h"
@@ -534,6 +535,7 @@ static const test_case cases[] = {
     {"attention_96", case_attention_96, 1e-2},
     {"attention_capped", case_attention_capped, 1e-2},
     {"attention_cached", case_attention_cached, 0},
+    {"attention_pages", case_attention_pages, 0},
     {"attention_back", case_attention_back, 0},
     {"attention_sinks", case_attention_sinks, 1e-2},
     {"attention_sinks_slide", case_attention_sinks_slide, 1e-2},
@@ -544,6 +546,7 @@ static const test_case cases[] = {
     {"xielu", case_xielu, 0},
     {"glu", case_glu, 0},
     {"linear", case_linear, 0},
+    {"row_adapters", case_row_adapters, 0},
     {"linear_fwd", case_linear_fwd, 0},
     {"linear_params", case_linear_params, 0},
     {"lora", case_lora, 1e-2},

@@ -81,6 +81,12 @@ static inline af_tensor *ints(rec *r, int64_t n, const int32_t *v)
     r->leaf[r->leaves - 1].ints = v;
     return t;
 }
+static inline af_tensor *ints_2(rec *r, int64_t n, int64_t m, const int32_t *v)
+{
+    af_tensor *t = rec_add(r, af_graph_input(r->g, "i", AF_DTYPE_I32, 2, (int64_t[]){n, m}), 0, 0);
+    r->leaf[r->leaves - 1].ints = v;
+    return t;
+}
 static inline void out(rec *r, af_tensor *t)
 {
     af_graph_output(r->g, t);

@@ -184,6 +184,11 @@ static void test_options_move_the_mask(void **state)
         {"chat_template: \"{% for m in messages %}{{ m.role }}|{% if m.role == 'assistant' %}"
          "{% generation %}{{ m.content }}!<|im_end|>{% endgeneration %}{% endif %}{% endfor %}\"\n",
          "A1!" END "A2!" END},
+        /* no turn is rendered after one of its own role */
+        {"roles_to_train: [user]\nchat_template: \"{% for m in messages %}{% if not loop.first and "
+         "m.role == messages[loop.index0 - 1].role %}{{ raise_exception('twice') }}{% endif %}"
+         "<|im_start|>{{ m.role }}\\n{{ m.content }}" END "{% endfor %}\"\n",
+         "U1" END "U2" END},
     };
     data_case c;
     char got[2000];
@@ -259,6 +264,29 @@ static void test_the_last_of_two_ends_of_turn_counts(void **state)
     CHECK_OK(case_preview(&c), c.err);
     supervised_text(&c, got, sizeof got);
     assert_string_equal(got, "A" END "B<|endoftext|>");
+    case_close(&c);
+}
+
+/* Only a whole end-of-turn token before the place where renderings differ ends a turn. */
+static void test_part_of_an_end_of_turn_is_none(void **state)
+{
+    static const char record[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"U\"}, {\"role\": "
+        "\"assistant\", \"content\": \"A\"}, {\"role\": \"user\", \"content\": \"V\"}, "
+        "{\"role\": \"assistant\", \"content\": \"B\"}]}\n";
+    data_case c;
+    (void)state;
+    case_open(&c);
+    case_write(&c, "d.jsonl", record, strlen(record));
+    case_dataset(&c, model, case_path(&c, "d.jsonl"),
+                 "chat_template: \"{% for m in messages %}<|im_start|>{{ m.role }}\\n{{ m.content "
+                 "}}<|im_end|{{ '}' if m.role == 'assistant' and messages | length < 4 else '>' "
+                 "}}{% endfor %}"
+                 "{% if add_generation_prompt %}<|im_start|>assistant\\n{% endif %}\"\n");
+    assert_int_not_equal(case_preview(&c), AF_OK);
+    CHECK_MSG(strstr(c.err.msg, "message 2: no end-of-turn token found") ||
+                  (c.log.data && strstr(c.log.data, "message 2: no end-of-turn token found")),
+              "%s | %s", c.err.msg, c.log.data ? c.log.data : "");
     case_close(&c);
 }
 
@@ -518,6 +546,7 @@ int main(void)
         cmocka_unit_test(test_options_move_the_mask),
         cmocka_unit_test(test_rules_of_other_trainers),
         cmocka_unit_test(test_the_last_of_two_ends_of_turn_counts),
+        cmocka_unit_test(test_part_of_an_end_of_turn_is_none),
         cmocka_unit_test(test_plain_records_end_with_one_eos),
         cmocka_unit_test(test_fields_and_roles_can_be_named),
         cmocka_unit_test(test_turns_with_kto_tag),

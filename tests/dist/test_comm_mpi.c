@@ -105,7 +105,8 @@ static int start(const library *l, const char *option, int n, const char *how, c
                  size_t size)
 {
     char command[1024];
-    snprintf(command, sizeof command, "timeout 60 %s %s %s -n %d %s %s 2>&1", l->launcher,
+    snprintf(command, sizeof command,
+             "ASAN_OPTIONS=detect_leaks=0 timeout 60 %s %s %s -n %d %s %s 2>&1", l->launcher,
              l->options, option, n, self, how);
     FILE *f = popen(command, "r");
     assert_non_null(f);

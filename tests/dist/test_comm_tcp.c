@@ -13,6 +13,7 @@
 
 enum { RANKS_MAX = 8 };
 static int late_rank = -1;                   /* comes half a second after the others */
+static int reporting_rank = -1;              /* fails before it opens */
 static const char *wrong_name, *wrong_value; /* a variable of rank 1 */
 
 typedef int rank_main(af_comm *c, int rank, char *said, size_t size);
@@ -77,6 +78,10 @@ static void child(const ranks *s, int rank, int size, int port, int out, rank_ma
     const af_comm_opts o = {
         .backend = AF_COMM_TCP, .timeout = s->timeout, .lost = print_and_exit, .user = &out};
     int rc = 1;
+    if (rank == reporting_rank) {
+        af_comm_report("run.yaml: no such file");
+        _exit(1);
+    }
     if (af_comm_open(&c, &o, &err) != AF_OK)
         snprintf(said, sizeof said, "%s", err.msg);
     else
@@ -226,6 +231,11 @@ static int work_abort(af_comm *c, int rank, char *said, size_t size)
     return 1;
 }
 
+static int work_abort_none(af_comm *c, int rank, char *said, size_t size)
+{
+    return work_abort(c, rank == 1 ? 0 : rank, said, size);
+}
+
 static void test_what_a_rank_said_reaches_all(void **state)
 {
     (void)state;
@@ -233,6 +243,21 @@ static void test_what_a_rank_said_reaches_all(void **state)
     begin(&s, 4, 30, work_abort);
     finish(&s);
     check_ended(&s, 1, "rank 1: no space left");
+}
+
+static void test_a_failure_before_opening_reaches_all(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 3; rank += 2) {
+        ranks s;
+        reporting_rank = rank;
+        begin(&s, 3, 30, work_abort_none);
+        reporting_rank = -1;
+        finish(&s);
+        check_ended(&s, rank,
+                    rank == 0 ? "rank 0: run.yaml: no such file"
+                              : "rank 2: run.yaml: no such file");
+    }
 }
 
 static int work_forever(af_comm *c, int rank, char *said, size_t size)
@@ -284,16 +309,16 @@ static void test_a_rank_that_hangs_is_named(void **state)
 {
     (void)state;
     ranks s;
-    begin(&s, 3, 1, work_hang);
+    begin(&s, 3, 2, work_hang);
     finish(&s);
-    check_ended(&s, -1, "rank 1 is gone (the others have waited for it for 1 seconds");
+    check_ended(&s, -1, "rank 1 is gone (the others have waited for it for 2 seconds");
 }
 
 static void test_a_stopped_rank_is_named(void **state)
 {
     (void)state;
-    kill_one(work_deaf, 2, 1, SIGSTOP, 1, "rank 1 is gone (silent for 1 seconds)");
-    kill_one(work_deaf, 2, 0, SIGSTOP, 1, "rank 0 is gone (silent for 1 seconds)");
+    kill_one(work_deaf, 2, 1, SIGSTOP, 2, "rank 1 is gone (silent for 2 seconds)");
+    kill_one(work_deaf, 2, 0, SIGSTOP, 2, "rank 0 is gone (silent for 2 seconds)");
 }
 
 /* ---- strangers ---- */
@@ -404,6 +429,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_one_process),
         cmocka_unit_test(test_disagreement_names_key_and_ranks),
         cmocka_unit_test(test_what_a_rank_said_reaches_all),
+        cmocka_unit_test(test_a_failure_before_opening_reaches_all),
         cmocka_unit_test(test_death_in_collectives),
         cmocka_unit_test(test_death_while_others_compute),
         cmocka_unit_test(test_a_rank_that_hangs_is_named),

@@ -5,6 +5,8 @@
 #include "afinar/convert.h"
 #include "afinar/model.h"
 #include "base/file.h"
+#include "decode/decoder.h"
+#include "decode/generate.h"
 #include "format/weights/safetensors.h"
 #include "graph/node.h"
 #include "model/model_state.h"
@@ -163,7 +165,7 @@ static void test_a_graph_for_one_call_is_the_planned_one(void **state)
                 o.once = once;
                 CHECK_OK(af_model_generate_plan(m, &o, &planned[once], &err), err);
                 CHECK_OK(af_model_generate(m, &o, r[once], &err), err);
-                taken[once] = af_graph_bytes(m->engine.graph); /* of the last group */
+                taken[once] = af_graph_bytes(m->decoder->graph.graph);
                 af_model_close(m);
             }
             CHECK_MSG(planned[1] < planned[0] && taken[1] < taken[0], "%s: not less memory",

@@ -109,10 +109,12 @@ static void test_threads_on_ragged_sequences(void **state)
 
 /* A prompt, then single tokens, through the cache; both devices must agree. */
 static void cached_outputs(const int64_t *shape, af_dtype type, int variant, int threads,
-                           bool twins, double *out)
+                           int64_t page, double *out)
 {
+    const bool twins = page == 0; /* whose cache is one page */
     fastcheck c = {.type = type, .shape = shape, .variant = variant};
-    const af_attention_opts o = opts_of(&c);
+    af_attention_opts o = opts_of(&c);
+    const int64_t M = page ? (shape[0] + 3 + page) / page : 1;
     const int64_t T = shape[0], W = (int64_t)(o.heads + 2 * o.kv_heads) * o.head_dim,
                   Y = (int64_t)o.heads * o.head_dim;
     af_error err = {0};
@@ -121,14 +123,19 @@ static void cached_outputs(const int64_t *shape, af_dtype type, int variant, int
     ((af_cpu *)c.device)->twins_only = twins;
     af_graph_set_rows(c.g, T);
     af_tensor *x = af_graph_input(c.g, "x", type, 2, (int64_t[]){T, W});
-    af_tensor *cache =
-        af_graph_state(c.g, "cache", type, 3, (int64_t[]){1, T + 4, 2 * o.kv_heads * o.head_dim});
+    af_tensor *cache = af_graph_state(
+        c.g, "cache", type, 3, (int64_t[]){M, page ? page : T + 4, 2 * o.kv_heads * o.head_dim});
     af_tensor *b = af_graph_input(c.g, "bounds", AF_DTYPE_I32, 1, (int64_t[]){2});
     af_tensor *start = af_graph_input(c.g, "start", AF_DTYPE_I32, 1, (int64_t[]){1});
+    if (page)
+        o.pages = af_graph_input(c.g, "pages", AF_DTYPE_I32, 2, (int64_t[]){1, M});
     af_tensor *y = af_attention_cached(c.g, x, cache, b, start, &o);
     af_graph_output(c.g, y);
     CHECK_OK(af_graph_prepare(c.g, c.device, &err), err);
+    for (int64_t i = 0; i < M && page; i++) /* from the last to the first */
+        ((int32_t *)o.pages->data)[i] = (int32_t)(M - 1 - i);
     for (int step = 0; step < 4; step++) {
+        af_graph_set_one_token(c.g, step > 0 && variant % 2);
         const int64_t live = step == 0 ? T : 1;
         fc_fill_floats(&c, x);
         for (int64_t i = 0; step > 0 && i < W; i++)
@@ -155,8 +162,8 @@ static void test_attention_cached(void **state)
                 const int64_t n = 4 * kinds[v].heads * shapes[s][1];
                 double *a = calloc((size_t)n, sizeof *a), *b = calloc((size_t)n, sizeof *b),
                        err2 = 0, ref2 = 0;
-                cached_outputs(shapes[s], types[t], v, 1, true, a);
-                cached_outputs(shapes[s], types[t], v, 2, false, b);
+                cached_outputs(shapes[s], types[t], v, 1, 0, a);
+                cached_outputs(shapes[s], types[t], v, 2, v % 3 == 0 ? 7 : 128, b);
                 for (int64_t i = 0; i < n; i++) {
                     err2 += (a[i] - b[i]) * (a[i] - b[i]);
                     ref2 += a[i] * a[i];

@@ -218,6 +218,34 @@ static void test_muon_orthogonalises(void **state)
     }
 }
 
+/* Also where the norm is hardly more than the epsilon that is added to it. */
+static void test_muon_in_f32_is_that_of_the_twin(void **state)
+{
+    (void)state;
+    enum { ROWS = 24, COLS = 72, ALL = ROWS * COLS };
+    static const double scales[] = {1, 1e-8};
+    const af_optimizer_opts o = {.kind = AF_OPTIMIZER_MUON};
+    af_error err = {0};
+    for (size_t i = 0; i < AF_LEN(scales); i++) {
+        one_param t[2];
+        double worst = 0, moved = 0;
+        for (int twin = 0; twin < 2; twin++) {
+            open_param(&t[twin], &o, ROWS, COLS, 4, twin);
+            for (int k = 0; k < ALL; k++)
+                af_st(t[twin].x, k, (double)(float)(scales[i] * (double)formula(k, 2, 1)));
+            CHECK_OK(af_graph_run(t[twin].g, AF_RUN_STEP, &err), err);
+        }
+        for (int k = 0; k < ALL; k++) {
+            worst = fmax(worst, fabs(af_ld(t[0].p, k) - af_ld(t[1].p, k)));
+            moved = fmax(moved, fabs(af_ld(t[1].p, k) - (double)formula(k, 0, 0)));
+        }
+        CHECK_MSG(worst < 1e-6 && moved > 1e-4, "gradients of %g: %.3g from the twin of %.3g",
+                  scales[i], worst, moved);
+        close_param(&t[0]);
+        close_param(&t[1]);
+    }
+}
+
 /* Gradients that are not finite change neither the matrix nor its momentum. */
 static void test_muon_leaves_bad_gradients_alone(void **state)
 {
@@ -242,6 +270,7 @@ int main(void)
         cmocka_unit_test(test_which_moments_are_coded),
         cmocka_unit_test(test_blocks_of_a_later_part),
         cmocka_unit_test(test_muon_orthogonalises),
+        cmocka_unit_test(test_muon_in_f32_is_that_of_the_twin),
         cmocka_unit_test(test_muon_leaves_bad_gradients_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

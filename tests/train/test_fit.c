@@ -278,7 +278,7 @@ static double loss_of_second_graph(const model *m)
     for (int64_t b = 0; b < B; b++)
         feed[b] = (af_feed){.ids = ids + b * T, .labels = labels + b * T, .n = T};
     const af_engine_from from = {.live = &m->b.step.leaves};
-    CHECK_OK(af_engine_open(&e, AF_ENGINE_LOSS, m->b.model.device, &from, B * T, B, 0, &err), err);
+    CHECK_OK(af_engine_open(&e, AF_ENGINE_LOSS, m->b.model.device, &from, B * T, B, &err), err);
     CHECK_OK(af_engine_run(&e, feed, B, &rows, &err), err);
     for (int64_t i = 0; i < B * T; i++)
         sum += (double)rows[2 * i];

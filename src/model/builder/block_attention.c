@@ -102,7 +102,8 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
                                  .softcap = s->attn_softcap,
                                  .window = ls->window,
                                  .causal = true,
-                                 .sinks = af_layer_leaf(f, layer, AF_SLOT_SINKS)};
+                                 .sinks = af_layer_leaf(f, layer, AF_SLOT_SINKS),
+                                 .pages = f->in->pages};
     af_tensor *o = f->o.cache ? af_attention_cached(f->g, qkv, f->o.cache[layer].kv, f->in->bounds,
                                                     f->in->start, &a)
                               : af_attend(f, qkv, &a);
@@ -112,11 +113,11 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
 }
 
 /* Keys, then values, of each position. */
-static void caches(const af_model_leaves *l, int layer, int64_t seqs, int64_t length,
+static void caches(const af_model_leaves *l, int layer, const af_cache_sizes *z,
                    af_layer_cache *out)
 {
     const af_layer_spec *ls = &l->spec->layer[layer];
-    const int64_t dim[3] = {seqs, length, (int64_t)2 * ls->kv_heads * ls->head_dim};
+    const int64_t dim[3] = {z->pages, z->page, (int64_t)2 * ls->kv_heads * ls->head_dim};
     char name[64];
     snprintf(name, sizeof name, "cache.%d", layer);
     out->kv = af_graph_state(l->graph, name, l->compute, 3, dim);

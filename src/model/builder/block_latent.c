@@ -68,7 +68,8 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
                                  .kv_heads = ls->heads,
                                  .head_dim = (int)E,
                                  .scale = s->attn_scale,
-                                 .causal = true};
+                                 .causal = true,
+                                 .pages = f->in->pages};
     af_tensor *o = f->o.cache ? af_attention_cached(g, qkv, f->o.cache[layer].kv, f->in->bounds,
                                                     f->in->start, &a)
                               : af_attention(g, qkv, f->in->bounds, &a);
@@ -79,14 +80,14 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
     return af_project(f, layer, AF_GROUP_O, o);
 }
 
-static void caches(const af_model_leaves *l, int layer, int64_t seqs, int64_t length,
+static void caches(const af_model_leaves *l, int layer, const af_cache_sizes *z,
                    af_layer_cache *out)
 {
     const af_latent_keys *k = &l->spec->latent;
     const int64_t wide = 2 * l->spec->layer[layer].heads * (k->qk_nope_dim + k->qk_rope_dim);
     char name[64];
     snprintf(name, sizeof name, "cache.%d", layer);
-    out->kv = af_graph_state(l->graph, name, l->compute, 3, (int64_t[]){seqs, length, wide});
+    out->kv = af_graph_state(l->graph, name, l->compute, 3, (int64_t[]){z->pages, z->page, wide});
 }
 
 const af_mixer_block af_block_latent = {record, caches};

@@ -102,12 +102,12 @@ static af_tensor *record_delta(const af_forward *f, int layer, af_tensor *h)
     return af_project(f, layer, AF_GROUP_OUT, y);
 }
 
-static void caches_delta(const af_model_leaves *l, int layer, int64_t seqs, int64_t length,
+static void caches_delta(const af_model_leaves *l, int layer, const af_cache_sizes *z,
                          af_layer_cache *out)
 {
     const af_state_keys *k = &l->spec->state;
-    (void)length;
-    state_caches(l, layer, seqs, 2 * k->key_heads * k->key_dim + k->heads * k->head_dim, true, out);
+    state_caches(l, layer, z->seqs, 2 * k->key_heads * k->key_dim + k->heads * k->head_dim, true,
+                 out);
 }
 
 const af_mixer_block af_block_delta_net = {record_delta, caches_delta};
@@ -145,11 +145,10 @@ static af_tensor *record_conv(const af_forward *f, int layer, af_tensor *h)
     return af_project(f, layer, AF_GROUP_OUT, af_mul(f->g, columns(f, in, D, D), y));
 }
 
-static void caches_conv(const af_model_leaves *l, int layer, int64_t seqs, int64_t length,
+static void caches_conv(const af_model_leaves *l, int layer, const af_cache_sizes *z,
                         af_layer_cache *out)
 {
-    (void)length;
-    state_caches(l, layer, seqs, l->spec->width, false, out);
+    state_caches(l, layer, z->seqs, l->spec->width, false, out);
 }
 
 const af_mixer_block af_block_short_conv = {record_conv, caches_conv};

@@ -39,7 +39,7 @@ af_tensor *af_embed(const af_forward *f);
 /* A mixer: h [N][D] -> [N][D] before the residual, and what it keeps between runs. */
 typedef struct af_mixer_block {
     af_tensor *(*record)(const af_forward *f, int layer, af_tensor *h);
-    void (*caches)(const af_model_leaves *l, int layer, int64_t seqs, int64_t length,
+    void (*caches)(const af_model_leaves *l, int layer, const af_cache_sizes *z,
                    af_layer_cache *out);
 } af_mixer_block;
 

@@ -152,14 +152,14 @@ void af_batch_inputs_share(af_batch_inputs *in, af_graph *g, int64_t rows, int64
     in->given = af_graph_input(g, "given", AF_DTYPE_I32, 2, there);
 }
 
-af_status af_model_caches(af_model_leaves *l, af_layer_cache *cache, int64_t seqs, int64_t length,
+af_status af_model_caches(af_model_leaves *l, af_layer_cache *cache, const af_cache_sizes *z,
                           af_error *err)
 {
     const af_model_spec *s = l->spec;
     for (int i = 0; i < s->layers; i++) {
         const int from = s->layer[i].kv_from;
         if (from == i)
-            mixers[s->layer[i].mixer]->caches(l, i, seqs, length, &cache[i]);
+            mixers[s->layer[i].mixer]->caches(l, i, z, &cache[i]);
         else
             cache[i] = cache[from];
     }

@@ -115,11 +115,10 @@ static af_tensor *add_bias(const af_forward *f, int layer, af_group group, af_te
     return ls->pieces[group] == 1 ? piece[0] : af_concat(g, piece, ls->pieces[group], 1);
 }
 
-/* x [N][I] -> [N][O]: the pieces of a group side by side, adapters included. */
-af_tensor *af_project(const af_forward *f, int layer, af_group group, af_tensor *x)
+/* With the adapter of the leaves. */
+static af_tensor *project(const af_forward *f, int layer, af_group group, af_tensor *x)
 {
     af_graph *g = f->g;
-    af_tap(f, layer, group, x);
     af_linear_opts o = base_linear(f, layer, group), z = {0};
     if (!add_parts(f, layer, group, &z))
         return af_linear(g, x, &o);
@@ -140,4 +139,13 @@ af_tensor *af_project(const af_forward *f, int layer, af_group group, af_tensor 
     o.parts = z.parts;
     memcpy(o.part, z.part, sizeof o.part);
     return add_bias(f, layer, group, af_linear(g, x, &o));
+}
+
+af_tensor *af_project(const af_forward *f, int layer, af_group group, af_tensor *x)
+{
+    const af_layer_adapters *rows = f->o.adapters;
+    const af_row_adapter *own = rows ? &rows->group[layer * AF_GROUP_LAYER_COUNT + group] : NULL;
+    af_tap(f, layer, group, x);
+    af_tensor *y = project(f, layer, group, x);
+    return own && own->a ? af_row_adapters(f->g, y, x, rows->which, own) : y;
 }

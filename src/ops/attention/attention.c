@@ -8,8 +8,10 @@
  *            Rows outside every sequence give o = 0, lse = 0, and take no gradient.
  *            o: [N][H*E]; lse: f32 (f64 for f64) [N][H]. Nothing of size S x S is ever held.
  * ATTENTION_BWD     qkv, bounds, o, lse, do -> dqkv
- * ATTENTION_CACHED  qkv, cache [S][L][2*K*E] (in place), bounds, start i32 [S] -> o: new rows are
- *                   stored at positions start[s] .., then see the cache up to themselves.
+ * ATTENTION_CACHED  qkv, cache [P][L][2*K*E] (in place), bounds, start i32 [S], pages? i32 [S][M]
+ *                   -> o: new rows are stored at positions start[s] .., then see the cache up to
+ *                   themselves. Position p of sequence s is row p % L of page pages[s][p / L]; of
+ *                   page s without pages.
  * ATTENTION_SINK    o, lse, sinks [H] -> o, lse as if every softmax of head h had one more logit,
  *                   sinks[h], whose value is 0:  lse' = log(exp(lse) + exp(sink)),
  *                   o' = o exp(lse - lse'). Any attention may come before it. In place.
@@ -100,6 +102,7 @@ af_tensor *af_attention_cached(af_graph *g, af_tensor *qkv, af_tensor *cache, af
 {
     char a[96], b[96];
     if (af_graph_refuses(g, "attention_cached", (af_tensor *[]){qkv, cache, bounds, start}, 4) ||
+        (o && o->pages && af_graph_refuses(g, "attention_cached", &(af_tensor *){o->pages}, 1)) ||
         !check(g, "attention_cached", qkv, bounds, o))
         return af_graph_dummy(g);
     af_expect(bounds, AF_VALUE_BOUNDS, qkv->dim[0]);
@@ -107,14 +110,24 @@ af_tensor *af_attention_cached(af_graph *g, af_tensor *qkv, af_tensor *cache, af
     if (start->dtype != AF_DTYPE_I32 || start->ndim != 1 || start->dim[0] != S)
         return af_graph_bad(g, "attention_cached: start %s does not fit bounds %s",
                             af_shape_text(start, a, sizeof a), af_shape_text(bounds, b, sizeof b));
+    if (o->pages && (o->pages->dtype != AF_DTYPE_I32 || o->pages->ndim != 2 ||
+                     o->pages->dim[0] != S || o->pages->dim[1] < 1))
+        return af_graph_bad(g, "attention_cached: pages %s do not fit bounds %s",
+                            af_shape_text(o->pages, a, sizeof a),
+                            af_shape_text(bounds, b, sizeof b));
     if (cache->role != AF_ROLE_STATE || !af_dtype_is_float(cache->dtype) || cache->ndim != 3 ||
-        cache->dim[0] != S || cache->dim[2] != (int64_t)2 * o->kv_heads * o->head_dim)
+        (!o->pages && cache->dim[0] != S) ||
+        cache->dim[2] != (int64_t)2 * o->kv_heads * o->head_dim)
         return af_graph_bad(
             g, "attention_cached: cache %s is not a state of %" PRId64 " sequences x L x %d",
             af_shape_text(cache, a, sizeof a), S, 2 * o->kv_heads * o->head_dim);
+    if (o->pages)
+        af_expect(o->pages, AF_VALUE_ROWS, cache->dim[0]);
     af_node *n =
-        af_node_new(g, AF_OP_ATTENTION_CACHED, (af_tensor *[]){qkv, cache, bounds, start}, 4);
+        af_node_new(g, AF_OP_ATTENTION_CACHED, (af_tensor *[]){qkv, cache, bounds, start, o->pages},
+                    o->pages ? 5 : 4);
     set_attr(n, o);
+    n->attr.attention.paged = o->pages != NULL;
     af_tensor *y = af_node_output(g, n, qkv->dtype, 2,
                                   (int64_t[]){qkv->dim[0], (int64_t)o->heads * o->head_dim});
     if (o->sinks)

@@ -29,17 +29,23 @@ DEV int sequence_of(const int *bounds, int S, int n)
     return lo;
 }
 
-/* First half: block n copies the k and v of row n into cache [S][L][2KE] at position
+/* The row of the cache [P][L] of position p of sequence s; pages [S][M], or NULL: page s. */
+DEV i64 cache_row(const int *pages, int M, i64 L, int s, i64 p)
+{
+    return pages ? pages[(i64)s * M + p / L] * L + p % L : s * L + p;
+}
+
+/* First half: block n copies the k and v of row n into cache [P][L][2KE] at position
  * start[s] + n - bounds[s]. */
 extern "C" __global__ void attention_append(AF_T *cache, const AF_T *qkv, const int *bounds,
-                                            const int *start, int S, long long L, int H, int K,
-                                            int E, long long ldx)
+                                            const int *start, const int *pages, int S, int M,
+                                            long long L, int H, int K, int E, long long ldx)
 {
     const int n = blockIdx.x, s = sequence_of(bounds, S, n);
     const i64 width = 2 * (i64)K * E, at = s < 0 ? 0 : start[s] + n - bounds[s];
-    if (s < 0 || at >= L)
+    if (s < 0 || at >= M * L)
         return;
-    AF_T *to = cache + ((i64)s * L + at) * width;
+    AF_T *to = cache + cache_row(pages, M, L, s, at) * width;
     const AF_T *from = qkv + n * ldx + (i64)H * E;
     for (int c = threadIdx.x * AF_VEC; c < width; c += blockDim.x * AF_VEC) {
         float v[AF_VEC];
@@ -126,16 +132,18 @@ DEV void join_groups(float *mine, const float *part, const float *tops, const fl
  * joined in order, then the blocks of the cluster. */
 extern "C" __global__ void CLUSTER __launch_bounds__(256)
     attention_cached(AF_T *o, float *lse, const AF_T *qkv, const AF_T *cache, const int *bounds,
-                     const int *start, int S, long long L, int H, int K, int E, long long ldo,
-                     long long ldx, float scale, float softcap, int window, int lanes)
+                     const int *start, const int *pages, int S, int M, long long L, int H, int K,
+                     int E, long long ldo, long long ldx, float scale, float softcap, int window,
+                     int lanes)
 {
     __shared__ float part[WARPS * 256], tops[256], sums[256], mine[256 + 2];
     const int h = blockIdx.x / AF_KS, rank = blockIdx.x % AF_KS, n = blockIdx.y, kv = h / (H / K);
     const int groups = 256 / lanes, slot = threadIdx.x % lanes, s = sequence_of(bounds, S, n);
     const int group = threadIdx.x / lanes;
-    const i64 width = 2 * (i64)K * E, at = s < 0 ? -1 : min(start[s] + (i64)n - bounds[s], L - 1);
+    const i64 width = 2 * (i64)K * E,
+              at = s < 0 ? -1 : min(start[s] + (i64)n - bounds[s], M * L - 1);
     const i64 lo = window ? max(0ll, at - window + 1) : 0, stride = (i64)AF_KS * groups * KEYS;
-    const AF_T *k = cache + (s < 0 ? 0 : s) * L * width + (i64)kv * E, *v = k + (i64)K * E;
+    const AF_T *k = cache + (i64)kv * E, *v = k + (i64)K * E;
     slots q, acc = {};
     raw ks[KEYS], vs[KEYS];
     float top = -INF, sum = 0.0f;
@@ -143,8 +151,9 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256)
 #pragma unroll
         for (int j = 0; j < KEYS; j++) {
             const i64 key = first + j * groups;
-            fetch(ks[j], k + key * width, slot, lanes, E, key <= at);
-            fetch(vs[j], v + key * width, slot, lanes, E, key <= at);
+            const i64 row = key <= at ? cache_row(pages, M, L, s, key) * width : 0;
+            fetch(ks[j], k + row, slot, lanes, E, key <= at);
+            fetch(vs[j], v + row, slot, lanes, E, key <= at);
         }
     };
     i64 key = lo + (i64)rank * groups * KEYS + group;

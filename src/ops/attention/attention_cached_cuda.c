@@ -10,7 +10,9 @@ static void arg_shape(af_launch *l, const af_node *n)
     const af_attention_inputs in = af_attention_in(n);
     af_arg_ptr(l, in.bounds->data);
     af_arg_ptr(l, in.start->data);
+    af_arg_ptr(l, in.pages ? in.pages->data : NULL);
     af_arg_i32(l, in.S);
+    af_arg_i32(l, in.pages ? in.pages->dim[1] : 1);
     af_arg_i64(l, in.cache->dim[1]);
     af_arg_i32(l, in.H);
     af_arg_i32(l, in.K);

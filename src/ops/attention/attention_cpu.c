@@ -135,12 +135,12 @@ static void cached_item(const attn_job *a, int64_t s, int64_t kv, double *w)
 {
     const int64_t E = a->in.E, row = a->bounds[s], len = a->bounds[s + 1] - row,
                   group = a->in.H / a->in.K;
-    const int64_t start = a->start[s], L = a->in.cache->dim[1], total = start + len;
+    const int64_t start = a->start[s], total = start + len;
     double *k = w, *v = k + total * E, *p = v + total * E, *q = p + total, *o = q + E;
     int64_t from, to;
-    assert(len == 0 || (start >= 0 && total <= L));
+    assert(len == 0 || (start >= 0 && total <= af_cache_length(&a->in)));
     for (int64_t i = 0; i < total && len > 0; i++) {
-        const int64_t at = ((s * L + i) * 2 * a->in.K + kv) * E;
+        const int64_t at = (af_cache_row(&a->in, s, i) * 2 * a->in.K + kv) * E;
         if (i >= start) { /* new: stored first, then read back as the cache's type keeps it */
             load_head(a, a->in.H + kv, row + i - start, 1, k + i * E);
             load_head(a, a->in.H + a->in.K + kv, row + i - start, 1, v + i * E);
@@ -178,7 +178,7 @@ static void items(void *arg, int64_t from, int64_t to, int share)
 static int64_t scratch_of(const af_node *n)
 {
     const af_attention_inputs in = af_attention_in(n);
-    const int64_t keys = in.cache ? in.cache->dim[1] : in.qkv->dim[0];
+    const int64_t keys = in.cache ? af_cache_length(&in) : in.qkv->dim[0];
     return keys * (4 * in.E + 1) + 4 * in.E;
 }
 

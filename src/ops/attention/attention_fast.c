@@ -37,7 +37,8 @@ static int64_t stacks_of(const af_attn *a)
 
 /* What one block of queries reads: rows from `q`, keys and values of `keys` positions. */
 typedef struct fwd_query_block {
-    af_operand q, k, v;
+    int64_t s, kv;                   /* sequence, kv head */
+    af_operand q, k, v;              /* k, v: not with a cache */
     int64_t rows, each, first, keys; /* `each` rows a head; first: position of the first query */
     const float *plain;              /* its head's keys and values (attn_fast_job), or NULL */
 } fwd_query_block;
@@ -77,6 +78,16 @@ static void online_softmax(const af_attn *a, const fwd_query_block *b, int64_t i
     memset(s + to, 0, (size_t)(n - to) * sizeof *s);
 }
 
+/* Head `head` of the cache's keys (or values) of sequence s from position `at` on, which end with
+ * its page. */
+static af_operand cached(const af_attn *a, int64_t s, int64_t head, int64_t at, bool trans)
+{
+    af_operand o = {.ld = af_last(a->cache), .dtype = a->cache->dtype, .trans = trans};
+    o.data = (const uint8_t *)a->cache->data + (af_cache_row(&a->in, s, at) * o.ld + head * a->E) *
+                                                   (int64_t)af_dtype_get(o.dtype)->bytes;
+    return o;
+}
+
 /* Generation after the prompt: one query per sequence. */
 static bool is_one(const af_attn *a) { return a->cache && a->qkv->graph->one_token; }
 
@@ -85,11 +96,12 @@ static void key_block(const af_attn *a, const fwd_query_block *b, int64_t at, in
                       float *max, float *sum, float *o)
 {
     const bool one = is_one(a); /* nothing is worth packing */
-    const af_operand v = shifted(b->v, at, false);
+    const af_operand k = a->cache ? cached(a, b->s, b->kv, at, true) : shifted(b->k, at, true),
+                     v = a->cache ? cached(a, b->s, a->K + b->kv, at, false)
+                                  : shifted(b->v, at, false);
     uint16_t *half = (uint16_t *)(s + BLOCK);
     void *work = s + a->share;
-    af_attn_gemm(a, b->q, shifted(b->k, at, true), b->rows, n, a->E, s, n, af_attn_before(a), false,
-                 one, work);
+    af_attn_gemm(a, b->q, k, b->rows, n, a->E, s, n, af_attn_before(a), false, one, work);
     for (int64_t i = 0; i < b->rows; i++) {
         online_softmax(a, b, i, at, n, s + i * n, &max[i], &sum[i], o + i * a->E);
         if (one)
@@ -120,6 +132,17 @@ static void plain_block(const af_attn *a, const fwd_query_block *b, int64_t at, 
     }
 }
 
+/* Where the blocks of keys begin of which `from` is the first visible one. In a cache these places
+ * do not depend on the query: a row's sums are then the same in every block of queries. */
+static int64_t first_block(const af_attn *a, const fwd_query_block *b, int64_t from, int64_t step)
+{
+    if (a->cache) {
+        const int64_t page = from / a->cache->dim[1] * a->cache->dim[1];
+        return page + (from - page) / step * step;
+    }
+    return b->plain ? from / AF_SMALL_COLS * AF_SMALL_COLS : from;
+}
+
 /* o [rows][E] and lse (of the first head; may be NULL) of one block of queries. */
 static void attend(const af_attn *a, const fwd_query_block *b, float *o, float *lse,
                    uint8_t *scratch)
@@ -135,11 +158,13 @@ static void attend(const af_attn *a, const fwd_query_block *b, float *o, float *
     }
     memset(o, 0, (size_t)(b->rows * a->E) * sizeof *o);
     const int64_t step = is_one(a) ? ONE_KEYS : AF_ATTN_K;
-    from = b->plain   ? from / AF_SMALL_COLS * AF_SMALL_COLS
-           : a->cache ? from / step * step /* a row's sums are those of any block it is in */
-                      : from;
-    for (int64_t at = from; at < to; at += step)
-        (b->plain ? plain_block : key_block)(a, b, at, AF_MIN(step, to - at), s, max, sum, o);
+    from = first_block(a, b, from, step);
+    for (int64_t at = from, n; at < to; at += n) {
+        n = AF_MIN(step, to - at);
+        if (a->cache) /* within a page */
+            n = AF_MIN(n, a->cache->dim[1] - at % a->cache->dim[1]);
+        (b->plain ? plain_block : key_block)(a, b, at, n, s, max, sum, o);
+    }
     for (int64_t i = 0; i < b->rows; i++) {
         a->f->scale(o + i * a->E, 1.0f / sum[i], o + i * a->E, a->E);
         if (lse)
@@ -159,15 +184,6 @@ static void put_block(const af_attn *a, const float *o, int64_t row, int64_t row
     }
 }
 
-/* Head h of the cache's keys (or values) of sequence s. */
-static af_operand cached(const af_attn *a, int64_t s, int64_t head)
-{
-    af_operand o = {.ld = af_last(a->cache), .dtype = a->cache->dtype};
-    o.data = (const uint8_t *)a->cache->data +
-             (s * a->cache->dim[1] * o.ld + head * a->E) * (int64_t)af_dtype_get(o.dtype)->bytes;
-    return o;
-}
-
 /* Block i of sequence s, stack `stack` of all its kv heads' stacks; plain: of its kv heads. */
 static void query_block(const af_attn *a, int64_t s, int64_t stack, int64_t i, const float *plain,
                         uint8_t *scratch)
@@ -177,13 +193,15 @@ static void query_block(const af_attn *a, int64_t s, int64_t stack, int64_t i, c
                   h = kv * group + skip, heads = AF_MIN((int64_t)AF_ATTN_HEADS, group - skip);
     const int64_t start = a->cache ? a->start[s] : 0;
     float *o = (float *)scratch + BLOCK * 3 / 2;
-    fwd_query_block b = {.first = start + i * AF_ATTN_Q};
+    fwd_query_block b = {.s = s, .kv = kv, .first = start + i * AF_ATTN_Q};
     b.each = AF_MIN((int64_t)AF_ATTN_Q, a->bounds[s + 1] - row);
     b.rows = b.each * heads;
     b.q = af_attn_stack(a, a->qkv, a->width, row, b.each, h, heads, o + AF_ATTN_ROWS * a->E);
     b.keys = start + a->bounds[s + 1] - a->bounds[s];
-    b.k = a->cache ? cached(a, s, kv) : af_attn_head(a, a->H + kv, a->bounds[s]);
-    b.v = a->cache ? cached(a, s, a->K + kv) : af_attn_head(a, a->H + a->K + kv, a->bounds[s]);
+    if (!a->cache) {
+        b.k = af_attn_head(a, a->H + kv, a->bounds[s]);
+        b.v = af_attn_head(a, a->H + a->K + kv, a->bounds[s]);
+    }
     b.plain = plain ? plain + 2 * kv * af_attn_padded(b.keys) * a->E : NULL;
     float *lse = a->n->n_out > 1 ? (float *)a->n->out[1]->data + row * a->H + h : NULL;
     attend(a, &b, o, lse, scratch);
@@ -245,14 +263,15 @@ static void ready_keys(void *arg, int64_t from, int64_t to, int share)
 static void store_cache(void *arg, int64_t from, int64_t to, int share)
 {
     const af_attn *a = &((const attn_fast_job *)arg)->a;
-    const int64_t width = af_last(a->cache), L = a->cache->dim[1];
+    const int64_t width = af_last(a->cache);
     (void)share;
     for (int64_t s = 0; s < a->S; s++)
         for (int64_t r = AF_MAX(from, (int64_t)a->bounds[s]); r < AF_MIN(to, a->bounds[s + 1]);
              r++) {
-            const int64_t p = a->start[s] + r - a->bounds[s], to_at = (s * L + p) * width;
+            const int64_t p = a->start[s] + r - a->bounds[s],
+                          to_at = af_cache_row(&a->in, s, p) * width;
             const int64_t from_at = r * a->width + a->H * a->E;
-            assert(p >= 0 && p < L);
+            assert(p >= 0 && p < af_cache_length(&a->in));
             af_convert((uint8_t *)a->cache->data + to_at * af_dtype_get(a->cache->dtype)->bytes,
                        a->cache->dtype,
                        (const uint8_t *)a->qkv->data + from_at * af_dtype_get(a->qkv->dtype)->bytes,

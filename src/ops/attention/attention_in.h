@@ -8,6 +8,7 @@
 typedef struct af_attention_inputs {
     af_tensor *qkv, *bounds;
     af_tensor *cache, *start;  /* ATTENTION_CACHED */
+    af_tensor *pages;          /* of these, or NULL */
     af_tensor *o, *lse, *dy;   /* ATTENTION_BWD */
     int64_t S, H, K, E, width; /* sequences; width: columns of qkv */
 } af_attention_inputs;
@@ -19,6 +20,7 @@ static inline af_attention_inputs af_attention_in(const af_node *n)
                               .bounds = n->in[cached ? 2 : 1],
                               .cache = cached ? n->in[1] : NULL,
                               .start = cached ? n->in[3] : NULL,
+                              .pages = cached && n->attr.attention.paged ? n->in[4] : NULL,
                               .o = back ? n->in[2] : NULL,
                               .lse = back ? n->in[3] : NULL,
                               .dy = back ? n->in[4] : NULL,
@@ -28,6 +30,21 @@ static inline af_attention_inputs af_attention_in(const af_node *n)
     in.S = in.bounds->dim[0] - 1;
     in.width = (in.H + 2 * in.K) * in.E;
     return in;
+}
+
+/* Positions that the cache may hold of one sequence. */
+static inline int64_t af_cache_length(const af_attention_inputs *in)
+{
+    return in->cache->dim[1] * (in->pages ? in->pages->dim[1] : 1);
+}
+
+/* On the host: the row of the cache, counted through all pages, of position p of sequence s. */
+static inline int64_t af_cache_row(const af_attention_inputs *in, int64_t s, int64_t p)
+{
+    const int64_t L = in->cache->dim[1];
+    const int64_t page =
+        in->pages ? ((const int32_t *)in->pages->data)[s * in->pages->dim[1] + p / L] : s;
+    return page * L + p % L;
 }
 
 /* On the host: the bounds, which never fall and end within the live rows. */

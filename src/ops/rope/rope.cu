@@ -59,28 +59,75 @@ struct head_norm { /* of one head: what multiplies, and (backward) mean(g x) rst
     float rstd, c;
 };
 
-/* Fills hn[rows][H+K]; dy only in the backward. */
+/* The sums of one head over columns [i, i + AF_VEC) and those that turn with them, or of the rest
+ * of the head after `half_rot` pairs: x^2, and (with dy) x (w + plus_one) unrotate(dy). */
+DEV void add_columns(float &ss, float &gx, const AF_T *x, const AF_T *dy, const float2 *tab,
+                     const AF_W *w, int unit, int half_rot, float plus_one)
+{
+#if AF_VEC > 1
+    const int per = half_rot / AF_VEC;
+    const bool turns = unit < per;
+    const int i = turns ? unit * AF_VEC : 2 * half_rot + (unit - per) * AF_VEC;
+    float a[AF_VEC], wa[AF_VEC], g[AF_VEC];
+    load_n(a, x + i);
+#pragma unroll
+    for (int k = 0; k < AF_VEC; k++)
+        ss += a[k] * a[k];
+    if (dy) {
+        load_n(wa, w + i);
+        load_n(g, dy + i);
+    }
+    if (!turns) {
+#pragma unroll
+        for (int k = 0; dy && k < AF_VEC; k++)
+            gx += a[k] * (wa[k] + plus_one) * g[k];
+        return;
+    }
+    float b[AF_VEC], wb[AF_VEC], h[AF_VEC];
+    load_n(b, x + i + half_rot);
+    if (dy) {
+        load_n(wb, w + i + half_rot);
+        load_n(h, dy + i + half_rot);
+    }
+#pragma unroll
+    for (int k = 0; k < AF_VEC; k++) {
+        ss += b[k] * b[k];
+        if (dy)
+            gx += a[k] * (wa[k] + plus_one) * (g[k] * tab[i + k].x + h[k] * tab[i + k].y) +
+                  b[k] * (wb[k] + plus_one) * (h[k] * tab[i + k].x - g[k] * tab[i + k].y);
+    }
+#else
+    const float v = load(x + unit);
+    ss += v * v;
+    if (dy)
+        gx += v * (load(w + unit) + plus_one) * unrotate(dy, tab, unit, half_rot);
+#endif
+}
+
+/* Fills hn[rows][H+K]; dy only in the backward. As many lanes a head as it has columns for. */
 DEV void make_norms(head_norm *hn, const AF_T *x, const AF_T *dy, const float2 *tab,
                     const AF_W *q_norm, const AF_W *k_norm, int rows, int H, int K, int E,
                     int half_rot, i64 ldx, i64 lddy, float eps, float plus_one, int whole)
 {
-    const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
-    for (int j = threadIdx.x / 32; j < rows * (H + K); j += warps) {
-        const int r = j / (H + K), h = j % (H + K);
-        const AF_T *xh = x + r * ldx + (i64)h * E;
-        const AF_W *w = h < H ? q_norm : k_norm;
-        w += whole ? (i64)(h < H ? h : h - H) * E : 0;
+    const int units = AF_VEC > 1 ? (E - half_rot) / AF_VEC : E, heads = rows * (H + K);
+    int lanes = 32;
+    while (lanes > 1 && lanes / 2 >= units)
+        lanes /= 2;
+    const int lane = threadIdx.x % lanes, step = blockDim.x / lanes;
+    for (int j0 = 0; j0 < heads; j0 += step) { /* whole warps come to the sums */
+        const int j = j0 + threadIdx.x / lanes, r = j / (H + K), h = j % (H + K);
         float ss = 0.0f, gx = 0.0f;
-        for (int e = lane; e < E; e += 32) {
-            const float v = load(xh + e);
-            ss += v * v;
-            if (dy)
-                gx += v * (load(w + e) + plus_one) *
-                      unrotate(dy + r * lddy + (i64)h * E, tab + r * half_rot, e, half_rot);
+        for (int u = lane; j < heads && u < units; u += lanes) {
+            const AF_W *w = h < H ? q_norm : k_norm;
+            w += whole ? (i64)(h < H ? h : h - H) * E : 0;
+            add_columns(ss, gx, x + r * ldx + (i64)h * E, dy ? dy + r * lddy + (i64)h * E : 0,
+                        tab + r * half_rot, w, u, half_rot, plus_one);
         }
-        ss = warp_sum(ss);
-        gx = warp_sum(gx);
-        if (lane == 0)
+        for (int d = lanes / 2; d; d >>= 1) {
+            ss += __shfl_xor_sync(FULL, ss, d);
+            gx += __shfl_xor_sync(FULL, gx, d);
+        }
+        if (lane == 0 && j < heads)
             hn[j] = {ss, gx};
     }
     __syncthreads();

@@ -20,7 +20,7 @@ enum { AF_API_KEYS_MAX = 256, AF_API_WORKERS = 4, AF_API_GRAMMARS = 16 };
 typedef struct af_served {
     char *name; /* BASE, or BASE:NAME */
     char *path;
-    int adapter;           /* of the decoder; 0 = the base */
+    atomic_int adapter;    /* of the decoder; 0 = the base */
     af_template *template; /* an adapter's own, or NULL */
     int64_t created;
     atomic_int refs;
@@ -48,8 +48,11 @@ typedef struct af_api_worker_queue {
     int threads;
 } af_api_worker_queue;
 
+typedef struct af_run_state af_run_state; /* run_state.h */
+
 typedef struct af_api {
     af_serve_opts o;
+    af_run_state *run; /* of a run that trains, or NULL */
     char *alias;
     char key[AF_API_KEYS_MAX][65]; /* SHA-256 of each, in hex */
     int keys;
@@ -114,6 +117,8 @@ af_api_endpoint af_api_tokenize, af_api_detokenize, af_api_apply_template;
 af_api_endpoint af_api_chat, af_api_completions, af_api_embeddings;
 af_api_endpoint af_api_load_adapter, af_api_unload_adapter;
 af_api_endpoint af_api_page;
+af_api_endpoint af_api_run, af_api_run_metrics, af_api_run_events;
+af_api_endpoint af_api_run_pause, af_api_run_resume, af_api_run_checkpoint, af_api_run_stop;
 
 /* ---- route.c ---- */
 

@@ -1,5 +1,6 @@
 /* info.c - health, metrics, properties, the page. */
 #include "serve/api/api.h"
+#include "serve/page/page.h"
 
 void af_api_health(af_api *a, af_httpd_call *c, const json_t *body)
 {
@@ -74,13 +75,11 @@ void af_api_props(af_api *a, af_httpd_call *c, const json_t *body)
 
 void af_api_page(af_api *a, af_httpd_call *c, const json_t *body)
 {
-    static const char page[] =
-        "<!doctype html><html lang=\"en\"><head><meta "
-        "charset=\"utf-8\"><title>afinar</title></head>"
-        "<body><h1>afinar serve</h1><p>The API is at <code>/v1</code>.</p></body></html>\n";
+    const af_page_file *f = af_page_find(af_httpd_head(c)->path);
     (void)a, (void)body;
-    af_httpd_add_header(c, "Content-Security-Policy: default-src 'self'; frame-ancestors 'none'");
-    af_httpd_add_header(c, "X-Frame-Options: DENY");
+    af_httpd_add_header(c, AF_PAGE_POLICY);
+    af_httpd_add_header(c, AF_PAGE_NO_FRAME);
     af_httpd_add_header(c, "Referrer-Policy: no-referrer");
-    af_httpd_answer(c, 200, "text/html; charset=utf-8", page, sizeof page - 1);
+    af_httpd_add_header(c, "Cache-Control: no-cache");
+    af_httpd_answer(c, 200, f->type, (const char *)f->data, f->size);
 }

@@ -56,7 +56,7 @@ af_status af_api_add_model(af_api *a, const char *name, const char *path, int ad
     atomic_init(&m->refs, 1);
     m->name = af_strdup(name);
     m->path = af_strdup(path);
-    m->adapter = adapter;
+    atomic_init(&m->adapter, adapter);
     m->created = (int64_t)time(NULL);
     if (!m->name || !m->path)
         AF_TRY(af_fail_nomem(err, "a model", strlen(name) + strlen(path)));

@@ -13,12 +13,16 @@ typedef struct af_route {
     af_api_endpoint *endpoint;
     bool open;   /* no key */
     bool prefix; /* the path goes on */
+    bool run;    /* only while a run trains; a body is not needed */
 } af_route;
 
 static const af_route routes[] = {
     {"GET", "/health", af_api_health, .open = true},
     {"GET", "/v1/health", af_api_health, .open = true},
     {"GET", "/", af_api_page, .open = true},
+    {"GET", "/app.js", af_api_page, .open = true},
+    {"GET", "/app.css", af_api_page, .open = true},
+    {"GET", "/icon.svg", af_api_page, .open = true},
     {"GET", "/v1/models", af_api_models, .open = false},
     {"GET", "/v1/models/", af_api_model, .prefix = true},
     {"GET", "/metrics", af_api_metrics, .open = false},
@@ -31,6 +35,13 @@ static const af_route routes[] = {
     {"POST", "/v1/embeddings", af_api_embeddings, .open = false},
     {"POST", "/v1/load_lora_adapter", af_api_load_adapter, .open = false},
     {"POST", "/v1/unload_lora_adapter", af_api_unload_adapter, .open = false},
+    {"GET", "/v1/run", af_api_run, .run = true},
+    {"GET", "/v1/run/metrics", af_api_run_metrics, .run = true},
+    {"GET", "/v1/run/events", af_api_run_events, .run = true},
+    {"POST", "/v1/run/pause", af_api_run_pause, .run = true},
+    {"POST", "/v1/run/resume", af_api_run_resume, .run = true},
+    {"POST", "/v1/run/checkpoint", af_api_run_checkpoint, .run = true},
+    {"POST", "/v1/run/stop", af_api_run_stop, .run = true},
 };
 
 typedef struct af_api_job {
@@ -62,7 +73,7 @@ void af_api_on_head(void *user, af_httpd_call *c)
     af_api *a = user;
     const af_request_head *h = af_httpd_head(c);
     const af_route *r = find_route(h->path);
-    if (r && r->endpoint == af_api_page && a->o.no_ui)
+    if (r && ((r->endpoint == af_api_page && a->o.no_ui) || (r->run && !a->run)))
         r = NULL;
     if (!af_api_allow(a, c, r && r->open))
         return;
@@ -97,7 +108,7 @@ void af_api_on_request(void *user, af_httpd_call *c)
 {
     af_api *a = user;
     const af_route *r = find_route(af_httpd_head(c)->path);
-    if (strcmp(r->method, "GET") == 0) {
+    if (strcmp(r->method, "GET") == 0 || r->run) {
         r->endpoint(a, c, NULL);
         return;
     }

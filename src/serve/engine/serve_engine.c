@@ -110,6 +110,22 @@ void af_serve_engine_work(af_serve_engine *e, double seconds)
         ;
 }
 
+af_decoder *af_serve_engine_decoder(af_serve_engine *e) { return e->decoder; }
+
+void af_serve_engine_wait(af_serve_engine *e, double seconds)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    const double at = (double)until.tv_sec + (double)until.tv_nsec * 1e-9 + seconds;
+    until.tv_sec = (time_t)at;
+    until.tv_nsec = (long)((at - (double)until.tv_sec) * 1e9);
+    pthread_mutex_lock(&e->lock);
+    int code = 0;
+    while (!e->quit && !e->first && !e->active && code == 0)
+        code = pthread_cond_timedwait(&e->changed, &e->lock, &until);
+    pthread_mutex_unlock(&e->lock);
+}
+
 bool af_serve_engine_add(af_serve_engine *e, af_serve_task *t)
 {
     pthread_mutex_lock(&e->lock);

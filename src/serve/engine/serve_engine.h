@@ -40,6 +40,10 @@ void af_serve_engine_close(af_serve_engine *e);
 bool af_serve_engine_add(af_serve_engine *e, af_serve_task *t);
 /* Works for at most about `seconds`, as long as there is something to do. */
 void af_serve_engine_work(af_serve_engine *e, double seconds);
+/* Waits until there is something to do, or `seconds` have passed. */
+void af_serve_engine_wait(af_serve_engine *e, double seconds);
+/* The decoder, for the thread that works. */
+af_decoder *af_serve_engine_decoder(af_serve_engine *e);
 /* Is there something to do? */
 bool af_serve_engine_busy(af_serve_engine *e);
 /* Tasks that have begun, and tasks that wait. */

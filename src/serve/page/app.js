@@ -86,7 +86,7 @@
   function short(x) {
     if (!isNumber(x)) return "–";
     const size = Math.abs(x);
-    if (size !== 0 && (size < 1e-3 || size >= 1e6)) return x.toExponential(2).replace("e+", "e");
+    if (size !== 0 && (size < 1e-3 || size >= 1e6)) return x.toExponential(2).replace(/\.?0*e\+?/, "e");
     return String(+x.toPrecision(size >= 100 ? 5 : 4));
   }
   function bytes(n) {
@@ -138,13 +138,14 @@
     return out;
   }
 
+  /* The mean of the neighbours on both sides, so that the line does not lag. */
   function smooth(points) {
-    const weight = Math.min(0.97, Math.max(0, 1 - 8 / points.length));
-    let mean = 0, sum = 0;
-    return points.map(p => {
-      mean = mean * weight + p[1] * (1 - weight);
-      sum = sum * weight + (1 - weight);
-      return [p[0], mean / sum];
+    const half = Math.min(50, Math.max(2, Math.floor(points.length / 40)));
+    const sum = [0];
+    for (const p of points) sum.push(sum[sum.length - 1] + p[1]);
+    return points.map((p, i) => {
+      const side = Math.min(half, i, points.length - 1 - i);
+      return [p[0], (sum[i + side + 1] - sum[i - side]) / (2 * side + 1)];
     });
   }
 
@@ -229,7 +230,7 @@
 
   /* ---- the run ---- */
 
-  const run = {there: false, state: "", lastStep: 0, rows: new Set()};
+  const run = {there: false, state: "", last: {}, lastStep: 0, rows: new Set()};
   let lossChart, rateChart, speedChart;
 
   function showState(r) {
@@ -294,9 +295,18 @@
   async function readRun() {
     const answer = await ask("v1/run");
     if (!answer.ok) return null;
-    const r = await answer.json();
-    showState(r);
-    return r;
+    run.last = await answer.json();
+    showState(run.last);
+    return run.last;
+  }
+
+  /* A run that ends takes its server with it. */
+  function lost() {
+    const ended = run.state === "done" || run.state === "failed" || run.state === "stopping";
+    if (ended && run.state !== "stopping") return;
+    $("state").textContent = ended ? "stopped" : "not reachable";
+    $("state").dataset.state = ended ? "done" : "offline";
+    if (!ended) run.state = "";
   }
 
   /* Rows as they are logged; after a lost connection, what was missed comes from the metrics. */
@@ -313,15 +323,13 @@
             pause = 500;
             addRow(row);
             drawRun();
-            if (isNumber(row.loss)) showState(Object.assign({state: run.state}, row));
+            if (isNumber(row.loss)) showState(Object.assign({}, run.last, row, {state: run.state}));
           });
         }
         const r = await readRun();
         if (r && (r.state === "done" || r.state === "failed")) pause = 8000;
       } catch (e) {
-        $("state").textContent = "not reachable";
-        $("state").dataset.state = "offline";
-        run.state = "";
+        lost();
       }
       await wait(pause);
     }
@@ -488,7 +496,7 @@
     box.classList.remove("busy");
     const seconds = (performance.now() - start) / 1000, made = usage ? usage.completion_tokens : 0;
     const parts = [];
-    if (made) parts.push(made + " tokens", short(made / seconds) + " per second");
+    if (made) parts.push(made + " tokens", (made / seconds).toFixed(made / seconds < 20 ? 1 : 0) + " per second");
     if (reason && reason !== "stop") parts.push(reason === "length" ? "cut at the limit" : reason);
     foot.textContent = parts.join(" · ");
     if (parts.length) box.append(foot);
@@ -578,7 +586,7 @@
     try {
       const answer = await ask("v1/run");
       run.there = answer.ok;
-      if (answer.ok) showState(await answer.json());
+      if (answer.ok) showState(run.last = await answer.json());
     } catch (e) {
       notice("The server does not answer.");
     }
@@ -586,7 +594,10 @@
     if (!run.there) for (const view of ["run", "chat"]) $(view).removeAttribute("role");
     show(run.there ? "run" : "chat");
     await readModels();
-    if (run.there) followRun();
+    if (run.there) {
+      followRun();
+      setInterval(() => { if (!document.hidden && run.state) readRun().then(readExtras).catch(lost); }, 5000);
+    }
   }
 
   start();

@@ -64,6 +64,8 @@ static bool is_free(const key_line *l)
                                        "auto_resume_from_checkpoints",
                                        "device",
                                        "threads",
+                                       "serve_port",
+                                       "serve_host",
                                        "strict",
                                        "attention",
                                        "gradient_checkpointing",

@@ -41,8 +41,7 @@ static af_status generate(const af_samples *s, af_loader *loader, af_adapter *ad
     o.hook = keep_going;
     o.user = (void *)s->hooks;
     const af_status st = af_model_generate(&m, &o, out, err);
-    af_engine_close(&m.engine); /* the rest is borrowed */
-    free(m.cached);
+    af_model_drop_decoder(&m); /* the rest is borrowed */
     return st;
 }
 

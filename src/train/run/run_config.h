@@ -163,6 +163,8 @@ typedef struct af_run_config {
     af_gemm_by gemm;
     const char *device;
     int64_t threads;
+    int64_t serve_port; /* -1: no server */
+    const char *serve_host;
     /* output */
     const char *output_dir, *resume, *run_name;
     af_strings report_to;

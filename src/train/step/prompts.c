@@ -1,6 +1,7 @@
 /* prompts.c - see prompts.h. */
 #include "train/step/prompts.h"
 #include "data/render/renderer.h"
+#include "decode/generate.h"
 
 void af_prompts_free(af_prompts *p)
 {

@@ -1,6 +1,7 @@
 /* train.c - af_train: a run file from its first step to the end, or to a stop. */
 #include "afinar/train.h"
 #include "train/report/next_steps.h"
+#include "train/run/method.h"
 #include "train/trainer/trainer.h"
 
 #include <math.h>
@@ -29,12 +30,63 @@ done:
     return st;
 }
 
+/* ---- what the hooks may do between two steps ---- */
+
+static af_status write_now(void *run, const char *dir, af_error *err)
+{
+    af_trainer *t = run;
+    const af_status st = af_saver_wait(t->output.saver, err); /* it uses the same host memory */
+    return st == AF_OK ? af_trained_write(&t->step, dir, err) : st;
+}
+
+static af_status checkpoint_now(void *run, af_error *err)
+{
+    af_trainer *t = run;
+    af_status st = af_trainer_save(t, err);
+    return st == AF_OK ? af_saver_wait(t->output.saver, err) : st;
+}
+
+static bool stop_now(void *run) { return af_run_stop_requested(((af_trainer *)run)->hooks); }
+
+static void between(af_trainer *t)
+{
+    const af_train_moment m = {.step = t->progress.step,
+                               .steps = t->progress.steps,
+                               .run = t,
+                               .write = write_now,
+                               .checkpoint = checkpoint_now,
+                               .stop = stop_now};
+    if (t->hooks && t->hooks->between)
+        t->hooks->between(t->hooks->user, &m);
+}
+
+static af_status start_hook(const af_trainer *t, af_error *err)
+{
+    const af_run_config *r = t->run;
+    const af_train_start s = {.base_model = t->model.path,
+                              .output_dir = t->output.dir,
+                              .device = r->device,
+                              .threads = (int)r->threads,
+                              .compute = t->model.compute == AF_DTYPE_BF16 ? AF_COMPUTE_BF16
+                                                                           : AF_COMPUTE_F32,
+                              .load_in_4bit = af_method_quantises(r) == 4,
+                              .adapter = t->model.adapter != NULL,
+                              .step = t->progress.step,
+                              .steps = t->progress.steps,
+                              .serve_host = r->serve_host,
+                              .serve_port = (int)r->serve_port};
+    return t->hooks && t->hooks->start ? t->hooks->start(t->hooks->user, &s, err) : AF_OK;
+}
+
 static af_status loop(af_trainer *t, af_error *err)
 {
     af_status st = AF_OK;
+    between(t);
     /* a run that was killed after its last evaluation resumes at its end */
-    while (!stops(t) && !af_trainer_done(t))
+    while (!stops(t) && !af_trainer_done(t)) {
         AF_TRY(af_trainer_advance(t, err));
+        between(t);
+    }
     if (stops(t))
         return stop_here(t, err);
     if (af_trainer_out_of_patience(t))
@@ -58,6 +110,7 @@ static af_status run_all(af_trainer *t, af_error *err)
     if (af_run_stop_requested(t->hooks)) /* while data was read and tokenised */
         AF_TRY(af_fail(err, AF_ESTOPPED, "stopped before the first step; nothing was written"));
     AF_TRY(af_trainer_start(t, err));
+    AF_TRY(start_hook(t, err));
     AF_TRY(loop(t, err));
     AF_TRY(af_trainer_finish(t, &whole, err));
     if (!whole)

@@ -1,0 +1,63 @@
+/* decode_graph.h - the graph of a decoder: rows of many sequences, pages of keys and values, states
+ * of other layers, and adapters chosen per row. */
+#ifndef AF_DECODE_GRAPH_H
+#define AF_DECODE_GRAPH_H
+
+#include "model/engine.h"
+
+typedef struct af_decode_sizes {
+    int64_t rows;               /* tokens of a run */
+    int64_t seqs;               /* sequences */
+    int64_t picks;              /* rows of a run whose logits may be wanted */
+    int64_t pages, page, table; /* pages, their positions, and pages of one sequence at most */
+    bool hidden;                /* hidden states can be read */
+    /* adapters at most, the largest rank, and which modules of the spec have one (NULL = none) */
+    int adapters, rank;
+    const bool *module;
+} af_decode_sizes;
+
+typedef struct af_decode_graph {
+    af_graph *graph; /* NULL = none */
+    af_model_leaves leaves;
+    af_batch_inputs in;
+    af_tensor *last, *which;    /* i32 [picks], [rows] */
+    af_tensor *hidden, *logits; /* [rows][D], [picks][V] */
+    af_layer_cache *cache;      /* [layers], of the leaves' arena */
+    af_row_adapter *group;      /* [layers * AF_GROUP_LAYER_COUNT], likewise; NULL = none */
+    af_decode_sizes z;          /* module: not valid after opening */
+    int32_t *host;              /* images of the inputs */
+    void *raw;                  /* logits or hidden states as they come */
+} af_decode_graph;
+
+AF_CHECKED af_status af_decode_graph_open(af_decode_graph *out, af_device *d,
+                                          const af_engine_from *from, const af_decode_sizes *z,
+                                          af_error *err);
+/* What that would take, weights that are read where they lie left out, and with leaves of another
+ * graph the workspace of both. Nothing is read: that graph needs no memory yet. */
+AF_CHECKED af_status af_decode_graph_plan(uint64_t *bytes, af_device *d, const af_engine_from *from,
+                                          const af_decode_sizes *z, af_error *err);
+void af_decode_graph_close(af_decode_graph *e); /* all zero is allowed */
+
+/* Sequence s of a run: n tokens at positions from, from + 1, ... (n = 0: not in this run). */
+typedef struct af_decode_feed {
+    const int32_t *ids;
+    int64_t n, from;
+    int64_t picks;  /* the logits of so many of its last rows are wanted */
+    int64_t length; /* of the whole sequence, for ropes that depend on it */
+    int adapter;    /* its place among the adapters; -1 = none */
+} af_decode_feed;
+/* Runs seqs feeds; `one`: no sequence has more than one row, and none of its prompt
+ * (af_graph_set_one_token). pages [seqs][table]. Row r of *logits (floats, the graph's until the
+ * next run) is the r-th wanted row. */
+AF_CHECKED af_status af_decode_graph_run(af_decode_graph *e, const af_decode_feed *f,
+                                         const int32_t *pages, bool one, const float **logits,
+                                         af_error *err);
+/* The hidden states of the rows of the last run, until the next one. */
+AF_CHECKED af_status af_decode_graph_hidden(af_decode_graph *e, const float **rows, af_error *err);
+/* The caches of `from` into those of a graph with the same sizes. */
+AF_CHECKED af_status af_decode_graph_move(af_decode_graph *to, af_decode_graph *from,
+                                          af_error *err);
+/* The values of n adapters (NULL: none there) into the graph. */
+AF_CHECKED af_status af_decode_graph_adapters(af_decode_graph *e, af_adapter *const *adapter, int n,
+                                              af_error *err);
+#endif

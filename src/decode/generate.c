@@ -1,0 +1,300 @@
+/* generate.c - af_model_generate: all prompts through one decoder, which the model keeps. */
+#include "decode/generate.h"
+
+#include "decode/answer_text.h"
+#include "decode/decoder.h"
+#include "graph/graph_access.h"
+
+enum {
+    CHUNK_CPU = 256, /* prompt tokens per run */
+    CHUNK_GPU = 1024,
+    SEQUENCES_MAX = 32, /* at once; more prompts wait */
+    CONTEXT_UNIT = 512, /* of a decoder that is kept */
+    PAGE_UNIT = 16,     /* of one that serves this call alone */
+};
+
+typedef struct generation generation;
+
+/* One prompt and what comes of it. */
+typedef struct answer {
+    generation *g;
+    int index; /* in the caller's list */
+    int32_t *ids;
+    int64_t count, space;
+    af_answer_text text;
+    af_stop stop;
+    bool done;
+} answer;
+
+struct generation {
+    af_model *m;
+    const af_generate_opts *o;
+    const af_tokenizer *tokenizer; /* NULL: ids only */
+    answer *answer;
+    af_status st; /* of what went wrong in a hook */
+    af_error err;
+};
+
+const char *af_stop_name(af_stop s)
+{
+    static const char *const names[] = {[AF_STOP_LENGTH] = "length",
+                                        [AF_STOP_EOS] = "eos",
+                                        [AF_STOP_STRING] = "stop",
+                                        [AF_STOP_USER] = "user"};
+    return (unsigned)s < AF_LEN(names) ? names[s] : "?";
+}
+
+void af_generated_clear(af_generated *r)
+{
+    free(r->ids);
+    free(r->text);
+    *r = (af_generated){0};
+}
+
+/* ---- tokens as they come ---- */
+
+/* Passes new text on; id -1: no token belongs to it. */
+static void emit(answer *a, int32_t id, const char *text, uint64_t len)
+{
+    const af_generate_opts *o = a->g->o;
+    if (!o->hook || (len == 0 && id < 0))
+        return;
+    if (!o->hook(o->user, a->index, id, text, len)) {
+        a->done = true;
+        a->stop = AF_STOP_USER;
+    }
+}
+
+static af_status add_text(answer *a, int32_t id, bool last, af_error *err)
+{
+    const char *text;
+    uint64_t len;
+    const af_status st = af_answer_text_add(&a->text, id, &text, &len, err);
+    if (st != AF_OK)
+        return st;
+    emit(a, id, text, len);
+    if (a->text.stopped && !a->done) {
+        a->done = true;
+        a->stop = AF_STOP_STRING;
+    }
+    if (last && !a->done) {
+        a->done = true;
+        a->stop = AF_STOP_LENGTH;
+    }
+    if (a->done && !a->text.stopped) { /* what was held back */
+        af_answer_text_end(&a->text, &text, &len);
+        emit(a, -1, text, len);
+    }
+    return AF_OK;
+}
+
+static af_status add_id(answer *a, int32_t id, af_error *err)
+{
+    if (a->count == a->space) {
+        const int64_t space = a->space * 2 + 64;
+        int32_t *more = af_calloc((uint64_t)space, sizeof *more);
+        if (!more)
+            return af_fail_nomem(err, "tokens", (uint64_t)space * sizeof *more);
+        if (a->ids)
+            memcpy(more, a->ids, (size_t)a->count * sizeof *more);
+        free(a->ids);
+        a->ids = more;
+        a->space = space;
+    }
+    a->ids[a->count++] = id;
+    return AF_OK;
+}
+
+static bool on_token(void *user, const af_decoded *t)
+{
+    answer *a = user;
+    generation *g = a->g;
+    if (t->end == AF_DECODE_ERROR)
+        g->st = af_fail(&g->err, AF_EFORMAT,
+                        "the model gave a logit that is not a number after "
+                        "%" PRId64 " tokens",
+                        g->o->prompt_len[a->index] + a->count);
+    if (t->id < 0 || g->st != AF_OK)
+        return false;
+    g->st = add_id(a, t->id, &g->err);
+    if (t->end == AF_DECODE_EOS) {
+        a->done = true;
+        a->stop = AF_STOP_EOS;
+    } else if (g->st == AF_OK) {
+        g->st = add_text(a, t->id, t->end == AF_DECODE_LENGTH, &g->err);
+    }
+    return g->st == AF_OK && !a->done;
+}
+
+/* ---- the decoder ---- */
+
+/* A graph that is to serve this call alone has no space for others. */
+static af_decode_plan plan_of(const af_model *m, const af_generate_opts *o)
+{
+    const bool cpu = af_device_is_cpu(m->device);
+    const int64_t unit = o->once ? PAGE_UNIT : CONTEXT_UNIT;
+    af_decode_plan p = {.rows = cpu ? CHUNK_CPU : CHUNK_GPU,
+                        .slots = AF_MIN(AF_MAX(o->sequences, 1), SEQUENCES_MAX),
+                        .own_adapter = true,
+                        .shares = !o->once};
+    int64_t longest = 0, all = 0;
+    for (int i = 0; i < o->sequences; i++) {
+        longest = AF_MAX(longest, o->prompt_len[i]);
+        all += o->prompt_len[i];
+    }
+    p.context = (longest + o->max_new + unit) / unit * unit;
+    p.page = AF_MIN(p.context, (int64_t)AF_PAGE_TOKENS);
+    p.pages = (p.context + p.page - 1) / p.page * p.slots;
+    if (o->once)
+        p.rows = AF_MIN(p.rows, all);
+    return p;
+}
+
+static bool serves(const af_decoder *d, const af_decode_plan *p)
+{
+    return d && d->context >= p->context && d->slots >= p->slots && d->counts.running == 0 &&
+           d->counts.waiting == 0;
+}
+
+static af_status need_decoder(af_model *m, const af_generate_opts *o, af_error *err)
+{
+    const af_decode_plan p = plan_of(m, o);
+    if (serves(m->decoder, &p))
+        return AF_OK;
+    af_engine_close(&m->engine); /* first: two graphs need not fit */
+    af_model_drop_decoder(m);
+    m->decoder_close = af_decoder_close;
+    return af_decode_open(&m->decoder, m, &p, err);
+}
+
+static af_status submit(generation *g, int i, af_error *err)
+{
+    const af_generate_opts *o = g->o;
+    uint64_t ticket;
+    const af_decode_request r = {.ids = o->prompt[i],
+                                 .count = o->prompt_len[i],
+                                 .adapter = g->m->decoder->own_adapter,
+                                 .sample = o->sample,
+                                 .stream = (uint64_t)i,
+                                 .max_tokens = o->max_new,
+                                 .ignore_eos = o->ignore_eos,
+                                 .top_logprobs = -1,
+                                 .token = on_token,
+                                 .user = &g->answer[i]};
+    return af_decoder_submit(g->m->decoder, &r, &ticket, err);
+}
+
+static af_status run(generation *g, af_error *err)
+{
+    af_status st = AF_OK;
+    af_decoder *d = g->m->decoder;
+    int64_t active = 0;
+    d->tokenizer = g->tokenizer;
+    d->prompt_s = d->token_s = 0;
+    for (int i = 0; i < g->o->sequences && g->o->max_new > 0; i++) {
+        AF_TRY(submit(g, i, err));
+        active++;
+    }
+    while (active > 0) {
+        AF_TRY(af_decoder_step(d, &active, err));
+        if (g->st != AF_OK && err)
+            *err = g->err;
+        AF_TRY(g->st);
+    }
+done:
+    g->m->times.prompt_s = d->prompt_s;
+    g->m->times.token_s = d->token_s;
+    if (st != AF_OK) /* requests are left in it */
+        af_model_drop_decoder(g->m);
+    return st;
+}
+
+/* ---- begin and end ---- */
+
+static af_status finish(generation *g, answer *a, af_generated *out, af_error *err)
+{
+    g->m->times.prompt_tokens += g->o->prompt_len[a->index];
+    g->m->times.new_tokens += a->count;
+    *out = (af_generated){.count = a->count, .stop = a->stop, .ids = a->ids};
+    a->ids = NULL;
+    if (!out->ids)
+        out->ids = af_calloc(1, sizeof *out->ids);
+    if (!out->ids)
+        return af_fail_nomem(err, "tokens", sizeof *out->ids);
+    if (g->tokenizer) {
+        out->text_len = a->text.text.len;
+        out->text = out->text_len ? af_buf_take(&a->text.text) : af_strdup("");
+        if (!out->text)
+            return af_fail_nomem(err, "text", out->text_len);
+    }
+    return AF_OK;
+}
+
+static af_status check(const af_model *m, const af_generate_opts *o, af_error *err)
+{
+    af_status st = AF_OK;
+    AF_TRY(af_sample_check(&o->sample, err));
+    if (o->max_new < 0 || o->max_new > INT32_MAX / 2)
+        return af_fail(err, AF_EUSAGE, "%" PRId64 " new tokens are not possible", o->max_new);
+    for (int i = 0; i < o->sequences; i++) {
+        if (o->prompt_len[i] < 1)
+            return af_fail(err, AF_EUSAGE, "prompt %d has no tokens", i + 1);
+        AF_TRY(af_model_check_ids(m, o->prompt[i], o->prompt_len[i], err));
+    }
+done:
+    return st;
+}
+
+static af_status begin(generation *g, af_error *err)
+{
+    const af_generate_opts *o = g->o;
+    g->answer = af_calloc((uint64_t)AF_MAX(o->sequences, 1), sizeof *g->answer);
+    if (!g->answer)
+        return af_fail_nomem(err, "answers", (uint64_t)o->sequences * sizeof *g->answer);
+    for (int i = 0; i < o->sequences; i++) {
+        g->answer[i] = (answer){.g = g, .index = i};
+        af_answer_text_init(&g->answer[i].text, g->tokenizer, o->stop, o->stops, o->skip_special);
+    }
+    return AF_OK;
+}
+
+af_status af_model_generate(af_model *m, const af_generate_opts *o, af_generated *out,
+                            af_error *err)
+{
+    af_status st = AF_OK;
+    generation g = {.m = m, .o = o};
+    memset(out, 0, (size_t)o->sequences * sizeof *out);
+    m->times = (af_generate_times){0};
+    AF_TRY(af_model_need_tokens(m, err));
+    AF_TRY(check(m, o, err));
+    if (o->ids_only == false)
+        AF_TRY(af_model_tokenizer(m, &g.tokenizer, err));
+    AF_TRY(begin(&g, err));
+    AF_TRY(need_decoder(m, o, err));
+    AF_TRY(run(&g, err));
+    for (int i = 0; i < o->sequences; i++)
+        AF_TRY(finish(&g, &g.answer[i], &out[i], err));
+done:
+    for (int i = 0; st != AF_OK && i < o->sequences; i++)
+        af_generated_clear(&out[i]);
+    for (int i = 0; g.answer && i < o->sequences; i++) {
+        af_answer_text_clear(&g.answer[i].text);
+        free(g.answer[i].ids);
+    }
+    free(g.answer);
+    return st;
+}
+
+af_status af_model_generate_plan(const af_model *m, const af_generate_opts *o, uint64_t *bytes,
+                                 af_error *err)
+{
+    af_status st = AF_OK;
+    const af_decode_plan p = plan_of(m, o);
+    const af_engine_from from = {m->loader, m->adapter, m->compute, m->live};
+    const af_decode_sizes z = af_decode_sizes_of(&p);
+    AF_TRY(af_decode_graph_plan(bytes, m->device, &from, &z, err));
+    *bytes += (uint64_t)af_decode_spec(m)->vocab *
+              (sizeof(float) + sizeof(af_token_candidate)); /* a row of logits */
+done:
+    return st;
+}
