@@ -3,6 +3,7 @@ import base64
 import json
 import math
 import os
+import re
 import signal
 import struct
 import sys
@@ -47,6 +48,13 @@ def check_info(s):
     check(status == 200 and headers["Content-Type"].startswith("text/html"), "the page")
     check("default-src" in headers["Content-Security-Policy"] and headers["X-Frame-Options"] == "DENY" and
           headers["X-Content-Type-Options"] == "nosniff", "headers of the page")
+    source = os.path.join(os.environ["AF_SOURCE"], "src", "serve", "page")
+    names = re.findall(r'(?:src|href)="([^"#]+)"', page.decode())
+    check(sorted(names) == ["app.css", "app.js", "icon.svg"], "files that the page names: %s" % names)
+    for name in names:
+        status, headers, text = s.raw("GET", "/" + name)
+        check(status == 200 and text == open(os.path.join(source, name), "rb").read(), name)
+        check("default-src 'self'" in headers["Content-Security-Policy"], "policy of " + name)
     check(s.raw("HEAD", "/health")[0] == 200, "HEAD")
 
 

@@ -172,6 +172,8 @@ typedef struct af_arch {
     bool moe_or_dense;         /* no experts where their number is 0 */
     bool gguf_permuted;        /* q and k rows are interleaved in GGUF */
     bool gguf_norm_one;        /* norms are stored as 1 + w in GGUF */
+    bool gguf_fused_experts;   /* gate and up of experts are one tensor in GGUF, too */
+    bool gguf_cut_mlp;         /* fused gate and up are two tensors in GGUF */
     bool gguf_tiled;           /* value heads of delta nets as gguf_order.h says */
     const af_slot_name *names; /* what differs from llama; ends with .hf = NULL, .gguf = NULL */
     /* experts one by one on disk: "mlp.experts" and the names of gate, up, down; NULL = qwen's */

@@ -14,6 +14,7 @@ af_status af_run_state_new(af_run_state **out, const af_train_start *s, af_error
     if (!r)
         return af_fail_nomem(err, "the run", sizeof *r);
     pthread_mutex_init(&r->lock, NULL);
+    pthread_mutex_init(&r->data_lock, NULL);
     r->output_dir = af_strdup(s->output_dir);
     r->metrics_path = af_path_join(s->output_dir, "metrics.jsonl");
     r->step = s->step;
@@ -43,6 +44,8 @@ void af_run_state_free(af_run_state *r)
         af_httpd_call_unref(r->listener[i]);
     af_served_unref(r->current);
     pthread_mutex_destroy(&r->lock);
+    pthread_mutex_destroy(&r->data_lock);
+    free(r->data);
     free(r->output_dir);
     free(r->metrics_path);
     free(r);
