@@ -72,7 +72,8 @@ check-hub: deps
 	@cmake --build build --target afinar
 	@AFINAR=build/afinar tests/hub/test_cli_hub.sh kills 50
 
-# kill -9 of a random rank at 20 random moments (AF_KILL_SEED repeats them): the others end and name it
+# kill -9 of a random rank at 20 random moments (AF_KILL_SEED repeats them): the others end and name it,
+# and the resumed run has the same bytes
 check-ranks: deps
 	@cmake --preset release >/dev/null
 	@cmake --build build --target afinar test_comm_tcp
