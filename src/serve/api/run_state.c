@@ -210,9 +210,6 @@ static void begin(af_serve_task *task, af_decoder *d)
     (void)d;
     if (t->wish == WISH_CHECKPOINT && (!r->moment || r->moment->step == 0))
         st = af_fail(&f.err, AF_EUSAGE, "there is no finished step to write a checkpoint of");
-    else if (t->wish == WISH_CHECKPOINT && !r->moment->checkpoint)
-        st = af_fail(&f.err, AF_EUNSUPPORTED,
-                     "a run of several ranks writes checkpoints at its own steps");
     else if (t->wish == WISH_CHECKPOINT)
         st = r->moment->checkpoint(r->moment->run, &f.err);
     pthread_mutex_lock(&r->lock);
