@@ -282,7 +282,7 @@ af_status af_decode_graph_run(af_decode_graph *e, const af_decode_feed *f, const
         AF_TRY(put(e, e->in.pages, pages, err));
     AF_TRY(put(e, e->which, m.which, err));
     AF_TRY(put(e, e->last, m.last, err));
-    af_graph_set_one_token(e->graph, one);
+    af_graph_set_one_token(e->graph, one, e->z.least);
     af_graph_set_live_rows(e->graph, m.rows);
     af_graph_set_live_picks(e->graph, m.picks);
     AF_TRY(af_graph_run(e->graph, AF_RUN_FORWARD, err));

@@ -34,8 +34,9 @@ af_tensor *af_graph_picks(af_graph *g, const char *name, int64_t rows);
 void af_graph_set_live_picks(af_graph *g, int64_t rows);
 /* Whether every sequence has one row at most in the next runs of a graph with caches (at first:
  * no). Such rows, and picked ones, are summed in an order of their own, whatever their number, so
- * that a row's bits are the same in every batch of its kind. */
-void af_graph_set_one_token(af_graph *g, bool on);
+ * that a row's bits are the same in every batch of its kind. On a GPU, where kernels are chosen for
+ * a number of rows, that holds among batches of up to `least` rows. */
+void af_graph_set_one_token(af_graph *g, bool on, int64_t least);
 /* af_tensor_read of the live rows only; `data` holds all of them, packed. */
 AF_CHECKED af_status af_tensor_read_live(af_graph *g, const af_tensor *t, void *data,
                                          af_error *err);

@@ -126,7 +126,8 @@ struct af_graph {
     /* numbers of the next run */
     int64_t rows, live_rows;   /* 0 = no token dimension */
     int64_t picks, live_picks; /* see af_graph_picks */
-    bool one_token;            /* see af_graph_set_one_token */
+    bool one_token;            /* see af_graph_set_one_token, */
+    int64_t least_rows;        /* and its second argument */
     double learning_rate;
     int64_t step;
     uint64_t seed, clock_count;
