@@ -229,6 +229,9 @@ AF_API af_tensor *af_attention(af_graph *g, af_tensor *qkv, af_tensor *bounds,
  * + x[index[n][1]]; -100 adds nothing. `back` says the same from the other side, for the gradient:
  * where each row of x is used, at most twice. */
 AF_API af_tensor *af_row_pick(af_graph *g, af_tensor *x, af_tensor *index, af_tensor *back);
+/* Rows of V values from some of them: y[n][id[n][k]] = x[n][k], `rest` elsewhere. id i32 [N][K],
+ * all different in a row, -100 = none; x f32 [N][K] -> y f32 [N][V], without a gradient. */
+AF_API af_tensor *af_expand_topk(af_graph *g, af_tensor *id, af_tensor *x, int64_t V, double rest);
 /* Attention for generation. cache is a state [P][L][2*K*E] (keys, then values, of each position) of
  * P pages of L positions. Positions i*L to (i+1)*L - 1 of sequence s lie in page pages[s][i];
  * without pages P is S, and page s is all that sequence s has.

@@ -403,6 +403,15 @@ static void case_row_pick(rec *r)
               *b = af_reshape(r->g, ints(r, 10, back), 2, (int64_t[]){5, 2});
     finish(r, af_row_pick(r->g, x, i, b));
 }
+static void case_expand_topk(rec *r)
+{
+    static const int32_t id[12] = {3, 60, 0, -100, -100, -100, 7, 8, 9, 1, -100, 2};
+    af_tensor *i = af_reshape(r->g, ints(r, 12, id), 2, (int64_t[]){4, 3});
+    af_tensor *x = rec_add(r, af_graph_input(r->g, "x", AF_DTYPE_F32, 2, (int64_t[]){4, 3}), -1, 1),
+              *y = af_expand_topk(r->g, i, x, 61, -2), *a = act_2(r, 4, 61);
+    out(r, y);
+    finish(r, af_add(r->g, a, a->dtype == AF_DTYPE_F32 ? y : af_cast(r->g, y, a->dtype)));
+}
 /* Values and weights per row; the head is frozen or trained. */
 static void head_rows(rec *r, bool trained)
 {
@@ -570,6 +579,7 @@ static const test_case cases[] = {
     RECURRENT_CASES,
     {"head", case_head, 1e-2},
     {"row_pick", case_row_pick, 1e-2},
+    {"expand_topk", case_expand_topk, 1e-2},
     {"head_rows", case_head_rows, 1e-2},
     {"head_rows_trained", case_head_rows_trained, 1e-2},
     {"sgd", case_sgd, 0},

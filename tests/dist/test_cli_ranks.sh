@@ -27,7 +27,7 @@ ranks() {
     local n=$1 r; shift
     port
     for ((r = 0; r < n; r++)); do
-        ( set +e; RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r "$AFINAR" train "$tmp/run.yaml" -q "$@" > "$tmp/said.$r" 2>&1; echo $? > "$tmp/status.$r" ) &
+        ( set +e; RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r "$AFINAR" train "$tmp/run.yaml" ${quiet--q} "$@" > "$tmp/said.$r" 2>&1; echo $? > "$tmp/status.$r" ) &
     done
     wait
 }
@@ -61,6 +61,16 @@ compare() {
         done
     done
 }
+# sent N STAGE: what plan says a rank sends in a step is what the run's counter says, within 3 %
+sent() {
+    local n=$1 s=$2 plan real
+    plan=$("$AFINAR" plan "$tmp/run.yaml" adapter=full --ranks "$n" --json | sed -E "s/.*\"zero_stage\":$s,([^}]*)\"sent_bytes\":([0-9]+).*/\2/")
+    quiet= ranks "$n" output_dir="$tmp/sent-$n-$s" adapter=full gradient_accumulation_steps=1 zero_stage="$s"
+    good "$n" "sent, $n ranks"
+    real=$(sed -nE 's/.*sent .* MB a step \(([0-9]+) bytes\).*/\1/p' "$tmp/said.0")
+    [ "$plan" -gt 0 ] && [ $((100 * (real > plan ? real - plan : plan - real))) -le $((3 * plan)) ] || {
+        echo "$n ranks, zero_stage $s: plan says $plan bytes a step, the run sent '$real'"; exit 1; }
+}
 LORA="lora_r=4 lora_dropout=0.1"
 STAGES=${AF_STAGES:-0}
 if [ "${AF_RANKS:-}" = all ]; then
@@ -73,6 +83,9 @@ if [ "${AF_RANKS:-}" = all ]; then
     for o in adamw_8bit adamw_4bit adafactor muon lion sgd; do
         compare "full-$o" 4 "2 4" "$STAGES" adapter=full optimizer=$o
     done
+    for n in 1 2 4; do
+        for s in 0 1; do [ "$n" = 1 ] || sent $n $s; done
+    done
     compare dora 4 "2 4" "$STAGES" adapter=dora $LORA
     compare qlora 4 "2 4" "$STAGES" adapter=qlora $LORA
     echo "all cases are the same"
@@ -80,6 +93,8 @@ if [ "${AF_RANKS:-}" = all ]; then
 fi
 compare lora 4 "4" "0" adapter=lora $LORA packing=true
 compare full 4 "2" "1" adapter=full
+
+sent 2 1
 
 # a checkpoint of 2 ranks that split the state, continued by one process and by 4 ranks
 cp -r "$tmp/full-2-1" "$tmp/again"

@@ -298,6 +298,7 @@ def check_errors(s):
     expect(s, 400, TEXT, "prompt")
     expect(s, 400, TEXT, "prompt", prompt=[39, 5000])
     expect(s, 400, TEXT, "prompt", prompt=[])
+    expect(s, 400, TEXT, "n", prompt=["a"] * 600, n=2)
     expect(s, 400, TEXT, "prompt", "context_length_exceeded", prompt=[39] * 256)
     expect(s, 400, CHAT, "messages", "context_length_exceeded", messages=[{"role": "user", "content": "Hi " * 400}])
     check(s.post(CHAT, messages=HI, max_tokens=1, unknown_field=3)[0] == 200, "unknown fields are ignored")

@@ -97,6 +97,7 @@ def fake_datasets():
 
         column_names = property(lambda self: list(self.rows[0]))
         num_rows = property(lambda self: len(self.rows))
+        cache_files = property(lambda self: [{"filename": "none"}])
 
         def __len__(self):
             return len(self.rows)

@@ -245,9 +245,13 @@ static void end(af_serve_task *task)
 
 static void wish(af_api *a, af_httpd_call *c, run_wish w)
 {
-    af_run_task *t = a->run->ended ? NULL : af_calloc(1, sizeof *t);
+    pthread_mutex_lock(&a->run->lock);
+    const bool ended = a->run->ended != 0;
+    pthread_mutex_unlock(&a->run->lock);
+    af_run_task *t = ended ? NULL : af_calloc(1, sizeof *t);
     if (!t) {
-        af_api_refuse(c, a->run->ended ? 400 : 500, NULL, NULL, "the run has ended");
+        af_api_refuse(c, ended ? 400 : 500, NULL, NULL,
+                      ended ? "the run has ended" : "out of memory");
         return;
     }
     *t = (af_run_task){.run = a->run, .call = af_httpd_call_ref(c), .wish = w};

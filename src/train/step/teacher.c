@@ -12,10 +12,6 @@
 
 /* ---- a capture ---- */
 
-/* Logarithms of shares of tokens that a capture does not have, and the least of those it has: exp
- * gives 0 for both. */
-static const float ABSENT = -10000, LEAST = -4000;
-
 /* Its tokens that are used. */
 static int64_t best_tokens(const af_run_model *m)
 {
@@ -183,40 +179,10 @@ done:
 /* log of softmax(logits / T) over the tokens that both have */
 static af_tensor *log_shares(af_model_leaves *l, af_tensor *h, int64_t tokens, double temperature)
 {
-    af_graph *g = l->graph;
     af_tensor *z = af_model_logits(l, h, NULL);
     if (l->spec->vocab > tokens)
-        z = af_slice(g, z, 1, 0, tokens);
-    if (l->compute != AF_DTYPE_F32)
-        z = af_cast(g, z, AF_DTYPE_F32);
-    return af_log_softmax(g, temperature == 1 ? z : af_scale(g, z, 1 / temperature));
-}
-
-/* sum of exp(a) (a - b) over the tokens: [N] */
-static af_tensor *divergence(af_graph *g, af_tensor *a, af_tensor *b)
-{
-    return af_sum(g, af_mul(g, af_exp(g, a), af_sub(g, a, b)), 1, false);
-}
-
-/* log(exp(a) + exp(b)) */
-static af_tensor *log_add(af_graph *g, af_tensor *a, af_tensor *b)
-{
-    af_tensor *most = af_add(g, b, af_relu(g, af_sub(g, a, b)));
-    af_tensor *sum = af_add(g, af_exp(g, af_sub(g, a, most)), af_exp(g, af_sub(g, b, most)));
-    return af_add(g, most, af_log(g, sum));
-}
-
-static af_tensor *compare(af_teacher *t, af_graph *g, af_tensor *p, af_tensor *q, double beta)
-{
-    if (beta == 0)
-        return divergence(g, q, p);
-    if (beta == 1)
-        return divergence(g, p, q);
-    t->log_p = af_graph_input(g, "kd_log_student", AF_DTYPE_F32, 1, (int64_t[]){1});
-    t->log_q = af_graph_input(g, "kd_log_teacher", AF_DTYPE_F32, 1, (int64_t[]){1});
-    af_tensor *m = log_add(g, af_add(g, p, t->log_p), af_add(g, q, t->log_q));
-    return af_add(g, af_scale(g, divergence(g, q, m), beta),
-                  af_scale(g, divergence(g, p, m), 1 - beta));
+        z = af_slice(l->graph, z, 1, 0, tokens);
+    return af_log_shares(l->graph, z, temperature);
 }
 
 /* The teacher's own forward pass. */
@@ -236,18 +202,15 @@ static af_status record_model(af_teacher *t, const af_run_model *m, af_model_lea
     return st;
 }
 
-/* q comes from a file; tokens that are not in it count in neither distribution: what is taken from
- * the student's is 0 where log q is above the border, and makes its share 0 elsewhere. */
+/* q comes from a file. */
 static af_tensor *record_shares(af_teacher *t, const af_run_model *m, af_graph *g, int64_t rows,
                                 af_tensor **p)
 {
-    t->shares = af_graph_input(g, "kd_shares", AF_DTYPE_F32, 2, (int64_t[]){rows, m->spec->vocab});
-    t->border = af_graph_input(g, "kd_border", AF_DTYPE_F32, 1, (int64_t[]){1});
-    af_tensor *below = af_relu(g, af_scale(g, af_sub(g, t->shares, t->border), -1));
-    *p = af_sub(g, *p, af_scale(g, below, 2));
-    if (m->run->kd_normalize_topk)
-        *p = af_log_softmax(g, *p);
-    return t->shares;
+    const int64_t dim[2] = {rows, best_tokens(m)};
+    t->best = af_graph_input(g, "kd_best", AF_DTYPE_I32, 2, dim);
+    t->shares = af_graph_input(g, "kd_shares", AF_DTYPE_F32, 2, dim);
+    return af_divergence_best(&t->divergence, g, t->best, t->shares, m->spec->vocab,
+                              m->run->kd_normalize_topk, p);
 }
 
 af_status af_teacher_record(af_teacher *t, const af_run_model *m, af_model_leaves *student,
@@ -260,7 +223,8 @@ af_status af_teacher_record(af_teacher *t, const af_run_model *m, af_model_leave
     const int64_t tokens =
         m->capture.file ? m->spec->vocab : AF_MIN(m->spec->vocab, m->teacher_spec->vocab);
     t->graph = g;
-    t->log_p = t->log_q = t->shares = t->border = NULL;
+    t->best = t->shares = NULL;
+    t->divergence = (af_divergence){.graph = g, .beta = r->kd_beta};
     t->weight = af_graph_input(g, "kd_weight", AF_DTYPE_F32, 1, &rows);
     af_tensor *p = log_shares(student, h, tokens, r->kd_temperature);
     if (m->capture.file) {
@@ -271,7 +235,7 @@ af_status af_teacher_record(af_teacher *t, const af_run_model *m, af_model_leave
             return st;
     }
     t->ce = *loss;
-    t->kd = af_sum_all(g, af_mul(g, compare(t, g, p, q, r->kd_beta), t->weight));
+    t->kd = af_sum_all(g, af_mul(g, af_divergence_rows(&t->divergence, p, q), t->weight));
     *loss = af_add(g, af_scale(g, t->ce, r->kd_ce_alpha), af_scale(g, t->kd, r->kd_alpha));
     if (af_graph_status(g, NULL) == AF_OK) {
         af_graph_output(g, t->ce);
@@ -280,23 +244,14 @@ af_status af_teacher_record(af_teacher *t, const af_run_model *m, af_model_leave
     return AF_OK;
 }
 
-static af_status write_constant(af_teacher *t, af_tensor *to, double value, af_error *err)
-{
-    const float f = (float)value;
-    return to ? af_tensor_write(t->graph, to, &f, sizeof f, err) : AF_OK;
-}
-
 static af_status load_capture(af_teacher *t, const af_run_model *m, int64_t rows, af_error *err)
 {
-    const uint64_t n = (uint64_t)rows * (uint64_t)m->spec->vocab, k = (uint64_t)m->capture.k;
-    t->dense = af_calloc(n, sizeof *t->dense);
-    t->id = af_calloc(k, sizeof *t->id);
-    t->log_share = af_calloc(k, sizeof *t->log_share);
-    if (!t->dense || !t->id || !t->log_share)
-        return af_fail_nomem(err, "captured distributions", n * sizeof *t->dense);
-    for (uint64_t i = 0; i < n; i++)
-        t->dense[i] = ABSENT;
-    return write_constant(t, t->border, (ABSENT + LEAST) / 2, err);
+    const uint64_t n = (uint64_t)rows * (uint64_t)best_tokens(m);
+    t->id = af_calloc(n, sizeof *t->id);
+    t->log_share = af_calloc(n, sizeof *t->log_share);
+    if (!t->id || !t->log_share)
+        return af_fail_nomem(err, "captured distributions", n * 2 * sizeof *t->id);
+    return AF_OK;
 }
 
 af_status af_teacher_load(af_teacher *t, const af_run_model *m, int64_t rows, af_error *err)
@@ -311,8 +266,7 @@ af_status af_teacher_load(af_teacher *t, const af_run_model *m, int64_t rows, af
         AF_TRY(af_model_write_rope(&t->leaves, m->run->sequence_len, err));
     if (m->capture.file)
         AF_TRY(load_capture(t, m, rows, err));
-    AF_TRY(write_constant(t, t->log_p, log(1 - m->run->kd_beta), err));
-    AF_TRY(write_constant(t, t->log_q, log(m->run->kd_beta), err));
+    AF_TRY(af_divergence_load(&t->divergence, err));
     t->rows = af_calloc((uint64_t)rows, sizeof *t->rows);
     t->ce_loss = af_calloc(k, sizeof *t->ce_loss);
     t->kd_loss = af_calloc(k, sizeof *t->kd_loss);
@@ -322,26 +276,27 @@ done:
     return st;
 }
 
-/* Fills in (or takes out again) one position of the capture. */
-static af_status put_position(af_teacher *t, const af_run_model *m, int64_t position, float *to,
-                              bool out, af_error *err)
+/* One position of the capture, for one row. */
+static af_status put_position(af_teacher *t, const af_run_model *m, int64_t position, int64_t row,
+                              af_error *err)
 {
     const int64_t n = best_tokens(m);
-    af_capture_read(&m->capture, position, n, m->run->kd_temperature, t->id, t->log_share);
+    int32_t *id = t->id + row * n;
+    float *share = t->log_share + row * n;
+    af_capture_read(&m->capture, position, n, m->run->kd_temperature, id, share);
     for (int64_t i = 0; i < n; i++) {
-        if (t->id[i] < 0 || t->id[i] >= m->spec->vocab || isnan(t->log_share[i]))
+        if (id[i] < 0 || id[i] >= m->spec->vocab || isnan(share[i]))
             return af_fail(err, AF_EFORMAT,
                            "'%s': position %" PRId64 " has token %" PRId32
                            " with log-probability %g, and the model has %" PRId64 " tokens",
-                           m->capture.path, position, t->id[i], (double)t->log_share[i],
-                           m->spec->vocab);
-        to[t->id[i]] = out ? ABSENT : AF_MAX(t->log_share[i], LEAST);
+                           m->capture.path, position, id[i], (double)share[i], m->spec->vocab);
+        share[i] = AF_MAX(share[i], AF_SHARE_LEAST);
     }
     return AF_OK;
 }
 
 static af_status put_sequence(af_teacher *t, const af_run_model *m, const af_batch *b, int64_t s,
-                              bool out, af_error *err)
+                              af_error *err)
 {
     const af_capture *c = &m->capture;
     const int64_t record = b->record[s];
@@ -357,22 +312,24 @@ static af_status put_sequence(af_teacher *t, const af_run_model *m, const af_bat
         if (at == end)
             return af_fail(err, AF_EUSAGE, "'%s' has too few positions of record %" PRId64, c->path,
                            record + 1);
-        const af_status st = put_position(t, m, at++, t->dense + i * m->spec->vocab, out, err);
+        const af_status st = put_position(t, m, at++, i, err);
         if (st != AF_OK)
             return st;
     }
     return AF_OK;
 }
 
+/* The k best tokens of every row that has a label; the device makes whole rows of them. */
 static af_status upload_shares(af_teacher *t, const af_run_model *m, const af_batch *b,
-                               af_error *err)
+                               int64_t rows, af_error *err)
 {
     af_status st = AF_OK;
+    for (int64_t i = 0; i < rows * best_tokens(m); i++)
+        t->id[i] = -100;
     for (int64_t s = 0; s < b->sequences; s++)
-        AF_TRY(put_sequence(t, m, b, s, false, err));
-    AF_TRY(af_tensor_write(t->graph, t->shares, t->dense, af_tensor_bytes(t->shares), err));
-    for (int64_t s = 0; s < b->sequences; s++)
-        AF_TRY(put_sequence(t, m, b, s, true, err));
+        AF_TRY(put_sequence(t, m, b, s, err));
+    AF_TRY(af_tensor_write(t->graph, t->best, t->id, af_tensor_bytes(t->best), err));
+    st = af_tensor_write(t->graph, t->shares, t->log_share, af_tensor_bytes(t->shares), err);
 done:
     return st;
 }
@@ -387,7 +344,7 @@ af_status af_teacher_upload(af_teacher *t, const af_run_model *m, const af_batch
     if (m->teacher_spec)
         AF_TRY(af_model_write_rope(&t->leaves, length, err));
     if (m->capture.file && scale != 0)
-        AF_TRY(upload_shares(t, m, b, err));
+        AF_TRY(upload_shares(t, m, b, rows, err));
     st = af_tensor_write(t->graph, t->weight, t->rows, (uint64_t)rows * sizeof *t->rows, err);
 done:
     return st;
@@ -401,7 +358,6 @@ void af_teacher_clear(af_teacher *t)
     free(t->rows);
     free(t->ce_loss);
     free(t->kd_loss);
-    free(t->dense);
     free(t->log_share);
     free(t->id);
     *t = (af_teacher){0};

@@ -12,18 +12,19 @@
 #define AF_TEACHER_H
 
 #include "data/store/batch_stream.h"
+#include "train/step/divergence.h"
 #include "train/step/run_model.h"
 
 typedef struct af_teacher {
     af_graph *graph; /* borrowed */
     af_model_leaves leaves;
-    af_tensor *weight;               /* f32 [N]: T^2 times the scale of the loss where a label is */
-    af_tensor *shares, *border;      /* of a capture: f32 [N][V], log q, or ABSENT; f32 [1] */
-    af_tensor *log_p, *log_q;        /* f32 [1]: log(1 - beta), log(beta) */
+    af_tensor *weight;        /* f32 [N]: T^2 times the scale of the loss where a label is */
+    af_tensor *best, *shares; /* of a capture: i32 and f32 [N][k], tokens and their log q */
+    af_divergence divergence;
     af_tensor *ce, *kd;              /* f32 [1]: the two parts, before kd_ce_alpha and kd_alpha */
     float *rows, *ce_loss, *kd_loss; /* on the host; the last two by micro-batch */
-    float *dense, *log_share;        /* of a capture: [N][V], and one position */
-    int32_t *id;                     /* [k] */
+    float *log_share;                /* on the host, of a capture: [N][k] each */
+    int32_t *id;
 } af_teacher;
 
 /* Opens the teacher that the run names, and its adapter: m->teacher. Its tokens must be the
