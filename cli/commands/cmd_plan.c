@@ -28,16 +28,42 @@ static bool parse_size(const char *text, uint64_t *bytes)
     return false;
 }
 
+/* "300GB,25GB": bytes a second inside a machine and between machines. */
+static bool parse_bandwidth(const char *text, af_plan_ranks *r)
+{
+    char first[64];
+    uint64_t near_rate, far_rate;
+    const size_t n = strcspn(text, ",");
+    if (n >= sizeof first)
+        return false;
+    memcpy(first, text, n);
+    first[n] = '\0';
+    if (!parse_size(first, &near_rate))
+        return false;
+    far_rate = near_rate;
+    if (text[n] == ',' && !parse_size(text + n + 1, &far_rate))
+        return false;
+    r->bandwidth = (double)near_rate;
+    r->bandwidth_far = (double)far_rate;
+    return true;
+}
+
 int cmd_plan(int argc, char **argv)
 {
     enum { ARGS_MAX = 120 };
     const char *arg[ARGS_MAX + 2], *memory = NULL; /* and device=, strict= */
+    const char *bandwidth = NULL;
+    int64_t ranks = 0, per_node = 0;
     bool strict = false;
     int count;
     af_common common = {0};
     const af_opt opts[] = {
         {0, "memory", AF_OPT_STR, &memory, "SIZE",
          "plan for a machine with this much free memory, such as 24GiB"},
+        {0, "ranks", AF_OPT_I64, &ranks, "N", "plan for so many processes, a power of two"},
+        {0, "ranks-per-node", AF_OPT_I64, &per_node, "M", "so many of them on one machine [all]"},
+        {0, "bandwidth", AF_OPT_STR, &bandwidth, "RATE",
+         "bytes/s of a rank, such as 300GB,25GB: inside a machine, between machines [10GB]"},
         {0, "strict", AF_OPT_FLAG, &strict, NULL, "refuse keys of the file that have no effect"},
         {0},
     };
@@ -57,6 +83,13 @@ int cmd_plan(int argc, char **argv)
     if (memory && !parse_size(memory, &bytes))
         return af_cli_error(AF_EXIT_USAGE, "plan",
                             "--memory expects a size such as 24GiB, got '%s'", memory);
+    af_plan_ranks r = {.ranks = (int)ranks, .ranks_per_node = (int)per_node};
+    if (bandwidth && !parse_bandwidth(bandwidth, &r))
+        return af_cli_error(AF_EXIT_USAGE, "plan",
+                            "--bandwidth expects rates such as 300GB,25GB, got '%s'", bandwidth);
+    if (!ranks && (per_node || bandwidth))
+        return af_cli_error(AF_EXIT_USAGE, "plan", "--%s needs --ranks",
+                            per_node ? "ranks-per-node" : "bandwidth");
     common.quiet = !common.verbose; /* the plan alone; warnings are printed anyway */
     af_cli_log(&common);
     char device[64], *text;
@@ -67,7 +100,8 @@ int cmd_plan(int argc, char **argv)
     if (strict)
         arg[count++] = "strict=true";
     af_error err = {0};
-    if (af_train_plan(arg[0], arg + 1, count - 1, bytes, common.json, &text, &err) != AF_OK)
+    if (af_train_plan_ranks(arg[0], arg + 1, count - 1, bytes, ranks ? &r : NULL, common.json,
+                            &text, &err) != AF_OK)
         return af_report("plan", &err);
     printf("%s%s", text, common.json ? "\n" : "");
     free(text);

@@ -103,6 +103,14 @@ static void on_between(void *user, const af_train_moment *m)
     s->began = seconds_now();
 }
 
+/* Another rank is gone, and this one waits for it or computes. */
+static void end_lost(void *user, const char *why)
+{
+    (void)user;
+    fprintf(stderr, "afinar: %s\n", why);
+    _exit(1);
+}
+
 static void install_handlers(void)
 {
     struct sigaction a = {.sa_handler = on_interrupt};
@@ -149,6 +157,16 @@ static int report_end(af_status st, const af_train_result *r, const af_error *er
     if (r->nothing_to_do && !is_quiet)
         fprintf(stderr, "afinar train: the run is already complete; nothing to do\n");
     return code;
+}
+
+/* One of several processes: only why it failed. */
+static int rank_end(af_status st, const af_train_result *r, const af_error *err)
+{
+    if (st == AF_ESTOPPED)
+        return 128 + (stop_requested ? stop_requested : SIGINT);
+    return st == AF_OK ? AF_EXIT_OK
+                       : af_cli_error(r->ranks_differ ? AF_EXIT_USAGE : AF_EXIT_FAILED, NULL, "%s",
+                                      err->msg);
 }
 
 static void print_keys(void)
@@ -238,7 +256,8 @@ int cmd_train(int argc, char **argv)
                                   .stop = wants_stop,
                                   .evaluating = af_progress_evaluating,
                                   .start = on_start,
-                                  .between = on_between};
+                                  .between = on_between,
+                                  .lost = end_lost};
     af_train_result result;
     af_error err = {0};
     quiet = a.common.quiet;
@@ -250,6 +269,8 @@ int cmd_train(int argc, char **argv)
     af_server_close(s.server);
     af_log_set(NULL, NULL);
     af_progress_end(&s.line);
+    if (result.rank > 0 || (result.ranks > 1 && st != AF_OK && st != AF_ESTOPPED))
+        return rank_end(st, &result, &err);
     if (a.common.json && (st == AF_OK || st == AF_ESTOPPED))
         report_json(&result);
     const int code = report_end(st, &result, &err, a.common.quiet);

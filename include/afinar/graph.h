@@ -313,7 +313,7 @@ typedef struct af_linear_opts {
     af_adapter_part part[AF_ADAPTER_PARTS];
     int parts;
     int64_t out; /* output columns; 0 = the sum of the weights' rows */
-    /* Generation: few live rows; the order of summation may depend on their number. */
+    /* Generation: rows that are single tokens are summed in an order of their own. */
     bool few_rows;
 } af_linear_opts;
 /* A linear layer: y [N][O] = x [N][I] W^T + bias + adapter, in the type of x with f32

@@ -40,7 +40,8 @@ typedef struct af_train_start {
 typedef struct af_train_moment {
     int64_t step, steps; /* completed; total */
     void *run;           /* of the functions */
-    /* Writes the trained weights as they are now into an empty folder. */
+    /* Writes the trained weights as they are now into an empty folder; NULL where ranks have
+     * parts of them. */
     af_status (*write)(void *run, const char *dir, af_error *err);
     /* Writes output_dir/checkpoint-STEP. */
     af_status (*checkpoint)(void *run, af_error *err);
@@ -57,12 +58,17 @@ typedef struct af_train_hooks {
     /* before the first step, when all is read and planned; an error ends the run */
     af_status (*start)(void *user, const af_train_start *s, af_error *err);
     void (*between)(void *user, const af_train_moment *m); /* before each step and after the last */
+    /* Another rank of the run is gone while this one computes: it should print `why` and end the
+     * process with status 1. Called by a thread of its own. */
+    void (*lost)(void *user, const char *why);
 } af_train_hooks;
 
 typedef struct af_train_result {
     int64_t steps;
     double first_loss, last_loss, best_eval_loss; /* NaN where there is none */
     bool stopped, nothing_to_do;
+    int rank, ranks; /* of several processes: 0 is the one that reports; 0 and 1 for one process */
+    bool ranks_differ; /* they have different run files, data or versions */
     char resume[4096]; /* the command that continues a run that stopped or failed; "" = none */
 } af_train_result;
 
@@ -160,6 +166,19 @@ AF_API AF_CHECKED af_status af_distill_capture(const char *run_file, const char 
 AF_API AF_CHECKED af_status af_train_plan(const char *run_file, const char *const *overrides,
                                           int count, uint64_t memory, bool json, char **out,
                                           af_error *err);
+
+/* The same for a run of several processes ("ranks"): also the memory of a rank, the bytes it sends
+ * in a step and the estimated time, for every stage of ZeRO. */
+typedef struct af_plan_ranks {
+    int ranks;                       /* a power of two */
+    int ranks_per_node;              /* of them on one machine; 0 = all */
+    double bandwidth, bandwidth_far; /* bytes/s of a rank inside a machine, between machines; 0 =
+                                        10 GB/s, as the first */
+} af_plan_ranks;
+AF_API AF_CHECKED af_status af_train_plan_ranks(const char *run_file, const char *const *overrides,
+                                                int count, uint64_t memory,
+                                                const af_plan_ranks *ranks, bool json, char **out,
+                                                af_error *err);
 
 /* Evaluates what a run has made (its result, else its newest checkpoint) on the run's evaluation
  * data: test_datasets, or the records that val_set_size holds out. Writes nothing. AF_EUSAGE

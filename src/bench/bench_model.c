@@ -75,15 +75,19 @@ done:
 static af_status make_run(af_bench_model *b, af_error *err)
 {
     const bool full = strcmp(b->o->method, "full") == 0;
+    /* a mixture: attention alone, as its users do and its peers are measured */
+    const char *targets = b->model.own_spec.experts
+                              ? "\nlora_alpha: 32\nlora_target_modules: [q_proj, k_proj, v_proj, "
+                                "o_proj]\n"
+                              : "\nlora_alpha: 32\nlora_target_linear: true\n";
     char text[1024];
     const int n =
         snprintf(text, sizeof text,
                  "base_model: bench\n%s%s%sdatasets:\n  - path: none\nsequence_len: %" PRId64
                  "\nmicro_batch_size: %" PRId64 "\nlearning_rate: 0.0001\nmax_grad_norm: 1.0\n"
                  "weight_decay: 0.01\noptimizer: adamw_torch\nbf16: %s\ndevice: %s\n",
-                 full ? "" : "adapter: ", full ? "" : b->o->method,
-                 full ? "" : "\nlora_alpha: 32\nlora_target_linear: true\n", b->o->seq, b->o->batch,
-                 strcmp(b->o->dtype, "bf16") == 0 ? "true" : "false", b->o->device);
+                 full ? "" : "adapter: ", full ? "" : b->o->method, full ? "" : targets, b->o->seq,
+                 b->o->batch, strcmp(b->o->dtype, "bf16") == 0 ? "true" : "false", b->o->device);
     char rank[32];
     snprintf(rank, sizeof rank, "lora_r=%" PRId64, b->o->rank);
     const char *overrides[] = {rank};

@@ -60,9 +60,11 @@ static void put_adapter(const af_row_adapter *o, const af_adapter *a, const int 
     for (int p = 0; p < o->parts; p++) {
         const af_module_spec *m = &a->spec->module[module[p]];
         const af_adapter_module *am = &a->module[module[p]];
-        memcpy(ta + p * R * m->in, am->a, (size_t)(am->rank * m->in) * sizeof *ta);
+        if (am->rank) /* else the adapter has none for this module */
+            memcpy(ta + p * R * m->in, am->a, (size_t)(am->rank * m->in) * sizeof *ta);
         for (int64_t r = 0; r < m->out; r++, tb += R)
-            memcpy(tb, am->b + r * am->rank, (size_t)am->rank * sizeof *tb);
+            if (am->rank)
+                memcpy(tb, am->b + r * am->rank, (size_t)am->rank * sizeof *tb);
         scale[c * o->parts + p] = am->scale;
         rank[c * o->parts + p] = am->rank;
     }
@@ -280,7 +282,7 @@ af_status af_decode_graph_run(af_decode_graph *e, const af_decode_feed *f, const
         AF_TRY(put(e, e->in.pages, pages, err));
     AF_TRY(put(e, e->which, m.which, err));
     AF_TRY(put(e, e->last, m.last, err));
-    af_graph_set_one_token(e->graph, one);
+    af_graph_set_one_token(e->graph, one, e->z.least);
     af_graph_set_live_rows(e->graph, m.rows);
     af_graph_set_live_picks(e->graph, m.picks);
     AF_TRY(af_graph_run(e->graph, AF_RUN_FORWARD, err));

@@ -10,6 +10,7 @@ typedef struct af_decode_sizes {
     int64_t seqs;               /* sequences */
     int64_t picks;              /* rows of a run whose logits may be wanted */
     int64_t pages, page, table; /* pages, their positions, and pages of one sequence at most */
+    int64_t least;              /* see af_graph_set_one_token */
     bool hidden;                /* hidden states can be read */
     /* adapters at most, the largest rank, and which modules of the spec have one (NULL = none) */
     int adapters, rank;

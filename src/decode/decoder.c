@@ -5,7 +5,7 @@
 
 enum {
     CHUNK_CPU = 256, /* prompt tokens per run */
-    CHUNK_GPU = 1024,
+    CHUNK_GPU = 512,
     SEQUENCES = 32,
     CONTEXT = 4096,   /* of a model that names none */
     TOKENS = 32768,   /* in all pages, where nobody asks for more and the context is shorter */
@@ -35,6 +35,7 @@ af_decode_sizes af_decode_sizes_of(const af_decode_plan *p)
         .pages = p->pages,
         .page = p->page,
         .table = (p->context + p->page - 1) / p->page,
+        .least = p->slots,
         .hidden = p->embeds};
 }
 

@@ -7,7 +7,7 @@
 
 enum {
     CHUNK_CPU = 256, /* prompt tokens per run */
-    CHUNK_GPU = 1024,
+    CHUNK_GPU = 512,
     SEQUENCES_MAX = 32, /* at once; more prompts wait */
     CONTEXT_UNIT = 512, /* of a decoder that is kept */
     PAGE_UNIT = 16,     /* of one that serves this call alone */

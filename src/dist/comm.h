@@ -1,7 +1,7 @@
 /* comm.h - the processes ("ranks") of a run: who they are, bytes between them, and failure.
  *
  * A communicator moves bytes and knows nothing about numbers: the order in which gradients are
- * added is decided in reduce.c, so that it is the same over every library. Underneath is one
+ * added is decided in shards.c, so that it is the same over every library. Underneath is one
  * operation, "send to one rank while receiving from another" (wire.h), over TCP or MPI; NCCL does
  * the same between GPUs (comm_device.h) and leaves the host side to those two.
  *

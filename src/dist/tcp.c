@@ -213,8 +213,11 @@ static af_status meet_as_other(af_comm *c, af_meeting *m, int *listener, af_erro
     AF_TRY(af_sock_listen(listener, af_host_is_loopback(l->address), 0, l->size + 64, err));
     for (int ch = 0; ch < AF_CHANNELS; ch++) {
         st = af_meeting_join(m, (af_channel)ch, 0, af_sock_port(*listener), open_master, l, err);
+        if (st != AF_OK && af_seconds_now() > m->deadline)
+            return af_fail_subject(err, AF_EIO, "rank", "rank 0 did not come in time (at %s:%d)",
+                                   l->address, l->port);
         if (st != AF_OK)
-            return af_fail_prefix(st, err, "%s:%d", l->address, l->port);
+            return st;
     }
     AF_TRY(af_meeting_wait(m, err));
     resolve_places(m);

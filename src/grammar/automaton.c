@@ -319,6 +319,28 @@ done:
     return st;
 }
 
+af_status af_automaton_alike(af_automaton *a, uint32_t config, uint64_t reach, uint32_t *out,
+                             af_error *err)
+{
+    bool moved = false;
+    a->founds = 0;
+    a->ends = a->config[config].can_end;
+    for (uint32_t i = 0; i < a->config[config].places; i++) {
+        af_place p = a->config[config].place[i];
+        if (p.stack) {
+            const af_stack top = a->stack[p.stack];
+            const uint32_t other = af_rtn_alike(a->rtn, top.state, reach);
+            p.stack = other == top.state ? p.stack : push(a, other, top.below);
+            if (!p.stack)
+                return no_memory(a, err);
+            moved |= other != top.state;
+        }
+        a->found[a->founds++] = p;
+    }
+    *out = config;
+    return moved ? intern(a, out, err) : AF_OK;
+}
+
 bool af_automaton_full(const af_automaton *a) { return a->bytes > AF_AUTOMATON_SOFT; }
 
 /* Puts a stack of the old tables into the new ones: from the bottom up. */

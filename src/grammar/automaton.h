@@ -57,6 +57,10 @@ AF_CHECKED af_status af_automaton_start(af_automaton *a, uint32_t *config, af_er
 /* The configuration after one byte; AF_CONFIG_DEAD when the grammar does not allow it. */
 AF_CHECKED af_status af_automaton_step(af_automaton *a, uint32_t config, uint8_t byte, uint32_t *to,
                                        af_error *err);
+/* A configuration that the same texts of `reach` bytes can follow, one for many where the text is
+ * inside a long bounded repetition. */
+AF_CHECKED af_status af_automaton_alike(af_automaton *a, uint32_t config, uint64_t reach,
+                                        uint32_t *out, af_error *err);
 /* Is it time to collect? */
 bool af_automaton_full(const af_automaton *a);
 /* Forgets all configurations but *keep[0 .. n), which get their new numbers. */

@@ -258,6 +258,7 @@ static af_status mask_of(af_grammar *g, uint32_t config, const uint32_t **out, a
     af_status st = AF_OK;
     const uint64_t words = ((uint64_t)g->vocab->ids + 31) / 32;
     uint32_t *mask = NULL;
+    AF_TRY(af_automaton_alike(&g->automaton, config, g->vocab->longest, &config, err));
     if (!g->automaton.config[config].mask) {
         if (g->mask_bytes + words * sizeof *mask > MASK_BYTES_MAX)
             drop_masks(g);

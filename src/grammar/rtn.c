@@ -81,6 +81,7 @@ void af_rtn_clear(af_rtn *r)
     free(r->edge);
     free(r->rule);
     free(r->set);
+    free(r->chain);
     af_arena_clear(&r->arena);
     *r = (af_rtn){0};
 }
@@ -383,9 +384,40 @@ void af_rtn_chars(af_rtn *r, uint32_t from, const af_cpset *s, bool json, uint32
         af_rtn_call(r, from, set_rule(r, s, json), to);
 }
 
+uint32_t af_rtn_alike(const af_rtn *r, uint32_t state, uint64_t reach)
+{
+    uint32_t low = 0, high = r->chains;
+    while (low < high) { /* the last chain that begins at or before the state */
+        const uint32_t mid = low + (high - low) / 2;
+        if (r->chain[mid].first <= state)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    if (!low)
+        return state;
+    const af_rtn_chain *c = &r->chain[low - 1];
+    const uint64_t done = (uint64_t)(state - c->first) + 1, least = AF_MAX(c->min, 1);
+    /* far from both ends: it may end here, and more can follow than one token has */
+    if (done < least || done > c->max || c->max - done < reach)
+        return state;
+    return c->first + (uint32_t)least - 1;
+}
+
+/* Remembers a repetition whose states are worth taking for each other. */
+static void keep_chain(af_rtn *r, uint64_t min, uint64_t max)
+{
+    if (max - min < 64 ||
+        !grow(r, &r->chain, r->chains, &r->chains_cap, sizeof *r->chain, AF_RTN_RULES_MAX))
+        return;
+    r->chain[r->chains++] = (af_rtn_chain){r->states, min, max};
+}
+
 void af_rtn_repeat(af_rtn *r, uint32_t from, uint32_t rule, uint64_t min, uint64_t max, uint32_t to)
 {
     const bool open = max == UINT64_MAX;
+    if (!open) /* nothing below makes other states in between */
+        keep_chain(r, min, max);
     for (uint64_t i = 0; i < (open ? min : max) && r->st == AF_OK; i++) {
         const uint32_t next = af_rtn_state(r);
         if (i >= min)

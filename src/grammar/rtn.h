@@ -51,6 +51,12 @@ typedef struct af_rtn_set { /* a rule that reads one character of a set */
     bool json;
 } af_rtn_set;
 
+/* A bounded repetition: state first + i has read i + 1 of at most `max`, and may end from `min`. */
+typedef struct af_rtn_chain {
+    uint32_t first;
+    uint64_t min, max;
+} af_rtn_chain;
+
 typedef struct af_rtn {
     af_status st;
     af_error *err;   /* while building */
@@ -64,6 +70,8 @@ typedef struct af_rtn {
     uint32_t rules, rules_cap;
     af_rtn_set *set;
     uint32_t sets, sets_cap;
+    af_rtn_chain *chain; /* long ones, by their first state */
+    uint32_t chains, chains_cap;
     uint32_t root;         /* rule */
     uint8_t class_of[256]; /* finished: bytes that no edge tells apart have one class */
     uint32_t classes;
@@ -92,6 +100,10 @@ void af_rtn_utf8(af_rtn *r, uint32_t from, uint32_t lo, uint32_t hi, uint32_t to
 /* Calls `rule` min to max times; max UINT64_MAX = any number. */
 void af_rtn_repeat(af_rtn *r, uint32_t from, uint32_t rule, uint64_t min, uint64_t max,
                    uint32_t to);
+
+/* Another state of the same repetition from which the next `reach` bytes can be the same, the same
+ * one for all of them; `state` itself where there is none. */
+uint32_t af_rtn_alike(const af_rtn *r, uint32_t state, uint64_t reach);
 
 /* Removes what cannot lead to an end, refuses rules that call themselves before they read a byte,
  * and puts the edges in order. The network is constant afterwards. */

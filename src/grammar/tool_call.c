@@ -34,6 +34,14 @@ af_tool_format af_tool_format_of(const char *source)
     return AF_TOOL_TAGS;
 }
 
+bool af_tool_marker(const char *token)
+{
+    for (size_t i = 0; token && i < AF_LEN(markers); i++)
+        if (strcmp(token, markers[i]) == 0)
+            return true;
+    return token && strcmp(token, close_tag) == 0;
+}
+
 const char *af_tool_format_name(af_tool_format f)
 {
     return f == AF_TOOL_LLAMA ? "llama" : f == AF_TOOL_MISTRAL ? "mistral" : "tags";
@@ -270,19 +278,22 @@ static bool read_content(af_tool_parser *p)
     return true;
 }
 
-/* After a call: its closing tag, separators and white space. True: known what follows. */
+/* After a call: closing tags, separators and white space. True: known what follows. */
 static bool skip_closing(af_tool_parser *p, bool last)
 {
-    const uint64_t at = skip_blank(p->text.data, p->text.len, 0);
-    const uint64_t n = p->text.len - at, tag = sizeof close_tag - 1;
-    const char *s = p->text.data + at;
-    if (n == 0 || (n < tag && memcmp(s, close_tag, n) == 0 && !last))
-        return last;
-    if (n >= tag && memcmp(s, close_tag, tag) == 0)
-        drop(p, at + tag);
-    else if (*s == ';')
-        drop(p, at + 1);
-    return true;
+    const uint64_t tag = sizeof close_tag - 1;
+    for (;;) {
+        const uint64_t at = skip_blank(p->text.data, p->text.len, 0), n = p->text.len - at;
+        const char *s = p->text.data + at;
+        if (n == 0 || (n < tag && memcmp(s, close_tag, n) == 0 && !last))
+            return last;
+        if (n >= tag && memcmp(s, close_tag, tag) == 0)
+            drop(p, at + tag);
+        else if (*s == ';')
+            drop(p, at + 1);
+        else
+            return true;
+    }
 }
 
 /* In a call: reports it when it is complete. True: go on with what follows. */
@@ -328,8 +339,6 @@ static af_status read_all(af_tool_parser *p, bool last, af_error *err)
         if (!p->in_call && p->after_call) {
             if (!skip_closing(p, last))
                 break;
-            if (!last && skip_blank(p->text.data, p->text.len, 0) == p->text.len)
-                break; /* another call may follow */
             p->after_call = false;
             if (p->text.len && next_bare(p))
                 continue;

@@ -104,6 +104,7 @@ static void fill(af_grammar_vocab *v, const token_key *key, int32_t keys)
             open[depth] = v->nodes++;
         }
         v->node[v->nodes - 1].id = key[i].id;
+        v->longest = AF_MAX(v->longest, key[i].n);
     }
     while (depth > 0)
         v->node[open[--depth]].skip = v->nodes;

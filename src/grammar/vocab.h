@@ -22,6 +22,7 @@ struct af_grammar_vocab {
     int32_t *same; /* the next id with the same bytes, -1 = none */
     af_vocab_node *node;
     uint32_t nodes;
+    uint32_t longest; /* bytes of a token */
     int32_t *stop;
     int stops;
 };

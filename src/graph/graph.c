@@ -303,7 +303,11 @@ af_tensor *af_graph_picks(af_graph *g, const char *name, int64_t rows)
     return x;
 }
 
-void af_graph_set_one_token(af_graph *g, bool on) { g->one_token = on; }
+void af_graph_set_one_token(af_graph *g, bool on, int64_t least)
+{
+    g->one_token = on;
+    g->least_rows = least;
+}
 
 void af_graph_set_live_picks(af_graph *g, int64_t rows)
 {

@@ -64,6 +64,8 @@ af_status af_weight_write_noise(af_graph *g, af_tensor *w, const af_random_fill 
 void af_graph_set_test(af_graph *g, const af_graph_test *t) { g->test = t; }
 void af_graph_set_same_bits(af_graph *g) { g->same_bits = true; }
 uint64_t af_graph_shared_bytes(const af_graph *g) { return g->shared_bytes; }
+af_tensor *af_graph_flat_gradients(const af_graph *g) { return g->grads_flat; }
+af_tensor *af_graph_flat_params(const af_graph *g) { return g->params_flat; }
 bool af_device_is_cpu(const af_device *d) { return d->ops->host; }
 
 /* Activations among the outputs that are still in use after position `end`. */

@@ -34,8 +34,9 @@ af_tensor *af_graph_picks(af_graph *g, const char *name, int64_t rows);
 void af_graph_set_live_picks(af_graph *g, int64_t rows);
 /* Whether every sequence has one row at most in the next runs of a graph with caches (at first:
  * no). Such rows, and picked ones, are summed in an order of their own, whatever their number, so
- * that a row's bits are the same in every batch of its kind. */
-void af_graph_set_one_token(af_graph *g, bool on);
+ * that a row's bits are the same in every batch of its kind. On a GPU, where kernels are chosen for
+ * a number of rows, that holds among batches of up to `least` rows. */
+void af_graph_set_one_token(af_graph *g, bool on, int64_t least);
 /* af_tensor_read of the live rows only; `data` holds all of them, packed. */
 AF_CHECKED af_status af_tensor_read_live(af_graph *g, const af_tensor *t, void *data,
                                          af_error *err);
@@ -106,6 +107,29 @@ void af_graph_set_carry(af_graph *g, int levels);
 /* After the gradients of block number `block` of a step: adds the sums of the blocks it completes.
  * After the last block (2^levels - 1) the gradients are the step's; before, they are zero again. */
 AF_CHECKED af_status af_graph_carry(af_graph *g, int64_t block, af_error *err);
+/* Before af_graph_optimizer: the graph updates a part of the parameters and has the state of that
+ * part; `ranks` graphs together are one. The caller brings the parameters together again. */
+void af_graph_set_shard(af_graph *g, int rank, int ranks);
+/* After it: [ranks + 1] elements of the flat parameters where the parts begin and end. */
+const int64_t *af_graph_cuts(const af_graph *g);
+/* One tensor of the optimizer's state as a single process has it. */
+typedef struct af_state_part af_state_part;
+struct af_state_part {
+    const char *name;
+    af_dtype dtype;
+    int64_t full;           /* elements */
+    int64_t from, to, unit; /* the flat parameters it belongs to; parameters per element */
+    bool matrix;            /* one rank has all of it */
+    af_tensor *t;           /* this graph's piece, or NULL */
+    af_state_part *next;
+};
+const af_state_part *af_graph_states(const af_graph *g);
+/* The elements of p that a rank has. */
+void af_graph_state_piece(const af_graph *g, const af_state_part *p, int rank, int64_t *from,
+                          int64_t *count);
+/* After af_graph_optimizer: all gradients, and all parameters, as one vector. */
+af_tensor *af_graph_flat_gradients(const af_graph *g);
+af_tensor *af_graph_flat_params(const af_graph *g);
 /* After plan: the part of af_plan_info.workspace that all graphs of the device share. */
 uint64_t af_graph_shared_bytes(const af_graph *g);
 

@@ -88,6 +88,13 @@ struct af_node {
     void *exec;                 /* the backend's prepared launch */
 };
 
+/* What this graph updates, of several that share the work: shard.c. */
+typedef struct af_shard {
+    int rank, ranks; /* 0 and 1 for a graph that is alone */
+    int64_t *cut;    /* [ranks + 1] */
+    af_state_part *first, *last;
+} af_shard;
+
 struct af_graph {
     /* what was recorded */
     af_arena mem;
@@ -102,6 +109,7 @@ struct af_graph {
     /* one flat buffer each, same layout: every param, and its gradient */
     af_tensor *params_flat, *grads_flat;
     af_carry carry;
+    af_shard shard;
     af_tensor *hyper; /* f32 [AF_HYPER_COUNT], written before an update */
     af_tensor *stats; /* f32 [4], output of GRAD_NORM */
     /* i32 [4]: seed low, high; micro-batch number low, high; top bit = dropout off */
@@ -118,7 +126,8 @@ struct af_graph {
     /* numbers of the next run */
     int64_t rows, live_rows;   /* 0 = no token dimension */
     int64_t picks, live_picks; /* see af_graph_picks */
-    bool one_token;            /* see af_graph_set_one_token */
+    bool one_token;            /* see af_graph_set_one_token, */
+    int64_t least_rows;        /* and its second argument */
     double learning_rate;
     int64_t step;
     uint64_t seed, clock_count;
@@ -192,6 +201,13 @@ bool af_same_shape(const af_tensor *a, const af_tensor *b);
 const char *af_shape_text(const af_tensor *t, char *buf, size_t size);
 /* Bytes in memory, with the row stride ld. */
 uint64_t af_tensor_extent(const af_tensor *t);
+
+/* ---- shards ---- */
+bool af_shard_new(af_graph *g); /* takes memory for the cuts */
+/* The elements of a rank among [from, to); false when there are none. */
+bool af_shard_clip(const af_graph *g, int rank, int64_t *from, int64_t *to);
+/* The piece of a state that this graph has; NULL when it has none, or memory is gone (latched). */
+af_tensor *af_state_part_new(af_graph *g, const af_state_part *like);
 
 /* Records the sums of af_graph_set_carry, when the flat gradients exist. */
 void af_carry_leaves(af_graph *g, af_dtype t, int64_t count);

@@ -172,7 +172,7 @@ static void read_rows(const af_loader *ld, int i, int64_t from, int64_t n, float
         af_bnb_weight_decode(&ld->made[i], from * t->cols, n * t->cols, out);
         return;
     }
-    af_tensor_layout_rows(ld->reader, t, from, n, out);
+    af_tensor_layout_rows(t, from, n, out);
     const af_adapter_module *by = reduced_by(ld, i);
     for (int64_t r = 0; by && by->a0 && r < n; r++)
         for (int k = 0; k < by->rank; k++) {
@@ -184,7 +184,7 @@ static void read_rows(const af_loader *ld, int i, int64_t from, int64_t n, float
 
 void af_loader_plain_rows(af_loader *ld, int tensor, int64_t from, int64_t n, float *out)
 {
-    af_tensor_layout_rows(ld->reader, layout_of(ld, tensor), from, n, out);
+    af_tensor_layout_rows(layout_of(ld, tensor), from, n, out);
 }
 
 void af_loader_reduce(af_loader *ld, const af_adapter *a)
@@ -315,7 +315,7 @@ static void copy_rows(const af_loader *ld, int i, uint8_t *out)
         else if (lay->coded)
             af_coded_weight_mxfp4_row(&lay->coded[r / lay->part_rows], r % lay->part_rows, to);
         else
-            memcpy(to, af_tensor_layout_row(ld->reader, lay, r), bytes);
+            memcpy(to, af_tensor_layout_row(lay, r), bytes);
         if (forget_now(lay, r, 1))
             af_model_reader_forget(ld->reader, i);
     }
@@ -374,7 +374,7 @@ static af_status write_nf4(af_loader *ld, af_model_leaves *l, int i, af_error *e
     af_status st = AF_OK;
     const af_tensor_layout *lay = layout_of(ld, i);
     const bool direct = !reduced_by(ld, i) && !lay->coded && !lay->turned && lay->parts == 1 &&
-                        af_tensor_layout_is_plain(lay) && !lay->gate_up_split &&
+                        af_tensor_layout_is_plain(lay) &&
                         af_tensor_layout_type(lay) == AF_DTYPE_BF16;
     const int64_t step = AF_MAX(CHUNK_VALUES / lay->cols, 1);
     float *tmp = NULL;

@@ -126,24 +126,32 @@ static af_status match_kv_split(af_model_reader *in, faults *f, int i, af_error 
     return st;
 }
 
+/* Older files of qwen3_next have the projection as it is here. */
+static bool is_uncut(const af_model_reader *in, const af_tensor_spec *t)
+{
+    return t->slot == AF_SLOT_IN && af_weights_find(in->weights, t->gguf);
+}
+
 static af_status match_gguf(af_model_reader *in, faults *f, int i, af_error *err)
 {
     const af_tensor_spec *t = &in->spec.tensor[i];
     const af_arch *arch = in->spec.arch;
     af_tensor_layout *e = &in->layout[i];
-    const bool gate_up = t->slot == AF_SLOT_EXPERTS_GATE_UP;
+    const af_gguf_parts cut = af_gguf_parts_of(&in->spec, t);
     if (af_slot_is_xielu(t->slot))
         return af_reader_match_xielu(in, i, err);
-    af_status st = take_parts(in, e, gate_up ? 2 : 1, err);
+    af_status st = take_parts(in, e, cut.count ? cut.count : 1, err);
     if (st != AF_OK)
         return st;
-    if (gate_up) {
-        const int64_t dim[3] = {t->dim[0], t->dim[1] / 2, t->dim[2]};
-        char up[NAME_MAX_BYTES];
-        snprintf(up, sizeof up, "blk.%d.ffn_up_exps.weight", t->layer);
-        e->part[0] = find(in, f, t->gguf, dim, 3);
-        e->part[1] = find(in, f, up, dim, 3);
-        e->gate_up_split = true;
+    if (cut.count && !is_uncut(in, t)) {
+        for (int p = 0; p < cut.count; p++) {
+            const int64_t X = t->ndim == 3 ? t->dim[0] : 1, cols = t->dim[t->ndim - 1],
+                          dim[3] = {X, cut.rows[p] / X, cols};
+            char name[NAME_MAX_BYTES];
+            snprintf(name, sizeof name, "blk.%d.%s", t->layer, cut.name[p]);
+            e->part[p] = find(in, f, name, dim + (t->ndim == 2), t->ndim);
+        }
+        e->cut = cut;
     } else if (t->slot == AF_SLOT_EXPERTS_GATE_UP_BIAS) { /* halves of a row */
         const int64_t dim[2] = {t->dim[0], t->dim[1] / 2};
         char name[NAME_MAX_BYTES];
@@ -161,8 +169,15 @@ static af_status match_gguf(af_model_reader *in, faults *f, int i, af_error *err
         af_reader_vocab_stored_dim(in, i, dim);
         const bool squeezed = t->slot == AF_SLOT_SHARED_ROUTER; /* [1][D] is a vector there */
         const bool conv = t->slot == AF_SLOT_CONV;              /* [C][1][K] is a matrix there */
+        const int64_t columns = af_gguf_vector_columns(&in->spec, t);
+        e->parts = 1;
         dim[1] = conv ? dim[2] : dim[1];
-        e->part[0] = find(in, f, t->gguf, dim + squeezed, t->ndim - (squeezed || conv));
+        if (columns) { /* a matrix there */
+            dim[0] /= columns;
+            dim[1] = columns;
+        }
+        e->part[0] =
+            find(in, f, t->gguf, dim + squeezed, t->ndim - (squeezed || conv) + (columns > 0));
     }
     const bool norm = t->slot != AF_SLOT_STATE_NORM && strstr(t->gguf, "norm.weight") != NULL;
     e->add = norm && t->ndim == 1 && arch->gguf_norm_one ? -1.0f : 0.0f;
@@ -414,7 +429,9 @@ static bool is_other_modality(const char *name)
 
 bool af_model_reader_keeps(const af_model_reader *in, const char *name)
 {
-    const bool more = in->config.raw && json_object_get(in->config.raw, "text_config");
+    const af_arch *arch = in->config.model_type ? af_arch_find(in->config.model_type) : NULL;
+    const bool more = (in->config.raw && json_object_get(in->config.raw, "text_config")) ||
+                      (arch && arch->multimodal);
     return (more && is_other_modality(name)) || strncmp(name, "mtp.", 4) == 0;
 }
 

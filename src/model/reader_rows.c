@@ -67,7 +67,7 @@ static int64_t unpermute(int64_t r, int64_t rows, int64_t heads)
     return h * E + i * 2 + half;
 }
 
-const void *af_tensor_layout_row(const af_model_reader *in, const af_tensor_layout *t, int64_t r)
+const void *af_tensor_layout_row(const af_tensor_layout *t, int64_t r)
 {
     int64_t part = r / t->part_rows, row = r % t->part_rows;
     uint64_t bytes = 0;
@@ -75,10 +75,10 @@ const void *af_tensor_layout_row(const af_model_reader *in, const af_tensor_layo
         row = unpermute(r, t->rows, t->heads);
     if (t->order.keys && !t->order.columns)
         row = af_gguf_order_there(&t->order, r);
-    if (t->gate_up_split) { /* [X][F][D] twice -> [X][2F][D] */
-        const int64_t F = in->spec.expert_ffn, x = r / (2 * F), within = r % (2 * F);
-        part = within / F;
-        row = x * F + within % F;
+    if (t->cut.count) {
+        int of;
+        row = af_gguf_parts_there(&t->cut, r, &of);
+        part = of;
     }
     (void)af_dtype_bytes(af_tensor_layout_type(t), (uint64_t)t->cols, &bytes); /* checked at open */
     return (const uint8_t *)t->part[part]->data + (uint64_t)row * bytes;
@@ -151,8 +151,7 @@ static void coded_rows(const af_tensor_layout *t, int64_t from, int64_t n, float
     }
 }
 
-static void stored_rows(const af_model_reader *in, const af_tensor_layout *t, int64_t from,
-                        int64_t n, float *out)
+static void stored_rows(const af_tensor_layout *t, int64_t from, int64_t n, float *out)
 {
     if (t->packed) {
         af_bnb_weight_decode(&t->bnb, from * t->cols, n * t->cols, out);
@@ -176,8 +175,7 @@ static void stored_rows(const af_model_reader *in, const af_tensor_layout *t, in
     }
     const af_dtype type = af_tensor_layout_type(t);
     for (int64_t r = 0; r < n; r++)
-        af_codec_decode_row(type, af_tensor_layout_row(in, t, from + r), out + r * t->cols,
-                            t->cols);
+        af_codec_decode_row(type, af_tensor_layout_row(t, from + r), out + r * t->cols, t->cols);
     for (int64_t r = 0; t->order.columns && r < n; r++)
         af_gguf_order_from_file(&t->order, out + r * t->cols);
     for (int64_t k = 0; t->add != 0 && k < n * t->cols; k++)
@@ -186,12 +184,11 @@ static void stored_rows(const af_model_reader *in, const af_tensor_layout *t, in
         out[k] = logf(-out[k]);
 }
 
-void af_tensor_layout_rows(const af_model_reader *in, const af_tensor_layout *t, int64_t from,
-                           int64_t n, float *out)
+void af_tensor_layout_rows(const af_tensor_layout *t, int64_t from, int64_t n, float *out)
 {
     const int64_t has = t->mean ? AF_MAX(AF_MIN(n, t->stored_rows - from), 0) : n;
     if (has > 0)
-        stored_rows(in, t, from, has, out);
+        stored_rows(t, from, has, out);
     for (int64_t r = has; r < n; r++)
         memcpy(out + r * t->cols, t->mean, (size_t)t->cols * sizeof *out);
 }
@@ -203,7 +200,7 @@ void af_model_reader_rows(const af_model_reader *in, int tensor, int64_t from, i
     if (in->spec.tensor[tensor].ndim == 1) /* an interleaved vector has rows of one value */
         n = t->rows;
     assert(from >= 0 && n >= 0 && from + n <= t->rows);
-    af_tensor_layout_rows(in, t, from, n, out);
+    af_tensor_layout_rows(t, from, n, out);
 }
 
 static void take_saved(const af_overlay *o, int64_t from, int64_t n, int64_t cols, float *out)
@@ -404,15 +401,14 @@ const af_stored *af_reader_vocab_own(const af_model_reader *in, int tensor)
 }
 
 /* In the order of the rows, so that the bits do not depend on anything else. */
-static af_status add_up(const af_model_reader *in, const af_tensor_layout *e, double *sum,
-                        af_error *err)
+static af_status add_up(const af_tensor_layout *e, double *sum, af_error *err)
 {
     float *rows = af_calloc((uint64_t)(STEP_ROWS * e->cols), sizeof *rows);
     if (!rows)
         return af_fail_nomem(err, "rows of the embedding", (uint64_t)e->cols * sizeof *rows);
     for (int64_t r = 0; r < e->stored_rows; r += STEP_ROWS) {
         const int64_t n = AF_MIN(e->stored_rows - r, STEP_ROWS);
-        af_tensor_layout_rows(in, e, r, n, rows);
+        af_tensor_layout_rows(e, r, n, rows);
         for (int64_t i = 0; i < n; i++)
             for (int64_t c = 0; c < e->cols; c++)
                 sum[c] += rows[i * e->cols + c];
@@ -424,14 +420,13 @@ static af_status add_up(const af_model_reader *in, const af_tensor_layout *e, do
 /* As transformers' resize_token_embeddings, which draws new rows from a normal distribution around
  * the mean of the others with a billionth of their covariance; here they are the mean itself, in
  * the type of the others. */
-static af_status find_mean(const af_model_reader *in, const af_tensor_layout *e, float *mean,
-                           af_error *err)
+static af_status find_mean(const af_tensor_layout *e, float *mean, af_error *err)
 {
     const af_dtype stored = e->packed ? e->bnb.round : af_tensor_layout_type(e);
     double *sum = af_calloc((uint64_t)e->cols, sizeof *sum);
     if (!sum)
         return af_fail_nomem(err, "a row of the embedding", (uint64_t)e->cols * sizeof *sum);
-    const af_status st = add_up(in, e, sum, err);
+    const af_status st = add_up(e, sum, err);
     for (int64_t c = 0; st == AF_OK && c < e->cols; c++) {
         mean[c] = (float)(sum[c] / (double)e->stored_rows);
         if (stored == AF_DTYPE_BF16 || stored == AF_DTYPE_F16) {
@@ -456,7 +451,7 @@ af_status af_reader_vocab_grow(af_model_reader *in, int tensor, af_error *err)
         return af_fail_nomem(err, "a row of the embedding", (uint64_t)e->cols * sizeof *mean);
     e->stored_rows = in->stored_vocab;
     if (!in->no_values)
-        AF_TRY(find_mean(in, e, mean, err));
+        AF_TRY(find_mean(e, mean, err));
     e->mean = mean;
 done:
     return st;

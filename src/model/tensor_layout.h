@@ -3,6 +3,7 @@
 #define AF_TENSOR_LAYOUT_H
 
 #include "model/arch/gguf_order.h"
+#include "model/arch/gguf_parts.h"
 #include "model/coded/coded_weight.h"
 #include "model/model_reader.h"
 
@@ -10,16 +11,16 @@ struct af_tensor_layout {
     int64_t rows, cols; /* of the spec's tensor; a vector is one row (rows of 1 when permuted) */
     const af_stored **part; /* [parts], equal rows and type each; none when packed */
     int parts;
-    int64_t part_rows;  /* rows of the spec's tensor that come from one part */
-    int64_t heads;      /* > 0: rows are interleaved per head as llama.cpp has them */
-    bool row_halves;    /* GGUF biases of experts: part 0 has the gates of a row, part 1 the ups */
-    bool gate_up_split; /* GGUF experts: part 0 has all gates, part 1 all ups */
+    int64_t part_rows; /* rows of the spec's tensor that come from one part */
+    int64_t heads;     /* > 0: rows are interleaved per head as llama.cpp has them */
+    bool row_halves;   /* GGUF biases of experts: part 0 has the gates of a row, part 1 the ups */
     /* GGUF kv_b_proj: part 0 has the keys of each head transposed, part 1 the values */
     const af_latent_keys *kv_split;
     float add;      /* added to every value (gemma norms: -1) */
     bool minus_exp; /* the file has -exp(w): A_log of delta nets and Mamba-2 */
     af_gguf_order order;
-    bool packed; /* by bitsandbytes */
+    af_gguf_parts cut; /* which row lies in which part; count 0: one after another */
+    bool packed;       /* by bitsandbytes */
     af_bnb_weight bnb;
     af_coded_weight *coded;       /* [parts]: each part is the codes of this weight; NULL = plain */
     const af_tensor_spec *turned; /* stored in another order: af_disk_at; else NULL */
@@ -36,10 +37,9 @@ static inline bool af_tensor_layout_is_plain(const af_tensor_layout *t)
 /* The type the rows are stored in. */
 af_dtype af_tensor_layout_type(const af_tensor_layout *t);
 /* Row r of the spec's tensor, as it is stored. */
-const void *af_tensor_layout_row(const af_model_reader *in, const af_tensor_layout *t, int64_t r);
+const void *af_tensor_layout_row(const af_tensor_layout *t, int64_t r);
 /* Rows [from, from + n) as f32. */
-void af_tensor_layout_rows(const af_model_reader *in, const af_tensor_layout *t, int64_t from,
-                           int64_t n, float *out);
+void af_tensor_layout_rows(const af_tensor_layout *t, int64_t from, int64_t n, float *out);
 
 /* Tensor i of the spec, a number of xIELU, out of the metadata of a GGUF file. */
 AF_CHECKED af_status af_reader_match_xielu(af_model_reader *in, int tensor, af_error *err);

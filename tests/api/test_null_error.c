@@ -169,6 +169,7 @@ FAILS(af_train_eval, nowhere, NULL, 0, &(af_eval_result){0}, NULL)
 FAILS(af_train_init, nowhere, nowhere, &(char *){NULL}, NULL)
 FAILS(af_distill_capture, nowhere, NULL, 0, nowhere, false, NULL, NULL, NULL)
 FAILS(af_train_plan, nowhere, NULL, 0, 0, false, &(char *){NULL}, NULL)
+FAILS(af_train_plan_ranks, nowhere, NULL, 0, 0, NULL, false, &(char *){NULL}, NULL)
 
 /* A run that is not open. */
 static bool on_run(af_status (*call)(af_run *run))
@@ -508,6 +509,7 @@ static const struct {
     CASE(af_train_keys_json),
     CASE(af_distill_capture),
     CASE(af_train_plan),
+    CASE(af_train_plan_ranks),
 };
 
 static bool has_case(const char *name)

@@ -183,6 +183,46 @@ static void test_hostile(void **state)
     af_buf_clear(&b);
 }
 
+/* Masks inside a long bounded string are shared between places: each must say exactly which tokens
+ * the grammar takes there. */
+static void test_masks_of_long_strings(void **state)
+{
+    (void)state;
+    static const char schema[] =
+        "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"minLength\":3,"
+        "\"maxLength\":100},\"minItems\":1,\"maxItems\":90}";
+    static const int at[] = {0, 1, 2, 3, 4, 5, 50, 60, 90, 93, 96, 97, 98, 99, 100};
+    af_error err;
+    af_grammar *g = NULL;
+    uint32_t mask[64];
+    CHECK_OK(
+        af_grammar_open(&g, AF_GRAMMAR_JSON_SCHEMA, schema, sizeof schema - 1, vocab.vocab, &err),
+        err);
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+        af_grammar_state *s = NULL;
+        CHECK_OK(af_grammar_state_new(&s, g, &err), err);
+        CHECK_OK(af_grammar_state_accept(s, '[', &err), err); /* ids below 256 are bytes */
+        CHECK_OK(af_grammar_state_accept(s, '"', &err), err);
+        for (int k = 0; k < at[i]; k++)
+            CHECK_OK(af_grammar_state_accept(s, 'x', &err), err);
+        CHECK_OK(af_grammar_state_mask(s, mask, vocab.size, &err), err);
+        for (int32_t id = 0; id < vocab.size; id++) {
+            af_grammar_state *t = NULL;
+            CHECK_OK(af_grammar_state_new(&t, g, &err), err);
+            CHECK_OK(af_grammar_state_accept(t, '[', &err), err);
+            CHECK_OK(af_grammar_state_accept(t, '"', &err), err);
+            for (int k = 0; k < at[i]; k++)
+                CHECK_OK(af_grammar_state_accept(t, 'x', &err), err);
+            const bool taken = af_grammar_state_accept(t, id, &err) == AF_OK;
+            CHECK_MSG(taken == (mask[id / 32] >> (id % 32) & 1), "after %d characters, token %d",
+                      at[i], (int)id);
+            af_grammar_state_free(t);
+        }
+        af_grammar_state_free(s);
+    }
+    af_grammar_close(g);
+}
+
 static void test_json_object(void **state)
 {
     (void)state;
@@ -200,7 +240,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_documents),   cmocka_unit_test(test_answers),
         cmocka_unit_test(test_refused),     cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_json_object),
+        cmocka_unit_test(test_json_object), cmocka_unit_test(test_masks_of_long_strings),
     };
     char path[4096];
     af_error err;

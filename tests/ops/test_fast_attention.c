@@ -135,7 +135,7 @@ static void cached_outputs(const int64_t *shape, af_dtype type, int variant, int
     for (int64_t i = 0; i < M && page; i++) /* from the last to the first */
         ((int32_t *)o.pages->data)[i] = (int32_t)(M - 1 - i);
     for (int step = 0; step < 4; step++) {
-        af_graph_set_one_token(c.g, step > 0 && variant % 2);
+        af_graph_set_one_token(c.g, step > 0 && variant % 2, 1);
         const int64_t live = step == 0 ? T : 1;
         fc_fill_floats(&c, x);
         for (int64_t i = 0; step > 0 && i < W; i++)

@@ -3,6 +3,7 @@ import base64
 import json
 import math
 import os
+import re
 import signal
 import struct
 import sys
@@ -47,6 +48,13 @@ def check_info(s):
     check(status == 200 and headers["Content-Type"].startswith("text/html"), "the page")
     check("default-src" in headers["Content-Security-Policy"] and headers["X-Frame-Options"] == "DENY" and
           headers["X-Content-Type-Options"] == "nosniff", "headers of the page")
+    source = os.path.join(os.environ["AF_SOURCE"], "src", "serve", "page")
+    names = re.findall(r'(?:src|href)="([^"#]+)"', page.decode())
+    check(sorted(names) == ["app.css", "app.js", "icon.svg"], "files that the page names: %s" % names)
+    for name in names:
+        status, headers, text = s.raw("GET", "/" + name)
+        check(status == 200 and text == open(os.path.join(source, name), "rb").read(), name)
+        check("default-src 'self'" in headers["Content-Security-Policy"], "policy of " + name)
     check(s.raw("HEAD", "/health")[0] == 200, "HEAD")
 
 
@@ -265,6 +273,9 @@ def check_tools(s):
           "tools: text around a call: %s" % a)
     a = s.post(CHAT, messages=HI, tools=TOOLS, tool_choice="none", grammar=rules)[1]["choices"][0]
     check(a["message"]["content"] == text and "tool_calls" not in a["message"], "tools: none")
+    for seed in range(4):  # a model of noise makes special tokens: they are no text, with tools neither
+        a = s.post(CHAT, messages=HI, tools=TOOLS, seed=seed, max_tokens=60)[1]["choices"][0]["message"]["content"]
+        check("<|" not in (a or ""), "tools: special tokens in %r" % a)
     back = HI + [{"role": "assistant", "content": None, "tool_calls": [
         {"id": "x", "type": "function", "function": {"name": "time", "arguments": "{\"city\": \"Rome\"}"}}]},
         {"role": "tool", "tool_call_id": "x", "content": "noon"}]
@@ -290,6 +301,7 @@ def check_errors(s):
     expect(s, 400, TEXT, "prompt")
     expect(s, 400, TEXT, "prompt", prompt=[39, 5000])
     expect(s, 400, TEXT, "prompt", prompt=[])
+    expect(s, 400, TEXT, "n", prompt=["a"] * 600, n=2)
     expect(s, 400, TEXT, "prompt", "context_length_exceeded", prompt=[39] * 256)
     expect(s, 400, CHAT, "messages", "context_length_exceeded", messages=[{"role": "user", "content": "Hi " * 400}])
     check(s.post(CHAT, messages=HI, max_tokens=1, unknown_field=3)[0] == 200, "unknown fields are ignored")

@@ -73,13 +73,18 @@ def check_bytes(folder):
 
 
 def check_rows(folder):
-    s = train(run_file(folder, "rows", max_steps=100000), "-q")
+    s = train(run_file(folder, "rows", max_steps=100000, generate_samples='["Hello"]', generate_samples_steps=1000), "-q")
     while s.ask("GET", "/v1/run")[1]["step"] < 5:
         time.sleep(0.01)
     status, headers, text = s.raw("GET", "/v1/run/metrics?since=3")
     rows = [json.loads(l) for l in text.decode().splitlines()]
     check(rows[0]["step"] == 4 and "loss" in rows[0], "rows since a step")
     check(json.loads(s.raw("GET", "/v1/run/metrics")[2].decode().splitlines()[0])["step"] == 1, "all rows")
+    samples = s.ask("GET", "/v1/run/samples")[1]["samples"]
+    check([(r["step"], r["prompt"]) for r in samples] == [(0, "Hello")] and "answer" in samples[0], "samples: %s" % samples)
+    for again in range(2):  # made once, kept
+        records = s.ask("GET", "/v1/run/data")[1]["records"]
+        check(len(records) == 5 and len(records[0]["ids"]) == len(records[0]["labels"]) and -100 in records[0]["labels"], "records")
     with s.connect() as c:
         c.sendall(b"GET /v1/run/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
         text = b""

@@ -100,7 +100,7 @@ static void compute(const char *model, const char *rl, bool shared, outcome *o)
     *o = (outcome){0};
     read_config(&run, model, rl);
     af_step_graph_init(&s, &run, &m);
-    CHECK_OK(af_run_model_open(&m, &run, &err), err);
+    CHECK_OK(af_run_model_open(&m, &run, NULL, &err), err);
     CHECK_OK(af_run_data_open(&d, &run, &m, &err), err);
     CHECK_OK(af_run_model_open_adapter(&m, &err), err);
     assert_true(af_run_data_shares(&run, m.spec));

@@ -35,9 +35,9 @@ static void test_idle_keys_are_counted(void **state)
     (void)state;
     static const char *const text =
         BASE "adapter:\nattn_implementation: flash_attention_2\nwandb_entity: x\nlora_r: 8\n"
-             "plugins:\n  - axolotl.integrations.liger.LigerPlugin\nfsdp_config: {a: b}\n"
+             "plugins:\n  - axolotl.integrations.liger.LigerPlugin\nfsdp_version: 2\n"
              "liger_rope: true\nevals_per_epoch: 4\ntrust_remote_code: true\n";
-    static const char *const keys[] = {"attn_implementation", "wandb_entity",      "fsdp_config",
+    static const char *const keys[] = {"attn_implementation", "wandb_entity",      "fsdp_version",
                                        "liger_rope",          "trust_remote_code", "lora_r",
                                        "evals_per_epoch"};
     af_run_config r = {0};

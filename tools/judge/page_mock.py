@@ -104,9 +104,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
                     return
         if run and path == "/v1/run/samples":
             return self.reply(200, {"samples": [{"step": 100, "prompt": "How do I reset my password?",
-                                                 "text": "Open Settings, choose Account, then Reset password. You will get a message with a link."},
+                                                 "answer": "Open Settings, choose Account, then Reset password. You will get a message with a link."},
                                                 {"step": 200, "prompt": "How do I reset my password?",
-                                                 "text": "Go to Settings > Account > Reset password and follow the link that we send you."}]})
+                                                 "answer": "Go to Settings > Account > Reset password and follow the link that we send you."}]})
         if run and path == "/v1/run/data":
             return self.reply(200, {"records": [{"record": 1, "text": "", "ids": [1, 2, 3], "labels": [-100, -100, 3]},
                                                 {"record": 2, "text": "", "ids": [1, 4, 5], "labels": [-100, 4, 5]}]})

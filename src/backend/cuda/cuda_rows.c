@@ -5,11 +5,13 @@
  */
 #include "backend/cuda/cuda_graph.h"
 
-static const int64_t level_rows[AF_ROW_LEVELS] = {0, 64, 8, 1}; /* level 0: all */
+static const int64_t level_rows[AF_ROW_LEVELS] = {0, 256, 64, 8, 1}; /* level 0: all */
+
+enum { SMALL_ROWS = 64 }; /* a graph of so many is not worth more levels */
 
 int64_t af_cuda_level_rows(const af_graph *g, int level)
 {
-    return level == 0 ? g->rows : level_rows[level];
+    return level == 0 ? g->rows : AF_MIN(g->rows, level_rows[level]);
 }
 
 int af_cuda_levels(const af_graph *g)
@@ -17,7 +19,7 @@ int af_cuda_levels(const af_graph *g)
     bool generates = false;
     for (int i = 0; i < g->n_nodes; i++)
         generates |= g->nodes[i]->op == AF_OP_ATTENTION_CACHED;
-    return generates && !g->differentiated && g->rows > level_rows[1] ? AF_ROW_LEVELS : 1;
+    return generates && !g->differentiated && g->rows > SMALL_ROWS ? AF_ROW_LEVELS : 1;
 }
 
 void af_cuda_set_level(af_graph *g, int level)
@@ -30,11 +32,14 @@ void af_cuda_set_level(af_graph *g, int level)
     cg->level = level;
 }
 
+/* A decoder's prompts take all rows, its single tokens those of a full batch: the kernels, and with
+ * them a row's bits, do not depend on how many sequences there are. */
 int af_cuda_level_of(const af_graph *g)
 {
     const af_cuda_graph *cg = g->backend;
+    const int64_t rows = !g->picks ? g->live_rows : AF_MAX(g->live_rows, g->least_rows);
     int level = 0;
-    while (level + 1 < cg->levels && g->live_rows <= level_rows[level + 1])
+    while ((!g->picks || g->one_token) && level + 1 < cg->levels && rows <= level_rows[level + 1])
         level++;
     return level;
 }

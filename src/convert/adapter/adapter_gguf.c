@@ -3,6 +3,7 @@
 
 #include "convert/gguf/gguf_meta.h"
 #include "model/arch/gguf_order.h"
+#include "model/arch/gguf_parts.h"
 
 enum { NAME_BYTES = 256 };
 
@@ -88,53 +89,63 @@ static af_status write_b(const af_adapter *a, int i, double alpha, af_gguf_write
     return st;
 }
 
-/* ---- experts: llama.cpp has gate and up apart, each with the A they share here ---- */
+/* ---- modules that llama.cpp has as several tensors: each has the A they share here ---- */
 
-static int expert_parts(const af_module_spec *m)
+static af_gguf_parts parts_of(const af_adapter *a, int i)
 {
-    return m->group == AF_GROUP_EXPERTS_GATE_UP ? 2 : 1;
+    const af_module_spec *m = &a->spec->module[i];
+    const af_tensor_spec *t = &a->spec->tensor[m->weight];
+    af_gguf_parts p = af_gguf_parts_of(a->spec, t);
+    if (p.count == 0 && af_module_is_experts(m)) /* one part, of all rows */
+        p = (af_gguf_parts){.count = 1,
+                            .name = {strchr(t->gguf + strlen("blk."), '.') + 1},
+                            .rows = {m->copies * m->out}};
+    return p;
 }
 
-static void expert_name(char name[NAME_BYTES], const af_module_spec *m, int part, char which)
+static void part_name(char name[NAME_BYTES], const af_module_spec *m, const char *part, char which)
 {
-    static const char *const gate_up[] = {"gate", "up"};
-    snprintf(name, NAME_BYTES, "blk.%d.ffn_%s_exps.weight.lora_%c", m->layer,
-             expert_parts(m) == 2 ? gate_up[part] : "down", which);
+    snprintf(name, NAME_BYTES, "blk.%d.%s.lora_%c", m->layer, part, which);
 }
 
-static af_status put_experts(const af_adapter *a, int i, af_gguf_writer *w, af_error *err)
+static af_status put_parts(const af_adapter *a, int i, const af_gguf_parts *p, af_gguf_writer *w,
+                           af_error *err)
 {
     af_status st = AF_OK;
     const af_module_spec *m = &a->spec->module[i];
-    const int64_t R = a->module[i].rank, X = m->copies, out = m->out / expert_parts(m);
+    const bool experts = af_module_is_experts(m);
+    const int64_t R = a->module[i].rank, X = m->copies;
     char name[NAME_BYTES];
-    for (int part = 0; part < expert_parts(m); part++) {
-        expert_name(name, m, part, 'a');
-        AF_TRY(af_gguf_put_tensor(w, name, AF_DTYPE_F32, (int64_t[]){X, R, m->in}, 3, err));
-        expert_name(name, m, part, 'b');
-        AF_TRY(af_gguf_put_tensor(w, name, AF_DTYPE_F32, (int64_t[]){X, out, R}, 3, err));
+    for (int k = 0; k < p->count; k++) {
+        const int64_t low[3] = {X, R, m->in}, high[3] = {X, p->rows[k] / X, R};
+        part_name(name, m, p->name[k], 'a');
+        AF_TRY(af_gguf_put_tensor(w, name, AF_DTYPE_F32, low + !experts, 2 + experts, err));
+        part_name(name, m, p->name[k], 'b');
+        AF_TRY(af_gguf_put_tensor(w, name, AF_DTYPE_F32, high + !experts, 2 + experts, err));
     }
 done:
     return st;
 }
 
-static af_status write_experts(const af_adapter *a, int i, double alpha, af_gguf_writer *w,
-                               af_error *err)
+static af_status write_parts(const af_adapter *a, int i, const af_gguf_parts *p, double alpha,
+                             af_gguf_writer *w, af_error *err)
 {
     af_status st = AF_OK;
     const af_module_spec *m = &a->spec->module[i];
     const af_adapter_module *am = &a->module[i];
     const float fold = (float)((double)am->scale * am->rank / alpha);
-    const int64_t out = m->out / expert_parts(m), n = out * am->rank;
-    float *rows = af_calloc((uint64_t)(m->copies * n), sizeof *rows);
+    const int64_t R = am->rank, all = m->copies * m->out * R;
+    float *rows = af_calloc((uint64_t)all, sizeof *rows);
     if (!rows)
-        return af_fail_nomem(err, m->path, (uint64_t)(m->copies * n) * sizeof *rows);
-    for (int part = 0; part < expert_parts(m); part++) {
-        for (int64_t e = 0; e < m->copies; e++)
-            for (int64_t k = 0; k < n; k++)
-                rows[e * n + k] = am->b[(e * m->out + part * out) * am->rank + k] * fold;
+        return af_fail_nomem(err, m->path, (uint64_t)all * sizeof *rows);
+    for (int k = 0; k < p->count; k++) {
+        for (int64_t r = 0; r < p->rows[k]; r++) {
+            const int64_t from = p->count > 1 ? af_gguf_parts_here(p, k, r) : r;
+            for (int64_t c = 0; c < R; c++)
+                rows[r * R + c] = am->b[from * R + c] * fold;
+        }
         AF_TRY(af_gguf_writer_data(w, am->a, (uint64_t)af_adapter_a_count(m, am->rank) * 4, err));
-        AF_TRY(af_gguf_writer_data(w, rows, (uint64_t)(m->copies * n) * 4, err));
+        AF_TRY(af_gguf_writer_data(w, rows, (uint64_t)(p->rows[k] * R) * 4, err));
     }
 done:
     free(rows);
@@ -145,8 +156,9 @@ static af_status put_module(const af_adapter *a, int i, af_gguf_writer *w, af_er
 {
     af_status st = AF_OK;
     const af_module_spec *m = &a->spec->module[i];
-    if (af_module_is_experts(m))
-        return put_experts(a, i, w, err);
+    const af_gguf_parts parts = parts_of(a, i);
+    if (parts.count)
+        return put_parts(a, i, &parts, w, err);
     const char *base = a->spec->tensor[m->weight].gguf;
     const int64_t R = a->module[i].rank;
     const bool embed = m->group == AF_GROUP_EMBED;
@@ -186,13 +198,15 @@ af_status af_adapter_gguf_write(const af_adapter *a, const char *name, const cha
         if (a->module[i].rank)
             AF_TRY(put_module(a, i, w, err));
     AF_TRY(af_gguf_writer_begin(w, err));
-    for (int i = 0; i < a->spec->modules; i++)
-        if (a->module[i].rank && af_module_is_experts(&a->spec->module[i])) {
-            AF_TRY(write_experts(a, i, alpha, w, err));
+    for (int i = 0; i < a->spec->modules; i++) {
+        const af_gguf_parts parts = parts_of(a, i);
+        if (a->module[i].rank && parts.count) {
+            AF_TRY(write_parts(a, i, &parts, alpha, w, err));
         } else if (a->module[i].rank) {
             AF_TRY(write_a(a, i, w, err));
             AF_TRY(write_b(a, i, alpha, w, err));
         }
+    }
     st = af_gguf_writer_commit(w, err);
     w = NULL;
 done:

@@ -35,6 +35,18 @@ static int64_t group_best(const af_model_spec *s)
     return s->router.groups > 1 ? s->router.group_best : 0;
 }
 
+/* Sizes of the layers as one number. */
+static double layer_sum(const af_model_spec *s)
+{
+    double sum = 0;
+    for (int i = 0; i < s->layers; i++) {
+        const af_layer_spec *l = &s->layer[i];
+        sum += (i + 1.0) * ((double)l->ffn + 3 * l->kv_heads + 7 * l->head_dim + 11 * l->kv_from +
+                            13 * l->k_is_v);
+    }
+    return sum;
+}
+
 static af_status check_sizes(const af_model_spec *a, const af_model_spec *b, af_error *err)
 {
     const fact facts[] = {
@@ -78,6 +90,8 @@ static af_status check_sizes(const af_model_spec *a, const af_model_spec *b, af_
         {"embedding_multiplier", a->embed_scale, b->embed_scale},
         {"residual_multiplier", a->residual_scale, b->residual_scale},
         {"logits_scaling", a->logit_scale, b->logit_scale},
+        {"num_kv_shared_layers, sizes of layers", layer_sum(a), layer_sum(b)},
+        {"hidden_size_per_layer_input", (double)a->per_layer_input, (double)b->per_layer_input},
         {"max_position_embeddings", (double)a->max_positions, (double)b->max_positions},
         {"the number of tensors (attention_bias, mlp_bias, norms)", a->tensors, b->tensors},
     };
@@ -203,6 +217,7 @@ typedef struct taker {
     bool tied, untied;
     bool square; /* heads * head_dim must be the width */
     bool biased; /* biases must be there */
+    bool convs;  /* biases of convolutions */
 } taker;
 
 static const taker *taker_of(const char *arch)
@@ -213,7 +228,9 @@ static const taker *taker_of(const char *arch)
         {"phi3", .factors = true, .tied = true, .untied = true},
         {"gemma", .tied = true},
         {"gemma2", .tied = true},
+        {"gemma4", .freqs = true, .tied = true, .untied = true},
         {"olmo2", .untied = true},
+        {"olmoe", .untied = true},
         {"starcoder2", .biases = true, .biased = true, .tied = true, .untied = true},
         {"phi2", .biases = true, .untied = true},
         {"nemotron", .biases = true, .square = true, .untied = true},
@@ -225,6 +242,7 @@ static const taker *taker_of(const char *arch)
         {"exaone4", .freqs = true, .tied = true, .untied = true},
         {"apertus", .freqs = true, .untied = true},
         {"gpt-oss", .biases = true, .untied = true},
+        {"granitehybrid", .convs = true, .tied = true, .untied = true},
         {"others", .tied = true, .untied = true},
     };
     size_t i = 0;
@@ -271,8 +289,14 @@ af_status af_gguf_check_supported(const af_model_spec *s, af_error *err)
         what = "o_proj.bias (attention_bias)";
     else if (!t->biases && mlp_bias)
         what = "biases of the mlp (mlp_bias)";
-    else if (has_slot(s, AF_SLOT_CONV_BIAS))
+    else if (has_slot(s, AF_SLOT_IN_BIAS) && t->convs)
+        what = "biases of in_proj and out_proj (mamba_proj_bias)";
+    else if (has_slot(s, AF_SLOT_CONV_BIAS) && !t->convs)
         what = "biases of short convolutions (conv_bias)";
+    else if (t->convs && s->state.key_heads > 1)
+        what = "norm over several groups (mamba_n_groups above 1)";
+    else if (t->convs && !s->recurrent)
+        what = "model without Mamba layers";
     else if (delta && s->state.key_dim != s->state.head_dim)
         what = "linear_value_head_dim other than linear_key_head_dim";
     else if (strcmp(s->arch->gguf, "lfm2moe") == 0 && !s->router.choice_bias)

@@ -178,6 +178,14 @@ static void put_latent(meta_writer *p, const af_model_spec *s, const af_hf_confi
                      s->eps);
 }
 
+static void put_array(meta_writer *p, const char *suffix, af_gguf_type type, const void *v, int n)
+{
+    char key[128];
+    if (p->st == AF_OK)
+        p->st = af_gguf_put_array(p->w, key_of(p, key, sizeof key, suffix), type, v, (uint64_t)n,
+                                  p->err);
+}
+
 /* Layers without keys and values have none of their heads. */
 static void put_kv_heads(meta_writer *p, const af_model_spec *s)
 {
@@ -188,14 +196,6 @@ static void put_kv_heads(meta_writer *p, const af_model_spec *s)
     if (p->st == AF_OK)
         p->st = af_gguf_put_array(p->w, key_of(p, key, sizeof key, "attention.head_count_kv"),
                                   AF_GGUF_I32, heads, (uint64_t)s->layers, p->err);
-}
-
-static void put_array(meta_writer *p, const char *suffix, af_gguf_type type, const void *v, int n)
-{
-    char key[128];
-    if (p->st == AF_OK)
-        p->st = af_gguf_put_array(p->w, key_of(p, key, sizeof key, suffix), type, v, (uint64_t)n,
-                                  p->err);
 }
 
 /* Which positions (time, height, width) turn which dimensions: of text, all three are the same. */
@@ -211,20 +211,24 @@ static void put_rope_sections(meta_writer *p, const af_hf_config *c)
     put_array(p, "rope.dimension_sections", AF_GGUF_I32, n, SECTIONS);
 }
 
+static void put_ssm(meta_writer *p, const af_state_keys *k)
+{
+    put_u32(p, "ssm.conv_kernel", k->conv_kernel);
+    put_u32(p, "ssm.state_size", k->key_dim);
+    put_u32(p, "ssm.group_count", k->key_heads);
+    put_u32(p, "ssm.time_step_rank", k->heads);
+    put_u32(p, "ssm.inner_size", k->heads * k->head_dim);
+}
+
 static void put_delta_net(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
 {
-    const af_state_keys *k = &s->state;
     uint8_t state[AF_CONFIG_LAYERS_MAX];
     int every = 0;
     for (int i = 0; i < s->layers; i++) {
         state[i] = s->layer[i].mixer == AF_MIXER_DELTA_NET;
         every = every || state[i] ? every : i + 1;
     }
-    put_u32(p, "ssm.conv_kernel", k->conv_kernel);
-    put_u32(p, "ssm.state_size", k->key_dim);
-    put_u32(p, "ssm.group_count", k->key_heads);
-    put_u32(p, "ssm.time_step_rank", k->heads);
-    put_u32(p, "ssm.inner_size", k->heads * k->head_dim);
+    put_ssm(p, &s->state);
     put_array(p, "attention.recurrent_layers", AF_GGUF_BOOL, state, s->layers);
     put_u32(p, "full_attention_interval", every ? every : s->layers + 1);
     if (strncmp(p->arch, "qwen35", 6) == 0)
@@ -243,15 +247,21 @@ static void put_state(meta_writer *p, const af_model_spec *s, const af_hf_config
         put_u32(p, "leading_dense_block_count", c->mlp_only_count);
         put_u32(p, "expert_gating_func", SIGMOID);
     }
-    if (strncmp(p->arch, "qwen35", 6) == 0)
+    if (strncmp(p->arch, "qwen35", 6) == 0 || strcmp(p->arch, "qwen3next") == 0)
         put_delta_net(p, s, c);
+    if (strcmp(p->arch, "granitehybrid") == 0) {
+        put_u32(p, "vocab_size", c->vocab_size);
+        put_ssm(p, &s->state);
+        put_bool(p, "rope.scaling.finetuned", c->no_rope == NULL); /* its word for "turns" */
+    }
 }
 
 /* What dense families have beyond llama. */
 static void put_dense(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
 {
     char key[128];
-    if (s->rope[0].rotary_dim != s->head_dim && strcmp(p->arch, "phi3") != 0)
+    if (s->rope[0].rotary_dim != s->head_dim && strcmp(p->arch, "phi3") != 0 &&
+        strcmp(p->arch, "gemma4") != 0)
         put_u32(p, "rope.dimension_count", s->rope[0].rotary_dim);
     if (c->logit_scale > 0)
         put_f32(p, "logit_scale", c->logit_scale);
@@ -260,6 +270,32 @@ static void put_dense(meta_writer *p, const af_model_spec *s, const af_hf_config
     if (strcmp(p->arch, "stablelm") == 0 && p->st == AF_OK)
         p->st = af_gguf_put_bool(p->w, key_of(p, key, sizeof key, "use_parallel_residual"),
                                  s->parallel, p->err);
+}
+
+/* Layers that slide and others have sizes of their own. */
+static void put_gemma4(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
+{
+    uint8_t slides[AF_CONFIG_LAYERS_MAX];
+    int32_t heads[AF_CONFIG_LAYERS_MAX], ffn[AF_CONFIG_LAYERS_MAX];
+    int64_t full = s->head_dim, local = s->head_dim;
+    for (int i = 0; i < s->layers; i++) {
+        slides[i] = s->layer[i].window > 0;
+        heads[i] = s->layer[i].kv_heads;
+        ffn[i] = (int32_t)s->layer[i].ffn;
+        *(slides[i] ? &local : &full) = s->layer[i].head_dim;
+    }
+    put_array(p, "feed_forward_length", AF_GGUF_I32, ffn, s->layers);
+    put_array(p, "attention.head_count_kv", AF_GGUF_I32, heads, s->layers);
+    put_array(p, "attention.sliding_window_pattern", AF_GGUF_BOOL, slides, s->layers);
+    put_u32(p, "attention.shared_kv_layers", c->per_layer.kv_shared);
+    put_u32(p, "embedding_length_per_layer_input", s->per_layer_input);
+    put_u32(p, "attention.key_length", full);
+    put_u32(p, "attention.value_length", full);
+    put_u32(p, "attention.key_length_swa", local);
+    put_u32(p, "attention.value_length_swa", local);
+    put_u32(p, "rope.dimension_count", full);
+    put_u32(p, "rope.dimension_count_swa",
+            s->ropes > 1 ? s->rope[1].rotary_dim : s->rope[0].rotary_dim);
 }
 
 static void put_family(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
@@ -286,7 +322,7 @@ static void put_family(meta_writer *p, const af_model_spec *s, const af_hf_confi
         put_f32(p, "attn_logit_softcapping", c->attn_logit_softcapping);
     if (c->final_logit_softcapping > 0)
         put_f32(p, "final_logit_softcapping", c->final_logit_softcapping);
-    if (strcmp(a, "granite") == 0) {
+    if (strncmp(a, "granite", 7) == 0) {
         put_f32(p, "attention.scale", s->attn_scale);
         put_f32(p, "embedding_scale", c->embedding_multiplier);
         put_f32(p, "residual_scale", c->residual_multiplier);
@@ -295,7 +331,8 @@ static void put_family(meta_writer *p, const af_model_spec *s, const af_hf_confi
     if (c->num_experts) {
         put_u32(p, "expert_count", c->num_experts);
         put_u32(p, "expert_used_count", c->num_experts_per_tok);
-        if (strcmp(a, "llama") != 0) /* mixtral's experts are as wide as feed_forward_length says */
+        if (strcmp(a, "llama") != 0 && strcmp(a, "granitehybrid") != 0 &&
+            strcmp(a, "olmoe") != 0) /* feed_forward_length */
             put_u32(p, "expert_feed_forward_length", c->moe_intermediate_size);
         if (strcmp(a, "glm4moe") == 0 || strcmp(a, "deepseek2") == 0)
             put_deepseek_experts(p, s, c);
@@ -331,7 +368,7 @@ af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_h
     meta_writer p = {.w = w, .arch = s->arch->gguf, .err = err};
     char title[256], label[32];
     const bool gemma = strncmp(p.arch, "gemma", 5) == 0;
-    const bool latent = s->latent.kv_lora_rank > 0;
+    const bool latent = s->latent.kv_lora_rank > 0, gemma4 = strcmp(p.arch, "gemma4") == 0;
     const bool own_head = has_key(c, "head_dim") || gemma || s->head_dim * s->heads != s->width;
     if (c->rope.type == AF_ROPE_DYNAMIC)
         af_log_write(AF_LOG_WARN,
@@ -348,9 +385,12 @@ af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_h
     put_u32(&p, "block_count", s->layers);
     put_u32(&p, "context_length", c->max_position_embeddings);
     put_u32(&p, "embedding_length", s->width);
-    put_u32(&p, "feed_forward_length", s->ffn);
+    if (!gemma4)
+        put_u32(&p, "feed_forward_length", s->ffn);
     put_u32(&p, "attention.head_count", s->heads);
-    if (latent)
+    if (gemma4)
+        put_gemma4(&p, s, c);
+    else if (latent)
         put_latent(&p, s, c);
     else if (s->recurrent && strncmp(p.arch, "qwen", 4) != 0)
         put_kv_heads(&p, s);
@@ -363,7 +403,7 @@ af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_h
             s->arch->layer_norm ? "attention.layer_norm_epsilon"
                                 : "attention.layer_norm_rms_epsilon",
             c->rms_norm_eps);
-    if (own_head && !latent) {
+    if (own_head && !latent && !gemma4) {
         put_u32(&p, "attention.key_length", s->head_dim);
         put_u32(&p, "attention.value_length", s->head_dim);
     }

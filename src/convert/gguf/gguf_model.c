@@ -9,9 +9,11 @@
 #include "base/pool.h"
 #include "convert/gguf/gguf_check.h"
 #include "convert/gguf/gguf_meta.h"
+#include "convert/gguf/gguf_rope.h"
 #include "convert/input/gguf_text.h"
 #include "convert/output/convert_report.h"
 #include "model/arch/gguf_order.h"
+#include "model/arch/gguf_parts.h"
 #include "tensor/codec.h"
 
 #include <math.h>
@@ -23,12 +25,14 @@ typedef struct gguf_target {
     af_dtype dtype;
     int ndim, layer;
     int64_t dim[3], rows, cols;
-    int spec;             /* -1: `values` or `raw` */
-    int64_t heads;        /* rows interleaved per head */
-    int part, expert_ffn; /* experts: part 0 gates, 1 ups of [X][2F][D]; -1 = plain */
-    bool keys, latents;   /* of kv_b_proj: its keys, transposed per head; its values */
-    float add;            /* gemma norms */
-    bool minus_exp;       /* A_log is -exp(w) there */
+    int spec;      /* -1: `values` or `raw` */
+    int64_t heads; /* rows interleaved per head */
+    int part;      /* of `cut`; -1 = the whole tensor */
+    af_gguf_parts cut;
+    bool vector;        /* whatever ndim says */
+    bool keys, latents; /* of kv_b_proj: its keys, transposed per head; its values */
+    float add;          /* gemma norms */
+    bool minus_exp;     /* A_log is -exp(w) there */
     af_gguf_order order;
     float *values;        /* computed here */
     const af_stored *raw; /* copied as it is */
@@ -74,6 +78,7 @@ static gguf_target *add(gguf_export *j, const char *name, int ndim, int64_t a, i
     snprintf(t->name, sizeof t->name, "%s", name);
     t->cols = t->dim[ndim - 1];
     t->rows = ndim == 1 ? 1 : ndim == 2 ? a : a * b;
+    t->vector = ndim == 1;
     t->dtype = af_mix_type(j->o->mix, &j->mix, name, ndim, t->cols, layer, &t->fell_back);
     return t;
 }
@@ -127,17 +132,19 @@ static void list_tensor(gguf_export *j, int i)
     char name[NAME_BYTES];
     if (af_slot_is_xielu(s->slot)) /* among the metadata */
         return;
-    if (s->slot == AF_SLOT_EXPERTS_GATE_UP) {
-        for (int part = 0; part < 2; part++) {
-            snprintf(name, sizeof name, "blk.%d.ffn_%s_exps.weight", s->layer,
-                     part ? "up" : "gate");
-            gguf_target *t = add(j, name, 3, s->dim[0], s->dim[1] / 2, s->dim[2], s->layer);
-            t->spec = i;
-            t->part = part;
-            t->expert_ffn = (int)(s->dim[1] / 2);
-        }
-        return;
+    const af_gguf_parts cut = af_gguf_parts_of(j->spec, s);
+    const int64_t X = s->ndim == 3 ? s->dim[0] : 1;
+    for (int part = 0; part < cut.count; part++) {
+        const int64_t rows = cut.rows[part] / X;
+        snprintf(name, sizeof name, "blk.%d.%s", s->layer, cut.name[part]);
+        gguf_target *t = s->ndim == 3 ? add(j, name, 3, X, rows, s->dim[2], s->layer)
+                                      : add(j, name, 2, rows, s->dim[1], 1, s->layer);
+        t->spec = i;
+        t->part = part;
+        t->cut = cut;
     }
+    if (cut.count)
+        return;
     if (s->slot == AF_SLOT_EXPERTS_GATE_UP_BIAS) {
         list_gate_up_bias(j, i);
         return;
@@ -154,30 +161,18 @@ static void list_tensor(gguf_export *j, int i)
     t->heads = arch->gguf_permuted ? s->row_heads : 0;
     if (s->slot == AF_SLOT_EXPERTS_DOWN_BIAS)
         t->dtype = AF_DTYPE_F32;
+    const int64_t columns = af_gguf_vector_columns(j->spec, s);
+    if (columns) { /* the values of a vector */
+        t->ndim = 2;
+        t->dim[0] = s->dim[0] / columns;
+        t->dim[1] = columns;
+    }
     const bool norm = s->slot != AF_SLOT_STATE_NORM && strstr(s->gguf, "norm.weight");
     t->add = norm && s->ndim == 1 && arch->gguf_norm_one ? 1.0f : 0.0f;
     t->order = af_gguf_order_of(j->spec, s);
     t->minus_exp = s->slot == AF_SLOT_A_LOG;
     if (t->minus_exp && af_model_reader_is_gguf(j->in) && !j->in->adapter) /* to the bit */
         t->raw = af_weights_find(j->in->weights, s->gguf);
-}
-
-/* What llama3 scaling divides each frequency by: in float and in the order of llama.cpp's
- * converter, where a number divided by a tensor is the tensor's reciprocal times the number. */
-static void llama3_factors(const af_rope_config *r, int dim, float *out)
-{
-    const double old = (double)r->original_max_position_embeddings;
-    const double low = old / r->low_freq_factor, high = old / r->high_freq_factor;
-    for (int i = 0; i < dim / 2; i++) {
-        const float share = (float)(2 * i) / (float)dim;
-        const float freq = 1.0f / (float)pow((double)(float)r->theta, (double)share);
-        const float wave = 1.0f / freq * (float)(2 * 3.14159265358979323846);
-        const float smooth = (1.0f / wave * (float)old - (float)r->low_freq_factor) /
-                             (float)(r->high_freq_factor - r->low_freq_factor);
-        out[i] = (double)wave < high  ? 1.0f
-                 : (double)wave > low ? (float)r->factor
-                                      : 1.0f / ((1.0f - smooth) / (float)r->factor + smooth);
-    }
 }
 
 static af_status add_factors(gguf_export *j, const char *name, const double *from, int n,
@@ -189,7 +184,7 @@ static af_status add_factors(gguf_export *j, const char *name, const double *fro
     for (int i = 0; from && i < n; i++)
         v[i] = (float)from[i];
     if (!from)
-        llama3_factors(&j->in->config.rope, j->spec->rope[0].rotary_dim, v);
+        af_gguf_rope_factors(&j->in->config.rope, j->spec->rope[0].rotary_dim, v);
     add(j, name, 1, n, 1, 1, -1)->values = v;
     return AF_OK;
 }
@@ -209,7 +204,7 @@ static af_status list_rope(gguf_export *j, af_error *err)
         }
         return AF_OK;
     }
-    if (r->type == AF_ROPE_LLAMA3)
+    if (r->type == AF_ROPE_LLAMA3 || r->type == AF_ROPE_PROPORTIONAL)
         AF_TRY(add_factors(j, "rope_freqs.weight", NULL, j->spec->rope[0].rotary_dim / 2, err));
     if (r->type == AF_ROPE_LONGROPE && r->short_factor && r->long_factor) {
         AF_TRY(add_factors(j, "rope_factors_long.weight", r->long_factor, r->long_count, err));
@@ -254,10 +249,8 @@ static int64_t spec_row(const gguf_export *j, const gguf_target *t, int64_t r)
         const int64_t E = t->rows / t->heads, h = r / E, i = r % E / 2, half = r % 2;
         return h * E + half * (E / 2) + i;
     }
-    if (t->part >= 0) {
-        const int64_t F = t->expert_ffn;
-        return r / F * 2 * F + t->part * F + r % F;
-    }
+    if (t->part >= 0)
+        return af_gguf_parts_here(&t->cut, t->part, r);
     return t->order.columns ? r : af_gguf_order_here(&t->order, r);
 }
 
@@ -424,7 +417,7 @@ static af_status write_one(gguf_export *j, const gguf_target *t, af_error *err)
     float *vector = NULL;
     uint64_t bytes = 0;
     j->t = t;
-    if (t->ndim == 1) {
+    if (t->vector) {
         vector = af_calloc((uint64_t)t->cols, 2 * sizeof *vector);
         if (!vector)
             AF_TRY(af_fail_nomem(err, t->name, (uint64_t)t->cols * 4));

@@ -9,4 +9,5 @@
 
 void af_config_dense(json_t *o, const af_hf_config *c);
 void af_config_state(json_t *o, const af_hf_config *c);
+void af_config_gemma4(json_t *o, const af_hf_config *c);
 #endif

@@ -15,6 +15,31 @@ static void put_int(json_t *o, const char *key, int64_t v)
     json_object_set_new(o, key, json_integer(v));
 }
 
+static void put_granite(json_t *o, const af_hf_config *c)
+{
+    const af_state_keys *k = &c->state;
+    json_t *types = json_array();
+    for (int64_t i = 0; i < c->num_hidden_layers; i++)
+        json_array_append_new(
+            types, json_string(c->layer_types[i] == AF_LAYER_FULL ? "attention" : "mamba"));
+    json_object_set_new(o, "layer_types", types);
+    put_int(o, "mamba_d_conv", k->conv_kernel);
+    put_int(o, "mamba_d_state", k->key_dim);
+    put_int(o, "mamba_n_groups", k->key_heads);
+    put_int(o, "mamba_n_heads", k->heads);
+    put_int(o, "mamba_d_head", k->head_dim);
+    put_int(o, "mamba_expand", k->heads * k->head_dim / AF_MAX(c->hidden_size, 1));
+    json_object_set_new(o, "mamba_conv_bias", json_boolean(k->conv_bias));
+    put_int(o, "num_local_experts", c->num_experts);
+    put_int(o, "shared_intermediate_size",
+            c->num_experts ? c->router.shared_ffn : c->intermediate_size);
+    json_object_set_new(o, "position_embedding_type", json_string(c->no_rope ? "nope" : "rope"));
+    json_object_set_new(o, "embedding_multiplier", json_real(c->embedding_multiplier));
+    json_object_set_new(o, "residual_multiplier", json_real(c->residual_multiplier));
+    json_object_set_new(o, "logits_scaling", json_real(c->logits_scaling));
+    json_object_set_new(o, "attention_multiplier", json_real(c->attention_multiplier));
+}
+
 void af_config_state(json_t *o, const af_hf_config *c)
 {
     const af_state_keys *k = &c->state;
@@ -28,7 +53,9 @@ void af_config_state(json_t *o, const af_hf_config *c)
         put_int(o, "num_dense_layers", c->mlp_only_count);
         json_object_set_new(o, "use_expert_bias", json_true());
     }
-    if (strncmp(c->model_type, "qwen3_5", 7) == 0) {
+    if (strcmp(c->model_type, "granitemoehybrid") == 0)
+        put_granite(o, c);
+    if (strncmp(c->model_type, "qwen3_5", 7) == 0 || strcmp(c->model_type, "qwen3_next") == 0) {
         put_types(o, c, "linear_attention");
         put_int(o, "linear_conv_kernel_dim", k->conv_kernel);
         put_int(o, "linear_key_head_dim", k->key_dim);

@@ -161,6 +161,7 @@ json_t *af_config_json(const af_hf_config *c)
     put_family(o, c);
     af_config_dense(o, c);
     af_config_state(o, c);
+    af_config_gemma4(o, c);
     put_ids(o, c);
     const char *dtype = c->dtype == AF_DTYPE_BF16  ? "bfloat16"
                         : c->dtype == AF_DTYPE_F16 ? "float16"

@@ -61,6 +61,27 @@ AF_INLINE float value(reader r, const void *b, int64_t k)
                             : af_f16_up(((const uint16_t *)b)[k]);
 }
 
+/* One vector of a stored row: elements k + u VL and on, in the order of deinterleave. */
+AF_INLINE vec stored_vec(reader r, const uint8_t *b, int64_t k, int u)
+{
+    const int64_t at = k + u * VL;
+    const words *w = (const words *)((const uint16_t *)b + k + u / 2 * 2 * VL);
+    return r == READ_F32   ? *(const vec *)((const float *)b + at)
+           : r == READ_F16 ? af_f16_widen((const uint16_t *)b + at)
+           : u % 2 == 0    ? (vec)(*w << 16) /* a word has two bf16 numbers */
+                           : (vec)(*w & 0xffff0000u);
+}
+
+/* The last elements, which fill no vectors. One copy: compilers contract as they like, and a sum
+ * must not depend on the loop it is in. */
+static __attribute__((noinline)) float rest_of(reader r, const float *a, const void *b, int64_t k,
+                                               int64_t n, float sum)
+{
+    for (; k < n; k++)
+        sum += a[k] * value(r, b, k);
+    return sum;
+}
+
 /* Stored rows b, b + ld, ... times a; with ld 0 the first only. A reader per copy. */
 AF_INLINE void dot_rows(reader r, const float *restrict a, const void *rows, int64_t ld, int64_t n,
                         float out[LANES])
@@ -74,43 +95,100 @@ AF_INLINE void dot_rows(reader r, const float *restrict a, const void *rows, int
             __builtin_prefetch(b + k * size + AHEAD);
 #pragma GCC unroll 4
             for (int u = 0; u < 4; u++) {
-                const int64_t at = k + u * VL;
-                const words *w = (const words *)((const uint16_t *)b + k + u / 2 * 2 * VL);
-                s[u] += *(const vec *)(a + at) *
-                        (r == READ_F32   ? *(const vec *)((const float *)b + at)
-                         : r == READ_F16 ? af_f16_widen((const uint16_t *)b + at)
-                         : u % 2 == 0    ? (vec)(*w << 16) /* a word has two bf16 numbers */
-                                         : (vec)(*w & 0xffff0000u));
+                s[u] += *(const vec *)(a + k + u * VL) * stored_vec(r, b, k, u);
             }
         }
         out[row] = af_lanes((s[0] + s[1]) + (s[2] + s[3]));
-        for (; k < n; k++)
-            out[row] += a[k] * value(r, b, k);
+        if (k < n)
+            out[row] = rest_of(r, a, b, k, n, out[row]);
         if (ld == 0) /* the others are the same */
             return;
     }
 }
 
+/* LANES stored rows times a and a + lda: each sum as dot_rows makes it, two by two so that a vector
+ * that was read is used twice. */
+AF_INLINE void dot_pairs(reader r, const float *restrict a, int64_t lda, const void *rows,
+                         int64_t ld, int64_t n, float out[2][LANES])
+{
+    const int size = r == READ_F32 ? 4 : 2;
+    const uint8_t *b = rows;
+    for (int row = 0; row < LANES; row += 2, b += 2 * ld * size) {
+        const uint8_t *pair[2] = {b, b + ld * size};
+        vec s[2][2][4] = {0};
+        int64_t k = 0;
+        for (; k + 4 * VL <= n; k += 4 * VL) {
+            __builtin_prefetch(pair[0] + k * size + AHEAD);
+            __builtin_prefetch(pair[1] + k * size + AHEAD);
+#pragma GCC unroll 4
+            for (int u = 0; u < 4; u++) {
+                const vec x = *(const vec *)(a + k + u * VL),
+                          y = *(const vec *)(a + lda + k + u * VL),
+                          v = stored_vec(r, pair[0], k, u), w = stored_vec(r, pair[1], k, u);
+                s[0][0][u] += x * v;
+                s[0][1][u] += x * w;
+                s[1][0][u] += y * v;
+                s[1][1][u] += y * w;
+            }
+        }
+        for (int m = 0; m < 2; m++)
+            for (int i = 0; i < 2; i++) {
+                const vec *t = s[m][i];
+                float sum = af_lanes((t[0] + t[1]) + (t[2] + t[3]));
+                out[m][row + i] = k < n ? rest_of(r, a + m * lda, pair[i], k, n, sum) : sum;
+            }
+    }
+}
+
 /* ---- columns ---- */
+
+/* LANES stored rows from b on with rows m and m + 1 of A. */
+static void pair_of_rows(const skinny_job *t, int64_t m, const uint8_t *b, float *s)
+{
+    const af_gemm *g = t->g;
+    const float *a = t->a + m * g->K;
+    float out[2][LANES];
+    if (t->reader == READ_F32)
+        dot_pairs(READ_F32, a, g->K, b, g->b.ld, g->K, out);
+    else if (t->reader == READ_BF16)
+        dot_pairs(READ_BF16, a, g->K, b, g->b.ld, g->K, out);
+    else
+        dot_pairs(READ_F16, a, g->K, b, g->b.ld, g->K, out);
+    memcpy(s + m * CHUNK, out[0], sizeof out[0]);
+    memcpy(s + (m + 1) * CHUNK, out[1], sizeof out[1]);
+}
+
+/* The first stored row, or with ld LANES of them, with row m. */
+static void one_row(const skinny_job *t, int64_t m, const uint8_t *b, int64_t ld, float *s)
+{
+    const int64_t K = t->g->K;
+    const float *a = t->a + m * K;
+    float out[LANES];
+    if (t->reader == READ_F32)
+        dot_rows(READ_F32, a, b, ld, K, out);
+    else if (t->reader == READ_BF16)
+        dot_rows(READ_BF16, a, b, ld, K, out);
+    else
+        dot_rows(READ_F16, a, b, ld, K, out);
+    memcpy(s + m * CHUNK, out, (ld ? LANES : 1) * sizeof *out);
+}
 
 /* Stored rows [n, n+cols) as floats, cols up to LANES; s [M][CHUNK]. */
 static void floats(const skinny_job *t, int64_t n, int64_t cols, float *s)
 {
     const af_gemm *g = t->g;
-    const int64_t ld = cols == LANES ? g->b.ld : 0; /* fewer: one of them four times */
-    for (int64_t m = 0; m < g->M; m++)
-        for (int64_t i = 0; i < cols; i += ld ? LANES : 1) {
-            const float *a = t->a + m * g->K;
-            const int64_t at = (n + i) * g->b.ld;
-            float out[LANES];
-            if (t->reader == READ_F32)
-                dot_rows(READ_F32, a, (const float *)g->b.data + at, ld, g->K, out);
-            else if (t->reader == READ_BF16)
-                dot_rows(READ_BF16, a, (const uint16_t *)g->b.data + at, ld, g->K, out);
-            else
-                dot_rows(READ_F16, a, (const uint16_t *)g->b.data + at, ld, g->K, out);
-            memcpy(s + m * CHUNK + i, out, (ld ? LANES : 1) * sizeof *out);
-        }
+    const int64_t size = t->reader == READ_F32 ? 4 : 2, row = g->b.ld * size;
+    const uint8_t *b = (const uint8_t *)g->b.data + n * row;
+    int64_t m = 0;
+    for (; cols == LANES && m + 2 <= g->M; m += 2)
+        pair_of_rows(t, m, b, s);
+    for (; m < g->M; m++) {
+        if (cols == LANES)
+            one_row(t, m, b, g->b.ld, s);
+        else
+            for (int64_t i = 0; i < cols; i++)
+                one_row(t, m, b + i * row, 0, s + i);
+    }
 }
 
 /* A type without a kernel: one decoded piece serves every row of A. */

@@ -91,14 +91,12 @@ static af_status get_delta_layers(state_source *s)
     return AF_OK;
 }
 
-static af_status get_delta(state_source *s)
+/* Heads, their values and their groups. */
+static af_status get_ssm(state_source *s)
 {
     af_status st = AF_OK;
-    af_hf_config *c = s->c;
-    af_state_keys *k = &c->state;
+    af_state_keys *k = &s->c->state;
     int64_t width;
-    AF_TRY(get_kv_heads(s, AF_LAYER_LINEAR));
-    AF_TRY(get_delta_layers(s));
     AF_TRY(get_size(s, "ssm.conv_kernel", AF_STATE_KERNEL_MAX, &k->conv_kernel));
     AF_TRY(get_size(s, "ssm.state_size", AF_STATE_DIM_MAX, &k->key_dim));
     AF_TRY(get_size(s, "ssm.group_count", AF_CONFIG_HEADS_MAX, &k->key_heads));
@@ -110,10 +108,53 @@ static af_status get_delta(state_source *s)
                        "%s.ssm: inner_size %" PRId64 ", time_step_rank %" PRId64
                        " and group_count %" PRId64 " do not divide",
                        s->arch, width, k->heads, k->key_heads);
+done:
+    return st;
+}
+
+static af_status get_delta(state_source *s)
+{
+    af_status st = AF_OK;
+    af_hf_config *c = s->c;
+    AF_TRY(get_kv_heads(s, AF_LAYER_LINEAR));
+    AF_TRY(get_delta_layers(s));
+    AF_TRY(get_ssm(s));
+    c->state.by_key_head = strcmp(s->arch, "qwen3next") == 0;
     if (c->num_experts) {
         c->router.shared_gate = true;
         AF_TRY(get_size(s, "expert_shared_feed_forward_length", AF_CONFIG_WIDTH_MAX,
                         &c->router.shared_ffn));
+    }
+done:
+    return st;
+}
+
+/* ---- Mamba-2 ---- */
+
+static af_status get_mamba(state_source *s)
+{
+    af_status st = AF_OK;
+    af_hf_config *c = s->c;
+    const uint64_t n = (uint64_t)c->num_hidden_layers;
+    AF_TRY(get_kv_heads(s, AF_LAYER_MAMBA));
+    AF_TRY(get_ssm(s));
+    for (uint64_t i = 0; i < n && !c->state.conv_bias; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%" PRIu64 ".ssm_conv1d.bias", i);
+        c->state.conv_bias = af_gguf_find(s->g, name) != NULL;
+    }
+    if (c->num_experts) {
+        c->moe_intermediate_size = c->intermediate_size;
+        AF_TRY(get_size(s, "expert_shared_feed_forward_length", AF_CONFIG_WIDTH_MAX,
+                        &c->router.shared_ffn));
+    }
+    if (!af_gguf_bool(s->g, key_of(s, "rope.scaling.finetuned"),
+                      false)) { /* its word for "turns" */
+        bool *none = af_arena_take(&c->arena, n * sizeof *none);
+        if (!none)
+            return af_fail_nomem(s->err, "layers without rotation", n);
+        memset(none, 1, n * sizeof *none);
+        c->no_rope = none;
     }
 done:
     return st;
@@ -129,5 +170,7 @@ af_status af_config_gguf_state(af_hf_config *c, const af_gguf *g, const char *ar
     if (!s.types)
         return af_fail_nomem(err, "layer types", (uint64_t)n * sizeof *s.types);
     c->layer_types = s.types;
-    return strncmp(arch, "qwen", 4) == 0 ? get_delta(&s) : get_conv(&s);
+    return strncmp(arch, "qwen", 4) == 0        ? get_delta(&s)
+           : strcmp(arch, "granitehybrid") == 0 ? get_mamba(&s)
+                                                : get_conv(&s);
 }

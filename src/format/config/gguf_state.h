@@ -8,4 +8,8 @@
  * every family has. */
 AF_CHECKED af_status af_config_gguf_state(af_hf_config *c, const af_gguf *g, const char *arch,
                                           af_error *err);
+/* The first number of a key that may be an array with one for each layer. */
+int64_t af_gguf_first_int(const af_gguf *g, const char *key, int64_t absent);
+/* gguf_gemma4.c: layers of two kinds with sizes of their own. */
+AF_CHECKED af_status af_config_gguf_gemma4(af_hf_config *c, const af_gguf *g, af_error *err);
 #endif

@@ -68,10 +68,13 @@ static af_status get_sizes(gguf_source *s, af_hf_config *c, const af_family *f, 
     c->max_position_embeddings = get_int(s, "context_length", -1);
     c->vocab_size =
         embd ? embd->dim[0] : get_int(s, "vocab_size", tokens ? (int64_t)tokens->count : -1);
-    AF_TRY(get_per_layer(s, "feed_forward_length", -1, &c->intermediate_size, err));
+    if (strcmp(s->arch, "gemma4") == 0) /* its layers differ: gguf_gemma4.c */
+        c->intermediate_size = af_gguf_first_int(s->g, key_of(s, "feed_forward_length"), -1);
+    else
+        AF_TRY(get_per_layer(s, "feed_forward_length", -1, &c->intermediate_size, err));
     AF_TRY(get_per_layer(s, "attention.head_count", -1, &c->num_attention_heads, err));
-    if (f->state_layers)
-        c->num_key_value_heads = 0; /* with the states, below */
+    if (f->state_layers || strcmp(s->arch, "gemma4") == 0)
+        c->num_key_value_heads = 0; /* below */
     else
         AF_TRY(get_per_layer(s, "attention.head_count_kv", c->num_attention_heads,
                              &c->num_key_value_heads, err));
@@ -90,8 +93,10 @@ static af_status get_sizes(gguf_source *s, af_hf_config *c, const af_family *f, 
     c->norm_topk_prob = c->num_experts != 0; /* what llama.cpp computes for qwen3moe, mixtral */
     if (c->num_experts && c->intermediate_size < 1)
         c->intermediate_size = c->moe_intermediate_size;
-    if (strcmp(f->model_type, "mixtral") == 0)
+    if (strcmp(f->model_type, "mixtral") == 0 || strcmp(f->model_type, "olmoe") == 0)
         c->moe_intermediate_size = c->intermediate_size;
+    if (strcmp(f->model_type, "olmoe") == 0)
+        c->norm_topk_prob = false;
     if (strcmp(f->model_type, "qwen2_moe") == 0) {
         c->norm_topk_prob = false;
         c->router.shared_gate = true;
@@ -326,12 +331,14 @@ static const char *class_of(const char *model_type)
         {"gemma", "GemmaForCausalLM"},
         {"gemma2", "Gemma2ForCausalLM"},
         {"gemma3_text", "Gemma3ForCausalLM"},
+        {"gemma4_text", "Gemma4ForCausalLM"},
         {"phi3", "Phi3ForCausalLM"},
         {"smollm3", "SmolLM3ForCausalLM"},
         {"olmo2", "Olmo2ForCausalLM"},
         {"granite", "GraniteForCausalLM"},
         {"mixtral", "MixtralForCausalLM"},
         {"qwen2_moe", "Qwen2MoeForCausalLM"},
+        {"olmoe", "OlmoeForCausalLM"},
         {"olmo3", "Olmo3ForCausalLM"},
         {"ministral3", "Ministral3ForCausalLM"},
         {"seed_oss", "SeedOssForCausalLM"},
@@ -352,6 +359,8 @@ static const char *class_of(const char *model_type)
         {"lfm2_moe", "Lfm2MoeForCausalLM"},
         {"qwen3_5_text", "Qwen3_5ForCausalLM"},
         {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM"},
+        {"qwen3_next", "Qwen3NextForCausalLM"},
+        {"granitemoehybrid", "GraniteMoeHybridForCausalLM"},
         {"gpt_oss", "GptOssForCausalLM"},
         {"glm4_moe", "Glm4MoeForCausalLM"},
         {"deepseek_v2", "DeepseekV2ForCausalLM"},
@@ -401,6 +410,8 @@ static af_status fill(af_hf_config *c, const af_gguf *g, af_error *err)
     c->dtype = c->has_dtype ? w->dtype : AF_DTYPE_F32;
     if (f->state_layers)
         AF_TRY(af_config_gguf_state(c, g, s.arch, err));
+    if (strcmp(s.arch, "gemma4") == 0)
+        AF_TRY(af_config_gguf_gemma4(c, g, err));
     if (strcmp(f->model_type, "gpt_oss") == 0)
         get_gpt_oss(c);
     if (strcmp(f->model_type, "glm4_moe") == 0)

@@ -172,6 +172,8 @@ typedef struct af_arch {
     bool moe_or_dense;         /* no experts where their number is 0 */
     bool gguf_permuted;        /* q and k rows are interleaved in GGUF */
     bool gguf_norm_one;        /* norms are stored as 1 + w in GGUF */
+    bool gguf_fused_experts;   /* gate and up of experts are one tensor in GGUF, too */
+    bool gguf_cut_mlp;         /* fused gate and up are two tensors in GGUF */
     bool gguf_tiled;           /* value heads of delta nets as gguf_order.h says */
     const af_slot_name *names; /* what differs from llama; ends with .hf = NULL, .gguf = NULL */
     /* experts one by one on disk: "mlp.experts" and the names of gate, up, down; NULL = qwen's */
@@ -180,6 +182,8 @@ typedef struct af_arch {
     bool experts_whole; /* usually all experts are one tensor on disk, too */
     /* the module of the experts in memory, where their tensors are called something else on disk */
     const char *experts_module;
+    /* the text part of a model that has more, its keys among those of the whole config */
+    bool multimodal;
     bool no_router_loss; /* transformers has no auxiliary loss for its routers */
     bool router_linear;  /* in memory the router is a linear module, not a parameter of its own */
     /* PEFT takes the names that parts of an expert and the router had as modules (gate_proj, gate)

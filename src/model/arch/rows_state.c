@@ -31,6 +31,7 @@ static af_status fill_mamba(af_model_spec *s, const af_hf_config *c, af_error *e
 static const af_slot_name next_names[] = {
     {AF_SLOT_IN, "linear_attn.in_proj_qkvz.weight", "ssm_in.weight"},
     {AF_SLOT_IN_B, "linear_attn.in_proj_ba.weight", "ssm_ba.weight"},
+    {AF_SLOT_MLP_NORM, NULL, "post_attention_norm.weight"},
     {0},
 };
 
@@ -116,6 +117,8 @@ const af_arch af_rows_state[] = {
      .experts_whole = true,
      .fill = fill_delta},
     {.model_type = "qwen3_next",
+     .gguf = "qwen3next",
+     .gguf_norm_one = true,
      .pre_norm = true,
      .norm_plus_one = true,
      .bias = AF_BIAS_CONFIG,
@@ -142,6 +145,9 @@ const af_arch af_rows_state[] = {
      .expert_part = {"w1", "w3", "w2"},
      .fill = fill_conv},
     {.model_type = "granitemoehybrid",
+     .gguf = "granitehybrid",
+     .gguf_permuted = true,
+     .gguf_cut_mlp = true,
      .pre_norm = true,
      .bias = AF_BIAS_CONFIG,
      .fused_gate_up = true,

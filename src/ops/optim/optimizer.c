@@ -21,6 +21,7 @@
 #include "tensor/dtype.h"
 
 #define PLACE_BYTES 256u
+#define SHARD_UNIT  256u /* elements: whole blocks of coded moments */
 
 /* What keeps its own moments: a parameter, or in 8-bit Adam a matrix of one. */
 typedef struct unit {
@@ -38,41 +39,6 @@ typedef struct param_list {
     unit *unit;     /* in the same order */
     int units;
 } param_list;
-
-void af_param_parts(af_graph *g, af_tensor *param, int n, const int64_t (*dim)[2])
-{
-    if (af_graph_failed(g))
-        return;
-    int64_t(*part)[2] = af_arena_take(&g->mem, (uint64_t)n * sizeof *part);
-    if (!part) {
-        af_fail_nomem(&g->err, "the parts of a parameter", (uint64_t)n * sizeof *part);
-        return;
-    }
-    memcpy(part, dim, (size_t)n * sizeof *part);
-    param->part = (const int64_t(*)[2])part;
-    param->parts = n;
-}
-
-void af_param_rows(af_graph *g, af_tensor *param, int64_t from, int64_t to)
-{
-    const int n = param->rows_count;
-    if (af_graph_failed(g))
-        return;
-    int64_t(*rows)[2] = af_arena_take(&g->mem, (uint64_t)(n + 1) * sizeof *rows);
-    if (!rows) {
-        af_fail_nomem(&g->err, "the rows of a parameter", (uint64_t)n * sizeof *rows);
-        return;
-    }
-    if (n)
-        memcpy(rows, param->rows, (size_t)n * sizeof *rows);
-    rows[n][0] = from;
-    rows[n][1] = to;
-    param->rows = (const int64_t(*)[2])rows;
-    param->rows_count = n + 1;
-}
-
-void af_param_whole_moments(af_tensor *param) { param->whole_moments = true; }
-void af_param_outside(af_tensor *param) { param->outside = true; }
 
 /* Elements that share a scale, or 0 where moments are f32. */
 static int64_t coded_block(const param_list *c)
@@ -273,35 +239,42 @@ static af_tensor *range_of(af_graph *g, af_tensor *flat, int64_t from, int64_t t
     return t;
 }
 
-static af_tensor *moment(af_graph *g, int group, const char *what, af_dtype t, int64_t count)
+/* A state of the parameters [from, to), `per` of them to an element. */
+static af_tensor *moment(af_graph *g, int group, const char *what, af_dtype t, int64_t from,
+                         int64_t to, int64_t per)
 {
     char name[64];
     snprintf(name, sizeof name, "optimizer.%d.%s", group, what);
-    return af_graph_state(g, name, t, 1, &count);
+    return af_state_part_new(g, &(af_state_part){.name = name,
+                                                 .dtype = t,
+                                                 .full = (to - from + per - 1) / per,
+                                                 .from = from,
+                                                 .to = to,
+                                                 .unit = per});
 }
 
 /* The states of one update node after its four common inputs; the number of inputs in all. */
-static int add_states(param_list *c, int group, af_op op, int64_t count, af_tensor **in)
+static int add_states(param_list *c, int group, af_op op, int64_t a, int64_t b, af_tensor **in)
 {
     af_graph *g = c->g;
     const af_dtype t = c->param[0]->dtype;
-    const int64_t block = AF_MAX(coded_block(c), 1), blocks = (count + block - 1) / block;
+    const int64_t block = AF_MAX(coded_block(c), 1);
     int n = 4;
     if (op == AF_OP_ADAM_8BIT || op == AF_OP_ADAM_4BIT) {
         const bool four = op == AF_OP_ADAM_4BIT;
-        in[n++] = moment(g, group, four ? "m4" : "m8", AF_DTYPE_U8, four ? count / 2 : count);
-        in[n++] = moment(g, group, four ? "v4" : "v8", AF_DTYPE_U8, four ? count / 2 : count);
-        in[n++] = moment(g, group, "m_scale", AF_DTYPE_F32, blocks);
-        in[n++] = moment(g, group, "v_scale", AF_DTYPE_F32, blocks);
+        in[n++] = moment(g, group, four ? "m4" : "m8", AF_DTYPE_U8, a, b, four ? 2 : 1);
+        in[n++] = moment(g, group, four ? "v4" : "v8", AF_DTYPE_U8, a, b, four ? 2 : 1);
+        in[n++] = moment(g, group, "m_scale", AF_DTYPE_F32, a, b, block);
+        in[n++] = moment(g, group, "v_scale", AF_DTYPE_F32, a, b, block);
     } else if (op == AF_OP_ADAM || op == AF_OP_ADEMAMIX) {
-        in[n++] = moment(g, group, "m", t, count);
-        in[n++] = moment(g, group, "v", t, count);
+        in[n++] = moment(g, group, "m", t, a, b, 1);
+        in[n++] = moment(g, group, "v", t, a, b, 1);
         if (op == AF_OP_ADEMAMIX)
-            in[n++] = moment(g, group, "slow", t, count);
+            in[n++] = moment(g, group, "slow", t, a, b, 1);
     } else if (op == AF_OP_RMSPROP) {
-        in[n++] = moment(g, group, "v", t, count);
+        in[n++] = moment(g, group, "v", t, a, b, 1);
     } else if (op == AF_OP_LION || (op == AF_OP_SGD && c->o->momentum != 0)) {
-        in[n++] = moment(g, group, "m", t, count);
+        in[n++] = moment(g, group, "m", t, a, b, 1);
     }
     return n;
 }
@@ -337,13 +310,29 @@ static void update_range(param_list *c, const unit *first, const unit *last, int
     };
     af_graph *g = c->g;
     const af_op op = first->whole ? AF_OP_ADAM : op_of[c->o->kind];
-    const int64_t a = first->from, b = last->to;
-    af_tensor *in[AF_NODE_IN_MAX] = {range_of(g, g->params_flat, a, b),
-                                     range_of(g, g->grads_flat, a, b), g->hyper, g->stats};
-    const int n_in = add_states(c, group, op, b - a, in);
+    int64_t a = first->from, b = last->to;
+    af_tensor *in[AF_NODE_IN_MAX] = {NULL, NULL, g->hyper, g->stats};
+    const int n_in = add_states(c, group, op, a, b, in);
+    if (af_graph_failed(g) || !af_shard_clip(g, g->shard.rank, &a, &b))
+        return;
+    in[0] = range_of(g, g->params_flat, a, b);
+    in[1] = range_of(g, g->grads_flat, a, b);
     if (af_graph_failed(g))
         return;
     set_attr(c, af_node_new(g, op, in, n_in), first->param);
+}
+
+/* A state of `count` elements that belongs to a matrix as a whole. */
+static af_tensor *matrix_moment(af_graph *g, const af_tensor *p, int number, const char *what,
+                                int64_t count)
+{
+    char name[64];
+    const int64_t from =
+        (int64_t)(p->base_offset / (uint64_t)af_dtype_get(g->params_flat->dtype)->bytes);
+    snprintf(name, sizeof name, "optimizer.%d.%s", number, what);
+    return af_state_part_new(
+        g, &(af_state_part){
+               .name = name, .dtype = p->dtype, .full = count, .from = from, .matrix = true});
 }
 
 /* Matrices keep one mean per row and one per column; vectors keep every square (in `row`). */
@@ -353,9 +342,9 @@ static void update_factored(param_list *c, af_tensor *p, af_tensor *grad, int i)
     const int64_t cols = af_last(p), rows = af_rows(p);
     const bool matrix = p->ndim >= 2;
     const int64_t batches = matrix && p->dim[p->ndim - 2] ? rows / p->dim[p->ndim - 2] : 1;
-    af_tensor *row = moment(g, i, "row", p->dtype, matrix ? rows : af_count(p));
-    af_tensor *col = moment(g, i, "col", p->dtype, matrix ? batches * cols : 1);
-    if (af_graph_failed(g))
+    af_tensor *row = matrix_moment(g, p, i, "row", matrix ? rows : af_count(p));
+    af_tensor *col = matrix_moment(g, p, i, "col", matrix ? batches * cols : 1);
+    if (af_graph_failed(g) || !row || !col)
         return;
     af_node *n =
         af_node_new(g, AF_OP_ADAFACTOR, (af_tensor *[]){p, grad, g->hyper, g->stats, row, col}, 6);
@@ -377,8 +366,8 @@ static af_tensor *part_of(af_graph *g, af_tensor *whole, const int64_t *dim, int
 
 static void update_muon(param_list *c, af_tensor *p, af_tensor *grad, int i)
 {
-    af_tensor *m = moment(c->g, i, "momentum", p->dtype, af_count(p));
-    if (af_graph_failed(c->g))
+    af_tensor *m = matrix_moment(c->g, p, i, "momentum", af_count(p));
+    if (af_graph_failed(c->g) || !m)
         return;
     set_attr(
         c, af_node_new(c->g, AF_OP_MUON, (af_tensor *[]){p, grad, c->g->hyper, c->g->stats, m}, 5),
@@ -420,9 +409,63 @@ static void clear_rows(param_list *c, int i)
     }
 }
 
+/* The units [from, next) are updated by one node. */
+static int group_end(const param_list *c, int from)
+{
+    int to = from + 1;
+    while (to < c->units && !is_muon(c, c->unit[from].param) &&
+           joins(c, &c->unit[from], &c->unit[to]))
+        to++;
+    return to;
+}
+
+/* Where a shard may begin, near `at`: no block of a coded moment and no matrix comes apart. */
+static int64_t place_cut(const param_list *c, int64_t at)
+{
+    for (int from = 0, to; from < c->units; from = to) {
+        to = group_end(c, from);
+        const int64_t a = c->unit[from].from, b = c->unit[to - 1].to;
+        if (at < a || at >= b)
+            continue;
+        if (is_muon(c, c->unit[from].param) || c->o->kind == AF_OPTIMIZER_ADAFACTOR)
+            break;
+        return AF_MIN(a + (int64_t)AF_ALIGN_UP((uint64_t)(at - a), SHARD_UNIT), b);
+    }
+    for (int i = 0; i < c->n; i++)
+        if (at >= c->first[i] && at < c->first[i + 1])
+            return 2 * (at - c->first[i]) < c->first[i + 1] - c->first[i] ? c->first[i]
+                                                                          : c->first[i + 1];
+    return at;
+}
+
+static void cut_shards(param_list *c)
+{
+    af_shard *s = &c->g->shard;
+    const int64_t total = c->first[c->n];
+    if (!af_shard_new(c->g))
+        return;
+    for (int r = 0; r < s->ranks; r++)
+        s->cut[r] = r ? AF_MAX(place_cut(c, total / s->ranks * r), s->cut[r - 1]) : 0;
+    s->cut[s->ranks] = total;
+}
+
+/* What the updates of this shard do not see ends as zeros, too. */
+static void clear_others(param_list *c)
+{
+    af_graph *g = c->g;
+    for (int r = 0; r < g->shard.ranks && !af_graph_failed(g); r++) {
+        const int64_t from = g->shard.cut[r], to = g->shard.cut[r + 1];
+        af_tensor *d =
+            r != g->shard.rank && to > from ? range_of(g, g->grads_flat, from, to) : NULL;
+        if (d && !af_graph_failed(g))
+            af_node_new(g, AF_OP_CLEAR, &d, 1);
+    }
+}
+
 static void record(param_list *c)
 {
     af_graph *g = c->g;
+    cut_shards(c);
     for (int i = 0; i < c->n; i++)
         clear_rows(c, i);
     g->hyper = af_leaf(g, AF_ROLE_INPUT, "hyper", AF_DTYPE_F32, 1, (int64_t[]){AF_HYPER_COUNT});
@@ -436,19 +479,18 @@ static void record(param_list *c)
         int number = 0;
         for (int i = 0; i < c->n && !af_graph_failed(g); i++)
             number = update_matrices(c, c->param[i], number, update_factored);
+        clear_others(c);
         return;
     }
     int group = 0;
     for (int from = 0, to; from < c->units && !af_graph_failed(g); from = to) {
-        to = from + 1;
-        if (is_muon(c, c->unit[from].param)) { /* units and parameters are the same then */
+        to = group_end(c, from);
+        if (is_muon(c, c->unit[from].param)) /* units and parameters are the same then */
             group = update_matrices(c, c->param[from], group, update_muon);
-            continue;
-        }
-        while (to < c->units && joins(c, &c->unit[from], &c->unit[to]))
-            to++;
-        update_range(c, &c->unit[from], &c->unit[to - 1], group++);
+        else
+            update_range(c, &c->unit[from], &c->unit[to - 1], group++);
     }
+    clear_others(c);
 }
 
 /* False, with the error latched, when an option is out of its range. */

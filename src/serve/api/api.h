@@ -118,6 +118,7 @@ af_api_endpoint af_api_chat, af_api_completions, af_api_embeddings;
 af_api_endpoint af_api_load_adapter, af_api_unload_adapter;
 af_api_endpoint af_api_page;
 af_api_endpoint af_api_run, af_api_run_metrics, af_api_run_events;
+af_api_endpoint af_api_run_samples, af_api_run_data;
 af_api_endpoint af_api_run_pause, af_api_run_resume, af_api_run_checkpoint, af_api_run_stop;
 
 /* ---- route.c ---- */

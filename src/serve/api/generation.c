@@ -216,6 +216,10 @@ static void end(af_serve_task *t)
 static af_status make_choices(af_generation *g, af_error *err)
 {
     af_status st = AF_OK;
+    if (g->prompts * g->n > AF_SERVE_QUEUE_MAX)
+        return af_fail_subject(err, AF_EUSAGE, "n",
+                               "%d prompts with %d choices each are more than %d", g->prompts, g->n,
+                               AF_SERVE_QUEUE_MAX);
     g->choices = g->prompts * g->n;
     g->choice = af_calloc((uint64_t)g->choices, sizeof *g->choice);
     if (!g->choice)

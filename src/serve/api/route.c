@@ -14,6 +14,7 @@ typedef struct af_route {
     bool open;   /* no key */
     bool prefix; /* the path goes on */
     bool run;    /* only while a run trains; a body is not needed */
+    bool slow;   /* a GET for the workers */
 } af_route;
 
 static const af_route routes[] = {
@@ -38,6 +39,8 @@ static const af_route routes[] = {
     {"GET", "/v1/run", af_api_run, .run = true},
     {"GET", "/v1/run/metrics", af_api_run_metrics, .run = true},
     {"GET", "/v1/run/events", af_api_run_events, .run = true},
+    {"GET", "/v1/run/samples", af_api_run_samples, .run = true},
+    {"GET", "/v1/run/data", af_api_run_data, .run = true, .slow = true},
     {"POST", "/v1/run/pause", af_api_run_pause, .run = true},
     {"POST", "/v1/run/resume", af_api_run_resume, .run = true},
     {"POST", "/v1/run/checkpoint", af_api_run_checkpoint, .run = true},
@@ -108,7 +111,7 @@ void af_api_on_request(void *user, af_httpd_call *c)
 {
     af_api *a = user;
     const af_route *r = find_route(af_httpd_head(c)->path);
-    if (strcmp(r->method, "GET") == 0 || r->run) {
+    if ((strcmp(r->method, "GET") == 0 || r->run) && !r->slow) {
         r->endpoint(a, c, NULL);
         return;
     }
@@ -138,6 +141,11 @@ static void work_on(af_api *a, const af_api_job *j)
     const char *text = af_httpd_body(j->call, &n);
     if (af_httpd_is_closed(j->call))
         return;
+    if (j->route->slow) {
+        j->route->endpoint(a, j->call, NULL);
+        af_memory_forget();
+        return;
+    }
     json_t *body = af_json_load(text, n, JSON_ALLOW_NUL, &why);
     if (json_is_object(body))
         j->route->endpoint(a, j->call, body);

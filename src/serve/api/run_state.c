@@ -14,6 +14,7 @@ af_status af_run_state_new(af_run_state **out, const af_train_start *s, af_error
     if (!r)
         return af_fail_nomem(err, "the run", sizeof *r);
     pthread_mutex_init(&r->lock, NULL);
+    pthread_mutex_init(&r->data_lock, NULL);
     r->output_dir = af_strdup(s->output_dir);
     r->metrics_path = af_path_join(s->output_dir, "metrics.jsonl");
     r->step = s->step;
@@ -43,6 +44,8 @@ void af_run_state_free(af_run_state *r)
         af_httpd_call_unref(r->listener[i]);
     af_served_unref(r->current);
     pthread_mutex_destroy(&r->lock);
+    pthread_mutex_destroy(&r->data_lock);
+    free(r->data);
     free(r->output_dir);
     free(r->metrics_path);
     free(r);
@@ -242,9 +245,13 @@ static void end(af_serve_task *task)
 
 static void wish(af_api *a, af_httpd_call *c, run_wish w)
 {
-    af_run_task *t = a->run->ended ? NULL : af_calloc(1, sizeof *t);
+    pthread_mutex_lock(&a->run->lock);
+    const bool ended = a->run->ended != 0;
+    pthread_mutex_unlock(&a->run->lock);
+    af_run_task *t = ended ? NULL : af_calloc(1, sizeof *t);
     if (!t) {
-        af_api_refuse(c, a->run->ended ? 400 : 500, NULL, NULL, "the run has ended");
+        af_api_refuse(c, ended ? 400 : 500, NULL, NULL,
+                      ended ? "the run has ended" : "out of memory");
         return;
     }
     *t = (af_run_task){.run = a->run, .call = af_httpd_call_ref(c), .wish = w};

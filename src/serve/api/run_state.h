@@ -20,6 +20,8 @@ struct af_run_state {
     af_httpd_call *listener[AF_RUN_LISTENERS]; /* of events */
     int listeners;
     uint64_t sent; /* bytes of metrics.jsonl */
+    pthread_mutex_t data_lock;
+    char *data; /* run_records.c: records as JSON, NULL = not asked for yet */
     /* of the thread that trains alone */
     const af_train_moment *moment; /* NULL while a step is computed */
     af_served *current;            /* BASE:current, or NULL */

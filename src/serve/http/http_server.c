@@ -219,11 +219,13 @@ af_status af_httpd_open(af_httpd **out, const af_httpd_opts *o, af_error *err)
     if (h->epoll < 0 || h->wake < 0 || epoll_ctl(h->epoll, EPOLL_CTL_ADD, h->listener, &l) < 0 ||
         epoll_ctl(h->epoll, EPOLL_CTL_ADD, h->wake, &w) < 0)
         AF_TRY(af_fail(err, AF_EIO, "cannot wait for connections: %s", strerror(errno)));
+    *out = h; /* before the first request: its hooks may use it */
     const int code = pthread_create(&h->thread, NULL, serve, h);
+    if (code)
+        *out = NULL;
     if (code)
         AF_TRY(af_fail(err, AF_ENOMEM, "cannot start a thread: %s", strerror(code)));
     h->started = true;
-    *out = h;
     h = NULL;
 done:
     af_httpd_close(h);

@@ -144,8 +144,8 @@
     const sum = [0];
     for (const p of points) sum.push(sum[sum.length - 1] + p[1]);
     return points.map((p, i) => {
-      const side = Math.min(half, i, points.length - 1 - i);
-      return [p[0], (sum[i + side + 1] - sum[i - side]) / (2 * side + 1)];
+      const from = Math.max(0, i - half), to = Math.min(points.length, i + half + 1);
+      return [p[0], (sum[to] - sum[from]) / (to - from)];
     });
   }
 
@@ -230,7 +230,7 @@
 
   /* ---- the run ---- */
 
-  const run = {there: false, state: "", last: {}, lastStep: 0, rows: new Set()};
+  const run = {there: false, state: "", last: {}, lastStep: -1, rows: new Set()};
   let lossChart, rateChart, speedChart;
 
   function showState(r) {
@@ -370,7 +370,7 @@
     } catch (e) { /* shown when the server is back */ }
     if (!first) return;
     try {
-      const answer = await ask("v1/run/data?n=5");
+      const answer = await ask("v1/run/data");
       if (answer.ok) await showData(((await answer.json()).records || []).slice(0, 5));
     } catch (e) { /* the same */ }
   }
@@ -386,7 +386,7 @@
     $("samples-card").hidden = !list.length;
     $("samples").replaceChildren(...list.slice(-12).reverse().map(s => {
       const item = element("div", "item");
-      item.append(element("h3", "", "Step " + s.step), element("div", "text", s.prompt || ""), element("div", "text", s.text || ""));
+      item.append(element("h3", "", "Step " + s.step), element("div", "text", s.prompt || ""), element("div", "text", s.answer || ""));
       return item;
     }));
   }
@@ -400,7 +400,9 @@
       text.tabIndex = 0;
       $("data-preview").append(item);
       if (!r.ids || !r.labels) {
-        text.textContent = r.text || "";
+        text.textContent = r.text || r.prompt_text || "";
+        for (const side of ["chosen", "rejected"])
+          if (r[side]) item.append(element("h3", "", side), element("div", "text", r[side].text || ""));
         continue;
       }
       for (let i = 0; i < r.ids.length;) {

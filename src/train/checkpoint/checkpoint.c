@@ -4,6 +4,7 @@
  * the next update waits until it has been read (af_saver_wait_read). A GPU's is copied first. */
 #include "train/checkpoint/checkpoint.h"
 #include "base/file.h"
+#include "dist/shards.h"
 #include "format/weights/safetensors.h"
 #include "graph/graph_access.h"
 #include "model/kept_tensors.h"
@@ -98,9 +99,66 @@ static af_status add_copy(tensor_copies *c, const af_step_graph *g, const af_ten
     return af_tensor_read(g->graph, x, e->data, e->bytes, err);
 }
 
+/* A state that is split over ranks: rank 0 gets all of it, in `whole` when that is there. */
+static af_status collect_state(const af_step_graph *g, const af_state_part *p, uint8_t *whole,
+                               af_error *err)
+{
+    af_comm *comm = g->model->comm;
+    const uint64_t size = (uint64_t)af_dtype_get(p->dtype)->bytes;
+    const uint64_t bytes = p->t ? af_tensor_bytes(p->t) : 0;
+    uint8_t *mine = p->t ? af_tensor_host_view(p->t) : NULL, *copy = NULL;
+    af_status st = AF_OK;
+    if (bytes && !mine) {
+        mine = copy = malloc(bytes);
+        if (!mine)
+            return af_fail_nomem(err, "a checkpoint", bytes);
+        AF_TRY(af_tensor_read(g->graph, p->t, mine, bytes, err));
+    }
+    for (int r = 0; r < af_comm_size(comm); r++) {
+        int64_t from, count;
+        af_graph_state_piece(g->graph, p, r, &from, &count);
+        uint8_t *to = whole ? whole + (uint64_t)from * size : NULL;
+        AF_TRY(af_send_to_first(comm, r, mine, to, (uint64_t)count * size, err));
+    }
+done:
+    free(copy);
+    return st;
+}
+
+/* On rank 0 into `c`; the others send. */
+static af_status copy_split_state(tensor_copies *c, const af_step_graph *g, af_error *err)
+{
+    af_status st = AF_OK;
+    const bool first = af_comm_rank(g->model->comm) == 0;
+    for (const af_state_part *p = af_graph_states(g->graph); p && st == AF_OK; p = p->next) {
+        uint8_t *whole = NULL;
+        if (first) {
+            AF_TRY(reserve(c, 1, err));
+            tensor_copy *e = &c->item[c->count];
+            *e = (tensor_copy){.dtype = p->dtype, .ndim = 1, .dim = {p->full}};
+            e->bytes = (uint64_t)p->full * (uint64_t)af_dtype_get(p->dtype)->bytes;
+            snprintf(e->name, sizeof e->name, "%d.%s", c->count, p->name);
+            e->data = whole = malloc(AF_MAX(e->bytes, 1));
+            if (!whole)
+                return af_fail_nomem(err, "a checkpoint", e->bytes);
+            c->count++;
+        }
+        st = collect_state(g, p, whole, err);
+    }
+done:
+    return st;
+}
+
+af_status af_checkpoint_send(const af_step_graph *g, af_error *err)
+{
+    return af_checkpoint_is_split(g) ? copy_split_state(NULL, g, err) : AF_OK;
+}
+
 /* Optimizer moments and every other state, in the order they were recorded. */
 static af_status copy_state(tensor_copies *c, const af_step_graph *g, af_error *err)
 {
+    if (af_checkpoint_is_split(g))
+        return copy_split_state(c, g, err);
     for (af_tensor *x = NULL; (x = af_graph_next(g->graph, AF_ROLE_STATE, x));) {
         char name[160];
         if (!af_tensor_is_stored(x))
@@ -306,7 +364,7 @@ static void clear_snapshot(af_saver *s)
 
 af_status af_saver_wait(af_saver *s, af_error *err)
 {
-    if (!s->busy)
+    if (!s || !s->busy)
         return AF_OK;
     pthread_join(s->thread, NULL);
     s->busy = false;
@@ -379,157 +437,6 @@ void af_saver_free(af_saver *s)
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->read);
     free(s);
-}
-
-/* ---- loading ---- */
-
-/* A stored tensor into the graph; pages of the file are released as they are read, since the
- * graph has taken its memory already. */
-static af_status put_stored(const af_step_graph *g, const af_safetensors *f, af_tensor *x,
-                            const af_stored *e, af_error *err)
-{
-    const af_map *m = af_safetensors_map(f);
-    const uint64_t step = UINT64_C(16) << 20;
-    const uint8_t *p = e->data;
-    const bool mapped = p >= m->data && p < m->data + m->size;
-    uint8_t *to = af_tensor_host_view(x);
-    if (!to)
-        return af_tensor_write(g->graph, x, e->data, e->bytes, err);
-    for (uint64_t at = 0; at < e->bytes; at += step) {
-        const uint64_t n = AF_MIN(step, e->bytes - at);
-        memcpy(to + at, p + at, n);
-        if (mapped)
-            af_map_forget(m, (uint64_t)(p - m->data) + at, n);
-    }
-    return AF_OK;
-}
-
-static af_status load_state(const af_step_graph *g, const char *dir, af_error *err)
-{
-    af_status st = AF_OK;
-    af_safetensors *f = NULL;
-    char *path = af_path_join(dir, "optimizer.safetensors");
-    if (!path)
-        return af_fail_nomem(err, "a path", strlen(dir));
-    AF_TRY(af_safetensors_open(&f, path, err));
-    int k = 0;
-    for (af_tensor *x = NULL; (x = af_graph_next(g->graph, AF_ROLE_STATE, x));) {
-        char name[160];
-        if (!af_tensor_is_stored(x))
-            continue;
-        snprintf(name, sizeof name, "%d.%s", k++, af_tensor_name(x));
-        const af_stored *e = af_safetensors_find(f, name);
-        if (!e || e->dtype != af_tensor_dtype(x) || e->bytes != af_tensor_bytes(x))
-            AF_TRY(af_fail(
-                err, AF_EFORMAT,
-                "'%s' does not match this run: optimizer state '%s' is missing or has another size",
-                dir, name));
-        AF_TRY(put_stored(g, f, x, e, err));
-    }
-done:
-    af_safetensors_close(f);
-    free(path);
-    return st;
-}
-
-/* One trained tensor from its pieces on disk. */
-static af_status load_weight(const af_step_graph *g, const af_safetensors *f, int tensor,
-                             const char *dir, af_error *err)
-{
-    af_status st = AF_OK;
-    const af_model_spec *spec = g->model->spec;
-    af_tensor *x = g->leaves.tensor[tensor];
-    const int pieces = af_disk_count(spec, tensor);
-    const bool turned = af_disk_is_turned(spec, tensor), copied = pieces > 1 || turned;
-    float *whole = copied ? malloc(AF_MAX(af_tensor_bytes(x), 1)) : NULL;
-    if (copied && !whole)
-        return af_fail_nomem(err, "a checkpoint", af_tensor_bytes(x));
-    for (int p = 0; p < pieces; p++) {
-        char own[160], name[256];
-        int64_t dim[3], from;
-        int ndim;
-        af_disk_piece(spec, tensor, p, own, sizeof own, dim, &ndim, &from);
-        af_model_reader_disk_name(g->model->loader->reader, own, name, sizeof name);
-        const af_stored *e = af_safetensors_find(f, name);
-        const uint64_t bytes =
-            (uint64_t)(dim[0] * (ndim > 1 ? dim[1] : 1) * (ndim > 2 ? dim[2] : 1)) * sizeof(float);
-        if (!e || e->dtype != af_tensor_dtype(x) || e->bytes != bytes)
-            AF_TRY(
-                af_fail(err, AF_EFORMAT,
-                        "'%s' does not match this run: tensor '%s' is missing or has another size",
-                        dir, name));
-        if (turned)
-            af_disk_turn(&spec->tensor[tensor], e->data, whole, sizeof *whole, false);
-        else if (whole)
-            memcpy(whole + from, e->data, bytes);
-        else
-            AF_TRY(put_stored(g, f, x, e, err));
-    }
-    if (whole)
-        st = af_tensor_write(g->graph, x, whole, af_tensor_bytes(x), err);
-done:
-    free(whole);
-    return st;
-}
-
-static af_status load_weights(const af_step_graph *g, const char *dir, af_error *err)
-{
-    af_status st = AF_OK;
-    af_safetensors *f = NULL;
-    char *path = af_path_join(dir, "model.safetensors");
-    if (!path)
-        return af_fail_nomem(err, "a path", strlen(dir));
-    AF_TRY(af_safetensors_open(&f, path, err));
-    for (int i = 0; i < g->model->spec->tensors; i++)
-        if (af_tensor_role(g->leaves.tensor[i]) == AF_ROLE_PARAM)
-            AF_TRY(load_weight(g, f, i, dir, err));
-done:
-    af_safetensors_close(f);
-    free(path);
-    return st;
-}
-
-static af_status load_adapter(af_step_graph *g, const char *dir, af_error *err)
-{
-    af_status st = AF_OK;
-    af_adapter *a = NULL, *saved = NULL, *own = g->model->adapter;
-    AF_TRY(af_start_convert(&saved, own, err)); /* the form of what the folder has */
-    const int rank = saved ? saved->config.r : own->config.r;
-    AF_TRY(af_adapter_read(&a, g->model->spec, dir, err));
-    if (a->config.r != rank)
-        AF_TRY(af_fail(err, AF_EUSAGE, "'%s' has rank %d, the run has %d", dir, a->config.r, rank));
-    if (saved)
-        af_start_restore(own, a);
-    st = af_adapter_upload(saved ? own : a, &g->leaves, err);
-done:
-    af_adapter_free(saved);
-    af_adapter_free(a);
-    return st;
-}
-
-af_status af_checkpoint_verify(const char *dir, af_error *err)
-{
-    return af_manifest_check(dir, err);
-}
-
-af_status af_checkpoint_load(af_step_graph *step, af_run_progress *p, const char *dir,
-                             af_error *err)
-{
-    af_status st = AF_OK;
-    uint64_t clock = 0;
-    af_run_progress stored = *p;
-    char *path = af_path_join(dir, "progress.json");
-    if (!path)
-        return af_fail_nomem(err, "a path", strlen(dir));
-    AF_TRY(af_checkpoint_verify(dir, err));
-    AF_TRY(af_run_progress_read(&stored, &clock, path, err));
-    AF_TRY(step->model->adapter ? load_adapter(step, dir, err) : load_weights(step, dir, err));
-    AF_TRY(load_state(step, dir, err));
-    *p = stored;
-    af_graph_set_clock(step->graph, clock);
-done:
-    free(path);
-    return st;
 }
 
 af_status af_checkpoint_copy_model(const char *checkpoint, const char *dir, af_error *err)

@@ -26,6 +26,13 @@ typedef struct af_checkpoint_source {
 /* Starts writing checkpoint-STEP; waits first for the previous one. The step graph, its model and
  * the template must live until it is written. A failure is reported by the next call. */
 AF_CHECKED af_status af_saver_save(af_saver *s, const af_checkpoint_source *from, af_error *err);
+/* Whether each rank has a part of the optimizer's state: checkpoints hold the whole. */
+static inline bool af_checkpoint_is_split(const af_step_graph *g)
+{
+    return g->model->comm && g->model->zero_stage >= 1;
+}
+/* What a rank other than 0 does then: sends its part of the state. */
+AF_CHECKED af_status af_checkpoint_send(const af_step_graph *g, af_error *err);
 /* Waits until trained values and optimizer state have been read: call it before they change. */
 void af_saver_wait_read(af_saver *s);
 /* Waits until the last checkpoint is on disk. */

@@ -64,6 +64,13 @@ static bool is_free(const key_line *l)
                                        "auto_resume_from_checkpoints",
                                        "device",
                                        "threads",
+                                       "dist_backend",
+                                       "zero_stage",
+                                       "deepspeed",
+                                       "fsdp",
+                                       "fsdp_config",
+                                       "ddp_timeout",
+                                       "gradient_accumulation_steps", /* see below */
                                        "serve_port",
                                        "serve_host",
                                        "strict",
@@ -159,6 +166,11 @@ void af_resume_check_data(const af_run_progress *p, const af_run_data *d,
                           const af_train_hooks *hooks)
 {
     const af_token_store *s = &d->store;
+    if (p->stored_micro_per_step && p->stored_micro_per_step != p->micro_per_step)
+        af_run_log(hooks,
+                   "warning: gradient_accumulation_steps x ranks is %" PRId64
+                   " now; the checkpoint was made with %" PRId64,
+                   p->micro_per_step, p->stored_micro_per_step);
     if (p->data_records >= 0 &&
         (p->data_records != s->records || p->data_tokens != (int64_t)s->tokens))
         af_run_log(hooks,

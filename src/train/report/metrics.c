@@ -33,14 +33,23 @@ static void put_number(af_buf *b, const char *key, double v)
     af_buf_printf(b, "%s\"%s\": %s", b->len > 1 ? ", " : "", key, text);
 }
 
+static void put_ranks(af_buf *b, const af_rank_memory *r)
+{
+    for (int i = 0; i < r->n; i++)
+        af_buf_printf(b, "%s%" PRIu64, i ? ", " : ", \"rank_memory_bytes\": [", r->bytes[i]);
+    if (r->n)
+        af_buf_char(b, ']');
+}
+
 static af_status append_row(af_metrics *m, int64_t step, const char *const *name,
-                            const double *value, int n, af_error *err)
+                            const double *value, int n, const af_rank_memory *ranks, af_error *err)
 {
     af_buf b = {0};
     af_buf_char(&b, '{');
     put_number(&b, "step", (double)step);
     for (int i = 0; i < n; i++)
         put_number(&b, name[i], value[i]);
+    put_ranks(&b, ranks);
     af_buf_str(&b, "}\n");
     const af_status st = b.bad ? af_fail_nomem(err, "a metrics row", b.len)
                                : af_file_append(m->rows_path, b.data, b.len, false, err);
@@ -80,7 +89,7 @@ static af_status append_scalars(af_metrics *m, int64_t step, const metric_row *r
 }
 
 af_status af_metrics_step(af_metrics *m, const af_train_step *s, int64_t padded,
-                          const af_metric_list *more, af_error *err)
+                          const af_rank_memory *ranks, const af_metric_list *more, af_error *err)
 {
     static const char *const names[] = {
         "epoch",         "loss",  "grad_norm", "learning_rate", "tokens", "supervised_tokens",
@@ -96,7 +105,7 @@ af_status af_metrics_step(af_metrics *m, const af_train_step *s, int64_t padded,
     add_columns(&row, "", more->name, more->value, more->count);
     add_columns(&scalars, "train/", tags, tagged, (int)AF_LEN(tags));
     add_columns(&scalars, "train/", more->name, more->value, more->count);
-    const af_status st = append_row(m, s->step, row.name, row.value, row.count, err);
+    const af_status st = append_row(m, s->step, row.name, row.value, row.count, ranks, err);
     return st == AF_OK ? append_scalars(m, s->step, &scalars, err) : st;
 }
 
@@ -119,7 +128,8 @@ af_status af_metrics_eval(af_metrics *m, double loss, double accuracy, double se
     add_columns(&row, "eval_", more->name, more->value, more->count);
     add_columns(&scalars, "eval/", tags, tagged, (int)AF_LEN(tags));
     add_columns(&scalars, "eval/", more->name, more->value, more->count);
-    const af_status st = append_row(m, m->progress->step, row.name, row.value, row.count, err);
+    const af_status st =
+        append_row(m, m->progress->step, row.name, row.value, row.count, &(af_rank_memory){0}, err);
     return st == AF_OK ? append_scalars(m, m->progress->step, &scalars, err) : st;
 }
 

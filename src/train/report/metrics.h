@@ -22,9 +22,15 @@ AF_CHECKED af_status af_metrics_open(af_metrics *m, const af_run_config *run,
                                      const char *checkpoint, const af_train_hooks *hooks,
                                      af_error *err);
 void af_metrics_close(af_metrics *m); /* an empty one is allowed */
+/* Bytes of each rank; n 0 = one process. */
+typedef struct af_rank_memory {
+    const uint64_t *bytes;
+    int n;
+} af_rank_memory;
 /* `more`: of a preference run, or an empty list; as the next one. */
 AF_CHECKED af_status af_metrics_step(af_metrics *m, const af_train_step *s, int64_t padded,
-                                     const af_metric_list *more, af_error *err);
+                                     const af_rank_memory *ranks, const af_metric_list *more,
+                                     af_error *err);
 /* `items`: evaluated records. */
 AF_CHECKED af_status af_metrics_eval(af_metrics *m, double loss, double accuracy, double seconds,
                                      int64_t items, const af_metric_list *more, af_error *err);

@@ -9,6 +9,7 @@
 #include "afinar/device.h"
 #include "afinar/graph.h"
 #include "data/store/dataset.h"
+#include "dist/comm.h"
 #include "train/preference/pref_loss.h"
 #include "train/run/run_translate.h"
 
@@ -163,6 +164,10 @@ typedef struct af_run_config {
     af_gemm_by gemm;
     const char *device;
     int64_t threads;
+    /* ranks */
+    af_comm_backend dist_backend;
+    int64_t zero_stage, ddp_timeout;
+    const af_yaml *deepspeed, *fsdp, *fsdp_config;
     int64_t serve_port; /* -1: no server */
     const char *serve_host;
     /* output */
@@ -203,6 +208,9 @@ AF_CHECKED af_status af_run_config_set(af_run_config *r, const char *key, const 
                                        af_error *err);
 AF_CHECKED af_status af_run_config_check(af_run_config *r, af_error *err);
 void af_run_config_clear(af_run_config *r);
+/* What is split over ranks: zero_stage, or what deepspeed, fsdp and fsdp_config say; AF_EUSAGE
+ * where they disagree or ask for what there is not. */
+AF_CHECKED af_status af_run_zero_stage(const af_run_config *r, int *stage, af_error *err);
 /* Whether the model gives scores, not tokens: task_type SEQ_CLS, and 'rl: reward'. */
 bool af_run_scores(const af_run_config *r);
 /* What the datasets are read for: `rl`, or texts with labels. */

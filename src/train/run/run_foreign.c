@@ -55,8 +55,12 @@ static const foreign_group groups[] = {
      "layer_offloading ple_cpu_offload gc_steps gc_collect_steps torch_empty_cache_steps "
      "experimental_skip_move_to_device auto_find_batch_size memory_limit "
      "qlora_sharded_model_loading skip_memory_metrics init_config use_cache use_kv_cache"},
-    {IDLE, "a run is one process on one device",
-     "deepspeed deepspeed_* fsdp fsdp_* dist_config ddp ddp_* dp_shard_size dp_replicate_size "
+    {IDLE, "ranks come from the launcher: see 'zero_stage' and 'dist_backend'",
+     "deepspeed_* fsdp_version fsdp_transformer_layer_cls_to_wrap fsdp_min_num_params "
+     "fsdp_final_state_dict_type fsdp_state_dict_type fsdp_auto_wrap_policy fsdp_plugin "
+     "dist_config ddp ddp_backend ddp_bucket_cap_mb ddp_broadcast_buffers "
+     "ddp_find_unused_parameters ddp_static_graph ddp_timeout_seconds dp_shard_size "
+     "dp_replicate_size "
      "context_parallel_size sequence_parallel_degree heads_k_stride ring_attn_func cp_size "
      "cp_mode tensor_parallel_size expert_parallel_* local_rank world_size use_ray ray_* "
      "resources_per_worker parallelism_config average_tokens_across_devices accelerator_config "

@@ -54,6 +54,11 @@ static const af_key_choice optimizer_names[] = {{"adamw", AF_OPTIMIZER_ADAMW},
                                                 {"sgd", AF_OPTIMIZER_SGD},
                                                 {0}};
 
+static const af_key_choice backend_names[] = {{"auto", AF_COMM_AUTO},
+                                              {"mpi", AF_COMM_MPI},
+                                              {"tcp", AF_COMM_TCP},
+                                              {"nccl", AF_COMM_NCCL},
+                                              {0}};
 static const af_key_choice order_names[] = {
     {"tree", AF_ORDER_TREE}, {"sequential", AF_ORDER_SEQUENTIAL}, {0}};
 
@@ -115,6 +120,7 @@ CHOICES(excess, af_excess, excess_names);
 CHOICES(optimizer, af_optimizer_kind, optimizer_names);
 CHOICES(task, af_task, task_names);
 CHOICES(problem, af_problem, problem_names);
+CHOICES(dist_backend, af_comm_backend, backend_names);
 CHOICES(order, af_order, order_names);
 CHOICES(decay_on, af_decay_on, decay_names);
 CHOICES(bf16, af_tri, tri_names);
@@ -472,6 +478,18 @@ const af_key af_keys[] = {
      "keep block inputs in host memory and recompute; auto = where memory requires it", {0}, 0},
     {"device", STR(device), 0, 0, "auto", "auto, cpu, cuda, cuda:N", {0}, 0},
     {"threads", I64(threads), 0, 4096, "0", "number of CPU threads; 0 = every core", {0}, 0},
+    {"dist_backend", ENUM(dist_backend), 0, 0, "auto",
+     "between ranks: mpi, tcp (MASTER_ADDR, MASTER_PORT), nccl; auto = as they were started",
+     {0}, 0},
+    {"zero_stage", I64(zero_stage), 0, 3, "0",
+     "split over ranks: 1 optimizer state, 2 and gradients, 3 and weights", {0}, 0},
+    {"deepspeed", TREE(deepspeed), 0, 0, NULL,
+     "a DeepSpeed config (file or mapping), of which zero_optimization.stage is read", {0}, 0},
+    {"fsdp", TREE(fsdp), 0, 0, NULL,
+     "full_shard = zero_stage 3, shard_grad_op = 2, no_shard = 0", {0}, 0},
+    {"fsdp_config", TREE(fsdp_config), 0, 0, NULL,
+     "reshard_after_forward: true = zero_stage 3, false = 2", {0}, 0},
+    {"ddp_timeout", I64(ddp_timeout), 1, 1e7, "1800", "seconds a rank waits for another", {0}, 0},
     {"serve_port", I64(serve_port), -1, 65535, "-1",
      "port of a page and API that show the run while it trains; 0 = the system chooses, -1 = none",
      {0}, 0},

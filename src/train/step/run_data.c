@@ -6,6 +6,7 @@
 #include "data/shape/data_source.h"
 #include "data/store/dataset_reader.h"
 #include "train/run/run_data_opts.h"
+#include "train/step/ranks.h"
 
 #include <math.h>
 
@@ -111,24 +112,24 @@ static af_pair_layout pair_layout(const af_run_config *run, const af_model_spec 
                             .kl_batch = run->micro_batch_size};
 }
 
-static af_stream_opts stream_opts(const af_run_config *run, const af_model_spec *spec)
+static af_stream_opts stream_opts(const af_run_config *run, const af_run_model *model)
 {
     return (af_stream_opts){
-        .pairs = pair_layout(run, spec),
+        .pairs = pair_layout(run, model->spec),
         .micro_batch = run->micro_batch_size,
         .sequence_len = run->sequence_len,
         .packing = run->packing,
         .sequential = run->packing_sequentially,
         .shuffle = run->shuffle,
         .seed = (uint64_t)run->seed,
-        .ahead = run->accumulation + 2,
+        .ahead = af_ranks_micro(model->comm, run) + 2,
     };
 }
 
 static af_status open_eval_stream(af_run_data *d, const af_run_config *run,
-                                  const af_model_spec *spec, af_error *err)
+                                  const af_run_model *model, af_error *err)
 {
-    af_stream_opts o = stream_opts(run, spec);
+    af_stream_opts o = stream_opts(run, model);
     o.shuffle = false;
     o.packing = false;
     o.subset = d->eval_own_store ? NULL : d->eval_subset;
@@ -238,7 +239,7 @@ static af_status open_all(af_run_data *d, const af_run_config *run, const af_run
                           af_error *err)
 {
     af_status st = AF_OK;
-    af_stream_opts o = stream_opts(run, model->spec);
+    af_stream_opts o = stream_opts(run, model);
     AF_TRY(af_run_data_check_types(run, err));
     AF_TRY(read_template(d, run, model->texts, err));
     AF_TRY(open_store(d, run, model, run->datasets, &d->store, &d->counts, err));
@@ -254,7 +255,7 @@ static af_status open_all(af_run_data *d, const af_run_config *run, const af_run
     o.count = d->store.records - (d->eval_own_store ? 0 : d->eval_items);
     AF_TRY(af_stream_open(&d->stream, &d->store, &o, err));
     if (d->eval_items)
-        AF_TRY(open_eval_stream(d, run, model->spec, err));
+        AF_TRY(open_eval_stream(d, run, model, err));
 done:
     return st;
 }

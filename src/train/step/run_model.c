@@ -6,6 +6,7 @@
 #include "train/run/adapter_start.h"
 #include "train/run/freeze.h"
 #include "train/run/method.h"
+#include "train/step/ranks.h"
 #include "train/step/resident.h"
 #include "train/step/start_labels.h"
 #include "train/step/teacher.h"
@@ -186,7 +187,7 @@ static af_status open_device(af_run_model *m, af_error *err)
 {
     char at[300];
     const af_run_config *r = m->run;
-    const af_status st = af_device_open(&m->device, r->device, (int)r->threads, err);
+    const af_status st = af_ranks_device(m->comm, &m->device, r, err);
     if (st == AF_OK) {
         af_device_allow_tf32(m->device, r->tf32);
         af_device_set_attention(m->device, r->attention);
@@ -335,10 +336,14 @@ done:
     return st;
 }
 
-af_status af_run_model_open(af_run_model *m, const af_run_config *run, af_error *err)
+af_status af_run_model_open(af_run_model *m, const af_run_config *run, af_comm *comm, af_error *err)
 {
     af_status st = AF_OK;
     AF_TRY(resolve(m, run, err));
+    m->comm = comm;
+    m->ranks = af_comm_size(comm);
+    if (comm)
+        AF_TRY(af_run_zero_stage(run, &m->zero_stage, err));
     AF_TRY(check_output(m, err));
     AF_TRY(open_device(m, err));
     choose_compute(m);

@@ -17,6 +17,8 @@ typedef struct af_run_model {
     const char *labels;       /* of a model that classifies, as JSON (af_run_label_text); or NULL */
     af_label_opts label_opts; /* the same, count 0 = it does not classify; names: arena or run */
     af_run_tokens tokens;
+    struct af_comm *comm;  /* the other ranks; NULL = none. Borrowed */
+    int ranks, zero_stage; /* how many (a plan has no comm); what is split over them */
     af_device *device;
     af_dtype compute;
     af_loader *loader;                 /* NULL when the config alone is known */
@@ -41,7 +43,8 @@ typedef struct af_run_model {
 
 /* Opens device and weights and checks that the run can train them. The adapter comes later, when
  * the data has been read: its checks are the slower ones. Close after a failure too. */
-AF_CHECKED af_status af_run_model_open(af_run_model *m, const af_run_config *run, af_error *err);
+AF_CHECKED af_status af_run_model_open(af_run_model *m, const af_run_config *run,
+                                       struct af_comm *comm, af_error *err);
 /* Makes the run's adapter, or reads the one it continues. Does nothing in full fine-tuning. */
 AF_CHECKED af_status af_run_model_open_adapter(af_run_model *m, af_error *err);
 /* For a plan: config and headers only, and an adapter without values. */

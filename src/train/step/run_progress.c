@@ -18,15 +18,16 @@ static int64_t warmup_steps(const af_run_config *r, int64_t steps)
 }
 
 af_status af_run_progress_init(af_run_progress *p, const af_run_config *run, int64_t items,
-                               af_error *err)
+                               int64_t micro, af_error *err)
 {
-    const int64_t per_step = run->micro_batch_size * run->accumulation;
+    const int64_t per_step = run->micro_batch_size * micro;
     const double epochs = (double)items * run->num_epochs / (double)per_step;
     *p = (af_run_progress){
         .steps = run->max_steps > 0 ? run->max_steps : (int64_t)ceil(epochs - 1e-9),
         .steps_per_epoch = (items + per_step - 1) / per_step,
         .items_per_epoch = items,
         .items_per_micro = run->micro_batch_size,
+        .micro_per_step = micro,
         .best_eval = NAN,
         .first_loss = NAN,
         .last_loss = NAN,
@@ -105,6 +106,7 @@ af_status af_run_progress_text(const af_run_progress *p, uint64_t clock, char **
     json_t *o = json_object();
     json_object_set_new(o, "step", json_integer(p->step));
     json_object_set_new(o, "micro", json_integer(p->micro));
+    json_object_set_new(o, "micro_per_step", json_integer(p->micro_per_step));
     json_object_set_new(o, "tokens", json_integer(p->tokens));
     json_object_set_new(o, "supervised", json_integer(p->supervised));
     json_object_set_new(o, "padded", json_integer(p->padded));
@@ -180,6 +182,7 @@ af_status af_run_progress_read(af_run_progress *p, uint64_t *clock, const char *
                          .steps_per_epoch = p->steps_per_epoch,
                          .items_per_epoch = p->items_per_epoch,
                          .items_per_micro = p->items_per_micro,
+                         .micro_per_step = p->micro_per_step,
                          .schedule = p->schedule,
                          .last = {.loss = NAN}}; /* not stored: unknown until the next step */
     int64_t bytes = 0, ticks = 0;
@@ -194,6 +197,8 @@ af_status af_run_progress_read(af_run_progress *p, uint64_t *clock, const char *
         get_double(o, "last_loss", &q.last_loss) && get_double(o, "loss_sum", &q.loss_sum);
     if (!get_int(o, "data_records", &q.data_records) || !get_int(o, "data_tokens", &q.data_tokens))
         q.data_records = q.data_tokens = -1;
+    if (!get_int(o, "micro_per_step", &q.stored_micro_per_step))
+        q.stored_micro_per_step = 0;
     if (!get_int(o, "losses_above", &q.losses_above))
         q.losses_above = 0; /* of an earlier version */
     get_last(o, &q);

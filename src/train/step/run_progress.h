@@ -26,6 +26,7 @@ typedef struct af_run_progress {
     /* from the run file and the data */
     int64_t steps, steps_per_epoch;
     int64_t items_per_epoch, items_per_micro;
+    int64_t micro_per_step; /* of all ranks */
     af_schedule schedule;
     /* stored in checkpoints */
     int64_t step;                       /* optimizer steps done */
@@ -40,15 +41,16 @@ typedef struct af_run_progress {
     int64_t data_records, data_tokens; /* of the datasets when the run began; -1 = not known */
     double loss_sum;                   /* since the last log line, and of how many steps */
     int64_t loss_count;
-    af_pref_metrics pref; /* likewise */
-    int64_t pending;      /* af_pending */
-    af_step_result last;  /* the last step, which may be logged after its evaluation */
+    af_pref_metrics pref;          /* likewise */
+    int64_t stored_micro_per_step; /* when the checkpoint was made; 0 = not known */
+    int64_t pending;               /* af_pending */
+    af_step_result last;           /* the last step, which may be logged after its evaluation */
     double last_seconds;
 } af_run_progress;
 
-/* A run at its beginning. items: of one epoch. */
+/* A run at its beginning. items: of one epoch; micro: micro-batches of a step, of all ranks. */
 AF_CHECKED af_status af_run_progress_init(af_run_progress *p, const af_run_config *run,
-                                          int64_t items, af_error *err);
+                                          int64_t items, int64_t micro, af_error *err);
 /* A number of steps, or below 1 a share of all of them, in steps. */
 int64_t af_run_progress_every(const af_run_progress *p, double n);
 /* Epochs done so far, as a fraction. */

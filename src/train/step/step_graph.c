@@ -5,10 +5,12 @@
 #include "train/step/step_graph.h"
 
 #include "base/word.h"
+#include "dist/shards.h"
 #include "graph/graph_access.h"
 #include "ops/optim/optimizer.h"
 #include "train/run/freeze.h"
 #include "train/run/method.h"
+#include "train/step/ranks.h"
 #include "train/step/resident.h"
 
 /* As the HF trainer: norms and biases are not decayed, unless weight_decay_on is all. */
@@ -118,6 +120,8 @@ static void record_optimizer(af_step_graph *s)
     const int levels = tree_levels(run);
     s->block = run->accumulation >> levels;
     af_graph_set_carry(s->graph, levels);
+    if (s->model->ranks > 1 && s->model->zero_stage >= 1)
+        af_graph_set_shard(s->graph, af_comm_rank(s->model->comm), s->model->ranks);
     group_base(s);
     trained_rows(s);
     if (s->model->adapter)
@@ -309,8 +313,9 @@ af_status af_step_graph_load(af_step_graph *s, af_error *err)
                   sizeof *s->row_weights);
     s->row_share = af_calloc((uint64_t)s->rows_max, sizeof *s->row_share);
     s->rows_i32 = af_calloc((uint64_t)s->rows_max, sizeof *s->rows_i32);
-    s->losses = af_calloc((uint64_t)s->run->accumulation, sizeof *s->losses);
-    s->router_losses = af_calloc((uint64_t)s->run->accumulation, sizeof *s->losses);
+    const uint64_t micro = (uint64_t)af_ranks_micro(m->comm, s->run);
+    s->losses = af_calloc(micro, sizeof *s->losses);
+    s->router_losses = af_calloc(micro, sizeof *s->losses);
     s->spread = af_calloc((uint64_t)(2 * (s->attention_max + s->rows_max)), sizeof *s->spread);
     if (!s->spread || !s->bounds || !s->row_stats || !s->row_weights || !s->row_share ||
         !s->rows_i32 || !s->losses || !s->router_losses)
@@ -431,6 +436,87 @@ af_status af_step_graph_upload_weights(af_step_graph *s, int64_t rows, af_error 
     memset(s->row_weights + live, 0, (size_t)(all - live) * sizeof *s->row_weights);
     return af_tensor_write(s->graph, s->row_weight, s->row_weights,
                            (uint64_t)all * sizeof *s->row_weights, err);
+}
+
+static af_status all_losses(af_step_graph *s, float *losses, af_error *err)
+{
+    af_comm *c = s->model->comm;
+    const int64_t own = s->run->accumulation;
+    return af_comm_all_gather(c, losses + own * af_comm_rank(c), losses,
+                              (uint64_t)own * sizeof *losses, err);
+}
+
+af_status af_step_graph_share_losses(af_step_graph *s, af_error *err)
+{
+    af_status st = AF_OK;
+    if (!s->model->comm)
+        return AF_OK;
+    AF_TRY(all_losses(s, s->losses, err));
+    if (s->router_loss)
+        AF_TRY(all_losses(s, s->router_losses, err));
+    if (af_run_model_distils(s->model)) {
+        AF_TRY(all_losses(s, s->teacher.ce_loss, err));
+        AF_TRY(all_losses(s, s->teacher.kd_loss, err));
+    }
+done:
+    return st;
+}
+
+typedef af_status on_host(af_step_graph *s, float *v, int64_t count, af_error *err);
+
+/* A flat vector in the memory of this process: the graph's own, or of a GPU a copy that is written
+ * back. */
+static af_status with_host(af_step_graph *s, af_tensor *t, on_host *work, af_error *err)
+{
+    af_status st = AF_OK;
+    const uint64_t bytes = af_tensor_bytes(t);
+    float *v = af_tensor_host_view(t), *copy = NULL;
+    if (!v) {
+        v = copy = malloc(AF_MAX(bytes, 1));
+        if (!v)
+            return af_fail_nomem(err, "a copy on the host", bytes);
+        AF_TRY(af_tensor_read(s->graph, t, v, bytes, err));
+    }
+    AF_TRY(work(s, v, af_tensor_count(t), err));
+    if (copy)
+        st = af_tensor_write(s->graph, t, copy, bytes, err);
+done:
+    free(copy);
+    return st;
+}
+
+static af_status gather_params(af_step_graph *s, float *v, int64_t count, af_error *err)
+{
+    (void)count;
+    return af_gather_shards(s->model->comm, v, sizeof *v, af_graph_cuts(s->graph), err);
+}
+
+af_status af_step_graph_gather(af_step_graph *s, af_error *err)
+{
+    if (!s->model->comm || s->model->zero_stage < 1)
+        return AF_OK;
+    return with_host(s, af_graph_flat_params(s->graph), gather_params, err);
+}
+
+static af_status sum_ranks(af_step_graph *s, float *v, int64_t count, af_error *err)
+{
+    af_comm *c = s->model->comm;
+    int64_t *cut = af_calloc((uint64_t)af_comm_size(c) + 1, sizeof *cut);
+    if (!cut)
+        return af_fail_nomem(err, "ranks", (uint64_t)af_comm_size(c) * sizeof *cut);
+    af_shard_cuts(cut, af_comm_size(c), count, 64);
+    af_status st = af_reduce_scatter(c, v, cut, err);
+    if (st == AF_OK)
+        st = af_gather_shards(c, v, sizeof *v, cut, err);
+    free(cut);
+    return st;
+}
+
+af_status af_step_graph_reduce(af_step_graph *s, af_error *err)
+{
+    if (!s->model->comm)
+        return AF_OK;
+    return with_host(s, af_graph_flat_gradients(s->graph), sum_ranks, err);
 }
 
 af_status af_step_graph_carry(af_step_graph *s, int64_t k, af_error *err)

@@ -71,6 +71,12 @@ AF_CHECKED af_status af_step_graph_upload(af_step_graph *s, const af_batch *b, f
 AF_CHECKED af_status af_step_graph_upload_weights(af_step_graph *s, int64_t rows, af_error *err);
 /* After the gradients of the rank's micro-batch k of a step: adds them to those before. */
 AF_CHECKED af_status af_step_graph_carry(af_step_graph *s, int64_t k, af_error *err);
+/* After the last of them: the gradients become the sum over all ranks. */
+AF_CHECKED af_status af_step_graph_reduce(af_step_graph *s, af_error *err);
+/* After an update: the parameters of all shards on every rank. */
+AF_CHECKED af_status af_step_graph_gather(af_step_graph *s, af_error *err);
+/* The losses of all micro-batches of a step on every rank. */
+AF_CHECKED af_status af_step_graph_share_losses(af_step_graph *s, af_error *err);
 /* Frees the graph and its memory; plan and counters stay. */
 void af_step_graph_drop(af_step_graph *s);
 void af_step_graph_close(af_step_graph *s); /* an empty one is allowed */

@@ -1,5 +1,6 @@
 /* teacher.c - see teacher.h. */
 #include "train/step/teacher.h"
+#include "train/step/ranks.h"
 
 #include "afinar/text.h"
 #include "base/file.h"
@@ -256,7 +257,7 @@ static af_status load_capture(af_teacher *t, const af_run_model *m, int64_t rows
 af_status af_teacher_load(af_teacher *t, const af_run_model *m, int64_t rows, af_error *err)
 {
     af_status st = AF_OK;
-    const uint64_t k = (uint64_t)m->run->accumulation;
+    const uint64_t k = (uint64_t)af_ranks_micro(m->comm, m->run);
     if (m->teacher)
         AF_TRY(af_loader_write(m->teacher, &t->leaves, err));
     if (m->teacher_adapter)

@@ -67,7 +67,7 @@ static af_status read_reference(const af_run_config *run, af_pref_trainer *out, 
         return AF_OK;
     start.output_dir = "";
     start.generate_samples.count = 0;
-    af_status st = af_trainer_open(&t, &start, NULL, err);
+    af_status st = af_trainer_open(&t, &start, NULL, NULL, err);
     if (st != AF_OK)
         return st;
     st = af_trainer_reference(&t, true, err);
@@ -98,7 +98,7 @@ static af_status evaluate(const af_run_config *run, af_pref_trainer *reference, 
     af_trainer t;
     af_eval_result r = {0};
     bool whole;
-    af_status st = af_trainer_open(&t, run, NULL, err);
+    af_status st = af_trainer_open(&t, run, NULL, NULL, err);
     if (st != AF_OK)
         return st;
     use_reference(&t.pref, reference);

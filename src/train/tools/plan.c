@@ -10,6 +10,7 @@
 #include "train/step/memory_fit.h"
 #include "train/step/run_data.h"
 #include "train/step/setting_warnings.h"
+#include "train/tools/plan_ranks.h"
 
 #include <jansson.h>
 
@@ -92,6 +93,8 @@ typedef struct plan_table {
     uint64_t free_bytes;
     int64_t length[LENGTHS];
     uint64_t total[LENGTHS]; /* of `used` */
+    af_plan_ranks ranks;     /* ranks 0 = not asked for */
+    af_stage_plan stage[AF_STAGES];
 } plan_table;
 
 /* Inserts it among the others: some of the blocks before all of them. */
@@ -141,6 +144,8 @@ static af_status fill(plan_table *a, af_step_graph *s, uint64_t memory, af_error
         a->total[i] = s->plan.total;
     }
     set_shape(s, s->run->sequence_len);
+    if (a->ranks.ranks)
+        st = af_plan_stages(s, a->memory_mode[a->used], &a->ranks, a->free_bytes, a->stage, err);
 done:
     return st;
 }
@@ -199,6 +204,8 @@ static char *as_json(const plan_table *a, const af_step_graph *s)
     for (const af_idle_key *k = s->run->idle->first; k; k = k->next)
         json_array_append_new(idle, json_string(k->key));
     json_object_set_new(o, "keys_without_effect", idle);
+    if (a->ranks.ranks)
+        json_object_set_new(o, "ranks", af_plan_stages_json(a->stage, &a->ranks));
     char *text = af_json_dump(o, JSON_COMPACT);
     json_decref(o);
     return text;
@@ -272,11 +279,38 @@ static char *as_text(const plan_table *a, const af_step_graph *s)
     for (int i = 0; i < LENGTHS; i++)
         af_buf_printf(&b, "%12lld %10.3f   %s\n", (long long)a->length[i], gib(a->total[i]),
                       a->total[i] <= a->free_bytes ? "fits" : "does not fit");
+    if (a->ranks.ranks)
+        af_plan_stages_text(&b, a->stage, &a->ranks);
     return af_buf_take(&b);
+}
+
+static af_status take_ranks(plan_table *a, const af_plan_ranks *r, af_error *err)
+{
+    if (!r)
+        return AF_OK;
+    if (r->ranks < 1 || r->ranks & (r->ranks - 1) || r->ranks_per_node < 0 ||
+        r->ranks_per_node > r->ranks || r->ranks_per_node & (r->ranks_per_node - 1) ||
+        r->bandwidth < 0 || r->bandwidth_far < 0)
+        return af_fail(err, AF_EUSAGE,
+                       "%d ranks, %d on a machine: both must be powers of two, the second at most "
+                       "the first",
+                       r->ranks, r->ranks_per_node);
+    a->ranks = *r;
+    a->ranks.ranks_per_node = r->ranks_per_node ? r->ranks_per_node : r->ranks;
+    a->ranks.bandwidth = r->bandwidth > 0 ? r->bandwidth : 10e9;
+    a->ranks.bandwidth_far = r->bandwidth_far > 0 ? r->bandwidth_far : a->ranks.bandwidth;
+    return AF_OK;
 }
 
 af_status af_train_plan(const char *run_file, const char *const *overrides, int count,
                         uint64_t memory, bool json, char **out, af_error *err)
+{
+    return af_train_plan_ranks(run_file, overrides, count, memory, NULL, json, out, err);
+}
+
+af_status af_train_plan_ranks(const char *run_file, const char *const *overrides, int count,
+                              uint64_t memory, const af_plan_ranks *ranks, bool json, char **out,
+                              af_error *err)
 {
     af_run_config run = {0};
     af_error unread;
@@ -286,11 +320,12 @@ af_status af_train_plan(const char *run_file, const char *const *overrides, int 
         return st;
     run_outline o = {0};
     plan_table a = {0};
+    AF_TRY(take_ranks(&a, ranks, err));
     AF_TRY(open_outline(&o, &run, err));
     af_run_idle_log(&run);
     af_warn_settings(&o.model);
-    AF_TRY(fill(&a, &o.step, memory, err));
     af_memory_count_program(&o.step);
+    AF_TRY(fill(&a, &o.step, memory, err));
     *out = json ? as_json(&a, &o.step) : as_text(&a, &o.step);
     if (!*out)
         st = af_fail_nomem(err, "the plan", 4096);

@@ -187,11 +187,11 @@ static void name_records(const af_run_data *d, const af_batch *b, finding *f)
 static void repeat_step(af_trainer *t, const af_step_result *r, finding *f, af_error *err)
 {
     const float scale = r->supervised ? (float)(1.0 / (double)r->supervised) : 0.0f;
-    const uint64_t clock = af_graph_clock(t->step.graph) - (uint64_t)t->run->accumulation;
+    const uint64_t clock = af_graph_clock(t->step.graph) - (uint64_t)t->progress.micro_per_step;
     double most = 0;
     const char *whose = "";
     const af_batch *b;
-    for (int64_t k = 0; k < t->run->accumulation; k++) {
+    for (int64_t k = 0; k < t->progress.micro_per_step; k++) {
         float loss = NAN;
         af_graph_set_clock(t->step.graph, clock + (uint64_t)k);
         if (af_stream_get(t->data.stream, t->progress.micro + k, &b, err) != AF_OK ||
@@ -207,7 +207,7 @@ static void repeat_step(af_trainer *t, const af_step_result *r, finding *f, af_e
             return;
         }
     }
-    for (int64_t k = 0; k < t->run->accumulation; k++)
+    for (int64_t k = 0; k < t->progress.micro_per_step; k++)
         if (af_stream_get(t->data.stream, t->progress.micro + k, &b, err) == AF_OK)
             name_records(&t->data, b, f);
     if (*whose)

@@ -4,6 +4,7 @@
  * have as many, and a mean over pairs whatever packing does. */
 #include "train/trainer/pref_trainer.h"
 #include "data/store/token_cache.h"
+#include "train/step/ranks.h"
 #include "train/trainer/reference_cache.h"
 #include "train/trainer/trainer.h"
 
@@ -19,7 +20,7 @@ static af_pair_reference *new_references(int64_t n)
 }
 
 af_status af_pref_trainer_open(af_pref_trainer *p, const af_run_data *data,
-                               const af_run_config *run, af_error *err)
+                               const af_run_config *run, int64_t micro, af_error *err)
 {
     af_status st = AF_OK;
     const int64_t most = AF_MAX(data->sequences_max, run->micro_batch_size);
@@ -28,7 +29,8 @@ af_status af_pref_trainer_open(af_pref_trainer *p, const af_run_data *data,
     AF_TRY(af_pref_scratch_init(&p->scratch, most, err));
     p->ref = new_references(data->store.records);
     p->eval_ref = data->eval_own_store ? new_references(data->eval_store.records) : NULL;
-    p->sums = af_calloc((uint64_t)most, sizeof *p->sums);
+    p->most = most;
+    p->sums = af_calloc((uint64_t)(most * micro), sizeof *p->sums);
     p->refs = af_calloc((uint64_t)most, sizeof *p->refs);
     p->grads = af_calloc((uint64_t)most, sizeof *p->grads);
     p->eval_sums = af_calloc((uint64_t)data->eval_items + 1, sizeof *p->eval_sums);
@@ -85,7 +87,7 @@ static af_status fill_table(af_trainer *t, af_stream *stream, int64_t n, af_pair
     af_status st = AF_OK;
     for (int64_t m = 0; m < n; m++) {
         const af_batch *b;
-        if (af_run_stop_requested(t->hooks))
+        if (af_trainer_stops(t))
             return af_fail(err, AF_ESTOPPED,
                            "stopped before the first step, while the reference was computed");
         AF_TRY(af_stream_get(stream, m, &b, err));
@@ -117,7 +119,7 @@ static int64_t micro_batches(const af_trainer *t)
 {
     const af_run_progress *p = &t->progress;
     const int64_t epoch = (p->items_per_epoch + p->items_per_micro - 1) / p->items_per_micro;
-    return AF_MIN(epoch, p->steps * t->run->accumulation);
+    return AF_MIN(epoch, p->steps * p->micro_per_step);
 }
 
 /* The values of one store: what the cache has, then what is missing. */
@@ -142,7 +144,7 @@ static af_status fill_store(af_trainer *t, bool eval, bool eval_only, af_error *
                    af_seconds_now() - start, path ? ", kept in the cache" : "");
     else if (known)
         af_run_log(t->hooks, "reference: %" PRId64 " records from the cache", known);
-    if (path && computed)
+    if (path && computed && af_trainer_writes(t))
         keep_references(t, path, table, records);
 done:
     free(path);
@@ -173,29 +175,56 @@ static void look_up(af_pref_trainer *p, const af_pair_sums *sums, int64_t n,
         p->refs[k] = table[sums[k].record];
 }
 
+/* Losses and metrics of all micro-batches of the step, in their order on every rank. */
+static af_status add_metrics(af_trainer *t, const af_step_result *r, af_error *err)
+{
+    af_pref_trainer *p = &t->pref;
+    af_step_graph *s = &t->step;
+    const int64_t n = t->progress.micro_per_step;
+    af_status st = AF_OK;
+    if (s->router_loss)
+        AF_TRY(af_step_graph_share_losses(s, err));
+    AF_TRY(af_ranks_share(t->comm, p->sums, (uint64_t)p->most * sizeof *p->sums, n, err));
+    for (int64_t k = 0; k < n; k++) {
+        const af_batch *b;
+        AF_TRY(af_stream_get(t->data.stream, t->progress.micro + k, &b, err));
+        look_up(p, p->sums + k * p->most, b->pairs, p->ref);
+        const double loss = af_pref_batch_loss(&p->opts, &p->scratch, p->sums + k * p->most,
+                                               p->refs, b->pairs, NULL, &t->progress.pref);
+        const double router = s->router_loss ? s->router_coef * (double)s->router_losses[k] : 0;
+        s->losses[k] = (float)((double)b->pairs / (double)r->pairs * (loss + router));
+    }
+done:
+    return st;
+}
+
 af_status af_trainer_pref_gradients(af_trainer *t, const af_step_result *r, af_error *err)
 {
     af_status st = AF_OK;
     af_step_graph *s = &t->step;
     af_pref_trainer *p = &t->pref;
-    for (int64_t k = 0; k < t->run->accumulation; k++) {
+    int64_t from, to;
+    af_ranks_part(t->comm, t->progress.micro_per_step, &from, &to);
+    for (int64_t k = from; k < to; k++) {
         const af_batch *b;
+        af_pair_sums *sums = p->sums + k * p->most;
+        af_pref_metrics unread = {0};
         AF_TRY(af_stream_get(t->data.stream, t->progress.micro + k, &b, err));
         const double share = (double)b->pairs / (double)r->pairs;
-        AF_TRY(run_forward(t, b, AF_RUN_FORWARD | AF_RUN_KEEP, share, p->sums, err));
-        look_up(p, p->sums, b->pairs, p->ref);
+        af_graph_set_clock(s->graph, t->clock + (uint64_t)k);
+        AF_TRY(run_forward(t, b, AF_RUN_FORWARD | AF_RUN_KEEP, share, sums, err));
+        look_up(p, sums, b->pairs, p->ref);
         if (s->router_loss)
             AF_TRY(af_tensor_read(s->graph, s->router_loss, &s->router_losses[k],
                                   sizeof *s->router_losses, err));
-        const double loss = af_pref_batch_loss(&p->opts, &p->scratch, p->sums, p->refs, b->pairs,
-                                               p->grads, &t->progress.pref);
+        (void)!af_pref_batch_loss(&p->opts, &p->scratch, sums, p->refs, b->pairs, p->grads,
+                                  &unread);
         af_pref_batch_weights(b, p->grads, share, s->row_weights);
         AF_TRY(af_step_graph_upload_weights(s, b->rows, err));
         AF_TRY(af_graph_run(s->graph, AF_RUN_BACKWARD, err));
-        AF_TRY(af_step_graph_carry(s, k, err));
-        s->losses[k] = (float)(share * (loss + (s->router_loss ? s->router_coef : 0) *
-                                                   (double)s->router_losses[k]));
+        AF_TRY(af_step_graph_carry(s, k - from, err));
     }
+    st = add_metrics(t, r, err);
 done:
     return st;
 }
@@ -221,22 +250,25 @@ af_status af_trainer_pref_evaluate(af_trainer *t, double *loss, double *accuracy
                                    af_error *err)
 {
     af_pref_trainer *p = &t->pref;
-    int64_t i = 0;
+    int64_t i = 0, to = 0;
     af_status st = AF_OK;
     af_graph_set_training(t->step.graph, false);
     p->eval_metrics = (af_pref_metrics){0};
-    for (; i < t->data.eval_items && !af_run_stop_requested(t->hooks); i++) {
+    af_ranks_part(t->comm, t->data.eval_items, &i, &to);
+    for (; i < to && !af_trainer_stops(t); i++) {
         const af_batch *b;
         if (t->hooks && t->hooks->evaluating)
-            t->hooks->evaluating(t->hooks->user, i, t->data.eval_items);
+            t->hooks->evaluating(t->hooks->user, i, to);
         AF_TRY(af_stream_get(t->data.eval_stream, i, &b, err));
         AF_TRY(run_forward(t, b, AF_RUN_FORWARD, 0, &p->eval_sums[i], err));
         if (!isfinite(p->eval_sums[i].first.shared + p->eval_sums[i].second.shared))
             AF_TRY(af_trainer_explain_eval(t, b, err));
     }
-    *whole = i == t->data.eval_items;
+    *whole = i == to;
     if (*whole) {
-        *loss = eval_loss(t, i);
+        AF_TRY(
+            af_ranks_share(t->comm, p->eval_sums, sizeof *p->eval_sums, t->data.eval_items, err));
+        *loss = eval_loss(t, t->data.eval_items);
         *accuracy = af_pref_metrics_mean(&p->eval_metrics, AF_METRIC_ACCURACIES);
         p->eval_metrics.tokens = 0; /* counts what was trained */
     }

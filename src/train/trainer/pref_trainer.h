@@ -18,15 +18,17 @@ typedef struct af_pref_trainer {
     af_pref_opts opts;
     af_pair_reference *ref, *eval_ref; /* by record of the store; the first value NaN = not known */
     af_pref_scratch scratch;
-    af_pair_sums *sums; /* of a micro-batch, as the next two; of the evaluation */
-    af_pair_reference *refs;
+    int64_t most;            /* pairs of a micro-batch */
+    af_pair_sums *sums;      /* of a step's micro-batches, `most` each */
+    af_pair_reference *refs; /* of one, as the next */
     af_pair_grads *grads;
     af_pair_sums *eval_sums;
     af_pref_metrics eval_metrics; /* of the last evaluation */
 } af_pref_trainer;
 
+/* micro: micro-batches of a step. */
 AF_CHECKED af_status af_pref_trainer_open(af_pref_trainer *p, const af_run_data *data,
-                                          const af_run_config *run, af_error *err);
+                                          const af_run_config *run, int64_t micro, af_error *err);
 void af_pref_trainer_close(af_pref_trainer *p); /* an empty one is allowed */
 
 /* The reference's values of every record that the run will use (or of the evaluation alone); before

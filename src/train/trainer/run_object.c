@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "train/checkpoint/run_files.h"
 #include "train/checkpoint/run_folder.h"
+#include "train/step/ranks.h"
 #include "train/trainer/trainer.h"
 
 #include <math.h>
@@ -11,6 +12,7 @@ struct af_run {
     af_run_config config;
     af_train_hooks hooks;
     bool opened, failed; /* failed: opening did, nothing but close is left */
+    af_comm *comm;       /* the other ranks, or NULL */
     af_trainer trainer;
 };
 
@@ -43,6 +45,7 @@ af_status af_run_open(af_run *run, const af_train_hooks *hooks, af_error *err)
 {
     af_error unread;
     af_status st = AF_OK;
+    bool common = false;
     err = af_error_or(err, &unread);
     if (!run || run->opened || run->failed)
         return af_fail(err, AF_EUSAGE, "af_run_open: the run is %s",
@@ -53,11 +56,14 @@ af_status af_run_open(af_run *run, const af_train_hooks *hooks, af_error *err)
     if (af_run_folder_finished(&run->config))
         AF_TRY(af_fail(err, AF_EUSAGE, "output_dir '%s' holds a finished run: choose another one",
                        run->config.output_dir));
-    AF_TRY(af_trainer_open(&run->trainer, &run->config, &run->hooks, err));
+    AF_TRY(af_ranks_open(&run->comm, &run->config, &run->hooks, &common, err));
+    AF_TRY(af_trainer_open(&run->trainer, &run->config, run->comm, &run->hooks, err));
     AF_TRY(af_trainer_start(&run->trainer, err));
     run->opened = true;
     run->failed = false;
 done:
+    if (st != AF_OK && run->comm && !common)
+        af_comm_abort(run->comm, err->msg);
     return st;
 }
 
@@ -137,6 +143,8 @@ af_status af_run_save(af_run *run, const char *dir, af_error *err)
     if (st != AF_OK)
         return st;
     const af_trainer *t = &run->trainer;
+    if (!af_trainer_writes(t))
+        return AF_OK;
     const char *to = dir ? dir : t->output.dir;
     if (af_path_same(to, t->model.path))
         return af_fail(err, AF_EUSAGE, "af_run_save: '%s' is the folder of base_model", to);
@@ -168,6 +176,7 @@ void af_run_close(af_run *run)
     if (!run)
         return;
     af_trainer_close(&run->trainer);
+    af_comm_close(run->comm);
     af_run_config_clear(&run->config);
     free(run);
 }

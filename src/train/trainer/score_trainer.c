@@ -1,5 +1,6 @@
 /* score_trainer.c - see score_trainer.h. */
 #include "train/trainer/score_trainer.h"
+#include "train/step/ranks.h"
 #include "train/trainer/trainer.h"
 
 #include <math.h>
@@ -18,17 +19,22 @@ static int32_t pad_of(const af_run_model *m)
 }
 
 af_status af_score_trainer_open(af_score_trainer *s, const af_run_model *model,
-                                const af_run_data *data, const af_run_config *run, af_error *err)
+                                const af_run_data *data, const af_run_config *run, int64_t micro,
+                                af_error *err)
 {
     af_status st = AF_OK;
     const uint64_t most = (uint64_t)AF_MAX(data->sequences_max, run->micro_batch_size);
     *s = (af_score_trainer){.labels = model->label_opts, .pad = pad_of(model)};
+    s->most = (int64_t)most * s->labels.count;
+    s->pair_most = 2 * s->labels.count;
+    s->score = af_calloc((uint64_t)AF_MAX(s->most * micro, s->pair_most * data->eval_items),
+                         sizeof *s->score);
     s->reward = (af_pref_opts){.rl = AF_RL_REWARD, .center_coef = run->center_coef};
     s->pair = af_calloc(most, sizeof *s->pair);
     s->grad = af_calloc((uint64_t)s->labels.count, sizeof *s->grad);
     s->target = af_calloc((uint64_t)s->labels.count, sizeof *s->target);
     AF_TRY(af_label_counts_init(&s->counts, s->labels.count, err));
-    if (!s->pair || !s->grad || !s->target)
+    if (!s->score || !s->pair || !s->grad || !s->target)
         st = af_fail_nomem(err, "scores", most * sizeof *s->pair);
 done:
     if (st != AF_OK)
@@ -38,6 +44,7 @@ done:
 
 void af_score_trainer_close(af_score_trainer *s)
 {
+    free(s->score);
     free(s->pair);
     free(s->grad);
     free(s->target);
@@ -61,6 +68,16 @@ static int64_t score_at(const af_trainer *t, const af_batch *b, int64_t i)
 {
     return af_score_row(b->ids, b->bounds[i], b->bounds[i + 1], t->scores.pad) *
            t->scores.labels.count;
+}
+
+/* The scores of a batch to a place of those that ranks exchange, or back from there. */
+static void move_scores(af_trainer *t, const af_batch *b, float *place, bool back)
+{
+    const int64_t n = t->scores.labels.count;
+    for (int64_t i = 0; i < b->sequences; i++) {
+        float *row = t->step.row_stats + score_at(t, b, i);
+        memcpy(back ? row : place + i * n, back ? place + i * n : row, (size_t)n * sizeof *row);
+    }
 }
 
 /* ---- reward ---- */
@@ -165,24 +182,49 @@ static void add_counts(af_pref_metrics *m, const af_score_trainer *s)
     af_pref_metrics_add(m, AF_METRIC_F1, af_label_f1_macro(c));
 }
 
+/* Losses and metrics of all micro-batches of the step, in their order on every rank. */
+static af_status add_metrics(af_trainer *t, const af_step_result *r, af_error *err)
+{
+    const int64_t n = t->progress.micro_per_step;
+    af_status st = AF_OK;
+    af_label_counts_reset(&t->scores.counts);
+    AF_TRY(
+        af_ranks_share(t->comm, t->scores.score, (uint64_t)t->scores.most * sizeof(float), n, err));
+    for (int64_t k = 0; k < n; k++) {
+        const af_batch *b;
+        double loss = 0;
+        AF_TRY(af_stream_get(t->data.stream, t->progress.micro + k, &b, err));
+        move_scores(t, b, t->scores.score + k * t->scores.most, true);
+        const double share = (double)b->pairs / (double)r->pairs;
+        AF_TRY(batch_loss(t, b, &t->data.store, share, &loss, &t->progress.pref, err));
+        t->step.losses[k] = (float)(share * loss);
+    }
+    add_counts(&t->progress.pref, &t->scores);
+done:
+    return st;
+}
+
 af_status af_trainer_score_gradients(af_trainer *t, const af_step_result *r, af_error *err)
 {
     af_status st = AF_OK;
     af_step_graph *s = &t->step;
-    af_label_counts_reset(&t->scores.counts);
-    for (int64_t k = 0; k < t->run->accumulation; k++) {
+    int64_t from, to;
+    af_ranks_part(t->comm, t->progress.micro_per_step, &from, &to);
+    for (int64_t k = from; k < to; k++) {
         const af_batch *b;
+        af_pref_metrics unread = {0};
         double loss = 0;
         AF_TRY(af_stream_get(t->data.stream, t->progress.micro + k, &b, err));
+        af_graph_set_clock(s->graph, t->clock + (uint64_t)k);
         AF_TRY(run_forward(t, b, AF_RUN_FORWARD | AF_RUN_KEEP, err));
+        move_scores(t, b, t->scores.score + k * t->scores.most, false);
         const double share = (double)b->pairs / (double)r->pairs;
-        AF_TRY(batch_loss(t, b, &t->data.store, share, &loss, &t->progress.pref, err));
+        AF_TRY(batch_loss(t, b, &t->data.store, share, &loss, &unread, err));
         AF_TRY(af_step_graph_upload_weights(s, b->rows, err));
         AF_TRY(af_graph_run(s->graph, AF_RUN_BACKWARD, err));
-        AF_TRY(af_step_graph_carry(s, k, err));
-        s->losses[k] = (float)(share * loss);
+        AF_TRY(af_step_graph_carry(s, k - from, err));
     }
-    add_counts(&t->progress.pref, &t->scores);
+    st = add_metrics(t, r, err);
 done:
     return st;
 }
@@ -193,24 +235,35 @@ af_status af_trainer_score_evaluate(af_trainer *t, double *loss, double *accurac
     const af_token_store *store = af_run_data_eval_store(&t->data);
     af_pref_metrics *m = &t->pref.eval_metrics;
     double sum = 0;
-    int64_t i = 0;
+    int64_t i = 0, to = 0;
     af_status st = AF_OK;
     *m = (af_pref_metrics){0};
     af_label_counts_reset(&t->scores.counts);
     af_graph_set_training(t->step.graph, false);
-    for (; i < t->data.eval_items && !af_run_stop_requested(t->hooks); i++) {
+    af_ranks_part(t->comm, t->data.eval_items, &i, &to);
+    for (; i < to && !af_trainer_stops(t); i++) {
         const af_batch *b;
-        double one = 0;
         if (t->hooks && t->hooks->evaluating)
-            t->hooks->evaluating(t->hooks->user, i, t->data.eval_items);
+            t->hooks->evaluating(t->hooks->user, i, to);
         AF_TRY(af_stream_get(t->data.eval_stream, i, &b, err));
         AF_TRY(run_forward(t, b, AF_RUN_FORWARD, err));
+        move_scores(t, b, t->scores.score + i * t->scores.pair_most, false);
+    }
+    *whole = i == to;
+    if (*whole)
+        AF_TRY(af_ranks_share(t->comm, t->scores.score,
+                              (uint64_t)t->scores.pair_most * sizeof(float), t->data.eval_items,
+                              err));
+    for (i = 0; i < t->data.eval_items && *whole; i++) { /* in this order on every rank */
+        const af_batch *b;
+        double one = 0;
+        AF_TRY(af_stream_get(t->data.eval_stream, i, &b, err));
+        move_scores(t, b, t->scores.score + i * t->scores.pair_most, true);
         AF_TRY(batch_loss(t, b, store, 1, &one, m, err));
         if (!isfinite(one))
             AF_TRY(af_trainer_explain_eval(t, b, err));
         sum += one;
     }
-    *whole = i == t->data.eval_items;
     if (*whole) {
         add_counts(m, &t->scores);
         *loss = sum / (double)i;

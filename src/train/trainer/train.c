@@ -1,7 +1,9 @@
 /* train.c - af_train: a run file from its first step to the end, or to a stop. */
 #include "afinar/train.h"
+#include "dist/launcher.h"
 #include "train/report/next_steps.h"
 #include "train/run/method.h"
+#include "train/step/ranks.h"
 #include "train/trainer/trainer.h"
 
 #include <math.h>
@@ -9,7 +11,7 @@
 static bool stops(const af_trainer *t)
 {
     return t->progress.pending != AF_PENDING_NOTHING ||
-           (af_run_stop_requested(t->hooks) && t->progress.step < t->progress.steps);
+           (af_trainer_stops(t) && t->progress.step < t->progress.steps);
 }
 
 static af_status stop_here(af_trainer *t, af_error *err)
@@ -42,18 +44,21 @@ static af_status write_now(void *run, const char *dir, af_error *err)
 static af_status checkpoint_now(void *run, af_error *err)
 {
     af_trainer *t = run;
+    if (af_checkpoint_is_split(&t->step)) /* the other ranks do not know that they should send */
+        return af_fail(err, AF_EUSAGE, "zero_stage %d: checkpoints are written at their steps only",
+                       t->model.zero_stage);
     af_status st = af_trainer_save(t, err);
     return st == AF_OK ? af_saver_wait(t->output.saver, err) : st;
 }
 
-static bool stop_now(void *run) { return af_run_stop_requested(((af_trainer *)run)->hooks); }
+static bool stop_now(void *run) { return af_run_stop_requested(((af_trainer *)run)->asked); }
 
 static void between(af_trainer *t)
 {
     const af_train_moment m = {.step = t->progress.step,
                                .steps = t->progress.steps,
                                .run = t,
-                               .write = write_now,
+                               .write = af_checkpoint_is_split(&t->step) ? NULL : write_now,
                                .checkpoint = checkpoint_now,
                                .stop = stop_now};
     if (t->hooks && t->hooks->between)
@@ -107,7 +112,8 @@ static af_status run_all(af_trainer *t, af_error *err)
 {
     af_status st = AF_OK;
     bool whole = true;
-    if (af_run_stop_requested(t->hooks)) /* while data was read and tokenised */
+    AF_TRY(af_trainer_agree_stop(t, err));
+    if (af_trainer_stops(t)) /* while data was read and tokenised */
         AF_TRY(af_fail(err, AF_ESTOPPED, "stopped before the first step; nothing was written"));
     AF_TRY(af_trainer_start(t, err));
     AF_TRY(start_hook(t, err));
@@ -138,20 +144,31 @@ static void report_end(af_trainer *t, af_status st, af_train_result *result, con
         af_run_log(t->hooks, "note: report.html is not written: %s", why.msg);
 }
 
-static af_status train(const af_run_config *run, const af_train_hooks *hooks, const char *resume,
-                       af_train_result *result, af_error *err)
+static void log_keys(const af_trainer *t)
+{
+    char line[300];
+    const af_run_config *run = t->run;
+    if (!af_trainer_writes(t))
+        return;
+    if (t->comm)
+        af_run_log(t->hooks, "%d ranks over %s", af_comm_size(t->comm), af_comm_name(t->comm));
+    if (af_dialect_name(run->dialect))
+        af_run_log(t->hooks, "keys and defaults of %s", af_dialect_name(run->dialect));
+    if (af_run_idle_text(run, line, sizeof line))
+        af_run_log(t->hooks, "%s", line);
+    af_run_idle_log(run);
+}
+
+static af_status train(const af_run_config *run, af_comm *comm, const af_train_hooks *hooks,
+                       const char *resume, bool *common, af_train_result *result, af_error *err)
 {
     af_trainer t;
-    char line[300];
-    af_status st = af_trainer_open(&t, run, hooks, err);
+    af_status st = af_trainer_open(&t, run, comm, hooks, err);
+    *common = t.differs;
     if (st != AF_OK)
         return st;
     t.resume_command = resume;
-    if (af_dialect_name(run->dialect))
-        af_run_log(hooks, "keys and defaults of %s", af_dialect_name(run->dialect));
-    if (af_run_idle_text(run, line, sizeof line))
-        af_run_log(hooks, "%s", line);
-    af_run_idle_log(run);
+    log_keys(&t);
     st = run_all(&t, err);
     if (st != AF_OK && t.report.began) /* its folder stays: so does the way to go on */
         report_end(&t, st, result, err);
@@ -161,6 +178,33 @@ static af_status train(const af_run_config *run, const af_train_hooks *hooks, co
     result->last_loss = t.progress.last_loss;
     result->best_eval_loss = t.progress.best_eval;
     af_trainer_close(&t);
+    return st;
+}
+
+/* With the other ranks, if there are any: they hear why this one fails, unless one failed before or
+ * all fail alike. */
+static af_status train_ranks(const af_run_config *run, const af_train_hooks *hooks,
+                             const char *resume, af_train_result *result, af_error *err)
+{
+    af_comm *comm = NULL;
+    bool common = false;
+    af_status st = af_ranks_open(&comm, run, hooks, &common, err);
+    result->rank = af_comm_rank(comm);
+    result->ranks = af_comm_size(comm);
+    af_launcher started;
+    if (st != AF_OK && !comm && af_launcher_find(&started, NULL) == AF_OK) {
+        result->rank = started.rank; /* it says who did not come */
+        result->ranks = started.size;
+    }
+    if (st == AF_OK)
+        st = train(run, comm, hooks, resume, &common, result, err);
+    if (st != AF_OK && st != AF_ESTOPPED && comm && !common && !af_comm_failed(comm)) {
+        af_comm_abort(comm, err->msg);
+        if (result->rank > 0)
+            st = af_fail_prefix(st, err, "rank %d", result->rank);
+    }
+    result->ranks_differ = common;
+    af_comm_close(comm);
     return st;
 }
 
@@ -174,15 +218,17 @@ af_status af_train(const char *run_file, const char *const *overrides, int count
     result = result ? result : &ignored;
     *result = (af_train_result){.first_loss = NAN, .last_loss = NAN, .best_eval_loss = NAN};
     af_status st = af_run_config_read(&run, run_file, overrides, count, err);
-    if (st != AF_OK)
+    if (st != AF_OK) {
+        af_comm_report(err->msg);
         return st;
+    }
     char *resume = af_resume_command(run_file, overrides, count, &run);
     if (!resume)
         st = af_fail_nomem(err, "a command", 256);
     else if (af_run_folder_finished(&run))
         result->nothing_to_do = true;
     else
-        st = train(&run, hooks, resume, result, err);
+        st = train_ranks(&run, hooks, resume, result, err);
     free(resume);
     af_run_config_clear(&run);
     return st;

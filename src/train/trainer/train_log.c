@@ -64,7 +64,7 @@ static void log_doubtful(const af_trainer *t)
     af_warn_settings(&t->model);
     af_warn_data(t->run, t->model.path, &t->data.counts);
     const int64_t rows = af_stream_items(t->data.stream);
-    const int64_t batch = t->run->micro_batch_size * t->run->accumulation;
+    const int64_t batch = t->run->micro_batch_size * t->progress.micro_per_step;
     if (batch > rows)
         af_run_log(t->hooks,
                    "warning: a step takes %" PRId64
@@ -174,5 +174,9 @@ void af_trainer_log_end(const af_trainer *t)
     if (af_run_model_on_cpu(&t->model))
         af_run_log(t->hooks, "memory: %.1f MiB peak resident, %.1f expected (%+.1f %%)", peak,
                    expected, (peak / expected - 1) * 100);
+    if (t->comm && t->sent_steps)
+        af_run_log(t->hooks, "ranks: this one sent %.3f MB a step (%" PRIu64 " bytes)",
+                   (double)t->sent / (double)t->sent_steps / 1e6,
+                   t->sent / (uint64_t)t->sent_steps);
     log_next(t);
 }

@@ -5,6 +5,7 @@
 #include "train/report/run_card.h"
 #include "train/report/samples.h"
 #include "train/step/memory_fit.h"
+#include "train/step/ranks.h"
 #include "train/step/resident.h"
 
 #include <math.h>
@@ -17,18 +18,48 @@ static af_samples samples_of(const af_trainer *t)
 
 /* ---- open and close ---- */
 
-af_status af_trainer_open(af_trainer *t, const af_run_config *run, const af_train_hooks *hooks,
-                          af_error *err)
+/* The others are silent, and none stops by itself. */
+static void take_hooks(af_trainer *t, const af_train_hooks *hooks)
+{
+    t->hooks = t->asked = hooks;
+    if (!t->comm)
+        return;
+    if (hooks && af_trainer_writes(t))
+        t->own_hooks = *hooks;
+    t->own_hooks.stop = NULL;
+    t->hooks = &t->own_hooks;
+}
+
+/* Rank 0 comes first: it may have to tokenise, and the others find its cache. */
+static af_status open_data(af_trainer *t, af_error *err)
 {
     af_status st = AF_OK;
-    *t = (af_trainer){.run = run, .hooks = hooks, .eval_loss = NAN};
+    if (!af_trainer_writes(t))
+        AF_TRY(af_comm_barrier(t->comm, err));
+    AF_TRY(af_run_data_open(&t->data, t->run, &t->model, err));
+    if (af_trainer_writes(t))
+        AF_TRY(af_comm_barrier(t->comm, err));
+    st = af_ranks_agree_data(t->comm, &t->data, err);
+    t->differs = st == AF_EUSAGE;
+done:
+    return st;
+}
+
+af_status af_trainer_open(af_trainer *t, const af_run_config *run, af_comm *comm,
+                          const af_train_hooks *hooks, af_error *err)
+{
+    af_status st = AF_OK;
+    uint64_t memory = 0;
+    *t = (af_trainer){.run = run, .comm = comm, .eval_loss = NAN};
+    take_hooks(t, hooks);
     af_step_graph_init(&t->step, run, &t->model);
-    AF_TRY(af_run_model_open(&t->model, run, err));
-    if (*run->output_dir) /* "": nothing is written. Before data is read and weights are loaded */
+    AF_TRY(af_run_model_open(&t->model, run, comm, err));
+    if (*run->output_dir && af_trainer_writes(t)) /* "": nothing is written. Before data is read */
         AF_TRY(af_run_folder_check(run, err));
-    AF_TRY(af_run_data_open(&t->data, run, &t->model, err));
+    AF_TRY(open_data(t, err));
     AF_TRY(af_teacher_check_data(&t->model, &t->data.store, err));
-    AF_TRY(af_run_progress_init(&t->progress, run, af_stream_items(t->data.stream), err));
+    AF_TRY(af_run_progress_init(&t->progress, run, af_stream_items(t->data.stream),
+                                af_ranks_micro(comm, run), err));
     AF_TRY(af_run_model_open_adapter(&t->model, err));
     AF_TRY(af_prompts_new(&t->prompts, run, t->model.texts,
                           t->data.chat_template ? t->data.chat_template : run->chat_template, err));
@@ -36,13 +67,15 @@ af_status af_trainer_open(af_trainer *t, const af_run_config *run, const af_trai
     t->step.rows_max = t->data.rows_max;
     t->step.sequences_max = t->data.sequences_max;
     t->step.attention_max = t->data.attention_max;
-    AF_TRY(af_memory_fit(&t->step, af_device_memory_free(t->model.device), err));
+    AF_TRY(af_ranks_memory(comm, t->model.device, &memory, err));
+    AF_TRY(af_memory_fit(&t->step, memory, err));
     af_memory_count_program(&t->step);
     AF_TRY(af_step_graph_load(&t->step, err));
     if (af_run_compares(run))
-        st = af_pref_trainer_open(&t->pref, &t->data, run, err);
+        st = af_pref_trainer_open(&t->pref, &t->data, run, t->progress.micro_per_step, err);
     else if (af_run_scores(run))
-        st = af_score_trainer_open(&t->scores, &t->model, &t->data, run, err);
+        st = af_score_trainer_open(&t->scores, &t->model, &t->data, run, t->progress.micro_per_step,
+                                   err);
     else if (run->kd_uld)
         st = af_uld_teacher_open(&t->uld, &t->model, t->step.rows_max, err);
 done:
@@ -61,7 +94,8 @@ void af_trainer_close(af_trainer *t)
     af_run_data_close(&t->data);
     af_run_model_close(&t->model);
     af_prompts_free(t->prompts);
-    *t = (af_trainer){0};
+    free(t->rank_memory);
+    *t = (af_trainer){.differs = t->differs};
 }
 
 /* A run that resumes in another folder leaves its best checkpoint in the old one. */
@@ -77,6 +111,22 @@ static void forget_best(af_trainer *t)
     }
 }
 
+static af_status begin_output(af_trainer *t, const char *checkpoint, bool own, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_samples samples = samples_of(t);
+    AF_TRY(af_run_output_create(&t->output, t->run, &t->progress, t->step.plan.flops, t->hooks,
+                                checkpoint, own, err));
+    AF_TRY(af_samples_open(&samples, err));
+    af_trainer_log_start(t);
+    if (checkpoint)
+        af_run_log(t->hooks, "resumed from %s at step %" PRId64, checkpoint, t->progress.step);
+    t->report.began = (int64_t)time(NULL);
+    af_trainer_report_due(t, true); /* the one of an earlier session would mislead */
+done:
+    return st;
+}
+
 /* Nothing is created before everything that can be wrong has been checked; a folder created for a
  * run that does not start is removed again. */
 af_status af_trainer_start(af_trainer *t, af_error *err)
@@ -84,8 +134,10 @@ af_status af_trainer_start(af_trainer *t, af_error *err)
     af_status st = AF_OK;
     char *checkpoint = NULL;
     bool own = false;
-    const af_samples samples = samples_of(t);
-    AF_TRY(af_run_output_open(&t->output, t->run, t->hooks, &checkpoint, &own, err));
+    t->output.dir = t->run->output_dir;
+    if (af_trainer_writes(t))
+        AF_TRY(af_run_output_open(&t->output, t->run, t->hooks, &checkpoint, &own, err));
+    AF_TRY(af_ranks_tell(t->comm, &checkpoint, &own, err));
     AF_TRY(af_trainer_reference(t, false, err)); /* of the model that the run begins with */
     t->progress.data_records = t->data.store.records;
     t->progress.data_tokens = (int64_t)t->data.store.tokens;
@@ -96,14 +148,8 @@ af_status af_trainer_start(af_trainer *t, af_error *err)
         if (!own)
             forget_best(t);
     }
-    AF_TRY(af_run_output_create(&t->output, t->run, &t->progress, t->step.plan.flops, t->hooks,
-                                checkpoint, own, err));
-    AF_TRY(af_samples_open(&samples, err));
-    af_trainer_log_start(t);
-    if (checkpoint)
-        af_run_log(t->hooks, "resumed from %s at step %" PRId64, checkpoint, t->progress.step);
-    t->report.began = (int64_t)time(NULL);
-    af_trainer_report_due(t, true); /* the one of an earlier session would mislead */
+    if (af_trainer_writes(t))
+        AF_TRY(begin_output(t, checkpoint, own, err));
 done:
     if (st != AF_OK)
         af_run_output_discard(&t->output);
@@ -144,10 +190,31 @@ static bool samples_due(const af_trainer *t)
     return step == 0 || (due(t, t->run->generate_samples_steps, 0) && step < t->progress.steps);
 }
 
+/* What the largest rank holds; t->rank_memory has all. */
+static af_status share_memory(af_trainer *t, uint64_t *most, af_error *err)
+{
+    const int n = af_comm_size(t->comm);
+    *most = af_run_model_on_cpu(&t->model) ? af_resident_bytes() : t->step.plan.total;
+    if (!t->comm)
+        return AF_OK;
+    if (!t->rank_memory)
+        t->rank_memory = af_calloc((uint64_t)n, sizeof *t->rank_memory);
+    if (!t->rank_memory)
+        return af_fail_nomem(err, "ranks", (uint64_t)n * sizeof *most);
+    const af_status st = af_comm_all_gather(t->comm, most, t->rank_memory, sizeof *most, err);
+    for (int i = 0; i < n; i++)
+        *most = AF_MAX(*most, t->rank_memory[i]);
+    return st;
+}
+
 /* Logs the last step, with the mean loss since the previous log line. */
 static af_status log_step(af_trainer *t, af_error *err)
 {
     af_run_progress *p = &t->progress;
+    uint64_t memory = 0;
+    const af_status known = share_memory(t, &memory, err);
+    if (known != AF_OK)
+        return known;
     const af_step_result *r = &p->last;
     const double seconds = p->last_seconds;
     const af_train_step s = {
@@ -162,7 +229,7 @@ static af_status log_step(af_trainer *t, af_error *err)
         .eta_s = p->seconds / (double)p->step * (double)(p->steps - p->step),
         .tokens = r->tokens,
         .supervised = r->supervised,
-        .memory = af_run_model_on_cpu(&t->model) ? af_resident_bytes() : t->step.plan.total,
+        .memory = memory,
         .eval_loss = NAN,
         .margin = af_pref_metrics_margin(&p->pref),
         .accuracy = af_pref_metrics_accuracy(&p->pref),
@@ -176,10 +243,25 @@ static af_status log_step(af_trainer *t, af_error *err)
     if (isnan(p->first_loss))
         p->first_loss = s.loss;
     p->last_loss = s.loss;
-    const af_status st = af_metrics_step(&t->output.metrics, &s, r->padded, &more, err);
+    if (!af_trainer_writes(t))
+        return AF_OK;
+    const af_status st = af_metrics_step(
+        &t->output.metrics, &s, r->padded,
+        &(af_rank_memory){t->rank_memory, t->comm ? af_comm_size(t->comm) : 0}, &more, err);
     if (st == AF_OK && t->hooks && t->hooks->step)
         t->hooks->step(t->hooks->user, &s);
     return st;
+}
+
+bool af_trainer_stops(const af_trainer *t)
+{
+    return t->comm ? t->stop : af_run_stop_requested(t->hooks);
+}
+
+af_status af_trainer_agree_stop(af_trainer *t, af_error *err)
+{
+    t->stop |= t->comm && af_run_stop_requested(t->asked);
+    return af_ranks_any(t->comm, &t->stop, err);
 }
 
 bool af_trainer_out_of_patience(const af_trainer *t)
@@ -229,6 +311,9 @@ static af_status evaluate_due(af_trainer *t, bool *keep, bool *whole, af_error *
         p->best_eval = loss;
         p->best_step = p->step;
     }
+    *keep = better && (t->run->load_best || t->run->save_strategy == AF_WHEN_BEST);
+    if (!af_trainer_writes(t))
+        return AF_OK;
     const af_metric_list more = af_pref_metrics_list(&t->pref.eval_metrics);
     st = af_metrics_eval(&t->output.metrics, loss, accuracy, af_seconds_now() - start,
                          t->data.eval_items, &more, err);
@@ -244,7 +329,6 @@ static af_status evaluate_due(af_trainer *t, bool *keep, bool *whole, af_error *
                                            ? accuracy
                                            : af_pref_metrics_accuracy(&t->pref.eval_metrics),
                        });
-    *keep = better && (t->run->load_best || t->run->save_strategy == AF_WHEN_BEST);
     return st;
 }
 
@@ -252,7 +336,7 @@ static af_status evaluate_due(af_trainer *t, bool *keep, bool *whole, af_error *
 static af_status ask_samples(af_trainer *t, bool *whole, af_error *err)
 {
     const af_samples samples = samples_of(t);
-    if (!t->prompts)
+    if (!t->prompts || !af_trainer_writes(t))
         return AF_OK;
     const af_status st = af_saver_wait(t->output.saver, err);
     return st == AF_OK ? af_samples_ask(&samples, NULL, whole, err) : st;
@@ -261,6 +345,8 @@ static af_status ask_samples(af_trainer *t, bool *whole, af_error *err)
 af_status af_trainer_save(af_trainer *t, af_error *err)
 {
     char *state = NULL;
+    if (!af_trainer_writes(t))
+        return af_checkpoint_send(&t->step, err);
     af_status st = af_metrics_state_text(&t->output.metrics, false, &state, err);
     if (st == AF_OK)
         st = af_saver_save(t->output.saver,
@@ -300,7 +386,8 @@ af_status af_trainer_run_due(af_trainer *t, af_error *err)
         p->step > 0 && p->step < p->steps && due(t, t->run->save_steps, t->run->saves_per_epoch);
     if (keep)
         AF_TRY(af_trainer_save(t, err));
-    af_trainer_report_due(t, keep || !isnan(t->eval_loss));
+    if (af_trainer_writes(t))
+        af_trainer_report_due(t, keep || !isnan(t->eval_loss));
 done:
     return st;
 }
@@ -313,6 +400,8 @@ af_status af_trainer_advance(af_trainer *t, af_error *err)
     af_status st = af_trainer_step(t, &r, err);
     if (st != AF_OK)
         return st;
+    if (!r.finite && !af_trainer_writes(t)) /* rank 0 tells why */
+        return af_comm_barrier(t->comm, err);
     if (!r.finite)
         return af_trainer_explain_nonfinite(t, &r, err);
     t->eval_loss = NAN;
@@ -320,7 +409,7 @@ af_status af_trainer_advance(af_trainer *t, af_error *err)
     p->last_seconds = af_seconds_now() - start;
     p->pending = AF_PENDING_EVAL;
     p->step++;
-    p->micro += t->run->accumulation;
+    p->micro += p->micro_per_step;
     p->tokens += r.tokens;
     p->supervised += r.supervised;
     p->padded += r.padded;
@@ -330,6 +419,8 @@ af_status af_trainer_advance(af_trainer *t, af_error *err)
     if (log_due(t))
         st = log_step(t, err);
     watch_loss(t);
+    if (st == AF_OK)
+        st = af_trainer_agree_stop(t, err);
     return st == AF_OK ? af_trainer_run_due(t, err) : st;
 }
 
@@ -360,6 +451,8 @@ af_status af_trainer_finish(af_trainer *t, bool *whole, af_error *err)
     const af_samples samples = samples_of(t);
     char *state = NULL, *text = NULL;
     *whole = true;
+    if (!af_trainer_writes(t))
+        return AF_OK;
     AF_TRY(af_run_files_claim_result(output, err));
     AF_TRY(write_result(t, err));
     AF_TRY(af_metrics_state_text(&t->output.metrics, true, &state, err));

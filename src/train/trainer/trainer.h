@@ -23,8 +23,17 @@ typedef struct af_report_times {
 } af_report_times;
 
 typedef struct af_trainer {
-    const af_run_config *run; /* borrowed, as the next one */
-    const af_train_hooks *hooks;
+    const af_run_config *run;    /* borrowed, as the next one */
+    const af_train_hooks *hooks; /* of several ranks: own_hooks */
+    af_comm *comm;               /* the other ranks, or NULL; borrowed, as the next one */
+    const af_train_hooks *asked; /* the caller's, whose `stop` counts where ranks agree on it */
+    af_train_hooks own_hooks;
+    uint64_t clock; /* of the random numbers, at the beginning of the step */
+    uint64_t sent;  /* bytes of gradients and parameters to other ranks, in this many steps */
+    int64_t sent_steps;
+    bool differs;          /* ranks have read different data; stays after a close */
+    bool stop;             /* a rank was asked to stop */
+    uint64_t *rank_memory; /* of the last logged step, by rank; NULL = one process */
     af_run_model model;
     af_run_data data;
     af_prompts *prompts; /* of generate_samples, or NULL */
@@ -41,8 +50,13 @@ typedef struct af_trainer {
 
 /* Everything up to the first step: reads, checks, plans, prepares, loads. Creates nothing on disk.
  */
-AF_CHECKED af_status af_trainer_open(af_trainer *t, const af_run_config *run,
+AF_CHECKED af_status af_trainer_open(af_trainer *t, const af_run_config *run, af_comm *comm,
                                      const af_train_hooks *hooks, af_error *err);
+/* Rank 0 writes files and prints; the others compute. */
+static inline bool af_trainer_writes(const af_trainer *t) { return af_comm_rank(t->comm) == 0; }
+/* Whether the run was asked to stop: of several ranks, when they agreed the last time. */
+bool af_trainer_stops(const af_trainer *t);
+AF_CHECKED af_status af_trainer_agree_stop(af_trainer *t, af_error *err);
 /* Creates or reopens the output folder, loads the checkpoint to resume from, and runs what is due
  * before the first step. */
 AF_CHECKED af_status af_trainer_start(af_trainer *t, af_error *err);

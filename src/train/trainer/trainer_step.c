@@ -3,6 +3,7 @@
  * The loss of a step is the sum over all supervised tokens of its micro-batches over their number:
  * so k micro-batches of b are one batch of k*b. The batches are read before the first one runs,
  * because each needs the whole number. */
+#include "train/step/ranks.h"
 #include "train/trainer/trainer.h"
 
 #include <math.h>
@@ -12,7 +13,7 @@ static af_status count_step(af_trainer *t, af_step_result *r, af_error *err)
 {
     const af_run_progress *p = &t->progress;
     af_stream_hold(t->data.stream, p->micro);
-    for (int64_t k = 0; k < t->run->accumulation; k++) {
+    for (int64_t k = 0; k < p->micro_per_step; k++) {
         const af_batch *b;
         const af_status st = af_stream_get(t->data.stream, p->micro + k, &b, err);
         if (st != AF_OK)
@@ -23,7 +24,7 @@ static af_status count_step(af_trainer *t, af_step_result *r, af_error *err)
         r->padded += AF_MAX(b->items * width - b->rows, INT64_C(0));
         r->pairs += b->pairs;
     }
-    const int64_t items = (p->micro + t->run->accumulation) * p->items_per_micro;
+    const int64_t items = (p->micro + p->micro_per_step) * p->items_per_micro;
     r->epoch = (double)items / (double)p->items_per_epoch;
     return AF_OK;
 }
@@ -56,9 +57,12 @@ static af_status add_gradients(af_trainer *t, const af_step_result *r, af_error 
     af_status st = AF_OK;
     af_step_graph *s = &t->step;
     const float scale = r->supervised ? (float)(1.0 / (double)r->supervised) : 0.0f;
-    for (int64_t k = 0; k < t->run->accumulation; k++) {
+    int64_t from, to;
+    af_ranks_part(t->comm, t->progress.micro_per_step, &from, &to);
+    for (int64_t k = from; k < to; k++) {
         const af_batch *b;
         AF_TRY(af_stream_get(t->data.stream, t->progress.micro + k, &b, err));
+        af_graph_set_clock(s->graph, t->clock + (uint64_t)k);
         AF_TRY(af_step_graph_upload(s, b, scale, err));
         AF_TRY(af_graph_run(s->graph, AF_RUN_GRAD, err));
         AF_TRY(af_tensor_read_later(s->graph, s->loss, &s->losses[k], sizeof *s->losses, err));
@@ -67,7 +71,7 @@ static af_status add_gradients(af_trainer *t, const af_step_result *r, af_error 
         if (s->router_loss)
             AF_TRY(af_tensor_read_later(s->graph, s->router_loss, &s->router_losses[k],
                                         sizeof *s->router_losses, err));
-        AF_TRY(af_step_graph_carry(s, k, err));
+        AF_TRY(af_step_graph_carry(s, k - from, err));
     }
 done:
     return st;
@@ -79,61 +83,95 @@ af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err)
     af_step_graph *s = &t->step;
     *r = (af_step_result){.finite = true, .router_loss = s->router_loss ? 0 : NAN};
     AF_TRY(count_step(t, r, err));
+    t->clock = af_graph_clock(s->graph);
     AF_TRY((af_run_compares(t->run) ? af_trainer_pref_gradients
             : af_run_scores(t->run) ? af_trainer_score_gradients
             : t->run->kd_uld        ? af_trainer_uld_gradients
                                     : add_gradients)(t, r, err));
+    af_graph_set_clock(s->graph, t->clock + (uint64_t)t->progress.micro_per_step);
+    const uint64_t before = af_comm_bytes(t->comm);
+    AF_TRY(af_step_graph_reduce(s, err));
+    t->sent += af_comm_bytes(t->comm) - before;
     af_graph_set_learning_rate(s->graph, af_schedule_lr(&t->progress.schedule, t->progress.step));
     af_graph_set_step(s->graph, t->progress.step + 1);
     if (t->output.saver)
         af_saver_wait_read(t->output.saver);
     AF_TRY(af_graph_run(s->graph, AF_RUN_UPDATE, err));
+    const uint64_t updated = af_comm_bytes(t->comm);
+    AF_TRY(af_step_graph_gather(s, err));
+    t->sent += af_comm_bytes(t->comm) - updated;
+    t->sent_steps++;
     AF_TRY(af_graph_grad_norm(s->graph, &r->grad_norm, &r->finite, err)); /* the step's one wait */
-    for (int64_t k = 0; k < t->run->accumulation; k++)
+    AF_TRY(af_step_graph_share_losses(s, err));
+    const int64_t micro = t->progress.micro_per_step;
+    for (int64_t k = 0; k < micro; k++)
         r->loss += s->losses[k];
-    for (int64_t k = 0; k < t->run->accumulation && s->router_loss; k++)
-        r->router_loss += (double)s->router_losses[k] / (double)t->run->accumulation;
+    for (int64_t k = 0; k < micro && s->router_loss; k++)
+        r->router_loss += (double)s->router_losses[k] / (double)micro;
     if (af_run_model_distils(s->model))
-        add_parts(&s->teacher, t->run->accumulation, &t->progress.pref);
+        add_parts(&s->teacher, micro, &t->progress.pref);
     r->finite = r->finite && isfinite(r->loss);
 done:
     return st;
+}
+
+/* What one record adds to an evaluation. */
+typedef struct eval_item {
+    double loss, hits;
+    int64_t tokens;
+} eval_item;
+
+static void add_item(eval_item *e, const af_batch *b, const float *rows)
+{
+    for (int64_t k = 0; k < b->rows; k++) {
+        e->loss += rows[2 * k];
+        e->hits += rows[2 * k + 1];
+    }
+    e->tokens = b->supervised;
 }
 
 af_status af_trainer_evaluate(af_trainer *t, double *loss, double *accuracy, bool *whole,
                               af_error *err)
 {
     af_step_graph *s = &t->step;
-    double sum = 0, hits = 0;
-    int64_t tokens = 0, i = 0;
+    eval_item *item = NULL, all = {0};
+    int64_t i = 0, to = 0;
     af_status st = AF_OK;
     if (af_run_compares(t->run))
         return af_trainer_pref_evaluate(t, loss, accuracy, whole, err);
     if (af_run_scores(t->run))
         return af_trainer_score_evaluate(t, loss, accuracy, whole, err);
     af_graph_set_training(s->graph, false);
-    for (; i < t->data.eval_items && !af_run_stop_requested(t->hooks); i++) {
+    item = af_calloc((uint64_t)t->data.eval_items, sizeof *item);
+    if (!item)
+        AF_TRY(af_fail_nomem(err, "an evaluation", (uint64_t)t->data.eval_items * sizeof *item));
+    af_ranks_part(t->comm, t->data.eval_items, &i, &to);
+    for (; i < to && !af_trainer_stops(t); i++) {
         const af_batch *b;
         if (t->hooks && t->hooks->evaluating)
-            t->hooks->evaluating(t->hooks->user, i, t->data.eval_items);
+            t->hooks->evaluating(t->hooks->user, i, to);
         AF_TRY(af_stream_get(t->data.eval_stream, i, &b, err));
         AF_TRY(af_step_graph_upload(s, b, 0.0f, err));
         AF_TRY(af_graph_run(s->graph, AF_RUN_FORWARD, err));
         AF_TRY(af_tensor_read(s->graph, s->rows, s->row_stats, af_tensor_bytes(s->rows), err));
-        for (int64_t k = 0; k < b->rows; k++) {
-            sum += s->row_stats[2 * k];
-            hits += s->row_stats[2 * k + 1];
-        }
-        if (!isfinite(sum))
+        add_item(&item[i], b, s->row_stats);
+        if (!isfinite(item[i].loss))
             AF_TRY(af_trainer_explain_eval(t, b, err));
-        tokens += b->supervised;
     }
-    *whole = i == t->data.eval_items;
+    *whole = i == to;
+    if (*whole)
+        AF_TRY(af_ranks_share(t->comm, item, sizeof *item, t->data.eval_items, err));
+    for (i = 0; i < t->data.eval_items && *whole; i++) { /* in this order on every rank */
+        all.loss += item[i].loss;
+        all.hits += item[i].hits;
+        all.tokens += item[i].tokens;
+    }
     if (*whole) {
-        *loss = tokens ? sum / (double)tokens : NAN;
-        *accuracy = tokens ? hits / (double)tokens : NAN;
+        *loss = all.tokens ? all.loss / (double)all.tokens : NAN;
+        *accuracy = all.tokens ? all.hits / (double)all.tokens : NAN;
     }
 done:
+    free(item);
     af_graph_set_training(s->graph, true); /* a caller may train on after a failed evaluation */
     return st;
 }

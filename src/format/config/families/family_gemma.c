@@ -121,6 +121,7 @@ const af_family af_families_gemma[] = {
      .query_scalar = 256,
      .pad = 1},
     {.model_type = "gemma4_text",
+     .gguf = "gemma4",
      .act = "gelu_pytorch_tanh",
      .eps = 1e-6,
      .theta = 1e6,

@@ -1,0 +1,86 @@
+/* gguf_gemma4.c - what gemma4's metadata say beyond other families': see gguf_state.h. */
+#include "format/config/gguf_state.h"
+
+int64_t af_gguf_first_int(const af_gguf *g, const char *key, int64_t absent)
+{
+    const af_gguf_kv *kv = af_gguf_find_kv(g, key);
+    return !kv || kv->str || kv->count == 0 ? absent : af_gguf_item_int(kv, 0);
+}
+
+static int64_t layer_int(const af_gguf *g, const char *key, int64_t layer, int64_t absent)
+{
+    const af_gguf_kv *kv = af_gguf_find_kv(g, key);
+    if (!kv || kv->str || kv->count == 0)
+        return absent;
+    return kv->count > (uint64_t)layer ? af_gguf_item_int(kv, (uint64_t)layer)
+                                       : af_gguf_item_int(kv, 0);
+}
+
+/* Frequencies divided by a number without bounds do not turn. */
+static void get_ropes(af_hf_config *c, const af_gguf *g, int64_t full)
+{
+    int turned = 0;
+    for (int i = 0; i < c->rope.freq_count; i++)
+        turned += c->rope.freq_factor[i] < 1e20;
+    c->rope.partial_rotary_factor = 1;
+    if (c->rope.freq_factor) {
+        c->rope.type = AF_ROPE_PROPORTIONAL;
+        c->rope.partial_rotary_factor = full > 1 ? 2.0 * turned / (double)full : 1;
+    }
+    c->local_rope.freq_factor = c->rope.freq_factor = NULL;
+    c->local_rope.freq_count = c->rope.freq_count = 0;
+    const int64_t dims = af_gguf_int(g, "gemma4.rope.dimension_count_swa", c->head_dim);
+    c->local_rope.partial_rotary_factor = (double)dims / (double)AF_MAX(c->head_dim, 1);
+}
+
+static af_status get_layers(af_hf_config *c, const af_gguf *g, af_error *err)
+{
+    af_layer_keys *k = &c->per_layer;
+    const int64_t n = c->num_hidden_layers;
+    af_layer_type *types = af_arena_take(&c->arena, (uint64_t)n * sizeof *types);
+    if (!types)
+        return af_fail_nomem(err, "layer types", (uint64_t)n * sizeof *types);
+    k->k_is_v = false;
+    for (int64_t i = 0; i < n; i++) {
+        const bool slides = layer_int(g, "gemma4.attention.sliding_window_pattern", i, 0) != 0;
+        const int64_t heads =
+            layer_int(g, "gemma4.attention.head_count_kv", i, c->num_attention_heads);
+        char name[64];
+        types[i] = slides ? AF_LAYER_SLIDING : AF_LAYER_FULL;
+        if (slides)
+            c->num_key_value_heads = heads;
+        else
+            k->full_kv_heads = heads;
+        snprintf(name, sizeof name, "blk.%" PRId64 ".attn_v.weight", i);
+        k->k_is_v |= !slides && i < n - k->kv_shared && !af_gguf_find(g, name);
+        k->double_wide |= layer_int(g, "gemma4.feed_forward_length", i, 0) > c->intermediate_size;
+    }
+    if (!c->num_key_value_heads)
+        c->num_key_value_heads = k->full_kv_heads;
+    c->layer_types = types;
+    return AF_OK;
+}
+
+af_status af_config_gguf_gemma4(af_hf_config *c, const af_gguf *g, af_error *err)
+{
+    af_layer_keys *k = &c->per_layer;
+    const af_stored *table = af_gguf_find(g, "per_layer_token_embd.weight");
+    const int64_t n = c->num_hidden_layers, full = c->head_dim;
+    k->kv_shared = af_gguf_int(g, "gemma4.attention.shared_kv_layers", 0);
+    k->input = af_gguf_int(g, "gemma4.embedding_length_per_layer_input", 0);
+    k->input_vocab = table ? table->dim[0] : c->vocab_size;
+    k->full_head_dim = full;
+    c->head_dim = af_gguf_int(g, "gemma4.attention.key_length_swa", full);
+    if (n < 1 || n > AF_CONFIG_LAYERS_MAX || k->kv_shared < 0 || k->kv_shared > n || full < 1 ||
+        full > AF_CONFIG_WIDTH_MAX || c->head_dim < 1 || c->head_dim > AF_CONFIG_WIDTH_MAX ||
+        k->input < 0 || k->input > AF_CONFIG_WIDTH_MAX)
+        return af_fail(err, AF_EFORMAT,
+                       "gemma4: %" PRId64 " layers of which %" PRId64
+                       " share keys, heads of %" PRId64 " and %" PRId64 ", inputs of %" PRId64
+                       " a layer",
+                       n, k->kv_shared, full, c->head_dim, k->input);
+    k->experts = c->num_experts > 0;
+    c->router.expert_scale = k->experts;
+    get_ropes(c, g, full);
+    return get_layers(c, g, err);
+}

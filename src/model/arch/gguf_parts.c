@@ -1,0 +1,75 @@
+/* gguf_parts.c - see gguf_parts.h. */
+#include "model/arch/gguf_parts.h"
+
+int64_t af_gguf_vector_columns(const af_model_spec *s, const af_tensor_spec *t)
+{
+    if (t->layer < 0 || s->layer[t->layer].mixer != AF_MIXER_MAMBA2)
+        return 0;
+    return t->slot == AF_SLOT_A_LOG || t->slot == AF_SLOT_D ? 1
+           : t->slot == AF_SLOT_STATE_NORM                  ? t->dim[0] / s->state.key_heads
+                                                            : 0;
+}
+
+static af_gguf_parts halves(const af_tensor_spec *t, const char *gate, const char *up)
+{
+    const int64_t matrices = t->ndim == 3 ? t->dim[0] : 1, half = t->dim[t->ndim - 2] / 2;
+    return (af_gguf_parts){
+        .count = 2, .name = {gate, up}, .rows = {matrices * half, matrices * half}, .half = half};
+}
+
+static af_gguf_parts by_key(const af_state_keys *k)
+{
+    const int64_t keys = k->key_heads * k->key_dim, values = k->heads * k->head_dim;
+    return (af_gguf_parts){.count = 2,
+                           .name = {"attn_qkv.weight", "attn_gate.weight"},
+                           .rows = {2 * keys + values, values},
+                           .keys = k->key_heads,
+                           .key_dim = k->key_dim,
+                           .value_dim = k->heads / k->key_heads * k->head_dim};
+}
+
+af_gguf_parts af_gguf_parts_of(const af_model_spec *s, const af_tensor_spec *t)
+{
+    switch (t->slot) {
+    case AF_SLOT_EXPERTS_GATE_UP:
+        return s->arch->gguf_fused_experts
+                   ? (af_gguf_parts){0}
+                   : halves(t, "ffn_gate_exps.weight", "ffn_up_exps.weight");
+    case AF_SLOT_SHARED_GATE_UP:
+        return halves(t, "ffn_gate_shexp.weight", "ffn_up_shexp.weight");
+    case AF_SLOT_GATE_UP:
+        return s->arch->gguf_cut_mlp ? halves(t, "ffn_gate.weight", "ffn_up.weight")
+                                     : (af_gguf_parts){0};
+    case AF_SLOT_IN:
+        return s->state.by_key_head ? by_key(&s->state) : (af_gguf_parts){0};
+    default:
+        return (af_gguf_parts){0};
+    }
+}
+
+int64_t af_gguf_parts_here(const af_gguf_parts *p, int part, int64_t r)
+{
+    if (p->half)
+        return r / p->half * 2 * p->half + part * p->half + r % p->half;
+    const int64_t dk = p->key_dim, dv = p->value_dim, all = 2 * (dk + dv), qk = p->keys * dk;
+    if (part)
+        return r / dv * all + 2 * dk + dv + r % dv;
+    if (r >= 2 * qk)
+        return (r - 2 * qk) / dv * all + 2 * dk + (r - 2 * qk) % dv;
+    return r % qk / dk * all + r / qk * dk + r % dk;
+}
+
+int64_t af_gguf_parts_there(const af_gguf_parts *p, int64_t r, int *part)
+{
+    if (p->half) {
+        *part = (int)(r % (2 * p->half) / p->half);
+        return r / (2 * p->half) * p->half + r % p->half;
+    }
+    const int64_t dk = p->key_dim, dv = p->value_dim, all = 2 * (dk + dv);
+    const int64_t key = r / all, at = r % all;
+    *part = at >= 2 * dk + dv;
+    if (*part)
+        return key * dv + at - 2 * dk - dv;
+    return at < 2 * dk ? at / dk * p->keys * dk + key * dk + at % dk
+                       : 2 * p->keys * dk + key * dv + at - 2 * dk;
+}

@@ -1,0 +1,27 @@
+/* gguf_parts.h - tensors of the spec that llama.cpp has as two: gates and ups of experts and of a
+ * fused MLP, the input projection of a delta net that is grouped by its key heads. */
+#ifndef AF_GGUF_PARTS_H
+#define AF_GGUF_PARTS_H
+
+#include "model/arch/arch.h"
+
+enum { AF_GGUF_PARTS_MAX = 2 };
+
+typedef struct af_gguf_parts {
+    int count;                           /* 0: one tensor, as it is */
+    const char *name[AF_GGUF_PARTS_MAX]; /* inside a layer */
+    int64_t rows[AF_GGUF_PARTS_MAX];     /* of all matrices */
+    int64_t half; /* matrices of 2 * half rows are cut in the middle; 0: by key head */
+    int64_t keys, key_dim, value_dim; /* of each key: q, k, and the values v and z */
+} af_gguf_parts;
+
+/* Vectors of Mamba-2 are matrices there: how many columns they have; 0 = a vector. */
+int64_t af_gguf_vector_columns(const af_model_spec *s, const af_tensor_spec *t);
+
+/* Of a tensor of the spec. */
+af_gguf_parts af_gguf_parts_of(const af_model_spec *s, const af_tensor_spec *t);
+/* Which row of the tensor is row r of a part, and which row of which part is row r of the tensor.
+ */
+int64_t af_gguf_parts_here(const af_gguf_parts *p, int part, int64_t r);
+int64_t af_gguf_parts_there(const af_gguf_parts *p, int64_t r, int *part);
+#endif

@@ -1,0 +1,236 @@
+/* ranks.c - see ranks.h. */
+#include "train/step/ranks.h"
+#include "afinar/version.h"
+#include "base/hash.h"
+#include "base/pool.h"
+#include "graph/graph_access.h"
+#include "train/run/run_keys.h"
+
+#include <stdlib.h>
+
+/* ---- agreement ---- */
+
+/* What may differ between ranks: where they compute. */
+static bool is_local(const char *key)
+{
+    return strcmp(key, "device") == 0 || strcmp(key, "threads") == 0;
+}
+
+/* The line of a key in the text of a run file, "" when it is not there. */
+static const char *line_of(const char *text, const char *key, uint64_t *bytes)
+{
+    const size_t n = strlen(key);
+    for (const char *at = text, *end; (end = strchr(at, '\n')); at = end + 1)
+        if (strncmp(at, key, n) == 0 && at[n] == ':') {
+            const char *value = at + n + 1 + (at[n + 1] == ' ');
+            *bytes = (uint64_t)(end - value);
+            return value;
+        }
+    *bytes = 0;
+    return "";
+}
+
+static af_status agree_keys(af_comm *c, const char *text, af_error *err)
+{
+    af_status st = AF_OK;
+    for (int i = 0; i < af_keys_count && st == AF_OK; i++) {
+        uint64_t bytes;
+        const char *value = line_of(text, af_keys[i].name, &bytes);
+        if (!is_local(af_keys[i].name))
+            st = af_comm_agree(c, af_keys[i].name, value, bytes, err);
+    }
+    return st;
+}
+
+static af_status agree_run(af_comm *c, const af_run_config *run, af_error *err)
+{
+    char *text = NULL;
+    uint64_t all = AF_FNV_START;
+    af_status st = af_run_config_text(run, &text, err);
+    if (st != AF_OK)
+        return st;
+    for (int i = 0; i < af_keys_count; i++) {
+        uint64_t bytes;
+        const char *value = line_of(text, af_keys[i].name, &bytes);
+        if (!is_local(af_keys[i].name))
+            all = af_fnv1a(all + (uint64_t)i, value, bytes);
+    }
+    st = af_comm_agree(c, "the run file", &all, sizeof all, err);
+    if (st == AF_EUSAGE) /* which key is it? */
+        st = agree_keys(c, text, err);
+    free(text);
+    return st;
+}
+
+static af_status check_ranks(const af_comm *c, const af_run_config *run, af_error *err)
+{
+    const int n = af_comm_size(c);
+    int stage;
+    if (n & (n - 1))
+        return af_fail(err, AF_EUSAGE, "%d ranks: use a power of two", n);
+    const af_status st = af_run_zero_stage(run, &stage, err);
+    if (st == AF_OK && stage > AF_ZERO_MAX)
+        return af_fail(err, AF_EUSAGE,
+                       "zero_stage %d is not there yet: use %d, which splits the optimizer state",
+                       stage, AF_ZERO_MAX);
+    return st;
+}
+
+af_status af_ranks_open(af_comm **out, const af_run_config *run, const af_train_hooks *hooks,
+                        bool *common, af_error *err)
+{
+    *common = false;
+    const af_comm_opts o = {.backend = run->dist_backend,
+                            .timeout = (double)run->ddp_timeout,
+                            .lost = hooks ? hooks->lost : NULL,
+                            .user = hooks ? hooks->user : NULL};
+    af_status st = af_comm_open(out, &o, err);
+    if (st != AF_OK || !*out)
+        return st;
+    *common = true;
+    AF_TRY(check_ranks(*out, run, err));
+    AF_TRY(af_comm_agree(*out, "the version of afinar", af_version(), strlen(af_version()), err));
+    AF_TRY(agree_run(*out, run, err));
+    *common = false;
+done:
+    return st;
+}
+
+af_status af_ranks_agree_data(af_comm *c, const af_run_data *d, af_error *err)
+{
+    if (!c)
+        return AF_OK;
+    uint64_t sum[2] = {AF_FNV_START, AF_FNV_START};
+    const af_token_store *store[2] = {&d->store, &d->eval_store};
+    for (int k = 0; k < 2; k++)
+        for (int64_t i = 0; i < store[k]->records; i++)
+            sum[k] = af_fnv1a(sum[k] + (uint64_t)i, af_token_words(store[k], i),
+                              (uint64_t)store[k]->index[i].count * sizeof(uint32_t));
+    const af_status st = af_comm_agree(c, "datasets", &sum[0], sizeof *sum, err);
+    return st == AF_OK ? af_comm_agree(c, "test_datasets", &sum[1], sizeof *sum, err) : st;
+}
+
+/* ---- devices ---- */
+
+/* Several ranks may share a GPU where NCCL was told so. */
+static bool may_share(void)
+{
+    const char *v = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    return v && strcmp(v, "1") == 0;
+}
+
+static af_status own_gpu(const af_comm *c, af_device **out, const char *device, af_error *err)
+{
+    char name[32];
+    af_error why = {0};
+    const bool asked = strncmp(device, "cuda", 4) == 0;
+    snprintf(name, sizeof name, "cuda:%d", af_comm_local_rank(c));
+    if (af_device_open(out, name, 1, &why) == AF_OK)
+        return AF_OK;
+    if (af_device_open(out, "cuda:0", 1, NULL) != AF_OK) /* no GPU at all */
+        return asked ? af_fail(err, why.code, "%s", why.msg) : AF_OK;
+    if (may_share())
+        return AF_OK;
+    af_device_close(*out);
+    *out = NULL;
+    return af_fail(err, AF_EUSAGE, "%d ranks run on this machine, and %s", af_comm_local_size(c),
+                   why.msg);
+}
+
+af_status af_ranks_device(af_comm *c, af_device **out, const af_run_config *run, af_error *err)
+{
+    int threads = (int)run->threads;
+    if (!c)
+        return af_device_open(out, run->device, threads, err);
+    *out = NULL;
+    if (strcmp(run->device, "cuda") == 0 || strcmp(run->device, "auto") == 0) {
+        const af_status st = own_gpu(c, out, run->device, err);
+        if (st != AF_OK || *out)
+            return st;
+    }
+    if (!threads)
+        threads = AF_MAX(af_cpu_count() / af_comm_local_size(c), 1);
+    return af_device_open(out, strcmp(run->device, "auto") == 0 ? "cpu" : run->device, threads,
+                          err);
+}
+
+af_status af_ranks_memory(af_comm *c, const af_device *d, uint64_t *bytes, af_error *err)
+{
+    *bytes = af_device_memory_free(d);
+    if (!c)
+        return AF_OK;
+    if (af_device_is_cpu(d) || may_share())
+        *bytes /= (uint64_t)af_comm_local_size(c);
+    const int n = af_comm_size(c);
+    uint64_t *all = af_calloc((uint64_t)n, sizeof *all);
+    if (!all)
+        return af_fail_nomem(err, "ranks", (uint64_t)n * sizeof *all);
+    const af_status st = af_comm_all_gather(c, bytes, all, sizeof *bytes, err);
+    for (int i = 0; i < n && st == AF_OK; i++)
+        *bytes = AF_MIN(*bytes, all[i]);
+    free(all);
+    return st;
+}
+
+/* ---- parts ---- */
+
+void af_ranks_part(const af_comm *c, int64_t n, int64_t *from, int64_t *to)
+{
+    const int64_t size = af_comm_size(c), each = (n + size - 1) / size;
+    *from = AF_MIN(af_comm_rank(c) * each, n);
+    *to = AF_MIN(*from + each, n);
+}
+
+af_status af_ranks_share(af_comm *c, void *items, uint64_t size, int64_t n, af_error *err)
+{
+    int64_t from, to;
+    const uint64_t ranks = (uint64_t)af_comm_size(c), each = ((uint64_t)n + ranks - 1) / ranks;
+    if (!c || n == 0)
+        return AF_OK;
+    uint8_t *all = af_calloc(each * ranks, size);
+    if (!all)
+        return af_fail_nomem(err, "results of all ranks", each * ranks * size);
+    uint8_t *mine = all + (uint64_t)af_comm_rank(c) * each * size;
+    af_ranks_part(c, n, &from, &to);
+    memcpy(mine, (const uint8_t *)items + (uint64_t)from * size, (uint64_t)(to - from) * size);
+    const af_status st = af_comm_all_gather(c, mine, all, each * size, err);
+    if (st == AF_OK)
+        memcpy(items, all, (uint64_t)n * size);
+    free(all);
+    return st;
+}
+
+af_status af_ranks_any(af_comm *c, bool *yes, af_error *err)
+{
+    if (!c)
+        return AF_OK;
+    const int n = af_comm_size(c);
+    uint8_t *all = af_calloc((uint64_t)n, 1), mine = *yes;
+    if (!all)
+        return af_fail_nomem(err, "ranks", (uint64_t)n);
+    const af_status st = af_comm_all_gather(c, &mine, all, 1, err);
+    for (int i = 0; i < n; i++)
+        *yes |= all[i] != 0;
+    free(all);
+    return st;
+}
+
+af_status af_ranks_tell(af_comm *c, char **text, bool *flag, af_error *err)
+{
+    af_status st = AF_OK;
+    if (!c)
+        return AF_OK;
+    uint64_t head[2] = {*text ? strlen(*text) + 1 : 0, *flag};
+    AF_TRY(af_comm_broadcast(c, head, sizeof head, 0, err));
+    *flag = head[1] != 0;
+    if (head[0] == 0)
+        return AF_OK;
+    if (af_comm_rank(c) > 0) {
+        *text = malloc(head[0]);
+        if (!*text)
+            return af_fail_nomem(err, "a text of rank 0", head[0]);
+    }
+    st = af_comm_broadcast(c, *text, head[0], 0, err);
+done:
+    return st;
+}

@@ -1,0 +1,133 @@
+/* plan_ranks.c - see plan_ranks.h. Traffic is counted by the code that sends (dist/shards.h), so
+ * that it is what a run's counter says; times are estimates from stated rates. */
+#include "train/tools/plan_ranks.h"
+#include "base/pool.h"
+#include "dist/shards.h"
+#include "graph/graph_access.h"
+#include "train/step/memory_fit.h"
+#include "train/step/ranks.h"
+
+/* What an estimate takes for granted: half of an H200's bf16 rate, a core's f32 rate. */
+#define GPU_RATE  350e12
+#define CORE_RATE 35e9
+
+/* Gradients are summed and gathered; with a split state the parameters are gathered. */
+static af_status count_sent(const af_step_graph *s, const af_plan_ranks *r, int stage,
+                            af_stage_plan *out, af_error *err)
+{
+    const int64_t count = af_tensor_count(af_graph_flat_gradients(s->graph));
+    int64_t *cut = af_calloc((uint64_t)r->ranks + 1, sizeof *cut);
+    if (!cut)
+        return af_fail_nomem(err, "ranks", (uint64_t)r->ranks * sizeof *cut);
+    af_shard_cuts(cut, r->ranks, count, 64);
+    const int per_node = r->ranks_per_node ? r->ranks_per_node : r->ranks;
+    for (int far = 0; far < 2; far++) {
+        uint64_t *sum = far ? &out->sent_far : &out->sent;
+        const int from = far ? per_node : 1;
+        *sum = 2 * af_shards_sent(cut, 0, r->ranks, from, sizeof(float));
+        if (stage >= 1 && r->ranks > 1)
+            *sum += af_shards_sent(af_graph_cuts(s->graph), 0, r->ranks, from, sizeof(float));
+    }
+    free(cut);
+    return AF_OK;
+}
+
+static double step_seconds(const af_step_graph *s, const af_plan_ranks *r, const af_stage_plan *p)
+{
+    const double rate =
+        af_run_model_on_cpu(s->model)
+            ? CORE_RATE * (double)(s->run->threads
+                                       ? s->run->threads
+                                       : AF_MAX(af_cpu_count() / AF_MAX(r->ranks_per_node, 1), 1))
+            : GPU_RATE;
+    return (double)s->run->accumulation * s->plan.effort / rate +
+           (double)(p->sent - p->sent_far) / r->bandwidth + (double)p->sent_far / r->bandwidth_far;
+}
+
+static af_status plan_stage(af_step_graph *s, af_memory_mode mode, const af_plan_ranks *r,
+                            int stage, uint64_t free_bytes, af_stage_plan *out, af_error *err)
+{
+    af_status st = AF_OK;
+    *out = (af_stage_plan){.there = stage <= AF_ZERO_MAX};
+    if (!out->there)
+        return AF_OK;
+    s->model->ranks = r->ranks;
+    s->model->zero_stage = stage;
+    AF_TRY(af_memory_plan(s, mode, err));
+    out->total = s->plan.total;
+    out->resident = af_run_model_on_cpu(s->model) ? af_memory_resident(s, &s->plan) : s->plan.total;
+    out->state = s->plan.state;
+    out->grads = s->plan.grads;
+    AF_TRY(count_sent(s, r, stage, out, err));
+    out->seconds = step_seconds(s, r, out);
+    const uint64_t share = af_run_model_on_cpu(s->model) ? (uint64_t)r->ranks_per_node : 1;
+    out->fits = out->total <= free_bytes / AF_MAX(share, 1);
+done:
+    s->model->ranks = 1;
+    s->model->zero_stage = 0;
+    return st;
+}
+
+af_status af_plan_stages(af_step_graph *s, af_memory_mode mode, const af_plan_ranks *r,
+                         uint64_t free_bytes, af_stage_plan out[AF_STAGES], af_error *err)
+{
+    af_status st = AF_OK;
+    for (int i = 0; i < AF_STAGES && st == AF_OK; i++)
+        st = plan_stage(s, mode, r, i, free_bytes, &out[i], err);
+    return st;
+}
+
+/* The fastest that fits; -1 = none does. */
+static int advised(const af_stage_plan p[AF_STAGES])
+{
+    int best = -1;
+    for (int i = 0; i < AF_STAGES; i++)
+        if (p[i].there && p[i].fits && (best < 0 || p[i].seconds < p[best].seconds))
+            best = i;
+    return best;
+}
+
+void af_plan_stages_text(af_buf *b, const af_stage_plan p[AF_STAGES], const af_plan_ranks *r)
+{
+    const int best = advised(p);
+    af_buf_printf(
+        b,
+        "\n%d ranks, %d on a machine; %.3g GB/s inside a machine, %.3g between them\n"
+        "zero_stage   peak GiB of a rank   optimizer   sent per step (between machines)   "
+        "estimated step\n",
+        r->ranks, r->ranks_per_node, r->bandwidth / 1e9, r->bandwidth_far / 1e9);
+    for (int i = 0; i < AF_STAGES; i++) {
+        if (!p[i].there) {
+            af_buf_printf(b, "%10d   not there yet\n", i);
+            continue;
+        }
+        af_buf_printf(b, "%10d   %18.3f   %9.3f   %10.3f MB (%.3f MB)   %15.4g s%s%s\n", i,
+                      (double)p[i].total / 0x1p30, (double)p[i].state / 0x1p30,
+                      (double)p[i].sent / 1e6, (double)p[i].sent_far / 1e6, p[i].seconds,
+                      p[i].fits ? "" : ", does not fit", i == best ? "  <- advised" : "");
+    }
+    if (best < 0)
+        af_buf_str(b, "no stage fits: use more machines, a shorter sequence_len or load_in_4bit\n");
+}
+
+json_t *af_plan_stages_json(const af_stage_plan p[AF_STAGES], const af_plan_ranks *r)
+{
+    const int best = advised(p);
+    json_t *o = json_pack("{s:i,s:i,s:f,s:f,s:o}", "ranks", r->ranks, "ranks_per_node",
+                          r->ranks_per_node, "bandwidth", r->bandwidth, "bandwidth_far",
+                          r->bandwidth_far, "advised", best < 0 ? json_null() : json_integer(best));
+    json_t *list = json_array();
+    for (int i = 0; i < AF_STAGES; i++)
+        json_array_append_new(
+            list,
+            p[i].there
+                ? json_pack("{s:i,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:b}", "zero_stage", i, "peak_bytes",
+                            (json_int_t)p[i].total, "resident_bytes", (json_int_t)p[i].resident,
+                            "state_bytes", (json_int_t)p[i].state, "gradient_bytes",
+                            (json_int_t)p[i].grads, "sent_bytes", (json_int_t)p[i].sent,
+                            "sent_bytes_between_machines", (json_int_t)p[i].sent_far, "seconds",
+                            p[i].seconds, "fits", p[i].fits)
+                : json_pack("{s:i,s:b}", "zero_stage", i, "there", false));
+    json_object_set_new(o, "stages", list);
+    return o;
+}

@@ -1,0 +1,164 @@
+#!/usr/bin/env bash
+# Ranks over TCP give the bytes of one process: adapter or model, checkpoints, metrics rows without times and memory. A small part of
+# the cases; AF_RANKS=all (make test-ranks) runs every method x stage x number of ranks. Then: runs that must fail, and with what.
+set -euo pipefail
+tmp=$(mktemp -d)
+export XDG_CACHE_HOME="$tmp/cache" MASTER_ADDR=127.0.0.1
+trap 'rm -rf "$tmp"' EXIT
+cat > "$tmp/run.yaml" <<YAML
+base_model: $AF_GOLDEN/models/qwen2
+datasets: [{path: $AF_GOLDEN/models/data/train_tokens.jsonl}]
+learning_rate: 1e-3
+micro_batch_size: 1
+max_steps: 3
+save_steps: 2
+val_set_size: 5
+eval_steps: 2
+device: ${AF_DEVICE:-cpu}
+threads: 1
+YAML
+port() { # nobody listens there
+    MASTER_PORT=$((20000 + RANDOM % 20000))
+    while (exec 3<> "/dev/tcp/127.0.0.1/$MASTER_PORT") 2>/dev/null; do MASTER_PORT=$((MASTER_PORT + 1)); done
+    export MASTER_PORT
+}
+# ranks N ARGS: all processes; what rank r prints is in $tmp/said.r, its status in $tmp/status.r
+ranks() {
+    local n=$1 r; shift
+    port
+    for ((r = 0; r < n; r++)); do
+        ( set +e; RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r "$AFINAR" train "$tmp/run.yaml" ${quiet--q} "$@" > "$tmp/said.$r" 2>&1; echo $? > "$tmp/status.$r" ) &
+    done
+    wait
+}
+good() {
+    local r
+    for ((r = 0; r < $1; r++)); do
+        [ "$(cat "$tmp/status.$r")" = 0 ] || { echo "$2: rank $r ends with $(cat "$tmp/status.$r"): $(cat "$tmp/said.$r")"; exit 1; }
+        [ "$r" = 0 ] || [ ! -s "$tmp/said.$r" ] || { echo "$2: rank $r speaks: $(cat "$tmp/said.$r")"; exit 1; }
+    done
+}
+rows() { sed -E 's/, "(tok_s|step_ms|memory_bytes|eval_runtime|eval_samples_per_second|eval_steps_per_second)": [-+0-9.e]+//g; s/, "rank_memory_bytes": \[[^]]*\]//' "$1/metrics.jsonl"; }
+state() { grep -v '"\(seconds\|last_seconds\|metrics_bytes\)"' "$1/progress.json"; }
+same() { # WHOLE OTHER NAME
+    local f
+    cmp <(rows "$1") <(rows "$2") || { echo "$3: other rows"; diff <(rows "$1") <(rows "$2"); exit 1; }
+    for f in adapter_model.safetensors model.safetensors checkpoint-2/adapter_model.safetensors checkpoint-2/model.safetensors checkpoint-2/optimizer.safetensors; do
+        [ ! -e "$1/$f" ] || cmp "$1/$f" "$2/$f" || { echo "$3: other bytes in $f"; exit 1; }
+    done
+    cmp <(state "$1/checkpoint-2") <(state "$2/checkpoint-2") || { echo "$3: other progress"; exit 1; }
+}
+# compare NAME TOTAL "N..." "STAGE..." KEYS: one process with accumulation TOTAL, and N ranks with TOTAL / N
+compare() {
+    local name=$1 total=$2 sizes=$3 stages=$4 n s; shift 4
+    "$AFINAR" train "$tmp/run.yaml" -q output_dir="$tmp/$name" gradient_accumulation_steps="$total" "$@"
+    for n in $sizes; do
+        for s in $stages; do
+            ranks "$n" output_dir="$tmp/$name-$n-$s" gradient_accumulation_steps=$((total / n)) zero_stage="$s" "$@"
+            good "$n" "$name, $n ranks, zero_stage $s"
+            same "$tmp/$name" "$tmp/$name-$n-$s" "$name, $n ranks, zero_stage $s"
+            grep -q '"rank_memory_bytes": \[[0-9]' "$tmp/$name-$n-$s/metrics.jsonl" || { echo "$name: no rank_memory_bytes"; exit 1; }
+        done
+    done
+}
+# sent N STAGE: what plan says a rank sends in a step is what the run's counter says, within 3 %
+sent() {
+    local n=$1 s=$2 plan real
+    plan=$("$AFINAR" plan "$tmp/run.yaml" adapter=full --ranks "$n" --json | sed -E "s/.*\"zero_stage\":$s,([^}]*)\"sent_bytes\":([0-9]+).*/\2/")
+    quiet= ranks "$n" output_dir="$tmp/sent-$n-$s" adapter=full gradient_accumulation_steps=1 zero_stage="$s"
+    good "$n" "sent, $n ranks"
+    real=$(sed -nE 's/.*sent .* MB a step \(([0-9]+) bytes\).*/\1/p' "$tmp/said.0")
+    [ "$plan" -gt 0 ] && [ $((100 * (real > plan ? real - plan : plan - real))) -le $((3 * plan)) ] || {
+        echo "$n ranks, zero_stage $s: plan says $plan bytes a step, the run sent '$real'"; exit 1; }
+}
+# memory N STAGE: every rank of a run holds what plan says, within 3 %
+memory() {
+    local n=$1 s=$2 plan real more="base_model=$AF_GOLDEN/../../examples/demo/base adapter=full pad_to_sequence_len=true sequence_len=256"
+    plan=$("$AFINAR" plan "$tmp/run.yaml" $more datasets="[{path: $AF_GOLDEN/../../examples/demo/train.jsonl}]" --ranks "$n" --json |
+        sed -E "s/.*\"zero_stage\":$s,([^}]*)\"resident_bytes\":([0-9]+).*/\2/")
+    ranks "$n" output_dir="$tmp/memory-$n-$s" $more datasets="[{path: $AF_GOLDEN/../../examples/demo/train.jsonl}]" gradient_accumulation_steps=1 zero_stage="$s"
+    good "$n" "memory, $n ranks"
+    for real in $(sed -nE '1s/.*rank_memory_bytes": \[([^]]*)\].*/\1/p' "$tmp/memory-$n-$s/metrics.jsonl" | tr ',' ' '); do
+        [ $((100 * (real > plan ? real - plan : plan - real))) -le $((3 * plan)) ] || {
+            echo "$n ranks, zero_stage $s: plan says $plan bytes, a rank has $real"; exit 1; }
+    done
+}
+LORA="lora_r=4 lora_dropout=0.1"
+STAGES=${AF_STAGES:-0}
+if [ "${AF_RANKS:-}" = all ]; then
+    for packing in false true; do
+        for total in 4 12; do
+            compare "lora-$packing-$total" "$total" "2 4" "$STAGES" adapter=lora $LORA packing=$packing
+            compare "full-$packing-$total" "$total" "2 4" "$STAGES" adapter=full packing=$packing
+        done
+    done
+    for o in adamw_8bit adamw_4bit adafactor muon lion sgd; do
+        compare "full-$o" 4 "2 4" "$STAGES" adapter=full optimizer=$o
+    done
+    for n in 1 2 4; do
+        for s in 0 1; do
+            [ "$n" = 1 ] || { sent $n $s; memory $n $s; }
+        done
+    done
+    compare dora 4 "2 4" "$STAGES" adapter=dora $LORA
+    compare qlora 4 "2 4" "$STAGES" adapter=qlora $LORA
+    echo "all cases are the same"
+    exit 0
+fi
+compare lora 4 "4" "0" adapter=lora $LORA packing=true
+compare full 4 "2" "1" adapter=full
+
+sent 2 1
+
+# a checkpoint of 2 ranks that split the state, continued by one process and by 4 ranks
+cp -r "$tmp/full-2-1" "$tmp/again"
+rm -rf "$tmp/again/checkpoint-3" "$tmp/again/finished.json"
+"$AFINAR" train "$tmp/run.yaml" -q adapter=full gradient_accumulation_steps=4 output_dir="$tmp/one" resume_from_checkpoint="$tmp/again/checkpoint-2"
+cmp "$tmp/full/model.safetensors" "$tmp/one/model.safetensors" || { echo "resumed by one process: other bytes"; exit 1; }
+ranks 4 adapter=full gradient_accumulation_steps=1 zero_stage=1 output_dir="$tmp/four" resume_from_checkpoint="$tmp/again/checkpoint-2"
+good 4 "resumed by 4 ranks"
+cmp "$tmp/full/model.safetensors" "$tmp/four/model.safetensors" || { echo "resumed by 4 ranks: other bytes"; exit 1; }
+"$AFINAR" train "$tmp/run.yaml" adapter=full gradient_accumulation_steps=2 output_dir="$tmp/two" resume_from_checkpoint="$tmp/again/checkpoint-2" > "$tmp/two.txt" 2>&1
+grep -q "gradient_accumulation_steps x ranks is 2 now; the checkpoint was made with 4" "$tmp/two.txt" || { echo "no warning of another product"; cat "$tmp/two.txt"; exit 1; }
+
+# ranks that disagree, and what is refused
+bad() { # STATUS TEXT: every rank ends so and says so
+    local r
+    for ((r = 0; r < n; r++)); do
+        grep -q -- "$2" "$tmp/said.$r" || { echo "rank $r says: $(cat "$tmp/said.$r"), not: $2"; exit 1; }
+        [ "$(cat "$tmp/status.$r")" = "$1" ] || { echo "rank $r ends with $(cat "$tmp/status.$r"), not $1: $2"; exit 1; }
+    done
+}
+differ() { # KEY=A KEY=B
+    port
+    for r in 0 1; do
+        ( set +e; RANK=$r WORLD_SIZE=2 "$AFINAR" train "$tmp/run.yaml" -q adapter=full output_dir="$tmp/bad" "${@:r+1:1}" > "$tmp/said.$r" 2>&1; echo $? > "$tmp/status.$r" ) &
+    done
+    wait
+}
+n=2
+differ seed=1 seed=2
+bad 2 "seed.*rank"
+head -6 "$AF_GOLDEN/models/data/train_tokens.jsonl" > "$tmp/less.jsonl"
+cp "$AF_GOLDEN/models/data/train_tokens.jsonl" "$tmp/more.jsonl"
+mkdir "$tmp/a" "$tmp/b"
+cp "$tmp/less.jsonl" "$tmp/a/d.jsonl"; cp "$tmp/more.jsonl" "$tmp/b/d.jsonl"
+port
+for r in 0 1; do
+    ( set +e; [ $r = 0 ] && cd "$tmp/a" || cd "$tmp/b"; RANK=$r WORLD_SIZE=2 "$AFINAR" train "$tmp/run.yaml" -q adapter=full output_dir="$tmp/bad" datasets='[{path: d.jsonl}]' > "$tmp/said.$r" 2>&1; echo $? > "$tmp/status.$r" ) &
+done
+wait
+bad 2 "datasets.*rank"
+n=3
+ranks 3 adapter=full output_dir="$tmp/bad"
+bad 2 "3 ranks: use a power of two"
+n=2
+ranks 2 adapter=full zero_stage=1 deepspeed='{zero_optimization: {stage: 2}}' output_dir="$tmp/bad"
+bad 2 "deepspeed asks for stage 2 of ZeRO, and zero_stage for stage 1"
+ranks 2 adapter=full deepspeed='{zero_optimization: {stage: 1, offload_optimizer: {device: cpu}}}' output_dir="$tmp/bad"
+bad 2 "offload_optimizer is not supported"
+ranks 2 adapter=full fsdp='full_shard auto_wrap' output_dir="$tmp/bad"
+bad 2 "zero_stage 3 is not there yet"
+[ ! -e "$tmp/bad" ] || { echo "a run that did not start left files"; exit 1; }
+# one process does not mind
+"$AFINAR" train "$tmp/run.yaml" -q adapter=full deepspeed=absent.json fsdp='full_shard' output_dir="$tmp/alone"

@@ -1,0 +1,136 @@
+/* decode.c - steps of the batched decoder: our half of decode.py, and what a GPU is measured with.
+ * Development only, built by hand:
+ *
+ *   cc -O2 -Iinclude tools/bench/decode.c build/libafinar.a (and the libraries of pkg-config)
+ *
+ *   decode MODEL DEVICE f32|bf16|nf4 THREADS BATCH[,BATCH..] STEPS [GB_PER_S TFLOPS [ADAPTER..]]
+ *
+ * One JSON object per batch size: the median time of a step in which every sequence makes one
+ * token (processor time on the CPU). With the bandwidth and the speed of a large GEMM of the same
+ * run: the floor, the larger of reading every weight once and of multiplying with all of them, and
+ * the ratio. With adapters (folders) row i takes number i % adapters. */
+#define _POSIX_C_SOURCE 200809L
+#include "afinar/decode.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { PROMPT = 32, STEPS_MAX = 4096 };
+
+static clockid_t clock_of_steps;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(clock_of_steps, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static int64_t tokens;
+
+static bool count(void *user, const af_decoded *t)
+{
+    (void)user;
+    tokens += t->id >= 0;
+    return true;
+}
+
+/* Median step of `batch` rows, in ms. */
+static double measure(af_decoder *d, int64_t V, int batch, int steps, int adapters, af_error *err)
+{
+    static double ms[STEPS_MAX];
+    int32_t ids[PROMPT];
+    int64_t active;
+    uint64_t ticket;
+    for (int b = 0; b < batch; b++) {
+        for (int i = 0; i < PROMPT; i++)
+            ids[i] = (int32_t)((i * 7919 + 13 * b + 100) % V);
+        const af_decode_request r = {.ids = ids,
+                                     .count = PROMPT,
+                                     .adapter = adapters ? b % adapters + 1 : 0,
+                                     .max_tokens = steps + 4 * batch + 8,
+                                     .ignore_eos = true,
+                                     .top_logprobs = -1,
+                                     .token = count};
+        if (af_decoder_submit(d, &r, &ticket, err) != AF_OK)
+            return -1;
+    }
+    for (int n = 0; n < steps;) {
+        tokens = 0;
+        const double from = now();
+        if (af_decoder_step(d, &active, err) != AF_OK)
+            return -1;
+        if (tokens == batch) /* no prompt among them */
+            ms[n++] = now() - from;
+    }
+    for (uint64_t t = ticket - (uint64_t)batch + 1; t <= ticket; t++)
+        af_decoder_cancel(d, t);
+    if (af_decoder_step(d, &active, err) != AF_OK)
+        return -1;
+    qsort(ms, (size_t)steps, sizeof *ms, by_value);
+    return ms[steps / 2];
+}
+
+int main(int argc, char **argv)
+{
+    af_error err = {0};
+    af_model *m;
+    if (argc < 7 || atoi(argv[6]) < 1 || atoi(argv[6]) > STEPS_MAX)
+        return 2;
+    clock_of_steps = strcmp(argv[2], "cpu") ? CLOCK_MONOTONIC : CLOCK_PROCESS_CPUTIME_ID;
+    const bool nf4 = !strcmp(argv[3], "nf4");
+    const af_model_opts mo = {.device = argv[2],
+                              .threads = atoi(argv[4]),
+                              .compute = !strcmp(argv[3], "f32") ? AF_COMPUTE_F32 : AF_COMPUTE_BF16,
+                              .load_in_4bit = nf4,
+                              .few_tokens = true};
+    if (af_model_open(&m, argv[1], &mo, &err) != AF_OK)
+        return fprintf(stderr, "%s\n", err.msg), 1;
+    const double params = (double)af_model_params(m),
+                 each = nf4                       ? 0.5625
+                        : !strcmp(argv[3], "f32") ? 4
+                                                  : 2,
+                 gb = argc > 7 ? atof(argv[7]) : 0, tflops = argc > 8 ? atof(argv[8]) : 0;
+    const int steps = atoi(argv[6]);
+    for (char *at = strtok(argv[5], ","); at; at = strtok(NULL, ",")) {
+        const int batch = atoi(at);
+        af_decoder *d;
+        const af_decoder_opts o = {.context = PROMPT + steps + 4 * batch + 16,
+                                   .sequences = batch,
+                                   .tokens = (PROMPT + steps + 4 * batch + 160) * (int64_t)batch,
+                                   .keep_no_text = true};
+        if (af_decoder_open(&d, m, &o, &err) != AF_OK)
+            return fprintf(stderr, "%s\n", err.msg), 1;
+        int adapters = 0;
+        for (int i = 9; i < argc; i++) {
+            char name[16];
+            snprintf(name, sizeof name, "%d", i);
+            if (af_decoder_add_adapter(d, name, argv[i], &adapters, &err) != AF_OK)
+                return fprintf(stderr, "%s\n", err.msg), 1;
+        }
+        const double ms = measure(d, af_model_vocab(m), batch, steps, adapters, &err);
+        if (ms < 0)
+            return fprintf(stderr, "%s\n", err.msg), 1;
+        printf("{\"batch\": %d, \"adapters\": %d, \"step_ms\": %.3f, \"tok_s\": %.1f", batch,
+               adapters, ms, batch / ms * 1e3);
+        if (gb > 0 && tflops > 0) {
+            const double read = params * each / gb / 1e6, gemm = 2 * params * batch / tflops / 1e9;
+            const double least = read > gemm ? read : gemm;
+            printf(", \"read_ms\": %.3f, \"gemm_ms\": %.3f, \"ratio\": %.2f", read, gemm,
+                   ms / least);
+        }
+        printf("}\n");
+        fflush(stdout);
+        af_decoder_close(d);
+    }
+    af_model_close(m);
+    return 0;
+}
