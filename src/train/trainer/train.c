@@ -58,7 +58,7 @@ static void between(af_trainer *t)
     const af_train_moment m = {.step = t->progress.step,
                                .steps = t->progress.steps,
                                .run = t,
-                               .write = write_now,
+                               .write = af_checkpoint_is_split(&t->step) ? NULL : write_now,
                                .checkpoint = checkpoint_now,
                                .stop = stop_now};
     if (t->hooks && t->hooks->between)
