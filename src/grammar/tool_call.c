@@ -34,6 +34,14 @@ af_tool_format af_tool_format_of(const char *source)
     return AF_TOOL_TAGS;
 }
 
+bool af_tool_marker(const char *token)
+{
+    for (size_t i = 0; token && i < AF_LEN(markers); i++)
+        if (strcmp(token, markers[i]) == 0)
+            return true;
+    return token && strcmp(token, close_tag) == 0;
+}
+
 const char *af_tool_format_name(af_tool_format f)
 {
     return f == AF_TOOL_LLAMA ? "llama" : f == AF_TOOL_MISTRAL ? "mistral" : "tags";

@@ -21,6 +21,8 @@ typedef enum af_tool_format { AF_TOOL_TAGS, AF_TOOL_LLAMA, AF_TOOL_MISTRAL } af_
 
 /* What the source of a chat template says of its model; AF_TOOL_TAGS when it says nothing. */
 af_tool_format af_tool_format_of(const char *template_source);
+/* Is this the text of a token that marks calls? Other special tokens are no part of an answer. */
+bool af_tool_marker(const char *token);
 /* "tags", "llama", "mistral" */
 const char *af_tool_format_name(af_tool_format f);
 

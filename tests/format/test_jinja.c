@@ -171,6 +171,10 @@ static void test_values_are_those_of_python(void **state)
         {"{{ 600000000000000000 | round(-19) }}", "0"},
         {"{{ {'a': 1, 'b': 2, 'c': 3} | truncate(5) }}", "{'a': 1, 'b': 2, 'c': 3}"},
         {"{{ '2.5' | filesizeformat }}", "2 Bytes"},
+        {"{{ 'abcd'.rfind('abc', 1) }} {{ 'abcabc'.rfind('abc', 1) }}", "-1 3"},
+        {"{{ ' a b '.rsplit(none, 0) }}", "[' a b']"},
+        {"{{ '\U00010000\uffff' | tojson(ensure_ascii=true) }}", "\"\\ud800\\udc00\\uffff\""},
+        {"{{ 0xa + 0Xf + 0b1_1 }}", "28"},
     };
     for (size_t i = 0; i < AF_LEN(cases); i++) {
         af_error err = {0};
@@ -192,6 +196,9 @@ static void test_errors_name_the_line(void **state)
         {"{% for i in [1] %}\n\n{{ raise_exception('boom') }}{% endfor %}", "line 3: boom"},
         {"\n{{ x.y }}", "line 2: 'x' is undefined"},
         {"\n\n{{ 1 | nope }}", "line 3: No filter named 'nope'."},
+        {"{{ 1 | tojson(separators=[1, ':']) }}", "line 1: separators expects two strings"},
+        {"{{ 1 | tojson(separators=[',', 1]) }}", "line 1: separators expects two strings"},
+        {"{{ 1 | tojson(separators=[',']) }}", "line 1: separators expects two strings"},
     };
     for (size_t i = 0; i < AF_LEN(cases); i++) {
         af_error err = {0};

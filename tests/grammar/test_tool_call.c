@@ -151,6 +151,8 @@ static void test_formats(void **state)
     assert_int_equal(af_tool_format_of("x [TOOL_CALLS] y"), AF_TOOL_MISTRAL);
     assert_int_equal(af_tool_format_of("{{ '<|python_tag|>' }}"), AF_TOOL_LLAMA);
     assert_int_equal(af_tool_format_of(NULL), AF_TOOL_TAGS);
+    assert_true(af_tool_marker("[TOOL_CALLS]") && af_tool_marker("</tool_call>"));
+    assert_false(af_tool_marker("<|im_end|>") || af_tool_marker(NULL));
 }
 
 static af_status open_tools(af_grammar **g, const char *format, const char *choice, af_error *err)

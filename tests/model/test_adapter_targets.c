@@ -94,6 +94,14 @@ static void test_modules_to_save_are_not_targets(void **state)
                                        .modules_to_save = saved,
                                        .save_count = 2},
                   is_q_or_later_up);
+    check_targets(&(af_adapter_config){.r = 4,
+                                       .alpha = 8,
+                                       .target = target,
+                                       .target_count = 3,
+                                       .exclude_regex = "model", /* where a path begins */
+                                       .modules_to_save = saved,
+                                       .save_count = 2},
+                  is_q_or_later_up);
     assert_true(af_path_ends_in("lm_head", saved, 2));
     assert_false(af_path_ends_in("lm_head", (const char *const[]){""}, 1));
 }

@@ -273,6 +273,9 @@ def check_tools(s):
           "tools: text around a call: %s" % a)
     a = s.post(CHAT, messages=HI, tools=TOOLS, tool_choice="none", grammar=rules)[1]["choices"][0]
     check(a["message"]["content"] == text and "tool_calls" not in a["message"], "tools: none")
+    for seed in range(4):  # a model of noise makes special tokens: they are no text, with tools neither
+        a = s.post(CHAT, messages=HI, tools=TOOLS, seed=seed, max_tokens=60)[1]["choices"][0]["message"]["content"]
+        check("<|" not in (a or ""), "tools: special tokens in %r" % a)
     back = HI + [{"role": "assistant", "content": None, "tool_calls": [
         {"id": "x", "type": "function", "function": {"name": "time", "arguments": "{\"city\": \"Rome\"}"}}]},
         {"role": "tool", "tool_call_id": "x", "content": "noon"}]

@@ -84,8 +84,8 @@ static af_status read_grid(const coded_source *s, af_coded_weight *o)
         return bad(s, "scales of %d dimensions", t->ndim);
     const bool blocks =
         want[0] > 0 && rows == ceil_div(o->rows, want[0]) && cols == ceil_div(o->cols, want[1]);
-    o->block[0] = blocks ? want[0] : ceil_div(o->rows, rows);
-    o->block[1] = blocks ? want[1] : ceil_div(o->cols, cols);
+    o->block[0] = blocks ? want[0] : AF_MAX(ceil_div(o->rows, rows), 1); /* codes may be none */
+    o->block[1] = blocks ? want[1] : AF_MAX(ceil_div(o->cols, cols), 1);
     o->scale_cols = cols;
     if (ceil_div(o->rows, o->block[0]) != rows || ceil_div(o->cols, o->block[1]) != cols)
         return bad(s, "%" PRId64 " x %" PRId64 " scales do not fit %" PRId64 " x %" PRId64 " codes",

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE /* memmem */
 /* choice_text.c - tokens to text, stop strings; see choice_text.h. */
 #include "serve/api/choice_text.h"
+#include "grammar/tool_call.h"
 
 void af_choice_text_init(af_choice_text *c, const af_tokenizer *t, bool skip_special,
                          const char *const *stop, int stops)
@@ -73,13 +74,21 @@ static af_status add_text(af_choice_text *c, const char *text, uint64_t n, af_er
     return AF_OK;
 }
 
+/* Special tokens are read for the calls that some of them mark; the others say nothing. */
+static bool is_noise(const af_choice_text *c, int32_t id)
+{
+    const af_tokenizer *t = c->stream.tokenizer;
+    return !c->stream.skip_special && af_tokenizer_is_special(t, id) &&
+           !af_tool_marker(af_tokenizer_token(t, id, NULL));
+}
+
 af_status af_choice_text_add(af_choice_text *c, int32_t id, bool is_end, af_error *err)
 {
     af_status st = AF_OK;
     const char *text = "";
     uint64_t n = 0;
     AF_TRY(keep_id(c, id, err));
-    if (is_end)
+    if (is_end || is_noise(c, id))
         return AF_OK;
     AF_TRY(af_decode_stream_next(&c->stream, id, &text, &n, err));
     AF_TRY(add_text(c, text, n, err));
