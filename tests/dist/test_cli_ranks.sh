@@ -102,6 +102,15 @@ if [ "${AF_RANKS:-}" = all ]; then
     done
     compare dora 4 "2 4" "$STAGES" adapter=dora $LORA
     compare qlora 4 "2 4" "$STAGES" adapter=qlora $LORA
+    pairs="datasets=[{path: $AF_GOLDEN/preference/data/preferences.jsonl}]"
+    for rl in dpo ipo kto orpo simpo cpo reward; do
+        compare "rl-$rl" 4 "2 4" "1" adapter=lora $LORA rl=$rl micro_batch_size=2 "$pairs"
+    done
+    for i in 1 2 3 4 5 6; do
+        printf '{"text": "a b c %d", "label": 0}\n{"text": "d e %d f g", "label": 1}\n' $i $i
+    done > "$tmp/labels.jsonl"
+    compare labels 4 "2 4" "1" adapter=lora $LORA task_type=SEQ_CLS num_labels=2 "datasets=[{path: $tmp/labels.jsonl}]"
+    compare distill 4 "2 4" "1" adapter=lora $LORA teacher_model="$AF_GOLDEN/models/qwen2" kd_ce_alpha=0.5
     echo "all cases are the same"
     exit 0
 fi
