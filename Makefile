@@ -1,5 +1,5 @@
 # A short front door. The build itself is CMake (CMakePresets.json names the variants).
-.PHONY: check-ranks all deps demo test check check-asan check-kernels check-threads check-faults check-hub check-ranks check-mutants coverage docs install package check-reproducible clean
+.PHONY: all deps demo test check check-asan check-kernels check-threads check-faults check-hub check-ranks check-mutants coverage docs install package check-reproducible clean
 all: deps
 	@cmake --preset release >/dev/null
 	@cmake --build build --target product
@@ -29,7 +29,7 @@ check-kernels: deps
 	@AF_ALL_ARCHS=1 ctest --test-dir build --output-on-failure -R '^test_cuda_kernels$$'
 
 # The threaded parts under ThreadSanitizer: pool, kernels on several threads, token stream, saver, whole runs.
-THREADED = pool memory fast_threads rows_alone batch_stream run_object run_from_c judged generate imatrix quantize \
+THREADED = comm_tcp pool memory fast_threads rows_alone batch_stream run_object run_from_c judged generate imatrix quantize \
     merge_golden status decoder
 check-threads: deps
 	@cmake --preset tsan >/dev/null
@@ -72,18 +72,14 @@ check-hub: deps
 	@cmake --build build --target afinar
 	@AFINAR=build/afinar tests/hub/test_cli_hub.sh kills 50
 
-# kill -9 of a random rank at 20 random moments (AF_KILL_SEED repeats them): the others end and name it,
-# and the resumed run has the same bytes
+# Every method x packing x accumulation x optimizer x stage with 2 and 4 ranks: the bytes of one process
+# then kill -9 of a random rank at 20 random moments: the others end and name it, the resumed run has the same bytes
 check-ranks: deps
 	@cmake --preset release >/dev/null
 	@cmake --build build --target afinar test_comm_tcp
-	@build/tests/test_comm_tcp kills 20
-
-# Every method x packing x accumulation x optimizer x stage with 2 and 4 ranks: the bytes of one process
-check-ranks: deps
-	@cmake --preset release >/dev/null
-	@cmake --build build --target afinar
 	@AFINAR=$(CURDIR)/build/afinar AF_GOLDEN=$(CURDIR)/tests/golden AF_RANKS=all AF_STAGES="0 1" bash tests/dist/test_cli_ranks.sh
+	@build/tests/test_comm_tcp kills 20
+	@AFINAR=$(CURDIR)/build/afinar AF_GOLDEN=$(CURDIR)/tests/golden AF_KILLS=20 bash tests/dist/test_cli_ranks_kill.sh
 
 clean:
 	rm -rf build

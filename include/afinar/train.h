@@ -40,7 +40,8 @@ typedef struct af_train_start {
 typedef struct af_train_moment {
     int64_t step, steps; /* completed; total */
     void *run;           /* of the functions */
-    /* Writes the trained weights as they are now into an empty folder. */
+    /* Writes the trained weights as they are now into an empty folder; NULL where ranks have
+     * parts of them. */
     af_status (*write)(void *run, const char *dir, af_error *err);
     /* Writes output_dir/checkpoint-STEP. */
     af_status (*checkpoint)(void *run, af_error *err);

@@ -158,13 +158,20 @@ static bool serves(const af_decoder *d, const af_decode_plan *p)
 
 static af_status need_decoder(af_model *m, const af_generate_opts *o, af_error *err)
 {
-    const af_decode_plan p = plan_of(m, o);
+    af_decode_plan p = plan_of(m, o);
+    const int64_t each = p.pages / p.slots;
     if (serves(m->decoder, &p))
         return AF_OK;
     af_engine_close(&m->engine); /* first: two graphs need not fit */
     af_model_drop_decoder(m);
     m->decoder_close = af_decoder_close;
-    return af_decode_open(&m->decoder, m, &p, err);
+    af_status st = af_decode_open(&m->decoder, m, &p, err);
+    while (st == AF_ENOMEM && p.slots > 1) { /* fewer at a time */
+        p.slots /= 2;
+        p.pages = each * p.slots;
+        st = af_decode_open(&m->decoder, m, &p, err);
+    }
+    return st;
 }
 
 static af_status submit(generation *g, int i, af_error *err)

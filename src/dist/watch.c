@@ -238,14 +238,17 @@ static void send_beat(af_watch *w, double now)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* The rank that the others wait for: the one that has entered the fewest collectives, and of those
- * one that is not in it. */
+/* The rank that the others wait for: one that is not in a collective, of those the one that has
+ * been elsewhere for longest; when all are in one, the one that has entered the fewest. Counts
+ * alone do not tell: some exchanges are between two ranks only. */
 static int laggard(const af_watch *w)
 {
     int low = 0;
     for (int r = 1; r < w->size; r++) {
-        const af_note *a = &w->peer[r].last, *b = &w->peer[low].last;
-        if (a->entered < b->entered || (a->entered == b->entered && !a->inside && b->inside))
+        const peer *a = &w->peer[r], *b = &w->peer[low];
+        if (a->last.inside != b->last.inside)
+            low = b->last.inside ? r : low;
+        else if (a->last.inside ? a->last.entered < b->last.entered : a->since < b->since)
             low = r;
     }
     return low;

@@ -429,7 +429,9 @@ static bool is_other_modality(const char *name)
 
 bool af_model_reader_keeps(const af_model_reader *in, const char *name)
 {
-    const bool more = in->config.raw && json_object_get(in->config.raw, "text_config");
+    const af_arch *arch = in->config.model_type ? af_arch_find(in->config.model_type) : NULL;
+    const bool more = (in->config.raw && json_object_get(in->config.raw, "text_config")) ||
+                      (arch && arch->multimodal);
     return (more && is_other_modality(name)) || strncmp(name, "mtp.", 4) == 0;
 }
 

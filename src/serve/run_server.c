@@ -37,6 +37,8 @@ static af_status take_current(af_run_state *r, af_decoder *d, int *id, af_error 
     af_status st = AF_OK;
     af_temp *listed = NULL;
     char name[40], *dir = NULL, *inside = af_path_join(r->output_dir, AF_TEMP_NAME);
+    if (!r->moment->write)
+        AF_TRY(af_fail(err, AF_EUNSUPPORTED, "ranks have parts of its weights"));
     if (!inside)
         AF_TRY(af_fail_nomem(err, "a path", strlen(r->output_dir)));
     snprintf(name, sizeof name, "current@%" PRId64, r->moment->step);
@@ -50,8 +52,10 @@ done:
 }
 
 /* BASE:current gets the weights of the last step, when somebody waits for an answer. */
-static void refresh(af_run_state *r, af_serve_engine *e)
+static void refresh(af_api *a)
 {
+    af_run_state *r = a->run;
+    af_serve_engine *e = a->engine;
     af_decoder *d = af_serve_engine_decoder(e);
     af_error why = {0};
     int id = 0;
@@ -62,6 +66,7 @@ static void refresh(af_run_state *r, af_serve_engine *e)
     if (take_current(r, d, &id, &why) != AF_OK) {
         af_log_write(AF_LOG_WARN, "%s is not served: %s", r->current->name, why.msg);
         r->current_failed = true;
+        af_served_unref(af_api_remove_model(a, r->current->name));
         return;
     }
     const int old = atomic_exchange(&r->current->adapter, id);
@@ -81,7 +86,7 @@ void af_server_run_between(af_server *s, const af_train_moment *m, double second
     r->steps = m->steps;
     pthread_mutex_unlock(&r->lock);
     for (;;) {
-        refresh(r, e);
+        refresh(&s->api);
         if (af_serve_engine_busy(e))
             af_serve_engine_work(e, 0.05);
         pthread_mutex_lock(&r->lock);

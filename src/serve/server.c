@@ -206,10 +206,11 @@ void af_server_close(af_server *s)
     if (!s)
         return;
     af_api *a = &s->api;
+    af_httpd_stop(a->http);
     af_api_stop_workers(a);
     af_serve_engine_close(a->engine);
-    af_httpd_close(a->http);
     af_run_state_free(a->run);
+    af_httpd_close(a->http); /* the last: requests refer to it */
     while (a->models) {
         af_served *m = a->models;
         a->models = m->next;

@@ -71,6 +71,18 @@ sent() {
     [ "$plan" -gt 0 ] && [ $((100 * (real > plan ? real - plan : plan - real))) -le $((3 * plan)) ] || {
         echo "$n ranks, zero_stage $s: plan says $plan bytes a step, the run sent '$real'"; exit 1; }
 }
+# memory N STAGE: every rank of a run holds what plan says, within 3 %
+memory() {
+    local n=$1 s=$2 plan real more="base_model=$AF_GOLDEN/../../examples/demo/base adapter=full pad_to_sequence_len=true sequence_len=256"
+    plan=$("$AFINAR" plan "$tmp/run.yaml" $more datasets="[{path: $AF_GOLDEN/../../examples/demo/train.jsonl}]" --ranks "$n" --json |
+        sed -E "s/.*\"zero_stage\":$s,([^}]*)\"resident_bytes\":([0-9]+).*/\2/")
+    ranks "$n" output_dir="$tmp/memory-$n-$s" $more datasets="[{path: $AF_GOLDEN/../../examples/demo/train.jsonl}]" gradient_accumulation_steps=1 zero_stage="$s"
+    good "$n" "memory, $n ranks"
+    for real in $(sed -nE '1s/.*rank_memory_bytes": \[([^]]*)\].*/\1/p' "$tmp/memory-$n-$s/metrics.jsonl" | tr ',' ' '); do
+        [ $((100 * (real > plan ? real - plan : plan - real))) -le $((3 * plan)) ] || {
+            echo "$n ranks, zero_stage $s: plan says $plan bytes, a rank has $real"; exit 1; }
+    done
+}
 LORA="lora_r=4 lora_dropout=0.1"
 STAGES=${AF_STAGES:-0}
 if [ "${AF_RANKS:-}" = all ]; then
@@ -84,10 +96,21 @@ if [ "${AF_RANKS:-}" = all ]; then
         compare "full-$o" 4 "2 4" "$STAGES" adapter=full optimizer=$o
     done
     for n in 1 2 4; do
-        for s in 0 1; do [ "$n" = 1 ] || sent $n $s; done
+        for s in 0 1; do
+            [ "$n" = 1 ] || { sent $n $s; memory $n $s; }
+        done
     done
     compare dora 4 "2 4" "$STAGES" adapter=dora $LORA
     compare qlora 4 "2 4" "$STAGES" adapter=qlora $LORA
+    pairs="datasets=[{path: $AF_GOLDEN/preference/data/preferences.jsonl}]"
+    for rl in dpo ipo kto orpo simpo cpo reward; do
+        compare "rl-$rl" 4 "2 4" "1" adapter=lora $LORA rl=$rl micro_batch_size=2 "$pairs"
+    done
+    for i in 1 2 3 4 5 6; do
+        printf '{"text": "a b c %d", "label": 0}\n{"text": "d e %d f g", "label": 1}\n' $i $i
+    done > "$tmp/labels.jsonl"
+    compare labels 4 "2 4" "1" adapter=lora $LORA task_type=SEQ_CLS num_labels=2 "datasets=[{path: $tmp/labels.jsonl}]"
+    compare distill 4 "2 4" "1" adapter=lora $LORA teacher_model="$AF_GOLDEN/models/qwen2" kd_ce_alpha=0.5
     echo "all cases are the same"
     exit 0
 fi

@@ -305,10 +305,25 @@ static int work_hang(af_comm *c, int rank, char *said, size_t size)
     return rank == 1 ? work_deaf(c, rank, said, size) : work_forever(c, rank, said, size);
 }
 
+/* Rank 0 hangs, and has entered more collectives than the others: two with one of them alone. */
+static int work_hang_ahead(af_comm *c, int rank, char *said, size_t size)
+{
+    af_error err = {0};
+    char mine = 0, theirs = 0;
+    for (int r = 1; r < 3; r++)
+        if ((rank == 0 || rank == r) &&
+            af_comm_exchange(c, rank ? 0 : r, &mine, &theirs, 1, &err) != AF_OK)
+            return 2;
+    return rank == 0 ? work_deaf(c, rank, said, size) : work_forever(c, rank, said, size);
+}
+
 static void test_a_rank_that_hangs_is_named(void **state)
 {
     (void)state;
     ranks s;
+    begin(&s, 3, 2, work_hang_ahead);
+    finish(&s);
+    check_ended(&s, 0, "rank 0 is gone (the others have waited for it for 2 seconds");
     begin(&s, 3, 2, work_hang);
     finish(&s);
     check_ended(&s, -1, "rank 1 is gone (the others have waited for it for 2 seconds");
@@ -383,6 +398,15 @@ static void test_ranks_of_different_runs(void **state)
                 "rank 0 refuses this process: it belongs to another run");
 }
 
+/* Rank 1 dies while rank 2 has not come yet: rank 2, too, hears who it was. */
+static void test_death_before_all_have_come(void **state)
+{
+    (void)state;
+    late_rank = 2;
+    kill_one(work_forever, 3, 1, SIGKILL, 10, "rank 1 is gone");
+    late_rank = -1;
+}
+
 static void test_death_while_others_compute(void **state)
 {
     (void)state;
@@ -431,6 +455,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_what_a_rank_said_reaches_all),
         cmocka_unit_test(test_a_failure_before_opening_reaches_all),
         cmocka_unit_test(test_death_in_collectives),
+        cmocka_unit_test(test_death_before_all_have_come),
         cmocka_unit_test(test_death_while_others_compute),
         cmocka_unit_test(test_a_rank_that_hangs_is_named),
         cmocka_unit_test(test_a_stopped_rank_is_named),

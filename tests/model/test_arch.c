@@ -187,9 +187,42 @@ static void test_keys_the_family_does_not_read_change_nothing(void **state)
     }
 }
 
+/* Vision models name their text part in text_config, or have its keys among their own; its modules
+ * lie inside the whole model either way. */
+static void test_text_parts_of_vision_models(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *outer, *inner;
+        bool norm;
+    } cases[] = {{"qwen3_vl", "qwen3_vl_text", true},
+                 {"qwen2_5_vl", "qwen2_5_vl_text", false},
+                 {"qwen2_vl", NULL, false},
+                 {"qwen2_5_vl", NULL, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[1024], json[1400];
+        af_error err = {0};
+        af_hf_config c;
+        af_model_spec s;
+        const char *name = cases[i].inner ? cases[i].inner : cases[i].outer;
+        snprintf(text, sizeof text, base_config, name,
+                 ", \"rope_scaling\": {\"type\": \"mrope\", \"mrope_section\": [1, 1]}");
+        snprintf(json, sizeof json, "{\"model_type\": \"%s\", \"text_config\": %s}", cases[i].outer,
+                 text);
+        CHECK_OK(spec_of(cases[i].inner ? json : text, &s, &c, &err), err);
+        assert_string_equal(s.module[0].path, "model.language_model.layers.0.self_attn.q_proj");
+        assert_int_equal(s.layer[0].tensor[AF_SLOT_Q_NORM] >= 0, cases[i].norm);
+        assert_int_equal(s.layer[0].tensor[AF_SLOT_Q_BIAS] >= 0, !cases[i].norm);
+        assert_int_equal(s.rope[0].config.type, AF_ROPE_DEFAULT);
+        af_model_spec_clear(&s);
+        af_hf_config_clear(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_text_parts_of_vision_models),
         cmocka_unit_test(test_hostile_values_are_refused),
         cmocka_unit_test(test_keys_the_family_does_not_read_change_nothing),
         cmocka_unit_test(test_unknown_families),

@@ -177,6 +177,28 @@ def queue_full():
     check(s.stop()[0] == 0, "exit after a full queue")
 
 
+def large_bodies():
+    """Bodies that never end: memory has a limit, and small requests are still answered."""
+    s = Server("--max-body", "1MiB")
+    check(s.send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}xx") == 400, "a chunk that is wrong")
+    conns = []
+    for _ in range(80):
+        c = s.connect()
+        c.settimeout(5)
+        try:
+            c.sendall(HEAD + b"Content-Length: 1000000\r\n\r\n" + b" " * 990000)
+        except OSError:
+            pass  # refused while it was sent
+        conns.append(c)
+    check(status_of(conns[-1]) == 503, "too many large bodies")
+    ask(s)
+    for c in conns:
+        c.close()
+    time.sleep(0.5)
+    check(s.raw("POST", TEXT, json.dumps({"prompt": "Hello", "user": "x" * 900000}))[0] == 200, "a large body, when there is space again")
+    check(s.stop()[0] == 0, "exit after large bodies")
+
+
 def memory(pid):
     return int([l for l in open("/proc/%d/status" % pid) if l.startswith("VmRSS")][0].split()[1])
 
@@ -203,6 +225,7 @@ def main():
     check(memory(s.process.pid) - before < limit, "memory stays: %d to %d KB" % (before, memory(s.process.pid)))
     check(s.stop()[0] == 0, "exit after a crowd")
     queue_full()
+    large_bodies()
     finish()
 
 

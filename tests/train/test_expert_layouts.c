@@ -4,9 +4,11 @@
 #include "train/golden_run.h"
 
 #include "afinar/convert.h"
+#include "afinar/model.h"
 #include "format/weights/safetensors.h"
 #include "model/model_reader.h"
 
+#include <math.h>
 #include <sys/stat.h>
 
 /* The tiny qwen3_moe, whose experts lie one by one, with all experts of a layer in one tensor. */
@@ -140,9 +142,79 @@ static void test_adapters_are_merged_into_both(void **state)
     same_expert(to[0], to[1]);
 }
 
+/* ---- experts in MXFP4 ---- */
+
+enum { TOKENS = 20 };
+
+static float *logits_of(const char *model, const char *adapter)
+{
+    af_error err = {0};
+    af_model *m;
+    int32_t ids[TOKENS];
+    const af_model_opts o = {.device = "cpu",
+                             .compute = AF_COMPUTE_F32,
+                             .adapter = {adapter},
+                             .adapter_weight = {1},
+                             .adapters = adapter != NULL};
+    CHECK_OK(af_model_open(&m, model, &o, &err), err);
+    float *out = malloc((size_t)(TOKENS * af_model_vocab(m)) * sizeof *out);
+    for (int i = 0; i < TOKENS; i++)
+        ids[i] = 5 + i;
+    CHECK_OK(af_model_logits_of(m, ids, TOKENS, out, &err), err);
+    af_model_close(m);
+    return out;
+}
+
+static double farthest(const float *a, const float *b, int n)
+{
+    double most = 0;
+    for (int i = 0; i < n; i++) {
+        const double d = fabs((double)a[i] - (double)b[i]);
+        if (d > most)
+            most = d;
+    }
+    return most;
+}
+
+/* Adapters on codes are trained and merged: the folder has plain experts then, whose order on disk
+ * is another than that of the codes. */
+static void test_codes_are_trained_and_merged(void **state)
+{
+    (void)state;
+    const char *shared = shared_dir();
+    char base[512], adapter[300], to[300], text[2000];
+    af_error err = {0};
+    af_train_result result;
+    if (!shared)
+        skip_because("no shared goldens");
+    snprintf(base, sizeof base, "%s/golden/families/gpt_oss_mxfp4", shared);
+    snprintf(adapter, sizeof adapter, "%s/codes", dir);
+    snprintf(to, sizeof to, "%s/codes-merged", dir);
+    snprintf(text, sizeof text,
+             "base_model: %s\ndatasets: [{path: %s/golden/models/data/train.jsonl}]\n"
+             "output_dir: %s\nadapter: lora\nlora_r: 2\nlora_target_modules: [q_proj]\n"
+             "lora_target_parameters: [mlp.experts.gate_up_proj, mlp.experts.down_proj, "
+             "mlp.router.weight]\nlearning_rate: 0.02\nwarmup_steps: 0\nmax_steps: 2\n"
+             "device: cpu\nbf16: false\n",
+             base, shared, adapter);
+    train_text(text, &result);
+    const af_merge_adapter_opts o = {
+        .adapter = {adapter}, .weight = {1}, .adapters = 1, .dtype = "f32"};
+    CHECK_OK(af_merge_adapters(base, to, &o, NULL, &err), err);
+    float *plain = logits_of(base, NULL), *with = logits_of(base, adapter),
+          *merged = logits_of(to, NULL);
+    const double off = farthest(with, merged, TOKENS * 512);
+    CHECK_MSG(off < 2e-5, "merged %g away", off);
+    CHECK_MSG(farthest(plain, with, TOKENS * 512) > 0.05, "the adapter changes nothing");
+    free(plain);
+    free(with);
+    free(merged);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_codes_are_trained_and_merged),
         cmocka_unit_test(test_both_are_trained_and_written_as_they_came),
         cmocka_unit_test(test_adapters_are_merged_into_both),
     };

@@ -428,6 +428,31 @@ static void test_targets_of_a_mixture_are_pefts(void **state)
     af_hf_config_clear(&config);
 }
 
+/* What transformers takes where config.json is silent. */
+static void test_residual_dropout_of_silent_configs(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config;
+        double want;
+    } cases[] = {{"{\"model_type\": \"seed_oss\"%s}", 0.1},
+                 {"{\"model_type\": \"seed_oss\", \"residual_dropout\": 0%s}", 0},
+                 {"{\"model_type\": \"starcoder2\"%s}", 0},
+                 {"{\"model_type\": \"llama\", \"residual_dropout\": 0.5%s}", 0}};
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char text[600];
+        af_hf_config c;
+        af_error err = {0};
+        snprintf(text, sizeof text, cases[i].config,
+                 ", \"hidden_size\": 16, \"intermediate_size\": 12, \"num_hidden_layers\": 2, "
+                 "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"vocab_size\": 32, "
+                 "\"max_position_embeddings\": 64");
+        CHECK_OK(af_hf_config_parse(&c, text, strlen(text), "config.json", &err), err);
+        CHECK_MSG(af_method_residual_dropout(&c) == cases[i].want, "%s", text);
+        af_hf_config_clear(&c);
+    }
+}
+
 /* The run file says it, else the model's config where that asks for it. */
 static void test_the_share_of_the_router_loss(void **state)
 {
@@ -475,6 +500,7 @@ static void test_the_share_of_the_router_loss(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_residual_dropout_of_silent_configs),
         cmocka_unit_test(test_defaults_and_aliases),
         cmocka_unit_test(test_every_contradictory_pair_is_named),
         cmocka_unit_test(test_every_wrong_file_is_named),

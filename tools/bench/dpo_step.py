@@ -10,7 +10,8 @@
 tokens, and `texts.jsonl` with prompt, chosen and rejected of each pair in one text. Both programs train rank 16 on the seven linears from the same texts. Ours
 has the values of the reference in its cache (a run before the first turn fills it); TRL's live reference is its default, --precompute keeps its values, too.
 TRL runs without gradient checkpointing, its faster way; --checkpointing is its default. One JSON line per turn: median ms of a step, processor ms of a step.
-Where the package `datasets` is missing (it needs pyarrow), TRL gets a list in its place: see `fake_datasets`.
+A GPU: `make DIR --shape 1.5b --prompt 512 --answer 256 --pairs 64`, then `turns` with --device cuda --dtype bf16 --batch 4, and `ours --sft` for the step that a
+DPO step is to be compared with. Where the package `datasets` is missing (it needs pyarrow), TRL gets a list in its place: see `fake_datasets`.
 """
 import argparse
 import json
@@ -70,6 +71,8 @@ def make(o):
     words = [t for t in tokenizer.get_vocab() if t.startswith("Ġ") and t[1:].isascii() and t[1:].isalpha()]
     words = sorted(tokenizer.convert_tokens_to_string([t]) for t in words)
     state = 1
+    with open(f"{o.dir}/sizes.json", "w") as f:
+        json.dump({"prompt": o.prompt, "answer": o.answer}, f)
     with open(f"{o.dir}/pairs.jsonl", "w") as pairs, open(f"{o.dir}/texts.jsonl", "w") as texts:
         for _ in range(o.pairs):
             part = []
@@ -97,7 +100,7 @@ def fake_datasets():
 
         column_names = property(lambda self: list(self.rows[0]))
         num_rows = property(lambda self: len(self.rows))
-        cache_files = property(lambda self: [{"filename": "none"}])
+        cache_files = property(lambda self: [])
 
         def __len__(self):
             return len(self.rows)
@@ -195,9 +198,10 @@ def run_trl(o):
 
 
 def our_run(o, steps, out):
+    sizes = json.load(open(f"{o.dir}/sizes.json"))
     keys = [f"base_model: {o.dir}/model", f"output_dir: {out}", f"datasets: [{{path: {o.dir}/{'texts' if o.sft else 'pairs'}.jsonl}}]", "adapter: lora", "lora_r: 16",
             "lora_alpha: 32", f"lora_target_modules: [{', '.join(LINEARS)}]", "learning_rate: 1.0e-5", f"micro_batch_size: {o.batch}", f"max_steps: {steps}",
-            f"bf16: {'true' if o.dtype == 'bf16' else 'false'}", f"device: {o.device}", f"threads: {o.threads}", "logging_steps: 1", f"sequence_len: {o.prompt + 2 * o.answer + 8}",
+            f"bf16: {'true' if o.dtype == 'bf16' else 'false'}", f"device: {o.device}", f"threads: {o.threads}", "logging_steps: 1", f"sequence_len: {sizes['prompt'] + 2 * sizes['answer'] + 8}",
             "warmup_steps: 0", "shuffle: false", "save_strategy: 'no'"]
     keys += [] if o.sft else ["rl: dpo"]
     with open(f"{out}.yaml", "w") as f:

@@ -230,6 +230,7 @@ static const taker *taker_of(const char *arch)
         {"gemma2", .tied = true},
         {"gemma4", .freqs = true, .tied = true, .untied = true},
         {"olmo2", .untied = true},
+        {"olmoe", .untied = true},
         {"starcoder2", .biases = true, .biased = true, .tied = true, .untied = true},
         {"phi2", .biases = true, .untied = true},
         {"nemotron", .biases = true, .square = true, .untied = true},

@@ -331,7 +331,8 @@ static void put_family(meta_writer *p, const af_model_spec *s, const af_hf_confi
     if (c->num_experts) {
         put_u32(p, "expert_count", c->num_experts);
         put_u32(p, "expert_used_count", c->num_experts_per_tok);
-        if (strcmp(a, "llama") != 0 && strcmp(a, "granitehybrid") != 0) /* feed_forward_length */
+        if (strcmp(a, "llama") != 0 && strcmp(a, "granitehybrid") != 0 &&
+            strcmp(a, "olmoe") != 0) /* feed_forward_length */
             put_u32(p, "expert_feed_forward_length", c->moe_intermediate_size);
         if (strcmp(a, "glm4moe") == 0 || strcmp(a, "deepseek2") == 0)
             put_deepseek_experts(p, s, c);

@@ -93,8 +93,10 @@ static af_status get_sizes(gguf_source *s, af_hf_config *c, const af_family *f, 
     c->norm_topk_prob = c->num_experts != 0; /* what llama.cpp computes for qwen3moe, mixtral */
     if (c->num_experts && c->intermediate_size < 1)
         c->intermediate_size = c->moe_intermediate_size;
-    if (strcmp(f->model_type, "mixtral") == 0)
+    if (strcmp(f->model_type, "mixtral") == 0 || strcmp(f->model_type, "olmoe") == 0)
         c->moe_intermediate_size = c->intermediate_size;
+    if (strcmp(f->model_type, "olmoe") == 0)
+        c->norm_topk_prob = false;
     if (strcmp(f->model_type, "qwen2_moe") == 0) {
         c->norm_topk_prob = false;
         c->router.shared_gate = true;
@@ -336,6 +338,7 @@ static const char *class_of(const char *model_type)
         {"granite", "GraniteForCausalLM"},
         {"mixtral", "MixtralForCausalLM"},
         {"qwen2_moe", "Qwen2MoeForCausalLM"},
+        {"olmoe", "OlmoeForCausalLM"},
         {"olmo3", "Olmo3ForCausalLM"},
         {"ministral3", "Ministral3ForCausalLM"},
         {"seed_oss", "SeedOssForCausalLM"},

@@ -182,6 +182,8 @@ typedef struct af_arch {
     bool experts_whole; /* usually all experts are one tensor on disk, too */
     /* the module of the experts in memory, where their tensors are called something else on disk */
     const char *experts_module;
+    /* the text part of a model that has more, its keys among those of the whole config */
+    bool multimodal;
     bool no_router_loss; /* transformers has no auxiliary loss for its routers */
     bool router_linear;  /* in memory the router is a linear module, not a parameter of its own */
     /* PEFT takes the names that parts of an expert and the router had as modules (gate_proj, gate)

@@ -116,7 +116,7 @@ static void fill_numbers(af_model_spec *s, const af_hf_config *c)
     s->state = c->state;
     s->latent = c->latent;
     s->router = c->router;
-    s->inner = c->nested ? "model.language_model." : "model.";
+    s->inner = c->nested || s->arch->multimodal ? "model.language_model." : "model.";
     const af_arch *a = s->arch; /* a key the family does not read changes nothing */
     s->attn_softcap = a->attn_cap ? c->attn_logit_softcapping : 0;
     s->logit_softcap = a->logit_cap ? c->final_logit_softcapping : 0;

@@ -43,5 +43,13 @@ const af_arch af_rows_routed[] = {
                                 {AF_SLOT_SHARED_DOWN, "mlp.shared_experts.down_proj.weight", NULL},
                                 {AF_SLOT_MLP_NORM, NULL, "post_attention_norm.weight"},
                                 {0}}},
+    {.model_type = "dots1",
+     .pre_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .qk_norm = true,
+     .peft_converts = true,
+     .moe = true,
+     .no_router_loss = true,
+     .names = af_deepseek_names},
     {0},
 };

@@ -32,7 +32,8 @@ DEV int sequence_of(const int *bounds, int S, int n)
 /* The row of the cache [P][L] of position p of sequence s; pages [S][M], or NULL: page s. */
 DEV i64 cache_row(const int *pages, int M, i64 L, int s, i64 p)
 {
-    return pages ? pages[(i64)s * M + p / L] * L + p % L : s * L + p;
+    const u32 page = (u32)p / (u32)L; /* 32 bits: a division for every key */
+    return pages ? pages[(i64)s * M + page] * L + ((u32)p - page * (u32)L) : s * L + p;
 }
 
 /* First half: block n copies the k and v of row n into cache [P][L][2KE] at position

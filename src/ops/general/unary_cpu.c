@@ -77,23 +77,37 @@ static double slope(af_unary_kind kind, double v, double value)
     return 0;
 }
 
-static void unary_run(const af_node *n, af_cpu *cpu)
+enum { ALONE = 4096 }; /* values that are not worth another thread */
+
+static void forward_values(void *arg, int64_t from, int64_t to, int share)
 {
-    (void)cpu;
-    const int64_t count = af_live_count(n->out[0]);
-    for (int64_t i = 0; i < count; i++)
+    const af_node *n = arg;
+    (void)share;
+    for (int64_t i = from; i < to; i++)
         af_st(n->out[0], i, apply(n->attr.unary.kind, af_ld(n->in[0], i), n->attr.unary.value));
 }
 
-static void unary_bwd_run(const af_node *n, af_cpu *cpu)
+static void backward_values(void *arg, int64_t from, int64_t to, int share)
 {
-    (void)cpu;
-    const int64_t count = af_live_count(n->out[0]);
-    for (int64_t i = 0; i < count; i++)
+    const af_node *n = arg;
+    (void)share;
+    for (int64_t i = from; i < to; i++)
         af_st(n->out[0], i,
               af_ld(n->in[2], i) *
                   slope(n->attr.unary.kind, af_ld(n->in[0], i), n->attr.unary.value));
 }
+
+static void run_values(const af_node *n, const af_cpu *cpu, af_pool_job *values)
+{
+    const int64_t count = af_live_count(n->out[0]);
+    if (count <= ALONE)
+        values((void *)n, 0, count, 0);
+    else
+        af_pool_run(cpu->pool, count, values, (void *)n);
+}
+
+static void unary_run(const af_node *n, af_cpu *cpu) { run_values(n, cpu, forward_values); }
+static void unary_bwd_run(const af_node *n, af_cpu *cpu) { run_values(n, cpu, backward_values); }
 
 static void cast_run(const af_node *n, af_cpu *cpu)
 {

@@ -29,6 +29,7 @@ void af_httpd_call_unref(af_httpd_call *c)
     if (!c || atomic_fetch_sub(&c->refs, 1) != 1)
         return;
     pthread_mutex_destroy(&c->lock);
+    atomic_fetch_sub(&c->http->body_bytes, c->body.len);
     af_buf_clear(&c->body);
     af_buf_clear(&c->headers);
     af_buf_clear(&c->out);

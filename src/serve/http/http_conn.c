@@ -292,27 +292,35 @@ static int take_chunks(af_httpd_conn *c)
 static bool take_body(af_httpd_conn *c)
 {
     af_httpd_call *call = c->call;
-    bool whole;
+    af_httpd *h = c->http;
+    const uint64_t before = call->body.len;
+    int got; /* 1: all of it, 0: not yet, -1: it is wrong */
     if (call->head.chunked) {
-        const int got = c->in.data ? take_chunks(c) : 0;
-        if (got < 0) {
-            refuse(c, 400, "the chunks of the body are malformed");
-            return false;
-        }
-        whole = got == 1;
+        got = c->in.data ? take_chunks(c) : 0;
     } else {
         const uint64_t n = AF_MIN(call->head.body - call->body.len, c->in.len);
         if (n) {
             af_buf_add(&call->body, c->in.data, n);
             drop_input(c, n);
         }
-        whole = call->body.len == call->head.body;
+        got = call->body.len == call->head.body;
+    }
+    atomic_fetch_add(&h->body_bytes, call->body.len - before);
+    if (got < 0) {
+        refuse(c, 400, "the chunks of the body are malformed");
+        return false;
+    }
+    if (got == 0 && call->body.len > AF_HTTP_SMALL_BODY &&
+        atomic_load(&h->body_bytes) > AF_HTTP_BODIES * h->o.max_body) {
+        af_httpd_add_header(call, "Retry-After: 5");
+        refuse(c, 503, "too many large requests at the same time");
+        return false;
     }
     if (call->body.bad || call->body.len > c->http->o.max_body) {
         refuse(c, 413, "the body is larger than the server accepts");
         return false;
     }
-    return whole;
+    return got == 1;
 }
 
 /* Takes as many steps as the input allows. */

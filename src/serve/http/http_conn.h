@@ -9,6 +9,8 @@
 
 enum {
     AF_HTTP_OUT_MAX = 64 << 20, /* bytes that wait for a client that does not read */
+    AF_HTTP_BODIES = 64,        /* largest bodies that fit into memory at the same time; beyond */
+    AF_HTTP_SMALL_BODY = 64 << 10, /* that, only bodies up to this size are read */
     AF_HTTP_READ_STEP = 16 << 10,
 };
 
@@ -63,6 +65,7 @@ struct af_httpd {
     bool started;
     atomic_int connections;
     atomic_bool draining, quit, idle; /* idle: draining, and nothing is left */
+    atomic_uint_least64_t body_bytes; /* of all requests */
     atomic_uint_least64_t answers[AF_HTTP_STATUS_MAX];
     af_httpd_conn *conns;
     int conns_max;

@@ -250,18 +250,26 @@ bool af_httpd_drain(af_httpd *h, double seconds)
     return atomic_load(&h->idle);
 }
 
-void af_httpd_close(af_httpd *h)
+void af_httpd_stop(af_httpd *h)
 {
     if (!h)
         return;
     atomic_store(&h->quit, true);
     if (h->started)
         pthread_join(h->thread, NULL);
+    h->started = false;
     for (af_httpd_conn *c = h->conns, *next; c; c = next) {
         next = c->next;
         af_httpd_conn_close(c);
         af_httpd_conn_free(c);
     }
+}
+
+void af_httpd_close(af_httpd *h)
+{
+    if (!h)
+        return;
+    af_httpd_stop(h);
     for (af_httpd_call *c = h->dirty, *next; c; c = next) {
         next = c->next_dirty;
         af_httpd_call_unref(c);

@@ -41,7 +41,9 @@ int af_httpd_port(const af_httpd *h);
  * are sent, or after `seconds`: false then. */
 bool af_httpd_drain(af_httpd *h, double seconds);
 bool af_httpd_draining(const af_httpd *h);
-/* Closes all connections at once. NULL is allowed. */
+/* Closes all connections at once; no hook is called any more. NULL is allowed, as below. */
+void af_httpd_stop(af_httpd *h);
+/* The same, and frees it: nobody may hold a request of it then. */
 void af_httpd_close(af_httpd *h);
 int af_httpd_connections(const af_httpd *h);
 enum { AF_HTTP_STATUS_MAX = 600 };

@@ -16,22 +16,28 @@ int af_method_quantises(const af_run_config *r)
                                                                            : 0;
 }
 
-/* A number of the config, of its text part where it has one. */
-static double config_number(const af_hf_config *c, const char *key)
+/* A number of config.json, of its text part where it has one. */
+static double config_number(const af_hf_config *c, const char *key, double absent)
 {
+    if (!c->raw) /* GGUF */
+        return 0;
     const json_t *text = json_object_get(c->raw, "text_config");
-    return json_number_value(json_object_get(text ? text : c->raw, key));
+    const json_t *v = json_object_get(text ? text : c->raw, key);
+    return json_is_number(v) ? json_number_value(v) : absent;
 }
 
 double af_method_residual_dropout(const af_hf_config *c)
 {
-    static const char *const keys[][2] = {{"phi3", "resid_pdrop"},
-                                          {"phi", "resid_pdrop"},
-                                          {"seed_oss", "residual_dropout"},
-                                          {"starcoder2", "residual_dropout"}};
+    static const struct {
+        const char *model_type, *key;
+        double absent; /* what transformers takes then */
+    } keys[] = {{"phi3", "resid_pdrop", 0},
+                {"phi", "resid_pdrop", 0},
+                {"seed_oss", "residual_dropout", 0.1},
+                {"starcoder2", "residual_dropout", 0}};
     for (size_t i = 0; i < AF_LEN(keys); i++)
-        if (strcmp(c->model_type, keys[i][0]) == 0)
-            return config_number(c, keys[i][1]);
+        if (strcmp(c->model_type, keys[i].model_type) == 0)
+            return config_number(c, keys[i].key, keys[i].absent);
     return 0;
 }
 
@@ -57,7 +63,9 @@ static af_status check_dropout(const af_run_config *r, const af_hf_config *c, af
 {
     char at[300];
     const bool set = af_run_key_is_set(r, "attention_dropout");
-    const double p = set ? r->attention_dropout : config_number(c, "attention_dropout");
+    const bool seed_oss = strcmp(c->model_type, "seed_oss") == 0; /* as transformers has it */
+    const double p =
+        set ? r->attention_dropout : config_number(c, "attention_dropout", seed_oss ? 0.1 : 0);
     if (p == 0)
         return AF_OK;
     return af_fail(err, AF_EUNSUPPORTED,

@@ -1,5 +1,6 @@
 /* train.c - af_train: a run file from its first step to the end, or to a stop. */
 #include "afinar/train.h"
+#include "dist/launcher.h"
 #include "train/report/next_steps.h"
 #include "train/run/method.h"
 #include "train/step/ranks.h"
@@ -57,7 +58,7 @@ static void between(af_trainer *t)
     const af_train_moment m = {.step = t->progress.step,
                                .steps = t->progress.steps,
                                .run = t,
-                               .write = write_now,
+                               .write = af_checkpoint_is_split(&t->step) ? NULL : write_now,
                                .checkpoint = checkpoint_now,
                                .stop = stop_now};
     if (t->hooks && t->hooks->between)
@@ -190,6 +191,11 @@ static af_status train_ranks(const af_run_config *run, const af_train_hooks *hoo
     af_status st = af_ranks_open(&comm, run, hooks, &common, err);
     result->rank = af_comm_rank(comm);
     result->ranks = af_comm_size(comm);
+    af_launcher started;
+    if (st != AF_OK && !comm && af_launcher_find(&started, NULL) == AF_OK) {
+        result->rank = started.rank; /* it says who did not come */
+        result->ranks = started.size;
+    }
     if (st == AF_OK)
         st = train(run, comm, hooks, resume, &common, result, err);
     if (st != AF_OK && st != AF_ESTOPPED && comm && !common && !af_comm_failed(comm)) {
@@ -212,8 +218,10 @@ af_status af_train(const char *run_file, const char *const *overrides, int count
     result = result ? result : &ignored;
     *result = (af_train_result){.first_loss = NAN, .last_loss = NAN, .best_eval_loss = NAN};
     af_status st = af_run_config_read(&run, run_file, overrides, count, err);
-    if (st != AF_OK)
+    if (st != AF_OK) {
+        af_comm_report(err->msg);
         return st;
+    }
     char *resume = af_resume_command(run_file, overrides, count, &run);
     if (!resume)
         st = af_fail_nomem(err, "a command", 256);

@@ -21,6 +21,17 @@ static void mixtral(af_config_source *s, af_hf_config *c)
     c->norm_topk_prob = true;
 }
 
+static void olmoe(af_config_source *s, af_hf_config *c)
+{
+    experts(s, c, "num_experts", 64, 8);
+    c->moe_intermediate_size = c->intermediate_size;
+    c->decoder_sparse_step = 1;
+    c->norm_topk_prob = af_config_bool(s, "norm_topk_prob", false);
+    c->router_aux_loss_coef = af_config_num(s, "router_aux_loss_coef", 0.01);
+    if (af_config_value(s, "clip_qkv") && s->st == AF_OK)
+        s->st = af_fail(s->err, AF_EUNSUPPORTED, "%s: clip_qkv is not supported", s->name);
+}
+
 static void qwen2_moe(af_config_source *s, af_hf_config *c)
 {
     experts(s, c, af_config_value(s, "num_local_experts") ? "num_local_experts" : "num_experts", 60,
@@ -48,6 +59,12 @@ const af_family af_families_experts[] = {
      .theta = 1e4,
      .sliding = AF_SLIDING_UPPER,
      .keys = qwen2_moe},
+    {.model_type = "olmoe",
+     .gguf = "olmoe",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .keys = olmoe},
     {.model_type = "mixtral",
      .act = "silu",
      .eps = 1e-5,

@@ -71,6 +71,17 @@ static void glm4_moe_keys(af_config_source *s, af_hf_config *c)
     c->qk_norm = af_config_bool(s, "use_qk_norm", false);
 }
 
+static void dots1_keys(af_config_source *s, af_hf_config *c)
+{
+    af_config_deepseek_experts(s, c, 0, 0, 1408, 0);
+    if (!af_config_value(s, "n_shared_experts"))
+        c->router.shared_ffn = 0;
+    c->norm_topk_prob = af_config_bool(s, "norm_topk_prob", false);
+    c->router.sigmoid = c->router.choice_bias = true;
+    c->router.eps = 1e-20;
+    c->router.group_best = 2;
+}
+
 const af_family af_families_routed[] = {
     {.model_type = "gpt_oss",
      .gguf = "gpt-oss",
@@ -92,5 +103,11 @@ const af_family af_families_routed[] = {
      .theta = 1e4,
      .partial = 0.5,
      .keys = glm4_moe_keys},
+    {.model_type = "dots1",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .sliding = AF_SLIDING_UPPER,
+     .keys = dots1_keys},
     {0},
 };
