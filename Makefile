@@ -29,7 +29,7 @@ check-kernels: deps
 	@AF_ALL_ARCHS=1 ctest --test-dir build --output-on-failure -R '^test_cuda_kernels$$'
 
 # The threaded parts under ThreadSanitizer: pool, kernels on several threads, token stream, saver, whole runs.
-THREADED = pool memory fast_threads rows_alone batch_stream run_object run_from_c judged generate imatrix quantize \
+THREADED = comm_tcp pool memory fast_threads rows_alone batch_stream run_object run_from_c judged generate imatrix quantize \
     merge_golden status decoder
 check-threads: deps
 	@cmake --preset tsan >/dev/null

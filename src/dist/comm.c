@@ -291,6 +291,8 @@ af_status af_comm_open(af_comm **out, const af_comm_opts *o, af_error *err)
     af_status st = AF_OK;
     af_launcher l = {0};
     af_comm *c = NULL;
+    af_error unread;
+    err = af_error_or(err, &unread); /* the others are told what it says */
     *out = NULL;
     AF_TRY(af_launcher_find(&l, err));
     if (l.size == 1)
@@ -308,7 +310,7 @@ af_status af_comm_open(af_comm **out, const af_comm_opts *o, af_error *err)
     c = NULL;
 done:
     if (c) {
-        af_comm_abort(c, err ? err->msg : "it could not start");
+        af_comm_abort(c, err->msg);
         comm_free(c, false);
     }
     return st;

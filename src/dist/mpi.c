@@ -188,8 +188,9 @@ static af_status open_watch(af_comm *c, af_error *err)
     m.token = k.token;
     if (hub) {
         st = af_meeting_accept(&m, listener, err);
-        const af_status sent = af_meeting_begin(&m, st == AF_OK ? NULL : err, st ? NULL : err);
-        AF_TRY(st == AF_OK ? sent : st);
+        if (st != AF_OK)
+            af_meeting_cancel(&m, listener, err);
+        AF_TRY(st == AF_OK ? af_meeting_begin(&m, NULL, err) : st);
     } else {
         k.count = AF_MIN(k.count, (uint32_t)ADDRESSES_MAX);
         AF_TRY(find_hub(&m, &k, err));

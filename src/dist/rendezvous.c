@@ -12,6 +12,7 @@
 
 enum { GUESTS_MAX = 64, REASON_MAX = 400 };
 static const double hello_seconds = 5; /* a guest has this long to say who it is */
+static const double late_seconds = 8;  /* how long rank 0 stays to tell why nothing begins */
 
 /* A connection that has not said who it is. */
 typedef struct guest {
@@ -207,19 +208,33 @@ static af_status hear_guests(af_meeting *m, guests *g, af_error *err)
     return AF_OK;
 }
 
+/* Waits a little for somebody to come, and hears who is there. */
+static af_status hear_once(af_meeting *m, guests *g, int listener, af_error *err)
+{
+    struct pollfd p[GUESTS_MAX + 1];
+    p[0] = (struct pollfd){.fd = g->n < GUESTS_MAX ? listener : -1, .events = POLLIN};
+    for (int i = 0; i < g->n; i++)
+        p[i + 1] = (struct pollfd){.fd = g->list[i].fd, .events = POLLIN};
+    (void)poll(p, (nfds_t)g->n + 1, 100);
+    const af_status st = af_comm_check(m->watched, err);
+    if (st != AF_OK)
+        return st;
+    take_guests(m, g, listener);
+    return hear_guests(m, g, err);
+}
+
+static void guests_clear(guests *g)
+{
+    while (g->n > 0)
+        guest_leave(g, g->n - 1);
+}
+
 af_status af_meeting_accept(af_meeting *m, int listener, af_error *err)
 {
     af_status st = AF_OK;
     guests g = {.n = 0};
-    struct pollfd p[GUESTS_MAX + 1];
     while (missing_rank(m) >= 0) {
-        p[0] = (struct pollfd){.fd = g.n < GUESTS_MAX ? listener : -1, .events = POLLIN};
-        for (int i = 0; i < g.n; i++)
-            p[i + 1] = (struct pollfd){.fd = g.list[i].fd, .events = POLLIN};
-        (void)poll(p, (nfds_t)g.n + 1, 100);
-        AF_TRY(af_comm_check(m->watched, err));
-        take_guests(m, &g, listener);
-        AF_TRY(hear_guests(m, &g, err));
+        AF_TRY(hear_once(m, &g, listener, err));
         const int gone = m->watched ? -1 : left_rank(m);
         if (gone >= 0)
             AF_TRY(af_fail(err, AF_EIO, "rank %d is gone (it ended before the run began)", gone));
@@ -227,9 +242,19 @@ af_status af_meeting_accept(af_meeting *m, int listener, af_error *err)
             AF_TRY(fail_missing(m, err));
     }
 done:
-    while (g.n > 0)
-        guest_leave(&g, g.n - 1);
+    guests_clear(&g);
     return st;
+}
+
+void af_meeting_cancel(af_meeting *m, int listener, const af_error *reason)
+{
+    const double end = AF_MIN(m->deadline, af_seconds_now() + late_seconds);
+    guests g = {.n = 0};
+    (void)!af_meeting_begin(m, reason, NULL);
+    while (missing_rank(m) >= 0 && af_seconds_now() < end)
+        (void)!hear_once(m, &g, listener, NULL);
+    guests_clear(&g);
+    (void)!af_meeting_begin(m, reason, NULL); /* those who heard it have left */
 }
 
 static af_channel lead_channel(const af_meeting *m)

@@ -28,6 +28,8 @@ void af_meeting_clear(af_meeting *m);
 AF_CHECKED af_status af_meeting_accept(af_meeting *m, int listener, af_error *err);
 /* After accept on rank 0: the places, or (reason != NULL) why the run cannot begin. */
 AF_CHECKED af_status af_meeting_begin(af_meeting *m, const af_error *reason, af_error *err);
+/* The run cannot begin: tells those who are here, and those who come within the next seconds. */
+void af_meeting_cancel(af_meeting *m, int listener, const af_error *reason);
 /* Connects one channel with rank `peer`; `port` is where this process listens. `attempt` makes one
  * attempt to connect and is asked again until the deadline: the peer may not be there yet. */
 typedef int af_meeting_open(void *user, double seconds);

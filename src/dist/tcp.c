@@ -186,8 +186,10 @@ static af_status meet_as_master(af_comm *c, af_meeting *m, af_error *err)
     AF_TRY(
         af_sock_listen(&listener, af_host_is_loopback(l->address), l->port, 2 * l->size + 64, err));
     st = af_meeting_accept(m, listener, err);
-    const af_status sent = af_meeting_begin(m, st == AF_OK ? NULL : err, st == AF_OK ? err : NULL);
-    st = st == AF_OK ? sent : st;
+    if (st != AF_OK)
+        af_meeting_cancel(m, listener, err);
+    else
+        st = af_meeting_begin(m, NULL, err);
 done:
     if (listener >= 0)
         close(listener);

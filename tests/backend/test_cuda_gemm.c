@@ -7,6 +7,7 @@
 #include "backend/cuda/cuda_test.h"
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/kernels.h"
+#include "worse.h"
 
 #include <math.h>
 
@@ -208,7 +209,7 @@ static double compare(const operands *o, const gemm_case *c, const double *t, co
             const double size = t[(AF_MAX(s->batch, 1) * s->M + r) * s->N + n];
             const double may =
                 out * (way == CUBLAS ? 2 * size : fabs(want) * 1.01) + 1e-6 * (double)s->K + 1e-6;
-            worst = fmax(worst, fabs(v - want) / may);
+            worst = worse(worst, fabs(v - want) / may);
         }
     return worst;
 }

@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "convert/quantize/imatrix.h"
 #include "format/weights/gguf.h"
+#include "worse.h"
 
 #include <jansson.h>
 
@@ -346,7 +347,7 @@ static void test_adapter_gguf_has_the_strength_of_each_module(void **state)
     const double rank = (double)b->dim[1], strength = 12 / rank;
     for (uint64_t i = 0; i < b->bytes / 4; i++) {
         const double want = strength * (double)((const float *)b->data)[i];
-        most = fmax(most, fabs(want));
+        most = worse(most, fabs(want));
         CHECK_MSG(fabs(alpha / rank * (double)((const float *)e->data)[i] - want) <=
                       1e-6 * fabs(want) + 1e-12,
                   "value %d", (int)i);

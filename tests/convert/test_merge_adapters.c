@@ -7,6 +7,7 @@
 #include "afinar/model.h"
 #include "afinar/text.h"
 #include "format/chat/chat_template.h"
+#include "worse.h"
 
 enum { PATH = 1024 };
 
@@ -284,7 +285,7 @@ static double product_gap(const char *have, const char *want)
                     x += (double)m[2][o * dim[0][0] + r] * m[0][r * dim[0][1] + c];
                 for (int64_t r = 0; r < dim[1][0]; r++)
                     y += (double)m[3][o * dim[1][0] + r] * m[1][r * dim[1][1] + c];
-                worst = fmax(worst, fabs(x - y));
+                worst = worse(worst, fabs(x - y));
             }
         modules++;
     }

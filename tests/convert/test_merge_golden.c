@@ -2,6 +2,7 @@
 #include "convert_case.h"
 
 #include "base/buf.h"
+#include "worse.h"
 
 #include <jansson.h>
 
@@ -104,7 +105,7 @@ static void check_mask(const char *out, double weight, double kept_want)
             const double delta = (double)x[k] - y[k];
             const bool keep = fabs((double)z[k] - y[k]) > 0.5 * weight * fabs(delta);
             const double want = y[k] + (keep ? weight * delta * all / masked : 0);
-            worst = fmax(worst, fabs(want - z[k]));
+            worst = worse(worst, fabs(want - z[k]));
         }
     }
     assert_true(worst < 1e-6);

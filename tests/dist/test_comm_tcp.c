@@ -398,6 +398,15 @@ static void test_ranks_of_different_runs(void **state)
                 "rank 0 refuses this process: it belongs to another run");
 }
 
+/* Rank 1 dies while rank 2 has not come yet: rank 2, too, hears who it was. */
+static void test_death_before_all_have_come(void **state)
+{
+    (void)state;
+    late_rank = 2;
+    kill_one(work_forever, 3, 1, SIGKILL, 10, "rank 1 is gone");
+    late_rank = -1;
+}
+
 static void test_death_while_others_compute(void **state)
 {
     (void)state;
@@ -446,6 +455,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_what_a_rank_said_reaches_all),
         cmocka_unit_test(test_a_failure_before_opening_reaches_all),
         cmocka_unit_test(test_death_in_collectives),
+        cmocka_unit_test(test_death_before_all_have_come),
         cmocka_unit_test(test_death_while_others_compute),
         cmocka_unit_test(test_a_rank_that_hangs_is_named),
         cmocka_unit_test(test_a_stopped_rank_is_named),

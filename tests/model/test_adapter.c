@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "model/adapter_config.h"
+#include "worse.h"
 
 #include <jansson.h>
 #include <unistd.h>
@@ -105,7 +106,7 @@ static double off(const float *x, const af_stored *want)
 {
     double d = 0;
     for (int64_t i = 0; i < af_weight_count(want); i++)
-        d = fmax(d, fabs(x[i] - ((const float *)want->data)[i]));
+        d = worse(d, fabs(x[i] - ((const float *)want->data)[i]));
     return d;
 }
 
@@ -131,16 +132,16 @@ static double worst_gradient(trained *t)
         const bool embed = s->module[i].group == AF_GROUP_EMBED;
         const char *tail_a = embed ? ".lora_embedding_A" : ".lora_A.weight";
         const char *tail_b = embed ? ".lora_embedding_B" : ".lora_B.weight";
-        worst = fmax(worst, off(a + l->a_row * s->module[i].in, grad_of(t, path, tail_a)));
-        worst = fmax(worst, off(b + l->b_from, grad_of(t, path, tail_b)));
+        worst = worse(worst, off(a + l->a_row * s->module[i].in, grad_of(t, path, tail_a)));
+        worst = worse(worst, off(b + l->b_from, grad_of(t, path, tail_b)));
         if (l->bias) {
             float *m = case_read(c, af_tensor_gradient(l->bias));
-            worst = fmax(worst, off(m, grad_of(t, path, ".lora_B.bias")));
+            worst = worse(worst, off(m, grad_of(t, path, ".lora_B.bias")));
             free(m);
         }
         if (l->magnitude) {
             float *m = case_read(c, af_tensor_gradient(l->magnitude));
-            worst = fmax(worst, off(m, grad_of(t, path, ".lora_magnitude_vector")));
+            worst = worse(worst, off(m, grad_of(t, path, ".lora_magnitude_vector")));
             free(m);
         }
         free(a);
@@ -149,7 +150,7 @@ static double worst_gradient(trained *t)
     for (int i = 0; i < s->tensors; i++)
         if (c->adapter->saved[i]) {
             float *x = case_read(c, af_tensor_gradient(c->leaves.tensor[i]));
-            worst = fmax(worst, off(x, grad_of(t, s->tensor[i].name, "")));
+            worst = worse(worst, off(x, grad_of(t, s->tensor[i].name, "")));
             free(x);
         }
     for (int k = 0; k < AF_TOKEN_TABLES; k++)
@@ -158,7 +159,7 @@ static double worst_gradient(trained *t)
             const char *path = k ? "lm_head" : "model.embed_tokens";
             const af_stored *want = grad_of(t, path, ".token_adapter.trainable_tokens_delta");
             assert_int_equal(want->dim[0], c->adapter->tokens[k].count);
-            worst = fmax(worst, off(x, want));
+            worst = worse(worst, off(x, want));
             for (int64_t i = af_weight_count(want); i < af_tensor_count(c->leaves.tokens[k]); i++)
                 assert_true(x[i] == 0); /* rows that only fill up */
             free(x);
@@ -311,7 +312,7 @@ static void test_a_fresh_adapter_changes_nothing(void **state)
                 const int64_t in = af_loader_spec(c.loader)->module[0].in;
                 double most = 0, sum = 0;
                 for (int64_t k = 0; k < m->rank * in; k++) {
-                    most = fmax(most, fabs(m->a[k]));
+                    most = worse(most, fabs(m->a[k]));
                     sum += m->a[k];
                 }
                 assert_true(most <= 1 / sqrt((double)in) && most > 0.5 / sqrt((double)in));

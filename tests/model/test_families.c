@@ -9,6 +9,7 @@
 
 #include "afinar/model.h"
 #include "format/config/hf_config_check.h"
+#include "worse.h"
 
 #include <dirent.h>
 
@@ -77,13 +78,13 @@ static void check_forward(const char *name, const golden *g, const float *logits
         first[b] = r;
         for (int64_t t = 0; t < g->len[b]; t++, r++)
             if (t + 1 < g->len[b])
-                worst_loss = fmax(worst_loss, fabs(rows[r * 2] - loss[b * g->T + t + 1]));
+                worst_loss = worse(worst_loss, fabs(rows[r * 2] - loss[b * g->T + t + 1]));
     }
     for (int64_t k = 0; k < want->dim[0]; k++)
         for (int64_t v = 0; v < V; v++) {
             const float x = logits[(first[at[2 * k]] + at[2 * k + 1]) * V + v];
             CHECK_MSG(isfinite(x), "%s: logits are not finite", name);
-            worst = fmax(worst, fabs(x - ((const float *)want->data)[k * V + v]));
+            worst = worse(worst, fabs(x - ((const float *)want->data)[k * V + v]));
         }
     print_message("%-20s logits %.1e, token loss %.1e\n", name, worst, worst_loss);
     CHECK_MSG(worst < tol.logits, "%s: logits differ by %g", name, worst);
@@ -120,12 +121,12 @@ static void check_gradient(void *user, const char *name, const float *x, int64_t
         return;
     assert_int_equal(af_weight_count(want), n);
     for (int64_t k = 0; k < n; k++) {
-        most = fmax(most, fabs(((const float *)want->data)[k]));
-        d = fmax(d, fabs(x[k] - ((const float *)want->data)[k]));
+        most = worse(most, fabs(((const float *)want->data)[k]));
+        d = worse(d, fabs(x[k] - ((const float *)want->data)[k]));
     }
     CHECK_MSG(d < tolerance_of(c->name).grad * most,
               "%s: the gradient of %s differs by %g (largest %g)", c->name, name, d, most);
-    c->worst = fmax(c->worst, d / most);
+    c->worst = worse(c->worst, d / most);
 }
 
 static void check_alone(const char *name, const golden *g, model_case *c, const float *logits)
@@ -298,8 +299,8 @@ static void check_formula(const char *name, const char *path)
         const json_t *row = json_array_get(last, (size_t)b);
         assert_int_equal(json_array_size(row), V);
         for (int64_t v = 0; v < V; v++)
-            worst = fmax(worst, fabs(logits[(at - 1) * V + v] -
-                                     json_number_value(json_array_get(row, (size_t)v))));
+            worst = worse(worst, fabs(logits[(at - 1) * V + v] -
+                                      json_number_value(json_array_get(row, (size_t)v))));
     }
     CHECK_MSG(worst < looser(5e-5), "%s: logits differ by %g", name, worst);
     formula_check fc = {.name = name, .grads = json_object_get(j, "grads")};

@@ -1,6 +1,7 @@
 /* test_golden_models.c - every model of the goldens: logits, token losses and all gradients as
  * transformers computes them in f32, packed and one by one. */
 #include "model_case.h"
+#include "worse.h"
 
 /* golden/models/README.md: suggested absolute tolerances */
 #define TOL_LOGITS 2e-5
@@ -60,13 +61,13 @@ static void check_forward(const char *name, const golden *g, const float *logits
         for (int64_t t = 0; t < g->len[b]; t++, r++) {
             for (int64_t v = 0; v < V; v++) {
                 const double x = want[(b * g->T + t) * V + v], d = logits[r * V + v] - x;
-                worst = fmax(worst, fabs(d));
+                worst = worse(worst, fabs(d));
                 diff += d * d;
                 norm += x * x;
                 assert_true(isfinite(logits[r * V + v]));
             }
             if (t + 1 < g->len[b])
-                worst_loss = fmax(worst_loss, fabs(rows[r * 2] - loss[b * g->T + t + 1]));
+                worst_loss = worse(worst_loss, fabs(rows[r * 2] - loss[b * g->T + t + 1]));
         }
     print_message("%-20s logits %.1e (relative %.1e), token loss %.1e\n", name, worst,
                   sqrt(diff / norm), worst_loss);
@@ -93,13 +94,13 @@ static void check_gradients(const char *name, const golden *g, model_case *c)
         float *x = case_read(c, grad);
         double most = 0, d = 0;
         for (int64_t k = 0; k < af_weight_count(want); k++) {
-            most = fmax(most, fabs(((const float *)want->data)[k]));
-            d = fmax(d, fabs(x[k] - ((const float *)want->data)[k]));
+            most = worse(most, fabs(((const float *)want->data)[k]));
+            d = worse(d, fabs(x[k] - ((const float *)want->data)[k]));
             assert_true(isfinite(x[k]));
         }
         CHECK_MSG(d < TOL_GRAD * fmax(most, 1), "%s: gradient of %s differs by %g (largest %g)",
                   name, s->tensor[i].name, d, most);
-        worst = fmax(worst, d);
+        worst = worse(worst, d);
         checked++;
         free(x);
     }

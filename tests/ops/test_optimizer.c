@@ -7,6 +7,7 @@
 #include "backend/cpu/cpu.h"
 #include "ops/optim/optimizer.h"
 #include "tensor/dynamic_map.h"
+#include "worse.h"
 
 #include <math.h>
 
@@ -128,7 +129,7 @@ static void test_trajectories_are_those_of_the_originals(void **state)
                 set_gradients(&t, s + 1, 1);
                 run(&t, AF_RUN_STEP);
                 for (int i = 0; i < ALL; i++)
-                    worst = fmax(worst, fabs(value(&t, i) - (double)want[s * ALL + i]));
+                    worst = worse(worst, fabs(value(&t, i) - (double)want[s * ALL + i]));
             }
             /* values up to 1: a few roundings of f32 apart, after ten steps */
             CHECK_MSG(worst < 4e-7, "%s (%s): %.3g from the original", cases[c].file,
@@ -526,9 +527,9 @@ static void test_adafactor_in_f32_is_that_of_the_twin(void **state)
         for (int k = 0; k < n; k++) {
             const double off = fabs((double)fast[k] - (double)twin[k]);
             if (k < values)
-                worst = fmax(worst, off);
+                worst = worse(worst, off);
             else if (off > 0)
-                moments = fmax(moments, off / fabs((double)twin[k]));
+                moments = worse(moments, off / fabs((double)twin[k]));
         }
         CHECK_MSG(worst <= 1e-6 && moments <= 1e-6,
                   "shape %zu: values are %g from the twin's, moments %g of theirs", i, worst,

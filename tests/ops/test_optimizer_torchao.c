@@ -4,6 +4,7 @@
 
 #include "backend/cpu/cpu.h"
 #include "ops/optim/optimizer.h"
+#include "worse.h"
 
 #include <math.h>
 
@@ -208,8 +209,8 @@ static void test_muon_orthogonalises(void **state)
             CHECK_OK(af_graph_run(t.g, AF_RUN_STEP, &err), err);
             const float *row = want + (s - 1) * (A + B);
             for (int k = 0; k < A + B; k++)
-                worst =
-                    fmax(worst, fabs((k < A ? af_ld(t.p, k) : af_ld(t.v, k - A)) - (double)row[k]));
+                worst = worse(worst,
+                              fabs((k < A ? af_ld(t.p, k) : af_ld(t.v, k - A)) - (double)row[k]));
         }
         CHECK_MSG(worst < 1e-6, "%s (%s): %.3g from the original", cases[i / 2].golden,
                   i % 2 ? "f64" : "f32", worst);
@@ -236,8 +237,8 @@ static void test_muon_in_f32_is_that_of_the_twin(void **state)
             CHECK_OK(af_graph_run(t[twin].g, AF_RUN_STEP, &err), err);
         }
         for (int k = 0; k < ALL; k++) {
-            worst = fmax(worst, fabs(af_ld(t[0].p, k) - af_ld(t[1].p, k)));
-            moved = fmax(moved, fabs(af_ld(t[1].p, k) - (double)formula(k, 0, 0)));
+            worst = worse(worst, fabs(af_ld(t[0].p, k) - af_ld(t[1].p, k)));
+            moved = worse(moved, fabs(af_ld(t[1].p, k) - (double)formula(k, 0, 0)));
         }
         CHECK_MSG(worst < 1e-6 && moved > 1e-4, "gradients of %g: %.3g from the twin of %.3g",
                   scales[i], worst, moved);

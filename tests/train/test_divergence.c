@@ -4,6 +4,7 @@
 
 #include "backend/cpu/cpu.h"
 #include "train/step/divergence.h"
+#include "worse.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -112,8 +113,8 @@ static void check(const unit *u, const json_t *want, const char *name)
     const json_t *g = json_object_get(want, "grad_student_logits");
     for (int64_t r = 0; r < u->rows; r++)
         for (int64_t v = 0; v < u->V; v++) {
-            most = fmax(most, fabs(number_at(g, r, v)));
-            off = fmax(off, fabs(number_at(g, r, v) - grad[r * u->V + v] / by));
+            most = worse(most, fabs(number_at(g, r, v)));
+            off = worse(off, fabs(number_at(g, r, v) - grad[r * u->V + v] / by));
         }
     CHECK_MSG(off <= 1e-5 * fmax(most, 0.1), "%s: a gradient is off by %g of %g", name, off, most);
 }

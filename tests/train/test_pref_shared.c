@@ -9,6 +9,7 @@
 #include "train/preference/pref_batch.h"
 #include "train/step/run_data.h"
 #include "train/step/step_graph.h"
+#include "worse.h"
 
 #include <math.h>
 
@@ -144,8 +145,8 @@ static void check_model(const char *model, const char *rl)
     }
     double most = 0, largest = 0;
     for (int64_t i = 0; i < once.grads; i++) {
-        most = fmax(most, fabs((double)once.grad[i] - (double)twice.grad[i]));
-        largest = fmax(largest, fabs((double)twice.grad[i]));
+        most = worse(most, fabs((double)once.grad[i] - (double)twice.grad[i]));
+        largest = worse(largest, fabs((double)twice.grad[i]));
     }
     CHECK_MSG(largest > 0 && most < 2e-5 * largest, "%s: gradients of %g differ by %g", model,
               largest, most);

@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "format/weights/safetensors.h"
+#include "worse.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -50,7 +51,7 @@ static double largest_difference(const char *a, const char *b)
         CHECK_MSG(t && t->bytes == s->bytes, "%s has no %s", b, s->name);
         const float *p = (const void *)s->data, *q = (const void *)t->data;
         for (uint64_t k = 0; k < s->bytes / sizeof *p; k++)
-            most = fmax(most, fabs((double)p[k] - (double)q[k]));
+            most = worse(most, fabs((double)p[k] - (double)q[k]));
     }
     af_safetensors_close(x);
     af_safetensors_close(y);

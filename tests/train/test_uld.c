@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "format/weights/safetensors.h"
 #include "train/uld/uld_loss.h"
+#include "worse.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -244,7 +245,7 @@ static void test_losses_and_gradients_are_trls(void **state)
         for (int64_t k = 0; k < values_of(&g); k++) {
             norm += (double)grad[k] * grad[k];
             if (stored)
-                most = fmax(most, fabs((double)grad[k] - ((const float *)stored->data)[k]));
+                most = worse(most, fabs((double)grad[k] - ((const float *)stored->data)[k]));
         }
         norm = sqrt(norm);
         const double wanted = json_number_value(json_object_get(want, "grad_norm"));
