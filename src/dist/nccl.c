@@ -64,7 +64,8 @@ static af_status open_library(af_comm_device *d, af_error *err)
     if (!lib)
         return af_fail_subject(err, AF_EDEVICE, "dist_backend",
                                "NCCL (libnccl.so.2) is not found, which ranks on GPUs need: pip "
-                               "install --target ~/.local/share/afinar/cuda nvidia-nccl-cu%d",
+                               "install --target ~/.local/share/afinar/cuda nvidia-nccl-cu%d, or "
+                               "use dist_backend: tcp",
                                cuda && cuda < 13000 ? 12 : 13);
     for (size_t i = 0; i < AF_LEN(entries); i++) {
         void *f = dlsym(lib, entries[i].name);
@@ -103,6 +104,16 @@ static af_status join(af_comm_device *d, af_error *err)
     AF_TRY(check(d, result, "ncclCommInitRank", err));
 done:
     return st;
+}
+
+af_status af_comm_device_for(af_comm_device **out, af_comm *c, af_device *device, af_error *err)
+{
+    const uint8_t gpu = !device->ops->host;
+    *out = NULL;
+    if (!af_comm_wants_nccl(c))
+        return AF_OK;
+    const af_status st = af_comm_agree(c, "the kind of device", &gpu, sizeof gpu, err);
+    return st == AF_OK && gpu ? af_comm_device_open(out, c, (af_cuda *)device, err) : st;
 }
 
 af_status af_comm_device_open(af_comm_device **out, af_comm *c, af_cuda *cu, af_error *err)

@@ -17,8 +17,16 @@ void af_graph_set_carry(af_graph *g, int levels)
         g->carry.levels = levels;
 }
 
+void af_graph_set_receive(af_graph *g)
+{
+    if (!af_graph_failed(g))
+        g->carry.receives = true;
+}
+
 void af_carry_leaves(af_graph *g, af_dtype t, int64_t count)
 {
+    if (g->carry.receives)
+        g->carry.received = af_leaf(g, AF_ROLE_GRADIENT, "grads of another rank", t, 1, &count);
     for (int i = 0; i < g->carry.levels && !af_graph_failed(g); i++)
         g->carry.sum[i] = af_leaf(g, AF_ROLE_GRADIENT, "grads of some micro-batches", t, 1, &count);
 }
@@ -31,6 +39,8 @@ void af_carry_nodes(af_graph *g)
         c->put[i] = af_node_new(g, AF_OP_ACCUM, (af_tensor *[]){c->sum[i], g->grads_flat}, 2);
         c->put[i]->first = true;
     }
+    if (c->receives && !af_graph_failed(g))
+        c->add = af_node_new(g, AF_OP_ACCUM, (af_tensor *[]){g->grads_flat, c->received}, 2);
     if (c->levels > 0 && !af_graph_failed(g))
         c->clear = af_node_new(g, AF_OP_CLEAR, &g->grads_flat, 1);
 }
@@ -50,4 +60,11 @@ af_status af_graph_carry(af_graph *g, int64_t block, af_error *err)
         st = ops->run_node(g->device, g, c->clear, err);
 done:
     return st;
+}
+
+af_tensor *af_graph_received(const af_graph *g) { return g->carry.received; }
+
+af_status af_graph_add_received(af_graph *g, af_error *err)
+{
+    return g->device->ops->run_node(g->device, g, g->carry.add, err);
 }

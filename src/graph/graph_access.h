@@ -107,6 +107,13 @@ void af_graph_set_carry(af_graph *g, int levels);
 /* After the gradients of block number `block` of a step: adds the sums of the blocks it completes.
  * After the last block (2^levels - 1) the gradients are the step's; before, they are zero again. */
 AF_CHECKED af_status af_graph_carry(af_graph *g, int64_t block, af_error *err);
+/* t was written where it lies, by something that is no run and no af_tensor_write. */
+void af_tensor_wrote(af_graph *g, const af_tensor *t);
+/* Before af_graph_optimizer: one more buffer, for the gradients of another rank. After it: that
+ * buffer (NULL: not asked for), and adding what it holds to the gradients. */
+void af_graph_set_receive(af_graph *g);
+af_tensor *af_graph_received(const af_graph *g);
+AF_CHECKED af_status af_graph_add_received(af_graph *g, af_error *err);
 /* Before af_graph_optimizer: the graph updates a part of the parameters and has the state of that
  * part; `ranks` graphs together are one. The caller brings the parameters together again. */
 void af_graph_set_shard(af_graph *g, int rank, int ranks);

@@ -71,6 +71,9 @@ typedef struct af_carry {
     af_tensor *sum[AF_CARRY_MAX];                     /* like grads_flat */
     af_node *merge[AF_CARRY_MAX], *put[AF_CARRY_MAX]; /* grads += sum; sum = grads */
     af_node *clear;                                   /* of the gradients */
+    bool receives;
+    af_tensor *received; /* gradients of another rank, and the node that adds them */
+    af_node *add;
 } af_carry;
 
 struct af_node {

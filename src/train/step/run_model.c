@@ -1,6 +1,7 @@
 /* run_model.c - see run_model.h. */
 #include "train/step/run_model.h"
 #include "base/file.h"
+#include "dist/comm_device.h"
 #include "graph/graph_access.h"
 #include "model/adapter_config.h"
 #include "train/run/adapter_start.h"
@@ -183,6 +184,11 @@ done:
 
 bool af_run_model_on_cpu(const af_run_model *m) { return af_device_is_cpu(m->device); }
 
+uint64_t af_run_model_sent(const af_run_model *m)
+{
+    return af_comm_bytes(m->comm) + (m->gpus ? af_comm_device_bytes(m->gpus) : 0);
+}
+
 static af_status open_device(af_run_model *m, af_error *err)
 {
     char at[300];
@@ -346,6 +352,7 @@ af_status af_run_model_open(af_run_model *m, const af_run_config *run, af_comm *
         AF_TRY(af_run_zero_stage(run, &m->zero_stage, err));
     AF_TRY(check_output(m, err));
     AF_TRY(open_device(m, err));
+    AF_TRY(af_comm_device_for(&m->gpus, comm, m->device, err));
     choose_compute(m);
     AF_TRY(open_loader(m, false, err));
     AF_TRY(check_full(m, err));
@@ -432,6 +439,7 @@ void af_run_model_close(af_run_model *m)
     if (m->has_own_spec)
         af_model_spec_clear(&m->own_spec);
     af_hf_config_clear(&m->config);
+    af_comm_device_close(m->gpus);
     af_device_close(m->device);
     af_map_close(&m->frozen);
     af_arena_clear(&m->arena);

@@ -17,8 +17,9 @@ typedef struct af_run_model {
     const char *labels;       /* of a model that classifies, as JSON (af_run_label_text); or NULL */
     af_label_opts label_opts; /* the same, count 0 = it does not classify; names: arena or run */
     af_run_tokens tokens;
-    struct af_comm *comm;  /* the other ranks; NULL = none. Borrowed */
-    int ranks, zero_stage; /* how many (a plan has no comm); what is split over them */
+    struct af_comm *comm;        /* the other ranks; NULL = none. Borrowed */
+    struct af_comm_device *gpus; /* their GPUs; NULL: what is shared passes through the host */
+    int ranks, zero_stage;       /* how many (a plan has no comm); what is split over them */
     af_device *device;
     af_dtype compute;
     af_loader *loader;                 /* NULL when the config alone is known */
@@ -45,6 +46,8 @@ typedef struct af_run_model {
  * the data has been read: its checks are the slower ones. Close after a failure too. */
 AF_CHECKED af_status af_run_model_open(af_run_model *m, const af_run_config *run,
                                        struct af_comm *comm, af_error *err);
+/* Bytes that this rank has sent to others. */
+uint64_t af_run_model_sent(const af_run_model *m);
 /* Makes the run's adapter, or reads the one it continues. Does nothing in full fine-tuning. */
 AF_CHECKED af_status af_run_model_open_adapter(af_run_model *m, af_error *err);
 /* For a plan: config and headers only, and an adapter without values. */

@@ -5,6 +5,7 @@
 #include "train/step/step_graph.h"
 
 #include "base/word.h"
+#include "dist/comm_device.h"
 #include "dist/shards.h"
 #include "graph/graph_access.h"
 #include "ops/optim/optimizer.h"
@@ -120,6 +121,8 @@ static void record_optimizer(af_step_graph *s)
     const int levels = tree_levels(run);
     s->block = run->accumulation >> levels;
     af_graph_set_carry(s->graph, levels);
+    if (s->model->gpus)
+        af_graph_set_receive(s->graph);
     if (s->model->ranks > 1 && s->model->zero_stage >= 1)
         af_graph_set_shard(s->graph, af_comm_rank(s->model->comm), s->model->ranks);
     group_base(s);
@@ -491,10 +494,27 @@ static af_status gather_params(af_step_graph *s, float *v, int64_t count, af_err
     return af_gather_shards(s->model->comm, v, sizeof *v, af_graph_cuts(s->graph), err);
 }
 
+/* Every rank's part of the parameters, from its GPU. */
+static af_status gather_on_gpus(af_step_graph *s, af_error *err)
+{
+    const int64_t *cut = af_graph_cuts(s->graph);
+    uint8_t *v = af_graph_flat_params(s->graph)->data;
+    af_status st = AF_OK;
+    for (int r = 0; r < s->model->ranks && st == AF_OK; r++)
+        if (cut[r + 1] > cut[r])
+            st = af_comm_device_broadcast(s->model->gpus, v + (uint64_t)cut[r] * sizeof(float),
+                                          (uint64_t)(cut[r + 1] - cut[r]) * sizeof(float), r, NULL,
+                                          err);
+    af_tensor_wrote(s->graph, af_graph_flat_params(s->graph));
+    return st;
+}
+
 af_status af_step_graph_gather(af_step_graph *s, af_error *err)
 {
     if (!s->model->comm || s->model->zero_stage < 1)
         return AF_OK;
+    if (s->model->gpus)
+        return gather_on_gpus(s, err);
     return with_host(s, af_graph_flat_params(s->graph), gather_params, err);
 }
 
@@ -512,10 +532,28 @@ static af_status sum_ranks(af_step_graph *s, float *v, int64_t count, af_error *
     return st;
 }
 
+/* The tree of sum_ranks without parts: with the neighbour at distance 1 a rank exchanges all it has
+ * and adds, then with that at distance 2. The sum of two does not depend on which comes first. */
+static af_status sum_on_gpus(af_step_graph *s, af_error *err)
+{
+    const af_tensor *g = af_graph_flat_gradients(s->graph), *in = af_graph_received(s->graph);
+    const int me = af_comm_rank(s->model->comm);
+    af_status st = AF_OK;
+    for (int bit = 1; bit < s->model->ranks && st == AF_OK; bit *= 2) {
+        st = af_comm_device_exchange(s->model->gpus, me ^ bit, g->data, in->data,
+                                     af_tensor_bytes(g), NULL, err);
+        if (st == AF_OK)
+            st = af_graph_add_received(s->graph, err);
+    }
+    return st;
+}
+
 af_status af_step_graph_reduce(af_step_graph *s, af_error *err)
 {
     if (!s->model->comm)
         return AF_OK;
+    if (s->model->gpus)
+        return sum_on_gpus(s, err);
     return with_host(s, af_graph_flat_gradients(s->graph), sum_ranks, err);
 }
 

@@ -1,5 +1,6 @@
 /* train.c - af_train: a run file from its first step to the end, or to a stop. */
 #include "afinar/train.h"
+#include "dist/comm_device.h"
 #include "dist/launcher.h"
 #include "train/report/next_steps.h"
 #include "train/run/method.h"
@@ -151,7 +152,9 @@ static void log_keys(const af_trainer *t)
     if (!af_trainer_writes(t))
         return;
     if (t->comm)
-        af_run_log(t->hooks, "%d ranks over %s", af_comm_size(t->comm), af_comm_name(t->comm));
+        af_run_log(t->hooks, "%d ranks over %s%s%s", af_comm_size(t->comm), af_comm_name(t->comm),
+                   t->model.gpus ? " and " : "",
+                   t->model.gpus ? af_comm_device_name(t->model.gpus) : "");
     if (af_dialect_name(run->dialect))
         af_run_log(t->hooks, "keys and defaults of %s", af_dialect_name(run->dialect));
     if (af_run_idle_text(run, line, sizeof line))

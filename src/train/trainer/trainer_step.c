@@ -89,19 +89,22 @@ af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err)
             : t->run->kd_uld        ? af_trainer_uld_gradients
                                     : add_gradients)(t, r, err));
     af_graph_set_clock(s->graph, t->clock + (uint64_t)t->progress.micro_per_step);
-    const uint64_t before = af_comm_bytes(t->comm);
+    const uint64_t before = af_run_model_sent(&t->model);
     AF_TRY(af_step_graph_reduce(s, err));
-    t->sent += af_comm_bytes(t->comm) - before;
     af_graph_set_learning_rate(s->graph, af_schedule_lr(&t->progress.schedule, t->progress.step));
     af_graph_set_step(s->graph, t->progress.step + 1);
     if (t->output.saver)
         af_saver_wait_read(t->output.saver);
     AF_TRY(af_graph_run(s->graph, AF_RUN_UPDATE, err));
-    const uint64_t updated = af_comm_bytes(t->comm);
     AF_TRY(af_step_graph_gather(s, err));
-    t->sent += af_comm_bytes(t->comm) - updated;
+    t->sent += af_run_model_sent(&t->model) - before;
     t->sent_steps++;
-    AF_TRY(af_graph_grad_norm(s->graph, &r->grad_norm, &r->finite, err)); /* the step's one wait */
+    if (t->model.gpus)
+        af_comm_wait_begin(t->comm);
+    st = af_graph_grad_norm(s->graph, &r->grad_norm, &r->finite, err); /* the step's one wait */
+    if (t->model.gpus)
+        af_comm_wait_end(t->comm);
+    AF_TRY(st);
     AF_TRY(af_step_graph_share_losses(s, err));
     const int64_t micro = t->progress.micro_per_step;
     for (int64_t k = 0; k < micro; k++)
