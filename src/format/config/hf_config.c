@@ -21,7 +21,8 @@ static void get_rope_type(af_config_source *s, af_rope_config *r)
     }
     if (strcmp(type, "su") == 0) /* the first name of longrope */
         type = "longrope";
-    if (strcmp(type, "mrope") == 0) /* of text, all its positions are the same */
+    /* of text, all its positions are the same */
+    if (strcmp(type, "mrope") == 0 && af_config_value(s, "mrope_section"))
         type = "default";
     for (int t = 0; t <= AF_ROPE_PROPORTIONAL; t++)
         if (strcmp(type, af_rope_type_name((af_rope_type)t)) == 0) {

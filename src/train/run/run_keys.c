@@ -489,7 +489,7 @@ const af_key af_keys[] = {
      "full_shard = zero_stage 3, shard_grad_op = 2, no_shard = 0", {0}, 0},
     {"fsdp_config", TREE(fsdp_config), 0, 0, NULL,
      "reshard_after_forward: true = zero_stage 3, false = 2", {0}, 0},
-    {"ddp_timeout", I64(ddp_timeout), 1, 1e7, "1800", "seconds a rank waits for another", {0}, 0},
+    {"ddp_timeout", I64(ddp_timeout), 1, 1e9, "1800", "seconds a rank waits for another", {0}, 0},
     {"serve_port", I64(serve_port), -1, 65535, "-1",
      "port of a page and API that show the run while it trains; 0 = the system chooses, -1 = none",
      {0}, 0},

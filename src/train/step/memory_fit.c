@@ -362,7 +362,7 @@ uint64_t af_plan_in_place(const af_plan_info *p) { return p->bound - p->returned
 
 /* Code and stacks that are touched after the start; pages of a checkpoint's files while they are
  * verified. The estimate is meant as a bound: it may be a little too large, not too small. */
-#define LATER_BYTES  (UINT64_C(33) << 17)
+#define LATER_BYTES  (UINT64_C(6) << 20)
 #define VERIFY_BYTES (UINT64_C(1) << 20)
 
 void af_memory_count_program(af_step_graph *s)

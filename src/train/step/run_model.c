@@ -222,6 +222,12 @@ static af_status note_idle_keys(const af_run_model *m, af_error *err)
     for (size_t i = 0; i < AF_LEN(keys) && st == AF_OK && af_run_model_on_cpu(m); i++)
         if (keys[i].set)
             st = af_run_idle_add(r, keys[i].key, af_run_key_line(r, keys[i].key), why, err);
+    static const char *const of_ranks[] = {"dist_backend", "zero_stage",  "deepspeed",
+                                           "fsdp",         "fsdp_config", "ddp_timeout"};
+    for (size_t i = 0; i < AF_LEN(of_ranks) && st == AF_OK && m->ranks <= 1; i++)
+        if (af_run_key_is_set(r, of_ranks[i]))
+            st = af_run_idle_add(r, of_ranks[i], af_run_key_line(r, of_ranks[i]),
+                                 "the run is one process", err);
     return st;
 }
 
