@@ -1,7 +1,7 @@
 /* shards.c - see shards.h.
  *
  * Recursive halving: with the neighbour at distance 1 a rank exchanges what the other side will
- * own, keeps the rest, and goes on with distance 2. After each exchange a kept element is the sum
+ * own, keeps the rest, and continues with distance 2. After each exchange a kept element is the sum
  * of a whole subtree, so that the levels are added in tree order. Gathering is the same backwards.
  */
 #include "dist/shards.h"

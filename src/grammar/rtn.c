@@ -425,7 +425,7 @@ void af_rtn_repeat(af_rtn *r, uint32_t from, uint32_t rule, uint64_t min, uint64
         af_rtn_call(r, from, rule, next);
         from = next;
     }
-    if (open) { /* a loop of its own, so that nothing enters it from behind */
+    if (open) { /* a loop of its own, so that nothing enters it after its start */
         const uint32_t loop = af_rtn_state(r);
         af_rtn_free_edge(r, from, loop);
         af_rtn_call(r, loop, rule, loop);
