@@ -268,6 +268,7 @@ static void classify(const char *model, const char *adapter, const int32_t *ids,
     af_model *m = NULL;
     af_error err = {0};
     const af_model_opts o = {.device = test_device(),
+                             .compute = AF_COMPUTE_F32, /* a GPU's default is bf16 */
                              .adapter = {adapter},
                              .adapter_weight = {1},
                              .adapters = adapter != NULL};
@@ -296,7 +297,9 @@ static void test_the_files_are_those_of_transformers_and_peft(void **state)
     json_decref(j);
     classify(base, file_of("lora", ""), padded, 3, a);
     classify(base, file_of("lora", ""), padded, 5, b);
-    assert_memory_equal(a, b, sizeof a);
+    const double most = strcmp(test_device(), "cpu") == 0 ? 0 : 1e-6; /* other rows, other sums */
+    for (int i = 0; i < 3; i++)
+        CHECK_MSG(fabs(a[i] - b[i]) <= most, "label %d: %.9g, padded %.9g", i, a[i], b[i]);
     assert_true(fabs(a[0] + a[1] + a[2] - 1) < 1e-12);
 
     const af_merge_adapter_opts o = {
