@@ -254,7 +254,7 @@ done
 lost() { # FILE COMMAND...: it is cut while the command runs
     "${@:2}" > "$tmp/stdout" 2> "$tmp/err" &
     pid=$!
-    until grep -q "step" "$tmp/err" "$tmp/stdout" || ! kill -0 $pid 2> /dev/null; do sleep 0.05; done
+    until grep -q "^step .*loss" "$tmp/err" "$tmp/stdout" || ! kill -0 $pid 2> /dev/null; do sleep 0.05; done
     for f in $1; do : > "$f"; done
     wait $pid
     [ $? = 1 ] && [ "$(grep -c "became shorter, or could not be read any more, while it was in use" "$tmp/err")" = 1 ] ||

@@ -53,10 +53,14 @@ class StandIn:
         self.repos[name][branch], self.commits[sha] = sha, files
         return sha
 
-    def fault(self, kinds, line):
+    def fault(self, kinds, line, part=""):
+        """The next fault of these kinds; one at a byte waits for the request of the part ("bytes=FIRST-LAST") with this byte."""
+        first, _, last = (part or "")[6:].partition("-")
         with self.lock:
             for f in self.faults:
                 if f["kind"] in kinds and f.get("path", "") in line and f.get("times", 1) > 0:
+                    if "at" in f and not int(first or 0) <= f["at"] <= int(last or f["at"]):
+                        continue
                     if f.get("skip", 0) > 0:
                         f["skip"] -= 1
                         continue
@@ -136,7 +140,7 @@ class Answer(BaseHTTPRequestHandler):
 
     # --- bytes of a file, whole or a range, with the faults of bodies
     def pour(self, file, **headers):
-        f = self.hub.fault(("cut", "flip", "short", "stall", "norange", "slow", "more"), self.line)
+        f = self.hub.fault(("cut", "flip", "short", "stall", "norange", "slow", "more"), self.line, self.headers.get("Range"))
         kind, data = f["kind"] if f else "", file.data
         if kind == "flip":
             data = data[:f["at"]] + bytes([data[f["at"]] ^ 1]) + data[f["at"] + 1:]
