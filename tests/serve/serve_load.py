@@ -126,6 +126,7 @@ def response(s, r, folder, me):
 
 
 KINDS = [whole, chat, stream, leave, schema, tools, embed, adapter, texts, bad, response]
+KINDS = [k for k in KINDS if k.__name__ in os.environ.get("AF_LOAD_KINDS", k.__name__).split()]
 
 
 def client(s, folder, me):
