@@ -383,6 +383,7 @@ static af_status read_object(af_hf_config *c, const json_t *root, const char *na
     if (!c->architecture)
         return af_fail_nomem(err, "a name", 0);
     const bool types = f->sliding == AF_SLIDING_UPPER || f->sliding == AF_SLIDING_PATTERN ||
+                       f->sliding == AF_SLIDING_ABOVE ||
                        f->sliding == AF_SLIDING_ROPELESS || f->sliding == AF_SLIDING_LISTED ||
                        f->state_layers; /* the others never look at the list */
     return af_hf_config_finish(c, f, types && c->layer_types, name, err);

@@ -11,6 +11,7 @@ typedef enum af_sliding_rule {
     AF_SLIDING_ALL,      /* wherever sliding_window is set (mistral, phi3) */
     AF_SLIDING_SWITCHED, /* all, but only with use_sliding_window (qwen3_moe) */
     AF_SLIDING_UPPER,    /* from max_window_layers on, with use_sliding_window (qwen2, qwen3) */
+    AF_SLIDING_ABOVE,    /* from max_window_layers on, wherever sliding_window is set (dots1) */
     AF_SLIDING_PATTERN,  /* every pattern-th layer is full (gemma2, gemma3) */
     AF_SLIDING_LISTED,   /* only by layer_types */
     AF_SLIDING_ROPELESS, /* the layers without rope, with use_sliding_window (smollm3) */

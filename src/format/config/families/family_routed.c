@@ -74,6 +74,7 @@ static void glm4_moe_keys(af_config_source *s, af_hf_config *c)
 static void dots1_keys(af_config_source *s, af_hf_config *c)
 {
     af_config_deepseek_experts(s, c, 0, 0, 1408, 0);
+    c->max_window_layers = af_config_int(s, "max_window_layers", 62);
     if (!af_config_value(s, "n_shared_experts"))
         c->router.shared_ffn = 0;
     c->norm_topk_prob = af_config_bool(s, "norm_topk_prob", false);
@@ -107,7 +108,8 @@ const af_family af_families_routed[] = {
      .act = "silu",
      .eps = 1e-6,
      .theta = 1e4,
-     .sliding = AF_SLIDING_UPPER,
+     .window = 4096,
+     .sliding = AF_SLIDING_ABOVE,
      .keys = dots1_keys},
     {0},
 };
