@@ -290,7 +290,148 @@ def gemma4_text(j, r):
     return T.Gemma4TextConfig(**c)
 
 
+def granitemoe_keys(j, r):
+    c = no_head(plain(j, r, kinds=LINEAR), r)
+    return dict(c, num_local_experts=r.choice([3, 4, 6]), num_experts_per_tok=r.choice([1, 2, 3]),
+                attention_bias=r.random() < .3, embedding_multiplier=r.choice([1.0, 6.0]),
+                attention_multiplier=r.choice([1.0, 0.2]), residual_multiplier=r.choice([1.0, 0.3]),
+                logits_scaling=r.choice([1.0, 4.0]))
+
+
+def granitemoe(j, r):
+    return T.GraniteMoeConfig(**granitemoe_keys(j, r))
+
+
+def granitemoeshared(j, r):
+    return T.GraniteMoeSharedConfig(**granitemoe_keys(j, r), shared_intermediate_size=r.choice([0, 20, 48]))
+
+
+def windows(j, r, c):
+    """Windows by a list or by the family's pattern."""
+    more = dict(layer_types=j.layer_types(r, c)) if r.random() < .5 else {}
+    return dict(more, sliding_window=r.choice([3, 9]))
+
+
+def thetas(r, c):
+    return dict(layer_rope_theta=[r.choice([0, 1e4, 777.0]) for _ in range(c["num_hidden_layers"])]) if r.random() < .6 else {}
+
+
+def granitemoe_swa(j, r):
+    c = granitemoe_keys(j, r)
+    return T.GraniteMoeSWAConfig(**c, **windows(j, r, c), **thetas(r, c), shared_intermediate_size=r.choice([0, 20]))
+
+
+def granite_swa(j, r):
+    c = granitemoe_keys(j, r)
+    for k in ("num_local_experts", "num_experts_per_tok"):
+        c.pop(k)
+    return T.GraniteSWAConfig(**c, **windows(j, r, c), **thetas(r, c))
+
+
+def cwm(j, r):
+    c = plain(j, r, kinds=LINEAR)
+    return T.CwmConfig(**c, **windows(j, r, c), mlp_bias=r.random() < .3)
+
+
+def ministral(j, r):
+    c = plain(j, r, kinds=LINEAR)
+    return T.MinistralConfig(**c, **windows(j, r, c))
+
+
+def helium(j, r):
+    c = plain(j, r, kinds=LINEAR)
+    c["hidden_size"] = c["num_attention_heads"] * c["head_dim"]
+    return T.HeliumConfig(**c, attention_bias=r.random() < .4, mlp_bias=r.random() < .3)
+
+
+def jais2(j, r):
+    c = layer_norm(no_head(plain(j, r, kinds=LINEAR), r))
+    return T.Jais2Config(**c, attention_bias=r.random() < .7, mlp_bias=r.random() < .7)
+
+
+def vaultgemma(j, r):
+    c = plain(j, r, kinds=LINEAR)
+    c["hidden_size"] = c["num_attention_heads"] * r.choice([8, 14])
+    return T.VaultGemmaConfig(**c, **windows(j, r, c), query_pre_attn_scalar=r.choice([16, 24]),
+                              attn_logit_softcapping=r.choice([None, 2.0]),
+                              final_logit_softcapping=r.choice([None, 3.0]), attention_bias=r.random() < .3)
+
+
+def hunyuan_v1_moe(j, r):
+    c = plain(j, r, kinds=["default"])
+    if r.random() < .5:
+        c["rope_parameters"].update(rope_type="dynamic", alpha=r.choice([10.0, 1000.0]), factor=1.0)
+    k = r.choice([1, 2, 3])
+    return T.HunYuanMoEV1Config(**c, attention_bias=r.random() < .3, num_experts=r.choice([3, 6]),
+                                moe_topk=[k] * c["num_hidden_layers"] if r.random() < .5 else k)
+
+
+def ernie4_5_moe(j, r):
+    c = plain(j, r, kinds=LINEAR)
+    c.pop("attention_dropout")
+    no_head(c, r)
+    return T.Ernie4_5_MoeConfig(**c, moe_num_experts=r.choice([4, 7]), moe_k=r.choice([1, 2, 3]), moe_intermediate_size=20,
+                                moe_num_shared_experts=r.choice([0, 1, 2]), moe_layer_start_index=r.choice([0, 1, 2]),
+                                moe_layer_end_index=r.choice([-1, 2]), moe_layer_interval=r.choice([1, 1, 2]))
+
+
+def minimax_m2(j, r):
+    c = part(plain(j, r, dims=(8, 16)), r, (0.25, 0.5, 1.0), LINEAR)
+    return T.MiniMaxM2Config(**c, num_local_experts=r.choice([3, 6]), num_experts_per_tok=r.choice([1, 2, 3]))
+
+
+def flex_olmo(j, r):
+    c = no_head(plain(j, r, kinds=LINEAR), r)
+    return T.FlexOlmoConfig(**c, num_experts=r.choice([3, 6]), num_experts_per_tok=r.choice([1, 2, 3]),
+                            norm_topk_prob=r.random() < .5, attention_bias=r.random() < .3)
+
+
+def mellum(j, r):
+    c = plain(j, r, kinds=LINEAR)
+    full = c.pop("rope_parameters")
+    kinds = [r.choice(["dense", "sparse"]) for _ in range(c["num_hidden_layers"])]
+    return T.MellumConfig(**c, num_experts=r.choice([3, 6]), num_experts_per_tok=r.choice([1, 2, 3]), sliding_window=4,
+                          moe_intermediate_size=20, norm_topk_prob=r.random() < .5, attention_bias=r.random() < .3,
+                          mlp_layer_types=kinds, layer_types=j.layer_types(r, c), rope_parameters={
+                              "full_attention": full, "sliding_attention": {"rope_type": "default", "rope_theta": 777.0}})
+
+
+def solar_open(j, r):
+    c = plain(j, r, kinds=LINEAR)
+    c.pop("intermediate_size")
+    return T.SolarOpenConfig(**c, **deepseek_words(r, False), attention_bias=r.random() < .5)
+
+
+def exaone_moe(j, r):
+    c, words = no_head(plain(j, r, kinds=LINEAR), r), deepseek_words(r, False)
+    words["num_experts"], words["num_shared_experts"] = words.pop("n_routed_experts"), words.pop("n_shared_experts")
+    return T.ExaoneMoeConfig(**c, **words, sliding_window=r.choice([4, 20]), sliding_window_pattern=r.choice([2, 3, "LLG"]),
+                             first_k_dense_replace=r.choice([0, 1, 2]))
+
+
+def afmoe(j, r):
+    c = plain(j, r, kinds=LINEAR)
+    more = dict(layer_types=j.layer_types(r, c)) if r.random() < .5 else dict(global_attn_every_n_layers=r.choice([2, 3]))
+    return T.AfmoeConfig(**c, **more, sliding_window=r.choice([3, 9]), num_experts=r.choice([4, 6]), moe_intermediate_size=20,
+                         num_experts_per_tok=r.choice([1, 2, 3]), num_shared_experts=r.choice([1, 2]),
+                         num_dense_layers=r.choice([0, 1, 2]), route_scale=r.choice([1.0, 2.4]),
+                         mup_enabled=r.random() < .5, attention_bias=r.random() < .3)
+
+
+def youtu(j, r):
+    return T.YoutuConfig(**latent(j, r), rope_interleave=r.random() < .7)
+
+
+def mistral4(j, r):
+    c = latent(j, r)
+    c["rope_parameters"] = j.rope(r, "yarn", 0, c["max_position_embeddings"], 1e4)
+    c["rope_parameters"]["llama_4_scaling_beta"] = r.choice([0.1, 0.5])
+    return T.Mistral4Config(**c, **deepseek_words(r), rope_interleave=r.random() < .7)
+
+
 CONFIGS = {f.__name__: f for f in (
     olmo3, ministral3, seed_oss, ernie4_5, hunyuan_v1_dense, apertus, arcee, exaone4, cohere, cohere2, starcoder2,
     stablelm, nemotron, phi, glm4, glm, mixtral, qwen2_moe, qwen3_5_text, qwen3_next, granitemoehybrid, gpt_oss, lfm2,
-    glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text)}
+    glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text,
+    granitemoe, granitemoeshared, granitemoe_swa, granite_swa, cwm, ministral, helium, jais2, vaultgemma, hunyuan_v1_moe,
+    ernie4_5_moe, minimax_m2, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4)}

@@ -211,14 +211,21 @@ def old_spelling(path):
 # ---- the two sides ----
 
 
+def causal_lm(cfg):
+    if cfg.model_type == "mistral4":  # only part of a multimodal model there
+        from transformers.models.mistral4.modeling_mistral4 import Mistral4ForCausalLM
+        return Mistral4ForCausalLM(cfg)
+    return transformers.AutoModelForCausalLM.from_config(cfg)
+
+
 def make_model(family, seed):
     r = random.Random(f"{family}{seed}")
     torch.manual_seed(seed)
     cfg = make_config(family, r)
     cfg._attn_implementation = cfg._experts_implementation = "eager"
-    model = transformers.AutoModelForCausalLM.from_config(cfg).float().eval()
+    model = causal_lm(cfg).float().eval()
     g = torch.Generator().manual_seed(seed)
-    plus_one = family.startswith("gemma") or family in ("nemotron", "qwen3_5_text", "qwen3_next")
+    plus_one = "gemma" in family or family in ("nemotron", "qwen3_5_text", "qwen3_next")
     with torch.no_grad():
         for n, p in model.named_parameters():
             if "norm" in n:
@@ -226,7 +233,7 @@ def make_model(family, seed):
                 p.copy_(torch.randn(p.shape, generator=g) * .1 + one)
             elif "A_log" in n:
                 p.copy_(torch.rand(p.shape, generator=g) * 4 - 5)
-            elif n.endswith("bias"):
+            elif n.endswith("bias") or "sinks" in n:
                 p.copy_(torch.randn(p.shape, generator=g) * .1)
             else:
                 p.copy_(torch.randn(p.shape, generator=g) * .1)
