@@ -24,6 +24,7 @@ _afinar() {
     'eval --seq') return ;;
     'eval --type') return ;;
     'eval --sequence-len') return ;;
+    'eval --max-new-tokens' | 'eval -n') return ;;
     'eval --device')
         COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
     'eval --threads') return ;;
@@ -147,7 +148,7 @@ _afinar() {
     train) options='--force --strict --serve --serve-host --api-key --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
     init) options='--output --force --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
     plan) options='--memory --ranks --ranks-per-node --bandwidth --strict --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
-    eval) options='--data --seq --type --sequence-len --chat-template --train-on-inputs --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    eval) options='--data --seq --type --sequence-len --chat-template --train-on-inputs --generate --max-new-tokens --output --force --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
     generate) options='--prompt --file --prompt-ids --chat --system --max-new-tokens --temperature --top-p --top-k --min-p --repeat-penalty --seed --stop --ignore-eos --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
     chat) options='--system --max-new-tokens --temperature --top-p --top-k --min-p --repeat-penalty --seed --adapter --load-in-4bit --quant-scratch --bf16 --f32 --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
     serve) options='--adapter --alias --host --port --api-key --api-key-file --ctx-size --parallel --pooling --cors-origins --allowed-host --timeout --header-timeout --max-body --no-ui --load-in-4bit --bf16 --f32 --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
