@@ -8,6 +8,9 @@
 #include <errno.h>
 #include <signal.h>
 #include <unistd.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 typedef struct serve_args {
     af_common common;
@@ -259,6 +262,15 @@ static af_status serve(const serve_args *s, const af_serve_opts *o, af_error *er
     return st;
 }
 
+/* What one thread allocates another frees: a heap per thread would keep the largest amount that
+ * each of them ever had. Measured over 16 minutes of mixed load: 47 MB with, 27 MB without. */
+static void use_one_heap(void)
+{
+#ifdef __GLIBC__
+    (void)mallopt(M_ARENA_MAX, 1);
+#endif
+}
+
 int cmd_serve(int argc, char **argv)
 {
     serve_args s = {.host = "127.0.0.1",
@@ -275,6 +287,7 @@ int cmd_serve(int argc, char **argv)
     const char *wrong = take_options(&s, &o);
     if (wrong)
         return af_cli_error(AF_EXIT_USAGE, "serve", "%s", wrong);
+    use_one_heap();
     af_cli_log(&s.common);
     af_status st = take_keys(&s, &keys, &err);
     o.api_keys = keys;

@@ -1,5 +1,5 @@
 /* gemm_blocks.c - a few rows of activations times rows of GGUF blocks: codes are widened to f32 in
- * registers. Armv8.6 multiplies integers instead (neonbf16_blocks.c). */
+ * registers. Armv8.2 and 8.6 multiply integers instead (neondot_blocks.c, neonbf16_blocks.c). */
 #include "cpu/gemm/gemm_blocks.h"
 
 uint64_t AF_ISA_NAME(af_block_work)(int64_t K)

@@ -206,7 +206,8 @@ static af_status record_loss(af_step_graph *s, af_error *err)
     const af_forward_opts f = {.dropout = s->model->dropout,
                                .residual_dropout = af_method_residual_dropout(config_of(s)),
                                .neftune = s->run->neftune_alpha,
-                               .router = s->router_coef > 0 ? &s->router : NULL};
+                               .router = s->router_coef > 0 ? &s->router : NULL,
+                               .fp8 = s->fp8.use};
     af_tensor *h = af_model_forward(&s->leaves, &s->in, &f);
     if (s->model->spec->labels) /* its gradient by the scores is what is written to row_weight */
         s->loss = af_model_scores(&s->leaves, h, s->row_weight, &s->rows);
@@ -239,6 +240,7 @@ af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *
 {
     af_status st = AF_OK;
     af_step_graph_drop(s);
+    AF_TRY(af_fp8_plan_make(&s->fp8, s->model, s->rows_max, err));
     AF_TRY(af_graph_new(&s->graph, err));
     af_graph_set_same_bits(s->graph);
     s->scale = s->row_weight = s->router_scale = NULL;
@@ -279,10 +281,9 @@ void af_step_graph_drop(af_step_graph *s)
     s->graph = NULL;
 }
 
-void af_step_graph_close(af_step_graph *s)
+/* The staging buffers of an earlier graph. */
+static void free_buffers(af_step_graph *s)
 {
-    af_step_graph_drop(s);
-    af_teacher_clear(&s->teacher);
     free(s->bounds);
     free(s->rows_i32);
     free(s->row_stats);
@@ -291,6 +292,14 @@ void af_step_graph_close(af_step_graph *s)
     free(s->spread);
     free(s->losses);
     free(s->router_losses);
+}
+
+void af_step_graph_close(af_step_graph *s)
+{
+    af_step_graph_drop(s);
+    af_teacher_clear(&s->teacher);
+    af_fp8_plan_clear(&s->fp8);
+    free_buffers(s);
     *s = (af_step_graph){0};
 }
 
@@ -309,6 +318,7 @@ af_status af_step_graph_load(af_step_graph *s, af_error *err)
     if (s->router_coef > 0)
         AF_TRY(af_router_loss_load(&s->router, s->graph, err));
     af_graph_set_seed(s->graph, (uint64_t)s->run->seed);
+    free_buffers(s);
     s->bounds = af_calloc((uint64_t)s->bounds_len, sizeof *s->bounds);
     s->row_stats = af_calloc((uint64_t)af_tensor_count(s->rows), sizeof *s->row_stats);
     s->row_weights =

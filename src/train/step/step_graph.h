@@ -4,6 +4,7 @@
 
 #include "data/store/batch_stream.h"
 #include "ops/moe/router_loss.h"
+#include "train/step/fp8_plan.h"
 #include "train/step/prompts.h"
 #include "train/step/run_model.h"
 #include "train/step/teacher.h"
@@ -27,6 +28,7 @@ typedef struct af_step_graph {
     const af_run_config *run;        /* borrowed, as the next two */
     af_run_model *model;             /* is open longer than the graph */
     const af_prompts *prompts;       /* to be answered next to the graph; NULL = none */
+    af_fp8_plan fp8;                 /* empty without the key */
     int64_t rows_max, sequences_max; /* of one micro-batch; set before recording */
     int64_t attention_max;           /* rows of attention; 0 = the same rows */
     af_graph *graph;
