@@ -12,6 +12,13 @@
 
 enum { RESERVE_BYTES = 256 << 20 }; /* left to the driver: modules, captured graphs, fragments */
 
+/* No products in FP8 yet. */
+static double cuda_fp8_gain(const af_device *d, int64_t rows, int64_t out, int64_t in)
+{
+    (void)d, (void)rows, (void)out, (void)in;
+    return 0;
+}
+
 static uint64_t cuda_memory_free(const af_device *d)
 {
     const af_cuda *cu = (const af_cuda *)d;
@@ -386,6 +393,7 @@ static const af_backend_ops cuda_ops = {
     .write_noise = af_cuda_write_noise,
     .release = cuda_release,
     .memory_free = cuda_memory_free,
+    .fp8_gain = cuda_fp8_gain,
     .close = cuda_close,
 };
 

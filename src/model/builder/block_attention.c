@@ -93,7 +93,9 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
     const af_model_spec *s = f->s;
     const af_layer_spec *ls = &s->layer[layer];
     af_tensor *qkv = af_project(f, layer, AF_GROUP_QKV, h);
-    af_tensor *gate = s->arch->attn_gate ? take_gates(f, layer, &qkv) : NULL;
+    af_tensor *gate = s->arch->attn_gate         ? take_gates(f, layer, &qkv)
+                      : s->arch->attn_gate_apart ? af_project(f, layer, AF_GROUP_ATTN_GATE, h)
+                                                 : NULL;
     qkv = with_shared(f, layer, rotate(f, layer, with_values(f, layer, qkv)));
     const af_attention_opts a = {.heads = ls->heads,
                                  .kv_heads = ls->kv_heads,

@@ -1,0 +1,82 @@
+/* tensor_kernels.h - the texts of kernels with tensor cores, compiled for the host. */
+#ifndef AF_TENSOR_KERNELS_H
+#define AF_TENSOR_KERNELS_H
+
+#include "host/host_library.h"
+
+#include <algorithm>
+
+/* mul.rn.ftz and add.rn.ftz of bnb_decode.cuh, whose operands are c, a and b */
+static float flushed(const char *text, float a, float b)
+{
+    const auto flush = [](float x) { return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x; };
+    a = flush(a), b = flush(b);
+    return flush(strstr(text, "mul") ? a * b : a + b);
+}
+#define asm(...) c = flushed(#__VA_ARGS__, a, b)
+namespace products
+{
+#include "backend/cuda/cluster.cuh"
+#include "ops/linear/bnb_linear.cuh"
+} // namespace products
+using namespace products;
+#undef AF_BOOK
+/* one text for two numbers of tokens and two books: C names must differ */
+#define AF_BOOK    nf4_bits
+#define AF_TOK     8
+#define bnb_linear nf4_8
+namespace few
+{
+#include "ops/linear/bnb_linear.cu"
+}
+#undef AF_TOK
+#undef bnb_linear
+#define AF_TOK     16
+#define bnb_linear nf4_16
+namespace more
+{
+#include "ops/linear/bnb_linear.cu"
+}
+#undef AF_BOOK
+#undef bnb_linear
+#define AF_BOOK    fp4_bits
+#define bnb_linear fp4_16
+namespace fp4
+{
+#include "ops/linear/bnb_linear.cu"
+}
+#undef bnb_linear
+#undef WARPS
+#undef ROWS
+#undef AF_BOOK
+#define AF_BOOK nf4_bits
+#define AF_MT   2
+namespace gradients
+{
+#include "ops/linear/bnb_linear_dx.cu"
+}
+#undef asm
+#undef WARPS
+#undef COLS
+#undef ROWS
+#define AF_NT 4
+namespace down
+{
+#include "ops/linear/low_rank.cu"
+}
+#undef WARPS
+#undef COLS
+#undef ROWS
+#undef STAGES
+#undef TOKENS
+#define smem tiles /* of another type */
+namespace outer
+{
+#include "ops/linear/low_rank_dw.cu"
+}
+#undef smem
+extern "C" {
+__align__(16) thread_local u8 smem[1 << 17];
+__align__(16) thread_local bf16 tiles[1 << 16];
+}
+#endif
