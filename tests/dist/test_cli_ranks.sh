@@ -131,6 +131,30 @@ cmp "$tmp/full/model.safetensors" "$tmp/four/model.safetensors" || { echo "resum
 "$AFINAR" train "$tmp/run.yaml" adapter=full gradient_accumulation_steps=2 output_dir="$tmp/two" resume_from_checkpoint="$tmp/again/checkpoint-2" > "$tmp/two.txt" 2>&1
 grep -q "gradient_accumulation_steps x ranks is 2 now; the checkpoint was made with 4" "$tmp/two.txt" || { echo "no warning of another product"; cat "$tmp/two.txt"; exit 1; }
 
+# a checkpoint that is requested over HTTP while ranks have parts of the state: the bytes of one process after as many steps
+post() { # PORT PATH: the answer
+    exec 3<> "/dev/tcp/127.0.0.1/$1"
+    printf 'POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n' "$2" >&3
+    timeout 60 cat <&3
+    exec 3>&-
+}
+port; http=$MASTER_PORT
+( ranks 2 --serve "$http" adapter=full gradient_accumulation_steps=1 zero_stage=2 output_dir="$tmp/asked" max_steps=100000 save_steps=0 \
+    eval_steps=0 lr_scheduler=constant ) &
+for ((i = 0; i < 300; i++)); do
+    [ "$(wc -l 2> /dev/null < "$tmp/asked/metrics.jsonl" || echo 0)" -lt 2 ] || break
+    sleep 0.1
+done
+post "$http" /v1/run/checkpoint > "$tmp/answer"
+grep -q "^HTTP/1.1 200" "$tmp/answer" || { echo "no checkpoint: $(cat "$tmp/answer" "$tmp/said.0")"; exit 1; }
+at=$(ls "$tmp/asked" | sed -n 's/^checkpoint-//p')
+post "$http" /v1/run/stop > "$tmp/answer"
+wait
+"$AFINAR" train "$tmp/run.yaml" -q adapter=full gradient_accumulation_steps=2 output_dir="$tmp/unasked" max_steps="$at" save_steps=0 eval_steps=0 lr_scheduler=constant
+for f in model.safetensors optimizer.safetensors; do
+    cmp "$tmp/asked/checkpoint-$at/$f" "$tmp/unasked/checkpoint-$at/$f" || { echo "a checkpoint that was requested: other bytes in $f"; exit 1; }
+done
+
 # ranks that disagree, and what is refused
 bad() { # STATUS TEXT: every rank ends so and says so
     local r

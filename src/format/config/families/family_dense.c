@@ -57,7 +57,7 @@ static void logit_scale_key(af_config_source *s, af_hf_config *c)
 static void cohere_keys(af_config_source *s, af_hf_config *c)
 {
     logit_scale_key(s, c);
-    refuse(s, "use_qk_norm");
+    c->qk_norm = af_config_bool(s, "use_qk_norm", false);
 }
 
 static void cohere2_keys(af_config_source *s, af_hf_config *c)
