@@ -85,6 +85,7 @@ memory() {
 }
 LORA="lora_r=4 lora_dropout=0.1"
 STAGES=${AF_STAGES:-0}
+SPLIT=${STAGES#0 }
 if [ "${AF_RANKS:-}" = all ]; then
     for packing in false true; do
         for total in 4 12; do
@@ -96,7 +97,7 @@ if [ "${AF_RANKS:-}" = all ]; then
         compare "full-$o" 4 "2 4" "$STAGES" adapter=full optimizer=$o
     done
     for n in 1 2 4; do
-        for s in 0 1; do
+        for s in $STAGES; do
             [ "$n" = 1 ] || { sent $n $s; memory $n $s; }
         done
     done
@@ -104,20 +105,20 @@ if [ "${AF_RANKS:-}" = all ]; then
     compare qlora 4 "2 4" "$STAGES" adapter=qlora $LORA
     pairs="datasets=[{path: $AF_GOLDEN/preference/data/preferences.jsonl}]"
     for rl in dpo ipo kto orpo simpo cpo reward; do
-        compare "rl-$rl" 4 "2 4" "1" adapter=lora $LORA rl=$rl micro_batch_size=2 "$pairs"
+        compare "rl-$rl" 4 "2 4" "$SPLIT" adapter=lora $LORA rl=$rl micro_batch_size=2 "$pairs"
     done
     for i in 1 2 3 4 5 6; do
         printf '{"text": "a b c %d", "label": 0}\n{"text": "d e %d f g", "label": 1}\n' $i $i
     done > "$tmp/labels.jsonl"
-    compare labels 4 "2 4" "1" adapter=lora $LORA task_type=SEQ_CLS num_labels=2 "datasets=[{path: $tmp/labels.jsonl}]"
-    compare distill 4 "2 4" "1" adapter=lora $LORA teacher_model="$AF_GOLDEN/models/qwen2" kd_ce_alpha=0.5
+    compare labels 4 "2 4" "$SPLIT" adapter=lora $LORA task_type=SEQ_CLS num_labels=2 "datasets=[{path: $tmp/labels.jsonl}]"
+    compare distill 4 "2 4" "$SPLIT" adapter=lora $LORA teacher_model="$AF_GOLDEN/models/qwen2" kd_ce_alpha=0.5
     echo "all cases are the same"
     exit 0
 fi
 compare lora 4 "4" "0" adapter=lora $LORA packing=true
-compare full 4 "2" "1" adapter=full
+compare full 4 "2" "1 2" adapter=full
 
-sent 2 1
+sent 2 2
 
 # a checkpoint of 2 ranks that split the state, continued by one process and by 4 ranks
 cp -r "$tmp/full-2-1" "$tmp/again"
