@@ -63,7 +63,8 @@ package: deps
 check-reproducible: deps
 	@tools/check-reproducible
 
-# Every allocation and every file call of every command fails once, and with all later ones: hours
+# Allocations and file calls of every command fail, each once and with all later ones: two of every call stack
+# (AF_FAULT_ALL=1: all, hours)
 check-faults: deps
 	@cmake --preset release >/dev/null
 	@cmake --build build --target afinar af_inject
