@@ -63,7 +63,8 @@ package: deps
 check-reproducible: deps
 	@tools/check-reproducible
 
-# Every allocation and every file call of every command fails once, and with all later ones: hours
+# Allocations and file calls of every command fail, each once and with all later ones: two of every call stack
+# (AF_FAULT_ALL=1: all, hours)
 check-faults: deps
 	@cmake --preset release >/dev/null
 	@cmake --build build --target afinar af_inject
@@ -80,7 +81,7 @@ check-hub: deps
 check-ranks: deps
 	@cmake --preset release >/dev/null
 	@cmake --build build --target afinar test_comm_tcp
-	@AFINAR=$(CURDIR)/build/afinar AF_GOLDEN=$(CURDIR)/tests/golden AF_RANKS=all AF_STAGES="0 1" bash tests/dist/test_cli_ranks.sh
+	@AFINAR=$(CURDIR)/build/afinar AF_GOLDEN=$(CURDIR)/tests/golden AF_RANKS=all AF_STAGES="0 1 2" bash tests/dist/test_cli_ranks.sh
 	@build/tests/test_comm_tcp kills 20
 	@AFINAR=$(CURDIR)/build/afinar AF_GOLDEN=$(CURDIR)/tests/golden AF_KILLS=20 bash tests/dist/test_cli_ranks_kill.sh
 

@@ -40,6 +40,7 @@ foreach(source ${AF_TESTS})
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES ENVIRONMENT "${AF_TEST_ENV}" TIMEOUT 1800 SKIP_RETURN_CODE 77)
 endforeach()
+target_link_options(test_alloc_each PRIVATE -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc)
 # Under the sanitizers `make test` leaves out what runs for long and reaches no code that others do not: whole runs whose
 # numbers are compared, kernels on the host in further types, the device's own compiler, a process killed from outside. Such a
 # program is neither built by default nor started (label long); `make check-asan` does both.
@@ -115,7 +116,7 @@ foreach(source ${AF_FUZZERS})
 endforeach()
 
 # Preloaded by the fault tests: lets the n-th allocation or file call fail.
-add_library(af_inject MODULE ${CMAKE_SOURCE_DIR}/tests/faults/inject.c)
+add_library(af_inject MODULE ${CMAKE_SOURCE_DIR}/tests/faults/inject.c ${CMAKE_SOURCE_DIR}/tests/faults/inject_fork.c)
 target_link_libraries(af_inject PRIVATE ${CMAKE_DL_LIBS})
 target_compile_options(af_inject PRIVATE -Wall -Wextra -fno-builtin -fno-sanitize=all)
 set_target_properties(af_inject PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
