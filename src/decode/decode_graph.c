@@ -205,6 +205,7 @@ static af_status make(af_decode_graph *e, af_device *d, const af_engine_from *fr
         e->z.rows++;
     AF_TRY(af_graph_new(&e->graph, err));
     af_graph_set_rows(e->graph, e->z.rows);
+    af_graph_set_round_activations(e->graph, e->z.rounded);
     AF_TRY(af_engine_leaves(&e->leaves, e->graph, from, d, err));
     AF_TRY(record(e, err));
 done:

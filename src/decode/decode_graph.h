@@ -12,6 +12,7 @@ typedef struct af_decode_sizes {
     int64_t pages, page, table; /* pages, their positions, and pages of one sequence at most */
     int64_t least;              /* see af_graph_set_one_token */
     bool hidden;                /* hidden states can be read */
+    bool rounded;               /* see af_graph_set_round_activations */
     /* adapters at most, the largest rank, and which modules of the spec have one (NULL = none) */
     int adapters, rank;
     bool columns; /* some have factors and shifts of columns */

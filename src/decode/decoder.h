@@ -78,6 +78,7 @@ typedef struct af_decode_plan {
     bool embeds; /* af_decoder_embed may be called */
     bool own_adapter;
     bool shares;
+    bool rounds; /* see af_decoder_opts.round_activations */
 } af_decode_plan;
 AF_CHECKED af_status af_decode_open(af_decoder **out, af_model *m, const af_decode_plan *p,
                                     af_error *err);

@@ -37,6 +37,9 @@ void af_graph_set_live_picks(af_graph *g, int64_t rows);
  * that a row's bits are the same in every batch of its kind. On a GPU, where kernels are chosen for
  * a number of rows, that holds among batches of up to `least` rows. */
 void af_graph_set_one_token(af_graph *g, bool on, int64_t least);
+/* Whether rows that are summed that way may be rounded to 8 bits for weights of blocks, where the
+ * CPU then multiplies bytes (at first: no). */
+void af_graph_set_round_activations(af_graph *g, bool on);
 /* af_tensor_read of the live rows only; `data` holds all of them, packed. */
 AF_CHECKED af_status af_tensor_read_live(af_graph *g, const af_tensor *t, void *data,
                                          af_error *err);

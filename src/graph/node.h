@@ -140,6 +140,7 @@ struct af_graph {
     int64_t picks, live_picks; /* see af_graph_picks */
     bool one_token;            /* see af_graph_set_one_token, */
     int64_t least_rows;        /* and its second argument */
+    bool round_activations;    /* see af_graph_set_round_activations */
     double learning_rate;
     int64_t step;
     uint64_t seed, clock_count;

@@ -126,6 +126,25 @@ static void test_pages_are_taken_by_age(void **state)
     af_decode_pages_clear(&p);
 }
 
+/* A page counts only when all of its tokens are asked for. */
+static void test_parts_of_a_page_do_not_match(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    af_decode_pages p;
+    const int32_t x[6] = {1, 2, 3, 4, 5, 6};
+    int32_t got[6], before = -1;
+    CHECK_OK(af_decode_pages_init(&p, 3, 2, &err), err);
+    for (int i = 0; i < 3; i++) {
+        const int32_t page = af_decode_pages_take(&p);
+        af_decode_pages_keep(&p, page, before, x + 2 * i, 7);
+        before = page;
+    }
+    for (int64_t n = 0; n <= 6; n++)
+        assert_int_equal(af_decode_pages_match(&p, x, n, 7, got), n / 2);
+    af_decode_pages_clear(&p);
+}
+
 /* ---- adapters ---- */
 
 typedef enum adapter_kind { PLAIN, RSLORA, DORA, BIAS } adapter_kind;
@@ -350,6 +369,7 @@ int main(void)
         cmocka_unit_test(test_a_shared_prefix_changes_nothing),
         cmocka_unit_test(test_pages_come_back),
         cmocka_unit_test(test_pages_are_taken_by_age),
+        cmocka_unit_test(test_parts_of_a_page_do_not_match),
         cmocka_unit_test(test_rows_of_different_adapters),
         cmocka_unit_test(test_adapters_compute_what_the_model_does),
         cmocka_unit_test(test_embeddings),

@@ -62,6 +62,7 @@ class Case:
     def __init__(self, name, *args, stdin=None, first=(), train=False, device=True):
         self.name, self.stdin, self.first, self.train = name, stdin, first, train
         self.writes = train or "-o" in args
+        self.copies = True
         self.args = list(args) + (["--device", "cpu", "--threads", "1"] if device else [])
 
 

@@ -187,6 +187,7 @@ SMALL = {
     "cwm": ("CwmConfig", dict(head_dim=8, bos_token_id=0, eos_token_id=1, num_hidden_layers=3, sliding_window=3, **rope(1e6))),
     "ministral": ("MinistralConfig", dict(head_dim=8, sliding_window=3, **rope())),
     "helium": ("HeliumConfig", dict(head_dim=6, attention_bias=True, **rope(1e5))),
+    "cohere_qk_norm": ("CohereConfig", dict(tie_word_embeddings=True, use_qk_norm=True, logit_scale=0.4, **rope())),
     "jais2": ("Jais2Config", dict(**rope())),
     "vaultgemma": ("VaultGemmaConfig", dict(head_dim=8, sliding_window=3, query_pre_attn_scalar=10,
                                             attn_logit_softcapping=2.0, final_logit_softcapping=3.0, **rope())),

@@ -84,7 +84,7 @@ def exaone4(j, r):
 def cohere(j, r):
     c = layer_norm(no_head(plain(j, r), r))
     c["tie_word_embeddings"] = True
-    return T.CohereConfig(**c, logit_scale=r.choice([0.1, 1.0]), attention_bias=r.random() < .3)
+    return T.CohereConfig(**c, use_qk_norm=r.random() < .5, logit_scale=r.choice([0.1, 1.0]), attention_bias=r.random() < .3)
 
 
 def cohere2(j, r):
@@ -405,7 +405,7 @@ def solar_open(j, r):
 def exaone_moe(j, r):
     c, words = no_head(plain(j, r, kinds=LINEAR), r), deepseek_words(r, False)
     words["num_experts"], words["num_shared_experts"] = words.pop("n_routed_experts"), words.pop("n_shared_experts")
-    return T.ExaoneMoeConfig(**c, **words, sliding_window=r.choice([4, 20]), sliding_window_pattern=r.choice([2, 3, "LLG"]),
+    return T.ExaoneMoeConfig(**c, **words, sliding_window=r.choice([4, 20]), sliding_window_pattern=r.choice([2, 3]),
                              first_k_dense_replace=r.choice([0, 1, 2]))
 
 

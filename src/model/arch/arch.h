@@ -160,6 +160,7 @@ typedef struct af_arch {
     bool qk_norm;                  /* on q and k, before the rotation */
     bool qk_norm_config;           /* by use_qk_norm of the config */
     bool qk_norm_row;              /* over the whole row instead of per head */
+    bool qk_norm_heads;            /* LayerNorms with weights [heads][head_dim] (cohere) */
     bool qk_norm_after;            /* after the rotation instead of before */
     bool attn_gate;       /* q_proj has a gate after every head: its sigmoid scales the result */
     bool attn_gate_apart; /* the gate is a projection of its own */

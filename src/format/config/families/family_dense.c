@@ -57,7 +57,7 @@ static void logit_scale_key(af_config_source *s, af_hf_config *c)
 static void cohere_keys(af_config_source *s, af_hf_config *c)
 {
     logit_scale_key(s, c);
-    refuse(s, "use_qk_norm");
+    c->qk_norm = af_config_bool(s, "use_qk_norm", false);
 }
 
 static void cohere2_keys(af_config_source *s, af_hf_config *c)
@@ -218,6 +218,11 @@ const af_family af_families_dense[] = {
      .partial = 0.5,
      .pad = 151330,
      .keys = glm_keys},
-    {.model_type = "jais2", .act = "relu2", .eps = 1e-5, .theta = 1e4, .keys = jais2_keys},
+    {.model_type = "jais2",
+     .gguf = "jais2",
+     .act = "relu2",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .keys = jais2_keys},
     {0},
 };
