@@ -161,6 +161,9 @@ typedef union af_attr {
         double max_norm; /* GRAD_NORM */
         bool nesterov;
     } optim;
+    struct {
+        const int64_t *cut; /* [ranks + 1]: the elements of each rank; lives as long as the graph */
+    } ranks;
 } af_attr;
 
 typedef struct af_op_info {

@@ -140,6 +140,66 @@ static void odd_blocks(const af_fast *f, af_dtype type, int64_t M, int64_t N, in
     free(x), free(y), free(values), free(codes), free(work);
 }
 
+/* Activations rounded to 8 bits, where bytes are multiplied: what rounded values give. */
+static void rounded_blocks(const af_fast *f, af_dtype type)
+{
+    enum { M = 5, N = 6, K = 512 };
+    const bool rounds = strncmp(f->name, "neon+", 5) == 0;
+    matrix x = new_matrix(M, K, AF_DTYPE_F32, 1), w = new_matrix(N, K, AF_DTYPE_F32, 2);
+    float y[M * N], alone[N], *values = calloc(N * K, sizeof *values);
+    void *work = malloc(f->gemm_work(1)), *codes = calloc(N * K, 4);
+    const af_tensor weight = {.dim = {N, K}, .ndim = 2, .dtype = type, .data = codes};
+    double *near = calloc(M * K, sizeof *near);
+    af_codec_encode_row(type, w.data, codes, N * K, NULL);
+    af_codec_decode_row(type, codes, values, N * K);
+    for (int64_t i = 0; i < M * K; i++) {
+        double most = 0;
+        for (int64_t k = i / 32 * 32; k < i / 32 * 32 + 32; k++)
+            most = fmax(most, fabs(x.exact[k]));
+        near[i] = rounds ? rint(x.exact[i] * 127 / most) * most / 127 : x.exact[i];
+    }
+    af_gemm g = {.M = M,
+                 .N = N,
+                 .K = K,
+                 .a = {x.data, K, AF_DTYPE_F32, false, NULL, NULL, NULL},
+                 .b = {codes, K, type, true, decode, &weight, NULL},
+                 .c = y,
+                 .ldc = N,
+                 .c_dtype = AF_DTYPE_F32,
+                 .alpha = 1,
+                 .skinny = true,
+                 .rounded = true};
+    f->gemm(&g, NULL, work);
+    for (int64_t i = 0; i < M * N; i++) {
+        double sum = 0, size = 0;
+        for (int64_t k = 0; k < K; k++) {
+            /* offsets meet the exact sums of 32: with them the two differ by the rounding */
+            const double p = near[i / N * K + k] * (double)values[i % N * K + k];
+            sum += p;
+            size += fabs(p);
+        }
+        CHECK_MSG(fabs(sum - (double)y[i]) <= (type == AF_DTYPE_Q4_K ? 3e-3 : 2e-6) * size,
+                  "%s, %s: %.9g is not %.9g", f->name, af_dtype_name(type), (double)y[i], sum);
+    }
+    g.M = 1;
+    g.c = alone;
+    f->gemm(&g, NULL, work);
+    assert_memory_equal(alone, y, sizeof alone);
+    free(work), free(codes), free(values), free(near);
+    free_matrix(&x);
+    free_matrix(&w);
+}
+
+static void test_rounded_blocks(void **state)
+{
+    (void)state;
+    for (int i = 0; af_fast_at(i); i++) {
+        rounded_blocks(af_fast_at(i), AF_DTYPE_Q8_0);
+        rounded_blocks(af_fast_at(i), AF_DTYPE_Q4_K);
+        rounded_blocks(af_fast_at(i), AF_DTYPE_Q6_K);
+    }
+}
+
 static void test_odd_blocks(void **state)
 {
     (void)state;
@@ -204,6 +264,7 @@ static void test_block_weights(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_block_weights),
-                                       cmocka_unit_test(test_odd_blocks)};
+                                       cmocka_unit_test(test_odd_blocks),
+                                       cmocka_unit_test(test_rounded_blocks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
 computes in float32 compared with what afinar computes. Development only: nothing of this ships or runs in
 the tests.
 
-    python judge_models.py AFINAR [--family F] [--seeds 0-9] [--keep DIR] [--grad] [--old] [--gguf [--llama]]
+    python judge_models.py AFINAR [--family F] [--seeds 0-9] [--keep DIR] [--make DIR] [--grad] [--old] [--gguf [--llama]]
 
 Prints one line per case: relative L2 of the logits, of the loss, of all gradients (--grad), and
 whether the greedy tokens agree. Exits 1 when a case is beyond 1e-5 (gradients 2e-5)."""
@@ -453,7 +453,8 @@ def one(a, family, seed):
     try:
         model, dtype, r = make_model(family, seed)
         save(model, dtype, path, r)
-        if (a.old or r.random() < .4) and family != "gemma4_text":  # which is younger than the new spelling
+        if (a.old or r.random() < .4) and family not in ("gemma4_text", "gpt_oss"):
+            # the one is younger than the new spelling, the other has YaRN where the old one says nothing
             old_spelling(path)
         err = check_logits(a.afinar, path, tmp, model, r)
         word, margin = check_greedy(a.afinar, path, model, r)
@@ -488,12 +489,19 @@ def main():
     p.add_argument("--family")
     p.add_argument("--seeds", default="0-3")
     p.add_argument("--keep")
+    p.add_argument("--make", help="only write the models to this folder, for judge_all_linear.py")
     p.add_argument("--grad", action="store_true")
     p.add_argument("--old", action="store_true")
     p.add_argument("--gguf", action="store_true", help="export to GGUF and read it back as well")
     p.add_argument("--llama", action="store_true", help="with --gguf: read it with llama.cpp, too")
     a = p.parse_args()
     lo, _, hi = a.seeds.partition("-")
+    if a.make:
+        for f in a.family.split(",") if a.family else FAMILIES:
+            for s in range(int(lo), int(hi or lo) + 1):
+                model, _, r = make_model(f, s)
+                save(model, torch.float32, os.path.join(a.make, f"{f}-{s}"), r)
+        return 0
     bad = sum(one(a, f, s) for f in (a.family.split(",") if a.family else FAMILIES)
               for s in range(int(lo), int(hi or lo) + 1))
     print(f"{bad} bad")

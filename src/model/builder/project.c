@@ -165,5 +165,12 @@ af_tensor *af_project(const af_forward *f, int layer, af_group group, af_tensor 
     const af_row_adapter *own = rows ? &rows->group[layer * AF_GROUP_LAYER_COUNT + group] : NULL;
     af_tap(f, layer, group, x);
     af_tensor *y = project(f, layer, group, x);
-    return own && own->a ? af_row_adapters(f->g, y, x, rows->which, own) : y;
+    if (!own || !own->a)
+        return y;
+    if (own->factor) {
+        const af_dtype type = af_tensor_dtype(y);
+        y = af_mul(f->g, y, af_embedding(f->g, rows->column, own->factor, type));
+        y = af_add(f->g, y, af_embedding(f->g, rows->column, own->shift, type));
+    }
+    return af_row_adapters(f->g, y, x, rows->which, own);
 }

@@ -81,6 +81,7 @@ static void linear_run(const af_node *n, af_cpu *cpu)
         af_gemm g = af_fast_gemm(N, from[i + 1] - from[i], I, af_fast_operand(x, 0, false),
                                  af_fast_weight(in.w[i], I, true), y, from[i]);
         g.skinny = is_skinny(n);
+        g.rounded = x->graph->round_activations;
         g.bias = bias ? bias->data : NULL;
         g.bias_dtype = bias ? bias->dtype : AF_DTYPE_F32;
         if (p >= 0) {

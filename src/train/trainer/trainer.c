@@ -404,8 +404,6 @@ af_status af_trainer_advance(af_trainer *t, af_error *err)
     af_status st = af_trainer_step(t, &r, err);
     if (st != AF_OK)
         return st;
-    if (!r.finite && !af_trainer_writes(t)) /* rank 0 tells why */
-        return af_comm_barrier(t->comm, err);
     if (!r.finite)
         return af_trainer_explain_nonfinite(t, &r, err);
     t->eval_loss = NAN;

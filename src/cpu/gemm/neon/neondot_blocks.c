@@ -4,7 +4,11 @@
  * integers become floats once for four rows. What is interleaved serves all rows of activations. */
 #include "cpu/gemm/gemm_blocks.h"
 
-enum { STEP = 8, HI = 32 }; /* 32 mid, 32 hi, 32 lo */
+AF_INLINE void put_digits(int8_t *p, int i, const int8x8_t *digit, bool rounded)
+{
+    for (int d = 0; d < (rounded ? 1 : AF_PLANES); d++)
+        vst1_s8(p + AF_BLOCK * d + 8 * i, digit[d]);
+}
 #include "cpu/gemm/neon/neon_planes.h"
 
 enum { PAIRS = 2, ROWS = 2 * PAIRS }; /* of stored rows */
@@ -48,48 +52,62 @@ AF_INLINE float32x4_t from_origin(int32x4_t s)
     return vsubq_f32((float32x4_t)s, vdupq_n_f32(origin));
 }
 
+/* In assembly, so that the sums take turns: compilers put the products of one after another, each
+ * of which waits for the one before. */
 AF_INLINE int32x4_t dot(int32x4_t s, int8x16_t w, int8x16_t x, int lane)
 {
+#define DOT(i) __asm__ volatile("sdot %0.4s, %1.16b, %2.4b[" #i "]" : "+w"(s) : "w"(w), "w"(x))
     switch (lane) { /* loops over lanes are unrolled: one case is left */
     case 0:
-        return vdotq_laneq_s32(s, w, x, 0);
+        DOT(0);
+        break;
     case 1:
-        return vdotq_laneq_s32(s, w, x, 1);
+        DOT(1);
+        break;
     case 2:
-        return vdotq_laneq_s32(s, w, x, 2);
+        DOT(2);
+        break;
     default:
-        return vdotq_laneq_s32(s, w, x, 3);
+        DOT(3);
     }
+    return s;
 }
 
 /* y[r]: the products of four stored rows with `halves` x 16 activations, from number 16 half on, of
- * rows r < R, whose planes are `stride` bytes apart. Sums take turns: each waits for its last. */
-AF_INLINE void products(float32x4_t *y, const codes *c, const int8_t *p, int64_t stride, int R,
+ * rows r < R, whose planes lie one after the other. */
+AF_INLINE void products(float32x4_t *y, const codes *c, const int8_t *p, bool rounded, int R,
                         int half, int halves)
 {
-    int32x4_t s[TOGETHER][3];
-    int8x16_t x[TOGETHER][3];
+    const int planes = rounded ? 1 : AF_PLANES;
+    int32x4_t s[TOGETHER][AF_PLANES];
+    int8x16_t x[TOGETHER][AF_PLANES];
 #pragma GCC unroll 2
     for (int r = 0; r < R; r++)
-        s[r][0] = s[r][1] = s[r][2] = (int32x4_t)vdupq_n_f32(origin);
+#pragma GCC unroll 3
+        for (int d = 0; d < planes; d++)
+            s[r][d] = (int32x4_t)vdupq_n_f32(origin);
 #pragma GCC unroll 2
     for (int h = half; h < half + halves; h++) {
 #pragma GCC unroll 2
-        for (int r = 0; r < R; r++) {
-            x[r][0] = vld1q_s8(p + r * stride + 16 * h + LO);
-            x[r][1] = vld1q_s8(p + r * stride + 16 * h);
-            x[r][2] = vld1q_s8(p + r * stride + 16 * h + HI);
-        }
+        for (int r = 0; r < R; r++)
+#pragma GCC unroll 3
+            for (int d = 0; d < planes; d++)
+                x[r][d] = vld1q_s8(p + AF_BLOCK * (planes * r + d) + 16 * h);
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++)
-#pragma GCC unroll 6
-            for (int t = 0; t < 3 * R; t++)
-                s[t / 3][t % 3] = dot(s[t / 3][t % 3], c->at[4 * h + i], x[t / 3][t % 3], i);
+#pragma GCC unroll 2
+            for (int r = 0; r < R; r++)
+#pragma GCC unroll 3
+                for (int d = 0; d < planes; d++)
+                    s[r][d] = dot(s[r][d], c->at[4 * h + i], x[r][d], i);
     }
 #pragma GCC unroll 2
     for (int r = 0; r < R; r++) {
-        y[r] = vfmaq_n_f32(from_origin(s[r][0]), from_origin(s[r][1]), 256);
-        y[r] = vfmaq_n_f32(y[r], from_origin(s[r][2]), 65536);
+        y[r] = from_origin(s[r][0]);
+        if (!rounded) {
+            y[r] = vfmaq_n_f32(y[r], from_origin(s[r][1]), 256);
+            y[r] = vfmaq_n_f32(y[r], from_origin(s[r][2]), 65536);
+        }
     }
 }
 
@@ -124,30 +142,29 @@ AF_INLINE void four_scales(af_dtype type, const uint8_t *const w[ROWS], scales *
         out->o[j] = (float32x4_t){o[0][j], o[1][j], o[2][j], o[3][j]};
 }
 
-/* Adds group j, number k of the row, of four stored rows times rows m .. m+R-1 to their totals. */
-AF_INLINE void add_group(float32x4_t *total, const af_block_x *x, af_dtype type, const codes *c,
-                         const scales *s, int j, int64_t k, int64_t m, int R)
+/* Adds group j of four stored rows times R rows of activations from number `at` on. */
+AF_INLINE void add_group(float32x4_t *total, const af_block_x *x, af_dtype type, bool rounded,
+                         const codes *c, const scales *s, int j, int64_t at, int R)
 {
-    const int64_t blocks = x->K / AF_BLOCK, at = m * blocks + k;
-    const int8_t *p = x->planes + at * PLANES;
+    const int8_t *p = x->planes + at * plane_bytes(rounded);
     float32x4_t y[TOGETHER], z[TOGETHER];
-    products(y, c, p, blocks * PLANES, R, 0, af_by_16(type) ? 1 : 2);
+    products(y, c, p, rounded, R, 0, af_by_16(type) ? 1 : 2);
     if (af_by_16(type))
-        products(z, c, p, blocks * PLANES, R, 1, 1);
+        products(z, c, p, rounded, R, 1, 1);
 #pragma GCC unroll 2
     for (int r = 0; r < R; r++) {
         float32x4_t v = vmulq_f32(y[r], s->d[2 * j]);
         if (af_by_16(type))
             v = vfmaq_f32(v, z[r], s->d[2 * j + 1]);
-        total[r] = vfmaq_n_f32(total[r], v, x->scale[(at + r * blocks) * 4]);
+        total[r] = vfmaq_n_f32(total[r], v, x->scale[(at + r) * 4]);
         if (af_has_offset(type))
-            total[r] = vfmaq_n_f32(total[r], s->o[j], x->sums[at + r * blocks]);
+            total[r] = vfmaq_n_f32(total[r], s->o[j], x->sums[at + r]);
     }
 }
 
 /* out [M] rows of ldo: 2 P stored rows, `bytes` apart. */
-AF_INLINE void mul_rows(const af_block_x *x, af_dtype type, int64_t M, int P, const uint8_t *w,
-                        int64_t bytes, float *out, int64_t ldo)
+AF_INLINE void mul_rows(const af_block_x *x, af_dtype type, int64_t M, bool rounded, int P,
+                        const uint8_t *w, int64_t bytes, float *out, int64_t ldo)
 {
     const int groups = af_groups(type), size = (int)af_dtype_get(type)->bytes;
     const int64_t blocks = x->K / AF_BLOCK, step = 2 * P * size / groups; /* 136 bytes at most */
@@ -168,9 +185,9 @@ AF_INLINE void mul_rows(const af_block_x *x, af_dtype type, int64_t M, int P, co
             const codes c = four_codes(type, row, j);
             int64_t m = 0;
             for (; m + TOGETHER <= M; m += TOGETHER)
-                add_group(total + m, x, type, &c, &s, j, k, m, TOGETHER);
+                add_group(total + m, x, type, rounded, &c, &s, j, k * M + m, TOGETHER);
             for (; m < M; m++)
-                add_group(total + m, x, type, &c, &s, j, k, m, 1);
+                add_group(total + m, x, type, rounded, &c, &s, j, k * M + m, 1);
         }
         for (int r = 0; r < ROWS; r++)
             row[r] += size;
