@@ -105,10 +105,12 @@ extern "C" __global__ void __launch_bounds__(256)
         __syncthreads();
         for (int r = g; r < 128; r += 8)
             if (r0 + r < rows && c < cols)
-                tile[lane][r] = (u8)code_of(__fmul_rn(load(w + (i64)(r0 + r) * ldw + c), s.inverse));
+                tile[lane][r] =
+                    (u8)code_of(__fmul_rn(load(w + (i64)(r0 + r) * ldw + c), s.inverse));
         __syncthreads();
         for (int k = g; k < 32; k += 8) /* a warp writes 128 bytes of a row */
             if (c0 + k < cols && r0 + lane * 4 < rows)
-                *(u32 *)(q + (i64)(c0 + k) * rows + r0 + lane * 4) = *(const u32 *)&tile[k][lane * 4];
+                *(u32 *)(q + (i64)(c0 + k) * rows + r0 + lane * 4) =
+                    *(const u32 *)&tile[k][lane * 4];
     }
 }

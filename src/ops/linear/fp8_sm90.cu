@@ -4,9 +4,9 @@
  * A block stays on its multiprocessor and takes one tile of 128 x 128 after another. Two warpgroups
  * compute 64 rows each, the third fetches stages of 128 codes of the inner dimension ahead of them,
  * in boxes of 64 rows and 128 bytes: maps count two codes as one bf16, and descriptors are those of
- * bf16, because a step of wgmma is 32 bytes of either. The accumulators of FP8 units are short: each
- * stage is summed alone and added to f32 sums. The bf16 product follows in the same stages, on the
- * scaled sums. On other architectures the kernel is empty. */
+ * bf16, because a step of wgmma is 32 bytes of either. The accumulators of FP8 units are short:
+ * each stage is summed alone and added to f32 sums. The bf16 product follows in the same stages, on
+ * the scaled sums. On other architectures the kernel is empty. */
 // variants: AF_T=bf16
 // common: AF_T=bf16
 #include "tma.cuh"
