@@ -1,10 +1,8 @@
 /* file.c - maps and atomic writes; see file.h. */
 #define _GNU_SOURCE
 #include "base/file.h"
-
 #include "base/buf.h"
 #include "base/map_watch.h"
-#include "base/sync.h"
 #include "base/temps.h"
 
 #include <dirent.h>
@@ -264,40 +262,6 @@ af_status af_dir_sync(const char *path, af_error *err)
     return st;
 }
 
-static _Thread_local bool sync_later;
-
-void af_sync_later(bool later) { sync_later = later; }
-
-static af_status sync_file(const char *path, af_error *err)
-{
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return fail_errno(err, "open", path);
-    const af_status st = fsync(fd) != 0 ? fail_errno(err, "sync", path) : AF_OK;
-    close(fd);
-    return st;
-}
-
-af_status af_sync_folder(const char *path, af_error *err)
-{
-    af_status st = AF_OK;
-    char **names = NULL;
-    int n = 0;
-    AF_TRY(af_dir_list(&names, &n, path, err));
-    for (int i = 0; i < n && st == AF_OK; i++) {
-        char *file = af_path_join(path, names[i]);
-        st = !file                  ? af_fail_nomem(err, "a path", strlen(path))
-             : af_file_exists(file) ? sync_file(file, err)
-                                    : AF_OK;
-        free(file);
-    }
-    if (st == AF_OK)
-        st = af_dir_sync(path, err);
-done:
-    af_names_free(names, n);
-    return st;
-}
-
 af_status af_out_commit(af_out *o, af_error *err)
 {
     af_status st = AF_OK;
@@ -307,7 +271,7 @@ af_status af_out_commit(af_out *o, af_error *err)
     if (!up)
         AF_TRY(af_fail_nomem(err, "a path", strlen(o->path)));
     AF_TRY(out_flush(o, err));
-    if (!sync_later && fsync(o->fd) != 0)
+    if (fsync(o->fd) != 0)
         AF_TRY(fail_errno(err, "sync", o->path));
     const int fd = o->fd;
     o->fd = -1;
@@ -321,7 +285,7 @@ af_status af_out_commit(af_out *o, af_error *err)
     af_temps_leave();
     if (st != AF_OK)
         goto done;
-    st = sync_later ? AF_OK : af_dir_sync(up, err);
+    st = af_dir_sync(up, err);
     out_free(o);
     free(up);
     return st;

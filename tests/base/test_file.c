@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "afinar/output.h"
 #include "base/file.h"
-#include "base/sync.h"
 #include "base/temps.h"
 #include "test.h"
 
@@ -11,7 +10,6 @@
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,8 +17,8 @@ static char dir[] = "/tmp/afinar-file-XXXXXX";
 
 static char *in_dir(const char *name)
 {
-    static _Thread_local char path[4][512];
-    static _Thread_local int turn;
+    static char path[4][512];
+    static int turn;
     turn = (turn + 1) % 4;
     snprintf(path[turn], sizeof path[0], "%s/%s", dir, name);
     return path[turn];
@@ -68,29 +66,6 @@ static void test_write_is_seen_only_after_commit(void **state)
     check_content(in_dir("a"), "01xy456789end");
     assert_int_equal(count_files(), 1);
     CHECK_OK(af_path_remove(in_dir("a"), &err), err);
-}
-
-/* Files without a sync are complete all the same; the folder's sync says what it cannot sync. */
-static void test_a_folder_is_synced_at_once(void **state)
-{
-    (void)state;
-    af_error err = {0};
-    CHECK_OK(af_dir_make(in_dir("whole/inner"), &err), err);
-    af_sync_later(true);
-    CHECK_OK(af_file_write(in_dir("whole/a"), "first", 5, &err), err);
-    CHECK_OK(af_file_write(in_dir("whole/b"), "second", 6, &err), err);
-    af_sync_later(false);
-    check_content(in_dir("whole/a"), "first");
-    CHECK_OK(af_sync_folder(in_dir("whole"), &err), err);
-    check_content(in_dir("whole/b"), "second");
-    assert_int_equal(af_sync_folder(in_dir("absent"), &err), AF_EIO);
-    assert_non_null(strstr(err.msg, "absent"));
-    if (geteuid() != 0) { /* root may open it */
-        assert_int_equal(chmod(in_dir("whole/a"), 0), 0);
-        assert_int_equal(af_sync_folder(in_dir("whole"), &err), AF_EIO);
-        assert_non_null(strstr(err.msg, "whole/a"));
-    }
-    CHECK_OK(af_path_remove(in_dir("whole"), &err), err);
 }
 
 static void test_reserved_space_is_filled_in_any_order(void **state)
@@ -443,7 +418,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_write_is_seen_only_after_commit),
-        cmocka_unit_test(test_a_folder_is_synced_at_once),
         cmocka_unit_test(test_reserved_space_is_filled_in_any_order),
         cmocka_unit_test(test_leftovers_of_killed_runs_are_removed),
         cmocka_unit_test(test_half_written_files_are_removed),

@@ -4,7 +4,6 @@
  * the next update waits until it has been read (af_saver_wait_read). A GPU's is copied first. */
 #include "train/checkpoint/checkpoint.h"
 #include "base/file.h"
-#include "base/sync.h"
 #include "dist/shards.h"
 #include "format/weights/safetensors.h"
 #include "graph/graph_access.h"
@@ -305,7 +304,6 @@ static af_status write_all(af_saver *s, const char *tmp, af_error *err)
     af_error no_tokenizer; /* reported at the end of the run */
     AF_TRY(af_checkpoint_drop(tmp, s->dir, err));
     AF_TRY(af_dir_make(tmp, err));
-    af_sync_later(true); /* in the thread of the saver */
     if (s->adapter)
         AF_TRY(af_start_write(s->adapter, tmp, err));
     else
@@ -319,12 +317,9 @@ static af_status write_all(af_saver *s, const char *tmp, af_error *err)
     AF_TRY(af_run_folder_write(tmp, "trainer_state.json", s->trainer_state, err));
     AF_TRY(af_run_folder_write(tmp, "run.yaml", s->run_text, err));
     AF_TRY(af_manifest_write(tmp, err));
-    AF_TRY(af_sync_folder(tmp, err));
-    af_sync_later(false);
     AF_TRY(af_checkpoint_replace(tmp, s->dir, err));
     st = remove_old(s, err);
 done:
-    af_sync_later(false);
     return st;
 }
 
