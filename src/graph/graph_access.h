@@ -127,8 +127,9 @@ typedef enum af_split {
  * part; `ranks` graphs together are one. The caller brings the parameters together again.
  *
  * GRADIENTS: a gradient lives until nodes have summed it over the ranks, each its piece; then
- * af_tensor_gradient has no values to read. In a graph of one pass that is during the backward
- * pass, else (several micro-batches are added first) af_graph_carry does it. */
+ * af_tensor_gradient has no values to read. In a graph of one pass (af_graph_set_one_pass,
+ * before af_graph_optimizer) that is during the backward pass, else (several micro-batches are
+ * added first) af_graph_carry does it. */
 void af_graph_set_shard(af_graph *g, int rank, int ranks, af_split split);
 /* How nodes reach the other ranks, in memory of this process. cut[r] .. cut[r + 1] are the elements
  * of rank r. */

@@ -17,8 +17,8 @@ static char dir[] = "/tmp/afinar-file-XXXXXX";
 
 static char *in_dir(const char *name)
 {
-    static _Thread_local char path[4][512];
-    static _Thread_local int turn;
+    static char path[4][512];
+    static int turn;
     turn = (turn + 1) % 4;
     snprintf(path[turn], sizeof path[0], "%s/%s", dir, name);
     return path[turn];

@@ -238,6 +238,7 @@ static const taker *taker_of(const char *arch)
         {"command-r", .tied = true},
         {"cohere2", .square = true, .tied = true},
         {"chatglm", .square = true, .tied = true, .untied = true},
+        {"jais2", .biases = true, .biased = true, .tied = true, .untied = true},
         {"arcee", .freqs = true, .tied = true, .untied = true},
         {"exaone4", .freqs = true, .tied = true, .untied = true},
         {"apertus", .freqs = true, .untied = true},

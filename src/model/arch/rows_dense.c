@@ -144,6 +144,7 @@ const af_arch af_rows_dense[] = {
      .fused_gate_up = true,
      .rope_pairs = true},
     {.model_type = "jais2",
+     .gguf = "jais2",
      .pre_norm = true,
      .bias = AF_BIAS_CONFIG,
      .layer_norm = true,

@@ -92,7 +92,6 @@ const af_arch af_rows_routed[] = {
      .peft_converts = true,
      .moe = true,
      .no_router_loss = true,
-     .router_linear = true,
      .names = afmoe_names,
      .fill = afmoe_fill},
     {0},

@@ -48,8 +48,12 @@ static af_status check_base(const af_fp8_plan *p, const af_run_model *m, af_erro
 static af_status check_device(const af_run_model *m, af_error *err)
 {
     char at[300];
-    if (af_device_fp8_gain(m->device, 1 << 20, 1 << 14, 1 << 14) > 0)
+    const bool has = af_device_fp8_gain(m->device, 1 << 20, 1 << 14, 1 << 14) > 0;
+    if (has && (m->compute == AF_DTYPE_BF16 || af_device_is_cpu(m->device)))
         return AF_OK;
+    if (has)
+        return af_fail(err, AF_EUSAGE, "%s: fp8 on a GPU needs a run that computes in bf16",
+                       af_run_key_loc(m->run, "fp8", at, sizeof at));
     return af_fail(err, AF_EUSAGE,
                    "%s: fp8 needs a GPU of compute capability 8.9 or newer, not %s; on a CPU it is "
                    "emulated",

@@ -218,6 +218,11 @@ const af_family af_families_dense[] = {
      .partial = 0.5,
      .pad = 151330,
      .keys = glm_keys},
-    {.model_type = "jais2", .act = "relu2", .eps = 1e-5, .theta = 1e4, .keys = jais2_keys},
+    {.model_type = "jais2",
+     .gguf = "jais2",
+     .act = "relu2",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .keys = jais2_keys},
     {0},
 };
