@@ -4,7 +4,8 @@ Each runs in an empty folder of its own (paths are relative to it). `first`: com
 once; their folder is copied. `writes`: what may be there afterwards; a failure has to leave it as it was, except for
 `train`, whose folder has to hold only whole checkpoints from which a second call completes the run.
 
-Not here: `doctor`. It loads the CUDA libraries where they are installed, and these abort when memory runs out."""
+Not here: `distill capture`, which keeps what it has for the next call (FILE.part); `serve`, which needs a client; and
+`doctor`. It loads the CUDA libraries where they are installed, and these abort when memory runs out."""
 import os
 
 GOLDEN = os.environ["AF_GOLDEN"]
@@ -96,7 +97,6 @@ def cases():
         Case("chat", "chat", QWEN, "-n", "3", "--json", stdin="chat.txt"),
         Case("classify", "classify", QWEN, "--adapter", "out", "-p", "hello", "--json",
              first=[["train", "labels.yaml", "-q"]]),
-        Case("distill_capture", "distill", "capture", "run.yaml", "teacher_model=" + QWEN, "kd_topk=4", "-o", "kd.safetensors"),
         Case("eval", "eval", QWEN, "--data", "rows.jsonl", "--json"),
         Case("eval_text", "eval", QWEN, "--data", "plain.txt", "--seq", "32"),
         Case("logits", "logits", GOLDEN + "/models/qwen2_tiny", "--ids", GOLDEN + "/models/qwen2_tiny/golden.safetensors",
