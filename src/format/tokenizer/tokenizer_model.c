@@ -100,6 +100,52 @@ done:
     return st;
 }
 
+static double power_of_ten(int n)
+{
+    char text[16];
+    double p = 1;
+    if (n > 22) { /* not exact by multiplying */
+        snprintf(text, sizeof text, "1e%d", n);
+        return strtod(text, NULL);
+    }
+    while (n-- > 0)
+        p *= 10;
+    return p;
+}
+
+/* A score as the `tokenizers` package reads it: all digits as one integer, then one multiplication
+ * or division. That is not always the nearest double, and which of two paths of equal probability
+ * is taken depends on the last bit. The text is a valid number. */
+static double score_of(const char *s, const char *end)
+{
+    const bool negative = *s == '-';
+    uint64_t digits = 0;
+    int64_t exponent = 0;
+    bool fraction = false, full = false;
+    for (s += negative; s < end && *s != 'e' && *s != 'E'; s++) {
+        const uint64_t d = (uint64_t)(*s - '0');
+        if (*s == '.') {
+            fraction = true;
+            continue;
+        }
+        full |= digits > (UINT64_MAX - d) / 10;
+        digits = full ? digits : digits * 10 + d;
+        exponent += full ? !fraction : -fraction;
+    }
+    const bool down = s + 1 < end && s[1] == '-';
+    int64_t shift = 0;
+    for (s++; s < end; s++)
+        if (*s >= '0' && *s <= '9' && shift < 1000000)
+            shift = shift * 10 + (*s - '0');
+    exponent += down ? -shift : shift;
+    double x = (double)digits;
+    for (; exponent < -308 && x != 0; exponent += 308)
+        x /= 1e308;
+    if (x != 0)
+        x = exponent < 0 ? x / power_of_ten((int)-exponent) : x * power_of_ten((int)exponent);
+    return negative ? -x : x;
+}
+
 static af_status read_vocab_scores(af_tokenizer *t, const af_json_value *v, af_error *err)
 {
     af_status st = AF_OK;
@@ -119,8 +165,12 @@ static af_status read_vocab_scores(af_tokenizer *t, const af_json_value *v, af_e
             break;
         copy.len = 0;
         af_buf_add(&copy, s, n);
-        if (copy.bad || !af_json_pull_more(&j, ']', &inner) || !af_json_pull_number(&j, &score))
+        if (copy.bad || !af_json_pull_more(&j, ']', &inner) || !af_json_pull_peek(&j))
             break;
+        const char *number = j.at;
+        if (!af_json_pull_number(&j, &score))
+            break;
+        score = score_of(number, j.at);
         if (af_json_pull_more(&j, ']', &inner))
             j.bad = true, j.why = "a vocabulary entry has more than two values";
         AF_TRY(add_scored(t, copy.data, n, score, &cap, err));
