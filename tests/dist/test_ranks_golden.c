@@ -5,31 +5,11 @@
 
 #include "dist/shards.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
+#include "dist/rank_env.h"
+
 #include <sys/wait.h>
 
 typedef void rank_work(int rank, int ranks);
-
-static int free_port(void)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET};
-    socklen_t n = sizeof a;
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &n), 0);
-    close(fd);
-    return ntohs(a.sin_port);
-}
-
-static void set_number(const char *name, int v)
-{
-    char text[16];
-    snprintf(text, sizeof text, "%d", v);
-    setenv(name, text, 1);
-}
 
 /* Processes that do `work`; all must end well. */
 static void run_ranks(int ranks, rank_work *work)

@@ -126,7 +126,7 @@ static void ernie4_5_moe(af_config_source *s, af_hf_config *c)
                         "%s: use_bias is true, which is not supported with experts", s->name);
 }
 
-/* Sigmoids, and a bias for the choice; the bias lies beside the experts. */
+/* Sigmoids, and a bias for the choice; the bias is stored with the experts. */
 static void minimax_m2(af_config_source *s, af_hf_config *c)
 {
     experts(s, c, "num_local_experts", 256, 8);
