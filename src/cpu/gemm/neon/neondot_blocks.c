@@ -125,21 +125,37 @@ AF_INLINE float32x4_t four_halves(const uint8_t *const w[ROWS], int at)
     return vcvt_f32_f16(vreinterpret_f16_u64(vcreate_u64(all)));
 }
 
+/* Byte `at` of every word, signed. */
+AF_INLINE float32x4_t code_floats(int32x4_t v, int at)
+{
+    const int32x4_t top = vshlq_s32(v, vdupq_n_s32(24 - 8 * at));
+    return from_origin(vsraq_n_s32((int32x4_t)vdupq_n_f32(origin), top, 24));
+}
+
 AF_INLINE void four_scales(af_dtype type, const uint8_t *const w[ROWS], scales *out)
 {
-    float d[ROWS][16], o[ROWS][8];
-    const int groups = af_groups(type);
-    if (groups == 1) {
-        out->d[0] = four_halves(w, 0);
-        out->o[0] = af_has_offset(type) ? four_halves(w, 2) : vdupq_n_f32(0);
+    const float32x4_t by = four_halves(w, af_half_at(type)),
+                      offset = af_has_offset(type) ? four_halves(w, 2) : vdupq_n_f32(0);
+    if (af_groups(type) == 1) {
+        out->d[0] = by;
+        out->o[0] = offset;
         return;
     }
+    af_i8v row[ROWS];
+    int8x16_t small[4];
     for (int r = 0; r < ROWS; r++)
-        af_scales(type, w[r], d[r], o[r]);
-    for (int j = 0; j < 2 * groups; j += af_by_16(type) ? 1 : 2)
-        out->d[j] = (float32x4_t){d[0][j], d[1][j], d[2][j], d[3][j]};
-    for (int j = 0; j < groups && af_has_offset(type); j++)
-        out->o[j] = (float32x4_t){o[0][j], o[1][j], o[2][j], o[3][j]};
+        row[r] = af_scale_codes(type, w[r]);
+    interleave(small, row);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++) {
+        const float32x4_t c = code_floats((int32x4_t)small[i / 4], i % 4);
+        if (af_by_16(type))
+            out->d[i] = vmulq_f32(by, c);
+        else if (i < 8)
+            out->d[2 * i] = vmulq_f32(by, c);
+        else if (af_has_offset(type))
+            out->o[i - 8] = vmulq_f32(vnegq_f32(offset), c);
+    }
 }
 
 /* Adds group j of four stored rows times R rows of activations from number `at` on. */
