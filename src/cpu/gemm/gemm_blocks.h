@@ -63,6 +63,12 @@ AF_INLINE af_i8v af_iq4(af_u8v code)
     return af_lookup16(table, code);
 }
 
+/* The lower or the upper four bits. */
+AF_INLINE af_u8v af_nibbles(af_u8v v, int upper)
+{
+    return upper ? (af_u8v)(v >> 4) : (af_u8v)(v & 15);
+}
+
 /* Elements 32j .. 32j+31 of the block at b, as integers. */
 AF_INLINE void af_codes(af_dtype type, const uint8_t *b, int j, af_i8v *lo, af_i8v *hi)
 {
@@ -97,8 +103,8 @@ AF_INLINE void af_codes(af_dtype type, const uint8_t *b, int j, af_i8v *lo, af_i
     case AF_DTYPE_Q5_K: {
         const bool five = type == AF_DTYPE_Q5_K;
         const uint8_t *at = b + (five ? 48 : 16) + 32 * (j / 2);
-        q = af_load(at) >> (uint8_t)(4 * (j % 2)) & 15;
-        r = af_load(at + 16) >> (uint8_t)(4 * (j % 2)) & 15;
+        q = af_nibbles(af_load(at), j % 2);
+        r = af_nibbles(af_load(at + 16), j % 2);
         if (five) {
             q |= (af_load(b + 16) >> (uint8_t)j & 1) << 4;
             r |= (af_load(b + 32) >> (uint8_t)j & 1) << 4;
@@ -110,9 +116,9 @@ AF_INLINE void af_codes(af_dtype type, const uint8_t *b, int j, af_i8v *lo, af_i
     case AF_DTYPE_Q6_K: {
         const int quarter = j % 4;
         const uint8_t *at = b + 64 * (j / 4) + 32 * (quarter % 2), *h = b + 128 + 32 * (j / 4);
-        const uint8_t shift = (uint8_t)(4 * (quarter / 2)), up = (uint8_t)(2 * quarter);
-        q = (af_load(at) >> shift & 15) | (af_load(h) >> up & 3) << 4;
-        r = (af_load(at + 16) >> shift & 15) | (af_load(h + 16) >> up & 3) << 4;
+        const uint8_t up = (uint8_t)(2 * quarter);
+        q = af_nibbles(af_load(at), quarter / 2) | (af_load(h) >> up & 3) << 4;
+        r = af_nibbles(af_load(at + 16), quarter / 2) | (af_load(h + 16) >> up & 3) << 4;
         *lo = (af_i8v)q - 32;
         *hi = (af_i8v)r - 32;
         return;
@@ -135,6 +141,17 @@ AF_INLINE int af_groups(af_dtype t)
                    t == AF_DTYPE_IQ4_XS
                ? 8
                : 1;
+}
+
+/* Where the codes of a large block begin, and their bytes: in pieces of sixteen. */
+enum { AF_CODES_MAX = 192 };
+AF_INLINE int af_codes_at(af_dtype t)
+{
+    return t == AF_DTYPE_Q4_K || t == AF_DTYPE_Q5_K ? 16 : t == AF_DTYPE_IQ4_XS ? 8 : 0;
+}
+AF_INLINE int af_codes_bytes(af_dtype t)
+{
+    return t == AF_DTYPE_Q3_K ? 96 : t == AF_DTYPE_Q5_K ? 160 : t == AF_DTYPE_Q6_K ? 192 : 128;
 }
 
 /* Types whose scales change every 16 elements instead of every 32. */

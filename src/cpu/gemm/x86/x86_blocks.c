@@ -207,7 +207,7 @@ static void interleaved_rows(const af_block_x *x, af_dtype type, unpack_fn *unpa
     const af_dtype_info *info = af_dtype_get(type);
     const int64_t stride = x->K / info->elems * info->bytes;
     const int groups = af_groups(type);
-    const uint8_t *row[VL];
+    const uint8_t *row[VL], *next = w + VL * stride; /* what is read next */
     vec total[AF_BLOCK_ROWS];
     unpacked u;
     for (int64_t m = 0; m < x->M; m++)
@@ -215,6 +215,9 @@ static void interleaved_rows(const af_block_x *x, af_dtype type, unpack_fn *unpa
     for (int r = 0; r < VL; r++) /* the last row fills the others' places */
         row[r] = w + AF_MIN(r, rows - 1) * stride;
     for (int64_t k = 0; k < x->K / AF_BLOCK; k += groups) {
+        for (int64_t i = 0; i < VL * info->bytes; i += 64) /* too many streams to be foreseen */
+            __builtin_prefetch(next + i);
+        next += VL * info->bytes;
         unpack_blocks(row, &u);
         adds[form][x->rounded](total, x, &u, groups, k);
         for (int r = 0; r < VL; r++)
