@@ -92,7 +92,7 @@ static net make_net(member *me, af_device *device, int levels)
     af_graph_optimizer(n.g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW, .max_grad_norm = 0.5});
     CHECK_OK(af_graph_plan(n.g, device, &n.plan, &err), err);
     CHECK_OK(af_graph_prepare(n.g, device, &err), err);
-    af_graph_set_exchange(n.g, &(af_exchange){sum, gather, me});
+    af_graph_set_exchange(n.g, &(af_exchange){.sum = sum, .gather = gather, .user = me});
     return n;
 }
 

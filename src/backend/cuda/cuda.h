@@ -169,6 +169,12 @@ void af_cuda_add_gemm(af_cuda *cu, af_node *n, const af_cuda_gemm *m);
 void af_cuda_zero(af_cuda *cu, af_node *n, void *p, uint64_t bytes);
 void af_cuda_copy(af_cuda *cu, af_node *n, void *to, const void *from, uint64_t bytes);
 
+/* Bytes of a message that is added, at most: what waits to be added does not depend on the tensor.
+ */
+enum { AF_RANK_MESSAGE = 32 << 20 };
+/* Appends messages with other ranks, as one (af_exchange.swap of the graph). They are copied. */
+void af_cuda_swap(af_cuda *cu, af_node *n, const af_swap *s, int count);
+
 /* A tensor (or `cols` columns of it from `col`) as a matrix of all its rows. */
 af_mat af_mat_of(const af_tensor *t);
 af_mat af_mat_cols(const af_tensor *t, int64_t col, int64_t cols);

@@ -7,7 +7,13 @@
 
 typedef struct af_cuda_gemm_plan af_cuda_gemm_plan;
 
-typedef enum af_step_kind { AF_STEP_LAUNCH, AF_STEP_GEMM, AF_STEP_ZERO, AF_STEP_COPY } af_step_kind;
+typedef enum af_step_kind {
+    AF_STEP_LAUNCH,
+    AF_STEP_GEMM,
+    AF_STEP_ZERO,
+    AF_STEP_COPY,
+    AF_STEP_SWAP
+} af_step_kind;
 
 /* Something that may replace a launch, decided when every kernel is built (a family's choose). */
 typedef struct af_alternative af_alternative;
@@ -27,6 +33,9 @@ typedef struct af_step {
     void *to;
     const void *from;
     uint64_t bytes;
+    const af_exchange *exchange; /* messages with other ranks; `bytes` of them are sent */
+    const af_swap *swap;
+    int swaps;
 } af_step;
 
 typedef struct af_exec {
@@ -91,7 +100,7 @@ struct af_cuda_graph {
     /* instantiated CUDA graphs, by level, AF_RUN_* mask and number of chunks with labels */
     struct {
         void *exec;
-        uint64_t launches;
+        uint64_t launches, sent_bytes;
     } captured[AF_ROW_LEVELS][AF_RUN_MASKS][AF_CHUNKS_MAX + 1];
     const af_tensor *labels;
     int64_t chunk_rows;

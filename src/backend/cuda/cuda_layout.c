@@ -32,6 +32,21 @@ static void set_work(af_cuda *cu, af_graph *g)
     cu->graph = NULL;
 }
 
+/* Where messages wait that are added to a gradient. */
+static void add_receive_buffers(af_graph *g)
+{
+    for (int i = 0; i < g->n_nodes && !af_graph_failed(g); i++) {
+        af_node *n = g->nodes[i];
+        const int64_t *cut = n->attr.ranks.cut;
+        int64_t most = 1;
+        for (int r = 0; n->op == AF_OP_RANK_SUM && r < n->attr.ranks.ranks; r++)
+            most = AF_MAX(most, cut[r + 1] - cut[r]);
+        if (n->op == AF_OP_RANK_SUM)
+            (void)af_node_output(g, n, AF_DTYPE_F32, 1,
+                                 (int64_t[]){AF_MIN(most, (int64_t)AF_RANK_MESSAGE / 4)});
+    }
+}
+
 /* Does anything run on the second stream? */
 static bool uses_second(const af_graph *g, const af_cuda_graph *cg)
 {
@@ -138,6 +153,8 @@ af_status af_cuda_layout(af_device *d, af_graph *g, af_error *err)
     for (int i = 0; i < AF_CUDA_FAMILIES; i++)
         if (af_cuda_families[i]->layout)
             AF_TRY(af_cuda_families[i]->layout(cu, g, err));
+    add_receive_buffers(g);
+    AF_TRY(af_graph_status(g, err));
     AF_TRY(plan_second_stream(g, cg, err));
     if (g->recompute >= AF_RECOMPUTE_OFFLOAD)
         AF_TRY(af_cuda_offload_layout(g, cg, err));

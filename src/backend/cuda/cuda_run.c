@@ -37,6 +37,10 @@ af_status af_cuda_issue(af_cuda *cu, const af_exec *e, int what, int chunks, uin
             AF_TRY(af_cu_check(drv, drv->copy_inside(s->to, s->from, s->bytes, cu->stream),
                                "cuMemcpyDtoDAsync", "a node", err));
             break;
+        case AF_STEP_SWAP:
+            AF_TRY(s->exchange->swap(s->exchange->user, s->swap, s->swaps, cu->stream, err));
+            cu->device.counters.sent_bytes += s->bytes;
+            break;
         }
     }
 done:
@@ -131,7 +135,10 @@ static af_status capture(af_cuda *cu, af_graph *g, int what, af_error *err)
     void *graph = NULL;
     AF_TRY(af_cu_check(drv, drv->capture_begin(cu->stream, AF_CU_CAPTURE_THREAD),
                        "cuStreamBeginCapture", "a step", err));
+    const uint64_t before = cu->device.counters.sent_bytes;
     st = issue_all(cu, g, what, &cg->captured[cg->level][what][cg->chunks].launches, err);
+    cg->captured[cg->level][what][cg->chunks].sent_bytes = cu->device.counters.sent_bytes - before;
+    cu->device.counters.sent_bytes = before;
     const int ended = drv->capture_end(cu->stream, &graph);
     if (st == AF_OK)
         st = af_cu_check(drv, ended, "cuStreamEndCapture", "a step", err);
@@ -204,6 +211,7 @@ af_status af_cuda_run(af_device *d, af_graph *g, int what, af_error *err)
         AF_TRY(af_cu_check(cu->drv, cu->drv->graph_launch(*exec, cu->stream), "cuGraphLaunch",
                            "a step", err));
         count = cg->captured[cg->level][what][cg->chunks].launches;
+        d->counters.sent_bytes += cg->captured[cg->level][what][cg->chunks].sent_bytes;
     } else {
         AF_TRY(issue_all(cu, g, what, &count, err));
     }

@@ -46,8 +46,6 @@ typedef struct af_run_model {
  * the data has been read: its checks are the slower ones. Close after a failure too. */
 AF_CHECKED af_status af_run_model_open(af_run_model *m, const af_run_config *run,
                                        struct af_comm *comm, af_error *err);
-/* Bytes that this rank has sent to others. */
-uint64_t af_run_model_sent(const af_run_model *m);
 /* Makes the run's adapter, or reads the one it continues. Does nothing in full fine-tuning. */
 AF_CHECKED af_status af_run_model_open_adapter(af_run_model *m, af_error *err);
 /* For a plan: config and headers only, and an adapter without values. */
@@ -57,8 +55,9 @@ AF_CHECKED af_status af_run_model_open_outline(af_run_model *m, const af_run_con
 AF_CHECKED af_status af_run_model_outline_adapter(af_run_model *m, af_error *err);
 void af_run_model_close(af_run_model *m); /* an empty one is allowed */
 bool af_run_model_on_cpu(const af_run_model *m);
-/* The highest zero_stage that is there on this device. */
-int af_run_model_zero_max(const af_run_model *m);
+/* Do nodes of the graph sum gradients over the ranks? Else their GPUs are not connected, and what is
+ * shared passes through the host after a pass. */
+bool af_run_model_sums_by_nodes(const af_run_model *m);
 /* Whether a teacher is followed: one in the same process, or a capture. */
 static inline bool af_run_model_distils(const af_run_model *m)
 {
