@@ -65,6 +65,9 @@ typedef struct af_cuda_gemm {
     int64_t stride_a, stride_b, stride_c;
 } af_cuda_gemm;
 
+/* Sums over ranks that may be under way while the backward pass goes on. */
+enum { AF_EXCHANGES_AHEAD = 2 };
+
 typedef struct af_cuda {
     af_device device; /* first */
     const af_driver *drv;
@@ -72,6 +75,8 @@ typedef struct af_cuda {
     void *context, *stream;
     /* a second stream for work that may overlap; events before and after it */
     void *second, *fork, *join;
+    /* a third one for exchanges with other ranks, when a graph has some: before and after each */
+    void *third, *ready, *done[AF_EXCHANGES_AHEAD];
     int ordinal;
     int arch;     /* 90 */
     int cuda;     /* what the driver supports: 12040 for 12.4 */

@@ -78,6 +78,7 @@ static inline const af_exec *af_exec_of(const af_node *n, int level)
 typedef struct af_cuda_plan {
     uint8_t *on_second; /* by position: how many of the next nodes overlap with this one */
     bool uses_second;   /* some do */
+    bool uses_third;    /* sums over ranks run next to the backward pass */
     af_move *move;      /* offload.c, by position */
     int moves;
     bool can_shrink;              /* a family holds copies it could do without */

@@ -136,6 +136,65 @@ static af_status plan_second_stream(af_graph *g, af_cuda_graph *cg, af_error *er
     return AF_OK;
 }
 
+static bool is_pass_sum(const af_node *n)
+{
+    return n->op == AF_OP_RANK_SUM && n->phase == AF_PHASE_BACKWARD;
+}
+
+static int group_part(const af_node *n)
+{
+    return n->op == AF_OP_CLEAR ? 0 : n->op == AF_OP_LINEAR_DX ? 1 : is_pass_sum(n) ? 3 : 2;
+}
+
+/* A LINEAR_DX and the weight gradients after it with what belongs to those: zeros go first, sums
+ * over ranks last, so that the gradients are one group. */
+static void order_groups(af_graph *g)
+{
+    for (int i = 0; i < g->n_nodes; i++) {
+        int to = i + 1;
+        const af_phase phase = g->nodes[i]->phase;
+        if (g->nodes[i]->op != AF_OP_LINEAR_DX)
+            continue;
+        while (to < g->n_nodes && g->nodes[to]->phase == phase &&
+               (is_weight_gradient(g->nodes[to]->op) || is_pass_sum(g->nodes[to]) ||
+                g->nodes[to]->op == AF_OP_CLEAR))
+            to++;
+        for (int k = i + 1; k < to; k++) /* few, and nearly in order: insertion */
+            for (int j = k; j > i && group_part(g->nodes[j - 1]) > group_part(g->nodes[j]); j--) {
+                af_node *n = g->nodes[j];
+                g->nodes[j] = g->nodes[j - 1];
+                g->nodes[j - 1] = n;
+            }
+        i = to - 1;
+    }
+    for (int i = 0; i < g->n_nodes; i++)
+        g->nodes[i]->at = i;
+}
+
+/* Sums of split gradients run on the third stream: what one works on is not reused before the main
+ * stream has waited for it, AF_EXCHANGES_AHEAD sums later or at the end of the pass. */
+static void plan_third_stream(const af_graph *g, af_cuda_graph *cg)
+{
+    int ahead[AF_EXCHANGES_AHEAD], count = 0;
+    for (int i = 0; i <= g->n_nodes; i++) {
+        const af_node *n = i < g->n_nodes ? g->nodes[i] : NULL;
+        const bool ends = !n || n->phase == AF_PHASE_UPDATE;
+        if (!ends && !is_pass_sum(n))
+            continue;
+        const int from = AF_MAX(count - AF_EXCHANGES_AHEAD, 0), to = ends ? count : from + 1;
+        for (int k = from; k < to && (ends || count >= AF_EXCHANGES_AHEAD); k++) {
+            const af_node *sum = g->nodes[ahead[k % AF_EXCHANGES_AHEAD]];
+            af_tensor *x = sum->in[0]->base ? sum->in[0]->base : sum->in[0];
+            x->hold_until = AF_MAX(x->hold_until, i);
+            sum->out[0]->hold_until = AF_MAX(sum->out[0]->hold_until, i);
+        }
+        if (ends)
+            break;
+        ahead[count++ % AF_EXCHANGES_AHEAD] = i;
+    }
+    cg->plan.uses_third = count > 0;
+}
+
 af_status af_cuda_layout(af_device *d, af_graph *g, af_error *err)
 {
     af_cuda *cu = (af_cuda *)d;
@@ -155,7 +214,10 @@ af_status af_cuda_layout(af_device *d, af_graph *g, af_error *err)
             AF_TRY(af_cuda_families[i]->layout(cu, g, err));
     add_receive_buffers(g);
     AF_TRY(af_graph_status(g, err));
+    order_groups(g);
     AF_TRY(plan_second_stream(g, cg, err));
+    if (g->recompute < AF_RECOMPUTE_WIDE)
+        plan_third_stream(g, cg);
     if (g->recompute >= AF_RECOMPUTE_OFFLOAD)
         AF_TRY(af_cuda_offload_layout(g, cg, err));
     cg->plan.uses_second = uses_second(g, cg);

@@ -44,7 +44,7 @@ extern "C" __global__ void grad_norm_final(float *stats, const double *part, int
     __syncthreads();
     if (threadIdx.x == 0) {
         sum = 0.0;
-        for (int w = 0; w < blockDim.x / 32; w++)
+        for (int w = 0; w < (int)blockDim.x / 32; w++)
             sum += warps[w];
         const float norm = (float)sqrt(sum);
         const bool finite = norm < INF; /* false for NaN too */
