@@ -118,6 +118,7 @@ struct af_graph {
     int64_t grads_from;
     af_exchange exchange;
     int rank, ranks; /* see af_graph_set_ranks; 0 = the caller sums */
+    bool sums_early; /* whole gradients are summed in the backward pass, the only one of a step */
     af_carry carry;
     af_shard shard;
     af_tensor *hyper; /* f32 [AF_HYPER_COUNT], written before an update */
@@ -244,7 +245,7 @@ void af_carry_nodes(af_graph *g);
 void af_graph_fuse_accumulate(af_graph *g);
 void af_graph_write_first(af_graph *g); /* one pass: the first one of a gradient does not add */
 /* Split gradients: each after the last node that adds, and zero before the first one unless that
- * writes. */
+ * writes. Whole ones, where sums_early: some at a time, after the last node that adds to them. */
 void af_graph_sum_ranks(af_graph *g);
 void af_graph_drop_dead(af_graph *g);
 void af_graph_apply_recompute(af_graph *g);

@@ -5,7 +5,18 @@
  * the same order, so that the exchanges meet. */
 #include "graph/node.h"
 
-enum { CUT_UNIT = 64 }; /* elements: pieces of whole gradients begin on a multiple */
+#include <stdlib.h>
+
+enum {
+    CUT_UNIT = 64,     /* elements: pieces of whole gradients begin on a multiple */
+    BUCKET = 32 << 20, /* bytes of whole gradients that are summed together, at least */
+};
+
+/* A range of the flat gradients that is whole after node after - 1. */
+typedef struct bucket {
+    int after;
+    int64_t from, to;
+} bucket;
 
 /* Where the sums of gradients go. */
 typedef struct sum_places {
@@ -15,6 +26,8 @@ typedef struct sum_places {
     int *begin;        /* likewise, the first one */
     af_node **order;
     int n;
+    bucket *bucket;
+    int buckets;
 } sum_places;
 
 static void note_write(sum_places *s, const af_node *n, int id)
@@ -103,9 +116,95 @@ static void place_sums(sum_places *s, int after)
             s->order[s->n++] = sum_node(s->g, s->param[i]);
 }
 
+/* ---- whole gradients ---- */
+
+/* Equal pieces of `count` elements. */
+static int64_t *even_cuts(af_graph *g, int64_t count)
+{
+    int64_t *cut = af_arena_take(&g->mem, ((uint64_t)g->ranks + 1) * sizeof *cut);
+    const int64_t units = (count + CUT_UNIT - 1) / CUT_UNIT;
+    if (!cut)
+        af_fail_nomem(&g->err, "ranks", (uint64_t)g->ranks * sizeof *cut);
+    for (int r = 0; cut && r <= g->ranks; r++)
+        cut[r] = AF_MIN((units + g->ranks - 1) / g->ranks * r * CUT_UNIT, count);
+    return cut;
+}
+
+static void sum_and_gather(af_graph *g, af_tensor *x, af_node *made[2])
+{
+    const int64_t *cut = even_cuts(g, af_count(x));
+    for (int k = 0; k < 2 && !af_graph_failed(g); k++)
+        made[k] =
+            rank_node(g, k ? AF_OP_RANK_GATHER : AF_OP_RANK_SUM, &x, 1, g->rank, g->ranks, cut);
+}
+
+static int by_offset(const void *a, const void *b)
+{
+    const af_tensor *const *x = a, *const *y = b;
+    return ((*x)->base_offset > (*y)->base_offset) - ((*x)->base_offset < (*y)->base_offset);
+}
+
+/* The backward pass makes the gradients of the last parameters first: neighbours in the flat
+ * gradients are whole at about the same time. */
+static void fill_buckets(sum_places *s)
+{
+    af_graph *g = s->g;
+    int n = 0;
+    af_tensor **p = af_calloc((uint64_t)g->n_tensors + 1, sizeof *p);
+    s->bucket = af_calloc((uint64_t)g->n_tensors + 1, sizeof *s->bucket);
+    if (!p || !s->bucket)
+        af_fail_nomem(&g->err, "a graph", (uint64_t)g->n_tensors * sizeof *p);
+    for (int i = 0; p && i < g->n_tensors; i++)
+        if (g->tensors[i]->role == AF_ROLE_PARAM && g->tensors[i]->grad)
+            p[n++] = g->tensors[i];
+    if (p)
+        qsort(p, (size_t)n, sizeof *p, by_offset);
+    bucket b = {.to = af_count(g->grads_flat)};
+    for (int i = n - 1; i >= 0 && !af_graph_failed(g); i--) {
+        b.from = (int64_t)(p[i]->base_offset / sizeof(float));
+        b.after = AF_MAX(b.after, s->at[p[i]->grad->id]);
+        if (i > 0 && (b.to - b.from) * (int64_t)sizeof(float) < BUCKET)
+            continue;
+        s->bucket[s->buckets++] = b;
+        b = (bucket){.to = b.from};
+    }
+    free(p);
+}
+
+static void place_buckets(sum_places *s, int after)
+{
+    af_graph *g = s->g;
+    for (int i = 0; i < s->buckets && !af_graph_failed(g); i++) {
+        const bucket *b = &s->bucket[i];
+        af_node *made[2] = {NULL, NULL};
+        const int before = g->n_nodes;
+        if (b->after != after)
+            continue;
+        af_tensor *x =
+            af_leaf(g, AF_ROLE_GRADIENT, "", g->grads_flat->dtype, 1, (int64_t[]){b->to - b->from});
+        if (af_graph_failed(g))
+            return;
+        x->base = g->grads_flat;
+        x->base_offset = (uint64_t)b->from * sizeof(float);
+        sum_and_gather(g, x, made);
+        g->n_nodes = before; /* their place is another */
+        for (int k = 0; k < 2 && made[k]; k++) {
+            made[k]->phase = AF_PHASE_BACKWARD;
+            s->order[s->n++] = made[k];
+        }
+    }
+}
+
+/* The nodes of af_graph_sum_whole, which buckets take the place of. */
+static bool is_replaced(const af_graph *g, const af_node *n)
+{
+    return g->sums_early && (n->op == AF_OP_RANK_SUM || n->op == AF_OP_RANK_GATHER) &&
+           n->in[0] == g->grads_flat;
+}
+
 void af_graph_sum_ranks(af_graph *g)
 {
-    if (!g->shard.pass || af_graph_failed(g))
+    if ((!g->shard.pass && !g->sums_early) || af_graph_failed(g))
         return;
     const int n = g->n_nodes;
     const uint64_t tensors = (uint64_t)g->n_tensors + 1;
@@ -113,15 +212,22 @@ void af_graph_sum_ranks(af_graph *g)
     s.param = af_calloc(tensors, sizeof *s.param);
     s.at = af_calloc(tensors, sizeof *s.at);
     s.begin = af_calloc(tensors, sizeof *s.begin);
-    s.order = af_calloc((uint64_t)n + 2 * tensors, sizeof *s.order);
+    s.order = af_calloc((uint64_t)n + 2 * tensors, sizeof *s.order); /* two more a parameter */
     if (!s.param || !s.at || !s.begin || !s.order)
         af_fail_nomem(&g->err, "a graph", (uint64_t)n * sizeof *s.order);
     else
         find_places(&s);
+    if (g->sums_early && !af_graph_failed(g))
+        fill_buckets(&s);
     for (int i = 0; i < n && !af_graph_failed(g); i++) {
-        place_clears(&s, g->nodes[i]);
-        s.order[s.n++] = g->nodes[i];
-        place_sums(&s, i + 1);
+        if (g->shard.pass)
+            place_clears(&s, g->nodes[i]);
+        if (!is_replaced(g, g->nodes[i]))
+            s.order[s.n++] = g->nodes[i];
+        if (g->shard.pass)
+            place_sums(&s, i + 1);
+        else
+            place_buckets(&s, i + 1);
     }
     if (!af_graph_failed(g)) {
         free(g->nodes);
@@ -135,6 +241,7 @@ void af_graph_sum_ranks(af_graph *g)
     free(s.param);
     free(s.at);
     free(s.begin);
+    free(s.bucket);
     free(s.order);
 }
 
@@ -152,18 +259,9 @@ void af_graph_set_ranks(af_graph *g, int rank, int ranks)
 
 void af_graph_sum_whole(af_graph *g)
 {
-    if (g->ranks < 2 || g->shard.split >= AF_SPLIT_GRADIENTS || af_graph_failed(g))
-        return;
-    int64_t *cut = af_arena_take(&g->mem, ((uint64_t)g->ranks + 1) * sizeof *cut);
-    if (!cut) {
-        af_fail_nomem(&g->err, "ranks", (uint64_t)g->ranks * sizeof *cut);
-        return;
-    }
-    const int64_t count = af_count(g->grads_flat), units = (count + CUT_UNIT - 1) / CUT_UNIT;
-    for (int r = 0; r <= g->ranks; r++)
-        cut[r] = AF_MIN((units + g->ranks - 1) / g->ranks * r * CUT_UNIT, count);
-    rank_node(g, AF_OP_RANK_SUM, &g->grads_flat, 1, g->rank, g->ranks, cut);
-    rank_node(g, AF_OP_RANK_GATHER, &g->grads_flat, 1, g->rank, g->ranks, cut);
+    af_node *made[2];
+    if (g->ranks > 1 && g->shard.split < AF_SPLIT_GRADIENTS && !af_graph_failed(g))
+        sum_and_gather(g, g->grads_flat, made);
 }
 
 void af_graph_gather_params(af_graph *g)

@@ -136,14 +136,12 @@ static af_status plan_second_stream(af_graph *g, af_cuda_graph *cg, af_error *er
     return AF_OK;
 }
 
-static bool is_pass_sum(const af_node *n)
-{
-    return n->op == AF_OP_RANK_SUM && n->phase == AF_PHASE_BACKWARD;
-}
-
 static int group_part(const af_node *n)
 {
-    return n->op == AF_OP_CLEAR ? 0 : n->op == AF_OP_LINEAR_DX ? 1 : is_pass_sum(n) ? 3 : 2;
+    return n->op == AF_OP_CLEAR       ? 0
+           : n->op == AF_OP_LINEAR_DX ? 1
+           : af_cuda_runs_on_third(n) ? 3
+                                      : 2;
 }
 
 /* A LINEAR_DX and the weight gradients after it with what belongs to those: zeros go first, sums
@@ -156,7 +154,7 @@ static void order_groups(af_graph *g)
         if (g->nodes[i]->op != AF_OP_LINEAR_DX)
             continue;
         while (to < g->n_nodes && g->nodes[to]->phase == phase &&
-               (is_weight_gradient(g->nodes[to]->op) || is_pass_sum(g->nodes[to]) ||
+               (is_weight_gradient(g->nodes[to]->op) || af_cuda_runs_on_third(g->nodes[to]) ||
                 g->nodes[to]->op == AF_OP_CLEAR))
             to++;
         for (int k = i + 1; k < to; k++) /* few, and nearly in order: insertion */
@@ -171,7 +169,7 @@ static void order_groups(af_graph *g)
         g->nodes[i]->at = i;
 }
 
-/* Sums of split gradients run on the third stream: what one works on is not reused before the main
+/* Sums of gradients run on the third stream: what one works on is not reused before the main
  * stream has waited for it, AF_EXCHANGES_AHEAD sums later or at the end of the pass. */
 static void plan_third_stream(const af_graph *g, af_cuda_graph *cg)
 {
@@ -179,14 +177,15 @@ static void plan_third_stream(const af_graph *g, af_cuda_graph *cg)
     for (int i = 0; i <= g->n_nodes; i++) {
         const af_node *n = i < g->n_nodes ? g->nodes[i] : NULL;
         const bool ends = !n || n->phase == AF_PHASE_UPDATE;
-        if (!ends && !is_pass_sum(n))
+        if (!ends && !af_cuda_runs_on_third(n))
             continue;
         const int from = AF_MAX(count - AF_EXCHANGES_AHEAD, 0), to = ends ? count : from + 1;
         for (int k = from; k < to && (ends || count >= AF_EXCHANGES_AHEAD); k++) {
             const af_node *sum = g->nodes[ahead[k % AF_EXCHANGES_AHEAD]];
             af_tensor *x = sum->in[0]->base ? sum->in[0]->base : sum->in[0];
             x->hold_until = AF_MAX(x->hold_until, i);
-            sum->out[0]->hold_until = AF_MAX(sum->out[0]->hold_until, i);
+            if (sum->n_out > 0)
+                sum->out[0]->hold_until = AF_MAX(sum->out[0]->hold_until, i);
         }
         if (ends)
             break;

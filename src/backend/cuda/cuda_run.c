@@ -148,8 +148,7 @@ static af_status issue_all(af_cuda *cu, const af_graph *g, int what, uint64_t *c
         const int overlapping = one ? 0 : cg->plan.on_second[i];
         if (!(what & bit[n->phase]))
             continue;
-        if (n->op == AF_OP_RANK_SUM && n->phase == AF_PHASE_BACKWARD && cg->plan.uses_third &&
-            !one) {
+        if (cg->plan.uses_third && af_cuda_runs_on_third(n) && !one) {
             AF_TRY(issue_on_third(cu, g, n, pending, sums++, count, err));
             continue;
         }
