@@ -3,6 +3,7 @@
  * A split gradient is summed over the ranks right after the last node that adds to it: no rank
  * holds more whole gradients than the backward pass has in work. Every rank has the same nodes in
  * the same order, so that the exchanges meet. */
+#include "graph/graph_test.h"
 #include "graph/node.h"
 
 #include <stdlib.h>
@@ -160,10 +161,11 @@ static void fill_buckets(sum_places *s)
     if (p)
         qsort(p, (size_t)n, sizeof *p, by_offset);
     bucket b = {.to = af_count(g->grads_flat)};
+    const int64_t least = g->test && g->test->bucket ? (int64_t)g->test->bucket : BUCKET;
     for (int i = n - 1; i >= 0 && !af_graph_failed(g); i--) {
         b.from = (int64_t)(p[i]->base_offset / sizeof(float));
         b.after = AF_MAX(b.after, s->at[p[i]->grad->id]);
-        if (i > 0 && (b.to - b.from) * (int64_t)sizeof(float) < BUCKET)
+        if (i > 0 && (b.to - b.from) * (int64_t)sizeof(float) < least)
             continue;
         s->bucket[s->buckets++] = b;
         b = (bucket){.to = b.from};

@@ -5,6 +5,7 @@
 
 #include "dist/shards.h"
 #include "graph/graph_access.h"
+#include "graph/graph_test.h"
 #include "ops/optim/optimizer.h"
 
 enum { ROWS = 8, I = 96, H = 160, LAYERS = 5 };
@@ -35,12 +36,15 @@ static af_status swap(void *user, const af_swap *s, int n, void *stream, af_erro
     return AF_OK;
 }
 
-/* Layers of one linear each; the backward pass has LINEAR_DX and LINEAR_DW in turn. */
+static const af_graph_test *test;
+
+/* Layers of two products each; one gradient run a step. */
 static af_graph *make_net(af_device *d, int rank, int ranks, af_split split, wire *w)
 {
     af_graph *g = NULL;
     af_error err = {0};
     CHECK_OK(af_graph_new(&g, &err), err);
+    af_graph_set_test(g, test);
     af_tensor *x = af_graph_input(g, "x", AF_DTYPE_F32, 2, (int64_t[]){ROWS, I});
     for (int i = 0; i < LAYERS; i++) {
         af_tensor *a = af_graph_param(g, "a", AF_DTYPE_F32, 2, (int64_t[]){I, H});
@@ -100,6 +104,46 @@ static void test_bytes_are_those_of_the_plan(void **state)
             }
             assert_int_equal(sent, received);
         }
+    af_device_close(d);
+    drop_kept();
+}
+
+/* Whole gradients: every element is summed once, after the last node that adds to it and before the
+ * pass ends, and gathered right after; several micro-batches are summed once, by the update. */
+static void test_whole_gradients_are_summed_early(void **state)
+{
+    (void)state;
+    af_device *d = open_fake();
+    for (int buckets = 0; buckets < 2; buckets++) {
+        wire w;
+        static const af_graph_test small = {.bucket = 3 * I * H * 4};
+        test = buckets ? &small : NULL;
+        af_graph *g = make_net(d, 1, 2, AF_SPLIT_STATE, &w);
+        test = NULL;
+        int64_t seen_to = af_count(g->grads_flat);
+        int sums = 0;
+        for (int i = 0; i < g->n_nodes; i++) {
+            const af_node *n = g->nodes[i];
+            if (n->op != AF_OP_RANK_SUM)
+                continue;
+            const af_tensor *x = n->in[0];
+            const int64_t from = (int64_t)(x->base_offset / 4);
+            assert_int_equal(n->phase, AF_PHASE_BACKWARD);
+            assert_int_equal(from + af_count(x), seen_to); /* the last parameters come first */
+            assert_int_equal(g->nodes[i + 1]->op, AF_OP_RANK_GATHER);
+            assert_ptr_equal(g->nodes[i + 1]->in[0], x);
+            for (int k = i + 2; k < g->n_nodes && g->nodes[k]->phase == AF_PHASE_BACKWARD; k++)
+                for (int o = 0; o < g->nodes[k]->n_out; o++) {
+                    const af_tensor *y = g->nodes[k]->out[o];
+                    assert_false(y->base == g->grads_flat && (int64_t)(y->base_offset / 4) >= from);
+                }
+            seen_to = from;
+            sums++;
+        }
+        assert_int_equal(seen_to, 0);
+        assert_int_equal(sums, buckets ? (2 * LAYERS + 2) / 3 : 1);
+        af_graph_free(g);
+    }
     af_device_close(d);
     drop_kept();
 }
@@ -166,6 +210,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes_are_those_of_the_plan),
+        cmocka_unit_test(test_whole_gradients_are_summed_early),
         cmocka_unit_test(test_memory_of_a_sum_is_held),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
