@@ -55,7 +55,7 @@ AF_CHECKED af_status af_run_model_open_outline(af_run_model *m, const af_run_con
 AF_CHECKED af_status af_run_model_outline_adapter(af_run_model *m, af_error *err);
 void af_run_model_close(af_run_model *m); /* an empty one is allowed */
 bool af_run_model_on_cpu(const af_run_model *m);
-/* Do nodes of the graph sum gradients over the ranks? Else their GPUs are not connected, and what is
+/* Do nodes of the graph sum gradients over the ranks? Else GPUs are not connected, and what is
  * shared passes through the host after a pass. */
 bool af_run_model_sums_by_nodes(const af_run_model *m);
 /* Whether a teacher is followed: one in the same process, or a capture. */
