@@ -81,8 +81,7 @@ static af_node *rank_node(af_graph *g, af_op op, af_tensor *const *in, int n_in,
 static af_node *sum_node(af_graph *g, af_tensor *p)
 {
     const int before = g->n_nodes;
-    const int64_t first = (int64_t)(p->base_offset / sizeof(float));
-    int64_t *cut = af_shard_cuts_of(g, first, first + af_count(p));
+    int64_t *cut = af_shard_cuts_of(g, p->flat, p->flat + af_count(p));
     if (!cut)
         return NULL;
     af_node *n = rank_node(g, AF_OP_RANK_SUM, (af_tensor *[]){p->grad, p->own_grad},
@@ -131,18 +130,17 @@ static int64_t *even_cuts(af_graph *g, int64_t count)
     return cut;
 }
 
-static void sum_and_gather(af_graph *g, af_tensor *x, af_node *made[2])
+static void sum_and_join(af_graph *g, af_tensor *x, af_node *made[2])
 {
     const int64_t *cut = even_cuts(g, af_count(x));
     for (int k = 0; k < 2 && !af_graph_failed(g); k++)
-        made[k] =
-            rank_node(g, k ? AF_OP_RANK_GATHER : AF_OP_RANK_SUM, &x, 1, g->rank, g->ranks, cut);
+        made[k] = rank_node(g, k ? AF_OP_RANK_JOIN : AF_OP_RANK_SUM, &x, 1, g->rank, g->ranks, cut);
 }
 
-static int by_offset(const void *a, const void *b)
+static int by_place(const void *a, const void *b)
 {
     const af_tensor *const *x = a, *const *y = b;
-    return ((*x)->base_offset > (*y)->base_offset) - ((*x)->base_offset < (*y)->base_offset);
+    return ((*x)->flat > (*y)->flat) - ((*x)->flat < (*y)->flat);
 }
 
 /* The backward pass makes the gradients of the last parameters first: neighbours in the flat
@@ -159,11 +157,11 @@ static void fill_buckets(sum_places *s)
         if (g->tensors[i]->role == AF_ROLE_PARAM && g->tensors[i]->grad)
             p[n++] = g->tensors[i];
     if (p)
-        qsort(p, (size_t)n, sizeof *p, by_offset);
+        qsort(p, (size_t)n, sizeof *p, by_place);
     bucket b = {.to = af_count(g->grads_flat)};
     const int64_t least = g->test && g->test->bucket ? (int64_t)g->test->bucket : BUCKET;
     for (int i = n - 1; i >= 0 && !af_graph_failed(g); i--) {
-        b.from = (int64_t)(p[i]->base_offset / sizeof(float));
+        b.from = p[i]->flat;
         b.after = AF_MAX(b.after, s->at[p[i]->grad->id]);
         if (i > 0 && (b.to - b.from) * (int64_t)sizeof(float) < least)
             continue;
@@ -188,7 +186,7 @@ static void place_buckets(sum_places *s, int after)
             return;
         x->base = g->grads_flat;
         x->base_offset = (uint64_t)b->from * sizeof(float);
-        sum_and_gather(g, x, made);
+        sum_and_join(g, x, made);
         g->n_nodes = before; /* their place is another */
         for (int k = 0; k < 2 && made[k]; k++) {
             made[k]->phase = AF_PHASE_BACKWARD;
@@ -200,7 +198,7 @@ static void place_buckets(sum_places *s, int after)
 /* The nodes of af_graph_sum_whole, which buckets take the place of. */
 static bool is_replaced(const af_graph *g, const af_node *n)
 {
-    return g->sums_early && (n->op == AF_OP_RANK_SUM || n->op == AF_OP_RANK_GATHER) &&
+    return g->sums_early && (n->op == AF_OP_RANK_SUM || n->op == AF_OP_RANK_JOIN) &&
            n->in[0] == g->grads_flat;
 }
 
@@ -231,20 +229,14 @@ void af_graph_sum_ranks(af_graph *g)
         else
             place_buckets(&s, i + 1);
     }
-    if (!af_graph_failed(g)) {
-        free(g->nodes);
-        g->nodes = s.order;
-        g->cap_nodes = n + 2 * (int)tensors;
-        g->n_nodes = s.n;
-        s.order = NULL;
-        for (int i = 0; i < s.n; i++)
-            g->nodes[i]->at = i;
-    }
+    if (af_graph_failed(g))
+        free(s.order);
+    else
+        af_graph_take_order(g, s.order, s.n, n + 2 * (int)tensors);
     free(s.param);
     free(s.at);
     free(s.begin);
     free(s.bucket);
-    free(s.order);
 }
 
 void af_graph_set_ranks(af_graph *g, int rank, int ranks)
@@ -263,13 +255,14 @@ void af_graph_sum_whole(af_graph *g)
 {
     af_node *made[2];
     if (g->ranks > 1 && g->shard.split < AF_SPLIT_GRADIENTS && !af_graph_failed(g))
-        sum_and_gather(g, g->grads_flat, made);
+        sum_and_join(g, g->grads_flat, made);
 }
 
-void af_graph_gather_params(af_graph *g)
+void af_graph_join_params(af_graph *g)
 {
-    if (g->ranks > 1 && g->shard.split >= AF_SPLIT_STATE && !af_graph_failed(g))
-        rank_node(g, AF_OP_RANK_GATHER, &g->params_flat, 1, g->rank, g->ranks, g->shard.cut);
+    if (g->ranks > 1 && g->shard.split >= AF_SPLIT_STATE && g->shard.split < AF_SPLIT_PARAMS &&
+        !af_graph_failed(g))
+        rank_node(g, AF_OP_RANK_JOIN, &g->params_flat, 1, g->rank, g->ranks, g->shard.cut);
 }
 
 static int run_of(const af_node *n)
@@ -286,8 +279,11 @@ void af_graph_exchanges(const af_graph *g, int what, af_exchanged_fn *fn, void *
         const af_node *n = g->nodes[i];
         if (run_of(n) != what)
             continue;
-        if (n->op == AF_OP_RANK_SUM || n->op == AF_OP_RANK_GATHER)
-            fn(user, n->attr.ranks.cut, sizeof(float), n->op == AF_OP_RANK_GATHER);
+        if (n->op == AF_OP_RANK_SUM || n->op == AF_OP_RANK_JOIN)
+            fn(user, n->attr.ranks.cut, sizeof(float), n->op == AF_OP_RANK_JOIN);
+        else if (n->op == AF_OP_RANK_GATHER)
+            for (int k = 0; k < n->n_in; k++)
+                fn(user, n->in[k]->cut, 1, true);
         else if (n->op == AF_OP_GRAD_NORM && g->shard.split >= AF_SPLIT_GRADIENTS)
             af_norm_exchanges(g, fn, user);
     }

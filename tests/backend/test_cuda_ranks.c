@@ -130,7 +130,7 @@ static void test_whole_gradients_are_summed_early(void **state)
             const int64_t from = (int64_t)(x->base_offset / 4);
             assert_int_equal(n->phase, AF_PHASE_BACKWARD);
             assert_int_equal(from + af_count(x), seen_to); /* the last parameters come first */
-            assert_int_equal(g->nodes[i + 1]->op, AF_OP_RANK_GATHER);
+            assert_int_equal(g->nodes[i + 1]->op, AF_OP_RANK_JOIN);
             assert_ptr_equal(g->nodes[i + 1]->in[0], x);
             for (int k = i + 2; k < g->n_nodes && g->nodes[k]->phase == AF_PHASE_BACKWARD; k++)
                 for (int o = 0; o < g->nodes[k]->n_out; o++) {

@@ -123,7 +123,7 @@ AF_CHECKED af_status af_cuda_check_launches(af_cuda *cu, const af_node *n, af_er
 /* An exchange with other ranks that the backward pass need not wait for at once. */
 static inline bool af_cuda_runs_on_third(const af_node *n)
 {
-    return (n->op == AF_OP_RANK_SUM || n->op == AF_OP_RANK_GATHER) && n->phase == AF_PHASE_BACKWARD;
+    return (n->op == AF_OP_RANK_SUM || n->op == AF_OP_RANK_JOIN) && n->phase == AF_PHASE_BACKWARD;
 }
 AF_CHECKED af_status af_cuda_layout(af_device *d, af_graph *g, af_error *err);
 AF_CHECKED af_status af_cuda_run(af_device *d, af_graph *g, int what, af_error *err);

@@ -11,11 +11,11 @@ static void rank_sum_run(const af_node *n, af_cpu *cpu)
         memcpy(n->in[1]->data, x + cut[n->attr.ranks.rank], af_tensor_bytes(n->in[1]));
 }
 
-static void rank_gather_run(const af_node *n, af_cpu *cpu)
+static void rank_join_run(const af_node *n, af_cpu *cpu)
 {
     const af_exchange *e = &n->in[0]->graph->exchange;
     cpu->failed = e->gather(e->user, n->in[0]->data, sizeof(float), n->attr.ranks.cut, cpu->err);
 }
 
 const af_cpu_op af_cpu_rank_sum = {rank_sum_run, NULL};
-const af_cpu_op af_cpu_rank_gather = {rank_gather_run, NULL};
+const af_cpu_op af_cpu_rank_join = {rank_join_run, NULL};

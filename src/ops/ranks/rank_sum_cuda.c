@@ -88,7 +88,7 @@ void af_cuda_gather_pieces(af_cuda *cu, af_node *n, void *v, uint64_t size, int 
     }
 }
 
-static af_status rank_gather_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+static af_status rank_join_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
     (void)g, (void)err;
     af_cuda_gather_pieces(cu, n, n->in[0]->data, sizeof(float), n->attr.ranks.rank,
@@ -97,4 +97,4 @@ static af_status rank_gather_prepare(af_cuda *cu, af_graph *g, af_node *n, af_er
 }
 
 const af_cuda_op af_cuda_rank_sum = {.prepare = rank_sum_prepare};
-const af_cuda_op af_cuda_rank_gather = {.prepare = rank_gather_prepare};
+const af_cuda_op af_cuda_rank_join = {.prepare = rank_join_prepare};

@@ -8,7 +8,7 @@
 #include "train/step/capture.h"
 #include "train/step/run_tokens.h"
 
-enum { AF_FROZEN_ALIGN = 64, AF_ZERO_MAX = 2 /* the highest zero_stage */ };
+enum { AF_FROZEN_ALIGN = 64, AF_ZERO_MAX = 3 /* the highest zero_stage */ };
 
 typedef struct af_run_model {
     const af_run_config *run; /* borrowed */
@@ -55,6 +55,13 @@ AF_CHECKED af_status af_run_model_open_outline(af_run_model *m, const af_run_con
 AF_CHECKED af_status af_run_model_outline_adapter(af_run_model *m, af_error *err);
 void af_run_model_close(af_run_model *m); /* an empty one is allowed */
 bool af_run_model_on_cpu(const af_run_model *m);
+/* The highest zero_stage that is there on this device. */
+int af_run_model_zero_max(const af_run_model *m);
+/* Whether each rank has a piece of every weight: then all run the same passes, and together. */
+static inline bool af_run_model_splits_weights(const af_run_model *m)
+{
+    return m->ranks > 1 && m->zero_stage >= 3;
+}
 /* Do nodes of the graph sum gradients over the ranks? Else GPUs are not connected, and what is
  * shared passes through the host after a pass. */
 bool af_run_model_sums_by_nodes(const af_run_model *m);

@@ -88,7 +88,8 @@ AF_CHECKED af_status af_step_graph_carry(af_step_graph *s, int64_t j, af_error *
 AF_CHECKED af_status af_step_graph_reduce(af_step_graph *s, af_error *err);
 /* Bytes that this rank has sent to others: gradients and parameters. */
 uint64_t af_step_graph_sent(const af_step_graph *s);
-/* Likewise, after an update: the parameters of all shards on every rank. */
+/* Likewise, after an update: the parameters of all shards on every rank,
+ * unless they are split. */
 AF_CHECKED af_status af_step_graph_gather(af_step_graph *s, af_error *err);
 /* The losses of all micro-batches of a step on every rank. */
 AF_CHECKED af_status af_step_graph_share_losses(af_step_graph *s, af_error *err);
