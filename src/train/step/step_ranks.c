@@ -123,10 +123,16 @@ done:
     return st;
 }
 
+/* Bytes of a parameter: f32 or bf16. */
+static uint64_t param_size(const af_step_graph *s)
+{
+    return af_dtype_get(af_tensor_dtype(af_graph_flat_params(s->graph)))->bytes;
+}
+
 static af_status gather_params(af_step_graph *s, float *v, int64_t count, af_error *err)
 {
     (void)count;
-    return gather_pieces(s, v, sizeof *v, af_graph_cuts(s->graph), err);
+    return gather_pieces(s, v, param_size(s), af_graph_cuts(s->graph), err);
 }
 
 /* Every rank's part of the parameters, from its GPU. */
@@ -138,8 +144,8 @@ static af_status gather_on_gpus(af_step_graph *s, af_error *err)
     af_status st = AF_OK;
     for (int r = 0; r < s->model->ranks && st == AF_OK; r++)
         if (cut[r + 1] > cut[r])
-            st = af_comm_device_broadcast(s->model->gpus, v + (uint64_t)cut[r] * sizeof(float),
-                                          (uint64_t)(cut[r + 1] - cut[r]) * sizeof(float), r, NULL,
+            st = af_comm_device_broadcast(s->model->gpus, v + (uint64_t)cut[r] * param_size(s),
+                                          (uint64_t)(cut[r + 1] - cut[r]) * param_size(s), r, NULL,
                                           err);
     af_tensor_wrote(s->graph, af_graph_flat_params(s->graph));
     s->sent += af_run_model_sent(s->model) - before;
