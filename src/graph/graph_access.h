@@ -122,6 +122,8 @@ typedef enum af_split {
     AF_SPLIT_NOTHING,
     AF_SPLIT_STATE,
     AF_SPLIT_GRADIENTS,
+    AF_SPLIT_WEIGHTS, /* frozen ones */
+    AF_SPLIT_PARAMS,
 } af_split;
 /* Before af_graph_optimizer: the graph updates a part of the parameters and has the state of that
  * part; `ranks` graphs together are one. The caller brings the parameters together again.
@@ -129,7 +131,12 @@ typedef enum af_split {
  * GRADIENTS: a gradient lives until nodes have summed it over the ranks, each its piece; then
  * af_tensor_gradient has no values to read. In a graph of one pass (af_graph_set_one_pass,
  * before af_graph_optimizer) that is during the backward pass, else (several micro-batches are
- * added first) af_graph_carry does it. */
+ * added first) af_graph_carry does it.
+ *
+ * WEIGHTS: of a matrix, and of the scales of its codes, each graph has an equal piece (weights that
+ * are bound stay whole); nodes gather it before the nodes that read it. af_tensor_write takes the
+ * whole and keeps the piece; there is nothing to read and no host view. PARAMS: the same for
+ * parameters, whose pieces are those of their gradients: nothing is left to bring together. */
 void af_graph_set_shard(af_graph *g, int rank, int ranks, af_split split);
 /* How nodes reach the other ranks, in memory of this process. cut[r] .. cut[r + 1] are the elements
  * of rank r. */
@@ -146,6 +153,12 @@ void af_graph_set_exchange(af_graph *g, const af_exchange *e);
  * for counting. */
 typedef void af_exchanged_fn(void *user, const int64_t *cut, uint64_t size, bool gathers);
 void af_graph_exchanges(const af_graph *g, int what, af_exchanged_fn *fn, void *user);
+/* After plan, of a tensor that is split: [ranks + 1] bytes where the pieces begin and end, and this
+ * graph's piece in memory of this process. NULL: it is whole. */
+const int64_t *af_tensor_cuts(const af_tensor *t);
+void *af_tensor_piece_view(const af_tensor *t);
+/* Whether runs train (af_graph_set_training). */
+bool af_graph_is_training(const af_graph *g);
 /* After it: [ranks + 1] elements of the flat parameters where the parts begin and end. */
 const int64_t *af_graph_cuts(const af_graph *g);
 /* One tensor of the optimizer's state as a single process has it. */

@@ -37,7 +37,11 @@ struct af_tensor {
     int64_t limit;
     af_tensor *grad;
     af_tensor *own_grad; /* params of split gradients: this rank's piece, or NULL */
-    double lr_factor;    /* params */
+    int64_t flat;        /* params: their first element in the flat buffer of all */
+    /* weights and params that ranks split: [ranks + 1] bytes where the pieces begin; its memory is
+     * this rank's piece. NULL = whole */
+    const int64_t *cut;
+    double lr_factor; /* params */
     bool decay;
     bool whole_moments;       /* params: f32 moments in 8-bit Adam too */
     const int64_t (*rows)[2]; /* params: the rows that are trained; NULL = all */
@@ -116,9 +120,9 @@ struct af_graph {
     /* one flat buffer each, same layout: every param, and its gradient */
     af_tensor *params_flat, *grads_flat;
     /* what this graph sums up and updates with, and the flat element it begins with: all of
-     * grads_flat, or of split gradients this rank's */
+     * grads_flat, or of split gradients this rank's. Of split params, params_flat is this rank's */
     af_tensor *grads_own;
-    int64_t grads_from;
+    int64_t grads_from, params_from;
     af_exchange exchange;
     af_carry carry;
     af_shard shard;
@@ -214,7 +218,7 @@ static inline int64_t af_live(const af_tensor *t)
 bool af_same_shape(const af_tensor *a, const af_tensor *b);
 /* "[3 x 4] f32" into a caller's buffer, for messages. */
 const char *af_shape_text(const af_tensor *t, char *buf, size_t size);
-/* Bytes in memory, with the row stride ld. */
+/* Bytes in memory, with the row stride ld; of a split leaf, of its piece. */
 uint64_t af_tensor_extent(const af_tensor *t);
 
 /* ---- shards ---- */
@@ -246,6 +250,9 @@ void af_graph_write_first(af_graph *g); /* one pass: the first one of a gradient
 void af_graph_sum_ranks(af_graph *g);   /* split gradients: each after the last node that adds */
 void af_graph_drop_dead(af_graph *g);
 void af_graph_apply_recompute(af_graph *g);
+void af_graph_gather_weights(af_graph *g); /* split weights: before the nodes that read them */
+/* `order` (malloc'ed, `cap` long) becomes the graph's list of nodes. */
+void af_graph_take_order(af_graph *g, af_node **order, int n, int cap);
 AF_CHECKED af_status af_graph_layout(af_graph *g, af_error *err); /* lifetimes -> offsets */
 uint64_t af_graph_bytes(const af_graph *g);                       /* of all arenas, once laid out */
 #endif

@@ -47,8 +47,7 @@ static void find_places(sum_places *s)
 static af_node *sum_node(af_graph *g, af_tensor *p)
 {
     const int before = g->n_nodes;
-    const int64_t first = (int64_t)(p->base_offset / sizeof(float));
-    int64_t *cut = af_shard_cuts_of(g, first, first + af_count(p));
+    int64_t *cut = af_shard_cuts_of(g, p->flat, p->flat + af_count(p));
     if (!cut)
         return NULL;
     af_node *n =
@@ -84,18 +83,12 @@ void af_graph_sum_ranks(af_graph *g)
         s.order[s.n++] = g->nodes[i];
         place_sums(&s, i + 1);
     }
-    if (!af_graph_failed(g)) {
-        free(g->nodes);
-        g->nodes = s.order;
-        g->cap_nodes = n + (int)tensors;
-        g->n_nodes = s.n;
-        s.order = NULL;
-        for (int i = 0; i < s.n; i++)
-            g->nodes[i]->at = i;
-    }
+    if (af_graph_failed(g))
+        free(s.order);
+    else
+        af_graph_take_order(g, s.order, s.n, n + (int)tensors);
     free(s.param);
     free(s.at);
-    free(s.order);
 }
 
 static int run_of(const af_node *n)
@@ -114,6 +107,9 @@ void af_graph_exchanges(const af_graph *g, int what, af_exchanged_fn *fn, void *
             continue;
         if (n->op == AF_OP_RANK_SUM)
             fn(user, n->attr.ranks.cut, sizeof(float), false);
+        else if (n->op == AF_OP_RANK_GATHER)
+            for (int k = 0; k < n->n_in; k++)
+                fn(user, n->in[k]->cut, 1, true);
         else if (n->op == AF_OP_GRAD_NORM && g->shard.split >= AF_SPLIT_GRADIENTS)
             af_norm_exchanges(g, fn, user);
     }

@@ -8,7 +8,7 @@
 #include "train/step/capture.h"
 #include "train/step/run_tokens.h"
 
-enum { AF_FROZEN_ALIGN = 64, AF_ZERO_MAX = 2 /* the highest zero_stage */ };
+enum { AF_FROZEN_ALIGN = 64, AF_ZERO_MAX = 3 /* the highest zero_stage */ };
 
 typedef struct af_run_model {
     const af_run_config *run; /* borrowed */
@@ -59,6 +59,11 @@ void af_run_model_close(af_run_model *m); /* an empty one is allowed */
 bool af_run_model_on_cpu(const af_run_model *m);
 /* The highest zero_stage that is there on this device. */
 int af_run_model_zero_max(const af_run_model *m);
+/* Whether each rank has a piece of every weight: then all run the same passes, and together. */
+static inline bool af_run_model_splits_weights(const af_run_model *m)
+{
+    return m->ranks > 1 && m->zero_stage >= 3;
+}
 /* Whether a teacher is followed: one in the same process, or a capture. */
 static inline bool af_run_model_distils(const af_run_model *m)
 {

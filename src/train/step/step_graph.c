@@ -109,6 +109,14 @@ static int tree_levels(const af_run_config *run)
     return levels;
 }
 
+/* What is trained next to a frozen model is small, and stays whole. */
+static af_split split_of(const af_run_model *m)
+{
+    return m->zero_stage < 3 ? (af_split)m->zero_stage
+           : m->adapter      ? AF_SPLIT_WEIGHTS
+                             : AF_SPLIT_PARAMS;
+}
+
 static void record_optimizer(af_step_graph *s)
 {
     const af_run_config *run = s->run;
@@ -123,7 +131,7 @@ static void record_optimizer(af_step_graph *s)
         af_graph_set_receive(s->graph);
     if (s->model->ranks > 1 && s->model->zero_stage >= 1)
         af_graph_set_shard(s->graph, af_comm_rank(s->model->comm), s->model->ranks,
-                           (af_split)s->model->zero_stage);
+                           split_of(s->model));
     if (s->block == 1) /* what a carry takes away counts as an update */
         af_graph_set_one_pass(s->graph);
     group_base(s);

@@ -86,7 +86,7 @@ AF_CHECKED af_status af_step_graph_share(const af_step_graph *s, void *items, ui
 AF_CHECKED af_status af_step_graph_carry(af_step_graph *s, int64_t j, af_error *err);
 /* After the last of them: the gradients become the sum over all ranks. */
 AF_CHECKED af_status af_step_graph_reduce(af_step_graph *s, af_error *err);
-/* After an update: the parameters of all shards on every rank. */
+/* After an update: the parameters of all shards on every rank, unless they are split. */
 AF_CHECKED af_status af_step_graph_gather(af_step_graph *s, af_error *err);
 /* The losses of all micro-batches of a step on every rank. */
 AF_CHECKED af_status af_step_graph_share_losses(af_step_graph *s, af_error *err);

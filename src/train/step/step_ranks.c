@@ -89,7 +89,8 @@ static af_status gather_pieces(void *user, void *v, uint64_t size, const int64_t
     af_step_graph *s = user;
     const uint64_t before = af_run_model_sent(s->model);
     const af_status st = af_gather_shards(s->model->comm, v, size, cut, err);
-    s->sent += af_run_model_sent(s->model) - before;
+    if (af_graph_is_training(s->graph)) /* an evaluation is no part of a step */
+        s->sent += af_run_model_sent(s->model) - before;
     return st;
 }
 
@@ -154,7 +155,8 @@ static af_status gather_on_gpus(af_step_graph *s, af_error *err)
 
 af_status af_step_graph_gather(af_step_graph *s, af_error *err)
 {
-    if (!s->model->comm || s->model->zero_stage < AF_SPLIT_STATE)
+    if (!s->model->comm || s->model->zero_stage < AF_SPLIT_STATE ||
+        (af_run_model_splits_weights(s->model) && !s->model->adapter))
         return AF_OK;
     if (s->model->gpus)
         return gather_on_gpus(s, err);

@@ -49,10 +49,11 @@ static af_status count_sent(const af_step_graph *s, const af_plan_ranks *r, int 
             add_traffic(&t, cut, sizeof(float), false);
             add_traffic(&t, cut, sizeof(float), true);
         }
-        if (stage >= AF_SPLIT_STATE && r->ranks > 1)
+        if (stage >= AF_SPLIT_STATE && r->ranks > 1 && (stage < 3 || s->model->adapter))
             add_traffic(&t, af_graph_cuts(s->graph), sizeof(float), true);
         if (stage >= AF_SPLIT_GRADIENTS && r->ranks > 1)
-            t.sent += micro * sent_by_nodes(s, AF_RUN_BACKWARD, r->ranks, from) +
+            t.sent += micro * sent_by_nodes(s, AF_RUN_FORWARD, r->ranks, from) +
+                      micro * sent_by_nodes(s, AF_RUN_BACKWARD, r->ranks, from) +
                       blocks * sent_by_nodes(s, 0, r->ranks, from) +
                       sent_by_nodes(s, AF_RUN_UPDATE, r->ranks, from);
         *(far ? &out->sent_far : &out->sent) = t.sent;
@@ -82,9 +83,13 @@ static af_status plan_stage(af_step_graph *s, af_memory_mode mode, const af_plan
         return AF_OK;
     s->model->ranks = r->ranks;
     s->model->zero_stage = stage;
+    if (af_run_model_splits_weights(s->model))
+        mode.packed = af_memory_packed_bits(s) != 0;
     AF_TRY(af_memory_plan(s, mode, err));
     out->total = s->plan.total;
     out->resident = af_run_model_on_cpu(s->model) ? af_memory_resident(s, &s->plan) : s->plan.total;
+    out->mapped = af_plan_in_place(&s->plan);
+    out->weights = s->plan.weights + s->plan.params + s->plan.bound;
     out->state = s->plan.state;
     out->grads = s->plan.grads;
     AF_TRY(count_sent(s, r, stage, out, err));
@@ -119,21 +124,21 @@ static int advised(const af_stage_plan p[AF_STAGES])
 void af_plan_stages_text(af_buf *b, const af_stage_plan p[AF_STAGES], const af_plan_ranks *r)
 {
     const int best = advised(p);
-    af_buf_printf(
-        b,
-        "\n%d ranks, %d on a machine; %.3g GB/s inside a machine, %.3g between them\n"
-        "zero_stage   peak GiB of a rank   optimizer   sent per step (between machines)   "
-        "estimated step\n",
-        r->ranks, r->ranks_per_node, r->bandwidth / 1e9, r->bandwidth_far / 1e9);
+    af_buf_printf(b,
+                  "\n%d ranks, %d on a machine; %.3g GB/s inside a machine, %.3g between them\n"
+                  "zero_stage   peak GiB of a rank   weights   optimizer   "
+                  "sent per step (between machines)   estimated step\n",
+                  r->ranks, r->ranks_per_node, r->bandwidth / 1e9, r->bandwidth_far / 1e9);
     for (int i = 0; i < AF_STAGES; i++) {
         if (!p[i].there) {
             af_buf_printf(b, "%10d   not there yet\n", i);
             continue;
         }
-        af_buf_printf(b, "%10d   %18.3f   %9.3f   %10.3f MB (%.3f MB)   %15.4g s%s%s\n", i,
-                      (double)p[i].total / 0x1p30, (double)p[i].state / 0x1p30,
-                      (double)p[i].sent / 1e6, (double)p[i].sent_far / 1e6, p[i].seconds,
-                      p[i].fits ? "" : ", does not fit", i == best ? "  <- advised" : "");
+        af_buf_printf(b, "%10d   %18.3f   %7.3f   %9.3f   %10.3f MB (%.3f MB)   %15.4g s%s%s\n", i,
+                      (double)(p[i].total + p[i].mapped) / 0x1p30, (double)p[i].weights / 0x1p30,
+                      (double)p[i].state / 0x1p30, (double)p[i].sent / 1e6,
+                      (double)p[i].sent_far / 1e6, p[i].seconds, p[i].fits ? "" : ", does not fit",
+                      i == best ? "  <- advised" : "");
     }
     if (best < 0)
         af_buf_str(b, "no stage fits: use more machines, a shorter sequence_len or load_in_4bit\n");
@@ -150,12 +155,13 @@ json_t *af_plan_stages_json(const af_stage_plan p[AF_STAGES], const af_plan_rank
         json_array_append_new(
             list,
             p[i].there
-                ? json_pack("{s:i,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:b}", "zero_stage", i, "peak_bytes",
-                            (json_int_t)p[i].total, "resident_bytes", (json_int_t)p[i].resident,
-                            "state_bytes", (json_int_t)p[i].state, "gradient_bytes",
-                            (json_int_t)p[i].grads, "sent_bytes", (json_int_t)p[i].sent,
-                            "sent_bytes_between_machines", (json_int_t)p[i].sent_far, "seconds",
-                            p[i].seconds, "fits", p[i].fits)
+                ? json_pack("{s:i,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:b}", "zero_stage", i,
+                            "peak_bytes", (json_int_t)p[i].total, "mapped_bytes",
+                            (json_int_t)p[i].mapped, "resident_bytes", (json_int_t)p[i].resident,
+                            "weight_bytes", (json_int_t)p[i].weights, "state_bytes",
+                            (json_int_t)p[i].state, "gradient_bytes", (json_int_t)p[i].grads,
+                            "sent_bytes", (json_int_t)p[i].sent, "sent_bytes_between_machines",
+                            (json_int_t)p[i].sent_far, "seconds", p[i].seconds, "fits", p[i].fits)
                 : json_pack("{s:i,s:b}", "zero_stage", i, "there", false));
     json_object_set_new(o, "stages", list);
     return o;

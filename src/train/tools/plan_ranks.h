@@ -14,9 +14,10 @@ typedef struct af_stage_plan {
     bool there; /* false: this stage is refused by a run */
     bool fits;
     uint64_t total, resident; /* of the largest rank; resident: on the CPU, with the program */
-    uint64_t state, grads;
-    uint64_t sent, sent_far; /* bytes of a rank in a step; of these, between machines */
-    double seconds;          /* of a step, estimated */
+    uint64_t mapped;          /* and what it reads from mapped files */
+    uint64_t weights, state, grads; /* weights: frozen and trained, mapped ones too */
+    uint64_t sent, sent_far;        /* bytes of a rank in a step; of these, between machines */
+    double seconds;                 /* of a step, estimated */
 } af_stage_plan;
 
 /* Plans every stage with one memory mode. `free_bytes`: of a machine (CPU), or of a GPU. */
