@@ -165,6 +165,7 @@ typedef union af_attr {
         int64_t from;         /* first element in the flat buffer of all ranks */
     } optim;
     struct {
+        int rank, ranks;    /* this one, of how many */
         const int64_t *cut; /* [ranks + 1]: the elements of each rank; lives as long as the graph */
     } ranks;
 } af_attr;
