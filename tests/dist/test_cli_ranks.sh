@@ -193,7 +193,7 @@ bad 2 "deepspeed asks for stage 2 of ZeRO, and zero_stage for stage 1"
 ranks 2 adapter=full deepspeed='{zero_optimization: {stage: 1, offload_optimizer: {device: cpu}}}' output_dir="$tmp/bad"
 bad 2 "offload_optimizer is not supported"
 ranks 2 adapter=full fsdp='full_shard auto_wrap' generate_samples='[a]' output_dir="$tmp/bad"
-bad 1 "generate_samples needs whole weights, which no rank has with zero_stage 3"
+bad 2 "generate_samples needs whole weights, which no rank has with zero_stage 3"
 [ ! -e "$tmp/bad" ] || { echo "a run that did not start left files"; exit 1; }
 # one process does not mind
 "$AFINAR" train "$tmp/run.yaml" -q adapter=full deepspeed=absent.json fsdp='full_shard' output_dir="$tmp/alone"

@@ -353,24 +353,6 @@ done:
     return st;
 }
 
-/* What rank 0 does alone needs whole weights. */
-static af_status check_split(const af_run_model *m, af_error *err)
-{
-    const af_run_config *r = m->run;
-    const char *key = r->fp8 ? "fp8" : r->generate_samples.count ? "generate_samples" : NULL;
-    if (m->zero_stage > af_run_model_zero_max(m))
-        return af_fail(err, AF_EUSAGE,
-                       "%s: zero_stage %d does not run on a GPU yet: use %d, which splits the "
-                       "optimizer state",
-                       r->path, m->zero_stage, af_run_model_zero_max(m));
-    if (af_run_model_splits_weights(m) && key)
-        return af_fail(err, AF_EUSAGE,
-                       "%s: %s needs whole weights, which no rank has with zero_stage 3: leave it "
-                       "out, or use zero_stage 2",
-                       r->path, key);
-    return AF_OK;
-}
-
 af_status af_run_model_open(af_run_model *m, const af_run_config *run, af_comm *comm, af_error *err)
 {
     af_status st = AF_OK;
@@ -381,7 +363,11 @@ af_status af_run_model_open(af_run_model *m, const af_run_config *run, af_comm *
         AF_TRY(af_run_zero_stage(run, &m->zero_stage, err));
     AF_TRY(check_output(m, err));
     AF_TRY(open_device(m, err));
-    AF_TRY(check_split(m, err));
+    if (m->zero_stage > af_run_model_zero_max(m))
+        AF_TRY(af_fail(err, AF_EUSAGE,
+                       "%s: zero_stage %d does not run on a GPU yet: use %d, which splits the "
+                       "optimizer state",
+                       run->path, m->zero_stage, af_run_model_zero_max(m)));
     AF_TRY(af_comm_device_for(&m->gpus, comm, m->device, err));
     choose_compute(m);
     AF_TRY(open_loader(m, false, err));
