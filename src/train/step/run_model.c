@@ -358,6 +358,7 @@ af_status af_run_model_open(af_run_model *m, const af_run_config *run, af_comm *
     af_status st = AF_OK;
     AF_TRY(resolve(m, run, err));
     m->comm = comm;
+    m->rank = af_comm_rank(comm);
     m->ranks = af_comm_size(comm);
     if (comm)
         AF_TRY(af_run_zero_stage(run, &m->zero_stage, err));

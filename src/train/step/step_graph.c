@@ -130,8 +130,7 @@ static void record_optimizer(af_step_graph *s)
     if (s->model->gpus)
         af_graph_set_receive(s->graph);
     if (s->model->ranks > 1 && s->model->zero_stage >= 1)
-        af_graph_set_shard(s->graph, af_comm_rank(s->model->comm), s->model->ranks,
-                           split_of(s->model));
+        af_graph_set_shard(s->graph, s->model->rank, s->model->ranks, split_of(s->model));
     if (s->block == 1) /* what a carry takes away counts as an update */
         af_graph_set_one_pass(s->graph);
     group_base(s);
