@@ -77,9 +77,6 @@ typedef struct af_carry {
     af_node *merge[AF_CARRY_MAX], *put[AF_CARRY_MAX]; /* grads += sum; sum = grads */
     af_node *clear;                                   /* of the gradients */
     af_node *reduce; /* split gradients that several micro-batches are added into: over ranks */
-    bool receives;
-    af_tensor *received; /* gradients of another rank, and the node that adds them */
-    af_node *add;
 } af_carry;
 
 struct af_node {
@@ -124,6 +121,8 @@ struct af_graph {
     af_tensor *grads_own;
     int64_t grads_from, params_from;
     af_exchange exchange;
+    int rank, ranks; /* see af_graph_set_ranks; 0 = the caller sums */
+    bool sums_early; /* whole gradients are summed in the backward pass, the only one of a step */
     af_carry carry;
     af_shard shard;
     af_tensor *hyper; /* f32 [AF_HYPER_COUNT], written before an update */
@@ -238,6 +237,10 @@ bool af_shard_clip(const af_graph *g, int rank, int64_t *from, int64_t *to);
 /* The piece of a state that this graph has; NULL when it has none, or memory is gone (latched). */
 af_tensor *af_state_part_new(af_graph *g, const af_state_part *like);
 
+/* Nodes of the update that begin or end it, see af_graph_set_ranks. */
+void af_graph_sum_whole(af_graph *g);
+void af_graph_join_params(af_graph *g);
+
 /* Records the sums of af_graph_set_carry, when the flat gradients exist. */
 void af_carry_leaves(af_graph *g, af_dtype t, int64_t count);
 void af_carry_nodes(af_graph *g);
@@ -245,7 +248,9 @@ void af_carry_nodes(af_graph *g);
 /* ---- transforms and plan, in the order prepare runs them ---- */
 void af_graph_fuse_accumulate(af_graph *g);
 void af_graph_write_first(af_graph *g); /* one pass: the first one of a gradient does not add */
-void af_graph_sum_ranks(af_graph *g);   /* split gradients: each after the last node that adds */
+/* Split gradients: each after the last node that adds, and zero before the first one unless that
+ * writes. Whole ones, where sums_early: some at a time, after the last node that adds to them. */
+void af_graph_sum_ranks(af_graph *g);
 void af_graph_drop_dead(af_graph *g);
 void af_graph_apply_recompute(af_graph *g);
 void af_graph_gather_weights(af_graph *g); /* split weights: before the nodes that read them */

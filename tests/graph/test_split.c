@@ -122,7 +122,7 @@ static net make_net(member *me, af_device *device, int levels)
     af_graph_set_recompute(n.g, AF_RECOMPUTE_BLOCK, 1);
     CHECK_OK(af_graph_plan(n.g, device, &me->plan, &err), err);
     CHECK_OK(af_graph_prepare(n.g, device, &err), err);
-    af_graph_set_exchange(n.g, &(af_exchange){sum, gather, me});
+    af_graph_set_exchange(n.g, &(af_exchange){.sum = sum, .gather = gather, .user = me});
     return n;
 }
 

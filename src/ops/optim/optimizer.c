@@ -517,6 +517,7 @@ static void clear_others(param_list *c)
 static void record(param_list *c)
 {
     af_graph *g = c->g;
+    af_graph_sum_whole(g);
     for (int i = 0; i < c->n; i++)
         clear_rows(c, i);
     g->hyper = af_leaf(g, AF_ROLE_INPUT, "hyper", AF_DTYPE_F32, 1, (int64_t[]){AF_HYPER_COUNT});
@@ -581,4 +582,5 @@ void af_graph_optimizer(af_graph *g, const af_optimizer_opts *opts)
     g->phase = AF_PHASE_UPDATE;
     if (!af_graph_failed(g))
         record(&c);
+    af_graph_join_params(g);
 }

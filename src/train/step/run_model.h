@@ -46,8 +46,6 @@ typedef struct af_run_model {
  * the data has been read: its checks are the slower ones. Close after a failure too. */
 AF_CHECKED af_status af_run_model_open(af_run_model *m, const af_run_config *run,
                                        struct af_comm *comm, af_error *err);
-/* Bytes that this rank has sent to others. */
-uint64_t af_run_model_sent(const af_run_model *m);
 /* Makes the run's adapter, or reads the one it continues. Does nothing in full fine-tuning. */
 AF_CHECKED af_status af_run_model_open_adapter(af_run_model *m, af_error *err);
 /* For a plan: config and headers only, and an adapter without values. */
@@ -64,6 +62,9 @@ static inline bool af_run_model_splits_weights(const af_run_model *m)
 {
     return m->ranks > 1 && m->zero_stage >= 3;
 }
+/* Do nodes of the graph sum gradients over the ranks? Else GPUs are not connected, and what is
+ * shared passes through the host after a pass. */
+bool af_run_model_sums_by_nodes(const af_run_model *m);
 /* Whether a teacher is followed: one in the same process, or a capture. */
 static inline bool af_run_model_distils(const af_run_model *m)
 {

@@ -30,36 +30,19 @@ static uint64_t sent_by_nodes(const af_step_graph *s, int what, int ranks, int d
     return t.sent;
 }
 
-/* Gradients are summed and gathered, or by nodes; with a split state the parameters are gathered.
- */
-static af_status count_sent(const af_step_graph *s, const af_plan_ranks *r, int stage,
-                            af_stage_plan *out, af_error *err)
+/* Nodes of each micro-batch, of each block of them, and of the update. */
+static void count_sent(const af_step_graph *s, const af_plan_ranks *r, af_stage_plan *out)
 {
-    const int64_t count = af_tensor_count(af_graph_flat_params(s->graph));
     const uint64_t micro = (uint64_t)s->run->accumulation, blocks = micro / (uint64_t)s->block;
-    int64_t *cut = af_calloc((uint64_t)r->ranks + 1, sizeof *cut);
-    if (!cut)
-        return af_fail_nomem(err, "ranks", (uint64_t)r->ranks * sizeof *cut);
-    af_shard_cuts(cut, r->ranks, count, 64);
     const int per_node = r->ranks_per_node ? r->ranks_per_node : r->ranks;
     for (int far = 0; far < 2; far++) {
         const int from = far ? per_node : 1;
-        traffic t = {.ranks = r->ranks, .distance = from};
-        if (stage < AF_SPLIT_GRADIENTS) {
-            add_traffic(&t, cut, sizeof(float), false);
-            add_traffic(&t, cut, sizeof(float), true);
-        }
-        if (stage >= AF_SPLIT_STATE && r->ranks > 1 && (stage < 3 || s->model->adapter))
-            add_traffic(&t, af_graph_cuts(s->graph), sizeof(float), true);
-        if (stage >= AF_SPLIT_GRADIENTS && r->ranks > 1)
-            t.sent += micro * sent_by_nodes(s, AF_RUN_FORWARD, r->ranks, from) +
-                      micro * sent_by_nodes(s, AF_RUN_BACKWARD, r->ranks, from) +
-                      blocks * sent_by_nodes(s, 0, r->ranks, from) +
-                      sent_by_nodes(s, AF_RUN_UPDATE, r->ranks, from);
-        *(far ? &out->sent_far : &out->sent) = t.sent;
+        *(far ? &out->sent_far : &out->sent) =
+            micro * sent_by_nodes(s, AF_RUN_FORWARD, r->ranks, from) +
+            micro * sent_by_nodes(s, AF_RUN_BACKWARD, r->ranks, from) +
+            blocks * sent_by_nodes(s, 0, r->ranks, from) +
+            sent_by_nodes(s, AF_RUN_UPDATE, r->ranks, from);
     }
-    free(cut);
-    return AF_OK;
 }
 
 static double step_seconds(const af_step_graph *s, const af_plan_ranks *r, const af_stage_plan *p)
@@ -118,7 +101,7 @@ static af_status plan_stage(af_step_graph *s, const af_plan_ranks *r, int stage,
     s->model->zero_stage = stage;
     AF_TRY(af_memory_choose(s, free_bytes / sharing, &fits, err));
     note_memory(s, out);
-    AF_TRY(count_sent(s, r, stage, out, err));
+    count_sent(s, r, out);
     out->seconds = step_seconds(s, r, out);
     AF_TRY(find_largest(s, out, err));
     out->fits = out->total <= free_bytes / sharing;
