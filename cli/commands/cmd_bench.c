@@ -85,6 +85,7 @@ int cmd_bench(int argc, char **argv)
     const af_opt opts[] = {
         {0, "shape", AF_OPT_STR, &o.shape, "SHAPE",
          "tiny, 135m, 0.5b, 1.5b, 7b, 30b-a3b, 4b-delta, or a model whose shape to use [135m]"},
+        {0, "set", AF_OPT_STR, &o.set, "KEY=VALUE", "a key of run files, such as kahan_sum=true"},
         {0, "layers", AF_OPT_I64, &o.layers, "N", "layers, instead of those of a built-in shape"},
         {0, "batch", AF_OPT_I64, &o.batch, "N", "sequences per step [4]"},
         {0, "seq", AF_OPT_I64, &o.seq, "N", "tokens per sequence [2048]"},

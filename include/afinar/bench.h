@@ -19,9 +19,10 @@ typedef struct af_bench_opts {
     const char *device;
     int threads;
     int64_t batch, seq, rank;
-    int64_t layers; /* of a built-in shape, instead of its own; 0 = all */
-    double seconds; /* of timed steps, at least three of them; 0 = 10 */
-    bool by_op;     /* CPU only: time of each op */
+    int64_t layers;  /* of a built-in shape, instead of its own; 0 = all */
+    const char *set; /* NULL, or key=value of the run file */
+    double seconds;  /* of timed steps, at least three of them; 0 = 10 */
+    bool by_op;      /* CPU only: time of each op */
 } af_bench_opts;
 
 /* Time of all nodes of one op in one phase of a step, mean over the timed steps. */

@@ -90,8 +90,13 @@ static af_status make_run(af_bench_model *b, af_error *err)
                  b->o->batch, strcmp(b->o->dtype, "bf16") == 0 ? "true" : "false", b->o->device);
     char rank[32];
     snprintf(rank, sizeof rank, "lora_r=%" PRId64, b->o->rank);
-    const char *overrides[] = {rank};
-    return af_run_config_parse(&b->run, text, (uint64_t)n, "bench", overrides, full ? 0 : 1, err);
+    const char *overrides[2];
+    int count = 0;
+    if (!full)
+        overrides[count++] = rank;
+    if (b->o->set)
+        overrides[count++] = b->o->set;
+    return af_run_config_parse(&b->run, text, (uint64_t)n, "bench", overrides, count, err);
 }
 
 /* Fills a tensor piece by piece: floats of size `scale`, bytes at random. On the CPU in place: a
