@@ -159,4 +159,5 @@ foreach(name test_cuda_kernels test_cli_train_features test_cli_outputs test_cli
 endforeach()
 af_long(test_cli_train_features)
 af_long(test_cli_kill)
+af_long(test_cli_ranks) # test_comm_tcp, test_cli_ranks_kill and test_cli_ranks_mpi reach the same code
 af_long(test_cli_doctor) # its time is that of three measured GEMMs
