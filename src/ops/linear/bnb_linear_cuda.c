@@ -11,13 +11,8 @@ enum {
     SEGMENT = 64, /* values; a row is whole segments, a block holds at least one */
     THREADS = 256,
     /* bnb_linear.cu */
-    ROWS = 128,
-    STEP = 128,
-    STAGES = 3,
-    LONG_STEPS = 32,    /* rows from which eight blocks gain over four (measured) */
-    STAGE_CODES = 8192, /* bytes */
-    STAGE_TOKEN = 320,
-    TABLE_BYTES = 256 * 128 + 1024,
+    ROWS = 16,
+    TABLE_BYTES = 256 * 256 + 1024,
     /* bnb_linear_dx.cu */
     DX_COLS = 64,
     DX_ROWS = 128, /* a block takes at a time */
@@ -105,19 +100,13 @@ bool af_bnb_linear(af_cuda *cu, af_node *n, const af_linear_group *p)
     const int64_t tokens = af_rows(x);
     if (!serves(cu, p, x, TOKENS_MAX))
         return false;
-    const int64_t blocks = (p->O + ROWS - 1) / ROWS, steps = (p->I + STEP - 1) / STEP;
-    const int capacity = tokens <= 8 ? 8 : TOKENS_MAX;
-    int shared = 1; /* blocks of a cluster that share rows */
-    if (cu->arch >= 90 && blocks < (int64_t)cu->sms * 2)
-        shared = blocks >= cu->sms || steps < 8 ? 2 : steps < LONG_STEPS ? 4 : 8;
-    else if (blocks * 2 < cu->sms)
-        return false; /* most of the device would be idle */
-    af_kernel *k = af_cuda_kernel(
-        cu, "bnb_linear.cu", "bnb_linear",
-        af_cuda_text(cu, "AF_BOOK=%s_bits AF_TOK=%d AF_KS=%d", book(p), capacity, shared));
-    af_launch *l =
-        af_cuda_launch(cu, n, k, blocks * shared, 1, 1, THREADS,
-                       (unsigned)(STAGES * (STAGE_CODES + capacity * STAGE_TOKEN) + TABLE_BYTES));
+    const int64_t items = (p->O + ROWS - 1) / ROWS;
+    const int capacity = tokens <= 8 ? 8 : TOKENS_MAX, teams = tokens <= 8 ? 3 : 2;
+    const int sums = teams * 2 * (THREADS / 32) * ROWS * (capacity + 1) * (int)sizeof(float);
+    af_kernel *k = af_cuda_kernel(cu, "bnb_linear.cu", "bnb_linear",
+                                  af_cuda_text(cu, "AF_BOOK=%s_bits AF_TOK=%d", book(p), capacity));
+    af_launch *l = af_cuda_launch(cu, n, k, AF_MIN(items, (int64_t)cu->sms), 1, 1, teams * THREADS,
+                                  (unsigned)(TABLE_BYTES + sums));
     af_arg_ptr(l, y->data);
     af_arg_i64(l, y->ld);
     af_arg_ptr(l, x->data);

@@ -3,6 +3,7 @@
 #define AF_CASE_OPTIM_H
 
 #include "host/host_compare.h"
+#include "host/host_kernels.h"
 
 /* ---- optimizers: every constant matters (eps is as large as the moments) ---- */
 static const float lr = 0.05f, fac = 0.5f, b1 = 0.875f, b2 = 0.9375f, b3 = 0.75f, eps = 0.03125f,

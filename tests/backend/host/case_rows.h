@@ -3,6 +3,7 @@
 #define AF_CASE_ROWS_H
 
 #include "host/host_compare.h"
+#include "host/host_kernels.h"
 
 /* ---- norms: the mean square is about eps, one row is zero ---- */
 static const size_t D = AF_VEC == 1 ? 37 : 5 * AF_VEC, LD = D + AF_VEC, ROWS = 3;

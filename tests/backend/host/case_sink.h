@@ -3,6 +3,7 @@
 #define AF_CASE_SINK_H
 
 #include "host/host_compare.h"
+#include "host/host_kernels.h"
 
 /* Five rows of three heads, cut after the third; the first head's sink outweighs its keys. */
 static void sink_case()

@@ -4,6 +4,7 @@
 #define AF_CASE_STATE_H
 
 #include "host/host_compare.h"
+#include "host/host_kernels.h"
 
 static const int state_bounds[] = {1, 2, 2, 69, 71}, state_start[] = {3, 0, 0, 5};
 enum { STATE_S = 4, STATE_N = 73 };

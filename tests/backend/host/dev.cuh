@@ -27,6 +27,9 @@ struct bf16 {
 struct half {
     u16 bits;
 };
+struct uint2 {
+    u32 x, y;
+};
 struct uint4 {
     u32 x, y, z, w;
 };
@@ -43,7 +46,8 @@ static inline float2 make_float2(float x, float y) { return {x, y}; }
 #define __device__
 #define __constant__ static
 #define __forceinline__
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
+#define __align__(n) __attribute__((aligned(n)))
 #define __shared__ thread_local /* static storage in a function, and allowed after extern */
 
 #define DEV   [[maybe_unused]] static inline
@@ -60,13 +64,13 @@ static dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace device
 {
-enum { THREADS_MAX = 256, STACK = 1 << 16 };
+enum { THREADS_MAX = 1024, STACK = 1 << 16 };
 struct thread {
     ucontext_t at;
     std::vector<char> stack;
     bool done, waits;
     unsigned shuffles;
-    u64 left[2]; /* what it last left for its warp; the one before is still being read */
+    u32 left[2][8]; /* what it last left for its warp; the one before is still being read */
 };
 static thread threads[THREADS_MAX];
 static ucontext_t scheduler;
@@ -106,13 +110,24 @@ static inline void run_block()
         }
     }
 }
-template <class T> static inline T shuffle(T v, unsigned lane_from)
+/* Leaves a few bytes for the warp; when all lanes have, gives theirs: the first lane's. */
+struct lanes {
+    const thread *first;
+    unsigned slot;
+    const u32 *operator[](unsigned lane) const { return first[lane % 32].left[slot]; }
+};
+static inline lanes share(const void *v, size_t size)
 {
     thread &d = threads[threadIdx.x];
-    const unsigned slot = d.shuffles++ % 2, from = threadIdx.x / 32 * 32 + lane_from % 32;
-    memcpy(&d.left[slot], &v, sizeof v);
+    const unsigned slot = d.shuffles++ % 2;
+    memcpy(d.left[slot], v, size);
     turn();
-    memcpy(&v, &threads[from].left[slot], sizeof v);
+    return {&threads[threadIdx.x / 32 * 32], slot};
+}
+template <class T> static inline T shuffle(T v, unsigned lane_from)
+{
+    const lanes all = share(&v, sizeof v);
+    memcpy(&v, all[lane_from], sizeof v);
     return v;
 }
 } // namespace device
@@ -132,6 +147,7 @@ DEV void __syncthreads()
     device::threads[threadIdx.x].waits = true;
     device::turn();
 }
+DEV void meet(int, int) { __syncthreads(); } /* opens when nobody can move: later than it might */
 template <class T> DEV T __shfl_xor_sync(u32, T v, unsigned d)
 {
     return device::shuffle(v, threadIdx.x % 32 ^ d);
@@ -269,6 +285,60 @@ DEV void mma_tf32(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1)
         }
     }
 }
+
+/* d[16][8] += a[16][16] b[16][8] in bf16; sums in f32, one after another */
+DEV float half_of(u32 pair, unsigned which)
+{
+    return __uint_as_float(which ? pair & 0xffff0000u : pair << 16);
+}
+DEV void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1)
+{
+    const u32 mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
+    const device::lanes all = device::share(mine, sizeof mine);
+    const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    for (unsigned k = 0; k < 16; k++)
+        for (unsigned j = 0; j < 4; j++) {
+            const u32 left = all[g * 4 + k % 8 / 2][k / 8 * 2 + j / 2],
+                      right = all[(2 * t + j % 2) * 4 + k % 8 / 2][4 + k / 8];
+            d[j] += half_of(left, k % 2) * half_of(right, k % 2);
+        }
+}
+
+/* ---- shared memory by number, copies that are done at once ---- */
+namespace device
+{
+static uintptr_t shared_high; /* the other half of such a number */
+static inline void *shared(u32 at) { return (void *)(shared_high | at); }
+} // namespace device
+DEV u32 smem_at(const void *p)
+{
+    device::shared_high = (uintptr_t)p >> 32 << 32;
+    return (u32)(uintptr_t)p;
+}
+DEV void copy16(u32 to, const void *from, int bytes)
+{
+    memset(device::shared(to), 0, 16);
+    memcpy(device::shared(to), from, (size_t)bytes);
+}
+DEV void copy_commit() {}
+template <int N> DEV void copy_wait() {}
+/* Four tiles of 8 x 8: lanes 8 i to 8 i + 7 give the rows of tile i, lane l gets columns
+ * l % 4 * 2 + {0, 1} of row l / 4; trans: of the tiles turned over. */
+template <bool trans> DEV void ldmatrix(u32 (&r)[4], u32 at)
+{
+    const device::lanes all = device::share(&at, sizeof at);
+    const unsigned row = threadIdx.x % 32 / 4, col = threadIdx.x % 4 * 2;
+    for (unsigned i = 0; i < 4; i++) {
+        u16 v[2];
+        for (unsigned j = 0; j < 2; j++)
+            v[j] = ((const u16 *)device::shared(*all[i * 8 + (trans ? col + j : row)]))
+                [trans ? row : col + j];
+        r[i] = v[0] | (u32)v[1] << 16;
+    }
+}
+DEV void ldmatrix4(u32 (&r)[4], u32 at) { ldmatrix<false>(r, at); }
+DEV void ldmatrix4_trans(u32 (&r)[4], u32 at) { ldmatrix<true>(r, at); }
+DEV u32 pack_bf16(float lo, float hi) { return pack2((bf16 *)nullptr, lo, hi); }
 
 DEV float tanh_exp(float x) { return tanhf(x); }
 

@@ -2,7 +2,7 @@
 #ifndef AF_HOST_COMPARE_H
 #define AF_HOST_COMPARE_H
 
-#include "host/host_kernels.h"
+#include "host/host_library.h"
 
 /* ---- buffers and comparisons ---- */
 using vec = std::vector<double>;
@@ -47,9 +47,9 @@ template <class T> struct buf {
 using floats = buf<float>;
 using acts = buf<act>;
 
-template <class T> static double unit(const T *) { return 0.5; } /* integers */
-static double unit(const float *) { return 0x1p-24; }
-static double unit(const double *) { return 0x1p-53; }
+template <class T> DEV double unit(const T *) { return 0.5; } /* integers */
+DEV double unit(const float *) { return 0x1p-24; }
+DEV double unit(const double *) { return 0x1p-53; }
 DEV double unit(const bf16 *) { return 0x1p-8; }
 DEV double unit(const half *) { return 0x1p-11; }
 
@@ -101,11 +101,11 @@ template <class F> static vec gradient(F f, vec x, const vec &dy)
     }
     return dx;
 }
-static vec row_of(const vec &x, size_t row, size_t ld, size_t n)
+[[maybe_unused]] static vec row_of(const vec &x, size_t row, size_t ld, size_t n)
 {
     return vec(x.begin() + row * ld, x.begin() + row * ld + n);
 }
-static void set_row(vec &x, size_t row, size_t ld, const vec &v)
+[[maybe_unused]] static void set_row(vec &x, size_t row, size_t ld, const vec &v)
 {
     for (size_t i = 0; i < v.size(); i++)
         x[row * ld + i] = v[i];
