@@ -1,5 +1,5 @@
 # A short front door. The build itself is CMake (CMakePresets.json names the variants).
-.PHONY: all deps demo test check check-asan check-kernels check-threads check-faults check-hub check-ranks check-mutants coverage docs install package check-reproducible clean
+.PHONY: all deps demo test check check-asan check-kernels check-threads check-faults check-hub check-ranks check-serve-load check-mutants coverage docs install package check-reproducible clean
 all: deps
 	@cmake --preset release >/dev/null
 	@cmake --build build --target product
@@ -80,6 +80,14 @@ check-ranks: deps
 	@AFINAR=$(CURDIR)/build/afinar AF_GOLDEN=$(CURDIR)/tests/golden AF_RANKS=all AF_STAGES="0 1" bash tests/dist/test_cli_ranks.sh
 	@build/tests/test_comm_tcp kills 20
 	@AFINAR=$(CURDIR)/build/afinar AF_GOLDEN=$(CURDIR)/tests/golden AF_KILLS=20 bash tests/dist/test_cli_ranks_kill.sh
+
+# An hour of mixed load on a server (SECONDS=600: ten minutes): its memory must be flat. The log: build/serve-load.log
+SECONDS ?= 3600
+check-serve-load: deps
+	@cmake --preset release >/dev/null
+	@cmake --build build --target afinar
+	@AFINAR=$(CURDIR)/build/afinar AF_GOLDEN=$(CURDIR)/tests/golden nice -n 15 python3 tests/serve/serve_load.py $(SECONDS) build/serve-load.log
+	@tail -n 1 build/serve-load.log
 
 clean:
 	rm -rf build

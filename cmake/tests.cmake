@@ -60,16 +60,12 @@ elseif(NOT CMAKE_CXX_COMPILER)
     message(STATUS "no C++ compiler (Debian: g++): test_cuda_host, kernels on the host, is left out")
 else()
     enable_language(CXX)
-    foreach(variant float:1 bf16:8 half:1)
-        string(REPLACE ":" ";" variant ${variant})
-        list(GET variant 0 type)
-        list(GET variant 1 vec)
-        set(name test_cuda_host_${type})
-        add_executable(${name} ${CMAKE_SOURCE_DIR}/tests/backend/test_cuda_host.cpp)
+    function(af_host_kernels name source type vec)
+        add_executable(${name} ${CMAKE_SOURCE_DIR}/tests/backend/${source}.cpp)
         target_compile_definitions(${name} PRIVATE AF_T=${type} AF_VEC=${vec})
         target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/backend/host ${CMAKE_SOURCE_DIR}/tests/backend
-            ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/src/ops/common ${CMAKE_SOURCE_DIR}/src/tensor
-            ${CMAKE_SOURCE_DIR}/include)
+            ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/src/ops/common ${CMAKE_SOURCE_DIR}/src/ops/linear
+            ${CMAKE_SOURCE_DIR}/src/backend/cuda ${CMAKE_SOURCE_DIR}/src/tensor ${CMAKE_SOURCE_DIR}/include)
         # a kernel has parameters that only others of its kind use, and pragmas of the device's compiler
         target_compile_options(${name} PRIVATE -O0 -g0 -Wall -Wextra -Wno-unused-parameter -Wno-unknown-pragmas
             -ffp-contract=off)
@@ -78,10 +74,13 @@ else()
         add_test(NAME ${name} COMMAND ${name})
         # on aarch64 the search for leaks takes four seconds; these programs keep nothing
         set_tests_properties(${name} PROPERTIES ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0" TIMEOUT 300)
-        if(NOT type STREQUAL "bf16")
-            af_long(${name})
-        endif()
-    endforeach()
+    endfunction()
+    af_host_kernels(test_cuda_host_float test_cuda_host float 1)
+    af_host_kernels(test_cuda_host_bf16 test_cuda_host bf16 8)
+    af_host_kernels(test_cuda_host_half test_cuda_host half 1)
+    af_host_kernels(test_cuda_tensor test_cuda_tensor bf16 8)
+    af_long(test_cuda_host_float)
+    af_long(test_cuda_host_half)
 endif()
 
 file(GLOB AF_FUZZERS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_*.c)

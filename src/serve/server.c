@@ -2,6 +2,7 @@
 #include "serve/server_state.h"
 
 #include "serve/api/run_state.h"
+#include "serve/api/responses.h"
 
 #include <strings.h>
 #include <time.h>
@@ -178,6 +179,7 @@ af_status af_server_open(af_server **out, const char *model, const af_serve_opts
     o = o ? o : &none;
     api_init(&s->api);
     AF_TRY(take_opts(&s->api, model, o, err));
+    AF_TRY(af_response_store_new(&s->api.responses, err));
     if (o->run)
         AF_TRY(af_run_state_new(&s->api.run, o->run, err));
     AF_TRY(af_model_open(&s->model, model, &o->model, err));
@@ -219,6 +221,7 @@ void af_server_close(af_server *s)
     for (int i = 0; i < AF_API_GRAMMARS; i++)
         af_kept_grammar_release(a->grammars[i]);
     af_grammar_vocab_close(a->grammar_vocab);
+    af_response_store_free(a->responses);
     af_model_close(s->model);
     pthread_cond_destroy(&a->work.changed);
     pthread_mutex_destroy(&a->work.lock);

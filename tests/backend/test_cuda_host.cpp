@@ -5,9 +5,9 @@
  * Gradients are judged by differences of the forward formula. Outputs begin as NaN, and so does
  * what lies after them, which must stay. AF_SHOW in the environment prints the measured errors.
  *
- * Left out, and run on a GPU by test_cuda_ops.c: what needs tensor cores, asynchronous copies or
- * clusters (gemm, attention, low_rank, bnb_linear), copies and gathers (load, core, embedding,
- * copy_any, binary_any, the _gather kernels), and moe, muon, dora, head and noise. */
+ * test_cuda_tensor.cpp has products of few rows and of low ranks. Left out, and run on a GPU by
+ * test_cuda_ops.c: gemm and attention, copies and gathers (load, core, embedding, copy_any,
+ * binary_any, the _gather kernels), and moe, muon, dora, head and noise. */
 #include "host/case_dense.h"
 #include "host/case_elements.h"
 #include "host/case_sink.h"

@@ -237,7 +237,8 @@ has "$text" "base_model '$tmp/full/checkpoint-1' lies in output_dir" "train"
 # a signal leaves no temporary folder and no output
 for sig in TERM INT; do
     for delay in 0.01 0.03 0.06 0.1; do
-        "$AFINAR" merge ties.yml -o "$tmp/sig" --threads 1 > /dev/null 2>&1 &
+        # what this shell starts in the background ignores SIGINT, if it does not ask
+        (trap - INT; exec "$AFINAR" merge ties.yml -o "$tmp/sig" --threads 1 > /dev/null 2>&1) &
         pid=$!
         sleep $delay
         kill -$sig $pid 2> /dev/null
@@ -252,6 +253,8 @@ done
 
 # a model or a token cache that becomes shorter while it is in use: one sentence, exit 1, no temporary files
 lost() { # FILE COMMAND...: it is cut while the command runs
+    : > "$tmp/stdout" # not the lines of an earlier run
+    : > "$tmp/err"
     "${@:2}" > "$tmp/stdout" 2> "$tmp/err" &
     pid=$!
     until grep -q "^step .*loss" "$tmp/err" "$tmp/stdout" || ! kill -0 $pid 2> /dev/null; do sleep 0.05; done

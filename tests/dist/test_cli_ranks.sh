@@ -18,7 +18,7 @@ device: ${AF_DEVICE:-cpu}
 threads: 1
 YAML
 port() { # nobody listens there
-    MASTER_PORT=$((20000 + RANDOM % 20000))
+    MASTER_PORT=$((20000 + RANDOM % 6000)) # below those of clients (32768), not those of test_cli_ranks_kill
     while (exec 3<> "/dev/tcp/127.0.0.1/$MASTER_PORT") 2>/dev/null; do MASTER_PORT=$((MASTER_PORT + 1)); done
     export MASTER_PORT
 }

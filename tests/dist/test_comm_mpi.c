@@ -106,7 +106,7 @@ static int start(const library *l, const char *option, int n, const char *how, c
 {
     char command[1024];
     snprintf(command, sizeof command,
-             "ASAN_OPTIONS=detect_leaks=0 timeout 60 %s %s %s -n %d %s %s 2>&1", l->launcher,
+             "ASAN_OPTIONS=detect_leaks=0 timeout 300 %s %s %s -n %d %s %s 2>&1", l->launcher,
              l->options, option, n, self, how);
     FILE *f = popen(command, "r");
     assert_non_null(f);
@@ -145,7 +145,7 @@ static void check_say(const char *why, int least)
     for (int rank = 0; rank <= 2; rank += 2) {
         char said[1200];
         /* mpirun may end before they do */
-        for (int tries = 0; read_say(rank, said), !said[0] && n < least && tries < 50; tries++)
+        for (int tries = 0; read_say(rank, said), !said[0] && n < least && tries < 1000; tries++)
             nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL);
         CHECK_MSG(!said[0] || strstr(said, why), "rank %d said '%s', not '%s'", rank, said, why);
         n += said[0] != 0;

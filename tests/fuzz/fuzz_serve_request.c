@@ -3,7 +3,7 @@
 #include "fuzz_file.h"
 
 #include "format/text/json_text.h"
-#include "serve/api/generation.h"
+#include "serve/api/responses.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -48,19 +48,28 @@ static af_api *server(void)
     api = (af_api){.tokenizer = t, .template = p, .models = &base, .alias = (char *)"base"};
     api.vocab = 4;
     api.context = 64;
+    if (af_response_store_new(&api.responses, NULL) != AF_OK)
+        abort();
     pthread_mutex_init(&api.models_lock, NULL);
     pthread_mutex_init(&api.grammar_lock, NULL);
     return &api;
 }
 
-static void read_body(const uint8_t *data, size_t size, bool chat)
+static void read_body(const uint8_t *data, size_t size, bool chat, bool response)
 {
     af_api_fault f = {0};
     json_t *body = af_json_load((const char *)data, size, JSON_ALLOW_NUL, NULL);
     af_generation *g = json_is_object(body) ? af_generation_new(server(), NULL, chat) : NULL;
-    if (g && af_generation_read(g, body, &f) != AF_OK && !f.err.msg[0])
+    json_t *chat_body = NULL;
+    af_status st = AF_OK;
+    if (g && response)
+        st = af_response_read(g, body, &chat_body, &f);
+    if (g && st == AF_OK)
+        st = af_generation_read(g, response ? chat_body : body, &f);
+    if (st != AF_OK && !f.err.msg[0])
         abort();
     af_generation_free(g);
+    json_decref(chat_body);
     json_decref(body);
     af_memory_forget();
 }
@@ -69,9 +78,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size == 0)
         return 0;
-    if (data[0] % 3 == 0)
+    if (data[0] == 'r')
+        read_body(data + 1, size - 1, true, true);
+    else if (data[0] % 3 == 0)
         read_head(data + 1, size - 1);
     else
-        read_body(data + 1, size - 1, data[0] % 3 == 1);
+        read_body(data + 1, size - 1, data[0] % 3 == 1, false);
     return 0;
 }

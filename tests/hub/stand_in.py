@@ -7,6 +7,7 @@ library alone. It answers what afinar asks, misbehaves on request, and keeps a l
 import base64
 import hashlib
 import json
+import select
 import socket
 import threading
 import time
@@ -35,6 +36,7 @@ class StandIn:
         self.gated, self.private, self.moved, self.part_size, self.page = set(gated), set(private), moved or {}, part_size, page
         self.repos, self.commits, self.faults, self.log, self.parts = {}, {}, [], [], {}
         self.lock = threading.Lock()
+        self.busy, self.idle = 0, threading.Condition()
         for name, branches in repos.items():
             self.repos[name] = {}
             for branch, files in branches.items():
@@ -67,6 +69,16 @@ class StandIn:
                     f["times"] = f.get("times", 1) - 1
                     return f
         return None
+
+    def answering(self, change):
+        with self.idle:
+            self.busy += change
+            self.idle.notify_all()
+
+    def settle(self):
+        """Waits for the requests whose client has ended already: they are in the log then."""
+        with self.idle:
+            assert self.idle.wait_for(lambda: self.busy == 0, 300), "a request does not end"
 
     def close(self):
         for s in self.servers:
@@ -108,6 +120,7 @@ class Answer(BaseHTTPRequestHandler):
         self.line = f"{self.side} {self.command} {self.route}"
         row = {"side": self.side, "method": self.command, "path": self.route, "range": self.headers.get("Range"),
                "auth": self.headers.get("Authorization"), "agent": self.headers.get("User-Agent"), "start": time.time()}
+        self.hub.answering(1)
         try:
             self.misbehave()
             (self.cdn if self.side == "cdn" else self.main)()
@@ -115,6 +128,7 @@ class Answer(BaseHTTPRequestHandler):
             pass
         finally:
             self.hub.log.append({**row, "status": self.status, "sent": self.sent})
+            self.hub.answering(-1)
 
     do_GET = do_HEAD = do_POST = do_PUT = handle_one
 
@@ -167,7 +181,7 @@ class Answer(BaseHTTPRequestHandler):
             if kind == "slow":
                 time.sleep(f["seconds"])
         if kind == "stall":
-            time.sleep(f["seconds"])
+            select.select([self.connection], [], [], f["seconds"])  # until the client gives up
         if end < len(body):
             self.close_connection = True
             self.wfile.flush()

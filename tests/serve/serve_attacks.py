@@ -110,12 +110,11 @@ def bodies(s):
 
 
 def slow(port_server):
-    s = port_server  # --header-timeout 1
+    s = port_server  # --header-timeout 1; without it 10
     with s.connect() as c:
-        c.settimeout(10)
         begin = time.time()
         c.sendall(b"GET /health HTTP/1.1\r\n")
-        end = begin + 5
+        end = begin + 60
         got = 0
         c.settimeout(0.2)
         while time.time() < end and not got:
@@ -124,15 +123,15 @@ def slow(port_server):
                 got = status_of(c)
             except OSError:
                 break
-        check(got == 408 and 0.8 < time.time() - begin < 3, "slow head: %d after %.1f s" % (got, time.time() - begin))
+        check(got == 408 and 0.8 < time.time() - begin < 9, "slow head: %d after %.1f s" % (got, time.time() - begin))
     with s.connect() as c:
-        c.settimeout(10)
         begin = time.time()
         c.sendall(HEAD + b"Content-Length: 10\r\n\r\n{")
-        check(status_of(c) == 408 and time.time() - begin < 4, "body that does not come")
+        check(status_of(c) == 408 and time.time() - begin < 9, "body that does not come")
 
 
 def crowd(s, count):
+    alone = min(ask(s) for _ in range(3))
     conns = []
     for i in range(count):
         try:
@@ -145,11 +144,11 @@ def crowd(s, count):
         conns.append(c)
     check(s.metric("afinar_connections") >= count * 0.9, "all connections are open")
     took = [ask(s) for _ in range(5)]
-    check(min(took) < 1, "an honest client among %d others waits %.2f s" % (count, min(took)))
+    check(min(took) < 1 + 10 * alone, "an honest client among %d others waits %.2f s, alone %.2f s" % (count, min(took), alone))
     for c in conns:
         c.close()
     begin = time.time()
-    while s.metric("afinar_connections") > 2 and time.time() - begin < 5:
+    while s.metric("afinar_connections") > 2 and time.time() - begin < 60:
         time.sleep(0.05)
     check(s.metric("afinar_connections") <= 2, "closed connections are forgotten")
 
@@ -163,14 +162,14 @@ def queue_full():
         c = s.connect()
         c.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         conns.append(c)
-    conns[-1].settimeout(20)
+    conns[-1].settimeout(60)
     got = status_of(conns[-1])
     waiting = s.metric("afinar_requests_deferred")
     check(got == 503 or waiting < 1024, "the request after 1024 that wait: %d, %d wait" % (got, waiting))
     for c in conns:
         c.close()
     begin = time.time()
-    while s.metric("afinar_requests_processing") + s.metric("afinar_requests_deferred") and time.time() - begin < 20:
+    while s.metric("afinar_requests_processing") + s.metric("afinar_requests_deferred") and time.time() - begin < 300:
         time.sleep(0.05)
     check(s.metric("afinar_requests_deferred") == 0, "requests of closed connections are dropped")
     ask(s)
@@ -184,7 +183,7 @@ def large_bodies():
     conns = []
     for _ in range(80):
         c = s.connect()
-        c.settimeout(5)
+        c.settimeout(30)
         try:
             c.sendall(HEAD + b"Content-Length: 1000000\r\n\r\n" + b" " * 990000)
         except OSError:
@@ -194,7 +193,9 @@ def large_bodies():
     ask(s)
     for c in conns:
         c.close()
-    time.sleep(0.5)
+    begin = time.time()
+    while s.metric("afinar_connections") > 2 and time.time() - begin < 60:
+        time.sleep(0.05)
     check(s.raw("POST", TEXT, json.dumps({"prompt": "Hello", "user": "x" * 900000}))[0] == 200, "a large body, when there is space again")
     check(s.stop()[0] == 0, "exit after large bodies")
 

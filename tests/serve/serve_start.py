@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 
 AFINAR = os.environ["AFINAR"]
 MODEL = os.path.join(os.environ["AF_GOLDEN"], "models", "qwen2")
@@ -28,13 +29,14 @@ def finish():
 class Server:
     def __init__(self, *args, model=MODEL, env=None, command=None):
         command = command or [AFINAR, "serve", model, "--device", "cpu", "--threads", "2", "--port", "0"]
-        self.process = subprocess.Popen(command + list(args), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        self.log = tempfile.TemporaryFile("w+")  # a pipe that nobody reads would stop it after 64 KiB
+        self.process = subprocess.Popen(command + list(args), stdout=subprocess.PIPE, stderr=self.log,
                                         text=True, env=dict(os.environ, **(env or {})))
         self.line = self.process.stdout.readline()
         self.url = json.loads(self.line)["url"] if self.line.startswith("{") else self.line.split()[-1] if self.line else ""
         self.port = int(self.url.rsplit(":", 1)[1]) if self.url else 0
 
-    def raw(self, method, path, body=None, headers=None, timeout=60):
+    def raw(self, method, path, body=None, headers=None, timeout=300):
         """(status, headers, bytes)"""
         c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
@@ -67,9 +69,9 @@ class Server:
         return out[:-1]
 
     def connect(self):
-        return socket.create_connection(("127.0.0.1", self.port), timeout=60)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=300)
 
-    def send(self, data, wait=60):
+    def send(self, data, wait=300):
         """Sends bytes as they are; the status of the answer, 0 when there is none."""
         with self.connect() as s:
             s.settimeout(wait)
@@ -84,15 +86,22 @@ class Server:
         text = self.raw("GET", "/metrics")[2].decode()
         return int([l for l in text.splitlines() if l.startswith(name + " ")][0].split()[1])
 
-    def stop(self, sig=signal.SIGTERM, wait=60):
-        """(exit status, stderr)"""
-        self.process.send_signal(sig)
+    def stop(self, sig=signal.SIGTERM, wait=300):
+        """(exit status, stderr); one that does not listen ends by itself."""
+        if self.port:
+            self.process.send_signal(sig)
+        return self.end(wait)
+
+    def end(self, wait=300):
+        """(exit status, stderr) of one that ends."""
         try:
-            _, err = self.process.communicate(timeout=wait)
+            self.process.wait(wait)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            _, err = self.process.communicate()
-        return self.process.returncode, err
+            self.process.wait()
+        self.process.stdout.close()
+        self.log.seek(0)
+        return self.process.returncode, self.log.read()
 
 
 def write_adapter(folder, seed, base="qwen2", rank=2):

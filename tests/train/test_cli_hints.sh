@@ -153,7 +153,8 @@ fails data check run.yaml "datasets=[{path: wrong.jsonl}]"
 [ "$(grep -c '^error: ' err)" = 3 ] || die "errors: $(cat err)"
 has err "error: wrong.jsonl:1: " "error: 69 more records like wrong.jsonl:1" "error: wrong.jsonl:72: " "71 records of the datasets cannot be used"
 
-# --- memory: the estimate before the first step, and that of plan, are not below what was measured
+# --- memory: the estimate before the first step, and that of plan, are not below what was measured, nor far above. Of what is
+# mapped, the kernel counts fewer pages as resident when the file is not cached yet, or the machine is short of memory.
 if ! grep -qa __asan_init "$AFINAR"; then
     demo=$AF_SOURCE/examples/demo
     "$AFINAR" export "$model" -o small.gguf --type q8_0 --no-verify -q > /dev/null
@@ -167,7 +168,7 @@ if ! grep -qa __asan_init "$AFINAR"; then
         peak=$(sed -n 's/^memory: \([0-9.]*\) MiB peak.*/\1/p' err)
         expected=$(sed -n 's/.*peak resident, \([0-9.]*\) expected.*/\1/p' err)
         planned=$(sed 's/.*"resident_bytes":\([0-9]*\).*/\1/' plan.json)
-        awk "BEGIN { exit !($peak <= $expected && $peak * 1048576 <= $planned && $peak > $expected * 0.75) }" \
+        awk "BEGIN { exit !($peak <= $expected && $peak * 1048576 <= $planned && $peak > $expected * 0.6) }" \
             || die "$*: $peak MiB measured, $expected expected, $planned bytes planned"
     }
     memory "$demo/base"

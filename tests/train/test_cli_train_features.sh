@@ -254,13 +254,25 @@ best=$(sed -n 's/.*"best_global_step": \([0-9]*\).*/\1/p' "$tmp/best/trainer_sta
 [ "$best" -gt 0 ] && [ "$best" -lt 14 ] || die "the best step is $best: nothing was tested"
 cmp "$tmp/best/adapter_model.safetensors" "$tmp/best/checkpoint-$best/adapter_model.safetensors" || die "not the best one"
 
+# caught SIGNAL LINE NAME KEYS ...: the run is sent the signal when it has printed LINE; its exit status is in $rc. On a busy
+# machine it may have ended before: then again.
+caught() {
+    local signal=$1 line=$2 name=$3 tries pid
+    for tries in $(seq 20); do
+        rm -rf "${tmp:?}/$name"
+        : > "$tmp/err" # do not wait for lines of an earlier run
+        "$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/$name" "${@:4}" 2> "$tmp/err" & pid=$!
+        until grep -q "$line" "$tmp/err" || ! kill -0 $pid 2> /dev/null; do :; done
+        kill -"$signal" $pid 2> /dev/null || true
+        rc=0; wait $pid 2> /dev/null || rc=$?
+        [ -e "$tmp/$name/run_state.json" ] || return 0
+    done
+    die "20 runs ended before they could be stopped"
+}
 # Ctrl-C: a checkpoint, exit 130, and the resumed run ends with the same bytes
 train long max_steps=300 lora_dropout=0.1
-: > "$tmp/err" # do not wait for lines of an earlier run
-"$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/cut" max_steps=300 lora_dropout=0.1 2> "$tmp/err" & pid=$!
-until grep -q '^step' "$tmp/err" 2> /dev/null; do kill -0 $pid; done
-kill -INT $pid
-ends_with 130 $pid Ctrl-C
+caught INT '^step' cut max_steps=300 lora_dropout=0.1
+[ $rc = 130 ] || die "Ctrl-C: exit $rc: $(cat "$tmp/err")"
 grep -q "stopped after step" "$tmp/err" || die "the run did not report that it stopped"
 grep -q "^saving a checkpoint and stopping; press Ctrl-C again to quit now" "$tmp/err" || die "Ctrl-C is not answered"
 [ "$(ls -d "$tmp"/cut/checkpoint-* | wc -l)" = 1 ] && [ ! -e "$tmp/cut/adapter_model.safetensors" ]
@@ -326,14 +338,9 @@ exec 9>&-
 
 # samples during training: once per step, also across a stop and a resume
 ask='generate_samples=[Hello, "How many?"]'
-asked() { train asked max_steps=300 "$ask" generate_samples_steps=60 generate_samples_tokens=4 "$@"; }
-: > "$tmp/err"
-"$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/asked" max_steps=300 "$ask" generate_samples_steps=60 \
-    generate_samples_tokens=4 save_steps=50 2> "$tmp/err" & pid=$!
-until grep -q '^step 7[0-9]/' "$tmp/err" 2> /dev/null; do kill -0 $pid; done
-kill -9 $pid
-wait $pid 2> /dev/null || true
-asked save_steps=50 resume_from_checkpoint=auto
+asked=(max_steps=300 "$ask" generate_samples_steps=60 generate_samples_tokens=4 save_steps=50)
+caught KILL '^step 7[0-9]/' asked "${asked[@]}"
+train asked "${asked[@]}" resume_from_checkpoint=auto
 got=$(sed 's/.*"step":\([0-9]*\),.*/\1/' "$tmp/asked/samples.jsonl" | tr '\n' ' ')
 [ "$got" = "0 0 60 60 120 120 180 180 240 240 300 300 " ] || die "samples of steps: $got"
 grep -q 'class="samples"' "$tmp/asked/report.html" || die "no samples in the report"

@@ -136,6 +136,69 @@ def tools(client, base):
     check(b.choices[0].message.content is not None, "tools: an answer to a result")
 
 
+FUNCTION = dict(TOOLS[0]["function"], type="function", strict=True)
+
+
+def text_and_calls(response):
+    return response.output_text, [(i.name, json.loads(i.arguments)) for i in response.output if i.type == "function_call"]
+
+
+def responses(client, base):
+    want = client.chat.completions.create(model=base, messages=[{"role": "system", "content": "Be short."}] + HI, temperature=0,
+                                          max_tokens=12)
+    a = client.responses.create(model=base, instructions="Be short.", input="Hi", temperature=0, max_output_tokens=12)
+    check(a.output_text == want.choices[0].message.content and a.usage.input_tokens == want.usage.prompt_tokens and
+          a.usage.output_tokens == want.usage.completion_tokens, "responses: the text of the chat")
+    check(client.responses.retrieve(a.id).output_text == a.output_text, "responses: retrieve")
+    b = client.responses.create(model=base, input="And?", previous_response_id=a.id, max_output_tokens=4)
+    check(b.previous_response_id == a.id and b.usage.input_tokens > a.usage.input_tokens, "responses: previous_response_id")
+    client.responses.delete(a.id)
+    names, text = [], ""
+    for event in client.responses.create(model=base, instructions="Be short.", input="Hi", temperature=0, max_output_tokens=12, stream=True):
+        names.append(event.type)
+        text += event.delta if event.type == "response.output_text.delta" else ""
+        check(type(event).__name__ != "UnknownEvent" and event.sequence_number == len(names) - 1, "responses: event %s" % event.type)
+    check(text == a.output_text and names[-1] == "response." + a.status, "responses: stream")
+    # what an agent does: tools, a call, its result, an answer
+    items = [{"role": "user", "content": [{"type": "input_text", "text": "The weather in Rome?"}]}]
+    with client.responses.stream(model=base, input=items, tools=[FUNCTION], tool_choice="required", parallel_tool_calls=False) as stream:
+        for event in stream:
+            pass
+        first = stream.get_final_response()
+    calls = [i for i in first.output if i.type == "function_call"]
+    check(len(calls) == 1 and calls[0].name == "weather" and calls[0].parsed_arguments["city"] in ("Rome", "Oslo"), "responses: a call")
+    items += [i.model_dump(exclude_none=True, exclude={"parsed_arguments"}) for i in first.output]
+    items.append({"type": "function_call_output", "call_id": calls[0].call_id, "output": "rain"})
+    c = client.responses.create(model=base, input=items, tools=[FUNCTION], store=False, max_output_tokens=5, parallel_tool_calls=True,
+                                include=["reasoning.encrypted_content"], reasoning={"effort": "low"}, prompt_cache_key="k")
+    check(c.usage.output_tokens <= 5 and c.output[0].type == "message", "responses: an answer to a result")
+    d = client.responses.create(model=base, previous_response_id=first.id, tools=[FUNCTION], max_output_tokens=5,
+                                input=[{"type": "function_call_output", "call_id": calls[0].call_id, "output": "rain"}])
+    check(d.usage.input_tokens == c.usage.input_tokens, "responses: the same prompt by previous_response_id")
+
+    from pydantic import BaseModel
+    class Answer(BaseModel):
+        city: str
+        sunny: bool
+    e = client.responses.parse(model=base, input="Hi", text_format=Answer, max_output_tokens=200, temperature=0.2)
+    check(e.status == "incomplete" or isinstance(e.output_parsed, Answer), "responses: parse (%s)" % e.status)
+    f = client.responses.create(model=base, input="Hi", max_output_tokens=3, top_logprobs=2, include=["message.output_text.logprobs"])
+    check(len(f.output[0].content[0].logprobs) == 3, "responses: log-probabilities")
+    try:
+        client.responses.create(model=base, input="Hi", previous_response_id=a.id)
+        check(False, "responses: deleted")
+    except openai.NotFoundError as error:
+        check(bool(error.body["message"]), "responses: deleted")
+
+
+async def async_responses(client, base):
+    a = await client.responses.create(model=base, input="Hi", extra_body={"seed": 1}, max_output_tokens=16)
+    text = ""
+    async for event in await client.responses.create(model=base, input="Hi", extra_body={"seed": 1}, max_output_tokens=16, stream=True):
+        text += event.delta if event.type == "response.output_text.delta" else ""
+    check(text == a.output_text, "responses: async, async stream")
+
+
 async def many(url, base):
     client = openai.AsyncOpenAI(base_url=url + "/v1", api_key="k", _strict_response_validation=True)
     async def one(i):
@@ -147,6 +210,7 @@ async def many(url, base):
     stream = await client.chat.completions.create(model=base, messages=HI, seed=1, max_tokens=16, stream=True)
     text = "".join([p.choices[0].delta.content or "" async for p in stream if p.choices])
     check(text == alone[1], "async stream")
+    await async_responses(client, base)
 
 
 SCHEMAS = [
@@ -188,7 +252,7 @@ def main():
     try:
         info = json.loads(server.stdout.readline())
         client = openai.OpenAI(base_url=info["url"] + "/v1", api_key="k", _strict_response_validation=True)
-        for part in (sync, embeddings, errors, tools, schemas, lambda c, base: asyncio.run(many(info["url"], base))):
+        for part in (sync, embeddings, errors, tools, responses, schemas, lambda c, base: asyncio.run(many(info["url"], base))):
             try:
                 part(client, info["model"])
             except Exception as e:

@@ -136,7 +136,7 @@ static void answer_preflight(af_httpd_call *c, const af_request_head *h)
 {
     char line[512];
     const char *asked = af_request_field(h, "Access-Control-Request-Headers");
-    af_httpd_add_header(c, "Access-Control-Allow-Methods: GET, POST, OPTIONS");
+    af_httpd_add_header(c, "Access-Control-Allow-Methods: GET, POST, DELETE, OPTIONS");
     snprintf(line, sizeof line, "Access-Control-Allow-Headers: %s",
              asked && strlen(asked) < 400 ? asked : "Authorization, Content-Type");
     af_httpd_add_header(c, line);

@@ -1,7 +1,7 @@
 /* answer_stream.c - the answer as server-sent events, one per token that has something to show. */
 #include "serve/api/generation.h"
 
-static void send_event(af_generation *g, af_buf *b)
+void af_answer_send(af_generation *g, af_buf *b)
 {
     af_buf_str(b, "}\n\n");
     if (b->bad)
@@ -46,7 +46,7 @@ void af_answer_begin(af_generation *g)
         }
         if (g->return_ids)
             out_prompt_ids(&b, g, g->choice[i].prompt);
-        send_event(g, &b);
+        af_answer_send(g, &b);
     }
 }
 
@@ -92,7 +92,7 @@ static void send_piece(af_choice *c, const char *text, uint64_t n, bool last)
     af_buf_str(&b, ",\"finish_reason\":");
     af_out_cstring(&b, last ? c->finish : NULL);
     af_buf_str(&b, "}]");
-    send_event(g, &b);
+    af_answer_send(g, &b);
 }
 
 void af_answer_piece(af_choice *c)
@@ -118,7 +118,7 @@ void af_answer_end(af_generation *g)
         af_out_answer_head(&b, g, g->chat ? "chat.completion.chunk" : "text_completion");
         af_buf_str(&b, ",\"choices\":[],");
         af_out_usage(&b, g);
-        send_event(g, &b);
+        af_answer_send(g, &b);
     }
     af_httpd_stream_send(g->call, done, sizeof done - 1);
     af_httpd_stream_end(g->call);

@@ -48,11 +48,13 @@ typedef struct af_api_worker_queue {
     int threads;
 } af_api_worker_queue;
 
-typedef struct af_run_state af_run_state; /* run_state.h */
+typedef struct af_run_state af_run_state;           /* run_state.h */
+typedef struct af_response_store af_response_store; /* responses.h */
 
 typedef struct af_api {
     af_serve_opts o;
     af_run_state *run; /* of a run that trains, or NULL */
+    af_response_store *responses;
     char *alias;
     char key[AF_API_KEYS_MAX][65]; /* SHA-256 of each, in hex */
     int keys;
@@ -115,6 +117,7 @@ typedef void af_api_endpoint(af_api *a, af_httpd_call *c, const json_t *body);
 af_api_endpoint af_api_health, af_api_models, af_api_model, af_api_metrics, af_api_props;
 af_api_endpoint af_api_tokenize, af_api_detokenize, af_api_apply_template;
 af_api_endpoint af_api_chat, af_api_completions, af_api_embeddings;
+af_api_endpoint af_api_responses, af_api_response, af_api_delete_response;
 af_api_endpoint af_api_load_adapter, af_api_unload_adapter;
 af_api_endpoint af_api_page;
 af_api_endpoint af_api_run, af_api_run_metrics, af_api_run_events;

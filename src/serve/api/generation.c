@@ -1,5 +1,5 @@
 /* generation.c - a request for text in the engine: tokens in, ends, errors, disconnections. */
-#include "serve/api/generation.h"
+#include "serve/api/responses.h"
 
 #include <sys/random.h>
 #include <time.h>
@@ -18,7 +18,10 @@ static void end_choice(af_choice *c, const char *finish)
 /* One error answers for all choices. */
 static void fail_all(af_generation *g, af_decoder *d, int status, const char *message)
 {
-    if (!g->answered && g->stream && af_httpd_is_answered(g->call)) {
+    const bool begun = g->stream && !g->answered && af_httpd_is_answered(g->call);
+    if (begun && g->response) {
+        af_response_fail(g, message);
+    } else if (begun) {
         af_buf b = {0};
         af_buf_str(&b, "data: ");
         af_api_error_object(&b, status, NULL, NULL, message);
@@ -79,7 +82,9 @@ static bool add_token(af_choice *c, const af_decoded *t)
     atomic_fetch_add(&g->api->new_tokens, 1);
     if (finish)
         end_choice(c, c->call_count && strcmp(finish, "stop") == 0 ? "tool_calls" : finish);
-    if (g->stream && !g->answered)
+    if (g->response && !g->answered)
+        af_response_piece(c);
+    else if (g->stream && !g->answered)
         af_answer_piece(c);
     return !c->done || t->end != AF_DECODE_GOES_ON; /* false: cancels, after a stop string */
 }
@@ -135,7 +140,9 @@ static void begin(af_serve_task *t, af_decoder *d)
     af_generation *g = (af_generation *)t;
     af_error err = {0};
     g->pending = g->choices;
-    if (g->stream)
+    if (g->stream && g->response)
+        af_response_begin(g);
+    else if (g->stream)
         af_answer_begin(g);
     for (int i = 0; i < g->choices; i++) {
         af_choice *c = &g->choice[i];
@@ -195,6 +202,7 @@ void af_generation_free(af_generation *g)
     af_inputs_free(g->prompt, g->prompts);
     free(g->bias);
     af_kept_grammar_release(g->grammar);
+    af_response_free(g->response);
     json_decref(g->tools);
     af_served_unref(g->model);
     af_httpd_call_unref(g->call);
@@ -204,7 +212,9 @@ void af_generation_free(af_generation *g)
 static void end(af_serve_task *t)
 {
     af_generation *g = (af_generation *)t;
-    if (!g->answered && g->stream)
+    if (!g->answered && g->response)
+        af_response_end(g);
+    else if (!g->answered && g->stream)
         af_answer_end(g);
     else if (!g->answered)
         af_answer_whole(g);
@@ -243,7 +253,10 @@ static void name_answer(af_generation *g)
 {
     uint64_t word[2] = {atomic_fetch_add(&g->api->ids, 1), (uint64_t)g->api->started};
     (void)!getrandom(word, sizeof word, GRND_NONBLOCK);
-    snprintf(g->id, sizeof g->id, "%s-%016" PRIx64 "%08" PRIx64, g->chat ? "chatcmpl" : "cmpl",
+    snprintf(g->id, sizeof g->id, "%s%016" PRIx64 "%08" PRIx64,
+             g->response ? "resp_"
+             : g->chat   ? "chatcmpl-"
+                         : "cmpl-",
              word[0], word[1] & 0xffffffff);
     g->created = (int64_t)time(NULL);
 }
@@ -276,26 +289,41 @@ done:
     return st;
 }
 
-static void generate(af_api *a, af_httpd_call *call, const json_t *body, bool chat)
+static void generate(af_api *a, af_httpd_call *call, const json_t *body, bool chat, bool response)
 {
     af_status st = AF_OK;
     af_api_fault f = {0};
+    json_t *chat_body = NULL;
     af_generation *g = af_generation_new(a, call, chat);
     if (!g)
         AF_TRY(af_fail_nomem(&f.err, "the request", sizeof *g));
-    AF_TRY(af_generation_read(g, body, &f));
+    if (response)
+        AF_TRY(af_response_read(g, body, &chat_body, &f));
+    AF_TRY(af_generation_read(g, response ? chat_body : body, &f));
     name_answer(g);
     if (!af_serve_engine_add(a->engine, &g->task))
         AF_TRY(af_fail(&f.err, AF_ESTOPPED, "the server is shutting down"));
     g = NULL;
 done:
+    if (st != AF_OK && response)
+        af_response_rename(&f.err);
     if (st != AF_OK)
         af_api_refuse_fault(call, &f);
+    json_decref(chat_body);
     af_generation_free(g);
 }
 
-void af_api_chat(af_api *a, af_httpd_call *c, const json_t *body) { generate(a, c, body, true); }
+void af_api_chat(af_api *a, af_httpd_call *c, const json_t *body)
+{
+    generate(a, c, body, true, false);
+}
+
 void af_api_completions(af_api *a, af_httpd_call *c, const json_t *body)
 {
-    generate(a, c, body, false);
+    generate(a, c, body, false, false);
+}
+
+void af_api_responses(af_api *a, af_httpd_call *c, const json_t *body)
+{
+    generate(a, c, body, true, true);
 }

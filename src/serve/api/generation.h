@@ -11,6 +11,7 @@
 #include "serve/api/choice_text.h"
 
 typedef struct af_generation af_generation;
+typedef struct af_response af_response; /* responses.h */
 
 /* Log-probabilities of tokens as JSON, since the last piece that was sent. */
 typedef struct af_logprob_text {
@@ -64,6 +65,7 @@ struct af_generation {
     af_kept_grammar *grammar;
     json_t *tools; /* NULL: none that may be called */
     af_tool_format tool_format;
+    af_response *response; /* of /v1/responses, or NULL: it is a chat with an answer of its own */
     bool answered;
 };
 
@@ -83,6 +85,8 @@ AF_CHECKED af_status af_generation_format(af_generation *g, const json_t *body, 
 /* The rendered text of messages (and tools) of a body. *text is malloc'ed. */
 AF_CHECKED af_status af_chat_render(const af_api *a, const af_served *m, const json_t *body,
                                     char **text, uint64_t *n, af_error *err);
+/* Parts [{"type": "text", "text"}] as one text: templates expect a string. *out: json_decref. */
+AF_CHECKED af_status af_join_parts(const json_t *parts, json_t **out, af_error *err);
 AF_CHECKED af_status af_generation_chat(af_generation *g, const json_t *body, af_api_fault *f);
 AF_CHECKED af_status af_generation_prompts(af_generation *g, const json_t *body, af_api_fault *f);
 /* Texts and token ids of a field ("prompt", "input"): a text, texts, ids, or lists of ids. */
@@ -114,6 +118,8 @@ void af_answer_whole(af_generation *g);
 void af_answer_begin(af_generation *g); /* a stream's first piece */
 void af_answer_piece(af_choice *c);     /* what is new; with the finish reason the last */
 void af_answer_end(af_generation *g);
+/* Ends the object of an event, sends it and clears the buffer. */
+void af_answer_send(af_generation *g, af_buf *b);
 /* The beginning of an answer or piece, up to "choices":[ */
 void af_out_answer_head(af_buf *b, const af_generation *g, const char *object);
 void af_out_usage(af_buf *b, const af_generation *g);

@@ -4,8 +4,7 @@
 #include "format/chat/chat_template.h"
 #include "format/text/json_text.h"
 
-/* Parts [{"type": "text", "text"}] as one text: templates expect a string. */
-static af_status join_parts(const json_t *parts, json_t **out, af_error *err)
+af_status af_join_parts(const json_t *parts, json_t **out, af_error *err)
 {
     af_buf b = {0};
     for (size_t i = 0; i < json_array_size(parts); i++) {
@@ -66,7 +65,7 @@ static af_status normal_message(const json_t *in, size_t at, json_t *list, af_er
         return af_fail_subject(err, AF_EUSAGE, "messages", "message %zu has no 'content'", at);
     m = json_deep_copy(in);
     if (json_is_array(content))
-        AF_TRY(join_parts(content, &text, err));
+        AF_TRY(af_join_parts(content, &text, err));
     else if (!json_is_string(content))
         text = json_string("");
     if (text)

@@ -33,6 +33,9 @@ static const af_route routes[] = {
     {"POST", "/apply-template", af_api_apply_template, .open = false},
     {"POST", "/v1/chat/completions", af_api_chat, .open = false},
     {"POST", "/v1/completions", af_api_completions, .open = false},
+    {"POST", "/v1/responses", af_api_responses, .open = false},
+    {"GET", "/v1/responses/", af_api_response, .prefix = true},
+    {"DELETE", "/v1/responses/", af_api_delete_response, .prefix = true},
     {"POST", "/v1/embeddings", af_api_embeddings, .open = false},
     {"POST", "/v1/load_lora_adapter", af_api_load_adapter, .open = false},
     {"POST", "/v1/unload_lora_adapter", af_api_unload_adapter, .open = false},
@@ -53,15 +56,26 @@ typedef struct af_api_job {
     struct af_api_job *next;
 } af_api_job;
 
-static const af_route *find_route(const char *path)
+static bool takes(const af_route *r, const char *method)
 {
+    return strcmp(r->method, method) == 0 ||
+           (strcmp(r->method, "GET") == 0 && strcmp(method, "HEAD") == 0);
+}
+
+/* Of those with this path: the one that takes the method, or else the first. */
+static const af_route *find_route(const af_request_head *h)
+{
+    const af_route *found = NULL;
     for (size_t i = 0; i < AF_LEN(routes); i++) {
         const af_route *r = &routes[i];
-        if (r->prefix ? strncmp(path, r->path, strlen(r->path)) == 0 && path[strlen(r->path)]
-                      : strcmp(path, r->path) == 0)
-            return r;
+        const size_t n = strlen(r->path);
+        if (r->prefix ? strncmp(h->path, r->path, n) != 0 || !h->path[n]
+                      : strcmp(h->path, r->path) != 0)
+            continue;
+        if (!found || takes(r, h->method))
+            found = r;
     }
-    return NULL;
+    return found;
 }
 
 static bool is_json(const char *type)
@@ -75,15 +89,14 @@ void af_api_on_head(void *user, af_httpd_call *c)
 {
     af_api *a = user;
     const af_request_head *h = af_httpd_head(c);
-    const af_route *r = find_route(h->path);
+    const af_route *r = find_route(h);
     if (r && ((r->endpoint == af_api_page && a->o.no_ui) || (r->run && !a->run)))
         r = NULL;
     if (!af_api_allow(a, c, r && r->open))
         return;
-    const bool get = strcmp(h->method, "GET") == 0 || strcmp(h->method, "HEAD") == 0;
     if (!r) {
         af_api_refuse(c, 404, NULL, NULL, "there is no '%.200s'", h->path);
-    } else if (strcmp(r->method, "GET") == 0 ? !get : strcmp(h->method, r->method) != 0) {
+    } else if (!takes(r, h->method)) {
         char allow[32];
         snprintf(allow, sizeof allow, "Allow: %s", r->method);
         af_httpd_add_header(c, allow);
@@ -110,8 +123,8 @@ int af_api_deferred(af_api *a)
 void af_api_on_request(void *user, af_httpd_call *c)
 {
     af_api *a = user;
-    const af_route *r = find_route(af_httpd_head(c)->path);
-    if ((strcmp(r->method, "GET") == 0 || r->run) && !r->slow) {
+    const af_route *r = find_route(af_httpd_head(c));
+    if ((strcmp(r->method, "POST") != 0 || r->run) && !r->slow) {
         r->endpoint(a, c, NULL);
         return;
     }

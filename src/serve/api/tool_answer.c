@@ -2,6 +2,7 @@
 #include "serve/api/generation.h"
 
 #include "format/text/json_text.h"
+#include "serve/api/responses.h"
 
 /* {"format", "tools", "tool_choice", "parallel_tool_calls"}: what the grammar is made of. */
 static af_status force_call(af_generation *g, const json_t *body, const json_t *choice,
@@ -90,10 +91,14 @@ static void out_call(af_buf *b, const af_tool_call *call, bool indexed)
 static void on_call(void *user, const af_tool_call *call)
 {
     af_choice *c = user;
+    c->call_count++;
+    if (c->of->response) {
+        af_response_call(c, call);
+        return;
+    }
     out_call(&c->calls, call, false);
     if (c->of->stream)
         out_call(&c->new_calls, call, true);
-    c->call_count++;
 }
 
 af_status af_choice_tools(af_choice *c, af_error *err)

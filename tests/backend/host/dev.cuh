@@ -148,6 +148,7 @@ DEV void __syncthreads()
     device::turn();
 }
 DEV void meet(int, int) { __syncthreads(); } /* opens when nobody can move: later than it might */
+DEV void __syncwarp() { device::turn(); } /* all lanes take one turn in a round */
 template <class T> DEV T __shfl_xor_sync(u32, T v, unsigned d)
 {
     return device::shuffle(v, threadIdx.x % 32 ^ d);

@@ -16,9 +16,11 @@ static float flushed(const char *text, float a, float b)
 #define asm(...) c = flushed(#__VA_ARGS__, a, b)
 namespace products
 {
+#include "backend/cuda/cluster.cuh"
 #include "ops/linear/bnb_linear.cuh"
-}
+} // namespace products
 using namespace products;
+#undef AF_BOOK
 /* one text for two numbers of tokens and two books: C names must differ */
 #define AF_BOOK    nf4_bits
 #define AF_TOK     8
@@ -26,7 +28,7 @@ using namespace products;
 namespace few
 {
 #include "ops/linear/bnb_linear.cu"
-} // namespace few
+}
 #undef AF_TOK
 #undef bnb_linear
 #define AF_TOK     16
@@ -34,20 +36,47 @@ namespace few
 namespace more
 {
 #include "ops/linear/bnb_linear.cu"
-} // namespace more
+}
 #undef AF_BOOK
-#undef AF_TOK
 #undef bnb_linear
 #define AF_BOOK    fp4_bits
-#define AF_TOK     8
-#define bnb_linear fp4_8
+#define bnb_linear fp4_16
 namespace fp4
 {
 #include "ops/linear/bnb_linear.cu"
-} // namespace fp4
+}
 #undef bnb_linear
+#undef WARPS
+#undef ROWS
+#undef AF_BOOK
+#define AF_BOOK nf4_bits
+#define AF_MT   2
+namespace gradients
+{
+#include "ops/linear/bnb_linear_dx.cu"
+}
 #undef asm
+#undef WARPS
+#undef COLS
+#undef ROWS
+#define AF_NT 4
+namespace down
+{
+#include "ops/linear/low_rank.cu"
+}
+#undef WARPS
+#undef COLS
+#undef ROWS
+#undef STAGES
+#undef TOKENS
+#define smem tiles /* of another type */
+namespace outer
+{
+#include "ops/linear/low_rank_dw.cu"
+}
+#undef smem
 extern "C" {
-__align__(16) thread_local u8 smem[1 << 17]; /* of all of them */
+__align__(16) thread_local u8 smem[1 << 17];
+__align__(16) thread_local bf16 tiles[1 << 16];
 }
 #endif

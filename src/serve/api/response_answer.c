@@ -1,0 +1,334 @@
+/* response_answer.c - an answer as items: messages and calls, in the order the model wrote them.
+ *
+ * Each item is complete once, and is then added to the output; a stream sends events on the way.
+ * So the answer in one piece and the last event of a stream have the same items. */
+#include "serve/api/responses.h"
+
+/* ---- the object ---- */
+
+static void out_usage(af_buf *b, const af_generation *g)
+{
+    const int64_t in = g->prompt->count, made = g->choice->text.count;
+    af_buf_printf(b,
+                  "{\"input_tokens\":%" PRId64 ",\"input_tokens_details\":{\"cached_tokens\":0,"
+                  "\"cache_write_tokens\":0},\"output_tokens\":%" PRId64
+                  ",\"output_tokens_details\":{\"reasoning_tokens\":0},\"total_tokens\":%" PRId64
+                  "}",
+                  in, made, in + made);
+}
+
+/* `status`: in_progress, completed, incomplete, failed; `message`: why it failed, or NULL. */
+static void out_response(af_buf *b, const af_generation *g, const char *status, const char *message)
+{
+    const af_response *r = g->response;
+    af_buf_printf(b,
+                  "{\"id\":\"%s\",\"object\":\"response\",\"created_at\":%" PRId64
+                  ",\"status\":\"%s\",\"error\":",
+                  g->id, g->created, status);
+    if (message) {
+        af_buf_str(b, "{\"code\":\"server_error\",\"message\":");
+        af_out_cstring(b, message);
+        af_buf_char(b, '}');
+    } else {
+        af_buf_str(b, "null");
+    }
+    af_buf_printf(b, ",\"incomplete_details\":%s,\"model\":",
+                  strcmp(status, "incomplete") == 0 ? "{\"reason\":\"max_output_tokens\"}"
+                                                    : "null");
+    af_out_cstring(b, g->model->name);
+    af_buf_printf(b, ",%s,\"output\":[", r->echo);
+    af_buf_add(b, r->output.data ? r->output.data : "", r->output.len);
+    b->bad = b->bad || r->output.bad;
+    af_buf_str(b, "],\"usage\":");
+    if (strcmp(status, "in_progress") == 0 || message)
+        af_buf_str(b, "null");
+    else
+        out_usage(b, g);
+    af_buf_char(b, '}');
+}
+
+static const char *status_of(const af_generation *g)
+{
+    const char *finish = g->choice->finish;
+    return finish && strcmp(finish, "length") == 0 ? "incomplete" : "completed";
+}
+
+/* ---- events ---- */
+
+static void begin_event(af_buf *b, af_generation *g, const char *name)
+{
+    af_buf_printf(b, "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%d", name, name,
+                  g->response->events++);
+}
+
+/* An event about the item that is being written. */
+static void begin_item_event(af_buf *b, af_generation *g, const char *name, const char *kind)
+{
+    begin_event(b, g, name);
+    af_buf_printf(b, ",\"output_index\":%d", g->response->count);
+    if (kind)
+        af_buf_printf(b, ",\"item_id\":\"%s_%s_%d\"", kind, g->id + strlen("resp_"),
+                      g->response->count);
+}
+
+static void send_response(af_generation *g, const char *name, const char *status,
+                          const char *message)
+{
+    af_buf b = {0};
+    begin_event(&b, g, name);
+    af_buf_str(&b, ",\"response\":");
+    out_response(&b, g, status, message);
+    af_answer_send(g, &b);
+}
+
+/* output_item.added or .done, with the item as it is then. */
+static void send_item(af_generation *g, const char *name, const af_buf *item)
+{
+    af_buf b = {0};
+    begin_item_event(&b, g, name, NULL);
+    af_buf_str(&b, ",\"item\":");
+    af_buf_add(&b, item->data ? item->data : "", item->len);
+    b.bad = b.bad || item->bad;
+    af_answer_send(g, &b);
+}
+
+/* The item is complete. */
+static void add_item(af_generation *g, af_buf *item)
+{
+    af_response *r = g->response;
+    if (g->stream)
+        send_item(g, "response.output_item.done", item);
+    af_buf_str(&r->output, r->count ? "," : "");
+    af_buf_add(&r->output, item->data ? item->data : "", item->len);
+    r->output.bad = r->output.bad || item->bad;
+    r->count++;
+    af_buf_clear(item);
+}
+
+/* ---- messages ---- */
+
+static void out_part(af_buf *b, const char *text, uint64_t n, const af_buf *logprobs)
+{
+    af_buf_str(b, "{\"type\":\"output_text\",\"text\":");
+    af_out_string(b, text, n);
+    af_buf_str(b, ",\"annotations\":[],\"logprobs\":[");
+    if (logprobs)
+        af_buf_add(b, logprobs->data ? logprobs->data : "", logprobs->len);
+    af_buf_str(b, "]}");
+}
+
+static void out_message_head(af_buf *b, const af_generation *g, const char *status)
+{
+    af_buf_printf(b,
+                  "{\"id\":\"msg_%s_%d\",\"type\":\"message\",\"status\":\"%s\","
+                  "\"role\":\"assistant\",\"content\":[",
+                  g->id + strlen("resp_"), g->response->count, status);
+}
+
+static void open_message(af_choice *c)
+{
+    af_generation *g = c->of;
+    g->response->open = true;
+    g->response->from = c->sent;
+    g->response->logprobs.len = 0;
+    if (!g->stream)
+        return;
+    af_buf b = {0};
+    out_message_head(&b, g, "in_progress");
+    af_buf_str(&b, "]}");
+    send_item(g, "response.output_item.added", &b);
+    b.len = 0;
+    begin_item_event(&b, g, "response.content_part.added", "msg");
+    af_buf_str(&b, ",\"content_index\":0,\"part\":");
+    out_part(&b, "", 0, NULL);
+    af_answer_send(g, &b);
+}
+
+/* Log-probabilities since the last call of this, to the message. */
+static void take_logprobs(af_choice *c, af_buf *delta)
+{
+    af_buf *all = &c->of->response->logprobs, *more = &c->logprobs.content;
+    if (more->len && delta)
+        af_buf_add(delta, more->data, more->len);
+    if (more->len) {
+        af_buf_str(all, all->len ? "," : "");
+        af_buf_add(all, more->data, more->len);
+    }
+    more->len = 0;
+    c->logprobs.tokens = 0;
+}
+
+static void add_text(af_choice *c, const char *text, uint64_t n)
+{
+    af_generation *g = c->of;
+    af_buf b = {0};
+    if (!g->stream) {
+        take_logprobs(c, NULL);
+        return;
+    }
+    begin_item_event(&b, g, "response.output_text.delta", "msg");
+    af_buf_str(&b, ",\"content_index\":0,\"delta\":");
+    af_out_string(&b, text, n);
+    af_buf_str(&b, ",\"logprobs\":[");
+    take_logprobs(c, &b);
+    af_buf_char(&b, ']');
+    af_answer_send(g, &b);
+}
+
+static void close_message(af_choice *c, const char *status)
+{
+    af_generation *g = c->of;
+    af_response *r = g->response;
+    const af_buf *content = af_choice_content(c);
+    const char *text = content->data ? content->data + r->from : "";
+    const uint64_t n = c->sent - r->from;
+    af_buf b = {0};
+    if (g->stream) {
+        begin_item_event(&b, g, "response.output_text.done", "msg");
+        af_buf_str(&b, ",\"content_index\":0,\"text\":");
+        af_out_string(&b, text, n);
+        af_buf_str(&b, ",\"logprobs\":[");
+        af_buf_add(&b, r->logprobs.data ? r->logprobs.data : "", r->logprobs.len);
+        af_buf_char(&b, ']');
+        af_answer_send(g, &b);
+        begin_item_event(&b, g, "response.content_part.done", "msg");
+        af_buf_str(&b, ",\"content_index\":0,\"part\":");
+        out_part(&b, text, n, &r->logprobs);
+        af_answer_send(g, &b);
+    }
+    out_message_head(&b, g, status);
+    out_part(&b, text, n, &r->logprobs);
+    af_buf_str(&b, "]}");
+    b.bad = b.bad || r->logprobs.bad;
+    add_item(g, &b);
+    r->open = false;
+}
+
+/* Text up to byte `end` of the content. */
+static void text_up_to(af_choice *c, uint64_t end)
+{
+    const char *text = af_choice_content(c)->data;
+    const af_response *r = c->of->response;
+    while (!r->open && r->count && c->sent < end && strchr(" \t\r\n", text[c->sent]))
+        c->sent++; /* between a call and the message after it */
+    if (c->sent == end)
+        return;
+    if (!r->open)
+        open_message(c);
+    add_text(c, text + c->sent, end - c->sent);
+    c->sent = end;
+}
+
+/* ---- calls ---- */
+
+static void out_call(af_buf *b, const af_generation *g, const af_tool_call *call, bool complete)
+{
+    af_buf_printf(b, "{\"id\":\"fc_%s_%d\",\"type\":\"function_call\",\"status\":\"%s\",",
+                  g->id + strlen("resp_"), g->response->count,
+                  complete ? "completed" : "in_progress");
+    af_buf_str(b, "\"call_id\":");
+    af_out_cstring(b, call->id);
+    af_buf_str(b, ",\"name\":");
+    af_out_cstring(b, call->name);
+    af_buf_str(b, ",\"arguments\":");
+    af_out_cstring(b, complete ? call->arguments : "");
+    af_buf_char(b, '}');
+}
+
+static void send_arguments(af_generation *g, const char *name, const char *member,
+                           const af_tool_call *call)
+{
+    af_buf b = {0};
+    begin_item_event(&b, g, name, "fc");
+    af_buf_printf(&b, ",\"%s\":", member);
+    af_out_cstring(&b, call->arguments);
+    af_answer_send(g, &b);
+}
+
+void af_response_call(af_choice *c, const af_tool_call *call)
+{
+    af_generation *g = c->of;
+    af_buf item = {0};
+    if (g->answered)
+        return;
+    text_up_to(c, af_choice_content(c)->len);
+    if (g->response->open)
+        close_message(c, "completed");
+    c->logprobs.content.len = 0; /* those of the call belong to no message */
+    c->logprobs.tokens = 0;
+    if (g->stream) {
+        out_call(&item, g, call, false);
+        send_item(g, "response.output_item.added", &item);
+        item.len = 0;
+        send_arguments(g, "response.function_call_arguments.delta", "delta", call);
+        send_arguments(g, "response.function_call_arguments.done", "arguments", call);
+    }
+    out_call(&item, g, call, true);
+    add_item(g, &item);
+}
+
+/* ---- the answer ---- */
+
+void af_response_begin(af_generation *g)
+{
+    af_httpd_stream_begin(g->call, 200, "text/event-stream; charset=utf-8");
+    send_response(g, "response.created", "in_progress", NULL);
+    send_response(g, "response.in_progress", "in_progress", NULL);
+}
+
+void af_response_piece(af_choice *c)
+{
+    const af_response *r = c->of->response;
+    text_up_to(c, c->parser ? c->content.len : c->text.safe);
+    if (!c->done)
+        return;
+    if (!r->open && r->count == 0)
+        open_message(c);
+    if (r->open) {
+        take_logprobs(c, NULL);
+        close_message(c, status_of(c->of));
+    }
+}
+
+/* For requests that continue it: all items, those of the answer included. */
+static void keep(af_generation *g, const af_buf *object)
+{
+    af_response *r = g->response;
+    af_buf items = {0};
+    if (!r->items || object->bad)
+        return;
+    af_buf_str(&items, r->items);
+    if (*r->items && r->output.len)
+        af_buf_char(&items, ',');
+    af_buf_add(&items, r->output.data ? r->output.data : "", r->output.len);
+    char *copy = af_strndup(object->data, object->len), *text = af_buf_take(&items);
+    if (copy && text) {
+        af_response_store_add(g->api->responses, g->id, copy, text);
+        return;
+    }
+    free(copy);
+    free(text);
+}
+
+void af_response_end(af_generation *g)
+{
+    af_buf b = {0};
+    const char *status = status_of(g);
+    out_response(&b, g, status, NULL);
+    keep(g, &b);
+    if (g->stream) {
+        const bool whole = strcmp(status, "completed") == 0;
+        send_response(g, whole ? "response.completed" : "response.incomplete", status, NULL);
+        af_httpd_stream_end(g->call);
+        af_buf_clear(&b);
+    } else {
+        af_api_answer(g->call, &b);
+    }
+    g->answered = true;
+}
+
+void af_response_fail(af_generation *g, const char *message)
+{
+    send_response(g, "response.failed", "failed", message);
+    af_httpd_stream_end(g->call);
+}

@@ -1,0 +1,65 @@
+/* responses.h - /v1/responses: a conversation as a list of items, in the subset that agents use.
+ *
+ * A request becomes the body of a chat completion (response_request.c) and is read as one, so that
+ * both give the same tokens. Its answer is written as items and events of its own
+ * (response_answer.c), and kept for requests that continue it (response_store.c). */
+#ifndef AF_RESPONSES_H
+#define AF_RESPONSES_H
+
+#include "serve/api/generation.h"
+
+enum { AF_RESPONSES_MAX = 1024 };           /* kept answers */
+enum { AF_RESPONSES_BYTES_MAX = 32 << 20 }; /* of all of them */
+
+/* What a request for a response has besides its generation. */
+struct af_response {
+    char *echo;      /* members of the request that the answer repeats, as JSON without braces */
+    char *items;     /* the conversation so far, as JSON without brackets; NULL: nothing is kept */
+    int events;      /* sent so far */
+    int count;       /* items of the answer that are complete */
+    af_buf output;   /* these, as JSON without brackets */
+    bool open;       /* a message is being written */
+    uint64_t from;   /* where it begins in the content of the choice */
+    af_buf logprobs; /* of the open message */
+};
+
+/* ---- response_request.c: in a worker ---- */
+
+/* Reads a body; *chat is the body of the chat completion that it stands for (json_decref). */
+AF_CHECKED af_status af_response_read(af_generation *g, const json_t *body, json_t **chat,
+                                      af_api_fault *f);
+/* A fault of that chat completion, in the words of the request. */
+void af_response_rename(af_error *err);
+void af_response_free(af_response *r); /* NULL is allowed */
+
+/* ---- response_answer.c: in the engine ---- */
+
+void af_response_begin(af_generation *g); /* a stream's first events */
+/* A call; the text before it is complete. */
+void af_response_call(af_choice *c, const af_tool_call *call);
+/* New text, or the end. */
+void af_response_piece(af_choice *c);
+void af_response_end(af_generation *g);
+/* The last event of a stream that failed. */
+void af_response_fail(af_generation *g, const char *message);
+
+/* ---- response_store.c: any thread ---- */
+
+typedef struct af_stored_response af_stored_response;
+
+struct af_response_store {
+    pthread_mutex_t lock;
+    af_stored_response *first, **last; /* the oldest first */
+    uint64_t bytes;
+    int count;
+};
+
+AF_CHECKED af_status af_response_store_new(af_response_store **out, af_error *err);
+void af_response_store_free(af_response_store *s); /* NULL is allowed */
+/* Keeps an answer and the items up to it, both malloc'ed and the store's then. The oldest ones go
+ * when there are too many. */
+void af_response_store_add(af_response_store *s, const char *id, char *object, char *items);
+/* A copy of the object or of the items (malloc'ed); NULL when there is none of this id. */
+char *af_response_store_get(af_response_store *s, const char *id, bool items);
+bool af_response_store_remove(af_response_store *s, const char *id);
+#endif

@@ -1,0 +1,214 @@
+"""/v1/responses of `afinar serve`: items, events, conversations that go on, with the standard library alone."""
+import json
+import os
+
+from serve_start import Server, check, finish
+
+PATH, CHAT = "/v1/responses", "/v1/chat/completions"
+HI = [{"role": "user", "content": "Hi"}]
+PARAMETERS = {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}}, "required": ["city"], "additionalProperties": False}
+TOOL = {"type": "function", "name": "weather", "description": "The weather", "parameters": PARAMETERS, "strict": True}
+CHAT_TOOL = {"type": "function", "function": {k: v for k, v in TOOL.items() if k != "type"}}
+CALL = 'Wait. <tool_call>{"name": "weather", "arguments": {"city": "Rome"}}</tool_call> Then more.'
+
+
+def text_of(response):
+    return "".join(p["text"] for i in response["output"] if i["type"] == "message" for p in i["content"])
+
+
+def events(s, **body):
+    """(name, data) of a stream's events."""
+    status, headers, text = s.raw("POST", PATH, json.dumps(dict(body, stream=True)))
+    check(status == 200 and headers["Content-Type"].startswith("text/event-stream"), "a stream: %d %s" % (status, text[:200]))
+    out = []
+    for event in text.decode().split("\n\n")[:-1]:
+        name, data = event.split("\n")
+        out.append((name[len("event: "):], json.loads(data[len("data: "):])))
+    check(all(n == d["type"] for n, d in out), "an event's name is its type")
+    check([d["sequence_number"] for _, d in out] == list(range(len(out))), "numbers of events")
+    return out
+
+
+def expect(s, status, param, **body):
+    got, answer = s.post(PATH, **body)
+    error = (answer or {}).get("error") or {}
+    check(got == status and error.get("param") == param and error.get("message"), "%s: %d %s" % (json.dumps(body)[:100], got, answer))
+    return error.get("message", "")
+
+
+def same_as_chat(s, messages, chat=None, **body):
+    """A response has the text of the chat completion that it stands for."""
+    a = s.post(CHAT, messages=messages, temperature=0, max_tokens=12, **(chat or {}))[1]
+    b = s.post(PATH, temperature=0, max_output_tokens=12, **body)[1]
+    check("choices" in a and "output" in b, "answers: %s %s" % (a, b))
+    check(text_of(b) == a["choices"][0]["message"]["content"], "the text of the chat with %s" % json.dumps(body)[:100])
+    check(b["usage"]["input_tokens"] == a["usage"]["prompt_tokens"], "the prompt of the chat with %s" % json.dumps(body)[:100])
+    return b
+
+
+def check_whole(s):
+    r = same_as_chat(s, HI, input="Hi")
+    check(r["object"] == "response" and r["id"].startswith("resp_") and r["model"] == "base" and r["error"] is None, "object")
+    check(r["status"] == "incomplete" and r["incomplete_details"] == {"reason": "max_output_tokens"}, "status: %s" % r["status"])
+    item = r["output"][0]
+    check(item["type"] == "message" and item["role"] == "assistant" and item["id"].startswith("msg_") and
+          item["status"] == "incomplete" and item["content"][0]["type"] == "output_text", "item: %s" % item)
+    u = r["usage"]
+    check(u["output_tokens"] == 12 and u["total_tokens"] == 12 + u["input_tokens"] and "cached_tokens" in u["input_tokens_details"] and
+          "reasoning_tokens" in u["output_tokens_details"], "usage")
+    check((r["temperature"], r["top_p"], r["tool_choice"], r["tools"], r["parallel_tool_calls"], r["max_output_tokens"]) ==
+          (0, 1, "auto", [], True, 12), "what the answer repeats")
+    r = s.post(PATH, input="Hi", logit_bias={"511": 100}, metadata={"a": "b"}, instructions="Be short.")[1]
+    check(r["status"] == "completed" and r["incomplete_details"] is None and text_of(r) == "" and len(r["output"]) == 1, "the end token")
+    check(r["metadata"] == {"a": "b"} and r["instructions"] == "Be short.", "metadata and instructions")
+    r = s.post(PATH, input="Hi", max_output_tokens=3, top_logprobs=2, include=["message.output_text.logprobs"])[1]
+    logprobs = r["output"][0]["content"][0]["logprobs"]
+    check(len(logprobs) == 3 and all(len(t["top_logprobs"]) == 2 and t["logprob"] < 0 for t in logprobs), "log-probabilities")
+
+
+def check_items(s):
+    system = {"role": "system", "content": "Be short."}
+    same_as_chat(s, [system] + HI, input="Hi", instructions="Be short.")
+    same_as_chat(s, [system] + HI, input=[dict(system, role="developer")] + HI)
+    same_as_chat(s, [{"role": "system", "content": "Be short.\n\nBe kind.\n\nNow."}] + HI, instructions="Be short.",
+                 input=[{"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "Be kind."}]},
+                        {"role": "system", "content": "Now."}] + HI)
+    same_as_chat(s, HI + [{"role": "assistant", "content": "Hello."}, {"role": "user", "content": "a\nb"}],
+                 input=HI + [{"type": "message", "id": "msg_1", "role": "assistant", "status": "completed",
+                              "content": [{"type": "output_text", "text": "Hello.", "annotations": []}]},
+                             {"role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]}])
+    # calls and their results
+    def call(i, city):
+        return {"id": "c%d" % i, "type": "function", "function": {"name": "weather", "arguments": json.dumps({"city": city})}}
+    messages = HI + [{"role": "assistant", "content": "Wait.", "tool_calls": [call(1, "Rome"), call(2, "Oslo")]},
+                     {"role": "tool", "tool_call_id": "c1", "content": "sun"}, {"role": "tool", "tool_call_id": "c2", "content": "snow"}]
+    items = HI + [{"role": "assistant", "content": "Wait."}, {"type": "reasoning", "id": "rs_1", "summary": []}]
+    items += [{"type": "function_call", "call_id": "c%d" % i, "name": "weather", "arguments": json.dumps({"city": c})}
+              for i, c in ((1, "Rome"), (2, "Oslo"))]
+    items += [{"type": "function_call_output", "call_id": "c1", "output": "sun"},
+              {"type": "function_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "snow"}]}]
+    r = same_as_chat(s, messages, chat={"tools": [CHAT_TOOL]}, input=items, tools=[TOOL, {"type": "web_search"}])
+    check(r["tools"] == [TOOL], "functions are kept, other tools are not")
+
+
+def check_tools(s):
+    for choice in ("required", {"type": "function", "name": "weather"}):
+        r = s.post(PATH, input="Hi", tools=[TOOL], tool_choice=choice, parallel_tool_calls=False)[1]
+        call = r["output"][0]
+        check(len(r["output"]) == 1 and call["type"] == "function_call" and call["name"] == "weather" and call["call_id"] and
+              call["id"].startswith("fc_") and json.loads(call["arguments"])["city"] in ("Rome", "Oslo"), "a call: %s" % r["output"])
+        check(r["status"] == "completed" and r["tool_choice"] == choice, "status of a call")
+    rules = "root ::= " + json.dumps(CALL)
+    whole = s.post(PATH, input="Hi", tools=[TOOL], grammar=rules)[1]
+    check([i["type"] for i in whole["output"]] == ["message", "function_call", "message"], "items in order: %s" % whole["output"])
+    check([i["content"][0]["text"] for i in whole["output"][::2]] == ["Wait.", "Then more."], "text around a call: %s" % whole["output"])
+    names, data = zip(*events(s, input="Hi", tools=[TOOL], grammar=rules))
+    expected = ["response.created", "response.in_progress"]
+    for item in whole["output"]:
+        expected.append("response.output_item.added")
+        if item["type"] == "message":
+            expected += ["response.content_part.added", "response.output_text.delta", "response.output_text.done", "response.content_part.done"]
+        else:
+            expected += ["response.function_call_arguments.delta", "response.function_call_arguments.done"]
+        expected.append("response.output_item.done")
+    once = [n for i, n in enumerate(names) if not (n.endswith("text.delta") and names[i - 1] == n)]
+    check(once == expected + ["response.completed"], "events in order: %s" % once)
+    final = data[-1]["response"]
+    strip = lambda items: [{k: v for k, v in i.items() if k not in ("id", "call_id")} for i in items]
+    check(strip(final["output"]) == strip(whole["output"]), "a stream's items are those of the whole answer")
+    check([d["item"] for d in data if d["type"] == "response.output_item.done"] == final["output"], "items of the events")
+    for d in data:
+        if "item_id" in d:
+            check(final["output"][d["output_index"]]["id"] == d["item_id"], "%s: its item" % d["type"])
+    call = final["output"][1]
+    check("".join(d["delta"] for d in data if d["type"] == "response.function_call_arguments.delta") == call["arguments"], "arguments")
+    expect(s, 400, "tool_choice", input="Hi", tools=[{"type": "web_search"}], tool_choice="required")
+    expect(s, 400, "tool_choice", input="Hi", tools=[TOOL], tool_choice={"type": "function", "name": "x"})
+    expect(s, 400, "tools", input="Hi", tools=[{"type": "function"}])
+    expect(s, 400, "tools", input="Hi", tools=[3])
+
+
+def check_stream(s):
+    whole = s.post(PATH, input="Hi", seed=4, max_output_tokens=20, top_logprobs=1)[1]
+    ev = events(s, input="Hi", seed=4, max_output_tokens=20, top_logprobs=1)
+    names = [n for n, _ in ev]
+    check(names[:4] == ["response.created", "response.in_progress", "response.output_item.added", "response.content_part.added"] and
+          names[-4:-1] == ["response.output_text.done", "response.content_part.done", "response.output_item.done"], "events: %s" % names)
+    check(names[-1] == "response." + whole["status"] and set(names[4:-4]) == {"response.output_text.delta"}, "the last event: %s" % names[-1])
+    check("".join(d["delta"] for n, d in ev if n.endswith("text.delta")) == text_of(whole), "deltas")
+    final = ev[-1][1]["response"]
+    check(text_of(final) == text_of(whole) and final["usage"] == whole["usage"], "the last response")
+    check(final["output"][0]["content"][0]["logprobs"] == whole["output"][0]["content"][0]["logprobs"] and
+          len(whole["output"][0]["content"][0]["logprobs"]) == whole["usage"]["output_tokens"], "log-probabilities of a stream")
+    first = ev[0][1]["response"]
+    check(first["status"] == "in_progress" and first["output"] == [] and first["usage"] is None and
+          len({d["response"]["id"] for _, d in ev if "response" in d}) == 1, "the first response")
+
+
+def check_format(s):
+    schema = {"type": "object", "properties": {"a": {"enum": ["x", "y"]}}, "required": ["a"], "additionalProperties": False}
+    form = {"format": {"type": "json_schema", "name": "n", "schema": schema, "strict": True}}
+    r = s.post(PATH, input="Hi", text=form)[1]
+    check(json.loads(text_of(r))["a"] in "xy" and r["text"] == form, "json_schema")
+    bad = dict(schema, minProperties=3)
+    check("minProperties" in expect(s, 400, "text.format", input="Hi", text={"format": dict(form["format"], schema=bad)}), "the keyword")
+    check(s.post(PATH, input="Hi", text={"format": {"type": "text"}, "verbosity": "low"}, max_output_tokens=1)[0] == 200, "text")
+
+
+def check_store(s):
+    a = s.post(PATH, input="Hi", temperature=0, max_output_tokens=8, instructions="Be short.")[1]
+    b = s.post(PATH, input="And?", temperature=0, max_output_tokens=8, previous_response_id=a["id"])[1]
+    messages = HI + [{"role": "assistant", "content": text_of(a)}, {"role": "user", "content": "And?"}]
+    want = s.post(CHAT, messages=messages, temperature=0, max_tokens=8)[1]
+    check(text_of(b) == want["choices"][0]["message"]["content"] and b["usage"]["input_tokens"] == want["usage"]["prompt_tokens"] and
+          b["previous_response_id"] == a["id"] and b["instructions"] is None, "a conversation goes on, its instructions do not")
+    streamed = events(s, input="Hi", temperature=0, max_output_tokens=8, instructions="Be short.")[-1][1]["response"]
+    c = s.post(PATH, input="And?", temperature=0, max_output_tokens=8, previous_response_id=streamed["id"])[1]
+    check(text_of(c) == text_of(b), "after a stream")
+    check(s.ask("GET", PATH + "/" + a["id"]) == (200, a), "a stored response")
+    check(s.ask("DELETE", PATH + "/" + a["id"]) == (200, {"id": a["id"], "object": "response", "deleted": True}), "deleted")
+    check(s.ask("GET", PATH + "/" + a["id"])[0] == 404 and s.ask("DELETE", PATH + "/" + a["id"])[0] == 404, "no more")
+    expect(s, 404, "previous_response_id", input="And?", previous_response_id=a["id"])
+    d = s.post(PATH, input="And?", temperature=0, max_output_tokens=8, previous_response_id=b["id"])[1]
+    check(d["usage"]["input_tokens"] > b["usage"]["input_tokens"], "what continued it is still there")
+    off = s.post(PATH, input="Hi", max_output_tokens=1, store=False)[1]
+    check(off["store"] is False and s.ask("GET", PATH + "/" + off["id"])[0] == 404, "store: false")
+    for i in range(1024):
+        s.post(PATH, input="a", max_output_tokens=1, temperature=0)
+    check(s.ask("GET", PATH + "/" + d["id"])[0] == 404, "the oldest make space")
+
+
+def check_errors(s):
+    expect(s, 400, "input")
+    expect(s, 400, "input", input=3)
+    expect(s, 400, "input", input=[])
+    expect(s, 400, "input", input=[3])
+    check("item_reference" in expect(s, 400, "input", input=[{"type": "item_reference", "id": "x"}]), "the type is named")
+    expect(s, 400, "input", input=[{"role": "user"}])
+    expect(s, 400, "input", input=[{"role": "user", "content": [{"type": "input_image"}]}])
+    expect(s, 400, "input", input=HI + [{"type": "function_call", "name": "x"}])
+    expect(s, 400, "input", input=HI + [{"type": "function_call_output", "call_id": "x"}])
+    expect(s, 400, "input", input="Hi " * 400)
+    expect(s, 404, "model", input="Hi", model="none")
+    for field, value in (("instructions", 3), ("max_output_tokens", 0), ("temperature", 9), ("background", True), ("truncation", "auto"),
+                         ("conversation", "c"), ("prompt", {"id": "p"}), ("store", 3), ("metadata", 3), ("text", 3), ("tools", 3),
+                         ("include", 3), ("previous_response_id", 3), ("top_logprobs", 21), ("stream", 3), ("reasoning", 3)):
+        expect(s, 400, field, **{"input": "Hi", field: value})
+    status, headers, _ = s.raw("PUT", PATH + "/x", "{}")
+    check(status == 405 and headers["Allow"] == "GET", "another method")
+    check(s.post(PATH, input="Hi", max_output_tokens=1, reasoning={"effort": "low"}, prompt_cache_key="k", user="u")[0] == 200, "ignored fields")
+
+
+def main():
+    s = Server("--alias", "base")
+    for part in (check_whole, check_items, check_tools, check_stream, check_format, check_errors, check_store):
+        try:
+            part(s)
+        except Exception as e:
+            check(False, "%s: %r" % (part.__name__, e))
+    code, err = s.stop()
+    check(code == 0, "exit status %s: %s" % (code, err[-2000:]))
+    finish()
+
+
+main()
