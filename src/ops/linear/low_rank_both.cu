@@ -22,7 +22,6 @@
 #define RANKS  (AF_NT * 8)
 #define YP     (COLS + 8) /* rows an odd number of 16 bytes apart */
 #define ZP     (RANKS + 8)
-#define BP     (CHUNKS * COLS + 8)
 #define Z_AT   (STAGES * TOKENS * YP) /* values; z of as many tiles */
 #define B_AT   (Z_AT + STAGES * TOKENS * ZP)
 
@@ -60,9 +59,9 @@ DEV void fetch(bf16 *to, const bf16 *from, i64 ld, i64 rows_left, int cols_left)
 
 /* g_part: [strips][N][RANKS]; db_part: [slabs][all parts' dB], the part's at `out - parts.at[0].out`.
  * Block (strip, slab); `chunks` of a strip, at most CHUNKS; `slab` tokens, a multiple of TOKENS.
- * Dynamic shared memory: (B_AT + RANKS * BP) * 2 bytes. */
+ * Dynamic shared memory: (B_AT + CHUNKS * COLS * ZP) * 2 bytes. */
 extern "C" __global__ void __launch_bounds__(256, 2)
-    low_rank_both(const bf16 *y, long long ldy, const bf16 *z, long long ldz, const bf16 *bt,
+    low_rank_both(const bf16 *y, long long ldy, const bf16 *z, long long ldz, const bf16 *b,
                   long long ldb, both_parts parts, float *g_part, float *db_part, long long N,
                   long long total, int chunks, int slab)
 {
@@ -86,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(256, 2)
             fetch<TOKENS, RANKS, ZP>(smem + Z_AT + tile % STAGES * TOKENS * ZP,
                                      z + tile * TOKENS * ldz, ldz, left - tile * TOKENS, q.ranks);
     };
-    fetch<RANKS, CHUNKS * COLS, BP>(bs, bt + q.rank_from * ldb + q.from + c0, ldb, q.ranks, columns);
+    fetch<CHUNKS * COLS, RANKS, ZP>(bs, b + (q.from + c0) * ldb + q.rank_from, ldb, columns, q.ranks);
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++) {
         if (s < units)
@@ -117,11 +116,11 @@ extern "C" __global__ void __launch_bounds__(256, 2)
                 ldmatrix4(a, smem_at(ys + (warp * 16 + lane % 16) * YP + k + lane / 16 * 8));
 #pragma unroll
                 for (int j = 0; j < AF_NT; j += 2) {
-                    u32 b[4];
-                    ldmatrix4(b, smem_at(bs + (j * 8 + lane / 16 * 8 + lane % 8) * BP +
-                                         chunk * COLS + k + lane / 8 % 2 * 8));
-                    mma(acc_g[j], a, b[0], b[1]);
-                    mma(acc_g[j + 1], a, b[2], b[3]);
+                    u32 v[4];
+                    ldmatrix4_trans(v, smem_at(bs + (chunk * COLS + k + lane % 16) * ZP + j * 8 +
+                                               lane / 16 * 8));
+                    mma(acc_g[j], a, v[0], v[1]);
+                    mma(acc_g[j + 1], a, v[2], v[3]);
                 }
             }
 #pragma unroll
@@ -132,10 +131,10 @@ extern "C" __global__ void __launch_bounds__(256, 2)
                                            warp % 4 * 16 + lane / 8 % 2 * 8));
 #pragma unroll
                 for (int j = 0; j < AF_NT; j += 2) {
-                    u32 b[4];
-                    ldmatrix4_trans(b, smem_at(zs + (t + lane % 16) * ZP + j * 8 + lane / 16 * 8));
-                    mma(acc_b[chunk][j], a, b[0], b[1]);
-                    mma(acc_b[chunk][j + 1], a, b[2], b[3]);
+                    u32 v[4];
+                    ldmatrix4_trans(v, smem_at(zs + (t + lane % 16) * ZP + j * 8 + lane / 16 * 8));
+                    mma(acc_b[chunk][j], a, v[0], v[1]);
+                    mma(acc_b[chunk][j + 1], a, v[2], v[3]);
                 }
             }
             unit++;

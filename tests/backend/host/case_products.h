@@ -182,12 +182,12 @@ static void low_rank_dw_case(int N, bool accumulate)
 /* Two parts of several strips, the last ones narrower; slabs of 128 tokens. */
 static void low_rank_both_case(int N, bool accumulate, int chunks)
 {
-    const int cols[2] = {328, 72}, ranks[2] = {16, 24}, ldy = 408, ldz = 48, ldb = 416, wide = 48;
+    const int cols[2] = {328, 72}, ranks[2] = {16, 24}, ldy = 408, ldz = 48, ldb = 56, wide = 48;
     const int strips[2] = {(328 + chunks * 64 - 1) / (chunks * 64),
                            (72 + chunks * 64 - 1) / (chunks * 64)};
     const int slabs = (N + 127) / 128, total = 328 * 16 + 72 * 24, ldg = 50;
     acts y(numbers((size_t)(N * ldy), 1)), z(numbers((size_t)(N * ldz), 1)),
-        bt(numbers((size_t)(40 * ldb), 1)), g((size_t)(N * ldg));
+        b(numbers((size_t)(400 * ldb), 1)), g((size_t)(N * ldg));
     floats out(numbers((size_t)total, 1)), g_part((size_t)(strips[0] + strips[1]) * N * 32),
         db_part((size_t)slabs * total);
     vec want_g = nothing((size_t)(N * ldg)), want_b;
@@ -197,7 +197,7 @@ static void low_rank_both_case(int N, bool accumulate, int chunks)
             double v = 0;
             const int k = r >= 16;
             for (int c = 0; c < cols[k] && r < 40; c++)
-                v += get(&y.v[n * ldy + k * 328 + c]) * get(&bt.v[r * ldb + k * 328 + c]);
+                v += get(&y.v[n * ldy + k * 328 + c]) * get(&b.v[(k * 328 + c) * ldb + r]);
             want_g[n * ldg + r] = v * (k ? 2 : 0.5);
             largest_g = fmax(largest_g, fabs(v));
         }
@@ -215,7 +215,7 @@ static void low_rank_both_case(int N, bool accumulate, int chunks)
                                      {nullptr, 0, 0, 0, 0, INT32_MAX, 0},
                                      {nullptr, 0, 0, 0, 0, INT32_MAX, 0}}};
     launch({(unsigned)(strips[0] + strips[1]), (unsigned)slabs}, 256, both::low_rank_both, y.p(),
-           ldy, z.p(), ldz, bt.p(), ldb, parts, g_part.p(), db_part.p(), N, total, chunks, 128);
+           ldy, z.p(), ldz, b.p(), ldb, parts, g_part.p(), db_part.p(), N, total, chunks, 128);
     launch({3, 1}, 256, both::low_rank_join, g.p(), ldg, parts, g_part.p(), db_part.p(), N, total,
            strips[0] + strips[1], slabs, wide, (int)accumulate);
     near_to("low_rank_both g", g, want_g, largest_g, 1e-6);
