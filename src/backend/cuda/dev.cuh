@@ -34,6 +34,16 @@ struct half {
 #define LN2   0.6931471805599453f
 #define INF   __int_as_float(0x7f800000)
 
+/* A launch may begin while the one before it in the stream still runs (launch.c): what others write
+ * is read after this, and nothing is written before it. The next launch may begin, too. Files all
+ * of whose kernels have it are launched so. */
+DEV void previous_done()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 /* ---- single values ---- */
 DEV float load(const float *p) { return *p; }
 DEV float load(const bf16 *p) { return __uint_as_float((u32)p->bits << 16); }

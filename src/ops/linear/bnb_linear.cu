@@ -103,6 +103,7 @@ extern "C" __global__ void __launch_bounds__(TEAMS * WARPS * 32, 1)
     bnb_map(map);
     fill_pairs(smem);
     __syncthreads();
+    previous_done(); /* weights do not wait for it */
     int turn = 0;
     for (int item = start; item < items; item += stride, turn ^= 1) {
 #pragma unroll

@@ -147,6 +147,7 @@ DEV void __syncthreads()
     device::threads[threadIdx.x].waits = true;
     device::turn();
 }
+DEV void previous_done() {}
 DEV void meet(int, int) { __syncthreads(); } /* opens when nobody can move: later than it might */
 DEV void __syncwarp() { device::turn(); } /* all lanes take one turn in a round */
 template <class T> DEV T __shfl_xor_sync(u32, T v, unsigned d)
