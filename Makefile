@@ -28,13 +28,16 @@ check-kernels: deps
 	@cmake --build build --target test_cuda_kernels
 	@AF_ALL_ARCHS=1 ctest --test-dir build --output-on-failure -R '^test_cuda_kernels$$'
 
-# The threaded parts under ThreadSanitizer: pool, kernels on several threads, token stream, saver, whole runs.
-THREADED = comm_tcp pool memory fast_threads rows_alone batch_stream run_object run_from_c judged generate imatrix quantize \
-    merge_golden status decoder
+# The threaded parts under ThreadSanitizer: pool, kernels on several threads, token stream, saver, tokenizers, decoder, ranks over
+# TCP (each a process with a thread that watches the others), parts of a download; then whole runs, the server with many
+# clients, a run that is served, and downloads, by the program itself.
+THREADED = comm_tcp pool memory file map_watch token_cache fast_threads rows_alone batch_stream run_object run_from_c judged \
+    generate imatrix quantize merge_golden status decoder decode_shared tokenizer hub_parts hub_ask
+THREADED_SCRIPTS = cli_serve cli_serve_attacks cli_serve_run cli_hub cli_ranks
 check-threads: deps
 	@cmake --preset tsan >/dev/null
-	@cmake --build build/tsan --target $(THREADED:%=test_%)
-	@ctest --test-dir build/tsan --output-on-failure -j 2 -R "^test_($$(echo $(THREADED) | tr ' ' '|'))$$"
+	@cmake --build build/tsan --target afinar $(THREADED:%=test_%)
+	@ctest --test-dir build/tsan --output-on-failure -j 2 -R "^test_($$(echo $(THREADED) $(THREADED_SCRIPTS) | tr ' ' '|'))$$"
 
 # Plants the errors of tools/mutants.txt one by one: at least 90 % must make a test fail.
 check-mutants: deps
@@ -60,7 +63,8 @@ package: deps
 check-reproducible: deps
 	@tools/check-reproducible
 
-# Every allocation and every file call of every command fails once, and with all later ones: hours
+# Allocations and file calls of every command fail, each once and with all later ones: two of every call stack
+# (AF_FAULT_ALL=1: all, hours)
 check-faults: deps
 	@cmake --preset release >/dev/null
 	@cmake --build build --target afinar af_inject
@@ -77,7 +81,7 @@ check-hub: deps
 check-ranks: deps
 	@cmake --preset release >/dev/null
 	@cmake --build build --target afinar test_comm_tcp
-	@AFINAR=$(CURDIR)/build/afinar AF_GOLDEN=$(CURDIR)/tests/golden AF_RANKS=all AF_STAGES="0 1" bash tests/dist/test_cli_ranks.sh
+	@AFINAR=$(CURDIR)/build/afinar AF_GOLDEN=$(CURDIR)/tests/golden AF_RANKS=all AF_STAGES="0 1 2" bash tests/dist/test_cli_ranks.sh
 	@build/tests/test_comm_tcp kills 20
 	@AFINAR=$(CURDIR)/build/afinar AF_GOLDEN=$(CURDIR)/tests/golden AF_KILLS=20 bash tests/dist/test_cli_ranks_kill.sh
 

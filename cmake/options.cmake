@@ -3,6 +3,7 @@ option(AF_BUILD_TESTS "build the tests" ON)
 option(AF_BUILD_SHARED "build libafinar.so" ON)
 option(AF_STATIC_LIBS "link the small libraries statically into the program" ON)
 option(AF_FUZZ "build the fuzz entries with libFuzzer (clang)" OFF)
+option(AF_REPLAY "build the programs that replay the seeds of the fuzz entries" ON)
 set(AF_SANITIZE "" CACHE STRING "sanitizers, as given to -fsanitize=")
 option(AF_COVERAGE "count covered lines" OFF)
 

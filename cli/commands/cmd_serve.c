@@ -8,6 +8,9 @@
 #include <errno.h>
 #include <signal.h>
 #include <unistd.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 typedef struct serve_args {
     af_common common;
@@ -16,7 +19,7 @@ typedef struct serve_args {
     const char *model, *alias, *host, *key, *key_file, *pooling, *cors, *max_body;
     int64_t port, context, parallel;
     double timeout, header_timeout;
-    bool no_ui;
+    bool no_ui, round;
 } serve_args;
 
 static int signals[2] = {-1, -1}; /* a pipe from the handler */
@@ -86,6 +89,8 @@ static af_parsed parse(serve_args *s, int argc, char **argv)
          "quantize the linear layers to nf4"},
         {0, "bf16", AF_OPT_FLAG, &s->flags.bf16, NULL, "compute in bf16"},
         {0, "f32", AF_OPT_FLAG, &s->flags.f32, NULL, "compute in f32"},
+        {0, "round-activations", AF_OPT_FLAG, &s->round, NULL,
+         "faster and less exact with GGUF blocks on Arm CPUs: 8-bit activations"},
         {0},
     };
     const af_usage usage = {
@@ -190,6 +195,7 @@ static const char *take_options(serve_args *s, af_serve_opts *o)
     o->timeout = s->timeout;
     o->header_timeout = s->header_timeout;
     o->no_ui = s->no_ui;
+    o->round_activations = s->round;
     o->log = s->common.verbose ? log_request : NULL;
     o->model = (af_model_opts){.device = s->common.device,
                                .threads = (int)s->common.threads,
@@ -259,6 +265,15 @@ static af_status serve(const serve_args *s, const af_serve_opts *o, af_error *er
     return st;
 }
 
+/* What one thread allocates another frees: a heap per thread would keep the largest amount that
+ * each of them ever had. After 16 minutes of mixed load: 47 MB with, 29 MB without. */
+static void use_one_heap(void)
+{
+#ifdef __GLIBC__
+    (void)mallopt(M_ARENA_MAX, 1);
+#endif
+}
+
 int cmd_serve(int argc, char **argv)
 {
     serve_args s = {.host = "127.0.0.1",
@@ -275,6 +290,7 @@ int cmd_serve(int argc, char **argv)
     const char *wrong = take_options(&s, &o);
     if (wrong)
         return af_cli_error(AF_EXIT_USAGE, "serve", "%s", wrong);
+    use_one_heap();
     af_cli_log(&s.common);
     af_status st = take_keys(&s, &keys, &err);
     o.api_keys = keys;

@@ -30,6 +30,10 @@ typedef struct af_decoder_opts {
     int sequences;     /* decoded in one batch, more wait; 0 = 32 */
     int64_t tokens;    /* kept in the pages of all sequences together; 0 = what memory allows */
     bool keep_no_text; /* prompts are not kept for later ones that begin alike */
+    /* Single tokens are rounded to 8 bits (32 values have one scale) before they meet GGUF blocks
+     * of 3 to 8 bits, as llama.cpp does: faster where the CPU multiplies bytes (Arm with dot
+     * products), and other numbers than those of af_model_logits. Ignored elsewhere. */
+    bool round_activations;
 } af_decoder_opts;
 
 /* Opens a decoder. m must outlive it and may be used for other calls meanwhile (not at the same
@@ -43,7 +47,7 @@ AF_API void af_decoder_close(af_decoder *d);
 
 /* Reads a PEFT folder made for this base and keeps it under `name`. *id: what requests choose it
  * by, from 1; 0 is the base. AF_EUSAGE for a name that is taken or an adapter that cannot be chosen
- * per row (DoRA, trained embeddings or heads, saved modules), AF_EIO, AF_EFORMAT, AF_ENOMEM. */
+ * per row (trained embeddings or heads, saved modules, experts), AF_EIO, AF_EFORMAT, AF_ENOMEM. */
 AF_API AF_CHECKED af_status af_decoder_add_adapter(af_decoder *d, const char *name,
                                                    const char *folder, int *id, af_error *err);
 /* Forgets an adapter. AF_EUSAGE for an unknown id or while requests use it. */

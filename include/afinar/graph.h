@@ -315,6 +315,9 @@ typedef struct af_linear_opts {
     int64_t out; /* output columns; 0 = the sum of the weights' rows */
     /* Generation: rows that are single tokens are summed in an order of their own. */
     bool few_rows;
+    /* The frozen weights and the rows they are multiplied with count as e4m3 with a scale per row,
+     * in both passes; adapters, biases and sums do not. */
+    bool fp8;
 } af_linear_opts;
 /* A linear layer: y [N][O] = x [N][I] W^T + bias + adapter, in the type of x with f32
  * accumulation. */

@@ -222,6 +222,38 @@ typedef struct af_generate_times {
 /* The times of the last af_model_generate; zeros before it. */
 AF_API af_generate_times af_model_times(const af_model *m);
 
+/* ---- answers to the prompts of a dataset ---- */
+
+/* One answer next to the expected one; valid during the call. */
+typedef struct af_answered {
+    int64_t record; /* of the dataset, from 0 */
+    const char *prompt, *expected, *answer;
+    uint64_t prompt_len, expected_len, answer_len;
+    bool match; /* equal, white space at both ends aside */
+    af_stop stop;
+} af_answered;
+
+typedef struct af_answers_opts {
+    af_eval_data_opts data; /* records longer than its sequence_len are left out */
+    int64_t max_new;        /* tokens of an answer */
+    /* Gets every answer, in the order of the records; NULL = nobody. */
+    void (*answered)(void *user, const af_answered *a);
+    void *user;
+} af_answers_opts;
+
+typedef struct af_answers_result {
+    double exact_match; /* share of the answers that match */
+    int64_t answers;
+    int64_t left_out; /* records that are too long, or have no prompt or no answer to it */
+    int64_t tokens;   /* made */
+} af_answers_result;
+/* Generates an answer (greedily, many at a time) to each record of a dataset that training reads:
+ * its last answer, given everything before it as training has it, and compares the texts. AF_EUSAGE
+ * when no record can be answered, and as af_model_eval_dataset. */
+AF_API AF_CHECKED af_status af_model_eval_answers(af_model *m, const char *path,
+                                                  const af_answers_opts *o, af_answers_result *out,
+                                                  af_error *err);
+
 #ifdef __cplusplus
 }
 #endif

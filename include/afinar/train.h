@@ -40,8 +40,7 @@ typedef struct af_train_start {
 typedef struct af_train_moment {
     int64_t step, steps; /* completed; total */
     void *run;           /* of the functions */
-    /* Writes the trained weights as they are now into an empty folder; NULL where ranks have
-     * parts of them. */
+    /* Writes the trained weights as they are now into an empty folder. */
     af_status (*write)(void *run, const char *dir, af_error *err);
     /* Writes output_dir/checkpoint-STEP. */
     af_status (*checkpoint)(void *run, af_error *err);

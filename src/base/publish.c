@@ -271,7 +271,8 @@ void af_output_abandon(af_output *o)
 
 /* A file of the new output. */
 typedef struct new_file {
-    char *name; /* relative: FILE or FOLDER/FILE */
+    char *name;               /* relative: FILE or FOLDER/FILE */
+    char *temp, *place, *sub; /* where it is, where it goes, and the folder of that */
     bool replaces, done;
 } new_file;
 
@@ -282,10 +283,18 @@ typedef struct swap {
     af_written before, both, after;
 } swap;
 
+static void file_clear(new_file *f)
+{
+    free(f->name);
+    free(f->temp);
+    free(f->place);
+    free(f->sub);
+}
+
 static void swap_clear(swap *s)
 {
     for (int i = 0; i < s->count; i++)
-        free(s->file[i].name);
+        file_clear(&s->file[i]);
     free(s->file);
     af_written_clear(&s->before);
     af_written_clear(&s->both);
@@ -376,7 +385,7 @@ static af_status check_names(swap *s, af_error *err)
         if (st == AF_OK && is == AF_WRITTEN_OWN && !s->o->force)
             st = refuse_file(s->o, s->file[i].name, err); /* it appeared in the meantime */
         if (!ours && is_kept(s->file[i].name)) {
-            free(s->file[i].name);
+            file_clear(&s->file[i]);
             continue;
         }
         s->file[i].replaces = is == AF_WRITTEN_OWN;
@@ -388,19 +397,28 @@ done:
     return st;
 }
 
-/* Moves file i into its place, or back. A file that it replaces is exchanged with it, so that it
+/* All paths, before anything is moved: putting back needs no memory. */
+static af_status make_paths(swap *s, af_error *err)
+{
+    for (int i = 0; i < s->count; i++) {
+        new_file *f = &s->file[i];
+        f->temp = af_path_join(s->o->temp, f->name);
+        f->place = af_path_join(s->o->dir, f->name);
+        f->sub = f->place ? folder_of(f->place) : NULL;
+        if (!f->temp || !f->sub)
+            return af_fail_nomem(err, "a path", strlen(f->name));
+    }
+    return AF_OK;
+}
+
+/* Moves a file into its place, or back. A file that it replaces is exchanged with it, so that it
  * can be put back; where a file system cannot exchange, it is renamed over. */
-static af_status move_file(swap *s, int i, bool back, af_error *err)
+static af_status move_file(const swap *s, new_file *f, bool back, af_error *err)
 {
     af_status st = AF_OK;
-    new_file *f = &s->file[i];
-    char *from = af_path_join(back ? s->o->dir : s->o->temp, f->name);
-    char *to = af_path_join(back ? s->o->temp : s->o->dir, f->name), *sub = NULL;
-    if (!from || !to)
-        AF_TRY(af_fail_nomem(err, "a path", strlen(f->name)));
-    sub = folder_of(to);
-    if (sub && !back)
-        AF_TRY(af_dir_make(sub, err));
+    const char *from = back ? f->place : f->temp, *to = back ? f->temp : f->place;
+    if (!back)
+        AF_TRY(af_dir_make(f->sub, err));
     if (f->replaces && renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0)
         f->done = !back;
     else if (f->replaces && errno != EINVAL && errno != ENOSYS)
@@ -409,19 +427,16 @@ static af_status move_file(swap *s, int i, bool back, af_error *err)
         f->done = !back;
     else
         st = fail_errno(err, "rename to", to);
-    if (st == AF_OK && sub && !back && strcmp(sub, s->o->dir) != 0)
-        st = af_dir_sync(sub, err);
+    if (st == AF_OK && !back && strcmp(f->sub, s->o->dir) != 0)
+        st = af_dir_sync(f->sub, err);
 done:
-    free(from);
-    free(to);
-    free(sub);
     return st;
 }
 
 static void put_back(swap *s)
 {
     for (int i = s->count - 1; i >= 0; i--)
-        if (s->file[i].done && move_file(s, i, true, NULL) != AF_OK) {
+        if (s->file[i].done && move_file(s, &s->file[i], true, NULL) != AF_OK) {
             /* it is in the manifest with both contents */
         }
     (void)!af_written_write(&s->before, s->o->dir, NULL);
@@ -459,9 +474,10 @@ static af_status swap_files(swap *s, af_error *err)
     af_status st = AF_OK;
     AF_TRY(check_names(s, err));
     AF_TRY(list_lines(s, err));
+    AF_TRY(make_paths(s, err));
     AF_TRY(af_written_write(&s->both, s->o->dir, err));
     for (int i = 0; i < s->count && st == AF_OK; i++)
-        st = move_file(s, i, false, err);
+        st = move_file(s, &s->file[i], false, err);
     if (st == AF_OK)
         st = af_dir_sync(s->o->dir, err);
     if (st != AF_OK) {

@@ -11,6 +11,15 @@
 #endif
 #include <stdatomic.h>
 
+bool af_cpu_has_dotprod(void)
+{
+#if defined(__aarch64__)
+    return getauxval(AT_HWCAP) >> 20 & 1; /* HWCAP_ASIMDDP */
+#else
+    return false;
+#endif
+}
+
 bool af_cpu_has_bf16(void)
 {
 #if defined(__aarch64__) && defined(AT_HWCAP2)
@@ -42,8 +51,9 @@ extern const af_fast af_fast_table_sse2, af_fast_table_avx2, af_fast_table_avx51
 static const af_fast *const tables[] = {&af_fast_table_amx, &af_fast_table_avx512,
                                         &af_fast_table_avx2, &af_fast_table_sse2};
 #elif defined(__aarch64__)
-extern const af_fast af_fast_table_neon, af_fast_table_neonbf16;
-static const af_fast *const tables[] = {&af_fast_table_neonbf16, &af_fast_table_neon};
+extern const af_fast af_fast_table_neon, af_fast_table_neondot, af_fast_table_neonbf16;
+static const af_fast *const tables[] = {&af_fast_table_neonbf16, &af_fast_table_neondot,
+                                        &af_fast_table_neon};
 #else
 extern const af_fast af_fast_table_portable;
 static const af_fast *const tables[] = {&af_fast_table_portable};

@@ -1,4 +1,4 @@
-#define _GNU_SOURCE
+#define _GNU_SOURCE /* memmem */
 /* answer_text.c - see answer_text.h. */
 #include "decode/answer_text.h"
 
@@ -15,14 +15,29 @@ void af_answer_text_clear(af_answer_text *t)
     if (t->tokenizer)
         af_decode_stream_clear(&t->stream);
     af_buf_clear(&t->text);
+    free(t->ids);
     *t = (af_answer_text){0};
 }
 
-/* Where the first stop string begins that ends after `from`, or the length of the text. */
-static uint64_t find_stop(const af_answer_text *t, uint64_t from)
+static af_status keep_id(af_answer_text *t, int32_t id, af_error *err)
+{
+    if (t->count == t->cap) {
+        const int64_t cap = t->cap * 2 + 64;
+        int32_t *more = af_realloc(t->ids, (uint64_t)cap, sizeof *more);
+        if (!more)
+            return af_fail_nomem(err, "tokens", (uint64_t)cap * sizeof *more);
+        t->ids = more;
+        t->cap = cap;
+    }
+    t->ids[t->count++] = id;
+    return AF_OK;
+}
+
+/* Cuts the text before the first stop string that ends after `from`. */
+static void cut(af_answer_text *t, uint64_t from)
 {
     uint64_t best = t->text.len;
-    for (int i = 0; i < t->stops && t->text.data; i++) {
+    for (int i = 0; i < t->stops && t->text.len; i++) {
         const size_t n = strlen(t->stop[i]);
         const uint64_t start = from > n ? from - n : 0;
         const char *hit =
@@ -30,7 +45,11 @@ static uint64_t find_stop(const af_answer_text *t, uint64_t from)
         if (hit)
             best = AF_MIN(best, (uint64_t)(hit - t->text.data));
     }
-    return best;
+    if (best == t->text.len)
+        return;
+    t->text.len = best;
+    t->text.data[best] = '\0';
+    t->stopped = true;
 }
 
 /* Bytes at the end that could be the beginning of a stop string. */
@@ -46,42 +65,45 @@ static uint64_t held_back(const af_answer_text *t)
     return most;
 }
 
-/* Up to byte `to`. */
-static void show(af_answer_text *t, uint64_t to, const char **text, uint64_t *len)
+static af_status add_text(af_answer_text *t, const char *text, uint64_t n, af_error *err)
 {
-    to = AF_MAX(to, t->emitted);
-    *text = t->text.data ? t->text.data + t->emitted : "";
-    *len = to - t->emitted;
-    t->emitted = to;
-}
-
-af_status af_answer_text_add(af_answer_text *t, int32_t id, const char **text, uint64_t *len,
-                             af_error *err)
-{
-    const char *more = "";
-    uint64_t n = 0;
-    if (t->tokenizer) {
-        const af_status st = af_decode_stream_next(&t->stream, id, &more, &n, err);
-        if (st != AF_OK)
-            return st;
-    }
     const uint64_t before = t->text.len;
-    af_buf_add(&t->text, more, n);
+    af_buf_add(&t->text, text, n);
     if (t->text.bad)
         return af_fail_nomem(err, "text", before + n);
-    const uint64_t stop = find_stop(t, before);
-    if (stop < t->text.len) {
-        show(t, stop, text, len);
-        t->text.len = stop;
-        t->text.data[stop] = '\0';
-        t->stopped = true;
-        return AF_OK;
-    }
-    show(t, t->text.len - held_back(t), text, len);
+    cut(t, before);
     return AF_OK;
 }
 
-void af_answer_text_end(af_answer_text *t, const char **text, uint64_t *len)
+af_status af_answer_text_add(af_answer_text *t, int32_t id, bool shown, af_error *err)
 {
-    show(t, t->text.len, text, len);
+    af_status st = AF_OK;
+    const char *text = "";
+    uint64_t n = 0;
+    AF_TRY(keep_id(t, id, err));
+    if (!shown || !t->tokenizer)
+        return AF_OK;
+    AF_TRY(af_decode_stream_next(&t->stream, id, &text, &n, err));
+    AF_TRY(add_text(t, text, n, err));
+    t->safe = t->stopped ? t->text.len : t->text.len - held_back(t);
+done:
+    return st;
+}
+
+af_status af_answer_text_end(af_answer_text *t, bool rest, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_decode_stream *s = &t->stream;
+    char *text = NULL;
+    uint64_t n = 0;
+    if (rest && t->tokenizer && !t->stopped && s->count > s->prefix_ids) {
+        AF_TRY(
+            af_tokenizer_decode(t->tokenizer, &text, &n, s->ids, s->count, s->skip_special, err));
+        if (n > s->prefix_len)
+            AF_TRY(add_text(t, text + s->prefix_len, n - s->prefix_len, err));
+    }
+    t->safe = t->text.len;
+done:
+    free(text);
+    return st;
 }

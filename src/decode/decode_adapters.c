@@ -24,10 +24,7 @@ int af_decoder_find_adapter(const af_decoder *d, const char *name)
 bool af_decode_fits(const af_adapter *a, const char **why)
 {
     const af_model_spec *s = a->spec;
-    *why = a->config.dora        ? "DoRA"
-           : a->config.lora_bias ? "lora_bias"
-           : a->resized || a->grown || a->tokens[0].count || a->tokens[1].count
-               ? "tokens of its own"
+    *why = a->resized || a->grown || a->tokens[0].count || a->tokens[1].count ? "tokens of its own"
            : a->module[s->embed_module].rank || a->module[s->head_module].rank
                ? "an adapter on the embedding or the head"
                : NULL;
@@ -54,6 +51,14 @@ static int largest_rank(const af_decoder *d)
     return most;
 }
 
+static bool any_columns(const af_decoder *d)
+{
+    for (int i = 0; i < d->adapters; i++)
+        if (d->adapter[i].columns)
+            return true;
+    return false;
+}
+
 /* Notes the modules of all adapters; true when one is new. */
 static bool note_modules(af_decoder *d)
 {
@@ -67,11 +72,11 @@ static bool note_modules(af_decoder *d)
 
 static af_status write_values(af_decoder *d, af_decode_graph *g, af_error *err)
 {
-    af_adapter **all = af_calloc((uint64_t)AF_MAX(d->adapters, 1), sizeof *all);
+    af_decode_values *all = af_calloc((uint64_t)AF_MAX(d->adapters, 1), sizeof *all);
     if (!all)
         return af_fail_nomem(err, "adapters", (uint64_t)d->adapters * sizeof *all);
     for (int i = 0; i < d->adapters; i++)
-        all[i] = d->adapter[i].values;
+        all[i] = (af_decode_values){d->adapter[i].values, d->adapter[i].columns};
     const af_status st = af_decode_graph_adapters(g, all, d->adapters, err);
     free(all);
     return st;
@@ -87,6 +92,7 @@ static af_status make_graph(af_decoder *d, af_error *err)
     af_decode_sizes z = d->z;
     z.adapters = (d->adapters + PLACES - 1) / PLACES * PLACES;
     z.rank = largest_rank(d);
+    z.columns = any_columns(d);
     z.module = d->module;
     const bool idle = d->counts.running == 0;
     if (idle) {
@@ -101,6 +107,7 @@ static af_status make_graph(af_decoder *d, af_error *err)
     d->graph = fresh;
     d->z.adapters = z.adapters;
     d->z.rank = z.rank;
+    d->z.columns = z.columns;
     fresh = (af_decode_graph){0};
 done:
     af_decode_graph_close(&fresh);
@@ -137,9 +144,10 @@ static af_status free_place(af_decoder *d, int *place, af_error *err)
     return AF_OK;
 }
 
-static void drop(af_decode_adapter *a)
+static void drop(const af_decoder *d, af_decode_adapter *a)
 {
     free(a->name);
+    af_adapter_columns_free(a->columns, af_decode_spec(d->m)->modules);
     if (!a->borrowed)
         af_adapter_free(a->values);
     *a = (af_decode_adapter){0};
@@ -159,12 +167,13 @@ static af_status add(af_decoder *d, const char *name, af_adapter **values, bool 
                        name, why);
     AF_TRY(free_place(d, &place, err));
     af_decode_adapter *a = &d->adapter[place];
-    *a = (af_decode_adapter){af_strdup(name), *values, borrowed, ++d->adapter_serials};
-    if (!a->name)
-        st = af_fail_nomem(err, "a name", strlen(name));
+    *a = (af_decode_adapter){af_strdup(name), *values, NULL, borrowed, ++d->adapter_serials};
+    st = a->name ? af_adapter_columns_new(&a->columns, *values, d->m->loader, err)
+                 : af_fail_nomem(err, "a name", strlen(name));
     const bool more = note_modules(d);
     if (st == AF_OK)
-        st = more || place >= d->z.adapters || largest_rank(d) > d->z.rank
+        st = more || place >= d->z.adapters || largest_rank(d) > d->z.rank ||
+                     (a->columns && !d->z.columns)
                  ? make_graph(d, err)
                  : write_values(d, &d->graph, err);
     if (st == AF_OK) {
@@ -173,7 +182,7 @@ static af_status add(af_decoder *d, const char *name, af_adapter **values, bool 
         return AF_OK;
     }
     a->values = NULL;
-    drop(a);
+    drop(d, a);
     if (restore_graph(d, NULL) != AF_OK)
         af_decode_graph_close(&d->graph);
 done:
@@ -215,13 +224,13 @@ af_status af_decoder_remove_adapter(af_decoder *d, int id, af_error *err)
     if (users)
         return af_fail(err, AF_EUSAGE, "adapter '%s' is used by %" PRId64 " requests",
                        d->adapter[id - 1].name, users);
-    drop(&d->adapter[id - 1]);
+    drop(d, &d->adapter[id - 1]);
     return AF_OK;
 }
 
 void af_decode_clear_adapters(af_decoder *d)
 {
     for (int i = 0; i < d->adapters; i++)
-        drop(&d->adapter[i]);
+        drop(d, &d->adapter[i]);
     free(d->adapter);
 }

@@ -33,6 +33,11 @@ static void declare_group(af_decode_graph *e, int layer, int group)
     o->b = af_graph_weight(e->graph, "rows.b", AF_DTYPE_F32, 2, (int64_t[]){C, values});
     o->scale = af_graph_weight(e->graph, "rows.scale", AF_DTYPE_F32, 1, &all);
     o->rank = af_graph_input(e->graph, "rows.rank", AF_DTYPE_I32, 1, &all);
+    if (!e->z.columns)
+        return;
+    const int64_t O = o->part[P - 1].out_from + o->part[P - 1].out_rows;
+    o->factor = af_graph_weight(e->graph, "rows.factor", AF_DTYPE_F32, 2, (int64_t[]){C + 1, O});
+    o->shift = af_graph_weight(e->graph, "rows.shift", AF_DTYPE_F32, 2, (int64_t[]){C + 1, O});
 }
 
 static af_status declare_adapters(af_decode_graph *e, af_error *err)
@@ -45,6 +50,8 @@ static af_status declare_adapters(af_decode_graph *e, af_error *err)
     if (!e->group)
         return af_fail_nomem(err, "adapters", bytes);
     e->which = af_graph_input(e->graph, "which", AF_DTYPE_I32, 1, &e->z.rows);
+    if (e->z.columns)
+        e->column = af_graph_input(e->graph, "column", AF_DTYPE_I32, 1, &e->z.rows);
     for (int i = 0; i < layers; i++)
         for (int k = 0; k < AF_GROUP_LAYER_COUNT; k++)
             if (group_used(e, i, k))
@@ -53,25 +60,57 @@ static af_status declare_adapters(af_decode_graph *e, af_error *err)
 }
 
 /* Values of the group's modules of adapter c. */
-static void put_adapter(const af_row_adapter *o, const af_adapter *a, const int *module, int c,
-                        float *ta, float *tb, float *scale, int32_t *rank)
+static void put_adapter(const af_row_adapter *o, const af_decode_values *v, const int *module,
+                        int c, float *ta, float *tb, float *scale, int32_t *rank)
 {
     const int64_t R = o->ranks;
+    const af_adapter *a = v->adapter;
     for (int p = 0; p < o->parts; p++) {
         const af_module_spec *m = &a->spec->module[module[p]];
         const af_adapter_module *am = &a->module[module[p]];
         if (am->rank) /* else the adapter has none for this module */
             memcpy(ta + p * R * m->in, am->a, (size_t)(am->rank * m->in) * sizeof *ta);
+        const float *factor = v->columns ? v->columns[module[p]].factor : NULL;
         for (int64_t r = 0; r < m->out; r++, tb += R)
-            if (am->rank)
-                memcpy(tb, am->b + r * am->rank, (size_t)am->rank * sizeof *tb);
+            for (int j = 0; j < am->rank; j++)
+                tb[j] = (factor ? factor[r] : 1) * am->b[r * am->rank + j];
         scale[c * o->parts + p] = am->scale;
         rank[c * o->parts + p] = am->rank;
     }
 }
 
+/* Factors and shifts of a group's columns: 1 and 0 where an adapter has none. */
+static af_status write_columns(af_decode_graph *e, const af_row_adapter *o, const int *module,
+                               const af_decode_values *v, int n, af_error *err)
+{
+    af_status st = AF_OK;
+    const int64_t O = af_tensor_dim(o->factor, 1), rows = af_tensor_dim(o->factor, 0);
+    const uint64_t bytes = af_tensor_bytes(o->factor);
+    float *factor = af_calloc(bytes, 1), *shift = af_calloc(bytes, 1);
+    if (!factor || !shift)
+        AF_TRY(af_fail_nomem(err, "adapters", 2 * bytes));
+    for (int64_t k = 0; k < rows * O; k++)
+        factor[k] = 1;
+    for (int c = 0; c < n; c++)
+        for (int p = 0; v[c].columns && p < o->parts; p++) {
+            const af_adapter_columns *from = &v[c].columns[module[p]];
+            const int64_t at = (c + 1) * O + o->part[p].out_from;
+            const size_t size = (size_t)o->part[p].out_rows * sizeof *factor;
+            if (!from->factor)
+                continue;
+            memcpy(factor + at, from->factor, size);
+            memcpy(shift + at, from->shift, size);
+        }
+    AF_TRY(af_tensor_write(e->graph, o->factor, factor, bytes, err));
+    AF_TRY(af_tensor_write(e->graph, o->shift, shift, bytes, err));
+done:
+    free(factor);
+    free(shift);
+    return st;
+}
+
 static af_status write_group(af_decode_graph *e, const af_row_adapter *o, const int *module,
-                             af_adapter *const *adapter, int n, af_error *err)
+                             const af_decode_values *v, int n, af_error *err)
 {
     af_status st = AF_OK;
     const int C = e->z.adapters;
@@ -83,12 +122,14 @@ static af_status write_group(af_decode_graph *e, const af_row_adapter *o, const 
     if (!a || !b || !scale || !rank)
         AF_TRY(af_fail_nomem(err, "adapters", na + nb));
     for (int c = 0; c < n; c++)
-        if (adapter[c])
-            put_adapter(o, adapter[c], module, c, a + c * a_each, b + c * b_each, scale, rank);
+        if (v[c].adapter)
+            put_adapter(o, &v[c], module, c, a + c * a_each, b + c * b_each, scale, rank);
     AF_TRY(af_tensor_write(e->graph, o->a, a, na, err));
     AF_TRY(af_tensor_write(e->graph, o->b, b, nb, err));
     AF_TRY(af_tensor_write(e->graph, o->scale, scale, ns, err));
     AF_TRY(af_tensor_write(e->graph, o->rank, rank, ns, err));
+    if (o->factor)
+        AF_TRY(write_columns(e, o, module, v, n, err));
 done:
     free(a);
     free(b);
@@ -97,7 +138,7 @@ done:
     return st;
 }
 
-af_status af_decode_graph_adapters(af_decode_graph *e, af_adapter *const *adapter, int n,
+af_status af_decode_graph_adapters(af_decode_graph *e, const af_decode_values *v, int n,
                                    af_error *err)
 {
     af_status st = AF_OK;
@@ -106,7 +147,7 @@ af_status af_decode_graph_adapters(af_decode_graph *e, af_adapter *const *adapte
         for (int k = 0; k < AF_GROUP_LAYER_COUNT; k++) {
             const af_row_adapter *o = &e->group[i * AF_GROUP_LAYER_COUNT + k];
             if (o->a)
-                AF_TRY(write_group(e, o, s->layer[i].module[k], adapter, n, err));
+                AF_TRY(write_group(e, o, s->layer[i].module[k], v, n, err));
         }
 done:
     return st;
@@ -131,7 +172,7 @@ static af_status record(af_decode_graph *e, af_error *err)
     const af_cache_sizes c = {z->seqs, z->pages, z->page};
     AF_TRY(af_model_caches(l, e->cache, &c, err));
     AF_TRY(declare_adapters(e, err));
-    const af_layer_adapters rows = {e->which, e->group};
+    const af_layer_adapters rows = {e->which, e->column, e->group};
     const af_forward_opts o = {.cache = e->cache, .adapters = e->group ? &rows : NULL};
     e->hidden = af_model_forward(l, &e->in, &o);
     if (z->hidden)
@@ -145,7 +186,7 @@ done:
 
 static uint64_t host_ints(const af_decode_graph *e)
 {
-    return (uint64_t)(3 * e->z.rows + 2 * e->z.seqs + e->z.picks + 8);
+    return (uint64_t)(4 * e->z.rows + 2 * e->z.seqs + e->z.picks + 8);
 }
 
 /* As it comes, and as floats where that is something else. */
@@ -164,6 +205,7 @@ static af_status make(af_decode_graph *e, af_device *d, const af_engine_from *fr
         e->z.rows++;
     AF_TRY(af_graph_new(&e->graph, err));
     af_graph_set_rows(e->graph, e->z.rows);
+    af_graph_set_round_activations(e->graph, e->z.rounded);
     AF_TRY(af_engine_leaves(&e->leaves, e->graph, from, d, err));
     AF_TRY(record(e, err));
 done:
@@ -217,7 +259,7 @@ void af_decode_graph_close(af_decode_graph *e)
 
 /* Where the images of the inputs lie in `host`. */
 typedef struct decode_images {
-    int32_t *ids, *positions, *which, *bounds, *start, *last;
+    int32_t *ids, *positions, *which, *column, *bounds, *start, *last;
     int64_t rows, picks, length; /* of this run */
 } decode_images;
 
@@ -225,9 +267,12 @@ static decode_images lay_out(const af_decode_graph *e, const af_decode_feed *f)
 {
     const af_decode_sizes *z = &e->z;
     int32_t *at = e->host;
-    decode_images m = {
-        .ids = at, .positions = at + z->rows, .which = at + 2 * z->rows, .length = 1};
-    m.bounds = at + 3 * z->rows;
+    decode_images m = {.ids = at,
+                       .positions = at + z->rows,
+                       .which = at + 2 * z->rows,
+                       .column = at + 3 * z->rows,
+                       .length = 1};
+    m.bounds = at + 4 * z->rows;
     m.start = m.bounds + z->seqs + 4;
     m.last = m.start + z->seqs;
     for (int64_t k = 0; k < z->seqs; k++) {
@@ -237,6 +282,7 @@ static decode_images lay_out(const af_decode_graph *e, const af_decode_feed *f)
             m.ids[m.rows] = f[k].ids[t];
             m.positions[m.rows] = (int32_t)(f[k].from + t);
             m.which[m.rows] = f[k].adapter < 0 ? -100 : f[k].adapter;
+            m.column[m.rows] = f[k].adapter + 1;
         }
         for (int64_t t = f[k].picks; t > 0; t--)
             m.last[m.picks++] = (int32_t)(m.rows - t);
@@ -245,8 +291,10 @@ static decode_images lay_out(const af_decode_graph *e, const af_decode_feed *f)
     assert(m.rows <= z->rows && m.picks <= z->picks);
     for (int64_t k = z->seqs; k < af_tensor_dim(e->in.bounds, 0); k++)
         m.bounds[k] = (int32_t)m.rows;
-    for (int64_t r = m.rows; r < z->rows; r++) /* a GPU computes rows that nobody wants */
+    for (int64_t r = m.rows; r < z->rows; r++) { /* a GPU computes rows that nobody wants */
         m.which[r] = -100;
+        m.column[r] = 0;
+    }
     memset(m.last + m.picks, 0, (size_t)(z->picks - m.picks) * sizeof *m.last);
     return m;
 }
@@ -281,6 +329,7 @@ af_status af_decode_graph_run(af_decode_graph *e, const af_decode_feed *f, const
     if (af_tensor_is_stored(e->in.pages)) /* a model may have no attention */
         AF_TRY(put(e, e->in.pages, pages, err));
     AF_TRY(put(e, e->which, m.which, err));
+    AF_TRY(put(e, e->column, m.column, err));
     AF_TRY(put(e, e->last, m.last, err));
     af_graph_set_one_token(e->graph, one, e->z.least);
     af_graph_set_live_rows(e->graph, m.rows);

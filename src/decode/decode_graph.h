@@ -12,16 +12,30 @@ typedef struct af_decode_sizes {
     int64_t pages, page, table; /* pages, their positions, and pages of one sequence at most */
     int64_t least;              /* see af_graph_set_one_token */
     bool hidden;                /* hidden states can be read */
+    bool rounded;               /* see af_graph_set_round_activations */
     /* adapters at most, the largest rank, and which modules of the spec have one (NULL = none) */
     int adapters, rank;
+    bool columns; /* some have factors and shifts of columns */
     const bool *module;
 } af_decode_sizes;
+
+/* What an adapter does to the columns of a module's output, [out] each; NULL: nothing. */
+typedef struct af_adapter_columns {
+    float *factor, *shift;
+} af_adapter_columns;
+
+/* An adapter with its columns [modules] (NULL: it has none). */
+typedef struct af_decode_values {
+    const af_adapter *adapter; /* NULL: none there */
+    const af_adapter_columns *columns;
+} af_decode_values;
 
 typedef struct af_decode_graph {
     af_graph *graph; /* NULL = none */
     af_model_leaves leaves;
     af_batch_inputs in;
-    af_tensor *last, *which;    /* i32 [picks], [rows] */
+    af_tensor *last;            /* i32 [picks] */
+    af_tensor *which, *column;  /* i32 [rows]: the adapter, or -100; the same plus 1, or 0 */
     af_tensor *hidden, *logits; /* [rows][D], [picks][V] */
     af_layer_cache *cache;      /* [layers], of the leaves' arena */
     af_row_adapter *group;      /* [layers * AF_GROUP_LAYER_COUNT], likewise; NULL = none */
@@ -58,7 +72,7 @@ AF_CHECKED af_status af_decode_graph_hidden(af_decode_graph *e, const float **ro
 /* The caches of `from` into those of a graph with the same sizes. */
 AF_CHECKED af_status af_decode_graph_move(af_decode_graph *to, af_decode_graph *from,
                                           af_error *err);
-/* The values of n adapters (NULL: none there) into the graph. */
-AF_CHECKED af_status af_decode_graph_adapters(af_decode_graph *e, af_adapter *const *adapter, int n,
+/* The values of n adapters into the graph. */
+AF_CHECKED af_status af_decode_graph_adapters(af_decode_graph *e, const af_decode_values *v, int n,
                                               af_error *err);
 #endif

@@ -36,7 +36,8 @@ af_decode_sizes af_decode_sizes_of(const af_decode_plan *p)
         .page = p->page,
         .table = (p->context + p->page - 1) / p->page,
         .least = p->slots,
-        .hidden = p->embeds};
+        .hidden = p->embeds,
+        .rounded = p->rounds};
 }
 
 static af_status take_scratch(af_decoder *d, af_error *err)
@@ -139,7 +140,8 @@ af_status af_decoder_open(af_decoder **out, af_model *m, const af_decoder_opts *
                         .page = AF_PAGE_TOKENS,
                         .slots = o->sequences ? o->sequences : SEQUENCES,
                         .embeds = true,
-                        .shares = !o->keep_no_text};
+                        .shares = !o->keep_no_text,
+                        .rounds = o->round_activations};
     AF_TRY(choose_pages(&p, m, o, err));
     AF_TRY(af_decode_open(out, m, &p, err));
     if (af_model_tokenizer(m, &(*out)->tokenizer, NULL) != AF_OK)

@@ -35,8 +35,9 @@ typedef struct af_decode_seq {
 typedef struct af_decode_adapter {
     char *name; /* NULL: this place is free */
     af_adapter *values;
-    bool borrowed;   /* the values are another's */
-    uint64_t serial; /* of pages that hold prompts with it */
+    af_adapter_columns *columns; /* [modules of the spec], or NULL */
+    bool borrowed;               /* the values are another's */
+    uint64_t serial;             /* of pages that hold prompts with it */
 } af_decode_adapter;
 
 struct af_decoder {
@@ -77,6 +78,7 @@ typedef struct af_decode_plan {
     bool embeds; /* af_decoder_embed may be called */
     bool own_adapter;
     bool shares;
+    bool rounds; /* see af_decoder_opts.round_activations */
 } af_decode_plan;
 AF_CHECKED af_status af_decode_open(af_decoder **out, af_model *m, const af_decode_plan *p,
                                     af_error *err);
@@ -110,6 +112,10 @@ AF_CHECKED af_status af_decode_check_ids(const af_decoder *d, const int32_t *ids
 int af_decode_place(const af_decoder *d, int id);
 /* Whether an adapter can be chosen per row; *why says what it has. */
 bool af_decode_fits(const af_adapter *a, const char **why);
+/* decode_columns.c: *out is NULL for an adapter that does nothing to columns. */
+AF_CHECKED af_status af_adapter_columns_new(af_adapter_columns **out, const af_adapter *a,
+                                            af_loader *base, af_error *err);
+void af_adapter_columns_free(af_adapter_columns *c, int modules); /* NULL is allowed */
 /* The model's own as number 1. */
 AF_CHECKED af_status af_decode_add_own(af_decoder *d, af_error *err);
 void af_decode_clear_adapters(af_decoder *d);

@@ -19,9 +19,8 @@ typedef struct generation generation;
 typedef struct answer {
     generation *g;
     int index; /* in the caller's list */
-    int32_t *ids;
-    int64_t count, space;
     af_answer_text text;
+    uint64_t emitted; /* bytes of the text that the caller has */
     af_stop stop;
     bool done;
 } answer;
@@ -54,9 +53,12 @@ void af_generated_clear(af_generated *r)
 /* ---- tokens as they come ---- */
 
 /* Passes new text on; id -1: no token belongs to it. */
-static void emit(answer *a, int32_t id, const char *text, uint64_t len)
+static void emit(answer *a, int32_t id)
 {
     const af_generate_opts *o = a->g->o;
+    const uint64_t len = a->text.safe - a->emitted;
+    const char *text = len ? a->text.text.data + a->emitted : "";
+    a->emitted = a->text.safe;
     if (!o->hook || (len == 0 && id < 0))
         return;
     if (!o->hook(o->user, a->index, id, text, len)) {
@@ -65,14 +67,11 @@ static void emit(answer *a, int32_t id, const char *text, uint64_t len)
     }
 }
 
-static af_status add_text(answer *a, int32_t id, bool last, af_error *err)
+static af_status add_token(answer *a, int32_t id, bool last, af_error *err)
 {
-    const char *text;
-    uint64_t len;
-    const af_status st = af_answer_text_add(&a->text, id, &text, &len, err);
-    if (st != AF_OK)
-        return st;
-    emit(a, id, text, len);
+    af_status st = AF_OK;
+    AF_TRY(af_answer_text_add(&a->text, id, true, err));
+    emit(a, id);
     if (a->text.stopped && !a->done) {
         a->done = true;
         a->stop = AF_STOP_STRING;
@@ -82,27 +81,11 @@ static af_status add_text(answer *a, int32_t id, bool last, af_error *err)
         a->stop = AF_STOP_LENGTH;
     }
     if (a->done && !a->text.stopped) { /* what was held back */
-        af_answer_text_end(&a->text, &text, &len);
-        emit(a, -1, text, len);
+        AF_TRY(af_answer_text_end(&a->text, false, err));
+        emit(a, -1);
     }
-    return AF_OK;
-}
-
-static af_status add_id(answer *a, int32_t id, af_error *err)
-{
-    if (a->count == a->space) {
-        const int64_t space = a->space * 2 + 64;
-        int32_t *more = af_calloc((uint64_t)space, sizeof *more);
-        if (!more)
-            return af_fail_nomem(err, "tokens", (uint64_t)space * sizeof *more);
-        if (a->ids)
-            memcpy(more, a->ids, (size_t)a->count * sizeof *more);
-        free(a->ids);
-        a->ids = more;
-        a->space = space;
-    }
-    a->ids[a->count++] = id;
-    return AF_OK;
+done:
+    return st;
 }
 
 static bool on_token(void *user, const af_decoded *t)
@@ -113,15 +96,15 @@ static bool on_token(void *user, const af_decoded *t)
         g->st = af_fail(&g->err, AF_EFORMAT,
                         "the model gave a logit that is not a number after "
                         "%" PRId64 " tokens",
-                        g->o->prompt_len[a->index] + a->count);
+                        g->o->prompt_len[a->index] + a->text.count);
     if (t->id < 0 || g->st != AF_OK)
         return false;
-    g->st = add_id(a, t->id, &g->err);
     if (t->end == AF_DECODE_EOS) {
+        g->st = af_answer_text_add(&a->text, t->id, false, &g->err);
         a->done = true;
         a->stop = AF_STOP_EOS;
-    } else if (g->st == AF_OK) {
-        g->st = add_text(a, t->id, t->end == AF_DECODE_LENGTH, &g->err);
+    } else {
+        g->st = add_token(a, t->id, t->end == AF_DECODE_LENGTH, &g->err);
     }
     return g->st == AF_OK && !a->done;
 }
@@ -221,9 +204,9 @@ done:
 static af_status finish(generation *g, answer *a, af_generated *out, af_error *err)
 {
     g->m->times.prompt_tokens += g->o->prompt_len[a->index];
-    g->m->times.new_tokens += a->count;
-    *out = (af_generated){.count = a->count, .stop = a->stop, .ids = a->ids};
-    a->ids = NULL;
+    g->m->times.new_tokens += a->text.count;
+    *out = (af_generated){.count = a->text.count, .stop = a->stop, .ids = a->text.ids};
+    a->text.ids = NULL;
     if (!out->ids)
         out->ids = af_calloc(1, sizeof *out->ids);
     if (!out->ids)
@@ -284,10 +267,8 @@ af_status af_model_generate(af_model *m, const af_generate_opts *o, af_generated
 done:
     for (int i = 0; st != AF_OK && i < o->sequences; i++)
         af_generated_clear(&out[i]);
-    for (int i = 0; g.answer && i < o->sequences; i++) {
+    for (int i = 0; g.answer && i < o->sequences; i++)
         af_answer_text_clear(&g.answer[i].text);
-        free(g.answer[i].ids);
-    }
     free(g.answer);
     return st;
 }

@@ -144,25 +144,32 @@ af_status af_comm_all_to_all(af_comm *c, const void *send, void *recv, uint64_t 
     return leave(c, st);
 }
 
-af_status af_comm_exchange(af_comm *c, int peer, const void *send, void *recv, uint64_t bytes,
-                           af_error *err)
+af_status af_comm_swap(af_comm *c, int peer, const void *send, uint64_t send_bytes, void *recv,
+                       uint64_t recv_bytes, af_error *err)
 {
     assert(peer >= 0 && peer < af_comm_size(c));
-    if (bytes == 0)
+    if (send_bytes == 0 && recv_bytes == 0)
         return af_comm_check(c, err);
     if (peer == af_comm_rank(c)) {
-        memcpy(recv, send, bytes);
+        assert(send_bytes == recv_bytes);
+        memcpy(recv, send, recv_bytes);
         return af_comm_check(c, err);
     }
     enter(c);
     return leave(c, transfer(c,
-                             (af_transfer){.to = peer,
-                                           .from = peer,
+                             (af_transfer){.to = send_bytes ? peer : -1,
+                                           .from = recv_bytes ? peer : -1,
                                            .send = send,
                                            .recv = recv,
-                                           .send_bytes = bytes,
-                                           .recv_bytes = bytes},
+                                           .send_bytes = send_bytes,
+                                           .recv_bytes = recv_bytes},
                              err));
+}
+
+af_status af_comm_exchange(af_comm *c, int peer, const void *send, void *recv, uint64_t bytes,
+                           af_error *err)
+{
+    return af_comm_swap(c, peer, send, bytes, recv, bytes, err);
 }
 
 af_status af_comm_barrier(af_comm *c, af_error *err)

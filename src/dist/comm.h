@@ -72,6 +72,9 @@ AF_CHECKED af_status af_comm_all_to_all(af_comm *c, const void *send, void *recv
 /* Both ways with one peer, which calls the same. send and recv do not overlap. */
 AF_CHECKED af_status af_comm_exchange(af_comm *c, int peer, const void *send, void *recv,
                                       uint64_t bytes, af_error *err);
+/* The same with messages of different sizes, which both know; one may be empty. */
+AF_CHECKED af_status af_comm_swap(af_comm *c, int peer, const void *send, uint64_t send_bytes,
+                                  void *recv, uint64_t recv_bytes, af_error *err);
 AF_CHECKED af_status af_comm_barrier(af_comm *c, af_error *err);
 /* Every rank must pass the same bytes: AF_EUSAGE on every rank that names the key and the first two
  * ranks that differ (with their values, when these are short texts). The subject is the key. */

@@ -22,7 +22,7 @@ typedef struct af_comm_device af_comm_device;
 AF_CHECKED af_status af_comm_device_open(af_comm_device **out, af_comm *c, af_cuda *cu,
                                          af_error *err);
 /* The same for a device of any kind: *out = NULL where gradients pass through the host, because the
- * run asks for that or this is no GPU. All ranks must have the same kind. */
+ * run asks for that or the device is not a GPU. All ranks must have the same kind. */
 AF_CHECKED af_status af_comm_device_for(af_comm_device **out, af_comm *c, af_device *device,
                                         af_error *err);
 /* Ends at once when a rank is gone. NULL is allowed. */

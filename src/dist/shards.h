@@ -22,7 +22,8 @@ AF_CHECKED af_status af_gather_shards(af_comm *c, void *v, uint64_t size, const 
 /* Rank 0 gets `bytes` of rank `from` in `to`; the others but those two do nothing. */
 AF_CHECKED af_status af_send_to_first(af_comm *c, int from, const void *mine, void *to,
                                       uint64_t bytes, af_error *err);
-/* What a rank sends in one call, for plans: of reduce-scatter and of gather alike; to ranks that
- * are at least `distance` away (1 = all). */
-uint64_t af_shards_sent(const int64_t *cut, int rank, int ranks, int distance, uint64_t size);
+/* What a rank sends in one call, for plans: of a gather or a reduce-scatter, to ranks that are at
+ * least `distance` away (1 = all). */
+uint64_t af_shards_sent(const int64_t *cut, int rank, int ranks, int distance, uint64_t size,
+                        bool gathers);
 #endif

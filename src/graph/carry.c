@@ -3,7 +3,10 @@
  * The order of a sum decides its last bits. A tree over the numbers of the micro-batches can be cut
  * into equal subtrees, one a rank, and gives the same bits for any number of ranks. One process
  * builds it like a binary counter: sum[i] is the finished subtree of 2^i blocks that waits for its
- * right neighbour, if digit i of the number of finished blocks is 1. */
+ * right neighbour, if digit i of the number of finished blocks is 1.
+ *
+ * Where gradients are split the ranks are the lower levels of the tree: blocks are dealt to them in
+ * turn, each is summed over the ranks, and the sums here have the size of a rank's piece. */
 #include "graph/backend.h"
 
 void af_graph_set_carry(af_graph *g, int levels)
@@ -35,12 +38,16 @@ void af_carry_nodes(af_graph *g)
 {
     af_carry *c = &g->carry;
     for (int i = 0; i < c->levels && !af_graph_failed(g); i++) {
-        c->merge[i] = af_node_new(g, AF_OP_ACCUM, (af_tensor *[]){g->grads_flat, c->sum[i]}, 2);
-        c->put[i] = af_node_new(g, AF_OP_ACCUM, (af_tensor *[]){c->sum[i], g->grads_flat}, 2);
+        c->merge[i] = af_node_new(g, AF_OP_ACCUM, (af_tensor *[]){g->grads_own, c->sum[i]}, 2);
+        c->put[i] = af_node_new(g, AF_OP_ACCUM, (af_tensor *[]){c->sum[i], g->grads_own}, 2);
         c->put[i]->first = true;
     }
     if (c->receives && !af_graph_failed(g))
         c->add = af_node_new(g, AF_OP_ACCUM, (af_tensor *[]){g->grads_flat, c->received}, 2);
+    if (g->shard.split >= AF_SPLIT_GRADIENTS && !g->shard.pass && !af_graph_failed(g)) {
+        c->reduce = af_node_new(g, AF_OP_RANK_SUM, &g->grads_flat, 1);
+        c->reduce->attr.ranks.cut = g->shard.cut;
+    }
     if (c->levels > 0 && !af_graph_failed(g))
         c->clear = af_node_new(g, AF_OP_CLEAR, &g->grads_flat, 1);
 }
@@ -51,6 +58,8 @@ af_status af_graph_carry(af_graph *g, int64_t block, af_error *err)
     const af_backend_ops *ops = g->device->ops;
     af_status st = AF_OK;
     int i = 0;
+    if (c->reduce)
+        AF_TRY(ops->run_node(g->device, g, c->reduce, err));
     for (; i < c->levels && block >> i & 1; i++)
         AF_TRY(ops->run_node(g->device, g, c->merge[i], err));
     if (i == c->levels)

@@ -309,6 +309,8 @@ void af_graph_set_one_token(af_graph *g, bool on, int64_t least)
     g->least_rows = least;
 }
 
+void af_graph_set_round_activations(af_graph *g, bool on) { g->round_activations = on; }
+
 void af_graph_set_live_picks(af_graph *g, int64_t rows)
 {
     if (rows < 0 || rows > g->picks)

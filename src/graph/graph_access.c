@@ -94,7 +94,7 @@ af_status af_graph_run_until(af_graph *g, af_ran_node_fn *stop, void *user, bool
                              af_error *err)
 {
     const af_device *d = g ? g->device : NULL;
-    const bool one_by_one = d && d->ops->run_nodes;
+    const bool one_by_one = d && d->ops->host;
     int end = 0; /* of the forward pass */
     *stopped = false;
     af_status st = (one_by_one ? af_graph_begin_run : af_graph_run)(g, AF_RUN_FORWARD, err);
@@ -110,4 +110,9 @@ af_status af_graph_run_until(af_graph *g, af_ran_node_fn *stop, void *user, bool
             *stopped = show(g->nodes[i], one_by_one ? -1 : end, stop, user);
     }
     return st;
+}
+
+double af_device_fp8_gain(const af_device *d, int64_t rows, int64_t out, int64_t in)
+{
+    return d->ops->fp8_gain ? d->ops->fp8_gain(d, rows, out, in) : 1;
 }

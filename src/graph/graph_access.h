@@ -37,6 +37,9 @@ void af_graph_set_live_picks(af_graph *g, int64_t rows);
  * that a row's bits are the same in every batch of its kind. On a GPU, where kernels are chosen for
  * a number of rows, that holds among batches of up to `least` rows. */
 void af_graph_set_one_token(af_graph *g, bool on, int64_t least);
+/* Whether rows that are summed that way may be rounded to 8 bits for weights of blocks, where the
+ * CPU then multiplies bytes (at first: no). */
+void af_graph_set_round_activations(af_graph *g, bool on);
 /* af_tensor_read of the live rows only; `data` holds all of them, packed. */
 AF_CHECKED af_status af_tensor_read_live(af_graph *g, const af_tensor *t, void *data,
                                          af_error *err);
@@ -107,16 +110,42 @@ void af_graph_set_carry(af_graph *g, int levels);
 /* After the gradients of block number `block` of a step: adds the sums of the blocks it completes.
  * After the last block (2^levels - 1) the gradients are the step's; before, they are zero again. */
 AF_CHECKED af_status af_graph_carry(af_graph *g, int64_t block, af_error *err);
-/* t was written where it lies, by something that is no run and no af_tensor_write. */
+/* t was written in place by something other than a run or af_tensor_write. */
 void af_tensor_wrote(af_graph *g, const af_tensor *t);
 /* Before af_graph_optimizer: one more buffer, for the gradients of another rank. After it: that
  * buffer (NULL: not asked for), and adding what it holds to the gradients. */
 void af_graph_set_receive(af_graph *g);
 af_tensor *af_graph_received(const af_graph *g);
 AF_CHECKED af_status af_graph_add_received(af_graph *g, af_error *err);
+/* What the ranks of a run split, as DeepSpeed counts: each stage adds to those before. */
+typedef enum af_split {
+    AF_SPLIT_NOTHING,
+    AF_SPLIT_STATE,
+    AF_SPLIT_GRADIENTS,
+} af_split;
 /* Before af_graph_optimizer: the graph updates a part of the parameters and has the state of that
- * part; `ranks` graphs together are one. The caller brings the parameters together again. */
-void af_graph_set_shard(af_graph *g, int rank, int ranks);
+ * part; `ranks` graphs together are one. The caller brings the parameters together again.
+ *
+ * GRADIENTS: a gradient lives until nodes have summed it over the ranks, each its piece; then
+ * af_tensor_gradient has no values to read. In a graph of one pass (af_graph_set_one_pass,
+ * before af_graph_optimizer) that is during the backward pass, else (several micro-batches are
+ * added first) af_graph_carry does it. */
+void af_graph_set_shard(af_graph *g, int rank, int ranks, af_split split);
+/* How nodes reach the other ranks, in memory of this process. cut[r] .. cut[r + 1] are the elements
+ * of rank r. */
+typedef struct af_exchange {
+    /* v's own piece becomes the sum over all ranks; the others are lost. */
+    af_status (*sum)(void *user, float *v, const int64_t *cut, af_error *err);
+    /* Every rank gets every piece of v, from its owner. */
+    af_status (*gather)(void *user, void *v, uint64_t size, const int64_t *cut, af_error *err);
+    void *user;
+} af_exchange;
+/* Before the first run of a graph that splits gradients. The struct is copied. */
+void af_graph_set_exchange(af_graph *g, const af_exchange *e);
+/* Shows what the nodes of `what` (AF_RUN_*, or 0 for those of af_graph_carry) exchange, after plan:
+ * for counting. */
+typedef void af_exchanged_fn(void *user, const int64_t *cut, uint64_t size, bool gathers);
+void af_graph_exchanges(const af_graph *g, int what, af_exchanged_fn *fn, void *user);
 /* After it: [ranks + 1] elements of the flat parameters where the parts begin and end. */
 const int64_t *af_graph_cuts(const af_graph *g);
 /* One tensor of the optimizer's state as a single process has it. */
@@ -134,7 +163,8 @@ const af_state_part *af_graph_states(const af_graph *g);
 /* The elements of p that a rank has. */
 void af_graph_state_piece(const af_graph *g, const af_state_part *p, int rank, int64_t *from,
                           int64_t *count);
-/* After af_graph_optimizer: all gradients, and all parameters, as one vector. */
+/* After af_graph_optimizer: all gradients (where they are split, what this rank keeps of them), and
+ * all parameters, as one vector. */
 af_tensor *af_graph_flat_gradients(const af_graph *g);
 af_tensor *af_graph_flat_params(const af_graph *g);
 /* After plan: the part of af_plan_info.workspace that all graphs of the device share. */
@@ -160,4 +190,7 @@ AF_CHECKED af_status af_graph_run_until(af_graph *g, af_ran_node_fn *stop, void 
 /* ---- devices ---- */
 
 bool af_device_is_cpu(const af_device *d);
+/* The time of a bf16 product [rows][in] x [out][in] over that of an FP8 one, by the device's cost
+ * model; 0 = it has no FP8. A CPU emulates it: 1. */
+double af_device_fp8_gain(const af_device *d, int64_t rows, int64_t out, int64_t in);
 #endif

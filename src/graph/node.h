@@ -36,7 +36,8 @@ struct af_tensor {
     af_value_rule values;
     int64_t limit;
     af_tensor *grad;
-    double lr_factor; /* params */
+    af_tensor *own_grad; /* params of split gradients: this rank's piece, or NULL */
+    double lr_factor;    /* params */
     bool decay;
     bool whole_moments;       /* params: f32 moments in 8-bit Adam too */
     const int64_t (*rows)[2]; /* params: the rows that are trained; NULL = all */
@@ -71,6 +72,7 @@ typedef struct af_carry {
     af_tensor *sum[AF_CARRY_MAX];                     /* like grads_flat */
     af_node *merge[AF_CARRY_MAX], *put[AF_CARRY_MAX]; /* grads += sum; sum = grads */
     af_node *clear;                                   /* of the gradients */
+    af_node *reduce; /* split gradients that several micro-batches are added into: over ranks */
     bool receives;
     af_tensor *received; /* gradients of another rank, and the node that adds them */
     af_node *add;
@@ -94,7 +96,9 @@ struct af_node {
 /* What this graph updates, of several that share the work: shard.c. */
 typedef struct af_shard {
     int rank, ranks; /* 0 and 1 for a graph that is alone */
-    int64_t *cut;    /* [ranks + 1] */
+    af_split split;
+    bool pass;    /* gradients are activations, summed over the ranks in the backward pass */
+    int64_t *cut; /* [ranks + 1] */
     af_state_part *first, *last;
 } af_shard;
 
@@ -111,6 +115,11 @@ struct af_graph {
     af_tensor *loss;
     /* one flat buffer each, same layout: every param, and its gradient */
     af_tensor *params_flat, *grads_flat;
+    /* what this graph sums up and updates with, and the flat element it begins with: all of
+     * grads_flat, or of split gradients this rank's */
+    af_tensor *grads_own;
+    int64_t grads_from;
+    af_exchange exchange;
     af_carry carry;
     af_shard shard;
     af_tensor *hyper; /* f32 [AF_HYPER_COUNT], written before an update */
@@ -131,6 +140,7 @@ struct af_graph {
     int64_t picks, live_picks; /* see af_graph_picks */
     bool one_token;            /* see af_graph_set_one_token, */
     int64_t least_rows;        /* and its second argument */
+    bool round_activations;    /* see af_graph_set_round_activations */
     double learning_rate;
     int64_t step;
     uint64_t seed, clock_count;
@@ -206,6 +216,18 @@ const char *af_shape_text(const af_tensor *t, char *buf, size_t size);
 uint64_t af_tensor_extent(const af_tensor *t);
 
 /* ---- shards ---- */
+/* The cuts of a range [from, to) of the flat parameters, counted from its beginning; NULL when
+ * memory is gone (latched). */
+int64_t *af_shard_cuts_of(af_graph *g, int64_t from, int64_t to);
+/* The norm of gradients is summed over pieces of so many elements, in their order, whatever the
+ * number of ranks. */
+enum { AF_NORM_PIECE = 1 << 14 };
+/* Of split gradients: a piece in which a shard ends comes together on every rank (its cuts in
+ * `cut`, counted from its beginning; false when there is none after `*piece`, at first -1), */
+bool af_norm_next_shared(const af_graph *g, int64_t *piece, int64_t *cut);
+/* and the sums of the pieces are gathered. */
+void af_norm_piece_cuts(const af_graph *g, int64_t *cut);
+void af_norm_exchanges(const af_graph *g, af_exchanged_fn *fn, void *user);
 bool af_shard_new(af_graph *g); /* takes memory for the cuts */
 /* The elements of a rank among [from, to); false when there are none. */
 bool af_shard_clip(const af_graph *g, int rank, int64_t *from, int64_t *to);
@@ -219,6 +241,7 @@ void af_carry_nodes(af_graph *g);
 /* ---- transforms and plan, in the order prepare runs them ---- */
 void af_graph_fuse_accumulate(af_graph *g);
 void af_graph_write_first(af_graph *g); /* one pass: the first one of a gradient does not add */
+void af_graph_sum_ranks(af_graph *g);   /* split gradients: each after the last node that adds */
 void af_graph_drop_dead(af_graph *g);
 void af_graph_apply_recompute(af_graph *g);
 AF_CHECKED af_status af_graph_layout(af_graph *g, af_error *err); /* lifetimes -> offsets */

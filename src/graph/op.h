@@ -133,6 +133,7 @@ typedef union af_attr {
         int64_t piece_from[AF_LINEAR_PIECES + 1];
         af_adapter_part part[AF_ADAPTER_PARTS];
         bool few_rows;
+        bool fp8; /* operands count as e4m3: ops/linear/fp8_linear.h */
     } linear;
     struct {
         double softcap, logit_scale, smoothing;
@@ -160,6 +161,9 @@ typedef union af_attr {
         double max_norm; /* GRAD_NORM */
         bool nesterov;
     } optim;
+    struct {
+        const int64_t *cut; /* [ranks + 1]: the elements of each rank; lives as long as the graph */
+    } ranks;
 } af_attr;
 
 typedef struct af_op_info {

@@ -84,8 +84,10 @@ static void collect_grads(packer *p)
             first[(j < k->n_in ? k->in[j] : k->out[j - k->n_in])->id] = i + 1;
     }
     for (int i = 0; i < g->n_tensors && !p->failed; i++)
-        if (g->tensors[i]->role == AF_ROLE_PARAM && g->tensors[i]->grad)
-            grad[n++] = g->tensors[i]->grad;
+        if (g->tensors[i]->role == AF_ROLE_PARAM && g->tensors[i]->grad) {
+            grad[n] = g->shard.pass ? g->tensors[i]->own_grad : g->tensors[i]->grad;
+            n += grad[n] != NULL;
+        }
     if (!p->failed)
         qsort(grad, (size_t)n, sizeof *grad, by_offset);
     for (int i = 0; i < n && !p->failed; i++) {
@@ -144,7 +146,8 @@ static void place(packer *p, pack_item *x)
         if (y->offset >= x->offset + x->size)
             break;
         if (y->first <= x->last && y->last >= x->first)
-            x->offset = AF_MAX(x->offset, y->offset + y->size);
+            x->offset =
+                AF_MAX(x->offset, AF_ALIGN_UP(y->offset + y->size, (uint64_t)AF_ARENA_ALIGN));
     }
     insert(p, x);
 }

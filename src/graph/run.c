@@ -41,6 +41,9 @@ static af_status plan(af_graph *g, af_device *d, af_error *err)
     af_graph_fuse_accumulate(g);
     g->one_pass = g->one_pass && g->optimized && d->ops->one_pass;
     af_graph_write_first(g);
+    if (g->shard.pass && !g->one_pass)
+        AF_TRY(af_fail(err, AF_EUNSUPPORTED, "split gradients need a device that writes them"));
+    af_graph_sum_ranks(g);
     af_graph_drop_dead(g);
     af_graph_apply_recompute(g);
     AF_TRY(af_graph_status(g, err));

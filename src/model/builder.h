@@ -88,7 +88,8 @@ typedef struct af_cache_sizes {
 /* Adapters chosen per row: of every layer and group, layer * AF_GROUP_LAYER_COUNT + group; a NULL
  * where no adapter has any. */
 typedef struct af_layer_adapters {
-    af_tensor *which; /* i32 [N], -100 = none */
+    af_tensor *which;  /* i32 [N], -100 = none */
+    af_tensor *column; /* i32 [N], which + 1 or 0; NULL where no group has columns */
     const af_row_adapter *group;
 } af_layer_adapters;
 
@@ -104,7 +105,9 @@ typedef struct af_forward_opts {
     af_forward_tap *tap;         /* NULL = none */
     void *tap_user;
     const af_layer_adapters *adapters; /* besides the leaves' own; NULL = none */
-    struct af_router_loss *router;     /* ops/moe/router_loss.h; NULL = no auxiliary loss */
+    const bool
+        *fp8; /* by layer * AF_GROUP_LAYER_COUNT + group: frozen weights in FP8; NULL = none */
+    struct af_router_loss *router; /* ops/moe/router_loss.h; NULL = no auxiliary loss */
 } af_forward_opts;
 /* Records the layers: hidden states after the final norm, [N][D]. `o` may be NULL. */
 af_tensor *af_model_forward(af_model_leaves *l, const af_batch_inputs *in,

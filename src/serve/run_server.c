@@ -37,8 +37,6 @@ static af_status take_current(af_run_state *r, af_decoder *d, int *id, af_error 
     af_status st = AF_OK;
     af_temp *listed = NULL;
     char name[40], *dir = NULL, *inside = af_path_join(r->output_dir, AF_TEMP_NAME);
-    if (!r->moment->write)
-        AF_TRY(af_fail(err, AF_EUNSUPPORTED, "ranks have parts of its weights"));
     if (!inside)
         AF_TRY(af_fail_nomem(err, "a path", strlen(r->output_dir)));
     snprintf(name, sizeof name, "current@%" PRId64, r->moment->step);

@@ -1,8 +1,8 @@
 /* server.c - opens a model, its adapters, the engine and the socket; see afinar/serve.h. */
 #include "serve/server_state.h"
 
-#include "serve/api/run_state.h"
 #include "serve/api/responses.h"
+#include "serve/api/run_state.h"
 
 #include <strings.h>
 #include <time.h>
@@ -121,7 +121,8 @@ static af_status open_engine(af_server *s, const af_serve_opts *o, af_error *err
     af_status st = AF_OK;
     af_api *a = &s->api;
     af_decoder *d = NULL;
-    const af_decoder_opts dopts = {.context = o->context, .sequences = o->parallel};
+    const af_decoder_opts dopts = {
+        .context = o->context, .sequences = o->parallel, .round_activations = o->round_activations};
     AF_TRY(af_decoder_open(&d, s->model, &dopts, err));
     const af_decoder_counts counts = af_decoder_count(d);
     a->context = counts.context;

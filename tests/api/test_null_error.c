@@ -132,6 +132,8 @@ FAILS(af_merge_adapters, nowhere, "/nonexistent/x",
 FAILS(af_merge_file, nowhere, "/nonexistent/x", &(af_merge_opts){0}, NULL, NULL)
 FAILS(af_model_eval_dataset, model(), nowhere, &(af_eval_data_opts){.sequence_len = 8},
       &(af_eval_result){0}, NULL)
+FAILS(af_model_eval_answers, model(), nowhere,
+      &(af_answers_opts){.data = {.sequence_len = 8}, .max_new = 1}, &(af_answers_result){0}, NULL)
 FAILS(af_model_classify, model(), &(int32_t){1}, 1, NULL, NULL, NULL)
 FAILS(af_model_eval_labels, model(), nowhere, &(af_eval_data_opts){.sequence_len = 8},
       &(af_label_eval){0}, NULL)
@@ -451,6 +453,7 @@ static const struct {
     CASE(af_merge_adapters),
     CASE(af_merge_file),
     CASE(af_model_classify),
+    CASE(af_model_eval_answers),
     CASE(af_model_eval_dataset),
     CASE(af_model_eval_labels),
     CASE(af_model_eval_text),

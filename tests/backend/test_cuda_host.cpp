@@ -36,6 +36,8 @@ int main()
             int8_case(cols);
         }
     }
+    fp8_case(48, 32);
+    fp8_case(144, 80);
     layernorm_case();
     sink_case();
     for (int kind = 0; kind < 12; kind++)

@@ -4,7 +4,7 @@
  * AF_LIST=1 prints every error measured. */
 #include "test.h"
 
-#include "backend/case_list.h"
+#include "backend/op_errors.h"
 #include "backend/cpu/cpu.h"
 #include "backend/cuda/cuda_graph.h"
 #include "backend/cuda/cuda_test.h"
@@ -170,9 +170,7 @@ static int compare(const test_case *c, how h, const char *note)
     values a = {0}, b = {0};
     af_error err = {0};
     int worst = 0, bad = 1;
-    const double limit = h.t == AF_DTYPE_F32 ? (c->bf16 >= 2e-2 ? 1e-3 : 2e-5)
-                         : c->bf16           ? c->bf16
-                                             : 5e-3;
+    const double limit = op_limit(c, h.t);
     how on_cpu = h;
     on_cpu.recompute = AF_RECOMPUTE_NONE;
     if (run_case(c, gpu, h, &a, &err) != AF_OK) {
@@ -196,6 +194,7 @@ static void test_every_case_agrees_with_the_cpu(void **state)
     static const af_dtype types[] = {AF_DTYPE_F32, AF_DTYPE_BF16, AF_DTYPE_F16};
     int bad = 0;
     (void)state;
+    assert_int_equal(wrong_op_errors(), 0);
     if (!gpu)
         skip_because("no GPU");
     for (size_t t = 0; t < AF_LEN(types); t++)

@@ -181,6 +181,21 @@ has "$out" "quantize --type nf4"
 out=$("$AFINAR" inspect --diff "$llama" "$tmp/f32.gguf") || fail "diff of two formats"
 has "$out" "21 tensors are equal, 0 differ, 0 are in one only"
 
+# merged without -t, the folder says the type its weights have, not that of the folder the file was made from
+"$AFINAR" merge "$tmp/f32.gguf" --adapter "$golden/gguf_models/llama/lora" -o "$tmp/m6" -q >/dev/null || fail "merge of a GGUF file"
+grep -q '"dtype": "float32"' "$tmp/m6/config.json" || fail "type of a merged GGUF file: $(grep dtype "$tmp/m6/config.json")"
+
+# a GGUF file of another program, which carries no config.json: one is made, and describes the same model
+facts() { "$AFINAR" inspect "$1" | sed -n '/^  architecture/,/^  parameters/p' | sed '$d'; }
+for file in "$golden"/models/gguf/*.gguf; do
+    name=$(basename "$file" .gguf)
+    printf 'merge_method: linear\nmodels:\n- {model: "%s", parameters: {weight: 1}}\ndtype: float32\n' "$file" > "$tmp/one.yml"
+    "$AFINAR" merge "$tmp/one.yml" -o "$tmp/folder-$name" -q > /dev/null || fail "$name: a folder of a GGUF file"
+    has "$("$AFINAR" inspect --diff "$file" "$tmp/folder-$name")" "tensors are equal, 0 differ, 0 are in one only"
+    [ "$(facts "$file" | wc -l)" -gt 8 ] && [ "$(facts "$file")" = "$(facts "$tmp/folder-$name")" ] ||
+        fail "$name: another model: $(diff <(facts "$file") <(facts "$tmp/folder-$name"))"
+done
+
 # an importance matrix from a text, kept in both formats
 for f in im.gguf im.dat; do
     "$AFINAR" quantize "$llama" -o "$tmp/i.gguf" --force --type q5_1 --imatrix-data "$golden/imatrix/text.txt" --imatrix-chunks 1 \

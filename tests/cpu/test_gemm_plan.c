@@ -12,7 +12,7 @@ static const struct {
     {"portable", &af_gemm_machine_portable}, {"sse2", &af_gemm_machine_sse2},
     {"avx2", &af_gemm_machine_avx2},         {"avx512", &af_gemm_machine_avx512},
     {"amx", &af_gemm_machine_amx},           {"neon", &af_gemm_machine_neon},
-    {"neonbf16", &af_gemm_machine_neonbf16},
+    {"neondot", &af_gemm_machine_neondot},   {"neonbf16", &af_gemm_machine_neonbf16},
 };
 
 typedef struct plan_case {

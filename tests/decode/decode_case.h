@@ -87,16 +87,23 @@ static inline void case_same(const decode_case *a, const decode_case *b, const c
                   (int)i, a->given[i], b->given[i]);
 }
 
-static inline af_model *decode_open(const char *name, af_compute compute)
+/* Of a path among the goldens; NULL without them. */
+static inline af_model *decode_open_at(const char *sub, af_compute compute)
 {
-    char sub[128], dir[4096];
+    char dir[4096];
     af_model *m = NULL;
     af_error err = {0};
-    snprintf(sub, sizeof sub, "models/%s", name);
     if (!case_dir(dir, sizeof dir, sub))
         return NULL;
     const af_model_opts o = {.device = case_device(), .threads = 2, .compute = compute};
     CHECK_OK(af_model_open(&m, dir, &o, &err), err);
     return m;
+}
+
+static inline af_model *decode_open(const char *name, af_compute compute)
+{
+    char sub[128];
+    snprintf(sub, sizeof sub, "models/%s", name);
+    return decode_open_at(sub, compute);
 }
 #endif

@@ -126,21 +126,55 @@ static void test_pages_are_taken_by_age(void **state)
     af_decode_pages_clear(&p);
 }
 
+/* A page counts only when all of its tokens are asked for. */
+static void test_parts_of_a_page_do_not_match(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    af_decode_pages p;
+    const int32_t x[6] = {1, 2, 3, 4, 5, 6};
+    int32_t got[6], before = -1;
+    CHECK_OK(af_decode_pages_init(&p, 3, 2, &err), err);
+    for (int i = 0; i < 3; i++) {
+        const int32_t page = af_decode_pages_take(&p);
+        af_decode_pages_keep(&p, page, before, x + 2 * i, 7);
+        before = page;
+    }
+    for (int64_t n = 0; n <= 6; n++)
+        assert_int_equal(af_decode_pages_match(&p, x, n, 7, got), n / 2);
+    af_decode_pages_clear(&p);
+}
+
 /* ---- adapters ---- */
 
-/* A folder with an adapter whose B is not zero. */
+typedef enum adapter_kind { PLAIN, RSLORA, DORA, BIAS } adapter_kind;
+
+/* A folder with an adapter whose B is not zero, nor are its biases; its magnitudes are not those of
+ * the base. */
 static void make_adapter(char *dir, size_t size, af_model *m, int rank, const char *targets,
-                         uint64_t seed)
+                         uint64_t seed, adapter_kind kind)
 {
     af_error err = {0};
     af_adapter *a;
-    const af_adapter_config c = {
-        .r = rank, .alpha = 2 * rank, .target_regex = targets, .base_model = m->path};
+    const af_adapter_config c = {.r = rank,
+                                 .alpha = 2 * rank,
+                                 .target_regex = targets,
+                                 .rslora = kind == RSLORA,
+                                 .dora = kind == DORA,
+                                 .lora_bias = kind == BIAS,
+                                 .base_model = m->path};
     CHECK_OK(af_adapter_new(&a, &c, af_loader_spec(m->loader), m->loader, seed, &err), err);
     for (int i = 0; i < a->spec->modules; i++)
         for (int64_t k = 0; k < af_adapter_b_count(&a->spec->module[i], a->module[i].rank); k++)
             a->module[i].b[k] =
                 (float)((double)((k * 7919 + (int64_t)seed * 31 + i) % 101) / 500 - 0.1);
+    for (int i = 0; i < a->spec->modules; i++)
+        for (int64_t k = 0; a->module[i].rank && k < a->spec->module[i].out; k++) {
+            if (kind == DORA)
+                a->module[i].magnitude[k] *= 1 + (float)(k % 5) / 10;
+            if (kind == BIAS)
+                a->module[i].bias[k] = (float)(k % 7) / 20 - 0.1F;
+        }
     snprintf(dir, size, "/tmp/af_decode_XXXXXX");
     assert_non_null(mkdtemp(dir));
     CHECK_OK(af_adapter_write(a, dir, &err), err);
@@ -150,10 +184,12 @@ static void make_adapter(char *dir, size_t size, af_model *m, int rank, const ch
 static void test_rows_of_different_adapters(void **state)
 {
     (void)state;
-    enum { N = 12, ADAPTERS = 3 };
+    enum { N = 12, ADAPTERS = 4 };
     static decode_case among[N], alone, plain;
-    static const char *const targets[ADAPTERS] = {"all-linear", ".*\\.(q|v)_proj", ".*_proj"};
-    static const int ranks[ADAPTERS] = {4, 8, 16};
+    static const char *const targets[ADAPTERS] = {"all-linear", ".*\\.(q|v)_proj", ".*_proj",
+                                                  ".*\\.(k|up)_proj"};
+    static const int ranks[ADAPTERS] = {4, 8, 16, 3};
+    static const adapter_kind kinds[ADAPTERS] = {PLAIN, RSLORA, DORA, BIAS};
     char dir[ADAPTERS][4096];
     af_error err = {0};
     af_model *m = decode_open("llama3_tiny", AF_COMPUTE_F32);
@@ -164,7 +200,7 @@ static void test_rows_of_different_adapters(void **state)
     int id[ADAPTERS], differs = 0, other;
     int64_t active;
     for (int i = 0; i < ADAPTERS; i++)
-        make_adapter(dir[i], sizeof dir[i], m, ranks[i], targets[i], (uint64_t)i + 1);
+        make_adapter(dir[i], sizeof dir[i], m, ranks[i], targets[i], (uint64_t)i + 1, kinds[i]);
     CHECK_OK(af_decoder_add_adapter(d, "one", dir[0], &id[0], &err), err);
     assert_int_equal(af_decoder_add_adapter(d, "one", dir[1], &id[1], &err), AF_EUSAGE);
     for (int k = 0; k < N; k++) {
@@ -176,6 +212,7 @@ static void test_rows_of_different_adapters(void **state)
     /* while requests run: caches move into a graph with space for more */
     CHECK_OK(af_decoder_add_adapter(d, "two", dir[1], &id[1], &err), err);
     CHECK_OK(af_decoder_add_adapter(d, "three", dir[2], &id[2], &err), err);
+    CHECK_OK(af_decoder_add_adapter(d, "four", dir[3], &id[3], &err), err);
     assert_int_equal(af_decoder_remove_adapter(d, id[0], &err), AF_EUSAGE);
     static decode_case later[N];
     for (int k = 0; k < N; k++) {
@@ -213,22 +250,37 @@ static void test_rows_of_different_adapters(void **state)
         CHECK_OK(af_path_remove(dir[i], &err), err);
 }
 
-/* The logits of a model that was opened with the adapter. */
-static void test_adapters_compute_what_the_model_does(void **state)
+/* Log-probability of `id` after the prompt by a model that was opened with the adapter. */
+static double logprob_with(af_model *with, const decode_case *c, int32_t id)
 {
-    (void)state;
+    af_error err = {0};
+    double sum = 0;
+    float *logits = calloc((size_t)(c->len * c->V), sizeof *logits);
+    CHECK_OK(af_model_logits_of(with, c->prompt, c->len, logits, &err), err);
+    const float *last = logits + (c->len - 1) * c->V;
+    for (int64_t i = 0; i < c->V; i++)
+        sum += exp((double)last[i]);
+    const double p = (double)last[id] - log(sum);
+    free(logits);
+    return p;
+}
+
+/* A decoder's adapter gives what the model does that was opened with it: the tokens of generate,
+ * and the log-probabilities of its logits. */
+static void check_adapter(const char *name, af_compute compute, adapter_kind kind, double most)
+{
     static decode_case c;
     char dir[4096];
     af_error err = {0};
-    af_model *m = decode_open("llama3_tiny", AF_COMPUTE_F32), *with;
+    af_model *m = decode_open(name, compute), *with;
     if (!m)
         return;
-    const int64_t V = af_model_vocab(m);
     int id;
-    make_adapter(dir, sizeof dir, m, 6, "all-linear", 9);
+    make_adapter(dir, sizeof dir, m, 6, "all-linear", 9, kind);
     CHECK_OK(af_model_open(&with, m->path,
                            &(af_model_opts){.device = case_device(),
                                             .threads = 2,
+                                            .compute = compute,
                                             .adapter = {dir},
                                             .adapter_weight = {1},
                                             .adapters = 1},
@@ -236,7 +288,7 @@ static void test_adapters_compute_what_the_model_does(void **state)
              err);
     af_decoder *d = open_with(m, true, 0);
     CHECK_OK(af_decoder_add_adapter(d, "a", dir, &id, &err), err);
-    case_request(&c, 6, V);
+    case_request(&c, 6, af_model_vocab(m));
     c.r.adapter = id;
     case_submit(d, &c);
     case_finish(d);
@@ -251,19 +303,24 @@ static void test_adapters_compute_what_the_model_does(void **state)
                                 .ids_only = true};
     CHECK_OK(af_model_generate(with, &o, &r, &err), err);
     assert_memory_equal(r.ids, c.id, (size_t)c.count * sizeof *r.ids);
-    float *logits = calloc((size_t)(c.len * V), sizeof *logits);
-    CHECK_OK(af_model_logits_of(with, c.prompt, c.len, logits, &err), err);
-    double sum = 0;
-    for (int64_t i = 0; i < V; i++)
-        sum += exp((double)logits[(c.len - 1) * V + i]);
-    const double want = (double)logits[(c.len - 1) * V + c.id[0]] - log(sum);
-    CHECK_MSG(fabs(want - c.logprob[0]) < 2e-5, "%.9g, not %.9g", c.logprob[0], want);
-    free(logits);
+    const double want = logprob_with(with, &c, c.id[0]), off = fabs(want - c.logprob[0]);
+    CHECK_MSG(off < most, "%s, kind %d: %.9g, not %.9g", name, (int)kind, c.logprob[0], want);
     af_generated_clear(&r);
     af_decoder_close(d);
     af_model_close(with);
     af_model_close(m);
     CHECK_OK(af_path_remove(dir, &err), err);
+}
+
+static void test_adapters_compute_what_the_model_does(void **state)
+{
+    (void)state;
+    static const adapter_kind kinds[] = {PLAIN, RSLORA, DORA, BIAS};
+    for (size_t i = 0; i < AF_LEN(kinds); i++) {
+        check_adapter("llama3_tiny", AF_COMPUTE_F32, kinds[i], 2e-5);
+        check_adapter("qwen2_tiny", AF_COMPUTE_F32, kinds[i], 2e-5); /* has biases */
+        check_adapter("qwen2_tiny", AF_COMPUTE_BF16, kinds[i], 0.1);
+    }
 }
 
 static void test_embeddings(void **state)
@@ -312,6 +369,7 @@ int main(void)
         cmocka_unit_test(test_a_shared_prefix_changes_nothing),
         cmocka_unit_test(test_pages_come_back),
         cmocka_unit_test(test_pages_are_taken_by_age),
+        cmocka_unit_test(test_parts_of_a_page_do_not_match),
         cmocka_unit_test(test_rows_of_different_adapters),
         cmocka_unit_test(test_adapters_compute_what_the_model_does),
         cmocka_unit_test(test_embeddings),

@@ -2,6 +2,10 @@
  * equals generate, and its log-probabilities are those of the model's logits. */
 #include "decode_case.h"
 
+#include "backend/cpu/cpu.h"
+
+#include <math.h>
+
 static const char *const models[] = {"llama3_tiny", "qwen2_tiny", "gemma2_tiny", "qwen3_tiny"};
 
 static af_decoder *open_decoder(af_model *m, int sequences)
@@ -119,6 +123,43 @@ static void test_logprobs_are_those_of_the_logits(void **state)
 }
 
 /* Only multiples of 3, from a bias that wants 7 most. */
+/* 8-bit activations: other log-probabilities, near those of f32, and the same in every batch. */
+static void test_rounded_activations(void **state)
+{
+    (void)state;
+    static decode_case c[2][12], alone;
+    af_error err = {0};
+    af_model *m = decode_open_at("convert/gguf_models/llama/q8_0.gguf", AF_COMPUTE_F32);
+    if (!m)
+        return;
+    const int64_t V = af_model_vocab(m);
+    double most = 0;
+    for (int round = 0; round < 2; round++) {
+        const af_decoder_opts o = {.context = 512, .sequences = 12, .round_activations = round};
+        af_decoder *d = NULL;
+        CHECK_OK(af_decoder_open(&d, m, &o, &err), err);
+        for (int k = 0; k < 12; k++) {
+            case_request(&c[round][k], k, V);
+            case_submit(d, &c[round][k]);
+        }
+        case_finish(d);
+        for (int k = 0; k < 12; k++) {
+            case_request(&alone, k, V);
+            case_submit(d, &alone);
+            case_finish(d);
+            case_same(&c[round][k], &alone, "rounded");
+        }
+        af_decoder_close(d);
+    }
+    for (int k = 0; k < 12; k++) /* the second token: the first is that of the prompt's run */
+        if (c[0][k].id[0] == c[1][k].id[0])
+            most = fmax(most, fabs(c[0][k].top[1] - c[1][k].top[1]));
+    const bool rounds = strncmp(af_cpu_isa(), "neon+", 5) == 0;
+    CHECK_MSG(rounds && strcmp(case_device(), "cpu") == 0 ? most > 1e-5 && most < 0.3 : most == 0,
+              "log-probabilities differ by %.3g", most);
+    af_model_close(m);
+}
+
 static bool thirds(void *user, const int32_t *made, int64_t n, uint32_t *allowed)
 {
     const decode_case *c = user;
@@ -177,6 +218,7 @@ int main(void)
         cmocka_unit_test(test_same_bits_alone_and_among_others),
         cmocka_unit_test(test_tokens_are_those_of_generate),
         cmocka_unit_test(test_logprobs_are_those_of_the_logits),
+        cmocka_unit_test(test_rounded_activations),
         cmocka_unit_test(test_mask_bias_and_cancel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

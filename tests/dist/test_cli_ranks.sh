@@ -85,6 +85,7 @@ memory() {
 }
 LORA="lora_r=4 lora_dropout=0.1"
 STAGES=${AF_STAGES:-0}
+SPLIT=${STAGES#0 }
 if [ "${AF_RANKS:-}" = all ]; then
     for packing in false true; do
         for total in 4 12; do
@@ -96,7 +97,7 @@ if [ "${AF_RANKS:-}" = all ]; then
         compare "full-$o" 4 "2 4" "$STAGES" adapter=full optimizer=$o
     done
     for n in 1 2 4; do
-        for s in 0 1; do
+        for s in $STAGES; do
             [ "$n" = 1 ] || { sent $n $s; memory $n $s; }
         done
     done
@@ -104,20 +105,20 @@ if [ "${AF_RANKS:-}" = all ]; then
     compare qlora 4 "2 4" "$STAGES" adapter=qlora $LORA
     pairs="datasets=[{path: $AF_GOLDEN/preference/data/preferences.jsonl}]"
     for rl in dpo ipo kto orpo simpo cpo reward; do
-        compare "rl-$rl" 4 "2 4" "1" adapter=lora $LORA rl=$rl micro_batch_size=2 "$pairs"
+        compare "rl-$rl" 4 "2 4" "$SPLIT" adapter=lora $LORA rl=$rl micro_batch_size=2 "$pairs"
     done
     for i in 1 2 3 4 5 6; do
         printf '{"text": "a b c %d", "label": 0}\n{"text": "d e %d f g", "label": 1}\n' $i $i
     done > "$tmp/labels.jsonl"
-    compare labels 4 "2 4" "1" adapter=lora $LORA task_type=SEQ_CLS num_labels=2 "datasets=[{path: $tmp/labels.jsonl}]"
-    compare distill 4 "2 4" "1" adapter=lora $LORA teacher_model="$AF_GOLDEN/models/qwen2" kd_ce_alpha=0.5
+    compare labels 4 "2 4" "$SPLIT" adapter=lora $LORA task_type=SEQ_CLS num_labels=2 "datasets=[{path: $tmp/labels.jsonl}]"
+    compare distill 4 "2 4" "$SPLIT" adapter=lora $LORA teacher_model="$AF_GOLDEN/models/qwen2" kd_ce_alpha=0.5
     echo "all cases are the same"
     exit 0
 fi
 compare lora 4 "4" "0" adapter=lora $LORA packing=true
-compare full 4 "2" "1" adapter=full
+compare full 4 "2" "1 2" adapter=full
 
-sent 2 1
+sent 2 2
 
 # a checkpoint of 2 ranks that split the state, continued by one process and by 4 ranks
 cp -r "$tmp/full-2-1" "$tmp/again"
@@ -129,6 +130,30 @@ good 4 "resumed by 4 ranks"
 cmp "$tmp/full/model.safetensors" "$tmp/four/model.safetensors" || { echo "resumed by 4 ranks: other bytes"; exit 1; }
 "$AFINAR" train "$tmp/run.yaml" adapter=full gradient_accumulation_steps=2 output_dir="$tmp/two" resume_from_checkpoint="$tmp/again/checkpoint-2" > "$tmp/two.txt" 2>&1
 grep -q "gradient_accumulation_steps x ranks is 2 now; the checkpoint was made with 4" "$tmp/two.txt" || { echo "no warning of another product"; cat "$tmp/two.txt"; exit 1; }
+
+# a checkpoint that is requested over HTTP while ranks have parts of the state: the bytes of one process after as many steps
+post() { # PORT PATH: the answer
+    exec 3<> "/dev/tcp/127.0.0.1/$1"
+    printf 'POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n' "$2" >&3
+    timeout 60 cat <&3
+    exec 3>&-
+}
+port; http=$MASTER_PORT
+( ranks 2 --serve "$http" adapter=full gradient_accumulation_steps=1 zero_stage=2 output_dir="$tmp/asked" max_steps=100000 save_steps=0 \
+    eval_steps=0 lr_scheduler=constant ) &
+for ((i = 0; i < 300; i++)); do
+    [ "$(wc -l 2> /dev/null < "$tmp/asked/metrics.jsonl" || echo 0)" -lt 2 ] || break
+    sleep 0.1
+done
+post "$http" /v1/run/checkpoint > "$tmp/answer"
+grep -q "^HTTP/1.1 200" "$tmp/answer" || { echo "no checkpoint: $(cat "$tmp/answer" "$tmp/said.0")"; exit 1; }
+at=$(ls "$tmp/asked" | sed -n 's/^checkpoint-//p')
+post "$http" /v1/run/stop > "$tmp/answer"
+wait
+"$AFINAR" train "$tmp/run.yaml" -q adapter=full gradient_accumulation_steps=2 output_dir="$tmp/unasked" max_steps="$at" save_steps=0 eval_steps=0 lr_scheduler=constant
+for f in model.safetensors optimizer.safetensors; do
+    cmp "$tmp/asked/checkpoint-$at/$f" "$tmp/unasked/checkpoint-$at/$f" || { echo "a checkpoint that was requested: other bytes in $f"; exit 1; }
+done
 
 # ranks that disagree, and what is refused
 bad() { # STATUS TEXT: every rank ends so and says so

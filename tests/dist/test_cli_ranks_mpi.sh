@@ -22,9 +22,11 @@ compare() { # NAME RANKS COMMAND...
     local name=$1 n=$2
     shift 2
     command -v "$1" > /dev/null || { echo "SKIP: $1 is not installed"; skipped=1; return; }
-    "$@" -n "$n" "$AFINAR" train "$tmp/run.yaml" -q output_dir="$tmp/$name" gradient_accumulation_steps=$((4 / n)) > "$tmp/said" 2>&1 ||
-        fail "$name, $n ranks: $(cat "$tmp/said")"
-    cmp "$tmp/one/adapter_model.safetensors" "$tmp/$name/adapter_model.safetensors" || fail "$name, $n ranks: other bytes"
+    for stage in 0 2; do
+        "$@" -n "$n" "$AFINAR" train "$tmp/run.yaml" -q output_dir="$tmp/$name-$stage" gradient_accumulation_steps=$((4 / n)) zero_stage=$stage > "$tmp/said" 2>&1 ||
+            fail "$name, $n ranks, zero_stage $stage: $(cat "$tmp/said")"
+        cmp "$tmp/one/adapter_model.safetensors" "$tmp/$name-$stage/adapter_model.safetensors" || fail "$name, $n ranks, zero_stage $stage: other bytes"
+    done
     # a value that differs
     if "$@" -n 2 sh -c "exec \"$AFINAR\" train \"$tmp/run.yaml\" -q output_dir=\"$tmp/differs\" seed=\${OMPI_COMM_WORLD_RANK:-\$PMI_RANK}" > "$tmp/said" 2>&1; then
         fail "$name: ranks with two seeds train"

@@ -4,10 +4,9 @@
 
 #include "dist/rank_work.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
+#include "dist/rank_env.h"
+
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -34,25 +33,6 @@ typedef struct ranks {
 static void sleep_ms(int ms)
 {
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
-}
-
-static int free_port(void)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET};
-    socklen_t n = sizeof a;
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &n), 0);
-    close(fd);
-    return ntohs(a.sin_port);
-}
-
-static void set_number(const char *name, int v)
-{
-    char text[16];
-    snprintf(text, sizeof text, "%d", v);
-    setenv(name, text, 1);
 }
 
 /* What the program does when another rank is gone and it does not look. */

@@ -5,31 +5,11 @@
 
 #include "dist/shards.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
+#include "dist/rank_env.h"
+
 #include <sys/wait.h>
 
 typedef void rank_work(int rank, int ranks);
-
-static int free_port(void)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET};
-    socklen_t n = sizeof a;
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &n), 0);
-    close(fd);
-    return ntohs(a.sin_port);
-}
-
-static void set_number(const char *name, int v)
-{
-    char text[16];
-    snprintf(text, sizeof text, "%d", v);
-    setenv(name, text, 1);
-}
 
 /* Processes that do `work`; all must end well. */
 static void run_ranks(int ranks, rank_work *work)
@@ -84,7 +64,7 @@ static void sum_vectors(int rank, int ranks)
         const uint64_t before = af_comm_bytes(c);
         if (af_reduce_scatter(c, v, cut, &err) != AF_OK)
             _exit(3);
-        if (af_comm_bytes(c) - before != af_shards_sent(cut, rank, ranks, 1, sizeof *v))
+        if (af_comm_bytes(c) - before != af_shards_sent(cut, rank, ranks, 1, sizeof *v, false))
             _exit(4);
         for (int64_t i = cut[rank]; i < cut[rank + 1]; i++)
             if (v[i] != tree(0, ranks, i))
@@ -120,7 +100,8 @@ static void follow(int rank, int ranks)
     snprintf(models, sizeof models, "%s/models", golden_dir());
     snprintf(data, sizeof data, "%s/data/train_tokens.jsonl", models);
     snprintf(folder, sizeof folder, "qwen2/%s", golden_name);
-    snprintf(out, sizeof out, "%s/out-%s", dir, golden_name);
+    snprintf(out, sizeof out, "%s/out-%s-%c", dir, golden_name,
+             *golden_stage ? golden_stage[sizeof "zero_stage: " - 1] : '0');
     snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", out);
     snprintf(path, sizeof path, "%s/run-%d.yaml", dir, rank);
     json_t *run = load(golden_dir(), folder, "run.json"),
@@ -147,8 +128,8 @@ static void follow(int rank, int ranks)
 static void test_two_ranks_follow_pytorch(void **state)
 {
     (void)state;
-    static const char *const names[] = {"lora", "full"};
-    static const char *const stages[] = {"", "zero_stage: 1\n"};
+    static const char *const names[] = {"lora", "full", "full"};
+    static const char *const stages[] = {"", "zero_stage: 1\n", "zero_stage: 2\n"};
     for (size_t i = 0; i < AF_LEN(names); i++) {
         golden_name = names[i];
         golden_stage = stages[i];

@@ -4,7 +4,8 @@ Each runs in an empty folder of its own (paths are relative to it). `first`: com
 once; their folder is copied. `writes`: what may be there afterwards; a failure has to leave it as it was, except for
 `train`, whose folder has to hold only whole checkpoints from which a second call completes the run.
 
-Not here: `doctor`. It loads the CUDA libraries where they are installed, and these abort when memory runs out."""
+Not here: `distill capture`, which keeps what it has for the next call (FILE.part); `serve`, which needs a client; and
+`doctor`. It loads the CUDA libraries where they are installed, and these abort when memory runs out."""
 import os
 
 GOLDEN = os.environ["AF_GOLDEN"]
@@ -43,11 +44,14 @@ FILES = {
     "qlora.yaml": RUN + "adapter: qlora\nlora_r: 2\nload_in_4bit: true\ngradient_checkpointing: true\n"
                         "sample_packing: true\n",
     "tokens.yaml": RUN + "adapter: lora\nlora_r: 2\ntokens: [<a>]\nspecial_tokens: {pad_token: <p>}\nload_in_8bit: true\n",
+    "labels.yaml": RUN.replace("eval_steps: 2\nval_set_size: 2\n", "").replace("rows.jsonl", "labels.jsonl")
+                   + "adapter: lora\nlora_r: 2\ntask_type: SEQ_CLS\nnum_labels: 2\n",
     "rows.jsonl": rows(),
     "rows.csv": "prompt,completion\nwhat is it,this\n\"and, that\",\"a \"\"b\"\"\"\n",
     "text.jsonl": '{"text": "hello world"}\n{"text": "one, two 345"}\n',
     "ids.jsonl": '{"ids": [257, 276, 78, 265]}\n',
     "chat.jsonl": '{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]}\n',
+    "labels.jsonl": '{"text": "good", "label": 1}\n{"text": "bad day", "label": 0}\n{"text": "fine", "label": 1}\n',
     "chat.txt": "hello\n/system be brief\nand again\n",
     "plain.txt": "hello world, this is a text of some words. " * 8,
     "ties.yml": merge_file(),
@@ -62,6 +66,7 @@ class Case:
     def __init__(self, name, *args, stdin=None, first=(), train=False, device=True):
         self.name, self.stdin, self.first, self.train = name, stdin, first, train
         self.writes = train or "-o" in args
+        self.copies = True
         self.args = list(args) + (["--device", "cpu", "--threads", "1"] if device else [])
 
 
@@ -90,6 +95,8 @@ def cases():
         Case("generate_chat", "generate", QWEN, "-f", "chat.jsonl", "--chat", "-n", "3", "--json", "--temperature", "1"),
         Case("generate_4bit", "generate", QWEN, "-p", "hello", "-n", "2", "--load-in-4bit"),
         Case("chat", "chat", QWEN, "-n", "3", "--json", stdin="chat.txt"),
+        Case("classify", "classify", QWEN, "--adapter", "out", "-p", "hello", "--json",
+             first=[["train", "labels.yaml", "-q"]]),
         Case("eval", "eval", QWEN, "--data", "rows.jsonl", "--json"),
         Case("eval_text", "eval", QWEN, "--data", "plain.txt", "--seq", "32"),
         Case("logits", "logits", GOLDEN + "/models/qwen2_tiny", "--ids", GOLDEN + "/models/qwen2_tiny/golden.safetensors",

@@ -9,13 +9,17 @@
  *   AF_FAULT_ERROR   errno of io calls as a number (ENOSPC: later calls fail only when they need
  *                    space); 0: a write is short; -9: the process is killed
  *   AF_FAULT_COUNT   file for the number of calls, and of blocks not freed, written at exit
- *   AF_FAULT_TRACE   file with one line per call: alloc: "NUMBER HASH-OF-THE-CALL-STACK",
- *                    io: "NUMBER CALL RESULT PATH [SECOND-PATH]"
+ *   AF_FAULT_TRACE   file with one line per call: "NUMBER HASH-OF-THE-CALL-STACK CALL", and for
+ *                    io " RESULT PATH [SECOND-PATH]"
  *   AF_FAULT_STACK   1: the stack of the call that fails goes to stderr
+ *   AF_FAULT_FORK    socket to the sweep: fails in copies of the process (inject_fork.c)
+ *   AF_FAULT_ONLY    NAME=VALUE: only in processes with this variable
  *
  * glibc only: its own callers of malloc go through the symbol that is replaced here. Calls of
  * open() and the like inside libc do not, so stdio and opendir have entries of their own. */
 #define _GNU_SOURCE
+#include "inject_fork.h"
+
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -111,10 +115,24 @@ static long number(const char *name)
     return s ? strtol(s, NULL, 10) : 0;
 }
 
+/* AF_FAULT_ONLY: of several processes, one rank of a run. */
+static bool is_meant(void)
+{
+    const char *only = getenv("AF_FAULT_ONLY"), *is = only ? strchr(only, '=') : NULL;
+    char name[64];
+    if (!is)
+        return true;
+    snprintf(name, sizeof name, "%.*s", (int)(is - only), only);
+    const char *value = getenv(name);
+    return value && strcmp(value, is + 1) == 0;
+}
+
 __attribute__((constructor)) static void start(void)
 {
     const char *k = getenv("AF_FAULT_KIND"), *trace = getenv("AF_FAULT_TRACE");
     const char *count = getenv("AF_FAULT_COUNT");
+    if (!is_meant())
+        return;
     inside = true;
     if (k)
         kind = !strcmp(k, "alloc") ? KIND_ALLOC : !strcmp(k, "thread") ? KIND_THREAD : KIND_IO;
@@ -131,33 +149,46 @@ __attribute__((constructor)) static void start(void)
         void *frame[2];
         backtrace(frame, 2); /* loads the unwinder now, not inside malloc */
     }
+    inject_fork_start();
     atexit(at_exit);
     inside = false;
     armed = kind != KIND_NONE;
 }
 
-static void trace_stack(long n)
+/* Of the return addresses; without randomized addresses the same in every run. */
+static unsigned long long stack_hash(void)
 {
     void *frame[FRAMES];
-    char line[64];
     uint64_t hash = 14695981039346656037u;
     const int depth = backtrace(frame, FRAMES);
-    for (int i = 2; i < depth; i++)
+    for (int i = 0; i < depth; i++)
         hash = (hash ^ (uintptr_t)frame[i]) * 1099511628211u;
+    return hash;
+}
+
+static void trace_alloc(long n, const char *call)
+{
+    char line[96];
     say(trace_fd, line,
-        (size_t)snprintf(line, sizeof line, "%ld %016llx\n", n, (unsigned long long)hash));
+        (size_t)snprintf(line, sizeof line, "%ld %016llx %s\n", n, stack_hash(), call));
 }
 
 /* Counts a call; true when it is to fail. */
-static bool is_hit(fault_kind k, long *n)
+static bool is_hit(fault_kind k, long *n, const char *call)
 {
+    fork_fault copy;
     if (!armed || inside || k != kind)
         return false;
     *n = atomic_fetch_add(&calls, 1) + 1;
-    const bool hit = fail_at > 0 && (*n == fail_at || (sticky && *n > fail_at));
     inside = true;
+    if (inject_fork(*n, &copy)) {
+        fail_at = *n;
+        sticky = copy.sticky;
+        fail_errno = copy.error;
+    }
+    const bool hit = fail_at > 0 && (*n == fail_at || (sticky && *n > fail_at));
     if (trace_fd >= 0 && k == KIND_ALLOC)
-        trace_stack(*n);
+        trace_alloc(*n, call);
     if (hit && show_stack && *n == fail_at) {
         void *frame[FRAMES];
         backtrace_symbols_fd(frame, backtrace(frame, FRAMES), STDERR_FILENO);
@@ -173,10 +204,10 @@ static void *lived(void *p)
     return p;
 }
 
-static bool no_memory(void)
+static bool no_memory(const char *call)
 {
     long n;
-    if (!is_hit(KIND_ALLOC, &n))
+    if (!is_hit(KIND_ALLOC, &n, call))
         return false;
     errno = ENOMEM;
     return true;
@@ -187,7 +218,7 @@ void *malloc(size_t n)
     if (inside && !armed && !kind)
         return early_take(n);
     NEXT(malloc);
-    return no_memory() ? NULL : lived(next(n));
+    return no_memory("malloc") ? NULL : lived(next(n));
 }
 
 void *calloc(size_t count, size_t size)
@@ -198,7 +229,7 @@ void *calloc(size_t count, size_t size)
             return early_take(count * size);
         next = (void *(*)(size_t, size_t))next_of("calloc");
     }
-    return no_memory() ? NULL : lived(next(count, size));
+    return no_memory("calloc") ? NULL : lived(next(count, size));
 }
 
 void *realloc(void *p, size_t n)
@@ -213,13 +244,15 @@ void *realloc(void *p, size_t n)
                         : (size_t)(early + sizeof early - (char *)p));
         return copy;
     }
-    return no_memory() ? NULL : p ? next(p, n) : lived(next(p, n));
+    return no_memory("realloc") ? NULL : p ? next(p, n) : lived(next(p, n));
 }
 
 void *reallocarray(void *p, size_t count, size_t size)
 {
     NEXT(reallocarray);
-    return no_memory() ? NULL : p ? next(p, count, size) : lived(next(p, count, size));
+    return no_memory("reallocarray") ? NULL
+           : p                       ? next(p, count, size)
+                                     : lived(next(p, count, size));
 }
 
 void free(void *p)
@@ -234,7 +267,7 @@ void free(void *p)
 int posix_memalign(void **out, size_t align, size_t n)
 {
     NEXT(posix_memalign);
-    const int rc = no_memory() ? ENOMEM : next(out, align, n);
+    const int rc = no_memory("posix_memalign") ? ENOMEM : next(out, align, n);
     if (rc == 0)
         lived(*out);
     return rc;
@@ -243,20 +276,56 @@ int posix_memalign(void **out, size_t align, size_t n)
 void *aligned_alloc(size_t align, size_t n)
 {
     NEXT(aligned_alloc);
-    return no_memory() ? NULL : lived(next(align, n));
+    return no_memory("aligned_alloc") ? NULL : lived(next(align, n));
 }
 
 void *memalign(size_t align, size_t n)
 {
     NEXT(memalign);
-    return no_memory() ? NULL : lived(next(align, n));
+    return no_memory("memalign") ? NULL : lived(next(align, n));
 }
 
 int pthread_create(pthread_t *out, const pthread_attr_t *attr, void *(*run)(void *), void *arg)
 {
     NEXT(pthread_create);
     long n;
-    return is_hit(KIND_THREAD, &n) ? EAGAIN : next(out, attr, run, arg);
+    int detached = PTHREAD_CREATE_JOINABLE;
+    if (is_hit(KIND_THREAD, &n, "pthread_create"))
+        return EAGAIN;
+    if (attr)
+        pthread_attr_getdetachstate(attr, &detached);
+    inject_joinable(detached == PTHREAD_CREATE_JOINABLE);
+    return next(out, attr, run, arg);
+}
+
+int pthread_detach(pthread_t thread)
+{
+    NEXT(pthread_detach);
+    inject_joinable(-1);
+    return next(thread);
+}
+
+int pthread_join(pthread_t thread, void **out)
+{
+    NEXT(pthread_join);
+    const int rc = next(thread, out);
+    inject_joinable(-1);
+    return rc;
+}
+
+int pthread_mutex_lock(pthread_mutex_t *m)
+{
+    NEXT(pthread_mutex_lock);
+    const int rc = next(m);
+    inject_held(rc == 0);
+    return rc;
+}
+
+int pthread_mutex_unlock(pthread_mutex_t *m)
+{
+    NEXT(pthread_mutex_unlock);
+    inject_held(-1);
+    return next(m);
 }
 
 /* --- files. Each entry: BEGIN(...), the call unless it fails, END --- */
@@ -273,9 +342,11 @@ static void trace_io(long n, const char *call, bool failed, const char *a, const
 {
     char line[2 * PATH_BYTES + 64];
     const int saved = errno;
-    const int len = snprintf(line, sizeof line, "%ld %s %s %s %s\n", n, call,
+    inside = true;
+    const int len = snprintf(line, sizeof line, "%ld %016llx %s %s %s %s\n", n, stack_hash(), call,
                              failed ? "fails" : "ok", a, b ? b : "");
     say(trace_fd, line, (size_t)len);
+    inside = false;
     errno = saved;
 }
 
@@ -293,7 +364,7 @@ static bool path_hit(const char *call, const char *a, const char *b)
 {
     long n;
     const bool before = armed && !inside && kind == KIND_IO;
-    bool hit = is_hit(KIND_IO, &n);
+    bool hit = is_hit(KIND_IO, &n, call);
     if (hit && fail_errno == ENOSPC && n > fail_at && !needs_space(call))
         hit = false;
     if (before && trace_fd >= 0)
@@ -327,7 +398,11 @@ int open(const char *path, int flags, ...)
     va_start(ap, flags);
     const mode_t mode = mode_of(flags, ap);
     va_end(ap);
-    return path_hit(flags & O_CREAT ? "create" : "open", path, NULL) ? -1 : next(path, flags, mode);
+    if (path_hit(flags & O_CREAT ? "create" : "open", path, NULL))
+        return -1;
+    if ((flags & O_ACCMODE) != O_RDONLY)
+        inject_wrote();
+    return next(path, flags, mode);
 }
 
 int open64(const char *path, int flags, ...)
@@ -342,13 +417,20 @@ int open64(const char *path, int flags, ...)
 int mkostemp(char *path, int flags)
 {
     NEXT(mkostemp);
-    return path_hit("create", path, NULL) ? -1 : next(path, flags);
+    if (path_hit("create", path, NULL))
+        return -1;
+    inject_wrote();
+    return next(path, flags);
 }
 
 FILE *fopen(const char *path, const char *mode)
 {
     NEXT(fopen);
-    return path_hit("fopen", path, NULL) ? NULL : next(path, mode);
+    if (path_hit("fopen", path, NULL))
+        return NULL;
+    if (mode[0] != 'r' || strchr(mode, '+'))
+        inject_wrote();
+    return next(path, mode);
 }
 
 DIR *opendir(const char *path)
@@ -426,31 +508,46 @@ int posix_fallocate64(int fd, off64_t at, off64_t n) { return posix_fallocate(fd
 int rename(const char *from, const char *to)
 {
     NEXT(rename);
-    return path_hit("rename", from, to) ? -1 : next(from, to);
+    if (path_hit("rename", from, to))
+        return -1;
+    inject_wrote();
+    return next(from, to);
 }
 
 int renameat2(int a, const char *from, int b, const char *to, unsigned flags)
 {
     NEXT(renameat2);
-    return path_hit("renameat2", from, to) ? -1 : next(a, from, b, to, flags);
+    if (path_hit("renameat2", from, to))
+        return -1;
+    inject_wrote();
+    return next(a, from, b, to, flags);
 }
 
 int link(const char *from, const char *to)
 {
     NEXT(link);
-    return path_hit("link", from, to) ? -1 : next(from, to);
+    if (path_hit("link", from, to))
+        return -1;
+    inject_wrote();
+    return next(from, to);
 }
 
 int unlink(const char *path)
 {
     NEXT(unlink);
-    return path_hit("unlink", path, NULL) ? -1 : next(path);
+    if (path_hit("unlink", path, NULL))
+        return -1;
+    inject_wrote();
+    return next(path);
 }
 
 int unlinkat(int dir, const char *path, int flags)
 {
     NEXT(unlinkat);
-    return path_hit("unlink", path, NULL) ? -1 : next(dir, path, flags);
+    if (path_hit("unlink", path, NULL))
+        return -1;
+    inject_wrote();
+    return next(dir, path, flags);
 }
 
 ssize_t getdents64(int fd, void *block, size_t n)
@@ -466,27 +563,35 @@ int openat(int dir, const char *path, int flags, ...)
     va_start(ap, flags);
     const mode_t mode = mode_of(flags, ap);
     va_end(ap);
-    return path_hit(flags & O_CREAT ? "create" : "opendir", path, NULL)
-               ? -1
-               : next(dir, path, flags, mode);
+    if (path_hit(flags & O_CREAT ? "create" : "opendir", path, NULL))
+        return -1;
+    if ((flags & O_ACCMODE) != O_RDONLY)
+        inject_wrote();
+    return next(dir, path, flags, mode);
 }
 
 int rmdir(const char *path)
 {
     NEXT(rmdir);
-    return path_hit("rmdir", path, NULL) ? -1 : next(path);
+    if (path_hit("rmdir", path, NULL))
+        return -1;
+    inject_wrote();
+    return next(path);
 }
 
 int mkdir(const char *path, mode_t mode)
 {
     NEXT(mkdir);
-    return path_hit("mkdir", path, NULL) ? -1 : next(path, mode);
+    if (path_hit("mkdir", path, NULL))
+        return -1;
+    inject_wrote();
+    return next(path, mode);
 }
 
 void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t off)
 {
     NEXT(mmap);
-    if (no_memory() || (fd >= 0 && fd_hit("mmap", fd)))
+    if (no_memory("mmap") || (fd >= 0 && fd_hit("mmap", fd)))
         return MAP_FAILED;
     return next(at, n, prot, flags, fd, off);
 }

@@ -5,13 +5,18 @@ A run is clean when it ends with status 1 and one sentence (after a failed alloc
 no file behind, or with status 0 and exactly the output of an undisturbed run. Never a signal, a hang or a part of a file.
 
   sweep.py alloc            all n, each once and with all later ones failing as well ("sticky")
+  sweep.py alloc --stacks 2 two calls of every call stack (return addresses); its others are passed over
   sweep.py alloc --sample 20 --seed 7 --case train_lora
   sweep.py io               the n-th file call: ENOSPC (once, and no space from there on), EIO, a short write, SIGKILL
   sweep.py thread
 
+While a command writes no file and has no threads, its calls fail in copies of one process (copies.py), else in a run
+for each.
+
 Needs AFINAR (the program), AF_INJECT (the preloaded library) and AF_GOLDEN (tests/golden)."""
 import argparse
 import concurrent.futures
+import ctypes
 import errno
 import hashlib
 import json
@@ -27,6 +32,7 @@ import threading
 import time
 
 import cases as table
+import copies
 
 AFINAR = os.environ["AFINAR"]
 INJECT = os.environ["AF_INJECT"]
@@ -49,6 +55,17 @@ def plain(data):
     for pattern, put in VOLATILE:
         data = pattern.sub(put, data)
     return data
+
+
+def signature(folder):
+    """what changes when anything in the folder is written"""
+    found = {}
+    for at, dirs, files in os.walk(folder):
+        for name in dirs + files:
+            path = os.path.join(at, name)
+            s = os.lstat(path)
+            found[os.path.relpath(path, folder)] = (s.st_mode,) if name in dirs else (s.st_mode, s.st_size, s.st_mtime_ns)
+    return found
 
 
 def snapshot(folder):
@@ -76,6 +93,13 @@ def snapshot(folder):
     return found
 
 
+def environment(folder, extra):
+    env = dict(os.environ, XDG_CACHE_HOME=os.path.join(folder, "cache"), HF_HOME=os.path.join(folder, "hf"),
+               LC_ALL="C", TZ="UTC", **extra)
+    env.pop("LD_LIBRARY_PATH", None)
+    return env
+
+
 class Sweep:
     def __init__(self, case, kind, top, keep):
         self.case, self.kind, self.keep = case, kind, keep
@@ -90,17 +114,14 @@ class Sweep:
                 f.write(text)
         for args in case.first:
             self.call(self.start, args, {}, None, check=True)
-        self.before = snapshot(self.start)
+        self.before, self.untouched = snapshot(self.start), signature(self.start)
         self.local = threading.local()
         self.slots = iter(range(1000))
 
     def call(self, folder, args, extra, stdin, check=False):
-        env = dict(os.environ, XDG_CACHE_HOME=os.path.join(folder, "cache"), HF_HOME=os.path.join(folder, "hf"),
-                   LC_ALL="C", TZ="UTC", **extra)
-        env.pop("LD_LIBRARY_PATH", None)
         with open(os.path.join(folder, stdin) if stdin else os.devnull, "rb") as source:
-            r = subprocess.run([AFINAR] + args, cwd=folder, env=env, stdin=source, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, timeout=TIMEOUT)
+            r = subprocess.run([AFINAR] + args, cwd=folder, env=environment(folder, extra), stdin=source,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=TIMEOUT)
         if check and r.returncode != 0:
             sys.exit(f"{self.case.name}: cannot prepare with {args}: {r.stderr.decode(errors='replace')}")
         return r
@@ -112,10 +133,15 @@ class Sweep:
         shutil.copytree(self.start, self.local.folder, symlinks=True)
         return self.local.folder
 
-    def faulted(self, folder, **fault):
+    def faults_env(self, folder, **fault):
         fault.setdefault("count", folder + ".count")
-        env = {"AF_FAULT_" + k.upper(): str(v) for k, v in fault.items()}
-        return self.call(folder, self.case.args, dict(env, LD_PRELOAD=INJECT, AF_FAULT_KIND=self.kind), self.case.stdin)
+        return dict({"AF_FAULT_" + k.upper(): str(v) for k, v in fault.items()}, LD_PRELOAD=INJECT, AF_FAULT_KIND=self.kind)
+
+    def faulted(self, folder, **fault):
+        return self.call(folder, self.case.args, self.faults_env(folder, **fault), self.case.stdin)
+
+    def look(self, folder):
+        return self.before if signature(folder) == self.untouched else snapshot(folder)
 
     def reference(self):
         """The undisturbed run, twice: what differs there is no fault of ours to find."""
@@ -138,14 +164,6 @@ class Sweep:
         with open(trace) as f:
             self.trace = [line.split() for line in f]
         return self.count
-
-    def sites(self):
-        """First and last call of every distinct call stack."""
-        first, last = {}, {}
-        for number, stack in (line[:2] for line in self.trace):
-            first.setdefault(stack, int(number))
-            last[stack] = int(number)
-        return sorted(set(first.values()) | set(last.values()))
 
     def rerun(self, folder):
         """After a failed run of `train`: the same command completes it, with the same result."""
@@ -191,12 +209,12 @@ class Sweep:
         if torn:
             return torn
         if r.returncode == KILL and call == "killed":
-            left = None if self.case.train else self.torn(snapshot(folder))
+            left = None if self.case.train else self.torn(self.look(folder))
             return left or self.rerun(folder)
         if r.returncode == 0:
             if plain(r.stdout.replace(folder.encode(), b".")) != self.stdout:
                 return "status 0 with another output"
-            now = snapshot(folder)
+            now = dict(self.look(folder))
             if "no samples at step" in text:  # a run of hours goes on without them, and says so
                 now["out/samples.jsonl"] = self.after.get("out/samples.jsonl")
             if call in REMOVES:
@@ -217,8 +235,8 @@ class Sweep:
         if sentence and leaked > 0:
             return f"leaks: {leaked} blocks of memory more than without the failure"
         if self.case.train:
-            return self.rerun(folder)
-        wrong = self.leftovers(snapshot(folder), call in REMOVES)
+            return self.rerun(folder) if signature(folder) != self.untouched else None
+        wrong = self.leftovers(self.look(folder), call in REMOVES)
         return wrong or (self.rerun(folder) if call in REMOVES and self.case.writes else None)
 
     def torn(self, now):
@@ -238,6 +256,14 @@ class Sweep:
                 return "a failure left a part: " + ", ".join(sorted(part(now, top))[:4])
         return None
 
+    def call_at(self, n):
+        """the name of the n-th call in the undisturbed run"""
+        return self.trace[n - 1][2] if n <= len(self.trace) else ""
+
+    def verdict(self, folder, r, n, error):
+        call = self.call_at(n) if self.kind == "io" else ""
+        return self.judge(folder, r, self.kind == "alloc", "killed" if error == KILL else call)
+
     def one(self, n, sticky, error):
         folder = self.fresh()
         fault = {"at": n, "sticky": int(sticky)}
@@ -245,33 +271,57 @@ class Sweep:
             fault["error"] = error
         try:
             r = self.faulted(folder, **fault)
-            call = self.trace[n - 1][1] if self.kind == "io" and n <= self.count else ""
-            wrong = self.judge(folder, r, self.kind == "alloc", "killed" if error == KILL else call)
+            wrong = self.verdict(folder, r, n, error)
             text = r.stderr.decode(errors="replace").strip().splitlines()
             code = r.returncode
         except subprocess.TimeoutExpired:
             wrong, text, code = f"no end within {TIMEOUT} s", [], -1
-        return n, sticky, error, wrong, code, text[-1][:300] if text else ""
+        return (n, sticky, error), wrong, code, text[-1][:300] if text else ""
 
 
-def chosen(sweep, opts, rng):
-    """Which n: all, or the first and last few and a random sample, or one per call stack."""
+def faults_of(s, n, opts, rng):
+    """the ways in which the n-th call fails: (n, sticky, errno)"""
+    modes = [False, True] if opts.mode in ("both", "mixed") else [opts.mode == "sticky"]
+    if opts.kind == "io":
+        some = [(n, sticky, error) for error in opts.error for sticky in modes
+                if not (sticky and error != errno.ENOSPC) and not (error == KILL and not s.case.writes)
+                and not (error == SHORT and s.call_at(n) != "write")]
+        return rng.sample(some, min(2, len(some))) if opts.mode == "mixed" else some
+    if opts.mode == "mixed":
+        return [(n, opts.kind == "alloc" and rng.random() < 0.5, None)]
+    return [(n, sticky, None) for sticky in (modes if opts.kind == "alloc" else [False])]
+
+
+def sampled(s, opts, rng):
+    """Which n: those named, or the first and last few and a random sample."""
     if opts.at:
-        return [n for n in opts.at if n <= sweep.count]
-    if opts.sites:
-        return sweep.sites()
-    every = list(range(1, sweep.count + 1))
-    if not opts.sample or opts.sample >= sweep.count:
+        return [n for n in opts.at if n <= s.count]
+    every = list(range(1, s.count + 1))
+    if not opts.sample or opts.sample >= s.count:
         return every
     edge = 1 if opts.sample < 10 else 3
     ends = set(every[:edge] + every[-edge:])
     return sorted(ends | set(rng.sample(every, max(0, opts.sample - len(ends)))))
 
 
+def by_stack(s, limit, seen):
+    """Of every stack as many calls as are missing to `limit`, spread over the run."""
+    places = {}
+    for line in s.trace:
+        places.setdefault(line[1], []).append(int(line[0]))
+    take = set()
+    for stack, at in places.items():
+        want = min(limit - seen.get(stack, 0), len(at))
+        if want > 0:
+            take |= {at[(i * (len(at) - 1)) // max(want - 1, 1)] for i in range(want)}
+            seen[stack] = seen.get(stack, 0) + want
+    return sorted(take)
+
+
 def order_faults(s):
     """Of the recorded calls: a file is written, synced, renamed, and then its folder synced."""
     top = os.path.join(s.base, "")
-    seen = [(line[1], [os.path.normpath(os.path.join(s.traced, p)) for p in line[3:]]) for line in s.trace if len(line) > 3]
+    seen = [(line[2], [os.path.normpath(os.path.join(s.traced, p)) for p in line[4:]]) for line in s.trace if len(line) > 4]
     wrong = []
     for i, (call, paths) in enumerate(seen):
         if call not in ("rename", "renameat2") or not paths[1].startswith(top) or TEMPORARY.search(paths[1][len(top):]):
@@ -295,44 +345,60 @@ def order_faults(s):
     return wrong
 
 
-def sweep_case(case, opts, top, rng):
+def name_of(s, job):
+    n, sticky, error = job
+    kind = "" if error is None else " short" if error == SHORT else " SIGKILL" if error == KILL else " " + errno.errorcode[error]
+    at = s.trace[n - 1] if n <= len(s.trace) else []
+    return f"{s.case.name} n={n}{' sticky' if sticky else ''}{kind}" + "".join(" " + word for word in at[2:3] + at[4:])
+
+
+def outcomes(s, opts, rng, seen):
+    """Lets calls fail, in copies where they can be made, else in runs; yields each outcome and how it was come by."""
+    chosen = by_stack(s, opts.stacks, seen) if opts.stacks and s.trace else sampled(s, opts, rng)
+    jobs = {n: faults_of(s, n, opts, rng) for n in chosen}
+    done = set()
+    for job, found in copies.each(s, jobs) if opts.copies and s.case.copies else ():
+        done.add(job)
+        yield (found, "copy") if not found[1] else (s.one(*job), "run")  # a copy is no proof of a fault
+    rest = [job for n in chosen for job in jobs[n] if job not in done]
+    with concurrent.futures.ThreadPoolExecutor(opts.jobs) as pool:
+        for found in pool.map(lambda j: s.one(*j), rest):
+            yield found, "run"
+
+
+def sweep_case(case, opts, top, rng, seen, total):
     begun = time.time()
     s = Sweep(case, opts.kind, top, opts.keep)
     s.reference()
-    jobs = []
-    for n in chosen(s, opts, rng):
-        modes = [False, True] if opts.mode == "both" else [opts.mode == "sticky"]
-        if opts.kind != "io":
-            some = [(n, sticky, None) for sticky in (modes if opts.kind == "alloc" else [False])]
-        else:
-            some = [(n, sticky, error) for error in opts.error for sticky in modes
-                    if not (sticky and error != errno.ENOSPC) and not (error == KILL and not case.writes)
-                    and not (error == SHORT and s.trace[n - 1][1] != "write")]
-        if opts.mode == "mixed" and opts.kind == "alloc":
-            some = [(n, rng.random() < 0.5, None)]
-        elif opts.mode == "mixed":
-            some = rng.sample(some, min(2, len(some)))
-        jobs += some
-    bad = failed = 0
+    bad, ended = 0, {"copy": 0, "run": 0, 0: 0, 1: 0}
+    for line in s.trace:
+        total.setdefault(line[2], [0, 0, 0, 0, set()])[0] += 1
+        total[line[2]][4].add(line[1])
     if opts.order and case.writes:
-        wrong = order_faults(s)
-        bad += len(wrong)
-        for line in wrong:
+        for line in order_faults(s):
+            bad += 1
             print(f"  {case.name} order: {line}", flush=True)
-    with concurrent.futures.ThreadPoolExecutor(opts.jobs) as pool:
-        for n, sticky, error, wrong, code, text in pool.map(lambda j: s.one(*j), jobs):
-            failed += code == 1
-            if wrong:
-                bad += 1
-                name = "" if error is None else " short" if error == SHORT else " SIGKILL" if error == KILL else " " + errno.errorcode[error]
-                at = s.trace[n - 1] if opts.kind == "io" and n <= s.count else []
-                call = "".join(" " + word for word in at[1:2] + at[3:])
-                print(f"  {case.name} n={n}{' sticky' if sticky else ''}{name}{call}: {wrong} | {text}", flush=True)
-    print(f"{case.name:20} calls {s.count:6} runs {len(jobs):6} clean {len(jobs) - bad:6} "
-          f"(exit 1: {failed}, exit 0: {len(jobs) - failed - bad if not bad else '-'}) {time.time() - begun:6.1f} s", flush=True)
+    for (job, wrong, code, text), how in outcomes(s, opts, rng, seen):
+        ended[how] += 1
+        ended[code] = ended.get(code, 0) + 1
+        row = total.setdefault(s.call_at(job[0]) or opts.kind, [0, 0, 0, 0, set()])
+        row[1 if how == "copy" else 2] += 1
+        if wrong:
+            bad += 1
+            row[3] += 1
+            print(f"  {name_of(s, job)}: {wrong} | {text}", flush=True)
+    stacks = len({line[1] for line in s.trace})
+    print(f"{case.name:20} calls {s.count:6} stacks {stacks:5} copies {ended['copy']:6} runs {ended['run']:6} not clean {bad:4} "
+          f"(exit 1: {ended[1]}, exit 0: {ended[0]}) {time.time() - begun:6.1f} s", flush=True)
     if not opts.keep:
         shutil.rmtree(s.base, ignore_errors=True)
-    return s.count, len(jobs), bad
+    return bad
+
+
+def fixed_addresses():
+    """Programs started from here have the same addresses, so that stacks compare between commands; where forbidden, they do not."""
+    no_randomize = 0x0040000
+    ctypes.CDLL(None).personality(no_randomize)
 
 
 def main():
@@ -340,7 +406,8 @@ def main():
     p.add_argument("kind", choices=["alloc", "io", "thread"])
     p.add_argument("--case", action="append", help="only these (regular expressions)")
     p.add_argument("--sample", type=int, default=0, help="random calls per command instead of all")
-    p.add_argument("--sites", action="store_true", help="first and last call of every call stack (alloc)")
+    p.add_argument("--stacks", type=int, default=0, help="so many calls of every call stack, over all commands")
+    p.add_argument("--no-copies", dest="copies", action="store_false", help="a run for every call")
     p.add_argument("--at", type=int, action="append", help="these calls only")
     p.add_argument("--seed", type=int, default=None)
     p.add_argument("--mode", choices=["once", "sticky", "both", "mixed"], default="both")
@@ -353,18 +420,22 @@ def main():
     seed = opts.seed if opts.seed is not None else random.randrange(1 << 31)
     print(f"seed {seed}", flush=True)
     top = tempfile.mkdtemp(prefix="afinar-faults-")
-    total = [0, 0, 0]
+    total, bad, seen = {}, 0, {}
+    fixed_addresses()
     try:
         for case in table.cases():
             if opts.case and not any(re.fullmatch(c, case.name) for c in opts.case):
                 continue
-            found = sweep_case(case, opts, top, random.Random(f"{seed} {case.name}"))
-            total = [a + b for a, b in zip(total, found)]
+            bad += sweep_case(case, opts, top, random.Random(f"{seed} {case.name}"), seen, total)
     finally:
         if not opts.keep:
             shutil.rmtree(top, ignore_errors=True)
-    print(f"{opts.kind}: {total[0]} calls, {total[1]} runs, {total[1] - total[2]} clean, {total[2]} not", flush=True)
-    return 1 if total[2] else 0
+    for call, (calls, copied, runs, wrong, stacks) in sorted(total.items()):
+        print(f"{call:15} calls {calls:6} stacks {len(stacks):6} copies {copied:6} runs {runs:6} not clean {wrong:4}", flush=True)
+    calls, copied, runs = (sum(row[i] for row in total.values()) for i in range(3))
+    print(f"{opts.kind}: {calls} calls, {copied + runs} failed ({copied} in copies, {runs} in runs), "
+          f"{copied + runs - bad} clean, {bad} not", flush=True)
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":

@@ -469,6 +469,27 @@ static void test_a_unigram_model_without_unk(void **state)
     af_tokenizer_close(t);
 }
 
+/* Two paths whose scores differ in the last bit, or not at all, by how the numbers are read: the
+ * ids are those of tokenizers 0.23.3. */
+static void test_scores_are_read_as_the_rust_package_does(void **state)
+{
+    (void)state;
+    static const int32_t want[] = {0, 1, 2, 3, 4, 5, 6};
+    af_error err = {0};
+    af_encoding e = {0};
+    af_tokenizer *t = from_json(
+        "{\"model\":{\"type\":\"Unigram\",\"unk_id\":null,\"vocab\":[[\"x\",-7.4502929128285285],"
+        "[\"p\",-5.143963245789191],[\"o\",-6.072559764325853],[\"n\",-6.549675344307144],"
+        "[\"s\",-3.7890357579310123],[\"-\",-6.029139065059216],[\"--\",-7.167503501864692],"
+        "[\"f\",-1e-400],[\"q\",-12345678901234567890123.5],[\"r\",-2.5e1]]}}");
+    CHECK_OK(af_tokenizer_encode(t, &e, "xpons---", 8, false, &err), err);
+    assert_int_equal(e.count, 7);
+    for (int i = 0; i < 7; i++)
+        assert_int_equal(e.ids[i], want[i]);
+    af_encoding_clear(&e);
+    af_tokenizer_close(t);
+}
+
 static void test_splits_and_accents(void **state)
 {
     static const struct {
@@ -488,8 +509,9 @@ static void test_splits_and_accents(void **state)
          "a--b",
          4,
          {0, 1, 1, 2}},
+        /* a mark that the vocabulary has: nothing else drops it */
         {"{\"normalizer\":{\"type\":\"StripAccents\"},\"model\":{\"type\":\"BPE\",\"vocab\":{"
-         "\"e\":0,\"t\":1},\"merges\":[]}}",
+         "\"e\":0,\"t\":1,\"\xcc\x81\":2},\"merges\":[]}}",
          "e\xcc\x81te",
          3,
          {0, 1, 0}},
@@ -582,6 +604,7 @@ int main(void)
         cmocka_unit_test(test_fallback_bytes_span_their_character),
         cmocka_unit_test(test_bytes_of_the_normalizer_span_their_character),
         cmocka_unit_test(test_a_unigram_model_without_unk),
+        cmocka_unit_test(test_scores_are_read_as_the_rust_package_does),
         cmocka_unit_test(test_splits_and_accents),
         cmocka_unit_test(test_decoders_at_the_edges),
         cmocka_unit_test(test_deep_json_is_refused),

@@ -115,6 +115,28 @@ static void test_texts(void **state)
     json_decref(tools);
 }
 
+/* A stream hears of a call when it is complete, and not at the end of the answer. */
+static void test_calls_come_when_they_are_complete(void **state)
+{
+    (void)state;
+    af_error err;
+    af_tool_parser *p = NULL;
+    heard h = {0};
+    const af_tool_sink sink = {on_content, on_call, &h};
+    const char *text = "<tool_call>{\"name\":\"now\",\"arguments\":{}}</tool_call>";
+    json_t *tools = af_json_load(tools_text, sizeof tools_text - 1, 0, NULL);
+    assert_non_null(tools);
+    CHECK_OK(af_tool_parser_new(&p, AF_TOOL_TAGS, tools, 7, &sink, &err), err);
+    CHECK_OK(af_tool_parser_add(p, text, strlen(text), &err), err);
+    assert_int_equal(af_tool_parser_calls(p), 1);
+    CHECK_OK(af_tool_parser_finish(p, &err), err);
+    assert_string_equal(h.calls.data, "0:now({})");
+    af_buf_clear(&h.content);
+    af_buf_clear(&h.calls);
+    af_tool_parser_free(p);
+    json_decref(tools);
+}
+
 static void say_nothing(void *user, const char *text, uint64_t n)
 {
     (void)user, (void)text, (void)n;
@@ -226,8 +248,11 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_texts),   cmocka_unit_test(test_ids),
-        cmocka_unit_test(test_formats), cmocka_unit_test(test_held_to_calls),
+        cmocka_unit_test(test_calls_come_when_they_are_complete),
+        cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_ids),
+        cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_held_to_calls),
         cmocka_unit_test(test_refused),
     };
     walk_open(&vocab);

@@ -482,6 +482,42 @@ static void test_recompute_saves_memory_and_keeps_the_bits(void **state)
     af_device_close(d);
 }
 
+enum { CHAIN = 12, CHAIN_BYTES = 64 * 64 * 4 };
+
+/* Activations of a deep chain, of whose values a backend holds some for two nodes more. */
+static uint64_t held_bytes(af_device *d, int count)
+{
+    af_error err = {0};
+    af_graph *g;
+    CHECK_OK(af_graph_new(&g, &err), err);
+    af_tensor *x = af_graph_input(g, "x", AF_DTYPE_F32, 2, (int64_t[]){64, 64});
+    af_tensor *w = af_graph_weight(g, "w", AF_DTYPE_F32, 2, (int64_t[]){64, 64});
+    for (int i = 0; i < CHAIN; i++)
+        x = af_matmul(g, x, w, AF_MATMUL_NN);
+    af_graph_output(g, x);
+    for (int k = 0; k < count; k++)
+        g->nodes[1 + 4 * k]->out[0]->hold_until = 4 + 4 * k;
+    CHECK_OK(af_graph_prepare(g, d, &err), err);
+    for (int k = 0; k < count; k++)
+        for (int i = 2 + 4 * k; i <= 4 + 4 * k && i < CHAIN; i++)
+            assert_true(g->nodes[i]->out[0]->offset != g->nodes[1 + 4 * k]->out[0]->offset);
+    const uint64_t bytes = g->role_bytes[AF_ROLE_ACTIVATION];
+    af_graph_free(g);
+    return bytes;
+}
+
+static void test_held_memory_is_free_afterwards(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    af_device *d;
+    CHECK_OK(af_cpu_open(&d, 1, &err), err);
+    assert_int_equal(held_bytes(d, 0), 2 * CHAIN_BYTES);
+    assert_int_equal(held_bytes(d, 1), 3 * CHAIN_BYTES);
+    assert_int_equal(held_bytes(d, 3), 3 * CHAIN_BYTES); /* one after the other in one place */
+    af_device_close(d);
+}
+
 static void test_results_do_not_depend_on_the_number_of_threads(void **state)
 {
     (void)state;
@@ -505,6 +541,7 @@ int main(void)
         cmocka_unit_test(test_random_graphs),
         cmocka_unit_test(test_gradients_among_activations_never_need_more_memory),
         cmocka_unit_test(test_recompute_saves_memory_and_keeps_the_bits),
+        cmocka_unit_test(test_held_memory_is_free_afterwards),
         cmocka_unit_test(test_results_do_not_depend_on_the_number_of_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

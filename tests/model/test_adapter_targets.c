@@ -2,6 +2,7 @@
 #include "model_case.h"
 
 #include "base/buf.h"
+#include "format/weights/safetensors.h"
 #include "model/adapter_config.h"
 
 #include <unistd.h>
@@ -177,6 +178,79 @@ static void test_text_parts_of_larger_models_have_their_names(void **state)
     CHECK_OK(af_path_remove(dir, &err), err);
 }
 
+/* Copies the tensors of an adapter, `from` in their names replaced, and one more of zeros. */
+static void rewrite(const char *dir, const char *from, const char *to, const char *more,
+                    const int64_t dim[2])
+{
+    char path[256], name[512];
+    af_error err = {0};
+    af_weights *w;
+    af_safetensors_writer *out;
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", dir);
+    CHECK_OK(af_weights_open(&w, path, &err), err);
+    CHECK_OK(af_safetensors_writer_new(&out, path, 0, &err), err);
+    for (int i = 0; i < af_weights_count(w); i++) {
+        const af_stored *t = af_weights_at(w, i);
+        const char *at = strstr(t->name, from);
+        snprintf(name, sizeof name, "%.*s%s%s", at ? (int)(at - t->name) : 0, t->name, at ? to : "",
+                 at ? at + strlen(from) : t->name);
+        CHECK_OK(af_safetensors_writer_add(out, name, t->dtype, t->dim, t->ndim, &err), err);
+    }
+    if (more)
+        CHECK_OK(af_safetensors_writer_add(out, more, AF_DTYPE_F32, dim, 2, &err), err);
+    CHECK_OK(af_safetensors_writer_begin(out, &err), err);
+    for (int i = 0; i < af_weights_count(w); i++)
+        CHECK_OK(af_safetensors_writer_data(out, af_weights_at(w, i)->data,
+                                            af_weights_at(w, i)->bytes, &err),
+                 err);
+    float *zeros = more ? calloc((size_t)(dim[0] * dim[1]), sizeof *zeros) : NULL;
+    if (more)
+        CHECK_OK(af_safetensors_writer_data(out, zeros, (uint64_t)(dim[0] * dim[1]) * sizeof *zeros,
+                                            &err),
+                 err);
+    free(zeros);
+    CHECK_OK(af_safetensors_writer_commit(out, &err), err);
+    af_weights_close(w);
+}
+
+/* Names of other versions, and tables that PEFT stores though they are not trained. */
+static void test_other_names_and_frozen_tables_are_read(void **state)
+{
+    (void)state;
+    static const char *const targets[] = {"q_proj"};
+    static const char *const inner[] = {"model.language_model.", "language_model.model."};
+    char dir[] = "/tmp/af_adapter_XXXXXX";
+    model_case c;
+    af_error err = {0};
+    af_adapter *a, *back;
+    assert_non_null(mkdtemp(dir));
+    case_open_base(&c, "gemma3_text", false);
+    const af_model_spec *s = af_loader_spec(c.loader);
+    const af_adapter_config want = {.r = 2, .alpha = 4, .target = targets, .target_count = 1};
+    for (int k = 0; k < 3; k++) {
+        CHECK_OK(af_adapter_new(&a, &want, s, c.loader, 5, &err), err);
+        CHECK_OK(af_adapter_write(a, dir, &err), err);
+        if (k < 2)
+            rewrite(dir, "base_model.model.model.",
+                    k ? "base_model.model.language_model.model."
+                      : "base_model.model.model.language_model.",
+                    NULL, NULL);
+        else
+            rewrite(dir, "none", "", "base_model.model.model.embed_tokens.weight",
+                    (int64_t[]){s->vocab, s->width});
+        if (af_adapter_read(&back, s, dir, &err) != AF_OK)
+            fail_msg("%s: %s", k < 2 ? inner[k] : "embedding", err.msg);
+        for (int i = 0; i < s->modules; i++)
+            if (a->module[i].rank)
+                assert_memory_equal(a->module[i].a, back->module[i].a,
+                                    (size_t)(2 * s->module[i].in) * sizeof(float));
+        af_adapter_free(back);
+        af_adapter_free(a);
+        CHECK_OK(af_path_remove(dir, &err), err);
+    }
+    case_close(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -184,6 +258,7 @@ int main(void)
         cmocka_unit_test(test_a_head_with_selected_layers_is_a_target),
         cmocka_unit_test(test_modules_to_save_are_not_targets),
         cmocka_unit_test(test_text_parts_of_larger_models_have_their_names),
+        cmocka_unit_test(test_other_names_and_frozen_tables_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -257,25 +257,65 @@ static double listed(const json_t *o, const char *name, size_t i)
 typedef struct formula_check {
     const char *name;
     const json_t *grads; /* name -> [norm, dot] */
+    bool together;       /* one entry for the tensors that differ in their layer or expert alone */
+    json_t *sums;        /* name -> [norm^2, dot] of those */
     int checked;
 } formula_check;
+
+static void compare_gradient(formula_check *c, const char *name, double square, double dot)
+{
+    const double norm = listed(c->grads, name, 0), want = listed(c->grads, name, 1);
+    CHECK_MSG(fabs(sqrt(square) - norm) < looser(5e-5) * fmax(norm, 1e-3) &&
+                  fabs(dot - want) < looser(5e-5) * fmax(norm, 1e-3),
+              "%s: the gradient of %s has norm %.9g and product %.9g, not %.9g and %.9g", c->name,
+              name, sqrt(square), dot, norm, want);
+    c->checked++;
+}
+
+/* "model.layers.1.mlp.experts.2.up_proj.weight" -> "model.layers.mlp.experts.up_proj.weight" */
+static void without_numbers(char *out, const char *name)
+{
+    while (*name) {
+        const size_t digits = strspn(name, "0123456789");
+        const bool number = digits && out[-1] == '.' && name[digits] == '.';
+        if (number)
+            name += digits + 1;
+        else
+            *out++ = *name++;
+    }
+    *out = '\0';
+}
 
 static void check_formula_gradient(void *user, const char *name, const float *x, int64_t n)
 {
     formula_check *c = user;
-    char key[640];
+    char key[640], kind[640];
     double sum = 0, dot = 0;
     snprintf(key, sizeof key, "grad.%s", name);
     for (int64_t k = 0; k < n; k++) {
         sum += (double)x[k] * x[k];
         dot += x[k] * formula_uniform(key, (uint64_t)k);
     }
-    const double norm = listed(c->grads, name, 0), want = listed(c->grads, name, 1);
-    CHECK_MSG(fabs(sqrt(sum) - norm) < looser(5e-5) * fmax(norm, 1e-3) &&
-                  fabs(dot - want) < looser(5e-5) * fmax(norm, 1e-3),
-              "%s: the gradient of %s has norm %.9g and product %.9g, not %.9g and %.9g", c->name,
-              name, sqrt(sum), dot, norm, want);
-    c->checked++;
+    if (!c->together) {
+        compare_gradient(c, name, sum, dot);
+        return;
+    }
+    without_numbers(kind, name);
+    const json_t *old = json_object_get(c->sums, kind);
+    json_object_set_new(c->sums, kind,
+                        json_pack("[ff]", sum + json_number_value(json_array_get(old, 0)),
+                                  dot + json_number_value(json_array_get(old, 1))));
+}
+
+static void check_sums(formula_check *c)
+{
+    const char *kind;
+    json_t *v;
+    json_object_foreach(c->sums, kind, v)
+    {
+        compare_gradient(c, kind, json_number_value(json_array_get(v, 0)),
+                         json_number_value(json_array_get(v, 1)));
+    }
 }
 
 static void check_formula(const char *name, const char *path)
@@ -303,8 +343,13 @@ static void check_formula(const char *name, const char *path)
                                       json_number_value(json_array_get(row, (size_t)v))));
     }
     CHECK_MSG(worst < looser(5e-5), "%s: logits differ by %g", name, worst);
-    formula_check fc = {.name = name, .grads = json_object_get(j, "grads")};
+    formula_check fc = {.name = name,
+                        .grads = json_object_get(j, "grads"),
+                        .together = json_is_true(json_object_get(j, "together")),
+                        .sums = json_object()};
     each_gradient(&c, "model.", check_formula_gradient, &fc);
+    check_sums(&fc);
+    json_decref(fc.sums);
     CHECK_MSG(fc.checked == (int)json_object_size(fc.grads), "%s: %d gradients of %d", name,
               fc.checked, (int)json_object_size(fc.grads));
     print_message("%-20s loss %.1e, logits %.1e, %d gradients\n", name, fabs(loss[0] - want), worst,

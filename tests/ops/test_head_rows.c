@@ -204,6 +204,45 @@ static void test_one_run_has_the_bits_of_two(void **state)
     }
 }
 
+/* Where a gradient is written and not added, a batch without a row makes it zero. */
+static void test_a_batch_without_rows_has_no_gradient(void **state)
+{
+    (void)state;
+    for (int twin = 0; twin < 2; twin++) {
+        const af_dtype type = twin ? AF_DTYPE_F64 : AF_DTYPE_F32;
+        const int64_t n = N;
+        af_error err = {0};
+        af_device *d;
+        af_graph *g;
+        CHECK_OK(af_cpu_open(&d, 2, &err), err);
+        CHECK_OK(af_graph_new(&g, &err), err);
+        af_graph_set_rows(g, N);
+        af_graph_set_one_pass(g);
+        af_tensor *h = af_graph_input(g, "h", type, 2, (int64_t[]){N, D});
+        af_tensor *w = af_graph_param(g, "w", type, 2, (int64_t[]){V, D});
+        af_tensor *labels = af_graph_input(g, "labels", AF_DTYPE_I32, 1, &n);
+        af_graph_backward(g, af_head_loss(g, h, w, labels, &(af_head_opts){.logit_scale = 1}));
+        af_graph_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW});
+        CHECK_OK(af_graph_prepare(g, d, &err), err);
+        for (int64_t i = 0; i < N * D; i++)
+            af_st(h, i, normal(1, (uint64_t)i));
+        for (int64_t i = 0; i < V * D; i++)
+            af_st(w, i, normal(2, (uint64_t)i));
+        for (int32_t i = 0; i < N; i++)
+            ((int32_t *)labels->data)[i] = i;
+        for (int64_t live = N; live >= 0; live -= N) {
+            double sum = 0;
+            af_graph_set_live_rows(g, live);
+            CHECK_OK(af_graph_run(g, AF_RUN_GRAD, &err), err);
+            for (int64_t i = 0; i < V * D; i++)
+                sum += fabs(af_ld(w->grad, i));
+            CHECK_MSG(live ? sum > 0.1 : sum == 0, "%d rows: %g", (int)live, sum);
+        }
+        af_graph_free(g);
+        af_device_close(d);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -211,6 +250,7 @@ int main(void)
         cmocka_unit_test(test_gradients_are_by_the_weights_of_rows),
         cmocka_unit_test(test_the_fast_head_is_near_the_twin),
         cmocka_unit_test(test_one_run_has_the_bits_of_two),
+        cmocka_unit_test(test_a_batch_without_rows_has_no_gradient),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

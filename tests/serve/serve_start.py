@@ -104,24 +104,27 @@ class Server:
         return self.process.returncode, self.log.read()
 
 
-def write_adapter(folder, seed, base="qwen2", rank=2):
+def write_adapter(folder, seed, base="qwen2", rank=2, targets=("q_proj", "v_proj"), dora=False):
     """A PEFT folder for the model of these tests, with weights of a small generator."""
     config = json.load(open(os.path.join(MODEL, "config.json")))
     wide, heads, kv = config["hidden_size"], config["num_attention_heads"], config["num_key_value_heads"]
-    sizes = {"q_proj": wide, "v_proj": wide // heads * kv}
+    sizes = {"q_proj": wide, "k_proj": wide // heads * kv, "v_proj": wide // heads * kv, "o_proj": wide}
+    sizes = {name: sizes[name] for name in targets}
     os.makedirs(folder, exist_ok=True)
     json.dump({"peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": base, "r": rank, "lora_alpha": 8,
-               "target_modules": sorted(sizes), "bias": "none", "lora_dropout": 0.0, "fan_in_fan_out": False},
+               "target_modules": sorted(sizes), "bias": "none", "lora_dropout": 0.0, "fan_in_fan_out": False,
+               "use_dora": dora},
               open(os.path.join(folder, "adapter_config.json"), "w"))
     header, data, state = {}, b"", seed
     for layer in range(config["num_hidden_layers"]):
         for name, out in sizes.items():
-            for part, shape in (("lora_A", [rank, wide]), ("lora_B", [out, rank])):
+            parts = [("lora_A.weight", [rank, wide]), ("lora_B.weight", [out, rank])]
+            for part, shape in parts + ([("lora_magnitude_vector", [out])] if dora else []):
                 values = array.array("f")
-                for _ in range(shape[0] * shape[1]):
+                for _ in range(shape[0] * shape[-1] if len(shape) > 1 else out):
                     state = (state * 1103515245 + 12345) % (1 << 31)
-                    values.append((state / (1 << 30) - 1) * 0.5)
-                key = "base_model.model.model.layers.%d.self_attn.%s.%s.weight" % (layer, name, part)
+                    values.append((state / (1 << 30) - 1) * 0.5 + 2 * (len(shape) == 1))
+                key = "base_model.model.model.layers.%d.self_attn.%s.%s" % (layer, name, part)
                 header[key] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + 4 * len(values)]}
                 data += values.tobytes()
     text = json.dumps(header).encode()

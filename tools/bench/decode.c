@@ -3,12 +3,15 @@
  *
  *   cc -O2 -Iinclude tools/bench/decode.c build/libafinar.a (and the libraries of pkg-config)
  *
- *   decode MODEL DEVICE f32|bf16|nf4 THREADS BATCH[,BATCH..] STEPS [GB_PER_S TFLOPS [ADAPTER..]]
+ *   decode MODEL DEVICE f32|bf16|nf4|f32-8 THREADS BATCH[,BATCH..] STEPS [GB_PER_S TFLOPS
+ * [ADAPTER..]]
  *
  * One JSON object per batch size: the median time of a step in which every sequence makes one
- * token (processor time on the CPU). With the bandwidth and the speed of a large GEMM of the same
+ * token (processor time on the CPU, and the wall's), and the best time of a prompt of 256 tokens
+ * for one sequence. With the bandwidth and the speed of a large GEMM of the same
  * run: the floor, the larger of reading every weight once and of multiplying with all of them, and
- * the ratio. With adapters (folders) row i takes number i % adapters. */
+ * the ratio. f32-8 rounds activations to 8 bits. With adapters (folders) row i takes number i %
+ * adapters. */
 #define _POSIX_C_SOURCE 200809L
 #include "afinar/decode.h"
 
@@ -17,16 +20,22 @@
 #include <string.h>
 #include <time.h>
 
-enum { PROMPT = 32, STEPS_MAX = 4096 };
+enum { PROMPT = 32, LONG = 256, STEPS_MAX = 4096 };
 
 static clockid_t clock_of_steps;
 
-static double now(void)
+static double at(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(clock_of_steps, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
+
+static double now(void) { return at(clock_of_steps); }
+
+typedef struct times {
+    double step, wall; /* ms */
+} times;
 
 static int by_value(const void *a, const void *b)
 {
@@ -43,10 +52,38 @@ static bool count(void *user, const af_decoded *t)
     return true;
 }
 
-/* Median step of `batch` rows, in ms. */
-static double measure(af_decoder *d, int64_t V, int batch, int steps, int adapters, af_error *err)
+/* A prompt of LONG tokens and its first answer: the best of three, in ms; -1 for an error. */
+static double measure_prompt(af_decoder *d, int64_t V, af_error *err)
 {
-    static double ms[STEPS_MAX];
+    int32_t ids[LONG];
+    double best = -1;
+    for (int k = 0; k < 3; k++) {
+        uint64_t ticket;
+        for (int i = 0; i < LONG; i++)
+            ids[i] = (int32_t)((i * 7919 + 13 * k + 100) % V);
+        const af_decode_request r = {.ids = ids,
+                                     .count = LONG,
+                                     .max_tokens = 1,
+                                     .ignore_eos = true,
+                                     .top_logprobs = -1,
+                                     .token = count};
+        if (af_decoder_submit(d, &r, &ticket, err) != AF_OK)
+            return -1;
+        const double from = now();
+        for (int64_t active = 1; active > 0;)
+            if (af_decoder_step(d, &active, err) != AF_OK)
+                return -1;
+        const double ms = now() - from;
+        best = best < 0 || ms < best ? ms : best;
+    }
+    return best;
+}
+
+/* Median step of `batch` rows. */
+static bool measure(times *out, af_decoder *d, int64_t V, int batch, int steps, int adapters,
+                    af_error *err)
+{
+    static double ms[STEPS_MAX], wall[STEPS_MAX];
     int32_t ids[PROMPT];
     int64_t active;
     uint64_t ticket;
@@ -61,22 +98,26 @@ static double measure(af_decoder *d, int64_t V, int batch, int steps, int adapte
                                      .top_logprobs = -1,
                                      .token = count};
         if (af_decoder_submit(d, &r, &ticket, err) != AF_OK)
-            return -1;
+            return false;
     }
     for (int n = 0; n < steps;) {
         tokens = 0;
-        const double from = now();
+        const double from = now(), wall_from = at(CLOCK_MONOTONIC);
         if (af_decoder_step(d, &active, err) != AF_OK)
-            return -1;
-        if (tokens == batch) /* no prompt among them */
-            ms[n++] = now() - from;
+            return false;
+        if (tokens == batch) { /* no prompt among them */
+            ms[n] = now() - from;
+            wall[n++] = at(CLOCK_MONOTONIC) - wall_from;
+        }
     }
     for (uint64_t t = ticket - (uint64_t)batch + 1; t <= ticket; t++)
         af_decoder_cancel(d, t);
     if (af_decoder_step(d, &active, err) != AF_OK)
-        return -1;
+        return false;
     qsort(ms, (size_t)steps, sizeof *ms, by_value);
-    return ms[steps / 2];
+    qsort(wall, (size_t)steps, sizeof *wall, by_value);
+    *out = (times){ms[steps / 2], wall[steps / 2]};
+    return true;
 }
 
 int main(int argc, char **argv)
@@ -89,24 +130,27 @@ int main(int argc, char **argv)
     const bool nf4 = !strcmp(argv[3], "nf4");
     const af_model_opts mo = {.device = argv[2],
                               .threads = atoi(argv[4]),
-                              .compute = !strcmp(argv[3], "f32") ? AF_COMPUTE_F32 : AF_COMPUTE_BF16,
+                              .compute =
+                                  !strncmp(argv[3], "f32", 3) ? AF_COMPUTE_F32 : AF_COMPUTE_BF16,
                               .load_in_4bit = nf4,
                               .few_tokens = true};
     if (af_model_open(&m, argv[1], &mo, &err) != AF_OK)
         return fprintf(stderr, "%s\n", err.msg), 1;
     const double params = (double)af_model_params(m),
-                 each = nf4                       ? 0.5625
-                        : !strcmp(argv[3], "f32") ? 4
-                                                  : 2,
+                 each = nf4                           ? 0.5625
+                        : !strncmp(argv[3], "f32", 3) ? 4
+                                                      : 2,
                  gb = argc > 7 ? atof(argv[7]) : 0, tflops = argc > 8 ? atof(argv[8]) : 0;
     const int steps = atoi(argv[6]);
     for (char *at = strtok(argv[5], ","); at; at = strtok(NULL, ",")) {
         const int batch = atoi(at);
         af_decoder *d;
-        const af_decoder_opts o = {.context = PROMPT + steps + 4 * batch + 16,
+        const af_decoder_opts o = {.context = LONG + steps + 4 * batch + 16,
                                    .sequences = batch,
-                                   .tokens = (PROMPT + steps + 4 * batch + 160) * (int64_t)batch,
-                                   .keep_no_text = true};
+                                   .tokens =
+                                       LONG + (PROMPT + steps + 4 * batch + 160) * (int64_t)batch,
+                                   .keep_no_text = true,
+                                   .round_activations = !strcmp(argv[3], "f32-8")};
         if (af_decoder_open(&d, m, &o, &err) != AF_OK)
             return fprintf(stderr, "%s\n", err.msg), 1;
         int adapters = 0;
@@ -116,11 +160,14 @@ int main(int argc, char **argv)
             if (af_decoder_add_adapter(d, name, argv[i], &adapters, &err) != AF_OK)
                 return fprintf(stderr, "%s\n", err.msg), 1;
         }
-        const double ms = measure(d, af_model_vocab(m), batch, steps, adapters, &err);
-        if (ms < 0)
+        times t;
+        const double prompt = measure_prompt(d, af_model_vocab(m), &err);
+        if (prompt < 0 || !measure(&t, d, af_model_vocab(m), batch, steps, adapters, &err))
             return fprintf(stderr, "%s\n", err.msg), 1;
-        printf("{\"batch\": %d, \"adapters\": %d, \"step_ms\": %.3f, \"tok_s\": %.1f", batch,
-               adapters, ms, batch / ms * 1e3);
+        const double ms = t.step;
+        printf("{\"batch\": %d, \"adapters\": %d, \"step_ms\": %.3f, \"wall_ms\": %.3f, "
+               "\"tok_s\": %.1f, \"prompt_ms\": %.3f",
+               batch, adapters, ms, t.wall, batch / ms * 1e3, prompt);
         if (gb > 0 && tflops > 0) {
             const double read = params * each / gb / 1e6, gemm = 2 * params * batch / tflops / 1e9;
             const double least = read > gemm ? read : gemm;

@@ -54,7 +54,8 @@ MAMBA = dict(mamba_n_heads=6, mamba_n_groups=3, mamba_d_state=7, mamba_d_head=8,
              logits_scaling=1.2, position_embedding_type="nope", **layers("LF"), **rope())
 
 # name -> (config class, changes of BASE; None removes a key, options)
-# options: long (rows that cross a chunk of 64), rules (put before RULES), hub (changes of the written config.json)
+# options: long (rows that cross a chunk of 64), rules (put before RULES), hub (changes of the written config.json),
+# small (a smaller vocabulary, and one number for the gradients of tensors that differ in their layer or expert alone)
 FAMILIES = {
     "llama": ("LlamaConfig", dict(**rope(5e5)), {}),
     "ministral3": ("Ministral3Config", dict(head_dim=8, rope_parameters={
@@ -135,7 +136,8 @@ FAMILIES = {
     "olmoe_gguf": ("OlmoeConfig", dict(num_experts=5, num_experts_per_tok=3, **rope()), {}),
     "dots1": ("Dots1Config", dict(head_dim=6, n_routed_experts=6, num_experts_per_tok=2, n_group=3, topk_group=2,
                                   moe_intermediate_size=10, n_shared_experts=2, norm_topk_prob=True,
-                                  routed_scaling_factor=1.4, first_k_dense_replace=1, attention_bias=True, **rope()), {}),
+                                  routed_scaling_factor=1.4, first_k_dense_replace=1, attention_bias=True, sliding_window=3,
+                                  max_window_layers=1, **rope()), {}),
     "lfm2": ("Lfm2Config", dict(conv_L_cache=4, conv_bias=True, attention_dropout="none", block_multiple_of=8,
                                 num_hidden_layers=3, **layers("CFC"), **rope(1e6)), {"long": True}),
     "lfm2_moe": ("Lfm2MoeConfig", dict(conv_L_cache=2, attention_dropout="none", num_dense_layers=1, num_experts=5,
@@ -169,6 +171,49 @@ FAMILIES = {
 }
 
 
+GRANITE = dict(embedding_multiplier=3.0, residual_multiplier=0.7, attention_multiplier=0.3, logits_scaling=1.2)
+TOP2 = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=8)
+LATENT = dict(num_key_value_heads=4, q_lora_rank=8, kv_lora_rank=6, qk_nope_head_dim=4, qk_rope_head_dim=4, v_head_dim=5)
+ROUTED = dict(n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=8, n_shared_experts=1, n_group=2, topk_group=2,
+              routed_scaling_factor=1.4)
+THETAS = dict(num_hidden_layers=3, sliding_window=3, layer_rope_theta=[1e4, 0, 500.0])
+SMALL = {
+    "granitemoe": ("GraniteMoeConfig", dict(**GRANITE, num_local_experts=4, num_experts_per_tok=2, **rope())),
+    "granitemoeshared": ("GraniteMoeSharedConfig", dict(**GRANITE, num_local_experts=4, num_experts_per_tok=2,
+                                                        shared_intermediate_size=10, **rope())),
+    "granitemoe_swa": ("GraniteMoeSWAConfig", dict(**GRANITE, **THETAS, num_local_experts=4, num_experts_per_tok=2,
+                                                   shared_intermediate_size=10, **rope())),
+    "granite_swa": ("GraniteSWAConfig", dict(**GRANITE, **THETAS, attention_bias=True, **rope())),
+    "cwm": ("CwmConfig", dict(head_dim=8, bos_token_id=0, eos_token_id=1, num_hidden_layers=3, sliding_window=3, **rope(1e6))),
+    "ministral": ("MinistralConfig", dict(head_dim=8, sliding_window=3, **rope())),
+    "helium": ("HeliumConfig", dict(head_dim=6, attention_bias=True, **rope(1e5))),
+    "cohere_qk_norm": ("CohereConfig", dict(tie_word_embeddings=True, use_qk_norm=True, logit_scale=0.4, **rope())),
+    "jais2": ("Jais2Config", dict(**rope())),
+    "vaultgemma": ("VaultGemmaConfig", dict(head_dim=8, sliding_window=3, query_pre_attn_scalar=10,
+                                            attn_logit_softcapping=2.0, final_logit_softcapping=3.0, **rope())),
+    "hunyuan_v1_moe": ("HunYuanMoEV1Config", dict(head_dim=8, num_experts=4, moe_topk=[2, 2], **rope())),
+    "ernie4_5_moe": ("Ernie4_5_MoeConfig", dict(moe_num_experts=4, moe_k=2, moe_intermediate_size=8, attention_dropout="none",
+                                                moe_num_shared_experts=1, **rope(5e5))),
+    "minimax_m2": ("MiniMaxM2Config", dict(head_dim=8, num_local_experts=4, num_experts_per_tok=2,
+                                           **rope(5e6, partial_rotary_factor=0.5))),
+    "flex_olmo": ("FlexOlmoConfig", dict(num_experts=4, num_experts_per_tok=2, norm_topk_prob=True, **rope(5e5))),
+    "mellum": ("MellumConfig", dict(head_dim=6, sliding_window=3, mlp_layer_types=["sparse", "dense"], **TOP2, **layers("SF"),
+                                    rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 5e5},
+                                                     "sliding_attention": {"rope_type": "default", "rope_theta": 1e3}})),
+    "solar_open": ("SolarOpenConfig", dict(head_dim=6, attention_bias=True, intermediate_size="none", **ROUTED, **rope(1e6))),
+    "exaone_moe": ("ExaoneMoeConfig", dict(sliding_window=3, sliding_window_pattern=2, num_shared_experts=1, **TOP2,
+                                           **rope(1e6))),
+    "afmoe": ("AfmoeConfig", dict(head_dim=6, sliding_window=3, global_attn_every_n_layers=2, num_shared_experts=1,
+                                  mup_enabled=True, route_scale=1.4, **TOP2, **rope())),
+    "youtu": ("YoutuConfig", dict(**LATENT, **rope())),
+    "mistral4": ("Mistral4Config", {**LATENT, **ROUTED, "rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 4, "mscale": 1.0,
+        "mscale_all_dim": 0.6, "llama_4_scaling_beta": 0.3}}),
+}
+FAMILIES.update({k: (v[0], {"vocab_size": 20, **v[1]}, {"small": True, "rules": [["expert_bias", 0, 0.2]] + (
+    [["norm", 0, 0.2]] if k == "vaultgemma" else [])}) for k, v in SMALL.items()})
+
+
 def uniform(stream, n):
     h = 14695981039346656037
     for b in stream.encode():
@@ -196,8 +241,15 @@ def tokens(lengths, vocab):
     return rows
 
 
-def load(folder):
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").float().eval()
+def class_of(config):
+    if config.model_type == "mistral4":  # only part of a multimodal model there
+        from transformers.models.mistral4.modeling_mistral4 import Mistral4ForCausalLM
+        return Mistral4ForCausalLM
+    return AutoModelForCausalLM
+
+
+def load(folder, config):
+    model = class_of(config).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").float().eval()
     for part in {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}.values():
         part._experts_implementation = "eager"
         part.use_cache = False
@@ -217,11 +269,12 @@ def make(name):
     config = getattr(transformers, kind)(**{k: v for k, v in {**BASE, **changes}.items() if v != "none"})
     rules = options.get("rules", []) + RULES
     with tempfile.TemporaryDirectory() as folder:
-        AutoModelForCausalLM.from_config(config).float().save_pretrained(folder)
+        kind = class_of(config)
+        (kind.from_config if kind is AutoModelForCausalLM else kind)(config).float().save_pretrained(folder)
         path = pathlib.Path(folder)
         weights = {k: tensor(k, v, rules) for k, v in load_file(path / "model.safetensors").items()}
         save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
-        model = load(folder)
+        model = load(folder, config)
         written = json.loads((path / "config.json").read_text())
     rows = tokens(LONG if options.get("long") else SHORT, config.vocab_size)
     total, count, last = 0.0, sum(len(r) - 1 for r in rows), []
@@ -237,12 +290,28 @@ def make(name):
         g = g.double().flatten()
         dot = float(g @ torch.from_numpy(uniform("grad." + k, g.numel())))
         numbers[k] = [float(f"{float(g.norm()):.8g}"), float(f"{dot:.8g}")]
+    if options.get("small"):
+        sums = {}
+        for k, g in grads.items():
+            g = g.double().flatten()
+            one = sums.setdefault(re.sub(r"\.\d+(?=\.)", "", k), [0.0, 0.0])
+            one[0] += float(g @ g)
+            one[1] += float(g @ torch.from_numpy(uniform("grad." + k, g.numel())))
+        numbers = {k: [float(f"{v[0] ** 0.5:.8g}"), float(f"{v[1]:.8g}")] for k, v in sorted(sums.items())}
+        used = []
+        for k in weights:
+            used.append(next(r for r in rules if r[0] in k))
+        rules = [r for r in rules if r in used]
+        written = {k: v for k, v in written.items() if (v is not None or k == "pad_token_id") and k not in (
+            "initializer_range", "attention_dropout", "router_jitter_noise", "embedding_initializer_range", "architectures")}
     for key in ("dtype", "transformers_version", "_name_or_path", "use_cache"):
         written.pop(key, None)
     written.update(options.get("hub", {}))
     out = {"config": written, "rules": rules, "lengths": [len(r) for r in rows], "loss": float(f"{float(loss):.9g}"),
            "logits": last, "grads": numbers}
-    text = json.dumps(out, indent=1)
+    if options.get("small"):
+        out["together"] = True
+    text = json.dumps(out, indent=None if options.get("small") else 1)
     text = re.sub(r"\[[^\[\]{}]*\]", lambda m: re.sub(r"\s+", " ", m[0]).replace("[ ", "[").replace(" ]", "]"), text)
     OUT.mkdir(exist_ok=True)
     (OUT / f"{name}.json").write_text(text + "\n")

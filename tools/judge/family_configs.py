@@ -21,8 +21,16 @@ def layer_norm(c, key="layer_norm_eps"):
     return c
 
 
-def part(c, r, choices=(0.25, 0.5, 1.0)):
-    c["rope_parameters"] = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": r.choice(choices)}
+def part(c, r, choices=(0.25, 0.5, 1.0), kinds=("default",)):
+    """Only a part of each head turns; a scaling that has no other length than its factor may come on top."""
+    c["rope_parameters"] = {"rope_type": r.choice(kinds), "rope_theta": r.choice([1e4, 777.0, 1e6]),
+                            "partial_rotary_factor": r.choice(choices)}
+    if c["rope_parameters"]["rope_type"] != "default":
+        c["rope_parameters"].update(factor=r.choice([2.0, 3.5]), original_max_position_embeddings=16,
+                                    low_freq_factor=1.0, high_freq_factor=4.0)
+    if c["rope_parameters"]["rope_type"] == "linear":
+        for k in ("original_max_position_embeddings", "low_freq_factor", "high_freq_factor"):
+            c["rope_parameters"].pop(k)
     return c
 
 
@@ -76,7 +84,7 @@ def exaone4(j, r):
 def cohere(j, r):
     c = layer_norm(no_head(plain(j, r), r))
     c["tie_word_embeddings"] = True
-    return T.CohereConfig(**c, logit_scale=r.choice([0.1, 1.0]), attention_bias=r.random() < .3)
+    return T.CohereConfig(**c, use_qk_norm=r.random() < .5, logit_scale=r.choice([0.1, 1.0]), attention_bias=r.random() < .3)
 
 
 def cohere2(j, r):
@@ -87,36 +95,36 @@ def cohere2(j, r):
 
 
 def starcoder2(j, r):
-    c = layer_norm(no_head(plain(j, r, kinds=["default"]), r), "norm_epsilon")
+    c = layer_norm(no_head(plain(j, r, kinds=LINEAR), r), "norm_epsilon")
     return T.Starcoder2Config(**c, sliding_window=r.choice([None, 5]), use_bias=r.random() < .7)
 
 
 def stablelm(j, r):
-    c = part(layer_norm(no_head(plain(j, r, dims=(8, 16)), r)), r)
+    c = part(layer_norm(no_head(plain(j, r, dims=(8, 16)), r)), r, kinds=LINEAR)
     return T.StableLmConfig(**c, use_qkv_bias=r.random() < .5, use_parallel_residual=r.random() < .5)
 
 
 def nemotron(j, r):
-    c = part(layer_norm(plain(j, r, dims=(8, 16)), "norm_eps"), r, (0.5, 1.0))
+    c = part(layer_norm(plain(j, r, dims=(8, 16)), "norm_eps"), r, (0.5, 1.0), LINEAR)
     return T.NemotronConfig(**c, attention_bias=r.random() < .3, mlp_bias=r.random() < .3)
 
 
 def phi(j, r):
-    c = part(layer_norm(no_head(plain(j, r, dims=(8, 16)), r)), r, (0.5,))
+    c = part(layer_norm(no_head(plain(j, r, dims=(8, 16)), r)), r, (0.5, 1.0), LINEAR)
     c["tie_word_embeddings"] = False
     return T.PhiConfig(**c)
 
 
 def glm4(j, r):
-    return T.Glm4Config(**part(plain(j, r, dims=(8, 16)), r, (0.5,)), attention_bias=r.random() < .7)
+    return T.Glm4Config(**part(plain(j, r, dims=(8, 16)), r, (0.5, 1.0), LINEAR), attention_bias=r.random() < .7)
 
 
 def glm(j, r):
-    return T.GlmConfig(**part(plain(j, r, dims=(8, 16)), r, (0.5,)), attention_bias=r.random() < .7)
+    return T.GlmConfig(**part(plain(j, r, dims=(8, 16)), r, (0.5, 1.0), LINEAR), attention_bias=r.random() < .7)
 
 
 def mixtral(j, r):
-    return T.MixtralConfig(**plain(j, r), num_local_experts=r.choice([3, 4, 8]), num_experts_per_tok=r.choice([1, 2, 3]))
+    return T.MixtralConfig(**plain(j, r), sliding_window=r.choice([None, 4]), num_local_experts=r.choice([3, 4, 8]), num_experts_per_tok=r.choice([1, 2, 3]))
 
 
 def qwen2_moe(j, r):
@@ -164,7 +172,9 @@ def granitemoehybrid(j, r):
 
 
 def gpt_oss(j, r):
-    return T.GptOssConfig(**plain(j, r), num_local_experts=r.choice([4, 6]), num_experts_per_tok=r.choice([1, 2, 3]),
+    c = plain(j, r)
+    more = dict(layer_types=j.layer_types(r, c)) if r.random() < .5 else {}
+    return T.GptOssConfig(**c, **more, attention_bias=r.random() < .8, num_local_experts=r.choice([4, 6]), num_experts_per_tok=r.choice([1, 2, 3]),
                           sliding_window=r.choice([3, 9]))
 
 
@@ -172,18 +182,256 @@ def lfm2(j, r):
     c = no_head(plain(j, r, kinds=["default"]), r)
     c["norm_eps"] = c.pop("rms_norm_eps")
     return T.Lfm2Config(**c, conv_L_cache=r.choice([2, 3, 4]), conv_bias=r.random() < .3,
-                        block_auto_adjust_ff_dim=False, layer_types=linear_layers(r, c, "conv"))
+                        block_auto_adjust_ff_dim=r.random() < .5, block_multiple_of=8, layer_types=linear_layers(r, c, "conv"))
 
 
 def glm4_moe(j, r):
-    c = part(plain(j, r, dims=(8, 16)), r, (0.5,))
-    return T.Glm4MoeConfig(**c, attention_bias=r.random() < .5, use_qk_norm=r.random() < .5, n_routed_experts=6,
-                           num_experts_per_tok=2, moe_intermediate_size=24, n_shared_experts=r.choice([1, 2]),
-                           routed_scaling_factor=r.choice([1.0, 1.7]), n_group=r.choice([1, 3]), topk_group=1,
-                           first_k_dense_replace=1, norm_topk_prob=r.random() < .5, num_nextn_predict_layers=0)
+    c = part(plain(j, r, dims=(8, 16)), r, (0.5, 1.0), LINEAR)
+    return T.Glm4MoeConfig(**c, **deepseek_words(r), attention_bias=r.random() < .5, use_qk_norm=r.random() < .5,
+                           num_nextn_predict_layers=0)
+
+
+def olmoe(j, r):
+    c = no_head(plain(j, r, kinds=LINEAR), r)
+    return T.OlmoeConfig(**c, num_experts=r.choice([4, 7]), num_experts_per_tok=r.choice([1, 2, 4]),
+                         norm_topk_prob=r.random() < .5, attention_bias=r.random() < .3)
+
+
+def deepseek_words(r, first=True):
+    """A mixture in the words of DeepSeek."""
+    groups = r.choice([1, 1, 2, 3])
+    k = r.choice([1, 2, 3])
+    d = dict(n_routed_experts=6 * r.choice([1, 2]), num_experts_per_tok=k, moe_intermediate_size=r.choice([12, 24]),
+             n_shared_experts=r.choice([1, 2]), routed_scaling_factor=r.choice([1.0, 1.7, 2.5]), n_group=groups,
+             topk_group=r.choice([1, groups]) if k < 3 else groups, norm_topk_prob=r.random() < .5)
+    return dict(d, first_k_dense_replace=r.choice([0, 1, 2, 9])) if first else d
+
+
+def dots1(j, r):
+    c = plain(j, r)
+    words = deepseek_words(r)
+    if r.random() < .5:
+        words.update(sliding_window=5, layer_types=j.layer_types(r, c))
+    return T.Dots1Config(**c, **words, attention_bias=r.random() < .3)
+
+
+def latent(j, r):
+    c = plain(j, r, kinds=LINEAR)
+    c.pop("head_dim")
+    c["num_key_value_heads"] = c["num_attention_heads"]
+    nope, rope, v = r.choice([(8, 4, 6), (6, 8, 14), (10, 6, 10), (4, 2, 4)])
+    q = r.choice([None, 9, 16])
+    return dict(c, q_lora_rank=q, kv_lora_rank=r.choice([7, 16]), qk_nope_head_dim=nope, qk_rope_head_dim=rope,
+                v_head_dim=v, attention_bias=r.random() < .3)
+
+
+def deepseek_v2(j, r):
+    c, words = latent(j, r), deepseek_words(r)
+    c["kv_lora_rank"] = 16  # torch's complex numbers want even strides
+    words.update(topk_method=r.choice(["greedy", "group_limited_greedy"]))
+    return T.DeepseekV2Config(**c, **words)
+
+
+def deepseek_v3(j, r):
+    return T.DeepseekV3Config(**latent(j, r), **deepseek_words(r), rope_interleave=r.random() < .7)
+
+
+def glm4_moe_lite(j, r):
+    c = latent(j, r)
+    kinds = [r.choice(["dense", "sparse"]) for _ in range(c["num_hidden_layers"])]
+    more = dict(mlp_layer_types=kinds) if r.random() < .5 else {}
+    return T.Glm4MoeLiteConfig(**c, **deepseek_words(r, False), **more)
+
+
+def lfm2_moe(j, r):
+    c = no_head(plain(j, r, kinds=["default"]), r)
+    c["norm_eps"] = c.pop("rms_norm_eps")
+    c.pop("attention_dropout")
+    return T.Lfm2MoeConfig(**c, conv_L_cache=r.choice([2, 3, 4]), conv_bias=r.random() < .3, num_experts=r.choice([4, 6]),
+                           num_experts_per_tok=r.choice([1, 2, 3]), moe_intermediate_size=r.choice([12, 24]),
+                           num_dense_layers=r.choice([0, 1, 2]), use_expert_bias=r.random() < .6,
+                           norm_topk_prob=r.random() < .5, routed_scaling_factor=r.choice([1.0, 1.6]),
+                           layer_types=linear_layers(r, c, "conv"))
+
+
+def qwen3_5_moe_text(j, r):
+    c = part(plain(j, r, dims=(16, 32)), r, (0.25, 0.5, 1.0))
+    keys = r.choice([1, 2])
+    c.pop("intermediate_size")
+    return T.Qwen3_5MoeTextConfig(**c, linear_conv_kernel_dim=r.choice([2, 4]), linear_key_head_dim=r.choice([8, 12]),
+                                  linear_value_head_dim=r.choice([8, 20]), linear_num_key_heads=keys,
+                                  linear_num_value_heads=keys * r.choice([1, 2, 3]), num_experts=r.choice([4, 6]),
+                                  num_experts_per_tok=r.choice([1, 2, 3]), moe_intermediate_size=24,
+                                  shared_expert_intermediate_size=r.choice([20, 36]),
+                                  layer_types=linear_layers(r, c, "linear_attention"))
+
+
+def gemma4_text(j, r):
+    c = plain(j, r, kinds=["default"])
+    n = c["num_hidden_layers"] = r.choice([3, 4, 5])
+    kinds = [r.choice(["full_attention", "sliding_attention"]) for _ in range(n - 1)] + ["full_attention"]
+    shared = r.choice([0, 0, 1])
+    if shared and "full_attention" not in kinds[:n - shared]:
+        kinds[0] = "full_attention"
+    wide = r.choice([8, 16, 24])
+    equal = r.random() < .4
+    c.update(layer_types=kinds, global_head_dim=wide, attention_k_eq_v=equal, num_kv_shared_layers=shared,
+             use_double_wide_mlp=r.random() < .5, sliding_window=r.choice([3, 9]),
+             hidden_size_per_layer_input=r.choice([0, 6]), vocab_size_per_layer_input=c["vocab_size"],
+             final_logit_softcapping=r.choice([None, 5.0]), attention_bias=r.random() < .2, rope_parameters={
+                 "full_attention": {"rope_type": "proportional", "rope_theta": 1e6,
+                                    "partial_rotary_factor": r.choice([0.25, 0.5, 1.0])},
+                 "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}})
+    if equal:
+        c["num_global_key_value_heads"] = 1
+    if r.random() < .4:
+        c.update(enable_moe_block=True, num_experts=r.choice([4, 6]), top_k_experts=r.choice([1, 2, 3]),
+                 moe_intermediate_size=r.choice([10, 24]))
+    return T.Gemma4TextConfig(**c)
+
+
+def granitemoe_keys(j, r):
+    c = no_head(plain(j, r, kinds=LINEAR), r)
+    return dict(c, num_local_experts=r.choice([3, 4, 6]), num_experts_per_tok=r.choice([1, 2, 3]),
+                attention_bias=r.random() < .3, embedding_multiplier=r.choice([1.0, 6.0]),
+                attention_multiplier=r.choice([1.0, 0.2]), residual_multiplier=r.choice([1.0, 0.3]),
+                logits_scaling=r.choice([1.0, 4.0]))
+
+
+def granitemoe(j, r):
+    return T.GraniteMoeConfig(**granitemoe_keys(j, r))
+
+
+def granitemoeshared(j, r):
+    return T.GraniteMoeSharedConfig(**granitemoe_keys(j, r), shared_intermediate_size=r.choice([0, 20, 48]))
+
+
+def windows(j, r, c):
+    """Windows by a list or by the family's pattern."""
+    more = dict(layer_types=j.layer_types(r, c)) if r.random() < .5 else {}
+    return dict(more, sliding_window=r.choice([3, 9]))
+
+
+def thetas(r, c):
+    return dict(layer_rope_theta=[r.choice([0, 1e4, 777.0]) for _ in range(c["num_hidden_layers"])]) if r.random() < .6 else {}
+
+
+def granitemoe_swa(j, r):
+    c = granitemoe_keys(j, r)
+    return T.GraniteMoeSWAConfig(**c, **windows(j, r, c), **thetas(r, c), shared_intermediate_size=r.choice([0, 20]))
+
+
+def granite_swa(j, r):
+    c = granitemoe_keys(j, r)
+    for k in ("num_local_experts", "num_experts_per_tok"):
+        c.pop(k)
+    return T.GraniteSWAConfig(**c, **windows(j, r, c), **thetas(r, c))
+
+
+def cwm(j, r):
+    c = plain(j, r, kinds=LINEAR)
+    return T.CwmConfig(**c, **windows(j, r, c), mlp_bias=r.random() < .3)
+
+
+def ministral(j, r):
+    c = plain(j, r, kinds=LINEAR)
+    return T.MinistralConfig(**c, **windows(j, r, c))
+
+
+def helium(j, r):
+    c = plain(j, r, kinds=LINEAR)
+    c["hidden_size"] = c["num_attention_heads"] * c["head_dim"]
+    return T.HeliumConfig(**c, attention_bias=r.random() < .4, mlp_bias=r.random() < .3)
+
+
+def jais2(j, r):
+    c = layer_norm(no_head(plain(j, r, kinds=LINEAR), r))
+    return T.Jais2Config(**c, attention_bias=r.random() < .7, mlp_bias=r.random() < .7)
+
+
+def vaultgemma(j, r):
+    c = plain(j, r, kinds=LINEAR)
+    c["hidden_size"] = c["num_attention_heads"] * r.choice([8, 14])
+    return T.VaultGemmaConfig(**c, **windows(j, r, c), query_pre_attn_scalar=r.choice([16, 24]),
+                              attn_logit_softcapping=r.choice([None, 2.0]),
+                              final_logit_softcapping=r.choice([None, 3.0]), attention_bias=r.random() < .3)
+
+
+def hunyuan_v1_moe(j, r):
+    c = plain(j, r, kinds=["default"])
+    if r.random() < .5:
+        c["rope_parameters"].update(rope_type="dynamic", alpha=r.choice([10.0, 1000.0]), factor=1.0)
+    k = r.choice([1, 2, 3])
+    return T.HunYuanMoEV1Config(**c, attention_bias=r.random() < .3, num_experts=r.choice([3, 6]),
+                                moe_topk=[k] * c["num_hidden_layers"] if r.random() < .5 else k)
+
+
+def ernie4_5_moe(j, r):
+    c = plain(j, r, kinds=LINEAR)
+    c.pop("attention_dropout")
+    no_head(c, r)
+    return T.Ernie4_5_MoeConfig(**c, moe_num_experts=r.choice([4, 7]), moe_k=r.choice([1, 2, 3]), moe_intermediate_size=20,
+                                moe_num_shared_experts=r.choice([0, 1, 2]), moe_layer_start_index=r.choice([0, 1, 2]),
+                                moe_layer_end_index=r.choice([-1, 2]), moe_layer_interval=r.choice([1, 1, 2]))
+
+
+def minimax_m2(j, r):
+    c = part(plain(j, r, dims=(8, 16)), r, (0.25, 0.5, 1.0), LINEAR)
+    return T.MiniMaxM2Config(**c, num_local_experts=r.choice([3, 6]), num_experts_per_tok=r.choice([1, 2, 3]))
+
+
+def flex_olmo(j, r):
+    c = no_head(plain(j, r, kinds=LINEAR), r)
+    return T.FlexOlmoConfig(**c, num_experts=r.choice([3, 6]), num_experts_per_tok=r.choice([1, 2, 3]),
+                            norm_topk_prob=r.random() < .5, attention_bias=r.random() < .3)
+
+
+def mellum(j, r):
+    c = plain(j, r, kinds=LINEAR)
+    full = c.pop("rope_parameters")
+    kinds = [r.choice(["dense", "sparse"]) for _ in range(c["num_hidden_layers"])]
+    return T.MellumConfig(**c, num_experts=r.choice([3, 6]), num_experts_per_tok=r.choice([1, 2, 3]), sliding_window=4,
+                          moe_intermediate_size=20, norm_topk_prob=r.random() < .5, attention_bias=r.random() < .3,
+                          mlp_layer_types=kinds, layer_types=j.layer_types(r, c), rope_parameters={
+                              "full_attention": full, "sliding_attention": {"rope_type": "default", "rope_theta": 777.0}})
+
+
+def solar_open(j, r):
+    c = plain(j, r, kinds=LINEAR)
+    c.pop("intermediate_size")
+    return T.SolarOpenConfig(**c, **deepseek_words(r, False), attention_bias=r.random() < .5)
+
+
+def exaone_moe(j, r):
+    c, words = no_head(plain(j, r, kinds=LINEAR), r), deepseek_words(r, False)
+    words["num_experts"], words["num_shared_experts"] = words.pop("n_routed_experts"), words.pop("n_shared_experts")
+    return T.ExaoneMoeConfig(**c, **words, sliding_window=r.choice([4, 20]), sliding_window_pattern=r.choice([2, 3]),
+                             first_k_dense_replace=r.choice([0, 1, 2]))
+
+
+def afmoe(j, r):
+    c = plain(j, r, kinds=LINEAR)
+    more = dict(layer_types=j.layer_types(r, c)) if r.random() < .5 else dict(global_attn_every_n_layers=r.choice([2, 3]))
+    return T.AfmoeConfig(**c, **more, sliding_window=r.choice([3, 9]), num_experts=r.choice([4, 6]), moe_intermediate_size=20,
+                         num_experts_per_tok=r.choice([1, 2, 3]), num_shared_experts=r.choice([1, 2]),
+                         num_dense_layers=r.choice([0, 1, 2]), route_scale=r.choice([1.0, 2.4]),
+                         mup_enabled=r.random() < .5, attention_bias=r.random() < .3)
+
+
+def youtu(j, r):
+    return T.YoutuConfig(**latent(j, r), rope_interleave=r.random() < .7)
+
+
+def mistral4(j, r):
+    c = latent(j, r)
+    c["rope_parameters"] = j.rope(r, "yarn", 0, c["max_position_embeddings"], 1e4)
+    c["rope_parameters"]["llama_4_scaling_beta"] = r.choice([0.1, 0.5])
+    return T.Mistral4Config(**c, **deepseek_words(r), rope_interleave=r.random() < .7)
 
 
 CONFIGS = {f.__name__: f for f in (
     olmo3, ministral3, seed_oss, ernie4_5, hunyuan_v1_dense, apertus, arcee, exaone4, cohere, cohere2, starcoder2,
     stablelm, nemotron, phi, glm4, glm, mixtral, qwen2_moe, qwen3_5_text, qwen3_next, granitemoehybrid, gpt_oss, lfm2,
-    glm4_moe)}
+    glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text,
+    granitemoe, granitemoeshared, granitemoe_swa, granite_swa, cwm, ministral, helium, jais2, vaultgemma, hunyuan_v1_moe,
+    ernie4_5_moe, minimax_m2, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4)}

@@ -32,7 +32,8 @@ def shapes(path):
 
 
 def load(path):
-    return transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager")
+    return transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager",
+                                                             experts_implementation="eager")
 
 
 def afinar_logits(afinar, path, tmp, ids, *more):

@@ -2,7 +2,7 @@
 computes in float32 compared with what afinar computes. Development only: nothing of this ships or runs in
 the tests.
 
-    python judge_models.py AFINAR [--family F] [--seeds 0-9] [--keep DIR] [--grad] [--old] [--gguf [--llama]]
+    python judge_models.py AFINAR [--family F] [--seeds 0-9] [--keep DIR] [--make DIR] [--grad] [--old] [--gguf [--llama]]
 
 Prints one line per case: relative L2 of the logits, of the loss, of all gradients (--grad), and
 whether the greedy tokens agree. Exits 1 when a case is beyond 1e-5 (gradients 2e-5)."""
@@ -211,14 +211,21 @@ def old_spelling(path):
 # ---- the two sides ----
 
 
+def causal_lm(cfg):
+    if cfg.model_type == "mistral4":  # only part of a multimodal model there
+        from transformers.models.mistral4.modeling_mistral4 import Mistral4ForCausalLM
+        return Mistral4ForCausalLM(cfg)
+    return transformers.AutoModelForCausalLM.from_config(cfg)
+
+
 def make_model(family, seed):
     r = random.Random(f"{family}{seed}")
     torch.manual_seed(seed)
     cfg = make_config(family, r)
     cfg._attn_implementation = cfg._experts_implementation = "eager"
-    model = transformers.AutoModelForCausalLM.from_config(cfg).float().eval()
+    model = causal_lm(cfg).float().eval()
     g = torch.Generator().manual_seed(seed)
-    plus_one = family.startswith("gemma") or family in ("nemotron", "qwen3_5_text", "qwen3_next")
+    plus_one = "gemma" in family or family in ("nemotron", "qwen3_5_text", "qwen3_next")
     with torch.no_grad():
         for n, p in model.named_parameters():
             if "norm" in n:
@@ -226,16 +233,22 @@ def make_model(family, seed):
                 p.copy_(torch.randn(p.shape, generator=g) * .1 + one)
             elif "A_log" in n:
                 p.copy_(torch.rand(p.shape, generator=g) * 4 - 5)
-            elif "e_score" in n:
-                p.zero_()
-            elif n.endswith("bias"):
+            elif n.endswith("bias") or "sinks" in n:
                 p.copy_(torch.randn(p.shape, generator=g) * .1)
             else:
                 p.copy_(torch.randn(p.shape, generator=g) * .1)
+        for n, b in model.named_buffers():
+            if "e_score" in n or "expert_bias" in n:
+                b.copy_(torch.randn(b.shape, generator=g) * .1)
+            elif "layer_scalar" in n:
+                b.fill_(.8)
     dtype = r.choice([torch.float32, torch.float32, torch.bfloat16, torch.float16])
     with torch.no_grad():
         for p in model.parameters():
             p.copy_(p.to(dtype).float())
+        for n, b in model.named_buffers():
+            if "layer_scalar" in n or "e_score" in n or "expert_bias" in n:
+                b.copy_(b.to(dtype).float())
     return model, dtype, r
 
 
@@ -355,13 +368,25 @@ def check_greedy(afinar, path, model, r):
 
 
 def check_grad(afinar, path, tmp, model, r):
-    V, n = model.config.vocab_size, r.choice([9, 21, 40])
-    ids = [r.randrange(3, V) for _ in range(n)]
-    labels = [(-100 if i < n // 3 else t) for i, t in enumerate(ids)]
-    open(tmp + "/d.jsonl", "w").write(json.dumps({"input_ids": ids, "labels": labels}) + "\n")
+    """One step of SGD over one or more records, packed into a row or side by side; transformers sees each alone."""
+    V = model.config.vocab_size
+    rows = []
+    for _ in range(r.choice([1, 2, 3])):
+        ids = [r.randrange(3, V) for _ in range(r.choice([5, 9, 21, 40]))]
+        rows.append((ids, [(-100 if i < len(ids) // 3 else t) for i, t in enumerate(ids)]))
+    if rope_depends(model.config):
+        rows = rows[:1]
+    pack = r.random() < .6
+    with open(tmp + "/d.jsonl", "w") as f:
+        for ids, labels in rows:
+            f.write(json.dumps({"input_ids": ids, "labels": labels}) + "\n")
     model.zero_grad()
-    out = forward(model, [ids])
-    loss = torch.nn.functional.cross_entropy(out[0, :-1], torch.tensor(labels)[1:])
+    total = count = 0
+    for ids, labels in rows:
+        target = torch.tensor(labels)[1:]
+        total = total + torch.nn.functional.cross_entropy(forward(model, [ids])[0, :-1], target, reduction="sum")
+        count += int((target != -100).sum())
+    loss = total / count
     loss.backward()
     lr = 1.0
     open(tmp + "/run.yaml", "w").write(f"""base_model: {path}
@@ -372,7 +397,9 @@ learning_rate: {lr}
 lr_scheduler: constant
 warmup_steps: 0
 max_steps: 1
-micro_batch_size: 1
+sequence_len: 128
+sample_packing: {str(pack).lower()}
+micro_batch_size: {1 if pack else len(rows)}
 gradient_accumulation_steps: 1
 weight_decay: 0
 max_grad_norm: 0
@@ -426,7 +453,8 @@ def one(a, family, seed):
     try:
         model, dtype, r = make_model(family, seed)
         save(model, dtype, path, r)
-        if a.old or r.random() < .4:
+        if (a.old or r.random() < .4) and family not in ("gemma4_text", "gpt_oss"):
+            # the one is younger than the new spelling, the other has YaRN where the old one says nothing
             old_spelling(path)
         err = check_logits(a.afinar, path, tmp, model, r)
         word, margin = check_greedy(a.afinar, path, model, r)
@@ -443,7 +471,8 @@ def one(a, family, seed):
         if a.grad and dtype == torch.float32:
             l, gn, ge, name = check_grad(a.afinar, path, tmp, model, r)
             line += f" loss {l:.1e} norm {gn:.1e} grad {ge:.1e} {name if ge > 1e-5 else ''}"
-            bad |= l > 1e-5 or gn > 1e-5 or ge > 2e-5
+            far = 1e-4 if "linear_attn" in name else 2e-5  # delta nets: float32 itself is 3e-5 away from float64
+            bad |= l > 1e-5 or gn > 1e-5 or ge > far
         print(line + (" BAD" if bad else ""), flush=True)
         return bad
     except Exception as e:  # a case that cannot be made is a finding too
@@ -460,12 +489,19 @@ def main():
     p.add_argument("--family")
     p.add_argument("--seeds", default="0-3")
     p.add_argument("--keep")
+    p.add_argument("--make", help="only write the models to this folder, for judge_all_linear.py")
     p.add_argument("--grad", action="store_true")
     p.add_argument("--old", action="store_true")
     p.add_argument("--gguf", action="store_true", help="export to GGUF and read it back as well")
     p.add_argument("--llama", action="store_true", help="with --gguf: read it with llama.cpp, too")
     a = p.parse_args()
     lo, _, hi = a.seeds.partition("-")
+    if a.make:
+        for f in a.family.split(",") if a.family else FAMILIES:
+            for s in range(int(lo), int(hi or lo) + 1):
+                model, _, r = make_model(f, s)
+                save(model, torch.float32, os.path.join(a.make, f"{f}-{s}"), r)
+        return 0
     bad = sum(one(a, f, s) for f in (a.family.split(",") if a.family else FAMILIES)
               for s in range(int(lo), int(hi or lo) + 1))
     print(f"{bad} bad")

@@ -40,8 +40,11 @@ typedef struct af_cpu {
     uint64_t shared_bytes;
     uint8_t *guarded; /* poison: the workspace, and a page after it that must not be touched */
     uint64_t guarded_bytes;
-    int what;            /* AF_RUN_* of the running call: a forward node may make gradients too */
-    bool grads_spent;    /* gradients lie among activations: an update is the last to see them */
+    int what;         /* AF_RUN_* of the running call: a forward node may make gradients too */
+    bool grads_spent; /* gradients lie among activations: an update is the last to see them */
+    /* what a kernel that reaches other ranks may fail with, and where it says why */
+    af_status failed;
+    af_error *err;
     af_cpu_times *times; /* NULL, or where every node's time is added */
 } af_cpu;
 

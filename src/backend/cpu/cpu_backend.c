@@ -201,7 +201,6 @@ static void run_timed(const af_node *n, const af_cpu_op *op, af_cpu *cpu)
 
 static af_status cpu_run_nodes(af_device *d, af_graph *g, int what, int from, int to, af_error *err)
 {
-    (void)err;
     af_cpu *cpu = (af_cpu *)d;
     static const int bit[] = {[AF_PHASE_FORWARD] = AF_RUN_FORWARD,
                               [AF_PHASE_BACKWARD] = AF_RUN_BACKWARD,
@@ -209,6 +208,8 @@ static af_status cpu_run_nodes(af_device *d, af_graph *g, int what, int from, in
     const cpu_graph *c = g->backend;
     cpu->work = cpu->shared;
     cpu->what = what;
+    cpu->failed = AF_OK;
+    cpu->err = err;
     cpu->grads_spent = g->grads_in_arena;
     for (int i = 0; i < AF_CPU_FAMILIES; i++)
         if (c->family[i])
@@ -226,6 +227,8 @@ static af_status cpu_run_nodes(af_device *d, af_graph *g, int what, int from, in
         else
             op->run(n, cpu);
         d->counters.launches++;
+        if (cpu->failed != AF_OK)
+            return cpu->failed;
         if (cpu->poison)
             af_cpu_poison_after(n);
     }
@@ -234,14 +237,15 @@ static af_status cpu_run_nodes(af_device *d, af_graph *g, int what, int from, in
 
 static af_status cpu_run_node(af_device *d, af_graph *g, const af_node *n, af_error *err)
 {
-    (void)err;
     af_cpu *cpu = (af_cpu *)d;
     const cpu_graph *c = g->backend;
     const af_cpu_op *op = n->exec;
+    cpu->failed = AF_OK;
+    cpu->err = err;
     cpu->work = n->work ? c->arena[AF_ROLE_ACTIVATION] + n->work_offset : cpu->shared;
     op->run(n, cpu);
     d->counters.launches++;
-    return AF_OK;
+    return cpu->failed;
 }
 
 static af_status cpu_run(af_device *d, af_graph *g, int what, af_error *err)

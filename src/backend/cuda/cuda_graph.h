@@ -112,6 +112,8 @@ AF_CHECKED af_status af_cuda_check_launches(af_cuda *cu, const af_node *n, af_er
 
 AF_CHECKED af_status af_cuda_layout(af_device *d, af_graph *g, af_error *err);
 AF_CHECKED af_status af_cuda_run(af_device *d, af_graph *g, int what, af_error *err);
+AF_CHECKED af_status af_cuda_run_nodes(af_device *d, af_graph *g, int what, int from, int to,
+                                       af_error *err);
 AF_CHECKED af_status af_cuda_run_node(af_device *d, af_graph *g, const af_node *n, af_error *err);
 /* Rows a level computes: cuda_rows.c. */
 int64_t af_cuda_level_rows(const af_graph *g, int level);

@@ -216,6 +216,34 @@ done:
     return st;
 }
 
+/* One stream, nothing captured. Calls for one pass come in the order of its nodes. */
+af_status af_cuda_run_nodes(af_device *d, af_graph *g, int what, int from, int to, af_error *err)
+{
+    static const int bit[] = {[AF_PHASE_FORWARD] = AF_RUN_FORWARD,
+                              [AF_PHASE_BACKWARD] = AF_RUN_BACKWARD,
+                              [AF_PHASE_UPDATE] = AF_RUN_UPDATE};
+    af_cuda *cu = (af_cuda *)d;
+    af_cuda_graph *cg = g->backend;
+    af_status st = AF_OK;
+    uint64_t count = 0;
+    int next = 0;
+    cg->level = af_cuda_level_of(g);
+    AF_TRY(
+        af_cu_check(cu->drv, cu->drv->context_set(cu->context), "cuCtxSetCurrent", "nodes", err));
+    AF_TRY(follow_writes(cu, cg, err));
+    for (int i = from; i < to; i++) {
+        const af_node *n = g->nodes[i];
+        if (n->phase == AF_PHASE_CARRY || !(what & bit[n->phase]))
+            continue;
+        AF_TRY(af_cuda_offload_issue(cu, cg, i, true, &next, err));
+        AF_TRY(af_cuda_issue(cu, af_exec_of(n, cg->level), what, cg->chunks, &count, err));
+        AF_TRY(af_cuda_offload_issue(cu, cg, i, false, &next, err));
+    }
+done:
+    d->counters.launches += count;
+    return st;
+}
+
 af_status af_cuda_run_node(af_device *d, af_graph *g, const af_node *n, af_error *err)
 {
     af_cuda *cu = (af_cuda *)d;

@@ -183,8 +183,10 @@ static af_status check_tokenizer(af_model *m, const char *path, af_error *err)
     const af_tokenizer *k;
     af_error why = {0};
     char *file = af_path_join(path, "tokenizer.json");
-    const af_status st = file ? af_model_tokenizer(m, &k, &why) : AF_ENOMEM;
-    const bool there = !file || af_file_exists(path) || af_file_exists(file);
+    if (!file)
+        return af_fail_nomem(err, "a path", strlen(path));
+    const af_status st = af_model_tokenizer(m, &k, &why);
+    const bool there = af_file_exists(path) || af_file_exists(file);
     free(file);
     return st == AF_ENOMEM || (st == AF_EIO && there) ? af_fail(err, st, "%s", why.msg) : AF_OK;
 }

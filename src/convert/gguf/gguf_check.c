@@ -238,6 +238,7 @@ static const taker *taker_of(const char *arch)
         {"command-r", .tied = true},
         {"cohere2", .square = true, .tied = true},
         {"chatglm", .square = true, .tied = true, .untied = true},
+        {"jais2", .biases = true, .biased = true, .tied = true, .untied = true},
         {"arcee", .freqs = true, .tied = true, .untied = true},
         {"exaone4", .freqs = true, .tied = true, .untied = true},
         {"apertus", .freqs = true, .untied = true},
@@ -289,6 +290,8 @@ af_status af_gguf_check_supported(const af_model_spec *s, af_error *err)
         what = "o_proj.bias (attention_bias)";
     else if (!t->biases && mlp_bias)
         what = "biases of the mlp (mlp_bias)";
+    else if (s->arch->qk_norm_heads && has_slot(s, AF_SLOT_Q_NORM))
+        what = "norm with weights for every head in models of any depth (use_qk_norm)";
     else if (has_slot(s, AF_SLOT_IN_BIAS) && t->convs)
         what = "biases of in_proj and out_proj (mamba_proj_bias)";
     else if (has_slot(s, AF_SLOT_CONV_BIAS) && !t->convs)

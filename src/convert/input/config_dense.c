@@ -17,7 +17,7 @@ static json_t *short_real(double v)
 void af_config_dense(json_t *o, const af_hf_config *c)
 {
     const bool cohere = is(c, "cohere") || is(c, "cohere2");
-    if (cohere || is(c, "stablelm") || is(c, "phi"))
+    if (cohere || is(c, "stablelm") || is(c, "phi") || is(c, "jais2"))
         json_object_set_new(o, "layer_norm_eps", short_real(c->rms_norm_eps));
     if (is(c, "starcoder2"))
         json_object_set_new(o, "norm_epsilon", short_real(c->rms_norm_eps));

@@ -62,6 +62,8 @@ static af_status write_model(af_model_reader *in, const af_output *f, const af_d
         AF_TRY(af_label_config(config, in->adapter->config.labels, in->labels, f->temp, err));
     if (dtype)
         af_config_set_dtype(config, *dtype);
+    else if (in->count > 0 && !in->tensor[0].stored) /* GGUF: what it carries is of another file */
+        af_config_set_dtype(config, in->tensor[0].dtype);
     AF_TRY(af_json_write(f->temp, "config.json", config, err));
     AF_TRY(af_model_write_weights(in, f->temp, dtype, threads, NULL, err));
 done:

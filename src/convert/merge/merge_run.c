@@ -298,7 +298,8 @@ done:
 /* The card names the models and holds the merge file. */
 static af_status write_card(const af_merge_run *r, const af_output *f, af_error *err)
 {
-    enum { FILE_MAX = 1 << 20 };
+    enum { FILE_MAX = 1 << 26, SHOWN_MAX = 1 << 20 };
+    af_status st = AF_OK;
     const af_merge_config *m = r->config;
     af_card c = {.library = "transformers", .relation = "merge", .tags = {"mergekit", "merge"}};
     af_buf b = {0};
@@ -317,12 +318,18 @@ static af_status write_card(const af_merge_run *r, const af_output *f, af_error 
         af_card_code(&b, m->model[i]);
         af_buf_char(&b, '\n');
     }
-    if (af_file_exists(m->file) && af_file_read(&text, &n, m->file, FILE_MAX, NULL) == AF_OK) {
+    if (af_file_exists(m->file)) /* not - for stdin */
+        st = af_file_read(&text, &n, m->file, FILE_MAX, err);
+    if (text && n <= SHOWN_MAX) {
         af_buf_str(&b, "\n## Merge configuration\n\n");
         af_card_fence(&b, "yaml", text, n);
     }
     free(text);
-    return af_card_put(f, &c, &b, err);
+    if (st == AF_OK)
+        st = af_card_put(f, &c, &b, err);
+    else
+        af_buf_clear(&b);
+    return st;
 }
 
 /* Weights that cancel, a scale of 0, a density that drops everything: never what is wanted. */

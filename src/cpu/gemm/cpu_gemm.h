@@ -58,6 +58,7 @@ typedef struct af_gemm {
     af_dtype bias_dtype;
     bool nontemporal; /* C is not read again soon: it may bypass the caches */
     bool skinny;      /* dot products for any number of rows (gemm_skinny.c) */
+    bool rounded;     /* there, A is rounded to 8 bits for a B of blocks where that is faster */
     bool exact;       /* f32 operands count as they are (to 2^-16 with a bf16 one), not as bf16 */
     int terms;        /* of the same types as the first one's */
     af_gemm_term term[AF_GEMM_TERMS];

@@ -1,24 +1,26 @@
 /* gemm_blocks.c - a few rows of activations times rows of GGUF blocks: codes are widened to f32 in
- * registers. Armv8.6 multiplies integers instead (neonbf16_blocks.c). */
+ * registers. Armv8.2 and 8.6 multiply integers instead (neondot_blocks.c, neonbf16_blocks.c). */
 #include "cpu/gemm/gemm_blocks.h"
 
-uint64_t AF_ISA_NAME(af_block_work)(int64_t K)
+uint64_t AF_ISA_NAME(af_block_work)(int64_t values)
 {
-    return (uint64_t)(AF_BLOCK_ROWS * (K / AF_BLOCK)) * (sizeof(float));
+    return (uint64_t)(values / AF_BLOCK) * sizeof(float);
 }
 
+/* Widened codes meet the activations as they are: they are not rounded. */
 void AF_ISA_NAME(af_block_prepare)(af_block_x *out, const float *x, int64_t M, int64_t K,
-                                   void *work)
+                                   bool rounded, void *work)
 {
-    const int64_t blocks = K / AF_BLOCK;
+    (void)rounded;
     float *sums = work;
     assert(M <= AF_BLOCK_ROWS);
-    for (int64_t k = 0; k < M * blocks; k++) {
-        sums[k] = 0;
-        for (int i = 0; i < AF_BLOCK; i++)
-            sums[k] += x[k * AF_BLOCK + i];
-    }
-    *out = (af_block_x){.x = x, .sums = sums, .M = M, .K = K};
+    for (int64_t k = 0; k < K / AF_BLOCK; k++)
+        for (int64_t m = 0; m < M; m++, sums++) {
+            *sums = 0;
+            for (int i = 0; i < AF_BLOCK; i++)
+                *sums += x[m * K + k * AF_BLOCK + i];
+        }
+    *out = (af_block_x){.x = x, .sums = work, .M = M, .K = K};
 }
 
 enum { PAIRS = 2 }; /* of stored rows */
@@ -54,7 +56,7 @@ AF_INLINE void mul_row(const af_block_x *x, af_dtype type, int64_t M, const uint
                 else
                     total[m] += (mul16(lo, a) + mul16(hi, a + 16)) * d[2 * j];
                 if (af_has_offset(type))
-                    rest[m] += o[j] * x->sums[m * blocks + k];
+                    rest[m] += o[j] * x->sums[k * M + m];
             }
         }
     }
@@ -62,9 +64,10 @@ AF_INLINE void mul_row(const af_block_x *x, af_dtype type, int64_t M, const uint
         out[m * ldo] = af_lanes(total[m]) + rest[m];
 }
 
-AF_INLINE void mul_rows(const af_block_x *x, af_dtype type, int64_t M, int P, const uint8_t *w,
-                        int64_t bytes, float *out, int64_t ldo)
+AF_INLINE void mul_rows(const af_block_x *x, af_dtype type, int64_t M, bool rounded, int P,
+                        const uint8_t *w, int64_t bytes, float *out, int64_t ldo)
 {
+    (void)rounded;
     for (int r = 0; r < 2 * P; r++)
         mul_row(x, type, M, w + r * bytes, out + r, ldo);
 }

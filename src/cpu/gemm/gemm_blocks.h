@@ -9,22 +9,23 @@
 #include "cpu/gemm/gemm_job.h"
 #include "tensor/codec_block.h"
 
-enum { AF_BLOCK = 32, AF_BLOCK_ROWS = 8 };
+enum { AF_BLOCK = 32, AF_BLOCK_ROWS = 64, AF_PLANES = 3 };
 
-/* A few rows of activations, made ready once for all rows of a weight. */
+/* Up to AF_BLOCK_ROWS rows of activations, made ready once for all rows of a weight. */
 typedef struct af_block_x {
     const float *x;       /* [M][K] */
-    const float *sums;    /* [M][K/32] */
-    const float *scale;   /* [M][K/32][4], of the planes: s, 65536 s, and again */
-    const int8_t *planes; /* [M][K/32][96], where integers are multiplied; or NULL */
+    const float *sums;    /* [K/32][M] */
+    const float *scale;   /* [K/32][M][4], where integers are multiplied, and */
+    const int8_t *planes; /* [K/32][M][32 planes]; or NULL */
     int64_t M, K;
+    bool rounded; /* to 8 bits: one plane of bytes instead of AF_PLANES */
 } af_block_x;
 
 bool AF_ISA_NAME(af_block_serves)(af_dtype type, int64_t K);
-uint64_t AF_ISA_NAME(af_block_work)(int64_t K); /* bytes for AF_BLOCK_ROWS rows */
-/* x [M][K] f32; work: af_block_work bytes. */
+uint64_t AF_ISA_NAME(af_block_work)(int64_t values); /* bytes for so many activations */
+/* x [M][K] f32; work: af_block_work(M K) bytes. */
 void AF_ISA_NAME(af_block_prepare)(af_block_x *out, const float *x, int64_t M, int64_t K,
-                                   void *work);
+                                   bool rounded, void *work);
 /* out [M] rows of ldo: dot products with the stored rows w, w + a row, ... */
 void AF_ISA_NAME(af_block_rows)(const af_block_x *x, af_dtype type, const uint8_t *w, int64_t rows,
                                 float *out, int64_t ldo);

@@ -1,18 +1,19 @@
-/* gemm_blocks_rows.h - one copy of the loops per block type, for the two files that define
+/* gemm_blocks_rows.h - one copy of the loops per block type, for the files that define
  *
- *   mul_rows(x, type, M, P, w, bytes, out, ldo): out [M] rows of ldo, 2 P stored rows from w on
+ *   mul_rows(x, type, M, rounded, P, w, bytes, out, ldo): out [M] rows of ldo, 2 P stored rows from
+ *   w on
  *
  * and include this at their end. A row's sum is the same whatever row it is paired with. */
-AF_INLINE void mul_all(const af_block_x *x, af_dtype type, int64_t M, const uint8_t *w,
-                       int64_t rows, float *out, int64_t ldo)
+AF_INLINE void mul_all(const af_block_x *x, af_dtype type, int64_t M, bool rounded,
+                       const uint8_t *w, int64_t rows, float *out, int64_t ldo)
 {
     const int64_t bytes = x->K / (AF_BLOCK * af_groups(type)) * (int64_t)af_dtype_get(type)->bytes;
     int64_t n = 0;
     for (; n + 2 * PAIRS <= rows; n += 2 * PAIRS)
-        mul_rows(x, type, M, PAIRS, w + n * bytes, bytes, out + n, ldo);
+        mul_rows(x, type, M, rounded, PAIRS, w + n * bytes, bytes, out + n, ldo);
     for (; n < rows; n++) { /* paired with itself: its sums are the same with any other */
         float s[AF_BLOCK_ROWS][2];
-        mul_rows(x, type, M, 1, w + n * bytes, 0, s[0], 2);
+        mul_rows(x, type, M, rounded, 1, w + n * bytes, 0, s[0], 2);
         for (int64_t m = 0; m < M; m++)
             out[m * ldo + n] = s[m][0];
     }
@@ -30,13 +31,17 @@ bool AF_ISA_NAME(af_block_serves)(af_dtype type, int64_t K)
     return false;
 }
 
-/* The type and the single row are constants of the loops. */
+/* The type, the single row and, with planes, their number are constants of the loops. */
 #define CASE(T)                                                                                    \
     case T:                                                                                        \
-        if (x->M == 1)                                                                             \
-            mul_all(x, T, 1, w, rows, out, ldo);                                                   \
+        if (x->rounded && x->M == 1)                                                               \
+            mul_all(x, T, 1, true, w, rows, out, ldo);                                             \
+        else if (x->rounded)                                                                       \
+            mul_all(x, T, x->M, true, w, rows, out, ldo);                                          \
+        else if (x->M == 1)                                                                        \
+            mul_all(x, T, 1, false, w, rows, out, ldo);                                            \
         else                                                                                       \
-            mul_all(x, T, x->M, w, rows, out, ldo);                                                \
+            mul_all(x, T, x->M, false, w, rows, out, ldo);                                         \
         return
 
 void AF_ISA_NAME(af_block_rows)(const af_block_x *x, af_dtype type, const uint8_t *w, int64_t rows,

@@ -1,5 +1,5 @@
 /* gemm_skinny.c - GEMMs of few rows: each output column is a dot product with one stored row of B,
- * which is read once (per GROUPS * 8 rows) and never packed. Generation runs on this; it is bound
+ * which is read once (per 64 rows) and never packed. Generation runs on this; it is bound
  * by memory, so weights are read as they are stored, row after row as one stream, and widened in
  * registers (GGUF blocks: gemm_blocks.c). Types without a kernel are decoded a piece at a time into
  * a buffer that stays in the first-level cache.
@@ -26,14 +26,14 @@ typedef struct skinny_job {
     const af_gemm *g;
     reader reader;
     const float *a; /* [M][K] as f32; with bf16, even and odd elements of each 2 VL apart */
-    af_block_x block[GROUPS]; /* AF_SKINNY_ROWS rows each */
-    float *buf;               /* [threads][PIECE] */
+    af_block_x block;
+    float *buf; /* [threads][PIECE] */
 } skinny_job;
 
 uint64_t AF_ISA_NAME(af_skinny_work)(int threads)
 {
     return (AF_SKINNY_ROWS * K_MAX + (uint64_t)threads * PIECE) * sizeof(float) +
-           AF_ISA_NAME(af_block_work)(K_MAX);
+           AF_ISA_NAME(af_block_work)((int64_t)AF_SKINNY_ROWS * K_MAX);
 }
 
 bool AF_ISA_NAME(af_skinny_serves)(const af_gemm *g)
@@ -211,10 +211,8 @@ static void blocks(const skinny_job *t, int64_t n, int64_t cols, float *s)
     const af_operand *b = &t->g->b;
     const af_dtype_info *info = af_dtype_get(b->dtype);
     const int64_t row = b->ld / info->elems * info->bytes;
-    for (int64_t m = 0; m < t->g->M; m += AF_SKINNY_ROWS)
-        AF_ISA_NAME(af_block_rows)
-    (&t->block[m / AF_SKINNY_ROWS], b->dtype, (const uint8_t *)b->data + n * row, cols,
-     s + m * CHUNK, CHUNK);
+    AF_ISA_NAME(af_block_rows)
+    (&t->block, b->dtype, (const uint8_t *)b->data + n * row, cols, s, CHUNK);
 }
 
 /* Shares begin at multiples of this: what is computed together does not change with them. */
@@ -256,7 +254,7 @@ static reader reader_of(const af_gemm *g)
 static void run_rows(const af_gemm *g, af_pool *pool, void *work)
 {
     float *a = work, *buf = a + AF_SKINNY_ROWS * K_MAX;
-    uint8_t *block_work = (uint8_t *)(buf + (int64_t)af_pool_threads(pool) * PIECE);
+    void *block_work = buf + (int64_t)af_pool_threads(pool) * PIECE;
     skinny_job t = {.g = g, .reader = reader_of(g), .a = a, .buf = buf};
     for (int64_t m = 0; m < g->M; m++) {
         const float *x = AF_ISA_NAME(af_stored_row)(&g->a, m, 0, g->K, a + m * g->K);
@@ -265,10 +263,8 @@ static void run_rows(const af_gemm *g, af_pool *pool, void *work)
         if (t.reader == READ_BF16)
             deinterleave(a + m * g->K, g->K);
     }
-    for (int64_t m = 0; m < g->M && t.reader == READ_BLOCKS; m += AF_SKINNY_ROWS)
-        AF_ISA_NAME(af_block_prepare)
-    (&t.block[m / AF_SKINNY_ROWS], a + m * g->K, AF_MIN(g->M - m, (int64_t)AF_SKINNY_ROWS), g->K,
-     block_work + (uint64_t)(m / AF_SKINNY_ROWS) * AF_ISA_NAME(af_block_work)(g->K));
+    if (t.reader == READ_BLOCKS)
+        AF_ISA_NAME(af_block_prepare)(&t.block, a, g->M, g->K, g->rounded, block_work);
     af_pool_run(pool, (g->N + UNIT - 1) / UNIT, columns, &t);
 }
 

@@ -11,6 +11,8 @@ enum { AF_SMALL_COLS = 16 };
 enum { AF_SMALL_COLS = 32 };
 #endif
 
+/* True when the machine has the dot products of bytes of Armv8.2. */
+bool af_cpu_has_dotprod(void);
 /* True when the machine has the bf16 matrix instructions of Armv8.6. */
 bool af_cpu_has_bf16(void);
 /* True when the machine has AMX tiles for bf16 and the system lets this process use them (asks). */

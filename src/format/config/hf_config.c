@@ -199,8 +199,10 @@ static void get_window(af_config_source *s, af_hf_config *c, const af_family *f)
     get_layer_types(s, c, f);
 }
 
-static void get_experts(af_config_source *s, af_hf_config *c)
+static void get_experts(af_config_source *s, af_hf_config *c, const af_family *f)
 {
+    if (f->own_experts)
+        return;
     c->num_experts = af_config_int(s, "num_experts", 0);
     if (strcmp(c->model_type, "qwen3_moe") == 0) /* written as num_local_experts by v5 */
         c->num_experts =
@@ -256,10 +258,10 @@ static void get_sizes(af_config_source *s, af_hf_config *c, const af_family *f)
     c->vocab_size = af_config_int(s, "vocab_size", f->vocab ? f->vocab : -1);
     c->hidden_size = af_config_int(s, "hidden_size", -1);
     /* families without a dense MLP have no such key, others another name for it */
-    c->intermediate_size = af_config_int(
-        s, "intermediate_size",
-        af_config_int(s, "block_ff_dim",
-                      af_config_int(s, "moe_intermediate_size", f->ffn ? f->ffn : -1)));
+    const char *ffn = af_config_value(s, "intermediate_size") ? "intermediate_size"
+                      : af_config_value(s, "block_ff_dim")    ? "block_ff_dim"
+                                                              : "moe_intermediate_size";
+    c->intermediate_size = af_config_int(s, ffn, f->ffn ? f->ffn : -1);
     c->num_hidden_layers = af_config_int(s, "num_hidden_layers", -1);
     c->num_attention_heads = af_config_int(s, "num_attention_heads", f->heads ? f->heads : -1);
     c->num_key_value_heads =
@@ -292,7 +294,7 @@ static void get_scales(af_config_source *s, af_hf_config *c, const af_family *f)
         af_config_num(s, "attn_logit_softcapping", attn ? 0 : f->attn_softcap);
     c->final_logit_softcapping =
         af_config_num(s, "final_logit_softcapping", final ? 0 : f->final_softcap);
-    const bool granite = strcmp(c->model_type, "granite") == 0;
+    const bool granite = strncmp(c->model_type, "granite", 7) == 0;
     c->embedding_multiplier = af_config_num(s, "embedding_multiplier", 1);
     c->attention_multiplier = af_config_num(s, "attention_multiplier", granite ? 1 : 0);
     c->residual_multiplier = af_config_num(s, "residual_multiplier", 1);
@@ -368,7 +370,7 @@ static af_status read_object(af_hf_config *c, const json_t *root, const char *na
     get_dtype(&s, c);
     get_ropes(&s, c, f);
     get_window(&s, c, f);
-    get_experts(&s, c);
+    get_experts(&s, c, f);
     af_config_quant(&s, c);
     if (f->keys && s.st == AF_OK)
         f->keys(&s, c);
@@ -382,9 +384,7 @@ static af_status read_object(af_hf_config *c, const json_t *root, const char *na
         return s.st;
     if (!c->architecture)
         return af_fail_nomem(err, "a name", 0);
-    const bool types = f->sliding == AF_SLIDING_UPPER || f->sliding == AF_SLIDING_PATTERN ||
-                       f->sliding == AF_SLIDING_ROPELESS || f->sliding == AF_SLIDING_LISTED ||
-                       f->state_layers; /* the others never look at the list */
+    const bool types = f->sliding >= AF_SLIDING_UPPER || f->state_layers; /* see there */
     return af_hf_config_finish(c, f, types && c->layer_types, name, err);
 }
 

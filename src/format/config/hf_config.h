@@ -102,7 +102,7 @@ typedef struct af_hf_config {
     double initializer_range;
     bool tie_word_embeddings, attention_bias, mlp_bias;
     bool attention_out_bias; /* attention_bias when absent */
-    bool qk_norm;            /* glm4_moe: q and k are normed */
+    bool qk_norm;            /* glm4_moe, cohere: q and k are normed */
 
     int64_t bos_token_id, pad_token_id; /* -1 = none */
     int64_t padding_row; /* pad_token_id of config.json itself: its embedding learns nothing */

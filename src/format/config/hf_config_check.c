@@ -35,6 +35,10 @@ static bool slides(const af_hf_config *c, const af_family *f, int64_t i)
         return c->use_sliding_window;
     case AF_SLIDING_UPPER:
         return c->use_sliding_window && i >= c->max_window_layers;
+    case AF_SLIDING_ABOVE:
+        return i >= c->max_window_layers;
+    case AF_SLIDING_BUT_FIRST:
+        return i % c->sliding_window_pattern != 0;
     case AF_SLIDING_PATTERN:
         return (i + 1) % c->sliding_window_pattern != 0;
     case AF_SLIDING_ROPELESS:

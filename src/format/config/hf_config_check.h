@@ -10,10 +10,13 @@ typedef enum af_sliding_rule {
     AF_SLIDING_NEVER,
     AF_SLIDING_ALL,      /* wherever sliding_window is set (mistral, phi3) */
     AF_SLIDING_SWITCHED, /* all, but only with use_sliding_window (qwen3_moe) */
-    AF_SLIDING_UPPER,    /* from max_window_layers on, with use_sliding_window (qwen2, qwen3) */
-    AF_SLIDING_PATTERN,  /* every pattern-th layer is full (gemma2, gemma3) */
-    AF_SLIDING_LISTED,   /* only by layer_types */
-    AF_SLIDING_ROPELESS, /* the layers without rope, with use_sliding_window (smollm3) */
+    /* from here on layer_types counts where it is there; the others never look at it */
+    AF_SLIDING_UPPER,     /* from max_window_layers on, with use_sliding_window (qwen2, qwen3) */
+    AF_SLIDING_ABOVE,     /* from max_window_layers on, wherever sliding_window is set (dots1) */
+    AF_SLIDING_BUT_FIRST, /* every pattern-th layer is full, beginning with the first (cwm) */
+    AF_SLIDING_PATTERN,   /* every pattern-th layer is full (gemma2, gemma3) */
+    AF_SLIDING_LISTED,    /* only by layer_types */
+    AF_SLIDING_ROPELESS,  /* the layers without rope, with use_sliding_window (smollm3) */
 } af_sliding_rule;
 
 struct af_config_source;
@@ -30,6 +33,7 @@ typedef struct af_family {
     bool tied;
     bool unsupported; /* its config can be read, and that is all */
     double query_scalar, attn_softcap, final_softcap, partial;
+    bool own_experts;  /* its keys of experts have other names or defaults: .keys reads them all */
     bool state_layers; /* layer_types may name kinds with a state */
     /* Reads the keys only this family has, after all others; NULL = none. What is wrong is latched
      * in the source. */

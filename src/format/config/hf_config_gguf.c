@@ -345,6 +345,7 @@ static const char *class_of(const char *model_type)
         {"ernie4_5", "Ernie4_5ForCausalLM"},
         {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"},
         {"arcee", "ArceeForCausalLM"},
+        {"jais2", "Jais2ForCausalLM"},
         {"apertus", "ApertusForCausalLM"},
         {"exaone4", "Exaone4ForCausalLM"},
         {"cohere", "CohereForCausalLM"},

@@ -1,5 +1,5 @@
-/* keys_layers.h - what differs from layer to layer in gemma4: part of af_hf_config. All zero for
- * families without. */
+/* keys_layers.h - what differs from layer to layer (gemma4, granite_swa): part of af_hf_config. All
+ * zero for families without. */
 #ifndef AF_KEYS_LAYERS_H
 #define AF_KEYS_LAYERS_H
 
@@ -9,6 +9,7 @@
 typedef struct af_layer_keys {
     const int64_t *head_dim, *kv_heads;   /* [layers], 0 = the usual one; NULL = by kind: */
     int64_t full_head_dim, full_kv_heads; /* of full layers; 0 = the usual one */
+    const double *rope_theta;             /* [layers], 0 = no rope; NULL = by kind */
     int64_t kv_shared;                    /* the last ones use keys and values of earlier layers */
     int64_t input; /* width of the input each layer has of its own; 0 = none */
     int64_t input_vocab;

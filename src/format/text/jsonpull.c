@@ -5,6 +5,8 @@
 
 #include <math.h>
 
+#define EACH_BYTE UINT64_C(0x0101010101010101)
+
 static bool bad(af_json_pull *j, const char *why)
 {
     if (!j->bad)
@@ -28,16 +30,51 @@ af_status af_json_pull_check(const af_json_pull *j, const char *what, af_error *
                    (uint64_t)(j->at - j->start), (uint64_t)(j->end - j->start));
 }
 
-char af_json_pull_peek(af_json_pull *j)
+static inline bool blank(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+
+/* Indented files are half blanks: up to eight spaces are skipped together. */
+static inline const char *skip_blanks(const char *at, const char *end)
 {
-    while (j->at < j->end && (*j->at == ' ' || *j->at == '\n' || *j->at == '\t' || *j->at == '\r'))
-        j->at++;
+    while (at < end && blank(*at)) {
+        uint64_t w = 0;
+        at++;
+        if (end - at >= 8)
+            memcpy(&w, at, 8);
+        w ^= EACH_BYTE * ' ';
+        at += w ? __builtin_ctzll(w) / 8 : 8;
+    }
+    return at;
+}
+
+/* The first byte that ends a stretch of plain string text: '"', a backslash or a control
+ * character. The lowest bit of `hit` is exact: borrows only run upwards. */
+static inline const char *skip_plain(const char *at, const char *end)
+{
+    for (uint64_t w; end - at >= 8; at += 8) {
+        memcpy(&w, at, 8);
+        const uint64_t q = w ^ EACH_BYTE * '"', b = w ^ EACH_BYTE * '\\';
+        const uint64_t hit =
+            (((q - EACH_BYTE) & ~q) | ((b - EACH_BYTE) & ~b) | ((w - EACH_BYTE * 0x20) & ~w)) &
+            EACH_BYTE * 0x80;
+        if (hit)
+            return at + __builtin_ctzll(hit) / 8;
+    }
+    while (at < end && *at != '"' && *at != '\\' && (uint8_t)*at >= 0x20)
+        at++;
+    return at;
+}
+
+static inline char peek(af_json_pull *j)
+{
+    j->at = skip_blanks(j->at, j->end);
     return j->at < j->end && !j->bad ? *j->at : 0;
 }
 
+char af_json_pull_peek(af_json_pull *j) { return peek(j); }
+
 static bool take(af_json_pull *j, char c, const char *why)
 {
-    if (af_json_pull_peek(j) != c)
+    if (peek(j) != c)
         return bad(j, why);
     j->at++;
     return true;
@@ -52,7 +89,7 @@ bool af_json_pull_colon(af_json_pull *j) { return take(j, ':', "expected ':'"); 
 
 bool af_json_pull_more(af_json_pull *j, char closing, bool *first)
 {
-    const char c = af_json_pull_peek(j);
+    const char c = peek(j);
     if (j->bad)
         return false;
     if (c == closing) {
@@ -131,8 +168,7 @@ bool af_json_pull_string(af_json_pull *j, const char **s, uint64_t *n)
     if (!take(j, '"', "expected a string"))
         return false;
     const char *from = j->at;
-    while (j->at < j->end && *j->at != '"' && *j->at != '\\' && (uint8_t)*j->at >= 0x20)
-        j->at++;
+    j->at = skip_plain(j->at, j->end);
     if (j->at < j->end && *j->at == '"') { /* the common case: nothing to unescape */
         *s = from;
         *n = (uint64_t)(j->at++ - from);
@@ -150,8 +186,7 @@ bool af_json_pull_string(af_json_pull *j, const char **s, uint64_t *n)
             continue;
         }
         from = j->at;
-        while (j->at < j->end && *j->at != '"' && *j->at != '\\' && (uint8_t)*j->at >= 0x20)
-            j->at++;
+        j->at = skip_plain(j->at, j->end);
         af_buf_add(&j->scratch, from, (uint64_t)(j->at - from));
     }
     if (j->at >= j->end)
@@ -196,24 +231,34 @@ bool af_json_pull_number(af_json_pull *j, double *x)
     return true;
 }
 
-/* Skips one value without building it: strings are honoured, brackets are counted. */
-static bool skip(af_json_pull *j)
+static bool skip_string(af_json_pull *j)
+{
+    const char *at = j->at + 1;
+    while ((at = skip_plain(at, j->end)) < j->end && *at != '"')
+        at += *at == '\\' && j->end - at > 1 ? 2 : 1;
+    j->at = at;
+    return at < j->end || bad(j, "unterminated string");
+}
+
+/* Skips one value without building it: strings are honoured, brackets are counted. *items: those
+ * of the value itself. */
+static bool skip(af_json_pull *j, uint64_t *items)
 {
     int depth = 0;
+    *items = 1;
     do {
-        const char c = af_json_pull_peek(j);
+        const char c = peek(j);
         if (c == 0)
             return bad(j, "unexpected end of text");
         if (c == '"') {
-            for (j->at++; j->at < j->end && *j->at != '"'; j->at++)
-                if (*j->at == '\\')
-                    j->at++;
-            if (j->at >= j->end)
-                return bad(j, "unterminated string");
+            if (!skip_string(j))
+                return false;
         } else if (c == '{' || c == '[') {
             depth++;
         } else if (c == '}' || c == ']') {
             depth--;
+        } else if (c == ',' && depth == 1) {
+            (*items)++;
         }
         j->at++;
     } while (depth > 0);
@@ -240,7 +285,7 @@ static bool on_list(const char *const *list, const char *key)
 typedef struct json_builder {
     af_json_pull j;
     af_arena *arena;
-    const char *const *raw;
+    const af_json_raw *raw;
 } json_builder;
 
 static bool build(json_builder *b, af_json_value *v, int depth);
@@ -255,21 +300,31 @@ static char *keep(json_builder *b, const char *s, uint64_t n)
     return copy;
 }
 
-static bool build_member(json_builder *b, af_json_value *item, int depth)
+static bool keep_raw(json_builder *b, const af_json_value *object, af_json_value *item)
+{
+    *item = (af_json_value){.type = AF_JSON_RAW,
+                            .key = item->key,
+                            .key_len = item->key_len,
+                            .text = b->j.at,
+                            .len = (uint64_t)(b->j.end - b->j.at)};
+    const uint64_t read = b->raw->read ? b->raw->read(b->raw->ctx, object, item) : 0;
+    b->j.at += read;
+    if (!read && !skip(&b->j, &item->items))
+        return false;
+    item->len = (uint64_t)(b->j.at - item->text);
+    return true;
+}
+
+static bool build_member(json_builder *b, const af_json_value *object, af_json_value *item,
+                         int depth)
 {
     const char *s;
     if (!af_json_pull_string(&b->j, &s, &item->key_len) ||
         !(item->key = keep(b, s, item->key_len)) || !af_json_pull_colon(&b->j))
         return false;
-    const char c = af_json_pull_peek(&b->j);
-    if ((c == '{' || c == '[') && on_list(b->raw, item->key)) {
-        item->type = AF_JSON_RAW;
-        item->text = b->j.at;
-        if (!skip(&b->j))
-            return false;
-        item->len = (uint64_t)(b->j.at - item->text);
-        return true;
-    }
+    const char c = peek(&b->j);
+    if ((c == '{' || c == '[') && b->raw && on_list(b->raw->keys, item->key))
+        return keep_raw(b, object, item);
     return build(b, item, depth);
 }
 
@@ -283,7 +338,7 @@ static bool build_items(json_builder *b, af_json_value *v, int depth)
         af_json_value *item = af_arena_take(b->arena, sizeof *item);
         if (!item)
             return bad(&b->j, "out of memory for a value");
-        if (!(object ? build_member(b, item, depth + 1) : build(b, item, depth + 1)))
+        if (!(object ? build_member(b, v, item, depth + 1) : build(b, item, depth + 1)))
             return false;
         *tail = item;
         tail = &item->next;
@@ -324,7 +379,7 @@ static bool build(json_builder *b, af_json_value *v, int depth)
 }
 
 af_status af_json_tree_parse(af_json_value *out, af_arena *arena, const char *json, uint64_t len,
-                             const char *const *raw, af_error *err)
+                             const af_json_raw *raw, af_error *err)
 {
     json_builder b = {.arena = arena, .raw = raw};
     const uint64_t good = af_utf8_valid(json, len);

@@ -1,8 +1,8 @@
 /* jsonpull.h - a bounded JSON reader for files with very long lists (tokenizer.json).
  *
- * af_json_value is a small tree in an arena. A member whose key is on the caller's `raw` list is
- * not built: its text is kept, and read element by element with the af_json_pull_* calls, which
- * allocate nothing. Text must be UTF-8; NUL bytes inside strings are allowed. */
+ * af_json_value is a small tree in an arena. A list or object whose key is among the caller's raw
+ * keys is not built: its text is kept, and read element by element with the af_json_pull_* calls,
+ * which allocate nothing. Text must be UTF-8; NUL bytes inside strings are allowed. */
 #ifndef AF_JSONPULL_H
 #define AF_JSONPULL_H
 
@@ -28,13 +28,24 @@ typedef struct af_json_value {
     double number;    /* AF_JSON_NUMBER */
     const char *text; /* string (NUL-terminated), or the text of AF_JSON_RAW */
     uint64_t len;     /* bytes of text, or how many items */
+    uint64_t items;   /* AF_JSON_RAW: at most so many; 0 = not known */
     const char *key;  /* inside an object */
     uint64_t key_len;
     struct af_json_value *item, *next; /* first item of this; next item of the same parent */
 } af_json_value;
 
+typedef struct af_json_raw {
+    const char *const *keys; /* ends with NULL */
+    /* Optional: may read a raw member where it stands, which saves a pass over it. item has its key
+     * and its text, up to the end of the file; object the members before it. Returns how long it
+     * is, or 0 when it was not read: it is then skipped. */
+    uint64_t (*read)(void *ctx, const af_json_value *object, const af_json_value *item);
+    void *ctx;
+} af_json_raw;
+
+/* `raw` may be NULL. */
 AF_CHECKED af_status af_json_tree_parse(af_json_value *out, af_arena *arena, const char *json,
-                                        uint64_t len, const char *const *raw, af_error *err);
+                                        uint64_t len, const af_json_raw *raw, af_error *err);
 /* The last member of that name; never NULL: an absent one has type AF_JSON_NONE. */
 const af_json_value *af_json_get(const af_json_value *object, const char *key);
 /* True for JSON true; `absent` when missing or null. */

@@ -110,18 +110,27 @@ uint32_t af_utf8_bad(const char *s, uint64_t n)
     return 0;
 }
 
+static inline bool continues(char c) { return ((uint8_t)c & 0xc0) == 0x80; }
+
 uint64_t af_utf8_valid(const char *s, uint64_t n)
 {
-    uint64_t i = 0;
+    uint64_t i = 0, w;
     while (i < n) {
-        uint64_t w;
         if (n - i >= 8 && (memcpy(&w, s + i, 8), (w & UINT64_C(0x8080808080808080)) == 0)) {
             i += 8;
             continue;
         }
-        if (af_utf8_bad(s + i, n - i))
-            return i;
-        i += af_utf8_len(s[i]);
+        const uint8_t c = (uint8_t)s[i];
+        if (c < 0x80) {
+            i++;
+        } else if (c > 0xe0 && c < 0xed && n - i >= 3 && continues(s[i + 1]) &&
+                   continues(s[i + 2])) { /* most characters of three bytes, in place */
+            i += 3;
+        } else {
+            if (af_utf8_bad(s + i, n - i))
+                return i;
+            i += af_utf8_len(s[i]);
+        }
     }
     return n;
 }

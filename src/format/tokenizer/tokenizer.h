@@ -38,8 +38,12 @@ typedef struct af_vocab {
     int32_t entries;  /* strings in the map */
     uint32_t longest; /* bytes of the longest string */
     struct af_vocab_slot {
-        uint32_t hash;
-        int32_t id; /* -1 = free */
+        union {
+            uint64_t head; /* a string of up to 8 bytes */
+            const char *s; /* a longer one */
+        } text;
+        uint32_t tag; /* hash and length */
+        int32_t id;   /* -1 = free */
     } * slot;
     uint32_t mask;
 } af_vocab;
@@ -50,12 +54,16 @@ AF_CHECKED af_status af_vocab_add(af_vocab *v, af_arena *arena, const char *s, u
                                   int32_t id, af_error *err);
 int32_t af_vocab_find(const af_vocab *v, const char *s, uint64_t n);
 AF_CHECKED af_status af_vocab_reserve(af_vocab *v, uint64_t entries, af_error *err);
-/* The same in steps, for many look-ups at once: the hash, then prefetches, then the search. */
-uint32_t af_vocab_hash(const char *s, uint64_t n);
-void af_vocab_prefetch(const af_vocab *v, uint32_t hash);
-void af_vocab_prefetch_token(const af_vocab *v, uint32_t hash);
-void af_vocab_prefetch_text(const af_vocab *v, uint32_t hash);
-int32_t af_vocab_find_hashed(const af_vocab *v, const char *s, uint64_t n, uint32_t hash);
+/* For a string that is added soon. */
+void af_vocab_prefetch(const af_vocab *v, const char *s, uint64_t n);
+typedef struct af_vocab_key {
+    const char *s;
+    uint32_t n;
+    uint32_t tag; /* in use during the search */
+    int32_t id;   /* the answer; -1 = none */
+} af_vocab_key;
+/* Many at once, each step of all of them before the next. The vocabulary has a table. */
+void af_vocab_find_all(const af_vocab *v, af_vocab_key *const *key, int count);
 void af_vocab_clear(af_vocab *v);
 
 /* ---- a trie over bytes: longest match, and all prefixes ---- */
@@ -238,15 +246,16 @@ typedef struct af_token_model {
     af_model_kind kind;
     af_merge_slot *merge;
     uint64_t merge_mask;
+    const af_json_value *early_vocab, *early_merges; /* read by af_merges_read_early; or NULL */
     int32_t byte_id[256];     /* byte level: id of the byte's printable character, -1 = none */
     int32_t fallback_id[256]; /* id of <0xNN>, -1 = none */
     int32_t ascii_id[128];    /* id of a one-character token */
     bool fuse_unk, byte_fallback, ignore_merges;
-    bool cut_at_mark; /* words can be cut before a U+2581 after anything but U+2581 ... */
-    bool joined[256]; /* ... and these bytes, which some merge joins with it */
-    bool byte_level;  /* the last pre-tokenizer passes on raw bytes */
-    int32_t unk_id;   /* -1 = none */
-    bool unk_missing; /* an unk token is named but not in the vocabulary */
+    bool cut_at_mark;      /* words can be cut before a U+2581 after anything but U+2581 ... */
+    bool joined[256];      /* ... and these bytes, which some merge joins with it */
+    bool byte_level;       /* the last pre-tokenizer passes on raw bytes */
+    int32_t unk_id;        /* -1 = none */
+    bool unk_missing;      /* an unk token is named but not in the vocabulary */
     af_str prefix, suffix; /* continuing_subword_prefix, end_of_word_suffix; n == 0: none */
     double *score;         /* unigram, spm: by id */
     double unk_score;
@@ -396,15 +405,23 @@ void af_merges_prefetch(const af_token_model *m, int32_t a, int32_t b);
 /* tokenizer_merges.c */
 /* Notes which bytes the token joins with a U+2581 after them. */
 void af_model_note_marks(af_token_model *m, const char *s, uint32_t n);
-AF_CHECKED af_status af_merges_parse(af_tokenizer *t, const af_json_value *v, af_error *err);
-uint64_t af_json_commas(const af_json_value *v); /* in the text of a raw value, plus one */
-AF_CHECKED af_status af_merges_init(af_token_model *m, uint64_t count, af_error *err);
+/* *used: bytes of the list, which may end before the text of v does. */
+AF_CHECKED af_status af_merges_parse(af_tokenizer *t, const af_json_value *v, uint64_t *used,
+                                     af_error *err);
+/* A table for `count` merges, with those that are there. */
+AF_CHECKED af_status af_merges_reserve(af_token_model *m, uint64_t count, af_error *err);
+/* How many the table can take. */
+uint64_t af_merges_most(const af_token_model *m);
 void af_merges_put(af_token_model *m, int32_t a, int32_t b, uint32_t rank, int32_t id);
 const af_merge_slot *af_merges_get(const af_token_model *m, int32_t a, int32_t b);
 /* tokenizer_parts.c */
 AF_CHECKED af_status af_parts_parse(af_tokenizer *t, const af_json_value *root, af_error *err);
 af_str af_str_of(const af_json_value *v);
-/* tokenizer_model.c: the tables every model needs, once the vocabulary is there */
+/* tokenizer_model.c: for af_json_raw; reads the merges of a BPE model when all that they need is
+ * known. What turns out different later makes af_model_parse read them again. */
+uint64_t af_merges_read_early(void *tokenizer, const af_json_value *object,
+                              const af_json_value *item);
+/* The tables every model needs, once the vocabulary is there */
 AF_CHECKED af_status af_model_parse(af_tokenizer *t, const af_json_value *v, af_error *err);
 AF_CHECKED af_status af_model_finish(af_tokenizer *t, af_error *err);
 AF_CHECKED af_status af_tokenizer_new(af_tokenizer **out, af_error *err);

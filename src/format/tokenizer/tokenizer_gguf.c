@@ -65,7 +65,7 @@ static af_status read_merges(af_tokenizer *t, const af_gguf *g, af_error *err)
     if (merges->count > UINT32_MAX / 2)
         return af_fail(err, AF_EFORMAT, "tokenizer.ggml.merges has %" PRIu64 " entries",
                        merges->count);
-    AF_TRY(af_merges_init(&t->model, merges->count, err));
+    AF_TRY(af_merges_reserve(&t->model, merges->count, err));
     for (uint64_t i = 0; i < merges->count; i++) {
         const af_gguf_str m = merges->str[i];
         const char *space = m.len > 1 ? memchr(m.at + 1, ' ', m.len - 1) : NULL;

@@ -105,12 +105,13 @@ done:
 
 af_status af_tokenizer_from_json(af_tokenizer **out, const char *json, uint64_t len, af_error *err)
 {
-    static const char *const raw[] = {"vocab", "merges", NULL};
+    static const char *const keys[] = {"vocab", "merges", NULL};
     af_status st = AF_OK;
     af_tokenizer *t = NULL;
     af_json_value root;
     AF_TRY(af_tokenizer_new(&t, err));
-    AF_TRY(af_json_tree_parse(&root, &t->arena, json, len, raw, err));
+    const af_json_raw raw = {keys, af_merges_read_early, t};
+    AF_TRY(af_json_tree_parse(&root, &t->arena, json, len, &raw, err));
     if (root.type != AF_JSON_OBJECT) {
         st = af_fail(err, AF_EFORMAT, "tokenizer.json is not an object");
         goto done;

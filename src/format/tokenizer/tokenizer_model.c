@@ -23,36 +23,62 @@ int af_char_byte(uint32_t cp)
     return cp == 0x143 ? 0xad : -1;
 }
 
+/* Entries on their way into the vocabulary: their places in the table are fetched together. */
+enum { ENTRIES = 32 };
+typedef struct vocab_entries {
+    struct vocab_entry {
+        const char *s;
+        uint64_t n;
+        int32_t id;
+    } entry[ENTRIES];
+    int count;
+} vocab_entries;
+
+static af_status add_entries(af_tokenizer *t, vocab_entries *e, af_error *err)
+{
+    af_status st = AF_OK;
+    for (int i = 0; i < e->count; i++)
+        af_vocab_prefetch(&t->vocab, e->entry[i].s, e->entry[i].n);
+    for (int i = 0; i < e->count; i++)
+        AF_TRY(
+            af_vocab_add(&t->vocab, &t->arena, e->entry[i].s, e->entry[i].n, e->entry[i].id, err));
+    e->count = 0;
+done:
+    return st;
+}
+
 static af_status read_vocab_map(af_tokenizer *t, const af_json_value *v, af_error *err)
 {
     af_status st = AF_OK;
     af_json_pull j = {0};
+    vocab_entries e = {.count = 0};
     bool first = true;
     const char *s;
     uint64_t n;
     double id;
-    AF_TRY(af_vocab_reserve(&t->vocab, af_json_commas(v), err));
+    AF_TRY(af_vocab_reserve(&t->vocab, v->items, err));
     af_json_pull_init(&j, v->text, v->len);
     af_json_pull_open(&j, '{');
     while (af_json_pull_more(&j, '}', &first)) {
         if (!af_json_pull_string(&j, &s, &n) || !af_json_pull_colon(&j))
             break;
-        if (j.scratch.data != s) { /* borrowed from the file: it survives reading the number */
-            if (!af_json_pull_number(&j, &id))
-                break;
-        } else {
-            char *copy = af_arena_strndup(&t->arena, s, n);
-            if (!copy || !af_json_pull_number(&j, &id))
-                break;
-            s = copy;
+        /* what is not borrowed from the file would not survive the next string */
+        if (j.scratch.data == s && !(s = af_arena_strndup(&t->arena, s, n))) {
+            st = af_fail_nomem(err, "the vocabulary", n);
+            goto done;
         }
+        if (!af_json_pull_number(&j, &id))
+            break;
         if (id < 0 || id >= AF_TOKENIZER_ID_MAX || id != (double)(int32_t)id) {
             st = af_fail(err, AF_EFORMAT, "token \"%.*s\" has the invalid id %g",
                          (int)AF_MIN(n, 60), s, id);
             goto done;
         }
-        AF_TRY(af_vocab_add(&t->vocab, &t->arena, s, n, (int32_t)id, err));
+        e.entry[e.count++] = (struct vocab_entry){s, n, (int32_t)id};
+        if (e.count == ENTRIES)
+            AF_TRY(add_entries(t, &e, err));
     }
+    AF_TRY(add_entries(t, &e, err));
     AF_TRY(af_json_pull_check(&j, "the vocabulary", err));
 done:
     af_json_pull_clear(&j);
@@ -74,6 +100,52 @@ done:
     return st;
 }
 
+static double power_of_ten(int n)
+{
+    char text[16];
+    double p = 1;
+    if (n > 22) { /* not exact by multiplying */
+        snprintf(text, sizeof text, "1e%d", n);
+        return strtod(text, NULL);
+    }
+    while (n-- > 0)
+        p *= 10;
+    return p;
+}
+
+/* A score as the `tokenizers` package reads it: all digits as one integer, then one multiplication
+ * or division. That is not always the nearest double, and which of two paths of equal probability
+ * is taken depends on the last bit. The text is a valid number. */
+static double score_of(const char *s, const char *end)
+{
+    const bool negative = *s == '-';
+    uint64_t digits = 0;
+    int64_t exponent = 0;
+    bool fraction = false, full = false;
+    for (s += negative; s < end && *s != 'e' && *s != 'E'; s++) {
+        const uint64_t d = (uint64_t)(*s - '0');
+        if (*s == '.') {
+            fraction = true;
+            continue;
+        }
+        full |= digits > (UINT64_MAX - d) / 10;
+        digits = full ? digits : digits * 10 + d;
+        exponent += full ? !fraction : -fraction;
+    }
+    const bool down = s + 1 < end && s[1] == '-';
+    int64_t shift = 0;
+    for (s++; s < end; s++)
+        if (*s >= '0' && *s <= '9' && shift < 1000000)
+            shift = shift * 10 + (*s - '0');
+    exponent += down ? -shift : shift;
+    double x = (double)digits;
+    for (; exponent < -308 && x != 0; exponent += 308)
+        x /= 1e308;
+    if (x != 0)
+        x = exponent < 0 ? x / power_of_ten((int)-exponent) : x * power_of_ten((int)exponent);
+    return negative ? -x : x;
+}
+
 static af_status read_vocab_scores(af_tokenizer *t, const af_json_value *v, af_error *err)
 {
     af_status st = AF_OK;
@@ -93,8 +165,12 @@ static af_status read_vocab_scores(af_tokenizer *t, const af_json_value *v, af_e
             break;
         copy.len = 0;
         af_buf_add(&copy, s, n);
-        if (copy.bad || !af_json_pull_more(&j, ']', &inner) || !af_json_pull_number(&j, &score))
+        if (copy.bad || !af_json_pull_more(&j, ']', &inner) || !af_json_pull_peek(&j))
             break;
+        const char *number = j.at;
+        if (!af_json_pull_number(&j, &score))
+            break;
+        score = score_of(number, j.at);
         if (af_json_pull_more(&j, ']', &inner))
             j.bad = true, j.why = "a vocabulary entry has more than two values";
         AF_TRY(add_scored(t, copy.data, n, score, &cap, err));
@@ -119,6 +195,61 @@ static void read_unk_token(af_tokenizer *t, const af_json_value *v)
     t->model.unk_missing = t->model.unk_id < 0;
 }
 
+static void read_affixes(af_token_model *m, const af_json_value *v)
+{
+    m->prefix = af_str_of(af_json_get(v, "continuing_subword_prefix"));
+    m->suffix = af_str_of(af_json_get(v, "end_of_word_suffix"));
+}
+
+static void forget_words(af_tokenizer *t)
+{
+    af_vocab_clear(&t->vocab);
+    free(t->model.merge);
+    t->model = (af_token_model){.early_merges = t->model.early_merges};
+}
+
+uint64_t af_merges_read_early(void *tokenizer, const af_json_value *object,
+                              const af_json_value *item)
+{
+    af_tokenizer *t = tokenizer;
+    af_token_model *m = &t->model;
+    const af_json_value *vocab = af_json_get(object, "vocab");
+    uint64_t used = 0;
+    if (strcmp(item->key, "merges") != 0 || item->text[0] != '[' || m->early_merges ||
+        vocab->type != AF_JSON_RAW || vocab->text[0] != '{')
+        return 0;
+    read_affixes(m, object);
+    m->early_vocab = vocab;
+    m->early_merges = item;
+    /* an error is found again, and reported, in its turn */
+    if (read_vocab_map(t, vocab, NULL) != AF_OK || af_merges_parse(t, item, &used, NULL) != AF_OK) {
+        forget_words(t);
+        return 0;
+    }
+    return used;
+}
+
+static bool same_str(af_str a, af_str b) { return a.n == b.n && memcmp(a.s, b.s, a.n) == 0; }
+
+static af_status read_words_of_bpe(af_tokenizer *t, const af_json_value *v, af_error *err)
+{
+    af_token_model *m = &t->model;
+    af_status st = AF_OK;
+    uint64_t used;
+    const af_json_value *vocab = af_json_get(v, "vocab"), *merges = af_json_get(v, "merges");
+    const af_str prefix = m->prefix, suffix = m->suffix;
+    read_affixes(m, v);
+    if (vocab == m->early_vocab && merges == m->early_merges && same_str(prefix, m->prefix) &&
+        same_str(suffix, m->suffix))
+        return AF_OK;
+    forget_words(t);
+    read_affixes(m, v);
+    AF_TRY(read_vocab_map(t, vocab, err));
+    AF_TRY(af_merges_parse(t, merges, &used, err));
+done:
+    return st;
+}
+
 static af_status read_bpe(af_tokenizer *t, const af_json_value *v, af_error *err)
 {
     af_token_model *m = &t->model;
@@ -127,14 +258,12 @@ static af_status read_bpe(af_tokenizer *t, const af_json_value *v, af_error *err
     if (dropout->type == AF_JSON_NUMBER && dropout->number != 0)
         return af_fail(err, AF_EUNSUPPORTED, "the BPE model has dropout %g, which makes ids random",
                        dropout->number);
+    AF_TRY(read_words_of_bpe(t, v, err));
     m->kind = AF_MODEL_BPE;
     m->fuse_unk = af_json_bool(v, "fuse_unk", false);
     m->byte_fallback = af_json_bool(v, "byte_fallback", false);
     m->ignore_merges = af_json_bool(v, "ignore_merges", false);
-    m->prefix = af_str_of(af_json_get(v, "continuing_subword_prefix"));
-    m->suffix = af_str_of(af_json_get(v, "end_of_word_suffix"));
-    AF_TRY(read_vocab_map(t, af_json_get(v, "vocab"), err));
-    AF_TRY(af_merges_parse(t, af_json_get(v, "merges"), err));
+    m->unk_id = -1;
     read_unk_token(t, v);
 done:
     return st;
@@ -198,7 +327,6 @@ af_status af_model_parse(af_tokenizer *t, const af_json_value *v, af_error *err)
 {
     const af_json_value *type = af_json_get(v, "type"), *vocab = af_json_get(v, "vocab");
     const char *name = type->type == AF_JSON_STRING ? type->text : "";
-    t->model.unk_id = -1;
     if (v->type != AF_JSON_OBJECT || vocab->type != AF_JSON_RAW)
         return af_fail(err, AF_EFORMAT, "tokenizer.json has no model with a vocabulary");
     if (type->type != AF_JSON_STRING) /* old files do not say it */
@@ -208,6 +336,8 @@ af_status af_model_parse(af_tokenizer *t, const af_json_value *v, af_error *err)
                                                                                   : "WordLevel";
     if (strcmp(name, "BPE") == 0)
         return read_bpe(t, v, err);
+    forget_words(t);
+    t->model.unk_id = -1;
     if (strcmp(name, "Unigram") == 0)
         return read_unigram(t, v, err);
     if (strcmp(name, "WordPiece") == 0 || strcmp(name, "WordLevel") == 0)

@@ -31,7 +31,8 @@ typedef enum af_slot {
     AF_SLOT_O_BIAS,
     AF_SLOT_Q_NORM,
     AF_SLOT_K_NORM,
-    AF_SLOT_SINKS, /* [heads] */
+    AF_SLOT_SINKS,     /* [heads] */
+    AF_SLOT_ATTN_GATE, /* [heads * head_dim][D]: its sigmoid scales the result */
     /* latent attention */
     AF_SLOT_Q_A,
     AF_SLOT_Q_A_BIAS,
@@ -159,9 +160,12 @@ typedef struct af_arch {
     bool qk_norm;                  /* on q and k, before the rotation */
     bool qk_norm_config;           /* by use_qk_norm of the config */
     bool qk_norm_row;              /* over the whole row instead of per head */
+    bool qk_norm_heads;            /* LayerNorms with weights [heads][head_dim] (cohere) */
     bool qk_norm_after;            /* after the rotation instead of before */
     bool attn_gate;       /* q_proj has a gate after every head: its sigmoid scales the result */
+    bool attn_gate_apart; /* the gate is a projection of its own */
     bool value_norm;      /* on v, per head and without a weight */
+    bool sinks;           /* a logit per head that takes a share of every softmax */
     bool layer_scale;     /* the residual is multiplied by a stored number per layer */
     bool scale_embedding; /* times sqrt(hidden) */
     bool attn_cap;        /* attn_logit_softcapping is applied */
@@ -184,6 +188,7 @@ typedef struct af_arch {
     const char *experts_module;
     /* the text part of a model that has more, its keys among those of the whole config */
     bool multimodal;
+    bool choice_row;     /* e_score_correction_bias is [1][X] (ernie4_5_moe) */
     bool no_router_loss; /* transformers has no auxiliary loss for its routers */
     bool router_linear;  /* in memory the router is a linear module, not a parameter of its own */
     /* PEFT takes the names that parts of an expert and the router had as modules (gate_proj, gate)
@@ -201,6 +206,7 @@ typedef struct af_arch {
 typedef enum af_group {
     AF_GROUP_QKV,
     AF_GROUP_O,
+    AF_GROUP_ATTN_GATE,
     AF_GROUP_GATE_UP,
     AF_GROUP_DOWN,
     AF_GROUP_Q_A, /* latent attention */
@@ -281,7 +287,6 @@ typedef struct af_layer_spec {
     int rope;    /* which rope set, -1 = none */
     int kv_from; /* the layer whose keys and values it uses: itself, or an earlier one */
     bool k_is_v; /* no v_proj: values are the raw keys */
-    bool sinks;
 } af_layer_spec;
 
 /* One set of rotary frequencies. */

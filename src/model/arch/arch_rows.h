@@ -12,5 +12,11 @@ extern const af_arch af_rows_experts[];
 extern const af_arch af_rows_state[];
 extern const af_arch af_rows_latent[];
 extern const af_arch af_rows_routed[];
+/* Layers that see everything keep no positions, where the config says so. */
+af_status af_fill_rope_sliding(af_model_spec *s, const af_hf_config *c, af_error *err);
+/* layer_rope_theta: which of the rope sets each layer has. */
+af_status af_fill_layer_thetas(af_model_spec *s, const af_hf_config *c, af_error *err);
+/* Queries grow with the position. */
+af_status af_fill_query_scale(af_model_spec *s, const af_hf_config *c, af_error *err);
 extern const af_slot_name af_deepseek_names[]; /* shared_experts */
 #endif

@@ -19,22 +19,34 @@ static void list_qkv(af_lister *l, int i, bool bias)
         af_list_linear(l, i, AF_GROUP_QKV, AF_SLOT_V, KE, D, bias ? AF_SLOT_V_BIAS : -1);
 }
 
+static void list_qk_norm(af_lister *l, af_slot slot, int i, int heads)
+{
+    const af_arch *a = l->s->arch;
+    const int64_t E = l->s->layer[i].head_dim;
+    if (a->qk_norm_heads)
+        af_list_tensor(l, slot, i, 2, heads, E, 1);
+    else
+        af_list_tensor(l, slot, i, 1, a->qk_norm_row ? heads * E : E, 1, 1);
+}
+
 void af_list_attention(af_lister *l, int i)
 {
     const af_arch *a = l->s->arch;
     const af_layer_spec *ls = &l->s->layer[i];
-    const int64_t D = l->s->width, E = ls->head_dim, HE = ls->heads * E, KE = ls->kv_heads * E;
+    const int64_t D = l->s->width, E = ls->head_dim, HE = ls->heads * E;
     const bool asked = a->bias != AF_BIAS_NEVER && l->c->attention_bias;
     const bool qkv = a->bias == AF_BIAS_QKV || asked;
     const bool o = a->bias == AF_BIAS_APART ? l->c->attention_out_bias
                                             : a->bias == AF_BIAS_CONFIG && l->c->attention_bias;
     list_qkv(l, i, qkv);
     if (a->qk_norm || (a->qk_norm_config && l->c->qk_norm)) {
-        af_list_tensor(l, AF_SLOT_Q_NORM, i, 1, a->qk_norm_row ? HE : E, 1, 1);
+        list_qk_norm(l, AF_SLOT_Q_NORM, i, ls->heads);
         if (ls->kv_from == i)
-            af_list_tensor(l, AF_SLOT_K_NORM, i, 1, a->qk_norm_row ? KE : E, 1, 1);
+            list_qk_norm(l, AF_SLOT_K_NORM, i, ls->kv_heads);
     }
-    if (ls->sinks)
+    if (a->attn_gate_apart)
+        af_list_linear(l, i, AF_GROUP_ATTN_GATE, AF_SLOT_ATTN_GATE, HE, D, -1);
+    if (a->sinks)
         af_list_tensor(l, AF_SLOT_SINKS, i, 1, ls->heads, 1, 1);
     af_list_linear(l, i, AF_GROUP_O, AF_SLOT_O, D, HE, o ? AF_SLOT_O_BIAS : -1);
 }

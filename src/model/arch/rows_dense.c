@@ -1,8 +1,7 @@
 /* rows_dense.c - dense families with other norms, residual order or MLP than llama. */
 #include "model/arch/arch_rows.h"
 
-/* Layers that see everything keep no positions. */
-static af_status rope_sliding_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+af_status af_fill_rope_sliding(af_model_spec *s, const af_hf_config *c, af_error *err)
 {
     (void)err;
     for (int i = 0; i < s->layers; i++)
@@ -77,15 +76,17 @@ const af_arch af_rows_dense[] = {
      .gguf = "exaone4",
      .post_norm = true,
      .qk_norm = true,
-     .fill = rope_sliding_fill},
+     .fill = af_fill_rope_sliding},
     {.model_type = "cohere",
      .gguf = "command-r",
      .pre_norm = true,
+     .qk_norm_config = true,
+     .qk_norm_heads = true,
      .bias = AF_BIAS_CONFIG,
      .layer_norm = true,
      .parallel = true,
      .rope_pairs = true,
-     .fill = rope_sliding_fill},
+     .fill = af_fill_rope_sliding},
     {.model_type = "cohere2",
      .gguf = "cohere2",
      .pre_norm = true,
@@ -93,7 +94,7 @@ const af_arch af_rows_dense[] = {
      .layer_norm = true,
      .parallel = true,
      .rope_pairs = true,
-     .fill = rope_sliding_fill},
+     .fill = af_fill_rope_sliding},
     {.model_type = "starcoder2",
      .gguf = "starcoder2",
      .pre_norm = true,
@@ -142,5 +143,12 @@ const af_arch af_rows_dense[] = {
      .bias = AF_BIAS_APART,
      .fused_gate_up = true,
      .rope_pairs = true},
+    {.model_type = "jais2",
+     .gguf = "jais2",
+     .pre_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .layer_norm = true,
+     .norm_bias = true,
+     .plain_mlp = true},
     {0},
 };

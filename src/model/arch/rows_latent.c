@@ -20,6 +20,12 @@ static af_status latent_fill(af_model_spec *s, const af_hf_config *c, af_error *
     return af_spec_rope_dims(&s->rope[0], (int)c->latent.qk_rope_dim, err);
 }
 
+static af_status mistral4_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    const af_status st = latent_fill(s, c, err);
+    return st == AF_OK ? af_fill_query_scale(s, c, err) : st;
+}
+
 const af_arch af_rows_latent[] = {
     {.model_type = "glm4_moe_lite",
      .gguf = "deepseek2",
@@ -48,5 +54,14 @@ const af_arch af_rows_latent[] = {
      .no_router_loss = true,
      .names = af_deepseek_names,
      .fill = latent_fill},
+    {.model_type = "youtu", .pre_norm = true, .bias = AF_BIAS_CONFIG, .fill = latent_fill},
+    {.model_type = "mistral4",
+     .pre_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .moe = true,
+     .experts_whole = true,
+     .no_router_loss = true,
+     .names = af_deepseek_names,
+     .fill = mistral4_fill},
     {0},
 };

@@ -1,7 +1,7 @@
 /* rows_llama.c - families of llama's blocks: a norm before attention, a norm before a gated MLP. */
 #include "model/arch/arch_rows.h"
 
-static af_status ministral3_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+af_status af_fill_query_scale(af_model_spec *s, const af_hf_config *c, af_error *err)
 {
     s->query_scale = c->query_scaling_beta;
     s->query_scale_from = c->rope.original_max_position_embeddings;
@@ -10,6 +10,15 @@ static af_status ministral3_fill(af_model_spec *s, const af_hf_config *c, af_err
             err, AF_EFORMAT,
             "llama_4_scaling_beta needs original_max_position_embeddings, which is %" PRId64,
             s->query_scale_from);
+    return AF_OK;
+}
+
+af_status af_fill_layer_thetas(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    const double *theta = c->per_layer.rope_theta;
+    (void)err;
+    for (int i = 0; theta && i < s->layers; i++)
+        s->layer[i].rope = theta[i] == 0 ? -1 : theta[i] == c->rope.theta ? 0 : 1;
     return AF_OK;
 }
 
@@ -69,7 +78,7 @@ const af_arch af_rows_llama[] = {
      .gguf = "mistral3",
      .pre_norm = true,
      .gguf_permuted = true,
-     .fill = ministral3_fill},
+     .fill = af_fill_query_scale},
     {.model_type = "seed_oss",
      .gguf = "seed_oss",
      .pre_norm = true,
@@ -89,5 +98,14 @@ const af_arch af_rows_llama[] = {
      .names = (const af_slot_name[]){{AF_SLOT_Q_NORM, "self_attn.query_layernorm.weight", NULL},
                                      {AF_SLOT_K_NORM, "self_attn.key_layernorm.weight", NULL},
                                      {0}}},
+    {.model_type = "cwm", .pre_norm = true},
+    {.model_type = "ministral", .pre_norm = true},
+    {.model_type = "helium", .pre_norm = true, .bias = AF_BIAS_APART, .rope_pairs = true},
+    {.model_type = "granite_swa",
+     .pre_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .sinks = true,
+     .multipliers = true,
+     .fill = af_fill_layer_thetas},
     {0},
 };

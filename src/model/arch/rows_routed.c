@@ -1,14 +1,31 @@
 /* rows_routed.c - ordinary attention, and routers that do more than a softmax. */
 #include "model/arch/arch_rows.h"
 
-static af_status gpt_oss_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+/* muP scales the embedding; layers that see everything keep no positions. */
+static af_status afmoe_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
 {
-    (void)c;
-    (void)err;
-    for (int i = 0; i < s->layers; i++)
-        s->layer[i].sinks = true;
-    return AF_OK;
+    s->embed_scale = c->embedding_multiplier;
+    return af_fill_rope_sliding(s, c, err);
 }
+
+static const af_slot_name afmoe_names[] = {
+    {AF_SLOT_MLP_NORM, "pre_mlp_layernorm.weight", NULL},
+    {AF_SLOT_POST_MLP_NORM, "post_mlp_layernorm.weight", NULL},
+    {AF_SLOT_ROUTER, "mlp.router.gate.weight", NULL},
+    {AF_SLOT_ROUTER_CHOICE, "mlp.expert_bias", NULL},
+    {AF_SLOT_SHARED_GATE, "mlp.shared_experts.gate_proj.weight", NULL},
+    {AF_SLOT_SHARED_UP, "mlp.shared_experts.up_proj.weight", NULL},
+    {AF_SLOT_SHARED_DOWN, "mlp.shared_experts.down_proj.weight", NULL},
+    {0},
+};
+
+static const af_slot_name exaone_moe_names[] = {
+    {AF_SLOT_ROUTER_CHOICE, "mlp.e_score_correction_bias", NULL},
+    {AF_SLOT_SHARED_GATE, "mlp.shared_experts.gate_proj.weight", NULL},
+    {AF_SLOT_SHARED_UP, "mlp.shared_experts.up_proj.weight", NULL},
+    {AF_SLOT_SHARED_DOWN, "mlp.shared_experts.down_proj.weight", NULL},
+    {0},
+};
 
 const af_slot_name af_deepseek_names[] = {
     {AF_SLOT_SHARED_GATE, "mlp.shared_experts.gate_proj.weight", NULL},
@@ -28,7 +45,7 @@ const af_arch af_rows_routed[] = {
      .names = (const af_slot_name[]){{AF_SLOT_ROUTER, "mlp.router.weight", NULL},
                                      {AF_SLOT_MLP_NORM, NULL, "post_attention_norm.weight"},
                                      {0}},
-     .fill = gpt_oss_fill},
+     .sinks = true},
     {.model_type = "glm4_moe",
      .gguf = "glm4moe",
      .pre_norm = true,
@@ -51,5 +68,31 @@ const af_arch af_rows_routed[] = {
      .moe = true,
      .no_router_loss = true,
      .names = af_deepseek_names},
+    {.model_type = "solar_open",
+     .pre_norm = true,
+     .bias = AF_BIAS_APART,
+     .peft_converts = true,
+     .moe = true,
+     .no_router_loss = true,
+     .names = af_deepseek_names},
+    {.model_type = "exaone_moe",
+     .pre_norm = true,
+     .qk_norm = true,
+     .peft_converts = true,
+     .moe = true,
+     .no_router_loss = true,
+     .names = exaone_moe_names,
+     .fill = af_fill_rope_sliding},
+    {.model_type = "afmoe",
+     .pre_norm = true,
+     .post_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .qk_norm = true,
+     .attn_gate_apart = true,
+     .peft_converts = true,
+     .moe = true,
+     .no_router_loss = true,
+     .names = afmoe_names,
+     .fill = afmoe_fill},
     {0},
 };

@@ -30,13 +30,43 @@ static af_tensor *with_shared(const af_forward *f, int layer, af_tensor *qkv)
     return qkv;
 }
 
+/* Columns [from, from + heads * E) of x under a LayerNorm per head, w [heads][E]. */
+static af_tensor *head_norm(const af_forward *f, af_tensor *x, af_tensor *w, int64_t from)
+{
+    af_graph *g = f->g;
+    const int64_t N = af_tensor_dim(x, 0), H = af_tensor_dim(w, 0), E = af_tensor_dim(w, 1);
+    const af_dtype t = af_tensor_dtype(w);
+    af_tensor *y = af_reshape(g, af_slice(g, x, 1, from, H * E), 3, (int64_t[]){N, H, E});
+    y = af_layernorm(g, y, af_graph_constant(g, t, 1, &E, 1), af_graph_constant(g, t, 1, &E, 0),
+                     f->s->eps);
+    y = af_mul(g, y, af_as_type(g, w, af_tensor_dtype(y)));
+    return af_reshape(g, y, 2, (int64_t[]){N, H * E});
+}
+
+static af_tensor *with_head_norms(const af_forward *f, int layer, af_tensor *qkv)
+{
+    af_graph *g = f->g;
+    const af_layer_spec *ls = &f->s->layer[layer];
+    af_tensor *q = af_layer_leaf(f, layer, AF_SLOT_Q_NORM);
+    if (!f->s->arch->qk_norm_heads || !q || af_graph_status(g, NULL) != AF_OK)
+        return qkv;
+    const int64_t HE = (int64_t)ls->heads * ls->head_dim, KE = (int64_t)ls->kv_heads * ls->head_dim;
+    af_tensor *parts[] = {
+        head_norm(f, qkv, q, 0),
+        head_norm(f, qkv, af_layer_leaf(f, layer, AF_SLOT_K_NORM), HE),
+        af_slice(g, qkv, 1, HE + KE, KE),
+    };
+    return af_concat(g, parts, 3, 1);
+}
+
 /* Norms of queries and keys, and their rotation. */
 static af_tensor *rotate(const af_forward *f, int layer, af_tensor *qkv)
 {
     const af_model_spec *s = f->s;
     const af_layer_spec *ls = &s->layer[layer];
     const af_rope_set *set = ls->rope < 0 ? NULL : &s->rope[ls->rope];
-    af_tensor *q_norm = af_layer_leaf(f, layer, AF_SLOT_Q_NORM);
+    af_tensor *q_norm = s->arch->qk_norm_heads ? NULL : af_layer_leaf(f, layer, AF_SLOT_Q_NORM);
+    qkv = with_head_norms(f, layer, qkv);
     if (!set && !q_norm)
         return qkv;
     const bool shared = ls->kv_from != layer; /* no keys of its own */
@@ -46,7 +76,8 @@ static af_tensor *rotate(const af_forward *f, int layer, af_tensor *qkv)
                       .rotary_dim = set ? set->rotary_dim : s->rope[0].rotary_dim,
                       .scale = set ? af_rope_scale(&set->config) : 1,
                       .q_norm = q_norm,
-                      .k_norm = shared ? q_norm : af_layer_leaf(f, layer, AF_SLOT_K_NORM),
+                      .k_norm =
+                          shared || !q_norm ? q_norm : af_layer_leaf(f, layer, AF_SLOT_K_NORM),
                       .norm_eps = s->eps,
                       .norm_plus_one = s->arch->norm_plus_one,
                       .pairs = s->rope_pairs,
@@ -93,7 +124,9 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
     const af_model_spec *s = f->s;
     const af_layer_spec *ls = &s->layer[layer];
     af_tensor *qkv = af_project(f, layer, AF_GROUP_QKV, h);
-    af_tensor *gate = s->arch->attn_gate ? take_gates(f, layer, &qkv) : NULL;
+    af_tensor *gate = s->arch->attn_gate         ? take_gates(f, layer, &qkv)
+                      : s->arch->attn_gate_apart ? af_project(f, layer, AF_GROUP_ATTN_GATE, h)
+                                                 : NULL;
     qkv = with_shared(f, layer, rotate(f, layer, with_values(f, layer, qkv)));
     const af_attention_opts a = {.heads = ls->heads,
                                  .kv_heads = ls->kv_heads,

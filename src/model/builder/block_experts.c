@@ -47,6 +47,8 @@ static af_tensor *route(const af_forward *f, int layer, af_tensor *x, af_tensor 
     const af_router_keys *k = &s->router;
     af_tensor *logits = af_project(f, layer, AF_GROUP_ROUTER, x);
     af_tensor *choice = af_layer_leaf(f, layer, AF_SLOT_ROUTER_CHOICE);
+    if (choice && s->arch->choice_row)
+        choice = af_reshape(g, choice, 1, (int64_t[]){s->experts});
     const af_route_opts o = {.used = s->experts_used,
                              .score = k->sigmoid ? AF_ROUTE_SIGMOID : AF_ROUTE_SOFTMAX,
                              .bias = choice ? af_as_type(g, choice, AF_DTYPE_F32) : NULL,

@@ -62,7 +62,9 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
                             .head_dim = (int)E,
                             .rotary_dim = s->rope[0].rotary_dim,
                             .scale = af_rope_scale(&s->rope[0].config),
-                            .pairs = s->rope_pairs};
+                            .pairs = s->rope_pairs,
+                            .query_beta = s->query_scale,
+                            .query_length = s->query_scale_from};
     af_tensor *qkv = af_rope(g, qkv_of(f, layer, h), f->in->positions, f->l->inv_freq[0], &r);
     const af_attention_opts a = {.heads = ls->heads,
                                  .kv_heads = ls->heads,

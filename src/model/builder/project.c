@@ -1,13 +1,29 @@
 /* project.c - the linears of a layer with their adapters: LoRA, DoRA, biases, dropout. */
+#include "graph/graph_access.h"
 #include "model/builder/blocks.h"
 
 /* Dropout streams of groups that other blocks than attention and a dense MLP have. */
 static const uint64_t GROUP_STREAM = UINT64_C(1) << 40;
 
+/* Frozen pieces only: with a trained one next to them nothing is in FP8. */
+static bool in_fp8(const af_forward *f, int layer, af_group group)
+{
+    const af_layer_spec *ls = &f->s->layer[layer];
+    if (!f->o.fp8 || !f->o.fp8[layer * AF_GROUP_LAYER_COUNT + (int)group])
+        return false;
+    for (int p = 0; p < ls->pieces[group]; p++)
+        if (af_tensor_role(f->l->tensor[f->s->module[ls->module[group][p]].weight]) !=
+            AF_ROLE_WEIGHT)
+            return false;
+    return true;
+}
+
 static af_linear_opts base_linear(const af_forward *f, int layer, af_group group)
 {
     const af_layer_spec *ls = &f->s->layer[layer];
-    af_linear_opts o = {.pieces = ls->pieces[group], .few_rows = f->o.cache != NULL};
+    af_linear_opts o = {.pieces = ls->pieces[group],
+                        .few_rows = f->o.cache != NULL,
+                        .fp8 = in_fp8(f, layer, group)};
     for (int p = 0; p < o.pieces; p++) {
         const af_module_spec *m = &f->s->module[ls->module[group][p]];
         o.weight[p] = f->l->tensor[m->weight];
@@ -65,8 +81,10 @@ static af_tensor *dora(const af_forward *f, int layer, af_group group, int piece
     const af_adapter_leaf *al = &f->l->module[i];
     const af_dtype type = af_tensor_dtype(x);
     af_tensor *bias = m->bias < 0 ? NULL : f->l->tensor[m->bias];
-    af_linear_opts o = {
-        .pieces = 1, .weight = {f->l->tensor[m->weight]}, .few_rows = f->o.cache != NULL};
+    af_linear_opts o = {.pieces = 1,
+                        .weight = {f->l->tensor[m->weight]},
+                        .few_rows = f->o.cache != NULL,
+                        .fp8 = in_fp8(f, layer, group)};
     if (am->rank == 0) {
         o.bias[0] = bias;
         return af_linear(g, x, &o);
@@ -80,7 +98,7 @@ static af_tensor *dora(const af_forward *f, int layer, af_group group, int piece
     ratio = af_as_type(g, ratio, type);
     af_tensor *y = af_mul(g, af_linear(g, adapter_input(f, layer, group, x), &o), ratio);
     if (f->o.dropout > 0) { /* the base term itself sees the whole input */
-        const af_linear_opts w = {.pieces = 1, .weight = {o.weight[0]}};
+        const af_linear_opts w = {.pieces = 1, .weight = {o.weight[0]}, .fp8 = o.fp8};
         af_tensor *masked = af_linear(g, adapter_input(f, layer, group, x), &w);
         y = af_add(g, y, af_sub(g, af_linear(g, x, &w), masked));
     }
@@ -147,5 +165,12 @@ af_tensor *af_project(const af_forward *f, int layer, af_group group, af_tensor 
     const af_row_adapter *own = rows ? &rows->group[layer * AF_GROUP_LAYER_COUNT + group] : NULL;
     af_tap(f, layer, group, x);
     af_tensor *y = project(f, layer, group, x);
-    return own && own->a ? af_row_adapters(f->g, y, x, rows->which, own) : y;
+    if (!own || !own->a)
+        return y;
+    if (own->factor) {
+        const af_dtype type = af_tensor_dtype(y);
+        y = af_mul(f->g, y, af_embedding(f->g, rows->column, own->factor, type));
+        y = af_add(f->g, y, af_embedding(f->g, rows->column, own->shift, type));
+    }
+    return af_row_adapters(f->g, y, x, rows->which, own);
 }

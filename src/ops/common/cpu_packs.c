@@ -44,7 +44,9 @@ static void forms_read(const af_node *n, int k, bool form[2])
 {
     const int kind = n->attr.matmul.kind;
     form[0] = form[1] = false;
-    if (!af_cpu_fast(n) || af_rows(n->in[0]) < ROWS_MIN)
+    const bool fp8 =
+        (n->op == AF_OP_LINEAR || n->op == AF_OP_LINEAR_DX) && n->attr.linear.fp8; /* from copies */
+    if (!af_cpu_fast(n) || af_rows(n->in[0]) < ROWS_MIN || fp8)
         return;
     if (n->op == AF_OP_LINEAR && !n->attr.linear.few_rows)
         form[1] = k >= 1 && k <= n->attr.linear.pieces;

@@ -12,6 +12,7 @@
  * ADAPTER_DA    x, g -> da[r][i] = sum_n g[n][r] x[n][i]
  * ADAPTER_DB    dy, xa -> db, packed as b: part after part, [out_rows][rank] each
  * DORA_NORM     weights.., a, b -> n[o] = |W[o] + scale B[o] A|
+ * With attr.linear.fp8 LINEAR and LINEAR_DX round x, dy and the weights: fp8_linear.h.
  * The four parameter gradients have the parameter's type and may be added to. LINEAR's rule makes
  * all of them: ADAPTER_DOWN passes no gradient by itself. */
 #include "graph/node.h"
@@ -126,7 +127,13 @@ static bool describe(af_graph *g, const af_linear_opts *o, int64_t I, af_attr *a
     attr->linear.pieces = o->pieces;
     attr->linear.parts = o->parts;
     attr->linear.few_rows = o->few_rows;
+    attr->linear.fp8 = o->fp8 && o->pieces > 0;
     for (int i = 0; i < o->pieces; i++) {
+        if (attr->linear.fp8 && o->weight[i]->needs_grad) {
+            af_graph_bad(g, "linear: weight '%s' is trained, so its products cannot be in FP8",
+                         o->weight[i]->name);
+            return false;
+        }
         attr->linear.biases |= o->bias[i] ? 1 << i : 0;
         attr->linear.piece_from[i + 1] = attr->linear.piece_from[i] + o->weight[i]->dim[0];
     }

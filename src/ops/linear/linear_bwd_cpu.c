@@ -1,5 +1,6 @@
 /* linear_bwd_cpu.c - the backward twins of linear.c, and DORA_NORM. */
 #include "backend/cpu/cpu.h"
+#include "ops/linear/fp8_linear.h"
 #include "ops/linear/linear_in.h"
 
 #include <math.h>
@@ -54,13 +55,18 @@ static void dx_tiles(void *arg, int64_t from, int64_t to, int share)
 
 static void linear_dx_run(const af_node *n, af_cpu *cpu)
 {
+    if (n->attr.linear.fp8) {
+        af_fp8_cpu_run(n, cpu, linear_dx_run);
+        return;
+    }
     linear_bwd_job j = {.n = n, .in = af_linear_in(n), .I = af_last(n->out[0]), .rows = cpu->work};
     af_pool_run(cpu->pool, (af_live(j.in.dy) + TILE - 1) / TILE, dx_tiles, &j);
 }
 
 static uint64_t linear_dx_work(const af_node *n, int threads)
 {
-    return (uint64_t)threads * (TILE + 1) * (uint64_t)af_last(n->out[0]) * sizeof(double);
+    return af_fp8_cpu_bytes(n) +
+           (uint64_t)threads * (TILE + 1) * (uint64_t)af_last(n->out[0]) * sizeof(double);
 }
 
 /* Rows o of sum_n y[n][from + o] x[n][:], each over n in order. */

@@ -4,6 +4,7 @@
  * doubles, each weight row is decoded once per tile, and the sums of a tile's rows run in parallel.
  * Every output is one sum in the order of i (then of r), whatever the number of threads. */
 #include "backend/cpu/cpu.h"
+#include "ops/linear/fp8_linear.h"
 #include "ops/linear/linear_in.h"
 
 #include <math.h>
@@ -76,6 +77,10 @@ static int64_t rank_rows(const af_linear_inputs *in) { return in->a ? in->a->dim
 
 static void linear_run(const af_node *n, af_cpu *cpu)
 {
+    if (n->attr.linear.fp8) {
+        af_fp8_cpu_run(n, cpu, linear_run);
+        return;
+    }
     linear_job j = {.n = n, .in = af_linear_in(n), .O = n->attr.linear.out};
     const af_tensor *x = j.in.x;
     j.I = af_last(x);
@@ -98,7 +103,8 @@ static uint64_t linear_work(const af_node *n, int threads)
 {
     const af_linear_inputs in = af_linear_in(n);
     const int64_t I = af_last(in.x), R = rank_rows(&in);
-    return (uint64_t)((I + R) * TILE + threads * AF_MAX(I, R)) * sizeof(double);
+    return af_fp8_cpu_bytes(n) +
+           (uint64_t)((I + R) * TILE + threads * AF_MAX(I, R)) * sizeof(double);
 }
 
 /* The scale of the part rank row r belongs to; 0 when none does. */

@@ -1,6 +1,7 @@
 /* linear_cuda.c - launchers of linear.c: GEMMs over the extended matrices of linear_cuda.h. */
 #include "ops/linear/linear_cuda.h"
 #include "backend/cuda/cuda_graph.h"
+#include "ops/linear/fp8_cuda.h"
 
 static af_status no_group(const af_node *n, af_error *err)
 {
@@ -48,6 +49,39 @@ static void direct_fwd(af_cuda *cu, af_node *n, const af_linear_group *p)
                             .bias = bias_at(p, from[i])});
 }
 
+/* Whether the adapter's term can be part of the FP8 product: its values have all spare columns. */
+static bool joins(const af_linear_group *p, const af_tensor *low)
+{
+    return p->parts && p->R <= AF_FOLD_RANK && low->ld >= p->ext && low->ld % 8 == 0;
+}
+
+/* LINEAR and LINEAR_DX in FP8; an adapter that does not join is added afterwards, as without. */
+static void in_fp8(af_cuda *cu, af_node *n, const af_linear_group *p)
+{
+    const bool forward = n->op == AF_OP_LINEAR;
+    const af_linear_inputs in = af_linear_in(n);
+    const af_tensor *x = n->in[0], *low = forward ? in.xa : in.g;
+    const bool joined = low && joins(p, low);
+    af_mat x2 = {0}, w2 = {0};
+    if (p->parts && (forward || !joined))
+        af_linear_group_fill(cu, n, p, forward ? AF_FILL_B : AF_FILL_A);
+    if (joined) {
+        x2 = low->base == x ? af_mat_cols(x, af_last(x), p->ext) : af_mat_cols(low, 0, p->ext);
+        w2 = forward ? af_linear_group_mat(cu, p, 0, p->O, p->I, p->ext) : af_mat_of(p->at);
+    }
+    af_fp8_cuda_product(cu, n, p, x2, w2, forward ? bias_at(p, 0) : NULL);
+    if (p->parts && !joined)
+        af_cuda_add_gemm(cu, n,
+                         &(af_cuda_gemm){.a = af_mat_of(low),
+                                         .b = forward
+                                                  ? af_linear_group_mat(cu, p, 0, p->O, p->I, p->R)
+                                                  : af_linear_group_mat(cu, p, p->O, p->R, 0, p->I),
+                                         .c = af_mat_of(n->out[0]),
+                                         .tb = forward,
+                                         .alpha = 1,
+                                         .beta = 1});
+}
+
 static af_status linear_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
     const af_linear_group *p = group(g, n);
@@ -55,6 +89,10 @@ static af_status linear_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *
         return no_group(n, err);
     const af_tensor *x = n->in[0], *xa = af_linear_in(n).xa;
     const af_mat y = af_mat_of(n->out[0]);
+    if (p->fp8) {
+        in_fp8(cu, n, p);
+        return AF_OK;
+    }
     if (p->direct) {
         direct_fwd(cu, n, p);
         return AF_OK;
@@ -93,6 +131,10 @@ static af_status linear_dx_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
     const af_tensor *dy = n->in[0], *low = af_linear_in(n).g;
     const af_mat dx = af_mat_of(n->out[0]);
     const int64_t *from = n->attr.linear.piece_from;
+    if (p->fp8) {
+        in_fp8(cu, n, p);
+        return AF_OK;
+    }
     for (int i = 0; i < p->pieces && p->direct; i++)
         af_cuda_add_gemm(cu, n,
                          &(af_cuda_gemm){.a = af_mat_cols(dy, from[i], from[i + 1] - from[i]),
@@ -244,7 +286,8 @@ static uint64_t group_work(const af_cuda *cu, const af_node *n)
     /* the matrix of this node, whatever type its pieces have: asked for in scratch mode only */
     if (cu->graph)
         bytes = af_linear_group_scratch(group(cu->graph, n));
-    return bytes;
+    const uint64_t codes = af_fp8_cuda_work(n);
+    return codes ? AF_ALIGN_UP(bytes, (uint64_t)256) + codes : bytes;
 }
 
 static uint64_t adapter_g_work(const af_cuda *cu, const af_node *n)

@@ -30,6 +30,9 @@ typedef struct af_linear_group {
     /* where the pieces stay in 4 bits, and skinny kernels read them; else NULL */
     af_tensor *bt;   /* B transposed, [R, up to 16][O] */
     af_tensor *down; /* A, [R, up to 16][I] */
+    /* FP8 (fp8_cuda.h): e4m3 [O][I] and [I][O], a scale for each row of either; A' [I][ext] */
+    bool fp8;
+    af_tensor *codes, *codes_t, *scale, *scale_t, *at;
 } af_linear_group;
 
 /* The groups of a graph: the family's slot. */

@@ -5,6 +5,7 @@
  * be seen. */
 #include "ops/common/cpu_fast.h"
 #include "ops/linear/adapter_lowrank.h"
+#include "ops/linear/fp8_linear.h"
 #include "ops/linear/linear_in.h"
 
 static bool served(const af_node *n, int activations)
@@ -65,6 +66,10 @@ static void add_part(const af_node *n, af_cpu *cpu, int p)
 
 static void linear_run(const af_node *n, af_cpu *cpu)
 {
+    if (n->attr.linear.fp8) {
+        af_fp8_cpu_run(n, cpu, linear_run);
+        return;
+    }
     const af_linear_inputs in = af_linear_in(n);
     const af_tensor *x = in.x;
     af_tensor *y = n->out[0];
@@ -76,6 +81,7 @@ static void linear_run(const af_node *n, af_cpu *cpu)
         af_gemm g = af_fast_gemm(N, from[i + 1] - from[i], I, af_fast_operand(x, 0, false),
                                  af_fast_weight(in.w[i], I, true), y, from[i]);
         g.skinny = is_skinny(n);
+        g.rounded = x->graph->round_activations;
         g.bias = bias ? bias->data : NULL;
         g.bias_dtype = bias ? bias->dtype : AF_DTYPE_F32;
         if (p >= 0) {
@@ -144,6 +150,10 @@ static void adapter_g_run(const af_node *n, af_cpu *cpu)
 /* dx = dy W + g a: one sum over the rows of all pieces and the ranks of the adapter. */
 static void linear_dx_run(const af_node *n, af_cpu *cpu)
 {
+    if (n->attr.linear.fp8) {
+        af_fp8_cpu_run(n, cpu, linear_dx_run);
+        return;
+    }
     const af_linear_inputs in = af_linear_in(n);
     const af_tensor *dy = in.dy;
     const int64_t I = af_last(n->out[0]), *from = n->attr.linear.piece_from;
@@ -201,10 +211,16 @@ static void adapter_db_run(const af_node *n, af_cpu *cpu)
     }
 }
 
-static const af_cpu_op linear_op = {linear_run, af_fast_gemm_work},
+/* Of LINEAR and LINEAR_DX. */
+static uint64_t projection_work(const af_node *n, int threads)
+{
+    return af_fp8_cpu_bytes(n) + af_fast_gemm_work(n, threads);
+}
+
+static const af_cpu_op linear_op = {linear_run, projection_work},
                        down_op = {adapter_down_run, af_fast_gemm_work},
                        g_op = {adapter_g_run, af_fast_gemm_work},
-                       dx_op = {linear_dx_run, af_fast_gemm_work},
+                       dx_op = {linear_dx_run, projection_work},
                        dw_op = {linear_dw_run, af_fast_gemm_work},
                        da_op = {adapter_da_run, af_fast_gemm_work},
                        db_op = {adapter_db_run, af_fast_gemm_work};

@@ -2,6 +2,7 @@
  * are dequantised or cast into them, adapters are copied next to them. */
 #include "backend/cuda/cuda_graph.h"
 #include "ops/common/weight_type.h"
+#include "ops/linear/fp8_cuda.h"
 #include "ops/linear/linear_cuda.h"
 
 af_mat af_linear_group_mat(const af_cuda *cu, const af_linear_group *p, int64_t row, int64_t rows,
@@ -247,6 +248,14 @@ static af_node *keeper(af_cuda_graph *cg, const af_tensor *t)
     return t->role == AF_ROLE_PARAM ? &cg->on_params : &cg->on_weights;
 }
 
+/* Of the matrix as the copies before have left it. */
+static void make_codes(af_cuda *cu, af_node *n, const af_linear_group *p)
+{
+    af_linear_group_fill(cu, n, p, AF_FILL_W);
+    af_fp8_cuda_weights(
+        cu, n, p, p->direct ? af_mat_of(p->w[0]) : af_linear_group_mat(cu, p, 0, p->O, 0, p->I));
+}
+
 af_status af_cuda_linear_prepare(af_cuda *cu, af_graph *g, af_error *err)
 {
     af_cuda_graph *cg = g->backend;
@@ -269,6 +278,8 @@ af_status af_cuda_linear_prepare(af_cuda *cu, af_graph *g, af_error *err)
         if (p->down)
             put(cu, keeper(cg, p->a), &all,
                 (af_mat){p->down->data, p->R, p->I, p->down->ld, p->type}, af_mat_of(p->a));
+        if (p->at)
+            collect(&all, keeper(cg, p->a), af_mat_of(p->at), af_mat_of(p->a), true);
         if (p->direct || p->scratch)
             continue;
         for (int i = 0; i < p->pieces; i++)
@@ -279,6 +290,9 @@ af_status af_cuda_linear_prepare(af_cuda *cu, af_graph *g, af_error *err)
         }
     }
     const af_status st = emit_collected(cu, cg, &all, err);
+    for (int k = 0; k < groups->n && st == AF_OK; k++)
+        if (groups->group[k].fp8)
+            make_codes(cu, &cg->on_weights, &groups->group[k]);
     return st != AF_OK || cu->err.code == AF_OK ? st
                                                 : af_fail(err, cu->err.code, "%s", cu->err.msg);
 }

@@ -3,6 +3,7 @@
 #include "backend/cuda/cuda_graph.h"
 #include "backend/cuda/cuda_test.h"
 #include "ops/common/weight_type.h"
+#include "ops/linear/fp8_cuda.h"
 #include "ops/linear/linear_cuda.h"
 
 static bool is_linear(af_op op) { return op == AF_OP_LINEAR || op == AF_OP_LINEAR_DX; }
@@ -73,7 +74,7 @@ static bool serves(const af_linear_group *p, const af_node *n)
     case AF_OP_LINEAR:
     case AF_OP_LINEAR_DX:
         return same_weights(p, n, &in) && p->type == n->in[0]->dtype &&
-               p->of->op != AF_OP_HEAD_LOSS;
+               p->of->op != AF_OP_HEAD_LOSS && p->fp8 == n->attr.linear.fp8;
     case AF_OP_ADAPTER_DOWN:
         return p->a == in.a && p->type == in.x->dtype;
     case AF_OP_ADAPTER_G:
@@ -117,7 +118,8 @@ static void describe_linear(af_linear_group *p, const af_node *n)
                            .O = n->attr.linear.out,
                            .a = in.a,
                            .b = in.b,
-                           .type = in.x->dtype};
+                           .type = in.x->dtype,
+                           .fp8 = n->attr.linear.fp8};
     for (int i = 0; i < p->pieces; i++) {
         p->w[i] = in.w[i];
         p->bias_in[i] = in.bias[i];
@@ -166,7 +168,7 @@ static void make_matrix(af_graph *g, const uses *u, af_linear_group *p)
         can_move &= movable(u, p->w[i], p->type);
         covered += p->w[i]->dim[0];
     }
-    p->direct = plain && covered == p->O && (p->pieces == 1 || !can_move);
+    p->direct = plain && covered == p->O && (p->pieces == 1 || (!can_move && !p->fp8));
     if (p->direct)
         return;
     p->fused =
@@ -192,7 +194,7 @@ static void make_narrow(af_graph *g, af_linear_group *p)
     p->down = af_leaf(g, AF_ROLE_WEIGHT, "", p->type, 2, (int64_t[]){ranks, p->I});
 }
 
-static af_status find_groups(af_graph *g, const uses *u, af_error *err)
+static af_status find_groups(const af_cuda *cu, af_graph *g, const uses *u, af_error *err)
 {
     int n = 0;
     for (int i = 0; i < g->n_nodes; i++)
@@ -216,6 +218,13 @@ static af_status find_groups(af_graph *g, const uses *u, af_error *err)
         make_matrix(g, u, p);
         make_bias(g, u, p);
         make_narrow(g, p);
+        if (p->fp8 && !af_fp8_cuda_can(cu, p->type, p->I, p->O))
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "a projection of %s from %" PRId64 " to %" PRId64
+                           " columns has no FP8 product on %s",
+                           af_dtype_name(p->type), p->I, p->O, cu->name);
+        if (p->fp8)
+            af_fp8_cuda_leaves(g, p);
     }
     return af_graph_status(g, err);
 }
@@ -333,7 +342,7 @@ static af_status layout(af_cuda *cu, af_graph *g, af_error *err)
     uses *u = find_uses(g);
     if (!u)
         return af_fail_nomem(err, "the plan", (uint64_t)g->n_tensors * sizeof *u);
-    const af_status st = find_groups(g, u, err);
+    const af_status st = find_groups(cu, g, u, err);
     if (st == AF_OK) {
         pad(cu, g, u);
         match_inplace(g, u);

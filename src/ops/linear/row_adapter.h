@@ -10,6 +10,9 @@ typedef struct af_row_adapter {
     af_tensor *b;     /* f32 [C][sum of out_rows * R], part after part [out_rows][R] */
     af_tensor *scale; /* f32 [C * parts] */
     af_tensor *rank;  /* i32 [C * parts]: so many of the R; 0 = that adapter has no such part */
+    /* f32 [C + 1][O] of every column, row c + 1 is adapter c's and row 0 that of none: y factor +
+     * shift comes before the low-rank term (decode_columns.c); NULL = y */
+    af_tensor *factor, *shift;
     af_adapter_part part[AF_ADAPTER_PARTS]; /* out_from, out_rows */
     int parts, ranks;                       /* ranks: R */
 } af_row_adapter;

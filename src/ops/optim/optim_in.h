@@ -4,6 +4,9 @@
 
 #include "graph/node.h"
 
+/* False, with the error latched, when an option is out of its range or comes at the wrong time. */
+bool af_optimizer_check(af_graph *g, const af_optimizer_opts *o);
+
 /* state: momentum | m, v | m8, v8, m_scale, v_scale | m, v, slow | row, col; NULL where the op has
  * none. GRAD_NORM has grads alone. */
 typedef struct af_optim_inputs {

@@ -17,7 +17,7 @@
  *   adafactor see adafactor_cpu.c
  * A norm that is not finite leaves parameters and moments alone. Gradients always end as zeros. */
 #include "ops/optim/optimizer.h"
-#include "graph/node.h"
+#include "ops/optim/optim_in.h"
 #include "tensor/dtype.h"
 
 #define PLACE_BYTES 256u
@@ -167,22 +167,58 @@ static void lay_into(af_tensor *t, af_tensor *flat, uint64_t offset)
     t->base_offset = offset;
 }
 
+/* The parameters [from, to) in a flat buffer, of all of them or of this rank's gradients. */
+static af_tensor *range_of(af_graph *g, af_tensor *flat, int64_t from, int64_t to)
+{
+    const int64_t at = from - (flat == g->grads_flat ? g->grads_from : 0);
+    af_tensor *t = af_leaf(g, flat->role, "", flat->dtype, 1, (int64_t[]){to - from});
+    if (!af_graph_failed(g))
+        lay_into(t, flat, (uint64_t)at * (uint64_t)af_dtype_get(flat->dtype)->bytes);
+    return t;
+}
+
+/* A gradient that is summed over the ranks as soon as it is whole: this rank keeps a piece. */
+static void pass_gradient(param_list *c, int i)
+{
+    af_tensor *p = c->param[i];
+    int64_t from = c->first[i], to = from + af_count(p);
+    p->grad->role = AF_ROLE_ACTIVATION;
+    if (!af_shard_clip(c->g, c->g->shard.rank, &from, &to))
+        return;
+    p->own_grad = range_of(c->g, c->g->grads_flat, from, to);
+    if (to - from == af_count(p)) { /* updates of matrices see one */
+        p->own_grad->ndim = p->ndim;
+        memcpy(p->own_grad->dim, p->dim, sizeof p->dim);
+        p->own_grad->ld = p->ld;
+    }
+}
+
 static void flatten(param_list *c)
 {
     af_graph *g = c->g;
     const af_dtype t = c->param[0]->dtype;
     const int64_t total = c->first[c->n];
+    const af_shard *s = &g->shard;
+    const bool split = s->split >= AF_SPLIT_GRADIENTS;
+    const int64_t own = split ? s->cut[s->rank + 1] - s->cut[s->rank] : total;
     g->params_flat = af_leaf(g, AF_ROLE_PARAM, "params", t, 1, &total);
-    af_carry_leaves(g, t, total); /* before the gradients, which may lie elsewhere */
-    g->grads_flat = af_leaf(g, AF_ROLE_GRADIENT, "grads", t, 1, &total);
+    af_carry_leaves(g, t, own); /* before the gradients, which may lie elsewhere */
+    g->grads_flat = af_leaf(g, AF_ROLE_GRADIENT, "grads", t, 1, s->pass ? &own : &total);
     if (af_graph_failed(g))
         return;
+    g->grads_from = s->pass ? s->cut[s->rank] : 0;
     const uint64_t size = (uint64_t)af_dtype_get(t)->bytes;
     for (int i = 0; i < c->n; i++) {
         lay_into(c->param[i], g->params_flat, (uint64_t)c->first[i] * size);
-        lay_into(c->param[i]->grad, g->grads_flat, (uint64_t)c->first[i] * size);
+        if (!s->pass)
+            lay_into(c->param[i]->grad, g->grads_flat, (uint64_t)c->first[i] * size);
+        else
+            pass_gradient(c, i);
     }
     rebase_views(g);
+    g->grads_own = split && !s->pass
+                       ? range_of(g, g->grads_flat, s->cut[s->rank], s->cut[s->rank + 1])
+                       : g->grads_flat;
 }
 
 /* bitsandbytes and torchao decide and quantise per matrix. Kernels for f32 moments start at a
@@ -228,15 +264,6 @@ static bool joins(const param_list *c, const unit *a, const unit *b)
                       a->param->decay == b->param->decay && a->whole == b->whole;
     const bool coded = coded_block(c) && !a->whole;
     return same && !is_muon(c, b->param) && (!coded || (b->from - a->from) % coded_block(c) == 0);
-}
-
-/* Elements [from, to) of a flat buffer. */
-static af_tensor *range_of(af_graph *g, af_tensor *flat, int64_t from, int64_t to)
-{
-    af_tensor *t = af_leaf(g, flat->role, "", flat->dtype, 1, (int64_t[]){to - from});
-    if (!af_graph_failed(g))
-        lay_into(t, flat, (uint64_t)from * (uint64_t)af_dtype_get(flat->dtype)->bytes);
-    return t;
 }
 
 /* A state of the parameters [from, to), `per` of them to an element. */
@@ -378,12 +405,14 @@ static void update_muon(param_list *c, af_tensor *p, af_tensor *grad, int i)
 static int update_matrices(param_list *c, af_tensor *p, int number,
                            void (*update)(param_list *, af_tensor *, af_tensor *, int))
 {
+    /* a matrix has one owner: own_grad is all of its gradient, or the update is another's */
+    af_tensor *all = c->g->shard.pass && p->own_grad ? p->own_grad : p->grad;
     if (!p->parts)
-        update(c, p, p->grad, number++);
+        update(c, p, all, number++);
     int64_t from = 0;
     for (int i = 0; i < p->parts && !af_graph_failed(c->g); i++) {
         af_tensor *w = part_of(c->g, p, p->part[i], from);
-        af_tensor *grad = part_of(c->g, p->grad, p->part[i], from);
+        af_tensor *grad = part_of(c->g, all, p->part[i], from);
         if (w && grad)
             update(c, w, grad, number++);
         from += p->part[i][0] * p->part[i][1];
@@ -400,8 +429,9 @@ static void clear_rows(param_list *c, int i)
     for (int k = 0; k <= p->rows_count && p->rows_count && !af_graph_failed(c->g); k++) {
         const int64_t to = k < p->rows_count ? p->rows[k][0] : p->dim[0];
         const int64_t first = c->first[i];
-        if (to > at) {
-            af_tensor *d = range_of(c->g, c->g->grads_flat, first + at * width, first + to * width);
+        int64_t a = first + at * width, b = first + to * width;
+        if (to > at && (!c->g->shard.pass || af_shard_clip(c->g, c->g->shard.rank, &a, &b))) {
+            af_tensor *d = range_of(c->g, c->g->grads_flat, a, b);
             if (!af_graph_failed(c->g))
                 af_node_new(c->g, AF_OP_CLEAR, &d, 1);
         }
@@ -438,22 +468,23 @@ static int64_t place_cut(const param_list *c, int64_t at)
     return at;
 }
 
-static void cut_shards(param_list *c)
+static bool cut_shards(param_list *c)
 {
     af_shard *s = &c->g->shard;
     const int64_t total = c->first[c->n];
     if (!af_shard_new(c->g))
-        return;
+        return false;
     for (int r = 0; r < s->ranks; r++)
         s->cut[r] = r ? AF_MAX(place_cut(c, total / s->ranks * r), s->cut[r - 1]) : 0;
     s->cut[s->ranks] = total;
+    return true;
 }
 
 /* What the updates of this shard do not see ends as zeros, too. */
 static void clear_others(param_list *c)
 {
     af_graph *g = c->g;
-    for (int r = 0; r < g->shard.ranks && !af_graph_failed(g); r++) {
+    for (int r = 0; r < g->shard.ranks && !g->shard.pass && !af_graph_failed(g); r++) {
         const int64_t from = g->shard.cut[r], to = g->shard.cut[r + 1];
         af_tensor *d =
             r != g->shard.rank && to > from ? range_of(g, g->grads_flat, from, to) : NULL;
@@ -465,13 +496,12 @@ static void clear_others(param_list *c)
 static void record(param_list *c)
 {
     af_graph *g = c->g;
-    cut_shards(c);
     for (int i = 0; i < c->n; i++)
         clear_rows(c, i);
     g->hyper = af_leaf(g, AF_ROLE_INPUT, "hyper", AF_DTYPE_F32, 1, (int64_t[]){AF_HYPER_COUNT});
     if (af_graph_failed(g))
         return;
-    af_node *norm = af_node_new(g, AF_OP_GRAD_NORM, (af_tensor *[]){g->grads_flat}, 1);
+    af_node *norm = af_node_new(g, AF_OP_GRAD_NORM, (af_tensor *[]){g->grads_own}, 1);
     norm->attr.optim.max_norm = c->o->max_grad_norm;
     g->stats = af_node_output(g, norm, AF_DTYPE_F32, 1, (int64_t[]){AF_STATS_COUNT});
     af_graph_output(g, g->stats);
@@ -493,45 +523,11 @@ static void record(param_list *c)
     clear_others(c);
 }
 
-/* False, with the error latched, when an option is out of its range. */
-static bool check_options(af_graph *g, const af_optimizer_opts *o)
-{
-    const struct {
-        const char *name;
-        double value, below;
-    } v[] = {
-        {"beta1", o->beta1, 1},
-        {"beta2", o->beta2, 1},
-        {"eps", o->eps, 1},
-        {"momentum", o->momentum, 1},
-        {"weight_decay", o->weight_decay, 1e6},
-        {"max_grad_norm", o->max_grad_norm, 1e30},
-    };
-    for (size_t i = 0; i < AF_LEN(v); i++)
-        if (!(v[i].value >= 0 && v[i].value < v[i].below)) {
-            af_graph_bad(g, "optimizer: %s is %g, it must be from 0 up to below %g", v[i].name,
-                         v[i].value, v[i].below);
-            return false;
-        }
-    if ((unsigned)o->kind > AF_OPTIMIZER_MUON)
-        af_graph_bad(g, "optimizer: kind %d is not one of 0 to %d", (int)o->kind,
-                     AF_OPTIMIZER_MUON);
-    else if (o->nesterov && o->momentum == 0)
-        af_graph_bad(g, "optimizer: nesterov needs momentum above 0, not %g", o->momentum);
-    else if (o->kind == AF_OPTIMIZER_ADAFACTOR && o->beta1 != 0)
-        af_graph_bad(g, "optimizer: adafactor keeps no first moment, beta1 is %g, not 0", o->beta1);
-    else if (!g->differentiated)
-        af_graph_bad(g, "the optimizer comes before af_graph_backward: there are no gradients yet");
-    else if (g->optimized)
-        af_graph_bad(g, "the graph has an optimizer already");
-    return !af_graph_failed(g);
-}
-
 void af_graph_optimizer(af_graph *g, const af_optimizer_opts *opts)
 {
     if (!opts)
         af_graph_bad(g, "optimizer: no options, so no kind of 0 to %d", AF_OPTIMIZER_MUON);
-    if (af_graph_failed(g) || !check_options(g, opts))
+    if (af_graph_failed(g) || !af_optimizer_check(g, opts))
         return;
     af_optimizer_opts o = *opts;
     const bool lion = o.kind == AF_OPTIMIZER_LION, factor = o.kind == AF_OPTIMIZER_ADAFACTOR;
@@ -554,11 +550,15 @@ void af_graph_optimizer(af_graph *g, const af_optimizer_opts *opts)
     g->optimized = true;
     g->beta1 = o.beta1;
     g->beta2 = o.beta2;
+    g->shard.pass = g->shard.split >= AF_SPLIT_GRADIENTS && g->one_pass;
     assign_offsets(&c);
+    if (!find_units(&c) || !cut_shards(&c))
+        return;
     flatten(&c);
-    af_carry_nodes(g);
+    if (!af_graph_failed(g))
+        af_carry_nodes(g);
     g->phase = AF_PHASE_UPDATE;
-    if (!af_graph_failed(g) && find_units(&c))
+    if (!af_graph_failed(g))
         record(&c);
 }
 

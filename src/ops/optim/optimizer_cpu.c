@@ -5,11 +5,12 @@
 #include "ops/optim/norm_stats.h"
 #include "ops/optim/optim_in.h"
 #include "ops/optim/optimizer.h"
+#include "ops/optim/split_norm.h"
 #include "tensor/dynamic_map.h"
 
 #include <math.h>
 
-enum { NORM_PIECE = 1 << 14 };
+enum { NORM_PIECE = AF_NORM_PIECE };
 
 typedef struct norm_job {
     const af_tensor *grads;
@@ -35,8 +36,20 @@ static int64_t norm_piece_count(const af_node *n)
     return (af_count(in.grads) + NORM_PIECE - 1) / NORM_PIECE;
 }
 
+static double piece_squares(const float *g, int64_t count)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++)
+        sum += (double)g[i] * (double)g[i];
+    return sum;
+}
+
 static void grad_norm_run(const af_node *n, af_cpu *cpu)
 {
+    if (af_norm_is_split(n)) {
+        af_split_norm_run(n, cpu, piece_squares);
+        return;
+    }
     const af_optim_inputs in = af_optim_in(n);
     const int64_t pieces = norm_piece_count(n);
     norm_job j = {in.grads, cpu->work};
@@ -47,7 +60,8 @@ static void grad_norm_run(const af_node *n, af_cpu *cpu)
 static uint64_t grad_norm_work(const af_node *n, int threads)
 {
     (void)threads;
-    return (uint64_t)norm_piece_count(n) * sizeof(double);
+    return af_norm_is_split(n) ? af_split_norm_work(n)
+                               : (uint64_t)norm_piece_count(n) * sizeof(double);
 }
 
 /* The numbers every update needs. */

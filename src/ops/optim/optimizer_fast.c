@@ -5,10 +5,11 @@
 #include "ops/optim/norm_stats.h"
 #include "ops/optim/optim_in.h"
 #include "ops/optim/optimizer.h"
+#include "ops/optim/split_norm.h"
 
 #include <math.h>
 
-enum { PIECE = 1 << 14, RUN = 512 };
+enum { PIECE = AF_NORM_PIECE, RUN = 512 };
 
 typedef struct update_fast_job {
     const af_node *n;
@@ -18,23 +19,33 @@ typedef struct update_fast_job {
     af_adam_row k;
 } update_fast_job;
 
+/* Short runs in f32, added up in double: 1e-7 of the norm. */
+static double piece_squares(const float *g, int64_t count)
+{
+    const af_fast *f = af_fast_get();
+    double sum = 0;
+    for (int64_t i = 0; i < count; i += RUN)
+        sum += (double)f->sum_squares(g + i, AF_MIN((int64_t)RUN, count - i));
+    return sum;
+}
+
 static void norm_pieces(void *arg, int64_t from, int64_t to, int share)
 {
     (void)share;
     const update_fast_job *j = arg;
     const af_optim_inputs in = af_optim_in(j->n);
     const float *g = in.grads->data;
-    for (int64_t p = from; p < to; p++) {
-        double sum = 0; /* short runs in f32, added up in double: 1e-7 of the norm */
-        for (int64_t i = p * PIECE; i < AF_MIN((p + 1) * PIECE, j->count); i += RUN)
-            sum += (double)j->f->sum_squares(g + i, AF_MIN((int64_t)RUN, j->count - i));
-        j->sum[p] = sum;
-    }
+    for (int64_t p = from; p < to; p++)
+        j->sum[p] = piece_squares(g + p * PIECE, AF_MIN((int64_t)PIECE, j->count - p * PIECE));
 }
 
 static void grad_norm_run(const af_node *n, af_cpu *cpu)
 {
     const af_optim_inputs in = af_optim_in(n);
+    if (af_norm_is_split(n)) {
+        af_split_norm_run(n, cpu, piece_squares);
+        return;
+    }
     update_fast_job j = {.n = n, .f = af_fast_get(), .sum = cpu->work, .count = af_count(in.grads)};
     const int64_t pieces = (j.count + PIECE - 1) / PIECE;
     af_pool_run(cpu->pool, pieces, norm_pieces, &j);
@@ -45,6 +56,8 @@ static uint64_t grad_norm_work(const af_node *n, int threads)
 {
     const af_optim_inputs in = af_optim_in(n);
     (void)threads;
+    if (af_norm_is_split(n))
+        return af_split_norm_work(n);
     return (uint64_t)((af_count(in.grads) + PIECE - 1) / PIECE) * sizeof(double);
 }
 

@@ -61,6 +61,14 @@ static const char *finish_of(const af_choice *c, af_decode_end end)
     return end == AF_DECODE_LENGTH ? "length" : NULL;
 }
 
+/* Special tokens are read for the calls that some of them mark; the others say nothing. */
+static bool is_noise(const af_generation *g, int32_t id)
+{
+    const af_tokenizer *t = g->api->tokenizer;
+    return !g->skip_special && af_tokenizer_is_special(t, id) &&
+           !af_tool_marker(af_tokenizer_token(t, id, NULL));
+}
+
 static bool add_token(af_choice *c, const af_decoded *t)
 {
     af_generation *g = c->of;
@@ -68,10 +76,10 @@ static bool add_token(af_choice *c, const af_decoded *t)
     const bool is_end = t->end == AF_DECODE_EOS && !g->ignore_eos;
     if (g->logprobs)
         af_logprobs_add(c, t);
-    af_status st = af_choice_text_add(&c->text, t->id, is_end, &err);
+    af_status st = af_answer_text_add(&c->text, t->id, !is_end && !is_noise(g, t->id), &err);
     const char *finish = finish_of(c, t->end);
     if (st == AF_OK && finish)
-        st = af_choice_text_finish(&c->text, &err);
+        st = af_answer_text_end(&c->text, true, &err);
     if (st == AF_OK && c->parser)
         st = af_choice_parse(c, finish != NULL, &err);
     if (st != AF_OK) {
@@ -178,7 +186,7 @@ static void fail(af_serve_task *t, af_decoder *d, const af_error *why)
 
 static void free_choice(af_choice *c)
 {
-    af_choice_text_clear(&c->text);
+    af_answer_text_clear(&c->text);
     af_logprobs_clear(&c->logprobs);
     af_grammar_state_free(c->grammar);
     af_tool_parser_free(c->parser);
@@ -237,8 +245,8 @@ static af_status make_choices(af_generation *g, af_error *err)
     for (int i = 0; i < g->choices; i++) {
         af_choice *c = &g->choice[i];
         *c = (af_choice){.of = g, .index = i, .prompt = i / g->n};
-        af_choice_text_init(&c->text, g->api->tokenizer, g->skip_special,
-                            (const char *const *)g->stop, g->stops);
+        af_answer_text_init(&c->text, g->api->tokenizer, (const char *const *)g->stop, g->stops,
+                            g->skip_special);
         if (g->tools)
             AF_TRY(af_choice_tools(c, err));
         if (g->grammar)

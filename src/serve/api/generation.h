@@ -6,9 +6,9 @@
 #ifndef AF_SERVE_GENERATION_H
 #define AF_SERVE_GENERATION_H
 
+#include "decode/answer_text.h"
 #include "grammar/tool_call.h"
 #include "serve/api/api.h"
-#include "serve/api/choice_text.h"
 
 typedef struct af_generation af_generation;
 typedef struct af_response af_response; /* responses.h */
@@ -25,7 +25,7 @@ typedef struct af_choice {
     int index, prompt;
     uint64_t ticket;
     bool submitted, done;
-    af_choice_text text;
+    af_answer_text text;
     af_tool_parser *parser;  /* of calls, or NULL: the text is the content */
     uint64_t parsed;         /* bytes of the text that it has */
     af_buf content;          /* text around calls */

@@ -143,8 +143,9 @@ static af_status add_previous(const af_api *a, json_t *items, const char *id, af
     af_buf list = {0};
     if (!text) {
         f->status = 404;
-        return af_fail_subject(&f->err, AF_EUSAGE, field,
-                               "there is no response '%.100s', or not any more", id);
+        return af_fail_subject(
+            &f->err, AF_EUSAGE, field,
+            "response '%.100s' is not stored: unknown, deleted, or older than those kept", id);
     }
     af_buf_printf(&list, "[%s]", text);
     free(text);

@@ -107,7 +107,8 @@ static const char *id_of(const af_httpd_call *c)
 
 static void refuse(af_httpd_call *c)
 {
-    af_api_refuse(c, 404, NULL, "response_id", "there is no response '%.100s', or not any more",
+    af_api_refuse(c, 404, NULL, "response_id",
+                  "response '%.100s' is not stored: unknown, deleted, or older than those kept",
                   id_of(c));
 }
 

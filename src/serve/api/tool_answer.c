@@ -112,7 +112,7 @@ af_status af_choice_tools(af_choice *c, af_error *err)
 af_status af_choice_parse(af_choice *c, bool last, af_error *err)
 {
     af_status st = AF_OK;
-    const af_choice_text *t = &c->text;
+    const af_answer_text *t = &c->text;
     if (t->safe > c->parsed)
         AF_TRY(af_tool_parser_add(c->parser, t->text.data + c->parsed, t->safe - c->parsed, err));
     c->parsed = t->safe;

@@ -14,7 +14,7 @@ static int newest_first(const void *a, const void *b)
 
 af_status af_checkpoint_list(char ***names, int *n, const char *output, bool own, af_error *err)
 {
-    const af_status st = af_dir_list(names, n, output, err);
+    af_status st = af_dir_list(names, n, output, err);
     if (st != AF_OK)
         return st;
     int kept = 0;
@@ -27,7 +27,13 @@ af_status af_checkpoint_list(char ***names, int *n, const char *output, bool own
     *n = kept;
     if (kept)
         qsort(*names, (size_t)kept, sizeof **names, newest_first);
-    return AF_OK;
+    st = af_memory_check(err); /* one whose manifest could not be read for it is not listed */
+    if (st != AF_OK) {
+        af_names_free(*names, *n);
+        *names = NULL;
+        *n = 0;
+    }
+    return st;
 }
 
 af_status af_checkpoint_newest(const char *output, const af_train_hooks *hooks, char **dir,

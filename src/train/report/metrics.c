@@ -64,6 +64,34 @@ static af_status append_row(af_metrics *m, int64_t step, const char *const *name
     return st;
 }
 
+af_status af_metrics_fp8(af_metrics *m, const af_fp8_plan *p, af_error *err)
+{
+    static const char *const field[] = {"fp8_forward_error", "fp8_backward_error"};
+    static const char *const list[] = {
+        [AF_FP8_SLOWER] = "fp8_slower", [AF_FP8_BROKE] = "fp8_over_limit"};
+    json_t *row = json_pack("{s:i, s:i, s:i, s:f}", "step", 0, "fp8_groups", p->count, "fp8_used",
+                            af_fp8_plan_in(p, AF_FP8_USED), "fp8_error_limit", AF_FP8_ERROR_MAX);
+    for (int pass = 0; pass < 2; pass++)
+        json_object_set_new(row, field[pass], json_real(af_fp8_plan_error(p, pass)));
+    for (int state = AF_FP8_SLOWER; state <= AF_FP8_BROKE; state++) {
+        json_t *names = json_array();
+        for (int i = 0; i < p->count; i++)
+            if (p->group[i].state == (af_fp8_state)state)
+                json_array_append_new(names, json_string(p->group[i].name));
+        json_object_set_new(row, list[state], names);
+    }
+    char *text = row ? af_json_dump(row, JSON_REAL_PRECISION(6)) : NULL;
+    af_buf b = {0};
+    af_buf_printf(&b, "%s\n", text ? text : "");
+    const af_status st = b.bad || !text ? af_fail_nomem(err, "a metrics row", b.len)
+                                        : af_file_append(m->rows_path, b.data, b.len, false, err);
+    m->progress->metrics_bytes += st == AF_OK ? b.len : 0;
+    af_buf_clear(&b);
+    free(text);
+    json_decref(row);
+    return st;
+}
+
 /* Names and values of one row, and the same as tags of TensorBoard. */
 enum { COLUMNS_MAX = 40 };
 typedef struct metric_row {

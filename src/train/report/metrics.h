@@ -4,6 +4,7 @@
 #define AF_METRICS_H
 
 #include "train/run/run_hooks.h"
+#include "train/step/fp8_plan.h"
 #include "train/step/run_progress.h"
 #include "train/track/track.h"
 
@@ -34,6 +35,8 @@ AF_CHECKED af_status af_metrics_step(af_metrics *m, const af_train_step *s, int6
 /* `items`: evaluated records. */
 AF_CHECKED af_status af_metrics_eval(af_metrics *m, double loss, double accuracy, double seconds,
                                      int64_t items, const af_metric_list *more, af_error *err);
+/* What the gate of FP8 found, as a row of step 0. */
+AF_CHECKED af_status af_metrics_fp8(af_metrics *m, const af_fp8_plan *p, af_error *err);
 /* trainer_state.json as text (malloc'ed); `final` adds the record HF's trainer ends a run with. */
 AF_CHECKED af_status af_metrics_state_text(const af_metrics *m, bool final, char **out,
                                            af_error *err);

@@ -5,6 +5,7 @@
 #include "format/text/json_text.h"
 #include "train/report/next_steps.h"
 #include "train/report/report_chart.h"
+#include "train/report/report_fp8.h"
 #include "train/step/memory_fit.h"
 #include "train/step/resident.h"
 
@@ -385,6 +386,7 @@ af_status af_report_write(const af_report_source *from, af_error *err)
     put_evaluations(&b, &c);
     put_next(&b, from);
     put_tables(&b, from);
+    af_report_put_fp8(&b, &from->step->fp8);
     if (from->samples_html) {
         af_buf_str(&b, "<h2>Answers before and after training</h2>");
         af_buf_str(&b, from->samples_html);

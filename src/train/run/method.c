@@ -98,6 +98,7 @@ bool af_method_lost_in_peft(const af_model_spec *s, const af_module_spec *m)
 {
     return s->arch->peft_converts &&
            (m->group == AF_GROUP_GATE_UP || m->group == AF_GROUP_DOWN ||
+            m->group == AF_GROUP_ATTN_GATE || /* gate_proj, too */
             m->group == AF_GROUP_SHARED_GATE_UP || m->group == AF_GROUP_SHARED_DOWN);
 }
 

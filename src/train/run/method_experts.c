@@ -13,12 +13,20 @@ static const char *old_name(const af_arch *a, int i)
     return i < ROUTER && a->experts ? a->expert_part[i] : usual[i];
 }
 
-static bool has_experts(const af_model_spec *s)
+/* The path of a router, NULL without experts. */
+static const char *router_of(const af_model_spec *s)
 {
     for (int i = 0; i < s->layers; i++)
         if (s->layer[i].mlp == AF_MLP_EXPERTS)
-            return true;
-    return false;
+            return s->module[s->layer[i].module[AF_GROUP_ROUTER][0]].path;
+    return NULL;
+}
+
+/* Whether the parameter is called gate.weight (hunyuan_v1_moe has gate.wg). */
+static bool router_is_gate(const char *path)
+{
+    static const char *const ends[] = {"gate", "gate.weight"};
+    return af_path_in_list(path, ends, AF_LEN(ends));
 }
 
 /* Takes the old names out of the targets. */
@@ -63,9 +71,10 @@ static void add_parameters(af_adapter_config *c, af_method_lists *lists,
 af_status af_method_convert(af_adapter_config *c, af_method_lists *lists, bool all,
                             const af_run_config *r, const af_model_spec *s, af_error *err)
 {
-    bool found[OLD_NAMES] = {all, all, all, all};
+    const char *router = router_of(s);
+    bool found[OLD_NAMES] = {all, all, all, all && router && router_is_gate(router)};
     char at[300];
-    if (!s->arch->peft_converts || c->target_regex || !has_experts(s))
+    if (!s->arch->peft_converts || c->target_regex || !router)
         return AF_OK;
     af_run_key_loc(r, "lora_target_modules", at, sizeof at);
     if (c->target_count > AF_METHOD_NAMES_MAX)

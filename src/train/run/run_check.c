@@ -14,6 +14,7 @@ static const char *need_text(af_key_need need)
         [AF_NEED_NOTHING] = "",
         [AF_NEED_ADAPTER] = "without 'adapter: lora' or 'adapter: qlora'",
         [AF_NEED_NEW_ADAPTER] = "without 'adapter: lora' or 'adapter: qlora'",
+        [AF_NEED_FROZEN] = "where the base itself is trained: it is for frozen weights",
         [AF_NEED_PACKING] = "without 'sample_packing: true'",
         [AF_NEED_EVAL_DATA] = "without 'val_set_size' or 'test_datasets'",
         [AF_NEED_EVAL] = "without 'val_set_size' or 'test_datasets'",
@@ -60,6 +61,7 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
         return true;
     case AF_NEED_ADAPTER:
     case AF_NEED_NEW_ADAPTER:
+    case AF_NEED_FROZEN:
         return !af_method_trains_base(r);
     case AF_NEED_PACKING:
         return r->packing;
@@ -168,7 +170,8 @@ static af_status check_effects(af_run_config *r, af_error *err)
         if (r->key_line[i] > 0 && asks_nothing(r, k)) {
             st = af_key_reset(r, k, err);
         } else if (may_be_idle(r, k)) {
-            if (k->need == AF_NEED_FULL || k->need == AF_NEED_FREEZE) /* what would be trained */
+            if (k->need == AF_NEED_FULL || k->need == AF_NEED_FREEZE ||
+                k->need == AF_NEED_FROZEN) /* what would be trained, and how */
                 af_log_write(AF_LOG_WARN, "%s: %s has no effect %s",
                              af_run_key_loc(r, k->name, at, sizeof at), k->name,
                              need_text(k->need));

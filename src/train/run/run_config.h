@@ -160,6 +160,7 @@ typedef struct af_run_config {
     /* precision and memory */
     af_tri bf16, checkpointing, offloading;
     bool tf32;
+    bool fp8;
     af_attention_by attention;
     af_gemm_by gemm;
     const char *device;

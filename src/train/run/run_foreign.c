@@ -156,8 +156,10 @@ static const foreign_group groups[] = {
      "shuffle_before_merging_datasets shuffle_dataset"},
 
     {INSTEAD, "runs compute in bf16 on a GPU and f32 on a CPU: see 'bf16'",
-     "fp16 float16 fp16_opt_level half_precision_backend fp16_backend fp8 fp8_* pure_bf16 bfloat16 "
+     "fp16 float16 fp16_opt_level half_precision_backend fp16_backend pure_bf16 bfloat16 "
      "float32"},
+
+    {IDLE, "see 'fp8': how its products are computed is not a setting", "fp8_*"},
 
     {INSTEAD, "the scales of a 4-bit base are always quantised, too",
      "double_quantization bnb_4bit_use_double_quant use_bnb_nested_quant"},

@@ -12,8 +12,6 @@
 #include "train/step/run_data.h"
 #include "train/step/run_model.h"
 
-enum { AF_ZERO_MAX = 1 }; /* stages that are there */
-
 /* Joins the other ranks of the run, if there are any (*out NULL: this is the only one), and checks
  * that all have the same program and run file. *common: the error is the same on every rank. */
 AF_CHECKED af_status af_ranks_open(af_comm **out, const af_run_config *run,

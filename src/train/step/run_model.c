@@ -184,6 +184,11 @@ done:
 
 bool af_run_model_on_cpu(const af_run_model *m) { return af_device_is_cpu(m->device); }
 
+int af_run_model_zero_max(const af_run_model *m)
+{
+    return af_run_model_on_cpu(m) ? AF_ZERO_MAX : AF_SPLIT_STATE;
+}
+
 uint64_t af_run_model_sent(const af_run_model *m)
 {
     return af_comm_bytes(m->comm) + (m->gpus ? af_comm_device_bytes(m->gpus) : 0);
@@ -358,6 +363,11 @@ af_status af_run_model_open(af_run_model *m, const af_run_config *run, af_comm *
         AF_TRY(af_run_zero_stage(run, &m->zero_stage, err));
     AF_TRY(check_output(m, err));
     AF_TRY(open_device(m, err));
+    if (m->zero_stage > af_run_model_zero_max(m))
+        AF_TRY(af_fail(err, AF_EUSAGE,
+                       "%s: zero_stage %d does not run on a GPU yet: use %d, which splits the "
+                       "optimizer state",
+                       run->path, m->zero_stage, af_run_model_zero_max(m)));
     AF_TRY(af_comm_device_for(&m->gpus, comm, m->device, err));
     choose_compute(m);
     AF_TRY(open_loader(m, false, err));

@@ -8,7 +8,7 @@
 #include "train/step/capture.h"
 #include "train/step/run_tokens.h"
 
-enum { AF_FROZEN_ALIGN = 64 };
+enum { AF_FROZEN_ALIGN = 64, AF_ZERO_MAX = 2 /* the highest zero_stage */ };
 
 typedef struct af_run_model {
     const af_run_config *run; /* borrowed */
@@ -57,6 +57,8 @@ AF_CHECKED af_status af_run_model_open_outline(af_run_model *m, const af_run_con
 AF_CHECKED af_status af_run_model_outline_adapter(af_run_model *m, af_error *err);
 void af_run_model_close(af_run_model *m); /* an empty one is allowed */
 bool af_run_model_on_cpu(const af_run_model *m);
+/* The highest zero_stage that is there on this device. */
+int af_run_model_zero_max(const af_run_model *m);
 /* Whether a teacher is followed: one in the same process, or a capture. */
 static inline bool af_run_model_distils(const af_run_model *m)
 {

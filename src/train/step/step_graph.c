@@ -5,8 +5,6 @@
 #include "train/step/step_graph.h"
 
 #include "base/word.h"
-#include "dist/comm_device.h"
-#include "dist/shards.h"
 #include "graph/graph_access.h"
 #include "ops/optim/optimizer.h"
 #include "train/run/freeze.h"
@@ -124,7 +122,10 @@ static void record_optimizer(af_step_graph *s)
     if (s->model->gpus)
         af_graph_set_receive(s->graph);
     if (s->model->ranks > 1 && s->model->zero_stage >= 1)
-        af_graph_set_shard(s->graph, af_comm_rank(s->model->comm), s->model->ranks);
+        af_graph_set_shard(s->graph, af_comm_rank(s->model->comm), s->model->ranks,
+                           (af_split)s->model->zero_stage);
+    if (s->block == 1) /* what a carry takes away counts as an update */
+        af_graph_set_one_pass(s->graph);
     group_base(s);
     trained_rows(s);
     if (s->model->adapter)
@@ -206,7 +207,8 @@ static af_status record_loss(af_step_graph *s, af_error *err)
     const af_forward_opts f = {.dropout = s->model->dropout,
                                .residual_dropout = af_method_residual_dropout(config_of(s)),
                                .neftune = s->run->neftune_alpha,
-                               .router = s->router_coef > 0 ? &s->router : NULL};
+                               .router = s->router_coef > 0 ? &s->router : NULL,
+                               .fp8 = s->fp8.use};
     af_tensor *h = af_model_forward(&s->leaves, &s->in, &f);
     if (s->model->spec->labels) /* its gradient by the scores is what is written to row_weight */
         s->loss = af_model_scores(&s->leaves, h, s->row_weight, &s->rows);
@@ -239,6 +241,7 @@ af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *
 {
     af_status st = AF_OK;
     af_step_graph_drop(s);
+    AF_TRY(af_fp8_plan_make(&s->fp8, s->model, s->rows_max, err));
     AF_TRY(af_graph_new(&s->graph, err));
     af_graph_set_same_bits(s->graph);
     s->scale = s->row_weight = s->router_scale = NULL;
@@ -257,8 +260,6 @@ af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *
     if (s->rows)
         af_graph_output(s->graph, s->rows);
     record_optimizer(s);
-    if (s->block == 1) /* what a carry takes away counts as an update */
-        af_graph_set_one_pass(s->graph);
     set_recompute(s, mode);
     st = af_graph_status(s->graph, err);
 done:
@@ -279,10 +280,9 @@ void af_step_graph_drop(af_step_graph *s)
     s->graph = NULL;
 }
 
-void af_step_graph_close(af_step_graph *s)
+/* The staging buffers of an earlier graph. */
+static void free_buffers(af_step_graph *s)
 {
-    af_step_graph_drop(s);
-    af_teacher_clear(&s->teacher);
     free(s->bounds);
     free(s->rows_i32);
     free(s->row_stats);
@@ -291,6 +291,14 @@ void af_step_graph_close(af_step_graph *s)
     free(s->spread);
     free(s->losses);
     free(s->router_losses);
+}
+
+void af_step_graph_close(af_step_graph *s)
+{
+    af_step_graph_drop(s);
+    af_teacher_clear(&s->teacher);
+    af_fp8_plan_clear(&s->fp8);
+    free_buffers(s);
     *s = (af_step_graph){0};
 }
 
@@ -299,6 +307,7 @@ af_status af_step_graph_load(af_step_graph *s, af_error *err)
     af_status st = AF_OK;
     af_run_model *m = s->model;
     AF_TRY(af_graph_prepare(s->graph, m->device, err));
+    af_step_ranks_connect(s);
     AF_TRY(af_loader_write(m->loader, &s->leaves, err));
     if (af_run_model_distils(m))
         AF_TRY(af_teacher_load(&s->teacher, m, s->rows_max, err));
@@ -309,6 +318,7 @@ af_status af_step_graph_load(af_step_graph *s, af_error *err)
     if (s->router_coef > 0)
         AF_TRY(af_router_loss_load(&s->router, s->graph, err));
     af_graph_set_seed(s->graph, (uint64_t)s->run->seed);
+    free_buffers(s);
     s->bounds = af_calloc((uint64_t)s->bounds_len, sizeof *s->bounds);
     s->row_stats = af_calloc((uint64_t)af_tensor_count(s->rows), sizeof *s->row_stats);
     s->row_weights =
@@ -439,125 +449,4 @@ af_status af_step_graph_upload_weights(af_step_graph *s, int64_t rows, af_error 
     memset(s->row_weights + live, 0, (size_t)(all - live) * sizeof *s->row_weights);
     return af_tensor_write(s->graph, s->row_weight, s->row_weights,
                            (uint64_t)all * sizeof *s->row_weights, err);
-}
-
-static af_status all_losses(af_step_graph *s, float *losses, af_error *err)
-{
-    af_comm *c = s->model->comm;
-    const int64_t own = s->run->accumulation;
-    return af_comm_all_gather(c, losses + own * af_comm_rank(c), losses,
-                              (uint64_t)own * sizeof *losses, err);
-}
-
-af_status af_step_graph_share_losses(af_step_graph *s, af_error *err)
-{
-    af_status st = AF_OK;
-    if (!s->model->comm)
-        return AF_OK;
-    AF_TRY(all_losses(s, s->losses, err));
-    if (s->router_loss)
-        AF_TRY(all_losses(s, s->router_losses, err));
-    if (af_run_model_distils(s->model)) {
-        AF_TRY(all_losses(s, s->teacher.ce_loss, err));
-        AF_TRY(all_losses(s, s->teacher.kd_loss, err));
-    }
-done:
-    return st;
-}
-
-typedef af_status on_host(af_step_graph *s, float *v, int64_t count, af_error *err);
-
-/* A flat vector in the memory of this process: the graph's own, or of a GPU a copy that is written
- * back. */
-static af_status with_host(af_step_graph *s, af_tensor *t, on_host *work, af_error *err)
-{
-    af_status st = AF_OK;
-    const uint64_t bytes = af_tensor_bytes(t);
-    float *v = af_tensor_host_view(t), *copy = NULL;
-    if (!v) {
-        v = copy = malloc(AF_MAX(bytes, 1));
-        if (!v)
-            return af_fail_nomem(err, "a copy on the host", bytes);
-        AF_TRY(af_tensor_read(s->graph, t, v, bytes, err));
-    }
-    AF_TRY(work(s, v, af_tensor_count(t), err));
-    if (copy)
-        st = af_tensor_write(s->graph, t, copy, bytes, err);
-done:
-    free(copy);
-    return st;
-}
-
-static af_status gather_params(af_step_graph *s, float *v, int64_t count, af_error *err)
-{
-    (void)count;
-    return af_gather_shards(s->model->comm, v, sizeof *v, af_graph_cuts(s->graph), err);
-}
-
-/* Every rank's part of the parameters, from its GPU. */
-static af_status gather_on_gpus(af_step_graph *s, af_error *err)
-{
-    const int64_t *cut = af_graph_cuts(s->graph);
-    uint8_t *v = af_graph_flat_params(s->graph)->data;
-    af_status st = AF_OK;
-    for (int r = 0; r < s->model->ranks && st == AF_OK; r++)
-        if (cut[r + 1] > cut[r])
-            st = af_comm_device_broadcast(s->model->gpus, v + (uint64_t)cut[r] * sizeof(float),
-                                          (uint64_t)(cut[r + 1] - cut[r]) * sizeof(float), r, NULL,
-                                          err);
-    af_tensor_wrote(s->graph, af_graph_flat_params(s->graph));
-    return st;
-}
-
-af_status af_step_graph_gather(af_step_graph *s, af_error *err)
-{
-    if (!s->model->comm || s->model->zero_stage < 1)
-        return AF_OK;
-    if (s->model->gpus)
-        return gather_on_gpus(s, err);
-    return with_host(s, af_graph_flat_params(s->graph), gather_params, err);
-}
-
-static af_status sum_ranks(af_step_graph *s, float *v, int64_t count, af_error *err)
-{
-    af_comm *c = s->model->comm;
-    int64_t *cut = af_calloc((uint64_t)af_comm_size(c) + 1, sizeof *cut);
-    if (!cut)
-        return af_fail_nomem(err, "ranks", (uint64_t)af_comm_size(c) * sizeof *cut);
-    af_shard_cuts(cut, af_comm_size(c), count, 64);
-    af_status st = af_reduce_scatter(c, v, cut, err);
-    if (st == AF_OK)
-        st = af_gather_shards(c, v, sizeof *v, cut, err);
-    free(cut);
-    return st;
-}
-
-/* The tree of sum_ranks without parts: with the neighbour at distance 1 a rank exchanges all it has
- * and adds, then with that at distance 2. The sum of two does not depend on which comes first. */
-static af_status sum_on_gpus(af_step_graph *s, af_error *err)
-{
-    const af_tensor *g = af_graph_flat_gradients(s->graph), *in = af_graph_received(s->graph);
-    const int me = af_comm_rank(s->model->comm);
-    af_status st = AF_OK;
-    for (int bit = 1; bit < s->model->ranks && st == AF_OK; bit *= 2) {
-        st = af_comm_device_exchange(s->model->gpus, me ^ bit, g->data, in->data,
-                                     af_tensor_bytes(g), NULL, err);
-        if (st == AF_OK)
-            st = af_graph_add_received(s->graph, err);
-    }
-    return st;
-}
-
-af_status af_step_graph_reduce(af_step_graph *s, af_error *err)
-{
-    if (!s->model->comm)
-        return AF_OK;
-    if (s->model->gpus)
-        return sum_on_gpus(s, err);
-    return with_host(s, af_graph_flat_gradients(s->graph), sum_ranks, err);
-}
-
-af_status af_step_graph_carry(af_step_graph *s, int64_t k, af_error *err)
-{
-    return (k + 1) % s->block == 0 ? af_graph_carry(s->graph, k / s->block, err) : AF_OK;
 }

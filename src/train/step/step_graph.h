@@ -4,6 +4,7 @@
 
 #include "data/store/batch_stream.h"
 #include "ops/moe/router_loss.h"
+#include "train/step/fp8_plan.h"
 #include "train/step/prompts.h"
 #include "train/step/run_model.h"
 #include "train/step/teacher.h"
@@ -27,6 +28,7 @@ typedef struct af_step_graph {
     const af_run_config *run;        /* borrowed, as the next two */
     af_run_model *model;             /* is open longer than the graph */
     const af_prompts *prompts;       /* to be answered next to the graph; NULL = none */
+    af_fp8_plan fp8;                 /* empty without the key */
     int64_t rows_max, sequences_max; /* of one micro-batch; set before recording */
     int64_t attention_max;           /* rows of attention; 0 = the same rows */
     af_graph *graph;
@@ -49,6 +51,8 @@ typedef struct af_step_graph {
     af_plan_info plan;
     af_planned_mode planned[AF_PLANNED_MAX]; /* since the last choice began */
     int planned_count;
+    uint64_t sent;          /* to other ranks: gradients and parameters */
+    bool seeks, sums_bad;   /* looks at split gradients; found one that is not finite */
     uint64_t prompts_bytes; /* to answer the prompts, in addition to the plan */
     uint64_t program_bytes; /* resident before the graph's memory is taken */
     /* staging buffers on the host */
@@ -69,8 +73,17 @@ AF_CHECKED af_status af_step_graph_upload(af_step_graph *s, const af_batch *b, f
                                           af_error *err);
 /* Row weights of a micro-batch, from s->row_weights. */
 AF_CHECKED af_status af_step_graph_upload_weights(af_step_graph *s, int64_t rows, af_error *err);
-/* After the gradients of the rank's micro-batch k of a step: adds them to those before. */
-AF_CHECKED af_status af_step_graph_carry(af_step_graph *s, int64_t k, af_error *err);
+/* ---- ranks: step_ranks.c. One process has all micro-batches, and nothing to share ---- */
+
+/* Lets the nodes of a prepared graph reach the other ranks. */
+void af_step_ranks_connect(af_step_graph *s);
+/* The number in the step of this rank's micro-batch j, 0 .. accumulation - 1. */
+int64_t af_step_graph_micro(const af_step_graph *s, int64_t j);
+/* Every rank has computed the items (of `size` bytes) of its micro-batches: now all have all. */
+AF_CHECKED af_status af_step_graph_share(const af_step_graph *s, void *items, uint64_t size,
+                                         af_error *err);
+/* After the gradients of this rank's micro-batch j of a step: adds them to those before. */
+AF_CHECKED af_status af_step_graph_carry(af_step_graph *s, int64_t j, af_error *err);
 /* After the last of them: the gradients become the sum over all ranks. */
 AF_CHECKED af_status af_step_graph_reduce(af_step_graph *s, af_error *err);
 /* After an update: the parameters of all shards on every rank. */

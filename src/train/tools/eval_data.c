@@ -1,10 +1,11 @@
 /* eval_data.c - loss and accuracy of a model over a dataset of any shape the trainer reads. */
+#include "train/tools/eval_data.h"
+
 #include "base/buf.h"
 #include "base/file.h"
 #include "data/shape/data_source.h"
 #include "data/store/dataset.h"
 #include "data/store/pair_row.h"
-#include "model/model_state.h"
 
 static const char location[] = "command line";
 
@@ -94,12 +95,11 @@ static af_status find_template(const af_model *m, const char **template, const c
     return AF_OK;
 }
 
-/* Opens the store of a dataset for this model. */
-static af_status open_store(af_token_store *store, af_model *m, const char *path,
-                            const af_eval_data_opts *o, bool labels, af_arena *mem, af_error *err)
+af_status af_eval_data_open(af_token_store *store, af_data_counts *counts, af_model *m,
+                            const char *path, const af_eval_data_opts *o, bool labels,
+                            af_excess excess, af_arena *mem, af_error *err)
 {
     af_yaml *list = NULL;
-    af_data_counts counts;
     const char *template = o->chat_template, *tokens;
     const char **names = NULL;
     af_status st = AF_OK;
@@ -110,7 +110,7 @@ static af_status open_store(af_token_store *store, af_model *m, const char *path
                          .model = tokens,
                          .chat_template = template,
                          .train_on_inputs = o->train_on_inputs,
-                         .excess = AF_EXCESS_TRUNCATE,
+                         .excess = excess,
                          .sequence_len = AF_MAX(o->sequence_len, 2),
                          .vocab = af_model_vocab(m)};
     if (labels) {
@@ -124,7 +124,7 @@ static af_status open_store(af_token_store *store, af_model *m, const char *path
         data.labels.name = names;
         data.labels.names = (int)data.labels.count;
     }
-    AF_TRY(af_dataset_open(store, &counts, &data, err));
+    AF_TRY(af_dataset_open(store, counts, &data, err));
 done:
     return st;
 }
@@ -135,11 +135,12 @@ af_status af_model_eval_dataset(af_model *m, const char *path, const af_eval_dat
     af_status st = AF_OK;
     af_arena mem = {0};
     af_token_store store = {0};
+    af_data_counts counts;
     af_eval *e = NULL;
     int32_t *buf = NULL;
     af_error unread;
     err = af_error_or(err, &unread);
-    AF_TRY(open_store(&store, m, path, o, false, &mem, err));
+    AF_TRY(af_eval_data_open(&store, &counts, m, path, o, false, AF_EXCESS_TRUNCATE, &mem, err));
     buf = af_calloc((uint64_t)store.longest * 2 + 1, sizeof *buf);
     if (!buf)
         AF_TRY(af_fail_nomem(err, "a record", (uint64_t)store.longest * 8));
@@ -189,6 +190,7 @@ af_status af_model_eval_labels(af_model *m, const char *path, const af_eval_data
     af_status st = AF_OK;
     af_arena mem = {0};
     af_token_store store = {0};
+    af_data_counts read;
     af_label_counts counts = {0};
     float *values = af_calloc(C * 2, sizeof *values);
     af_error unread;
@@ -198,7 +200,7 @@ af_status af_model_eval_labels(af_model *m, const char *path, const af_eval_data
         AF_TRY(af_fail_nomem(err, "labels", C * sizeof *values));
     AF_TRY(af_model_labels(m) ? AF_OK : af_model_classify(m, NULL, 0, NULL, NULL, err));
     AF_TRY(af_label_counts_init(&counts, (int64_t)C, err));
-    AF_TRY(open_store(&store, m, path, o, true, &mem, err));
+    AF_TRY(af_eval_data_open(&store, &read, m, path, o, true, AF_EXCESS_TRUNCATE, &mem, err));
     for (int64_t i = 0; i < store.records; i++)
         AF_TRY(add_text(m, &store, i, values, values + C, &counts, &out->loss, err));
     if (counts.texts)

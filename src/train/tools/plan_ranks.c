@@ -11,22 +11,51 @@
 #define GPU_RATE  350e12
 #define CORE_RATE 35e9
 
-/* Gradients are summed and gathered; with a split state the parameters are gathered. */
+/* Bytes that rank 0 sends to ranks at least `distance` away. */
+typedef struct traffic {
+    int ranks, distance;
+    uint64_t sent;
+} traffic;
+
+static void add_traffic(void *user, const int64_t *cut, uint64_t size, bool gathers)
+{
+    traffic *t = user;
+    t->sent += af_shards_sent(cut, 0, t->ranks, t->distance, size, gathers);
+}
+
+static uint64_t sent_by_nodes(const af_step_graph *s, int what, int ranks, int distance)
+{
+    traffic t = {.ranks = ranks, .distance = distance};
+    af_graph_exchanges(s->graph, what, add_traffic, &t);
+    return t.sent;
+}
+
+/* Gradients are summed and gathered, or by nodes; with a split state the parameters are gathered.
+ */
 static af_status count_sent(const af_step_graph *s, const af_plan_ranks *r, int stage,
                             af_stage_plan *out, af_error *err)
 {
-    const int64_t count = af_tensor_count(af_graph_flat_gradients(s->graph));
+    const int64_t count = af_tensor_count(af_graph_flat_params(s->graph));
+    const uint64_t micro = (uint64_t)s->run->accumulation, blocks = micro / (uint64_t)s->block;
     int64_t *cut = af_calloc((uint64_t)r->ranks + 1, sizeof *cut);
     if (!cut)
         return af_fail_nomem(err, "ranks", (uint64_t)r->ranks * sizeof *cut);
     af_shard_cuts(cut, r->ranks, count, 64);
     const int per_node = r->ranks_per_node ? r->ranks_per_node : r->ranks;
     for (int far = 0; far < 2; far++) {
-        uint64_t *sum = far ? &out->sent_far : &out->sent;
         const int from = far ? per_node : 1;
-        *sum = 2 * af_shards_sent(cut, 0, r->ranks, from, sizeof(float));
-        if (stage >= 1 && r->ranks > 1)
-            *sum += af_shards_sent(af_graph_cuts(s->graph), 0, r->ranks, from, sizeof(float));
+        traffic t = {.ranks = r->ranks, .distance = from};
+        if (stage < AF_SPLIT_GRADIENTS) {
+            add_traffic(&t, cut, sizeof(float), false);
+            add_traffic(&t, cut, sizeof(float), true);
+        }
+        if (stage >= AF_SPLIT_STATE && r->ranks > 1)
+            add_traffic(&t, af_graph_cuts(s->graph), sizeof(float), true);
+        if (stage >= AF_SPLIT_GRADIENTS && r->ranks > 1)
+            t.sent += micro * sent_by_nodes(s, AF_RUN_BACKWARD, r->ranks, from) +
+                      blocks * sent_by_nodes(s, 0, r->ranks, from) +
+                      sent_by_nodes(s, AF_RUN_UPDATE, r->ranks, from);
+        *(far ? &out->sent_far : &out->sent) = t.sent;
     }
     free(cut);
     return AF_OK;
@@ -48,7 +77,7 @@ static af_status plan_stage(af_step_graph *s, af_memory_mode mode, const af_plan
                             int stage, uint64_t free_bytes, af_stage_plan *out, af_error *err)
 {
     af_status st = AF_OK;
-    *out = (af_stage_plan){.there = stage <= AF_ZERO_MAX};
+    *out = (af_stage_plan){.there = stage <= af_run_model_zero_max(s->model)};
     if (!out->there)
         return AF_OK;
     s->model->ranks = r->ranks;

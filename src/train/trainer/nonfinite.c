@@ -124,8 +124,8 @@ static bool bad_gradient(af_step_graph *s, char *out, size_t size, double *most,
     *whose = "";
     for (af_tensor *p = NULL; (p = af_graph_next(s->graph, AF_ROLE_PARAM, p));) {
         const af_tensor *grad = af_tensor_gradient(p);
-        if (!grad || !af_tensor_name(p)[0])
-            continue;
+        if (!grad || !af_tensor_name(p)[0] || af_tensor_role(grad) != AF_ROLE_GRADIENT)
+            continue; /* split ones are seen on their way */
         const int64_t n = af_tensor_count(p);
         float *v = af_calloc((uint64_t)n, sizeof *v);
         const bool read =
@@ -191,6 +191,7 @@ static void repeat_step(af_trainer *t, const af_step_result *r, finding *f, af_e
     double most = 0;
     const char *whose = "";
     const af_batch *b;
+    t->step.seeks = true;
     for (int64_t k = 0; k < t->progress.micro_per_step; k++) {
         float loss = NAN;
         af_graph_set_clock(t->step.graph, clock + (uint64_t)k);
@@ -202,6 +203,8 @@ static void repeat_step(af_trainer *t, const af_step_result *r, finding *f, af_e
         af_graph_set_clock(t->step.graph, clock + (uint64_t)k);
         if (!isfinite(loss) && !find_forward(&t->step, f->bad, sizeof f->bad))
             snprintf(f->bad, sizeof f->bad, "the loss");
+        if (!*f->bad && t->step.sums_bad)
+            snprintf(f->bad, sizeof f->bad, "a gradient");
         if (*f->bad || bad_gradient(&t->step, f->bad, sizeof f->bad, &most, &whose, err)) {
             name_records(&t->data, b, f);
             return;
@@ -272,7 +275,13 @@ af_status af_trainer_explain_nonfinite(af_trainer *t, const af_step_result *r, a
     finding f = {0};
     char run[4096] = "", data[4096], *checkpoint = NULL;
     const int64_t step = t->progress.step + 1;
-    repeat_step(t, r, &f, err);
+    if (af_trainer_writes(t) || t->model.zero_stage >= AF_SPLIT_GRADIENTS) /* its nodes need all */
+        repeat_step(t, r, &f, err);
+    if (!af_trainer_writes(t)) { /* rank 0 tells why */
+        af_buf_clear(&f.text);
+        af_buf_clear(&f.json);
+        return af_comm_barrier(t->comm, err);
+    }
     snprintf(run, sizeof run, "%s/replay-%" PRId64 ".yaml", t->run->output_dir, step);
     snprintf(data, sizeof data, "%s/replay-%" PRId64 ".json", t->run->output_dir, step);
     af_error why = {0};

@@ -184,7 +184,7 @@ static af_status add_metrics(af_trainer *t, const af_step_result *r, af_error *e
     af_status st = AF_OK;
     if (s->router_loss)
         AF_TRY(af_step_graph_share_losses(s, err));
-    AF_TRY(af_ranks_share(t->comm, p->sums, (uint64_t)p->most * sizeof *p->sums, n, err));
+    AF_TRY(af_step_graph_share(s, p->sums, (uint64_t)p->most * sizeof *p->sums, err));
     for (int64_t k = 0; k < n; k++) {
         const af_batch *b;
         AF_TRY(af_stream_get(t->data.stream, t->progress.micro + k, &b, err));
@@ -203,9 +203,8 @@ af_status af_trainer_pref_gradients(af_trainer *t, const af_step_result *r, af_e
     af_status st = AF_OK;
     af_step_graph *s = &t->step;
     af_pref_trainer *p = &t->pref;
-    int64_t from, to;
-    af_ranks_part(t->comm, t->progress.micro_per_step, &from, &to);
-    for (int64_t k = from; k < to; k++) {
+    for (int64_t j = 0; j < t->run->accumulation; j++) {
+        const int64_t k = af_step_graph_micro(s, j);
         const af_batch *b;
         af_pair_sums *sums = p->sums + k * p->most;
         af_pref_metrics unread = {0};
@@ -222,7 +221,7 @@ af_status af_trainer_pref_gradients(af_trainer *t, const af_step_result *r, af_e
         af_pref_batch_weights(b, p->grads, share, s->row_weights);
         AF_TRY(af_step_graph_upload_weights(s, b->rows, err));
         AF_TRY(af_graph_run(s->graph, AF_RUN_BACKWARD, err));
-        AF_TRY(af_step_graph_carry(s, k - from, err));
+        AF_TRY(af_step_graph_carry(s, j, err));
     }
     st = add_metrics(t, r, err);
 done:

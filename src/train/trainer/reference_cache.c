@@ -89,9 +89,9 @@ static void hash_settings(af_sha256 *h, const af_run_model *model, const af_run_
 {
     char text[400];
     const bool gpu = !af_run_model_on_cpu(model);
-    snprintf(text, sizeof text, "%s %d %d %d %" PRId64 " %d %d", AF_VERSION, gpu,
+    snprintf(text, sizeof text, "%s %d %d %d %" PRId64 " %d %d%s", AF_VERSION, gpu,
              (int)model->compute, af_method_quantises(r), r->sequence_len,
-             (int)(r->rl == AF_RL_KTO), data->attention_max > 0);
+             (int)(r->rl == AF_RL_KTO), data->attention_max > 0, r->fp8 ? " fp8" : "");
     hash_text(h, text);
     if (gpu) {
         snprintf(text, sizeof text, "%d %d %d %" PRId64 " %d %d %" PRId64 " %s", r->tf32,

@@ -188,8 +188,8 @@ static af_status add_metrics(af_trainer *t, const af_step_result *r, af_error *e
     const int64_t n = t->progress.micro_per_step;
     af_status st = AF_OK;
     af_label_counts_reset(&t->scores.counts);
-    AF_TRY(
-        af_ranks_share(t->comm, t->scores.score, (uint64_t)t->scores.most * sizeof(float), n, err));
+    AF_TRY(af_step_graph_share(&t->step, t->scores.score, (uint64_t)t->scores.most * sizeof(float),
+                               err));
     for (int64_t k = 0; k < n; k++) {
         const af_batch *b;
         double loss = 0;
@@ -208,9 +208,8 @@ af_status af_trainer_score_gradients(af_trainer *t, const af_step_result *r, af_
 {
     af_status st = AF_OK;
     af_step_graph *s = &t->step;
-    int64_t from, to;
-    af_ranks_part(t->comm, t->progress.micro_per_step, &from, &to);
-    for (int64_t k = from; k < to; k++) {
+    for (int64_t j = 0; j < t->run->accumulation; j++) {
+        const int64_t k = af_step_graph_micro(s, j);
         const af_batch *b;
         af_pref_metrics unread = {0};
         double loss = 0;
@@ -222,7 +221,7 @@ af_status af_trainer_score_gradients(af_trainer *t, const af_step_result *r, af_
         AF_TRY(batch_loss(t, b, &t->data.store, share, &loss, &unread, err));
         AF_TRY(af_step_graph_upload_weights(s, b->rows, err));
         AF_TRY(af_graph_run(s->graph, AF_RUN_BACKWARD, err));
-        AF_TRY(af_step_graph_carry(s, k - from, err));
+        AF_TRY(af_step_graph_carry(s, j, err));
     }
     st = add_metrics(t, r, err);
 done:

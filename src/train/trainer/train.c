@@ -42,28 +42,61 @@ static af_status write_now(void *run, const char *dir, af_error *err)
     return st == AF_OK ? af_trained_write(&t->step, dir, err) : st;
 }
 
+/* What rank 0 asks of the others between two steps. */
+typedef enum rank_wish { WISH_GO_ON, WISH_CHECKPOINT } rank_wish;
+
+static af_status tell_ranks(const af_trainer *t, rank_wish wish, af_error *err)
+{
+    uint8_t w = (uint8_t)wish;
+    return af_comm_broadcast(t->comm, &w, sizeof w, 0, err);
+}
+
+/* The others, until the next step: each has a part of what a checkpoint holds. */
+static af_status follow_wishes(const af_trainer *t, af_error *err)
+{
+    af_status st = AF_OK;
+    for (uint8_t wish = WISH_CHECKPOINT; wish != WISH_GO_ON && st == AF_OK;) {
+        st = af_comm_broadcast(t->comm, &wish, sizeof wish, 0, err);
+        if (st == AF_OK && wish == WISH_CHECKPOINT)
+            st = af_checkpoint_send(&t->step, err);
+    }
+    return st;
+}
+
 static af_status checkpoint_now(void *run, af_error *err)
 {
     af_trainer *t = run;
-    if (af_checkpoint_is_split(&t->step)) /* the other ranks do not know that they should send */
-        return af_fail(err, AF_EUSAGE, "zero_stage %d: checkpoints are written at their steps only",
-                       t->model.zero_stage);
-    af_status st = af_trainer_save(t, err);
+    af_status st = AF_OK;
+    const bool split = af_checkpoint_is_split(&t->step);
+    if (split && t->unmet.code != AF_OK)
+        return af_fail(err, t->unmet.code, "%s", t->unmet.msg);
+    if (split)
+        st = tell_ranks(t, WISH_CHECKPOINT, err);
+    if (st == AF_OK)
+        st = af_trainer_save(t, err);
+    if (split && st != AF_OK) /* the others wait for what does not come: the run cannot go on */
+        af_fail(&t->unmet, st, "%s", err ? err->msg : "a checkpoint between two steps failed");
     return st == AF_OK ? af_saver_wait(t->output.saver, err) : st;
 }
 
 static bool stop_now(void *run) { return af_run_stop_requested(((af_trainer *)run)->asked); }
 
-static void between(af_trainer *t)
+static af_status between(af_trainer *t, af_error *err)
 {
+    const bool split = af_checkpoint_is_split(&t->step);
     const af_train_moment m = {.step = t->progress.step,
                                .steps = t->progress.steps,
                                .run = t,
-                               .write = af_checkpoint_is_split(&t->step) ? NULL : write_now,
+                               .write = write_now,
                                .checkpoint = checkpoint_now,
                                .stop = stop_now};
+    if (split && !af_trainer_writes(t))
+        return follow_wishes(t, err);
     if (t->hooks && t->hooks->between)
         t->hooks->between(t->hooks->user, &m);
+    if (t->unmet.code != AF_OK)
+        return af_fail(err, t->unmet.code, "%s", t->unmet.msg);
+    return split ? tell_ranks(t, WISH_GO_ON, err) : AF_OK;
 }
 
 static af_status start_hook(const af_trainer *t, af_error *err)
@@ -87,11 +120,11 @@ static af_status start_hook(const af_trainer *t, af_error *err)
 static af_status loop(af_trainer *t, af_error *err)
 {
     af_status st = AF_OK;
-    between(t);
+    AF_TRY(between(t, err));
     /* a run that was killed after its last evaluation resumes at its end */
     while (!stops(t) && !af_trainer_done(t)) {
         AF_TRY(af_trainer_advance(t, err));
-        between(t);
+        AF_TRY(between(t, err));
     }
     if (stops(t))
         return stop_here(t, err);

@@ -40,6 +40,31 @@ static void log_experts(const af_trainer *t)
                    lost);
 }
 
+/* Which products are in FP8, and which are not. */
+static void log_fp8(const af_trainer *t)
+{
+    const af_fp8_plan *p = &t->step.fp8;
+    if (!p->use)
+        return;
+    const int used = af_fp8_plan_in(p, AF_FP8_USED), slower = af_fp8_plan_in(p, AF_FP8_SLOWER);
+    af_run_log(t->hooks,
+               "fp8: %d of %d groups of projections%s; error against f64 up to %.2f %% forward, "
+               "%.2f %% backward (limit %.0f %%)",
+               used, p->count,
+               af_run_model_on_cpu(&t->model) ? ", emulated (a CPU does not gain by it)" : "",
+               100 * af_fp8_plan_error(p, 0), 100 * af_fp8_plan_error(p, 1),
+               100 * AF_FP8_ERROR_MAX);
+    if (slower)
+        af_run_log(t->hooks, "fp8: %d groups stay as they are, which is faster for their sizes",
+                   slower);
+    for (int i = 0; i < p->count; i++)
+        if (p->group[i].state == AF_FP8_BROKE)
+            af_run_log(t->hooks,
+                       "fp8: '%s' is computed without FP8: its error is %.2f %% forward, %.2f %% "
+                       "backward",
+                       p->group[i].name, 100 * p->group[i].error[0], 100 * p->group[i].error[1]);
+}
+
 /* New tokens, and what trains them. */
 static void log_tokens(const af_trainer *t)
 {
@@ -139,6 +164,7 @@ void af_trainer_log_start(const af_trainer *t)
         af_run_log(t->hooks, "memory: %.1f MiB %s while samples are generated",
                    mib(t->step.prompts_bytes),
                    af_run_model_on_cpu(&t->model) ? "of these" : "more, if free,");
+    log_fp8(t);
     log_experts(t);
     log_tokens(t);
     log_doubtful(t);
@@ -176,7 +202,7 @@ void af_trainer_log_end(const af_trainer *t)
                    expected, (peak / expected - 1) * 100);
     if (t->comm && t->sent_steps)
         af_run_log(t->hooks, "ranks: this one sent %.3f MB a step (%" PRIu64 " bytes)",
-                   (double)t->sent / (double)t->sent_steps / 1e6,
-                   t->sent / (uint64_t)t->sent_steps);
+                   (double)t->step.sent / (double)t->sent_steps / 1e6,
+                   t->step.sent / (uint64_t)t->sent_steps);
     log_next(t);
 }

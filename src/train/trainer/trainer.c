@@ -4,6 +4,7 @@
 #include "train/checkpoint/run_files.h"
 #include "train/report/run_card.h"
 #include "train/report/samples.h"
+#include "train/step/fp8_gate.h"
 #include "train/step/memory_fit.h"
 #include "train/step/ranks.h"
 #include "train/step/resident.h"
@@ -71,6 +72,7 @@ af_status af_trainer_open(af_trainer *t, const af_run_config *run, af_comm *comm
     AF_TRY(af_memory_fit(&t->step, memory, err));
     af_memory_count_program(&t->step);
     AF_TRY(af_step_graph_load(&t->step, err));
+    AF_TRY(af_fp8_gate(&t->step, t->data.stream, err));
     if (af_run_compares(run))
         st = af_pref_trainer_open(&t->pref, &t->data, run, t->progress.micro_per_step, err);
     else if (af_run_scores(run))
@@ -119,6 +121,8 @@ static af_status begin_output(af_trainer *t, const char *checkpoint, bool own, a
                                 checkpoint, own, err));
     AF_TRY(af_samples_open(&samples, err));
     af_trainer_log_start(t);
+    if (t->step.fp8.checked && !checkpoint)
+        AF_TRY(af_metrics_fp8(&t->output.metrics, &t->step.fp8, err));
     if (checkpoint)
         af_run_log(t->hooks, "resumed from %s at step %" PRId64, checkpoint, t->progress.step);
     t->report.began = (int64_t)time(NULL);
@@ -400,8 +404,6 @@ af_status af_trainer_advance(af_trainer *t, af_error *err)
     af_status st = af_trainer_step(t, &r, err);
     if (st != AF_OK)
         return st;
-    if (!r.finite && !af_trainer_writes(t)) /* rank 0 tells why */
-        return af_comm_barrier(t->comm, err);
     if (!r.finite)
         return af_trainer_explain_nonfinite(t, &r, err);
     t->eval_loss = NAN;

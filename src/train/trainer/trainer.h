@@ -28,11 +28,11 @@ typedef struct af_trainer {
     af_comm *comm;               /* the other ranks, or NULL; borrowed, as the next one */
     const af_train_hooks *asked; /* the caller's, whose `stop` counts where ranks agree on it */
     af_train_hooks own_hooks;
-    uint64_t clock; /* of the random numbers, at the beginning of the step */
-    uint64_t sent;  /* bytes of gradients and parameters to other ranks, in this many steps */
-    int64_t sent_steps;
+    uint64_t clock;        /* of the random numbers, at the beginning of the step */
+    int64_t sent_steps;    /* in which step.sent bytes went to other ranks */
     bool differs;          /* ranks have read different data; stays after a close */
     bool stop;             /* a rank was asked to stop */
+    af_error unmet;        /* rank 0 began what needs all ranks, and failed */
     uint64_t *rank_memory; /* of the last logged step, by rank; NULL = one process */
     af_run_model model;
     af_run_data data;

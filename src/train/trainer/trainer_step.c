@@ -57,9 +57,8 @@ static af_status add_gradients(af_trainer *t, const af_step_result *r, af_error 
     af_status st = AF_OK;
     af_step_graph *s = &t->step;
     const float scale = r->supervised ? (float)(1.0 / (double)r->supervised) : 0.0f;
-    int64_t from, to;
-    af_ranks_part(t->comm, t->progress.micro_per_step, &from, &to);
-    for (int64_t k = from; k < to; k++) {
+    for (int64_t j = 0; j < t->run->accumulation; j++) {
+        const int64_t k = af_step_graph_micro(s, j);
         const af_batch *b;
         AF_TRY(af_stream_get(t->data.stream, t->progress.micro + k, &b, err));
         af_graph_set_clock(s->graph, t->clock + (uint64_t)k);
@@ -71,7 +70,7 @@ static af_status add_gradients(af_trainer *t, const af_step_result *r, af_error 
         if (s->router_loss)
             AF_TRY(af_tensor_read_later(s->graph, s->router_loss, &s->router_losses[k],
                                         sizeof *s->router_losses, err));
-        AF_TRY(af_step_graph_carry(s, k - from, err));
+        AF_TRY(af_step_graph_carry(s, j, err));
     }
 done:
     return st;
@@ -89,7 +88,6 @@ af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err)
             : t->run->kd_uld        ? af_trainer_uld_gradients
                                     : add_gradients)(t, r, err));
     af_graph_set_clock(s->graph, t->clock + (uint64_t)t->progress.micro_per_step);
-    const uint64_t before = af_run_model_sent(&t->model);
     AF_TRY(af_step_graph_reduce(s, err));
     af_graph_set_learning_rate(s->graph, af_schedule_lr(&t->progress.schedule, t->progress.step));
     af_graph_set_step(s->graph, t->progress.step + 1);
@@ -97,7 +95,6 @@ af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err)
         af_saver_wait_read(t->output.saver);
     AF_TRY(af_graph_run(s->graph, AF_RUN_UPDATE, err));
     AF_TRY(af_step_graph_gather(s, err));
-    t->sent += af_run_model_sent(&t->model) - before;
     t->sent_steps++;
     if (t->model.gpus)
         af_comm_wait_begin(t->comm);

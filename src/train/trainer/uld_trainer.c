@@ -58,16 +58,16 @@ af_status af_trainer_uld_gradients(af_trainer *t, const af_step_result *r, af_er
     const float scale = r->supervised ? (float)(1.0 / (double)r->supervised) : 0.0f;
     const int64_t n = t->progress.micro_per_step;
     uld_parts sum = {0}, *part = af_calloc((uint64_t)n, sizeof *part);
-    int64_t records, from, to;
+    int64_t records;
     if (!part)
         return af_fail_nomem(err, "losses", (uint64_t)n * sizeof *part);
     AF_TRY(count_records(t, &records, err));
-    af_ranks_part(t->comm, n, &from, &to);
-    for (int64_t k = from; k < to; k++) {
+    for (int64_t j = 0; j < run->accumulation; j++) {
+        const int64_t k = af_step_graph_micro(&t->step, j);
         AF_TRY(batch_gradient(t, k, scale, records, &part[k], err));
-        AF_TRY(af_step_graph_carry(&t->step, k - from, err));
+        AF_TRY(af_step_graph_carry(&t->step, j, err));
     }
-    AF_TRY(af_ranks_share(t->comm, part, sizeof *part, n, err));
+    AF_TRY(af_step_graph_share(&t->step, part, sizeof *part, err));
     for (int64_t k = 0; k < n; k++) {
         t->step.losses[k] = (float)(run->kd_ce_alpha * part[k].ce + run->kd_alpha * part[k].loss);
         sum.ce += part[k].ce;

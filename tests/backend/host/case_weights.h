@@ -84,4 +84,47 @@ static void int8_case(int cols)
     launch({1, 1}, 256, weights::i8_dequant, dst.p(), cols, codes.p(), absmax.p(), 3, cols, 0);
     same("i8", dst, want, 0);
 }
+/* Rows and columns as e4m3, next to the library's rounding: numbers of all sizes, a row and a
+ * column of zeros, one with a NaN. */
+static void fp8_case(int rows, int cols)
+{
+    const size_t ld = cols + 8, n = (size_t)(rows * cols);
+    vec x = numbers(rows * ld, 1);
+    for (size_t i = 0; i < x.size(); i++)
+        x[i] = i % ld == 3 || i / ld == 1 ? 0 : ldexp(x[i], (int)(i % 23) - 17);
+    for (size_t i = 0; i < ld; i++) /* with a scale of 1: ties between two codes */
+        x[4 * ld + i] = i == 7 ? 448 : 16 + (double)(i % 16);
+    for (int r = 0; r < rows; r++)
+        x[r * ld + 7] = r == 4 ? 448 : 16 + r % 16;
+    x[2 * ld + 5] = NAN;
+    buf<bf16> w(x);
+    floats scale(rows), scale_t(cols);
+    buf<u8> q(n), t(n), want(n), want_t(n);
+    vec s(rows), st(cols);
+    for (int across = 0; across < 2; across++)
+        for (int a = 0; a < (across ? cols : rows); a++) {
+            std::vector<float> v;
+            for (int b = 0; b < (across ? rows : cols); b++)
+                v.push_back((float)get(&w.v[across ? b * ld + a : a * ld + b]));
+            const af_fp8_scale f = af_fp8_scale_of(af_fp8_largest(v.data(), (int64_t)v.size(), 0));
+            (across ? st : s)[a] = f.scale;
+            for (size_t b = 0; b < v.size(); b++)
+                (across ? want_t : want).v[a * v.size() + b] = af_fp8_code(v[b] * f.inverse);
+        }
+    launch({(unsigned)rows, 1}, 64, codes8::fp8_rows, q.p(), scale.p(), w.p(), (long long)ld, cols);
+    launch({(unsigned)(cols + 31) / 32, 1}, 256, codes8::fp8_columns, t.p(), scale_t.p(), w.p(),
+           (long long)ld, rows, cols);
+    for (size_t i = 0; i < n; i++) /* any NaN will do */
+        for (buf<u8> *b : {&q, &t, &want, &want_t})
+            b->v[i] = (b->v[i] & 0x7f) == 0x7f ? 0x7f : b->v[i];
+    for (size_t i = 0; i < n; i++)
+        if (q.v[i] != want.v[i] || t.v[i] != want_t.v[i]) { /* `same` allows a unit */
+            printf("fp8 code %zu: %d and %d, not %d and %d\n", i, q.v[i], t.v[i], want.v[i],
+                   want_t.v[i]);
+            failures++;
+            break;
+        }
+    same("fp8_rows scale", scale, s, 0);
+    same("fp8_columns scale", scale_t, st, 0);
+}
 #endif

@@ -178,6 +178,7 @@ DEV float __fdividef(float a, float b) { return a / b; }
 #define __expf    expf /* C libraries declare both names, some of them */
 #define rsqrtf(x) ((float)(1.0 / sqrt((double)(x))))
 DEV float __fmul_rn(float a, float b) { return a * b; }
+DEV float __fdiv_rn(float a, float b) { return a / b; }
 DEV float __fadd_rn(float a, float b) { return a + b; }
 DEV float __fsub_rn(float a, float b) { return a - b; }
 DEV int __clz(int x) { return x ? __builtin_clz((u32)x) : 32; }

@@ -129,6 +129,11 @@ using namespace convs;
 #include "ops/state/scan_bwd.cu"
 thread_local float shared[1 << 15];
 } // namespace scans
+namespace codes8
+{
+#include "ops/linear/fp8_quant.cu"
+#undef TINY
+} // namespace codes8
 /* mul.rn.ftz and add.rn.ftz of bnb_decode.cuh, whose operands are c, a and b */
 static float flushed(const char *text, float a, float b)
 {

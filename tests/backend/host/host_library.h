@@ -10,7 +10,8 @@
 #include "afinar/types.h"
 #include "ops/general/dropout.h"
 
-extern "C" { /* base/rng.h, tensor/codec_bnb.h, tensor/codec_block.h, which are C only */
+extern "C" { /* base/rng.h, tensor/codec_bnb.h, tensor/codec_block.h,
+              tensor/fp8_round.h, which are C only */
 double af_rng_f64(uint64_t seed, uint64_t stream, uint64_t index);
 float af_rng_f32(uint64_t seed, uint64_t stream, uint64_t index);
 uint64_t af_rng_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n);
@@ -24,6 +25,12 @@ af_decode_fn af_q4_0_decode, af_q4_1_decode, af_q5_0_decode, af_q5_1_decode, af_
 af_decode_fn af_q2_k_decode, af_q3_k_decode, af_q4_k_decode, af_q5_k_decode, af_q6_k_decode;
 af_decode_fn af_iq4_nl_decode, af_iq4_xs_decode, af_mxfp4_decode, af_nvfp4_decode;
 af_decode_fn af_tq1_0_decode, af_tq2_0_decode, af_iq3_s_decode;
+struct af_fp8_scale {
+    float scale, inverse;
+};
+float af_fp8_largest(const float *x, int64_t n, float so_far);
+af_fp8_scale af_fp8_scale_of(float largest);
+uint8_t af_fp8_code(float x);
 }
 
 #endif

@@ -1,74 +1,18 @@
 /* neonbf16_blocks.c - a few rows of activations times rows of GGUF blocks with the int8 matrix
- * instructions of Armv8.6; the integer products are exact: 32 activations become 24-bit integers
- * with one scale, cut into three planes of signed bytes (x = s * (65536 hi + 256 mid + lo)), so
- * that nothing is lost against f32 (the largest of the 32 keeps 23 bits). One SMMLA multiplies two
- * weight rows with two planes. */
+ * instructions of Armv8.6: one SMMLA multiplies two weight rows with two planes of bytes of the
+ * activations (neon_planes.h). */
 #include "cpu/gemm/gemm_blocks.h"
 
-#include <math.h>
-
-enum { PLANES = 96 }; /* bytes of 32 activations: 4 x (8 mid, 8 hi), then 32 lo */
-
-/* Eight integers as signed digits: lo and mid are the low bytes as they are, what they are too
- * small or too large by goes into the next. */
-AF_INLINE void digits(int8_t *p, int8_t *lo, int32x4_t a, int32x4_t b)
+/* 4 x (8 of the second plane, 8 of the third), then 32 of the first; 32 where there is one */
+AF_INLINE void put_digits(int8_t *p, int i, const int8x8_t *digit, bool rounded)
 {
-    int8x8_t digit[3];
-    for (int i = 0; i < 3; i++) {
-        const int16x8_t low = vcombine_s16(vmovn_s32(a), vmovn_s32(b));
-        digit[i] = vmovn_s16(low);
-        const int16x8_t back = vmovl_s8(digit[i]);
-        a = vshrq_n_s32(vsubw_s16(a, vget_low_s16(back)), 8);
-        b = vshrq_n_s32(vsubw_s16(b, vget_high_s16(back)), 8);
+    vst1_s8(p + (rounded ? 0 : 64) + 8 * i, digit[0]);
+    if (!rounded) {
+        vst1_s8(p + 16 * i, digit[1]);
+        vst1_s8(p + 16 * i + 8, digit[2]);
     }
-    vst1_s8(lo, digit[0]);
-    vst1_s8(p, digit[1]);
-    vst1_s8(p + 8, digit[2]);
 }
-
-/* The planes of 32 numbers; their scale. */
-static float cut(int8_t *p, const float *x)
-{
-    const float top = 8355000; /* three signed digits reach 0x7f7f7f, and rounding needs a margin */
-    float32x4_t v[8], most4 = vdupq_n_f32(0), all4 = most4;
-    for (int i = 0; i < 8; i++) {
-        v[i] = vld1q_f32(x + 4 * i);
-        most4 = vmaxq_f32(most4, vabsq_f32(v[i]));
-        all4 = vaddq_f32(all4, vabsq_f32(v[i]));
-    }
-    const float most = vmaxvq_f32(most4), all = vaddvq_f32(all4);
-    const float by = most > 0 ? top / most : 0;
-    if (!(all < INFINITY) || !(by < INFINITY)) { /* the scale tells: not a number, or nothing */
-        memset(p, 0, PLANES);
-        return all < INFINITY ? 0 : NAN;
-    }
-    for (int i = 0; i < 4; i++)
-        digits(p + 16 * i, p + 64 + 8 * i, vcvtnq_s32_f32(vmulq_n_f32(v[2 * i], by)),
-               vcvtnq_s32_f32(vmulq_n_f32(v[2 * i + 1], by)));
-    return most / top;
-}
-
-uint64_t AF_ISA_NAME(af_block_work)(int64_t K)
-{
-    return (uint64_t)(AF_BLOCK_ROWS * (K / AF_BLOCK)) * (5 * sizeof(float) + PLANES);
-}
-
-void AF_ISA_NAME(af_block_prepare)(af_block_x *out, const float *x, int64_t M, int64_t K,
-                                   void *work)
-{
-    const int64_t blocks = K / AF_BLOCK;
-    float *sums = work, *scale = sums + AF_BLOCK_ROWS * blocks;
-    int8_t *planes = (int8_t *)(scale + 4 * AF_BLOCK_ROWS * blocks);
-    assert(M <= AF_BLOCK_ROWS);
-    for (int64_t k = 0; k < M * blocks; k++) {
-        sums[k] = 0;
-        for (int i = 0; i < AF_BLOCK; i++)
-            sums[k] += x[k * AF_BLOCK + i];
-        const float by = cut(planes + k * PLANES, x + k * AF_BLOCK);
-        memcpy(scale + 4 * k, (float[]){by, 65536 * by, by, 65536 * by}, 4 * sizeof by);
-    }
-    *out = (af_block_x){.x = x, .sums = sums, .scale = scale, .planes = planes, .M = M, .K = K};
-}
+#include "cpu/gemm/neon/neon_planes.h"
 
 enum { PAIRS = 2 }; /* of stored rows taken together, to read the activations once */
 
@@ -88,23 +32,26 @@ AF_INLINE codes pair_codes(af_dtype type, const uint8_t *w0, const uint8_t *w1, 
                     (int8x16_t)vzip2q_s64((int64x2_t)b, (int64x2_t)d)}};
 }
 
-/* [row 0: mid * 256 + lo, hi; row 1: the same] over n of the four groups of 8, from the first */
-AF_INLINE float32x4_t products(const codes *w, const int8_t *p, int from, int n)
+/* [row 0: mid * 256 + lo, hi; row 1: the same] over n of the four groups of 8, from the first;
+ * rounded: [lo, 0; the same] */
+AF_INLINE float32x4_t products(const codes *w, const int8_t *p, bool rounded, int from, int n)
 {
+    const int lo = rounded ? 0 : 64;
     int32x4_t s = vdupq_n_s32(0), t = s;
 #pragma GCC unroll 4
     for (int i = from; i < from + n; i++) {
-        s = vmmlaq_s32(s, w->at[i], vld1q_s8(p + 16 * i));
-        t = vmmlaq_s32(t, w->at[i], vcombine_s8(vld1_s8(p + 64 + 8 * i), vdup_n_s8(0)));
+        t = vmmlaq_s32(t, w->at[i], vcombine_s8(vld1_s8(p + lo + 8 * i), vdup_n_s8(0)));
+        if (!rounded)
+            s = vmmlaq_s32(s, w->at[i], vld1q_s8(p + 16 * i));
     }
-    return vcvtq_f32_s32(vmlaq_s32(t, s, (int32x4_t){256, 1, 256, 1}));
+    return vcvtq_f32_s32(rounded ? t : vmlaq_s32(t, s, (int32x4_t){256, 1, 256, 1}));
 }
 
 AF_INLINE float32x4_t twice(float a, float b) { return (float32x4_t){a, a, b, b}; }
 
 /* out [M] rows of ldo: 2 P stored rows, `bytes` apart. */
-AF_INLINE void mul_rows(const af_block_x *x, af_dtype type, int64_t M, int P, const uint8_t *w,
-                        int64_t bytes, float *out, int64_t ldo)
+AF_INLINE void mul_rows(const af_block_x *x, af_dtype type, int64_t M, bool rounded, int P,
+                        const uint8_t *w, int64_t bytes, float *out, int64_t ldo)
 {
     const int groups = af_groups(type), size = (int)af_dtype_get(type)->bytes;
     const int64_t blocks = x->K / AF_BLOCK;
@@ -124,24 +71,25 @@ AF_INLINE void mul_rows(const af_block_x *x, af_dtype type, int64_t M, int P, co
             for (int q = 0; q < P; q++)
                 c[q] = pair_codes(type, w + 2 * q * bytes, w + (2 * q + 1) * bytes, j);
             for (int64_t m = 0; m < M; m++) {
-                const int8_t *p = x->planes + (m * blocks + k) * PLANES;
-                const float32x4_t s = vld1q_f32(x->scale + (m * blocks + k) * 4);
+                const int8_t *p = x->planes + (k * M + m) * plane_bytes(rounded);
+                const float32x4_t s = vld1q_f32(x->scale + (k * M + m) * 4);
 #pragma GCC unroll 2
                 for (int q = 0; q < P; q++) {
                     const float *d0 = d[2 * q] + 2 * j, *d1 = d[2 * q + 1] + 2 * j;
                     float32x4_t *t = &total[m][q];
                     if (af_by_16(type)) {
-                        float32x4_t y = vmulq_f32(products(&c[q], p, 0, 2), twice(d0[0], d1[0]));
-                        y = vfmaq_f32(y, products(&c[q], p, 2, 2), twice(d0[1], d1[1]));
+                        float32x4_t y =
+                            vmulq_f32(products(&c[q], p, rounded, 0, 2), twice(d0[0], d1[0]));
+                        y = vfmaq_f32(y, products(&c[q], p, rounded, 2, 2), twice(d0[1], d1[1]));
                         *t = vfmaq_f32(*t, y, s);
                     } else {
-                        *t = vfmaq_f32(*t, products(&c[q], p, 0, 4),
+                        *t = vfmaq_f32(*t, products(&c[q], p, rounded, 0, 4),
                                        vmulq_f32(s, twice(d0[0], d1[0])));
                     }
                     if (af_has_offset(type))
                         rest[m][q] =
                             vfma_n_f32(rest[m][q], (float32x2_t){o[2 * q][j], o[2 * q + 1][j]},
-                                       x->sums[m * blocks + k]);
+                                       x->sums[k * M + m]);
                 }
             }
         }

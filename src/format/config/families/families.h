@@ -16,6 +16,15 @@ extern const af_family af_families_state[];
 extern const af_family af_families_latent[];
 extern const af_family af_families_routed[];
 
+/* exaone: only layers with a window have a rope, where there are any. */
+void af_config_exaone_windows(af_config_source *s, af_hf_config *c);
+/* Queries grow with the position: 1 + beta ln(1 + floor(position / original length)). */
+void af_config_query_scaling(af_config_source *s, af_hf_config *c);
+/* hunyuan: "dynamic" with a fixed alpha stretches the base once, whatever the length. */
+void af_config_hunyuan_rope(af_config_source *s, af_hf_config *c);
+/* layer_rope_theta: a base for each layer, 0 = no rope there; at most two different ones. */
+void af_config_layer_thetas(af_config_source *s, af_hf_config *c);
+
 /* Of families with a mixture in DeepSeek's words; numbers: what is assumed when a key is absent. */
 void af_config_deepseek_experts(af_config_source *s, af_hf_config *c, int experts, int used,
                                 int ffn, int dense);

@@ -39,7 +39,7 @@ static void exaone4_gguf(const af_gguf *g, const char *arch, af_hf_config *c)
     c->sliding_window = c->rope_sliding_only && window < 1e9 ? (int64_t)window : 0;
 }
 
-static void exaone4_keys(af_config_source *s, af_hf_config *c)
+void af_config_exaone_windows(af_config_source *s, af_hf_config *c)
 {
     (void)s;
     c->rope_sliding_only = c->sliding_window > 0;
@@ -57,7 +57,7 @@ static void logit_scale_key(af_config_source *s, af_hf_config *c)
 static void cohere_keys(af_config_source *s, af_hf_config *c)
 {
     logit_scale_key(s, c);
-    refuse(s, "use_qk_norm");
+    c->qk_norm = af_config_bool(s, "use_qk_norm", false);
 }
 
 static void cohere2_keys(af_config_source *s, af_hf_config *c)
@@ -111,6 +111,12 @@ static void glm_keys(af_config_source *s, af_hf_config *c)
     c->attention_out_bias = false;
 }
 
+static void jais2_keys(af_config_source *s, af_hf_config *c)
+{
+    c->attention_bias = c->attention_out_bias = af_config_bool(s, "attention_bias", true);
+    c->mlp_bias = af_config_bool(s, "mlp_bias", true);
+}
+
 const af_family af_families_dense[] = {
     {.model_type = "olmo3",
      .gguf = "olmo2",
@@ -138,7 +144,7 @@ const af_family af_families_dense[] = {
      .window = 4096,
      .pattern = 4,
      .sliding = AF_SLIDING_PATTERN,
-     .keys = exaone4_keys,
+     .keys = af_config_exaone_windows,
      .gguf_keys = exaone4_gguf},
     {.model_type = "cohere",
      .gguf = "command-r",
@@ -212,5 +218,11 @@ const af_family af_families_dense[] = {
      .partial = 0.5,
      .pad = 151330,
      .keys = glm_keys},
+    {.model_type = "jais2",
+     .gguf = "jais2",
+     .act = "relu2",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .keys = jais2_keys},
     {0},
 };

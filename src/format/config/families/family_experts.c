@@ -1,6 +1,8 @@
 /* family_experts.c - families with experts and ordinary attention. */
 #include "format/config/families/families.h"
 
+#include <jansson.h>
+
 /* What every mixture has; the general reader knows the names of qwen3_moe. */
 static void experts(af_config_source *s, af_hf_config *c, const char *key, int64_t count,
                     int64_t used)
@@ -45,6 +47,117 @@ static void qwen2_moe(af_config_source *s, af_hf_config *c)
     c->router.shared_gate = true;
 }
 
+/* As wide as the MLP of granite, and one every token sees where it has a width. */
+static void granitemoe(af_config_source *s, af_hf_config *c)
+{
+    experts(s, c, "num_local_experts", 8, 2);
+    c->moe_intermediate_size = c->intermediate_size;
+    c->decoder_sparse_step = 1;
+    c->norm_topk_prob = true; /* a softmax over the chosen ones is the same */
+    c->router.shared_ffn = af_config_size(s, "shared_intermediate_size", 0, 0, AF_CONFIG_WIDTH_MAX);
+}
+
+static void granitemoe_swa(af_config_source *s, af_hf_config *c)
+{
+    granitemoe(s, c);
+    af_config_layer_thetas(s, c);
+}
+
+/* Of all layers: one number, or a list of equal ones. */
+static int64_t same_in_all(af_config_source *s, af_arena *arena, const char *key, int64_t absent)
+{
+    if (!json_is_array(af_config_value(s, key)))
+        return af_config_size(s, key, absent, 1, AF_CONFIG_EXPERTS_MAX);
+    int n = 0;
+    const double *list = af_config_nums(s, arena, key, AF_CONFIG_LAYERS_MAX, &n);
+    for (int i = 0; list && i < n; i++)
+        if (!(list[i] >= 1 && list[i] <= AF_CONFIG_EXPERTS_MAX) || list[i] != list[0])
+            af_config_wrong(s, key, "the same number for all layers");
+    return list && n > 0 && s->st == AF_OK ? (int64_t)list[0] : absent;
+}
+
+static void hunyuan_v1_moe(af_config_source *s, af_hf_config *c)
+{
+    af_config_hunyuan_rope(s, c);
+    c->num_experts = same_in_all(s, &c->arena, "num_experts", 1);
+    c->num_experts_per_tok = same_in_all(s, &c->arena, "moe_topk", 1);
+    c->moe_intermediate_size = c->router.shared_ffn = c->intermediate_size;
+    c->decoder_sparse_step = 1;
+    c->norm_topk_prob = true;
+}
+
+/* Experts in every `moe_layer_interval`-th layer of a range. */
+static void ernie_layers(af_config_source *s, af_hf_config *c)
+{
+    const int64_t n = c->num_hidden_layers, most = AF_CONFIG_LAYERS_MAX;
+    const int64_t first = af_config_size(s, "moe_layer_start_index", 1, 0, INT32_MAX);
+    const int64_t end = af_config_int(s, "moe_layer_end_index", -1);
+    c->decoder_sparse_step = af_config_size(s, "moe_layer_interval", 1, 1, most);
+    if (n < 1 || n > most)
+        return; /* has its own message */
+    int64_t *dense = af_arena_take(&c->arena, (uint64_t)n * sizeof *dense);
+    if (!dense) {
+        s->st = s->st == AF_OK ? af_fail_nomem(s->err, "a list of layers", (uint64_t)n * 8) : s->st;
+        return;
+    }
+    c->mlp_only_layers = dense;
+    for (int64_t i = 0; i < n; i++)
+        if (i < first || (end != -1 && i > end))
+            dense[c->mlp_only_count++] = i;
+}
+
+static void ernie4_5_moe(af_config_source *s, af_hf_config *c)
+{
+    c->num_experts = af_config_size(s, "moe_num_experts", 64, 1, AF_CONFIG_EXPERTS_MAX);
+    c->num_experts_per_tok = af_config_size(s, "moe_k", 6, 1, AF_CONFIG_EXPERTS_MAX);
+    c->moe_intermediate_size =
+        af_config_size(s, "moe_intermediate_size", 1536, 1, AF_CONFIG_WIDTH_MAX);
+    c->router.shared_ffn = c->moe_intermediate_size *
+                           af_config_size(s, "moe_num_shared_experts", 2, 0, AF_CONFIG_EXPERTS_MAX);
+    ernie_layers(s, c);
+    c->norm_topk_prob = c->router.choice_bias = true;
+    c->output_router_logits = af_config_bool(s, "output_router_logits", false);
+    c->router_aux_loss_coef = af_config_num(s, "router_aux_loss_coef", 0.001);
+    const double least = af_config_num(s, "moe_norm_min", 1e-12);
+    if (!(least >= 0 && least <= 1e-6)) /* beyond, it would cut weights */
+        af_config_wrong(s, "moe_norm_min", "between 0 and 1e-6");
+    if (af_config_bool(s, "use_bias", false) && s->st == AF_OK)
+        s->st = af_fail(s->err, AF_EUNSUPPORTED,
+                        "%s: use_bias is true, which is not supported with experts", s->name);
+}
+
+/* Sigmoids, and a bias for the choice; the bias is stored with the experts. */
+static void minimax_m2(af_config_source *s, af_hf_config *c)
+{
+    experts(s, c, "num_local_experts", 256, 8);
+    c->moe_intermediate_size = c->intermediate_size;
+    c->decoder_sparse_step = 1;
+    c->norm_topk_prob = c->router.sigmoid = c->router.choice_bias = true;
+    const int64_t turned = af_config_size(s, "rotary_dim", 0, 1, AF_CONFIG_WIDTH_MAX);
+    const json_t *rope = af_config_value(s, "rope_parameters");
+    if (turned > 0 && c->head_dim > 0 && !json_object_get(rope, "partial_rotary_factor") &&
+        !af_config_value(s, "partial_rotary_factor"))
+        c->rope.partial_rotary_factor = (double)turned / (double)c->head_dim;
+}
+
+static void flex_olmo(af_config_source *s, af_hf_config *c)
+{
+    olmoe(s, c);
+    c->num_experts = af_config_size(s, "num_experts", 7, 1, AF_CONFIG_EXPERTS_MAX);
+    c->num_experts_per_tok = af_config_size(s, "num_experts_per_tok", 5, 1, AF_CONFIG_EXPERTS_MAX);
+}
+
+static void mellum(af_config_source *s, af_hf_config *c)
+{
+    experts(s, c, af_config_value(s, "num_local_experts") ? "num_local_experts" : "num_experts", 64,
+            8);
+    c->moe_intermediate_size =
+        af_config_size(s, "moe_intermediate_size", 896, 1, AF_CONFIG_WIDTH_MAX);
+    c->decoder_sparse_step = 1;
+    c->norm_topk_prob = af_config_bool(s, "norm_topk_prob", true);
+    af_config_mlp_types(s, c);
+}
+
 const af_family af_families_experts[] = {
     {.model_type = "qwen3_moe",
      .gguf = "qwen3moe",
@@ -72,5 +185,70 @@ const af_family af_families_experts[] = {
      .kv_heads = 8,
      .sliding = AF_SLIDING_ALL,
      .keys = mixtral},
+    {.model_type = "granitemoe",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .own_experts = true,
+     .keys = granitemoe},
+    {.model_type = "granitemoeshared",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .own_experts = true,
+     .keys = granitemoe},
+    {.model_type = "granitemoe_swa",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .window = 128,
+     .pattern = 4,
+     .sliding = AF_SLIDING_BUT_FIRST,
+     .own_experts = true,
+     .keys = granitemoe_swa},
+    {.model_type = "hunyuan_v1_moe",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .pad = 1,
+     .own_experts = true,
+     .keys = hunyuan_v1_moe},
+    {.model_type = "ernie4_5_moe",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 5e5,
+     .kv_heads = 4,
+     .tied = true,
+     .pad = 1,
+     .own_experts = true,
+     .keys = ernie4_5_moe},
+    {.model_type = "minimax_m2",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 5e6,
+     .kv_heads = 8,
+     .head_dim = 128,
+     .partial = 1,
+     .own_experts = true,
+     .keys = minimax_m2},
+    {.model_type = "flex_olmo",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 5e5,
+     .pad = 100278,
+     .own_experts = true,
+     .keys = flex_olmo},
+    {.model_type = "mellum",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 5e5,
+     .local_theta = 1e4,
+     .kv_heads = 4,
+     .head_dim = 128,
+     .partial = 1,
+     .window = 1024,
+     .sliding = AF_SLIDING_LISTED,
+     .own_experts = true,
+     .keys = mellum},
     {0},
 };

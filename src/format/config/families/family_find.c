@@ -60,7 +60,13 @@ const char *af_family_names(const char *model_type, bool gguf, char buf[AF_FAMIL
         n = snprintf(buf, AF_FAMILY_NAMES, "; did you mean '%s'? Supported: ", near);
     else
         n = snprintf(buf, AF_FAMILY_NAMES, "; supported: ");
-    for (int i = 0; i < count && n < AF_FAMILY_NAMES; i++)
-        n += snprintf(buf + n, (size_t)(AF_FAMILY_NAMES - n), "%s%s", i ? ", " : "", known[i]);
+    for (int i = 0; i < count; i++) {
+        const size_t left = (size_t)(AF_FAMILY_NAMES - n);
+        if (strlen(known[i]) + sizeof ", , and 999 more" > left) {
+            snprintf(buf + n, left, ", and %d more", count - i);
+            break;
+        }
+        n += snprintf(buf + n, left, "%s%s", i ? ", " : "", known[i]);
+    }
     return buf;
 }

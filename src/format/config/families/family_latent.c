@@ -67,6 +67,35 @@ static void deepseek_v2_keys(af_config_source *s, af_hf_config *c)
         af_config_wrong(s, "topk_method", "greedy or group_limited_greedy");
 }
 
+/* Latent attention alone. */
+static void youtu_keys(af_config_source *s, af_hf_config *c)
+{
+    latent_keys(s, c, 1536, 128, 64, 128);
+    c->latent.rope_halves = !af_config_bool(s, "rope_interleave", true);
+}
+
+/* A softmax router over groups, and queries that grow with the position. */
+static void mistral4_keys(af_config_source *s, af_hf_config *c)
+{
+    latent_keys(s, c, 1024, 64, 64, 128);
+    if (!af_config_given(s, "kv_lora_rank"))
+        c->latent.kv_lora_rank = 256;
+    af_config_deepseek_experts(s, c, 128, 4, 2048, 0);
+    c->norm_topk_prob = af_config_bool(s, "norm_topk_prob", true);
+    c->router.eps = 1e-20;
+    c->router.group_best = 2;
+    c->latent.rope_halves = !af_config_bool(s, "rope_interleave", true);
+    if (!af_config_value(s, "rope_parameters") && !af_config_value(s, "rope_scaling")) {
+        c->rope.type = AF_ROPE_YARN;
+        c->rope.factor = 128;
+        c->rope.original_max_position_embeddings = 8192;
+        c->rope.mscale = c->rope.mscale_all_dim = 1;
+        c->query_scaling_beta = 0.1;
+        return;
+    }
+    af_config_query_scaling(s, c);
+}
+
 const af_family af_families_latent[] = {
     {.model_type = "glm4_moe_lite",
      .act = "silu",
@@ -84,5 +113,18 @@ const af_family af_families_latent[] = {
      .eps = 1e-6,
      .theta = 1e4,
      .keys = deepseek_v3_keys},
+    {.model_type = "youtu",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .tied = true,
+     .keys = youtu_keys},
+    {.model_type = "mistral4",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .pad = 12,
+     .own_experts = true,
+     .keys = mistral4_keys},
     {0},
 };

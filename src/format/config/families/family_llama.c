@@ -4,8 +4,7 @@
 #include <jansson.h>
 #include <math.h>
 
-/* Queries grow with the position: 1 + beta ln(1 + floor(position / original length)). */
-static void ministral3_keys(af_config_source *s, af_hf_config *c)
+void af_config_query_scaling(af_config_source *s, af_hf_config *c)
 {
     const json_t *rope = af_config_value(s, "rope_parameters");
     rope = rope ? rope : af_config_value(s, "rope_scaling");
@@ -32,8 +31,7 @@ static void all_biases_keys(af_config_source *s, af_hf_config *c)
     c->attention_bias = c->attention_out_bias = c->mlp_bias = af_config_bool(s, "use_bias", false);
 }
 
-/* "dynamic" with a fixed alpha stretches the base once, whatever the length. */
-static void hunyuan_keys(af_config_source *s, af_hf_config *c)
+void af_config_hunyuan_rope(af_config_source *s, af_hf_config *c)
 {
     const json_t *rope = af_config_value(s, "rope_parameters");
     rope = rope ? rope : af_config_value(s, "rope_scaling");
@@ -50,6 +48,59 @@ static void hunyuan_keys(af_config_source *s, af_hf_config *c)
         c->rope.theta *= pow(alpha, dim / (dim - 2));
     c->rope.type = AF_ROPE_DEFAULT;
     c->rope.factor = 1;
+}
+
+void af_config_layer_thetas(af_config_source *s, af_hf_config *c)
+{
+    int n = 0;
+    const double *theta =
+        af_config_nums(s, &c->arena, "layer_rope_theta", AF_CONFIG_LAYERS_MAX, &n);
+    double set[2] = {0, 0};
+    if (!theta || n < c->num_hidden_layers) {
+        if (theta || af_config_value(s, "layer_rope_theta"))
+            af_config_wrong(s, "layer_rope_theta", "a list with one entry a layer");
+        return;
+    }
+    for (int64_t i = 0; i < c->num_hidden_layers; i++) {
+        if (theta[i] == 0 || theta[i] == set[0] || theta[i] == set[1])
+            continue;
+        if (set[1] != 0) {
+            af_config_wrong(s, "layer_rope_theta", "one or two different bases (0: none)");
+            return;
+        }
+        set[set[0] != 0] = theta[i];
+    }
+    c->per_layer.rope_theta = theta;
+    if (set[0] != 0)
+        c->rope.theta = set[0];
+    c->has_local_rope = set[1] != 0;
+    c->local_rope = c->rope;
+    c->local_rope.theta = set[1] != 0 ? set[1] : c->rope.theta;
+}
+
+/* A window over all layers but every fourth, and llama3's scaling where nothing else is said. */
+static void cwm_keys(af_config_source *s, af_hf_config *c)
+{
+    if (!af_config_value(s, "rope_parameters") && !af_config_value(s, "rope_scaling")) {
+        c->rope.type = AF_ROPE_LLAMA3;
+        c->rope.factor = 16;
+        c->rope.low_freq_factor = 1;
+        c->rope.high_freq_factor = 4;
+        c->rope.original_max_position_embeddings = 8192;
+    }
+}
+
+static void ministral_keys(af_config_source *s, af_hf_config *c)
+{
+    (void)s;
+    c->max_window_layers = 0; /* all have the window unless layer_types says otherwise */
+}
+
+static void helium_keys(af_config_source *s, af_hf_config *c)
+{
+    c->attention_out_bias = false;
+    if ((double)c->num_attention_heads * (double)c->head_dim != (double)c->hidden_size)
+        af_config_wrong(s, "head_dim", "hidden_size / num_attention_heads");
 }
 
 const af_family af_families_llama[] = {
@@ -122,7 +173,7 @@ const af_family af_families_llama[] = {
      .head_dim = 128,
      .sliding = AF_SLIDING_ALL,
      .pad = 12,
-     .keys = ministral3_keys,
+     .keys = af_config_query_scaling,
      .gguf_keys = ministral3_gguf},
     {.model_type = "seed_oss",
      .gguf = "seed_oss",
@@ -149,6 +200,43 @@ const af_family af_families_llama[] = {
      .eps = 1e-5,
      .theta = 1e4,
      .pad = 1,
-     .keys = hunyuan_keys},
+     .keys = af_config_hunyuan_rope},
+    {.model_type = "cwm",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e6,
+     .kv_heads = 8,
+     .head_dim = 128,
+     .window = 8192,
+     .pattern = 4,
+     .sliding = AF_SLIDING_BUT_FIRST,
+     .keys = cwm_keys},
+    {.model_type = "ministral",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .kv_heads = 8,
+     .window = 4096,
+     .sliding = AF_SLIDING_ABOVE,
+     .keys = ministral_keys},
+    {.model_type = "helium",
+     .act = "silu",
+     .eps = 1e-8,
+     .theta = 1e5,
+     .heads = 20,
+     .kv_heads = 20,
+     .head_dim = 128,
+     .pad = 4,
+     .keys = helium_keys},
+    {.model_type = "granite_swa",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .kv_heads = 4,
+     .window = 128,
+     .pattern = 4,
+     .sliding = AF_SLIDING_BUT_FIRST,
+     .tied = true,
+     .keys = af_config_layer_thetas},
     {0},
 };

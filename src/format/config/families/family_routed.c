@@ -2,6 +2,21 @@
  * gpt_oss, glm4_moe; and the router keys that they share with latent attention. */
 #include "format/config/families/families.h"
 
+#include <math.h>
+
+/* The first layers have no experts. */
+static void first_dense(af_config_source *s, af_hf_config *c, int64_t first)
+{
+    const int64_t n = AF_MIN(AF_MIN(first, c->num_hidden_layers), AF_CONFIG_LAYERS_MAX);
+    int64_t *list = af_arena_take(&c->arena, (uint64_t)AF_MAX(n, 1) * sizeof *list);
+    if (!list && s->st == AF_OK)
+        s->st = af_fail_nomem(s->err, "a list of layers", (uint64_t)n * sizeof *list);
+    for (int64_t i = 0; list && i < n; i++)
+        list[i] = i;
+    c->mlp_only_layers = list;
+    c->mlp_only_count = list ? (int)AF_MAX(n, 0) : 0;
+}
+
 /* A mixture in the words of DeepSeek: n_routed_experts, n_group, first_k_dense_replace. */
 void af_config_deepseek_experts(af_config_source *s, af_hf_config *c, int experts, int used,
                                 int ffn, int dense)
@@ -15,7 +30,6 @@ void af_config_deepseek_experts(af_config_source *s, af_hf_config *c, int expert
         af_config_size(s, "moe_intermediate_size", ffn, 0, AF_CONFIG_WIDTH_MAX);
     c->decoder_sparse_step = 1;
     const int64_t first = af_config_size(s, "first_k_dense_replace", dense, 0, INT32_MAX);
-    const int64_t n = AF_MIN(first, c->num_hidden_layers);
     const int64_t shared = af_config_size(s, "n_shared_experts", 1, 0, AF_CONFIG_EXPERTS_MAX);
     r->shared_ffn = shared * c->moe_intermediate_size;
     r->scale = af_config_num(s, "routed_scaling_factor", 1);
@@ -26,11 +40,7 @@ void af_config_deepseek_experts(af_config_source *s, af_hf_config *c, int expert
         af_config_wrong(s, "n_group", "a number of equal groups of which topk_group are used");
     if (c->moe_intermediate_size < 0 || c->moe_intermediate_size > AF_CONFIG_WIDTH_MAX)
         af_config_wrong(s, "moe_intermediate_size", "a width");
-    int64_t *list = af_arena_take(&c->arena, (uint64_t)AF_MAX(n, 1) * sizeof *list);
-    for (int64_t i = 0; list && n <= AF_CONFIG_LAYERS_MAX && i < n; i++)
-        list[i] = i;
-    c->mlp_only_layers = list;
-    c->mlp_only_count = list ? (int)AF_MIN(n, AF_CONFIG_LAYERS_MAX) : 0;
+    first_dense(s, c, first);
 }
 
 static void gpt_oss_keys(af_config_source *s, af_hf_config *c)
@@ -74,12 +84,60 @@ static void glm4_moe_keys(af_config_source *s, af_hf_config *c)
 static void dots1_keys(af_config_source *s, af_hf_config *c)
 {
     af_config_deepseek_experts(s, c, 0, 0, 1408, 0);
+    c->max_window_layers = af_config_int(s, "max_window_layers", 62);
     if (!af_config_value(s, "n_shared_experts"))
         c->router.shared_ffn = 0;
     c->norm_topk_prob = af_config_bool(s, "norm_topk_prob", false);
     c->router.sigmoid = c->router.choice_bias = true;
     c->router.eps = 1e-20;
     c->router.group_best = 2;
+}
+
+/* All layers have experts. */
+static void solar_open_keys(af_config_source *s, af_hf_config *c)
+{
+    af_config_deepseek_experts(s, c, 128, 8, 1280, 0);
+    c->mlp_only_count = 0;
+    c->attention_out_bias = false;
+    c->norm_topk_prob = af_config_bool(s, "norm_topk_prob", true);
+    c->router.sigmoid = c->router.choice_bias = true;
+    c->router.eps = 1e-20;
+    c->router.group_best = 2;
+}
+
+static void exaone_moe_keys(af_config_source *s, af_hf_config *c)
+{
+    af_config_deepseek_experts(s, c, 64, 8, 1024, 1);
+    af_config_mlp_types(s, c);
+    c->router.shared_ffn = c->moe_intermediate_size *
+                           af_config_size(s, "num_shared_experts", 1, 0, AF_CONFIG_EXPERTS_MAX);
+    c->router.scale = af_config_num(s, "routed_scaling_factor", 2.5);
+    c->norm_topk_prob = af_config_bool(s, "norm_topk_prob", true);
+    c->router.sigmoid = c->router.choice_bias = true;
+    c->router.eps = 1e-20;
+    c->router.group_best = 2;
+    af_config_exaone_windows(s, c);
+}
+
+/* Trinity: windows turn with the position, full layers do not; muP scales the embedding. */
+static void afmoe_keys(af_config_source *s, af_hf_config *c)
+{
+    c->num_experts = af_config_size(s, "num_experts", 64, 1, AF_CONFIG_EXPERTS_MAX);
+    c->num_experts_per_tok = af_config_size(s, "num_experts_per_tok", 6, 1, AF_CONFIG_EXPERTS_MAX);
+    c->moe_intermediate_size =
+        af_config_size(s, "moe_intermediate_size", 1408, 1, AF_CONFIG_WIDTH_MAX);
+    c->router.shared_ffn = c->moe_intermediate_size *
+                           af_config_size(s, "num_shared_experts", 2, 0, AF_CONFIG_EXPERTS_MAX);
+    c->router.scale = af_config_num(s, "route_scale", 1);
+    c->decoder_sparse_step = 1;
+    c->norm_topk_prob = c->router.sigmoid = c->router.choice_bias = true;
+    c->router.eps = 1e-20;
+    c->rope_sliding_only = true;
+    c->sliding_window_pattern =
+        af_config_size(s, "global_attn_every_n_layers", 4, 1, AF_CONFIG_LAYERS_MAX);
+    if (af_config_bool(s, "mup_enabled", false))
+        c->embedding_multiplier = sqrt((double)c->hidden_size);
+    first_dense(s, c, af_config_size(s, "num_dense_layers", 1, 0, INT32_MAX));
 }
 
 const af_family af_families_routed[] = {
@@ -107,7 +165,39 @@ const af_family af_families_routed[] = {
      .act = "silu",
      .eps = 1e-6,
      .theta = 1e4,
-     .sliding = AF_SLIDING_UPPER,
+     .window = 4096,
+     .sliding = AF_SLIDING_ABOVE,
      .keys = dots1_keys},
+    {.model_type = "solar_open",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e6,
+     .heads = 64,
+     .kv_heads = 8,
+     .head_dim = 128,
+     .own_experts = true,
+     .keys = solar_open_keys},
+    {.model_type = "exaone_moe",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .kv_heads = 32,
+     .window = 4096,
+     .pattern = 4,
+     .sliding = AF_SLIDING_PATTERN,
+     .pad = 1,
+     .own_experts = true,
+     .keys = exaone_moe_keys},
+    {.model_type = "afmoe",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .heads = 16,
+     .head_dim = 128,
+     .window = 1024,
+     .pattern = 4,
+     .sliding = AF_SLIDING_PATTERN,
+     .own_experts = true,
+     .keys = afmoe_keys},
     {0},
 };

@@ -1,0 +1,136 @@
+/* fp8_cuda.c - see fp8_cuda.h. On Hopper fp8_sm90.cu multiplies, elsewhere fp8_gemm.cu. */
+#include "ops/linear/fp8_cuda.h"
+#include "backend/cuda/driver.h"
+
+enum {
+    ARCH_MIN = 89,
+    UNIT = 16,
+    TILE = 128,
+    STAGES_BYTES = 4 * 2 * 10240, /* fp8_gemm.cu */
+    SM90_BYTES = 4 * 32768 + 1024 + 64,
+};
+
+bool af_fp8_cuda_can(const af_cuda *cu, af_dtype type, int64_t in, int64_t out)
+{
+    return cu->arch >= ARCH_MIN && type == AF_DTYPE_BF16 && in % UNIT == 0 && out % UNIT == 0 &&
+           cu->smem_max >= STAGES_BYTES;
+}
+
+void af_fp8_cuda_leaves(af_graph *g, af_linear_group *p)
+{
+    p->codes = af_leaf(g, AF_ROLE_WEIGHT, "", AF_DTYPE_E4M3, 2, (int64_t[]){p->O, p->I});
+    p->codes_t = af_leaf(g, AF_ROLE_WEIGHT, "", AF_DTYPE_E4M3, 2, (int64_t[]){p->I, p->O});
+    p->scale = af_leaf(g, AF_ROLE_WEIGHT, "", AF_DTYPE_F32, 1, (int64_t[]){p->O});
+    p->scale_t = af_leaf(g, AF_ROLE_WEIGHT, "", AF_DTYPE_F32, 1, (int64_t[]){p->I});
+    if (p->parts)
+        p->at = af_leaf(g, AF_ROLE_WEIGHT, "", p->type, 2, (int64_t[]){p->I, p->ext});
+}
+
+static uint64_t code_bytes(const af_node *n)
+{
+    return AF_ALIGN_UP((uint64_t)af_count(n->in[0]), (uint64_t)256);
+}
+
+uint64_t af_fp8_cuda_work(const af_node *n)
+{
+    const bool product = n->op == AF_OP_LINEAR || n->op == AF_OP_LINEAR_DX;
+    return product && n->attr.linear.fp8
+               ? code_bytes(n) + AF_ALIGN_UP((uint64_t)af_rows(n->in[0]) * 4, (uint64_t)256)
+               : 0;
+}
+
+static void rows_to_codes(af_cuda *cu, af_node *n, void *codes, void *scale, af_mat x)
+{
+    af_launch *l = af_cuda_launch(
+        cu, n, af_cuda_kernel(cu, "fp8_quant.cu", "fp8_rows", "AF_T=bf16"), x.rows, 1, 1, 256, 0);
+    af_arg_ptr(l, codes);
+    af_arg_ptr(l, scale);
+    af_arg_mat(l, x);
+    af_arg_i32(l, x.cols);
+}
+
+void af_fp8_cuda_weights(af_cuda *cu, af_node *n, const af_linear_group *p, af_mat w)
+{
+    rows_to_codes(cu, n, p->codes->data, p->scale->data, w);
+    af_launch *l =
+        af_cuda_launch(cu, n, af_cuda_kernel(cu, "fp8_quant.cu", "fp8_columns", "AF_T=bf16"),
+                       (w.cols + 31) / 32, 1, 1, 256, 0);
+    af_arg_ptr(l, p->codes_t->data);
+    af_arg_ptr(l, p->scale_t->data);
+    af_arg_mat(l, w);
+    af_arg_i32(l, w.rows);
+    af_arg_i32(l, w.cols);
+}
+
+/* The operands of c = sx sw (x w') + x2 w2' + bias. */
+typedef struct fp8_product {
+    af_mat c, x, w, x2, w2; /* x, w: codes */
+    const void *sx, *sw, *bias;
+} fp8_product;
+
+/* Two codes count as one bf16. */
+static af_mat as_pairs(af_mat m)
+{
+    return (af_mat){m.data, m.rows, m.cols / 2, m.ld / 2, AF_DTYPE_BF16};
+}
+
+static void on_hopper(af_cuda *cu, af_node *n, const fp8_product *q)
+{
+    const bool second = q->x2.cols > 0;
+    const int64_t tiles = ((q->c.rows + TILE - 1) / TILE) * ((q->c.cols + TILE - 1) / TILE);
+    af_launch *l = af_cuda_launch(cu, n, af_cuda_kernel(cu, "fp8_sm90.cu", "fp8_sm90", "AF_T=bf16"),
+                                  AF_MIN(tiles, (int64_t)cu->sms), 1, 1, 384, SM90_BYTES);
+    af_arg_mat(l, q->c);
+    af_arg_map(cu, l, as_pairs(q->x));
+    af_arg_ptr(l, q->sx);
+    af_arg_map(cu, l, as_pairs(q->w));
+    af_arg_ptr(l, q->sw);
+    af_arg_map(cu, l, second ? q->x2 : as_pairs(q->x));
+    af_arg_map(cu, l, second ? q->w2 : as_pairs(q->w));
+    af_arg_ptr(l, q->bias);
+    af_arg_i32(l, q->c.rows);
+    af_arg_i32(l, q->c.cols);
+    af_arg_i32(l, q->x.cols);
+    af_arg_i32(l, q->x2.cols);
+}
+
+static void elsewhere(af_cuda *cu, af_node *n, const fp8_product *q)
+{
+    af_launch *l = af_cuda_launch(cu, n, af_cuda_kernel(cu, "fp8_gemm.cu", "fp8_gemm", "AF_T=bf16"),
+                                  (q->c.cols + TILE - 1) / TILE, (q->c.rows + TILE - 1) / TILE, 1,
+                                  128, STAGES_BYTES);
+    af_arg_mat(l, q->c);
+    af_arg_ptr(l, q->x.data);
+    af_arg_ptr(l, q->sx);
+    af_arg_ptr(l, q->w.data);
+    af_arg_ptr(l, q->sw);
+    af_arg_mat(l, q->x2);
+    af_arg_mat(l, q->w2);
+    af_arg_ptr(l, q->bias);
+    af_arg_i64(l, q->c.rows);
+    af_arg_i64(l, q->c.cols);
+    af_arg_i64(l, q->x.cols);
+    af_arg_i32(l, q->x2.cols);
+}
+
+void af_fp8_cuda_product(af_cuda *cu, af_node *n, const af_linear_group *p, af_mat x2, af_mat w2,
+                         const void *bias)
+{
+    const bool forward = n->op == AF_OP_LINEAR;
+    const af_mat x = af_mat_of(n->in[0]);
+    uint8_t *codes = (uint8_t *)cu->work + AF_ALIGN_UP(af_linear_group_scratch(p), (uint64_t)256);
+    uint8_t *scale = codes + code_bytes(n);
+    rows_to_codes(cu, n, codes, scale, x);
+    const fp8_product q = {.c = af_mat_of(n->out[0]),
+                           .x = {codes, x.rows, x.cols, x.cols, AF_DTYPE_E4M3},
+                           .w = af_mat_of(forward ? p->codes : p->codes_t),
+                           .x2 = x2,
+                           .w2 = w2,
+                           .sx = scale,
+                           .sw = (forward ? p->scale : p->scale_t)->data,
+                           .bias = bias};
+    if (cu->arch == 90 && cu->drv->tensor_map && cu->smem_max >= SM90_BYTES)
+        on_hopper(cu, n, &q);
+    else
+        elsewhere(cu, n, &q);
+}

@@ -1,0 +1,19 @@
+/* fp8_cuda.h - FP8 products of a group of projections on a GPU (fp8_linear.h). */
+#ifndef AF_FP8_CUDA_H
+#define AF_FP8_CUDA_H
+
+#include "ops/linear/linear_cuda.h"
+
+/* Whether kernels serve such a group: rows of codes on 16 bytes, bf16, FP8 tensor cores. */
+bool af_fp8_cuda_can(const af_cuda *cu, af_dtype type, int64_t in, int64_t out);
+/* Layout: the codes of both orientations, their scales, and the transposed A. */
+void af_fp8_cuda_leaves(af_graph *g, af_linear_group *p);
+/* Workspace of LINEAR and LINEAR_DX after that of the group's matrix: codes and scales of rows. */
+uint64_t af_fp8_cuda_work(const af_node *n);
+/* Steps of n that make the codes of the weights from their bf16 matrix. */
+void af_fp8_cuda_weights(af_cuda *cu, af_node *n, const af_linear_group *p, af_mat w);
+/* Steps of LINEAR or LINEAR_DX: rows become codes, and their product. x2, w2: the adapter's term
+ * (no columns = none); bias may be NULL. */
+void af_fp8_cuda_product(af_cuda *cu, af_node *n, const af_linear_group *p, af_mat x2, af_mat w2,
+                         const void *bias);
+#endif

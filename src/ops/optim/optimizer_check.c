@@ -1,0 +1,35 @@
+/* optimizer_check.c - see optim_in.h. */
+#include "ops/optim/optim_in.h"
+
+bool af_optimizer_check(af_graph *g, const af_optimizer_opts *o)
+{
+    const struct {
+        const char *name;
+        double value, below;
+    } v[] = {
+        {"beta1", o->beta1, 1},
+        {"beta2", o->beta2, 1},
+        {"eps", o->eps, 1},
+        {"momentum", o->momentum, 1},
+        {"weight_decay", o->weight_decay, 1e6},
+        {"max_grad_norm", o->max_grad_norm, 1e30},
+    };
+    for (size_t i = 0; i < AF_LEN(v); i++)
+        if (!(v[i].value >= 0 && v[i].value < v[i].below)) {
+            af_graph_bad(g, "optimizer: %s is %g, it must be from 0 up to below %g", v[i].name,
+                         v[i].value, v[i].below);
+            return false;
+        }
+    if ((unsigned)o->kind > AF_OPTIMIZER_MUON)
+        af_graph_bad(g, "optimizer: kind %d is not one of 0 to %d", (int)o->kind,
+                     AF_OPTIMIZER_MUON);
+    else if (o->nesterov && o->momentum == 0)
+        af_graph_bad(g, "optimizer: nesterov needs momentum above 0, not %g", o->momentum);
+    else if (o->kind == AF_OPTIMIZER_ADAFACTOR && o->beta1 != 0)
+        af_graph_bad(g, "optimizer: adafactor keeps no first moment, beta1 is %g, not 0", o->beta1);
+    else if (!g->differentiated)
+        af_graph_bad(g, "the optimizer comes before af_graph_backward: there are no gradients yet");
+    else if (g->optimized)
+        af_graph_bad(g, "the graph has an optimizer already");
+    return !af_graph_failed(g);
+}
