@@ -10,7 +10,7 @@ set(AF_TEST_ENV "HF_HUB_OFFLINE=1;AF_GOLDEN=${CMAKE_SOURCE_DIR}/tests/golden;AF_
 # What every program is linked with: under AddressSanitizer, a cheap look whether anything can have leaked.
 # A busy machine may be ten times slower than a quiet one, so limits of time only end what hangs.
 set(AF_TEST_LIBS af_flags afinar_static)
-if(AF_SANITIZE MATCHES address AND NOT AF_FUZZ)
+if(AF_SANITIZE MATCHES address AND NOT AF_FUZZ AND NOT CMAKE_CROSSCOMPILING)
     add_library(af_leaks OBJECT ${CMAKE_SOURCE_DIR}/tests/leaks.c)
     target_link_libraries(af_leaks PRIVATE af_flags)
     list(APPEND AF_TEST_LIBS $<TARGET_OBJECTS:af_leaks>)
@@ -23,7 +23,7 @@ set(AF_TEST_OPTIONS -O0)
 set(AF_TEST_LINK_OPTIONS "")
 foreach(linker lld gold)
     find_program(AF_LINKER_${linker} ld.${linker})
-    if(AF_LINKER_${linker} AND NOT AF_TEST_LINK_OPTIONS AND NOT AF_FUZZ)
+    if(AF_LINKER_${linker} AND NOT AF_TEST_LINK_OPTIONS AND NOT AF_FUZZ AND NOT CMAKE_CROSSCOMPILING)
         set(AF_TEST_LINK_OPTIONS -fuse-ld=${linker})
     endif()
 endforeach()
