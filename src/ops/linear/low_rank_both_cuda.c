@@ -79,7 +79,7 @@ static bool plan(const af_cuda *cu, const af_node *n, both_plan *p)
 {
     const int64_t rows = af_rows(n->in[0]);
     *p = (both_plan){0};
-    if (cu->arch < 80 || rows < ROWS_MIN || n->in[0]->dtype != AF_DTYPE_BF16 || n->n_in < 3 ||
+    if (getenv("AF_NO_BOTH") || cu->arch < 80 || rows < ROWS_MIN || n->in[0]->dtype != AF_DTYPE_BF16 || n->n_in < 3 ||
         (cu->test && (cu->test->no_low_rank || cu->test->no_cublas)))
         return false;
     for (int i = 0; i < n->attr.linear.parts; i++) {
