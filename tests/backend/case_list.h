@@ -562,7 +562,6 @@ static const test_case cases[] = {
     {"nf4_three", case_nf4_three, 1e-2},
     {"nf4_64_tokens", case_nf4_64_tokens, 1e-2},
     {"nf4_many_rows", case_nf4_many_rows, 1e-2},
-    {"nf4_both", case_nf4_both, 1e-2},
     {"nf4_long", case_nf4_long, 1e-2},
     {"nf4_odd", case_nf4_odd, 0},
     {"fp4", case_fp4, 1e-2},

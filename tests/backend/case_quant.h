@@ -144,9 +144,10 @@ static void case_gguf_ternary(rec *r)
 }
 /* Three pieces whose borders lie inside tiles, a bias, ranks that are not a multiple of 16: what
  * few tokens read directly from 4 bits (bnb_linear.cu). */
-static void three_of(rec *r, int64_t tokens, int64_t I, int64_t wide, const int ranks[3])
+static void three(rec *r, int64_t tokens, int64_t I, int64_t wide)
 {
     const int64_t from[] = {0, wide, wide + 24};
+    const int ranks[] = {8, 5, 11};
     af_linear_opts o = {
         .weight = {nf4_weight(r, wide, I), nf4_weight(r, 24, I), nf4_weight(r, 32, I)},
         .bias = {weight_1(r, r->t, wide), NULL, weight_1(r, r->t, 32)},
@@ -158,20 +159,14 @@ static void three_of(rec *r, int64_t tokens, int64_t I, int64_t wide, const int 
         o.part[i] = (af_adapter_part){from[i], rows[i], at, ranks[i], 0.5f};
         b += rows[i] * ranks[i];
     }
-    o.a = param_n(r, 2, (int64_t[]){ranks[0] + ranks[1] + ranks[2], I}, -0.1, 0.1);
+    o.a = param_n(r, 2, (int64_t[]){24, I}, -0.1, 0.1);
     o.b = param_n(r, 1, &b, -0.1, 0.1);
     af_tensor *y = af_linear(r->g, normed(r, tokens, I), &o);
     finish(r, af_rmsnorm(r->g, y, weight_1(r, AF_DTYPE_F32, wide + 56), 1e-6, false));
 }
-static void three(rec *r, int64_t tokens, int64_t I, int64_t wide)
-{
-    three_of(r, tokens, I, wide, (const int[]){8, 5, 11});
-}
 static void case_nf4_three(rec *r) { three(r, 7, 192, 40); }
 static void case_nf4_64_tokens(rec *r) { three(r, 64, 320, 40); }
 static void case_nf4_long(rec *r) { three(r, 5, 1088, 136); }
-/* Many tokens, whole ranks: both gradients over one reading of dy (low_rank_both.cu). */
-static void case_nf4_both(rec *r) { three_of(r, 1030, 64, 328, (const int[]){16, 8, 24}); }
 /* Enough rows that several blocks share a column of dx. */
 static void case_nf4_many_rows(rec *r) { three(r, 29, 128, 1000); }
 /* No adapter, 37 + 20 rows, scales in f32, blocks of 128; the gradient passes through. */

@@ -231,7 +231,7 @@ static int launch_early(af_cuda *cu, const af_launch *l)
 af_status af_cuda_issue_launch(af_cuda *cu, const af_launch *l, af_error *err)
 {
     const bool early = cu->after_launch && l->kernel->module->early && cu->arch >= 90 &&
-                       cu->drv->launch_with && !(cu->test && cu->test->no_overlap) && !getenv("AF_NO_OVERLAP");
+                       cu->drv->launch_with && !(cu->test && cu->test->no_overlap);
     cu->after_launch = true;
     return af_cu_check(cu->drv,
                        early ? launch_early(cu, l)

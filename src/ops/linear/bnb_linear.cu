@@ -18,16 +18,18 @@
 #ifndef AF_TOK
 #define AF_TOK 8
 #endif
-#define TEAMS       (AF_TOK > 8 ? 2 : 3) /* of a block, which is alone on its SM */
-#define WARPS       8                    /* of a team */
-#define ROWS        16 /* of an item: one tile of the tensor cores */
+#define WARPS       (AF_TOK > 8 ? 16 : 24) /* of a block, which is alone on its SM */
+#define ROWS        16                     /* of an item: one tile of the tensor cores */
 #define SEGMENT     64
-#define AHEAD       4 /* segments fetched at a time */
+#define SLOTS       4 /* pairs of segments of a warp, fetched before they are used */
 #define GROUPS      (AF_TOK / 8)
 #define PAIR_PITCH  256 /* bytes from one byte of codes to the next: 32 lanes, and as much unused */
 #define MAP_AT      (256 * PAIR_PITCH)
 #define PART_AT     (MAP_AT + 1024)
 #define PART        (ROWS * (AF_TOK + 1)) /* floats of a warp's sums */
+#define HALF        (ROWS * SEGMENT / 2)
+#define SLOT        (2 * HALF)
+#define SLOTS_AT    (PART_AT + 2 * WARPS * PART * 4)
 
 #define nf4_bits_by   1.437005f
 #define fp4_bits_by   3.0f
@@ -38,7 +40,7 @@
 /* The values of every byte of codes, 16 bytes (four lanes' copies) a store. */
 DEV void fill_pairs(u8 *pairs)
 {
-    for (int i = threadIdx.x; i < 256 * 8; i += TEAMS * WARPS * 32) {
+    for (int i = threadIdx.x; i < 256 * 8; i += WARPS * 32) {
         const u32 code = i / 8;
         const u32 v = pack_bf16(__uint_as_float(AF_BOOK[code / 16]) * BOOK_BY,
                                 __uint_as_float(AF_BOOK[code % 16]) * BOOK_BY);
@@ -51,122 +53,139 @@ template <int i> DEV u32 pair_of(const u8 *pairs, u32 code, u32 lane4)
     return *(const u32 *)(pairs + __byte_perm(code, lane4, 0x5504 | i << 4));
 }
 
-/* What a thread fetches of AHEAD segments of its two rows: 16 codes of each, and the scale of one
- * segment, which its quad shares. */
-struct bnb_fetched {
-    uint2 code[AHEAD][2];
-    bnb_raw scale[2];
-};
-
 /* y[m][o] = sum_i x[m][i] w[o][i] + sum_r low[m][r] bt[r][o] + bias[o].
  *
- * Teams of eight warps take items of 16 rows of the stack in turn. The warps divide an item's
- * segments evenly and add up in order. Weights are the rows of the tensor core's tile, tokens its columns; within a
- * segment i is permuted alike on both sides, so that a thread's 8 bytes of codes and its 32 bytes
- * of x are whole fragments. bt: [R up to 16, zeros after R][O], or R = 0. Dynamic shared memory:
- * PART_AT + TEAMS * 2 * WARPS * PART floats. */
-extern "C" __global__ void __launch_bounds__(TEAMS * WARPS * 32, 1)
+ * Teams of `split` warps take items of 16 rows of the stack in turn; the warps of a team divide the
+ * pairs of an item's segments evenly and add up in order. Weights are the rows of the tensor core's tile,
+ * tokens its columns; within a segment i is permuted alike on both sides, so that a thread's 8
+ * bytes of codes and its 32 bytes of x are whole fragments. bt: [R up to 16, zeros after R][O], or
+ * R = 0. split divides 8. Dynamic shared memory: SLOTS_AT + WARPS * SLOTS * SLOT bytes. */
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 1)
     bnb_linear(bf16 *y, long long ldy, const bf16 *x, long long ldx, bnb_pieces w, float off0,
                float off1, float off2, const bf16 *bias, const bf16 *low, long long ldl,
-               const bf16 *bt, int M, int O, int I, int R, int shift, int nested_shift)
+               const bf16 *bt, int M, int O, int I, int R, int shift, int nested_shift, int split)
 {
     extern __shared__ __align__(16) u8 smem[];
     float *map = (float *)(smem + MAP_AT);
-    const int team = threadIdx.x / (WARPS * 32), at = threadIdx.x % (WARPS * 32);
-    const int warp = at / 32, lane = at % 32, group = lane / 4, p = lane % 4;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, p = lane % 4;
+    const int team = warp / split, member = warp % split;
     const int items = (O + ROWS - 1) / ROWS, segments = I / SEGMENT;
-    const int first = segments * warp / WARPS, end = segments * (warp + 1) / WARPS;
+    const int pairs = (segments + 1) / 2, first = pairs * member / split * 2;
+    const int end = min(pairs * (member + 1) / split * 2, segments);
     const u32 lane4 = lane * 4;
-    const int start = blockIdx.x + team * gridDim.x, stride = gridDim.x * TEAMS;
-    bnb_row row[2];
-    bnb_fetched next, now;
-    float acc[GROUPS][4];
-    auto enter = [&](int item) {
+    const int start = blockIdx.x + team * gridDim.x, stride = gridDim.x * (WARPS / split);
+    u8 *const own = smem + SLOTS_AT + warp * (SLOTS * SLOT); /* slots of the warp */
+    const u8 *mine = own + group * (SEGMENT / 2) + p * 8;    /* what the lane reads of one */
+    const u32 to = smem_at(own) + lane * 16;                 /* what it fetches: half a row */
+    const bf16 *x0 = x + group * ldx + first * SEGMENT + p * 16;
+    const u8 *from;        /* codes of the row it fetches, from the warp's first segment on */
+    bnb_row row[2];        /* of its fragments */
+    bnb_raw scale[2] = {}; /* of segment s + p, for the next four s */
+    auto fetch = [&](int slot, int s, const u8 *codes) {
+        if (s < end)
+            copy16_long(to + slot * SLOT, codes);
+        if (s + 1 < end)
+            copy16_long(to + slot * SLOT + HALF, codes + SEGMENT / 2);
+        copy_commit();
+    };
+    auto fetch_scale = [&](int s) {
 #pragma unroll
         for (int t = 0; t < 2; t++)
-            row[t] = find_row(w, {{off0, off1, off2}}, min(item * ROWS + t * 8 + group, O - 1), I);
+            if (s + p < end)
+                scale[t] = ask_scale(row[t], (s + p) * SEGMENT, shift, nested_shift);
     };
-    auto fetch = [&](int s0) {
+    auto enter = [&](int item) {
+        const bnb_offsets offsets = {{off0, off1, off2}};
+        from = find_row(w, offsets, min(item * ROWS + lane / 2, O - 1), I).codes + lane % 2 * 16 +
+               first * (SEGMENT / 2);
 #pragma unroll
-        for (int t = 0; t < 2; t++) {
+        for (int t = 0; t < 2; t++)
+            row[t] = find_row(w, offsets, min(item * ROWS + t * 8 + group, O - 1), I);
 #pragma unroll
-            for (int s = 0; s < AHEAD; s++)
-                if (s0 + s < end)
-                    next.code[s][t] = *(const uint2 *)(row[t].codes + (s0 + s) * 32 + p * 8);
-            if (s0 + p < end)
-                next.scale[t] = ask_scale(row[t], (s0 + p) * SEGMENT, shift, nested_shift);
-        }
+        for (int i = 0; i < SLOTS - 1; i++)
+            fetch(i, first + i * 2, from + i * SEGMENT);
+        fetch_scale(first);
     };
-    enter(min(start, items - 1));
-    if (first < end)
-        fetch(first);
+    if (start < items)
+        enter(start);
     bnb_map(map);
     fill_pairs(smem);
     __syncthreads();
     previous_done(); /* weights do not wait for it */
     int turn = 0;
     for (int item = start; item < items; item += stride, turn ^= 1) {
+        float acc[GROUPS][4] = {}, by[2] = {};
+        const bf16 *at = x0;
+        uint4 v[2][GROUPS][2] = {}; /* of x; rows after M stay zero */
+        for (int s0 = first; s0 < end; s0 += SLOTS * 2) {
 #pragma unroll
-        for (int h = 0; h < GROUPS; h++)
-#pragma unroll
-            for (int q = 0; q < 4; q++)
-                acc[h][q] = 0.0f;
-        for (int s0 = first; s0 < end; s0 += AHEAD) {
-            float by[2];
-            now = next;
-#pragma unroll
-            for (int t = 0; t < 2; t++)
-                by[t] = s0 + p < end ? use_scale(row[t], now.scale[t], map, nested_shift) *
-                                           (1.0f / BOOK_BY)
-                                     : 0.0f;
-            if (s0 + AHEAD < end) {
-                fetch(s0 + AHEAD);
-            } else if (item + stride < items) {
-                enter(item + stride);
-                fetch(first);
-            }
-#pragma unroll
-            for (int s = 0; s < AHEAD; s++) {
-                if (s0 + s >= end)
+            for (int i = 0; i < SLOTS; i++) {
+                const int s = s0 + i * 2;
+                if (s >= end)
                     break;
-                uint4 v[GROUPS][2];
-                float sum[GROUPS][4] = {};
 #pragma unroll
-                for (int h = 0; h < GROUPS; h++) {
-                    const int m = h * 8 + group;
-                    const uint4 *from =
-                        (const uint4 *)(x + m * ldx + (s0 + s) * SEGMENT + p * 16);
-                    const uint4 none = make_uint4(0, 0, 0, 0);
-                    v[h][0] = m < M ? from[0] : none;
-                    v[h][1] = m < M ? from[1] : none;
+                for (int h = 0; h < GROUPS; h++)
+                    if (h * 8 + group < M) {
+                        const uint4 *from_x =
+                            (const uint4 *)(at + h * 8 * ldx + i * (2 * SEGMENT));
+                        v[0][h][0] = from_x[0];
+                        v[0][h][1] = from_x[1];
+                        if (s + 1 < end) { /* else its scale is 0 */
+                            v[1][h][0] = from_x[SEGMENT / 8];
+                            v[1][h][1] = from_x[SEGMENT / 8 + 1];
+                        }
+                    }
+                if (i % 2 == 0) {
+#pragma unroll
+                    for (int t = 0; t < 2; t++)
+                        by[t] = s + p < end ? use_scale(row[t], scale[t], map, nested_shift) *
+                                                  (1.0f / BOOK_BY)
+                                            : 0.0f;
+                    fetch_scale(s + 4);
                 }
+                copy_wait<SLOTS - 2>();
+                __syncwarp(); /* pair s is there, the one before it has been read */
+                fetch((i + SLOTS - 1) % SLOTS, s + (SLOTS - 1) * 2,
+                      from + (i + SLOTS - 1) * SEGMENT);
+                float sum[2][GROUPS][4] = {};
 #pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    const u32 a = j < 2 ? now.code[s][0].x : now.code[s][0].y,
-                              b = j < 2 ? now.code[s][1].x : now.code[s][1].y;
-                    const u32 t[4] = {
-                        j % 2 ? pair_of<2>(smem, a, lane4) : pair_of<0>(smem, a, lane4),
-                        j % 2 ? pair_of<2>(smem, b, lane4) : pair_of<0>(smem, b, lane4),
-                        j % 2 ? pair_of<3>(smem, a, lane4) : pair_of<1>(smem, a, lane4),
-                        j % 2 ? pair_of<3>(smem, b, lane4) : pair_of<1>(smem, b, lane4)};
+                for (int k = 0; k < 2; k++) {
+                    const uint2 c[2] = {*(const uint2 *)(mine + i * SLOT + k * HALF),
+                                        *(const uint2 *)(mine + i * SLOT + k * HALF + HALF / 2)};
 #pragma unroll
-                    for (int h = 0; h < GROUPS; h++)
-                        mma(sum[h], t, j % 2 ? v[h][j / 2].z : v[h][j / 2].x,
-                            j % 2 ? v[h][j / 2].w : v[h][j / 2].y);
-                }
+                    for (int j = 0; j < 4; j++) {
+                        const u32 a = j < 2 ? c[0].x : c[0].y, b = j < 2 ? c[1].x : c[1].y;
+                        const u32 t[4] = {
+                            j % 2 ? pair_of<2>(smem, a, lane4) : pair_of<0>(smem, a, lane4),
+                            j % 2 ? pair_of<2>(smem, b, lane4) : pair_of<0>(smem, b, lane4),
+                            j % 2 ? pair_of<3>(smem, a, lane4) : pair_of<1>(smem, a, lane4),
+                            j % 2 ? pair_of<3>(smem, b, lane4) : pair_of<1>(smem, b, lane4)};
 #pragma unroll
-                for (int t = 0; t < 2; t++) {
-                    const float k = __shfl_sync(FULL, by[t], group * 4 + s);
-#pragma unroll
-                    for (int h = 0; h < GROUPS; h++) {
-                        acc[h][2 * t] += k * sum[h][2 * t];
-                        acc[h][2 * t + 1] += k * sum[h][2 * t + 1];
+                        for (int h = 0; h < GROUPS; h++)
+                            mma(sum[k][h], t, j % 2 ? v[k][h][j / 2].z : v[k][h][j / 2].x,
+                                j % 2 ? v[k][h][j / 2].w : v[k][h][j / 2].y);
                     }
                 }
+#pragma unroll
+                for (int k = 0; k < 2; k++)
+#pragma unroll
+                    for (int t = 0; t < 2; t++) {
+                        const float f = __shfl_sync(FULL, by[t], group * 4 + i % 2 * 2 + k);
+#pragma unroll
+                        for (int h = 0; h < GROUPS; h++) {
+                            acc[h][2 * t] += f * sum[k][h][2 * t];
+                            acc[h][2 * t + 1] += f * sum[k][h][2 * t + 1];
+                        }
+                    }
             }
+            from += SLOTS * SEGMENT;
+            at += SLOTS * 2 * SEGMENT;
         }
+        __syncwarp();
+        if (item + stride < items)
+            enter(item + stride);
         const int o0 = item * ROWS;
-        for (int r = 0; r < R && warp == WARPS - 1; r += 16) {
+        for (int r = 0; r < R && member == split - 1; r += 16) {
             u32 a[4];
 #pragma unroll
             for (int t = 0; t < 2; t++) {
@@ -182,19 +201,21 @@ extern "C" __global__ void __launch_bounds__(TEAMS * WARPS * 32, 1)
                     pair_at(low + m * ldl, r + p * 2 + 8, in));
             }
         }
-        float *parts = (float *)(smem + PART_AT) + (team * 2 + turn) * WARPS * PART;
+        float *parts = (float *)(smem + PART_AT) + (turn * WARPS + warp - member) * PART;
 #pragma unroll
         for (int h = 0; h < GROUPS; h++)
 #pragma unroll
             for (int q = 0; q < 4; q++)
-                parts[warp * PART + (group + q / 2 * 8) * (AF_TOK + 1) + h * 8 + p * 2 + q % 2] =
+                parts[member * PART + (group + q / 2 * 8) * (AF_TOK + 1) + h * 8 + p * 2 + q % 2] =
                     acc[h][q];
-        meet(1 + team, WARPS * 32); /* the other turn's sums have been read by now */
-        for (int i = at; i < ROWS * M; i += WARPS * 32) {
+        if (split > 1) /* the other turn's sums have been read by now */
+            meet(1 + team, split * 32);
+        else
+            __syncwarp();
+        for (int i = member * 32 + lane; i < ROWS * M; i += split * 32) {
             const int m = i / ROWS, r = i % ROWS;
             float v = 0.0f;
-#pragma unroll
-            for (int k = 0; k < WARPS; k++)
+            for (int k = 0; k < split; k++)
                 v += parts[k * PART + r * (AF_TOK + 1) + m];
             if (o0 + r < O)
                 store(y + m * ldy + o0 + r, v + (bias ? load(bias + o0 + r) : 0.0f));

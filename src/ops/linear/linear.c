@@ -259,8 +259,7 @@ static void linear_grad(af_graph *g, af_node *n, af_tensor *const *dout)
     const af_linear_inputs in = af_linear_in(n);
     af_tensor *x = in.x, *dy = dout[0], *down = NULL;
     if (in.a && (x->needs_grad || in.a->needs_grad)) {
-        /* xa: a device may make the gradient of B here too, where dy is read */
-        af_node *k = af_node_new(g, AF_OP_ADAPTER_G, (af_tensor *[]){dy, in.b, in.xa}, 3);
+        af_node *k = af_node_new(g, AF_OP_ADAPTER_G, (af_tensor *[]){dy, in.b}, 2);
         k->attr = n->attr;
         down = rows_output(g, k, dy, in.a->dim[0]);
     }

@@ -177,10 +177,6 @@ static void low_rank(af_cuda *cu, af_node *n, const af_linear_group *p, bool dow
     bool one = true;
     for (int i = 1; i < p->parts; i++)
         one &= n->attr.linear.part[i].scale == n->attr.linear.part[0].scale;
-    if (!down && af_low_rank_both(cu, cu->graph, n, p,
-                                  in_spare ? af_mat_cols(x, af_last(x), width)
-                                           : af_mat_cols(low, 0, AF_MIN(width, low->ld))))
-        return;
     if (one &&
         af_low_rank(cu, n, p, down,
                     in_spare ? af_mat_cols(x, af_last(x), width) : af_mat_cols(low, 0, width)))
@@ -263,10 +259,10 @@ static af_status adapter_da_prepare(af_cuda *cu, af_graph *g, af_node *n, af_err
 
 static af_status adapter_db_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
-    (void)err;
+    (void)g, (void)err;
     const af_tensor *out = n->out[0];
     uint8_t *at = out->data;
-    if (af_low_rank_both_did(cu, g, n) || af_low_rank_db(cu, n))
+    if (af_low_rank_db(cu, n))
         return AF_OK;
     for (int i = 0; i < n->attr.linear.parts; i++) {
         const af_adapter_part *q = &n->attr.linear.part[i];
@@ -290,15 +286,10 @@ static uint64_t group_work(const af_cuda *cu, const af_node *n)
     return codes ? AF_ALIGN_UP(bytes, (uint64_t)256) + codes : bytes;
 }
 
-static uint64_t adapter_g_work(const af_cuda *cu, const af_node *n)
-{
-    return AF_ALIGN_UP(group_work(cu, n), 256u) + af_low_rank_both_work(cu, n);
-}
-
 const af_cuda_op af_cuda_linear = {linear_prepare, group_work, true};
 const af_cuda_op af_cuda_linear_dx = {linear_dx_prepare, group_work, true};
 const af_cuda_op af_cuda_adapter_down = {adapter_down_prepare, group_work, true};
-const af_cuda_op af_cuda_adapter_g = {adapter_g_prepare, adapter_g_work, true};
+const af_cuda_op af_cuda_adapter_g = {adapter_g_prepare, group_work, true};
 const af_cuda_op af_cuda_linear_dw = {linear_dw_prepare, NULL, true};
 const af_cuda_op af_cuda_linear_dbias = {linear_dbias_prepare, NULL, true};
 const af_cuda_op af_cuda_adapter_da = {adapter_da_prepare, NULL, true};

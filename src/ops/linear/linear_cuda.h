@@ -70,12 +70,6 @@ bool af_bnb_linear_dx(af_cuda *cu, af_node *n, const af_linear_group *p);
  * or scale * dy B; the gradient of B. */
 bool af_low_rank(af_cuda *cu, af_node *n, const af_linear_group *p, bool down, af_mat c);
 bool af_low_rank_db(af_cuda *cu, af_node *n);
-/* g into c, and the gradient of B, over one reading of dy (low_rank_both_cuda.c): steps of
- * ADAPTER_G. did: they made this ADAPTER_DB's result. */
-bool af_low_rank_both(af_cuda *cu, const af_graph *g, af_node *n, const af_linear_group *p,
-                      af_mat c);
-bool af_low_rank_both_did(af_cuda *cu, const af_graph *g, const af_node *db);
-uint64_t af_low_rank_both_work(const af_cuda *cu, const af_node *n);
 
 /* Appends the dequantisation of a block-type weight (dequant.cu). */
 void af_cuda_dequantise(af_cuda *cu, af_node *n, af_mat dst, const af_tensor *w);

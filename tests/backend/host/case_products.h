@@ -74,7 +74,7 @@ static void fill(stacked &s, const std::vector<int> &rows, int I, bool nf4, int 
 }
 
 static void bnb_linear_case(const std::vector<int> &rows, int I, int M, int R, bool nf4, int block,
-                            bool nested)
+                            bool nested, int split)
 {
     stacked s;
     fill(s, rows, I, nf4, block, nested);
@@ -99,7 +99,7 @@ static void bnb_linear_case(const std::vector<int> &rows, int I, int M, int R, b
     launch({2, 1}, M > 8 ? 512 : 768,
            M > 8 ? nf4 ? more::nf4_16 : fp4::fp4_16 : few::nf4_8, y.p(), ldy, x.p(), ldx, s.pieces,
            s.offset[0], s.offset[1], s.offset[2], bias.p(), low.p(), ldl, bt.p(), M, O, I, R,
-           s.shift, s.nested_shift);
+           s.shift, s.nested_shift, split);
     near_to("bnb_linear", y, want, largest, nf4 ? 1e-3 : 1e-6); /* the book in bf16 */
 }
 
@@ -179,63 +179,19 @@ static void low_rank_dw_case(int N, bool accumulate)
         near_to("low_rank_dw", out[k], want[k], largest, 1e-6);
 }
 
-/* Two parts of several strips, the last ones narrower; slabs of 128 tokens. */
-static void low_rank_both_case(int N, bool accumulate, int chunks)
-{
-    const int cols[2] = {328, 72}, ranks[2] = {16, 24}, ldy = 408, ldz = 48, ldb = 56, wide = 48;
-    const int strips[2] = {(328 + chunks * 64 - 1) / (chunks * 64),
-                           (72 + chunks * 64 - 1) / (chunks * 64)};
-    const int slabs = (N + 127) / 128, total = 328 * 16 + 72 * 24, ldg = 50;
-    acts y(numbers((size_t)(N * ldy), 1)), z(numbers((size_t)(N * ldz), 1)),
-        b(numbers((size_t)(400 * ldb), 1)), g((size_t)(N * ldg));
-    floats out(numbers((size_t)total, 1)), g_part((size_t)(strips[0] + strips[1]) * N * 32),
-        db_part((size_t)slabs * total);
-    vec want_g = nothing((size_t)(N * ldg)), want_b;
-    double largest_g = 0, largest_b = 0;
-    for (int n = 0; n < N; n++)
-        for (int r = 0; r < wide; r++) {
-            double v = 0;
-            const int k = r >= 16;
-            for (int c = 0; c < cols[k] && r < 40; c++)
-                v += get(&y.v[n * ldy + k * 328 + c]) * get(&b.v[(k * 328 + c) * ldb + r]);
-            want_g[n * ldg + r] = v * (k ? 2 : 0.5);
-            largest_g = fmax(largest_g, fabs(v));
-        }
-    for (int k = 0; k < 2; k++)
-        for (int c = 0; c < cols[k]; c++)
-            for (int r = 0; r < ranks[k]; r++) {
-                double v = accumulate ? get(&out.v[want_b.size()]) : 0;
-                for (int n = 0; n < N; n++)
-                    v += get(&y.v[n * ldy + k * 328 + c]) * get(&z.v[n * ldz + k * 16 + r]);
-                want_b.push_back(v);
-                largest_b = fmax(largest_b, fabs(v));
-            }
-    const both::both_parts parts = {{{out.p(), 0, 328, 0, 16, 0, 0.5f},
-                                     {out.p() + 328 * 16, 328, 72, 16, 24, strips[0], 2.0f},
-                                     {nullptr, 0, 0, 0, 0, INT32_MAX, 0},
-                                     {nullptr, 0, 0, 0, 0, INT32_MAX, 0}}};
-    launch({(unsigned)(strips[0] + strips[1]), (unsigned)slabs}, 256, both::low_rank_both, y.p(),
-           ldy, z.p(), ldz, b.p(), ldb, parts, g_part.p(), db_part.p(), N, total, chunks, 128);
-    launch({3, 1}, 256, both::low_rank_join, g.p(), ldg, parts, g_part.p(), db_part.p(), N, total,
-           strips[0] + strips[1], slabs, wide, (int)accumulate);
-    near_to("low_rank_both g", g, want_g, largest_g, 1e-6);
-    near_to("low_rank_both dB", out, want_b, largest_b, 1e-6);
-}
-
 static void product_cases()
 {
-    bnb_linear_case({128}, 256, 1, 0, true, 64, true);
-    bnb_linear_case({40, 24, 32}, 192, 7, 24, true, 64, true);
-    bnb_linear_case({37, 20}, 64, 3, 0, true, 128, false);
-    bnb_linear_case({136, 24}, 448, 11, 5, true, 64, true);
-    bnb_linear_case({17}, 256, 16, 16, false, 64, true);
+    bnb_linear_case({128}, 256, 1, 0, true, 64, true, 8);
+    bnb_linear_case({40, 24, 32}, 192, 7, 24, true, 64, true, 4);
+    bnb_linear_case({37, 20}, 64, 3, 0, true, 128, false, 1);
+    bnb_linear_case({136, 24}, 448, 11, 5, true, 64, true, 2);
+    bnb_linear_case({17}, 256, 16, 16, false, 64, true, 8);
+    bnb_linear_case({35}, 1344, 2, 0, true, 64, true, 1); /* more segments than slots */
     bnb_linear_dx_case({40, 24, 32}, 128, 29, 24, 1);
     bnb_linear_dx_case({136, 24}, 64, 3, 0, 3);
     low_rank_case(19, 352, 32);
     low_rank_case(3, 64, 40);
     low_rank_dw_case(300, false);
     low_rank_dw_case(70, true);
-    low_rank_both_case(300, false, 4);
-    low_rank_both_case(70, true, 2);
 }
 #endif

@@ -323,6 +323,7 @@ DEV void copy16(u32 to, const void *from, int bytes)
     memset(device::shared(to), 0, 16);
     memcpy(device::shared(to), from, (size_t)bytes);
 }
+DEV void copy16_long(u32 to, const void *from) { copy16(to, from, 16); }
 DEV void copy_commit() {}
 template <int N> DEV void copy_wait() {}
 /* Four tiles of 8 x 8: lanes 8 i to 8 i + 7 give the rows of tile i, lane l gets columns

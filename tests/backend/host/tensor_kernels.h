@@ -69,24 +69,14 @@ namespace down
 #undef ROWS
 #undef STAGES
 #undef TOKENS
-#define smem bf16_smem /* of another type */
+#define smem tiles /* of another type */
 namespace outer
 {
 #include "ops/linear/low_rank_dw.cu"
 }
-#undef COLS
-#undef STAGES
-#undef TOKENS
-#undef RANKS
-#undef YP
-#undef ZP
-namespace both
-{
-#include "ops/linear/low_rank_both.cu"
-}
 #undef smem
 extern "C" {
-__align__(16) thread_local u8 smem[1 << 17];
-__align__(16) thread_local bf16 bf16_smem[1 << 16];
+__align__(16) thread_local u8 smem[1 << 18];
+__align__(16) thread_local bf16 tiles[1 << 16];
 }
 #endif
