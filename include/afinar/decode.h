@@ -79,6 +79,7 @@ typedef struct af_decoded {
     int tops;       /* most probable tokens, best first */
     const af_token_logprob *top;
     af_decode_end end;
+    int64_t prefix; /* tokens at the beginning of the prompt found in pages, not computed */
 } af_decoded;
 
 typedef struct af_logit_bias {

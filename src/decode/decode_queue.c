@@ -110,7 +110,7 @@ static bool take_pages(af_decoder *d, af_decode_seq *s, int32_t *table)
         s->pages = 0;
         return false;
     }
-    s->cached = s->pages * d->z.page;
+    s->cached = s->prefix = s->pages * d->z.page;
     while (s->pages < need)
         table[s->pages++] = af_decode_pages_take(&d->pages);
     return true;

@@ -50,6 +50,7 @@ static bool tell(const af_decoder *d, const af_decode_seq *s, const float *logit
 {
     af_token_logprob top[AF_TOP_LOGPROBS_MAX];
     t->ticket = s->ticket;
+    t->prefix = s->prefix;
     t->logprob = NAN;
     if (s->r.top_logprobs >= 0) {
         const double lse = log_sum_exp(logits, d->V);
@@ -62,8 +63,12 @@ static bool tell(const af_decoder *d, const af_decode_seq *s, const float *logit
 
 void af_decode_finish(af_decode_seq *s, af_decode_end end)
 {
-    const af_decoded t = {
-        .ticket = s->ticket, .index = s->count - s->prompt, .id = -1, .logprob = NAN, .end = end};
+    const af_decoded t = {.ticket = s->ticket,
+                          .index = s->count - s->prompt,
+                          .id = -1,
+                          .logprob = NAN,
+                          .end = end,
+                          .prefix = s->prefix};
     if (s->r.token && !s->cancelled)
         (void)s->r.token(s->r.user, &t);
     s->cancelled = true;

@@ -24,6 +24,7 @@ typedef struct af_decode_seq {
     int32_t *ids; /* prompt, then what was made */
     int64_t count, prompt;
     int64_t cached; /* the first tokens, whose keys and values (or states) the slot has */
+    int64_t prefix; /* of the prompt, found in pages when it began */
     int64_t most;   /* the largest number of tokens it may have */
     int64_t told;   /* prompt tokens whose log-probabilities the caller has */
     int64_t pages;  /* it has */

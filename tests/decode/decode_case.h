@@ -12,7 +12,7 @@ enum { CASE_TOKENS = 600, CASE_REQUESTS = 40 };
 typedef struct decode_case {
     int32_t prompt[CASE_TOKENS], id[CASE_TOKENS];
     double logprob[CASE_TOKENS], top[CASE_TOKENS], given[CASE_TOKENS];
-    int64_t V, len, count, givens;
+    int64_t V, len, count, givens, prefix;
     int64_t stop_at; /* the hook refuses after so many; 0 = never */
     int calls_after; /* the end */
     af_decode_end end;
@@ -25,6 +25,7 @@ static inline bool case_token(void *user, const af_decoded *t)
     decode_case *c = user;
     c->calls_after += c->end != AF_DECODE_GOES_ON;
     c->end = t->end;
+    c->prefix = t->prefix;
     if (t->prompt) {
         c->given[t->index] = t->logprob;
         c->givens++;

@@ -43,6 +43,7 @@ static void test_a_shared_prefix_changes_nothing(void **state)
         if (!m)
             continue;
         af_decoder *shared = open_with(m, true, 0), *apart = open_with(m, false, 0);
+        uint64_t found = 0;
         for (int k = 0; k < (int)AF_LEN(lens); k++) {
             request(&a, k, lens[k], lens[k] - (k % 3), af_model_vocab(m));
             b = a;
@@ -51,7 +52,10 @@ static void test_a_shared_prefix_changes_nothing(void **state)
             case_submit(apart, &b);
             case_finish(apart);
             case_same(&a, &b, cases[i].model);
+            assert_true(b.prefix == 0 && a.prefix % 128 == 0 && a.prefix < a.len);
+            found += (uint64_t)a.prefix;
         }
+        assert_int_equal(af_decoder_count(shared).prefix_tokens, found);
         assert_true(af_decoder_count(shared).prefix_tokens >= 128 * 8);
         assert_int_equal(af_decoder_count(apart).prefix_tokens, 0);
         assert_int_equal(af_decoder_count(shared).pages_free, af_decoder_count(shared).pages);

@@ -169,6 +169,23 @@ def check_completions(s):
           eos["usage"]["completion_tokens"] == 1, "end token")
 
 
+def check_cached(s):
+    """usage says how much of a prompt was not computed again: whole pages of 128 tokens, of every kind of answer."""
+    ids = [(7 * i + 3) % 500 for i in range(200)]
+    cached = [s.post(TEXT, prompt=p, max_tokens=1)[1]["usage"]["prompt_tokens_details"]["cached_tokens"]
+              for p in (ids, ids, ids[:128], ids[:129] + [9], [1] + ids, [ids, ids[:150], [4]])]
+    check(cached == [0, 128, 0, 128, 0, 256], "cached tokens: %s" % cached)
+    both = s.post(TEXT, prompt=ids, max_tokens=1, n=2)[1]["usage"]
+    check(both["prompt_tokens"] == 200 and both["prompt_tokens_details"]["cached_tokens"] == 128, "cached tokens of two choices: %s" % both)
+    long = [{"role": "user", "content": "a b c d e f g " * 22}]
+    for path, name, body in ((CHAT, "prompt_tokens_details", {"messages": long, "max_tokens": 1}),
+                             ("/v1/responses", "input_tokens_details", {"input": long, "max_output_tokens": 1})):
+        first, second = [s.post(path, **body)[1]["usage"][name]["cached_tokens"] for _ in "12"]
+        check(second == 128 and first in (0, 128), "cached tokens of %s: %d, %d" % (path, first, second))
+    ev = s.events(CHAT, messages=long, max_tokens=1, stream_options={"include_usage": True})
+    check(ev[-1]["usage"]["prompt_tokens_details"]["cached_tokens"] == 128, "cached tokens of a stream")
+
+
 def check_adapters(s, folder):
     models = s.ask("GET", "/v1/models")[1]
     check([m["id"] for m in models["data"]] == ["base", "base:one", "base:two"], "adapters among the models")
@@ -420,8 +437,8 @@ def main():
         if not s.port:
             print(s.stop())
             sys.exit("the server does not start")
-        parts = [check_info, check_texts, check_chat, check_sampling, check_completions, check_embeddings, check_formats, check_tools,
-                 check_errors, check_disconnect]
+        parts = [check_info, check_texts, check_chat, check_sampling, check_completions, check_cached, check_embeddings,
+                 check_formats, check_tools, check_errors, check_disconnect]
         for part in parts + [lambda s: check_adapters(s, folder)]:
             try:
                 part(s)

@@ -86,6 +86,14 @@ def sync(client, base):
     plain = openai.OpenAI(base_url=client.base_url, api_key="k")
     pieces = list(plain.completions.create(model=base, prompt="Hello", seed=3, max_tokens=5, stream=True))
     check("".join(p.choices[0].text for p in pieces if p.choices) == c.choices[0].text, "completions: stream")
+    ids = [(7 * i + 3) % 100 for i in range(200)]
+    cached = [client.completions.create(model=base, prompt=ids, max_tokens=1).usage.prompt_tokens_details.cached_tokens for _ in "12"]
+    long = "a b c d e f g " * 40
+    for _ in "12":
+        chat = client.chat.completions.create(model=base, messages=[{"role": "user", "content": long}], max_tokens=1).usage
+        response = client.responses.create(model=base, input=long, max_output_tokens=1).usage
+    check(cached == [0, 128] and chat.prompt_tokens_details.cached_tokens >= 128 and
+          response.input_tokens_details.cached_tokens == chat.prompt_tokens_details.cached_tokens, "cached tokens")
     if adapter:
         a = client.chat.completions.create(model=base + ":a", messages=HI, temperature=0, max_tokens=12)
         check(a.choices[0].message.content == generated("--chat", "-p", "Hi", "-n", "12", "--adapter", adapter)["text"],

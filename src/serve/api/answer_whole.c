@@ -9,6 +9,14 @@ void af_out_answer_head(af_buf *b, const af_generation *g, const char *object)
     af_buf_str(b, ",\"system_fingerprint\":\"afinar-" AF_VERSION "\"");
 }
 
+int64_t af_generation_cached(const af_generation *g)
+{
+    int64_t cached = 0;
+    for (int i = 0; i < g->choices; i += g->n)
+        cached += g->choice[i].prefix;
+    return cached;
+}
+
 void af_out_usage(af_buf *b, const af_generation *g)
 {
     int64_t prompt = 0, made = 0;
@@ -18,11 +26,12 @@ void af_out_usage(af_buf *b, const af_generation *g)
         made += g->choice[i].text.count;
     af_buf_printf(b,
                   "\"usage\":{\"prompt_tokens\":%" PRId64 ",\"completion_tokens\":%" PRId64
-                  ",\"total_tokens\":%" PRId64 ",\"prompt_tokens_details\":{\"cached_tokens\":0,"
-                  "\"audio_tokens\":0},\"completion_tokens_details\":{\"reasoning_tokens\":0,"
+                  ",\"total_tokens\":%" PRId64
+                  ",\"prompt_tokens_details\":{\"cached_tokens\":%" PRId64
+                  ",\"audio_tokens\":0},\"completion_tokens_details\":{\"reasoning_tokens\":0,"
                   "\"audio_tokens\":0,\"accepted_prediction_tokens\":0,"
                   "\"rejected_prediction_tokens\":0}}",
-                  prompt, made, prompt + made);
+                  prompt, made, prompt + made, af_generation_cached(g));
 }
 
 static void out_chat(af_buf *b, af_choice *c)

@@ -101,6 +101,7 @@ static bool on_token(void *user, const af_decoded *t)
 {
     af_choice *c = user;
     af_generation *g = c->of;
+    c->prefix = t->prefix;
     if (t->prompt) {
         if (g->logprobs && g->echo)
             af_logprobs_add(c, t);

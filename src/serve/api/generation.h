@@ -23,6 +23,7 @@ typedef struct af_logprob_text {
 typedef struct af_choice {
     af_generation *of;
     int index, prompt;
+    int64_t prefix; /* tokens of the prompt that were not computed again */
     uint64_t ticket;
     bool submitted, done;
     af_answer_text text;
@@ -123,4 +124,6 @@ void af_answer_send(af_generation *g, af_buf *b);
 /* The beginning of an answer or piece, up to "choices":[ */
 void af_out_answer_head(af_buf *b, const af_generation *g, const char *object);
 void af_out_usage(af_buf *b, const af_generation *g);
+/* Tokens of the prompts that were not computed again; a prompt of several choices counts once. */
+int64_t af_generation_cached(const af_generation *g);
 #endif

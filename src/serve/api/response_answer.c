@@ -9,12 +9,12 @@
 static void out_usage(af_buf *b, const af_generation *g)
 {
     const int64_t in = g->prompt->count, made = g->choice->text.count;
-    af_buf_printf(b,
-                  "{\"input_tokens\":%" PRId64 ",\"input_tokens_details\":{\"cached_tokens\":0,"
-                  "\"cache_write_tokens\":0},\"output_tokens\":%" PRId64
-                  ",\"output_tokens_details\":{\"reasoning_tokens\":0},\"total_tokens\":%" PRId64
-                  "}",
-                  in, made, in + made);
+    af_buf_printf(
+        b,
+        "{\"input_tokens\":%" PRId64 ",\"input_tokens_details\":{\"cached_tokens\":%" PRId64
+        ",\"cache_write_tokens\":0},\"output_tokens\":%" PRId64
+        ",\"output_tokens_details\":{\"reasoning_tokens\":0},\"total_tokens\":%" PRId64 "}",
+        in, af_generation_cached(g), made, in + made);
 }
 
 /* `status`: in_progress, completed, incomplete, failed; `message`: why it failed, or NULL. */
