@@ -202,7 +202,7 @@ DEV float block_max(float v)
     return warp_max(lane < warps ? part[lane] : -INF);
 }
 
-/* The first `threads` to come to barrier `id` (1 to 15) wait for each other: some warps of a block. */
+/* The first `threads` to come to barrier `id` (1 to 15) wait for each other: some of a block. */
 DEV void meet(int id, int threads)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");

@@ -50,7 +50,7 @@ DEV void fetch_box(u32 to, const af_map *map, int col, int row, u32 bar)
                  "l"(map), "r"(col), "r"(row), "r"(bar)
                  : "memory");
 }
-/* The same box for every block of the cluster in `blocks`, a bit for each, at the same addresses. */
+/* The same box for the blocks of the cluster in `blocks`, a bit for each, at the same address. */
 DEV void fetch_box_for_all(u32 to, const af_map *map, int col, int row, u32 bar, int blocks)
 {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"

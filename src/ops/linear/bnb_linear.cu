@@ -18,24 +18,25 @@
 #ifndef AF_TOK
 #define AF_TOK 8
 #endif
-#define WARPS       (AF_TOK > 8 ? 16 : 24) /* of a block, which is alone on its SM */
-#define ROWS        16                     /* of an item: one tile of the tensor cores */
-#define SEGMENT     64
-#define SLOTS       4 /* pairs of segments of a warp, fetched before they are used */
-#define GROUPS      (AF_TOK / 8)
-#define PAIR_PITCH  256 /* bytes from one byte of codes to the next: 32 lanes, and as much unused */
-#define MAP_AT      (256 * PAIR_PITCH)
-#define PART_AT     (MAP_AT + 1024)
-#define PART        (ROWS * (AF_TOK + 1)) /* floats of a warp's sums */
-#define HALF        (ROWS * SEGMENT / 2)
-#define SLOT        (2 * HALF)
-#define SLOTS_AT    (PART_AT + 2 * WARPS * PART * 4)
+#define WARPS      (AF_TOK > 8 ? 16 : 24) /* of a block, which is alone on its SM */
+#define ROWS       16                     /* of an item: one tile of the tensor cores */
+#define SEGMENT    64
+#define SLOTS      4 /* pairs of segments of a warp, fetched before they are used */
+#define GROUPS     (AF_TOK / 8)
+#define PAIR_PITCH 256 /* bytes from one byte of codes to the next: 32 lanes, and as much unused   \
+                        */
+#define MAP_AT   (256 * PAIR_PITCH)
+#define PART_AT  (MAP_AT + 1024)
+#define PART     (ROWS * (AF_TOK + 1)) /* floats of a warp's sums */
+#define HALF     (ROWS * SEGMENT / 2)
+#define SLOT     (2 * HALF)
+#define SLOTS_AT (PART_AT + 2 * WARPS * PART * 4)
 
-#define nf4_bits_by   1.437005f
-#define fp4_bits_by   3.0f
-#define JOINED(a, b)  a##b
-#define BY_OF(book)   JOINED(book, _by)
-#define BOOK_BY       BY_OF(AF_BOOK)
+#define nf4_bits_by  1.437005f
+#define fp4_bits_by  3.0f
+#define JOINED(a, b) a##b
+#define BY_OF(book)  JOINED(book, _by)
+#define BOOK_BY      BY_OF(AF_BOOK)
 
 /* The values of every byte of codes, 16 bytes (four lanes' copies) a store. */
 DEV void fill_pairs(u8 *pairs)
@@ -56,10 +57,10 @@ template <int i> DEV u32 pair_of(const u8 *pairs, u32 code, u32 lane4)
 /* y[m][o] = sum_i x[m][i] w[o][i] + sum_r low[m][r] bt[r][o] + bias[o].
  *
  * Teams of `split` warps take items of 16 rows of the stack in turn; the warps of a team divide the
- * pairs of an item's segments evenly and add up in order. Weights are the rows of the tensor core's tile,
- * tokens its columns; within a segment i is permuted alike on both sides, so that a thread's 8
- * bytes of codes and its 32 bytes of x are whole fragments. bt: [R up to 16, zeros after R][O], or
- * R = 0. split divides 8. Dynamic shared memory: SLOTS_AT + WARPS * SLOTS * SLOT bytes. */
+ * pairs of an item's segments evenly and add up in order. Weights are the rows of the tensor core's
+ * tile, tokens its columns; within a segment i is permuted alike on both sides, so that a thread's
+ * 8 bytes of codes and its 32 bytes of x are whole fragments. bt: [R up to 16, zeros after R][O],
+ * or R = 0. split divides 8. Dynamic shared memory: SLOTS_AT + WARPS * SLOTS * SLOT bytes. */
 extern "C" __global__ void __launch_bounds__(WARPS * 32, 1)
     bnb_linear(bf16 *y, long long ldy, const bf16 *x, long long ldx, bnb_pieces w, float off0,
                float off1, float off2, const bf16 *bias, const bf16 *low, long long ldl,
@@ -126,8 +127,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1)
 #pragma unroll
                 for (int h = 0; h < GROUPS; h++)
                     if (h * 8 + group < M) {
-                        const uint4 *from_x =
-                            (const uint4 *)(at + h * 8 * ldx + i * (2 * SEGMENT));
+                        const uint4 *from_x = (const uint4 *)(at + h * 8 * ldx + i * (2 * SEGMENT));
                         v[0][h][0] = from_x[0];
                         v[0][h][1] = from_x[1];
                         if (s + 1 < end) { /* else its scale is 0 */

@@ -7,8 +7,8 @@
  * fetches stages of 128 codes of the inner dimension ahead of them, in boxes of 64 rows and 128
  * bytes: maps count two codes as one bf16, and descriptors are those of bf16, because a step of
  * wgmma is 32 bytes of either. The accumulators of FP8 units are short: 512
- * codes are summed alone and added to f32 sums. The bf16 product follows in the same stages, on the scaled sums. On other
- * architectures the kernel is empty. */
+ * codes are summed alone and added to f32 sums. The bf16 product follows in the same stages, on the
+ * scaled sums. On other architectures the kernel is empty. */
 // variants: AF_T=bf16
 // common: AF_T=bf16
 #define AF_KS 2
@@ -124,7 +124,8 @@ template <bool CODES> DEV void begin_stage(float (&d)[SUMS], u32 stage, bool add
     wgmma_commit();
 }
 /* sum += the products of N stages from `no` on. */
-template <int N> DEV void add_stages(float (&sum)[SUMS], float (&part)[SUMS], const stages &s, u32 no)
+template <int N>
+DEV void add_stages(float (&sum)[SUMS], float (&part)[SUMS], const stages &s, u32 no)
 {
     pin(part);
 #pragma unroll
