@@ -168,9 +168,9 @@ af_tensor *af_graph_weight(af_graph *g, const char *name, af_dtype t, int ndim, 
 
 af_tensor *af_graph_param(af_graph *g, const char *name, af_dtype t, int ndim, const int64_t *dim)
 {
-    if (t != AF_DTYPE_F32 && t != AF_DTYPE_F64)
-        return af_graph_bad(g, "parameter '%s' is %s; parameters are f32 or f64", name ? name : "",
-                            af_dtype_name(t));
+    if (t != AF_DTYPE_F32 && t != AF_DTYPE_F64 && t != AF_DTYPE_BF16)
+        return af_graph_bad(g, "parameter '%s' is %s; parameters are f32, f64 or bf16",
+                            name ? name : "", af_dtype_name(t));
     af_tensor *x = af_leaf(g, AF_ROLE_PARAM, name, t, ndim, dim);
     if (!af_graph_failed(g))
         x->needs_grad = true;
@@ -328,6 +328,7 @@ void af_graph_set_seed(af_graph *g, uint64_t seed)
 }
 
 void af_graph_set_training(af_graph *g, bool on) { g->evaluating = !on; }
+bool af_graph_is_training(const af_graph *g) { return !g->evaluating; }
 uint64_t af_graph_clock(const af_graph *g) { return g->clock_count; }
 void af_graph_set_clock(af_graph *g, uint64_t count) { g->clock_count = count; }
 
@@ -387,6 +388,8 @@ uint64_t af_tensor_bytes(const af_tensor *t)
 
 uint64_t af_tensor_extent(const af_tensor *t)
 {
+    if (t->cut)
+        return (uint64_t)(t->cut[t->graph->shard.rank + 1] - t->cut[t->graph->shard.rank]);
     if (t->ld == af_last(t))
         return af_tensor_bytes(t);
     return (uint64_t)af_rows(t) * (uint64_t)t->ld * (uint64_t)af_dtype_get(t->dtype)->bytes;
