@@ -68,7 +68,15 @@ static af_status check_ranks(const af_comm *c, const af_run_config *run, af_erro
     int stage;
     if (n & (n - 1))
         return af_fail(err, AF_EUSAGE, "%d ranks: use a power of two", n);
-    return af_run_zero_stage(run, &stage, err);
+    const af_status st = af_run_zero_stage(run, &stage, err);
+    /* what rank 0 does alone, or by looking at weights */
+    const char *key = run->fp8 ? "fp8" : run->generate_samples.count ? "generate_samples" : NULL;
+    if (st == AF_OK && stage == AF_ZERO_MAX && n > 1 && key)
+        return af_fail(err, AF_EUSAGE,
+                       "%s: %s needs whole weights, which no rank has with zero_stage %d: leave it "
+                       "out, or use zero_stage 2",
+                       run->path, key, stage);
+    return st;
 }
 
 af_status af_ranks_open(af_comm **out, const af_run_config *run, const af_train_hooks *hooks,

@@ -355,22 +355,14 @@ done:
     return st;
 }
 
-/* What rank 0 does alone needs whole weights. */
-static af_status check_split(const af_run_model *m, af_error *err)
+static af_status check_stage(const af_run_model *m, af_error *err)
 {
-    const af_run_config *r = m->run;
-    const char *key = r->fp8 ? "fp8" : r->generate_samples.count ? "generate_samples" : NULL;
     const int most = af_run_model_zero_max(m);
-    if (m->zero_stage > most)
-        return af_fail(err, AF_EUSAGE, "%s: zero_stage %d does not run on GPUs%s: use %d", r->path,
-                       m->zero_stage, m->zero_stage > AF_SPLIT_GRADIENTS ? " yet" : " without NCCL",
-                       most);
-    if (af_run_model_splits_weights(m) && key)
-        return af_fail(err, AF_EUSAGE,
-                       "%s: %s needs whole weights, which no rank has with zero_stage 3: leave it "
-                       "out, or use zero_stage 2",
-                       r->path, key);
-    return AF_OK;
+    return m->zero_stage <= most
+               ? AF_OK
+               : af_fail(err, AF_EUSAGE, "%s: zero_stage %d does not run on GPUs%s: use %d",
+                         m->run->path, m->zero_stage,
+                         m->zero_stage > AF_SPLIT_GRADIENTS ? " yet" : " without NCCL", most);
 }
 
 af_status af_run_model_open(af_run_model *m, const af_run_config *run, af_comm *comm, af_error *err)
@@ -378,13 +370,14 @@ af_status af_run_model_open(af_run_model *m, const af_run_config *run, af_comm *
     af_status st = AF_OK;
     AF_TRY(resolve(m, run, err));
     m->comm = comm;
+    m->rank = af_comm_rank(comm);
     m->ranks = af_comm_size(comm);
     if (comm)
         AF_TRY(af_run_zero_stage(run, &m->zero_stage, err));
     AF_TRY(check_output(m, err));
     AF_TRY(open_device(m, err));
     AF_TRY(af_comm_device_for(&m->gpus, comm, m->device, err));
-    AF_TRY(check_split(m, err));
+    AF_TRY(check_stage(m, err));
     choose_compute(m);
     AF_TRY(open_loader(m, false, err));
     AF_TRY(check_full(m, err));

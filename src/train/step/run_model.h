@@ -19,7 +19,7 @@ typedef struct af_run_model {
     af_run_tokens tokens;
     struct af_comm *comm;        /* the other ranks; NULL = none. Borrowed */
     struct af_comm_device *gpus; /* their GPUs; NULL: what is shared passes through the host */
-    int ranks, zero_stage;       /* how many (a plan has no comm); what is split over them */
+    int rank, ranks, zero_stage; /* of how many (a plan has no comm); what is split over them */
     af_device *device;
     af_dtype compute;
     af_loader *loader;                 /* NULL when the config alone is known */

@@ -128,10 +128,9 @@ static void record_optimizer(af_step_graph *s)
     s->block = run->accumulation >> levels;
     af_graph_set_carry(s->graph, levels);
     if (af_run_model_sums_by_nodes(s->model))
-        af_graph_set_ranks(s->graph, af_comm_rank(s->model->comm), s->model->ranks);
+        af_graph_set_ranks(s->graph, s->model->rank, s->model->ranks);
     if (s->model->ranks > 1 && s->model->zero_stage >= 1)
-        af_graph_set_shard(s->graph, af_comm_rank(s->model->comm), s->model->ranks,
-                           split_of(s->model));
+        af_graph_set_shard(s->graph, s->model->rank, s->model->ranks, split_of(s->model));
     if (s->block == 1) /* what a carry takes away counts as an update */
         af_graph_set_one_pass(s->graph);
     group_base(s);

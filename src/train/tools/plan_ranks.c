@@ -57,40 +57,67 @@ static double step_seconds(const af_step_graph *s, const af_plan_ranks *r, const
            (double)(p->sent - p->sent_far) / r->bandwidth + (double)p->sent_far / r->bandwidth_far;
 }
 
-static af_status plan_stage(af_step_graph *s, af_memory_mode mode, const af_plan_ranks *r,
-                            int stage, uint64_t free_bytes, af_stage_plan *out, af_error *err)
+static void note_memory(const af_step_graph *s, af_stage_plan *out)
 {
-    af_status st = AF_OK;
-    *out = (af_stage_plan){.there = stage <= af_run_model_zero_max(s->model)};
-    if (!out->there)
-        return AF_OK;
-    s->model->ranks = r->ranks;
-    s->model->zero_stage = stage;
-    if (af_run_model_splits_weights(s->model))
-        mode.packed = af_memory_packed_bits(s) != 0;
-    AF_TRY(af_memory_plan(s, mode, err));
     out->total = s->plan.total;
     out->resident = af_run_model_on_cpu(s->model) ? af_memory_resident(s, &s->plan) : s->plan.total;
     out->mapped = af_plan_in_place(&s->plan);
     out->weights = s->plan.weights + s->plan.params + s->plan.bound;
     out->state = s->plan.state;
     out->grads = s->plan.grads;
+}
+
+/* Where gradients are split, ranks write theirs at different times, and what lies among them
+ * differs: the largest of the first, the middle and the last rank. */
+static af_status find_largest(af_step_graph *s, af_stage_plan *out, af_error *err)
+{
+    const int ranks = s->model->ranks, more[] = {ranks / 2, ranks - 1};
+    const af_memory_mode mode = s->memory_mode;
+    af_status st = AF_OK;
+    for (size_t i = 0; i < AF_LEN(more) && s->model->zero_stage >= AF_SPLIT_GRADIENTS; i++) {
+        if (more[i] == s->model->rank)
+            continue;
+        s->model->rank = more[i];
+        AF_TRY(af_memory_plan(s, mode, err));
+        if (s->plan.total > out->total)
+            note_memory(s, out);
+    }
+done:
+    return st;
+}
+
+/* Every stage has the memory mode that a run with it would choose. */
+static af_status plan_stage(af_step_graph *s, const af_plan_ranks *r, int stage,
+                            uint64_t free_bytes, af_stage_plan *out, af_error *err)
+{
+    af_status st = AF_OK;
+    const uint64_t sharing =
+        af_run_model_on_cpu(s->model) ? (uint64_t)AF_MAX(r->ranks_per_node, 1) : 1;
+    bool fits;
+    *out = (af_stage_plan){.there = stage <= af_run_model_zero_max(s->model)};
+    if (!out->there)
+        return AF_OK;
+    s->model->ranks = r->ranks;
+    s->model->zero_stage = stage;
+    AF_TRY(af_memory_choose(s, free_bytes / sharing, &fits, err));
+    note_memory(s, out);
     count_sent(s, r, out);
     out->seconds = step_seconds(s, r, out);
-    const uint64_t share = af_run_model_on_cpu(s->model) ? (uint64_t)r->ranks_per_node : 1;
-    out->fits = out->total <= free_bytes / AF_MAX(share, 1);
+    AF_TRY(find_largest(s, out, err));
+    out->fits = out->total <= free_bytes / sharing;
 done:
+    s->model->rank = 0;
     s->model->ranks = 1;
     s->model->zero_stage = 0;
     return st;
 }
 
-af_status af_plan_stages(af_step_graph *s, af_memory_mode mode, const af_plan_ranks *r,
-                         uint64_t free_bytes, af_stage_plan out[AF_STAGES], af_error *err)
+af_status af_plan_stages(af_step_graph *s, const af_plan_ranks *r, uint64_t free_bytes,
+                         af_stage_plan out[AF_STAGES], af_error *err)
 {
     af_status st = AF_OK;
     for (int i = 0; i < AF_STAGES && st == AF_OK; i++)
-        st = plan_stage(s, mode, r, i, free_bytes, &out[i], err);
+        st = plan_stage(s, r, i, free_bytes, &out[i], err);
     return st;
 }
 
