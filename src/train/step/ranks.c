@@ -157,6 +157,13 @@ af_status af_ranks_device(af_comm *c, af_device **out, const af_run_config *run,
                           err);
 }
 
+uint64_t af_ranks_gpu_taken(const af_comm *c, const af_device *d, uint64_t free_before)
+{
+    const uint64_t now = af_device_memory_free(d),
+                   taken = free_before > now ? free_before - now : 0;
+    return may_share() ? taken / (uint64_t)af_comm_local_size(c) : taken;
+}
+
 af_status af_ranks_memory(af_comm *c, const af_device *d, uint64_t *bytes, af_error *err)
 {
     *bytes = af_device_memory_free(d);
