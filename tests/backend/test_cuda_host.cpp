@@ -12,6 +12,7 @@
 #include "host/case_elements.h"
 #include "host/case_sink.h"
 #include "host/case_state.h"
+#include "host/case_tokens.h"
 #include "host/case_weights.h"
 
 int main()
@@ -53,6 +54,7 @@ int main()
     gguf_cases();
     state_cases();
     dense_cases();
+    token_cases();
     printf("%d failed\n", failures);
     return failures ? 1 : 0;
 }
