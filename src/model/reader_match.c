@@ -167,8 +167,8 @@ static af_status match_gguf(af_model_reader *in, faults *f, int i, af_error *err
     } else {
         int64_t dim[4];
         af_reader_vocab_stored_dim(in, i, dim);
-        const bool squeezed = t->slot == AF_SLOT_SHARED_ROUTER; /* [1][D] is a vector there */
-        const bool conv = t->slot == AF_SLOT_CONV;              /* [C][1][K] is a matrix there */
+        const bool squeezed = af_slot_is_row(t);
+        const bool conv = t->slot == AF_SLOT_CONV; /* [C][1][K] is a matrix there */
         const int64_t columns = af_gguf_vector_columns(&in->spec, t);
         e->parts = 1;
         dim[1] = conv ? dim[2] : dim[1];

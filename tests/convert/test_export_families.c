@@ -2,6 +2,8 @@
  * the same logits, the same tensors; what llama.cpp has no form for is refused in one sentence. */
 #include "convert_case.h"
 
+#include "convert/gguf/gguf_check.h"
+#include "convert/input/gguf_text.h"
 #include "model/family_case.h"
 
 #include <dirent.h>
@@ -11,6 +13,35 @@ enum { PATH = 1024 };
 static int by_name(const struct dirent **a, const struct dirent **b)
 {
     return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+/* The config.json that a file of another tool gets, which carries none, describes the same model.
+ */
+static void same_config(const char *name, const char *file, const scratch_dir *d)
+{
+    af_error err = {0};
+    af_gguf *g = NULL;
+    af_hf_config from = {0}, again = {0};
+    af_model_spec spec = {0};
+    char path[PATH];
+    join(path, sizeof path, d->path, "config.json");
+    CHECK_OK(af_gguf_open(&g, file, &err), err);
+    CHECK_OK(af_hf_config_from_gguf(&from, g, &err), err);
+    if (from.rope.freq_count) /* config.json has no place for rope_freqs.weight */
+        goto done;
+    json_t *o = af_config_json(&from);
+    assert_int_equal(json_dump_file(o, path, 0), 0);
+    CHECK_OK(af_hf_config_read(&again, d->path, &err), err);
+    CHECK_OK(af_model_spec_init(&spec, &again, &err), err);
+    const af_status st = af_gguf_check_metadata(&spec, file, &err);
+    CHECK_MSG(st == AF_OK, "%s: %s", name, err.msg);
+    CHECK_MSG(again.architecture[0], "%s: no class", name);
+    af_model_spec_clear(&spec);
+    json_decref(o);
+done:
+    af_hf_config_clear(&again);
+    af_hf_config_clear(&from);
+    af_gguf_close(g);
 }
 
 /* True when it could be written. */
@@ -36,6 +67,7 @@ static bool there_and_back(const char *name, const char *json, const scratch_dir
             err);
         af_convert_report_free(r);
         CHECK_MSG(same_tensors(back, f.dir), "%s: other tensors came back", name);
+        same_config(name, file, d);
     } else {
         CHECK_MSG(st == AF_EUNSUPPORTED && strstr(err.msg, "GGUF"), "%s: %s", name, err.msg);
     }

@@ -209,6 +209,17 @@ SMALL = {
     "mistral4": ("Mistral4Config", {**LATENT, **ROUTED, "rope_parameters": {
         "rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 4, "mscale": 1.0,
         "mscale_all_dim": 0.6, "llama_4_scaling_beta": 0.3}}),
+    # what llama.cpp has a form for, where the entries above go beyond it
+    "afmoe_gguf": ("AfmoeConfig", dict(head_dim=6, num_hidden_layers=4, sliding_window=3, num_shared_experts=1,
+                                       mup_enabled=True, route_scale=1.4, **TOP2, **rope())),
+    "mellum_gguf": ("MellumConfig", dict(head_dim=6, sliding_window=3, mlp_layer_types=["sparse"] * 2, **TOP2, **layers("SF"),
+                                         rope_parameters={k + "_attention": {"rope_type": "default", "rope_theta": 5e5}
+                                                          for k in ("full", "sliding")})),
+    "dots1_gguf": ("Dots1Config", dict(num_key_value_heads=4, head_dim=6, first_k_dense_replace=1, norm_topk_prob=True,
+                                       **ROUTED, **rope())),
+    "mistral4_gguf": ("Mistral4Config", {**LATENT, **ROUTED, "rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 4, "mscale": 1.0,
+        "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.3}}),
 }
 FAMILIES.update({k: (v[0], {"vocab_size": 20, **v[1]}, {"small": True, "rules": [["expert_bias", 0, 0.2]] + (
     [["norm", 0, 0.2]] if k == "vaultgemma" else [])}) for k, v in SMALL.items()})

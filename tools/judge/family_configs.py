@@ -44,6 +44,9 @@ def olmo3(j, r):
 def ministral3(j, r):
     c = plain(j, r, kinds=["yarn"])
     c["rope_parameters"]["llama_4_scaling_beta"] = r.choice([0.1, 0.5])
+    if r.random() < .6:  # as published, and as GGUF can say it
+        c["rope_parameters"].pop("attention_factor", None)
+        c["rope_parameters"].update(mscale=1.0, mscale_all_dim=1.0)
     c["rope_parameters"]["max_position_embeddings"] = c["max_position_embeddings"]
     return T.Ministral3Config(**c)
 
@@ -238,7 +241,7 @@ def deepseek_v3(j, r):
 
 def glm4_moe_lite(j, r):
     c = latent(j, r)
-    kinds = [r.choice(["dense", "sparse"]) for _ in range(c["num_hidden_layers"])]
+    kinds = [r.choice(["dense", "sparse"] if r.random() < .3 else ["sparse"]) for _ in range(c["num_hidden_layers"])]
     more = dict(mlp_layer_types=kinds) if r.random() < .5 else {}
     return T.Glm4MoeLiteConfig(**c, **deepseek_words(r, False), **more)
 
@@ -389,7 +392,7 @@ def flex_olmo(j, r):
 def mellum(j, r):
     c = plain(j, r, kinds=LINEAR)
     full = c.pop("rope_parameters")
-    kinds = [r.choice(["dense", "sparse"]) for _ in range(c["num_hidden_layers"])]
+    kinds = [r.choice(["dense", "sparse"] if r.random() < .3 else ["sparse"]) for _ in range(c["num_hidden_layers"])]
     return T.MellumConfig(**c, num_experts=r.choice([3, 6]), num_experts_per_tok=r.choice([1, 2, 3]), sliding_window=4,
                           moe_intermediate_size=20, norm_topk_prob=r.random() < .5, attention_bias=r.random() < .3,
                           mlp_layer_types=kinds, layer_types=j.layer_types(r, c), rope_parameters={
@@ -411,11 +414,11 @@ def exaone_moe(j, r):
 
 def afmoe(j, r):
     c = plain(j, r, kinds=LINEAR)
-    more = dict(layer_types=j.layer_types(r, c)) if r.random() < .5 else dict(global_attn_every_n_layers=r.choice([2, 3]))
+    more = dict(layer_types=j.layer_types(r, c)) if r.random() < .5 else dict(global_attn_every_n_layers=r.choice([2, 4]))
     return T.AfmoeConfig(**c, **more, sliding_window=r.choice([3, 9]), num_experts=r.choice([4, 6]), moe_intermediate_size=20,
                          num_experts_per_tok=r.choice([1, 2, 3]), num_shared_experts=r.choice([1, 2]),
                          num_dense_layers=r.choice([0, 1, 2]), route_scale=r.choice([1.0, 2.4]),
-                         mup_enabled=r.random() < .5, attention_bias=r.random() < .3)
+                         mup_enabled=r.random() < .7, attention_bias=r.random() < .2)
 
 
 def youtu(j, r):
@@ -426,6 +429,9 @@ def mistral4(j, r):
     c = latent(j, r)
     c["rope_parameters"] = j.rope(r, "yarn", 0, c["max_position_embeddings"], 1e4)
     c["rope_parameters"]["llama_4_scaling_beta"] = r.choice([0.1, 0.5])
+    if r.random() < .6:  # as published, and as GGUF can say it
+        c["rope_parameters"].pop("attention_factor", None)
+        c["rope_parameters"].update(mscale=1.0, mscale_all_dim=1.0)
     return T.Mistral4Config(**c, **deepseek_words(r), rope_interleave=r.random() < .7)
 
 

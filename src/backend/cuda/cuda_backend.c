@@ -241,6 +241,23 @@ static af_status check_gemm_library(af_cuda *cu, af_error *err)
     return AF_OK;
 }
 
+static af_status open_third(af_cuda *cu, af_error *err)
+{
+    const af_driver *drv = cu->drv;
+    af_status st = AF_OK;
+    if (cu->third)
+        return AF_OK;
+    AF_TRY(af_cu_check(drv, drv->stream_new(&cu->third, AF_CU_STREAM_NON_BLOCKING),
+                       "cuStreamCreate", cu->name, err));
+    AF_TRY(af_cu_check(drv, drv->event_new(&cu->ready, AF_CU_EVENT_NO_TIMING), "cuEventCreate",
+                       cu->name, err));
+    for (int i = 0; i < AF_EXCHANGES_AHEAD; i++)
+        AF_TRY(af_cu_check(drv, drv->event_new(&cu->done[i], AF_CU_EVENT_NO_TIMING),
+                           "cuEventCreate", cu->name, err));
+done:
+    return st;
+}
+
 static af_status cuda_prepare(af_device *d, af_graph *g, af_error *err)
 {
     af_cuda *cu = (af_cuda *)d;
@@ -253,6 +270,8 @@ static af_status cuda_prepare(af_device *d, af_graph *g, af_error *err)
     AF_TRY(
         af_cu_check(cu->drv, cu->drv->context_set(cu->context), "cuCtxSetCurrent", "prepare", err));
     AF_TRY(check_gemm_library(cu, err));
+    if (cg->plan.uses_third)
+        AF_TRY(open_third(cu, err));
     AF_TRY(allocate_all(cu, g, err));
     AF_TRY(zero_all(cu, g, err));
     point_tensors(g, cg);
@@ -375,6 +394,13 @@ static void cuda_close(af_device *d)
             drv->event_free(cu->fork);
         if (cu->join)
             drv->event_free(cu->join);
+        if (cu->ready)
+            drv->event_free(cu->ready);
+        for (int i = 0; i < AF_EXCHANGES_AHEAD; i++)
+            if (cu->done[i])
+                drv->event_free(cu->done[i]);
+        if (cu->third)
+            drv->stream_free(cu->third);
         if (cu->second)
             drv->stream_free(cu->second);
         if (cu->stream)

@@ -195,6 +195,27 @@ void af_cuda_copy(af_cuda *cu, af_node *n, void *to, const void *from, uint64_t 
     }
 }
 
+void af_cuda_swap(af_cuda *cu, af_node *n, const af_swap *s, int count)
+{
+    const uint64_t size = (uint64_t)count * sizeof *s;
+    uint64_t sent = 0;
+    for (int i = 0; i < count; i++)
+        sent += s[i].send_bytes;
+    if (count == 0)
+        return;
+    af_swap *copy = af_arena_take(&cu->cg->mem, size);
+    af_step *step = copy ? af_cuda_step(cu, n, AF_STEP_SWAP) : NULL;
+    if (!step) {
+        latch_nomem(cu);
+        return;
+    }
+    memcpy(copy, s, size);
+    step->exchange = &cu->graph->exchange;
+    step->swap = copy;
+    step->swaps = count;
+    step->bytes = sent;
+}
+
 bool af_cuda_count_labels(af_cuda *cu, const af_tensor *t, int64_t chunk_rows)
 {
     if (t->role != AF_ROLE_INPUT || cu->cg->labels)

@@ -243,6 +243,12 @@ static const taker *taker_of(const char *arch)
         {"exaone4", .freqs = true, .tied = true, .untied = true},
         {"apertus", .freqs = true, .untied = true},
         {"gpt-oss", .biases = true, .untied = true},
+        {"granitemoe", .biases = true, .freqs = true, .factors = true, .tied = true,
+         .untied = true},
+        {"minimax-m2", .untied = true},
+        {"dots1", .untied = true},
+        {"exaone-moe", .freqs = true, .untied = true},
+        {"mellum", .untied = true},
         {"granitehybrid", .convs = true, .tied = true, .untied = true},
         {"others", .tied = true, .untied = true},
     };

@@ -18,6 +18,11 @@ typedef struct meta_writer {
     af_error *err;
 } meta_writer;
 
+static bool is_latent(const meta_writer *p)
+{
+    return strcmp(p->arch, "deepseek2") == 0 || strcmp(p->arch, "mistral4") == 0;
+}
+
 static const char *key_of(const meta_writer *p, char *buf, size_t size, const char *suffix)
 {
     snprintf(buf, size, "%s.%s", p->arch, suffix);
@@ -125,7 +130,7 @@ static void put_rope_scaling(meta_writer *p, const af_hf_config *c)
         /* llama.cpp multiplies with what yarn prescribes for the factor: only the rest is written
          */
         const double rest = af_rope_scale(r) / af_yarn_scale(r->factor);
-        if (fabs(rest - 1) > 1e-6 && strcmp(p->arch, "deepseek2") != 0)
+        if (fabs(rest - 1) > 1e-6 && !is_latent(p))
             put_f32(p, "rope.scaling.attn_factor", rest);
         if (r->beta_fast != 32)
             put_f32(p, "rope.scaling.yarn_beta_fast", r->beta_fast);
@@ -138,19 +143,25 @@ static void put_rope_scaling(meta_writer *p, const af_hf_config *c)
     }
 }
 
+/* The first layers that have no experts. */
+static int dense_lead(const af_model_spec *s)
+{
+    int n = 0;
+    while (n < s->layers && s->layer[n].mlp != AF_MLP_EXPERTS)
+        n++;
+    return n;
+}
+
 /* A mixture in the words of DeepSeek. */
 static void put_deepseek_experts(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
 {
     enum { SOFTMAX = 1, SIGMOID = 2 };
-    int dense = 0;
-    while (dense < s->layers && s->layer[dense].mlp != AF_MLP_EXPERTS)
-        dense++;
     put_u32(p, "expert_shared_count", c->router.shared_ffn / AF_MAX(c->moe_intermediate_size, 1));
-    put_u32(p, "leading_dense_block_count", dense);
+    put_u32(p, "leading_dense_block_count", dense_lead(s));
     put_u32(p, "expert_gating_func", c->router.sigmoid ? SIGMOID : SOFTMAX);
     put_f32(p, "expert_weights_scale", c->router.scale);
     put_bool(p, "expert_weights_norm", c->norm_topk_prob);
-    if (strcmp(p->arch, "deepseek2") == 0 && c->router.groups > 1) {
+    if (strcmp(p->arch, "glm4moe") != 0 && c->router.groups > 1) {
         put_u32(p, "expert_group_count", c->router.groups);
         put_u32(p, "expert_group_used_count", c->router.groups_used);
     }
@@ -169,6 +180,13 @@ static void put_latent(meta_writer *p, const af_model_spec *s, const af_hf_confi
     put_u32(p, "attention.value_length", k->kv_lora_rank);
     put_u32(p, "attention.key_length_mla", k->qk_nope_dim + k->qk_rope_dim);
     put_u32(p, "attention.value_length_mla", k->v_dim);
+    if (c->query_scaling_beta > 0)
+        put_u32(p, "attention.temperature_length", s->query_scale_from);
+    if (!s->experts) { /* needed there */
+        put_u32(p, "leading_dense_block_count", s->layers);
+        put_u32(p, "expert_shared_count", 0);
+        put_u32(p, "expert_feed_forward_length", s->ffn);
+    }
     if (c->rope.type == AF_ROPE_YARN && c->rope.mscale_all_dim > 0)
         put_f32(p, "rope.scaling.yarn_log_multiplier", 0.1 * c->rope.mscale_all_dim);
     if (s->eps != 1e-6)
@@ -298,11 +316,53 @@ static void put_gemma4(meta_writer *p, const af_model_spec *s, const af_hf_confi
             s->ropes > 1 ? s->rope[1].rotary_dim : s->rope[0].rotary_dim);
 }
 
+static bool is_one_of(const char *arch, const char *const *list)
+{
+    while (*list && strcmp(*list, arch) != 0)
+        list++;
+    return *list != NULL;
+}
+
+static void put_experts(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
+{
+    enum { SIGMOID = 2 };
+    static const char *const one_width[] = {"llama", "granitehybrid", "granitemoe", "olmoe", NULL};
+    static const char *const deepseek[] = {"glm4moe", "deepseek2",  "mistral4", "dots1",
+                                           "afmoe",   "exaone-moe", NULL};
+    const char *a = p->arch;
+    put_u32(p, "expert_count", c->num_experts);
+    put_u32(p, "expert_used_count", c->num_experts_per_tok);
+    if (!is_one_of(a, one_width)) /* feed_forward_length */
+        put_u32(p, "expert_feed_forward_length", c->moe_intermediate_size);
+    if (is_one_of(a, deepseek))
+        put_deepseek_experts(p, s, c);
+    if (c->router.shared_ffn && (!is_one_of(a, deepseek) || strcmp(a, "exaone-moe") == 0))
+        put_u32(p, "expert_shared_feed_forward_length", c->router.shared_ffn);
+    if (strcmp(a, "minimax-m2") == 0)
+        put_u32(p, "expert_gating_func", SIGMOID);
+    if (strcmp(a, "ernie4_5-moe") == 0) {
+        put_u32(p, "interleave_moe_layer_step", 1);
+        put_u32(p, "leading_dense_block_count", dense_lead(s));
+        put_u32(p, "expert_shared_count",
+                c->router.shared_ffn / AF_MAX(c->moe_intermediate_size, 1));
+    }
+}
+
+/* Which layers slide. */
+static void put_slides(meta_writer *p, const af_model_spec *s)
+{
+    uint8_t slides[AF_CONFIG_LAYERS_MAX];
+    for (int i = 0; i < s->layers; i++)
+        slides[i] = s->layer[i].window > 0;
+    put_array(p, "attention.sliding_window_pattern", AF_GGUF_BOOL, slides, s->layers);
+}
+
 static void put_family(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
 {
     const char *a = p->arch;
     const bool gemma = strncmp(a, "gemma", 5) == 0;
-    if (strcmp(a, "llama") == 0 || strcmp(a, "smollm3") == 0 || strcmp(a, "granite") == 0) {
+    if (strcmp(a, "llama") == 0 || strcmp(a, "smollm3") == 0 || strcmp(a, "granite") == 0 ||
+        strcmp(a, "granitemoe") == 0 || strcmp(a, "afmoe") == 0) {
         put_u32(p, "vocab_size", c->vocab_size);
         put_u32(p, "rope.dimension_count", s->rope[0].rotary_dim);
     }
@@ -311,11 +371,14 @@ static void put_family(meta_writer *p, const af_model_spec *s, const af_hf_confi
         put_longrope(p, c);
         put_u32(p, "attention.sliding_window", c->sliding_window);
     }
-    const bool windows = gemma || strcmp(a, "olmo2") == 0 || strcmp(a, "cohere2") == 0 ||
-                         strcmp(a, "gpt-oss") == 0 ||
-                         (strcmp(a, "exaone4") == 0 && s->layers == 64);
+    static const char *const sliding[] = {"olmo2",      "cohere2", "gpt-oss", "afmoe",
+                                          "exaone-moe", "mellum",  NULL};
+    const bool windows =
+        gemma || is_one_of(a, sliding) || (strcmp(a, "exaone4") == 0 && s->layers == 64);
     if (windows && c->sliding_window)
         put_u32(p, "attention.sliding_window", c->sliding_window);
+    if (strcmp(a, "exaone-moe") == 0 || strcmp(a, "mellum") == 0)
+        put_slides(p, s);
     if (c->has_local_rope && strcmp(a, "olmo2") != 0)
         put_f32(p, "rope.freq_base_swa", c->local_rope.theta);
     if (c->attn_logit_softcapping > 0)
@@ -328,17 +391,8 @@ static void put_family(meta_writer *p, const af_model_spec *s, const af_hf_confi
         put_f32(p, "residual_scale", c->residual_multiplier);
         put_f32(p, "logit_scale", c->logits_scaling);
     }
-    if (c->num_experts) {
-        put_u32(p, "expert_count", c->num_experts);
-        put_u32(p, "expert_used_count", c->num_experts_per_tok);
-        if (strcmp(a, "llama") != 0 && strcmp(a, "granitehybrid") != 0 &&
-            strcmp(a, "olmoe") != 0) /* feed_forward_length */
-            put_u32(p, "expert_feed_forward_length", c->moe_intermediate_size);
-        if (strcmp(a, "glm4moe") == 0 || strcmp(a, "deepseek2") == 0)
-            put_deepseek_experts(p, s, c);
-        else if (c->router.shared_ffn)
-            put_u32(p, "expert_shared_feed_forward_length", c->router.shared_ffn);
-    }
+    if (c->num_experts)
+        put_experts(p, s, c);
 }
 
 /* llama.cpp refuses a file whose name has "phi3" in it when the vocabulary lacks a token of the

@@ -153,8 +153,8 @@ static void list_tensor(gguf_export *j, int i)
         list_kv_split(j, i);
         return;
     }
-    const int squeezed = s->slot == AF_SLOT_SHARED_ROUTER; /* [1][D] is a vector there */
-    const bool conv = s->slot == AF_SLOT_CONV;             /* [C][1][K] is a matrix there */
+    const int squeezed = af_slot_is_row(s);
+    const bool conv = s->slot == AF_SLOT_CONV; /* [C][1][K] is a matrix there */
     gguf_target *t = add(j, s->gguf, s->ndim - (squeezed || conv), s->dim[squeezed],
                          s->dim[conv ? 2 : 1 + squeezed], s->dim[2], s->layer);
     t->spec = i;

@@ -1,5 +1,5 @@
-/* config_dense.h - the keys of config.json that only some families have: dense ones, and
- * those with state layers. */
+/* config_dense.h - the keys of config.json that only some families have: dense ones, those
+ * with state layers, with experts or latent attention. */
 #ifndef AF_CONFIG_DENSE_H
 #define AF_CONFIG_DENSE_H
 
@@ -9,5 +9,6 @@
 
 void af_config_dense(json_t *o, const af_hf_config *c);
 void af_config_state(json_t *o, const af_hf_config *c);
+void af_config_experts(json_t *o, const af_hf_config *c);
 void af_config_gemma4(json_t *o, const af_hf_config *c);
 #endif

@@ -34,10 +34,6 @@ static void put_granite(json_t *o, const af_hf_config *c)
     put_int(o, "shared_intermediate_size",
             c->num_experts ? c->router.shared_ffn : c->intermediate_size);
     json_object_set_new(o, "position_embedding_type", json_string(c->no_rope ? "nope" : "rope"));
-    json_object_set_new(o, "embedding_multiplier", json_real(c->embedding_multiplier));
-    json_object_set_new(o, "residual_multiplier", json_real(c->residual_multiplier));
-    json_object_set_new(o, "logits_scaling", json_real(c->logits_scaling));
-    json_object_set_new(o, "attention_multiplier", json_real(c->attention_multiplier));
 }
 
 void af_config_state(json_t *o, const af_hf_config *c)

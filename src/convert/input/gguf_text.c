@@ -22,6 +22,15 @@ static void put_rope_numbers(json_t *o, const af_rope_config *r)
                             json_integer(r->original_max_position_embeddings));
     if (r->attention_factor > 0)
         json_object_set_new(o, "attention_factor", json_real(r->attention_factor));
+    if (r->type == AF_ROPE_YARN) {
+        json_object_set_new(o, "beta_fast", json_real(r->beta_fast));
+        json_object_set_new(o, "beta_slow", json_real(r->beta_slow));
+        json_object_set_new(o, "truncate", json_boolean(r->truncate));
+    }
+    if (r->type == AF_ROPE_YARN && r->mscale_all_dim > 0) {
+        json_object_set_new(o, "mscale", json_real(r->mscale));
+        json_object_set_new(o, "mscale_all_dim", json_real(r->mscale_all_dim));
+    }
     if (r->type == AF_ROPE_LLAMA3) {
         json_object_set_new(o, "low_freq_factor", json_real(r->low_freq_factor));
         json_object_set_new(o, "high_freq_factor", json_real(r->high_freq_factor));
@@ -107,12 +116,6 @@ static void put_family(json_t *o, const af_hf_config *c)
         json_object_set_new(o, "decoder_sparse_step", json_integer(c->decoder_sparse_step));
         json_object_set_new(o, "mlp_only_layers", json_array());
     }
-    if (strcmp(c->model_type, "granite") == 0) {
-        json_object_set_new(o, "embedding_multiplier", json_real(c->embedding_multiplier));
-        json_object_set_new(o, "residual_multiplier", json_real(c->residual_multiplier));
-        json_object_set_new(o, "logits_scaling", json_real(c->logits_scaling));
-        json_object_set_new(o, "attention_multiplier", json_real(c->attention_multiplier));
-    }
 }
 
 static void put_ids(json_t *o, const af_hf_config *c)
@@ -161,6 +164,7 @@ json_t *af_config_json(const af_hf_config *c)
     put_family(o, c);
     af_config_dense(o, c);
     af_config_state(o, c);
+    af_config_experts(o, c);
     af_config_gemma4(o, c);
     put_ids(o, c);
     const char *dtype = c->dtype == AF_DTYPE_BF16  ? "bfloat16"

@@ -54,7 +54,10 @@ static const char *copy_str(af_hf_config *c, const af_gguf *g, const char *key, 
     return v ? v : "";
 }
 
-static bool is_latent(const gguf_source *s) { return strcmp(s->arch, "deepseek2") == 0; }
+static bool is_latent(const gguf_source *s)
+{
+    return strcmp(s->arch, "deepseek2") == 0 || strcmp(s->arch, "mistral4") == 0;
+}
 
 static af_status get_sizes(gguf_source *s, af_hf_config *c, const af_family *f, af_error *err)
 {
@@ -107,44 +110,14 @@ done:
     return st;
 }
 
-static void get_gpt_oss(af_hf_config *c)
-{
-    c->router.bias = c->router.expert_bias = true;
-    c->router.clamp = 7;
-    c->attention_out_bias = c->attention_bias = true;
-    c->rope.truncate = false;
-}
-
-static af_status get_deepseek_experts(gguf_source *s, af_hf_config *c, af_error *err)
-{
-    const int64_t n = AF_MIN(AF_MAX(get_int(s, "leading_dense_block_count", 0), 0),
-                             (int64_t)AF_CONFIG_LAYERS_MAX);
-    int64_t *dense = af_arena_take(&c->arena, (uint64_t)AF_MAX(n, 1) * sizeof *dense);
-    if (!dense)
-        return af_fail_nomem(err, "dense layers", (uint64_t)n * sizeof *dense);
-    for (int64_t i = 0; i < n; i++)
-        dense[i] = i;
-    c->mlp_only_layers = dense;
-    c->mlp_only_count = (int)n;
-    c->router.sigmoid = c->router.choice_bias = true;
-    c->router.eps = 1e-20;
-    c->router.group_best = 2;
-    c->router.scale = get_num(s, "expert_weights_scale", 1);
-    c->router.shared_ffn = get_int(s, "expert_shared_count", 0);
-    if (c->router.shared_ffn < 0 || c->router.shared_ffn > AF_CONFIG_EXPERTS_MAX ||
-        c->moe_intermediate_size < 0 || c->moe_intermediate_size > AF_CONFIG_WIDTH_MAX)
-        return af_fail(err, AF_EFORMAT, "expert_shared_count is %" PRId64, c->router.shared_ffn);
-    c->router.shared_ffn *= c->moe_intermediate_size;
-    c->norm_topk_prob = af_gguf_int(s->g, key_of(s, "expert_weights_norm"), !is_latent(s)) != 0;
-    c->attention_out_bias = false;
-    c->qk_norm = af_gguf_find(s->g, "blk.0.attn_q_norm.weight") != NULL;
-    return AF_OK;
-}
-
 /* Routers of a file without expert_gating_func are sigmoids where they have a bias. */
 static const char *latent_family(gguf_source *s)
 {
     enum { NONE = 0, SIGMOID = 2 };
+    if (strcmp(s->arch, "mistral4") == 0)
+        return "mistral4";
+    if (get_int(s, "expert_count", 0) == 0)
+        return "youtu";
     const int64_t gating = get_int(s, "expert_gating_func", NONE);
     char name[64];
     snprintf(name, sizeof name, "blk.%" PRId64 ".exp_probs_b.bias",
@@ -171,7 +144,6 @@ static af_status get_latent(gguf_source *s, af_hf_config *c, af_error *err)
 {
     af_latent_keys *l = &c->latent;
     const bool sigmoid = strcmp(c->model_type, "deepseek_v3") == 0;
-    char name[64];
     l->q_lora_rank = get_int(s, "attention.q_lora_rank", 0);
     l->kv_lora_rank = get_int(s, "attention.kv_lora_rank", 0);
     l->qk_rope_dim = get_int(s, "rope.dimension_count", 0);
@@ -188,13 +160,14 @@ static af_status get_latent(gguf_source *s, af_hf_config *c, af_error *err)
     l->qk_nope_dim = c->head_dim - l->qk_rope_dim;
     c->num_key_value_heads = c->num_attention_heads;
     get_latent_rope(s, c);
-    const af_status st = get_deepseek_experts(s, c, err);
-    snprintf(name, sizeof name, "blk.%d.exp_probs_b.bias", c->mlp_only_count);
+    c->query_scaling_beta = get_num(s, "attention.temperature_scale", 0);
+    if (!c->num_experts) {
+        c->moe_intermediate_size = 0;
+        return AF_OK;
+    }
+    const af_status st = af_config_gguf_deepseek(c, s->g, s->arch, false, err);
     c->router.sigmoid = sigmoid;
-    c->router.choice_bias = af_gguf_find(s->g, name) != NULL;
     c->router.eps = sigmoid ? 1e-20 : 0;
-    c->router.groups = get_int(s, "expert_group_count", 1);
-    c->router.groups_used = get_int(s, "expert_group_used_count", 1);
     return st;
 }
 
@@ -320,56 +293,68 @@ static void get_scales(gguf_source *s, af_hf_config *c, const af_family *f)
         c->query_pre_attn_scalar = (double)(c->hidden_size / c->num_attention_heads);
 }
 
+static const char *const classes[][2] = {
+    {"llama", "LlamaForCausalLM"},
+    {"qwen2", "Qwen2ForCausalLM"},
+    {"qwen3", "Qwen3ForCausalLM"},
+    {"qwen3_moe", "Qwen3MoeForCausalLM"},
+    {"gemma", "GemmaForCausalLM"},
+    {"gemma2", "Gemma2ForCausalLM"},
+    {"gemma3_text", "Gemma3ForCausalLM"},
+    {"gemma4_text", "Gemma4ForCausalLM"},
+    {"phi3", "Phi3ForCausalLM"},
+    {"smollm3", "SmolLM3ForCausalLM"},
+    {"olmo2", "Olmo2ForCausalLM"},
+    {"granite", "GraniteForCausalLM"},
+    {"mixtral", "MixtralForCausalLM"},
+    {"qwen2_moe", "Qwen2MoeForCausalLM"},
+    {"olmoe", "OlmoeForCausalLM"},
+    {"olmo3", "Olmo3ForCausalLM"},
+    {"ministral3", "Ministral3ForCausalLM"},
+    {"seed_oss", "SeedOssForCausalLM"},
+    {"ernie4_5", "Ernie4_5ForCausalLM"},
+    {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"},
+    {"arcee", "ArceeForCausalLM"},
+    {"jais2", "Jais2ForCausalLM"},
+    {"apertus", "ApertusForCausalLM"},
+    {"exaone4", "Exaone4ForCausalLM"},
+    {"cohere", "CohereForCausalLM"},
+    {"cohere2", "Cohere2ForCausalLM"},
+    {"starcoder2", "Starcoder2ForCausalLM"},
+    {"stablelm", "StableLmForCausalLM"},
+    {"nemotron", "NemotronForCausalLM"},
+    {"phi", "PhiForCausalLM"},
+    {"glm4", "Glm4ForCausalLM"},
+    {"glm", "GlmForCausalLM"},
+    {"lfm2", "Lfm2ForCausalLM"},
+    {"lfm2_moe", "Lfm2MoeForCausalLM"},
+    {"qwen3_5_text", "Qwen3_5ForCausalLM"},
+    {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM"},
+    {"qwen3_next", "Qwen3NextForCausalLM"},
+    {"granitemoehybrid", "GraniteMoeHybridForCausalLM"},
+    {"gpt_oss", "GptOssForCausalLM"},
+    {"glm4_moe", "Glm4MoeForCausalLM"},
+    {"granitemoe", "GraniteMoeForCausalLM"},
+    {"granitemoeshared", "GraniteMoeSharedForCausalLM"},
+    {"minimax_m2", "MiniMaxM2ForCausalLM"},
+    {"hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM"},
+    {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM"},
+    {"exaone_moe", "ExaoneMoeForCausalLM"},
+    {"afmoe", "AfmoeForCausalLM"},
+    {"dots1", "Dots1ForCausalLM"},
+    {"mellum", "MellumForCausalLM"},
+    {"mistral4", "Mistral4ForCausalLM"},
+    {"youtu", "YoutuForCausalLM"},
+    {"deepseek_v2", "DeepseekV2ForCausalLM"},
+    {"deepseek_v3", "DeepseekV3ForCausalLM"},
+};
+
 /* "LlamaForCausalLM" from "llama". */
 static const char *class_of(const char *model_type)
 {
-    static const char *const names[][2] = {
-        {"llama", "LlamaForCausalLM"},
-        {"qwen2", "Qwen2ForCausalLM"},
-        {"qwen3", "Qwen3ForCausalLM"},
-        {"qwen3_moe", "Qwen3MoeForCausalLM"},
-        {"gemma", "GemmaForCausalLM"},
-        {"gemma2", "Gemma2ForCausalLM"},
-        {"gemma3_text", "Gemma3ForCausalLM"},
-        {"gemma4_text", "Gemma4ForCausalLM"},
-        {"phi3", "Phi3ForCausalLM"},
-        {"smollm3", "SmolLM3ForCausalLM"},
-        {"olmo2", "Olmo2ForCausalLM"},
-        {"granite", "GraniteForCausalLM"},
-        {"mixtral", "MixtralForCausalLM"},
-        {"qwen2_moe", "Qwen2MoeForCausalLM"},
-        {"olmoe", "OlmoeForCausalLM"},
-        {"olmo3", "Olmo3ForCausalLM"},
-        {"ministral3", "Ministral3ForCausalLM"},
-        {"seed_oss", "SeedOssForCausalLM"},
-        {"ernie4_5", "Ernie4_5ForCausalLM"},
-        {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"},
-        {"arcee", "ArceeForCausalLM"},
-        {"jais2", "Jais2ForCausalLM"},
-        {"apertus", "ApertusForCausalLM"},
-        {"exaone4", "Exaone4ForCausalLM"},
-        {"cohere", "CohereForCausalLM"},
-        {"cohere2", "Cohere2ForCausalLM"},
-        {"starcoder2", "Starcoder2ForCausalLM"},
-        {"stablelm", "StableLmForCausalLM"},
-        {"nemotron", "NemotronForCausalLM"},
-        {"phi", "PhiForCausalLM"},
-        {"glm4", "Glm4ForCausalLM"},
-        {"glm", "GlmForCausalLM"},
-        {"lfm2", "Lfm2ForCausalLM"},
-        {"lfm2_moe", "Lfm2MoeForCausalLM"},
-        {"qwen3_5_text", "Qwen3_5ForCausalLM"},
-        {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM"},
-        {"qwen3_next", "Qwen3NextForCausalLM"},
-        {"granitemoehybrid", "GraniteMoeHybridForCausalLM"},
-        {"gpt_oss", "GptOssForCausalLM"},
-        {"glm4_moe", "Glm4MoeForCausalLM"},
-        {"deepseek_v2", "DeepseekV2ForCausalLM"},
-        {"deepseek_v3", "DeepseekV3ForCausalLM"},
-    };
-    for (size_t i = 0; i < AF_LEN(names); i++)
-        if (strcmp(names[i][0], model_type) == 0)
-            return names[i][1];
+    for (size_t i = 0; i < AF_LEN(classes); i++)
+        if (strcmp(classes[i][0], model_type) == 0)
+            return classes[i][1];
     return "";
 }
 
@@ -388,6 +373,9 @@ static af_status fill(af_hf_config *c, const af_gguf *g, af_error *err)
         f = af_family_find("mixtral"); /* which is llama with experts there */
     if (strcmp(s.arch, "olmo2") == 0 && get_int(&s, "attention.sliding_window", 0) > 0)
         f = af_family_find("olmo3");
+    if (strcmp(s.arch, "granitemoe") == 0 &&
+        get_int(&s, "expert_shared_feed_forward_length", 0) > 0)
+        f = af_family_find("granitemoeshared");
     if (is_latent(&s))
         f = af_family_find(latent_family(&s));
     c->from_gguf = true;
@@ -413,10 +401,7 @@ static af_status fill(af_hf_config *c, const af_gguf *g, af_error *err)
         AF_TRY(af_config_gguf_state(c, g, s.arch, err));
     if (strcmp(s.arch, "gemma4") == 0)
         AF_TRY(af_config_gguf_gemma4(c, g, err));
-    if (strcmp(f->model_type, "gpt_oss") == 0)
-        get_gpt_oss(c);
-    if (strcmp(f->model_type, "glm4_moe") == 0)
-        AF_TRY(get_deepseek_experts(&s, c, err));
+    AF_TRY(af_config_gguf_experts(c, g, s.arch, err));
     if (is_latent(&s))
         AF_TRY(get_latent(&s, c, err));
     AF_TRY(af_hf_config_finish(c, f, c->layer_types != NULL, "GGUF metadata", err));

@@ -275,6 +275,12 @@ static inline bool af_tensor_is_linear(const af_tensor_spec *t)
     return t->module >= 0 && t->layer >= 0 && t->slot != AF_SLOT_ROUTER;
 }
 
+/* [1][N] here, and a vector in GGUF. */
+static inline bool af_slot_is_row(const af_tensor_spec *t)
+{
+    return t->slot == AF_SLOT_SHARED_ROUTER || (t->slot == AF_SLOT_ROUTER_CHOICE && t->ndim == 2);
+}
+
 typedef struct af_layer_spec {
     int tensor[AF_SLOT_LAYER_COUNT]; /* indexes, -1 = absent */
     int module[AF_GROUP_LAYER_COUNT][AF_LINEAR_PIECES];

@@ -120,6 +120,7 @@ const af_family af_families_latent[] = {
      .tied = true,
      .keys = youtu_keys},
     {.model_type = "mistral4",
+     .gguf = "mistral4",
      .act = "silu",
      .eps = 1e-6,
      .theta = 1e4,

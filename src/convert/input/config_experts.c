@@ -1,0 +1,95 @@
+/* config_experts.c - the keys of config.json that families with experts and with latent attention
+ * have, from what GGUF metadata say. */
+#include "convert/input/config_dense.h"
+
+static bool is(const af_hf_config *c, const char *model_type)
+{
+    return strcmp(c->model_type, model_type) == 0;
+}
+
+static void put_int(json_t *o, const char *key, int64_t v)
+{
+    json_object_set_new(o, key, json_integer(v));
+}
+
+static int64_t shared_count(const af_hf_config *c)
+{
+    return c->router.shared_ffn / AF_MAX(c->moe_intermediate_size, 1);
+}
+
+/* A mixture in the words of DeepSeek. */
+static void put_deepseek(json_t *o, const af_hf_config *c)
+{
+    const af_router_keys *r = &c->router;
+    put_int(o, "n_routed_experts", c->num_experts);
+    put_int(o, "n_shared_experts", shared_count(c));
+    put_int(o, "num_shared_experts", shared_count(c));
+    put_int(o, "first_k_dense_replace", c->mlp_only_count);
+    put_int(o, "n_group", AF_MAX(r->groups, 1));
+    put_int(o, "topk_group", AF_MAX(r->groups_used, 1));
+    json_object_set_new(o, "routed_scaling_factor", json_real(r->scale > 0 ? r->scale : 1));
+    json_object_set_new(o, "scoring_func", json_string(r->sigmoid ? "sigmoid" : "softmax"));
+    if (is(c, "deepseek_v2"))
+        json_object_set_new(o, "topk_method",
+                            json_string(r->groups > 1 ? "group_limited_greedy" : "greedy"));
+    if (is(c, "glm4_moe"))
+        json_object_set_new(o, "use_qk_norm", json_boolean(c->qk_norm));
+}
+
+static void put_latent(json_t *o, const af_hf_config *c)
+{
+    const af_latent_keys *l = &c->latent;
+    json_object_set_new(o, "q_lora_rank",
+                        l->q_lora_rank ? json_integer(l->q_lora_rank) : json_null());
+    put_int(o, "kv_lora_rank", l->kv_lora_rank);
+    put_int(o, "qk_nope_head_dim", l->qk_nope_dim);
+    put_int(o, "qk_rope_head_dim", l->qk_rope_dim);
+    put_int(o, "v_head_dim", l->v_dim);
+    json_object_set_new(o, "rope_interleave", json_boolean(!l->rope_halves));
+}
+
+static void put_afmoe(json_t *o, const af_hf_config *c)
+{
+    put_int(o, "num_shared_experts", shared_count(c));
+    put_int(o, "num_dense_layers", c->mlp_only_count);
+    put_int(o, "global_attn_every_n_layers", c->sliding_window_pattern);
+    json_object_set_new(o, "route_scale", json_real(c->router.scale > 0 ? c->router.scale : 1));
+    json_object_set_new(o, "mup_enabled", json_true());
+}
+
+static void put_ernie(json_t *o, const af_hf_config *c)
+{
+    put_int(o, "moe_num_experts", c->num_experts);
+    put_int(o, "moe_k", c->num_experts_per_tok);
+    put_int(o, "moe_num_shared_experts", shared_count(c));
+    put_int(o, "moe_layer_start_index", c->mlp_only_count);
+    put_int(o, "moe_layer_end_index", c->num_hidden_layers - 1);
+    put_int(o, "moe_layer_interval", 1);
+}
+
+void af_config_experts(json_t *o, const af_hf_config *c)
+{
+    static const char *const deepseek[] = {"deepseek_v2", "deepseek_v3", "glm4_moe",
+                                           "mistral4",    "dots1",       "exaone_moe"};
+    for (size_t i = 0; i < AF_LEN(deepseek); i++)
+        if (is(c, deepseek[i]))
+            put_deepseek(o, c);
+    if (c->latent.kv_lora_rank)
+        put_latent(o, c);
+    if (strncmp(c->model_type, "granitemoe", 10) == 0 || is(c, "minimax_m2") || is(c, "gpt_oss"))
+        put_int(o, "num_local_experts", c->num_experts);
+    if (strncmp(c->model_type, "granite", 7) == 0) {
+        json_object_set_new(o, "embedding_multiplier", json_real(c->embedding_multiplier));
+        json_object_set_new(o, "residual_multiplier", json_real(c->residual_multiplier));
+        json_object_set_new(o, "logits_scaling", json_real(c->logits_scaling));
+        json_object_set_new(o, "attention_multiplier", json_real(c->attention_multiplier));
+    }
+    if (is(c, "granitemoeshared"))
+        put_int(o, "shared_intermediate_size", c->router.shared_ffn);
+    if (is(c, "hunyuan_v1_moe"))
+        put_int(o, "moe_topk", c->num_experts_per_tok);
+    if (is(c, "afmoe"))
+        put_afmoe(o, c);
+    if (is(c, "ernie4_5_moe"))
+        put_ernie(o, c);
+}

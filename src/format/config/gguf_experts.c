@@ -1,0 +1,152 @@
+/* gguf_experts.c - what families with experts say about routers and shared experts in the metadata
+ * of GGUF files: see gguf_state.h. */
+#include "format/config/gguf_state.h"
+
+#include <math.h>
+
+typedef struct metadata {
+    af_hf_config *c;
+    const af_gguf *g;
+    const char *arch;
+} metadata;
+
+static const char *key_of(const metadata *m, const char *suffix, char buf[128])
+{
+    snprintf(buf, 128, "%.60s.%.60s", m->arch, suffix);
+    return buf;
+}
+
+static int64_t get_int(const metadata *m, const char *suffix, int64_t absent)
+{
+    char key[128];
+    return af_gguf_int(m->g, key_of(m, suffix, key), absent);
+}
+
+static double get_num(const metadata *m, const char *suffix, double absent)
+{
+    char key[128];
+    return af_gguf_float(m->g, key_of(m, suffix, key), absent);
+}
+
+/* The first layers have no experts. */
+static af_status get_dense_lead(const metadata *m, af_error *err)
+{
+    af_hf_config *c = m->c;
+    const int64_t n = AF_MIN(AF_MAX(get_int(m, "leading_dense_block_count", 0), 0),
+                             (int64_t)AF_CONFIG_LAYERS_MAX);
+    int64_t *dense = af_arena_take(&c->arena, (uint64_t)AF_MAX(n, 1) * sizeof *dense);
+    if (!dense)
+        return af_fail_nomem(err, "dense layers", (uint64_t)n * sizeof *dense);
+    for (int64_t i = 0; i < n; i++)
+        dense[i] = i;
+    c->mlp_only_layers = dense;
+    c->mlp_only_count = (int)n;
+    return AF_OK;
+}
+
+static af_status get_deepseek(const metadata *m, bool norm_absent, af_error *err)
+{
+    af_hf_config *c = m->c;
+    af_status st = AF_OK;
+    char name[64];
+    AF_TRY(get_dense_lead(m, err));
+    snprintf(name, sizeof name, "blk.%d.exp_probs_b.bias", c->mlp_only_count);
+    c->router.sigmoid = true;
+    c->router.choice_bias = af_gguf_find(m->g, name) != NULL;
+    c->router.eps = 1e-20;
+    c->router.group_best = 2;
+    c->router.groups = get_int(m, "expert_group_count", 1);
+    c->router.groups_used = get_int(m, "expert_group_used_count", 1);
+    c->router.scale = get_num(m, "expert_weights_scale", 1);
+    c->router.shared_ffn = get_int(m, "expert_shared_count", 0);
+    if (c->router.shared_ffn < 0 || c->router.shared_ffn > AF_CONFIG_EXPERTS_MAX ||
+        c->moe_intermediate_size < 0 || c->moe_intermediate_size > AF_CONFIG_WIDTH_MAX)
+        return af_fail(err, AF_EFORMAT, "expert_shared_count is %" PRId64, c->router.shared_ffn);
+    c->router.shared_ffn *= c->moe_intermediate_size;
+    c->norm_topk_prob = get_int(m, "expert_weights_norm", norm_absent) != 0;
+    c->attention_out_bias = false;
+    c->qk_norm = af_gguf_find(m->g, "blk.0.attn_q_norm.weight") != NULL;
+done:
+    return st;
+}
+
+af_status af_config_gguf_deepseek(af_hf_config *c, const af_gguf *g, const char *arch,
+                                  bool norm_absent, af_error *err)
+{
+    return get_deepseek(&(metadata){c, g, arch}, norm_absent, err);
+}
+
+static void get_gpt_oss(af_hf_config *c)
+{
+    c->router.bias = c->router.expert_bias = true;
+    c->router.clamp = 7;
+    c->attention_out_bias = c->attention_bias = true;
+    c->rope.truncate = false;
+}
+
+static af_status get_shared_width(const metadata *m, int64_t absent, af_error *err)
+{
+    const int64_t n = get_int(m, "expert_shared_feed_forward_length", absent);
+    m->c->router.shared_ffn = n;
+    if (n >= 0 && n <= AF_CONFIG_WIDTH_MAX)
+        return AF_OK;
+    return af_fail(err, AF_EFORMAT, "expert_shared_feed_forward_length is %" PRId64, n);
+}
+
+/* A list of layers that slide; without one, every so manieth is full. */
+static af_status get_slides(const metadata *m, af_error *err)
+{
+    char key[128];
+    const af_gguf_kv *kv =
+        af_gguf_find_kv(m->g, key_of(m, "attention.sliding_window_pattern", key));
+    const int64_t n = m->c->num_hidden_layers;
+    if (!kv || kv->str || kv->count < 2 || n < 1 || n > AF_CONFIG_LAYERS_MAX)
+        return AF_OK;
+    if (kv->count != (uint64_t)n)
+        return af_fail(err, AF_EFORMAT, "%s has %" PRIu64 " entries for %" PRId64 " layers", key,
+                       kv->count, n);
+    af_layer_type *types = af_arena_take(&m->c->arena, (uint64_t)n * sizeof *types);
+    if (!types)
+        return af_fail_nomem(err, "layer types", (uint64_t)n * sizeof *types);
+    for (int64_t i = 0; i < n; i++)
+        types[i] = af_gguf_item_int(kv, (uint64_t)i) ? AF_LAYER_SLIDING : AF_LAYER_FULL;
+    m->c->layer_types = types;
+    return AF_OK;
+}
+
+af_status af_config_gguf_experts(af_hf_config *c, const af_gguf *g, const char *arch, af_error *err)
+{
+    const metadata m = {c, g, arch};
+    af_status st = AF_OK;
+    if (strcmp(arch, "gpt-oss") == 0)
+        get_gpt_oss(c);
+    if (strcmp(arch, "glm4moe") == 0 || strcmp(arch, "dots1") == 0)
+        AF_TRY(get_deepseek(&m, strcmp(arch, "glm4moe") == 0, err));
+    if (strcmp(arch, "granitemoe") == 0) {
+        c->moe_intermediate_size = c->intermediate_size;
+        AF_TRY(get_shared_width(&m, 0, err));
+    }
+    if (strcmp(arch, "hunyuan-moe") == 0)
+        AF_TRY(get_shared_width(&m, c->intermediate_size, err));
+    if (strcmp(arch, "minimax-m2") == 0)
+        c->router.sigmoid = c->router.choice_bias = true;
+    if (strcmp(arch, "ernie4_5-moe") == 0) {
+        AF_TRY(get_dense_lead(&m, err));
+        AF_TRY(get_shared_width(&m, 0, err));
+        c->router.choice_bias = true;
+    }
+    if (strcmp(arch, "exaone-moe") == 0) { /* layers without a window do not turn */
+        AF_TRY(get_deepseek(&m, false, err));
+        AF_TRY(get_slides(&m, err));
+        c->rope_sliding_only = true;
+    }
+    if (strcmp(arch, "afmoe") == 0) {
+        AF_TRY(get_deepseek(&m, false, err));
+        c->embedding_multiplier = sqrt((double)c->hidden_size);
+        c->rope_sliding_only = true;
+    }
+    if (strcmp(arch, "mellum") == 0)
+        AF_TRY(get_slides(&m, err));
+done:
+    return st;
+}
