@@ -99,7 +99,7 @@ using namespace grouped_8;
 #include "ops/attention/attention_grouped.cu"
 } // namespace grouped_16
 extern "C" {
-__align__(16) thread_local u8 smem[1 << 17];
+__align__(16) thread_local u8 smem[1 << 18];
 __align__(16) thread_local bf16 tiles[1 << 16];
 }
 #endif
