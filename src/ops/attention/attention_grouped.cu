@@ -103,9 +103,9 @@ extern "C" __global__ void CLUSTER __launch_bounds__(WARPS * 32)
         for (int c = 0; c < AF_E / 32; c++)
 #pragma unroll
             for (int step = 0; step < 2; step++) {
-                const u32 a[4] = {q[0][c].w[2 * step], HALVES > 1 ? q[HALVES - 1][c].w[2 * step] : 0,
-                                  q[0][c].w[2 * step + 1],
-                                  HALVES > 1 ? q[HALVES - 1][c].w[2 * step + 1] : 0};
+                const words &low = q[0][c], &high = q[HALVES - 1][c];
+                const u32 a[4] = {low.w[2 * step], HALVES > 1 ? high.w[2 * step] : 0,
+                                  low.w[2 * step + 1], HALVES > 1 ? high.w[2 * step + 1] : 0};
 #pragma unroll
                 for (int j = 0; j < 2; j++)
                     mma(score[j], a, ks[j][c].w[2 * step], ks[j][c].w[2 * step + 1]);
