@@ -81,7 +81,7 @@ check-hub: deps
 check-ranks: deps
 	@cmake --preset release >/dev/null
 	@cmake --build build --target afinar test_comm_tcp
-	@AFINAR=$(CURDIR)/build/afinar AF_GOLDEN=$(CURDIR)/tests/golden AF_RANKS=all AF_STAGES="0 1 2" bash tests/dist/test_cli_ranks.sh
+	@AFINAR=$(CURDIR)/build/afinar AF_GOLDEN=$(CURDIR)/tests/golden AF_RANKS=all AF_STAGES="0 1 2 3" bash tests/dist/test_cli_ranks.sh
 	@build/tests/test_comm_tcp kills 20
 	@AFINAR=$(CURDIR)/build/afinar AF_GOLDEN=$(CURDIR)/tests/golden AF_KILLS=20 bash tests/dist/test_cli_ranks_kill.sh
 

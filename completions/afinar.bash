@@ -164,7 +164,7 @@ _afinar() {
     pull) options='--include --exclude --gguf --dataset --output --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
     push) options='--private --revision --message --dataset --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
     inspect) options='--stats --diff --all --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
-    bench) options='--shape --layers --batch --seq --method --rank --dtype --memory --recompute --attention --seconds --by-op --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
+    bench) options='--shape --layers --batch --seq --method --rank --dtype --memory --recompute --attention --seconds --fp8 --by-op --device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
     doctor) options='--device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
     version) options='--device --threads --quiet --verbose --json --offline --token-file --help --version' ;;
     *) return ;;

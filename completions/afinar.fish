@@ -349,6 +349,7 @@ complete -c afinar -n '__fish_seen_subcommand_from bench' -l memory -x -a 'auto 
 complete -c afinar -n '__fish_seen_subcommand_from bench' -l recompute -x -a 'none cheap wide block offload' -d 'use this recompute mode: none, cheap, wide, block or offload'
 complete -c afinar -n '__fish_seen_subcommand_from bench' -l attention -x -a 'auto own cudnn' -d 'attention on a GPU: own, cudnn, or auto (the faster one) [auto]'
 complete -c afinar -n '__fish_seen_subcommand_from bench' -l seconds -x -d 'seconds of timed steps, at least three steps [10]'
+complete -c afinar -n '__fish_seen_subcommand_from bench' -l fp8 -d 'products with frozen weights in FP8, where that is faster (see the key fp8)'
 complete -c afinar -n '__fish_seen_subcommand_from bench' -l by-op -d 'print the time of each op, slowest first (CPU only)'
 complete -c afinar -n '__fish_seen_subcommand_from bench' -l device -x -a 'auto cpu cuda' -d 'auto, cpu, cuda or cuda:N [auto]'
 complete -c afinar -n '__fish_seen_subcommand_from bench' -l threads -x -d 'number of CPU threads, 0 = all cores [0]'

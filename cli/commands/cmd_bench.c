@@ -99,6 +99,8 @@ int cmd_bench(int argc, char **argv)
          "attention on a GPU: own, cudnn, or auto (the faster one) [auto]"},
         {0, "seconds", AF_OPT_F64, &o.seconds, "N",
          "seconds of timed steps, at least three steps [10]"},
+        {0, "fp8", AF_OPT_FLAG, &o.fp8, NULL,
+         "products with frozen weights in FP8, where that is faster (see the key fp8)"},
         {0, "by-op", AF_OPT_FLAG, &o.by_op, NULL,
          "print the time of each op, slowest first (CPU only)"},
         {0},

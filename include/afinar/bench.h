@@ -22,6 +22,7 @@ typedef struct af_bench_opts {
     int64_t layers; /* of a built-in shape, instead of its own; 0 = all */
     double seconds; /* of timed steps, at least three of them; 0 = 10 */
     bool by_op;     /* CPU only: time of each op */
+    bool fp8;       /* products with frozen weights in FP8, where that is faster */
 } af_bench_opts;
 
 /* Time of all nodes of one op in one phase of a step, mean over the timed steps. */

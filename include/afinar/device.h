@@ -61,6 +61,7 @@ AF_API void af_device_set_gemm(af_device *d, af_gemm_by by);
  * counts what the host sends apart from batches and from values of AF_RECOMPUTE_OFFLOAD. */
 typedef struct af_counters {
     uint64_t launches, compiles, module_loads, allocations, host_syncs, upload_bytes;
+    uint64_t sent_bytes; /* by nodes of a GPU, to other ranks */
 } af_counters;
 /* The counters since the device was opened. */
 AF_API af_counters af_device_counters(const af_device *d);

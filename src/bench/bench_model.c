@@ -85,9 +85,10 @@ static af_status make_run(af_bench_model *b, af_error *err)
         snprintf(text, sizeof text,
                  "base_model: bench\n%s%s%sdatasets:\n  - path: none\nsequence_len: %" PRId64
                  "\nmicro_batch_size: %" PRId64 "\nlearning_rate: 0.0001\nmax_grad_norm: 1.0\n"
-                 "weight_decay: 0.01\noptimizer: adamw_torch\nbf16: %s\ndevice: %s\n",
+                 "weight_decay: 0.01\noptimizer: adamw_torch\nbf16: %s\ndevice: %s\n%s",
                  full ? "" : "adapter: ", full ? "" : b->o->method, full ? "" : targets, b->o->seq,
-                 b->o->batch, strcmp(b->o->dtype, "bf16") == 0 ? "true" : "false", b->o->device);
+                 b->o->batch, strcmp(b->o->dtype, "bf16") == 0 ? "true" : "false", b->o->device,
+                 b->o->fp8 ? "fp8: true\n" : "");
     char rank[32];
     snprintf(rank, sizeof rank, "lora_r=%" PRId64, b->o->rank);
     const char *overrides[] = {rank};

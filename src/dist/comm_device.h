@@ -1,7 +1,7 @@
 /* comm_device.h - the same collectives between GPUs, by NCCL, on a CUDA stream.
  *
  * Memory is the device's; a call only enqueues, and may be captured into a CUDA graph. The order of
- * additions is ours (reduce.c), so nothing here adds: all-gather, all-to-all, exchange and
+ * additions is ours (rank_sum_cuda.c), so nothing here adds: all-gather, all-to-all, swap and
  * broadcast of bytes. NCCL is opened at run time (libnccl.so.2, found as the other libraries of
  * NVIDIA); its id travels over the host's communicator.
  *
@@ -29,8 +29,6 @@ AF_CHECKED af_status af_comm_device_for(af_comm_device **out, af_comm *c, af_dev
 void af_comm_device_close(af_comm_device *d);
 /* "NCCL 2.30.3". Borrowed. */
 const char *af_comm_device_name(const af_comm_device *d);
-/* Bytes this rank has sent in calls so far; those of a captured graph count once, at capture. */
-uint64_t af_comm_device_bytes(const af_comm_device *d);
 
 /* As their twins in comm.h; stream NULL: the device's own. */
 AF_CHECKED af_status af_comm_device_broadcast(af_comm_device *d, void *buf, uint64_t bytes,
@@ -39,7 +37,7 @@ AF_CHECKED af_status af_comm_device_all_gather(af_comm_device *d, const void *mi
                                                uint64_t bytes, void *stream, af_error *err);
 AF_CHECKED af_status af_comm_device_all_to_all(af_comm_device *d, const void *send, void *recv,
                                                uint64_t bytes, void *stream, af_error *err);
-AF_CHECKED af_status af_comm_device_exchange(af_comm_device *d, int peer, const void *send,
-                                             void *recv, uint64_t bytes, void *stream,
-                                             af_error *err);
+/* Messages with other ranks, as one: both sides list theirs in the same order. */
+AF_CHECKED af_status af_comm_device_swap(af_comm_device *d, const af_swap *s, int n, void *stream,
+                                         af_error *err);
 #endif

@@ -51,7 +51,6 @@ struct af_comm_device {
     af_comm *host;
     af_cuda *cu;
     int rank, size;
-    uint64_t bytes;
     char name[32];
 };
 
@@ -146,7 +145,6 @@ void af_comm_device_close(af_comm_device *d)
 }
 
 const char *af_comm_device_name(const af_comm_device *d) { return d->name; }
-uint64_t af_comm_device_bytes(const af_comm_device *d) { return d ? d->bytes : 0; }
 
 static void *stream_of(const af_comm_device *d, void *stream)
 {
@@ -158,7 +156,6 @@ af_status af_comm_device_broadcast(af_comm_device *d, void *buf, uint64_t bytes,
 {
     if (bytes == 0)
         return AF_OK;
-    d->bytes += d->rank == root ? bytes : 0;
     return check(d,
                  d->lib.broadcast(buf, buf, bytes, NCCL_BYTES, root, d->comm, stream_of(d, stream)),
                  "ncclBroadcast", err);
@@ -169,7 +166,6 @@ af_status af_comm_device_all_gather(af_comm_device *d, const void *mine, void *a
 {
     if (bytes == 0)
         return AF_OK;
-    d->bytes += bytes * (uint64_t)(d->size - 1);
     return check(d, d->lib.all_gather(mine, all, bytes, NCCL_BYTES, d->comm, stream_of(d, stream)),
                  "ncclAllGather", err);
 }
@@ -180,7 +176,6 @@ static int both_ways(af_comm_device *d, int peer, const void *send, void *recv, 
 {
     const int sent = d->lib.send(send, bytes, NCCL_BYTES, peer, d->comm, stream);
     const int received = d->lib.receive(recv, bytes, NCCL_BYTES, peer, d->comm, stream);
-    d->bytes += peer != d->rank ? bytes : 0;
     return sent ? sent : received;
 }
 
@@ -197,13 +192,18 @@ af_status af_comm_device_all_to_all(af_comm_device *d, const void *send, void *r
     return check(d, first ? first : result, "ncclSend", err);
 }
 
-af_status af_comm_device_exchange(af_comm_device *d, int peer, const void *send, void *recv,
-                                  uint64_t bytes, void *stream, af_error *err)
+af_status af_comm_device_swap(af_comm_device *d, const af_swap *s, int n, void *stream,
+                              af_error *err)
 {
-    if (bytes == 0)
-        return AF_OK;
-    int result = d->lib.group_start();
-    const int first = result ? 0 : both_ways(d, peer, send, recv, bytes, stream_of(d, stream));
+    int result = d->lib.group_start(), first = 0;
+    stream = stream_of(d, stream);
+    for (int i = 0; i < n && result == 0 && first == 0; i++) {
+        if (s[i].send_bytes)
+            first = d->lib.send(s[i].send, s[i].send_bytes, NCCL_BYTES, s[i].peer, d->comm, stream);
+        if (s[i].recv_bytes && first == 0)
+            first =
+                d->lib.receive(s[i].recv, s[i].recv_bytes, NCCL_BYTES, s[i].peer, d->comm, stream);
+    }
     result = result ? result : d->lib.group_end();
     return check(d, first ? first : result, "ncclSend", err);
 }

@@ -20,16 +20,8 @@ void af_graph_set_carry(af_graph *g, int levels)
         g->carry.levels = levels;
 }
 
-void af_graph_set_receive(af_graph *g)
-{
-    if (!af_graph_failed(g))
-        g->carry.receives = true;
-}
-
 void af_carry_leaves(af_graph *g, af_dtype t, int64_t count)
 {
-    if (g->carry.receives)
-        g->carry.received = af_leaf(g, AF_ROLE_GRADIENT, "grads of another rank", t, 1, &count);
     for (int i = 0; i < g->carry.levels && !af_graph_failed(g); i++)
         g->carry.sum[i] = af_leaf(g, AF_ROLE_GRADIENT, "grads of some micro-batches", t, 1, &count);
 }
@@ -42,10 +34,10 @@ void af_carry_nodes(af_graph *g)
         c->put[i] = af_node_new(g, AF_OP_ACCUM, (af_tensor *[]){c->sum[i], g->grads_own}, 2);
         c->put[i]->first = true;
     }
-    if (c->receives && !af_graph_failed(g))
-        c->add = af_node_new(g, AF_OP_ACCUM, (af_tensor *[]){g->grads_flat, c->received}, 2);
     if (g->shard.split >= AF_SPLIT_GRADIENTS && !g->shard.pass && !af_graph_failed(g)) {
         c->reduce = af_node_new(g, AF_OP_RANK_SUM, &g->grads_flat, 1);
+        c->reduce->attr.ranks.rank = g->shard.rank;
+        c->reduce->attr.ranks.ranks = g->shard.ranks;
         c->reduce->attr.ranks.cut = g->shard.cut;
     }
     if (c->levels > 0 && !af_graph_failed(g))
@@ -65,15 +57,8 @@ af_status af_graph_carry(af_graph *g, int64_t block, af_error *err)
     if (i == c->levels)
         return AF_OK;
     AF_TRY(ops->run_node(g->device, g, c->put[i], err));
-    if (!g->one_pass) /* else the next gradients are written, not added */
+    if (!g->one_pass && !g->shard.pass) /* else the next gradients are written, not added */
         st = ops->run_node(g->device, g, c->clear, err);
 done:
     return st;
-}
-
-af_tensor *af_graph_received(const af_graph *g) { return g->carry.received; }
-
-af_status af_graph_add_received(af_graph *g, af_error *err)
-{
-    return g->device->ops->run_node(g->device, g, g->carry.add, err);
 }

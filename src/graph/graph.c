@@ -328,6 +328,7 @@ void af_graph_set_seed(af_graph *g, uint64_t seed)
 }
 
 void af_graph_set_training(af_graph *g, bool on) { g->evaluating = !on; }
+bool af_graph_is_training(const af_graph *g) { return !g->evaluating; }
 uint64_t af_graph_clock(const af_graph *g) { return g->clock_count; }
 void af_graph_set_clock(af_graph *g, uint64_t count) { g->clock_count = count; }
 
@@ -387,6 +388,8 @@ uint64_t af_tensor_bytes(const af_tensor *t)
 
 uint64_t af_tensor_extent(const af_tensor *t)
 {
+    if (t->cut)
+        return (uint64_t)(t->cut[t->graph->shard.rank + 1] - t->cut[t->graph->shard.rank]);
     if (t->ld == af_last(t))
         return af_tensor_bytes(t);
     return (uint64_t)af_rows(t) * (uint64_t)t->ld * (uint64_t)af_dtype_get(t->dtype)->bytes;

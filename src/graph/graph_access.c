@@ -14,7 +14,11 @@ int64_t af_tensor_live_count(const af_tensor *t)
 
 bool af_tensor_is_stored(const af_tensor *t) { return !t->base && t->data; }
 
-void *af_tensor_host_view(const af_tensor *t)
+void *af_tensor_host_view(const af_tensor *t) { return t->cut ? NULL : af_tensor_piece_view(t); }
+
+const int64_t *af_tensor_cuts(const af_tensor *t) { return t->cut; }
+
+void *af_tensor_piece_view(const af_tensor *t)
 {
     return t->graph->device && t->graph->device->ops->host ? t->data : NULL;
 }

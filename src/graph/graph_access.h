@@ -112,40 +112,63 @@ void af_graph_set_carry(af_graph *g, int levels);
 AF_CHECKED af_status af_graph_carry(af_graph *g, int64_t block, af_error *err);
 /* t was written in place by something other than a run or af_tensor_write. */
 void af_tensor_wrote(af_graph *g, const af_tensor *t);
-/* Before af_graph_optimizer: one more buffer, for the gradients of another rank. After it: that
- * buffer (NULL: not asked for), and adding what it holds to the gradients. */
-void af_graph_set_receive(af_graph *g);
-af_tensor *af_graph_received(const af_graph *g);
-AF_CHECKED af_status af_graph_add_received(af_graph *g, af_error *err);
+/* Before af_graph_optimizer: nodes of the update sum the gradients over the ranks, and with
+ * af_graph_set_shard bring the parameters together again; without it the caller does both. */
+void af_graph_set_ranks(af_graph *g, int rank, int ranks);
+/* Likewise: a GPU sums whole gradients during the backward pass where that is the only one of a
+ * step (af_graph_set_one_pass, no carry), some at a time. */
+void af_graph_set_sums_early(af_graph *g);
 /* What the ranks of a run split, as DeepSpeed counts: each stage adds to those before. */
 typedef enum af_split {
     AF_SPLIT_NOTHING,
     AF_SPLIT_STATE,
     AF_SPLIT_GRADIENTS,
+    AF_SPLIT_WEIGHTS, /* frozen ones */
+    AF_SPLIT_PARAMS,
 } af_split;
 /* Before af_graph_optimizer: the graph updates a part of the parameters and has the state of that
- * part; `ranks` graphs together are one. The caller brings the parameters together again.
+ * part; `ranks` graphs together are one.
  *
  * GRADIENTS: a gradient lives until nodes have summed it over the ranks, each its piece; then
  * af_tensor_gradient has no values to read. In a graph of one pass (af_graph_set_one_pass,
  * before af_graph_optimizer) that is during the backward pass, else (several micro-batches are
- * added first) af_graph_carry does it. */
+ * added first) af_graph_carry does it.
+ *
+ * WEIGHTS: of a matrix, and of the scales of its codes, each graph has an equal piece (weights that
+ * are bound stay whole); nodes gather it before the nodes that read it. af_tensor_write takes the
+ * whole and keeps the piece; there is nothing to read and no host view. PARAMS: the same for
+ * parameters, whose pieces are those of their gradients: nothing is left to bring together. */
 void af_graph_set_shard(af_graph *g, int rank, int ranks, af_split split);
-/* How nodes reach the other ranks, in memory of this process. cut[r] .. cut[r + 1] are the elements
- * of rank r. */
+/* A message each way with one rank, both in the device's memory; one may be empty. */
+typedef struct af_swap {
+    int peer;
+    const void *send;
+    void *recv;
+    uint64_t send_bytes, recv_bytes;
+} af_swap;
+/* How nodes reach the other ranks. cut[r] .. cut[r + 1] are the elements of rank r. `sum` and
+ * `gather` are for nodes on the host, `swap` is for those of a GPU, which sum by themselves. */
 typedef struct af_exchange {
     /* v's own piece becomes the sum over all ranks; the others are lost. */
     af_status (*sum)(void *user, float *v, const int64_t *cut, af_error *err);
     /* Every rank gets every piece of v, from its owner. */
     af_status (*gather)(void *user, void *v, uint64_t size, const int64_t *cut, af_error *err);
+    /* Enqueues n messages as one, on a stream that may be capturing. */
+    af_status (*swap)(void *user, const af_swap *s, int n, void *stream, af_error *err);
     void *user;
 } af_exchange;
-/* Before the first run of a graph that splits gradients. The struct is copied. */
+/* Before the first run of a graph with such nodes. The struct is copied. */
 void af_graph_set_exchange(af_graph *g, const af_exchange *e);
 /* Shows what the nodes of `what` (AF_RUN_*, or 0 for those of af_graph_carry) exchange, after plan:
  * for counting. */
 typedef void af_exchanged_fn(void *user, const int64_t *cut, uint64_t size, bool gathers);
 void af_graph_exchanges(const af_graph *g, int what, af_exchanged_fn *fn, void *user);
+/* After plan, of a tensor that is split: [ranks + 1] bytes where the pieces begin and end, and this
+ * graph's piece in memory of this process. NULL: it is whole. */
+const int64_t *af_tensor_cuts(const af_tensor *t);
+void *af_tensor_piece_view(const af_tensor *t);
+/* Whether runs train (af_graph_set_training). */
+bool af_graph_is_training(const af_graph *g);
 /* After it: [ranks + 1] elements of the flat parameters where the parts begin and end. */
 const int64_t *af_graph_cuts(const af_graph *g);
 /* One tensor of the optimizer's state as a single process has it. */

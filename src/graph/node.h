@@ -37,7 +37,11 @@ struct af_tensor {
     int64_t limit;
     af_tensor *grad;
     af_tensor *own_grad; /* params of split gradients: this rank's piece, or NULL */
-    double lr_factor;    /* params */
+    int64_t flat;        /* params: their first element in the flat buffer of all */
+    /* weights and params that ranks split: [ranks + 1] bytes where the pieces begin; its memory is
+     * this rank's piece. NULL = whole */
+    const int64_t *cut;
+    double lr_factor; /* params */
     bool decay;
     bool whole_moments;       /* params: f32 moments in 8-bit Adam too */
     const int64_t (*rows)[2]; /* params: the rows that are trained; NULL = all */
@@ -73,9 +77,6 @@ typedef struct af_carry {
     af_node *merge[AF_CARRY_MAX], *put[AF_CARRY_MAX]; /* grads += sum; sum = grads */
     af_node *clear;                                   /* of the gradients */
     af_node *reduce; /* split gradients that several micro-batches are added into: over ranks */
-    bool receives;
-    af_tensor *received; /* gradients of another rank, and the node that adds them */
-    af_node *add;
 } af_carry;
 
 struct af_node {
@@ -116,10 +117,12 @@ struct af_graph {
     /* one flat buffer each, same layout: every param, and its gradient */
     af_tensor *params_flat, *grads_flat;
     /* what this graph sums up and updates with, and the flat element it begins with: all of
-     * grads_flat, or of split gradients this rank's */
+     * grads_flat, or of split gradients this rank's. Of split params, params_flat is this rank's */
     af_tensor *grads_own;
-    int64_t grads_from;
+    int64_t grads_from, params_from;
     af_exchange exchange;
+    int rank, ranks; /* see af_graph_set_ranks; 0 = the caller sums */
+    bool sums_early; /* whole gradients are summed in the backward pass, the only one of a step */
     af_carry carry;
     af_shard shard;
     af_tensor *hyper; /* f32 [AF_HYPER_COUNT], written before an update */
@@ -212,7 +215,7 @@ static inline int64_t af_live(const af_tensor *t)
 bool af_same_shape(const af_tensor *a, const af_tensor *b);
 /* "[3 x 4] f32" into a caller's buffer, for messages. */
 const char *af_shape_text(const af_tensor *t, char *buf, size_t size);
-/* Bytes in memory, with the row stride ld. */
+/* Bytes in memory, with the row stride ld; of a split leaf, of its piece. */
 uint64_t af_tensor_extent(const af_tensor *t);
 
 /* ---- shards ---- */
@@ -234,6 +237,10 @@ bool af_shard_clip(const af_graph *g, int rank, int64_t *from, int64_t *to);
 /* The piece of a state that this graph has; NULL when it has none, or memory is gone (latched). */
 af_tensor *af_state_part_new(af_graph *g, const af_state_part *like);
 
+/* Nodes of the update that begin or end it, see af_graph_set_ranks. */
+void af_graph_sum_whole(af_graph *g);
+void af_graph_join_params(af_graph *g);
+
 /* Records the sums of af_graph_set_carry, when the flat gradients exist. */
 void af_carry_leaves(af_graph *g, af_dtype t, int64_t count);
 void af_carry_nodes(af_graph *g);
@@ -241,9 +248,14 @@ void af_carry_nodes(af_graph *g);
 /* ---- transforms and plan, in the order prepare runs them ---- */
 void af_graph_fuse_accumulate(af_graph *g);
 void af_graph_write_first(af_graph *g); /* one pass: the first one of a gradient does not add */
-void af_graph_sum_ranks(af_graph *g);   /* split gradients: each after the last node that adds */
+/* Split gradients: each after the last node that adds, and zero before the first one unless that
+ * writes. Whole ones, where sums_early: some at a time, after the last node that adds to them. */
+void af_graph_sum_ranks(af_graph *g);
 void af_graph_drop_dead(af_graph *g);
 void af_graph_apply_recompute(af_graph *g);
+void af_graph_gather_weights(af_graph *g); /* split weights: before the nodes that read them */
+/* `order` (malloc'ed, `cap` long) becomes the graph's list of nodes. */
+void af_graph_take_order(af_graph *g, af_node **order, int n, int cap);
 AF_CHECKED af_status af_graph_layout(af_graph *g, af_error *err); /* lifetimes -> offsets */
 uint64_t af_graph_bytes(const af_graph *g);                       /* of all arenas, once laid out */
 #endif

@@ -162,6 +162,7 @@ typedef union af_attr {
         bool nesterov;
     } optim;
     struct {
+        int rank, ranks;    /* this one, of how many */
         const int64_t *cut; /* [ranks + 1]: the elements of each rank; lives as long as the graph */
     } ranks;
 } af_attr;

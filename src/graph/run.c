@@ -39,15 +39,18 @@ static af_status plan(af_graph *g, af_device *d, af_error *err)
     AF_TRY(af_graph_status(g, err));
     silence_dropout(g);
     af_graph_fuse_accumulate(g);
+    /* the host would wait for each sum */
+    g->sums_early = g->sums_early && g->one_pass && g->carry.levels == 0 && !d->ops->host &&
+                    g->ranks > 1 && g->shard.split < AF_SPLIT_GRADIENTS;
     g->one_pass = g->one_pass && g->optimized && d->ops->one_pass;
     af_graph_write_first(g);
-    if (g->shard.pass && !g->one_pass)
-        AF_TRY(af_fail(err, AF_EUNSUPPORTED, "split gradients need a device that writes them"));
     af_graph_sum_ranks(g);
     af_graph_drop_dead(g);
     af_graph_apply_recompute(g);
     AF_TRY(af_graph_status(g, err));
     af_graph_drop_dead(g); /* forward nodes that only served a dropped value */
+    af_graph_gather_weights(g);
+    AF_TRY(af_graph_status(g, err));
     AF_TRY(d->ops->layout(d, g, err));
     g->flop_per_byte = d->ops->host ? FLOP_PER_BYTE_CPU : FLOP_PER_BYTE_GPU;
     AF_TRY(af_graph_layout(g, err));
@@ -167,6 +170,17 @@ static af_status check_copy(const af_graph *g, const af_tensor *t, const void *d
     return AF_OK;
 }
 
+/* This rank's piece of a tensor that is split. */
+static af_status write_piece(af_graph *g, const af_tensor *t, const uint8_t *whole, af_error *err)
+{
+    const int64_t from = t->cut[g->shard.rank], bytes = t->cut[g->shard.rank + 1] - from;
+    af_tensor piece = *t;
+    piece.dtype = AF_DTYPE_U8;
+    piece.ndim = 1;
+    piece.dim[0] = piece.ld = bytes;
+    return bytes ? g->device->ops->write(g->device, g, &piece, whole + from, err) : AF_OK;
+}
+
 /* Numbers that ops index with, before an op does. */
 static af_status check_values(const af_tensor *t, const int32_t *v, af_error *err)
 {
@@ -196,12 +210,23 @@ af_status af_tensor_write(af_graph *g, af_tensor *t, const void *data, uint64_t 
         return st;
     if (t->bound)
         return af_fail(err, AF_EUSAGE, "tensor '%s' is bound to memory of the caller", t->name);
+    if (t->cut)
+        return write_piece(g, t, data, err);
     return g->device->ops->write(g->device, g, t, data, err);
+}
+
+static af_status check_read(const af_graph *g, const af_tensor *t, const void *data, uint64_t bytes,
+                            af_error *err)
+{
+    const af_status st = check_copy(g, t, data, "read", bytes, err);
+    return st == AF_OK && t->cut ? af_fail(err, AF_EUSAGE, "tensor '%s' is split over %d ranks",
+                                           t->name, g->shard.ranks)
+                                 : st;
 }
 
 af_status af_tensor_read(af_graph *g, const af_tensor *t, void *data, uint64_t bytes, af_error *err)
 {
-    const af_status st = check_copy(g, t, data, "read", bytes, err);
+    const af_status st = check_read(g, t, data, bytes, err);
     return st == AF_OK ? g->device->ops->read(g->device, g, t, data, err) : st;
 }
 
@@ -218,7 +243,7 @@ af_status af_tensor_read_live(af_graph *g, const af_tensor *t, void *data, af_er
 af_status af_tensor_read_later(af_graph *g, const af_tensor *t, void *data, uint64_t bytes,
                                af_error *err)
 {
-    const af_status st = check_copy(g, t, data, "read", bytes, err);
+    const af_status st = check_read(g, t, data, bytes, err);
     if (st != AF_OK)
         return st;
     const af_backend_ops *ops = g->device->ops;

@@ -24,6 +24,15 @@ static void renumber(af_graph *g)
         g->nodes[i]->at = i;
 }
 
+void af_graph_take_order(af_graph *g, af_node **order, int n, int cap)
+{
+    free(g->nodes);
+    g->nodes = order;
+    g->n_nodes = n;
+    g->cap_nodes = cap;
+    renumber(g);
+}
+
 static void remove_null_nodes(af_graph *g)
 {
     int n = 0;
@@ -279,15 +288,10 @@ void af_graph_apply_recompute(af_graph *g)
             node->in[k] = recomputed(&r, node->in[k]);
         append(&r, node);
     }
-    if (!af_graph_failed(g)) {
-        free(g->nodes);
-        g->nodes = r.order;
-        g->n_nodes = r.n;
-        g->cap_nodes = r.cap;
-        r.order = NULL;
-        renumber(g);
-    }
-    free(r.order);
+    if (af_graph_failed(g))
+        free(r.order);
+    else
+        af_graph_take_order(g, r.order, r.n, r.cap);
     free(r.copy);
     free(r.crosses);
     free(r.used_backward);

@@ -28,7 +28,7 @@ YAML
 fail() { echo "$1"; exit 1; }
 pids=()
 start() { # N: N ranks of 4 micro-batches; rank r prints into $tmp/said.r
-    local n=$1 r stage=$((RANDOM % 3))
+    local n=$1 r stage=$((RANDOM % 4))
     pids=()
     MASTER_PORT=$((26000 + RANDOM % 6000)) # below those of clients (32768), not those of test_cli_ranks
     while (exec 3<> "/dev/tcp/127.0.0.1/$MASTER_PORT") 2> /dev/null; do MASTER_PORT=$((MASTER_PORT + 1)); done

@@ -22,7 +22,7 @@ compare() { # NAME RANKS COMMAND...
     local name=$1 n=$2
     shift 2
     command -v "$1" > /dev/null || { echo "SKIP: $1 is not installed"; skipped=1; return; }
-    for stage in 0 2; do
+    for stage in 0 3; do
         "$@" -n "$n" "$AFINAR" train "$tmp/run.yaml" -q output_dir="$tmp/$name-$stage" gradient_accumulation_steps=$((4 / n)) zero_stage=$stage > "$tmp/said" 2>&1 ||
             fail "$name, $n ranks, zero_stage $stage: $(cat "$tmp/said")"
         cmp "$tmp/one/adapter_model.safetensors" "$tmp/$name-$stage/adapter_model.safetensors" || fail "$name, $n ranks, zero_stage $stage: other bytes"

@@ -59,9 +59,14 @@ static void run_all(gpu *g, int round)
     up(g, g->a, (uint64_t)g->size * BYTES);
     CHECK_OK(af_comm_device_all_to_all(g->d, g->a, g->b, BYTES, NULL, &err), err);
     check_parts(g, g->rank, round, "all-to-all");
-    CHECK_OK(af_comm_device_exchange(g->d, g->rank ^ 1, g->a, g->b, BYTES, NULL, &err), err);
-    down(g, g->b, BYTES);
-    assert_true(rank_same(g->host, BYTES, g->rank ^ 1, 0, round));
+    const bool more = g->rank & 1; /* messages of two sizes, and one that is empty */
+    const af_swap s[] = {
+        {g->rank ^ 1, g->a, g->b, more ? BYTES : BYTES / 2, more ? BYTES / 2 : BYTES},
+        {g->rank ^ 1, g->a, g->b, more ? 0 : 16, more ? 16 : 0}};
+    CHECK_OK(af_comm_device_swap(g->d, s, 1, NULL, &err), err);
+    down(g, g->b, s[0].recv_bytes);
+    assert_true(rank_same(g->host, s[0].recv_bytes, g->rank ^ 1, 0, round));
+    CHECK_OK(af_comm_device_swap(g->d, s, 2, NULL, &err), err);
     CHECK_OK(af_comm_device_broadcast(g->d, g->a, BYTES, g->size - 1, NULL, &err), err);
     down(g, g->a, BYTES);
     assert_true(rank_same(g->host, BYTES, g->size - 1, 0, round));

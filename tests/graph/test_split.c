@@ -1,8 +1,10 @@
-/* test_split.c - gradients that ranks split (AF_SPLIT_GRADIENTS): threads with a graph each, and
- * an exchange through their common memory, give the bits of one graph. */
+/* test_split.c - gradients, weights and parameters that ranks split (AF_SPLIT_*): threads with a
+ * graph each, and an exchange through their common memory, give the bits of one graph. */
 #include "test.h"
 
+#include "backend/cpu/cpu.h"
 #include "graph/graph_access.h"
+#include "model/bnb_weight.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -21,9 +23,10 @@ typedef struct member {
     meeting *m;
     int rank, blocks; /* all blocks of a step */
     int of_one;       /* micro-batches added before the ranks are */
+    af_split split;
     float param[PARAMS];
     double norm;
-    uint64_t grads;
+    af_plan_info plan;
 } member;
 
 static float tree(const meeting *m, int from, int n, int64_t i)
@@ -67,10 +70,35 @@ static af_status gather(void *user, void *v, uint64_t size, const int64_t *cut, 
 typedef struct net {
     af_graph *g;
     af_tensor *x, *w[3];
-    af_plan_info plan;
+    af_tensor *frozen, *codes; /* dense, read through a view; nf4 with nested scales, read twice */
 } net;
 
-/* The middle parameter is used twice: its gradient has two writers. */
+static void set_scales(af_graph *g, af_tensor *w)
+{
+    const af_bnb_weight b = af_bnb_weight_outline(AF_DTYPE_NF4, H * H, H, AF_DTYPE_F32);
+    const int64_t blocks = af_bnb_weight_blocks(&b),
+                  outer = (blocks + b.nested_block - 1) / b.nested_block;
+    af_quant q = {.block = b.block, .nested_block = b.nested_block, .round = b.round};
+    q.absmax = af_graph_weight(g, "absmax", AF_DTYPE_U8, 1, &blocks);
+    q.nested = af_graph_weight(g, "nested", AF_DTYPE_F32, 1, &outer);
+    af_weight_set_quant(w, &q);
+}
+
+static af_tensor *record_block(net *n, af_tensor *h)
+{
+    n->frozen = af_graph_weight(n->g, "frozen", AF_DTYPE_F32, 3, (int64_t[]){2, H / 2, H});
+    n->codes = af_graph_weight(n->g, "codes", AF_DTYPE_NF4, 2, (int64_t[]){H, H});
+    set_scales(n->g, n->codes);
+    const af_linear_opts o = {.weight = {n->codes}, .pieces = 1};
+    af_graph_set_block(n->g, 0);
+    af_tensor *a = af_linear(n->g, af_mul(n->g, af_linear(n->g, h, &o), n->w[1]), &o);
+    af_tensor *f = af_reshape(n->g, n->frozen, 2, (int64_t[]){H, H});
+    h = af_add(n->g, h, af_add(n->g, a, af_matmul(n->g, h, f, AF_MATMUL_NN)));
+    af_graph_set_block(n->g, -1);
+    return h;
+}
+
+/* The middle parameter is used twice and more: its gradient has several writers. */
 static net make_net(member *me, af_device *device, int levels)
 {
     net n;
@@ -82,17 +110,19 @@ static net make_net(member *me, af_device *device, int levels)
     n.w[2] = af_graph_param(n.g, "c", AF_DTYPE_F32, 2, (int64_t[]){H, 3});
     af_tensor *h =
         af_mul(n.g, af_add(n.g, af_matmul(n.g, n.x, n.w[0], AF_MATMUL_NN), n.w[1]), n.w[1]);
+    h = record_block(&n, h);
     af_tensor *y = af_matmul(n.g, h, n.w[2], AF_MATMUL_NN);
     af_graph_backward(n.g, af_sum_all(n.g, af_mul(n.g, y, y)));
     af_graph_set_carry(n.g, levels);
     if (me->m->ranks > 1)
-        af_graph_set_shard(n.g, me->rank, me->m->ranks, AF_SPLIT_GRADIENTS);
+        af_graph_set_shard(n.g, me->rank, me->m->ranks, me->split);
     if (me->of_one == 1)
         af_graph_set_one_pass(n.g);
     af_graph_optimizer(n.g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW, .max_grad_norm = 0.5});
-    CHECK_OK(af_graph_plan(n.g, device, &n.plan, &err), err);
+    af_graph_set_recompute(n.g, AF_RECOMPUTE_BLOCK, 1);
+    CHECK_OK(af_graph_plan(n.g, device, &me->plan, &err), err);
     CHECK_OK(af_graph_prepare(n.g, device, &err), err);
-    af_graph_set_exchange(n.g, &(af_exchange){sum, gather, me});
+    af_graph_set_exchange(n.g, &(af_exchange){.sum = sum, .gather = gather, .user = me});
     return n;
 }
 
@@ -100,6 +130,40 @@ static void fill(float *v, int64_t n, int seed)
 {
     for (int64_t i = 0; i < n; i++)
         v[i] = (float)((i * 7919 + seed * 104729) % 2003 - 1001) / 3001.0f;
+}
+
+static void write_frozen(const net *n, af_error *err)
+{
+    static const int64_t count = H * H;
+    float *v = calloc((size_t)count, sizeof *v);
+    af_bnb_weight b = {0};
+    af_quant *q = af_weight_quant(n->codes);
+    fill(v, count, 11);
+    CHECK_OK(af_tensor_write(n->g, n->frozen, v, (uint64_t)count * sizeof *v, err), *err);
+    fill(v, count, 13);
+    CHECK_OK(af_bnb_weight_make(&b, AF_DTYPE_NF4, v, count, H, AF_DTYPE_F32, err), *err);
+    q->offset = b.offset;
+    CHECK_OK(af_tensor_write(n->g, n->codes, b.codes, af_tensor_bytes(n->codes), err), *err);
+    CHECK_OK(af_tensor_write(n->g, q->absmax, b.absmax, af_tensor_bytes(q->absmax), err), *err);
+    CHECK_OK(af_tensor_write(n->g, q->nested, b.nested, af_tensor_bytes(q->nested), err), *err);
+    af_bnb_weight_clear(&b);
+    free(v);
+}
+
+/* A parameter after the last step, from all ranks where it is split. */
+static void read_param(member *me, const net *n, const af_tensor *w, float *to, af_error *err)
+{
+    const int64_t *cut = af_tensor_cuts(w);
+    if (!cut) {
+        CHECK_OK(af_tensor_read(n->g, w, to, af_tensor_bytes(w), err), *err);
+        return;
+    }
+    assert_null(af_tensor_host_view(w));
+    assert_int_equal(af_tensor_read(n->g, w, to, af_tensor_bytes(w), NULL), AF_EUSAGE);
+    if (cut[me->rank + 1] > cut[me->rank])
+        memcpy((uint8_t *)to + cut[me->rank], af_tensor_piece_view(w),
+               (size_t)(cut[me->rank + 1] - cut[me->rank]));
+    gather(me, to, 1, cut, err);
 }
 
 static void run_block(const net *n, int micro, af_error *err)
@@ -120,8 +184,9 @@ static void *run_member(void *arg)
     CHECK_OK(af_device_open(&device, "cpu", 1, &err), err);
     while (1 << levels < own)
         levels++;
+    ((af_cpu *)device)->poison = true;
     const net n = make_net(me, device, levels);
-    me->grads = n.plan.grads;
+    write_frozen(&n, &err);
     float w[I * H];
     for (int i = 0; i < 3; i++) {
         fill(w, af_tensor_count(n.w[i]), i);
@@ -136,24 +201,24 @@ static void *run_member(void *arg)
         af_graph_set_learning_rate(n.g, 1e-2);
         CHECK_OK(af_graph_run(n.g, AF_RUN_UPDATE, &err), err);
         CHECK_OK(af_graph_grad_norm(n.g, &me->norm, NULL, &err), err);
-        if (ranks > 1)
+        if (ranks > 1 && me->split < AF_SPLIT_PARAMS)
             gather(me, af_tensor_host_view(af_graph_flat_params(n.g)), sizeof(float),
                    af_graph_cuts(n.g), &err);
     }
     for (int i = 0, at = 0; i < 3; at += (int)af_tensor_count(n.w[i]), i++)
-        CHECK_OK(af_tensor_read(n.g, n.w[i], me->param + at, af_tensor_bytes(n.w[i]), &err), err);
+        read_param(me, &n, n.w[i], me->param + at, &err);
     af_graph_free(n.g);
     af_device_close(device);
     return NULL;
 }
 
-static void run_ranks(member *all, int ranks, int of_one)
+static void run_ranks(member *all, int ranks, int of_one, af_split split)
 {
     meeting m = {.ranks = ranks};
     pthread_t thread[RANKS_MAX];
     pthread_barrier_init(&m.here, NULL, (unsigned)ranks);
     for (int r = 0; r < ranks; r++) {
-        all[r] = (member){.m = &m, .rank = r, .blocks = BLOCKS, .of_one = of_one};
+        all[r] = (member){.m = &m, .rank = r, .blocks = BLOCKS, .of_one = of_one, .split = split};
         assert_int_equal(pthread_create(&thread[r], NULL, run_member, &all[r]), 0);
     }
     for (int r = 0; r < ranks; r++)
@@ -161,21 +226,38 @@ static void run_ranks(member *all, int ranks, int of_one)
     pthread_barrier_destroy(&m.here);
 }
 
+/* A rank's share of some bytes, and the gaps between a few tensors. */
+static bool is_share(uint64_t bytes, uint64_t whole, int ranks)
+{
+    return bytes <= whole / (uint64_t)ranks + 8192;
+}
+
+static void compare(const member *some, int ranks, const member *one)
+{
+    for (int r = 0; r < ranks; r++) {
+        const af_plan_info *p = &some[r].plan;
+        assert_memory_equal(some[r].param, one->param, sizeof one->param);
+        assert_true(some[r].norm == one->norm && one->norm > 0.5);
+        if (some[r].of_one == 1) /* else they are whole between micro-batches */
+            assert_true(is_share(p->grads, one->plan.grads, ranks));
+        assert_true(is_share(p->weights, one->plan.weights, ranks) ==
+                    (some[r].split >= AF_SPLIT_WEIGHTS));
+        assert_true(is_share(p->params, one->plan.params, ranks) ==
+                    (some[r].split >= AF_SPLIT_PARAMS));
+    }
+}
+
 static void test_ranks_have_the_bits_of_one(void **state)
 {
     (void)state;
     static member one[1], some[RANKS_MAX];
     for (int of_one = 1; of_one <= 3; of_one += 2) {
-        run_ranks(one, 1, of_one);
-        for (int ranks = 2; ranks <= RANKS_MAX; ranks *= 2) {
-            run_ranks(some, ranks, of_one);
-            for (int r = 0; r < ranks; r++) {
-                assert_memory_equal(some[r].param, one->param, sizeof one->param);
-                assert_true(some[r].norm == one->norm && one->norm > 0.5);
-                if (of_one == 1) /* else they are whole between micro-batches */
-                    assert_true(some[r].grads < one->grads / (uint64_t)ranks + 8192);
+        run_ranks(one, 1, of_one, AF_SPLIT_NOTHING);
+        for (int split = AF_SPLIT_GRADIENTS; split <= AF_SPLIT_PARAMS; split++)
+            for (int ranks = 2; ranks <= RANKS_MAX; ranks *= 2) {
+                run_ranks(some, ranks, of_one, (af_split)split);
+                compare(some, ranks, one);
             }
-        }
     }
 }
 

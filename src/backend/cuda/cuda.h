@@ -65,6 +65,9 @@ typedef struct af_cuda_gemm {
     int64_t stride_a, stride_b, stride_c;
 } af_cuda_gemm;
 
+/* Sums over ranks that may be under way while the backward pass goes on. */
+enum { AF_EXCHANGES_AHEAD = 2 };
+
 typedef struct af_cuda {
     af_device device; /* first */
     const af_driver *drv;
@@ -72,6 +75,8 @@ typedef struct af_cuda {
     void *context, *stream;
     /* a second stream for work that may overlap; events before and after it */
     void *second, *fork, *join;
+    /* a third one for exchanges with other ranks, when a graph has some: before and after each */
+    void *third, *ready, *done[AF_EXCHANGES_AHEAD];
     int ordinal;
     int arch;     /* 90 */
     int cuda;     /* what the driver supports: 12040 for 12.4 */
@@ -89,6 +94,7 @@ typedef struct af_cuda {
     /* set while a graph is being prepared */
     af_graph *graph;
     af_cuda_graph *cg;
+    bool after_launch; /* the newest work in the stream is a launch of ours */
     void *work; /* device workspace shared by all nodes: at least what the op's `work` requested */
     int chunk;  /* steps appended now run only when this chunk of labels is in use; 0 = always */
     bool backward_only;        /* steps appended now are left out of runs without a backward pass */
@@ -168,6 +174,12 @@ void af_cuda_add_gemm(af_cuda *cu, af_node *n, const af_cuda_gemm *m);
 /* Appends a fill of `bytes` bytes with zeros, and a copy inside device memory. */
 void af_cuda_zero(af_cuda *cu, af_node *n, void *p, uint64_t bytes);
 void af_cuda_copy(af_cuda *cu, af_node *n, void *to, const void *from, uint64_t bytes);
+
+/* Bytes of a message that is added, at most: what waits to be added does not depend on the tensor.
+ */
+enum { AF_RANK_MESSAGE = 32 << 20 };
+/* Appends messages with other ranks, as one (af_exchange.swap of the graph). They are copied. */
+void af_cuda_swap(af_cuda *cu, af_node *n, const af_swap *s, int count);
 
 /* A tensor (or `cols` columns of it from `col`) as a matrix of all its rows. */
 af_mat af_mat_of(const af_tensor *t);

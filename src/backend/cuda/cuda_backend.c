@@ -12,17 +12,17 @@
 
 enum { RESERVE_BYTES = 256 << 20 }; /* left to the driver: modules, captured graphs, fragments */
 
-/* Of both passes of a product. Rates of an H200, by cuBLASLt, of large products; rows that become
- * codes are read twice and written once, by a launch of its own. To be measured with the own
- * kernels; other GPUs have about the same ratios. */
+/* Of both passes of a product. Rates of large products on an H200 (docs/measurements/cuda.md); rows
+ * that become codes are read and written once, by a launch of its own. Other GPUs have about the
+ * same ratios. */
 static double cuda_fp8_gain(const af_device *d, int64_t rows, int64_t out, int64_t in)
 {
-    static const double BF16_RATE = 650e12, FP8_RATE = 1150e12, BANDWIDTH = 4.2e12, LAUNCH = 4e-6;
+    static const double BF16_RATE = 800e12, FP8_RATE = 1180e12, BANDWIDTH = 4.0e12, LAUNCH = 4e-6;
     const af_cuda *cu = (const af_cuda *)d;
     if (cu->arch < 89 || out % 16 || in % 16)
         return 0;
     const double flops = 4.0 * (double)rows * (double)out * (double)in;
-    const double codes = 5.0 * (double)rows * (double)(in + out) / BANDWIDTH + 2 * LAUNCH;
+    const double codes = 3.0 * (double)rows * (double)(in + out) / BANDWIDTH + 2 * LAUNCH;
     return flops / BF16_RATE / (flops / FP8_RATE + codes);
 }
 
@@ -241,6 +241,23 @@ static af_status check_gemm_library(af_cuda *cu, af_error *err)
     return AF_OK;
 }
 
+static af_status open_third(af_cuda *cu, af_error *err)
+{
+    const af_driver *drv = cu->drv;
+    af_status st = AF_OK;
+    if (cu->third)
+        return AF_OK;
+    AF_TRY(af_cu_check(drv, drv->stream_new(&cu->third, AF_CU_STREAM_NON_BLOCKING),
+                       "cuStreamCreate", cu->name, err));
+    AF_TRY(af_cu_check(drv, drv->event_new(&cu->ready, AF_CU_EVENT_NO_TIMING), "cuEventCreate",
+                       cu->name, err));
+    for (int i = 0; i < AF_EXCHANGES_AHEAD; i++)
+        AF_TRY(af_cu_check(drv, drv->event_new(&cu->done[i], AF_CU_EVENT_NO_TIMING),
+                           "cuEventCreate", cu->name, err));
+done:
+    return st;
+}
+
 static af_status cuda_prepare(af_device *d, af_graph *g, af_error *err)
 {
     af_cuda *cu = (af_cuda *)d;
@@ -253,6 +270,8 @@ static af_status cuda_prepare(af_device *d, af_graph *g, af_error *err)
     AF_TRY(
         af_cu_check(cu->drv, cu->drv->context_set(cu->context), "cuCtxSetCurrent", "prepare", err));
     AF_TRY(check_gemm_library(cu, err));
+    if (cg->plan.uses_third)
+        AF_TRY(open_third(cu, err));
     AF_TRY(allocate_all(cu, g, err));
     AF_TRY(zero_all(cu, g, err));
     point_tensors(g, cg);
@@ -375,6 +394,13 @@ static void cuda_close(af_device *d)
             drv->event_free(cu->fork);
         if (cu->join)
             drv->event_free(cu->join);
+        if (cu->ready)
+            drv->event_free(cu->ready);
+        for (int i = 0; i < AF_EXCHANGES_AHEAD; i++)
+            if (cu->done[i])
+                drv->event_free(cu->done[i]);
+        if (cu->third)
+            drv->stream_free(cu->third);
         if (cu->second)
             drv->stream_free(cu->second);
         if (cu->stream)

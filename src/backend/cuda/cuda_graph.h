@@ -7,7 +7,13 @@
 
 typedef struct af_cuda_gemm_plan af_cuda_gemm_plan;
 
-typedef enum af_step_kind { AF_STEP_LAUNCH, AF_STEP_GEMM, AF_STEP_ZERO, AF_STEP_COPY } af_step_kind;
+typedef enum af_step_kind {
+    AF_STEP_LAUNCH,
+    AF_STEP_GEMM,
+    AF_STEP_ZERO,
+    AF_STEP_COPY,
+    AF_STEP_SWAP
+} af_step_kind;
 
 /* Something that may replace a launch, decided when every kernel is built (a family's choose). */
 typedef struct af_alternative af_alternative;
@@ -27,6 +33,9 @@ typedef struct af_step {
     void *to;
     const void *from;
     uint64_t bytes;
+    const af_exchange *exchange; /* messages with other ranks; `bytes` of them are sent */
+    const af_swap *swap;
+    int swaps;
 } af_step;
 
 typedef struct af_exec {
@@ -69,6 +78,7 @@ static inline const af_exec *af_exec_of(const af_node *n, int level)
 typedef struct af_cuda_plan {
     uint8_t *on_second; /* by position: how many of the next nodes overlap with this one */
     bool uses_second;   /* some do */
+    bool uses_third;    /* sums over ranks run next to the backward pass */
     af_move *move;      /* offload.c, by position */
     int moves;
     bool can_shrink;              /* a family holds copies it could do without */
@@ -91,7 +101,7 @@ struct af_cuda_graph {
     /* instantiated CUDA graphs, by level, AF_RUN_* mask and number of chunks with labels */
     struct {
         void *exec;
-        uint64_t launches;
+        uint64_t launches, sent_bytes;
     } captured[AF_ROW_LEVELS][AF_RUN_MASKS][AF_CHUNKS_MAX + 1];
     const af_tensor *labels;
     int64_t chunk_rows;
@@ -110,6 +120,11 @@ AF_CHECKED af_status af_cuda_issue(af_cuda *cu, const af_exec *e, int what, int 
 /* Checks what launchers requested: grid and block limits, shared memory, argument sizes. */
 AF_CHECKED af_status af_cuda_check_launches(af_cuda *cu, const af_node *n, af_error *err);
 
+/* An exchange with other ranks that the backward pass need not wait for at once. */
+static inline bool af_cuda_runs_on_third(const af_node *n)
+{
+    return (n->op == AF_OP_RANK_SUM || n->op == AF_OP_RANK_JOIN) && n->phase == AF_PHASE_BACKWARD;
+}
 AF_CHECKED af_status af_cuda_layout(af_device *d, af_graph *g, af_error *err);
 AF_CHECKED af_status af_cuda_run(af_device *d, af_graph *g, int what, af_error *err);
 AF_CHECKED af_status af_cuda_run_nodes(af_device *d, af_graph *g, int what, int from, int to,

@@ -32,6 +32,21 @@ static void set_work(af_cuda *cu, af_graph *g)
     cu->graph = NULL;
 }
 
+/* Where messages wait that are added to a gradient. */
+static void add_receive_buffers(af_graph *g)
+{
+    for (int i = 0; i < g->n_nodes && !af_graph_failed(g); i++) {
+        af_node *n = g->nodes[i];
+        const int64_t *cut = n->attr.ranks.cut;
+        int64_t most = 1;
+        for (int r = 0; n->op == AF_OP_RANK_SUM && r < n->attr.ranks.ranks; r++)
+            most = AF_MAX(most, cut[r + 1] - cut[r]);
+        if (n->op == AF_OP_RANK_SUM)
+            (void)af_node_output(g, n, AF_DTYPE_F32, 1,
+                                 (int64_t[]){AF_MIN(most, (int64_t)AF_RANK_MESSAGE / 4)});
+    }
+}
+
 /* Does anything run on the second stream? */
 static bool uses_second(const af_graph *g, const af_cuda_graph *cg)
 {
@@ -121,6 +136,64 @@ static af_status plan_second_stream(af_graph *g, af_cuda_graph *cg, af_error *er
     return AF_OK;
 }
 
+static int group_part(const af_node *n)
+{
+    return n->op == AF_OP_CLEAR       ? 0
+           : n->op == AF_OP_LINEAR_DX ? 1
+           : af_cuda_runs_on_third(n) ? 3
+                                      : 2;
+}
+
+/* A LINEAR_DX and the weight gradients after it with what belongs to those: zeros go first, sums
+ * over ranks last, so that the gradients are one group. */
+static void order_groups(af_graph *g)
+{
+    for (int i = 0; i < g->n_nodes; i++) {
+        int to = i + 1;
+        const af_phase phase = g->nodes[i]->phase;
+        if (g->nodes[i]->op != AF_OP_LINEAR_DX)
+            continue;
+        while (to < g->n_nodes && g->nodes[to]->phase == phase &&
+               (is_weight_gradient(g->nodes[to]->op) || af_cuda_runs_on_third(g->nodes[to]) ||
+                g->nodes[to]->op == AF_OP_CLEAR))
+            to++;
+        for (int k = i + 1; k < to; k++) /* few, and nearly in order: insertion */
+            for (int j = k; j > i && group_part(g->nodes[j - 1]) > group_part(g->nodes[j]); j--) {
+                af_node *n = g->nodes[j];
+                g->nodes[j] = g->nodes[j - 1];
+                g->nodes[j - 1] = n;
+            }
+        i = to - 1;
+    }
+    for (int i = 0; i < g->n_nodes; i++)
+        g->nodes[i]->at = i;
+}
+
+/* Sums of gradients run on the third stream: what one works on is not reused before the main
+ * stream has waited for it, AF_EXCHANGES_AHEAD sums later or at the end of the pass. */
+static void plan_third_stream(const af_graph *g, af_cuda_graph *cg)
+{
+    int ahead[AF_EXCHANGES_AHEAD], count = 0;
+    for (int i = 0; i <= g->n_nodes; i++) {
+        const af_node *n = i < g->n_nodes ? g->nodes[i] : NULL;
+        const bool ends = !n || n->phase == AF_PHASE_UPDATE;
+        if (!ends && !af_cuda_runs_on_third(n))
+            continue;
+        const int from = AF_MAX(count - AF_EXCHANGES_AHEAD, 0), to = ends ? count : from + 1;
+        for (int k = from; k < to && (ends || count >= AF_EXCHANGES_AHEAD); k++) {
+            const af_node *sum = g->nodes[ahead[k % AF_EXCHANGES_AHEAD]];
+            af_tensor *x = sum->in[0]->base ? sum->in[0]->base : sum->in[0];
+            x->hold_until = AF_MAX(x->hold_until, i);
+            if (sum->n_out > 0)
+                sum->out[0]->hold_until = AF_MAX(sum->out[0]->hold_until, i);
+        }
+        if (ends)
+            break;
+        ahead[count++ % AF_EXCHANGES_AHEAD] = i;
+    }
+    cg->plan.uses_third = count > 0;
+}
+
 af_status af_cuda_layout(af_device *d, af_graph *g, af_error *err)
 {
     af_cuda *cu = (af_cuda *)d;
@@ -138,7 +211,12 @@ af_status af_cuda_layout(af_device *d, af_graph *g, af_error *err)
     for (int i = 0; i < AF_CUDA_FAMILIES; i++)
         if (af_cuda_families[i]->layout)
             AF_TRY(af_cuda_families[i]->layout(cu, g, err));
+    add_receive_buffers(g);
+    AF_TRY(af_graph_status(g, err));
+    order_groups(g);
     AF_TRY(plan_second_stream(g, cg, err));
+    if (g->recompute < AF_RECOMPUTE_WIDE)
+        plan_third_stream(g, cg);
     if (g->recompute >= AF_RECOMPUTE_OFFLOAD)
         AF_TRY(af_cuda_offload_layout(g, cg, err));
     cg->plan.uses_second = uses_second(g, cg);

@@ -18,6 +18,8 @@ af_status af_cuda_issue(af_cuda *cu, const af_exec *e, int what, int chunks, uin
         if (s->prelude && !other)
             continue;
         ++*count;
+        if (s->kind != AF_STEP_LAUNCH || (other && !s->prelude))
+            cu->after_launch = false;
         if (other && !s->prelude) {
             AF_TRY(s->alternative->issue(cu, s->alternative, err));
             continue;
@@ -37,6 +39,10 @@ af_status af_cuda_issue(af_cuda *cu, const af_exec *e, int what, int chunks, uin
             AF_TRY(af_cu_check(drv, drv->copy_inside(s->to, s->from, s->bytes, cu->stream),
                                "cuMemcpyDtoDAsync", "a node", err));
             break;
+        case AF_STEP_SWAP:
+            AF_TRY(s->exchange->swap(s->exchange->user, s->swap, s->swaps, cu->stream, err));
+            cu->device.counters.sent_bytes += s->bytes;
+            break;
         }
     }
 done:
@@ -45,6 +51,7 @@ done:
 
 static void swap_streams(af_cuda *cu)
 {
+    cu->after_launch = false;
     void *s = cu->stream;
     cu->stream = cu->second;
     cu->second = s;
@@ -60,7 +67,7 @@ static af_status join_second(af_cuda *cu, bool *pending, af_error *err)
 {
     if (!*pending)
         return AF_OK;
-    *pending = false;
+    *pending = cu->after_launch = false;
     return af_cu_check(cu->drv, cu->drv->stream_wait(cu->stream, cu->join, 0), "cuStreamWaitEvent",
                        "the second stream", err);
 }
@@ -87,6 +94,44 @@ done:
     return st;
 }
 
+/* A sum over ranks on the third stream, after all that was issued so far. `count`: how many came
+ * before in this run; the main stream waits for the one that is AF_EXCHANGES_AHEAD before. */
+static af_status issue_on_third(af_cuda *cu, const af_graph *g, const af_node *n, bool second,
+                                int before, uint64_t *count, af_error *err)
+{
+    const af_cuda_graph *cg = g->backend;
+    const af_driver *drv = cu->drv;
+    static const char *const what = "the stream of exchanges";
+    void *main = cu->stream, *done = cu->done[before % AF_EXCHANGES_AHEAD];
+    af_status st = AF_OK;
+    if (before >= AF_EXCHANGES_AHEAD)
+        AF_TRY(af_cu_check(drv, drv->stream_wait(main, done, 0), "cuStreamWaitEvent", what, err));
+    AF_TRY(af_cu_check(drv, drv->event_record(cu->ready, main), "cuEventRecord", what, err));
+    AF_TRY(af_cu_check(drv, drv->stream_wait(cu->third, cu->ready, 0), "cuStreamWaitEvent", what,
+                       err));
+    if (second)
+        AF_TRY(af_cu_check(drv, drv->stream_wait(cu->third, cu->join, 0), "cuStreamWaitEvent", what,
+                           err));
+    cu->stream = cu->third;
+    st = af_cuda_issue(cu, af_exec_of(n, cg->level), AF_RUN_BACKWARD, cg->chunks, count, err);
+    cu->stream = main;
+    AF_TRY(st);
+    st = af_cu_check(drv, drv->event_record(done, cu->third), "cuEventRecord", what, err);
+done:
+    return st;
+}
+
+/* The main stream waits for all sums: the last one ends after the others. */
+static af_status join_third(af_cuda *cu, int *sums, af_error *err)
+{
+    if (*sums == 0)
+        return AF_OK;
+    void *last = cu->done[(*sums - 1) % AF_EXCHANGES_AHEAD];
+    *sums = 0;
+    return af_cu_check(cu->drv, cu->drv->stream_wait(cu->stream, last, 0), "cuStreamWaitEvent",
+                       "the stream of exchanges", err);
+}
+
 /* Every step of the phases in `what`, in order. *count: how many. Weight gradients run on the
  * second stream while the LINEAR_DX before them runs (plan.on_second): the planner holds what they
  * read until the next such group, where the streams join. */
@@ -97,15 +142,23 @@ static af_status issue_all(af_cuda *cu, const af_graph *g, int what, uint64_t *c
                               [AF_PHASE_UPDATE] = AF_RUN_UPDATE};
     const af_cuda_graph *cg = g->backend;
     af_status st = AF_OK;
+    const bool one = cu->test && cu->test->one_stream;
     bool pending = false;
-    int next = 0;
+    int next = 0, sums = 0;
     *count = 0;
+    cu->after_launch = false;
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *n = g->nodes[i];
-        const int overlapping = cu->test && cu->test->one_stream ? 0 : cg->plan.on_second[i];
+        const int overlapping = one ? 0 : cg->plan.on_second[i];
         if (!(what & bit[n->phase]))
             continue;
+        if (cg->plan.uses_third && af_cuda_runs_on_third(n) && !one) {
+            AF_TRY(issue_on_third(cu, g, n, pending, sums++, count, err));
+            continue;
+        }
         AF_TRY(af_cuda_offload_issue(cu, cg, i, true, &next, err));
+        if (n->phase == AF_PHASE_UPDATE)
+            AF_TRY(join_third(cu, &sums, err));
         if (overlapping || n->phase == AF_PHASE_UPDATE)
             AF_TRY(join_second(cu, &pending, err));
         if (overlapping) {
@@ -117,6 +170,7 @@ static af_status issue_all(af_cuda *cu, const af_graph *g, int what, uint64_t *c
         i += overlapping;
     }
     AF_TRY(join_second(cu, &pending, err));
+    AF_TRY(join_third(cu, &sums, err));
     if (what & AF_RUN_UPDATE) /* the copies GEMMs read follow the params */
         AF_TRY(af_cuda_issue(cu, af_exec_of(&cg->on_params, 0), what, 0, count, err));
 done:
@@ -131,7 +185,10 @@ static af_status capture(af_cuda *cu, af_graph *g, int what, af_error *err)
     void *graph = NULL;
     AF_TRY(af_cu_check(drv, drv->capture_begin(cu->stream, AF_CU_CAPTURE_THREAD),
                        "cuStreamBeginCapture", "a step", err));
+    const uint64_t before = cu->device.counters.sent_bytes;
     st = issue_all(cu, g, what, &cg->captured[cg->level][what][cg->chunks].launches, err);
+    cg->captured[cg->level][what][cg->chunks].sent_bytes = cu->device.counters.sent_bytes - before;
+    cu->device.counters.sent_bytes = before;
     const int ended = drv->capture_end(cu->stream, &graph);
     if (st == AF_OK)
         st = af_cu_check(drv, ended, "cuStreamEndCapture", "a step", err);
@@ -204,6 +261,7 @@ af_status af_cuda_run(af_device *d, af_graph *g, int what, af_error *err)
         AF_TRY(af_cu_check(cu->drv, cu->drv->graph_launch(*exec, cu->stream), "cuGraphLaunch",
                            "a step", err));
         count = cg->captured[cg->level][what][cg->chunks].launches;
+        d->counters.sent_bytes += cg->captured[cg->level][what][cg->chunks].sent_bytes;
     } else {
         AF_TRY(issue_all(cu, g, what, &count, err));
     }

@@ -1,5 +1,6 @@
 /* launch.c - the helpers launchers call: steps, arguments, matrices. Errors are latched. */
 #include "backend/cuda/cuda_graph.h"
+#include "backend/cuda/cuda_test.h"
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/kernels.h"
 
@@ -195,6 +196,27 @@ void af_cuda_copy(af_cuda *cu, af_node *n, void *to, const void *from, uint64_t 
     }
 }
 
+void af_cuda_swap(af_cuda *cu, af_node *n, const af_swap *s, int count)
+{
+    const uint64_t size = (uint64_t)count * sizeof *s;
+    uint64_t sent = 0;
+    for (int i = 0; i < count; i++)
+        sent += s[i].send_bytes;
+    if (count == 0)
+        return;
+    af_swap *copy = af_arena_take(&cu->cg->mem, size);
+    af_step *step = copy ? af_cuda_step(cu, n, AF_STEP_SWAP) : NULL;
+    if (!step) {
+        latch_nomem(cu);
+        return;
+    }
+    memcpy(copy, s, size);
+    step->exchange = &cu->graph->exchange;
+    step->swap = copy;
+    step->swaps = count;
+    step->bytes = sent;
+}
+
 bool af_cuda_count_labels(af_cuda *cu, const af_tensor *t, int64_t chunk_rows)
 {
     if (t->role != AF_ROLE_INPUT || cu->cg->labels)
@@ -214,11 +236,29 @@ af_mat af_mat_cols(const af_tensor *t, int64_t col, int64_t cols)
     return (af_mat){(uint8_t *)t->data + (uint64_t)col * size, af_rows(t), cols, t->ld, t->dtype};
 }
 
+/* Overlaps with the launch before it, which must be the stream's newest work. */
+static int launch_early(af_cuda *cu, const af_launch *l)
+{
+    af_cu_attribute overlap = {.id = AF_CU_OVERLAP, .value.on = 1};
+    const af_cu_launch config = {.grid = {l->grid[0], l->grid[1], l->grid[2]},
+                                 .block = {l->block, 1, 1},
+                                 .shared = l->smem,
+                                 .stream = cu->stream,
+                                 .attribute = &overlap,
+                                 .attributes = 1};
+    return cu->drv->launch_with(&config, l->kernel->func, (void **)l->arg, NULL);
+}
+
 af_status af_cuda_issue_launch(af_cuda *cu, const af_launch *l, af_error *err)
 {
+    const bool early = cu->after_launch && l->kernel->module->early && cu->arch >= 90 &&
+                       cu->drv->launch_with && !(cu->test && cu->test->no_overlap);
+    cu->after_launch = true;
     return af_cu_check(cu->drv,
-                       cu->drv->launch(l->kernel->func, l->grid[0], l->grid[1], l->grid[2],
-                                       l->block, 1, 1, l->smem, cu->stream, (void **)l->arg, NULL),
+                       early ? launch_early(cu, l)
+                             : cu->drv->launch(l->kernel->func, l->grid[0], l->grid[1], l->grid[2],
+                                               l->block, 1, 1, l->smem, cu->stream, (void **)l->arg,
+                                               NULL),
                        "cuLaunchKernel", l->kernel->name, err);
 }
 

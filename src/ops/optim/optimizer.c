@@ -154,7 +154,7 @@ static void rebase_views(af_graph *g)
 {
     for (int i = 0; i < g->n_tensors; i++) {
         af_tensor *t = g->tensors[i];
-        if (t->base && t->base->base) {
+        if (t->base && t->base->base && !t->base->cut) { /* of split ones: gather_nodes.c */
             t->base_offset += t->base->base_offset;
             t->base = t->base->base;
         }
@@ -167,10 +167,10 @@ static void lay_into(af_tensor *t, af_tensor *flat, uint64_t offset)
     t->base_offset = offset;
 }
 
-/* The parameters [from, to) in a flat buffer, of all of them or of this rank's gradients. */
+/* The parameters [from, to) in a flat buffer, of all of them or of this rank's. */
 static af_tensor *range_of(af_graph *g, af_tensor *flat, int64_t from, int64_t to)
 {
-    const int64_t at = from - (flat == g->grads_flat ? g->grads_from : 0);
+    const int64_t at = from - (flat == g->grads_flat ? g->grads_from : g->params_from);
     af_tensor *t = af_leaf(g, flat->role, "", flat->dtype, 1, (int64_t[]){to - from});
     if (!af_graph_failed(g))
         lay_into(t, flat, (uint64_t)at * (uint64_t)af_dtype_get(flat->dtype)->bytes);
@@ -193,6 +193,26 @@ static void pass_gradient(param_list *c, int i)
     }
 }
 
+/* A parameter in the flat buffer; of split ones there is a piece of it, or nothing. */
+static void lay_param(param_list *c, int i)
+{
+    af_graph *g = c->g;
+    af_tensor *p = c->param[i];
+    const int64_t size = af_dtype_get(p->dtype)->bytes;
+    int64_t from = c->first[i], to = from + af_count(p);
+    p->flat = from;
+    if (g->shard.split < AF_SPLIT_PARAMS) {
+        lay_into(p, g->params_flat, (uint64_t)(from * size));
+        return;
+    }
+    int64_t *cut = af_shard_cuts_of(g, from, to);
+    const bool some = af_shard_clip(g, g->shard.rank, &from, &to);
+    lay_into(p, g->params_flat, some ? (uint64_t)((from - g->params_from) * size) : 0);
+    for (int r = 0; cut && r <= g->shard.ranks; r++)
+        cut[r] *= size;
+    p->cut = cut;
+}
+
 static void flatten(param_list *c)
 {
     af_graph *g = c->g;
@@ -201,15 +221,17 @@ static void flatten(param_list *c)
     const af_shard *s = &g->shard;
     const bool split = s->split >= AF_SPLIT_GRADIENTS;
     const int64_t own = split ? s->cut[s->rank + 1] - s->cut[s->rank] : total;
-    g->params_flat = af_leaf(g, AF_ROLE_PARAM, "params", t, 1, &total);
+    const bool apart = s->split >= AF_SPLIT_PARAMS;
+    g->params_flat = af_leaf(g, AF_ROLE_PARAM, "params", t, 1, apart ? &own : &total);
     af_carry_leaves(g, t, own); /* before the gradients, which may lie elsewhere */
     g->grads_flat = af_leaf(g, AF_ROLE_GRADIENT, "grads", t, 1, s->pass ? &own : &total);
     if (af_graph_failed(g))
         return;
     g->grads_from = s->pass ? s->cut[s->rank] : 0;
+    g->params_from = apart ? s->cut[s->rank] : 0;
     const uint64_t size = (uint64_t)af_dtype_get(t)->bytes;
     for (int i = 0; i < c->n; i++) {
-        lay_into(c->param[i], g->params_flat, (uint64_t)c->first[i] * size);
+        lay_param(c, i);
         if (!s->pass)
             lay_into(c->param[i]->grad, g->grads_flat, (uint64_t)c->first[i] * size);
         else
@@ -354,12 +376,10 @@ static af_tensor *matrix_moment(af_graph *g, const af_tensor *p, int number, con
                                 int64_t count)
 {
     char name[64];
-    const int64_t from =
-        (int64_t)(p->base_offset / (uint64_t)af_dtype_get(g->params_flat->dtype)->bytes);
     snprintf(name, sizeof name, "optimizer.%d.%s", number, what);
     return af_state_part_new(
         g, &(af_state_part){
-               .name = name, .dtype = p->dtype, .full = count, .from = from, .matrix = true});
+               .name = name, .dtype = p->dtype, .full = count, .from = p->flat, .matrix = true});
 }
 
 /* Matrices keep one mean per row and one per column; vectors keep every square (in `row`). */
@@ -386,6 +406,7 @@ static af_tensor *part_of(af_graph *g, af_tensor *whole, const int64_t *dim, int
         return NULL;
     const uint64_t size = (uint64_t)af_dtype_get(whole->dtype)->bytes;
     lay_into(t, whole->base, whole->base_offset + (uint64_t)from * size);
+    t->flat = whole->flat + from;
     t->lr_factor = whole->lr_factor;
     t->decay = whole->decay;
     return t;
@@ -496,6 +517,7 @@ static void clear_others(param_list *c)
 static void record(param_list *c)
 {
     af_graph *g = c->g;
+    af_graph_sum_whole(g);
     for (int i = 0; i < c->n; i++)
         clear_rows(c, i);
     g->hyper = af_leaf(g, AF_ROLE_INPUT, "hyper", AF_DTYPE_F32, 1, (int64_t[]){AF_HYPER_COUNT});
@@ -560,25 +582,5 @@ void af_graph_optimizer(af_graph *g, const af_optimizer_opts *opts)
     g->phase = AF_PHASE_UPDATE;
     if (!af_graph_failed(g))
         record(&c);
+    af_graph_join_params(g);
 }
-
-/* Two GEMMs of the matrix with a square one, and that one's square, at each iteration. */
-static double muon_flops(const af_node *n)
-{
-    const double R = (double)n->in[0]->dim[0], C = (double)n->in[0]->dim[1], k = AF_MIN(R, C);
-    return AF_MUON_STEPS * 2 * (2 * R * C * k + k * k * k);
-}
-
-static double update_flops(const af_node *n) { return 12.0 * (double)af_count(n->in[0]); }
-
-const af_op_info af_op_grad_norm = {.name = "grad_norm", .flops = update_flops};
-const af_op_info af_op_clear = {.name = "clear", .effect = true};
-const af_op_info af_op_sgd = {.name = "sgd", .flops = update_flops, .effect = true};
-const af_op_info af_op_adam = {.name = "adam", .flops = update_flops, .effect = true};
-const af_op_info af_op_adam_8bit = {.name = "adam_8bit", .flops = update_flops, .effect = true};
-const af_op_info af_op_adam_4bit = {.name = "adam_4bit", .flops = update_flops, .effect = true};
-const af_op_info af_op_rmsprop = {.name = "rmsprop", .flops = update_flops, .effect = true};
-const af_op_info af_op_ademamix = {.name = "ademamix", .flops = update_flops, .effect = true};
-const af_op_info af_op_muon = {.name = "muon", .flops = muon_flops, .effect = true};
-const af_op_info af_op_lion = {.name = "lion", .flops = update_flops, .effect = true};
-const af_op_info af_op_adafactor = {.name = "adafactor", .flops = update_flops, .effect = true};

@@ -11,14 +11,17 @@
 #define STATS_CLIP   1
 #define STATS_FINITE 2
 
-/* part[block] = sum of squares over elements block*blockDim*4 .., + gridDim*blockDim*4, ... */
-extern "C" __global__ void grad_norm_parts(float *part, const float *grads, long long n)
+/* part[block] = sum of squares of the piece `block`: `piece` elements, the last one fewer. A piece
+ * does not depend on the GPU, nor on who has it (split gradients). */
+extern "C" __global__ void grad_norm_parts(double *part, const float *grads, long long n,
+                                           int piece)
 {
+    const i64 from = (i64)blockIdx.x * piece, left = n - from;
+    const int count = left < piece ? (int)left : piece;
     float sum = 0.0f;
-    for (i64 i = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * 4; i < n;
-         i += (i64)gridDim.x * blockDim.x * 4) {
+    for (int i = threadIdx.x * 4; i < count; i += blockDim.x * 4) {
         float g[4];
-        load_n(g, grads + i);
+        load_n(g, grads + from + i);
         sum += (g[0] * g[0] + g[1] * g[1]) + (g[2] * g[2] + g[3] * g[3]);
     }
     sum = block_sum(sum);
@@ -26,16 +29,23 @@ extern "C" __global__ void grad_norm_parts(float *part, const float *grads, long
         part[blockIdx.x] = sum;
 }
 
-/* One warp: sums the parts in double, in a fixed order. max_norm 0 = no clipping. */
-extern "C" __global__ void grad_norm_final(float *stats, const float *part, int parts,
+/* One block: sums the parts in a fixed order. max_norm 0 = no clipping. */
+extern "C" __global__ void grad_norm_final(float *stats, const double *part, int parts,
                                            float max_norm, float clip_eps)
 {
+    __shared__ double warps[32];
     double sum = 0.0;
-    for (int i = threadIdx.x; i < parts; i += 32)
+    for (int i = threadIdx.x; i < parts; i += blockDim.x)
         sum += part[i];
     for (int d = 16; d; d >>= 1)
         sum += __shfl_xor_sync(FULL, sum, d);
+    if (threadIdx.x % 32 == 0)
+        warps[threadIdx.x / 32] = sum;
+    __syncthreads();
     if (threadIdx.x == 0) {
+        sum = 0.0;
+        for (int w = 0; w < (int)blockDim.x / 32; w++)
+            sum += warps[w];
         const float norm = (float)sqrt(sum);
         const bool finite = norm < INF; /* false for NaN too */
         stats[0] = norm;

@@ -4,8 +4,9 @@
 #include "ops/common/cuda_ops.h"
 #include "ops/optim/optim_in.h"
 #include "ops/optim/optimizer.h"
+#include "ops/ranks/rank_cuda.h"
 
-enum { THREADS = 256, NORM_BLOCKS_PER_SM = 8, FACTOR_PARTS = 256 };
+enum { THREADS = 256, FINAL_THREADS = 1024, FACTOR_PARTS = 256 };
 
 static af_kernel *kernel(af_cuda *cu, const char *name)
 {
@@ -20,34 +21,70 @@ AF_CHECKED static af_status check(const af_node *n, af_error *err)
     return AF_OK;
 }
 
-static int64_t norm_parts(const af_cuda *cu, const af_node *n)
+static int64_t norm_parts(const af_graph *g)
 {
-    const af_optim_inputs in = af_optim_in(n);
-    const int64_t need = (af_count(in.grads) / 4 + THREADS - 1) / THREADS;
-    return AF_MAX(AF_MIN(need, (int64_t)cu->sms * NORM_BLOCKS_PER_SM), INT64_C(1));
+    return AF_MAX((g->shard.cut[g->shard.ranks] + AF_NORM_PIECE - 1) / AF_NORM_PIECE, INT64_C(1));
 }
 
+/* A sum for each piece; of split gradients also a piece of several ranks. */
 static uint64_t grad_norm_work(const af_cuda *cu, const af_node *n)
 {
-    return (uint64_t)norm_parts(cu, n) * sizeof(float);
+    (void)cu;
+    return (uint64_t)norm_parts(n->in[0]->graph) * sizeof(double) + AF_NORM_PIECE * sizeof(float);
+}
+
+static void sum_pieces(af_cuda *cu, af_node *n, double *part, const float *grads, int64_t count)
+{
+    if (count <= 0)
+        return;
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "grad_norm_parts"),
+                                  (count + AF_NORM_PIECE - 1) / AF_NORM_PIECE, 1, 1, THREADS, 0);
+    af_arg_ptr(l, part);
+    af_arg_ptr(l, grads);
+    af_arg_i64(l, count);
+    af_arg_i32(l, AF_NORM_PIECE);
+}
+
+/* As split_norm.c: pieces of this rank; those in which a shard ends come together; then the sums of
+ * all ranks. */
+static void sum_split(af_cuda *cu, af_graph *g, af_node *n, double *part, float *shared)
+{
+    const af_shard *d = &g->shard;
+    const int64_t from = d->cut[d->rank], to = d->cut[d->rank + 1], total = d->cut[d->ranks];
+    const int64_t a = (from + AF_NORM_PIECE - 1) / AF_NORM_PIECE,
+                  b = to == total ? norm_parts(g) : to / AF_NORM_PIECE;
+    const float *own = n->in[0]->data;
+    int64_t *cut = af_shard_cuts_of(g, 0, total), *all = af_shard_cuts_of(g, 0, total);
+    if (!cut || !all)
+        return;
+    sum_pieces(cu, n, part + a, own + (a * AF_NORM_PIECE - from),
+               AF_MIN(b * AF_NORM_PIECE, to) - a * AF_NORM_PIECE);
+    for (int64_t p = -1; af_norm_next_shared(g, &p, cut);) {
+        const int64_t at = p * AF_NORM_PIECE + cut[d->rank] - from;
+        af_cuda_copy(cu, n, shared + cut[d->rank], own + at,
+                     (uint64_t)(cut[d->rank + 1] - cut[d->rank]) * sizeof *own);
+        af_cuda_gather_pieces(cu, n, shared, sizeof *shared, d->rank, d->ranks, cut);
+        sum_pieces(cu, n, part + p, shared, cut[d->ranks]);
+    }
+    af_norm_piece_cuts(g, all);
+    af_cuda_gather_pieces(cu, n, part, sizeof *part, d->rank, d->ranks, all);
 }
 
 static af_status grad_norm_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
     const af_optim_inputs in = af_optim_in(n);
-    (void)g;
     const af_status st = check(n, err);
     if (st != AF_OK)
         return st;
-    const int64_t parts = norm_parts(cu, n);
-    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "grad_norm_parts"), parts, 1, 1, THREADS, 0);
-    af_arg_ptr(l, cu->work);
-    af_arg_ptr(l, in.grads->data);
-    af_arg_i64(l, af_count(in.grads));
-    l = af_cuda_launch(cu, n, kernel(cu, "grad_norm_final"), 1, 1, 1, 32, 0);
+    double *part = cu->work;
+    if (g->shard.split >= AF_SPLIT_GRADIENTS)
+        sum_split(cu, g, n, part, (float *)(part + norm_parts(g)));
+    else
+        sum_pieces(cu, n, part, in.grads->data, af_count(in.grads));
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "grad_norm_final"), 1, 1, 1, FINAL_THREADS, 0);
     af_arg_ptr(l, n->out[0]->data);
-    af_arg_ptr(l, cu->work);
-    af_arg_i32(l, parts);
+    af_arg_ptr(l, part);
+    af_arg_i32(l, norm_parts(g));
     af_arg_f32(l, n->attr.optim.max_norm);
     af_arg_f32(l, AF_CLIP_EPS);
     return AF_OK;

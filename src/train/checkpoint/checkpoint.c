@@ -74,6 +74,18 @@ static af_status reserve(tensor_copies *c, int more, af_error *err)
     return AF_OK;
 }
 
+/* A tensor that is split over ranks: rank 0 gets all of it, in `whole`; the others send. */
+static af_status collect_pieces(const af_step_graph *g, const af_tensor *x, uint8_t *whole,
+                                af_error *err)
+{
+    const int64_t *cut = af_tensor_cuts(x);
+    af_status st = AF_OK;
+    for (int r = 0; r < g->model->ranks && st == AF_OK; r++)
+        st = af_send_to_first(g->model->comm, r, af_tensor_piece_view(x),
+                              whole ? whole + cut[r] : NULL, (uint64_t)(cut[r + 1] - cut[r]), err);
+    return st;
+}
+
 static af_status add_copy(tensor_copies *c, const af_step_graph *g, const af_tensor *x,
                           const char *name, af_error *err)
 {
@@ -96,7 +108,8 @@ static af_status add_copy(tensor_copies *c, const af_step_graph *g, const af_ten
     if (!e->data)
         return af_fail_nomem(err, "a checkpoint", e->bytes);
     c->count++;
-    return af_tensor_read(g->graph, x, e->data, e->bytes, err);
+    return af_tensor_cuts(x) ? collect_pieces(g, x, e->data, err)
+                             : af_tensor_read(g->graph, x, e->data, e->bytes, err);
 }
 
 /* A state that is split over ranks: rank 0 gets all of it, in `whole` when that is there. */
@@ -149,9 +162,19 @@ done:
     return st;
 }
 
+af_status af_trained_send(const af_step_graph *g, af_error *err)
+{
+    af_status st = AF_OK;
+    for (int i = 0; i < g->model->spec->tensors && !g->model->adapter && st == AF_OK; i++)
+        if (af_tensor_cuts(g->leaves.tensor[i]))
+            st = collect_pieces(g, g->leaves.tensor[i], NULL, err);
+    return st;
+}
+
 af_status af_checkpoint_send(const af_step_graph *g, af_error *err)
 {
-    return af_checkpoint_is_split(g) ? copy_split_state(NULL, g, err) : AF_OK;
+    const af_status st = af_trained_send(g, err);
+    return st == AF_OK && af_checkpoint_is_split(g) ? copy_split_state(NULL, g, err) : st;
 }
 
 /* Optimizer moments and every other state, in the order they were recorded. */

@@ -31,7 +31,7 @@ static inline bool af_checkpoint_is_split(const af_step_graph *g)
 {
     return g->model->comm && g->model->zero_stage >= 1;
 }
-/* What a rank other than 0 does then: sends its part of the state. */
+/* What a rank other than 0 does then: sends its part of the state, and of weights. */
 AF_CHECKED af_status af_checkpoint_send(const af_step_graph *g, af_error *err);
 /* Waits until trained values and optimizer state have been read: call it before they change. */
 void af_saver_wait_read(af_saver *s);
@@ -58,6 +58,8 @@ AF_CHECKED af_status af_checkpoint_verify(const char *dir, af_error *err);
 
 /* Writes the trained weights: a PEFT folder, or a Hugging Face model folder. */
 AF_CHECKED af_status af_trained_write(const af_step_graph *step, const char *dir, af_error *err);
+/* What a rank other than 0 does then: sends its part of weights that are split. */
+AF_CHECKED af_status af_trained_send(const af_step_graph *step, af_error *err);
 /* The same from a checkpoint already on disk (the best one). */
 AF_CHECKED af_status af_checkpoint_copy_model(const char *checkpoint, const char *dir,
                                               af_error *err);

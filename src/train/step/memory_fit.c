@@ -1,5 +1,6 @@
 /* memory_fit.c - see memory_fit.h. */
 #include "train/step/memory_fit.h"
+#include "dist/comm.h"
 #include "graph/graph_access.h"
 #include "model/bnb_weight.h"
 #include "train/run/freeze.h"
@@ -83,6 +84,11 @@ int af_memory_modes(const af_step_graph *s, af_memory_mode out[AF_MEMORY_MODES_M
     const bool packs = af_memory_packed_bits(s) != 0;
     const int last = cpu ? AF_RECOMPUTE_BLOCK : AF_RECOMPUTE_OFFLOAD;
     int n = 0;
+    if (af_run_model_splits_weights(s->model)) { /* a quarter of the bytes to send */
+        for (int m = AF_RECOMPUTE_NONE; m <= last; m++)
+            out[n++] = (af_memory_mode){(af_recompute)m, packs, 0};
+        return n;
+    }
     for (int m = AF_RECOMPUTE_NONE; m <= (packs && !cpu ? AF_RECOMPUTE_CHEAP : last); m++)
         out[n++] = (af_memory_mode){(af_recompute)m, false, 0};
     for (int m = cpu ? last : AF_RECOMPUTE_NONE; packs && m <= last; m++)
@@ -132,10 +138,12 @@ af_status af_memory_plan(af_step_graph *s, af_memory_mode m, af_error *err)
     else
         AF_TRY(guess_types(s->model, m.packed, err));
     AF_TRY(af_step_graph_record(s, m, err));
-    AF_TRY(s->model->loader
-               ? af_loader_bind(s->model->loader, &s->leaves, af_run_model_on_cpu(s->model), err)
-               : guess_scales(s, err));
-    AF_TRY(bind_frozen(s, err));
+    const bool split = af_run_model_splits_weights(s->model); /* a rank has no whole one to bind */
+    AF_TRY(s->model->loader ? af_loader_bind(s->model->loader, &s->leaves,
+                                             af_run_model_on_cpu(s->model) && !split, err)
+                            : guess_scales(s, err));
+    if (!split)
+        AF_TRY(bind_frozen(s, err));
     if (s->prompts)
         keep_stored(s);
     AF_TRY(af_graph_plan(s->graph, s->model->device, &s->plan, err));
@@ -344,10 +352,35 @@ done:
     return st;
 }
 
+/* Ranks that split weights must run the same nodes, and the pieces of one may be a little larger
+ * than those of another: what saves most counts. */
+static af_status agree_mode(af_step_graph *s, af_error *err)
+{
+    af_comm *c = s->model->comm;
+    const int n = af_comm_size(c);
+    af_memory_mode most = s->memory_mode;
+    af_memory_mode *all = af_calloc((uint64_t)n, sizeof *all);
+    if (!all)
+        return af_fail_nomem(err, "ranks", (uint64_t)n * sizeof *all);
+    af_status st = af_comm_all_gather(c, &s->memory_mode, all, sizeof *all, err);
+    for (int r = 0; r < n && st == AF_OK; r++) {
+        const int blocks = all[r].blocks ? all[r].blocks : INT32_MAX; /* 0 = all */
+        if (all[r].mode > most.mode ||
+            (all[r].mode == most.mode && most.blocks && blocks > most.blocks))
+            most = all[r];
+    }
+    free(all);
+    if (st == AF_OK && !af_memory_mode_same(most, s->memory_mode))
+        st = af_memory_plan(s, most, err);
+    return st;
+}
+
 af_status af_memory_fit(af_step_graph *s, uint64_t free_bytes, af_error *err)
 {
     bool fits;
-    const af_status st = af_memory_choose(s, free_bytes, &fits, err);
+    af_status st = af_memory_choose(s, free_bytes, &fits, err);
+    if (st == AF_OK && fits && af_run_model_splits_weights(s->model))
+        st = agree_mode(s, err);
     return st != AF_OK || fits ? st : does_not_fit(s, free_bytes, err);
 }
 

@@ -69,10 +69,13 @@ static af_status check_ranks(const af_comm *c, const af_run_config *run, af_erro
     if (n & (n - 1))
         return af_fail(err, AF_EUSAGE, "%d ranks: use a power of two", n);
     const af_status st = af_run_zero_stage(run, &stage, err);
-    if (st == AF_OK && stage > AF_ZERO_MAX)
+    /* what rank 0 does alone, or by looking at weights */
+    const char *key = run->fp8 ? "fp8" : run->generate_samples.count ? "generate_samples" : NULL;
+    if (st == AF_OK && stage == AF_ZERO_MAX && n > 1 && key)
         return af_fail(err, AF_EUSAGE,
-                       "zero_stage %d is not there yet: use %d, which splits the optimizer state",
-                       stage, AF_ZERO_MAX);
+                       "%s: %s needs whole weights, which no rank has with zero_stage %d: leave it "
+                       "out, or use zero_stage 2",
+                       run->path, key, stage);
     return st;
 }
 
@@ -179,6 +182,14 @@ void af_ranks_part(const af_comm *c, int64_t n, int64_t *from, int64_t *to)
     const int64_t size = af_comm_size(c), each = (n + size - 1) / size;
     *from = AF_MIN(af_comm_rank(c) * each, n);
     *to = AF_MIN(*from + each, n);
+}
+
+void af_ranks_even_part(const af_run_model *m, int64_t n, int64_t *from, int64_t *to)
+{
+    const int64_t size = af_comm_size(m->comm);
+    af_ranks_part(m->comm, n, from, to);
+    if (af_run_model_splits_weights(m))
+        *to = *from + (n + size - 1) / size;
 }
 
 af_status af_ranks_share(af_comm *c, void *items, uint64_t size, int64_t n, af_error *err)

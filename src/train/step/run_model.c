@@ -186,12 +186,14 @@ bool af_run_model_on_cpu(const af_run_model *m) { return af_device_is_cpu(m->dev
 
 int af_run_model_zero_max(const af_run_model *m)
 {
-    return af_run_model_on_cpu(m) ? AF_ZERO_MAX : AF_SPLIT_STATE;
+    if (af_run_model_on_cpu(m))
+        return AF_ZERO_MAX;
+    return m->comm && !m->gpus ? AF_SPLIT_STATE : AF_SPLIT_GRADIENTS;
 }
 
-uint64_t af_run_model_sent(const af_run_model *m)
+bool af_run_model_sums_by_nodes(const af_run_model *m)
 {
-    return af_comm_bytes(m->comm) + (m->gpus ? af_comm_device_bytes(m->gpus) : 0);
+    return m->ranks > 1 && (!m->comm || m->gpus || af_run_model_on_cpu(m));
 }
 
 static af_status open_device(af_run_model *m, af_error *err)
@@ -353,22 +355,29 @@ done:
     return st;
 }
 
+static af_status check_stage(const af_run_model *m, af_error *err)
+{
+    const int most = af_run_model_zero_max(m);
+    return m->zero_stage <= most
+               ? AF_OK
+               : af_fail(err, AF_EUSAGE, "%s: zero_stage %d does not run on GPUs%s: use %d",
+                         m->run->path, m->zero_stage,
+                         m->zero_stage > AF_SPLIT_GRADIENTS ? " yet" : " without NCCL", most);
+}
+
 af_status af_run_model_open(af_run_model *m, const af_run_config *run, af_comm *comm, af_error *err)
 {
     af_status st = AF_OK;
     AF_TRY(resolve(m, run, err));
     m->comm = comm;
+    m->rank = af_comm_rank(comm);
     m->ranks = af_comm_size(comm);
     if (comm)
         AF_TRY(af_run_zero_stage(run, &m->zero_stage, err));
     AF_TRY(check_output(m, err));
     AF_TRY(open_device(m, err));
-    if (m->zero_stage > af_run_model_zero_max(m))
-        AF_TRY(af_fail(err, AF_EUSAGE,
-                       "%s: zero_stage %d does not run on a GPU yet: use %d, which splits the "
-                       "optimizer state",
-                       run->path, m->zero_stage, af_run_model_zero_max(m)));
     AF_TRY(af_comm_device_for(&m->gpus, comm, m->device, err));
+    AF_TRY(check_stage(m, err));
     choose_compute(m);
     AF_TRY(open_loader(m, false, err));
     AF_TRY(check_full(m, err));

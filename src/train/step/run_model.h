@@ -8,7 +8,7 @@
 #include "train/step/capture.h"
 #include "train/step/run_tokens.h"
 
-enum { AF_FROZEN_ALIGN = 64, AF_ZERO_MAX = 2 /* the highest zero_stage */ };
+enum { AF_FROZEN_ALIGN = 64, AF_ZERO_MAX = 3 /* the highest zero_stage */ };
 
 typedef struct af_run_model {
     const af_run_config *run; /* borrowed */
@@ -19,7 +19,7 @@ typedef struct af_run_model {
     af_run_tokens tokens;
     struct af_comm *comm;        /* the other ranks; NULL = none. Borrowed */
     struct af_comm_device *gpus; /* their GPUs; NULL: what is shared passes through the host */
-    int ranks, zero_stage;       /* how many (a plan has no comm); what is split over them */
+    int rank, ranks, zero_stage; /* of how many (a plan has no comm); what is split over them */
     af_device *device;
     af_dtype compute;
     af_loader *loader;                 /* NULL when the config alone is known */
@@ -46,8 +46,6 @@ typedef struct af_run_model {
  * the data has been read: its checks are the slower ones. Close after a failure too. */
 AF_CHECKED af_status af_run_model_open(af_run_model *m, const af_run_config *run,
                                        struct af_comm *comm, af_error *err);
-/* Bytes that this rank has sent to others. */
-uint64_t af_run_model_sent(const af_run_model *m);
 /* Makes the run's adapter, or reads the one it continues. Does nothing in full fine-tuning. */
 AF_CHECKED af_status af_run_model_open_adapter(af_run_model *m, af_error *err);
 /* For a plan: config and headers only, and an adapter without values. */
@@ -59,6 +57,14 @@ void af_run_model_close(af_run_model *m); /* an empty one is allowed */
 bool af_run_model_on_cpu(const af_run_model *m);
 /* The highest zero_stage that is there on this device. */
 int af_run_model_zero_max(const af_run_model *m);
+/* Whether each rank has a piece of every weight: then all run the same passes, and together. */
+static inline bool af_run_model_splits_weights(const af_run_model *m)
+{
+    return m->ranks > 1 && m->zero_stage >= 3;
+}
+/* Do nodes of the graph sum gradients over the ranks? Else GPUs are not connected, and what is
+ * shared passes through the host after a pass. */
+bool af_run_model_sums_by_nodes(const af_run_model *m);
 /* Whether a teacher is followed: one in the same process, or a capture. */
 static inline bool af_run_model_distils(const af_run_model *m)
 {

@@ -109,6 +109,14 @@ static int tree_levels(const af_run_config *run)
     return levels;
 }
 
+/* What is trained next to a frozen model is small, and stays whole. */
+static af_split split_of(const af_run_model *m)
+{
+    return m->zero_stage < 3 ? (af_split)m->zero_stage
+           : m->adapter      ? AF_SPLIT_WEIGHTS
+                             : AF_SPLIT_PARAMS;
+}
+
 static void record_optimizer(af_step_graph *s)
 {
     const af_run_config *run = s->run;
@@ -119,11 +127,10 @@ static void record_optimizer(af_step_graph *s)
     const int levels = tree_levels(run);
     s->block = run->accumulation >> levels;
     af_graph_set_carry(s->graph, levels);
-    if (s->model->gpus)
-        af_graph_set_receive(s->graph);
+    if (af_run_model_sums_by_nodes(s->model))
+        af_graph_set_ranks(s->graph, s->model->rank, s->model->ranks);
     if (s->model->ranks > 1 && s->model->zero_stage >= 1)
-        af_graph_set_shard(s->graph, af_comm_rank(s->model->comm), s->model->ranks,
-                           (af_split)s->model->zero_stage);
+        af_graph_set_shard(s->graph, s->model->rank, s->model->ranks, split_of(s->model));
     if (s->block == 1) /* what a carry takes away counts as an update */
         af_graph_set_one_pass(s->graph);
     group_base(s);

@@ -51,7 +51,7 @@ typedef struct af_step_graph {
     af_plan_info plan;
     af_planned_mode planned[AF_PLANNED_MAX]; /* since the last choice began */
     int planned_count;
-    uint64_t sent;          /* to other ranks: gradients and parameters */
+    uint64_t sent;          /* through the host to other ranks: gradients and parameters */
     bool seeks, sums_bad;   /* looks at split gradients; found one that is not finite */
     uint64_t prompts_bytes; /* to answer the prompts, in addition to the plan */
     uint64_t program_bytes; /* resident before the graph's memory is taken */
@@ -84,9 +84,12 @@ AF_CHECKED af_status af_step_graph_share(const af_step_graph *s, void *items, ui
                                          af_error *err);
 /* After the gradients of this rank's micro-batch j of a step: adds them to those before. */
 AF_CHECKED af_status af_step_graph_carry(af_step_graph *s, int64_t j, af_error *err);
-/* After the last of them: the gradients become the sum over all ranks. */
+/* Where no nodes do it: after the last of them, the gradients become the sum over all ranks. */
 AF_CHECKED af_status af_step_graph_reduce(af_step_graph *s, af_error *err);
-/* After an update: the parameters of all shards on every rank. */
+/* Bytes that this rank has sent to others: gradients and parameters. */
+uint64_t af_step_graph_sent(const af_step_graph *s);
+/* Likewise, after an update: the parameters of all shards on every rank,
+ * unless they are split. */
 AF_CHECKED af_status af_step_graph_gather(af_step_graph *s, af_error *err);
 /* The losses of all micro-batches of a step on every rank. */
 AF_CHECKED af_status af_step_graph_share_losses(af_step_graph *s, af_error *err);

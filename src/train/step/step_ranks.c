@@ -76,10 +76,10 @@ static void look_at(af_step_graph *s, const float *v, const int64_t *cut)
 static af_status sum_pieces(void *user, float *v, const int64_t *cut, af_error *err)
 {
     af_step_graph *s = user;
-    const uint64_t before = af_run_model_sent(s->model);
+    const uint64_t before = af_comm_bytes(s->model->comm);
     look_at(s, v, cut);
     const af_status st = af_reduce_scatter(s->model->comm, v, cut, err);
-    s->sent += af_run_model_sent(s->model) - before;
+    s->sent += af_comm_bytes(s->model->comm) - before;
     return st;
 }
 
@@ -87,39 +87,46 @@ static af_status gather_pieces(void *user, void *v, uint64_t size, const int64_t
                                af_error *err)
 {
     af_step_graph *s = user;
-    const uint64_t before = af_run_model_sent(s->model);
+    const uint64_t before = af_comm_bytes(s->model->comm);
     const af_status st = af_gather_shards(s->model->comm, v, size, cut, err);
-    s->sent += af_run_model_sent(s->model) - before;
+    if (af_graph_is_training(s->graph)) /* an evaluation is no part of a step */
+        s->sent += af_comm_bytes(s->model->comm) - before;
     return st;
+}
+
+static af_status swap_on_gpus(void *user, const af_swap *swap, int n, void *stream, af_error *err)
+{
+    const af_step_graph *s = user;
+    return af_comm_device_swap(s->model->gpus, swap, n, stream, err);
+}
+
+uint64_t af_step_graph_sent(const af_step_graph *s)
+{
+    return s->sent + af_device_counters(s->model->device).sent_bytes;
 }
 
 void af_step_ranks_connect(af_step_graph *s)
 {
-    af_graph_set_exchange(s->graph, &(af_exchange){sum_pieces, gather_pieces, s});
+    af_graph_set_exchange(s->graph, &(af_exchange){sum_pieces, gather_pieces, swap_on_gpus, s});
 }
 
-/* ---- gradients and parameters as a whole ---- */
+/* ---- gradients and parameters of GPUs that are not connected ---- */
 
 typedef af_status on_host(af_step_graph *s, float *v, int64_t count, af_error *err);
 
-/* A flat vector in the memory of this process: the graph's own, or of a GPU a copy that is written
- * back. */
+/* A flat vector of the GPU in the memory of this process; then it is written back. */
 static af_status with_host(af_step_graph *s, af_tensor *t, on_host *work, af_error *err)
 {
     af_status st = AF_OK;
     const uint64_t bytes = af_tensor_bytes(t);
-    float *v = af_tensor_host_view(t), *copy = NULL;
-    if (!v) {
-        v = copy = malloc(AF_MAX(bytes, 1));
-        if (!v)
-            return af_fail_nomem(err, "a copy on the host", bytes);
-        AF_TRY(af_tensor_read(s->graph, t, v, bytes, err));
-    }
+    float *v = malloc(AF_MAX(bytes, 1));
+    if (!v)
+        return af_fail_nomem(err, "a copy on the host", bytes);
+    AF_TRY(af_tensor_read(s->graph, t, v, bytes, err));
     AF_TRY(work(s, v, af_tensor_count(t), err));
-    if (copy)
-        st = af_tensor_write(s->graph, t, copy, bytes, err);
+    st = af_tensor_write(s->graph, t, v, bytes, err);
 done:
-    free(copy);
+    free(v);
     return st;
 }
 
@@ -129,29 +136,11 @@ static af_status gather_params(af_step_graph *s, float *v, int64_t count, af_err
     return gather_pieces(s, v, sizeof *v, af_graph_cuts(s->graph), err);
 }
 
-/* Every rank's part of the parameters, from its GPU. */
-static af_status gather_on_gpus(af_step_graph *s, af_error *err)
-{
-    const int64_t *cut = af_graph_cuts(s->graph);
-    const uint64_t before = af_run_model_sent(s->model);
-    uint8_t *v = af_graph_flat_params(s->graph)->data;
-    af_status st = AF_OK;
-    for (int r = 0; r < s->model->ranks && st == AF_OK; r++)
-        if (cut[r + 1] > cut[r])
-            st = af_comm_device_broadcast(s->model->gpus, v + (uint64_t)cut[r] * sizeof(float),
-                                          (uint64_t)(cut[r + 1] - cut[r]) * sizeof(float), r, NULL,
-                                          err);
-    af_tensor_wrote(s->graph, af_graph_flat_params(s->graph));
-    s->sent += af_run_model_sent(s->model) - before;
-    return st;
-}
-
 af_status af_step_graph_gather(af_step_graph *s, af_error *err)
 {
-    if (!s->model->comm || s->model->zero_stage < AF_SPLIT_STATE)
+    if (!s->model->comm || s->model->zero_stage < AF_SPLIT_STATE ||
+        af_run_model_sums_by_nodes(s->model))
         return AF_OK;
-    if (s->model->gpus)
-        return gather_on_gpus(s, err);
     return with_host(s, af_graph_flat_params(s->graph), gather_params, err);
 }
 
@@ -169,30 +158,10 @@ static af_status sum_ranks(af_step_graph *s, float *v, int64_t count, af_error *
     return st;
 }
 
-/* The tree of sum_ranks without parts: with the neighbour at distance 1 a rank exchanges all it has
- * and adds, then with that at distance 2. The sum of two does not depend on which comes first. */
-static af_status sum_on_gpus(af_step_graph *s, af_error *err)
-{
-    const af_tensor *g = af_graph_flat_gradients(s->graph), *in = af_graph_received(s->graph);
-    const int me = af_comm_rank(s->model->comm);
-    const uint64_t before = af_run_model_sent(s->model);
-    af_status st = AF_OK;
-    for (int bit = 1; bit < s->model->ranks && st == AF_OK; bit *= 2) {
-        st = af_comm_device_exchange(s->model->gpus, me ^ bit, g->data, in->data,
-                                     af_tensor_bytes(g), NULL, err);
-        if (st == AF_OK)
-            st = af_graph_add_received(s->graph, err);
-    }
-    s->sent += af_run_model_sent(s->model) - before;
-    return st;
-}
-
 af_status af_step_graph_reduce(af_step_graph *s, af_error *err)
 {
-    if (!s->model->comm || s->model->zero_stage >= AF_SPLIT_GRADIENTS) /* nodes have done it */
+    if (!s->model->comm || af_run_model_sums_by_nodes(s->model))
         return AF_OK;
-    if (s->model->gpus)
-        return sum_on_gpus(s, err);
     return with_host(s, af_graph_flat_gradients(s->graph), sum_ranks, err);
 }
 

@@ -145,7 +145,7 @@ static af_status fill(plan_table *a, af_step_graph *s, uint64_t memory, af_error
     }
     set_shape(s, s->run->sequence_len);
     if (a->ranks.ranks)
-        st = af_plan_stages(s, a->memory_mode[a->used], &a->ranks, a->free_bytes, a->stage, err);
+        st = af_plan_stages(s, &a->ranks, a->free_bytes, a->stage, err);
 done:
     return st;
 }

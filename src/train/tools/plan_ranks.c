@@ -30,35 +30,19 @@ static uint64_t sent_by_nodes(const af_step_graph *s, int what, int ranks, int d
     return t.sent;
 }
 
-/* Gradients are summed and gathered, or by nodes; with a split state the parameters are gathered.
- */
-static af_status count_sent(const af_step_graph *s, const af_plan_ranks *r, int stage,
-                            af_stage_plan *out, af_error *err)
+/* Nodes of each micro-batch, of each block of them, and of the update. */
+static void count_sent(const af_step_graph *s, const af_plan_ranks *r, af_stage_plan *out)
 {
-    const int64_t count = af_tensor_count(af_graph_flat_params(s->graph));
     const uint64_t micro = (uint64_t)s->run->accumulation, blocks = micro / (uint64_t)s->block;
-    int64_t *cut = af_calloc((uint64_t)r->ranks + 1, sizeof *cut);
-    if (!cut)
-        return af_fail_nomem(err, "ranks", (uint64_t)r->ranks * sizeof *cut);
-    af_shard_cuts(cut, r->ranks, count, 64);
     const int per_node = r->ranks_per_node ? r->ranks_per_node : r->ranks;
     for (int far = 0; far < 2; far++) {
         const int from = far ? per_node : 1;
-        traffic t = {.ranks = r->ranks, .distance = from};
-        if (stage < AF_SPLIT_GRADIENTS) {
-            add_traffic(&t, cut, sizeof(float), false);
-            add_traffic(&t, cut, sizeof(float), true);
-        }
-        if (stage >= AF_SPLIT_STATE && r->ranks > 1)
-            add_traffic(&t, af_graph_cuts(s->graph), sizeof(float), true);
-        if (stage >= AF_SPLIT_GRADIENTS && r->ranks > 1)
-            t.sent += micro * sent_by_nodes(s, AF_RUN_BACKWARD, r->ranks, from) +
-                      blocks * sent_by_nodes(s, 0, r->ranks, from) +
-                      sent_by_nodes(s, AF_RUN_UPDATE, r->ranks, from);
-        *(far ? &out->sent_far : &out->sent) = t.sent;
+        *(far ? &out->sent_far : &out->sent) =
+            micro * sent_by_nodes(s, AF_RUN_FORWARD, r->ranks, from) +
+            micro * sent_by_nodes(s, AF_RUN_BACKWARD, r->ranks, from) +
+            blocks * sent_by_nodes(s, 0, r->ranks, from) +
+            sent_by_nodes(s, AF_RUN_UPDATE, r->ranks, from);
     }
-    free(cut);
-    return AF_OK;
 }
 
 static double step_seconds(const af_step_graph *s, const af_plan_ranks *r, const af_stage_plan *p)
@@ -73,36 +57,67 @@ static double step_seconds(const af_step_graph *s, const af_plan_ranks *r, const
            (double)(p->sent - p->sent_far) / r->bandwidth + (double)p->sent_far / r->bandwidth_far;
 }
 
-static af_status plan_stage(af_step_graph *s, af_memory_mode mode, const af_plan_ranks *r,
-                            int stage, uint64_t free_bytes, af_stage_plan *out, af_error *err)
+static void note_memory(const af_step_graph *s, af_stage_plan *out)
+{
+    out->total = s->plan.total;
+    out->resident = af_run_model_on_cpu(s->model) ? af_memory_resident(s, &s->plan) : s->plan.total;
+    out->mapped = af_plan_in_place(&s->plan);
+    out->weights = s->plan.weights + s->plan.params + s->plan.bound;
+    out->state = s->plan.state;
+    out->grads = s->plan.grads;
+}
+
+/* Where gradients are split, ranks write theirs at different times, and what lies among them
+ * differs: the largest of the first, the middle and the last rank. */
+static af_status find_largest(af_step_graph *s, af_stage_plan *out, af_error *err)
+{
+    const int ranks = s->model->ranks, more[] = {ranks / 2, ranks - 1};
+    const af_memory_mode mode = s->memory_mode;
+    af_status st = AF_OK;
+    for (size_t i = 0; i < AF_LEN(more) && s->model->zero_stage >= AF_SPLIT_GRADIENTS; i++) {
+        if (more[i] == s->model->rank)
+            continue;
+        s->model->rank = more[i];
+        AF_TRY(af_memory_plan(s, mode, err));
+        if (s->plan.total > out->total)
+            note_memory(s, out);
+    }
+done:
+    return st;
+}
+
+/* Every stage has the memory mode that a run with it would choose. */
+static af_status plan_stage(af_step_graph *s, const af_plan_ranks *r, int stage,
+                            uint64_t free_bytes, af_stage_plan *out, af_error *err)
 {
     af_status st = AF_OK;
+    const uint64_t sharing =
+        af_run_model_on_cpu(s->model) ? (uint64_t)AF_MAX(r->ranks_per_node, 1) : 1;
+    bool fits;
     *out = (af_stage_plan){.there = stage <= af_run_model_zero_max(s->model)};
     if (!out->there)
         return AF_OK;
     s->model->ranks = r->ranks;
     s->model->zero_stage = stage;
-    AF_TRY(af_memory_plan(s, mode, err));
-    out->total = s->plan.total;
-    out->resident = af_run_model_on_cpu(s->model) ? af_memory_resident(s, &s->plan) : s->plan.total;
-    out->state = s->plan.state;
-    out->grads = s->plan.grads;
-    AF_TRY(count_sent(s, r, stage, out, err));
+    AF_TRY(af_memory_choose(s, free_bytes / sharing, &fits, err));
+    note_memory(s, out);
+    count_sent(s, r, out);
     out->seconds = step_seconds(s, r, out);
-    const uint64_t share = af_run_model_on_cpu(s->model) ? (uint64_t)r->ranks_per_node : 1;
-    out->fits = out->total <= free_bytes / AF_MAX(share, 1);
+    AF_TRY(find_largest(s, out, err));
+    out->fits = out->total <= free_bytes / sharing;
 done:
+    s->model->rank = 0;
     s->model->ranks = 1;
     s->model->zero_stage = 0;
     return st;
 }
 
-af_status af_plan_stages(af_step_graph *s, af_memory_mode mode, const af_plan_ranks *r,
-                         uint64_t free_bytes, af_stage_plan out[AF_STAGES], af_error *err)
+af_status af_plan_stages(af_step_graph *s, const af_plan_ranks *r, uint64_t free_bytes,
+                         af_stage_plan out[AF_STAGES], af_error *err)
 {
     af_status st = AF_OK;
     for (int i = 0; i < AF_STAGES && st == AF_OK; i++)
-        st = plan_stage(s, mode, r, i, free_bytes, &out[i], err);
+        st = plan_stage(s, r, i, free_bytes, &out[i], err);
     return st;
 }
 
@@ -119,21 +134,21 @@ static int advised(const af_stage_plan p[AF_STAGES])
 void af_plan_stages_text(af_buf *b, const af_stage_plan p[AF_STAGES], const af_plan_ranks *r)
 {
     const int best = advised(p);
-    af_buf_printf(
-        b,
-        "\n%d ranks, %d on a machine; %.3g GB/s inside a machine, %.3g between them\n"
-        "zero_stage   peak GiB of a rank   optimizer   sent per step (between machines)   "
-        "estimated step\n",
-        r->ranks, r->ranks_per_node, r->bandwidth / 1e9, r->bandwidth_far / 1e9);
+    af_buf_printf(b,
+                  "\n%d ranks, %d on a machine; %.3g GB/s inside a machine, %.3g between them\n"
+                  "zero_stage   peak GiB of a rank   weights   optimizer   "
+                  "sent per step (between machines)   estimated step\n",
+                  r->ranks, r->ranks_per_node, r->bandwidth / 1e9, r->bandwidth_far / 1e9);
     for (int i = 0; i < AF_STAGES; i++) {
         if (!p[i].there) {
             af_buf_printf(b, "%10d   not there yet\n", i);
             continue;
         }
-        af_buf_printf(b, "%10d   %18.3f   %9.3f   %10.3f MB (%.3f MB)   %15.4g s%s%s\n", i,
-                      (double)p[i].total / 0x1p30, (double)p[i].state / 0x1p30,
-                      (double)p[i].sent / 1e6, (double)p[i].sent_far / 1e6, p[i].seconds,
-                      p[i].fits ? "" : ", does not fit", i == best ? "  <- advised" : "");
+        af_buf_printf(b, "%10d   %18.3f   %7.3f   %9.3f   %10.3f MB (%.3f MB)   %15.4g s%s%s\n", i,
+                      (double)(p[i].total + p[i].mapped) / 0x1p30, (double)p[i].weights / 0x1p30,
+                      (double)p[i].state / 0x1p30, (double)p[i].sent / 1e6,
+                      (double)p[i].sent_far / 1e6, p[i].seconds, p[i].fits ? "" : ", does not fit",
+                      i == best ? "  <- advised" : "");
     }
     if (best < 0)
         af_buf_str(b, "no stage fits: use more machines, a shorter sequence_len or load_in_4bit\n");
@@ -150,12 +165,13 @@ json_t *af_plan_stages_json(const af_stage_plan p[AF_STAGES], const af_plan_rank
         json_array_append_new(
             list,
             p[i].there
-                ? json_pack("{s:i,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:b}", "zero_stage", i, "peak_bytes",
-                            (json_int_t)p[i].total, "resident_bytes", (json_int_t)p[i].resident,
-                            "state_bytes", (json_int_t)p[i].state, "gradient_bytes",
-                            (json_int_t)p[i].grads, "sent_bytes", (json_int_t)p[i].sent,
-                            "sent_bytes_between_machines", (json_int_t)p[i].sent_far, "seconds",
-                            p[i].seconds, "fits", p[i].fits)
+                ? json_pack("{s:i,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:b}", "zero_stage", i,
+                            "peak_bytes", (json_int_t)p[i].total, "mapped_bytes",
+                            (json_int_t)p[i].mapped, "resident_bytes", (json_int_t)p[i].resident,
+                            "weight_bytes", (json_int_t)p[i].weights, "state_bytes",
+                            (json_int_t)p[i].state, "gradient_bytes", (json_int_t)p[i].grads,
+                            "sent_bytes", (json_int_t)p[i].sent, "sent_bytes_between_machines",
+                            (json_int_t)p[i].sent_far, "seconds", p[i].seconds, "fits", p[i].fits)
                 : json_pack("{s:i,s:b}", "zero_stage", i, "there", false));
     json_object_set_new(o, "stages", list);
     return o;

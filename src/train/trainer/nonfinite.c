@@ -306,8 +306,8 @@ af_status af_trainer_explain_eval(af_trainer *t, const af_batch *b, af_error *er
     const af_token_store *store = af_run_data_eval_store(&t->data);
     const af_token_index *e = &store->index[b->record[0]];
     char bad[256];
-    if (!find_forward(&t->step, bad, sizeof bad))
-        snprintf(bad, sizeof bad, "the loss");
+    if (af_run_model_splits_weights(&t->model) || !find_forward(&t->step, bad, sizeof bad))
+        snprintf(bad, sizeof bad, "the loss"); /* no pass without the other ranks */
     return af_fail(
         err, AF_EUSAGE,
         "step %" PRId64 ": the loss of an evaluation is not finite: the first tensor that is "

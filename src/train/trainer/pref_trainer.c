@@ -135,6 +135,8 @@ static af_status fill_store(af_trainer *t, bool eval, bool eval_only, af_error *
         AF_TRY(af_reference_path(&path, &t->model, &t->data, t->run, eval, err));
     if (path)
         known = af_reference_load(path, table, records);
+    if (af_run_model_splits_weights(&t->model)) /* all must miss the same values */
+        AF_TRY(af_comm_broadcast(t->comm, table, (uint64_t)records * sizeof *table, 0, err));
     if (!eval && !eval_only)
         AF_TRY(fill_table(t, t->data.stream, micro_batches(t), table, &computed, err));
     if (t->data.eval_items && eval == t->data.eval_own_store)
@@ -253,14 +255,15 @@ af_status af_trainer_pref_evaluate(af_trainer *t, double *loss, double *accuracy
     af_status st = AF_OK;
     af_graph_set_training(t->step.graph, false);
     p->eval_metrics = (af_pref_metrics){0};
-    af_ranks_part(t->comm, t->data.eval_items, &i, &to);
+    af_ranks_even_part(&t->model, t->data.eval_items, &i, &to);
     for (; i < to && !af_trainer_stops(t); i++) {
         const af_batch *b;
+        const int64_t k = AF_MIN(i, t->data.eval_items - 1);
         if (t->hooks && t->hooks->evaluating)
             t->hooks->evaluating(t->hooks->user, i, to);
-        AF_TRY(af_stream_get(t->data.eval_stream, i, &b, err));
-        AF_TRY(run_forward(t, b, AF_RUN_FORWARD, 0, &p->eval_sums[i], err));
-        if (!isfinite(p->eval_sums[i].first.shared + p->eval_sums[i].second.shared))
+        AF_TRY(af_stream_get(t->data.eval_stream, k, &b, err));
+        AF_TRY(run_forward(t, b, AF_RUN_FORWARD, 0, &p->eval_sums[k], err));
+        if (!isfinite(p->eval_sums[k].first.shared + p->eval_sums[k].second.shared))
             AF_TRY(af_trainer_explain_eval(t, b, err));
     }
     *whole = i == to;

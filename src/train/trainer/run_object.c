@@ -144,7 +144,7 @@ af_status af_run_save(af_run *run, const char *dir, af_error *err)
         return st;
     const af_trainer *t = &run->trainer;
     if (!af_trainer_writes(t))
-        return AF_OK;
+        return af_trained_send(&t->step, err);
     const char *to = dir ? dir : t->output.dir;
     if (af_path_same(to, t->model.path))
         return af_fail(err, AF_EUSAGE, "af_run_save: '%s' is the folder of base_model", to);

@@ -239,14 +239,15 @@ af_status af_trainer_score_evaluate(af_trainer *t, double *loss, double *accurac
     *m = (af_pref_metrics){0};
     af_label_counts_reset(&t->scores.counts);
     af_graph_set_training(t->step.graph, false);
-    af_ranks_part(t->comm, t->data.eval_items, &i, &to);
+    af_ranks_even_part(&t->model, t->data.eval_items, &i, &to);
     for (; i < to && !af_trainer_stops(t); i++) {
         const af_batch *b;
+        const int64_t k = AF_MIN(i, t->data.eval_items - 1);
         if (t->hooks && t->hooks->evaluating)
             t->hooks->evaluating(t->hooks->user, i, to);
-        AF_TRY(af_stream_get(t->data.eval_stream, i, &b, err));
+        AF_TRY(af_stream_get(t->data.eval_stream, k, &b, err));
         AF_TRY(run_forward(t, b, AF_RUN_FORWARD, err));
-        move_scores(t, b, t->scores.score + i * t->scores.pair_most, false);
+        move_scores(t, b, t->scores.score + k * t->scores.pair_most, false);
     }
     *whole = i == to;
     if (*whole)

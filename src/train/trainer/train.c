@@ -35,15 +35,8 @@ done:
 
 /* ---- what the hooks may do between two steps ---- */
 
-static af_status write_now(void *run, const char *dir, af_error *err)
-{
-    af_trainer *t = run;
-    const af_status st = af_saver_wait(t->output.saver, err); /* it uses the same host memory */
-    return st == AF_OK ? af_trained_write(&t->step, dir, err) : st;
-}
-
 /* What rank 0 asks of the others between two steps. */
-typedef enum rank_wish { WISH_GO_ON, WISH_CHECKPOINT } rank_wish;
+typedef enum rank_wish { WISH_GO_ON, WISH_CHECKPOINT, WISH_WEIGHTS } rank_wish;
 
 static af_status tell_ranks(const af_trainer *t, rank_wish wish, af_error *err)
 {
@@ -59,23 +52,40 @@ static af_status follow_wishes(const af_trainer *t, af_error *err)
         st = af_comm_broadcast(t->comm, &wish, sizeof wish, 0, err);
         if (st == AF_OK && wish == WISH_CHECKPOINT)
             st = af_checkpoint_send(&t->step, err);
+        if (st == AF_OK && wish == WISH_WEIGHTS)
+            st = af_trained_send(&t->step, err);
     }
     return st;
 }
 
-static af_status checkpoint_now(void *run, af_error *err)
+/* What rank 0 writes where the others have parts of it. */
+static af_status write_together(af_trainer *t, rank_wish wish, const char *dir, af_error *err)
 {
-    af_trainer *t = run;
     af_status st = AF_OK;
     const bool split = af_checkpoint_is_split(&t->step);
     if (split && t->unmet.code != AF_OK)
         return af_fail(err, t->unmet.code, "%s", t->unmet.msg);
     if (split)
-        st = tell_ranks(t, WISH_CHECKPOINT, err);
+        st = tell_ranks(t, wish, err);
     if (st == AF_OK)
-        st = af_trainer_save(t, err);
+        st = wish == WISH_CHECKPOINT ? af_trainer_save(t, err)
+                                     : af_trained_write(&t->step, dir, err);
     if (split && st != AF_OK) /* the others wait for what does not come: the run cannot go on */
         af_fail(&t->unmet, st, "%s", err ? err->msg : "a checkpoint between two steps failed");
+    return st;
+}
+
+static af_status write_now(void *run, const char *dir, af_error *err)
+{
+    af_trainer *t = run;
+    const af_status st = af_saver_wait(t->output.saver, err); /* it uses the same host memory */
+    return st == AF_OK ? write_together(t, WISH_WEIGHTS, dir, err) : st;
+}
+
+static af_status checkpoint_now(void *run, af_error *err)
+{
+    af_trainer *t = run;
+    const af_status st = write_together(t, WISH_CHECKPOINT, NULL, err);
     return st == AF_OK ? af_saver_wait(t->output.saver, err) : st;
 }
 

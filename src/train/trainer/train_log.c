@@ -202,7 +202,7 @@ void af_trainer_log_end(const af_trainer *t)
                    expected, (peak / expected - 1) * 100);
     if (t->comm && t->sent_steps)
         af_run_log(t->hooks, "ranks: this one sent %.3f MB a step (%" PRIu64 " bytes)",
-                   (double)t->step.sent / (double)t->sent_steps / 1e6,
-                   t->step.sent / (uint64_t)t->sent_steps);
+                   (double)af_step_graph_sent(&t->step) / (double)t->sent_steps / 1e6,
+                   af_step_graph_sent(&t->step) / (uint64_t)t->sent_steps);
     log_next(t);
 }

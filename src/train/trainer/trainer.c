@@ -428,12 +428,17 @@ af_status af_trainer_advance(af_trainer *t, af_error *err)
 
 /* ---- the end ---- */
 
+static bool writes_best(const af_trainer *t)
+{
+    return t->run->load_best && t->progress.best_step > 0;
+}
+
 /* The best model, where the run asks for it, else the last. */
 static af_status write_result(af_trainer *t, af_error *err)
 {
     const char *output = t->output.dir;
     char best[4096];
-    if (!t->run->load_best || t->progress.best_step <= 0)
+    if (!writes_best(t))
         return af_trained_write(&t->step, output, err);
     snprintf(best, sizeof best, "%s/checkpoint-%" PRId64, output, t->progress.best_step);
     af_run_log(t->hooks, "the best evaluation was at step %" PRId64 ": writing that model",
@@ -454,7 +459,7 @@ af_status af_trainer_finish(af_trainer *t, bool *whole, af_error *err)
     char *state = NULL, *text = NULL;
     *whole = true;
     if (!af_trainer_writes(t))
-        return AF_OK;
+        return writes_best(t) ? AF_OK : af_trained_send(&t->step, err);
     AF_TRY(af_run_files_claim_result(output, err));
     AF_TRY(write_result(t, err));
     AF_TRY(af_metrics_state_text(&t->output.metrics, true, &state, err));

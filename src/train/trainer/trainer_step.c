@@ -121,13 +121,14 @@ typedef struct eval_item {
     int64_t tokens;
 } eval_item;
 
-static void add_item(eval_item *e, const af_batch *b, const float *rows)
+static eval_item item_of(const af_batch *b, const float *rows)
 {
+    eval_item e = {.tokens = b->supervised};
     for (int64_t k = 0; k < b->rows; k++) {
-        e->loss += rows[2 * k];
-        e->hits += rows[2 * k + 1];
+        e.loss += rows[2 * k];
+        e.hits += rows[2 * k + 1];
     }
-    e->tokens = b->supervised;
+    return e;
 }
 
 af_status af_trainer_evaluate(af_trainer *t, double *loss, double *accuracy, bool *whole,
@@ -145,17 +146,18 @@ af_status af_trainer_evaluate(af_trainer *t, double *loss, double *accuracy, boo
     item = af_calloc((uint64_t)t->data.eval_items, sizeof *item);
     if (!item)
         AF_TRY(af_fail_nomem(err, "an evaluation", (uint64_t)t->data.eval_items * sizeof *item));
-    af_ranks_part(t->comm, t->data.eval_items, &i, &to);
+    af_ranks_even_part(&t->model, t->data.eval_items, &i, &to);
     for (; i < to && !af_trainer_stops(t); i++) {
         const af_batch *b;
+        const int64_t k = AF_MIN(i, t->data.eval_items - 1);
         if (t->hooks && t->hooks->evaluating)
             t->hooks->evaluating(t->hooks->user, i, to);
-        AF_TRY(af_stream_get(t->data.eval_stream, i, &b, err));
+        AF_TRY(af_stream_get(t->data.eval_stream, k, &b, err));
         AF_TRY(af_step_graph_upload(s, b, 0.0f, err));
         AF_TRY(af_graph_run(s->graph, AF_RUN_FORWARD, err));
         AF_TRY(af_tensor_read(s->graph, s->rows, s->row_stats, af_tensor_bytes(s->rows), err));
-        add_item(&item[i], b, s->row_stats);
-        if (!isfinite(item[i].loss))
+        item[k] = item_of(b, s->row_stats);
+        if (!isfinite(item[k].loss))
             AF_TRY(af_trainer_explain_eval(t, b, err));
     }
     *whole = i == to;

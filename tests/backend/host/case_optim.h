@@ -217,12 +217,13 @@ static void adafactor_case(bool vector)
 static void norm_case(double size, float max_norm)
 {
     using namespace optimizers;
-    floats g(numbers(300, size)), part(3), stats(4);
+    floats g(numbers(300, size)), stats(4);
+    double part[3];
     double sum = 0;
     for (double x : g.values())
         sum += x * x;
-    launch({3, 1}, 64, grad_norm_parts, part.p(), g.p(), 300);
-    launch({1, 1}, 32, grad_norm_final, stats.p(), part.p(), 3, max_norm, eps);
+    launch({3, 1}, 32, grad_norm_parts, part, g.p(), 300, 128);
+    launch({1, 1}, 64, grad_norm_final, stats.p(), part, 3, max_norm, eps);
     const double norm = sqrt(sum), finite = norm == norm;
     same("grad_norm", stats,
          vec{norm, max_norm > 0 && finite ? fmin(1, max_norm / (norm + eps)) : 1, finite, sum},

@@ -1,0 +1,24 @@
+/* optimizer_ops.c - what the registry knows of the nodes that optimizer.c records. */
+#include "ops/optim/optimizer.h"
+#include "ops/optim/optim_in.h"
+
+/* Two GEMMs of the matrix with a square one, and that one's square, at each iteration. */
+static double muon_flops(const af_node *n)
+{
+    const double R = (double)n->in[0]->dim[0], C = (double)n->in[0]->dim[1], k = AF_MIN(R, C);
+    return AF_MUON_STEPS * 2 * (2 * R * C * k + k * k * k);
+}
+
+static double update_flops(const af_node *n) { return 12.0 * (double)af_count(n->in[0]); }
+
+const af_op_info af_op_grad_norm = {.name = "grad_norm", .flops = update_flops};
+const af_op_info af_op_clear = {.name = "clear", .effect = true};
+const af_op_info af_op_sgd = {.name = "sgd", .flops = update_flops, .effect = true};
+const af_op_info af_op_adam = {.name = "adam", .flops = update_flops, .effect = true};
+const af_op_info af_op_adam_8bit = {.name = "adam_8bit", .flops = update_flops, .effect = true};
+const af_op_info af_op_adam_4bit = {.name = "adam_4bit", .flops = update_flops, .effect = true};
+const af_op_info af_op_rmsprop = {.name = "rmsprop", .flops = update_flops, .effect = true};
+const af_op_info af_op_ademamix = {.name = "ademamix", .flops = update_flops, .effect = true};
+const af_op_info af_op_muon = {.name = "muon", .flops = muon_flops, .effect = true};
+const af_op_info af_op_lion = {.name = "lion", .flops = update_flops, .effect = true};
+const af_op_info af_op_adafactor = {.name = "adafactor", .flops = update_flops, .effect = true};
