@@ -10,8 +10,10 @@
  * binary_any, the _gather kernels), and moe, muon, dora, head and noise. */
 #include "host/case_dense.h"
 #include "host/case_elements.h"
+#include "host/case_optim_bf16.h"
 #include "host/case_sink.h"
 #include "host/case_state.h"
+#include "host/case_tokens.h"
 #include "host/case_weights.h"
 
 int main()
@@ -53,6 +55,8 @@ int main()
     gguf_cases();
     state_cases();
     dense_cases();
+    bf16_adam_cases();
+    token_cases();
     printf("%d failed\n", failures);
     return failures ? 1 : 0;
 }

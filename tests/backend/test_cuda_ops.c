@@ -4,12 +4,12 @@
  * AF_LIST=1 prints every error measured. */
 #include "test.h"
 
-#include "backend/op_errors.h"
 #include "backend/cpu/cpu.h"
 #include "backend/cuda/cuda_graph.h"
 #include "backend/cuda/cuda_test.h"
 #include "backend/cuda/cudnn.h"
 #include "backend/cuda/kernels.h"
+#include "backend/op_errors.h"
 #include "base/pool.h"
 #include "graph/graph_test.h"
 
@@ -205,6 +205,32 @@ static void test_every_case_agrees_with_the_cpu(void **state)
 }
 
 /* Also without a GPU: the cases themselves are sound. */
+/* Kernels are chosen as on a GPU without Hopper's instructions and with the shared memory of a
+ * small one: mma.sync and cp.async instead of wgmma and the copy engine, smaller tiles. */
+static void test_kernels_of_other_gpus_agree_too(void **state)
+{
+    static const char *const chosen[] = {"attention", "moe", "scan", "delta", "adapter", "linear"};
+    af_cuda *cu = (af_cuda *)gpu;
+    int bad = 0;
+    (void)state;
+    if (!gpu)
+        skip_because("no GPU");
+    const int arch = cu->arch, shared = cu->smem_max;
+    cu->arch = AF_MIN(arch, 80);
+    cu->smem_max = AF_MIN(shared, 101376);
+    for (size_t i = 0; i < AF_LEN(cases); i++)
+        for (size_t k = 0; k < AF_LEN(chosen); k++)
+            if (wanted(&cases[i]) && strncmp(cases[i].name, chosen[k], strlen(chosen[k])) == 0)
+                for (int half = 0; half < 2; half++)
+                    bad += compare(
+                        &cases[i],
+                        (how){half ? AF_DTYPE_F16 : AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 1, true},
+                        "as sm_80");
+    cu->arch = arch;
+    cu->smem_max = shared;
+    assert_int_equal(bad, 0);
+}
+
 static void test_every_case_runs_on_the_cpu(void **state)
 {
     (void)state;
@@ -584,6 +610,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_case_agrees_with_the_cpu),
+        cmocka_unit_test(test_kernels_of_other_gpus_agree_too),
         cmocka_unit_test(test_every_case_runs_on_the_cpu),
         cmocka_unit_test(test_own_gemms_agree_too),
         cmocka_unit_test(test_tf32_gemms_round_their_operands),

@@ -120,15 +120,16 @@ bool af_bnb_linear(af_cuda *cu, af_node *n, const af_linear_group *p)
 {
     const af_tensor *x = n->in[0], *low = af_linear_in(n).xa, *y = n->out[0];
     const int64_t tokens = af_rows(x);
-    if (!serves(cu, p, x, TOKENS_MAX))
-        return false;
     const int64_t items = (p->O + ROWS - 1) / ROWS;
     const int capacity = tokens <= 8 ? 8 : TOKENS_MAX, warps = tokens <= 8 ? WARPS : 16;
     const int sums = 2 * warps * ROWS * (capacity + 1) * (int)sizeof(float);
+    const int shared = TABLE_BYTES + sums + warps * SLOT_BYTES; /* Hopper's; others dequantise */
+    if (!serves(cu, p, x, TOKENS_MAX) || shared > cu->smem_max)
+        return false;
     af_kernel *k = af_cuda_kernel(cu, "bnb_linear.cu", "bnb_linear",
                                   af_cuda_text(cu, "AF_BOOK=%s_bits AF_TOK=%d", book(p), capacity));
     af_launch *l = af_cuda_launch(cu, n, k, AF_MIN(items, (int64_t)cu->sms), 1, 1, warps * 32,
-                                  (unsigned)(TABLE_BYTES + sums + warps * SLOT_BYTES));
+                                  (unsigned)shared);
     af_arg_ptr(l, y->data);
     af_arg_i64(l, y->ld);
     af_arg_ptr(l, x->data);
