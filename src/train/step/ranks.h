@@ -24,9 +24,6 @@ AF_CHECKED af_status af_ranks_device(af_comm *c, af_device **out, const af_run_c
 /* Memory this rank may plan with: the same on all ranks. */
 AF_CHECKED af_status af_ranks_memory(af_comm *c, const af_device *d, uint64_t *bytes,
                                      af_error *err);
-/* What this rank has taken of its GPU since it had af_run_model.free_before; of one that several
- * share, its part. */
-uint64_t af_ranks_gpu_taken(const af_comm *c, const af_device *d, uint64_t free_before);
 /* Micro-batches of a step, of all ranks. */
 static inline int64_t af_ranks_micro(const af_comm *c, const af_run_config *run)
 {

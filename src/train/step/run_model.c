@@ -377,7 +377,6 @@ af_status af_run_model_open(af_run_model *m, const af_run_config *run, af_comm *
     AF_TRY(check_output(m, err));
     AF_TRY(open_device(m, err));
     AF_TRY(af_comm_device_for(&m->gpus, comm, m->device, err));
-    m->free_before = comm ? af_device_memory_free(m->device) : 0;
     AF_TRY(check_stage(m, err));
     choose_compute(m);
     AF_TRY(open_loader(m, false, err));

@@ -21,7 +21,6 @@ typedef struct af_run_model {
     struct af_comm_device *gpus; /* their GPUs; NULL: what is shared passes through the host */
     int rank, ranks, zero_stage; /* of how many (a plan has no comm); what is split over them */
     af_device *device;
-    uint64_t free_before; /* bytes of a GPU that were free before this rank took some */
     af_dtype compute;
     af_loader *loader;                 /* NULL when the config alone is known */
     const af_model_spec *spec;         /* the loader's, or own_spec */

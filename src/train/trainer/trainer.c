@@ -199,9 +199,7 @@ static bool samples_due(const af_trainer *t)
 static af_status share_memory(af_trainer *t, uint64_t *most, af_error *err)
 {
     const int n = af_comm_size(t->comm);
-    *most = af_run_model_on_cpu(&t->model) ? af_resident_bytes()
-            : t->comm ? af_ranks_gpu_taken(t->comm, t->model.device, t->model.free_before)
-                      : t->step.plan.total;
+    *most = af_run_model_on_cpu(&t->model) ? af_resident_bytes() : t->step.plan.total;
     if (!t->comm)
         return AF_OK;
     if (!t->rank_memory)
