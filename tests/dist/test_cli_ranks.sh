@@ -122,6 +122,14 @@ if [ "${AF_RANKS:-}" = all ]; then
         printf '{"text": "a b c %d", "label": 0}\n{"text": "d e %d f g", "label": 1}\n' $i $i
     done > "$tmp/labels.jsonl"
     compare labels 4 "2 4" "$SPLIT" adapter=lora $LORA task_type=SEQ_CLS num_labels=2 "datasets=[{path: $tmp/labels.jsonl}]"
+    for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
+        printf '{"input_ids": [%d,7,9,11,%d,3,8], "labels": [%d,7,9,11,%d,3,8]}\n' $((i + 9)) $((30 - i)) $((i + 9)) $((30 - i))
+    done > "$tmp/ids.jsonl"
+    for m in full qlora; do
+        compare "moe-$m" 4 "2 4" "$SPLIT" adapter=$m base_model="$AF_GOLDEN/models/qwen3_moe" "datasets=[{path: $tmp/ids.jsonl}]" val_set_size=3
+    done
+    compare gguf 4 "2 4" "$SPLIT" adapter=lora $LORA base_model="$AF_GOLDEN/models/gguf/qwen3moe.gguf" "datasets=[{path: $tmp/ids.jsonl}]" val_set_size=3
+    compare frozen 4 "2 4" "$SPLIT" adapter=full "unfrozen_parameters=[model.layers.1.*]"
     compare distill 4 "2 4" "$SPLIT" adapter=lora $LORA teacher_model="$AF_GOLDEN/models/qwen2" kd_ce_alpha=0.5
     echo "all cases are the same"
     exit 0
