@@ -61,6 +61,9 @@ function(af_long name)
 endfunction()
 af_long(test_cuda_kernels)
 af_long(test_trajectories)
+af_long(test_ranks_golden)
+af_long(test_fast_threads) # the kernels of test_fast_gemm, on more threads
+af_long(test_data_golden)  # tokenizers and templates of others: their loading is that of test_tokenizer_golden
 
 # every library of NVIDIA in one file, to be copied under their names (test_cuda_library.c, test_cli_doctor.sh)
 add_library(fake_nvidia MODULE ${CMAKE_SOURCE_DIR}/tests/backend/fake_nvidia.c)
@@ -156,4 +159,5 @@ foreach(name test_cuda_kernels test_cli_train_features test_cli_outputs test_cli
 endforeach()
 af_long(test_cli_train_features)
 af_long(test_cli_kill)
+af_long(test_cli_ranks) # test_comm_tcp, test_cli_ranks_kill and test_cli_ranks_mpi reach the same code
 af_long(test_cli_doctor) # its time is that of three measured GEMMs

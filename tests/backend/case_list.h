@@ -3,10 +3,10 @@
 #define AF_CASE_LIST_H
 
 #include "backend/case_attention.h"
+#include "backend/case_bf16.h"
 #include "backend/case_decode.h"
 #include "backend/case_experts.h"
 #include "backend/case_fp8.h"
-#include "backend/case_optimizers.h"
 #include "backend/case_quant.h"
 #include "backend/case_recurrent.h"
 
@@ -592,6 +592,14 @@ static const test_case cases[] = {
     {"adamw_8bit", case_adamw_8bit, 2e-2},
     {"adamw_4bit", case_adamw_4bit, 2e-2}, /* a moment on an edge may round to either side */
     {"adamw_torch_8bit", case_adamw_torch_8bit, 2e-2},
+    {"block_bf16", case_block_bf16, 2e-2},
+    {"train_bf16", case_train_bf16, 1e-2},
+    {"adamw_bf16", case_adamw_bf16, 1e-2}, /* on an edge, a value may round to either side */
+    {"adam_stochastic", case_adam_stochastic, 1e-2},
+    {"adamw_kahan", case_adamw_kahan, 1e-2},
+    {"adamw_8bit_bf16", case_adamw_8bit_bf16, 2e-2},
+    {"adamw_8bit_stochastic", case_adamw_8bit_stochastic, 2e-2},
+    {"adamw_8bit_kahan", case_adamw_8bit_kahan, 2e-2},
     {"rmsprop", case_rmsprop, 0},
     {"ademamix", case_ademamix, 0},
     {"muon", case_muon, 0},

@@ -10,6 +10,7 @@
  * binary_any, the _gather kernels), and moe, muon, dora, head and noise. */
 #include "host/case_dense.h"
 #include "host/case_elements.h"
+#include "host/case_optim_bf16.h"
 #include "host/case_sink.h"
 #include "host/case_state.h"
 #include "host/case_weights.h"
@@ -53,6 +54,7 @@ int main()
     gguf_cases();
     state_cases();
     dense_cases();
+    bf16_adam_cases();
     printf("%d failed\n", failures);
     return failures ? 1 : 0;
 }

@@ -77,7 +77,9 @@ stdin() { local from=$1; shift; "$@" < "$tmp/$from"; }
 
 # messages: the masks found in windows are those that the template marks itself, and those of short conversations
 preview() { "$AFINAR" data preview "$tmp/$1.yaml" --json | python3 -c 'import json, sys; r = json.loads(sys.stdin.readline()); print(r["labels"] if "labels" in r else r["mask"])'; }
-for d in short agent long; do
+long=long
+[ -z "${ASAN_OPTIONS-}" ] || long= # the sanitizers see as much in the short ones
+for d in short agent $long; do
     preview "plain.$d" > "$tmp/plain" && preview "marked.$d" > "$tmp/marked" || fail "no preview of $d"
     [ "$(wc -c < "$tmp/plain")" -gt 1000 ] && cmp "$tmp/plain" "$tmp/marked" || fail "$d: the mask differs from the template's own"
 done
@@ -89,7 +91,7 @@ wants 1 "deep.yaml:1: more than 32 levels of nesting" "$AFINAR" train "$tmp/deep
 wants 1 "indent.yaml:1: more than 32 levels of nesting" "$AFINAR" train "$tmp/indent.yaml"
 wants 1 "anchors.yaml:1025: more than 1024 anchors" "$AFINAR" train "$tmp/anchors.yaml"
 wants 0 "the template takes more than 20000000 steps" stdin row.jsonl "$AFINAR" template "$tmp/sets.jinja"
-wants 0 "the template takes more than 20000000 steps" stdin row.jsonl "$AFINAR" template "$tmp/macros.jinja"
+[ -z "$long" ] || wants 0 "the template takes more than 20000000 steps" stdin row.jsonl "$AFINAR" template "$tmp/macros.jinja"
 wants 0 '{"text": ""}' stdin row.jsonl "$AFINAR" template "$tmp/recursion.jinja"
 [ -n "${ASAN_OPTIONS-}" ] || (ulimit -s 128 && wants 0 "evaluation needs more than half of the stack of 128 kB" stdin row.jsonl "$AFINAR" template "$tmp/recursion.jinja"; exit $failed) || failed=1
 wants 0 "$((39999 + $(python3 -c "import json; t = json.load(open('$base/tokenizer.json')); print(max([a['id'] for a in t['added_tokens']] + list(t['model']['vocab'].values())) + 1)")))" \

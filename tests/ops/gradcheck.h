@@ -62,6 +62,8 @@ static inline void gc_compare(gradcheck *c, af_tensor *p, const af_tensor *loss,
     const double *dx = p->grad->data;
     double err2 = 0, ref2 = 0;
     for (int64_t i = 0; i < af_count(p); i++) {
+        if (!test_takes((size_t)i))
+            continue;
         const double keep = x[i];
         x[i] = keep + h;
         const double up = gc_loss(c, loss);

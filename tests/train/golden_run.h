@@ -3,32 +3,10 @@
 #ifndef AF_GOLDEN_RUN_H
 #define AF_GOLDEN_RUN_H
 
-#include "test.h"
+#include "train/run_folder.h"
 
 #include "afinar/train.h"
 #include "base/buf.h"
-#include "base/file.h"
-
-#include <jansson.h>
-#include <math.h>
-#include <unistd.h>
-
-static char dir[] = "/tmp/afinar-train-XXXXXX";
-
-static inline int setup(void **state)
-{
-    (void)state;
-    if (!mkdtemp(dir))
-        return 1;
-    return setenv("XDG_CACHE_HOME", dir, 1);
-}
-
-static inline int teardown(void **state)
-{
-    (void)state;
-    af_error err;
-    return af_path_remove(dir, &err) != AF_OK;
-}
 
 static inline const char *text_of(const json_t *run, const char *key, char *buf, size_t size)
 {

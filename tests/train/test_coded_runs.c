@@ -3,7 +3,7 @@
  * of these formats can say exactly. LoRA trains, generates and merges on each, and gives the bytes
  * that the same values stored plain give. (How values that need rounding are rounded:
  * test_coded_weight.c.) */
-#include "test.h"
+#include "train/run_folder.h"
 
 #include "afinar/convert.h"
 #include "afinar/model.h"
@@ -39,21 +39,6 @@ static const struct {
                {"self_attn.v_proj", 32, D}, {"self_attn.o_proj", D, 64},
                {"mlp.gate_proj", F, D},     {"mlp.up_proj", F, D},
                {"mlp.down_proj", D, F}};
-
-static char dir[] = "/tmp/afinar-coded-XXXXXX";
-
-static int setup(void **state)
-{
-    (void)state;
-    return mkdtemp(dir) ? setenv("XDG_CACHE_HOME", dir, 1) : 1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    af_error err;
-    return af_path_remove(dir, &err) != AF_OK;
-}
 
 /* ---- values: whole numbers that four bits of either kind have, times a power of two ---- */
 

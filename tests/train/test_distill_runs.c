@@ -1,7 +1,7 @@
 /* test_distill_runs.c - distillation from a teacher in the same process: runs against PyTorch, and
  * the divergences against sums in double. */
 #define _DEFAULT_SOURCE
-#include "test.h"
+#include "train/run_folder.h"
 
 #include "afinar/model.h"
 #include "afinar/train.h"
@@ -11,21 +11,6 @@
 #include <jansson.h>
 #include <math.h>
 #include <unistd.h>
-
-static char dir[] = "/tmp/afinar-distill-XXXXXX";
-
-static int setup(void **state)
-{
-    (void)state;
-    return !mkdtemp(dir) || setenv("XDG_CACHE_HOME", dir, 1);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    af_error err;
-    return af_path_remove(dir, &err) != AF_OK;
-}
 
 static af_status train_text(const char *text, af_error *err)
 {

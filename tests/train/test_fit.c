@@ -229,6 +229,8 @@ static void test_every_mode_trains_the_same_bits(void **state)
         uint64_t size, n;
         uint8_t *first = trained(method, dtype, modes[0], NULL, &size);
         for (size_t i = 1; i < AF_LEN(modes); i++) {
+            if (!test_takes(i + (size_t)k))
+                continue;
             uint8_t *v = trained(method, dtype, modes[i], NULL, &n);
             CHECK_MSG(n == size && memcmp(v, first, size) == 0,
                       "%s, %s: mode %d on %d blocks gives other bits", method, dtype, modes[i].mode,

@@ -1,35 +1,19 @@
 /* test_fp8_runs.c - runs with `fp8: true`: the gate, what it writes, and that threads, memory modes
  * and a resume do not change a bit. */
-#include "test.h"
+#include "train/run_folder.h"
 
 #include "afinar/convert.h"
 #include "afinar/train.h"
 #include "base/buf.h"
-#include "base/file.h"
 #include "format/weights/safetensors.h"
 #include "train/step/fp8_plan.h"
 
-#include <jansson.h>
-#include <math.h>
-#include <unistd.h>
-
-static char dir[] = "/tmp/afinar-fp8-XXXXXX";
 static af_buf lines; /* of the last run's log */
 
-static int setup(void **state)
+static int clear_all(void **state)
 {
-    (void)state;
-    if (!mkdtemp(dir))
-        return 1;
-    return setenv("XDG_CACHE_HOME", dir, 1);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    af_error err;
     af_buf_clear(&lines);
-    return af_path_remove(dir, &err) != AF_OK;
+    return teardown(state);
 }
 
 static void keep_line(void *user, const char *line)
@@ -68,30 +52,17 @@ static const char *qwen2(void)
     return path;
 }
 
-static char *read_text(const char *name, const char *file, uint64_t *size)
-{
-    char path[512], *text;
-    uint64_t own;
-    af_error err = {0};
-    snprintf(path, sizeof path, "%s/%s/%s", dir, name, file);
-    CHECK_OK(af_file_read(&text, size ? size : &own, path, 1 << 24, &err), err);
-    return text;
-}
-
 static void same_adapter(const char *a, const char *b)
 {
-    uint64_t na, nb;
-    char *x = read_text(a, "adapter_model.safetensors", &na),
-         *y = read_text(b, "adapter_model.safetensors", &nb);
-    CHECK_MSG(na == nb && memcmp(x, y, na) == 0, "the adapters of %s and %s differ", a, b);
-    free(x);
-    free(y);
+    CHECK_MSG(same_output(a, b, "adapter_model.safetensors"), "the adapters of %s and %s differ", a,
+              b);
 }
 
 /* Row `n` of metrics.jsonl. */
 static json_t *row(const char *name, int n)
 {
-    char *text = read_text(name, "metrics.jsonl", NULL), *line = text;
+    uint64_t size;
+    char *text = read_output(name, "metrics.jsonl", &size), *line = text;
     for (; n > 0 && line; n--)
         line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL;
     assert_non_null(line);
@@ -120,7 +91,8 @@ static void test_report(void **state)
     }
     json_decref(gate);
     CHECK_MSG(strstr(lines.data, "fp8: 8 of 8 groups"), "log: %s", lines.data);
-    char *page = read_text("plain", "report.html", NULL);
+    uint64_t size;
+    char *page = read_output("plain", "report.html", &size);
     CHECK_MSG(strstr(page, "8 of 8 groups of projections multiply in FP8") &&
                   strstr(page, "model.layers.1.mlp.down_proj"),
               "the report does not say it");
@@ -248,7 +220,8 @@ static void test_fallback(void **state)
     json_decref(gate);
     CHECK_MSG(strstr(lines.data, "'model.layers.1.mlp.gate_proj' is computed without FP8"),
               "log: %s", lines.data);
-    char *page = read_text("fallback", "report.html", NULL);
+    uint64_t size;
+    char *page = read_output("fallback", "report.html", &size);
     CHECK_MSG(strstr(page, "not in FP8: above the limit"), "the report does not name it");
     free(page);
     char from[300];
@@ -294,5 +267,5 @@ int main(void)
         cmocka_unit_test(test_methods),   cmocka_unit_test(test_fallback),
         cmocka_unit_test(test_refusals),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, clear_all);
 }

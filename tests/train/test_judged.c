@@ -3,7 +3,7 @@
  * tiny qwen3_moe with the auxiliary loss of its router against the Trainer of transformers
  * (tools/golden/make_router_loss.py). */
 #define _DEFAULT_SOURCE
-#include "test.h"
+#include "train/run_folder.h"
 
 #include "afinar/train.h"
 #include "base/buf.h"
@@ -12,21 +12,6 @@
 #include <jansson.h>
 #include <math.h>
 #include <unistd.h>
-
-static char dir[] = "/tmp/afinar-judged-XXXXXX";
-
-static int setup(void **state)
-{
-    (void)state;
-    return !mkdtemp(dir) || setenv("XDG_CACHE_HOME", dir, 1);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    af_error err;
-    return af_path_remove(dir, &err) != AF_OK;
-}
 
 static void write_run(const json_t *c, const char *path)
 {

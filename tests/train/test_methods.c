@@ -1,33 +1,11 @@
 /* test_methods.c - runs with the methods of tools/golden/make_method_runs.py against PyTorch, PEFT
  * and bitsandbytes, step by step; and what their keys refuse. */
 #define _DEFAULT_SOURCE
-#include "test.h"
+#include "train/run_folder.h"
 
 #include "afinar/train.h"
 #include "base/buf.h"
-#include "base/file.h"
 #include "format/weights/safetensors.h"
-
-#include <jansson.h>
-#include <math.h>
-#include <unistd.h>
-
-static char dir[] = "/tmp/afinar-methods-XXXXXX";
-
-static int setup(void **state)
-{
-    (void)state;
-    if (!mkdtemp(dir))
-        return 1;
-    return setenv("XDG_CACHE_HOME", dir, 1);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    af_error err;
-    return af_path_remove(dir, &err) != AF_OK;
-}
 
 /* A run of the tiny Qwen2 with these lines; AF_OK or the error. */
 static af_status train(const char *extra, af_error *err)
@@ -50,53 +28,11 @@ static af_status train(const char *extra, af_error *err)
     return af_train(path, NULL, 0, NULL, &result, err);
 }
 
-static json_t *load(const char *run, const char *file)
-{
-    char path[600];
-    json_error_t why;
-    snprintf(path, sizeof path, "%s/runs/qwen2/%s/%s", golden_dir(), run, file);
-    json_t *j = json_load_file(path, 0, &why);
-    CHECK_MSG(j, "%s: %s", path, why.text);
-    return j;
-}
-
-static double gap(const json_t *a, const char *ka, const json_t *b, const char *kb)
-{
-    return fabs(json_number_value(json_object_get(a, ka)) -
-                json_number_value(json_object_get(b, kb)));
-}
-
-/* As many steps as the golden has, with the tolerances of test_trajectories.c. */
-static void compare(const char *run)
-{
-    char path[600], *text;
-    uint64_t size;
-    af_error err = {0};
-    json_t *want = load(run, "trajectory.json");
-    const json_t *steps = json_object_get(want, "steps");
-    snprintf(path, sizeof path, "%s/out/metrics.jsonl", dir);
-    CHECK_OK(af_file_read(&text, &size, path, 1 << 24, &err), err);
-    const char *line = text;
-    for (size_t i = 0; i < json_array_size(steps); i++, line = strchr(line, '\n') + 1) {
-        json_t *row = json_loadb(line, strcspn(line, "\n"), 0, NULL);
-        const json_t *step = json_array_get(steps, i);
-        const double loss = gap(row, "loss", step, "loss"),
-                     norm = gap(row, "grad_norm", step, "grad_norm"),
-                     lr = gap(row, "learning_rate", step, "lr");
-        CHECK_MSG(loss <= 1e-5 && norm <= 5e-5 && lr <= 1e-9,
-                  "%s step %zu: loss differs by %g, norm by %g, rate by %g", run, i + 1, loss, norm,
-                  lr);
-        json_decref(row);
-    }
-    free(text);
-    json_decref(want);
-}
-
 static void check_run(const char *run)
 {
     af_buf b = {0};
     af_error err = {0};
-    json_t *keys = load(run, "run.json"), *v;
+    json_t *keys = golden_json(run, "run.json"), *v;
     const char *key;
     json_object_foreach(keys, key, v)
     {
@@ -107,7 +43,7 @@ static void check_run(const char *run)
     if (json_object_get(keys, "load_in_8bit"))
         af_buf_printf(&b, "lora_model_dir: %s/runs/qwen2/lora/initial_adapter\n", golden_dir());
     CHECK_OK(train(b.data, &err), err);
-    compare(run);
+    follows_golden("out", run, 1e-5, 5e-5); /* as in test_trajectories.c */
     af_buf_clear(&b);
     json_decref(keys);
 }
@@ -274,15 +210,6 @@ static void test_what_starts_add_to_the_base(void **state)
     }
 }
 
-static char *adapter_bytes(uint64_t *size)
-{
-    char path[600], *bytes;
-    af_error err = {0};
-    snprintf(path, sizeof path, "%s/out/adapter_model.safetensors", dir);
-    CHECK_OK(af_file_read(&bytes, size, path, 1 << 24, &err), err);
-    return bytes;
-}
-
 /* The base is reduced by the same start, and the trained half of the checkpoint is taken up. */
 static void test_a_reduced_run_resumes(void **state)
 {
@@ -295,11 +222,11 @@ static void test_a_reduced_run_resumes(void **state)
     uint64_t whole_size, size;
     char path[600], resume[700];
     CHECK_OK(train(lines, &err), err);
-    char *whole = adapter_bytes(&whole_size);
+    char *whole = read_output("out", "adapter_model.safetensors", &whole_size);
     snprintf(path, sizeof path, "%s/run.yaml", dir);
     snprintf(resume, sizeof resume, "resume_from_checkpoint=%s/out/checkpoint-3", dir);
     CHECK_OK(af_train(path, (const char *const[]){resume}, 1, NULL, &result, &err), err);
-    char *again = adapter_bytes(&size);
+    char *again = read_output("out", "adapter_model.safetensors", &size);
     assert_int_equal(size, whole_size);
     assert_memory_equal(again, whole, size);
     free(whole);

@@ -2,7 +2,7 @@
  * resize_token_embeddings, heads of their own and tied ones (tests/golden/tokens, made by
  * tools/judge/make_tokens.py). */
 #define _DEFAULT_SOURCE
-#include "test.h"
+#include "train/run_folder.h"
 
 #include "afinar/train.h"
 #include "base/buf.h"
@@ -13,21 +13,6 @@
 #include <jansson.h>
 #include <math.h>
 #include <unistd.h>
-
-static char dir[] = "/tmp/afinar-new-tokens-XXXXXX";
-
-static int setup(void **state)
-{
-    (void)state;
-    return !mkdtemp(dir) || setenv("XDG_CACHE_HOME", dir, 1);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    af_error err;
-    return af_path_remove(dir, &err) != AF_OK;
-}
 
 static void write_run(const json_t *c, const char *path)
 {

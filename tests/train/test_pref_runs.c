@@ -1,7 +1,7 @@
 /* test_pref_runs.c - whole preference runs against TRL 1.16, every metric of every step; and what
  * must not change such a run. */
 #define _DEFAULT_SOURCE
-#include "test.h"
+#include "train/run_folder.h"
 
 #include "afinar/train.h"
 #include "base/buf.h"
@@ -12,21 +12,6 @@
 #include <jansson.h>
 #include <math.h>
 #include <unistd.h>
-
-static char dir[] = "/tmp/afinar-pref-XXXXXX";
-
-static int setup(void **state)
-{
-    (void)state;
-    return !mkdtemp(dir) || setenv("XDG_CACHE_HOME", dir, 1);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    af_error err;
-    return af_path_remove(dir, &err) != AF_OK;
-}
 
 /* ---- runs of the goldens ---- */
 

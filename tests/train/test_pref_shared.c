@@ -1,7 +1,7 @@
 /* test_pref_shared.c - a prompt computed once for both answers gives what two copies give:
  * log-probabilities of every answer and gradients of every adapter matrix. */
 #define _DEFAULT_SOURCE
-#include "test.h"
+#include "train/run_folder.h"
 
 #include "base/buf.h"
 #include "base/file.h"
@@ -21,21 +21,6 @@ typedef struct outcome {
     float grad[GRADS];
     int64_t grads;
 } outcome;
-
-static char dir[] = "/tmp/afinar-shared-XXXXXX";
-
-static int setup(void **state)
-{
-    (void)state;
-    return !mkdtemp(dir) || setenv("XDG_CACHE_HOME", dir, 1);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    af_error err;
-    return af_path_remove(dir, &err) != AF_OK;
-}
 
 static void read_config(af_run_config *run, const char *model, const char *rl)
 {

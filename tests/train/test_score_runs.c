@@ -1,7 +1,7 @@
 /* test_score_runs.c - runs of models that give scores, against TRL's RewardTrainer and
  * transformers' Trainer; what must not change such a run, and the files it leaves. */
 #define _DEFAULT_SOURCE
-#include "test.h"
+#include "train/run_folder.h"
 
 #include "afinar/convert.h"
 #include "afinar/model.h"
@@ -14,21 +14,6 @@
 #include <jansson.h>
 #include <math.h>
 #include <unistd.h>
-
-static char dir[] = "/tmp/afinar-score-XXXXXX";
-
-static int setup(void **state)
-{
-    (void)state;
-    return !mkdtemp(dir) || setenv("XDG_CACHE_HOME", dir, 1);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    af_error err;
-    return af_path_remove(dir, &err) != AF_OK;
-}
 
 static af_status train_text(const char *text, const af_train_hooks *hooks, af_error *err)
 {

@@ -2,34 +2,12 @@
  * (rounded to bf16), as the dtype named in the quant state says. The folder is assembled here
  * from the plain model and the stored 4-bit tensors. */
 #define _GNU_SOURCE
-#include "test.h"
+#include "train/run_folder.h"
 
 #include "afinar/convert.h"
 #include "afinar/train.h"
 #include "base/buf.h"
-#include "base/file.h"
 #include "format/weights/safetensors.h"
-
-#include <jansson.h>
-#include <math.h>
-#include <unistd.h>
-
-static char dir[] = "/tmp/afinar-stored4-XXXXXX";
-
-static int setup(void **state)
-{
-    (void)state;
-    if (!mkdtemp(dir))
-        return 1;
-    return setenv("XDG_CACHE_HOME", dir, 1);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    af_error err;
-    return af_path_remove(dir, &err) != AF_OK;
-}
 
 /* The quant state with another dtype, as long as before. */
 static void patch_state(char *text, uint64_t size, const char *dtype)
@@ -125,104 +103,56 @@ static void make_folder(const char *to, const char *dtype, const char *keep)
     json_decref(config);
 }
 
-static void train_on(const char *base, const char *out, const char *adapter)
+/* Into dir/run. */
+static void train_on(const char *base, const char *run, const char *adapter, int steps)
 {
     af_buf b = {0};
     char path[300];
     af_error err = {0};
     af_train_result result;
     af_buf_printf(&b,
-                  "base_model: %s\ndatasets: [{path: %s/models/data/train.jsonl}]\noutput_dir: %s\n"
-                  "adapter: %s\nlora_model_dir: %s/runs/qwen2/lora/initial_adapter\n"
-                  "micro_batch_size: 2\ngradient_accumulation_steps: 2\nmax_steps: 30\n"
+                  "base_model: %s\ndatasets: [{path: %s/models/data/train.jsonl}]\n"
+                  "output_dir: %s/%s\nadapter: %s\nmax_steps: %d\n"
+                  "lora_model_dir: %s/runs/qwen2/lora/initial_adapter\n"
+                  "micro_batch_size: 2\ngradient_accumulation_steps: 2\n"
                   "weight_decay: 0.01\nweight_decay_on: all\nlr_scheduler: cosine\n"
                   "warmup_steps: 3\nmax_grad_norm: 1.0\nlearning_rate: 0.001\nshuffle: false\n"
                   "bf16: false\ndevice: cpu\n",
-                  base, golden_dir(), out, adapter, golden_dir());
+                  base, golden_dir(), dir, run, adapter, steps, golden_dir());
     snprintf(path, sizeof path, "%s/run.yaml", dir);
     CHECK_OK(af_file_write(path, b.data, b.len, &err), err);
     CHECK_OK(af_train(path, NULL, 0, NULL, &result, &err), err);
     af_buf_clear(&b);
 }
 
-static double gap(const json_t *a, const char *ka, const json_t *b)
-{
-    return fabs(json_number_value(json_object_get(a, ka)) -
-                json_number_value(json_object_get(b, ka)));
-}
-
-/* The goldens' suggested tolerances for adapter runs: with the stored tensors they hold exactly. */
-static void compare(const char *run, const char *out)
-{
-    char path[600], *text;
-    uint64_t size;
-    af_error err = {0};
-    json_error_t why;
-    snprintf(path, sizeof path, "%s/runs/qwen2/%s/trajectory.json", golden_dir(), run);
-    json_t *want = json_load_file(path, 0, &why);
-    const json_t *steps = json_object_get(want, "steps");
-    assert_int_equal(json_array_size(steps), 30);
-    snprintf(path, sizeof path, "%s/metrics.jsonl", out);
-    CHECK_OK(af_file_read(&text, &size, path, 1 << 24, &err), err);
-    const char *line = text;
-    for (size_t i = 0; i < 30; i++, line = strchr(line, '\n') + 1) {
-        json_t *row = json_loadb(line, strcspn(line, "\n"), 0, NULL);
-        const json_t *step = json_array_get(steps, i);
-        const double loss = gap(row, "loss", step), norm = gap(row, "grad_norm", step);
-        CHECK_MSG(loss <= (i < 3 ? 5e-6 : 1e-5) && norm <= (i < 3 ? 2e-6 : 5e-6),
-                  "%s step %zu: loss differs by %g, norm by %g", run, i + 1, loss, norm);
-        json_decref(row);
-    }
-    free(text);
-    json_decref(want);
-}
-
 static void test_the_quant_state_decides_the_rounding(void **state)
 {
     (void)state;
     static const struct {
-        const char *run, *dtype;
+        const char *golden, *dtype;
     } cases[] = {{"qlora", "float32"}, {"qlora-bf16", "bfloat16"}};
     for (size_t i = 0; i < AF_LEN(cases); i++) {
-        char base[256], out[256];
+        char base[256];
         snprintf(base, sizeof base, "%s/base-%s", dir, cases[i].dtype);
-        snprintf(out, sizeof out, "%s/out-%s", dir, cases[i].dtype);
         make_folder(base, cases[i].dtype, NULL);
-        train_on(base, out, "lora");
-        compare(cases[i].run, out);
+        train_on(base, cases[i].golden, "lora", 30);
+        follows_golden(cases[i].golden, cases[i].golden, 1e-5, 5e-6); /* as for adapters */
     }
 }
 
-/* The final adapter's bytes of runs over one base; free() them. */
-static void train_each(const char *base, const char *const *adapter, int n, char **bytes,
-                       uint64_t *size)
-{
-    for (int i = 0; i < n; i++) {
-        char out[256], path[300];
-        af_error err = {0};
-        snprintf(out, sizeof out, "%s/out-%d", dir, i);
-        snprintf(path, sizeof path, "%s/adapter_model.safetensors", out);
-        CHECK_OK(af_path_remove(out, &err), err);
-        train_on(base, out, adapter[i]);
-        CHECK_OK(af_file_read(&bytes[i], &size[i], path, 1 << 24, &err), err);
-    }
-}
+enum { FEW_STEPS = 8 }; /* of runs that are compared with each other */
 
 /* Some folders keep a few linears as they were (llm_int8_skip_modules): a qlora run does not
  * change what is stored, and computes what a lora run over the same folder does. */
 static void test_what_a_folder_keeps_plain_stays_plain(void **state)
 {
     (void)state;
-    static const char *const adapter[] = {"lora", "qlora"};
-    char base[256], *bytes[2];
-    uint64_t size[2];
+    char base[256];
     snprintf(base, sizeof base, "%s/base-kept", dir);
     make_folder(base, "float32", ".mlp.gate_proj.");
-    train_each(base, adapter, 2, bytes, size);
-    assert_int_equal(size[0], size[1]);
-    assert_memory_equal(bytes[0], bytes[1], size[0]);
-    free(bytes[0]);
-    free(bytes[1]);
+    train_on(base, "kept-lora", "lora", FEW_STEPS);
+    train_on(base, "kept-qlora", "qlora", FEW_STEPS);
+    assert_true(same_output("kept-lora", "kept-qlora", "adapter_model.safetensors"));
 }
 
 /* Blocks of a GGUF file are a quantised base already: a qlora run takes them as they are, unless
@@ -230,9 +160,7 @@ static void test_what_a_folder_keeps_plain_stays_plain(void **state)
 static void test_qlora_takes_gguf_blocks_as_they_are(void **state)
 {
     (void)state;
-    static const char *const adapter[] = {"lora", "qlora", "qlora\nload_in_4bit: true"};
-    char model[512], base[256], *bytes[3];
-    uint64_t size[3];
+    char model[512], base[256];
     af_error err = {0};
     af_convert_report *report = NULL;
     af_verify_result verify;
@@ -241,13 +169,11 @@ static void test_qlora_takes_gguf_blocks_as_they_are(void **state)
     const af_export_opts o = {.type = "q8_0"};
     CHECK_OK(af_export(model, base, &o, &report, &verify, &err), err);
     af_convert_report_free(report);
-    train_each(base, adapter, 3, bytes, size);
-    assert_int_equal(size[0], size[1]);
-    assert_memory_equal(bytes[0], bytes[1], size[0]);
-    assert_int_equal(size[0], size[2]);
-    assert_memory_not_equal(bytes[0], bytes[2], size[0]);
-    for (int i = 0; i < 3; i++)
-        free(bytes[i]);
+    train_on(base, "gguf-lora", "lora", FEW_STEPS);
+    train_on(base, "gguf-qlora", "qlora", FEW_STEPS);
+    train_on(base, "gguf-nf4", "qlora\nload_in_4bit: true", FEW_STEPS);
+    assert_true(same_output("gguf-lora", "gguf-qlora", "adapter_model.safetensors"));
+    assert_false(same_output("gguf-lora", "gguf-nf4", "adapter_model.safetensors"));
 }
 
 int main(void)

@@ -1,7 +1,7 @@
 /* test_uld.c - distillation between tokenizers: losses and gradients against TRL's GOLD, gradients
  * against differences, and runs. */
 #define _DEFAULT_SOURCE
-#include "test.h"
+#include "train/run_folder.h"
 
 #include "afinar/text.h"
 #include "afinar/train.h"
@@ -14,21 +14,6 @@
 #include <jansson.h>
 #include <math.h>
 #include <unistd.h>
-
-static char dir[] = "/tmp/afinar-uld-XXXXXX";
-
-static int setup(void **state)
-{
-    (void)state;
-    return !mkdtemp(dir) || setenv("XDG_CACHE_HOME", dir, 1);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    af_error err;
-    return af_path_remove(dir, &err) != AF_OK;
-}
 
 enum { RECORDS = 2, TOKENS_MAX = 64 };
 

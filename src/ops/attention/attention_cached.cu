@@ -42,6 +42,7 @@ extern "C" __global__ void attention_append(AF_T *cache, const AF_T *qkv, const 
                                             const int *start, const int *pages, int S, int M,
                                             long long L, int H, int K, int E, long long ldx)
 {
+    previous_done();
     const int n = blockIdx.x, s = sequence_of(bounds, S, n);
     const i64 width = 2 * (i64)K * E, at = s < 0 ? 0 : start[s] + n - bounds[s];
     if (s < 0 || at >= M * L)
@@ -137,6 +138,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256)
                      int E, long long ldo, long long ldx, float scale, float softcap, int window,
                      int lanes)
 {
+    previous_done();
     __shared__ float part[WARPS * 256], tops[256], sums[256], mine[256 + 2];
     const int h = blockIdx.x / AF_KS, rank = blockIdx.x % AF_KS, n = blockIdx.y, kv = h / (H / K);
     const int groups = 256 / lanes, slot = threadIdx.x % lanes, s = sequence_of(bounds, S, n);

@@ -241,6 +241,7 @@ extern "C" __global__ void rope_fwd(AF_T *y, const AF_T *qkv, const int *positio
                                     long long ldx, float scale, float eps, float plus_one,
                                     int whole)
 {
+    previous_done();
     const i64 n0 = (i64)blockIdx.x * AF_ROWS;
     const int live = (int)min(rows - n0, (i64)AF_ROWS);
     float2 *tab = (float2 *)shared;
@@ -261,6 +262,7 @@ extern "C" __global__ void rope_bwd(AF_T *dqkv, const AF_T *dy, const AF_T *qkv,
                                     int rot, long long lddx, long long lddy, long long ldx,
                                     float scale, float eps, float plus_one, int whole)
 {
+    previous_done();
     const i64 n0 = (i64)blockIdx.x * AF_ROWS;
     const int live = (int)min(rows - n0, (i64)AF_ROWS);
     float2 *tab = (float2 *)shared;
@@ -279,6 +281,7 @@ extern "C" __global__ void rope_bwd(AF_T *dqkv, const AF_T *dy, const AF_T *qkv,
 extern "C" __global__ void rope_query(AF_T *y, const int *positions, int width, long long ldy,
                                       float beta, int length)
 {
+    previous_done();
     const int c = (int)(blockIdx.y * blockDim.x + threadIdx.x);
     const float by = 1.0f + beta * logf(1.0f + (float)(positions[blockIdx.x] / length));
     if (c < width)
@@ -296,6 +299,7 @@ extern "C" __global__ void rope_dnorm(float *part, const AF_T *dy, const AF_T *q
                                       float scale, float eps, float plus_one, int whole,
                                       long long per)
 {
+    previous_done();
     const int half_rot = rot / 2, wq = whole ? H * E : E, wk = whole ? K * E : E;
     float2 *tab = (float2 *)shared;
     head_norm *hn = (head_norm *)(tab + AF_ROWS * half_rot);

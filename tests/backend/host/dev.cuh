@@ -64,7 +64,7 @@ static dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace device
 {
-enum { THREADS_MAX = 256, STACK = 1 << 16 };
+enum { THREADS_MAX = 1024, STACK = 1 << 16 };
 struct thread {
     ucontext_t at;
     std::vector<char> stack;
@@ -147,6 +147,8 @@ DEV void __syncthreads()
     device::threads[threadIdx.x].waits = true;
     device::turn();
 }
+DEV void previous_done() {}
+DEV void meet(int, int) { __syncthreads(); } /* opens when nobody can move: later than it might */
 DEV void __syncwarp() { device::turn(); } /* all lanes take one turn in a round */
 template <class T> DEV T __shfl_xor_sync(u32, T v, unsigned d)
 {
@@ -321,6 +323,7 @@ DEV void copy16(u32 to, const void *from, int bytes)
     memset(device::shared(to), 0, 16);
     memcpy(device::shared(to), from, (size_t)bytes);
 }
+DEV void copy16_long(u32 to, const void *from) { copy16(to, from, 16); }
 DEV void copy_commit() {}
 template <int N> DEV void copy_wait() {}
 /* Four tiles of 8 x 8: lanes 8 i to 8 i + 7 give the rows of tile i, lane l gets columns

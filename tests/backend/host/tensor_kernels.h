@@ -76,7 +76,7 @@ namespace outer
 }
 #undef smem
 extern "C" {
-__align__(16) thread_local u8 smem[1 << 17];
+__align__(16) thread_local u8 smem[1 << 18];
 __align__(16) thread_local bf16 tiles[1 << 16];
 }
 #endif
