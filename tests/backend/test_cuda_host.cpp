@@ -13,6 +13,7 @@
 #include "host/case_optim_bf16.h"
 #include "host/case_sink.h"
 #include "host/case_state.h"
+#include "host/case_tokens.h"
 #include "host/case_weights.h"
 
 int main()
@@ -55,6 +56,7 @@ int main()
     state_cases();
     dense_cases();
     bf16_adam_cases();
+    token_cases();
     printf("%d failed\n", failures);
     return failures ? 1 : 0;
 }

@@ -7,34 +7,11 @@
  * of a group. */
 // variants: (AF_T=bf16,half AF_VEC=8,1 | AF_T=float AF_VEC=4,1) AF_KS=1,8
 // common: AF_T=bf16 AF_VEC=8 AF_KS=1,8
-#include "cluster.cuh"
+#include "cached_rows.cuh"
 
 #define WARPS 8
 #define SLOTS (256 / (32 * AF_VEC)) /* accesses of a row a lane holds at most */
 #define KEYS  4                     /* a group has in flight */
-
-/* The sequence of row n, or -1. */
-DEV int sequence_of(const int *bounds, int S, int n)
-{
-    if (n >= bounds[S])
-        return -1;
-    int lo = 0, hi = S; /* the last s with bounds[s] <= n */
-    while (hi - lo > 1) {
-        const int mid = (lo + hi) / 2;
-        if (bounds[mid] <= n)
-            lo = mid;
-        else
-            hi = mid;
-    }
-    return lo;
-}
-
-/* The row of the cache [P][L] of position p of sequence s; pages [S][M], or NULL: page s. */
-DEV i64 cache_row(const int *pages, int M, i64 L, int s, i64 p)
-{
-    const u32 page = (u32)p / (u32)L; /* 32 bits: a division for every key */
-    return pages ? pages[(i64)s * M + page] * L + ((u32)p - page * (u32)L) : s * L + p;
-}
 
 /* First half: block n copies the k and v of row n into cache [P][L][2KE] at position
  * start[s] + n - bounds[s]. */

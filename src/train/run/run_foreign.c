@@ -156,7 +156,7 @@ static const foreign_group groups[] = {
      "shuffle_before_merging_datasets shuffle_dataset"},
 
     {INSTEAD, "runs compute in bf16 on a GPU and f32 on a CPU: see 'bf16'",
-     "fp16 float16 fp16_opt_level half_precision_backend fp16_backend bfloat16 "
+     "fp16 float16 fp16_opt_level half_precision_backend fp16_backend pure_bf16 bfloat16 "
      "float32"},
 
     {IDLE, "see 'fp8': how its products are computed is not a setting", "fp8_*"},

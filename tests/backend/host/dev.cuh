@@ -183,7 +183,14 @@ DEV float __fadd_rn(float a, float b) { return a + b; }
 DEV float __fsub_rn(float a, float b) { return a - b; }
 DEV int __clz(int x) { return x ? __builtin_clz((u32)x) : 32; }
 DEV u32 __umulhi(u32 a, u32 b) { return (u32)((u64)a * b >> 32); }
+template <class T> DEV T atomicAdd(T *p, T v) /* threads run in turn */
+{
+    const T before = *p;
+    *p += v;
+    return before;
+}
 DEV i64 min(i64 a, i64 b) { return a < b ? a : b; }
+DEV i64 max(i64 a, i64 b) { return a > b ? a : b; }
 DEV u32 __byte_perm(u32 a, u32 b, u32 select)
 {
     const u64 both = a | (u64)b << 32;

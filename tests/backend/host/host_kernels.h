@@ -73,6 +73,16 @@ namespace attend
 #include "ops/attention/attention_sink.cu"
 #undef WARPS
 } // namespace attend
+namespace tokens
+{
+#include "ops/head/token_draw.cu"
+#undef BINS
+#undef NATS
+#undef LIST
+#undef DIGIT
+#undef WANTS
+#undef TOPS
+} // namespace tokens
 namespace losses
 {
 #include "ops/head/loss.cu"
