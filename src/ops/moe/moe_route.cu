@@ -158,9 +158,9 @@ extern "C" __global__ void moe_count(int *count, const int *index, int P, int X)
         count[blockIdx.x * X + e] = sum;
     }
 }
-/* count becomes the first slot of each chunk at each expert. One block; what one thread adds up lies
- * in shared memory where it has room, and counts are read in groups: each step would wait for the
- * memory otherwise. */
+/* count becomes the first slot of each chunk at each expert. One block; what one thread adds up
+ * lies in shared memory where it has room, and counts are read in groups: each step would wait for
+ * the memory otherwise. */
 extern "C" __global__ void moe_starts(int *start, int *count, int chunks, int X)
 {
     enum { ROOM = 1024, GROUP = 16 };
