@@ -20,9 +20,9 @@ static void print_json(const af_bench_opts *o, const af_bench_result *r)
            r->ms_per_step, r->ms_best, r->cpu_ms, r->tok_s, r->peak_gb, r->planned_gb, r->startup_s,
            r->first_step_s);
     printf("\"steps\": %" PRId64 ", \"flop_s\": %.4g, \"floor_ms\": %.3f, \"floor_cpu_ms\": %.3f, "
-           "\"floor_share\": %.4f, \"recompute\": \"%s\", \"loss\": %.9g, ",
+           "\"floor_share\": %.4f, \"attention_ms\": %.3f, \"recompute\": \"%s\", \"loss\": %.9g, ",
            r->steps, r->flops / r->ms_per_step * 1e3, r->floor_ms, r->floor_cpu_ms,
-           r->floor_ms / r->ms_per_step, r->recompute, r->loss);
+           r->floor_ms / r->ms_per_step, r->attention_ms, r->recompute, r->loss);
     printf("\"kernels\": %" PRIu64 ", \"after_prepare\": {\"compiles\": %" PRIu64
            ", \"module_loads\": %" PRIu64 ", \"allocations\": %" PRIu64 ", \"host_syncs\": %" PRIu64
            ", \"upload_bytes\": %" PRIu64 "}",
@@ -63,6 +63,8 @@ static void print_text(const af_bench_opts *o, const af_bench_result *r)
     printf("  GEMM floor     %10.1f ms, %.0f %% of the step (CPU time: %.1f, %.0f %%)\n",
            r->floor_ms, 100 * r->floor_ms / r->ms_per_step, r->floor_cpu_ms,
            100 * r->floor_cpu_ms / r->cpu_ms);
+    printf("  attention      %10.1f ms alone; GEMMs and attention are %.0f %% of the step\n",
+           r->attention_ms, 100 * (r->floor_ms + r->attention_ms) / r->ms_per_step);
     printf("  kernels/step   %10" PRIu64 "\n", r->counters.launches);
     printf("  after prepare: %" PRIu64 " compiles, %" PRIu64 " module loads, %" PRIu64
            " allocations, %" PRIu64 " host syncs, %" PRIu64 " bytes uploaded per step\n",
@@ -98,7 +100,9 @@ int cmd_bench(int argc, char **argv)
         {0, "attention", AF_OPT_STR, &o.attention, "MODE",
          "attention on a GPU: own, cudnn, or auto (the faster one) [auto]"},
         {0, "seconds", AF_OPT_F64, &o.seconds, "N",
-         "seconds of timed steps, at least three steps [10]"},
+         "seconds of timed steps, at least three steps, or one that takes longer [10]"},
+        {0, "fp8", AF_OPT_FLAG, &o.fp8, NULL,
+         "products with frozen weights in FP8, where that is faster (see the key fp8)"},
         {0, "by-op", AF_OPT_FLAG, &o.by_op, NULL,
          "print the time of each op, slowest first (CPU only)"},
         {0},

@@ -20,8 +20,9 @@ typedef struct af_bench_opts {
     int threads;
     int64_t batch, seq, rank;
     int64_t layers; /* of a built-in shape, instead of its own; 0 = all */
-    double seconds; /* of timed steps, at least three of them; 0 = 10 */
+    double seconds; /* of timed steps, at least three of them, or one that takes longer; 0 = 10 */
     bool by_op;     /* CPU only: time of each op */
+    bool fp8;       /* products with frozen weights in FP8, where that is faster */
 } af_bench_opts;
 
 /* Time of all nodes of one op in one phase of a step, mean over the timed steps. */
@@ -47,6 +48,7 @@ typedef struct af_bench_result {
     double flops;        /* of one step, recomputation included */
     double floor_ms;     /* the step's projections and head alone, in the same process */
     double floor_cpu_ms;
+    double attention_ms;  /* the step's softmax attention alone, both passes */
     double loss;          /* of the last step */
     char recompute[48];   /* recompute mode: "cheap", "wide, 15 of 30 blocks" */
     af_counters counters; /* per timed step, rounded up */

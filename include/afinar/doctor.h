@@ -21,7 +21,7 @@ typedef struct af_finding {
     char text[512];
 } af_finding;
 
-enum { AF_FINDINGS_MAX = 20 };
+enum { AF_FINDINGS_MAX = 24 };
 
 /* Examines processor, memory, NVIDIA libraries and cache folders, and creates the cache folder if
  * it is missing. Returns the number of findings written to `out`. */

@@ -64,8 +64,8 @@ AF_API af_tensor *af_graph_input(af_graph *g, const char *name, af_dtype t, int 
 /* A frozen weight: written once, or bound to memory with af_tensor_bind. May have a block type. */
 AF_API af_tensor *af_graph_weight(af_graph *g, const char *name, af_dtype t, int ndim,
                                   const int64_t *dim);
-/* A trainable parameter (f32 or f64). Its gradient accumulates over runs until AF_RUN_UPDATE
- * consumes it. */
+/* A trainable parameter (f32 or f64, or bf16 with a gradient in f32). Its gradient accumulates over
+ * runs until AF_RUN_UPDATE consumes it. */
 AF_API af_tensor *af_graph_param(af_graph *g, const char *name, af_dtype t, int ndim,
                                  const int64_t *dim);
 /* A value that ops change in place and that survives runs (caches, moments). Starts as zeros. */
@@ -402,6 +402,13 @@ typedef enum af_optimizer_kind {
     AF_OPTIMIZER_MUON, /* Newton-Schulz for matrices inside the model, AdamW for all others */
 } af_optimizer_kind;
 
+/* How an updated value becomes a bf16 parameter; f32 parameters do not care. */
+typedef enum af_rounding {
+    AF_ROUNDING_NEAREST,    /* an update below half a step of bf16 (2^-9 of the value) is lost */
+    AF_ROUNDING_STOCHASTIC, /* up or down, more likely to the nearer one: right on average */
+    AF_ROUNDING_KAHAN,      /* a second bf16 state per value keeps what rounding cut off */
+} af_rounding;
+
 typedef struct af_optimizer_opts {
     af_optimizer_kind kind;
     double beta1, beta2, eps; /* 0 = the usual value of the kind */
@@ -409,6 +416,8 @@ typedef struct af_optimizer_opts {
     bool nesterov;
     double weight_decay;
     double max_grad_norm; /* 0 = no clipping */
+    af_rounding rounding; /* bf16 parameters: ADAM, ADAMW and those with 8-bit moments */
+    uint64_t seed;        /* of stochastic rounding: by seed, update, parameter and element */
 } af_optimizer_opts;
 /* Records the update: global norm of all gradients, clip factor, update of all parameters,
  * gradients to zero. Once per graph, after af_graph_backward. */

@@ -162,6 +162,30 @@ static void optional_libraries(af_finding *out, int *n, int cuda, bool gpu)
             af_library_hint(hint, cuda, !has_lt, !has_nvrtc, !has_dnn));
 }
 
+/* Whether the kernels have run on such a GPU, and not only been compiled for it. */
+static void gpus(af_finding *out, int *n, const af_driver *driver, int count)
+{
+    enum { TESTED = 90, OLDEST = 80 };
+    static const char *const names[] = {"GPU 0", "GPU 1", "GPU 2", "GPU 3"};
+    for (int i = 0; i < AF_MIN(count, (int)AF_LEN(names)); i++) {
+        char model[128] = "";
+        int device = 0, major = 0, minor = 0;
+        if (driver->device_get(&device, i) ||
+            driver->device_name(model, (int)sizeof model, device) ||
+            driver->device_attribute(&major, AF_CU_ATTR_MAJOR, device) ||
+            driver->device_attribute(&minor, AF_CU_ATTR_MINOR, device))
+            continue;
+        const int arch = major * 10 + minor;
+        add(out, n, names[i], arch == TESTED ? AF_FINDING_GOOD : AF_FINDING_ABSENT, "%s, sm_%d: %s",
+            model, arch,
+            arch == TESTED ? "every kernel is tested on such a GPU"
+            : arch < OLDEST
+                ? "too old: sm_80 is the oldest that is used"
+                : "untested: kernels are compiled for it and fit its memory, but have run on sm_90 "
+                  "only; compare a few steps with --device cpu");
+    }
+}
+
 static void nvidia(af_finding *out, int *n)
 {
     af_error err = {0};
@@ -173,6 +197,7 @@ static void nvidia(af_finding *out, int *n)
         driver.device_count(&count);
         add(out, n, "GPU driver", AF_FINDING_GOOD, "supports CUDA %d.%d, sees %d GPU%s",
             version / 1000, version % 1000 / 10, count, count == 1 ? "" : "s");
+        gpus(out, n, &driver, count);
     } else {
         add(out, n, "GPU driver", AF_FINDING_ABSENT, "%s: everything runs on the CPU%s", err.msg,
             nvidia_on_bus()

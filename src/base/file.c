@@ -271,7 +271,8 @@ af_status af_out_commit(af_out *o, af_error *err)
     if (!up)
         AF_TRY(af_fail_nomem(err, "a path", strlen(o->path)));
     AF_TRY(out_flush(o, err));
-    if (fsync(o->fd) != 0)
+    const af_unsynced waits = af_unsynced_in(up);
+    if (waits != AF_UNSYNCED_FILES && fsync(o->fd) != 0)
         AF_TRY(fail_errno(err, "sync", o->path));
     const int fd = o->fd;
     o->fd = -1;
@@ -285,7 +286,8 @@ af_status af_out_commit(af_out *o, af_error *err)
     af_temps_leave();
     if (st != AF_OK)
         goto done;
-    st = af_dir_sync(up, err);
+    if (waits == AF_UNSYNCED_NOTHING)
+        st = af_dir_sync(up, err);
     out_free(o);
     free(up);
     return st;

@@ -4,12 +4,14 @@
  * Whoever creates, renames or removes one does so between af_temps_enter and af_temps_leave. After
  * af_output_abort nobody enters any more: writers stop at their next file, and nothing appears
  * after the removal. A process-wide list, because a signal ends the whole process. */
-#define _GNU_SOURCE /* PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP */
+#define _GNU_SOURCE /* PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP, sync_file_range */
 #include "base/temps.h"
 
 #include "afinar/output.h"
 #include "base/file.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -111,4 +113,91 @@ bool af_output_abort(void)
     }
     af_temps_leave();
     return any;
+}
+
+/* ---- folders whose files are synced together ---- */
+
+struct af_unsynced_dir {
+    char *path;
+    af_unsynced what;
+    af_unsynced_dir *next;
+};
+
+static af_unsynced_dir *waiting;
+
+af_unsynced_dir *af_unsynced_begin(const char *dir, af_unsynced what)
+{
+    af_unsynced_dir *d = af_calloc(1, sizeof *d);
+    if (!d || !(d->path = af_strdup(dir))) {
+        free(d);
+        return NULL;
+    }
+    d->what = what;
+    af_temps_enter();
+    d->next = waiting;
+    waiting = d;
+    af_temps_leave();
+    return d;
+}
+
+af_unsynced af_unsynced_in(const char *dir)
+{
+    af_unsynced what = AF_UNSYNCED_NOTHING;
+    af_temps_enter();
+    for (const af_unsynced_dir *d = waiting; d; d = d->next)
+        if (strcmp(d->path, dir) == 0)
+            what = d->what;
+    af_temps_leave();
+    return what;
+}
+
+/* Writing is started on all before the first is waited for. */
+static af_status sync_files(const char *dir, char *const *names, int n, af_error *err)
+{
+    af_status st = AF_OK;
+    for (int wait = 0; wait < 2; wait++)
+        for (int i = 0; i < n && st == AF_OK; i++) {
+            char *path = af_path_join(dir, names[i]);
+            const int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+            if (!path)
+                st = af_fail_nomem(err, "a path", strlen(dir));
+            else if (fd < 0)
+                st = af_fail(err, AF_EIO, "cannot open '%s': %s", path, strerror(errno));
+            else if (!wait)
+                (void)sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+            else if (fsync(fd) != 0)
+                st = af_fail(err, AF_EIO, "cannot sync '%s': %s", path, strerror(errno));
+            if (fd >= 0)
+                close(fd);
+            free(path);
+        }
+    return st;
+}
+
+af_status af_unsynced_end(af_unsynced_dir *d, bool failed, af_error *err)
+{
+    af_status st = AF_OK;
+    char **names = NULL;
+    int n = 0;
+    if (!d)
+        return AF_OK;
+    af_temps_enter();
+    for (af_unsynced_dir **at = &waiting; *at; at = &(*at)->next)
+        if (*at == d) {
+            *at = d->next;
+            break;
+        }
+    af_temps_leave();
+    if (failed)
+        goto done;
+    if (d->what == AF_UNSYNCED_FILES) {
+        AF_TRY(af_dir_list(&names, &n, d->path, err));
+        AF_TRY(sync_files(d->path, names, n, err));
+    }
+    st = af_dir_sync(d->path, err);
+done:
+    af_names_free(names, n);
+    free(d->path);
+    free(d);
+    return st;
 }

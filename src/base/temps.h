@@ -24,4 +24,19 @@ AF_CHECKED af_status af_temp_dir_make(char **dir, af_temp **listed, const char *
                                       af_error *err);
 /* Removes it with its content (it may have been renamed away), and frees `dir`. */
 void af_temp_dir_remove(char *dir, af_temp *listed);
+
+/* What waits in a folder to be synced. */
+typedef enum af_unsynced {
+    AF_UNSYNCED_NOTHING,
+    AF_UNSYNCED_NAMES, /* the folder: its files are synced one by one */
+    AF_UNSYNCED_FILES, /* and its files: for a folder that nobody sees before it has its name */
+} af_unsynced;
+
+/* From here on af_out_commit leaves that to af_unsynced_end: many files in one pass cost about as
+ * much as one. NULL when out of memory; then nothing waits. */
+typedef struct af_unsynced_dir af_unsynced_dir;
+af_unsynced_dir *af_unsynced_begin(const char *dir, af_unsynced what);
+af_unsynced af_unsynced_in(const char *dir);
+/* Syncs what waited, unless `failed`: then the files are not used. Frees d; NULL is allowed. */
+AF_CHECKED af_status af_unsynced_end(af_unsynced_dir *d, bool failed, af_error *err);
 #endif

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { STEPS_MAX = 512 };
+enum { STEPS_MAX = 512, SEQ_MAX = 1 << 20 };
 
 double af_bench_now(bool processor)
 {
@@ -76,7 +76,8 @@ static af_status time_steps(af_bench_model *b, af_cpu_times *times, af_bench_res
     af_bench_ops_begin(b->model.device, times);
     processor = af_bench_now(true);
     begin = af_bench_now(false);
-    while (r->steps < STEPS_MAX && (r->steps < 3 || af_bench_now(false) - begin < limit)) {
+    const int least = r->first_step_s > limit ? 1 : 3;
+    while (r->steps < STEPS_MAX && (r->steps < least || af_bench_now(false) - begin < limit)) {
         const double at = af_bench_now(false);
         st = step(b, &r->loss, err);
         if (st != AF_OK)
@@ -134,12 +135,15 @@ static af_status check(const af_bench_opts *o, af_error *err)
                        o->attention);
     if (o->layers < 0 || o->layers > 512)
         return af_fail(err, AF_EUSAGE, "%" PRId64 " layers are not in 1 to 512", o->layers);
-    if (o->batch < 1 || o->seq < 2 || o->seq > 32768 || o->batch > 4096 || o->rank < 1 ||
+    if (o->batch < 1 || o->seq < 2 || o->seq > SEQ_MAX || o->batch > 4096 || o->rank < 1 ||
         o->rank > 1024)
         return af_fail(err, AF_EUSAGE,
                        "batch %" PRId64 " (1 to 4096), seq %" PRId64
-                       " (2 to 32768) or rank %" PRId64 " (1 to 1024) is outside its range",
+                       " (2 to 1048576) or rank %" PRId64 " (1 to 1024) is outside its range",
                        o->batch, o->seq, o->rank);
+    if (o->batch * o->seq > INT32_MAX)
+        return af_fail(err, AF_EUSAGE, "%" PRId64 " sequences of %" PRId64 " are too many tokens",
+                       o->batch, o->seq);
     return AF_OK;
 }
 
@@ -173,12 +177,15 @@ af_status af_bench(const af_bench_opts *o, af_bench_result *out, af_error *err)
     af_memory_mode_name(&b.step, b.step.memory_mode, r.recompute);
     snprintf(r.device, sizeof r.device, "%s", af_device_text(b.model.device));
     snprintf(r.no_gpu, sizeof r.no_gpu, "%s", af_device_no_gpu(b.model.device));
+    af_step_graph_close(&b.step); /* its memory is that of the floor now */
     const af_bench_floor_opts f = {.spec = &b.model.own_spec,
                                    .rows = o->batch * o->seq,
+                                   .batch = o->batch,
                                    .type = b.model.compute,
                                    .full = strcmp(o->method, "full") == 0,
                                    .seconds = o->seconds > 0 ? o->seconds : 10};
     AF_TRY(af_bench_floor(&f, b.model.device, &r.floor_ms, &r.floor_cpu_ms, err));
+    AF_TRY(af_bench_attention(&f, b.model.device, &r.attention_ms, err));
     *out = r;
 done:
     free(times);

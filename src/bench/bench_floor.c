@@ -1,12 +1,14 @@
-/* bench_floor.c - the time of the GEMMs of a step alone, through the same ops. */
+/* bench_floor.c - the time of the GEMMs of a step alone, and of attention alone, through the same
+ * ops. */
 #include "bench/bench_floor.h"
 #include "afinar/bench.h"
 #include "base/rng.h"
 #include "graph/graph_access.h"
 #include "model/arch/arch.h"
+#include "ops/attention/attention_both.h"
 #include "tensor/dtype.h"
 
-enum { HEAD_ROWS = 1024, PATTERN = 4099 };
+enum { HEAD_ROWS = 1024, LAYER_ROWS = 32768, PATTERN = 4099 };
 
 static const double most_seconds = 0.5; /* of runs of one part */
 
@@ -14,7 +16,8 @@ typedef struct floor_graph {
     af_graph *g;
     af_tensor *done; /* one number: reading it waits for the device */
     af_dtype type;
-    double seconds; /* of runs, at least */
+    double seconds;      /* of runs, at least */
+    const int32_t *ints; /* what inputs of integers hold */
 } floor_graph;
 
 /* y = x W^T, dx = dy W, and dW = dy^T x; `batch` of them at once, 0 = one without an axis. */
@@ -59,21 +62,21 @@ static bool same_gemms(const af_model_spec *s, int a, int b)
     return (s->layer[a].tensor[expert_slot[0]] < 0) == (s->layer[b].tensor[expert_slot[0]] < 0);
 }
 
-static void add_layer(floor_graph *f, const af_bench_floor_opts *o, int layer)
+static void add_layer(floor_graph *f, const af_bench_floor_opts *o, int64_t rows, int layer)
 {
     const af_model_spec *s = o->spec;
     for (int g = 0; g < AF_GROUP_LAYER_COUNT; g++) {
         int64_t in = 0;
         const int64_t out = group_out(s, layer, g, &in);
         if (out)
-            add_gemms(f, 0, o->rows, out, in, o->full);
+            add_gemms(f, 0, rows, out, in, o->full);
     }
     for (size_t i = 0; i < AF_LEN(expert_slot); i++) {
         const int t = s->layer[layer].tensor[expert_slot[i]];
         if (t < 0)
             continue;
         const int64_t *dim = s->tensor[t].dim, X = dim[0];
-        add_gemms(f, X, (o->rows * s->experts_used + X - 1) / X, dim[1], dim[2], o->full);
+        add_gemms(f, X, (rows * s->experts_used + X - 1) / X, dim[1], dim[2], o->full);
     }
 }
 
@@ -100,33 +103,41 @@ static af_status fill_inputs(floor_graph *f, af_error *err)
     af_status st = AF_OK;
     for (size_t i = 0; i < AF_LEN(role); i++)
         for (af_tensor *t = NULL; st == AF_OK && (t = af_graph_next(f->g, role[i], t));)
-            if (af_dtype_is_float(af_tensor_dtype(t)))
-                st = fill_one(f->g, t, err);
+            st = af_dtype_is_float(af_tensor_dtype(t))
+                     ? fill_one(f->g, t, err)
+                     : af_tensor_write(f->g, t, f->ints, af_tensor_bytes(t), err);
     return st;
 }
 
-/* Best of runs over f->seconds, after one that warms up. */
-static af_status measure(floor_graph *f, af_device *d, double *ms, double *cpu_ms, af_error *err)
+static af_status run_times(floor_graph *f, int times, af_error *err)
 {
     af_status st = AF_OK;
     float value;
+    for (int i = 0; i < times && st == AF_OK; i++)
+        st = af_graph_run(f->g, AF_RUN_FORWARD, err);
+    return st == AF_OK ? af_tensor_read(f->g, f->done, &value, sizeof value, err) : st;
+}
+
+/* Best of runs over f->seconds, after one that warms up; of one where that took longer. */
+static af_status measure(floor_graph *f, af_device *d, double *ms, double *cpu_ms, af_error *err)
+{
+    af_status st = AF_OK;
     af_tensor *one = af_graph_input(f->g, "one", AF_DTYPE_F32, 1, (int64_t[]){1});
     f->done = af_scale(f->g, one, 1);
     af_graph_output(f->g, f->done);
     AF_TRY(af_graph_prepare(f->g, d, err));
     AF_TRY(fill_inputs(f, err));
-    AF_TRY(af_graph_run(f->g, AF_RUN_FORWARD, err));
-    AF_TRY(af_tensor_read(f->g, f->done, &value, sizeof value, err));
-    const double begin = af_bench_now(false);
+    double begin = af_bench_now(false);
+    AF_TRY(run_times(f, 1, err));
+    const bool once = af_bench_now(false) - begin > f->seconds;
+    const int repeat = once ? 1 : 4, least = once ? 1 : 3;
+    begin = af_bench_now(false);
     *ms = *cpu_ms = 1e30;
-    for (int i = 0; i < 3 || af_bench_now(false) - begin < f->seconds; i++) {
+    for (int i = 0; i < least || af_bench_now(false) - begin < f->seconds; i++) {
         const double wall = af_bench_now(false), processor = af_bench_now(true);
-        enum { REPEAT = 4 };
-        for (int k = 0; k < REPEAT; k++)
-            AF_TRY(af_graph_run(f->g, AF_RUN_FORWARD, err));
-        AF_TRY(af_tensor_read(f->g, f->done, &value, sizeof value, err));
-        *ms = AF_MIN(*ms, (af_bench_now(false) - wall) * 1e3 / REPEAT);
-        *cpu_ms = AF_MIN(*cpu_ms, (af_bench_now(true) - processor) * 1e3 / REPEAT);
+        AF_TRY(run_times(f, repeat, err));
+        *ms = AF_MIN(*ms, (af_bench_now(false) - wall) * 1e3 / repeat);
+        *cpu_ms = AF_MIN(*cpu_ms, (af_bench_now(true) - processor) * 1e3 / repeat);
     }
 done:
     return st;
@@ -147,7 +158,8 @@ af_status af_bench_floor(const af_bench_floor_opts *o, af_device *d, double *ms,
                          af_error *err)
 {
     const af_model_spec *s = o->spec;
-    const int64_t head = AF_MIN(o->rows, (int64_t)HEAD_ROWS);
+    const int64_t head = AF_MIN(o->rows, (int64_t)HEAD_ROWS),
+                  rows = AF_MIN(o->rows, (int64_t)LAYER_ROWS);
     floor_graph f = {.type = o->type, .seconds = AF_MIN(o->seconds, most_seconds)};
     af_status st = AF_OK;
     *ms = *cpu_ms = 0;
@@ -160,13 +172,71 @@ af_status af_bench_floor(const af_bench_floor_opts *o, af_device *d, double *ms,
         for (int k = i + 1; k < s->layers; k++)
             count += same_gemms(s, i, k);
         AF_TRY(af_graph_new(&f.g, err));
-        add_layer(&f, o, i);
-        AF_TRY(run_part(&f, d, count, ms, cpu_ms, err));
+        add_layer(&f, o, rows, i);
+        AF_TRY(run_part(&f, d, count * (double)o->rows / (double)rows, ms, cpu_ms, err));
     }
     AF_TRY(af_graph_new(&f.g, err));
     add_gemms(&f, 0, head, s->vocab, s->width, o->full);
     AF_TRY(run_part(&f, d, (double)o->rows / (double)head, ms, cpu_ms, err));
 done:
+    return st;
+}
+
+/* ---- attention ---- */
+
+static bool attends(const af_layer_spec *l) { return l->mixer == AF_MIXER_ATTENTION; }
+
+static bool same_attention(const af_layer_spec *a, const af_layer_spec *b)
+{
+    return attends(a) && attends(b) && a->heads == b->heads && a->kv_heads == b->kv_heads &&
+           a->head_dim == b->head_dim && a->window == b->window;
+}
+
+static void add_attention(floor_graph *f, const af_bench_floor_opts *o, int layer)
+{
+    const af_model_spec *s = o->spec;
+    const af_layer_spec *l = &s->layer[layer];
+    const af_attention_opts a = {.heads = l->heads,
+                                 .kv_heads = l->kv_heads,
+                                 .head_dim = l->head_dim,
+                                 .scale = s->attn_scale,
+                                 .softcap = s->attn_softcap,
+                                 .window = l->window,
+                                 .causal = true};
+    const int64_t E = l->head_dim, out[2] = {o->rows, l->heads * E},
+                  qkv[2] = {o->rows, (l->heads + 2 * l->kv_heads) * E}, bounds = o->batch + 1;
+    af_tensor *at = af_graph_input(f->g, "bounds", AF_DTYPE_I32, 1, &bounds);
+    af_graph_output(f->g, af_attention_both(f->g, af_graph_input(f->g, "qkv", f->type, 2, qkv), at,
+                                            af_graph_input(f->g, "dy", f->type, 2, out), &a));
+}
+
+af_status af_bench_attention(const af_bench_floor_opts *o, af_device *d, double *ms, af_error *err)
+{
+    const af_model_spec *s = o->spec;
+    floor_graph f = {.type = o->type, .seconds = AF_MIN(o->seconds, most_seconds)};
+    double cpu_ms = 0;
+    af_status st = AF_OK;
+    int32_t *bounds = af_calloc((uint64_t)o->batch + 1, sizeof *bounds);
+    if (!bounds)
+        return af_fail_nomem(err, "bounds", (uint64_t)(o->batch + 1) * 4);
+    for (int64_t i = 0; i <= o->batch; i++)
+        bounds[i] = (int32_t)(i * (o->rows / o->batch));
+    f.ints = bounds;
+    *ms = 0;
+    for (int i = 0; i < s->layers; i++) {
+        int count = 0, before = 0;
+        for (int k = 0; k < s->layers; k++) {
+            count += same_attention(&s->layer[i], &s->layer[k]);
+            before += k < i && same_attention(&s->layer[i], &s->layer[k]);
+        }
+        if (count == 0 || before > 0)
+            continue;
+        AF_TRY(af_graph_new(&f.g, err));
+        add_attention(&f, o, i);
+        AF_TRY(run_part(&f, d, count, ms, &cpu_ms, err));
+    }
+done:
+    free(bounds);
     return st;
 }
 

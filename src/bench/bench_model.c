@@ -35,7 +35,7 @@ static af_status make_spec(af_bench_model *b, af_error *err)
         text, sizeof text,
         "{\"model_type\": \"%s\", \"hidden_act\": \"silu\", \"hidden_size\": %d, "
         "\"intermediate_size\": %d, \"moe_intermediate_size\": %d, \"max_position_embeddings\": "
-        "32768, "
+        "%" PRId64 ", "
         "\"num_attention_heads\": %d, \"num_hidden_layers\": %" PRId64
         ", \"num_key_value_heads\": %d, \"num_experts\": %d, \"num_experts_per_tok\": %d, "
         "\"norm_topk_prob\": true, \"rms_norm_eps\": %g, \"rope_theta\": %g, "
@@ -45,9 +45,9 @@ static af_status make_spec(af_bench_model *b, af_error *err)
         : s->experts ? "qwen3_moe"
         : s->bias    ? "qwen2"
                      : "llama",
-        s->width, s->ffn, s->ffn, s->heads, b->o->layers > 0 ? b->o->layers : s->layers,
-        s->kv_heads, s->experts, s->experts_used, s->eps, s->theta, s->tied ? "true" : "false",
-        s->vocab, s->head_dim);
+        s->width, s->ffn, s->ffn, AF_MAX(b->o->seq, INT64_C(32768)), s->heads,
+        b->o->layers > 0 ? b->o->layers : s->layers, s->kv_heads, s->experts, s->experts_used,
+        s->eps, s->theta, s->tied ? "true" : "false", s->vocab, s->head_dim);
     af_status st = af_hf_config_parse(&b->model.config, text, (uint64_t)n, "bench", err);
     return st == AF_OK ? af_model_spec_init(&b->model.own_spec, &b->model.config, err) : st;
 }
@@ -85,9 +85,10 @@ static af_status make_run(af_bench_model *b, af_error *err)
         snprintf(text, sizeof text,
                  "base_model: bench\n%s%s%sdatasets:\n  - path: none\nsequence_len: %" PRId64
                  "\nmicro_batch_size: %" PRId64 "\nlearning_rate: 0.0001\nmax_grad_norm: 1.0\n"
-                 "weight_decay: 0.01\noptimizer: adamw_torch\nbf16: %s\ndevice: %s\n",
+                 "weight_decay: 0.01\noptimizer: adamw_torch\nbf16: %s\ndevice: %s\n%s",
                  full ? "" : "adapter: ", full ? "" : b->o->method, full ? "" : targets, b->o->seq,
-                 b->o->batch, strcmp(b->o->dtype, "bf16") == 0 ? "true" : "false", b->o->device);
+                 b->o->batch, strcmp(b->o->dtype, "bf16") == 0 ? "true" : "false", b->o->device,
+                 b->o->fp8 ? "fp8: true\n" : "");
     char rank[32];
     snprintf(rank, sizeof rank, "lora_r=%" PRId64, b->o->rank);
     const char *overrides[] = {rank};

@@ -35,7 +35,7 @@ static af_status run(af_decoder *d, const int32_t *ids, int64_t count, int adapt
                                              .length = count,
                                              .n = n,
                                              .adapter = af_decode_place(d, adapter)};
-        AF_TRY(af_decode_graph_run(&d->graph, d->feed, d->table, false, &rows, err));
+        AF_TRY(af_decode_graph_run(&d->graph, d->feed, d->table, false, err));
         AF_TRY(af_decode_graph_hidden(&d->graph, &rows, err));
         pool(out, sum, rows, at, n, count, D, pooling);
     }

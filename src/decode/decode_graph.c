@@ -179,6 +179,12 @@ static af_status record(af_decode_graph *e, af_error *err)
         af_graph_output(g, e->hidden);
     e->logits = af_model_logits(l, af_embedding(g, e->last, e->hidden, l->compute), &o);
     af_graph_output(g, e->logits);
+    if (z->draws && l->spec->vocab <= AF_DRAW_VOCAB_MAX) {
+        e->want = af_graph_input(g, "want", AF_DTYPE_F64, 2, (int64_t[]){z->picks, AF_DRAW_WANTS});
+        e->choice = af_token_draw(g, e->logits, e->want, &e->top);
+        af_graph_output(g, e->choice);
+        af_graph_output(g, e->top);
+    }
     AF_TRY(af_graph_status(g, err));
 done:
     return st;
@@ -187,6 +193,11 @@ done:
 static uint64_t host_ints(const af_decode_graph *e)
 {
     return (uint64_t)(4 * e->z.rows + 2 * e->z.seqs + e->z.picks + 8);
+}
+
+static uint64_t drawn_doubles(const af_decode_graph *e)
+{
+    return (uint64_t)e->z.picks * (AF_DRAW_WANTS + 2 + 2 * AF_DRAW_TOPS_MAX);
 }
 
 /* As it comes, and as floats where that is something else. */
@@ -222,7 +233,8 @@ af_status af_decode_graph_open(af_decode_graph *out, af_device *d, const af_engi
     AF_TRY(af_engine_fill(&e.leaves, from, err));
     e.host = af_calloc(host_ints(&e), sizeof *e.host);
     e.raw = af_calloc(raw_floats(&e), sizeof(float));
-    if (!e.host || !e.raw)
+    e.drawn = af_calloc(drawn_doubles(&e), sizeof *e.drawn);
+    if (!e.host || !e.raw || !e.drawn)
         AF_TRY(af_fail_nomem(err, "logits", raw_floats(&e) * sizeof(float)));
     *out = e;
     e = (af_decode_graph){0};
@@ -240,7 +252,8 @@ af_status af_decode_graph_plan(uint64_t *bytes, af_device *d, const af_engine_fr
     AF_TRY(make(&e, d, from, err));
     AF_TRY(af_graph_plan(e.graph, d, &p, err));
     const uint64_t shared = from->live ? af_graph_shared_bytes(e.graph) : 0;
-    *bytes = p.total - shared + host_ints(&e) * sizeof *e.host + raw_floats(&e) * sizeof(float);
+    *bytes = p.total - shared + host_ints(&e) * sizeof *e.host + raw_floats(&e) * sizeof(float) +
+             drawn_doubles(&e) * sizeof *e.drawn;
 done:
     af_decode_graph_close(&e);
     return st;
@@ -252,6 +265,7 @@ void af_decode_graph_close(af_decode_graph *e)
     af_model_leaves_clear(&e->leaves);
     free(e->host);
     free(e->raw);
+    free(e->drawn);
     *e = (af_decode_graph){0};
 }
 
@@ -304,21 +318,47 @@ static af_status put(af_decode_graph *e, af_tensor *t, const int32_t *v, af_erro
     return t ? af_tensor_write(e->graph, t, v, af_tensor_bytes(t), err) : AF_OK;
 }
 
-static af_status get(af_decode_graph *e, const af_tensor *t, const float **out, af_error *err)
+/* Rows of the logits or the hidden states as floats. */
+static af_status get(af_decode_graph *e, const af_tensor *t, int64_t from, int64_t rows,
+                     const float **out, af_error *err)
 {
-    const uint64_t count = (uint64_t)af_tensor_live_count(t);
+    const uint64_t count = (uint64_t)(rows * af_tensor_last_dim(t));
     const bool f32 = af_tensor_dtype(t) == AF_DTYPE_F32;
     float *f = f32 ? e->raw : (float *)e->raw + count;
-    const af_status st = af_tensor_read_live(e->graph, t, e->raw, err);
+    const af_status st = af_tensor_read_rows(e->graph, t, from, rows, e->raw, err);
     if (st == AF_OK && !f32)
         af_convert(f, AF_DTYPE_F32, e->raw, af_tensor_dtype(t), count);
     *out = f;
     return st;
 }
 
-af_status af_decode_graph_run(af_decode_graph *e, const af_decode_feed *f, const int32_t *pages,
-                              bool one, const float **logits, af_error *err)
+/* Where choice and top lie after want. */
+static double *choices(const af_decode_graph *e) { return e->drawn + e->z.picks * AF_DRAW_WANTS; }
+static double *tops(const af_decode_graph *e) { return choices(e) + e->z.picks * 2; }
+
+/* *draws, *lists: some row is drawn, some with a list of the most likely tokens. */
+static af_status put_wants(af_decode_graph *e, const af_decode_feed *f, bool *draws, bool *lists,
+                           af_error *err)
 {
+    double *at = e->drawn;
+    *draws = *lists = false;
+    if (!e->want)
+        return AF_OK;
+    for (int64_t i = 0; i < e->z.picks; i++)
+        at[i * AF_DRAW_WANTS] = -1;
+    for (int64_t k = 0; k < e->z.seqs; at += f[k++].picks * AF_DRAW_WANTS)
+        if (f[k].picks && f[k].draws) {
+            memcpy(at + (f[k].picks - 1) * AF_DRAW_WANTS, f[k].want, sizeof f[k].want);
+            *draws = true;
+            *lists |= f[k].want[AF_DRAW_TOPS] > 0;
+        }
+    return af_tensor_write(e->graph, e->want, e->drawn, af_tensor_bytes(e->want), err);
+}
+
+af_status af_decode_graph_run(af_decode_graph *e, const af_decode_feed *f, const int32_t *pages,
+                              bool one, af_error *err)
+{
+    bool draws, lists;
     af_status st = AF_OK;
     const decode_images m = lay_out(e, f);
     AF_TRY(af_model_write_rope(&e->leaves, m.length, err));
@@ -331,18 +371,39 @@ af_status af_decode_graph_run(af_decode_graph *e, const af_decode_feed *f, const
     AF_TRY(put(e, e->which, m.which, err));
     AF_TRY(put(e, e->column, m.column, err));
     AF_TRY(put(e, e->last, m.last, err));
+    AF_TRY(put_wants(e, f, &draws, &lists, err));
     af_graph_set_one_token(e->graph, one, e->z.least);
     af_graph_set_live_rows(e->graph, m.rows);
     af_graph_set_live_picks(e->graph, m.picks);
     AF_TRY(af_graph_run(e->graph, AF_RUN_FORWARD, err));
-    AF_TRY(get(e, e->logits, logits, err));
+    e->live = m.rows;
+    if (draws)
+        AF_TRY(af_tensor_read_live(e->graph, e->choice, choices(e), err));
+    if (lists)
+        AF_TRY(af_tensor_read_live(e->graph, e->top, tops(e), err));
 done:
     return st;
 }
 
+af_status af_decode_graph_logits(af_decode_graph *e, int64_t from, int64_t count,
+                                 const float **logits, af_error *err)
+{
+    return get(e, e->logits, from, count, logits, err);
+}
+
+const double *af_decode_graph_choice(const af_decode_graph *e, int64_t row)
+{
+    return choices(e) + row * 2;
+}
+
+const double *af_decode_graph_top(const af_decode_graph *e, int64_t row)
+{
+    return tops(e) + row * 2 * AF_DRAW_TOPS_MAX;
+}
+
 af_status af_decode_graph_hidden(af_decode_graph *e, const float **rows, af_error *err)
 {
-    return get(e, e->hidden, rows, err);
+    return get(e, e->hidden, 0, e->live, rows, err);
 }
 
 static af_status move_one(af_decode_graph *to, af_tensor *t, af_decode_graph *from,

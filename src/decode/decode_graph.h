@@ -4,6 +4,7 @@
 #define AF_DECODE_GRAPH_H
 
 #include "model/engine.h"
+#include "ops/head/token_draw.h"
 
 typedef struct af_decode_sizes {
     int64_t rows;               /* tokens of a run */
@@ -13,6 +14,7 @@ typedef struct af_decode_sizes {
     int64_t least;              /* see af_graph_set_one_token */
     bool hidden;                /* hidden states can be read */
     bool rounded;               /* see af_graph_set_round_activations */
+    bool draws;                 /* the device chooses tokens (token_draw.h) */
     /* adapters at most, the largest rank, and which modules of the spec have one (NULL = none) */
     int adapters, rank;
     bool columns; /* some have factors and shifts of columns */
@@ -37,11 +39,15 @@ typedef struct af_decode_graph {
     af_tensor *last;            /* i32 [picks] */
     af_tensor *which, *column;  /* i32 [rows]: the adapter, or -100; the same plus 1, or 0 */
     af_tensor *hidden, *logits; /* [rows][D], [picks][V] */
+    af_tensor *want;            /* f64 [picks][AF_DRAW_WANTS]; NULL = the device draws nothing, */
+    af_tensor *choice, *top;    /* else f64 [picks][2] and [picks][2 AF_DRAW_TOPS_MAX] */
     af_layer_cache *cache;      /* [layers], of the leaves' arena */
     af_row_adapter *group;      /* [layers * AF_GROUP_LAYER_COUNT], likewise; NULL = none */
     af_decode_sizes z;          /* module: not valid after opening */
+    int64_t live;               /* rows of the last run */
     int32_t *host;              /* images of the inputs */
     void *raw;                  /* logits or hidden states as they come */
+    double *drawn;              /* images of want, choice and top */
 } af_decode_graph;
 
 AF_CHECKED af_status af_decode_graph_open(af_decode_graph *out, af_device *d,
@@ -60,13 +66,20 @@ typedef struct af_decode_feed {
     int64_t picks;  /* the logits of so many of its last rows are wanted */
     int64_t length; /* of the whole sequence, for ropes that depend on it */
     int adapter;    /* its place among the adapters; -1 = none */
+    bool draws;     /* the device chooses the token after the last of them, by */
+    double want[AF_DRAW_WANTS];
 } af_decode_feed;
 /* Runs seqs feeds; `one`: no sequence has more than one row, and none of its prompt
- * (af_graph_set_one_token). pages [seqs][table]. Row r of *logits (floats, the graph's until the
- * next run) is the r-th wanted row. */
+ * (af_graph_set_one_token). pages [seqs][table]. */
 AF_CHECKED af_status af_decode_graph_run(af_decode_graph *e, const af_decode_feed *f,
-                                         const int32_t *pages, bool one, const float **logits,
-                                         af_error *err);
+                                         const int32_t *pages, bool one, af_error *err);
+/* Of the last run, until the next one: logits of `count` wanted rows from the from-th on (floats,
+ * the graph's until the next call), */
+AF_CHECKED af_status af_decode_graph_logits(af_decode_graph *e, int64_t from, int64_t count,
+                                            const float **logits, af_error *err);
+/* and what was drawn after the row-th: token and log-probability, and pairs of both. */
+const double *af_decode_graph_choice(const af_decode_graph *e, int64_t row);
+const double *af_decode_graph_top(const af_decode_graph *e, int64_t row);
 /* The hidden states of the rows of the last run, until the next one. */
 AF_CHECKED af_status af_decode_graph_hidden(af_decode_graph *e, const float **rows, af_error *err);
 /* The caches of `from` into those of a graph with the same sizes. */

@@ -1,7 +1,11 @@
 /* decode_token.c - from a row of logits to a token, its log-probability and the caller's hook. */
 #include "decode/decoder.h"
 
+#include "base/rng.h"
+
 #include <math.h>
+
+static_assert((int)AF_TOP_LOGPROBS_MAX == (int)AF_DRAW_TOPS_MAX, "what the device lists");
 
 static bool is_end_token(const af_decoder *d, int32_t id)
 {
@@ -45,12 +49,17 @@ static int largest(const float *x, int64_t V, int n, af_token_logprob *top, doub
     return count;
 }
 
+static bool call_hook(const af_decode_seq *s, af_decoded *t)
+{
+    t->ticket = s->ticket;
+    t->prefix = s->prefix;
+    return !s->r.token || s->r.token(s->r.user, t);
+}
+
 /* Calls the hook for a token whose row of logits this is. */
 static bool tell(const af_decoder *d, const af_decode_seq *s, const float *logits, af_decoded *t)
 {
     af_token_logprob top[AF_TOP_LOGPROBS_MAX];
-    t->ticket = s->ticket;
-    t->prefix = s->prefix;
     t->logprob = NAN;
     if (s->r.top_logprobs >= 0) {
         const double lse = log_sum_exp(logits, d->V);
@@ -58,7 +67,7 @@ static bool tell(const af_decoder *d, const af_decode_seq *s, const float *logit
         t->tops = largest(logits, d->V, s->r.top_logprobs, top, lse);
         t->top = top;
     }
-    return !s->r.token || s->r.token(s->r.user, t);
+    return call_hook(s, t);
 }
 
 void af_decode_finish(af_decode_seq *s, af_decode_end end)
@@ -104,25 +113,66 @@ static bool restrict_logits(af_decoder *d, const af_decode_seq *s)
     return any;
 }
 
+/* A new token becomes part of the sequence. False: there is none, and the sequence is finished. */
+static bool append(af_decoder *d, af_decode_seq *s, af_decoded *t)
+{
+    if (t->id < 0) {
+        af_decode_finish(s, AF_DECODE_ERROR);
+        return false;
+    }
+    s->ids[s->count++] = t->id;
+    d->counts.new_tokens++;
+    if (!s->r.ignore_eos && is_end_token(d, t->id))
+        t->end = AF_DECODE_EOS;
+    else if (s->count >= s->most)
+        t->end = AF_DECODE_LENGTH;
+    return true;
+}
+
+bool af_decode_draws(const af_decoder *d, const af_decode_seq *s, double want[AF_DRAW_WANTS])
+{
+    const af_sample_opts *o = &s->r.sample;
+    if (!d->graph.want || s->r.mask || s->r.biases ||
+        (o->repeat_penalty > 0 && o->repeat_penalty != 1))
+        return false;
+    want[AF_DRAW_TEMPERATURE] = o->temperature > 0 && o->top_k != 1 ? o->temperature : 0;
+    want[AF_DRAW_TOP_K] = (double)o->top_k;
+    want[AF_DRAW_TOP_P] = o->top_p;
+    want[AF_DRAW_MIN_P] = o->min_p;
+    want[AF_DRAW_NUMBER] = af_rng_f64(o->seed, s->r.stream, (uint64_t)(s->count - s->prompt));
+    want[AF_DRAW_TOPS] = s->r.top_logprobs;
+    return true;
+}
+
+void af_decode_drawn(af_decoder *d, af_decode_seq *s, const double *choice, const double *top,
+                     bool *end)
+{
+    af_token_logprob tops[AF_TOP_LOGPROBS_MAX];
+    af_decoded t = {.index = s->count - s->prompt, .id = (int32_t)choice[0], .logprob = NAN};
+    *end = true;
+    if (!append(d, s, &t))
+        return;
+    if (s->r.top_logprobs >= 0) {
+        t.logprob = choice[1];
+        t.tops = (int)AF_MIN((int64_t)s->r.top_logprobs, d->V);
+        t.top = tops;
+    }
+    for (int i = 0; i < t.tops; i++)
+        tops[i] = (af_token_logprob){(int32_t)top[2 * i], top[2 * i + 1]};
+    s->cancelled |= !call_hook(s, &t);
+    *end = t.end != AF_DECODE_GOES_ON || s->cancelled;
+}
+
 void af_decode_next(af_decoder *d, af_decode_seq *s, const float *logits, bool *end)
 {
     af_decoded t = {.index = s->count - s->prompt, .id = -1};
+    *end = true;
     memcpy(d->logits, logits, (size_t)d->V * sizeof *logits);
     if (restrict_logits(d, s))
         t.id = af_sample(&s->r.sample, d->logits, d->V, s->ids, s->count, s->r.stream,
                          (uint64_t)t.index, d->candidates);
-    if (t.id < 0) {
-        af_decode_finish(s, AF_DECODE_ERROR);
-        *end = true;
+    if (!append(d, s, &t))
         return;
-    }
-    s->ids[s->count++] = t.id;
-    d->counts.new_tokens++;
-    if (!s->r.ignore_eos && is_end_token(d, t.id))
-        t.end = AF_DECODE_EOS;
-    else if (s->count >= s->most)
-        t.end = AF_DECODE_LENGTH;
-    if (!tell(d, s, logits, &t))
-        s->cancelled = true;
+    s->cancelled |= !tell(d, s, logits, &t);
     *end = t.end != AF_DECODE_GOES_ON || s->cancelled;
 }

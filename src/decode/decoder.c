@@ -37,7 +37,8 @@ af_decode_sizes af_decode_sizes_of(const af_decode_plan *p)
         .table = (p->context + p->page - 1) / p->page,
         .least = p->slots,
         .hidden = p->embeds,
-        .rounded = p->rounds};
+        .rounded = p->rounds,
+        .draws = p->draws};
 }
 
 static af_status take_scratch(af_decoder *d, af_error *err)
@@ -133,15 +134,17 @@ af_status af_decoder_open(af_decoder **out, af_model *m, const af_decoder_opts *
                        " tokens are not possible",
                        o->context, o->sequences, o->tokens));
     const int64_t most = af_spec_context(af_decode_spec(m));
+    const bool cpu = af_device_is_cpu(m->device);
     af_decode_plan p = {.context = o->context ? o->context
                                    : most > 0 ? most
                                               : CONTEXT,
-                        .rows = af_device_is_cpu(m->device) ? CHUNK_CPU : CHUNK_GPU,
+                        .rows = cpu ? CHUNK_CPU : CHUNK_GPU,
                         .page = AF_PAGE_TOKENS,
                         .slots = o->sequences ? o->sequences : SEQUENCES,
                         .embeds = true,
                         .shares = !o->keep_no_text,
-                        .rounds = o->round_activations};
+                        .rounds = o->round_activations,
+                        .draws = !cpu};
     AF_TRY(choose_pages(&p, m, o, err));
     AF_TRY(af_decode_open(out, m, &p, err));
     if (af_model_tokenizer(m, &(*out)->tokenizer, NULL) != AF_OK)
@@ -213,40 +216,52 @@ static bool in_prompt(const af_decode_seq *s)
     return s->cached < s->prompt || s->cached < s->count - 1;
 }
 
-/* What the rows of the run mean: log-probabilities of the prompt, and the next token. */
-static void use_logits(af_decoder *d, int i, const float *logits)
+/* What the wanted rows of a run from `row` on mean to slot i: log-probabilities of the prompt, and
+ * the next token. */
+static af_status use_rows(af_decoder *d, int i, int64_t row, af_error *err)
 {
     af_decode_seq *s = d->slot[i];
-    const int64_t from = s->cached - d->feed[i].picks;
+    af_status st = AF_OK;
+    const int64_t picks = d->feed[i].picks, from = s->cached - picks;
+    const int64_t read = picks == 1 && d->feed[i].draws ? 0 : picks; /* on the host */
+    const float *logits = NULL;
     bool end = false;
-    for (int64_t k = 0; k < d->feed[i].picks && !end; k++) {
+    AF_TRY(af_decode_graph_logits(&d->graph, row, read, &logits, err));
+    for (int64_t k = 0; k < picks && !end; k++) {
         const int64_t next = from + k + 1;
         if (next < s->count)
             end = !af_decode_prompt(d, s, next, logits + k * d->V);
+        else if (d->feed[i].draws)
+            af_decode_drawn(d, s, af_decode_graph_choice(&d->graph, row + k),
+                            af_decode_graph_top(&d->graph, row + k), &end);
         else
             af_decode_next(d, s, logits + k * d->V, &end);
     }
     if (end) {
         af_decode_release(d, i);
-        return;
+        return AF_OK;
     }
-    if (s->count > s->cached + 1 || !d->feed[i].picks)
-        return;
+    if (s->count > s->cached + 1 || !picks)
+        return AF_OK;
     if (tables_differ(af_decode_spec(d->m), s->count - 1, s->count))
         s->cached = 0;
     af_model_watch_length(d->m, s->count);
+done:
+    return st;
 }
 
 static af_decode_feed feed_of(const af_decoder *d, const af_decode_seq *s)
 {
     const bool all = s->r.prompt_logprobs && in_prompt(s);
     const int64_t n = AF_MIN(s->count - s->cached, all ? d->z.picks : d->z.rows);
-    return (af_decode_feed){.ids = s->ids + s->cached,
-                            .from = s->cached,
-                            .length = s->count,
-                            .n = n,
-                            .adapter = af_decode_place(d, s->r.adapter),
-                            .picks = all ? n : s->cached + n == s->count};
+    af_decode_feed f = {.ids = s->ids + s->cached,
+                        .from = s->cached,
+                        .length = s->count,
+                        .n = n,
+                        .adapter = af_decode_place(d, s->r.adapter),
+                        .picks = all ? n : s->cached + n == s->count};
+    f.draws = s->cached + n == s->count && af_decode_draws(d, s, f.want);
+    return f;
 }
 
 /* The next run: of sequences from `from` on that are (not) in their prompt, those that fit. Returns
@@ -281,11 +296,11 @@ static bool any_fed(const af_decoder *d)
 static af_status run_feed(af_decoder *d, bool prompts, af_error *err)
 {
     af_status st = AF_OK;
-    const float *logits;
+    int64_t row = 0;
     if (!any_fed(d))
         return AF_OK;
     const double from = af_seconds_now();
-    AF_TRY(af_decode_graph_run(&d->graph, d->feed, d->table, !prompts, &logits, err));
+    AF_TRY(af_decode_graph_run(&d->graph, d->feed, d->table, !prompts, err));
     *(prompts ? &d->prompt_s : &d->token_s) += af_seconds_now() - from;
     for (int i = 0; i < d->slots; i++) {
         if (!d->feed[i].n)
@@ -293,8 +308,12 @@ static af_status run_feed(af_decoder *d, bool prompts, af_error *err)
         d->slot[i]->cached += d->feed[i].n;
         if (prompts)
             af_decode_keep(d, i);
-        use_logits(d, i, logits);
-        logits += d->feed[i].picks * d->V;
+        st = use_rows(d, i, row, err);
+        if (st != AF_OK) { /* the device's: the same rows again, next time */
+            d->slot[i]->cached -= d->feed[i].n;
+            return st;
+        }
+        row += d->feed[i].picks;
     }
 done:
     return st;

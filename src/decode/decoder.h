@@ -80,6 +80,7 @@ typedef struct af_decode_plan {
     bool own_adapter;
     bool shares;
     bool rounds; /* see af_decoder_opts.round_activations */
+    bool draws;  /* the device chooses tokens (decode_graph.h): on a GPU */
 } af_decode_plan;
 AF_CHECKED af_status af_decode_open(af_decoder **out, af_model *m, const af_decode_plan *p,
                                     af_error *err);
@@ -88,8 +89,12 @@ af_decode_sizes af_decode_sizes_of(const af_decode_plan *p);
 af_engine_from af_decode_from(const af_decoder *d);
 const af_model_spec *af_decode_spec(const af_model *m);
 
-/* decode_token.c: logits [V] of the last row of s -> its next token, the hook included. *end: the
- * sequence is finished. */
+/* decode_token.c: whether the device can choose the next token of s, and by what. */
+bool af_decode_draws(const af_decoder *d, const af_decode_seq *s, double want[AF_DRAW_WANTS]);
+/* What it chose (choice and top of the row), or logits [V] of the last row of s -> its next token,
+ * the hook included. *end: the sequence is finished. */
+void af_decode_drawn(af_decoder *d, af_decode_seq *s, const double *choice, const double *top,
+                     bool *end);
 void af_decode_next(af_decoder *d, af_decode_seq *s, const float *logits, bool *end);
 /* The log-probability of token `index`, given logits [V] of the row before it, where the request
  * wants it of its prompt. False cancels. */

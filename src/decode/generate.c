@@ -119,7 +119,8 @@ static af_decode_plan plan_of(const af_model *m, const af_generate_opts *o)
     af_decode_plan p = {.rows = cpu ? CHUNK_CPU : CHUNK_GPU,
                         .slots = AF_MIN(AF_MAX(o->sequences, 1), SEQUENCES_MAX),
                         .own_adapter = true,
-                        .shares = !o->once};
+                        .shares = !o->once,
+                        .draws = !cpu};
     int64_t longest = 0, all = 0;
     for (int i = 0; i < o->sequences; i++) {
         longest = AF_MAX(longest, o->prompt_len[i]);

@@ -4,15 +4,20 @@
  * add up. */
 #include "graph/node.h"
 
+af_dtype af_grad_type(const af_tensor *param)
+{
+    return param->dtype == AF_DTYPE_BF16 ? AF_DTYPE_F32 : param->dtype;
+}
+
 static void accumulate(af_graph *g, af_tensor *param, af_tensor *dt)
 {
+    const af_dtype type = af_grad_type(param);
     if (!param->grad)
-        param->grad =
-            af_leaf(g, AF_ROLE_GRADIENT, param->name, param->dtype, param->ndim, param->dim);
+        param->grad = af_leaf(g, AF_ROLE_GRADIENT, param->name, type, param->ndim, param->dim);
     if (af_graph_failed(g))
         return;
-    if (dt->dtype != param->dtype)
-        dt = af_cast(g, dt, param->dtype);
+    if (dt->dtype != type)
+        dt = af_cast(g, dt, type);
     af_node_new(g, AF_OP_ACCUM, (af_tensor *[]){param->grad, dt}, 2);
 }
 

@@ -168,9 +168,9 @@ af_tensor *af_graph_weight(af_graph *g, const char *name, af_dtype t, int ndim, 
 
 af_tensor *af_graph_param(af_graph *g, const char *name, af_dtype t, int ndim, const int64_t *dim)
 {
-    if (t != AF_DTYPE_F32 && t != AF_DTYPE_F64)
-        return af_graph_bad(g, "parameter '%s' is %s; parameters are f32 or f64", name ? name : "",
-                            af_dtype_name(t));
+    if (t != AF_DTYPE_F32 && t != AF_DTYPE_F64 && t != AF_DTYPE_BF16)
+        return af_graph_bad(g, "parameter '%s' is %s; parameters are f32, f64 or bf16",
+                            name ? name : "", af_dtype_name(t));
     af_tensor *x = af_leaf(g, AF_ROLE_PARAM, name, t, ndim, dim);
     if (!af_graph_failed(g))
         x->needs_grad = true;

@@ -43,6 +43,9 @@ void af_graph_set_round_activations(af_graph *g, bool on);
 /* af_tensor_read of the live rows only; `data` holds all of them, packed. */
 AF_CHECKED af_status af_tensor_read_live(af_graph *g, const af_tensor *t, void *data,
                                          af_error *err);
+/* Of rows from, from + 1, ..., from + count - 1 of a matrix. */
+AF_CHECKED af_status af_tensor_read_rows(af_graph *g, const af_tensor *t, int64_t from,
+                                         int64_t count, void *data, af_error *err);
 /* True after prepare for a tensor with memory of its own: no view, and something uses it. */
 bool af_tensor_is_stored(const af_tensor *t);
 /* Where the values lie in memory of this process: packed rows, readable and (unless the tensor is

@@ -195,6 +195,8 @@ af_tensor *af_leaf(af_graph *g, af_role role, const char *name, af_dtype t, int 
 
 /* dt is a contribution to the gradient of t: kept, added, or accumulated into a param's gradient.
  * No-op when t needs none (builders may ask t->needs_grad first to save work). */
+/* The type of a parameter's gradient: its own, or f32 for bf16. */
+af_dtype af_grad_type(const af_tensor *param);
 void af_grad_add(af_graph *g, af_tensor *t, af_tensor *dt);
 
 /* ---- shapes ---- */

@@ -5,6 +5,7 @@
  * the same order, so that the exchanges meet. */
 #include "graph/graph_test.h"
 #include "graph/node.h"
+#include "tensor/dtype.h"
 
 #include <stdlib.h>
 
@@ -282,7 +283,8 @@ void af_graph_exchanges(const af_graph *g, int what, af_exchanged_fn *fn, void *
         if (run_of(n) != what)
             continue;
         if (n->op == AF_OP_RANK_SUM || n->op == AF_OP_RANK_JOIN)
-            fn(user, n->attr.ranks.cut, sizeof(float), n->op == AF_OP_RANK_JOIN);
+            fn(user, n->attr.ranks.cut, af_dtype_get(n->in[0]->dtype)->bytes,
+               n->op == AF_OP_RANK_JOIN);
         else if (n->op == AF_OP_RANK_GATHER)
             for (int k = 0; k < n->n_in; k++)
                 fn(user, n->in[k]->cut, 1, true);

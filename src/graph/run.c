@@ -1,5 +1,6 @@
 /* run.c - from a recorded graph to runs on a device: plan, prepare, run, read, write. */
 #include "graph/backend.h"
+#include "tensor/dtype.h"
 
 #include <math.h>
 
@@ -238,6 +239,19 @@ af_status af_tensor_read_live(af_graph *g, const af_tensor *t, void *data, af_er
     af_tensor part = *t;
     part.dim[0] = *t->live;
     return part.dim[0] ? g->device->ops->read(g->device, g, &part, data, err) : AF_OK;
+}
+
+af_status af_tensor_read_rows(af_graph *g, const af_tensor *t, int64_t from, int64_t count,
+                              void *data, af_error *err)
+{
+    const af_status st = check_copy(g, t, data, "read", af_tensor_bytes(t), err);
+    if (st != AF_OK || count == 0)
+        return st;
+    assert(t->ndim == 2 && from >= 0 && count > 0 && from + count <= t->dim[0]);
+    af_tensor part = *t;
+    part.dim[0] = count;
+    part.data = (uint8_t *)t->data + from * t->ld * (int64_t)af_dtype_get(t->dtype)->bytes;
+    return g->device->ops->read(g->device, g, &part, data, err);
 }
 
 af_status af_tensor_read_later(af_graph *g, const af_tensor *t, void *data, uint64_t bytes,

@@ -37,6 +37,7 @@ typedef struct af_model_leaves {
 typedef struct af_leaves_opts {
     af_dtype compute;          /* activations: f32 or bf16 */
     bool train_base;           /* every tensor of the model is a param (f32) */
+    bool bf16_params;          /* those are bf16 */
     const bool *trained;       /* of those only these, by spec tensor; NULL = all */
     bool train_adapter;        /* adapter tensors and modules_to_save are params, else weights */
     const af_adapter *adapter; /* NULL = none; must outlive the leaves */

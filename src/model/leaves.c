@@ -31,7 +31,8 @@ static af_status declare_tensors(af_model_leaves *l, const af_leaves_opts *o, af
         if (o->base)
             l->tensor[i] = o->base->tensor[i];
         else if (is_param(o, s, i))
-            l->tensor[i] = af_graph_param(l->graph, name, AF_DTYPE_F32, t->ndim, t->dim);
+            l->tensor[i] = af_graph_param(
+                l->graph, name, o->bf16_params ? AF_DTYPE_BF16 : AF_DTYPE_F32, t->ndim, t->dim);
         else if (more)
             l->tensor[i] = af_graph_weight(l->graph, name, frozen_type(o, i), 2,
                                            (int64_t[]){t->dim[0], t->dim[1] + more});

@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "base/word.h"
 #include "format/weights/bnb_state.h"
+#include "model/arch/arch_list.h"
 #include "tensor/codec.h"
 
 #include <jansson.h>
@@ -249,7 +250,8 @@ static af_status match_folder(af_model_reader *in, faults *f, int i, af_error *e
         af_model_reader_disk_name(in, ours, name, sizeof name);
     }
     if (t->slot == AF_SLOT_EMBED && in->head_only)
-        af_model_reader_disk_name(in, "lm_head.weight", name, sizeof name);
+        af_model_reader_disk_name(in, af_slot_hf_name(in->spec.arch, AF_SLOT_HEAD), name,
+                                  sizeof name);
     if (t->ndim == 2 && af_quant_is_bnb(in->config.quant.method)) {
         AF_TRY(af_bnb_weight_read(&e->bnb, &e->packed, in->weights, name, in->config.dtype, err));
         if (e->packed)
@@ -389,9 +391,9 @@ static af_status match_head(af_model_reader *in, af_error *err)
     char name[NAME_MAX_BYTES];
     if (!in->config.tie_word_embeddings || af_weights_gguf(in->weights) || in->spec.labels)
         return AF_OK;
-    af_model_reader_disk_name(in, "lm_head.weight", name, sizeof name);
+    af_model_reader_disk_name(in, af_slot_hf_name(in->spec.arch, AF_SLOT_HEAD), name, sizeof name);
     const af_stored *head = af_weights_find(in->weights, name);
-    af_model_reader_disk_name(in, "model.embed_tokens.weight", name, sizeof name);
+    af_model_reader_disk_name(in, in->spec.tensor[in->spec.embed].name, name, sizeof name);
     const af_stored *embed = af_weights_find(in->weights, name);
     const int64_t want[2] = {in->stored_vocab, in->spec.width};
     in->head_only = head && !embed;
@@ -449,7 +451,10 @@ static bool may_be_unused(const af_model_reader *in, const char *name)
                (strncmp(name, "blk.", 4) == 0 && strtol(name + 4, NULL, 10) >= in->spec.layers);
     if (af_ends_with(name, "rotary_emb.inv_freq") || af_ends_with(name, ".masked_bias"))
         return true;
-    if ((in->spec.tied || in->head_copied) && af_ends_with(name, "lm_head.weight"))
+    if (in->spec.arch->stem && af_ends_with(name, ".attention.bias"))
+        return true; /* a mask of old files */
+    if ((in->spec.tied || in->head_copied) &&
+        af_ends_with(name, af_slot_hf_name(in->spec.arch, AF_SLOT_HEAD)))
         return true; /* the same values, or unused ones */
     return af_model_reader_keeps(in, name);
 }

@@ -40,6 +40,31 @@ static void case_attention_cached(rec *r)
     cached(r, 80, 0, 0);
     cached(r, 20, 0, 3);
 }
+/* Heads that share keys and values, one row of most sequences (attention_grouped.cu). */
+static void grouped(rec *r, int heads, int kv, int head, int window)
+{
+    enum { S = 5, M = 4, L = 64 };
+    static const int32_t bounds[S + 1] = {0, 1, 2, 3, 3, 6}, start[S] = {200, 0, 77, 5, 120},
+                                    pages[S * M] = {7, 2, 9, 4, 0, 0, 0, 0, 1, 3,
+                                                    0, 0, 0, 0, 0, 0, 5, 6, 8, 10};
+    af_tensor *x = in_2(r, 7, (int64_t)(heads + 2 * kv) * head);
+    af_tensor *cache = rec_add(
+        r, af_graph_state(r->g, "cache", r->t, 3, (int64_t[]){11, L, 2 * (int64_t)kv * head}), -1,
+        1);
+    const af_attention_opts o = {.heads = heads,
+                                 .kv_heads = kv,
+                                 .head_dim = head,
+                                 .window = window,
+                                 .causal = true,
+                                 .pages = ints_2(r, S, M, pages)};
+    out(r, af_attention_cached(r->g, x, cache, ints(r, S + 1, bounds), ints(r, S, start), &o));
+}
+static void case_attention_grouped(rec *r)
+{
+    grouped(r, 28, 4, 128, 0);
+    grouped(r, 24, 2, 64, 50);
+    grouped(r, 320, 40, 64, 0);
+}
 static void case_attention_back(rec *r)
 {
     cached(r, 128, 33, 0);

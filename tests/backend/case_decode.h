@@ -1,8 +1,10 @@
-/* case_decode.h - a graph of adapters chosen per row (row_adapter.c). */
+/* case_decode.h - graphs of the decoder: adapters chosen per row (row_adapter.c), and tokens
+ * (token_draw.c). */
 #ifndef AF_CASE_DECODE_H
 #define AF_CASE_DECODE_H
 
 #include "backend/cases.h"
+#include "ops/head/token_draw.h"
 #include "ops/linear/row_adapter.h"
 
 /* Two parts of different ranks; rows of three adapters and of none. */
@@ -23,4 +25,22 @@ static void case_row_adapters(rec *r)
         .ranks = R};
     out(r, af_row_adapters(r->g, af_scale(r->g, y, 0.5), x, ints(r, N, which), &o));
 }
+/* The largest, temperature, top-k, top-p, min-p, and a row that wants nothing. */
+static void token_draw(rec *r, int64_t V, double scale)
+{
+    enum { N = 7 };
+    static const double want[N][AF_DRAW_WANTS] = {
+        {0, 0, 0, 0, 0.5, 5},    {1, 0, 0, 0, 0.3, 0},       {0.7, 40, 0, 0, 0.9, -1},
+        {1, 0, 0.9, 0, 0.6, 20}, {1.5, 0, 0, 0.05, 0.7, -1}, {0.9, 500, 0.95, 0.01, 0.8, 1},
+        {-1, 0, 0, 0, 0, -1}};
+    af_tensor *top, *x = af_scale(r->g, in_2(r, N, V), scale);
+    const int64_t dim[2] = {N, AF_DRAW_WANTS};
+    af_tensor *w = rec_add(r, af_graph_input(r->g, "want", AF_DTYPE_F64, 2, dim), 0, 0);
+    r->leaf[r->leaves - 1].bytes = want;
+    out(r, af_token_draw(r->g, x, w, &top));
+    out(r, top);
+}
+static void case_token_draw(rec *r) { token_draw(r, 5000, 9); }
+/* Logits that are all equal or nearly. */
+static void case_token_draw_flat(rec *r) { token_draw(r, 3001, 0.01); }
 #endif

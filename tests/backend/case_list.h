@@ -3,10 +3,10 @@
 #define AF_CASE_LIST_H
 
 #include "backend/case_attention.h"
+#include "backend/case_bf16.h"
 #include "backend/case_decode.h"
 #include "backend/case_experts.h"
 #include "backend/case_fp8.h"
-#include "backend/case_optimizers.h"
 #include "backend/case_quant.h"
 #include "backend/case_recurrent.h"
 
@@ -497,6 +497,7 @@ static const test_case cases[] = {
     {"attention_96", case_attention_96, 1e-2},
     {"attention_capped", case_attention_capped, 1e-2},
     {"attention_cached", case_attention_cached, 0},
+    {"attention_grouped", case_attention_grouped, 0},
     {"attention_pages", case_attention_pages, 0},
     {"attention_back", case_attention_back, 0},
     {"attention_sinks", case_attention_sinks, 1e-2},
@@ -509,6 +510,8 @@ static const test_case cases[] = {
     {"glu", case_glu, 0},
     {"linear", case_linear, 0},
     {"row_adapters", case_row_adapters, 0},
+    {"token_draw", case_token_draw, 1e-12},
+    {"token_draw_flat", case_token_draw_flat, 1e-12},
     {"linear_fwd", case_linear_fwd, 0},
     {"linear_params", case_linear_params, 0},
     FP8_CASES,
@@ -537,6 +540,7 @@ static const test_case cases[] = {
     {"glu_clamped", case_glu_clamped, 0},
     {"moe", case_moe, 2e-2},
     {"moe_train", case_moe_train, 2e-2},
+    {"moe_tiles", case_moe_tiles, 2e-2},
     {"moe_adapted", case_moe_adapted, 2e-2},
     {"moe_adapted_odd", case_moe_adapted_odd, 2e-2},
     RECURRENT_CASES,
@@ -553,6 +557,14 @@ static const test_case cases[] = {
     {"adamw_8bit", case_adamw_8bit, 2e-2},
     {"adamw_4bit", case_adamw_4bit, 2e-2}, /* a moment on an edge may round to either side */
     {"adamw_torch_8bit", case_adamw_torch_8bit, 2e-2},
+    {"block_bf16", case_block_bf16, 2e-2},
+    {"train_bf16", case_train_bf16, 1e-2},
+    {"adamw_bf16", case_adamw_bf16, 1e-2}, /* on an edge, a value may round to either side */
+    {"adam_stochastic", case_adam_stochastic, 1e-2},
+    {"adamw_kahan", case_adamw_kahan, 1e-2},
+    {"adamw_8bit_bf16", case_adamw_8bit_bf16, 2e-2},
+    {"adamw_8bit_stochastic", case_adamw_8bit_stochastic, 2e-2},
+    {"adamw_8bit_kahan", case_adamw_8bit_kahan, 2e-2},
     {"rmsprop", case_rmsprop, 0},
     {"ademamix", case_ademamix, 0},
     {"muon", case_muon, 0},

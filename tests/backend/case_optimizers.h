@@ -55,4 +55,39 @@ static void case_muon(rec *r) { optimize(r, AF_OPTIMIZER_MUON); }
 static void case_muon_wide(rec *r) { optimize_matrix(r, AF_OPTIMIZER_MUON, 24, 72); }
 static void case_lion(rec *r) { optimize(r, AF_OPTIMIZER_LION); }
 static void case_adafactor(rec *r) { optimize(r, AF_OPTIMIZER_ADAFACTOR); }
+/* Parameters in bf16; the sums of gradients are f32. */
+static void optimize_bf16(rec *r, af_optimizer_kind kind, af_rounding rounding)
+{
+    af_tensor *p =
+        rec_add(r, af_graph_param(r->g, "p", AF_DTYPE_BF16, 2, (int64_t[]){40, 128}), -1, 1);
+    af_tensor *y = af_cast(r->g, p, AF_DTYPE_F32);
+    finish(r, af_mul(r->g, y, y));
+    r->outs = 0;
+    af_graph_optimizer(r->g, &(af_optimizer_opts){.kind = kind,
+                                                  .weight_decay = 0.1,
+                                                  .max_grad_norm = 1,
+                                                  .rounding = rounding,
+                                                  .seed = 42});
+    af_graph_set_learning_rate(r->g, 1e-2);
+    r->out[r->outs++] = p;
+    r->step = true;
+}
+static void case_adamw_bf16(rec *r) { optimize_bf16(r, AF_OPTIMIZER_ADAMW, AF_ROUNDING_NEAREST); }
+static void case_adam_stochastic(rec *r)
+{
+    optimize_bf16(r, AF_OPTIMIZER_ADAM, AF_ROUNDING_STOCHASTIC);
+}
+static void case_adamw_kahan(rec *r) { optimize_bf16(r, AF_OPTIMIZER_ADAMW, AF_ROUNDING_KAHAN); }
+static void case_adamw_8bit_bf16(rec *r)
+{
+    optimize_bf16(r, AF_OPTIMIZER_ADAMW_8BIT, AF_ROUNDING_NEAREST);
+}
+static void case_adamw_8bit_stochastic(rec *r)
+{
+    optimize_bf16(r, AF_OPTIMIZER_ADAMW_8BIT, AF_ROUNDING_STOCHASTIC);
+}
+static void case_adamw_8bit_kahan(rec *r)
+{
+    optimize_bf16(r, AF_OPTIMIZER_ADAMW_8BIT, AF_ROUNDING_KAHAN);
+}
 #endif

@@ -1,8 +1,10 @@
 /* fake_nvidia.c - one shared object with the entry points of libcuda, NVRTC, cuBLASLt and cuDNN.
  * Tests copy it under the name of each library into trees like those of toolkits, wheels and conda.
- * Nothing but versions and the number of GPUs is answered: FAKE_CUDA is the driver's version. */
+ * Nothing but versions and what the GPU is is answered: FAKE_CUDA is the driver's version,
+ * FAKE_ARCH the compute capability times ten. */
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
 #define STUB(f)                                                                                    \
@@ -18,6 +20,21 @@ int cuDriverGetVersion(int *v)
 }
 EXPORT int cuDeviceGetCount(int *n);
 int cuDeviceGetCount(int *n) { return *n = 1, 0; }
+EXPORT int cuDeviceGetName(char *name, int len, int device);
+int cuDeviceGetName(char *name, int len, int device)
+{
+    (void)device;
+    return strncpy(name, "Fake GPU", (size_t)len), 0;
+}
+EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device);
+int cuDeviceGetAttribute(int *value, int attribute, int device)
+{
+    const char *given = getenv("FAKE_ARCH");
+    const int arch = given ? (int)strtol(given, NULL, 10) : 90;
+    (void)device;
+    *value = attribute == 75 ? arch / 10 : attribute == 76 ? arch % 10 : 0;
+    return 0;
+}
 EXPORT int nvrtcVersion(int *major, int *minor);
 int nvrtcVersion(int *major, int *minor) { return *major = 12, *minor = 9, 0; }
 EXPORT size_t cublasLtGetVersion(void);
@@ -26,8 +43,8 @@ EXPORT size_t cudnnGetVersion(void);
 size_t cudnnGetVersion(void) { return 91900; }
 
 /* clang-format off */
-STUB(cuInit) STUB(cuGetErrorName) STUB(cuGetErrorString) STUB(cuDeviceGet) STUB(cuDeviceGetName)
-STUB(cuDeviceGetAttribute) STUB(cuDeviceTotalMem_v2) STUB(cuDevicePrimaryCtxRetain)
+STUB(cuInit) STUB(cuGetErrorName) STUB(cuGetErrorString) STUB(cuDeviceGet)
+STUB(cuDeviceTotalMem_v2) STUB(cuDevicePrimaryCtxRetain)
 STUB(cuDevicePrimaryCtxRelease_v2) STUB(cuCtxSetCurrent) STUB(cuCtxSynchronize) STUB(cuStreamCreate)
 STUB(cuStreamDestroy_v2) STUB(cuStreamSynchronize) STUB(cuStreamWaitEvent)
 STUB(cuStreamBeginCapture_v2) STUB(cuStreamEndCapture) STUB(cuGraphInstantiateWithFlags)

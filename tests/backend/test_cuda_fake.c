@@ -94,6 +94,39 @@ static void test_every_launcher_passes_what_its_kernel_takes(void **state)
     assert_int_equal(failed, 0);
 }
 
+/* Kernels and tiles are chosen by compute capability and shared memory: every launch fits into what
+ * the other GPUs have (A100; RTX 3090; RTX 4090, L40; RTX 5090). */
+static void test_other_gpus_take_every_launch(void **state)
+{
+    static const struct {
+        int arch, sms, shared;
+    } gpus[] = {{80, 108, 166912}, {86, 82, 101376}, {89, 128, 101376}, {120, 170, 101376}};
+    int failed = 0;
+    (void)state;
+    for (size_t k = 0; k < AF_LEN(gpus); k++)
+        for (size_t i = 0; i < AF_LEN(cases); i++) {
+            if (gpus[k].arch < 89 && strncmp(cases[i].name, "fp8", 3) == 0)
+                continue; /* has no such units, and says so */
+            af_error err = {0};
+            rec r = {.t = i % 2 ? AF_DTYPE_BF16 : AF_DTYPE_F16};
+            af_device *d = open_fake();
+            ((af_cuda *)d)->arch = gpus[k].arch;
+            ((af_cuda *)d)->sms = gpus[k].sms;
+            ((af_cuda *)d)->smem_max = gpus[k].shared;
+            CHECK_OK(af_graph_new(&r.g, &err), err);
+            cases[i].record(&r);
+            if (af_graph_prepare(r.g, d, &err) != AF_OK || rec_write(&r, &err) != AF_OK ||
+                af_graph_run(r.g, rec_mask(&r), &err) != AF_OK) {
+                print_error("%s on sm_%d: %s\n", cases[i].name, gpus[k].arch, err.msg);
+                failed++;
+            }
+            rec_clear(&r);
+            af_device_close(d);
+            drop_kept();
+        }
+    assert_int_equal(failed, 0);
+}
+
 /* Ops the GPU cannot run yet. Empty when the backend is complete. */
 static const af_op not_yet[] = {AF_OP_COUNT};
 
@@ -294,6 +327,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_op_has_a_cuda_version),
         cmocka_unit_test(test_every_launcher_passes_what_its_kernel_takes),
+        cmocka_unit_test(test_other_gpus_take_every_launch),
         cmocka_unit_test(test_direct_launches_equal_captured_ones),
         cmocka_unit_test(test_chunks_without_labels_are_left_out),
         cmocka_unit_test(test_few_live_rows_have_their_own_steps),

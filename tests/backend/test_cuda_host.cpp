@@ -10,8 +10,10 @@
  * binary_any, the _gather kernels), and moe, muon, dora, head and noise. */
 #include "host/case_dense.h"
 #include "host/case_elements.h"
+#include "host/case_optim_bf16.h"
 #include "host/case_sink.h"
 #include "host/case_state.h"
+#include "host/case_tokens.h"
 #include "host/case_weights.h"
 
 int main()
@@ -29,7 +31,8 @@ int main()
         fake_quant_case(i);
         sums_case(i);
         dropout_case(i);
-        rope_case(i);
+        rope_case<AF_VEC>(i);
+        rope_case<0>(i);
         for (const int cols : {128, 40, 7}) {
             bnb_case(i, cols, false);
             bnb_case(i, cols, true);
@@ -53,6 +56,8 @@ int main()
     gguf_cases();
     state_cases();
     dense_cases();
+    bf16_adam_cases();
+    token_cases();
     printf("%d failed\n", failures);
     return failures ? 1 : 0;
 }

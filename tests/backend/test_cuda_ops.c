@@ -4,12 +4,12 @@
  * AF_LIST=1 prints every error measured. */
 #include "test.h"
 
-#include "backend/op_errors.h"
 #include "backend/cpu/cpu.h"
 #include "backend/cuda/cuda_graph.h"
 #include "backend/cuda/cuda_test.h"
 #include "backend/cuda/cudnn.h"
 #include "backend/cuda/kernels.h"
+#include "backend/op_errors.h"
 #include "base/pool.h"
 #include "graph/graph_test.h"
 
@@ -205,6 +205,32 @@ static void test_every_case_agrees_with_the_cpu(void **state)
 }
 
 /* Also without a GPU: the cases themselves are sound. */
+/* Kernels are chosen as on a GPU without Hopper's instructions and with the shared memory of a
+ * small one: mma.sync and cp.async instead of wgmma and the copy engine, smaller tiles. */
+static void test_kernels_of_other_gpus_agree_too(void **state)
+{
+    static const char *const chosen[] = {"attention", "moe", "scan", "delta", "adapter", "linear"};
+    af_cuda *cu = (af_cuda *)gpu;
+    int bad = 0;
+    (void)state;
+    if (!gpu)
+        skip_because("no GPU");
+    const int arch = cu->arch, shared = cu->smem_max;
+    cu->arch = AF_MIN(arch, 80);
+    cu->smem_max = AF_MIN(shared, 101376);
+    for (size_t i = 0; i < AF_LEN(cases); i++)
+        for (size_t k = 0; k < AF_LEN(chosen); k++)
+            if (wanted(&cases[i]) && strncmp(cases[i].name, chosen[k], strlen(chosen[k])) == 0)
+                for (int half = 0; half < 2; half++)
+                    bad += compare(
+                        &cases[i],
+                        (how){half ? AF_DTYPE_F16 : AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 1, true},
+                        "as sm_80");
+    cu->arch = arch;
+    cu->smem_max = shared;
+    assert_int_equal(bad, 0);
+}
+
 static void test_every_case_runs_on_the_cpu(void **state)
 {
     (void)state;
@@ -282,8 +308,8 @@ static void test_adapters_in_separate_gemms_agree_too(void **state)
     assert_int_equal(bad, 0);
 }
 
-/* Captured, direct, captured again, with recomputation, on one stream: the same bits after some
- * steps. */
+/* Captured, direct, captured again, with recomputation, on one stream, launch after launch: the
+ * same bits after some steps. */
 static void test_captured_direct_and_repeated_runs_are_the_same_bits(void **state)
 {
     static const char *const names[] = {"train", "lora", "attention", "adamw",
@@ -294,12 +320,12 @@ static void test_captured_direct_and_repeated_runs_are_the_same_bits(void **stat
         skip_because("no GPU");
     for (size_t k = 0; k < AF_LEN(names); k++)
         for (size_t i = 0; i < AF_LEN(cases); i++) {
-            values v[6];
+            values v[7];
             memset(v, 0, sizeof v);
             af_error err = {0};
             if (strcmp(cases[i].name, names[k]) != 0 || !wanted(&cases[i]))
                 continue;
-            for (int m = 0; m < 6; m++) {
+            for (int m = 0; m < 7; m++) {
                 const how h = {AF_DTYPE_BF16,
                                m == 3   ? AF_RECOMPUTE_CHEAP
                                : m == 4 ? AF_RECOMPUTE_BLOCK
@@ -307,14 +333,16 @@ static void test_captured_direct_and_repeated_runs_are_the_same_bits(void **stat
                                strcmp(names[k], "train") == 0 ? 50 : 3, false};
                 af_cuda_test_on(gpu)->one_stream = m == 5;
                 af_cuda_test_on(gpu)->no_capture = m == 1;
+                af_cuda_test_on(gpu)->no_overlap = m == 6;
                 CHECK_OK(run_case(&cases[i], gpu, h, &v[m], &err), err);
                 af_cuda_test_on(gpu)->no_capture = af_cuda_test_on(gpu)->one_stream = false;
+                af_cuda_test_on(gpu)->no_overlap = false;
                 if (!same(&v[0], &v[m])) {
                     print_error("%s: run %d has other bits\n", names[k], m);
                     bad++;
                 }
             }
-            for (int m = 0; m < 6; m++)
+            for (int m = 0; m < 7; m++)
                 clear(&v[m]);
         }
     assert_int_equal(bad, 0);
@@ -582,6 +610,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_case_agrees_with_the_cpu),
+        cmocka_unit_test(test_kernels_of_other_gpus_agree_too),
         cmocka_unit_test(test_every_case_runs_on_the_cpu),
         cmocka_unit_test(test_own_gemms_agree_too),
         cmocka_unit_test(test_tf32_gemms_round_their_operands),

@@ -402,6 +402,32 @@ static void test_paths(void **state)
     free(j);
 }
 
+/* That the syncs happen, and when, is seen by the sweep of file calls (tests/faults). */
+static void test_syncs_wait_until_the_end(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    char sub[600], file[700];
+    snprintf(sub, sizeof sub, "%s/unseen.tmp", dir);
+    snprintf(file, sizeof file, "%s/a", sub);
+    CHECK_OK(af_dir_make(sub, &err), err);
+    assert_int_equal(af_unsynced_in(sub), AF_UNSYNCED_NOTHING);
+    af_unsynced_dir *d = af_unsynced_begin(sub, AF_UNSYNCED_FILES);
+    assert_int_equal(af_unsynced_in(sub), AF_UNSYNCED_FILES);
+    assert_int_equal(af_unsynced_in(dir), AF_UNSYNCED_NOTHING);
+    CHECK_OK(af_file_write(file, "text", 4, &err), err);
+    assert_int_equal(af_file_size(file), 4);
+    CHECK_OK(af_unsynced_end(d, false, &err), err);
+    assert_int_equal(af_unsynced_in(sub), AF_UNSYNCED_NOTHING);
+    d = af_unsynced_begin(sub, AF_UNSYNCED_FILES); /* what cannot be synced is an error */
+    CHECK_OK(af_path_remove(sub, &err), err);
+    assert_int_equal(af_unsynced_end(d, false, &err), AF_EIO);
+    assert_non_null(strstr(err.msg, "unseen.tmp"));
+    d = af_unsynced_begin(sub, AF_UNSYNCED_NAMES); /* unless nobody needs it */
+    CHECK_OK(af_unsynced_end(d, true, &err), err);
+    CHECK_OK(af_unsynced_end(NULL, false, &err), err);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -429,6 +455,7 @@ int main(void)
         cmocka_unit_test(test_folders),
         cmocka_unit_test(test_a_replaced_folder_is_always_there),
         cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_syncs_wait_until_the_end),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

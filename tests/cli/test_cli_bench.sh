@@ -13,7 +13,7 @@ for method in lora qlora full; do
             case $line in *'"allocations": 0'*) ;; *) fail "a step allocates: $line" ;; esac
             case $line in *'"loss": 7.'* | *'"loss": 6.'* | *'"loss": 5.'*) ;;
                 *) fail "losses of a vocabulary of 1024 begin near ln 1024 = 6.93: $line" ;; esac
-            for key in ms_per_step tok_s peak_gb startup_s first_step_s flop_s floor_ms kernels; do
+            for key in ms_per_step tok_s peak_gb startup_s first_step_s flop_s floor_ms attention_ms kernels; do
                 case $line in *"\"$key\": "*) ;; *) fail "no $key in $line" ;; esac
             done
         done
@@ -46,6 +46,11 @@ case $message in *"give either --shape or a model, not both"*) ;; *) fail "print
 
 message=$("$afinar" bench --shape tiny --device cpu --attention flash 2>&1 || true)
 case $message in *"unknown attention 'flash'; use auto, own or cudnn"*) ;; *) fail "prints '$message'" ;; esac
+
+message=$("$afinar" bench --shape tiny --device cpu --seq 2000000 2>&1 || true)
+case $message in *"seq 2000000 (2 to 1048576)"*) ;; *) fail "prints '$message'" ;; esac
+message=$("$afinar" bench --shape tiny --device cpu --batch 4096 --seq 1048576 2>&1 || true)
+case $message in *"4096 sequences of 1048576 are too many tokens"*) ;; *) fail "prints '$message'" ;; esac
 
 doctor=$("$afinar" doctor --device cpu --threads 1)
 for word in processor threads memory "GPU driver" NVRTC cuBLASLt cuDNN GEMM; do

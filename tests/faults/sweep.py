@@ -331,13 +331,17 @@ def order_faults(s):
         if call not in ("rename", "renameat2") or not paths[1].startswith(top) or TEMPORARY.search(paths[1][len(top):]):
             continue
         source, target = paths
+        if any(c in ("rename", "renameat2") and p[0] == os.path.dirname(target) for c, p in seen[i + 1:]):
+            continue  # in a folder that has no name yet: judged when it gets one
         inside = source + "/"
         written = {}
         for k, (c, p) in enumerate(seen[:i]):
             if c in ("create", "write", "ftruncate") and (p[0] == source or p[0].startswith(inside)):
                 written[p[0]] = k
             if c in ("rename", "renameat2") and p[1].startswith(inside):
-                written[source] = k  # a name in the folder; the file was judged when it was renamed
+                written[source] = k  # a name in the folder
+                if p[0] in written and ("fsync", [p[0]]) not in seen[written[p[0]] + 1:k]:
+                    written[p[1]] = written[p[0]]  # not synced under its first name
                 written.pop(p[0], None)
         for path, k in written.items():
             if ("fsync", [path]) not in seen[k + 1:i]:

@@ -57,7 +57,7 @@ static void quant_group(af_graph *g) { af_fake_quant(g, F32(3, 4), 4, 3, true); 
 static void quant_bits(af_graph *g) { af_fake_quant(g, F32(3, 4), 33, 0, true); }
 static void bad_dims(af_graph *g) { af_graph_input(g, "many", AF_DTYPE_F32, 5, (int64_t[5]){1}); }
 static void bad_dim(af_graph *g) { af_graph_input(g, "huge", AF_DTYPE_F32, 1, (int64_t[]){-7}); }
-static void bad_param(af_graph *g) { af_graph_param(g, "w", AF_DTYPE_BF16, 1, (int64_t[]){3}); }
+static void bad_param(af_graph *g) { af_graph_param(g, "w", AF_DTYPE_F16, 1, (int64_t[]){3}); }
 static void block_cast(af_graph *g)
 {
     af_cast(g, af_graph_weight(g, "w", AF_DTYPE_Q4_0, 1, (int64_t[]){64}), AF_DTYPE_F32);
@@ -172,7 +172,7 @@ static void test_a_wrong_call_gives_a_message_with_both_values(void **state)
         {"bits", quant_bits, {"33", "16"}},
         {"five dimensions", bad_dims, {"5", "4"}},
         {"negative dimension", bad_dim, {"-7", "huge"}},
-        {"bf16 parameter", bad_param, {"bf16", "f32"}},
+        {"f16 parameter", bad_param, {"f16", "f32"}},
         {"cast of a block type", block_cast, {"q4_0", "f32"}},
         {"loss is not a scalar", loss_shape, {"[3 x 4]", "single number"}},
         {"no path to the loss", loss_without_path, {"no parameter", "differentiate"}},

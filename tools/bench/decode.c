@@ -11,10 +11,12 @@
  * for one sequence. With the bandwidth and the speed of a large GEMM of the same
  * run: the floor, the larger of reading every weight once and of multiplying with all of them, and
  * the ratio. f32-8 rounds activations to 8 bits. With adapters (folders) row i takes number i %
- * adapters. */
+ * adapters. DECODE_SAMPLE="TEMPERATURE TOP_K TOP_P TOP_LOGPROBS" in the environment: sampling other
+ * than the most probable token without log-probabilities. */
 #define _POSIX_C_SOURCE 200809L
 #include "afinar/decode.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +46,8 @@ static int by_value(const void *a, const void *b)
 }
 
 static int64_t tokens;
+static af_sample_opts sample;
+static int top_logprobs = -1;
 
 static bool count(void *user, const af_decoded *t)
 {
@@ -94,8 +98,10 @@ static bool measure(times *out, af_decoder *d, int64_t V, int batch, int steps, 
                                      .count = PROMPT,
                                      .adapter = adapters ? b % adapters + 1 : 0,
                                      .max_tokens = steps + 4 * batch + 8,
+                                     .sample = sample,
+                                     .stream = (uint64_t)b,
                                      .ignore_eos = true,
-                                     .top_logprobs = -1,
+                                     .top_logprobs = top_logprobs,
                                      .token = count};
         if (af_decoder_submit(d, &r, &ticket, err) != AF_OK)
             return false;
@@ -126,6 +132,10 @@ int main(int argc, char **argv)
     af_model *m;
     if (argc < 7 || atoi(argv[6]) < 1 || atoi(argv[6]) > STEPS_MAX)
         return 2;
+    const char *how = getenv("DECODE_SAMPLE");
+    if (how && sscanf(how, "%lf %" SCNd64 " %lf %d", &sample.temperature, &sample.top_k,
+                      &sample.top_p, &top_logprobs) < 1)
+        return 2;
     clock_of_steps = strcmp(argv[2], "cpu") ? CLOCK_MONOTONIC : CLOCK_PROCESS_CPUTIME_ID;
     const bool nf4 = !strcmp(argv[3], "nf4");
     const af_model_opts mo = {.device = argv[2],
@@ -142,8 +152,8 @@ int main(int argc, char **argv)
                                                       : 2,
                  gb = argc > 7 ? atof(argv[7]) : 0, tflops = argc > 8 ? atof(argv[8]) : 0;
     const int steps = atoi(argv[6]);
-    for (char *at = strtok(argv[5], ","); at; at = strtok(NULL, ",")) {
-        const int batch = atoi(at);
+    for (char *text = strtok(argv[5], ","); text; text = strtok(NULL, ",")) {
+        const int batch = atoi(text);
         af_decoder *d;
         const af_decoder_opts o = {.context = LONG + steps + 4 * batch + 16,
                                    .sequences = batch,
@@ -151,8 +161,10 @@ int main(int argc, char **argv)
                                        LONG + (PROMPT + steps + 4 * batch + 160) * (int64_t)batch,
                                    .keep_no_text = true,
                                    .round_activations = !strcmp(argv[3], "f32-8")};
+        const double opening = at(CLOCK_MONOTONIC);
         if (af_decoder_open(&d, m, &o, &err) != AF_OK)
             return fprintf(stderr, "%s\n", err.msg), 1;
+        const double open_ms = at(CLOCK_MONOTONIC) - opening;
         int adapters = 0;
         for (int i = 9; i < argc; i++) {
             char name[16];
@@ -166,8 +178,8 @@ int main(int argc, char **argv)
             return fprintf(stderr, "%s\n", err.msg), 1;
         const double ms = t.step;
         printf("{\"batch\": %d, \"adapters\": %d, \"step_ms\": %.3f, \"wall_ms\": %.3f, "
-               "\"tok_s\": %.1f, \"prompt_ms\": %.3f",
-               batch, adapters, ms, t.wall, batch / ms * 1e3, prompt);
+               "\"tok_s\": %.1f, \"prompt_ms\": %.3f, \"open_ms\": %.0f",
+               batch, adapters, ms, t.wall, batch / ms * 1e3, prompt, open_ms);
         if (gb > 0 && tflops > 0) {
             const double read = params * each / gb / 1e6, gemm = 2 * params * batch / tflops / 1e9;
             const double least = read > gemm ? read : gemm;

@@ -209,6 +209,11 @@ SMALL = {
     "mistral4": ("Mistral4Config", {**LATENT, **ROUTED, "rope_parameters": {
         "rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 4, "mscale": 1.0,
         "mscale_all_dim": 0.6, "llama_4_scaling_beta": 0.3}}),
+    "gpt_neox": ("GPTNeoXConfig", dict(hidden_size=32, num_key_value_heads="none", **rope(partial_rotary_factor=0.5))),
+    "falcon": ("FalconConfig", dict(num_key_value_heads="none", intermediate_size="none", ffn_hidden_size=20, num_kv_heads=2,
+                                    new_decoder_architecture=True, **rope())),
+    "falcon_old": ("FalconConfig", dict(num_key_value_heads="none", intermediate_size="none", multi_query=False,
+                                        parallel_attn=False, bias=True, ffn_hidden_size=20, **rope())),
     # what llama.cpp has a form for, where the entries above go beyond it
     "afmoe_gguf": ("AfmoeConfig", dict(head_dim=6, num_hidden_layers=4, sliding_window=3, num_shared_experts=1,
                                        mup_enabled=True, route_scale=1.4, **TOP2, **rope())),

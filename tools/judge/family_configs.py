@@ -435,9 +435,27 @@ def mistral4(j, r):
     return T.Mistral4Config(**c, **deepseek_words(r), rope_interleave=r.random() < .7)
 
 
+def gpt_neox(j, r):
+    c = layer_norm(no_head(part(plain(j, r, dims=(8, 16)), r, (0.25, 0.5, 1.0), LINEAR), r))
+    c.pop("num_key_value_heads")
+    return T.GPTNeoXConfig(**c, use_parallel_residual=r.random() < .7, attention_bias=r.random() < .8,
+                           hidden_act=r.choice(["gelu"] * 5 + ["gelu_new", "relu"]))
+
+
+def falcon(j, r):
+    c = layer_norm(no_head(plain(j, r, kinds=LINEAR), r), "layer_norm_epsilon")
+    kv, ffn = c.pop("num_key_value_heads"), c.pop("intermediate_size")
+    newer = r.random() < .5
+    more = dict(num_kv_heads=kv, num_ln_in_parallel_attn=r.choice([None, 1, 2])) if newer else dict(
+        multi_query=r.random() < .5, parallel_attn=r.random() < .7)
+    return T.FalconConfig(**c, **more, new_decoder_architecture=newer, bias=r.random() < .3,
+                          ffn_hidden_size=r.choice([None, ffn]))
+
+
 CONFIGS = {f.__name__: f for f in (
     olmo3, ministral3, seed_oss, ernie4_5, hunyuan_v1_dense, apertus, arcee, exaone4, cohere, cohere2, starcoder2,
     stablelm, nemotron, phi, glm4, glm, mixtral, qwen2_moe, qwen3_5_text, qwen3_next, granitemoehybrid, gpt_oss, lfm2,
     glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text,
     granitemoe, granitemoeshared, granitemoe_swa, granite_swa, cwm, ministral, helium, jais2, vaultgemma, hunyuan_v1_moe,
-    ernie4_5_moe, minimax_m2, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4)}
+    ernie4_5_moe, minimax_m2, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,
+    gpt_neox, falcon)}

@@ -94,6 +94,7 @@ typedef struct af_cuda {
     /* set while a graph is being prepared */
     af_graph *graph;
     af_cuda_graph *cg;
+    bool after_launch; /* the newest work in the stream is a launch of ours */
     void *work; /* device workspace shared by all nodes: at least what the op's `work` requested */
     int chunk;  /* steps appended now run only when this chunk of labels is in use; 0 = always */
     bool backward_only;        /* steps appended now are left out of runs without a backward pass */

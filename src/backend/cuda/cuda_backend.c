@@ -12,17 +12,17 @@
 
 enum { RESERVE_BYTES = 256 << 20 }; /* left to the driver: modules, captured graphs, fragments */
 
-/* Of both passes of a product. Rates of an H200, by cuBLASLt, of large products; rows that become
- * codes are read twice and written once, by a launch of its own. To be measured with the own
- * kernels; other GPUs have about the same ratios. */
+/* Of both passes of a product. Rates of large products on an H200 (docs/measurements/cuda.md); rows
+ * that become codes are read and written once, by a launch of its own. Other GPUs have about the
+ * same ratios. */
 static double cuda_fp8_gain(const af_device *d, int64_t rows, int64_t out, int64_t in)
 {
-    static const double BF16_RATE = 650e12, FP8_RATE = 1150e12, BANDWIDTH = 4.2e12, LAUNCH = 4e-6;
+    static const double BF16_RATE = 800e12, FP8_RATE = 1180e12, BANDWIDTH = 4.0e12, LAUNCH = 4e-6;
     const af_cuda *cu = (const af_cuda *)d;
     if (cu->arch < 89 || out % 16 || in % 16)
         return 0;
     const double flops = 4.0 * (double)rows * (double)out * (double)in;
-    const double codes = 5.0 * (double)rows * (double)(in + out) / BANDWIDTH + 2 * LAUNCH;
+    const double codes = 3.0 * (double)rows * (double)(in + out) / BANDWIDTH + 2 * LAUNCH;
     return flops / BF16_RATE / (flops / FP8_RATE + codes);
 }
 

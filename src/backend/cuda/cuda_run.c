@@ -18,6 +18,8 @@ af_status af_cuda_issue(af_cuda *cu, const af_exec *e, int what, int chunks, uin
         if (s->prelude && !other)
             continue;
         ++*count;
+        if (s->kind != AF_STEP_LAUNCH || (other && !s->prelude))
+            cu->after_launch = false;
         if (other && !s->prelude) {
             AF_TRY(s->alternative->issue(cu, s->alternative, err));
             continue;
@@ -49,6 +51,7 @@ done:
 
 static void swap_streams(af_cuda *cu)
 {
+    cu->after_launch = false;
     void *s = cu->stream;
     cu->stream = cu->second;
     cu->second = s;
@@ -64,7 +67,7 @@ static af_status join_second(af_cuda *cu, bool *pending, af_error *err)
 {
     if (!*pending)
         return AF_OK;
-    *pending = false;
+    *pending = cu->after_launch = false;
     return af_cu_check(cu->drv, cu->drv->stream_wait(cu->stream, cu->join, 0), "cuStreamWaitEvent",
                        "the second stream", err);
 }
@@ -143,6 +146,7 @@ static af_status issue_all(af_cuda *cu, const af_graph *g, int what, uint64_t *c
     bool pending = false;
     int next = 0, sums = 0;
     *count = 0;
+    cu->after_launch = false;
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *n = g->nodes[i];
         const int overlapping = one ? 0 : cg->plan.on_second[i];

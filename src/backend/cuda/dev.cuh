@@ -34,6 +34,16 @@ struct half {
 #define LN2   0.6931471805599453f
 #define INF   __int_as_float(0x7f800000)
 
+/* A launch may begin while the one before it in the stream still runs (launch.c): what others write
+ * is read after this, and nothing is written before it. The next launch may begin, too. Files all
+ * of whose kernels have it are launched so. */
+DEV void previous_done()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 /* ---- single values ---- */
 DEV float load(const float *p) { return *p; }
 DEV float load(const bf16 *p) { return __uint_as_float((u32)p->bits << 16); }
@@ -192,6 +202,12 @@ DEV float block_max(float v)
     return warp_max(lane < warps ? part[lane] : -INF);
 }
 
+/* The first `threads` to come to barrier `id` (1 to 15) wait for each other: some of a block. */
+DEV void meet(int id, int threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 /* ---- fast mathematics ---- */
 DEV float exp2_fast(float x)
 {
@@ -272,6 +288,13 @@ DEV void ldmatrix4_trans(u32 (&r)[4], u32 at)
 DEV void copy16(u32 to, const void *from, int bytes)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes)
+                 : "memory");
+}
+/* 16 of 256 bytes that are all read soon: they come to the L2 cache together, because memory gives
+ * half its speed to single sectors. */
+DEV void copy16_long(u32 to, const void *from)
+{
+    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(to), "l"(from)
                  : "memory");
 }
 DEV void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }

@@ -50,6 +50,7 @@ static const entry driver_entries[] = {
     {"cuFuncGetParamInfo", offsetof(af_driver, func_param), 1},
     {"cuTensorMapEncodeTiled", offsetof(af_driver, tensor_map), 1},
     {"cuLaunchKernel", offsetof(af_driver, launch), 0},
+    {"cuLaunchKernelEx", offsetof(af_driver, launch_with), 1},
     {"cuMemAlloc_v2", offsetof(af_driver, mem_alloc), 0},
     {"cuMemFree_v2", offsetof(af_driver, mem_free), 0},
     {"cuMemGetInfo_v2", offsetof(af_driver, mem_info), 0},

@@ -46,6 +46,22 @@ enum {
     AF_CU_MAP_L2_256 = 3, /* bytes a miss brings */
 };
 
+/* CUlaunchConfig, with one attribute. */
+typedef struct af_cu_attribute {
+    int id, unused;
+    union {
+        int on;
+        uint8_t bytes[64];
+    } value;
+} af_cu_attribute;
+typedef struct af_cu_launch {
+    unsigned grid[3], block[3], shared;
+    void *stream;
+    af_cu_attribute *attribute;
+    unsigned attributes;
+} af_cu_launch;
+enum { AF_CU_OVERLAP = 6 }; /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
+
 /* libcuda.so.1; every function returns a CUresult. */
 struct af_driver {
     int (*init)(unsigned flags);
@@ -90,6 +106,7 @@ struct af_driver {
                       int interleave, int swizzle, int l2, int fill);
     int (*launch)(void *func, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                   unsigned bz, unsigned smem, void *stream, void **args, void **extra);
+    int (*launch_with)(const af_cu_launch *config, void *func, void **args, void **extra);
     int (*mem_alloc)(void **p, size_t bytes);
     int (*mem_free)(void *p);
     int (*mem_info)(size_t *unused, size_t *total);

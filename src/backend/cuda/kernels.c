@@ -64,6 +64,7 @@ static af_module *find_module(af_kernels *k, const char *file, const char *defin
                      .defines = af_arena_strdup(&k->mem, defines)};
     if (!m->file || !m->defines)
         return NULL;
+    m->early = af_kernel_file(file)->early;
     k->module[k->n++] = m;
     return m;
 }

@@ -15,6 +15,7 @@
 typedef struct af_kernel_text {
     const char *name, *text;
     const char *const *variants, *const *common;
+    bool early; /* every kernel waits for the launch before it (dev.cuh) */
 } af_kernel_text;
 extern const af_kernel_text af_kernel_sources[];
 extern const int af_kernel_source_count;
@@ -36,6 +37,7 @@ typedef struct af_module {
     void *handle;
     af_error err;     /* of its compile */
     bool compiled;    /* by NVRTC, this time */
+    bool early;       /* its kernels may begin before the launch before them ends */
     af_kernel **list; /* its kernels */
     int n, cap;
 } af_module;

@@ -1,5 +1,6 @@
 /* launch.c - the helpers launchers call: steps, arguments, matrices. Errors are latched. */
 #include "backend/cuda/cuda_graph.h"
+#include "backend/cuda/cuda_test.h"
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/kernels.h"
 
@@ -235,11 +236,29 @@ af_mat af_mat_cols(const af_tensor *t, int64_t col, int64_t cols)
     return (af_mat){(uint8_t *)t->data + (uint64_t)col * size, af_rows(t), cols, t->ld, t->dtype};
 }
 
+/* Overlaps with the launch before it, which must be the stream's newest work. */
+static int launch_early(af_cuda *cu, const af_launch *l)
+{
+    af_cu_attribute overlap = {.id = AF_CU_OVERLAP, .value.on = 1};
+    const af_cu_launch config = {.grid = {l->grid[0], l->grid[1], l->grid[2]},
+                                 .block = {l->block, 1, 1},
+                                 .shared = l->smem,
+                                 .stream = cu->stream,
+                                 .attribute = &overlap,
+                                 .attributes = 1};
+    return cu->drv->launch_with(&config, l->kernel->func, (void **)l->arg, NULL);
+}
+
 af_status af_cuda_issue_launch(af_cuda *cu, const af_launch *l, af_error *err)
 {
+    const bool early = cu->after_launch && l->kernel->module->early && cu->arch >= 90 &&
+                       cu->drv->launch_with && !(cu->test && cu->test->no_overlap);
+    cu->after_launch = true;
     return af_cu_check(cu->drv,
-                       cu->drv->launch(l->kernel->func, l->grid[0], l->grid[1], l->grid[2],
-                                       l->block, 1, 1, l->smem, cu->stream, (void **)l->arg, NULL),
+                       early ? launch_early(cu, l)
+                             : cu->drv->launch(l->kernel->func, l->grid[0], l->grid[1], l->grid[2],
+                                               l->block, 1, 1, l->smem, cu->stream, (void **)l->arg,
+                                               NULL),
                        "cuLaunchKernel", l->kernel->name, err);
 }
 

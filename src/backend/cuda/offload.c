@@ -210,6 +210,7 @@ af_status af_cuda_offload_issue(af_cuda *cu, const af_cuda_graph *cg, int at, bo
             continue;
         if (before != (m->kind >= AF_MOVE_IN_DONE))
             break;
+        cu->after_launch = false;
         if (m->kind == AF_MOVE_OUT || m->kind == AF_MOVE_IN)
             AF_TRY(copy(cu, cg, m, err));
         else

@@ -50,6 +50,22 @@ DEV void fetch_box(u32 to, const af_map *map, int col, int row, u32 bar)
                  "l"(map), "r"(col), "r"(row), "r"(bar)
                  : "memory");
 }
+/* The same box for the blocks of the cluster in `blocks`, a bit for each, at the same address. */
+DEV void fetch_box_for_all(u32 to, const af_map *map, int col, int row, u32 bar, int blocks)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+                 "l"(map), "r"(col), "r"(row), "r"(bar), "h"((u16)blocks)
+                 : "memory");
+}
+/* Arrives at the barrier of another block of the cluster. */
+DEV void bar_arrive_at(u32 bar, int rank)
+{
+    asm volatile("{\n.reg .b32 at;\nmapa.shared::cluster.u32 at, %0, %1;\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [at];\n}" ::"r"(bar),
+                 "r"(rank)
+                 : "memory");
+}
 /* Arrives when the copies this thread has asked for (copy16) are done. What they wrote becomes
  * visible to wgmma with a fence_async of the reader. */
 DEV void bar_arrive_copied(u32 bar)

@@ -74,6 +74,7 @@ static af_status check_sizes(const af_model_spec *a, const af_model_spec *b, af_
         {"qk_nope_head_dim", (double)a->latent.qk_nope_dim, (double)b->latent.qk_nope_dim},
         {"v_head_dim", (double)a->latent.v_dim, (double)b->latent.v_dim},
         {"rope_interleave", a->rope_pairs, b->rope_pairs},
+        {"parallel_attn", a->parallel, b->parallel},
         {"n_shared_experts (width)", (double)a->router.shared_ffn, (double)b->router.shared_ffn},
         {"tie_word_embeddings", a->tied, b->tied},
         {"rms_norm_eps", a->eps, b->eps},
@@ -250,6 +251,8 @@ static const taker *taker_of(const char *arch)
         {"exaone-moe", .freqs = true, .untied = true},
         {"mellum", .untied = true},
         {"granitehybrid", .convs = true, .tied = true, .untied = true},
+        {"gptneox", .biases = true, .biased = true, .untied = true},
+        {"falcon", .tied = true, .untied = true},
         {"others", .tied = true, .untied = true},
     };
     size_t i = 0;

@@ -285,7 +285,9 @@ static void put_dense(meta_writer *p, const af_model_spec *s, const af_hf_config
         put_f32(p, "logit_scale", c->logit_scale);
     if (c->query_scaling_beta > 0)
         put_f32(p, "attention.temperature_scale", c->query_scaling_beta);
-    if (strcmp(p->arch, "stablelm") == 0 && p->st == AF_OK)
+    if (strcmp(p->arch, "falcon") == 0)
+        put_str(p, "falcon.tensor_data_layout", "jploski"); /* q|k|v */
+    if ((strcmp(p->arch, "stablelm") == 0 || strcmp(p->arch, "gptneox") == 0) && p->st == AF_OK)
         p->st = af_gguf_put_bool(p->w, key_of(p, key, sizeof key, "use_parallel_residual"),
                                  s->parallel, p->err);
 }

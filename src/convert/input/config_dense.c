@@ -14,10 +14,22 @@ static json_t *short_real(double v)
     return json_real(strtod(text, NULL));
 }
 
+static void put_falcon(json_t *o, const af_hf_config *c)
+{
+    json_object_set_new(o, "new_decoder_architecture", json_true());
+    json_object_set_new(o, "num_ln_in_parallel_attn", json_integer(c->two_norms ? 2 : 1));
+    json_object_set_new(o, "num_kv_heads", json_integer(c->num_key_value_heads));
+    json_object_set_new(o, "ffn_hidden_size", json_integer(c->intermediate_size));
+    json_object_set_new(o, "layer_norm_epsilon", short_real(c->rms_norm_eps));
+    json_object_set_new(o, "bias", json_boolean(c->attention_bias));
+}
+
 void af_config_dense(json_t *o, const af_hf_config *c)
 {
+    if (is(c, "falcon"))
+        put_falcon(o, c);
     const bool cohere = is(c, "cohere") || is(c, "cohere2");
-    if (cohere || is(c, "stablelm") || is(c, "phi") || is(c, "jais2"))
+    if (cohere || is(c, "stablelm") || is(c, "phi") || is(c, "jais2") || is(c, "gpt_neox"))
         json_object_set_new(o, "layer_norm_eps", short_real(c->rms_norm_eps));
     if (is(c, "starcoder2"))
         json_object_set_new(o, "norm_epsilon", short_real(c->rms_norm_eps));
@@ -29,6 +41,8 @@ void af_config_dense(json_t *o, const af_hf_config *c)
         json_object_set_new(o, "attention_out_bias", json_boolean(c->attention_out_bias));
     if (cohere)
         json_object_set_new(o, "logit_scale", short_real(c->logit_scale));
+    if (is(c, "gpt_neox"))
+        json_object_set_new(o, "use_parallel_residual", json_boolean(c->use_parallel_residual));
     if (is(c, "stablelm")) {
         json_object_set_new(o, "use_qkv_bias", json_boolean(c->attention_bias));
         json_object_set_new(o, "use_parallel_residual", json_boolean(c->use_parallel_residual));

@@ -345,6 +345,8 @@ static const char *const classes[][2] = {
     {"mellum", "MellumForCausalLM"},
     {"mistral4", "Mistral4ForCausalLM"},
     {"youtu", "YoutuForCausalLM"},
+    {"gpt_neox", "GPTNeoXForCausalLM"},
+    {"falcon", "FalconForCausalLM"},
     {"deepseek_v2", "DeepseekV2ForCausalLM"},
     {"deepseek_v3", "DeepseekV3ForCausalLM"},
 };

@@ -24,6 +24,7 @@ typedef enum af_slot {
     AF_SLOT_K,
     AF_SLOT_V,
     AF_SLOT_QKV, /* fused on disk */
+    AF_SLOT_QKV_BIAS,
     AF_SLOT_O,
     AF_SLOT_Q_BIAS,
     AF_SLOT_K_BIAS,
@@ -157,11 +158,12 @@ typedef struct af_arch {
     bool rope_pairs; /* dimension 2i turns with 2i+1, not i with i + d/2 */
     af_bias_rule bias;
     bool fused_qkv, fused_gate_up; /* qkv_proj, gate_up_proj are single tensors on disk */
-    bool qk_norm;                  /* on q and k, before the rotation */
-    bool qk_norm_config;           /* by use_qk_norm of the config */
-    bool qk_norm_row;              /* over the whole row instead of per head */
-    bool qk_norm_heads;            /* LayerNorms with weights [heads][head_dim] (cohere) */
-    bool qk_norm_after;            /* after the rotation instead of before */
+    bool qkv_grouped;     /* its rows: of each kv head its queries, then its key, then its value */
+    bool qk_norm;         /* on q and k, before the rotation */
+    bool qk_norm_config;  /* by use_qk_norm of the config */
+    bool qk_norm_row;     /* over the whole row instead of per head */
+    bool qk_norm_heads;   /* LayerNorms with weights [heads][head_dim] (cohere) */
+    bool qk_norm_after;   /* after the rotation instead of before */
     bool attn_gate;       /* q_proj has a gate after every head: its sigmoid scales the result */
     bool attn_gate_apart; /* the gate is a projection of its own */
     bool value_norm;      /* on v, per head and without a weight */
@@ -173,12 +175,14 @@ typedef struct af_arch {
     bool query_scalar;    /* query_pre_attn_scalar sets the scale of the scores */
     bool multipliers;     /* granite's four */
     bool moe;
-    bool moe_or_dense;         /* no experts where their number is 0 */
-    bool gguf_permuted;        /* q and k rows are interleaved in GGUF */
-    bool gguf_norm_one;        /* norms are stored as 1 + w in GGUF */
-    bool gguf_fused_experts;   /* gate and up of experts are one tensor in GGUF, too */
-    bool gguf_cut_mlp;         /* fused gate and up are two tensors in GGUF */
-    bool gguf_tiled;           /* value heads of delta nets as gguf_order.h says */
+    bool moe_or_dense;       /* no experts where their number is 0 */
+    bool gguf_permuted;      /* q and k rows are interleaved in GGUF */
+    bool gguf_norm_one;      /* norms are stored as 1 + w in GGUF */
+    bool gguf_fused_experts; /* gate and up of experts are one tensor in GGUF, too */
+    bool gguf_cut_mlp;       /* fused gate and up are two tensors in GGUF */
+    bool gguf_tiled;         /* value heads of delta nets as gguf_order.h says */
+    /* what "model." and "layers" are called; NULL = so */
+    const char *stem, *layers;
     const af_slot_name *names; /* what differs from llama; ends with .hf = NULL, .gguf = NULL */
     /* experts one by one on disk: "mlp.experts" and the names of gate, up, down; NULL = qwen's */
     const char *experts, *expert_part[3];
@@ -316,6 +320,7 @@ typedef struct af_model_spec {
     af_act act;
     af_plain_act plain_act;
     bool rope_pairs, parallel;
+    bool parallel_norms; /* attention and MLP have a norm each of the same residual */
     double eps, attn_scale, attn_softcap, logit_softcap;
     double embed_scale, residual_scale, logit_scale; /* 1 = none */
     int64_t per_layer_input; /* width of the input each layer has of its own; 0 = none */

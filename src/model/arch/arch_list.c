@@ -40,7 +40,8 @@ int af_list_tensor(af_lister *l, af_slot slot, int layer, int ndim, int64_t a, i
         return i;
     }
     s->layer[layer].tensor[slot] = i;
-    t->name = af_arena_printf(&s->arena, "model.layers.%d.%s", layer, hf);
+    t->name = af_arena_printf(&s->arena, "%s%s.%d.%s", s->arch->stem ? s->arch->stem : "model.",
+                              s->arch->layers ? s->arch->layers : "layers", layer, hf);
     t->gguf = gguf ? af_arena_printf(&s->arena, "blk.%d.%s", layer, gguf) : "";
     l->failed |= !t->name || !t->gguf;
     return i;
@@ -151,6 +152,16 @@ static void list_routers(af_lister *l)
     }
 }
 
+/* The module of a tensor outside the layers, as PEFT names it. */
+static const char *outer_path(af_lister *l, af_slot slot)
+{
+    char name[256];
+    af_spec_whole_name(l->s, af_slot_hf_name(l->s->arch, slot), name, sizeof name);
+    const char *path = af_arena_strndup(&l->s->arena, name, strlen(name) - strlen(".weight"));
+    l->failed |= !path;
+    return path;
+}
+
 /* An embedding is a linear over one-hot rows: in and out change places. */
 static int add_outer_module(af_lister *l, af_group group, const char *path, int tensor, int bias)
 {
@@ -179,7 +190,7 @@ static void list_layer(af_lister *l, int i)
     mixers[ls->mixer](l, i);
     if (a->post_norm)
         af_list_norm(l, AF_SLOT_POST_ATTN_NORM, -1, i);
-    if (a->pre_norm && !l->s->parallel)
+    if (a->pre_norm && (!l->s->parallel || l->s->parallel_norms))
         af_list_norm(l, AF_SLOT_MLP_NORM, AF_SLOT_MLP_NORM_BIAS, i);
     mlps[ls->mlp](l, i);
     if (a->post_norm)
@@ -219,11 +230,11 @@ af_status af_list_model(af_model_spec *s, const af_hf_config *c, af_error *err)
     for (int i = 0; i < s->layers; i++)
         list_layer(&l, i);
     list_end(&l);
-    const char *embed = af_arena_printf(&s->arena, "%sembed_tokens", s->inner);
-    l.failed |= !embed;
-    s->embed_module = add_outer_module(&l, AF_GROUP_EMBED, embed, s->embed, -1);
-    s->head_module = add_outer_module(&l, AF_GROUP_HEAD, s->labels ? "score" : "lm_head", s->head,
-                                      s->outer[AF_SLOT_HEAD_BIAS]);
+    s->embed_module =
+        add_outer_module(&l, AF_GROUP_EMBED, outer_path(&l, AF_SLOT_EMBED), s->embed, -1);
+    s->head_module = add_outer_module(&l, AF_GROUP_HEAD,
+                                      outer_path(&l, s->labels ? AF_SLOT_SCORE : AF_SLOT_HEAD),
+                                      s->head, s->outer[AF_SLOT_HEAD_BIAS]);
     list_routers(&l);
     if (l.failed)
         return af_fail(err, AF_EFORMAT,

@@ -13,6 +13,7 @@ static const struct {
     [AF_SLOT_K] = {"self_attn.k_proj.weight", "attn_k.weight"},
     [AF_SLOT_V] = {"self_attn.v_proj.weight", "attn_v.weight"},
     [AF_SLOT_QKV] = {"self_attn.qkv_proj.weight", "attn_qkv.weight"},
+    [AF_SLOT_QKV_BIAS] = {"self_attn.qkv_proj.bias", "attn_qkv.bias"},
     [AF_SLOT_O] = {"self_attn.o_proj.weight", "attn_output.weight"},
     [AF_SLOT_Q_BIAS] = {"self_attn.q_proj.bias", "attn_q.bias"},
     [AF_SLOT_K_BIAS] = {"self_attn.k_proj.bias", "attn_k.bias"},

@@ -5,6 +5,13 @@ af_gguf_order af_gguf_order_of(const af_model_spec *s, const af_tensor_spec *t)
 {
     const af_state_keys *k = &s->state;
     af_gguf_order o = {.size = 1};
+    if (s->arch->qkv_grouped && (t->slot == AF_SLOT_QKV || t->slot == AF_SLOT_QKV_BIAS)) {
+        const af_layer_spec *l = &s->layer[t->layer];
+        return (af_gguf_order){.keys = l->kv_heads,
+                               .per_key = l->heads / l->kv_heads,
+                               .size = l->head_dim,
+                               .qkv = true};
+    }
     if (!s->arch->gguf_tiled || t->layer < 0 || s->layer[t->layer].mixer != AF_MIXER_DELTA_NET ||
         k->heads == k->key_heads)
         return o;
@@ -51,8 +58,29 @@ static int64_t move(const af_gguf_order *o, int64_t r,
     return o->keys == 0 || at < 0 ? r : o->from + head(o, at / o->size) * o->size + at % o->size;
 }
 
-int64_t af_gguf_order_here(const af_gguf_order *o, int64_t r) { return move(o, r, head_here); }
-int64_t af_gguf_order_there(const af_gguf_order *o, int64_t r) { return move(o, r, head_there); }
+/* Heads of a fused projection: H queries, K keys and K values there; here K times G queries, a key
+ * and a value. */
+static int64_t qkv_here(const af_gguf_order *o, int64_t h)
+{
+    const int64_t K = o->keys, G = o->per_key, H = K * G;
+    return h < H ? h / G * (G + 2) + h % G : (h - H) % K * (G + 2) + G + (h - H) / K;
+}
+
+static int64_t qkv_there(const af_gguf_order *o, int64_t h)
+{
+    const int64_t K = o->keys, G = o->per_key, k = h / (G + 2), i = h % (G + 2);
+    return i < G ? k * G + i : K * G + (i - G) * K + k;
+}
+
+int64_t af_gguf_order_here(const af_gguf_order *o, int64_t r)
+{
+    return move(o, r, o->qkv ? qkv_here : head_here);
+}
+
+int64_t af_gguf_order_there(const af_gguf_order *o, int64_t r)
+{
+    return move(o, r, o->qkv ? qkv_there : head_there);
+}
 
 /* Head h becomes what head from(h) was. What lay before h was swapped away: it is found by going
  * on from where it should be. */

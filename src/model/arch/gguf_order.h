@@ -1,5 +1,6 @@
 /* gguf_order.h - llama.cpp has the value heads of a delta net in another order: with keys k and
- * values v of a key, head (k, v) is head v * keys + k there, k * per_key + v here. */
+ * values v of a key, head (k, v) is head v * keys + k there, k * per_key + v here. And
+ * queries, keys and values of a fused projection lie apart. */
 #ifndef AF_GGUF_ORDER_H
 #define AF_GGUF_ORDER_H
 
@@ -9,6 +10,7 @@ typedef struct af_gguf_order {
     int64_t keys, per_key; /* keys 0: the same order */
     int64_t from, size;    /* the first row (column) of values, and how many a head has */
     bool columns;          /* not the rows, but the columns */
+    bool qkv;              /* rows of qkv_grouped are q|k|v there; per_key: queries of a key */
 } af_gguf_order;
 
 /* Of a tensor of the spec. */

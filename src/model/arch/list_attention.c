@@ -7,7 +7,8 @@ static void list_qkv(af_lister *l, int i, bool bias)
     const af_layer_spec *ls = &l->s->layer[i];
     const int64_t D = l->s->width, E = ls->head_dim, HE = ls->heads * E, KE = ls->kv_heads * E;
     if (l->s->arch->fused_qkv) {
-        af_list_linear(l, i, AF_GROUP_QKV, AF_SLOT_QKV, HE + 2 * KE, D, -1);
+        af_list_linear(l, i, AF_GROUP_QKV, AF_SLOT_QKV, HE + 2 * KE, D,
+                       bias ? AF_SLOT_QKV_BIAS : -1);
         return;
     }
     af_list_linear(l, i, AF_GROUP_QKV, AF_SLOT_Q, l->s->arch->attn_gate ? 2 * HE : HE, D,

@@ -17,6 +17,22 @@ static af_tensor *with_values(const af_forward *f, int layer, af_tensor *x)
     return af_concat(g, parts, 2, 1);
 }
 
+/* q|k|v of rows that have, for each kv head, its queries, its key and its value. */
+static af_tensor *ungroup(const af_forward *f, int layer, af_tensor *x)
+{
+    af_graph *g = f->g;
+    const af_layer_spec *ls = &f->s->layer[layer];
+    const int64_t K = ls->kv_heads, E = ls->head_dim, GE = ls->heads / K * E;
+    if (!f->s->arch->qkv_grouped || K == 1 || af_graph_status(g, NULL) != AF_OK)
+        return x;
+    const int64_t N = af_tensor_dim(x, 0), queries[2] = {N, K * GE}, keys[2] = {N, K * E};
+    x = af_reshape(g, x, 3, (int64_t[]){N, K, GE + 2 * E});
+    af_tensor *parts[] = {af_reshape(g, af_slice(g, x, 2, 0, GE), 2, queries),
+                          af_reshape(g, af_slice(g, x, 2, GE, E), 2, keys),
+                          af_reshape(g, af_slice(g, x, 2, GE + E, E), 2, keys)};
+    return af_concat(g, parts, 3, 1);
+}
+
 /* Queries of this layer, keys and values of the one they are shared with. */
 static af_tensor *with_shared(const af_forward *f, int layer, af_tensor *qkv)
 {
@@ -123,7 +139,7 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
 {
     const af_model_spec *s = f->s;
     const af_layer_spec *ls = &s->layer[layer];
-    af_tensor *qkv = af_project(f, layer, AF_GROUP_QKV, h);
+    af_tensor *qkv = ungroup(f, layer, af_project(f, layer, AF_GROUP_QKV, h));
     af_tensor *gate = s->arch->attn_gate         ? take_gates(f, layer, &qkv)
                       : s->arch->attn_gate_apart ? af_project(f, layer, AF_GROUP_ATTN_GATE, h)
                                                  : NULL;

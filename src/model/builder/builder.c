@@ -88,7 +88,9 @@ static af_tensor *layer(const af_forward *f, int i, af_tensor *h, norm_leaf next
     af_tensor *y = mixers[ls->mixer]->record(f, i, h);
     y = branch_end(f, y, af_layer_leaf(f, i, AF_SLOT_POST_ATTN_NORM), 2 * i);
     if (f->s->parallel) {
-        af_tensor *z = branch_end(f, mlps[ls->mlp](f, i, h), NULL, 2 * i + 1);
+        const norm_leaf own = norm_of(f, i, AF_SLOT_MLP_NORM, AF_SLOT_MLP_NORM_BIAS);
+        af_tensor *m = own.w ? af_block_norm(f->s, f->g, *x, own.w, own.b) : h;
+        af_tensor *z = branch_end(f, mlps[ls->mlp](f, i, m), NULL, 2 * i + 1);
         return close_residual(f, af_add(f->g, y, z), next, x);
     }
     h = close_residual(f, y, norm_of(f, i, AF_SLOT_MLP_NORM, AF_SLOT_MLP_NORM_BIAS), x);

@@ -17,6 +17,7 @@
  *                   o' = o exp(lse - lse'). Any attention may come before it. In place.
  * ATTENTION_SINK_BWD  o, lse (with sinks), sinks, dy -> dsinks[h] = - sum_n exp(sink - lse) dy.o
  */
+#include "ops/attention/attention_both.h"
 #include "ops/attention/attention_in.h"
 #include "tensor/dtype.h"
 
@@ -97,6 +98,19 @@ af_tensor *af_attention(af_graph *g, af_tensor *qkv, af_tensor *bounds, const af
     return with_sinks(g, n, y, o);
 }
 
+af_tensor *af_attention_both(af_graph *g, af_tensor *qkv, af_tensor *bounds, af_tensor *dy,
+                             const af_attention_opts *o)
+{
+    af_tensor *y = af_attention(g, qkv, bounds, o);
+    if (af_graph_failed(g))
+        return af_graph_dummy(g);
+    const af_node *n = y->producer;
+    af_node *b = af_node_new(g, AF_OP_ATTENTION_BWD,
+                             (af_tensor *[]){qkv, bounds, n->out[0], n->out[1], dy}, 5);
+    b->attr = n->attr;
+    return af_node_output_like(g, b, qkv);
+}
+
 af_tensor *af_attention_cached(af_graph *g, af_tensor *qkv, af_tensor *cache, af_tensor *bounds,
                                af_tensor *start, const af_attention_opts *o)
 {
@@ -175,15 +189,20 @@ static void sink_grad(af_graph *g, af_node *n, af_tensor *const *dout)
     back(g, n->in[0]->producer, n->out[0], n->out[1], dout[0]);
 }
 
-/* As if the rows were `S` sequences of equal length: bounds are not known when planning. */
-static double pairs(const af_node *n)
+/* Keys that a row sees, as if the rows were `S` sequences of equal length: bounds are not known
+ * when planning. */
+static double keys_per_row(const af_node *n)
 {
     const af_attention_inputs in = af_attention_in(n);
-    const double N = (double)in.qkv->dim[0], S = (double)AF_MAX(in.S, INT64_C(1)), T = N / S;
-    double keys = n->attr.attention.causal ? T / 2 : T;
-    if (n->attr.attention.window)
-        keys = AF_MIN(keys, n->attr.attention.window);
-    return N * keys * n->attr.attention.heads * n->attr.attention.head_dim;
+    const double T = (double)in.qkv->dim[0] / (double)AF_MAX(in.S, INT64_C(1));
+    const double keys = n->attr.attention.causal ? T / 2 : T;
+    return n->attr.attention.window ? AF_MIN(keys, n->attr.attention.window) : keys;
+}
+
+static double pairs(const af_node *n)
+{
+    return (double)af_attention_in(n).qkv->dim[0] * keys_per_row(n) * n->attr.attention.heads *
+           n->attr.attention.head_dim;
 }
 static double attention_flops(const af_node *n) { return 4 * pairs(n); }
 static double attention_bwd_flops(const af_node *n) { return 10 * pairs(n); }

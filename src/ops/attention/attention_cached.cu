@@ -7,34 +7,11 @@
  * of a group. */
 // variants: (AF_T=bf16,half AF_VEC=8,1 | AF_T=float AF_VEC=4,1) AF_KS=1,8
 // common: AF_T=bf16 AF_VEC=8 AF_KS=1,8
-#include "cluster.cuh"
+#include "cached_rows.cuh"
 
 #define WARPS 8
 #define SLOTS (256 / (32 * AF_VEC)) /* accesses of a row a lane holds at most */
 #define KEYS  4                     /* a group has in flight */
-
-/* The sequence of row n, or -1. */
-DEV int sequence_of(const int *bounds, int S, int n)
-{
-    if (n >= bounds[S])
-        return -1;
-    int lo = 0, hi = S; /* the last s with bounds[s] <= n */
-    while (hi - lo > 1) {
-        const int mid = (lo + hi) / 2;
-        if (bounds[mid] <= n)
-            lo = mid;
-        else
-            hi = mid;
-    }
-    return lo;
-}
-
-/* The row of the cache [P][L] of position p of sequence s; pages [S][M], or NULL: page s. */
-DEV i64 cache_row(const int *pages, int M, i64 L, int s, i64 p)
-{
-    const u32 page = (u32)p / (u32)L; /* 32 bits: a division for every key */
-    return pages ? pages[(i64)s * M + page] * L + ((u32)p - page * (u32)L) : s * L + p;
-}
 
 /* First half: block n copies the k and v of row n into cache [P][L][2KE] at position
  * start[s] + n - bounds[s]. */
@@ -42,6 +19,7 @@ extern "C" __global__ void attention_append(AF_T *cache, const AF_T *qkv, const 
                                             const int *start, const int *pages, int S, int M,
                                             long long L, int H, int K, int E, long long ldx)
 {
+    previous_done();
     const int n = blockIdx.x, s = sequence_of(bounds, S, n);
     const i64 width = 2 * (i64)K * E, at = s < 0 ? 0 : start[s] + n - bounds[s];
     if (s < 0 || at >= M * L)
@@ -137,6 +115,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256)
                      int E, long long ldo, long long ldx, float scale, float softcap, int window,
                      int lanes)
 {
+    previous_done();
     __shared__ float part[WARPS * 256], tops[256], sums[256], mine[256 + 2];
     const int h = blockIdx.x / AF_KS, rank = blockIdx.x % AF_KS, n = blockIdx.y, kv = h / (H / K);
     const int groups = 256 / lanes, slot = threadIdx.x % lanes, s = sequence_of(bounds, S, n);

@@ -2,9 +2,17 @@
 #include "ops/attention/attention_in.h"
 #include "ops/common/cuda_ops.h"
 
-enum { APPEND_THREADS = 128, THREADS = 256, HEAD_MAX = 256, ROWS_MAX = 65535, CLUSTER = 8 };
+enum {
+    APPEND_THREADS = 128,
+    THREADS = 256,
+    GROUPED_THREADS = 128,
+    GROUP_MAX = 16, /* query heads of a key-value head in attention_grouped.cu */
+    HEAD_MAX = 256,
+    ROWS_MAX = 65535,
+    CLUSTER = 8
+};
 
-/* bounds, start and the shape: the same in both kernels. */
+/* bounds, start and the shape: the same in all kernels. */
 static void arg_shape(af_launch *l, const af_node *n)
 {
     const af_attention_inputs in = af_attention_in(n);
@@ -16,7 +24,6 @@ static void arg_shape(af_launch *l, const af_node *n)
     af_arg_i64(l, in.cache->dim[1]);
     af_arg_i32(l, in.H);
     af_arg_i32(l, in.K);
-    af_arg_i32(l, in.E);
 }
 
 AF_CHECKED static af_status check(const af_node *n, af_error *err)
@@ -37,12 +44,69 @@ AF_CHECKED static af_status check(const af_node *n, af_error *err)
     return AF_OK;
 }
 
+static void arg_out(af_launch *l, const af_node *n)
+{
+    const af_attention_inputs in = af_attention_in(n);
+    af_arg_ptr(l, n->out[0]->data);
+    af_arg_ptr(l, n->n_out > 1 ? n->out[1]->data : NULL);
+    af_arg_ptr(l, in.qkv->data);
+    af_arg_ptr(l, in.cache->data);
+}
+
+static void arg_scores(af_launch *l, const af_node *n)
+{
+    af_arg_i64(l, n->out[0]->ld);
+    af_arg_i64(l, af_attention_in(n).qkv->ld);
+    af_arg_f32(l, n->attr.attention.scale);
+    af_arg_f32(l, n->attr.attention.softcap);
+    af_arg_i32(l, n->attr.attention.window);
+}
+
+/* All query heads of a key-value head in one block, on tensor cores. */
+static bool can_group(const af_cuda *cu, const af_node *n, int vec)
+{
+    const af_attention_inputs in = af_attention_in(n);
+    return cu->arch >= 80 && in.qkv->dtype == AF_DTYPE_BF16 && vec > 1 &&
+           (in.E == 64 || in.E == 128) && in.H / in.K <= GROUP_MAX;
+}
+
+static void launch_grouped(af_cuda *cu, af_node *n)
+{
+    const af_attention_inputs in = af_attention_in(n);
+    const int64_t blocks = in.K * af_rows(in.qkv);
+    int shared = 1;
+    while (cu->arch >= 90 && shared < CLUSTER && 2 * shared * blocks <= (int64_t)cu->sms * 2)
+        shared *= 2;
+    const char *defines =
+        af_cuda_text(cu, "AF_E=%d AF_G=%d AF_KS=%d", (int)in.E,
+                     in.H / in.K > GROUP_MAX / 2 ? GROUP_MAX : GROUP_MAX / 2, shared);
+    af_launch *l = af_cuda_launch(
+        cu, n, af_cuda_kernel(cu, "attention_grouped.cu", "attention_grouped", defines),
+        in.K * shared, af_rows(in.qkv), 1, GROUPED_THREADS, 0);
+    arg_out(l, n);
+    arg_shape(l, n);
+    arg_scores(l, n);
+}
+
+static void launch_heads(af_cuda *cu, af_node *n, const char *defines, int shared, int vec)
+{
+    const af_attention_inputs in = af_attention_in(n);
+    af_launch *l = af_cuda_launch(
+        cu, n, af_cuda_kernel(cu, "attention_cached.cu", "attention_cached", defines),
+        in.H * shared, af_rows(in.qkv), 1, THREADS, 0);
+    arg_out(l, n);
+    arg_shape(l, n);
+    af_arg_i32(l, in.E);
+    arg_scores(l, n);
+    af_arg_i32(l, af_cuda_lanes((int)in.E, vec));
+}
+
 static af_status attention_cached_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
     (void)g;
     const af_status st = check(n, err);
     const af_attention_inputs in = af_attention_in(n);
-    const af_tensor *qkv = in.qkv, *cache = in.cache, *o = n->out[0];
+    const af_tensor *qkv = in.qkv, *cache = in.cache;
     const int64_t rows = af_rows(qkv);
     const int E = n->attr.attention.head_dim, wide = af_cuda_wide(qkv);
     if (st != AF_OK || rows == 0)
@@ -50,6 +114,10 @@ static af_status attention_cached_prepare(af_cuda *cu, af_graph *g, af_node *n, 
     const int vec =
         E % wide == 0 && af_cuda_rows_fit(qkv, wide) && af_cuda_rows_fit(cache, wide) ? wide : 1;
     const int64_t heads = n->attr.attention.heads;
+    if (can_group(cu, n, vec)) {
+        launch_grouped(cu, n);
+        return AF_OK;
+    }
     const int shared = cu->arch >= 90 && heads * rows < (int64_t)cu->sms * 2 ? CLUSTER : 1;
     const char *defines =
         af_cuda_text(cu, "AF_T=%s AF_VEC=%d AF_KS=%d", af_cuda_ctype(qkv->dtype), vec, shared);
@@ -59,21 +127,9 @@ static af_status attention_cached_prepare(af_cuda *cu, af_graph *g, af_node *n, 
     af_arg_ptr(l, cache->data);
     af_arg_ptr(l, qkv->data);
     arg_shape(l, n);
+    af_arg_i32(l, in.E);
     af_arg_i64(l, qkv->ld);
-    l = af_cuda_launch(cu, n,
-                       af_cuda_kernel(cu, "attention_cached.cu", "attention_cached", defines),
-                       heads * shared, rows, 1, THREADS, 0);
-    af_arg_ptr(l, o->data);
-    af_arg_ptr(l, n->n_out > 1 ? n->out[1]->data : NULL);
-    af_arg_ptr(l, qkv->data);
-    af_arg_ptr(l, cache->data);
-    arg_shape(l, n);
-    af_arg_i64(l, o->ld);
-    af_arg_i64(l, qkv->ld);
-    af_arg_f32(l, n->attr.attention.scale);
-    af_arg_f32(l, n->attr.attention.softcap);
-    af_arg_i32(l, n->attr.attention.window);
-    af_arg_i32(l, af_cuda_lanes(E, vec));
+    launch_heads(cu, n, defines, shared, vec);
     return AF_OK;
 }
 

@@ -64,10 +64,6 @@ enum {
     PIECE_THERE = 5,
     PIECE_TAKEN = 7
 }; /* one for each warpgroup */
-DEV void meet(int id, int threads)
-{
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
 DEV void arrive(int id, int threads)
 {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");

@@ -103,4 +103,22 @@ static __device__ const u32 dynamic_unsigned_bits[256] = {
     0x3f6ee666u, 0x3f70b334u, 0x3f728000u, 0x3f744cccu, 0x3f76199au, 0x3f77e666u, 0x3f79b334u,
     0x3f7b8000u, 0x3f7d4cccu, 0x3f7f199au, 0x3f800000u,
 };
+
+/* The code of the value nearest to x; the lower one on a tie. map ascends. */
+DEV u8 nearest_code(const float *map, float x)
+{
+    int lo = 0, hi = 255; /* map[lo] <= x < map[hi], or an end */
+    if (!(x > map[0]))
+        return 0;
+    if (x >= map[255])
+        return 255;
+    while (hi - lo > 1) {
+        const int mid = (lo + hi) / 2;
+        if (map[mid] <= x)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return (u8)(x - map[lo] <= map[hi] - x ? lo : hi);
+}
 #endif

@@ -42,7 +42,7 @@ static void embedding_grad(af_graph *g, af_node *n, af_tensor *const *dout)
 {
     af_tensor *table = n->in[1];
     af_node *b = af_node_new(g, AF_OP_EMBEDDING_BWD, (af_tensor *[]){n->in[0], dout[0]}, 2);
-    af_tensor *d = af_node_output(g, b, table->dtype, 2, table->dim);
+    af_tensor *d = af_node_output(g, b, af_grad_type(table), 2, table->dim);
     if (af_graph_failed(g))
         return;
     b->attr.embedding.frozen = n->attr.embedding.frozen;

@@ -15,6 +15,7 @@
 extern "C" __global__ void embedding_fwd(AF_T *y, const int *ids, const AF_W *table, int D,
                                          long long ldy)
 {
+    previous_done();
     const AF_W *from = table + (i64)ids[blockIdx.x] * D;
     for (int d = threadIdx.x * AF_VEC; d < D; d += blockDim.x * AF_VEC) {
         float v[AF_VEC];
@@ -29,6 +30,7 @@ extern "C" __global__ void embedding_fwd(AF_T *y, const int *ids, const AF_W *ta
 extern "C" __global__ void __launch_bounds__(256)
     embedding_lists(int *head, int *next, const int *ids, int V, int N, int frozen)
 {
+    previous_done();
     __shared__ int4 tile[256];
     const int v = blockIdx.x * 256 + threadIdx.x;
     int first = -1, last = -1;
@@ -66,6 +68,7 @@ extern "C" __global__ void __launch_bounds__(256)
 extern "C" __global__ void embedding_bwd(AF_W *dtable, const int *head, const int *next,
                                          const AF_T *dy, int D, long long lddy, int accumulate)
 {
+    previous_done();
     const int first = head[blockIdx.x];
     if (first < 0 && accumulate)
         return;

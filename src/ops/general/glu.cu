@@ -35,6 +35,7 @@ DEV float act(float x, float *slope)
 extern "C" __global__ void glu_fwd(AF_T *y, const AF_T *gate_up, int F, int cuts, long long ldy,
                                    long long ldg)
 {
+    previous_done();
     const i64 n = blockIdx.x / cuts;
     const int d = (blockIdx.x % cuts * blockDim.x + threadIdx.x) * AF_VEC;
     if (d >= F)
@@ -53,6 +54,7 @@ extern "C" __global__ void glu_bwd(AF_T *dgate_up, AF_T *h, const AF_T *gate_up,
                                    int F, int cuts, long long lddg, long long ldh, long long ldg,
                                    long long lddy)
 {
+    previous_done();
     const i64 n = blockIdx.x / cuts;
     const int d = (blockIdx.x % cuts * blockDim.x + threadIdx.x) * AF_VEC;
     if (d >= F)

@@ -142,7 +142,7 @@ static void head_grad(af_graph *g, af_node *n, af_tensor *const *dout)
     af_tensor *dh = af_node_output_like(g, n, h), *dw = NULL;
     if (w->needs_grad) {
         n->attr.head.dw = true;
-        dw = af_node_output(g, n, w->dtype, 2, w->dim);
+        dw = af_node_output(g, n, af_grad_type(w), 2, w->dim);
     }
     if (af_graph_failed(g))
         return;

@@ -11,13 +11,12 @@ enum {
     SEGMENT = 64, /* values; a row is whole segments, a block holds at least one */
     THREADS = 256,
     /* bnb_linear.cu */
-    ROWS = 128,
-    STEP = 128,
-    STAGES = 3,
-    LONG_STEPS = 32,    /* rows from which eight blocks gain over four (measured) */
-    STAGE_CODES = 8192, /* bytes */
-    STAGE_TOKEN = 320,
-    TABLE_BYTES = 256 * 128 + 1024,
+    ROWS = 16,
+    WARPS = 24, /* of a block; 16 for more than 8 tokens */
+    SPLIT_MAX = 8,
+    ITEM_COST = 6, /* of starting and ending an item, in segments of a warp */
+    TABLE_BYTES = 256 * 256 + 1024,
+    SLOT_BYTES = 4 * ROWS * SEGMENT, /* of a warp */
     /* bnb_linear_dx.cu */
     DX_COLS = 64,
     DX_ROWS = 128, /* a block takes at a time */
@@ -99,25 +98,38 @@ static void arg_shape(af_launch *l, const af_linear_group *p, int64_t tokens)
     af_arg_i32(l, q->nested_block ? log2_of(q->nested_block) : -1);
 }
 
+/* Warps that share an item: the fewest rounds of the longest warp, in segments. The same for any
+ * number of tokens, so that the order of a sum is. */
+static int split_of(const af_cuda *cu, int64_t items, int64_t segments)
+{
+    int best = 1;
+    int64_t least = INT64_MAX;
+    for (int split = 1; split <= SPLIT_MAX; split *= 2) {
+        const int64_t teams = (int64_t)cu->sms * (WARPS / split);
+        const int64_t cost =
+            (items + teams - 1) / teams * ((segments + split - 1) / split + ITEM_COST);
+        if (cost < least) {
+            least = cost;
+            best = split;
+        }
+    }
+    return best;
+}
+
 bool af_bnb_linear(af_cuda *cu, af_node *n, const af_linear_group *p)
 {
     const af_tensor *x = n->in[0], *low = af_linear_in(n).xa, *y = n->out[0];
     const int64_t tokens = af_rows(x);
-    if (!serves(cu, p, x, TOKENS_MAX))
+    const int64_t items = (p->O + ROWS - 1) / ROWS;
+    const int capacity = tokens <= 8 ? 8 : TOKENS_MAX, warps = tokens <= 8 ? WARPS : 16;
+    const int sums = 2 * warps * ROWS * (capacity + 1) * (int)sizeof(float);
+    const int shared = TABLE_BYTES + sums + warps * SLOT_BYTES; /* Hopper's; others dequantise */
+    if (!serves(cu, p, x, TOKENS_MAX) || shared > cu->smem_max)
         return false;
-    const int64_t blocks = (p->O + ROWS - 1) / ROWS, steps = (p->I + STEP - 1) / STEP;
-    const int capacity = tokens <= 8 ? 8 : TOKENS_MAX;
-    int shared = 1; /* blocks of a cluster that share rows */
-    if (cu->arch >= 90 && blocks < (int64_t)cu->sms * 2)
-        shared = blocks >= cu->sms || steps < 8 ? 2 : steps < LONG_STEPS ? 4 : 8;
-    else if (blocks * 2 < cu->sms)
-        return false; /* most of the device would be idle */
-    af_kernel *k = af_cuda_kernel(
-        cu, "bnb_linear.cu", "bnb_linear",
-        af_cuda_text(cu, "AF_BOOK=%s_bits AF_TOK=%d AF_KS=%d", book(p), capacity, shared));
-    af_launch *l =
-        af_cuda_launch(cu, n, k, blocks * shared, 1, 1, THREADS,
-                       (unsigned)(STAGES * (STAGE_CODES + capacity * STAGE_TOKEN) + TABLE_BYTES));
+    af_kernel *k = af_cuda_kernel(cu, "bnb_linear.cu", "bnb_linear",
+                                  af_cuda_text(cu, "AF_BOOK=%s_bits AF_TOK=%d", book(p), capacity));
+    af_launch *l = af_cuda_launch(cu, n, k, AF_MIN(items, (int64_t)cu->sms), 1, 1, warps * 32,
+                                  (unsigned)shared);
     af_arg_ptr(l, y->data);
     af_arg_i64(l, y->ld);
     af_arg_ptr(l, x->data);
@@ -128,6 +140,7 @@ bool af_bnb_linear(af_cuda *cu, af_node *n, const af_linear_group *p)
     af_arg_i64(l, low ? low->ld : 0);
     af_arg_ptr(l, low ? p->bt->data : NULL);
     arg_shape(l, p, tokens);
+    af_arg_i32(l, split_of(cu, items, p->I / SEGMENT));
     return true;
 }
 

@@ -7,7 +7,12 @@ enum {
     UNIT = 16,
     TILE = 128,
     STAGES_BYTES = 4 * 2 * 10240, /* fp8_gemm.cu */
-    SM90_BYTES = 4 * 32768 + 1024 + 64,
+    /* fp8_sm90.cu: blocks of a cluster, columns of a tile, shared memory */
+    CLUSTER = 2,
+    SM90_COLS = 192,
+    SM90_BYTES = 5 * 40960 + 1024 + 80,
+    /* fp8_quant.cu: values of a thread */
+    HELD = 5 * 8,
 };
 
 bool af_fp8_cuda_can(const af_cuda *cu, af_dtype type, int64_t in, int64_t out)
@@ -41,8 +46,12 @@ uint64_t af_fp8_cuda_work(const af_node *n)
 
 static void rows_to_codes(af_cuda *cu, af_node *n, void *codes, void *scale, af_mat x)
 {
-    af_launch *l = af_cuda_launch(
-        cu, n, af_cuda_kernel(cu, "fp8_quant.cu", "fp8_rows", "AF_T=bf16"), x.rows, 1, 1, 256, 0);
+    int threads = 128;
+    while (threads < 1024 && (int64_t)threads * HELD < x.cols)
+        threads *= 2;
+    af_launch *l =
+        af_cuda_launch(cu, n, af_cuda_kernel(cu, "fp8_quant.cu", "fp8_rows", "AF_T=bf16"), x.rows,
+                       1, 1, threads, 0);
     af_arg_ptr(l, codes);
     af_arg_ptr(l, scale);
     af_arg_mat(l, x);
@@ -77,9 +86,11 @@ static af_mat as_pairs(af_mat m)
 static void on_hopper(af_cuda *cu, af_node *n, const fp8_product *q)
 {
     const bool second = q->x2.cols > 0;
-    const int64_t tiles = ((q->c.rows + TILE - 1) / TILE) * ((q->c.cols + TILE - 1) / TILE);
-    af_launch *l = af_cuda_launch(cu, n, af_cuda_kernel(cu, "fp8_sm90.cu", "fp8_sm90", "AF_T=bf16"),
-                                  AF_MIN(tiles, (int64_t)cu->sms), 1, 1, 384, SM90_BYTES);
+    const int64_t pairs = ((q->c.rows + CLUSTER * TILE - 1) / (CLUSTER * TILE)) *
+                          ((q->c.cols + SM90_COLS - 1) / SM90_COLS);
+    af_launch *l =
+        af_cuda_launch(cu, n, af_cuda_kernel(cu, "fp8_sm90.cu", "fp8_sm90", "AF_T=bf16"),
+                       AF_MIN(pairs, (int64_t)cu->sms / CLUSTER) * CLUSTER, 1, 1, 384, SM90_BYTES);
     af_arg_mat(l, q->c);
     af_arg_map(cu, l, as_pairs(q->x));
     af_arg_ptr(l, q->sx);

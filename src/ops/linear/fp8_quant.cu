@@ -2,13 +2,14 @@
  * tensor/fp8_round.h, to the bit.
  *
  * The largest magnitude is found among bit patterns, where NaN is above all. A row of a matrix is a
- * block of 256 threads; columns are made 32 at a time, and stored as rows: the other orientation of
+ * block; columns are made 32 at a time, and stored as rows: the other orientation of
  * a weight. */
 // variants: AF_T=bf16
 // common: AF_T=bf16
 #include "dev.cuh"
 
 #define TINY 0x0d800000u /* 2^-100 */
+#define HELD 5           /* times eight values of a row */
 
 struct fp8_scale {
     float scale, inverse;
@@ -52,32 +53,69 @@ DEV u32 block_largest(u32 v)
     return v;
 }
 
+/* Eight values of bf16, times `by`, as codes. */
+DEV uint2 codes_of(const uint4 &held, float by)
+{
+    const u32 in[4] = {held.x, held.y, held.z, held.w};
+    u32 w[2] = {};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float v[2] = {__uint_as_float(in[i] << 16), __uint_as_float(in[i] & 0xffff0000u)};
+#if __CUDA_ARCH__ >= 890
+        u16 two;
+        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;"
+            : "=h"(two)
+            : "f"(__fmul_rn(v[1], by)), "f"(__fmul_rn(v[0], by)));
+#else
+        const u32 two = code_of(__fmul_rn(v[0], by)) | code_of(__fmul_rn(v[1], by)) << 8;
+#endif
+        w[i / 2] |= (u32)two << i % 2 * 16;
+    }
+    return {w[0], w[1]};
+}
+DEV u32 largest_of(const uint4 &held, u32 most)
+{
+    const u32 in[4] = {held.x, held.y, held.z, held.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const u32 low = in[i] << 16 & 0x7fff0000u, high = in[i] & 0x7fff0000u;
+        const u32 larger = low > high ? low : high;
+        most = most > larger ? most : larger;
+    }
+    return most;
+}
+
 /* Row r of x [.][cols], and its scale. cols is a multiple of 16, rows of q are `cols` bytes, those
- * of x start on 16 bytes. */
-extern "C" __global__ void __launch_bounds__(256)
+ * of x start on 16 bytes. A thread keeps what it reads, as far as that goes. */
+extern "C" __global__ void __launch_bounds__(1024)
     fp8_rows(u8 *q, float *scale, const bf16 *x, long long ldx, int cols)
 {
     const i64 r = blockIdx.x;
+    const uint4 *from = (const uint4 *)(x + r * ldx);
+    uint2 *to = (uint2 *)(q + r * cols);
+    const int n = cols / 8, step = blockDim.x;
+    uint4 held[HELD] = {};
     u32 most = 0;
-    for (int c = threadIdx.x * 8; c < cols; c += blockDim.x * 8) {
-        float v[8];
-        load_n<8>(v, x + r * ldx + c);
 #pragma unroll
-        for (int i = 0; i < 8; i++)
-            most = most > magnitude(v[i]) ? most : magnitude(v[i]);
+    for (int i = 0; i < HELD; i++) {
+        const int at = threadIdx.x + i * step;
+        if (at < n)
+            held[i] = from[at];
+        most = largest_of(held[i], most);
     }
+    for (int at = threadIdx.x + HELD * step; at < n; at += step)
+        most = largest_of(from[at], most);
     const fp8_scale s = scale_of(block_largest(most));
     if (threadIdx.x == 0)
         scale[r] = s.scale;
-    for (int c = threadIdx.x * 8; c < cols; c += blockDim.x * 8) {
-        float v[8];
-        u32 w[2] = {};
-        load_n<8>(v, x + r * ldx + c);
 #pragma unroll
-        for (int i = 0; i < 8; i++)
-            w[i / 4] |= code_of(__fmul_rn(v[i], s.inverse)) << i % 4 * 8;
-        *(uint2 *)(q + r * cols + c) = {w[0], w[1]};
+    for (int i = 0; i < HELD; i++) {
+        const int at = threadIdx.x + i * step;
+        if (at < n)
+            to[at] = codes_of(held[i], s.inverse);
     }
+    for (int at = threadIdx.x + HELD * step; at < n; at += step)
+        to[at] = codes_of(from[at], s.inverse);
 }
 
 /* Columns [32 b, 32 b + 32) of w [rows][cols]: q [cols][rows], a scale for each. rows and cols are

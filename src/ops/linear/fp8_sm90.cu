@@ -1,36 +1,54 @@
 /* fp8_sm90.cu - products of e4m3 rows on Hopper: c = sx sw (x w') + x2 w2' + bias.
  * Contract: fp8_linear.h; same operands as fp8_gemm.cu.
  *
- * A block stays on its multiprocessor and takes one tile of 128 x 128 after another. Two warpgroups
- * compute 64 rows each, the third fetches stages of 128 codes of the inner dimension ahead of them,
- * in boxes of 64 rows and 128 bytes: maps count two codes as one bf16, and descriptors are those of
- * bf16, because a step of wgmma is 32 bytes of either. The accumulators of FP8 units are short:
- * each stage is summed alone and added to f32 sums. The bf16 product follows in the same stages, on
- * the scaled sums. On other architectures the kernel is empty. */
+ * Two blocks, a cluster, stay on their multiprocessors and take one pair of tiles of 128 x 192
+ * after another, 256 rows and the same columns: each fetches half of the boxes of w for both,
+ * because what bounds a block alone is the L2 cache. Two warpgroups compute 64 rows each, the third
+ * fetches stages of 128 codes of the inner dimension ahead of them, in boxes of 64 rows and 128
+ * bytes: maps count two codes as one bf16, and descriptors are those of bf16, because a step of
+ * wgmma is 32 bytes of either. The accumulators of FP8 units are short: 512
+ * codes are summed alone and added to f32 sums. The bf16 product follows in the same stages, on the
+ * scaled sums. On other architectures the kernel is empty. */
 // variants: AF_T=bf16
 // common: AF_T=bf16
+#define AF_KS 2
+#include "cluster.cuh"
 #include "tma.cuh"
 #include "wgmma.cuh"
 
 #define BM     128
-#define BN     128
-#define ROW    128 /* bytes of a row in a stage */
-#define STAGES 4
+#define BN     192
+#define SUMS   (BN / 2) /* of a thread */
+#define ROW    128      /* bytes of a row in a stage */
+#define STAGES 5
 #define BOX    8192
 #define A_PART (BM / 64 * BOX)
 #define STAGE  (A_PART + BN / 64 * BOX)
+#define ALONE  4 /* stages that are summed alone */
+#define BAND   8 /* pairs of tiles along the rows that share columns */
 
 extern __shared__ u8 raw[];
 
 #if SM90
-/* d[64][128] (+)= a b', 32 codes of each row. */
-DEV void wgmma_e4m3(float (&d)[64], u64 a, u64 b, int add)
+#define D96                                                                                        \
+    D64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"                        \
+        "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
+#define SUMS_OF(d) F16(d, 0), F16(d, 16), F16(d, 32), F16(d, 48), F16(d, 64), F16(d, 80)
+/* d[64][BN] (+)= a b', 32 codes or 16 bf16 of each row. */
+template <bool CODES> DEV void wgmma_step(float (&d)[SUMS], u64 a, u64 b, int add)
 {
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {" D64 "}, "
-                 "%64, %65, p, 1, 1;\n}"
-                 : F16(d, 0), F16(d, 16), F16(d, 32), F16(d, 48)
-                 : "l"(a), "l"(b), "r"(add));
+    if (CODES)
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %98, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n192k32.f32.e4m3.e4m3 {" D96 "}, "
+                     "%96, %97, p, 1, 1;\n}"
+                     : SUMS_OF(d)
+                     : "l"(a), "l"(b), "r"(add));
+    else
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %98, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" D96 "}, "
+                     "%96, %97, p, 1, 1, 0, 0;\n}"
+                     : SUMS_OF(d)
+                     : "l"(a), "l"(b), "r"(add));
 }
 
 struct stages {
@@ -46,10 +64,11 @@ struct stages {
     {
         bar_wait(free_bar(no), no / STAGES & 1 ^ 1);
     }
+    /* Both blocks write to a stage of both. */
     __device__ __forceinline__ void release(u32 no) const
     {
-        if (threadIdx.x % 32 == 0)
-            bar_arrive(free_bar(no));
+        if (threadIdx.x % 32 < AF_KS)
+            bar_arrive_at(free_bar(no), threadIdx.x % 32);
     }
 };
 DEV stages stages_begin()
@@ -59,26 +78,28 @@ DEV stages stages_begin()
     if (threadIdx.x == 0)
         for (int i = 0; i < STAGES; i++) {
             bar_init(s.full + i * 8, 1);
-            bar_init(s.free + i * 8, 8);
+            bar_init(s.free + i * 8, 8 * AF_KS);
         }
     bars_ready();
-    __syncthreads();
+    cluster_meet();
     return s;
 }
-/* Rows of a tile come first: neighbouring blocks read the same weights. */
+/* Pairs of tiles in bands of rows: what the clusters read at a time stays in the L2 cache. */
 struct tiles {
-    int rows, count, no;
+    int rows, cols, no;
     __device__ __forceinline__ bool next(int &row, int &col)
     {
-        if (no >= count)
+        if (no >= rows * cols)
             return false;
-        row = no % rows * BM;
-        col = no / rows * BN;
-        no += gridDim.x;
+        const int band = no / (BAND * cols), in = no % (BAND * cols);
+        const int height = min(rows - band * BAND, BAND);
+        row = ((band * BAND + in % height) * AF_KS + blockIdx.x % AF_KS) * BM;
+        col = in / height * BN;
+        no += gridDim.x / AF_KS;
         return true;
     }
 };
-/* Column `at` of a map counts in bf16. */
+/* Column `at` of a map counts in bf16. The blocks take boxes of w in turn. */
 DEV void fetch_stage(const stages &s, u32 no, const af_map *x, const af_map *w, int at, int row,
                      int col)
 {
@@ -87,45 +108,68 @@ DEV void fetch_stage(const stages &s, u32 no, const af_map *x, const af_map *w, 
     for (int i = 0; i < BM / 64; i++)
         fetch_box(s.stage(no) + i * BOX, x, at, row + i * 64, s.full_bar(no));
     for (int i = 0; i < BN / 64; i++)
-        fetch_box(s.stage(no) + A_PART + i * BOX, w, at, col + i * 64, s.full_bar(no));
+        if ((i + no) % AF_KS == blockIdx.x % AF_KS)
+            fetch_box_for_all(s.stage(no) + A_PART + i * BOX, w, at, col + i * 64, s.full_bar(no),
+                              (1 << AF_KS) - 1);
 }
-template <bool CODES> DEV void multiply_stage(float (&d)[64], u32 stage, bool add)
+/* The first `steps` steps of a stage, begun; `add` to what d is. */
+template <bool CODES> DEV void begin_stage(float (&d)[SUMS], u32 stage, bool add, int steps)
 {
     const u32 a = stage + group_of() * BOX, b = stage + A_PART;
-    pin(d);
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < ROW / 32; k++)
-        if (CODES)
-            wgmma_e4m3(d, desc_k<BM>(a, k), desc_k<BN>(b, k), add || k > 0);
-        else
-            wgmma_ss(d, desc_k<BM>(a, k), desc_k<BN>(b, k), add || k > 0);
+        if (k < steps)
+            wgmma_step<CODES>(d, desc_k<BM>(a, k), desc_k<BN>(b, k), add || k > 0);
     wgmma_commit();
-    wgmma_wait<0>();
-    pin(d);
 }
-/* Where sum i of a thread is in its warpgroup's 64 x 128. */
+/* sum += the products of N stages from `no` on. */
+template <int N>
+DEV void add_stages(float (&sum)[SUMS], float (&part)[SUMS], const stages &s, u32 no)
+{
+    pin(part);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        s.wait_full(no + i);
+        begin_stage<true>(part, s.stage(no + i), i > 0, ROW / 32);
+        if (i > 0) {
+            wgmma_wait<1>();
+            s.release(no + i - 1);
+        }
+    }
+    wgmma_wait<0>();
+    pin(part);
+    s.release(no + N - 1);
+#pragma unroll
+    for (int i = 0; i < SUMS; i++)
+        sum[i] += part[i];
+}
+/* Where sum i of a thread is in its warpgroup's 64 rows. */
 DEV int row_in(int i) { return threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4 + i / 2 % 2 * 8; }
 DEV int col_in(int i) { return i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2; }
 
-DEV void scale_sums(float (&d)[64], const float *sx, const float *sw, int row, int col, int M,
+DEV void scale_sums(float (&d)[SUMS], const float *sx, const float *sw, int row, int col, int M,
                     int N)
 {
     const int r = row + row_in(0);
     const float s[2] = {r < M ? sx[r] : 0.0f, r + 8 < M ? sx[r + 8] : 0.0f};
 #pragma unroll
-    for (int i = 0; i < 64; i++) {
+    for (int i = 0; i < SUMS; i += 4) { /* N is even */
         const int n = col + col_in(i);
-        d[i] *= s[i / 2 % 2] * (n < N ? sw[n] : 0.0f);
+        const float2 by = n < N ? *(const float2 *)(sw + n) : float2{0.0f, 0.0f};
+        d[i] *= s[0] * by.x;
+        d[i + 1] *= s[0] * by.y;
+        d[i + 2] *= s[1] * by.x;
+        d[i + 3] *= s[1] * by.y;
     }
 }
-DEV void store_sums(bf16 *c, i64 ldc, const float (&d)[64], const bf16 *bias, int row, int col,
+DEV void store_sums(bf16 *c, i64 ldc, const float (&d)[SUMS], const bf16 *bias, int row, int col,
                     int M, int N)
 {
 #pragma unroll
-    for (int i = 0; i < 64; i += 2) {
+    for (int i = 0; i < SUMS; i += 2) {
         const int r = row + row_in(i), n = col + col_in(i);
-        if (r >= M || n >= N) /* N is even */
+        if (r >= M || n >= N)
             continue;
         const float b0 = bias ? load(bias + n) : 0.0f, b1 = bias ? load(bias + n + 1) : 0.0f;
         *(u32 *)(c + r * ldc + n) = pack_bf16(d[i] + b0, d[i + 1] + b1);
@@ -133,20 +177,20 @@ DEV void store_sums(bf16 *c, i64 ldc, const float (&d)[64], const bf16 *bias, in
 }
 #endif
 
-/* K is a multiple of 16; K2 counts bf16, 0 = no second product. Rows of c start on 4 bytes. */
-extern "C" __global__ void __launch_bounds__(384, 1)
+/* K is a multiple of 16; K2 counts bf16, 0 = no second product. Rows of c start on 4 bytes, sw on
+ * 8. The grid is a multiple of AF_KS. */
+extern "C" __global__ void CLUSTER __launch_bounds__(384, 1)
     fp8_sm90(bf16 *c, long long ldc, const __grid_constant__ af_map x, const float *sx,
              const __grid_constant__ af_map w, const float *sw, const __grid_constant__ af_map x2,
              const __grid_constant__ af_map w2, const bf16 *bias, int M, int N, int K, int K2)
 {
 #if SM90
     const stages s = stages_begin();
-    const int rows = (M + BM - 1) / BM;
-    tiles t = {rows, rows * ((N + BN - 1) / BN), (int)blockIdx.x};
+    tiles t = {(M + AF_KS * BM - 1) / (AF_KS * BM), (N + BN - 1) / BN, (int)blockIdx.x / AF_KS};
     u32 no = 0;
     int row, col;
     if (group_of() == 2) {
-        registers_down<56>();
+        registers_down<24>();
         if (threadIdx.x % 128 == 0)
             while (t.next(row, col)) {
                 for (int k = 0; k < K; k += ROW, no++)
@@ -154,27 +198,29 @@ extern "C" __global__ void __launch_bounds__(384, 1)
                 for (int k = 0; k < K2; k += ROW / 2, no++)
                     fetch_stage(s, no, &x2, &w2, k, row, col);
             }
-        return;
-    }
-    registers_up<224>();
-    while (t.next(row, col)) {
-        float sum[64] = {}, part[64];
-        row += group_of() * 64;
-        for (int k = 0; k < K; k += ROW, no++) {
-            s.wait_full(no);
-            multiply_stage<true>(part, s.stage(no), false);
-            s.release(no);
-#pragma unroll
-            for (int i = 0; i < 64; i++)
-                sum[i] += part[i];
+    } else {
+        registers_up<240>();
+        while (t.next(row, col)) {
+            float sum[SUMS] = {}, part[SUMS];
+            row += group_of() * 64;
+            int k = 0;
+            for (; k <= K - ALONE * ROW; k += ALONE * ROW, no += ALONE)
+                add_stages<ALONE>(sum, part, s, no);
+            for (; k < K; k += ROW, no++)
+                add_stages<1>(sum, part, s, no);
+            scale_sums(sum, sx, sw, row, col, M, N);
+            for (k = 0; k < K2; k += ROW / 2, no++) {
+                s.wait_full(no);
+                pin(sum);
+                begin_stage<false>(sum, s.stage(no), true, (K2 - k + 15) / 16);
+                wgmma_wait<0>();
+                pin(sum);
+                s.release(no);
+            }
+            store_sums(c, ldc, sum, bias, row, col, M, N);
         }
-        scale_sums(sum, sx, sw, row, col, M, N);
-        for (int k = 0; k < K2; k += ROW / 2, no++) {
-            s.wait_full(no);
-            multiply_stage<false>(sum, s.stage(no), true);
-            s.release(no);
-        }
-        store_sums(c, ldc, sum, bias, row, col, M, N);
     }
+    __syncwarp();
+    cluster_meet(); /* the other block may still write here */
 #endif
 }

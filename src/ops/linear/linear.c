@@ -229,7 +229,7 @@ static void param_grad(af_graph *g, af_op op, const af_node *n, af_tensor *const
     af_node *b = af_node_new(g, op, in, n_in);
     b->attr = n->attr;
     b->attr.linear.piece = piece;
-    af_tensor *d = af_node_output(g, b, param->dtype, param->ndim, param->dim);
+    af_tensor *d = af_node_output(g, b, af_grad_type(param), param->ndim, param->dim);
     if (af_graph_failed(g))
         return;
     d->live = NULL; /* a parameter's axis may happen to be as long as the token axis */

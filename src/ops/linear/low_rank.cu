@@ -21,6 +21,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256)
     low_rank(bf16 *out, long long ldo, const bf16 *x, long long ldx, const bf16 *w, long long ldw,
              long long N, int K, int wide, float alpha)
 {
+    previous_done();
     __shared__ float sum[ROWS][COLS + 1];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, p = lane % 4;
     const int rank = blockIdx.x % AF_KS;

@@ -20,6 +20,7 @@ extern "C" __global__ void __launch_bounds__(256)
              const float *a, long long a_ld, const float *scale, const int *rank, int I,
              struct parts q)
 {
+    previous_done();
     const int n = blockIdx.x, c = which[n], PR = q.count * q.ranks;
     const int j = blockIdx.y * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
     if (c < 0 || j >= PR || j % q.ranks >= rank[c * q.count + j / q.ranks])
@@ -41,6 +42,7 @@ extern "C" __global__ void __launch_bounds__(256)
            long long xa_ld, const int *which, const float *b, long long b_ld, const int *rank,
            int O, struct parts q)
 {
+    previous_done();
     const int n = blockIdx.x, c = which[n], o = blockIdx.y * 256 + threadIdx.x;
     if (o >= O)
         return;

@@ -98,7 +98,7 @@ static void param_grad(af_graph *g, af_op op, const af_node *n, af_tensor *const
     b->attr = n->attr;
     b->attr.moe.by_token = in[0]->ndim == 2;
     b->attr.moe.half = half;
-    af_tensor *d = af_node_output(g, b, param->dtype, param->ndim, param->dim);
+    af_tensor *d = af_node_output(g, b, af_grad_type(param), param->ndim, param->dim);
     if (af_graph_failed(g))
         return;
     d->live = NULL;

@@ -78,7 +78,7 @@ static af_tensor *norm_back(af_graph *g, const af_node *n, af_tensor *x, af_tens
     if (w->needs_grad) {
         af_node *d = af_node_new(g, AF_OP_RMSNORM_DW, (af_tensor *[]){x, rstd, dy}, 3);
         d->attr = n->attr;
-        af_tensor *dw = af_node_output(g, d, w->dtype, 1, w->dim);
+        af_tensor *dw = af_node_output(g, d, af_grad_type(w), 1, w->dim);
         if (af_graph_failed(g))
             return dw;
         dw->live = NULL;

@@ -98,6 +98,7 @@ extern "C" __global__ void rmsnorm_fwd(AF_T *y, float *rstd, const AF_T *x, cons
                                        long long rows, int D, long long ldy, long long ldx,
                                        float eps, float plus_one)
 {
+    previous_done();
     row wr, xr;
     load_weight(wr, w, D, plus_one);
     ROW_LOOP
@@ -113,6 +114,7 @@ extern "C" __global__ void rmsnorm_add_fwd(AF_T *y, AF_T *sum, float *rstd, cons
                                            int D, long long ldy, long long lds, long long ldx,
                                            long long ldr, float eps, float plus_one)
 {
+    previous_done();
     row wr, xr, rr;
     load_weight(wr, w, D, plus_one);
     ROW_LOOP
@@ -132,6 +134,7 @@ extern "C" __global__ void rmsnorm_bwd(AF_T *dx, const AF_T *x, const AF_W *w, c
                                        long long lddx, long long ldx, long long lddy, long long lda,
                                        float plus_one)
 {
+    previous_done();
     row wr, xr, gr;
     load_weight(wr, w, D, plus_one);
     ROW_LOOP
@@ -157,6 +160,7 @@ extern "C" __global__ void rmsnorm_dw(float *part, const AF_T *x, const float *r
                                       long long rows, int D, long long ldx, long long lddy,
                                       long long per)
 {
+    previous_done();
     __shared__ float sum[8][32][AF_VEC];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int d = (blockIdx.x * 32 + lane) * AF_VEC;

@@ -5,6 +5,7 @@
  * few codes lie inside such a range. The arithmetic is f32, as on a GPU. */
 #include "ops/common/cpu_fast.h"
 #include "ops/common/twin.h"
+#include "ops/optim/bf16_weights.h"
 #include "ops/optim/optim_in.h"
 #include "ops/optim/optimizer.h"
 #include "tensor/dynamic_map.h"
@@ -70,7 +71,9 @@ static void update_block(const adam_8bit_job *j, int64_t block)
 {
     const af_optim_inputs in = af_optim_in(j->n);
     const int64_t at = block * BLOCK, n = AF_MIN(j->count - at, (int64_t)BLOCK);
-    float *w = (float *)in.params->data + at, *g = (float *)in.grads->data + at;
+    const bool bf16 = in.params->dtype == AF_DTYPE_BF16;
+    float values[BLOCK], *w = bf16 ? values : (float *)in.params->data + at;
+    const float *g = (const float *)in.grads->data + at;
     uint8_t *m8 = (uint8_t *)in.state[0]->data + at, *v8 = (uint8_t *)in.state[1]->data + at;
     float *m_scale = (float *)in.state[2]->data + block,
           *v_scale = (float *)in.state[3]->data + block;
@@ -82,8 +85,12 @@ static void update_block(const adam_8bit_job *j, int64_t block)
         m_max = fmaxf(m_max, fabsf(m[k]));
         v_max = fmaxf(v_max, v[k]);
     }
+    if (bf16)
+        af_bf16_weights_load(j->n, at, n, w);
     for (int64_t k = 0; k < n; k++)
         w[k] = w[k] * j->keep - j->lr / j->c1 * m[k] / (sqrtf(v[k]) / j->c2 + j->eps);
+    if (bf16)
+        af_bf16_weights_store(j->n, at, n, w);
     for (int64_t k = 0; k < n; k++) {
         m8[k] = code(j->m, m_max > 0 ? m[k] / m_max : 0);
         v8[k] = code(j->v, v_max > 0 ? v[k] / v_max : 0);
@@ -138,5 +145,5 @@ static const af_cpu_op op = {run, work};
 const af_cpu_op *af_adam_8bit_fast(const af_node *n)
 {
     const af_optim_inputs in = af_optim_in(n);
-    return in.params->dtype == AF_DTYPE_F32 && in.grads->dtype == AF_DTYPE_F32 ? &op : NULL;
+    return in.params->dtype != AF_DTYPE_F64 && in.grads->dtype == AF_DTYPE_F32 ? &op : NULL;
 }

@@ -7,19 +7,24 @@
 /* False, with the error latched, when an option is out of its range or comes at the wrong time. */
 bool af_optimizer_check(af_graph *g, const af_optimizer_opts *o);
 
+/* The same for the type of the parameters (all have that of `first`; NULL = there are none). */
+bool af_optimizer_check_type(af_graph *g, const af_optimizer_opts *o, const af_tensor *first);
+
 /* state: momentum | m, v | m8, v8, m_scale, v_scale | m, v, slow | row, col; NULL where the op has
- * none. GRAD_NORM has grads alone. */
+ * none. rest: what rounding cut off bf16 parameters, or NULL. GRAD_NORM has grads alone. */
 typedef struct af_optim_inputs {
-    af_tensor *params, *grads, *hyper, *stats, *state[4];
+    af_tensor *params, *grads, *hyper, *stats, *state[4], *rest;
 } af_optim_inputs;
 
 static inline af_optim_inputs af_optim_in(const af_node *n)
 {
     if (n->op == AF_OP_GRAD_NORM)
         return (af_optim_inputs){.grads = n->in[0]};
-    af_optim_inputs in = {n->in[0], n->in[1], n->in[2], n->in[3], {0}};
-    for (int i = 4; i < n->n_in; i++)
+    af_optim_inputs in = {n->in[0], n->in[1], n->in[2], n->in[3], {0}, NULL};
+    const bool kahan = n->attr.optim.rounding == AF_ROUNDING_KAHAN;
+    for (int i = 4; i < n->n_in - kahan; i++)
         in.state[i - 4] = n->in[i];
+    in.rest = kahan ? n->in[n->n_in - 1] : NULL;
     return in;
 }
 #endif

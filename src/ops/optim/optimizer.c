@@ -15,6 +15,8 @@
  *   muon      see muon_cpu.c
  *   lion      w -= lr wd w;  w -= lr sign(b1 m + (1-b1) g);  m = b2 m + (1-b2) g
  *   adafactor see adafactor_cpu.c
+ * Parameters in bf16 (bf16_weights.h) are updated in f32 and rounded; their gradients and moments
+ * are f32.
  * A norm that is not finite leaves parameters and moments alone. Gradients always end as zeros. */
 #include "ops/optim/optimizer.h"
 #include "ops/optim/optim_in.h"
@@ -137,6 +139,9 @@ static bool collect(param_list *c)
     return true;
 }
 
+/* Gradients and moments: f32 for bf16 parameters. */
+static af_dtype state_type(const param_list *c) { return af_grad_type(c->param[0]); }
+
 static void assign_offsets(param_list *c)
 {
     const uint64_t size = (uint64_t)af_dtype_get(c->param[0]->dtype)->bytes;
@@ -216,24 +221,24 @@ static void lay_param(param_list *c, int i)
 static void flatten(param_list *c)
 {
     af_graph *g = c->g;
-    const af_dtype t = c->param[0]->dtype;
+    const af_dtype t = c->param[0]->dtype, of_grad = state_type(c);
     const int64_t total = c->first[c->n];
     const af_shard *s = &g->shard;
     const bool split = s->split >= AF_SPLIT_GRADIENTS;
     const int64_t own = split ? s->cut[s->rank + 1] - s->cut[s->rank] : total;
     const bool apart = s->split >= AF_SPLIT_PARAMS;
     g->params_flat = af_leaf(g, AF_ROLE_PARAM, "params", t, 1, apart ? &own : &total);
-    af_carry_leaves(g, t, own); /* before the gradients, which may lie elsewhere */
-    g->grads_flat = af_leaf(g, AF_ROLE_GRADIENT, "grads", t, 1, s->pass ? &own : &total);
+    af_carry_leaves(g, of_grad, own); /* before the gradients, which may lie elsewhere */
+    g->grads_flat = af_leaf(g, AF_ROLE_GRADIENT, "grads", of_grad, 1, s->pass ? &own : &total);
     if (af_graph_failed(g))
         return;
     g->grads_from = s->pass ? s->cut[s->rank] : 0;
     g->params_from = apart ? s->cut[s->rank] : 0;
-    const uint64_t size = (uint64_t)af_dtype_get(t)->bytes;
+    const uint64_t grad_size = (uint64_t)af_dtype_get(of_grad)->bytes;
     for (int i = 0; i < c->n; i++) {
         lay_param(c, i);
         if (!s->pass)
-            lay_into(c->param[i]->grad, g->grads_flat, (uint64_t)c->first[i] * size);
+            lay_into(c->param[i]->grad, g->grads_flat, (uint64_t)c->first[i] * grad_size);
         else
             pass_gradient(c, i);
     }
@@ -306,7 +311,7 @@ static af_tensor *moment(af_graph *g, int group, const char *what, af_dtype t, i
 static int add_states(param_list *c, int group, af_op op, int64_t a, int64_t b, af_tensor **in)
 {
     af_graph *g = c->g;
-    const af_dtype t = c->param[0]->dtype;
+    const af_dtype t = state_type(c);
     const int64_t block = AF_MAX(coded_block(c), 1);
     int n = 4;
     if (op == AF_OP_ADAM_8BIT || op == AF_OP_ADAM_4BIT) {
@@ -325,6 +330,8 @@ static int add_states(param_list *c, int group, af_op op, int64_t a, int64_t b, 
     } else if (op == AF_OP_LION || (op == AF_OP_SGD && c->o->momentum != 0)) {
         in[n++] = moment(g, group, "m", t, a, b, 1);
     }
+    if (c->o->rounding == AF_ROUNDING_KAHAN)
+        in[n++] = moment(g, group, "rest", AF_DTYPE_BF16, a, b, 1);
     return n;
 }
 
@@ -340,6 +347,8 @@ static void set_attr(const param_list *c, af_node *n, const af_tensor *first)
     n->attr.optim.max_norm = o->max_grad_norm;
     n->attr.optim.lr_factor = first->lr_factor;
     n->attr.optim.weight_decay = first->decay ? o->weight_decay : 0;
+    n->attr.optim.rounding = o->rounding;
+    n->attr.optim.seed = o->seed;
 }
 
 static void update_range(param_list *c, const unit *first, const unit *last, int group)
@@ -368,7 +377,9 @@ static void update_range(param_list *c, const unit *first, const unit *last, int
     in[1] = range_of(g, g->grads_flat, a, b);
     if (af_graph_failed(g))
         return;
-    set_attr(c, af_node_new(g, op, in, n_in), first->param);
+    af_node *n = af_node_new(g, op, in, n_in);
+    set_attr(c, n, first->param);
+    n->attr.optim.from = a;
 }
 
 /* A state of `count` elements that belongs to a matrix as a whole. */
@@ -562,7 +573,7 @@ void af_graph_optimizer(af_graph *g, const af_optimizer_opts *opts)
     if (o.eps == 0)
         o.eps = factor ? 1e-30 : 1e-8;
     param_list c = {.g = g, .o = &o};
-    if (!collect(&c))
+    if (!collect(&c) || !af_optimizer_check_type(g, &o, c.n ? c.param[0] : NULL))
         return;
     if (c.n == 0) {
         af_graph_bad(g, "the optimizer has %d parameters with a gradient", c.n);

@@ -216,24 +216,6 @@ extern "C" __global__ void ademamix(float *w, float *grads, const float *hyper, 
     }
 }
 
-/* The code of the value nearest to x; the lower one on a tie. map ascends. */
-DEV u8 nearest_code(const float *map, float x)
-{
-    int lo = 0, hi = 255; /* map[lo] <= x < map[hi], or an end */
-    if (!(x > map[0]))
-        return 0;
-    if (x >= map[255])
-        return 255;
-    while (hi - lo > 1) {
-        const int mid = (lo + hi) / 2;
-        if (map[mid] <= x)
-            lo = mid;
-        else
-            hi = mid;
-    }
-    return (u8)(x - map[lo] <= map[hi] - x ? lo : hi);
-}
-
 /* AdamW with moments in 8 bits: one block of 256 threads is one block of 256 elements with its two
  * scales. The step uses the exact new moments; then they are scaled and coded. */
 extern "C" __global__ void __launch_bounds__(256)

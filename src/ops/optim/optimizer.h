@@ -45,6 +45,9 @@ void af_param_whole_moments(struct af_tensor *param);
  * copied. */
 void af_param_parts(struct af_graph *g, struct af_tensor *param, int n, const int64_t (*dim)[2]);
 
+/* Stochastic rounding: the stream of update t is this + t. */
+#define AF_ROUNDING_STREAM (UINT64_C(0xb7) << 56)
+
 #define AF_CLIP_EPS            1e-6 /* clip factor = min(1, max_norm / (norm + this)) */
 #define AF_ADAFACTOR_THRESHOLD 1.0  /* the update's root mean square is cut down to this */
 #endif

@@ -1,5 +1,6 @@
 /* optimizer_check.c - see optim_in.h. */
 #include "ops/optim/optim_in.h"
+#include "tensor/dtype.h"
 
 bool af_optimizer_check(af_graph *g, const af_optimizer_opts *o)
 {
@@ -23,6 +24,9 @@ bool af_optimizer_check(af_graph *g, const af_optimizer_opts *o)
     if ((unsigned)o->kind > AF_OPTIMIZER_MUON)
         af_graph_bad(g, "optimizer: kind %d is not one of 0 to %d", (int)o->kind,
                      AF_OPTIMIZER_MUON);
+    else if ((unsigned)o->rounding > AF_ROUNDING_KAHAN)
+        af_graph_bad(g, "optimizer: rounding %d is not one of 0 to %d", (int)o->rounding,
+                     AF_ROUNDING_KAHAN);
     else if (o->nesterov && o->momentum == 0)
         af_graph_bad(g, "optimizer: nesterov needs momentum above 0, not %g", o->momentum);
     else if (o->kind == AF_OPTIMIZER_ADAFACTOR && o->beta1 != 0)
@@ -31,5 +35,19 @@ bool af_optimizer_check(af_graph *g, const af_optimizer_opts *o)
         af_graph_bad(g, "the optimizer comes before af_graph_backward: there are no gradients yet");
     else if (g->optimized)
         af_graph_bad(g, "the graph has an optimizer already");
+    return !af_graph_failed(g);
+}
+
+bool af_optimizer_check_type(af_graph *g, const af_optimizer_opts *o, const af_tensor *first)
+{
+    const af_optimizer_kind k = o->kind;
+    const bool can = k == AF_OPTIMIZER_ADAM || k == AF_OPTIMIZER_ADAMW ||
+                     k == AF_OPTIMIZER_ADAMW_8BIT || k == AF_OPTIMIZER_ADAMW_TORCH_8BIT;
+    if (first && first->dtype == AF_DTYPE_BF16 && !can)
+        af_graph_bad(g, "optimizer: kind %d does not update bf16 parameters ('%s')", (int)k,
+                     first->name);
+    else if (first && first->dtype != AF_DTYPE_BF16 && o->rounding != AF_ROUNDING_NEAREST)
+        af_graph_bad(g, "optimizer: rounding %d is for bf16 parameters, '%s' is %s",
+                     (int)o->rounding, first->name, af_dtype_name(first->dtype));
     return !af_graph_failed(g);
 }

@@ -2,6 +2,7 @@
  * the type of the parameter. The elements do not depend on each other (8-bit blocks neither), so
  * the pool may split them anyhow; the norm is summed over fixed pieces in a fixed order. */
 #include "ops/common/twin.h"
+#include "ops/optim/bf16_weights.h"
 #include "ops/optim/norm_stats.h"
 #include "ops/optim/optim_in.h"
 #include "ops/optim/optimizer.h"
@@ -88,6 +89,20 @@ static void begin(optimizer_update *u, const af_node *n)
     u->decay = n->attr.optim.weight_decay;
 }
 
+/* A parameter; in bf16 it is rounded as the run asks. */
+static double weight(const optimizer_update *u, int64_t i)
+{
+    return u->w->dtype == AF_DTYPE_BF16 ? af_bf16_weight(u->n, i) : af_ld(u->w, i);
+}
+
+static void set_weight(const optimizer_update *u, int64_t i, double x)
+{
+    if (u->w->dtype == AF_DTYPE_BF16)
+        af_bf16_weight_set(u->n, i, x);
+    else
+        af_st(u->w, i, x);
+}
+
 typedef void update_item(const optimizer_update *u, int64_t i);
 
 static void sgd_item(const optimizer_update *u, int64_t i)
@@ -113,14 +128,14 @@ static void adam_item(const optimizer_update *u, int64_t i)
 {
     const double b1 = u->n->attr.optim.beta1, b2 = u->n->attr.optim.beta2;
     const bool coupled = u->n->attr.optim.kind == AF_OPTIMIZER_ADAM;
-    double w = af_ld(u->w, i), g = af_ld(u->g, i) * u->clip;
+    double w = weight(u, i), g = af_ld(u->g, i) * u->clip;
     if (coupled)
         g += u->decay * w;
     else
         w -= u->lr * u->decay * w;
     af_st(u->s[0], i, b1 * af_ld(u->s[0], i) + (1 - b1) * g);
     af_st(u->s[1], i, b2 * af_ld(u->s[1], i) + (1 - b2) * g * g);
-    af_st(u->w, i, adam_step(u, w, af_ld(u->s[0], i), af_ld(u->s[1], i)));
+    set_weight(u, i, adam_step(u, w, af_ld(u->s[0], i), af_ld(u->s[1], i)));
 }
 
 static void lion_item(const optimizer_update *u, int64_t i)
@@ -164,11 +179,11 @@ static void adam_8bit_block(const optimizer_update *u, int64_t block)
     float m[AF_ADAM_8BIT_BLOCK], v[AF_ADAM_8BIT_BLOCK], m_max = 0, v_max = 0;
     for (int64_t k = 0; k < len; k++) {
         const double g = af_ld(u->g, from + k) * u->clip;
-        double w = af_ld(u->w, from + k);
+        double w = weight(u, from + k);
         m[k] = (float)(b1 * (u->m_map[m8[k]] * *m_scale) + (1 - b1) * g);
         v[k] = (float)(b2 * (u->v_map[v8[k]] * *v_scale) + (1 - b2) * g * g);
         w -= u->lr * u->decay * w;
-        af_st(u->w, from + k, adam_step(u, w, m[k], v[k]));
+        set_weight(u, from + k, adam_step(u, w, m[k], v[k]));
         m_max = fmaxf(m_max, fabsf(m[k]));
         v_max = fmaxf(v_max, v[k]);
     }

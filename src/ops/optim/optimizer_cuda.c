@@ -13,9 +13,12 @@ static af_kernel *kernel(af_cuda *cu, const char *name)
     return af_cuda_kernel(cu, "optimizer.cu", name, "");
 }
 
+static bool has_bf16(const af_node *n) { return n->in[0]->dtype == AF_DTYPE_BF16; }
+
 AF_CHECKED static af_status check(const af_node *n, af_error *err)
 {
-    if (n->in[0]->dtype != AF_DTYPE_F32)
+    const bool adam = n->op == AF_OP_ADAM || n->op == AF_OP_ADAM_8BIT;
+    if (n->in[0]->dtype != AF_DTYPE_F32 && !(adam && has_bf16(n)))
         return af_fail(err, AF_EUNSUPPORTED, "%s on CUDA works on f32 parameters, not on %s",
                        af_ops[n->op]->name, af_dtype_name(n->in[0]->dtype));
     return AF_OK;
@@ -100,11 +103,15 @@ static af_launch *launch_update(af_cuda *cu, af_node *n, const char *name)
     assert(blocks || count % 4 == 0);
     const int64_t grid = blocks ? (count + AF_ADAM_8BIT_BLOCK - 1) / AF_ADAM_8BIT_BLOCK
                                 : af_cuda_grid(cu, count / 4, THREADS);
-    af_launch *l = af_cuda_launch(cu, n, kernel(cu, name), grid, 1, 1, THREADS, 0);
+    af_kernel *k = has_bf16(n)
+                       ? af_cuda_kernel(cu, "optimizer_bf16.cu", af_cuda_text(cu, "%s_bf16", name),
+                                        af_cuda_text(cu, "AF_ROUND=%d", n->attr.optim.rounding))
+                       : kernel(cu, name);
+    af_launch *l = af_cuda_launch(cu, n, k, grid, 1, 1, THREADS, 0);
     for (int i = 0; i < n->n_in; i++)
         af_arg_ptr(l, n->in[i]->data);
-    if (n->op == AF_OP_SGD && n->n_in == 4)
-        af_arg_ptr(l, NULL); /* no momentum */
+    if ((n->op == AF_OP_SGD && n->n_in == 4) || (has_bf16(n) && !in.rest))
+        af_arg_ptr(l, NULL); /* no momentum; nothing kept of what is cut off */
     af_arg_i64(l, count);
     return l;
 }
@@ -131,6 +138,11 @@ static af_status adam_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *er
     af_arg_f32(l, n->attr.optim.lr_factor);
     if (n->op == AF_OP_ADAM)
         af_arg_i32(l, n->attr.optim.kind == AF_OPTIMIZER_ADAM);
+    if (has_bf16(n)) {
+        assert(n->attr.optim.from % 8 == 0);
+        af_arg_u64(l, n->attr.optim.seed);
+        af_arg_i64(l, n->attr.optim.from);
+    }
     return AF_OK;
 }
 

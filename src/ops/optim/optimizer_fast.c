@@ -2,6 +2,7 @@
  * buffers. The norm is summed over fixed pieces in a fixed order, as its twin's is. */
 #include "ops/common/cpu_fast.h"
 #include "ops/common/twin.h"
+#include "ops/optim/bf16_weights.h"
 #include "ops/optim/norm_stats.h"
 #include "ops/optim/optim_in.h"
 #include "ops/optim/optimizer.h"
@@ -67,8 +68,19 @@ static void adam_pieces(void *arg, int64_t from, int64_t to, int share)
     const update_fast_job *j = arg;
     const int64_t at = from * PIECE, n = AF_MIN(to * PIECE, j->count) - at;
     const af_optim_inputs in = af_optim_in(j->n);
-    j->f->adam((float *)in.params->data + at, (float *)in.grads->data + at,
-               (float *)in.state[0]->data + at, (float *)in.state[1]->data + at, &j->k, n);
+    float *g = (float *)in.grads->data + at;
+    float *m = (float *)in.state[0]->data + at, *v = (float *)in.state[1]->data + at;
+    if (in.params->dtype == AF_DTYPE_F32) {
+        j->f->adam((float *)in.params->data + at, g, m, v, &j->k, n);
+        return;
+    }
+    for (int64_t i = 0; i < n; i += AF_BF16_RUN) {
+        float w[AF_BF16_RUN];
+        const int64_t count = AF_MIN((int64_t)AF_BF16_RUN, n - i);
+        af_bf16_weights_load(j->n, at + i, count, w);
+        j->f->adam(w, g + i, m + i, v + i, &j->k, count);
+        af_bf16_weights_store(j->n, at + i, count, w);
+    }
 }
 
 static void adam_run(const af_node *n, af_cpu *cpu)
@@ -239,4 +251,8 @@ const af_cpu_op *af_grad_norm_fast(const af_node *n)
     const af_optim_inputs in = af_optim_in(n);
     return in.grads->dtype == AF_DTYPE_F32 ? &norm_op : NULL;
 }
-const af_cpu_op *af_adam_fast(const af_node *n) { return all_f32(n) ? &adam_op : NULL; }
+const af_cpu_op *af_adam_fast(const af_node *n)
+{
+    const af_optim_inputs in = af_optim_in(n);
+    return all_f32(n) || in.params->dtype == AF_DTYPE_BF16 ? &adam_op : NULL;
+}

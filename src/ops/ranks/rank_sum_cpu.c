@@ -1,5 +1,6 @@
 /* rank_sum_cpu.c - see rank_sum.c. */
 #include "backend/cpu/cpu.h"
+#include "tensor/dtype.h"
 
 static void rank_sum_run(const af_node *n, af_cpu *cpu)
 {
@@ -14,7 +15,8 @@ static void rank_sum_run(const af_node *n, af_cpu *cpu)
 static void rank_join_run(const af_node *n, af_cpu *cpu)
 {
     const af_exchange *e = &n->in[0]->graph->exchange;
-    cpu->failed = e->gather(e->user, n->in[0]->data, sizeof(float), n->attr.ranks.cut, cpu->err);
+    const uint64_t size = af_dtype_get(n->in[0]->dtype)->bytes; /* gradients, or parameters */
+    cpu->failed = e->gather(e->user, n->in[0]->data, size, n->attr.ranks.cut, cpu->err);
 }
 
 const af_cpu_op af_cpu_rank_sum = {rank_sum_run, NULL};

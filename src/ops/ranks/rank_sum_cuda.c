@@ -2,6 +2,7 @@
  * the binary tree over the ranks, and its reverse. Messages and sums are steps of the stream. */
 #include "ops/common/cuda_ops.h"
 #include "ops/ranks/rank_cuda.h"
+#include "tensor/dtype.h"
 
 enum { THREADS = 256 };
 
@@ -91,8 +92,8 @@ void af_cuda_gather_pieces(af_cuda *cu, af_node *n, void *v, uint64_t size, int 
 static af_status rank_join_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
     (void)g, (void)err;
-    af_cuda_gather_pieces(cu, n, n->in[0]->data, sizeof(float), n->attr.ranks.rank,
-                          n->attr.ranks.ranks, n->attr.ranks.cut);
+    af_cuda_gather_pieces(cu, n, n->in[0]->data, af_dtype_get(n->in[0]->dtype)->bytes,
+                          n->attr.ranks.rank, n->attr.ranks.ranks, n->attr.ranks.cut);
     return AF_OK;
 }
 

@@ -4,6 +4,7 @@
  * the next update waits until it has been read (af_saver_wait_read). A GPU's is copied first. */
 #include "train/checkpoint/checkpoint.h"
 #include "base/file.h"
+#include "base/temps.h"
 #include "dist/shards.h"
 #include "format/weights/safetensors.h"
 #include "graph/graph_access.h"
@@ -325,8 +326,10 @@ static af_status write_all(af_saver *s, const char *tmp, af_error *err)
 {
     af_status st = AF_OK;
     af_error no_tokenizer; /* reported at the end of the run */
+    af_unsynced_dir *unsynced = NULL;
     AF_TRY(af_checkpoint_drop(tmp, s->dir, err));
     AF_TRY(af_dir_make(tmp, err));
+    unsynced = af_unsynced_begin(tmp, AF_UNSYNCED_FILES);
     if (s->adapter)
         AF_TRY(af_start_write(s->adapter, tmp, err));
     else
@@ -340,9 +343,14 @@ static af_status write_all(af_saver *s, const char *tmp, af_error *err)
     AF_TRY(af_run_folder_write(tmp, "trainer_state.json", s->trainer_state, err));
     AF_TRY(af_run_folder_write(tmp, "run.yaml", s->run_text, err));
     AF_TRY(af_manifest_write(tmp, err));
-    AF_TRY(af_checkpoint_replace(tmp, s->dir, err));
-    st = remove_old(s, err);
+    st = af_unsynced_end(unsynced, false, err);
+    unsynced = NULL;
+    if (st == AF_OK)
+        st = af_checkpoint_replace(tmp, s->dir, err);
+    if (st == AF_OK)
+        st = remove_old(s, err);
 done:
+    (void)!af_unsynced_end(unsynced, true, NULL);
     return st;
 }
 

@@ -94,7 +94,8 @@ static af_status load_weight(const af_step_graph *g, const af_safetensors *f, in
     af_tensor *x = g->leaves.tensor[tensor];
     const int pieces = af_disk_count(spec, tensor);
     const bool turned = af_disk_is_turned(spec, tensor), copied = pieces > 1 || turned;
-    float *whole = copied ? malloc(AF_MAX(af_tensor_bytes(x), 1)) : NULL;
+    const uint64_t size = (uint64_t)af_dtype_get(af_tensor_dtype(x))->bytes;
+    uint8_t *whole = copied ? malloc(AF_MAX(af_tensor_bytes(x), 1)) : NULL;
     if (copied && !whole)
         return af_fail_nomem(err, "a checkpoint", af_tensor_bytes(x));
     for (int p = 0; p < pieces; p++) {
@@ -105,16 +106,16 @@ static af_status load_weight(const af_step_graph *g, const af_safetensors *f, in
         af_model_reader_disk_name(g->model->loader->reader, own, name, sizeof name);
         const af_stored *e = af_safetensors_find(f, name);
         const uint64_t bytes =
-            (uint64_t)(dim[0] * (ndim > 1 ? dim[1] : 1) * (ndim > 2 ? dim[2] : 1)) * sizeof(float);
+            (uint64_t)(dim[0] * (ndim > 1 ? dim[1] : 1) * (ndim > 2 ? dim[2] : 1)) * size;
         if (!e || e->dtype != af_tensor_dtype(x) || e->bytes != bytes)
             AF_TRY(
                 af_fail(err, AF_EFORMAT,
                         "'%s' does not match this run: tensor '%s' is missing or has another size",
                         dir, name));
         if (turned)
-            af_disk_turn(&spec->tensor[tensor], e->data, whole, sizeof *whole, false);
+            af_disk_turn(&spec->tensor[tensor], e->data, whole, size, false);
         else if (whole)
-            memcpy(whole + from, e->data, bytes);
+            memcpy(whole + (uint64_t)from * size, e->data, bytes);
         else
             AF_TRY(put_stored(g, f, x, e, err));
     }

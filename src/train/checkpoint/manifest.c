@@ -58,8 +58,7 @@ af_status af_manifest_write(const char *dir, af_error *err)
     path = af_path_join(dir, "manifest.json");
     if (!text || !path)
         AF_TRY(af_fail_nomem(err, "a manifest", 1024));
-    AF_TRY(af_file_write(path, text, strlen(text), err));
-    st = af_dir_sync(dir, err);
+    st = af_file_write(path, text, strlen(text), err);
 done:
     af_names_free(names, n);
     free(text);

@@ -26,6 +26,18 @@ static double config_number(const af_hf_config *c, const char *key, double absen
     return json_is_number(v) ? json_number_value(v) : absent;
 }
 
+bool af_method_bf16_weights(const af_run_config *r)
+{
+    return r->bf16_stochastic_round || r->kahan_sum;
+}
+
+af_rounding af_method_rounding(const af_run_config *r)
+{
+    return r->kahan_sum               ? AF_ROUNDING_KAHAN
+           : r->bf16_stochastic_round ? AF_ROUNDING_STOCHASTIC
+                                      : AF_ROUNDING_NEAREST; /* f32: nothing is rounded */
+}
+
 double af_method_residual_dropout(const af_hf_config *c)
 {
     static const struct {

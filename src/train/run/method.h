@@ -32,6 +32,9 @@ bool af_method_lost_in_peft(const af_model_spec *s, const af_module_spec *m);
 /* The bits to which the run itself quantises the frozen base: 4 (nf4), 8 (int8 rows) or 0; blocks
  * of a GGUF file only where load_in_4bit or load_in_8bit asks for it. */
 int af_method_quantises(const af_run_config *r);
+/* Whether trained weights of the base are bf16 themselves, and how an update is rounded then. */
+bool af_method_bf16_weights(const af_run_config *r);
+af_rounding af_method_rounding(const af_run_config *r);
 /* resid_pdrop, where transformers' model of this type applies it. */
 double af_method_residual_dropout(const af_hf_config *c);
 /* The share of the auxiliary loss of routers: the run's, else the config's where that asks for it

@@ -6,6 +6,7 @@
 #include "format/chat/turn_template.h"
 #include "train/run/adapter_start.h"
 #include "train/run/freeze.h"
+#include "train/run/method.h"
 #include "train/run/run_keys.h"
 
 static const char *need_text(af_key_need need)
@@ -28,6 +29,7 @@ static const char *need_text(af_key_need need)
         [AF_NEED_SGD] = "unless 'optimizer: sgd'",
         [AF_NEED_SAMPLES] = "without 'generate_samples'",
         [AF_NEED_LORAPLUS] = "without 'loraplus_lr_ratio'",
+        [AF_NEED_BASE] = "with an adapter: it is for full fine-tuning",
         [AF_NEED_FULL] = "with an adapter",
         [AF_NEED_FREEZE] = "without 'adapter: freeze'",
         [AF_NEED_INTERLEAVE] = "unless 'mix_strategy' interleaves the datasets",
@@ -91,6 +93,8 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
         return r->generate_samples.count > 0;
     case AF_NEED_LORAPLUS:
         return !af_method_trains_base(r) && r->loraplus_lr_ratio > 0;
+    case AF_NEED_BASE:
+        return af_method_trains_base(r);
     case AF_NEED_FULL:
         return r->method == AF_METHOD_FULL;
     case AF_NEED_INTERLEAVE:
@@ -170,7 +174,7 @@ static af_status check_effects(af_run_config *r, af_error *err)
         if (r->key_line[i] > 0 && asks_nothing(r, k)) {
             st = af_key_reset(r, k, err);
         } else if (may_be_idle(r, k)) {
-            if (k->need == AF_NEED_FULL || k->need == AF_NEED_FREEZE ||
+            if (k->need == AF_NEED_BASE || k->need == AF_NEED_FULL || k->need == AF_NEED_FREEZE ||
                 k->need == AF_NEED_FROZEN) /* what would be trained, and how */
                 af_log_write(AF_LOG_WARN, "%s: %s has no effect %s",
                              af_run_key_loc(r, k->name, at, sizeof at), k->name,
@@ -203,6 +207,12 @@ static af_status resolve_warmup(af_run_config *r, af_error *err)
     return st == AF_OK ? af_key_reset(r, ratio, err) : st;
 }
 
+static bool updates_bf16(af_optimizer_kind k)
+{
+    return k == AF_OPTIMIZER_ADAMW || k == AF_OPTIMIZER_ADAM || k == AF_OPTIMIZER_ADAMW_8BIT ||
+           k == AF_OPTIMIZER_ADAMW_TORCH_8BIT;
+}
+
 /* Keys that exclude each other. */
 static af_status check_pairs(const af_run_config *r, af_error *err)
 {
@@ -217,6 +227,7 @@ static af_status check_pairs(const af_run_config *r, af_error *err)
         {"eval_steps", "evals_per_epoch"},
         {"train_on_inputs", "roles_to_train"},
         {"resume_from_checkpoint", "auto_resume_from_checkpoints"},
+        {"bf16_stochastic_round", "kahan_sum"},
     };
     for (size_t i = 0; i < AF_LEN(pairs); i++) {
         const af_key *a = af_key_find(pairs[i][0]), *b = af_key_find(pairs[i][1]);
@@ -241,6 +252,11 @@ static af_status check_pairs(const af_run_config *r, af_error *err)
                        "%s: resume_from_checkpoint and overwrite_output_dir contradict each other: "
                        "give one",
                        af_run_key_loc(r, "resume_from_checkpoint", at, sizeof at));
+    if (af_method_bf16_weights(r) && !updates_bf16(r->optimizer))
+        return af_fail(err, AF_EUSAGE,
+                       "%s: weights in bf16 are updated by adamw, adam, adamw_8bit or "
+                       "adamw_torch_8bit, not by this optimizer",
+                       af_run_key_loc(r, "optimizer", at, sizeof at));
     if (r->checkpointing == AF_TRI_NO && r->offloading == AF_TRI_YES)
         return af_fail(err, AF_EUSAGE,
                        "%s: 'activation_offloading: true' recomputes: it and "

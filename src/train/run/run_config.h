@@ -161,6 +161,7 @@ typedef struct af_run_config {
     af_tri bf16, checkpointing, offloading;
     bool tf32;
     bool fp8;
+    bool bf16_stochastic_round, kahan_sum;
     af_attention_by attention;
     af_gemm_by gemm;
     const char *device;

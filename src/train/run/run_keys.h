@@ -36,6 +36,7 @@ typedef enum af_key_need {
     AF_NEED_SGD,
     AF_NEED_SAMPLES,
     AF_NEED_LORAPLUS,
+    AF_NEED_BASE, /* weights of the base are trained */
     AF_NEED_FULL,
     AF_NEED_FREEZE,
     AF_NEED_INTERLEAVE,

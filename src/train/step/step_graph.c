@@ -147,6 +147,8 @@ static void record_optimizer(af_step_graph *s)
             .momentum = muon ? 0 : run->momentum,
             .weight_decay = run->weight_decay,
             .max_grad_norm = run->max_grad_norm,
+            .rounding = af_method_rounding(run),
+            .seed = (uint64_t)run->seed,
         });
 }
 
@@ -257,6 +259,7 @@ af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *
     const af_leaves_opts o = {
         .compute = s->model->compute,
         .train_base = af_method_trains_base(s->run),
+        .bf16_params = af_method_bf16_weights(s->run),
         .trained = s->model->trained.tensor,
         .train_adapter = s->model->adapter != NULL,
         .adapter = s->model->adapter,

@@ -130,10 +130,16 @@ done:
     return st;
 }
 
+/* Bytes of a parameter: f32 or bf16. */
+static uint64_t param_size(const af_step_graph *s)
+{
+    return af_dtype_get(af_tensor_dtype(af_graph_flat_params(s->graph)))->bytes;
+}
+
 static af_status gather_params(af_step_graph *s, float *v, int64_t count, af_error *err)
 {
     (void)count;
-    return gather_pieces(s, v, sizeof *v, af_graph_cuts(s->graph), err);
+    return gather_pieces(s, v, param_size(s), af_graph_cuts(s->graph), err);
 }
 
 af_status af_step_graph_gather(af_step_graph *s, af_error *err)

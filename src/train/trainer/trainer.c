@@ -1,6 +1,7 @@
 /* trainer.c - opens and closes a run, and takes it from one step to the next. */
 #include "train/trainer/trainer.h"
 #include "base/file.h"
+#include "base/temps.h"
 #include "train/checkpoint/run_files.h"
 #include "train/report/run_card.h"
 #include "train/report/samples.h"
@@ -457,10 +458,12 @@ af_status af_trainer_finish(af_trainer *t, bool *whole, af_error *err)
     const char *output = t->output.dir;
     const af_samples samples = samples_of(t);
     char *state = NULL, *text = NULL;
+    af_unsynced_dir *unsynced = NULL;
     *whole = true;
     if (!af_trainer_writes(t))
         return writes_best(t) ? AF_OK : af_trained_send(&t->step, err);
     AF_TRY(af_run_files_claim_result(output, err));
+    unsynced = af_unsynced_begin(output, AF_UNSYNCED_NAMES);
     AF_TRY(write_result(t, err));
     AF_TRY(af_metrics_state_text(&t->output.metrics, true, &state, err));
     AF_TRY(af_run_folder_write(output, "trainer_state.json", state, err));
@@ -477,10 +480,16 @@ af_status af_trainer_finish(af_trainer *t, bool *whole, af_error *err)
             .run = t->run, .data = &t->data, .step = &t->step, .progress = &t->progress},
         err));
     AF_TRY(af_run_progress_text(&t->progress, clock, &text, err));
-    AF_TRY(af_run_folder_write(output, AF_RUN_FINISHED, text, err));
-    AF_TRY(af_run_files_seal(output, true, err));
-    af_trainer_log_end(t);
+    st = af_unsynced_end(unsynced, false, err); /* before what says that all is there */
+    unsynced = NULL;
+    if (st == AF_OK)
+        st = af_run_folder_write(output, AF_RUN_FINISHED, text, err);
+    if (st == AF_OK)
+        st = af_run_files_seal(output, true, err);
+    if (st == AF_OK)
+        af_trainer_log_end(t);
 done:
+    (void)!af_unsynced_end(unsynced, false, NULL); /* what there is may be used to resume */
     free(state);
     free(text);
     return st;

@@ -64,7 +64,7 @@ static dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace device
 {
-enum { THREADS_MAX = 256, STACK = 1 << 16 };
+enum { THREADS_MAX = 1024, STACK = 1 << 16 };
 struct thread {
     ucontext_t at;
     std::vector<char> stack;
@@ -147,6 +147,8 @@ DEV void __syncthreads()
     device::threads[threadIdx.x].waits = true;
     device::turn();
 }
+DEV void previous_done() {}
+DEV void meet(int, int) { __syncthreads(); } /* opens when nobody can move: later than it might */
 DEV void __syncwarp() { device::turn(); } /* all lanes take one turn in a round */
 template <class T> DEV T __shfl_xor_sync(u32, T v, unsigned d)
 {
@@ -181,7 +183,14 @@ DEV float __fadd_rn(float a, float b) { return a + b; }
 DEV float __fsub_rn(float a, float b) { return a - b; }
 DEV int __clz(int x) { return x ? __builtin_clz((u32)x) : 32; }
 DEV u32 __umulhi(u32 a, u32 b) { return (u32)((u64)a * b >> 32); }
+template <class T> DEV T atomicAdd(T *p, T v) /* threads run in turn */
+{
+    const T before = *p;
+    *p += v;
+    return before;
+}
 DEV i64 min(i64 a, i64 b) { return a < b ? a : b; }
+DEV i64 max(i64 a, i64 b) { return a > b ? a : b; }
 DEV u32 __byte_perm(u32 a, u32 b, u32 select)
 {
     const u64 both = a | (u64)b << 32;
@@ -321,6 +330,7 @@ DEV void copy16(u32 to, const void *from, int bytes)
     memset(device::shared(to), 0, 16);
     memcpy(device::shared(to), from, (size_t)bytes);
 }
+DEV void copy16_long(u32 to, const void *from) { copy16(to, from, 16); }
 DEV void copy_commit() {}
 template <int N> DEV void copy_wait() {}
 /* Four tiles of 8 x 8: lanes 8 i to 8 i + 7 give the rows of tile i, lane l gets columns

@@ -9,6 +9,47 @@ namespace optimizers
 {
 #include "ops/optim/optimizer.cu"
 }
+#undef STATS_CLIP
+#undef STATS_FINITE
+#define AF_ROUND       0
+#define adam_bf16      adam_nearest_bf16
+#define adam_8bit_bf16 adam_8bit_nearest_bf16
+namespace nearest_bf16
+{
+#include "ops/optim/optimizer_bf16.cu"
+}
+#undef AF_ROUND
+#undef adam_bf16
+#undef adam_8bit_bf16
+#undef STATS_CLIP
+#undef STATS_FINITE
+#undef STREAM
+#define AF_ROUND       1
+#define adam_bf16      adam_stochastic_bf16
+#define adam_8bit_bf16 adam_8bit_stochastic_bf16
+namespace stochastic_bf16
+{
+#include "ops/optim/optimizer_bf16.cu"
+}
+#undef AF_ROUND
+#undef adam_bf16
+#undef adam_8bit_bf16
+#undef STATS_CLIP
+#undef STATS_FINITE
+#undef STREAM
+#define AF_ROUND       2
+#define adam_bf16      adam_kahan_bf16
+#define adam_8bit_bf16 adam_8bit_kahan_bf16
+namespace kahan_bf16
+{
+#include "ops/optim/optimizer_bf16.cu"
+}
+#undef AF_ROUND
+#undef adam_bf16
+#undef adam_8bit_bf16
+#undef STATS_CLIP
+#undef STATS_FINITE
+#undef STREAM
 namespace norms
 {
 #include "ops/norm/rmsnorm.cu"
@@ -32,6 +73,16 @@ namespace attend
 #include "ops/attention/attention_sink.cu"
 #undef WARPS
 } // namespace attend
+namespace tokens
+{
+#include "ops/head/token_draw.cu"
+#undef BINS
+#undef NATS
+#undef LIST
+#undef DIGIT
+#undef WANTS
+#undef TOPS
+} // namespace tokens
 namespace losses
 {
 #include "ops/head/loss.cu"

@@ -13,6 +13,7 @@
 extern "C" { /* base/rng.h, tensor/codec_bnb.h, tensor/codec_block.h,
               tensor/fp8_round.h, which are C only */
 double af_rng_f64(uint64_t seed, uint64_t stream, uint64_t index);
+uint32_t af_rng_u32(uint64_t seed, uint64_t stream, uint64_t index);
 float af_rng_f32(uint64_t seed, uint64_t stream, uint64_t index);
 uint64_t af_rng_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n);
 const float *af_bnb_table(af_dtype type);

@@ -75,8 +75,31 @@ namespace outer
 #include "ops/linear/low_rank_dw.cu"
 }
 #undef smem
+/* two sizes of heads, with few and many of them: C names must differ */
+#undef WARPS
+#define AF_E              128
+#define AF_G              8
+#define attention_grouped attention_grouped_8
+namespace grouped_8
+{
+#include "ops/attention/attention_grouped.cu"
+}
+#undef AF_E
+#undef AF_G
+#undef attention_grouped
+#undef WARPS
+#undef KEYS
+#undef HALVES
+#define AF_E              64
+#define AF_G              16
+#define attention_grouped attention_grouped_16
+namespace grouped_16
+{
+using namespace grouped_8;
+#include "ops/attention/attention_grouped.cu"
+} // namespace grouped_16
 extern "C" {
-__align__(16) thread_local u8 smem[1 << 17];
+__align__(16) thread_local u8 smem[1 << 18];
 __align__(16) thread_local bf16 tiles[1 << 16];
 }
 #endif

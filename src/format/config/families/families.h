@@ -15,6 +15,7 @@ extern const af_family af_families_experts[];
 extern const af_family af_families_state[];
 extern const af_family af_families_latent[];
 extern const af_family af_families_routed[];
+extern const af_family af_families_older[];
 
 /* exaone: only layers with a window have a rope, where there are any. */
 void af_config_exaone_windows(af_config_source *s, af_hf_config *c);

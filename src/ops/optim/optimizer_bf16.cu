@@ -1,0 +1,147 @@
+/* optimizer_bf16.cu - Adam on parameters in bf16, with f32 gradients and moments in f32 or 8 bits.
+ * Contract: bf16_weights.h; the update itself is that of optimizer.cu. A block of Philox serves
+ * eight elements: a thread has four of them, from a multiple of 4. */
+// variants: AF_ROUND=0..2
+// common: AF_ROUND=1..2
+#include "bnb.cuh"
+
+#define STATS_CLIP   1
+#define STATS_FINITE 2
+#define STREAM       ((u64)0xb7 << 56) /* AF_ROUNDING_STREAM */
+
+DEV u16 cut(float x, u32 r)
+{
+    const u32 bits = __float_as_uint(x);
+    bf16 w;
+    if ((bits & 0x7f800000u) != 0x7f800000u)
+        return (u16)((bits + r) >> 16);
+    store(&w, x);
+    return w.bits;
+}
+
+/* The 16 random bits of element i. */
+DEV u32 rounding_bits(const philox &p, i64 i)
+{
+    const u32 word = p.w[i / 2 % 4];
+    return (i & 1 ? word >> 16 : word) & 0xffff;
+}
+
+DEV void load_weights(float (&x)[4], const bf16 *w, const bf16 *rest)
+{
+    load_n(x, w);
+    if (AF_ROUND == 2) {
+        float r[4];
+        load_n(r, rest);
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            x[k] += r[k];
+    }
+}
+
+/* at: the first element in the flat buffer of all parameters. */
+DEV void store_weights(bf16 *w, bf16 *rest, const float (&x)[4], u64 seed, u64 stream, i64 at)
+{
+    if (AF_ROUND == 1) {
+        const philox p = philox_block(seed, stream, (u64)at / 8);
+        u16 q[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            q[k] = cut(x[k], rounding_bits(p, at + k));
+        *(uint2 *)w = {q[0] | (u32)q[1] << 16, q[2] | (u32)q[3] << 16};
+        return;
+    }
+    store_n(w, x);
+    if (AF_ROUND == 2) {
+        float r[4];
+        load_n(r, w);
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            r[k] = x[k] - r[k];
+        store_n(rest, r);
+    }
+}
+
+extern "C" __global__ void adam_bf16(bf16 *w, float *grads, const float *hyper, const float *stats,
+                                     float *m, float *v, bf16 *rest, long long n, float b1,
+                                     float b2, float rest1, float rest2, float eps, float decay,
+                                     float lr_factor, int coupled, long long seed, long long from)
+{
+    const float lr = hyper[0] * lr_factor, c1 = hyper[1], c2 = hyper[2], clip = stats[STATS_CLIP];
+    const bool finite = stats[STATS_FINITE] == 1.0f;
+    const u64 stream = STREAM + (u64)hyper[3];
+    const float zero[4] = {};
+    for (i64 i = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * 4; i < n;
+         i += (i64)gridDim.x * blockDim.x * 4) {
+        if (finite) {
+            float wv[4], gv[4], mv[4], vv[4];
+            load_weights(wv, w + i, rest + i);
+            load_n(gv, grads + i);
+            load_n(mv, m + i);
+            load_n(vv, v + i);
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                float g = gv[k] * clip;
+                if (coupled)
+                    g += decay * wv[k];
+                else
+                    wv[k] -= lr * decay * wv[k];
+                mv[k] = b1 * mv[k] + rest1 * g;
+                vv[k] = b2 * vv[k] + rest2 * g * g;
+                wv[k] -= lr / c1 * mv[k] / (sqrtf(vv[k]) / c2 + eps);
+            }
+            store_weights(w + i, rest + i, wv, (u64)seed, stream, from + i);
+            store_n(m + i, mv);
+            store_n(v + i, vv);
+        }
+        store_n(grads + i, zero);
+    }
+}
+
+/* One thread per element, as adam_8bit. */
+extern "C" __global__ void __launch_bounds__(256)
+    adam_8bit_bf16(bf16 *w, float *grads, const float *hyper, const float *stats,
+                   unsigned char *m8, unsigned char *v8, float *m_scale, float *v_scale,
+                   bf16 *rest, long long n, float b1, float b2, float rest1, float rest2,
+                   float eps, float decay, float lr_factor, long long seed, long long from)
+{
+    __shared__ float m_map[256], v_map[256];
+    const i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
+    m_map[threadIdx.x] = __uint_as_float(dynamic_signed_bits[threadIdx.x]);
+    v_map[threadIdx.x] = __uint_as_float(dynamic_unsigned_bits[threadIdx.x]);
+    __syncthreads();
+    if (stats[STATS_FINITE] == 1.0f) {
+        const float lr = hyper[0] * lr_factor;
+        const float ms = m_scale[blockIdx.x], vs = v_scale[blockIdx.x];
+        float m = 0.0f, v = 0.0f;
+        if (i < n) {
+            const float g = grads[i] * stats[STATS_CLIP];
+            m = b1 * (m_map[m8[i]] * ms) + rest1 * g;
+            v = b2 * (v_map[v8[i]] * vs) + rest2 * g * g;
+            float x = load(w + i);
+            if (AF_ROUND == 2)
+                x += load(rest + i);
+            x -= lr * decay * x;
+            x -= lr / hyper[1] * m / (sqrtf(v) / hyper[2] + eps);
+            if (AF_ROUND == 1) {
+                const philox p =
+                    philox_block((u64)seed, STREAM + (u64)hyper[3], (u64)(from + i) / 8);
+                w[i].bits = cut(x, rounding_bits(p, from + i));
+            } else {
+                store(w + i, x);
+            }
+            if (AF_ROUND == 2)
+                store(rest + i, x - load(w + i));
+        }
+        const float m_max = block_max(fabsf(m)), v_max = block_max(v); /* ends after all reads */
+        if (i < n) {
+            m8[i] = nearest_code(m_map, m_max > 0.0f ? m / m_max : 0.0f);
+            v8[i] = nearest_code(v_map, v_max > 0.0f ? v / v_max : 0.0f);
+        }
+        if (threadIdx.x == 0) {
+            m_scale[blockIdx.x] = m_max;
+            v_scale[blockIdx.x] = v_max;
+        }
+    }
+    if (i < n)
+        grads[i] = 0.0f;
+}
