@@ -579,6 +579,7 @@ static const test_case cases[] = {
     {"glu_clamped", case_glu_clamped, 0},
     {"moe", case_moe, 2e-2},
     {"moe_train", case_moe_train, 2e-2},
+    {"moe_tiles", case_moe_tiles, 2e-2},
     {"moe_adapted", case_moe_adapted, 2e-2},
     {"moe_adapted_odd", case_moe_adapted_odd, 2e-2},
     RECURRENT_CASES,
