@@ -54,7 +54,7 @@ struct af_httpd_call {
     pthread_mutex_t lock; /* guards what follows */
     af_buf headers, out;
     int status; /* 0: not answered */
-    bool chunked, bodiless, ended, dirty, logged;
+    bool chunked, bodiless, sending, ended, dirty, logged;
     struct af_httpd_call *next_dirty;
 };
 
