@@ -204,7 +204,8 @@ af_status af_api_start_workers(af_api *a, af_error *err)
     for (; a->work.threads < AF_API_WORKERS; a->work.threads++) {
         const int code = pthread_create(&a->work.thread[a->work.threads], NULL, worker, a);
         if (code)
-            return af_fail(err, AF_ENOMEM, "cannot start a thread: %s", strerror(code));
+            return af_fail(err, AF_ENOMEM,
+                           "cannot start a thread: not enough memory, or too many threads");
     }
     return AF_OK;
 }

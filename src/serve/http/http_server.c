@@ -224,7 +224,8 @@ af_status af_httpd_open(af_httpd **out, const af_httpd_opts *o, af_error *err)
     if (code)
         *out = NULL;
     if (code)
-        AF_TRY(af_fail(err, AF_ENOMEM, "cannot start a thread: %s", strerror(code)));
+        AF_TRY(af_fail(err, AF_ENOMEM,
+                       "cannot start a thread: not enough memory, or too many threads"));
     h->started = true;
     h = NULL;
 done:
