@@ -164,6 +164,8 @@ static void work_on(af_api *a, const af_api_job *j)
         j->route->endpoint(a, j->call, body);
     else if (body)
         af_api_refuse(j->call, 400, NULL, NULL, "the body is not a JSON object");
+    else if (af_memory_failed())
+        af_api_refuse(j->call, 500, NULL, NULL, "out of memory for a body of %" PRIu64 " bytes", n);
     else
         af_api_refuse(j->call, 400, NULL, NULL, "the body is not JSON: %s (line %d, column %d)",
                       why.text, why.line, why.column);

@@ -124,6 +124,7 @@ static void accept_all(af_httpd *h)
             (void)!send(fd, full, sizeof full - 1, MSG_NOSIGNAL);
             close(fd);
         } else if (af_httpd_conn_new(h, fd, address, NULL) != AF_OK) {
+            af_httpd_answer_without_memory(fd);
             close(fd);
         }
     }
