@@ -2,7 +2,8 @@
  * rotation.  Contract: rope.c; twin: rope_cpu.c.
  *
  * Built with AF_T, AF_W (norm weights), AF_VEC, AF_NORM (0 or 1) and AF_PAIRS (neighbours turn
- * together; only with AF_VEC 1). One block does AF_ROWS rows:
+ * together; only with AF_VEC 1). One block does AF_ROWS rows (rope_fwd: an even share of them, at
+ * most as many):
  * it makes their cosines and sines in shared memory, with AF_NORM the norms of their heads (one
  * warp per head, or the heads of a whole row added up), then every pair (i, i + rot/2) of q and k
  * once; v and what comes after `rot` pass through. Rows are read once (twice with AF_NORM, the
@@ -336,8 +337,8 @@ extern "C" __global__ void rope_fwd(AF_T *y, const AF_T *qkv, const int *positio
                                     int whole)
 {
     previous_done();
-    const i64 n0 = (i64)blockIdx.x * AF_ROWS;
-    const int live = (int)min(rows - n0, (i64)AF_ROWS);
+    const i64 per = (rows + gridDim.x - 1) / gridDim.x, n0 = blockIdx.x * per;
+    const int live = (int)min(rows - n0, per);
     rope_rows(y + n0 * ldy, qkv + n0 * ldx, 0, positions, inv_freq, q_norm, k_norm, n0, live, H, K,
               E, rot / 2, ldy, ldx, 0, scale, eps, plus_one, whole, 1.0f);
 }
