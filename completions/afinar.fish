@@ -152,7 +152,7 @@ complete -c afinar -n '__fish_seen_subcommand_from serve' -l no-ui -d 'serve no 
 complete -c afinar -n '__fish_seen_subcommand_from serve' -l load-in-4bit -d 'quantize the linear layers to nf4'
 complete -c afinar -n '__fish_seen_subcommand_from serve' -l bf16 -d 'compute in bf16'
 complete -c afinar -n '__fish_seen_subcommand_from serve' -l f32 -d 'compute in f32'
-complete -c afinar -n '__fish_seen_subcommand_from serve' -l round-activations -d 'faster and less exact with GGUF blocks on Arm CPUs: 8-bit activations'
+complete -c afinar -n '__fish_seen_subcommand_from serve' -l round-activations -d 'faster and less exact with GGUF blocks on CPUs that multiply bytes: 8-bit activations'
 complete -c afinar -n '__fish_seen_subcommand_from serve' -l device -x -a 'auto cpu cuda' -d 'auto, cpu, cuda or cuda:N [auto]'
 complete -c afinar -n '__fish_seen_subcommand_from serve' -l threads -x -d 'number of CPU threads, 0 = all cores [0]'
 complete -c afinar -n '__fish_seen_subcommand_from serve' -l quiet -s q -d 'print warnings and errors only'

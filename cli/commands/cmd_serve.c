@@ -90,7 +90,7 @@ static af_parsed parse(serve_args *s, int argc, char **argv)
         {0, "bf16", AF_OPT_FLAG, &s->flags.bf16, NULL, "compute in bf16"},
         {0, "f32", AF_OPT_FLAG, &s->flags.f32, NULL, "compute in f32"},
         {0, "round-activations", AF_OPT_FLAG, &s->round, NULL,
-         "faster and less exact with GGUF blocks on Arm CPUs: 8-bit activations"},
+         "faster and less exact with GGUF blocks on CPUs that multiply bytes: 8-bit activations"},
         {0},
     };
     const af_usage usage = {

@@ -31,8 +31,8 @@ typedef struct af_decoder_opts {
     int64_t tokens;    /* kept in the pages of all sequences together; 0 = what memory allows */
     bool keep_no_text; /* prompts are not kept for later ones that begin alike */
     /* Single tokens are rounded to 8 bits (32 values have one scale) before they meet GGUF blocks
-     * of 3 to 8 bits, as llama.cpp does: faster where the CPU multiplies bytes (Arm with dot
-     * products), and other numbers than those of af_model_logits. Ignored elsewhere. */
+     * of 3 to 8 bits, as llama.cpp does: faster where the CPU multiplies bytes (AVX2 and Arm
+     * with dot products), and other numbers than those of af_model_logits. Ignored elsewhere. */
     bool round_activations;
 } af_decoder_opts;
 

@@ -99,14 +99,14 @@ af_status af_dir_list(char ***names, int *n, const char *path, af_error *err)
     for (struct dirent *e; ok && (errno = 0, e = readdir(d));) {
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
             continue;
-        if (count == cap) {
+        if (count + 1 >= cap) { /* NULL follows the last */
             cap = cap ? cap * 2 : 16;
             char **more = af_realloc(list, (uint64_t)cap, sizeof *list);
             ok = more != NULL;
             list = more ? more : list;
         }
         if (ok && (list[count] = af_strdup(e->d_name)))
-            count++;
+            list[++count] = NULL;
         else
             ok = false;
     }

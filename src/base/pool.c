@@ -32,7 +32,7 @@ typedef struct seat {
 /* What all wait for, what all write to, and what hardly changes are in cache lines of their own. */
 struct af_pool {
     _Atomic unsigned generation;
-    int threads; /* the caller included */
+    int threads, caller; /* the caller included; its number */
     af_pool_job *job;
     void *arg;
     int64_t count, least;
@@ -120,7 +120,7 @@ static void *worker_main(void *arg)
             return NULL;
         atomic_fetch_add(&p->inside, 1);
         if (atomic_load(&p->open))
-            take_pieces(p, s->share);
+            take_pieces(p, s->share == p->caller ? 0 : s->share);
         if (atomic_fetch_sub(&p->inside, 1) == 1 && atomic_load(&p->waits)) {
             pthread_mutex_lock(&p->lock);
             pthread_cond_signal(&p->finished);
@@ -191,6 +191,8 @@ af_status af_pool_new(af_pool **out, int threads, af_error *err)
     return AF_OK;
 }
 
+void af_pool_caller_last(af_pool *p) { p->caller = p->threads - 1; }
+
 int af_pool_threads(const af_pool *p) { return p ? p->threads : 1; }
 
 /* Until no worker is inside. */
@@ -227,7 +229,7 @@ void af_pool_run_least(af_pool *p, int64_t count, int64_t least, af_pool_job *jo
         atomic_store_explicit(&p->seats[i].taken, 0, memory_order_relaxed);
     atomic_store(&p->open, true);
     announce(p);
-    take_pieces(p, 0);
+    take_pieces(p, p->caller);
     atomic_store(&p->open, false);
     await_workers(p);
 }

@@ -25,6 +25,9 @@ void af_pool_run(af_pool *p, int64_t count, af_pool_job *job, void *arg);
 /* The same for jobs to which a call costs something: no piece is smaller than `least` items (but
  * the last of a share). */
 void af_pool_run_least(af_pool *p, int64_t count, int64_t least, af_pool_job *job, void *arg);
+/* For tests: the caller has the last number in place of 0, so that workspaces of other numbers are
+ * used however late the workers come. */
+void af_pool_caller_last(af_pool *p);
 /* Cores this process may use. */
 int af_cpu_count(void);
 #endif

@@ -29,6 +29,17 @@ bool af_cpu_has_bf16(void)
 #endif
 }
 
+bool af_cpu_has_avx_vnni(void)
+{
+#if defined(__x86_64__)
+    enum { AVX_VNNI = 1 << 4 };
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & AVX_VNNI);
+#else
+    return false;
+#endif
+}
+
 bool af_cpu_has_amx(void)
 {
 #if defined(__x86_64__)
@@ -46,10 +57,11 @@ bool af_cpu_has_amx(void)
 }
 
 #if defined(__x86_64__)
-extern const af_fast af_fast_table_sse2, af_fast_table_avx2, af_fast_table_avx512,
-    af_fast_table_amx;
-static const af_fast *const tables[] = {&af_fast_table_amx, &af_fast_table_avx512,
-                                        &af_fast_table_avx2, &af_fast_table_sse2};
+extern const af_fast af_fast_table_sse2, af_fast_table_avx2, af_fast_table_avx2vnni,
+    af_fast_table_avx512, af_fast_table_avx512vnni, af_fast_table_amx;
+static const af_fast *const tables[] = {&af_fast_table_amx,    &af_fast_table_avx512vnni,
+                                        &af_fast_table_avx512, &af_fast_table_avx2vnni,
+                                        &af_fast_table_avx2,   &af_fast_table_sse2};
 #elif defined(__aarch64__)
 extern const af_fast af_fast_table_neon, af_fast_table_neondot, af_fast_table_neonbf16;
 static const af_fast *const tables[] = {&af_fast_table_neonbf16, &af_fast_table_neondot,

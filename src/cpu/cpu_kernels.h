@@ -74,6 +74,7 @@ typedef struct af_fast {
     const af_gemm_machine *machine;
     uint64_t (*gemm_work)(int threads); /* bytes of workspace */
     void (*gemm)(const af_gemm *g, af_pool *pool, void *work);
+    bool rounds; /* af_gemm's `rounded` is faster, and makes a difference */
     /* A frozen B [K][N] packed once for rows of A of this type: its bytes (0: it cannot be), and
      * the packing: `to` is 64-byte aligned. Results are the same to the last bit. */
     uint64_t (*packed_bytes)(af_dtype rows, int64_t N, int64_t K);

@@ -63,8 +63,10 @@ static void forget(af_decode_pages *p, int32_t page)
     if (!q->kept)
         return;
     int32_t *at = &p->first[q->hash & (uint64_t)(p->buckets - 1)];
-    while (*at != page)
+    while (*at != page) {
+        assert(*at >= 0); /* what is kept is in its bucket */
         at = &p->page[*at].next;
+    }
     *at = q->next;
     q->kept = false;
 }

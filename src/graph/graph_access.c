@@ -18,6 +18,13 @@ void *af_tensor_host_view(const af_tensor *t) { return t->cut ? NULL : af_tensor
 
 const int64_t *af_tensor_cuts(const af_tensor *t) { return t->cut; }
 
+void af_tensor_piece(const af_tensor *t, uint64_t *from, uint64_t *to)
+{
+    const int rank = t->graph->shard.rank;
+    *from = t->cut ? (uint64_t)t->cut[rank] : 0;
+    *to = t->cut ? (uint64_t)t->cut[rank + 1] : af_tensor_bytes(t);
+}
+
 void *af_tensor_piece_view(const af_tensor *t)
 {
     return t->graph->device && t->graph->device->ops->host ? t->data : NULL;

@@ -170,6 +170,11 @@ void af_graph_exchanges(const af_graph *g, int what, af_exchanged_fn *fn, void *
  * graph's piece in memory of this process. NULL: it is whole. */
 const int64_t *af_tensor_cuts(const af_tensor *t);
 void *af_tensor_piece_view(const af_tensor *t);
+/* The bytes [from, to) of the whole that this graph has of it. */
+void af_tensor_piece(const af_tensor *t, uint64_t *from, uint64_t *to);
+/* After prepare: `bytes` of the whole, `at` bytes in; what is not in the piece is left out. */
+AF_CHECKED af_status af_tensor_write_part(af_graph *g, af_tensor *t, uint64_t at, const void *data,
+                                          uint64_t bytes, af_error *err);
 /* Whether runs train (af_graph_set_training). */
 bool af_graph_is_training(const af_graph *g);
 /* After it: [ranks + 1] elements of the flat parameters where the parts begin and end. */

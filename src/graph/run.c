@@ -171,17 +171,6 @@ static af_status check_copy(const af_graph *g, const af_tensor *t, const void *d
     return AF_OK;
 }
 
-/* This rank's piece of a tensor that is split. */
-static af_status write_piece(af_graph *g, const af_tensor *t, const uint8_t *whole, af_error *err)
-{
-    const int64_t from = t->cut[g->shard.rank], bytes = t->cut[g->shard.rank + 1] - from;
-    af_tensor piece = *t;
-    piece.dtype = AF_DTYPE_U8;
-    piece.ndim = 1;
-    piece.dim[0] = piece.ld = bytes;
-    return bytes ? g->device->ops->write(g->device, g, &piece, whole + from, err) : AF_OK;
-}
-
 /* Numbers that ops index with, before an op does. */
 static af_status check_values(const af_tensor *t, const int32_t *v, af_error *err)
 {
@@ -201,6 +190,22 @@ static af_status check_values(const af_tensor *t, const int32_t *v, af_error *er
     return AF_OK;
 }
 
+af_status af_tensor_write_part(af_graph *g, af_tensor *t, uint64_t at, const void *data,
+                               uint64_t bytes, af_error *err)
+{
+    uint64_t from, to;
+    af_tensor_piece(t, &from, &to);
+    const uint64_t a = AF_MAX(from, at), b = AF_MIN(to, at + bytes);
+    if (a >= b)
+        return AF_OK;
+    af_tensor part = *t;
+    part.dtype = AF_DTYPE_U8;
+    part.ndim = 1;
+    part.dim[0] = part.ld = (int64_t)(b - a);
+    part.data = (uint8_t *)t->data + (a - from);
+    return g->device->ops->write(g->device, g, &part, (const uint8_t *)data + (a - at), err);
+}
+
 af_status af_tensor_write(af_graph *g, af_tensor *t, const void *data, uint64_t bytes,
                           af_error *err)
 {
@@ -212,7 +217,7 @@ af_status af_tensor_write(af_graph *g, af_tensor *t, const void *data, uint64_t 
     if (t->bound)
         return af_fail(err, AF_EUSAGE, "tensor '%s' is bound to memory of the caller", t->name);
     if (t->cut)
-        return write_piece(g, t, data, err);
+        return af_tensor_write_part(g, t, 0, data, bytes, err);
     return g->device->ops->write(g->device, g, t, data, err);
 }
 

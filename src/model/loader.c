@@ -297,19 +297,25 @@ done:
 
 /* ---- after prepare ---- */
 
+/* Rows that are converted at a time. */
+static int64_t chunk_rows(const af_tensor_layout *lay)
+{
+    return AF_MAX(CHUNK_VALUES / lay->cols, INT64_C(1));
+}
+
 static bool forget_now(const af_tensor_layout *lay, int64_t row, int64_t n)
 {
     return row * lay->cols / FORGET_VALUES != (row + n) * lay->cols / FORGET_VALUES;
 }
 
-/* Rows as stored, in our order. */
-static void copy_rows(const af_loader *ld, int i, uint8_t *out)
+/* Rows [from, from + n) as stored, in our order. */
+static void copy_rows(const af_loader *ld, int i, int64_t from, int64_t n, uint8_t *out)
 {
     const af_tensor_layout *lay = layout_of(ld, i);
     uint64_t bytes = 0;
     (void)af_dtype_bytes(af_tensor_layout_type(lay), (uint64_t)lay->cols, &bytes);
-    for (int64_t r = 0; r < lay->rows; r++) {
-        uint8_t *to = out + (uint64_t)r * bytes;
+    for (int64_t r = from; r < from + n; r++) {
+        uint8_t *to = out + (uint64_t)(r - from) * bytes;
         if (lay->turned)
             af_coded_weight_mxfp4_row(lay->coded, af_disk_out_row(lay->turned, r), to);
         else if (lay->coded)
@@ -321,19 +327,55 @@ static void copy_rows(const af_loader *ld, int i, uint8_t *out)
     }
 }
 
-static void convert_rows(const af_loader *ld, int i, void *out, af_dtype to, float *tmp,
-                         int64_t step)
+static void convert_rows(const af_loader *ld, int i, int64_t from, int64_t count, void *out,
+                         af_dtype to, float *tmp)
 {
     const af_tensor_layout *lay = layout_of(ld, i);
+    const int64_t step = chunk_rows(lay);
     const uint64_t size = (uint64_t)af_dtype_get(to)->bytes;
-    for (int64_t r = 0; r < lay->rows; r += step) {
-        const int64_t n = AF_MIN(step, lay->rows - r);
+    for (int64_t r = from; r < from + count; r += step) {
+        const int64_t n = AF_MIN(step, from + count - r);
         read_rows(ld, i, r, n, tmp);
-        af_convert((uint8_t *)out + (uint64_t)(r * lay->cols) * size, to, tmp, AF_DTYPE_F32,
-                   (uint64_t)(n * lay->cols));
+        af_convert((uint8_t *)out + (uint64_t)((r - from) * lay->cols) * size, to, tmp,
+                   AF_DTYPE_F32, (uint64_t)(n * lay->cols));
         if (forget_now(lay, r, n))
             af_model_reader_forget(ld->reader, i);
     }
+}
+
+/* Rows in the type of the graph's tensor; tmp: chunk_rows of floats. */
+static void put_rows(const af_loader *ld, int i, int64_t from, int64_t n, uint8_t *out,
+                     af_dtype type, float *tmp)
+{
+    const af_tensor_layout *lay = layout_of(ld, i);
+    if (!reduced_by(ld, i) && !lay->packed && !lay->mean && !ld->quantise[i] && lay->add == 0 &&
+        !lay->minus_exp && !lay->order.columns && type == af_tensor_layout_type(lay) &&
+        (lay->coded ? type == AF_DTYPE_MXFP4 : !lay->turned && !lay->row_halves && !lay->kv_split))
+        copy_rows(ld, i, from, n, out);
+    else
+        convert_rows(ld, i, from, n, out, type, tmp);
+}
+
+/* A tensor that ranks split: the rows of this rank's piece, a few at a time. */
+static af_status write_split(af_loader *ld, af_model_leaves *l, int i, float *tmp, af_error *err)
+{
+    const af_tensor_layout *lay = layout_of(ld, i);
+    af_tensor *t = l->tensor[i];
+    const int64_t step = chunk_rows(lay);
+    uint64_t row = 0, from, to;
+    af_status st = AF_OK;
+    (void)af_dtype_bytes(af_tensor_dtype(t), (uint64_t)lay->cols, &row);
+    af_tensor_piece(t, &from, &to);
+    uint8_t *chunk = af_calloc((uint64_t)step, row);
+    if (!chunk)
+        return af_fail_nomem(err, "a tensor to convert", (uint64_t)step * row);
+    for (int64_t r = (int64_t)(from / row); (uint64_t)r * row < to && st == AF_OK; r += step) {
+        const int64_t n = AF_MIN(step, lay->rows - r);
+        put_rows(ld, i, r, n, chunk, af_tensor_dtype(t), tmp);
+        st = af_tensor_write_part(l->graph, t, (uint64_t)r * row, chunk, (uint64_t)n * row, err);
+    }
+    free(chunk);
+    return st;
 }
 
 /* On the CPU in place: a copy of the largest tensor would be more than the plan has. */
@@ -343,20 +385,17 @@ static af_status write_converted(af_loader *ld, af_model_leaves *l, int i, af_er
     const af_tensor_layout *lay = layout_of(ld, i);
     af_tensor *t = l->tensor[i];
     const uint64_t bytes = af_tensor_bytes(t);
-    const int64_t step = AF_MAX(CHUNK_VALUES / lay->cols, 1);
-    float *tmp = af_calloc((uint64_t)(step * lay->cols), sizeof *tmp);
-    const af_dtype type = af_tensor_dtype(t);
-    uint8_t *host = af_tensor_host_view(t), *own = host ? NULL : af_calloc(bytes, 1);
+    const bool split = af_tensor_cuts(t) != NULL;
+    float *tmp = af_calloc((uint64_t)(chunk_rows(lay) * lay->cols), sizeof *tmp);
+    uint8_t *host = af_tensor_host_view(t), *own = host || split ? NULL : af_calloc(bytes, 1);
     uint8_t *out = host ? host : own;
-    if (!tmp || !out)
+    if (!tmp || (!out && !split))
         AF_TRY(af_fail_nomem(err, "a tensor to convert", bytes));
     AF_TRY(make_codes(ld, i, err));
-    if (!reduced_by(ld, i) && !lay->packed && !lay->mean && !ld->quantise[i] && lay->add == 0 &&
-        !lay->minus_exp && !lay->order.columns && type == af_tensor_layout_type(lay) &&
-        (lay->coded ? type == AF_DTYPE_MXFP4 : !lay->turned && !lay->row_halves && !lay->kv_split))
-        copy_rows(ld, i, out);
+    if (split)
+        AF_TRY(write_split(ld, l, i, tmp, err));
     else
-        convert_rows(ld, i, out, type, tmp, step);
+        put_rows(ld, i, 0, lay->rows, out, af_tensor_dtype(t), tmp);
     if (own)
         AF_TRY(af_tensor_write(l->graph, t, out, bytes, err));
     if (ld->quantise[i])
@@ -376,16 +415,15 @@ static af_status write_nf4(af_loader *ld, af_model_leaves *l, int i, af_error *e
     const bool direct = !reduced_by(ld, i) && !lay->coded && !lay->turned && lay->parts == 1 &&
                         af_tensor_layout_is_plain(lay) &&
                         af_tensor_layout_type(lay) == AF_DTYPE_BF16;
-    const int64_t step = AF_MAX(CHUNK_VALUES / lay->cols, 1);
     float *tmp = NULL;
     uint16_t *rows = NULL;
     if (!direct) {
-        tmp = af_calloc((uint64_t)(step * lay->cols), sizeof *tmp);
+        tmp = af_calloc((uint64_t)(chunk_rows(lay) * lay->cols), sizeof *tmp);
         rows = af_calloc((uint64_t)(lay->rows * lay->cols), sizeof *rows);
         if (!tmp || !rows)
             AF_TRY(
                 af_fail_nomem(err, "a tensor to quantise", (uint64_t)(lay->rows * lay->cols) * 2));
-        convert_rows(ld, i, rows, AF_DTYPE_BF16, tmp, step);
+        convert_rows(ld, i, 0, lay->rows, rows, AF_DTYPE_BF16, tmp);
     }
     AF_TRY(af_weight_write_nf4(l->graph, l->tensor[i], direct ? lay->part[0]->data : rows, err));
     af_model_reader_forget(ld->reader, i);

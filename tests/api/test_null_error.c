@@ -237,42 +237,13 @@ static bool call_af_model_generate(void)
     return af_model_generate(model(), &o, &r, NULL) != AF_OK;
 }
 
-static bool call_af_decoder_open(void)
-{
-    af_decoder *d;
-    return af_decoder_open(&d, NULL, NULL, NULL) != AF_OK;
-}
-
-static bool call_af_decoder_add_adapter(void)
-{
-    int id;
-    return af_decoder_add_adapter(NULL, "a", "b", &id, NULL) != AF_OK;
-}
-
-static bool call_af_decoder_remove_adapter(void)
-{
-    return af_decoder_remove_adapter(NULL, 1, NULL) != AF_OK;
-}
-
-static bool call_af_decoder_submit(void)
-{
-    uint64_t ticket;
-    return af_decoder_submit(NULL, NULL, &ticket, NULL) != AF_OK;
-}
-
-static bool call_af_decoder_step(void) { return af_decoder_step(NULL, NULL, NULL) != AF_OK; }
-
-static bool call_af_decoder_embed(void)
-{
-    float x;
-    return af_decoder_embed(NULL, NULL, 0, 0, AF_POOLING_LAST, &x, NULL) != AF_OK;
-}
-
-static bool call_af_server_open(void)
-{
-    af_server *s;
-    return af_server_open(&s, "/nonexistent", NULL, NULL) != AF_OK;
-}
+FAILS(af_decoder_open, &(af_decoder *){NULL}, NULL, NULL, NULL)
+FAILS(af_decoder_add_adapter, NULL, "a", "b", &(int){0}, NULL)
+FAILS(af_decoder_remove_adapter, NULL, 1, NULL)
+FAILS(af_decoder_submit, NULL, NULL, &(uint64_t){0}, NULL)
+FAILS(af_decoder_step, NULL, NULL, NULL)
+FAILS(af_decoder_embed, NULL, NULL, 0, 0, AF_POOLING_LAST, &(float){0}, NULL)
+FAILS(af_server_open, &(af_server *){NULL}, "/nonexistent", NULL, NULL)
 
 /* ---- functions without input that could be bad: they succeed with NULL ---- */
 

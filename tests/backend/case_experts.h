@@ -5,9 +5,9 @@
 #include "backend/cases.h"
 
 static void case_glu_clamped(rec *r) { finish(r, af_glu_clamped(r->g, act_2(r, 7, 2 * 72), 0.5)); }
-static void moe(rec *r, bool train)
+static void moe(rec *r, bool train, int64_t N, int64_t X, int64_t D, int64_t F)
 {
-    enum { N = 70, X = 5, D = 24, F = 40, K = 2 };
+    enum { K = 2 };
     af_tensor *index, *z = act_2(r, N, X), *x = act_2(r, N, D);
     af_tensor *w = af_moe_route(r->g, z, &(af_route_opts){.used = K, .norm = true}, &index);
     const int64_t up[] = {X, 2 * F, D}, down[] = {X, D, F};
@@ -57,6 +57,8 @@ static void moe_adapted(rec *r, int64_t rank)
 }
 static void case_moe_adapted(rec *r) { moe_adapted(r, 16); }
 static void case_moe_adapted_odd(rec *r) { moe_adapted(r, 3); }
-static void case_moe(rec *r) { moe(r, false); }
-static void case_moe_train(rec *r) { moe(r, true); }
+static void case_moe(rec *r) { moe(r, false, 70, 5, 24, 40); }
+static void case_moe_train(rec *r) { moe(r, true, 70, 5, 24, 40); }
+/* Three tiles of slots an expert, two and three of columns: pairs, and ones that are left over. */
+static void case_moe_tiles(rec *r) { moe(r, false, 700, 4, 600, 200); }
 #endif

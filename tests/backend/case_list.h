@@ -187,18 +187,23 @@ static void attention(rec *r, const af_attention_opts *o, int64_t n, int64_t s, 
     af_tensor *x = act_2(r, n, (int64_t)(o->heads + 2 * o->kv_heads) * o->head_dim);
     finish(r, af_attention(r->g, x, ints(r, s + 1, b), o));
 }
-static void case_attention(rec *r)
-{
-    static const int32_t b[] = {0, 70, 70, 133, 150};
-    attention(r, &(af_attention_opts){.heads = 4, .kv_heads = 2, .head_dim = 64, .causal = true},
-              157, 4, b);
-}
-static void case_attention_128(rec *r)
-{
-    static const int32_t b[] = {0, 200};
-    attention(r, &(af_attention_opts){.heads = 2, .kv_heads = 1, .head_dim = 128, .causal = true},
-              200, 1, b);
-}
+/* ATTENTION(name, rows, bounds, options...): bounds in brackets, rows after the last are dead. */
+#define BOUNDS(...) __VA_ARGS__
+#define ATTENTION(name, rows, bounds, ...)                                                         \
+    static void case_attention##name(rec *r)                                                       \
+    {                                                                                              \
+        static const int32_t b[] = {BOUNDS bounds};                                                \
+        attention(r, &(af_attention_opts){__VA_ARGS__}, rows, (int64_t)AF_LEN(b) - 1, b);          \
+    }
+ATTENTION(, 157, (0, 70, 70, 133, 150), .heads = 4, .kv_heads = 2, .head_dim = 64, .causal = true)
+ATTENTION(_128, 200, (0, 200), .heads = 2, .kv_heads = 1, .head_dim = 128, .causal = true)
+ATTENTION(_window, 130, (0, 90, 130), .heads = 2, .kv_heads = 2, .head_dim = 80, .causal = true,
+          .window = 33, .softcap = 5)
+ATTENTION(_full, 97, (0, 65, 97), .heads = 3, .kv_heads = 1, .head_dim = 96)
+ATTENTION(_256, 75, (0, 75), .heads = 2, .kv_heads = 1, .head_dim = 256, .causal = true)
+ATTENTION(_80, 150, (0, 3, 80, 141), .heads = 4, .kv_heads = 1, .head_dim = 80, .causal = true)
+/* rows enough for a choice between kernels */
+ATTENTION(_96, 1030, (0, 520, 520, 1021), .heads = 2, .kv_heads = 1, .head_dim = 96, .causal = true)
 /* More work items than multiprocessors, of different lengths, and dead rows: persistent blocks that
  * process several must not mix them up. */
 static void case_attention_many(rec *r)
@@ -213,54 +218,10 @@ static void case_attention_many(rec *r)
               b[SHORT + 2] + 200, SHORT + 2, b);
 }
 /* The same with a window, heads of 128. */
-static void case_attention_slide(rec *r)
-{
-    static const int32_t b[] = {0, 700, 777, 1200};
-    attention(r,
-              &(af_attention_opts){
-                  .heads = 3, .kv_heads = 1, .head_dim = 128, .causal = true, .window = 190},
-              1200, 3, b);
-}
-static void case_attention_window(rec *r)
-{
-    static const int32_t b[] = {0, 90, 130};
-    attention(
-        r,
-        &(af_attention_opts){
-            .heads = 2, .kv_heads = 2, .head_dim = 80, .causal = true, .window = 33, .softcap = 5},
-        130, 2, b);
-}
-static void case_attention_full(rec *r)
-{
-    static const int32_t b[] = {0, 65, 97};
-    attention(r, &(af_attention_opts){.heads = 3, .kv_heads = 1, .head_dim = 96}, 97, 2, b);
-}
-static void case_attention_256(rec *r)
-{
-    static const int32_t b[] = {0, 75};
-    attention(r, &(af_attention_opts){.heads = 2, .kv_heads = 1, .head_dim = 256, .causal = true},
-              75, 1, b);
-}
-static void case_attention_80(rec *r)
-{
-    static const int32_t b[] = {0, 3, 80, 141};
-    attention(r, &(af_attention_opts){.heads = 4, .kv_heads = 1, .head_dim = 80, .causal = true},
-              150, 3, b);
-}
-static void case_attention_96(rec *r) /* rows enough for a choice between kernels */
-{
-    static const int32_t b[] = {0, 520, 520, 1021};
-    attention(r, &(af_attention_opts){.heads = 2, .kv_heads = 1, .head_dim = 96, .causal = true},
-              1030, 3, b);
-}
-static void case_attention_capped(rec *r)
-{
-    static const int32_t b[] = {0, 100};
-    attention(r,
-              &(af_attention_opts){
-                  .heads = 2, .kv_heads = 1, .head_dim = 256, .causal = true, .softcap = 3},
-              100, 1, b);
-}
+ATTENTION(_slide, 1200, (0, 700, 777, 1200), .heads = 3, .kv_heads = 1, .head_dim = 128,
+          .causal = true, .window = 190)
+ATTENTION(_capped, 100, (0, 100), .heads = 2, .kv_heads = 1, .head_dim = 256, .causal = true,
+          .softcap = 3)
 /* Capacity for 100 rows, as in generation; runs use fewer. */
 static inline af_tensor *case_generation(rec *r)
 {
@@ -579,6 +540,7 @@ static const test_case cases[] = {
     {"glu_clamped", case_glu_clamped, 0},
     {"moe", case_moe, 2e-2},
     {"moe_train", case_moe_train, 2e-2},
+    {"moe_tiles", case_moe_tiles, 2e-2},
     {"moe_adapted", case_moe_adapted, 2e-2},
     {"moe_adapted_odd", case_moe_adapted_odd, 2e-2},
     RECURRENT_CASES,

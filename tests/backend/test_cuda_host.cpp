@@ -31,7 +31,8 @@ int main()
         fake_quant_case(i);
         sums_case(i);
         dropout_case(i);
-        rope_case(i);
+        rope_case<AF_VEC>(i);
+        rope_case<0>(i);
         for (const int cols : {128, 40, 7}) {
             bnb_case(i, cols, false);
             bnb_case(i, cols, true);

@@ -149,6 +149,144 @@ static void test_whole_gradients_are_summed_early(void **state)
     drop_kept();
 }
 
+/* ---- the steps of a node, run on the host for all ranks ---- */
+
+enum { RANKS_MAX = 8, ELEMENTS = 2 * LAYERS * I * H };
+
+typedef struct member {
+    const af_node *n;
+    const af_exec *e;
+    int at;      /* its next step */
+    bool posted; /* the messages of that step are on their way */
+    float x[ELEMENTS], wait[ELEMENTS], own[ELEMENTS];
+    float mail[RANKS_MAX][ELEMENTS]; /* from each rank: the messages of one step */
+    uint64_t mail_bytes[RANKS_MAX], read_bytes[RANKS_MAX];
+} member;
+
+static float *host_of(member *m, const void *p)
+{
+    const af_node *n = m->n;
+    const char *at = p, *x = n->in[0]->data, *w = n->n_out ? n->out[0]->data : NULL;
+    if (at >= x && at < x + af_tensor_bytes(n->in[0]))
+        return m->x + (at - x) / 4;
+    if (w && at >= w && at < w + af_tensor_bytes(n->out[0]))
+        return m->wait + (at - w) / 4;
+    return m->own; /* the piece, or the place of an empty message */
+}
+
+/* One step, unless a message it waits for is not there yet. */
+static bool advance(member *all, int rank)
+{
+    member *m = &all[rank];
+    if (m->at == m->e->n)
+        return false;
+    const af_step *s = &m->e->step[m->at];
+    for (int i = 0; i < s->swaps && !m->posted; i++) {
+        member *to = &all[s->swap[i].peer];
+        memcpy((char *)to->mail[rank] + to->mail_bytes[rank], host_of(m, s->swap[i].send),
+               s->swap[i].send_bytes);
+        to->mail_bytes[rank] += s->swap[i].send_bytes;
+    }
+    m->posted = true;
+    for (int i = 0; i < s->swaps; i++)
+        if (s->swap[i].recv_bytes && !m->mail_bytes[s->swap[i].peer])
+            return false;
+    for (int i = 0; i < s->swaps; i++) {
+        const int peer = s->swap[i].peer;
+        memcpy(host_of(m, s->swap[i].recv), (char *)m->mail[peer] + m->read_bytes[peer],
+               s->swap[i].recv_bytes);
+        m->read_bytes[peer] += s->swap[i].recv_bytes;
+        assert_true(m->read_bytes[peer] <= m->mail_bytes[peer]);
+        if (m->read_bytes[peer] == m->mail_bytes[peer])
+            m->read_bytes[peer] = m->mail_bytes[peer] = 0;
+    }
+    if (s->kind == AF_STEP_COPY)
+        memcpy(host_of(m, s->to), host_of(m, s->from), s->bytes);
+    if (s->kind == AF_STEP_LAUNCH) {
+        float *to = host_of(m, *(void **)s->launch->arg[0]);
+        const float *x = host_of(m, *(void **)s->launch->arg[2]);
+        const int64_t count = *(int64_t *)s->launch->arg[4];
+        for (int64_t i = 0; i < count; i++)
+            to[i] += x[i];
+    }
+    m->posted = false;
+    m->at++;
+    return true;
+}
+
+static float value(int rank, int64_t i)
+{
+    return (float)((i * 7919 + rank * 104729) % 2003 - 1001) / 3001.0f;
+}
+
+static float tree(int from, int n, int64_t i)
+{
+    return n == 1 ? value(from, i) : tree(from, n / 2, i) + tree(from + n / 2, n / 2, i);
+}
+
+/* Node k of every rank's graph. */
+static void run_members(member *all, af_graph *const *g, int ranks, int k)
+{
+    for (int r = 0; r < ranks; r++) {
+        member *m = &all[r];
+        m->n = g[r]->nodes[k];
+        m->e = af_exec_of(m->n, 0);
+        m->at = 0;
+        assert_int_equal(m->n->op, g[0]->nodes[k]->op);
+        for (int64_t i = 0; i < af_count(m->n->in[0]); i++)
+            m->x[i] = value(r, i);
+    }
+    for (bool goes_on = true; goes_on;) {
+        goes_on = false;
+        for (int r = 0; r < ranks; r++)
+            goes_on |= advance(all, r);
+    }
+    for (int r = 0; r < ranks; r++)
+        CHECK_MSG(all[r].at == all[r].e->n, "rank %d of %d waits for ever", r, ranks);
+}
+
+static void check_members(const member *all, int ranks)
+{
+    const int64_t *cut = all[0].n->attr.ranks.cut;
+    const bool sums = all[0].n->op == AF_OP_RANK_SUM;
+    for (int r = 0; r < ranks; r++)
+        for (int owner = 0; owner < ranks; owner++)
+            for (int64_t i = cut[owner]; i < cut[owner + 1]; i++)
+                if (sums && owner == r)
+                    assert_true(all[r].own[i - cut[r]] == tree(0, ranks, i));
+                else if (!sums)
+                    assert_true(all[r].x[i] == value(owner, i));
+}
+
+/* Sums of split gradients: each rank's piece is the tree over the ranks, to the last bit. The
+ * parameters come from their owners. */
+static void test_sums_are_trees(void **state)
+{
+    (void)state;
+    af_device *d = open_fake();
+    member *all = calloc(RANKS_MAX, sizeof *all);
+    assert_non_null(all);
+    for (int ranks = 2; ranks <= RANKS_MAX; ranks *= 2) {
+        af_graph *g[RANKS_MAX];
+        wire w;
+        int checked = 0;
+        for (int r = 0; r < ranks; r++)
+            g[r] = make_net(d, r, ranks, AF_SPLIT_GRADIENTS, &w);
+        for (int k = 0; k < g[0]->n_nodes; k++)
+            if (g[0]->nodes[k]->op == AF_OP_RANK_SUM || g[0]->nodes[k]->op == AF_OP_RANK_JOIN) {
+                run_members(all, g, ranks, k);
+                check_members(all, ranks);
+                checked++;
+            }
+        assert_int_equal(checked, 2 * LAYERS + 1);
+        for (int r = 0; r < ranks; r++)
+            af_graph_free(g[r]);
+    }
+    free(all);
+    af_device_close(d);
+    drop_kept();
+}
+
 static bool is_pass_sum(const af_node *n)
 {
     return n->op == AF_OP_RANK_SUM && n->phase == AF_PHASE_BACKWARD;
@@ -212,6 +350,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes_are_those_of_the_plan),
         cmocka_unit_test(test_whole_gradients_are_summed_early),
+        cmocka_unit_test(test_sums_are_trees),
         cmocka_unit_test(test_memory_of_a_sum_is_held),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

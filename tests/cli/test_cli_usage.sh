@@ -12,6 +12,10 @@ max_steps: 1
 device: cpu
 YAML
 
+# the value of an option is the word after it; taken from elsewhere, the words would not end
+rc=0; timeout 60 "$AFINAR" generate --threads 2x 2> "$tmp/err" || rc=$?
+[ $rc = 2 ] && grep -q "got '2x'" "$tmp/err" || die "--threads 2x: exit $rc, $(cat "$tmp/err")"
+
 "$AFINAR" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p' > "$tmp/commands"
 [ "$(wc -l < "$tmp/commands")" -ge 16 ] || die "the help lists too few commands"
 while read -r command; do

@@ -12,6 +12,7 @@ static const struct {
     {"portable", &af_gemm_machine_portable}, {"sse2", &af_gemm_machine_sse2},
     {"avx2", &af_gemm_machine_avx2},         {"avx512", &af_gemm_machine_avx512},
     {"amx", &af_gemm_machine_amx},           {"neon", &af_gemm_machine_neon},
+    {"avx2vnni", &af_gemm_machine_avx2vnni}, {"avx512vnni", &af_gemm_machine_avx512vnni},
     {"neondot", &af_gemm_machine_neondot},   {"neonbf16", &af_gemm_machine_neonbf16},
 };
 

@@ -70,8 +70,11 @@ static inline void case_submit(af_decoder *d, decode_case *c)
 static inline void case_finish(af_decoder *d)
 {
     af_error err = {0};
-    for (int64_t active = 1; active > 0;)
+    int steps = 0;
+    for (int64_t active = 1; active > 0; steps++) {
+        CHECK_MSG(steps < 100000, "requests that do not end");
         CHECK_OK(af_decoder_step(d, &active, &err), err);
+    }
 }
 
 static inline void case_same(const decode_case *a, const decode_case *b, const char *what)

@@ -4,7 +4,12 @@
 set -euo pipefail
 tmp=$(mktemp -d)
 export XDG_CACHE_HOME="$tmp/cache" MASTER_ADDR=127.0.0.1
-trap 'rm -rf "$tmp"' EXIT
+end() { # no rank outlives a failed test: whoever reads its output would wait for it
+    local f
+    for f in "$tmp"/pid.*; do [ ! -e "$f" ] || kill -9 "$(cat "$f")" || :; done
+    rm -rf "$tmp"
+}
+trap end EXIT
 cat > "$tmp/run.yaml" <<YAML
 base_model: $AF_GOLDEN/models/qwen2
 datasets: [{path: $AF_GOLDEN/models/data/train_tokens.jsonl}]
@@ -16,6 +21,7 @@ val_set_size: 5
 eval_steps: 2
 device: ${AF_DEVICE:-cpu}
 threads: 1
+ddp_timeout: 300
 YAML
 port() { # nobody listens there
     MASTER_PORT=$((20000 + RANDOM % 6000)) # below those of clients (32768), not those of test_cli_ranks_kill
@@ -27,7 +33,8 @@ ranks() {
     local n=$1 r; shift
     port
     for ((r = 0; r < n; r++)); do
-        ( set +e; RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r "$AFINAR" train "$tmp/run.yaml" ${quiet--q} "$@" > "$tmp/said.$r" 2>&1; echo $? > "$tmp/status.$r" ) &
+        ( set +e; RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r "$AFINAR" train "$tmp/run.yaml" ${quiet--q} "$@" > "$tmp/said.$r" 2>&1 &
+          echo $! > "$tmp/pid.$r"; wait $!; echo $? > "$tmp/status.$r"; rm -f "$tmp/pid.$r" ) &
     done
     wait
 }
@@ -115,6 +122,14 @@ if [ "${AF_RANKS:-}" = all ]; then
         printf '{"text": "a b c %d", "label": 0}\n{"text": "d e %d f g", "label": 1}\n' $i $i
     done > "$tmp/labels.jsonl"
     compare labels 4 "2 4" "$SPLIT" adapter=lora $LORA task_type=SEQ_CLS num_labels=2 "datasets=[{path: $tmp/labels.jsonl}]"
+    for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
+        printf '{"input_ids": [%d,7,9,11,%d,3,8], "labels": [%d,7,9,11,%d,3,8]}\n' $((i + 9)) $((30 - i)) $((i + 9)) $((30 - i))
+    done > "$tmp/ids.jsonl"
+    for m in full qlora; do
+        compare "moe-$m" 4 "2 4" "$SPLIT" adapter=$m base_model="$AF_GOLDEN/models/qwen3_moe" "datasets=[{path: $tmp/ids.jsonl}]" val_set_size=3
+    done
+    compare gguf 4 "2 4" "$SPLIT" adapter=lora $LORA base_model="$AF_GOLDEN/models/gguf/qwen3moe.gguf" "datasets=[{path: $tmp/ids.jsonl}]" val_set_size=3
+    compare frozen 4 "2 4" "$SPLIT" adapter=full "unfrozen_parameters=[model.layers.1.*]"
     compare distill 4 "2 4" "$SPLIT" adapter=lora $LORA teacher_model="$AF_GOLDEN/models/qwen2" kd_ce_alpha=0.5
     echo "all cases are the same"
     exit 0
@@ -146,7 +161,7 @@ post() { # PORT PATH: the answer
 port; http=$MASTER_PORT
 ( ranks 2 --serve "$http" adapter=full gradient_accumulation_steps=1 zero_stage=3 output_dir="$tmp/asked" max_steps=100000 save_steps=0 \
     eval_steps=0 lr_scheduler=constant ) &
-for ((i = 0; i < 300; i++)); do
+for ((i = 0; i < 3000; i++)); do # longer than a busy machine takes
     [ "$(wc -l 2> /dev/null < "$tmp/asked/metrics.jsonl" || echo 0)" -lt 2 ] || break
     sleep 0.1
 done

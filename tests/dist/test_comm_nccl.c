@@ -106,6 +106,35 @@ static void time_exchange(gpu *g)
                 af_comm_device_name(g->d), g->size, BYTES >> 10, s * 1e6);
 }
 
+/* Swaps with a neighbour, many in one captured graph: what one costs on the stream. */
+static void time_swaps(gpu *g, uint64_t bytes)
+{
+    const af_driver *drv = g->cu->drv;
+    enum { TIMES = 50, ROUNDS = 4 };
+    af_error err = {0};
+    void *graph = NULL, *exec = NULL;
+    const af_swap s = {g->rank ^ 1, g->a, g->b, bytes, bytes};
+    assert_int_equal(drv->capture_begin(g->cu->stream, AF_CU_CAPTURE_THREAD), 0);
+    for (int i = 0; i < TIMES; i++)
+        CHECK_OK(af_comm_device_swap(g->d, &s, 1, NULL, &err), err);
+    assert_int_equal(drv->capture_end(g->cu->stream, &graph), 0);
+    assert_int_equal(drv->graph_instantiate(&exec, graph, 0), 0);
+    double begun = 0;
+    for (int round = 0; round <= ROUNDS; round++) { /* the first one warms up */
+        assert_int_equal(drv->graph_launch(exec, g->cu->stream), 0);
+        if (round == 0)
+            assert_int_equal(drv->stream_sync(g->cu->stream), 0);
+        begun = round ? begun : af_seconds_now();
+    }
+    assert_int_equal(drv->stream_sync(g->cu->stream), 0);
+    const double took = (af_seconds_now() - begun) / (TIMES * ROUNDS);
+    if (g->rank == 0)
+        fprintf(stderr, "%d ranks: a captured swap of %d KiB in %.1f us\n", g->size,
+                (int)(bytes >> 10), took * 1e6);
+    (void)drv->graph_exec_free(exec);
+    (void)drv->graph_free(graph);
+}
+
 static void test_rank(void **state)
 {
     (void)state;
@@ -129,6 +158,8 @@ static void test_rank(void **state)
     run_all(&g, 3);
     run_captured(&g);
     time_exchange(&g);
+    time_swaps(&g, 1024);
+    time_swaps(&g, BYTES);
     (void)g.cu->drv->mem_free(g.a);
     (void)g.cu->drv->mem_free(g.b);
     free(g.host);

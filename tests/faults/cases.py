@@ -4,9 +4,14 @@ Each runs in an empty folder of its own (paths are relative to it). `first`: com
 once; their folder is copied. `writes`: what may be there afterwards; a failure has to leave it as it was, except for
 `train`, whose folder has to hold only whole checkpoints from which a second call completes the run.
 
-Not here: `distill capture`, which keeps what it has for the next call (FILE.part); `serve`, which needs a client; and
-`doctor`. It loads the CUDA libraries where they are installed, and these abort when memory runs out."""
+`keeps`: what a failed command may leave for the next call, which completes it. `client`: a script that is given the
+command, with processes of its own in which nothing fails (AF_SERVED marks the one that is meant).
+
+Not here: ranks, which are several processes; and `doctor`. It loads the CUDA libraries where they are installed, and
+these abort when memory runs out."""
 import os
+import re
+import sys
 
 GOLDEN = os.environ["AF_GOLDEN"]
 QWEN = GOLDEN + "/models/qwen2"  # with tokenizer and template
@@ -46,6 +51,7 @@ FILES = {
     "tokens.yaml": RUN + "adapter: lora\nlora_r: 2\ntokens: [<a>]\nspecial_tokens: {pad_token: <p>}\nload_in_8bit: true\n",
     "labels.yaml": RUN.replace("eval_steps: 2\nval_set_size: 2\n", "").replace("rows.jsonl", "labels.jsonl")
                    + "adapter: lora\nlora_r: 2\ntask_type: SEQ_CLS\nnum_labels: 2\n",
+    "teacher.yaml": RUN + f"adapter: lora\nlora_r: 2\nteacher_model: {QWEN}\nkd_topk: 4\n",
     "rows.jsonl": rows(),
     "rows.csv": "prompt,completion\nwhat is it,this\n\"and, that\",\"a \"\"b\"\"\"\n",
     "text.jsonl": '{"text": "hello world"}\n{"text": "one, two 345"}\n',
@@ -63,10 +69,12 @@ FILES = {
 
 
 class Case:
-    def __init__(self, name, *args, stdin=None, first=(), train=False, device=True):
+    def __init__(self, name, *args, stdin=None, first=(), train=False, device=True, keeps=None, client=None):
         self.name, self.stdin, self.first, self.train = name, stdin, first, train
+        self.keeps = re.compile(keeps) if keeps else None
+        self.client = [sys.executable, os.path.join(os.path.dirname(__file__), client)] if client else []
         self.writes = train or "-o" in args
-        self.copies = True
+        self.copies = not client
         self.args = list(args) + (["--device", "cpu", "--threads", "1"] if device else [])
 
 
@@ -125,6 +133,8 @@ def cases():
         Case("merge_extract", "merge", "--extract-lora", GOLDEN + "/merge/models/base", GOLDEN + "/merge/models/a",
              "--rank", "2", "-o", "x"),
         Case("bench", "bench", "--shape", "tiny", "--batch", "1", "--seq", "8", "--seconds", "0.001", "--json"),
+        Case("serve", "serve", QWEN, "--port", "0", client="served.py"),
+        Case("capture", "distill", "capture", "teacher.yaml", "-o", "kd.safetensors", keeps=r"\.part(/|$)"),
         Case("train_lora", "train", "run.yaml", "--json", train=True),
         Case("train_full", "train", "full.yaml", "--json", train=True),
         Case("train_qlora", "train", "qlora.yaml", "--json", train=True),

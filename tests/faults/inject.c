@@ -505,50 +505,24 @@ int posix_fallocate(int fd, off_t at, off_t n)
 
 int posix_fallocate64(int fd, off64_t at, off64_t n) { return posix_fallocate(fd, at, n); }
 
-int rename(const char *from, const char *to)
-{
-    NEXT(rename);
-    if (path_hit("rename", from, to))
-        return -1;
-    inject_wrote();
-    return next(from, to);
-}
-
-int renameat2(int a, const char *from, int b, const char *to, unsigned flags)
-{
-    NEXT(renameat2);
-    if (path_hit("renameat2", from, to))
-        return -1;
-    inject_wrote();
-    return next(a, from, b, to, flags);
-}
-
-int link(const char *from, const char *to)
-{
-    NEXT(link);
-    if (path_hit("link", from, to))
-        return -1;
-    inject_wrote();
-    return next(from, to);
-}
-
-int unlink(const char *path)
-{
-    NEXT(unlink);
-    if (path_hit("unlink", path, NULL))
-        return -1;
-    inject_wrote();
-    return next(path);
-}
-
-int unlinkat(int dir, const char *path, int flags)
-{
-    NEXT(unlinkat);
-    if (path_hit("unlink", path, NULL))
-        return -1;
-    inject_wrote();
-    return next(dir, path, flags);
-}
+/* A call that changes folders. */
+#define CHANGES(name, call, args, from, to, ...)                                                   \
+    int name args                                                                                  \
+    {                                                                                              \
+        NEXT(name);                                                                                \
+        if (path_hit(call, from, to))                                                              \
+            return -1;                                                                             \
+        inject_wrote();                                                                            \
+        return next(__VA_ARGS__);                                                                  \
+    }
+CHANGES(rename, "rename", (const char *from, const char *to), from, to, from, to)
+CHANGES(renameat2, "renameat2", (int a, const char *from, int b, const char *to, unsigned flags),
+        from, to, a, from, b, to, flags)
+CHANGES(link, "link", (const char *from, const char *to), from, to, from, to)
+CHANGES(unlink, "unlink", (const char *path), path, NULL, path)
+CHANGES(unlinkat, "unlink", (int dir, const char *path, int flags), path, NULL, dir, path, flags)
+CHANGES(rmdir, "rmdir", (const char *path), path, NULL, path)
+CHANGES(mkdir, "mkdir", (const char *path, mode_t mode), path, NULL, path, mode)
 
 ssize_t getdents64(int fd, void *block, size_t n)
 {
@@ -568,24 +542,6 @@ int openat(int dir, const char *path, int flags, ...)
     if ((flags & O_ACCMODE) != O_RDONLY)
         inject_wrote();
     return next(dir, path, flags, mode);
-}
-
-int rmdir(const char *path)
-{
-    NEXT(rmdir);
-    if (path_hit("rmdir", path, NULL))
-        return -1;
-    inject_wrote();
-    return next(path);
-}
-
-int mkdir(const char *path, mode_t mode)
-{
-    NEXT(mkdir);
-    if (path_hit("mkdir", path, NULL))
-        return -1;
-    inject_wrote();
-    return next(path, mode);
 }
 
 void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t off)

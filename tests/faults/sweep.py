@@ -120,7 +120,7 @@ class Sweep:
 
     def call(self, folder, args, extra, stdin, check=False):
         with open(os.path.join(folder, stdin) if stdin else os.devnull, "rb") as source:
-            r = subprocess.run([AFINAR] + args, cwd=folder, env=environment(folder, extra), stdin=source,
+            r = subprocess.run(self.case.client + [AFINAR] + args, cwd=folder, env=environment(folder, extra), stdin=source,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=TIMEOUT)
         if check and r.returncode != 0:
             sys.exit(f"{self.case.name}: cannot prepare with {args}: {r.stderr.decode(errors='replace')}")
@@ -135,6 +135,8 @@ class Sweep:
 
     def faults_env(self, folder, **fault):
         fault.setdefault("count", folder + ".count")
+        if self.case.client:
+            fault["only"] = "AF_SERVED=1"
         return dict({"AF_FAULT_" + k.upper(): str(v) for k, v in fault.items()}, LD_PRELOAD=INJECT, AF_FAULT_KIND=self.kind)
 
     def faulted(self, folder, **fault):
@@ -237,7 +239,8 @@ class Sweep:
         if self.case.train:
             return self.rerun(folder) if signature(folder) != self.untouched else None
         wrong = self.leftovers(self.look(folder), call in REMOVES)
-        return wrong or (self.rerun(folder) if call in REMOVES and self.case.writes else None)
+        again = self.case.keeps or (call in REMOVES and self.case.writes)
+        return wrong or (self.rerun(folder) if again else None)
 
     def torn(self, now):
         """After a kill: every file is the old or the new one (docs/decisions/0024); a second run repairs the rest."""
@@ -250,7 +253,8 @@ class Sweep:
         """After a failure: every output is as it was before, or whole (one of two that a command writes)."""
         def part(files, top):
             return {k: v for k, v in files.items() if k.split("/")[0] == top and not (
-                k.endswith(".afinar-files") or (temporary and TEMPORARY.search(k)))}
+                k.endswith(".afinar-files") or (temporary and TEMPORARY.search(k)) or
+                (self.case.keeps and self.case.keeps.search(k)))}
         for top in sorted({k.split("/")[0] for k in list(now) + list(self.before)} ):
             if part(now, top) not in (part(self.before, top), part(self.after, top)):
                 return "a failure left a part: " + ", ".join(sorted(part(now, top))[:4])

@@ -344,22 +344,27 @@ static af_tokenizer *from_json(const char *json)
     return t;
 }
 
+static void gives_ids(const char *json, const char *text, const int32_t *want, int64_t count)
+{
+    af_error err = {0};
+    af_encoding e = {0};
+    af_tokenizer *t = from_json(json);
+    CHECK_OK(af_tokenizer_encode(t, &e, text, strlen(text), false, &err), err);
+    assert_int_equal(e.count, count);
+    assert_memory_equal(e.ids, want, (size_t)count * sizeof *want);
+    af_encoding_clear(&e);
+    af_tokenizer_close(t);
+}
+
 /* Segmentations of one score, judged by the `tokenizers` package: "ab" reaches the end first from
  * its begin, and so does "bc" from the end of "a"; a later one of the same score does not win. */
 static void test_equal_scores_keep_the_earlier_path(void **state)
 {
     (void)state;
-    af_error err = {0};
-    af_encoding e = {0};
-    af_tokenizer *t =
-        from_json("{\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"<unk>\","
-                  "0],[\"a\",-1],[\"b\",-1],[\"c\",-1],[\"ab\",-2],[\"bc\",-2]]}}");
-    CHECK_OK(af_tokenizer_encode(t, &e, "abc", 3, false, &err), err);
-    assert_int_equal(e.count, 2);
-    assert_int_equal(e.ids[0], 1); /* a */
-    assert_int_equal(e.ids[1], 5); /* bc */
-    af_encoding_clear(&e);
-    af_tokenizer_close(t);
+    static const int32_t want[] = {1, 5}; /* a, bc */
+    gives_ids("{\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"<unk>\","
+              "0],[\"a\",-1],[\"b\",-1],[\"c\",-1],[\"ab\",-2],[\"bc\",-2]]}}",
+              "abc", want, AF_LEN(want));
 }
 
 /* ids of the tokenizers package. A text is cut before U+2581 only where no merge joins it with the
@@ -376,15 +381,7 @@ static void test_merges_across_a_mark(void **state)
         "[\"a\",\"b\"],[\"\u2581a\",\"b\"],[\"\u2581\",\"\u2581\"]]}}";
     static const char text[] = "a b a> a> b ab> ab a>  b  >a ba ab";
     static const int32_t want[] = {2, 6, 5, 8, 7, 3, 10, 8, 3, 5, 7, 6, 11, 4, 2, 6, 2, 10};
-    af_tokenizer *t = from_json(json);
-    af_encoding e = {0};
-    af_error err = {0};
-    CHECK_OK(af_tokenizer_encode(t, &e, text, strlen(text), false, &err), err);
-    assert_int_equal(e.count, AF_LEN(want));
-    for (size_t i = 0; i < AF_LEN(want); i++)
-        assert_int_equal(e.ids[i], want[i]);
-    af_encoding_clear(&e);
-    af_tokenizer_close(t);
+    gives_ids(json, text, want, AF_LEN(want));
 }
 
 /* A character outside the byte alphabet makes the whole token plain text, also after bytes. */
@@ -404,50 +401,33 @@ static void test_a_token_outside_the_byte_alphabet_is_text(void **state)
     af_tokenizer_close(t);
 }
 
-/* As the `tokenizers` package has it: each byte of a character stands for all of it. */
-static void test_fallback_bytes_span_their_character(void **state)
+/* Tokens 0, 1, 2 ... with the spans of the `tokenizers` package. */
+static void gives_spans(const char *json, const char *text, const uint32_t (*want)[2], int count)
 {
-    static const uint32_t want[5][2] = {{0, 1}, {1, 4}, {1, 4}, {1, 4}, {4, 5}};
-    (void)state;
     af_error err = {0};
     af_encoding e = {0};
-    af_tokenizer *t =
-        from_json("{\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{\"a\":0,"
-                  "\"<0xE4>\":1,\"<0xB8>\":2,\"<0xAD>\":3,\"b\":4},\"merges\":[]}}");
-    CHECK_OK(af_tokenizer_encode(t, &e,
-                                 "a\xe4\xb8\xad"
-                                 "b",
-                                 5, false, &err),
-             err);
-    assert_int_equal(e.count, 5);
-    for (int i = 0; i < 5; i++)
+    af_tokenizer *t = from_json(json);
+    CHECK_OK(af_tokenizer_encode(t, &e, text, strlen(text), false, &err), err);
+    assert_int_equal(e.count, count);
+    for (int i = 0; i < count; i++)
         CHECK_MSG(e.ids[i] == i && e.start[i] == want[i][0] && e.end[i] == want[i][1],
                   "token %d is %d, %u-%u", i, e.ids[i], e.start[i], e.end[i]);
     af_encoding_clear(&e);
     af_tokenizer_close(t);
 }
 
-/* One token for each byte: each spans its character, and no more. */
-static void test_bytes_of_the_normalizer_span_their_character(void **state)
+/* Each byte of a character stands for all of it, and no more. */
+static void test_bytes_span_their_character(void **state)
 {
-    static const uint32_t want[4][2] = {{0, 1}, {1, 3}, {1, 3}, {3, 4}};
+    static const uint32_t fallback[][2] = {{0, 1}, {1, 4}, {1, 4}, {1, 4}, {4, 5}},
+                          normalized[][2] = {{0, 1}, {1, 3}, {1, 3}, {3, 4}};
     (void)state;
-    af_error err = {0};
-    af_encoding e = {0};
-    af_tokenizer *t =
-        from_json("{\"normalizer\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{"
-                  "\"a\":0,\"\u00c3\":1,\"\u00a9\":2,\"b\":3},\"merges\":[]}}");
-    CHECK_OK(af_tokenizer_encode(t, &e,
-                                 "a\xc3\xa9"
-                                 "b",
-                                 4, false, &err),
-             err);
-    assert_int_equal(e.count, 4);
-    for (int i = 0; i < 4; i++)
-        CHECK_MSG(e.ids[i] == i && e.start[i] == want[i][0] && e.end[i] == want[i][1],
-                  "token %d is %d, %u-%u", i, e.ids[i], e.start[i], e.end[i]);
-    af_encoding_clear(&e);
-    af_tokenizer_close(t);
+    gives_spans("{\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{\"a\":0,"
+                "\"<0xE4>\":1,\"<0xB8>\":2,\"<0xAD>\":3,\"b\":4},\"merges\":[]}}",
+                "a\u4e2db", fallback, 5);
+    gives_spans("{\"normalizer\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{"
+                "\"a\":0,\"\u00c3\":1,\"\u00a9\":2,\"b\":3},\"merges\":[]}}",
+                "a\u00e9b", normalized, 4);
 }
 
 /* Characters that are pieces need no unk. */
@@ -475,19 +455,12 @@ static void test_scores_are_read_as_the_rust_package_does(void **state)
 {
     (void)state;
     static const int32_t want[] = {0, 1, 2, 3, 4, 5, 6};
-    af_error err = {0};
-    af_encoding e = {0};
-    af_tokenizer *t = from_json(
+    gives_ids(
         "{\"model\":{\"type\":\"Unigram\",\"unk_id\":null,\"vocab\":[[\"x\",-7.4502929128285285],"
         "[\"p\",-5.143963245789191],[\"o\",-6.072559764325853],[\"n\",-6.549675344307144],"
         "[\"s\",-3.7890357579310123],[\"-\",-6.029139065059216],[\"--\",-7.167503501864692],"
-        "[\"f\",-1e-400],[\"q\",-12345678901234567890123.5],[\"r\",-2.5e1]]}}");
-    CHECK_OK(af_tokenizer_encode(t, &e, "xpons---", 8, false, &err), err);
-    assert_int_equal(e.count, 7);
-    for (int i = 0; i < 7; i++)
-        assert_int_equal(e.ids[i], want[i]);
-    af_encoding_clear(&e);
-    af_tokenizer_close(t);
+        "[\"f\",-1e-400],[\"q\",-12345678901234567890123.5],[\"r\",-2.5e1]]}}",
+        "xpons---", want, AF_LEN(want));
 }
 
 static void test_splits_and_accents(void **state)
@@ -517,17 +490,8 @@ static void test_splits_and_accents(void **state)
          {0, 1, 0}},
     };
     (void)state;
-    for (size_t i = 0; i < AF_LEN(cases); i++) {
-        af_error err = {0};
-        af_encoding e = {0};
-        af_tokenizer *t = from_json(cases[i].json);
-        CHECK_OK(af_tokenizer_encode(t, &e, cases[i].text, strlen(cases[i].text), false, &err),
-                 err);
-        assert_int_equal(e.count, cases[i].count);
-        assert_memory_equal(e.ids, cases[i].ids, (size_t)e.count * sizeof *e.ids);
-        af_encoding_clear(&e);
-        af_tokenizer_close(t);
-    }
+    for (size_t i = 0; i < AF_LEN(cases); i++)
+        gives_ids(cases[i].json, cases[i].text, cases[i].ids, cases[i].count);
 }
 
 static void test_decoders_at_the_edges(void **state)
@@ -601,8 +565,7 @@ int main(void)
         cmocka_unit_test(test_equal_scores_keep_the_earlier_path),
         cmocka_unit_test(test_merges_across_a_mark),
         cmocka_unit_test(test_a_token_outside_the_byte_alphabet_is_text),
-        cmocka_unit_test(test_fallback_bytes_span_their_character),
-        cmocka_unit_test(test_bytes_of_the_normalizer_span_their_character),
+        cmocka_unit_test(test_bytes_span_their_character),
         cmocka_unit_test(test_a_unigram_model_without_unk),
         cmocka_unit_test(test_scores_are_read_as_the_rust_package_does),
         cmocka_unit_test(test_splits_and_accents),

@@ -190,6 +190,7 @@ static void test_codes_that_do_not_fit(void **state)
                                  {"a.qzeros", AF_DTYPE_I32, {2, 2}, 2, 0},
                                  {"a.scales", AF_DTYPE_F16, {2, 8}, 2, 0}};
     refuse(zeros, 3, &gptq, "a.weight", "do not fit together");
+    refuse(zeros, 3, &fp8, "a.weight", "a qweight is that of GPTQ or AWQ");
     const stored_part order[] = {{"a.qweight", AF_DTYPE_I32, {4, 8}, 2, 0},
                                  {"a.qzeros", AF_DTYPE_I32, {2, 1}, 2, 0},
                                  {"a.scales", AF_DTYPE_F16, {2, 8}, 2, 0},

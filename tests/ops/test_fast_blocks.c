@@ -144,7 +144,6 @@ static void odd_blocks(const af_fast *f, af_dtype type, int64_t M, int64_t N, in
 static void rounded_blocks(const af_fast *f, af_dtype type)
 {
     enum { M = 5, N = 6, K = 512 };
-    const bool rounds = strncmp(f->name, "neon+", 5) == 0;
     matrix x = new_matrix(M, K, AF_DTYPE_F32, 1), w = new_matrix(N, K, AF_DTYPE_F32, 2);
     float y[M * N], alone[N], *values = calloc(N * K, sizeof *values);
     void *work = malloc(f->gemm_work(1)), *codes = calloc(N * K, 4);
@@ -156,7 +155,7 @@ static void rounded_blocks(const af_fast *f, af_dtype type)
         double most = 0;
         for (int64_t k = i / 32 * 32; k < i / 32 * 32 + 32; k++)
             most = fmax(most, fabs(x.exact[k]));
-        near[i] = rounds ? rint(x.exact[i] * 127 / most) * most / 127 : x.exact[i];
+        near[i] = f->rounds ? rint(x.exact[i] * 127 / most) * most / 127 : x.exact[i];
     }
     af_gemm g = {.M = M,
                  .N = N,

@@ -85,6 +85,8 @@ static void run_block(run *r)
     CHECK_OK(af_cpu_open(&d, r->threads ? r->threads : 1, &err), err);
     ((af_cpu *)d)->twins_only = true;
     ((af_cpu *)d)->poison = true;
+    if (r->threads > 1)
+        af_pool_caller_last(((af_cpu *)d)->pool);
     if (r->live)
         af_graph_set_rows(r->g, 10 + r->padding);
     af_graph_set_recompute(r->g, (af_recompute)r->recompute, LMB_LAYERS);

@@ -32,6 +32,35 @@ static void *load(const char *name, size_t bytes)
     return data;
 }
 
+static void open_graph(af_graph **g, af_device **d, int threads)
+{
+    af_error err = {0};
+    CHECK_OK(af_graph_new(g, &err), err);
+    CHECK_OK(af_cpu_open(d, threads, &err), err);
+}
+
+static void close_graph(af_graph *g, af_device *d)
+{
+    af_graph_free(g);
+    af_device_close(d);
+}
+
+/* Ready to train with a rate of 0.01. */
+static void learn(af_graph *g, af_device *d, af_tensor *loss, const af_optimizer_opts *o)
+{
+    af_error err = {0};
+    af_graph_backward(g, loss);
+    af_graph_optimizer(g, o);
+    CHECK_OK(af_graph_prepare(g, d, &err), err);
+    af_graph_set_learning_rate(g, 0.01);
+}
+
+static void run_graph(af_graph *g, int what)
+{
+    af_error err = {0};
+    CHECK_OK(af_graph_run(g, what, &err), err);
+}
+
 typedef struct trainer {
     af_graph *g;
     af_device *d;
@@ -40,9 +69,7 @@ typedef struct trainer {
 
 static void open_trainer(trainer *t, af_dtype type, const af_optimizer_opts *o, bool groups)
 {
-    af_error err = {0};
-    CHECK_OK(af_graph_new(&t->g, &err), err);
-    CHECK_OK(af_cpu_open(&t->d, 2, &err), err);
+    open_graph(&t->g, &t->d, 2);
     af_graph *g = t->g;
     t->p[0] = af_graph_param(g, "a", type, 2, (int64_t[]){3, 17});
     t->p[1] = af_graph_param(g, "b", type, 1, (int64_t[]){B});
@@ -52,20 +79,13 @@ static void open_trainer(trainer *t, af_dtype type, const af_optimizer_opts *o, 
         af_tensor_set_group(t->p[1], 0.5, false);
     af_tensor *loss = af_add(g, af_sum_all(g, af_mul(g, t->p[0], t->x[0])),
                              af_sum_all(g, af_mul(g, t->p[1], t->x[1])));
-    af_graph_backward(g, loss);
-    af_graph_optimizer(g, o);
-    CHECK_OK(af_graph_prepare(g, t->d, &err), err);
+    learn(g, t->d, loss, o);
     for (int k = 0; k < 2; k++)
         for (int64_t i = 0; i < af_count(t->p[k]); i++)
             af_st(t->p[k], i, formula(i, k, 0));
-    af_graph_set_learning_rate(g, 0.01);
 }
 
-static void close_trainer(trainer *t)
-{
-    af_graph_free(t->g);
-    af_device_close(t->d);
-}
+static void close_trainer(trainer *t) { close_graph(t->g, t->d); }
 
 static void set_gradients(trainer *t, int64_t step, double factor)
 {
@@ -74,11 +94,7 @@ static void set_gradients(trainer *t, int64_t step, double factor)
             af_st(t->x[k], i, formula(i, k + 2, step) * factor);
 }
 
-static void run(trainer *t, int what)
-{
-    af_error err = {0};
-    CHECK_OK(af_graph_run(t->g, what, &err), err);
-}
+static void run(trainer *t, int what) { run_graph(t->g, what); }
 
 static double value(const trainer *t, int i)
 {
@@ -159,26 +175,20 @@ static void test_8bit_adam_is_bitsandbytes(void **state)
     (void)state;
     enum { N = 13 * 321 };
     static const float size[] = {1, 0.125f, 0.015625f, 0.001953125f};
-    af_error err = {0};
     af_graph *g;
     af_device *d;
-    CHECK_OK(af_graph_new(&g, &err), err);
-    CHECK_OK(af_cpu_open(&d, 2, &err), err);
+    open_graph(&g, &d, 2);
     af_tensor *small = af_graph_param(g, "small", AF_DTYPE_F32, 1, (int64_t[]){5});
     af_tensor *p = af_graph_param(g, "p", AF_DTYPE_F32, 2, (int64_t[]){13, 321});
     af_tensor *x = af_graph_input(g, "x", AF_DTYPE_F32, 2, (int64_t[]){13, 321});
     af_tensor *loss = af_add(g, af_sum_all(g, af_mul(g, p, x)), af_sum_all(g, small));
-    af_graph_backward(g, loss);
-    af_graph_optimizer(g,
-                       &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW_8BIT, .weight_decay = 0.1});
-    CHECK_OK(af_graph_prepare(g, d, &err), err);
-    af_graph_set_learning_rate(g, 0.01);
+    learn(g, d, loss, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW_8BIT, .weight_decay = 0.1});
     for (int i = 0; i < N; i++)
         af_st(p, i, formula(i, 0, 0));
     for (int s = 1; s <= 5; s++) {
         for (int i = 0; i < N; i++)
             af_st(x, i, formula(i, 2, s) * size[i % 4]);
-        CHECK_OK(af_graph_run(g, AF_RUN_STEP, &err), err);
+        run_graph(g, AF_RUN_STEP);
     }
     float *want = load("adamw-8bit.f32", N * sizeof(float));
     uint8_t *codes = load("adamw-8bit.u8", 2 * N);
@@ -202,8 +212,7 @@ static void test_8bit_adam_is_bitsandbytes(void **state)
     CHECK_MSG(off <= 4 && flipped <= 8, "%d values and %d codes differ", off, flipped);
     free(want);
     free(codes);
-    af_graph_free(g);
-    af_device_close(d);
+    close_graph(g, d);
 }
 
 /* `norm` is cut to `limit`; the epsilon of 1e-6 is added to the norm, as PyTorch does. */
@@ -239,6 +248,15 @@ static void test_a_norm_above_the_limit_is_cut_to_it(void **state)
     check_cut(1e-5, 1e-4); /* here the epsilon is 1 % of the norm */
 }
 
+/* The first tensor of the optimizer's state, or NULL. */
+static const af_tensor *moments_of(const af_graph *g)
+{
+    for (int i = 0; i < g->n_tensors; i++)
+        if (g->tensors[i]->role == AF_ROLE_STATE)
+            return g->tensors[i];
+    return NULL;
+}
+
 static void test_a_bad_gradient_changes_nothing_but_the_gradients(void **state)
 {
     (void)state;
@@ -258,14 +276,11 @@ static void test_a_bad_gradient_changes_nothing_but_the_gradients(void **state)
             bool finite;
             for (int i = 0; i < ALL; i++)
                 before[i] = value(&t, i);
-            uint8_t *moments = NULL;
-            uint64_t bytes = 0;
-            for (int i = 0; i < t.g->n_tensors; i++)
-                if (t.g->tensors[i]->role == AF_ROLE_STATE && !moments) {
-                    bytes = af_tensor_bytes(t.g->tensors[i]);
-                    moments = malloc(bytes);
-                    memcpy(moments, t.g->tensors[i]->data, bytes);
-                }
+            const af_tensor *state_of = moments_of(t.g);
+            const uint64_t bytes = state_of ? af_tensor_bytes(state_of) : 0;
+            uint8_t *moments = malloc(bytes + 1);
+            if (state_of)
+                memcpy(moments, state_of->data, bytes);
             af_st(t.x[1], 7, bad[b]);
             run(&t, AF_RUN_STEP);
             af_error err = {0};
@@ -273,11 +288,8 @@ static void test_a_bad_gradient_changes_nothing_but_the_gradients(void **state)
             assert_false(finite);
             for (int i = 0; i < ALL; i++)
                 assert_true(before[i] == value(&t, i));
-            for (int i = 0; i < t.g->n_tensors && moments; i++)
-                if (t.g->tensors[i]->role == AF_ROLE_STATE) {
-                    assert_memory_equal(moments, t.g->tensors[i]->data, bytes);
-                    break;
-                }
+            if (state_of)
+                assert_memory_equal(moments, state_of->data, bytes);
             for (int64_t i = 0; i < af_count(t.g->grads_flat); i++)
                 assert_true(af_ld(t.g->grads_flat, i) == 0);
             set_gradients(&t, 2, 1); /* and the next step works */
@@ -342,11 +354,9 @@ static int64_t elements(const matrices *m, int k) { return m->dim[k][0] * m->dim
 
 static void step_on_matrices(const matrices *m, float *out, int64_t all, bool together)
 {
-    af_error err = {0};
     af_graph *g;
     af_device *d;
-    CHECK_OK(af_graph_new(&g, &err), err);
-    CHECK_OK(af_cpu_open(&d, 1, &err), err);
+    open_graph(&g, &d, 1);
     af_tensor *p[3], *x[3], *loss = NULL;
     const int n = together ? 1 : m->n;
     for (int k = 0; k < n; k++) {
@@ -358,10 +368,7 @@ static void step_on_matrices(const matrices *m, float *out, int64_t all, bool to
     }
     if (together)
         af_param_parts(g, p[0], m->n, m->dim);
-    af_graph_backward(g, loss);
-    af_graph_optimizer(g, &(af_optimizer_opts){.kind = m->kind, .weight_decay = 0.1});
-    CHECK_OK(af_graph_prepare(g, d, &err), err);
-    af_graph_set_learning_rate(g, 0.01);
+    learn(g, d, loss, &(af_optimizer_opts){.kind = m->kind, .weight_decay = 0.1});
     for (int step = 0; step <= 3; step++) {
         int64_t i = 0;
         for (int k = 0; k < m->n; k++)
@@ -374,10 +381,9 @@ static void step_on_matrices(const matrices *m, float *out, int64_t all, bool to
                 af_st(grad, at, formula((int)i, 2, step + 1));
             }
         if (step < 3)
-            CHECK_OK(af_graph_run(g, AF_RUN_STEP, &err), err);
+            run_graph(g, AF_RUN_STEP);
     }
-    af_graph_free(g);
-    af_device_close(d);
+    close_graph(g, d);
 }
 
 static void test_matrices_that_share_memory_are_matrices_of_their_own(void **state)
@@ -411,25 +417,20 @@ static void test_matrices_that_share_memory_are_matrices_of_their_own(void **sta
 static void eight_bits(bool twin, float *out, uint8_t *codes)
 {
     enum { N = 7000 };
-    af_error err = {0};
     af_graph *g;
     af_device *d;
     const int64_t n = N;
-    CHECK_OK(af_graph_new(&g, &err), err);
-    CHECK_OK(af_cpu_open(&d, 2, &err), err);
+    open_graph(&g, &d, 2);
     ((af_cpu *)d)->twins_only = twin;
     af_tensor *p = af_graph_param(g, "p", AF_DTYPE_F32, 1, &n),
               *x = af_graph_input(g, "x", AF_DTYPE_F32, 1, &n);
-    af_graph_backward(g, af_sum_all(g, af_mul(g, p, x)));
-    af_graph_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAMW_8BIT,
-                                               .weight_decay = 0.1,
-                                               .max_grad_norm = 1});
-    CHECK_OK(af_graph_prepare(g, d, &err), err);
-    af_graph_set_learning_rate(g, 0.01);
+    learn(g, d, af_sum_all(g, af_mul(g, p, x)),
+          &(af_optimizer_opts){
+              .kind = AF_OPTIMIZER_ADAMW_8BIT, .weight_decay = 0.1, .max_grad_norm = 1});
     for (int s = 0; s < 5; s++) { /* sizes over six decades, zeros among them */
         for (int64_t i = 0; i < n; i++)
             af_st(x, i, i % 11 ? formula((int)i, 2, s) * pow(10, -(double)(i % 7)) : 0);
-        CHECK_OK(af_graph_run(g, AF_RUN_STEP, &err), err);
+        run_graph(g, AF_RUN_STEP);
     }
     for (int64_t i = 0; i < n; i++)
         out[i] = (float)af_ld(p, i);
@@ -439,8 +440,7 @@ static void eight_bits(bool twin, float *out, uint8_t *codes)
             memcpy(codes + at, g->tensors[i]->data, N);
             at += N;
         }
-    af_graph_free(g);
-    af_device_close(d);
+    close_graph(g, d);
 }
 
 static void test_eight_bits_in_f32_are_those_of_the_twin(void **state)
@@ -466,20 +466,15 @@ enum { FACTORED = 1 << 18 };
 /* Values and moments of one parameter after five steps of Adafactor; how many. */
 static int factored(int ndim, const int64_t *dim, bool twin, int threads, float *out)
 {
-    af_error err = {0};
     af_graph *g;
     af_device *d;
-    CHECK_OK(af_graph_new(&g, &err), err);
-    CHECK_OK(af_cpu_open(&d, threads, &err), err);
+    open_graph(&g, &d, threads);
     ((af_cpu *)d)->twins_only = twin;
     af_tensor *p = af_graph_param(g, "p", AF_DTYPE_F32, ndim, dim),
               *x = af_graph_input(g, "x", AF_DTYPE_F32, ndim, dim);
-    af_graph_backward(g, af_sum_all(g, af_mul(g, p, x)));
-    af_graph_optimizer(g, &(af_optimizer_opts){.kind = AF_OPTIMIZER_ADAFACTOR,
-                                               .weight_decay = 0.1,
-                                               .max_grad_norm = 1});
-    CHECK_OK(af_graph_prepare(g, d, &err), err);
-    af_graph_set_learning_rate(g, 0.01);
+    learn(g, d, af_sum_all(g, af_mul(g, p, x)),
+          &(af_optimizer_opts){
+              .kind = AF_OPTIMIZER_ADAFACTOR, .weight_decay = 0.1, .max_grad_norm = 1});
     for (int64_t i = 0; i < af_count(p); i++)
         af_st(p, i, formula(i, 1, 0));
     for (int s = 0; s < 5; s++) { /* sizes over six decades; rows, columns and values of zero */
@@ -491,7 +486,7 @@ static int factored(int ndim, const int64_t *dim, bool twin, int threads, float 
                       : formula(i, 2, s) * pow(10, -(double)(i % 7)));
         if (s == 3) /* changes nothing */
             af_st(x, 1, NAN);
-        CHECK_OK(af_graph_run(g, AF_RUN_STEP, &err), err);
+        run_graph(g, AF_RUN_STEP);
     }
     int n = 0;
     for (int i = 0; i < g->n_tensors; i++) {
@@ -502,8 +497,7 @@ static int factored(int ndim, const int64_t *dim, bool twin, int threads, float 
             out[n++] = (float)af_ld(t, k);
         }
     }
-    af_graph_free(g);
-    af_device_close(d);
+    close_graph(g, d);
     return n;
 }
 
@@ -547,28 +541,22 @@ static void test_whole_moments_are_those_of_adamw(void **state)
     enum { N = 5000 };
     double after[2];
     for (int k = 0; k < 2; k++) {
-        af_error err = {0};
         af_graph *g;
         af_device *d;
         const int64_t n = N;
-        CHECK_OK(af_graph_new(&g, &err), err);
-        CHECK_OK(af_cpu_open(&d, 1, &err), err);
+        open_graph(&g, &d, 1);
         af_tensor *p = af_graph_param(g, "p", AF_DTYPE_F32, 1, &n);
         af_tensor *x = af_graph_input(g, "x", AF_DTYPE_F32, 1, &n);
         af_param_whole_moments(p);
-        af_graph_backward(g, af_sum_all(g, af_mul(g, p, x)));
-        af_graph_optimizer(
-            g, &(af_optimizer_opts){.kind = k ? AF_OPTIMIZER_ADAMW_8BIT : AF_OPTIMIZER_ADAMW});
-        CHECK_OK(af_graph_prepare(g, d, &err), err);
-        af_graph_set_learning_rate(g, 0.01);
+        learn(g, d, af_sum_all(g, af_mul(g, p, x)),
+              &(af_optimizer_opts){.kind = k ? AF_OPTIMIZER_ADAMW_8BIT : AF_OPTIMIZER_ADAMW});
         for (int s = 0; s < 3; s++) { /* element 0: a small gradient once, then none */
             for (int64_t i = 0; i < n; i++)
                 af_st(x, i, i ? 1 : s ? 0 : 1e-6);
-            CHECK_OK(af_graph_run(g, AF_RUN_STEP, &err), err);
+            run_graph(g, AF_RUN_STEP);
         }
         after[k] = af_ld(p, 0);
-        af_graph_free(g);
-        af_device_close(d);
+        close_graph(g, d);
     }
     assert_true(after[0] == after[1]);
 }

@@ -88,7 +88,7 @@ def sync(client, base):
     check("".join(p.choices[0].text for p in pieces if p.choices) == c.choices[0].text, "completions: stream")
     ids = [(7 * i + 3) % 100 for i in range(200)]
     cached = [client.completions.create(model=base, prompt=ids, max_tokens=1).usage.prompt_tokens_details.cached_tokens for _ in "12"]
-    long = "a b c d e f g " * 40
+    long = "a b c d e f g " * 22
     for _ in "12":
         chat = client.chat.completions.create(model=base, messages=[{"role": "user", "content": long}], max_tokens=1).usage
         response = client.responses.create(model=base, input=long, max_output_tokens=1).usage

@@ -52,8 +52,8 @@ typedef struct af_cpu {
 
 /* NaN in the outputs and in the workspace, which ends before a page that must not be touched. */
 void af_cpu_poison_before(af_cpu *cpu, const af_node *n);
-/* NaN in values that are no longer needed. */
-void af_cpu_poison_after(const af_node *n);
+/* NaN in values that are no longer needed; stops when a node wrote before its workspace. */
+void af_cpu_poison_after(const af_cpu *cpu, const af_node *n);
 void af_cpu_poison_free(af_cpu *cpu);
 
 typedef void af_cpu_kernel(const af_node *n, af_cpu *cpu);

@@ -230,7 +230,7 @@ static af_status cpu_run_nodes(af_device *d, af_graph *g, int what, int from, in
         if (cpu->failed != AF_OK)
             return cpu->failed;
         if (cpu->poison)
-            af_cpu_poison_after(n);
+            af_cpu_poison_after(cpu, n);
     }
     return AF_OK;
 }

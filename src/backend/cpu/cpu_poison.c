@@ -11,11 +11,13 @@ static void fill_nan(const af_tensor *t)
         memset(t->data, 0xff, af_tensor_extent(t)); /* a NaN in every float type */
 }
 
+enum { FRONT = 4096, FRONT_BYTE = 0xa5 }; /* bytes before a workspace, that nobody may write */
+
 /* A workspace of this size: a node that writes or reads past what it requested crashes. */
 static void *guarded_work(af_cpu *cpu, uint64_t bytes)
 {
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), size = AF_ALIGN_UP(bytes, (uint64_t)64),
-                   all = AF_ALIGN_UP(size, page) + page;
+                   all = AF_ALIGN_UP(size + FRONT, page) + page;
     if (all > cpu->guarded_bytes) {
         af_cpu_poison_free(cpu);
         cpu->guarded = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -25,8 +27,15 @@ static void *guarded_work(af_cpu *cpu, uint64_t bytes)
             assert(!"a page without rights");
     }
     uint8_t *work = cpu->guarded + cpu->guarded_bytes - page - size;
+    memset(work - FRONT, FRONT_BYTE, FRONT);
     memset(work, 0xff, size);
     return work;
+}
+
+static void check_front(const uint8_t *work)
+{
+    for (int i = 1; i <= FRONT; i++)
+        assert(work[-i] == FRONT_BYTE); /* a node wrote before its workspace */
 }
 
 void af_cpu_poison_free(af_cpu *cpu)
@@ -51,8 +60,11 @@ void af_cpu_poison_before(af_cpu *cpu, const af_node *n)
     }
 }
 
-void af_cpu_poison_after(const af_node *n)
+void af_cpu_poison_after(const af_cpu *cpu, const af_node *n)
 {
+    const af_cpu_op *op = n->exec;
+    if (op->work && !cpu->work_apart)
+        check_front(cpu->work);
     for (int k = 0; k < n->n_in; k++) {
         const af_tensor *t = n->in[k]->base ? n->in[k]->base : n->in[k];
         bool dead = t->role == AF_ROLE_ACTIVATION && t->last == n->at;

@@ -1,67 +1,18 @@
 /* gemm_blocks.c - a few rows of activations times rows of GGUF blocks: codes are widened to f32 in
- * registers. Armv8.2 and 8.6 multiply integers instead (neondot_blocks.c, neonbf16_blocks.c). */
-#include "cpu/gemm/gemm_blocks.h"
+ * registers. Where there are dot products of bytes, integers are multiplied instead (neon/, x86/).
+ */
+#include "cpu/gemm/gemm_blocks_widen.h"
 
-uint64_t AF_ISA_NAME(af_block_work)(int64_t values)
-{
-    return (uint64_t)(values / AF_BLOCK) * sizeof(float);
-}
+enum { PAIRS = 2 }; /* of stored rows */
 
-/* Widened codes meet the activations as they are: they are not rounded. */
+uint64_t AF_ISA_NAME(af_block_work)(int64_t values) { return widen_work(values); }
+
+/* They are not rounded. */
 void AF_ISA_NAME(af_block_prepare)(af_block_x *out, const float *x, int64_t M, int64_t K,
                                    bool rounded, void *work)
 {
     (void)rounded;
-    float *sums = work;
-    assert(M <= AF_BLOCK_ROWS);
-    for (int64_t k = 0; k < K / AF_BLOCK; k++)
-        for (int64_t m = 0; m < M; m++, sums++) {
-            *sums = 0;
-            for (int i = 0; i < AF_BLOCK; i++)
-                *sums += x[m * K + k * AF_BLOCK + i];
-        }
-    *out = (af_block_x){.x = x, .sums = work, .M = M, .K = K};
-}
-
-enum { PAIRS = 2 }; /* of stored rows */
-
-AF_INLINE vec mul16(const vec w[PER16], const float *x)
-{
-    vec s = w[0] * *(const vec *)x;
-    for (int i = 1; i < PER16; i++)
-        s += w[i] * *(const vec *)(x + i * VL);
-    return s;
-}
-
-AF_INLINE void mul_row(const af_block_x *x, af_dtype type, int64_t M, const uint8_t *w, float *out,
-                       int64_t ldo)
-{
-    const int groups = af_groups(type), bytes = (int)af_dtype_get(type)->bytes;
-    const int64_t blocks = x->K / AF_BLOCK;
-    vec total[AF_BLOCK_ROWS] = {0};
-    float rest[AF_BLOCK_ROWS] = {0};
-    for (int64_t k = 0; k < blocks; w += bytes) {
-        float d[16], o[8];
-        af_scales(type, w, d, o);
-        for (int j = 0; j < groups; j++, k++) {
-            af_i8v q, r;
-            vec lo[PER16], hi[PER16];
-            af_codes(type, w, j, &q, &r);
-            af_widen16(q, lo);
-            af_widen16(r, hi);
-            for (int64_t m = 0; m < M; m++) {
-                const float *a = x->x + m * x->K + k * AF_BLOCK;
-                if (af_by_16(type))
-                    total[m] += mul16(lo, a) * d[2 * j] + mul16(hi, a + 16) * d[2 * j + 1];
-                else
-                    total[m] += (mul16(lo, a) + mul16(hi, a + 16)) * d[2 * j];
-                if (af_has_offset(type))
-                    rest[m] += o[j] * x->sums[k * M + m];
-            }
-        }
-    }
-    for (int64_t m = 0; m < M; m++)
-        out[m * ldo] = af_lanes(total[m]) + rest[m];
+    prepare_widen(out, x, M, K, work);
 }
 
 AF_INLINE void mul_rows(const af_block_x *x, af_dtype type, int64_t M, bool rounded, int P,
@@ -69,7 +20,7 @@ AF_INLINE void mul_rows(const af_block_x *x, af_dtype type, int64_t M, bool roun
 {
     (void)rounded;
     for (int r = 0; r < 2 * P; r++)
-        mul_row(x, type, M, w + r * bytes, out + r, ldo);
+        widen_row(x, type, M, w + r * bytes, out + r, ldo);
 }
 
 #include "cpu/gemm/gemm_blocks_rows.h"

@@ -17,11 +17,23 @@ typedef struct af_block_x {
     const float *sums;    /* [K/32][M] */
     const float *scale;   /* [K/32][M][4], where integers are multiplied, and */
     const int8_t *planes; /* [K/32][M][32 planes]; or NULL */
+    const int32_t *start; /* [K/32][M][planes][3], what sums begin with (x86_bytes.h) */
     int64_t M, K;
     bool rounded; /* to 8 bits: one plane of bytes instead of AF_PLANES */
 } af_block_x;
 
-bool AF_ISA_NAME(af_block_serves)(af_dtype type, int64_t K);
+/* Whether rows of K values of this type are multiplied so. */
+AF_INLINE bool af_block_serves(af_dtype type, int64_t K)
+{
+    static const af_dtype served[] = {AF_DTYPE_Q8_0, AF_DTYPE_Q4_0,   AF_DTYPE_Q4_1,  AF_DTYPE_Q5_0,
+                                      AF_DTYPE_Q5_1, AF_DTYPE_Q3_K,   AF_DTYPE_Q4_K,  AF_DTYPE_Q5_K,
+                                      AF_DTYPE_Q6_K, AF_DTYPE_IQ4_NL, AF_DTYPE_IQ4_XS};
+    for (size_t i = 0; i < AF_LEN(served); i++)
+        if (served[i] == type)
+            return K % af_dtype_get(type)->elems == 0;
+    return false;
+}
+
 uint64_t AF_ISA_NAME(af_block_work)(int64_t values); /* bytes for so many activations */
 /* x [M][K] f32; work: af_block_work(M K) bytes. */
 void AF_ISA_NAME(af_block_prepare)(af_block_x *out, const float *x, int64_t M, int64_t K,
@@ -49,6 +61,12 @@ AF_INLINE af_i8v af_iq4(af_u8v code)
 {
     const af_i8v table = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
     return af_lookup16(table, code);
+}
+
+/* The lower or the upper four bits. */
+AF_INLINE af_u8v af_nibbles(af_u8v v, int upper)
+{
+    return upper ? (af_u8v)(v >> 4) : (af_u8v)(v & 15);
 }
 
 /* Elements 32j .. 32j+31 of the block at b, as integers. */
@@ -85,8 +103,8 @@ AF_INLINE void af_codes(af_dtype type, const uint8_t *b, int j, af_i8v *lo, af_i
     case AF_DTYPE_Q5_K: {
         const bool five = type == AF_DTYPE_Q5_K;
         const uint8_t *at = b + (five ? 48 : 16) + 32 * (j / 2);
-        q = af_load(at) >> (uint8_t)(4 * (j % 2)) & 15;
-        r = af_load(at + 16) >> (uint8_t)(4 * (j % 2)) & 15;
+        q = af_nibbles(af_load(at), j % 2);
+        r = af_nibbles(af_load(at + 16), j % 2);
         if (five) {
             q |= (af_load(b + 16) >> (uint8_t)j & 1) << 4;
             r |= (af_load(b + 32) >> (uint8_t)j & 1) << 4;
@@ -98,9 +116,9 @@ AF_INLINE void af_codes(af_dtype type, const uint8_t *b, int j, af_i8v *lo, af_i
     case AF_DTYPE_Q6_K: {
         const int quarter = j % 4;
         const uint8_t *at = b + 64 * (j / 4) + 32 * (quarter % 2), *h = b + 128 + 32 * (j / 4);
-        const uint8_t shift = (uint8_t)(4 * (quarter / 2)), up = (uint8_t)(2 * quarter);
-        q = (af_load(at) >> shift & 15) | (af_load(h) >> up & 3) << 4;
-        r = (af_load(at + 16) >> shift & 15) | (af_load(h + 16) >> up & 3) << 4;
+        const uint8_t up = (uint8_t)(2 * quarter);
+        q = af_nibbles(af_load(at), quarter / 2) | (af_load(h) >> up & 3) << 4;
+        r = af_nibbles(af_load(at + 16), quarter / 2) | (af_load(h + 16) >> up & 3) << 4;
         *lo = (af_i8v)q - 32;
         *hi = (af_i8v)r - 32;
         return;
@@ -125,6 +143,17 @@ AF_INLINE int af_groups(af_dtype t)
                : 1;
 }
 
+/* Where the codes of a large block begin, and their bytes: in pieces of sixteen. */
+enum { AF_CODES_MAX = 192 };
+AF_INLINE int af_codes_at(af_dtype t)
+{
+    return t == AF_DTYPE_Q4_K || t == AF_DTYPE_Q5_K ? 16 : t == AF_DTYPE_IQ4_XS ? 8 : 0;
+}
+AF_INLINE int af_codes_bytes(af_dtype t)
+{
+    return t == AF_DTYPE_Q3_K ? 96 : t == AF_DTYPE_Q5_K ? 160 : t == AF_DTYPE_Q6_K ? 192 : 128;
+}
+
 /* Types whose scales change every 16 elements instead of every 32. */
 AF_INLINE bool af_by_16(af_dtype t) { return t == AF_DTYPE_Q6_K || t == AF_DTYPE_Q3_K; }
 
@@ -133,47 +162,62 @@ AF_INLINE bool af_has_offset(af_dtype t)
     return t == AF_DTYPE_Q4_1 || t == AF_DTYPE_Q5_1 || t == AF_DTYPE_Q4_K || t == AF_DTYPE_Q5_K;
 }
 
-/* All scales of the block at b: d[2j] and d[2j+1] for the halves of group j (equal where the type
+/* Where the half-precision number is that scales the others (or is the scale). */
+AF_INLINE int af_half_at(af_dtype t)
+{
+    return t == AF_DTYPE_Q6_K ? 208 : t == AF_DTYPE_Q3_K ? 108 : 0;
+}
+
+/* The small integers that scale the groups of a large block: sixteen, or eight and then eight that
+ * scale the offsets. */
+AF_INLINE af_i8v af_scale_codes(af_dtype type, const uint8_t *b)
+{
+    af_i8v v = {0};
+    switch (type) {
+    case AF_DTYPE_Q4_K:
+    case AF_DTYPE_Q5_K: { /* af_scale_min, four at a time */
+        const uint32_t six = 0x3f3f3f3f, four = 0x0f0f0f0f, two = 0x03030303;
+        uint32_t s[3];
+        memcpy(s, b + 4, sizeof s);
+        const uint32_t all[4] = {s[0] & six, (s[2] & four) | (s[0] >> 6 & two) << 4, s[1] & six,
+                                 (s[2] >> 4 & four) | (s[1] >> 6 & two) << 4};
+        memcpy(&v, all, sizeof v);
+        return v;
+    }
+    case AF_DTYPE_IQ4_XS: {
+        const int high = b[2] | b[3] << 8;
+        for (int j = 0; j < 8; j++)
+            v[j] =
+                (int8_t)(((b[4 + j / 2] >> (4 * (j % 2)) & 15) | (high >> (2 * j) & 3) << 4) - 32);
+        return v;
+    }
+    case AF_DTYPE_Q6_K:
+        return (af_i8v)af_load(b + 192);
+    default: /* AF_DTYPE_Q3_K */
+        for (int j = 0; j < 16; j++)
+            v[j] = (int8_t)af_q3_k_scale(b + 96, j);
+        return v;
+    }
+}
+
+/* All scales of the block at b: d[2j] and d[2j+1] for the halves of group j (d[2j] where the type
  * has one), and the offset m[j]. */
 AF_INLINE void af_scales(af_dtype type, const uint8_t *b, float d[16], float m[8])
 {
-    switch (type) {
-    case AF_DTYPE_Q4_K:
-    case AF_DTYPE_Q5_K: {
-        const float by = af_half(b), less = -af_half(b + 2);
-        for (int j = 0; j < 8; j++) {
-            int s, o;
-            af_scale_min(b + 4, j, &s, &o);
-            d[2 * j] = by * (float)s;
-            m[j] = less * (float)o;
-        }
+    const float by = af_half(b + af_half_at(type));
+    const float offset = af_has_offset(type) ? af_half(b + 2) : 0;
+    if (af_groups(type) == 1) {
+        d[0] = by;
+        m[0] = offset;
         return;
     }
-    case AF_DTYPE_IQ4_XS: {
-        const float by = af_half(b);
-        const int high = b[2] | b[3] << 8;
-        for (int j = 0; j < 8; j++) {
-            const int s = (b[4 + j / 2] >> (4 * (j % 2)) & 15) | (high >> (2 * j) & 3) << 4;
-            d[2 * j] = by * (float)(s - 32);
-        }
-        return;
-    }
-    case AF_DTYPE_Q6_K: {
-        const float by = af_half(b + 208);
-        for (int j = 0; j < 16; j++)
-            d[j] = by * (float)((const int8_t *)b)[192 + j];
-        return;
-    }
-    case AF_DTYPE_Q3_K: {
-        const float by = af_half(b + 108);
-        for (int j = 0; j < 16; j++)
-            d[j] = by * (float)af_q3_k_scale(b + 96, j);
-        return;
-    }
-    default:
-        d[0] = af_half(b);
-        m[0] = af_has_offset(type) ? af_half(b + 2) : 0;
-        return;
+    const af_i8v c = af_scale_codes(type, b);
+    for (int j = 0; j < 8; j++) {
+        d[2 * j] = by * (float)c[af_by_16(type) ? 2 * j : j];
+        if (af_by_16(type))
+            d[2 * j + 1] = by * (float)c[2 * j + 1];
+        if (af_has_offset(type))
+            m[j] = -offset * (float)c[8 + j];
     }
 }
 #endif

@@ -3,7 +3,8 @@
  *   mul_rows(x, type, M, rounded, P, w, bytes, out, ldo): out [M] rows of ldo, 2 P stored rows from
  *   w on
  *
- * and include this at their end. A row's sum is the same whatever row it is paired with. */
+ * and include this at their end; BLOCK_ROWS names the function. A row's sum is the same whatever
+ * row it is paired with. */
 AF_INLINE void mul_all(const af_block_x *x, af_dtype type, int64_t M, bool rounded,
                        const uint8_t *w, int64_t rows, float *out, int64_t ldo)
 {
@@ -19,18 +20,6 @@ AF_INLINE void mul_all(const af_block_x *x, af_dtype type, int64_t M, bool round
     }
 }
 
-static const af_dtype served[] = {AF_DTYPE_Q8_0, AF_DTYPE_Q4_0,   AF_DTYPE_Q4_1,  AF_DTYPE_Q5_0,
-                                  AF_DTYPE_Q5_1, AF_DTYPE_Q3_K,   AF_DTYPE_Q4_K,  AF_DTYPE_Q5_K,
-                                  AF_DTYPE_Q6_K, AF_DTYPE_IQ4_NL, AF_DTYPE_IQ4_XS};
-
-bool AF_ISA_NAME(af_block_serves)(af_dtype type, int64_t K)
-{
-    for (size_t i = 0; i < AF_LEN(served); i++)
-        if (served[i] == type)
-            return K % af_dtype_get(type)->elems == 0;
-    return false;
-}
-
 /* The type, the single row and, with planes, their number are constants of the loops. */
 #define CASE(T)                                                                                    \
     case T:                                                                                        \
@@ -44,8 +33,11 @@ bool AF_ISA_NAME(af_block_serves)(af_dtype type, int64_t K)
             mul_all(x, T, x->M, false, w, rows, out, ldo);                                         \
         return
 
-void AF_ISA_NAME(af_block_rows)(const af_block_x *x, af_dtype type, const uint8_t *w, int64_t rows,
-                                float *out, int64_t ldo)
+#ifndef BLOCK_ROWS
+#define BLOCK_ROWS void AF_ISA_NAME(af_block_rows)
+#endif
+BLOCK_ROWS(const af_block_x *x, af_dtype type, const uint8_t *w, int64_t rows, float *out,
+           int64_t ldo)
 {
     switch (type) {
         CASE(AF_DTYPE_Q8_0);

@@ -23,7 +23,9 @@ enum { KIB = 1 << 10 };
 const af_gemm_machine af_gemm_machine_portable = {VECTOR, .tile = {F32(8, 12)}};
 const af_gemm_machine af_gemm_machine_sse2 = {VECTOR, .tile = {F32(4, 8)}};
 const af_gemm_machine af_gemm_machine_avx2 = {VECTOR, .tile = {F32(4, 24)}};
+const af_gemm_machine af_gemm_machine_avx2vnni = {VECTOR, .tile = {F32(4, 24)}};
 const af_gemm_machine af_gemm_machine_avx512 = {VECTOR, .tile = {F32(8, 48)}};
+const af_gemm_machine af_gemm_machine_avx512vnni = {VECTOR, .tile = {F32(8, 48)}};
 const af_gemm_machine af_gemm_machine_neon = {VECTOR, .tile = {F32(8, 12)}};
 const af_gemm_machine af_gemm_machine_neondot = {VECTOR, .tile = {F32(8, 12)}};
 const af_gemm_machine af_gemm_machine_neonbf16 = {

@@ -27,7 +27,8 @@ typedef struct skinny_job {
     reader reader;
     const float *a; /* [M][K] as f32; with bf16, even and odd elements of each 2 VL apart */
     af_block_x block;
-    float *buf; /* [threads][PIECE] */
+    float *buf;   /* [threads][PIECE] */
+    int64_t unit; /* shares begin at its multiples: what is computed together does not change */
 } skinny_job;
 
 uint64_t AF_ISA_NAME(af_skinny_work)(int threads)
@@ -215,15 +216,12 @@ static void blocks(const skinny_job *t, int64_t n, int64_t cols, float *s)
     (&t->block, b->dtype, (const uint8_t *)b->data + n * row, cols, s, CHUNK);
 }
 
-/* Shares begin at multiples of this: what is computed together does not change with them. */
-enum { UNIT = 4 };
-
 static void columns(void *arg, int64_t from, int64_t to, int share)
 {
     const skinny_job *t = arg;
-    const int64_t last = AF_MIN(to * UNIT, t->g->N);
+    const int64_t last = AF_MIN(to * t->unit, t->g->N);
     float s[GROUPS * AF_SKINNY_ROWS * CHUNK];
-    for (int64_t c = from * UNIT; c < last; c += CHUNK) {
+    for (int64_t c = from * t->unit; c < last; c += CHUNK) {
         const int64_t width = AF_MIN((int64_t)CHUNK, last - c);
         if (t->reader == READ_BLOCKS)
             blocks(t, c, width, s);
@@ -241,7 +239,7 @@ static reader reader_of(const af_gemm *g)
 {
     const af_operand *b = &g->b;
     if (b->decode)
-        return AF_ISA_NAME(af_block_serves)(b->dtype, g->K) && b->ld == g->K ? READ_BLOCKS
+        return af_block_serves(b->dtype, g->K) && b->ld == g->K ? READ_BLOCKS
                                                                              : READ_DECODED;
     if (b->dtype == AF_DTYPE_F32)
         return READ_F32;
@@ -255,7 +253,7 @@ static void run_rows(const af_gemm *g, af_pool *pool, void *work)
 {
     float *a = work, *buf = a + AF_SKINNY_ROWS * K_MAX;
     void *block_work = buf + (int64_t)af_pool_threads(pool) * PIECE;
-    skinny_job t = {.g = g, .reader = reader_of(g), .a = a, .buf = buf};
+    skinny_job t = {.g = g, .reader = reader_of(g), .a = a, .buf = buf, .unit = LANES};
     for (int64_t m = 0; m < g->M; m++) {
         const float *x = AF_ISA_NAME(af_stored_row)(&g->a, m, 0, g->K, a + m * g->K);
         if (x != a + m * g->K)
@@ -263,9 +261,11 @@ static void run_rows(const af_gemm *g, af_pool *pool, void *work)
         if (t.reader == READ_BF16)
             deinterleave(a + m * g->K, g->K);
     }
-    if (t.reader == READ_BLOCKS)
+    if (t.reader == READ_BLOCKS) {
         AF_ISA_NAME(af_block_prepare)(&t.block, a, g->M, g->K, g->rounded, block_work);
-    af_pool_run(pool, (g->N + UNIT - 1) / UNIT, columns, &t);
+        t.unit = VL; /* a multiple of LANES */
+    }
+    af_pool_run(pool, (g->N + t.unit - 1) / t.unit, columns, &t);
 }
 
 void AF_ISA_NAME(af_skinny_run)(const af_gemm *g, af_pool *pool, void *work)

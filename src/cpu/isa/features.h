@@ -15,6 +15,8 @@ enum { AF_SMALL_COLS = 32 };
 bool af_cpu_has_dotprod(void);
 /* True when the machine has the bf16 matrix instructions of Armv8.6. */
 bool af_cpu_has_bf16(void);
+/* True when the machine has the dot products of bytes of AVX2. */
+bool af_cpu_has_avx_vnni(void);
 /* True when the machine has AMX tiles for bf16 and the system lets this process use them (asks). */
 bool af_cpu_has_amx(void);
 #endif

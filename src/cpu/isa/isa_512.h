@@ -1,4 +1,4 @@
-/* isa_512.h - what AVX-512 and AVX-512 with AMX share. */
+/* isa_512.h - what the builds for AVX-512 share. */
 #ifndef AF_ISA_512_H
 #define AF_ISA_512_H
 
@@ -8,6 +8,8 @@ enum { VL = 16, MR = 8, NV = 3 };
 enum { LOWRANK_ROWS = 8, LOWRANK_VECS = 3, LOWRANK_NEAR = 6144 };
 enum { TRANSPOSE_LINES = 8, PACK_PIECE = 64 };
 #include "cpu/isa/isa_vec.h"
+
+#define AF_ISA_ROUNDS true
 
 #define AF_OWN_F16
 AF_INLINE float af_half(const uint8_t *p)
@@ -52,4 +54,6 @@ AF_INLINE bool af_has_avx512(void)
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
+
+AF_INLINE bool af_has_avx512_vnni(void) { return __builtin_cpu_supports("avx512vnni"); }
 #endif

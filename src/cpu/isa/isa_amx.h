@@ -1,4 +1,5 @@
-/* isa_amx.h - AVX-512 with its bf16 conversions, and the bf16 tiles of AMX. */
+/* isa_amx.h - AVX-512 with its dot products of bytes and its bf16 conversions, and the bf16 tiles
+ * of AMX. */
 #ifndef AF_ISA_TARGET_H
 #define AF_ISA_TARGET_H
 
@@ -24,6 +25,9 @@ AF_INLINE int64_t af_bf16_vecs(uint16_t *dst, const float *src, int64_t n)
 #include "cpu/isa/isa_generic.h"
 
 #define AF_ISA_LABEL "avx512+amx"
-static inline bool af_isa_usable(void) { return af_cpu_has_amx() && af_has_avx512(); }
+static inline bool af_isa_usable(void)
+{
+    return af_cpu_has_amx() && af_has_avx512() && af_has_avx512_vnni();
+}
 
 #endif

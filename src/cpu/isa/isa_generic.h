@@ -77,7 +77,8 @@ AF_INLINE int64_t af_bf16_vecs(uint16_t *dst, const float *src, int64_t n)
 #endif
 
 /* What only some instruction sets have: their GEMM kernels, small f32 GEMMs that read operands in
- * place (32 vector registers), a low-rank algorithm for bf16 rows, attention on matrix tiles. */
+ * place (32 vector registers), bytes of activations times blocks, a low-rank algorithm for bf16
+ * rows, attention on matrix tiles. */
 #ifndef AF_ISA_BF16_KERNEL
 #define AF_ISA_BF16_KERNEL NULL
 #endif
@@ -86,6 +87,9 @@ AF_INLINE int64_t af_bf16_vecs(uint16_t *dst, const float *src, int64_t n)
 #endif
 #ifndef AF_ISA_SMALL
 #define AF_ISA_SMALL NULL
+#endif
+#ifndef AF_ISA_ROUNDS
+#define AF_ISA_ROUNDS false
 #endif
 #ifndef AF_ISA_LOWRANK_BF16
 #define AF_ISA_LOWRANK_BF16 &AF_ISA_NAME(af_lowrank_vector)

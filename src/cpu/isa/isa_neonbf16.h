@@ -16,6 +16,7 @@ AF_INLINE int64_t af_bf16_vecs(uint16_t *dst, const float *src, int64_t n)
 #define AF_ISA_BF16_KERNEL  &AF_ISA_NAME(af_gemm_bf16)
 #define AF_ISA_SMALL        AF_ISA_NAME(af_gemm_small_run)
 #define AF_ISA_LOWRANK_BF16 NULL /* the packed GEMM is faster */
+#define AF_ISA_ROUNDS       true
 #include "cpu/isa/isa_generic.h"
 
 #define AF_ISA_LABEL "neon+bf16"

@@ -4,7 +4,8 @@
 
 #include "cpu/isa/features.h"
 #include "cpu/isa/isa_arm.h"
-#define AF_ISA_SMALL AF_ISA_NAME(af_gemm_small_run)
+#define AF_ISA_SMALL  AF_ISA_NAME(af_gemm_small_run)
+#define AF_ISA_ROUNDS true
 #include "cpu/isa/isa_generic.h"
 
 #define AF_ISA_LABEL "neon+dotprod"

@@ -416,6 +416,7 @@ const af_fast AF_ISA_NAME(af_fast_table) = {
     .machine = &AF_ISA_NAME(af_gemm_machine),
     .gemm_work = AF_ISA_NAME(af_gemm_work),
     .gemm = AF_ISA_NAME(af_gemm_run),
+    .rounds = AF_ISA_ROUNDS,
     .packed_bytes = AF_ISA_NAME(af_packed_bytes),
     .pack_frozen = AF_ISA_NAME(af_pack_frozen),
     .to_f32 = to_f32,

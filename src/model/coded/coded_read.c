@@ -193,6 +193,8 @@ static af_status read_words(const coded_source *s, af_coded_weight *o, const af_
 static af_status read_transposed(const coded_source *s, af_coded_weight *o, const af_stored *codes)
 {
     const bool awq = s->c->quant.method == AF_QUANT_AWQ;
+    if (!awq && s->c->quant.method != AF_QUANT_GPTQ)
+        return bad(s, "a qweight is that of GPTQ or AWQ, which quantization_config does not name");
     o->kind = awq ? AF_CODE_AWQ : AF_CODE_GPTQ;
     o->bits = s->c->quant.bits;
     o->codes = codes;

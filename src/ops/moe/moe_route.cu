@@ -158,28 +158,41 @@ extern "C" __global__ void moe_count(int *count, const int *index, int P, int X)
         count[blockIdx.x * X + e] = sum;
     }
 }
-/* count becomes the first slot of each chunk at each expert. One block. */
+/* count becomes the first slot of each chunk at each expert. One block; what one thread adds up
+ * lies in shared memory where it has room, and counts are read in groups: each step would wait for
+ * the memory otherwise. */
 extern "C" __global__ void moe_starts(int *start, int *count, int chunks, int X)
 {
+    enum { ROOM = 1024, GROUP = 16 };
+    __shared__ int near[ROOM + 1];
+    int *sums = X <= ROOM ? near : start;
     for (int e = threadIdx.x; e < X; e += blockDim.x) {
         int sum = 0;
+#pragma unroll GROUP
         for (int i = 0; i < chunks; i++)
             sum += count[i * X + e];
-        start[e + 1] = sum;
+        sums[e + 1] = sum;
     }
     __syncthreads();
     if (threadIdx.x == 0) {
-        start[0] = 0;
-        for (int e = 0; e < X; e++)
-            start[e + 1] += start[e];
+        int sum = sums[0] = 0;
+        for (int e = 1; e <= X; e++)
+            sums[e] = sum += sums[e];
     }
     __syncthreads();
-    for (int e = threadIdx.x; e < X; e += blockDim.x) {
-        int at = start[e];
-        for (int i = 0; i < chunks; i++) {
-            const int c = count[i * X + e];
-            count[i * X + e] = at;
-            at += c;
+    for (int e = threadIdx.x; e <= X; e += blockDim.x) {
+        int at = sums[e], c[GROUP];
+        start[e] = at;
+        for (int i0 = 0; e < X && i0 < chunks; i0 += GROUP) {
+#pragma unroll
+            for (int i = 0; i < GROUP; i++)
+                c[i] = i0 + i < chunks ? count[(i0 + i) * X + e] : 0;
+#pragma unroll
+            for (int i = 0; i < GROUP; i++)
+                if (i0 + i < chunks) {
+                    count[(i0 + i) * X + e] = at;
+                    at += c[i];
+                }
         }
     }
 }

@@ -2,7 +2,8 @@
  * rotation.  Contract: rope.c; twin: rope_cpu.c.
  *
  * Built with AF_T, AF_W (norm weights), AF_VEC, AF_NORM (0 or 1) and AF_PAIRS (neighbours turn
- * together; only with AF_VEC 1). One block does AF_ROWS rows:
+ * together; only with AF_VEC 1). One block does AF_ROWS rows (rope_fwd: an even share of them, at
+ * most as many):
  * it makes their cosines and sines in shared memory, with AF_NORM the norms of their heads (one
  * warp per head, or the heads of a whole row added up), then every pair (i, i + rot/2) of q and k
  * once; v and what comes after `rot` pass through. Rows are read once (twice with AF_NORM, the
@@ -213,7 +214,73 @@ DEV void rotate_rows(AF_T *y, const AF_T *x, const AF_T *pre, const float2 *tab,
         store_n(y + r * ldy + at, a);
         store_n(y + r * ldy + at + other, b);
     }
-    /* the rest of each q and k head, then v */
+}
+
+#if AF_NORM && AF_VEC > 1
+/* As rotate_rows after make_norms, bit for bit, where all of a head turns and a power of two of
+ * lanes has it: what is read is kept until the norm is known. */
+DEV void turn_rows(AF_T *y, const AF_T *x, const AF_T *pre, const float2 *tab, const AF_W *q_norm,
+                   const AF_W *k_norm, int rows, int H, int K, int E, i64 ldy, i64 ldx, i64 ldp,
+                   float eps, float plus_one, float sign)
+{
+    const int half_rot = E / 2, lanes = half_rot / AF_VEC, pairs = (H + K) * lanes;
+    for (int j0 = 0; j0 < rows * pairs; j0 += blockDim.x) { /* whole warps come to the sums */
+        const int j = min(j0 + (int)threadIdx.x, rows * pairs - 1);
+        const int r = j / pairs, h = j % pairs / lanes, i = j % lanes * AF_VEC;
+        const i64 at = (i64)h * E + i;
+        const AF_W *w = (h < H ? q_norm : k_norm) + i;
+        const float2 *cs = tab + r * half_rot + i;
+        float a[AF_VEC], b[AF_VEC], wa[AF_VEC], wb[AF_VEC], g[AF_VEC], d[AF_VEC];
+        float ss = 0.0f, gx = 0.0f;
+        load_n(a, (sign > 0 ? x + r * ldx : pre + r * ldp) + at);
+        load_n(b, (sign > 0 ? x + r * ldx : pre + r * ldp) + at + half_rot);
+        load_n(wa, w);
+        load_n(wb, w + half_rot);
+        if (sign < 0) {
+            load_n(g, x + r * ldx + at);
+            load_n(d, x + r * ldx + at + half_rot);
+        }
+#pragma unroll
+        for (int k = 0; k < AF_VEC; k++)
+            ss += a[k] * a[k];
+#pragma unroll
+        for (int k = 0; k < AF_VEC; k++) {
+            ss += b[k] * b[k];
+            if (sign < 0)
+                gx += a[k] * (wa[k] + plus_one) * (g[k] * cs[k].x + d[k] * cs[k].y) +
+                      b[k] * (wb[k] + plus_one) * (d[k] * cs[k].x - g[k] * cs[k].y);
+        }
+        for (int far = lanes / 2; far; far >>= 1) {
+            ss += __shfl_xor_sync(FULL, ss, far);
+            gx += __shfl_xor_sync(FULL, gx, far);
+        }
+        const float rstd = rsqrtf(ss / (float)E + eps), c = gx / (float)E * rstd * rstd;
+#pragma unroll
+        for (int k = 0; k < AF_VEC; k++)
+            if (sign > 0) {
+                const float u = a[k] * (rstd * (wa[k] + plus_one)),
+                            v = b[k] * (rstd * (wb[k] + plus_one));
+                a[k] = u * cs[k].x - v * cs[k].y;
+                b[k] = v * cs[k].x + u * cs[k].y;
+            } else {
+                const float s = -cs[k].y, u = g[k] * cs[k].x - d[k] * s,
+                            v = d[k] * cs[k].x + g[k] * s;
+                a[k] = rstd * (u * (wa[k] + plus_one) - a[k] * c);
+                b[k] = rstd * (v * (wb[k] + plus_one) - b[k] * c);
+            }
+        if (j0 + (int)threadIdx.x < rows * pairs) {
+            store_n(y + r * ldy + at, a);
+            store_n(y + r * ldy + at + half_rot, b);
+        }
+    }
+}
+#endif
+
+/* The rest of each q and k head, then v, as they are but for the norm. */
+DEV void pass_rest(AF_T *y, const AF_T *x, const AF_T *pre, const head_norm *hn, const AF_W *q_norm,
+                   const AF_W *k_norm, int rows, int H, int K, int E, int half_rot, i64 ldy,
+                   i64 ldx, i64 ldp, float plus_one, int whole, float sign)
+{
     const int rest = (E - 2 * half_rot) / AF_VEC, tails = (H + K) * rest, vs = K * E / AF_VEC;
     if (y == x && !(AF_NORM && rest))
         return;
@@ -235,6 +302,34 @@ DEV void rotate_rows(AF_T *y, const AF_T *x, const AF_T *pre, const float2 *tab,
     }
 }
 
+/* One row after another: see rotate_rows. */
+DEV void rope_rows(AF_T *y, const AF_T *x, const AF_T *pre, const int *positions,
+                   const float *inv_freq, const AF_W *q_norm, const AF_W *k_norm, i64 n0, int rows,
+                   int H, int K, int E, int half_rot, i64 ldy, i64 ldx, i64 ldp, float scale,
+                   float eps, float plus_one, int whole, float sign)
+{
+    float2 *tab = (float2 *)shared;
+    head_norm *hn = (head_norm *)(tab + AF_ROWS * half_rot);
+    make_table(tab, positions, inv_freq, n0, rows, half_rot, scale);
+    __syncthreads();
+#if AF_NORM && AF_VEC > 1
+    const int lanes = half_rot / AF_VEC;
+    if (2 * half_rot == E && !whole && lanes <= 32 && (lanes & (lanes - 1)) == 0)
+        turn_rows(y, x, pre, tab, q_norm, k_norm, rows, H, K, E, ldy, ldx, ldp, eps, plus_one,
+                  sign);
+    else
+#endif
+    {
+        if (AF_NORM)
+            make_norms(hn, sign > 0 ? x : pre, sign > 0 ? 0 : x, tab, q_norm, k_norm, rows, H, K, E,
+                       half_rot, sign > 0 ? ldx : ldp, ldx, eps, plus_one, whole);
+        rotate_rows(y, x, pre, tab, hn, q_norm, k_norm, rows, H, K, E, half_rot, ldy, ldx, ldp,
+                    plus_one, whole, sign);
+    }
+    pass_rest(y, x, pre, hn, q_norm, k_norm, rows, H, K, E, half_rot, ldy, ldx, ldp, plus_one,
+              whole, sign);
+}
+
 extern "C" __global__ void rope_fwd(AF_T *y, const AF_T *qkv, const int *positions,
                                     const float *inv_freq, const AF_W *q_norm, const AF_W *k_norm,
                                     long long rows, int H, int K, int E, int rot, long long ldy,
@@ -242,18 +337,10 @@ extern "C" __global__ void rope_fwd(AF_T *y, const AF_T *qkv, const int *positio
                                     int whole)
 {
     previous_done();
-    const i64 n0 = (i64)blockIdx.x * AF_ROWS;
-    const int live = (int)min(rows - n0, (i64)AF_ROWS);
-    float2 *tab = (float2 *)shared;
-    head_norm *hn = (head_norm *)(tab + AF_ROWS * (rot / 2));
-    qkv += n0 * ldx;
-    make_table(tab, positions, inv_freq, n0, live, rot / 2, scale);
-    __syncthreads();
-    if (AF_NORM)
-        make_norms(hn, qkv, 0, tab, q_norm, k_norm, live, H, K, E, rot / 2, ldx, 0, eps, plus_one,
-                   whole);
-    rotate_rows(y + n0 * ldy, qkv, 0, tab, hn, q_norm, k_norm, live, H, K, E, rot / 2, ldy, ldx, 0,
-                plus_one, whole, 1.0f);
+    const i64 per = (rows + gridDim.x - 1) / gridDim.x, n0 = blockIdx.x * per;
+    const int live = (int)min(rows - n0, per);
+    rope_rows(y + n0 * ldy, qkv + n0 * ldx, 0, positions, inv_freq, q_norm, k_norm, n0, live, H, K,
+              E, rot / 2, ldy, ldx, 0, scale, eps, plus_one, whole, 1.0f);
 }
 
 extern "C" __global__ void rope_bwd(AF_T *dqkv, const AF_T *dy, const AF_T *qkv,
@@ -265,15 +352,8 @@ extern "C" __global__ void rope_bwd(AF_T *dqkv, const AF_T *dy, const AF_T *qkv,
     previous_done();
     const i64 n0 = (i64)blockIdx.x * AF_ROWS;
     const int live = (int)min(rows - n0, (i64)AF_ROWS);
-    float2 *tab = (float2 *)shared;
-    head_norm *hn = (head_norm *)(tab + AF_ROWS * (rot / 2));
-    make_table(tab, positions, inv_freq, n0, live, rot / 2, scale);
-    __syncthreads();
-    if (AF_NORM)
-        make_norms(hn, qkv + n0 * ldx, dy + n0 * lddy, tab, q_norm, k_norm, live, H, K, E, rot / 2,
-                   ldx, lddy, eps, plus_one, whole);
-    rotate_rows(dqkv + n0 * lddx, dy + n0 * lddy, qkv + n0 * ldx, tab, hn, q_norm, k_norm, live, H,
-                K, E, rot / 2, lddx, lddy, ldx, plus_one, whole, -1.0f);
+    rope_rows(dqkv + n0 * lddx, dy + n0 * lddy, qkv + n0 * ldx, positions, inv_freq, q_norm, k_norm,
+              n0, live, H, K, E, rot / 2, lddx, lddy, ldx, scale, eps, plus_one, whole, -1.0f);
 }
 
 /* The first `width` columns of each row times 1 + beta ln(1 + floor(position / length)); block

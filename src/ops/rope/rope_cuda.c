@@ -1,4 +1,4 @@
-/* rope_cuda.c - launchers of rope.c: one block does four rows. */
+/* rope_cuda.c - launchers of rope.c: one block does four rows, or one of a few. */
 #include "ops/common/cuda_ops.h"
 #include "ops/rope/rope_in.h"
 
@@ -97,8 +97,9 @@ static af_status rope_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *er
     const int64_t rows = st == AF_OK ? af_rows(r.in.qkv) : 0;
     if (rows == 0)
         return st;
-    af_launch *l = af_cuda_launch(cu, n, kernel(cu, back ? "rope_bwd" : "rope_fwd", &r, n),
-                                  (rows + ROWS - 1) / ROWS, 1, 1, THREADS, shared_bytes(&r));
+    const int64_t blocks = !back && rows <= cu->sms ? rows : (rows + ROWS - 1) / ROWS;
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, back ? "rope_bwd" : "rope_fwd", &r, n), blocks,
+                                  1, 1, THREADS, shared_bytes(&r));
     arg_tensor(l, n->out[0]);
     if (back)
         arg_tensor(l, r.in.dy);

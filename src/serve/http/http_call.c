@@ -2,6 +2,7 @@
 #include "serve/http/http_conn.h"
 
 #include <errno.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 af_httpd_call *af_httpd_call_new(af_httpd_conn *c)
@@ -212,14 +213,28 @@ static void log_answer(af_httpd_call *call)
                  call->head.path ? call->head.path : "-", call->status, af_httpd_age(call));
 }
 
+void af_httpd_answer_without_memory(int fd)
+{
+    static const char text[] = "HTTP/1.1 500 Internal Server Error\r\n"
+                               "Content-Type: text/plain\r\nContent-Length: 14\r\n"
+                               "Connection: close\r\n\r\nout of memory\n";
+    (void)!send(fd, text, sizeof text - 1, MSG_NOSIGNAL);
+}
+
 bool af_httpd_call_flush(af_httpd_call *call)
 {
     pthread_mutex_lock(&call->lock);
     call->dirty = false;
     af_httpd_conn *c = call->conn;
-    if (c && c->phase != AF_CONN_CLOSED && call->out.len) {
-        af_buf_add(&c->out, call->out.data, call->out.len);
+    if (c && c->phase != AF_CONN_CLOSED && (call->out.len || call->out.bad)) {
+        if (!call->out.bad)
+            af_buf_add(&c->out, call->out.data, call->out.len);
         c->out.bad = c->out.bad || call->out.bad;
+        if (c->out.bad && !call->sending) {
+            call->status = 500;
+            af_httpd_answer_without_memory(c->fd);
+        }
+        call->sending = true;
     }
     call->out.len = 0;
     const bool ended = call->ended;

@@ -54,7 +54,7 @@ struct af_httpd_call {
     pthread_mutex_t lock; /* guards what follows */
     af_buf headers, out;
     int status; /* 0: not answered */
-    bool chunked, bodiless, ended, dirty, logged;
+    bool chunked, bodiless, sending, ended, dirty, logged;
     struct af_httpd_call *next_dirty;
 };
 
@@ -75,6 +75,8 @@ struct af_httpd {
 };
 
 /* http_call.c */
+/* Instead of an answer that no memory could be had for, when nothing of it was sent. */
+void af_httpd_answer_without_memory(int fd);
 af_httpd_call *af_httpd_call_new(af_httpd_conn *c);
 /* Moves new output of the call to its connection. Returns true when the answer is complete. */
 bool af_httpd_call_flush(af_httpd_call *call);

@@ -154,11 +154,11 @@ static void fake_quant_case(int symmetric)
     same("fake_quant_bwd", dx, wdx, 0);
 }
 
-/* ---- rope with norms of q and k: part of each head is rotated ---- */
-static void rope_case(int whole)
+/* ---- rope with norms of q and k: all of each head is rotated, or all but REST columns ---- */
+template <int REST> static void rope_case(int whole)
 {
     using namespace ropes;
-    enum { H = 2, K = 1, HALF = AF_VEC * 2, ROT = 2 * HALF, E = ROT + AF_VEC, N = 5 };
+    enum { H = 2, K = 1, HALF = AF_VEC * 2, ROT = 2 * HALF, E = ROT + REST, N = 5 };
     const size_t width = (H + 2 * K) * E, ld = width + AF_VEC, wq = whole ? H * E : E,
                  wk = whole ? K * E : E;
     const float scale = 1.25f, plus = 1.0f;

@@ -1,20 +1,15 @@
-/* neon_planes.h - activations as planes of bytes, for the files that multiply the blocks of a
- * weight as integers: 32 activations become 24-bit integers with one scale, cut into three planes
- * of signed bytes (x = s * (65536 digit[2] + 256 digit[1] + digit[0])), so that nothing is lost
- * against f32 (the largest of the 32 keeps 23 bits) and sums of products are exact. Rounded ones
- * are bytes with one scale.
- *
- * A file defines, before it includes this, where eight digits of each plane go:
+/* neon_planes.h - planes of bytes with NEON. A file defines, before it includes this, where eight
+ * digits of each plane go:
  *   put_digits(p, i, digit, planes), i < 4 */
 #ifndef AF_NEON_PLANES_H
 #define AF_NEON_PLANES_H
 
-#include "cpu/gemm/gemm_blocks.h"
-
-#include <math.h>
-
-/* Bytes of 32 activations. */
-AF_INLINE int plane_bytes(bool rounded) { return AF_BLOCK * (rounded ? 1 : AF_PLANES); }
+enum { STARTS = 0 }; /* sums begin at zero */
+AF_INLINE void put_starts(int32_t *start, const int8_t *p, bool rounded)
+{
+    (void)start, (void)p, (void)rounded;
+}
+#include "cpu/gemm/gemm_planes.h"
 
 /* Eight integers as signed digits: the lower ones are the low bytes as they are, what they are too
  * small or too large by goes into the next. */
@@ -29,22 +24,18 @@ AF_INLINE void digits(int8x8_t digit[AF_PLANES], int32x4_t a, int32x4_t b, int p
     }
 }
 
-/* The planes of 32 numbers; their scale. */
 static float cut(int8_t *p, const float *x, bool rounded)
 {
-    /* signed digits reach 0x7f7f7f or 0x7f, and rounding needs a margin */
-    const float top = rounded ? 127 : 8355000;
     float32x4_t v[8], most4 = vdupq_n_f32(0), all4 = most4;
     for (int i = 0; i < 8; i++) {
         v[i] = vld1q_f32(x + 4 * i);
         most4 = vmaxq_f32(most4, vabsq_f32(v[i]));
         all4 = vaddq_f32(all4, vabsq_f32(v[i]));
     }
-    const float most = vmaxvq_f32(most4), all = vaddvq_f32(all4);
-    const float by = most > 0 ? top / most : 0;
-    if (!(all < INFINITY) || !(by < INFINITY)) { /* the scale tells: not a number, or nothing */
+    float by, scale;
+    if (!has_planes(vmaxvq_f32(most4), vaddvq_f32(all4), rounded, &by, &scale)) {
         memset(p, 0, (size_t)plane_bytes(rounded));
-        return all < INFINITY ? 0 : NAN;
+        return scale;
     }
     for (int i = 0; i < 4; i++) {
         int8x8_t digit[AF_PLANES];
@@ -52,32 +43,14 @@ static float cut(int8_t *p, const float *x, bool rounded)
                vcvtnq_s32_f32(vmulq_n_f32(v[2 * i + 1], by)), rounded ? 1 : AF_PLANES);
         put_digits(p, i, digit, rounded);
     }
-    return most / top;
+    return scale;
 }
 
-uint64_t AF_ISA_NAME(af_block_work)(int64_t values)
-{
-    return (uint64_t)(values / AF_BLOCK) * (5 * sizeof(float) + AF_BLOCK * AF_PLANES);
-}
+uint64_t AF_ISA_NAME(af_block_work)(int64_t values) { return planes_work(values); }
 
 void AF_ISA_NAME(af_block_prepare)(af_block_x *out, const float *x, int64_t M, int64_t K,
                                    bool rounded, void *work)
 {
-    const int64_t blocks = K / AF_BLOCK, bytes = plane_bytes(rounded);
-    float *scale = work, *sums = scale + 4 * M * blocks;
-    int8_t *planes = (int8_t *)(sums + M * blocks);
-    assert(M <= AF_BLOCK_ROWS);
-    for (int64_t m = 0; m < M; m++)
-        for (int64_t k = 0; k < blocks; k++) {
-            const int64_t to = k * M + m;
-            const float *from = x + m * K + k * AF_BLOCK;
-            float sum = 0;
-            for (int i = 0; i < AF_BLOCK; i++)
-                sum += from[i];
-            sums[to] = sum;
-            const float by = cut(planes + to * bytes, from, rounded), up = 65536 * by;
-            memcpy(scale + 4 * to, (float[]){by, up, by, up}, 4 * sizeof by);
-        }
-    *out = (af_block_x){x, sums, scale, planes, M, K, rounded};
+    prepare_planes(out, x, M, K, rounded, work);
 }
 #endif

@@ -125,21 +125,107 @@ AF_INLINE float32x4_t four_halves(const uint8_t *const w[ROWS], int at)
     return vcvt_f32_f16(vreinterpret_f16_u64(vcreate_u64(all)));
 }
 
+/* Byte `at` of every word, signed. */
+AF_INLINE float32x4_t code_floats(int32x4_t v, int at)
+{
+    const int32x4_t top = vshlq_s32(v, vdupq_n_s32(24 - 8 * at));
+    return from_origin(vsraq_n_s32((int32x4_t)vdupq_n_f32(origin), top, 24));
+}
+
 AF_INLINE void four_scales(af_dtype type, const uint8_t *const w[ROWS], scales *out)
 {
-    float d[ROWS][16], o[ROWS][8];
-    const int groups = af_groups(type);
-    if (groups == 1) {
-        out->d[0] = four_halves(w, 0);
-        out->o[0] = af_has_offset(type) ? four_halves(w, 2) : vdupq_n_f32(0);
+    const float32x4_t by = four_halves(w, af_half_at(type)),
+                      offset = af_has_offset(type) ? four_halves(w, 2) : vdupq_n_f32(0);
+    if (af_groups(type) == 1) {
+        out->d[0] = by;
+        out->o[0] = offset;
         return;
     }
+    af_i8v row[ROWS];
+    int8x16_t small[4];
     for (int r = 0; r < ROWS; r++)
-        af_scales(type, w[r], d[r], o[r]);
-    for (int j = 0; j < 2 * groups; j += af_by_16(type) ? 1 : 2)
-        out->d[j] = (float32x4_t){d[0][j], d[1][j], d[2][j], d[3][j]};
-    for (int j = 0; j < groups && af_has_offset(type); j++)
-        out->o[j] = (float32x4_t){o[0][j], o[1][j], o[2][j], o[3][j]};
+        row[r] = af_scale_codes(type, w[r]);
+    interleave(small, row);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++) {
+        const float32x4_t c = code_floats((int32x4_t)small[i / 4], i % 4);
+        if (af_by_16(type))
+            out->d[i] = vmulq_f32(by, c);
+        else if (i < 8)
+            out->d[2 * i] = vmulq_f32(by, c);
+        else if (af_has_offset(type))
+            out->o[i - 8] = vmulq_f32(vnegq_f32(offset), c);
+    }
+}
+
+/* Four blocks, group by group. */
+typedef struct unpacked {
+    codes group[8];
+    scales s;
+} unpacked;
+
+/* Codes are made of bytes at the same places of all rows, so that the bytes can be interleaved
+ * first: there are fewer of them. Blocks 0 to 3 have bytes 4i .. 4i+3 of every sixteen of each row
+ * next to each other, where a block has its sixteen. */
+AF_INLINE void unpack_large(af_dtype type, const uint8_t *const w[ROWS], unpacked *out)
+{
+    uint8_t mixed[4][AF_CODES_MAX];
+    const int from = af_codes_at(type), n = af_codes_bytes(type);
+    four_scales(type, w, &out->s);
+#pragma GCC unroll 12
+    for (int p = from; p < from + n; p += 16) {
+        const af_i8v row[ROWS] = {(af_i8v)af_load(w[0] + p), (af_i8v)af_load(w[1] + p),
+                                  (af_i8v)af_load(w[2] + p), (af_i8v)af_load(w[3] + p)};
+        int8x16_t piece[4];
+        interleave(piece, row);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            vst1q_s8((int8_t *)mixed[i] + p, piece[i]);
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; j++)
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            af_i8v lo, hi;
+            af_codes(type, mixed[i], j, &lo, &hi);
+            out->group[j].at[i] = (int8x16_t)lo;
+            out->group[j].at[4 + i] = (int8x16_t)hi;
+        }
+}
+
+/* Large blocks: one copy per type, in which every shift is a constant. */
+#define UNPACK(T)                                                                                  \
+    static __attribute__((noinline)) void unpack_##T(const uint8_t *const w[ROWS], unpacked *out)  \
+    {                                                                                              \
+        unpack_large(AF_DTYPE_##T, w, out);                                                        \
+    }
+UNPACK(Q3_K)
+UNPACK(Q4_K)
+UNPACK(Q5_K)
+UNPACK(Q6_K)
+UNPACK(IQ4_XS)
+
+AF_INLINE void unpack(af_dtype type, const uint8_t *const w[ROWS], unpacked *out)
+{
+    switch (type) {
+    case AF_DTYPE_Q3_K:
+        unpack_Q3_K(w, out);
+        return;
+    case AF_DTYPE_Q4_K:
+        unpack_Q4_K(w, out);
+        return;
+    case AF_DTYPE_Q5_K:
+        unpack_Q5_K(w, out);
+        return;
+    case AF_DTYPE_Q6_K:
+        unpack_Q6_K(w, out);
+        return;
+    case AF_DTYPE_IQ4_XS:
+        unpack_IQ4_XS(w, out);
+        return;
+    default:
+        assert(!"a small block");
+    }
 }
 
 /* Adds group j of four stored rows times R rows of activations from number `at` on. */
@@ -167,6 +253,7 @@ AF_INLINE void mul_rows(const af_block_x *x, af_dtype type, int64_t M, bool roun
                         const uint8_t *w, int64_t bytes, float *out, int64_t ldo)
 {
     const int groups = af_groups(type), size = (int)af_dtype_get(type)->bytes;
+    const bool ahead = groups > 1 && M == 1; /* one row does not hide the time that shifts take */
     const int64_t blocks = x->K / AF_BLOCK, step = 2 * P * size / groups; /* 136 bytes at most */
     const uint8_t *next = w + 2 * P * bytes;                              /* what is read next */
     const uint8_t *row[ROWS];
@@ -176,18 +263,21 @@ AF_INLINE void mul_rows(const af_block_x *x, af_dtype type, int64_t M, bool roun
     for (int r = 0; r < ROWS; r++)
         row[r] = w + (r < 2 * P ? r : 0) * bytes;
     for (int64_t k = 0; k < blocks;) {
-        scales s;
-        four_scales(type, row, &s);
+        unpacked b;
+        if (ahead)
+            unpack(type, row, &b);
+        else
+            four_scales(type, row, &b.s);
         for (int j = 0; j < groups; j++, k++, next += step) {
             __builtin_prefetch(next);
             __builtin_prefetch(next + 64);
             __builtin_prefetch(next + 128);
-            const codes c = four_codes(type, row, j);
+            const codes c = ahead ? b.group[j] : four_codes(type, row, j);
             int64_t m = 0;
             for (; m + TOGETHER <= M; m += TOGETHER)
-                add_group(total + m, x, type, rounded, &c, &s, j, k * M + m, TOGETHER);
+                add_group(total + m, x, type, rounded, &c, &b.s, j, k * M + m, TOGETHER);
             for (; m < M; m++)
-                add_group(total + m, x, type, rounded, &c, &s, j, k * M + m, 1);
+                add_group(total + m, x, type, rounded, &c, &b.s, j, k * M + m, 1);
         }
         for (int r = 0; r < ROWS; r++)
             row[r] += size;
