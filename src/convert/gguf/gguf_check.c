@@ -25,14 +25,20 @@ static af_status differs(const char *key, double want, double got, af_error *err
                    key, want, got);
 }
 
+/* Groups that are all used choose nothing. */
+static int64_t groups(const af_model_spec *s)
+{
+    return s->router.groups > s->router.groups_used ? s->router.groups : 1;
+}
+
 static int64_t groups_used(const af_model_spec *s)
 {
-    return s->router.groups > 1 ? s->router.groups_used : 0;
+    return groups(s) > 1 ? s->router.groups_used : 0;
 }
 
 static int64_t group_best(const af_model_spec *s)
 {
-    return s->router.groups > 1 ? s->router.group_best : 0;
+    return groups(s) > 1 ? s->router.group_best : 0;
 }
 
 /* Sizes of the layers as one number. */
@@ -64,7 +70,7 @@ static af_status check_sizes(const af_model_spec *a, const af_model_spec *b, af_
         {"norm_topk_prob", a->norm_topk && a->experts, b->norm_topk && b->experts},
         {"swiglu_limit", a->router.clamp, b->router.clamp},
         {"routed_scaling_factor", a->router.scale, b->router.scale},
-        {"n_group", (double)AF_MAX(a->router.groups, 1), (double)AF_MAX(b->router.groups, 1)},
+        {"n_group", (double)groups(a), (double)groups(b)},
         {"topk_group", (double)groups_used(a), (double)groups_used(b)},
         {"the number of experts that score their group (topk_method)", (double)group_best(a),
          (double)group_best(b)},

@@ -161,7 +161,9 @@ static void put_deepseek_experts(meta_writer *p, const af_model_spec *s, const a
     put_u32(p, "expert_gating_func", c->router.sigmoid ? SIGMOID : SOFTMAX);
     put_f32(p, "expert_weights_scale", c->router.scale);
     put_bool(p, "expert_weights_norm", c->norm_topk_prob);
-    if (strcmp(p->arch, "glm4moe") != 0 && c->router.groups > 1) {
+    /* groups that are all used choose nothing, and llama.cpp refuses them */
+    if (strcmp(p->arch, "glm4moe") != 0 && c->router.groups > 1 &&
+        c->router.groups > c->router.groups_used) {
         put_u32(p, "expert_group_count", c->router.groups);
         put_u32(p, "expert_group_used_count", c->router.groups_used);
     }

@@ -164,6 +164,8 @@ static void work_on(af_api *a, const af_api_job *j)
         j->route->endpoint(a, j->call, body);
     else if (body)
         af_api_refuse(j->call, 400, NULL, NULL, "the body is not a JSON object");
+    else if (af_memory_failed())
+        af_api_refuse(j->call, 500, NULL, NULL, "out of memory for a body of %" PRIu64 " bytes", n);
     else
         af_api_refuse(j->call, 400, NULL, NULL, "the body is not JSON: %s (line %d, column %d)",
                       why.text, why.line, why.column);
@@ -204,7 +206,8 @@ af_status af_api_start_workers(af_api *a, af_error *err)
     for (; a->work.threads < AF_API_WORKERS; a->work.threads++) {
         const int code = pthread_create(&a->work.thread[a->work.threads], NULL, worker, a);
         if (code)
-            return af_fail(err, AF_ENOMEM, "cannot start a thread: %s", strerror(code));
+            return af_fail(err, AF_ENOMEM,
+                           "cannot start a thread: not enough memory, or too many threads");
     }
     return AF_OK;
 }

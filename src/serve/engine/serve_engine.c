@@ -180,7 +180,8 @@ af_status af_serve_engine_open(af_serve_engine **out, af_decoder *d, int paralle
     if (code) {
         e->decoder = NULL; /* stays the caller's */
         af_serve_engine_close(e);
-        return af_fail(err, AF_ENOMEM, "cannot start a thread: %s", strerror(code));
+        return af_fail(err, AF_ENOMEM,
+                       "cannot start a thread: not enough memory, or too many threads");
     }
     e->has_thread = thread;
     *out = e;

@@ -213,14 +213,12 @@ static void log_answer(af_httpd_call *call)
                  call->head.path ? call->head.path : "-", call->status, af_httpd_age(call));
 }
 
-/* Instead of an answer that no memory could be had for, when nothing of it was sent. */
-static void answer_without_memory(af_httpd_call *call)
+void af_httpd_answer_without_memory(int fd)
 {
     static const char text[] = "HTTP/1.1 500 Internal Server Error\r\n"
                                "Content-Type: text/plain\r\nContent-Length: 14\r\n"
                                "Connection: close\r\n\r\nout of memory\n";
-    call->status = 500;
-    (void)!send(call->conn->fd, text, sizeof text - 1, MSG_NOSIGNAL);
+    (void)!send(fd, text, sizeof text - 1, MSG_NOSIGNAL);
 }
 
 bool af_httpd_call_flush(af_httpd_call *call)
@@ -232,8 +230,10 @@ bool af_httpd_call_flush(af_httpd_call *call)
         if (!call->out.bad)
             af_buf_add(&c->out, call->out.data, call->out.len);
         c->out.bad = c->out.bad || call->out.bad;
-        if (c->out.bad && !call->sending)
-            answer_without_memory(call);
+        if (c->out.bad && !call->sending) {
+            call->status = 500;
+            af_httpd_answer_without_memory(c->fd);
+        }
         call->sending = true;
     }
     call->out.len = 0;

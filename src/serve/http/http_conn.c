@@ -161,6 +161,7 @@ static bool refuse(af_httpd_conn *c, int status, const char *why)
     if (!c->call)
         c->call = af_httpd_call_new(c);
     if (!c->call) {
+        af_httpd_answer_without_memory(c->fd);
         af_httpd_conn_close(c);
         return false;
     }
@@ -207,6 +208,7 @@ static bool take_head(af_httpd_conn *c)
     if (call)
         call->head_text = af_strndup(c->in.data, n);
     if (!call || !call->head_text) {
+        af_httpd_answer_without_memory(c->fd);
         af_httpd_conn_close(c);
         return false;
     }
@@ -314,6 +316,11 @@ static bool take_body(af_httpd_conn *c)
         atomic_load(&h->body_bytes) > AF_HTTP_BODIES * h->o.max_body) {
         af_httpd_add_header(call, "Retry-After: 5");
         refuse(c, 503, "too many large requests at the same time");
+        return false;
+    }
+    if (call->body.bad && af_memory_failed()) {
+        af_memory_forget();
+        refuse(c, 500, "out of memory for the body");
         return false;
     }
     if (call->body.bad || call->body.len > c->http->o.max_body) {

@@ -75,6 +75,8 @@ struct af_httpd {
 };
 
 /* http_call.c */
+/* Instead of an answer that no memory could be had for, when nothing of it was sent. */
+void af_httpd_answer_without_memory(int fd);
 af_httpd_call *af_httpd_call_new(af_httpd_conn *c);
 /* Moves new output of the call to its connection. Returns true when the answer is complete. */
 bool af_httpd_call_flush(af_httpd_call *call);

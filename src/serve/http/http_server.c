@@ -124,6 +124,7 @@ static void accept_all(af_httpd *h)
             (void)!send(fd, full, sizeof full - 1, MSG_NOSIGNAL);
             close(fd);
         } else if (af_httpd_conn_new(h, fd, address, NULL) != AF_OK) {
+            af_httpd_answer_without_memory(fd);
             close(fd);
         }
     }
@@ -224,7 +225,8 @@ af_status af_httpd_open(af_httpd **out, const af_httpd_opts *o, af_error *err)
     if (code)
         *out = NULL;
     if (code)
-        AF_TRY(af_fail(err, AF_ENOMEM, "cannot start a thread: %s", strerror(code)));
+        AF_TRY(af_fail(err, AF_ENOMEM,
+                       "cannot start a thread: not enough memory, or too many threads"));
     h->started = true;
     h = NULL;
 done:
