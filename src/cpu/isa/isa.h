@@ -17,7 +17,12 @@
 /* Always: types and counts of rows are then constants, and of their cases one is left. The
  * sanitizers' compilers need ten times as long for that, so that there the cases are run instead.
  */
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+#ifdef __has_feature /* of clang, which lacks gcc's macros */
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define AF_SANITIZED 1
+#endif
+#endif
+#if defined AF_SANITIZED || defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
 #define AF_INLINE static inline
 #else
 #define AF_INLINE static inline __attribute__((always_inline))
