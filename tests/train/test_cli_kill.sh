@@ -61,8 +61,9 @@ while [ $done_kills -lt "$kills" ]; do
 done
 echo "$done_kills kills in $rounds runs: same bytes"
 
-# A checkpoint cut short and one with a flipped bit are skipped, and the run still ends the same.
-for damage in truncate flip; do
+# A checkpoint cut short, one with a flipped bit and one that lacks a file are skipped, and the run still ends the same.
+# One that cannot be read may be whole: the run stops there.
+for damage in truncate flip unread missing; do
     rm -rf "$tmp/hurt"
     "$AFINAR" train "$tmp/run.yaml" -q output_dir="$tmp/hurt" & pid=$!
     until [ "$(ls -d "$tmp"/hurt/checkpoint-*[0-9] 2>/dev/null | wc -l)" -ge 2 ] || ! kill -0 $pid 2>/dev/null; do :; done
@@ -73,6 +74,18 @@ for damage in truncate flip; do
     file=$newest/optimizer.safetensors
     if [ $damage = truncate ]; then
         truncate -s -5 "$file"
+    elif [ $damage = missing ]; then
+        rm "$file"
+    elif [ $damage = unread ]; then
+        mv "$file" "$tmp/file"
+        mkdir "$file"
+        ! train output_dir="$tmp/hurt" resume_from_checkpoint=auto 2> "$tmp/log" || { echo "unread: went on"; exit 1; }
+        grep -q "$(basename "$newest"): .*optimizer.safetensors" "$tmp/log" || { cat "$tmp/log"; exit 1; }
+        rmdir "$file"
+        mv "$tmp/file" "$file"
+        train output_dir="$tmp/hurt" resume_from_checkpoint=auto
+        same "$tmp/hurt" "$damage"
+        continue
     else
         printf '\377' | dd of="$file" bs=1 seek=$(($(stat -c %s "$file") - 9)) conv=notrunc status=none
     fi

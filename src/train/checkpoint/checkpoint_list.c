@@ -52,8 +52,9 @@ af_status af_checkpoint_newest(const char *output, const af_train_hooks *hooks, 
             path ? af_checkpoint_verify(path, &why) : af_fail_nomem(&why, "a path", strlen(output));
         if (is == AF_OK) {
             *dir = path;
-        } else if (is == AF_ENOMEM) { /* it may be whole: an older one would repeat its steps */
-            st = af_fail(err, is, "%s", why.msg);
+        } else if (is == AF_ENOMEM || is == AF_EIO) { /* it may be whole: an older one would repeat
+                                                         its steps */
+            st = af_fail(err, is, "%s: %s", names[i], why.msg);
             free(path);
         } else {
             af_run_log(hooks, "skipping %s: %s", names[i], why.msg);

@@ -4,7 +4,9 @@
 #include "base/hash.h"
 #include "format/text/json_text.h"
 
+#include <errno.h>
 #include <jansson.h>
+#include <unistd.h>
 
 #define CHUNK (UINT64_C(1) << 20)
 
@@ -79,6 +81,8 @@ static af_status check_file(const char *dir, const char *name, const json_t *ent
     if (!path)
         return af_fail_nomem(err, "a path", strlen(dir));
     af_status st = digest(path, &size, hex, err);
+    if (st != AF_OK && st != AF_ENOMEM && access(path, F_OK) != 0 && errno == ENOENT)
+        st = af_fail(err, AF_EFORMAT, "'%s/%s' is missing, manifest.json has it", dir, name);
     free(path);
     if (st != AF_OK)
         return st;
@@ -137,7 +141,7 @@ af_status af_manifest_check(const char *dir, af_error *err)
     json_t *root = NULL;
     af_status st = there ? af_json_read_file(&root, path, err) : AF_OK;
     free(path);
-    if (st == AF_ENOMEM)
+    if (st == AF_ENOMEM || st == AF_EIO) /* it may be whole */
         return st;
     json_t *files = json_object_get(root, "files");
     if (!there)

@@ -270,7 +270,10 @@ af_status af_run_files_seal(const char *output, bool all, af_error *err)
         path = af_path_join(output, name);
         if (!path)
             AF_TRY(fail_path(err, name));
-        if (af_written_check(&w, AF_OUTPUT_RUN, output, name) == AF_WRITTEN_OWN)
+        const af_written_state is = af_written_check(&w, AF_OUTPUT_RUN, output, name);
+        if (is == AF_WRITTEN_UNREAD) /* it stays in the list as it is */
+            AF_TRY(af_fail(err, AF_EIO, "cannot read '%s' to record its checksum", path));
+        if (is == AF_WRITTEN_OWN)
             AF_TRY(af_written_add(&sealed, AF_OUTPUT_RUN, name, path, err));
         free(path);
         path = NULL;
