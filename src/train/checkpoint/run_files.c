@@ -59,16 +59,18 @@ bool af_run_files_any(const char *output)
     return any;
 }
 
-bool af_run_files_is_own(const char *output, const char *name)
+af_status af_run_files_is_own(const char *output, const char *name, bool *own, af_error *err)
 {
     af_written w = {0};
-    bool own = false;
-    if (af_written_read(&w, output, NULL) == AF_OK) {
+    af_status st = af_written_read(&w, output, err);
+    if (st == AF_OK) {
         const af_written_state is = af_written_check(&w, AF_OUTPUT_RUN, output, name);
-        own = is == AF_WRITTEN_ABSENT || is == AF_WRITTEN_OWN;
+        *own = is == AF_WRITTEN_ABSENT || is == AF_WRITTEN_OWN;
+        if (is == AF_WRITTEN_UNREAD)
+            st = af_fail(err, AF_EIO, "cannot read '%s/%s'", output, name);
     }
     af_written_clear(&w);
-    return own;
+    return st;
 }
 
 af_status af_run_files_check(const char *output, bool force, af_error *err)

@@ -33,8 +33,9 @@ AF_CHECKED af_status af_run_files_sweep(const char *output, af_error *err);
 AF_CHECKED af_status af_run_files_remove(const char *output, bool keep, af_error *err);
 /* Whether the manifest lists a run. */
 bool af_run_files_any(const char *output);
-/* Whether a file is not there, or is the run's. */
-bool af_run_files_is_own(const char *output, const char *name);
+/* *own: whether a file is not there, or is the run's. */
+AF_CHECKED af_status af_run_files_is_own(const char *output, const char *name, bool *own,
+                                         af_error *err);
 
 /* checkpoint-STEP or -1. */
 int64_t af_checkpoint_step(const char *name);

@@ -72,7 +72,9 @@ af_status af_run_card_write(const af_report_source *s, af_error *err)
     af_buf b = {0};
     const af_run_config *r = s->run;
     const af_run_model *m = s->step->model;
-    if (!af_run_files_is_own(r->output_dir, AF_CARD_NAME))
+    bool own = false;
+    AF_TRY(af_run_files_is_own(r->output_dir, AF_CARD_NAME, &own, err));
+    if (!own)
         return AF_OK;
     const char *title = af_path_name(r->output_dir);
     af_card c = {.title = *title && *title != '.' ? title : "model",
