@@ -65,7 +65,7 @@ typedef struct af_cuda_gemm {
     int64_t stride_a, stride_b, stride_c;
 } af_cuda_gemm;
 
-/* Sums over ranks that may be under way while the backward pass goes on. */
+/* Sums over ranks that may be under way during the backward pass. */
 enum { AF_EXCHANGES_AHEAD = 2 };
 
 typedef struct af_cuda {

@@ -89,7 +89,7 @@ static af_status gather_pieces(void *user, void *v, uint64_t size, const int64_t
     af_step_graph *s = user;
     const uint64_t before = af_comm_bytes(s->model->comm);
     const af_status st = af_gather_shards(s->model->comm, v, size, cut, err);
-    if (af_graph_is_training(s->graph)) /* an evaluation is no part of a step */
+    if (af_graph_is_training(s->graph)) /* an evaluation is not part of a step */
         s->sent += af_comm_bytes(s->model->comm) - before;
     return st;
 }
