@@ -42,6 +42,7 @@ SAYS_MEMORY = re.compile(r"memory", re.I)
 VOLATILE = [
     (re.compile(rb'("[a-z_]*(?:(?:metrics|memory|resident|free)_bytes|_ms|ms_best|ms_per_step|_s|_gb|flop_s|floor_share|seconds'
                 rb'|runtime|per_second|_time)": *)(?:-?[0-9][0-9.e+-]*|"[^"]*"|null)'), rb"\1X"),
+    (re.compile(rb'("rank_memory_bytes": *)\[[^]]*\]'), rb"\1X"),
     (re.compile(rb"[0-9.]+ (?:s|ms|tok/s|tokens/s|GFLOP/s|GiB available|GiB)\b"), b"X"),
     (re.compile(rb"GEMM  .*"), b"X"),
 ]
