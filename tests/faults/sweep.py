@@ -240,7 +240,7 @@ class Sweep:
         if self.case.train:
             return self.rerun(folder) if signature(folder) != self.untouched else None
         wrong = self.leftovers(self.look(folder), call in REMOVES)
-        again = self.case.keeps or (call in REMOVES and self.case.writes)
+        again = self.case.keeps or (self.case.writes and (call in REMOVES or self.look(folder) != self.before))
         return wrong or (self.rerun(folder) if again else None)
 
     def torn(self, now):
