@@ -418,6 +418,7 @@ def main():
     p.add_argument("--case", action="append", help="only these (regular expressions)")
     p.add_argument("--sample", type=int, default=0, help="random calls per command instead of all")
     p.add_argument("--stacks", type=int, default=0, help="so many calls of every call stack, over all commands")
+    p.add_argument("--known", action="append", default=[], help="commands whose call stacks were swept before (with --stacks)")
     p.add_argument("--no-copies", dest="copies", action="store_false", help="a run for every call")
     p.add_argument("--at", type=int, action="append", help="these calls only")
     p.add_argument("--seed", type=int, default=None)
@@ -435,6 +436,11 @@ def main():
     fixed_addresses()
     try:
         for case in table.cases():
+            if any(re.fullmatch(c, case.name) for c in opts.known):
+                s = Sweep(case, opts.kind, top, opts.keep)
+                s.reference()
+                by_stack(s, opts.stacks, seen)
+                continue
             if opts.case and not any(re.fullmatch(c, case.name) for c in opts.case):
                 continue
             bad += sweep_case(case, opts, top, random.Random(f"{seed} {case.name}"), seen, total)
