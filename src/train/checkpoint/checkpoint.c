@@ -80,10 +80,21 @@ static af_status collect_pieces(const af_step_graph *g, const af_tensor *x, uint
                                 af_error *err)
 {
     const int64_t *cut = af_tensor_cuts(x);
+    uint8_t *mine = af_tensor_piece_view(x), *copy = NULL;
+    uint64_t from, to;
     af_status st = AF_OK;
-    for (int r = 0; r < g->model->ranks && st == AF_OK; r++)
-        st = af_send_to_first(g->model->comm, r, af_tensor_piece_view(x),
-                              whole ? whole + cut[r] : NULL, (uint64_t)(cut[r + 1] - cut[r]), err);
+    af_tensor_piece(x, &from, &to);
+    if (!mine && to > from) {
+        mine = copy = malloc(to - from);
+        if (!mine)
+            return af_fail_nomem(err, "a checkpoint", to - from);
+        AF_TRY(af_tensor_read_piece(g->graph, x, mine, err));
+    }
+    for (int r = 0; r < g->model->ranks; r++)
+        AF_TRY(af_send_to_first(g->model->comm, r, mine, whole ? whole + cut[r] : NULL,
+                                (uint64_t)(cut[r + 1] - cut[r]), err));
+done:
+    free(copy);
     return st;
 }
 
