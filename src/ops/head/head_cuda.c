@@ -244,7 +244,7 @@ static af_status head_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *er
     (void)layout(&h, cu, n);
     h.scale = in.scale ? in.scale->data : NULL;
     af_linear_group_fill(cu, n, p, AF_FILL_W);
-    h.w = p->direct ? af_mat_of(p->w[0]) : af_linear_group_mat(cu, p, 0, p->O, 0, p->I);
+    h.w = p->direct ? af_mat_of(in.w) : af_linear_group_mat(cu, p, 0, p->O, 0, p->I);
     pack(&h);
     const bool counted = af_cuda_count_labels(cu, in.labels, h.step);
     for (int64_t row = 0; row < h.N; row += h.step) {
