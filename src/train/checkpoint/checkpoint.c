@@ -210,7 +210,7 @@ static af_status copy_state(tensor_copies *c, const af_step_graph *g, af_error *
 static af_status split_last(tensor_copies *c, const af_model_spec *s, int tensor, af_error *err)
 {
     const int n = af_disk_count(s, tensor);
-    if (n == 1 && !af_disk_is_turned(s, tensor))
+    if (n == 1 && !af_disk_is_turned(s, tensor) && !af_disk_is_apart(s, tensor))
         return AF_OK;
     const af_status st = reserve(c, n - 1, err);
     if (st != AF_OK)
