@@ -253,7 +253,8 @@ static af_status linear_dbias_prepare(af_cuda *cu, af_graph *g, af_node *n, af_e
 static af_status adapter_da_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
     (void)g, (void)err;
-    outer(cu, n, af_mat_of(n->in[1]), af_mat_of(n->in[0]), af_mat_of(n->out[0]));
+    if (!af_low_rank_da(cu, n))
+        outer(cu, n, af_mat_of(n->in[1]), af_mat_of(n->in[0]), af_mat_of(n->out[0]));
     return AF_OK;
 }
 

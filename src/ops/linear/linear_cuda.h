@@ -67,9 +67,12 @@ bool af_bnb_linear(af_cuda *cu, af_node *n, const af_linear_group *p);
 bool af_bnb_linear_dx(af_cuda *cu, af_node *n, const af_linear_group *p);
 
 /* Low-rank GEMMs by own kernels (low_rank_cuda.c), returning the same: c = scale * x A' (down)
- * or scale * dy B; the gradient of B. */
+ * or scale * dy B; the gradients of A (and of B, where that node was taken over) and of B. */
 bool af_low_rank(af_cuda *cu, af_node *n, const af_linear_group *p, bool down, af_mat c);
+bool af_low_rank_da(af_cuda *cu, af_node *n);
 bool af_low_rank_db(af_cuda *cu, af_node *n);
+/* Its layout joins the two gradients of an adapter. */
+extern const af_cuda_family af_cuda_low_rank_family;
 
 /* Appends the dequantisation of a block-type weight (dequant.cu). */
 void af_cuda_dequantise(af_cuda *cu, af_node *n, af_mat dst, const af_tensor *w);

@@ -1,5 +1,5 @@
 /* case_products.h - products of few rows and of low ranks: bnb_linear.cu, bnb_linear_dx.cu,
- * low_rank.cu, low_rank_dw.cu. */
+ * low_rank.cu, low_rank_dw.cu, glu_adapter.cu. */
 #ifndef AF_CASE_PRODUCTS_H
 #define AF_CASE_PRODUCTS_H
 
@@ -96,10 +96,9 @@ static void bnb_linear_case(const std::vector<int> &rows, int I, int M, int R, b
             want[m * ldy + o] = v;
             largest = fmax(largest, fabs(v));
         }
-    launch({2, 1}, M > 8 ? 512 : 768,
-           M > 8 ? nf4 ? more::nf4_16 : fp4::fp4_16 : few::nf4_8, y.p(), ldy, x.p(), ldx, s.pieces,
-           s.offset[0], s.offset[1], s.offset[2], bias.p(), low.p(), ldl, bt.p(), M, O, I, R,
-           s.shift, s.nested_shift, split);
+    launch({2, 1}, M > 8 ? 512 : 768, M > 8 ? nf4 ? more::nf4_16 : fp4::fp4_16 : few::nf4_8, y.p(),
+           ldy, x.p(), ldx, s.pieces, s.offset[0], s.offset[1], s.offset[2], bias.p(), low.p(), ldl,
+           bt.p(), M, O, I, R, s.shift, s.nested_shift, split);
     near_to("bnb_linear", y, want, largest, nf4 ? 1e-3 : 1e-6); /* the book in bf16 */
 }
 
@@ -152,31 +151,142 @@ static void low_rank_case(int N, int K, int wide)
            N, K, wide, 0.5f);
     near_to("low_rank", out, want, largest, 1e-6);
 }
-/* Two parts, the second begins in the middle of y; accumulate adds to what is there. */
+/* Two parts of y, the second begins in its middle, and one of w that is turned over; accumulate
+ * adds to what is there. */
 static void low_rank_dw_case(int N, bool accumulate)
 {
-    const int cols[2] = {136, 40}, ranks[2] = {16, 24}, ldy = 136 + 40 + 8, ldz = 16 + 24 + 8;
-    acts y(numbers((size_t)(N * ldy), 1)), z(numbers((size_t)(N * ldz), 1));
-    floats out[2] = {floats(numbers((size_t)(cols[0] * ranks[0]), 1)),
-                     floats(numbers((size_t)(cols[1] * ranks[1]), 1))};
-    vec want[2];
+    const int cols[3] = {136, 40, 48}, ranks[3] = {16, 24, 8}, ldy = 136 + 40 + 8, ldw = 56,
+              ldz = 16 + 24 + 8;
+    acts y(numbers((size_t)(N * ldy), 1)), w(numbers((size_t)(N * ldw), 1)),
+        z(numbers((size_t)(N * ldz), 1));
+    floats out[3] = {floats(numbers((size_t)(cols[0] * ranks[0]), 1)),
+                     floats(numbers((size_t)(cols[1] * ranks[1]), 1)),
+                     floats(numbers((size_t)(cols[2] * ranks[2]), 1))};
+    vec want[3];
     double largest = 0;
-    for (int k = 0, from = 0, rank_from = 0; k < 2; from += cols[k], rank_from += ranks[k], k++)
-        for (int c = 0; c < cols[k]; c++)
-            for (int r = 0; r < ranks[k]; r++) {
-                double v = accumulate ? get(&out[k].v[c * ranks[k] + r]) : 0;
-                for (int n = 0; n < N; n++)
-                    v += get(&y.v[n * ldy + from + c]) * get(&z.v[n * ldz + rank_from + r]);
-                want[k].push_back(v);
-                largest = fmax(largest, fabs(v));
-            }
-    const outer::outer_parts parts = {{{out[0].p(), 0, 136, 0, 16, 0, 0},
-                                       {out[1].p(), 136, 40, 16, 24, 2, 0},
-                                       {nullptr, 0, 0, 0, 0, INT32_MAX, 0},
-                                       {nullptr, 0, 0, 0, 0, INT32_MAX, 0}}};
-    launch({3, 1}, 256, outer::low_rank_dw, y.p(), ldy, z.p(), ldz, parts, N, (int)accumulate);
-    for (int k = 0; k < 2; k++)
+    for (int k = 0, from = 0, rank_from = 0; k < 3; from += cols[k], rank_from += ranks[k], k++)
+        for (int i = 0; i < cols[k] * ranks[k]; i++) {
+            const int c = k == 2 ? i % cols[k] : i / ranks[k],
+                      r = k == 2 ? i / cols[k] : i % ranks[k];
+            double v = accumulate ? get(&out[k].v[i]) : 0;
+            for (int n = 0; n < N; n++)
+                v += (k == 2 ? get(&w.v[n * ldw + c]) : get(&y.v[n * ldy + from + c])) *
+                     get(&z.v[n * ldz + rank_from + r]);
+            want[k].push_back(v);
+            largest = fmax(largest, fabs(v));
+        }
+    const int add = accumulate ? outer::OUTER_ADD : 0;
+    const outer::outer_parts parts = {
+        {{y.p(), z.p(), out[0].p(), ldy, ldz, 136, 16, 0, add},
+         {y.p() + 136, z.p() + 16, out[1].p(), ldy, ldz, 40, 24, 2, add},
+         {w.p(), z.p() + 40, out[2].p(), ldw, ldz, 48, 8, 3, add | outer::OUTER_FLIP},
+         {nullptr, nullptr, nullptr, 0, 0, 0, 0, INT32_MAX, 0},
+         {nullptr, nullptr, nullptr, 0, 0, 0, 0, INT32_MAX, 0}}};
+    launch({4, 1}, 256, outer::low_rank_dw, parts, N);
+    for (int k = 0; k < 3; k++)
         near_to("low_rank_dw", out[k], want[k], largest, 1e-6);
+}
+
+/* ---- gated units with adapters ---- */
+struct unit_case {
+    int N, F, gate, up, down, span;
+};
+static double silu(double x) { return x / (1 + exp(-x)); }
+static double rounded_to_bf16(double v) { return rounded<bf16>((float)v); }
+
+static void glu_adapter_fwd_case(const unit_case &c)
+{
+    const int N = c.N, F = c.F, ldg = 2 * F + 8, ldy = F + 16, lda = F + 24, wide = 40,
+              strips = (F + 1023) / 1024, ldo = wide + 8;
+    acts x(numbers((size_t)(N * ldg), 2)), a(numbers((size_t)(c.down * lda), 1)),
+        y((size_t)(N * ldy)), out((size_t)(N * ldo));
+    floats part((size_t)(strips * N * 16));
+    vec want = nothing((size_t)(N * ldy)), low = nothing((size_t)(N * ldo));
+    double largest = 0;
+    for (int n = 0; n < N; n++) {
+        for (int f = 0; f < F; f++)
+            want[n * ldy + f] = silu(get(&x.v[n * ldg + f])) * get(&x.v[n * ldg + F + f]);
+        for (int r = 0; r < wide; r++) {
+            double v = 0;
+            for (int f = 0; f < F && r < c.down; f++)
+                v += rounded_to_bf16(want[n * ldy + f]) * get(&a.v[r * lda + f]);
+            low[n * ldo + r] = 0.25 * v;
+            largest = fmax(largest, fabs(v));
+        }
+    }
+    launch({(unsigned)strips, (unsigned)((N + c.span - 1) / c.span)}, 256, units::glu_adapter_fwd,
+           y.p(), ldy, x.p(), ldg, a.p(), lda, part.p(), N, F, c.span, c.down);
+    const unsigned blocks = (unsigned)(N * 4 + 255) / 256;
+    const units::low_parts l = {part.p(), out.p(), ldo, strips, 1, {c.down, 0}, wide, {0.25f, 0}};
+    launch({blocks, 1}, 256, units::adapter_sums, l, units::dw_parts{}, N, (int)blocks);
+    near_to("glu_adapter_fwd h", y, want, 2, 1e-6);
+    near_to("glu_adapter_fwd xa", out, low, largest, 2e-4);
+}
+/* In place when `over`; gradients are added to when `add`. */
+static void glu_adapter_bwd_case(const unit_case &c, bool over, bool add)
+{
+    const int N = c.N, F = c.F, R = c.gate + c.up, ldg = 2 * F + 8, ldy = F + 16, ldb = R + 8,
+              ldx = R + 16, ldd = 24, wide = 64, ldo = wide + 8, strips = (F + 255) / 256,
+              splits = (N + c.span - 1) / c.span;
+    acts x(numbers((size_t)(N * ldg), 2)), dy(numbers((size_t)(N * ldy), 1)),
+        b(numbers((size_t)(2 * F * ldb), 1)), xa(numbers((size_t)(N * ldx), 1)),
+        down(numbers((size_t)(N * ldd), 1)), d((size_t)(N * ldg)), out((size_t)(N * ldo));
+    floats low((size_t)(strips * N * 32)), dw((size_t)(splits * F * (R + c.down))),
+        db(numbers((size_t)(F * R), 1)), da(numbers((size_t)(c.down * F), 1));
+    vec want = over ? x.values() : nothing((size_t)(N * ldg)), g = nothing((size_t)(N * ldo)),
+        want_b = db.values(), want_a = da.values();
+    vec h((size_t)(N * F));
+    for (int n = 0; n < N; n++)
+        for (int f = 0; f < F; f++) {
+            const double v = get(&x.v[n * ldg + f]), u = get(&x.v[n * ldg + F + f]),
+                         t = get(&dy.v[n * ldy + f]), s = 1 / (1 + exp(-v));
+            h[n * F + f] = v * s * u;
+            want[n * ldg + f] = t * u * s * (1 + v * (1 - s));
+            want[n * ldg + F + f] = t * v * s;
+        }
+    double most = 0;
+    for (int n = 0; n < N; n++)
+        for (int r = 0; r < wide; r++) {
+            double v = 0;
+            const int part = r >= c.gate;
+            for (int f = 0; f < F && r < R; f++)
+                v += rounded_to_bf16(want[n * ldg + part * F + f]) *
+                     get(&b.v[(part * F + f) * ldb + r]);
+            g[n * ldo + r] = v * (part ? 0.5 : 0.25);
+            most = fmax(most, fabs(v));
+        }
+    for (int part = 0; part < 2; part++)
+        for (int f = 0; f < F; f++)
+            for (int r = 0; r < (part ? c.up : c.gate); r++) {
+                const int at = part ? F * c.gate + f * c.up + r : f * c.gate + r;
+                double v = add ? want_b[at] : 0;
+                for (int n = 0; n < N; n++)
+                    v += rounded_to_bf16(want[n * ldg + part * F + f]) *
+                         get(&xa.v[n * ldx + part * c.gate + r]);
+                want_b[at] = v;
+            }
+    for (int r = 0; r < c.down; r++)
+        for (int f = 0; f < F; f++) {
+            double v = 0;
+            for (int n = 0; n < N; n++)
+                v += rounded_to_bf16(h[n * F + f]) * get(&down.v[n * ldd + r]);
+            want_a[r * F + f] = v;
+        }
+    acts &to = over ? x : d;
+    launch({(unsigned)strips, (unsigned)splits}, 256, units::glu_adapter_bwd, to.p(), ldg, x.p(),
+           ldg, dy.p(), ldy, b.p(), ldb, xa.p(), ldx, down.p(), ldd, low.p(), dw.p(), N, F, c.span,
+           units::glu_ranks{c.gate, c.up, c.down});
+    const unsigned first = (unsigned)(N * 8 + 255) / 256;
+    const i64 n_db = F * R, all = n_db + F * c.down;
+    const units::low_parts l = {low.p(), out.p(),        ldo,  strips,
+                                2,       {c.gate, c.up}, wide, {0.25f, 0.5f}};
+    const units::dw_parts w = {dw.p(), db.p(), da.p(), n_db, all, splits, add, 0, 0};
+    launch({first + (unsigned)(all / 4 + 255) / 256, 1}, 256, units::adapter_sums, l, w, N,
+           (int)first);
+    near_to("glu_adapter_bwd d", to, want, 2, 1e-6);
+    near_to("glu_adapter_bwd g", out, g, most, 2e-4);
+    near_to("glu_adapter_bwd db", db, want_b, N, 2e-4);
+    near_to("glu_adapter_bwd da", da, want_a, N, 2e-4);
 }
 
 static void product_cases()
@@ -193,5 +303,10 @@ static void product_cases()
     low_rank_case(3, 64, 40);
     low_rank_dw_case(300, false);
     low_rank_dw_case(70, true);
+    glu_adapter_fwd_case({70, 1064, 0, 0, 8, 32});
+    glu_adapter_fwd_case({33, 264, 0, 0, 16, 64});
+    glu_adapter_bwd_case({70, 264, 16, 16, 16, 32}, true, true);
+    glu_adapter_bwd_case({21, 40, 8, 16, 8, 16}, false, false);
+    glu_adapter_bwd_case({16, 256, 16, 8, 0, 16}, false, true);
 }
 #endif
