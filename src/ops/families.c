@@ -7,5 +7,4 @@
 const af_cpu_family *const af_cpu_families[AF_CPU_FAMILIES] = {&af_cpu_packs_family};
 
 const af_cuda_family *const af_cuda_families[AF_CUDA_FAMILIES] = {
-    &af_cuda_linear_family, &af_cuda_glu_family, &af_cuda_low_rank_family,
-    &af_cuda_attention_family};
+    &af_cuda_linear_family, &af_cuda_glu_family, &af_cuda_attention_family};

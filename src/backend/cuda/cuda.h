@@ -132,7 +132,7 @@ typedef struct af_cuda_op {
 /* Indexed by af_op: src/ops/registry.c. NULL for views, which have no kernel. */
 extern const af_cuda_op *const af_cuda_ops[AF_OP_COUNT];
 /* Those that have hooks: src/ops/families.c. */
-enum { AF_CUDA_FAMILIES = 4 };
+enum { AF_CUDA_FAMILIES = 3 };
 extern const af_cuda_family *const af_cuda_families[AF_CUDA_FAMILIES];
 /* Where a family keeps what belongs to a graph; NULL there until it stores something. */
 void **af_cuda_slot(const af_graph *g, const af_cuda_family *f);
@@ -160,7 +160,7 @@ void af_arg_f32(af_launch *l, double v);
 void af_arg_f32_late(af_cuda *cu, af_launch *l, const float *from);
 void af_arg_f64(af_launch *l, double v);
 void af_arg_u64(af_launch *l, uint64_t v);
-/* A struct passed by value, at most 248 bytes, aligned to 8. */
+/* A struct passed by value, at most 128 bytes, aligned to 8. */
 void af_arg_bytes(af_launch *l, const void *p, unsigned n);
 /* A matrix: its data and its row stride. */
 void af_arg_mat(af_launch *l, af_mat m);

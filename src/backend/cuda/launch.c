@@ -148,7 +148,7 @@ void af_arg_u64(af_launch *l, uint64_t v) { add(l, &v, sizeof v, 8); }
 
 void af_arg_bytes(af_launch *l, const void *p, unsigned n)
 {
-    assert(n <= 248);
+    assert(n <= 128);
     add(l, p, n, 8);
 }
 

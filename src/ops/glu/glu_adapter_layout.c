@@ -1,8 +1,7 @@
 /* glu_adapter_layout.c - which gated units take over which nodes: see glu_adapter.h. */
 #include "backend/cuda/cuda_test.h"
 #include "ops/glu/glu_adapter_in.h"
-#include "ops/linear/take_over.h"
-#include <stdlib.h>
+#include "ops/glu/take_over.h"
 
 enum { ARCH_MIN = 80, UNIT = 8 };
 
@@ -111,14 +110,8 @@ static af_status layout(af_cuda *cu, af_graph *g, af_error *err)
     if (!g->differentiated || cu->arch < ARCH_MIN || cu->smem_max < AF_GLU_SHARED ||
         (cu->test && cu->test->no_low_rank))
         return AF_OK;
-    const char *sw = getenv("AF_GLU");
-    const int which = sw ? sw[0] - 48 : 3;
     for (int i = 0; i < g->n_nodes; i++) {
         af_node *n = g->nodes[i];
-        if (n->op == AF_OP_GLU && !(which & 1))
-            continue;
-        if (n->op == AF_OP_GLU_BWD && !(which & 2))
-            continue;
         af_glu_adapter u = {.glu = n};
         if ((n->op != AF_OP_GLU && n->op != AF_OP_GLU_BWD) || !unit_fits(n))
             continue;

@@ -298,10 +298,7 @@ static double linear_flops(const af_node *n)
 
 static double outer_flops(const af_node *n)
 {
-    double values = 0;
-    for (int k = 0; k < n->n_out; k++) /* a GPU's may make two gradients */
-        values += (double)af_count(n->out[k]);
-    return 2.0 * (double)af_rows(n->in[0]) * values;
+    return 2.0 * (double)af_rows(n->in[0]) * (double)af_count(n->out[0]);
 }
 
 const af_op_info af_op_linear = {

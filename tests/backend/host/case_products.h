@@ -151,39 +151,30 @@ static void low_rank_case(int N, int K, int wide)
            N, K, wide, 0.5f);
     near_to("low_rank", out, want, largest, 1e-6);
 }
-/* Two parts of y, the second begins in its middle, and one of w that is turned over; accumulate
- * adds to what is there. */
+/* Two parts, the second begins in the middle of y; accumulate adds to what is there. */
 static void low_rank_dw_case(int N, bool accumulate)
 {
-    const int cols[3] = {136, 40, 48}, ranks[3] = {16, 24, 8}, ldy = 136 + 40 + 8, ldw = 56,
-              ldz = 16 + 24 + 8;
-    acts y(numbers((size_t)(N * ldy), 1)), w(numbers((size_t)(N * ldw), 1)),
-        z(numbers((size_t)(N * ldz), 1));
-    floats out[3] = {floats(numbers((size_t)(cols[0] * ranks[0]), 1)),
-                     floats(numbers((size_t)(cols[1] * ranks[1]), 1)),
-                     floats(numbers((size_t)(cols[2] * ranks[2]), 1))};
-    vec want[3];
+    const int cols[2] = {136, 40}, ranks[2] = {16, 24}, ldy = 136 + 40 + 8, ldz = 16 + 24 + 8;
+    acts y(numbers((size_t)(N * ldy), 1)), z(numbers((size_t)(N * ldz), 1));
+    floats out[2] = {floats(numbers((size_t)(cols[0] * ranks[0]), 1)),
+                     floats(numbers((size_t)(cols[1] * ranks[1]), 1))};
+    vec want[2];
     double largest = 0;
-    for (int k = 0, from = 0, rank_from = 0; k < 3; from += cols[k], rank_from += ranks[k], k++)
-        for (int i = 0; i < cols[k] * ranks[k]; i++) {
-            const int c = k == 2 ? i % cols[k] : i / ranks[k],
-                      r = k == 2 ? i / cols[k] : i % ranks[k];
-            double v = accumulate ? get(&out[k].v[i]) : 0;
-            for (int n = 0; n < N; n++)
-                v += (k == 2 ? get(&w.v[n * ldw + c]) : get(&y.v[n * ldy + from + c])) *
-                     get(&z.v[n * ldz + rank_from + r]);
-            want[k].push_back(v);
-            largest = fmax(largest, fabs(v));
-        }
-    const int add = accumulate ? outer::OUTER_ADD : 0;
-    const outer::outer_parts parts = {
-        {{y.p(), z.p(), out[0].p(), ldy, ldz, 136, 16, 0, add},
-         {y.p() + 136, z.p() + 16, out[1].p(), ldy, ldz, 40, 24, 2, add},
-         {w.p(), z.p() + 40, out[2].p(), ldw, ldz, 48, 8, 3, add | outer::OUTER_FLIP},
-         {nullptr, nullptr, nullptr, 0, 0, 0, 0, INT32_MAX, 0},
-         {nullptr, nullptr, nullptr, 0, 0, 0, 0, INT32_MAX, 0}}};
-    launch({4, 1}, 256, outer::low_rank_dw, parts, N);
-    for (int k = 0; k < 3; k++)
+    for (int k = 0, from = 0, rank_from = 0; k < 2; from += cols[k], rank_from += ranks[k], k++)
+        for (int c = 0; c < cols[k]; c++)
+            for (int r = 0; r < ranks[k]; r++) {
+                double v = accumulate ? get(&out[k].v[c * ranks[k] + r]) : 0;
+                for (int n = 0; n < N; n++)
+                    v += get(&y.v[n * ldy + from + c]) * get(&z.v[n * ldz + rank_from + r]);
+                want[k].push_back(v);
+                largest = fmax(largest, fabs(v));
+            }
+    const outer::outer_parts parts = {{{out[0].p(), 0, 136, 0, 16, 0, 0},
+                                       {out[1].p(), 136, 40, 16, 24, 2, 0},
+                                       {nullptr, 0, 0, 0, 0, INT32_MAX, 0},
+                                       {nullptr, 0, 0, 0, 0, INT32_MAX, 0}}};
+    launch({3, 1}, 256, outer::low_rank_dw, y.p(), ldy, z.p(), ldz, parts, N, (int)accumulate);
+    for (int k = 0; k < 2; k++)
         near_to("low_rank_dw", out[k], want[k], largest, 1e-6);
 }
 

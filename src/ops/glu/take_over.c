@@ -1,5 +1,5 @@
 /* take_over.c - see take_over.h. */
-#include "ops/linear/take_over.h"
+#include "ops/glu/take_over.h"
 #include "backend/cuda/cuda_graph.h"
 
 static bool same_memory(const af_tensor *a, const af_tensor *b)
