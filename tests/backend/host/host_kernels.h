@@ -3,53 +3,22 @@
 #define AF_HOST_KERNELS_H
 
 #include "host/host_library.h"
+#include "ops/optim/adam.cuh"
 
 #define AF_PER 2
 namespace optimizers
 {
 #include "ops/optim/optimizer.cu"
 }
-#undef STATS_CLIP
-#undef STATS_FINITE
-#define AF_ROUND       0
-#define adam_bf16      adam_nearest_bf16
-#define adam_8bit_bf16 adam_8bit_nearest_bf16
-namespace nearest_bf16
-{
-#include "ops/optim/optimizer_bf16.cu"
-}
-#undef AF_ROUND
-#undef adam_bf16
-#undef adam_8bit_bf16
-#undef STATS_CLIP
-#undef STATS_FINITE
-#undef STREAM
-#define AF_ROUND       1
-#define adam_bf16      adam_stochastic_bf16
-#define adam_8bit_bf16 adam_8bit_stochastic_bf16
-namespace stochastic_bf16
-{
-#include "ops/optim/optimizer_bf16.cu"
-}
-#undef AF_ROUND
-#undef adam_bf16
-#undef adam_8bit_bf16
-#undef STATS_CLIP
-#undef STATS_FINITE
-#undef STREAM
-#define AF_ROUND       2
-#define adam_bf16      adam_kahan_bf16
-#define adam_8bit_bf16 adam_8bit_kahan_bf16
-namespace kahan_bf16
-{
-#include "ops/optim/optimizer_bf16.cu"
-}
-#undef AF_ROUND
-#undef adam_bf16
-#undef adam_8bit_bf16
-#undef STATS_CLIP
-#undef STATS_FINITE
-#undef STREAM
+#define AF_ROUND 0
+#define KIND     nearest
+#include "host/rounding_kernels.h"
+#define AF_ROUND 1
+#define KIND     stochastic
+#include "host/rounding_kernels.h"
+#define AF_ROUND 2
+#define KIND     kahan
+#include "host/rounding_kernels.h"
 namespace norms
 {
 #include "ops/norm/rmsnorm.cu"
