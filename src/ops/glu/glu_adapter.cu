@@ -314,7 +314,7 @@ struct dw_parts {
     int parts, add_db, add_da, unused;
 };
 
-/* Blocks below `low_blocks`: out[n][r] = scale * the sum of part[.][n][r]; the others: gradients. */
+/* Blocks below `low_blocks`: out[n][r] = scale * the sum of part[.][n][r]; others: gradients. */
 extern "C" __global__ void __launch_bounds__(256)
     adapter_sums(low_parts l, dw_parts w, long long N, int low_blocks)
 {

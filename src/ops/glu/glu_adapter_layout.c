@@ -55,8 +55,8 @@ static bool low_fits(const af_graph *g, const af_node *n)
 {
     const af_linear_group *p = af_linear_group_of(g, n);
     const af_tensor *low = n->out[0];
-    return p && p->fused && p->type == AF_DTYPE_BF16 && rows_fit(low) && p->I % UNIT == 0 &&
-           p->O % UNIT == 0 && low->base_offset % 16 == 0;
+    return p && (p->fused || p->scratch) && p->type == AF_DTYPE_BF16 && rows_fit(low) &&
+           p->I % UNIT == 0 && p->O % UNIT == 0 && low->base_offset % 16 == 0;
 }
 
 static void find_forward(const af_graph *g, af_glu_adapter *u)
