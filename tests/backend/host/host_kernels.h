@@ -100,7 +100,7 @@ namespace xielus
 #define glu_bwd silu_bwd
 namespace silu
 {
-#include "ops/general/glu.cu"
+#include "ops/glu/glu.cu"
 }
 #undef AF_ACT
 #undef glu_fwd
@@ -110,7 +110,7 @@ namespace silu
 #define glu_bwd gelu_tanh_bwd
 namespace gelu_tanh
 {
-#include "ops/general/glu.cu"
+#include "ops/glu/glu.cu"
 }
 #undef AF_ACT
 #undef glu_fwd
@@ -120,7 +120,7 @@ namespace gelu_tanh
 #define glu_bwd gelu_bwd
 namespace gelu
 {
-#include "ops/general/glu.cu"
+#include "ops/glu/glu.cu"
 }
 #undef AF_ACT
 #undef glu_fwd
@@ -130,7 +130,7 @@ namespace gelu
 #define glu_bwd relu_bwd
 namespace relu
 {
-#include "ops/general/glu.cu"
+#include "ops/glu/glu.cu"
 }
 /* after the texts that have functions of these names */
 namespace convs
