@@ -366,9 +366,10 @@ static af_status o_swap(void *user, const af_swap *s, int n, void *stream, af_er
         const af_node *gather = g->nodes[i]->op == AF_OP_RANK_GATHER ? g->nodes[i] : NULL;
         const af_exec *e = gather ? af_exec_of(gather, 0) : NULL;
         for (int step = 0; e && step < e->n; step++)
-            for (int k = 0; e->step[step].swap == s && k < gather->n_out; k++) {
+            for (int k = 0; e->step[step].swap == s && k < n * gather->n_out; k++) {
                 order.third = stream;
-                note_gather(gather->out[k], s[n - 1].recv);
+                if (s[k % n].recv_bytes)
+                    note_gather(gather->out[k / n], s[k % n].recv);
             }
     }
     return AF_OK;
