@@ -67,7 +67,7 @@ typedef struct af_cuda_gemm {
 
 /* Sums over ranks that may be under way during the backward pass. */
 enum { AF_EXCHANGES_AHEAD = 2 };
-/* Gathered weights whose end is remembered: more than are ever under way. */
+/* Gathered weights whose end is remembered: more than are usually under way. */
 enum { AF_GATHERS_AHEAD = 16 };
 
 typedef struct af_cuda {

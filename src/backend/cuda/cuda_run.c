@@ -158,12 +158,12 @@ static af_status wait_for_gathers(af_cuda *cu, const af_cuda_graph *cg, int from
         last = AF_MAX(last, cg->plan.gather[i]);
     if (last <= x->known)
         return AF_OK;
+    int event = (x->gathers - 1) % AF_GATHERS_AHEAD; /* the newest: after all others */
     x->known = last;
     for (int k = 0; k < AF_MIN(x->gathers, AF_GATHERS_AHEAD); k++)
         if (x->at[k] == last - 1)
-            return wait_third(cu, cu->gathered[k], err);
-    assert(false && "more gathers are under way than events");
-    return AF_OK;
+            event = k;
+    return wait_third(cu, cu->gathered[event], err);
 }
 
 /* The main stream waits for all sums: the last one ends after the others. */
