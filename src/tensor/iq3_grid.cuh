@@ -1,6 +1,6 @@
 /* iq3_grid.cuh - the points of iq3_s, and those of iq3_xxs (SMALL), for the codec (codec_iq3.c) and
- * the kernel (dequant.cu): four levels of four bits, the first in front; level l stands for 2 l + 1,
- * in iq3_xxs for 8 l + 4, the last for 62. */
+ * the kernel (dequant.cu): four levels of four bits, the first in front; level l stands for
+ * 2 l + 1, in iq3_xxs for 8 l + 4, the last for 62. */
 #ifndef AF_IQ3_GRID_CUH
 #define AF_IQ3_GRID_CUH
 #define AF_IQ3_SMALL_GRID                                                                          \
