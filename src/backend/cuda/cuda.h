@@ -67,6 +67,8 @@ typedef struct af_cuda_gemm {
 
 /* Sums over ranks that may be under way during the backward pass. */
 enum { AF_EXCHANGES_AHEAD = 2 };
+/* Gathered weights whose end is remembered: more than are usually under way. */
+enum { AF_GATHERS_AHEAD = 16 };
 
 typedef struct af_cuda {
     af_device device; /* first */
@@ -76,7 +78,7 @@ typedef struct af_cuda {
     /* a second stream for work that may overlap; events before and after it */
     void *second, *fork, *join;
     /* a third one for exchanges with other ranks, when a graph has some: before and after each */
-    void *third, *ready, *done[AF_EXCHANGES_AHEAD];
+    void *third, *ready, *done[AF_EXCHANGES_AHEAD], *gathered[AF_GATHERS_AHEAD];
     int ordinal;
     int arch;     /* 90 */
     int cuda;     /* what the driver supports: 12040 for 12.4 */
@@ -132,7 +134,7 @@ typedef struct af_cuda_op {
 /* Indexed by af_op: src/ops/registry.c. NULL for views, which have no kernel. */
 extern const af_cuda_op *const af_cuda_ops[AF_OP_COUNT];
 /* Those that have hooks: src/ops/families.c. */
-enum { AF_CUDA_FAMILIES = 2 };
+enum { AF_CUDA_FAMILIES = 3 };
 extern const af_cuda_family *const af_cuda_families[AF_CUDA_FAMILIES];
 /* Where a family keeps what belongs to a graph; NULL there until it stores something. */
 void **af_cuda_slot(const af_graph *g, const af_cuda_family *f);
