@@ -90,9 +90,10 @@ namespace xielus
 #include "ops/xielu/xielu.cu"
 }
 /* one text, four activations: C names must differ */
-#define AF_ACT  0
-#define glu_fwd silu_fwd
-#define glu_bwd silu_bwd
+#define AF_ACT        0
+#define glu_fwd       silu_fwd
+#define glu_bwd       silu_bwd
+#define glu_fwd_codes silu_codes
 namespace silu
 {
 #include "ops/glu/glu.cu"
@@ -100,9 +101,12 @@ namespace silu
 #undef AF_ACT
 #undef glu_fwd
 #undef glu_bwd
-#define AF_ACT  1
-#define glu_fwd gelu_tanh_fwd
-#define glu_bwd gelu_tanh_bwd
+#undef glu_fwd_codes
+#undef HELD
+#define AF_ACT        1
+#define glu_fwd       gelu_tanh_fwd
+#define glu_bwd       gelu_tanh_bwd
+#define glu_fwd_codes gelu_tanh_codes
 namespace gelu_tanh
 {
 #include "ops/glu/glu.cu"
@@ -110,9 +114,12 @@ namespace gelu_tanh
 #undef AF_ACT
 #undef glu_fwd
 #undef glu_bwd
-#define AF_ACT  2
-#define glu_fwd gelu_fwd
-#define glu_bwd gelu_bwd
+#undef glu_fwd_codes
+#undef HELD
+#define AF_ACT        2
+#define glu_fwd       gelu_fwd
+#define glu_bwd       gelu_bwd
+#define glu_fwd_codes gelu_codes
 namespace gelu
 {
 #include "ops/glu/glu.cu"
@@ -120,13 +127,17 @@ namespace gelu
 #undef AF_ACT
 #undef glu_fwd
 #undef glu_bwd
-#define AF_ACT  3
-#define glu_fwd relu_fwd
-#define glu_bwd relu_bwd
+#undef glu_fwd_codes
+#undef HELD
+#define AF_ACT        3
+#define glu_fwd       relu_fwd
+#define glu_bwd       relu_bwd
+#define glu_fwd_codes relu_codes
 namespace relu
 {
 #include "ops/glu/glu.cu"
 }
+#undef HELD
 /* after the texts that have functions of these names */
 namespace convs
 {
