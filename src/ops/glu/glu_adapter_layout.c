@@ -63,9 +63,7 @@ static void find_forward(const af_graph *g, af_glu_adapter *u)
 {
     const int end = AF_MIN(u->glu->at + REACH, g->n_nodes);
     af_node *n = reader(g, AF_OP_ADAPTER_DOWN, u->glu->out[0], u->glu->at + 1, end);
-    /* a product in FP8 gets codes from a kernel of its own, in which a row is a block */
-    if (n && af_may_take_over(g, u->glu, n, 1) && adapter_fits(n, 1, 0) && low_fits(g, n) &&
-        !af_linear_group_of(g, n)->fp8)
+    if (n && af_may_take_over(g, u->glu, n, 1) && adapter_fits(n, 1, 0) && low_fits(g, n))
         u->low = n;
 }
 

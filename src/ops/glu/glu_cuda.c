@@ -2,7 +2,6 @@
  */
 #include "ops/common/cuda_ops.h"
 #include "ops/glu/glu_adapter.h"
-#include "ops/linear/fp8_cuda.h"
 
 enum { THREADS = 256 };
 
@@ -34,25 +33,6 @@ static void clamped(af_cuda *cu, af_node *n, const af_tensor *dy)
     af_arg_f32(l, (float)n->attr.glu.limit);
 }
 
-/* The result as codes, too: a row is a block, which keeps it. */
-static void with_codes(af_cuda *cu, af_node *n, af_fp8_rows rows)
-{
-    const af_tensor *x = n->in[0], *out = n->out[0];
-    const int64_t F = af_last(out);
-    int threads = 128;
-    while (threads < 1024 && (int64_t)threads * AF_FP8_HELD < F)
-        threads *= 2;
-    af_launch *l =
-        af_cuda_launch(cu, n, kernel(cu, "glu_fwd_codes", n, 8), af_rows(x), 1, 1, threads, 0);
-    af_arg_ptr(l, out->data);
-    af_arg_ptr(l, rows.codes->data);
-    af_arg_ptr(l, rows.scale->data);
-    af_arg_ptr(l, x->data);
-    af_arg_i32(l, F);
-    af_arg_i64(l, out->ld);
-    af_arg_i64(l, x->ld);
-}
-
 static af_status glu_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
     const bool back = n->op == AF_OP_GLU_BWD;
@@ -74,11 +54,6 @@ static af_status glu_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err
     }
     if (af_glu_adapter_launch(cu, g, n))
         return AF_OK;
-    const af_fp8_rows codes = af_fp8_rows_made(n);
-    if (codes.codes) {
-        with_codes(cu, n, codes);
-        return AF_OK;
-    }
     af_launch *l = af_cuda_launch(cu, n, kernel(cu, back ? "glu_bwd" : "glu_fwd", n, vec),
                                   rows * cuts, 1, 1, threads, 0);
     af_arg_ptr(l, out->data);

@@ -11,6 +11,8 @@ enum {
     CLUSTER = 2,
     SM90_COLS = 192,
     SM90_BYTES = 5 * 40960 + 1024 + 80,
+    /* fp8_quant.cu: values of a thread */
+    HELD = 5 * 8,
 };
 
 bool af_fp8_cuda_can(const af_cuda *cu, af_dtype type, int64_t in, int64_t out)
@@ -45,18 +47,16 @@ static af_fp8_rows rows_among(af_tensor *const *t, int n)
 
 af_fp8_rows af_fp8_rows_made(const af_node *n) { return rows_among(n->out, n->n_out); }
 
-/* Norms and gated units do, where every row they read and write starts on 16 bytes. */
+/* Norms do, where every row they read and write starts on 16 bytes. */
 static bool writes_rows(const af_node *n, const af_tensor *x)
 {
     bool fits = n && n->out[0] == x && !x->base && n->n_out + 2 <= AF_NODE_OUT_MAX &&
                 x->dtype == AF_DTYPE_BF16;
-    const bool glu = fits && n->op == AF_OP_GLU && n->attr.glu.limit <= 0 &&
-                     af_last(x) <= (int64_t)1024 * AF_FP8_HELD;
-    fits = fits && (glu || n->op == AF_OP_RMSNORM || n->op == AF_OP_RMSNORM_ADD ||
-                    n->op == AF_OP_RMSNORM_BWD);
+    fits = fits &&
+           (n->op == AF_OP_RMSNORM || n->op == AF_OP_RMSNORM_ADD || n->op == AF_OP_RMSNORM_BWD);
     for (int k = 0; fits && k < n->n_in + n->n_out; k++) {
         const af_tensor *t = k < n->n_in ? n->in[k] : n->out[k - n->n_in];
-        fits = af_last(t) < af_last(x) || (t->ld % UNIT == 0 && t->base_offset % 16 == 0);
+        fits = af_last(t) != af_last(x) || (t->ld % UNIT == 0 && t->base_offset % 16 == 0);
     }
     return fits;
 }
@@ -95,7 +95,7 @@ uint64_t af_fp8_cuda_work(const af_node *n)
 static void rows_to_codes(af_cuda *cu, af_node *n, void *codes, void *scale, af_mat x)
 {
     int threads = 128;
-    while (threads < 1024 && (int64_t)threads * AF_FP8_HELD < x.cols)
+    while (threads < 1024 && (int64_t)threads * HELD < x.cols)
         threads *= 2;
     af_launch *l =
         af_cuda_launch(cu, n, af_cuda_kernel(cu, "fp8_quant.cu", "fp8_rows", "AF_T=bf16"), x.rows,

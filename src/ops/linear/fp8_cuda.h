@@ -8,10 +8,8 @@
 bool af_fp8_cuda_can(const af_cuda *cu, af_dtype type, int64_t in, int64_t out);
 /* Layout: the codes of both orientations, their scales, and the transposed A. */
 void af_fp8_cuda_leaves(af_graph *g, af_linear_group *p);
-enum { AF_FP8_HELD = 5 * 8 }; /* values of a row that a thread keeps: fp8_quant.cu, glu.cu */
-
-/* Rows as codes, by the op that writes the rows: layout gives a norm or a gated unit two more
- * outputs, and the product two more inputs. NULL where fp8_rows makes them. */
+/* Rows as codes, by the op that writes the rows: layout gives a norm two more outputs, and the
+ * product two more inputs. NULL where fp8_rows makes them. */
 typedef struct af_fp8_rows {
     af_tensor *codes, *scale;
 } af_fp8_rows;

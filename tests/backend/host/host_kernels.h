@@ -90,10 +90,9 @@ namespace xielus
 #include "ops/xielu/xielu.cu"
 }
 /* one text, four activations: C names must differ */
-#define AF_ACT        0
-#define glu_fwd       silu_fwd
-#define glu_bwd       silu_bwd
-#define glu_fwd_codes silu_codes
+#define AF_ACT  0
+#define glu_fwd silu_fwd
+#define glu_bwd silu_bwd
 namespace silu
 {
 #include "ops/glu/glu.cu"
@@ -101,12 +100,9 @@ namespace silu
 #undef AF_ACT
 #undef glu_fwd
 #undef glu_bwd
-#undef glu_fwd_codes
-#undef HELD
-#define AF_ACT        1
-#define glu_fwd       gelu_tanh_fwd
-#define glu_bwd       gelu_tanh_bwd
-#define glu_fwd_codes gelu_tanh_codes
+#define AF_ACT  1
+#define glu_fwd gelu_tanh_fwd
+#define glu_bwd gelu_tanh_bwd
 namespace gelu_tanh
 {
 #include "ops/glu/glu.cu"
@@ -114,12 +110,9 @@ namespace gelu_tanh
 #undef AF_ACT
 #undef glu_fwd
 #undef glu_bwd
-#undef glu_fwd_codes
-#undef HELD
-#define AF_ACT        2
-#define glu_fwd       gelu_fwd
-#define glu_bwd       gelu_bwd
-#define glu_fwd_codes gelu_codes
+#define AF_ACT  2
+#define glu_fwd gelu_fwd
+#define glu_bwd gelu_bwd
 namespace gelu
 {
 #include "ops/glu/glu.cu"
@@ -127,17 +120,13 @@ namespace gelu
 #undef AF_ACT
 #undef glu_fwd
 #undef glu_bwd
-#undef glu_fwd_codes
-#undef HELD
-#define AF_ACT        3
-#define glu_fwd       relu_fwd
-#define glu_bwd       relu_bwd
-#define glu_fwd_codes relu_codes
+#define AF_ACT  3
+#define glu_fwd relu_fwd
+#define glu_bwd relu_bwd
 namespace relu
 {
 #include "ops/glu/glu.cu"
 }
-#undef HELD
 /* after the texts that have functions of these names */
 namespace convs
 {
