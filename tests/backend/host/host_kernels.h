@@ -85,6 +85,12 @@ thread_local float shared[1024];
 #undef rope_dnorm
 #pragma pop_macro("AF_PAIRS")
 #pragma pop_macro("AF_VEC")
+namespace routers
+{
+#include "ops/moe/moe_route.cu"
+thread_local float shared[1024];
+#undef CHUNK
+} // namespace routers
 namespace xielus
 {
 #include "ops/xielu/xielu.cu"
