@@ -1,8 +1,7 @@
-/* fp8_quant.cu - rows and columns of bf16 as e4m3 with a scale each; the rule is that of
- * tensor/fp8_round.h, to the bit.
+/* fp8_quant.cu - rows and columns of bf16 as e4m3 with a scale each (fp8_codes.cuh).
  *
- * A row of a matrix is a block; columns are made 32 at a time, and stored as rows: the other orientation of
- * a weight. */
+ * A row of a matrix is a block; columns are made 32 at a time, and stored as rows: the other
+ * orientation of a weight. */
 // variants: AF_T=bf16
 // common: AF_T=bf16
 #include "fp8_codes.cuh"

@@ -6,8 +6,8 @@
  * AF_VEC
  * >= D. Rows are dealt to warps or blocks in turn: a row is read once and stays in registers, w is
  * read once by each. Rows have strides (ld*) so that spare columns after D stay untouched.
- * Where a product in FP8 reads the result, forward and gradient write it as e4m3 codes with a scale,
- * too (codes, else NULL; bf16 only). rmsnorm_dw: see there. */
+ * Where a product in FP8 reads the result, forward and gradient write it as e4m3 codes with a
+ * scale, too (codes, else NULL; bf16 only). rmsnorm_dw: see there. */
 // variants: (AF_T=bf16 AF_W=bf16,float AF_VEC=8 | AF_T=float AF_W=float,bf16 AF_VEC=4
 //      | AF_T=half AF_W=half,float AF_VEC=8) (AF_PER=4 AF_WARP=1 | AF_PER=2,4,8 AF_WARP=0)
 //    | (AF_T=bf16,float AF_W=bf16,float | AF_T=half AF_W=half,float) AF_VEC=1 AF_PER=8,32 AF_WARP=0
