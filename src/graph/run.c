@@ -169,7 +169,7 @@ static af_status check_copy(const af_graph *g, const af_tensor *t, const void *d
     if (bytes != af_tensor_bytes(t))
         return af_fail(err, AF_EUSAGE, "cannot %s %" PRIu64 " bytes: tensor '%s' has %" PRIu64,
                        verb, bytes, t->name, af_tensor_bytes(t));
-    if (!t->data)
+    if (!t->data && !(t->cut && af_tensor_extent(t) == 0)) /* a rank may have none of it */
         return af_fail(err, AF_EUSAGE, "tensor '%s' has no memory: nothing in the graph uses it",
                        t->name);
     return AF_OK;
@@ -249,13 +249,11 @@ af_status af_tensor_read(af_graph *g, const af_tensor *t, void *data, uint64_t b
 
 af_status af_tensor_read_piece(af_graph *g, const af_tensor *t, void *data, af_error *err)
 {
-    uint64_t from, to;
-    af_status st = check_copy(g, t, data, "read", af_tensor_bytes(t), err);
-    if (st != AF_OK)
+    const af_status st = check_copy(g, t, data, "read", af_tensor_bytes(t), err);
+    if (st != AF_OK || af_tensor_extent(t) == 0)
         return st;
-    af_tensor_piece(t, &from, &to);
-    const af_tensor part = bytes_at(t, 0, to - from);
-    return to > from ? g->device->ops->read(g->device, g, &part, data, err) : AF_OK;
+    const af_tensor part = bytes_at(t, 0, af_tensor_extent(t));
+    return g->device->ops->read(g->device, g, &part, data, err);
 }
 
 af_status af_tensor_read_live(af_graph *g, const af_tensor *t, void *data, af_error *err)

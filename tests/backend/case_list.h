@@ -7,6 +7,7 @@
 #include "backend/case_decode.h"
 #include "backend/case_experts.h"
 #include "backend/case_fp8.h"
+#include "backend/case_glu.h"
 #include "backend/case_quant.h"
 #include "backend/case_recurrent.h"
 
@@ -526,6 +527,11 @@ static const test_case cases[] = {
     {"attention_sinks_cached", case_attention_sinks_cached, 1e-2},
     {"xielu", case_xielu, 0},
     {"glu", case_glu, 0},
+    {"glu_adapters", case_glu_adapters, 2e-2},
+    {"glu_adapters_twice", case_glu_adapters_twice, 2e-2},
+    {"glu_adapters_long", case_glu_adapters_long, 2e-2},
+    {"glu_adapters_front", case_glu_adapters_front, 2e-2},
+    {"glu_adapters_odd", case_glu_adapters_odd, 2e-2},
     {"linear", case_linear, 0},
     {"row_adapters", case_row_adapters, 0},
     {"token_draw", case_token_draw, 1e-12},
@@ -561,6 +567,7 @@ static const test_case cases[] = {
     {"moe_tiles", case_moe_tiles, 2e-2},
     {"moe_adapted", case_moe_adapted, 2e-2},
     {"moe_adapted_odd", case_moe_adapted_odd, 2e-2},
+    {"moe_near", case_moe_near, 2e-2},
     RECURRENT_CASES,
     {"head", case_head, 1e-2},
     {"head_long", case_head_long, 1e-2},

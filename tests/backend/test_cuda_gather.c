@@ -185,6 +185,23 @@ static int check_fills(const af_graph *g)
     return fills;
 }
 
+/* Kernels that load four values at once get them from multiples of 16 bytes. */
+static void check_norm(const af_graph *g)
+{
+    int launches = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const af_exec *e = af_exec_of(g->nodes[i], 0);
+        for (int k = 0; g->nodes[i]->op == AF_OP_GRAD_NORM && k < e->n; k++) {
+            const af_launch *l = e->step[k].launch;
+            if (!l || strcmp(l->kernel->name, "grad_norm_parts") != 0)
+                continue;
+            assert_int_equal((uintptr_t) * (void **)l->arg[1] % 16, 0);
+            launches++;
+        }
+    }
+    assert_true(launches > 0);
+}
+
 /* Both sides of a step of messages, which has one peer. */
 static void swap_pair(const af_step *s, const af_step *t)
 {
@@ -254,6 +271,7 @@ static void check_model(af_device *d, int ranks, bool full, af_recompute mode)
         assert_true(check_gemms(one, g[r]) > 6);
         assert_true(check_reads(g[r]) > 6);
         assert_true(check_fills(g[r]) > 6);
+        check_norm(g[r]);
     }
     for (int k = 0; k < g[0]->n_nodes; k++)
         if (g[0]->nodes[k]->op == AF_OP_RANK_GATHER) {

@@ -226,6 +226,8 @@ SMALL = {
     "stablelm_qk_norm": ("StableLmConfig", dict(hidden_size=32, qk_layernorm=True, **rope(partial_rotary_factor=0.5))),
     "phi_qk_norm": ("PhiConfig", dict(hidden_size=32, num_key_value_heads=4, qk_layernorm=True,
                                       **rope(partial_rotary_factor=0.5))),
+    "phimoe": ("PhimoeConfig", dict(num_local_experts=4, num_experts_per_tok=2, router_jitter_noise=0.3, attention_bias=True,
+                                    lm_head_bias=True, **rope(1e6))),
     # what llama.cpp has a form for, where the entries above go beyond it
     "afmoe_gguf": ("AfmoeConfig", dict(head_dim=6, num_hidden_layers=4, sliding_window=3, num_shared_experts=1,
                                        mup_enabled=True, route_scale=1.4, **TOP2, **rope())),
@@ -331,7 +333,7 @@ def make(name):
             used.append(next(r for r in rules if r[0] in k))
         rules = [r for r in rules if r in used]
         written = {k: v for k, v in written.items() if (v is not None or k == "pad_token_id") and k not in (
-            "initializer_range", "attention_dropout", "router_jitter_noise", "embedding_initializer_range", "architectures")}
+            "initializer_range", "attention_dropout", *(["router_jitter_noise"] if name != "phimoe" else []), "embedding_initializer_range", "architectures")}
     for key in ("dtype", "transformers_version", "_name_or_path", "use_cache"):
         written.pop(key, None)
     written.update(options.get("hub", {}))

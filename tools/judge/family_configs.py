@@ -502,10 +502,17 @@ def persimmon(j, r):
     return T.PersimmonConfig(**c, qk_layernorm=r.random() < .7)
 
 
+def phimoe(j, r):
+    c = plain(j, r, kinds=["default"])
+    return T.PhimoeConfig(**c, num_local_experts=r.choice([3, 6]), num_experts_per_tok=2, attention_bias=r.random() < .5,
+                          lm_head_bias=not c["tie_word_embeddings"] and r.random() < .5, sliding_window=r.choice([None, 5]),
+                          router_jitter_noise=r.choice([0.01, 0.2, 0.5]))
+
+
 CONFIGS = {f.__name__: f for f in (
     olmo3, ministral3, seed_oss, ernie4_5, hunyuan_v1_dense, apertus, arcee, exaone4, cohere, cohere2, starcoder2,
     stablelm, nemotron, phi, glm4, glm, mixtral, qwen2_moe, qwen3_5_text, qwen3_next, granitemoehybrid, gpt_oss, lfm2,
     glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text,
     granitemoe, granitemoeshared, granitemoe_swa, granite_swa, cwm, ministral, helium, jais2, vaultgemma, hunyuan_v1_moe,
     ernie4_5_moe, minimax_m2, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,
-    gpt_neox, falcon, gpt2, gpt_bigcode, gptj, codegen, opt, persimmon)}
+    gpt_neox, falcon, gpt2, gpt_bigcode, gptj, codegen, opt, persimmon, phimoe)}
