@@ -3,8 +3,8 @@
  *
  * Tiles are 128 slots of one expert times AF_BN columns. Built with AF_NN: the expert's matrix is
  * [N][K] (0) or [K][N] (1); AF_GATHER: rows are taken by a list; AF_GLU with AF_ACT: columns are
- * gate and up of a gated unit, a tile has as many of both, and the unit's result is a second output.
- * On other architectures the kernel is empty. */
+ * gate and up of a gated unit, a tile has as many of both, and the unit's result is a second
+ * output. On other architectures the kernel is empty. */
 // variants: AF_NN=0,1 AF_GATHER=0,1 AF_BN=64,256
 //   | AF_NN=0 AF_GATHER=1 AF_BN=256 AF_GLU=1 AF_ACT=0..3
 // common: AF_NN=0,1 AF_GATHER=0,1 AF_BN=64,256
