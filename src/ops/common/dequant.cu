@@ -10,6 +10,7 @@
 // variants: AF_T=bf16,float,half
 // common: AF_T=bf16
 #include "bnb_decode.cuh"
+#include "iq2_grid.cuh"
 #include "iq3_grid.cuh"
 
 #define UNROLL 4
@@ -326,6 +327,18 @@ struct iq3_s {
         return b[74 + i / 8] >> i % 8 & 1 ? -v : v;
     }
 };
+__device__ static const u16 iq2_grid[1024] = {AF_IQ2_GRID};
+struct iq2_s {
+    enum { ELEMS = 256, BYTES = 82 };
+    VALUE
+    {
+        const int at = i / 8, point = b[2 + at] | (b[66 + at / 4] >> 2 * (at % 4) & 3) << 8;
+        const int level = iq2_grid[point] >> i % 8 * 2 & 3, scale = b[74 + i / 32] >> i / 16 % 2 * 4;
+        const float v = half_at(b) * (0.5f + (scale & 15)) * 0.25f *
+                        (level == 0 ? 8 : level == 1 ? 25 : level == 2 ? 43 : 0);
+        return b[34 + at] >> i % 8 & 1 ? -v : v;
+    }
+};
 __device__ static const u16 iq3_small_grid[256] = {AF_IQ3_SMALL_GRID};
 struct iq3_xxs {
     enum { ELEMS = 256, BYTES = 98 };
@@ -564,6 +577,16 @@ extern "C" __global__ void tq2_0_gather(AF_T *dst, long long ld, const unsigned 
                                         const int *ids, long long rows, long long cols)
 {
     gguf_dequant<tq2_0>(dst, ld, src, ids, rows, cols);
+}
+extern "C" __global__ void iq2_s_dequant(AF_T *dst, long long ld, const unsigned char *src,
+                                         long long rows, long long cols)
+{
+    gguf_dequant<iq2_s>(dst, ld, src, 0, rows, cols);
+}
+extern "C" __global__ void iq2_s_gather(AF_T *dst, long long ld, const unsigned char *src,
+                                        const int *ids, long long rows, long long cols)
+{
+    gguf_dequant<iq2_s>(dst, ld, src, ids, rows, cols);
 }
 extern "C" __global__ void iq3_xxs_dequant(AF_T *dst, long long ld, const unsigned char *src,
                                            long long rows, long long cols)
