@@ -503,7 +503,10 @@ static void test_few_live_rows_agree_with_the_cpu(void **state)
 static void test_few_tokens_from_four_bits_agree_with_dequantised(void **state)
 {
     static const char *const names[] = {"nf4_three", "nf4_64_tokens", "nf4_many_rows",
-                                        "nf4_odd",   "nf4_long",      "fp4"};
+                                        "nf4_odd",   "nf4_long",      "fp4",
+                                        "plain_nf4_5", "plain_nf4_12", "plain_nf4_17", "plain_nf4_33", "plain_nf4_64",
+                                        "plain_nf4_100", "plain_nf4_250", "plain_fp4_256",
+                                        "plain_nf4_many"};
     af_error err = {0};
     (void)state;
     if (!gpu)

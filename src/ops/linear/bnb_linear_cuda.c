@@ -1,7 +1,12 @@
 /* bnb_linear_cuda.c - projections of few tokens straight from 4-bit weights (bnb_linear.cu and
  * bnb_linear_dx.cu): which nodes they serve, and their launches. Everything else dequantises and
  * multiplies (linear_cuda.c). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "backend/cuda/cuda_test.h"
+#include "backend/cuda/driver.h"
 #include "ops/common/cuda_ops.h"
 #include "ops/linear/linear_cuda.h"
 
@@ -21,6 +26,11 @@ enum {
     DX_COLS = 64,
     DX_ROWS = 128, /* a block takes at a time */
     DX_PARTS_MAX = 16,
+    /* bnb_linear_sm90.cu */
+    SM90_TOKENS_MAX = 256,
+    SM90_TILE = 64, /* rows of a warpgroup */
+    SM90_BOX = 8192,
+    SM90_PAIRS = 256 * 256,
 };
 
 typedef struct bnb_piece { /* as in bnb_linear.cu */
@@ -87,15 +97,20 @@ static void arg_pieces(af_cuda *cu, af_launch *l, const af_linear_group *p)
         af_arg_f32_late(cu, l, &p->w[AF_MIN(i, p->pieces - 1)]->quant->offset);
 }
 
-static void arg_shape(af_launch *l, const af_linear_group *p, int64_t tokens)
+static void arg_blocks(af_launch *l, const af_linear_group *p)
 {
     const af_quant *q = p->w[0]->quant;
+    af_arg_i32(l, log2_of(q->block / SEGMENT));
+    af_arg_i32(l, q->nested_block ? log2_of(q->nested_block) : -1);
+}
+
+static void arg_shape(af_launch *l, const af_linear_group *p, int64_t tokens)
+{
     af_arg_i32(l, tokens);
     af_arg_i32(l, p->O);
     af_arg_i32(l, p->I);
     af_arg_i32(l, p->parts ? p->R : 0);
-    af_arg_i32(l, log2_of(q->block / SEGMENT));
-    af_arg_i32(l, q->nested_block ? log2_of(q->nested_block) : -1);
+    arg_blocks(l, p);
 }
 
 /* Warps that share an item: the fewest rounds of the longest warp, in segments. The same for any
@@ -116,6 +131,106 @@ static int split_of(const af_cuda *cu, int64_t items, int64_t segments)
     return best;
 }
 
+/* ---- Hopper, more tokens ---- */
+typedef struct sm90_plan {
+    int N, wg, ks; /* AF_N, AF_WG and AF_KS of the kernel */
+} sm90_plan;
+
+static unsigned sm90_shared(sm90_plan p)
+{
+    const int x_stages = p.N <= 64 ? 6 : p.N == 128 ? 4 : 3, boxes = p.N <= 64 && p.wg < 4 ? 3 : 2;
+    const int slab = p.N < 32 ? p.N : p.wg > 2 || p.N == 32 ? 32 : 64;
+    return (unsigned)(SM90_PAIRS + x_stages * p.N * 128 + p.wg * boxes * SM90_BOX +
+                      slab * (p.wg * SM90_TILE + 4) * 4 + 1024 +
+                      16 * (x_stages + p.wg * boxes + 1));
+}
+
+static int64_t sm90_tiles(const af_linear_group *p)
+{
+    int64_t n = 0;
+    for (int i = 0; i < p->pieces; i++)
+        n += (p->w[i]->dim[0] + SM90_TILE - 1) / SM90_TILE;
+    return n;
+}
+
+/* Clusters that are surely at work together: processors come in groups of at least 16. */
+static int64_t clusters_of(const af_cuda *cu, int ks)
+{
+    return (ks > 2 ? cu->sms / 16 * 16 : cu->sms) / ks;
+}
+
+/* Cycles of a segment of a block: what reads shared memory, or what x takes to arrive. */
+static int64_t segment_cost(sm90_plan p)
+{
+    const int64_t from_shared = (p.N <= 64 ? 160 : p.N == 128 ? 288 : 512) * p.wg;
+    return AF_MAX(from_shared, AF_MAX(p.N, 64) * 16 / 3 + 88 * p.wg);
+}
+
+static sm90_plan sm90_plan_of(const af_cuda *cu, const af_linear_group *p, int64_t tokens)
+{
+    enum { TILE_COST = 3000 }; /* of starting and ending a tile, in cycles */
+    const int N = tokens <= 8     ? 8
+                  : tokens <= 16  ? 16
+                  : tokens <= 32  ? 32
+                  : tokens <= 64  ? 64
+                  : tokens <= 128 ? 128
+                                  : 256;
+    const int most = N <= 64 ? 4 : N == 128 ? 3 : 2;
+    sm90_plan best = {N, 2, 1};
+    int64_t least = INT64_MAX;
+    for (int wg = 2; wg <= most; wg++)
+        for (int ks = 1; ks <= 4; ks *= 2) {
+            const sm90_plan at = {N, wg, ks};
+            const int64_t blocks = (sm90_tiles(p) + wg - 1) / wg, segments = p->I / SEGMENT;
+            const int64_t rounds = (blocks + clusters_of(cu, ks) - 1) / clusters_of(cu, ks);
+            const int64_t cost =
+                rounds * ((segments + ks - 1) / ks * segment_cost(at) + TILE_COST);
+            if (segments >= ks && cost < least) {
+                least = cost;
+                best = at;
+            }
+        }
+    const char *e = getenv("AF_NF4_PLAN");
+    char key[64];
+    snprintf(key, sizeof key, "%dx%d=", (int)p->O, (int)p->I);
+    if (e && strstr(e, key))
+        sscanf(strstr(e, key) + strlen(key), "%d:%d", &best.wg, &best.ks);
+    return best;
+}
+
+static bool on_sm90(af_cuda *cu, af_node *n, const af_linear_group *p)
+{
+    const af_tensor *x = n->in[0], *y = n->out[0];
+    const int64_t tokens = af_rows(x);
+    if (cu->arch != 90 || !cu->drv->tensor_map || p->parts ||
+        !serves(cu, p, x, SM90_TOKENS_MAX) || getenv("AF_NF4_OFF"))
+        return false;
+    const sm90_plan plan = sm90_plan_of(cu, p, tokens);
+    const int64_t blocks = (sm90_tiles(p) + plan.wg - 1) / plan.wg;
+    if ((int64_t)sm90_shared(plan) > cu->smem_max)
+        return false;
+    af_kernel *k = af_cuda_kernel(cu, "bnb_linear_sm90.cu", "bnb_linear_sm90",
+                                  af_cuda_text(cu, "AF_BOOK=%s_bits AF_N=%d AF_WG=%d AF_KS=%d",
+                                               book(p), plan.N, plan.wg, plan.ks));
+    af_launch *l =
+        af_cuda_launch(cu, n, k, AF_MIN(blocks, clusters_of(cu, plan.ks)) * plan.ks, 1, 1,
+                       (plan.wg + 1) * 128, sm90_shared(plan));
+    af_arg_ptr(l, y->data);
+    af_arg_i64(l, y->ld);
+    af_arg_mat(l, af_mat_of(x));
+    af_arg_map(cu, l, af_mat_of(x));
+    for (int i = 0; i < AF_LINEAR_PIECES; i++) {
+        const af_tensor *w = p->w[AF_MIN(i, p->pieces - 1)];
+        af_arg_map(cu, l, (af_mat){w->data, w->dim[0], p->I / 4, p->I / 4, AF_DTYPE_BF16});
+    }
+    arg_pieces(cu, l, p);
+    af_arg_ptr(l, p->bias ? p->bias->data : NULL);
+    af_arg_i32(l, tokens);
+    af_arg_i32(l, p->I);
+    arg_blocks(l, p);
+    return true;
+}
+
 bool af_bnb_linear(af_cuda *cu, af_node *n, const af_linear_group *p)
 {
     const af_tensor *x = n->in[0], *low = af_linear_in(n).xa, *y = n->out[0];
@@ -124,6 +239,8 @@ bool af_bnb_linear(af_cuda *cu, af_node *n, const af_linear_group *p)
     const int capacity = tokens <= 8 ? 8 : TOKENS_MAX, warps = tokens <= 8 ? WARPS : 16;
     const int sums = 2 * warps * ROWS * (capacity + 1) * (int)sizeof(float);
     const int shared = TABLE_BYTES + sums + warps * SLOT_BYTES; /* Hopper's; others dequantise */
+    if (tokens > TOKENS_MAX || (getenv("AF_NF4_SMALL") && !p->parts))
+        return on_sm90(cu, n, p);
     if (!serves(cu, p, x, TOKENS_MAX) || shared > cu->smem_max)
         return false;
     af_kernel *k = af_cuda_kernel(cu, "bnb_linear.cu", "bnb_linear",
