@@ -25,12 +25,14 @@ static void fp8(rec *r, int64_t tokens, int64_t I, int64_t O, int rank, af_tenso
 static void case_fp8(rec *r) { fp8(r, 37, 64, 96, 0, weight_2(r, r->t, 96, 64)); }
 static void case_fp8_lora(rec *r) { fp8(r, 150, 272, 224, 8, weight_2(r, r->t, 224, 272)); }
 static void case_fp8_high_rank(rec *r) { fp8(r, 21, 96, 64, 72, weight_2(r, r->t, 64, 96)); }
+/* Sums of more than 512 codes, seven tiles. */
+static void case_fp8_long(rec *r) { fp8(r, 20, 784, 1312, 16, weight_2(r, r->t, 1312, 784)); }
 static void case_fp8_nf4(rec *r) { fp8(r, 130, 320, 160, 16, nf4_weight(r, 160, 320)); }
 
 /* A code on an edge may round to either side. */
 #define FP8_CASES                                                                                  \
     {"fp8", case_fp8, 2e-2}, {"fp8_lora", case_fp8_lora, 2e-2},                                    \
-        {"fp8_high_rank", case_fp8_high_rank, 2e-2},                                               \
+        {"fp8_high_rank", case_fp8_high_rank, 2e-2}, {"fp8_long", case_fp8_long, 2e-2},            \
     {                                                                                              \
         "fp8_nf4", case_fp8_nf4, 2e-2                                                              \
     }

@@ -214,7 +214,7 @@ static void test_chunks_without_labels_are_left_out(void **state)
 static void test_few_live_rows_have_their_own_steps(void **state)
 {
     static const int live[] = {100, 64, 9, 8, 1, 65};
-    static const int captures[] = {1, 2, 2, 3, 4, 4};
+    static const int captures[] = {1, 2, 3, 4, 5, 5};
     af_error err = {0};
     rec r = {.t = AF_DTYPE_BF16};
     af_device *d = open_fake();

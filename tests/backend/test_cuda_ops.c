@@ -4,13 +4,14 @@
  * AF_LIST=1 prints every error measured. */
 #include "test.h"
 
+#include "backend/compile_all.h"
 #include "backend/cpu/cpu.h"
 #include "backend/cuda/cuda_graph.h"
 #include "backend/cuda/cuda_test.h"
 #include "backend/cuda/cudnn.h"
 #include "backend/cuda/kernels.h"
+#include "backend/guards.h"
 #include "backend/op_errors.h"
-#include "base/pool.h"
 #include "graph/graph_test.h"
 
 static af_device *gpu, *cpu;
@@ -26,56 +27,6 @@ static void clear(values *v)
     for (int i = 0; i < v->count; i++)
         free(v->v[i]);
     v->count = 0;
-}
-
-enum { GUARD = 512 };
-
-/* Calls fn for the guard after every tensor, and after the workspaces of nodes. */
-static void each_guard(af_device *d, const af_graph *g,
-                       void (*fn)(af_cuda *cu, uint8_t *at, uint64_t n, const char *what, int *bad),
-                       int *bad)
-{
-    const af_cuda_graph *cg = g->backend;
-    for (int i = 0; i < g->n_tensors; i++) {
-        const af_tensor *t = g->tensors[i];
-        if (!t->base && t->data && (t->role != AF_ROLE_ACTIVATION || t->first >= 0))
-            fn((af_cuda *)d, (uint8_t *)t->data + af_tensor_extent(t), GUARD,
-               t->producer ? af_ops[t->producer->op]->name : t->name, bad);
-    }
-    for (int i = 0; i < g->n_nodes; i++)
-        if (g->nodes[i]->work)
-            fn((af_cuda *)d,
-               cg->arena[AF_ROLE_ACTIVATION] + g->nodes[i]->work_offset + g->nodes[i]->work, GUARD,
-               af_ops[g->nodes[i]->op]->name, bad);
-}
-
-static void set_guard(af_cuda *cu, uint8_t *at, uint64_t n, const char *what, int *bad)
-{
-    (void)what, (void)bad;
-    cu->drv->fill(at, 0xa5, n, cu->stream);
-}
-
-static void check_guard(af_cuda *cu, uint8_t *at, uint64_t n, const char *what, int *bad)
-{
-    uint8_t here[GUARD];
-    cu->drv->copy_down(here, at, n, cu->stream);
-    cu->drv->stream_sync(cu->stream);
-    for (uint64_t i = 0; i < n; i++)
-        if (here[i] != 0xa5) {
-            print_error("'%s': byte %d after its memory was written\n", what, (int)i);
-            ++*bad;
-            return;
-        }
-}
-
-/* NaN in every activation, and in the workspaces of nodes. */
-static void poison(af_device *d, af_graph *g)
-{
-    af_cuda *cu = (af_cuda *)d;
-    const af_cuda_graph *cg = g->backend;
-    if (cg->arena[AF_ROLE_ACTIVATION])
-        cu->drv->fill(cg->arena[AF_ROLE_ACTIVATION], 0xff, g->role_bytes[AF_ROLE_ACTIVATION],
-                      cu->stream);
 }
 
 typedef struct how {
@@ -205,29 +156,50 @@ static void test_every_case_agrees_with_the_cpu(void **state)
 }
 
 /* Also without a GPU: the cases themselves are sound. */
+/* Every case whose name begins with one of the names, in bf16 and f16. */
+static int compare_chosen(const char *const *names, size_t n, const char *what)
+{
+    int bad = 0;
+    for (size_t i = 0; i < AF_LEN(cases); i++)
+        for (size_t k = 0; k < n; k++)
+            if (wanted(&cases[i]) && strncmp(cases[i].name, names[k], strlen(names[k])) == 0)
+                for (int half = 0; half < 2; half++) {
+                    const af_dtype type = half ? AF_DTYPE_F16 : AF_DTYPE_BF16;
+                    bad += compare(&cases[i], (how){type, AF_RECOMPUTE_NONE, 1, true}, what);
+                }
+    return bad;
+}
+
 /* Kernels are chosen as on a GPU without Hopper's instructions and with the shared memory of a
  * small one: mma.sync and cp.async instead of wgmma and the copy engine, smaller tiles. */
 static void test_kernels_of_other_gpus_agree_too(void **state)
 {
     static const char *const chosen[] = {"attention", "moe", "scan", "delta", "adapter", "linear"};
     af_cuda *cu = (af_cuda *)gpu;
-    int bad = 0;
     (void)state;
     if (!gpu)
         skip_because("no GPU");
     const int arch = cu->arch, shared = cu->smem_max;
     cu->arch = AF_MIN(arch, 80);
     cu->smem_max = AF_MIN(shared, 101376);
-    for (size_t i = 0; i < AF_LEN(cases); i++)
-        for (size_t k = 0; k < AF_LEN(chosen); k++)
-            if (wanted(&cases[i]) && strncmp(cases[i].name, chosen[k], strlen(chosen[k])) == 0)
-                for (int half = 0; half < 2; half++)
-                    bad += compare(
-                        &cases[i],
-                        (how){half ? AF_DTYPE_F16 : AF_DTYPE_BF16, AF_RECOMPUTE_NONE, 1, true},
-                        "as sm_80");
+    const int bad = compare_chosen(chosen, AF_LEN(chosen), "as sm_80");
     cu->arch = arch;
     cu->smem_max = shared;
+    assert_int_equal(bad, 0);
+}
+
+/* Blocks that stay on their multiprocessor take several tiles each, as they do on real shapes. */
+static void test_few_multiprocessors_agree_too(void **state)
+{
+    static const char *const chosen[] = {"fp8", "moe", "head", "attention"};
+    af_cuda *cu = (af_cuda *)gpu;
+    (void)state;
+    if (!gpu)
+        skip_because("no GPU");
+    const int sms = cu->sms;
+    cu->sms = 4;
+    const int bad = compare_chosen(chosen, AF_LEN(chosen), "4 multiprocessors");
+    cu->sms = sms;
     assert_int_equal(bad, 0);
 }
 
@@ -555,39 +527,6 @@ static void test_a_step_allocates_compiles_and_waits_for_nothing(void **state)
     rec_clear(&r);
 }
 
-enum { PROGRAMS_MAX = 1024 };
-static struct program {
-    const char *file, *defines;
-} programs[PROGRAMS_MAX];
-
-static void compile_some(void *arg, int64_t from, int64_t to, int share)
-{
-    const af_kernels *k = arg;
-    (void)share;
-    for (int64_t i = from; i < to; i++) {
-        af_module m = {.file = programs[i].file, .defines = programs[i].defines};
-        (void)!af_module_obtain(k, &m, NULL);
-        free(m.cubin);
-    }
-}
-
-/* Fills the cache with every program at once; graph by graph it would take minutes. */
-static void compile_all(af_cuda *cu)
-{
-    af_pool *pool = NULL;
-    af_error err = {0};
-    int n = 0;
-    if (getenv("AF_CASE") || af_nvrtc_open(&cu->kernels->nvrtc, cu->cuda, &err) != AF_OK)
-        return;
-    cu->kernels->nvrtc_tried = true;
-    for (int i = 0; i < af_kernel_source_count; i++)
-        for (const char *const *v = af_kernel_sources[i].variants; *v && n < PROGRAMS_MAX; v++, n++)
-            programs[n] = (struct program){af_kernel_sources[i].name, *v};
-    CHECK_OK(af_pool_new(&pool, 0, &err), err);
-    af_pool_run(pool, n, compile_some, cu->kernels);
-    af_pool_free(pool);
-}
-
 static int open_devices(void **state)
 {
     af_error err = {0};
@@ -614,6 +553,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_case_agrees_with_the_cpu),
         cmocka_unit_test(test_kernels_of_other_gpus_agree_too),
+        cmocka_unit_test(test_few_multiprocessors_agree_too),
         cmocka_unit_test(test_every_case_runs_on_the_cpu),
         cmocka_unit_test(test_own_gemms_agree_too),
         cmocka_unit_test(test_tf32_gemms_round_their_operands),

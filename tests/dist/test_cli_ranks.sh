@@ -203,6 +203,13 @@ for r in 0 1; do
 done
 wait
 bad 2 "datasets.*rank"
+# a file that one of them cannot read: the others have not been used wrongly
+port
+for r in 0 1; do
+    ( set +e; [ $r = 0 ] && run=absent || run=run; RANK=$r WORLD_SIZE=2 "$AFINAR" train "$tmp/$run.yaml" -q adapter=full output_dir="$tmp/bad" > "$tmp/said.$r" 2>&1; echo $? > "$tmp/status.$r" ) &
+done
+wait
+bad 1 "cannot open .*absent.yaml"
 n=3
 ranks 3 adapter=full output_dir="$tmp/bad"
 bad 2 "3 ranks: use a power of two"

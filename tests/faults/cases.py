@@ -4,10 +4,11 @@ Each runs in an empty folder of its own (paths are relative to it). `first`: com
 once; their folder is copied. `writes`: what may be there afterwards; a failure has to leave it as it was, except for
 `train`, whose folder has to hold only whole checkpoints from which a second call completes the run.
 
-`keeps`: what a failed command may leave for the next call, which completes it. `client`: a script that is given the
-command, with processes of its own in which nothing fails (AF_SERVED marks the one that is meant).
+`keeps`: what a failed command may leave for the next call, which completes it. `client`: a script and its
+arguments, which is given the command, with processes of its own in which nothing fails (AF_SERVED marks the one that
+is meant).
 
-Not here: ranks, which are several processes; and `doctor`. It loads the CUDA libraries where they are installed, and
+Not here: `doctor`. It loads the CUDA libraries where they are installed, and
 these abort when memory runs out."""
 import os
 import re
@@ -72,7 +73,8 @@ class Case:
     def __init__(self, name, *args, stdin=None, first=(), train=False, device=True, keeps=None, client=None):
         self.name, self.stdin, self.first, self.train = name, stdin, first, train
         self.keeps = re.compile(keeps) if keeps else None
-        self.client = [sys.executable, os.path.join(os.path.dirname(__file__), client)] if client else []
+        script, *words = client.split() if client else [None]
+        self.client = [sys.executable, os.path.join(os.path.dirname(__file__), script), *words] if client else []
         self.writes = train or "-o" in args
         self.copies = not client
         self.args = list(args) + (["--device", "cpu", "--threads", "1"] if device else [])
@@ -141,4 +143,6 @@ def cases():
         Case("train_tokens", "train", "tokens.yaml", "--json", train=True),
         Case("train_resume", "train", "run.yaml", "max_steps=5", "resume_from_checkpoint=auto", "--json", first=[lora],
              train=True),
+        *(Case(f"ranks_{rank}", "train", "run.yaml", "--json", f"zero_stage={stage}", "ddp_timeout=10", train=True,
+               client=f"ranked.py {rank}") for rank, stage in ((0, 1), (1, 3))),
     ]

@@ -3,7 +3,7 @@
  *
  *   AF_FAULT_KIND    alloc: malloc and its relatives (those inside libc too), mmap
  *                    thread: pthread_create
- *                    io: open, read, write, sync, rename and what else touches files
+ *                    io: open, read, write, sync, rename and what else touches files, not sockets
  *   AF_FAULT_AT      number of the call that fails, from 1; 0 or absent: none
  *   AF_FAULT_STICKY  1: so do all later ones
  *   AF_FAULT_ERROR   errno of io calls as a number (ENOSPC: later calls fail only when they need
@@ -376,10 +376,17 @@ static bool path_hit(const char *call, const char *a, const char *b)
     return hit;
 }
 
+/* Not a socket or pipe, and nothing that has no type at all (epoll, eventfd). */
+static bool is_file(int fd)
+{
+    struct stat s;
+    return fstat(fd, &s) != 0 || S_ISREG(s.st_mode) || S_ISDIR(s.st_mode) || S_ISCHR(s.st_mode);
+}
+
 static bool fd_hit(const char *call, int fd)
 {
     char path[PATH_BYTES] = "";
-    if (!armed || inside || kind != KIND_IO || fd <= STDERR_FILENO)
+    if (!armed || inside || kind != KIND_IO || fd <= STDERR_FILENO || !is_file(fd))
         return false;
     if (trace_fd >= 0)
         path_of_fd(fd, path);

@@ -9,7 +9,11 @@
 #include "data/store/token_store.h"
 #include "format/text/yaml_tree.h"
 #include "format/weights/safetensors.h"
+#include "serve/http/http_server.h"
 
+#include <netinet/in.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 void *__real_malloc(size_t n);
@@ -19,9 +23,14 @@ void *__wrap_malloc(size_t n);
 void *__wrap_calloc(size_t count, size_t size);
 void *__wrap_realloc(void *p, size_t n);
 
-static long calls, fail_at; /* 0 = none */
+static atomic_long calls, fail_at; /* 0 = none */
+static bool sticky;                /* all later ones, too */
 
-static bool fails(void) { return fail_at > 0 && ++calls == fail_at; }
+static bool fails(void)
+{
+    const long at = fail_at, n = at > 0 ? ++calls : 0;
+    return n > 0 && (n == at || (sticky && n > at));
+}
 
 void *__wrap_malloc(size_t n) { return fails() ? NULL : __real_malloc(n); }
 
@@ -198,6 +207,77 @@ static void test_a_file_of_tokens(void **state)
     each_fails(write_tokens, 6);
 }
 
+static af_httpd *server;
+
+static void on_head(void *user, af_httpd_call *call)
+{
+    (void)user;
+    (void)call;
+}
+
+static void on_request(void *user, af_httpd_call *call)
+{
+    (void)user;
+    uint64_t n;
+    const char *body = af_httpd_body(call, &n);
+    af_httpd_answer(call, 200, "text/plain", body, n);
+}
+
+static char *error_body(int status, const char *why)
+{
+    (void)status;
+    return af_strdup(why);
+}
+
+/* The whole request is sent before anything is read: an answer reaches such a client only when the
+ * server takes what was sent. The one that has no memory for it answers, and lives on. */
+static af_status ask_server(af_error *err)
+{
+    enum { BODY = 50000 };
+    static char text[BODY + 200], answer[BODY + 4096];
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    const struct sockaddr_in to = {.sin_family = AF_INET,
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                                   .sin_port = htons((uint16_t)af_httpd_port(server))};
+    int n = snprintf(
+        text, sizeof text,
+        "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n", BODY);
+    memset(text + n, 'b', BODY);
+    n += BODY;
+    if (connect(fd, (const struct sockaddr *)&to, sizeof to) != 0 ||
+        send(fd, text, (size_t)n, MSG_NOSIGNAL) != n)
+        snprintf(err->msg, sizeof err->msg, "the request cannot be sent");
+    ssize_t got, len = 0;
+    while ((got = recv(fd, answer + len, sizeof answer - 1 - (size_t)len, 0)) > 0)
+        len += got;
+    close(fd);
+    answer[len] = '\0';
+    const char *body = strstr(answer, "\r\n\r\n");
+    if (strncmp(answer, "HTTP/1.1 200 ", 13) == 0 && body && strspn(body + 4, "b") == BODY)
+        return AF_OK;
+    if (strncmp(answer, "HTTP/1.1 500 ", 13) == 0 && strstr(answer, "out of memory"))
+        return af_fail(err, AF_ENOMEM, "out of memory");
+    return af_fail(err, AF_EIO, "recv gives %zd, the answer is '%.60s'", got, answer);
+}
+
+static void test_a_server(void **state)
+{
+    (void)state;
+    const af_httpd_opts o = {.host = "127.0.0.1",
+                             .header_timeout = 100,
+                             .idle_timeout = 100,
+                             .max_body = 1 << 20,
+                             .head = on_head,
+                             .request = on_request,
+                             .error_body = error_body};
+    assert_int_equal(af_httpd_open(&server, &o, NULL), AF_OK);
+    each_fails(ask_server, 7);
+    sticky = true;
+    each_fails(ask_server, 7);
+    sticky = false;
+    af_httpd_close(server);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -205,6 +285,7 @@ int main(void)
         cmocka_unit_test(test_a_yaml_document),
         cmocka_unit_test(test_an_output_file),
         cmocka_unit_test(test_a_file_of_tokens),
+        cmocka_unit_test(test_a_server),
     };
     if (!mkdtemp(folder))
         return 1;

@@ -67,7 +67,7 @@ typedef struct af_move {
 
 /* node->exec: one af_exec per level. Level 0 computes every row; a graph that generates is prepared
  * for few rows as well, and a run takes the level its live rows fit. */
-enum { AF_RUN_MASKS = 16, AF_CHUNKS_MAX = 16, AF_ROW_LEVELS = 5 };
+enum { AF_RUN_MASKS = 16, AF_CHUNKS_MAX = 16, AF_ROW_LEVELS = 7 };
 
 static inline const af_exec *af_exec_of(const af_node *n, int level)
 {

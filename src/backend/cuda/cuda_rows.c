@@ -5,7 +5,7 @@
  */
 #include "backend/cuda/cuda_graph.h"
 
-static const int64_t level_rows[AF_ROW_LEVELS] = {0, 256, 64, 8, 1}; /* level 0: all */
+static const int64_t level_rows[AF_ROW_LEVELS] = {0, 256, 128, 64, 32, 8, 1}; /* level 0: all */
 
 enum { SMALL_ROWS = 64 }; /* a graph of so many is not worth more levels */
 

@@ -44,6 +44,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(WARPS * 32)
 {
     __shared__ float part[WARPS][AF_G * AF_E], tops[WARPS][AF_G], sums[WARPS][AF_G];
     __shared__ float mine[AF_G * AF_E], mine_top[AF_G], mine_sum[AF_G];
+    previous_done();
     const int kv = blockIdx.x / AF_KS, rank = blockIdx.x % AF_KS, n = blockIdx.y, heads = H / K;
     const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     const int s = sequence_of(bounds, S, n);

@@ -283,6 +283,7 @@ extern "C" __global__ void __launch_bounds__(512)
                int V)
 {
     __shared__ int not_a_number;
+    previous_done();
     const double *want = wants + (i64)blockIdx.x * WANTS;
     row r = {logits + blockIdx.x * ld, V, want[0], 0, 0, 0};
     const int tops = (int)want[5];

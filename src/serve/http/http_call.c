@@ -194,11 +194,15 @@ void af_httpd_stream_end(af_httpd_call *c)
 
 void af_httpd_refuse(af_httpd_call *call, int status, const char *why)
 {
-    char *body = call->http->o.error_body ? call->http->o.error_body(status, why) : NULL;
+    static const char no_memory[] = "out of memory\n";
+    char *body = call->http->o.error_body(status, why);
     pthread_mutex_lock(&call->lock);
     call->close_after = true;
     pthread_mutex_unlock(&call->lock);
-    af_httpd_answer(call, status, "application/json", body ? body : "", body ? strlen(body) : 0);
+    if (body)
+        af_httpd_answer(call, status, "application/json", body, strlen(body));
+    else
+        af_httpd_answer(call, 500, "text/plain", no_memory, sizeof no_memory - 1);
     free(body);
 }
 
@@ -213,14 +217,6 @@ static void log_answer(af_httpd_call *call)
                  call->head.path ? call->head.path : "-", call->status, af_httpd_age(call));
 }
 
-void af_httpd_answer_without_memory(int fd)
-{
-    static const char text[] = "HTTP/1.1 500 Internal Server Error\r\n"
-                               "Content-Type: text/plain\r\nContent-Length: 14\r\n"
-                               "Connection: close\r\n\r\nout of memory\n";
-    (void)!send(fd, text, sizeof text - 1, MSG_NOSIGNAL);
-}
-
 bool af_httpd_call_flush(af_httpd_call *call)
 {
     pthread_mutex_lock(&call->lock);
@@ -230,11 +226,10 @@ bool af_httpd_call_flush(af_httpd_call *call)
         if (!call->out.bad)
             af_buf_add(&c->out, call->out.data, call->out.len);
         c->out.bad = c->out.bad || call->out.bad;
-        if (c->out.bad && !call->sending) {
-            call->status = 500;
-            af_httpd_answer_without_memory(c->fd);
-        }
-        call->sending = true;
+        if (c->out.bad && !call->sending)
+            call->status = 500; /* the connection says so */
+        else
+            call->sending = true;
     }
     call->out.len = 0;
     const bool ended = call->ended;

@@ -17,6 +17,10 @@ enum {
 
 static void advance(af_httpd_conn *c);
 
+const char af_httpd_no_memory[] = "HTTP/1.1 500 Internal Server Error\r\n"
+                                  "Content-Type: text/plain\r\nContent-Length: 14\r\n"
+                                  "Connection: close\r\n\r\nout of memory\n";
+
 /* ---- opening and closing ---- */
 
 static void wait_for(af_httpd_conn *c, uint32_t events)
@@ -37,26 +41,36 @@ static void update_events(af_httpd_conn *c)
     wait_for(c, EPOLLRDHUP | (reads ? (uint32_t)EPOLLIN : 0) | (sends ? (uint32_t)EPOLLOUT : 0));
 }
 
-af_status af_httpd_conn_new(af_httpd *h, int fd, const char *address, af_error *err)
+/* A connection whose memory the caller has; the socket stays the caller's when it fails. */
+static bool start(af_httpd_conn *c, af_httpd *h, int fd)
 {
-    af_httpd_conn *c = af_calloc(1, sizeof *c);
-    if (!c)
-        return af_fail_nomem(err, "a connection", sizeof *c);
     *c = (af_httpd_conn){.http = h, .fd = fd, .events = EPOLLIN | EPOLLRDHUP};
     c->in.limit = AF_HEAD_BYTES_MAX + 2 * AF_HTTP_READ_STEP;
     c->out.limit = AF_HTTP_OUT_MAX;
     c->since = c->moved = af_seconds_now();
-    snprintf(c->address, sizeof c->address, "%s", address);
     struct epoll_event e = {.events = c->events, .data.ptr = c};
     if (epoll_ctl(h->epoll, EPOLL_CTL_ADD, fd, &e) < 0) {
-        free(c);
-        return af_fail(err, AF_EIO, "epoll: %s", strerror(errno));
+        c->http = NULL;
+        return false;
     }
     c->next = h->conns;
     if (c->next)
         c->next->prev = c;
     h->conns = c;
     atomic_fetch_add(&h->connections, 1);
+    return true;
+}
+
+af_status af_httpd_conn_new(af_httpd *h, int fd, const char *address, af_error *err)
+{
+    af_httpd_conn *c = af_calloc(1, sizeof *c);
+    if (!c)
+        return af_fail_nomem(err, "a connection", sizeof *c);
+    if (!start(c, h, fd)) {
+        free(c);
+        return af_fail(err, AF_EIO, "epoll: %s", strerror(errno));
+    }
+    snprintf(c->address, sizeof c->address, "%s", address);
     return AF_OK;
 }
 
@@ -93,7 +107,11 @@ void af_httpd_conn_free(af_httpd_conn *c)
         c->next->prev = c->prev;
     af_buf_clear(&c->in);
     af_buf_clear(&c->out);
-    free(c);
+    af_httpd *h = c->http;
+    if (c >= h->spare && c < h->spare + AF_HTTP_SPARE)
+        c->http = NULL;
+    else
+        free(c);
 }
 
 /* ---- sending ---- */
@@ -116,18 +134,50 @@ static bool send_some(af_httpd_conn *c)
     return true;
 }
 
+/* Nothing more is sent, and what comes is dropped: a socket that is closed with unread bytes takes
+ * the answer away from its client. */
+static void linger(af_httpd_conn *c)
+{
+    leave_call(c);
+    c->phase = AF_CONN_LINGER;
+    c->since = c->moved = af_seconds_now();
+    c->in.len = 0;
+    shutdown(c->fd, SHUT_WR);
+}
+
+/* Ends the connection with an answer that takes no memory; nothing of another one was sent. */
+static void give_up(af_httpd_conn *c, const char *answer)
+{
+    (void)!send(c->fd, answer, strlen(answer), MSG_NOSIGNAL);
+    af_memory_forget();
+    af_buf_clear(&c->out);
+    c->sent = 0;
+    if (c->call)
+        atomic_store(&c->call->closed, true);
+    linger(c);
+    update_events(c);
+}
+
+void af_httpd_turn_away(af_httpd *h, int fd, const char *answer)
+{
+    for (int i = 0; i < AF_HTTP_SPARE; i++)
+        if (!h->spare[i].http && start(&h->spare[i], h, fd)) {
+            give_up(&h->spare[i], answer);
+            return;
+        }
+    (void)!send(fd, answer, strlen(answer), MSG_NOSIGNAL); /* very many are turned away */
+    close(fd);
+}
+
 /* The answer is sent: the next request, or the end. */
 static void finish_answer(af_httpd_conn *c)
 {
-    const bool end = c->call->close_after;
-    leave_call(c);
-    c->since = c->moved = af_seconds_now();
-    if (end) {
-        c->phase = AF_CONN_LINGER;
-        c->in.len = 0;
-        shutdown(c->fd, SHUT_WR);
+    if (c->call->close_after) {
+        linger(c);
         return;
     }
+    leave_call(c);
+    c->since = c->moved = af_seconds_now();
     c->phase = AF_CONN_HEAD;
     c->chunk_left = 0;
     c->chunk_end = false;
@@ -138,6 +188,10 @@ void af_httpd_conn_output(af_httpd_conn *c)
     if (c->phase == AF_CONN_CLOSED)
         return;
     const bool ended = c->call ? af_httpd_call_flush(c->call) : false;
+    if (c->out.bad && c->call && !c->call->sending) {
+        give_up(c, af_httpd_no_memory);
+        return;
+    }
     if (c->out.bad || !send_some(c)) {
         af_httpd_conn_close(c);
         return;
@@ -161,8 +215,7 @@ static bool refuse(af_httpd_conn *c, int status, const char *why)
     if (!c->call)
         c->call = af_httpd_call_new(c);
     if (!c->call) {
-        af_httpd_answer_without_memory(c->fd);
-        af_httpd_conn_close(c);
+        give_up(c, af_httpd_no_memory);
         return false;
     }
     c->phase = AF_CONN_ANSWER;
@@ -208,8 +261,7 @@ static bool take_head(af_httpd_conn *c)
     if (call)
         call->head_text = af_strndup(c->in.data, n);
     if (!call || !call->head_text) {
-        af_httpd_answer_without_memory(c->fd);
-        af_httpd_conn_close(c);
+        give_up(c, af_httpd_no_memory);
         return false;
     }
     memcpy(call->head_text, c->in.data, n); /* with its NULs, which are refused */
@@ -350,10 +402,14 @@ static void advance(af_httpd_conn *c)
 /* False when the connection ended. */
 static bool receive(af_httpd_conn *c)
 {
-    char *space = af_buf_reserve(&c->in, AF_HTTP_READ_STEP);
-    if (!space)
-        return false;
-    const ssize_t n = recv(c->fd, space, AF_HTTP_READ_STEP, 0);
+    char dropped[4096];
+    const bool drops = c->phase == AF_CONN_LINGER;
+    char *space = drops ? dropped : af_buf_reserve(&c->in, AF_HTTP_READ_STEP);
+    if (!space) {
+        give_up(c, af_httpd_no_memory);
+        return true;
+    }
+    const ssize_t n = recv(c->fd, space, drops ? sizeof dropped : AF_HTTP_READ_STEP, 0);
     if (n < 0)
         return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
     if (n == 0)
@@ -361,7 +417,7 @@ static bool receive(af_httpd_conn *c)
     const double now = af_seconds_now();
     if (c->phase == AF_CONN_HEAD && c->in.len == 0)
         c->since = now; /* the first byte of a head */
-    if (c->phase != AF_CONN_LINGER)
+    if (!drops)
         c->in.len += (uint64_t)n;
     c->moved = now;
     return true;

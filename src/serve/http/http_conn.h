@@ -12,6 +12,7 @@ enum {
     AF_HTTP_BODIES = 64,        /* largest bodies that fit into memory at the same time; beyond */
     AF_HTTP_SMALL_BODY = 64 << 10, /* that, only bodies up to this size are read */
     AF_HTTP_READ_STEP = 16 << 10,
+    AF_HTTP_SPARE = 16, /* connections that need no memory, to turn others away */
 };
 
 typedef enum af_conn_phase {
@@ -68,6 +69,7 @@ struct af_httpd {
     atomic_uint_least64_t body_bytes; /* of all requests */
     atomic_uint_least64_t answers[AF_HTTP_STATUS_MAX];
     af_httpd_conn *conns;
+    af_httpd_conn spare[AF_HTTP_SPARE]; /* unused: without `http` */
     int conns_max;
     double accept_after;  /* the system had no descriptor: try again then */
     pthread_mutex_t lock; /* guards the list of calls with new output */
@@ -75,8 +77,6 @@ struct af_httpd {
 };
 
 /* http_call.c */
-/* Instead of an answer that no memory could be had for, when nothing of it was sent. */
-void af_httpd_answer_without_memory(int fd);
 af_httpd_call *af_httpd_call_new(af_httpd_conn *c);
 /* Moves new output of the call to its connection. Returns true when the answer is complete. */
 bool af_httpd_call_flush(af_httpd_call *call);
@@ -86,6 +86,10 @@ void af_httpd_refuse(af_httpd_call *call, int status, const char *why);
 /* http_conn.c */
 AF_CHECKED af_status af_httpd_conn_new(af_httpd *h, int fd, const char *address, af_error *err);
 void af_httpd_conn_event(af_httpd_conn *c, uint32_t events);
+/* Sends `answer` (a text of the program) to a socket that cannot be served and closes it, without
+ * memory. */
+void af_httpd_turn_away(af_httpd *h, int fd, const char *answer);
+extern const char af_httpd_no_memory[]; /* such an answer */
 /* New output, or an answer is complete. */
 void af_httpd_conn_output(af_httpd_conn *c);
 /* Time limits; called a few times per second. */

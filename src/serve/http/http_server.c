@@ -120,13 +120,10 @@ static void accept_all(af_httpd *h)
         if (getsockname(fd, (struct sockaddr *)&a, &n) == 0)
             (void)getnameinfo((struct sockaddr *)&a, n, address, sizeof address, NULL, 0,
                               NI_NUMERICHOST);
-        if (!make_space(h)) {
-            (void)!send(fd, full, sizeof full - 1, MSG_NOSIGNAL);
-            close(fd);
-        } else if (af_httpd_conn_new(h, fd, address, NULL) != AF_OK) {
-            af_httpd_answer_without_memory(fd);
-            close(fd);
-        }
+        if (!make_space(h))
+            af_httpd_turn_away(h, fd, full);
+        else if (af_httpd_conn_new(h, fd, address, NULL) != AF_OK)
+            af_httpd_turn_away(h, fd, af_httpd_no_memory);
     }
 }
 

@@ -90,12 +90,11 @@ af_status af_ranks_open(af_comm **out, const af_run_config *run, const af_train_
     af_status st = af_comm_open(out, &o, err);
     if (st != AF_OK || !*out)
         return st;
-    *common = true;
     AF_TRY(check_ranks(*out, run, err));
     AF_TRY(af_comm_agree(*out, "the version of afinar", af_version(), strlen(af_version()), err));
     AF_TRY(agree_run(*out, run, err));
-    *common = false;
 done:
+    *common = st == AF_EUSAGE; /* not: no memory, or a rank that failed before */
     return st;
 }
 
