@@ -133,16 +133,21 @@ static int split_of(const af_cuda *cu, int64_t items, int64_t segments)
 
 /* ---- Hopper, more tokens ---- */
 typedef struct sm90_plan {
-    int N, wg, ks; /* AF_N, AF_WG and AF_KS of the kernel */
+    int N, wg, split, share; /* AF_N, AF_WG, AF_SPLIT and AF_MC of the kernel */
 } sm90_plan;
 
-static unsigned sm90_shared(sm90_plan p)
+/* As the kernel lays it out. */
+static unsigned sm90_shared(sm90_plan p, int64_t segments)
 {
-    const int x_stages = p.N <= 64 ? 6 : p.N == 128 ? 4 : 3, boxes = p.N <= 64 && p.wg < 4 ? 3 : 2;
-    const int slab = p.N < 32 ? p.N : p.wg > 2 || p.N == 32 ? 32 : 64;
-    return (unsigned)(SM90_PAIRS + x_stages * p.N * 128 + p.wg * boxes * SM90_BOX +
-                      slab * (p.wg * SM90_TILE + 4) * 4 + 1024 +
-                      16 * (x_stages + p.wg * boxes + 1));
+    const int boxes = p.wg * (p.N <= 64 && p.wg < 4 ? 3 : 2);
+    const int stages = p.N == 256 ? 3 : p.N == 8 ? 0 : 4;
+    const int slab = AF_MIN(p.N, 32), owners = AF_MIN(p.split, slab / 8);
+    const int sent = (p.split - 1) * (slab / 2 / owners) * p.wg * 128 * 4;
+    const int sums = slab / owners * (p.wg * SM90_TILE + 4) * 4, bars = 2 * (stages + boxes) + 4;
+    const int64_t whole = p.N == 8 ? (segments + p.split - 1) / p.split * 1024 : 0;
+    const int at = SM90_PAIRS + boxes * SM90_BOX + stages * AF_MAX(p.N, 64) * 128 + 2 * sent +
+                   sums + bars * 8;
+    return (unsigned)(AF_ALIGN_UP(at, 1024) + 1024 + whole);
 }
 
 static int64_t sm90_tiles(const af_linear_group *p)
@@ -154,47 +159,61 @@ static int64_t sm90_tiles(const af_linear_group *p)
 }
 
 /* Clusters that are surely at work together: processors come in groups of at least 16. */
-static int64_t clusters_of(const af_cuda *cu, int ks)
+static int64_t clusters_of(const af_cuda *cu, sm90_plan p)
 {
-    return (ks > 2 ? cu->sms / 16 * 16 : cu->sms) / ks;
+    const int blocks = p.split * p.share;
+    return (blocks > 2 ? cu->sms / 16 * 16 : cu->sms) / blocks;
 }
 
-/* Cycles of a segment of a block: what reads shared memory, or what x takes to arrive. */
-static int64_t segment_cost(sm90_plan p)
+/* Tiles of a cluster. */
+static int64_t sm90_items(const af_linear_group *p, sm90_plan at)
 {
-    const int64_t from_shared = (p.N <= 64 ? 160 : p.N == 128 ? 288 : 512) * p.wg;
-    return AF_MAX(from_shared, AF_MAX(p.N, 64) * 16 / 3 + 88 * p.wg);
+    const int tiles = at.wg * at.share;
+    return (sm90_tiles(p) + tiles - 1) / tiles;
 }
 
+/* Cycles: those of a segment of a block, which reads shared memory or waits for x and codes, in
+ * the longest sequence of tiles. */
+static int64_t sm90_cost(const af_cuda *cu, const af_linear_group *p, sm90_plan at)
+{
+    enum { TILE_COST = 3000 }; /* of starting and ending a tile */
+    const int64_t from_shared = (at.N <= 64 ? 320 : at.N == 128 ? 400 : 600) * at.wg;
+    const int64_t arriving = AF_MAX(at.N, 64) * 16 / 3 / at.share + 88 * at.wg;
+    const int64_t clusters = clusters_of(cu, at), segments = p->I / SEGMENT;
+    const int64_t rounds = (sm90_items(p, at) + clusters - 1) / clusters;
+    return rounds *
+           ((segments + at.split - 1) / at.split * AF_MAX(from_shared, arriving) + TILE_COST);
+}
+
+int af_nf4_turn;
+extern int af_nf4_turn;
 static sm90_plan sm90_plan_of(const af_cuda *cu, const af_linear_group *p, int64_t tokens)
 {
-    enum { TILE_COST = 3000 }; /* of starting and ending a tile, in cycles */
     const int N = tokens <= 8     ? 8
-                  : tokens <= 16  ? 16
                   : tokens <= 32  ? 32
                   : tokens <= 64  ? 64
                   : tokens <= 128 ? 128
                                   : 256;
     const int most = N <= 64 ? 4 : N == 128 ? 3 : 2;
-    sm90_plan best = {N, 2, 1};
+    sm90_plan best = {N, 2, 1, 1};
     int64_t least = INT64_MAX;
     for (int wg = 2; wg <= most; wg++)
-        for (int ks = 1; ks <= 4; ks *= 2) {
-            const sm90_plan at = {N, wg, ks};
-            const int64_t blocks = (sm90_tiles(p) + wg - 1) / wg, segments = p->I / SEGMENT;
-            const int64_t rounds = (blocks + clusters_of(cu, ks) - 1) / clusters_of(cu, ks);
-            const int64_t cost =
-                rounds * ((segments + ks - 1) / ks * segment_cost(at) + TILE_COST);
-            if (segments >= ks && cost < least) {
-                least = cost;
-                best = at;
+        for (int split = 1; split <= 4; split *= 2)
+            for (int share = 1; share <= (N > 64 ? 2 : 1); share++) {
+                const sm90_plan at = {N, wg, split, share};
+                const int64_t cost = sm90_cost(cu, p, at);
+                if (p->I / SEGMENT >= split && cost < least &&
+                    (int64_t)sm90_shared(at, p->I / SEGMENT) <= cu->smem_max) {
+                    least = cost;
+                    best = at;
+                }
             }
-        }
-    const char *e = getenv("AF_NF4_PLAN");
-    char key[64];
+    char key[64], name[32];
+    snprintf(name, sizeof name, "AF_NF4_PLAN%d", af_nf4_turn);
+    const char *e = getenv(name);
     snprintf(key, sizeof key, "%dx%d=", (int)p->O, (int)p->I);
     if (e && strstr(e, key))
-        sscanf(strstr(e, key) + strlen(key), "%d:%d", &best.wg, &best.ks);
+        sscanf(strstr(e, key) + strlen(key), "%d:%d:%d", &best.wg, &best.split, &best.share);
     return best;
 }
 
@@ -206,15 +225,18 @@ static bool on_sm90(af_cuda *cu, af_node *n, const af_linear_group *p)
         !serves(cu, p, x, SM90_TOKENS_MAX) || getenv("AF_NF4_OFF"))
         return false;
     const sm90_plan plan = sm90_plan_of(cu, p, tokens);
-    const int64_t blocks = (sm90_tiles(p) + plan.wg - 1) / plan.wg;
-    if ((int64_t)sm90_shared(plan) > cu->smem_max)
+    const int64_t clusters = AF_MIN(sm90_items(p, plan), clusters_of(cu, plan));
+    const unsigned shared = sm90_shared(plan, p->I / SEGMENT);
+    if ((int64_t)shared > cu->smem_max)
         return false;
     af_kernel *k = af_cuda_kernel(cu, "bnb_linear_sm90.cu", "bnb_linear_sm90",
-                                  af_cuda_text(cu, "AF_BOOK=%s_bits AF_N=%d AF_WG=%d AF_KS=%d",
-                                               book(p), plan.N, plan.wg, plan.ks));
+                                  af_cuda_text(cu, "AF_BOOK=%s_bits AF_N=%d AF_WG=%d AF_SPLIT=%d AF_MC=%d%s%s",
+                                               book(p), plan.N, plan.wg, plan.split, plan.share,
+                                               getenv("AF_NF4_DEF") ? " " : "",
+                                               getenv("AF_NF4_DEF") ? getenv("AF_NF4_DEF") : ""));
     af_launch *l =
-        af_cuda_launch(cu, n, k, AF_MIN(blocks, clusters_of(cu, plan.ks)) * plan.ks, 1, 1,
-                       (plan.wg + 1) * 128, sm90_shared(plan));
+        af_cuda_launch(cu, n, k, clusters * plan.split * plan.share, 1, 1,
+                       (plan.wg + 1) * 128, shared);
     af_arg_ptr(l, y->data);
     af_arg_i64(l, y->ld);
     af_arg_mat(l, af_mat_of(x));
@@ -239,7 +261,7 @@ bool af_bnb_linear(af_cuda *cu, af_node *n, const af_linear_group *p)
     const int capacity = tokens <= 8 ? 8 : TOKENS_MAX, warps = tokens <= 8 ? WARPS : 16;
     const int sums = 2 * warps * ROWS * (capacity + 1) * (int)sizeof(float);
     const int shared = TABLE_BYTES + sums + warps * SLOT_BYTES; /* Hopper's; others dequantise */
-    if (tokens > TOKENS_MAX || (getenv("AF_NF4_SMALL") && !p->parts))
+    if (tokens > TOKENS_MAX || (getenv("AF_NF4_SMALL") && !p->parts && tokens <= 8))
         return on_sm90(cu, n, p);
     if (!serves(cu, p, x, TOKENS_MAX) || shared > cu->smem_max)
         return false;

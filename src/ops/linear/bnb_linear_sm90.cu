@@ -2,7 +2,8 @@
  * Hopper. Contract: af_linear (linear.c), bf16, pieces stacked along the output in one launch.
  *
  * Built with AF_BOOK (nf4_bits, fp4_bits), AF_N (tokens at most: 64, 128, 256), AF_WG (warpgroups
- * that compute) and AF_KS (blocks of a cluster, which divide the inner dimension). Rows of weights
+ * that compute), AF_SPLIT (blocks of a cluster that divide the inner dimension) and AF_MC (those that
+ * have other rows, and share x). Rows of weights
  * are whole 64-value segments, blocks hold at least 64 values.
  *
  * A warpgroup computes 64 rows of one piece for all tokens: weights are the rows of wgmma's tile,
@@ -11,8 +12,15 @@
  * bnb_linear.cu, times their scale: rounded once, as if the scale's 16 leading bits were all of it.
  * The blocks of a cluster exchange sums over shared memory and add them up in order. On other
  * architectures the kernel is empty. */
-// variants: AF_BOOK=nf4_bits,fp4_bits AF_N=64,128 AF_WG=2,3 AF_KS=1,2,4 | AF_BOOK=nf4_bits,fp4_bits AF_N=64 AF_WG=4 AF_KS=1,2,4 | AF_BOOK=nf4_bits,fp4_bits AF_N=256 AF_WG=2 AF_KS=1,2,4
-// common: AF_BOOK=nf4_bits AF_N=64 AF_WG=3 AF_KS=2
+// variants: AF_BOOK=nf4_bits,fp4_bits AF_N=8,16,32,64,128,256 AF_WG=2,3,4 AF_SPLIT=1,2,4,8 AF_MC=1,2
+// common: AF_BOOK=nf4_bits AF_N=64 AF_WG=3 AF_SPLIT=2 AF_MC=1
+#ifndef AF_SPLIT
+#define AF_SPLIT 1
+#endif
+#ifndef AF_MC
+#define AF_MC 1
+#endif
+#define AF_KS (AF_SPLIT * AF_MC)
 #include "bnb_pairs.cuh"
 #include "cluster.cuh"
 #include "tma.cuh"
@@ -26,25 +34,39 @@
 #endif
 #define ROWS     (AF_WG * 64)
 #define THREADS  (AF_WG * 128) /* that compute */
-#define BOX      8192          /* bytes of 64 rows of 128 */
-#define SEGMENTS 4             /* of a box of codes */
-#define X_STAGE  (AF_N * 128)
-#define X_STAGES (AF_N <= 64 ? 6 : AF_N == 128 ? 4 : 3)
+#define WARPS    (AF_WG * 4)
+#define BOX      8192 /* bytes of 64 rows of 128 */
+#define SEGMENTS 4    /* of a box of codes */
 #define BOXES    (AF_N <= 64 && AF_WG < 4 ? 3 : 2) /* of a warpgroup */
-#define SLAB                                                                                       \
-    (AF_N < 32 ? AF_N : AF_WG > 2 || AF_N == 32 ? 32 : 64) /* tokens whose sums meet at a time */
-#define PITCH    (ROWS + 4)                        /* floats of one token's sums */
-#define X_AT     PAIRS                             /* from 1024-byte bounds on */
-#define CODES_AT (X_AT + X_STAGES * X_STAGE)
-#define SUMS_AT  (CODES_AT + AF_WG * BOXES * BOX)
-#define BARS_AT  (SUMS_AT + SLAB * PITCH * 4)
+#define X_ROWS   (AF_N == 32 ? 64 : AF_N)
+#define X_STAGE  (X_ROWS * 128) /* bytes of x of a segment */
+#define X_STAGES (AF_N == 256 ? 3 : AF_N == 8 ? 0 : SEGMENTS)
+#define BY_BOX   (X_STAGES == SEGMENTS) /* stage i has segment i of a box, whichever that is */
+#define SLAB     (AF_N < 32 ? AF_N : 32) /* tokens whose sums are exchanged at a time */
+#define OWNERS   (AF_SPLIT < SLAB / 8 ? AF_SPLIT : SLAB / 8) /* blocks that add up some of them */
+#define SHARE    (SLAB / 2 / OWNERS)                         /* sums of a thread, for an owner */
+#define SENT     ((AF_SPLIT - 1) * SHARE * THREADS * 4)      /* bytes, to an owner */
+#define PITCH    (ROWS + 4)                                  /* floats of one token's sums */
+#define CODES_AT PAIRS                                       /* from 1024-byte bounds on */
+#define X_AT     (CODES_AT + AF_WG * BOXES * BOX)
+#define SENT_AT  (X_AT + X_STAGES * X_STAGE)
+#define SUMS_AT  (SENT_AT + 2 * SENT)
+#define BARS_AT  (SUMS_AT + SLAB / OWNERS * PITCH * 4)
+#define BARS     (2 * X_STAGES + 2 * AF_WG * BOXES + 4)
+#define WHOLE_AT ((BARS_AT + BARS * 8 + 1023) / 1024 * 1024) /* x of few tokens, all of it */
 /* Registers of a thread: those that compute take what those that fetch do not need. */
 #define FETCH_REGISTERS (AF_N > 64 && AF_WG == 2 ? 24 : AF_WG == 4 ? 32 : 56)
 #define SUM_REGISTERS   (AF_WG == 2 ? (AF_N > 64 ? 240 : 216) : AF_WG == 3 ? 152 : 112)
-#define PERMUTED        (AF_N <= 64)
-#define X_WARPS         3 /* that fetch x where it is permuted */
+#define SCALE_SUMS      (AF_N == 8) /* of segments, rather than weights: fewer instructions */
+#define WHOLE_X         (AF_N == 8) /* stays in shared memory */
 #define SCALES   (1.0f / BOOK_BY)
 
+#ifndef AF_PRE
+#define AF_PRE 0
+#endif
+#ifndef AF_ABL
+#define AF_ABL 0
+#endif
 extern __shared__ u8 raw[];
 
 #if SM90
@@ -52,33 +74,36 @@ extern __shared__ u8 raw[];
 DEV float *map_at(u32 i) { return (float *)(raw + i / 32 * PAIR_PITCH + 128 + i % 32 * 4); }
 
 struct layout {
-    u32 x, codes, x_full, x_free, codes_full, codes_free, staged, taken;
+    u32 x, codes, sent, x_full, x_free, codes_full, codes_free, arrived, taken;
     float *sums;
 };
 DEV layout layout_begin()
 {
     const u32 base = (smem_at(raw) + 1023) & ~1023u, bars = base + BARS_AT;
     layout s;
-    s.x = base + X_AT;
+    s.x = base + (WHOLE_X ? WHOLE_AT : X_AT);
     s.codes = base + CODES_AT;
+    s.sent = base + SENT_AT;
     s.sums = (float *)(raw + (base - smem_at(raw)) + SUMS_AT);
     s.x_full = bars;
     s.x_free = s.x_full + X_STAGES * 8;
     s.codes_full = s.x_free + X_STAGES * 8;
     s.codes_free = s.codes_full + AF_WG * BOXES * 8;
-    s.staged = s.codes_free + AF_WG * BOXES * 8;
-    s.taken = s.staged + 8;
+    s.arrived = s.codes_free + AF_WG * BOXES * 8;
+    s.taken = s.arrived + 16;
     if (threadIdx.x == 0) {
         for (int i = 0; i < X_STAGES; i++) {
-            bar_init(s.x_full + i * 8, PERMUTED ? X_WARPS * 32 : 1);
-            bar_init(s.x_free + i * 8, AF_WG * 4);
+            bar_init(s.x_full + i * 8, 1);
+            bar_init(s.x_free + i * 8, AF_MC * WARPS);
         }
         for (int i = 0; i < AF_WG * BOXES; i++) {
             bar_init(s.codes_full + i * 8, 1);
             bar_init(s.codes_free + i * 8, 4);
         }
-        bar_init(s.staged, AF_KS * AF_WG * 4);
-        bar_init(s.taken, AF_KS * AF_WG * 4);
+        for (int i = 0; i < 2; i++) {
+            bar_init(s.arrived + i * 8, 1);
+            bar_init(s.taken + i * 8, OWNERS * WARPS);
+        }
     }
     bars_ready();
     return s;
@@ -115,13 +140,24 @@ DEV place find_tile(const bnb_pieces &w, int tile)
     return p;
 }
 struct work {
-    int tiles, first, segments; /* tiles of 64 rows; the block's part of the inner dimension */
+    int tiles;           /* of 64 rows */
+    int first, segments; /* the block's part of the inner dimension */
+    int begin, every;    /* its first tile, and from there to the next */
 };
+DEV int split_rank() { return blockIdx.x % AF_SPLIT; }
+DEV int share_rank() { return blockIdx.x % AF_KS / AF_SPLIT; }
+/* Block `rank` of those that divide the inner dimension with this one, in the cluster. */
+DEV int split_peer(int rank) { return share_rank() * AF_SPLIT + rank; }
 DEV work work_of(const bnb_pieces &w, int I)
 {
-    const int rank = blockIdx.x % AF_KS, all = I / 64, first = all * rank / AF_KS;
-    return {tiles_of(w), first, all * (rank + 1) / AF_KS - first};
+    const int all = I / 64, first = all * split_rank() / AF_SPLIT;
+    return {tiles_of(w), first, all * (split_rank() + 1) / AF_SPLIT - first,
+            ((int)blockIdx.x / AF_KS * AF_MC + share_rank()) * AF_WG,
+            (int)gridDim.x / AF_KS * AF_MC * AF_WG};
 }
+/* The blocks of a cluster take as many tiles; some are not there. */
+#define EACH_TILE(t, k)                                                                            \
+    for (int t = (k).begin; t - share_rank() * AF_WG < (k).tiles; t += (k).every)
 
 /* Codes and scales are read before it. */
 DEV void wait_for_x() { previous_done(); }
@@ -131,7 +167,7 @@ DEV void fetch_codes(const layout &s, const work &k, const bnb_pieces &w, const 
                      const af_map *m1, const af_map *m2)
 {
     u32 no = 0;
-    for (int t = blockIdx.x / AF_KS * AF_WG; t < k.tiles; t += gridDim.x / AF_KS * AF_WG)
+    EACH_TILE (t, k)
         for (int i = 0; i < k.segments; i += SEGMENTS, no++)
             for (int g = 0; g < AF_WG; g++) {
                 const place p = find_tile(w, min(t + g, k.tiles - 1));
@@ -142,37 +178,52 @@ DEV void fetch_codes(const layout &s, const work &k, const bnb_pieces &w, const 
                           (k.first + i) * 16, p.row, bar);
             }
 }
+/* A bit for each block of the cluster with the same part of the inner dimension. */
+DEV int sharers()
+{
+    int m = 0;
+    for (int i = 0; i < AF_MC; i++)
+        m |= 1 << (i * AF_SPLIT + split_rank());
+    return m;
+}
 DEV void fetch_x(const layout &s, const work &k, const af_map *x)
 {
+#if AF_N > 8
     u32 no = 0;
-    for (int t = blockIdx.x / AF_KS * AF_WG; t < k.tiles; t += gridDim.x / AF_KS * AF_WG)
-        for (int i = 0; i < k.segments; i++, no++) {
+    const int stages = BY_BOX ? (k.segments + SEGMENTS - 1) / SEGMENTS * SEGMENTS : k.segments;
+    EACH_TILE (t, k)
+        for (int i = 0; i < stages; i++, no++) {
             const u32 at = no % X_STAGES, bar = s.x_full + at * 8;
             bar_wait(s.x_free + at * 8, no / X_STAGES & 1 ^ 1);
             bar_expect(bar, X_STAGE);
-            for (int n = 0; n < AF_N / 64; n++)
-                fetch_box(s.x + at * X_STAGE + n * BOX, x, (k.first + i) * 64, n * 64, bar);
+            for (int n = 0; n < X_ROWS / 64; n++) { /* the blocks that share x take boxes in turn */
+                const u32 to = s.x + at * X_STAGE + n * BOX;
+                if (AF_MC == 1)
+                    fetch_box(to, x, (k.first + i) * 64, n * 64, bar);
+                else if (n % AF_MC == share_rank())
+                    fetch_box_for_all(to, x, (k.first + i) * 64, n * 64, bar, sharers());
+            }
         }
+#endif
 }
-/* The same in the order in which lanes have codes: of every segment lane p of four has the pairs of
- * values 8 p to 8 p + 7, two of them in each of four steps of wgmma. */
-DEV void fetch_permuted(const layout &s, const work &k, const bf16 *x, i64 ld, int M)
+/* x of the block's part of the inner dimension, by the threads that compute, in the order in which
+ * lanes have codes: of every segment lane p of four has the pairs of values 8 p to 8 p + 7, two of
+ * them in each of four steps of wgmma. Rows after M are not written: nobody stores their sums. */
+DEV void load_whole_x(const layout &s, const work &k, const bf16 *x, i64 ld, int M)
 {
-    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 - AF_WG * 4 - 1;
-    const u32 p = lane / 8, piece = lane % 8;
-    const bf16 *from = x + warp * ld + k.first * 64 + lane * 2;
-    u32 no = 0;
-    for (int t = blockIdx.x / AF_KS * AF_WG; t < k.tiles; t += gridDim.x / AF_KS * AF_WG)
-        for (int i = 0; i < k.segments; i++, no++) {
-            const u32 at = no % X_STAGES, to = s.x + at * X_STAGE + p * 4;
-            const bf16 *row = from + i * 64;
-            bar_wait(s.x_free + at * 8, no / X_STAGES & 1 ^ 1);
-#pragma unroll 4
-            for (int n = warp; n < AF_N; n += X_WARPS, row += X_WARPS * ld)
-                copy4(to + n * 128 + ((piece ^ n) % 8) * 16, n < M ? row : x, n < M);
-            bar_arrive_copied(s.x_full + at * 8);
-        }
-    copy_wait<0>();
+    for (int i = threadIdx.x; i < M * k.segments * 8; i += THREADS) {
+        const int q = i % 8, segment = i / 8 % k.segments, m = i / 8 / k.segments;
+        const uint4 v = *(const uint4 *)(x + m * ld + (k.first + segment) * 64 + q * 8);
+        const u32 w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            asm volatile("st.shared.u32 [%0], %1;" ::"r"(s.x + segment * 1024 + m * 128 +
+                                                        ((q % 2 * 4 + e) ^ m) * 16 + q / 2 * 4),
+                         "r"(w[e])
+                         : "memory");
+    }
+    fence_async();
+    meet(1, THREADS);
 }
 
 /* ---- warpgroups that compute ---- */
@@ -211,31 +262,40 @@ DEV int row_of() { return threadIdx.x % 16 / 4 * 2 + threadIdx.x % 32 / 16; }
 /* Segment i of a box as the operands of four steps of wgmma. Lane p of four has 8 bytes of either
  * row, or, where x has its own order, of every eight values 2 p and 2 p + 1. at: its row of the
  * box. by: the scales of both rows. */
-DEV void decode(u32 (&a)[4][4], u32 at, int i, const u32 (&by)[2])
+DEV uint2 code8(u32 at, int i, int t)
+{
+    const u32 p = threadIdx.x % 4;
+    return load8(at + t * 1024 + ((i * 2 + p / 2) ^ row_of()) * 16 + p % 2 * 8);
+}
+DEV void decode(u32 (&a)[4][4], u32 at, int i, const u32 (&by)[2], const uint2 *pre)
 {
     const u32 lane4 = threadIdx.x % 32 * 4, p = threadIdx.x % 4;
 #pragma unroll
     for (int t = 0; t < 2; t++) {
         const u32 high = __byte_perm(by[t], 0, 0x1010), low = __byte_perm(by[t], 0, 0x3232);
         u32 v[8];
-        if (PERMUTED) {
-            const uint2 c = load8(at + t * 1024 + ((i * 2 + p / 2) ^ row_of()) * 16 + p % 2 * 8);
+        if (WHOLE_X) {
+            const uint2 c = AF_PRE ? pre[t] : code8(at, i, t);
 #pragma unroll
             for (int j = 0; j < 8; j++)
-                v[j] = pair_of(raw, j < 4 ? c.x : c.y, lane4, pair_byte(j % 4));
+                v[j] = AF_ABL & 2 ? __byte_perm(j < 4 ? c.x : c.y, lane4, pair_byte(j % 4)) : pair_of(raw, j < 4 ? c.x : c.y, lane4, pair_byte(j % 4));
         } else {
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 const uint4 c = load16(at + t * 1024 + ((i * 2 + h) ^ row_of()) * 16);
+#if AF_ABL & 2
+                v[4 * h] = c.x & 0x3fff3fff, v[4 * h + 1] = c.y & 0x3fff3fff, v[4 * h + 2] = c.z & 0x3fff3fff, v[4 * h + 3] = c.w & 0x3fff3fff;
+#else
                 v[4 * h] = pair_of(raw, c.x, lane4, pair_byte(p));
                 v[4 * h + 1] = pair_of(raw, c.y, lane4, pair_byte(p));
                 v[4 * h + 2] = pair_of(raw, c.z, lane4, pair_byte(p));
                 v[4 * h + 3] = pair_of(raw, c.w, lane4, pair_byte(p));
+#endif
             }
         }
 #pragma unroll
         for (int j = 0; j < 8; j++)
-            a[j / 2][j % 2 * 2 + t] = scaled(v[j], high, low);
+            a[j / 2][j % 2 * 2 + t] = SCALE_SUMS || AF_ABL & 1 ? v[j] : scaled(v[j], high, low);
     }
 }
 /* The scales of a warpgroup's rows: lane p of four asks for segment 4 b + p of box b. */
@@ -251,33 +311,14 @@ struct scales {
             raw[t] = ask_scale(row[t], s * 64, shift, nested_shift);
     }
     __device__ __forceinline__ u32 get(int t) const
-    {
+    { /* a float, or two bf16 */
         const float f = nested_shift < 0
                             ? __uint_as_float(raw[t].absmax)
                             : add_flush(mul_flush(*map_at(raw[t].absmax), raw[t].nested),
                                         row[t].offset);
-        return split_scale(f * SCALES);
+        return SCALE_SUMS ? __float_as_uint(f * SCALES) : split_scale(f * SCALES);
     }
 };
-/* acc += segment i of a box times stage `no` of x, begun. */
-DEV void begin_segment(float (&acc)[AF_N / 2], u32 (&a)[4][4], const layout &s, u32 at, int i,
-                       const u32 (&own)[2], u32 no)
-{
-    const int lane = threadIdx.x % 32;
-    const u32 by[2] = {__shfl_sync(FULL, own[0], lane & 28 | i),
-                       __shfl_sync(FULL, own[1], lane & 28 | i)};
-    decode(a, at, i, by);
-    bar_wait(s.x_full + no % X_STAGES * 8, no / X_STAGES & 1);
-    if (PERMUTED)
-        fence_async();
-    pin(acc);
-    pin(a);
-    wgmma_fence();
-#pragma unroll
-    for (int j = 0; j < 4; j++)
-        wgmma_rs_k(acc, a[j], desc_k<AF_N>(s.x + no % X_STAGES * X_STAGE, j));
-    wgmma_commit();
-}
 /* This warp has no more use for what the barrier is of. */
 DEV void release(u32 bar)
 {
@@ -285,75 +326,151 @@ DEV void release(u32 bar)
     if (threadIdx.x % 32 == 0)
         bar_arrive(bar);
 }
-/* acc = the warpgroup's 64 rows times x, over the block's part of the inner dimension. no, box:
- * stages of x and boxes of codes so far. */
-DEV void multiply(float (&acc)[AF_N / 2], const layout &s, const work &k, scales &q, u32 &no,
-                  u32 &box)
-{
-    const int group = group_of(), end = k.first + k.segments;
-    const u32 row = (threadIdx.x % 128 / 32 * 16 + row_of()) * 128;
-    u32 a[2][4][4], own[2];
-    int left = k.segments;
+/* The sums of a warpgroup's 64 rows. A segment's codes are decoded while the segment before is
+ * multiplied. */
+struct sums {
+    float acc[AF_N / 2];
+    float part[SCALE_SUMS ? SEGMENTS : 1][AF_N / 2]; /* of the segments of a box, */
+    float by[SEGMENTS][2];                           /* and the scales of both rows */
+    u32 a[2][4][4];
+    u32 stages, boxes; /* of x and of codes, so far */
+
+    __device__ __forceinline__ float (&target(int i))[AF_N / 2]
+    {
+        return SCALE_SUMS ? part[SCALE_SUMS ? i : 0] : acc;
+    }
+    /* The stage of x that segment i of the box has, and how often it was filled before. */
+    __device__ __forceinline__ u32 stage(int i) const
+    {
+        return WHOLE_X || BY_BOX ? i : stages % (X_STAGES + WHOLE_X);
+    }
+    __device__ __forceinline__ u32 fills() const
+    {
+        return BY_BOX ? boxes : stages / (X_STAGES + WHOLE_X);
+    }
+    /* Segment i of the box at `at` times x. to: which of part, which of a. */
+    __device__ __forceinline__ void begin(const layout &s, u32 at, int i, int to,
+                                          const u32 (&own)[2], const uint2 *pre)
+    {
+        const int lane = threadIdx.x % 32;
+        const u32 scale[2] = {__shfl_sync(FULL, own[0], lane & 28 | i),
+                              __shfl_sync(FULL, own[1], lane & 28 | i)};
+        const u32 x = s.x + (WHOLE_X ? stages : stage(i)) * X_STAGE;
+        decode(a[to % 2], at, i, scale, pre);
+        if (!WHOLE_X && !(AF_ABL & 8))
+            bar_wait(s.x_full + stage(i) * 8, fills() & 1);
+        pin(target(to));
+        pin(a[to % 2]);
+        wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < AF_N / 2; i++)
-        acc[i] = 0.0f;
+        for (int j = 0; j < (AF_ABL & 4 ? 1 : 4); j++)
+            wgmma_rs_k(target(to), a[to % 2][j], desc_k<AF_N>(x, j), !SCALE_SUMS || j > 0);
+        wgmma_commit();
+        by[to][0] = __uint_as_float(scale[0]);
+        by[to][1] = __uint_as_float(scale[1]);
+    }
+    /* Everything begun is there: `count` segments are added. */
+    __device__ __forceinline__ void end(int count)
+    {
+        wgmma_wait<0>();
+        pin(acc);
+#pragma unroll
+        for (int to = 0; to < SEGMENTS; to++)
+            if (SCALE_SUMS && to < count) {
+                pin(target(to));
+#pragma unroll
+                for (int i = 0; i < AF_N / 2; i++)
+                    acc[i] += by[to][i / 2 % 2] * target(to)[i];
+            }
+    }
+    __device__ __forceinline__ void zero()
+    {
+#pragma unroll
+        for (int i = 0; i < AF_N / 2; i++)
+            acc[i] = 0.0f;
+    }
+    __device__ __forceinline__ void release_x(const layout &s, u32 stage)
+    {
+        const u32 bar = s.x_free + stage * 8;
+        if (WHOLE_X)
+            return;
+        if (AF_MC == 1)
+            release(bar);
+        else if (threadIdx.x % 32 < AF_MC)
+            bar_arrive_at(bar, threadIdx.x % 32 * AF_SPLIT + split_rank());
+    }
+};
+/* The sums over the block's part of the inner dimension. */
+DEV void multiply(sums &m, const layout &s, const work &k, scales &q)
+{
+    const int group = group_of(), last = k.first + k.segments;
+    const u32 row = (threadIdx.x % 128 / 32 * 16 + row_of()) * 128;
+    u32 own[2], before = 0; /* the stage of the segment before */
+    int left = k.segments;
     auto enter = [&]() { /* the next box: its place */
-        const u32 ring = ring_at(group, box);
+        const u32 ring = ring_at(group, m.boxes);
         own[0] = q.get(0);
         own[1] = q.get(1);
-        q.ask(end - left + SEGMENTS, end);
-        bar_wait(s.codes_full + ring * 8, box / BOXES & 1);
+        q.ask(last - left + SEGMENTS, last);
+        bar_wait(s.codes_full + ring * 8, m.boxes / BOXES & 1);
         return s.codes + ring * BOX + row;
     };
-    q.ask(k.first, end);
-    for (; left >= SEGMENTS; left -= SEGMENTS, box++) { /* one segment is decoded, one multiplied */
+    m.zero();
+    m.stages = WHOLE_X ? 0 : m.stages;
+    q.ask(k.first, last);
+    for (; left >= SEGMENTS; left -= SEGMENTS) {
         const u32 at = enter();
+        uint2 pre[SEGMENTS][2];
 #pragma unroll
-        for (int i = 0; i < SEGMENTS; i++, no++) {
-            begin_segment(acc, a[i % 2], s, at, i, own, no);
+        for (int i = 0; i < SEGMENTS && AF_PRE; i++)
+            pre[i][0] = code8(at, i, 0), pre[i][1] = code8(at, i, 1);
+        if (AF_PRE)
+            release(s.codes_free + ring_at(group, m.boxes) * 8);
+#pragma unroll
+        for (int i = 0; i < SEGMENTS; i++) {
+            m.begin(s, at, i, i, own, pre[i]);
             wgmma_wait<1>();
-            pin(acc);
             if (i > 0 || left < k.segments)
-                release(s.x_free + (no - 1) % X_STAGES * 8);
+                m.release_x(s, before);
+            before = m.stage(i);
+            m.stages++;
         }
-        release(s.codes_free + ring_at(group, box) * 8);
+        if (SCALE_SUMS)
+            m.end(SEGMENTS);
+        if (!AF_PRE)
+            release(s.codes_free + ring_at(group, m.boxes) * 8);
+        m.boxes++;
     }
-    wgmma_wait<0>();
-    pin(acc);
-    if (k.segments >= SEGMENTS)
-        release(s.x_free + (no - 1) % X_STAGES * 8);
+    if (!SCALE_SUMS) {
+        m.end(0);
+        if (k.segments >= SEGMENTS)
+            m.release_x(s, before);
+    }
     if (left > 0) {
         const u32 at = enter();
-        for (int i = 0; i < left; i++, no++) {
-            begin_segment(acc, a[0], s, at, i, own, no);
-            wgmma_wait<0>();
-            pin(acc);
-            release(s.x_free + no % X_STAGES * 8);
+        for (int i = 0; i < left; i++) {
+            const uint2 pre[2] = {code8(at, i, 0), code8(at, i, 1)};
+            m.begin(s, at, i, 0, own, pre);
+            m.end(1);
+            m.release_x(s, m.stage(i));
+            m.stages++;
         }
-        release(s.codes_free + ring_at(group, box++) * 8);
+        for (int i = left; i < SEGMENTS && BY_BOX; i++) { /* of no use */
+            bar_wait(s.x_full + i * 8, m.boxes & 1);
+            m.release_x(s, i);
+        }
+        release(s.codes_free + ring_at(group, m.boxes++) * 8);
     }
 }
-/* ---- sums of the cluster's blocks ---- */
-DEV float4 peer4(const float *p, int rank)
-{
-    float4 v = *(const float4 *)p;
-#if AF_KS > 1
-    asm volatile("{\n.reg .b32 at;\nmapa.shared::cluster.u32 at, %4, %5;\n"
-                 "ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [at];\n}"
-                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-                 : "r"(smem_at(p)), "r"(rank)
-                 : "memory");
-#endif
-    return v;
-}
+/* ---- sums of the blocks that divide the inner dimension ---- */
 struct output {
     bf16 *y;
     i64 ld;
     const bf16 *bias;
     int M;
 };
-/* y of SLAB tokens from `token`: the sums of all blocks, each adds up some of the tokens. */
-DEV void store_slab(const output &o, const layout &s, const bnb_pieces &w, const work &k, int tile,
+/* y of SLAB / OWNERS tokens from `token`, as they are in s.sums. */
+DEV void store_sums(const output &o, const layout &s, const bnb_pieces &w, const work &k, int tile,
                     int token)
 {
     const int f = threadIdx.x % (ROWS / 4) * 4, t = tile + f / 64;
@@ -366,26 +483,87 @@ DEV void store_slab(const output &o, const layout &s, const bnb_pieces &w, const
         if (o.bias && i < left)
             add[i] = load(o.bias + col + i);
     const bool whole = left >= 4 && (o.ld | col) % 4 == 0 && (u64)o.y % 8 == 0;
-    for (int n = threadIdx.x / (ROWS / 4) + blockIdx.x % AF_KS * 8; n < min(SLAB, o.M - token);
-         n += 8 * AF_KS) {
-        float v[4] = {};
-#pragma unroll
-        for (int rank = 0; rank < AF_KS; rank++) {
-            const float4 part = peer4(s.sums + n * PITCH + f, rank);
-            v[0] += part.x;
-            v[1] += part.y;
-            v[2] += part.z;
-            v[3] += part.w;
-        }
+    for (int n = threadIdx.x / (ROWS / 4); n < min(SLAB / OWNERS, o.M - token); n += 8) {
+        const float4 v = *(const float4 *)(s.sums + n * PITCH + f);
         bf16 *to = o.y + (token + n) * o.ld + col;
+        const float sum[4] = {v.x + add[0], v.y + add[1], v.z + add[2], v.w + add[3]};
         if (whole)
-            *(uint2 *)to = {pack_bf16(v[0] + add[0], v[1] + add[1]),
-                            pack_bf16(v[2] + add[2], v[3] + add[3])};
+            *(uint2 *)to = {pack_bf16(sum[0], sum[1]), pack_bf16(sum[2], sum[3])};
         else
             for (int i = 0; i < 4; i++)
                 if (i < left)
-                    store(to + i, v[i] + add[i]);
+                    store(to + i, sum[i]);
     }
+}
+/* Sums i to i + 3 of this thread, for the thread of the same number in an owner: it adds what all
+ * blocks send it in the order of their numbers. */
+DEV u32 sent_at(u32 sent, int buffer, int from, int i)
+{
+    return sent + buffer * SENT + (from * (SHARE / 4) + i / 4) * (THREADS * 16) + threadIdx.x * 16;
+}
+DEV void send4(u32 to, u32 bar, int rank, const float *v)
+{
+    asm volatile("{\n.reg .b32 at, b;\nmapa.shared::cluster.u32 at, %0, %2;\n"
+                 "mapa.shared::cluster.u32 b, %1, %2;\n"
+                 "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [at], "
+                 "{%3,%4,%5,%6}, [b];\n}" ::"r"(to),
+                 "r"(bar), "r"(rank), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3])
+                 : "memory");
+}
+DEV float4 load_sent(u32 at)
+{
+    float4 v;
+    asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"(at));
+    return v;
+}
+/* own = the sums that this block adds up, of all blocks; false: none. Buffers are taken in turn. */
+DEV bool exchange(float (&own)[SHARE], const float *acc, const layout &s, u32 turn)
+{
+    const int me = split_rank(), lane = threadIdx.x % 32, buffer = turn % 2;
+    const u32 arrived = s.arrived + buffer * 8, taken = s.taken + buffer * 8;
+#pragma unroll
+    for (int r = 0; r < OWNERS; r++)
+#pragma unroll
+        for (int i = 0; i < SHARE; i++)
+            if (r == me)
+                own[i] = acc[r * SHARE + i];
+    if (AF_SPLIT == 1)
+        return true;
+    if (threadIdx.x == 0 && me < OWNERS)
+        bar_expect(arrived, SENT);
+    bar_wait(taken, turn / 2 & 1 ^ 1);
+#pragma unroll
+    for (int r = 0; r < OWNERS; r++)
+#pragma unroll
+        for (int i = 0; i < SHARE; i += 4)
+            if (r != me)
+                send4(sent_at(s.sent, buffer, me - (me > r), i), arrived, split_peer(r),
+                      acc + r * SHARE + i);
+    if (me >= OWNERS)
+        return false;
+    bar_wait(arrived, turn / 2 & 1);
+#pragma unroll
+    for (int i = 0; i < SHARE; i += 4) {
+        float v[4] = {};
+#pragma unroll
+        for (int r = 0; r < AF_SPLIT; r++) {
+            const float4 q = r == me ? float4{own[i], own[i + 1], own[i + 2], own[i + 3]}
+                                     : load_sent(sent_at(s.sent, buffer, r - (r > me), i));
+            v[0] += q.x;
+            v[1] += q.y;
+            v[2] += q.z;
+            v[3] += q.w;
+        }
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            own[i + j] = v[j];
+    }
+    __syncwarp();
+    if (lane < AF_SPLIT) /* counts for all, with this block */
+        bar_arrive_at(taken, split_peer(lane));
+    return true;
 }
 DEV void store_tile(const float (&acc)[AF_N / 2], const output &o, const layout &s,
                     const bnb_pieces &w, const work &k, int tile, u32 &turn)
@@ -393,30 +571,26 @@ DEV void store_tile(const float (&acc)[AF_N / 2], const output &o, const layout 
     const int lane = threadIdx.x % 32;
     float *to = s.sums + lane % 4 * 2 * PITCH + threadIdx.x / 32 * 16 + row_of();
 #pragma unroll
-    for (int n = 0; n < AF_N; n += SLAB) {
+    for (int n = 0; n < AF_N; n += SLAB, turn++) {
+        float own[SHARE];
         if (n >= o.M)
             break;
-        bar_wait(s.taken, turn & 1 ^ 1);
+        if (!exchange(own, acc + n / 2, s, turn))
+            continue;
+        meet(1, THREADS); /* s.sums have been stored */
 #pragma unroll
-        for (int i = 0; i < SLAB / 2; i++) /* sum i: token i / 4 * 8 + i % 2, row i / 2 % 2 * 8 */
-            to[(i / 4 * 8 + i % 2) * PITCH + i / 2 % 2 * 8] = acc[n / 2 + i];
-        __syncwarp();
-        if (lane < AF_KS)
-            bar_publish_at(s.staged, lane);
-        bar_wait_peers(s.staged, turn & 1);
-        store_slab(o, s, w, k, tile, n);
-        __syncwarp();
-        if (lane < AF_KS)
-            bar_arrive_at(s.taken, lane);
-        turn++;
+        for (int i = 0; i < SHARE; i++) /* sum i: token i / 4 * 8 + i % 2, row i / 2 % 2 * 8 */
+            to[(i / 4 * 8 + i % 2) * PITCH + i / 2 % 2 * 8] = own[i];
+        meet(1, THREADS);
+        store_sums(o, s, w, k, tile, n + split_rank() * (SLAB / OWNERS));
     }
 }
 #endif
 
 /* y[m][o] = sum_i x[m][i] w[o][i] + bias[o]. shift, nested_shift: bnb_linear.cuh. The grid is a
  * multiple of AF_KS, the block has four warps more than
- * compute. Dynamic shared memory: BARS_AT +
- * 1024 + 16 (X_STAGES + AF_WG BOXES + 1) bytes. */
+ * compute. Dynamic shared memory: WHOLE_AT +
+ * 1024 bytes, with WHOLE_X 1024 for each segment of the largest part more. */
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1)
     bnb_linear_sm90(bf16 *y, long long ldy, const bf16 *x, long long ldx,
                     const __grid_constant__ af_map x_map,
@@ -436,22 +610,22 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1)
         registers_down<FETCH_REGISTERS>();
         if (threadIdx.x == THREADS)
             fetch_codes(s, k, w, &codes0, &codes1, &codes2);
-        if (threadIdx.x >= THREADS + 32) {
+        if (!WHOLE_X && threadIdx.x == THREADS + 32) {
             wait_for_x();
-            if (PERMUTED)
-                fetch_permuted(s, k, x, ldx, M);
-            else if (threadIdx.x == THREADS + 32)
-                fetch_x(s, k, &x_map);
+            fetch_x(s, k, &x_map);
         }
         return;
     }
     registers_up<SUM_REGISTERS>();
     wait_for_x();
+    if (WHOLE_X)
+        load_whole_x(s, k, x, ldx, M);
     const output o = {y, ldy, bias, M};
     const bnb_offsets offsets = {{off0, off1, off2}};
-    float acc[AF_N / 2];
-    u32 no = 0, box = 0, turn = 0;
-    for (int t = blockIdx.x / AF_KS * AF_WG; t < k.tiles; t += gridDim.x / AF_KS * AF_WG) {
+    sums m;
+    u32 turn = 0;
+    m.stages = m.boxes = 0;
+    EACH_TILE (t, k) {
         const place p = find_tile(w, min(t + group_of(), k.tiles - 1));
         scales q;
 #pragma unroll
@@ -463,10 +637,10 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1)
                                 I);
         q.shift = shift;
         q.nested_shift = nested_shift;
-        multiply(acc, s, k, q, no, box);
-        store_tile(acc, o, s, w, k, t, turn);
+        multiply(m, s, k, q);
+        store_tile(m.acc, o, s, w, k, t, turn);
     }
-    if (turn > 0) /* the other blocks have read what they need of this one */
-        bar_wait(s.taken, turn - 1 & 1);
+    if (AF_KS > 1)
+        cluster_meet(); /* the other blocks need nothing more of this one */
 #endif
 }
