@@ -84,6 +84,7 @@ check-ranks: deps
 	@AFINAR=$(CURDIR)/build/afinar AF_GOLDEN=$(CURDIR)/tests/golden AF_RANKS=all AF_STAGES="0 1 2 3" bash tests/dist/test_cli_ranks.sh
 	@build/tests/test_comm_tcp kills 20
 	@AFINAR=$(CURDIR)/build/afinar AF_GOLDEN=$(CURDIR)/tests/golden AF_KILLS=20 bash tests/dist/test_cli_ranks_kill.sh
+	@AFINAR=$(CURDIR)/build/afinar AF_GOLDEN=$(CURDIR)/tests/golden AF_KILLS=20 AF_KILL_STAGE=3 bash tests/dist/test_cli_ranks_kill.sh
 
 # An hour of mixed load on a server (SECONDS=600: ten minutes): its memory must be flat. The log: build/serve-load.log
 SECONDS ?= 3600

@@ -349,7 +349,14 @@ AF_API af_tensor *af_dora_norm(af_graph *g, const af_linear_opts *o);
 /* How a mixture of experts chooses: s = score(logits) of all experts; c = s + bias is what choices
  * are made by; the weights of the chosen are scale * s, divided by (their sum + eps) with `norm`.
  * "Softmax over the k best logits" is softmax with norm. */
-typedef enum af_route_score { AF_ROUTE_SOFTMAX, AF_ROUTE_SIGMOID } af_route_score;
+typedef enum af_route_score {
+    AF_ROUTE_SOFTMAX,
+    AF_ROUTE_SIGMOID,
+    /* sparse mixer (phimoe): one expert after another; its weight is scale times its share of a
+     * softmax over the experts left whose logit z is near its own m: m - z <= eps max(|z|, m). No
+     * bias, norm or groups; k up to 8. */
+    AF_ROUTE_NEAR
+} af_route_score;
 typedef struct af_route_opts {
     int used; /* k, experts of a token */
     af_route_score score;

@@ -435,11 +435,12 @@ done:
 
 static void put_back(swap *s)
 {
+    bool all = true;
     for (int i = s->count - 1; i >= 0; i--)
-        if (s->file[i].done && move_file(s, &s->file[i], true, NULL) != AF_OK) {
-            /* it is in the manifest with both contents */
-        }
-    (void)!af_written_write(&s->before, s->o->dir, NULL);
+        if (s->file[i].done && move_file(s, &s->file[i], true, NULL) != AF_OK)
+            all = false; /* the manifest knows it with both contents, and stays */
+    if (all)
+        (void)!af_written_write(&s->before, s->o->dir, NULL);
 }
 
 static bool is_new(const swap *s, const char *name)

@@ -117,18 +117,29 @@ static af_tensor *read_whole(gathering *s, af_tensor *t, const af_node *n)
     return view;
 }
 
-/* Scales are no inputs of the nodes that read codes: they live as long as these. */
-static void hold_scales(const af_graph *g)
+static void hold(af_tensor *t, int until)
 {
-    for (int i = 0; i < g->n_nodes; i++)
+    if (t)
+        t->hold_until = AF_MAX(t->hold_until, until);
+}
+
+/* Scales are no inputs of the nodes that read codes. */
+void af_graph_hold_scales(af_graph *g)
+{
+    for (int i = 0; i < g->n_nodes && g->shard.split >= AF_SPLIT_WEIGHTS; i++)
         for (int k = 0; k < g->nodes[i]->n_in; k++) {
             const af_tensor *t = g->nodes[i]->in[k];
             if (t->role != AF_ROLE_ACTIVATION || !t->quant)
                 continue;
-            t->quant->absmax->hold_until = i;
-            if (t->quant->nested)
-                t->quant->nested->hold_until = i;
+            hold(t->quant->absmax, i);
+            hold(t->quant->nested, i);
         }
+}
+
+const af_tensor *af_gathered_from(const af_tensor *t)
+{
+    const af_node *n = t->producer;
+    return n && n->op == AF_OP_RANK_GATHER && t == n->out[0] ? n->in[0] : t;
 }
 
 void af_graph_gather_weights(af_graph *g)
@@ -153,12 +164,10 @@ void af_graph_gather_weights(af_graph *g)
             reader->in[k] = read_whole(&s, reader->in[k], reader);
         s.order[s.n++] = reader;
     }
-    if (af_graph_failed(g)) {
+    if (af_graph_failed(g))
         free(s.order);
-    } else {
+    else
         af_graph_take_order(g, s.order, s.n, n + (int)reads + 1);
-        hold_scales(g);
-    }
     free(s.whole);
     free(s.reader);
 }

@@ -167,11 +167,14 @@ void af_graph_set_exchange(af_graph *g, const af_exchange *e);
 typedef void af_exchanged_fn(void *user, const int64_t *cut, uint64_t size, bool gathers);
 void af_graph_exchanges(const af_graph *g, int what, af_exchanged_fn *fn, void *user);
 /* After plan, of a tensor that is split: [ranks + 1] bytes where the pieces begin and end, and this
- * graph's piece in memory of this process. NULL: it is whole. */
+ * graph's piece in memory of this process. NULL: it is whole; or, the second, on a GPU. */
 const int64_t *af_tensor_cuts(const af_tensor *t);
 void *af_tensor_piece_view(const af_tensor *t);
 /* The bytes [from, to) of the whole that this graph has of it. */
 void af_tensor_piece(const af_tensor *t, uint64_t *from, uint64_t *to);
+/* After prepare: this graph's piece. */
+AF_CHECKED af_status af_tensor_read_piece(af_graph *g, const af_tensor *t, void *data,
+                                          af_error *err);
 /* After prepare: `bytes` of the whole, `at` bytes in; what is not in the piece is left out. */
 AF_CHECKED af_status af_tensor_write_part(af_graph *g, af_tensor *t, uint64_t at, const void *data,
                                           uint64_t bytes, af_error *err);

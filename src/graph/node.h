@@ -256,6 +256,10 @@ void af_graph_sum_ranks(af_graph *g);
 void af_graph_drop_dead(af_graph *g);
 void af_graph_apply_recompute(af_graph *g);
 void af_graph_gather_weights(af_graph *g); /* split weights: before the nodes that read them */
+/* The order is final: gathered scales live as long as the nodes that read their codes. */
+void af_graph_hold_scales(af_graph *g);
+/* The split weight that t was gathered from, else t. */
+const af_tensor *af_gathered_from(const af_tensor *t);
 /* `order` (malloc'ed, `cap` long) becomes the graph's list of nodes. */
 void af_graph_take_order(af_graph *g, af_node **order, int n, int cap);
 AF_CHECKED af_status af_graph_layout(af_graph *g, af_error *err); /* lifetimes -> offsets */

@@ -327,6 +327,7 @@ af_status af_graph_layout(af_graph *g, af_error *err)
     uint64_t least = UINT64_MAX;
     uint64_t *best = af_calloc((uint64_t)g->n_tensors + (uint64_t)g->n_nodes + 1, sizeof *best);
     bool failed = !best;
+    af_graph_hold_scales(g);
     find_lifetimes(g);
     place_leaves(g);
     for (size_t i = 0; i < layouts && !failed; i++) {

@@ -165,7 +165,7 @@ static af_status check_copy(const af_graph *g, const af_tensor *t, const void *d
     if (bytes != af_tensor_bytes(t))
         return af_fail(err, AF_EUSAGE, "cannot %s %" PRIu64 " bytes: tensor '%s' has %" PRIu64,
                        verb, bytes, t->name, af_tensor_bytes(t));
-    if (!t->data)
+    if (!t->data && !(t->cut && af_tensor_extent(t) == 0)) /* a rank may have none of it */
         return af_fail(err, AF_EUSAGE, "tensor '%s' has no memory: nothing in the graph uses it",
                        t->name);
     return AF_OK;
@@ -190,6 +190,17 @@ static af_status check_values(const af_tensor *t, const int32_t *v, af_error *er
     return AF_OK;
 }
 
+/* So many bytes of a tensor's memory, as a tensor. */
+static af_tensor bytes_at(const af_tensor *t, uint64_t at, uint64_t bytes)
+{
+    af_tensor part = *t;
+    part.dtype = AF_DTYPE_U8;
+    part.ndim = 1;
+    part.dim[0] = part.ld = (int64_t)bytes;
+    part.data = (uint8_t *)t->data + at;
+    return part;
+}
+
 af_status af_tensor_write_part(af_graph *g, af_tensor *t, uint64_t at, const void *data,
                                uint64_t bytes, af_error *err)
 {
@@ -198,11 +209,7 @@ af_status af_tensor_write_part(af_graph *g, af_tensor *t, uint64_t at, const voi
     const uint64_t a = AF_MAX(from, at), b = AF_MIN(to, at + bytes);
     if (a >= b)
         return AF_OK;
-    af_tensor part = *t;
-    part.dtype = AF_DTYPE_U8;
-    part.ndim = 1;
-    part.dim[0] = part.ld = (int64_t)(b - a);
-    part.data = (uint8_t *)t->data + (a - from);
+    af_tensor part = bytes_at(t, a - from, b - a);
     return g->device->ops->write(g->device, g, &part, (const uint8_t *)data + (a - at), err);
 }
 
@@ -234,6 +241,15 @@ af_status af_tensor_read(af_graph *g, const af_tensor *t, void *data, uint64_t b
 {
     const af_status st = check_read(g, t, data, bytes, err);
     return st == AF_OK ? g->device->ops->read(g->device, g, t, data, err) : st;
+}
+
+af_status af_tensor_read_piece(af_graph *g, const af_tensor *t, void *data, af_error *err)
+{
+    const af_status st = check_copy(g, t, data, "read", af_tensor_bytes(t), err);
+    if (st != AF_OK || af_tensor_extent(t) == 0)
+        return st;
+    const af_tensor part = bytes_at(t, 0, af_tensor_extent(t));
+    return g->device->ops->read(g->device, g, &part, data, err);
 }
 
 af_status af_tensor_read_live(af_graph *g, const af_tensor *t, void *data, af_error *err)

@@ -81,6 +81,11 @@ static af_status lay_out_saved(af_adapter *a, af_error *err)
             AF_TRY(af_fail_subject(
                 err, AF_EUNSUPPORTED, "modules_to_save",
                 "modules_to_save '%s' needs the tied embeddings of this model untied", path));
+        if (t->ndim == 2 && af_disk_is_turned(s, i))
+            AF_TRY(af_fail_subject(err, AF_EUNSUPPORTED, "modules_to_save",
+                                   "modules_to_save '%s' is a Conv1D, which is trained by an "
+                                   "adapter, or with 'adapter: full'",
+                                   path));
         if (t->ndim > 2)
             AF_TRY(af_fail_subject(err, AF_EUNSUPPORTED, "modules_to_save",
                                    "modules_to_save '%s' holds experts, which are trained by "

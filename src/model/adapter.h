@@ -34,6 +34,7 @@ typedef struct af_adapter_config {
     double alpha, dropout;
     bool rslora, dora;
     bool lora_bias;            /* B has a bias */
+    bool fan_in_fan_out;       /* of a model whose matrices lie turned: for PEFT alone */
     const char *target_regex;  /* a full-match regex, or "all-linear"; NULL = the list */
     const char *const *target; /* entries: equal to the path, or its end after a '.' */
     int target_count;

@@ -341,7 +341,6 @@ static void refuse_others(config_reader *r)
 {
     static const char *const off[] = {"alora_invocation_tokens",
                                       "arrow_config",
-                                      "fan_in_fan_out",
                                       "layer_replication",
                                       "use_bdlora",
                                       "use_qalora",
@@ -482,7 +481,7 @@ static void set_constants(json_t *o)
                                         "megatron_config",
                                         "revision",
                                         "use_bdlora"};
-    static const char *const falses[] = {"ensure_weight_tying", "fan_in_fan_out", "use_qalora"};
+    static const char *const falses[] = {"ensure_weight_tying", "use_qalora"};
     for (size_t i = 0; i < AF_LEN(nulls); i++)
         json_object_set_new(o, nulls[i], json_null());
     for (size_t i = 0; i < AF_LEN(falses); i++)
@@ -507,6 +506,7 @@ char *af_adapter_config_text(const af_adapter_config *c)
                         c->base_model ? json_string(c->base_model) : json_null());
     json_object_set_new(o, "exclude_modules",
                         names_json(c->exclude, c->exclude_count, c->exclude_regex, true));
+    json_object_set_new(o, "fan_in_fan_out", json_boolean(c->fan_in_fan_out));
     json_object_set_new(o, "init_lora_weights",
                         is_true ? json_true() : json_string(c->init_weights));
     json_object_set_new(o, "layers_to_transform", layers_json(c));

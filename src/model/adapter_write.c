@@ -179,7 +179,9 @@ af_status af_adapter_write(const af_adapter *a, const char *dir, af_error *err)
     af_status st = AF_OK;
     char *values = af_path_join(dir, "adapter_model.safetensors");
     char *config = af_path_join(dir, "adapter_config.json");
-    char *text = af_adapter_config_text(&a->config);
+    af_adapter_config c = a->config;
+    c.fan_in_fan_out = a->spec->arch->linears_turned;
+    char *text = af_adapter_config_text(&c);
     if (!values || !config || !text)
         AF_TRY(af_fail_nomem(err, "an adapter's settings", 0));
     AF_TRY(af_dir_make(dir, err));

@@ -101,6 +101,7 @@ typedef struct af_forward_opts {
     bool no_adapter;             /* as if there were none (a reference policy) */
     double dropout;              /* on the adapters' input */
     double residual_dropout;     /* on what attention and MLP add (resid_pdrop of Phi-3) */
+    double embed_dropout;        /* on the embeddings (embd_pdrop of gpt2) */
     double neftune;              /* alpha of the noise on embeddings; 0 = none */
     const af_layer_cache *cache; /* [layers] (af_model_caches): cached generation; NULL = none */
     af_forward_tap *tap;         /* NULL = none */

@@ -506,7 +506,7 @@ af_status af_loader_write(af_loader *ld, af_model_leaves *l, af_error *err)
             continue;
         }
         if (ld->quantise[i] && !ld->made[i].codes && !ld->o.load_in_8bit &&
-            af_graph_can_write_nf4(l->graph)) {
+            af_graph_can_write_nf4(l->graph) && (!af_tensor_cuts(t) || af_weight_quant(t))) {
             AF_TRY(write_nf4(ld, l, i, err));
         } else if (af_weight_quant(t)) {
             AF_TRY(write_codes(ld, l, i, err));

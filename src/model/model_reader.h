@@ -66,6 +66,7 @@ typedef struct af_model_reader {
     bool head_only;          /* the tied embedding is stored under the head's name */
     int64_t stored_vocab;    /* the config's vocab_size on disk */
     const char *prefix;      /* what "model." is called in this folder */
+    size_t bare;             /* so many bytes of the arch's stem are missing there */
     af_model_spec spec;      /* as stored */
     af_model_spec new_vocab; /* when resized */
     af_tensor_layout *layout;
@@ -160,8 +161,8 @@ typedef struct af_overlay {
     const af_adapter_module *module; /* low-rank part over them, or NULL */
     int64_t out;                     /* rows of one of its matrices: those of an expert, or all */
     int64_t row;                     /* of all of them, the first that the tensor has */
-    int64_t turned; /* above 0: the tensor has experts as gpt_oss stores them, columns of their
-                       inputs, as many as this */
+    int64_t turned; /* above 0: the tensor has rows of inputs, as many as this, and columns of
+                       outputs: experts of gpt_oss, linears of gpt2 */
     bool embedding; /* the module is the embedding */
     bool pairs;     /* turned: columns of gate and up alternate */
     int64_t tokens; /* its rows */
@@ -182,6 +183,7 @@ typedef struct af_tensor_view {
     const af_model_tensor *t;
     af_stored_values values; /* folders */
     af_overlay overlay;
+    float *row; /* of ours, where the tensor lies turned in a folder and is read from GGUF */
 } af_tensor_view;
 
 AF_CHECKED af_status af_tensor_view_open(af_tensor_view *v, af_model_reader *in,

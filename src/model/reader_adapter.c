@@ -163,6 +163,15 @@ af_status af_model_reader_read_adapter(af_model_reader *in, const char *dir, af_
             goto done;
         }
     for (int i = 0; i < spec->modules; i++)
+        if ((*out)->module[i].magnitude && af_disk_is_turned(spec, spec->module[i].weight)) {
+            st = af_fail(err, AF_EUNSUPPORTED,
+                         "'%s' cannot be merged: it is DoRA over '%s', a Conv1D", dir,
+                         spec->module[i].path);
+            af_adapter_free(*out);
+            *out = NULL;
+            goto done;
+        }
+    for (int i = 0; i < spec->modules; i++)
         if ((*out)->module[i].rank && spec->tensor[spec->module[i].weight].module != i) {
             st = af_fail(err, AF_EUNSUPPORTED,
                          "'%s' changes '%s', which shares its weights with the embedding", dir,

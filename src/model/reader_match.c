@@ -239,9 +239,10 @@ static af_status match_folder(af_model_reader *in, faults *f, int i, af_error *e
     af_status st = AF_OK;
     af_reader_vocab_stored_dim(in, i, stored);
     if (af_disk_is_turned(&in->spec, i)) {
+        int64_t from;
+        int ndim;
         e->turned = t;
-        stored[1] = t->dim[t->ndim == 3 ? 2 : 1];
-        stored[2] = t->dim[1];
+        af_disk_piece(&in->spec, i, 0, ours, sizeof ours, stored, &ndim, &from);
     }
     af_model_reader_disk_name(in, t->name, name, sizeof name);
     if (t->slot == AF_SLOT_ROUTER && in->spec.arch->router &&
@@ -258,7 +259,8 @@ static af_status match_folder(af_model_reader *in, faults *f, int i, af_error *e
             return check_packed(&e->bnb, stored, err);
     }
     /* Experts are one tensor each, or all in one. */
-    const bool whole = t->ndim < 3 || af_weights_find(in->weights, name) != NULL;
+    const bool whole = (t->ndim < 3 && !af_disk_is_apart(&in->spec, i)) ||
+                       af_weights_find(in->weights, name) != NULL;
     bool coded = false;
     AF_TRY(take_parts(in, e, whole ? 1 : af_disk_count(&in->spec, i), err));
     if (whole) {
@@ -451,7 +453,9 @@ static bool may_be_unused(const af_model_reader *in, const char *name)
                (strncmp(name, "blk.", 4) == 0 && strtol(name + 4, NULL, 10) >= in->spec.layers);
     if (af_ends_with(name, "rotary_emb.inv_freq") || af_ends_with(name, ".masked_bias"))
         return true;
-    if (in->spec.arch->stem && af_ends_with(name, ".attention.bias"))
+    if (in->spec.arch->stem &&
+        (af_ends_with(name, ".attention.bias") || af_ends_with(name, ".attn.bias") ||
+         af_ends_with(name, ".attn.causal_mask")))
         return true; /* a mask of old files */
     if ((in->spec.tied || in->head_copied) &&
         af_ends_with(name, af_slot_hf_name(in->spec.arch, AF_SLOT_HEAD)))

@@ -10,9 +10,18 @@ static const char *const prefixes[] = {"model.", "language_model.model.", "model
 void af_reader_find_prefix(af_model_reader *in)
 {
     char name[NAME_MAX_BYTES];
+    const char *embed = in->spec.tensor[in->spec.embed].name;
+    const char *stem = in->spec.arch->stem;
     in->prefix = prefixes[0];
+    in->bare = 0;
+    if (stem && strncmp(embed, "model.", 6) != 0) { /* folders of gpt2 have names without it */
+        if (!af_weights_find(in->weights, embed) &&
+            af_weights_find(in->weights, embed + strlen(stem)))
+            in->bare = strlen(stem);
+        return;
+    }
     for (size_t i = 0; i < AF_LEN(prefixes); i++) {
-        snprintf(name, sizeof name, "%sembed_tokens.weight", prefixes[i]);
+        snprintf(name, sizeof name, "%s%s", prefixes[i], embed + 6);
         if (af_weights_find(in->weights, name)) {
             in->prefix = prefixes[i];
             return;
@@ -22,7 +31,9 @@ void af_reader_find_prefix(af_model_reader *in)
 
 void af_model_reader_disk_name(const af_model_reader *in, const char *name, char *out, size_t size)
 {
-    if (strncmp(name, "model.", 6) == 0)
+    if (in->bare && strncmp(name, in->spec.arch->stem, in->bare) == 0)
+        snprintf(out, size, "%s", name + in->bare);
+    else if (strncmp(name, "model.", 6) == 0)
         snprintf(out, size, "%s%s", in->prefix, name + 6);
     else if (strcmp(in->prefix, "language_model.model.") == 0)
         snprintf(out, size, "language_model.%s", name);
@@ -35,7 +46,9 @@ void af_model_reader_own_name(const af_model_reader *in, const char *stored, cha
     const size_t n = strlen(in->prefix);
     const bool head = strstr(stored, "lm_head.") != NULL;
     const bool outer = strncmp(stored, "language_model.", 15) == 0;
-    if (!head && strncmp(stored, in->prefix, n) == 0)
+    if (!head && in->bare)
+        snprintf(out, size, "%s%s", in->spec.arch->stem, stored);
+    else if (!head && strncmp(stored, in->prefix, n) == 0)
         snprintf(out, size, "model.%s", stored + n);
     else
         snprintf(out, size, "%s", head && outer ? stored + 15 : stored);

@@ -247,15 +247,21 @@ af_status af_tensor_view_open(af_tensor_view *v, af_model_reader *in, const af_m
         v->overlay.row = from / af_model_tensor_cols(t);
         const af_model_spec *s = in->adapter->spec;
         const int m = tensor < 0 ? -1 : s->tensor[tensor].module;
-        if (m >= 0 && t->stored && s->arch->experts_turned && af_module_is_experts(&s->module[m])) {
+        if (m >= 0 && (t->stored || s->arch->linears_turned) && s->module[m].weight == tensor &&
+            af_disk_is_turned(s, tensor)) {
             v->overlay.turned = s->module[m].in;
             v->overlay.pairs = s->module[m].group == AF_GROUP_EXPERTS_GATE_UP;
         }
     }
-    if (!t->stored && af_disk_is_turned(&in->spec, t->spec))
+    if (!t->stored && t->ndim > 2 && af_disk_is_turned(&in->spec, t->spec))
         return af_fail(err, AF_EUNSUPPORTED,
                        "experts of '%s' cannot be written to a folder from a GGUF file",
                        in->spec.arch->model_type);
+    if (!t->stored && t->ndim == 2 && af_disk_is_turned(&in->spec, t->spec)) {
+        v->row = af_calloc((uint64_t)t->dim[0], sizeof *v->row);
+        if (!v->row)
+            return af_fail_nomem(err, "a row of a tensor", (uint64_t)t->dim[0] * sizeof *v->row);
+    }
     if (!t->stored)
         return AF_OK;
     const af_status st = af_stored_values_named(&v->values, &readable, in->weights, &in->config,
@@ -272,6 +278,7 @@ void af_tensor_view_close(af_tensor_view *v)
         af_weights_forget(v->in->weights, v->t->stored);
     else if (v->in)
         af_model_reader_forget(v->in, v->t->spec);
+    free(v->row);
     *v = (af_tensor_view){0};
 }
 
@@ -289,6 +296,17 @@ static void add_rest(const af_tensor_view *v, float *out)
         out[i] += (float)af_gguf_item_float(kv, i);
 }
 
+/* Rows of a matrix that lies turned in a folder: columns of ours. */
+static void columns_as_rows(const af_tensor_view *v, int64_t from, int64_t n, float *out)
+{
+    const int64_t rows = v->t->dim[1];
+    for (int64_t r = 0; r < rows; r++) {
+        af_model_reader_rows(v->in, v->t->spec, r, 1, v->row);
+        for (int64_t i = 0; i < n; i++)
+            out[i * rows + r] = v->row[from + i];
+    }
+}
+
 void af_tensor_view_rows(const af_tensor_view *v, int64_t from, int64_t n, float *out)
 {
     const af_model_tensor *t = v->t;
@@ -297,6 +315,8 @@ void af_tensor_view_rows(const af_tensor_view *v, int64_t from, int64_t n, float
         take_saved(&v->overlay, from, n, cols, out);
     } else if (t->stored) {
         af_stored_values_read(&v->values, from * cols, (from + n) * cols, out);
+    } else if (v->row) {
+        columns_as_rows(v, from, n, out);
     } else {
         af_model_reader_rows(v->in, t->spec, t->spec_row + from, n, out);
         if (t->ndim == 1 && (v->in->layout[t->spec].add != 0 || v->in->layout[t->spec].minus_exp))

@@ -55,6 +55,14 @@ static void moe_adapted(rec *r, int64_t rank)
     af_tensor *w = af_moe_route(r->g, z, &route, &index);
     finish(r, af_moe_ffn(r->g, x, w, index, &o));
 }
+/* The sparse mixer. */
+static void case_moe_near(rec *r)
+{
+    enum { N = 70, X = 40, K = 2 };
+    af_tensor *index, *z = act_2(r, N, X);
+    const af_route_opts o = {.used = K, .score = AF_ROUTE_NEAR, .eps = 0.3, .scale = 1.5};
+    finish(r, af_moe_route(r->g, z, &o, &index));
+}
 static void case_moe_adapted(rec *r) { moe_adapted(r, 16); }
 static void case_moe_adapted_odd(rec *r) { moe_adapted(r, 3); }
 static void case_moe(rec *r) { moe(r, false, 70, 5, 24, 40); }

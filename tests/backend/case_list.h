@@ -7,6 +7,7 @@
 #include "backend/case_decode.h"
 #include "backend/case_experts.h"
 #include "backend/case_fp8.h"
+#include "backend/case_glu.h"
 #include "backend/case_quant.h"
 #include "backend/case_recurrent.h"
 
@@ -355,6 +356,24 @@ static void case_head(rec *r)
         if (r->leaf[i].t->role == AF_ROLE_PARAM)
             r->out[r->outs++] = r->leaf[i].t->grad;
 }
+/* Rows that stay in the registers of a cluster on Hopper. */
+static void head_long(rec *r, int32_t V, double smoothing)
+{
+    static int32_t label[6];
+    const int32_t of[6] = {V - 1, 0, -100, V / 2, 4095, 4096};
+    memcpy(label, of, sizeof label);
+    af_tensor *rows;
+    const af_head_opts o = {.rows = &rows, .smoothing = smoothing, .logit_scale = 0.5};
+    af_tensor *x = act_2(r, 6, 8);
+    af_tensor *loss = af_head_loss(r->g, x, in_2(r, V, 8), ints(r, 6, label), &o);
+    out(r, loss);
+    out(r, rows);
+    af_graph_backward(r->g, loss);
+    r->out[r->outs++] = r->leaf[0].t->grad;
+}
+static void case_head_long(rec *r) { head_long(r, 65541, 0.1); }
+static void case_head_longer(rec *r) { head_long(r, 151936, 0); }
+static void case_head_longest(rec *r) { head_long(r, 196609, 0); }
 /* Copies of rows, their sum, and what has no row. */
 static void case_row_pick(rec *r)
 {
@@ -508,6 +527,11 @@ static const test_case cases[] = {
     {"attention_sinks_cached", case_attention_sinks_cached, 1e-2},
     {"xielu", case_xielu, 0},
     {"glu", case_glu, 0},
+    {"glu_adapters", case_glu_adapters, 2e-2},
+    {"glu_adapters_twice", case_glu_adapters_twice, 2e-2},
+    {"glu_adapters_long", case_glu_adapters_long, 2e-2},
+    {"glu_adapters_front", case_glu_adapters_front, 2e-2},
+    {"glu_adapters_odd", case_glu_adapters_odd, 2e-2},
     {"linear", case_linear, 0},
     {"row_adapters", case_row_adapters, 0},
     {"token_draw", case_token_draw, 1e-12},
@@ -552,8 +576,12 @@ static const test_case cases[] = {
     {"moe_tiles", case_moe_tiles, 2e-2},
     {"moe_adapted", case_moe_adapted, 2e-2},
     {"moe_adapted_odd", case_moe_adapted_odd, 2e-2},
+    {"moe_near", case_moe_near, 2e-2},
     RECURRENT_CASES,
     {"head", case_head, 1e-2},
+    {"head_long", case_head_long, 1e-2},
+    {"head_longer", case_head_longer, 1e-2},
+    {"head_longest", case_head_longest, 1e-2},
     {"row_pick", case_row_pick, 1e-2},
     {"expand_topk", case_expand_topk, 1e-2},
     {"head_rows", case_head_rows, 1e-2},

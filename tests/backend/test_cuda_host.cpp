@@ -11,6 +11,7 @@
 #include "host/case_dense.h"
 #include "host/case_elements.h"
 #include "host/case_optim_bf16.h"
+#include "host/case_routes.h"
 #include "host/case_sink.h"
 #include "host/case_state.h"
 #include "host/case_tokens.h"
@@ -55,6 +56,7 @@ int main()
     loss_rows_case();
     gguf_cases();
     state_cases();
+    near_route_case();
     dense_cases();
     bf16_adam_cases();
     token_cases();

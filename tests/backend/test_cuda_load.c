@@ -63,12 +63,14 @@ static uint16_t *make_rows(int64_t n)
 static bool same_bytes(const loaded *l, af_tensor *t, const void *want, const char *what)
 {
     af_error err = {0};
-    const uint64_t n = af_tensor_bytes(t);
-    uint8_t *have = calloc(1, n);
-    CHECK_OK(af_tensor_read(l->g, t, have, n, &err), err);
+    uint64_t from, to; /* all of it, or the piece of a rank */
+    af_tensor_piece(t, &from, &to);
+    const uint64_t n = to - from;
+    uint8_t *have = calloc(1, n + 1);
+    CHECK_OK(af_tensor_read_piece(l->g, t, have, &err), err);
     uint64_t wrong = 0, first = 0;
     for (uint64_t i = n; i-- > 0;)
-        if (have[i] != ((const uint8_t *)want)[i]) {
+        if (have[i] != ((const uint8_t *)want)[from + i]) {
             wrong++;
             first = i;
         }
@@ -79,7 +81,31 @@ static bool same_bytes(const loaded *l, af_tensor *t, const void *want, const ch
     return wrong == 0;
 }
 
-static int load_case(af_device *d, af_dtype type, int64_t rows, int64_t cols)
+static int check_codes(const loaded *l, const af_bnb_weight *want)
+{
+    return !same_bytes(l, l->w, want->codes, "codes") +
+           !same_bytes(l, l->q.absmax, want->absmax, "scales") +
+           !same_bytes(l, l->q.nested, want->nested, "nested scales");
+}
+
+/* A rank keeps its piece of what is written, which may be nothing. */
+static int write_whole(const loaded *l, const af_bnb_weight *want)
+{
+    af_error err = {0};
+    af_tensor *t[] = {l->w, l->q.absmax, l->q.nested};
+    const void *data[] = {want->codes, want->absmax, want->nested};
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(af_tensor_write(l->g, t[i], data[i], af_tensor_bytes(t[i]), &err), err);
+    return check_codes(l, want);
+}
+
+static af_status no_swap(void *user, const af_swap *s, int n, void *stream, af_error *err)
+{
+    return (void)user, (void)s, (void)n, (void)stream, (void)err, AF_OK;
+}
+
+/* rank of ranks: 0 of 1 has all. */
+static int load_case(af_device *d, af_dtype type, int64_t rows, int64_t cols, int rank, int ranks)
 {
     af_error err = {0};
     loaded l = {0};
@@ -89,18 +115,21 @@ static int load_case(af_device *d, af_dtype type, int64_t rows, int64_t cols)
     float *f = calloc((size_t)n, sizeof *f), *values = calloc((size_t)n, sizeof *values);
     int bad = 0;
     record(&l, type, rows, cols);
+    if (ranks > 1)
+        af_graph_set_shard(l.g, rank, ranks, AF_SPLIT_WEIGHTS);
     CHECK_OK(af_graph_prepare(l.g, d, &err), err);
-    CHECK_OK(d->ops->write_nf4(d, l.g, l.w, x, &err), err);
-    CHECK_OK(af_graph_run(l.g, AF_RUN_FORWARD, &err), err);
+    af_graph_set_exchange(l.g, &(af_exchange){.swap = no_swap});
     for (int64_t i = 0; i < n; i++)
         f[i] = af_f32_from_bf16(x[i]);
     CHECK_OK(af_bnb_weight_make(&want, AF_DTYPE_NF4, f, n, cols,
                                 type == AF_DTYPE_F32 ? AF_DTYPE_F32 : AF_DTYPE_BF16, &err),
              err);
+    if (ranks > 1)
+        bad += write_whole(&l, &want);
+    CHECK_OK(d->ops->write_nf4(d, l.g, l.w, x, &err), err);
+    CHECK_OK(af_graph_run(l.g, AF_RUN_FORWARD, &err), err);
     if (d == gpu && type == AF_DTYPE_NF4) {
-        bad += !same_bytes(&l, l.w, want.codes, "codes");
-        bad += !same_bytes(&l, l.q.absmax, want.absmax, "scales");
-        bad += !same_bytes(&l, l.q.nested, want.nested, "nested scales");
+        bad += check_codes(&l, &want);
         if (memcmp(&l.q.offset, &want.offset, sizeof want.offset) != 0) {
             print_error("offset %a, not %a\n", (double)l.q.offset, (double)want.offset);
             bad++;
@@ -112,7 +141,8 @@ static int load_case(af_device *d, af_dtype type, int64_t rows, int64_t cols)
         bad += !same_bytes(&l, l.w, type == AF_DTYPE_BF16 ? (void *)x : (void *)values, "values");
     }
     if (bad)
-        print_error("%s of %d x %d\n", af_dtype_name(type), (int)rows, (int)cols);
+        print_error("%s of %d x %d, rank %d of %d\n", af_dtype_name(type), (int)rows, (int)cols,
+                    rank, ranks);
     af_bnb_weight_clear(&want);
     af_graph_free(l.g);
     free(x);
@@ -129,7 +159,10 @@ static int all_cases(af_device *d)
     for (size_t t = 0; t < AF_LEN(types); t++)
         for (size_t i = 0; i < AF_LEN(shape); i++)
             if (types[t] != AF_DTYPE_NF4 || shape[i][0] * shape[i][1] % 2 == 0)
-                bad += load_case(d, types[t], shape[i][0], shape[i][1]);
+                bad += load_case(d, types[t], shape[i][0], shape[i][1], 0, 1);
+    for (size_t i = 0; i < AF_LEN(shape); i++)
+        for (int rank = 0; rank < 4 && shape[i][0] * shape[i][1] % 2 == 0; rank++)
+            bad += load_case(d, AF_DTYPE_NF4, shape[i][0], shape[i][1], rank, 4);
     return bad;
 }
 

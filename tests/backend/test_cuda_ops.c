@@ -240,28 +240,32 @@ static void test_own_gemms_agree_too(void **state)
     assert_int_equal(bad, 0);
 }
 
-/* Operands of 11 bits: no longer f32, still far better than bf16. */
+/* Operands of 11 bits: no longer f32, still far better than bf16. The fastest kernel is taken, and
+ * for a small product that may be one of f32. */
 static void test_tf32_gemms_round_their_operands(void **state)
 {
+    const how h = {AF_DTYPE_F32, AF_RECOMPUTE_NONE, 1, false};
+    double most = 0;
     int worst;
     (void)state;
     if (!gpu)
         skip_because("no GPU");
     for (size_t i = 0; i < AF_LEN(cases); i++) {
-        const how h = {AF_DTYPE_F32, AF_RECOMPUTE_NONE, 1, false};
         values a = {0}, b = {0};
         af_error err = {0};
-        if (strcmp(cases[i].name, "matmul") != 0)
+        if (strncmp(cases[i].name, "matmul", 6) != 0)
             continue;
         af_device_allow_tf32(gpu, true);
         CHECK_OK(run_case(&cases[i], gpu, h, &a, &err), err);
         af_device_allow_tf32(gpu, false);
         CHECK_OK(run_case(&cases[i], cpu, h, &b, &err), err);
         const double e = distance(&a, &b, &worst);
-        CHECK_MSG(e > 1e-5 && e < 2e-3, "tf32: %.2e", e);
+        CHECK_MSG(e < 2e-3, "tf32, %s: %.2e", cases[i].name, e);
+        most = AF_MAX(most, e);
         clear(&a);
         clear(&b);
     }
+    CHECK_MSG(most > 1e-5, "tf32: %.2e", most);
 }
 
 static void test_adapters_in_separate_gemms_agree_too(void **state)

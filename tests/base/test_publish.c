@@ -6,8 +6,34 @@
 #include "base/publish.h"
 #include "test.h"
 
+#include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* Of the library (--wrap): a file system that is full from the moment on at which `full_after` has
+ * its place and its folder is synced. Removing works. */
+int __real_fsync(int fd);
+int __real_rename(const char *from, const char *to);
+int __wrap_fsync(int fd);
+int __wrap_rename(const char *from, const char *to);
+
+static const char *full_after;
+static bool is_full;
+
+int __wrap_fsync(int fd)
+{
+    struct stat s;
+    if (full_after && fstat(fd, &s) == 0 && S_ISDIR(s.st_mode) && access(full_after, F_OK) == 0)
+        is_full = true;
+    errno = ENOSPC;
+    return is_full ? -1 : __real_fsync(fd);
+}
+
+int __wrap_rename(const char *from, const char *to)
+{
+    errno = ENOSPC;
+    return is_full ? -1 : __real_rename(from, to);
+}
 
 static char dir[] = "/tmp/afinar-publish-XXXXXX";
 
@@ -249,6 +275,21 @@ static void test_a_failure_in_the_middle_puts_the_old_files_back(void **state)
     check_content("out/a.bin", "2");
 }
 
+static void test_a_file_that_cannot_be_put_back_stays_known(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    full_after = in_dir("f.bin");
+    assert_int_equal(af_output_write(full_after, "new", 3, false, &err), AF_EIO);
+    assert_non_null(strstr(err.msg, "No space left"));
+    assert_true(is_full);
+    full_after = NULL;
+    is_full = false;
+    check_content("f.bin", "new");
+    CHECK_OK(af_output_write(in_dir("f.bin"), "other", 5, true, &err), err);
+    check_content("f.bin", "other");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -261,6 +302,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_files, begin, end),
         cmocka_unit_test_setup_teardown(test_groups_are_apart, begin, end),
         cmocka_unit_test_setup_teardown(test_a_failure_in_the_middle_puts_the_old_files_back, begin,
+                                        end),
+        cmocka_unit_test_setup_teardown(test_a_file_that_cannot_be_put_back_stays_known, begin,
                                         end),
     };
     if (!mkdtemp(dir))

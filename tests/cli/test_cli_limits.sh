@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Long and hostile inputs: each either works in a time that grows with its length, or ends with a sentence that names the limit.
-# No time is measured here: what grew with the square of its length would take minutes and run into ctest's limit.
+# No time is compared here: what grew with the square of its length would take minutes and run into ctest's limit.
+# AF_TIMES=1 prints seconds of the processor (docs/measurements/tests.md).
 set -uo pipefail
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
@@ -65,18 +66,24 @@ open(tmp + "/names.safetensors", "wb").write(struct.pack("<Q", len(head)) + head
 put("density.yml", f"merge_method: ties\nbase_model: {base}\nmodels:\n  - model: {tmp}/strip\n    parameters: {{weight: 1, density: 1.0e+308}}\n")
 PY
 
+# timed COMMAND...
+timed() {
+    local TIMEFORMAT="%U + %S s of the processor: ${*//$tmp\/}"
+    [ -n "${AF_TIMES-}" ] || { "$@"; return; }
+    { time "$@" 2>&3; } 3>&2 2>> "$tmp/times"
+}
 # wants EXIT TEXT COMMAND...: the exit status and a text in what was printed
 wants() {
     local code=$1 text=$2 status=0
     shift 2
-    "$@" > "$tmp/said" 2>&1 || status=$?
+    timed "$@" > "$tmp/said" 2>&1 || status=$?
     [ "$status" = "$code" ] || fail "$*: exit $status, not $code: $(tail -c 300 "$tmp/said")"
     grep -qF -- "$text" "$tmp/said" || fail "$*: no '$text' in: $(tail -c 300 "$tmp/said")"
 }
 stdin() { local from=$1; shift; "$@" < "$tmp/$from"; }
 
 # messages: the masks found in windows are those that the template marks itself, and those of short conversations
-preview() { "$AFINAR" data preview "$tmp/$1.yaml" --json | python3 -c 'import json, sys; r = json.loads(sys.stdin.readline()); print(r["labels"] if "labels" in r else r["mask"])'; }
+preview() { timed "$AFINAR" data preview "$tmp/$1.yaml" --json | python3 -c 'import json, sys; r = json.loads(sys.stdin.readline()); print(r["labels"] if "labels" in r else r["mask"])'; }
 long=long
 [ -z "${ASAN_OPTIONS-}" ] || long= # the sanitizers see as much in the short ones
 for d in short agent $long; do
@@ -101,4 +108,5 @@ wants 1 "normalizer makes more than 64 bytes of each byte of text" stdin word.js
 wants 0 "25000 tensors" "$AFINAR" inspect "$tmp/names.safetensors"
 wants 1 "density 1e+308 of" "$AFINAR" merge "$tmp/density.yml" -o "$tmp/merged"
 [ ! -e "$tmp/merged" ] || fail "a refused merge leaves a folder"
+[ -z "${AF_TIMES-}" ] || sed "s|$AFINAR|afinar|" "$tmp/times"
 exit $failed

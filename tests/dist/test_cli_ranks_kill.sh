@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # kill -9 of a random rank at a random moment: the others end with status 1 soon after ddp_timeout and name it; resumed, perhaps with another
 # number of ranks and another zero_stage, the run ends with the bytes of an undisturbed one. AF_KILLS sets the number of kills, AF_KILL_SEED the moments.
+# AF_KILL_STAGE: that zero_stage always.
 # A rank that is killed before it has joined is noticed by the others after ddp_timeout only.
 set -euo pipefail
 kills=${AF_KILLS:-2}
@@ -29,6 +30,7 @@ fail() { echo "$1"; exit 1; }
 pids=()
 start() { # N: N ranks of 4 micro-batches; rank r prints into $tmp/said.r
     local n=$1 r stage=$((RANDOM % 4))
+    stage=${AF_KILL_STAGE:-$stage}
     pids=()
     MASTER_PORT=$((26000 + RANDOM % 6000)) # below those of clients (32768), not those of test_cli_ranks
     while (exec 3<> "/dev/tcp/127.0.0.1/$MASTER_PORT") 2> /dev/null; do MASTER_PORT=$((MASTER_PORT + 1)); done

@@ -240,7 +240,7 @@ class Sweep:
         if self.case.train:
             return self.rerun(folder) if signature(folder) != self.untouched else None
         wrong = self.leftovers(self.look(folder), call in REMOVES)
-        again = self.case.keeps or (call in REMOVES and self.case.writes)
+        again = self.case.keeps or (self.case.writes and (call in REMOVES or self.look(folder) != self.before))
         return wrong or (self.rerun(folder) if again else None)
 
     def torn(self, now):
@@ -418,6 +418,7 @@ def main():
     p.add_argument("--case", action="append", help="only these (regular expressions)")
     p.add_argument("--sample", type=int, default=0, help="random calls per command instead of all")
     p.add_argument("--stacks", type=int, default=0, help="so many calls of every call stack, over all commands")
+    p.add_argument("--known", action="append", default=[], help="commands whose call stacks were swept before (with --stacks)")
     p.add_argument("--no-copies", dest="copies", action="store_false", help="a run for every call")
     p.add_argument("--at", type=int, action="append", help="these calls only")
     p.add_argument("--seed", type=int, default=None)
@@ -435,6 +436,11 @@ def main():
     fixed_addresses()
     try:
         for case in table.cases():
+            if any(re.fullmatch(c, case.name) for c in opts.known):
+                s = Sweep(case, opts.kind, top, opts.keep)
+                s.reference()
+                by_stack(s, opts.stacks, seen)
+                continue
             if opts.case and not any(re.fullmatch(c, case.name) for c in opts.case):
                 continue
             bad += sweep_case(case, opts, top, random.Random(f"{seed} {case.name}"), seen, total)

@@ -6,7 +6,16 @@
 
 #include "tensor/codec.h"
 
-enum { SIGMOID = 1, CHOICE = 2, NORM = 4, GROUPS = 8, BIAS = 16, LORA = 32, CLAMP = 64 };
+enum {
+    SIGMOID = 1,
+    CHOICE = 2,
+    NORM = 4,
+    GROUPS = 8,
+    BIAS = 16,
+    LORA = 32,
+    CLAMP = 64,
+    NEAR = 128
+};
 
 enum { X = 6, K = 3, F = 3, R = 2 };
 
@@ -16,6 +25,11 @@ static af_route_opts router(af_graph *g, int v, af_dtype t)
     o.norm = v & NORM;
     o.eps = v & NORM ? 0.125 : 0;
     o.scale = v & CHOICE ? 1.75 : 0;
+    if (v & NEAR) {
+        o.score = AF_ROUTE_NEAR;
+        o.eps = 0.6;
+        o.scale = 1.25;
+    }
     if (v & CHOICE)
         o.bias = af_graph_input(g, "choice", t, 1, (int64_t[]){X});
     if (v & GROUPS)
@@ -61,6 +75,7 @@ static void test_gradients_agree_with_differences(void **state)
                                    GROUPS,
                                    CHOICE,
                                    GROUPS | CHOICE | NORM | SIGMOID,
+                                   NEAR,
                                    BIAS,
                                    LORA,
                                    LORA | BIAS | NORM | CLAMP};
@@ -111,6 +126,10 @@ static void test_choices_follow_bias_and_groups(void **state)
     /* 2 wins by its bias, which its weight does not have */
     check_route(z, bias, (af_route_opts){.used = 2, .score = AF_ROUTE_SIGMOID, .scale = 2}, 4,
                 (int32_t[]){2, 0}, (float[]){2 * sigmoid(0), 2 * sigmoid(2)});
+    /* 1.5 is near 2 (0.5 <= 0.3 * 2), 1 is not; then 1 is not near 1.5, and -2 is near nothing */
+    check_route((float[]){1, 2, -2, 1.5f}, NULL,
+                (af_route_opts){.used = 2, .score = AF_ROUTE_NEAR, .eps = 0.3}, 4,
+                (int32_t[]){1, 3}, (float[]){1 / (1 + expf(-0.5f)), 1});
     /* equal logits: the lower first */
     check_route((float[]){1, 3, 3, 3}, NULL, (af_route_opts){.used = 2, .norm = true}, 4,
                 (int32_t[]){1, 2}, (float[]){0.5f, 0.5f});

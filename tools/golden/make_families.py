@@ -177,6 +177,7 @@ LATENT = dict(num_key_value_heads=4, q_lora_rank=8, kv_lora_rank=6, qk_nope_head
 ROUTED = dict(n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=8, n_shared_experts=1, n_group=2, topk_group=2,
               routed_scaling_factor=1.4)
 THETAS = dict(num_hidden_layers=3, sliding_window=3, layer_rope_theta=[1e4, 0, 500.0])
+GPT = dict(num_key_value_heads="none", intermediate_size="none", attention_dropout="none")
 SMALL = {
     "granitemoe": ("GraniteMoeConfig", dict(**GRANITE, num_local_experts=4, num_experts_per_tok=2, **rope())),
     "granitemoeshared": ("GraniteMoeSharedConfig", dict(**GRANITE, num_local_experts=4, num_experts_per_tok=2,
@@ -214,6 +215,19 @@ SMALL = {
                                     new_decoder_architecture=True, **rope())),
     "falcon_old": ("FalconConfig", dict(num_key_value_heads="none", intermediate_size="none", multi_query=False,
                                         parallel_attn=False, bias=True, ffn_hidden_size=20, **rope())),
+    "gpt2": ("GPT2Config", dict(**GPT, n_inner=20, tie_word_embeddings=True)),
+    "gpt_bigcode": ("GPTBigCodeConfig", dict(**GPT, tie_word_embeddings=True)),
+    "gpt_bigcode_mha": ("GPTBigCodeConfig", dict(**GPT, n_inner=20, multi_query=False)),
+    "gptj": ("GPTJConfig", dict(**GPT, rotary_dim=4)),
+    "codegen": ("CodeGenConfig", dict(**GPT, n_inner=20, rotary_dim=2)),
+    "opt": ("OPTConfig", dict(num_key_value_heads="none", intermediate_size="none", ffn_dim=20, tie_word_embeddings=True,
+                              pad_token_id=1)),
+    "persimmon": ("PersimmonConfig", dict(hidden_size=32, num_key_value_heads="none", **rope(partial_rotary_factor=0.5))),
+    "stablelm_qk_norm": ("StableLmConfig", dict(hidden_size=32, qk_layernorm=True, **rope(partial_rotary_factor=0.5))),
+    "phi_qk_norm": ("PhiConfig", dict(hidden_size=32, num_key_value_heads=4, qk_layernorm=True,
+                                      **rope(partial_rotary_factor=0.5))),
+    "phimoe": ("PhimoeConfig", dict(num_local_experts=4, num_experts_per_tok=2, router_jitter_noise=0.3, attention_bias=True,
+                                    lm_head_bias=True, **rope(1e6))),
     # what llama.cpp has a form for, where the entries above go beyond it
     "afmoe_gguf": ("AfmoeConfig", dict(head_dim=6, num_hidden_layers=4, sliding_window=3, num_shared_experts=1,
                                        mup_enabled=True, route_scale=1.4, **TOP2, **rope())),
@@ -227,7 +241,7 @@ SMALL = {
         "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.3}}),
 }
 FAMILIES.update({k: (v[0], {"vocab_size": 20, **v[1]}, {"small": True, "rules": [["expert_bias", 0, 0.2]] + (
-    [["norm", 0, 0.2]] if k == "vaultgemma" else [])}) for k, v in SMALL.items()})
+    [["norm", 0, 0.2]] if k == "vaultgemma" else [["embed", 0, 0.2]] if k == "opt" else [])}) for k, v in SMALL.items()})
 
 
 def uniform(stream, n):
@@ -319,7 +333,7 @@ def make(name):
             used.append(next(r for r in rules if r[0] in k))
         rules = [r for r in rules if r in used]
         written = {k: v for k, v in written.items() if (v is not None or k == "pad_token_id") and k not in (
-            "initializer_range", "attention_dropout", "router_jitter_noise", "embedding_initializer_range", "architectures")}
+            "initializer_range", "attention_dropout", *(["router_jitter_noise"] if name != "phimoe" else []), "embedding_initializer_range", "architectures")}
     for key in ("dtype", "transformers_version", "_name_or_path", "use_cache"):
         written.pop(key, None)
     written.update(options.get("hub", {}))

@@ -104,7 +104,8 @@ def starcoder2(j, r):
 
 def stablelm(j, r):
     c = part(layer_norm(no_head(plain(j, r, dims=(8, 16)), r)), r, kinds=LINEAR)
-    return T.StableLmConfig(**c, use_qkv_bias=r.random() < .5, use_parallel_residual=r.random() < .5)
+    return T.StableLmConfig(**c, use_qkv_bias=r.random() < .5, use_parallel_residual=r.random() < .5,
+                            qk_layernorm=r.random() < .4)
 
 
 def nemotron(j, r):
@@ -115,7 +116,7 @@ def nemotron(j, r):
 def phi(j, r):
     c = part(layer_norm(no_head(plain(j, r, dims=(8, 16)), r)), r, (0.5, 1.0), LINEAR)
     c["tie_word_embeddings"] = False
-    return T.PhiConfig(**c)
+    return T.PhiConfig(**c, qk_layernorm=r.random() < .3)
 
 
 def glm4(j, r):
@@ -452,10 +453,66 @@ def falcon(j, r):
                           ffn_hidden_size=r.choice([None, ffn]))
 
 
+def gpt(j, r, words=("n_embd", "n_layer", "n_head", "n_positions"), eps="layer_norm_epsilon"):
+    c = layer_norm(no_head(plain(j, r, kinds=["default"], dims=(8, 12, 16)), r), eps)
+    for k in ("num_key_value_heads", "rope_parameters", "attention_dropout"):
+        c.pop(k)
+    for old, new in zip(("hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings"), words):
+        c[new] = c.pop(old)
+    c["n_inner"] = r.choice([None, c.pop("intermediate_size")])
+    c["n_positions"] = max(c["n_positions"], 64)
+    return dict(c, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+
+
+def gpt2(j, r):
+    return T.GPT2Config(**gpt(j, r), activation_function=r.choice(["gelu_new", "gelu_new", "gelu", "relu"]))
+
+
+def gpt_bigcode(j, r):
+    return T.GPTBigCodeConfig(**gpt(j, r), multi_query=r.random() < .6)
+
+
+def gptj(j, r):
+    c = gpt(j, r)
+    c["tie_word_embeddings"] = False  # a head with a bias
+    return T.GPTJConfig(**c, rotary_dim=r.choice([2, 4, 8]))
+
+
+def codegen(j, r):
+    c = gpt(j, r)
+    c["tie_word_embeddings"] = False
+    head = c["n_embd"] // c["n_head"]
+    c["n_head"] = r.choice([4, 8])
+    c["n_embd"] = c["n_head"] * head
+    return T.CodeGenConfig(**c, rotary_dim=r.choice([2, 4, 8]))
+
+
+def opt(j, r):
+    c = no_head(plain(j, r, kinds=["default"]), r)
+    for k in ("num_key_value_heads", "rope_parameters", "rms_norm_eps"):
+        c.pop(k)
+    c["max_position_embeddings"] = max(c["max_position_embeddings"], 64)
+    c["pad_token_id"] = r.choice([1, None])
+    return T.OPTConfig(**c, dropout=0.0, ffn_dim=c.pop("intermediate_size"), enable_bias=r.random() < .7)
+
+
+def persimmon(j, r):
+    c = layer_norm(no_head(part(plain(j, r, dims=(8, 16)), r, (0.5, 1.0), LINEAR), r))
+    c.pop("num_key_value_heads")
+    return T.PersimmonConfig(**c, qk_layernorm=r.random() < .7)
+
+
+def phimoe(j, r):
+    c = plain(j, r, kinds=["default"])
+    return T.PhimoeConfig(**c, num_local_experts=r.choice([3, 6]), num_experts_per_tok=2, attention_bias=r.random() < .5,
+                          lm_head_bias=not c["tie_word_embeddings"] and r.random() < .5, sliding_window=r.choice([None, 5]),
+                          router_jitter_noise=r.choice([0.01, 0.2, 0.5]))
+
+
 CONFIGS = {f.__name__: f for f in (
     olmo3, ministral3, seed_oss, ernie4_5, hunyuan_v1_dense, apertus, arcee, exaone4, cohere, cohere2, starcoder2,
     stablelm, nemotron, phi, glm4, glm, mixtral, qwen2_moe, qwen3_5_text, qwen3_next, granitemoehybrid, gpt_oss, lfm2,
     glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text,
     granitemoe, granitemoeshared, granitemoe_swa, granite_swa, cwm, ministral, helium, jais2, vaultgemma, hunyuan_v1_moe,
     ernie4_5_moe, minimax_m2, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,
-    gpt_neox, falcon)}
+    gpt_neox, falcon, gpt2, gpt_bigcode, gptj, codegen, opt, persimmon, phimoe)}

@@ -352,7 +352,7 @@ def check_llama(tmp, model, r):
 
 
 def rope_depends(c):
-    p = c.rope_parameters
+    p = getattr(c, "rope_parameters", None) or {"rope_type": "default"}
     if c.model_type == "hunyuan_v1_dense":
         return False
     kinds = [p.get("rope_type")] if "rope_type" in p else [q["rope_type"] for q in p.values()]

@@ -132,7 +132,7 @@ typedef struct af_cuda_op {
 /* Indexed by af_op: src/ops/registry.c. NULL for views, which have no kernel. */
 extern const af_cuda_op *const af_cuda_ops[AF_OP_COUNT];
 /* Those that have hooks: src/ops/families.c. */
-enum { AF_CUDA_FAMILIES = 2 };
+enum { AF_CUDA_FAMILIES = 3 };
 extern const af_cuda_family *const af_cuda_families[AF_CUDA_FAMILIES];
 /* Where a family keeps what belongs to a graph; NULL there until it stores something. */
 void **af_cuda_slot(const af_graph *g, const af_cuda_family *f);

@@ -242,6 +242,7 @@ af_status af_cuda_run(af_device *d, af_graph *g, int what, af_error *err)
     af_cuda_graph *cg = g->backend;
     af_status st = AF_OK;
     uint64_t count = 0;
+    const uint64_t sent = d->counters.sent_bytes;
     cg->level = af_cuda_level_of(g);
     void **exec = &cg->captured[cg->level][what][cg->chunks].exec;
     AF_TRY(
@@ -266,6 +267,8 @@ af_status af_cuda_run(af_device *d, af_graph *g, int what, af_error *err)
         AF_TRY(issue_all(cu, g, what, &count, err));
     }
     d->counters.launches += count;
+    if (g->evaluating) /* not part of a step */
+        d->counters.sent_bytes = sent;
 done:
     return st;
 }

@@ -13,11 +13,12 @@ enum { BLOCK = 64, NESTED = 256 };
 /* Where the parts of one tensor lie while it is quantised. */
 typedef struct nf4_buffers {
     int64_t n, blocks, outer;
-    uint8_t *rows; /* bf16 [n] */
-    float *absmax; /* [blocks] */
-    float *offset; /* [1] */
-    uint8_t *q;    /* [blocks] */
-    float *nested; /* [outer] */
+    uint8_t *rows;  /* bf16 [n] */
+    float *absmax;  /* [blocks] */
+    float *offset;  /* [1] */
+    uint8_t *q;     /* [blocks] */
+    float *nested;  /* [outer] */
+    uint8_t *codes; /* [n / 2], of a tensor that ranks split */
 } nf4_buffers;
 
 static af_status take_temporary(af_cuda *cu, af_graph *g, uint64_t bytes, uint8_t **out,
@@ -53,8 +54,9 @@ static af_status take_buffers(nf4_buffers *p, af_cuda *cu, af_graph *g, const af
     p->blocks = (p->n + BLOCK - 1) / BLOCK;
     p->outer = (p->blocks + NESTED - 1) / NESTED;
     void **const part[] = {(void **)&p->rows, (void **)&p->absmax, (void **)&p->offset,
-                           (void **)&p->q, (void **)&p->nested};
-    const int64_t bytes[] = {p->n * 2, p->blocks * 4, 4, p->blocks, p->outer * 4};
+                           (void **)&p->q,    (void **)&p->nested, (void **)&p->codes};
+    const int64_t bytes[] = {p->n * 2,  p->blocks * 4, 4,
+                             p->blocks, p->outer * 4,  t->cut ? (p->n + 1) / 2 : 0};
     uint64_t total = 0;
     for (size_t i = 0; i < AF_LEN(part); i++)
         total += AF_ALIGN_UP((uint64_t)bytes[i], (uint64_t)256);
@@ -95,6 +97,19 @@ static int64_t blocks_for(const af_cuda *cu, int64_t items)
     return AF_MIN((items + 255) / 256, (int64_t)cu->sms * 16);
 }
 
+/* Of the whole at `from`, the piece of this rank. */
+static af_status keep_piece(af_cuda *cu, const af_tensor *t, const void *from, af_error *err)
+{
+    uint64_t begin, end;
+    af_tensor_piece(t, &begin, &end);
+    if (begin == end)
+        return AF_OK;
+    return af_cu_check(
+        cu->drv,
+        cu->drv->copy_inside(t->data, (const uint8_t *)from + begin, end - begin, cu->stream),
+        "cuMemcpyDtoDAsync", t->name, err);
+}
+
 /* Codes and scales of the rows that lie at p->rows. */
 static af_status quantise(af_cuda *cu, nf4_buffers *p, af_tensor *t, af_error *err)
 {
@@ -102,7 +117,9 @@ static af_status quantise(af_cuda *cu, nf4_buffers *p, af_tensor *t, af_error *e
     const char *d = defines_of(t->dtype);
     af_quant *q = t->dtype == AF_DTYPE_NF4 ? t->quant : NULL;
     assert(!q || (q->block == BLOCK && q->nested_block == NESTED));
-    void *scales = q ? q->absmax->data : p->q, *nested = q ? q->nested->data : p->nested;
+    const bool split = t->cut != NULL;
+    void *scales = q && !split ? q->absmax->data : p->q,
+         *nested = q && !split ? q->nested->data : p->nested, *codes = split ? p->codes : t->data;
     AF_TRY(launch(cu, "nf4_absmax", d, blocks_for(cu, p->blocks * 32), 256,
                   (void *[]){&p->absmax, &p->rows, &p->n}, 3, err));
     AF_TRY(launch(cu, "nf4_offset", d, 1, 1024, (void *[]){&p->offset, &p->absmax, &p->blocks}, 3,
@@ -111,7 +128,12 @@ static af_status quantise(af_cuda *cu, nf4_buffers *p, af_tensor *t, af_error *e
                   (void *[]){&scales, &nested, &p->absmax, &p->offset, &p->blocks}, 5, err));
     if (q) {
         AF_TRY(launch(cu, "nf4_codes", d, blocks_for(cu, p->n / 8), 256,
-                      (void *[]){&t->data, &p->rows, &p->absmax, &p->n}, 4, err));
+                      (void *[]){&codes, &p->rows, &p->absmax, &p->n}, 4, err));
+        if (split) {
+            AF_TRY(keep_piece(cu, t, codes, err));
+            AF_TRY(keep_piece(cu, q->absmax, scales, err));
+            AF_TRY(keep_piece(cu, q->nested, nested, err));
+        }
         AF_TRY(af_download_async(cu, &q->offset, p->offset, sizeof q->offset, t->name, err));
         goto done;
     }

@@ -72,11 +72,17 @@ static af_status write_a(const af_adapter *a, int i, af_gguf_writer *w, af_error
     return st;
 }
 
+/* What B takes of a module's own scale: a reader multiplies by alpha / rank. */
+static float fold_of(const af_adapter_module *am, double alpha)
+{
+    return (float)((double)am->scale * am->rank / alpha);
+}
+
 static af_status write_b(const af_adapter *a, int i, double alpha, af_gguf_writer *w, af_error *err)
 {
     const af_module_spec *m = &a->spec->module[i];
     const af_adapter_module *am = &a->module[i];
-    const float fold = (float)((double)am->scale * am->rank / alpha);
+    const float fold = fold_of(am, alpha);
     float *rows = af_calloc((uint64_t)(m->out * am->rank), sizeof *rows);
     if (!rows)
         return af_fail_nomem(err, m->path, (uint64_t)(m->out * am->rank) * 4);
@@ -133,7 +139,7 @@ static af_status write_parts(const af_adapter *a, int i, const af_gguf_parts *p,
     af_status st = AF_OK;
     const af_module_spec *m = &a->spec->module[i];
     const af_adapter_module *am = &a->module[i];
-    const float fold = (float)((double)am->scale * am->rank / alpha);
+    const float fold = fold_of(am, alpha);
     const int64_t R = am->rank, all = m->copies * m->out * R;
     float *rows = af_calloc((uint64_t)all, sizeof *rows);
     if (!rows)

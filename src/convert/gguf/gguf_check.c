@@ -259,6 +259,8 @@ static const taker *taker_of(const char *arch)
         {"granitehybrid", .convs = true, .tied = true, .untied = true},
         {"gptneox", .biases = true, .biased = true, .untied = true},
         {"falcon", .tied = true, .untied = true},
+        {"gpt2", .biases = true, .biased = true, .tied = true, .untied = true},
+        {"starcoder", .biases = true, .biased = true, .tied = true, .untied = true},
         {"others", .tied = true, .untied = true},
     };
     size_t i = 0;
@@ -305,7 +307,7 @@ af_status af_gguf_check_supported(const af_model_spec *s, af_error *err)
         what = "o_proj.bias (attention_bias)";
     else if (!t->biases && mlp_bias)
         what = "biases of the mlp (mlp_bias)";
-    else if (s->arch->qk_norm_heads && has_slot(s, AF_SLOT_Q_NORM))
+    else if (s->arch->qk_norm_heads && !s->arch->qk_norm_apart && has_slot(s, AF_SLOT_Q_NORM))
         what = "norm with weights for every head in models of any depth (use_qk_norm)";
     else if (has_slot(s, AF_SLOT_IN_BIAS) && t->convs)
         what = "biases of in_proj and out_proj (mamba_proj_bias)";

@@ -24,8 +24,31 @@ static void put_falcon(json_t *o, const af_hf_config *c)
     json_object_set_new(o, "bias", json_boolean(c->attention_bias));
 }
 
+/* The names gpt2 has for what others have, too. */
+static void put_gpt(json_t *o, const af_hf_config *c)
+{
+    const struct {
+        const char *usual, *own;
+        int64_t value;
+    } keys[] = {{"hidden_size", "n_embd", c->hidden_size},
+                {"num_hidden_layers", "n_layer", c->num_hidden_layers},
+                {"num_attention_heads", "n_head", c->num_attention_heads},
+                {"max_position_embeddings", "n_positions", c->max_position_embeddings},
+                {"intermediate_size", "n_inner", c->intermediate_size}};
+    for (size_t i = 0; i < AF_LEN(keys); i++) {
+        json_object_del(o, keys[i].usual);
+        json_object_set_new(o, keys[i].own, json_integer(keys[i].value));
+    }
+    json_object_set_new(o, "activation_function", json_string(c->hidden_act));
+    json_object_set_new(o, "layer_norm_epsilon", short_real(c->rms_norm_eps));
+    if (is(c, "gpt_bigcode"))
+        json_object_set_new(o, "multi_query", json_boolean(c->num_key_value_heads == 1));
+}
+
 void af_config_dense(json_t *o, const af_hf_config *c)
 {
+    if (is(c, "gpt2") || is(c, "gpt_bigcode"))
+        put_gpt(o, c);
     if (is(c, "falcon"))
         put_falcon(o, c);
     const bool cohere = is(c, "cohere") || is(c, "cohere2");
@@ -46,6 +69,7 @@ void af_config_dense(json_t *o, const af_hf_config *c)
     if (is(c, "stablelm")) {
         json_object_set_new(o, "use_qkv_bias", json_boolean(c->attention_bias));
         json_object_set_new(o, "use_parallel_residual", json_boolean(c->use_parallel_residual));
+        json_object_set_new(o, "qk_layernorm", json_boolean(c->qk_norm));
     }
     if (c->query_scaling_beta > 0)
         json_object_set_new(json_object_get(o, "rope_parameters"), "llama_4_scaling_beta",

@@ -2,32 +2,14 @@
 #ifndef AF_ISA_512_H
 #define AF_ISA_512_H
 
-#include <immintrin.h>
-
 enum { VL = 16, MR = 8, NV = 3 };
 enum { LOWRANK_ROWS = 8, LOWRANK_VECS = 3, LOWRANK_NEAR = 6144 };
 enum { TRANSPOSE_LINES = 8, PACK_PIECE = 64 };
-#include "cpu/isa/isa_vec.h"
+#include "cpu/isa/isa_x86.h"
 
-#define AF_ISA_ROUNDS true
-
-#define AF_OWN_F16
-AF_INLINE float af_half(const uint8_t *p)
-{
-    uint16_t h;
-    memcpy(&h, p, 2);
-    return _cvtsh_ss(h);
-}
 AF_INLINE vec af_f16_widen(const uint16_t *p)
 {
     return (vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
-}
-static const bool af_has_f16 = true;
-
-#define AF_OWN_BYTES
-AF_INLINE af_i8v af_lookup16(af_i8v table, af_u8v code)
-{
-    return (af_i8v)_mm_shuffle_epi8((__m128i)table, (__m128i)code);
 }
 AF_INLINE void af_widen16(af_i8v q, vec out[PER16])
 {

@@ -252,30 +252,42 @@ static void get_dtype(af_config_source *s, af_hf_config *c)
     af_config_wrong(s, "dtype", "float32, bfloat16 or float16");
 }
 
+/* The family's own name of a key, where the file has it. */
+static const char *word(const af_config_source *s, const af_family *f, int i, const char *usual)
+{
+    return f->words[i] && af_config_value(s, f->words[i]) ? f->words[i] : usual;
+}
+
 /* -1 for a number the caller must have. */
 static void get_sizes(af_config_source *s, af_hf_config *c, const af_family *f)
 {
+    enum { HIDDEN, LAYERS, HEADS, POSITIONS, FFN };
+    const char *hidden = word(s, f, HIDDEN, "hidden_size");
+    const char *layers = word(s, f, LAYERS, "num_hidden_layers");
+    const char *heads = word(s, f, HEADS, "num_attention_heads");
     c->vocab_size = af_config_int(s, "vocab_size", f->vocab ? f->vocab : -1);
-    c->hidden_size = af_config_int(s, "hidden_size", -1);
+    c->hidden_size = af_config_int(s, hidden, -1);
     /* families without a dense MLP have no such key, others another name for it */
     const char *ffn = af_config_value(s, "intermediate_size") ? "intermediate_size"
                       : af_config_value(s, "block_ff_dim")    ? "block_ff_dim"
                                                               : "moe_intermediate_size";
+    ffn = word(s, f, FFN, ffn);
     c->intermediate_size = af_config_int(s, ffn, f->ffn ? f->ffn : -1);
-    c->num_hidden_layers = af_config_int(s, "num_hidden_layers", -1);
-    c->num_attention_heads = af_config_int(s, "num_attention_heads", f->heads ? f->heads : -1);
+    c->num_hidden_layers = af_config_int(s, layers, -1);
+    c->num_attention_heads = af_config_int(s, heads, f->heads ? f->heads : -1);
     c->num_key_value_heads =
         af_config_int(s, "num_key_value_heads", f->kv_heads ? f->kv_heads : c->num_attention_heads);
     c->head_dim = af_config_int(s, "head_dim", f->head_dim);
-    c->max_position_embeddings = af_config_int(s, "max_position_embeddings", 2048);
+    c->max_position_embeddings =
+        af_config_int(s, word(s, f, POSITIONS, "max_position_embeddings"), 2048);
     const struct {
         const char *key;
         int64_t value;
     } needed[] = {{"vocab_size", c->vocab_size},
-                  {"hidden_size", c->hidden_size},
+                  {hidden, c->hidden_size},
                   {"intermediate_size", c->intermediate_size},
-                  {"num_hidden_layers", c->num_hidden_layers},
-                  {"num_attention_heads", c->num_attention_heads}};
+                  {layers, c->num_hidden_layers},
+                  {heads, c->num_attention_heads}};
     for (size_t i = 0; i < AF_LEN(needed); i++)
         if (needed[i].value == -1 && !af_config_value(s, needed[i].key))
             af_config_wrong(s, needed[i].key, "there");

@@ -139,6 +139,7 @@ typedef struct af_hf_config {
     af_layer_keys per_layer;
     af_router_keys router;
     double logit_scale;        /* cohere; 0 = absent */
+    bool head_bias;            /* lm_head_bias (phimoe) */
     bool two_norms;            /* attention and MLP have a norm each (falcon) */
     double query_scaling_beta; /* llama_4_scaling_beta; 0 = none */
     bool use_parallel_residual;

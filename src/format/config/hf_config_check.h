@@ -28,6 +28,9 @@ typedef struct af_family {
     double eps, theta, local_theta;
     int heads, kv_heads, head_dim, vocab, window, pattern;
     int ffn; /* intermediate_size, of families without a dense MLP */
+    /* what hidden_size, num_hidden_layers, num_attention_heads, max_position_embeddings and
+     * intermediate_size are called; NULL = so */
+    const char *words[5];
     int pad; /* pad_token_id + 1: the embedding of that token is not trained */
     af_sliding_rule sliding;
     bool tied;

@@ -347,6 +347,8 @@ static const char *const classes[][2] = {
     {"youtu", "YoutuForCausalLM"},
     {"gpt_neox", "GPTNeoXForCausalLM"},
     {"falcon", "FalconForCausalLM"},
+    {"gpt2", "GPT2LMHeadModel"},
+    {"gpt_bigcode", "GPTBigCodeForCausalLM"},
     {"deepseek_v2", "DeepseekV2ForCausalLM"},
     {"deepseek_v3", "DeepseekV3ForCausalLM"},
 };

@@ -10,13 +10,14 @@ typedef struct af_router_keys {
     int64_t shared_ffn; /* width of the expert that every token sees; 0 = none */
     bool shared_gate;   /* its output is scaled by a sigmoid of its own */
     bool sigmoid;       /* scores are sigmoids of the logits, not a softmax */
-    bool bias;          /* the router's linear has a bias */
-    bool choice_bias;   /* e_score_correction_bias is added for the choice only */
-    bool expert_scale;  /* the weight of each expert has a factor of its own */
-    bool expert_bias;   /* gate_up and down of the experts have biases */
-    double eps;         /* added to the sum that weights are divided by */
-    double scale;       /* routed_scaling_factor; 0 = 1 */
-    double clamp;       /* limit of the clamped gated unit; 0 = the activation of the MLP */
+    bool near;         /* a sparse mixer: shares among logits near the largest; eps says how near */
+    bool bias;         /* the router's linear has a bias */
+    bool choice_bias;  /* e_score_correction_bias is added for the choice only */
+    bool expert_scale; /* the weight of each expert has a factor of its own */
+    bool expert_bias;  /* gate_up and down of the experts have biases */
+    double eps;        /* added to the sum that weights are divided by */
+    double scale;      /* routed_scaling_factor; 0 = 1 */
+    double clamp;      /* limit of the clamped gated unit; 0 = the activation of the MLP */
     /* above 1: only experts of the best `groups_used` groups are chosen, whose score is the sum of
      * their `group_best` best experts */
     int64_t groups, groups_used, group_best;

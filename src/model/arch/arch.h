@@ -32,6 +32,8 @@ typedef enum af_slot {
     AF_SLOT_O_BIAS,
     AF_SLOT_Q_NORM,
     AF_SLOT_K_NORM,
+    AF_SLOT_Q_NORM_BIAS, /* LayerNorm */
+    AF_SLOT_K_NORM_BIAS,
     AF_SLOT_SINKS,     /* [heads] */
     AF_SLOT_ATTN_GATE, /* [heads * head_dim][D]: its sigmoid scales the result */
     /* latent attention */
@@ -95,6 +97,7 @@ typedef enum af_slot {
     AF_SLOT_PER_LAYER_MODEL_PROJ, /* of the whole model; a module of layer 0, which reads it */
     AF_SLOT_LAYER_COUNT,
     AF_SLOT_EMBED = AF_SLOT_LAYER_COUNT,
+    AF_SLOT_POSITIONS, /* [positions][D]: added to the embedding of the token */
     AF_SLOT_PER_LAYER_EMBED,
     AF_SLOT_PER_LAYER_MODEL_NORM,
     AF_SLOT_FINAL_NORM,
@@ -159,10 +162,16 @@ typedef struct af_arch {
     af_bias_rule bias;
     bool fused_qkv, fused_gate_up; /* qkv_proj, gate_up_proj are single tensors on disk */
     bool qkv_grouped;     /* its rows: of each kv head its queries, then its key, then its value */
+    int qkv_groups;       /* grouped: so many groups instead, and values before keys (codegen) */
+    bool linears_turned;  /* weights of linears are [in][out] on disk (Conv1D of gpt2) */
+    bool positions;       /* learned vectors of positions instead of a rotation */
+    int positions_from;   /* the row of the first position */
     bool qk_norm;         /* on q and k, before the rotation */
     bool qk_norm_config;  /* by use_qk_norm of the config */
     bool qk_norm_row;     /* over the whole row instead of per head */
     bool qk_norm_heads;   /* LayerNorms with weights [heads][head_dim] (cohere) */
+    bool qk_norm_apart;   /* of those, each head's is a tensor of its own on disk */
+    bool qk_norm_layer;   /* LayerNorms with a weight and a bias that all heads share */
     bool qk_norm_after;   /* after the rotation instead of before */
     bool attn_gate;       /* q_proj has a gate after every head: its sigmoid scales the result */
     bool attn_gate_apart; /* the gate is a projection of its own */
@@ -378,6 +387,8 @@ void af_disk_piece(const af_model_spec *s, int tensor, int p, char *name, size_t
 /* Piece p of the experts' tensor where experts lie one by one, whatever the folder has. */
 void af_disk_expert(const af_model_spec *s, int tensor, int p, char *name, size_t size,
                     int64_t dim[3], int *ndim, int64_t *from);
+/* True for norms of heads that are tensors of their own. */
+bool af_disk_is_apart(const af_model_spec *s, int tensor);
 /* True for a tensor whose values lie in another order on disk (experts_turned); then value (row,
  * column) of ours, a matrix of all rows, is element af_disk_at of the stored tensor. */
 bool af_disk_is_turned(const af_model_spec *s, int tensor);

@@ -5,8 +5,16 @@
 
 #include <stdlib.h>
 
+bool af_disk_is_apart(const af_model_spec *s, int tensor)
+{
+    const af_slot slot = s->tensor[tensor].slot;
+    return s->arch->qk_norm_apart && (slot == AF_SLOT_Q_NORM || slot == AF_SLOT_K_NORM);
+}
+
 int af_disk_count(const af_model_spec *s, int tensor)
 {
+    if (af_disk_is_apart(s, tensor))
+        return (int)s->tensor[tensor].dim[0];
     if (s->experts_whole)
         return 1;
     switch (s->tensor[tensor].slot) {
@@ -28,17 +36,26 @@ void af_disk_piece(const af_model_spec *s, int tensor, int p, char *name, size_t
         af_disk_expert(s, tensor, p, name, size, dim, ndim, from);
         return;
     }
+    *from = 0;
+    if (af_disk_is_apart(s, tensor)) { /* "q_layernorm.norms.weight" is of all */
+        snprintf(name, size, "%.*s.%d.weight", (int)(strrchr(t->name, '.') - t->name), t->name, p);
+        *ndim = 1;
+        dim[0] = t->dim[1];
+        dim[1] = dim[2] = 1;
+        *from = p * t->dim[1];
+        return;
+    }
     if (t->slot == AF_SLOT_ROUTER && s->arch->router && !s->experts_whole)
         snprintf(name, size, "model.layers.%d.%s", t->layer, s->arch->router);
     else
         snprintf(name, size, "%s", t->name);
     memcpy(dim, t->dim, 3 * sizeof *dim);
-    if (t->ndim == 3 && af_disk_is_turned(s, tensor)) {
-        dim[1] = t->dim[2];
-        dim[2] = t->dim[1];
+    const int last = t->ndim - 1; /* of a bias, columns change places and nothing else */
+    if (af_disk_is_turned(s, tensor) && t->slot != AF_SLOT_EXPERTS_GATE_UP_BIAS) {
+        dim[last - 1] = t->dim[last];
+        dim[last] = t->dim[last - 1];
     }
     *ndim = t->scalar ? 0 : t->ndim;
-    *from = 0;
 }
 
 void af_disk_expert(const af_model_spec *s, int tensor, int p, char *name, size_t size,
@@ -63,6 +80,8 @@ void af_disk_expert(const af_model_spec *s, int tensor, int p, char *name, size_
 bool af_disk_is_turned(const af_model_spec *s, int tensor)
 {
     const af_slot slot = s->tensor[tensor].slot;
+    if (s->arch->linears_turned && s->tensor[tensor].layer >= 0 && s->tensor[tensor].ndim == 2)
+        return true;
     return s->arch->experts_turned &&
            (slot == AF_SLOT_EXPERTS_GATE_UP || slot == AF_SLOT_EXPERTS_DOWN ||
             slot == AF_SLOT_EXPERTS_GATE_UP_BIAS);
@@ -79,6 +98,8 @@ int64_t af_disk_at(const af_tensor_spec *t, int64_t row, int64_t column)
     const int64_t outs = t->dim[1];
     if (t->slot == AF_SLOT_EXPERTS_GATE_UP_BIAS) /* [X][2F] */
         return row * outs + alternating(column, outs);
+    if (t->ndim == 2)
+        return column * t->dim[0] + row;
     const int64_t x = row / outs, ins = t->dim[2];
     const int64_t o =
         t->slot == AF_SLOT_EXPERTS_GATE_UP ? alternating(row % outs, outs) : row % outs;

@@ -226,6 +226,9 @@ af_status af_list_model(af_model_spec *s, const af_hf_config *c, af_error *err)
     if (!s->tensor || !s->module)
         return af_fail_nomem(err, "the list of tensors", n * SLOTS_PER_LAYER * sizeof *s->tensor);
     s->embed = af_list_tensor(&l, AF_SLOT_EMBED, -1, 2, s->vocab, s->width, 1);
+    if (s->arch->positions)
+        af_list_tensor(&l, AF_SLOT_POSITIONS, -1, 2, s->max_positions + s->arch->positions_from,
+                       s->width, 1);
     af_list_layer_inputs(&l);
     for (int i = 0; i < s->layers; i++)
         list_layer(&l, i);

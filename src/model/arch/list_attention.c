@@ -20,7 +20,7 @@ static void list_qkv(af_lister *l, int i, bool bias)
         af_list_linear(l, i, AF_GROUP_QKV, AF_SLOT_V, KE, D, bias ? AF_SLOT_V_BIAS : -1);
 }
 
-static void list_qk_norm(af_lister *l, af_slot slot, int i, int heads)
+static void list_qk_norm(af_lister *l, af_slot slot, af_slot bias, int i, int heads)
 {
     const af_arch *a = l->s->arch;
     const int64_t E = l->s->layer[i].head_dim;
@@ -28,6 +28,8 @@ static void list_qk_norm(af_lister *l, af_slot slot, int i, int heads)
         af_list_tensor(l, slot, i, 2, heads, E, 1);
     else
         af_list_tensor(l, slot, i, 1, a->qk_norm_row ? heads * E : E, 1, 1);
+    if (a->qk_norm_layer)
+        af_list_tensor(l, bias, i, 1, E, 1, 1);
 }
 
 void af_list_attention(af_lister *l, int i)
@@ -41,9 +43,9 @@ void af_list_attention(af_lister *l, int i)
                                             : a->bias == AF_BIAS_CONFIG && l->c->attention_bias;
     list_qkv(l, i, qkv);
     if (a->qk_norm || (a->qk_norm_config && l->c->qk_norm)) {
-        list_qk_norm(l, AF_SLOT_Q_NORM, i, ls->heads);
+        list_qk_norm(l, AF_SLOT_Q_NORM, AF_SLOT_Q_NORM_BIAS, i, ls->heads);
         if (ls->kv_from == i)
-            list_qk_norm(l, AF_SLOT_K_NORM, i, ls->kv_heads);
+            list_qk_norm(l, AF_SLOT_K_NORM, AF_SLOT_K_NORM_BIAS, i, ls->kv_heads);
     }
     if (a->attn_gate_apart)
         af_list_linear(l, i, AF_GROUP_ATTN_GATE, AF_SLOT_ATTN_GATE, HE, D, -1);

@@ -33,7 +33,17 @@ static const af_slot_name starcoder2_names[] = {
     {0},
 };
 
+static const af_slot_name stablelm_names[] = {
+    {AF_SLOT_Q_NORM, "self_attn.q_layernorm.norms.weight", NULL},
+    {AF_SLOT_K_NORM, "self_attn.k_layernorm.norms.weight", NULL},
+    {0},
+};
+
 static const af_slot_name phi_names[] = {
+    {AF_SLOT_Q_NORM, "self_attn.q_layernorm.weight", NULL},
+    {AF_SLOT_Q_NORM_BIAS, "self_attn.q_layernorm.bias", NULL},
+    {AF_SLOT_K_NORM, "self_attn.k_layernorm.weight", NULL},
+    {AF_SLOT_K_NORM_BIAS, "self_attn.k_layernorm.bias", NULL},
     {AF_SLOT_O, "self_attn.dense.weight", NULL},
     {AF_SLOT_O_BIAS, "self_attn.dense.bias", NULL},
     {AF_SLOT_UP, "mlp.fc1.weight", NULL},
@@ -109,6 +119,10 @@ const af_arch af_rows_dense[] = {
      .bias = AF_BIAS_APART,
      .layer_norm = true,
      .norm_bias = true,
+     .qk_norm_config = true,
+     .qk_norm_heads = true,
+     .qk_norm_apart = true,
+     .names = stablelm_names,
      .fill = stablelm_fill},
     {.model_type = "nemotron",
      .gguf = "nemotron",
@@ -128,6 +142,8 @@ const af_arch af_rows_dense[] = {
      .parallel = true,
      .plain_mlp = true,
      .head_bias = true,
+     .qk_norm_config = true,
+     .qk_norm_layer = true,
      .names = phi_names},
     {.model_type = "glm4",
      .gguf = "glm4",

@@ -38,6 +38,25 @@ static const af_slot_name ernie_moe_names[] = {
     {0},
 };
 
+#define PHIMOE                                                                                     \
+    .model_type = "phimoe", .pre_norm = true, .bias = AF_BIAS_CONFIG, .layer_norm = true,          \
+    .norm_bias = true, .moe = true, .router_linear = true,                                         \
+    .experts = "block_sparse_moe.experts", .expert_part = {"w1", "w3", "w2"},                      \
+    .router = "block_sparse_moe.gate.weight", .names = (const af_slot_name[])                      \
+    {                                                                                              \
+        {AF_SLOT_ROUTER, "mlp.router.weight", NULL}, { 0 }                                         \
+    }
+
+static const af_arch phimoe_head_bias = {PHIMOE, .head_bias = true};
+
+static af_status phimoe_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    (void)err;
+    if (c->head_bias)
+        s->arch = &phimoe_head_bias;
+    return AF_OK;
+}
+
 const af_arch af_rows_experts[] = {
     {.model_type = "qwen3_moe",
      .gguf = "qwen3moe",
@@ -68,6 +87,7 @@ const af_arch af_rows_experts[] = {
      .experts = "block_sparse_moe.experts",
      .expert_part = {"w1", "w3", "w2"},
      .router = "block_sparse_moe.gate.weight"},
+    {PHIMOE, .fill = phimoe_fill},
     {.model_type = "granitemoe",
      .gguf = "granitemoe",
      .gguf_permuted = true,

@@ -17,6 +17,80 @@ static const af_slot_name gpt_neox_names[] = {
     {0},
 };
 
+#define GPT_NAMES                                                                                  \
+    {AF_SLOT_EMBED, "transformer.wte.weight", NULL}, {AF_SLOT_ATTN_NORM, "ln_1.weight", NULL},     \
+        {AF_SLOT_ATTN_NORM_BIAS, "ln_1.bias", NULL},                                               \
+        {AF_SLOT_FINAL_NORM, "transformer.ln_f.weight", NULL},                                     \
+    {                                                                                              \
+        AF_SLOT_FINAL_NORM_BIAS, "transformer.ln_f.bias", NULL                                     \
+    }
+
+static const af_slot_name gpt2_names[] = {
+    GPT_NAMES,
+    {AF_SLOT_POSITIONS, "transformer.wpe.weight", NULL},
+    {AF_SLOT_QKV, "attn.c_attn.weight", NULL},
+    {AF_SLOT_QKV_BIAS, "attn.c_attn.bias", NULL},
+    {AF_SLOT_O, "attn.c_proj.weight", NULL},
+    {AF_SLOT_O_BIAS, "attn.c_proj.bias", NULL},
+    {AF_SLOT_MLP_NORM, "ln_2.weight", NULL},
+    {AF_SLOT_MLP_NORM_BIAS, "ln_2.bias", NULL},
+    {AF_SLOT_UP, "mlp.c_fc.weight", NULL},
+    {AF_SLOT_UP_BIAS, "mlp.c_fc.bias", NULL},
+    {AF_SLOT_DOWN, "mlp.c_proj.weight", NULL},
+    {AF_SLOT_DOWN_BIAS, "mlp.c_proj.bias", NULL},
+    {0},
+};
+
+static const af_slot_name gptj_names[] = {
+    GPT_NAMES,
+    {AF_SLOT_Q, "attn.q_proj.weight", NULL},
+    {AF_SLOT_K, "attn.k_proj.weight", NULL},
+    {AF_SLOT_V, "attn.v_proj.weight", NULL},
+    {AF_SLOT_QKV, "attn.qkv_proj.weight", NULL},
+    {AF_SLOT_O, "attn.out_proj.weight", NULL},
+    {AF_SLOT_UP, "mlp.fc_in.weight", NULL},
+    {AF_SLOT_UP_BIAS, "mlp.fc_in.bias", NULL},
+    {AF_SLOT_DOWN, "mlp.fc_out.weight", NULL},
+    {AF_SLOT_DOWN_BIAS, "mlp.fc_out.bias", NULL},
+    {0},
+};
+
+static const af_slot_name opt_names[] = {
+    {AF_SLOT_EMBED, "model.decoder.embed_tokens.weight", NULL},
+    {AF_SLOT_POSITIONS, "model.decoder.embed_positions.weight", NULL},
+    {AF_SLOT_ATTN_NORM, "self_attn_layer_norm.weight", NULL},
+    {AF_SLOT_ATTN_NORM_BIAS, "self_attn_layer_norm.bias", NULL},
+    {AF_SLOT_O, "self_attn.out_proj.weight", NULL},
+    {AF_SLOT_O_BIAS, "self_attn.out_proj.bias", NULL},
+    {AF_SLOT_MLP_NORM, "final_layer_norm.weight", NULL},
+    {AF_SLOT_MLP_NORM_BIAS, "final_layer_norm.bias", NULL},
+    {AF_SLOT_UP, "fc1.weight", NULL},
+    {AF_SLOT_UP_BIAS, "fc1.bias", NULL},
+    {AF_SLOT_DOWN, "fc2.weight", NULL},
+    {AF_SLOT_DOWN_BIAS, "fc2.bias", NULL},
+    {AF_SLOT_FINAL_NORM, "model.decoder.final_layer_norm.weight", NULL},
+    {AF_SLOT_FINAL_NORM_BIAS, "model.decoder.final_layer_norm.bias", NULL},
+    {0},
+};
+
+static const af_slot_name persimmon_names[] = {
+    {AF_SLOT_QKV, "self_attn.query_key_value.weight", NULL},
+    {AF_SLOT_QKV_BIAS, "self_attn.query_key_value.bias", NULL},
+    {AF_SLOT_O, "self_attn.dense.weight", NULL},
+    {AF_SLOT_O_BIAS, "self_attn.dense.bias", NULL},
+    {AF_SLOT_Q_NORM, "self_attn.q_layernorm.weight", NULL},
+    {AF_SLOT_Q_NORM_BIAS, "self_attn.q_layernorm.bias", NULL},
+    {AF_SLOT_K_NORM, "self_attn.k_layernorm.weight", NULL},
+    {AF_SLOT_K_NORM_BIAS, "self_attn.k_layernorm.bias", NULL},
+    {AF_SLOT_UP, "mlp.dense_h_to_4h.weight", NULL},
+    {AF_SLOT_UP_BIAS, "mlp.dense_h_to_4h.bias", NULL},
+    {AF_SLOT_DOWN, "mlp.dense_4h_to_h.weight", NULL},
+    {AF_SLOT_DOWN_BIAS, "mlp.dense_4h_to_h.bias", NULL},
+    {AF_SLOT_FINAL_NORM, "model.final_layernorm.weight", NULL},
+    {AF_SLOT_FINAL_NORM_BIAS, "model.final_layernorm.bias", NULL},
+    {0},
+};
+
 #define FALCON_NAMES                                                                               \
     {AF_SLOT_EMBED, "transformer.word_embeddings.weight", NULL},                                   \
         {AF_SLOT_QKV, "self_attention.query_key_value.weight", NULL},                              \
@@ -68,7 +142,95 @@ static af_status falcon_fill(af_model_spec *s, const af_hf_config *c, af_error *
     return AF_OK;
 }
 
+/* Positions are learned: nothing turns. */
+static af_status learned_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    if (c->max_position_embeddings > AF_CONFIG_VOCAB_MAX)
+        return af_fail(err, AF_EFORMAT, "%" PRId64 " positions are more than a table can have",
+                       c->max_position_embeddings);
+    for (int i = 0; i < s->layers; i++)
+        s->layer[i].rope = -1;
+    return AF_OK;
+}
+
 const af_arch af_rows_older[] = {
+    {.model_type = "gpt2",
+     .gguf = "gpt2",
+     .pre_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .layer_norm = true,
+     .norm_bias = true,
+     .plain_mlp = true,
+     .fused_qkv = true,
+     .linears_turned = true,
+     .positions = true,
+     .stem = "transformer.",
+     .layers = "h",
+     .names = gpt2_names,
+     .fill = learned_fill},
+    {.model_type = "gpt_bigcode",
+     .gguf = "starcoder",
+     .pre_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .layer_norm = true,
+     .norm_bias = true,
+     .plain_mlp = true,
+     .fused_qkv = true,
+     .qkv_grouped = true,
+     .positions = true,
+     .stem = "transformer.",
+     .layers = "h",
+     .names = gpt2_names,
+     .fill = learned_fill},
+    {.model_type = "gptj",
+     .pre_norm = true,
+     .layer_norm = true,
+     .norm_bias = true,
+     .parallel = true,
+     .plain_mlp = true,
+     .mlp_bias = true,
+     .head_bias = true,
+     .rope_pairs = true,
+     .stem = "transformer.",
+     .layers = "h",
+     .names = gptj_names},
+    {.model_type = "codegen",
+     .pre_norm = true,
+     .layer_norm = true,
+     .norm_bias = true,
+     .parallel = true,
+     .plain_mlp = true,
+     .mlp_bias = true,
+     .head_bias = true,
+     .rope_pairs = true,
+     .fused_qkv = true,
+     .qkv_grouped = true,
+     .qkv_groups = 4,
+     .stem = "transformer.",
+     .layers = "h",
+     .names = gptj_names},
+    {.model_type = "opt",
+     .pre_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .layer_norm = true,
+     .norm_bias = true,
+     .plain_mlp = true,
+     .positions = true,
+     .positions_from = 2,
+     .stem = "model.decoder.",
+     .names = opt_names,
+     .fill = learned_fill},
+    {.model_type = "persimmon",
+     .pre_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .layer_norm = true,
+     .norm_bias = true,
+     .plain_mlp = true,
+     .fused_qkv = true,
+     .qkv_grouped = true,
+     .qk_norm_config = true,
+     .qk_norm_layer = true,
+     .names = persimmon_names},
     {.model_type = "gpt_neox",
      .gguf = "gptneox",
      .pre_norm = true,

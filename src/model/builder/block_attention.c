@@ -17,19 +17,22 @@ static af_tensor *with_values(const af_forward *f, int layer, af_tensor *x)
     return af_concat(g, parts, 2, 1);
 }
 
-/* q|k|v of rows that have, for each kv head, its queries, its key and its value. */
+/* q|k|v of rows that have, for each kv head or group of heads, queries, keys and values. */
 static af_tensor *ungroup(const af_forward *f, int layer, af_tensor *x)
 {
     af_graph *g = f->g;
     const af_layer_spec *ls = &f->s->layer[layer];
-    const int64_t K = ls->kv_heads, E = ls->head_dim, GE = ls->heads / K * E;
-    if (!f->s->arch->qkv_grouped || K == 1 || af_graph_status(g, NULL) != AF_OK)
+    const int own = f->s->arch->qkv_groups;
+    const int64_t G = own ? own : ls->kv_heads, HE = (int64_t)ls->heads * ls->head_dim,
+                  KE = (int64_t)ls->kv_heads * ls->head_dim, q = HE / G, k = KE / G;
+    if (!f->s->arch->qkv_grouped || G == 1 || af_graph_status(g, NULL) != AF_OK)
         return x;
-    const int64_t N = af_tensor_dim(x, 0), queries[2] = {N, K * GE}, keys[2] = {N, K * E};
-    x = af_reshape(g, x, 3, (int64_t[]){N, K, GE + 2 * E});
-    af_tensor *parts[] = {af_reshape(g, af_slice(g, x, 2, 0, GE), 2, queries),
-                          af_reshape(g, af_slice(g, x, 2, GE, E), 2, keys),
-                          af_reshape(g, af_slice(g, x, 2, GE + E, E), 2, keys)};
+    const int64_t N = af_tensor_dim(x, 0), queries[2] = {N, HE}, keys[2] = {N, KE};
+    x = af_reshape(g, x, 3, (int64_t[]){N, G, q + 2 * k});
+    af_tensor *first = af_reshape(g, af_slice(g, x, 2, q, k), 2, keys);
+    af_tensor *second = af_reshape(g, af_slice(g, x, 2, q + k, k), 2, keys);
+    af_tensor *parts[] = {af_reshape(g, af_slice(g, x, 2, 0, q), 2, queries), own ? second : first,
+                          own ? first : second};
     return af_concat(g, parts, 3, 1);
 }
 
@@ -46,30 +49,37 @@ static af_tensor *with_shared(const af_forward *f, int layer, af_tensor *qkv)
     return qkv;
 }
 
-/* Columns [from, from + heads * E) of x under a LayerNorm per head, w [heads][E]. */
-static af_tensor *head_norm(const af_forward *f, af_tensor *x, af_tensor *w, int64_t from)
+/* Columns [from, from + H * E) of x under a LayerNorm per head: w [H][E], or w [E] and b [E] for
+ * all heads. */
+static af_tensor *head_norm(const af_forward *f, af_tensor *x, af_tensor *w, af_tensor *b,
+                            int64_t H, int64_t from)
 {
     af_graph *g = f->g;
-    const int64_t N = af_tensor_dim(x, 0), H = af_tensor_dim(w, 0), E = af_tensor_dim(w, 1);
+    const bool own = f->s->arch->qk_norm_heads;
+    const int64_t N = af_tensor_dim(x, 0), E = af_tensor_dim(w, own ? 1 : 0);
     const af_dtype t = af_tensor_dtype(w);
     af_tensor *y = af_reshape(g, af_slice(g, x, 1, from, H * E), 3, (int64_t[]){N, H, E});
-    y = af_layernorm(g, y, af_graph_constant(g, t, 1, &E, 1), af_graph_constant(g, t, 1, &E, 0),
-                     f->s->eps);
-    y = af_mul(g, y, af_as_type(g, w, af_tensor_dtype(y)));
+    y = af_layernorm(g, y, own ? af_graph_constant(g, t, 1, &E, 1) : w,
+                     own ? af_graph_constant(g, t, 1, &E, 0) : b, f->s->eps);
+    if (own)
+        y = af_mul(g, y, af_as_type(g, w, af_tensor_dtype(y)));
     return af_reshape(g, y, 2, (int64_t[]){N, H * E});
 }
+
+static bool layer_norms(const af_arch *a) { return a->qk_norm_heads || a->qk_norm_layer; }
 
 static af_tensor *with_head_norms(const af_forward *f, int layer, af_tensor *qkv)
 {
     af_graph *g = f->g;
     const af_layer_spec *ls = &f->s->layer[layer];
     af_tensor *q = af_layer_leaf(f, layer, AF_SLOT_Q_NORM);
-    if (!f->s->arch->qk_norm_heads || !q || af_graph_status(g, NULL) != AF_OK)
+    if (!layer_norms(f->s->arch) || !q || af_graph_status(g, NULL) != AF_OK)
         return qkv;
     const int64_t HE = (int64_t)ls->heads * ls->head_dim, KE = (int64_t)ls->kv_heads * ls->head_dim;
     af_tensor *parts[] = {
-        head_norm(f, qkv, q, 0),
-        head_norm(f, qkv, af_layer_leaf(f, layer, AF_SLOT_K_NORM), HE),
+        head_norm(f, qkv, q, af_layer_leaf(f, layer, AF_SLOT_Q_NORM_BIAS), ls->heads, 0),
+        head_norm(f, qkv, af_layer_leaf(f, layer, AF_SLOT_K_NORM),
+                  af_layer_leaf(f, layer, AF_SLOT_K_NORM_BIAS), ls->kv_heads, HE),
         af_slice(g, qkv, 1, HE + KE, KE),
     };
     return af_concat(g, parts, 3, 1);
@@ -81,7 +91,7 @@ static af_tensor *rotate(const af_forward *f, int layer, af_tensor *qkv)
     const af_model_spec *s = f->s;
     const af_layer_spec *ls = &s->layer[layer];
     const af_rope_set *set = ls->rope < 0 ? NULL : &s->rope[ls->rope];
-    af_tensor *q_norm = s->arch->qk_norm_heads ? NULL : af_layer_leaf(f, layer, AF_SLOT_Q_NORM);
+    af_tensor *q_norm = layer_norms(s->arch) ? NULL : af_layer_leaf(f, layer, AF_SLOT_Q_NORM);
     qkv = with_head_norms(f, layer, qkv);
     if (!set && !q_norm)
         return qkv;

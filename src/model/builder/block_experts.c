@@ -50,7 +50,9 @@ static af_tensor *route(const af_forward *f, int layer, af_tensor *x, af_tensor 
     if (choice && s->arch->choice_row)
         choice = af_reshape(g, choice, 1, (int64_t[]){s->experts});
     const af_route_opts o = {.used = s->experts_used,
-                             .score = k->sigmoid ? AF_ROUTE_SIGMOID : AF_ROUTE_SOFTMAX,
+                             .score = k->near      ? AF_ROUTE_NEAR
+                                      : k->sigmoid ? AF_ROUTE_SIGMOID
+                                                   : AF_ROUTE_SOFTMAX,
                              .bias = choice ? af_as_type(g, choice, AF_DTYPE_F32) : NULL,
                              .norm = s->norm_topk,
                              .eps = k->eps,

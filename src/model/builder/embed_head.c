@@ -30,6 +30,19 @@ static af_tensor *embed_wide(const af_forward *f, af_tensor *rows)
     return af_add(g, af_slice(g, wide, 1, 0, D), af_matmul(g, marks, rows, AF_MATMUL_NN));
 }
 
+/* x [N][D] and the learned vectors of its positions, where the model has them. */
+static af_tensor *add_positions(const af_forward *f, af_tensor *x)
+{
+    af_graph *g = f->g;
+    af_tensor *table = af_outer_leaf(f->l, AF_SLOT_POSITIONS);
+    const int64_t from = f->s->arch->positions_from;
+    if (!table || af_graph_status(g, NULL) != AF_OK)
+        return x;
+    if (from > 0)
+        table = af_slice(g, table, 0, from, f->s->max_positions);
+    return af_add(g, x, af_embedding(g, f->in->positions, table, f->l->compute));
+}
+
 /* ids [N] -> [N][D]; an adapter adds s * B A[:, id] */
 af_tensor *af_embed(const af_forward *f)
 {
@@ -49,7 +62,9 @@ af_tensor *af_embed(const af_forward *f)
         const double scale = f->adapter->module[f->s->embed_module].scale;
         x = af_add(g, x, af_scale(g, af_matmul(g, rows, b, AF_MATMUL_NT), scale));
     }
-    return f->s->embed_scale != 1 ? af_scale(g, x, f->s->embed_scale) : x;
+    if (f->s->embed_scale != 1)
+        x = af_scale(g, x, f->s->embed_scale);
+    return add_positions(f, x);
 }
 
 /* DoRA on the head: its rows times m / n. */

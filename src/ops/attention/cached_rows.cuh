@@ -2,22 +2,7 @@
 #ifndef AF_CACHED_ROWS_CUH
 #define AF_CACHED_ROWS_CUH
 #include "cluster.cuh"
-
-/* The sequence of row n, or -1. */
-DEV int sequence_of(const int *bounds, int S, int n)
-{
-    if (n >= bounds[S])
-        return -1;
-    int lo = 0, hi = S; /* the last s with bounds[s] <= n */
-    while (hi - lo > 1) {
-        const int mid = (lo + hi) / 2;
-        if (bounds[mid] <= n)
-            lo = mid;
-        else
-            hi = mid;
-    }
-    return lo;
-}
+#include "sequences.cuh"
 
 /* The row of the cache [P][L] of position p of sequence s; pages [S][M], or NULL: page s. */
 DEV i64 cache_row(const int *pages, int M, i64 L, int s, i64 p)

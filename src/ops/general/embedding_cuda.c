@@ -30,7 +30,7 @@ static void launch_gather(af_cuda *cu, af_node *n)
         assert(q);
         af_arg_ptr(l, q->absmax->data);
         af_arg_ptr(l, q->nested ? q->nested->data : NULL);
-        af_arg_f32_late(cu, l, &q->offset);
+        af_arg_f32_late(cu, l, &af_gathered_from(table)->quant->offset);
     }
     af_arg_ptr(l, ids->data);
     af_arg_i64(l, af_rows(y));

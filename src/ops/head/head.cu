@@ -1,6 +1,8 @@
 /* head.cu - cross-entropy of a chunk of logit rows, and their gradient in place.
  * Contract: head.c; twin: head_cpu.c.
  *
+ * Long rows of 16 bits: head_kept.cu.
+ *
  * Built with AF_T (logits), AF_VEC, and AF_GRAD (1: the row becomes its own gradient). One block
  * per row: one pass for maximum, sum of exponentials and arg max, one more (from cache) that
  * overwrites the row. Sums are f32, per thread, then a tree. Rows start at multiples of ld, which

@@ -11,6 +11,8 @@ enum {
     OUT_DW = 3,
     ROW_THREADS = 1024,
     PACK_THREADS = 256,
+    KEPT_LEAST = 1 << 16, /* logits of rows that head_kept.cu gains from */
+    KEPT_BLOCK = 512 * 8, /* logits of a block, for each access of a thread */
 };
 
 typedef struct head_launch {
@@ -125,11 +127,41 @@ static void pack(const head_launch *h)
         af_cuda_zero(h->cu, h->n, h->row_stats, (uint64_t)h->N * 12);
 }
 
+/* How head_kept.cu is built for these rows: blocks of a cluster, accesses of a thread. 0 blocks:
+ * they are for head_rows. */
+typedef struct kept {
+    int blocks, accesses;
+} kept;
+
+static kept kept_of(const head_launch *h)
+{
+    const af_node *n = h->n;
+    if (h->cu->arch < 90 || h->t == AF_DTYPE_F32 || !n->attr.head.dh || n->attr.head.stats ||
+        n->attr.head.softcap > 0 || !(n->attr.head.logit_scale > 0) || h->V < KEPT_LEAST)
+        return (kept){0};
+    for (int blocks = 4; blocks <= 8; blocks *= 2)
+        for (int accesses = 8; accesses <= 10; accesses += 2)
+            if (h->V <= (int64_t)KEPT_BLOCK * blocks * accesses)
+                return (kept){blocks, accesses};
+    return (kept){0};
+}
+
 static void row_losses(const head_launch *h, int64_t row, int64_t rows)
 {
     const af_node *n = h->n;
-    af_kernel *k = af_cuda_kernel(h->cu, "head.cu", "head_rows", row_defines(h));
-    af_launch *l = af_cuda_launch(h->cu, h->n, k, rows, 1, 1, ROW_THREADS, 0);
+    const kept shape = kept_of(h);
+    af_launch *l;
+    if (shape.blocks)
+        l = af_cuda_launch(
+            h->cu, h->n,
+            af_cuda_kernel(h->cu, "head_kept.cu", "head_rows_kept",
+                           af_cuda_text(h->cu, "AF_T=%s AF_KS=%d AF_N=%d", af_cuda_ctype(h->t),
+                                        shape.blocks, shape.accesses)),
+            rows * shape.blocks, 1, 1, KEPT_BLOCK / 8, 0);
+    else
+        l = af_cuda_launch(h->cu, h->n,
+                           af_cuda_kernel(h->cu, "head.cu", "head_rows", row_defines(h)), rows, 1,
+                           1, ROW_THREADS, 0);
     af_arg_ptr(l, h->logits);
     af_arg_i64(l, h->ld);
     af_arg_ptr(l, h->labels + row);
@@ -138,9 +170,11 @@ static void row_losses(const head_launch *h, int64_t row, int64_t rows)
     af_arg_ptr(l, h->row_hit + row);
     af_arg_i32(l, h->V);
     af_arg_f32(l, n->attr.head.logit_scale);
-    af_arg_f32(l, n->attr.head.softcap);
+    if (!shape.blocks)
+        af_arg_f32(l, n->attr.head.softcap);
     af_arg_f32(l, n->attr.head.smoothing);
-    af_arg_ptr(l, n->attr.head.stats ? h->row_stats + row * 3 : NULL);
+    if (!shape.blocks)
+        af_arg_ptr(l, n->attr.head.stats ? h->row_stats + row * 3 : NULL);
     af_arg_i32(l, n->attr.head.weighs);
 }
 
@@ -210,7 +244,7 @@ static af_status head_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *er
     (void)layout(&h, cu, n);
     h.scale = in.scale ? in.scale->data : NULL;
     af_linear_group_fill(cu, n, p, AF_FILL_W);
-    h.w = p->direct ? af_mat_of(p->w[0]) : af_linear_group_mat(cu, p, 0, p->O, 0, p->I);
+    h.w = p->direct ? af_mat_of(in.w) : af_linear_group_mat(cu, p, 0, p->O, 0, p->I);
     pack(&h);
     const bool counted = af_cuda_count_labels(cu, in.labels, h.step);
     for (int64_t row = 0; row < h.N; row += h.step) {

@@ -74,8 +74,8 @@ static bool readable(const af_linear_group *p)
  * order than dequantise + GEMM: not where bits must be the same however weights are stored. */
 static bool serves(const af_cuda *cu, const af_linear_group *p, const af_tensor *x, int most)
 {
-    return p->scratch && !(cu->test && cu->test->no_4bit_gemm) && !cu->graph->same_bits &&
-           af_rows(x) > 0 && af_rows(x) <= most && x->ld % 8 == 0 &&
+    return p->scratch && !p->gathered && !(cu->test && cu->test->no_4bit_gemm) &&
+           !cu->graph->same_bits && af_rows(x) > 0 && af_rows(x) <= most && x->ld % 8 == 0 &&
            (uintptr_t)x->data % AF_CUDA_ACCESS == 0 && readable(p) &&
            (p->parts == 0 || (p->bt && p->down));
 }

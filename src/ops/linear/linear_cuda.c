@@ -15,13 +15,6 @@ static const af_linear_group *group(const af_graph *g, const af_node *n)
     return af_linear_group_of(g, n);
 }
 
-static void *bias_at(const af_linear_group *p, int64_t from)
-{
-    return p->bias
-               ? (uint8_t *)p->bias->data + (uint64_t)from * (uint64_t)af_dtype_get(p->type)->bytes
-               : NULL;
-}
-
 static bool folded(const af_linear_group *p, const af_tensor *t)
 {
     return p->parts && p->pieces && p->R <= AF_FOLD_RANK && t->ld >= af_last(t) + p->ext;
@@ -38,15 +31,16 @@ static void fill_spare_columns(af_cuda *cu, af_node *n, const af_linear_group *p
 static void direct_fwd(af_cuda *cu, af_node *n, const af_linear_group *p)
 {
     const int64_t *from = n->attr.linear.piece_from;
+    af_linear_group_fill(cu, n, p, AF_FILL_BIAS);
     for (int i = 0; i < p->pieces; i++)
         af_cuda_add_gemm(
             cu, n,
             &(af_cuda_gemm){.a = af_mat_of(n->in[0]),
-                            .b = af_mat_of(p->w[i]),
+                            .b = af_mat_of(af_linear_group_piece(p, n, i)),
                             .c = af_mat_cols(n->out[0], from[i], from[i + 1] - from[i]),
                             .tb = true,
                             .alpha = 1,
-                            .bias = bias_at(p, from[i])});
+                            .bias = af_linear_group_bias(cu, p, from[i])});
 }
 
 /* Whether the adapter's term can be part of the FP8 product: its values have all spare columns. */
@@ -69,7 +63,7 @@ static void in_fp8(af_cuda *cu, af_node *n, const af_linear_group *p)
         x2 = low->base == x ? af_mat_cols(x, af_last(x), p->ext) : af_mat_cols(low, 0, p->ext);
         w2 = forward ? af_linear_group_mat(cu, p, 0, p->O, p->I, p->ext) : af_mat_of(p->at);
     }
-    af_fp8_cuda_product(cu, n, p, x2, w2, forward ? bias_at(p, 0) : NULL);
+    af_fp8_cuda_product(cu, n, p, x2, w2, forward ? af_linear_group_bias(cu, p, 0) : NULL);
     if (p->parts && !joined)
         af_cuda_add_gemm(cu, n,
                          &(af_cuda_gemm){.a = af_mat_of(low),
@@ -99,7 +93,7 @@ static af_status linear_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *
     }
     if (af_bnb_linear(cu, n, p))
         return AF_OK;
-    af_linear_group_fill(cu, n, p, AF_FILL_W | AF_FILL_B);
+    af_linear_group_fill(cu, n, p, AF_FILL_W | AF_FILL_B | AF_FILL_BIAS);
     const bool fold = folded(p, x);
     const int64_t K = fold ? p->I + p->ext : p->I;
     if (fold)
@@ -111,7 +105,7 @@ static af_status linear_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *
                                          .c = y,
                                          .tb = true,
                                          .alpha = 1,
-                                         .bias = bias_at(p, 0)});
+                                         .bias = af_linear_group_bias(cu, p, 0)});
     if (p->parts && !fold)
         af_cuda_add_gemm(cu, n,
                          &(af_cuda_gemm){.a = af_mat_of(xa),
@@ -138,7 +132,7 @@ static af_status linear_dx_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
     for (int i = 0; i < p->pieces && p->direct; i++)
         af_cuda_add_gemm(cu, n,
                          &(af_cuda_gemm){.a = af_mat_cols(dy, from[i], from[i + 1] - from[i]),
-                                         .b = af_mat_of(p->w[i]),
+                                         .b = af_mat_of(af_linear_group_piece(p, n, i)),
                                          .c = dx,
                                          .alpha = 1,
                                          .beta = i ? 1 : 0});

@@ -6,7 +6,8 @@
  * Activations that feed such a group get `ext` spare columns too, so that y = [x | xa] [W | B]'
  * and dx = [dy | g] [W ; A] are one GEMM each. Pieces of the compute type are views into it;
  * others (quantised, f32 params) are copied in: once after they were written, after each update,
- * or, in scratch mode, into the workspace at each use. */
+ * or, in scratch mode, into the workspace at each use. Pieces that ranks split are whole only for
+ * the nodes that read them, each pass its own tensor: those are copied in at each use, too. */
 #ifndef AF_LINEAR_CUDA_H
 #define AF_LINEAR_CUDA_H
 
@@ -25,6 +26,7 @@ typedef struct af_linear_group {
     bool direct;      /* pieces are used where they lie, one GEMM each */
     bool quant;       /* some piece has a block type */
     bool scratch;     /* the matrix lives in the workspace, filled at each use */
+    bool gathered;    /* so do the biases, after it: ranks split them */
     af_tensor *fused; /* [O + ext][I + ext]; NULL when direct */
     af_tensor *bias;  /* [O], or NULL */
     /* where the pieces stay in 4 bits, and skinny kernels read them; else NULL */
@@ -51,11 +53,15 @@ AF_CHECKED af_status af_cuda_linear_prepare(af_cuda *cu, af_graph *g, af_error *
 
 /* The group of a node (any of the linear family, or the head). */
 const af_linear_group *af_linear_group_of(const af_graph *g, const af_node *n);
-/* Bytes of workspace the group's matrix takes in scratch mode, else 0. */
+/* Bytes of workspace the group's matrix and bias take where they are filled at each use, else 0. */
 uint64_t af_linear_group_scratch(const af_linear_group *p);
-/* In scratch mode: steps of n that fill the matrix (or only its adapter halves). */
-enum { AF_FILL_W = 1, AF_FILL_A = 2, AF_FILL_B = 4 };
+/* There: steps of n that fill the matrix (or only its adapter halves), or the bias. */
+enum { AF_FILL_W = 1, AF_FILL_A = 2, AF_FILL_B = 4, AF_FILL_BIAS = 8 };
 void af_linear_group_fill(af_cuda *cu, af_node *n, const af_linear_group *p, int what);
+/* Piece i as node n reads it. */
+const af_tensor *af_linear_group_piece(const af_linear_group *p, const af_node *n, int i);
+/* Element `from` of the bias, or NULL. */
+void *af_linear_group_bias(const af_cuda *cu, const af_linear_group *p, int64_t from);
 
 /* Rows [row, row + rows), columns [col, col + cols) of the extended matrix. */
 af_mat af_linear_group_mat(const af_cuda *cu, const af_linear_group *p, int64_t row, int64_t rows,

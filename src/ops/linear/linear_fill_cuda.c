@@ -53,7 +53,7 @@ void af_cuda_dequantise(af_cuda *cu, af_node *n, af_mat dst, const af_tensor *w)
         assert(q && "a 4-bit weight has its scales");
         af_arg_ptr(l, q->absmax->data);
         af_arg_ptr(l, q->nested ? q->nested->data : NULL);
-        af_arg_f32_late(cu, l, &q->offset);
+        af_arg_f32_late(cu, l, &af_gathered_from(w)->quant->offset);
     }
     af_arg_i64(l, dst.rows);
     af_arg_i64(l, dst.cols);
@@ -175,10 +175,23 @@ static int64_t piece_row(const af_linear_group *p, int i)
     return p->of->op == AF_OP_HEAD_LOSS ? 0 : p->of->attr.linear.piece_from[i];
 }
 
+const af_tensor *af_linear_group_piece(const af_linear_group *p, const af_node *n, int i)
+{
+    switch (n->op) {
+    case AF_OP_LINEAR:
+    case AF_OP_LINEAR_DX:
+        return af_linear_in(n).w[i];
+    case AF_OP_HEAD_LOSS:
+        return n->in[1];
+    default:
+        return p->w[i];
+    }
+}
+
 static void fill_piece(af_cuda *cu, af_node *n, copy_list *k, const af_linear_group *p, int i)
 {
-    const af_tensor *w = p->w[i];
-    if (w->base == p->fused)
+    const af_tensor *w = af_linear_group_piece(p, n, i);
+    if (p->fused && w->base == p->fused)
         return;
     const af_mat dst = af_linear_group_mat(cu, p, piece_row(p, i), w->dim[0], 0, p->I);
     if (af_is_coded(w->dtype))
@@ -224,9 +237,25 @@ static void fill_bt(af_node *n, copy_list *k, const af_linear_group *p)
     }
 }
 
+/* A part of the output without a bias gets zeros, as in a leaf. */
+static void fill_bias(af_cuda *cu, af_node *n, const af_linear_group *p)
+{
+    const af_linear_inputs in = af_linear_in(n);
+    for (int i = 0; i < p->pieces; i++) {
+        const int64_t rows = in.w[i]->dim[0];
+        const af_mat dst = {af_linear_group_bias(cu, p, piece_row(p, i)), 1, rows, rows, p->type};
+        af_mat src = {0};
+        if (in.bias[i])
+            src = (af_mat){in.bias[i]->data, 1, rows, rows, in.bias[i]->dtype};
+        af_cuda_copy_2d(cu, n, dst, src, rows, 1.0f);
+    }
+}
+
 void af_linear_group_fill(af_cuda *cu, af_node *n, const af_linear_group *p, int what)
 {
     const uint64_t row = (uint64_t)(p->I + p->ext) * (uint64_t)af_dtype_get(p->type)->bytes;
+    if (what & AF_FILL_BIAS && p->gathered)
+        fill_bias(cu, n, p);
     if (!p->scratch)
         return;
     for (int i = 0; i < p->pieces && what & AF_FILL_W; i++)
@@ -263,7 +292,7 @@ af_status af_cuda_linear_prepare(af_cuda *cu, af_graph *g, af_error *err)
     copy_list all = {0};
     for (int k = 0; k < groups->n; k++) {
         const af_linear_group *p = &groups->group[k];
-        for (int i = 0; i < p->pieces; i++)
+        for (int i = 0; i < p->pieces && !p->gathered; i++)
             if (p->bias_in[i] && p->bias_in[i]->base != p->bias) {
                 const int64_t n = p->bias_in[i]->dim[0];
                 const af_mat dst = {(uint8_t *)p->bias->data +

@@ -55,12 +55,21 @@ static uses *find_uses(const af_graph *g)
 
 /* ---- groups ---- */
 
+/* The same values: one tensor, or what two nodes gathered of one. */
+static bool same_source(const af_tensor *a, const af_tensor *b)
+{
+    if (a->base && b->base)
+        return a == b || (af_gathered_from(a->base) == af_gathered_from(b->base) &&
+                          a->base_offset == b->base_offset && af_same_shape(a, b));
+    return af_gathered_from(a) == af_gathered_from(b);
+}
+
 static bool same_weights(const af_linear_group *p, const af_node *n, const af_linear_inputs *in)
 {
     if (p->pieces != n->attr.linear.pieces)
         return false;
     for (int i = 0; i < p->pieces; i++)
-        if (p->w[i] != in->w[i])
+        if (!same_source(p->w[i], in->w[i]))
             return false;
     return p->a == in->a;
 }
@@ -68,7 +77,8 @@ static bool same_weights(const af_linear_group *p, const af_node *n, const af_li
 static bool serves(const af_linear_group *p, const af_node *n)
 {
     if (n->op == AF_OP_HEAD_LOSS)
-        return p->of->op == AF_OP_HEAD_LOSS && p->w[0] == n->in[1] && p->type == n->in[0]->dtype;
+        return p->of->op == AF_OP_HEAD_LOSS && same_source(p->w[0], n->in[1]) &&
+               p->type == n->in[0]->dtype;
     const af_linear_inputs in = af_linear_in(n);
     switch (n->op) {
     case AF_OP_LINEAR:
@@ -130,11 +140,18 @@ static void describe_linear(af_linear_group *p, const af_node *n)
     }
 }
 
-/* May the piece become a view into the group's matrix? */
+/* Do ranks split it? */
+static bool is_gathered(const af_tensor *t)
+{
+    return af_gathered_from(t) != t || (t->base && af_gathered_from(t->base) != t->base);
+}
+
+/* May the piece become a view into the group's matrix, or might it if it were not split? */
 static bool movable(const uses *u, const af_tensor *t, af_dtype type)
 {
-    return t->role == AF_ROLE_WEIGHT && !t->base && t->dtype == type && !t->quant &&
-           !u[t->id].viewed && !u[t->id].other;
+    const af_tensor *from = af_gathered_from(t);
+    return from->role == AF_ROLE_WEIGHT && !from->base && t->dtype == type && !t->quant &&
+           !u[from->id].viewed && !u[t->id].other;
 }
 
 static void move_into(af_tensor *t, af_tensor *base, int64_t element)
@@ -152,6 +169,10 @@ static void make_bias(af_graph *g, const uses *u, af_linear_group *p)
         any |= p->bias_in[i] != NULL;
     if (!any)
         return;
+    for (int i = 0; i < p->pieces; i++)
+        p->gathered |= p->bias_in[i] && is_gathered(p->bias_in[i]);
+    if (p->gathered)
+        return;
     p->bias = af_leaf(g, AF_ROLE_WEIGHT, "", p->type, 1, (int64_t[]){p->O});
     for (int i = 0; i < p->pieces && !af_graph_failed(g); i++)
         if (p->bias_in[i] && movable(u, p->bias_in[i], p->type))
@@ -163,13 +184,15 @@ static void make_matrix(af_graph *g, const uses *u, af_linear_group *p)
     bool plain = p->parts == 0, can_move = true;
     int64_t covered = 0;
     for (int i = 0; i < p->pieces; i++) {
+        p->scratch |= is_gathered(p->w[i]);
         plain &= p->w[i]->dtype == p->type;
         p->quant |= af_is_coded(p->w[i]->dtype);
         can_move &= movable(u, p->w[i], p->type);
         covered += p->w[i]->dim[0];
     }
     p->direct = plain && covered == p->O && (p->pieces == 1 || (!can_move && !p->fp8));
-    if (p->direct)
+    p->scratch &= !p->direct;
+    if (p->direct || p->scratch)
         return;
     p->fused =
         af_leaf(g, AF_ROLE_WEIGHT, "", p->type, 2, (int64_t[]){p->O + p->ext, p->I + p->ext});
@@ -329,7 +352,7 @@ static void use_scratch(af_linear_groups *all, bool all_types)
             every &= af_is_coded(p->w[k]->dtype); /* a dense piece lives in the matrix */
             four |= p->w[k]->quant != NULL;
         }
-        if (!every || !(four || all_types))
+        if (!every || !(four || all_types) || p->scratch)
             continue;
         p->scratch = true;
         p->fused->dim[0] = 0; /* takes no memory of its own */
@@ -366,9 +389,29 @@ static void shrink(af_cuda *cu, af_graph *g)
 const af_cuda_family af_cuda_linear_family = {
     .layout = layout, .shrink = shrink, .prepare = af_cuda_linear_prepare};
 
+static uint64_t matrix_bytes(const af_linear_group *p)
+{
+    return p->scratch ? (uint64_t)(p->O + p->ext) * (uint64_t)(p->I + p->ext) *
+                            (uint64_t)af_dtype_get(p->type)->bytes
+                      : 0;
+}
+
+static uint64_t bias_offset(const af_linear_group *p)
+{
+    return AF_ALIGN_UP(matrix_bytes(p), (uint64_t)256);
+}
+
 uint64_t af_linear_group_scratch(const af_linear_group *p)
 {
-    return p && p->scratch ? (uint64_t)(p->O + p->ext) * (uint64_t)(p->I + p->ext) *
-                                 (uint64_t)af_dtype_get(p->type)->bytes
-                           : 0;
+    if (!p || !p->gathered)
+        return p ? matrix_bytes(p) : 0;
+    return bias_offset(p) + (uint64_t)p->O * (uint64_t)af_dtype_get(p->type)->bytes;
+}
+
+void *af_linear_group_bias(const af_cuda *cu, const af_linear_group *p, int64_t from)
+{
+    uint8_t *base = p->gathered ? (uint8_t *)cu->work + bias_offset(p)
+                    : p->bias   ? p->bias->data
+                                : NULL;
+    return base ? base + (uint64_t)from * (uint64_t)af_dtype_get(p->type)->bytes : NULL;
 }

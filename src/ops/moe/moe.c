@@ -9,10 +9,13 @@
  *                  scores [N][X]: s = softmax or sigmoid of the logits, c = s + bias (without bias
  *                  softmax compares logits); groups: see af_route_opts; index = the k largest c
  *                  that may be chosen, of equals the lower first; weights = scale * s / T, T = the
- *                  sum of the chosen s + eps with `norm`, else 1
+ *                  sum of the chosen s + eps with `norm`, else 1. NEAR: scores = the logits z;
+ *                  expert j is the largest z of those left, m; weight = scale / S_j, S_j = the sum
+ *                  of exp(z - m) over those left with m - z <= eps max(|z|, m)
  * MOE_ROUTE_BWD    scores, index, dweights -> dlogits. d_j = scale dw_j / T, minus (norm)
  *                  m = sum_j d_j s_j / T; softmax: dz_e = s_e (d_e - sum_j d_j s_j), sigmoid:
- *                  dz_e = d_e s_e (1 - s_e)
+ *                  dz_e = d_e s_e (1 - s_e); NEAR: the sum over j of scale dw_j / S_j times
+ *                  ([e is j's] - exp(z_e - m_j) / S_j where e counts in S_j)
  * MOE_LIST         index -> list i32 [N][k] (pair of a slot), slot i32 [N][k] (slot of a pair),
  *                  start i32 [X+1] (expert e has slots start[e] to start[e+1] - 1)
  * MOE_COMBINE      out [N][k][D], LISTS, [weights] -> y[n] = sum_j weights[n][j] * out[slot], j in
@@ -31,9 +34,14 @@ static bool route_fits(af_graph *g, const af_tensor *logits, const af_route_opts
     if (!af_dtype_is_float(logits->dtype) || logits->ndim != 2 || o->used < 1 || o->used > X)
         af_graph_bad(g, "moe_route: cannot take %d experts of logits %s", o->used,
                      af_shape_text(logits, a, sizeof a));
-    else if ((unsigned)o->score > AF_ROUTE_SIGMOID)
-        af_graph_bad(g, "moe_route: score %d is not one of 0 to %d", (int)o->score,
-                     AF_ROUTE_SIGMOID);
+    else if ((unsigned)o->score > AF_ROUTE_NEAR)
+        af_graph_bad(g, "moe_route: score %d is not one of 0 to %d", (int)o->score, AF_ROUTE_NEAR);
+    else if (o->score == AF_ROUTE_NEAR &&
+             (o->bias || o->norm || groups > 1 || o->used > AF_ROUTE_NEAR_MAX))
+        af_graph_bad(g,
+                     "moe_route: a sparse mixer has no bias, norm or groups, and at most %d "
+                     "experts a token",
+                     AF_ROUTE_NEAR_MAX);
     else if (o->bias &&
              (o->bias->ndim != 1 || o->bias->dim[0] != X ||
               o->bias->dtype != (logits->dtype == AF_DTYPE_F64 ? AF_DTYPE_F64 : AF_DTYPE_F32)))

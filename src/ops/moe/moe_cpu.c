@@ -25,9 +25,24 @@ static void route_scores(const af_node *n, int64_t row, double *s, double *c)
         sum += exp(c[e] - max);
     for (int64_t e = 0; e < X; e++)
         s[e] = n->attr.route.score == AF_ROUTE_SIGMOID ? 1.0 / (1.0 + exp(-c[e]))
+               : n->attr.route.score == AF_ROUTE_NEAR  ? c[e]
                                                        : exp(c[e] - max) / sum;
     for (int64_t e = 0; e < X && in.choice; e++)
         c[e] = s[e] + af_ld(in.choice, e);
+}
+
+/* exp(z - m) where z is near the largest, m; else 0. */
+static double near_one(double z, double m, double eps)
+{
+    return z != -INFINITY && m - z <= eps * fmax(fabs(z), m) ? exp(z - m) : 0;
+}
+
+static double near_sum(const double *c, int64_t n, double m, double eps)
+{
+    double sum = 0;
+    for (int64_t e = 0; e < n; e++)
+        sum += near_one(c[e], m, eps);
+    return sum;
 }
 
 /* The first of the largest values of c [n] that is not -INFINITY; -1: there is none. */
@@ -74,6 +89,7 @@ static void route_rows(void *arg, int64_t from, int64_t to, int share)
     const af_node *n = job->n;
     const int64_t X = af_last(n->in[0]), k = n->attr.route.k;
     double *s = job->work + share * 3 * X, *c = s + X;
+    const bool near = n->attr.route.score == AF_ROUTE_NEAR;
     int32_t *index = n->out[1]->data;
     for (int64_t r = from; r < to; r++) {
         double sum = 0;
@@ -89,11 +105,14 @@ static void route_rows(void *arg, int64_t from, int64_t to, int share)
                     e = index[r * k + t] == i ? -1 : e;
             }
             index[r * k + j] = (int32_t)e;
+            if (near)
+                af_st(n->out[0], r * k + j,
+                      n->attr.route.scale / near_sum(c, X, s[e], n->attr.route.eps));
             c[e] = -INFINITY;
             sum += s[e];
         }
         const double total = n->attr.route.norm ? sum + n->attr.route.eps : 1;
-        for (int64_t j = 0; j < k; j++)
+        for (int64_t j = 0; j < k && !near; j++)
             af_st(n->out[0], r * k + j, n->attr.route.scale * s[index[r * k + j]] / total);
     }
 }
@@ -108,6 +127,32 @@ static void moe_route_run(const af_node *n, af_cpu *cpu)
     af_pool_run(cpu->pool, af_live(n->in[0]), route_rows, &(route_job){n, cpu->work});
 }
 
+/* Of a sparse mixer; z: a row of logits, d: what their gradient is. */
+static void near_back(const af_node *n, int64_t r)
+{
+    const af_moe_inputs in = af_moe_in(n);
+    const int64_t X = af_last(in.scores), k = n->attr.route.k;
+    const int32_t *index = (const int32_t *)in.index->data + r * k;
+    const double eps = n->attr.route.eps;
+    double sum[AF_ROUTE_NEAR_MAX] = {0};
+    for (int pass = 0; pass < 2; pass++)
+        for (int64_t e = 0; e < X; e++) {
+            const double z = af_ld(in.scores, r * X + e);
+            double d = 0;
+            /* until it is taken itself */
+            for (int64_t j = 0; j < k && (j == 0 || index[j - 1] != e); j++) {
+                const double one = near_one(z, af_ld(in.scores, r * X + index[j]), eps);
+                if (pass == 0)
+                    sum[j] += one;
+                else
+                    d += n->attr.route.scale * af_ld(in.dweights, r * k + j) / sum[j] *
+                         ((index[j] == e) - one / sum[j]);
+            }
+            if (pass == 1)
+                af_st(n->out[0], r * X + e, d);
+        }
+}
+
 static void route_back_rows(void *arg, int64_t from, int64_t to, int share)
 {
     const af_node *n = arg;
@@ -115,7 +160,9 @@ static void route_back_rows(void *arg, int64_t from, int64_t to, int share)
     const int64_t X = af_last(in.scores), k = n->attr.route.k;
     const bool sigmoid = n->attr.route.score == AF_ROUTE_SIGMOID;
     (void)share;
-    for (int64_t r = from; r < to; r++) {
+    for (int64_t r = from; r < to && n->attr.route.score == AF_ROUTE_NEAR; r++)
+        near_back(n, r);
+    for (int64_t r = from; r < to && n->attr.route.score != AF_ROUTE_NEAR; r++) {
         const int32_t *index = (const int32_t *)in.index->data + r * k;
         double total = n->attr.route.norm ? n->attr.route.eps : 1, mean = 0, dot = 0;
         for (int64_t j = 0; j < k && n->attr.route.norm; j++)

@@ -14,7 +14,7 @@ static void arg_route(af_launch *l, const af_node *n, int64_t X)
 {
     const route_args r = {.X = (int32_t)X,
                           .k = n->attr.route.k,
-                          .score = n->attr.route.score == AF_ROUTE_SIGMOID,
+                          .score = (int32_t)n->attr.route.score,
                           .norm = n->attr.route.norm,
                           .groups = AF_MAX(n->attr.route.groups, 1),
                           .groups_used = n->attr.route.groups_used,

@@ -4,6 +4,8 @@
 
 #include "graph/node.h"
 
+enum { AF_ROUTE_NEAR_MAX = 8 }; /* experts a token, of AF_ROUTE_NEAR */
+
 /* NULL where the op has no such input. */
 typedef struct af_moe_inputs {
     af_tensor *logits, *choice, *scores;   /* the router's; choice: what is added for choices */

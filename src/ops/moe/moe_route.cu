@@ -8,7 +8,7 @@
 // common: AF_T=bf16,float
 #include "dev.cuh"
 
-enum { SOFTMAX, SIGMOID };
+enum { SOFTMAX, SIGMOID, NEAR, NEAR_MAX = 8 };
 
 /* Attributes of the op, as the launcher passes them. */
 struct route {
@@ -63,6 +63,18 @@ DEV int largest(const float *c, int X)
     }
     return at;
 }
+/* exp(z - m) where z is near the largest, m; else 0. */
+DEV float near_one(float z, float m, float eps)
+{
+    return z != -INF && m - z <= eps * fmaxf(fabsf(z), m) ? expf(z - m) : 0.0f;
+}
+DEV float near_sum(const float *c, int X, float m, float eps)
+{
+    float sum = 0.0f;
+    for (int e = threadIdx.x % 32; e < X; e += 32)
+        sum += near_one(c[e], m, eps);
+    return warp_sum(sum);
+}
 extern "C" __global__ void moe_route(float *weights, int *index, float *scores, const AF_T *logits,
                                      long long ld, const float *bias, long long N, route r)
 {
@@ -83,7 +95,9 @@ extern "C" __global__ void moe_route(float *weights, int *index, float *scores, 
     sum = warp_sum(sum);
     for (int e = lane; e < r.X; e += 32) {
         const float z = load(logits + e);
-        s[e] = r.score == SIGMOID ? 1.0f / (1.0f + expf(-z)) : expf(z - top) / sum;
+        s[e] = r.score == SIGMOID ? 1.0f / (1.0f + expf(-z))
+               : r.score == NEAR  ? z
+                                  : expf(z - top) / sum;
         c[e] = bias ? s[e] + bias[e] : z;
     }
     __syncwarp();
@@ -96,17 +110,43 @@ extern "C" __global__ void moe_route(float *weights, int *index, float *scores, 
             for (int t = 0; t < j; t++)
                 e = index[t] == i ? r.X : e;
         }
+        const float near = r.score == NEAR ? near_sum(c, r.X, c[e], r.eps) : 1.0f;
         if (lane == 0) {
             index[j] = e;
             c[e] = -INF;
+            if (r.score == NEAR)
+                weights[n * r.k + j] = r.scale / near;
         }
         __syncwarp();
         total += s[e];
     }
-    for (int j = lane; j < r.k; j += 32)
+    for (int j = lane; j < r.k && r.score != NEAR; j += 32)
         weights[n * r.k + j] = r.scale * s[index[j]] / (r.norm ? total + r.eps : 1.0f);
 }
 
+/* Of a sparse mixer: a row of logits z, and of their gradient. */
+DEV void near_back(AF_T *dz, const float *z, const int *index, const float *dw, const route &r)
+{
+    const int lane = threadIdx.x % 32;
+    float sum[NEAR_MAX];
+    for (int pass = 0; pass < 2; pass++) {
+        float part[NEAR_MAX] = {0.0f};
+        for (int e = lane; e < r.X; e += 32) {
+            float d = 0.0f;
+            for (int j = 0; j < r.k && (j == 0 || index[j - 1] != e); j++) {
+                const float one = near_one(z[e], z[index[j]], r.eps);
+                if (pass == 0)
+                    part[j] += one;
+                else
+                    d += r.scale * dw[j] / sum[j] * ((index[j] == e ? 1.0f : 0.0f) - one / sum[j]);
+            }
+            if (pass == 1)
+                store(dz + e, d);
+        }
+        for (int j = 0; j < r.k && pass == 0; j++)
+            sum[j] = warp_sum(part[j]);
+    }
+}
 extern "C" __global__ void __launch_bounds__(128)
     moe_route_bwd(AF_T *dlogits, long long ld, const float *scores, const int *index,
                   const float *dw, long long N, route r)
@@ -117,6 +157,10 @@ extern "C" __global__ void __launch_bounds__(128)
     scores += n * r.X;
     index += n * r.k;
     dw += n * r.k;
+    if (r.score == NEAR) {
+        near_back(dlogits + n * ld, scores, index, dw, r);
+        return;
+    }
     float total = r.norm ? r.eps : 1.0f, mean = 0.0f, dot = 0.0f;
     for (int j = 0; j < r.k && r.norm; j++)
         total += scores[index[j]];

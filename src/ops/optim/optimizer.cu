@@ -6,15 +6,11 @@
  * writes each of its buffers once, 16 bytes an access, leaves values and moments alone when the
  * norm was not finite, and ends with zeros in the gradients. Counts are multiples of 4 except in
  * the adafactor kernels. */
-#include "bnb.cuh"
-
-#define STATS_CLIP   1
-#define STATS_FINITE 2
+#include "adam.cuh"
 
 /* part[block] = sum of squares of the piece `block`: `piece` elements, the last one fewer. A piece
  * does not depend on the GPU, nor on who has it (split gradients). */
-extern "C" __global__ void grad_norm_parts(double *part, const float *grads, long long n,
-                                           int piece)
+extern "C" __global__ void grad_norm_parts(double *part, const float *grads, long long n, int piece)
 {
     const i64 from = (i64)blockIdx.x * piece, left = n - from;
     const int count = left < piece ? (int)left : piece;
@@ -55,15 +51,21 @@ extern "C" __global__ void grad_norm_final(float *stats, const double *part, int
     }
 }
 
-#define FOUR_LOOP                                                                                  \
-    for (i64 i = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * 4; i < n;                          \
-         i += (i64)gridDim.x * blockDim.x * 4)
-
 extern "C" __global__ void adam(float *w, float *grads, const float *hyper, const float *stats,
                                 float *m, float *v, long long n, float b1, float b2, float rest1,
                                 float rest2, float eps, float decay, float lr_factor, int coupled)
 {
-    const float lr = hyper[0] * lr_factor, c1 = hyper[1], c2 = hyper[2], clip = stats[STATS_CLIP];
+    const adam_rates rates = {hyper[0] * lr_factor,
+                              hyper[1],
+                              hyper[2],
+                              stats[STATS_CLIP],
+                              b1,
+                              b2,
+                              rest1,
+                              rest2,
+                              eps,
+                              decay,
+                              coupled};
     const bool finite = stats[STATS_FINITE] == 1.0f;
     const float zero[4] = {};
     FOUR_LOOP
@@ -75,16 +77,8 @@ extern "C" __global__ void adam(float *w, float *grads, const float *hyper, cons
             load_n(mv, m + i);
             load_n(vv, v + i);
 #pragma unroll
-            for (int k = 0; k < 4; k++) {
-                float g = gv[k] * clip;
-                if (coupled)
-                    g += decay * wv[k];
-                else
-                    wv[k] -= lr * decay * wv[k];
-                mv[k] = b1 * mv[k] + rest1 * g;
-                vv[k] = b2 * vv[k] + rest2 * g * g;
-                wv[k] -= lr / c1 * mv[k] / (sqrtf(vv[k]) / c2 + eps);
-            }
+            for (int k = 0; k < 4; k++)
+                adam_element(wv[k], mv[k], vv[k], gv[k], rates);
             store_n(w + i, wv);
             store_n(m + i, mv);
             store_n(v + i, vv);
@@ -216,39 +210,28 @@ extern "C" __global__ void ademamix(float *w, float *grads, const float *hyper, 
     }
 }
 
-/* AdamW with moments in 8 bits: one block of 256 threads is one block of 256 elements with its two
- * scales. The step uses the exact new moments; then they are scaled and coded. */
+/* AdamW with moments in 8 bits. The step uses the exact new moments. */
 extern "C" __global__ void __launch_bounds__(256)
     adam_8bit(float *w, float *grads, const float *hyper, const float *stats, unsigned char *m8,
               unsigned char *v8, float *m_scale, float *v_scale, long long n, float b1, float b2,
               float rest1, float rest2, float eps, float decay, float lr_factor)
 {
-    __shared__ float m_map[256], v_map[256];
+    const adam_rates rates = {hyper[0] * lr_factor,
+                              hyper[1],
+                              hyper[2],
+                              stats[STATS_CLIP],
+                              b1,
+                              b2,
+                              rest1,
+                              rest2,
+                              eps,
+                              decay,
+                              0};
+    if (stats[STATS_FINITE] == 1.0f)
+        adam_8bit_block(m8, v8, m_scale, v_scale, n, [&](i64 i, float &m, float &v) {
+            adam_element(w[i], m, v, grads[i], rates);
+        });
     const i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
-    m_map[threadIdx.x] = __uint_as_float(dynamic_signed_bits[threadIdx.x]);
-    v_map[threadIdx.x] = __uint_as_float(dynamic_unsigned_bits[threadIdx.x]);
-    __syncthreads();
-    if (stats[STATS_FINITE] == 1.0f) {
-        const float lr = hyper[0] * lr_factor;
-        const float ms = m_scale[blockIdx.x], vs = v_scale[blockIdx.x];
-        float m = 0.0f, v = 0.0f;
-        if (i < n) {
-            const float g = grads[i] * stats[STATS_CLIP];
-            m = b1 * (m_map[m8[i]] * ms) + rest1 * g;
-            v = b2 * (v_map[v8[i]] * vs) + rest2 * g * g;
-            const float x = w[i] - lr * decay * w[i];
-            w[i] = x - lr / hyper[1] * m / (sqrtf(v) / hyper[2] + eps);
-        }
-        const float m_max = block_max(fabsf(m)), v_max = block_max(v); /* ends after all reads */
-        if (i < n) {
-            m8[i] = nearest_code(m_map, m_max > 0.0f ? m / m_max : 0.0f);
-            v8[i] = nearest_code(v_map, v_max > 0.0f ? v / v_max : 0.0f);
-        }
-        if (threadIdx.x == 0) {
-            m_scale[blockIdx.x] = m_max;
-            v_scale[blockIdx.x] = v_max;
-        }
-    }
     if (i < n)
         grads[i] = 0.0f;
 }
@@ -280,14 +263,21 @@ extern "C" __global__ void __launch_bounds__(128)
     const i64 i = (i64)blockIdx.x * 128 + threadIdx.x;
     const bool odd = threadIdx.x & 1;
     if (stats[STATS_FINITE] == 1.0f) {
-        const float lr = hyper[0] * lr_factor, g = grads[i] * stats[STATS_CLIP];
-        const float ms = m_scale[blockIdx.x], vs = v_scale[blockIdx.x];
+        const adam_rates rates = {hyper[0] * lr_factor,
+                                  hyper[1],
+                                  hyper[2],
+                                  stats[STATS_CLIP],
+                                  b1,
+                                  b2,
+                                  rest1,
+                                  rest2,
+                                  eps,
+                                  decay,
+                                  0};
         const int mc = odd ? m4[i / 2] & 15 : m4[i / 2] >> 4;
         const int vc = odd ? v4[i / 2] & 15 : v4[i / 2] >> 4;
-        const float m = b1 * (four_m[mc] * ms) + rest1 * g;
-        const float v = b2 * (four_v(vc) * vs) + rest2 * g * g;
-        const float x = w[i] - lr * decay * w[i];
-        w[i] = x - lr / hyper[1] * m / (sqrtf(v) / hyper[2] + eps);
+        float m = four_m[mc] * m_scale[blockIdx.x], v = four_v(vc) * v_scale[blockIdx.x];
+        adam_element(w[i], m, v, grads[i], rates);
         const float m_max = fmaxf(block_max(fabsf(m)), 1e-12f);
         const float v_max = fmaxf(block_max(v), 1e-12f); /* ends after all reads */
         const int new_m = four_code([](int k) { return four_m[k]; }, m / m_max);

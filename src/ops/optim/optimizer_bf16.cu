@@ -1,13 +1,11 @@
 /* optimizer_bf16.cu - Adam on parameters in bf16, with f32 gradients and moments in f32 or 8 bits.
- * Contract: bf16_weights.h; the update itself is that of optimizer.cu. A block of Philox serves
+ * Contract: bf16_weights.h; the update itself is that of adam.cuh. A block of Philox serves
  * eight elements: a thread has four of them, from a multiple of 4. */
 // variants: AF_ROUND=0..2
 // common: AF_ROUND=1..2
-#include "bnb.cuh"
+#include "adam.cuh"
 
-#define STATS_CLIP   1
-#define STATS_FINITE 2
-#define STREAM       ((u64)0xb7 << 56) /* AF_ROUNDING_STREAM */
+#define STREAM ((u64)0xb7 << 56) /* AF_ROUNDING_STREAM */
 
 DEV u16 cut(float x, u32 r)
 {
@@ -66,12 +64,22 @@ extern "C" __global__ void adam_bf16(bf16 *w, float *grads, const float *hyper, 
                                      float b2, float rest1, float rest2, float eps, float decay,
                                      float lr_factor, int coupled, long long seed, long long from)
 {
-    const float lr = hyper[0] * lr_factor, c1 = hyper[1], c2 = hyper[2], clip = stats[STATS_CLIP];
+    const adam_rates rates = {hyper[0] * lr_factor,
+                              hyper[1],
+                              hyper[2],
+                              stats[STATS_CLIP],
+                              b1,
+                              b2,
+                              rest1,
+                              rest2,
+                              eps,
+                              decay,
+                              coupled};
     const bool finite = stats[STATS_FINITE] == 1.0f;
     const u64 stream = STREAM + (u64)hyper[3];
     const float zero[4] = {};
-    for (i64 i = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * 4; i < n;
-         i += (i64)gridDim.x * blockDim.x * 4) {
+    FOUR_LOOP
+    {
         if (finite) {
             float wv[4], gv[4], mv[4], vv[4];
             load_weights(wv, w + i, rest + i);
@@ -79,16 +87,8 @@ extern "C" __global__ void adam_bf16(bf16 *w, float *grads, const float *hyper, 
             load_n(mv, m + i);
             load_n(vv, v + i);
 #pragma unroll
-            for (int k = 0; k < 4; k++) {
-                float g = gv[k] * clip;
-                if (coupled)
-                    g += decay * wv[k];
-                else
-                    wv[k] -= lr * decay * wv[k];
-                mv[k] = b1 * mv[k] + rest1 * g;
-                vv[k] = b2 * vv[k] + rest2 * g * g;
-                wv[k] -= lr / c1 * mv[k] / (sqrtf(vv[k]) / c2 + eps);
-            }
+            for (int k = 0; k < 4; k++)
+                adam_element(wv[k], mv[k], vv[k], gv[k], rates);
             store_weights(w + i, rest + i, wv, (u64)seed, stream, from + i);
             store_n(m + i, mv);
             store_n(v + i, vv);
@@ -99,49 +99,39 @@ extern "C" __global__ void adam_bf16(bf16 *w, float *grads, const float *hyper, 
 
 /* One thread per element, as adam_8bit. */
 extern "C" __global__ void __launch_bounds__(256)
-    adam_8bit_bf16(bf16 *w, float *grads, const float *hyper, const float *stats,
-                   unsigned char *m8, unsigned char *v8, float *m_scale, float *v_scale,
-                   bf16 *rest, long long n, float b1, float b2, float rest1, float rest2,
-                   float eps, float decay, float lr_factor, long long seed, long long from)
+    adam_8bit_bf16(bf16 *w, float *grads, const float *hyper, const float *stats, unsigned char *m8,
+                   unsigned char *v8, float *m_scale, float *v_scale, bf16 *rest, long long n,
+                   float b1, float b2, float rest1, float rest2, float eps, float decay,
+                   float lr_factor, long long seed, long long from)
 {
-    __shared__ float m_map[256], v_map[256];
-    const i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
-    m_map[threadIdx.x] = __uint_as_float(dynamic_signed_bits[threadIdx.x]);
-    v_map[threadIdx.x] = __uint_as_float(dynamic_unsigned_bits[threadIdx.x]);
-    __syncthreads();
-    if (stats[STATS_FINITE] == 1.0f) {
-        const float lr = hyper[0] * lr_factor;
-        const float ms = m_scale[blockIdx.x], vs = v_scale[blockIdx.x];
-        float m = 0.0f, v = 0.0f;
-        if (i < n) {
-            const float g = grads[i] * stats[STATS_CLIP];
-            m = b1 * (m_map[m8[i]] * ms) + rest1 * g;
-            v = b2 * (v_map[v8[i]] * vs) + rest2 * g * g;
+    const adam_rates rates = {hyper[0] * lr_factor,
+                              hyper[1],
+                              hyper[2],
+                              stats[STATS_CLIP],
+                              b1,
+                              b2,
+                              rest1,
+                              rest2,
+                              eps,
+                              decay,
+                              0};
+    const u64 stream = STREAM + (u64)hyper[3];
+    if (stats[STATS_FINITE] == 1.0f)
+        adam_8bit_block(m8, v8, m_scale, v_scale, n, [&](i64 i, float &m, float &v) {
             float x = load(w + i);
             if (AF_ROUND == 2)
                 x += load(rest + i);
-            x -= lr * decay * x;
-            x -= lr / hyper[1] * m / (sqrtf(v) / hyper[2] + eps);
+            adam_element(x, m, v, grads[i], rates);
             if (AF_ROUND == 1) {
-                const philox p =
-                    philox_block((u64)seed, STREAM + (u64)hyper[3], (u64)(from + i) / 8);
+                const philox p = philox_block((u64)seed, stream, (u64)(from + i) / 8);
                 w[i].bits = cut(x, rounding_bits(p, from + i));
             } else {
                 store(w + i, x);
             }
             if (AF_ROUND == 2)
                 store(rest + i, x - load(w + i));
-        }
-        const float m_max = block_max(fabsf(m)), v_max = block_max(v); /* ends after all reads */
-        if (i < n) {
-            m8[i] = nearest_code(m_map, m_max > 0.0f ? m / m_max : 0.0f);
-            v8[i] = nearest_code(v_map, v_max > 0.0f ? v / v_max : 0.0f);
-        }
-        if (threadIdx.x == 0) {
-            m_scale[blockIdx.x] = m_max;
-            v_scale[blockIdx.x] = v_max;
-        }
-    }
+        });
+    const i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
     if (i < n)
         grads[i] = 0.0f;
 }

@@ -29,11 +29,16 @@ static int64_t norm_parts(const af_graph *g)
     return AF_MAX((g->shard.cut[g->shard.ranks] + AF_NORM_PIECE - 1) / AF_NORM_PIECE, INT64_C(1));
 }
 
-/* A sum for each piece; of split gradients also a piece of several ranks. */
+/* Where a piece of several ranks lies, after a sum for each piece: it is read four at a time. */
+static uint64_t shared_piece(const af_graph *g)
+{
+    return AF_ALIGN_UP((uint64_t)norm_parts(g) * sizeof(double), (uint64_t)16);
+}
+
 static uint64_t grad_norm_work(const af_cuda *cu, const af_node *n)
 {
     (void)cu;
-    return (uint64_t)norm_parts(n->in[0]->graph) * sizeof(double) + AF_NORM_PIECE * sizeof(float);
+    return shared_piece(n->in[0]->graph) + AF_NORM_PIECE * sizeof(float);
 }
 
 static void sum_pieces(af_cuda *cu, af_node *n, double *part, const float *grads, int64_t count)
@@ -81,7 +86,7 @@ static af_status grad_norm_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
         return st;
     double *part = cu->work;
     if (g->shard.split >= AF_SPLIT_GRADIENTS)
-        sum_split(cu, g, n, part, (float *)(part + norm_parts(g)));
+        sum_split(cu, g, n, part, (float *)((uint8_t *)cu->work + shared_piece(g)));
     else
         sum_pieces(cu, n, part, in.grads->data, af_count(in.grads));
     af_launch *l = af_cuda_launch(cu, n, kernel(cu, "grad_norm_final"), 1, 1, 1, FINAL_THREADS, 0);

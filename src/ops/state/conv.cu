@@ -45,7 +45,7 @@ extern "C" __global__ void conv_fwd(AF_T *y, const AF_T *x, conv_args a, int cut
                                     long long ldx)
 {
     const int n = blockIdx.x / cuts, c = blockIdx.x % cuts * blockDim.x + threadIdx.x;
-    const int s = state_sequence(a.bounds, a.S, n);
+    const int s = sequence_of(a.bounds, a.S, n);
     if (c >= a.C)
         return;
     const float u = s < 0 ? 0.0f : convolve(a, x, ldx, s, n, c);
@@ -77,7 +77,7 @@ extern "C" __global__ void conv_bwd(AF_T *dx, const AF_T *x, const AF_T *dy, con
                                     long long lddx, long long ldx, long long lddy)
 {
     const int n = blockIdx.x / cuts, c = blockIdx.x % cuts * blockDim.x + threadIdx.x;
-    const int s = state_sequence(a.bounds, a.S, n);
+    const int s = sequence_of(a.bounds, a.S, n);
     if (c >= a.C)
         return;
     float d = 0.0f;
@@ -99,7 +99,7 @@ extern "C" __global__ void conv_dw(float *part, const AF_T *x, const AF_T *dy, c
         return;
     float sum = 0.0f;
     for (i64 n = from; n < to; n++) {
-        const int s = state_sequence(a.bounds, a.S, (int)n);
+        const int s = sequence_of(a.bounds, a.S, (int)n);
         if (s < 0)
             continue;
         const float d = conv_slope(a, x, dy, ldx, lddy, s, (int)n, c);
@@ -193,7 +193,7 @@ struct piece {
 };
 DEV piece piece_at(const conv_args &a, int n, int to)
 {
-    const int s = state_sequence(a.bounds, a.S, n);
+    const int s = sequence_of(a.bounds, a.S, n);
     if (s >= 0)
         return {s, n, min(to, a.bounds[s + 1]), a.bounds[s], a.bounds[s + 1]};
     const int next = a.S > 0 && n < a.bounds[0] ? min(to, a.bounds[0]) : to;

@@ -423,7 +423,7 @@ extern "C" __global__ void __launch_bounds__(256) delta_join(delta_out o, delta_
     const i64 at = keys ? i - all : i;
     const int lane = threadIdx.x % 32, n = (int)(at / a.J), j = (int)(at % a.J),
               group = a.H / a.J, col = ((keys ? a.J : 0) + j) * DIM + lane * 4;
-    if (state_sequence(a.bounds, a.S, n) < 0)
+    if (sequence_of(a.bounds, a.S, n) < 0)
         return;
     const bf16 *from = (keys ? o.dk : o.dq) + ((i64)n * a.H + (i64)j * group) * DIM + lane * 4;
     float x[4], sum[4] = {}, ss = 0.0f, dot = 0.0f;

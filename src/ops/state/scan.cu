@@ -150,7 +150,7 @@ extern "C" __global__ void scan_zero(void *y, int type, long long ld, int width,
                                      int S)
 {
     const int n = blockIdx.x;
-    if (state_sequence(bounds, S, n) < 0)
+    if (sequence_of(bounds, S, n) < 0)
         for (int i = threadIdx.x; i < width; i += blockDim.x)
             put_value(y, type, n * ld + i, 0.0f);
 }

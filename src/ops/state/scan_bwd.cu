@@ -253,7 +253,7 @@ extern "C" __global__ void __launch_bounds__(32)
     scan_join(AF_T *dx, long long lddx, const float *dq, const float *dk, scan_args a)
 {
     const int n = blockIdx.x, kh = blockIdx.y, lane = threadIdx.x, group = a.H / a.J;
-    if (state_sequence(a.bounds, a.S, n) < 0)
+    if (sequence_of(a.bounds, a.S, n) < 0)
         return;
     for (int keys = 0; keys < 2; keys++) {
         const int from = (keys ? a.k_from : a.q_from) + kh * a.K;

@@ -2,23 +2,7 @@
  * of any type. */
 #ifndef AF_STATE_CUH
 #define AF_STATE_CUH
-#include "dev.cuh"
-
-/* The sequence of row n, or -1. */
-DEV int state_sequence(const int *bounds, int S, int n)
-{
-    if (S < 1 || n < bounds[0] || n >= bounds[S])
-        return -1;
-    int lo = 0, hi = S; /* the last s with bounds[s] <= n */
-    while (hi - lo > 1) {
-        const int mid = (lo + hi) / 2;
-        if (bounds[mid] <= n)
-            lo = mid;
-        else
-            hi = mid;
-    }
-    return lo;
-}
+#include "sequences.cuh"
 
 /* Value i of a vector; type: 0 f32, 1 bf16, 2 f16 (af_cuda_state_type). */
 DEV float value(const void *p, int type, i64 i)

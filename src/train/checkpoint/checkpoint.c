@@ -80,10 +80,21 @@ static af_status collect_pieces(const af_step_graph *g, const af_tensor *x, uint
                                 af_error *err)
 {
     const int64_t *cut = af_tensor_cuts(x);
+    uint8_t *mine = af_tensor_piece_view(x), *copy = NULL;
+    uint64_t from, to;
     af_status st = AF_OK;
-    for (int r = 0; r < g->model->ranks && st == AF_OK; r++)
-        st = af_send_to_first(g->model->comm, r, af_tensor_piece_view(x),
-                              whole ? whole + cut[r] : NULL, (uint64_t)(cut[r + 1] - cut[r]), err);
+    af_tensor_piece(x, &from, &to);
+    if (!mine && to > from) {
+        mine = copy = malloc(to - from);
+        if (!mine)
+            return af_fail_nomem(err, "a checkpoint", to - from);
+        AF_TRY(af_tensor_read_piece(g->graph, x, mine, err));
+    }
+    for (int r = 0; r < g->model->ranks; r++)
+        AF_TRY(af_send_to_first(g->model->comm, r, mine, whole ? whole + cut[r] : NULL,
+                                (uint64_t)(cut[r + 1] - cut[r]), err));
+done:
+    free(copy);
     return st;
 }
 
@@ -199,7 +210,7 @@ static af_status copy_state(tensor_copies *c, const af_step_graph *g, af_error *
 static af_status split_last(tensor_copies *c, const af_model_spec *s, int tensor, af_error *err)
 {
     const int n = af_disk_count(s, tensor);
-    if (n == 1 && !af_disk_is_turned(s, tensor))
+    if (n == 1 && !af_disk_is_turned(s, tensor) && !af_disk_is_apart(s, tensor))
         return AF_OK;
     const af_status st = reserve(c, n - 1, err);
     if (st != AF_OK)

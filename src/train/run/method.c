@@ -38,19 +38,41 @@ af_rounding af_method_rounding(const af_run_config *r)
                                       : AF_ROUNDING_NEAREST; /* f32: nothing is rounded */
 }
 
+/* A dropout of a model type: its key, and what transformers takes where that is absent. */
+typedef struct dropout_key {
+    const char *model_type, *key;
+    double absent;
+} dropout_key;
+
+static double dropout_of(const af_hf_config *c, const dropout_key *keys, double other)
+{
+    for (; keys->model_type; keys++)
+        if (strcmp(c->model_type, keys->model_type) == 0)
+            return config_number(c, keys->key, keys->absent);
+    return other;
+}
+
 double af_method_residual_dropout(const af_hf_config *c)
 {
-    static const struct {
-        const char *model_type, *key;
-        double absent; /* what transformers takes then */
-    } keys[] = {{"phi3", "resid_pdrop", 0},
-                {"phi", "resid_pdrop", 0},
-                {"seed_oss", "residual_dropout", 0.1},
-                {"starcoder2", "residual_dropout", 0}};
-    for (size_t i = 0; i < AF_LEN(keys); i++)
-        if (strcmp(c->model_type, keys[i].model_type) == 0)
-            return config_number(c, keys[i].key, keys[i].absent);
-    return 0;
+    static const dropout_key keys[] = {{"phi3", "resid_pdrop", 0},
+                                       {"phi", "resid_pdrop", 0},
+                                       {"seed_oss", "residual_dropout", 0.1},
+                                       {"starcoder2", "residual_dropout", 0},
+                                       {"gpt2", "resid_pdrop", 0.1},
+                                       {"gpt_bigcode", "resid_pdrop", 0.1},
+                                       {"gptj", "resid_pdrop", 0},
+                                       {"codegen", "resid_pdrop", 0},
+                                       {"opt", "dropout", 0.1},
+                                       {0}};
+    return dropout_of(c, keys, 0);
+}
+
+double af_method_embed_dropout(const af_hf_config *c)
+{
+    static const dropout_key keys[] = {
+        {"phi", "embd_pdrop", 0},           {"gpt2", "embd_pdrop", 0.1},  {"gptj", "embd_pdrop", 0},
+        {"gpt_bigcode", "embd_pdrop", 0.1}, {"codegen", "embd_pdrop", 0}, {0}};
+    return dropout_of(c, keys, 0);
 }
 
 double af_method_router_coef(const af_run_config *r, const af_hf_config *c, const af_model_spec *s)
@@ -75,9 +97,12 @@ static af_status check_dropout(const af_run_config *r, const af_hf_config *c, af
 {
     char at[300];
     const bool set = af_run_key_is_set(r, "attention_dropout");
-    const bool seed_oss = strcmp(c->model_type, "seed_oss") == 0; /* as transformers has it */
+    static const dropout_key keys[] = {
+        {"seed_oss", "attention_dropout", 0.1}, {"gpt2", "attn_pdrop", 0.1},
+        {"gpt_bigcode", "attn_pdrop", 0.1},     {"gptj", "attn_pdrop", 0},
+        {"codegen", "attn_pdrop", 0},           {0}};
     const double p =
-        set ? r->attention_dropout : config_number(c, "attention_dropout", seed_oss ? 0.1 : 0);
+        set ? r->attention_dropout : dropout_of(c, keys, config_number(c, "attention_dropout", 0));
     if (p == 0)
         return AF_OK;
     return af_fail(err, AF_EUNSUPPORTED,

@@ -37,6 +37,8 @@ bool af_method_bf16_weights(const af_run_config *r);
 af_rounding af_method_rounding(const af_run_config *r);
 /* resid_pdrop, where transformers' model of this type applies it. */
 double af_method_residual_dropout(const af_hf_config *c);
+/* embd_pdrop, on the embeddings of tokens and positions. */
+double af_method_embed_dropout(const af_hf_config *c);
 /* The share of the auxiliary loss of routers: the run's, else the config's where that asks for it
  * (output_router_logits); 0 = none, always where no layer has a router. */
 double af_method_router_coef(const af_run_config *r, const af_hf_config *c, const af_model_spec *s);

@@ -148,7 +148,7 @@ static const foreign_group groups[] = {
     {IDLE, "'afinar train' always trains, and evaluates where there is data for it",
      "do_train train do_eval"},
     {IDLE, "see 'logging_steps'", "logging_strategy logging_first_step"},
-    {IDLE, "supported models do not store transposed matrices", "lora_fan_in_fan_out"},
+    {IDLE, "whether matrices are stored transposed is known from the model", "lora_fan_in_fan_out"},
     {IDLE, "experts are computed where the model is",
      "use_kt kt_cpu_activation kt_backend kt_num_threads kt_tp_enabled kt_threadpool_count "
      "kt_max_cache_depth kt_share_backward_bb kt_num_gpu_experts kt_share_cache_pool"},

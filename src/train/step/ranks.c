@@ -156,13 +156,11 @@ af_status af_ranks_device(af_comm *c, af_device **out, const af_run_config *run,
                           err);
 }
 
-/* NCCL takes its buffers with the first message to a rank, after the plan is made (measured with
- * one neighbour). A rank has one neighbour a level of the tree. */
-static uint64_t later_bytes(const af_comm *c, const af_device *d)
+uint64_t af_ranks_nccl_bytes(int ranks)
 {
-    static const uint64_t EACH = 272ull << 20;
+    static const uint64_t EACH = 272ull << 20; /* measured with one neighbour */
     uint64_t sum = 0;
-    for (int n = 1; n < af_comm_size(c) && af_comm_wants_nccl(c) && !af_device_is_cpu(d); n *= 2)
+    for (int n = 1; n < ranks; n *= 2)
         sum += EACH;
     return sum;
 }
@@ -174,7 +172,8 @@ af_status af_ranks_memory(af_comm *c, const af_device *d, uint64_t *bytes, af_er
         return AF_OK;
     if (af_device_is_cpu(d) || may_share())
         *bytes /= (uint64_t)af_comm_local_size(c);
-    *bytes -= AF_MIN(*bytes, later_bytes(c, d));
+    if (af_comm_wants_nccl(c) && !af_device_is_cpu(d))
+        *bytes -= AF_MIN(*bytes, af_ranks_nccl_bytes(af_comm_size(c)));
     const int n = af_comm_size(c);
     uint64_t *all = af_calloc((uint64_t)n, sizeof *all);
     if (!all)

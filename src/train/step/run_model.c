@@ -184,11 +184,17 @@ done:
 
 bool af_run_model_on_cpu(const af_run_model *m) { return af_device_is_cpu(m->device); }
 
+bool af_run_model_uses_nccl(const af_run_model *m)
+{
+    const af_comm_backend b = m->run->dist_backend;
+    if (m->comm || af_run_model_on_cpu(m))
+        return m->gpus != NULL;
+    return b == AF_COMM_AUTO || b == AF_COMM_NCCL;
+}
+
 int af_run_model_zero_max(const af_run_model *m)
 {
-    if (af_run_model_on_cpu(m))
-        return AF_ZERO_MAX;
-    return m->comm && !m->gpus ? AF_SPLIT_STATE : AF_SPLIT_GRADIENTS;
+    return af_run_model_on_cpu(m) || af_run_model_uses_nccl(m) ? AF_ZERO_MAX : AF_SPLIT_STATE;
 }
 
 bool af_run_model_sums_by_nodes(const af_run_model *m)
@@ -360,9 +366,9 @@ static af_status check_stage(const af_run_model *m, af_error *err)
     const int most = af_run_model_zero_max(m);
     return m->zero_stage <= most
                ? AF_OK
-               : af_fail(err, AF_EUSAGE, "%s: zero_stage %d does not run on GPUs%s: use %d",
-                         m->run->path, m->zero_stage,
-                         m->zero_stage > AF_SPLIT_GRADIENTS ? " yet" : " without NCCL", most);
+               : af_fail(err, AF_EUSAGE,
+                         "%s: zero_stage %d does not run on GPUs without NCCL: use %d",
+                         m->run->path, m->zero_stage, most);
 }
 
 af_status af_run_model_open(af_run_model *m, const af_run_config *run, af_comm *comm, af_error *err)

@@ -55,6 +55,8 @@ AF_CHECKED af_status af_run_model_open_outline(af_run_model *m, const af_run_con
 AF_CHECKED af_status af_run_model_outline_adapter(af_run_model *m, af_error *err);
 void af_run_model_close(af_run_model *m); /* an empty one is allowed */
 bool af_run_model_on_cpu(const af_run_model *m);
+/* Whether ranks exchange by NCCL; of a plan, which has none, whether they would. */
+bool af_run_model_uses_nccl(const af_run_model *m);
 /* The highest zero_stage that is there on this device. */
 int af_run_model_zero_max(const af_run_model *m);
 /* Whether each rank has a piece of every weight: then all run the same passes, and together. */

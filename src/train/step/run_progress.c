@@ -89,15 +89,35 @@ static void put_pref(json_t *o, const af_pref_metrics *m)
     json_decref(list);
 }
 
+/* No run counts further; sums and products of two counters stay within 63 bits. */
+#define COUNTER_MAX (INT64_C(1) << 48)
+/* A resumed run passes over the epochs it has seen, one by one. */
+#define EPOCHS_MAX 1e7
+
+static bool counter_of(const json_t *v, int64_t *out)
+{
+    *out = json_integer_value(v);
+    return json_is_integer(v) && *out >= 0 && *out <= COUNTER_MAX;
+}
+
+static bool get_int(const json_t *o, const char *key, int64_t *out)
+{
+    return counter_of(json_object_get(o, key), out);
+}
+
 static void get_pref(const json_t *o, af_pref_metrics *m)
 {
     const json_t *list = json_object_get(o, "preference");
-    *m = (af_pref_metrics){.tokens = json_integer_value(json_object_get(list, "num_tokens"))};
+    *m = (af_pref_metrics){0};
+    if (!get_int(list, "num_tokens", &m->tokens))
+        m->tokens = 0;
     for (int i = 0; i < AF_PREF_METRICS; i++) {
         const json_t *v = json_object_get(list, af_pref_metric_name((af_pref_metric)i));
         const char *sum = json_string_value(json_array_get(v, 0));
-        m->sum[i] = sum ? strtod(sum, NULL) : 0;
-        m->count[i] = sum ? json_integer_value(json_array_get(v, 1)) : 0;
+        if (sum && counter_of(json_array_get(v, 1), &m->count[i]))
+            m->sum[i] = strtod(sum, NULL);
+        else
+            m->count[i] = 0;
     }
 }
 
@@ -136,18 +156,6 @@ af_status af_run_progress_text(const af_run_progress *p, uint64_t clock, char **
     *out = o ? af_json_dump(o, JSON_INDENT(2)) : NULL;
     json_decref(o);
     return *out ? AF_OK : af_fail_nomem(err, "the progress of a run", 1024);
-}
-
-/* No run counts further; sums and products of two counters stay within 63 bits. */
-#define COUNTER_MAX (INT64_C(1) << 48)
-/* A resumed run passes over the epochs it has seen, one by one. */
-#define EPOCHS_MAX 1e7
-
-static bool get_int(const json_t *o, const char *key, int64_t *out)
-{
-    const json_t *v = json_object_get(o, key);
-    *out = json_integer_value(v);
-    return json_is_integer(v) && *out >= 0 && *out <= COUNTER_MAX;
 }
 
 static bool get_double(const json_t *o, const char *key, double *out)

@@ -215,6 +215,7 @@ static af_status record_loss(af_step_graph *s, af_error *err)
 {
     const af_forward_opts f = {.dropout = s->model->dropout,
                                .residual_dropout = af_method_residual_dropout(config_of(s)),
+                               .embed_dropout = af_method_embed_dropout(config_of(s)),
                                .neftune = s->run->neftune_alpha,
                                .router = s->router_coef > 0 ? &s->router : NULL,
                                .fp8 = s->fp8.use};

@@ -59,8 +59,8 @@ static double step_seconds(const af_step_graph *s, const af_plan_ranks *r, const
 
 static void note_memory(const af_step_graph *s, af_stage_plan *out)
 {
-    out->total = s->plan.total;
-    out->resident = af_run_model_on_cpu(s->model) ? af_memory_resident(s, &s->plan) : s->plan.total;
+    out->total = s->plan.total + out->nccl;
+    out->resident = af_run_model_on_cpu(s->model) ? af_memory_resident(s, &s->plan) : out->total;
     out->mapped = af_plan_in_place(&s->plan);
     out->weights = s->plan.weights + s->plan.params + s->plan.bound;
     out->state = s->plan.state;
@@ -79,7 +79,7 @@ static af_status find_largest(af_step_graph *s, af_stage_plan *out, af_error *er
             continue;
         s->model->rank = more[i];
         AF_TRY(af_memory_plan(s, mode, err));
-        if (s->plan.total > out->total)
+        if (s->plan.total + out->nccl > out->total)
             note_memory(s, out);
     }
 done:
@@ -99,12 +99,14 @@ static af_status plan_stage(af_step_graph *s, const af_plan_ranks *r, int stage,
         return AF_OK;
     s->model->ranks = r->ranks;
     s->model->zero_stage = stage;
-    AF_TRY(af_memory_choose(s, free_bytes / sharing, &fits, err));
+    out->nccl = af_run_model_uses_nccl(s->model) ? af_ranks_nccl_bytes(r->ranks) : 0;
+    const uint64_t free_of_rank = free_bytes / sharing;
+    AF_TRY(af_memory_choose(s, free_of_rank - AF_MIN(free_of_rank, out->nccl), &fits, err));
     note_memory(s, out);
     count_sent(s, r, out);
     out->seconds = step_seconds(s, r, out);
     AF_TRY(find_largest(s, out, err));
-    out->fits = out->total <= free_bytes / sharing;
+    out->fits = out->total <= free_of_rank;
 done:
     s->model->rank = 0;
     s->model->ranks = 1;
@@ -141,7 +143,7 @@ void af_plan_stages_text(af_buf *b, const af_stage_plan p[AF_STAGES], const af_p
                   r->ranks, r->ranks_per_node, r->bandwidth / 1e9, r->bandwidth_far / 1e9);
     for (int i = 0; i < AF_STAGES; i++) {
         if (!p[i].there) {
-            af_buf_printf(b, "%10d   not there yet\n", i);
+            af_buf_printf(b, "%10d   not without NCCL\n", i);
             continue;
         }
         af_buf_printf(b, "%10d   %18.3f   %7.3f   %9.3f   %10.3f MB (%.3f MB)   %15.4g s%s%s\n", i,
@@ -150,6 +152,9 @@ void af_plan_stages_text(af_buf *b, const af_stage_plan p[AF_STAGES], const af_p
                       (double)p[i].sent_far / 1e6, p[i].seconds, p[i].fits ? "" : ", does not fit",
                       i == best ? "  <- advised" : "");
     }
+    if (p[0].nccl)
+        af_buf_printf(b, "peaks include %.3f GiB of NCCL's own buffers\n",
+                      (double)p[0].nccl / 0x1p30);
     if (best < 0)
         af_buf_str(b, "no stage fits: use more machines, a shorter sequence_len or load_in_4bit\n");
 }
@@ -165,12 +170,13 @@ json_t *af_plan_stages_json(const af_stage_plan p[AF_STAGES], const af_plan_rank
         json_array_append_new(
             list,
             p[i].there
-                ? json_pack("{s:i,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:b}", "zero_stage", i,
+                ? json_pack("{s:i,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:b}", "zero_stage", i,
                             "peak_bytes", (json_int_t)p[i].total, "mapped_bytes",
                             (json_int_t)p[i].mapped, "resident_bytes", (json_int_t)p[i].resident,
                             "weight_bytes", (json_int_t)p[i].weights, "state_bytes",
                             (json_int_t)p[i].state, "gradient_bytes", (json_int_t)p[i].grads,
-                            "sent_bytes", (json_int_t)p[i].sent, "sent_bytes_between_machines",
+                            "nccl_bytes", (json_int_t)p[i].nccl, "sent_bytes",
+                            (json_int_t)p[i].sent, "sent_bytes_between_machines",
                             (json_int_t)p[i].sent_far, "seconds", p[i].seconds, "fits", p[i].fits)
                 : json_pack("{s:i,s:b}", "zero_stage", i, "there", false));
     json_object_set_new(o, "stages", list);

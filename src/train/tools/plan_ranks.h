@@ -15,6 +15,7 @@ typedef struct af_stage_plan {
     bool fits;
     uint64_t total, resident; /* of the largest rank; resident: on the CPU, with the program */
     uint64_t mapped;          /* and what it reads from mapped files */
+    uint64_t nccl;            /* of total: NCCL's own buffers */
     uint64_t weights, state, grads; /* weights: frozen and trained, mapped ones too */
     uint64_t sent, sent_far;        /* bytes of a rank in a step; of these, between machines */
     double seconds;                 /* of a step, estimated */

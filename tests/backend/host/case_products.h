@@ -1,5 +1,5 @@
 /* case_products.h - products of few rows and of low ranks: bnb_linear.cu, bnb_linear_dx.cu,
- * low_rank.cu, low_rank_dw.cu. */
+ * low_rank.cu, low_rank_dw.cu, glu_adapter.cu. */
 #ifndef AF_CASE_PRODUCTS_H
 #define AF_CASE_PRODUCTS_H
 
@@ -96,10 +96,9 @@ static void bnb_linear_case(const std::vector<int> &rows, int I, int M, int R, b
             want[m * ldy + o] = v;
             largest = fmax(largest, fabs(v));
         }
-    launch({2, 1}, M > 8 ? 512 : 768,
-           M > 8 ? nf4 ? more::nf4_16 : fp4::fp4_16 : few::nf4_8, y.p(), ldy, x.p(), ldx, s.pieces,
-           s.offset[0], s.offset[1], s.offset[2], bias.p(), low.p(), ldl, bt.p(), M, O, I, R,
-           s.shift, s.nested_shift, split);
+    launch({2, 1}, M > 8 ? 512 : 768, M > 8 ? nf4 ? more::nf4_16 : fp4::fp4_16 : few::nf4_8, y.p(),
+           ldy, x.p(), ldx, s.pieces, s.offset[0], s.offset[1], s.offset[2], bias.p(), low.p(), ldl,
+           bt.p(), M, O, I, R, s.shift, s.nested_shift, split);
     near_to("bnb_linear", y, want, largest, nf4 ? 1e-3 : 1e-6); /* the book in bf16 */
 }
 
@@ -179,6 +178,108 @@ static void low_rank_dw_case(int N, bool accumulate)
         near_to("low_rank_dw", out[k], want[k], largest, 1e-6);
 }
 
+/* ---- gated units with adapters ---- */
+struct unit_case {
+    int N, F, gate, up, down, span;
+};
+static double silu(double x) { return x / (1 + exp(-x)); }
+static double rounded_to_bf16(double v) { return rounded<bf16>((float)v); }
+
+static void glu_adapter_fwd_case(const unit_case &c)
+{
+    const int N = c.N, F = c.F, ldg = 2 * F + 8, ldy = F + 16, lda = F + 24, wide = 40,
+              strips = (F + 1023) / 1024, ldo = wide + 8;
+    acts x(numbers((size_t)(N * ldg), 2)), a(numbers((size_t)(c.down * lda), 1)),
+        y((size_t)(N * ldy)), out((size_t)(N * ldo));
+    floats part((size_t)(strips * N * 16));
+    vec want = nothing((size_t)(N * ldy)), low = nothing((size_t)(N * ldo));
+    double largest = 0;
+    for (int n = 0; n < N; n++) {
+        for (int f = 0; f < F; f++)
+            want[n * ldy + f] = silu(get(&x.v[n * ldg + f])) * get(&x.v[n * ldg + F + f]);
+        for (int r = 0; r < wide; r++) {
+            double v = 0;
+            for (int f = 0; f < F && r < c.down; f++)
+                v += rounded_to_bf16(want[n * ldy + f]) * get(&a.v[r * lda + f]);
+            low[n * ldo + r] = 0.25 * v;
+            largest = fmax(largest, fabs(v));
+        }
+    }
+    launch({(unsigned)strips, (unsigned)((N + c.span - 1) / c.span)}, 256, units::glu_adapter_fwd,
+           y.p(), ldy, x.p(), ldg, a.p(), lda, part.p(), N, F, c.span, c.down);
+    const unsigned blocks = (unsigned)(N * 4 + 255) / 256;
+    const units::low_parts l = {part.p(), out.p(), ldo, strips, 1, {c.down, 0}, wide, {0.25f, 0}};
+    launch({blocks, 1}, 256, units::adapter_sums, l, units::dw_parts{}, N, (int)blocks);
+    near_to("glu_adapter_fwd h", y, want, 2, 1e-6);
+    near_to("glu_adapter_fwd xa", out, low, largest, 2e-4);
+}
+/* In place when `over`; gradients are added to when `add`. */
+static void glu_adapter_bwd_case(const unit_case &c, bool over, bool add)
+{
+    const int N = c.N, F = c.F, R = c.gate + c.up, ldg = 2 * F + 8, ldy = F + 16, ldb = R + 8,
+              ldx = R + 16, ldd = 24, wide = 64, ldo = wide + 8, strips = (F + 255) / 256,
+              splits = (N + c.span - 1) / c.span;
+    acts x(numbers((size_t)(N * ldg), 2)), dy(numbers((size_t)(N * ldy), 1)),
+        b(numbers((size_t)(2 * F * ldb), 1)), xa(numbers((size_t)(N * ldx), 1)),
+        down(numbers((size_t)(N * ldd), 1)), d((size_t)(N * ldg)), out((size_t)(N * ldo));
+    floats low((size_t)(strips * N * 32)), dw((size_t)(splits * F * (R + c.down))),
+        db(numbers((size_t)(F * R), 1)), da(numbers((size_t)(c.down * F), 1));
+    vec want = over ? x.values() : nothing((size_t)(N * ldg)), g = nothing((size_t)(N * ldo)),
+        want_b = db.values(), want_a = da.values();
+    vec h((size_t)(N * F));
+    for (int n = 0; n < N; n++)
+        for (int f = 0; f < F; f++) {
+            const double v = get(&x.v[n * ldg + f]), u = get(&x.v[n * ldg + F + f]),
+                         t = get(&dy.v[n * ldy + f]), s = 1 / (1 + exp(-v));
+            h[n * F + f] = v * s * u;
+            want[n * ldg + f] = t * u * s * (1 + v * (1 - s));
+            want[n * ldg + F + f] = t * v * s;
+        }
+    double most = 0;
+    for (int n = 0; n < N; n++)
+        for (int r = 0; r < wide; r++) {
+            double v = 0;
+            const int part = r >= c.gate;
+            for (int f = 0; f < F && r < R; f++)
+                v += rounded_to_bf16(want[n * ldg + part * F + f]) *
+                     get(&b.v[(part * F + f) * ldb + r]);
+            g[n * ldo + r] = v * (part ? 0.5 : 0.25);
+            most = fmax(most, fabs(v));
+        }
+    for (int part = 0; part < 2; part++)
+        for (int f = 0; f < F; f++)
+            for (int r = 0; r < (part ? c.up : c.gate); r++) {
+                const int at = part ? F * c.gate + f * c.up + r : f * c.gate + r;
+                double v = add ? want_b[at] : 0;
+                for (int n = 0; n < N; n++)
+                    v += rounded_to_bf16(want[n * ldg + part * F + f]) *
+                         get(&xa.v[n * ldx + part * c.gate + r]);
+                want_b[at] = v;
+            }
+    for (int r = 0; r < c.down; r++)
+        for (int f = 0; f < F; f++) {
+            double v = 0;
+            for (int n = 0; n < N; n++)
+                v += rounded_to_bf16(h[n * F + f]) * get(&down.v[n * ldd + r]);
+            want_a[r * F + f] = v;
+        }
+    acts &to = over ? x : d;
+    launch({(unsigned)strips, (unsigned)splits}, 256, units::glu_adapter_bwd, to.p(), ldg, x.p(),
+           ldg, dy.p(), ldy, b.p(), ldb, xa.p(), ldx, down.p(), ldd, low.p(), dw.p(), N, F, c.span,
+           units::glu_ranks{c.gate, c.up, c.down});
+    const unsigned first = (unsigned)(N * 8 + 255) / 256;
+    const i64 n_db = F * R, all = n_db + F * c.down;
+    const units::low_parts l = {low.p(), out.p(),        ldo,  strips,
+                                2,       {c.gate, c.up}, wide, {0.25f, 0.5f}};
+    const units::dw_parts w = {dw.p(), db.p(), da.p(), n_db, all, splits, add, 0, 0};
+    launch({first + (unsigned)(all / 4 + 255) / 256, 1}, 256, units::adapter_sums, l, w, N,
+           (int)first);
+    near_to("glu_adapter_bwd d", to, want, 2, 1e-6);
+    near_to("glu_adapter_bwd g", out, g, most, 2e-4);
+    near_to("glu_adapter_bwd db", db, want_b, N, 2e-4);
+    near_to("glu_adapter_bwd da", da, want_a, N, 2e-4);
+}
+
 static void product_cases()
 {
     bnb_linear_case({128}, 256, 1, 0, true, 64, true, 8);
@@ -193,5 +294,10 @@ static void product_cases()
     low_rank_case(3, 64, 40);
     low_rank_dw_case(300, false);
     low_rank_dw_case(70, true);
+    glu_adapter_fwd_case({70, 1064, 0, 0, 8, 32});
+    glu_adapter_fwd_case({33, 264, 0, 0, 16, 64});
+    glu_adapter_bwd_case({70, 264, 16, 16, 16, 32}, true, true);
+    glu_adapter_bwd_case({21, 40, 8, 16, 8, 16}, false, false);
+    glu_adapter_bwd_case({16, 256, 16, 8, 0, 16}, false, true);
 }
 #endif

@@ -3,53 +3,22 @@
 #define AF_HOST_KERNELS_H
 
 #include "host/host_library.h"
+#include "ops/optim/adam.cuh"
 
 #define AF_PER 2
 namespace optimizers
 {
 #include "ops/optim/optimizer.cu"
 }
-#undef STATS_CLIP
-#undef STATS_FINITE
-#define AF_ROUND       0
-#define adam_bf16      adam_nearest_bf16
-#define adam_8bit_bf16 adam_8bit_nearest_bf16
-namespace nearest_bf16
-{
-#include "ops/optim/optimizer_bf16.cu"
-}
-#undef AF_ROUND
-#undef adam_bf16
-#undef adam_8bit_bf16
-#undef STATS_CLIP
-#undef STATS_FINITE
-#undef STREAM
-#define AF_ROUND       1
-#define adam_bf16      adam_stochastic_bf16
-#define adam_8bit_bf16 adam_8bit_stochastic_bf16
-namespace stochastic_bf16
-{
-#include "ops/optim/optimizer_bf16.cu"
-}
-#undef AF_ROUND
-#undef adam_bf16
-#undef adam_8bit_bf16
-#undef STATS_CLIP
-#undef STATS_FINITE
-#undef STREAM
-#define AF_ROUND       2
-#define adam_bf16      adam_kahan_bf16
-#define adam_8bit_bf16 adam_8bit_kahan_bf16
-namespace kahan_bf16
-{
-#include "ops/optim/optimizer_bf16.cu"
-}
-#undef AF_ROUND
-#undef adam_bf16
-#undef adam_8bit_bf16
-#undef STATS_CLIP
-#undef STATS_FINITE
-#undef STREAM
+#define AF_ROUND 0
+#define KIND     nearest
+#include "host/rounding_kernels.h"
+#define AF_ROUND 1
+#define KIND     stochastic
+#include "host/rounding_kernels.h"
+#define AF_ROUND 2
+#define KIND     kahan
+#include "host/rounding_kernels.h"
 namespace norms
 {
 #include "ops/norm/rmsnorm.cu"
@@ -115,6 +84,12 @@ thread_local float shared[1024];
 #undef rope_dnorm
 #pragma pop_macro("AF_PAIRS")
 #pragma pop_macro("AF_VEC")
+namespace routers
+{
+#include "ops/moe/moe_route.cu"
+thread_local float shared[1024];
+#undef CHUNK
+} // namespace routers
 namespace xielus
 {
 #include "ops/xielu/xielu.cu"
@@ -125,7 +100,7 @@ namespace xielus
 #define glu_bwd silu_bwd
 namespace silu
 {
-#include "ops/general/glu.cu"
+#include "ops/glu/glu.cu"
 }
 #undef AF_ACT
 #undef glu_fwd
@@ -135,7 +110,7 @@ namespace silu
 #define glu_bwd gelu_tanh_bwd
 namespace gelu_tanh
 {
-#include "ops/general/glu.cu"
+#include "ops/glu/glu.cu"
 }
 #undef AF_ACT
 #undef glu_fwd
@@ -145,7 +120,7 @@ namespace gelu_tanh
 #define glu_bwd gelu_bwd
 namespace gelu
 {
-#include "ops/general/glu.cu"
+#include "ops/glu/glu.cu"
 }
 #undef AF_ACT
 #undef glu_fwd
@@ -155,7 +130,7 @@ namespace gelu
 #define glu_bwd relu_bwd
 namespace relu
 {
-#include "ops/general/glu.cu"
+#include "ops/glu/glu.cu"
 }
 /* after the texts that have functions of these names */
 namespace convs

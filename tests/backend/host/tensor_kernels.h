@@ -74,6 +74,14 @@ namespace outer
 {
 #include "ops/linear/low_rank_dw.cu"
 }
+#undef COLS
+#undef TOKENS
+#undef ZP
+#define AF_ACT 0
+namespace units
+{
+#include "ops/glu/glu_adapter.cu"
+}
 #undef smem
 /* two sizes of heads, with few and many of them: C names must differ */
 #undef WARPS

@@ -3,14 +3,6 @@
 
 #include <jansson.h>
 
-/* Norms of queries and keys that are a LayerNorm per head: a few early models have them. */
-static void refuse(af_config_source *s, const char *key)
-{
-    if (af_config_bool(s, key, false) && s->st == AF_OK)
-        s->st = af_fail(s->err, AF_EUNSUPPORTED, "%s: %s is true, which is not supported", s->name,
-                        key);
-}
-
 /* The v4 spelling has one rope: its scaling is that of the full layers. */
 static void olmo3_keys(af_config_source *s, af_hf_config *c)
 {
@@ -78,6 +70,7 @@ static void stablelm_gguf(const af_gguf *g, const char *arch, af_hf_config *c)
     char key[128];
     snprintf(key, sizeof key, "%.60s.use_parallel_residual", arch);
     c->use_parallel_residual = af_gguf_bool(g, key, true);
+    c->qk_norm = af_gguf_find(g, "blk.0.attn_q_norm.weight") != NULL;
 }
 
 static void starcoder2_keys(af_config_source *s, af_hf_config *c)
@@ -91,7 +84,7 @@ static void stablelm_keys(af_config_source *s, af_hf_config *c)
     c->attention_bias = af_config_bool(s, "use_qkv_bias", false);
     c->attention_out_bias = false;
     c->use_parallel_residual = af_config_bool(s, "use_parallel_residual", false);
-    refuse(s, "qk_layernorm");
+    c->qk_norm = af_config_bool(s, "qk_layernorm", false);
 }
 
 static void nemotron_keys(af_config_source *s, af_hf_config *c)
@@ -102,7 +95,7 @@ static void nemotron_keys(af_config_source *s, af_hf_config *c)
 static void phi_keys(af_config_source *s, af_hf_config *c)
 {
     c->attention_bias = c->attention_out_bias = c->mlp_bias = true;
-    refuse(s, "qk_layernorm");
+    c->qk_norm = af_config_bool(s, "qk_layernorm", false);
 }
 
 static void glm_keys(af_config_source *s, af_hf_config *c)

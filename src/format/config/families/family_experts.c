@@ -158,6 +158,38 @@ static void mellum(af_config_source *s, af_hf_config *c)
     af_config_mlp_types(s, c);
 }
 
+/* A factor for short texts and one for long ones: those that are published are equal. */
+static void phimoe_rope(af_config_source *s, af_hf_config *c)
+{
+    const json_t *rope = af_config_value(s, "rope_parameters");
+    af_config_source in = {rope ? rope : af_config_value(s, "rope_scaling"), s->name, s->err,
+                           s->st};
+    if (c->rope.type == AF_ROPE_DEFAULT || !json_is_object(in.obj))
+        return;
+    const double near = af_config_num(&in, "short_mscale", 0),
+                 far = af_config_num(&in, "long_mscale", 0);
+    s->st = in.st;
+    if (near != far || !(near > 0))
+        af_config_wrong(s, "short_mscale", "a positive number that long_mscale is, too");
+    c->rope.attention_factor = near;
+}
+
+/* Experts of the sparse mixer, which always takes two. */
+static void phimoe(af_config_source *s, af_hf_config *c)
+{
+    experts(s, c, "num_local_experts", 16, 2);
+    c->moe_intermediate_size = c->intermediate_size;
+    c->decoder_sparse_step = 1;
+    c->router.near = true;
+    c->router.eps = 2 * af_config_num(s, "router_jitter_noise", 0.01);
+    c->head_bias = af_config_bool(s, "lm_head_bias", false);
+    if (!(c->router.eps >= 0 && c->router.eps <= 1e6))
+        af_config_wrong(s, "router_jitter_noise", "between 0 and 5e5");
+    if (c->num_experts_per_tok != 2)
+        af_config_wrong(s, "num_experts_per_tok", "2, as many as the sparse mixer takes");
+    phimoe_rope(s, c);
+}
+
 const af_family af_families_experts[] = {
     {.model_type = "qwen3_moe",
      .gguf = "qwen3moe",
@@ -185,6 +217,14 @@ const af_family af_families_experts[] = {
      .kv_heads = 8,
      .sliding = AF_SLIDING_ALL,
      .keys = mixtral},
+    {.model_type = "phimoe",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e6,
+     .kv_heads = 8,
+     .sliding = AF_SLIDING_ALL,
+     .own_experts = true,
+     .keys = phimoe},
     {.model_type = "granitemoe",
      .gguf = "granitemoe",
      .act = "silu",

@@ -63,7 +63,147 @@ static void falcon_gguf(const af_gguf *g, const char *arch, af_hf_config *c)
     c->two_norms = af_gguf_find(g, "blk.0.attn_norm_2.weight") != NULL;
 }
 
+/* What only one value of is known here. */
+static void must_be(af_config_source *s, const char *key, bool want)
+{
+    if (af_config_bool(s, key, want) != want && s->st == AF_OK)
+        s->st = af_fail(s->err, AF_EUNSUPPORTED, "%s: %s is %s, which is not supported", s->name,
+                        key, want ? "false" : "true");
+}
+
+/* What gpt2 and its descendants share. */
+static void gpt_keys(af_config_source *s, af_hf_config *c)
+{
+    c->num_key_value_heads = c->num_attention_heads;
+    if (!af_config_value(s, "n_inner"))
+        c->intermediate_size = AF_MIN(c->hidden_size, (int64_t)AF_CONFIG_WIDTH_MAX) * 4;
+    c->hidden_act = af_config_str(s, &c->arena, "activation_function", c->hidden_act);
+    must_be(s, "scale_attn_weights", true);
+    must_be(s, "scale_attn_by_inverse_layer_idx", false);
+    must_be(s, "add_cross_attention", false);
+}
+
+static void gpt2_keys(af_config_source *s, af_hf_config *c)
+{
+    gpt_keys(s, c);
+    c->attention_bias = c->attention_out_bias = c->mlp_bias = true;
+}
+
+static void gpt_bigcode_keys(af_config_source *s, af_hf_config *c)
+{
+    gpt2_keys(s, c);
+    if (af_config_bool(s, "multi_query", true))
+        c->num_key_value_heads = 1;
+}
+
+static void gpt2_gguf(const af_gguf *g, const char *arch, af_hf_config *c)
+{
+    (void)arch;
+    c->attention_bias = c->attention_out_bias = af_gguf_find(g, "blk.0.attn_qkv.bias") != NULL;
+}
+
+/* The first rotary_dim values of a head turn. */
+static void gptj_keys(af_config_source *s, af_hf_config *c)
+{
+    const int64_t turned = af_config_size(s, "rotary_dim", 64, 2, AF_CONFIG_WIDTH_MAX);
+    gpt_keys(s, c);
+    if (c->num_attention_heads < 1 || c->hidden_size < 1)
+        return; /* has its own message */
+    const int64_t head = c->hidden_size / c->num_attention_heads;
+    if (turned > head || turned % 2)
+        af_config_wrong(s, "rotary_dim", "an even number up to the size of a head");
+    c->rope.partial_rotary_factor = /* whole numbers again, once multiplied and cut */
+        turned >= head ? 1 : ((double)turned + 0.01) / (double)head;
+}
+
+static void codegen_keys(af_config_source *s, af_hf_config *c)
+{
+    enum { GROUPS = 4 };
+    gptj_keys(s, c);
+    if (c->num_attention_heads % GROUPS)
+        af_config_wrong(s, "n_head", "a multiple of 4");
+}
+
+static void opt_keys(af_config_source *s, af_hf_config *c)
+{
+    c->num_key_value_heads = c->num_attention_heads;
+    c->hidden_act = af_config_str(s, &c->arena, "activation_function", c->hidden_act);
+    c->rms_norm_eps = 1e-5;
+    c->attention_bias = c->attention_out_bias = c->mlp_bias =
+        af_config_bool(s, "enable_bias", true);
+    must_be(s, "do_layer_norm_before", true);
+    must_be(s, "_remove_final_layer_norm", false);
+    must_be(s, "layer_norm_elementwise_affine", true);
+    if (af_config_int(s, "word_embed_proj_dim", c->hidden_size) != c->hidden_size)
+        af_config_wrong(s, "word_embed_proj_dim", "hidden_size, the one size of embeddings here");
+    if (af_config_num(s, "layerdrop", 0) != 0)
+        af_config_wrong(s, "layerdrop", "0, the one value this build trains with");
+}
+
+static void persimmon_keys(af_config_source *s, af_hf_config *c)
+{
+    c->num_key_value_heads = c->num_attention_heads;
+    c->attention_bias = c->attention_out_bias = c->mlp_bias = true;
+    c->qk_norm = af_config_bool(s, "qk_layernorm", true);
+}
+
+#define GPT_WORDS                                                                                  \
+    {                                                                                              \
+        "n_embd", "n_layer", "n_head", "n_positions", "n_inner"                                    \
+    }
+
 const af_family af_families_older[] = {
+    {.model_type = "gpt2",
+     .gguf = "gpt2",
+     .act = "gelu_new",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .ffn = 4 * 768,
+     .tied = true,
+     .words = GPT_WORDS,
+     .keys = gpt2_keys,
+     .gguf_keys = gpt2_gguf},
+    {.model_type = "gpt_bigcode",
+     .gguf = "starcoder",
+     .act = "gelu_pytorch_tanh",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .ffn = 4 * 768,
+     .tied = true,
+     .words = GPT_WORDS,
+     .keys = gpt_bigcode_keys,
+     .gguf_keys = gpt2_gguf},
+    {.model_type = "gptj",
+     .act = "gelu_new",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .ffn = 4 * 4096,
+     .partial = 1,
+     .words = GPT_WORDS,
+     .keys = gptj_keys},
+    {.model_type = "codegen",
+     .act = "gelu_new",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .ffn = 4 * 4096,
+     .partial = 1,
+     .words = GPT_WORDS,
+     .keys = codegen_keys},
+    {.model_type = "opt",
+     .act = "relu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .ffn = 3072,
+     .tied = true,
+     .pad = 2,
+     .words = {NULL, NULL, NULL, NULL, "ffn_dim"},
+     .keys = opt_keys},
+    {.model_type = "persimmon",
+     .act = "relu2",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .partial = 0.5,
+     .keys = persimmon_keys},
     {.model_type = "gpt_neox",
      .gguf = "gptneox",
      .act = "gelu",

@@ -5,32 +5,7 @@
  * access to each operand. Everything is read and written once. */
 // variants: (AF_T=bf16,half AF_VEC=8,1 | AF_T=float AF_VEC=4,1) AF_ACT=0..3
 // common: AF_T=bf16 AF_VEC=8 AF_ACT=0
-#include "dev.cuh"
-
-#ifndef AF_ACT
-#define AF_ACT 0
-#endif
-
-/* The value, and its slope when asked. */
-DEV float act(float x, float *slope)
-{
-#if AF_ACT == 0
-    const float s = __fdividef(1.0f, 1.0f + __expf(-x));
-    *slope = s * (1.0f + x * (1.0f - s));
-    return x * s;
-#elif AF_ACT == 1
-    const float c = 0.7978845608028654f, u = c * (x + 0.044715f * x * x * x), t = tanh_exp(u);
-    *slope = 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * c * (1.0f + 3.0f * 0.044715f * x * x);
-    return 0.5f * x * (1.0f + t);
-#elif AF_ACT == 2
-    const float p = 0.5f * (1.0f + erff(x * 0.7071067811865476f));
-    *slope = p + x * 0.3989422804014327f * __expf(-0.5f * x * x);
-    return x * p;
-#else
-    *slope = x > 0.0f;
-    return fmaxf(x, 0.0f);
-#endif
-}
+#include "glu.cuh"
 
 extern "C" __global__ void glu_fwd(AF_T *y, const AF_T *gate_up, int F, int cuts, long long ldy,
                                    long long ldg)

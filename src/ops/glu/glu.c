@@ -49,7 +49,14 @@ static void glu_grad(af_graph *g, af_node *n, af_tensor *const *dout)
         af_grad_add(g, n->in[0], d);
 }
 
-static double glu_flops(const af_node *n) { return 4.0 * (double)af_count(n->in[0]); }
+/* With the gradients of adapters it makes on the way (glu_adapter.h): outputs 2 and on. */
+static double glu_flops(const af_node *n)
+{
+    double sum = 4.0 * (double)af_count(n->in[0]);
+    for (int k = 2; k < n->n_out; k++)
+        sum += 2.0 * (double)af_rows(n->in[0]) * (double)af_count(n->out[k]);
+    return sum;
+}
 
 const af_op_info af_op_glu = {.name = "glu", .grad = glu_grad, .flops = glu_flops, .cheap = true};
 const af_op_info af_op_glu_bwd = {.name = "glu_bwd", .flops = glu_flops, .inplace = 1};

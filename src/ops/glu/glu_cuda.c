@@ -1,6 +1,7 @@
 /* glu_cuda.c - launchers of glu.c: each row is cut among blocks, one access per operand and thread.
  */
 #include "ops/common/cuda_ops.h"
+#include "ops/glu/glu_adapter.h"
 
 enum { THREADS = 256 };
 
@@ -34,7 +35,6 @@ static void clamped(af_cuda *cu, af_node *n, const af_tensor *dy)
 
 static af_status glu_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
-    (void)g;
     const bool back = n->op == AF_OP_GLU_BWD;
     const af_tensor *x = n->in[0], *dy = back ? n->in[1] : NULL, *out = n->out[0];
     if (!af_cuda_float(x))
@@ -52,6 +52,8 @@ static af_status glu_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err
         clamped(cu, n, dy);
         return AF_OK;
     }
+    if (af_glu_adapter_launch(cu, g, n))
+        return AF_OK;
     af_launch *l = af_cuda_launch(cu, n, kernel(cu, back ? "glu_bwd" : "glu_fwd", n, vec),
                                   rows * cuts, 1, 1, threads, 0);
     af_arg_ptr(l, out->data);
@@ -71,5 +73,5 @@ static af_status glu_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err
     return AF_OK;
 }
 
-const af_cuda_op af_cuda_glu = {glu_prepare, NULL, true};
-const af_cuda_op af_cuda_glu_bwd = {glu_prepare, NULL, true};
+const af_cuda_op af_cuda_glu = {glu_prepare, af_glu_adapter_work, true};
+const af_cuda_op af_cuda_glu_bwd = {glu_prepare, af_glu_adapter_work, true};

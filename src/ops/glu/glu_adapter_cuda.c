@@ -1,0 +1,214 @@
+/* glu_adapter_cuda.c - launchers of glu_adapter.cu. */
+#include "ops/common/cuda_ops.h"
+#include "ops/glu/glu_adapter_in.h"
+
+enum { /* as in glu_adapter.cu */
+       COLS = 256,
+       TOKENS = 16,
+       WIDE = 4,
+       PLANE = TOKENS * (COLS + 8),
+       SUM_BYTES = 2 * 8 * TOKENS * (AF_GLU_RANK + 4) * 4,
+       FWD_BYTES = (2 * PLANE + AF_GLU_RANK * (WIDE * COLS + 8)) * 2 + SUM_BYTES,
+       FWD_SPAN = 4 * TOKENS, /* tokens of a block */
+       RESIDENT = 2,          /* blocks of a multiprocessor, backward */
+       SPLITS_MAX = 32,
+       ALIGN = 256,
+};
+
+static_assert(AF_GLU_SHARED == (2 * 3 * PLANE + 2 * TOKENS * (3 * AF_GLU_RANK + 8) +
+                                2 * COLS * (AF_GLU_RANK + 8)) *
+                                       2 +
+                                   SUM_BYTES,
+              "the kernel's planes, narrow values, B and sums");
+
+typedef struct glu_ranks {
+    int32_t gate, up, down;
+} glu_ranks;
+typedef struct low_parts {
+    const float *part;
+    void *out;
+    int64_t ld;
+    int32_t parts, adapters, rank[2], wide;
+    float scale[2];
+} low_parts;
+typedef struct dw_parts {
+    const float *part;
+    void *db, *da;
+    int64_t n_db, n;
+    int32_t parts, add_db, add_da, unused;
+} dw_parts;
+
+/* How a unit's work is cut, and where its parts lie in the workspace. */
+typedef struct cut {
+    const af_linear_group *group; /* whose adapter gives the narrow result */
+    int64_t N, F, strips, span, splits;
+    glu_ranks ranks;
+    uint64_t low_at, dw_at, bytes;
+} cut;
+
+/* Splits of the tokens: multiprocessors are busy to the end, parts of gradients cost little. */
+static int64_t splits_of(const af_cuda *cu, const cut *c)
+{
+    const int64_t tiles = (c->N + TOKENS - 1) / TOKENS, slots = (int64_t)cu->sms * RESIDENT;
+    const double main_bytes = 10.0 * (double)c->N * (double)c->F;
+    const double part_bytes = 8.0 * (double)c->F * (c->ranks.gate + c->ranks.up + c->ranks.down);
+    int64_t best = 1;
+    double least = 0;
+    for (int64_t s = 1; s <= AF_MIN((tiles + 3) / 4, (int64_t)SPLITS_MAX); s++) {
+        const int64_t each = (tiles + s - 1) / s, used = (tiles + each - 1) / each;
+        const int64_t waves = (c->strips * used + slots - 1) / slots;
+        const double cost = (main_bytes + (double)used * part_bytes) * (double)(waves * each) /
+                            (double)(c->strips * tiles);
+        if (s == 1 || cost < least) {
+            least = cost;
+            best = used;
+        }
+    }
+    return best;
+}
+
+static cut cut_of(const af_cuda *cu, const af_glu_adapter *u)
+{
+    const af_adapter_part *q = u->low->attr.linear.part;
+    const af_tensor *x = u->glu->in[0];
+    cut c = {
+        .group = af_linear_group_of(cu->graph, u->low),
+        .N = af_rows(x),
+        .F = af_last(x) / 2,
+        .ranks = {q[0].rank, u->db ? q[1].rank : 0, u->da ? u->da->attr.linear.part[0].rank : 0}};
+    const int64_t width = u->db ? COLS : WIDE * COLS;
+    c.strips = (c.F + width - 1) / width;
+    c.splits = u->db ? splits_of(cu, &c) : (c.N + FWD_SPAN - 1) / FWD_SPAN;
+    const int64_t tiles = (c.N + TOKENS - 1) / TOKENS;
+    c.span = u->db ? (tiles + c.splits - 1) / c.splits * TOKENS : FWD_SPAN;
+    /* the adapter's half where no matrix holds it */
+    const int64_t half = c.group->scratch ? c.group->R * (u->db ? 2 * c.F : c.F) : 0;
+    c.low_at = AF_ALIGN_UP((uint64_t)half * 2, (uint64_t)ALIGN);
+    const uint64_t low = (uint64_t)(c.strips * c.N) * AF_GLU_RANK * (u->db ? 2 : 1) * sizeof(float);
+    const int64_t dw = u->db ? c.splits * c.F * (c.ranks.gate + c.ranks.up + c.ranks.down) : 0;
+    c.dw_at = AF_ALIGN_UP(c.low_at + low, (uint64_t)ALIGN);
+    c.bytes = c.dw_at + (uint64_t)dw * sizeof(float);
+    return c;
+}
+
+static af_kernel *kernel(af_cuda *cu, const af_glu_adapter *u, const char *name)
+{
+    return af_cuda_kernel(cu, "glu_adapter.cu", name,
+                          af_cuda_text(cu, "AF_ACT=%d", u->glu->attr.glu.act));
+}
+
+static void sums(af_cuda *cu, const af_glu_adapter *u, const cut *c)
+{
+    const af_tensor *x = u->low->in[0], *out = u->low->out[0];
+    const af_linear_group *p = c->group;
+    const bool in_spare = out->base == x;
+    const int64_t wide = in_spare || out->ld >= p->ext ? p->ext : p->R;
+    const af_mat to = in_spare ? af_mat_cols(x, af_last(x), wide) : af_mat_cols(out, 0, wide);
+    const int adapters = u->db ? 2 : 1;
+    const int64_t low_blocks = (c->N * adapters * AF_GLU_RANK / 4 + 255) / 256;
+    const int64_t n_db = c->F * (c->ranks.gate + c->ranks.up), n = n_db + c->F * c->ranks.down;
+    const low_parts low = {.part = (const float *)((uint8_t *)cu->work + c->low_at),
+                           .out = to.data,
+                           .ld = to.ld,
+                           .parts = (int32_t)c->strips,
+                           .adapters = adapters,
+                           .rank = {c->ranks.gate, c->ranks.up},
+                           .wide = (int32_t)wide,
+                           .scale = {u->low->attr.linear.part[0].scale,
+                                     u->db ? u->low->attr.linear.part[1].scale : 0}};
+    dw_parts dw = {0};
+    if (u->db)
+        dw = (dw_parts){.part = (const float *)((uint8_t *)cu->work + c->dw_at),
+                        .db = u->db->out[0]->data,
+                        .da = u->da ? u->da->out[0]->data : NULL,
+                        .n_db = n_db,
+                        .n = n,
+                        .parts = (int32_t)c->splits,
+                        .add_db = u->db->accumulate,
+                        .add_da = u->da && u->da->accumulate};
+    const int64_t blocks = low_blocks + (u->db ? (n / 4 + 255) / 256 : 0);
+    af_launch *l = af_cuda_launch(cu, u->glu, kernel(cu, u, "adapter_sums"), blocks, 1, 1, 256, 0);
+    af_arg_bytes(l, &low, sizeof low);
+    af_arg_bytes(l, &dw, sizeof dw);
+    af_arg_i64(l, c->N);
+    af_arg_i32(l, low_blocks);
+}
+
+/* A [R][F] or B [2 F][R], in the group's matrix or in the workspace. */
+static af_mat half_of(af_cuda *cu, const af_glu_adapter *u, const cut *c)
+{
+    const af_linear_group *p = c->group;
+    if (!p->scratch)
+        return u->db ? af_linear_group_mat(cu, p, 0, p->O, p->I, p->R)
+                     : af_linear_group_mat(cu, p, p->O, p->R, 0, p->I);
+    af_mat to = {cu->work, p->R, p->I, p->I, p->type};
+    if (!u->db) {
+        af_cuda_copy_2d(cu, u->glu, to, af_mat_of(p->a), p->I, 1.0f);
+        return to;
+    }
+    to = (af_mat){cu->work, p->O, p->R, p->R, p->type};
+    const uint8_t *from = p->b->data;
+    for (int i = 0; i < 2; i++) {
+        const af_adapter_part *q = &u->low->attr.linear.part[i];
+        const af_mat half = {(uint8_t *)cu->work + (i * c->F * p->R + q->rank_from) * 2, c->F,
+                             q->rank, p->R, p->type};
+        af_cuda_copy_2d(cu, u->glu, half,
+                        (af_mat){(void *)from, c->F, q->rank, q->rank, p->b->dtype}, q->rank, 1.0f);
+        from += (uint64_t)(c->F * q->rank) * (uint64_t)af_dtype_get(p->b->dtype)->bytes;
+    }
+    return to;
+}
+
+static void forward(af_cuda *cu, const af_glu_adapter *u, const cut *c)
+{
+    const af_mat a = half_of(cu, u, c);
+    af_launch *l = af_cuda_launch(cu, u->glu, kernel(cu, u, "glu_adapter_fwd"), c->strips,
+                                  c->splits, 1, 256, FWD_BYTES);
+    af_arg_mat(l, af_mat_of(u->glu->out[0]));
+    af_arg_mat(l, af_mat_of(u->glu->in[0]));
+    af_arg_mat(l, a);
+    af_arg_ptr(l, (uint8_t *)cu->work + c->low_at);
+    af_arg_i64(l, c->N);
+    af_arg_i32(l, c->F);
+    af_arg_i32(l, c->span);
+    af_arg_i32(l, c->ranks.gate);
+}
+
+static void backward(af_cuda *cu, const af_glu_adapter *u, const cut *c)
+{
+    const af_mat b = half_of(cu, u, c);
+    af_launch *l = af_cuda_launch(cu, u->glu, kernel(cu, u, "glu_adapter_bwd"), c->strips,
+                                  c->splits, 1, 256, AF_GLU_SHARED);
+    af_arg_mat(l, af_mat_of(u->glu->out[0]));
+    af_arg_mat(l, af_mat_of(u->glu->in[0]));
+    af_arg_mat(l, af_mat_of(u->glu->in[1]));
+    af_arg_mat(l, b);
+    af_arg_mat(l, af_mat_of(u->db->in[1]));
+    af_arg_mat(l, u->da ? af_mat_of(u->da->in[1]) : (af_mat){0});
+    af_arg_ptr(l, (uint8_t *)cu->work + c->low_at);
+    af_arg_ptr(l, (uint8_t *)cu->work + c->dw_at);
+    af_arg_i64(l, c->N);
+    af_arg_i32(l, c->F);
+    af_arg_i32(l, c->span);
+    af_arg_bytes(l, &c->ranks, sizeof c->ranks);
+}
+
+bool af_glu_adapter_launch(af_cuda *cu, af_graph *g, af_node *n)
+{
+    const af_glu_adapter *u = af_glu_adapter_of(g, n);
+    if (!u)
+        return false;
+    const cut c = cut_of(cu, u);
+    if (u->db)
+        backward(cu, u, &c);
+    else
+        forward(cu, u, &c);
+    sums(cu, u, &c);
+    return true;
+}
+
+uint64_t af_glu_adapter_work(const af_cuda *cu, const af_node *n)
+{
+    const af_glu_adapter *u = af_glu_adapter_of(cu->graph, n);
+    return u ? cut_of(cu, u).bytes : 0;
+}

@@ -1,0 +1,46 @@
+/* case_routes.h - the sparse mixer of moe_route.cu. */
+#ifndef AF_CASE_ROUTES_H
+#define AF_CASE_ROUTES_H
+
+#include "host/host_compare.h"
+#include "host/host_kernels.h"
+
+/* Two experts of each row of z, one after the other: their shares among those near them. */
+static vec near_weights(vec z, double eps, double scale)
+{
+    vec w;
+    for (int j = 0; j < 2; j++) {
+        const size_t best = (size_t)(std::max_element(z.begin(), z.end()) - z.begin());
+        const double m = z[best];
+        double sum = 0;
+        for (double v : z)
+            sum += v > -1e30 && m - v <= eps * fmax(fabs(v), m) ? exp(v - m) : 0;
+        w.push_back(scale / sum);
+        z[best] = -1e38;
+    }
+    return w;
+}
+
+static void near_route_case()
+{
+    using namespace routers;
+    const size_t rows = 3, X = 37, ld = X + 3;
+    const route r = {(int)X, 2, NEAR, 0, 1, 0, 0, 0.75f, 1.5f};
+    acts z(numbers(rows * ld, 2)), dz(rows * ld);
+    floats w(rows * 2), scores(rows * X), dw(numbers(rows * 2, 1));
+    std::vector<int> index(rows * 2);
+    launch({rows, 1}, 32, moe_route, w.p(), index.data(), scores.p(), z.p(), (long long)ld,
+           (const float *)nullptr, (long long)rows, r);
+    launch({1, 1}, 128, moe_route_bwd, dz.p(), (long long)ld, scores.p(), index.data(), dw.p(),
+           (long long)rows, r);
+    vec want(rows * 2), wdz = nothing(rows * ld);
+    for (size_t n = 0; n < rows; n++) {
+        const auto f = [&](const vec &a) { return near_weights(a, r.eps, r.scale); };
+        const vec zn = row_of(z.values(), n, ld, X);
+        set_row(want, n, 2, f(zn));
+        set_row(wdz, n, ld, gradient(f, zn, row_of(dw.values(), n, 2, 2)));
+    }
+    same("moe_route near", w, want, 1e-5);
+    same("moe_route_bwd near", dz, wdz, 1e-4);
+}
+#endif

@@ -1,0 +1,148 @@
+/* The counters of a checkpoint: written and read back, and what a file with a right checksum but
+ * impossible counters gives. */
+#include "test.h"
+#include "train/step/run_progress.h"
+
+#include <unistd.h>
+
+static char path[] = "/tmp/afinar-progress-XXXXXX";
+
+static af_run_progress start(void)
+{
+    return (af_run_progress){
+        .steps = 100, .items_per_epoch = 50, .items_per_micro = 2, .micro_per_step = 1};
+}
+
+static char *text_of(void)
+{
+    af_error err = {0};
+    char *text = NULL;
+    af_run_progress p = start();
+    p.step = 30;
+    p.micro = 60;
+    p.tokens = 7000;
+    p.losses_above = 2;
+    p.loss_count = 3;
+    p.data_records = 50;
+    p.data_tokens = 9000;
+    p.last.tokens = 83;
+    p.pending = AF_PENDING_EVAL;
+    p.pref.tokens = 123;
+    p.pref.count[0] = 4;
+    p.pref.sum[0] = 2.5;
+    CHECK_OK(af_run_progress_text(&p, 17, &text, &err), err);
+    return text;
+}
+
+/* Reads the text with `value` in place of what follows `key`. */
+static af_status read_with(const char *key, const char *value, af_run_progress *p, af_error *err)
+{
+    uint64_t clock = 0;
+    char *text = text_of(), changed[4096];
+    char *at = strstr(text, key), *end;
+    assert_non_null(at);
+    at += strlen(key);
+    end = at + strcspn(at, ",\n]");
+    snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, value, end);
+    free(text);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(changed, f);
+    fclose(f);
+    *p = start();
+    return af_run_progress_read(p, &clock, path, err);
+}
+
+static void test_counters_come_back(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    af_run_progress p;
+    CHECK_OK(read_with("\"step\": ", "31", &p, &err), err);
+    assert_int_equal(p.step, 31);
+    assert_int_equal(p.micro, 60);
+    assert_int_equal(p.tokens, 7000);
+    assert_int_equal(p.losses_above, 2);
+    assert_int_equal(p.data_tokens, 9000);
+    assert_int_equal(p.pending, AF_PENDING_EVAL);
+    assert_int_equal(p.last.tokens, 83);
+    assert_int_equal(p.pref.tokens, 123);
+    assert_int_equal(p.pref.count[0], 4);
+    assert_true(p.pref.sum[0] == 2.5);
+    assert_int_equal(p.steps, 100);
+}
+
+static const char *const wrong[] = {"-1", "281474976710657", "9223372036854775807", "1e308"};
+enum { WRONG = sizeof wrong / sizeof *wrong };
+
+static void test_impossible_counters_are_refused(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"\"step\": ",       "\"micro\": ",
+                                       "\"tokens\": ",     "\"supervised\": ",
+                                       "\"padded\": ",     "\"metrics_bytes\": ",
+                                       "\"clock\": ",      "\"best_step\": ",
+                                       "\"loss_count\": ", "\"evals_without_gain\": "};
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+        for (int i = 0; i < WRONG; i++) {
+            af_error err = {0};
+            af_run_progress p;
+            const af_status st = read_with(keys[k], wrong[i], &p, &err);
+            CHECK_MSG(st == AF_EFORMAT && strstr(err.msg, "does not hold the progress of a run"),
+                      "%s%s: status %d, '%s'", keys[k], wrong[i], st, err.msg);
+            assert_int_equal(p.step, 0); /* untouched */
+        }
+}
+
+static void test_more_epochs_than_can_be_passed_over(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    af_run_progress p;
+    CHECK_OK(read_with("\"micro\": ", "250000000", &p, &err), err);
+    assert_int_equal(read_with("\"micro\": ", "250000001", &p, &err), AF_EFORMAT);
+    assert_non_null(strstr(err.msg, "250000001 micro-batches are more than 10000000 epochs"));
+}
+
+/* Those that a checkpoint of an earlier version does not have count as absent. */
+static void test_what_may_be_absent_is_not_taken(void **state)
+{
+    (void)state;
+    char count[64];
+    snprintf(count, sizeof count, "\"%s\": [\n      \"0x1.4p+1\",\n      ",
+             af_pref_metric_name((af_pref_metric)0));
+    for (int i = 0; i < WRONG; i++) {
+        af_error err = {0};
+        af_run_progress p;
+        CHECK_OK(read_with("\"losses_above\": ", wrong[i], &p, &err), err);
+        assert_int_equal(p.losses_above, 0);
+        CHECK_OK(read_with("\"data_tokens\": ", wrong[i], &p, &err), err);
+        assert_int_equal(p.data_records, -1);
+        CHECK_OK(read_with("\"micro_per_step\": ", wrong[i], &p, &err), err);
+        assert_int_equal(p.stored_micro_per_step, 0);
+        CHECK_OK(read_with("\"last_tokens\": ", wrong[i], &p, &err), err);
+        assert_int_equal(p.pending, AF_PENDING_NOTHING);
+        CHECK_OK(read_with("\"num_tokens\": ", wrong[i], &p, &err), err);
+        assert_int_equal(p.pref.tokens, 0);
+        CHECK_OK(read_with(count, wrong[i], &p, &err), err);
+        assert_int_equal(p.pref.count[0], 0);
+        assert_true(p.pref.sum[0] == 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_counters_come_back),
+        cmocka_unit_test(test_impossible_counters_are_refused),
+        cmocka_unit_test(test_more_epochs_than_can_be_passed_over),
+        cmocka_unit_test(test_what_may_be_absent_is_not_taken),
+    };
+    const int fd = mkstemp(path);
+    if (fd < 0)
+        return 1;
+    close(fd);
+    const int rc = cmocka_run_group_tests(tests, NULL, NULL);
+    unlink(path);
+    return rc;
+}
