@@ -152,8 +152,7 @@ int main(int argc, char **argv)
                                                       : 2,
                  gb = argc > 7 ? atof(argv[7]) : 0, tflops = argc > 8 ? atof(argv[8]) : 0;
     const int steps = atoi(argv[6]);
-    extern int af_nf4_turn;
-    for (char *text = strtok(argv[5], ","); text; text = strtok(NULL, ","), af_nf4_turn++) {
+    for (char *text = strtok(argv[5], ","); text; text = strtok(NULL, ",")) {
         const int batch = atoi(text);
         af_decoder *d;
         const af_decoder_opts o = {.context = LONG + steps + 4 * batch + 16,

@@ -290,13 +290,6 @@ DEV void copy16(u32 to, const void *from, int bytes)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes)
                  : "memory");
 }
-/* 4 bytes, or none: then they become zeros. */
-DEV void copy4(u32 to, const void *from, bool there)
-{
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from),
-                 "r"(there ? 4 : 0)
-                 : "memory");
-}
 /* 16 of 256 bytes that are all read soon: they come to the L2 cache together, because memory gives
  * half its speed to single sectors. */
 DEV void copy16_long(u32 to, const void *from)

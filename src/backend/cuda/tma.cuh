@@ -66,26 +66,6 @@ DEV void bar_arrive_at(u32 bar, int rank)
                  "r"(rank)
                  : "memory");
 }
-/* The same, and what the thread saw before is seen by whoever waits with bar_wait_peers: slow. */
-DEV void bar_publish_at(u32 bar, int rank)
-{
-    asm volatile("{\n.reg .b32 at;\nmapa.shared::cluster.u32 at, %0, %1;\n"
-                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [at];\n}" ::"r"(bar),
-                 "r"(rank)
-                 : "memory");
-}
-DEV void bar_wait_peers(u32 bar, u32 parity)
-{
-    u32 done;
-    do
-        asm volatile("{\n.reg .pred p;\n"
-                     "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
-                     "selp.u32 %0, 1, 0, p;\n}"
-                     : "=r"(done)
-                     : "r"(bar), "r"(parity)
-                     : "memory");
-    while (!done);
-}
 /* Arrives when the copies this thread has asked for (copy16) are done. What they wrote becomes
  * visible to wgmma with a fence_async of the reader. */
 DEV void bar_arrive_copied(u32 bar)

@@ -125,18 +125,11 @@ DEV void wgmma_rs_k(float (&d)[4], const u32 (&a)[4], u64 b, int add)
                  : F4(d, 0)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
 }
-DEV void wgmma_rs_k(float (&d)[8], const u32 (&a)[4], u64 b, int add)
-{
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %13, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7}, "
-                 "{%8,%9,%10,%11}, %12, p, 1, 1, 0;\n}"
-                 : F4(d, 0), F4(d, 4)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
 DEV void wgmma_rs_k(float (&d)[16], const u32 (&a)[4], u64 b, int add)
 {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, "
+                 "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
+                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, "
                  "{%16,%17,%18,%19}, %20, p, 1, 1, 0;\n}"
                  : F16(d, 0)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
@@ -162,7 +155,8 @@ DEV void wgmma_rs_k(float (&d)[128], const u32 (&a)[4], u64 b, int add)
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %133, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" D128 "}, "
                  "{%128,%129,%130,%131}, %132, p, 1, 1, 0;\n}"
-                 : F16(d, 0), F16(d, 16), F16(d, 32), F16(d, 48), F16(d, 64), F16(d, 80), F16(d, 96), F16(d, 112)
+                 : F16(d, 0), F16(d, 16), F16(d, 32), F16(d, 48), F16(d, 64), F16(d, 80),
+                   F16(d, 96), F16(d, 112)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
 }
 /* d[64][N] (+)= a b; TA, TB: the inner dimension runs along the rows of a, of b. */

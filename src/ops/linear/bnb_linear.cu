@@ -6,20 +6,20 @@
  * read once.
  *
  * Issuing instructions is what bounds it, so decoding is one permute and one load of shared memory
- * for two values (bnb_pairs.cuh). Tensor cores multiply the values of the book; a segment's sum is
+ * for two values (bnb_linear.cuh). Tensor cores multiply the values of the book; a segment's sum is
  * scaled afterwards. */
 // variants: AF_BOOK=nf4_bits,fp4_bits AF_TOK=8,16
 // common: AF_BOOK=nf4_bits AF_TOK=8
-#include "bnb_pairs.cuh"
+#include "bnb_linear.cuh"
 
 #ifndef AF_TOK
 #define AF_TOK 8
 #endif
-#define WARPS      (AF_TOK > 8 ? 16 : 24) /* of a block, which is alone on its SM */
-#define ROWS       16                     /* of an item: one tile of the tensor cores */
-#define SEGMENT    64
-#define SLOTS      4 /* pairs of segments of a warp, fetched before they are used */
-#define GROUPS     (AF_TOK / 8)
+#define WARPS    (AF_TOK > 8 ? 16 : 24) /* of a block, which is alone on its SM */
+#define ROWS     16                     /* of an item: one tile of the tensor cores */
+#define SEGMENT  64
+#define SLOTS    4 /* pairs of segments of a warp, fetched before they are used */
+#define GROUPS   (AF_TOK / 8)
 #define MAP_AT   PAIRS
 #define PART_AT  (MAP_AT + 1024)
 #define PART     (ROWS * (AF_TOK + 1)) /* floats of a warp's sums */

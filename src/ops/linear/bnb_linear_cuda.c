@@ -1,17 +1,13 @@
-/* bnb_linear_cuda.c - projections of few tokens straight from 4-bit weights (bnb_linear.cu and
- * bnb_linear_dx.cu): which nodes they serve, and their launches. Everything else dequantises and
- * multiplies (linear_cuda.c). */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
+/* bnb_linear_cuda.c - projections of few tokens straight from 4-bit weights (bnb_linear.cu,
+ * bnb_linear_sm90.cu and bnb_linear_dx.cu): which nodes they serve, and their launches. Everything
+ * else dequantises and multiplies (linear_cuda.c). */
 #include "backend/cuda/cuda_test.h"
 #include "backend/cuda/driver.h"
 #include "ops/common/cuda_ops.h"
 #include "ops/linear/linear_cuda.h"
 
 enum {
-    TOKENS_MAX = 16, /* above, dequantise + GEMM is faster (measured) */
+    TOKENS_MAX = 16,
     DX_TOKENS_MAX = 64,
     SEGMENT = 64, /* values; a row is whole segments, a block holds at least one */
     THREADS = 256,
@@ -133,123 +129,98 @@ static int split_of(const af_cuda *cu, int64_t items, int64_t segments)
 
 /* ---- Hopper, more tokens ---- */
 typedef struct sm90_plan {
-    int N, wg, split, share; /* AF_N, AF_WG, AF_SPLIT and AF_MC of the kernel */
+    int N, wg, ks; /* AF_N, AF_WG and AF_KS of the kernel */
 } sm90_plan;
 
 /* As the kernel lays it out. */
-static unsigned sm90_shared(sm90_plan p, int64_t segments)
+static int64_t sm90_shared(sm90_plan p, int64_t segments)
 {
-    const int boxes = p.wg * (p.N <= 64 && p.wg < 4 ? 3 : 2);
+    const int boxes = p.wg * (p.N <= 64 ? 3 : 2);
     const int stages = p.N == 256 ? 3 : p.N == 8 ? 0 : 4;
-    const int slab = AF_MIN(p.N, 32), owners = AF_MIN(p.split, slab / 8);
-    const int sent = (p.split - 1) * (slab / 2 / owners) * p.wg * 128 * 4;
+    const int slab = AF_MIN(p.N, 32), owners = AF_MIN(p.ks, slab / 8);
+    const int sent = (p.ks - 1) * (slab / 2 / owners) * p.wg * 128 * 4;
     const int sums = slab / owners * (p.wg * SM90_TILE + 4) * 4, bars = 2 * (stages + boxes) + 4;
-    const int64_t whole = p.N == 8 ? (segments + p.split - 1) / p.split * 1024 : 0;
-    const int at = SM90_PAIRS + boxes * SM90_BOX + stages * AF_MAX(p.N, 64) * 128 + 2 * sent +
-                   sums + bars * 8;
-    return (unsigned)(AF_ALIGN_UP(at, 1024) + 1024 + whole);
+    const int64_t whole = p.N == 8 ? (segments + p.ks - 1) / p.ks * 1024 : 0;
+    const int at =
+        SM90_PAIRS + boxes * SM90_BOX + stages * AF_MAX(p.N, 64) * 128 + 2 * sent + sums + bars * 8;
+    return AF_ALIGN_UP(at, 1024) + 1024 + whole;
 }
 
-static int64_t sm90_tiles(const af_linear_group *p)
+/* Items of p.wg tiles. */
+static int64_t sm90_items(const af_linear_group *g, sm90_plan p)
 {
     int64_t n = 0;
-    for (int i = 0; i < p->pieces; i++)
-        n += (p->w[i]->dim[0] + SM90_TILE - 1) / SM90_TILE;
-    return n;
+    for (int i = 0; i < g->pieces; i++)
+        n += (g->w[i]->dim[0] + SM90_TILE - 1) / SM90_TILE;
+    return (n + p.wg - 1) / p.wg;
 }
 
 /* Clusters that are surely at work together: processors come in groups of at least 16. */
-static int64_t clusters_of(const af_cuda *cu, sm90_plan p)
+static int64_t sm90_clusters(const af_cuda *cu, sm90_plan p)
 {
-    const int blocks = p.split * p.share;
-    return (blocks > 2 ? cu->sms / 16 * 16 : cu->sms) / blocks;
+    return (p.ks > 2 ? cu->sms / 16 * 16 : cu->sms) / p.ks;
 }
 
-/* Tiles of a cluster. */
-static int64_t sm90_items(const af_linear_group *p, sm90_plan at)
+/* Cycles of the longest sequence of items: of a segment, which decodes and multiplies or waits for
+ * x and codes, and of the beginning and end of an item (measured on an H200). */
+static int64_t sm90_cost(const af_cuda *cu, const af_linear_group *g, sm90_plan p)
 {
-    const int tiles = at.wg * at.share;
-    return (sm90_tiles(p) + tiles - 1) / tiles;
+    const int64_t decode = (p.N <= 64 ? 320 : p.N == 128 ? 400 : 600) * p.wg;
+    const int64_t arrive = AF_MAX(p.N, 64) * 16 / 3 + 88 * p.wg;
+    const int64_t ends = 3000 + (p.ks > 1 ? AF_MAX(p.N, 64) * 48 : 0);
+    const int64_t clusters = sm90_clusters(cu, p), segments = g->I / SEGMENT;
+    const int64_t rounds = (sm90_items(g, p) + clusters - 1) / clusters;
+    return rounds * ((segments + p.ks - 1) / p.ks * AF_MAX(decode, arrive) + ends);
 }
 
-/* Cycles: those of a segment of a block, which reads shared memory or waits for x and codes, in
- * the longest sequence of tiles. */
-static int64_t sm90_cost(const af_cuda *cu, const af_linear_group *p, sm90_plan at)
+/* The same for any number of tokens up to 64. */
+static sm90_plan sm90_plan_of(const af_cuda *cu, const af_linear_group *g, int64_t tokens)
 {
-    enum { TILE_COST = 3000 }; /* of starting and ending a tile */
-    const int64_t from_shared = (at.N <= 64 ? 320 : at.N == 128 ? 400 : 600) * at.wg;
-    const int64_t arriving = AF_MAX(at.N, 64) * 16 / 3 / at.share + 88 * at.wg;
-    const int64_t clusters = clusters_of(cu, at), segments = p->I / SEGMENT;
-    const int64_t rounds = (sm90_items(p, at) + clusters - 1) / clusters;
-    return rounds *
-           ((segments + at.split - 1) / at.split * AF_MAX(from_shared, arriving) + TILE_COST);
-}
-
-int af_nf4_turn;
-extern int af_nf4_turn;
-static sm90_plan sm90_plan_of(const af_cuda *cu, const af_linear_group *p, int64_t tokens)
-{
-    const int N = tokens <= 8     ? 8
-                  : tokens <= 32  ? 32
-                  : tokens <= 64  ? 64
-                  : tokens <= 128 ? 128
-                                  : 256;
-    const int most = N <= 64 ? 4 : N == 128 ? 3 : 2;
-    sm90_plan best = {N, 2, 1, 1};
+    static const int sizes[] = {8, 32, 64, 128, 256};
+    sm90_plan best = {0};
     int64_t least = INT64_MAX;
-    for (int wg = 2; wg <= most; wg++)
-        for (int split = 1; split <= 4; split *= 2)
-            for (int share = 1; share <= (N > 64 ? 2 : 1); share++) {
-                const sm90_plan at = {N, wg, split, share};
-                const int64_t cost = sm90_cost(cu, p, at);
-                if (p->I / SEGMENT >= split && cost < least &&
-                    (int64_t)sm90_shared(at, p->I / SEGMENT) <= cu->smem_max) {
-                    least = cost;
-                    best = at;
-                }
+    int N = 0;
+    while (sizes[N] < tokens)
+        N++;
+    for (int wg = 2; wg <= (sizes[N] == 256 ? 2 : 3); wg++)
+        for (int ks = 1; ks <= 4 && ks <= g->I / SEGMENT; ks *= 2) {
+            const sm90_plan p = {sizes[N], wg, ks};
+            const int64_t cost = sm90_cost(cu, g, p);
+            if (sm90_shared(p, g->I / SEGMENT) <= cu->smem_max && cost < least) {
+                least = cost;
+                best = p;
             }
-    char key[64], name[32];
-    snprintf(name, sizeof name, "AF_NF4_PLAN%d", af_nf4_turn);
-    const char *e = getenv(name);
-    snprintf(key, sizeof key, "%dx%d=", (int)p->O, (int)p->I);
-    if (e && strstr(e, key))
-        sscanf(strstr(e, key) + strlen(key), "%d:%d:%d", &best.wg, &best.split, &best.share);
+        }
     return best;
 }
 
-static bool on_sm90(af_cuda *cu, af_node *n, const af_linear_group *p)
+static bool on_sm90(af_cuda *cu, af_node *n, const af_linear_group *g)
 {
     const af_tensor *x = n->in[0], *y = n->out[0];
     const int64_t tokens = af_rows(x);
-    if (cu->arch != 90 || !cu->drv->tensor_map || p->parts ||
-        !serves(cu, p, x, SM90_TOKENS_MAX) || getenv("AF_NF4_OFF"))
+    if (cu->arch != 90 || !cu->drv->tensor_map || g->parts || !serves(cu, g, x, SM90_TOKENS_MAX))
         return false;
-    const sm90_plan plan = sm90_plan_of(cu, p, tokens);
-    const int64_t clusters = AF_MIN(sm90_items(p, plan), clusters_of(cu, plan));
-    const unsigned shared = sm90_shared(plan, p->I / SEGMENT);
-    if ((int64_t)shared > cu->smem_max)
+    const sm90_plan p = sm90_plan_of(cu, g, tokens);
+    if (p.N == 0)
         return false;
-    af_kernel *k = af_cuda_kernel(cu, "bnb_linear_sm90.cu", "bnb_linear_sm90",
-                                  af_cuda_text(cu, "AF_BOOK=%s_bits AF_N=%d AF_WG=%d AF_SPLIT=%d AF_MC=%d%s%s",
-                                               book(p), plan.N, plan.wg, plan.split, plan.share,
-                                               getenv("AF_NF4_DEF") ? " " : "",
-                                               getenv("AF_NF4_DEF") ? getenv("AF_NF4_DEF") : ""));
-    af_launch *l =
-        af_cuda_launch(cu, n, k, clusters * plan.split * plan.share, 1, 1,
-                       (plan.wg + 1) * 128, shared);
+    af_kernel *k = af_cuda_kernel(
+        cu, "bnb_linear_sm90.cu", "bnb_linear_sm90",
+        af_cuda_text(cu, "AF_BOOK=%s_bits AF_N=%d AF_WG=%d AF_KS=%d", book(g), p.N, p.wg, p.ks));
+    af_launch *l = af_cuda_launch(cu, n, k, AF_MIN(sm90_items(g, p), sm90_clusters(cu, p)) * p.ks,
+                                  1, 1, (p.wg + 1) * 128, (unsigned)sm90_shared(p, g->I / SEGMENT));
     af_arg_ptr(l, y->data);
     af_arg_i64(l, y->ld);
     af_arg_mat(l, af_mat_of(x));
     af_arg_map(cu, l, af_mat_of(x));
     for (int i = 0; i < AF_LINEAR_PIECES; i++) {
-        const af_tensor *w = p->w[AF_MIN(i, p->pieces - 1)];
-        af_arg_map(cu, l, (af_mat){w->data, w->dim[0], p->I / 4, p->I / 4, AF_DTYPE_BF16});
+        const af_tensor *w = g->w[AF_MIN(i, g->pieces - 1)];
+        af_arg_map(cu, l, (af_mat){w->data, w->dim[0], g->I / 4, g->I / 4, AF_DTYPE_BF16});
     }
-    arg_pieces(cu, l, p);
-    af_arg_ptr(l, p->bias ? p->bias->data : NULL);
+    arg_pieces(cu, l, g);
+    af_arg_ptr(l, g->bias ? g->bias->data : NULL);
     af_arg_i32(l, tokens);
-    af_arg_i32(l, p->I);
-    arg_blocks(l, p);
+    af_arg_i32(l, g->I);
+    arg_blocks(l, g);
     return true;
 }
 
@@ -261,7 +232,7 @@ bool af_bnb_linear(af_cuda *cu, af_node *n, const af_linear_group *p)
     const int capacity = tokens <= 8 ? 8 : TOKENS_MAX, warps = tokens <= 8 ? WARPS : 16;
     const int sums = 2 * warps * ROWS * (capacity + 1) * (int)sizeof(float);
     const int shared = TABLE_BYTES + sums + warps * SLOT_BYTES; /* Hopper's; others dequantise */
-    if (tokens > TOKENS_MAX || (getenv("AF_NF4_SMALL") && !p->parts && tokens <= 8))
+    if (tokens > TOKENS_MAX)
         return on_sm90(cu, n, p);
     if (!serves(cu, p, x, TOKENS_MAX) || shared > cu->smem_max)
         return false;

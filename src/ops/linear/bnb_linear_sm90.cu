@@ -1,230 +1,24 @@
-/* bnb_linear_sm90.cu - GEMM of 17 to 256 tokens straight from 4-bit weights of bitsandbytes, on
+/* bnb_linear_sm90.cu - GEMM of up to 256 tokens straight from 4-bit weights of bitsandbytes, on
  * Hopper. Contract: af_linear (linear.c), bf16, pieces stacked along the output in one launch.
  *
- * Built with AF_BOOK (nf4_bits, fp4_bits), AF_N (tokens at most: 64, 128, 256), AF_WG (warpgroups
- * that compute), AF_SPLIT (blocks of a cluster that divide the inner dimension) and AF_MC (those that
- * have other rows, and share x). Rows of weights
- * are whole 64-value segments, blocks hold at least 64 values.
+ * Built with AF_BOOK (nf4_bits, fp4_bits), AF_N (tokens at most: 8, 32, 64, 128, 256), AF_WG
+ * (warpgroups that compute) and AF_KS (blocks of a cluster, which divide the inner dimension). Rows
+ * of weights are whole 64-value segments, blocks hold at least 64 values.
  *
  * A warpgroup computes 64 rows of one piece for all tokens: weights are the rows of wgmma's tile,
  * from registers, tokens its columns. One warp fetches x in stages of 64 values, another the codes
  * in boxes of 64 rows and 256 values, a ring of them for each warpgroup. Codes become bf16 as in
- * bnb_linear.cu, times their scale: rounded once, as if the scale's 16 leading bits were all of it.
- * The blocks of a cluster exchange sums over shared memory and add them up in order. On other
- * architectures the kernel is empty. */
-// variants: AF_BOOK=nf4_bits,fp4_bits AF_N=8,16,32,64,128,256 AF_WG=2,3,4 AF_SPLIT=1,2,4,8 AF_MC=1,2
-// common: AF_BOOK=nf4_bits AF_N=64 AF_WG=3 AF_SPLIT=2 AF_MC=1
-#ifndef AF_SPLIT
-#define AF_SPLIT 1
-#endif
-#ifndef AF_MC
-#define AF_MC 1
-#endif
-#define AF_KS (AF_SPLIT * AF_MC)
-#include "bnb_pairs.cuh"
-#include "cluster.cuh"
-#include "tma.cuh"
-#include "wgmma.cuh"
-
-#ifndef AF_N
-#define AF_N 64
-#endif
-#ifndef AF_WG
-#define AF_WG 2
-#endif
-#define ROWS     (AF_WG * 64)
-#define THREADS  (AF_WG * 128) /* that compute */
-#define WARPS    (AF_WG * 4)
-#define BOX      8192 /* bytes of 64 rows of 128 */
-#define SEGMENTS 4    /* of a box of codes */
-#define BOXES    (AF_N <= 64 && AF_WG < 4 ? 3 : 2) /* of a warpgroup */
-#define X_ROWS   (AF_N == 32 ? 64 : AF_N)
-#define X_STAGE  (X_ROWS * 128) /* bytes of x of a segment */
-#define X_STAGES (AF_N == 256 ? 3 : AF_N == 8 ? 0 : SEGMENTS)
-#define BY_BOX   (X_STAGES == SEGMENTS) /* stage i has segment i of a box, whichever that is */
-#define SLAB     (AF_N < 32 ? AF_N : 32) /* tokens whose sums are exchanged at a time */
-#define OWNERS   (AF_SPLIT < SLAB / 8 ? AF_SPLIT : SLAB / 8) /* blocks that add up some of them */
-#define SHARE    (SLAB / 2 / OWNERS)                         /* sums of a thread, for an owner */
-#define SENT     ((AF_SPLIT - 1) * SHARE * THREADS * 4)      /* bytes, to an owner */
-#define PITCH    (ROWS + 4)                                  /* floats of one token's sums */
-#define CODES_AT PAIRS                                       /* from 1024-byte bounds on */
-#define X_AT     (CODES_AT + AF_WG * BOXES * BOX)
-#define SENT_AT  (X_AT + X_STAGES * X_STAGE)
-#define SUMS_AT  (SENT_AT + 2 * SENT)
-#define BARS_AT  (SUMS_AT + SLAB / OWNERS * PITCH * 4)
-#define BARS     (2 * X_STAGES + 2 * AF_WG * BOXES + 4)
-#define WHOLE_AT ((BARS_AT + BARS * 8 + 1023) / 1024 * 1024) /* x of few tokens, all of it */
-/* Registers of a thread: those that compute take what those that fetch do not need. */
-#define FETCH_REGISTERS (AF_N > 64 && AF_WG == 2 ? 24 : AF_WG == 4 ? 32 : 56)
-#define SUM_REGISTERS   (AF_WG == 2 ? (AF_N > 64 ? 240 : 216) : AF_WG == 3 ? 152 : 112)
-#define SCALE_SUMS      (AF_N == 8) /* of segments, rather than weights: fewer instructions */
-#define WHOLE_X         (AF_N == 8) /* stays in shared memory */
-#define SCALES   (1.0f / BOOK_BY)
-
-#ifndef AF_PRE
-#define AF_PRE 0
-#endif
-#ifndef AF_ABL
-#define AF_ABL 0
-#endif
-extern __shared__ u8 raw[];
+ * bnb_linear.cu, times their scale (kept as two bf16), rounded once; with few tokens the sums of
+ * segments are scaled instead, and all of x stays in shared memory. The blocks of a cluster send
+ * each other their sums, and add them up in the order of their numbers. A token's sums do not
+ * depend on the other tokens. On other architectures the kernel is empty. */
+// variants: AF_BOOK=nf4_bits,fp4_bits AF_N=8,32,64,128,256 AF_WG=2,3 AF_KS=1,2,4
+// common: AF_BOOK=nf4_bits AF_N=64 AF_WG=3 AF_KS=2
+#include "bnb_linear_sm90.cuh"
 
 #if SM90
-/* ---- shared memory: the table of pairs first, in its gaps the map of nested scales ---- */
-DEV float *map_at(u32 i) { return (float *)(raw + i / 32 * PAIR_PITCH + 128 + i % 32 * 4); }
-
-struct layout {
-    u32 x, codes, sent, x_full, x_free, codes_full, codes_free, arrived, taken;
-    float *sums;
-};
-DEV layout layout_begin()
-{
-    const u32 base = (smem_at(raw) + 1023) & ~1023u, bars = base + BARS_AT;
-    layout s;
-    s.x = base + (WHOLE_X ? WHOLE_AT : X_AT);
-    s.codes = base + CODES_AT;
-    s.sent = base + SENT_AT;
-    s.sums = (float *)(raw + (base - smem_at(raw)) + SUMS_AT);
-    s.x_full = bars;
-    s.x_free = s.x_full + X_STAGES * 8;
-    s.codes_full = s.x_free + X_STAGES * 8;
-    s.codes_free = s.codes_full + AF_WG * BOXES * 8;
-    s.arrived = s.codes_free + AF_WG * BOXES * 8;
-    s.taken = s.arrived + 16;
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < X_STAGES; i++) {
-            bar_init(s.x_full + i * 8, 1);
-            bar_init(s.x_free + i * 8, AF_MC * WARPS);
-        }
-        for (int i = 0; i < AF_WG * BOXES; i++) {
-            bar_init(s.codes_full + i * 8, 1);
-            bar_init(s.codes_free + i * 8, 4);
-        }
-        for (int i = 0; i < 2; i++) {
-            bar_init(s.arrived + i * 8, 1);
-            bar_init(s.taken + i * 8, OWNERS * WARPS);
-        }
-    }
-    bars_ready();
-    return s;
-}
-/* Box `no` of a warpgroup's ring. */
-DEV u32 ring_at(int group, u32 no) { return group * BOXES + no % BOXES; }
-
-/* ---- work: tiles of 64 rows of one piece, AF_WG after another for a block ---- */
-struct place {
-    int piece, row, rows, from; /* first row in the piece, those it has, its first in the stack */
-};
-DEV int tiles_of(const bnb_pieces &w)
-{
-    int n = 0, from = 0;
-#pragma unroll
-    for (int i = 0; i < 3; i++) {
-        n += ((int)w.at[i].end - from + 63) / 64;
-        from = (int)w.at[i].end;
-    }
-    return n;
-}
-DEV place find_tile(const bnb_pieces &w, int tile)
-{
-    int from = 0;
-    place p = {};
-#pragma unroll
-    for (int i = 0; i < 3; i++) {
-        const int rows = (int)w.at[i].end - from, tiles = (rows + 63) / 64;
-        if (tile >= 0 && tile < tiles)
-            p = {i, tile * 64, rows, from};
-        tile -= tiles;
-        from = (int)w.at[i].end;
-    }
-    return p;
-}
-struct work {
-    int tiles;           /* of 64 rows */
-    int first, segments; /* the block's part of the inner dimension */
-    int begin, every;    /* its first tile, and from there to the next */
-};
-DEV int split_rank() { return blockIdx.x % AF_SPLIT; }
-DEV int share_rank() { return blockIdx.x % AF_KS / AF_SPLIT; }
-/* Block `rank` of those that divide the inner dimension with this one, in the cluster. */
-DEV int split_peer(int rank) { return share_rank() * AF_SPLIT + rank; }
-DEV work work_of(const bnb_pieces &w, int I)
-{
-    const int all = I / 64, first = all * split_rank() / AF_SPLIT;
-    return {tiles_of(w), first, all * (split_rank() + 1) / AF_SPLIT - first,
-            ((int)blockIdx.x / AF_KS * AF_MC + share_rank()) * AF_WG,
-            (int)gridDim.x / AF_KS * AF_MC * AF_WG};
-}
-/* The blocks of a cluster take as many tiles; some are not there. */
-#define EACH_TILE(t, k)                                                                            \
-    for (int t = (k).begin; t - share_rank() * AF_WG < (k).tiles; t += (k).every)
-
 /* Codes and scales are read before it. */
 DEV void wait_for_x() { previous_done(); }
-
-/* ---- warps that fetch ---- */
-DEV void fetch_codes(const layout &s, const work &k, const bnb_pieces &w, const af_map *m0,
-                     const af_map *m1, const af_map *m2)
-{
-    u32 no = 0;
-    EACH_TILE (t, k)
-        for (int i = 0; i < k.segments; i += SEGMENTS, no++)
-            for (int g = 0; g < AF_WG; g++) {
-                const place p = find_tile(w, min(t + g, k.tiles - 1));
-                const u32 at = ring_at(g, no), bar = s.codes_full + at * 8;
-                bar_wait(s.codes_free + at * 8, no / BOXES & 1 ^ 1);
-                bar_expect(bar, BOX);
-                fetch_box(s.codes + at * BOX, p.piece == 0 ? m0 : p.piece == 1 ? m1 : m2,
-                          (k.first + i) * 16, p.row, bar);
-            }
-}
-/* A bit for each block of the cluster with the same part of the inner dimension. */
-DEV int sharers()
-{
-    int m = 0;
-    for (int i = 0; i < AF_MC; i++)
-        m |= 1 << (i * AF_SPLIT + split_rank());
-    return m;
-}
-DEV void fetch_x(const layout &s, const work &k, const af_map *x)
-{
-#if AF_N > 8
-    u32 no = 0;
-    const int stages = BY_BOX ? (k.segments + SEGMENTS - 1) / SEGMENTS * SEGMENTS : k.segments;
-    EACH_TILE (t, k)
-        for (int i = 0; i < stages; i++, no++) {
-            const u32 at = no % X_STAGES, bar = s.x_full + at * 8;
-            bar_wait(s.x_free + at * 8, no / X_STAGES & 1 ^ 1);
-            bar_expect(bar, X_STAGE);
-            for (int n = 0; n < X_ROWS / 64; n++) { /* the blocks that share x take boxes in turn */
-                const u32 to = s.x + at * X_STAGE + n * BOX;
-                if (AF_MC == 1)
-                    fetch_box(to, x, (k.first + i) * 64, n * 64, bar);
-                else if (n % AF_MC == share_rank())
-                    fetch_box_for_all(to, x, (k.first + i) * 64, n * 64, bar, sharers());
-            }
-        }
-#endif
-}
-/* x of the block's part of the inner dimension, by the threads that compute, in the order in which
- * lanes have codes: of every segment lane p of four has the pairs of values 8 p to 8 p + 7, two of
- * them in each of four steps of wgmma. Rows after M are not written: nobody stores their sums. */
-DEV void load_whole_x(const layout &s, const work &k, const bf16 *x, i64 ld, int M)
-{
-    for (int i = threadIdx.x; i < M * k.segments * 8; i += THREADS) {
-        const int q = i % 8, segment = i / 8 % k.segments, m = i / 8 / k.segments;
-        const uint4 v = *(const uint4 *)(x + m * ld + (k.first + segment) * 64 + q * 8);
-        const u32 w[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            asm volatile("st.shared.u32 [%0], %1;" ::"r"(s.x + segment * 1024 + m * 128 +
-                                                        ((q % 2 * 4 + e) ^ m) * 16 + q / 2 * 4),
-                         "r"(w[e])
-                         : "memory");
-    }
-    fence_async();
-    meet(1, THREADS);
-}
 
 /* ---- warpgroups that compute ---- */
 /* v times a scale that is the sum of two bf16, each twice: rounded once to bf16. */
@@ -259,43 +53,43 @@ DEV uint4 load16(u32 at)
 /* The row of a warp's 16, and of 8 more, whose codes lane 4 g + p has as row g of the operand: the
  * first 16 lanes read different banks. */
 DEV int row_of() { return threadIdx.x % 16 / 4 * 2 + threadIdx.x % 32 / 16; }
-/* Segment i of a box as the operands of four steps of wgmma. Lane p of four has 8 bytes of either
- * row, or, where x has its own order, of every eight values 2 p and 2 p + 1. at: its row of the
- * box. by: the scales of both rows. */
-DEV uint2 code8(u32 at, int i, int t)
+/* The lane's codes of one of its rows in segment i of a box: `at` is row 0 of the two. With x in
+ * their own order its 8 bytes, else bytes p of every four. */
+struct codes {
+    u32 word[WHOLE_X ? 2 : 8];
+};
+DEV codes load_codes(u32 at, int i, int t)
 {
+    codes c;
     const u32 p = threadIdx.x % 4;
-    return load8(at + t * 1024 + ((i * 2 + p / 2) ^ row_of()) * 16 + p % 2 * 8);
+    if (WHOLE_X) {
+        const uint2 v = load8(at + t * 1024 + ((i * 2 + p / 2) ^ row_of()) * 16 + p % 2 * 8);
+        c.word[0] = v.x;
+        c.word[1] = v.y;
+    } else
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const uint4 v = load16(at + t * 1024 + ((i * 2 + h) ^ row_of()) * 16);
+            c.word[WHOLE_X ? 0 : 4 * h] = v.x;
+            c.word[WHOLE_X ? 0 : 4 * h + 1] = v.y;
+            c.word[WHOLE_X ? 0 : 4 * h + 2] = v.z;
+            c.word[WHOLE_X ? 0 : 4 * h + 3] = v.w;
+        }
+    return c;
 }
-DEV void decode(u32 (&a)[4][4], u32 at, int i, const u32 (&by)[2], const uint2 *pre)
+/* The operands of four steps of wgmma. by: the scales of both rows. */
+DEV void decode(u32 (&a)[4][4], const codes (&c)[2], const u32 (&by)[2])
 {
     const u32 lane4 = threadIdx.x % 32 * 4, p = threadIdx.x % 4;
 #pragma unroll
     for (int t = 0; t < 2; t++) {
         const u32 high = __byte_perm(by[t], 0, 0x1010), low = __byte_perm(by[t], 0, 0x3232);
-        u32 v[8];
-        if (WHOLE_X) {
-            const uint2 c = AF_PRE ? pre[t] : code8(at, i, t);
 #pragma unroll
-            for (int j = 0; j < 8; j++)
-                v[j] = AF_ABL & 2 ? __byte_perm(j < 4 ? c.x : c.y, lane4, pair_byte(j % 4)) : pair_of(raw, j < 4 ? c.x : c.y, lane4, pair_byte(j % 4));
-        } else {
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const uint4 c = load16(at + t * 1024 + ((i * 2 + h) ^ row_of()) * 16);
-#if AF_ABL & 2
-                v[4 * h] = c.x & 0x3fff3fff, v[4 * h + 1] = c.y & 0x3fff3fff, v[4 * h + 2] = c.z & 0x3fff3fff, v[4 * h + 3] = c.w & 0x3fff3fff;
-#else
-                v[4 * h] = pair_of(raw, c.x, lane4, pair_byte(p));
-                v[4 * h + 1] = pair_of(raw, c.y, lane4, pair_byte(p));
-                v[4 * h + 2] = pair_of(raw, c.z, lane4, pair_byte(p));
-                v[4 * h + 3] = pair_of(raw, c.w, lane4, pair_byte(p));
-#endif
-            }
+        for (int j = 0; j < 8; j++) {
+            const u32 v = WHOLE_X ? pair_of(raw, c[t].word[j / 4], lane4, pair_byte(j % 4))
+                                  : pair_of(raw, c[t].word[WHOLE_X ? 0 : j], lane4, pair_byte(p));
+            a[j / 2][j % 2 * 2 + t] = SCALE_SUMS ? v : scaled(v, high, low);
         }
-#pragma unroll
-        for (int j = 0; j < 8; j++)
-            a[j / 2][j % 2 * 2 + t] = SCALE_SUMS || AF_ABL & 1 ? v[j] : scaled(v[j], high, low);
     }
 }
 /* The scales of a warpgroup's rows: lane p of four asks for segment 4 b + p of box b. */
@@ -312,11 +106,12 @@ struct scales {
     }
     __device__ __forceinline__ u32 get(int t) const
     { /* a float, or two bf16 */
-        const float f = nested_shift < 0
-                            ? __uint_as_float(raw[t].absmax)
-                            : add_flush(mul_flush(*map_at(raw[t].absmax), raw[t].nested),
-                                        row[t].offset);
-        return SCALE_SUMS ? __float_as_uint(f * SCALES) : split_scale(f * SCALES);
+        const float f =
+            nested_shift < 0
+                ? __uint_as_float(raw[t].absmax)
+                : add_flush(mul_flush(*map_at(raw[t].absmax), raw[t].nested), row[t].offset);
+        return SCALE_SUMS ? __float_as_uint(f * (1.0f / BOOK_BY))
+                          : split_scale(f * (1.0f / BOOK_BY));
     }
 };
 /* This warp has no more use for what the barrier is of. */
@@ -348,22 +143,22 @@ struct sums {
     {
         return BY_BOX ? boxes : stages / (X_STAGES + WHOLE_X);
     }
-    /* Segment i of the box at `at` times x. to: which of part, which of a. */
-    __device__ __forceinline__ void begin(const layout &s, u32 at, int i, int to,
-                                          const u32 (&own)[2], const uint2 *pre)
+    /* Segment i of a box times x. to: which of part, which of a. */
+    __device__ __forceinline__ void begin(const layout &s, const codes (&c)[2], int i, int to,
+                                          const u32 (&own)[2])
     {
         const int lane = threadIdx.x % 32;
         const u32 scale[2] = {__shfl_sync(FULL, own[0], lane & 28 | i),
                               __shfl_sync(FULL, own[1], lane & 28 | i)};
         const u32 x = s.x + (WHOLE_X ? stages : stage(i)) * X_STAGE;
-        decode(a[to % 2], at, i, scale, pre);
-        if (!WHOLE_X && !(AF_ABL & 8))
+        decode(a[to % 2], c, scale);
+        if (!WHOLE_X)
             bar_wait(s.x_full + stage(i) * 8, fills() & 1);
         pin(target(to));
         pin(a[to % 2]);
         wgmma_fence();
 #pragma unroll
-        for (int j = 0; j < (AF_ABL & 4 ? 1 : 4); j++)
+        for (int j = 0; j < 4; j++)
             wgmma_rs_k(target(to), a[to % 2][j], desc_k<AF_N>(x, j), !SCALE_SUMS || j > 0);
         wgmma_commit();
         by[to][0] = __uint_as_float(scale[0]);
@@ -392,12 +187,8 @@ struct sums {
     __device__ __forceinline__ void release_x(const layout &s, u32 stage)
     {
         const u32 bar = s.x_free + stage * 8;
-        if (WHOLE_X)
-            return;
-        if (AF_MC == 1)
+        if (!WHOLE_X)
             release(bar);
-        else if (threadIdx.x % 32 < AF_MC)
-            bar_arrive_at(bar, threadIdx.x % 32 * AF_SPLIT + split_rank());
     }
 };
 /* The sums over the block's part of the inner dimension. */
@@ -408,27 +199,33 @@ DEV void multiply(sums &m, const layout &s, const work &k, scales &q)
     u32 own[2], before = 0; /* the stage of the segment before */
     int left = k.segments;
     auto enter = [&]() { /* the next box: its place */
-        const u32 ring = ring_at(group, m.boxes);
-        own[0] = q.get(0);
-        own[1] = q.get(1);
-        q.ask(last - left + SEGMENTS, last);
-        bar_wait(s.codes_full + ring * 8, m.boxes / BOXES & 1);
-        return s.codes + ring * BOX + row;
+                         const u32 ring = ring_at(group, m.boxes);
+                         own[0] = q.get(0);
+                         own[1] = q.get(1);
+                         q.ask(last - left + SEGMENTS, last);
+                         bar_wait(s.codes_full + ring * 8, m.boxes / BOXES & 1);
+                         return s.codes + ring * BOX + row;
     };
     m.zero();
     m.stages = WHOLE_X ? 0 : m.stages;
     q.ask(k.first, last);
     for (; left >= SEGMENTS; left -= SEGMENTS) {
         const u32 at = enter();
-        uint2 pre[SEGMENTS][2];
+        codes c[SEGMENTS][2];
 #pragma unroll
-        for (int i = 0; i < SEGMENTS && AF_PRE; i++)
-            pre[i][0] = code8(at, i, 0), pre[i][1] = code8(at, i, 1);
-        if (AF_PRE)
+        for (int i = 0; i < SEGMENTS && WHOLE_X; i++) {
+            c[i][0] = load_codes(at, i, 0);
+            c[i][1] = load_codes(at, i, 1);
+        }
+        if (WHOLE_X)
             release(s.codes_free + ring_at(group, m.boxes) * 8);
 #pragma unroll
         for (int i = 0; i < SEGMENTS; i++) {
-            m.begin(s, at, i, i, own, pre[i]);
+            if (!WHOLE_X) {
+                c[i][0] = load_codes(at, i, 0);
+                c[i][1] = load_codes(at, i, 1);
+            }
+            m.begin(s, c[i], i, i, own);
             wgmma_wait<1>();
             if (i > 0 || left < k.segments)
                 m.release_x(s, before);
@@ -437,7 +234,7 @@ DEV void multiply(sums &m, const layout &s, const work &k, scales &q)
         }
         if (SCALE_SUMS)
             m.end(SEGMENTS);
-        if (!AF_PRE)
+        if (!WHOLE_X)
             release(s.codes_free + ring_at(group, m.boxes) * 8);
         m.boxes++;
     }
@@ -449,8 +246,8 @@ DEV void multiply(sums &m, const layout &s, const work &k, scales &q)
     if (left > 0) {
         const u32 at = enter();
         for (int i = 0; i < left; i++) {
-            const uint2 pre[2] = {code8(at, i, 0), code8(at, i, 1)};
-            m.begin(s, at, i, 0, own, pre);
+            const codes c[2] = {load_codes(at, i, 0), load_codes(at, i, 1)};
+            m.begin(s, c, i, 0, own);
             m.end(1);
             m.release_x(s, m.stage(i));
             m.stages++;
@@ -529,7 +326,7 @@ DEV bool exchange(float (&own)[SHARE], const float *acc, const layout &s, u32 tu
         for (int i = 0; i < SHARE; i++)
             if (r == me)
                 own[i] = acc[r * SHARE + i];
-    if (AF_SPLIT == 1)
+    if (AF_KS == 1)
         return true;
     if (threadIdx.x == 0 && me < OWNERS)
         bar_expect(arrived, SENT);
@@ -539,8 +336,7 @@ DEV bool exchange(float (&own)[SHARE], const float *acc, const layout &s, u32 tu
 #pragma unroll
         for (int i = 0; i < SHARE; i += 4)
             if (r != me)
-                send4(sent_at(s.sent, buffer, me - (me > r), i), arrived, split_peer(r),
-                      acc + r * SHARE + i);
+                send4(sent_at(s.sent, buffer, me - (me > r), i), arrived, r, acc + r * SHARE + i);
     if (me >= OWNERS)
         return false;
     bar_wait(arrived, turn / 2 & 1);
@@ -548,7 +344,7 @@ DEV bool exchange(float (&own)[SHARE], const float *acc, const layout &s, u32 tu
     for (int i = 0; i < SHARE; i += 4) {
         float v[4] = {};
 #pragma unroll
-        for (int r = 0; r < AF_SPLIT; r++) {
+        for (int r = 0; r < AF_KS; r++) {
             const float4 q = r == me ? float4{own[i], own[i + 1], own[i + 2], own[i + 3]}
                                      : load_sent(sent_at(s.sent, buffer, r - (r > me), i));
             v[0] += q.x;
@@ -561,8 +357,8 @@ DEV bool exchange(float (&own)[SHARE], const float *acc, const layout &s, u32 tu
             own[i + j] = v[j];
     }
     __syncwarp();
-    if (lane < AF_SPLIT) /* counts for all, with this block */
-        bar_arrive_at(taken, split_peer(lane));
+    if (lane < AF_KS) /* counts for all, with this block */
+        bar_arrive_at(taken, lane);
     return true;
 }
 DEV void store_tile(const float (&acc)[AF_N / 2], const output &o, const layout &s,
@@ -593,10 +389,10 @@ DEV void store_tile(const float (&acc)[AF_N / 2], const output &o, const layout 
  * 1024 bytes, with WHOLE_X 1024 for each segment of the largest part more. */
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1)
     bnb_linear_sm90(bf16 *y, long long ldy, const bf16 *x, long long ldx,
-                    const __grid_constant__ af_map x_map,
-                    const __grid_constant__ af_map codes0, const __grid_constant__ af_map codes1,
-                    const __grid_constant__ af_map codes2, bnb_pieces w, float off0, float off1,
-                    float off2, const bf16 *bias, int M, int I, int shift, int nested_shift)
+                    const __grid_constant__ af_map x_map, const __grid_constant__ af_map codes0,
+                    const __grid_constant__ af_map codes1, const __grid_constant__ af_map codes2,
+                    bnb_pieces w, float off0, float off1, float off2, const bf16 *bias, int M,
+                    int I, int shift, int nested_shift)
 {
 #if SM90
     const layout s = layout_begin();
@@ -625,16 +421,16 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1)
     sums m;
     u32 turn = 0;
     m.stages = m.boxes = 0;
-    EACH_TILE (t, k) {
+    for (int t = k.begin; t < k.tiles; t += k.every) {
         const place p = find_tile(w, min(t + group_of(), k.tiles - 1));
         scales q;
 #pragma unroll
         for (int h = 0; h < 2; h++)
-            q.row[h] = find_row(w, offsets,
-                                p.from + min(p.row + (int)threadIdx.x % 128 / 32 * 16 +
-                                                 row_of() + h * 8,
-                                             p.rows - 1),
-                                I);
+            q.row[h] =
+                find_row(w, offsets,
+                         p.from + min(p.row + (int)threadIdx.x % 128 / 32 * 16 + row_of() + h * 8,
+                                      p.rows - 1),
+                         I);
         q.shift = shift;
         q.nested_shift = nested_shift;
         multiply(m, s, k, q);
