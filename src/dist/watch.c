@@ -383,7 +383,8 @@ af_status af_watch_start(af_comm *c, int *fd, af_error *err)
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (made != 0) {
         watch_free(w);
-        return af_fail(err, AF_EIO, "cannot start a thread: %s", strerror(made));
+        return af_fail(err, AF_ENOMEM,
+                       "cannot start a thread: not enough memory, or too many threads");
     }
     c->watch = w;
     return AF_OK;

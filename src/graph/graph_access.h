@@ -116,11 +116,10 @@ AF_CHECKED af_status af_graph_carry(af_graph *g, int64_t block, af_error *err);
 /* t was written in place by something other than a run or af_tensor_write. */
 void af_tensor_wrote(af_graph *g, const af_tensor *t);
 /* Before af_graph_optimizer: nodes of the update sum the gradients over the ranks, and with
- * af_graph_set_shard bring the parameters together again; without it the caller does both. */
+ * af_graph_set_shard bring the parameters together again; without it the caller does both. A GPU
+ * sums during the backward pass, some gradients at a time, where that is the only one of a step
+ * (af_graph_set_one_pass, no carry). */
 void af_graph_set_ranks(af_graph *g, int rank, int ranks);
-/* Likewise: a GPU sums whole gradients during the backward pass where that is the only one of a
- * step (af_graph_set_one_pass, no carry), some at a time. */
-void af_graph_set_sums_early(af_graph *g);
 /* What the ranks of a run split, as DeepSpeed counts: each stage adds to those before. */
 typedef enum af_split {
     AF_SPLIT_NOTHING,

@@ -252,8 +252,6 @@ void af_graph_set_ranks(af_graph *g, int rank, int ranks)
     g->ranks = ranks;
 }
 
-void af_graph_set_sums_early(af_graph *g) { g->sums_early = true; }
-
 void af_graph_sum_whole(af_graph *g)
 {
     af_node *made[2];

@@ -1,6 +1,7 @@
 /* Weights and parameters that ranks split, on a driver that only records: every rank gets every
  * byte, nodes read what was gathered for their pass, and the GEMMs are those of one process, on
  * which the bits depend. */
+#include "backend/case_list.h"
 #include "backend/fake_driver.h"
 
 #include "backend/cuda/gemm.h"
@@ -300,8 +301,191 @@ static void test_split_weights_are_gathered(void **state)
     drop_kept();
 }
 
+/* ---- streams ---- */
+
+/* How far a stream or an event is known to be after the exchanges of the third one: the driver's
+ * streams and events are eight bytes each. */
+typedef struct seen_gather {
+    const uint8_t *from, *to; /* of a weight */
+    uint64_t number;          /* of the last message for it */
+} seen_gather;
+
+static struct {
+    uint64_t messages, checked;
+    seen_gather gather[64];
+    int gathers;
+    void *third;
+} order;
+
+static int o_record(void *event, void *stream)
+{
+    return *(uint64_t *)event = *(uint64_t *)stream, 0;
+}
+
+static int o_wait(void *stream, void *event, unsigned flags)
+{
+    (void)flags;
+    return *(uint64_t *)stream = AF_MAX(*(uint64_t *)stream, *(uint64_t *)event), 0;
+}
+
+/* A launch whose arguments point into a gathered weight runs after the messages that brought it. */
+static int o_launch(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                    unsigned bz, unsigned smem, void *s, void **args, void **extra)
+{
+    const fake_func *func = f;
+    for (int i = 0; i < func->n; i++)
+        for (int k = 0; k < order.gathers && func->pointer[i]; k++) {
+            const seen_gather *g = &order.gather[k];
+            const uint8_t *p = *(uint8_t **)args[i];
+            if (p < g->from || p >= g->to)
+                continue;
+            assert_true(*(uint64_t *)s >= g->number);
+            order.checked++;
+        }
+    return f_launch(f, gx, gy, gz, bx, by, bz, smem, s, args, extra);
+}
+
+static void note_gather(const af_tensor *t, const void *recv)
+{
+    const uint8_t *x = t->data, *at = recv;
+    int old = 0;
+    if (at < x || at >= x + af_tensor_extent(t))
+        return;
+    while (old < order.gathers && order.gather[old].from != x)
+        old++;
+    assert_true(old < (int)AF_LEN(order.gather));
+    order.gathers = AF_MAX(order.gathers, old + 1);
+    order.gather[old] = (seen_gather){x, x + af_tensor_extent(t), order.messages};
+}
+
+static af_status o_swap(void *user, const af_swap *s, int n, void *stream, af_error *err)
+{
+    const af_graph *g = user;
+    (void)err;
+    *(uint64_t *)stream = ++order.messages;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const af_node *gather = g->nodes[i]->op == AF_OP_RANK_GATHER ? g->nodes[i] : NULL;
+        const af_exec *e = gather ? af_exec_of(gather, 0) : NULL;
+        for (int step = 0; e && step < e->n; step++)
+            for (int k = 0; e->step[step].swap == s && k < n * gather->n_out; k++) {
+                order.third = stream;
+                if (s[k % n].recv_bytes)
+                    note_gather(gather->out[k / n], s[k % n].recv);
+            }
+    }
+    return AF_OK;
+}
+
+/* Gathers that are issued before another node that reads gathered weights, and so run next to it.
+ */
+static int count_ahead(const af_graph *g)
+{
+    int ahead = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        bool other = false;
+        for (int k = i + 1; k < g->n_nodes && g->nodes[i]->op == AF_OP_RANK_GATHER; k++) {
+            bool reads = false, mine = false;
+            for (int t = 0; t < g->nodes[k]->n_in; t++) {
+                const af_node *from = g->nodes[k]->in[t]->producer;
+                reads |= from && from->op == AF_OP_RANK_GATHER;
+                mine |= from == g->nodes[i];
+            }
+            if (mine)
+                break;
+            other |= reads;
+        }
+        ahead += other;
+    }
+    return ahead;
+}
+
+/* Weights come on the third stream while the node before computes, and whoever reads them waits. */
+static void test_readers_wait(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    af_driver drv = fake;
+    drv.event_record = o_record;
+    drv.stream_wait = o_wait;
+    drv.launch = o_launch;
+    for (int full = 0; full < 2; full++) {
+        af_device *d = NULL;
+        CHECK_OK(af_cuda_open_with(&d, &drv, 0, &err), err);
+        ((af_cuda *)d)->kernels->obtain = fake_obtain;
+        memset(&order, 0, sizeof order);
+        af_graph *g = make_model(d, 0, 2, full, AF_RECOMPUTE_NONE);
+        af_graph_set_exchange(g, &(af_exchange){.swap = o_swap, .user = g});
+        CHECK_OK(af_graph_run(g, AF_RUN_GRAD, &err), err);
+        assert_true(order.checked > 6 && order.gathers > 2);
+        assert_ptr_equal(order.third, ((af_cuda *)d)->third);
+        assert_true(count_ahead(g) > 6);
+        af_graph_free(g);
+        af_device_close(d);
+        drop_kept();
+    }
+}
+
+/* ---- every op that reads weights ---- */
+
+static af_status no_swap(void *user, const af_swap *s, int n, void *stream, af_error *err)
+{
+    return (void)user, (void)s, (void)n, (void)stream, (void)err, AF_OK;
+}
+
+/* False: runs with split weights have no such graph. */
+static bool record_case(const test_case *c, rec *r, bool split)
+{
+    af_error err = {0};
+    CHECK_OK(af_graph_new(&r->g, &err), err);
+    c->record(r);
+    af_graph_set_same_bits(r->g);
+    bool weights = false;
+    for (int i = 0; i < r->g->n_tensors; i++)
+        weights |= r->g->tensors[i]->role == AF_ROLE_WEIGHT && r->g->tensors[i]->ndim > 1;
+    if (!weights || !r->g->differentiated || r->g->optimized || strncmp(c->name, "fp8", 3) == 0)
+        return false;
+    if (split)
+        af_graph_set_shard(r->g, 1, 2, AF_SPLIT_WEIGHTS);
+    return true;
+}
+
+static int split_case(af_device *d, const test_case *c)
+{
+    af_error err = {0};
+    rec one = {.t = AF_DTYPE_BF16}, r = {.t = AF_DTYPE_BF16};
+    int checked = 0;
+    if (record_case(c, &one, false) && record_case(c, &r, true)) {
+        CHECK_OK(af_graph_prepare(one.g, d, &err), err);
+        CHECK_OK(af_graph_prepare(r.g, d, &err), err);
+        af_graph_set_exchange(r.g, &(af_exchange){.swap = no_swap});
+        check_gemms(one.g, r.g);
+        checked = check_reads(r.g);
+        (void)check_fills(r.g);
+        CHECK_OK(rec_write(&r, &err), err);
+        CHECK_OK(af_graph_run(r.g, rec_mask(&r), &err), err);
+    }
+    rec_clear(&one);
+    rec_clear(&r);
+    return checked;
+}
+
+static void test_every_op_reads_split_weights(void **state)
+{
+    (void)state;
+    int checked = 0;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_device *d = open_fake();
+        checked += split_case(d, &cases[i]);
+        af_device_close(d);
+        drop_kept();
+    }
+    assert_true(checked > 20);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_split_weights_are_gathered)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_split_weights_are_gathered),
+                                       cmocka_unit_test(test_readers_wait),
+                                       cmocka_unit_test(test_every_op_reads_split_weights)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,7 +53,6 @@ static af_graph *make_net(af_device *d, int rank, int ranks, af_split split, wir
     }
     af_graph_backward(g, af_sum_all(g, af_mul(g, x, x)));
     af_graph_set_ranks(g, rank, ranks);
-    af_graph_set_sums_early(g);
     if (split)
         af_graph_set_shard(g, rank, ranks, split);
     af_graph_set_one_pass(g);

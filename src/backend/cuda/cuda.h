@@ -67,6 +67,8 @@ typedef struct af_cuda_gemm {
 
 /* Sums over ranks that may be under way during the backward pass. */
 enum { AF_EXCHANGES_AHEAD = 2 };
+/* Gathered weights whose end is remembered: more than are usually under way. */
+enum { AF_GATHERS_AHEAD = 16 };
 
 typedef struct af_cuda {
     af_device device; /* first */
@@ -76,7 +78,7 @@ typedef struct af_cuda {
     /* a second stream for work that may overlap; events before and after it */
     void *second, *fork, *join;
     /* a third one for exchanges with other ranks, when a graph has some: before and after each */
-    void *third, *ready, *done[AF_EXCHANGES_AHEAD];
+    void *third, *ready, *done[AF_EXCHANGES_AHEAD], *gathered[AF_GATHERS_AHEAD];
     int ordinal;
     int arch;     /* 90 */
     int cuda;     /* what the driver supports: 12040 for 12.4 */

@@ -254,6 +254,9 @@ static af_status open_third(af_cuda *cu, af_error *err)
     for (int i = 0; i < AF_EXCHANGES_AHEAD; i++)
         AF_TRY(af_cu_check(drv, drv->event_new(&cu->done[i], AF_CU_EVENT_NO_TIMING),
                            "cuEventCreate", cu->name, err));
+    for (int i = 0; i < AF_GATHERS_AHEAD; i++)
+        AF_TRY(af_cu_check(drv, drv->event_new(&cu->gathered[i], AF_CU_EVENT_NO_TIMING),
+                           "cuEventCreate", cu->name, err));
 done:
     return st;
 }
@@ -399,6 +402,9 @@ static void cuda_close(af_device *d)
         for (int i = 0; i < AF_EXCHANGES_AHEAD; i++)
             if (cu->done[i])
                 drv->event_free(cu->done[i]);
+        for (int i = 0; i < AF_GATHERS_AHEAD; i++)
+            if (cu->gathered[i])
+                drv->event_free(cu->gathered[i]);
         if (cu->third)
             drv->stream_free(cu->third);
         if (cu->second)

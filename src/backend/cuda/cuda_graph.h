@@ -78,8 +78,9 @@ static inline const af_exec *af_exec_of(const af_node *n, int level)
 typedef struct af_cuda_plan {
     uint8_t *on_second; /* by position: how many of the next nodes overlap with this one */
     bool uses_second;   /* some do */
-    bool uses_third;    /* sums over ranks run next to the backward pass */
-    af_move *move;      /* offload.c, by position */
+    bool uses_third;    /* exchanges with other ranks run next to the nodes around them */
+    int *gather;   /* by position: 1 + the last gather whose weights the node reads; 0 = none */
+    af_move *move; /* offload.c, by position */
     int moves;
     bool can_shrink;              /* a family holds copies it could do without */
     void *slot[AF_CUDA_FAMILIES]; /* see af_cuda_slot */
@@ -120,8 +121,8 @@ AF_CHECKED af_status af_cuda_issue(af_cuda *cu, const af_exec *e, int what, int 
 /* Checks what launchers requested: grid and block limits, shared memory, argument sizes. */
 AF_CHECKED af_status af_cuda_check_launches(af_cuda *cu, const af_node *n, af_error *err);
 
-/* An exchange with other ranks that the backward pass need not wait for at once. */
-static inline bool af_cuda_runs_on_third(const af_node *n)
+/* A sum over ranks that the backward pass need not wait for at once. */
+static inline bool af_cuda_sums_on_third(const af_node *n)
 {
     return (n->op == AF_OP_RANK_SUM || n->op == AF_OP_RANK_JOIN) && n->phase == AF_PHASE_BACKWARD;
 }

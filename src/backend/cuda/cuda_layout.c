@@ -140,7 +140,7 @@ static int group_part(const af_node *n)
 {
     return n->op == AF_OP_CLEAR       ? 0
            : n->op == AF_OP_LINEAR_DX ? 1
-           : af_cuda_runs_on_third(n) ? 3
+           : af_cuda_sums_on_third(n) ? 3
                                       : 2;
 }
 
@@ -154,7 +154,7 @@ static void order_groups(af_graph *g)
         if (g->nodes[i]->op != AF_OP_LINEAR_DX)
             continue;
         while (to < g->n_nodes && g->nodes[to]->phase == phase &&
-               (is_weight_gradient(g->nodes[to]->op) || af_cuda_runs_on_third(g->nodes[to]) ||
+               (is_weight_gradient(g->nodes[to]->op) || af_cuda_sums_on_third(g->nodes[to]) ||
                 g->nodes[to]->op == AF_OP_CLEAR))
             to++;
         for (int k = i + 1; k < to; k++) /* few, and nearly in order: insertion */
@@ -169,6 +169,55 @@ static void order_groups(af_graph *g)
         g->nodes[i]->at = i;
 }
 
+static bool is_gather(const af_node *n) { return n->op == AF_OP_RANK_GATHER; }
+
+/* The weights of a node are gathered while the node before it that reads gathered ones runs: they
+ * move there, to the third stream. */
+static void gather_ahead(af_graph *g)
+{
+    int reader = -1; /* what the gathers before this one are for */
+    for (int i = 0; i < g->n_nodes; i++) {
+        int to = i;
+        while (to < g->n_nodes && is_gather(g->nodes[to]) &&
+               g->nodes[to]->phase == g->nodes[i]->phase)
+            to++;
+        if (to == i)
+            continue;
+        if (reader >= 0 && g->nodes[reader]->phase == g->nodes[i]->phase)
+            for (int k = i; k < to; k++) {
+                af_node *n = g->nodes[k];
+                const int at = reader + k - i;
+                memmove(&g->nodes[at + 1], &g->nodes[at], (size_t)(k - at) * sizeof(af_node *));
+                g->nodes[at] = n;
+            }
+        reader = to;
+        i = to - 1;
+    }
+    for (int i = 0; i < g->n_nodes; i++)
+        g->nodes[i]->at = i;
+}
+
+static const af_node *gather_of(const af_tensor *t)
+{
+    const af_node *n = t->base ? t->base->producer : t->producer;
+    return n && is_gather(n) ? n : NULL;
+}
+
+static af_status note_gathers(af_graph *g, af_cuda_graph *cg, af_error *err)
+{
+    cg->plan.gather = af_arena_take(&g->mem, ((uint64_t)g->n_nodes + 1) * sizeof(int));
+    if (!cg->plan.gather)
+        return af_fail_nomem(err, "the plan", (uint64_t)g->n_nodes * sizeof(int));
+    for (int i = 0; i < g->n_nodes; i++)
+        for (int k = 0; k < g->nodes[i]->n_in; k++) {
+            const af_node *n = gather_of(g->nodes[i]->in[k]);
+            if (n)
+                cg->plan.gather[i] = AF_MAX(cg->plan.gather[i], n->at + 1);
+            cg->plan.uses_third |= n != NULL;
+        }
+    return AF_OK;
+}
+
 /* Sums of gradients run on the third stream: what one works on is not reused before the main
  * stream has waited for it, AF_EXCHANGES_AHEAD sums later or at the end of the pass. */
 static void plan_third_stream(const af_graph *g, af_cuda_graph *cg)
@@ -177,7 +226,7 @@ static void plan_third_stream(const af_graph *g, af_cuda_graph *cg)
     for (int i = 0; i <= g->n_nodes; i++) {
         const af_node *n = i < g->n_nodes ? g->nodes[i] : NULL;
         const bool ends = !n || n->phase == AF_PHASE_UPDATE;
-        if (!ends && !af_cuda_runs_on_third(n))
+        if (!ends && !af_cuda_sums_on_third(n))
             continue;
         const int from = AF_MAX(count - AF_EXCHANGES_AHEAD, 0), to = ends ? count : from + 1;
         for (int k = from; k < to && (ends || count >= AF_EXCHANGES_AHEAD); k++) {
@@ -191,7 +240,7 @@ static void plan_third_stream(const af_graph *g, af_cuda_graph *cg)
             break;
         ahead[count++ % AF_EXCHANGES_AHEAD] = i;
     }
-    cg->plan.uses_third = count > 0;
+    cg->plan.uses_third |= count > 0;
 }
 
 af_status af_cuda_layout(af_device *d, af_graph *g, af_error *err)
@@ -214,9 +263,13 @@ af_status af_cuda_layout(af_device *d, af_graph *g, af_error *err)
     add_receive_buffers(g);
     AF_TRY(af_graph_status(g, err));
     order_groups(g);
-    AF_TRY(plan_second_stream(g, cg, err));
     if (g->recompute < AF_RECOMPUTE_WIDE)
+        gather_ahead(g);
+    AF_TRY(plan_second_stream(g, cg, err));
+    if (g->recompute < AF_RECOMPUTE_WIDE) {
         plan_third_stream(g, cg);
+        AF_TRY(note_gathers(g, cg, err));
+    }
     if (g->recompute >= AF_RECOMPUTE_OFFLOAD)
         AF_TRY(af_cuda_offload_layout(g, cg, err));
     cg->plan.uses_second = uses_second(g, cg);

@@ -94,18 +94,16 @@ done:
     return st;
 }
 
-/* A sum over ranks on the third stream, after all that was issued so far. `count`: how many came
- * before in this run; the main stream waits for the one that is AF_EXCHANGES_AHEAD before. */
+/* An exchange on the third stream, after all that was issued so far on the main one and, if set, on
+ * the second one; `done` is recorded after it. */
 static af_status issue_on_third(af_cuda *cu, const af_graph *g, const af_node *n, bool second,
-                                int before, uint64_t *count, af_error *err)
+                                void *done, uint64_t *count, af_error *err)
 {
     const af_cuda_graph *cg = g->backend;
     const af_driver *drv = cu->drv;
     static const char *const what = "the stream of exchanges";
-    void *main = cu->stream, *done = cu->done[before % AF_EXCHANGES_AHEAD];
+    void *main = cu->stream;
     af_status st = AF_OK;
-    if (before >= AF_EXCHANGES_AHEAD)
-        AF_TRY(af_cu_check(drv, drv->stream_wait(main, done, 0), "cuStreamWaitEvent", what, err));
     AF_TRY(af_cu_check(drv, drv->event_record(cu->ready, main), "cuEventRecord", what, err));
     AF_TRY(af_cu_check(drv, drv->stream_wait(cu->third, cu->ready, 0), "cuStreamWaitEvent", what,
                        err));
@@ -121,15 +119,61 @@ done:
     return st;
 }
 
-/* The main stream waits for all sums: the last one ends after the others. */
-static af_status join_third(af_cuda *cu, int *sums, af_error *err)
+/* Exchanges of a run that are, or were, under way on the third stream. */
+typedef struct exchanges {
+    int sums, gathers;
+    int at[AF_GATHERS_AHEAD]; /* positions of the last gathers */
+    int known;                /* the main stream has waited for those before this position */
+} exchanges;
+
+static af_status wait_third(af_cuda *cu, void *event, af_error *err)
 {
-    if (*sums == 0)
-        return AF_OK;
-    void *last = cu->done[(*sums - 1) % AF_EXCHANGES_AHEAD];
-    *sums = 0;
-    return af_cu_check(cu->drv, cu->drv->stream_wait(cu->stream, last, 0), "cuStreamWaitEvent",
+    cu->after_launch = false;
+    return af_cu_check(cu->drv, cu->drv->stream_wait(cu->stream, event, 0), "cuStreamWaitEvent",
                        "the stream of exchanges", err);
+}
+
+/* The main stream first waits for the sum that is AF_EXCHANGES_AHEAD before: its memory is used
+ * again. */
+static af_status issue_exchange(af_cuda *cu, const af_graph *g, const af_node *n, bool second,
+                                exchanges *x, uint64_t *count, af_error *err)
+{
+    if (n->op == AF_OP_RANK_GATHER) {
+        const int k = x->gathers++ % AF_GATHERS_AHEAD;
+        x->at[k] = n->at;
+        return issue_on_third(cu, g, n, false, cu->gathered[k], count, err);
+    }
+    void *done = cu->done[x->sums % AF_EXCHANGES_AHEAD];
+    const af_status st = x->sums >= AF_EXCHANGES_AHEAD ? wait_third(cu, done, err) : AF_OK;
+    x->sums++;
+    return st == AF_OK ? issue_on_third(cu, g, n, second, done, count, err) : st;
+}
+
+/* Before the nodes [from, to): the main stream waits for what they read. */
+static af_status wait_for_gathers(af_cuda *cu, const af_cuda_graph *cg, int from, int to,
+                                  exchanges *x, af_error *err)
+{
+    int last = 0;
+    for (int i = from; i < to; i++)
+        last = AF_MAX(last, cg->plan.gather[i]);
+    if (last <= x->known)
+        return AF_OK;
+    int event = (x->gathers - 1) % AF_GATHERS_AHEAD; /* the newest: after all others */
+    x->known = last;
+    for (int k = 0; k < AF_MIN(x->gathers, AF_GATHERS_AHEAD); k++)
+        if (x->at[k] == last - 1)
+            event = k;
+    return wait_third(cu, cu->gathered[event], err);
+}
+
+/* The main stream waits for all sums: the last one ends after the others. */
+static af_status join_third(af_cuda *cu, exchanges *x, af_error *err)
+{
+    if (x->sums == 0)
+        return AF_OK;
+    void *last = cu->done[(x->sums - 1) % AF_EXCHANGES_AHEAD];
+    x->sums = 0;
+    return wait_third(cu, last, err);
 }
 
 /* Every step of the phases in `what`, in order. *count: how many. Weight gradients run on the
@@ -142,9 +186,10 @@ static af_status issue_all(af_cuda *cu, const af_graph *g, int what, uint64_t *c
                               [AF_PHASE_UPDATE] = AF_RUN_UPDATE};
     const af_cuda_graph *cg = g->backend;
     af_status st = AF_OK;
-    const bool one = cu->test && cu->test->one_stream;
+    const bool one = cu->test && cu->test->one_stream, third = cg->plan.uses_third && !one;
     bool pending = false;
-    int next = 0, sums = 0;
+    int next = 0;
+    exchanges x = {0};
     *count = 0;
     cu->after_launch = false;
     for (int i = 0; i < g->n_nodes; i++) {
@@ -152,13 +197,15 @@ static af_status issue_all(af_cuda *cu, const af_graph *g, int what, uint64_t *c
         const int overlapping = one ? 0 : cg->plan.on_second[i];
         if (!(what & bit[n->phase]))
             continue;
-        if (cg->plan.uses_third && af_cuda_runs_on_third(n) && !one) {
-            AF_TRY(issue_on_third(cu, g, n, pending, sums++, count, err));
+        if (third && (af_cuda_sums_on_third(n) || n->op == AF_OP_RANK_GATHER)) {
+            AF_TRY(issue_exchange(cu, g, n, pending, &x, count, err));
             continue;
         }
+        if (third)
+            AF_TRY(wait_for_gathers(cu, cg, i, i + 1 + overlapping, &x, err));
         AF_TRY(af_cuda_offload_issue(cu, cg, i, true, &next, err));
         if (n->phase == AF_PHASE_UPDATE)
-            AF_TRY(join_third(cu, &sums, err));
+            AF_TRY(join_third(cu, &x, err));
         if (overlapping || n->phase == AF_PHASE_UPDATE)
             AF_TRY(join_second(cu, &pending, err));
         if (overlapping) {
@@ -170,7 +217,7 @@ static af_status issue_all(af_cuda *cu, const af_graph *g, int what, uint64_t *c
         i += overlapping;
     }
     AF_TRY(join_second(cu, &pending, err));
-    AF_TRY(join_third(cu, &sums, err));
+    AF_TRY(join_third(cu, &x, err));
     if (what & AF_RUN_UPDATE) /* the copies GEMMs read follow the params */
         AF_TRY(af_cuda_issue(cu, af_exec_of(&cg->on_params, 0), what, 0, count, err));
 done:

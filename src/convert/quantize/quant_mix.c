@@ -25,6 +25,7 @@ static const af_mix_info mixes[AF_MIX_COUNT] = {
     [AF_MIX_Q6_K] = {"q6_k", 18, AF_DTYPE_Q6_K},
     [AF_MIX_IQ4_NL] = {"iq4_nl", 25, AF_DTYPE_IQ4_NL},
     [AF_MIX_IQ4_XS] = {"iq4_xs", 30, AF_DTYPE_IQ4_XS},
+    [AF_MIX_IQ3_XS] = {"iq3_xs", 22, AF_DTYPE_IQ3_S},
     [AF_MIX_IQ3_S] = {"iq3_s", 26, AF_DTYPE_IQ3_S},
     [AF_MIX_IQ3_M] = {"iq3_m", 27, AF_DTYPE_IQ3_S},
     [AF_MIX_TQ1_0] = {"tq1_0", 36, AF_DTYPE_TQ1_0},
@@ -37,7 +38,7 @@ const af_mix_info *af_mix_get(af_mix m) { return &mixes[m]; }
 const char *af_mix_names(void)
 {
     return "f32 f16 bf16 q4_0 q4_1 q5_0 q5_1 q8_0 q2_k q2_k_s q3_k_s q3_k_m q3_k_l q4_k_s q4_k_m "
-           "q5_k_s q5_k_m q6_k iq4_nl iq4_xs iq3_s iq3_m tq1_0 tq2_0 mxfp4_moe";
+           "q5_k_s q5_k_m q6_k iq4_nl iq4_xs iq3_xs iq3_s iq3_m tq1_0 tq2_0 mxfp4_moe";
 }
 
 bool af_mix_by_name(af_mix *out, const char *name)
@@ -81,6 +82,7 @@ static af_dtype plain_type_of_v(af_mix m, const af_mix_model *model, int i, af_d
     case AF_MIX_IQ4_NL:
     case AF_MIX_IQ4_XS:
         return shared ? AF_DTYPE_Q5_K : t;
+    case AF_MIX_IQ3_XS:
     case AF_MIX_IQ3_S:
         return shared ? AF_DTYPE_Q4_K : t;
     case AF_MIX_IQ3_M:
@@ -147,6 +149,7 @@ static af_dtype type_of_output(af_mix m, const af_mix_model *model, af_dtype t)
         case AF_MIX_Q4_K_S:
         case AF_MIX_Q4_K_M:
         case AF_MIX_IQ4_XS:
+        case AF_MIX_IQ3_XS:
         case AF_MIX_IQ3_S:
         case AF_MIX_IQ3_M:
             return AF_DTYPE_Q5_K;
@@ -158,6 +161,15 @@ static af_dtype type_of_output(af_mix m, const af_mix_model *model, af_dtype t)
            : m == AF_MIX_IQ3_M  ? AF_DTYPE_Q4_K
            : m == AF_MIX_Q3_K_L ? AF_DTYPE_Q5_K
                                 : t;
+}
+
+/* What iq3_xs has in iq3_xxs: queries and keys, gate and up of all but the outer layers. */
+static bool is_smaller(const af_mix_model *model, const char *name, int i)
+{
+    const int n = model->layers;
+    if (strstr(name, "attn_k.weight") || strstr(name, "attn_q.weight"))
+        return true;
+    return (strstr(name, "ffn_gate") || strstr(name, "ffn_up")) && i >= n / 8 && i < 7 * n / 8;
 }
 
 static af_dtype wanted(af_mix m, const af_mix_model *model, const char *name, int64_t cols,
@@ -176,8 +188,10 @@ static af_dtype wanted(af_mix m, const af_mix_model *model, const char *name, in
         return AF_DTYPE_Q4_K;
     if (strstr(name, "attn_v.weight") || strstr(name, "attn_qkv.weight"))
         return type_of_v(m, model, layer, t);
-    if (strstr(name, "attn_k.weight"))
-        return model->experts == 8 ? AF_DTYPE_Q8_0 : t;
+    if (strstr(name, "attn_k.weight") && model->experts == 8)
+        return AF_DTYPE_Q8_0;
+    if (m == AF_MIX_IQ3_XS && is_smaller(model, name, layer))
+        return AF_DTYPE_IQ3_XXS;
     if (strstr(name, "ffn_down"))
         return type_of_down(m, model, layer, t);
     if (strstr(name, "attn_output.weight"))
@@ -194,6 +208,7 @@ static af_dtype fall_back(af_dtype t)
     case AF_DTYPE_TQ1_0:
     case AF_DTYPE_TQ2_0:
         return AF_DTYPE_Q4_0;
+    case AF_DTYPE_IQ3_XXS:
     case AF_DTYPE_IQ3_S:
     case AF_DTYPE_IQ4_XS:
         return AF_DTYPE_IQ4_NL;
@@ -212,8 +227,8 @@ af_dtype af_mix_type(af_mix m, const af_mix_model *model, const char *name, int 
                      int layer, bool *fell_back)
 {
     *fell_back = false;
-    if (ndim < 2 || strstr(name, "ffn_gate_inp") || strstr(name, "conv.weight") ||
-        strstr(name, "ssm_conv1d"))
+    if (ndim < 2 || strcmp(name, "position_embd.weight") == 0 || strstr(name, "ffn_gate_inp") ||
+        strstr(name, "conv.weight") || strstr(name, "ssm_conv1d"))
         return AF_DTYPE_F32;
     if (!af_dtype_is_block(mixes[m].base))
         return mixes[m].base;

@@ -26,7 +26,7 @@ bool af_may_take_over(const af_graph *g, const af_node *unit, const af_node *n, 
             return false;
     for (int i = AF_MIN(unit->at, n->at) + 1; i < AF_MAX(unit->at, n->at); i++) {
         const af_node *o = g->nodes[i];
-        if (o->op != AF_OP_CLEAR && !af_cuda_runs_on_third(o) && af_node_touches(o, n->out[0]))
+        if (o->op != AF_OP_CLEAR && !af_cuda_sums_on_third(o) && af_node_touches(o, n->out[0]))
             return false;
     }
     return n->phase == unit->phase;
@@ -50,7 +50,7 @@ void af_take_over(af_graph *g, af_node *unit, af_node *n, int in)
         if (g->nodes[i]->op == AF_OP_CLEAR && af_node_touches(g->nodes[i], n->out[0]))
             move_node(g, i, unit->at);
     for (int i = unit->at - 1; i > n->at; i--)
-        if (af_cuda_runs_on_third(g->nodes[i]) && af_node_touches(g->nodes[i], n->out[0]))
+        if (af_cuda_sums_on_third(g->nodes[i]) && af_node_touches(g->nodes[i], n->out[0]))
             move_node(g, i, unit->at);
     for (int k = in; k < n->n_in; k++)
         unit->in[unit->n_in++] = n->in[k];

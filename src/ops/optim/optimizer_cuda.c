@@ -71,11 +71,12 @@ static void sum_split(af_cuda *cu, af_graph *g, af_node *n, double *part, float 
         const int64_t at = p * AF_NORM_PIECE + cut[d->rank] - from;
         af_cuda_copy(cu, n, shared + cut[d->rank], own + at,
                      (uint64_t)(cut[d->rank + 1] - cut[d->rank]) * sizeof *own);
-        af_cuda_gather_pieces(cu, n, shared, sizeof *shared, d->rank, d->ranks, cut);
+        af_cuda_gather_pieces(cu, n, &(af_pieces){shared, sizeof *shared, cut}, 1, d->rank,
+                              d->ranks);
         sum_pieces(cu, n, part + p, shared, cut[d->ranks]);
     }
     af_norm_piece_cuts(g, all);
-    af_cuda_gather_pieces(cu, n, part, sizeof *part, d->rank, d->ranks, all);
+    af_cuda_gather_pieces(cu, n, &(af_pieces){part, sizeof *part, all}, 1, d->rank, d->ranks);
 }
 
 static af_status grad_norm_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)

@@ -4,7 +4,14 @@
 
 #include "backend/cuda/cuda.h"
 
-/* Every rank gets every piece of v: elements of `size` bytes, cut as in af_exchange. */
-void af_cuda_gather_pieces(af_cuda *cu, af_node *n, void *v, uint64_t size, int rank, int ranks,
-                           const int64_t *cut);
+/* Elements of `size` bytes, cut as in af_exchange. */
+typedef struct af_pieces {
+    void *v;
+    uint64_t size;
+    const int64_t *cut;
+} af_pieces;
+
+/* Every rank gets every piece of all of them; what goes to one rank is one message. */
+void af_cuda_gather_pieces(af_cuda *cu, af_node *n, const af_pieces *p, int count, int rank,
+                           int ranks);
 #endif

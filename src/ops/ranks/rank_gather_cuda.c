@@ -6,12 +6,14 @@ static af_status rank_gather_prepare(af_cuda *cu, af_graph *g, af_node *n, af_er
 {
     (void)err;
     const af_shard *s = &g->shard;
+    af_pieces p[AF_NODE_OUT_MAX];
     for (int k = 0; k < n->n_in; k++) {
         const int64_t *cut = n->in[k]->cut, from = cut[s->rank];
-        uint8_t *whole = n->out[k]->data;
-        af_cuda_copy(cu, n, whole + from, n->in[k]->data, (uint64_t)(cut[s->rank + 1] - from));
-        af_cuda_gather_pieces(cu, n, whole, 1, s->rank, s->ranks, cut);
+        p[k] = (af_pieces){n->out[k]->data, 1, cut};
+        af_cuda_copy(cu, n, (uint8_t *)n->out[k]->data + from, n->in[k]->data,
+                     (uint64_t)(cut[s->rank + 1] - from));
     }
+    af_cuda_gather_pieces(cu, n, p, n->n_in, s->rank, s->ranks);
     return AF_OK;
 }
 

@@ -6,21 +6,14 @@
 
 enum { THREADS = 256 };
 
-typedef struct pieces {
-    uint8_t *v;
-    uint64_t size;
-    int rank, ranks;
-    const int64_t *cut;
-} pieces;
-
-static uint64_t bytes_of(const pieces *p, int shard)
+static uint64_t bytes_of(const af_pieces *p, int shard)
 {
     return (uint64_t)(p->cut[shard + 1] - p->cut[shard]) * p->size;
 }
 
-static uint8_t *begin_of(const pieces *p, int shard)
+static uint8_t *begin_of(const af_pieces *p, int shard)
 {
-    return p->v + (uint64_t)p->cut[shard] * p->size;
+    return (uint8_t *)p->v + (uint64_t)p->cut[shard] * p->size;
 }
 
 static void add(af_cuda *cu, af_node *n, void *to, const void *x, uint64_t bytes)
@@ -39,14 +32,14 @@ static void add(af_cuda *cu, af_node *n, void *to, const void *x, uint64_t bytes
 }
 
 /* Sends shard `given` to the peer and adds what it sends of shard `kept`. */
-static void swap_and_add(af_cuda *cu, af_node *n, const pieces *p, int bit, int given, int kept)
+static void swap_and_add(af_cuda *cu, af_node *n, const af_pieces *p, int peer, int given, int kept)
 {
     const uint64_t out = bytes_of(p, given), in = bytes_of(p, kept);
     uint8_t *buffer = n->out[0]->data, *to = begin_of(p, kept);
     for (uint64_t at = 0; at < AF_MAX(out, in); at += AF_RANK_MESSAGE) {
         const uint64_t send = at < out ? AF_MIN(out - at, (uint64_t)AF_RANK_MESSAGE) : 0;
         const uint64_t get = at < in ? AF_MIN(in - at, (uint64_t)AF_RANK_MESSAGE) : 0;
-        const af_swap s = {p->rank ^ bit, begin_of(p, given) + (send ? at : 0), buffer, send, get};
+        const af_swap s = {peer, begin_of(p, given) + (send ? at : 0), buffer, send, get};
         af_cuda_swap(cu, n, &s, 1);
         add(cu, n, to + (get ? at : 0), buffer, get);
     }
@@ -55,45 +48,46 @@ static void swap_and_add(af_cuda *cu, af_node *n, const pieces *p, int bit, int 
 static af_status rank_sum_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
     (void)g, (void)err;
-    const pieces p = {n->in[0]->data, sizeof(float), n->attr.ranks.rank, n->attr.ranks.ranks,
-                      n->attr.ranks.cut};
-    for (int bit = 1; bit < p.ranks; bit *= 2)
-        for (int high = 0; high < p.ranks; high += 2 * bit) {
-            const int own = high | (p.rank & (2 * bit - 1));
-            swap_and_add(cu, n, &p, bit, own ^ bit, own);
+    const af_pieces p = {n->in[0]->data, sizeof(float), n->attr.ranks.cut};
+    const int rank = n->attr.ranks.rank, ranks = n->attr.ranks.ranks;
+    for (int bit = 1; bit < ranks; bit *= 2)
+        for (int high = 0; high < ranks; high += 2 * bit) {
+            const int own = high | (rank & (2 * bit - 1));
+            swap_and_add(cu, n, &p, rank ^ bit, own ^ bit, own);
         }
     if (n->n_in > 1)
-        af_cuda_copy(cu, n, n->in[1]->data, begin_of(&p, p.rank), bytes_of(&p, p.rank));
+        af_cuda_copy(cu, n, n->in[1]->data, begin_of(&p, rank), bytes_of(&p, rank));
     return AF_OK;
 }
 
-void af_cuda_gather_pieces(af_cuda *cu, af_node *n, void *v, uint64_t size, int rank, int ranks,
-                           const int64_t *cut)
+void af_cuda_gather_pieces(af_cuda *cu, af_node *n, const af_pieces *p, int count, int rank,
+                           int ranks)
 {
-    const pieces p = {v, size, rank, ranks, cut};
-    af_swap *s = af_arena_take(&cu->graph->mem, (uint64_t)ranks * sizeof *s);
+    const uint64_t bytes = (uint64_t)ranks * (uint64_t)count * sizeof(af_swap);
+    af_swap *s = af_arena_take(&cu->graph->mem, bytes);
     if (!s) {
         if (cu->err.code == AF_OK)
-            (void)!af_fail_nomem(&cu->err, "ranks", (uint64_t)ranks * sizeof *s);
+            (void)!af_fail_nomem(&cu->err, "ranks", bytes);
         return;
     }
     for (int bit = ranks / 2; bit > 0; bit /= 2) {
-        int count = 0;
-        for (int high = 0; high < ranks; high += 2 * bit) {
-            const int own = high | (rank & (2 * bit - 1)), other = own ^ bit;
-            if (bytes_of(&p, own) || bytes_of(&p, other))
-                s[count++] = (af_swap){rank ^ bit, begin_of(&p, own), begin_of(&p, other),
-                                       bytes_of(&p, own), bytes_of(&p, other)};
-        }
-        af_cuda_swap(cu, n, s, count);
+        int swaps = 0;
+        for (int k = 0; k < count; k++)
+            for (int high = 0; high < ranks; high += 2 * bit) {
+                const int own = high | (rank & (2 * bit - 1)), other = own ^ bit;
+                if (bytes_of(&p[k], own) || bytes_of(&p[k], other))
+                    s[swaps++] = (af_swap){rank ^ bit, begin_of(&p[k], own), begin_of(&p[k], other),
+                                           bytes_of(&p[k], own), bytes_of(&p[k], other)};
+            }
+        af_cuda_swap(cu, n, s, swaps);
     }
 }
 
 static af_status rank_join_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
     (void)g, (void)err;
-    af_cuda_gather_pieces(cu, n, n->in[0]->data, af_dtype_get(n->in[0]->dtype)->bytes,
-                          n->attr.ranks.rank, n->attr.ranks.ranks, n->attr.ranks.cut);
+    const af_pieces p = {n->in[0]->data, af_dtype_get(n->in[0]->dtype)->bytes, n->attr.ranks.cut};
+    af_cuda_gather_pieces(cu, n, &p, 1, n->attr.ranks.rank, n->attr.ranks.ranks);
     return AF_OK;
 }
 

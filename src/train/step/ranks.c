@@ -156,12 +156,13 @@ af_status af_ranks_device(af_comm *c, af_device **out, const af_run_config *run,
                           err);
 }
 
-uint64_t af_ranks_nccl_bytes(int ranks)
+/* Measured with 2 and 4 ranks (docs/measurements/cuda.md). */
+uint64_t af_ranks_nccl_bytes(int ranks, bool started)
 {
-    static const uint64_t EACH = 272ull << 20; /* measured with one neighbour */
-    uint64_t sum = 0;
-    for (int n = 1; n < ranks; n *= 2)
-        sum += EACH;
+    static const uint64_t START = 600ull << 20, FIRST = 272ull << 20, NEXT = 32ull << 20;
+    uint64_t sum = ranks > 1 ? FIRST + (started ? 0 : START) : 0;
+    for (int n = 2; n < ranks; n *= 2)
+        sum += NEXT;
     return sum;
 }
 
@@ -173,7 +174,7 @@ af_status af_ranks_memory(af_comm *c, const af_device *d, uint64_t *bytes, af_er
     if (af_device_is_cpu(d) || may_share())
         *bytes /= (uint64_t)af_comm_local_size(c);
     if (af_comm_wants_nccl(c) && !af_device_is_cpu(d))
-        *bytes -= AF_MIN(*bytes, af_ranks_nccl_bytes(af_comm_size(c)));
+        *bytes -= AF_MIN(*bytes, af_ranks_nccl_bytes(af_comm_size(c), true));
     const int n = af_comm_size(c);
     uint64_t *all = af_calloc((uint64_t)n, sizeof *all);
     if (!all)

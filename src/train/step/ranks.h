@@ -21,9 +21,9 @@ AF_CHECKED af_status af_ranks_agree_data(af_comm *c, const af_run_data *d, af_er
 /* The device of this rank: its own GPU, or its share of the processors. */
 AF_CHECKED af_status af_ranks_device(af_comm *c, af_device **out, const af_run_config *run,
                                      af_error *err);
-/* NCCL's own buffers on a GPU, which it takes with the first message to a rank, after the plan is
- * made: a rank has one neighbour per level of the tree. */
-uint64_t af_ranks_nccl_bytes(int ranks);
+/* NCCL's own memory on a GPU: what it takes with the first messages (a rank has one neighbour per
+ * level of the tree), after the plan is made, and what it takes when it starts. */
+uint64_t af_ranks_nccl_bytes(int ranks, bool started);
 /* Memory this rank may plan with: the same on all ranks. */
 AF_CHECKED af_status af_ranks_memory(af_comm *c, const af_device *d, uint64_t *bytes,
                                      af_error *err);

@@ -99,7 +99,7 @@ static af_status plan_stage(af_step_graph *s, const af_plan_ranks *r, int stage,
         return AF_OK;
     s->model->ranks = r->ranks;
     s->model->zero_stage = stage;
-    out->nccl = af_run_model_uses_nccl(s->model) ? af_ranks_nccl_bytes(r->ranks) : 0;
+    out->nccl = af_run_model_uses_nccl(s->model) ? af_ranks_nccl_bytes(r->ranks, false) : 0;
     const uint64_t free_of_rank = free_bytes / sharing;
     AF_TRY(af_memory_choose(s, free_of_rank - AF_MIN(free_of_rank, out->nccl), &fits, err));
     note_memory(s, out);
@@ -153,7 +153,7 @@ void af_plan_stages_text(af_buf *b, const af_stage_plan p[AF_STAGES], const af_p
                       i == best ? "  <- advised" : "");
     }
     if (p[0].nccl)
-        af_buf_printf(b, "peaks include %.3f GiB of NCCL's own buffers\n",
+        af_buf_printf(b, "peaks include %.3f GiB of NCCL's own memory\n",
                       (double)p[0].nccl / 0x1p30);
     if (best < 0)
         af_buf_str(b, "no stage fits: use more machines, a shorter sequence_len or load_in_4bit\n");

@@ -29,6 +29,7 @@ static void gguf_cases()
         {"mxfp4", mxfp4_dequant, af_mxfp4_decode, 32, 17, -1, 1}, /* 2^-95, and any code */
         {"nvfp4", nvfp4_dequant, af_nvfp4_decode, 64, 36, 4, 4},
         {"iq3_s", iq3_s_dequant, af_iq3_s_decode, 256, 110, 0, 0},
+        {"iq3_xxs", iq3_xxs_dequant, af_iq3_xxs_decode, 256, 98, 0, 0},
         {"tq1_0", tq1_0_dequant, af_tq1_0_decode, 256, 54, 52, 52},
         {"tq2_0", tq2_0_dequant, af_tq2_0_decode, 256, 66, 64, 64},
     };
