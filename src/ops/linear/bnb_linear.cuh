@@ -87,9 +87,9 @@ DEV u32 pair_at(const bf16 *row, int col, int cols)
 #define BOOK_BY      BY_OF(AF_BOOK)
 
 /* The values of every byte of codes, 16 bytes (four lanes' copies) a store. */
-DEV void fill_pairs(u8 *pairs)
+DEV void fill_pairs(u8 *pairs, int threads)
 {
-    for (int i = threadIdx.x; i < 256 * 8; i += blockDim.x) {
+    for (int i = threadIdx.x; i < 256 * 8; i += threads) {
         const u32 code = i / 8;
         const u32 v = pack_bf16(__uint_as_float(AF_BOOK[code / 16]) * BOOK_BY,
                                 __uint_as_float(AF_BOOK[code % 16]) * BOOK_BY);

@@ -24,6 +24,7 @@ enum {
     DX_PARTS_MAX = 16,
     /* bnb_linear_sm90.cu */
     SM90_TOKENS_MAX = 256,
+    SM90_FEW = 8,
     SM90_TILE = 64, /* rows of a warpgroup */
     SM90_BOX = 8192,
     SM90_PAIRS = 256 * 256,
@@ -232,8 +233,9 @@ bool af_bnb_linear(af_cuda *cu, af_node *n, const af_linear_group *p)
     const int capacity = tokens <= 8 ? 8 : TOKENS_MAX, warps = tokens <= 8 ? WARPS : 16;
     const int sums = 2 * warps * ROWS * (capacity + 1) * (int)sizeof(float);
     const int shared = TABLE_BYTES + sums + warps * SLOT_BYTES; /* Hopper's; others dequantise */
-    if (tokens > TOKENS_MAX)
-        return on_sm90(cu, n, p);
+    /* a single token is faster below */
+    if ((tokens > TOKENS_MAX || (tokens > 1 && tokens <= SM90_FEW)) && on_sm90(cu, n, p))
+        return true;
     if (!serves(cu, p, x, TOKENS_MAX) || shared > cu->smem_max)
         return false;
     af_kernel *k = af_cuda_kernel(cu, "bnb_linear.cu", "bnb_linear",

@@ -397,7 +397,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1)
 #if SM90
     const layout s = layout_begin();
     const work k = work_of(w, I);
-    fill_pairs(raw);
+    fill_pairs(raw, blockDim.x);
     for (int i = threadIdx.x; i < 256; i += THREADS + 128)
         *map_at(i) = __uint_as_float(dynamic_signed_bits[i]);
     cluster_meet();

@@ -35,8 +35,8 @@
 #define BARS     (2 * X_STAGES + 2 * AF_WG * BOXES + 4)
 #define WHOLE_AT ((BARS_AT + BARS * 8 + 1023) / 1024 * 1024) /* x of few tokens, all of it */
 /* Registers of a thread: those that compute take what those that fetch do not need. */
-#define FETCH_REGISTERS (AF_WG == 2 ? 24 : 56)
-#define SUM_REGISTERS   (AF_WG == 2 ? 240 : 152)
+#define FETCH_REGISTERS (AF_N > 64 && AF_WG == 2 ? 24 : 56)
+#define SUM_REGISTERS   (AF_WG == 3 ? 152 : AF_N > 64 ? 240 : 216)
 #define SCALE_SUMS      (AF_N == 8) /* of segments, rather than weights: fewer instructions */
 #define WHOLE_X         (AF_N == 8) /* stays in shared memory */
 
