@@ -9,6 +9,8 @@ typedef struct af_backend_ops {
     const char *kind;
     bool host;     /* tensors' data is memory of this process */
     bool one_pass; /* see af_graph_set_one_pass */
+    /* Before recomputation is planned: may replace nodes by others. NULL = as recorded. */
+    void (*rewrite)(af_graph *g);
     /* Before offsets are assigned: may pad rows (ld), make weights views of one fused tensor, and
      * sets g->work_bytes (next to the arenas) and the nodes' work (inside one). */
     af_status (*layout)(af_device *d, af_graph *g, af_error *err);

@@ -154,6 +154,9 @@ typedef union af_attr {
         float alpha, scale;        /* of the product; of the adapter */
         bool by_token, bias, lora; /* x is [N][I]; which optional inputs it has */
         bool half;                 /* the product is half of an adapter's */
+        bool glu;                  /* MOE_LINEAR has GLU's result as its second output */
+        af_act act;                /* of that, and of MOE_GLU_BWD */
+        bool plus;                 /* MOE_COMBINE adds its last input */
     } moe;
     struct {
         af_optimizer_kind kind;

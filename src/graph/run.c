@@ -47,6 +47,10 @@ static af_status plan(af_graph *g, af_device *d, af_error *err)
     af_graph_write_first(g);
     af_graph_sum_ranks(g);
     af_graph_drop_dead(g);
+    if (d->ops->rewrite) {
+        d->ops->rewrite(g);
+        af_graph_drop_dead(g);
+    }
     af_graph_apply_recompute(g);
     AF_TRY(af_graph_status(g, err));
     af_graph_drop_dead(g); /* forward nodes that only served a dropped value */

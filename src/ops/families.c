@@ -3,8 +3,10 @@
 #include "ops/common/cpu_packs.h"
 #include "ops/glu/glu_adapter.h"
 #include "ops/linear/linear_cuda.h"
+#include "ops/moe/moe_fuse.h"
 
 const af_cpu_family *const af_cpu_families[AF_CPU_FAMILIES] = {&af_cpu_packs_family};
 
 const af_cuda_family *const af_cuda_families[AF_CUDA_FAMILIES] = {
-    &af_cuda_linear_family, &af_cuda_glu_family, &af_cuda_attention_family};
+    &af_cuda_linear_family, &af_cuda_glu_family, &af_cuda_attention_family,
+    &af_cuda_experts_family};

@@ -57,6 +57,8 @@ int main()
     gguf_cases();
     state_cases();
     near_route_case();
+    for (const int pairs : {1, 1024, 2500})
+        list_case(37, pairs);
     dense_cases();
     bf16_adam_cases();
     token_cases();

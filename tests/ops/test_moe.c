@@ -4,6 +4,8 @@
 #include "ops/fastcheck.h"
 #include "ops/gradcheck.h"
 
+#include "graph/backend.h"
+#include "ops/moe/moe_fuse.h"
 #include "tensor/codec.h"
 
 enum {
@@ -39,9 +41,9 @@ static af_route_opts router(af_graph *g, int v, af_dtype t)
 
 /* ---- gradients ---- */
 
-static af_expert_linear grad_linear(gradcheck *c, int64_t out, int64_t in)
+static af_expert_linear linear_of(gradcheck *c, af_tensor *weight, int64_t out, int64_t in)
 {
-    af_expert_linear l = {.weight = gc_param(c, 3, (int64_t[]){X, out, in}), .scale = 0.75};
+    af_expert_linear l = {.weight = weight, .scale = 0.75};
     if (c->variant & BIAS)
         l.bias = gc_param(c, 2, (int64_t[]){X, out});
     if (c->variant & LORA) {
@@ -49,6 +51,11 @@ static af_expert_linear grad_linear(gradcheck *c, int64_t out, int64_t in)
         l.b = gc_param(c, 3, (int64_t[]){X, out, R});
     }
     return l;
+}
+
+static af_expert_linear grad_linear(gradcheck *c, int64_t out, int64_t in)
+{
+    return linear_of(c, gc_param(c, 3, (int64_t[]){X, out, in}), out, in);
 }
 
 static af_tensor *build_grad(gradcheck *c)
@@ -82,6 +89,58 @@ static void test_gradients_agree_with_differences(void **state)
     for (size_t i = 0; i < AF_LEN(variants); i++) {
         const gradcheck c = {.variant = variants[i]};
         gradcheck_shapes("moe", build_grad, c, shape, (int)AF_LEN(shape));
+    }
+}
+
+/* ---- fused as on a GPU ---- */
+
+static int fused, summed, gated; /* mixtures, sums and units that were, since they were last set */
+
+static void rewrite(af_graph *g)
+{
+    af_moe_fuse(g);
+    for (int i = 0; i < g->n_nodes; i++) {
+        fused += g->nodes[i]->op == AF_OP_MOE_GLU_BWD;
+        summed += g->nodes[i]->op == AF_OP_MOE_COMBINE && g->nodes[i]->attr.moe.plus;
+        gated += g->nodes[i]->op == AF_OP_MOE_LINEAR && g->nodes[i]->attr.moe.glu;
+    }
+}
+
+/* As build_grad, with `down` frozen but for what the variant gives it; x has another reader. */
+static af_tensor *build_fused(gradcheck *c)
+{
+    static af_backend_ops ops;
+    const int64_t N = c->shape[0], D = c->shape[1];
+    af_tensor *logits = gc_param2(c, N, X), *x = af_neg(c->g, gc_param2(c, N, D)), *index;
+    ops = *c->device->ops;
+    ops.rewrite = rewrite;
+    c->device->ops = &ops;
+    af_tensor *w = af_moe_route(c->g, logits, &(af_route_opts){.used = K, .norm = true}, &index);
+    const int64_t dim[] = {X, D, F};
+    const af_experts_opts o = {
+        .gate_up = grad_linear(c, 2 * F, D),
+        .down = linear_of(c,
+                          c->variant & CHOICE ? gc_param(c, 3, dim) /* trained */
+                                              : af_graph_input(c->g, "w", AF_DTYPE_F64, 3, dim),
+                          D, F),
+        .act = (af_act)c->shape[2],
+        .clamp = c->variant & CLAMP ? 0.5 : 0};
+    return af_add(c->g, x, af_moe_ffn(c->g, x, w, index, &o));
+}
+
+static void test_fused_gradients_agree_with_differences(void **state)
+{
+    (void)state;
+    static const int64_t shape[][3] = {
+        {1, 1, AF_ACT_SILU}, {5, 4, AF_ACT_GELU_TANH}, {4, 3, AF_ACT_GELU}, {5, 3, AF_ACT_SILU}};
+    static const int variants[] = {0, BIAS, LORA, CLAMP, CHOICE};
+    for (size_t i = 0; i < AF_LEN(variants); i++) {
+        fused = summed = gated = 0;
+        gradcheck_shapes("moe, fused", build_fused, (gradcheck){.variant = variants[i]}, shape,
+                         (int)AF_LEN(shape));
+        assert_int_equal(fused, variants[i] ? 0 : (int)AF_LEN(shape));
+        assert_int_equal(summed, (int)AF_LEN(shape));
+        assert_int_equal(gated, variants[i] & (LORA | CLAMP | CHOICE) ? 0 : (int)AF_LEN(shape));
     }
 }
 
@@ -283,6 +342,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients_agree_with_differences),
+        cmocka_unit_test(test_fused_gradients_agree_with_differences),
         cmocka_unit_test(test_choices_follow_bias_and_groups),
         cmocka_unit_test(test_fast_versions_are_the_twins),
         cmocka_unit_test(test_frozen_experts_of_stored_types),

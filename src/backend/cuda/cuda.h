@@ -109,6 +109,8 @@ typedef struct af_cuda {
  * and called once per graph, in the order of af_cuda_families; what a family keeps between them
  * lies in its slot of the graph. */
 typedef struct af_cuda_family {
+    /* Before recomputation is planned: may replace nodes by others. */
+    void (*rewrite)(af_graph *g);
     /* Before offsets are assigned: may add weights, pad rows (ld), make tensors views. What it puts
      * in the slot lives in g->mem and survives a release. */
     af_status (*layout)(af_cuda *cu, af_graph *g, af_error *err);
@@ -134,7 +136,7 @@ typedef struct af_cuda_op {
 /* Indexed by af_op: src/ops/registry.c. NULL for views, which have no kernel. */
 extern const af_cuda_op *const af_cuda_ops[AF_OP_COUNT];
 /* Those that have hooks: src/ops/families.c. */
-enum { AF_CUDA_FAMILIES = 3 };
+enum { AF_CUDA_FAMILIES = 4 };
 extern const af_cuda_family *const af_cuda_families[AF_CUDA_FAMILIES];
 /* Where a family keeps what belongs to a graph; NULL there until it stores something. */
 void **af_cuda_slot(const af_graph *g, const af_cuda_family *f);

@@ -420,6 +420,7 @@ static void cuda_close(af_device *d)
 
 static const af_backend_ops cuda_ops = {
     .kind = "cuda",
+    .rewrite = af_cuda_rewrite,
     .layout = af_cuda_layout,
     .prepare = cuda_prepare,
     .run = af_cuda_run,

@@ -126,6 +126,7 @@ static inline bool af_cuda_sums_on_third(const af_node *n)
 {
     return (n->op == AF_OP_RANK_SUM || n->op == AF_OP_RANK_JOIN) && n->phase == AF_PHASE_BACKWARD;
 }
+void af_cuda_rewrite(af_graph *g);
 AF_CHECKED af_status af_cuda_layout(af_device *d, af_graph *g, af_error *err);
 AF_CHECKED af_status af_cuda_run(af_device *d, af_graph *g, int what, af_error *err);
 AF_CHECKED af_status af_cuda_run_nodes(af_device *d, af_graph *g, int what, int from, int to,

@@ -243,6 +243,13 @@ static void plan_third_stream(const af_graph *g, af_cuda_graph *cg)
     cg->plan.uses_third |= count > 0;
 }
 
+void af_cuda_rewrite(af_graph *g)
+{
+    for (int i = 0; i < AF_CUDA_FAMILIES; i++)
+        if (af_cuda_families[i]->rewrite)
+            af_cuda_families[i]->rewrite(g);
+}
+
 af_status af_cuda_layout(af_device *d, af_graph *g, af_error *err)
 {
     af_cuda *cu = (af_cuda *)d;

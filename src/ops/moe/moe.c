@@ -19,9 +19,12 @@
  * MOE_LIST         index -> list i32 [N][k] (pair of a slot), slot i32 [N][k] (slot of a pair),
  *                  start i32 [X+1] (expert e has slots start[e] to start[e+1] - 1)
  * MOE_COMBINE      out [N][k][D], LISTS, [weights] -> y[n] = sum_j weights[n][j] * out[slot], j in
- *                  order; without weights: times 1
+ *                  order; without weights: times 1; plus one more input [N][D] (attr.moe.plus)
  * MOE_COMBINE_BWD  out, LISTS, weights, dy -> dout [N][k][D], dweights: dout[s] = weights[p] *
  *                  dy[n], dweights[p] = dy[n] . out[s], p = list[s], n = p / k
+ * MOE_GLU_BWD      gate_up [N][k][2F], LISTS, weights, dy [N][k][F] -> dgate_up, dweights: what
+ *                  moe_fuse.c makes of three nodes. dgate_up[s] = weights[p] times GLU_BWD's,
+ *                  dweights[p] = dy[s] . GLU's
  * weights and scores are f32 (f64 for f64). */
 #include "ops/moe/moe_in.h"
 #include "tensor/dtype.h"
@@ -174,3 +177,4 @@ const af_op_info af_op_moe_route_bwd = {.name = "moe_route_bwd"};
 const af_op_info af_op_moe_list = {.name = "moe_list"};
 const af_op_info af_op_moe_combine = {.name = "moe_combine", .grad = combine_grad};
 const af_op_info af_op_moe_combine_bwd = {.name = "moe_combine_bwd", .inplace = 1};
+const af_op_info af_op_moe_glu_bwd = {.name = "moe_glu_bwd", .inplace = 1};

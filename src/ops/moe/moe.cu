@@ -132,13 +132,17 @@ extern "C" __global__ void moe_dbias(float *d, const AF_T *dy, long long ld, con
 }
 
 /* ---- after the GEMMs ---- */
-/* y[n] = sum_j w[n][j] out[slot of (n, j)], j in order; w NULL = 1. One block a token. */
+/* y[n] = plus[n] + sum_j w[n][j] out[slot of (n, j)], j in order; w NULL = 1, plus NULL = 0. One
+ * block a token. */
 extern "C" __global__ void moe_combine(AF_T *y, long long ld, const AF_T *out, long long ldo,
-                                       const float *w, const int *slot, int D, int k)
+                                       const float *w, const int *slot, int D, int k,
+                                       const AF_T *plus, long long ldp)
 {
     const long long n = blockIdx.x;
     for (int d = threadIdx.x * AF_VEC; d < D; d += blockDim.x * AF_VEC) {
         float sum[AF_VEC] = {}, v[AF_VEC];
+        if (plus)
+            load_n(sum, plus + n * ldp + d);
         for (int j = 0; j < k; j++) {
             const float by = w ? w[n * k + j] : 1.0f;
             load_n(v, out + slot[n * k + j] * ldo + d);

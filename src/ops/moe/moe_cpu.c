@@ -1,5 +1,6 @@
 /* moe_cpu.c - the twins of moe.c. */
 #include "backend/cpu/cpu.h"
+#include "ops/general/activation.h"
 #include "ops/moe/moe_in.h"
 
 #include <math.h>
@@ -222,7 +223,7 @@ static void combine_tokens(void *arg, int64_t from, int64_t to, int share)
     (void)share;
     for (int64_t n = from; n < to; n++)
         for (int64_t d = 0; d < D; d++) {
-            double sum = 0;
+            double sum = in.plus ? af_ld(in.plus, n * D + d) : 0;
             for (int64_t p = n * k; p < (n + 1) * k; p++)
                 sum += (in.weights ? af_ld(in.weights, p) : 1) * af_ld(in.out, slot[p] * D + d);
             af_st(node->out[0], n * D + d, sum);
@@ -259,8 +260,36 @@ static void moe_combine_bwd_run(const af_node *n, af_cpu *cpu)
     af_pool_run(cpu->pool, af_live(n->in[0]), combine_back_slots, (void *)n);
 }
 
+static void glu_back_slots(void *arg, int64_t from, int64_t to, int share)
+{
+    const af_node *node = arg;
+    const af_moe_inputs in = af_moe_in(node);
+    const int64_t F = af_last(in.dy);
+    const int32_t *list = in.list->data;
+    (void)share;
+    for (int64_t s = from; s < to; s++) {
+        const double w = af_ld(in.weights, list[s]);
+        double dot = 0;
+        for (int64_t f = 0; f < F; f++) {
+            const int64_t at = 2 * s * F + f;
+            const double gate = af_ld(in.gate_up, at), up = af_ld(in.gate_up, at + F),
+                         dy = af_ld(in.dy, s * F + f), act = af_act_value(node->attr.moe.act, gate);
+            dot += dy * act * up;
+            af_st(node->out[0], at, w * dy * up * af_act_slope(node->attr.moe.act, gate));
+            af_st(node->out[0], at + F, w * dy * act);
+        }
+        af_st(node->out[1], list[s], dot);
+    }
+}
+
+static void moe_glu_bwd_run(const af_node *n, af_cpu *cpu)
+{
+    af_pool_run(cpu->pool, af_live(n->in[0]), glu_back_slots, (void *)n);
+}
+
 const af_cpu_op af_cpu_moe_route = {moe_route_run, route_work};
 const af_cpu_op af_cpu_moe_route_bwd = {moe_route_bwd_run, NULL};
 const af_cpu_op af_cpu_moe_list = {moe_list_run, NULL};
 const af_cpu_op af_cpu_moe_combine = {moe_combine_run, NULL};
 const af_cpu_op af_cpu_moe_combine_bwd = {moe_combine_bwd_run, NULL};
+const af_cpu_op af_cpu_moe_glu_bwd = {moe_glu_bwd_run, NULL};

@@ -2,7 +2,7 @@
 #include "ops/common/cuda_ops.h"
 #include "ops/moe/moe_in.h"
 
-enum { CHUNK = 1024 }; /* pairs a block of moe_count and moe_list takes */
+enum { CHUNK = 1024 }; /* pairs a block of moe_count and moe_list takes: moe_route.cu */
 
 /* Attributes as the kernels see them. */
 typedef struct route_args {
@@ -66,26 +66,28 @@ static uint64_t list_work(const af_cuda *cu, const af_node *n)
     return (uint64_t)(chunks_of(n) * (n->out[2]->dim[0] - 1)) * sizeof(int32_t);
 }
 
-/* A counting sort: how many of each expert in each chunk, where they begin, the places. */
+/* A counting sort: how many of each expert in each chunk, then the places. */
 static af_status list_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
-    static const char *const step[] = {"moe_count", "moe_starts", "moe_list"};
+    enum { SHARED = 48 << 10 }; /* that every device has */
     const int64_t X = n->out[2]->dim[0] - 1, P = af_count(n->in[0]);
-    const int block = (int)AF_MIN((X + 31) / 32 * 32, (int64_t)1024);
+    int warps = 8; /* each has a row of counts in shared memory */
+    while (warps > 1 && (warps + 1) * X * 4 > SHARED)
+        warps /= 2;
     (void)g;
-    (void)err;
-    for (int i = 0; i < 3; i++) {
-        af_launch *l =
-            af_cuda_launch(cu, n, af_cuda_kernel(cu, "moe_route.cu", step[i], "AF_T=float"),
-                           i == 1 ? 1 : chunks_of(n), 1, 1, block, 0);
-        if (i == 1)
-            af_arg_ptr(l, n->out[2]->data);
-        for (int k = 0; k < 2 && i == 2; k++)
-            af_arg_ptr(l, n->out[k]->data);
+    if ((warps + 1) * X * 4 > SHARED)
+        return af_fail(err, AF_EUNSUPPORTED, "%" PRId64 " experts on the GPU: at most %d", X,
+                       SHARED / 8);
+    for (int i = 0; i < 2; i++) {
+        af_kernel *k =
+            af_cuda_kernel(cu, "moe_route.cu", i ? "moe_list" : "moe_count", "AF_T=float");
+        af_launch *l = af_cuda_launch(cu, n, k, chunks_of(n), 1, 1, 32 * warps,
+                                      (unsigned)((i ? warps + 1 : 1) * X * 4));
+        for (int o = 0; o < 3 && i; o++)
+            af_arg_ptr(l, n->out[o]->data);
         af_arg_ptr(l, cu->work);
-        if (i != 1)
-            af_arg_ptr(l, n->in[0]->data);
-        af_arg_i32(l, i == 1 ? chunks_of(n) : P);
+        af_arg_ptr(l, n->in[0]->data);
+        af_arg_i32(l, P);
         af_arg_i32(l, X);
     }
     return AF_OK;
@@ -110,14 +112,17 @@ static af_status combine_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error 
     (void)g;
     if (!af_cuda_float(in.out))
         return af_cuda_no_type(n, in.out, err);
-    af_launch *l = af_cuda_launch(cu, n, row_kernel(cu, "moe_combine", in.out, y, y), af_rows(y), 1,
-                                  1, 256, 0);
+    const af_tensor *plus = in.plus ? in.plus : y;
+    af_launch *l = af_cuda_launch(cu, n, row_kernel(cu, "moe_combine", in.out, y, plus), af_rows(y),
+                                  1, 1, 256, 0);
     af_arg_mat(l, af_mat_of(y));
     af_arg_mat(l, af_mat_of(in.out));
     af_arg_ptr(l, in.weights ? in.weights->data : NULL);
     af_arg_ptr(l, in.slot->data);
     af_arg_i32(l, af_last(y));
     af_arg_i32(l, n->attr.moe.k);
+    af_arg_ptr(l, in.plus ? in.plus->data : NULL);
+    af_arg_i64(l, plus->ld);
     return AF_OK;
 }
 
@@ -140,8 +145,35 @@ static af_status combine_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_er
     return AF_OK;
 }
 
+static af_status glu_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    enum { SLOTS = 8 }; /* of a block, one a warp */
+    const af_moe_inputs in = af_moe_in(n);
+    const int64_t F = af_last(in.dy), P = af_count(in.list), most = af_cuda_wide(in.dy);
+    (void)g;
+    if (!af_cuda_float(in.dy))
+        return af_cuda_no_type(n, in.dy, err);
+    const bool fits = F % most == 0 && af_cuda_rows_fit(in.gate_up, (int)most) &&
+                      af_cuda_rows_fit(in.dy, (int)most) && af_cuda_rows_fit(n->out[0], (int)most);
+    af_kernel *k =
+        af_cuda_kernel(cu, "moe_glu.cu", "moe_glu_bwd",
+                       af_cuda_text(cu, "AF_T=%s AF_VEC=%d AF_ACT=%d", af_cuda_ctype(in.dy->dtype),
+                                    fits ? (int)most : 1, n->attr.moe.act));
+    af_launch *l = af_cuda_launch(cu, n, k, (P + SLOTS - 1) / SLOTS, 1, 1, 32 * SLOTS, 0);
+    af_arg_mat(l, af_mat_of(n->out[0]));
+    af_arg_ptr(l, n->out[1]->data);
+    af_arg_mat(l, af_mat_of(in.gate_up));
+    af_arg_mat(l, af_mat_of(in.dy));
+    af_arg_ptr(l, in.weights->data);
+    af_arg_ptr(l, in.slot->data);
+    af_arg_i64(l, P);
+    af_arg_i32(l, F);
+    return AF_OK;
+}
+
 const af_cuda_op af_cuda_moe_route = {route_prepare, NULL, true};
 const af_cuda_op af_cuda_moe_route_bwd = {route_prepare, NULL, true};
 const af_cuda_op af_cuda_moe_list = {list_prepare, list_work, true};
 const af_cuda_op af_cuda_moe_combine = {combine_prepare, NULL, true};
 const af_cuda_op af_cuda_moe_combine_bwd = {combine_bwd_prepare, NULL, true};
+const af_cuda_op af_cuda_moe_glu_bwd = {glu_bwd_prepare, NULL, true};

@@ -261,11 +261,17 @@ static bool served(const af_node *n)
     for (size_t i = 0; i < AF_LEN(weights); i++)
         if (weights[i] && weights[i]->dtype == AF_DTYPE_F64)
             return false;
-    return !in.weights || in.weights->dtype == AF_DTYPE_F32;
+    return !in.plus && (!in.weights || in.weights->dtype == AF_DTYPE_F32);
 }
 
-const af_cpu_op *af_moe_linear_fast(const af_node *n) { return served(n) ? &linear_op : NULL; }
-const af_cpu_op *af_moe_linear_dx_fast(const af_node *n) { return served(n) ? &dx_op : NULL; }
+const af_cpu_op *af_moe_linear_fast(const af_node *n)
+{
+    return served(n) && !n->attr.moe.glu ? &linear_op : NULL;
+}
+const af_cpu_op *af_moe_linear_dx_fast(const af_node *n)
+{
+    return served(n) && !n->attr.moe.by_token ? &dx_op : NULL;
+}
 const af_cpu_op *af_moe_linear_dw_fast(const af_node *n) { return served(n) ? &dw_op : NULL; }
 const af_cpu_op *af_moe_linear_dbias_fast(const af_node *n)
 {

@@ -11,9 +11,10 @@ typedef struct af_moe_inputs {
     af_tensor *logits, *choice, *scores;   /* the router's; choice: what is added for choices */
     af_tensor *index, *weights, *dweights; /* [N][k], by pair */
     af_tensor *list, *slot, *start;        /* MOE_LIST's */
-    af_tensor *x, *dy;                     /* rows of a linear: by slot, or x by token */
+    af_tensor *x, *dy;                     /* rows of a linear: by slot, or by token */
     af_tensor *w, *bias, *a, *b, *xa, *g;  /* of a linear; g = scale * dy b */
-    af_tensor *out;                        /* [N][k][D], what is combined */
+    af_tensor *out, *plus;                 /* [N][k][D], what is combined; [N][D], and added */
+    af_tensor *gate_up;                    /* [N][k][2F] */
 } af_moe_inputs;
 
 static inline af_moe_inputs af_moe_in(const af_node *n)
@@ -51,9 +52,15 @@ static inline af_moe_inputs af_moe_in(const af_node *n)
     case AF_OP_MOE_LINEAR_DBIAS:
         r.dy = in[0];
         break;
+    case AF_OP_MOE_GLU_BWD:
+        r.gate_up = in[0];
+        r.weights = in[i++];
+        r.dy = in[i];
+        break;
     default: /* MOE_COMBINE, MOE_COMBINE_BWD */
         r.out = in[0];
-        r.weights = n->n_in > i ? in[i++] : NULL;
+        r.weights = n->n_in > i + n->attr.moe.plus ? in[i++] : NULL;
+        r.plus = n->attr.moe.plus ? in[i] : NULL;
         r.dy = n->op == AF_OP_MOE_COMBINE_BWD ? in[i] : NULL;
     }
     return r;

@@ -3,8 +3,9 @@
  * MOE_LINEAR        x, LISTS, w [X][O][I], [bias [X][O]], [a [X][r][I], b [X][O][r], xa [N][k][r]]
  *                   -> y [N][k][O]: y[s] = alpha * w[e] x(s) + bias[e] + b[e] xa[s]; x(s) =
  *                   x[list[s] / k] of x [N][I] (by_token), or x[s] of x [N][k][I]
- * MOE_LINEAR_DX     dy, LISTS, w, [a, g [N][k][r]] -> dx [N][k][I]: dx[s] = alpha * w[e]^T dy[s] +
- *                   a[e]^T g[s]
+ *                   attr.moe.glu: -> y, h [N][k][O/2]: h[s] = GLU of y[s]
+ * MOE_LINEAR_DX     dy, LISTS, w, [a, g [N][k][r]] -> dx [N][k][I]: dx[s] = alpha * w[e]^T dy(s) +
+ *                   a[e]^T g[s]; dy(s) as x(s)
  * MOE_LINEAR_DW     x, LISTS, dy -> dw [X][O][I] = sum over the slots of e of dy[s] x(s)^T, in
  *                   order; 0 for an expert without slots
  * MOE_LINEAR_DBIAS  dy, LISTS -> dbias [X][O]

@@ -1,6 +1,7 @@
 /* moe_linear_cpu.c - the twins of moe_linear.c: sums in double over rows in order, so that nothing
  * depends on the number of threads. */
 #include "backend/cpu/cpu.h"
+#include "ops/general/activation.h"
 #include "ops/moe/moe_in.h"
 
 typedef struct linear_job {
@@ -71,21 +72,36 @@ static void output_columns(void *arg, int64_t from, int64_t to, int share)
     }
 }
 
+/* h of the slots, from y. */
+static void gated_slots(void *arg, int64_t from, int64_t to, int share)
+{
+    const linear_job *j = arg;
+    const int64_t F = j->O / 2;
+    (void)share;
+    for (int64_t s = from; s < to; s++)
+        for (int64_t f = 0; f < F; f++)
+            af_st(j->n->out[1], s * F + f,
+                  af_act_value(j->n->attr.moe.act, af_ld(j->n->out[0], s * j->O + f)) *
+                      af_ld(j->n->out[0], s * j->O + F + f));
+}
+
 static void moe_linear_run(const af_node *n, af_cpu *cpu)
 {
     linear_job j;
     (void)layout(&j, n, cpu->threads, cpu->work);
     af_pool_run(cpu->pool, j.X * j.O, output_columns, &j);
+    if (n->attr.moe.glu)
+        af_pool_run(cpu->pool, j.start[j.X], gated_slots, &j);
 }
 
-/* sum[s] += by * d[s][row] * w[e][row] over rows and the slots of e */
+/* sum[s] += by * d(s)[row] * w[e][row] over rows and the slots of e; d(s) may be by token */
 static void add_rows(const linear_job *j, const af_tensor *w, int64_t rows, const af_tensor *d,
                      double by, int64_t e, double *row)
 {
     for (int64_t r = 0; r < rows; r++) {
         af_ld_row(w, (e * rows + r) * j->I, j->I, row);
         for (int64_t s = j->start[e]; s < j->start[e + 1]; s++) {
-            const double f = by * af_ld(d, s * rows + r);
+            const double f = by * af_ld(d, (d->ndim == 2 ? row_of(j, s) : s) * rows + r);
             for (int64_t i = 0; i < j->I; i++)
                 j->sum[s * j->I + i] += f * row[i];
         }

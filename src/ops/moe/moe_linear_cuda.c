@@ -107,7 +107,8 @@ static bool sm90(const af_cuda *cu, int64_t X)
            (int64_t)sm90_shared(SM90_WIDE, X) <= cu->smem_max;
 }
 
-static void sm90_product(af_cuda *cu, af_node *n, const product *p)
+/* gated: the kernel writes the unit's result, too. */
+static void sm90_product(af_cuda *cu, af_node *n, const product *p, bool gated)
 {
     const af_moe_inputs in = af_moe_in(n);
     const int columns = p->N <= SM90_NARROW ? SM90_NARROW : SM90_WIDE;
@@ -115,9 +116,11 @@ static void sm90_product(af_cuda *cu, af_node *n, const product *p)
                       AF_DTYPE_BF16},
                  w2 = {p->w2, p->X * (p->nn ? p->K2 : p->N), p->nn ? p->N : p->K2,
                        p->nn ? p->N : p->K2, AF_DTYPE_BF16};
-    af_kernel *k = af_cuda_kernel(
-        cu, "moe_sm90.cu", "moe_gemm",
-        af_cuda_text(cu, "AF_NN=%d AF_GATHER=%d AF_BN=%d", p->nn, n->attr.moe.by_token, columns));
+    const char *defines =
+        af_cuda_text(cu, "AF_NN=%d AF_GATHER=%d AF_BN=%d", p->nn, n->attr.moe.by_token, columns);
+    if (gated)
+        defines = af_cuda_text(cu, "%s AF_GLU=1 AF_ACT=%d", defines, n->attr.moe.act);
+    af_kernel *k = af_cuda_kernel(cu, "moe_sm90.cu", "moe_gemm", defines);
     af_launch *l =
         af_cuda_launch(cu, n, k, cu->sms, 1, 1, SM90_THREADS, sm90_shared(columns, p->X));
     assert(n->attr.moe.alpha == 1 || p->K2 == 0); /* the kernel has one factor for both */
@@ -136,6 +139,30 @@ static void sm90_product(af_cuda *cu, af_node *n, const product *p)
     af_arg_ptr(l, in.start->data);
     af_arg_i32(l, p->X);
     af_arg_i32(l, p->N);
+    af_arg_ptr(l, gated ? n->out[1]->data : NULL);
+    af_arg_i64(l, gated ? n->out[1]->ld : 0);
+}
+
+/* The unit's result from what a product left. */
+static void unit(af_cuda *cu, af_node *n)
+{
+    const af_tensor *y = n->out[0], *h = n->out[1];
+    const int wide = af_cuda_wide(y);
+    const bool fits =
+        af_last(h) % wide == 0 && af_cuda_rows_fit(y, wide) && af_cuda_rows_fit(h, wide);
+    const int vec = fits ? wide : 1;
+    int threads;
+    const int64_t cuts = af_cuda_cuts(af_last(h) / vec, 256, &threads);
+    af_kernel *k = af_cuda_kernel(cu, "glu.cu", "glu_fwd",
+                                  af_cuda_text(cu, "AF_T=%s AF_VEC=%d AF_ACT=%d",
+                                               af_cuda_ctype(y->dtype), vec, n->attr.moe.act));
+    af_launch *l = af_cuda_launch(cu, n, k, af_rows(y) * cuts, 1, 1, threads, 0);
+    af_arg_ptr(l, h->data);
+    af_arg_ptr(l, y->data);
+    af_arg_i32(l, af_last(h));
+    af_arg_i32(l, cuts);
+    af_arg_i64(l, h->ld);
+    af_arg_i64(l, y->ld);
 }
 
 static af_kernel *plain_kernel(af_cuda *cu, const char *name, af_dtype t)
@@ -179,10 +206,15 @@ static af_status linear_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *
     fill(cu, n, &p.copies);
     const bool fits = p.N % 8 == 0 && p.K % 8 == 0 && p.K2 % 8 == 0 && even(p.x) &&
                       even(n->out[0]) && (!p.x2 || even(p.x2)) && (uintptr_t)p.w % 16 == 0;
-    if (p.x->dtype == AF_DTYPE_BF16 && fits && sm90(cu, p.X))
-        sm90_product(cu, n, &p);
+    const bool fast = p.x->dtype == AF_DTYPE_BF16 && fits && sm90(cu, p.X),
+               gated = fast && n->attr.moe.glu && n->attr.moe.by_token && p.N % 16 == 0 &&
+                       p.N > SM90_NARROW && even(n->out[1]);
+    if (fast)
+        sm90_product(cu, n, &p, gated);
     else
         plain_product(cu, n, &p);
+    if (n->attr.moe.glu && !gated)
+        unit(cu, n);
     return AF_OK;
 }
 

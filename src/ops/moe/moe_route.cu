@@ -181,76 +181,110 @@ extern "C" __global__ void __launch_bounds__(128)
 /* ---- the list: a stable counting sort in chunks of 1024 pairs ---- */
 #define CHUNK 1024
 
-/* The chunk's part of index, in shared memory: number of values. */
-DEV int bring_chunk(int *part, const int *index, int P)
+/* The chunk's pairs from and to, of which each warp has as many, one after another. */
+struct share {
+    int from, end;
+};
+DEV share warp_share(int P)
 {
-    const int from = blockIdx.x * CHUNK, n = min(CHUNK, P - from);
-    for (int i = threadIdx.x; i < n; i += blockDim.x)
-        part[i] = index[from + i];
-    __syncthreads();
-    return n;
+    const int of_warp = CHUNK / (blockDim.x / 32),
+              from = blockIdx.x * CHUNK + threadIdx.x / 32 * of_warp;
+    return {from, (int)min(from + of_warp, P)};
 }
-/* count[chunk][e] = pairs of the chunk at expert e. */
+/* Pair p's expert, and the lanes that have the same one; none where there is no expert. */
+DEV u32 same_expert(const int *index, int p, const share &s, int X, int &e)
+{
+    e = p < s.end ? index[p] : -1;
+    const u32 lanes = __match_any_sync(FULL, e);
+    return e >= 0 && e < X ? lanes : 0;
+}
+/* count[chunk][e] = pairs of the chunk at expert e. Dynamic shared memory: [X]. */
 extern "C" __global__ void moe_count(int *count, const int *index, int P, int X)
 {
-    __shared__ int part[CHUNK];
-    const int n = bring_chunk(part, index, P);
-    for (int e = threadIdx.x; e < X; e += blockDim.x) {
-        int sum = 0;
-        for (int i = 0; i < n; i++)
-            sum += part[i] == e;
-        count[blockIdx.x * X + e] = sum;
-    }
+    extern __shared__ int sum[];
+    for (int e = threadIdx.x; e < X; e += blockDim.x)
+        sum[e] = 0;
+    __syncthreads();
+    const share s = warp_share(P);
+    for (int p = s.from + threadIdx.x % 32; p < s.end; p += 32)
+        if (index[p] >= 0 && index[p] < X)
+            atomicAdd(&sum[index[p]], 1);
+    __syncthreads();
+    for (int e = threadIdx.x; e < X; e += blockDim.x)
+        count[blockIdx.x * X + e] = sum[e];
 }
-/* count becomes the first slot of each chunk at each expert. One block; what one thread adds up
- * lies in shared memory where it has room, and counts are read in groups: each step would wait for
- * the memory otherwise. */
-extern "C" __global__ void moe_starts(int *start, int *count, int chunks, int X)
+/* v becomes the sum of what lies before it. One warp. */
+DEV void sums_before(int *v, int n)
 {
-    enum { ROOM = 1024, GROUP = 16 };
-    __shared__ int near[ROOM + 1];
-    int *sums = X <= ROOM ? near : start;
-    for (int e = threadIdx.x; e < X; e += blockDim.x) {
-        int sum = 0;
-#pragma unroll GROUP
-        for (int i = 0; i < chunks; i++)
-            sum += count[i * X + e];
-        sums[e + 1] = sum;
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        int sum = sums[0] = 0;
-        for (int e = 1; e <= X; e++)
-            sums[e] = sum += sums[e];
-    }
-    __syncthreads();
-    for (int e = threadIdx.x; e <= X; e += blockDim.x) {
-        int at = sums[e], c[GROUP];
-        start[e] = at;
-        for (int i0 = 0; e < X && i0 < chunks; i0 += GROUP) {
+    const int lane = threadIdx.x % 32;
+    int carry = 0;
+    for (int i = lane; i - lane < n; i += 32) {
+        const int own = i < n ? v[i] : 0;
+        int sum = own;
 #pragma unroll
-            for (int i = 0; i < GROUP; i++)
-                c[i] = i0 + i < chunks ? count[(i0 + i) * X + e] : 0;
-#pragma unroll
-            for (int i = 0; i < GROUP; i++)
-                if (i0 + i < chunks) {
-                    count[(i0 + i) * X + e] = at;
-                    at += c[i];
-                }
+        for (int d = 1; d < 32; d *= 2) {
+            const int below = __shfl_up_sync(FULL, sum, d);
+            sum += lane >= d ? below : 0;
         }
+        if (i < n)
+            v[i] = carry + sum - own;
+        carry += __shfl_sync(FULL, sum, 31);
     }
 }
-extern "C" __global__ void moe_list(int *list, int *slot, const int *count, const int *index, int P,
-                                    int X)
+/* Dynamic shared memory: [warps + 1][X]. Every block adds up all counts: that is less than another
+ * launch. */
+extern "C" __global__ void moe_list(int *list, int *slot, int *start, const int *count,
+                                    const int *index, int P, int X)
 {
-    __shared__ int part[CHUNK];
-    const int n = bring_chunk(part, index, P), from = blockIdx.x * CHUNK;
-    for (int e = threadIdx.x; e < X; e += blockDim.x) {
-        int at = count[blockIdx.x * X + e];
-        for (int i = 0; i < n; i++)
-            if (part[i] == e) {
-                list[at] = from + i;
-                slot[from + i] = at++;
-            }
+    extern __shared__ int next[]; /* slots of a warp's pairs; the last row: where experts begin */
+    const int warps = blockDim.x / 32, lane = threadIdx.x % 32;
+    int *mine = next + threadIdx.x / 32 * X, *begin = next + warps * X, e;
+    for (int i = threadIdx.x; i < warps * X; i += blockDim.x)
+        next[i] = 0;
+    for (e = threadIdx.x; e < X; e += blockDim.x) {
+        int sum = 0;
+#pragma unroll 16
+        for (int i = 0; i < (int)gridDim.x; i++)
+            sum += count[i * X + e];
+        begin[e] = sum;
+    }
+    __syncthreads();
+    const share s = warp_share(P);
+    for (int p = s.from + lane; p - lane < s.end; p += 32) {
+        const u32 lanes = same_expert(index, p, s, X, e);
+        if (lanes && __ffs(lanes) - 1 == lane)
+            mine[e] += __popc(lanes);
+        __syncwarp();
+    }
+    if (threadIdx.x < 32)
+        sums_before(begin, X);
+    __syncthreads();
+    for (e = threadIdx.x; e < X; e += blockDim.x) {
+        int at = begin[e];
+        if (blockIdx.x == 0)
+            start[e] = at;
+#pragma unroll 16
+        for (int i = 0; i < (int)blockIdx.x; i++)
+            at += count[i * X + e];
+        for (int w = 0; w < warps; w++) {
+            const int n = next[w * X + e];
+            next[w * X + e] = at;
+            at += n;
+        }
+        if (blockIdx.x == gridDim.x - 1 && e == X - 1) /* after the last pair of the last chunk */
+            start[X] = at;
+    }
+    __syncthreads();
+    for (int p = s.from + lane; p - lane < s.end; p += 32) {
+        const u32 lanes = same_expert(index, p, s, X, e);
+        const int at = lanes ? mine[e] + __popc(lanes & ((1u << lane) - 1)) : 0;
+        if (lanes) {
+            list[at] = p;
+            slot[p] = at;
+        }
+        __syncwarp();
+        if (lanes && __ffs(lanes) - 1 == lane)
+            mine[e] += __popc(lanes);
+        __syncwarp();
     }
 }

@@ -2,14 +2,26 @@
  * Contract: moe_linear.c; same results as moe_product (moe.cu).
  *
  * Tiles are 128 slots of one expert times AF_BN columns. Built with AF_NN: the expert's matrix is
- * [N][K] (0) or [K][N] (1); AF_GATHER: rows are taken by a list. On other architectures the kernel
- * is empty. */
-// variants: AF_NN=0 AF_GATHER=0,1 AF_BN=64,256 | AF_NN=1 AF_GATHER=0 AF_BN=64,256
-// common: AF_NN=0 AF_GATHER=0,1 AF_BN=64,256 | AF_NN=1 AF_GATHER=0 AF_BN=64,256
+ * [N][K] (0) or [K][N] (1); AF_GATHER: rows are taken by a list; AF_GLU with AF_ACT: columns are
+ * gate and up of a gated unit, a tile has as many of both, and the unit's result is a second
+ * output. On other architectures the kernel is empty. */
+// variants: AF_NN=0,1 AF_GATHER=0,1 AF_BN=64,256
+//   | AF_NN=0 AF_GATHER=1 AF_BN=256 AF_GLU=1 AF_ACT=0..3
+// common: AF_NN=0,1 AF_GATHER=0,1 AF_BN=64,256
+//   | AF_NN=0 AF_GATHER=1 AF_BN=256 AF_GLU=1 AF_ACT=0
 #include "moe_sm90.cuh"
 
 #ifndef AF_NN
 #define AF_NN 0
+#endif
+#ifndef AF_GLU
+#define AF_GLU 0
+#endif
+#if AF_GLU
+#include "glu.cuh"
+#define COLUMNS (BN / 2) /* that a tile advances: as many of gate and of up */
+#else
+#define COLUMNS BN
 #endif
 #define PIECES (BM * 8 / FETCH) /* rows a fetching thread has in a stage */
 
@@ -30,7 +42,7 @@ struct walk {
         for (; e < X; e++) {
             const int rows = (start[e + 1] - start[e] + BM - 1) / BM, at = no - before;
             if (at < rows * columns) {
-                t = {e, start[e] + at / columns * BM, start[e + 1], at % columns * BN};
+                t = {e, start[e] + at / columns * BM, start[e + 1], at % columns * COLUMNS};
                 no += gridDim.x;
                 return true;
             }
@@ -41,14 +53,19 @@ struct walk {
 };
 #if SM90
 DEV int steps(int K) { return (K + BK - 1) / BK; }
+/* The first of the 64 columns that box i of a tile has. */
+DEV int column_of(const tile &t, int i, int N)
+{
+    return AF_GLU && i >= BN / 128 ? N / 2 + t.col + (i - BN / 128) * 64 : t.col + i * 64;
+}
 /* The boxes of a stage: the expert's matrix, and the rows of the slots where they are in order.
  * Rows after the last slot of an expert are those of the next one: nobody stores their results. */
 DEV void fetch_boxes(u32 to, u32 bar, const operand &o, const tile &t, int k, int N, bool rows)
 {
     bar_expect(bar, rows ? STAGE : B_BYTES);
     for (int i = 0; i < BN / 64; i++)
-        fetch_box(to + A_BYTES + i * BOX, o.matrix, AF_NN ? t.col + i * 64 : k,
-                  AF_NN ? t.e * o.K + k : t.e * N + t.col + i * 64, bar);
+        fetch_box(to + A_BYTES + i * BOX, o.matrix, AF_NN ? column_of(t, i, N) : k,
+                  AF_NN ? t.e * o.K + k : t.e * N + column_of(t, i, N), bar);
     for (int i = 0; i < 2 && rows; i++)
         fetch_box(to + i * BOX, o.x, k, t.row + i * 64, bar);
 }
@@ -118,34 +135,64 @@ DEV uint4 gather_words(u32 w0, u32 w1, u32 w2, u32 w3)
     const u32 d = __shfl_xor_sync(FULL, high ? w1 : w3, 2);
     return high ? make_uint4(c, d, w2, w3) : make_uint4(w0, w1, c, d);
 }
-/* c = alpha acc + bias for the warpgroup's 64 rows from `row`, 16 bytes of a row a lane. */
-DEV void store_tile(bf16 *c, i64 ld, const float (&acc)[BN / 2], const tile &t, int row, int N,
-                    float alpha, const float *bias)
+struct output {
+    bf16 *c;
+    i64 ld;
+    const float *bias; /* or NULL */
+    float alpha;
+    int N;
+    bf16 *unit; /* AF_GLU */
+    i64 ld_unit;
+};
+/* Words of alpha acc + bias in row lane / 4 + 8 h of 32 columns, in place j of the accumulators. */
+DEV void words_of(u32 (&w)[4], const output &o, const float (&acc)[BN / 2], const tile &t, int j,
+                  int h)
 {
-    const int lane = threadIdx.x % 32, r = row + threadIdx.x % 128 / 32 * 16 + lane / 4;
+    const int box = column_of(t, j / 2, o.N) + j % 2 * 32;
 #pragma unroll
-    for (int j = 0; j < BN / 32; j++) {
-        float add[8] = {};
+    for (int i = 0; i < 4; i++) {
+        const int n = box + i * 8 + threadIdx.x % 4 * 2;
+        const float *v = &acc[16 * j + 4 * i + 2 * h];
+        float2 add = {0.0f, 0.0f};
+        if (o.bias && n < o.N)
+            add = *(const float2 *)(o.bias + (i64)t.e * o.N + n);
+        w[i] = pack_bf16(fmaf(v[0], o.alpha, add.x), fmaf(v[1], o.alpha, add.y));
+    }
+}
+DEV void store_words(bf16 *to, const u32 (&w)[4], bool there)
+{
+    const uint4 v = gather_words(w[0], w[1], w[2], w[3]);
+    if (there)
+        *(uint4 *)to = v;
+}
+/* The warpgroup's 64 rows from `row`, 16 bytes of a row a lane. */
+DEV void store_tile(const output &o, const float (&acc)[BN / 2], const tile &t, int row)
+{
+    const int lane = threadIdx.x % 32, first = row + threadIdx.x % 128 / 32 * 16 + lane / 4;
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            const int n = t.col + j * 32 + i / 2 * 8 + lane % 4 * 2 + i % 2;
-            if (bias && n < N)
-                add[i] = bias[(i64)t.e * N + n];
-        }
+    for (int j = 0; j < COLUMNS / 32; j++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
+            const i64 r = first + 8 * h;
+            const int n = t.col + j * 32 + lane % 4 * 8;
+            const bool there = r < t.end && n < (AF_GLU ? o.N / 2 : o.N);
             u32 w[4];
+            words_of(w, o, acc, t, j, h);
+            store_words(o.c + r * o.ld + n, w, there);
+#if AF_GLU
+            u32 up[4];
+            words_of(up, o, acc, t, j + COLUMNS / 32, h);
+            store_words(o.c + r * o.ld + o.N / 2 + n, up, there);
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                const float *v = &acc[16 * j + 4 * i + 2 * h];
-                w[i] = pack_bf16(fmaf(v[0], alpha, add[2 * i]), fmaf(v[1], alpha, add[2 * i + 1]));
+                float g[2], u[2], slope;
+                unpack2((bf16 *)0, w[i], g);
+                unpack2((bf16 *)0, up[i], u);
+                w[i] = pack_bf16(u[0] * act(g[0], &slope), u[1] * act(g[1], &slope));
             }
-            const uint4 v = gather_words(w[0], w[1], w[2], w[3]);
-            const int n = t.col + j * 32 + lane % 4 * 8;
-            if (r + 8 * h < t.end && n < N)
-                *(uint4 *)(c + (r + 8 * h) * ld + n) = v;
+            store_words(o.unit + r * o.ld_unit + n, w, there);
+#endif
         }
-    }
 }
 /* acc (+)= the 64 rows of stage `no` that belong to this warpgroup, times its matrix. */
 DEV void multiply_stage(float (&acc)[BN / 2], u32 stage, bool add)
@@ -163,17 +210,19 @@ DEV void multiply_stage(float (&acc)[BN / 2], u32 stage, bool add)
 
 /* c[s] = alpha * (x(s) b[e] + x2[s] b2[e]) + bias[e]; x(s) = x[list[s] / div] with AF_GATHER, else
  * row s of `rows`. K2 is 0 without a second product. K, K2, N and all row strides are multiples of
- * 8. Maps of matrices have those of all experts under each other. */
+ * 8, halves of N too with AF_GLU. Maps of matrices have those of all experts under each other. */
 extern "C" __global__ void __launch_bounds__(384, 1)
     moe_gemm(bf16 *c, long long ldc, const float *bias, float alpha, const bf16 *x, long long ldx,
              const int *list, int div, const __grid_constant__ af_map rows,
              const __grid_constant__ af_map b, int K, const __grid_constant__ af_map rows2,
-             const __grid_constant__ af_map b2, int K2, const int *start, int X, int N)
+             const __grid_constant__ af_map b2, int K2, const int *start, int X, int N,
+             bf16 *unit, long long ld_unit)
 {
 #if SM90
     const shared_layout s = shared_begin(start, X);
     const operand o[2] = {{&rows, &b, K}, {&rows2, &b2, K2}};
-    walk w = {s.start, X, (N + BN - 1) / BN, (int)blockIdx.x, 0, 0};
+    const output to = {c, ldc, bias, alpha, N, unit, ld_unit};
+    walk w = {s.start, X, (N / (AF_GLU + 1) + COLUMNS - 1) / COLUMNS, (int)blockIdx.x, 0, 0};
     if (group_of() == 2) {
         registers_down<56>();
         gathered by_list = {x, ldx, list, div, {}};
@@ -201,7 +250,7 @@ extern "C" __global__ void __launch_bounds__(384, 1)
         pin(acc);
         release(s, no - 1);
         if (any)
-            store_tile(c, ldc, acc, t, row, N, alpha, bias);
+            store_tile(to, acc, t, row);
     }
 #endif
 }

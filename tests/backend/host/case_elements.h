@@ -108,6 +108,30 @@ static void glu_case(int kind)
     same("glu_fwd", y, wy, 1e-4);
     same("glu_bwd h", h, wy, 1e-4);
     same("glu_bwd", d, wd, 1e-4);
+    /* the slots of pairs are their numbers in reverse; in place */
+    const auto slots = kind == 0   ? moe_silu::silu_moe_bwd
+                       : kind == 1 ? moe_gelu_tanh::gelu_tanh_moe_bwd
+                       : kind == 2 ? moe_gelu::gelu_moe_bwd
+                                   : moe_relu::relu_moe_bwd;
+    floats w(ROWS), dw(ROWS);
+    buf<int> slot(ROWS);
+    vec wdw(ROWS);
+    for (size_t p = 0; p < ROWS; p++) {
+        const size_t s = ROWS - 1 - p;
+        slot.v[p] = (int)s;
+        w.v[p] = 0.25f + (float)p;
+        const vec g = row_of(dy.values(), s, LD, D), v = row_of(wy, s, LD, D);
+        for (size_t i = 0; i < D; i++)
+            wdw[p] += g[i] * v[i];
+        for (size_t i = 0; i < 2 * D; i++)
+            wd[s * ldg + i] *= w.v[p];
+        for (size_t i = 2 * D; i < ldg; i++)
+            wd[s * ldg + i] = gu.values()[s * ldg + i];
+    }
+    launch({(ROWS + 1) / 2, 1}, 64, slots, gu.p(), ldg, dw.p(), gu.p(), ldg, dy.p(), LD, w.p(),
+           slot.p(), ROWS, D);
+    same("moe_glu_bwd", gu, wd, 1e-4);
+    same("moe_glu_bwd weights", dw, wdw, 1e-3);
 }
 static void binary_case(int kind)
 {

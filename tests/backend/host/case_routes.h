@@ -1,4 +1,4 @@
-/* case_routes.h - the sparse mixer of moe_route.cu. */
+/* case_routes.h - the sparse mixer and the list of moe_route.cu. */
 #ifndef AF_CASE_ROUTES_H
 #define AF_CASE_ROUTES_H
 
@@ -42,5 +42,35 @@ static void near_route_case()
     }
     same("moe_route near", w, want, 1e-5);
     same("moe_route_bwd near", dz, wdz, 1e-4);
+}
+
+/* Pairs by expert, in their order; some have none. Chunks of 1024 pairs, warps with half of one. */
+static void list_case(int X, int P)
+{
+    using namespace routers;
+    const unsigned chunks = (unsigned)(P + 1023) / 1024;
+    std::vector<int> index((size_t)P), list((size_t)P, -7), slot((size_t)P, -7),
+        start((size_t)X + 2, -7), count(chunks * (size_t)X), want, places((size_t)P, -7);
+    for (int p = 0; p < P; p++)
+        index[(size_t)p] = p % 11 == 3 ? -1 : (p * 7919 + p / 3) % X;
+    launch({chunks, 1}, 64, moe_count, count.data(), index.data(), P, X);
+    launch({chunks, 1}, 64, moe_list, list.data(), slot.data(), start.data(), count.data(),
+           index.data(), P, X);
+    std::vector<int> begin;
+    for (int e = 0; e < X; e++) {
+        begin.push_back((int)want.size());
+        for (int p = 0; p < P; p++)
+            if (index[(size_t)p] == e) {
+                places[(size_t)p] = (int)want.size();
+                want.push_back(p);
+            }
+    }
+    begin.push_back((int)want.size());
+    begin.push_back(-7);
+    want.resize((size_t)P, -7);
+    const bool good = list == want && slot == places && start == begin;
+    if (!good)
+        printf("moe_list of %d pairs, %d experts: wrong\n", P, X);
+    failures += !good;
 }
 #endif

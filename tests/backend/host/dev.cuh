@@ -159,7 +159,19 @@ template <class T> DEV T __shfl_down_sync(u32, T v, unsigned d)
     const unsigned lane = threadIdx.x % 32;
     return device::shuffle(v, lane + d < 32 ? lane + d : lane);
 }
+template <class T> DEV T __shfl_up_sync(u32, T v, unsigned d)
+{
+    const unsigned lane = threadIdx.x % 32;
+    return device::shuffle(v, lane >= d ? lane - d : lane);
+}
 template <class T> DEV T __shfl_sync(u32, T v, unsigned lane) { return device::shuffle(v, lane); }
+template <class T> DEV u32 __match_any_sync(u32, T v)
+{
+    u32 same = 0;
+    for (unsigned lane = 0; lane < 32; lane++)
+        same |= (u32)(device::shuffle(v, lane) == v) << lane;
+    return same;
+}
 
 /* ---- what the device's compiler knows ---- */
 DEV float __uint_as_float(u32 w)
@@ -182,6 +194,8 @@ DEV float __fdiv_rn(float a, float b) { return a / b; }
 DEV float __fadd_rn(float a, float b) { return a + b; }
 DEV float __fsub_rn(float a, float b) { return a - b; }
 DEV int __clz(int x) { return x ? __builtin_clz((u32)x) : 32; }
+DEV int __ffs(u32 x) { return __builtin_ffs((int)x); }
+DEV int __popc(u32 x) { return __builtin_popcount(x); }
 DEV u32 __umulhi(u32 a, u32 b) { return (u32)((u64)a * b >> 32); }
 template <class T> DEV T atomicAdd(T *p, T v) /* threads run in turn */
 {

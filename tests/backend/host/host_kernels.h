@@ -3,6 +3,7 @@
 #define AF_HOST_KERNELS_H
 
 #include "host/host_library.h"
+#include "ops/common/fp8_codes.cuh"
 #include "ops/optim/adam.cuh"
 
 #define AF_PER 2
@@ -88,6 +89,7 @@ namespace routers
 {
 #include "ops/moe/moe_route.cu"
 thread_local float shared[1024];
+thread_local int sum[1024], next[1024];
 #undef CHUNK
 } // namespace routers
 namespace xielus
@@ -95,6 +97,38 @@ namespace xielus
 #include "ops/xielu/xielu.cu"
 }
 /* one text, four activations: C names must differ */
+#define AF_ACT      0
+#define moe_glu_bwd silu_moe_bwd
+namespace moe_silu
+{
+#include "ops/glu/moe_glu.cu"
+}
+#undef AF_ACT
+#undef moe_glu_bwd
+#define AF_ACT      1
+#define moe_glu_bwd gelu_tanh_moe_bwd
+namespace moe_gelu_tanh
+{
+#include "ops/glu/moe_glu.cu"
+}
+#undef AF_ACT
+#undef moe_glu_bwd
+#define AF_ACT      2
+#define moe_glu_bwd gelu_moe_bwd
+namespace moe_gelu
+{
+#include "ops/glu/moe_glu.cu"
+}
+#undef AF_ACT
+#undef moe_glu_bwd
+#define AF_ACT      3
+#define moe_glu_bwd relu_moe_bwd
+namespace moe_relu
+{
+#include "ops/glu/moe_glu.cu"
+}
+#undef AF_ACT
+#undef moe_glu_bwd
 #define AF_ACT  0
 #define glu_fwd silu_fwd
 #define glu_bwd silu_bwd
