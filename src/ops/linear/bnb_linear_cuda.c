@@ -142,8 +142,7 @@ static int64_t sm90_shared(sm90_plan p, int64_t segments)
     const int sent = (p.ks - 1) * (slab / 2 / owners) * p.wg * 128 * 4;
     const int sums = slab / owners * (p.wg * SM90_TILE + 4) * 4, bars = 2 * (stages + boxes) + 4;
     const int64_t whole = p.N == 8 ? (segments + p.ks - 1) / p.ks * 1024 : 0;
-    const int at =
-        SM90_PAIRS + boxes * SM90_BOX + stages * AF_MAX(p.N, 64) * 128 + 2 * sent + sums + bars * 8;
+    const int at = SM90_PAIRS + boxes * SM90_BOX + stages * p.N * 128 + 2 * sent + sums + bars * 8;
     return AF_ALIGN_UP(at, 1024) + 1024 + whole;
 }
 
@@ -177,7 +176,7 @@ static int64_t sm90_cost(const af_cuda *cu, const af_linear_group *g, sm90_plan 
 /* The same for any number of tokens up to 64. */
 static sm90_plan sm90_plan_of(const af_cuda *cu, const af_linear_group *g, int64_t tokens)
 {
-    static const int sizes[] = {8, 32, 64, 128, 256};
+    static const int sizes[] = {8, 64, 128, 256};
     sm90_plan best = {0};
     int64_t least = INT64_MAX;
     int N = 0;

@@ -1,7 +1,7 @@
 /* bnb_linear_sm90.cu - GEMM of up to 256 tokens straight from 4-bit weights of bitsandbytes, on
  * Hopper. Contract: af_linear (linear.c), bf16, pieces stacked along the output in one launch.
  *
- * Built with AF_BOOK (nf4_bits, fp4_bits), AF_N (tokens at most: 8, 32, 64, 128, 256), AF_WG
+ * Built with AF_BOOK (nf4_bits, fp4_bits), AF_N (tokens at most: 8, 64, 128, 256), AF_WG
  * (warpgroups that compute) and AF_KS (blocks of a cluster, which divide the inner dimension). Rows
  * of weights are whole 64-value segments, blocks hold at least 64 values.
  *
@@ -12,7 +12,8 @@
  * segments are scaled instead, and all of x stays in shared memory. The blocks of a cluster send
  * each other their sums, and add them up in the order of their numbers. A token's sums do not
  * depend on the other tokens. On other architectures the kernel is empty. */
-// variants: AF_BOOK=nf4_bits,fp4_bits AF_N=8,32,64,128,256 AF_WG=2,3 AF_KS=1,2,4
+// variants: AF_BOOK=nf4_bits,fp4_bits AF_N=8,64,128 AF_WG=2,3 AF_KS=1,2,4
+//   | AF_BOOK=nf4_bits,fp4_bits AF_N=256 AF_WG=2 AF_KS=1,2,4
 // common: AF_BOOK=nf4_bits AF_N=64 AF_WG=3 AF_KS=2
 #include "bnb_linear_sm90.cuh"
 

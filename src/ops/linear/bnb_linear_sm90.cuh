@@ -18,8 +18,7 @@
 #define BOX      8192                 /* bytes of 64 rows of 128 */
 #define SEGMENTS 4                    /* of a box of codes */
 #define BOXES    (AF_N <= 64 ? 3 : 2) /* of a warpgroup */
-#define X_ROWS   (AF_N == 32 ? 64 : AF_N)
-#define X_STAGE  (X_ROWS * 128) /* bytes of x of a segment */
+#define X_STAGE  (AF_N * 128) /* bytes of x of a segment */
 #define X_STAGES (AF_N == 256 ? 3 : AF_N == 8 ? 0 : SEGMENTS)
 #define BY_BOX   (X_STAGES == SEGMENTS)  /* stage i has segment i of a box, whichever that is */
 #define SLAB     (AF_N < 32 ? AF_N : 32) /* tokens whose sums are exchanged at a time */
@@ -154,7 +153,7 @@ DEV void fetch_x(const layout &s, const work &k, const af_map *x)
             const u32 at = no % X_STAGES, bar = s.x_full + at * 8;
             bar_wait(s.x_free + at * 8, no / X_STAGES & 1 ^ 1);
             bar_expect(bar, X_STAGE);
-            for (int n = 0; n < X_ROWS / 64; n++)
+            for (int n = 0; n < AF_N / 64; n++)
                 fetch_box(s.x + at * X_STAGE + n * BOX, x, (k.first + i) * 64, n * 64, bar);
         }
 #endif
