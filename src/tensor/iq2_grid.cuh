@@ -1,6 +1,6 @@
 /* iq2_grid.cuh - the points of iq2_s, for the codec (codec_iq2.c) and the kernel (iq_decode.cuh):
- * eight levels of two bits, the first in front; level l stands for 2 l + 1, in a file for 8, 25, 43.
- */
+ * eight levels of two bits, the first in front; level l stands for 2 l + 1, in values for 8, 25
+ * and 43. */
 #ifndef AF_IQ2_GRID_CUH
 #define AF_IQ2_GRID_CUH
 #define AF_IQ2_GRID                                                                                \
