@@ -122,6 +122,7 @@ static af_status model_to_gguf(const char *model, const char *out, const af_expo
     af_gguf_model_opts g = {.pure = o->pure, .threads = o->threads};
     AF_TRY(af_model_reader_open_merged(&in, model, o->adapter, err));
     AF_TRY(choose_mix(&g.mix, in, o->type, err));
+    g.keep_mxfp4 = !o->type;
     if (o->imatrix) {
         AF_TRY(af_imatrix_read(&imatrix, o->imatrix, err));
         g.imatrix = &imatrix;

@@ -158,6 +158,13 @@ static af_status need_decoder(af_model *m, const af_generate_opts *o, af_error *
     return st;
 }
 
+/* Tokens after a prompt of a model that has learned its positions: the last one needs none. */
+static int64_t room_after(const af_model *m, int64_t prompt)
+{
+    const af_model_spec *s = af_decode_spec(m);
+    return s->arch->positions ? AF_MAX(s->max_positions - prompt + 1, 1) : INT64_MAX;
+}
+
 static af_status submit(generation *g, int i, af_error *err)
 {
     const af_generate_opts *o = g->o;
@@ -167,7 +174,8 @@ static af_status submit(generation *g, int i, af_error *err)
                                  .adapter = g->m->decoder->own_adapter,
                                  .sample = o->sample,
                                  .stream = (uint64_t)i,
-                                 .max_tokens = o->max_new,
+                                 .max_tokens =
+                                     AF_MIN(o->max_new, room_after(g->m, o->prompt_len[i])),
                                  .ignore_eos = o->ignore_eos,
                                  .top_logprobs = -1,
                                  .token = on_token,

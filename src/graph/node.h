@@ -7,7 +7,7 @@
 #include "graph/graph_access.h"
 #include "graph/op.h"
 
-enum { AF_NDIM_MAX = 4, AF_NODE_IN_MAX = 16, AF_NODE_OUT_MAX = 4 };
+enum { AF_NDIM_MAX = 4, AF_NODE_IN_MAX = 16, AF_NODE_OUT_MAX = 6 };
 
 /* What the values of an i32 input must be; checked when it is written. */
 typedef enum af_value_rule {

@@ -373,8 +373,10 @@ done:
 static bool is_copy(const af_adapter *a, const char *name)
 {
     static const char *const ends[] = {".modules_to_save.weight", ".original_module.weight"};
-    const char *head = AF_ADAPTER_PREFIX "lm_head.";
+    char head[NAME_BYTES];
     const size_t n = strlen(name);
+    snprintf(head, sizeof head, AF_ADAPTER_PREFIX "%s.",
+             a->spec->module[a->spec->head_module].path);
     if (a->spec->tied && strncmp(name, head, strlen(head)) == 0 && !strstr(name, ".lora_"))
         return true;
     for (size_t i = 0; i < AF_LEN(ends); i++)

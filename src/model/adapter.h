@@ -45,8 +45,9 @@ typedef struct af_adapter_config {
     int exclude_count;
     const char *const *modules_to_save; /* "lm_head", "embed_tokens" */
     int save_count;
-    af_token_rows tokens[AF_TOKEN_TABLES]; /* trainable_token_indices */
-    const int64_t *layers;                 /* layers_to_transform; NULL = all */
+    af_token_rows tokens[AF_TOKEN_TABLES];    /* trainable_token_indices */
+    const char *table_names[AF_TOKEN_TABLES]; /* of the embedding and the head; NULL = the usual */
+    const int64_t *layers;                    /* layers_to_transform; NULL = all */
     int layer_count;
     const af_adapter_pattern *rank_pattern, *alpha_pattern;
     int rank_patterns, alpha_patterns;

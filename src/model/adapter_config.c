@@ -523,7 +523,8 @@ char *af_adapter_config_text(const af_adapter_config *c)
     json_object_set_new(o, "target_modules",
                         names_json(c->target, c->target_count, c->target_regex, false));
     json_object_set_new(o, "target_parameters", names_json(c->param, c->param_count, NULL, true));
-    json_object_set_new(o, "trainable_token_indices", af_adapter_tokens_json(c->tokens));
+    json_object_set_new(o, "trainable_token_indices",
+                        af_adapter_tokens_json(c->tokens, c->table_names));
     json_object_set_new(o, "use_dora", json_boolean(c->dora));
     json_object_set_new(o, "use_rslora", json_boolean(c->rslora));
     char *text = af_json_dump(o, JSON_SORT_KEYS | JSON_INDENT(2) | JSON_REAL_PRECISION(15));

@@ -35,7 +35,8 @@ struct json_t;
 /* A list of token numbers, or one for each module; false when it is neither. */
 bool af_adapter_tokens_parse(af_token_rows out[AF_TOKEN_TABLES], af_arena *arena,
                              const struct json_t *value);
-struct json_t *af_adapter_tokens_json(const af_token_rows rows[AF_TOKEN_TABLES]);
+struct json_t *af_adapter_tokens_json(const af_token_rows rows[AF_TOKEN_TABLES],
+                                      const char *const names[AF_TOKEN_TABLES]);
 bool af_token_rows_same(const af_token_rows *a, const af_token_rows *b);
 /* From the config to the adapter, checked; after the modules and modules_to_save. */
 AF_CHECKED af_status af_adapter_tokens_lay_out(af_adapter *a, af_error *err);

@@ -14,8 +14,8 @@
 enum { NAME_BYTES = AF_ADAPTER_NAME_BYTES };
 enum { COLUMNS_STEP = 16 }; /* the rows of a wide table stay aligned */
 
+/* As most models call them. */
 static const char *const table_name[AF_TOKEN_TABLES] = {"embed_tokens", "lm_head"};
-static const char *const table_path[AF_TOKEN_TABLES] = {"model.embed_tokens", "lm_head"};
 
 /* ---- config ---- */
 
@@ -43,7 +43,7 @@ bool af_adapter_tokens_parse(af_token_rows out[AF_TOKEN_TABLES], af_arena *arena
     json_object_foreach((json_t *)value, name, list)
     {
         int k = 0;
-        while (k < AF_TOKEN_TABLES && !af_path_in_list(table_path[k], &name, 1))
+        while (k < AF_TOKEN_TABLES && !af_path_is_table(name, k == AF_TOKENS_HEAD))
             k++;
         if (k == AF_TOKEN_TABLES || !json_is_array(list) || !parse_rows(&out[k], arena, list))
             return false;
@@ -59,7 +59,8 @@ static json_t *rows_json(const af_token_rows *r)
     return list;
 }
 
-json_t *af_adapter_tokens_json(const af_token_rows rows[AF_TOKEN_TABLES])
+json_t *af_adapter_tokens_json(const af_token_rows rows[AF_TOKEN_TABLES],
+                               const char *const names[AF_TOKEN_TABLES])
 {
     if (!rows[AF_TOKENS_EMBED].count && !rows[AF_TOKENS_HEAD].count)
         return json_null();
@@ -68,7 +69,7 @@ json_t *af_adapter_tokens_json(const af_token_rows rows[AF_TOKEN_TABLES])
     json_t *o = json_object();
     for (int k = 0; k < AF_TOKEN_TABLES; k++)
         if (rows[k].count)
-            json_object_set_new(o, table_name[k], rows_json(&rows[k]));
+            json_object_set_new(o, names[k] ? names[k] : table_name[k], rows_json(&rows[k]));
     return o;
 }
 
@@ -193,9 +194,8 @@ done:
 
 void af_adapter_tokens_name(const af_adapter *a, int table, char name[NAME_BYTES])
 {
-    char path[NAME_BYTES / 2];
-    af_spec_whole_name(a->spec, table_path[table], path, sizeof path);
-    snprintf(name, NAME_BYTES, AF_ADAPTER_PREFIX "%s.token_adapter.trainable_tokens_delta", path);
+    snprintf(name, NAME_BYTES, AF_ADAPTER_PREFIX "%s.token_adapter.trainable_tokens_delta",
+             a->spec->module[table_module(a->spec, table)].path);
 }
 
 /* ---- whole tables of an adapter ---- */

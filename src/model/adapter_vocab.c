@@ -1,5 +1,6 @@
 /* adapter_vocab.c - what an adapter's folder has of embeddings and head, before it is read. */
 #include "base/file.h"
+#include "base/word.h"
 #include "format/text/json_text.h"
 #include "format/weights/weights.h"
 #include "model/adapter.h"
@@ -9,8 +10,11 @@
 
 bool af_adapter_config_unties(const af_adapter_config *c)
 {
-    return af_path_ends_in("model.embed_tokens", c->modules_to_save, c->save_count) ||
-           af_path_ends_in("lm_head", c->modules_to_save, c->save_count);
+    for (int i = 0; i < c->save_count; i++)
+        if (af_path_is_table(c->modules_to_save[i], false) ||
+            af_path_is_table(c->modules_to_save[i], true))
+            return true;
+    return false;
 }
 
 af_status af_adapter_unties(bool *out, const char *dir, af_error *err)
@@ -63,22 +67,22 @@ af_status af_adapter_labels(int64_t *out, const char *dir, af_error *err)
 
 af_status af_adapter_vocab(int64_t *out, const char *dir, af_error *err)
 {
-    static const char *const ends[] = {".embed_tokens.weight",
-                                       ".embed_tokens.base_layer.weight",
-                                       ".lm_head.weight",
-                                       ".lm_head.base_layer.weight",
-                                       ".embed_tokens.token_adapter.base_layer.weight",
-                                       ".lm_head.token_adapter.base_layer.weight"};
+    static const char *const ends[] = {".token_adapter.base_layer.weight", ".base_layer.weight",
+                                       ".weight"};
     af_weights *w = NULL;
     *out = 0;
     const af_status st = af_adapter_open_values(&w, dir, err);
     for (int i = 0; st == AF_OK && i < af_weights_count(w); i++) {
         const af_stored *t = af_weights_at(w, i);
-        const size_t n = strlen(t->name);
-        for (size_t k = 0; k < AF_LEN(ends); k++)
-            if (t->ndim == 2 && n > strlen(ends[k]) &&
-                strcmp(t->name + n - strlen(ends[k]), ends[k]) == 0)
-                *out = t->dim[0];
+        char path[AF_ADAPTER_NAME_BYTES];
+        size_t k = 0;
+        while (k < AF_LEN(ends) && !af_ends_with(t->name, ends[k]))
+            k++;
+        if (k == AF_LEN(ends) || t->ndim != 2)
+            continue;
+        snprintf(path, sizeof path, "%.*s", (int)(strlen(t->name) - strlen(ends[k])), t->name);
+        if (af_path_is_table(path, false) || af_path_is_table(path, true))
+            *out = t->dim[0];
     }
     af_weights_close(w);
     return st;

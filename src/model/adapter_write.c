@@ -181,6 +181,11 @@ af_status af_adapter_write(const af_adapter *a, const char *dir, af_error *err)
     char *config = af_path_join(dir, "adapter_config.json");
     af_adapter_config c = a->config;
     c.fan_in_fan_out = a->spec->arch->linears_turned;
+    for (int k = 0; k < AF_TOKEN_TABLES; k++) {
+        const af_model_spec *s = a->spec;
+        const char *path = s->module[k == AF_TOKENS_EMBED ? s->embed_module : s->head_module].path;
+        c.table_names[k] = strrchr(path, '.') ? strrchr(path, '.') + 1 : path;
+    }
     char *text = af_adapter_config_text(&c);
     if (!values || !config || !text)
         AF_TRY(af_fail_nomem(err, "an adapter's settings", 0));

@@ -171,6 +171,9 @@ typedef struct af_overlay {
     const af_adapter_module *biased; /* of a bias: the module whose lora_bias is added, or NULL */
 } af_overlay;
 
+/* Whether tensor i of the spec is stored in codes of MXFP4, and the adapter leaves it as it is. */
+bool af_model_reader_is_mxfp4(const af_model_reader *r, int tensor);
+
 /* Of tensor i of the adapter's spec. */
 af_overlay af_model_reader_overlay(const af_model_reader *r, int tensor);
 /* Adds the low-rank part to rows [from, from + n): w + s B A, with DoRA times m / |w + s B A|. In

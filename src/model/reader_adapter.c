@@ -1,6 +1,7 @@
 /* reader_adapter.c - an adapter laid over a model that is read; see model_reader.h. */
 #include "base/file.h"
 #include "model/adapter_texts.h"
+#include "model/arch/arch_list.h"
 #include "model/model_reader.h"
 
 #include <jansson.h>
@@ -18,7 +19,11 @@ static void unmatch(af_model_reader *in)
 /* PEFT unties a model whose embedding or head it saves: then the head is a tensor of its own. */
 static af_status untie(af_model_reader *in, const char *dir, af_error *err)
 {
-    const af_model_tensor *embed = af_model_reader_find(in, "model.embed_tokens.weight");
+    const af_arch *arch = af_arch_find(in->config.model_type), *a = arch ? arch : af_arch_at(0);
+    const char *name = af_slot_hf_name(a, AF_SLOT_EMBED), *head = af_slot_hf_name(a, AF_SLOT_HEAD);
+    const af_model_tensor *embed = af_model_reader_find(in, name);
+    if (!embed && a->stem) /* folders of gpt2 have names without it */
+        embed = af_model_reader_find(in, name + strlen(a->stem));
     if (!in->config.tie_word_embeddings || in->untie)
         return AF_OK;
     if (af_model_reader_is_gguf(in) || !embed)
@@ -34,9 +39,9 @@ static af_status untie(af_model_reader *in, const char *dir, af_error *err)
             dir);
     unmatch(in);
     in->untie = true;
-    if (!af_model_reader_find(in, "lm_head.weight")) {
+    if (!af_model_reader_find(in, head)) {
         in->tensor[in->count] = *embed; /* the list has space for one more */
-        in->tensor[in->count++].name = "lm_head.weight";
+        in->tensor[in->count++].name = head;
     }
     return AF_OK;
 }
@@ -55,12 +60,12 @@ static af_status resize(af_model_reader *in, const char *dir, int64_t rows, af_e
         char name[NAME_BYTES];
         af_model_tensor *t = &in->tensor[i];
         af_model_reader_own_name(in, t->name, name, sizeof name);
-        const bool head = strcmp(name, "lm_head.weight") == 0;
+        const bool head = strcmp(name, af_slot_hf_name(in->spec.arch, AF_SLOT_HEAD)) == 0;
         if (head && tied) { /* a copy of the embedding, which is no longer that */
             memmove(t, t + 1, (size_t)(in->count - i - 1) * sizeof *t);
             in->count--;
             i--;
-        } else if (head || strcmp(name, "model.embed_tokens.weight") == 0) {
+        } else if (head || strcmp(name, in->spec.tensor[in->spec.embed].name) == 0) {
             t->dim[0] = rows;
         }
     }
@@ -88,11 +93,12 @@ static af_status take_labels(af_model_reader *in, const char *dir, int64_t rows,
     unmatch(in);
     in->labels = rows;
     AF_TRY(af_model_reader_match(in, err));
+    const char *head = af_slot_hf_name(in->spec.arch, AF_SLOT_HEAD);
     for (int i = 0; i < in->count; i++) {
         char name[NAME_BYTES];
         af_model_tensor *t = &in->tensor[i];
         af_model_reader_own_name(in, t->name, name, sizeof name);
-        if (strncmp(name, "lm_head.", 8) != 0)
+        if (strncmp(name, head, strlen(head) - strlen("weight")) != 0) /* or its bias */
             continue;
         memmove(t, t + 1, (size_t)(in->count - i - 1) * sizeof *t);
         in->count--;

@@ -442,11 +442,14 @@ bool af_model_reader_keeps(const af_model_reader *in, const char *name)
 /* Stored, not ours, and known to be harmless. */
 static bool may_be_unused(const af_model_reader *in, const char *name)
 {
+    const char *head = af_slot_hf_name(in->spec.arch, AF_SLOT_HEAD);
     if (in->vocab_weights &&
-        (af_ends_with(name, "embed_tokens.weight") || af_ends_with(name, "lm_head.weight") ||
+        (af_ends_with(name, af_slot_hf_name(in->spec.arch, AF_SLOT_EMBED)) ||
+         af_ends_with(name, "embed_tokens.weight") || af_ends_with(name, head) ||
          strcmp(name, "token_embd.weight") == 0 || strcmp(name, "output.weight") == 0))
         return true; /* an adapter has its own */
-    if (in->new_labels && (strncmp(name, "lm_head.", 8) == 0 || strcmp(name, "output.weight") == 0))
+    if (in->new_labels && (strncmp(name, head, strlen(head) - strlen("weight")) == 0 ||
+                           strcmp(name, "output.weight") == 0))
         return true; /* it predicts tokens */
     if (af_weights_gguf(in->weights))
         return strncmp(name, "rope_", 5) == 0 || /* later blocks predict further tokens */
@@ -457,8 +460,7 @@ static bool may_be_unused(const af_model_reader *in, const char *name)
         (af_ends_with(name, ".attention.bias") || af_ends_with(name, ".attn.bias") ||
          af_ends_with(name, ".attn.causal_mask")))
         return true; /* a mask of old files */
-    if ((in->spec.tied || in->head_copied) &&
-        af_ends_with(name, af_slot_hf_name(in->spec.arch, AF_SLOT_HEAD)))
+    if ((in->spec.tied || in->head_copied) && af_ends_with(name, head))
         return true; /* the same values, or unused ones */
     return af_model_reader_keeps(in, name);
 }

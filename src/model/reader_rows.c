@@ -60,6 +60,13 @@ af_dtype af_tensor_layout_type(const af_tensor_layout *t)
     return t->parts && t->part[0] ? t->part[0]->dtype : AF_DTYPE_F32;
 }
 
+bool af_model_reader_is_mxfp4(const af_model_reader *in, int tensor)
+{
+    const af_tensor_layout *t = &in->layout[tensor];
+    return t->coded && af_coded_weight_is_mxfp4(t->coded) &&
+           !af_model_reader_overlay(in, tensor).module;
+}
+
 /* llama.cpp stores row (head, i, half) where Hugging Face has (head, half, i). */
 static int64_t unpermute(int64_t r, int64_t rows, int64_t heads)
 {

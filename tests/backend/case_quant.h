@@ -178,6 +178,28 @@ static void case_nf4_odd(rec *r)
                               .pieces = 2};
     finish(r, af_linear(r->g, act_2(r, 3, 64), &o));
 }
+/* No adapter: what Hopper multiplies from 4 bits for more tokens (bnb_linear_sm90.cu). Pieces end
+ * inside tiles of 64 rows, rows inside boxes of 256 values. */
+static void plain(rec *r, af_dtype t, int64_t tokens, int64_t I, int64_t wide, int64_t block)
+{
+    const bool nested = block == 64;
+    const af_linear_opts o = {.weight = {bnb_weight(r, t, wide, I, block, nested),
+                                         bnb_weight(r, t, 24, I, block, nested),
+                                         bnb_weight(r, t, 70, I, block, nested)},
+                              .bias = {weight_1(r, r->t, wide), NULL, weight_1(r, r->t, 70)},
+                              .pieces = 3};
+    finish(r, af_linear(r->g, act_2(r, tokens, I), &o));
+}
+static void case_plain_nf4_5(rec *r) { plain(r, AF_DTYPE_NF4, 5, 704, 100, 64); }
+static void case_plain_nf4_12(rec *r) { plain(r, AF_DTYPE_NF4, 12, 512, 136, 256); }
+static void case_plain_nf4_17(rec *r) { plain(r, AF_DTYPE_NF4, 17, 64, 64, 64); }
+static void case_plain_nf4_33(rec *r) { plain(r, AF_DTYPE_NF4, 33, 448, 200, 64); }
+static void case_plain_nf4_64(rec *r) { plain(r, AF_DTYPE_NF4, 64, 1088, 333, 128); }
+static void case_plain_nf4_100(rec *r) { plain(r, AF_DTYPE_NF4, 100, 576, 130, 64); }
+static void case_plain_nf4_250(rec *r) { plain(r, AF_DTYPE_NF4, 250, 832, 129, 64); }
+static void case_plain_fp4_256(rec *r) { plain(r, AF_DTYPE_FP4, 256, 320, 72, 64); }
+/* More tiles than multiprocessors, so that blocks take one after another. */
+static void case_plain_nf4_many(rec *r) { plain(r, AF_DTYPE_NF4, 40, 64, 17100, 64); }
 static void case_fp4(rec *r)
 {
     const af_linear_opts o = {.weight = {bnb_weight(r, AF_DTYPE_FP4, 64, 256, 64, true)},

@@ -1,6 +1,7 @@
 /* Weights and parameters that ranks split, on a driver that only records: every rank gets every
  * byte, nodes read what was gathered for their pass, and the GEMMs are those of one process, on
  * which the bits depend. */
+#include "backend/case_list.h"
 #include "backend/fake_driver.h"
 
 #include "backend/cuda/gemm.h"
@@ -424,9 +425,67 @@ static void test_readers_wait(void **state)
     }
 }
 
+/* ---- every op that reads weights ---- */
+
+static af_status no_swap(void *user, const af_swap *s, int n, void *stream, af_error *err)
+{
+    return (void)user, (void)s, (void)n, (void)stream, (void)err, AF_OK;
+}
+
+/* False: runs with split weights have no such graph. */
+static bool record_case(const test_case *c, rec *r, bool split)
+{
+    af_error err = {0};
+    CHECK_OK(af_graph_new(&r->g, &err), err);
+    c->record(r);
+    af_graph_set_same_bits(r->g);
+    bool weights = false;
+    for (int i = 0; i < r->g->n_tensors; i++)
+        weights |= r->g->tensors[i]->role == AF_ROLE_WEIGHT && r->g->tensors[i]->ndim > 1;
+    if (!weights || !r->g->differentiated || r->g->optimized || strncmp(c->name, "fp8", 3) == 0)
+        return false;
+    if (split)
+        af_graph_set_shard(r->g, 1, 2, AF_SPLIT_WEIGHTS);
+    return true;
+}
+
+static int split_case(af_device *d, const test_case *c)
+{
+    af_error err = {0};
+    rec one = {.t = AF_DTYPE_BF16}, r = {.t = AF_DTYPE_BF16};
+    int checked = 0;
+    if (record_case(c, &one, false) && record_case(c, &r, true)) {
+        CHECK_OK(af_graph_prepare(one.g, d, &err), err);
+        CHECK_OK(af_graph_prepare(r.g, d, &err), err);
+        af_graph_set_exchange(r.g, &(af_exchange){.swap = no_swap});
+        check_gemms(one.g, r.g);
+        checked = check_reads(r.g);
+        (void)check_fills(r.g);
+        CHECK_OK(rec_write(&r, &err), err);
+        CHECK_OK(af_graph_run(r.g, rec_mask(&r), &err), err);
+    }
+    rec_clear(&one);
+    rec_clear(&r);
+    return checked;
+}
+
+static void test_every_op_reads_split_weights(void **state)
+{
+    (void)state;
+    int checked = 0;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_device *d = open_fake();
+        checked += split_case(d, &cases[i]);
+        af_device_close(d);
+        drop_kept();
+    }
+    assert_true(checked > 20);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_split_weights_are_gathered),
-                                       cmocka_unit_test(test_readers_wait)};
+                                       cmocka_unit_test(test_readers_wait),
+                                       cmocka_unit_test(test_every_op_reads_split_weights)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

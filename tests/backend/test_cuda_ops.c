@@ -470,7 +470,8 @@ static void test_few_live_rows_agree_with_the_cpu(void **state)
                 n += b[i] * b[i];
             }
             const double e = isfinite(d) ? sqrt(d / n) : 1e30;
-            CHECK_MSG(e <= (types[t] == AF_DTYPE_F32 ? 2e-5 : 6e-3), "%d rows of %s: %.2e", live[k],
+            /* 4-bit weights are rounded otherwise than on the CPU */
+            CHECK_MSG(e <= (types[t] == AF_DTYPE_F32 ? 2e-5 : 2e-2), "%d rows of %s: %.2e", live[k],
                       af_dtype_name(types[t]), e);
         }
 }
@@ -478,8 +479,10 @@ static void test_few_live_rows_agree_with_the_cpu(void **state)
 /* Directly from 4 bits or through the workspace: the same weights, different sums. */
 static void test_few_tokens_from_four_bits_agree_with_dequantised(void **state)
 {
-    static const char *const names[] = {"nf4_three", "nf4_64_tokens", "nf4_many_rows",
-                                        "nf4_odd",   "nf4_long",      "fp4"};
+    static const char *const names[] = {
+        "nf4_three",    "nf4_64_tokens", "nf4_many_rows", "nf4_odd",       "nf4_long",
+        "fp4",          "plain_nf4_5",   "plain_nf4_12",  "plain_nf4_17",  "plain_nf4_33",
+        "plain_nf4_64", "plain_nf4_100", "plain_nf4_250", "plain_fp4_256", "plain_nf4_many"};
     af_error err = {0};
     (void)state;
     if (!gpu)

@@ -107,6 +107,48 @@ static void test_modules_to_save_are_not_targets(void **state)
     assert_false(af_path_ends_in("lm_head", (const char *const[]){""}, 1));
 }
 
+/* What PEFT calls embedding and head in models that have other names for them. */
+static void test_tables_of_older_families(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type, *embed, *head;
+    } cases[] = {{"gpt_neox", "gpt_neox.embed_in", "lm_head"},
+                 {"falcon", "transformer.word_embeddings", "lm_head"},
+                 {"gpt2", "transformer.wte", "lm_head"},
+                 {"opt", "model.decoder.embed_tokens", "lm_head"}};
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char text[512], name[AF_ADAPTER_NAME_BYTES], want[AF_ADAPTER_NAME_BYTES];
+        af_error err = {0};
+        af_hf_config config;
+        af_model_spec s;
+        const char *last = strrchr(cases[i].embed, '.') + 1;
+        snprintf(text, sizeof text,
+                 "{\"model_type\": \"%s\", \"vocab_size\": 32, \"hidden_size\": 16, "
+                 "\"intermediate_size\": 12, \"num_hidden_layers\": 1, "
+                 "\"num_attention_heads\": 4, \"tie_word_embeddings\": false}",
+                 cases[i].type);
+        CHECK_OK(af_hf_config_parse(&config, text, strlen(text), "config.json", &err), err);
+        CHECK_OK(af_model_spec_init(&s, &config, &err), err);
+        assert_string_equal(s.module[s.embed_module].path, cases[i].embed);
+        assert_string_equal(s.module[s.head_module].path, cases[i].head);
+        const af_adapter a = {.spec = &s};
+        af_adapter_tokens_name(&a, AF_TOKENS_EMBED, name);
+        snprintf(want, sizeof want, "base_model.model.%s.token_adapter.trainable_tokens_delta",
+                 cases[i].embed);
+        assert_string_equal(name, want);
+        af_adapter_saved_name(&s, &s.tensor[s.head], name);
+        assert_string_equal(name, "base_model.model.lm_head.weight");
+        assert_true(af_path_is_table(last, false) && !af_path_is_table(last, true));
+        assert_true(af_adapter_config_unties(
+            &(af_adapter_config){.modules_to_save = &last, .save_count = 1}));
+        af_model_spec_clear(&s);
+        af_hf_config_clear(&config);
+    }
+    assert_false(af_path_is_table("model.embed", false));
+    assert_false(af_path_is_table("c_attn", false) || af_path_is_table("c_attn", true));
+}
+
 /* The config of a golden as the text part of a multimodal model. */
 static void nested_spec(af_hf_config *config, af_model_spec *spec, const char *golden)
 {
@@ -256,6 +298,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_misspelt_names_of_a_fresh_adapter_are_refused),
         cmocka_unit_test(test_a_head_with_selected_layers_is_a_target),
+        cmocka_unit_test(test_tables_of_older_families),
         cmocka_unit_test(test_modules_to_save_are_not_targets),
         cmocka_unit_test(test_text_parts_of_larger_models_have_their_names),
         cmocka_unit_test(test_other_names_and_frozen_tables_are_read),

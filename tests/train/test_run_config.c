@@ -438,6 +438,9 @@ static void test_residual_dropout_of_silent_configs(void **state)
     } cases[] = {{"{\"model_type\": \"seed_oss\"%s}", 0.1},
                  {"{\"model_type\": \"seed_oss\", \"residual_dropout\": 0%s}", 0},
                  {"{\"model_type\": \"starcoder2\"%s}", 0},
+                 {"{\"model_type\": \"gpt2\"%s}", 0.1},
+                 {"{\"model_type\": \"opt\", \"dropout\": 0.3%s}", 0.3},
+                 {"{\"model_type\": \"gptj\", \"rotary_dim\": 2%s}", 0},
                  {"{\"model_type\": \"llama\", \"residual_dropout\": 0.5%s}", 0}};
     for (size_t i = 0; i < AF_LEN(cases); i++) {
         char text[600];

@@ -460,7 +460,7 @@ def gpt(j, r, words=("n_embd", "n_layer", "n_head", "n_positions"), eps="layer_n
     for old, new in zip(("hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings"), words):
         c[new] = c.pop(old)
     c["n_inner"] = r.choice([None, c.pop("intermediate_size")])
-    c["n_positions"] = max(c["n_positions"], 64)
+    c["n_positions"] = max(c["n_positions"], 128)
     return dict(c, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
 
 
@@ -491,7 +491,7 @@ def opt(j, r):
     c = no_head(plain(j, r, kinds=["default"]), r)
     for k in ("num_key_value_heads", "rope_parameters", "rms_norm_eps"):
         c.pop(k)
-    c["max_position_embeddings"] = max(c["max_position_embeddings"], 64)
+    c["max_position_embeddings"] = max(c["max_position_embeddings"], 128)
     c["pad_token_id"] = r.choice([1, None])
     return T.OPTConfig(**c, dropout=0.0, ffn_dim=c.pop("intermediate_size"), enable_bias=r.random() < .7)
 

@@ -116,6 +116,40 @@ DEV void wgmma_rs(float (&d)[64], const u32 (&a)[4], u64 b)
                  : F16(d, 0), F16(d, 16), F16(d, 32), F16(d, 48)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
+/* d[64][N] (+)= a b^T: a from registers, b with the inner dimension along its columns. */
+DEV void wgmma_rs_k(float (&d)[4], const u32 (&a)[4], u64 b, int add)
+{
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %9, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, %8, p, 1, 1, 0;\n}"
+                 : F4(d, 0)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+DEV void wgmma_rs_k(float (&d)[32], const u32 (&a)[4], u64 b, int add)
+{
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" D32 "}, "
+                 "{%32,%33,%34,%35}, %36, p, 1, 1, 0;\n}"
+                 : F16(d, 0), F16(d, 16)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+DEV void wgmma_rs_k(float (&d)[64], const u32 (&a)[4], u64 b, int add)
+{
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" D64 "}, "
+                 "{%64,%65,%66,%67}, %68, p, 1, 1, 0;\n}"
+                 : F16(d, 0), F16(d, 16), F16(d, 32), F16(d, 48)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+DEV void wgmma_rs_k(float (&d)[128], const u32 (&a)[4], u64 b, int add)
+{
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %133, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" D128 "}, "
+                 "{%128,%129,%130,%131}, %132, p, 1, 1, 0;\n}"
+                 : F16(d, 0), F16(d, 16), F16(d, 32), F16(d, 48), F16(d, 64), F16(d, 80),
+                   F16(d, 96), F16(d, 112)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
 /* d[64][N] (+)= a b; TA, TB: the inner dimension runs along the rows of a, of b. */
 template <int TA, int TB> DEV void wgmma_ss(float (&d)[32], u64 a, u64 b, int add)
 {

@@ -142,6 +142,8 @@ static void list_tensor(gguf_export *j, int i)
         t->spec = i;
         t->part = part;
         t->cut = cut;
+        if (j->o->keep_mxfp4 && af_model_reader_is_mxfp4(j->in, i))
+            t->dtype = AF_DTYPE_MXFP4;
     }
     if (cut.count)
         return;
@@ -158,6 +160,8 @@ static void list_tensor(gguf_export *j, int i)
     gguf_target *t = add(j, s->gguf, s->ndim - (squeezed || conv), s->dim[squeezed],
                          s->dim[conv ? 2 : 1 + squeezed], s->dim[2], s->layer);
     t->spec = i;
+    if (j->o->keep_mxfp4 && af_model_reader_is_mxfp4(j->in, i))
+        t->dtype = AF_DTYPE_MXFP4;
     t->heads = arch->gguf_permuted ? s->row_heads : 0;
     if (s->slot == AF_SLOT_EXPERTS_DOWN_BIAS)
         t->dtype = AF_DTYPE_F32;

@@ -10,6 +10,7 @@
 typedef struct af_gguf_model_opts {
     af_mix mix;
     bool pure;
+    bool keep_mxfp4;           /* experts that are stored so and not changed stay so */
     const af_imatrix *imatrix; /* NULL = none */
     const char *imatrix_file;  /* named in the metadata; NULL = not kept */
     int threads;

@@ -192,6 +192,7 @@ typedef struct af_arch {
     bool gguf_tiled;         /* value heads of delta nets as gguf_order.h says */
     /* what "model." and "layers" are called; NULL = so */
     const char *stem, *layers;
+    const char *head_module;   /* in memory, where the file calls it otherwise (gpt_neox) */
     const af_slot_name *names; /* what differs from llama; ends with .hf = NULL, .gguf = NULL */
     /* experts one by one on disk: "mlp.experts" and the names of gate, up, down; NULL = qwen's */
     const char *experts, *expert_part[3];
@@ -360,6 +361,8 @@ typedef struct af_model_spec {
 
 /* The row for a model_type; NULL when there is none. */
 const af_arch *af_arch_find(const char *model_type);
+/* Whether the last part of a module's path is what an architecture calls its embedding, or head. */
+bool af_path_is_table(const char *path, bool head);
 /* The i-th row over all groups, NULL after the last. */
 const af_arch *af_arch_at(int i);
 

@@ -119,6 +119,20 @@ const char *af_slot_gguf_name(const af_arch *a, af_slot slot)
     return own && own->gguf ? own->gguf : names[slot].gguf;
 }
 
+bool af_path_is_table(const char *path, bool head)
+{
+    const char *dot = strrchr(path, '.'), *last = dot ? dot + 1 : path;
+    const size_t n = strlen(last);
+    for (int i = 0; af_arch_at(i); i++) {
+        const char *name = af_slot_hf_name(af_arch_at(i), head ? AF_SLOT_HEAD : AF_SLOT_EMBED);
+        const size_t size = strlen(name) - strlen(".weight");
+        if (size >= n && strncmp(name + size - n, last, n) == 0 &&
+            (size == n || name[size - n - 1] == '.'))
+            return true;
+    }
+    return false;
+}
+
 const char *af_slot_xielu_key(af_slot s)
 {
     static const char *const keys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};

@@ -200,6 +200,10 @@ void af_model_spec_clear(af_model_spec *s)
 void af_spec_whole_name(const af_model_spec *s, const char *name, char *out, size_t size)
 {
     const bool inside = strncmp(name, "model.", 6) == 0;
+    if (s->arch->head_module && strcmp(name, af_slot_hf_name(s->arch, AF_SLOT_HEAD)) == 0) {
+        snprintf(out, size, "%s.weight", s->arch->head_module);
+        return;
+    }
     snprintf(out, size, "%s%s", inside ? s->inner : "", name + (inside ? 6 : 0));
 }
 

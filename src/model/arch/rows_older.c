@@ -242,6 +242,7 @@ const af_arch af_rows_older[] = {
      .fused_qkv = true,
      .qkv_grouped = true,
      .stem = "gpt_neox.",
+     .head_module = "lm_head",
      .names = gpt_neox_names,
      .fill = gpt_neox_fill},
     {FALCON, .names = falcon_names, .fill = falcon_fill},

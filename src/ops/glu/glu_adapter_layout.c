@@ -63,7 +63,8 @@ static void find_forward(const af_graph *g, af_glu_adapter *u)
 {
     const int end = AF_MIN(u->glu->at + REACH, g->n_nodes);
     af_node *n = reader(g, AF_OP_ADAPTER_DOWN, u->glu->out[0], u->glu->at + 1, end);
-    if (n && af_may_take_over(g, u->glu, n, 1) && adapter_fits(n, 1, 0) && low_fits(g, n))
+    if (n && af_may_take_over(g, u->glu, n, 1) && adapter_fits(n, 1, 0) && low_fits(g, n) &&
+        !af_linear_group_of(g, n)->fp8) /* FP8 steps were measured without */
         u->low = n;
 }
 

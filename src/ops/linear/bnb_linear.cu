@@ -6,11 +6,8 @@
  * read once.
  *
  * Issuing instructions is what bounds it, so decoding is one permute and one load of shared memory
- * for two values: a byte of codes is looked up as two bf16, a copy of the table for each lane so
- * that no bank is hit twice. Tensor cores multiply the values of the book; a segment's sum is
- * scaled afterwards. The book is stored times BOOK_BY, which puts its values close to what bf16 can
- * hold: their error is 2.6 times smaller than that of weights that are scaled and rounded to bf16
- * (fp4 has none). */
+ * for two values (bnb_linear.cuh). Tensor cores multiply the values of the book; a segment's sum is
+ * scaled afterwards. */
 // variants: AF_BOOK=nf4_bits,fp4_bits AF_TOK=8,16
 // common: AF_BOOK=nf4_bits AF_TOK=8
 #include "bnb_linear.cuh"
@@ -18,41 +15,17 @@
 #ifndef AF_TOK
 #define AF_TOK 8
 #endif
-#define WARPS      (AF_TOK > 8 ? 16 : 24) /* of a block, which is alone on its SM */
-#define ROWS       16                     /* of an item: one tile of the tensor cores */
-#define SEGMENT    64
-#define SLOTS      4 /* pairs of segments of a warp, fetched before they are used */
-#define GROUPS     (AF_TOK / 8)
-#define PAIR_PITCH 256 /* bytes from one byte of codes to the next: 32 lanes, and as much unused   \
-                        */
-#define MAP_AT   (256 * PAIR_PITCH)
+#define WARPS    (AF_TOK > 8 ? 16 : 24) /* of a block, which is alone on its SM */
+#define ROWS     16                     /* of an item: one tile of the tensor cores */
+#define SEGMENT  64
+#define SLOTS    4 /* pairs of segments of a warp, fetched before they are used */
+#define GROUPS   (AF_TOK / 8)
+#define MAP_AT   PAIRS
 #define PART_AT  (MAP_AT + 1024)
 #define PART     (ROWS * (AF_TOK + 1)) /* floats of a warp's sums */
 #define HALF     (ROWS * SEGMENT / 2)
 #define SLOT     (2 * HALF)
 #define SLOTS_AT (PART_AT + 2 * WARPS * PART * 4)
-
-#define nf4_bits_by  1.437005f
-#define fp4_bits_by  3.0f
-#define JOINED(a, b) a##b
-#define BY_OF(book)  JOINED(book, _by)
-#define BOOK_BY      BY_OF(AF_BOOK)
-
-/* The values of every byte of codes, 16 bytes (four lanes' copies) a store. */
-DEV void fill_pairs(u8 *pairs)
-{
-    for (int i = threadIdx.x; i < 256 * 8; i += WARPS * 32) {
-        const u32 code = i / 8;
-        const u32 v = pack_bf16(__uint_as_float(AF_BOOK[code / 16]) * BOOK_BY,
-                                __uint_as_float(AF_BOOK[code % 16]) * BOOK_BY);
-        *(uint4 *)(pairs + code * PAIR_PITCH + i % 8 * 16) = make_uint4(v, v, v, v);
-    }
-}
-/* Byte i of a word of codes as two values. */
-template <int i> DEV u32 pair_of(const u8 *pairs, u32 code, u32 lane4)
-{
-    return *(const u32 *)(pairs + __byte_perm(code, lane4, 0x5504 | i << 4));
-}
 
 /* y[m][o] = sum_i x[m][i] w[o][i] + sum_r low[m][r] bt[r][o] + bias[o].
  *
@@ -110,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1)
     if (start < items)
         enter(start);
     bnb_map(map);
-    fill_pairs(smem);
+    fill_pairs(smem, WARPS * 32);
     __syncthreads();
     previous_done(); /* weights do not wait for it */
     int turn = 0;
@@ -155,11 +128,10 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1)
 #pragma unroll
                     for (int j = 0; j < 4; j++) {
                         const u32 a = j < 2 ? c[0].x : c[0].y, b = j < 2 ? c[1].x : c[1].y;
+                        const u32 even = pair_byte(j % 2 * 2), odd = pair_byte(j % 2 * 2 + 1);
                         const u32 t[4] = {
-                            j % 2 ? pair_of<2>(smem, a, lane4) : pair_of<0>(smem, a, lane4),
-                            j % 2 ? pair_of<2>(smem, b, lane4) : pair_of<0>(smem, b, lane4),
-                            j % 2 ? pair_of<3>(smem, a, lane4) : pair_of<1>(smem, a, lane4),
-                            j % 2 ? pair_of<3>(smem, b, lane4) : pair_of<1>(smem, b, lane4)};
+                            pair_of(smem, a, lane4, even), pair_of(smem, b, lane4, even),
+                            pair_of(smem, a, lane4, odd), pair_of(smem, b, lane4, odd)};
 #pragma unroll
                         for (int h = 0; h < GROUPS; h++)
                             mma(sum[k][h], t, j % 2 ? v[k][h][j / 2].z : v[k][h][j / 2].x,

@@ -1,12 +1,13 @@
-/* bnb_linear_cuda.c - projections of few tokens straight from 4-bit weights (bnb_linear.cu and
- * bnb_linear_dx.cu): which nodes they serve, and their launches. Everything else dequantises and
- * multiplies (linear_cuda.c). */
+/* bnb_linear_cuda.c - projections of few tokens straight from 4-bit weights (bnb_linear.cu,
+ * bnb_linear_sm90.cu and bnb_linear_dx.cu): which nodes they serve, and their launches. Everything
+ * else dequantises and multiplies (linear_cuda.c). */
 #include "backend/cuda/cuda_test.h"
+#include "backend/cuda/driver.h"
 #include "ops/common/cuda_ops.h"
 #include "ops/linear/linear_cuda.h"
 
 enum {
-    TOKENS_MAX = 16, /* above, dequantise + GEMM is faster (measured) */
+    TOKENS_MAX = 16,
     DX_TOKENS_MAX = 64,
     SEGMENT = 64, /* values; a row is whole segments, a block holds at least one */
     THREADS = 256,
@@ -21,6 +22,12 @@ enum {
     DX_COLS = 64,
     DX_ROWS = 128, /* a block takes at a time */
     DX_PARTS_MAX = 16,
+    /* bnb_linear_sm90.cu */
+    SM90_TOKENS_MAX = 256,
+    SM90_FEW = 8,
+    SM90_TILE = 64, /* rows of a warpgroup */
+    SM90_BOX = 8192,
+    SM90_PAIRS = 256 * 256,
 };
 
 typedef struct bnb_piece { /* as in bnb_linear.cu */
@@ -87,15 +94,20 @@ static void arg_pieces(af_cuda *cu, af_launch *l, const af_linear_group *p)
         af_arg_f32_late(cu, l, &p->w[AF_MIN(i, p->pieces - 1)]->quant->offset);
 }
 
-static void arg_shape(af_launch *l, const af_linear_group *p, int64_t tokens)
+static void arg_blocks(af_launch *l, const af_linear_group *p)
 {
     const af_quant *q = p->w[0]->quant;
+    af_arg_i32(l, log2_of(q->block / SEGMENT));
+    af_arg_i32(l, q->nested_block ? log2_of(q->nested_block) : -1);
+}
+
+static void arg_shape(af_launch *l, const af_linear_group *p, int64_t tokens)
+{
     af_arg_i32(l, tokens);
     af_arg_i32(l, p->O);
     af_arg_i32(l, p->I);
     af_arg_i32(l, p->parts ? p->R : 0);
-    af_arg_i32(l, log2_of(q->block / SEGMENT));
-    af_arg_i32(l, q->nested_block ? log2_of(q->nested_block) : -1);
+    arg_blocks(l, p);
 }
 
 /* Warps that share an item: the fewest rounds of the longest warp, in segments. The same for any
@@ -116,6 +128,102 @@ static int split_of(const af_cuda *cu, int64_t items, int64_t segments)
     return best;
 }
 
+/* ---- Hopper, more tokens ---- */
+typedef struct sm90_plan {
+    int N, wg, ks; /* AF_N, AF_WG and AF_KS of the kernel */
+} sm90_plan;
+
+/* As the kernel lays it out. */
+static int64_t sm90_shared(sm90_plan p, int64_t segments)
+{
+    const int boxes = p.wg * (p.N <= 64 ? 3 : 2);
+    const int stages = p.N == 256 ? 3 : p.N == 8 ? 0 : 4;
+    const int slab = AF_MIN(p.N, 32), owners = AF_MIN(p.ks, slab / 8);
+    const int sent = (p.ks - 1) * (slab / 2 / owners) * p.wg * 128 * 4;
+    const int sums = slab / owners * (p.wg * SM90_TILE + 4) * 4, bars = 2 * (stages + boxes) + 4;
+    const int64_t whole = p.N == 8 ? (segments + p.ks - 1) / p.ks * 1024 : 0;
+    const int at = SM90_PAIRS + boxes * SM90_BOX + stages * p.N * 128 + 2 * sent + sums + bars * 8;
+    return AF_ALIGN_UP(at, 1024) + 1024 + whole;
+}
+
+/* Items of p.wg tiles. */
+static int64_t sm90_items(const af_linear_group *g, sm90_plan p)
+{
+    int64_t n = 0;
+    for (int i = 0; i < g->pieces; i++)
+        n += (g->w[i]->dim[0] + SM90_TILE - 1) / SM90_TILE;
+    return (n + p.wg - 1) / p.wg;
+}
+
+/* Clusters that are surely at work together: processors come in groups of at least 16. */
+static int64_t sm90_clusters(const af_cuda *cu, sm90_plan p)
+{
+    return (p.ks > 2 ? cu->sms / 16 * 16 : cu->sms) / p.ks;
+}
+
+/* Cycles of the longest sequence of items: of a segment, which decodes and multiplies or waits for
+ * x and codes, and of the beginning and end of an item (measured on an H200). */
+static int64_t sm90_cost(const af_cuda *cu, const af_linear_group *g, sm90_plan p)
+{
+    const int64_t decode = (p.N <= 64 ? 320 : p.N == 128 ? 400 : 600) * p.wg;
+    const int64_t arrive = AF_MAX(p.N, 64) * 16 / 3 + 88 * p.wg;
+    const int64_t ends = 3000 + (p.ks > 1 ? AF_MAX(p.N, 64) * 48 : 0);
+    const int64_t clusters = sm90_clusters(cu, p), segments = g->I / SEGMENT;
+    const int64_t rounds = (sm90_items(g, p) + clusters - 1) / clusters;
+    return rounds * ((segments + p.ks - 1) / p.ks * AF_MAX(decode, arrive) + ends);
+}
+
+/* The same for any number of tokens up to 64. */
+static sm90_plan sm90_plan_of(const af_cuda *cu, const af_linear_group *g, int64_t tokens)
+{
+    static const int sizes[] = {8, 64, 128, 256};
+    sm90_plan best = {0};
+    int64_t least = INT64_MAX;
+    int N = 0;
+    while (sizes[N] < tokens)
+        N++;
+    for (int wg = 2; wg <= (sizes[N] == 256 ? 2 : 3); wg++)
+        for (int ks = 1; ks <= 4 && ks <= g->I / SEGMENT; ks *= 2) {
+            const sm90_plan p = {sizes[N], wg, ks};
+            const int64_t cost = sm90_cost(cu, g, p);
+            if (sm90_shared(p, g->I / SEGMENT) <= cu->smem_max && cost < least) {
+                least = cost;
+                best = p;
+            }
+        }
+    return best;
+}
+
+static bool on_sm90(af_cuda *cu, af_node *n, const af_linear_group *g)
+{
+    const af_tensor *x = n->in[0], *y = n->out[0];
+    const int64_t tokens = af_rows(x);
+    if (cu->arch != 90 || !cu->drv->tensor_map || g->parts || !serves(cu, g, x, SM90_TOKENS_MAX))
+        return false;
+    const sm90_plan p = sm90_plan_of(cu, g, tokens);
+    if (p.N == 0)
+        return false;
+    af_kernel *k = af_cuda_kernel(
+        cu, "bnb_linear_sm90.cu", "bnb_linear_sm90",
+        af_cuda_text(cu, "AF_BOOK=%s_bits AF_N=%d AF_WG=%d AF_KS=%d", book(g), p.N, p.wg, p.ks));
+    af_launch *l = af_cuda_launch(cu, n, k, AF_MIN(sm90_items(g, p), sm90_clusters(cu, p)) * p.ks,
+                                  1, 1, (p.wg + 1) * 128, (unsigned)sm90_shared(p, g->I / SEGMENT));
+    af_arg_ptr(l, y->data);
+    af_arg_i64(l, y->ld);
+    af_arg_mat(l, af_mat_of(x));
+    af_arg_map(cu, l, af_mat_of(x));
+    for (int i = 0; i < AF_LINEAR_PIECES; i++) {
+        const af_tensor *w = g->w[AF_MIN(i, g->pieces - 1)];
+        af_arg_map(cu, l, (af_mat){w->data, w->dim[0], g->I / 4, g->I / 4, AF_DTYPE_BF16});
+    }
+    arg_pieces(cu, l, g);
+    af_arg_ptr(l, g->bias ? g->bias->data : NULL);
+    af_arg_i32(l, tokens);
+    af_arg_i32(l, g->I);
+    arg_blocks(l, g);
+    return true;
+}
+
 bool af_bnb_linear(af_cuda *cu, af_node *n, const af_linear_group *p)
 {
     const af_tensor *x = n->in[0], *low = af_linear_in(n).xa, *y = n->out[0];
@@ -124,6 +232,9 @@ bool af_bnb_linear(af_cuda *cu, af_node *n, const af_linear_group *p)
     const int capacity = tokens <= 8 ? 8 : TOKENS_MAX, warps = tokens <= 8 ? WARPS : 16;
     const int sums = 2 * warps * ROWS * (capacity + 1) * (int)sizeof(float);
     const int shared = TABLE_BYTES + sums + warps * SLOT_BYTES; /* Hopper's; others dequantise */
+    /* a single token is faster below */
+    if ((tokens > TOKENS_MAX || (tokens > 1 && tokens <= SM90_FEW)) && on_sm90(cu, n, p))
+        return true;
     if (!serves(cu, p, x, TOKENS_MAX) || shared > cu->smem_max)
         return false;
     af_kernel *k = af_cuda_kernel(cu, "bnb_linear.cu", "bnb_linear",

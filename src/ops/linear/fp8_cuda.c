@@ -36,10 +36,58 @@ static uint64_t code_bytes(const af_node *n)
     return AF_ALIGN_UP((uint64_t)af_count(n->in[0]), (uint64_t)256);
 }
 
+/* The two tensors are next to each other: activations, while a weight may have the same type. */
+static af_fp8_rows rows_among(af_tensor *const *t, int n)
+{
+    for (int i = 0; i + 1 < n; i++)
+        if (t[i]->dtype == AF_DTYPE_E4M3 && t[i]->role == AF_ROLE_ACTIVATION)
+            return (af_fp8_rows){t[i], t[i + 1]};
+    return (af_fp8_rows){NULL, NULL};
+}
+
+af_fp8_rows af_fp8_rows_made(const af_node *n) { return rows_among(n->out, n->n_out); }
+
+/* Norms do, where every row they read and write starts on 16 bytes. */
+static bool writes_rows(const af_node *n, const af_tensor *x)
+{
+    bool fits = n && n->out[0] == x && !x->base && n->n_out + 2 <= AF_NODE_OUT_MAX &&
+                x->dtype == AF_DTYPE_BF16;
+    fits = fits &&
+           (n->op == AF_OP_RMSNORM || n->op == AF_OP_RMSNORM_ADD || n->op == AF_OP_RMSNORM_BWD);
+    for (int k = 0; fits && k < n->n_in + n->n_out; k++) {
+        const af_tensor *t = k < n->n_in ? n->in[k] : n->out[k - n->n_in];
+        fits = af_last(t) != af_last(x) || (t->ld % UNIT == 0 && t->base_offset % 16 == 0);
+    }
+    return fits;
+}
+
+void af_fp8_cuda_join(af_graph *g)
+{
+    for (int i = 0; i < g->n_nodes; i++) {
+        af_node *n = g->nodes[i], *of = n->n_in > 0 ? n->in[0]->producer : NULL;
+        if ((n->op != AF_OP_LINEAR && n->op != AF_OP_LINEAR_DX) || !n->attr.linear.fp8 ||
+            n->n_in + 2 > AF_NODE_IN_MAX)
+            continue;
+        af_tensor *x = n->in[0];
+        af_fp8_rows rows = of ? af_fp8_rows_made(of) : (af_fp8_rows){NULL, NULL};
+        if (!rows.codes) {
+            if (!writes_rows(of, x))
+                continue;
+            af_tensor *codes = af_node_output(g, of, AF_DTYPE_E4M3, x->ndim, x->dim);
+            af_tensor *scale = af_node_output(g, of, AF_DTYPE_F32, 1, (int64_t[]){af_rows(x)});
+            if (af_graph_failed(g))
+                return;
+            rows = (af_fp8_rows){codes, scale};
+        }
+        n->in[n->n_in++] = rows.codes;
+        n->in[n->n_in++] = rows.scale;
+    }
+}
+
 uint64_t af_fp8_cuda_work(const af_node *n)
 {
     const bool product = n->op == AF_OP_LINEAR || n->op == AF_OP_LINEAR_DX;
-    return product && n->attr.linear.fp8
+    return product && n->attr.linear.fp8 && !rows_among(n->in, n->n_in).codes
                ? code_bytes(n) + AF_ALIGN_UP((uint64_t)af_rows(n->in[0]) * 4, (uint64_t)256)
                : 0;
 }
@@ -129,9 +177,13 @@ void af_fp8_cuda_product(af_cuda *cu, af_node *n, const af_linear_group *p, af_m
 {
     const bool forward = n->op == AF_OP_LINEAR;
     const af_mat x = af_mat_of(n->in[0]);
-    uint8_t *codes = (uint8_t *)cu->work + AF_ALIGN_UP(af_linear_group_scratch(p), (uint64_t)256);
-    uint8_t *scale = codes + code_bytes(n);
-    rows_to_codes(cu, n, codes, scale, x);
+    const af_fp8_rows made = rows_among(n->in, n->n_in);
+    uint8_t *codes =
+        made.codes ? made.codes->data
+                   : (uint8_t *)cu->work + AF_ALIGN_UP(af_linear_group_scratch(p), (uint64_t)256);
+    uint8_t *scale = made.codes ? made.scale->data : codes + code_bytes(n);
+    if (!made.codes)
+        rows_to_codes(cu, n, codes, scale, x);
     const fp8_product q = {.c = af_mat_of(n->out[0]),
                            .x = {codes, x.rows, x.cols, x.cols, AF_DTYPE_E4M3},
                            .w = af_mat_of(forward ? p->codes : p->codes_t),

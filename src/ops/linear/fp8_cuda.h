@@ -8,6 +8,13 @@
 bool af_fp8_cuda_can(const af_cuda *cu, af_dtype type, int64_t in, int64_t out);
 /* Layout: the codes of both orientations, their scales, and the transposed A. */
 void af_fp8_cuda_leaves(af_graph *g, af_linear_group *p);
+/* Rows as codes, by the op that writes the rows: layout gives a norm two more outputs, and the
+ * product two more inputs. NULL where fp8_rows makes them. */
+typedef struct af_fp8_rows {
+    af_tensor *codes, *scale;
+} af_fp8_rows;
+void af_fp8_cuda_join(af_graph *g);
+af_fp8_rows af_fp8_rows_made(const af_node *n);
 /* Workspace of LINEAR and LINEAR_DX after that of the group's matrix: codes and scales of rows. */
 uint64_t af_fp8_cuda_work(const af_node *n);
 /* Steps of n that make the codes of the weights from their bf16 matrix. */

@@ -1,89 +1,12 @@
-/* fp8_quant.cu - rows and columns of bf16 as e4m3 with a scale each; the rule is that of
- * tensor/fp8_round.h, to the bit.
+/* fp8_quant.cu - rows and columns of bf16 as e4m3 with a scale each (fp8_codes.cuh).
  *
- * The largest magnitude is found among bit patterns, where NaN is above all. A row of a matrix is a
- * block; columns are made 32 at a time, and stored as rows: the other orientation of
- * a weight. */
+ * A row of a matrix is a block; columns are made 32 at a time, and stored as rows: the other
+ * orientation of a weight. */
 // variants: AF_T=bf16
 // common: AF_T=bf16
-#include "dev.cuh"
+#include "fp8_codes.cuh"
 
-#define TINY 0x0d800000u /* 2^-100 */
-#define HELD 5           /* times eight values of a row */
-
-struct fp8_scale {
-    float scale, inverse;
-};
-DEV fp8_scale scale_of(u32 largest)
-{
-    const float most = __uint_as_float(largest);
-    if (largest >= 0x7f800000u)
-        return {__uint_as_float(0x7fc00000u), __uint_as_float(0x7fc00000u)};
-    if (largest < TINY)
-        return {0.0f, 0.0f};
-    return {__fdiv_rn(most, 448.0f), __fdiv_rn(448.0f, most)};
-}
-DEV u32 magnitude(float v) { return __float_as_uint(v) & 0x7fffffffu; }
-/* The code of v, ties to even, at most 448. */
-DEV u32 code_of(float v)
-{
-    const u32 u = __float_as_uint(v), sign = u >> 24 & 0x80u, mag = u & 0x7fffffffu;
-    if (mag > 0x7f800000u)
-        return sign | 0x7fu;
-    /* the exponent's bias goes from 127 to 7; below 2^-6 in steps of 2^-9 */
-    const u32 normal = ((mag + 0x7ffffu + (mag >> 20 & 1)) >> 20) - (120u << 3);
-    const u32 small = __float_as_uint(__uint_as_float(mag) + 16384.0f) - 0x46800000u;
-    const u32 r = mag < 0x3c800000u ? small : normal;
-    return sign | (mag >= 0x43e00000u ? 0x7eu : r);
-}
-DEV u32 block_largest(u32 v)
-{
-    __shared__ u32 part[32];
-#pragma unroll
-    for (int d = 16; d; d >>= 1) {
-        const u32 other = __shfl_xor_sync(FULL, v, d);
-        v = v > other ? v : other;
-    }
-    __syncthreads();
-    if (threadIdx.x % 32 == 0)
-        part[threadIdx.x / 32] = v;
-    __syncthreads();
-    for (int i = 0; i < (int)blockDim.x / 32; i++)
-        v = v > part[i] ? v : part[i];
-    return v;
-}
-
-/* Eight values of bf16, times `by`, as codes. */
-DEV uint2 codes_of(const uint4 &held, float by)
-{
-    const u32 in[4] = {held.x, held.y, held.z, held.w};
-    u32 w[2] = {};
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const float v[2] = {__uint_as_float(in[i] << 16), __uint_as_float(in[i] & 0xffff0000u)};
-#if __CUDA_ARCH__ >= 890
-        u16 two;
-        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;"
-            : "=h"(two)
-            : "f"(__fmul_rn(v[1], by)), "f"(__fmul_rn(v[0], by)));
-#else
-        const u32 two = code_of(__fmul_rn(v[0], by)) | code_of(__fmul_rn(v[1], by)) << 8;
-#endif
-        w[i / 2] |= (u32)two << i % 2 * 16;
-    }
-    return {w[0], w[1]};
-}
-DEV u32 largest_of(const uint4 &held, u32 most)
-{
-    const u32 in[4] = {held.x, held.y, held.z, held.w};
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const u32 low = in[i] << 16 & 0x7fff0000u, high = in[i] & 0x7fff0000u;
-        const u32 larger = low > high ? low : high;
-        most = most > larger ? most : larger;
-    }
-    return most;
-}
+#define HELD 5 /* times eight values of a row */
 
 /* Row r of x [.][cols], and its scale. cols is a multiple of 16, rows of q are `cols` bytes, those
  * of x start on 16 bytes. A thread keeps what it reads, as far as that goes. */

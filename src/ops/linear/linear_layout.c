@@ -371,6 +371,7 @@ static af_status layout(af_cuda *cu, af_graph *g, af_error *err)
         match_inplace(g, u);
         share(g, u);
         widen(g, u);
+        af_fp8_cuda_join(g);
         af_linear_groups *all = groups_of(g);
         for (int i = 0; i < all->n; i++)
             cg->plan.can_shrink |= all->group[i].quant;

@@ -6,12 +6,13 @@
  * AF_VEC
  * >= D. Rows are dealt to warps or blocks in turn: a row is read once and stays in registers, w is
  * read once by each. Rows have strides (ld*) so that spare columns after D stay untouched.
- * rmsnorm_dw: see there. */
+ * Where a product in FP8 reads the result, forward and gradient write it as e4m3 codes with a
+ * scale, too (codes, else NULL; bf16 only). rmsnorm_dw: see there. */
 // variants: (AF_T=bf16 AF_W=bf16,float AF_VEC=8 | AF_T=float AF_W=float,bf16 AF_VEC=4
 //      | AF_T=half AF_W=half,float AF_VEC=8) (AF_PER=4 AF_WARP=1 | AF_PER=2,4,8 AF_WARP=0)
 //    | (AF_T=bf16,float AF_W=bf16,float | AF_T=half AF_W=half,float) AF_VEC=1 AF_PER=8,32 AF_WARP=0
 // common: AF_T=bf16 AF_W=bf16,float AF_VEC=8 (AF_PER=4 AF_WARP=1 | AF_PER=2 AF_WARP=0)
-#include "dev.cuh"
+#include "fp8_codes.cuh"
 
 #ifndef AF_W
 #define AF_W AF_T
@@ -29,11 +30,13 @@
     for (i64 n = (i64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; n < rows;                 \
          n += (i64)gridDim.x * (blockDim.x / 32))
 DEV float row_sum(float v) { return warp_sum(v); }
+DEV u32 row_largest(u32 v) { return warp_largest(v); }
 #else
 #define WIDTH    blockDim.x
 #define LANE     threadIdx.x
 #define ROW_LOOP for (i64 n = blockIdx.x; n < rows; n += gridDim.x)
 DEV float row_sum(float v) { return block_sum(v); }
+DEV u32 row_largest(u32 v) { return block_largest(v); }
 #endif
 
 struct row {
@@ -77,6 +80,31 @@ DEV float dot(const row &a, const row &b)
     _Pragma("unroll") for (int i = 0; i < AF_PER; i++)                                             \
         _Pragma("unroll") for (int k = 0; k < AF_VEC; k++)
 
+/* What store_row stored, as codes. */
+DEV void store_codes(u8 *codes, float *scale, const row &r, int D)
+{
+#if AF_VEC == 8
+    uint4 held[AF_PER];
+    u32 most = 0;
+#pragma unroll
+    for (int i = 0; i < AF_PER; i++) {
+        const float *v = r.v[i];
+        held[i] = make_uint4(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]), pack_bf16(v[4], v[5]),
+                             pack_bf16(v[6], v[7]));
+        most = largest_of(held[i], most);
+    }
+    const fp8_scale s = scale_of(row_largest(most));
+    if (LANE == 0)
+        *scale = s.scale;
+#pragma unroll
+    for (int i = 0; i < AF_PER; i++) {
+        const int d = (i * WIDTH + LANE) * AF_VEC;
+        if (d < D)
+            *(uint2 *)(codes + d) = codes_of(held[i], s.inverse);
+    }
+#endif
+}
+
 /* w as it multiplies: plus_one is 0 or 1. */
 DEV void load_weight(row &w, const AF_W *p, int D, float plus_one)
 {
@@ -84,19 +112,23 @@ DEV void load_weight(row &w, const AF_W *p, int D, float plus_one)
     EACH w.v[i][k] += plus_one;
 }
 
-DEV void normalise(AF_T *y, float *rstd, row &x, const row &w, int D, float eps)
+DEV void normalise(AF_T *y, float *rstd, row &x, const row &w, int D, float eps, u8 *codes,
+                   float *scale)
 {
     const float r = rsqrtf(row_sum(dot(x, x)) / D + eps);
     EACH x.v[i][k] *= r * w.v[i][k];
     store_row(y, x, D);
     if (LANE == 0)
         *rstd = r;
+    if (codes)
+        store_codes(codes, scale, x, D);
 }
 
 /* y = x * rstd * (w + plus_one), rstd[n] = 1 / sqrt(mean x[n]^2 + eps) */
 extern "C" __global__ void rmsnorm_fwd(AF_T *y, float *rstd, const AF_T *x, const AF_W *w,
                                        long long rows, int D, long long ldy, long long ldx,
-                                       float eps, float plus_one)
+                                       float eps, float plus_one, u8 *codes,
+                                       float *scale)
 {
     previous_done();
     row wr, xr;
@@ -104,7 +136,8 @@ extern "C" __global__ void rmsnorm_fwd(AF_T *y, float *rstd, const AF_T *x, cons
     ROW_LOOP
     {
         load_row(xr, x + n * ldx, D);
-        normalise(y + n * ldy, rstd + n, xr, wr, D, eps);
+        normalise(y + n * ldy, rstd + n, xr, wr, D, eps, codes ? codes + n * D : codes,
+                  scale + n);
     }
 }
 
@@ -112,7 +145,8 @@ extern "C" __global__ void rmsnorm_fwd(AF_T *y, float *rstd, const AF_T *x, cons
 extern "C" __global__ void rmsnorm_add_fwd(AF_T *y, AF_T *sum, float *rstd, const AF_T *x,
                                            const AF_T *residual, const AF_W *w, long long rows,
                                            int D, long long ldy, long long lds, long long ldx,
-                                           long long ldr, float eps, float plus_one)
+                                           long long ldr, float eps, float plus_one, u8 *codes,
+                                       float *scale)
 {
     previous_done();
     row wr, xr, rr;
@@ -123,7 +157,8 @@ extern "C" __global__ void rmsnorm_add_fwd(AF_T *y, AF_T *sum, float *rstd, cons
         load_row(rr, residual + n * ldr, D);
         EACH xr.v[i][k] = rounded<AF_T>(xr.v[i][k] + rr.v[i][k]);
         store_row(sum + n * lds, xr, D);
-        normalise(y + n * ldy, rstd + n, xr, wr, D, eps);
+        normalise(y + n * ldy, rstd + n, xr, wr, D, eps, codes ? codes + n * D : codes,
+                  scale + n);
     }
 }
 
@@ -132,7 +167,8 @@ extern "C" __global__ void rmsnorm_add_fwd(AF_T *y, AF_T *sum, float *rstd, cons
 extern "C" __global__ void rmsnorm_bwd(AF_T *dx, const AF_T *x, const AF_W *w, const float *rstd,
                                        const AF_T *dy, const AF_T *add, long long rows, int D,
                                        long long lddx, long long ldx, long long lddy, long long lda,
-                                       float plus_one)
+                                       float plus_one, u8 *codes,
+                                       float *scale)
 {
     previous_done();
     row wr, xr, gr;
@@ -150,6 +186,8 @@ extern "C" __global__ void rmsnorm_bwd(AF_T *dx, const AF_T *x, const AF_W *w, c
             EACH gr.v[i][k] += xr.v[i][k];
         }
         store_row(dx + n * lddx, gr, D);
+        if (codes)
+            store_codes(codes + n * D, scale + n, gr, D);
     }
 }
 

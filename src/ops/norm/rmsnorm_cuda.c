@@ -1,6 +1,7 @@
 /* rmsnorm_cuda.c - launchers of rmsnorm.c. One warp or block per row, which stays in
  * registers. */
 #include "ops/common/cuda_ops.h"
+#include "ops/linear/fp8_cuda.h"
 #include "ops/norm/norm_in.h"
 
 enum {
@@ -61,6 +62,14 @@ static af_kernel *kernel(af_cuda *cu, const char *name, const af_tensor *x, cons
                                        s.per, s.warp));
 }
 
+/* The last arguments: where the rows go as codes, when a product in FP8 wants them (fp8_cuda.h). */
+static void add_codes(af_launch *l, const af_node *n)
+{
+    const af_fp8_rows rows = af_fp8_rows_made(n);
+    af_arg_ptr(l, rows.codes ? rows.codes->data : NULL);
+    af_arg_ptr(l, rows.codes ? rows.scale->data : NULL);
+}
+
 AF_CHECKED static af_status check(norm_shape *s, const af_node *n, const af_tensor *w,
                                   af_error *err)
 {
@@ -106,6 +115,7 @@ static af_status rmsnorm_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error 
         af_arg_i64(l, in.residual->ld);
     af_arg_f32(l, n->attr.norm.eps);
     af_arg_f32(l, n->attr.norm.plus_one);
+    add_codes(l, n);
     return AF_OK;
 }
 
@@ -134,6 +144,7 @@ static af_status rmsnorm_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_er
     af_arg_i64(l, dy->ld);
     af_arg_i64(l, sum ? sum->ld : 0);
     af_arg_f32(l, n->attr.norm.plus_one);
+    add_codes(l, n);
     return AF_OK;
 }
 

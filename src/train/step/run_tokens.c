@@ -261,13 +261,12 @@ static af_status read_rows(af_token_rows *out, af_arena *arena, const af_run_con
 static af_status read_tables(af_run_tokens *t, af_adapter_config *c, const af_run_config *r,
                              af_error *err)
 {
-    static const char *const paths[AF_TOKEN_TABLES] = {"model.embed_tokens", "lm_head"};
     const af_yaml *v = r->trainable_tokens;
     if (v->kind != AF_YAML_MAP)
         return read_rows(&c->tokens[AF_TOKENS_EMBED], &t->arena, r, v, err);
     for (int i = 0; i < v->count; i++) {
         int k = 0;
-        while (k < AF_TOKEN_TABLES && !af_path_in_list(paths[k], &v->key[i], 1))
+        while (k < AF_TOKEN_TABLES && !af_path_is_table(v->key[i], k == AF_TOKENS_HEAD))
             k++;
         if (k == AF_TOKEN_TABLES)
             return wrong(r, "trainable_token_indices", err,

@@ -25,12 +25,30 @@ static acts small_rows()
     set_row(x, 1, LD, vec(D, 0.0));
     return acts(x);
 }
+/* The rows that were stored, as codes: to the bit, where kernels make them. */
+static void same_codes(acts &x, buf<u8> &codes, floats &scale)
+{
+    const vec v = x.values();
+    for (size_t r = 0; r < ROWS && std::is_same<act, bf16>::value && AF_VEC == 8; r++) {
+        std::vector<float> row(v.begin() + (long)(r * LD), v.begin() + (long)(r * LD + D));
+        const af_fp8_scale f = af_fp8_scale_of(af_fp8_largest(row.data(), (int64_t)D, 0));
+        bool equal = scale.v[r] == f.scale;
+        for (size_t i = 0; i < D; i++)
+            equal &= codes.v[r * D + i] == af_fp8_code(row[i] * f.inverse);
+        if (!equal) {
+            printf("row %zu of a norm has other codes\n", r);
+            failures++;
+        }
+    }
+}
 static void rmsnorm_case(float plus)
 {
     using namespace norms;
     acts x = small_rows(), more = small_rows(), dy(numbers(ROWS * LD, 1)), w(numbers(D, 1)),
          y(ROWS * LD), sum(ROWS * LD), y2(ROWS * LD), dx(ROWS * LD);
-    floats rstd(ROWS), rstd2(ROWS), part(2 * D);
+    floats rstd(ROWS), rstd2(ROWS), part(2 * D),
+        scale[3] = {floats(ROWS), floats(ROWS), floats(ROWS)};
+    buf<u8> codes[3] = {buf<u8>(ROWS * D), buf<u8>(ROWS * D), buf<u8>(ROWS * D)};
     vec wy = nothing(ROWS * LD), wsum = wy, wy2 = wy, wdx = wy, wr(ROWS), wdw(2 * D);
     const vec wv = w.values();
     for (size_t r = 0; r < ROWS; r++) {
@@ -53,11 +71,12 @@ static void rmsnorm_case(float plus)
             squares += v * v;
         wr[r] = 1 / sqrt(squares / (double)D + norm_eps);
     }
-    launch({2, 1}, 32, rmsnorm_fwd, y.p(), rstd.p(), x.p(), w.p(), ROWS, D, LD, LD, norm_eps, plus);
+    launch({2, 1}, 32, rmsnorm_fwd, y.p(), rstd.p(), x.p(), w.p(), ROWS, D, LD, LD, norm_eps, plus,
+           codes[0].p(), scale[0].p());
     launch({2, 1}, 32, rmsnorm_add_fwd, y2.p(), sum.p(), rstd2.p(), x.p(), more.p(), w.p(), ROWS, D,
-           LD, LD, LD, LD, norm_eps, plus);
+           LD, LD, LD, LD, norm_eps, plus, codes[1].p(), scale[1].p());
     launch({2, 1}, 32, rmsnorm_bwd, dx.p(), x.p(), w.p(), rstd.p(), dy.p(), more.p(), ROWS, D, LD,
-           LD, LD, LD, plus);
+           LD, LD, LD, plus, codes[2].p(), scale[2].p());
     launch({2, 2}, 256, rmsnorm_dw, part.p(), x.p(), rstd.p(), dy.p(), ROWS, D, LD, LD, 2);
     same("rmsnorm rstd", rstd, wr, 1e-5);
     same("rmsnorm", y, wy, 1e-5);
@@ -65,6 +84,9 @@ static void rmsnorm_case(float plus)
     same("rmsnorm_add", y2, wy2, 1e-5);
     same("rmsnorm_bwd", dx, wdx, 1e-4);
     same("rmsnorm_dw", part, wdw, 1e-5);
+    acts *const of[3] = {&y, &y2, &dx};
+    for (int i = 0; i < 3; i++)
+        same_codes(*of[i], codes[i], scale[i]);
 }
 
 /* ---- rows: softmax, layer norm, fake quantisation ---- */

@@ -3,6 +3,7 @@
 #define AF_HOST_KERNELS_H
 
 #include "host/host_library.h"
+#include "ops/common/fp8_codes.cuh"
 #include "ops/optim/adam.cuh"
 
 #define AF_PER 2

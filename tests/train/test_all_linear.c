@@ -1,0 +1,111 @@
+/* test_all_linear.c - lora_target_linear adapts what PEFT's all-linear does, under the same names,
+ * in every family that has a golden (tools/golden/make_all_linear.py). */
+#include "model/family_case.h"
+
+#include "model/adapter_config.h"
+#include "train/run/method.h"
+
+enum { NAMES = 64, NAME = 200 };
+
+/* "model.layers.1.mlp.up_proj" without its numbers. */
+static void short_name(char *out, const char *name)
+{
+    size_t n = 0;
+    while (*name) {
+        const size_t digits = strspn(name, "0123456789");
+        if (digits && name[digits] == '.' && n && out[n - 1] == '.')
+            name += digits + 1;
+        else
+            out[n++] = *name++;
+    }
+    out[n] = '\0';
+    char *end = strstr(out, ".lora_A.weight");
+    assert_non_null(end);
+    *end = '\0';
+}
+
+static int by_text(const void *a, const void *b) { return strcmp(a, b); }
+
+/* The modules of a fresh adapter, sorted, each once. */
+static int adapted(char out[NAMES][NAME], const af_adapter *a)
+{
+    int n = 0;
+    for (int i = 0; i < a->spec->modules; i++) {
+        char whole[AF_ADAPTER_NAME_BYTES], one[NAME];
+        if (!a->module[i].rank)
+            continue;
+        if (af_module_is_experts(&a->spec->module[i]))
+            af_adapter_experts_name(whole, a, i, 'A');
+        else
+            af_adapter_low_name(whole, &a->spec->module[i], 'A');
+        short_name(one, whole + strlen(AF_ADAPTER_PREFIX));
+        bool known = false;
+        for (int k = 0; k < n; k++)
+            known |= strcmp(out[k], one) == 0;
+        assert_true(n < NAMES);
+        if (!known)
+            snprintf(out[n++], NAME, "%s", one);
+    }
+    qsort(out, (size_t)n, sizeof *out, by_text);
+    return n;
+}
+
+static void check_family(const char *name, const char *want)
+{
+    static const char run_text[] = "base_model: x\ndatasets: [{path: y}]\nadapter: lora\n"
+                                   "lora_r: 2\nlora_target_linear: true\noutput_dir: z\n";
+    af_error err = {0};
+    af_hf_config config;
+    af_model_spec spec;
+    af_run_config run = {0};
+    af_adapter_config c;
+    af_adapter *a = NULL;
+    static af_method_lists lists;
+    char path[4400], list[NAMES][NAME], text[NAMES * NAME] = "";
+    snprintf(path, sizeof path, "%s/families/%s.json", golden_dir(), name);
+    json_t *j = read_json(path);
+    char *keys = json_dumps(json_object_get(j, "config"), 0);
+    CHECK_OK(af_hf_config_parse(&config, keys, strlen(keys), name, &err), err);
+    CHECK_OK(af_model_spec_init(&spec, &config, &err), err);
+    CHECK_OK(af_run_config_parse(&run, run_text, strlen(run_text), "run.yaml", NULL, 0, &err), err);
+    CHECK_OK(af_method_adapter(&c, &lists, &run, &spec, &err), err);
+    CHECK_OK(af_adapter_outline(&a, &c, &spec, &err), err);
+    const int n = adapted(list, a);
+    for (int i = 0, at = 0; i < n; i++)
+        at += snprintf(text + at, sizeof text - (size_t)at, "%s%s", i ? " " : "", list[i]);
+    CHECK_MSG(strcmp(text, want) == 0, "%s adapts\n%s\nnot\n%s", name, text, want);
+    af_adapter_free(a);
+    af_run_config_clear(&run);
+    af_model_spec_clear(&spec);
+    af_hf_config_clear(&config);
+    free(keys);
+    json_decref(j);
+}
+
+static void test_names_of_all_families(void **state)
+{
+    (void)state;
+    char path[4400];
+    char *text, *save = NULL;
+    uint64_t size;
+    af_error err = {0};
+    int seen = 0;
+    snprintf(path, sizeof path, "%s/families/all_linear.txt", golden_dir());
+    CHECK_OK(af_file_read(&text, &size, path, 1 << 20, &err), err);
+    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        char *names = strchr(line, ' ');
+        assert_non_null(names);
+        *names = '\0';
+        check_family(line, names + 1);
+        seen++;
+    }
+    print_message("%d families\n", seen);
+    assert_true(seen > 80);
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names_of_all_families)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

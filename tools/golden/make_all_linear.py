@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""tests/golden/families/all_linear.txt: what PEFT's target_modules="all-linear" adapts in each family.
+
+A line per golden of make_families.py: its name, then the adapted modules without the numbers of layers and experts, as they are
+called in the adapter's file. Read by tests/train/test_all_linear.c.
+
+    make_all_linear.py        (needs torch, transformers and peft)"""
+import json
+import pathlib
+import re
+import tempfile
+import warnings
+
+import peft
+import transformers
+
+from make_families import class_of
+
+warnings.filterwarnings("ignore")
+transformers.logging.set_verbosity_error()
+FAMILIES = pathlib.Path(__file__).resolve().parents[2] / "tests/golden/families"
+
+
+def names(config):
+    kind = class_of(config)
+    model = (kind.from_config if hasattr(kind, "from_config") else kind)(config)
+    model = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM"))
+    keys = peft.get_peft_model_state_dict(model)
+    short = {re.sub(r"\.\d+(?=\.)", "", k[len("base_model.model."):].removesuffix(".lora_A.weight"))
+             for k in keys if k.endswith(".lora_A.weight")}
+    return " ".join(sorted(short))
+
+
+lines = []
+for path in sorted(FAMILIES.glob("*.json")):
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "config.json").write_text(json.dumps(json.loads(path.read_text())["config"]))
+        config = transformers.AutoConfig.from_pretrained(folder)
+    lines.append(f"{path.stem} {names(config)}\n")
+(FAMILIES / "all_linear.txt").write_text("".join(lines))
+print(len(lines), "families")
