@@ -69,7 +69,7 @@ static void case_moe(rec *r) { moe(r, false, 70, 5, 24, 40); }
 static void case_moe_train(rec *r) { moe(r, true, 70, 5, 24, 40); }
 /* Three tiles of slots an expert, two and three of columns: pairs, and ones that are left over. */
 static void case_moe_tiles(rec *r) { moe(r, false, 700, 4, 600, 200); }
-/* Biases and nothing else that is trained: the gated unit is the product's second output. */
+/* Biases and nothing else that is trained: the gated unit belongs to the product's node. */
 static void case_moe_biased(rec *r)
 {
     enum { N = 300, X = 4, D = 136, F = 200, K = 2 };
