@@ -255,8 +255,11 @@ static af_status match_folder(af_model_reader *in, faults *f, int i, af_error *e
                                   sizeof name);
     if (t->ndim == 2 && af_quant_is_bnb(in->config.quant.method)) {
         AF_TRY(af_bnb_weight_read(&e->bnb, &e->packed, in->weights, name, in->config.dtype, err));
-        if (e->packed)
-            return check_packed(&e->bnb, stored, err);
+        if (e->packed) { /* a Conv1D is turned back before it is packed */
+            const bool turned = e->turned != NULL;
+            e->turned = NULL;
+            return check_packed(&e->bnb, turned ? t->dim : stored, err);
+        }
     }
     /* Experts are one tensor each, or all in one. */
     const bool whole = (t->ndim < 3 && !af_disk_is_apart(&in->spec, i)) ||
@@ -265,6 +268,8 @@ static af_status match_folder(af_model_reader *in, faults *f, int i, af_error *e
     AF_TRY(take_parts(in, e, whole ? 1 : af_disk_count(&in->spec, i), err));
     if (whole) {
         AF_TRY(match_coded(in, e, 0, 1, name, stored, t->ndim, &coded, err));
+        if (coded && e->turned && t->ndim == 2)
+            return af_fail(err, AF_EUNSUPPORTED, "'%s': codes of a Conv1D are not supported", name);
         if (!coded)
             e->part[0] = find(in, f, name, stored, t->scalar ? 0 : t->ndim);
         return AF_OK;

@@ -99,8 +99,30 @@ static void test_families(void **state)
     assert_true(written >= 8 || only);
 }
 
+/* A Conv1D would be read as another matrix. */
+static void test_turned_matrices_are_not_packed(void **state)
+{
+    (void)state;
+    formula_model f;
+    char path[2 * PATH], out[PATH];
+    af_error err = {0};
+    af_convert_report *r = NULL;
+    scratch_dir d = scratch_new();
+    snprintf(path, sizeof path, "%s/families/gpt2.json", golden_dir());
+    json_t *j = read_json(path);
+    formula_model_write(&f, j);
+    join(out, sizeof out, d.path, "packed");
+    const af_quantize_opts o = {.type = "nf4", .threads = 1};
+    assert_int_equal(af_quantize(&r, f.dir, out, &o, &err), AF_EUNSUPPORTED);
+    CHECK_MSG(strstr(err.msg, "matrices lie turned"), "%s", err.msg);
+    formula_model_clear(&f);
+    json_decref(j);
+    scratch_free(&d);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_families)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_families),
+                                       cmocka_unit_test(test_turned_matrices_are_not_packed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

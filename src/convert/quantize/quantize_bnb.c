@@ -504,6 +504,12 @@ af_status af_quantize_bnb(af_convert_report **report, af_model_reader *in, const
     if (j.block < 32 || j.block > BLOCK_MAX || (j.block & (j.block - 1)))
         return af_fail(err, AF_EUSAGE, "block size %" PRId64 " is not a power of two from 32 to %d",
                        j.block, BLOCK_MAX);
+    const af_arch *arch = af_arch_find(in->config.model_type);
+    if (arch && arch->linears_turned)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "models of type '%s' cannot be written in types of bitsandbytes: their "
+                       "matrices lie turned; 'load_in_4bit: true' quantises them while a run loads",
+                       arch->model_type);
     AF_TRY(check_shapes(in, err));
     AF_TRY(af_folder_open(&f, out, (const char *const[]){in->path}, 1, o->force, err));
     AF_TRY(af_pool_new(&j.pool, o->threads, err));
