@@ -432,6 +432,7 @@ static const test_case cases[] = {
     {"gguf", case_gguf, 1e-2},
     {"gguf_fp4", case_gguf_fp4, 1e-2},
     {"gguf_iq3", case_gguf_iq3, 1e-2},
+    {"gguf_iq2", case_gguf_iq2, 1e-2},
     {"gguf_ternary", case_gguf_ternary, 1e-2},
     {"adapter_only", case_adapter_only, 1e-2},
     {"dora_norm", case_dora_norm, 0},
