@@ -21,6 +21,7 @@ static const codec codecs[AF_DTYPE_COUNT] = {
     [AF_DTYPE_Q6_K] = {af_q6_k_decode, af_q6_k_encode},
     [AF_DTYPE_IQ4_NL] = {af_iq4_nl_decode, af_iq4_nl_encode},
     [AF_DTYPE_IQ4_XS] = {af_iq4_xs_decode, af_iq4_xs_encode},
+    [AF_DTYPE_IQ2_S] = {af_iq2_s_decode, af_iq2_s_encode},
     [AF_DTYPE_IQ3_XXS] = {af_iq3_xxs_decode, af_iq3_xxs_encode},
     [AF_DTYPE_IQ3_S] = {af_iq3_s_decode, af_iq3_s_encode},
     [AF_DTYPE_TQ1_0] = {af_tq1_0_decode, af_tq1_0_encode},

@@ -15,11 +15,11 @@ typedef void af_encode_fn(const float *src, uint8_t *dst, int64_t n, const float
 af_decode_fn af_q4_0_decode, af_q4_1_decode, af_q5_0_decode, af_q5_1_decode, af_q8_0_decode;
 af_decode_fn af_q2_k_decode, af_q3_k_decode, af_q4_k_decode, af_q5_k_decode, af_q6_k_decode;
 af_decode_fn af_iq4_nl_decode, af_iq4_xs_decode, af_mxfp4_decode, af_nvfp4_decode;
-af_decode_fn af_tq1_0_decode, af_tq2_0_decode, af_iq3_s_decode, af_iq3_xxs_decode;
+af_decode_fn af_tq1_0_decode, af_tq2_0_decode, af_iq3_s_decode, af_iq3_xxs_decode, af_iq2_s_decode;
 af_encode_fn af_q4_0_encode, af_q4_1_encode, af_q5_0_encode, af_q5_1_encode, af_q8_0_encode;
 af_encode_fn af_q2_k_encode, af_q3_k_encode, af_q4_k_encode, af_q5_k_encode, af_q6_k_encode;
 af_encode_fn af_iq4_nl_encode, af_iq4_xs_encode, af_mxfp4_encode, af_nvfp4_encode;
-af_encode_fn af_tq1_0_encode, af_tq2_0_encode, af_iq3_s_encode, af_iq3_xxs_encode;
+af_encode_fn af_tq1_0_encode, af_tq2_0_encode, af_iq3_s_encode, af_iq3_xxs_encode, af_iq2_s_encode;
 
 /* The encoder of a block type: the one for the widest vectors of this processor, or the one every
  * processor of the family can run. Same bytes. */

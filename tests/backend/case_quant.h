@@ -137,6 +137,11 @@ static void case_gguf_iq3(rec *r)
     af_tensor *a = gguf_weight(r, AF_DTYPE_IQ3_S, 32, 256);
     quantised(r, a, gguf_weight(r, AF_DTYPE_IQ3_XXS, 16, 256), 256);
 }
+static void case_gguf_iq2(rec *r)
+{
+    af_tensor *a = gguf_weight(r, AF_DTYPE_IQ2_S, 32, 256);
+    quantised(r, a, gguf_weight(r, AF_DTYPE_IQ4_XS, 16, 256), 256);
+}
 static void case_gguf_ternary(rec *r)
 {
     af_tensor *a = gguf_weight(r, AF_DTYPE_TQ1_0, 32, 256);

@@ -18,7 +18,7 @@ static const struct {
     {"Q4_K", AF_DTYPE_Q4_K},     {"Q5_K", AF_DTYPE_Q5_K},       {"Q6_K", AF_DTYPE_Q6_K},
     {"IQ4_NL", AF_DTYPE_IQ4_NL}, {"IQ4_XS", AF_DTYPE_IQ4_XS},   {"MXFP4", AF_DTYPE_MXFP4},
     {"NVFP4", AF_DTYPE_NVFP4},   {"IQ3_S", AF_DTYPE_IQ3_S},     {"TQ1_0", AF_DTYPE_TQ1_0},
-    {"TQ2_0", AF_DTYPE_TQ2_0},   {"IQ3_XXS", AF_DTYPE_IQ3_XXS},
+    {"TQ2_0", AF_DTYPE_TQ2_0},   {"IQ3_XXS", AF_DTYPE_IQ3_XXS}, {"IQ2_S", AF_DTYPE_IQ2_S},
 };
 
 static af_safetensors *open_golden(const char *file)
@@ -120,7 +120,7 @@ static void test_decoders_give_the_reference_values(void **state)
         }
         af_safetensors_close(s);
     }
-    assert_int_equal(checked, 3 * 13 + 5);
+    assert_int_equal(checked, 3 * 13 + 6);
 }
 
 /* Searches run many blocks at a time; a row of any length must not see its neighbours. */

@@ -25,6 +25,7 @@ static const af_mix_info mixes[AF_MIX_COUNT] = {
     [AF_MIX_Q6_K] = {"q6_k", 18, AF_DTYPE_Q6_K},
     [AF_MIX_IQ4_NL] = {"iq4_nl", 25, AF_DTYPE_IQ4_NL},
     [AF_MIX_IQ4_XS] = {"iq4_xs", 30, AF_DTYPE_IQ4_XS},
+    [AF_MIX_IQ3_XXS] = {"iq3_xxs", 23, AF_DTYPE_IQ3_XXS},
     [AF_MIX_IQ3_XS] = {"iq3_xs", 22, AF_DTYPE_IQ3_S},
     [AF_MIX_IQ3_S] = {"iq3_s", 26, AF_DTYPE_IQ3_S},
     [AF_MIX_IQ3_M] = {"iq3_m", 27, AF_DTYPE_IQ3_S},
@@ -38,7 +39,7 @@ const af_mix_info *af_mix_get(af_mix m) { return &mixes[m]; }
 const char *af_mix_names(void)
 {
     return "f32 f16 bf16 q4_0 q4_1 q5_0 q5_1 q8_0 q2_k q2_k_s q3_k_s q3_k_m q3_k_l q4_k_s q4_k_m "
-           "q5_k_s q5_k_m q6_k iq4_nl iq4_xs iq3_xs iq3_s iq3_m tq1_0 tq2_0 mxfp4_moe";
+           "q5_k_s q5_k_m q6_k iq4_nl iq4_xs iq3_xxs iq3_xs iq3_s iq3_m tq1_0 tq2_0 mxfp4_moe";
 }
 
 bool af_mix_by_name(af_mix *out, const char *name)
@@ -82,6 +83,8 @@ static af_dtype plain_type_of_v(af_mix m, const af_mix_model *model, int i, af_d
     case AF_MIX_IQ4_NL:
     case AF_MIX_IQ4_XS:
         return shared ? AF_DTYPE_Q5_K : t;
+    case AF_MIX_IQ3_XXS:
+        return shared ? AF_DTYPE_Q4_K : model->has_imatrix ? t : AF_DTYPE_IQ3_S;
     case AF_MIX_IQ3_XS:
     case AF_MIX_IQ3_S:
         return shared ? AF_DTYPE_Q4_K : t;
@@ -125,6 +128,8 @@ static af_dtype type_of_down(af_mix m, const af_mix_model *model, int i, af_dtyp
     case AF_MIX_IQ4_NL:
     case AF_MIX_IQ4_XS:
         return i < n / 8 && !model->has_imatrix ? AF_DTYPE_Q5_K : t;
+    case AF_MIX_IQ3_XXS:
+        return model->has_imatrix ? t : i < n / 8 ? AF_DTYPE_Q4_K : AF_DTYPE_Q3_K;
     case AF_MIX_IQ3_M:
         return i < n / 8 || (model->experts == 8 && more_bits(i, n)) ? AF_DTYPE_Q4_K : t;
     case AF_MIX_Q4_K_S:
@@ -149,6 +154,7 @@ static af_dtype type_of_output(af_mix m, const af_mix_model *model, af_dtype t)
         case AF_MIX_Q4_K_S:
         case AF_MIX_Q4_K_M:
         case AF_MIX_IQ4_XS:
+        case AF_MIX_IQ3_XXS:
         case AF_MIX_IQ3_XS:
         case AF_MIX_IQ3_S:
         case AF_MIX_IQ3_M:
@@ -156,11 +162,12 @@ static af_dtype type_of_output(af_mix m, const af_mix_model *model, af_dtype t)
         default:
             return t;
         }
-    return m == AF_MIX_Q2_K     ? AF_DTYPE_Q3_K
-           : m == AF_MIX_Q3_K_M ? AF_DTYPE_Q4_K
-           : m == AF_MIX_IQ3_M  ? AF_DTYPE_Q4_K
-           : m == AF_MIX_Q3_K_L ? AF_DTYPE_Q5_K
-                                : t;
+    return m == AF_MIX_Q2_K      ? AF_DTYPE_Q3_K
+           : m == AF_MIX_Q3_K_M  ? AF_DTYPE_Q4_K
+           : m == AF_MIX_IQ3_M   ? AF_DTYPE_Q4_K
+           : m == AF_MIX_IQ3_XXS ? AF_DTYPE_IQ3_S
+           : m == AF_MIX_Q3_K_L  ? AF_DTYPE_Q5_K
+                                 : t;
 }
 
 /* What iq3_xs has in iq3_xxs: queries and keys, gate and up of all but the outer layers. */
@@ -182,8 +189,10 @@ static af_dtype wanted(af_mix m, const af_mix_model *model, const char *name, in
         (model->tied && strcmp(name, "token_embd.weight") == 0)) {
         if (cols % af_dtype_get(t)->elems != 0)
             return AF_DTYPE_Q8_0;
-        return t == AF_DTYPE_Q8_0 ? t : AF_DTYPE_Q6_K;
+        return t == AF_DTYPE_Q8_0 ? t : m == AF_MIX_IQ3_XXS ? AF_DTYPE_Q5_K : AF_DTYPE_Q6_K;
     }
+    if (strcmp(name, "token_embd.weight") == 0 && m == AF_MIX_IQ3_XXS)
+        return AF_DTYPE_IQ3_S;
     if (strcmp(name, "token_embd.weight") == 0 && (m == AF_MIX_TQ1_0 || m == AF_MIX_TQ2_0))
         return AF_DTYPE_Q4_K;
     if (strstr(name, "attn_v.weight") || strstr(name, "attn_qkv.weight"))
@@ -192,6 +201,8 @@ static af_dtype wanted(af_mix m, const af_mix_model *model, const char *name, in
         return AF_DTYPE_Q8_0;
     if (m == AF_MIX_IQ3_XS && is_smaller(model, name, layer))
         return AF_DTYPE_IQ3_XXS;
+    if (m == AF_MIX_IQ3_XXS && (strstr(name, "attn_k.weight") || strstr(name, "attn_q.weight")))
+        return AF_DTYPE_IQ2_S;
     if (strstr(name, "ffn_down"))
         return type_of_down(m, model, layer, t);
     if (strstr(name, "attn_output.weight"))
@@ -208,6 +219,7 @@ static af_dtype fall_back(af_dtype t)
     case AF_DTYPE_TQ1_0:
     case AF_DTYPE_TQ2_0:
         return AF_DTYPE_Q4_0;
+    case AF_DTYPE_IQ2_S:
     case AF_DTYPE_IQ3_XXS:
     case AF_DTYPE_IQ3_S:
     case AF_DTYPE_IQ4_XS:

@@ -25,6 +25,7 @@ typedef enum af_mix {
     AF_MIX_Q6_K,
     AF_MIX_IQ4_NL,
     AF_MIX_IQ4_XS,
+    AF_MIX_IQ3_XXS,
     AF_MIX_IQ3_XS,
     AF_MIX_IQ3_S,
     AF_MIX_IQ3_M,

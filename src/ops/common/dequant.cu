@@ -10,7 +10,6 @@
 // variants: AF_T=bf16,float,half
 // common: AF_T=bf16
 #include "bnb_decode.cuh"
-#include "iq3_grid.cuh"
 
 #define UNROLL 4
 
@@ -315,33 +314,7 @@ struct iq4_xs {
         return half_at(b) * (scale - 32) * iq4_value(nibble32(b + 8 + s * 16, i % 32));
     }
 };
-__device__ static const u16 iq3_grid[512] = {AF_IQ3_GRID};
-struct iq3_s {
-    enum { ELEMS = 256, BYTES = 110 };
-    VALUE
-    {
-        const int quad = i / 4, point = b[2 + quad] | (b[66 + quad / 8] >> quad % 8 & 1) << 8;
-        const int scale = 1 + 2 * (b[106 + i / 64] >> i / 32 % 2 * 4 & 15);
-        const float v = half_at(b) * scale * (2 * (iq3_grid[point] >> i % 4 * 4 & 15) + 1);
-        return b[74 + i / 8] >> i % 8 & 1 ? -v : v;
-    }
-};
-__device__ static const u16 iq3_small_grid[256] = {AF_IQ3_SMALL_GRID};
-struct iq3_xxs {
-    enum { ELEMS = 256, BYTES = 98 };
-    VALUE
-    {
-        const u8 *at = b + 66 + i / 32 * 4;
-        const u32 w = at[0] | at[1] << 8 | at[2] << 16 | (u32)at[3] << 24;
-        const int seven = w >> 7 * (i / 8 % 4) & 127;
-        const int level = iq3_small_grid[b[2 + i / 4]] >> i % 4 * 4 & 15;
-        const float v = half_at(b) * (0.5f + (w >> 28)) * 0.5f * (level == 7 ? 62 : 8 * level + 4);
-        int parity = seven ^ seven >> 4; /* the eighth sign makes their number even */
-        parity ^= parity >> 2;
-        parity ^= parity >> 1;
-        return (i % 8 == 7 ? parity : seven >> i % 8) & 1 ? -v : v;
-    }
-};
+#include "iq_decode.cuh"
 /* Twice the values of e2m1, as signed bytes. */
 DEV int e2m1_doubled(int q)
 {
@@ -564,6 +537,16 @@ extern "C" __global__ void tq2_0_gather(AF_T *dst, long long ld, const unsigned 
                                         const int *ids, long long rows, long long cols)
 {
     gguf_dequant<tq2_0>(dst, ld, src, ids, rows, cols);
+}
+extern "C" __global__ void iq2_s_dequant(AF_T *dst, long long ld, const unsigned char *src,
+                                         long long rows, long long cols)
+{
+    gguf_dequant<iq2_s>(dst, ld, src, 0, rows, cols);
+}
+extern "C" __global__ void iq2_s_gather(AF_T *dst, long long ld, const unsigned char *src,
+                                        const int *ids, long long rows, long long cols)
+{
+    gguf_dequant<iq2_s>(dst, ld, src, ids, rows, cols);
 }
 extern "C" __global__ void iq3_xxs_dequant(AF_T *dst, long long ld, const unsigned char *src,
                                            long long rows, long long cols)

@@ -30,6 +30,7 @@ static void gguf_cases()
         {"nvfp4", nvfp4_dequant, af_nvfp4_decode, 64, 36, 4, 4},
         {"iq3_s", iq3_s_dequant, af_iq3_s_decode, 256, 110, 0, 0},
         {"iq3_xxs", iq3_xxs_dequant, af_iq3_xxs_decode, 256, 98, 0, 0},
+        {"iq2_s", iq2_s_dequant, af_iq2_s_decode, 256, 82, 0, 0},
         {"tq1_0", tq1_0_dequant, af_tq1_0_decode, 256, 54, 52, 52},
         {"tq2_0", tq2_0_dequant, af_tq2_0_decode, 256, 66, 64, 64},
     };

@@ -25,7 +25,7 @@ typedef void af_decode_fn(const uint8_t *src, float *dst, int64_t n);
 af_decode_fn af_q4_0_decode, af_q4_1_decode, af_q5_0_decode, af_q5_1_decode, af_q8_0_decode;
 af_decode_fn af_q2_k_decode, af_q3_k_decode, af_q4_k_decode, af_q5_k_decode, af_q6_k_decode;
 af_decode_fn af_iq4_nl_decode, af_iq4_xs_decode, af_mxfp4_decode, af_nvfp4_decode;
-af_decode_fn af_tq1_0_decode, af_tq2_0_decode, af_iq3_s_decode, af_iq3_xxs_decode;
+af_decode_fn af_tq1_0_decode, af_tq2_0_decode, af_iq3_s_decode, af_iq3_xxs_decode, af_iq2_s_decode;
 struct af_fp8_scale {
     float scale, inverse;
 };
