@@ -69,4 +69,21 @@ static void case_moe(rec *r) { moe(r, false, 70, 5, 24, 40); }
 static void case_moe_train(rec *r) { moe(r, true, 70, 5, 24, 40); }
 /* Three tiles of slots an expert, two and three of columns: pairs, and ones that are left over. */
 static void case_moe_tiles(rec *r) { moe(r, false, 700, 4, 600, 200); }
+/* Biases and nothing else that is trained: the gated unit belongs to the product's node. */
+static void case_moe_biased(rec *r)
+{
+    enum { N = 300, X = 4, D = 136, F = 200, K = 2 };
+    af_tensor *index, *z = act_2(r, N, X), *x = act_2(r, N, D);
+    af_tensor *w = af_moe_route(r->g, z, &(af_route_opts){.used = K, .norm = true}, &index);
+    const af_experts_opts o = {
+        .gate_up = {.weight =
+                        rec_add(r, af_graph_weight(r->g, "u", r->t, 3, (int64_t[]){X, 2 * F, D}),
+                                -0.1, 0.1),
+                    .bias = param_n(r, 2, (int64_t[]){X, 2 * F}, -0.3, 0.3)},
+        .down = {.weight = rec_add(r, af_graph_weight(r->g, "d", r->t, 3, (int64_t[]){X, D, F}),
+                                   -0.1, 0.1),
+                 .bias = param_n(r, 2, (int64_t[]){X, D}, -0.3, 0.3)},
+        .act = AF_ACT_GELU_TANH};
+    finish(r, af_moe_ffn(r->g, x, w, index, &o));
+}
 #endif

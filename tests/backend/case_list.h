@@ -9,6 +9,7 @@
 #include "backend/case_fp8.h"
 #include "backend/case_general.h"
 #include "backend/case_glu.h"
+#include "backend/case_head.h"
 #include "backend/case_quant.h"
 #include "backend/case_recurrent.h"
 
@@ -203,42 +204,6 @@ static void case_dora_norm(rec *r)
     out(r, af_dora_norm(r->g, &o));
     out(r, af_linear(r->g, in_2(r, 9, 48), &o));
 }
-static void case_head(rec *r)
-{
-    static const int32_t label[21] = {3, -100, 7, 0, 54, 12, -100, 1, 20, 60,  2,
-                                      9, 9,    9, 8, 7,  6,  5,    4, 3,  -100};
-    af_tensor *rows;
-    af_tensor *scale =
-        rec_add(r, af_graph_input(r->g, "s", AF_DTYPE_F32, 1, (int64_t[]){1}), 0.1, 0.2);
-    const af_head_opts o = {
-        .scale = scale, .chunk_rows = 8, .softcap = 10, .rows = &rows, .smoothing = 0.1};
-    af_tensor *x = act_2(r, 21, 48);
-    af_tensor *loss = af_head_loss(r->g, x, param_2(r, 61, 48), ints(r, 21, label), &o);
-    out(r, loss);
-    out(r, rows);
-    af_graph_backward(r->g, loss);
-    for (int i = 0; i < r->leaves; i++)
-        if (r->leaf[i].t->role == AF_ROLE_PARAM)
-            r->out[r->outs++] = r->leaf[i].t->grad;
-}
-/* Rows that stay in the registers of a cluster on Hopper. */
-static void head_long(rec *r, int32_t V, double smoothing)
-{
-    static int32_t label[6];
-    const int32_t of[6] = {V - 1, 0, -100, V / 2, 4095, 4096};
-    memcpy(label, of, sizeof label);
-    af_tensor *rows;
-    const af_head_opts o = {.rows = &rows, .smoothing = smoothing, .logit_scale = 0.5};
-    af_tensor *x = act_2(r, 6, 8);
-    af_tensor *loss = af_head_loss(r->g, x, in_2(r, V, 8), ints(r, 6, label), &o);
-    out(r, loss);
-    out(r, rows);
-    af_graph_backward(r->g, loss);
-    r->out[r->outs++] = r->leaf[0].t->grad;
-}
-static void case_head_long(rec *r) { head_long(r, 65541, 0.1); }
-static void case_head_longer(rec *r) { head_long(r, 151936, 0); }
-static void case_head_longest(rec *r) { head_long(r, 196609, 0); }
 /* Copies of rows, their sum, and what has no row. */
 static void case_row_pick(rec *r)
 {
@@ -258,26 +223,6 @@ static void case_expand_topk(rec *r)
     out(r, y);
     finish(r, af_add(r->g, a, a->dtype == AF_DTYPE_F32 ? y : af_cast(r->g, y, a->dtype)));
 }
-/* Values and weights per row; the head is frozen or trained. */
-static void head_rows(rec *r, bool trained)
-{
-    static const int32_t label[21] = {3, -100, 7, 0, 54, 12, -100, 1, 20, 60,  2,
-                                      9, 9,    9, 8, 7,  6,  5,    4, 3,  -100};
-    af_tensor *rows;
-    af_tensor *weight =
-        rec_add(r, af_graph_input(r->g, "u", AF_DTYPE_F32, 1, (int64_t[]){21}), 0.1, 0.2);
-    const af_head_opts o = {
-        .row_weight = weight, .chunk_rows = 8, .stats = true, .rows = &rows, .logit_scale = 0.7};
-    af_tensor *x = act_2(r, 21, 48), *w = trained ? param_2(r, 61, 48) : in_2(r, 61, 48);
-    af_tensor *loss = af_head_loss(r->g, x, w, ints(r, 21, label), &o);
-    out(r, rows);
-    af_graph_backward(r->g, loss);
-    for (int i = 0; i < r->leaves; i++)
-        if (r->leaf[i].t->role == AF_ROLE_PARAM)
-            r->out[r->outs++] = r->leaf[i].t->grad;
-}
-static void case_head_rows(rec *r) { head_rows(r, false); }
-static void case_head_rows_trained(rec *r) { head_rows(r, true); }
 /* A whole block with adapters everywhere, head and update: what training runs. */
 static void block(rec *r)
 {
@@ -440,6 +385,7 @@ static const test_case cases[] = {
     {"moe", case_moe, 2e-2},
     {"moe_train", case_moe_train, 2e-2},
     {"moe_tiles", case_moe_tiles, 2e-2},
+    {"moe_biased", case_moe_biased, 2e-2},
     {"moe_adapted", case_moe_adapted, 2e-2},
     {"moe_adapted_odd", case_moe_adapted_odd, 2e-2},
     {"moe_near", case_moe_near, 2e-2},

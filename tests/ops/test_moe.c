@@ -16,7 +16,9 @@ enum {
     BIAS = 16,
     LORA = 32,
     CLAMP = 64,
-    NEAR = 128
+    NEAR = 128,
+    CHEAP = 256, /* modes of recomputation */
+    BLOCK = 512
 };
 
 enum { X = 6, K = 3, F = 3, R = 2 };
@@ -117,6 +119,12 @@ static af_tensor *build_fused(gradcheck *c)
     c->device->ops = &ops;
     af_tensor *w = af_moe_route(c->g, logits, &(af_route_opts){.used = K, .norm = true}, &index);
     const int64_t dim[] = {X, D, F};
+    af_graph_set_recompute(c->g,
+                           c->variant & BLOCK   ? AF_RECOMPUTE_BLOCK
+                           : c->variant & CHEAP ? AF_RECOMPUTE_CHEAP
+                                                : AF_RECOMPUTE_NONE,
+                           1);
+    af_graph_set_block(c->g, 0);
     const af_experts_opts o = {
         .gate_up = grad_linear(c, 2 * F, D),
         .down = linear_of(c,
@@ -125,7 +133,9 @@ static af_tensor *build_fused(gradcheck *c)
                           D, F),
         .act = (af_act)c->shape[2],
         .clamp = c->variant & CLAMP ? 0.5 : 0};
-    return af_add(c->g, x, af_moe_ffn(c->g, x, w, index, &o));
+    af_tensor *y = af_moe_ffn(c->g, x, w, index, &o);
+    af_graph_set_block(c->g, -1);
+    return af_add(c->g, x, y);
 }
 
 static void test_fused_gradients_agree_with_differences(void **state)
@@ -133,14 +143,15 @@ static void test_fused_gradients_agree_with_differences(void **state)
     (void)state;
     static const int64_t shape[][3] = {
         {1, 1, AF_ACT_SILU}, {5, 4, AF_ACT_GELU_TANH}, {4, 3, AF_ACT_GELU}, {5, 3, AF_ACT_SILU}};
-    static const int variants[] = {0, BIAS, LORA, CLAMP, CHOICE};
+    static const int variants[] = {0, CHEAP, BLOCK, BIAS, LORA, CLAMP, CHOICE};
     for (size_t i = 0; i < AF_LEN(variants); i++) {
+        const int v = variants[i];
         fused = summed = gated = 0;
-        gradcheck_shapes("moe, fused", build_fused, (gradcheck){.variant = variants[i]}, shape,
+        gradcheck_shapes("moe, fused", build_fused, (gradcheck){.variant = v}, shape,
                          (int)AF_LEN(shape));
-        assert_int_equal(fused, variants[i] ? 0 : (int)AF_LEN(shape));
+        assert_int_equal(fused, v & ~(CHEAP | BLOCK) ? 0 : (int)AF_LEN(shape));
         assert_int_equal(summed, (int)AF_LEN(shape));
-        assert_int_equal(gated, variants[i] & (LORA | CLAMP | CHOICE) ? 0 : (int)AF_LEN(shape));
+        assert_int_equal(gated, v & (LORA | CLAMP | CHOICE) ? 0 : (int)AF_LEN(shape));
     }
 }
 

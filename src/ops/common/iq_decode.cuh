@@ -1,5 +1,5 @@
-/* iq_decode.cuh - one value of a block whose magnitudes are points of a grid: iq3_s, iq2_s, iq3_xxs.
- * Part of dequant.cu, which has VALUE and half_at. Twins: codec_iq3.c, codec_iq2.c. */
+/* iq_decode.cuh - one value of a block whose magnitudes are points of a grid: iq3_s, iq2_s and
+ * iq3_xxs. Part of dequant.cu, which has VALUE and half_at. Twins: codec_iq3.c, codec_iq2.c. */
 #ifndef AF_IQ_DECODE_CUH
 #define AF_IQ_DECODE_CUH
 #include "iq2_grid.cuh"

@@ -194,6 +194,14 @@ static void plain_product(af_cuda *cu, af_node *n, const product *p)
     af_arg_i32(l, p->nn);
 }
 
+/* Can sm90_product write the unit's result? Biases and other activations have not run on a GPU:
+ * they take a launch of their own. */
+static bool unit_fits(const af_node *n, const product *p)
+{
+    return n->attr.moe.act == AF_ACT_SILU && !n->attr.moe.bias && n->attr.moe.by_token &&
+           p->N % 16 == 0 && p->N > SM90_NARROW && even(n->out[1]);
+}
+
 /* MOE_LINEAR and MOE_LINEAR_DX */
 static af_status linear_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
@@ -207,8 +215,7 @@ static af_status linear_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *
     const bool fits = p.N % 8 == 0 && p.K % 8 == 0 && p.K2 % 8 == 0 && even(p.x) &&
                       even(n->out[0]) && (!p.x2 || even(p.x2)) && (uintptr_t)p.w % 16 == 0;
     const bool fast = p.x->dtype == AF_DTYPE_BF16 && fits && sm90(cu, p.X),
-               gated = fast && n->attr.moe.glu && n->attr.moe.by_token && p.N % 16 == 0 &&
-                       p.N > SM90_NARROW && even(n->out[1]);
+               gated = fast && n->attr.moe.glu && unit_fits(n, &p);
     if (fast)
         sm90_product(cu, n, &p, gated);
     else

@@ -6,7 +6,7 @@
  * gate and up of a gated unit, a tile has as many of both, and the unit's result is a second
  * output. On other architectures the kernel is empty. */
 // variants: AF_NN=0,1 AF_GATHER=0,1 AF_BN=64,256
-//   | AF_NN=0 AF_GATHER=1 AF_BN=256 AF_GLU=1 AF_ACT=0..3
+//   | AF_NN=0 AF_GATHER=1 AF_BN=256 AF_GLU=1 AF_ACT=0
 // common: AF_NN=0,1 AF_GATHER=0,1 AF_BN=64,256
 //   | AF_NN=0 AF_GATHER=1 AF_BN=256 AF_GLU=1 AF_ACT=0
 #include "moe_sm90.cuh"
