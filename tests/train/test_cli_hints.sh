@@ -84,11 +84,11 @@ fails train run.yaml output_dir=none "datasets=[{path: qa.jsonl}]"
 has err "keys [question, answer] are no known shape" "{path: ..., field_instruction: question, field_output: answer}"
 
 # --- unknown architectures and modules: what is known, and the nearest
-mkdir gpt2 qwenn
-cp "$model"/tokenizer* gpt2
-printf '{"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "n_ctx": 64, "vocab_size": 512}' > gpt2/config.json
-fails plan run.yaml base_model=gpt2
-has err "model_type 'gpt2' is not known" "; supported: llama, mistral, qwen2, qwen3, phi3, smollm3, olmo2, granite"
+mkdir rwkv qwenn
+cp "$model"/tokenizer* rwkv
+printf '{"model_type": "rwkv", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 512}' > rwkv/config.json
+fails plan run.yaml base_model=rwkv
+has err "model_type 'rwkv' is not known" "; supported: llama, mistral, qwen2, qwen3, phi3, smollm3, olmo2, granite"
 has err ", gemma2," ", gemma3_text," ", qwen3_moe," ", mixtral,"
 grep -qE ", and [0-9]+ more$" err || die "the list of model types has no end: $(tail -c 80 err)"
 sed 's/"model_type": "qwen2"/"model_type": "qwen2x", "odd_key": 3/' "$model/config.json" > qwenn/config.json

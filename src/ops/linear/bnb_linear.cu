@@ -83,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1)
     if (start < items)
         enter(start);
     bnb_map(map);
-    fill_pairs(smem, WARPS * 32);
+    fill_pairs(smem, WARPS * 32, AF_BOOK, BOOK_BY);
     __syncthreads();
     previous_done(); /* weights do not wait for it */
     int turn = 0;

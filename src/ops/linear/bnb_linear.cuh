@@ -87,12 +87,12 @@ DEV u32 pair_at(const bf16 *row, int col, int cols)
 #define BOOK_BY      BY_OF(AF_BOOK)
 
 /* The values of every byte of codes, 16 bytes (four lanes' copies) a store. */
-DEV void fill_pairs(u8 *pairs, int threads)
+DEV void fill_pairs(u8 *pairs, int threads, const u32 (&book)[16], float by)
 {
     for (int i = threadIdx.x; i < 256 * 8; i += threads) {
         const u32 code = i / 8;
-        const u32 v = pack_bf16(__uint_as_float(AF_BOOK[code / 16]) * BOOK_BY,
-                                __uint_as_float(AF_BOOK[code % 16]) * BOOK_BY);
+        const u32 v = pack_bf16(__uint_as_float(book[code / 16]) * by,
+                                __uint_as_float(book[code % 16]) * by);
         *(uint4 *)(pairs + code * PAIR_PITCH + i % 8 * 16) = make_uint4(v, v, v, v);
     }
 }

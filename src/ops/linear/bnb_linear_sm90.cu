@@ -398,7 +398,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1)
 #if SM90
     const layout s = layout_begin();
     const work k = work_of(w, I);
-    fill_pairs(raw, blockDim.x);
+    fill_pairs(raw, blockDim.x, AF_BOOK, BOOK_BY);
     for (int i = threadIdx.x; i < 256; i += THREADS + 128)
         *map_at(i) = __uint_as_float(dynamic_signed_bits[i]);
     cluster_meet();
