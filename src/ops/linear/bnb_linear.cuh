@@ -76,9 +76,8 @@ DEV u32 pair_at(const bf16 *row, int col, int cols)
  * is hit twice. The book is stored times BOOK_BY, which puts its values close to what bf16 can
  * hold: their error is 2.6 times smaller than that of weights that are scaled and rounded to bf16
  * (fp4 has none). */
-#define PAIR_PITCH 256 /* bytes from one byte of codes to the next: 32 lanes, and as much unused   \
-                        */
-#define PAIRS (256 * PAIR_PITCH)
+#define PAIR_PITCH 256 /* bytes of a byte's copies: 32 lanes, and as much unused */
+#define PAIRS      (256 * PAIR_PITCH)
 
 #define nf4_bits_by  1.437005f
 #define fp4_bits_by  3.0f
@@ -91,8 +90,8 @@ DEV void fill_pairs(u8 *pairs, int threads, const u32 (&book)[16], float by)
 {
     for (int i = threadIdx.x; i < 256 * 8; i += threads) {
         const u32 code = i / 8;
-        const u32 v = pack_bf16(__uint_as_float(book[code / 16]) * by,
-                                __uint_as_float(book[code % 16]) * by);
+        const u32 v =
+            pack_bf16(__uint_as_float(book[code / 16]) * by, __uint_as_float(book[code % 16]) * by);
         *(uint4 *)(pairs + code * PAIR_PITCH + i % 8 * 16) = make_uint4(v, v, v, v);
     }
 }
