@@ -60,8 +60,8 @@ typedef struct af_bench_result {
  * AF_ENOMEM when no plan fits, AF_EDEVICE. */
 AF_API AF_CHECKED af_status af_bench(const af_bench_opts *o, af_bench_result *out, af_error *err);
 
-/* GFLOP/s of a square GEMM in f32 and in bf16 on a device (af_device_open), a few tenths of a second each.
- * AF_EUSAGE, AF_EDEVICE. */
+/* GFLOP/s of a square GEMM in f32 and in bf16 on a device (af_device_open), a few tenths of a
+ * second each. AF_EUSAGE, AF_EDEVICE. */
 AF_API AF_CHECKED af_status af_bench_gemm(const char *device, int threads, double *f32,
                                           double *bf16, af_error *err);
 
