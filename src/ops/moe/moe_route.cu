@@ -191,7 +191,7 @@ DEV share warp_share(int P)
               from = blockIdx.x * CHUNK + threadIdx.x / 32 * of_warp;
     return {from, (int)min(from + of_warp, P)};
 }
-/* Pair p's expert, and the lanes that have the same one; none where there is no expert. */
+/* Pair p's expert, and the lanes that have the same one; 0 without an expert. */
 DEV u32 same_expert(const int *index, int p, const share &s, int X, int &e)
 {
     e = p < s.end ? index[p] : -1;
