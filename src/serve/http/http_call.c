@@ -220,7 +220,6 @@ static void log_answer(af_httpd_call *call)
 bool af_httpd_call_flush(af_httpd_call *call)
 {
     pthread_mutex_lock(&call->lock);
-    call->dirty = false;
     af_httpd_conn *c = call->conn;
     if (c && c->phase != AF_CONN_CLOSED && (call->out.len || call->out.bad)) {
         if (!call->out.bad)

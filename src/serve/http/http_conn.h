@@ -55,7 +55,8 @@ struct af_httpd_call {
     pthread_mutex_t lock; /* guards what follows */
     af_buf headers, out;
     int status; /* 0: not answered */
-    bool chunked, bodiless, sending, ended, dirty, logged;
+    bool chunked, bodiless, sending, ended, logged;
+    bool dirty; /* in the server's list of calls with new output */
     struct af_httpd_call *next_dirty;
 };
 

@@ -140,6 +140,9 @@ static void take_dirty(af_httpd *h)
     while (list) {
         af_httpd_call *call = list;
         list = call->next_dirty;
+        pthread_mutex_lock(&call->lock);
+        call->dirty = false; /* here alone, where it leaves the list: it must not be there twice */
+        pthread_mutex_unlock(&call->lock);
         af_httpd_conn *c = call->conn;
         if (c)
             af_httpd_conn_output(c);
