@@ -277,11 +277,13 @@ static af_status cuda_prepare(af_device *d, af_graph *g, af_error *err)
         AF_TRY(open_third(cu, err));
     AF_TRY(allocate_all(cu, g, err));
     AF_TRY(zero_all(cu, g, err));
+    af_log_time("GPU: memory");
     point_tensors(g, cg);
     AF_TRY(prepare_nodes(cu, g, err));
     if (cu->lt && cu->lt->untuned)
         (void)af_cuda_kernel(cu, "gemm.cu", "fill_noise", "AF_T=bf16 AF_C=bf16");
     AF_TRY(af_kernels_build(cu->kernels, cu, err));
+    af_log_time("GPU: kernels");
     AF_TRY(af_cuda_gemm_tune(cu, &dirtied, err));
     AF_TRY(af_kernels_build(cu->kernels, cu, err)); /* own kernels the tuning fell back to */
     AF_TRY(check_nodes(cu, g, err));
@@ -523,7 +525,9 @@ af_status af_cuda_open(af_device **out, int ordinal, af_error *err)
     if (!drv)
         return af_fail_nomem(err, "the CUDA driver", sizeof *drv);
     AF_TRY(af_driver_open(drv, err));
+    af_log_time("GPU: driver");
     AF_TRY(af_cuda_open_with(&d, drv, ordinal, err));
+    af_log_time("GPU: context");
     ((af_cuda *)d)->own_driver = drv;
     drv = NULL;
     AF_TRY(af_lt_new(&((af_cuda *)d)->lt, (af_cuda *)d, err));
