@@ -182,7 +182,8 @@ done:
 /* Inside a multimodal model the text model is called as the version of transformers had it, or as
  * when it is alone; and where it is alone (a GGUF file of such a model) the adapter may be of the
  * whole. */
-static const char *const others[] = {"model.language_model.", "language_model.model.", "model."};
+static const char *const others[] = {"model.language_model.", "language_model.model.", "model.",
+                                     "backbone."};
 
 /* Targets that are named in full get the name of this model. */
 static af_status rename_targets(af_adapter *a, af_error *err)

@@ -73,11 +73,12 @@ static af_status allocate_all(af_cuda *cu, af_graph *g, af_error *err)
     af_status st = AF_OK;
     for (int r = 0; r < AF_ROLE_COUNT; r++)
         AF_TRY(allocate(cu, &cg->arena[r], g->role_bytes[r], g, name[r], err));
-    if (cu->lt && !cu->lt->work)
-        AF_TRY(
-            allocate(cu, (uint8_t **)&cu->lt->work, AF_LT_WORKSPACE, g, "the GEMM workspace", err));
-    if (cu->lt && !cu->lt->second_work && cg->plan.uses_second)
-        AF_TRY(allocate(cu, (uint8_t **)&cu->lt->second_work, AF_LT_WORKSPACE, g,
+    const bool works = af_cuda_gemm_works(cu);
+    if (works && !cu->gemm_work)
+        AF_TRY(allocate(cu, (uint8_t **)&cu->gemm_work, AF_LT_WORKSPACE, g, "the GEMM workspace",
+                        err));
+    if (works && !cu->second_gemm_work && cg->plan.uses_second)
+        AF_TRY(allocate(cu, (uint8_t **)&cu->second_gemm_work, AF_LT_WORKSPACE, g,
                         "the second GEMM workspace", err));
     AF_TRY(af_cuda_offload_prepare(cu, g, err));
 done:
@@ -392,7 +393,11 @@ static void cuda_close(af_device *d)
         if (cu->stream)
             drv->stream_sync(cu->stream);
         af_upload_free(cu->upload, cu);
-        af_lt_free(cu->lt, cu);
+        af_lt_free(cu->lt);
+        if (cu->gemm_work)
+            drv->mem_free(cu->gemm_work);
+        if (cu->second_gemm_work)
+            drv->mem_free(cu->second_gemm_work);
         af_dnn_close(cu->dnn);
         af_kernels_free(cu->kernels, drv);
         if (cu->fork)
