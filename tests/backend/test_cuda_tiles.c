@@ -320,6 +320,21 @@ static void test_the_model_of_attention_agrees_with_an_h200(void **state)
     }
 }
 
+/* A kernel for few tokens and 4-bit weights fits every GPU (bnb_linear_cuda.c): the defines it is
+ * given are those of a variant, which the compiler of a driver-only machine cannot add. */
+static void test_warps_for_few_tokens_are_built(void **state)
+{
+    static const char *const rest[] = {"AF_TOK=8", "AF_TOK=16", "AF_TOK=8 AF_WARPS=16 AF_SLOTS=4",
+                                       "AF_TOK=8 AF_WARPS=8 AF_SLOTS=2",
+                                       "AF_TOK=16 AF_WARPS=8 AF_SLOTS=2"};
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(rest) * 2; i++) {
+        char defines[96];
+        snprintf(defines, sizeof defines, "AF_BOOK=%s_bits %s", i % 2 ? "fp4" : "nf4", rest[i / 2]);
+        CHECK_MSG(has_variant("bnb_linear.cu", defines), "no variant %s", defines);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -329,6 +344,7 @@ int main(void)
         cmocka_unit_test(test_the_model_agrees_with_an_h200),
         cmocka_unit_test(test_choices_are_those_of_the_list),
         cmocka_unit_test(test_every_attention_tile_is_built),
+        cmocka_unit_test(test_warps_for_few_tokens_are_built),
         cmocka_unit_test(test_attention_choices_fit_and_are_the_cheapest),
         cmocka_unit_test(test_attention_costs_grow_with_the_shape),
         cmocka_unit_test(test_the_model_of_attention_agrees_with_an_h200),
