@@ -30,8 +30,12 @@ void af_log_write(af_log_level level, const char *fmt, ...)
 
 void af_log_time_begin(void) { began = last = af_seconds_now(); }
 
+void af_log_time_end(void) { began = 0; }
+
 void af_log_time(const char *what)
 {
+    if (began == 0)
+        return;
     const double now = af_seconds_now();
     const double since = now - AF_MAX(began, last);
     last = now;

@@ -11,5 +11,6 @@ AF_PRINTF(2, 3) void af_log_write(af_log_level level, const char *fmt, ...);
  * has just ended, with the seconds since af_log_time_begin and since the calling thread's last
  * one; NULL: no line, the thread begins here. */
 void af_log_time_begin(void);
+void af_log_time_end(void); /* no lines from here on */
 void af_log_time(const char *what);
 #endif

@@ -231,6 +231,7 @@ static af_status train(const af_run_config *run, af_comm *comm, const af_train_h
     result->best_eval_loss = t.progress.best_eval;
     af_trainer_close(&t);
     af_log_time("end of the run");
+    af_log_time_end();
     return st;
 }
 
