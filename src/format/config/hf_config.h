@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "format/config/keys_latent.h"
 #include "format/config/keys_layers.h"
+#include "format/config/keys_mup.h"
 #include "format/config/keys_router.h"
 #include "format/config/keys_state.h"
 #include "format/weights/gguf.h"
@@ -140,6 +141,7 @@ typedef struct af_hf_config {
     af_latent_keys latent;
     af_layer_keys per_layer;
     af_router_keys router;
+    af_mup_keys mup;
     double logit_scale;        /* cohere; 0 = absent */
     bool head_bias;            /* lm_head_bias (phimoe) */
     bool two_norms;            /* attention and MLP have a norm each (falcon) */
