@@ -382,6 +382,8 @@ typedef struct af_experts_opts {
     af_expert_linear gate_up, down; /* [X][2F][D], gate rows first; [X][D][F] */
     af_act act;
     double clamp; /* above 0: af_glu_clamped with this limit instead of `act` */
+    bool plain;   /* no gate: gate_up is [X][F][D], y = down(act(up x)) */
+    bool relu2;   /* plain: relu(.)^2 instead of `act` */
 } af_experts_opts;
 /* y[n] = sum_j weights[n][j] * down[e](act(gate[e] x) * (up[e] x)), e = index[n][j], j in order. */
 AF_API af_tensor *af_moe_ffn(af_graph *g, af_tensor *x, af_tensor *weights, af_tensor *index,
@@ -464,6 +466,9 @@ AF_API void af_graph_set_block(af_graph *g, int index);
  * af_graph_set_recompute_rest. (The first blocks hold their values longest.) Before prepare. */
 AF_API void af_graph_set_recompute(af_graph *g, af_recompute mode, int blocks);
 AF_API void af_graph_set_recompute_rest(af_graph *g, af_recompute mode);
+/* Blocks from this number on are rebuilt whole, whatever the modes: parts of a computation that
+ * must not be in memory together. Before prepare. */
+AF_API void af_graph_set_rebuilt(af_graph *g, int first);
 /* Promises that every update follows exactly one gradient run: the first contribution to a gradient
  * is then written instead of added, and gradients may reuse the memory of activations. Devices
  * without support ignore it. Before prepare. */

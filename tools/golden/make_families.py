@@ -243,6 +243,30 @@ SMALL = {
 FAMILIES.update({k: (v[0], {"vocab_size": 20, **v[1]}, {"small": True, "rules": [["expert_bias", 0, 0.2]] + (
     [["norm", 0, 0.2]] if k == "vaultgemma" else [["embed", 0, 0.2]] if k == "opt" else [])}) for k, v in SMALL.items()})
 
+WORDS = dict(head_dim=6, ssm_state_size=7, mamba_num_heads=6, mamba_head_dim=8, n_groups=3, conv_kernel=3, num_hidden_layers="none")
+STATE = {
+    "nemotron_h": ("NemotronHConfig", dict(**WORDS, hybrid_override_pattern="M*-E", n_routed_experts=6, n_group=3, topk_group=2,
+                                           num_experts_per_tok=2, moe_intermediate_size=8, moe_latent_size=12,
+                                           moe_shared_expert_intermediate_size=10, routed_scaling_factor=1.4,
+                                           time_step_min=0.5)),
+    "nemotron_h_gguf": ("NemotronHConfig", dict(**WORDS, hybrid_override_pattern="M-*M", use_conv_bias=False)),
+    "bamba": ("BambaConfig", dict(num_hidden_layers=2, attn_layer_indices=[1], mamba_n_heads=6, mamba_d_head=8, mamba_n_groups=3,
+                                  mamba_d_state=7, mamba_d_conv=3, mamba_proj_bias=True, attention_bias=True, mlp_bias=True,
+                                  head_dim="none", hidden_size=24, time_step_limit=[0.4, 0.9])),
+    "falcon_h1": ("FalconH1Config", dict(mamba_n_heads=6, mamba_d_head=8, mamba_d_ssm=48, mamba_n_groups=3, mamba_d_state=7,
+                                         mamba_d_conv=3, mamba_rms_norm=True, mamba_norm_before_gate=False, projectors_bias=True,
+                                         attention_bias=True, key_multiplier=0.6, attention_in_multiplier=1.1,
+                                         attention_out_multiplier=0.8, ssm_in_multiplier=1.2, ssm_out_multiplier=0.7,
+                                         ssm_multipliers=[0.9, 1.1, 0.8, 1.2, 0.95], mlp_multipliers=[0.7, 1.3],
+                                         lm_head_multiplier=0.6, embedding_multiplier=1.7, **rope())),
+    "falcon_h1_plain": ("FalconH1Config", dict(num_hidden_layers=1, mamba_n_heads=4, mamba_d_head=12, mamba_d_ssm=48,
+                                               mamba_n_groups=1, mamba_d_state=5, mlp_bias=True, mamba_proj_bias=True, **rope())),
+    "mamba2": ("Mamba2Config", dict(num_key_value_heads="none", intermediate_size="none", num_attention_heads="none",
+                                    max_position_embeddings="none", attention_dropout="none", num_heads=6, head_dim=8,
+                                    n_groups=3, state_size=7, conv_kernel=3, use_bias=True)),
+}
+FAMILIES.update({k: (v[0], {"vocab_size": 20, **v[1]}, {"small": True, "long": True}) for k, v in STATE.items()})
+
 
 def uniform(stream, n):
     h = 14695981039346656037

@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "format/config/keys_latent.h"
 #include "format/config/keys_layers.h"
+#include "format/config/keys_mup.h"
 #include "format/config/keys_router.h"
 #include "format/config/keys_state.h"
 #include "format/weights/gguf.h"
@@ -58,7 +59,9 @@ typedef enum af_layer_type {
     AF_LAYER_SLIDING,
     AF_LAYER_LINEAR, /* linear_attention: gated delta net */
     AF_LAYER_CONV,
-    AF_LAYER_MAMBA
+    AF_LAYER_MAMBA,
+    AF_LAYER_MLP, /* layers of one half alone: nemotron_h */
+    AF_LAYER_EXPERTS
 } af_layer_type;
 
 typedef enum af_quant_method {
@@ -138,6 +141,7 @@ typedef struct af_hf_config {
     af_latent_keys latent;
     af_layer_keys per_layer;
     af_router_keys router;
+    af_mup_keys mup;
     double logit_scale;        /* cohere; 0 = absent */
     bool head_bias;            /* lm_head_bias (phimoe) */
     bool two_norms;            /* attention and MLP have a norm each (falcon) */
