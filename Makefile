@@ -32,7 +32,8 @@ check-kernels: deps
 # TCP (each a process with a thread that watches the others), parts of a download; then whole runs, the server with many
 # clients, a run that is served, and downloads, by the program itself.
 THREADED = comm_tcp pool memory file map_watch token_cache fast_threads rows_alone batch_stream run_object run_from_c judged \
-    generate imatrix quantize merge_golden status decoder decode_shared tokenizer hub_parts hub_ask
+    generate imatrix quantize merge_golden status decoder decode_shared tokenizer hub_parts hub_ask \
+    http_server served_run
 THREADED_SCRIPTS = cli_serve cli_serve_attacks cli_serve_run cli_hub cli_ranks
 check-threads: deps
 	@cmake --preset tsan >/dev/null

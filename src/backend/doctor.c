@@ -2,6 +2,7 @@
 #include "afinar/doctor.h"
 #include "backend/cpu/cpu.h"
 #include "backend/cuda/driver.h"
+#include "backend/cuda/gpu_rates.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/library.h"
 #include "base/base.h"
@@ -165,7 +166,7 @@ static void optional_libraries(af_finding *out, int *n, int cuda, bool gpu)
 /* Whether the kernels have run on such a GPU, and not only been compiled for it. */
 static void gpus(af_finding *out, int *n, const af_driver *driver, int count)
 {
-    enum { TESTED = 90, OLDEST = 80 };
+    enum { OLDEST = 80 };
     static const char *const names[] = {"GPU 0", "GPU 1", "GPU 2", "GPU 3"};
     for (int i = 0; i < AF_MIN(count, (int)AF_LEN(names)); i++) {
         char model[128] = "";
@@ -176,13 +177,16 @@ static void gpus(af_finding *out, int *n, const af_driver *driver, int count)
             driver->device_attribute(&minor, AF_CU_ATTR_MINOR, device))
             continue;
         const int arch = major * 10 + minor;
-        add(out, n, names[i], arch == TESTED ? AF_FINDING_GOOD : AF_FINDING_ABSENT, "%s, sm_%d: %s",
-            model, arch,
-            arch == TESTED ? "every kernel is tested on such a GPU"
+        const bool tested = af_gpu_measured(arch);
+        add(out, n, names[i], tested ? AF_FINDING_GOOD : AF_FINDING_ABSENT, "%s, sm_%d: %s", model,
+            arch,
+            tested ? "every kernel is tested on such a GPU"
             : arch < OLDEST
                 ? "too old: sm_80 is the oldest that is used"
                 : "untested: kernels are compiled for it and fit its memory, but have run on sm_90 "
-                  "only; compare a few steps with --device cpu");
+                  "only, and tiles are chosen by a cost model instead of measurements; compare a "
+                  "few "
+                  "steps with --device cpu");
     }
 }
 

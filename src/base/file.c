@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "base/file.h"
 #include "base/buf.h"
+#include "base/hash.h"
 #include "base/map_watch.h"
 #include "base/temps.h"
 
@@ -102,12 +103,25 @@ af_status af_map_temp(af_map *out, uint64_t n, af_error *err)
     return AF_OK;
 }
 
+static char *parent_of(const char *path)
+{
+    const char *name = af_path_name(path);
+    if (name == path)
+        return af_strdup(".");
+    return name - path == 1 ? af_strdup("/") : af_strndup(path, (uint64_t)(name - path - 1));
+}
+
+enum { HASH_LEAST = 1 << 19 };
+
 struct af_out {
-    char *path, *tmp;
+    char *path, *tmp, *up; /* up: its folder */
     af_temp *listed;
     int fd;
-    uint64_t done; /* bytes written so far */
-    uint64_t held; /* bytes of them still in buf */
+    uint64_t done;    /* bytes written so far */
+    uint64_t held;    /* bytes of them still in buf */
+    uint64_t written; /* bytes in the file */
+    bool hashed;      /* its folder wants the digest of what is written, in order */
+    af_digest *digest;
     uint8_t buf[1 << 16];
 };
 
@@ -119,11 +133,13 @@ static void drop_listed(af_out *o)
 
 static void out_free(af_out *o)
 {
+    (void)!af_digest_end(o->digest, NULL);
     if (o->fd >= 0)
         close(o->fd);
     drop_listed(o);
     free(o->path);
     free(o->tmp);
+    free(o->up);
     free(o);
 }
 
@@ -137,10 +153,12 @@ static af_status out_open(af_out **out, const char *path, mode_t mode, af_error 
     o->fd = -1;
     o->path = af_strdup(path);
     o->tmp = af_path_temp(path, "tmp");
-    if (!o->path || !o->tmp) {
+    o->up = parent_of(path);
+    if (!o->path || !o->tmp || !o->up) {
         out_free(o);
         return af_fail_nomem(err, "a file name", strlen(path));
     }
+    o->hashed = af_unsynced_in(o->up) == AF_UNSYNCED_FILES;
     af_path_sweep(path);
     af_temps_enter();
     o->fd = open(o->tmp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
@@ -187,11 +205,40 @@ static af_status write_all(int fd, const uint8_t *p, uint64_t n, const char *pat
     return AF_OK;
 }
 
+/* n bytes more are in the file. A long one is hashed while it is written; of a short one the digest
+ * is as quick to find later. */
+static void out_grew(af_out *o, uint64_t n)
+{
+    o->written += n;
+    if (o->hashed && !o->digest && o->written >= HASH_LEAST) {
+        o->digest = af_digest_begin(o->fd);
+        o->hashed = o->digest != NULL;
+    }
+    if (o->digest)
+        af_digest_reach(o->digest, o->written);
+}
+
+static af_status out_append(af_out *o, const void *bytes, uint64_t n, af_error *err)
+{
+    const af_status st = write_all(o->fd, bytes, n, o->path, err);
+    if (st == AF_OK)
+        out_grew(o, n);
+    return st;
+}
+
 static af_status out_flush(af_out *o, af_error *err)
 {
     const uint64_t n = o->held;
     o->held = 0;
-    return write_all(o->fd, o->buf, n, o->path, err);
+    return out_append(o, o->buf, n, err);
+}
+
+/* What was written changes. */
+static void drop_digest(af_out *o)
+{
+    (void)!af_digest_end(o->digest, NULL);
+    o->digest = NULL;
+    o->hashed = false;
 }
 
 af_status af_out_write(af_out *o, const void *bytes, uint64_t n, af_error *err)
@@ -203,7 +250,7 @@ af_status af_out_write(af_out *o, const void *bytes, uint64_t n, af_error *err)
     }
     o->done += n;
     if (n >= sizeof o->buf)
-        return write_all(o->fd, bytes, n, o->path, err);
+        return out_append(o, bytes, n, err);
     memcpy(o->buf + o->held, bytes, n);
     o->held += n;
     return AF_OK;
@@ -219,6 +266,7 @@ af_status af_out_patch(af_out *o, uint64_t off, const void *bytes, uint64_t n, a
     if (st != AF_OK)
         return st;
     const uint8_t *p = bytes;
+    drop_digest(o);
     while (n > 0) {
         const ssize_t w = pwrite(o->fd, p, n, (off_t)off);
         if (w < 0 && errno == EINTR)
@@ -237,18 +285,11 @@ af_status af_out_reserve(af_out *o, uint64_t n, af_error *err)
     const af_status st = out_flush(o, err);
     if (st != AF_OK)
         return st;
+    drop_digest(o);
     if (ftruncate(o->fd, (off_t)(o->done + n)) != 0 || lseek(o->fd, 0, SEEK_END) < 0)
         return fail_errno(err, "extend", o->path);
     o->done += n;
     return AF_OK;
-}
-
-static char *parent_of(const char *path)
-{
-    const char *name = af_path_name(path);
-    if (name == path)
-        return af_strdup(".");
-    return name - path == 1 ? af_strdup("/") : af_strndup(path, (uint64_t)(name - path - 1));
 }
 
 af_status af_dir_sync(const char *path, af_error *err)
@@ -265,13 +306,12 @@ af_status af_dir_sync(const char *path, af_error *err)
 af_status af_out_commit(af_out *o, af_error *err)
 {
     af_status st = AF_OK;
-    char *up = NULL;
+    char hex[65];
     AF_TRY(af_memory_check(err)); /* what may lack something is not put in place */
-    up = parent_of(o->path);
-    if (!up)
-        AF_TRY(af_fail_nomem(err, "a path", strlen(o->path)));
     AF_TRY(out_flush(o, err));
-    const af_unsynced waits = af_unsynced_in(up);
+    const bool known = af_digest_end(o->digest, hex);
+    o->digest = NULL;
+    const af_unsynced waits = af_unsynced_in(o->up);
     if (waits != AF_UNSYNCED_FILES && fsync(o->fd) != 0)
         AF_TRY(fail_errno(err, "sync", o->path));
     const int fd = o->fd;
@@ -286,13 +326,12 @@ af_status af_out_commit(af_out *o, af_error *err)
     af_temps_leave();
     if (st != AF_OK)
         goto done;
+    af_unsynced_note(o->up, af_path_name(o->path), known ? hex : NULL);
     if (waits == AF_UNSYNCED_NOTHING)
-        st = af_dir_sync(up, err);
+        st = af_dir_sync(o->up, err);
     out_free(o);
-    free(up);
     return st;
 done:
-    free(up);
     af_out_abandon(o);
     return st;
 }
@@ -420,8 +459,39 @@ done:
     return st;
 }
 
+/* Not these two files, or none. */
+static bool cannot_copy(int e)
+{
+    return e == EXDEV || e == EINVAL || e == EOPNOTSUPP || e == ENOSYS || e == EPERM;
+}
+
+/* By the kernel: it need not go through this process, and a file system may share the blocks.
+ * *done false: it cannot, and nothing was written. */
+static af_status copy_by_kernel(af_out *o, int fd, uint64_t size, bool *done, af_error *err)
+{
+    enum { PIECE = 1 << 24 };
+    *done = true;
+    for (uint64_t at = 0; at < size;) {
+        const ssize_t n = copy_file_range(fd, NULL, o->fd, NULL, AF_MIN(PIECE, size - at), 0);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (at == 0 && (n == 0 || (n < 0 && cannot_copy(errno)))) {
+            *done = false;
+            return AF_OK;
+        }
+        if (n < 0)
+            return fail_errno(err, "write", o->path);
+        if (n == 0)
+            return af_fail(err, AF_EIO, "cannot write '%s': its source became shorter", o->path);
+        at += (uint64_t)n;
+        o->done += (uint64_t)n;
+        out_grew(o, (uint64_t)n);
+    }
+    return AF_OK;
+}
+
 /* Piece by piece: a model is not to lie in memory as a whole because it is copied. */
-static af_status copy_body(af_out *o, const af_map *m, af_error *err)
+static af_status copy_by_map(af_out *o, const af_map *m, af_error *err)
 {
     enum { PIECE = 1 << 20 };
     af_status st = AF_OK;
@@ -430,11 +500,7 @@ static af_status copy_body(af_out *o, const af_map *m, af_error *err)
         st = af_out_write(o, m->data + at, n, err);
         af_map_forget(m, at, n);
     }
-    if (st != AF_OK) {
-        af_out_abandon(o);
-        return st;
-    }
-    return af_out_commit(o, err);
+    return st;
 }
 
 af_status af_file_copy(const char *from, const char *to, af_error *err)
@@ -442,10 +508,21 @@ af_status af_file_copy(const char *from, const char *to, af_error *err)
     af_map m = {0};
     af_out *o = NULL;
     af_status st = AF_OK;
+    bool done = false;
+    int fd = -1;
     AF_TRY(af_map_open(&m, from, err));
     AF_TRY(af_out_open(&o, to, err));
-    st = copy_body(o, &m, err);
+    fd = open(from, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0)
+        AF_TRY(copy_by_kernel(o, fd, m.size, &done, err));
+    if (!done)
+        AF_TRY(copy_by_map(o, &m, err));
+    st = af_out_commit(o, err);
+    o = NULL;
 done:
+    af_out_abandon(o);
+    if (fd >= 0)
+        close(fd);
     af_map_close(&m);
     return st;
 }

@@ -22,6 +22,16 @@ void af_sha256_add(af_sha256 *s, const void *bytes, uint64_t n);
 /* 64 lower-case hex digits and a NUL. */
 void af_sha256_hex(af_sha256 *s, char hex[65]);
 
+/* The same of a file that is being written, by a thread of its own. NULL when there is no memory or
+ * no thread for it. fd: open for reading until af_digest_end. */
+typedef struct af_digest af_digest;
+af_digest *af_digest_begin(int fd);
+/* The first `size` bytes of the file are there, and do not change any more. */
+void af_digest_reach(af_digest *d, uint64_t size);
+/* Waits for the digest, and frees d. False when the file cannot be read, when hex is NULL (the
+ * digest is not wanted any more), or when d is. */
+bool af_digest_end(af_digest *d, char hex[65]);
+
 /* Only to compare with git's names of files: not a protection against forgery. */
 typedef struct af_sha1 {
     uint32_t state[5];

@@ -1,4 +1,5 @@
-/* log.c - the process-wide hook. It is the one mutable global of the library: set once at start. */
+/* log.c - the process-wide hook, set once at start, and the start of the run that it is told of:
+ * mutable globals of the library. */
 #include "base/log.h"
 
 #include <stdarg.h>
@@ -6,6 +7,8 @@
 
 static af_log_hook *log_hook;
 static void *log_user;
+static double began;
+static _Thread_local double last; /* of this thread, or of another run */
 
 void af_log_set(af_log_hook *hook, void *user)
 {
@@ -23,4 +26,19 @@ void af_log_write(af_log_level level, const char *fmt, ...)
     vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
     log_hook(log_user, level, line);
+}
+
+void af_log_time_begin(void) { began = last = af_seconds_now(); }
+
+void af_log_time_end(void) { began = 0; }
+
+void af_log_time(const char *what)
+{
+    if (began == 0)
+        return;
+    const double now = af_seconds_now();
+    const double since = now - AF_MAX(began, last);
+    last = now;
+    if (what)
+        af_log_write(AF_LOG_DEBUG, "time %.3f s (+ %.3f): %s", now - began, since, what);
 }

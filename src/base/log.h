@@ -6,4 +6,11 @@
 #include "base/base.h"
 
 AF_PRINTF(2, 3) void af_log_write(af_log_level level, const char *fmt, ...);
+
+/* Where a run's seconds go, at AF_LOG_DEBUG: "time 0.412 s (+ 0.071): data". Each line names what
+ * has just ended, with the seconds since af_log_time_begin and since the calling thread's last
+ * one; NULL: no line, the thread begins here. */
+void af_log_time_begin(void);
+void af_log_time_end(void); /* no lines from here on */
+void af_log_time(const char *what);
 #endif

@@ -117,9 +117,15 @@ bool af_output_abort(void)
 
 /* ---- folders whose files are synced together ---- */
 
+typedef struct noted_digest {
+    char *name, hex[65];
+    struct noted_digest *next;
+} noted_digest;
+
 struct af_unsynced_dir {
     char *path;
     af_unsynced what;
+    noted_digest *digests;
     af_unsynced_dir *next;
 };
 
@@ -140,15 +146,57 @@ af_unsynced_dir *af_unsynced_begin(const char *dir, af_unsynced what)
     return d;
 }
 
+static af_unsynced_dir *find_dir(const char *dir)
+{
+    af_unsynced_dir *d = waiting;
+    while (d && strcmp(d->path, dir) != 0)
+        d = d->next;
+    return d;
+}
+
 af_unsynced af_unsynced_in(const char *dir)
 {
-    af_unsynced what = AF_UNSYNCED_NOTHING;
     af_temps_enter();
-    for (const af_unsynced_dir *d = waiting; d; d = d->next)
-        if (strcmp(d->path, dir) == 0)
-            what = d->what;
+    const af_unsynced_dir *d = find_dir(dir);
+    const af_unsynced what = d ? d->what : AF_UNSYNCED_NOTHING;
     af_temps_leave();
     return what;
+}
+
+void af_unsynced_note(const char *dir, const char *name, const char *hex)
+{
+    af_temps_enter();
+    af_unsynced_dir *d = find_dir(dir);
+    noted_digest *n = d ? d->digests : NULL;
+    while (n && strcmp(n->name, name) != 0)
+        n = n->next;
+    if (d && !n && hex && (n = af_calloc(1, sizeof *n))) {
+        n->name = af_strdup(name);
+        if (n->name) {
+            n->next = d->digests;
+            d->digests = n;
+        } else {
+            free(n);
+            n = NULL;
+        }
+    }
+    if (n)
+        snprintf(n->hex, sizeof n->hex, "%s", hex ? hex : "");
+    af_temps_leave();
+}
+
+bool af_unsynced_digest(const char *dir, const char *name, char hex[65])
+{
+    bool found = false;
+    af_temps_enter();
+    const af_unsynced_dir *d = find_dir(dir);
+    for (const noted_digest *n = d ? d->digests : NULL; n && !found; n = n->next) {
+        found = strcmp(n->name, name) == 0 && *n->hex;
+        if (found)
+            memcpy(hex, n->hex, sizeof n->hex);
+    }
+    af_temps_leave();
+    return found;
 }
 
 /* Writing is started on all before the first is waited for. */
@@ -197,6 +245,12 @@ af_status af_unsynced_end(af_unsynced_dir *d, bool failed, af_error *err)
     st = af_dir_sync(d->path, err);
 done:
     af_names_free(names, n);
+    while (d->digests) {
+        noted_digest *next = d->digests->next;
+        free(d->digests->name);
+        free(d->digests);
+        d->digests = next;
+    }
     free(d->path);
     free(d);
     return st;

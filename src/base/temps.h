@@ -37,6 +37,11 @@ typedef enum af_unsynced {
 typedef struct af_unsynced_dir af_unsynced_dir;
 af_unsynced_dir *af_unsynced_begin(const char *dir, af_unsynced what);
 af_unsynced af_unsynced_in(const char *dir);
+/* The SHA-256 of a file that was written there, which that took no time of its own; NULL: it is not
+ * known, and one known before is not right any more. */
+void af_unsynced_note(const char *dir, const char *name, const char *hex);
+/* What was noted; false when nothing was. */
+bool af_unsynced_digest(const char *dir, const char *name, char hex[65]);
 /* Syncs what waited, unless `failed`: then the files are not used. Frees d; NULL is allowed. */
 AF_CHECKED af_status af_unsynced_end(af_unsynced_dir *d, bool failed, af_error *err);
 #endif

@@ -49,7 +49,8 @@ static int64_t group_out(const af_model_spec *s, int layer, int group, int64_t *
     return out;
 }
 
-static const af_slot expert_slot[] = {AF_SLOT_EXPERTS_GATE_UP, AF_SLOT_EXPERTS_DOWN};
+static const af_slot expert_slot[] = {AF_SLOT_EXPERTS_GATE_UP, AF_SLOT_EXPERTS_DOWN,
+                                      AF_SLOT_EXPERTS_UP};
 
 /* Whether two layers have the same GEMMs. */
 static bool same_gemms(const af_model_spec *s, int a, int b)
@@ -59,7 +60,7 @@ static bool same_gemms(const af_model_spec *s, int a, int b)
         if (group_out(s, a, g, &in_a) != group_out(s, b, g, &in_b) || in_a != in_b)
             return false;
     }
-    return (s->layer[a].tensor[expert_slot[0]] < 0) == (s->layer[b].tensor[expert_slot[0]] < 0);
+    return (s->layer[a].tensor[expert_slot[1]] < 0) == (s->layer[b].tensor[expert_slot[1]] < 0);
 }
 
 static void add_layer(floor_graph *f, const af_bench_floor_opts *o, int64_t rows, int layer)

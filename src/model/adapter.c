@@ -3,7 +3,6 @@
 #include "model/adapter.h"
 
 #include "base/log.h"
-#include "base/rng.h"
 #include "format/weights/weights.h"
 #include "model/adapter_config.h"
 #include "model/loader.h"
@@ -144,78 +143,6 @@ void af_adapter_free(af_adapter *a)
 
 /* ---- new ---- */
 
-enum { UNIFORM_STEP = 256 };
-
-static void init_module(af_adapter *a, int i, uint64_t seed)
-{
-    af_adapter_module *m = &a->module[i];
-    const int64_t in = a->spec->module[i].in;
-    const bool gaussian = a->config.init_weights && !strcmp(a->config.init_weights, "gaussian");
-    const double bound = 1 / sqrt((double)in);        /* kaiming-uniform with a = sqrt 5 */
-    if (a->spec->module[i].group == AF_GROUP_EMBED) { /* the reverse: A zeros, B normal */
-        for (int64_t k = 0; k < m->rank * a->spec->module[i].out; k++)
-            m->b[k] = (float)af_rng_normal(seed, (uint64_t)i, (uint64_t)k);
-        return;
-    }
-    const int64_t count = af_adapter_a_count(&a->spec->module[i], m->rank);
-    for (int64_t k = 0; k < count && gaussian; k++)
-        m->a[k] = (float)(af_rng_normal(seed, (uint64_t)i, (uint64_t)k) / m->rank);
-    for (int64_t k = 0; k < count && !gaussian; k += UNIFORM_STEP) {
-        double u[UNIFORM_STEP];
-        af_rng_f64_row(u, seed, (uint64_t)i, (uint64_t)k, UNIFORM_STEP);
-        for (int64_t e = 0; e < AF_MIN(count - k, UNIFORM_STEP); e++)
-            m->a[k + e] = (float)((2 * u[e] - 1) * bound);
-    }
-}
-
-/* DoRA starts from the row norms of the base. */
-static af_status init_magnitude(af_adapter *a, int i, af_loader *base, af_error *err)
-{
-    af_status st = AF_OK;
-    const af_module_spec *m = &a->spec->module[i];
-    float *row = af_calloc((uint64_t)m->in, sizeof *row);
-    if (!row)
-        return af_fail_nomem(err, "a row", (uint64_t)m->in * sizeof *row);
-    for (int64_t r = 0; r < m->out; r++) {
-        double sum = 0;
-        AF_TRY(af_loader_rows(base, m->weight, r, 1, row, err));
-        for (int64_t k = 0; k < m->in; k++)
-            sum += (double)row[k] * row[k];
-        a->module[i].magnitude[r] = (float)sqrt(sum);
-    }
-done:
-    free(row);
-    return st;
-}
-
-static af_status fill_new(af_adapter *a, af_loader *base, uint64_t seed, af_error *err)
-{
-    af_status st = AF_OK;
-    const af_model_spec *s = a->spec;
-    for (int i = 0; i < s->modules; i++) {
-        const af_module_spec *m = &s->module[i];
-        af_adapter_module *am = &a->module[i];
-        if (!am->rank)
-            continue;
-        AF_TRY(af_adapter_alloc(a, &am->a, af_adapter_a_count(m, am->rank), err));
-        AF_TRY(af_adapter_alloc(a, &am->b, af_adapter_b_count(m, am->rank), err));
-        init_module(a, i, seed);
-        if (a->config.dora) {
-            AF_TRY(af_adapter_alloc(a, &am->magnitude, m->out, err));
-            AF_TRY(init_magnitude(a, i, base, err));
-        }
-        if (a->config.lora_bias)
-            AF_TRY(af_adapter_alloc(a, &am->bias, m->out, err));
-    }
-    for (int i = 0; i < s->tensors; i++) {
-        const af_tensor_spec *t = &s->tensor[i];
-        if (a->saved[i])
-            AF_TRY(af_loader_rows(base, i, 0, t->ndim > 1 ? t->dim[0] : 1, a->saved[i], err));
-    }
-done:
-    return st;
-}
-
 af_status af_adapter_outline(af_adapter **out, const af_adapter_config *c, const af_model_spec *s,
                              af_error *err)
 {
@@ -240,7 +167,7 @@ af_status af_adapter_new(af_adapter **out, const af_adapter_config *c, const af_
     af_status st = AF_OK;
     af_adapter *a = NULL;
     AF_TRY(af_adapter_outline(&a, c, s, err));
-    AF_TRY(fill_new(a, base, seed, err));
+    AF_TRY(af_adapter_fill(a, base, seed, err));
     AF_TRY(af_adapter_tokens_fill(a, base, err));
     a->grown = af_loader_is_grown(base) ? base : NULL;
     *out = a;
@@ -255,7 +182,8 @@ done:
 /* Inside a multimodal model the text model is called as the version of transformers had it, or as
  * when it is alone; and where it is alone (a GGUF file of such a model) the adapter may be of the
  * whole. */
-static const char *const others[] = {"model.language_model.", "language_model.model.", "model."};
+static const char *const others[] = {"model.language_model.", "language_model.model.", "model.",
+                                     "backbone."};
 
 /* Targets that are named in full get the name of this model. */
 static af_status rename_targets(af_adapter *a, af_error *err)

@@ -101,6 +101,9 @@ AF_CHECKED af_status af_adapter_outline(af_adapter **out, const af_adapter_confi
 AF_CHECKED af_status af_adapter_new(af_adapter **out, const af_adapter_config *c,
                                     const af_model_spec *s, af_loader *base, uint64_t seed,
                                     af_error *err);
+/* The values of af_adapter_new, for modules that are laid out; the same with any number of threads.
+ */
+AF_CHECKED af_status af_adapter_fill(af_adapter *a, af_loader *base, uint64_t seed, af_error *err);
 /* From a PEFT folder. */
 AF_CHECKED af_status af_adapter_read(af_adapter **out, const af_model_spec *s, const char *dir,
                                      af_error *err);

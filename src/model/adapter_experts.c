@@ -91,6 +91,12 @@ void af_adapter_experts_pack(float *to, const af_adapter *a, int module)
     move(a->module[module].b, to, a, module, true);
 }
 
+/* Projections of one expert in a module of all: gate and up, or one. */
+static int pieces_of(const af_model_spec *s, const af_module_spec *m)
+{
+    return s->tensor[m->weight].slot == AF_SLOT_EXPERTS_GATE_UP ? 2 : 1;
+}
+
 /* One projection of one expert among A and B of all: ranks [rank, rank + r) and rows [row, ..). */
 static af_status read_one(af_adapter *a, int module, int e, int piece, const af_weights *w,
                           int *used, af_error *err)
@@ -98,8 +104,7 @@ static af_status read_one(af_adapter *a, int module, int e, int piece, const af_
     af_status st = AF_OK;
     const af_module_spec *m = &a->spec->module[module];
     const af_adapter_module *am = &a->module[module];
-    const bool gate_up = m->group == AF_GROUP_EXPERTS_GATE_UP;
-    const int pieces = gate_up ? 2 : 1;
+    const int pieces = pieces_of(a->spec, m);
     const int64_t r = am->rank / pieces, out = m->out / pieces;
     char disk[256], name[AF_ADAPTER_NAME_BYTES];
     int64_t dim[3], from;
@@ -128,7 +133,7 @@ af_status af_adapter_experts_read(af_adapter *a, int module, const af_weights *w
     float *theirs = NULL;
     AF_TRY(af_adapter_alloc(a, &am->a, af_adapter_a_count(m, am->rank), err));
     AF_TRY(af_adapter_alloc(a, &am->b, af_adapter_b_count(m, am->rank), err));
-    const int pieces = m->group == AF_GROUP_EXPERTS_GATE_UP ? 2 : 1;
+    const int pieces = pieces_of(a->spec, m);
     for (int e = 0; e < m->copies && a->one_by_one; e++)
         for (int p = 0; p < pieces; p++)
             AF_TRY(read_one(a, module, e, p, w, used, err));
@@ -211,19 +216,20 @@ af_status af_adapter_experts_convert(af_adapter *a, const af_weights *w, af_erro
 {
     const bool gate = has_piece(a, AF_SLOT_EXPERTS_GATE_UP, 0, w);
     const bool up = has_piece(a, AF_SLOT_EXPERTS_GATE_UP, 1, w);
+    const bool alone = has_piece(a, AF_SLOT_EXPERTS_UP, 0, w);
     const bool down = has_piece(a, AF_SLOT_EXPERTS_DOWN, 0, w);
     const char *router = router_adapted(a, w);
-    if (!gate && !up && !down && !router)
+    if (!gate && !up && !alone && !down && !router)
         return AF_OK;
     if (gate != up)
         return af_fail(err, AF_EUNSUPPORTED,
                        "the adapter changes only one of the experts' gate and up projections, "
                        "which are one parameter here");
     const uint64_t n = (uint64_t)a->config.param_count;
-    const char **list = af_arena_take(&a->arena, (n + 3) * sizeof *list);
+    const char **list = af_arena_take(&a->arena, (n + 4) * sizeof *list);
     if (!list)
         return af_fail_nomem(err, "an adapter's settings", 0);
-    a->one_by_one = gate || down;
+    a->one_by_one = gate || alone || down;
     for (uint64_t i = 0; i < n && !a->one_by_one; i++)
         list[i] = a->config.param[i];
     a->config.param = list;
@@ -232,7 +238,10 @@ af_status af_adapter_experts_convert(af_adapter *a, const af_weights *w, af_erro
         list[a->config.param_count++] = router;
     if (gate)
         list[a->config.param_count++] = "mlp.experts.gate_up_proj";
+    if (alone)
+        list[a->config.param_count++] = "experts.up_proj";
     if (down)
-        list[a->config.param_count++] = "mlp.experts.down_proj";
+        list[a->config.param_count++] =
+            a->spec->arch->plain_mlp ? "experts.down_proj" : "mlp.experts.down_proj";
     return gate ? double_rank(a, "mlp\\.experts\\.gate_up_proj", err) : AF_OK;
 }

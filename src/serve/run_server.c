@@ -49,22 +49,35 @@ done:
     return st;
 }
 
-/* BASE:current gets the weights of the last step, when somebody waits for an answer. */
-static void refresh(af_api *a)
+/* Nobody gets other weights under its name, also those who found it before. */
+static void end_current(af_api *a)
 {
     af_run_state *r = a->run;
-    af_serve_engine *e = a->engine;
-    af_decoder *d = af_serve_engine_decoder(e);
+    af_served_unref(af_api_remove_model(a, r->current->name));
+    atomic_store(&r->current->adapter, AF_SERVED_GONE);
+    r->current_ended = true;
+}
+
+/* Before a request begins: BASE:current gets the weights of the last step. */
+static void refresh(void *user)
+{
+    af_api *a = user;
+    af_run_state *r = a->run;
+    af_decoder *d = af_serve_engine_decoder(a->engine);
     af_error why = {0};
     int id = 0;
-    drop_stale(r, d);
-    if (!r->current || r->current_failed || r->current_step == r->moment->step ||
-        af_serve_engine_waiting(e) == 0 || r->stales == (int)AF_LEN(r->stale))
+    if (!r->current || r->current_ended || r->current_step == r->step)
         return;
+    drop_stale(r, d);
+    if (r->stales == (int)AF_LEN(r->stale))
+        return;
+    if (!r->moment) { /* the run has ended, and these weights are not in memory any more */
+        end_current(a);
+        return;
+    }
     if (take_current(r, d, &id, &why) != AF_OK) {
         af_log_write(AF_LOG_WARN, "%s is not served: %s", r->current->name, why.msg);
-        r->current_failed = true;
-        af_served_unref(af_api_remove_model(a, r->current->name));
+        end_current(a);
         return;
     }
     const int old = atomic_exchange(&r->current->adapter, id);
@@ -83,8 +96,9 @@ void af_server_run_between(af_server *s, const af_train_moment *m, double second
     r->step = m->step;
     r->steps = m->steps;
     pthread_mutex_unlock(&r->lock);
+    af_serve_engine_before(e, refresh, &s->api);
+    drop_stale(r, af_serve_engine_decoder(e));
     for (;;) {
-        refresh(&s->api);
         if (af_serve_engine_busy(e))
             af_serve_engine_work(e, 0.05);
         pthread_mutex_lock(&r->lock);
@@ -102,6 +116,7 @@ void af_server_run_end(af_server *s, bool failed, double seconds)
 {
     const double until = af_seconds_now() + seconds;
     af_run_state_end(s->api.run, failed);
+    af_serve_engine_before(s->api.engine, refresh, &s->api);
     while (!af_httpd_drain(s->api.http, 0.02) && af_seconds_now() < until)
         af_serve_engine_work(s->api.engine, 0.1);
 }

@@ -55,6 +55,18 @@ static void moe_adapted(rec *r, int64_t rank)
     af_tensor *w = af_moe_route(r->g, z, &route, &index);
     finish(r, af_moe_ffn(r->g, x, w, index, &o));
 }
+/* No gate, as in nemotron_h. */
+static void case_moe_plain(rec *r)
+{
+    enum { N = 150, X = 4, D = 40, F = 72, K = 2 };
+    af_tensor *index, *z = act_2(r, N, X), *x = act_2(r, N, D);
+    af_tensor *w = af_moe_route(r->g, z, &(af_route_opts){.used = K, .norm = true}, &index);
+    const af_experts_opts o = {.gate_up.weight = param_n(r, 3, (int64_t[]){X, F, D}, -0.3, 0.3),
+                               .down.weight = param_n(r, 3, (int64_t[]){X, D, F}, -0.3, 0.3),
+                               .plain = true,
+                               .relu2 = true};
+    finish(r, af_moe_ffn(r->g, x, w, index, &o));
+}
 /* The sparse mixer. */
 static void case_moe_near(rec *r)
 {

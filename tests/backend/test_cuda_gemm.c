@@ -1,11 +1,12 @@
 /* test_cuda_gemm.c - the own GEMM kernels on a GPU against sums in double, at shapes that fill no
- * tile, and cuBLASLt's as we call it. AF_SPEED=1 times both at the shapes of real
- * layers. */
+ * tile, with every tile of gemm_cost.c, and cuBLASLt's as we call it. AF_SPEED=1 times both at the
+ * shapes of real layers, AF_RANK=1 every tile next to what the model says. */
 #include "test.h"
 
 #include "backend/cuda/cuda_graph.h"
 #include "backend/cuda/cuda_test.h"
 #include "backend/cuda/gemm.h"
+#include "backend/cuda/gemm_cost.h"
 #include "backend/cuda/kernels.h"
 #include "worse.h"
 
@@ -243,6 +244,68 @@ static void check(const gemm_case *c)
     unmake(&o);
 }
 
+static void force(int tile, int split)
+{
+    af_cuda_test *t = af_cuda_test_on(gpu);
+    t->gemm_tile = tile + 1;
+    t->gemm_split = split;
+}
+
+/* Every tile, whole and in two parts, against sums in double; the same bits however it is cut along
+ * m and n. */
+static void check_tiles(const gemm_case *c)
+{
+    operands o = {0};
+    make(&o, c);
+    double *t = truth(&o, c);
+    const size_t bytes = (size_t)o.n[2] * (size_t)af_dtype_get(c->tc)->bytes;
+    void *first = malloc(bytes), *got = malloc(bytes);
+    const af_cuda *cu = (af_cuda *)gpu;
+    const bool halves = c->s.K % 16 == 0 && c->s.batch == 0;
+    for (int way = 0; way < AF_GEMM_TILES * (halves ? 2 : 1); way++) {
+        const int tile = way % AF_GEMM_TILES, split = way < AF_GEMM_TILES ? 1 : 2;
+        force(tile, split);
+        (void)run(&o, c, OWN, 1);
+        assert_int_equal(cu->drv->copy_down(way == 0 ? first : got, o.dev[2], bytes, cu->stream),
+                         0);
+        cu->drv->stream_sync(cu->stream);
+        const double e = compare(&o, c, t, way == 0 ? first : got, OWN);
+        CHECK_MSG(e < 1, "tile %d in %d parts differs from the sums in double: %.3f", tile, split,
+                  e);
+        CHECK_MSG(way == 0 || split > 1 || memcmp(first, got, bytes) == 0,
+                  "tile %d: other bits than the first", tile);
+    }
+    force(-1, 0);
+    free(first);
+    free(got);
+    free(t);
+    unmake(&o);
+}
+
+static void test_every_tile_agrees_too(void **state)
+{
+    static const gemm_shape shapes[] = {{3, 5, 8, 3, 0},
+                                        {65, 129, 40, 8, 3},
+                                        {264, 136, 272, 8, 0},
+                                        {16, 1160, 208, 0, 0},
+                                        {1288, 24, 64, 8, 0}};
+    (void)state;
+    if (!gpu)
+        skip_because("no GPU");
+    for (size_t i = 0; i < AF_LEN(shapes); i++)
+        for (int k = 0; k < 6; k++) {
+            gemm_case c = {.s = shapes[i],
+                           .t = AF_DTYPE_BF16,
+                           .tc = k % 2 ? AF_DTYPE_F32 : AF_DTYPE_BF16,
+                           .ta = k / 2 == 1,
+                           .tb = k / 2 == 2,
+                           .bias = k == 4,
+                           .alpha = k == 3 ? 0.5f : 1.0f,
+                           .beta = k == 2 ? 1.0f : 0.0f};
+            check_tiles(&c);
+        }
+}
+
 static void test_gemms_agree_with_sums_in_double(void **state)
 {
     static const gemm_shape shapes[] = {{1, 1, 1, 0, 0},        {3, 5, 7, 2, 0},
@@ -307,7 +370,59 @@ static void test_speed_of_the_ways(void **state)
         }
 }
 
-/* cuBLASLt's workspace is made when a graph is prepared. */
+/* One shape: times of every tile and split, what the model says of them, and what its choice loses
+ * against the fastest. */
+static double rank_tiles(const gemm_shape *s, bool ta, bool tb, const af_gpu_rates *g)
+{
+    const gemm_case c = {
+        .s = *s, .t = AF_DTYPE_BF16, .tc = AF_DTYPE_BF16, .ta = ta, .tb = tb, .alpha = 1};
+    const af_gemm_shape shape = {s->M, s->N, s->K, 1, 2};
+    const af_gemm_way choice = af_gemm_choose(g, &shape, AF_LT_WORKSPACE);
+    operands o = {0};
+    float best = 0, chosen = 0;
+    make(&o, &c);
+    for (int i = 0; i < AF_GEMM_TILES * 4; i++) {
+        const af_gemm_way w = {i % AF_GEMM_TILES, 1 << i / AF_GEMM_TILES};
+        if (!af_gemm_fits(g, &shape, w, AF_LT_WORKSPACE))
+            continue;
+        force(w.tile, w.split);
+        const float ms = run(&o, &c, OWN, 10);
+        const bool is_choice = w.tile == choice.tile && w.split == choice.split;
+        print_message("%5ld x %6ld x %5ld %c%c %3d x %3d s%d /%d: %9.2f us, model %9.2f%s\n",
+                      (long)s->M, (long)s->N, (long)s->K, ta ? 't' : 'n', tb ? 't' : 'n',
+                      af_gemm_tiles[w.tile].m, af_gemm_tiles[w.tile].n,
+                      af_gemm_tiles[w.tile].stages, w.split, (double)ms * 1e3,
+                      af_gemm_cost(g, &shape, w) / g->clock * 1e6, is_choice ? " *" : "");
+        best = best > 0 ? AF_MIN(best, ms) : ms;
+        chosen = is_choice ? ms : chosen;
+    }
+    force(-1, 0);
+    unmake(&o);
+    return chosen > 0 ? (double)(chosen / best) : NAN;
+}
+
+static void test_ranking_of_tiles(void **state)
+{
+    static const gemm_shape shapes[] = {{8192, 4096, 4096, 0, 0}, {4096, 896, 896, 0, 0},
+                                        {4096, 9728, 896, 0, 0},  {2048, 1536, 8960, 0, 0},
+                                        {512, 1536, 8960, 0, 0},  {8192, 16, 4096, 0, 0},
+                                        {16, 4096, 8192, 0, 0},   {16, 18944, 3584, 0, 0},
+                                        {64, 3584, 18944, 0, 0},  {1, 4096, 4096, 0, 0}};
+    (void)state;
+    if (!gpu || !getenv("AF_RANK"))
+        skip_because("ranking was not asked for");
+    const af_cuda *cu = (af_cuda *)gpu;
+    const af_gpu_rates g = af_gpu_rates_of(cu->arch, cu->sms, cu->smem_max, cu->name);
+    double loss = 1;
+    for (size_t i = 0; i < AF_LEN(shapes); i++) {
+        const double l = rank_tiles(&shapes[i], i == 6, i != 6, &g);
+        print_message("choice / fastest: %.3f\n", l);
+        loss *= l;
+    }
+    print_message("choice / fastest, geometric mean: %.3f\n", pow(loss, 1.0 / AF_LEN(shapes)));
+}
+
+/* The workspace is made when a graph is prepared: cuBLASLt's, or that of parts. */
 static int open_gpu(void **state)
 {
     (void)state;
@@ -319,7 +434,9 @@ static int open_gpu(void **state)
     CHECK_OK(af_graph_new(&g, &err), err);
     af_tensor *x = af_graph_input(g, "x", AF_DTYPE_BF16, 2, dim);
     af_graph_output(g, af_matmul(g, x, x, AF_MATMUL_NN));
+    af_cuda_test_on(gpu)->model_tiles = true;
     CHECK_OK(af_graph_prepare(g, gpu, &err), err);
+    af_cuda_test_on(gpu)->model_tiles = false;
     af_graph_free(g);
     return 0;
 }
@@ -334,6 +451,8 @@ static int close_gpu(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_gemms_agree_with_sums_in_double),
+                                       cmocka_unit_test(test_every_tile_agrees_too),
+                                       cmocka_unit_test(test_ranking_of_tiles),
                                        cmocka_unit_test(test_speed_of_the_ways)};
     return cmocka_run_group_tests(tests, open_gpu, close_gpu);
 }

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "afinar/output.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/temps.h"
 #include "test.h"
 
@@ -428,6 +429,102 @@ static void test_syncs_wait_until_the_end(void **state)
     CHECK_OK(af_unsynced_end(NULL, false, &err), err);
 }
 
+enum { LONG_FILE = (3 << 20) + 77 };
+
+static uint8_t *long_text(void)
+{
+    uint8_t *text = malloc(LONG_FILE);
+    for (uint32_t i = 0; i < LONG_FILE; i++)
+        text[i] = (uint8_t)(i * 2654435761u >> 24);
+    return text;
+}
+
+static void digest_of(const char *path, char hex[65])
+{
+    af_map m;
+    af_sha256 s;
+    af_error err = {0};
+    CHECK_OK(af_map_open(&m, path, &err), err);
+    af_sha256_init(&s);
+    af_sha256_add(&s, m.data, m.size);
+    af_sha256_hex(&s, hex);
+    af_map_close(&m);
+}
+
+/* Writes n bytes in pieces of many lengths, with a change afterwards where `patch` says so. */
+static void write_pieces(const char *path, const uint8_t *text, uint64_t n, bool patch)
+{
+    af_out *o;
+    af_error err = {0};
+    CHECK_OK(af_out_open(&o, path, &err), err);
+    for (uint64_t at = 0, k = 1; at < n; k = k * 7 % 200003) {
+        const uint64_t part = AF_MIN(k, n - at);
+        CHECK_OK(af_out_write(o, text + at, part, &err), err);
+        at += part;
+    }
+    if (patch)
+        CHECK_OK(af_out_patch(o, 5, "changed", 7, &err), err);
+    CHECK_OK(af_out_commit(o, &err), err);
+}
+
+static void test_digests_of_files_while_they_are_written(void **state)
+{
+    (void)state;
+    static const uint64_t sizes[] = {0, 100, 1 << 19, 1 << 20, LONG_FILE};
+    af_error err = {0};
+    af_out *o;
+    char sub[600], file[700], other[700], hex[65], want[65];
+    uint8_t *text = long_text();
+    snprintf(sub, sizeof sub, "%s/hashed", dir);
+    snprintf(file, sizeof file, "%s/a", sub);
+    snprintf(other, sizeof other, "%s/b", sub);
+    CHECK_OK(af_dir_make(sub, &err), err);
+    write_pieces(file, text, LONG_FILE, false);
+    assert_false(af_unsynced_digest(sub, "a", hex)); /* nobody asked */
+    af_unsynced_dir *d = af_unsynced_begin(sub, AF_UNSYNCED_FILES);
+    for (size_t i = 0; i < AF_LEN(sizes); i++) {
+        write_pieces(file, text, sizes[i], false);
+        assert_int_equal(af_unsynced_digest(sub, "a", hex), sizes[i] >= 1 << 19);
+        digest_of(file, want);
+        if (sizes[i] >= 1 << 19)
+            assert_string_equal(hex, want);
+    }
+    CHECK_OK(af_file_copy(file, other, &err), err);
+    assert_true(af_unsynced_digest(sub, "b", hex));
+    assert_string_equal(hex, want);
+    digest_of(other, hex);
+    assert_string_equal(hex, want);
+    write_pieces(other, text, LONG_FILE, true); /* what it had is not right any more */
+    assert_false(af_unsynced_digest(sub, "b", hex));
+    write_pieces(file, text, 100, false);
+    assert_false(af_unsynced_digest(sub, "a", hex));
+    CHECK_OK(af_out_open(&o, file, &err), err);
+    CHECK_OK(af_out_write(o, text, LONG_FILE, &err), err);
+    af_out_abandon(o);
+    assert_int_equal(af_file_size(file), 100);
+    CHECK_OK(af_unsynced_end(d, false, &err), err);
+    assert_false(af_unsynced_digest(sub, "a", hex));
+    free(text);
+    CHECK_OK(af_path_remove(sub, &err), err);
+}
+
+/* What became shorter, or cannot be read, has no digest. */
+static void test_a_file_that_cannot_be_read_has_no_digest(void **state)
+{
+    (void)state;
+    char hex[65];
+    const int fd = open(in_dir("short"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, "text", 4), 4);
+    af_digest *d = af_digest_begin(fd);
+    assert_non_null(d);
+    af_digest_reach(d, 5);
+    assert_false(af_digest_end(d, hex));
+    assert_false(af_digest_end(NULL, hex));
+    close(fd);
+    unlink(in_dir("short"));
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -456,6 +553,8 @@ int main(void)
         cmocka_unit_test(test_a_replaced_folder_is_always_there),
         cmocka_unit_test(test_paths),
         cmocka_unit_test(test_syncs_wait_until_the_end),
+        cmocka_unit_test(test_digests_of_files_while_they_are_written),
+        cmocka_unit_test(test_a_file_that_cannot_be_read_has_no_digest),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

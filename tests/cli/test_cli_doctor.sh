@@ -28,7 +28,7 @@ has "^cuDNN +yes 91900: attention on a GPU, where it is faster \($tmp/all/libcud
 has "^NVRTC +yes 12\.9: compiles kernels once, then they are cached \($tmp/all/libnvrtc.so.12\)$"
 lacks '^what is missing'
 FAKE_ARCH=86 doctor 12040 all
-has '^GPU 0 +no  Fake GPU, sm_86: untested: kernels are compiled for it and fit its memory, but have run on sm_90 only'
+has '^GPU 0 +no  Fake GPU, sm_86: untested: kernels are compiled for it and fit its memory, but have run on sm_90 only, and tiles are chosen by a cost model instead of measurements; compare a few steps with --device cpu$'
 FAKE_ARCH=120 doctor 12040 all
 has '^GPU 0 +no  Fake GPU, sm_120: untested'
 FAKE_ARCH=75 doctor 12040 all

@@ -491,6 +491,14 @@ ssize_t pwrite(int fd, const void *p, size_t n, off_t at)
 
 ssize_t pwrite64(int fd, const void *p, size_t n, off64_t at) { return pwrite(fd, p, n, at); }
 
+ssize_t copy_file_range(int in, off64_t *from, int out, off64_t *to, size_t n, unsigned flags)
+{
+    NEXT(copy_file_range);
+    return !fd_hit("write", out)  ? next(in, from, out, to, n, flags)
+           : !fail_errno && n > 1 ? next(in, from, out, to, n / 2, flags)
+                                  : -1;
+}
+
 int fsync(int fd)
 {
     NEXT(fsync);

@@ -3,6 +3,7 @@
 #include "model_case.h"
 
 #include "base/buf.h"
+#include "base/rng.h"
 #include "model/adapter_config.h"
 #include "worse.h"
 
@@ -328,6 +329,32 @@ static void test_a_fresh_adapter_changes_nothing(void **state)
     }
 }
 
+/* Many numbers are drawn by several threads: the same ones. */
+static void test_a_large_fresh_adapter_has_the_numbers_of_a_small_one(void **state)
+{
+    (void)state;
+    enum { RANK = 8192, SEED = 5 };
+    model_case c;
+    af_error err = {0};
+    int64_t count = 0;
+    case_open_base(&c, "llama3_tiny", false);
+    const af_model_spec *s = af_loader_spec(c.loader);
+    const af_adapter_config config = {.r = RANK, .alpha = 8, .target_regex = "all-linear"};
+    CHECK_OK(af_adapter_new(&c.adapter, &config, s, c.loader, SEED, &err), err);
+    for (int i = 0; i < s->modules; i++) {
+        const af_adapter_module *m = &c.adapter->module[i];
+        const double bound = 1 / sqrt((double)s->module[i].in);
+        const int64_t n = m->rank * s->module[i].in;
+        for (int64_t k = 0; k < n; k++) {
+            const double u = af_rng_f64(SEED, (uint64_t)i, (uint64_t)k);
+            assert_true(m->a[k] == (float)((2 * u - 1) * bound));
+        }
+        count += n;
+    }
+    assert_true(count > 1 << 20);
+    case_close(&c);
+}
+
 /* A is uniform in +-1/sqrt(inputs), or normal of 1/rank: no two modules, rows or seeds alike. */
 static void test_a_fresh_adapter_is_drawn_as_peft_draws_it(void **state)
 {
@@ -485,6 +512,7 @@ int main(void)
         cmocka_unit_test(test_folders_survive_a_round_trip),
         cmocka_unit_test(test_config_has_every_key_of_peft_sorted),
         cmocka_unit_test(test_a_fresh_adapter_changes_nothing),
+        cmocka_unit_test(test_a_large_fresh_adapter_has_the_numbers_of_a_small_one),
         cmocka_unit_test(test_a_fresh_adapter_is_drawn_as_peft_draws_it),
         cmocka_unit_test(test_mixtures_add_up),
         cmocka_unit_test(test_wrong_configs_are_refused_by_name),

@@ -5,7 +5,8 @@
 
 #include "afinar/model.h"
 
-static const char *const families[] = {"qwen3_5", "qwen3_next", "lfm2", "granitemoehybrid"};
+static const char *const families[] = {"qwen3_5",          "qwen3_next", "lfm2",
+                                       "granitemoehybrid", "nemotron_h", "mamba2"};
 enum { PROMPTS = 5, NEW = 6, LONGEST = 300 };
 
 static af_model *open_family(formula_model *f, const char *name)
@@ -36,10 +37,10 @@ static af_generated continued(af_model *m, const int32_t *ids, int64_t len, int6
     return r;
 }
 
-static void fill_prompt(int32_t *ids, int64_t n, int stream)
+static void fill_prompt(const af_model *m, int32_t *ids, int64_t n, int stream)
 {
     for (int64_t t = 0; t < n; t++)
-        ids[t] = (int32_t)((t * 7 + stream * 5 + t * t % 11) % 44 + 2);
+        ids[t] = (int32_t)((t * 7 + stream * 5 + t * t % 11) % (af_model_vocab(m) - 4) + 2);
 }
 
 /* Token k of the cached run is the arg max of all tokens fed at once. */
@@ -49,7 +50,7 @@ static void check_recomputation(const char *name, af_model *m)
     static float logits[(LONGEST + NEW) * 48];
     af_error err = {0};
     int64_t len = 61; /* decoding crosses a chunk of 64 */
-    fill_prompt(ids, len, 1);
+    fill_prompt(m, ids, len, 1);
     const int64_t V = af_model_vocab(m);
     assert_true(V <= 48);
     af_generated r = continued(m, ids, len, NEW);
@@ -74,7 +75,7 @@ static void check_batch(const char *name, af_model *m)
     af_generated all[PROMPTS];
     af_error err = {0};
     for (int p = 0; p < PROMPTS; p++) {
-        fill_prompt(buf[p], len[p], p);
+        fill_prompt(m, buf[p], len[p], p);
         ids[p] = buf[p];
     }
     const af_generate_opts o = {.prompt = ids,
@@ -98,7 +99,7 @@ static void check_prefixes(const char *name, af_model *m, af_model *fresh)
 {
     int32_t ids[200];
     int64_t len = 40;
-    fill_prompt(ids, len, 2);
+    fill_prompt(m, ids, len, 2);
     af_generated r = continued(m, ids, len, NEW);
     memcpy(ids + len, r.ids, NEW * sizeof *ids);
     af_generated_clear(&r);

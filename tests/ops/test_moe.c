@@ -18,7 +18,8 @@ enum {
     CLAMP = 64,
     NEAR = 128,
     CHEAP = 256, /* modes of recomputation */
-    BLOCK = 512
+    BLOCK = 512,
+    PLAIN = 1024 /* experts without a gate */
 };
 
 enum { X = 6, K = 3, F = 3, R = 2 };
@@ -66,9 +67,11 @@ static af_tensor *build_grad(gradcheck *c)
     af_tensor *logits = gc_param2(c, N, X), *x = gc_param2(c, N, D), *index;
     const af_route_opts route = router(c->g, c->variant, AF_DTYPE_F64);
     af_tensor *w = af_moe_route(c->g, logits, &route, &index);
-    const af_experts_opts o = {.gate_up = grad_linear(c, 2 * F, D),
+    const af_experts_opts o = {.gate_up = grad_linear(c, c->variant & PLAIN ? F : 2 * F, D),
                                .down = grad_linear(c, D, F),
                                .act = AF_ACT_GELU_TANH,
+                               .plain = c->variant & PLAIN,
+                               .relu2 = c->variant & NORM,
                                .clamp = c->variant & CLAMP ? 0.5 : 0};
     return af_moe_ffn(c->g, x, w, index, &o);
 }
@@ -87,7 +90,9 @@ static void test_gradients_agree_with_differences(void **state)
                                    NEAR,
                                    BIAS,
                                    LORA,
-                                   LORA | BIAS | NORM | CLAMP};
+                                   LORA | BIAS | NORM | CLAMP,
+                                   PLAIN,
+                                   PLAIN | LORA | NORM};
     for (size_t i = 0; i < AF_LEN(variants); i++) {
         const gradcheck c = {.variant = variants[i]};
         gradcheck_shapes("moe", build_grad, c, shape, (int)AF_LEN(shape));
@@ -235,8 +240,10 @@ static af_tensor *build_fast(fastcheck *c)
     af_tensor *logits = fc_rows(c, X);
     const af_route_opts route = router(c->g, c->variant, AF_DTYPE_F32);
     af_tensor *w = af_moe_route(c->g, logits, &route, &index);
-    const af_experts_opts o = {.gate_up = fast_linear(c, 2 * width, D),
+    const af_experts_opts o = {.gate_up = fast_linear(c, c->variant & PLAIN ? width : 2 * width, D),
                                .down = fast_linear(c, D, width),
+                               .plain = c->variant & PLAIN,
+                               .relu2 = true,
                                .clamp = c->variant & CLAMP ? 0.5 : 0};
     return af_moe_ffn(c->g, x, w, index, &o);
 }
@@ -245,8 +252,9 @@ static void test_fast_versions_are_the_twins(void **state)
 {
     (void)state;
     static const int64_t shapes[][3] = {{1, 5, 3}, {19, 40, 24}};
-    static const int variants[] = {NORM, LORA | NORM, BIAS | CLAMP,
-                                   LORA | BIAS | SIGMOID | CHOICE | GROUPS | NORM};
+    static const int variants[] = {NORM,         PLAIN | NORM,
+                                   BIAS | CLAMP, PLAIN | LORA,
+                                   LORA | NORM,  LORA | BIAS | SIGMOID | CHOICE | GROUPS | NORM};
     for (size_t v = 0; v < AF_LEN(variants); v++)
         for (size_t i = 0; i < AF_LEN(shapes); i++)
             for (int bf16 = 0; bf16 < 2; bf16++) {

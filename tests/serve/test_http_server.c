@@ -1,13 +1,8 @@
 /* Connections and answers from other places than the one that asked, over real sockets. */
-#include "test.h"
-
 #include "serve/http/http_server.h"
+#include "serve/http_ask.h"
 
-#include <arpa/inet.h>
 #include <semaphore.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <unistd.h>
 
 typedef struct scene {
     sem_t held, go;
@@ -49,36 +44,6 @@ static char *error_body(int status, const char *why)
     return strdup(why);
 }
 
-static int ask(const af_httpd *h, const char *path)
-{
-    char text[128];
-    struct sockaddr_in a = {.sin_family = AF_INET,
-                            .sin_port = htons((uint16_t)af_httpd_port(h)),
-                            .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_true(fd >= 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
-    const int n = snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: a\r\n\r\n", path);
-    assert_int_equal(send(fd, text, (size_t)n, 0), n);
-    return fd;
-}
-
-/* What the server sent, up to and with `last`. */
-static void expect_answer(int fd, const char *last)
-{
-    char got[4096];
-    size_t n = 0;
-    const struct timeval limit = {.tv_sec = 30};
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    do {
-        const ssize_t more = recv(fd, got + n, sizeof got - 1 - n, 0);
-        CHECK_MSG(more > 0, "the answer ended before '%s'", last);
-        n += (size_t)more;
-        got[n] = '\0';
-    } while (!strstr(got, last));
-    assert_int_equal(strncmp(got, "HTTP/1.1 200 OK\r\n", 17), 0);
-}
-
 /* An answer gets output, is sent by a turn of its connection, and gets output again before the
  * server looks at its list of answers with output: it must be in that list once. */
 static void test_output_twice_in_a_turn(void **state)
@@ -101,21 +66,18 @@ static void test_output_twice_in_a_turn(void **state)
     const char *one_turn[] = {"/stream", "/send", "/send", "/end"};
     int fds[4];
     for (int i = 0; i < 4; i++) { /* connections that exist already give their requests in order */
-        fds[i] = ask(h, "/ready");
-        expect_answer(fds[i], "ok");
+        fds[i] = ask(af_httpd_port(h), "GET", "/ready", "");
+        expect_answer(fds[i], 200, "ok");
     }
-    const int hold = ask(h, "/hold");
+    const int hold = ask(af_httpd_port(h), "GET", "/hold", "");
     sem_wait(&s.held);
-    for (int i = 0; i < 4; i++) {
-        char text[64];
-        const int n = snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: a\r\n\r\n", one_turn[i]);
-        assert_int_equal(send(fds[i], text, (size_t)n, 0), n);
-    }
+    for (int i = 0; i < 4; i++)
+        send_request(fds[i], "GET", one_turn[i], "");
     sem_post(&s.go);
     for (int i = 1; i < 4; i++)
-        expect_answer(fds[i], "ok");
-    expect_answer(fds[0], "4\r\nmore\r\n4\r\nmore\r\n0\r\n\r\n");
-    expect_answer(hold, "ok");
+        expect_answer(fds[i], 200, "ok");
+    expect_answer(fds[0], 200, "4\r\nmore\r\n4\r\nmore\r\n0\r\n\r\n");
+    expect_answer(hold, 200, "ok");
     for (int i = 0; i < 4; i++)
         close(fds[i]);
     close(hold);

@@ -37,6 +37,19 @@ for key in train_runtime train_loss train_steps_per_second '"global_step": 4'; d
     grep -q "$key" "$tmp/plain/trainer_state.json" || die "trainer_state.json has no $key"
 done
 
+# the result is the last checkpoint's; the manifest has the digests of what is there
+same plain plain/checkpoint-4
+for f in adapter_model.safetensors optimizer.safetensors tokenizer.json; do
+    grep -q "$(sha256sum < "$tmp/plain/checkpoint-4/$f" | cut -d' ' -f1)" "$tmp/plain/checkpoint-4/manifest.json" || die "another digest of $f"
+done
+
+# --verbose: where the time of a run goes, a line each, in order
+"$AFINAR" train "$tmp/run.yaml" --verbose output_dir="$tmp/timed" max_steps=1 2>&1 | sed -n 's/^time [0-9.]* s (+ [0-9.]*): //p' > "$tmp/times"
+for line in device "headers of the model" "tokenizer and data" weights "first step" "checkpoint: on the disk" checkpoint result "end of the run"; do
+    grep -qx "$line" "$tmp/times" || die "no time of: $line"
+done
+[ "$(head -1 "$tmp/times")" = device ] && [ "$(tail -1 "$tmp/times")" = "end of the run" ] || die "times are not in order"
+
 # LoRA+: at step 1 only B moves (A's gradient is 0 while B is 0), 16 times as far
 train loraplus loraplus_lr_ratio=16
 differ plain loraplus

@@ -12,6 +12,7 @@ import tempfile
 import warnings
 
 import peft
+import torch
 import transformers
 
 from make_families import class_of
@@ -24,7 +25,11 @@ FAMILIES = pathlib.Path(__file__).resolve().parents[2] / "tests/golden/families"
 def names(config):
     kind = class_of(config)
     model = (kind.from_config if hasattr(kind, "from_config") else kind)(config)
-    model = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM"))
+    targets = "all-linear"
+    if config.model_type in ("nemotron_h", "mamba2", "falcon_h1"):  # out_proj is refused, and all-linear names it
+        leaves = {k.rsplit(".", 1)[-1] for k, m in model.named_modules() if isinstance(m, torch.nn.Linear)}
+        targets = sorted(leaves - {"out_proj", "lm_head"})
+    model = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=targets, task_type="CAUSAL_LM"))
     keys = peft.get_peft_model_state_dict(model)
     short = {re.sub(r"\.\d+(?=\.)", "", k[len("base_model.model."):].removesuffix(".lora_A.weight"))
              for k in keys if k.endswith(".lora_A.weight")}

@@ -257,6 +257,22 @@ SMALL = {
 FAMILIES.update({k: (v[0], {"vocab_size": 20, **v[1]}, {"small": True, "rules": [["expert_bias", 0, 0.2]] + (
     [["norm", 0, 0.2]] if k == "vaultgemma" else [["embed", 0, 0.2]] if k == "opt" else [])}) for k, v in SMALL.items()})
 
+WORDS = dict(head_dim=6, ssm_state_size=7, mamba_num_heads=6, mamba_head_dim=8, n_groups=3, conv_kernel=3, num_hidden_layers="none")
+STATE = {
+    "nemotron_h": ("NemotronHConfig", dict(**WORDS, hybrid_override_pattern="M*-E", n_routed_experts=6, n_group=3, topk_group=2,
+                                           num_experts_per_tok=2, moe_intermediate_size=8, moe_latent_size=12,
+                                           moe_shared_expert_intermediate_size=10, routed_scaling_factor=1.4,
+                                           time_step_min=0.5)),
+    "nemotron_h_gguf": ("NemotronHConfig", dict(**WORDS, hybrid_override_pattern="M-*M", use_conv_bias=False)),
+    "bamba": ("BambaConfig", dict(num_hidden_layers=2, attn_layer_indices=[1], mamba_n_heads=6, mamba_d_head=8, mamba_n_groups=3,
+                                  mamba_d_state=7, mamba_d_conv=3, mamba_proj_bias=True, attention_bias=True, mlp_bias=True,
+                                  head_dim="none", hidden_size=24, time_step_limit=[0.4, 0.9])),
+    "mamba2": ("Mamba2Config", dict(num_key_value_heads="none", intermediate_size="none", num_attention_heads="none",
+                                    max_position_embeddings="none", attention_dropout="none", num_heads=6, head_dim=8,
+                                    n_groups=3, state_size=7, conv_kernel=3, use_bias=True)),
+}
+FAMILIES.update({k: (v[0], {"vocab_size": 20, **v[1]}, {"small": True, "long": True}) for k, v in STATE.items()})
+
 
 def uniform(stream, n):
     h = 14695981039346656037

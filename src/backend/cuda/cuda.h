@@ -88,6 +88,8 @@ typedef struct af_cuda {
     char name[64];
     af_kernels *kernels;
     af_lt *lt;
+    /* workspaces of GEMMs, one per stream; made by the first prepare that needs them */
+    void *gemm_work, *second_gemm_work;
     af_dnn *dnn; /* NULL until a graph needs it */
     af_attention_by attention;
     af_gemm_by gemm;

@@ -73,11 +73,12 @@ static af_status allocate_all(af_cuda *cu, af_graph *g, af_error *err)
     af_status st = AF_OK;
     for (int r = 0; r < AF_ROLE_COUNT; r++)
         AF_TRY(allocate(cu, &cg->arena[r], g->role_bytes[r], g, name[r], err));
-    if (cu->lt && !cu->lt->work)
-        AF_TRY(
-            allocate(cu, (uint8_t **)&cu->lt->work, AF_LT_WORKSPACE, g, "the GEMM workspace", err));
-    if (cu->lt && !cu->lt->second_work && cg->plan.uses_second)
-        AF_TRY(allocate(cu, (uint8_t **)&cu->lt->second_work, AF_LT_WORKSPACE, g,
+    const bool works = af_cuda_gemm_works(cu);
+    if (works && !cu->gemm_work)
+        AF_TRY(allocate(cu, (uint8_t **)&cu->gemm_work, AF_LT_WORKSPACE, g, "the GEMM workspace",
+                        err));
+    if (works && !cu->second_gemm_work && cg->plan.uses_second)
+        AF_TRY(allocate(cu, (uint8_t **)&cu->second_gemm_work, AF_LT_WORKSPACE, g,
                         "the second GEMM workspace", err));
     AF_TRY(af_cuda_offload_prepare(cu, g, err));
 done:
@@ -277,11 +278,13 @@ static af_status cuda_prepare(af_device *d, af_graph *g, af_error *err)
         AF_TRY(open_third(cu, err));
     AF_TRY(allocate_all(cu, g, err));
     AF_TRY(zero_all(cu, g, err));
+    af_log_time("GPU: memory");
     point_tensors(g, cg);
     AF_TRY(prepare_nodes(cu, g, err));
     if (cu->lt && cu->lt->untuned)
         (void)af_cuda_kernel(cu, "gemm.cu", "fill_noise", "AF_T=bf16 AF_C=bf16");
     AF_TRY(af_kernels_build(cu->kernels, cu, err));
+    af_log_time("GPU: kernels");
     AF_TRY(af_cuda_gemm_tune(cu, &dirtied, err));
     AF_TRY(af_kernels_build(cu->kernels, cu, err)); /* own kernels the tuning fell back to */
     AF_TRY(check_nodes(cu, g, err));
@@ -390,7 +393,11 @@ static void cuda_close(af_device *d)
         if (cu->stream)
             drv->stream_sync(cu->stream);
         af_upload_free(cu->upload, cu);
-        af_lt_free(cu->lt, cu);
+        af_lt_free(cu->lt);
+        if (cu->gemm_work)
+            drv->mem_free(cu->gemm_work);
+        if (cu->second_gemm_work)
+            drv->mem_free(cu->second_gemm_work);
         af_dnn_close(cu->dnn);
         af_kernels_free(cu->kernels, drv);
         if (cu->fork)
@@ -523,7 +530,9 @@ af_status af_cuda_open(af_device **out, int ordinal, af_error *err)
     if (!drv)
         return af_fail_nomem(err, "the CUDA driver", sizeof *drv);
     AF_TRY(af_driver_open(drv, err));
+    af_log_time("GPU: driver");
     AF_TRY(af_cuda_open_with(&d, drv, ordinal, err));
+    af_log_time("GPU: context");
     ((af_cuda *)d)->own_driver = drv;
     drv = NULL;
     AF_TRY(af_lt_new(&((af_cuda *)d)->lt, (af_cuda *)d, err));

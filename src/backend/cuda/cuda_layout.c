@@ -281,7 +281,8 @@ af_status af_cuda_layout(af_device *d, af_graph *g, af_error *err)
         AF_TRY(af_cuda_offload_layout(g, cg, err));
     cg->plan.uses_second = uses_second(g, cg);
     g->work_bytes =
-        CODE_BYTES + (cu->lt ? (uint64_t)AF_LT_WORKSPACE * (cg->plan.uses_second ? 2 : 1) : 0);
+        CODE_BYTES +
+        (af_cuda_gemm_works(cu) ? (uint64_t)AF_LT_WORKSPACE * (cg->plan.uses_second ? 2 : 1) : 0);
     set_work(cu, g);
     if (!cg->plan.can_shrink)
         goto done;

@@ -55,11 +55,9 @@ static void swap_streams(af_cuda *cu)
     void *s = cu->stream;
     cu->stream = cu->second;
     cu->second = s;
-    if (cu->lt) {
-        void *w = cu->lt->work;
-        cu->lt->work = cu->lt->second_work;
-        cu->lt->second_work = w;
-    }
+    void *w = cu->gemm_work;
+    cu->gemm_work = cu->second_gemm_work;
+    cu->second_gemm_work = w;
 }
 
 /* The main stream waits for what was last issued on the second one. */

@@ -13,6 +13,9 @@ typedef struct af_cuda_test {
     bool no_fold;                     /* adapters next to the GEMM, not inside it */
     bool no_low_rank;                 /* narrow GEMMs of adapters as any other GEMM */
     bool no_4bit_gemm;                /* 4-bit weights are dequantised before every GEMM */
+    bool model_tiles;                 /* tiles as the cost model chooses them, also on sm_90 */
+    int gemm_tile;                    /* 1 + the number of the tile own GEMMs take; 0: chosen */
+    int gemm_split;                   /* with that tile: parts of the inner dimension */
     bool scratch;                     /* quantised weights are dequantised at every use */
 } af_cuda_test;
 

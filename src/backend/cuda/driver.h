@@ -32,9 +32,16 @@ enum {
     AF_CU_CAPTURE_LAST = 908,
     AF_CU_KIND_HOST = 1,
     AF_CU_KIND_DEVICE = 2,
+    AF_CU_ATTR_CLOCK = 13, /* kHz */
     AF_CU_ATTR_SMS = 16,
+    AF_CU_ATTR_MEMORY_CLOCK = 36, /* kHz */
+    AF_CU_ATTR_BUS = 37,          /* bits */
+    AF_CU_ATTR_L2 = 38,           /* bytes */
+    AF_CU_ATTR_THREADS_SM = 39,
     AF_CU_ATTR_MAJOR = 75,
     AF_CU_ATTR_MINOR = 76,
+    AF_CU_ATTR_SMEM_SM = 81,
+    AF_CU_ATTR_REGISTERS_SM = 82,
     AF_CU_ATTR_SMEM = 97,
     AF_CU_FUNC_BINARY = 6,
     AF_CU_FUNC_SMEM = 8,

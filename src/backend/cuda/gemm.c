@@ -3,6 +3,7 @@
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/cuda_graph.h"
 #include "backend/cuda/cuda_test.h"
+#include "backend/cuda/gemm_cost.h"
 
 enum {
     LT_LAYOUT_BATCH = 5,
@@ -14,7 +15,7 @@ enum {
     LT_EPILOGUE_BIAS = 4,
     LT_COMPUTE_32F = 68,
     LT_COMPUTE_TF32 = 77,
-    OWN_TILES_BYTES = 81920, /* shared memory of gemm_tiles.cu */
+    JOIN_THREADS = 256,
 };
 
 static int lt_type(af_dtype t)
@@ -43,11 +44,11 @@ af_status af_lt_new(af_lt **out, af_cuda *cu, af_error *err)
     *out = lt;
     lt = NULL;
 done:
-    af_lt_free(lt, cu);
+    af_lt_free(lt);
     return st;
 }
 
-void af_lt_free(af_lt *lt, af_cuda *cu)
+void af_lt_free(af_lt *lt)
 {
     if (!lt)
         return;
@@ -55,16 +56,14 @@ void af_lt_free(af_lt *lt, af_cuda *cu)
         free(lt->choice[i]->key);
         free(lt->choice[i]);
     }
-    if (lt->work)
-        cu->drv->mem_free(lt->work);
-    if (lt->second_work)
-        cu->drv->mem_free(lt->second_work);
     if (lt->handle)
         lt->api.destroy(lt->handle);
     free(lt->choice);
     free(lt->path);
     free(lt);
 }
+
+bool af_cuda_gemm_works(const af_cuda *cu) { return cu->lt || af_gpu_modelled(cu); }
 
 static int64_t inner(const af_cuda_gemm *m) { return m->ta ? m->a.rows : m->a.cols; }
 
@@ -155,13 +154,18 @@ void af_cuda_add_gemm(af_cuda *cu, af_node *n, const af_cuda_gemm *m)
 
 af_status af_cuda_gemm_issue(af_cuda *cu, const af_cuda_gemm_plan *p, af_error *err)
 {
-    const af_launch *l = p->own;
     const af_cuda_gemm *m = &p->m;
-    if (l)
-        return af_cuda_issue_launch(cu, l, err);
+    if (p->join) { /* the workspace of the stream it runs on */
+        memcpy(p->own->arg[0], &cu->gemm_work, sizeof cu->gemm_work);
+        memcpy(p->join->arg[2], &cu->gemm_work, sizeof cu->gemm_work);
+    }
+    if (p->own) {
+        const af_status st = af_cuda_issue_launch(cu, p->own, err);
+        return st == AF_OK && p->join ? af_cuda_issue_launch(cu, p->join, err) : st;
+    }
     const int r = cu->lt->api.matmul(cu->lt->handle, p->desc, &m->alpha, m->b.data, p->la,
                                      m->a.data, p->lb, &m->beta, m->c.data, p->lc, m->c.data, p->lc,
-                                     &p->algo, cu->lt->work, AF_LT_WORKSPACE, cu->stream);
+                                     &p->algo, cu->gemm_work, AF_LT_WORKSPACE, cu->stream);
     if (r == 0)
         return AF_OK;
     return af_fail(err, AF_EDEVICE,
@@ -178,7 +182,24 @@ static bool aligned(const af_mat *x, int64_t stride, int batch)
 static bool tiled(const af_cuda *cu, const af_cuda_gemm *m)
 {
     return m->a.dtype != AF_DTYPE_F32 && aligned(&m->a, m->stride_a, m->batch) &&
-           aligned(&m->b, m->stride_b, m->batch) && cu->smem_max >= OWN_TILES_BYTES;
+           aligned(&m->b, m->stride_b, m->batch) &&
+           cu->smem_max >= af_gemm_tile_shared(&af_gemm_tiles[0]);
+}
+
+/* The measured tile, or what the model chooses where none was measured. Other tiles exist in bf16
+ * and for what graphs ask for: not for two transposed operands. */
+static af_gemm_way way_of(const af_cuda *cu, const af_cuda_gemm *m)
+{
+    const af_gemm_shape s = {m->c.rows, m->c.cols, inner(m), AF_MAX(m->batch, 1),
+                             af_dtype_get(m->c.dtype)->bytes};
+    if (m->a.dtype != AF_DTYPE_BF16 || (m->ta && m->tb) || s.K == 0)
+        return (af_gemm_way){0, 1};
+    if (cu->test && cu->test->gemm_tile)
+        return (af_gemm_way){cu->test->gemm_tile - 1, AF_MAX(cu->test->gemm_split, 1)};
+    if (!af_gpu_modelled(cu))
+        return (af_gemm_way){0, 1};
+    const af_gpu_rates g = af_gpu_rates_read(cu);
+    return af_gemm_choose(&g, &s, cu->gemm_work ? AF_LT_WORKSPACE : 0);
 }
 
 static af_status new_launch(af_cuda *cu, af_launch **out, af_kernel *k, af_error *err)
@@ -192,31 +213,20 @@ static af_status new_launch(af_cuda *cu, af_launch **out, af_kernel *k, af_error
     return AF_OK;
 }
 
-/* A block makes a tile of 64 x 64 (gemm.cu: any stride) or 128 x 128 (gemm_tiles.cu). */
-af_status af_cuda_gemm_own(af_cuda *cu, af_cuda_gemm_plan *p, af_error *err)
+static const char *tile_defines(af_cuda *cu, const af_cuda_gemm *m, int tile, af_dtype c)
 {
-    const af_cuda_gemm *m = &p->m;
-    const bool f32 = m->a.dtype == AF_DTYPE_F32;
-    const bool tiles = tiled(cu, m);
-    const char *types =
-        af_cuda_text(cu, "AF_T=%s AF_C=%s", af_cuda_ctype(m->a.dtype), af_cuda_ctype(m->c.dtype));
-    const char *defines =
-        tiles ? af_cuda_text(cu, "AF_TA=%d AF_TB=%d %s", m->ta, m->tb, types) : types;
-    const int side = tiles ? 128 : 64;
-    af_kernel *k = tiles ? af_cuda_kernel(cu, "gemm_tiles.cu", "gemm_tiles", defines)
-                         : af_cuda_kernel(cu, "gemm.cu", f32 ? "gemm_f32" : "gemm_mma", defines);
-    af_launch *l = NULL;
-    const af_status st = new_launch(cu, &l, k, err);
-    if (st != AF_OK)
-        return st;
-    l->grid[0] = (unsigned)((m->c.cols + side - 1) / side);
-    l->grid[1] = (unsigned)((m->c.rows + side - 1) / side);
-    l->grid[2] = (unsigned)AF_MAX(m->batch, 1);
-    l->block = f32 ? 256 : 128;
-    l->smem = tiles ? OWN_TILES_BYTES : 0;
-    if (l->grid[1] > 65535)
-        return af_fail(err, AF_EUNSUPPORTED,
-                       "a GEMM of %" PRId64 " rows needs cuBLASLt, which is missing", m->c.rows);
+    const af_gemm_tile *t = &af_gemm_tiles[tile];
+    const char *types = af_cuda_text(cu, "AF_TA=%d AF_TB=%d AF_T=%s AF_C=%s", m->ta, m->tb,
+                                     af_cuda_ctype(m->a.dtype), af_cuda_ctype(c));
+    if (tile == 0)
+        return types;
+    return af_cuda_text(cu, "AF_BM=%d AF_BN=%d AF_WM=%d AF_WN=%d AF_STAGES=%d %s", t->m, t->n,
+                        t->warps_m, t->warps_n, t->stages, types);
+}
+
+/* Arguments of all the kernels, in their order; a matrix has an address, a row stride, a stride. */
+static void arg_gemm(af_launch *l, const af_cuda_gemm *m, bool transposes)
+{
     const af_mat *x[] = {&m->c, &m->a, &m->b};
     const int64_t stride[] = {m->stride_c, m->stride_a, m->stride_b};
     for (int i = 0; i < 3; i++) {
@@ -228,12 +238,108 @@ af_status af_cuda_gemm_own(af_cuda *cu, af_cuda_gemm_plan *p, af_error *err)
     af_arg_i64(l, m->c.rows);
     af_arg_i64(l, m->c.cols);
     af_arg_i64(l, inner(m));
-    if (!tiles) { /* there they are part of the kernel */
+    if (transposes) { /* in gemm_tiles.cu they are part of the kernel */
         af_arg_i32(l, m->ta);
         af_arg_i32(l, m->tb);
     }
     af_arg_f32(l, m->alpha);
     af_arg_f32(l, m->beta);
-    p->own = l;
+}
+
+static af_status set_grid(af_launch *l, const af_cuda_gemm *m, int rows, int cols, af_error *err)
+{
+    l->grid[0] = (unsigned)((m->c.cols + cols - 1) / cols);
+    l->grid[1] = (unsigned)((m->c.rows + rows - 1) / rows);
+    l->grid[2] = (unsigned)AF_MAX(m->batch, 1);
+    if (l->grid[1] > 65535)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "a GEMM of %" PRId64 " rows needs cuBLASLt, which is missing", m->c.rows);
     return AF_OK;
+}
+
+/* c = the sum of parts: a batch of GEMMs over a share of the inner dimension each, whose results
+ * are added up in order. */
+static af_status add_join(af_cuda *cu, af_cuda_gemm_plan *p, int parts, af_error *err)
+{
+    const af_cuda_gemm *m = &p->m;
+    const int64_t values = m->c.rows * m->c.cols;
+    af_kernel *k = af_cuda_kernel(cu, "gemm_join.cu", "gemm_join",
+                                  af_cuda_text(cu, "AF_C=%s", af_cuda_ctype(m->c.dtype)));
+    const af_status st = new_launch(cu, &p->join, k, err);
+    if (st != AF_OK)
+        return st;
+    af_launch *l = p->join;
+    l->grid[0] =
+        (unsigned)AF_MIN((values + JOIN_THREADS - 1) / JOIN_THREADS, (int64_t)cu->sms * 16);
+    l->grid[1] = l->grid[2] = 1;
+    l->block = JOIN_THREADS;
+    af_arg_ptr(l, m->c.data);
+    af_arg_i64(l, m->c.ld);
+    af_arg_ptr(l, cu->gemm_work);
+    af_arg_ptr(l, m->bias);
+    af_arg_i64(l, m->c.rows);
+    af_arg_i64(l, m->c.cols);
+    af_arg_i32(l, parts);
+    af_arg_f32(l, m->alpha);
+    af_arg_f32(l, m->beta);
+    return AF_OK;
+}
+
+static af_cuda_gemm part_of(const af_cuda *cu, const af_cuda_gemm *m, int parts)
+{
+    const int64_t share = inner(m) / parts;
+    af_cuda_gemm s = *m;
+    s.c = (af_mat){cu->gemm_work, m->c.rows, m->c.cols, m->c.cols, AF_DTYPE_F32};
+    *(m->ta ? &s.a.rows : &s.a.cols) = share;
+    *(m->tb ? &s.b.cols : &s.b.rows) = share;
+    s.stride_a = m->ta ? share * m->a.ld : share;
+    s.stride_b = m->tb ? share : share * m->b.ld;
+    s.stride_c = m->c.rows * m->c.cols;
+    s.batch = parts;
+    s.bias = NULL;
+    s.alpha = 1;
+    s.beta = 0;
+    return s;
+}
+
+static af_status own_tiles(af_cuda *cu, af_cuda_gemm_plan *p, af_error *err)
+{
+    const af_gemm_way w = way_of(cu, &p->m);
+    const af_gemm_tile *t = &af_gemm_tiles[w.tile];
+    const af_cuda_gemm m = w.split > 1 ? part_of(cu, &p->m, w.split) : p->m;
+    af_kernel *k =
+        af_cuda_kernel(cu, "gemm_tiles.cu", "gemm_tiles", tile_defines(cu, &m, w.tile, m.c.dtype));
+    af_launch *l = NULL;
+    af_status st = AF_OK;
+    AF_TRY(new_launch(cu, &l, k, err));
+    AF_TRY(set_grid(l, &m, t->m, t->n, err));
+    l->block = (unsigned)af_gemm_tile_threads(t);
+    l->smem = (unsigned)af_gemm_tile_shared(t);
+    arg_gemm(l, &m, false);
+    if (w.split > 1)
+        AF_TRY(add_join(cu, p, w.split, err));
+    p->own = l;
+done:
+    return st;
+}
+
+/* gemm_tiles.cu, or a block makes a tile of 64 x 64 (gemm.cu: any stride). */
+af_status af_cuda_gemm_own(af_cuda *cu, af_cuda_gemm_plan *p, af_error *err)
+{
+    const af_cuda_gemm *m = &p->m;
+    const bool f32 = m->a.dtype == AF_DTYPE_F32;
+    if (tiled(cu, m))
+        return own_tiles(cu, p, err);
+    af_kernel *k = af_cuda_kernel(
+        cu, "gemm.cu", f32 ? "gemm_f32" : "gemm_mma",
+        af_cuda_text(cu, "AF_T=%s AF_C=%s", af_cuda_ctype(m->a.dtype), af_cuda_ctype(m->c.dtype)));
+    af_launch *l = NULL;
+    af_status st = AF_OK;
+    AF_TRY(new_launch(cu, &l, k, err));
+    AF_TRY(set_grid(l, m, 64, 64, err));
+    l->block = f32 ? 256 : 128;
+    arg_gemm(l, m, true);
+    p->own = l;
+done:
+    return st;
 }

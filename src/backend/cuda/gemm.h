@@ -23,14 +23,14 @@ struct af_cuda_gemm_plan {
     void *desc, *la, *lb, *lc;
     const af_cuda_gemm_choice *choice; /* NULL until tuned */
     af_lt_algo algo;
-    af_launch *own; /* the fallback, when set */
+    af_launch *own;  /* the fallback, when set */
+    af_launch *join; /* after it, where its inner dimension is split */
     af_cuda_gemm_plan *next;
 };
 
 struct af_lt {
     af_lt_api api;
     void *handle;
-    void *work, *second_work; /* one per stream; made by the first prepare that needs them */
     size_t version;
     char *path; /* file of stored choices, or NULL */
     af_cuda_gemm_choice **choice;
@@ -41,7 +41,7 @@ struct af_lt {
 
 /* cuBLASLt and its workspace. *out stays NULL, without an error, when the library is not there. */
 AF_CHECKED af_status af_lt_new(af_lt **out, af_cuda *cu, af_error *err);
-void af_lt_free(af_lt *lt, af_cuda *cu);
+void af_lt_free(af_lt *lt);
 
 /* Chooses the algorithm of every new plan. Times candidates on the plans' own memory, which it
  * fills with noise: `*dirtied` is set when it did. */
@@ -67,6 +67,10 @@ const af_cuda_gemm_choice *af_cuda_gemm_choice_add(af_lt *lt, const char *key,
  * fill_noise of gemm.cu, or NULL: nothing is done. */
 void af_cuda_fill_noise(af_cuda *cu, const af_kernel *k, const af_mat *x, int batch,
                         int64_t stride);
+
+/* Whether GEMMs need a workspace: the library's, and sums of parts of own kernels where the model
+ * chooses tiles. */
+bool af_cuda_gemm_works(const af_cuda *cu);
 
 enum { AF_LT_WORKSPACE = 32 << 20 }; /* what NVIDIA advises for its largest GPUs */
 #endif

@@ -283,27 +283,36 @@ static af_status check_args(af_cuda *cu, const af_launch *l, af_error *err)
     return AF_OK;
 }
 
+static af_status check_launch(af_cuda *cu, const af_launch *l, af_error *err)
+{
+    af_status st = AF_OK;
+    if (!l)
+        return AF_OK;
+    if (!l->grid[0] || !l->grid[1] || !l->grid[2])
+        return bad_launch(l, err, "a grid dimension", 0, 1);
+    if (l->block < 1 || l->block > 1024 || l->block % 32)
+        return bad_launch(l, err, "the block size", l->block, 1024);
+    if (l->smem > (unsigned)cu->smem_max)
+        return bad_launch(l, err, "shared memory", l->smem, cu->smem_max);
+    if (l->smem > AF_MAX(48u * 1024, l->kernel->shared)) { /* more, next to arrays of its own */
+        AF_TRY(af_cu_check(cu->drv,
+                           cu->drv->func_set(l->kernel->func, AF_CU_FUNC_SMEM, (int)l->smem),
+                           "cuFuncSetAttribute", l->kernel->name, err));
+        l->kernel->shared = l->smem;
+    }
+    AF_TRY(check_args(cu, l, err));
+done:
+    return st;
+}
+
 static af_status check_level(af_cuda *cu, const af_exec *e, af_error *err)
 {
     af_status st = AF_OK;
     for (int i = 0; e && i < e->n; i++) {
         const af_step *s = &e->step[i];
-        const af_launch *l = s->kind == AF_STEP_GEMM ? s->gemm->own : s->launch;
-        if (!l)
-            continue;
-        if (!l->grid[0] || !l->grid[1] || !l->grid[2])
-            return bad_launch(l, err, "a grid dimension", 0, 1);
-        if (l->block < 1 || l->block > 1024 || l->block % 32)
-            return bad_launch(l, err, "the block size", l->block, 1024);
-        if (l->smem > (unsigned)cu->smem_max)
-            return bad_launch(l, err, "shared memory", l->smem, cu->smem_max);
-        if (l->smem > AF_MAX(48u * 1024, l->kernel->shared)) { /* more, next to arrays of its own */
-            AF_TRY(af_cu_check(cu->drv,
-                               cu->drv->func_set(l->kernel->func, AF_CU_FUNC_SMEM, (int)l->smem),
-                               "cuFuncSetAttribute", l->kernel->name, err));
-            l->kernel->shared = l->smem;
-        }
-        AF_TRY(check_args(cu, l, err));
+        const bool gemm = s->kind == AF_STEP_GEMM;
+        AF_TRY(check_launch(cu, gemm ? s->gemm->own : s->launch, err));
+        AF_TRY(check_launch(cu, gemm ? s->gemm->join : NULL, err));
     }
 done:
     return st;

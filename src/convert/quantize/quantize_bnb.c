@@ -441,7 +441,7 @@ static af_status check_shapes(const af_model_reader *in, af_error *err)
     AF_TRY(af_model_spec_init(&s, &in->config, err));
     for (int i = 0; i < s.tensors; i++) {
         const af_slot slot = s.tensor[i].slot;
-        if (slot == AF_SLOT_EXPERTS_GATE_UP || slot == AF_SLOT_EXPERTS_DOWN)
+        if (af_slot_is_experts(slot))
             continue;
         for (int p = 0; p < af_disk_count(&s, i); p++) {
             char name[NAME_BYTES];

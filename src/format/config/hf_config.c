@@ -276,6 +276,14 @@ static void get_sizes(af_config_source *s, af_hf_config *c, const af_family *f)
     ffn = word(s, f, FFN, ffn);
     c->intermediate_size = af_config_int(s, ffn, f->ffn ? f->ffn : -1);
     c->num_hidden_layers = af_config_int(s, layers, -1);
+    for (int i = 0; i < 2 && f->kinds[i]; i++) { /* whichever comes first */
+        const json_t *list = af_config_value(s, f->kinds[i]);
+        if (!list)
+            continue;
+        c->num_hidden_layers =
+            (int64_t)(json_is_array(list) ? json_array_size(list) : json_string_length(list));
+        break;
+    }
     c->num_attention_heads = af_config_int(s, heads, f->heads ? f->heads : -1);
     c->num_key_value_heads =
         af_config_int(s, "num_key_value_heads", f->kv_heads ? f->kv_heads : c->num_attention_heads);

@@ -59,7 +59,9 @@ typedef enum af_layer_type {
     AF_LAYER_SLIDING,
     AF_LAYER_LINEAR, /* linear_attention: gated delta net */
     AF_LAYER_CONV,
-    AF_LAYER_MAMBA
+    AF_LAYER_MAMBA,
+    AF_LAYER_MLP, /* layers of one half alone: nemotron_h */
+    AF_LAYER_EXPERTS
 } af_layer_type;
 
 typedef enum af_quant_method {

@@ -12,6 +12,8 @@ typedef struct af_state_keys {
     int64_t conv_kernel;        /* K of the causal convolution */
     int64_t heads, head_dim;    /* of values; a state is [key_dim][head_dim] */
     int64_t key_heads, key_dim; /* of queries and keys (Mamba-2: groups, state size) */
+    int64_t norm_groups;        /* of the gated norm of Mamba-2, each normed alone; 0 = 1 */
+    double step_min, step_max;  /* limits of time steps; step_max 0 = none */
     bool conv_bias, proj_bias;
     bool by_key_head; /* qwen3_next: rows of the projections are sorted by key head */
 } af_state_keys;

@@ -78,6 +78,7 @@ typedef enum af_slot {
     AF_SLOT_ROUTER_SCALE,    /* [D], gemma4 */
     AF_SLOT_EXPERT_SCALE,    /* [X], gemma4 */
     AF_SLOT_EXPERTS_GATE_UP, /* [X][2F][D]: gate rows, then up rows, of each expert */
+    AF_SLOT_EXPERTS_UP,      /* [X][F][D]: experts without a gate */
     AF_SLOT_EXPERTS_DOWN,    /* [X][D][F] */
     AF_SLOT_EXPERTS_GATE_UP_BIAS,
     AF_SLOT_EXPERTS_DOWN_BIAS,
@@ -86,7 +87,9 @@ typedef enum af_slot {
     AF_SLOT_SHARED_GATE_UP,
     AF_SLOT_SHARED_DOWN,
     AF_SLOT_SHARED_ROUTER, /* [1][D]: its gate */
-    AF_SLOT_EXPERTS_NORM,  /* gemma4: norms of the experts next to an MLP */
+    AF_SLOT_EXPERTS_IN,    /* [L][D], [D][L]: to the width experts have, and back (nemotron_h) */
+    AF_SLOT_EXPERTS_OUT,
+    AF_SLOT_EXPERTS_NORM, /* gemma4: norms of the experts next to an MLP */
     AF_SLOT_POST_EXPERTS_NORM,
     AF_SLOT_POST_DENSE_NORM,
     /* inputs per layer, gemma4 */
@@ -123,6 +126,7 @@ typedef enum af_mixer {
     AF_MIXER_DELTA_NET,
     AF_MIXER_MAMBA2,
     AF_MIXER_SHORT_CONV,
+    AF_MIXER_NONE, /* an MLP alone */
     AF_MIXER_COUNT
 } af_mixer;
 
@@ -131,6 +135,7 @@ typedef enum af_mlp_kind {
     AF_MLP_PLAIN, /* down(act(up)) */
     AF_MLP_EXPERTS,
     AF_MLP_BESIDE, /* gated, and experts that read the same residual (gemma4) */
+    AF_MLP_NONE,   /* a mixer alone */
     AF_MLP_COUNT
 } af_mlp_kind;
 
@@ -159,7 +164,7 @@ typedef struct af_arch {
     bool norm_bare;         /* norms have no weights */
     bool embed_norm;        /* a norm on the embedding */
     bool parallel;          /* attention and MLP read the same norm and are added together */
-    bool plain_mlp;         /* no gate */
+    bool plain_mlp;         /* no gate, of experts neither */
     bool mlp_bias;          /* always; otherwise by mlp_bias of the config */
     bool head_bias;
     bool rope_pairs; /* dimension 2i turns with 2i+1, not i with i + d/2 */
@@ -196,6 +201,7 @@ typedef struct af_arch {
     bool gguf_tiled;         /* value heads of delta nets as gguf_order.h says */
     /* what "model." and "layers" are called; NULL = so */
     const char *stem, *layers;
+    const char *memory_stem;   /* in memory, where the file calls it otherwise (nemotron_h) */
     const char *head_module;   /* in memory, where the file calls it otherwise (gpt_neox) */
     const af_slot_name *names; /* what differs from llama; ends with .hf = NULL, .gguf = NULL */
     /* experts one by one on disk: "mlp.experts" and the names of gate, up, down; NULL = qwen's */
@@ -213,6 +219,7 @@ typedef struct af_arch {
     /* PEFT takes the names that parts of an expert and the router had as modules (gate_proj, gate)
      * for the parameters they are now */
     bool peft_converts;
+    bool peft_no_out; /* PEFT refuses adapters on out_proj */
     /* those are [X][in][out], gate and up of gate_up_proj in alternating columns (gpt_oss); PEFT's
      * B alternates, too */
     bool experts_turned;
@@ -242,7 +249,9 @@ typedef enum af_group {
     AF_GROUP_PER_LAYER_GATE, /* gemma4 */
     AF_GROUP_PER_LAYER_PROJ,
     AF_GROUP_PER_LAYER_MODEL, /* per_layer_model_projection */
-    AF_GROUP_EXPERTS_GATE_UP, /* parameters of experts: PEFT's target_parameters */
+    AF_GROUP_EXPERTS_IN,      /* nemotron_h */
+    AF_GROUP_EXPERTS_OUT,
+    AF_GROUP_EXPERTS_GATE_UP, /* parameters of experts: PEFT's target_parameters; also up alone */
     AF_GROUP_EXPERTS_DOWN,
     AF_GROUP_ROUTER,
     AF_GROUP_LAYER_COUNT,
@@ -269,6 +278,12 @@ static inline bool af_slot_is_xielu(af_slot s)
 }
 /* "xielu.alpha_p": an array there, a number for each layer. */
 const char *af_slot_xielu_key(af_slot s);
+
+/* A tensor of all experts, which may be one by one on disk. */
+static inline bool af_slot_is_experts(af_slot s)
+{
+    return s >= AF_SLOT_EXPERTS_GATE_UP && s <= AF_SLOT_EXPERTS_DOWN;
+}
 
 static inline bool af_module_is_experts(const af_module_spec *m)
 {
@@ -326,6 +341,7 @@ enum { AF_ROPE_SETS = 2 };
 typedef struct af_model_spec {
     const af_arch *arch;
     int64_t vocab, width, ffn, expert_ffn; /* V D F, and F of an expert */
+    int64_t expert_width;                  /* what goes into an expert: D, or less */
     int layers, heads, kv_heads, head_dim; /* of full attention; a layer may have its own */
     int experts, experts_used;
     bool experts_whole;  /* of the folder at hand: all experts are one tensor */
@@ -376,6 +392,8 @@ const af_arch *af_arch_at(int i);
  * fit llama is taken as llama with a warning. */
 AF_CHECKED af_status af_model_spec_init(af_model_spec *out, const af_hf_config *c, af_error *err);
 void af_model_spec_clear(af_model_spec *s);
+/* What comes before the number of a layer on disk: "model.layers.". */
+void af_spec_layers_prefix(const af_model_spec *s, char *out, size_t size);
 /* Tokens the model was made for, what its ropes were stretched to included; 0 = not known. */
 int64_t af_spec_context(const af_model_spec *s);
 

@@ -17,22 +17,17 @@ int af_disk_count(const af_model_spec *s, int tensor)
         return (int)s->tensor[tensor].dim[0];
     if (s->experts_whole)
         return 1;
-    switch (s->tensor[tensor].slot) {
-    case AF_SLOT_EXPERTS_GATE_UP:
-        return 2 * s->experts;
-    case AF_SLOT_EXPERTS_DOWN:
-        return s->experts;
-    default:
-        return 1;
-    }
+    const af_slot slot = s->tensor[tensor].slot;
+    return !af_slot_is_experts(slot)         ? 1
+           : slot == AF_SLOT_EXPERTS_GATE_UP ? 2 * s->experts
+                                             : s->experts;
 }
 
 void af_disk_piece(const af_model_spec *s, int tensor, int p, char *name, size_t size,
                    int64_t dim[3], int *ndim, int64_t *from)
 {
     const af_tensor_spec *t = &s->tensor[tensor];
-    const bool experts = t->slot == AF_SLOT_EXPERTS_GATE_UP || t->slot == AF_SLOT_EXPERTS_DOWN;
-    if (experts && !s->experts_whole) {
+    if (af_slot_is_experts(t->slot) && !s->experts_whole) {
         af_disk_expert(s, tensor, p, name, size, dim, ndim, from);
         return;
     }
@@ -63,15 +58,19 @@ void af_disk_expert(const af_model_spec *s, int tensor, int p, char *name, size_
 {
     const af_tensor_spec *t = &s->tensor[tensor];
     const bool gate_up = t->slot == AF_SLOT_EXPERTS_GATE_UP;
-    const int64_t F = s->expert_ffn, D = s->width;
+    const int64_t F = s->expert_ffn, D = s->expert_width;
     static const char *const usual[] = {"gate_proj", "up_proj", "down_proj"};
-    const int part = !gate_up ? 2 : p % 2;
+    const int part = t->slot == AF_SLOT_EXPERTS_DOWN ? 2
+                     : t->slot == AF_SLOT_EXPERTS_UP ? 1
+                                                     : p % 2;
+    char layers[64];
     const af_arch *a = s->arch;
-    snprintf(name, size, "model.layers.%d.%s.%d.%s.weight", t->layer,
+    af_spec_layers_prefix(s, layers, sizeof layers);
+    snprintf(name, size, "%s%d.%s.%d.%s.weight", layers, t->layer,
              a->experts ? a->experts : "mlp.experts", gate_up ? p / 2 : p,
              a->experts ? a->expert_part[part] : usual[part]);
-    dim[0] = gate_up ? F : D;
-    dim[1] = gate_up ? D : F;
+    dim[0] = part < 2 ? F : D;
+    dim[1] = part < 2 ? D : F;
     dim[2] = 1;
     *ndim = 2;
     *from = p * F * D;
@@ -152,13 +151,14 @@ static bool is_piece(const af_model_spec *s, int tensor, int p, const char *name
 
 int af_disk_find(const af_model_spec *s, const char *name, int64_t *from)
 {
-    static const char layers[] = "model.layers.";
+    char layers[64];
     const int whole = af_model_spec_tensor(s, name);
     *from = 0;
-    if (whole >= 0 || strncmp(name, layers, sizeof layers - 1) != 0)
+    af_spec_layers_prefix(s, layers, sizeof layers);
+    if (whole >= 0 || strncmp(name, layers, strlen(layers)) != 0)
         return whole;
     char *rest;
-    const long layer = strtol(name + sizeof layers - 1, &rest, 10);
+    const long layer = strtol(name + strlen(layers), &rest, 10);
     if (layer < 0 || layer >= s->layers)
         return -1;
     const int *of = s->layer[layer].tensor;
@@ -169,5 +169,7 @@ int af_disk_find(const af_model_spec *s, const char *name, int64_t *from)
     for (int p = 2 * e; p < 2 * e + 2 && e < s->experts; p++)
         if (is_piece(s, of[AF_SLOT_EXPERTS_GATE_UP], p, name, from))
             return of[AF_SLOT_EXPERTS_GATE_UP];
+    if (is_piece(s, of[AF_SLOT_EXPERTS_UP], e, name, from))
+        return of[AF_SLOT_EXPERTS_UP];
     return is_piece(s, of[AF_SLOT_EXPERTS_DOWN], e, name, from) ? of[AF_SLOT_EXPERTS_DOWN] : -1;
 }

@@ -1,21 +1,27 @@
 /* arch_list.c - walks a model and lists its tensors and modules in the order of its layers. */
 #include "model/arch/arch_list.h"
 
-enum { SLOTS_PER_LAYER = AF_SLOT_LAYER_COUNT, MODULES_PER_LAYER = 17, OUTER = 10 };
+enum { SLOTS_PER_LAYER = AF_SLOT_LAYER_COUNT, MODULES_PER_LAYER = 19, OUTER = 10 };
 
 typedef void list_block(af_lister *l, int layer);
+
+/* The half of a layer that is not there. */
+static void list_nothing(af_lister *l, int layer)
+{
+    (void)l;
+    (void)layer;
+}
 
 static list_block *const mixers[AF_MIXER_COUNT] = {
     [AF_MIXER_ATTENTION] = af_list_attention,   [AF_MIXER_LATENT] = af_list_latent,
     [AF_MIXER_DELTA_NET] = af_list_delta_net,   [AF_MIXER_MAMBA2] = af_list_mamba2,
-    [AF_MIXER_SHORT_CONV] = af_list_short_conv,
+    [AF_MIXER_SHORT_CONV] = af_list_short_conv, [AF_MIXER_NONE] = list_nothing,
 };
 
 static list_block *const mlps[AF_MLP_COUNT] = {
-    [AF_MLP_GATED] = af_list_mlp_gated,
-    [AF_MLP_PLAIN] = af_list_mlp_plain,
-    [AF_MLP_EXPERTS] = af_list_mlp_experts,
-    [AF_MLP_BESIDE] = af_list_mlp_beside,
+    [AF_MLP_GATED] = af_list_mlp_gated,     [AF_MLP_PLAIN] = af_list_mlp_plain,
+    [AF_MLP_EXPERTS] = af_list_mlp_experts, [AF_MLP_BESIDE] = af_list_mlp_beside,
+    [AF_MLP_NONE] = list_nothing,
 };
 
 bool af_list_has_mixer(af_mixer m) { return mixers[m] != NULL; }
@@ -207,7 +213,8 @@ static void list_layer(af_lister *l, int i)
     mixers[ls->mixer](l, i);
     if (a->post_norm)
         af_list_norm(l, AF_SLOT_POST_ATTN_NORM, -1, i);
-    if (a->pre_norm && (!l->s->parallel || l->s->parallel_norms))
+    const bool both = ls->mixer != AF_MIXER_NONE && ls->mlp != AF_MLP_NONE;
+    if (a->pre_norm && both && (!l->s->parallel || l->s->parallel_norms))
         af_list_norm(l, AF_SLOT_MLP_NORM, AF_SLOT_MLP_NORM_BIAS, i);
     mlps[ls->mlp](l, i);
     if (a->post_norm)

@@ -10,6 +10,7 @@ extern const af_arch af_rows_gemma[];
 extern const af_arch af_rows_dense[];
 extern const af_arch af_rows_experts[];
 extern const af_arch af_rows_state[];
+extern const af_arch af_rows_mamba[];
 extern const af_arch af_rows_latent[];
 extern const af_arch af_rows_routed[];
 extern const af_arch af_rows_older[];

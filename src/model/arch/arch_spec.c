@@ -100,6 +100,7 @@ static void fill_numbers(af_model_spec *s, const af_hf_config *c)
     s->width = c->hidden_size;
     s->ffn = c->intermediate_size;
     s->expert_ffn = c->moe_intermediate_size;
+    s->expert_width = c->router.latent ? c->router.latent : c->hidden_size;
     s->layers = (int)c->num_hidden_layers;
     s->heads = (int)c->num_attention_heads;
     s->kv_heads = (int)c->num_key_value_heads;
@@ -146,7 +147,7 @@ static af_status check_mixers(af_model_spec *s, af_error *err)
         if (!af_list_has_mixer(m))
             return af_fail(err, AF_EUNSUPPORTED, "layer %d of '%s' is of a kind this build lacks",
                            i, s->arch->model_type);
-        s->recurrent |= m != AF_MIXER_ATTENTION && m != AF_MIXER_LATENT;
+        s->recurrent |= m != AF_MIXER_ATTENTION && m != AF_MIXER_LATENT && m != AF_MIXER_NONE;
     }
     return AF_OK;
 }
@@ -200,11 +201,22 @@ void af_model_spec_clear(af_model_spec *s)
 void af_spec_whole_name(const af_model_spec *s, const char *name, char *out, size_t size)
 {
     const bool inside = strncmp(name, "model.", 6) == 0;
+    const char *stem = s->arch->memory_stem ? s->arch->stem : NULL;
+    if (stem && strncmp(name, stem, strlen(stem)) == 0) {
+        snprintf(out, size, "%s%s", s->arch->memory_stem, name + strlen(stem));
+        return;
+    }
     if (s->arch->head_module && strcmp(name, af_slot_hf_name(s->arch, AF_SLOT_HEAD)) == 0) {
         snprintf(out, size, "%s.weight", s->arch->head_module);
         return;
     }
     snprintf(out, size, "%s%s", inside ? s->inner : "", name + (inside ? 6 : 0));
+}
+
+void af_spec_layers_prefix(const af_model_spec *s, char *out, size_t size)
+{
+    snprintf(out, size, "%s%s.", s->arch->stem ? s->arch->stem : "model.",
+             s->arch->layers ? s->arch->layers : "layers");
 }
 
 int af_model_spec_tensor(const af_model_spec *s, const char *name)

@@ -3,8 +3,8 @@
 #include "model/arch/arch_rows.h"
 
 static const af_arch *const groups[] = {
-    af_rows_llama, af_rows_gemma,  af_rows_dense,  af_rows_experts,
-    af_rows_state, af_rows_latent, af_rows_routed, af_rows_older,
+    af_rows_llama,  af_rows_gemma,  af_rows_dense, af_rows_experts, af_rows_state,
+    af_rows_latent, af_rows_routed, af_rows_older, af_rows_mamba,
 };
 
 const af_arch *af_arch_at(int i)

@@ -4,7 +4,8 @@
 void af_list_mlp_experts(af_lister *l, int i)
 {
     const af_model_spec *s = l->s;
-    const int64_t D = s->width, X = s->experts, F = s->expert_ffn, S = s->router.shared_ffn;
+    const int64_t D = s->width, X = s->experts, F = s->expert_ffn, S = s->router.shared_ffn,
+                  L = s->expert_width;
     af_list_tensor(l, AF_SLOT_ROUTER, i, 2, X, D, 1);
     if (s->router.bias)
         af_list_tensor(l, AF_SLOT_ROUTER_BIAS, i, 1, X, 1, 1);
@@ -14,13 +15,22 @@ void af_list_mlp_experts(af_lister *l, int i)
         af_list_buffer(l, AF_SLOT_ROUTER_CHOICE, i, X);
     if (s->router.expert_scale)
         af_list_tensor(l, AF_SLOT_EXPERT_SCALE, i, 1, X, 1, 1);
-    af_list_experts(l, i, AF_GROUP_EXPERTS_GATE_UP, AF_SLOT_EXPERTS_GATE_UP, 2 * F, D);
+    if (s->router.latent)
+        af_list_linear(l, i, AF_GROUP_EXPERTS_IN, AF_SLOT_EXPERTS_IN, L, D, -1);
+    if (s->arch->plain_mlp)
+        af_list_experts(l, i, AF_GROUP_EXPERTS_GATE_UP, AF_SLOT_EXPERTS_UP, F, L);
+    else
+        af_list_experts(l, i, AF_GROUP_EXPERTS_GATE_UP, AF_SLOT_EXPERTS_GATE_UP, 2 * F, D);
     if (s->router.expert_bias)
         af_list_tensor(l, AF_SLOT_EXPERTS_GATE_UP_BIAS, i, 2, X, 2 * F, 1);
-    af_list_experts(l, i, AF_GROUP_EXPERTS_DOWN, AF_SLOT_EXPERTS_DOWN, D, F);
+    af_list_experts(l, i, AF_GROUP_EXPERTS_DOWN, AF_SLOT_EXPERTS_DOWN, L, F);
     if (s->router.expert_bias)
         af_list_tensor(l, AF_SLOT_EXPERTS_DOWN_BIAS, i, 2, X, D, 1);
-    if (S > 0 && s->arch->fused_gate_up)
+    if (s->router.latent)
+        af_list_linear(l, i, AF_GROUP_EXPERTS_OUT, AF_SLOT_EXPERTS_OUT, D, L, -1);
+    if (S > 0 && s->arch->plain_mlp)
+        af_list_linear(l, i, AF_GROUP_SHARED_GATE_UP, AF_SLOT_SHARED_UP, S, D, -1);
+    else if (S > 0 && s->arch->fused_gate_up)
         af_list_linear(l, i, AF_GROUP_SHARED_GATE_UP, AF_SLOT_SHARED_GATE_UP, 2 * S, D, -1);
     else if (S > 0) {
         af_list_linear(l, i, AF_GROUP_SHARED_GATE_UP, AF_SLOT_SHARED_GATE, S, D, -1);

@@ -6,8 +6,9 @@
 static af_tensor *shared_expert(const af_forward *f, int layer, af_tensor *h)
 {
     af_graph *g = f->g;
-    af_tensor *gate_up = af_project(f, layer, AF_GROUP_SHARED_GATE_UP, h);
-    af_tensor *y = af_project(f, layer, AF_GROUP_SHARED_DOWN, af_glu(g, gate_up, f->s->act));
+    af_tensor *up = af_project(f, layer, AF_GROUP_SHARED_GATE_UP, h);
+    up = f->s->arch->plain_mlp ? af_activate(f, layer, up) : af_glu(g, up, f->s->act);
+    af_tensor *y = af_project(f, layer, AF_GROUP_SHARED_DOWN, up);
     if (!af_layer_leaf(f, layer, AF_SLOT_SHARED_ROUTER))
         return y;
     af_tensor *gate = af_project(f, layer, AF_GROUP_SHARED_ROUTER, h);
@@ -87,6 +88,8 @@ af_tensor *af_routed_experts(const af_forward *f, int layer, af_tensor *router_x
         .gate_up = expert_linear(f, layer, AF_GROUP_EXPERTS_GATE_UP, AF_SLOT_EXPERTS_GATE_UP_BIAS),
         .down = expert_linear(f, layer, AF_GROUP_EXPERTS_DOWN, AF_SLOT_EXPERTS_DOWN_BIAS),
         .act = f->s->act,
+        .plain = f->s->arch->plain_mlp,
+        .relu2 = f->s->plain_act == AF_PLAIN_RELU2,
         .clamp = f->s->router.clamp,
     };
     return af_moe_ffn(f->g, x, w, index, &experts);
@@ -94,7 +97,11 @@ af_tensor *af_routed_experts(const af_forward *f, int layer, af_tensor *router_x
 
 af_tensor *af_block_experts(const af_forward *f, int layer, af_tensor *h)
 {
-    af_tensor *y = af_routed_experts(f, layer, h, h);
+    const bool latent = f->s->layer[layer].pieces[AF_GROUP_EXPERTS_IN] > 0;
+    af_tensor *x = latent ? af_project(f, layer, AF_GROUP_EXPERTS_IN, h) : h;
+    af_tensor *y = af_routed_experts(f, layer, h, x);
+    if (latent)
+        y = af_project(f, layer, AF_GROUP_EXPERTS_OUT, y);
     if (!f->s->layer[layer].pieces[AF_GROUP_SHARED_DOWN])
         return y;
     y = af_add(f->g, y, shared_expert(f, layer, h));

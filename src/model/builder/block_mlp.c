@@ -16,7 +16,7 @@ static af_tensor *xielu(const af_forward *f, int layer, af_tensor *x)
     return af_xielu(f->g, x, t[0], t[1], t[2], t[3]);
 }
 
-static af_tensor *activate(const af_forward *f, int layer, af_tensor *x)
+af_tensor *af_activate(const af_forward *f, int layer, af_tensor *x)
 {
     af_graph *g = f->g;
     af_tensor *r;
@@ -45,5 +45,5 @@ static af_tensor *activate(const af_forward *f, int layer, af_tensor *x)
 af_tensor *af_block_mlp_plain(const af_forward *f, int layer, af_tensor *h)
 {
     af_tensor *up = af_project(f, layer, AF_GROUP_GATE_UP, h);
-    return af_project(f, layer, AF_GROUP_DOWN, activate(f, layer, up));
+    return af_project(f, layer, AF_GROUP_DOWN, af_activate(f, layer, up));
 }

@@ -114,6 +114,35 @@ const af_mixer_block af_block_delta_net = {record_delta, caches_delta};
 
 /* ---- Mamba-2 ---- */
 
+/* x between the limits of time steps: lo + relu(x - lo), and hi - relu(hi - x). */
+static af_tensor *limit_steps(const af_forward *f, af_tensor *x)
+{
+    af_graph *g = f->g;
+    const af_state_keys *k = &f->s->state;
+    const double limit[] = {k->step_min, k->step_max};
+    for (int i = 0; i < 2; i++) {
+        af_tensor *at = af_graph_constant(g, af_tensor_dtype(x), 1, &k->heads, limit[i]);
+        if (limit[i] > 0)
+            x = i ? af_sub(g, at, af_relu(g, af_sub(g, at, x)))
+                  : af_add(g, af_relu(g, af_sub(g, x, at)), at);
+    }
+    return x;
+}
+
+/* The gated norm over each of the groups: one weight for all columns. */
+static af_tensor *group_norm(const af_forward *f, int layer, af_tensor *y, af_tensor *gate)
+{
+    af_graph *g = f->g;
+    af_tensor *w = af_layer_leaf(f, layer, AF_SLOT_STATE_NORM);
+    const int64_t groups = f->s->state.norm_groups;
+    if (groups <= 1)
+        return af_gated_norm(g, y, gate, w, f->s->eps, true);
+    const int64_t size = af_tensor_dim(w, 0) / groups;
+    af_tensor *one = af_graph_constant(g, af_tensor_dtype(w), 1, &size, 1);
+    return af_mul(g, af_gated_norm(g, y, gate, one, f->s->eps, true),
+                  af_as_type(g, w, af_tensor_dtype(y)));
+}
+
 static af_tensor *record_mamba(const af_forward *f, int layer, af_tensor *h)
 {
     af_graph *g = f->g;
@@ -125,10 +154,16 @@ static af_tensor *record_mamba(const af_forward *f, int layer, af_tensor *h)
     af_tensor *gate = columns(f, in, 0, values), *step = columns(f, in, values + width, k->heads),
               *bias = af_layer_leaf(f, layer, AF_SLOT_DT_BIAS);
     af_tensor *x = convolve(f, layer, columns(f, in, values, width), true);
-    af_tensor *y =
-        scan(f, layer, x, af_softplus(g, step, bias, af_layer_leaf(f, layer, AF_SLOT_A_LOG)),
-             af_softplus(g, step, bias, NULL), false);
-    y = af_gated_norm(g, y, gate, af_layer_leaf(f, layer, AF_SLOT_STATE_NORM), f->s->eps, true);
+    af_tensor *a_log = af_layer_leaf(f, layer, AF_SLOT_A_LOG), *decay;
+    af_tensor *dt = af_softplus(g, step, bias, NULL);
+    if (k->step_min > 0 || k->step_max > 0) {
+        dt = limit_steps(f, dt);
+        decay =
+            af_scale(g, af_mul(g, dt, af_exp(g, af_as_type(g, a_log, af_tensor_dtype(dt)))), -1);
+    } else {
+        decay = af_softplus(g, step, bias, a_log);
+    }
+    af_tensor *y = group_norm(f, layer, scan(f, layer, x, decay, dt, false), gate);
     return af_project(f, layer, AF_GROUP_OUT, y);
 }
 

@@ -59,6 +59,8 @@ af_tensor *af_block_beside(const af_forward *f, int layer, af_tensor *h);
  * layer does to the residual x at its end. */
 af_tensor *af_layer_inputs(const af_forward *f, af_tensor *x);
 af_tensor *af_layer_end(const af_forward *f, int layer, af_tensor *x);
+/* The activation of an MLP without a gate. */
+af_tensor *af_activate(const af_forward *f, int layer, af_tensor *x);
 /* The experts alone: the router reads router_x [N][D], they read x [N][D]. */
 af_tensor *af_routed_experts(const af_forward *f, int layer, af_tensor *router_x, af_tensor *x);
 #endif

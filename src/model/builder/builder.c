@@ -95,8 +95,12 @@ static af_tensor *close_residual(const af_forward *f, af_tensor *y, norm_leaf ne
 static af_tensor *layer(const af_forward *f, int i, af_tensor *h, norm_leaf next, af_tensor **x)
 {
     const af_layer_spec *ls = &f->s->layer[i];
+    if (ls->mixer == AF_MIXER_NONE)
+        return close_residual(f, branch_end(f, mlps[ls->mlp](f, i, h), NULL, 2 * i), next, x);
     af_tensor *y = mixers[ls->mixer]->record(f, i, h);
     y = branch_end(f, y, af_layer_leaf(f, i, AF_SLOT_POST_ATTN_NORM), 2 * i);
+    if (ls->mlp == AF_MLP_NONE)
+        return close_residual(f, y, next, x);
     if (f->s->parallel) {
         const norm_leaf own = norm_of(f, i, AF_SLOT_MLP_NORM, AF_SLOT_MLP_NORM_BIAS);
         af_tensor *m = own.w ? af_block_norm(f->s, f->g, *x, own.w, own.b) : h;
@@ -182,6 +186,8 @@ af_status af_model_caches(af_model_leaves *l, af_layer_cache *cache, const af_ca
     const af_model_spec *s = l->spec;
     for (int i = 0; i < s->layers; i++) {
         const int from = s->layer[i].kv_from;
+        if (s->layer[i].mixer == AF_MIXER_NONE)
+            continue;
         if (from == i)
             mixers[s->layer[i].mixer]->caches(l, i, z, &cache[i]);
         else

@@ -2,9 +2,9 @@
  * Contracts: binary.c, unary.c, shape.c, reduce.c, dropout.c.
  *
  * Built with AF_T and AF_VEC (values of one access; 1 = no alignment asked). Kinds are arguments,
- * in the order of op.h; clip alone is a variant, AF_CLIP. Grid-stride loops unless noted otherwise; each value is read and written
- * once. Sums are f32, each output summed by one thread or one block over a fixed range, the ranges
- * added up in order by reduce_parts. */
+ * in the order of op.h; clip alone is a variant, AF_CLIP. Grid-stride loops unless noted otherwise;
+ * each value is read and written once. Sums are f32, each output summed by one thread or one block
+ * over a fixed range, the ranges added up in order by reduce_parts. */
 // variants: (AF_T=bf16,half AF_VEC=8,1 | AF_T=float AF_VEC=4,1)
 //      | (AF_T=bf16,half AF_VEC=8,1 | AF_T=float AF_VEC=4,1) AF_CLIP=1
 // common: AF_T=bf16 AF_VEC=8 | AF_T=float AF_VEC=1

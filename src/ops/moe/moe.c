@@ -112,15 +112,15 @@ static af_moe_lists make_lists(af_graph *g, af_tensor *index, int64_t experts)
 }
 
 static bool check(af_graph *g, const af_tensor *x, const af_tensor *weights, const af_tensor *index,
-                  const af_tensor *gate_up, const af_tensor *down)
+                  const af_tensor *gate_up, const af_tensor *down, bool plain)
 {
     char a[96], b[96];
     if (!af_dtype_is_float(x->dtype) || x->ndim != 2 || gate_up->ndim != 3 ||
-        gate_up->dim[2] != x->dim[1] || gate_up->dim[1] % 2)
+        gate_up->dim[2] != x->dim[1] || gate_up->dim[1] % (plain ? 1 : 2))
         af_graph_bad(g, "moe_ffn: x %s and gate_up %s do not fit together",
                      af_shape_text(x, a, sizeof a), af_shape_text(gate_up, b, sizeof b));
     else if (down->ndim != 3 || down->dim[0] != gate_up->dim[0] ||
-             down->dim[1] != gate_up->dim[2] || down->dim[2] != gate_up->dim[1] / 2)
+             down->dim[1] != gate_up->dim[2] || down->dim[2] != gate_up->dim[1] / (plain ? 1 : 2))
         af_graph_bad(g, "moe_ffn: down %s and gate_up %s do not fit together",
                      af_shape_text(down, a, sizeof a), af_shape_text(gate_up, b, sizeof b));
     else if (index->dtype != AF_DTYPE_I32 || !af_same_shape(weights, index) || index->ndim != 2 ||
@@ -130,16 +130,37 @@ static bool check(af_graph *g, const af_tensor *x, const af_tensor *weights, con
     return !af_graph_failed(g);
 }
 
+static af_tensor *plain_act(af_graph *g, af_tensor *h, const af_experts_opts *o)
+{
+    if (o->relu2) {
+        h = af_relu(g, h);
+        return af_mul(g, h, h);
+    }
+    switch (o->act) {
+    case AF_ACT_SILU:
+        return af_silu(g, h);
+    case AF_ACT_GELU_TANH:
+        return af_gelu_tanh(g, h);
+    case AF_ACT_GELU:
+        return af_gelu(g, h);
+    case AF_ACT_RELU:
+        return af_relu(g, h);
+    }
+    return h;
+}
+
 af_tensor *af_moe_ffn(af_graph *g, af_tensor *x, af_tensor *weights, af_tensor *index,
                       const af_experts_opts *o)
 {
     af_tensor *const in[] = {x, weights, index, o->gate_up.weight, o->down.weight};
     if (af_graph_refuses(g, "moe_ffn", in, 5) ||
-        !check(g, x, weights, index, o->gate_up.weight, o->down.weight))
+        !check(g, x, weights, index, o->gate_up.weight, o->down.weight, o->plain))
         return af_graph_dummy(g);
     const af_moe_lists lists = make_lists(g, index, o->gate_up.weight->dim[0]);
     af_tensor *h = af_moe_linear(g, x, &lists, &o->gate_up);
-    h = o->clamp > 0 ? af_glu_clamped(g, h, o->clamp) : af_glu(g, h, o->act);
+    h = o->plain       ? plain_act(g, h, o)
+        : o->clamp > 0 ? af_glu_clamped(g, h, o->clamp)
+                       : af_glu(g, h, o->act);
     return af_moe_combine(g, af_moe_linear(g, h, &lists, &o->down), &lists, weights);
 }
 

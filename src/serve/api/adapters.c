@@ -1,5 +1,6 @@
 /* adapters.c - adapters loaded and unloaded at run time, by vLLM's names. */
 #include "serve/api/generation.h"
+#include "serve/api/run_state.h"
 
 typedef struct af_adapter_task {
     af_serve_task task; /* first */
@@ -52,11 +53,13 @@ static void begin(af_serve_task *task, af_decoder *d)
         load(t, d);
 }
 
-/* An adapter goes when the last request that uses it is done: no new one finds it. */
+/* An adapter goes when the last request for it is done, also one that a worker still reads: its
+ * place may be another adapter's soon. No new one finds it. */
 static bool poll(af_serve_task *task, af_decoder *d)
 {
     af_adapter_task *t = (af_adapter_task *)task;
-    if (!t->done && !t->path && af_decoder_remove_adapter(d, t->removed->adapter, NULL) == AF_OK)
+    if (!t->done && !t->path && atomic_load(&t->removed->refs) == 1 &&
+        af_decoder_remove_adapter(d, t->removed->adapter, NULL) == AF_OK)
         answer(t, NULL);
     return t->done;
 }
@@ -110,6 +113,10 @@ static af_status read_request(af_adapter_task *t, const json_t *body, bool loads
     t->path = loads ? af_strdup(path) : NULL;
     if (!t->full || !t->name || (loads && !t->path))
         AF_TRY(af_fail_nomem(&f->err, "a name", strlen(name)));
+    if (!loads && t->api->run && t->api->run->current &&
+        strcmp(t->full, t->api->run->current->name) == 0)
+        AF_TRY(af_fail_subject(&f->err, AF_EUSAGE, "lora_name",
+                               "'%s' is the adapter that the run trains", t->full));
     if (!loads)
         t->removed = af_api_remove_model(t->api, t->full);
     if (!loads && !t->removed) {

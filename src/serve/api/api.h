@@ -16,11 +16,14 @@
 
 enum { AF_API_KEYS_MAX = 256, AF_API_WORKERS = 4, AF_API_GRAMMARS = 16 };
 
-/* A name that requests may ask for; counted references. */
+enum { AF_SERVED_GONE = -1 }; /* an adapter that went while requests for it waited */
+
+/* A name that requests may ask for; counted references. Whoever answers a request holds one until
+ * the answer is complete. */
 typedef struct af_served {
     char *name; /* BASE, or BASE:NAME */
     char *path;
-    atomic_int adapter;    /* of the decoder; 0 = the base */
+    atomic_int adapter;    /* of the decoder; 0 = the base; or AF_SERVED_GONE */
     af_template *template; /* an adapter's own, or NULL */
     int64_t created;
     atomic_int refs;
@@ -86,6 +89,8 @@ AF_CHECKED af_status af_api_add_model(af_api *a, const char *name, const char *p
 /* Takes it off the list; the caller's reference then. NULL when there is none. */
 af_served *af_api_remove_model(af_api *a, const char *name);
 void af_served_unref(af_served *m);
+/* Its adapter; AF_ESTOPPED when it has gone. */
+AF_CHECKED af_status af_served_adapter(const af_served *m, int *adapter, af_error *err);
 /* The template to render for this model; NULL when neither it nor the base has one. */
 const af_template *af_served_template(const af_api *a, const af_served *m);
 

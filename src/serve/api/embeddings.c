@@ -55,8 +55,12 @@ static bool poll(af_serve_task *t, af_decoder *d)
     if (e->failed || e->next == e->inputs || af_httpd_is_closed(e->call))
         return true;
     const af_encoding *in = &e->input[e->next];
-    const af_status st = af_decoder_embed(d, in->ids, in->count, e->model->adapter,
-                                          e->api->o.pooling, e->vector, &f.err);
+    int adapter;
+    af_status st = af_served_adapter(e->model, &adapter, &f.err);
+    if (st == AF_OK)
+        st = af_decoder_embed(d, in->ids, in->count, adapter, e->api->o.pooling, e->vector, &f.err);
+    if (st == AF_ENOMEM && af_decoder_count(d).running > 0)
+        return false; /* they have the pages */
     if (st != AF_OK) {
         af_api_refuse_fault(e->call, &f);
         e->failed = true;

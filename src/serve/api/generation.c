@@ -127,9 +127,12 @@ static af_status submit(af_choice *c, af_decoder *d, af_error *err)
     af_generation *g = c->of;
     const af_encoding *p = &g->prompt[c->prompt];
     const int64_t left = g->api->context - p->count;
+    int adapter;
+    if (af_served_adapter(g->model, &adapter, err) != AF_OK)
+        return AF_ESTOPPED;
     af_decode_request r = {.ids = p->ids,
                            .count = p->count,
-                           .adapter = g->model->adapter,
+                           .adapter = adapter,
                            .sample = g->sample,
                            .max_tokens = AF_MAX(1, AF_MIN(g->max_tokens, left)),
                            .ignore_eos = g->ignore_eos,
@@ -161,7 +164,7 @@ static void begin(af_serve_task *t, af_decoder *d)
             continue;
         end_choice(c, "stop");
         if (!g->answered)
-            fail_all(g, d, err.code == AF_EUSAGE ? 400 : 500, err.msg);
+            fail_all(g, d, af_api_fault_status(&(af_api_fault){.err = err}), err.msg);
     }
     for (int i = 0; i < g->prompts; i++)
         atomic_fetch_add(&g->api->prompt_tokens, (uint64_t)g->prompt[i].count);

@@ -16,6 +16,14 @@ void af_served_unref(af_served *m)
     free(m);
 }
 
+af_status af_served_adapter(const af_served *m, int *adapter, af_error *err)
+{
+    *adapter = atomic_load(&m->adapter);
+    if (*adapter == AF_SERVED_GONE)
+        return af_fail(err, AF_ESTOPPED, "the model '%s' is not served any more", m->name);
+    return AF_OK;
+}
+
 static af_served **place_of(af_api *a, const char *name)
 {
     af_served **at = &a->models;

@@ -123,24 +123,6 @@ void af_api_run_metrics(af_api *a, af_httpd_call *c, const json_t *body)
     af_buf_clear(&b);
 }
 
-void af_api_run_events(af_api *a, af_httpd_call *c, const json_t *body)
-{
-    af_run_state *r = a->run;
-    (void)body;
-    pthread_mutex_lock(&r->lock);
-    const bool full = r->listeners == AF_RUN_LISTENERS, ended = r->ended != 0;
-    if (!full) {
-        af_httpd_stream_begin(c, 200, "text/event-stream; charset=utf-8");
-        if (ended)
-            af_httpd_stream_end(c);
-        else
-            r->listener[r->listeners++] = af_httpd_call_ref(c);
-    }
-    pthread_mutex_unlock(&r->lock);
-    if (full)
-        af_api_refuse(c, 503, NULL, NULL, "%d clients listen already", AF_RUN_LISTENERS);
-}
-
 /* Forgets those who have gone. The lock is held. */
 static void drop_closed(af_run_state *r)
 {
@@ -152,6 +134,25 @@ static void drop_closed(af_run_state *r)
         af_httpd_call_unref(r->listener[i]);
         r->listener[i] = r->listener[--r->listeners];
     }
+}
+
+void af_api_run_events(af_api *a, af_httpd_call *c, const json_t *body)
+{
+    af_run_state *r = a->run;
+    (void)body;
+    pthread_mutex_lock(&r->lock);
+    drop_closed(r); /* a run that is paused has no rows to notice them by */
+    const bool full = r->listeners == AF_RUN_LISTENERS, ended = r->ended != 0;
+    if (!full) {
+        af_httpd_stream_begin(c, 200, "text/event-stream; charset=utf-8");
+        if (ended)
+            af_httpd_stream_end(c);
+        else
+            r->listener[r->listeners++] = af_httpd_call_ref(c);
+    }
+    pthread_mutex_unlock(&r->lock);
+    if (full)
+        af_api_refuse(c, 503, NULL, NULL, "%d clients listen already", AF_RUN_LISTENERS);
 }
 
 void af_run_state_rows(af_run_state *r)

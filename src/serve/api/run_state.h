@@ -26,7 +26,7 @@ struct af_run_state {
     const af_train_moment *moment; /* NULL while a step is computed */
     af_served *current;            /* BASE:current, or NULL */
     int64_t current_step;          /* whose weights it has; -1: none yet */
-    bool current_failed;
+    bool current_ended;
     int stale[8]; /* adapters of earlier steps that requests still use */
     int stales;
 };

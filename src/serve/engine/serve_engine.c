@@ -15,6 +15,8 @@ struct af_serve_engine {
     int running, waiting;
     af_serve_task *active; /* of the engine's thread alone */
     int sequences;         /* that the active ones take */
+    void (*before)(void *user);
+    void *user;
 };
 
 /* Takes the next task that fits; NULL when there is none. */
@@ -22,7 +24,7 @@ static af_serve_task *take(af_serve_engine *e)
 {
     pthread_mutex_lock(&e->lock);
     af_serve_task *t = e->quit ? NULL : e->first;
-    if (t && e->active && t->sequences + e->sequences > e->parallel)
+    if (t && e->sequences > 0 && t->sequences + e->sequences > e->parallel)
         t = NULL; /* in order: a large task is not overtaken for ever */
     if (t) {
         e->first = t->next;
@@ -39,6 +41,8 @@ static void begin_tasks(af_serve_engine *e)
 {
     af_serve_task *t;
     while ((t = take(e)) != NULL) {
+        if (e->before)
+            e->before(e->user);
         t->begin(t, e->decoder);
         t->next = e->active;
         e->active = t;
@@ -57,10 +61,10 @@ static void end_tasks(af_serve_engine *e)
         }
         *at = t->next;
         e->sequences -= t->sequences;
-        t->end(t);
         pthread_mutex_lock(&e->lock);
-        e->running--;
+        e->running--; /* first: who has the answer must not be counted any more */
         pthread_mutex_unlock(&e->lock);
+        t->end(t);
     }
 }
 
@@ -110,12 +114,18 @@ void af_serve_engine_work(af_serve_engine *e, double seconds)
         ;
 }
 
+void af_serve_engine_before(af_serve_engine *e, void (*before)(void *user), void *user)
+{
+    e->before = before;
+    e->user = user;
+}
+
 af_decoder *af_serve_engine_decoder(af_serve_engine *e) { return e->decoder; }
 
 void af_serve_engine_wait(af_serve_engine *e, double seconds)
 {
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     const double at = (double)until.tv_sec + (double)until.tv_nsec * 1e-9 + seconds;
     until.tv_sec = (time_t)at;
     until.tv_nsec = (long)((at - (double)until.tv_sec) * 1e9);
@@ -175,7 +185,11 @@ af_status af_serve_engine_open(af_serve_engine **out, af_decoder *d, int paralle
     e->parallel = parallel;
     e->last = &e->first;
     pthread_mutex_init(&e->lock, NULL);
-    pthread_cond_init(&e->changed, NULL);
+    pthread_condattr_t steady; /* a clock that somebody sets must not make a wait longer */
+    pthread_condattr_init(&steady);
+    pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
+    pthread_cond_init(&e->changed, &steady);
+    pthread_condattr_destroy(&steady);
     const int code = thread ? pthread_create(&e->thread, NULL, loop, e) : 0;
     if (code) {
         e->decoder = NULL; /* stays the caller's */

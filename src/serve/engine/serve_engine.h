@@ -40,6 +40,9 @@ void af_serve_engine_close(af_serve_engine *e);
 bool af_serve_engine_add(af_serve_engine *e, af_serve_task *t);
 /* Works for at most about `seconds`, as long as there is something to do. */
 void af_serve_engine_work(af_serve_engine *e, double seconds);
+/* `before` is called before a task begins, by the thread that works: what the task will use may
+ * have changed since it was added. Without a thread of its own only. */
+void af_serve_engine_before(af_serve_engine *e, void (*before)(void *user), void *user);
 /* Waits until there is something to do, or `seconds` have passed. */
 void af_serve_engine_wait(af_serve_engine *e, double seconds);
 /* The decoder, for the thread that works. */

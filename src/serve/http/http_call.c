@@ -83,6 +83,13 @@ static const char *reason_of(int status)
     return "Unknown";
 }
 
+void af_httpd_wake(af_httpd *h)
+{
+    const uint64_t one = 1;
+    while (write(h->wake, &one, sizeof one) < 0 && errno == EINTR)
+        ;
+}
+
 /* Tells the server's thread that there is output. The call's lock is held. */
 static void mark_dirty(af_httpd_call *c)
 {
@@ -94,9 +101,7 @@ static void mark_dirty(af_httpd_call *c)
     c->next_dirty = c->http->dirty;
     c->http->dirty = c;
     pthread_mutex_unlock(&c->http->lock);
-    const uint64_t one = 1;
-    while (write(c->http->wake, &one, sizeof one) < 0 && errno == EINTR)
-        ;
+    af_httpd_wake(c->http);
 }
 
 /* Status line and headers. The lock is held. */

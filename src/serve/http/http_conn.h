@@ -78,6 +78,8 @@ struct af_httpd {
 };
 
 /* http_call.c */
+/* The server's thread looks at its list of new output, and whether it should end, now. */
+void af_httpd_wake(af_httpd *h);
 af_httpd_call *af_httpd_call_new(af_httpd_conn *c);
 /* Moves new output of the call to its connection. Returns true when the answer is complete. */
 bool af_httpd_call_flush(af_httpd_call *call);

@@ -247,6 +247,7 @@ bool af_httpd_drain(af_httpd *h, double seconds)
 {
     const double until = af_seconds_now() + seconds;
     atomic_store(&h->draining, true);
+    af_httpd_wake(h);
     while (!atomic_load(&h->idle) && af_seconds_now() < until)
         usleep(20000);
     return atomic_load(&h->idle);
@@ -257,6 +258,7 @@ void af_httpd_stop(af_httpd *h)
     if (!h)
         return;
     atomic_store(&h->quit, true);
+    af_httpd_wake(h);
     if (h->started)
         pthread_join(h->thread, NULL);
     h->started = false;

@@ -4,6 +4,7 @@
  * the next update waits until it has been read (af_saver_wait_read). A GPU's is copied first. */
 #include "train/checkpoint/checkpoint.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/temps.h"
 #include "dist/shards.h"
 #include "format/weights/safetensors.h"
@@ -347,6 +348,7 @@ static af_status write_all(af_saver *s, const char *tmp, af_error *err)
         AF_TRY(write_copies(&s->weights, s->base, tmp, "model.safetensors", err));
     AF_TRY(write_copies(&s->state, NULL, tmp, "optimizer.safetensors", err));
     end_reading(s);
+    af_log_time("checkpoint: weights and states");
     /* a folder that opens as a model does, or as an adapter */
     AF_TRY(af_side_files_put(s->model, s->chat_template, s->labels, tmp, !s->adapter, &no_tokenizer,
                              err));
@@ -354,8 +356,10 @@ static af_status write_all(af_saver *s, const char *tmp, af_error *err)
     AF_TRY(af_run_folder_write(tmp, "trainer_state.json", s->trainer_state, err));
     AF_TRY(af_run_folder_write(tmp, "run.yaml", s->run_text, err));
     AF_TRY(af_manifest_write(tmp, err));
+    af_log_time("checkpoint: texts and digests");
     st = af_unsynced_end(unsynced, false, err);
     unsynced = NULL;
+    af_log_time("checkpoint: on the disk");
     if (st == AF_OK)
         st = af_checkpoint_replace(tmp, s->dir, err);
     if (st == AF_OK)
@@ -370,6 +374,7 @@ static void *saver_main(void *arg)
     af_saver *s = arg;
     char tmp[4096];
     snprintf(tmp, sizeof tmp, "%s.tmp", s->dir);
+    af_log_time(NULL);
     if (write_all(s, tmp, &s->err) != AF_OK) {
         af_error ignored;
         (void)!af_checkpoint_drop(tmp, s->dir, &ignored); /* it may be the old one by now */
@@ -457,6 +462,7 @@ af_status af_saver_save(af_saver *s, const af_checkpoint_source *from, af_error 
     if (st != AF_OK)
         return st;
     st = snapshot(s, from, err);
+    af_log_time("checkpoint: copy of a device's memory");
     s->reading = st == AF_OK;
     if (st == AF_OK && pthread_create(&s->thread, NULL, saver_main, s) != 0)
         st = af_fail(err, AF_EIO,
@@ -485,12 +491,17 @@ af_status af_checkpoint_copy_model(const char *checkpoint, const char *dir, af_e
 {
     static const char *const files[] = {"adapter_config.json", "adapter_model.safetensors",
                                         "model.safetensors"};
-    for (size_t i = 0; i < AF_LEN(files); i++) {
-        const af_status st = af_file_copy_into(checkpoint, dir, files[i], err);
-        if (st != AF_OK)
-            return st;
+    af_status st = AF_OK;
+    bool any = false;
+    for (size_t i = 0; i < AF_LEN(files) && st == AF_OK; i++) {
+        char *path = af_path_join(checkpoint, files[i]);
+        if (!path)
+            return af_fail_nomem(err, "a path", strlen(checkpoint));
+        any |= i > 0 && af_file_exists(path);
+        free(path);
+        st = af_file_copy_into(checkpoint, dir, files[i], err);
     }
-    return AF_OK;
+    return st != AF_OK || any ? st : af_fail(err, AF_EIO, "'%s' has no weights", checkpoint);
 }
 
 af_status af_trained_write(const af_step_graph *step, const char *dir, af_error *err)

@@ -2,6 +2,7 @@
 #include "train/checkpoint/manifest.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/temps.h"
 #include "format/text/json_text.h"
 
 #include <errno.h>
@@ -37,7 +38,10 @@ static af_status add_file(json_t *files, const char *dir, const char *name, af_e
         return af_fail_nomem(err, "a path", strlen(dir));
     af_status st = AF_OK;
     if (af_file_exists(path) && strcmp(name, "manifest.json") != 0) {
-        st = digest(path, &size, hex, err);
+        if (af_unsynced_digest(dir, name, hex)) /* found while it was written */
+            size = (uint64_t)AF_MAX(af_file_size(path), 0);
+        else
+            st = digest(path, &size, hex, err);
         if (st == AF_OK)
             json_object_set_new(files, name,
                                 json_pack("{s:I,s:s}", "size", (json_int_t)size, "sha256", hex));

@@ -7,7 +7,7 @@
 static bool eligible(af_group g)
 {
     return g <= AF_GROUP_IN_Z || g == AF_GROUP_OUT || g == AF_GROUP_SHARED_GATE_UP ||
-           g == AF_GROUP_SHARED_DOWN;
+           g == AF_GROUP_SHARED_DOWN || g == AF_GROUP_EXPERTS_IN || g == AF_GROUP_EXPERTS_OUT;
 }
 
 static af_status list_groups(af_fp8_plan *p, const af_model_spec *s, af_error *err)

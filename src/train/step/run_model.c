@@ -1,6 +1,7 @@
 /* run_model.c - see run_model.h. */
 #include "train/step/run_model.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "dist/comm_device.h"
 #include "graph/graph_access.h"
 #include "model/adapter_config.h"
@@ -382,6 +383,7 @@ af_status af_run_model_open(af_run_model *m, const af_run_config *run, af_comm *
         AF_TRY(af_run_zero_stage(run, &m->zero_stage, err));
     AF_TRY(check_output(m, err));
     AF_TRY(open_device(m, err));
+    af_log_time("device");
     AF_TRY(af_comm_device_for(&m->gpus, comm, m->device, err));
     AF_TRY(check_stage(m, err));
     choose_compute(m);

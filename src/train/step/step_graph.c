@@ -4,6 +4,7 @@
  * the loop and the checkpoints are the same for all. */
 #include "train/step/step_graph.h"
 
+#include "base/log.h"
 #include "base/word.h"
 #include "graph/graph_access.h"
 #include "ops/optim/optimizer.h"
@@ -318,11 +319,13 @@ af_status af_step_graph_load(af_step_graph *s, af_error *err)
     af_status st = AF_OK;
     af_run_model *m = s->model;
     AF_TRY(af_graph_prepare(s->graph, m->device, err));
+    af_log_time("memory and kernels");
     af_step_ranks_connect(s);
     AF_TRY(af_loader_write(m->loader, &s->leaves, err));
     if (af_run_model_distils(m))
         AF_TRY(af_teacher_load(&s->teacher, m, s->rows_max, err));
     af_resident_trim();
+    af_log_time("weights");
     if (m->adapter)
         AF_TRY(af_adapter_upload(m->adapter, &s->leaves, err));
     AF_TRY(af_model_write_rope(&s->leaves, s->run->sequence_len, err));

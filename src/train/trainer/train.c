@@ -1,5 +1,6 @@
 /* train.c - af_train: a run file from its first step to the end, or to a stop. */
 #include "afinar/train.h"
+#include "base/log.h"
 #include "dist/comm_device.h"
 #include "dist/launcher.h"
 #include "train/report/next_steps.h"
@@ -130,10 +131,14 @@ static af_status start_hook(const af_trainer *t, af_error *err)
 static af_status loop(af_trainer *t, af_error *err)
 {
     af_status st = AF_OK;
+    bool first = true;
     AF_TRY(between(t, err));
     /* a run that was killed after its last evaluation resumes at its end */
     while (!stops(t) && !af_trainer_done(t)) {
         AF_TRY(af_trainer_advance(t, err));
+        if (first)
+            af_log_time("first step");
+        first = false;
         AF_TRY(between(t, err));
     }
     if (stops(t))
@@ -148,6 +153,7 @@ static af_status loop(af_trainer *t, af_error *err)
                    t->progress.step, t->run->loss_watchdog_threshold, t->progress.losses_above);
     AF_TRY(af_trainer_save(t, err)); /* the end is a checkpoint too */
     st = af_saver_wait(t->output.saver, err);
+    af_log_time("checkpoint");
 done:
     return st;
 }
@@ -224,6 +230,8 @@ static af_status train(const af_run_config *run, af_comm *comm, const af_train_h
     result->last_loss = t.progress.last_loss;
     result->best_eval_loss = t.progress.best_eval;
     af_trainer_close(&t);
+    af_log_time("end of the run");
+    af_log_time_end();
     return st;
 }
 
@@ -263,6 +271,7 @@ af_status af_train(const char *run_file, const char *const *overrides, int count
     err = af_error_or(err, &unread);
     result = result ? result : &ignored;
     *result = (af_train_result){.first_loss = NAN, .last_loss = NAN, .best_eval_loss = NAN};
+    af_log_time_begin();
     af_status st = af_run_config_read(&run, run_file, overrides, count, err);
     if (st != AF_OK) {
         af_comm_report(err->msg);

@@ -14,7 +14,6 @@ static double mib(uint64_t bytes) { return (double)bytes / 0x1p20; }
 static void log_experts(const af_trainer *t)
 {
     int64_t n = 0;
-    const char *lost = NULL;
     for (int i = 0; i < t->model.spec->tensors && t->model.adapter; i++) {
         const af_tensor_spec *s = &t->model.spec->tensor[i];
         const bool experts =
@@ -29,15 +28,27 @@ static void log_experts(const af_trainer *t)
                "note: the adapter does not cover the experts (%.1f M weights; see "
                "lora_target_parameters)",
                (double)n / 1e6);
-    for (int i = 0; i < t->model.spec->modules && !lost; i++)
-        if (t->model.adapter->module[i].rank &&
-            af_method_lost_in_peft(t->model.spec, &t->model.spec->module[i]))
-            lost = t->model.spec->module[i].path;
-    if (lost)
+}
+
+/* Adapters that PEFT will not load. */
+static void log_lost(const af_trainer *t)
+{
+    const af_model_spec *s = t->model.spec;
+    int lost = -1;
+    for (int i = 0; i < s->modules && lost < 0 && t->model.adapter; i++)
+        if (t->model.adapter->module[i].rank && af_method_lost_in_peft(s, &s->module[i]))
+            lost = i;
+    if (lost < 0)
+        return;
+    if (s->module[lost].group == AF_GROUP_OUT)
+        af_run_log(t->hooks,
+                   "note: PEFT refuses adapters on '%s' of Mamba layers and will not load them",
+                   s->module[lost].path);
+    else
         af_run_log(t->hooks,
                    "note: PEFT takes targets like '%s' of this model for its experts and will "
                    "not load their adapters",
-                   lost);
+                   s->module[lost].path);
 }
 
 /* Which products are in FP8, and which are not. */
@@ -166,6 +177,7 @@ void af_trainer_log_start(const af_trainer *t)
                    af_run_model_on_cpu(&t->model) ? "of these" : "more, if free,");
     log_fp8(t);
     log_experts(t);
+    log_lost(t);
     log_tokens(t);
     log_doubtful(t);
 }

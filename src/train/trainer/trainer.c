@@ -1,6 +1,7 @@
 /* trainer.c - opens and closes a run, and takes it from one step to the next. */
 #include "train/trainer/trainer.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/temps.h"
 #include "train/checkpoint/run_files.h"
 #include "train/report/run_card.h"
@@ -56,13 +57,16 @@ af_status af_trainer_open(af_trainer *t, const af_run_config *run, af_comm *comm
     take_hooks(t, hooks);
     af_step_graph_init(&t->step, run, &t->model);
     AF_TRY(af_run_model_open(&t->model, run, comm, err));
+    af_log_time("headers of the model");
     if (*run->output_dir && af_trainer_writes(t)) /* "": nothing is written. Before data is read */
         AF_TRY(af_run_folder_check(run, err));
     AF_TRY(open_data(t, err));
+    af_log_time("tokenizer and data");
     AF_TRY(af_teacher_check_data(&t->model, &t->data.store, err));
     AF_TRY(af_run_progress_init(&t->progress, run, af_stream_items(t->data.stream),
                                 af_ranks_micro(comm, run), err));
     AF_TRY(af_run_model_open_adapter(&t->model, err));
+    af_log_time("start of the adapter");
     AF_TRY(af_prompts_new(&t->prompts, run, t->model.texts,
                           t->data.chat_template ? t->data.chat_template : run->chat_template, err));
     t->step.prompts = t->prompts;
@@ -72,6 +76,7 @@ af_status af_trainer_open(af_trainer *t, const af_run_config *run, af_comm *comm
     AF_TRY(af_ranks_memory(comm, t->model.device, &memory, err));
     AF_TRY(af_memory_fit(&t->step, memory, err));
     af_memory_count_program(&t->step);
+    af_log_time("plan of the memory");
     AF_TRY(af_step_graph_load(&t->step, err));
     AF_TRY(af_fp8_gate(&t->step, t->data.stream, err));
     if (af_run_compares(run))
@@ -155,6 +160,7 @@ af_status af_trainer_start(af_trainer *t, af_error *err)
     }
     if (af_trainer_writes(t))
         AF_TRY(begin_output(t, checkpoint, own, err));
+    af_log_time("output folder");
 done:
     if (st != AF_OK)
         af_run_output_discard(&t->output);
@@ -429,27 +435,24 @@ af_status af_trainer_advance(af_trainer *t, af_error *err)
 
 /* ---- the end ---- */
 
-static bool writes_best(const af_trainer *t)
-{
-    return t->run->load_best && t->progress.best_step > 0;
-}
-
-/* The best model, where the run asks for it, else the last. */
+/* The best model, where the run asks for it, else the last: both are in a checkpoint. */
 static af_status write_result(af_trainer *t, af_error *err)
 {
     const char *output = t->output.dir;
-    char best[4096];
-    if (!writes_best(t))
-        return af_trained_write(&t->step, output, err);
-    snprintf(best, sizeof best, "%s/checkpoint-%" PRId64, output, t->progress.best_step);
+    char from[4096];
+    const bool best = t->run->load_best && t->progress.best_step > 0;
+    snprintf(from, sizeof from, "%s/checkpoint-%" PRId64, output,
+             best ? t->progress.best_step : t->progress.step);
+    if (!best) /* it has just been written */
+        return af_checkpoint_copy_model(from, output, err);
     af_run_log(t->hooks, "the best evaluation was at step %" PRId64 ": writing that model",
                t->progress.best_step);
-    const af_status st = af_checkpoint_verify(best, err);
+    const af_status st = af_checkpoint_verify(from, err);
     if (st != AF_OK) /* damaged, or removed meanwhile */
         return af_fail_prefix(st, err,
                               "cannot write the best model of the run "
                               "(load_best_model_at_end: false writes the last one)");
-    return af_checkpoint_copy_model(best, output, err);
+    return af_checkpoint_copy_model(from, output, err);
 }
 
 af_status af_trainer_finish(af_trainer *t, bool *whole, af_error *err)
@@ -461,10 +464,11 @@ af_status af_trainer_finish(af_trainer *t, bool *whole, af_error *err)
     af_unsynced_dir *unsynced = NULL;
     *whole = true;
     if (!af_trainer_writes(t))
-        return writes_best(t) ? AF_OK : af_trained_send(&t->step, err);
+        return AF_OK;
     AF_TRY(af_run_files_claim_result(output, err));
     unsynced = af_unsynced_begin(output, AF_UNSYNCED_NAMES);
     AF_TRY(write_result(t, err));
+    af_log_time("result");
     AF_TRY(af_metrics_state_text(&t->output.metrics, true, &state, err));
     AF_TRY(af_run_folder_write(output, "trainer_state.json", state, err));
     AF_TRY(af_metrics_results(&t->output.metrics, err));
@@ -486,6 +490,7 @@ af_status af_trainer_finish(af_trainer *t, bool *whole, af_error *err)
         st = af_run_folder_write(output, AF_RUN_FINISHED, text, err);
     if (st == AF_OK)
         st = af_run_files_seal(output, true, err);
+    af_log_time("texts, report and list of files");
     if (st == AF_OK)
         af_trainer_log_end(t);
 done:

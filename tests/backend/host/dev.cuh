@@ -58,7 +58,7 @@ static inline float2 make_float2(float x, float y) { return {x, y}; }
 
 /* ---- a grid, block after block ---- */
 struct dim3 {
-    unsigned x, y;
+    unsigned x, y, z = 1;
 };
 static dim3 threadIdx, blockIdx, blockDim, gridDim;
 
@@ -138,9 +138,10 @@ static inline void launch(dim3 grid, unsigned block, void (*kernel)(P...), A... 
     gridDim = grid;
     blockDim = {block, 1};
     device::body = [=] { kernel((P)args...); };
-    for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++)
-        for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++)
-            device::run_block();
+    for (blockIdx.z = 0; blockIdx.z < grid.z; blockIdx.z++)
+        for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++)
+            for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++)
+                device::run_block();
 }
 DEV void __syncthreads()
 {

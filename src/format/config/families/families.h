@@ -13,6 +13,7 @@ extern const af_family af_families_gemma[];
 extern const af_family af_families_dense[];
 extern const af_family af_families_experts[];
 extern const af_family af_families_state[];
+extern const af_family af_families_mamba[];
 extern const af_family af_families_latent[];
 extern const af_family af_families_routed[];
 extern const af_family af_families_older[];
@@ -25,6 +26,14 @@ void af_config_query_scaling(af_config_source *s, af_hf_config *c);
 void af_config_hunyuan_rope(af_config_source *s, af_hf_config *c);
 /* layer_rope_theta: a base for each layer, 0 = no rope there; at most two different ones. */
 void af_config_layer_thetas(af_config_source *s, af_hf_config *c);
+
+/* An empty list of kinds, one per layer, or NULL with the error latched. */
+af_layer_type *af_config_take_types(af_config_source *s, af_hf_config *c);
+/* Mamba-2: sizes in the words of mamba_n_heads, whose heads are `width` values in all; that width
+ * by a factor of the hidden size; limits of the time steps. */
+void af_config_mamba(af_config_source *s, af_hf_config *c, int64_t width);
+int64_t af_config_mamba_width(af_config_source *s, const af_hf_config *c, const char *expand);
+void af_config_time_steps(af_config_source *s, af_hf_config *c);
 
 /* Of families with a mixture in DeepSeek's words; numbers: what is assumed when a key is absent. */
 void af_config_deepseek_experts(af_config_source *s, af_hf_config *c, int experts, int used,

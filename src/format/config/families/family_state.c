@@ -2,9 +2,9 @@
 #include "format/config/families/families.h"
 
 #include <jansson.h>
+#include <math.h>
 
-/* A list of kinds, one a layer, or NULL with the error latched. */
-static af_layer_type *take_types(af_config_source *s, af_hf_config *c)
+af_layer_type *af_config_take_types(af_config_source *s, af_hf_config *c)
 {
     const uint64_t n = (uint64_t)c->num_hidden_layers;
     if (c->num_hidden_layers < 1 || c->num_hidden_layers > AF_CONFIG_LAYERS_MAX)
@@ -35,7 +35,7 @@ static void read_delta(af_config_source *s, af_hf_config *c)
     k->heads = af_config_size(s, "linear_num_value_heads", 32, 1, AF_CONFIG_HEADS_MAX);
     heads_divide(s, "linear_num_value_heads", "linear_num_key_heads", k);
     const int64_t every = af_config_size(s, "full_attention_interval", 4, 1, AF_CONFIG_LAYERS_MAX);
-    af_layer_type *types = c->layer_types ? NULL : take_types(s, c);
+    af_layer_type *types = c->layer_types ? NULL : af_config_take_types(s, c);
     for (int64_t i = 0; types && i < c->num_hidden_layers; i++)
         types[i] = (i + 1) % every ? AF_LAYER_LINEAR : AF_LAYER_FULL;
     if (types)
@@ -92,7 +92,7 @@ static void read_conv(af_config_source *s, af_hf_config *c)
     c->tie_word_embeddings = af_config_bool(s, "tie_embedding", c->tie_word_embeddings);
     int n = 0;
     const double *full = af_config_nums(s, &c->arena, "full_attn_idxs", AF_CONFIG_LAYERS_MAX, &n);
-    af_layer_type *types = c->layer_types ? NULL : take_types(s, c);
+    af_layer_type *types = c->layer_types ? NULL : af_config_take_types(s, c);
     for (int64_t i = 0; types && i < c->num_hidden_layers; i++)
         types[i] = !full || is_listed(full, n, i) ? AF_LAYER_FULL : AF_LAYER_CONV;
     if (types)
@@ -139,11 +139,9 @@ static void read_lfm2_moe(af_config_source *s, af_hf_config *c)
 
 /* ---- Mamba-2 ---- */
 
-static void read_mamba(af_config_source *s, af_hf_config *c)
+void af_config_mamba(af_config_source *s, af_hf_config *c, int64_t width)
 {
     af_state_keys *k = &c->state;
-    const int64_t expand = af_config_size(s, "mamba_expand", 2, 1, 64),
-                  width = expand * AF_MIN(c->hidden_size, (int64_t)AF_CONFIG_WIDTH_MAX);
     k->conv_kernel = af_config_size(s, "mamba_d_conv", 4, 1, AF_STATE_KERNEL_MAX);
     k->key_dim = af_config_size(s, "mamba_d_state", 256, 1, AF_STATE_DIM_MAX);
     k->key_heads = af_config_size(s, "mamba_n_groups", 1, 1, AF_CONFIG_HEADS_MAX);
@@ -161,21 +159,34 @@ static void read_mamba(af_config_source *s, af_hf_config *c)
                         s->name, k->heads, k->head_dim, width);
 }
 
-/* Steps are softplus alone: a limit other than [0, infinity] would cut them. */
-static void check_time_step(af_config_source *s)
+int64_t af_config_mamba_width(af_config_source *s, const af_hf_config *c, const char *expand)
+{
+    return af_config_size(s, expand, 2, 1, 64) *
+           AF_MIN(c->hidden_size, (int64_t)AF_CONFIG_WIDTH_MAX);
+}
+
+/* [low, high], where high may be infinity: as a word, or as transformers writes it. */
+void af_config_time_steps(af_config_source *s, af_hf_config *c)
 {
     const json_t *limit = af_config_value(s, "time_step_limit");
     const json_t *low = json_array_get(limit, 0), *high = json_array_get(limit, 1);
-    if (limit && (json_number_value(low) > 0 || json_is_number(high)) && s->st == AF_OK)
-        s->st = af_fail(s->err, AF_EUNSUPPORTED,
-                        "%s: time_step_limit is not [0, infinity], which is all this build knows",
-                        s->name);
+    if (!limit)
+        return;
+    c->state.step_min = json_number_value(low);
+    c->state.step_max =
+        json_is_number(high) && isfinite(json_number_value(high)) ? json_number_value(high) : 0;
+    const bool positive = !json_is_number(high) || json_number_value(high) > c->state.step_min;
+    if (!json_is_array(limit) || json_array_size(limit) != 2 || !json_is_number(low) ||
+        !(c->state.step_min >= 0) || c->state.step_min > 1e6 || !positive ||
+        c->state.step_max > 1e6)
+        af_config_wrong(s, "time_step_limit",
+                        "a list of two rising numbers, the first not below 0");
 }
 
 static void read_granite_hybrid(af_config_source *s, af_hf_config *c)
 {
-    read_mamba(s, c);
-    check_time_step(s);
+    af_config_mamba(s, c, af_config_mamba_width(s, c, "mamba_expand"));
+    af_config_time_steps(s, c);
     c->attention_multiplier = af_config_num(s, "attention_multiplier", 1);
     const int64_t experts = af_config_size(s, "num_local_experts", 8, 0, AF_CONFIG_EXPERTS_MAX);
     const int64_t shared =
@@ -190,7 +201,7 @@ static void read_granite_hybrid(af_config_source *s, af_hf_config *c)
         c->router.shared_ffn = shared;
     else
         c->intermediate_size = shared;
-    af_layer_type *types = c->layer_types ? NULL : take_types(s, c);
+    af_layer_type *types = c->layer_types ? NULL : af_config_take_types(s, c);
     for (int64_t i = 0; types && i < c->num_hidden_layers; i++)
         types[i] = AF_LAYER_MAMBA;
     if (types)

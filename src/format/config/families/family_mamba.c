@@ -1,0 +1,221 @@
+/* family_mamba.c - families of Mamba-2 layers alone, next to attention, or between layers of other
+ * kinds. granitemoehybrid is in family_state.c. */
+#include "format/config/families/families.h"
+
+#include <jansson.h>
+
+/* The convolution and the gate are silu in every family. */
+static void only_silu(af_config_source *s, af_hf_config *c, const char *key)
+{
+    const char *act = af_config_str(s, &c->arena, key, "silu");
+    if (s->st == AF_OK && strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
+        s->st = af_fail(s->err, AF_EUNSUPPORTED,
+                        "%s: %s is '%.64s': Mamba layers are supported with silu alone", s->name,
+                        key, act);
+}
+
+static void no_ropes(af_config_source *s, af_hf_config *c)
+{
+    const uint64_t n = (uint64_t)AF_MIN(AF_MAX(c->num_hidden_layers, 1), AF_CONFIG_LAYERS_MAX);
+    bool *none = af_arena_take(&c->arena, n);
+    if (!none && s->st == AF_OK)
+        s->st = af_fail_nomem(s->err, "layers without rotation", n);
+    if (none)
+        memset(none, 1, n);
+    c->no_rope = none;
+}
+
+static int64_t size_of(af_config_source *s, const char *old, const char *key, int64_t absent,
+                       int64_t max)
+{
+    return af_config_size(s, af_config_value(s, old) ? old : key, absent, 1, max);
+}
+
+/* Sizes in the words of mamba2 and nemotron_h; *heads and *dim: what those of a head are called. */
+static void read_words(af_config_source *s, af_hf_config *c, const char *heads, const char *dim,
+                       const char *state)
+{
+    af_state_keys *k = &c->state;
+    k->conv_kernel = size_of(s, "mamba_d_conv", "conv_kernel", 4, AF_STATE_KERNEL_MAX);
+    k->key_dim = af_config_size(s, state, 128, 1, AF_STATE_DIM_MAX);
+    k->key_heads = size_of(s, "mamba_n_groups", "n_groups", 8, AF_CONFIG_HEADS_MAX);
+    k->heads = af_config_size(s, heads, 128, 1, AF_CONFIG_HEADS_MAX);
+    k->head_dim = af_config_size(s, dim, 64, 1, AF_STATE_DIM_MAX);
+    k->conv_bias = af_config_bool(s, "use_conv_bias", true);
+    k->proj_bias = af_config_bool(s, "use_bias", false);
+    c->rms_norm_eps = af_config_num(s, "layer_norm_epsilon", 1e-5);
+    c->padding_row = -1;
+    if (s->st == AF_OK && k->heads % k->key_heads)
+        s->st =
+            af_fail(s->err, AF_EFORMAT, "%s: %s %" PRId64 " is not a multiple of n_groups %" PRId64,
+                    s->name, heads, k->heads, k->key_heads);
+    no_ropes(s, c);
+}
+
+/* ---- bamba ---- */
+
+static void read_bamba(af_config_source *s, af_hf_config *c)
+{
+    int n = 0;
+    const double *full =
+        af_config_nums(s, &c->arena, "attn_layer_indices", AF_CONFIG_LAYERS_MAX, &n);
+    af_config_mamba(s, c, af_config_mamba_width(s, c, "mamba_expand"));
+    af_config_time_steps(s, c);
+    only_silu(s, c, "hidden_act");
+    af_layer_type *types = af_config_take_types(s, c);
+    for (int64_t i = 0; types && i < c->num_hidden_layers; i++) {
+        types[i] = AF_LAYER_MAMBA;
+        for (int k = 0; k < n; k++)
+            if (full[k] == (double)i)
+                types[i] = AF_LAYER_FULL;
+    }
+    c->layer_types = types;
+    c->rope.partial_rotary_factor = 0.5; /* whatever a key says */
+    if (af_config_num(s, "z_loss_coefficient", 0) != 0 && s->st == AF_OK)
+        s->st = af_fail(s->err, AF_EUNSUPPORTED,
+                        "%s: z_loss_coefficient is not 0: that loss is not supported", s->name);
+}
+
+/* ---- mamba2 ---- */
+
+static void read_mamba2(af_config_source *s, af_hf_config *c)
+{
+    const af_state_keys *k = &c->state;
+    read_words(s, c, "num_heads", "head_dim", "state_size");
+    af_config_time_steps(s, c);
+    only_silu(s, c, "hidden_act");
+    const int64_t width = af_config_mamba_width(s, c, "expand");
+    if (s->st == AF_OK && k->heads * k->head_dim != width)
+        s->st = af_fail(s->err, AF_EFORMAT,
+                        "%s: num_heads %" PRId64 " of head_dim %" PRId64
+                        " are not expand * hidden_size = %" PRId64,
+                        s->name, k->heads, k->head_dim, width);
+    c->head_dim = 2; /* of attention, which there is none of */
+    af_layer_type *types = af_config_take_types(s, c);
+    for (int64_t i = 0; types && i < c->num_hidden_layers; i++)
+        types[i] = AF_LAYER_MAMBA;
+    c->layer_types = types;
+}
+
+/* ---- nemotron_h ---- */
+
+/* "M*-E", or a list of words. */
+static bool kind_of(const json_t *list, size_t i, af_layer_type *out)
+{
+    static const struct {
+        char letter;
+        const char *word, *old;
+        af_layer_type type;
+    } kinds[] = {{'M', "linear_attention", "mamba", AF_LAYER_MAMBA},
+                 {'*', "full_attention", "attention", AF_LAYER_FULL},
+                 {'-', "mlp", "mlp", AF_LAYER_MLP},
+                 {'E', "moe", "moe", AF_LAYER_EXPERTS}};
+    const char *word = json_string_value(json_array_get(list, i)),
+               *letters = json_string_value(list);
+    for (size_t k = 0; k < AF_LEN(kinds); k++)
+        if (letters ? letters[i] == kinds[k].letter
+                    : word && (!strcmp(word, kinds[k].word) || !strcmp(word, kinds[k].old))) {
+            *out = kinds[k].type;
+            return true;
+        }
+    return false;
+}
+
+/* Whether a layer has experts. */
+static bool read_kinds(af_config_source *s, af_hf_config *c)
+{
+    const json_t *list = af_config_value(s, "layers_block_type");
+    list = list ? list : af_config_value(s, "hybrid_override_pattern");
+    bool experts = false;
+    af_layer_type *types = af_config_take_types(s, c);
+    if (!list || (!json_is_array(list) && !json_is_string(list))) {
+        af_config_wrong(s, "hybrid_override_pattern (layers_block_type)",
+                        "a text or a list with one entry a layer");
+        return false;
+    }
+    for (int64_t i = 0; types && i < c->num_hidden_layers; i++) {
+        if (!kind_of(list, (size_t)i, &types[i]))
+            af_config_wrong(s, "an entry of hybrid_override_pattern (layers_block_type)",
+                            "one of M, *, - and E (mamba, attention, mlp, moe)");
+        experts |= types[i] == AF_LAYER_EXPERTS;
+    }
+    c->layer_types = types;
+    return experts;
+}
+
+static void read_experts(af_config_source *s, af_hf_config *c)
+{
+    c->num_experts = af_config_size(s, "n_routed_experts", 8, 1, AF_CONFIG_EXPERTS_MAX);
+    c->num_experts_per_tok = af_config_int(s, "num_experts_per_tok", 2);
+    c->moe_intermediate_size =
+        af_config_size(s, "moe_intermediate_size", 7688, 1, AF_CONFIG_WIDTH_MAX);
+    c->norm_topk_prob = af_config_bool(s, "norm_topk_prob", true);
+    c->decoder_sparse_step = 1;
+    c->router.sigmoid = c->router.choice_bias = true;
+    c->router.eps = 1e-20;
+    c->router.scale = af_config_num(s, "routed_scaling_factor", 1);
+    c->router.groups = af_config_size(s, "n_group", 1, 1, AF_CONFIG_EXPERTS_MAX);
+    c->router.groups_used = af_config_int(s, "topk_group", 1);
+    c->router.group_best = 2;
+    c->router.shared_ffn =
+        af_config_size(s, "moe_shared_expert_intermediate_size", 7688, 1, AF_CONFIG_WIDTH_MAX);
+    if (af_config_value(s, "moe_latent_size"))
+        c->router.latent = af_config_size(s, "moe_latent_size", 1, 1, AF_CONFIG_WIDTH_MAX);
+    if (c->mlp_bias && s->st == AF_OK)
+        s->st = af_fail(s->err, AF_EUNSUPPORTED,
+                        "%s: mlp_bias is true: experts with biases are not supported", s->name);
+}
+
+static void read_nemotron_h(af_config_source *s, af_hf_config *c)
+{
+    c->num_experts = c->num_experts_per_tok = c->moe_intermediate_size = 0;
+    read_words(s, c, "mamba_num_heads", "mamba_head_dim", "ssm_state_size");
+    c->state.norm_groups = c->state.key_heads;
+    c->state.step_min = af_config_num(
+        s, af_config_value(s, "mamba_dt_min") ? "mamba_dt_min" : "time_step_min", 0.001);
+    if (!(c->state.step_min >= 0) || c->state.step_min > 1e6)
+        af_config_wrong(s, "time_step_min", "a number from 0 on");
+    only_silu(s, c, "mamba_hidden_act");
+    c->hidden_act = af_config_str(s, &c->arena, "mlp_hidden_act", "relu2");
+    if (read_kinds(s, c))
+        read_experts(s, c);
+}
+
+const af_family af_families_mamba[] = {
+    {.model_type = "nemotron_h",
+     .act = "relu2",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .heads = 32,
+     .kv_heads = 8,
+     .head_dim = 128,
+     .ffn = 21504,
+     .kinds = {"layers_block_type", "hybrid_override_pattern"},
+     .sliding = AF_SLIDING_LISTED,
+     .own_experts = true,
+     .state_layers = true,
+     .keys = read_nemotron_h},
+    {.model_type = "bamba",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .partial = 0.5,
+     .kv_heads = 8,
+     .sliding = AF_SLIDING_LISTED,
+     .pad = 1,
+     .own_experts = true,
+     .state_layers = true,
+     .keys = read_bamba},
+    {.model_type = "mamba2",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .heads = 1,
+     .kv_heads = 1,
+     .ffn = 1,
+     .sliding = AF_SLIDING_LISTED,
+     .own_experts = true,
+     .state_layers = true,
+     .keys = read_mamba2},
+    {0},
+};
