@@ -85,9 +85,10 @@ else()
         target_compile_definitions(${name} PRIVATE AF_T=${type} AF_VEC=${vec})
         target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/backend/host ${CMAKE_SOURCE_DIR}/tests/backend
             ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/src/ops/common ${CMAKE_SOURCE_DIR}/src/ops/linear
+            ${CMAKE_SOURCE_DIR}/src/ops/attention
             ${CMAKE_SOURCE_DIR}/src/backend/cuda ${CMAKE_SOURCE_DIR}/src/tensor ${CMAKE_SOURCE_DIR}/include)
         # a kernel has parameters that only others of its kind use, and pragmas of the device's compiler
-        target_compile_options(${name} PRIVATE -O0 -g0 -Wall -Wextra -Wno-unused-parameter -Wno-unknown-pragmas
+        target_compile_options(${name} PRIVATE -O0 -g0 -Wall -Wextra -Wno-unused-parameter -Wno-unknown-pragmas -Wno-narrowing
             -ffp-contract=off)
         target_link_libraries(${name} PRIVATE afinar_static)
         set_target_properties(${name} PROPERTIES CXX_STANDARD 17 RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
@@ -100,6 +101,7 @@ else()
     af_host_kernels(test_cuda_host_half test_cuda_host half 1)
     af_host_kernels(test_cuda_tensor test_cuda_tensor bf16 8)
     af_host_kernels(test_cuda_gemm_host test_cuda_gemm_host bf16 8)
+    af_host_kernels(test_cuda_attention_host test_cuda_attention_host bf16 8)
     af_long(test_cuda_host_float)
     af_long(test_cuda_host_bf16)
     af_long(test_cuda_host_half)

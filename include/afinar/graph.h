@@ -468,6 +468,9 @@ AF_API void af_graph_set_block(af_graph *g, int index);
  * af_graph_set_recompute_rest. (The first blocks hold their values longest.) Before prepare. */
 AF_API void af_graph_set_recompute(af_graph *g, af_recompute mode, int blocks);
 AF_API void af_graph_set_recompute_rest(af_graph *g, af_recompute mode);
+/* Blocks from this number on are rebuilt whole, whatever the modes: parts of a computation that
+ * must not be in memory together. Before prepare. */
+AF_API void af_graph_set_rebuilt(af_graph *g, int first);
 /* Promises that every update follows exactly one gradient run: the first contribution to a gradient
  * is then written instead of added, and gradients may reuse the memory of activations. Devices
  * without support ignore it. Before prepare. */

@@ -275,6 +275,13 @@ void af_graph_set_recompute_rest(af_graph *g, af_recompute mode)
     g->recompute_rest = mode;
 }
 
+void af_graph_set_rebuilt(af_graph *g, int first)
+{
+    if (first <= 0)
+        af_graph_bad(g, "block %d cannot be the first of those that are rebuilt", first);
+    g->rebuilt_from = first;
+}
+
 void af_graph_set_one_pass(af_graph *g) { g->one_pass = true; }
 
 void af_graph_set_rows(af_graph *g, int64_t rows)

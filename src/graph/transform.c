@@ -138,6 +138,8 @@ static af_recompute mode_of(const af_graph *g, const af_node *n)
 {
     if (!n || n->phase != AF_PHASE_FORWARD || n->block < 0)
         return AF_RECOMPUTE_NONE;
+    if (g->rebuilt_from && n->block >= g->rebuilt_from)
+        return AF_RECOMPUTE_BLOCK;
     return n->block < g->recompute_blocks ? g->recompute : g->recompute_rest;
 }
 
@@ -270,7 +272,8 @@ static void find_crossings(recompute_pass *r)
 
 void af_graph_apply_recompute(af_graph *g)
 {
-    if (AF_MAX(g->recompute, g->recompute_rest) == AF_RECOMPUTE_NONE || !g->differentiated)
+    const bool any = AF_MAX(g->recompute, g->recompute_rest) != AF_RECOMPUTE_NONE;
+    if (!(any || g->rebuilt_from) || !g->differentiated)
         return;
     /* every copied node adds at most its outputs once: ids stay below twice the present count */
     recompute_pass r = {.g = g};

@@ -295,6 +295,34 @@ static void test_deferred_reads_wait_once(void **state)
     drop_kept();
 }
 
+/* Long weights are copied by several threads, into segments that they do not fill evenly. */
+static void test_long_weights_arrive_whole(void **state)
+{
+    static const int64_t shapes[][2] = {{3000, 1003}, {3, 3000001}, {5, 64}, {1, 262144}};
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(shapes); i++) {
+        af_error err = {0};
+        af_graph *g = NULL;
+        af_device *d = open_fake();
+        CHECK_OK(af_graph_new(&g, &err), err);
+        af_tensor *w = af_graph_weight(g, "w", AF_DTYPE_F32, 2, shapes[i]);
+        af_graph_output(g, af_sum_all(g, w));
+        CHECK_OK(af_graph_prepare(g, d, &err), err);
+        const uint64_t bytes = af_tensor_bytes(w), n = bytes / 4;
+        uint32_t *x = malloc(bytes), *y = calloc(1, bytes);
+        for (uint64_t k = 0; k < n; k++)
+            x[k] = (uint32_t)(k * 2654435761u + 1);
+        CHECK_OK(af_tensor_write(g, w, x, bytes, &err), err);
+        CHECK_OK(af_tensor_read(g, w, y, bytes, &err), err);
+        assert_int_equal(memcmp(x, y, bytes), 0);
+        free(x);
+        free(y);
+        af_graph_free(g);
+        af_device_close(d);
+        drop_kept();
+    }
+}
+
 /* A launch that no GPU would take is an error with its kernel's name, before anything runs. */
 static void test_bad_launches_are_refused(void **state)
 {
@@ -352,6 +380,7 @@ int main(void)
         cmocka_unit_test(test_chunks_without_labels_are_left_out),
         cmocka_unit_test(test_few_live_rows_have_their_own_steps),
         cmocka_unit_test(test_deferred_reads_wait_once),
+        cmocka_unit_test(test_long_weights_arrive_whole),
         cmocka_unit_test(test_bad_launches_are_refused),
         cmocka_unit_test(test_a_missing_gpu_is_reported),
     };

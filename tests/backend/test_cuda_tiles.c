@@ -5,6 +5,7 @@
 
 #include "backend/cuda/gemm_cost.h"
 #include "backend/cuda/kernels.h"
+#include "ops/attention/attention_cost.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -150,9 +151,15 @@ static const af_gemm_shape listed[] = {{8192, 4096, 4096, 1, 2}, {8192, 9728, 89
                                        {1, 4096, 4096, 1, 2},    {16, 18944, 3584, 1, 2},
                                        {64, 3584, 18944, 1, 2},  {4096, 151936, 896, 1, 2}};
 
+static const af_attention_shape listed_attention[] = {{8192, 4, 28, 4, 128, 0, true, false, false},
+                                                      {8192, 4, 28, 4, 128, 0, true, false, true},
+                                                      {2048, 4, 14, 2, 64, 0, true, false, false},
+                                                      {2048, 4, 14, 2, 64, 0, true, false, true},
+                                                      {8192, 1, 8, 4, 256, 1024, true, true, true}};
+
 static void test_choices_are_those_of_the_list(void **state)
 {
-    char file[512], want[128], line[128];
+    char file[512], want[192], line[192];
     const char *write = getenv("AF_TILES");
     int wrong = 0;
     (void)state;
@@ -174,9 +181,158 @@ static void test_choices_are_those_of_the_list(void **state)
             else if (!fgets(line, sizeof line, f) || strcmp(line, want) != 0)
                 wrong++, print_error("chosen: %s", want);
         }
+        for (size_t i = 0; i < AF_LEN(listed_attention); i++) {
+            const af_attention_shape *s = &listed_attention[i];
+            const af_attention_way w = af_attention_choose(&g, s);
+            const af_attention_tile *t = &af_attention_tile_list[w.tile];
+            snprintf(want, sizeof want,
+                     "%s: attention %s, %" PRId64
+                     " rows, %d+%d of %d: %d warps of %d, %d streamed, "
+                     "%d parts\n",
+                     gpus[k].name, s->back ? "backward" : "forward", s->rows, s->heads, s->kv_heads,
+                     s->ep, t->warps, t->mt * 16, t->bn, w.splits);
+            if (write)
+                fputs(want, f);
+            else if (!fgets(line, sizeof line, f) || strcmp(line, want) != 0)
+                wrong++, print_error("chosen: %s", want);
+        }
     }
     fclose(f);
     assert_int_equal(wrong, 0);
+}
+
+/* ---- attention ---- */
+
+static void test_every_attention_tile_is_built(void **state)
+{
+    (void)state;
+    for (int i = 0; i < af_attention_tile_count; i++)
+        for (int capped = 0; capped < 2; capped++) {
+            const af_attention_tile *t = &af_attention_tile_list[i];
+            char defines[160];
+            snprintf(defines, sizeof defines,
+                     "AF_BWD=%d AF_EP=%d AF_WARPS=%d AF_MT=%d AF_BN=%d AF_SOFTCAP=%d AF_VEC=8",
+                     t->back, t->ep, t->warps, t->mt, t->bn, capped);
+            CHECK_MSG(has_variant("attention.cu", defines) || !(capped ? t->capped : t->plain),
+                      "no variant %s", defines);
+        }
+}
+
+static const int eps[] = {32, 64, 80, 96, 128, 256};
+
+/* Number i of those below; false for heads that no kernel of tensor cores with a soft cap takes. */
+static bool attention_shape(af_attention_shape *s, int i)
+{
+    static const int heads[][2] = {{14, 2}, {28, 4}, {32, 32}, {32, 8}, {8, 1}};
+    static const int64_t rows[] = {1, 64, 512, 8192, 131072};
+    const int h = i / 2 % 5;
+    *s = (af_attention_shape){.back = i % 2,
+                              .heads = heads[h][0],
+                              .kv_heads = heads[h][1],
+                              .rows = rows[i / 10 % 5],
+                              .sequences = 1 + i / 50 % 3 * 7,
+                              .ep = eps[i / 150 % 6],
+                              .causal = i / 900 % 2 == 0,
+                              .window = i / 1800 % 2 ? 1024 : 0,
+                              .capped = i / 3600 % 2};
+    return !s->capped || s->ep == 64 || s->ep == 128 || s->ep == 256;
+}
+enum { ATTENTION_SHAPES = 7200 };
+
+/* Something fits on every GPU, also heads of 256 in 99 KiB, and it is the cheapest. */
+static void test_attention_choices_fit_and_are_the_cheapest(void **state)
+{
+    af_attention_shape s;
+    (void)state;
+    for (size_t k = 0; k < AF_LEN(gpus); k++) {
+        const af_gpu_rates g = rates(k);
+        for (int i = 0; i < ATTENTION_SHAPES; i++) {
+            if (!attention_shape(&s, i))
+                continue;
+            const af_attention_way w = af_attention_choose(&g, &s);
+            CHECK_MSG(w.tile >= 0, "sm_%d: no tile for heads of %d", gpus[k].arch, s.ep);
+            assert_true(af_attention_fits(&g, &s, w));
+            assert_true(af_attention_tile_shared(&af_attention_tile_list[w.tile]) <=
+                        gpus[k].shared);
+            assert_true(s.heads / s.kv_heads % w.splits == 0);
+            const double cost = af_attention_cost(&g, &s, w);
+            assert_true(cost > 0 && isfinite(cost));
+            for (int tile = 0; tile < af_attention_tile_count; tile++)
+                for (int splits = 1; splits <= s.heads / s.kv_heads; splits++) {
+                    const af_attention_way other = {tile, splits};
+                    if (af_attention_fits(&g, &s, other))
+                        assert_true(af_attention_cost(&g, &s, other) >= cost);
+                }
+        }
+    }
+}
+
+static void test_attention_costs_grow_with_the_shape(void **state)
+{
+    af_attention_shape s;
+    (void)state;
+    for (size_t k = 0; k < AF_LEN(gpus); k++) {
+        const af_gpu_rates g = rates(k);
+        for (int i = 0; i < ATTENTION_SHAPES; i++) {
+            if (!attention_shape(&s, i))
+                continue;
+            af_attention_shape more[] = {s, s, s};
+            more[0].rows += 128;
+            more[1].heads *= 2, more[1].kv_heads *= 2;
+            more[2].window = 0;
+            for (int tile = 0; tile < af_attention_tile_count; tile++) {
+                const af_attention_way w = {tile, 1};
+                for (int d = 0; d < 3 && af_attention_fits(&g, &s, w); d++)
+                    CHECK_MSG(af_attention_cost(&g, &more[d], w) >=
+                                  af_attention_cost(&g, &s, w) * (1 - 1e-12),
+                              "sm_%d, tile %d: less when dimension %d grows (case %d)",
+                              gpus[k].arch, tile, d, i);
+            }
+        }
+    }
+}
+
+/* Four sequences of 2048, causal, forward: what attention.cu took (docs/decisions/0014). */
+static void test_the_model_of_attention_agrees_with_an_h200(void **state)
+{
+    static const struct {
+        int heads, kv_heads, ep;
+        double ms;
+    } seen[] = {{32, 32, 96, 0.387}, {32, 8, 80, 0.352}, {32, 8, 128, 0.558}, {24, 8, 32, 0.163}};
+    const af_gpu_rates g = rates(6);
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(seen); i++) {
+        const af_attention_shape s = {8192, 4,     seen[i].heads, seen[i].kv_heads, seen[i].ep, 0,
+                                      true, false, false};
+        for (int tile = 0; tile < af_attention_tile_count; tile++) {
+            const af_attention_way w = {tile, 1};
+            if (!af_attention_fits(&g, &s, w))
+                continue;
+            const af_attention_tile *t = &af_attention_tile_list[tile];
+            const double ms = af_attention_cost(&g, &s, w) / g.clock * 1e3;
+            if (getenv("AF_LIST"))
+                print_message("%d+%d of %d, tile %d: %.3f ms, measured %.3f\n", s.heads, s.kv_heads,
+                              s.ep, tile, ms, seen[i].ms);
+            if (t->warps == 4 && t->mt == 2) /* the one that was measured */
+                CHECK_MSG(fabs(ms / seen[i].ms - 1) < 0.15, "%.3f ms, measured %.3f", ms,
+                          seen[i].ms);
+        }
+    }
+}
+
+/* A kernel for few tokens and 4-bit weights fits every GPU (bnb_linear_cuda.c): the defines it is
+ * given are those of a variant, which the compiler of a driver-only machine cannot add. */
+static void test_warps_for_few_tokens_are_built(void **state)
+{
+    static const char *const rest[] = {"AF_TOK=8", "AF_TOK=16", "AF_TOK=8 AF_WARPS=16 AF_SLOTS=4",
+                                       "AF_TOK=8 AF_WARPS=8 AF_SLOTS=2",
+                                       "AF_TOK=16 AF_WARPS=8 AF_SLOTS=2"};
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(rest) * 2; i++) {
+        char defines[96];
+        snprintf(defines, sizeof defines, "AF_BOOK=%s_bits %s", i % 2 ? "fp4" : "nf4", rest[i / 2]);
+        CHECK_MSG(has_variant("bnb_linear.cu", defines), "no variant %s", defines);
+    }
 }
 
 int main(void)
@@ -187,6 +343,11 @@ int main(void)
         cmocka_unit_test(test_costs_grow_with_the_shape),
         cmocka_unit_test(test_the_model_agrees_with_an_h200),
         cmocka_unit_test(test_choices_are_those_of_the_list),
+        cmocka_unit_test(test_every_attention_tile_is_built),
+        cmocka_unit_test(test_warps_for_few_tokens_are_built),
+        cmocka_unit_test(test_attention_choices_fit_and_are_the_cheapest),
+        cmocka_unit_test(test_attention_costs_grow_with_the_shape),
+        cmocka_unit_test(test_the_model_of_attention_agrees_with_an_h200),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,6 +109,7 @@ static void no_dtype(af_graph *g) { af_graph_input(g, "odd", (af_dtype)999, 1, (
 static void no_cast(af_graph *g) { af_cast(g, F32(3, 4), (af_dtype)-1); }
 static void no_act(af_graph *g) { af_glu(g, F32(3, 4), (af_act)9); }
 static void no_recompute(af_graph *g) { af_graph_set_recompute(g, (af_recompute)7, 1); }
+static void all_rebuilt(af_graph *g) { af_graph_set_rebuilt(g, 0); }
 static void no_rows(af_graph *g) { af_graph_set_rows(g, -4); }
 static void live_rows(af_graph *g)
 {
@@ -192,6 +193,7 @@ static void test_a_wrong_call_gives_a_message_with_both_values(void **state)
         {"no such type to cast to", no_cast, {"-1", "[3 x 4]"}},
         {"no such activation", no_act, {"9", "3"}},
         {"no such recomputation", no_recompute, {"7", "4"}},
+        {"no such block", all_rebuilt, {"block 0", "rebuilt"}},
         {"rows below zero", no_rows, {"-4", "rows"}},
         {"more live rows than rows", live_rows, {"5 live rows", "0 to 4"}},
         {"the group of an input", group_of_an_input, {"'x'", "not a parameter"}},

@@ -43,8 +43,9 @@ static double value(const json_t *row, const char *key)
 
 /* ---- the golden run ---- */
 
-/* The run `name` of the goldens; `teacher` names its key and what is in the folder of goldens. */
-static void follow_pytorch(const char *name, const char *teacher, const char *more)
+/* The run `name` of the goldens; `teacher` names its key and what is in the folder of goldens.
+ * chunk: kd_chunk_size, of micro-batches whose lengths differ. */
+static void follow_pytorch(const char *name, const char *teacher, const char *more, int chunk)
 {
     const char *g = shared_dir();
     char path[600];
@@ -56,8 +57,9 @@ static void follow_pytorch(const char *name, const char *teacher, const char *mo
     af_buf_printf(&b,
                   "base_model: %s/golden/models/llama\nadapter: lora\nlora_model_dir: "
                   "%s/golden/preference/runs/initial/llama\ndatasets: [{path: "
-                  "%s/golden/models/data/train_tokens.jsonl}]\noutput_dir: %s/%s\n",
-                  g, g, g, dir, name);
+                  "%s/golden/models/data/train_tokens.jsonl}]\noutput_dir: %s/%s\n"
+                  "kd_chunk_size: %d\noverwrite_output_dir: true\n",
+                  g, g, g, dir, name, chunk);
     af_buf_printf(&b, teacher, g);
     af_buf_printf(
         &b,
@@ -89,7 +91,18 @@ static void test_a_run_follows_pytorch(void **state)
 {
     (void)state;
     follow_pytorch("distill-jsd", "teacher_model: %s/golden/models/runs/llama/teacher\n",
-                   "kd_beta: 0.5\n");
+                   "kd_beta: 0.5\n", 0);
+}
+
+/* Distributions of some rows at a time, where they do not fill the last part. */
+static void test_chunks_follow_pytorch(void **state)
+{
+    (void)state;
+    static const char *const file =
+        "kd_logits: %s/golden/preference/runs/distill-topk/capture.safetensors\n";
+    follow_pytorch("distill-jsd", "teacher_model: %s/golden/models/runs/llama/teacher\n",
+                   "kd_beta: 0.5\n", 27);
+    follow_pytorch("distill-topk-norm", file, "kd_normalize_topk: true\n", 50);
 }
 
 static void test_runs_from_a_capture_follow_pytorch(void **state)
@@ -97,8 +110,8 @@ static void test_runs_from_a_capture_follow_pytorch(void **state)
     (void)state;
     static const char *const file =
         "kd_logits: %s/golden/preference/runs/distill-topk/capture.safetensors\n";
-    follow_pytorch("distill-topk", file, "");
-    follow_pytorch("distill-topk-norm", file, "kd_normalize_topk: true\n");
+    follow_pytorch("distill-topk", file, "", 0);
+    follow_pytorch("distill-topk-norm", file, "kd_normalize_topk: true\n", 0);
 }
 
 /* ---- by hand ---- */
@@ -258,6 +271,56 @@ static void test_a_shared_base_changes_nothing(void **state)
     json_decref(b);
 }
 
+/* Activations of a step, by its plan. */
+static double planned(const char *chunk, const char *checkpointing)
+{
+    char path[300], *text = NULL;
+    const char *const set[] = {chunk, checkpointing};
+    af_error err = {0};
+    snprintf(path, sizeof path, "%s/run.yaml", dir);
+    CHECK_OK(af_train_plan(path, set, 2, 0, true, &text, &err), err);
+    json_t *plan = json_loads(text, 0, NULL);
+    const double bytes = value(json_object_get(plan, "arenas"), "activations");
+    json_decref(plan);
+    free(text);
+    return bytes;
+}
+
+/* Full fine-tuning trains the head, too: its gradient is a sum over the parts. */
+static void test_chunks_change_only_the_memory(void **state)
+{
+    (void)state;
+    char base[300], more[900];
+    snprintf(base, sizeof base, "%s/models/qwen2", golden_dir());
+    for (int chunk = 0; chunk < 6; chunk += 5) {
+        snprintf(more, sizeof more,
+                 "teacher_model: %s/teacher\nmax_steps: 3\nlearning_rate: 0.001\nseed: 3\n"
+                 "sequence_len: 64\nkd_beta: 0.3\nkd_ce_alpha: 0.5\nwarmup_steps: 0\n"
+                 "val_set_size: 0\nkd_chunk_size: %d\n",
+                 dir, chunk);
+        run_in(chunk ? "in-chunks" : "at-once", base, more, AF_OK, NULL);
+    }
+    json_t *a = read_metrics("at-once"), *b = read_metrics("in-chunks");
+    for (size_t i = 0; i < 3; i++) {
+        static const char *const keys[] = {"loss", "kl", "ce", "grad_norm"};
+        for (size_t k = 0; k < AF_LEN(keys); k++) {
+            const double x = value(json_array_get(a, i), keys[k]);
+            const double y = value(json_array_get(b, i), keys[k]);
+            CHECK_MSG(x > 0 && fabs(x - y) <= 2e-6 * x, "%s of step %zu: %.9g, in chunks %.9g",
+                      keys[k], i + 1, x, y);
+        }
+    }
+    json_decref(a);
+    json_decref(b);
+    static const char *const modes[] = {"gradient_checkpointing=false",
+                                        "gradient_checkpointing=true"};
+    for (size_t i = 0; i < AF_LEN(modes); i++) {
+        const double all = planned("kd_chunk_size=0", modes[i]);
+        const double some = planned("kd_chunk_size=8", modes[i]);
+        CHECK_MSG(some < 0.4 * all, "%g bytes in chunks, %g at once", some, all);
+    }
+}
+
 static int64_t records_left = INT64_MAX; /* until a capture is stopped */
 
 static bool stop_now(void *user)
@@ -376,6 +439,9 @@ static void test_contradictions_are_refused(void **state)
     snprintf(more, sizeof more, "teacher_model: %s\ntask_type: SEQ_CLS\n", base);
     run_in("no", base, more, AF_EUSAGE, "distillation goes with training on tokens");
     run_in("no", base, "kd_beta: 0.5\n", AF_EUSAGE, "without 'teacher_model' or 'kd_logits'");
+    run_in("no", base, "kd_chunk_size: 8\n", AF_EUSAGE, "without 'teacher_model' or 'kd_logits'");
+    snprintf(more, sizeof more, "teacher_model: %s\nkd_uld: true\nkd_chunk_size: 8\n", base);
+    run_in("no", base, more, AF_EUSAGE, "kd_chunk_size has no effect with kd_uld");
     snprintf(more, sizeof more, "teacher_model: %s\nkd_topk: 8\n", base);
     run_in("no", base, more, AF_EUSAGE, "afinar distill capture");
     snprintf(more, sizeof more, "kd_logits: %s/model.safetensors\n", base);
@@ -391,9 +457,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_run_follows_pytorch),
         cmocka_unit_test(test_runs_from_a_capture_follow_pytorch),
+        cmocka_unit_test(test_chunks_follow_pytorch),
         cmocka_unit_test(test_divergences_are_their_formulas),
         cmocka_unit_test(test_a_student_follows_its_teacher),
         cmocka_unit_test(test_a_shared_base_changes_nothing),
+        cmocka_unit_test(test_chunks_change_only_the_memory),
         cmocka_unit_test(test_a_capture_is_its_teacher),
         cmocka_unit_test(test_a_killed_capture_goes_on),
         cmocka_unit_test(test_contradictions_are_refused),

@@ -3,8 +3,10 @@
  * Uploads go through a ring of segments: data is copied into the current segment and an
  * asynchronous transfer is queued on the stream. A segment is used again only after the event
  * recorded when it was left, so small batches are queued without waiting, and large
- * weights stream through at the speed of the bus. */
+ * weights stream through at the speed of the bus. One thread that copies out of a mapped file is
+ * slower than that: several copy what is long. */
 #include "backend/cuda/cuda_graph.h"
+#include "base/pool.h"
 
 enum { SEGMENTS = 8, SEGMENT_BYTES = 8 << 20 };
 enum {
@@ -12,8 +14,12 @@ enum {
     PENDING_BYTES = 256
 }; /* asynchronous downloads, and bytes of each at most */
 
+enum { COPIERS_MAX = 8, COPY_TOGETHER = 1 << 20, COPY_PIECE = 1 << 17 };
+
 struct af_upload {
     uint8_t *host;
+    af_pool *copiers; /* NULL until something long comes */
+    bool alone;       /* there are none to be had */
     void *event[SEGMENTS];
     bool pending[SEGMENTS];
     int at;
@@ -57,6 +63,7 @@ void af_upload_free(af_upload *u, af_cuda *cu)
             cu->drv->event_free(u->event[i]);
     if (u->host)
         cu->drv->host_free(u->host);
+    af_pool_free(u->copiers);
     free(u);
 }
 
@@ -80,12 +87,37 @@ done:
     return st;
 }
 
+typedef struct copy_job {
+    uint8_t *to;
+    const uint8_t *from;
+    uint64_t bytes;
+} copy_job;
+
+static void copy_pieces(void *arg, int64_t from, int64_t to, int share)
+{
+    const copy_job *j = arg;
+    const uint64_t at = (uint64_t)from * COPY_PIECE;
+    (void)share;
+    memcpy(j->to + at, j->from + at, AF_MIN((uint64_t)to * COPY_PIECE, j->bytes) - at);
+}
+
+static void copy_bytes(af_upload *u, uint8_t *to, const uint8_t *from, uint64_t n)
+{
+    if (n >= COPY_TOGETHER && !u->copiers && !u->alone)
+        u->alone = af_pool_new(&u->copiers, AF_MIN(af_cpu_count(), COPIERS_MAX), NULL) != AF_OK;
+    if (n < COPY_TOGETHER || !u->copiers)
+        memcpy(to, from, n);
+    else
+        af_pool_run(u->copiers, (int64_t)((n + COPY_PIECE - 1) / COPY_PIECE), copy_pieces,
+                    &(copy_job){to, from, n});
+}
+
 static af_status send_some(af_cuda *cu, uint8_t *to, uint64_t pitch, const uint8_t *from,
                            uint64_t width, uint64_t rows, const char *what, af_error *err)
 {
     af_upload *u = cu->upload;
     uint8_t *stage = u->host + (uint64_t)u->at * SEGMENT_BYTES + u->used;
-    memcpy(stage, from, width * rows);
+    copy_bytes(u, stage, from, width * rows);
     u->used = AF_ALIGN_UP(u->used + width * rows, (uint64_t)256);
     if (rows == 1 || pitch == width)
         return af_cu_check(cu->drv, cu->drv->copy_up(to, stage, width * rows, cu->stream),

@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "format/config/keys_latent.h"
 #include "format/config/keys_layers.h"
+#include "format/config/keys_mup.h"
 #include "format/config/keys_router.h"
 #include "format/config/keys_state.h"
 #include "format/weights/gguf.h"
@@ -141,6 +142,7 @@ typedef struct af_hf_config {
     af_latent_keys latent;
     af_layer_keys per_layer;
     af_router_keys router;
+    af_mup_keys mup;
     double logit_scale;        /* cohere; 0 = absent */
     double qkv_clip;           /* clip_qkv; 0 = none */
     int64_t dense_ffn;         /* of layers without experts, where it is not intermediate_size */

@@ -126,7 +126,8 @@ typedef enum af_mixer {
     AF_MIXER_DELTA_NET,
     AF_MIXER_MAMBA2,
     AF_MIXER_SHORT_CONV,
-    AF_MIXER_NONE, /* an MLP alone */
+    AF_MIXER_HYBRID, /* attention and Mamba-2 of the same input, added (falcon_h1) */
+    AF_MIXER_NONE,   /* an MLP alone */
     AF_MIXER_COUNT
 } af_mixer;
 
@@ -367,6 +368,7 @@ typedef struct af_model_spec {
     af_state_keys state;   /* sizes of state layers, latent attention, routers */
     af_latent_keys latent;
     af_router_keys router;
+    af_mup_keys mup;
     const char *inner; /* what "model." is called among the modules of the whole model */
 
     int embed, head;          /* tensor indexes; head = embed when tied */

@@ -47,7 +47,7 @@ typedef struct af_mixer_block {
 
 extern const af_mixer_block af_block_latent;
 extern const af_mixer_block af_block_attention, af_block_delta_net, af_block_mamba2,
-    af_block_short_conv;
+    af_block_short_conv, af_block_hybrid;
 
 /* MLPs: h [N][D] -> [N][D] */
 af_tensor *af_block_mlp_gated(const af_forward *f, int layer, af_tensor *h);
@@ -59,6 +59,9 @@ af_tensor *af_block_beside(const af_forward *f, int layer, af_tensor *h);
  * layer does to the residual x at its end. */
 af_tensor *af_layer_inputs(const af_forward *f, af_tensor *x);
 af_tensor *af_layer_end(const af_forward *f, int layer, af_tensor *x);
+/* x [N][..] times factor[i] in each of the next width[i] columns. */
+af_tensor *af_mul_parts(const af_forward *f, af_tensor *x, const double *factor,
+                        const int64_t *width, int parts);
 /* The activation of an MLP without a gate. */
 af_tensor *af_activate(const af_forward *f, int layer, af_tensor *x);
 /* The experts alone: the router reads router_x [N][D], they read x [N][D]. */

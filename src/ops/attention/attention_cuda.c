@@ -4,8 +4,11 @@
  * tiles is bounded here and found on the device. */
 #include "backend/cuda/driver.h"
 #include "ops/attention/attention_choice.h"
+#include "ops/attention/attention_cost.h"
 #include "ops/attention/attention_in.h"
 #include "ops/common/cuda_ops.h"
+
+#include <limits.h>
 
 enum {
     WARPS = 4,
@@ -22,8 +25,8 @@ typedef struct attention_plan {
     const af_tensor *qkv, *bounds;
     int H, K, E;
     bool mma, sm90, softcap;
-    int ep, mt, bn; /* padded head; 16-row tiles a warp; streamed rows */
-    int rows;       /* a block owns */
+    int ep, warps, mt, bn; /* padded head; warps; 16-row tiles a warp; streamed rows */
+    int rows;              /* a block owns */
     int threads;
     unsigned shared;
     int splits; /* blocks that share the query heads of one kv head (dk, dv) */
@@ -34,35 +37,70 @@ static unsigned mma_shared(int owned, int streamed, int ep)
     return (unsigned)((owned + streamed) * (ep + 8) * 2);
 }
 
+/* Tiles as they were measured, with smaller ones where those do not fit. */
+static void tiles_measured(attention_plan *p, const af_cuda *cu, bool back)
+{
+    p->warps = WARPS;
+    p->mt = back || p->ep > 128 ? 1 : ROW_TILES;
+    p->bn = p->ep > 128 ? 32 : 64;
+    p->rows = WARPS * 16 * p->mt;
+    if (!back) {
+        p->shared = mma_shared(p->rows, 2 * p->bn, p->ep);
+        return;
+    }
+    p->shared = mma_shared(2 * p->rows, 4 * p->bn, p->ep) + (unsigned)p->bn * 16;
+    if (p->shared > (unsigned)cu->smem_max && p->ep == 128) {
+        p->bn = 32;
+        p->shared = mma_shared(2 * p->rows, 4 * p->bn, p->ep) + (unsigned)p->bn * 16;
+    }
+}
+
+/* Tiles, and blocks that share a kv head, as the cost model chooses them. */
+static void tiles_modelled(attention_plan *p, const af_cuda *cu, const af_node *n, bool back)
+{
+    const af_gpu_rates g = af_gpu_rates_read(cu);
+    const af_attention_shape s = {.rows = af_rows(p->qkv),
+                                  .sequences = p->bounds->dim[0] - 1,
+                                  .heads = p->H,
+                                  .kv_heads = p->K,
+                                  .ep = p->ep,
+                                  .window = n->attr.attention.window,
+                                  .causal = n->attr.attention.causal,
+                                  .capped = p->softcap,
+                                  .back = back};
+    const af_attention_way w = af_attention_choose(&g, &s);
+    if (w.tile < 0) {
+        p->shared = UINT_MAX;
+        return;
+    }
+    const af_attention_tile *t = &af_attention_tile_list[w.tile];
+    p->warps = t->warps;
+    p->mt = t->mt;
+    p->bn = t->bn;
+    p->rows = af_attention_tile_rows(t);
+    p->shared = (unsigned)af_attention_tile_shared(t);
+    p->splits = w.splits;
+}
+
 /* The tensor core kernels take this node. */
 static bool plan_mma(attention_plan *p, const af_cuda *cu, const af_node *n, bool back)
 {
     static const int heads[] = {32, 64, 80, 96, 128, 256}, capped[] = {64, 128, 256};
     if (p->qkv->dtype != AF_DTYPE_BF16 || p->E % 8 || p->E > 256)
         return false;
-    for (int i = 0; i < n->n_in; i++)
-        if (n->in[i]->dtype == AF_DTYPE_BF16 && !af_cuda_rows_fit(n->in[i], 8))
-            return false;
-    if (!af_cuda_rows_fit(n->out[0], 8))
-        return false;
     for (size_t i = 0; i < AF_LEN(heads) && p->ep < p->E && !p->softcap; i++)
         p->ep = heads[i];
     for (size_t i = 0; i < AF_LEN(capped) && p->ep < p->E && p->softcap; i++)
         p->ep = capped[i];
-    p->mt = back || p->ep > 128 ? 1 : ROW_TILES;
-    p->bn = p->ep > 128 ? 32 : 64;
-    p->rows = WARPS * 16 * p->mt;
-    p->threads = WARPS * 32;
-    if (!back) {
-        p->shared = mma_shared(p->rows, 2 * p->bn, p->ep);
-    } else {
-        p->shared = mma_shared(2 * p->rows, 4 * p->bn, p->ep) + (unsigned)p->bn * 16;
-        if (p->shared > (unsigned)cu->smem_max && p->ep == 128) {
-            p->bn = 32;
-            p->shared = mma_shared(2 * p->rows, 4 * p->bn, p->ep) + (unsigned)p->bn * 16;
-        }
-    }
-    return p->shared <= (unsigned)cu->smem_max;
+    if (af_gpu_modelled(cu))
+        tiles_modelled(p, cu, n, back);
+    else
+        tiles_measured(p, cu, back);
+    p->threads = p->warps * 32;
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i]->dtype == AF_DTYPE_BF16 && !af_cuda_rows_fit(n->in[i], 8))
+            return false;
+    return af_cuda_rows_fit(n->out[0], 8) && p->shared <= (unsigned)cu->smem_max;
 }
 
 /* Heads that Hopper's warpgroup MMA and copy engine take, if rows are aligned. */
@@ -105,7 +143,8 @@ static bool plan_plain(attention_plan *p)
 
 /* Few kv heads and few rows leave the device idle: then blocks share the query heads of one kv head
  * and the parts are added up in order. On Hopper pieces are dealt out by what they cost: two for
- * each multiprocessor, or nearly so, are enough. */
+ * each multiprocessor, or nearly so, are enough; the cost model has chosen where nothing was
+ * measured. */
 static int splits_of(const attention_plan *p, const af_cuda *cu)
 {
     const int heads = p->H / p->K;
@@ -114,6 +153,8 @@ static int splits_of(const attention_plan *p, const af_cuda *cu)
     int splits = 1;
     if (!p->mma)
         return 1;
+    if (!on_hopper && af_gpu_modelled(cu))
+        return AF_MAX(p->splits, 1);
     if (!on_hopper)
         return blocks < (int64_t)cu->sms * 8 ? heads : 1;
     while (splits < heads && (heads % splits || blocks * splits * 8 < (int64_t)cu->sms * 15))
@@ -153,7 +194,7 @@ static af_kernel *kernel(af_cuda *cu, const char *name, const attention_plan *p,
     return af_cuda_kernel(
         cu, "attention.cu", name,
         af_cuda_text(cu, "AF_BWD=%d AF_EP=%d AF_WARPS=%d AF_MT=%d AF_BN=%d AF_SOFTCAP=%d AF_VEC=8",
-                     back, p->ep, WARPS, p->mt, p->bn, p->softcap));
+                     back, p->ep, p->warps, p->mt, p->bn, p->softcap));
 }
 
 static int64_t tiles(const attention_plan *p)

@@ -145,6 +145,7 @@ typedef struct af_run_config {
     const char *teacher_model, *teacher_adapter;
     const char *kd_logits; /* a capture, in place of the teacher */
     int64_t kd_topk;       /* 0 = all of a capture */
+    int64_t kd_chunk_size; /* 0 = all rows */
     bool teacher_load_in_4bit, kd_normalize_topk;
     double kd_alpha, kd_ce_alpha, kd_temperature, kd_beta;
     bool kd_uld; /* the teacher has another tokenizer; the next ones are of this */

@@ -358,6 +358,10 @@ const af_key af_keys[] = {
     {"kd_normalize_topk", BOOL(kd_normalize_topk), 0, 0, "false",
      "kd_logits: the student's distribution, too, sums to 1 over these tokens", {0},
      AF_NEED_CAPTURE},
+    {"kd_chunk_size", I64(kd_chunk_size), 0, 1 << 20, "0",
+     "tokens whose distributions are in memory together, computed again in the backward pass; "
+     "0 = all of a micro-batch",
+     {0}, AF_NEED_DISTILL},
     {"kd_uld", BOOL(kd_uld), 0, 0, "false",
      "the teacher has another tokenizer: compare sorted distributions where both end at the same "
      "byte (ULD)",

@@ -89,6 +89,9 @@ af_status af_run_labels_check(const af_run_config *r, af_error *err)
         return wrong(r, "kd_temperature", err,
                      "with kd_uld the two temperatures are uld_student_temperature and "
                      "uld_teacher_temperature");
+    if (r->kd_uld && r->kd_chunk_size)
+        return wrong(r, "kd_chunk_size", err,
+                     "kd_chunk_size has no effect with kd_uld: its logits pass through the host");
     if (r->kd_uld && !r->uld_hybrid && af_run_key_is_set(r, "kd_beta"))
         return wrong(r, "kd_beta", err,
                      "kd_beta has no effect: only uld_use_hybrid_loss has a divergence");

@@ -34,8 +34,10 @@ af_tensor *af_divergence_rows(af_divergence *d, af_tensor *p, af_tensor *q)
         return divergence(g, q, p);
     if (d->beta == 1)
         return divergence(g, p, q);
-    d->log_p = af_graph_input(g, "kd_log_student", AF_DTYPE_F32, 1, (int64_t[]){1});
-    d->log_q = af_graph_input(g, "kd_log_teacher", AF_DTYPE_F32, 1, (int64_t[]){1});
+    if (!d->log_p) {
+        d->log_p = af_graph_input(g, "kd_log_student", AF_DTYPE_F32, 1, (int64_t[]){1});
+        d->log_q = af_graph_input(g, "kd_log_teacher", AF_DTYPE_F32, 1, (int64_t[]){1});
+    }
     af_tensor *m = log_add(g, af_add(g, p, d->log_p), af_add(g, q, d->log_q));
     return af_add(g, af_scale(g, divergence(g, q, m), d->beta),
                   af_scale(g, divergence(g, p, m), 1 - d->beta));
@@ -46,7 +48,8 @@ af_tensor *af_divergence_rows(af_divergence *d, af_tensor *p, af_tensor *q)
 af_tensor *af_divergence_best(af_divergence *d, af_graph *g, af_tensor *best, af_tensor *shares,
                               int64_t V, bool normalize, af_tensor **p)
 {
-    d->border = af_graph_input(g, "kd_border", AF_DTYPE_F32, 1, (int64_t[]){1});
+    if (!d->border)
+        d->border = af_graph_input(g, "kd_border", AF_DTYPE_F32, 1, (int64_t[]){1});
     af_tensor *q = af_expand_topk(g, best, shares, V, (double)ABSENT);
     af_tensor *below = af_relu(g, af_scale(g, af_sub(g, q, d->border), -1));
     *p = af_sub(g, *p, af_scale(g, below, 2));

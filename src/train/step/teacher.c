@@ -187,8 +187,7 @@ static af_tensor *log_shares(af_model_leaves *l, af_tensor *h, int64_t tokens, d
 
 /* The teacher's own forward pass. */
 static af_status record_model(af_teacher *t, const af_run_model *m, af_model_leaves *student,
-                              const af_batch_inputs *in, int64_t tokens, af_tensor **q,
-                              af_error *err)
+                              const af_batch_inputs *in, af_tensor **h, af_error *err)
 {
     const af_leaves_opts o = {.compute = m->compute,
                               .adapter = m->teacher_adapter,
@@ -197,20 +196,89 @@ static af_status record_model(af_teacher *t, const af_run_model *m, af_model_lea
                               .prefix = "teacher."};
     const af_status st = af_model_leaves_init(&t->leaves, student->graph, m->teacher_spec, &o, err);
     if (st == AF_OK)
-        *q = log_shares(&t->leaves, af_model_forward(&t->leaves, in, NULL), tokens,
-                        m->run->kd_temperature);
+        *h = af_model_forward(&t->leaves, in, NULL);
     return st;
 }
 
 /* q comes from a file. */
-static af_tensor *record_shares(af_teacher *t, const af_run_model *m, af_graph *g, int64_t rows,
+static af_tensor *record_shares(af_teacher *t, const af_run_model *m, af_teacher_part *part,
                                 af_tensor **p)
 {
-    const int64_t dim[2] = {rows, best_tokens(m)};
-    t->best = af_graph_input(g, "kd_best", AF_DTYPE_I32, 2, dim);
-    t->shares = af_graph_input(g, "kd_shares", AF_DTYPE_F32, 2, dim);
-    return af_divergence_best(&t->divergence, g, t->best, t->shares, m->spec->vocab,
+    const int64_t dim[2] = {t->part_rows, best_tokens(m)};
+    part->best = af_graph_input(t->graph, "kd_best", AF_DTYPE_I32, 2, dim);
+    part->shares = af_graph_input(t->graph, "kd_shares", AF_DTYPE_F32, 2, dim);
+    return af_divergence_best(&t->divergence, t->graph, part->best, part->shares, m->spec->vocab,
                               m->run->kd_normalize_topk, p);
+}
+
+/* What is recorded for every part. */
+typedef struct part_source {
+    const af_run_model *m;
+    af_model_leaves *student;
+    const af_batch_inputs *in;
+    af_tensor *h, *teacher; /* last hidden states; the teacher's NULL until it is recorded */
+    int64_t rows, tokens;
+} part_source;
+
+static void record_inputs(af_teacher *t, af_teacher_part *part, int64_t rows)
+{
+    af_graph *g = t->graph;
+    part->weight = af_graph_input(g, "kd_weight", AF_DTYPE_F32, 1, &t->part_rows);
+    if (t->parts == 1)
+        return;
+    part->index = af_graph_input(g, "kd_rows", AF_DTYPE_I32, 2, (int64_t[]){t->part_rows, 2});
+    part->back = af_graph_input(g, "kd_rows_back", AF_DTYPE_I32, 2, (int64_t[]){rows, 2});
+}
+
+static af_tensor *rows_of(const af_teacher *t, const af_teacher_part *part, af_tensor *h)
+{
+    return t->parts == 1 ? h : af_row_pick(t->graph, h, part->index, part->back);
+}
+
+/* The weighted sum of the divergences of a part's rows. */
+static af_status record_part(af_teacher *t, af_teacher_part *part, part_source *s, af_tensor **sum,
+                             af_error *err)
+{
+    const double T = s->m->run->kd_temperature;
+    af_tensor *q, *p = log_shares(s->student, rows_of(t, part, s->h), s->tokens, T);
+    if (s->m->capture.file) {
+        q = record_shares(t, s->m, part, &p);
+    } else {
+        if (!s->teacher) {
+            const af_status st = record_model(t, s->m, s->student, s->in, &s->teacher, err);
+            if (st != AF_OK)
+                return st;
+        }
+        q = log_shares(&t->leaves, rows_of(t, part, s->teacher), s->tokens, T);
+    }
+    *sum = af_sum_all(t->graph,
+                      af_mul(t->graph, af_divergence_rows(&t->divergence, p, q), part->weight));
+    return AF_OK;
+}
+
+/* Several parts are a block each, after those of both models. */
+static af_status record_parts(af_teacher *t, part_source *s, af_error *err)
+{
+    af_status st = AF_OK;
+    af_graph *g = t->graph;
+    const int other = s->m->teacher_spec ? s->m->teacher_spec->layers : 0;
+    const int first = (int)AF_MAX(s->m->spec->layers, other);
+    af_tensor *sum;
+    for (int i = 0; i < t->parts; i++)
+        record_inputs(t, &t->part[i], s->rows);
+    if (t->parts > 1 && !s->m->capture.file)
+        AF_TRY(record_model(t, s->m, s->student, s->in, &s->teacher, err));
+    for (int i = 0; i < t->parts; i++) {
+        if (t->parts > 1)
+            af_graph_set_block(g, first + i);
+        AF_TRY(record_part(t, &t->part[i], s, &sum, err));
+        af_graph_set_block(g, -1);
+        t->kd = i ? af_add(g, t->kd, sum) : sum;
+    }
+    if (t->parts > 1)
+        af_graph_set_rebuilt(g, first);
+done:
+    return st;
 }
 
 af_status af_teacher_record(af_teacher *t, const af_run_model *m, af_model_leaves *student,
@@ -219,23 +287,19 @@ af_status af_teacher_record(af_teacher *t, const af_run_model *m, af_model_leave
 {
     const af_run_config *r = m->run;
     af_graph *g = student->graph;
-    af_tensor *q = NULL;
-    const int64_t tokens =
-        m->capture.file ? m->spec->vocab : AF_MIN(m->spec->vocab, m->teacher_spec->vocab);
+    part_source s = {.m = m, .student = student, .in = in, .h = h, .rows = rows};
+    s.tokens = m->capture.file ? m->spec->vocab : AF_MIN(m->spec->vocab, m->teacher_spec->vocab);
     t->graph = g;
-    t->best = t->shares = NULL;
     t->divergence = (af_divergence){.graph = g, .beta = r->kd_beta};
-    t->weight = af_graph_input(g, "kd_weight", AF_DTYPE_F32, 1, &rows);
-    af_tensor *p = log_shares(student, h, tokens, r->kd_temperature);
-    if (m->capture.file) {
-        q = record_shares(t, m, g, rows, &p);
-    } else {
-        const af_status st = record_model(t, m, student, in, tokens, &q, err);
-        if (st != AF_OK)
-            return st;
-    }
+    t->part_rows = r->kd_chunk_size && r->kd_chunk_size < rows ? r->kd_chunk_size : rows;
+    t->parts = (int)((rows + t->part_rows - 1) / t->part_rows);
+    t->part = af_calloc((uint64_t)t->parts, sizeof *t->part);
+    if (!t->part)
+        return af_fail_nomem(err, "a teacher", (uint64_t)t->parts * sizeof *t->part);
+    const af_status st = record_parts(t, &s, err);
+    if (st != AF_OK)
+        return st;
     t->ce = *loss;
-    t->kd = af_sum_all(g, af_mul(g, af_divergence_rows(&t->divergence, p, q), t->weight));
     *loss = af_add(g, af_scale(g, t->ce, r->kd_ce_alpha), af_scale(g, t->kd, r->kd_alpha));
     if (af_graph_status(g, NULL) == AF_OK) {
         af_graph_output(g, t->ce);
@@ -254,6 +318,9 @@ static af_status load_capture(af_teacher *t, const af_run_model *m, int64_t rows
     return AF_OK;
 }
 
+/* Of all parts: a few more than a micro-batch has. */
+static int64_t all_rows(const af_teacher *t) { return t->parts * t->part_rows; }
+
 af_status af_teacher_load(af_teacher *t, const af_run_model *m, int64_t rows, af_error *err)
 {
     af_status st = AF_OK;
@@ -265,12 +332,13 @@ af_status af_teacher_load(af_teacher *t, const af_run_model *m, int64_t rows, af
     if (m->teacher_spec)
         AF_TRY(af_model_write_rope(&t->leaves, m->run->sequence_len, err));
     if (m->capture.file)
-        AF_TRY(load_capture(t, m, rows, err));
+        AF_TRY(load_capture(t, m, all_rows(t), err));
     AF_TRY(af_divergence_load(&t->divergence, err));
-    t->rows = af_calloc((uint64_t)rows, sizeof *t->rows);
+    t->rows = af_calloc((uint64_t)all_rows(t), sizeof *t->rows);
+    t->picked = af_calloc((uint64_t)(t->part_rows + rows) * 2, sizeof *t->picked);
     t->ce_loss = af_calloc(k, sizeof *t->ce_loss);
     t->kd_loss = af_calloc(k, sizeof *t->kd_loss);
-    if (!t->rows || !t->ce_loss || !t->kd_loss)
+    if (!t->rows || !t->picked || !t->ce_loss || !t->kd_loss)
         st = af_fail_nomem(err, "staging buffers", (uint64_t)rows * sizeof *t->rows);
 done:
     return st;
@@ -321,17 +389,47 @@ static af_status put_sequence(af_teacher *t, const af_run_model *m, const af_bat
 
 /* The k best tokens of every row that has a label; the device makes whole rows of them. */
 static af_status upload_shares(af_teacher *t, const af_run_model *m, const af_batch *b,
-                               int64_t rows, af_error *err)
+                               af_error *err)
 {
     af_status st = AF_OK;
-    for (int64_t i = 0; i < rows * best_tokens(m); i++)
+    const int64_t n = t->part_rows * best_tokens(m);
+    for (int64_t i = 0; i < t->parts * n; i++)
         t->id[i] = -100;
     for (int64_t s = 0; s < b->sequences; s++)
         AF_TRY(put_sequence(t, m, b, s, err));
-    AF_TRY(af_tensor_write(t->graph, t->best, t->id, af_tensor_bytes(t->best), err));
-    st = af_tensor_write(t->graph, t->shares, t->log_share, af_tensor_bytes(t->shares), err);
+    for (int i = 0; i < t->parts; i++) {
+        const af_teacher_part *p = &t->part[i];
+        AF_TRY(af_tensor_write(t->graph, p->best, t->id + i * n, af_tensor_bytes(p->best), err));
+        AF_TRY(af_tensor_write(t->graph, p->shares, t->log_share + i * n,
+                               af_tensor_bytes(p->shares), err));
+    }
 done:
     return st;
+}
+
+/* The weights of a part's rows, and where it has several parts, which rows those with a label are;
+ * the others are zeros there, not what an earlier micro-batch left. */
+static af_status upload_part(af_teacher *t, int i, int64_t rows, af_error *err)
+{
+    const af_teacher_part *part = &t->part[i];
+    const int64_t from = i * t->part_rows;
+    int32_t *index = t->picked, *back = index + 2 * t->part_rows;
+    const af_status st =
+        af_tensor_write(t->graph, part->weight, t->rows + from, af_tensor_bytes(part->weight), err);
+    if (st != AF_OK || t->parts == 1)
+        return st;
+    for (int64_t k = 0; k < 2 * (t->part_rows + rows); k++)
+        t->picked[k] = -100;
+    for (int64_t k = 0; k < AF_MIN(t->part_rows, rows - from); k++)
+        if (t->rows[from + k] != 0) {
+            index[2 * k] = (int32_t)(from + k);
+            back[2 * (from + k)] = (int32_t)k;
+        }
+    const af_status there =
+        af_tensor_write(t->graph, part->index, index, af_tensor_bytes(part->index), err);
+    return there == AF_OK
+               ? af_tensor_write(t->graph, part->back, back, af_tensor_bytes(part->back), err)
+               : there;
 }
 
 af_status af_teacher_upload(af_teacher *t, const af_run_model *m, const af_batch *b, int64_t rows,
@@ -344,18 +442,25 @@ af_status af_teacher_upload(af_teacher *t, const af_run_model *m, const af_batch
     if (m->teacher_spec)
         AF_TRY(af_model_write_rope(&t->leaves, length, err));
     if (m->capture.file && scale != 0)
-        AF_TRY(upload_shares(t, m, b, rows, err));
-    st = af_tensor_write(t->graph, t->weight, t->rows, (uint64_t)rows * sizeof *t->rows, err);
+        AF_TRY(upload_shares(t, m, b, err));
+    for (int i = 0; i < t->parts; i++)
+        AF_TRY(upload_part(t, i, rows, err));
 done:
     return st;
 }
 
-void af_teacher_drop(af_teacher *t) { af_model_leaves_clear(&t->leaves); }
+void af_teacher_drop(af_teacher *t)
+{
+    af_model_leaves_clear(&t->leaves);
+    free(t->part);
+    t->part = NULL;
+}
 
 void af_teacher_clear(af_teacher *t)
 {
     af_teacher_drop(t);
     free(t->rows);
+    free(t->picked);
     free(t->ce_loss);
     free(t->kd_loss);
     free(t->log_share);

@@ -6,7 +6,8 @@
  *
  * p is the student, q the teacher, both at the temperature; beta 0 is KL(q||p), beta 1 KL(p||q).
  * The loss is kd_ce_alpha times the cross-entropy plus kd_alpha T^2 D, both means over the labels
- * of a step. Logits of all rows are held, of both. Of a capture, q is renormalised over the k
+ * of a step. Logits of all rows are held, of both; with kd_chunk_size, of so many at a time, a
+ * block each that is rebuilt in the backward pass. Of a capture, q is renormalised over the k
  * tokens and p is not (kd_normalize_topk: both are). */
 #ifndef AF_TEACHER_H
 #define AF_TEACHER_H
@@ -15,16 +16,25 @@
 #include "train/step/divergence.h"
 #include "train/step/run_model.h"
 
+/* Rows whose distributions are in memory together: all, or kd_chunk_size. */
+typedef struct af_teacher_part {
+    af_tensor *weight;        /* f32 [n]: T^2 times the scale of the loss where a label is */
+    af_tensor *index, *back;  /* of several parts: as af_row_pick takes the rows with labels */
+    af_tensor *best, *shares; /* of a capture: i32 and f32 [n][k], tokens and their log q */
+} af_teacher_part;
+
 typedef struct af_teacher {
     af_graph *graph; /* borrowed */
     af_model_leaves leaves;
-    af_tensor *weight;        /* f32 [N]: T^2 times the scale of the loss where a label is */
-    af_tensor *best, *shares; /* of a capture: i32 and f32 [N][k], tokens and their log q */
+    af_teacher_part *part; /* [parts] of part_rows each; the last may have rows that are none */
+    int parts;
+    int64_t part_rows;
     af_divergence divergence;
     af_tensor *ce, *kd;              /* f32 [1]: the two parts, before kd_ce_alpha and kd_alpha */
     float *rows, *ce_loss, *kd_loss; /* on the host; the last two by micro-batch */
     float *log_share;                /* on the host, of a capture: [N][k] each */
     int32_t *id;
+    int32_t *picked; /* on the host: index and back of a part */
 } af_teacher;
 
 /* Opens the teacher that the run names, and its adapter: m->teacher. Its tokens must be the

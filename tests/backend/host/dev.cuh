@@ -48,7 +48,7 @@ static inline float2 make_float2(float x, float y) { return {x, y}; }
 #define __forceinline__
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
-#define __shared__ thread_local /* static storage in a function, and allowed after extern */
+#define __shared__   thread_local /* static storage in a function, and allowed after extern */
 
 #define DEV   [[maybe_unused]] static inline
 #define FULL  0xffffffffu
@@ -150,7 +150,7 @@ DEV void __syncthreads()
 }
 DEV void previous_done() {}
 DEV void meet(int, int) { __syncthreads(); } /* opens when nobody can move: later than it might */
-DEV void __syncwarp() { device::turn(); } /* all lanes take one turn in a round */
+DEV void __syncwarp() { device::turn(); }    /* all lanes take one turn in a round */
 template <class T> DEV T __shfl_xor_sync(u32, T v, unsigned d)
 {
     return device::shuffle(v, threadIdx.x % 32 ^ d);
@@ -166,6 +166,22 @@ template <class T> DEV T __shfl_up_sync(u32, T v, unsigned d)
     return device::shuffle(v, lane >= d ? lane - d : lane);
 }
 template <class T> DEV T __shfl_sync(u32, T v, unsigned lane) { return device::shuffle(v, lane); }
+DEV u32 __ballot_sync(u32, bool v)
+{
+    u32 all = 0;
+    const device::lanes lanes = device::share(&v, sizeof v);
+    for (unsigned lane = 0; lane < 32; lane++)
+        all |= (u32) * (const bool *)lanes[lane] << lane;
+    return all;
+}
+DEV int __reduce_add_sync(u32, int v)
+{
+    int sum = 0;
+    const device::lanes lanes = device::share(&v, sizeof v);
+    for (unsigned lane = 0; lane < 32; lane++)
+        sum += (int)*lanes[lane];
+    return sum;
+}
 template <class T> DEV u32 __match_any_sync(u32, T v)
 {
     u32 same = 0;
@@ -357,8 +373,8 @@ template <bool trans> DEV void ldmatrix(u32 (&r)[4], u32 at)
     for (unsigned i = 0; i < 4; i++) {
         u16 v[2];
         for (unsigned j = 0; j < 2; j++)
-            v[j] = ((const u16 *)device::shared(*all[i * 8 + (trans ? col + j : row)]))
-                [trans ? row : col + j];
+            v[j] = ((const u16 *)device::shared(
+                *all[i * 8 + (trans ? col + j : row)]))[trans ? row : col + j];
         r[i] = v[0] | (u32)v[1] << 16;
     }
 }
@@ -366,6 +382,7 @@ DEV void ldmatrix4(u32 (&r)[4], u32 at) { ldmatrix<false>(r, at); }
 DEV void ldmatrix4_trans(u32 (&r)[4], u32 at) { ldmatrix<true>(r, at); }
 DEV u32 pack_bf16(float lo, float hi) { return pack2((bf16 *)nullptr, lo, hi); }
 
+DEV float exp2_fast(float x) { return exp2f(x); }
 DEV float tanh_exp(float x) { return tanhf(x); }
 
 struct philox {

@@ -110,5 +110,5 @@ template <class F> static vec gradient(F f, vec x, const vec &dy)
     for (size_t i = 0; i < v.size(); i++)
         x[row * ld + i] = v[i];
 }
-static vec nothing(size_t n) { return vec(n, NAN); }
+[[maybe_unused]] static vec nothing(size_t n) { return vec(n, NAN); }
 #endif
