@@ -185,7 +185,10 @@ done:
 
 /* ---- attention ---- */
 
-static bool attends(const af_layer_spec *l) { return l->mixer == AF_MIXER_ATTENTION; }
+static bool attends(const af_layer_spec *l)
+{
+    return l->mixer == AF_MIXER_ATTENTION || l->mixer == AF_MIXER_HYBRID;
+}
 
 static bool same_attention(const af_layer_spec *a, const af_layer_spec *b)
 {

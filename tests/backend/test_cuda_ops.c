@@ -170,19 +170,27 @@ static int compare_chosen(const char *const *names, size_t n, const char *what)
     return bad;
 }
 
-/* Kernels are chosen as on a GPU without Hopper's instructions and with the shared memory of a
- * small one: mma.sync and cp.async instead of wgmma and the copy engine, smaller tiles. */
+/* Kernels are chosen as on a GPU without Hopper's instructions and cuBLASLt, and with the shared
+ * memory of sm_80 and of sm_86: mma.sync and cp.async instead of wgmma and the copy engine, tiles
+ * as the cost models choose them. */
 static void test_kernels_of_other_gpus_agree_too(void **state)
 {
-    static const char *const chosen[] = {"attention", "moe", "scan", "delta", "adapter", "linear"};
+    static const char *const chosen[] = {"attention", "moe",    "scan", "delta",     "adapter",
+                                         "linear",    "matmul", "lora", "plain_nf4", "plain_fp4"};
+    static const int memory[] = {166912, 101376};
     af_cuda *cu = (af_cuda *)gpu;
+    int bad = 0;
     (void)state;
     if (!gpu)
         skip_because("no GPU");
     const int arch = cu->arch, shared = cu->smem_max;
+    af_cuda_test_on(gpu)->no_cublas = true;
     cu->arch = AF_MIN(arch, 80);
-    cu->smem_max = AF_MIN(shared, 101376);
-    const int bad = compare_chosen(chosen, AF_LEN(chosen), "as sm_80");
+    for (size_t i = 0; i < AF_LEN(memory); i++) {
+        cu->smem_max = AF_MIN(shared, memory[i]);
+        bad += compare_chosen(chosen, AF_LEN(chosen), i ? "as sm_86" : "as sm_80");
+    }
+    af_cuda_test_on(gpu)->no_cublas = false;
     cu->arch = arch;
     cu->smem_max = shared;
     assert_int_equal(bad, 0);

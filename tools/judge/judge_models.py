@@ -432,13 +432,15 @@ output_dir: {tmp}/run
 
 def grads_of(after, name, p, lr):
     w = p.detach().numpy()
+    if name not in after and any(k.startswith("backbone.") for k in after):  # nemotron_h, in its files
+        name = name.replace("model.", "backbone.", 1)
     if name in after and after[name].dtype == np.float32:
         return (w - after[name]) / lr
-    if "experts.gate_up_proj" in name or "experts.down_proj" in name:
+    if any("experts." + k in name for k in ("gate_up_proj", "up_proj", "down_proj")) and w.ndim == 3:
         base = name.rsplit(".", 1)[0]
         rows = []
         for x in range(w.shape[0]):
-            key = (["gate_proj", "up_proj"] if "gate_up" in name else ["down_proj"])
+            key = (["gate_proj", "up_proj"] if "gate_up" in name else [name.rsplit(".", 1)[-1]])
             parts = [after.get(f"{base}.{x}.{k}.weight") for k in key]
             if any(q is None or q.dtype != np.float32 for q in parts):
                 return None
@@ -472,6 +474,7 @@ def one(a, family, seed):
             l, gn, ge, name = check_grad(a.afinar, path, tmp, model, r)
             line += f" loss {l:.1e} norm {gn:.1e} grad {ge:.1e} {name if ge > 1e-5 else ''}"
             far = 1e-4 if "linear_attn" in name else 2e-5  # delta nets: float32 itself is 3e-5 away from float64
+            far = 1e-4 if "A_log" in name else far  # small gradients of numbers up to 5, which the step rounds
             bad |= l > 1e-5 or gn > 1e-5 or ge > far
         print(line + (" BAD" if bad else ""), flush=True)
         return bad

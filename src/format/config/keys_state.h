@@ -14,6 +14,9 @@ typedef struct af_state_keys {
     int64_t key_heads, key_dim; /* of queries and keys (Mamba-2: groups, state size) */
     int64_t norm_groups;        /* of the gated norm of Mamba-2, each normed alone; 0 = 1 */
     double step_min, step_max;  /* limits of time steps; step_max 0 = none */
+    bool no_norm;               /* no norm before out_proj, only the gate (falcon_h1) */
+    bool gate_after;            /* the gate of Mamba-2 comes after its norm */
+    bool out_bias; /* of out_proj; of families of Mamba-2, proj_bias is of in_proj alone */
     bool conv_bias, proj_bias;
     bool by_key_head; /* qwen3_next: rows of the projections are sorted by key head */
 } af_state_keys;

@@ -40,6 +40,7 @@ void af_list_attention(af_lister *l, int layer);
 void af_list_latent(af_lister *l, int layer);
 void af_list_delta_net(af_lister *l, int layer);
 void af_list_mamba2(af_lister *l, int layer);
+void af_list_hybrid(af_lister *l, int layer);
 void af_list_short_conv(af_lister *l, int layer);
 void af_list_mlp_gated(af_lister *l, int layer);
 void af_list_mlp_plain(af_lister *l, int layer);

@@ -117,6 +117,7 @@ static void fill_numbers(af_model_spec *s, const af_hf_config *c)
     s->state = c->state;
     s->latent = c->latent;
     s->router = c->router;
+    s->mup = c->mup;
     s->inner = c->nested || s->arch->multimodal ? "model.language_model." : "model.";
     const af_arch *a = s->arch; /* a key the family does not read changes nothing */
     s->attn_softcap = a->attn_cap ? c->attn_logit_softcapping : 0;

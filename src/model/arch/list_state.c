@@ -41,9 +41,15 @@ void af_list_mamba2(af_lister *l, int i)
     af_list_tensor(l, AF_SLOT_DT_BIAS, i, 1, k->heads, 1, 1);
     af_list_tensor(l, AF_SLOT_A_LOG, i, 1, k->heads, 1, 1);
     af_list_tensor(l, AF_SLOT_D, i, 1, k->heads, 1, 1);
-    af_list_tensor(l, AF_SLOT_STATE_NORM, i, 1, values, 1, 1);
-    af_list_linear(l, i, AF_GROUP_OUT, AF_SLOT_OUT, D, values,
-                   k->proj_bias ? AF_SLOT_OUT_BIAS : -1);
+    if (!k->no_norm)
+        af_list_tensor(l, AF_SLOT_STATE_NORM, i, 1, values, 1, 1);
+    af_list_linear(l, i, AF_GROUP_OUT, AF_SLOT_OUT, D, values, k->out_bias ? AF_SLOT_OUT_BIAS : -1);
+}
+
+void af_list_hybrid(af_lister *l, int i)
+{
+    af_list_mamba2(l, i);
+    af_list_attention(l, i);
 }
 
 void af_list_short_conv(af_lister *l, int i)

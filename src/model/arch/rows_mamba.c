@@ -29,6 +29,17 @@ static af_status fill_one(af_model_spec *s, const af_hf_config *c, af_error *err
     return AF_OK;
 }
 
+static af_status fill_hybrid(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    (void)err;
+    for (int i = 0; i < s->layers; i++)
+        s->layer[i].mixer = AF_MIXER_HYBRID;
+    s->embed_scale = c->embedding_multiplier;
+    s->attn_scale *= c->mup.key; /* keys are only multiplied with queries */
+    s->logit_scale = s->labels ? 1 : c->mup.head;
+    return AF_OK;
+}
+
 /* The tensors of a Mamba-2 layer; `in` is what the mixer is called. */
 #define MAMBA_NAMES(in)                                                                            \
     {AF_SLOT_IN, in ".in_proj.weight", "ssm_in.weight"},                                           \
@@ -104,6 +115,12 @@ const af_arch af_rows_mamba[] = {
      .bias = AF_BIAS_CONFIG,
      .names = bamba_names,
      .fill = fill_both},
+    {.model_type = "falcon_h1",
+     .peft_no_out = true,
+     .pre_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .names = bamba_names,
+     .fill = fill_hybrid},
     {.model_type = "mamba2",
      .stem = "backbone.",
      .peft_no_out = true,

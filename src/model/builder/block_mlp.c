@@ -4,7 +4,13 @@
 af_tensor *af_block_mlp_gated(const af_forward *f, int layer, af_tensor *h)
 {
     af_tensor *gate_up = af_project(f, layer, AF_GROUP_GATE_UP, h);
-    return af_project(f, layer, AF_GROUP_DOWN, af_glu(f->g, gate_up, f->s->act));
+    const af_mup_keys *m = &f->s->mup;
+    if (m->given && m->gate != 1)
+        gate_up =
+            af_mul_parts(f, gate_up, (const double[]){m->gate, 1},
+                         (const int64_t[]){f->s->layer[layer].ffn, f->s->layer[layer].ffn}, 2);
+    af_tensor *y = af_project(f, layer, AF_GROUP_DOWN, af_glu(f->g, gate_up, f->s->act));
+    return m->given && m->down != 1 ? af_scale(f->g, y, m->down) : y;
 }
 
 static af_tensor *xielu(const af_forward *f, int layer, af_tensor *x)

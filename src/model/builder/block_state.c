@@ -135,11 +135,14 @@ static af_tensor *group_norm(const af_forward *f, int layer, af_tensor *y, af_te
     af_graph *g = f->g;
     af_tensor *w = af_layer_leaf(f, layer, AF_SLOT_STATE_NORM);
     const int64_t groups = f->s->state.norm_groups;
+    const bool first = !f->s->state.gate_after;
+    if (!w)
+        return af_mul(g, y, af_silu(g, gate));
     if (groups <= 1)
-        return af_gated_norm(g, y, gate, w, f->s->eps, true);
+        return af_gated_norm(g, y, gate, w, f->s->eps, first);
     const int64_t size = af_tensor_dim(w, 0) / groups;
     af_tensor *one = af_graph_constant(g, af_tensor_dtype(w), 1, &size, 1);
-    return af_mul(g, af_gated_norm(g, y, gate, one, f->s->eps, true),
+    return af_mul(g, af_gated_norm(g, y, gate, one, f->s->eps, first),
                   af_as_type(g, w, af_tensor_dtype(y)));
 }
 
@@ -151,6 +154,11 @@ static af_tensor *record_mamba(const af_forward *f, int layer, af_tensor *h)
     af_tensor *in = af_project(f, layer, AF_GROUP_IN, h);
     if (af_graph_status(g, NULL) != AF_OK)
         return h;
+    if (f->s->mup.given) {
+        const int64_t keys = k->key_heads * k->key_dim,
+                      width_of[] = {values, values, keys, keys, k->heads};
+        in = af_mul_parts(f, in, f->s->mup.ssm, width_of, AF_MUP_PARTS);
+    }
     af_tensor *gate = columns(f, in, 0, values), *step = columns(f, in, values + width, k->heads),
               *bias = af_layer_leaf(f, layer, AF_SLOT_DT_BIAS);
     af_tensor *x = convolve(f, layer, columns(f, in, values, width), true);
@@ -168,6 +176,44 @@ static af_tensor *record_mamba(const af_forward *f, int layer, af_tensor *h)
 }
 
 const af_mixer_block af_block_mamba2 = {record_mamba, caches_delta};
+
+/* ---- attention and Mamba-2 next to each other ---- */
+
+static af_tensor *times(const af_forward *f, af_tensor *x, double factor)
+{
+    return factor == 1 ? x : af_scale(f->g, x, factor);
+}
+
+af_tensor *af_mul_parts(const af_forward *f, af_tensor *x, const double *factor,
+                        const int64_t *width, int parts)
+{
+    af_tensor *part[AF_MUP_PARTS];
+    bool any = false;
+    if (af_graph_status(f->g, NULL) != AF_OK)
+        return x;
+    for (int i = 0; i < parts; i++) {
+        part[i] = af_graph_constant(f->g, af_tensor_dtype(x), 1, &width[i], factor[i]);
+        any |= factor[i] != 1;
+    }
+    return any ? af_mul(f->g, x, af_concat(f->g, part, parts, 0)) : x;
+}
+
+static af_tensor *record_hybrid(const af_forward *f, int layer, af_tensor *h)
+{
+    const af_mup_keys *m = &f->s->mup;
+    af_tensor *state = record_mamba(f, layer, times(f, h, m->ssm_in));
+    af_tensor *attention = af_block_attention.record(f, layer, times(f, h, m->attn_in));
+    return af_add(f->g, times(f, state, m->ssm_out), times(f, attention, m->attn_out));
+}
+
+static void caches_hybrid(const af_model_leaves *l, int layer, const af_cache_sizes *z,
+                          af_layer_cache *out)
+{
+    caches_delta(l, layer, z, out);
+    af_block_attention.caches(l, layer, z, out);
+}
+
+const af_mixer_block af_block_hybrid = {record_hybrid, caches_hybrid};
 
 /* ---- short convolution ---- */
 

@@ -33,6 +33,8 @@ af_tensor *af_attend(const af_forward *f, af_tensor *qkv, const af_attention_opt
 /* The family's norm of x; w as stored, b NULL = none. */
 af_tensor *af_block_norm(const af_model_spec *s, af_graph *g, af_tensor *x, af_tensor *w,
                          af_tensor *b);
+/* The weight of a norm of n values that has none. */
+af_tensor *af_bare_norm(const af_forward *f, int64_t n);
 /* ids [N] -> [N][D] */
 af_tensor *af_embed(const af_forward *f);
 
@@ -45,7 +47,7 @@ typedef struct af_mixer_block {
 
 extern const af_mixer_block af_block_latent;
 extern const af_mixer_block af_block_attention, af_block_delta_net, af_block_mamba2,
-    af_block_short_conv;
+    af_block_short_conv, af_block_hybrid;
 
 /* MLPs: h [N][D] -> [N][D] */
 af_tensor *af_block_mlp_gated(const af_forward *f, int layer, af_tensor *h);
@@ -57,6 +59,9 @@ af_tensor *af_block_beside(const af_forward *f, int layer, af_tensor *h);
  * layer does to the residual x at its end. */
 af_tensor *af_layer_inputs(const af_forward *f, af_tensor *x);
 af_tensor *af_layer_end(const af_forward *f, int layer, af_tensor *x);
+/* x [N][..] times factor[i] in each of the next width[i] columns. */
+af_tensor *af_mul_parts(const af_forward *f, af_tensor *x, const double *factor,
+                        const int64_t *width, int parts);
 /* The activation of an MLP without a gate. */
 af_tensor *af_activate(const af_forward *f, int layer, af_tensor *x);
 /* The experts alone: the router reads router_x [N][D], they read x [N][D]. */

@@ -1,7 +1,8 @@
 /* bnb_linear.cu - skinny GEMM (at most 16 tokens) straight from 4-bit weights of bitsandbytes.
  * Contract: af_linear (linear.c), bf16, pieces stacked along the output in one launch.
  *
- * Built with AF_BOOK (nf4_bits, fp4_bits) and AF_TOK (tokens at most: 8 or 16). Rows are whole
+ * Built with AF_BOOK (nf4_bits, fp4_bits), AF_TOK (tokens at most: 8 or 16) and, for GPUs with less
+ * shared memory than Hopper's, AF_WARPS and AF_SLOTS (bnb_linear_cuda.c). Rows are whole
  * 64-value segments, blocks hold at least 64 values; activations' rows start on 16 bytes. Codes are
  * read once.
  *
@@ -9,16 +10,22 @@
  * for two values (bnb_linear.cuh). Tensor cores multiply the values of the book; a segment's sum is
  * scaled afterwards. */
 // variants: AF_BOOK=nf4_bits,fp4_bits AF_TOK=8,16
+//   | AF_BOOK=nf4_bits,fp4_bits
+//     (AF_TOK=8 AF_WARPS=16 AF_SLOTS=4 | AF_TOK=8,16 AF_WARPS=8 AF_SLOTS=2)
 // common: AF_BOOK=nf4_bits AF_TOK=8
 #include "bnb_linear.cuh"
 
 #ifndef AF_TOK
 #define AF_TOK 8
 #endif
-#define WARPS    (AF_TOK > 8 ? 16 : 24) /* of a block, which is alone on its SM */
-#define ROWS     16                     /* of an item: one tile of the tensor cores */
+#ifndef AF_WARPS
+#define AF_WARPS (AF_TOK > 8 ? 16 : 24)
+#define AF_SLOTS 4
+#endif
+#define WARPS    AF_WARPS /* of a block, which is alone on its SM */
+#define ROWS     16       /* of an item: one tile of the tensor cores */
 #define SEGMENT  64
-#define SLOTS    4 /* pairs of segments of a warp, fetched before they are used */
+#define SLOTS    AF_SLOTS /* pairs of segments of a warp, fetched before they are used; even */
 #define GROUPS   (AF_TOK / 8)
 #define MAP_AT   PAIRS
 #define PART_AT  (MAP_AT + 1024)

@@ -3,6 +3,7 @@
  * else dequantises and multiplies (linear_cuda.c). */
 #include "backend/cuda/cuda_test.h"
 #include "backend/cuda/driver.h"
+#include "backend/cuda/kernels.h"
 #include "ops/common/cuda_ops.h"
 #include "ops/linear/linear_cuda.h"
 
@@ -13,11 +14,10 @@ enum {
     THREADS = 256,
     /* bnb_linear.cu */
     ROWS = 16,
-    WARPS = 24, /* of a block; 16 for more than 8 tokens */
     SPLIT_MAX = 8,
     ITEM_COST = 6, /* of starting and ending an item, in segments of a warp */
     TABLE_BYTES = 256 * 256 + 1024,
-    SLOT_BYTES = 4 * ROWS * SEGMENT, /* of a warp */
+    SLOT_BYTES = ROWS * SEGMENT, /* of a warp */
     /* bnb_linear_dx.cu */
     DX_COLS = 64,
     DX_ROWS = 128, /* a block takes at a time */
@@ -110,14 +110,44 @@ static void arg_shape(af_launch *l, const af_linear_group *p, int64_t tokens)
     arg_blocks(l, p);
 }
 
+/* AF_WARPS and AF_SLOTS of bnb_linear.cu, and what its defines say of them: as many warps as the
+ * GPU's shared memory holds. The first of each is Hopper's and the kernel's own; the others have
+ * not run on a GPU that needs them (163 KiB: sm_80; 99 KiB: sm_86, sm_89, sm_120). */
+typedef struct few_plan {
+    int warps, slots;
+    const char *defines;
+} few_plan;
+
+static int few_shared(few_plan p, int capacity)
+{
+    const int sums = 2 * ROWS * (capacity + 1) * (int)sizeof(float);
+    return TABLE_BYTES + p.warps * (sums + p.slots * SLOT_BYTES);
+}
+
+/* warps: 0 when none fits. */
+static few_plan few_plan_of(const af_cuda *cu, int capacity)
+{
+    static const few_plan of_8[] = {{24, 4, ""},
+                                    {16, 4, " AF_WARPS=16 AF_SLOTS=4"},
+                                    {8, 2, " AF_WARPS=8 AF_SLOTS=2"}},
+                          of_16[] = {{16, 4, ""}, {8, 2, " AF_WARPS=8 AF_SLOTS=2"}};
+    const few_plan *p = capacity == 8 ? of_8 : of_16;
+    const size_t n = capacity == 8 ? AF_LEN(of_8) : AF_LEN(of_16);
+    for (size_t i = 0; i < n; i++)
+        if (few_shared(p[i], capacity) <= cu->smem_max)
+            return p[i];
+    return (few_plan){0};
+}
+
 /* Warps that share an item: the fewest rounds of the longest warp, in segments. The same for any
  * number of tokens, so that the order of a sum is. */
 static int split_of(const af_cuda *cu, int64_t items, int64_t segments)
 {
+    const int warps = few_plan_of(cu, 8).warps;
     int best = 1;
     int64_t least = INT64_MAX;
     for (int split = 1; split <= SPLIT_MAX; split *= 2) {
-        const int64_t teams = (int64_t)cu->sms * (WARPS / split);
+        const int64_t teams = (int64_t)cu->sms * (warps / split);
         const int64_t cost =
             (items + teams - 1) / teams * ((segments + split - 1) / split + ITEM_COST);
         if (cost < least) {
@@ -229,18 +259,22 @@ bool af_bnb_linear(af_cuda *cu, af_node *n, const af_linear_group *p)
     const af_tensor *x = n->in[0], *low = af_linear_in(n).xa, *y = n->out[0];
     const int64_t tokens = af_rows(x);
     const int64_t items = (p->O + ROWS - 1) / ROWS;
-    const int capacity = tokens <= 8 ? 8 : TOKENS_MAX, warps = tokens <= 8 ? WARPS : 16;
-    const int sums = 2 * warps * ROWS * (capacity + 1) * (int)sizeof(float);
-    const int shared = TABLE_BYTES + sums + warps * SLOT_BYTES; /* Hopper's; others dequantise */
+    const int capacity = tokens <= 8 ? 8 : TOKENS_MAX;
+    const few_plan few = few_plan_of(cu, capacity);
     /* a single token is faster below */
     if ((tokens > TOKENS_MAX || (tokens > 1 && tokens <= SM90_FEW)) && on_sm90(cu, n, p))
         return true;
-    if (!serves(cu, p, x, TOKENS_MAX) || shared > cu->smem_max)
+    if (few.warps == 0 || !serves(cu, p, x, TOKENS_MAX))
         return false;
-    af_kernel *k = af_cuda_kernel(cu, "bnb_linear.cu", "bnb_linear",
-                                  af_cuda_text(cu, "AF_BOOK=%s_bits AF_TOK=%d", book(p), capacity));
-    af_launch *l = af_cuda_launch(cu, n, k, AF_MIN(items, (int64_t)cu->sms), 1, 1, warps * 32,
-                                  (unsigned)shared);
+    const char *defines =
+        af_cuda_text(cu, "AF_BOOK=%s_bits AF_TOK=%d%s", book(p), capacity, few.defines);
+    if (few.defines[0] && !af_kernels_can(cu->kernels, "bnb_linear.cu", defines))
+        return false; /* not shipped, and nothing compiles it */
+    af_kernel *k = af_cuda_kernel(
+        cu, "bnb_linear.cu", "bnb_linear",
+        af_cuda_text(cu, "AF_BOOK=%s_bits AF_TOK=%d%s", book(p), capacity, few.defines));
+    af_launch *l = af_cuda_launch(cu, n, k, AF_MIN(items, (int64_t)cu->sms), 1, 1, few.warps * 32,
+                                  (unsigned)few_shared(few, capacity));
     af_arg_ptr(l, y->data);
     af_arg_i64(l, y->ld);
     af_arg_ptr(l, x->data);

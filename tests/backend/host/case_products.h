@@ -74,7 +74,7 @@ static void fill(stacked &s, const std::vector<int> &rows, int I, bool nf4, int 
 }
 
 static void bnb_linear_case(const std::vector<int> &rows, int I, int M, int R, bool nf4, int block,
-                            bool nested, int split)
+                            bool nested, int split, int warps = 0)
 {
     stacked s;
     fill(s, rows, I, nf4, block, nested);
@@ -96,9 +96,16 @@ static void bnb_linear_case(const std::vector<int> &rows, int I, int M, int R, b
             want[m * ldy + o] = v;
             largest = fmax(largest, fabs(v));
         }
-    launch({2, 1}, M > 8 ? 512 : 768, M > 8 ? nf4 ? more::nf4_16 : fp4::fp4_16 : few::nf4_8, y.p(),
-           ldy, x.p(), ldx, s.pieces, s.offset[0], s.offset[1], s.offset[2], bias.p(), low.p(), ldl,
-           bt.p(), M, O, I, R, s.shift, s.nested_shift, split);
+    const auto kernel = warps == 16  ? few_medium::nf4_8_medium
+                        : warps == 8 ? M > 8 ? more_small::nf4_16_small : few_small::nf4_8_small
+                        : M > 8      ? nf4 ? more::nf4_16 : fp4::fp4_16
+                                     : few::nf4_8;
+    launch({2, 1},
+           warps   ? (unsigned)warps * 32
+           : M > 8 ? 512
+                   : 768,
+           kernel, y.p(), ldy, x.p(), ldx, s.pieces, s.offset[0], s.offset[1], s.offset[2],
+           bias.p(), low.p(), ldl, bt.p(), M, O, I, R, s.shift, s.nested_shift, split);
     near_to("bnb_linear", y, want, largest, nf4 ? 1e-3 : 1e-6); /* the book in bf16 */
 }
 
@@ -288,6 +295,10 @@ static void product_cases()
     bnb_linear_case({136, 24}, 448, 11, 5, true, 64, true, 2);
     bnb_linear_case({17}, 256, 16, 16, false, 64, true, 8);
     bnb_linear_case({35}, 1344, 2, 0, true, 64, true, 1); /* more segments than slots */
+    bnb_linear_case({40, 24}, 448, 7, 5, true, 64, true, 4, 16);
+    bnb_linear_case({35}, 704, 3, 0, true, 64, true, 2, 8);
+    bnb_linear_case({40, 24, 32}, 192, 8, 24, true, 128, true, 8, 8);
+    bnb_linear_case({136, 24}, 448, 11, 5, true, 64, true, 1, 8);
     bnb_linear_dx_case({40, 24, 32}, 128, 29, 24, 1);
     bnb_linear_dx_case({136, 24}, 64, 3, 0, 3);
     low_rank_case(19, 352, 32);

@@ -30,6 +30,8 @@ namespace few
 #include "ops/linear/bnb_linear.cu"
 }
 #undef AF_TOK
+#undef AF_WARPS
+#undef AF_SLOTS
 #undef bnb_linear
 #define AF_TOK     16
 #define bnb_linear nf4_16
@@ -37,6 +39,39 @@ namespace more
 {
 #include "ops/linear/bnb_linear.cu"
 }
+/* and with the warps of GPUs that have 99 KiB of shared memory per block, or 163 */
+#undef bnb_linear
+#undef AF_WARPS
+#undef AF_SLOTS
+#define AF_WARPS   8
+#define AF_SLOTS   2
+#define bnb_linear nf4_16_small
+namespace more_small
+{
+#include "ops/linear/bnb_linear.cu"
+}
+#undef AF_TOK
+#undef bnb_linear
+#define AF_TOK     8
+#define bnb_linear nf4_8_small
+namespace few_small
+{
+#include "ops/linear/bnb_linear.cu"
+}
+#undef AF_WARPS
+#undef AF_SLOTS
+#undef bnb_linear
+#define AF_WARPS   16
+#define AF_SLOTS   4
+#define bnb_linear nf4_8_medium
+namespace few_medium
+{
+#include "ops/linear/bnb_linear.cu"
+}
+#undef AF_TOK
+#undef AF_WARPS
+#undef AF_SLOTS
+#define AF_TOK 16
 #undef AF_BOOK
 #undef bnb_linear
 #define AF_BOOK    fp4_bits
@@ -46,6 +81,8 @@ namespace fp4
 #include "ops/linear/bnb_linear.cu"
 }
 #undef bnb_linear
+#undef AF_WARPS
+#undef AF_SLOTS
 #undef WARPS
 #undef ROWS
 #undef AF_BOOK

@@ -3,6 +3,7 @@
 #include "format/config/families/families.h"
 
 #include <jansson.h>
+#include <math.h>
 
 /* The convolution and the gate are silu in every family. */
 static void only_silu(af_config_source *s, af_hf_config *c, const char *key)
@@ -42,7 +43,7 @@ static void read_words(af_config_source *s, af_hf_config *c, const char *heads, 
     k->heads = af_config_size(s, heads, 128, 1, AF_CONFIG_HEADS_MAX);
     k->head_dim = af_config_size(s, dim, 64, 1, AF_STATE_DIM_MAX);
     k->conv_bias = af_config_bool(s, "use_conv_bias", true);
-    k->proj_bias = af_config_bool(s, "use_bias", false);
+    k->proj_bias = k->out_bias = af_config_bool(s, "use_bias", false);
     c->rms_norm_eps = af_config_num(s, "layer_norm_epsilon", 1e-5);
     c->padding_row = -1;
     if (s->st == AF_OK && k->heads % k->key_heads)
@@ -74,6 +75,61 @@ static void read_bamba(af_config_source *s, af_hf_config *c)
     if (af_config_num(s, "z_loss_coefficient", 0) != 0 && s->st == AF_OK)
         s->st = af_fail(s->err, AF_EUNSUPPORTED,
                         "%s: z_loss_coefficient is not 0: that loss is not supported", s->name);
+}
+
+/* ---- falcon_h1 ---- */
+
+static double multiplier(af_config_source *s, const char *key)
+{
+    const double v = af_config_num(s, key, 1);
+    if (!(fabs(v) > 0) || fabs(v) > 1e6)
+        af_config_wrong(s, key, "a number that can be multiplied with");
+    return v;
+}
+
+static void multipliers(af_config_source *s, af_hf_config *c, const char *key, double *to, int want)
+{
+    int n = 0;
+    const double *list = af_config_nums(s, &c->arena, key, want, &n);
+    bool fits = !list || n == want;
+    for (int i = 0; i < want; i++) {
+        to[i] = list && i < n ? list[i] : 1;
+        fits &= fabs(to[i]) > 0 && fabs(to[i]) <= 1e6;
+    }
+    if (!fits)
+        af_config_wrong(s, key, "a list of as many multipliers as there are parts");
+}
+
+static void read_falcon_h1(af_config_source *s, af_hf_config *c)
+{
+    af_mup_keys *m = &c->mup;
+    af_state_keys *k = &c->state;
+    double mlp[2];
+    const int64_t width = af_config_given(s, "mamba_d_ssm") && !af_config_value(s, "mamba_d_ssm")
+                              ? af_config_mamba_width(s, c, "mamba_expand")
+                              : af_config_size(s, "mamba_d_ssm", 1024, 1, AF_CONFIG_WIDTH_MAX);
+    af_config_mamba(s, c, width);
+    af_config_time_steps(s, c);
+    only_silu(s, c, "hidden_act");
+    k->out_bias = af_config_bool(s, "projectors_bias", false);
+    k->no_norm = !af_config_bool(s, "mamba_rms_norm", false);
+    k->gate_after = af_config_bool(s, "mamba_norm_before_gate", true);
+    k->norm_groups = k->key_heads;
+    m->given = true;
+    m->attn_in = multiplier(s, "attention_in_multiplier");
+    m->attn_out = multiplier(s, "attention_out_multiplier");
+    m->key = multiplier(s, "key_multiplier");
+    m->ssm_in = multiplier(s, "ssm_in_multiplier");
+    m->ssm_out = multiplier(s, "ssm_out_multiplier");
+    m->head = multiplier(s, "lm_head_multiplier");
+    multipliers(s, c, "ssm_multipliers", m->ssm, AF_MUP_PARTS);
+    multipliers(s, c, "mlp_multipliers", mlp, 2);
+    m->gate = mlp[0];
+    m->down = mlp[1];
+    af_layer_type *types = af_config_take_types(s, c);
+    for (int64_t i = 0; types && i < c->num_hidden_layers; i++)
+        types[i] = AF_LAYER_MAMBA;
+    c->layer_types = types;
 }
 
 /* ---- mamba2 ---- */
@@ -206,6 +262,16 @@ const af_family af_families_mamba[] = {
      .own_experts = true,
      .state_layers = true,
      .keys = read_bamba},
+    {.model_type = "falcon_h1",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .kv_heads = 8,
+     .sliding = AF_SLIDING_LISTED,
+     .pad = 1,
+     .own_experts = true,
+     .state_layers = true,
+     .keys = read_falcon_h1},
     {.model_type = "mamba2",
      .act = "silu",
      .eps = 1e-5,

@@ -147,7 +147,7 @@ void af_config_mamba(af_config_source *s, af_hf_config *c, int64_t width)
     k->key_heads = af_config_size(s, "mamba_n_groups", 1, 1, AF_CONFIG_HEADS_MAX);
     k->heads = af_config_size(s, "mamba_n_heads", 128, 1, AF_CONFIG_HEADS_MAX);
     k->conv_bias = af_config_bool(s, "mamba_conv_bias", true);
-    k->proj_bias = af_config_bool(s, "mamba_proj_bias", false);
+    k->proj_bias = k->out_bias = af_config_bool(s, "mamba_proj_bias", false);
     heads_divide(s, "mamba_n_heads", "mamba_n_groups", k);
     k->head_dim = s->st == AF_OK ? width / k->heads : 1;
     if (json_is_integer(af_config_value(s, "mamba_d_head"))) /* or "auto" */
@@ -155,7 +155,7 @@ void af_config_mamba(af_config_source *s, af_hf_config *c, int64_t width)
     if (s->st == AF_OK && (k->head_dim * k->heads != width || k->head_dim > AF_STATE_DIM_MAX))
         s->st = af_fail(s->err, AF_EFORMAT,
                         "%s: mamba_n_heads %" PRId64 " of %" PRId64
-                        " are not mamba_expand * hidden_size = %" PRId64,
+                        " are not mamba_expand * hidden_size (mamba_d_ssm) = %" PRId64,
                         s->name, k->heads, k->head_dim, width);
 }
 
