@@ -5,6 +5,7 @@
 #include "test.h"
 
 #include <math.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char folder[] = "/tmp/afinar-run-XXXXXX";
@@ -223,6 +224,46 @@ static void test_wrong_use_is_an_error(void **state)
     assert_true(asked > 0 && result.stopped);
 }
 
+/* Before the first step something is put where the first checkpoint goes; after that step somebody
+ * asks for the weights, and so hears that it was not written. */
+static void take_weights(void *user, const af_train_moment *m)
+{
+    char dir[4096], file[4200];
+    af_error err = {0};
+    int *asked = user;
+    path_of(dir, sizeof dir, "unwritten/checkpoint-2");
+    snprintf(file, sizeof file, "%s/run.yaml", dir);
+    if (m->step == 0) {
+        assert_int_equal(mkdir(dir, 0777), 0);
+        FILE *f = fopen(file, "w");
+        assert_non_null(f);
+        fclose(f);
+    }
+    path_of(dir, sizeof dir, "weights");
+    if (m->step == 2 && ++*asked) {
+        assert_int_equal(mkdir(dir, 0777), 0);
+        assert_int_not_equal(m->write(m->run, dir, &err), AF_OK);
+        assert_non_null(strstr(err.msg, "was not written"));
+    }
+}
+
+static void test_a_checkpoint_that_fails_ends_the_run(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    int asked = 0;
+    char file[4096], dir[4096], out[4200];
+    af_train_result result;
+    path_of(file, sizeof file, "run.yaml");
+    path_of(dir, sizeof dir, "unwritten");
+    snprintf(out, sizeof out, "output_dir=%s", dir);
+    const af_train_hooks hooks = {.user = &asked, .between = take_weights};
+    const af_status st = af_train(file, (const char *const[]){out}, 1, &hooks, &result, &err);
+    assert_int_equal(asked, 1);
+    assert_int_not_equal(st, AF_OK);
+    assert_non_null(strstr(err.msg, "was not written"));
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -243,6 +284,7 @@ int main(void)
         cmocka_unit_test(test_a_run_object_trains_like_a_run_file),
         cmocka_unit_test(test_a_run_can_be_left_and_resumed),
         cmocka_unit_test(test_wrong_use_is_an_error),
+        cmocka_unit_test(test_a_checkpoint_that_fails_ends_the_run),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

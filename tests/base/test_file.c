@@ -18,8 +18,8 @@ static char dir[] = "/tmp/afinar-file-XXXXXX";
 
 static char *in_dir(const char *name)
 {
-    static char path[4][512];
-    static int turn;
+    static _Thread_local char path[4][512]; /* threads of a test ask at the same time */
+    static _Thread_local int turn;
     turn = (turn + 1) % 4;
     snprintf(path[turn], sizeof path[0], "%s/%s", dir, name);
     return path[turn];

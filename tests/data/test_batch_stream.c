@@ -208,6 +208,32 @@ static void test_sequential_packing_ignores_windows(void **state)
     af_token_store_close(&store);
 }
 
+/* After a jump back, batches that are still there are not made again: the caller may have asked for
+ * one already. What the test writes into it must stay. */
+static void test_a_batch_stays_after_a_jump_back(void **state)
+{
+    enum { N = 60, MARK = 12345 };
+    (void)state;
+    af_token_store store;
+    af_stream *s;
+    af_error err = {0};
+    const af_batch *b, *other;
+    write_store(N);
+    CHECK_OK(af_token_store_open(&store, path, &err), err);
+    const af_stream_opts o = {.count = N, .micro_batch = 5, .sequence_len = 64};
+    CHECK_OK(af_stream_open(&s, &store, &o, &err), err);
+    for (int64_t m = 8; m < 11; m++)
+        CHECK_OK(af_stream_get(s, m, &b, &err), err);
+    b->ids[0] = MARK;
+    CHECK_OK(af_stream_get(s, 7, &other, &err), err);
+    CHECK_OK(af_stream_get(s, 10, &b, &err), err);
+    af_stream_hold(s, 8);
+    CHECK_OK(af_stream_get(s, 11, &other, &err), err); /* the last of the ring: after 10 */
+    assert_int_equal(b->ids[0], MARK);
+    af_stream_close(s);
+    af_token_store_close(&store);
+}
+
 static void test_cut_store_is_refused(void **state)
 {
     (void)state;
@@ -253,6 +279,7 @@ int main(void)
         cmocka_unit_test(test_packs_hold_what_fits),
         cmocka_unit_test(test_stream_is_complete_and_resumable),
         cmocka_unit_test(test_sequential_packing_ignores_windows),
+        cmocka_unit_test(test_a_batch_stays_after_a_jump_back),
         cmocka_unit_test(test_cut_store_is_refused),
         cmocka_unit_test(test_changed_store_is_refused),
     };

@@ -6,6 +6,7 @@
 #include "backend/cuda/driver.h"
 #include "backend/cuda/library.h"
 #include "dist/comm_device.h"
+#include "dist/rank_env.h"
 #include "dist/rank_work.h"
 
 #include "afinar/device.h"
@@ -175,14 +176,10 @@ static pid_t start_rank(int rank, int size, int port)
     const pid_t pid = fork();
     if (pid != 0)
         return pid;
-    char text[3][16];
-    snprintf(text[0], sizeof text[0], "%d", rank);
-    snprintf(text[1], sizeof text[1], "%d", size);
-    snprintf(text[2], sizeof text[2], "%d", port);
-    setenv("RANK", text[0], 1);
-    setenv("LOCAL_RANK", text[0], 1);
-    setenv("WORLD_SIZE", text[1], 1);
-    setenv("MASTER_PORT", text[2], 1);
+    set_number("RANK", rank);
+    set_number("LOCAL_RANK", rank);
+    set_number("WORLD_SIZE", size);
+    set_number("MASTER_PORT", port);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
     execl(self, self, "rank", (char *)NULL);
@@ -191,7 +188,7 @@ static pid_t start_rank(int rank, int size, int port)
 
 static void run_ranks(int size)
 {
-    const int port = 20000 + (int)(getpid() % 20000) + size;
+    const int port = free_port();
     int bad = 0;
     for (int r = 0; r < size; r++)
         assert_true(start_rank(r, size, port) > 0);

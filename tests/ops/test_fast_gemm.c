@@ -57,6 +57,38 @@ typedef struct gemm_case {
     double *want;
 } gemm_case;
 
+/* want = A B in double. Four columns at a time, for sums that need not wait for each other. */
+static void multiply(gemm_case *p)
+{
+    enum { WIDE = 4 };
+    const variant *v = p->v;
+    const int64_t M = p->M, N = p->N, K = p->K, wide = (N + WIDE - 1) / WIDE * WIDE;
+    const int64_t am = v->ta ? 1 : K, ak = v->ta ? M : 1, bn = v->tb ? K : 1, bk = v->tb ? 1 : N;
+    double *rows = calloc((size_t)(K * wide) + 1, sizeof *rows); /* B: [N / 4][K][4] */
+    double *left = calloc((size_t)K + 1, sizeof *left);          /* a row of A */
+    for (int64_t k = 0; k < K; k++)
+        for (int64_t n = 0; n < N; n++)
+            rows[(n / WIDE * K + k) * WIDE + n % WIDE] = p->b.exact[k * bk + n * bn];
+    for (int64_t m = 0; m < M; m++) {
+        for (int64_t k = 0; k < K; k++)
+            left[k] = p->a.exact[m * am + k * ak];
+        for (int64_t n = 0; n < N; n += WIDE) {
+            const double *b = rows + n * K;
+            double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+            for (int64_t k = 0; k < K; k++, b += WIDE) {
+                s0 += left[k] * b[0];
+                s1 += left[k] * b[1];
+                s2 += left[k] * b[2];
+                s3 += left[k] * b[3];
+            }
+            const double sum[WIDE] = {s0, s1, s2, s3};
+            memcpy(p->want + m * N + n, sum, (size_t)AF_MIN(N - n, (int64_t)WIDE) * sizeof *sum);
+        }
+    }
+    free(left);
+    free(rows);
+}
+
 static gemm_case new_gemm_case(const variant *v, const int64_t size[3])
 {
     const int64_t M = size[0], N = size[1], K = size[2];
@@ -65,15 +97,10 @@ static gemm_case new_gemm_case(const variant *v, const int64_t size[3])
     p.b = new_matrix(v->tb ? N : K, v->tb ? K : N, v->b, 2);
     p.c = new_matrix(M, N, v->c, 3);
     p.bias = new_matrix(1, N, AF_DTYPE_F32, 4);
-    const int64_t am = v->ta ? 1 : K, ak = v->ta ? M : 1, bn = v->tb ? K : 1, bk = v->tb ? 1 : N;
-    for (int64_t i = 0; i < M * N; i++) {
-        const double *a = p.a.exact + i / N * am, *b = p.b.exact + i % N * bn;
-        double sum = 0;
-        for (int64_t k = 0; k < K; k++)
-            sum += a[k * ak] * b[k * bk];
-        p.want[i] =
-            sum * v->alpha + (v->add ? p.c.exact[i] : 0) + (v->bias ? p.bias.exact[i % N] : 0);
-    }
+    multiply(&p);
+    for (int64_t i = 0; i < M * N; i++)
+        p.want[i] = p.want[i] * v->alpha + (v->add ? p.c.exact[i] : 0) +
+                    (v->bias ? p.bias.exact[i % N] : 0);
     return p;
 }
 

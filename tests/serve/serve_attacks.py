@@ -1,6 +1,7 @@
 """What strangers may send: slow, many, large, malformed. Nobody else notices, nothing is left behind."""
 import json
 import os
+import select
 import socket
 import sys
 import threading
@@ -120,9 +121,9 @@ def slow(port_server):
         while time.time() < end and not got:
             try:
                 c.sendall(b"X: y\r\n")  # goes on and on
-                got = status_of(c)
             except OSError:
-                break
+                end = 0  # closed; its answer may still be unread
+            got = status_of(c)
         check(got == 408 and 0.8 < time.time() - begin < 9, "slow head: %d after %.1f s" % (got, time.time() - begin))
     with s.connect() as c:
         begin = time.time()
@@ -183,13 +184,15 @@ def large_bodies():
     conns = []
     for _ in range(80):
         c = s.connect()
-        c.settimeout(30)
+        c.settimeout(300)
         try:
             c.sendall(HEAD + b"Content-Length: 1000000\r\n\r\n" + b" " * 990000)
         except OSError:
             pass  # refused while it was sent
         conns.append(c)
-    check(status_of(conns[-1]) == 503, "too many large bodies")
+    # which ones, depends on the order in which the server read them
+    ready = select.select(conns, [], [], 300)[0]
+    check(any(status_of(c) == 503 for c in ready), "too many large bodies")
     ask(s)
     for c in conns:
         c.close()

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "backend/cpu/cpu.h"
 
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -13,11 +14,36 @@ static void fill_nan(const af_tensor *t)
 
 enum { FRONT = 4096, FRONT_BYTE = 0xa5 }; /* bytes before a workspace, that nobody may write */
 
+/* The largest that a closed device has left for the next one: tests open thousands, and new pages
+ * take longer than what is computed in them. */
+static struct {
+    pthread_mutex_t lock;
+    uint8_t *data;
+    uint64_t bytes;
+} spare = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Swaps the device's for the spare one, where that is larger. */
+static void swap_spare(af_cpu *cpu, bool larger)
+{
+    pthread_mutex_lock(&spare.lock);
+    if ((spare.bytes > cpu->guarded_bytes) == larger) {
+        uint8_t *const data = spare.data;
+        const uint64_t bytes = spare.bytes;
+        spare.data = cpu->guarded;
+        spare.bytes = cpu->guarded_bytes;
+        cpu->guarded = data;
+        cpu->guarded_bytes = bytes;
+    }
+    pthread_mutex_unlock(&spare.lock);
+}
+
 /* A workspace of this size: a node that writes or reads past what it requested crashes. */
 static void *guarded_work(af_cpu *cpu, uint64_t bytes)
 {
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), size = AF_ALIGN_UP(bytes, (uint64_t)64),
                    all = AF_ALIGN_UP(size + FRONT, page) + page;
+    if (all > cpu->guarded_bytes)
+        swap_spare(cpu, true);
     if (all > cpu->guarded_bytes) {
         af_cpu_poison_free(cpu);
         cpu->guarded = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -40,6 +66,7 @@ static void check_front(const uint8_t *work)
 
 void af_cpu_poison_free(af_cpu *cpu)
 {
+    swap_spare(cpu, false);
     if (cpu->guarded)
         munmap(cpu->guarded, cpu->guarded_bytes);
     cpu->guarded = NULL;

@@ -307,6 +307,8 @@ static void put_dense(meta_writer *p, const af_model_spec *s, const af_hf_config
         put_u32(p, "rope.dimension_count", s->rope[0].rotary_dim);
     if (c->logit_scale > 0)
         put_f32(p, "logit_scale", c->logit_scale);
+    if (c->qkv_clip > 0)
+        put_f32(p, "attention.clamp_kqv", c->qkv_clip);
     if (c->query_scaling_beta > 0)
         put_f32(p, "attention.temperature_scale", c->query_scaling_beta);
     if (strcmp(p->arch, "falcon") == 0)

@@ -190,6 +190,10 @@ static void *read_ahead(void *arg)
             continue;
         }
         const int64_t m = s->next;
+        if (s->made[m % s->ring] == m) { /* from before a jump; the caller may have it */
+            s->next++;
+            continue;
+        }
         af_batch *b = &s->slot[m % s->ring];
         s->made[m % s->ring] = -1;
         pthread_mutex_unlock(&s->lock);

@@ -316,6 +316,7 @@ static const char *const classes[][2] = {
     {"ernie4_5", "Ernie4_5ForCausalLM"},
     {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"},
     {"arcee", "ArceeForCausalLM"},
+    {"olmo", "OlmoForCausalLM"},
     {"jais2", "Jais2ForCausalLM"},
     {"apertus", "ApertusForCausalLM"},
     {"exaone4", "Exaone4ForCausalLM"},

@@ -80,6 +80,8 @@ static af_status write_now(void *run, const char *dir, af_error *err)
 {
     af_trainer *t = run;
     const af_status st = af_saver_wait(t->output.saver, err); /* it uses the same host memory */
+    if (st != AF_OK) /* nobody else will hear of it: the run ends as at its next checkpoint */
+        af_fail(&t->unmet, st, "%s", err ? err->msg : "the checkpoint was not written");
     return st == AF_OK ? write_together(t, WISH_WEIGHTS, dir, err) : st;
 }
 
