@@ -105,6 +105,8 @@ else()
     af_long(test_cuda_host_float)
     af_long(test_cuda_host_bf16)
     af_long(test_cuda_host_half)
+    af_long(test_cuda_gemm_host)
+    af_long(test_cuda_attention_host)
 endif()
 
 file(GLOB AF_FUZZERS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_*.c)

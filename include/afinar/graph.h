@@ -113,6 +113,8 @@ AF_API af_tensor *af_gelu(af_graph *g, af_tensor *x);
 AF_API af_tensor *af_gelu_tanh(af_graph *g, af_tensor *x);
 AF_API af_tensor *af_silu(af_graph *g, af_tensor *x);
 AF_API af_tensor *af_softcap(af_graph *g, af_tensor *x, double cap);
+/* x between -limit and limit; no gradient passes where that changes the value. */
+AF_API af_tensor *af_clip(af_graph *g, af_tensor *x, double limit);
 /* Converts to another element type, rounding to nearest even. */
 AF_API af_tensor *af_cast(af_graph *g, af_tensor *x, af_dtype t);
 

@@ -7,7 +7,7 @@
 
 static af_log_hook *log_hook;
 static void *log_user;
-static double began;
+static _Atomic double began;      /* 0 = no lines */
 static _Thread_local double last; /* of this thread, or of another run */
 
 void af_log_set(af_log_hook *hook, void *user)
@@ -34,11 +34,10 @@ void af_log_time_end(void) { began = 0; }
 
 void af_log_time(const char *what)
 {
-    if (began == 0)
+    const double now = af_seconds_now(), start = began, since = now - AF_MAX(start, last);
+    if (start == 0)
         return;
-    const double now = af_seconds_now();
-    const double since = now - AF_MAX(began, last);
     last = now;
     if (what)
-        af_log_write(AF_LOG_DEBUG, "time %.3f s (+ %.3f): %s", now - began, since, what);
+        af_log_write(AF_LOG_DEBUG, "time %.3f s (+ %.3f): %s", now - start, since, what);
 }

@@ -33,6 +33,7 @@ typedef enum af_unary_kind {
     AF_UNARY_GELU_TANH,
     AF_UNARY_SILU,
     AF_UNARY_SOFTCAP, /* attr.unary.value */
+    AF_UNARY_CLIP,    /* attr.unary.value */
 } af_unary_kind;
 
 typedef enum af_reduce_kind { AF_REDUCE_SUM, AF_REDUCE_MEAN, AF_REDUCE_MAX } af_reduce_kind;

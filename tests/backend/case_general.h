@@ -23,6 +23,7 @@ static void case_unary(rec *r)
     y = af_add(g, y, af_tanh(g, x));
     y = af_add(g, y, af_sigmoid(g, x));
     y = af_add(g, y, af_softcap(g, x, 0.7));
+    y = af_add(g, y, af_clip(g, x, 0.4));
     y = af_add(g, y, af_neg(g, af_scale(g, x, 0.3)));
     finish(r, y);
 }

@@ -5,6 +5,7 @@
 
 #include "backend/case_list.h"
 #include "backend/cuda/cuda_test.h"
+#include "backend/cuda/gemm.h"
 #include "backend/fake_driver.h"
 
 #include <inttypes.h>
@@ -145,6 +146,40 @@ static void test_other_gpus_take_every_launch(void **state)
             drop_kept();
         }
     assert_int_equal(failed, 0);
+}
+
+/* Where chosen tiles are neither shipped nor can be compiled, the one that builds ship serves. */
+static void test_tiles_that_cannot_be_had_are_not_chosen(void **state)
+{
+    unsigned shared[2];
+    (void)state;
+    for (int alone = 0; alone < 2; alone++) {
+        af_device *d = open_fake();
+        af_cuda *cu = (af_cuda *)d;
+        af_cuda_graph cg = {0};
+        af_node n = {0};
+        static _Alignas(16) char data[16];
+        const af_mat x = {data, 16, 4096, 4096, AF_DTYPE_BF16},
+                     w = {data, 512, 4096, 4096, AF_DTYPE_BF16},
+                     y = {data, 16, 512, 512, AF_DTYPE_BF16};
+        cu->arch = 86;
+        cu->smem_max = 101376;
+        cu->cg = &cg;
+        if (alone) { /* a driver that is too old for the pack, and no NVRTC */
+            cu->kernels->obtain = af_module_obtain;
+            cu->kernels->cuda = 1;
+            cu->kernels->nvrtc_tried = true;
+        }
+        af_cuda_add_gemm(cu, &n, &(af_cuda_gemm){.a = x, .b = w, .c = y, .tb = true, .alpha = 1});
+        CHECK_OK(cu->err.code, cu->err);
+        shared[alone] = af_exec_of(&n, 0)->step[0].gemm->own->smem;
+        af_arena_clear(&cg.mem);
+        cu->cg = NULL;
+        af_device_close(d);
+        drop_kept();
+    }
+    assert_int_equal(shared[1], 4 * 2 * 10240);
+    assert_int_not_equal(shared[0], shared[1]);
 }
 
 /* Ops the GPU cannot run yet. Empty when the backend is complete. */
@@ -376,6 +411,7 @@ int main(void)
         cmocka_unit_test(test_every_op_has_a_cuda_version),
         cmocka_unit_test(test_every_launcher_passes_what_its_kernel_takes),
         cmocka_unit_test(test_other_gpus_take_every_launch),
+        cmocka_unit_test(test_tiles_that_cannot_be_had_are_not_chosen),
         cmocka_unit_test(test_direct_launches_equal_captured_ones),
         cmocka_unit_test(test_chunks_without_labels_are_left_out),
         cmocka_unit_test(test_few_live_rows_have_their_own_steps),

@@ -3,6 +3,8 @@
  * shapes of real layers, AF_RANK=1 every tile next to what the model says. */
 #include "test.h"
 
+#include "backend/compile_all.h"
+
 #include "backend/cuda/cuda_graph.h"
 #include "backend/cuda/cuda_test.h"
 #include "backend/cuda/gemm.h"
@@ -431,6 +433,7 @@ static int open_gpu(void **state)
     const int64_t dim[2] = {64, 64};
     if (af_cuda_open(&gpu, 0, NULL) != AF_OK)
         return 0;
+    compile_file((af_cuda *)gpu, "gemm_tiles.cu");
     CHECK_OK(af_graph_new(&g, &err), err);
     af_tensor *x = af_graph_input(g, "x", AF_DTYPE_BF16, 2, dim);
     af_graph_output(g, af_matmul(g, x, x, AF_MATMUL_NN));

@@ -62,6 +62,7 @@ int main()
     dense_cases();
     bf16_adam_cases();
     token_cases();
+    clip_case();
     printf("%d failed\n", failures);
     return failures ? 1 : 0;
 }

@@ -39,6 +39,11 @@ static af_tensor *build_scale_softcap(gradcheck *c)
     return af_softcap(c->g, af_scale(c->g, gc_param2(c, c->shape[0], c->shape[1]), -2.5), 1.7);
 }
 
+static af_tensor *build_clip(gradcheck *c)
+{
+    return af_clip(c->g, gc_param2(c, c->shape[0], c->shape[1]), 0.8);
+}
+
 static void test_unary(void **state)
 {
     (void)state;
@@ -48,6 +53,7 @@ static void test_unary(void **state)
                .high = positive ? 2 : 1.9);
     }
     SHAPES("softcap of scale", build_scale_softcap, .variant = 0);
+    SHAPES("clip", build_clip, .variant = 0, .low = -2, .high = 1.9);
 }
 
 static af_tensor *build_twice(gradcheck *c)

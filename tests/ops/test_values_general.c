@@ -50,6 +50,7 @@ static void expect(const char *why, const af_tensor *t, const double *want, doub
 }
 
 static af_tensor *softcap2(af_graph *g, af_tensor *x) { return af_softcap(g, x, 2); }
+static af_tensor *clip2(af_graph *g, af_tensor *x) { return af_clip(g, x, 2); }
 static af_tensor *norm(af_graph *g, af_tensor *x)
 {
     af_tensor *w[5], *b[5];
@@ -92,6 +93,7 @@ static void test_functions_have_the_values_of_pytorch(void **state)
         {"softcap",
          softcap2,
          {-1.69656727991503, -0.297770067246636, 0, 0.672751088672664, 1.82757098023566}},
+        {"clip", clip2, {-2, -0.3, 0, 0.7, 2}},
         {"softmax",
          af_softmax,
          {0.00315291865044881, 0.0284551333829182, 0.038410412417682, 0.0773490720011648,

@@ -509,6 +509,74 @@ def phimoe(j, r):
                           router_jitter_noise=r.choice([0.01, 0.2, 0.5]))
 
 
+def hyperclovax(j, r):
+    c = plain(j, r)
+    c["hidden_size"] = c["num_attention_heads"] * r.choice([8, 12])
+    return T.HyperCLOVAXConfig(**c, attention_bias=r.random() < .3, mlp_bias=r.random() < .3, use_post_norm=r.random() < .7,
+                               embedding_multiplier=r.choice([1.0, 3.0]), residual_multiplier=r.choice([1.0, 0.4]),
+                               attention_multiplier=r.choice([None, 0.2]), logits_scaling=r.choice([1.0, 0.3]))
+
+
+def minicpm3(j, r):
+    c = plain(j, r, kinds=["default"])
+    c.pop("head_dim")
+    c["hidden_size"] = c["num_attention_heads"] * r.choice([8, 10])
+    c["num_key_value_heads"] = c["num_attention_heads"]
+    rope = r.choice([4, 8])
+    if r.random() < .6:
+        c["rope_parameters"] = {"rope_type": "longrope", "rope_theta": 1e4, "factor": r.choice([1.0, 2.0]),
+                                "short_factor": [1.0 + r.random() for _ in range(rope // 2)],
+                                "long_factor": [1.0 + 3 * r.random() for _ in range(rope // 2)],
+                                "original_max_position_embeddings": r.choice([2, 64])}
+    return T.MiniCPM3Config(**c, q_lora_rank=r.choice([None, 12]), kv_lora_rank=r.choice([8, 16]), qk_rope_head_dim=rope,
+                            qk_nope_head_dim=r.choice([6, 8]), v_head_dim=r.choice([None, 6, 8]), scale_emb=r.choice([1, 2.5]),
+                            scale_depth=r.choice([None, 1.4]), dim_model_base=r.choice([None, 16]),
+                            attention_bias=r.random() < .3)
+
+
+def hy_v3(j, r):
+    c = plain(j, r)
+    n = c["num_hidden_layers"]
+    return T.HYV3Config(**c, attention_bias=r.random() < .3, num_experts=r.choice([3, 6]), num_experts_per_tok=r.choice([1, 2]),
+                        num_shared_experts=r.choice([1, 2]), moe_intermediate_size=r.choice([8, 16]),
+                        router_scaling_factor=r.choice([1.0, 2.5]),
+                        mlp_layer_types=r.choice([None, [r.choice(["dense", "sparse"]) for _ in range(n)]]))
+
+
+def cohere2_moe(j, r):
+    c = plain(j, r, kinds=["default"])
+    if r.random() < .6:
+        c.pop("rms_norm_eps")
+    return T.Cohere2MoeConfig(**c, logit_scale=r.choice([0.1, 0.5]), sliding_window=r.choice([3, 9]),
+                              sliding_window_pattern=r.choice([2, 3]), first_k_dense_replace=r.choice([0, 1]),
+                              prefix_dense_sliding_window_pattern=r.choice([1, 2]), num_experts=r.choice([3, 6]),
+                              prefix_dense_intermediate_size=r.choice([None, 24]), num_shared_experts=r.choice([0, 1, 2]),
+                              num_experts_per_tok=2, expert_selection_fn=r.choice(["softmax", "sigmoid"]),
+                              shared_expert_combination_strategy=r.choice(["average", "sum"]),
+                              norm_topk_prob=r.random() < .7, attention_bias=r.random() < .3)
+
+
+def olmo(j, r):
+    c = no_head(plain(j, r), r)
+    c.pop("rms_norm_eps")
+    return T.OlmoConfig(**c, clip_qkv=r.choice([None, 0.05, 8.0]), attention_bias=r.random() < .2)
+
+
+def nanochat(j, r):
+    return T.NanoChatConfig(**plain(j, r), final_logit_softcapping=r.choice([None, 3.0, 15.0]), attention_bias=r.random() < .3)
+
+
+def gpt_neo(j, r):
+    c = layer_norm(no_head(plain(j, r, kinds=["default"]), r), "layer_norm_epsilon")
+    for k in ("num_key_value_heads", "rope_parameters"):
+        c.pop(k)
+    c["num_layers"], c["num_heads"] = c.pop("num_hidden_layers"), c.pop("num_attention_heads")
+    c["intermediate_size"] = r.choice([None, c["intermediate_size"]])
+    c["max_position_embeddings"] = max(c["max_position_embeddings"], 128)
+    kinds = [[[r.choice(["global", "local"])], 1] for _ in range(c["num_layers"])]
+    return T.GPTNeoConfig(**c, window_size=r.choice([3, 9]), attention_types=kinds)
+
+
 def mamba_words(r):
     """Sizes of Mamba-2 layers in the words of mamba2 and nemotron_h."""
     return dict(n_groups=r.choice([1, 2, 4]), conv_kernel=r.choice([2, 4]), use_conv_bias=r.random() < .6, chunk_size=8,
@@ -564,5 +632,5 @@ CONFIGS = {f.__name__: f for f in (
     glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text,
     granitemoe, granitemoeshared, granitemoe_swa, granite_swa, cwm, ministral, helium, jais2, vaultgemma, hunyuan_v1_moe,
     ernie4_5_moe, minimax_m2, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,
-    gpt_neox, falcon, gpt2, gpt_bigcode, gptj, codegen, opt, persimmon, phimoe,
-    nemotron_h, bamba, mamba2, falcon_h1)}
+    gpt_neox, falcon, gpt2, gpt_bigcode, gptj, codegen, opt, persimmon, phimoe, hyperclovax,
+    minicpm3, hy_v3, cohere2_moe, olmo, nanochat, gpt_neo, nemotron_h, bamba, mamba2, falcon_h1)}

@@ -4,6 +4,7 @@
 #include "backend/cuda/cuda_graph.h"
 #include "backend/cuda/cuda_test.h"
 #include "backend/cuda/gemm_cost.h"
+#include "backend/cuda/kernels.h"
 
 enum {
     LT_LAYOUT_BATCH = 5,
@@ -186,9 +187,26 @@ static bool tiled(const af_cuda *cu, const af_cuda_gemm *m)
            cu->smem_max >= af_gemm_tile_shared(&af_gemm_tiles[0]);
 }
 
+static const char *tile_defines(af_cuda *cu, const af_cuda_gemm *m, int tile, af_dtype c)
+{
+    const af_gemm_tile *t = &af_gemm_tiles[tile];
+    const char *types = af_cuda_text(cu, "AF_TA=%d AF_TB=%d AF_T=%s AF_C=%s", m->ta, m->tb,
+                                     af_cuda_ctype(m->a.dtype), af_cuda_ctype(c));
+    if (tile == 0)
+        return types;
+    return af_cuda_text(cu, "AF_BM=%d AF_BN=%d AF_WM=%d AF_WN=%d AF_STAGES=%d %s", t->m, t->n,
+                        t->warps_m, t->warps_n, t->stages, types);
+}
+
+static const char *join_defines(const af_cuda_gemm *m)
+{
+    return m->c.dtype == AF_DTYPE_F32 ? "AF_C=float" : "AF_C=bf16";
+}
+
 /* The measured tile, or what the model chooses where none was measured. Other tiles exist in bf16
- * and for what graphs ask for: not for two transposed operands. */
-static af_gemm_way way_of(const af_cuda *cu, const af_cuda_gemm *m)
+ * and for what graphs ask for: not for two transposed operands. Builds ship the first tile; where
+ * the others are neither shipped nor can be compiled, it serves. */
+static af_gemm_way way_of(af_cuda *cu, const af_cuda_gemm *m)
 {
     const af_gemm_shape s = {m->c.rows, m->c.cols, inner(m), AF_MAX(m->batch, 1),
                              af_dtype_get(m->c.dtype)->bytes};
@@ -199,7 +217,12 @@ static af_gemm_way way_of(const af_cuda *cu, const af_cuda_gemm *m)
     if (!af_gpu_modelled(cu))
         return (af_gemm_way){0, 1};
     const af_gpu_rates g = af_gpu_rates_read(cu);
-    return af_gemm_choose(&g, &s, cu->gemm_work ? AF_LT_WORKSPACE : 0);
+    const af_gemm_way w = af_gemm_choose(&g, &s, cu->gemm_work ? AF_LT_WORKSPACE : 0);
+    const af_dtype c = w.split > 1 ? AF_DTYPE_F32 : m->c.dtype;
+    const bool there =
+        af_kernels_can(cu->kernels, "gemm_tiles.cu", tile_defines(cu, m, w.tile, c)) &&
+        (w.split == 1 || af_kernels_can(cu->kernels, "gemm_join.cu", join_defines(m)));
+    return there ? w : (af_gemm_way){0, 1};
 }
 
 static af_status new_launch(af_cuda *cu, af_launch **out, af_kernel *k, af_error *err)
@@ -211,17 +234,6 @@ static af_status new_launch(af_cuda *cu, af_launch **out, af_kernel *k, af_error
     l->kernel = k;
     *out = l;
     return AF_OK;
-}
-
-static const char *tile_defines(af_cuda *cu, const af_cuda_gemm *m, int tile, af_dtype c)
-{
-    const af_gemm_tile *t = &af_gemm_tiles[tile];
-    const char *types = af_cuda_text(cu, "AF_TA=%d AF_TB=%d AF_T=%s AF_C=%s", m->ta, m->tb,
-                                     af_cuda_ctype(m->a.dtype), af_cuda_ctype(c));
-    if (tile == 0)
-        return types;
-    return af_cuda_text(cu, "AF_BM=%d AF_BN=%d AF_WM=%d AF_WN=%d AF_STAGES=%d %s", t->m, t->n,
-                        t->warps_m, t->warps_n, t->stages, types);
 }
 
 /* Arguments of all the kernels, in their order; a matrix has an address, a row stride, a stride. */
@@ -263,8 +275,7 @@ static af_status add_join(af_cuda *cu, af_cuda_gemm_plan *p, int parts, af_error
 {
     const af_cuda_gemm *m = &p->m;
     const int64_t values = m->c.rows * m->c.cols;
-    af_kernel *k = af_cuda_kernel(cu, "gemm_join.cu", "gemm_join",
-                                  af_cuda_text(cu, "AF_C=%s", af_cuda_ctype(m->c.dtype)));
+    af_kernel *k = af_cuda_kernel(cu, "gemm_join.cu", "gemm_join", join_defines(m));
     const af_status st = new_launch(cu, &p->join, k, err);
     if (st != AF_OK)
         return st;

@@ -91,6 +91,23 @@ af_kernel *af_kernels_find(af_kernels *k, const char *file, const char *name, co
     return f;
 }
 
+/* obtain reports what it means when it cannot be opened */
+static void try_nvrtc(af_kernels *k)
+{
+    if (!k->nvrtc_tried && k->obtain == af_module_obtain)
+        (void)!af_nvrtc_open(&k->nvrtc, k->cuda, &k->nvrtc_err);
+    k->nvrtc_tried = true;
+}
+
+bool af_kernels_can(af_kernels *k, const char *file, const char *defines)
+{
+    const af_module m = {.file = file, .defines = defines};
+    if (k->obtain != af_module_obtain || af_pack_find(k, &m, true))
+        return true;
+    try_nvrtc(k);
+    return k->nvrtc.lib != NULL;
+}
+
 typedef struct build_job {
     af_kernels *k;
     af_module **todo;
@@ -121,10 +138,8 @@ static af_status obtain_all(af_kernels *k, af_error *err)
         }
     if (n == 0)
         goto done;
-    if (compiler && !k->nvrtc_tried && k->obtain == af_module_obtain) {
-        k->nvrtc_tried = true;
-        (void)!af_nvrtc_open(&k->nvrtc, k->cuda, &k->nvrtc_err); /* obtain reports what it means */
-    }
+    if (compiler)
+        try_nvrtc(k);
     AF_TRY(af_pool_new(&pool, AF_MIN(AF_MIN(n, af_cpu_count()), 16), err));
     af_pool_run(pool, n, build_some, &(build_job){k, todo});
     for (int i = 0; i < n; i++)

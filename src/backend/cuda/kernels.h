@@ -67,6 +67,8 @@ void af_kernels_free(af_kernels *k, const af_driver *drv);
 /* NULL with err set only when memory is gone or the file does not exist. */
 af_kernel *af_kernels_find(af_kernels *k, const char *file, const char *name, const char *defines,
                            af_error *err);
+/* Whether a module can be had on this machine: it is shipped, or NVRTC is there to compile it. */
+bool af_kernels_can(af_kernels *k, const char *file, const char *defines);
 /* Builds and loads every module that is not loaded yet, and sets the functions. Counts compiles and
  * loads. */
 AF_CHECKED af_status af_kernels_build(af_kernels *k, af_cuda *cu, af_error *err);

@@ -90,8 +90,13 @@ static af_status check_sizes(const af_model_spec *a, const af_model_spec *b, af_
         {"their values", (double)a->state.head_dim, (double)b->state.head_dim},
         {"key heads of states", (double)a->state.key_heads, (double)b->state.key_heads},
         {"their keys", (double)a->state.key_dim, (double)b->state.key_dim},
+        {"time_step_min (time_step_limit)", a->state.step_min, b->state.step_min},
+        {"the largest time step (time_step_limit)", a->state.step_max, b->state.step_max},
+        {"moe_latent_size", (double)a->router.latent, (double)b->router.latent},
+        {"mlp_hidden_act (relu2, xielu)", a->plain_act, b->plain_act},
         {"the scale of attention (query_pre_attn_scalar, attention_multiplier)", a->attn_scale,
          b->attn_scale},
+        {"clip_qkv", a->qkv_clip, b->qkv_clip},
         {"attn_logit_softcapping", a->attn_softcap, b->attn_softcap},
         {"final_logit_softcapping", a->logit_softcap, b->logit_softcap},
         {"embedding_multiplier", a->embed_scale, b->embed_scale},
@@ -237,6 +242,7 @@ static const taker *taker_of(const char *arch)
         {"gemma2", .tied = true},
         {"gemma4", .freqs = true, .tied = true, .untied = true},
         {"olmo2", .untied = true},
+        {"olmo", .square = true, .tied = true, .untied = true},
         {"olmoe", .untied = true},
         {"starcoder2", .biases = true, .biased = true, .tied = true, .untied = true},
         {"phi2", .biases = true, .untied = true},
@@ -257,6 +263,8 @@ static const taker *taker_of(const char *arch)
         {"exaone-moe", .freqs = true, .untied = true},
         {"mellum", .untied = true},
         {"granitehybrid", .convs = true, .tied = true, .untied = true},
+        {"nemotron_h", .biases = true, .convs = true, .tied = true, .untied = true},
+        {"nemotron_h_moe", .convs = true, .tied = true, .untied = true},
         {"gptneox", .biases = true, .biased = true, .untied = true},
         {"falcon", .tied = true, .untied = true},
         {"gpt2", .biases = true, .biased = true, .tied = true, .untied = true},
@@ -313,8 +321,12 @@ af_status af_gguf_check_supported(const af_model_spec *s, af_error *err)
         what = "biases of in_proj and out_proj (mamba_proj_bias)";
     else if (has_slot(s, AF_SLOT_CONV_BIAS) && !t->convs)
         what = "biases of short convolutions (conv_bias)";
-    else if (t->convs && s->state.key_heads > 1)
+    else if (t->convs && s->state.key_heads > 1 && s->state.norm_groups <= 1)
         what = "norm over several groups (mamba_n_groups above 1)";
+    else if (s->arch->plain_mlp && s->experts && has_slot(s, AF_SLOT_UP))
+        what = "layers with an MLP and layers with experts (- and E of hybrid_override_pattern)";
+    else if (s->state.norm_groups && !has_slot(s, AF_SLOT_CONV_BIAS))
+        what = "convolutions without biases (use_conv_bias false)";
     else if (t->convs && !s->recurrent)
         what = "model without Mamba layers";
     else if (delta && s->state.key_dim != s->state.head_dim)

@@ -240,6 +240,26 @@ static void put_ssm(meta_writer *p, const af_state_keys *k)
     put_u32(p, "ssm.inner_size", k->heads * k->head_dim);
 }
 
+/* Layers of one half alone: those with an MLP or experts have its width, others 0. */
+static void put_nemotron(meta_writer *p, const af_model_spec *s)
+{
+    int32_t ffn[AF_CONFIG_LAYERS_MAX];
+    for (int i = 0; i < s->layers; i++)
+        ffn[i] = (int32_t)(s->layer[i].mlp == AF_MLP_EXPERTS ? s->expert_ffn : s->layer[i].ffn);
+    put_array(p, "feed_forward_length", AF_GGUF_I32, ffn, s->layers);
+    put_u32(p, "vocab_size", s->vocab);
+    put_f32(p, "attention.layer_norm_epsilon", s->eps); /* asked for, too */
+    put_u32(p, "rope.dimension_count", s->head_dim);
+    put_ssm(p, &s->state);
+    if (s->router.latent)
+        put_u32(p, "moe_latent_size", s->router.latent);
+    if (s->state.step_min > 0)
+        af_log_write(AF_LOG_WARN,
+                     "llama.cpp does not hold time steps of Mamba layers above time_step_min (%g), "
+                     "as transformers does",
+                     s->state.step_min);
+}
+
 static void put_delta_net(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
 {
     uint8_t state[AF_CONFIG_LAYERS_MAX];
@@ -269,6 +289,8 @@ static void put_state(meta_writer *p, const af_model_spec *s, const af_hf_config
     }
     if (strncmp(p->arch, "qwen35", 6) == 0 || strcmp(p->arch, "qwen3next") == 0)
         put_delta_net(p, s, c);
+    if (strncmp(p->arch, "nemotron_h", 10) == 0)
+        put_nemotron(p, s);
     if (strcmp(p->arch, "granitehybrid") == 0) {
         put_u32(p, "vocab_size", c->vocab_size);
         put_ssm(p, &s->state);
@@ -285,6 +307,8 @@ static void put_dense(meta_writer *p, const af_model_spec *s, const af_hf_config
         put_u32(p, "rope.dimension_count", s->rope[0].rotary_dim);
     if (c->logit_scale > 0)
         put_f32(p, "logit_scale", c->logit_scale);
+    if (c->qkv_clip > 0)
+        put_f32(p, "attention.clamp_kqv", c->qkv_clip);
     if (c->query_scaling_beta > 0)
         put_f32(p, "attention.temperature_scale", c->query_scaling_beta);
     if (strcmp(p->arch, "falcon") == 0)
@@ -331,8 +355,8 @@ static void put_experts(meta_writer *p, const af_model_spec *s, const af_hf_conf
 {
     enum { SIGMOID = 2 };
     static const char *const one_width[] = {"llama", "granitehybrid", "granitemoe", "olmoe", NULL};
-    static const char *const deepseek[] = {"glm4moe", "deepseek2",  "mistral4", "dots1",
-                                           "afmoe",   "exaone-moe", NULL};
+    static const char *const deepseek[] = {"glm4moe", "deepseek2",  "mistral4",       "dots1",
+                                           "afmoe",   "exaone-moe", "nemotron_h_moe", NULL};
     const char *a = p->arch;
     put_u32(p, "expert_count", c->num_experts);
     put_u32(p, "expert_used_count", c->num_experts_per_tok);
@@ -340,7 +364,8 @@ static void put_experts(meta_writer *p, const af_model_spec *s, const af_hf_conf
         put_u32(p, "expert_feed_forward_length", c->moe_intermediate_size);
     if (is_one_of(a, deepseek))
         put_deepseek_experts(p, s, c);
-    if (c->router.shared_ffn && (!is_one_of(a, deepseek) || strcmp(a, "exaone-moe") == 0))
+    if (c->router.shared_ffn && (!is_one_of(a, deepseek) || strcmp(a, "exaone-moe") == 0 ||
+                                 strcmp(a, "nemotron_h_moe") == 0))
         put_u32(p, "expert_shared_feed_forward_length", c->router.shared_ffn);
     if (strcmp(a, "minimax-m2") == 0)
         put_u32(p, "expert_gating_func", SIGMOID);
@@ -443,7 +468,7 @@ af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_h
     put_u32(&p, "block_count", s->layers);
     put_u32(&p, "context_length", c->max_position_embeddings);
     put_u32(&p, "embedding_length", s->width);
-    if (!gemma4)
+    if (!gemma4 && strncmp(p.arch, "nemotron_h", 10) != 0)
         put_u32(&p, "feed_forward_length", s->ffn);
     put_u32(&p, "attention.head_count", s->heads);
     if (gemma4)

@@ -62,6 +62,8 @@ void af_config_dense(json_t *o, const af_hf_config *c)
         json_object_set_new(o, "use_bias", json_boolean(c->attention_bias));
     if (is(c, "seed_oss"))
         json_object_set_new(o, "attention_out_bias", json_boolean(c->attention_out_bias));
+    if (c->qkv_clip > 0)
+        json_object_set_new(o, "clip_qkv", short_real(c->qkv_clip));
     if (cohere)
         json_object_set_new(o, "logit_scale", short_real(c->logit_scale));
     if (is(c, "gpt_neox"))

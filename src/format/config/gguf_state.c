@@ -160,6 +160,82 @@ done:
     return st;
 }
 
+/* ---- layers of one half alone ---- */
+
+static bool any_layer_has(const state_source *s, const char *tensor)
+{
+    char name[96];
+    bool found = false;
+    for (int64_t i = 0; i < s->c->num_hidden_layers && !found; i++) {
+        snprintf(name, sizeof name, "blk.%" PRId64 ".%s", i, tensor);
+        found = af_gguf_find(s->g, name) != NULL;
+    }
+    return found;
+}
+
+/* Layers with an MLP or experts have its width, and no heads. */
+static af_status get_mlp_layers(state_source *s)
+{
+    af_hf_config *c = s->c;
+    const af_gguf_kv *kv = af_gguf_find_kv(s->g, key_of(s, "feed_forward_length"));
+    if (!kv || kv->str || kv->count != (uint64_t)c->num_hidden_layers)
+        return af_fail(s->err, AF_EFORMAT, "%s is not one number a layer", s->key);
+    c->intermediate_size = 0;
+    for (int64_t i = 0; i < c->num_hidden_layers; i++) {
+        const int64_t width = af_gguf_item_int(kv, (uint64_t)i);
+        if (width == 0)
+            continue;
+        if (c->intermediate_size && width != c->intermediate_size)
+            return af_fail(s->err, AF_EUNSUPPORTED, "%s differs between layers", s->key);
+        c->intermediate_size = width;
+        s->types[i] = c->num_experts ? AF_LAYER_EXPERTS : AF_LAYER_MLP;
+    }
+    c->intermediate_size = c->intermediate_size ? c->intermediate_size : 1; /* nobody reads it */
+    return AF_OK;
+}
+
+static af_status get_plain_experts(state_source *s)
+{
+    af_status st = AF_OK;
+    af_router_keys *r = &s->c->router;
+    AF_TRY(get_size(s, "expert_shared_feed_forward_length", AF_CONFIG_WIDTH_MAX, &r->shared_ffn));
+    if (af_gguf_find_kv(s->g, key_of(s, "moe_latent_size")))
+        AF_TRY(get_size(s, "moe_latent_size", AF_CONFIG_WIDTH_MAX, &r->latent));
+    r->sigmoid = r->choice_bias = true;
+    r->eps = 1e-20;
+    r->scale = af_gguf_float(s->g, key_of(s, "expert_weights_scale"), 1);
+    r->groups = AF_MAX(af_gguf_int(s->g, key_of(s, "expert_group_count"), 1), 1);
+    r->groups_used = af_gguf_int(s->g, key_of(s, "expert_group_used_count"), 1);
+    r->group_best = 2;
+    s->c->norm_topk_prob = af_gguf_bool(s->g, key_of(s, "expert_weights_norm"), false);
+done:
+    return st;
+}
+
+/* llama.cpp does not limit time steps; the limit is that of the models. */
+static af_status get_nemotron(state_source *s)
+{
+    af_status st = AF_OK;
+    af_hf_config *c = s->c;
+    const uint64_t n = (uint64_t)c->num_hidden_layers;
+    AF_TRY(get_kv_heads(s, AF_LAYER_MAMBA));
+    AF_TRY(get_mlp_layers(s));
+    AF_TRY(get_ssm(s));
+    c->state.conv_bias = any_layer_has(s, "ssm_conv1d.bias");
+    c->state.norm_groups = c->state.key_heads;
+    c->state.step_min = 0.001;
+    c->mlp_bias = any_layer_has(s, "ffn_up.bias");
+    if (c->num_experts)
+        AF_TRY(get_plain_experts(s));
+    bool *none = af_arena_take(&c->arena, n * sizeof *none);
+    if (!none)
+        return af_fail_nomem(s->err, "layers without rotation", n);
+    memset(none, 1, n * sizeof *none);
+    c->no_rope = none;
+done:
+    return st;
+}
+
 af_status af_config_gguf_state(af_hf_config *c, const af_gguf *g, const char *arch, af_error *err)
 {
     state_source s = {.g = g, .arch = arch, .c = c, .err = err};
@@ -170,7 +246,8 @@ af_status af_config_gguf_state(af_hf_config *c, const af_gguf *g, const char *ar
     if (!s.types)
         return af_fail_nomem(err, "layer types", (uint64_t)n * sizeof *s.types);
     c->layer_types = s.types;
-    return strncmp(arch, "qwen", 4) == 0        ? get_delta(&s)
-           : strcmp(arch, "granitehybrid") == 0 ? get_mamba(&s)
-                                                : get_conv(&s);
+    return strncmp(arch, "qwen", 4) == 0          ? get_delta(&s)
+           : strncmp(arch, "nemotron_h", 10) == 0 ? get_nemotron(&s)
+           : strcmp(arch, "granitehybrid") == 0   ? get_mamba(&s)
+                                                  : get_conv(&s);
 }

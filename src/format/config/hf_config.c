@@ -106,7 +106,9 @@ static void get_ropes(af_config_source *s, af_hf_config *c, const af_family *f)
     if (known && f->partial == 0 && c->rope.type == AF_ROPE_DEFAULT && part > 0 && part <= 1)
         /* this family does not read it */
         c->rope.partial_rotary_factor = c->local_rope.partial_rotary_factor = 1;
-    if (c->rope.type == AF_ROPE_LONGROPE && c->rope.factor == 1 &&
+    const json_t *own = af_config_value(s, "rope_parameters");
+    own = own ? own : af_config_value(s, "rope_scaling");
+    if (c->rope.type == AF_ROPE_LONGROPE && !json_is_number(json_object_get(own, "factor")) &&
         c->rope.original_max_position_embeddings > 0)
         c->rope.factor =
             (double)c->max_position_embeddings / (double)c->rope.original_max_position_embeddings;

@@ -46,6 +46,7 @@ typedef struct af_rope_config {
     double beta_fast, beta_slow;              /* 32 and 1 when absent */
     double mscale, mscale_all_dim;            /* 0 = absent */
     bool truncate;                            /* true when absent */
+    bool reverse;                             /* turns the other way (nanochat) */
     double partial_rotary_factor;             /* 1 when absent */
     const double *short_factor, *long_factor; /* longrope, and rope_freqs.weight as `freq_factor` */
     int short_count, long_count;
@@ -143,6 +144,11 @@ typedef struct af_hf_config {
     af_router_keys router;
     af_mup_keys mup;
     double logit_scale;        /* cohere; 0 = absent */
+    double qkv_clip;           /* clip_qkv; 0 = none */
+    int64_t dense_ffn;         /* of layers without experts, where it is not intermediate_size */
+    bool rms_norm;             /* RMSNorms instead of LayerNorms (cohere2_moe) */
+    bool rope_dense;           /* layers without experts turn in any case (cohere2_moe) */
+    bool no_post_norm;         /* use_post_norm is false (hyperclovax) */
     bool head_bias;            /* lm_head_bias (phimoe) */
     bool two_norms;            /* attention and MLP have a norm each (falcon) */
     double query_scaling_beta; /* llama_4_scaling_beta; 0 = none */

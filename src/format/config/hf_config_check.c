@@ -73,7 +73,8 @@ static af_status check_factors(const char *name, const char *key, const double *
 static af_status check_by_type(const af_hf_config *c, const af_rope_config *r, const char *name,
                                af_error *err)
 {
-    const int64_t pairs = (int64_t)((double)c->head_dim * r->partial_rotary_factor) / 2;
+    const int64_t dim = c->latent.qk_rope_dim > 0 ? c->latent.qk_rope_dim : c->head_dim;
+    const int64_t pairs = (int64_t)((double)dim * r->partial_rotary_factor) / 2;
     if (r->type == AF_ROPE_LLAMA3) {
         if (!(r->low_freq_factor > 0) || !isfinite(r->low_freq_factor))
             return bad(name, "low_freq_factor", r->low_freq_factor, "a positive number", err);

@@ -71,7 +71,8 @@ static af_status get_sizes(gguf_source *s, af_hf_config *c, const af_family *f, 
     c->max_position_embeddings = get_int(s, "context_length", -1);
     c->vocab_size =
         embd ? embd->dim[0] : get_int(s, "vocab_size", tokens ? (int64_t)tokens->count : -1);
-    if (strcmp(s->arch, "gemma4") == 0) /* its layers differ: gguf_gemma4.c */
+    const bool own = strcmp(s->arch, "gemma4") == 0 || strncmp(s->arch, "nemotron_h", 10) == 0;
+    if (own) /* its layers differ: gguf_gemma4.c, gguf_state.c */
         c->intermediate_size = af_gguf_first_int(s->g, key_of(s, "feed_forward_length"), -1);
     else
         AF_TRY(get_per_layer(s, "feed_forward_length", -1, &c->intermediate_size, err));
@@ -315,6 +316,7 @@ static const char *const classes[][2] = {
     {"ernie4_5", "Ernie4_5ForCausalLM"},
     {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"},
     {"arcee", "ArceeForCausalLM"},
+    {"olmo", "OlmoForCausalLM"},
     {"jais2", "Jais2ForCausalLM"},
     {"apertus", "ApertusForCausalLM"},
     {"exaone4", "Exaone4ForCausalLM"},
@@ -332,6 +334,7 @@ static const char *const classes[][2] = {
     {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM"},
     {"qwen3_next", "Qwen3NextForCausalLM"},
     {"granitemoehybrid", "GraniteMoeHybridForCausalLM"},
+    {"nemotron_h", "NemotronHForCausalLM"},
     {"gpt_oss", "GptOssForCausalLM"},
     {"glm4_moe", "Glm4MoeForCausalLM"},
     {"granitemoe", "GraniteMoeForCausalLM"},

@@ -100,6 +100,8 @@ typedef enum af_slot {
     AF_SLOT_PER_LAYER_MODEL_PROJ, /* of the whole model; a module of layer 0, which reads it */
     AF_SLOT_LAYER_COUNT,
     AF_SLOT_EMBED = AF_SLOT_LAYER_COUNT,
+    AF_SLOT_EMBED_NORM, /* [D]: on the embedding (bloom) */
+    AF_SLOT_EMBED_NORM_BIAS,
     AF_SLOT_POSITIONS, /* [positions][D]: added to the embedding of the token */
     AF_SLOT_PER_LAYER_EMBED,
     AF_SLOT_PER_LAYER_MODEL_NORM,
@@ -160,6 +162,8 @@ typedef struct af_arch {
     bool norm_plus_one;     /* weights are stored as w, used as 1 + w */
     bool layer_norm;        /* LayerNorm instead of RMSNorm */
     bool norm_bias;         /* LayerNorms have biases */
+    bool norm_bare;         /* norms have no weights */
+    bool embed_norm;        /* a norm on the embedding */
     bool parallel;          /* attention and MLP read the same norm and are added together */
     bool plain_mlp;         /* no gate, of experts neither */
     bool mlp_bias;          /* always; otherwise by mlp_bias of the config */
@@ -203,6 +207,7 @@ typedef struct af_arch {
     const af_slot_name *names; /* what differs from llama; ends with .hf = NULL, .gguf = NULL */
     /* experts one by one on disk: "mlp.experts" and the names of gate, up, down; NULL = qwen's */
     const char *experts, *expert_part[3];
+    const char *shared_module; /* the expert every token sees in memory, where its name differs */
     const char *router; /* what the router is called there, where that is not its name in memory */
     bool experts_whole; /* usually all experts are one tensor on disk, too */
     /* the module of the experts in memory, where their tensors are called something else on disk */
@@ -349,6 +354,7 @@ typedef struct af_model_spec {
     bool rope_pairs, parallel;
     bool parallel_norms; /* attention and MLP have a norm each of the same residual */
     double eps, attn_scale, attn_softcap, logit_softcap;
+    double qkv_clip; /* queries, keys and values stay between -this and this; 0 = none */
     double embed_scale, residual_scale, logit_scale; /* 1 = none */
     int64_t per_layer_input; /* width of the input each layer has of its own; 0 = none */
     int64_t per_layer_vocab;
@@ -365,8 +371,8 @@ typedef struct af_model_spec {
     af_mup_keys mup;
     const char *inner; /* what "model." is called among the modules of the whole model */
 
-    int embed, final_norm, head; /* tensor indexes; head = embed when tied */
-    int outer[AF_SLOT_COUNT];    /* tensor indexes by slot, of those outside layers; -1 = absent */
+    int embed, head;          /* tensor indexes; head = embed when tied */
+    int outer[AF_SLOT_COUNT]; /* tensor indexes by slot, of those outside layers; -1 = absent */
     int embed_module, head_module;
     af_layer_spec *layer; /* [layers] */
     af_tensor_spec *tensor;

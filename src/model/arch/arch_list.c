@@ -1,7 +1,7 @@
 /* arch_list.c - walks a model and lists its tensors and modules in the order of its layers. */
 #include "model/arch/arch_list.h"
 
-enum { SLOTS_PER_LAYER = AF_SLOT_LAYER_COUNT, MODULES_PER_LAYER = 19, OUTER = 8 };
+enum { SLOTS_PER_LAYER = AF_SLOT_LAYER_COUNT, MODULES_PER_LAYER = 19, OUTER = 10 };
 
 typedef void list_block(af_lister *l, int layer);
 
@@ -66,9 +66,24 @@ void af_list_buffer(af_lister *l, af_slot slot, int layer, int64_t a)
 
 void af_list_norm(af_lister *l, af_slot slot, int bias_slot, int layer)
 {
+    if (l->s->arch->norm_bare)
+        return;
     af_list_tensor(l, slot, layer, 1, l->s->width, 1, 1);
     if (bias_slot >= 0 && l->s->arch->norm_bias)
         af_list_tensor(l, (af_slot)bias_slot, layer, 1, l->s->width, 1, 1);
+}
+
+/* ".../SHARED.gate_proj.weight" with the name that SHARED has in memory. */
+static void rename_shared(const af_model_spec *s, char *name, size_t size)
+{
+    char last[128], *dot = strrchr(name, '.');
+    while (dot > name && *--dot != '.')
+        ;
+    snprintf(last, sizeof last, "%s", dot);
+    *dot = '\0';
+    const char *layer = strstr(name, "layers.");
+    const int to_layer = layer ? (int)(layer - name + 7 + (int)strspn(layer + 7, "0123456789")) : 0;
+    snprintf(name + to_layer, size - (size_t)to_layer, ".%s%s", s->arch->shared_module, last);
 }
 
 void af_list_linear(af_lister *l, int layer, af_group group, af_slot slot, int64_t out, int64_t in,
@@ -94,6 +109,8 @@ void af_list_linear(af_lister *l, int layer, af_group group, af_slot slot, int64
     if (s->tensor[w].name) {
         char name[256];
         af_spec_whole_name(s, s->tensor[w].name, name, sizeof name);
+        if (s->arch->shared_module && slot >= AF_SLOT_SHARED_GATE && slot <= AF_SLOT_SHARED_DOWN)
+            rename_shared(s, name, sizeof name);
         s->module[m].path = af_arena_strndup(&s->arena, name, strlen(name) - strlen(".weight"));
     }
     l->failed |= !s->module[m].path;
@@ -215,9 +232,7 @@ static void list_layer(af_lister *l, int i)
 static void list_end(af_lister *l)
 {
     af_model_spec *s = l->s;
-    s->final_norm = af_list_tensor(l, AF_SLOT_FINAL_NORM, -1, 1, s->width, 1, 1);
-    if (s->arch->norm_bias)
-        af_list_tensor(l, AF_SLOT_FINAL_NORM_BIAS, -1, 1, s->width, 1, 1);
+    af_list_norm(l, AF_SLOT_FINAL_NORM, AF_SLOT_FINAL_NORM_BIAS, -1);
     if (s->labels) {
         s->head = af_list_tensor(l, AF_SLOT_SCORE, -1, 2, s->labels, s->width, 1);
         return;
@@ -237,6 +252,8 @@ af_status af_list_model(af_model_spec *s, const af_hf_config *c, af_error *err)
     if (!s->tensor || !s->module)
         return af_fail_nomem(err, "the list of tensors", n * SLOTS_PER_LAYER * sizeof *s->tensor);
     s->embed = af_list_tensor(&l, AF_SLOT_EMBED, -1, 2, s->vocab, s->width, 1);
+    if (s->arch->embed_norm)
+        af_list_norm(&l, AF_SLOT_EMBED_NORM, AF_SLOT_EMBED_NORM_BIAS, -1);
     if (s->arch->positions)
         af_list_tensor(&l, AF_SLOT_POSITIONS, -1, 2, s->max_positions + s->arch->positions_from,
                        s->width, 1);

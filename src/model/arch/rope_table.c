@@ -105,6 +105,8 @@ void af_rope_inv_freq(float *f, const af_rope_config *c, int dim, int64_t max_po
             f[i] /= (float)c->factor;
         if (c->freq_factor)
             f[i] /= (float)c->freq_factor[i];
+        if (c->reverse)
+            f[i] = -f[i];
     }
 }
 

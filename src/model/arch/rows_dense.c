@@ -62,6 +62,42 @@ static const af_slot_name glm4_names[] = {
     {0},
 };
 
+static const af_slot_name hyperclovax_names[] = {
+    {AF_SLOT_POST_ATTN_NORM, "post_norm1.weight", NULL},
+    {AF_SLOT_MLP_NORM, "post_attention_layernorm.weight", NULL},
+    {AF_SLOT_POST_MLP_NORM, "post_norm2.weight", NULL},
+    {0},
+};
+
+#define HYPERCLOVAX                                                                                \
+    .model_type = "hyperclovax", .pre_norm = true, .bias = AF_BIAS_CONFIG, .multipliers = true,    \
+    .names = hyperclovax_names
+
+static const af_arch hyperclovax_plain = {HYPERCLOVAX};
+
+static const af_slot_name nanochat_names[] = {
+    {AF_SLOT_UP, "mlp.fc1.weight", NULL},
+    {AF_SLOT_DOWN, "mlp.fc2.weight", NULL},
+    {0},
+};
+
+/* Scores, residuals and logits are scaled as granite's, logits by the number itself. */
+static af_status hyperclovax_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    (void)err;
+    s->logit_scale = s->labels ? 1 : c->logits_scaling;
+    if (c->no_post_norm)
+        s->arch = &hyperclovax_plain;
+    return AF_OK;
+}
+
+static af_status olmo_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    (void)err;
+    s->qkv_clip = c->qkv_clip;
+    return AF_OK;
+}
+
 const af_arch af_rows_dense[] = {
     {.model_type = "olmo3",
      .gguf = "olmo2",
@@ -166,5 +202,24 @@ const af_arch af_rows_dense[] = {
      .layer_norm = true,
      .norm_bias = true,
      .plain_mlp = true},
+    {HYPERCLOVAX, .post_norm = true, .fill = hyperclovax_fill},
+    {.model_type = "olmo",
+     .gguf = "olmo",
+     .pre_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .layer_norm = true,
+     .norm_bare = true,
+     .gguf_permuted = true,
+     .fill = olmo_fill},
+    {.model_type = "nanochat",
+     .pre_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .norm_bare = true,
+     .embed_norm = true,
+     .qk_norm = true,
+     .qk_norm_after = true,
+     .plain_mlp = true,
+     .logit_cap = true,
+     .names = nanochat_names},
     {0},
 };

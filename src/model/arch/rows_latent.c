@@ -26,6 +26,15 @@ static af_status mistral4_fill(af_model_spec *s, const af_hf_config *c, af_error
     return st == AF_OK ? af_fill_query_scale(s, c, err) : st;
 }
 
+/* muP: the embedding, the residuals and the logits are scaled. */
+static af_status minicpm3_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    s->embed_scale = c->embedding_multiplier;
+    s->residual_scale = c->residual_multiplier;
+    s->logit_scale = s->labels ? 1 : 1 / c->logits_scaling;
+    return latent_fill(s, c, err);
+}
+
 const af_arch af_rows_latent[] = {
     {.model_type = "glm4_moe_lite",
      .gguf = "deepseek2",
@@ -59,6 +68,7 @@ const af_arch af_rows_latent[] = {
      .pre_norm = true,
      .bias = AF_BIAS_CONFIG,
      .fill = latent_fill},
+    {.model_type = "minicpm3", .pre_norm = true, .bias = AF_BIAS_CONFIG, .fill = minicpm3_fill},
     {.model_type = "mistral4",
      .gguf = "mistral4",
      .gguf_fused_experts = true,

@@ -16,6 +16,7 @@ static af_status fill_both(af_model_spec *s, const af_hf_config *c, af_error *er
 static af_status fill_one(af_model_spec *s, const af_hf_config *c, af_error *err)
 {
     (void)err;
+    bool dense = false;
     for (int i = 0; i < s->layers; i++) {
         const af_layer_type t = c->layer_types[i];
         const bool mixer = t == AF_LAYER_MAMBA || t == AF_LAYER_FULL;
@@ -25,7 +26,14 @@ static af_status fill_one(af_model_spec *s, const af_hf_config *c, af_error *err
         s->layer[i].mlp = mixer                   ? AF_MLP_NONE
                           : t == AF_LAYER_EXPERTS ? AF_MLP_EXPERTS
                                                   : AF_MLP_PLAIN;
+        dense |= s->layer[i].mlp == AF_MLP_PLAIN;
     }
+    if (!dense) /* nobody reads it */
+        s->ffn = AF_MAX(s->expert_ffn, 1);
+    for (int i = 0; i < s->layers; i++)
+        s->layer[i].ffn = s->layer[i].mlp == AF_MLP_PLAIN ? s->ffn : 0;
+    if (s->experts)
+        s->arch++; /* the row of nemotron_h with them */
     return AF_OK;
 }
 
@@ -98,6 +106,22 @@ static const af_slot_name mamba2_names[] = {
 
 const af_arch af_rows_mamba[] = {
     {.model_type = "nemotron_h",
+     .gguf = "nemotron_h",
+     .stem = "backbone.",
+     .memory_stem = "model.",
+     .peft_no_out = true,
+     .pre_norm = true,
+     .plain_mlp = true,
+     .moe = true,
+     .moe_or_dense = true,
+     .no_router_loss = true,
+     .experts = "mixer.experts",
+     .expert_part = {NULL, "up_proj", "down_proj"},
+     .names = nemotron_names,
+     .fill = fill_one},
+    /* with experts, what llama.cpp calls it: see fill_one */
+    {.model_type = "nemotron_h",
+     .gguf = "nemotron_h_moe",
      .stem = "backbone.",
      .memory_stem = "model.",
      .peft_no_out = true,

@@ -41,6 +41,23 @@ static const af_slot_name gpt2_names[] = {
     {0},
 };
 
+static const af_slot_name gpt_neo_names[] = {
+    GPT_NAMES,
+    {AF_SLOT_POSITIONS, "transformer.wpe.weight", NULL},
+    {AF_SLOT_Q, "attn.attention.q_proj.weight", NULL},
+    {AF_SLOT_K, "attn.attention.k_proj.weight", NULL},
+    {AF_SLOT_V, "attn.attention.v_proj.weight", NULL},
+    {AF_SLOT_O, "attn.attention.out_proj.weight", NULL},
+    {AF_SLOT_O_BIAS, "attn.attention.out_proj.bias", NULL},
+    {AF_SLOT_MLP_NORM, "ln_2.weight", NULL},
+    {AF_SLOT_MLP_NORM_BIAS, "ln_2.bias", NULL},
+    {AF_SLOT_UP, "mlp.c_fc.weight", NULL},
+    {AF_SLOT_UP_BIAS, "mlp.c_fc.bias", NULL},
+    {AF_SLOT_DOWN, "mlp.c_proj.weight", NULL},
+    {AF_SLOT_DOWN_BIAS, "mlp.c_proj.bias", NULL},
+    {0},
+};
+
 static const af_slot_name gptj_names[] = {
     GPT_NAMES,
     {AF_SLOT_Q, "attn.q_proj.weight", NULL},
@@ -153,6 +170,13 @@ static af_status learned_fill(af_model_spec *s, const af_hf_config *c, af_error 
     return AF_OK;
 }
 
+/* Scores are not scaled. */
+static af_status gpt_neo_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    s->attn_scale = 1;
+    return learned_fill(s, c, err);
+}
+
 const af_arch af_rows_older[] = {
     {.model_type = "gpt2",
      .gguf = "gpt2",
@@ -182,6 +206,18 @@ const af_arch af_rows_older[] = {
      .layers = "h",
      .names = gpt2_names,
      .fill = learned_fill},
+    {.model_type = "gpt_neo",
+     .pre_norm = true,
+     .bias = AF_BIAS_APART,
+     .layer_norm = true,
+     .norm_bias = true,
+     .plain_mlp = true,
+     .mlp_bias = true,
+     .positions = true,
+     .stem = "transformer.",
+     .layers = "h",
+     .names = gpt_neo_names,
+     .fill = gpt_neo_fill},
     {.model_type = "gptj",
      .pre_norm = true,
      .layer_norm = true,

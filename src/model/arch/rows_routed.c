@@ -34,6 +34,36 @@ const af_slot_name af_deepseek_names[] = {
     {0},
 };
 
+static const af_slot_name hy_v3_names[] = {
+    {AF_SLOT_ROUTER_CHOICE, "mlp.expert_bias", NULL},
+    {AF_SLOT_SHARED_GATE, "mlp.shared_mlp.gate_proj.weight", NULL},
+    {AF_SLOT_SHARED_UP, "mlp.shared_mlp.up_proj.weight", NULL},
+    {AF_SLOT_SHARED_DOWN, "mlp.shared_mlp.down_proj.weight", NULL},
+    {0},
+};
+
+#define COHERE2_MOE                                                                                \
+    .model_type = "cohere2_moe", .pre_norm = true, .bias = AF_BIAS_CONFIG, .parallel = true,       \
+    .rope_pairs = true, .moe = true, .peft_converts = true, .no_router_loss = true,                \
+    .names = af_deepseek_names
+
+static const af_arch cohere2_moe_rms = {COHERE2_MOE};
+
+static af_status cohere2_moe_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    const af_status st = af_fill_rope_sliding(s, c, err);
+    for (int i = 0; i < s->layers; i++) {
+        if (s->layer[i].mlp == AF_MLP_EXPERTS)
+            continue;
+        s->layer[i].ffn = c->dense_ffn;
+        if (c->rope_dense)
+            s->layer[i].rope = 0;
+    }
+    if (c->rms_norm)
+        s->arch = &cohere2_moe_rms;
+    return st;
+}
+
 const af_arch af_rows_routed[] = {
     {.model_type = "gpt_oss",
      .gguf = "gpt-oss",
@@ -97,5 +127,15 @@ const af_arch af_rows_routed[] = {
      .no_router_loss = true,
      .names = afmoe_names,
      .fill = afmoe_fill},
+    {.model_type = "hy_v3",
+     .pre_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .qk_norm = true,
+     .moe = true,
+     .no_router_loss = true,
+     .router = "mlp.router.gate.weight",
+     .shared_module = "mlp.shared_experts",
+     .names = hy_v3_names},
+    {COHERE2_MOE, .layer_norm = true, .fill = cohere2_moe_fill},
     {0},
 };

@@ -91,7 +91,10 @@ static af_tensor *rotate(const af_forward *f, int layer, af_tensor *qkv)
     const af_model_spec *s = f->s;
     const af_layer_spec *ls = &s->layer[layer];
     const af_rope_set *set = ls->rope < 0 ? NULL : &s->rope[ls->rope];
-    af_tensor *q_norm = layer_norms(s->arch) ? NULL : af_layer_leaf(f, layer, AF_SLOT_Q_NORM);
+    const bool bare = s->arch->norm_bare && s->arch->qk_norm;
+    af_tensor *q_norm = layer_norms(s->arch) ? NULL
+                        : bare               ? af_bare_norm(f, ls->head_dim)
+                                             : af_layer_leaf(f, layer, AF_SLOT_Q_NORM);
     qkv = with_head_norms(f, layer, qkv);
     if (!set && !q_norm)
         return qkv;
@@ -102,8 +105,8 @@ static af_tensor *rotate(const af_forward *f, int layer, af_tensor *qkv)
                       .rotary_dim = set ? set->rotary_dim : s->rope[0].rotary_dim,
                       .scale = set ? af_rope_scale(&set->config) : 1,
                       .q_norm = q_norm,
-                      .k_norm =
-                          shared || !q_norm ? q_norm : af_layer_leaf(f, layer, AF_SLOT_K_NORM),
+                      .k_norm = shared || !q_norm || bare ? q_norm
+                                                          : af_layer_leaf(f, layer, AF_SLOT_K_NORM),
                       .norm_eps = s->eps,
                       .norm_plus_one = s->arch->norm_plus_one,
                       .pairs = s->rope_pairs,
@@ -150,6 +153,8 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
     const af_model_spec *s = f->s;
     const af_layer_spec *ls = &s->layer[layer];
     af_tensor *qkv = ungroup(f, layer, af_project(f, layer, AF_GROUP_QKV, h));
+    if (s->qkv_clip > 0)
+        qkv = af_clip(f->g, qkv, s->qkv_clip);
     af_tensor *gate = s->arch->attn_gate         ? take_gates(f, layer, &qkv)
                       : s->arch->attn_gate_apart ? af_project(f, layer, AF_GROUP_ATTN_GATE, h)
                                                  : NULL;

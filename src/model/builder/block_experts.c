@@ -102,7 +102,8 @@ af_tensor *af_block_experts(const af_forward *f, int layer, af_tensor *h)
     af_tensor *y = af_routed_experts(f, layer, h, x);
     if (latent)
         y = af_project(f, layer, AF_GROUP_EXPERTS_OUT, y);
-    return f->s->layer[layer].pieces[AF_GROUP_SHARED_DOWN]
-               ? af_add(f->g, y, shared_expert(f, layer, h))
-               : y;
+    if (!f->s->layer[layer].pieces[AF_GROUP_SHARED_DOWN])
+        return y;
+    y = af_add(f->g, y, shared_expert(f, layer, h));
+    return f->s->router.shared_mean ? af_scale(f->g, y, 0.5) : y;
 }

@@ -33,6 +33,8 @@ af_tensor *af_attend(const af_forward *f, af_tensor *qkv, const af_attention_opt
 /* The family's norm of x; w as stored, b NULL = none. */
 af_tensor *af_block_norm(const af_model_spec *s, af_graph *g, af_tensor *x, af_tensor *w,
                          af_tensor *b);
+/* The weight of a norm of n values that has none. */
+af_tensor *af_bare_norm(const af_forward *f, int64_t n);
 /* ids [N] -> [N][D] */
 af_tensor *af_embed(const af_forward *f);
 

@@ -39,8 +39,17 @@ typedef struct norm_leaf {
     af_tensor *w, *b;
 } norm_leaf;
 
+/* Ones [n] for norms that have no weights. */
+af_tensor *af_bare_norm(const af_forward *f, int64_t n)
+{
+    return af_graph_constant(f->g, AF_DTYPE_F32, 1, &n, 1);
+}
+
 static norm_leaf norm_of(const af_forward *f, int layer, af_slot slot, af_slot bias)
 {
+    const af_arch *a = f->s->arch;
+    if (a->norm_bare && a->pre_norm && (slot != AF_SLOT_MLP_NORM || !f->s->parallel))
+        return (norm_leaf){.w = af_bare_norm(f, f->s->width)};
     return (norm_leaf){af_layer_leaf(f, layer, slot), af_layer_leaf(f, layer, bias)};
 }
 
@@ -107,12 +116,18 @@ static af_tensor *layer(const af_forward *f, int i, af_tensor *h, norm_leaf next
     return next.w ? af_block_norm(f->s, f->g, *x, next.w, next.b) : *x;
 }
 
+static norm_leaf outer_norm(const af_forward *f, af_slot slot, af_slot bias)
+{
+    if (f->s->arch->norm_bare)
+        return (norm_leaf){.w = af_bare_norm(f, f->s->width)};
+    return (norm_leaf){af_outer_leaf(f->l, slot), af_outer_leaf(f->l, bias)};
+}
+
 static norm_leaf first_norm(const af_forward *f, int i)
 {
     if (i < f->s->layers)
         return norm_of(f, i, AF_SLOT_ATTN_NORM, AF_SLOT_ATTN_NORM_BIAS);
-    return (norm_leaf){f->l->tensor[f->s->final_norm],
-                       af_outer_leaf(f->l, AF_SLOT_FINAL_NORM_BIAS)};
+    return outer_norm(f, AF_SLOT_FINAL_NORM, AF_SLOT_FINAL_NORM_BIAS);
 }
 
 af_tensor *af_model_forward(af_model_leaves *l, const af_batch_inputs *in, const af_forward_opts *o)
@@ -129,6 +144,10 @@ af_tensor *af_model_forward(af_model_leaves *l, const af_batch_inputs *in, const
         x = af_neftune_noise(g, x, in->bounds, f.o.neftune, NOISE_STREAM);
     if (f.o.embed_dropout > 0)
         x = af_dropout(g, x, f.o.embed_dropout, EMBED_STREAM);
+    if (s->arch->embed_norm) {
+        const norm_leaf own = outer_norm(&f, AF_SLOT_EMBED_NORM, AF_SLOT_EMBED_NORM_BIAS);
+        x = af_block_norm(s, g, x, own.w, own.b);
+    }
     f.per_layer = af_layer_inputs(&f, x);
     f.residual = &x;
     af_graph_set_block(g, 0);

@@ -3,12 +3,11 @@
  * and what does not fit the device's shared memory to attention_plain.cu. How rows are cut into
  * tiles is bounded here and found on the device. */
 #include "backend/cuda/driver.h"
+#include "backend/cuda/kernels.h"
 #include "ops/attention/attention_choice.h"
 #include "ops/attention/attention_cost.h"
 #include "ops/attention/attention_in.h"
 #include "ops/common/cuda_ops.h"
-
-#include <limits.h>
 
 enum {
     WARPS = 4,
@@ -55,6 +54,14 @@ static void tiles_measured(attention_plan *p, const af_cuda *cu, bool back)
     }
 }
 
+enum { DEFINES_MAX = 112 };
+static void mma_defines(char out[DEFINES_MAX], const attention_plan *p, bool back)
+{
+    snprintf(out, DEFINES_MAX,
+             "AF_BWD=%d AF_EP=%d AF_WARPS=%d AF_MT=%d AF_BN=%d AF_SOFTCAP=%d AF_VEC=8", back, p->ep,
+             p->warps, p->mt, p->bn, p->softcap);
+}
+
 /* Tiles, and blocks that share a kv head, as the cost model chooses them. */
 static void tiles_modelled(attention_plan *p, const af_cuda *cu, const af_node *n, bool back)
 {
@@ -69,10 +76,12 @@ static void tiles_modelled(attention_plan *p, const af_cuda *cu, const af_node *
                                   .capped = p->softcap,
                                   .back = back};
     const af_attention_way w = af_attention_choose(&g, &s);
-    if (w.tile < 0) {
-        p->shared = UINT_MAX;
+    tiles_measured(p, cu,
+                   back); /* for builds that do not ship the others and cannot compile them */
+    if (w.tile < 0)
         return;
-    }
+    const attention_plan measured = *p;
+    char defines[DEFINES_MAX];
     const af_attention_tile *t = &af_attention_tile_list[w.tile];
     p->warps = t->warps;
     p->mt = t->mt;
@@ -80,6 +89,9 @@ static void tiles_modelled(attention_plan *p, const af_cuda *cu, const af_node *
     p->rows = af_attention_tile_rows(t);
     p->shared = (unsigned)af_attention_tile_shared(t);
     p->splits = w.splits;
+    mma_defines(defines, p, back);
+    if (!af_kernels_can(cu->kernels, "attention.cu", defines))
+        *p = measured;
 }
 
 /* The tensor core kernels take this node. */
@@ -191,10 +203,9 @@ static af_kernel *kernel(af_cuda *cu, const char *name, const attention_plan *p,
     if (p->sm90)
         return af_cuda_kernel(cu, back ? "attention_sm90.cu" : "attention_sm90_fwd.cu", name,
                               af_cuda_text(cu, "AF_EP=%d", p->ep));
-    return af_cuda_kernel(
-        cu, "attention.cu", name,
-        af_cuda_text(cu, "AF_BWD=%d AF_EP=%d AF_WARPS=%d AF_MT=%d AF_BN=%d AF_SOFTCAP=%d AF_VEC=8",
-                     back, p->ep, p->warps, p->mt, p->bn, p->softcap));
+    char defines[DEFINES_MAX];
+    mma_defines(defines, p, back);
+    return af_cuda_kernel(cu, "attention.cu", name, defines);
 }
 
 static int64_t tiles(const attention_plan *p)

@@ -2,10 +2,11 @@
  * Contracts: binary.c, unary.c, shape.c, reduce.c, dropout.c.
  *
  * Built with AF_T and AF_VEC (values of one access; 1 = no alignment asked). Kinds are arguments,
- * in the order of op.h. Grid-stride loops unless noted otherwise; each value is read and written
- * once. Sums are f32, each output summed by one thread or one block over a fixed range, the ranges
- * added up in order by reduce_parts. */
-// variants: AF_T=bf16,half AF_VEC=8,1 | AF_T=float AF_VEC=4,1
+ * in the order of op.h; clip alone is a variant, AF_CLIP. Grid-stride loops unless noted otherwise;
+ * each value is read and written once. Sums are f32, each output summed by one thread or one block
+ * over a fixed range, the ranges added up in order by reduce_parts. */
+// variants: (AF_T=bf16,half AF_VEC=8,1 | AF_T=float AF_VEC=4,1)
+//      | (AF_T=bf16,half AF_VEC=8,1 | AF_T=float AF_VEC=4,1) AF_CLIP=1
 // common: AF_T=bf16 AF_VEC=8 | AF_T=float AF_VEC=1
 #include "dev.cuh"
 
@@ -75,6 +76,10 @@ extern "C" __global__ void copy_any(AF_T *y, const AF_T *x, long long n, long lo
     }
 }
 
+#ifdef AF_CLIP
+DEV float unary_value(int, float x, float c) { return x > c ? c : x < -c ? -c : x; }
+DEV float unary_slope(int, float v, float c) { return v > c || v < -c ? 0.0f : 1.0f; }
+#else
 /* Unary kinds of op.h: 0 scale 1 neg 2 exp 3 log 4 sqrt 5 tanh 6 sigmoid 7 relu 8 gelu 9 gelu_tanh
  * 10 silu 11 softcap. */
 DEV float unary_value(int kind, float x, float c)
@@ -142,6 +147,7 @@ DEV float unary_slope(int kind, float v, float c)
         return 1.0f - (v / c) * (v / c);
     }
 }
+#endif
 extern "C" __global__ void unary(AF_T *y, const AF_T *x, int kind, float value, long long n)
 {
     EACH(i, n / AF_VEC)

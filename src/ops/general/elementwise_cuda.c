@@ -9,6 +9,17 @@ static af_kernel *kernel(af_cuda *cu, const char *name, const af_tensor *t, int 
                           af_cuda_text(cu, "AF_T=%s AF_VEC=%d", af_cuda_ctype(t->dtype), vec));
 }
 
+/* The kernel of a unary kind; clip has its own, so that the others stay as they were measured. */
+static af_kernel *unary_kernel(af_cuda *cu, const af_node *n, const char *name, int vec)
+{
+    const af_tensor *x = n->in[0];
+    if (n->attr.unary.kind != AF_UNARY_CLIP)
+        return kernel(cu, name, x, vec);
+    return af_cuda_kernel(
+        cu, "elementwise.cu", name,
+        af_cuda_text(cu, "AF_T=%s AF_VEC=%d AF_CLIP=1", af_cuda_ctype(x->dtype), vec));
+}
+
 void af_cuda_reduce_parts(af_cuda *cu, af_node *n, const af_tensor *y, const float *part,
                           int64_t stride, int64_t parts, double factor, bool accumulate)
 {
@@ -110,7 +121,7 @@ static af_status unary_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *e
     const int64_t count = af_count(x);
     if (count == 0)
         return AF_OK;
-    af_launch *l = af_cuda_launch(cu, n, kernel(cu, back ? "unary_bwd" : "unary", x, vec),
+    af_launch *l = af_cuda_launch(cu, n, unary_kernel(cu, n, back ? "unary_bwd" : "unary", vec),
                                   af_cuda_grid(cu, count / vec, THREADS), 1, 1, THREADS, 0);
     af_arg_ptr(l, y->data);
     af_arg_ptr(l, x->data);

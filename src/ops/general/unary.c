@@ -2,8 +2,9 @@
  *
  * x, y: any float type, the same shape. The backward reads only what the derivative is made of:
  * UNARY_BWD always has three inputs, but both of its first two are y where f' follows from y
- * (exp, sqrt, tanh, sigmoid, relu, softcap), and both are x where it does not (log, gelu, silu).
- * The one that is not needed can then be freed or overwritten. CAST rounds to nearest even. */
+ * (exp, sqrt, tanh, sigmoid, relu, softcap), and both are x where it does not (log, gelu, silu,
+ * clip). The one that is not needed can then be freed or overwritten. CAST rounds to nearest even.
+ */
 #include "ops/general/unary.h"
 #include "tensor/dtype.h"
 
@@ -52,6 +53,12 @@ af_tensor *af_softcap(af_graph *g, af_tensor *x, double cap)
     if (!af_graph_failed(g) && !(cap > 0))
         return af_graph_bad(g, "softcap: the cap is %g, it must be above %g", cap, 0.0);
     return unary(g, x, AF_UNARY_SOFTCAP, cap, "softcap");
+}
+af_tensor *af_clip(af_graph *g, af_tensor *x, double limit)
+{
+    if (!af_graph_failed(g) && !(limit > 0))
+        return af_graph_bad(g, "clip: the limit is %g, it must be above %g", limit, 0.0);
+    return unary(g, x, AF_UNARY_CLIP, limit, "clip");
 }
 
 static bool derivative_from_y(af_unary_kind kind)

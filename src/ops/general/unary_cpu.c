@@ -37,6 +37,8 @@ static double apply(af_unary_kind kind, double x, double value)
         return x * sigmoid(x);
     case AF_UNARY_SOFTCAP:
         return value * tanh(x / value);
+    case AF_UNARY_CLIP:
+        return x > value ? value : x < -value ? -value : x;
     }
     return 0;
 }
@@ -73,6 +75,8 @@ static double slope(af_unary_kind kind, double v, double value)
     }
     case AF_UNARY_SOFTCAP:
         return 1 - v / value * (v / value);
+    case AF_UNARY_CLIP:
+        return v > value || v < -value ? 0 : 1;
     }
     return 0;
 }

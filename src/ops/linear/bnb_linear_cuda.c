@@ -3,6 +3,7 @@
  * else dequantises and multiplies (linear_cuda.c). */
 #include "backend/cuda/cuda_test.h"
 #include "backend/cuda/driver.h"
+#include "backend/cuda/kernels.h"
 #include "ops/common/cuda_ops.h"
 #include "ops/linear/linear_cuda.h"
 
@@ -265,6 +266,10 @@ bool af_bnb_linear(af_cuda *cu, af_node *n, const af_linear_group *p)
         return true;
     if (few.warps == 0 || !serves(cu, p, x, TOKENS_MAX))
         return false;
+    const char *defines =
+        af_cuda_text(cu, "AF_BOOK=%s_bits AF_TOK=%d%s", book(p), capacity, few.defines);
+    if (few.defines[0] && !af_kernels_can(cu->kernels, "bnb_linear.cu", defines))
+        return false; /* not shipped, and nothing compiles it */
     af_kernel *k = af_cuda_kernel(
         cu, "bnb_linear.cu", "bnb_linear",
         af_cuda_text(cu, "AF_BOOK=%s_bits AF_TOK=%d%s", book(p), capacity, few.defines));

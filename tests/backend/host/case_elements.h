@@ -77,6 +77,22 @@ static void unary_case(int kind)
     snprintf(name, sizeof name, "unary_bwd %d", kind);
     same(name, dx, wdx, 1e-4);
 }
+static void clip_case()
+{
+    const size_t n = 37 * AF_VEC;
+    const float c = 1.5f;
+    acts x(numbers(n, 3)), y(n), dy(numbers(n, 1)), dx(n);
+    launch({2, 1}, 32, clipped::clip_unary, y.p(), x.p(), 12, c, n);
+    launch({2, 1}, 32, clipped::clip_unary_bwd, dx.p(), x.p(), dy.p(), 12, c, n);
+    vec want(n), wdx(n);
+    const vec xv = x.values(), g = dy.values();
+    for (size_t i = 0; i < n; i++) {
+        want[i] = fmax(fmin(xv[i], c), -c);
+        wdx[i] = fabs(xv[i]) > c ? 0 : g[i];
+    }
+    same("clip", y, want, 1e-6);
+    same("clip_bwd", dx, wdx, 1e-6);
+}
 static void glu_case(int kind)
 {
     static const int unary_kind[] = {10, 9, 8, 7};

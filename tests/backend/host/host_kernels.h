@@ -35,6 +35,8 @@ namespace elements
 #include "ops/general/cast.cu"
 #include "ops/general/elementwise.cu"
 } // namespace elements
+#undef EACH
+#include "host/clip_kernels.h"
 #ifndef AF_W
 #define AF_W AF_T
 #endif

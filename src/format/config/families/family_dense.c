@@ -110,6 +110,34 @@ static void jais2_keys(af_config_source *s, af_hf_config *c)
     c->mlp_bias = af_config_bool(s, "mlp_bias", true);
 }
 
+static void hyperclovax_keys(af_config_source *s, af_hf_config *c)
+{
+    c->no_post_norm = !af_config_bool(s, "use_post_norm", true);
+}
+
+/* LayerNorms without weights, whose epsilon is in the code; values of q, k and v may be clipped. */
+static void olmo_keys(af_config_source *s, af_hf_config *c)
+{
+    c->rms_norm_eps = 1e-5;
+    c->mlp_bias = false;
+    c->qkv_clip = af_config_num(s, "clip_qkv", 0);
+    if (af_config_value(s, "clip_qkv") && !(c->qkv_clip > 0 && c->qkv_clip < 1e9))
+        af_config_wrong(s, "clip_qkv", "a positive number");
+}
+
+static void olmo_gguf(const af_gguf *g, const char *arch, af_hf_config *c)
+{
+    c->rms_norm_eps = 1e-5;
+    c->qkv_clip = af_family_gguf_num(g, arch, "attention.clamp_kqv", 0);
+}
+
+static void nanochat_keys(af_config_source *s, af_hf_config *c)
+{
+    (void)s;
+    c->mlp_bias = false;
+    c->rope.reverse = true;
+}
+
 const af_family af_families_dense[] = {
     {.model_type = "olmo3",
      .gguf = "olmo2",
@@ -217,5 +245,25 @@ const af_family af_families_dense[] = {
      .eps = 1e-5,
      .theta = 1e4,
      .keys = jais2_keys},
+    {.model_type = "hyperclovax",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .keys = hyperclovax_keys},
+    {.model_type = "olmo",
+     .gguf = "olmo",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .pad = 2,
+     .keys = olmo_keys,
+     .gguf_keys = olmo_gguf},
+    {.model_type = "nanochat",
+     .act = "relu2",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .pad = 2,
+     .final_softcap = 15,
+     .keys = nanochat_keys},
     {0},
 };

@@ -1,6 +1,8 @@
 /* family_latent.c - families with latent attention. */
 #include "format/config/families/families.h"
 
+#include <math.h>
+
 /* Sizes of latent attention; `lora`, `nope`, `rope`, `v`: what transformers assumes. */
 static void latent_keys(af_config_source *s, af_hf_config *c, int lora, int nope, int rope, int v)
 {
@@ -96,6 +98,27 @@ static void mistral4_keys(af_config_source *s, af_hf_config *c)
     af_config_query_scaling(s, c);
 }
 
+/* A square root, for the number of layers alone. */
+static double root(int64_t n) { return sqrt((double)AF_MAX(n, 1)); }
+
+/* scale_emb, scale_depth and dim_model_base in granite's words. */
+static void minicpm3_keys(af_config_source *s, af_hf_config *c)
+{
+    const int64_t heads = AF_MAX(c->num_attention_heads, 1);
+    latent_keys(s, c, 768, 64, 32, (int)AF_MIN(c->hidden_size / heads, AF_CONFIG_WIDTH_MAX));
+    if (!af_config_given(s, "kv_lora_rank"))
+        c->latent.kv_lora_rank = 256;
+    c->latent.rope_halves = true;
+    const double depth = root(c->num_hidden_layers);
+    const int64_t base = af_config_size(s, "dim_model_base",
+                                        af_config_given(s, "dim_model_base") ? c->hidden_size : 256,
+                                        1, AF_CONFIG_WIDTH_MAX);
+    c->embedding_multiplier = af_config_num(s, "scale_emb", 12);
+    c->residual_multiplier =
+        af_config_num(s, "scale_depth", af_config_given(s, "scale_depth") ? depth : 1.4) / depth;
+    c->logits_scaling = (double)c->hidden_size / (double)AF_MAX(base, 1);
+}
+
 const af_family af_families_latent[] = {
     {.model_type = "glm4_moe_lite",
      .act = "silu",
@@ -119,6 +142,12 @@ const af_family af_families_latent[] = {
      .theta = 1e4,
      .tied = true,
      .keys = youtu_keys},
+    {.model_type = "minicpm3",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .tied = true,
+     .keys = minicpm3_keys},
     {.model_type = "mistral4",
      .gguf = "mistral4",
      .act = "silu",

@@ -239,6 +239,22 @@ static void read_nemotron_h(af_config_source *s, af_hf_config *c)
 
 const af_family af_families_mamba[] = {
     {.model_type = "nemotron_h",
+     .gguf = "nemotron_h",
+     .act = "relu2",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .heads = 32,
+     .kv_heads = 8,
+     .head_dim = 128,
+     .ffn = 21504,
+     .kinds = {"layers_block_type", "hybrid_override_pattern"},
+     .sliding = AF_SLIDING_LISTED,
+     .own_experts = true,
+     .state_layers = true,
+     .keys = read_nemotron_h},
+    /* with experts, what llama.cpp calls it */
+    {.model_type = "nemotron_h",
+     .gguf = "nemotron_h_moe",
      .act = "relu2",
      .eps = 1e-5,
      .theta = 1e4,

@@ -102,6 +102,55 @@ static void gpt2_gguf(const af_gguf *g, const char *arch, af_hf_config *c)
     c->attention_bias = c->attention_out_bias = af_gguf_find(g, "blk.0.attn_qkv.bias") != NULL;
 }
 
+/* attention_types, [[["global", "local"], 12]], as one kind for each layer. */
+static void gpt_neo_layers(af_config_source *s, af_hf_config *c)
+{
+    const json_t *groups = af_config_value(s, "attention_types");
+    const int64_t n = c->num_hidden_layers;
+    if (n < 1 || n > AF_CONFIG_LAYERS_MAX || s->st != AF_OK)
+        return;
+    af_layer_type *types = af_arena_take(&c->arena, (uint64_t)n * sizeof *types);
+    if (!types) {
+        s->st = af_fail_nomem(s->err, "layer types", (uint64_t)n * sizeof *types);
+        return;
+    }
+    int64_t at = 0;
+    for (int64_t i = 0; !groups && i < n; i++)
+        types[at++] = i % 2 ? AF_LAYER_SLIDING : AF_LAYER_FULL;
+    for (size_t i = 0; i < json_array_size(groups); i++) {
+        const json_t *kinds = json_array_get(json_array_get(groups, i), 0);
+        const json_int_t times = json_integer_value(json_array_get(json_array_get(groups, i), 1));
+        const int64_t size = (int64_t)json_array_size(kinds);
+        if (size < 1 || times < 1 || times > n || size * times > n - at) {
+            at = -1;
+            break;
+        }
+        for (int64_t k = 0; k < size * times; k++) {
+            const char *kind = json_string_value(json_array_get(kinds, (size_t)(k % size)));
+            const bool local = kind && strcmp(kind, "local") == 0;
+            if (!local && !(kind && strcmp(kind, "global") == 0))
+                af_config_wrong(s, "attention_types", "lists of \"global\" and \"local\"");
+            types[at++] = local ? AF_LAYER_SLIDING : AF_LAYER_FULL;
+        }
+    }
+    if (at != n)
+        af_config_wrong(s, "attention_types", "a list that gives each layer its kind");
+    c->layer_types = types;
+}
+
+/* Scores are not scaled, and every second layer sees the last window_size tokens alone. */
+static void gpt_neo_keys(af_config_source *s, af_hf_config *c)
+{
+    c->num_key_value_heads = c->num_attention_heads;
+    if (!af_config_value(s, "intermediate_size"))
+        c->intermediate_size = AF_MIN(c->hidden_size, (int64_t)AF_CONFIG_WIDTH_MAX) * 4;
+    c->hidden_act = af_config_str(s, &c->arena, "activation_function", c->hidden_act);
+    c->sliding_window = af_config_size(s, "window_size", 256, 1, INT32_MAX);
+    c->attention_bias = false;
+    c->attention_out_bias = c->mlp_bias = true;
+    gpt_neo_layers(s, c);
+}
+
 /* The first rotary_dim values of a head turn. */
 static void gptj_keys(af_config_source *s, af_hf_config *c)
 {
@@ -173,6 +222,15 @@ const af_family af_families_older[] = {
      .words = GPT_WORDS,
      .keys = gpt_bigcode_keys,
      .gguf_keys = gpt2_gguf},
+    {.model_type = "gpt_neo",
+     .act = "gelu_new",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .ffn = 4 * 2048,
+     .sliding = AF_SLIDING_LISTED,
+     .tied = true,
+     .words = {NULL, "num_layers", "num_heads"},
+     .keys = gpt_neo_keys},
     {.model_type = "gptj",
      .act = "gelu_new",
      .eps = 1e-5,

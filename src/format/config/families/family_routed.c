@@ -140,6 +140,72 @@ static void afmoe_keys(af_config_source *s, af_hf_config *c)
     first_dense(s, c, af_config_size(s, "num_dense_layers", 1, 0, INT32_MAX));
 }
 
+static void hy_v3_keys(af_config_source *s, af_hf_config *c)
+{
+    af_config_deepseek_experts(s, c, 192, 8, 1536, 1);
+    af_config_mlp_types(s, c);
+    c->router.shared_ffn = c->moe_intermediate_size *
+                           af_config_size(s, "num_shared_experts", 1, 1, AF_CONFIG_EXPERTS_MAX);
+    c->router.scale = af_config_num(s, "router_scaling_factor", 2.826);
+    c->router.groups = c->router.groups_used = 0;
+    c->norm_topk_prob = c->router.sigmoid = c->router.choice_bias = true;
+    c->router.eps = 1e-20;
+    if (c->mlp_bias)
+        af_config_wrong(s, "mlp_bias", "false, the one value this build knows with experts");
+}
+
+/* Layer kinds where they are not listed: the first ones, without experts, have a pattern of their
+ * own. */
+static void cohere2_moe_layers(af_config_source *s, af_hf_config *c, int64_t dense, int64_t pattern)
+{
+    const int64_t n = c->num_hidden_layers, every = c->sliding_window_pattern;
+    if (c->layer_types || n < 1 || n > AF_CONFIG_LAYERS_MAX || every < 1 || s->st != AF_OK)
+        return;
+    af_layer_type *types = af_arena_take(&c->arena, (uint64_t)n * sizeof *types);
+    if (!types) {
+        s->st = af_fail_nomem(s->err, "layer types", (uint64_t)n * sizeof *types);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const bool full = i < dense ? (i + 1) % pattern == 0 : (i - dense + 1) % every == 0;
+        types[i] = full ? AF_LAYER_FULL : AF_LAYER_SLIDING;
+    }
+    c->layer_types = types;
+}
+
+static void cohere2_moe_keys(af_config_source *s, af_hf_config *c)
+{
+    const int64_t pattern =
+        af_config_size(s, "prefix_dense_sliding_window_pattern", 1, 1, AF_CONFIG_LAYERS_MAX);
+    const int64_t dense = af_config_size(s, "first_k_dense_replace", 0, 0, AF_CONFIG_LAYERS_MAX);
+    const int64_t shared = af_config_size(s, "num_shared_experts", 0, 0, AF_CONFIG_EXPERTS_MAX);
+    const char *choose = af_config_str(s, &c->arena, "expert_selection_fn", "softmax");
+    const char *join = af_config_str(s, &c->arena, "shared_expert_combination_strategy", "average");
+    cohere2_moe_layers(s, c, dense, pattern);
+    c->num_experts = af_config_size(s, "num_experts", 8, 1, AF_CONFIG_EXPERTS_MAX);
+    c->num_experts_per_tok = af_config_size(s, "num_experts_per_tok", 2, 1, AF_CONFIG_EXPERTS_MAX);
+    c->decoder_sparse_step = 1;
+    c->moe_intermediate_size = AF_MIN(c->intermediate_size, AF_CONFIG_WIDTH_MAX);
+    c->dense_ffn = af_config_size(s, "prefix_dense_intermediate_size", c->intermediate_size, 1,
+                                  AF_CONFIG_WIDTH_MAX);
+    first_dense(s, c, dense);
+    af_config_mlp_types(s, c);
+    c->router.shared_ffn = shared * c->moe_intermediate_size;
+    c->router.shared_mean = strcmp(join, "average") == 0;
+    c->router.sigmoid = strcmp(choose, "sigmoid") == 0;
+    c->norm_topk_prob = !c->router.sigmoid || af_config_bool(s, "norm_topk_prob", true);
+    if (!c->router.sigmoid && strcmp(choose, "softmax") != 0)
+        af_config_wrong(s, "expert_selection_fn", "softmax or sigmoid");
+    if (!c->router.shared_mean && strcmp(join, "sum") != 0)
+        af_config_wrong(s, "shared_expert_combination_strategy", "average or sum");
+    c->rms_norm = af_config_value(s, "rms_norm_eps") != NULL;
+    c->rope_sliding_only = true;
+    c->rope_dense = pattern == 1;
+    c->logit_scale = af_config_num(s, "logit_scale", 0.0625);
+    if (!(c->logit_scale > 0) || c->logit_scale > 1e9)
+        af_config_wrong(s, "logit_scale", "a positive number");
+}
+
 const af_family af_families_routed[] = {
     {.model_type = "gpt_oss",
      .gguf = "gpt-oss",
@@ -202,5 +268,25 @@ const af_family af_families_routed[] = {
      .sliding = AF_SLIDING_PATTERN,
      .own_experts = true,
      .keys = afmoe_keys},
+    {.model_type = "hy_v3",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 11158840,
+     .kv_heads = 8,
+     .head_dim = 128,
+     .own_experts = true,
+     .keys = hy_v3_keys},
+    {.model_type = "cohere2_moe",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .head_dim = 128,
+     .window = 4096,
+     .pattern = 4,
+     .sliding = AF_SLIDING_PATTERN,
+     .tied = true,
+     .pad = 1,
+     .own_experts = true,
+     .keys = cohere2_moe_keys},
     {0},
 };
