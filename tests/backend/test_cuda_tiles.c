@@ -74,6 +74,8 @@ static void test_choices_fit_and_are_the_cheapest(void **state)
 {
     (void)state;
     for (size_t k = 0; k < AF_LEN(gpus); k++) {
+        if (!test_takes(k))
+            continue;
         const af_gpu_rates g = rates(k);
         for (int i = 0; i < DIMS * DIMS * DIMS; i++) {
             const af_gemm_shape s = shape(i);
@@ -102,6 +104,8 @@ static void test_costs_grow_with_the_shape(void **state)
 {
     (void)state;
     for (size_t k = 0; k < AF_LEN(gpus); k++) {
+        if (!test_takes(k))
+            continue;
         const af_gpu_rates g = rates(k);
         for (int i = 0; i < DIMS * DIMS * DIMS; i += 3)
             for (int w = 0; w < AF_GEMM_TILES * 3; w++) {
@@ -274,6 +278,8 @@ static void test_attention_choices_fit_and_are_the_cheapest(void **state)
     af_attention_shape s;
     (void)state;
     for (size_t k = 0; k < AF_LEN(gpus); k++) {
+        if (!test_takes(k))
+            continue;
         const af_gpu_rates g = rates(k);
         for (int i = 0; i < ATTENTION_SHAPES; i++) {
             if (!attention_shape(&s, i))
@@ -301,6 +307,8 @@ static void test_attention_costs_grow_with_the_shape(void **state)
     af_attention_shape s;
     (void)state;
     for (size_t k = 0; k < AF_LEN(gpus); k++) {
+        if (!test_takes(k))
+            continue;
         const af_gpu_rates g = rates(k);
         for (int i = 0; i < ATTENTION_SHAPES; i++) {
             if (!attention_shape(&s, i))
