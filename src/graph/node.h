@@ -135,7 +135,7 @@ struct af_graph {
     /* how to run it */
     af_recompute recompute, recompute_rest; /* of the first `recompute_blocks`, of the others */
     int recompute_blocks;
-    int rebuilt_from; /* see af_graph_set_rebuilt; 0 = none */
+    int rebuilt_from;                 /* see af_graph_set_rebuilt; 0 = none */
     bool one_pass;                    /* see af_graph_set_one_pass */
     bool same_bits;                   /* see af_graph_set_same_bits */
     const struct af_graph_test *test; /* graph_test.h; NULL in production */

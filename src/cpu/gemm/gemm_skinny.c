@@ -239,8 +239,7 @@ static reader reader_of(const af_gemm *g)
 {
     const af_operand *b = &g->b;
     if (b->decode)
-        return af_block_serves(b->dtype, g->K) && b->ld == g->K ? READ_BLOCKS
-                                                                             : READ_DECODED;
+        return af_block_serves(b->dtype, g->K) && b->ld == g->K ? READ_BLOCKS : READ_DECODED;
     if (b->dtype == AF_DTYPE_F32)
         return READ_F32;
     if (b->dtype == AF_DTYPE_BF16)
