@@ -1,5 +1,5 @@
-/* digest.c - the SHA-256 of a file while it is written, by a thread that reads it behind the
- * writer. Hashing takes about as long as writing to the page cache: this way it costs no time. */
+/* digest.c - the SHA-256 of a file while it is written: a second thread reads what is there
+ * already. Hashing takes about as long as writing to the page cache: this way it costs no time. */
 #define _GNU_SOURCE /* pread, sync_file_range */
 #include "base/hash.h"
 

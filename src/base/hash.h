@@ -22,8 +22,8 @@ void af_sha256_add(af_sha256 *s, const void *bytes, uint64_t n);
 /* 64 lower-case hex digits and a NUL. */
 void af_sha256_hex(af_sha256 *s, char hex[65]);
 
-/* The same of a file that is being written, by a thread of its own. NULL when there is no memory or
- * no thread for it. fd: open for reading until af_digest_end. */
+/* The SHA-256 of a file while it is written, computed by another thread. NULL when there is no
+ * memory or no thread for it. fd: open for reading until af_digest_end. */
 typedef struct af_digest af_digest;
 af_digest *af_digest_begin(int fd);
 /* The first `size` bytes of the file are there, and do not change any more. */

@@ -1,5 +1,5 @@
-/* log.c - the process-wide hook, set once at start, and the start of the run that it is told of:
- * mutable globals of the library. */
+/* log.c - the process-wide hook, set once at start, and the time at which the run started: mutable
+ * globals of the library. */
 #include "base/log.h"
 
 #include <stdarg.h>

@@ -104,36 +104,17 @@ static const af_slot_name mamba2_names[] = {
     {0},
 };
 
+/* The same with experts, which llama.cpp gives another name. */
+#define NEMOTRON_H(file)                                                                           \
+    .gguf = file, .model_type = "nemotron_h", .stem = "backbone.", .memory_stem = "model.",        \
+    .peft_no_out = true, .pre_norm = true, .plain_mlp = true, .moe = true, .moe_or_dense = true,   \
+    .no_router_loss = true, .experts = "mixer.experts",                                            \
+    .expert_part = {NULL, "up_proj", "down_proj"}, .names = nemotron_names, .fill = fill_one
+
 const af_arch af_rows_mamba[] = {
-    {.model_type = "nemotron_h",
-     .gguf = "nemotron_h",
-     .stem = "backbone.",
-     .memory_stem = "model.",
-     .peft_no_out = true,
-     .pre_norm = true,
-     .plain_mlp = true,
-     .moe = true,
-     .moe_or_dense = true,
-     .no_router_loss = true,
-     .experts = "mixer.experts",
-     .expert_part = {NULL, "up_proj", "down_proj"},
-     .names = nemotron_names,
-     .fill = fill_one},
+    {NEMOTRON_H("nemotron_h")},
     /* with experts, what llama.cpp calls it: see fill_one */
-    {.model_type = "nemotron_h",
-     .gguf = "nemotron_h_moe",
-     .stem = "backbone.",
-     .memory_stem = "model.",
-     .peft_no_out = true,
-     .pre_norm = true,
-     .plain_mlp = true,
-     .moe = true,
-     .moe_or_dense = true,
-     .no_router_loss = true,
-     .experts = "mixer.experts",
-     .expert_part = {NULL, "up_proj", "down_proj"},
-     .names = nemotron_names,
-     .fill = fill_one},
+    {NEMOTRON_H("nemotron_h_moe")},
     {.model_type = "bamba",
      .pre_norm = true,
      .bias = AF_BIAS_CONFIG,

@@ -237,36 +237,17 @@ static void read_nemotron_h(af_config_source *s, af_hf_config *c)
         read_experts(s, c);
 }
 
+/* The same with experts, which llama.cpp gives another name. */
+#define NEMOTRON_H(file)                                                                           \
+    .gguf = file, .model_type = "nemotron_h", .act = "relu2", .eps = 1e-5, .theta = 1e4,           \
+    .heads = 32, .kv_heads = 8, .head_dim = 128, .ffn = 21504,                                     \
+    .kinds = {"layers_block_type", "hybrid_override_pattern"}, .sliding = AF_SLIDING_LISTED,       \
+    .own_experts = true, .state_layers = true, .keys = read_nemotron_h
+
 const af_family af_families_mamba[] = {
-    {.model_type = "nemotron_h",
-     .gguf = "nemotron_h",
-     .act = "relu2",
-     .eps = 1e-5,
-     .theta = 1e4,
-     .heads = 32,
-     .kv_heads = 8,
-     .head_dim = 128,
-     .ffn = 21504,
-     .kinds = {"layers_block_type", "hybrid_override_pattern"},
-     .sliding = AF_SLIDING_LISTED,
-     .own_experts = true,
-     .state_layers = true,
-     .keys = read_nemotron_h},
+    {NEMOTRON_H("nemotron_h")},
     /* with experts, what llama.cpp calls it */
-    {.model_type = "nemotron_h",
-     .gguf = "nemotron_h_moe",
-     .act = "relu2",
-     .eps = 1e-5,
-     .theta = 1e4,
-     .heads = 32,
-     .kv_heads = 8,
-     .head_dim = 128,
-     .ffn = 21504,
-     .kinds = {"layers_block_type", "hybrid_override_pattern"},
-     .sliding = AF_SLIDING_LISTED,
-     .own_experts = true,
-     .state_layers = true,
-     .keys = read_nemotron_h},
+    {NEMOTRON_H("nemotron_h_moe")},
     {.model_type = "bamba",
      .act = "silu",
      .eps = 1e-5,
