@@ -30,6 +30,8 @@ typedef struct af_model_leaves {
     af_adapter_leaf *module;            /* by spec module; all NULL where there is no adapter */
     /* f32 [rotary_dim/2], weights to be written by af_model_write_rope */
     af_tensor *inv_freq[AF_ROPE_SETS];
+    /* ALiBi, NULL = none: f32 [heads] and [heads][..] of alibi.h, written with inv_freq */
+    af_tensor *alibi, *alibi_pick;
     int64_t rope_length; /* length inv_freq was last written for; 0 = never */
     af_arena arena;
 } af_model_leaves;

@@ -1,5 +1,6 @@
 /* leaves.c - declares the weights, params and adapter tensors of a model in a graph. */
 #include "graph/graph_access.h"
+#include "model/arch/alibi.h"
 #include "model/builder.h"
 #include "ops/optim/optimizer.h"
 
@@ -177,6 +178,12 @@ static void declare_rope(af_model_leaves *l)
         l->inv_freq[r] =
             af_graph_weight(l->graph, r ? "inv_freq.local" : "inv_freq", AF_DTYPE_F32, 1, &half);
     }
+    const af_model_spec *s = l->spec;
+    const int64_t H = s->heads, pick[2] = {H, H / s->kv_heads * af_alibi_pieces(s)};
+    if (s->alibi > 0) {
+        l->alibi = af_graph_weight(l->graph, "alibi", AF_DTYPE_F32, 1, &H);
+        l->alibi_pick = af_graph_weight(l->graph, "alibi.pick", AF_DTYPE_F32, 2, pick);
+    }
 }
 
 af_status af_model_leaves_init(af_model_leaves *out, af_graph *g, const af_model_spec *s,
@@ -266,6 +273,25 @@ void af_model_leaves_clear(af_model_leaves *l)
     *l = (af_model_leaves){0};
 }
 
+static af_status write_alibi(af_model_leaves *l, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_model_spec *s = l->spec;
+    if (!l->alibi)
+        return AF_OK;
+    const uint64_t H = (uint64_t)s->heads, picks = (uint64_t)af_tensor_count(l->alibi_pick);
+    float *f = af_calloc(H + picks, sizeof *f);
+    if (!f)
+        return af_fail_nomem(err, "slopes", (H + picks) * sizeof *f);
+    af_alibi_factors(s, f);
+    af_alibi_picks(s, f + H);
+    AF_TRY(af_tensor_write(l->graph, l->alibi, f, H * sizeof *f, err));
+    AF_TRY(af_tensor_write(l->graph, l->alibi_pick, f + H, picks * sizeof *f, err));
+done:
+    free(f);
+    return st;
+}
+
 af_status af_model_write_rope(af_model_leaves *l, int64_t length, af_error *err)
 {
     af_status st = AF_OK;
@@ -287,6 +313,7 @@ af_status af_model_write_rope(af_model_leaves *l, int64_t length, af_error *err)
         AF_TRY(af_tensor_write(l->graph, l->inv_freq[r], f,
                                (uint64_t)set->rotary_dim / 2 * sizeof *f, err));
     }
+    AF_TRY(write_alibi(l, err));
     l->rope_length = length;
 done:
     free(f);

@@ -116,6 +116,8 @@ static void test_tables_of_older_families(void **state)
     } cases[] = {{"gpt_neox", "gpt_neox.embed_in", "lm_head"},
                  {"falcon", "transformer.word_embeddings", "lm_head"},
                  {"gpt2", "transformer.wte", "lm_head"},
+                 {"bloom", "transformer.word_embeddings", "lm_head"},
+                 {"mpt", "transformer.wte", "lm_head"},
                  {"opt", "model.decoder.embed_tokens", "lm_head"}};
     for (size_t i = 0; i < AF_LEN(cases); i++) {
         char text[512], name[AF_ADAPTER_NAME_BYTES], want[AF_ADAPTER_NAME_BYTES];

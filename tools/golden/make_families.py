@@ -242,6 +242,13 @@ SMALL = {
     "gpt_neo": ("GPTNeoConfig", dict(num_key_value_heads="none", num_hidden_layers="none", num_attention_heads="none",
                                      num_layers=2, num_heads=4, window_size=4, attention_types=[[["global", "local"], 1]],
                                      tie_word_embeddings=True)),
+    "bloom": ("BloomConfig", dict(num_key_value_heads="none", intermediate_size="none", max_position_embeddings="none",
+                                  num_attention_heads=3, tie_word_embeddings=True)),
+    "mpt": ("MptConfig", dict(num_key_value_heads="none", intermediate_size="none", max_position_embeddings="none",
+                              attention_dropout="none", num_attention_heads=4, attn_config=dict(clip_qkv=0.6),
+                              tie_word_embeddings=True)),
+    "falcon_alibi": ("FalconConfig", dict(num_key_value_heads="none", intermediate_size="none", ffn_hidden_size=20, alibi=True,
+                                          num_attention_heads=3, bias=True, **rope())),
     # what llama.cpp has a form for, where the entries above go beyond it
     "afmoe_gguf": ("AfmoeConfig", dict(head_dim=6, num_hidden_layers=4, sliding_window=3, num_shared_experts=1,
                                        mup_enabled=True, route_scale=1.4, **TOP2, **rope())),
@@ -320,7 +327,8 @@ def class_of(config):
 
 
 def load(folder, config):
-    model = class_of(config).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").float().eval()
+    how = "sdpa" if getattr(config, "alibi", False) else "eager"  # falcon's eager attention adds alibi's biases twice
+    model = class_of(config).from_pretrained(folder, dtype=torch.float32, attn_implementation=how).float().eval()
     for part in {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}.values():
         part._experts_implementation = "eager"
         part.use_cache = False

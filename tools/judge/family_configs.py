@@ -496,6 +496,34 @@ def opt(j, r):
     return T.OPTConfig(**c, dropout=0.0, ffn_dim=c.pop("intermediate_size"), enable_bias=r.random() < .7)
 
 
+def alibi_heads(r):
+    """Heads, of which some numbers are no power of two, and the width."""
+    heads = r.choice([1, 2, 3, 4, 6, 8, 11, 12])
+    return heads, heads * r.choice([4, 6, 8, 12, 16])
+
+
+def bloom(j, r):
+    heads, hidden = alibi_heads(r)
+    return T.BloomConfig(vocab_size=r.choice([512, 517, 600]), hidden_size=hidden, n_layer=r.choice([2, 3]), n_head=heads,
+                         layer_norm_epsilon=r.choice([1e-6, 1e-5, 1e-3]), tie_word_embeddings=r.random() < .7,
+                         pad_token_id=r.choice([3, None]), bos_token_id=1, eos_token_id=2)
+
+
+def mpt(j, r):
+    heads, hidden = alibi_heads(r)
+    own = dict(clip_qkv=r.choice([None, None, 0.3]),
+               softmax_scale=r.choice([None, None, 0.4]))
+    return T.MptConfig(vocab_size=r.choice([512, 517, 600]), d_model=hidden, n_layers=r.choice([2, 3]), n_heads=heads,
+                       max_seq_len=r.choice([64, 128]), layer_norm_epsilon=r.choice([1e-6, 1e-5, 1e-3]),
+                       attn_config=r.choice([None, own]), pad_token_id=r.choice([3, None]))
+
+
+def falcon_alibi(j, r):
+    c = falcon(j, r)
+    c.alibi = True
+    return c
+
+
 def persimmon(j, r):
     c = layer_norm(no_head(part(plain(j, r, dims=(8, 16)), r, (0.5, 1.0), LINEAR), r))
     c.pop("num_key_value_heads")
@@ -633,4 +661,5 @@ CONFIGS = {f.__name__: f for f in (
     granitemoe, granitemoeshared, granitemoe_swa, granite_swa, cwm, ministral, helium, jais2, vaultgemma, hunyuan_v1_moe,
     ernie4_5_moe, minimax_m2, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,
     gpt_neox, falcon, gpt2, gpt_bigcode, gptj, codegen, opt, persimmon, phimoe, hyperclovax,
-    minicpm3, hy_v3, cohere2_moe, olmo, nanochat, gpt_neo, nemotron_h, bamba, mamba2, falcon_h1)}
+    minicpm3, hy_v3, cohere2_moe, olmo, nanochat, gpt_neo, nemotron_h, bamba, mamba2, falcon_h1,
+    bloom, mpt, falcon_alibi)}

@@ -309,6 +309,8 @@ static void put_dense(meta_writer *p, const af_model_spec *s, const af_hf_config
         put_f32(p, "logit_scale", c->logit_scale);
     if (c->qkv_clip > 0)
         put_f32(p, "attention.clamp_kqv", c->qkv_clip);
+    if (strcmp(p->arch, "mpt") == 0)
+        put_f32(p, "attention.max_alibi_bias", s->alibi);
     if (c->query_scaling_beta > 0)
         put_f32(p, "attention.temperature_scale", c->query_scaling_beta);
     if (strcmp(p->arch, "falcon") == 0)

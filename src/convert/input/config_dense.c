@@ -45,12 +45,27 @@ static void put_gpt(json_t *o, const af_hf_config *c)
         json_object_set_new(o, "multi_query", json_boolean(c->num_key_value_heads == 1));
 }
 
+static void put_mpt(json_t *o, const af_hf_config *c)
+{
+    json_t *own = json_object();
+    json_object_set_new(own, "alibi", json_true());
+    json_object_set_new(own, "alibi_bias_max", json_integer((json_int_t)c->alibi));
+    if (c->qkv_clip > 0)
+        json_object_set_new(own, "clip_qkv", short_real(c->qkv_clip));
+    json_object_set_new(o, "attn_config", own);
+    json_object_set_new(o, "max_seq_len", json_integer(c->max_position_embeddings));
+}
+
 void af_config_dense(json_t *o, const af_hf_config *c)
 {
     if (is(c, "gpt2") || is(c, "gpt_bigcode"))
         put_gpt(o, c);
     if (is(c, "falcon"))
         put_falcon(o, c);
+    if (is(c, "mpt"))
+        put_mpt(o, c);
+    if (is(c, "bloom") || is(c, "mpt"))
+        json_object_set_new(o, "layer_norm_epsilon", short_real(c->rms_norm_eps));
     const bool cohere = is(c, "cohere") || is(c, "cohere2");
     if (cohere || is(c, "stablelm") || is(c, "phi") || is(c, "jais2") || is(c, "gpt_neox"))
         json_object_set_new(o, "layer_norm_eps", short_real(c->rms_norm_eps));
@@ -62,7 +77,7 @@ void af_config_dense(json_t *o, const af_hf_config *c)
         json_object_set_new(o, "use_bias", json_boolean(c->attention_bias));
     if (is(c, "seed_oss"))
         json_object_set_new(o, "attention_out_bias", json_boolean(c->attention_out_bias));
-    if (c->qkv_clip > 0)
+    if (c->qkv_clip > 0 && !is(c, "mpt"))
         json_object_set_new(o, "clip_qkv", short_real(c->qkv_clip));
     if (cohere)
         json_object_set_new(o, "logit_scale", short_real(c->logit_scale));

@@ -350,6 +350,8 @@ static const char *const classes[][2] = {
     {"youtu", "YoutuForCausalLM"},
     {"gpt_neox", "GPTNeoXForCausalLM"},
     {"falcon", "FalconForCausalLM"},
+    {"bloom", "BloomForCausalLM"},
+    {"mpt", "MptForCausalLM"},
     {"gpt2", "GPT2LMHeadModel"},
     {"gpt_bigcode", "GPTBigCodeForCausalLM"},
     {"deepseek_v2", "DeepseekV2ForCausalLM"},

@@ -354,6 +354,8 @@ typedef struct af_model_spec {
     bool rope_pairs, parallel;
     bool parallel_norms; /* attention and MLP have a norm each of the same residual */
     double eps, attn_scale, attn_softcap, logit_softcap;
+    double alibi;    /* ALiBi: the exponent slopes go down to; 0 = none */
+    int alibi_kind;  /* af_alibi_kind */
     double qkv_clip; /* queries, keys and values stay between -this and this; 0 = none */
     double embed_scale, residual_scale, logit_scale; /* 1 = none */
     int64_t per_layer_input; /* width of the input each layer has of its own; 0 = none */

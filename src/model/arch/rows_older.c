@@ -1,4 +1,5 @@
 /* rows_older.c - families from before llama. */
+#include "model/arch/alibi.h"
 #include "model/arch/arch_rows.h"
 
 static const af_slot_name gpt_neox_names[] = {
@@ -72,6 +73,18 @@ static const af_slot_name gptj_names[] = {
     {0},
 };
 
+static const af_slot_name mpt_names[] = {
+    {AF_SLOT_EMBED, "transformer.wte.weight", NULL},
+    {AF_SLOT_ATTN_NORM, "norm_1.weight", NULL},
+    {AF_SLOT_QKV, "attn.Wqkv.weight", NULL},
+    {AF_SLOT_O, "attn.out_proj.weight", NULL},
+    {AF_SLOT_MLP_NORM, "norm_2.weight", NULL},
+    {AF_SLOT_UP, "ffn.up_proj.weight", NULL},
+    {AF_SLOT_DOWN, "ffn.down_proj.weight", NULL},
+    {AF_SLOT_FINAL_NORM, "transformer.norm_f.weight", NULL},
+    {0},
+};
+
 static const af_slot_name opt_names[] = {
     {AF_SLOT_EMBED, "model.decoder.embed_tokens.weight", NULL},
     {AF_SLOT_POSITIONS, "model.decoder.embed_positions.weight", NULL},
@@ -108,6 +121,7 @@ static const af_slot_name persimmon_names[] = {
     {0},
 };
 
+/* The names falcon and bloom have in common. */
 #define FALCON_NAMES                                                                               \
     {AF_SLOT_EMBED, "transformer.word_embeddings.weight", NULL},                                   \
         {AF_SLOT_QKV, "self_attention.query_key_value.weight", NULL},                              \
@@ -124,6 +138,13 @@ static const af_slot_name persimmon_names[] = {
     }
 
 static const af_slot_name falcon_names[] = {FALCON_NAMES, {0}};
+
+static const af_slot_name bloom_names[] = {
+    FALCON_NAMES,
+    {AF_SLOT_EMBED_NORM, "transformer.word_embeddings_layernorm.weight", NULL},
+    {AF_SLOT_EMBED_NORM_BIAS, "transformer.word_embeddings_layernorm.bias", NULL},
+    {0},
+};
 
 /* llama.cpp calls the norm of the MLP by the name that the only one has. */
 static const af_slot_name falcon_two_names[] = {
@@ -149,14 +170,32 @@ static af_status gpt_neox_fill(af_model_spec *s, const af_hf_config *c, af_error
     return AF_OK;
 }
 
-static af_status falcon_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+/* Scores fall with the distance: nothing turns. */
+static af_status alibi_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
 {
     (void)err;
+    s->alibi = c->alibi;
+    for (int i = 0; i < s->layers && s->alibi > 0; i++)
+        s->layer[i].rope = -1;
+    return AF_OK;
+}
+
+static af_status mpt_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    s->qkv_clip = c->qkv_clip;
+    if (c->attention_multiplier > 0)
+        s->attn_scale = c->attention_multiplier;
+    return alibi_fill(s, c, err);
+}
+
+static af_status falcon_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
     s->parallel = c->use_parallel_residual;
     s->parallel_norms = c->two_norms;
     if (c->two_norms)
         s->arch = &falcon_two;
-    return AF_OK;
+    s->alibi_kind = AF_ALIBI_ROUNDED;
+    return alibi_fill(s, c, err);
 }
 
 /* Positions are learned: nothing turns. */
@@ -256,6 +295,30 @@ const af_arch af_rows_older[] = {
      .stem = "model.decoder.",
      .names = opt_names,
      .fill = learned_fill},
+    {.model_type = "bloom",
+     .gguf = "bloom",
+     .pre_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .layer_norm = true,
+     .norm_bias = true,
+     .embed_norm = true,
+     .plain_mlp = true,
+     .fused_qkv = true,
+     .qkv_grouped = true,
+     .stem = "transformer.",
+     .layers = "h",
+     .names = bloom_names,
+     .fill = alibi_fill},
+    {.model_type = "mpt",
+     .gguf = "mpt",
+     .pre_norm = true,
+     .layer_norm = true,
+     .plain_mlp = true,
+     .fused_qkv = true,
+     .stem = "transformer.",
+     .layers = "blocks",
+     .names = mpt_names,
+     .fill = mpt_fill},
     {.model_type = "persimmon",
      .pre_norm = true,
      .bias = AF_BIAS_CONFIG,

@@ -1,4 +1,5 @@
 /* block_attention.c - softmax attention over keys and values, with a cache in generation. */
+#include "model/arch/alibi.h"
 #include "model/builder/blocks.h"
 
 /* q|k|v [N][(H+2K)E] from what was projected: values may be the raw keys, and may be normed. */
@@ -159,9 +160,10 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
                       : s->arch->attn_gate_apart ? af_project(f, layer, AF_GROUP_ATTN_GATE, h)
                                                  : NULL;
     qkv = with_shared(f, layer, rotate(f, layer, with_values(f, layer, qkv)));
+    qkv = af_alibi_add(f, qkv);
     const af_attention_opts a = {.heads = ls->heads,
                                  .kv_heads = ls->kv_heads,
-                                 .head_dim = ls->head_dim,
+                                 .head_dim = ls->head_dim + af_alibi_columns(s),
                                  .scale = s->attn_scale,
                                  .softcap = s->attn_softcap,
                                  .window = ls->window,
@@ -171,6 +173,7 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
     af_tensor *o = f->o.cache ? af_attention_cached(f->g, qkv, f->o.cache[layer].kv, f->in->bounds,
                                                     f->in->start, &a)
                               : af_attend(f, qkv, &a);
+    o = af_alibi_cut(f, o);
     if (gate)
         o = af_mul(f->g, o, af_sigmoid(f->g, gate));
     return af_project(f, layer, AF_GROUP_O, o);
@@ -181,7 +184,8 @@ static void caches(const af_model_leaves *l, int layer, const af_cache_sizes *z,
                    af_layer_cache *out)
 {
     const af_layer_spec *ls = &l->spec->layer[layer];
-    const int64_t dim[3] = {z->pages, z->page, (int64_t)2 * ls->kv_heads * ls->head_dim};
+    const int64_t E = ls->head_dim + af_alibi_columns(l->spec);
+    const int64_t dim[3] = {z->pages, z->page, 2 * ls->kv_heads * E};
     char name[64];
     snprintf(name, sizeof name, "cache.%d", layer);
     out->kv = af_graph_state(l->graph, name, l->compute, 3, dim);

@@ -17,6 +17,7 @@ typedef struct af_forward {
     af_tensor **kv;             /* [layers] what a later layer may use of one: see kv_from */
     af_tensor *const *residual; /* the residual stream as it is now */
     af_tensor *per_layer;       /* [N][layers*P], or NULL: the inputs of all layers */
+    af_tensor *alibi;           /* [N][H+2K][columns], or NULL: what heads have more of */
 } af_forward;
 
 /* A tensor of a layer, or NULL. */
@@ -37,6 +38,12 @@ af_tensor *af_block_norm(const af_model_spec *s, af_graph *g, af_tensor *x, af_t
 af_tensor *af_bare_norm(const af_forward *f, int64_t n);
 /* ids [N] -> [N][D] */
 af_tensor *af_embed(const af_forward *f);
+
+/* ALiBi: the columns of all heads for this forward, NULL where the model has none; q|k|v with them;
+ * and attention's output without. */
+af_tensor *af_alibi_record(const af_forward *f);
+af_tensor *af_alibi_add(const af_forward *f, af_tensor *qkv);
+af_tensor *af_alibi_cut(const af_forward *f, af_tensor *o);
 
 /* A mixer: h [N][D] -> [N][D] before the residual, and what it keeps between runs. */
 typedef struct af_mixer_block {

@@ -149,6 +149,7 @@ af_tensor *af_model_forward(af_model_leaves *l, const af_batch_inputs *in, const
         x = af_block_norm(s, g, x, own.w, own.b);
     }
     f.per_layer = af_layer_inputs(&f, x);
+    f.alibi = af_alibi_record(&f);
     f.residual = &x;
     af_graph_set_block(g, 0);
     const norm_leaf first = first_norm(&f, 0);

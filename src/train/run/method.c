@@ -63,6 +63,7 @@ double af_method_residual_dropout(const af_hf_config *c)
                                        {"gptj", "resid_pdrop", 0},
                                        {"codegen", "resid_pdrop", 0},
                                        {"opt", "dropout", 0.1},
+                                       {"bloom", "hidden_dropout", 0},
                                        {0}};
     return dropout_of(c, keys, 0);
 }

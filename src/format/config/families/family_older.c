@@ -4,11 +4,15 @@
 
 #include <jansson.h>
 
+/* The exponent that slopes of ALiBi go down to, where no key says otherwise. */
+static const double ALIBI_MAX = 8;
+
 static void gpt_neox_keys(af_config_source *s, af_hf_config *c)
 {
     const json_t *rope = af_config_value(s, "rope_parameters");
     c->attention_bias = c->attention_out_bias = af_config_bool(s, "attention_bias", true);
     c->use_parallel_residual = af_config_bool(s, "use_parallel_residual", true);
+    c->padding_row = -1;
     c->num_key_value_heads = c->num_attention_heads;
     if (!rope) { /* its old spelling */
         c->rope.partial_rotary_factor =
@@ -31,6 +35,7 @@ static void falcon_keys(af_config_source *s, af_hf_config *c)
     const bool newer = af_config_bool(s, "new_decoder_architecture", false);
     const bool one = af_config_bool(s, "multi_query", true);
     const int64_t norms = af_config_size(s, "num_ln_in_parallel_attn", newer ? 2 : 1, 1, 2);
+    c->padding_row = -1;
     c->num_key_value_heads =
         newer ? af_config_size(s, "num_kv_heads", c->num_attention_heads, 1, AF_CONFIG_HEADS_MAX)
         : one ? 1
@@ -42,9 +47,7 @@ static void falcon_keys(af_config_source *s, af_hf_config *c)
     c->use_parallel_residual = newer || af_config_bool(s, "parallel_attn", true);
     c->two_norms = newer && norms == 2;
     c->hidden_act = af_config_str(s, &c->arena, "activation", "gelu");
-    if (af_config_bool(s, "alibi", false) && s->st == AF_OK)
-        s->st =
-            af_fail(s->err, AF_EUNSUPPORTED, "%s: alibi is true, which is not supported", s->name);
+    c->alibi = af_config_bool(s, "alibi", false) ? ALIBI_MAX : 0;
     if (newer && !af_config_bool(s, "parallel_attn", true) && s->st == AF_OK)
         s->st =
             af_fail(s->err, AF_EUNSUPPORTED,
@@ -74,6 +77,7 @@ static void must_be(af_config_source *s, const char *key, bool want)
 /* What gpt2 and its descendants share. */
 static void gpt_keys(af_config_source *s, af_hf_config *c)
 {
+    c->padding_row = -1;
     c->num_key_value_heads = c->num_attention_heads;
     if (!af_config_value(s, "n_inner"))
         c->intermediate_size = AF_MIN(c->hidden_size, (int64_t)AF_CONFIG_WIDTH_MAX) * 4;
@@ -141,6 +145,7 @@ static void gpt_neo_layers(af_config_source *s, af_hf_config *c)
 /* Scores are not scaled, and every second layer sees the last window_size tokens alone. */
 static void gpt_neo_keys(af_config_source *s, af_hf_config *c)
 {
+    c->padding_row = -1;
     c->num_key_value_heads = c->num_attention_heads;
     if (!af_config_value(s, "intermediate_size"))
         c->intermediate_size = AF_MIN(c->hidden_size, (int64_t)AF_CONFIG_WIDTH_MAX) * 4;
@@ -187,6 +192,73 @@ static void opt_keys(af_config_source *s, af_hf_config *c)
         af_config_wrong(s, "word_embed_proj_dim", "hidden_size, the one size of embeddings here");
     if (af_config_num(s, "layerdrop", 0) != 0)
         af_config_wrong(s, "layerdrop", "0, the one value this build trains with");
+}
+
+static void bloom_keys(af_config_source *s, af_hf_config *c)
+{
+    c->num_key_value_heads = c->num_attention_heads;
+    c->intermediate_size = AF_MIN(c->hidden_size, (int64_t)AF_CONFIG_WIDTH_MAX) * 4;
+    c->hidden_act = "gelu_pytorch_tanh";
+    c->attention_bias = c->attention_out_bias = c->mlp_bias = true;
+    c->alibi = ALIBI_MAX;
+    c->head_dim = 0; /* never another than its share of the width */
+    c->padding_row = -1;
+    must_be(s, "apply_residual_connection_post_layernorm", false);
+}
+
+static void bloom_gguf(const af_gguf *g, const char *arch, af_hf_config *c)
+{
+    (void)g, (void)arch;
+    c->attention_bias = c->attention_out_bias = c->mlp_bias = true;
+    c->alibi = ALIBI_MAX;
+}
+
+/* What attn_config has: MPT's own words. */
+static void mpt_attention(af_config_source *s, af_hf_config *c)
+{
+    const json_t *own = af_config_value(s, "attn_config");
+    af_config_source in = {own, s->name, s->err, s->st};
+    if (own && !json_is_object(own))
+        af_config_wrong(s, "attn_config", "an object");
+    if (!json_is_object(own) || s->st != AF_OK)
+        return;
+    const char *type = af_config_str(&in, &c->arena, "attn_type", "multihead_attention");
+    if (in.st == AF_OK && strcmp(type, "multihead_attention") != 0)
+        af_config_wrong(&in, "attn_type", "multihead_attention, the one kind that is supported");
+    c->alibi = af_config_num(&in, "alibi_bias_max", ALIBI_MAX);
+    if (!(c->alibi > 0 && c->alibi <= 1000))
+        af_config_wrong(&in, "alibi_bias_max", "between 0 and 1000");
+    c->qkv_clip = af_config_num(&in, "clip_qkv", 0);
+    if (!(c->qkv_clip >= 0 && c->qkv_clip < 1e9))
+        af_config_wrong(&in, "clip_qkv", "a positive number");
+    c->attention_multiplier = af_config_num(&in, "softmax_scale", 0);
+    if (af_config_value(&in, "softmax_scale") &&
+        !(c->attention_multiplier > 0 && c->attention_multiplier < 1e9))
+        af_config_wrong(&in, "softmax_scale", "a positive number");
+    if (af_config_num(&in, "attn_pdrop", 0) != 0)
+        af_config_wrong(&in, "attn_pdrop", "0, the one value this build trains with");
+    must_be(&in, "alibi", true);
+    must_be(&in, "qk_ln", false);
+    must_be(&in, "prefix_lm", false);
+    s->st = in.st;
+}
+
+static void mpt_keys(af_config_source *s, af_hf_config *c)
+{
+    c->num_key_value_heads = c->num_attention_heads;
+    c->intermediate_size = AF_MIN(c->hidden_size, (int64_t)AF_CONFIG_WIDTH_MAX) * 4;
+    c->hidden_act = "gelu";
+    c->alibi = ALIBI_MAX;
+    c->head_dim = 0; /* never another than its share of the width */
+    c->padding_row = -1;
+    must_be(s, "no_bias", true);
+    mpt_attention(s, c);
+}
+
+static void mpt_gguf(const af_gguf *g, const char *arch, af_hf_config *c)
+{
+    c->alibi = af_family_gguf_num(g, arch, "attention.max_alibi_bias", 0);
+    c->qkv_clip = af_family_gguf_num(g, arch, "attention.clamp_kqv", 0);
 }
 
 static void persimmon_keys(af_config_source *s, af_hf_config *c)
@@ -256,6 +328,26 @@ const af_family af_families_older[] = {
      .pad = 2,
      .words = {NULL, NULL, NULL, NULL, "ffn_dim"},
      .keys = opt_keys},
+    {.model_type = "bloom",
+     .gguf = "bloom",
+     .act = "gelu_pytorch_tanh",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .ffn = 4 * 64,
+     .tied = true,
+     .words = {"n_embed", "n_layer", "n_head", "seq_length"},
+     .keys = bloom_keys,
+     .gguf_keys = bloom_gguf},
+    {.model_type = "mpt",
+     .gguf = "mpt",
+     .act = "gelu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .ffn = 4 * 2048,
+     .tied = true,
+     .words = {"d_model", "n_layers", "n_heads", "max_seq_len"},
+     .keys = mpt_keys,
+     .gguf_keys = mpt_gguf},
     {.model_type = "persimmon",
      .act = "relu2",
      .eps = 1e-5,
