@@ -177,7 +177,7 @@ af_status af_bench_floor(const af_bench_floor_opts *o, af_device *d, double *ms,
         AF_TRY(run_part(&f, d, count * (double)o->rows / (double)rows, ms, cpu_ms, err));
     }
     AF_TRY(af_graph_new(&f.g, err));
-    add_gemms(&f, 0, head, s->vocab, s->width, o->full);
+    add_gemms(&f, 0, head, s->vocab, s->embed_width, o->full);
     AF_TRY(run_part(&f, d, (double)o->rows / (double)head, ms, cpu_ms, err));
 done:
     return st;

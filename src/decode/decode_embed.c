@@ -2,7 +2,7 @@
  * are pooled and whose pages are given back at once. */
 #include "decode/decoder.h"
 
-int64_t af_decoder_width(const af_decoder *d) { return d ? af_decode_spec(d->m)->width : 0; }
+int64_t af_decoder_width(const af_decoder *d) { return d ? af_decode_spec(d->m)->embed_width : 0; }
 
 /* Adds rows [from, from + n) of `count`. */
 static void pool(float *out, double *sum, const float *rows, int64_t from, int64_t n, int64_t count,

@@ -338,9 +338,10 @@ static af_status read_tokens(af_adapter *a, int table, const af_weights *w, int 
     char name[NAME_BYTES];
     af_adapter_tokens_name(a, table, name);
     const af_status st = af_adapter_tokens_alloc(a, table, err);
-    return st == AF_OK ? af_adapter_read_tensor(a, &a->token_values[table], w, name,
-                                                a->tokens[table].count, a->spec->width, used, err)
-                       : st;
+    return st == AF_OK
+               ? af_adapter_read_tensor(a, &a->token_values[table], w, name, a->tokens[table].count,
+                                        a->spec->embed_width, used, err)
+               : st;
 }
 
 /* Embedding and head that are frozen: the base was opened with them (af_loader_opts.vocab_dir). */

@@ -170,7 +170,8 @@ done:
 
 af_status af_adapter_tokens_alloc(af_adapter *a, int table, af_error *err)
 {
-    const int64_t n = af_adapter_token_columns(a, table_tensor(a->spec, table)) * a->spec->width;
+    const int64_t n =
+        af_adapter_token_columns(a, table_tensor(a->spec, table)) * a->spec->embed_width;
     if (!a->token_values[table])
         a->token_values[table] = af_arena_take(&a->arena, (uint64_t)n * sizeof(float));
     return a->token_values[table] ? AF_OK
@@ -186,7 +187,7 @@ af_status af_adapter_tokens_fill(af_adapter *a, af_loader *base, af_error *err)
         AF_TRY(af_adapter_tokens_alloc(a, k, err));
         for (int i = 0; i < a->tokens[k].count; i++)
             AF_TRY(af_loader_rows(base, table_tensor(a->spec, k), a->tokens[k].index[i], 1,
-                                  a->token_values[k] + i * a->spec->width, err));
+                                  a->token_values[k] + i * a->spec->embed_width, err));
     }
 done:
     return st;

@@ -91,7 +91,7 @@ static int collect(const af_adapter *a, item *list)
     for (int k = 0; k < AF_TOKEN_TABLES; k++)
         if (a->tokens[k].count) {
             list[n] = (item){
-                .dim = {a->tokens[k].count, s->width}, .ndim = 2, .data = a->token_values[k]};
+                .dim = {a->tokens[k].count, s->embed_width}, .ndim = 2, .data = a->token_values[k]};
             af_adapter_tokens_name(a, k, list[n++].name);
         }
     return n + collect_grown(a, list + n);

@@ -130,7 +130,7 @@ static void declare_dora(af_model_leaves *l, const af_leaves_opts *o, int module
 /* The rows that fill up the columns are a matrix of their own, which stays zero. */
 static void declare_tokens(af_model_leaves *l, const af_leaves_opts *o, int table, int tensor)
 {
-    const int64_t count = o->adapter->tokens[table].count, width = l->spec->width;
+    const int64_t count = o->adapter->tokens[table].count, width = l->spec->embed_width;
     const int64_t columns = count ? af_adapter_token_columns(o->adapter, tensor) : 0;
     const int64_t part[2][2] = {{count, width}, {columns - count, width}};
     char path[512];

@@ -402,7 +402,7 @@ static af_status match_head(af_model_reader *in, af_error *err)
     const af_stored *head = af_weights_find(in->weights, name);
     af_model_reader_disk_name(in, in->spec.tensor[in->spec.embed].name, name, sizeof name);
     const af_stored *embed = af_weights_find(in->weights, name);
-    const int64_t want[2] = {in->stored_vocab, in->spec.width};
+    const int64_t want[2] = {in->stored_vocab, in->spec.embed_width};
     in->head_only = head && !embed;
     if (!head || !embed || !same_dims(head, want, 2) || !same_dims(embed, want, 2) ||
         !af_dtype_is_float(head->dtype) || !af_dtype_is_float(embed->dtype))

@@ -60,6 +60,7 @@ static void test_positions_end(void **state)
     check_family("gpt2");
     check_family("gpt_bigcode");
     check_family("opt");
+    check_family("opt_350m");
 }
 
 int main(void)

@@ -222,6 +222,8 @@ SMALL = {
     "codegen": ("CodeGenConfig", dict(**GPT, n_inner=20, rotary_dim=2)),
     "opt": ("OPTConfig", dict(num_key_value_heads="none", intermediate_size="none", ffn_dim=20, tie_word_embeddings=True,
                               pad_token_id=1)),
+    "opt_350m": ("OPTConfig", dict(num_key_value_heads="none", intermediate_size="none", ffn_dim=20, tie_word_embeddings=True,
+                                   word_embed_proj_dim=14, do_layer_norm_before=False)),
     "persimmon": ("PersimmonConfig", dict(hidden_size=32, num_key_value_heads="none", **rope(partial_rotary_factor=0.5))),
     "stablelm_qk_norm": ("StableLmConfig", dict(hidden_size=32, qk_layernorm=True, **rope(partial_rotary_factor=0.5))),
     "phi_qk_norm": ("PhiConfig", dict(hidden_size=32, num_key_value_heads=4, qk_layernorm=True,
@@ -262,7 +264,7 @@ SMALL = {
         "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.3}}),
 }
 FAMILIES.update({k: (v[0], {"vocab_size": 20, **v[1]}, {"small": True, "rules": [["expert_bias", 0, 0.2]] + (
-    [["norm", 0, 0.2]] if k == "vaultgemma" else [["embed", 0, 0.2]] if k == "opt" else [])}) for k, v in SMALL.items()})
+    [["norm", 0, 0.2]] if k == "vaultgemma" else [["embed", 0, 0.2]] if k in ("opt", "opt_350m") else [])}) for k, v in SMALL.items()})
 
 WORDS = dict(head_dim=6, ssm_state_size=7, mamba_num_heads=6, mamba_head_dim=8, n_groups=3, conv_kernel=3, num_hidden_layers="none")
 STATE = {

@@ -496,6 +496,14 @@ def opt(j, r):
     return T.OPTConfig(**c, dropout=0.0, ffn_dim=c.pop("intermediate_size"), enable_bias=r.random() < .7)
 
 
+def opt_350m(j, r):
+    c = opt(j, r)
+    c.do_layer_norm_before = r.random() < .3
+    c._remove_final_layer_norm = r.random() < .3
+    c.word_embed_proj_dim = r.choice([c.hidden_size, 12, 40])
+    return c
+
+
 def alibi_heads(r):
     """Heads, of which some numbers are no power of two, and the width."""
     heads = r.choice([1, 2, 3, 4, 6, 8, 11, 12])
@@ -662,4 +670,5 @@ CONFIGS = {f.__name__: f for f in (
     ernie4_5_moe, minimax_m2, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,
     gpt_neox, falcon, gpt2, gpt_bigcode, gptj, codegen, opt, persimmon, phimoe, hyperclovax,
     minicpm3, hy_v3, cohere2_moe, olmo, nanochat, gpt_neo, nemotron_h, bamba, mamba2, falcon_h1,
-    bloom, mpt, falcon_alibi)}
+    bloom, mpt, falcon_alibi,
+    opt_350m)}

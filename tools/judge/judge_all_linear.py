@@ -32,7 +32,9 @@ def shapes(path):
 
 
 def load(path):
-    return transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager",
+    config = transformers.AutoConfig.from_pretrained(path)
+    how = "sdpa" if getattr(config, "alibi", False) else "eager"  # falcon's eager attention adds alibi's biases twice
+    return transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation=how,
                                                              experts_implementation="eager")
 
 

@@ -143,13 +143,16 @@ typedef struct af_hf_config {
     af_layer_keys per_layer;
     af_router_keys router;
     af_mup_keys mup;
-    double logit_scale;        /* cohere; 0 = absent */
-    double qkv_clip;           /* clip_qkv; 0 = none */
-    double alibi;              /* ALiBi: the exponent its slopes go down to; 0 = none */
-    int64_t dense_ffn;         /* of layers without experts, where it is not intermediate_size */
-    bool rms_norm;             /* RMSNorms instead of LayerNorms (cohere2_moe) */
-    bool rope_dense;           /* layers without experts turn in any case (cohere2_moe) */
-    bool no_post_norm;         /* use_post_norm is false (hyperclovax) */
+    double logit_scale; /* cohere; 0 = absent */
+    double qkv_clip;    /* clip_qkv; 0 = none */
+    double alibi;       /* ALiBi: the exponent its slopes go down to; 0 = none */
+    int64_t dense_ffn;  /* of layers without experts, where it is not intermediate_size */
+    bool rms_norm;      /* RMSNorms instead of LayerNorms (cohere2_moe) */
+    bool rope_dense;    /* layers without experts turn in any case (cohere2_moe) */
+    bool no_post_norm;  /* use_post_norm is false (hyperclovax) */
+    bool norm_after;    /* do_layer_norm_before is false (opt) */
+    bool no_final_norm;
+    int64_t embed_width;       /* word_embed_proj_dim (opt); 0 = hidden_size */
     bool head_bias;            /* lm_head_bias (phimoe) */
     bool two_norms;            /* attention and MLP have a norm each (falcon) */
     double query_scaling_beta; /* llama_4_scaling_beta; 0 = none */

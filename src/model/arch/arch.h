@@ -98,6 +98,8 @@ typedef enum af_slot {
     AF_SLOT_PER_LAYER_NORM,
     AF_SLOT_LAYER_SCALE,
     AF_SLOT_PER_LAYER_MODEL_PROJ, /* of the whole model; a module of layer 0, which reads it */
+    AF_SLOT_PROJECT_IN,           /* [D][P], [P][D]: from the width of the embedding, and back; */
+    AF_SLOT_PROJECT_OUT,          /* modules of layer 0, too (opt-350m) */
     AF_SLOT_LAYER_COUNT,
     AF_SLOT_EMBED = AF_SLOT_LAYER_COUNT,
     AF_SLOT_EMBED_NORM, /* [D]: on the embedding (bloom) */
@@ -250,7 +252,9 @@ typedef enum af_group {
     AF_GROUP_PER_LAYER_GATE, /* gemma4 */
     AF_GROUP_PER_LAYER_PROJ,
     AF_GROUP_PER_LAYER_MODEL, /* per_layer_model_projection */
-    AF_GROUP_EXPERTS_IN,      /* nemotron_h */
+    AF_GROUP_PROJECT_IN,      /* opt-350m */
+    AF_GROUP_PROJECT_OUT,
+    AF_GROUP_EXPERTS_IN, /* nemotron_h */
     AF_GROUP_EXPERTS_OUT,
     AF_GROUP_EXPERTS_GATE_UP, /* parameters of experts: PEFT's target_parameters; also up alone */
     AF_GROUP_EXPERTS_DOWN,
@@ -342,6 +346,7 @@ enum { AF_ROPE_SETS = 2 };
 typedef struct af_model_spec {
     const af_arch *arch;
     int64_t vocab, width, ffn, expert_ffn; /* V D F, and F of an expert */
+    int64_t embed_width;                   /* of the embedding and what the head reads: D, or P */
     int64_t expert_width;                  /* what goes into an expert: D, or less */
     int layers, heads, kv_heads, head_dim; /* of full attention; a layer may have its own */
     int experts, experts_used;
@@ -352,6 +357,8 @@ typedef struct af_model_spec {
     af_act act;
     af_plain_act plain_act;
     bool rope_pairs, parallel;
+    bool norm_after; /* norms are of the sums, which they replace (opt-350m) */
+    bool no_final_norm;
     bool parallel_norms; /* attention and MLP have a norm each of the same residual */
     double eps, attn_scale, attn_softcap, logit_softcap;
     double alibi;    /* ALiBi: the exponent slopes go down to; 0 = none */

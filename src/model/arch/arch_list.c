@@ -198,14 +198,33 @@ static int add_outer_module(af_lister *l, af_group group, const char *path, int 
     s->module[s->modules++] = (af_module_spec){.path = path,
                                                .layer = -1,
                                                .group = group,
-                                               .out = embed       ? s->width
+                                               .out = embed       ? s->embed_width
                                                       : s->labels ? s->labels
                                                                   : s->vocab,
-                                               .in = embed ? s->vocab : s->width,
+                                               .in = embed ? s->vocab : s->embed_width,
                                                .copies = 1,
                                                .weight = tensor,
                                                .bias = bias};
     return s->modules - 1;
+}
+
+/* Between the width of the embedding and that of the layers: modules of the first layer, whose
+ * names say that they belong to none. */
+static void list_projection(af_lister *l, af_group group, af_slot slot, int64_t out, int64_t in)
+{
+    af_model_spec *s = l->s;
+    af_list_linear(l, 0, group, slot, out, in, -1);
+    af_module_spec *m = &s->module[s->modules - 1];
+    af_tensor_spec *t = &s->tensor[m->weight];
+    const char *stem = s->arch->stem ? s->arch->stem : "model.";
+    char name[256];
+    m->layer = t->layer = -1;
+    t->name = af_arena_printf(&s->arena, "%s%s", stem, af_slot_hf_name(s->arch, slot));
+    if (t->name) {
+        af_spec_whole_name(s, t->name, name, sizeof name);
+        m->path = af_arena_strndup(&s->arena, name, strlen(name) - strlen(".weight"));
+    }
+    l->failed |= !t->name || !m->path;
 }
 
 static void list_layer(af_lister *l, int i)
@@ -232,12 +251,14 @@ static void list_layer(af_lister *l, int i)
 static void list_end(af_lister *l)
 {
     af_model_spec *s = l->s;
-    af_list_norm(l, AF_SLOT_FINAL_NORM, AF_SLOT_FINAL_NORM_BIAS, -1);
+    if (!s->no_final_norm)
+        af_list_norm(l, AF_SLOT_FINAL_NORM, AF_SLOT_FINAL_NORM_BIAS, -1);
     if (s->labels) {
-        s->head = af_list_tensor(l, AF_SLOT_SCORE, -1, 2, s->labels, s->width, 1);
+        s->head = af_list_tensor(l, AF_SLOT_SCORE, -1, 2, s->labels, s->embed_width, 1);
         return;
     }
-    s->head = s->tied ? s->embed : af_list_tensor(l, AF_SLOT_HEAD, -1, 2, s->vocab, s->width, 1);
+    s->head =
+        s->tied ? s->embed : af_list_tensor(l, AF_SLOT_HEAD, -1, 2, s->vocab, s->embed_width, 1);
     if (s->arch->head_bias)
         af_list_tensor(l, AF_SLOT_HEAD_BIAS, -1, 1, s->vocab, 1, 1);
 }
@@ -251,12 +272,16 @@ af_status af_list_model(af_model_spec *s, const af_hf_config *c, af_error *err)
     s->module = af_arena_take(&s->arena, (n * MODULES_PER_LAYER + OUTER) * sizeof *s->module);
     if (!s->tensor || !s->module)
         return af_fail_nomem(err, "the list of tensors", n * SLOTS_PER_LAYER * sizeof *s->tensor);
-    s->embed = af_list_tensor(&l, AF_SLOT_EMBED, -1, 2, s->vocab, s->width, 1);
+    s->embed = af_list_tensor(&l, AF_SLOT_EMBED, -1, 2, s->vocab, s->embed_width, 1);
     if (s->arch->embed_norm)
         af_list_norm(&l, AF_SLOT_EMBED_NORM, AF_SLOT_EMBED_NORM_BIAS, -1);
     if (s->arch->positions)
         af_list_tensor(&l, AF_SLOT_POSITIONS, -1, 2, s->max_positions + s->arch->positions_from,
                        s->width, 1);
+    if (s->embed_width != s->width) {
+        list_projection(&l, AF_GROUP_PROJECT_IN, AF_SLOT_PROJECT_IN, s->width, s->embed_width);
+        list_projection(&l, AF_GROUP_PROJECT_OUT, AF_SLOT_PROJECT_OUT, s->embed_width, s->width);
+    }
     af_list_layer_inputs(&l);
     for (int i = 0; i < s->layers; i++)
         list_layer(&l, i);

@@ -83,6 +83,8 @@ static const struct {
     [AF_SLOT_PER_LAYER_PROJ] = {"per_layer_projection.weight", "proj.weight"},
     [AF_SLOT_PER_LAYER_NORM] = {"post_per_layer_input_norm.weight", "post_norm.weight"},
     [AF_SLOT_LAYER_SCALE] = {"layer_scalar", "layer_output_scale.weight"},
+    [AF_SLOT_PROJECT_IN] = {"project_in.weight", NULL},
+    [AF_SLOT_PROJECT_OUT] = {"project_out.weight", NULL},
     [AF_SLOT_EMBED] = {"model.embed_tokens.weight", "token_embd.weight"},
     [AF_SLOT_EMBED_NORM] = {"model.embed_norm.weight", "token_embd_norm.weight"},
     [AF_SLOT_EMBED_NORM_BIAS] = {"model.embed_norm.bias", "token_embd_norm.bias"},

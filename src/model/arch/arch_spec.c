@@ -97,7 +97,7 @@ static af_status fill_layers(af_model_spec *s, const af_hf_config *c, af_error *
 static void fill_numbers(af_model_spec *s, const af_hf_config *c)
 {
     s->vocab = c->vocab_size;
-    s->width = c->hidden_size;
+    s->width = s->embed_width = c->hidden_size;
     s->ffn = c->intermediate_size;
     s->expert_ffn = c->moe_intermediate_size;
     s->expert_width = c->router.latent ? c->router.latent : c->hidden_size;

@@ -209,6 +209,15 @@ static af_status learned_fill(af_model_spec *s, const af_hf_config *c, af_error 
     return AF_OK;
 }
 
+/* The 350m is unlike the others: norms after the sums, a narrow embedding. */
+static af_status opt_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    s->norm_after = c->norm_after;
+    s->no_final_norm = c->no_final_norm;
+    s->embed_width = c->embed_width ? c->embed_width : s->width;
+    return learned_fill(s, c, err);
+}
+
 /* Scores are not scaled. */
 static af_status gpt_neo_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
 {
@@ -294,7 +303,7 @@ const af_arch af_rows_older[] = {
      .positions_from = 2,
      .stem = "model.decoder.",
      .names = opt_names,
-     .fill = learned_fill},
+     .fill = opt_fill},
     {.model_type = "bloom",
      .gguf = "bloom",
      .pre_norm = true,

@@ -91,10 +91,25 @@ static af_tensor *close_residual(const af_forward *f, af_tensor *y, norm_leaf ne
     return next.w ? af_block_norm(s, f->g, *x, next.w, next.b) : *x;
 }
 
+/* *x is a sum under its norm, and so is what it becomes. */
+static af_tensor *layer_of_sums(const af_forward *f, int i, af_tensor **x)
+{
+    const af_layer_spec *ls = &f->s->layer[i];
+    const norm_leaf first = norm_of(f, i, AF_SLOT_ATTN_NORM, AF_SLOT_ATTN_NORM_BIAS);
+    const norm_leaf second = norm_of(f, i, AF_SLOT_MLP_NORM, AF_SLOT_MLP_NORM_BIAS);
+    af_tensor *y = branch_end(f, mixers[ls->mixer]->record(f, i, *x), NULL, 2 * i);
+    *x = close_residual(f, y, first, x);
+    y = branch_end(f, mlps[ls->mlp](f, i, *x), NULL, 2 * i + 1);
+    *x = close_residual(f, y, second, x);
+    return *x;
+}
+
 /* h is *x under the layer's first norm; the result is that of the next layer. */
 static af_tensor *layer(const af_forward *f, int i, af_tensor *h, norm_leaf next, af_tensor **x)
 {
     const af_layer_spec *ls = &f->s->layer[i];
+    if (f->s->norm_after)
+        return layer_of_sums(f, i, x);
     if (ls->mixer == AF_MIXER_NONE)
         return close_residual(f, branch_end(f, mlps[ls->mlp](f, i, h), NULL, 2 * i), next, x);
     af_tensor *y = mixers[ls->mixer]->record(f, i, h);
@@ -125,6 +140,8 @@ static norm_leaf outer_norm(const af_forward *f, af_slot slot, af_slot bias)
 
 static norm_leaf first_norm(const af_forward *f, int i)
 {
+    if (i < f->s->layers ? f->s->norm_after : f->s->no_final_norm)
+        return (norm_leaf){0};
     if (i < f->s->layers)
         return norm_of(f, i, AF_SLOT_ATTN_NORM, AF_SLOT_ATTN_NORM_BIAS);
     return outer_norm(f, AF_SLOT_FINAL_NORM, AF_SLOT_FINAL_NORM_BIAS);
@@ -159,7 +176,7 @@ af_tensor *af_model_forward(af_model_leaves *l, const af_batch_inputs *in, const
         h = layer(&f, i, h, first_norm(&f, i + 1), &x);
     }
     af_graph_set_block(g, -1);
-    return h;
+    return s->embed_width != s->width ? af_project(&f, 0, AF_GROUP_PROJECT_OUT, h) : h;
 }
 
 af_batch_inputs af_batch_inputs_new(af_graph *g, int64_t rows, int64_t seqs)

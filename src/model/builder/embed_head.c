@@ -24,7 +24,7 @@ static af_tensor *token_rows(const af_model_leaves *l, int tensor)
 static af_tensor *embed_wide(const af_forward *f, af_tensor *rows)
 {
     af_graph *g = f->g;
-    const int64_t D = f->s->width, columns = af_tensor_dim(rows, 0);
+    const int64_t D = f->s->embed_width, columns = af_tensor_dim(rows, 0);
     af_tensor *wide = af_embedding(g, f->in->ids, f->l->tensor[f->s->embed], f->l->compute);
     af_tensor *marks = af_slice(g, wide, 1, D, columns);
     return af_add(g, af_slice(g, wide, 1, 0, D), af_matmul(g, marks, rows, AF_MATMUL_NN));
@@ -43,7 +43,8 @@ static af_tensor *add_positions(const af_forward *f, af_tensor *x)
     return af_add(g, x, af_embedding(g, f->in->positions, table, f->l->compute));
 }
 
-/* ids [N] -> [N][D]; an adapter adds s * B A[:, id] */
+/* ids [N] -> [N][D], by way of [N][P] where the embedding is narrower; an adapter adds s * B A[:,
+ * id] */
 af_tensor *af_embed(const af_forward *f)
 {
     af_graph *g = f->g;
@@ -64,6 +65,8 @@ af_tensor *af_embed(const af_forward *f)
     }
     if (f->s->embed_scale != 1)
         x = af_scale(g, x, f->s->embed_scale);
+    if (f->s->embed_width != f->s->width)
+        x = af_project(f, 0, AF_GROUP_PROJECT_IN, x);
     return add_positions(f, x);
 }
 

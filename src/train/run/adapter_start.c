@@ -364,7 +364,7 @@ void af_start_restore(af_adapter *a, const af_adapter *converted)
     for (int k = 0; k < AF_TOKEN_TABLES; k++)
         if (a->token_values[k] && converted->token_values[k])
             memcpy(a->token_values[k], converted->token_values[k],
-                   (size_t)(a->tokens[k].count * a->spec->width) * sizeof(float));
+                   (size_t)(a->tokens[k].count * a->spec->embed_width) * sizeof(float));
     for (int i = 0; i < a->spec->tensors; i++) {
         const af_tensor_spec *t = &a->spec->tensor[i];
         if (a->saved[i] && converted->saved[i])

@@ -149,8 +149,8 @@ static int linear_names(const char **out, const af_model_spec *s)
     for (int i = 0; i < s->modules && n < AF_METHOD_NAMES_MAX; i++) {
         const char *dot = strrchr(s->module[i].path, '.');
         const char *name = dot ? dot + 1 : s->module[i].path;
-        const bool outside =
-            s->module[i].layer < 0 && s->module[i].group != AF_GROUP_PER_LAYER_MODEL;
+        const af_group g = s->module[i].group;
+        const bool outside = g == AF_GROUP_HEAD || g == AF_GROUP_EMBED;
         bool known = outside || s->module[i].parameter || af_method_lost_in_peft(s, &s->module[i]);
         for (int k = 0; k < n; k++)
             known |= strcmp(out[k], name) == 0;

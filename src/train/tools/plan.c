@@ -78,7 +78,7 @@ static int64_t trained(const af_step_graph *s)
             n += s->model->spec->tensor[i].dim[0] *
                  (s->model->spec->tensor[i].ndim > 1 ? s->model->spec->tensor[i].dim[1] : 1);
     for (int k = 0; s->model->adapter && k < AF_TOKEN_TABLES; k++)
-        n += s->model->adapter->tokens[k].count * s->model->spec->width;
+        n += s->model->adapter->tokens[k].count * s->model->spec->embed_width;
     return n;
 }
 

@@ -185,11 +185,10 @@ static void opt_keys(af_config_source *s, af_hf_config *c)
     c->rms_norm_eps = 1e-5;
     c->attention_bias = c->attention_out_bias = c->mlp_bias =
         af_config_bool(s, "enable_bias", true);
-    must_be(s, "do_layer_norm_before", true);
-    must_be(s, "_remove_final_layer_norm", false);
+    c->norm_after = !af_config_bool(s, "do_layer_norm_before", true);
+    c->no_final_norm = c->norm_after || af_config_bool(s, "_remove_final_layer_norm", false);
+    c->embed_width = af_config_size(s, "word_embed_proj_dim", 0, 1, AF_CONFIG_WIDTH_MAX);
     must_be(s, "layer_norm_elementwise_affine", true);
-    if (af_config_int(s, "word_embed_proj_dim", c->hidden_size) != c->hidden_size)
-        af_config_wrong(s, "word_embed_proj_dim", "hidden_size, the one size of embeddings here");
     if (af_config_num(s, "layerdrop", 0) != 0)
         af_config_wrong(s, "layerdrop", "0, the one value this build trains with");
 }
