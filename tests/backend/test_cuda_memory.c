@@ -116,8 +116,8 @@ static int plan_case(const memory_case *c)
 static void test_plans_stay_below_their_limits(void **state)
 {
     static const memory_case list[] = {
-        {"1.5b", 4, 2048, "min", 2.4},
-        {"7b", 4, 2048, "min", 8.0},
+        {"1.5b", 4, 2048, "min", 2.24},
+        {"7b", 4, 2048, "min", 7.93},
         {"1.5b", 4, 2048, "auto", 16.0},
     };
     int over = 0;

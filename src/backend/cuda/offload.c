@@ -11,7 +11,7 @@
 
 enum {
     BYTES_MIN = 4096, /* smaller values stay on the device */
-    GAP_MIN = 100,    /* positions between the passes: values needed sooner stay */
+    GAP_MIN = 40,     /* positions between the passes: values needed sooner stay */
     PREFETCH = 32,    /* positions the first one is fetched before it is read: about a block */
 };
 
