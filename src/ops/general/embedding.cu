@@ -24,69 +24,55 @@ extern "C" __global__ void embedding_fwd(AF_T *y, const int *ids, const AF_W *ta
     }
 }
 
-/* The rows of each id as a list, rising: head[v] is the first row with id v or -1, next[n] the next
- * one with n's id. Thread v looks at all ids, which pass through shared memory: no sorting, no
+/* The rows of each id as a list, rising: next[n] is the next row with n's id or -1, first[n]
+ * whether no row before it has that id. A warp looks at all ids for its row: no sorting, no
  * atomics. The list of id `frozen` is empty. */
 extern "C" __global__ void __launch_bounds__(256)
-    embedding_lists(int *head, int *next, const int *ids, int V, int N, int frozen)
+    embedding_lists(int *first, int *next, const int *ids, int N, int frozen)
 {
     previous_done();
-    __shared__ int4 tile[256];
-    const int v = blockIdx.x * 256 + threadIdx.x;
-    int first = -1, last = -1;
-    for (int n0 = 0; n0 < N; n0 += 1024) {
-        __syncthreads();
-#pragma unroll
-        for (int i = threadIdx.x; i < 1024; i += 256)
-            ((int *)tile)[i] = n0 + i < N ? ids[n0 + i] : -1;
-        __syncthreads();
-        for (int i = 0; i < 256; i++) {
-            const int4 four = tile[i];
-            if (four.x != v && four.y != v && four.z != v && four.w != v)
-                continue;
-            const int id[4] = {four.x, four.y, four.z, four.w};
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                if (id[k] == v) {
-                    const int n = n0 + i * 4 + k;
-                    if (last < 0)
-                        first = n;
-                    else
-                        next[last] = n;
-                    last = n;
-                }
+    const int n = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (n >= N)
+        return;
+    const int id = ids[n];
+    int before = 0, after = N;
+#pragma unroll 8
+    for (int i = lane; i < N; i += 32)
+        if (ids[i] == id) {
+            before |= i < n;
+            after = i > n ? min(after, i) : after;
         }
-    }
-    if (v < V) {
-        head[v] = v == frozen ? -1 : first;
-        if (last >= 0)
-            next[last] = -1;
+    before = __any_sync(FULL, before);
+#pragma unroll
+    for (int d = 16; d; d >>= 1)
+        after = min(after, __shfl_xor_sync(FULL, after, d));
+    if (lane == 0) {
+        first[n] = !before && id != frozen;
+        next[n] = after < N ? after : -1;
     }
 }
 
-/* Block v: dtable[v] (+)= sum of its rows of dy, in order. AF_W is the gradient's type. */
-extern "C" __global__ void embedding_bwd(AF_W *dtable, const int *head, const int *next,
-                                         const AF_T *dy, int D, long long lddy, int accumulate)
+/* Block n: if n is the first row of its id v, dtable[v] += the sum of v's rows of dy, in order.
+ * AF_W is the gradient's type. */
+extern "C" __global__ void embedding_bwd(AF_W *dtable, const int *first, const int *next,
+                                         const int *ids, const AF_T *dy, int D, long long lddy)
 {
     previous_done();
-    const int first = head[blockIdx.x];
-    if (first < 0 && accumulate)
+    if (!first[blockIdx.x])
         return;
-    AF_W *to = dtable + (i64)blockIdx.x * D;
+    AF_W *to = dtable + (i64)ids[blockIdx.x] * D;
     for (int d = threadIdx.x * AF_VEC; d < D; d += blockDim.x * AF_VEC) {
         float sum[AF_VEC] = {}, v[AF_VEC];
-        for (int n = first; n >= 0; n = next[n]) {
+        for (int n = blockIdx.x; n >= 0; n = next[n]) {
             load_n(v, dy + n * lddy + d);
 #pragma unroll
             for (int k = 0; k < AF_VEC; k++)
                 sum[k] += v[k];
         }
-        if (accumulate) {
-            load_n(v, to + d);
+        load_n(v, to + d);
 #pragma unroll
-            for (int k = 0; k < AF_VEC; k++)
-                sum[k] += v[k];
-        }
+        for (int k = 0; k < AF_VEC; k++)
+            sum[k] += v[k];
         store_n(to + d, sum);
     }
 }

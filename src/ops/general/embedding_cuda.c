@@ -1,7 +1,7 @@
 /* embedding_cuda.c - launchers of embedding.c. */
 #include "ops/common/cuda_ops.h"
 
-enum { THREADS = 128, GATHER_THREADS = 256, LIST_IDS = 256, VEC = 8 };
+enum { THREADS = 128, GATHER_THREADS = 256, LIST_ROWS = 8, VEC = 8 };
 
 static af_kernel *kernel(af_cuda *cu, const char *name, const af_tensor *y, const af_tensor *table)
 {
@@ -69,7 +69,7 @@ static af_status embedding_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
 static uint64_t embedding_bwd_work(const af_cuda *cu, const af_node *n)
 {
     (void)cu;
-    return (uint64_t)(n->out[0]->dim[0] + n->in[0]->dim[0]) * sizeof(int32_t);
+    return (uint64_t)n->in[0]->dim[0] * 2 * sizeof(int32_t);
 }
 
 static af_status embedding_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
@@ -80,26 +80,27 @@ static af_status embedding_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_
         return af_cuda_no_type(n, dy, err);
     if (d->dtype != AF_DTYPE_F32)
         return af_cuda_no_type(n, d, err);
-    const int64_t V = d->dim[0], N = ids->dim[0];
-    int32_t *head = cu->work, *next = head + V;
-    if (V == 0)
+    const int64_t N = ids->dim[0];
+    int32_t *first = cu->work, *next = first + N;
+    if (!n->accumulate)
+        af_cuda_zero(cu, n, d->data, (uint64_t)af_count(d) * sizeof(float));
+    if (N == 0)
         return AF_OK;
     af_launch *l = af_cuda_launch(cu, n, kernel(cu, "embedding_lists", dy, d),
-                                  (V + LIST_IDS - 1) / LIST_IDS, 1, 1, LIST_IDS, 0);
-    af_arg_ptr(l, head);
+                                  (N + LIST_ROWS - 1) / LIST_ROWS, 1, 1, LIST_ROWS * 32, 0);
+    af_arg_ptr(l, first);
     af_arg_ptr(l, next);
     af_arg_ptr(l, ids->data);
-    af_arg_i32(l, V);
     af_arg_i32(l, N);
     af_arg_i32(l, n->attr.embedding.frozen - 1);
-    l = af_cuda_launch(cu, n, kernel(cu, "embedding_bwd", dy, d), V, 1, 1, THREADS, 0);
+    l = af_cuda_launch(cu, n, kernel(cu, "embedding_bwd", dy, d), N, 1, 1, THREADS, 0);
     af_arg_ptr(l, d->data);
-    af_arg_ptr(l, head);
+    af_arg_ptr(l, first);
     af_arg_ptr(l, next);
+    af_arg_ptr(l, ids->data);
     af_arg_ptr(l, dy->data);
     af_arg_i32(l, d->dim[1]);
     af_arg_i64(l, dy->ld);
-    af_arg_i32(l, n->accumulate);
     return AF_OK;
 }
 

@@ -235,12 +235,14 @@ static af_status linear_dbias_prepare(af_cuda *cu, af_graph *g, af_node *n, af_e
     af_kernel *k = af_cuda_kernel(cu, "core.cu", "sum_rows",
                                   af_cuda_text(cu, "AF_S=%s AF_D=%s", af_cuda_ctype(y.dtype),
                                                af_cuda_ctype(n->out[0]->dtype)));
-    af_launch *l = af_cuda_launch(cu, n, k, (y.cols + 31) / 32, 1, 1, 256, 0);
+    const int64_t size = af_dtype_get(y.dtype)->bytes;
+    af_launch *l = af_cuda_launch(cu, n, k, (y.cols + 31) / 32, 1, 1, 1024, 0);
     af_arg_ptr(l, n->out[0]->data);
     af_arg_mat(l, y);
     af_arg_i64(l, y.rows);
     af_arg_i64(l, y.cols);
     af_arg_i32(l, n->accumulate);
+    af_arg_i32(l, (uintptr_t)y.data % 16 == 0 && y.ld * size % 16 == 0);
     return AF_OK;
 }
 
