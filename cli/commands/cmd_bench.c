@@ -96,7 +96,7 @@ int cmd_bench(int argc, char **argv)
         {0, "memory", AF_OPT_STR, &o.memory, "MODE",
          "auto: the fastest plan that fits; min: the smallest [auto]"},
         {0, "recompute", AF_OPT_STR, &o.recompute, "MODE",
-         "use this recompute mode: none, cheap, wide, block or offload"},
+         "use this recompute mode: none, cheap, wide, most, host, block or offload"},
         {0, "attention", AF_OPT_STR, &o.attention, "MODE",
          "attention on a GPU: own, cudnn, or auto (the faster one) [auto]"},
         {0, "seconds", AF_OPT_F64, &o.seconds, "N",

@@ -457,10 +457,12 @@ typedef enum af_recompute {
     AF_RECOMPUTE_NONE,    /* keep everything the backward pass needs           */
     AF_RECOMPUTE_CHEAP,   /* drop results of cheap kernels                     */
     AF_RECOMPUTE_WIDE,    /* drop gate|up too                                  */
+    AF_RECOMPUTE_MOST,    /* keep the inputs of blocks and attention       */
+    AF_RECOMPUTE_HOST,    /* keep those in pinned host memory (CPU: as MOST)   */
     AF_RECOMPUTE_BLOCK,   /* keep the inputs of blocks only                    */
-    AF_RECOMPUTE_OFFLOAD, /* keep those in pinned host memory (CPU: as BLOCK) */
+    AF_RECOMPUTE_OFFLOAD, /* keep those in pinned host memory (CPU: as BLOCK)  */
 } af_recompute;
-/* "none", "cheap", "wide", "block" or "offload". Static storage. */
+/* "none", "cheap", "wide", "most", "host", "block" or "offload". Static storage. */
 AF_API const char *af_recompute_name(af_recompute mode);
 /* Nodes recorded from now on belong to block `index` (-1: none); recomputation works per block. */
 AF_API void af_graph_set_block(af_graph *g, int index);

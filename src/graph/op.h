@@ -187,6 +187,7 @@ typedef struct af_op_info {
     bool effect;      /* changes an input in place: never dead */
     bool view;        /* output 0 is input 0's memory: no kernel runs */
     bool cheap;       /* memory-bound: recompute mode CHEAP rebuilds its outputs */
+    bool costly;      /* more work than its outputs are worth memory: mode MOST keeps them */
     bool wide; /* a projection: mode WIDE rebuilds its output when it is wider than its input */
 } af_op_info;
 

@@ -304,7 +304,7 @@ af_status af_graph_grad_norm(af_graph *g, double *norm, bool *finite, af_error *
 
 const char *af_recompute_name(af_recompute mode)
 {
-    static const char *const name[] = {"none", "cheap", "wide", "block", "offload"};
+    static const char *const name[] = {"none", "cheap", "wide", "most", "host", "block", "offload"};
     return name[mode];
 }
 

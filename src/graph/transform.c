@@ -175,7 +175,7 @@ static bool dropped(const recompute_pass *r, const af_tensor *t)
     if (n->op == AF_OP_RMSNORM_ADD) /* y follows from the sum alone; the sum itself only when the
                                        norm stays inside: at the end of a block it would take the
                                        whole block to rebuild it */
-        return t == n->out[0] || (t == n->out[1] && mode >= AF_RECOMPUTE_BLOCK &&
+        return t == n->out[0] || (t == n->out[1] && mode >= AF_RECOMPUTE_MOST &&
                                   !r->crosses[t->id] && !r->crosses[n->out[0]->id]);
     if (r->crosses[t->id]) /* else one block's rebuilding would reach into all blocks before it */
         return false;
@@ -183,7 +183,7 @@ static bool dropped(const recompute_pass *r, const af_tensor *t)
         return t == n->out[0] && !costs_more(r, n);
     if (mode >= AF_RECOMPUTE_WIDE && is_wide(n))
         return true;
-    return mode >= AF_RECOMPUTE_BLOCK;
+    return mode >= AF_RECOMPUTE_BLOCK || (mode >= AF_RECOMPUTE_MOST && !af_ops[n->op]->costly);
 }
 
 static void append(recompute_pass *r, af_node *n)

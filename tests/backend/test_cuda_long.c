@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 #define H200_BYTES UINT64_C(148000000000)
+#define H200_HOST  UINT64_C(96000000000) /* of 128 GiB */
 
 static int large_info(size_t *a, size_t *b) { return *a = *b = H200_BYTES, 0; }
 static struct {
@@ -78,7 +79,7 @@ static af_bench_opts opts(int64_t batch, int64_t seq, int64_t layers)
                            .rank = 16};
 }
 
-/* What is recomputed to fit into an H200 costs less than a fifth of the step. */
+/* What is recomputed to fit into an H200 costs at most 7 % of the step: attention is kept. */
 static void test_long_contexts_fit_for_little_more_work(void **state)
 {
     (void)state;
@@ -89,6 +90,7 @@ static void test_long_contexts_fit_for_little_more_work(void **state)
         af_driver drv;
         char name[AF_MEMORY_MODE_NAME];
         open_model(&b, &o, &drv);
+        b.step.host_limit = H200_HOST;
         CHECK_OK(af_bench_model_plan(&b, &err), err);
         const af_plan_info chosen = b.step.plan;
         const af_memory_mode mode = b.step.memory_mode;
@@ -97,7 +99,7 @@ static void test_long_contexts_fit_for_little_more_work(void **state)
         print_message("1 x %d: %s, %.1f GB, host %.1f GB, %.3f of the work\n", (int)seq,
                       af_memory_mode_name(&b.step, mode, name), (double)chosen.total / 1e9,
                       (double)chosen.host / 1e9, more);
-        assert_true(chosen.total <= H200_BYTES && more < 1.2);
+        assert_true(chosen.total <= H200_BYTES && more < 1.07);
         af_bench_model_clear(&b);
         drop_kept();
     }
@@ -105,7 +107,8 @@ static void test_long_contexts_fit_for_little_more_work(void **state)
 
 static void test_launches_of_long_contexts(void **state)
 {
-    static const af_recompute modes[] = {AF_RECOMPUTE_NONE, AF_RECOMPUTE_OFFLOAD};
+    static const af_recompute modes[] = {AF_RECOMPUTE_NONE, AF_RECOMPUTE_HOST,
+                                         AF_RECOMPUTE_OFFLOAD};
     (void)state;
     for (size_t i = 0; i < AF_LEN(modes); i++) {
         const af_bench_opts o = opts(1, 262144, 1);

@@ -277,7 +277,7 @@ af_status af_cuda_layout(af_device *d, af_graph *g, af_error *err)
         plan_third_stream(g, cg);
         AF_TRY(note_gathers(g, cg, err));
     }
-    if (g->recompute >= AF_RECOMPUTE_OFFLOAD)
+    if (g->recompute == AF_RECOMPUTE_HOST || g->recompute == AF_RECOMPUTE_OFFLOAD)
         AF_TRY(af_cuda_offload_layout(g, cg, err));
     cg->plan.uses_second = uses_second(g, cg);
     g->work_bytes =

@@ -1,10 +1,11 @@
 /* offload.c - values of the forward pass that stay in pinned host memory until the backward pass.
  *
- * With block recomputation only the inputs of blocks live from one pass to the other. Each of them
- * is copied out after its last reader of the forward pass, on the second stream, and its memory is
- * free again when the next one leaves; it comes back one block before it is read, into a tensor of
- * its own. The copies overlap with the work of a block, so they cost time only where the bus is
- * slower than the block. Bytes come back as they left: results do not change. */
+ * With block recomputation only the inputs of blocks (and results of attention, where those are
+ * kept) live from one pass to the other. Each of them is copied out after its last reader of the
+ * forward pass, on the second stream, and its memory is free again when those of the next block
+ * leave; it comes back one block before it is read, into a tensor of its own. The copies overlap
+ * with the work of a block, so they cost time only where the bus is slower than the block. Bytes
+ * come back as they left: results do not change. */
 #include "backend/cuda/cuda_graph.h"
 
 #include <stdlib.h>
@@ -18,6 +19,7 @@ enum {
 typedef struct offloaded {
     af_tensor *t;
     int last_forward, first_backward;
+    int block;     /* that reads it last in the forward pass; values of a block travel together */
     uint64_t host; /* offset in the pinned memory */
 } offloaded;
 
@@ -35,15 +37,17 @@ static bool has_views(const af_graph *g, const af_tensor *t)
 static void find_uses(const af_graph *g, offloaded *by_id)
 {
     for (int i = 0; i < g->n_tensors; i++)
-        by_id[i] = (offloaded){g->tensors[i], -1, -1, 0};
+        by_id[i] = (offloaded){g->tensors[i], -1, -1, -1, 0};
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *n = g->nodes[i];
         for (int k = 0; k < n->n_in + n->n_out; k++) {
             offloaded *s = &by_id[root(k < n->n_in ? n->in[k] : n->out[k - n->n_in])->id];
-            if (n->phase == AF_PHASE_FORWARD)
+            if (n->phase == AF_PHASE_FORWARD) {
                 s->last_forward = i;
-            else if (s->first_backward < 0)
+                s->block = n->block;
+            } else if (s->first_backward < 0) {
                 s->first_backward = i;
+            }
         }
     }
 }
@@ -52,9 +56,10 @@ static bool can_offload(const af_graph *g, const offloaded *s)
 {
     const af_tensor *t = s->t;
     return t->role == AF_ROLE_ACTIVATION && !t->base && !t->keep && t->producer &&
-           t->producer->phase == AF_PHASE_FORWARD && s->last_forward >= 0 &&
-           s->first_backward >= 0 && s->first_backward - s->last_forward > GAP_MIN &&
-           af_tensor_extent(t) >= BYTES_MIN && !has_views(g, t);
+           t->producer->phase == AF_PHASE_FORWARD && t->producer->block < g->recompute_blocks &&
+           s->last_forward >= 0 && s->first_backward >= 0 &&
+           s->first_backward - s->last_forward > GAP_MIN && af_tensor_extent(t) >= BYTES_MIN &&
+           !has_views(g, t);
 }
 
 static int by_last_forward(const void *a, const void *b)
@@ -107,14 +112,18 @@ static void add_move(af_cuda_graph *cg, int at, af_move_kind kind, const af_tens
     cg->plan.move[cg->plan.moves++] = (af_move){at, kind, t, host};
 }
 
-/* One copy at a time; the memory of each value is held until the next copy out begins. */
+/* Copies run one after another; one that waits for its own waits for those before it. The memory of
+ * a value is held until those of the next block leave. */
 static void plan_copies_out(af_graph *g, af_cuda_graph *cg, offloaded *list, int n,
                             int last_forward)
 {
     uint64_t at = 0;
     for (int i = 0; i < n; i++) {
         af_tensor *t = list[i].t;
-        const int until = i + 1 < n ? list[i + 1].last_forward : last_forward;
+        int next = i + 1;
+        while (next < n && list[next].block == list[i].block)
+            next++;
+        const int until = next < n ? list[next].last_forward : last_forward;
         t->hold_until = AF_MAX(t->hold_until, until);
         list[i].host = at;
         add_move(cg, list[i].last_forward, AF_MOVE_OUT, t, at);
@@ -129,8 +138,11 @@ static void plan_copies_in(af_graph *g, af_cuda_graph *cg, offloaded *list, int 
 {
     for (int i = 0; i < n && !af_graph_failed(g); i++) {
         const int use = list[i].first_backward;
+        int last = i - 1;
+        while (last >= 0 && list[last].block == list[i].block)
+            last--;
         const int from =
-            AF_MAX(i > 0 ? list[i - 1].first_backward : use - PREFETCH, first_backward);
+            AF_MAX(last >= 0 ? list[last].first_backward : use - PREFETCH, first_backward);
         const af_tensor *x = copied_back(g, list[i].t, from);
         if (!x)
             return;

@@ -208,7 +208,7 @@ static double attention_flops(const af_node *n) { return 4 * pairs(n); }
 static double attention_bwd_flops(const af_node *n) { return 10 * pairs(n); }
 
 const af_op_info af_op_attention = {
-    .name = "attention", .grad = attention_grad, .flops = attention_flops};
+    .name = "attention", .grad = attention_grad, .flops = attention_flops, .costly = true};
 const af_op_info af_op_attention_bwd = {.name = "attention_bwd", .flops = attention_bwd_flops};
 const af_op_info af_op_attention_sink = {.name = "attention_sink", .grad = sink_grad, .inplace = 1};
 const af_op_info af_op_attention_sink_bwd = {.name = "attention_sink_bwd"};

@@ -132,6 +132,7 @@ static double scan_flops(const af_node *n)
 }
 static double scan_bwd_flops(const af_node *n) { return 3 * scan_flops(n); }
 
-const af_op_info af_op_scan = {.name = "scan", .grad = scan_grad, .flops = scan_flops};
+const af_op_info af_op_scan = {
+    .name = "scan", .grad = scan_grad, .flops = scan_flops, .costly = true};
 const af_op_info af_op_scan_bwd = {.name = "scan_bwd", .flops = scan_bwd_flops};
 const af_op_info af_op_scan_cached = {.name = "scan_cached", .effect = true};

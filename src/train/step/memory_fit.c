@@ -1,5 +1,6 @@
 /* memory_fit.c - see memory_fit.h. */
 #include "train/step/memory_fit.h"
+#include "base/proc.h"
 #include "dist/comm.h"
 #include "graph/graph_access.h"
 #include "model/bnb_weight.h"
@@ -76,6 +77,16 @@ static void keep_stored(const af_step_graph *s)
             af_weight_set_mapped(s->leaves.tensor[i], false);
 }
 
+/* On the CPU attention is a small part of a block: its modes are those without it. */
+static int add_modes(af_memory_mode *out, int first, int last, bool packed, bool cpu)
+{
+    int n = 0;
+    for (int m = first; m <= last; m++)
+        if (!cpu || (m != AF_RECOMPUTE_MOST && m != AF_RECOMPUTE_HOST))
+            out[n++] = (af_memory_mode){(af_recompute)m, packed, 0};
+    return n;
+}
+
 /* On a GPU, dequantising 4-bit weights at each use costs 2 to 3 %: less than any recomputation
  * beyond the cheap one. On the CPU it costs more than all of them. */
 int af_memory_modes(const af_step_graph *s, af_memory_mode out[AF_MEMORY_MODES_MAX])
@@ -83,17 +94,11 @@ int af_memory_modes(const af_step_graph *s, af_memory_mode out[AF_MEMORY_MODES_M
     const bool cpu = af_run_model_on_cpu(s->model);
     const bool packs = af_memory_packed_bits(s) != 0;
     const int last = cpu ? AF_RECOMPUTE_BLOCK : AF_RECOMPUTE_OFFLOAD;
-    int n = 0;
-    if (af_run_model_splits_weights(s->model)) { /* a quarter of the bytes to send */
-        for (int m = AF_RECOMPUTE_NONE; m <= last; m++)
-            out[n++] = (af_memory_mode){(af_recompute)m, packs, 0};
-        return n;
-    }
-    for (int m = AF_RECOMPUTE_NONE; m <= (packs && !cpu ? AF_RECOMPUTE_CHEAP : last); m++)
-        out[n++] = (af_memory_mode){(af_recompute)m, false, 0};
-    for (int m = cpu ? last : AF_RECOMPUTE_NONE; packs && m <= last; m++)
-        out[n++] = (af_memory_mode){(af_recompute)m, true, 0};
-    return n;
+    if (af_run_model_splits_weights(s->model)) /* a quarter of the bytes to send */
+        return add_modes(out, AF_RECOMPUTE_NONE, last, packs, cpu);
+    const int n =
+        add_modes(out, AF_RECOMPUTE_NONE, packs && !cpu ? AF_RECOMPUTE_CHEAP : last, false, cpu);
+    return packs ? n + add_modes(out + n, cpu ? last : AF_RECOMPUTE_NONE, last, true, cpu) : n;
 }
 
 const char *af_memory_mode_name(const af_step_graph *s, af_memory_mode m,
@@ -115,7 +120,8 @@ static bool allows(const af_step_graph *s, af_memory_mode m)
     const af_run_config *run = s->run;
     if (run->offloading == AF_TRI_YES && !af_run_model_on_cpu(s->model))
         return m.mode == AF_RECOMPUTE_OFFLOAD;
-    if (run->offloading == AF_TRI_NO && m.mode == AF_RECOMPUTE_OFFLOAD)
+    if (run->offloading == AF_TRI_NO &&
+        (m.mode == AF_RECOMPUTE_HOST || m.mode == AF_RECOMPUTE_OFFLOAD))
         return false;
     switch (run->checkpointing) {
     case AF_TRI_YES:
@@ -325,6 +331,17 @@ done:
     return st;
 }
 
+/* Pinned memory is taken from all other programs: at most three quarters of what is available. */
+static uint64_t host_limit(const af_step_graph *s)
+{
+    char text[4096];
+    if (s->host_limit)
+        return s->host_limit;
+    af_proc_read(text, sizeof text, "/proc/meminfo");
+    const uint64_t kib = af_proc_number(text, "MemAvailable:");
+    return kib ? kib / 4 * 3 * 1024 : UINT64_MAX;
+}
+
 af_status af_memory_choose(af_step_graph *s, uint64_t free_bytes, bool *fits, af_error *err)
 {
     af_memory_mode mode[AF_MEMORY_MODES_MAX];
@@ -339,12 +356,16 @@ af_status af_memory_choose(af_step_graph *s, uint64_t free_bytes, bool *fits, af
         if (!allows(s, m))
             continue;
         const bool between = last && m.mode >= AF_RECOMPUTE_WIDE && m.mode <= AF_RECOMPUTE_BLOCK &&
-                             m.mode == last->mode + 1 && m.packed == last->packed;
+                             m.mode > last->mode && m.packed == last->packed;
         AF_TRY(economises(s, m) ? economise(s, m, err) : af_memory_plan(s, m, err));
         *fits = fits_in(s, free_bytes);
         if (*fits && between)
             AF_TRY(fewest_blocks(s, m, least, (block_probe){s->model->spec->layers, needed(s)},
                                  (double)free_bytes, err));
+        if (m.mode == AF_RECOMPUTE_HOST) { /* MOST is the next faster mode of BLOCK, too */
+            *fits = *fits && s->plan.host <= host_limit(s);
+            continue;
+        }
         least = (block_probe){s->memory_mode.blocks, needed(s)};
         last = &mode[i];
     }

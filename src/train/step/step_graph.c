@@ -184,12 +184,20 @@ static void record_inputs(af_step_graph *s)
     s->bounds_len = af_graph_status(g, NULL) == AF_OK ? af_tensor_count(s->in.bounds) : 0;
 }
 
+/* The next faster mode; one without host memory where m has none. */
+static af_recompute mode_of_rest(const af_step_graph *s, af_recompute m)
+{
+    if (m != AF_RECOMPUTE_BLOCK)
+        return (af_recompute)(m - 1);
+    return af_run_model_on_cpu(s->model) ? AF_RECOMPUTE_WIDE : AF_RECOMPUTE_MOST;
+}
+
 static void set_recompute(af_step_graph *s, af_memory_mode m)
 {
     const bool some = m.blocks > 0 && m.blocks < s->model->spec->layers;
     af_graph_set_recompute(s->graph, m.mode, some ? m.blocks : s->model->spec->layers);
     if (some)
-        af_graph_set_recompute_rest(s->graph, (af_recompute)(m.mode - 1));
+        af_graph_set_recompute_rest(s->graph, mode_of_rest(s, m.mode));
     s->memory_mode = m;
 }
 
