@@ -5,8 +5,10 @@
 
 #include "backend/cuda/cuda_test.h"
 #include "backend/fake_driver.h"
+#include "base/rng.h"
 #include "bench/bench_model.h"
 
+#include <math.h>
 #include <sys/mman.h>
 
 #define H200_BYTES UINT64_C(148000000000)
@@ -126,11 +128,96 @@ static void test_launches_of_long_contexts(void **state)
     }
 }
 
+/* ---- on a GPU: 64 equal sequences give what one of them gives ---- */
+
+enum { ROW_SEQ = 4096, ROW_SEQUENCES = 64 };
+
+typedef struct step_values {
+    float *rows;  /* [N][2]: loss, hit */
+    float *grads; /* of all adapters */
+    uint64_t n;   /* gradients */
+} step_values;
+
+/* False: no GPU with so much memory. */
+static bool run_equal_sequences(int64_t batch, step_values *out)
+{
+    static const af_bench_shape wide = {"wide", 1,    512,     4,    2, 128, 18944, 152064,
+                                        false,  true, 10000.0, 1e-6, 0, 0,   false};
+    af_bench_opts o = opts(batch, ROW_SEQ, 0);
+    af_error err = {0};
+    af_bench_model b = {.shape = &wide};
+    o.shape = "wide";
+    CHECK_OK(af_bench_model_init(&b, &o, &err), err);
+    if (af_device_open(&b.model.device, "cuda", 0, &err) != AF_OK ||
+        af_device_memory_free(b.model.device) < UINT64_C(110000000000)) {
+        print_message("SKIPPED: %s\n", *err.msg ? err.msg : "less than 110 GB are free");
+        af_bench_model_clear(&b);
+        return false;
+    }
+    CHECK_OK(af_bench_model_plan(&b, &err), err);
+    CHECK_OK(af_graph_prepare(b.step.graph, b.model.device, &err), err);
+    CHECK_OK(af_bench_model_fill(&b, &err), err);
+    const int64_t N = batch * ROW_SEQ;
+    int32_t *ids = calloc((size_t)N * 2, sizeof *ids), *labels = ids + N;
+    for (int64_t i = 0; i < N; i++)
+        ids[i] = (int32_t)af_rng_below(5, 5, (uint64_t)(i % ROW_SEQ), 152064);
+    for (int64_t i = 0; i < N; i++)
+        labels[i] = i % ROW_SEQ == ROW_SEQ - 1 ? -100 : ids[i + 1];
+    CHECK_OK(af_tensor_write(b.step.graph, b.step.in.ids, ids, (uint64_t)N * 4, &err), err);
+    CHECK_OK(af_tensor_write(b.step.graph, b.step.labels, labels, (uint64_t)N * 4, &err), err);
+    for (int i = 0; i < b.model.own_spec.modules; i++)
+        if (b.step.leaves.module[i].b)
+            CHECK_OK(af_weight_write_noise(
+                         b.step.graph, b.step.leaves.module[i].b,
+                         &(af_random_fill){.stream = 99 + (uint64_t)i, .scale = 0.02f}, &err),
+                     err);
+    CHECK_OK(af_graph_run(b.step.graph, AF_RUN_GRAD, &err), err);
+    const af_tensor *g = b.step.graph->grads_flat;
+    out->n = af_tensor_bytes(g) / 4;
+    out->grads = calloc(out->n, 4);
+    out->rows = calloc((size_t)N * 2, 4);
+    CHECK_OK(af_tensor_read(b.step.graph, g, out->grads, out->n * 4, &err), err);
+    CHECK_OK(af_tensor_read(b.step.graph, b.step.rows, out->rows, (uint64_t)N * 8, &err), err);
+    free(ids);
+    af_bench_model_clear(&b);
+    return true;
+}
+
+/* gate and up have 2^33 values and more, a chunk of logits 2^31 and more. */
+static void test_rows_after_many_values(void **state)
+{
+    step_values one = {0}, many = {0};
+    (void)state;
+    if (!run_equal_sequences(1, &one) || !run_equal_sequences(ROW_SEQUENCES, &many))
+        skip_because("no GPU");
+    double worst = 0, apart = 0, norm = 0;
+    int64_t other = 0;
+    for (int64_t i = 0; i < (int64_t)ROW_SEQUENCES * ROW_SEQ; i++) {
+        const double d = fabs((double)many.rows[2 * i] - (double)one.rows[i % ROW_SEQ * 2]);
+        worst = d > worst ? d : worst;
+        other += d > 0;
+    }
+    for (uint64_t i = 0; i < one.n; i++) {
+        const double d = (double)many.grads[i] - (double)one.grads[i];
+        apart += d * d;
+        norm += (double)one.grads[i] * (double)one.grads[i];
+    }
+    print_message("largest difference of a row's loss %.2e (%" PRId64 " rows differ), gradients "
+                  "%.2e of their norm %.2e\n",
+                  worst, other, sqrt(apart / norm), sqrt(norm));
+    free(one.rows);
+    free(one.grads);
+    free(many.rows);
+    free(many.grads);
+    assert_true(norm > 0 && worst < 2e-2 && sqrt(apart / norm) < 2e-2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_long_contexts_fit_for_little_more_work),
         cmocka_unit_test(test_launches_of_long_contexts),
+        cmocka_unit_test(test_rows_after_many_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
