@@ -111,7 +111,7 @@ static char *parent_of(const char *path)
     return name - path == 1 ? af_strdup("/") : af_strndup(path, (uint64_t)(name - path - 1));
 }
 
-enum { HASH_LEAST = 1 << 19 };
+enum { HASH_LEAST = 1 << 19, APPEND_MAX = 4 << 20 };
 
 struct af_out {
     char *path, *tmp, *up; /* up: its folder */
@@ -218,11 +218,17 @@ static void out_grew(af_out *o, uint64_t n)
         af_digest_reach(o->digest, o->written);
 }
 
+/* In pieces: the digest follows. */
 static af_status out_append(af_out *o, const void *bytes, uint64_t n, af_error *err)
 {
-    const af_status st = write_all(o->fd, bytes, n, o->path, err);
-    if (st == AF_OK)
-        out_grew(o, n);
+    af_status st = AF_OK;
+    uint64_t take;
+    for (const uint8_t *p = bytes; n > 0 && st == AF_OK; p += take, n -= take) {
+        take = AF_MIN(n, (uint64_t)APPEND_MAX);
+        st = write_all(o->fd, p, take, o->path, err);
+        if (st == AF_OK)
+            out_grew(o, take);
+    }
     return st;
 }
 

@@ -10,6 +10,8 @@
 #include "backend/cuda/library.h"
 #include "base/log.h"
 
+#include <pthread.h>
+
 enum { RESERVE_BYTES = 256 << 20 }; /* left to the driver: modules, captured graphs, fragments */
 
 /* Of both passes of a product. Rates of large products on an H200 (docs/measurements/cuda.md); rows
@@ -286,6 +288,7 @@ static af_status cuda_prepare(af_device *d, af_graph *g, af_error *err)
     AF_TRY(af_kernels_build(cu->kernels, cu, err));
     af_log_time("GPU: kernels");
     AF_TRY(af_cuda_gemm_tune(cu, &dirtied, err));
+    af_log_time("GPU: algorithms of GEMMs");
     AF_TRY(af_kernels_build(cu->kernels, cu, err)); /* own kernels the tuning fell back to */
     AF_TRY(check_nodes(cu, g, err));
     AF_TRY(choose_all(cu, g, &dirtied, err));
@@ -522,16 +525,33 @@ done:
     return st;
 }
 
+/* cuBLASLt is a large library: it is mapped while the context is made, and af_lt_new finds it. */
+static void *open_library(void *arg)
+{
+    const af_driver *drv = arg;
+    af_lt_api unused;
+    int cuda = 0;
+    if (drv->driver_version(&cuda) == AF_CU_OK)
+        (void)!af_lt_api_open(&unused, cuda, NULL);
+    return NULL;
+}
+
 af_status af_cuda_open(af_device **out, int ordinal, af_error *err)
 {
     af_status st = AF_OK;
     af_device *d = NULL;
+    pthread_t thread;
     af_driver *drv = af_calloc(1, sizeof *drv);
     if (!drv)
         return af_fail_nomem(err, "the CUDA driver", sizeof *drv);
     AF_TRY(af_driver_open(drv, err));
     af_log_time("GPU: driver");
-    AF_TRY(af_cuda_open_with(&d, drv, ordinal, err));
+    const bool early = pthread_create(&thread, NULL, open_library, drv) == 0;
+    st = af_cuda_open_with(&d, drv, ordinal, err);
+    if (early)
+        pthread_join(thread, NULL);
+    if (st != AF_OK)
+        goto done;
     af_log_time("GPU: context");
     ((af_cuda *)d)->own_driver = drv;
     drv = NULL;

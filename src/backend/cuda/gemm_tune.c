@@ -277,18 +277,54 @@ static af_status choose(af_cuda *cu, af_cuda_gemm_plan *p, const af_kernel *nois
     return p->choice ? AF_OK : af_fail_nomem(err, "GEMM choices", sizeof *p->choice);
 }
 
+/* Layers have the same GEMMs: what the library has checked once holds for all that are alike. */
+typedef struct served {
+    char key[AF_GEMM_KEY]; /* with strides */
+    const af_cuda_gemm_choice *choice;
+} served;
+enum { SERVED_MAX = 128 };
+
+static const af_cuda_gemm_choice *served_before(const served *list, int n, const char *key)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(list[i].key, key) == 0)
+            return list[i].choice;
+    return NULL;
+}
+
+static af_status choose_once(af_cuda *cu, af_cuda_gemm_plan *p, const af_kernel *noise,
+                             served *list, int *n, bool *dirtied, af_error *err)
+{
+    char key[AF_GEMM_KEY];
+    af_cuda_gemm_key(p, true, key);
+    p->choice = p->m.batch <= 1 ? served_before(list, *n, key) : NULL;
+    if (p->choice) {
+        p->algo = p->choice->algo;
+        return AF_OK;
+    }
+    const af_status st = choose(cu, p, noise, dirtied, err);
+    if (st == AF_OK && p->choice && !p->own && p->m.batch <= 1 && list && *n < SERVED_MAX) {
+        memcpy(list[*n].key, key, sizeof key);
+        list[(*n)++].choice = p->choice;
+    }
+    return st;
+}
+
 af_status af_cuda_gemm_tune(af_cuda *cu, bool *dirtied, af_error *err)
 {
     af_lt *lt = cu->lt;
     af_status st = AF_OK;
+    int n = 0;
     if (!lt || !lt->untuned)
         return AF_OK;
+    served *list = af_calloc(SERVED_MAX, sizeof *list); /* without: each is checked */
     af_kernel *noise = af_cuda_kernel(cu, "gemm.cu", "fill_noise", "AF_T=bf16 AF_C=bf16");
     for (af_cuda_gemm_plan *p = lt->untuned; p; p = p->next)
-        AF_TRY(choose(cu, p, noise && noise->func ? noise : NULL, dirtied, err));
+        AF_TRY(choose_once(cu, p, noise && noise->func ? noise : NULL, list, &n, dirtied, err));
     if (lt->changed)
         af_cuda_gemm_choices_write(lt);
 done:
     lt->untuned = NULL;
+    free(list);
     return st;
 }

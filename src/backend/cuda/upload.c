@@ -14,7 +14,7 @@ enum {
     PENDING_BYTES = 256
 }; /* asynchronous downloads, and bytes of each at most */
 
-enum { COPIERS_MAX = 8, COPY_TOGETHER = 1 << 20, COPY_PIECE = 1 << 17 };
+enum { DOWNLOAD_LONG = 1 << 16, COPIERS_MAX = 8, COPY_TOGETHER = 1 << 20, COPY_PIECE = 1 << 17 };
 
 struct af_upload {
     uint8_t *host;
@@ -210,6 +210,42 @@ af_status af_download_async(af_cuda *cu, void *to, const void *from, uint64_t by
     return st;
 }
 
+/* A transfer to pageable memory is several times slower than the bus: what is long comes through
+ * the ring as well. Uploads that still read a segment are before it on the stream. */
+static af_status download_long(af_cuda *cu, uint8_t *to, const uint8_t *from, uint64_t bytes,
+                               const char *what, af_error *err)
+{
+    af_upload *u = cu->upload;
+    const uint64_t parts = (bytes + SEGMENT_BYTES - 1) / SEGMENT_BYTES;
+    uint64_t sent = 0;
+    af_status st = AF_OK;
+    for (uint64_t done = 0; done < parts; done++) {
+        for (; sent < parts && sent < done + SEGMENTS; sent++) {
+            const uint64_t at = sent * SEGMENT_BYTES;
+            const int k = (int)(sent % SEGMENTS);
+            AF_TRY(af_cu_check(cu->drv,
+                               cu->drv->copy_down(u->host + (uint64_t)k * SEGMENT_BYTES, from + at,
+                                                  AF_MIN(bytes - at, (uint64_t)SEGMENT_BYTES),
+                                                  cu->stream),
+                               "cuMemcpyDtoHAsync", what, err));
+            AF_TRY(af_cu_check(cu->drv, cu->drv->event_record(u->event[k], cu->stream),
+                               "cuEventRecord", what, err));
+        }
+        const uint64_t at = done * SEGMENT_BYTES;
+        const int k = (int)(done % SEGMENTS);
+        AF_TRY(af_cu_check(cu->drv, cu->drv->event_sync(u->event[k]), "cuEventSynchronize", what,
+                           err));
+        copy_bytes(u, to + at, u->host + (uint64_t)k * SEGMENT_BYTES,
+                   AF_MIN(bytes - at, (uint64_t)SEGMENT_BYTES));
+    }
+    cu->device.counters.host_syncs++;
+    finish_downloads(u); /* and no segment is being read */
+    memset(u->pending, 0, sizeof u->pending);
+    u->used = 0;
+done:
+    return st;
+}
+
 af_status af_download_rows(af_cuda *cu, void *to, const void *from, uint64_t pitch, uint64_t width,
                            uint64_t rows, const char *what, af_error *err)
 {
@@ -225,6 +261,8 @@ af_status af_download_rows(af_cuda *cu, void *to, const void *from, uint64_t pit
     af_status st = AF_OK;
     if (width * rows == 0)
         return AF_OK;
+    if (pitch == width && width * rows >= DOWNLOAD_LONG)
+        return download_long(cu, to, from, width * rows, what, err);
     if (pitch == width)
         AF_TRY(af_cu_check(drv, drv->copy_down(to, from, width * rows, cu->stream),
                            "cuMemcpyDtoHAsync", what, err));

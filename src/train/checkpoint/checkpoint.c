@@ -334,6 +334,48 @@ void af_saver_wait_read(af_saver *s)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* The adapter's files, by a thread of their own while the states are written. */
+typedef struct adapter_part {
+    pthread_t thread;
+    bool runs;
+    const af_adapter *adapter;
+    const char *dir;
+    af_status st;
+    af_error err;
+} adapter_part;
+
+static void *adapter_main(void *arg)
+{
+    adapter_part *p = arg;
+    p->st = af_start_write(p->adapter, p->dir, &p->err);
+    return NULL;
+}
+
+/* Below this many bytes a thread saves nothing. */
+enum { PART_LEAST = 8 << 20 };
+
+static af_status write_values(af_saver *s, const char *tmp, af_error *err)
+{
+    af_status st = AF_OK;
+    uint64_t bytes = 0;
+    adapter_part part = {.adapter = s->adapter, .dir = tmp};
+    for (int i = 0; i < s->state.count; i++)
+        bytes += s->state.item[i].bytes;
+    part.runs = s->adapter && bytes >= PART_LEAST &&
+                pthread_create(&part.thread, NULL, adapter_main, &part) == 0;
+    if (s->adapter && !part.runs)
+        AF_TRY(af_start_write(s->adapter, tmp, err));
+    if (!s->adapter)
+        AF_TRY(write_copies(&s->weights, s->base, tmp, "model.safetensors", err));
+    st = write_copies(&s->state, NULL, tmp, "optimizer.safetensors", err);
+    if (part.runs)
+        pthread_join(part.thread, NULL);
+    if (st == AF_OK && part.st != AF_OK)
+        st = af_fail(err, part.st, "%s", part.err.msg);
+done:
+    return st;
+}
+
 static af_status write_all(af_saver *s, const char *tmp, af_error *err)
 {
     af_status st = AF_OK;
@@ -342,11 +384,7 @@ static af_status write_all(af_saver *s, const char *tmp, af_error *err)
     AF_TRY(af_checkpoint_drop(tmp, s->dir, err));
     AF_TRY(af_dir_make(tmp, err));
     unsynced = af_unsynced_begin(tmp, AF_UNSYNCED_FILES);
-    if (s->adapter)
-        AF_TRY(af_start_write(s->adapter, tmp, err));
-    else
-        AF_TRY(write_copies(&s->weights, s->base, tmp, "model.safetensors", err));
-    AF_TRY(write_copies(&s->state, NULL, tmp, "optimizer.safetensors", err));
+    AF_TRY(write_values(s, tmp, err));
     end_reading(s);
     af_log_time("checkpoint: weights and states");
     /* a folder that opens as a model does, or as an adapter */
