@@ -346,7 +346,7 @@ complete -c afinar -n '__fish_seen_subcommand_from bench' -l method -x -a 'lora 
 complete -c afinar -n '__fish_seen_subcommand_from bench' -l rank -x -d 'rank of the adapter [16]'
 complete -c afinar -n '__fish_seen_subcommand_from bench' -l dtype -x -a 'bf16 f32' -d 'bf16 or f32 [bf16]'
 complete -c afinar -n '__fish_seen_subcommand_from bench' -l memory -x -a 'auto min' -d 'auto: the fastest plan that fits; min: the smallest [auto]'
-complete -c afinar -n '__fish_seen_subcommand_from bench' -l recompute -x -a 'none cheap wide block offload' -d 'use this recompute mode: none, cheap, wide, block or offload'
+complete -c afinar -n '__fish_seen_subcommand_from bench' -l recompute -x -a 'none cheap wide block offload' -d 'use this recompute mode: none, cheap, wide, most, host, block or offload'
 complete -c afinar -n '__fish_seen_subcommand_from bench' -l attention -x -a 'auto own cudnn' -d 'attention on a GPU: own, cudnn, or auto (the faster one) [auto]'
 complete -c afinar -n '__fish_seen_subcommand_from bench' -l seconds -x -d 'seconds of timed steps, at least three steps, or one that takes longer [10]'
 complete -c afinar -n '__fish_seen_subcommand_from bench' -l fp8 -d 'products with frozen weights in FP8, where that is faster (see the key fp8)'

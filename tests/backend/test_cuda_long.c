@@ -107,6 +107,32 @@ static void test_long_contexts_fit_for_little_more_work(void **state)
     }
 }
 
+/* Where the host has no memory for them, values of blocks stay on the device. */
+static void test_without_host_memory_blocks_are_recomputed(void **state)
+{
+    const af_bench_opts o = opts(1, 262144, 0);
+    af_error err = {0};
+    af_bench_model b = {0};
+    af_driver drv;
+    (void)state;
+    open_model(&b, &o, &drv);
+    b.step.host_limit = 1;
+    CHECK_OK(af_bench_model_plan(&b, &err), err);
+    assert_int_equal(b.step.memory_mode.mode, AF_RECOMPUTE_BLOCK);
+    assert_true(b.step.memory_mode.blocks > 0 && b.step.memory_mode.blocks < 28);
+    assert_true(b.step.plan.host == 0 && b.step.plan.total <= H200_BYTES);
+    af_bench_model_clear(&b);
+    drop_kept();
+}
+
+static int count_nodes(const af_graph *g, af_op op)
+{
+    int n = 0;
+    for (int i = 0; i < g->n_nodes; i++)
+        n += g->nodes[i]->op == op;
+    return n;
+}
+
 static void test_launches_of_long_contexts(void **state)
 {
     static const af_recompute modes[] = {AF_RECOMPUTE_NONE, AF_RECOMPUTE_HOST,
@@ -123,6 +149,8 @@ static void test_launches_of_long_contexts(void **state)
         CHECK_OK(af_graph_prepare(b.step.graph, b.model.device, &err), err);
         CHECK_OK(af_graph_run(b.step.graph, AF_RUN_STEP, &err), err);
         assert_true(seen.launches > 50);
+        assert_int_equal(count_nodes(b.step.graph, AF_OP_ATTENTION),
+                         modes[i] == AF_RECOMPUTE_OFFLOAD ? 2 : 1);
         af_bench_model_clear(&b);
         drop_kept();
     }
@@ -216,6 +244,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_long_contexts_fit_for_little_more_work),
+        cmocka_unit_test(test_without_host_memory_blocks_are_recomputed),
         cmocka_unit_test(test_launches_of_long_contexts),
         cmocka_unit_test(test_rows_after_many_values),
     };

@@ -192,7 +192,7 @@ static void test_a_wrong_call_gives_a_message_with_both_values(void **state)
         {"no such type", no_dtype, {"odd", "999"}},
         {"no such type to cast to", no_cast, {"-1", "[3 x 4]"}},
         {"no such activation", no_act, {"9", "3"}},
-        {"no such recomputation", no_recompute, {"7", "4"}},
+        {"no such recomputation", no_recompute, {"7", "6"}},
         {"no such block", all_rebuilt, {"block 0", "rebuilt"}},
         {"rows below zero", no_rows, {"-4", "rows"}},
         {"more live rows than rows", live_rows, {"5 live rows", "0 to 4"}},
