@@ -292,6 +292,43 @@ static void test_few_live_rows_have_their_own_steps(void **state)
     drop_kept();
 }
 
+/* What is longer than the ring of pinned memory passes through it in both directions; a number
+ * requested before arrives with it, and the next upload overwrites nothing. */
+static void test_long_values_come_through_the_ring(void **state)
+{
+    static const int64_t counts[] = {1 << 14, (1 << 21) + 1, (9 << 21) + 3}; /* 8 MiB a segment */
+    af_error err = {0};
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(counts); i++) {
+        const uint64_t n = (uint64_t)counts[i];
+        af_graph *g = NULL;
+        af_device *d = open_fake();
+        CHECK_OK(af_graph_new(&g, &err), err);
+        af_tensor *x = af_graph_weight(g, "x", AF_DTYPE_F32, 1, &counts[i]);
+        af_tensor *one = af_graph_input(g, "one", AF_DTYPE_F32, 1, (int64_t[]){1});
+        af_graph_output(g, af_scale(g, one, 1));
+        CHECK_OK(af_graph_prepare(g, d, &err), err);
+        float *sent = malloc(n * 4), *got = calloc(n, 4), value = 3, later = 0, last = 5;
+        for (uint64_t k = 0; k < n; k++)
+            sent[k] = (float)(k % 16777213);
+        CHECK_OK(af_tensor_write(g, x, sent, n * 4, &err), err);
+        CHECK_OK(af_tensor_write(g, one, &value, 4, &err), err);
+        CHECK_OK(af_tensor_read_later(g, one, &later, 4, &err), err);
+        CHECK_OK(af_tensor_read(g, x, got, n * 4, &err), err);
+        assert_memory_equal(sent, got, n * 4);
+        assert_true(later == value);
+        CHECK_OK(af_tensor_write(g, one, &last, 4, &err), err);
+        CHECK_OK(af_tensor_read(g, x, got, n * 4, &err), err);
+        CHECK_OK(af_tensor_read(g, one, &later, 4, &err), err);
+        assert_true(later == last && memcmp(sent, got, n * 4) == 0);
+        free(sent);
+        free(got);
+        af_graph_free(g);
+        af_device_close(d);
+        drop_kept();
+    }
+}
+
 /* Numbers requested without waiting arrive with the next read, each with the value it had when it
  * was requested. */
 static void test_deferred_reads_wait_once(void **state)
@@ -415,6 +452,7 @@ int main(void)
         cmocka_unit_test(test_direct_launches_equal_captured_ones),
         cmocka_unit_test(test_chunks_without_labels_are_left_out),
         cmocka_unit_test(test_few_live_rows_have_their_own_steps),
+        cmocka_unit_test(test_long_values_come_through_the_ring),
         cmocka_unit_test(test_deferred_reads_wait_once),
         cmocka_unit_test(test_long_weights_arrive_whole),
         cmocka_unit_test(test_bad_launches_are_refused),
