@@ -2,8 +2,8 @@
  *
  * With block recomputation only the inputs of blocks (and results of attention, where those are
  * kept) live from one pass to the other. Each of them is copied out after its last reader of the
- * forward pass, on the second stream, and its memory is free again when those of the next block
- * leave; it comes back one block before it is read, into a tensor of its own. The copies overlap
+ * forward pass, on the second stream, and its memory is free again when the next one leaves; it
+ * comes back one block before it is read, into a tensor of its own. The copies overlap
  * with the work of a block, so they cost time only where the bus is slower than the block. Bytes
  * come back as they left: results do not change. */
 #include "backend/cuda/cuda_graph.h"
@@ -112,6 +112,13 @@ static void add_move(af_cuda_graph *cg, int at, af_move_kind kind, const af_tens
     cg->plan.move[cg->plan.moves++] = (af_move){at, kind, t, host};
 }
 
+/* Values of a block travel together where two are large; in the smallest mode each makes place for
+ * the next. */
+static bool together(const af_graph *g, const offloaded *a, const offloaded *b)
+{
+    return g->recompute == AF_RECOMPUTE_HOST && a->block == b->block;
+}
+
 /* Copies run one after another; one that waits for its own waits for those before it. The memory of
  * a value is held until those of the next block leave. */
 static void plan_copies_out(af_graph *g, af_cuda_graph *cg, offloaded *list, int n,
@@ -121,7 +128,7 @@ static void plan_copies_out(af_graph *g, af_cuda_graph *cg, offloaded *list, int
     for (int i = 0; i < n; i++) {
         af_tensor *t = list[i].t;
         int next = i + 1;
-        while (next < n && list[next].block == list[i].block)
+        while (next < n && together(g, &list[next], &list[i]))
             next++;
         const int until = next < n ? list[next].last_forward : last_forward;
         t->hold_until = AF_MAX(t->hold_until, until);
@@ -139,7 +146,7 @@ static void plan_copies_in(af_graph *g, af_cuda_graph *cg, offloaded *list, int 
     for (int i = 0; i < n && !af_graph_failed(g); i++) {
         const int use = list[i].first_backward;
         int last = i - 1;
-        while (last >= 0 && list[last].block == list[i].block)
+        while (last >= 0 && together(g, &list[last], &list[i]))
             last--;
         const int from =
             AF_MAX(last >= 0 ? list[last].first_backward : use - PREFETCH, first_backward);
