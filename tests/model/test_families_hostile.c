@@ -127,6 +127,8 @@ static void test_keys_of_one_family(void **state)
         {"mpt", "\"attn_config\": {\"clip_qkv\": -1}", "clip_qkv"},
         {"mpt", "\"attn_config\": {\"attn_pdrop\": 1}", "attn_pdrop"},
         {"mpt", "\"no_bias\": false", "no_bias is false"},
+        {"olmoe", "\"num_experts\": 4, \"clip_qkv\": -1", "clip_qkv"},
+        {"olmoe", "\"num_experts\": 4, \"clip_qkv\": \"x\"", "clip_qkv"},
         {"phimoe", "\"num_experts_per_tok\": 3", "as many as the sparse mixer takes"},
         {"phimoe", "\"router_jitter_noise\": -1", "router_jitter_noise"},
         {"phimoe",

@@ -222,6 +222,7 @@ SMALL = {
     "codegen": ("CodeGenConfig", dict(**GPT, n_inner=20, rotary_dim=2)),
     "opt": ("OPTConfig", dict(num_key_value_heads="none", intermediate_size="none", ffn_dim=20, tie_word_embeddings=True,
                               pad_token_id=1)),
+    "olmoe_clip": ("OlmoeConfig", dict(num_experts=3, num_experts_per_tok=2, clip_qkv=0.8, **rope())),
     "opt_350m": ("OPTConfig", dict(num_key_value_heads="none", intermediate_size="none", ffn_dim=20, tie_word_embeddings=True,
                                    word_embed_proj_dim=14, do_layer_norm_before=False)),
     "persimmon": ("PersimmonConfig", dict(hidden_size=32, num_key_value_heads="none", **rope(partial_rotary_factor=0.5))),

@@ -198,7 +198,7 @@ def glm4_moe(j, r):
 def olmoe(j, r):
     c = no_head(plain(j, r, kinds=LINEAR), r)
     return T.OlmoeConfig(**c, num_experts=r.choice([4, 7]), num_experts_per_tok=r.choice([1, 2, 4]),
-                         norm_topk_prob=r.random() < .5, attention_bias=r.random() < .3)
+                         norm_topk_prob=r.random() < .5, attention_bias=r.random() < .3, clip_qkv=r.choice([None, 0.5, 1.5]))
 
 
 def deepseek_words(r, first=True):

@@ -91,13 +91,6 @@ static af_status hyperclovax_fill(af_model_spec *s, const af_hf_config *c, af_er
     return AF_OK;
 }
 
-static af_status olmo_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
-{
-    (void)err;
-    s->qkv_clip = c->qkv_clip;
-    return AF_OK;
-}
-
 const af_arch af_rows_dense[] = {
     {.model_type = "olmo3",
      .gguf = "olmo2",
@@ -209,8 +202,7 @@ const af_arch af_rows_dense[] = {
      .bias = AF_BIAS_CONFIG,
      .layer_norm = true,
      .norm_bare = true,
-     .gguf_permuted = true,
-     .fill = olmo_fill},
+     .gguf_permuted = true},
     {.model_type = "nanochat",
      .pre_norm = true,
      .bias = AF_BIAS_CONFIG,

@@ -182,7 +182,6 @@ static af_status alibi_fill(af_model_spec *s, const af_hf_config *c, af_error *e
 
 static af_status mpt_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
 {
-    s->qkv_clip = c->qkv_clip;
     if (c->attention_multiplier > 0)
         s->attn_scale = c->attention_multiplier;
     return alibi_fill(s, c, err);

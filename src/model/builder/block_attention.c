@@ -113,7 +113,14 @@ static af_tensor *rotate(const af_forward *f, int layer, af_tensor *qkv)
                       .pairs = s->rope_pairs,
                       .query_beta = s->query_scale,
                       .query_length = s->query_scale_from};
-    if (set && q_norm && s->arch->qk_norm_after) {
+    if (q_norm && s->qkv_clip > 0) { /* between norm and rotation */
+        af_rope_opts norm = r;
+        norm.query_beta = 0;
+        qkv = af_clip(f->g, af_rope(f->g, qkv, f->in->positions, NULL, &norm), s->qkv_clip);
+        r.q_norm = r.k_norm = NULL;
+        if (!set)
+            return qkv;
+    } else if (set && q_norm && s->arch->qk_norm_after) {
         af_rope_opts turn = r;
         turn.q_norm = turn.k_norm = NULL;
         qkv = af_rope(f->g, qkv, f->in->positions, f->l->inv_freq[ls->rope], &turn);
@@ -154,7 +161,7 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
     const af_model_spec *s = f->s;
     const af_layer_spec *ls = &s->layer[layer];
     af_tensor *qkv = ungroup(f, layer, af_project(f, layer, AF_GROUP_QKV, h));
-    if (s->qkv_clip > 0)
+    if (s->qkv_clip > 0 && !s->arch->qk_norm)
         qkv = af_clip(f->g, qkv, s->qkv_clip);
     af_tensor *gate = s->arch->attn_gate         ? take_gates(f, layer, &qkv)
                       : s->arch->attn_gate_apart ? af_project(f, layer, AF_GROUP_ATTN_GATE, h)

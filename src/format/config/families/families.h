@@ -20,6 +20,8 @@ extern const af_family af_families_older[];
 
 /* exaone: only layers with a window have a rope, where there are any. */
 void af_config_exaone_windows(af_config_source *s, af_hf_config *c);
+/* clip_qkv: queries, keys and values stay between -this and this; 0 = no such key. */
+double af_config_clip(af_config_source *s);
 /* Queries grow with the position: 1 + beta ln(1 + floor(position / original length)). */
 void af_config_query_scaling(af_config_source *s, af_hf_config *c);
 /* hunyuan: "dynamic" with a fixed alpha stretches the base once, whatever the length. */

@@ -120,9 +120,7 @@ static void olmo_keys(af_config_source *s, af_hf_config *c)
 {
     c->rms_norm_eps = 1e-5;
     c->mlp_bias = false;
-    c->qkv_clip = af_config_num(s, "clip_qkv", 0);
-    if (af_config_value(s, "clip_qkv") && !(c->qkv_clip > 0 && c->qkv_clip < 1e9))
-        af_config_wrong(s, "clip_qkv", "a positive number");
+    c->qkv_clip = af_config_clip(s);
 }
 
 static void olmo_gguf(const af_gguf *g, const char *arch, af_hf_config *c)

@@ -30,8 +30,7 @@ static void olmoe(af_config_source *s, af_hf_config *c)
     c->decoder_sparse_step = 1;
     c->norm_topk_prob = af_config_bool(s, "norm_topk_prob", false);
     c->router_aux_loss_coef = af_config_num(s, "router_aux_loss_coef", 0.01);
-    if (af_config_value(s, "clip_qkv") && s->st == AF_OK)
-        s->st = af_fail(s->err, AF_EUNSUPPORTED, "%s: clip_qkv is not supported", s->name);
+    c->qkv_clip = af_config_clip(s);
 }
 
 static void qwen2_moe(af_config_source *s, af_hf_config *c)

@@ -21,6 +21,14 @@ static const af_family *family_at(int i)
     return NULL;
 }
 
+double af_config_clip(af_config_source *s)
+{
+    const double clip = af_config_num(s, "clip_qkv", 0);
+    if (af_config_value(s, "clip_qkv") && !(clip > 0 && clip < 1e9))
+        af_config_wrong(s, "clip_qkv", "a positive number");
+    return clip;
+}
+
 double af_family_gguf_num(const af_gguf *g, const char *arch, const char *suffix, double absent)
 {
     char key[128];
