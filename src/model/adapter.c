@@ -36,7 +36,7 @@ static af_status lay_out(af_adapter *a, af_error *err)
         if (!target[i])
             continue;
         if (m->parameter)
-            AF_TRY(af_adapter_param_check(c, m, err));
+            AF_TRY(af_adapter_param_check(c, s, m, err));
         if ((m->group == AF_GROUP_EMBED && c->dora) || (m->layer < 0 && c->lora_bias))
             AF_TRY(af_fail(err, AF_EUNSUPPORTED,
                            "%s on '%s' is not supported: leave it out, or give plain LoRA",

@@ -135,7 +135,7 @@ static af_status is_target(bool *out, const af_adapter_config *c, const af_modul
     if (c->exclude_regex && !excluded)
         AF_TRY(af_pattern_matches(&excluded, c->exclude_regex, m->path, true, err));
     if (c->target_regex && strcmp(c->target_regex, "all-linear") == 0)
-        hit = m->layer >= 0 && layer_chosen(c, m->layer);
+        hit = m->group < AF_GROUP_HEAD && (m->layer < 0 || layer_chosen(c, m->layer));
     else if (c->target_regex)
         AF_TRY(af_pattern_matches(&hit, c->target_regex, m->path, true, err));
     else if (af_path_in_list(m->path, c->target, c->target_count))

@@ -63,8 +63,8 @@ AF_CHECKED af_status af_adapter_experts_convert(af_adapter *a, const af_weights 
  * with one. */
 AF_CHECKED af_status af_adapter_params_used(const af_adapter_config *c, const af_model_spec *s,
                                             af_error *err);
-AF_CHECKED af_status af_adapter_param_check(const af_adapter_config *c, const af_module_spec *m,
-                                            af_error *err);
+AF_CHECKED af_status af_adapter_param_check(const af_adapter_config *c, const af_model_spec *s,
+                                            const af_module_spec *m, af_error *err);
 
 /* One tensor of the folder as f32, allocated once its shape is checked; counts it as used. */
 AF_CHECKED af_status af_adapter_read_tensor(af_adapter *a, float **to, const af_weights *w,

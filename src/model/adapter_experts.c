@@ -29,8 +29,14 @@ af_status af_adapter_params_used(const af_adapter_config *c, const af_model_spec
     return AF_OK;
 }
 
-af_status af_adapter_param_check(const af_adapter_config *c, const af_module_spec *m, af_error *err)
+af_status af_adapter_param_check(const af_adapter_config *c, const af_model_spec *s,
+                                 const af_module_spec *m, af_error *err)
 {
+    if (s->tensor[m->weight].flat)
+        return af_fail_subject(err, AF_EUNSUPPORTED, "target_parameters",
+                               "'%s' cannot be adapted: PEFT takes all experts of such a model for "
+                               "one matrix, with one A for all of them",
+                               m->path);
     const char *what = c->dora          ? "DoRA"
                        : c->lora_bias   ? "lora_bias"
                        : c->dropout > 0 ? "lora_dropout above 0"

@@ -237,10 +237,11 @@ static af_status match_folder(af_model_reader *in, faults *f, int i, af_error *e
     char name[NAME_MAX_BYTES], ours[NAME_MAX_BYTES];
     int64_t stored[4];
     af_status st = AF_OK;
+    int ndim = t->ndim;
+    const bool flat = af_disk_is_flat(&in->spec, i);
     af_reader_vocab_stored_dim(in, i, stored);
-    if (af_disk_is_turned(&in->spec, i)) {
+    if (af_disk_is_turned(&in->spec, i) && !flat) {
         int64_t from;
-        int ndim;
         e->turned = t;
         af_disk_piece(&in->spec, i, 0, ours, sizeof ours, stored, &ndim, &from);
     }
@@ -262,24 +263,28 @@ static af_status match_folder(af_model_reader *in, faults *f, int i, af_error *e
         }
     }
     /* Experts are one tensor each, or all in one. */
-    const bool whole = (t->ndim < 3 && !af_disk_is_apart(&in->spec, i)) ||
-                       af_weights_find(in->weights, name) != NULL;
+    const bool whole = !flat && ((t->ndim < 3 && !af_disk_is_apart(&in->spec, i)) ||
+                                 af_weights_find(in->weights, name) != NULL);
+    if (flat)
+        e->cut = af_gguf_parts_of(&in->spec, t);
     bool coded = false;
     AF_TRY(take_parts(in, e, whole ? 1 : af_disk_count(&in->spec, i), err));
     if (whole) {
-        AF_TRY(match_coded(in, e, 0, 1, name, stored, t->ndim, &coded, err));
+        AF_TRY(match_coded(in, e, 0, 1, name, stored, ndim, &coded, err));
         if (coded && e->turned && t->ndim == 2)
             return af_fail(err, AF_EUNSUPPORTED, "'%s': codes of a Conv1D are not supported", name);
         if (!coded)
-            e->part[0] = find(in, f, name, stored, t->scalar ? 0 : t->ndim);
+            e->part[0] = find(in, f, name, stored, t->scalar ? 0 : ndim);
         return AF_OK;
     }
     for (int p = 0; p < e->parts; p++) {
         int64_t dim[3], from;
-        int ndim;
         af_disk_piece(&in->spec, i, p, ours, sizeof ours, dim, &ndim, &from);
         af_model_reader_disk_name(in, ours, name, sizeof name);
         AF_TRY(match_coded(in, e, p, e->parts, name, dim, ndim, &coded, err));
+        if (coded && flat)
+            return af_fail(err, AF_EUNSUPPORTED, "'%s': codes of such experts are not supported",
+                           name);
         if (!coded && e->coded)
             return af_fail(err, AF_EUNSUPPORTED, "'%s' is stored plain, but '%s' as codes", name,
                            e->coded[0].name);

@@ -75,7 +75,7 @@ void af_reader_find_experts(af_model_reader *in)
     char name[NAME_MAX_BYTES];
     int64_t dim[3], from;
     int ndim;
-    if (af_weights_gguf(in->weights) || s->arch->experts_turned)
+    if (af_weights_gguf(in->weights) || s->arch->experts_turned || s->arch->experts_flat_up)
         return;
     for (int i = 0; i < s->layers; i++) {
         const int t = s->layer[i].tensor[AF_SLOT_EXPERTS_DOWN];

@@ -260,11 +260,12 @@ af_status af_tensor_view_open(af_tensor_view *v, af_model_reader *in, const af_m
             v->overlay.pairs = s->module[m].group == AF_GROUP_EXPERTS_GATE_UP;
         }
     }
-    if (!t->stored && t->ndim > 2 && af_disk_is_turned(&in->spec, t->spec))
+    const bool turned = !t->stored && af_disk_is_turned(&in->spec, t->spec);
+    if (turned && in->spec.tensor[t->spec].ndim > 2 && !in->spec.tensor[t->spec].flat)
         return af_fail(err, AF_EUNSUPPORTED,
                        "experts of '%s' cannot be written to a folder from a GGUF file",
                        in->spec.arch->model_type);
-    if (!t->stored && t->ndim == 2 && af_disk_is_turned(&in->spec, t->spec)) {
+    if (turned && t->ndim == 2) {
         v->row = af_calloc((uint64_t)t->dim[0], sizeof *v->row);
         if (!v->row)
             return af_fail_nomem(err, "a row of a tensor", (uint64_t)t->dim[0] * sizeof *v->row);
@@ -314,6 +315,27 @@ static void columns_as_rows(const af_tensor_view *v, int64_t from, int64_t n, fl
     }
 }
 
+/* The same of experts [X * F][D]: gates or ups, which are rows of ours, or downs. */
+static void flat_rows(const af_tensor_view *v, int64_t from, int64_t n, float *out)
+{
+    const af_model_spec *s = &v->in->spec;
+    const int64_t F = s->expert_ffn, D = s->width;
+    if (af_disk_is_flat(s, v->t->spec)) {
+        const int64_t part = v->t->spec_row ? F : 0;
+        for (int64_t r = from; r < from + n; r++, out += D)
+            af_model_reader_rows(v->in, v->t->spec, r / F * 2 * F + part + r % F, 1, out);
+        return;
+    }
+    for (int64_t r = from, k; r < from + n; r += k, out += k * D) {
+        k = AF_MIN(from + n - r, F - r % F); /* of one expert */
+        for (int64_t d = 0; d < D; d++) {
+            af_model_reader_rows(v->in, v->t->spec, r / F * D + d, 1, v->row);
+            for (int64_t i = 0; i < k; i++)
+                out[i * D + d] = v->row[r % F + i];
+        }
+    }
+}
+
 void af_tensor_view_rows(const af_tensor_view *v, int64_t from, int64_t n, float *out)
 {
     const af_model_tensor *t = v->t;
@@ -323,7 +345,7 @@ void af_tensor_view_rows(const af_tensor_view *v, int64_t from, int64_t n, float
     } else if (t->stored) {
         af_stored_values_read(&v->values, from * cols, (from + n) * cols, out);
     } else if (v->row) {
-        columns_as_rows(v, from, n, out);
+        (v->in->spec.tensor[t->spec].flat ? flat_rows : columns_as_rows)(v, from, n, out);
     } else {
         af_model_reader_rows(v->in, t->spec, t->spec_row + from, n, out);
         if (t->ndim == 1 && (v->in->layout[t->spec].add != 0 || v->in->layout[t->spec].minus_exp))

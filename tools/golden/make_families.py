@@ -223,6 +223,11 @@ SMALL = {
     "opt": ("OPTConfig", dict(num_key_value_heads="none", intermediate_size="none", ffn_dim=20, tie_word_embeddings=True,
                               pad_token_id=1)),
     "olmoe_clip": ("OlmoeConfig", dict(num_experts=3, num_experts_per_tok=2, clip_qkv=0.8, **rope())),
+    "dbrx": ("DbrxConfig", dict(num_key_value_heads="none", intermediate_size="none", attention_dropout="none",
+                                num_attention_heads="none", num_hidden_layers="none", hidden_size="none",
+                                max_position_embeddings="none", d_model=24, n_heads=4, n_layers=2, max_seq_len=128,
+                                attn_config=dict(kv_n_heads=2, clip_qkv=0.9, rope_theta=5e5), ffn_config=dict(
+                                    ffn_hidden_size=12, moe_num_experts=4, moe_top_k=2), **rope(5e5))),
     "opt_350m": ("OPTConfig", dict(num_key_value_heads="none", intermediate_size="none", ffn_dim=20, tie_word_embeddings=True,
                                    word_embed_proj_dim=14, do_layer_norm_before=False)),
     "persimmon": ("PersimmonConfig", dict(hidden_size=32, num_key_value_heads="none", **rope(partial_rotary_factor=0.5))),
@@ -265,7 +270,8 @@ SMALL = {
         "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.3}}),
 }
 FAMILIES.update({k: (v[0], {"vocab_size": 20, **v[1]}, {"small": True, "rules": [["expert_bias", 0, 0.2]] + (
-    [["norm", 0, 0.2]] if k == "vaultgemma" else [["embed", 0, 0.2]] if k in ("opt", "opt_350m") else [])}) for k, v in SMALL.items()})
+    [["norm", 0, 0.2]] if k == "vaultgemma" else [["embed", 0, 0.2]] if k in ("opt", "opt_350m") else
+    [["Wqkv", 0, 0.35], ["out_proj", 0, 0.35]] if k == "dbrx" else [])}) for k, v in SMALL.items()})
 
 WORDS = dict(head_dim=6, ssm_state_size=7, mamba_num_heads=6, mamba_head_dim=8, n_groups=3, conv_kernel=3, num_hidden_layers="none")
 STATE = {

@@ -526,6 +526,17 @@ def mpt(j, r):
                        attn_config=r.choice([None, own]), pad_token_id=r.choice([3, None]))
 
 
+def dbrx(j, r):
+    heads, kv = r.choice([(4, 2), (6, 3), (4, 4), (3, 1)])
+    return T.DbrxConfig(vocab_size=r.choice([512, 517]), d_model=heads * r.choice([8, 12, 16]), n_heads=heads,
+                        n_layers=r.choice([2, 3]), max_seq_len=r.choice([64, 128]), pad_token_id=r.choice([3, None]),
+                        attn_config=dict(kv_n_heads=kv, clip_qkv=r.choice([0.3, 8.0]), rope_theta=1e4),
+                        rope_parameters={"rope_type": "default", "rope_theta": r.choice([1e4, 5e5])},
+                        ffn_config=dict(ffn_hidden_size=r.choice([20, 36]), moe_num_experts=r.choice([4, 5]),
+                                        moe_top_k=r.choice([1, 2, 3]), moe_normalize_expert_weights=r.choice([1.0, 1.0, None]),
+                                        ffn_act_fn={"name": r.choice(["silu", "silu", "gelu"])}))
+
+
 def falcon_alibi(j, r):
     c = falcon(j, r)
     c.alibi = True
@@ -671,4 +682,4 @@ CONFIGS = {f.__name__: f for f in (
     gpt_neox, falcon, gpt2, gpt_bigcode, gptj, codegen, opt, persimmon, phimoe, hyperclovax,
     minicpm3, hy_v3, cohere2_moe, olmo, nanochat, gpt_neo, nemotron_h, bamba, mamba2, falcon_h1,
     bloom, mpt, falcon_alibi,
-    opt_350m)}
+    opt_350m, dbrx)}

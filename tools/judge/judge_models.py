@@ -230,7 +230,7 @@ def make_model(family, seed):
     plus_one = "gemma" in family or family in ("nemotron", "qwen3_5_text", "qwen3_next")
     with torch.no_grad():
         for n, p in model.named_parameters():
-            if "norm" in n:
+            if "norm" in n.replace("norm_attn_norm", ""):
                 one = not plus_one or "linear_attn.norm" in n
                 p.copy_(torch.randn(p.shape, generator=g) * .1 + one)
             elif "A_log" in n:

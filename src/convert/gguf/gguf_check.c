@@ -267,6 +267,7 @@ static const taker *taker_of(const char *arch)
         {"nemotron_h", .biases = true, .convs = true, .tied = true, .untied = true},
         {"nemotron_h_moe", .convs = true, .tied = true, .untied = true},
         {"gptneox", .biases = true, .biased = true, .untied = true},
+        {"dbrx", .square = true, .untied = true},
         {"bloom", .biases = true, .biased = true, .tied = true, .untied = true},
         {"falcon", .tied = true, .untied = true},
         {"gpt2", .biases = true, .biased = true, .tied = true, .untied = true},

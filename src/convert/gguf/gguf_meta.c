@@ -307,7 +307,7 @@ static void put_dense(meta_writer *p, const af_model_spec *s, const af_hf_config
         put_u32(p, "rope.dimension_count", s->rope[0].rotary_dim);
     if (c->logit_scale > 0)
         put_f32(p, "logit_scale", c->logit_scale);
-    if (c->qkv_clip > 0)
+    if (c->qkv_clip > 0 || strcmp(p->arch, "dbrx") == 0) /* which asks for it */
         put_f32(p, "attention.clamp_kqv", c->qkv_clip);
     if (strcmp(p->arch, "mpt") == 0)
         put_f32(p, "attention.max_alibi_bias", s->alibi);
@@ -356,7 +356,8 @@ static bool is_one_of(const char *arch, const char *const *list)
 static void put_experts(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
 {
     enum { SIGMOID = 2 };
-    static const char *const one_width[] = {"llama", "granitehybrid", "granitemoe", "olmoe", NULL};
+    static const char *const one_width[] = {"llama", "granitehybrid", "granitemoe",
+                                            "olmoe", "dbrx",          NULL};
     static const char *const deepseek[] = {"glm4moe", "deepseek2",  "mistral4",       "dots1",
                                            "afmoe",   "exaone-moe", "nemotron_h_moe", NULL};
     const char *a = p->arch;

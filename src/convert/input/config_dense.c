@@ -45,11 +45,21 @@ static void put_gpt(json_t *o, const af_hf_config *c)
         json_object_set_new(o, "multi_query", json_boolean(c->num_key_value_heads == 1));
 }
 
-static void put_mpt(json_t *o, const af_hf_config *c)
+/* Keys of attention, and of experts, are in objects of their own. */
+static void put_mosaic(json_t *o, const af_hf_config *c)
 {
-    json_t *own = json_object();
-    json_object_set_new(own, "alibi", json_true());
-    json_object_set_new(own, "alibi_bias_max", json_integer((json_int_t)c->alibi));
+    json_t *own = json_object(), *ffn = is(c, "dbrx") ? json_object() : NULL;
+    if (!ffn) {
+        json_object_set_new(own, "alibi", json_true());
+        json_object_set_new(own, "alibi_bias_max", json_integer((json_int_t)c->alibi));
+    } else {
+        json_object_set_new(own, "kv_n_heads", json_integer(c->num_key_value_heads));
+        json_object_set_new(own, "rope_theta", short_real(c->rope.theta)); /* asked for, too */
+        json_object_set_new(ffn, "ffn_hidden_size", json_integer(c->moe_intermediate_size));
+        json_object_set_new(ffn, "moe_num_experts", json_integer(c->num_experts));
+        json_object_set_new(ffn, "moe_top_k", json_integer(c->num_experts_per_tok));
+        json_object_set_new(o, "ffn_config", ffn);
+    }
     if (c->qkv_clip > 0)
         json_object_set_new(own, "clip_qkv", short_real(c->qkv_clip));
     json_object_set_new(o, "attn_config", own);
@@ -62,8 +72,8 @@ void af_config_dense(json_t *o, const af_hf_config *c)
         put_gpt(o, c);
     if (is(c, "falcon"))
         put_falcon(o, c);
-    if (is(c, "mpt"))
-        put_mpt(o, c);
+    if (is(c, "mpt") || is(c, "dbrx"))
+        put_mosaic(o, c);
     if (is(c, "bloom") || is(c, "mpt"))
         json_object_set_new(o, "layer_norm_epsilon", short_real(c->rms_norm_eps));
     const bool cohere = is(c, "cohere") || is(c, "cohere2");
@@ -77,7 +87,7 @@ void af_config_dense(json_t *o, const af_hf_config *c)
         json_object_set_new(o, "use_bias", json_boolean(c->attention_bias));
     if (is(c, "seed_oss"))
         json_object_set_new(o, "attention_out_bias", json_boolean(c->attention_out_bias));
-    if (c->qkv_clip > 0 && !is(c, "mpt"))
+    if (c->qkv_clip > 0 && !is(c, "mpt") && !is(c, "dbrx"))
         json_object_set_new(o, "clip_qkv", short_real(c->qkv_clip));
     if (cohere)
         json_object_set_new(o, "logit_scale", short_real(c->logit_scale));

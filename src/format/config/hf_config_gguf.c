@@ -97,7 +97,8 @@ static af_status get_sizes(gguf_source *s, af_hf_config *c, const af_family *f, 
     c->norm_topk_prob = c->num_experts != 0; /* what llama.cpp computes for qwen3moe, mixtral */
     if (c->num_experts && c->intermediate_size < 1)
         c->intermediate_size = c->moe_intermediate_size;
-    if (strcmp(f->model_type, "mixtral") == 0 || strcmp(f->model_type, "olmoe") == 0)
+    if (strcmp(f->model_type, "mixtral") == 0 || strcmp(f->model_type, "olmoe") == 0 ||
+        strcmp(f->model_type, "dbrx") == 0)
         c->moe_intermediate_size = c->intermediate_size;
     if (strcmp(f->model_type, "olmoe") == 0)
         c->norm_topk_prob = false;
@@ -352,6 +353,7 @@ static const char *const classes[][2] = {
     {"falcon", "FalconForCausalLM"},
     {"bloom", "BloomForCausalLM"},
     {"mpt", "MptForCausalLM"},
+    {"dbrx", "DbrxForCausalLM"},
     {"gpt2", "GPT2LMHeadModel"},
     {"gpt_bigcode", "GPTBigCodeForCausalLM"},
     {"deepseek_v2", "DeepseekV2ForCausalLM"},

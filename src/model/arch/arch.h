@@ -212,6 +212,9 @@ typedef struct af_arch {
     const char *shared_module; /* the expert every token sees in memory, where its name differs */
     const char *router; /* what the router is called there, where that is not its name in memory */
     bool experts_whole; /* usually all experts are one tensor on disk, too */
+    /* gates, ups and downs of all experts are one matrix [X * F][D] each on disk (dbrx): gates
+     * under the name of the slot, ups under this one; downs are turned. NULL = not so */
+    const char *experts_flat_up;
     /* the module of the experts in memory, where their tensors are called something else on disk */
     const char *experts_module;
     /* the text part of a model that has more, its keys among those of the whole config */
@@ -304,6 +307,7 @@ typedef struct af_tensor_spec {
     int64_t dim[3];
     int module;        /* which module's weight this is, or -1 */
     int64_t row_heads; /* q and k: heads whose rows GGUF interleaves; else 0 */
+    bool flat;         /* experts whose gates and ups are apart on disk, each in a row */
     bool buffer;       /* a constant of the model: stored, never trained */
     bool scalar;       /* [1], and without a dimension on disk */
 } af_tensor_spec;
@@ -428,9 +432,12 @@ void af_disk_expert(const af_model_spec *s, int tensor, int p, char *name, size_
 /* True for norms of heads that are tensors of their own. */
 bool af_disk_is_apart(const af_model_spec *s, int tensor);
 /* True for a tensor whose values lie in another order on disk (experts_turned); then value (row,
- * column) of ours, a matrix of all rows, is element af_disk_at of the stored tensor. */
+ * column) of ours, a matrix of all rows, is element af_disk_at of the stored tensor, or of its
+ * pieces one after another. */
 bool af_disk_is_turned(const af_model_spec *s, int tensor);
 int64_t af_disk_at(const af_tensor_spec *t, int64_t row, int64_t column);
+/* True where gates and ups are two such pieces (experts_flat_up). */
+bool af_disk_is_flat(const af_model_spec *s, int tensor);
 /* All values of one, each of `size` bytes, into the order of the disk or back. */
 void af_disk_turn(const af_tensor_spec *t, const void *from, void *to, uint64_t size, bool to_disk);
 /* A copy in the order of the disk, to be freed; NULL without memory. */

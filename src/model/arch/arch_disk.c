@@ -11,10 +11,17 @@ bool af_disk_is_apart(const af_model_spec *s, int tensor)
     return s->arch->qk_norm_apart && (slot == AF_SLOT_Q_NORM || slot == AF_SLOT_K_NORM);
 }
 
+bool af_disk_is_flat(const af_model_spec *s, int tensor)
+{
+    return s->tensor[tensor].flat && s->tensor[tensor].slot == AF_SLOT_EXPERTS_GATE_UP;
+}
+
 int af_disk_count(const af_model_spec *s, int tensor)
 {
     if (af_disk_is_apart(s, tensor))
         return (int)s->tensor[tensor].dim[0];
+    if (af_disk_is_flat(s, tensor))
+        return 2;
     if (s->experts_whole)
         return 1;
     const af_slot slot = s->tensor[tensor].slot;
@@ -32,6 +39,19 @@ void af_disk_piece(const af_model_spec *s, int tensor, int p, char *name, size_t
         return;
     }
     *from = 0;
+    if (t->flat) {
+        char layers[64];
+        af_spec_layers_prefix(s, layers, sizeof layers);
+        snprintf(name, size, "%s", t->name);
+        if (p > 0)
+            snprintf(name, size, "%s%d.%s", layers, t->layer, s->arch->experts_flat_up);
+        *ndim = 2;
+        dim[0] = s->experts * s->expert_ffn;
+        dim[1] = s->width;
+        dim[2] = 1;
+        *from = p * dim[0] * dim[1];
+        return;
+    }
     if (af_disk_is_apart(s, tensor)) { /* "q_layernorm.norms.weight" is of all */
         snprintf(name, size, "%.*s.%d.weight", (int)(strrchr(t->name, '.') - t->name), t->name, p);
         *ndim = 1;
@@ -79,6 +99,8 @@ void af_disk_expert(const af_model_spec *s, int tensor, int p, char *name, size_
 bool af_disk_is_turned(const af_model_spec *s, int tensor)
 {
     const af_slot slot = s->tensor[tensor].slot;
+    if (s->tensor[tensor].flat)
+        return true;
     if (s->arch->linears_turned && s->tensor[tensor].layer >= 0 && s->tensor[tensor].ndim == 2)
         return true;
     return s->arch->experts_turned &&
@@ -100,6 +122,10 @@ int64_t af_disk_at(const af_tensor_spec *t, int64_t row, int64_t column)
     if (t->ndim == 2)
         return column * t->dim[0] + row;
     const int64_t x = row / outs, ins = t->dim[2];
+    if (t->flat && t->slot == AF_SLOT_EXPERTS_GATE_UP) { /* [2][X][F][D] */
+        const int64_t F = outs / 2, o = row % outs;
+        return ((o / F * t->dim[0] + x) * F + o % F) * ins + column;
+    }
     const int64_t o =
         t->slot == AF_SLOT_EXPERTS_GATE_UP ? alternating(row % outs, outs) : row % outs;
     return (x * ins + column) * outs + o;

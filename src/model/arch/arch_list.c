@@ -128,6 +128,7 @@ void af_list_experts(af_lister *l, int layer, af_group group, af_slot slot, int6
     af_model_spec *s = l->s;
     af_layer_spec *ls = &s->layer[layer];
     const int w = af_list_tensor(l, slot, layer, 3, s->experts, out, in), m = s->modules++;
+    s->tensor[w].flat = s->arch->experts_flat_up != NULL;
     char name[256] = "", own[256];
     const bool gate_up = group == AF_GROUP_EXPERTS_GATE_UP;
     snprintf(own, sizeof own, "model.layers.%d.%s.%s", layer,

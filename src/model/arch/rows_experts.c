@@ -38,6 +38,19 @@ static const af_slot_name ernie_moe_names[] = {
     {0},
 };
 
+static const af_slot_name dbrx_names[] = {
+    {AF_SLOT_EMBED, "transformer.wte.weight", NULL},
+    {AF_SLOT_ATTN_NORM, "norm_attn_norm.norm_1.weight", NULL},
+    {AF_SLOT_QKV, "norm_attn_norm.attn.Wqkv.weight", NULL},
+    {AF_SLOT_O, "norm_attn_norm.attn.out_proj.weight", NULL},
+    {AF_SLOT_MLP_NORM, "norm_attn_norm.norm_2.weight", "attn_output_norm.weight"},
+    {AF_SLOT_ROUTER, "ffn.router.layer.weight", NULL},
+    {AF_SLOT_EXPERTS_GATE_UP, "ffn.experts.mlp.w1", NULL},
+    {AF_SLOT_EXPERTS_DOWN, "ffn.experts.mlp.w2", NULL},
+    {AF_SLOT_FINAL_NORM, "transformer.norm_f.weight", NULL},
+    {0},
+};
+
 #define PHIMOE                                                                                     \
     .model_type = "phimoe", .pre_norm = true, .bias = AF_BIAS_CONFIG, .layer_norm = true,          \
     .norm_bias = true, .moe = true, .router_linear = true, .experts = "block_sparse_moe.experts",  \
@@ -78,6 +91,18 @@ const af_arch af_rows_experts[] = {
      .qk_norm_row = true,
      .peft_converts = true,
      .moe = true},
+    {.model_type = "dbrx",
+     .gguf = "dbrx",
+     .pre_norm = true,
+     .layer_norm = true,
+     .fused_qkv = true,
+     .moe = true,
+     .stem = "transformer.",
+     .layers = "blocks",
+     .names = dbrx_names,
+     .experts_whole = true,
+     .experts_flat_up = "ffn.experts.mlp.v1",
+     .router_linear = true},
     {.model_type = "mixtral",
      .gguf = "llama",
      .pre_norm = true,

@@ -217,7 +217,7 @@ static af_status split_last(tensor_copies *c, const af_model_spec *s, int tensor
     if (st != AF_OK)
         return st;
     tensor_copy whole = c->item[--c->count];
-    if (n == 1) { /* gpt_oss has another order of values there */
+    if (af_disk_is_turned(s, tensor)) { /* another order of values there */
         void *data = af_disk_turned(s, tensor, whole.data, whole.dtype);
         if (!whole.borrowed)
             free(whole.data);

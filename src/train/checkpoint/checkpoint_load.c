@@ -112,12 +112,20 @@ static af_status load_weight(const af_step_graph *g, const af_safetensors *f, in
                 af_fail(err, AF_EFORMAT,
                         "'%s' does not match this run: tensor '%s' is missing or has another size",
                         dir, name));
-        if (turned)
+        if (turned && pieces == 1)
             af_disk_turn(&spec->tensor[tensor], e->data, whole, size, false);
         else if (whole)
             memcpy(whole + (uint64_t)from * size, e->data, bytes);
         else
             AF_TRY(put_stored(g, f, x, e, err));
+    }
+    if (turned && pieces > 1) { /* they lie one after another now */
+        uint8_t *ours = malloc(AF_MAX(af_tensor_bytes(x), 1));
+        if (!ours)
+            AF_TRY(af_fail_nomem(err, "a checkpoint", af_tensor_bytes(x)));
+        af_disk_turn(&spec->tensor[tensor], whole, ours, size, false);
+        free(whole);
+        whole = ours;
     }
     if (whole)
         st = af_tensor_write(g->graph, x, whole, af_tensor_bytes(x), err);

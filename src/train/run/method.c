@@ -64,15 +64,20 @@ double af_method_residual_dropout(const af_hf_config *c)
                                        {"codegen", "resid_pdrop", 0},
                                        {"opt", "dropout", 0.1},
                                        {"bloom", "hidden_dropout", 0},
+                                       {"dbrx", "resid_pdrop", 0},
                                        {0}};
     return dropout_of(c, keys, 0);
 }
 
 double af_method_embed_dropout(const af_hf_config *c)
 {
-    static const dropout_key keys[] = {
-        {"phi", "embd_pdrop", 0},           {"gpt2", "embd_pdrop", 0.1},  {"gptj", "embd_pdrop", 0},
-        {"gpt_bigcode", "embd_pdrop", 0.1}, {"codegen", "embd_pdrop", 0}, {0}};
+    static const dropout_key keys[] = {{"phi", "embd_pdrop", 0},
+                                       {"gpt2", "embd_pdrop", 0.1},
+                                       {"gptj", "embd_pdrop", 0},
+                                       {"gpt_bigcode", "embd_pdrop", 0.1},
+                                       {"codegen", "embd_pdrop", 0},
+                                       {"dbrx", "emb_pdrop", 0},
+                                       {0}};
     return dropout_of(c, keys, 0);
 }
 
