@@ -29,7 +29,9 @@ af_fp8_scale af_fp8_scale_of(float largest)
         return (af_fp8_scale){NAN, NAN};
     if (largest < AF_FP8_TINY)
         return (af_fp8_scale){0, 0};
-    return (af_fp8_scale){largest / AF_FP8_MAX, AF_FP8_MAX / largest};
+    /* the exponent, one more where the mantissa is above that of 448 */
+    const uint32_t e = ((af_bits_of(largest) + 0x1fffffu) >> 23) - 8;
+    return (af_fp8_scale){af_float_of(e << 23), af_float_of((254 - e) << 23)};
 }
 
 /* Half to even on the last of three bits of the mantissa; below 2^-6 to a multiple of 2^-9, which

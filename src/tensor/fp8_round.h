@@ -1,16 +1,17 @@
 /* fp8_round.h - rows of numbers rounded to e4m3 with a scale: what FP8 products are made of.
  *
- * s = max|x| / 448 and q = e4m3(x * (448 / max|x|)), each in f32; a value then counts as q s. A row
- * whose largest magnitude is below AF_FP8_TINY is zero; one that has a NaN or an infinity is NaN,
- * so that it shows in the product. Kernels of a GPU (fp8_quant.cu) make the same codes and scales.
- */
+ * s is the least power of two with max|x| <= 448 s, and q = e4m3(x / s); a value then counts as q
+ * s. Because s changes exponents only, a row that is rounded with a larger one, from a bound of its
+ * magnitudes, counts as the same values, but for those below 2^-6 s. A row whose largest magnitude
+ * is below AF_FP8_TINY is zero; one that has a NaN or an infinity is NaN, so that it shows in the
+ * product. Kernels of a GPU (fp8_codes.cuh) make the same codes and scales. */
 #ifndef AF_FP8_ROUND_H
 #define AF_FP8_ROUND_H
 
 #include "base/base.h"
 
 #define AF_FP8_MAX  448.0f    /* the largest e4m3 */
-#define AF_FP8_TINY 0x1p-100f /* 448 / x is finite from here on */
+#define AF_FP8_TINY 0x1p-100f /* 1 / s is finite from here on */
 
 typedef struct af_fp8_scale {
     float scale, inverse; /* both 0 for a row of zeros, NaN where a value is not finite */

@@ -29,9 +29,8 @@ static void case_fp8_high_rank(rec *r) { fp8(r, 21, 96, 64, 72, weight_2(r, r->t
 static void case_fp8_long(rec *r) { fp8(r, 20, 784, 1312, 16, weight_2(r, r->t, 1312, 784)); }
 static void case_fp8_nf4(rec *r) { fp8(r, 130, 320, 160, 16, nf4_weight(r, 160, 320)); }
 /* A gated unit between two of them; the norm and its gradient write their rows as codes. */
-static void case_fp8_glu(rec *r)
+static void fp8_unit(rec *r, int64_t tokens, int64_t D, int64_t F)
 {
-    enum { D = 48, F = 176 };
     const bool fp8 = r->t == AF_DTYPE_BF16;
     af_linear_opts up = {.weight = {weight_2(r, r->t, F, D), weight_2(r, r->t, F, D)},
                          .pieces = 2,
@@ -47,16 +46,19 @@ static void case_fp8_glu(rec *r)
                            .part = {{0, D, 0, 16, 0.5f}},
                            .parts = 1,
                            .fp8 = fp8};
-    af_tensor *y = af_glu(r->g, af_linear(r->g, normed(r, 75, D), &up), AF_ACT_SILU);
+    af_tensor *y = af_glu(r->g, af_linear(r->g, normed(r, tokens, D), &up), AF_ACT_SILU);
     finish(r,
            af_rmsnorm(r->g, af_linear(r->g, y, &down), weight_1(r, AF_DTYPE_F32, D), 1e-6, false));
 }
+static void case_fp8_glu(rec *r) { fp8_unit(r, 75, 48, 176); }
+/* Several strips of columns, tiles of gate, of up and of both. */
+static void case_fp8_glu_wide(rec *r) { fp8_unit(r, 140, 64, 1136); }
 
 /* A code on an edge may round to either side. */
 #define FP8_CASES                                                                                  \
     {"fp8", case_fp8, 2e-2}, {"fp8_lora", case_fp8_lora, 2e-2},                                    \
         {"fp8_high_rank", case_fp8_high_rank, 2e-2}, {"fp8_glu", case_fp8_glu, 4e-2},              \
-        {"fp8_long", case_fp8_long, 2e-2},                                                         \
+        {"fp8_glu_wide", case_fp8_glu_wide, 4e-2}, {"fp8_long", case_fp8_long, 2e-2},              \
     {                                                                                              \
         "fp8_nf4", case_fp8_nf4, 2e-2                                                              \
     }

@@ -2,7 +2,7 @@
  * where its time goes. Not part of an ordinary test run: it skips unless AF_SPEED lists what to
  * measure, as "MODEL:BATCHxSEQ" items: AF_SPEED="0.5b:4x2048 1.5b:4x512". AF_FULL=1 trains every
  * weight instead of adapters; AF_PROFILE=1 adds a table by op; AF_RECOMPUTE=1..3 recomputes;
- * AF_NO_LT=1 multiplies by own kernels. */
+ * AF_NO_LT=1 multiplies by own kernels, AF_FP8=1 with frozen weights in FP8. */
 #define _GNU_SOURCE
 #include "test.h"
 
@@ -40,7 +40,8 @@ static af_tensor *leaf(model *m, int ndim, int64_t a, int64_t b, double range)
 static af_tensor *project(model *m, af_tensor *x, int pieces, const int64_t *out, bool bias)
 {
     const int64_t I = af_tensor_dim(x, 1);
-    af_linear_opts o = {.pieces = pieces, .parts = m->full ? 0 : pieces};
+    af_linear_opts o = {
+        .pieces = pieces, .parts = m->full ? 0 : pieces, .fp8 = !m->full && getenv("AF_FP8")};
     int64_t from = 0;
     for (int i = 0; i < pieces; i++) {
         o.weight[i] = leaf(m, 2, out[i], I, sqrt(3.0 / (double)I));

@@ -56,10 +56,13 @@ static void test_scales(void **state)
     assert_true(isnan(af_fp8_scale_of(af_fp8_largest(far, 2, 0)).scale));
     const af_fp8_scale zero = af_fp8_scale_of(0x1p-101f), s = af_fp8_scale_of(3);
     assert_true(zero.scale == 0 && zero.inverse == 0);
-    assert_true(s.scale == 3.0f / 448.0f && s.inverse == 448.0f / 3.0f);
+    assert_true(s.scale == 0x1p-7f && s.inverse == 0x1p7f);
+    assert_true(af_fp8_scale_of(448).scale == 1 && af_fp8_scale_of(449).scale == 2);
+    assert_true(af_fp8_scale_of(0x1.fffffep127f).inverse == 0x1p-120f &&
+                af_fp8_scale_of(0x1p-100f).scale == 0x1p-108f);
     float x[] = {3, -3, 0.001f, 0};
     af_fp8_round_row(x, 4, s);
-    assert_true(x[0] == 448.0f * s.scale && x[1] == -x[0] && x[3] == 0);
+    assert_true(x[0] == 3 && x[1] == -3 && x[3] == 0);
     assert_true(fabsf(x[2] - 0.001f) <= 0.001f / 16);
 }
 
@@ -124,11 +127,14 @@ static double encode(const double *v, int n, int step, double *q)
     float most = 0;
     for (int i = 0; i < n; i++)
         most = fmaxf(most, fabsf((float)v[i * step]));
+    float s = 0x1p-100f;
+    while (448 * s < most)
+        s *= 2;
     for (int i = 0; i < n; i++) {
-        const float scaled = (float)v[i * step] * (448.0f / most);
+        const float scaled = (float)v[i * step] / s;
         q[i * step] = af_f32_from_e4m3(af_e4m3_from_f32(clamped(scaled)));
     }
-    return most / 448.0f;
+    return s;
 }
 
 static double distance(const af_tensor *t, const double *want, double *size)

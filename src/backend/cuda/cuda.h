@@ -101,9 +101,11 @@ typedef struct af_cuda {
     bool after_launch; /* the newest work in the stream is a launch of ours */
     void *work; /* device workspace shared by all nodes: at least what the op's `work` requested */
     int chunk;  /* steps appended now run only when this chunk of labels is in use; 0 = always */
-    bool backward_only;        /* steps appended now are left out of runs without a backward pass */
-    af_error err;              /* latched by the helpers below; prepare returns it */
-    bool tf32;                 /* GEMMs of f32 values may round their operands */
+    bool backward_only; /* steps appended now are left out of runs without a backward pass */
+    bool probe;         /* steps appended now are left out but where nodes run one by one ... */
+    bool probing;       /* ... as they do now */
+    af_error err;       /* latched by the helpers below; prepare returns it */
+    bool tf32;          /* GEMMs of f32 values may round their operands */
     struct af_cuda_test *test; /* cuda_test.h; NULL in production */
 } af_cuda;
 

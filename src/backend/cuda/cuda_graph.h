@@ -24,7 +24,7 @@ struct af_alternative {
 
 typedef struct af_step {
     af_step_kind kind;
-    bool backward_only;
+    bool backward_only, probe; /* as in af_cuda */
     uint8_t chunk;
     af_launch *launch;
     const af_alternative *alternative; /* NULL = none */

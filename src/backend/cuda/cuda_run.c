@@ -12,7 +12,8 @@ af_status af_cuda_issue(af_cuda *cu, const af_exec *e, int what, int chunks, uin
     af_status st = AF_OK;
     for (int i = 0; e && i < e->n; i++) {
         const af_step *s = &e->step[i];
-        if ((s->backward_only && !(what & (AF_RUN_BACKWARD | AF_RUN_KEEP))) || s->chunk > chunks)
+        if ((s->backward_only && !(what & (AF_RUN_BACKWARD | AF_RUN_KEEP))) || s->chunk > chunks ||
+            (s->probe && !cu->probing))
             continue;
         const bool other = s->alternative && s->alternative->chosen;
         if (s->prelude && !other)
@@ -333,6 +334,7 @@ af_status af_cuda_run_nodes(af_device *d, af_graph *g, int what, int from, int t
     AF_TRY(
         af_cu_check(cu->drv, cu->drv->context_set(cu->context), "cuCtxSetCurrent", "nodes", err));
     AF_TRY(follow_writes(cu, cg, err));
+    cu->probing = true;
     for (int i = from; i < to; i++) {
         const af_node *n = g->nodes[i];
         if (n->phase == AF_PHASE_CARRY || !(what & bit[n->phase]))
@@ -342,6 +344,7 @@ af_status af_cuda_run_nodes(af_device *d, af_graph *g, int what, int from, int t
         AF_TRY(af_cuda_offload_issue(cu, cg, i, false, &next, err));
     }
 done:
+    cu->probing = false;
     d->counters.launches += count;
     return st;
 }

@@ -33,8 +33,10 @@ af_step *af_cuda_step(af_cuda *cu, af_node *n, af_step_kind kind)
         e->step = p;
         e->cap = cap;
     }
-    e->step[e->n] =
-        (af_step){.kind = kind, .backward_only = cu->backward_only, .chunk = (uint8_t)cu->chunk};
+    e->step[e->n] = (af_step){.kind = kind,
+                              .backward_only = cu->backward_only,
+                              .probe = cu->probe,
+                              .chunk = (uint8_t)cu->chunk};
     return &e->step[e->n++];
 }
 

@@ -58,6 +58,34 @@ DEV void fetch_box_for_all(u32 to, const af_map *map, int col, int row, u32 bar,
                  "l"(map), "r"(col), "r"(row), "r"(bar), "h"((u16)blocks)
                  : "memory");
 }
+/* The reverse: what of the box is inside the matrix is written. Copies of a thread are grouped by
+ * stores_commit; stores_read waits until all but the last N groups have been read, stores_done
+ * until all are written. */
+DEV void store_box(const af_map *map, int col, int row, u32 from)
+{
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group "
+                 "[%0, {%1, %2}], [%3];" ::"l"(map),
+                 "r"(col), "r"(row), "r"(from)
+                 : "memory");
+}
+DEV void stores_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+template <int N> DEV void stores_read()
+{
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
+}
+DEV void stores_done() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+/* Four matrices of 8 x 8 bf16; lane i gives the address of row i % 8 of matrix i / 8. */
+DEV void stmatrix4(u32 at, u32 a, u32 b, u32 c, u32 d)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at),
+                 "r"(a), "r"(b), "r"(c), "r"(d)
+                 : "memory");
+}
+/* The threads of a warpgroup have come here. */
+DEV void group_meet(int group)
+{
+    asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
+}
 /* Arrives at the barrier of another block of the cluster. */
 DEV void bar_arrive_at(u32 bar, int rank)
 {

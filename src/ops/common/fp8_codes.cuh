@@ -11,13 +11,27 @@ struct fp8_scale {
 };
 DEV fp8_scale scale_of(u32 largest)
 {
-    const float most = __uint_as_float(largest);
     if (largest >= 0x7f800000u)
         return {__uint_as_float(0x7fc00000u), __uint_as_float(0x7fc00000u)};
     if (largest < TINY)
         return {0.0f, 0.0f};
-    return {__fdiv_rn(most, 448.0f), __fdiv_rn(448.0f, most)};
+    const u32 e = ((largest + 0x1fffffu) >> 23) - 8;
+    return {__uint_as_float(e << 23), __uint_as_float((254 - e) << 23)};
 }
+/* The larger magnitudes of two pairs of bf16; signs do not count, and NaN is above all. */
+DEV u32 larger_pair(u32 a, u32 b)
+{
+#if __CUDA_ARCH__ >= 890
+    u32 d;
+    asm("max.NaN.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+#else
+    const u32 low = max(a & 0x7fffu, b & 0x7fffu);
+    return low | max(a & 0x7fff0000u, b & 0x7fff0000u);
+#endif
+}
+/* The larger one of such a pair, in f32's bits. */
+DEV u32 larger_of_pair(u32 p) { return max(p << 16 & 0x7fff0000u, p & 0x7fff0000u); }
 DEV u32 magnitude(float v) { return __float_as_uint(v) & 0x7fffffffu; }
 /* The code of v, ties to even, at most 448. */
 DEV u32 code_of(float v)

@@ -5,10 +5,19 @@
  * dup Bu and the gradients of B, and from h, made once more, the gradient of the next projection's
  * A. Tiles of 16 tokens and 256 columns pass through shared memory, where tensor cores read the
  * rounded values. Sums over columns (g, xa) and over tokens (gradients) end in parts, which
- * adapter_sums adds in order. Ranks are 8 or 16, F is a multiple of 8, rows start on 16 bytes. */
-// variants: AF_ACT=0..3
+ * adapter_sums adds in order. Ranks are 8 or 16, F is a multiple of 8, rows start on 16 bytes.
+ * With AF_CODES the rows that a product in FP8 reads are written as its codes (fp8_codes.cuh): a
+ * row is many blocks' work, so its scale comes from a bound, the largest magnitudes of the rows it
+ * is made of, which the products before have found. The bf16 rows are written only if others read
+ * them. */
+// variants: AF_ACT=0..3 | AF_ACT=0..3 AF_CODES=1
 // common: AF_ACT=0
 #include "glu.cuh"
+#include "fp8_codes.cuh"
+
+#ifndef AF_CODES
+#define AF_CODES 0
+#endif
 
 #define COLS   256 /* of a tile: one access of 16 bytes for each lane of a warp */
 #define TOKENS 16
@@ -66,12 +75,47 @@ template <int WARPS> DEV float take_sums(const float *sum)
     return v;
 }
 
+/* Only with AF_CODES. */
+struct fp8_out {
+    u8 *codes;                 /* rows of F, or of 2 F */
+    float *scale;              /* of a row */
+    const u32 *most, *most_dy; /* [2][N] of gate and up, [N] of dy: bits of f32 */
+};
+#if AF_CODES
+/* |act(x)| <= |x|, and no slope is above 1.13. Infinities and NaN stay. */
+struct bounds {
+    u32 gate, up, dy;
+};
+DEV bounds bounds_at(const fp8_out &f, i64 n, i64 N, bool in)
+{
+    if (!in)
+        return {0, 0, 0};
+    return {f.most[n], f.most[N + n], f.most_dy ? f.most_dy[n] : 0};
+}
+DEV fp8_scale scale_within(float bound, bool finite)
+{
+    return scale_of(finite ? min(__float_as_uint(bound), 0x7f7fffffu) : 0x7f800000u);
+}
+DEV fp8_scale scale_fwd(const bounds &b)
+{
+    return scale_within(__uint_as_float(b.gate) * __uint_as_float(b.up),
+                        b.gate < 0x7f800000u && b.up < 0x7f800000u);
+}
+DEV fp8_scale scale_bwd(const bounds &b)
+{
+    const float of = fmaxf(__uint_as_float(b.gate), 1.13f * __uint_as_float(b.up));
+    return scale_within(__uint_as_float(b.dy) * of,
+                        b.gate < 0x7f800000u && b.up < 0x7f800000u && b.dy < 0x7f800000u);
+}
+#endif
+
 /* ---- forward ---- */
 
 /* Block (x, y): columns [x, x + 1) * WIDE * COLS, tokens [y, y + 1) * span. part[x][n][RANK]. */
 extern "C" __global__ void __launch_bounds__(256, 3)
     glu_adapter_fwd(bf16 *y, long long ldy, const bf16 *gate_up, long long ldg, const bf16 *a,
-                    long long lda, float *part, long long N, int F, int span, int rank)
+                    long long lda, float *part, long long N, int F, int span, int rank,
+                    fp8_out f8)
 {
     extern __shared__ __align__(16) bf16 smem[];
     bf16 *planes = smem, *as = planes + 2 * PLANE;
@@ -86,6 +130,9 @@ extern "C" __global__ void __launch_bounds__(256, 3)
             read16(a + r * lda + c0 + c, r < rank && c0 + c < F);
     }
     uint4 g[2], u[2];
+#if AF_CODES
+    bounds most[2];
+#endif
     auto fetch = [&](int s) {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -93,6 +140,9 @@ extern "C" __global__ void __launch_bounds__(256, 3)
             const int c = c0 + s % count * COLS + lane * 8;
             g[i] = read16(gate_up + n * ldg + c, n < to && c < F);
             u[i] = read16(gate_up + n * ldg + F + c, n < to && c < F);
+#if AF_CODES
+            most[i] = bounds_at(f8, n, N, n < to);
+#endif
         }
     };
     float acc[2][4] = {};
@@ -112,7 +162,16 @@ extern "C" __global__ void __launch_bounds__(256, 3)
             for (int j = 0; j < 8; j++)
                 h[j] *= act(gate[j], &slope);
             const uint4 v = pack8(h);
+#if AF_CODES
+            const fp8_scale by = scale_fwd(most[i]);
             if (n < to && c < F)
+                *(uint2 *)(f8.codes + n * F + c) = codes_of(v, by.inverse);
+            if (n < to && c == 0)
+                f8.scale[n] = by.scale;
+            if (y && n < to && c < F)
+#else
+            if (n < to && c < F)
+#endif
                 *(uint4 *)(y + n * ldy + c) = v;
             *(uint4 *)(tile + (warp + 8 * i) * PITCH + lane * 8) = v;
         }
@@ -154,6 +213,9 @@ struct glu_ranks {
 /* What a thread reads for one tile: two rows of each operand, and 8 of the narrow values. */
 struct operands {
     uint4 g[2], u[2], d[2], z;
+#if AF_CODES
+    bounds most[2];
+#endif
 };
 
 /* Block (x, y): columns [x, x + 1) * COLS of gate and up, tokens [y, y + 1) * span.
@@ -163,7 +225,8 @@ extern "C" __global__ void __launch_bounds__(256, 2)
     glu_adapter_bwd(bf16 *dgate_up, long long lddg, const bf16 *gate_up, long long ldg,
                     const bf16 *dy, long long lddy, const bf16 *b, long long ldb, const bf16 *xa,
                     long long ldxa, const bf16 *down, long long ldd, float *low, float *dw,
-                    long long N, int F, int span, glu_ranks ranks)
+                    long long N, int F, int span, glu_ranks ranks,
+                    fp8_out f8)
 {
     extern __shared__ __align__(16) bf16 smem[];
     bf16 *planes = smem, *zs = planes + 2 * 3 * PLANE, *bs = zs + 2 * TOKENS * ZP;
@@ -187,6 +250,9 @@ extern "C" __global__ void __launch_bounds__(256, 2)
             o.g[i] = read16(gate_up + n * ldg + column, yes);
             o.u[i] = read16(gate_up + n * ldg + F + column, yes);
             o.d[i] = read16(dy + n * lddy + column, yes);
+#if AF_CODES
+            o.most[i] = bounds_at(f8, n, N, yes);
+#endif
         }
         const int r = threadIdx.x / 6, of = threadIdx.x % 6 / 2, c = threadIdx.x % 2 * 8;
         const bool yes = r < TOKENS && n0 + r < to &&
@@ -218,7 +284,18 @@ extern "C" __global__ void __launch_bounds__(256, 2)
                 u[j] = d[j] * y;
             }
             const uint4 dg = pack8(g), du = pack8(u);
+#if AF_CODES
+            const fp8_scale by = scale_bwd(o.most[i]);
             if (in && n < to) {
+                *(uint2 *)(f8.codes + n * 2 * F + column) = codes_of(dg, by.inverse);
+                *(uint2 *)(f8.codes + n * 2 * F + F + column) = codes_of(du, by.inverse);
+            }
+            if (n < to && column == 0)
+                f8.scale[n] = by.scale;
+            if (dgate_up && in && n < to) {
+#else
+            if (in && n < to) {
+#endif
                 *(uint4 *)(dgate_up + n * lddg + column) = dg;
                 *(uint4 *)(dgate_up + n * lddg + F + column) = du;
             }

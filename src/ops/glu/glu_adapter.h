@@ -12,8 +12,9 @@
 
 extern const af_cuda_family af_cuda_glu_family;
 
-/* Appends the launches when n, a GLU or GLU_BWD, does more than its own work; else false. */
-bool af_glu_adapter_launch(af_cuda *cu, af_graph *g, af_node *n);
+/* Appends the launches when n, a GLU or GLU_BWD, does more than its own work; else false. *rows:
+ * whether the rows of its result are written, or only their codes for a product in FP8. */
+bool af_glu_adapter_launch(af_cuda *cu, af_graph *g, af_node *n, bool *rows);
 /* Bytes of workspace that takes. */
 uint64_t af_glu_adapter_work(const af_cuda *cu, const af_node *n);
 #endif

@@ -1,6 +1,7 @@
 /* glu_adapter_cuda.c - launchers of glu_adapter.cu. */
 #include "ops/common/cuda_ops.h"
 #include "ops/glu/glu_adapter_in.h"
+#include "ops/linear/fp8_cuda.h"
 
 enum { /* as in glu_adapter.cu */
        COLS = 256,
@@ -37,6 +38,12 @@ typedef struct dw_parts {
     int64_t n_db, n;
     int32_t parts, add_db, add_da, unused;
 } dw_parts;
+
+typedef struct fp8_out {
+    void *codes;
+    float *scale;
+    const void *most, *most_dy;
+} fp8_out;
 
 /* How a unit's work is cut, and where its parts lie in the workspace. */
 typedef struct cut {
@@ -93,8 +100,34 @@ static cut cut_of(const af_cuda *cu, const af_glu_adapter *u)
 
 static af_kernel *kernel(af_cuda *cu, const af_glu_adapter *u, const char *name)
 {
-    return af_cuda_kernel(cu, "glu_adapter.cu", name,
-                          af_cuda_text(cu, "AF_ACT=%d", u->glu->attr.glu.act));
+    return af_cuda_kernel(
+        cu, "glu_adapter.cu", name,
+        af_cuda_text(cu, u->codes ? "AF_ACT=%d AF_CODES=1" : "AF_ACT=%d", u->glu->attr.glu.act));
+}
+
+/* The last argument: used where the kernel writes codes. */
+static void add_codes(af_launch *l, const af_glu_adapter *u)
+{
+    const af_node *n = u->glu;
+    const bool back = n->op == AF_OP_GLU_BWD;
+    fp8_out f = {0};
+    if (u->codes) {
+        const af_fp8_rows rows = af_fp8_rows_made(n);
+        f = (fp8_out){.codes = rows.codes->data,
+                      .scale = rows.scale->data,
+                      .most = n->in[n->n_in - 1 - back]->data,
+                      .most_dy = back ? n->in[n->n_in - 1]->data : NULL};
+    }
+    af_arg_bytes(l, &f, sizeof f);
+}
+
+/* Where the rows go, if anything reads them. */
+static af_mat rows_of(const af_glu_adapter *u)
+{
+    af_mat to = af_mat_of(u->glu->out[0]);
+    if (u->codes && !u->plain)
+        to.data = NULL;
+    return to;
 }
 
 static void sums(af_cuda *cu, const af_glu_adapter *u, const cut *c)
@@ -164,7 +197,7 @@ static void forward(af_cuda *cu, const af_glu_adapter *u, const cut *c)
     const af_mat a = half_of(cu, u, c);
     af_launch *l = af_cuda_launch(cu, u->glu, kernel(cu, u, "glu_adapter_fwd"), c->strips,
                                   c->splits, 1, 256, FWD_BYTES);
-    af_arg_mat(l, af_mat_of(u->glu->out[0]));
+    af_arg_mat(l, rows_of(u));
     af_arg_mat(l, af_mat_of(u->glu->in[0]));
     af_arg_mat(l, a);
     af_arg_ptr(l, (uint8_t *)cu->work + c->low_at);
@@ -172,6 +205,7 @@ static void forward(af_cuda *cu, const af_glu_adapter *u, const cut *c)
     af_arg_i32(l, c->F);
     af_arg_i32(l, c->span);
     af_arg_i32(l, c->ranks.gate);
+    add_codes(l, u);
 }
 
 static void backward(af_cuda *cu, const af_glu_adapter *u, const cut *c)
@@ -179,7 +213,7 @@ static void backward(af_cuda *cu, const af_glu_adapter *u, const cut *c)
     const af_mat b = half_of(cu, u, c);
     af_launch *l = af_cuda_launch(cu, u->glu, kernel(cu, u, "glu_adapter_bwd"), c->strips,
                                   c->splits, 1, 256, AF_GLU_SHARED);
-    af_arg_mat(l, af_mat_of(u->glu->out[0]));
+    af_arg_mat(l, rows_of(u));
     af_arg_mat(l, af_mat_of(u->glu->in[0]));
     af_arg_mat(l, af_mat_of(u->glu->in[1]));
     af_arg_mat(l, b);
@@ -191,11 +225,13 @@ static void backward(af_cuda *cu, const af_glu_adapter *u, const cut *c)
     af_arg_i32(l, c->F);
     af_arg_i32(l, c->span);
     af_arg_bytes(l, &c->ranks, sizeof c->ranks);
+    add_codes(l, u);
 }
 
-bool af_glu_adapter_launch(af_cuda *cu, af_graph *g, af_node *n)
+bool af_glu_adapter_launch(af_cuda *cu, af_graph *g, af_node *n, bool *rows)
 {
     const af_glu_adapter *u = af_glu_adapter_of(g, n);
+    *rows = !u || !u->codes || u->plain;
     if (!u)
         return false;
     const cut c = cut_of(cu, u);

@@ -15,6 +15,9 @@ typedef struct af_glu_adapter {
     /* no longer in the graph, but their attributes and tensors count: ADAPTER_DOWN or ADAPTER_G;
      * ADAPTER_DB and ADAPTER_DA, or NULL */
     af_node *low, *db, *da;
+    /* Its rows go to a product in FP8 as codes: outputs of `glu`, whose last inputs are the largest
+     * magnitudes of gate and up, and of dy. `plain`: others read the rows themselves. */
+    bool codes, plain;
 } af_glu_adapter;
 
 /* Those of a graph: the family's slot. */

@@ -2,6 +2,7 @@
 #include "backend/cuda/cuda_test.h"
 #include "ops/glu/glu_adapter_in.h"
 #include "ops/glu/take_over.h"
+#include "ops/linear/fp8_cuda.h"
 
 enum { ARCH_MIN = 80, UNIT = 8 };
 
@@ -59,12 +60,74 @@ static bool low_fits(const af_graph *g, const af_node *n)
            p->I % UNIT == 0 && p->O % UNIT == 0 && low->base_offset % 16 == 0;
 }
 
+/* ---- rows as codes ---- */
+
+static bool in_fp8(const af_node *n, af_op op) { return n && n->op == op && n->attr.linear.fp8; }
+
+/* The product in FP8 that makes t, alone. */
+static af_node *maker_in_fp8(const af_graph *g, const af_tensor *t, af_op op)
+{
+    af_node *n = t->producer;
+    if (!in_fp8(n, op) || n->out[0] != t || n->accumulate)
+        return NULL;
+    for (int i = n->at + 1; i < AF_MIN(n->at + REACH, g->n_nodes); i++)
+        for (int k = 0; k < g->nodes[i]->n_out; k++)
+            if (g->nodes[i]->out[k] == t)
+                return NULL;
+    return n;
+}
+
+/* May the unit write codes: the products before it find the largest magnitudes of what it reads,
+ * and one after it reads codes. */
+static bool can_code(const af_graph *g, const af_node *n)
+{
+    const bool back = n->op == AF_OP_GLU_BWD;
+    const int end = AF_MIN(n->at + REACH, g->n_nodes);
+    const af_node *next = reader(g, back ? AF_OP_LINEAR_DX : AF_OP_LINEAR, n->out[0], n->at, end);
+    return in_fp8(next, back ? AF_OP_LINEAR_DX : AF_OP_LINEAR) &&
+           maker_in_fp8(g, n->in[0], AF_OP_LINEAR) &&
+           (!back || maker_in_fp8(g, n->in[1], AF_OP_LINEAR_DX));
+}
+
+/* Does anything but `product` read values of t, other than what u puts into its spare columns? */
+static bool read_by_others(const af_graph *g, const af_glu_adapter *u, const af_node *product)
+{
+    const af_tensor *t = u->glu->out[0];
+    bool found = t->keep;
+    for (int i = 0; i < g->n_tensors; i++)
+        found |= g->tensors[i]->base == t && g->tensors[i] != u->low->out[0];
+    for (int i = 0; i < g->n_nodes; i++)
+        for (int k = 0; k < g->nodes[i]->n_in; k++)
+            found |= g->nodes[i]->in[k] == t && (g->nodes[i] != product || k > 0);
+    return found;
+}
+
+/* When all units have taken over what they can. */
+static void add_codes(af_graph *g, af_glu_adapter *u)
+{
+    af_node *n = u->glu;
+    const bool back = n->op == AF_OP_GLU_BWD;
+    if (!can_code(g, n) || n->n_in + 1 + back > AF_NODE_IN_MAX)
+        return;
+    af_node *next = reader(g, back ? AF_OP_LINEAR_DX : AF_OP_LINEAR, n->out[0], n->at,
+                           AF_MIN(n->at + REACH, g->n_nodes));
+    af_tensor *most = af_fp8_most_add(g, n->in[0]->producer);
+    af_tensor *most_dy = back ? af_fp8_most_add(g, n->in[1]->producer) : NULL;
+    if (!most || (back && !most_dy) || !af_fp8_rows_add(g, n, next))
+        return;
+    n->in[n->n_in++] = most;
+    if (back)
+        n->in[n->n_in++] = most_dy;
+    u->codes = true;
+    u->plain = read_by_others(g, u, next);
+}
+
 static void find_forward(const af_graph *g, af_glu_adapter *u)
 {
     const int end = AF_MIN(u->glu->at + REACH, g->n_nodes);
     af_node *n = reader(g, AF_OP_ADAPTER_DOWN, u->glu->out[0], u->glu->at + 1, end);
     if (n && af_may_take_over(g, u->glu, n, 1) && adapter_fits(n, 1, 0) && low_fits(g, n) &&
-        !af_linear_group_of(g, n)->fp8) /* FP8 steps were measured without */
+        (!af_linear_group_of(g, n)->fp8 || can_code(g, u->glu)))
         u->low = n;
 }
 
@@ -131,7 +194,9 @@ static af_status layout(af_cuda *cu, af_graph *g, af_error *err)
         unit[all->n++] = u;
     }
     af_remove_taken(g, taken, count); /* h that was made again for a gradient alone goes, too */
-    return AF_OK;
+    for (int i = 0; i < all->n && !af_graph_failed(g); i++)
+        add_codes(g, &unit[i]);
+    return af_graph_status(g, err);
 }
 
 const af_cuda_family af_cuda_glu_family = {.layout = layout};

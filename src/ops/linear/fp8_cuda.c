@@ -10,7 +10,7 @@ enum {
     /* fp8_sm90.cu: blocks of a cluster, columns of a tile, shared memory */
     CLUSTER = 2,
     SM90_COLS = 192,
-    SM90_BYTES = 5 * 40960 + 1024 + 80,
+    SM90_BYTES = 5 * 40960 + 2 * 8192 + 1024 + 80,
     /* fp8_quant.cu: values of a thread */
     HELD = 5 * 8,
 };
@@ -61,6 +61,34 @@ static bool writes_rows(const af_node *n, const af_tensor *x)
     return fits;
 }
 
+bool af_fp8_rows_add(af_graph *g, af_node *maker, af_node *product)
+{
+    const af_tensor *x = product->in[0];
+    if (maker->n_out + 2 > AF_NODE_OUT_MAX || product->n_in + 2 > AF_NODE_IN_MAX)
+        return false;
+    af_tensor *codes = af_node_output(g, maker, AF_DTYPE_E4M3, x->ndim, x->dim);
+    af_tensor *scale = af_node_output(g, maker, AF_DTYPE_F32, 1, (int64_t[]){af_rows(x)});
+    if (af_graph_failed(g))
+        return false;
+    product->in[product->n_in++] = codes;
+    product->in[product->n_in++] = scale;
+    return true;
+}
+
+af_tensor *af_fp8_most(const af_node *n)
+{
+    const bool product = n->op == AF_OP_LINEAR || n->op == AF_OP_LINEAR_DX;
+    return product && n->attr.linear.fp8 && n->n_out > 1 ? n->out[n->n_out - 1] : NULL;
+}
+
+af_tensor *af_fp8_most_add(af_graph *g, af_node *n)
+{
+    if (af_fp8_most(n) || n->n_out + 1 > AF_NODE_OUT_MAX)
+        return af_fp8_most(n);
+    const int64_t halves = n->op == AF_OP_LINEAR ? 2 : 1;
+    return af_node_output(g, n, AF_DTYPE_F32, 2, (int64_t[]){halves, af_rows(n->out[0])});
+}
+
 void af_fp8_cuda_join(af_graph *g)
 {
     for (int i = 0; i < g->n_nodes; i++) {
@@ -68,19 +96,14 @@ void af_fp8_cuda_join(af_graph *g)
         if ((n->op != AF_OP_LINEAR && n->op != AF_OP_LINEAR_DX) || !n->attr.linear.fp8 ||
             n->n_in + 2 > AF_NODE_IN_MAX)
             continue;
-        af_tensor *x = n->in[0];
-        af_fp8_rows rows = of ? af_fp8_rows_made(of) : (af_fp8_rows){NULL, NULL};
-        if (!rows.codes) {
-            if (!writes_rows(of, x))
-                continue;
-            af_tensor *codes = af_node_output(g, of, AF_DTYPE_E4M3, x->ndim, x->dim);
-            af_tensor *scale = af_node_output(g, of, AF_DTYPE_F32, 1, (int64_t[]){af_rows(x)});
-            if (af_graph_failed(g))
-                return;
-            rows = (af_fp8_rows){codes, scale};
+        const af_tensor *x = n->in[0];
+        const af_fp8_rows rows = of ? af_fp8_rows_made(of) : (af_fp8_rows){NULL, NULL};
+        if (rows.codes) {
+            n->in[n->n_in++] = rows.codes;
+            n->in[n->n_in++] = rows.scale;
+        } else if (writes_rows(of, x)) {
+            (void)af_fp8_rows_add(g, of, n);
         }
-        n->in[n->n_in++] = rows.codes;
-        n->in[n->n_in++] = rows.scale;
     }
 }
 
@@ -123,7 +146,15 @@ void af_fp8_cuda_weights(af_cuda *cu, af_node *n, const af_linear_group *p, af_m
 typedef struct fp8_product {
     af_mat c, x, w, x2, w2; /* x, w: codes */
     const void *sx, *sw, *bias;
+    void *most; /* of each row of c, or NULL */
+    int64_t split;
 } fp8_product;
+
+static void add_most(af_launch *l, const fp8_product *q)
+{
+    af_arg_ptr(l, q->most);
+    af_arg_i32(l, q->split);
+}
 
 /* Two codes count as one bf16. */
 static af_mat as_pairs(af_mat m)
@@ -139,7 +170,7 @@ static void on_hopper(af_cuda *cu, af_node *n, const fp8_product *q)
     af_launch *l =
         af_cuda_launch(cu, n, af_cuda_kernel(cu, "fp8_sm90.cu", "fp8_sm90", "AF_T=bf16"),
                        AF_MIN(pairs, (int64_t)cu->sms / CLUSTER) * CLUSTER, 1, 1, 384, SM90_BYTES);
-    af_arg_mat(l, q->c);
+    af_arg_map(cu, l, q->c);
     af_arg_map(cu, l, as_pairs(q->x));
     af_arg_ptr(l, q->sx);
     af_arg_map(cu, l, as_pairs(q->w));
@@ -151,6 +182,7 @@ static void on_hopper(af_cuda *cu, af_node *n, const fp8_product *q)
     af_arg_i32(l, q->c.cols);
     af_arg_i32(l, q->x.cols);
     af_arg_i32(l, q->x2.cols);
+    add_most(l, q);
 }
 
 static void elsewhere(af_cuda *cu, af_node *n, const fp8_product *q)
@@ -170,6 +202,7 @@ static void elsewhere(af_cuda *cu, af_node *n, const fp8_product *q)
     af_arg_i64(l, q->c.cols);
     af_arg_i64(l, q->x.cols);
     af_arg_i32(l, q->x2.cols);
+    add_most(l, q);
 }
 
 void af_fp8_cuda_product(af_cuda *cu, af_node *n, const af_linear_group *p, af_mat x2, af_mat w2,
@@ -184,6 +217,9 @@ void af_fp8_cuda_product(af_cuda *cu, af_node *n, const af_linear_group *p, af_m
     uint8_t *scale = made.codes ? made.scale->data : codes + code_bytes(n);
     if (!made.codes)
         rows_to_codes(cu, n, codes, scale, x);
+    const af_tensor *most = af_fp8_most(n);
+    if (most)
+        af_cuda_zero(cu, n, most->data, af_tensor_bytes(most));
     const fp8_product q = {.c = af_mat_of(n->out[0]),
                            .x = {codes, x.rows, x.cols, x.cols, AF_DTYPE_E4M3},
                            .w = af_mat_of(forward ? p->codes : p->codes_t),
@@ -191,8 +227,11 @@ void af_fp8_cuda_product(af_cuda *cu, af_node *n, const af_linear_group *p, af_m
                            .w2 = w2,
                            .sx = scale,
                            .sw = (forward ? p->scale : p->scale_t)->data,
-                           .bias = bias};
-    if (cu->arch == 90 && cu->drv->tensor_map && cu->smem_max >= SM90_BYTES)
+                           .bias = bias,
+                           .most = most ? most->data : NULL,
+                           .split = forward ? af_last(n->out[0]) / 2 : INT32_MAX};
+    if (cu->arch == 90 && cu->drv->tensor_map && cu->smem_max >= SM90_BYTES && q.c.ld % 8 == 0 &&
+        (uintptr_t)q.c.data % 16 == 0)
         on_hopper(cu, n, &q);
     else
         elsewhere(cu, n, &q);

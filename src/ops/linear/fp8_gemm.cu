@@ -9,7 +9,7 @@
  * Dynamic shared memory: 4 * 2 * 10240 bytes. On older architectures the kernel is empty. */
 // variants: AF_T=bf16
 // common: AF_T=bf16
-#include "dev.cuh"
+#include "fp8_codes.cuh"
 
 #define TILE    128
 #define INNER   64 /* bytes of a row in a stage */
@@ -99,11 +99,12 @@ DEV void multiply(float (&sum)[4][8][4], u8 *smem, const product &p, i64 r0, i64
 }
 #endif
 
-/* K is a multiple of 16, K2 of 8; rows of all operands start on 16 bytes. */
+/* K is a multiple of 16, K2 of 8; rows of all operands start on 16 bytes. most: as in fp8_sm90.cu.
+ */
 extern "C" __global__ void __launch_bounds__(128)
     fp8_gemm(bf16 *c, long long ldc, const u8 *x, const float *sx, const u8 *w, const float *sw,
              const bf16 *x2, long long ldx2, const bf16 *w2, long long ldw2, const bf16 *bias,
-             long long M, long long N, long long K, int K2)
+             long long M, long long N, long long K, int K2, u32 *most, int split)
 {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
     extern __shared__ __align__(16) u8 raw[];
@@ -134,17 +135,28 @@ extern "C" __global__ void __launch_bounds__(128)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const i64 r = r0 + wm + i * 16 + lane / 4 + h * 8;
-            if (r >= M)
-                continue;
+            u32 largest = 0;
 #pragma unroll
             for (int j = 0; j < 8; j++)
 #pragma unroll
                 for (int e = 0; e < 2; e++) {
                     const i64 n = n0 + wn + j * 8 + lane % 4 * 2 + e;
-                    if (n >= N)
+                    if (r >= M || n >= N)
                         continue;
-                    store(c + r * ldc + n, sum[i][j][2 * h + e] + (bias ? load(bias + n) : 0.0f));
+                    const float v = sum[i][j][2 * h + e] + (bias ? load(bias + n) : 0.0f);
+                    store(c + r * ldc + n, v);
+                    largest = max(largest, magnitude(rounded<bf16>(v)));
                 }
+            if (!most)
+                continue;
+            largest = max(largest, __shfl_xor_sync(FULL, largest, 1));
+            largest = max(largest, __shfl_xor_sync(FULL, largest, 2));
+            if (lane % 4 || r >= M)
+                continue;
+            if (n0 + wn < split)
+                atomicMax(most + r, largest);
+            if (n0 + wn + 64 > split)
+                atomicMax(most + M + r, largest);
         }
 #endif
 }
