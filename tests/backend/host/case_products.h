@@ -192,6 +192,36 @@ struct unit_case {
 static double silu(double x) { return x / (1 + exp(-x)); }
 static double rounded_to_bf16(double v) { return rounded<bf16>((float)v); }
 
+/* The largest magnitude of columns [from, from + cols) of row n. */
+static float largest_in(acts &x, int n, int ld, int from, int cols)
+{
+    double most = 0;
+    for (int i = from; i < from + cols; i++)
+        most = fmax(most, fabs(get(&x.v[n * ld + i])));
+    return (float)most;
+}
+static u32 float_bits(float v)
+{
+    u32 bits;
+    memcpy(&bits, &v, sizeof bits);
+    return bits;
+}
+/* Codes and scales of `cols` columns of x, from bounds: to the bit. */
+static void same_row_codes(const char *name, acts &x, int ld, int cols, buf<u8> &codes,
+                           floats &scale, const std::vector<float> &bound)
+{
+    bool equal = true;
+    for (size_t n = 0; n < bound.size(); n++) {
+        const af_fp8_scale s = af_fp8_scale_of(bound[n]);
+        equal &= scale.v[n] == s.scale;
+        for (int i = 0; i < cols; i++)
+            equal &= codes.v[n * cols + i] == af_fp8_code((float)get(&x.v[n * ld + i]) * s.inverse);
+    }
+    if (!equal) {
+        printf("%s: other codes\n", name);
+        failures++;
+    }
+}
 static void glu_adapter_fwd_case(const unit_case &c)
 {
     const int N = c.N, F = c.F, ldg = 2 * F + 8, ldy = F + 16, lda = F + 24, wide = 40,
@@ -213,7 +243,22 @@ static void glu_adapter_fwd_case(const unit_case &c)
         }
     }
     launch({(unsigned)strips, (unsigned)((N + c.span - 1) / c.span)}, 256, units::glu_adapter_fwd,
-           y.p(), ldy, x.p(), ldg, a.p(), lda, part.p(), N, F, c.span, c.down);
+           y.p(), ldy, x.p(), ldg, a.p(), lda, part.p(), N, F, c.span, c.down, units::fp8_out{});
+    buf<u8> codes((size_t)(N * F));
+    floats scale((size_t)N), part2(part.v.size());
+    std::vector<u32> found((size_t)(2 * N));
+    std::vector<float> bound((size_t)N);
+    for (int n = 0; n < N; n++) {
+        const float gate = largest_in(x, n, ldg, 0, F), up = largest_in(x, n, ldg, F, F);
+        found[n] = float_bits(gate);
+        found[N + n] = float_bits(up);
+        bound[n] = gate * up;
+    }
+    launch({(unsigned)strips, (unsigned)((N + c.span - 1) / c.span)}, 256, coded::glu_codes_fwd,
+           nullptr, ldy, x.p(), ldg, a.p(), lda, part2.p(), N, F, c.span, c.down,
+           coded::fp8_out{codes.p(), scale.p(), found.data(), nullptr});
+    same_row_codes("glu_codes_fwd", y, ldy, F, codes, scale, bound);
+    same("glu_codes_fwd parts", part2, part.values(), 0);
     const unsigned blocks = (unsigned)(N * 4 + 255) / 256;
     const units::low_parts l = {part.p(), out.p(), ldo, strips, 1, {c.down, 0}, wide, {0.25f, 0}};
     launch({blocks, 1}, 256, units::adapter_sums, l, units::dw_parts{}, N, (int)blocks);
@@ -271,9 +316,28 @@ static void glu_adapter_bwd_case(const unit_case &c, bool over, bool add)
             want_a[r * F + f] = v;
         }
     acts &to = over ? x : d;
+    buf<u8> codes((size_t)(2 * N * F));
+    floats scale((size_t)N), low2(low.v.size()), dw2(dw.v.size());
+    std::vector<u32> found((size_t)(3 * N));
+    std::vector<float> bound((size_t)N);
+    for (int n = 0; n < N; n++) {
+        const float gate = largest_in(x, n, ldg, 0, F), up = largest_in(x, n, ldg, F, F),
+                    of_dy = largest_in(dy, n, ldy, 0, F);
+        found[n] = float_bits(gate);
+        found[N + n] = float_bits(up);
+        found[2 * N + n] = float_bits(of_dy);
+        bound[n] = of_dy * fmaxf(gate, 1.13f * up);
+    }
+    launch({(unsigned)strips, (unsigned)splits}, 256, coded::glu_codes_bwd, nullptr, ldg, x.p(),
+           ldg, dy.p(), ldy, b.p(), ldb, xa.p(), ldx, down.p(), ldd, low2.p(), dw2.p(), N, F,
+           c.span, coded::glu_ranks{c.gate, c.up, c.down},
+           coded::fp8_out{codes.p(), scale.p(), found.data(), found.data() + 2 * N});
     launch({(unsigned)strips, (unsigned)splits}, 256, units::glu_adapter_bwd, to.p(), ldg, x.p(),
            ldg, dy.p(), ldy, b.p(), ldb, xa.p(), ldx, down.p(), ldd, low.p(), dw.p(), N, F, c.span,
-           units::glu_ranks{c.gate, c.up, c.down});
+           units::glu_ranks{c.gate, c.up, c.down}, units::fp8_out{});
+    same_row_codes("glu_codes_bwd", to, ldg, 2 * F, codes, scale, bound);
+    same("glu_codes_bwd g", low2, low.values(), 0);
+    same("glu_codes_bwd dw", dw2, dw.values(), 0);
     const unsigned first = (unsigned)(N * 8 + 255) / 256;
     const i64 n_db = F * R, all = n_db + F * c.down;
     const units::low_parts l = {low.p(), out.p(),        ldo,  strips,

@@ -115,10 +115,24 @@ namespace outer
 #undef TOKENS
 #undef ZP
 #define AF_ACT 0
+#include "ops/common/fp8_codes.cuh"
 namespace units
 {
 #include "ops/glu/glu_adapter.cu"
 }
+/* with codes: C names must differ */
+#undef AF_CODES
+#define AF_CODES        1
+#define glu_adapter_fwd glu_codes_fwd
+#define glu_adapter_bwd glu_codes_bwd
+#define adapter_sums    codes_sums
+namespace coded
+{
+#include "ops/glu/glu_adapter.cu"
+}
+#undef glu_adapter_fwd
+#undef glu_adapter_bwd
+#undef adapter_sums
 #undef smem
 /* two sizes of heads, with few and many of them: C names must differ */
 #undef WARPS
