@@ -30,7 +30,7 @@ static double log_sum_exp(const float *x, int64_t n)
         top = x[i] > top ? x[i] : top;
     for (int64_t i = 0; i < n; i++)
         sum += exp((double)x[i] - top);
-    return top + log(sum);
+    return top + log(sum); // cppcheck-suppress invalidFunctionArg ; n > 0
 }
 
 /* The n largest, best first; of equal ones the smaller id. */

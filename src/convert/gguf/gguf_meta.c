@@ -325,7 +325,7 @@ static void put_gemma4(meta_writer *p, const af_model_spec *s, const af_hf_confi
 {
     uint8_t slides[AF_CONFIG_LAYERS_MAX];
     int32_t heads[AF_CONFIG_LAYERS_MAX], ffn[AF_CONFIG_LAYERS_MAX];
-    int64_t full = s->head_dim, local = s->head_dim;
+    int64_t full = s->head_dim, local = full;
     for (int i = 0; i < s->layers; i++) {
         slides[i] = s->layer[i].window > 0;
         heads[i] = s->layer[i].kv_heads;
