@@ -129,6 +129,39 @@ static void case_latent(rec *r)
     o = af_slice(g, af_reshape(g, o, 3, (int64_t[]){N, H, E}), 2, 0, V);
     finish(r, af_reshape(g, o, 2, (int64_t[]){N, H * V}));
 }
+/* ALiBi (block_alibi.c): three columns of each head have what a position adds to the score, three
+ * take away that of the query. The second sequence goes on at a later position. */
+static void case_alibi(rec *r)
+{
+    enum { N = 70, H = 4, E = 64, P = 3, X = 8 };
+    static const int32_t b[] = {0, 21, N};
+    static int32_t at[N];
+    af_graph *g = r->g;
+    for (int i = 0; i < N; i++)
+        at[i] = i < b[1] ? i : i + 500;
+    af_tensor *slope = rec_add(r, af_graph_weight(g, "s", AF_DTYPE_F32, 1, (int64_t[]){H}), 0.1, 5);
+    af_tensor *p = af_reshape(g, af_cast(g, ints(r, N, at), AF_DTYPE_F32), 2, (int64_t[]){N, 1});
+    af_tensor *left = af_mul(g, p, slope), *q[P + 2], *k[P + 2];
+    const int64_t own[3] = {N, H, 1}, ones[3] = {N, H, P}, rest[3] = {N, H, X - 2 * P};
+    q[0] = k[P] = af_graph_constant(g, r->t, 3, ones, 1);
+    for (int i = 0; i < P; i++) {
+        af_tensor *piece = af_cast(g, left, AF_DTYPE_BF16);
+        left = af_sub(g, left, af_cast(g, piece, AF_DTYPE_F32));
+        k[i] = af_reshape(g, af_cast(g, piece, r->t), 3, own);
+        q[i + 1] = af_scale(g, k[i], -1);
+    }
+    q[P + 1] = k[P + 1] = af_graph_constant(g, r->t, 3, rest, 0);
+    af_tensor *all[] = {af_concat(g, q, P + 2, 2), af_concat(g, k, P + 2, 2),
+                        af_graph_constant(g, r->t, 3, (int64_t[]){N, H, X}, 0)};
+    af_tensor *qkv = af_reshape(g, act_2(r, N, 3 * H * E), 3, (int64_t[]){N, 3 * H, E});
+    qkv = af_concat(g, (af_tensor *[]){qkv, af_concat(g, all, 3, 1)}, 2, 2);
+    qkv = af_reshape(g, qkv, 2, (int64_t[]){N, 3 * H * (E + X)});
+    const af_attention_opts a = {
+        .heads = H, .kv_heads = H, .head_dim = E + X, .scale = 0.125, .causal = true};
+    af_tensor *o = af_attention(g, qkv, ints(r, 3, b), &a);
+    o = af_slice(g, af_reshape(g, o, 3, (int64_t[]){N, H, E + X}), 2, 0, E);
+    finish(r, af_reshape(g, o, 2, (int64_t[]){N, H * E}));
+}
 /* gemma4: queries of one layer over keys and values of another, which are normed raw keys. */
 static void case_attention_shared(rec *r)
 {

@@ -333,6 +333,7 @@ static const test_case cases[] = {
     {"attention_sinks_slide", case_attention_sinks_slide, 1e-2},
     {"attention_sinks_odd", case_attention_sinks_odd, 1e-2},
     {"latent", case_latent, 1e-2},
+    {"alibi", case_alibi, 1e-2},
     {"attention_shared", case_attention_shared, 2e-2},
     {"attention_sinks_cached", case_attention_sinks_cached, 1e-2},
     {"xielu", case_xielu, 0},
