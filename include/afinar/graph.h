@@ -202,9 +202,11 @@ typedef struct af_rope_opts {
     double norm_eps;
     bool norm_plus_one;
     bool pairs; /* dimension 2i turns with 2i+1, instead of i with i + rotary_dim/2 */
-    /* queries are multiplied by 1 + query_beta * ln(1 + floor(position / query_length)); 0 = not */
+    /* queries are multiplied by 1 + query_beta * ln(1 + floor((position + query_from) /
+     * query_length)); query_beta 0 = not */
     double query_beta;
     int64_t query_length;
+    int query_from;
 } af_rope_opts;
 /* Rotary embedding of queries and keys: qkv [N][(H+2K)E], positions i32 [N], inv_freq f32
  * [rotary_dim/2] or NULL (norms only). -> as qkv. */
@@ -216,6 +218,8 @@ typedef struct af_attention_opts {
     double scale;   /* 0 = 1/sqrt(head_dim) */
     double softcap; /* 0 = none; scores become cap * tanh(score / cap) */
     int window;     /* 0 = none; a query at q sees keys k with q - window < k <= q */
+    int chunk;      /* af_attention_cached: 0 = none; a query sees keys of its own chunk of so many
+                       positions. Without a cache the bounds are cut instead: af_bounds_cut */
     bool causal;
     af_tensor *sinks; /* [H], or NULL: a logit per head that takes part in the softmax and has no
                          value */
@@ -226,6 +230,9 @@ typedef struct af_attention_opts {
  * matrix is never stored. */
 AF_API af_tensor *af_attention(af_graph *g, af_tensor *qkv, af_tensor *bounds,
                                const af_attention_opts *o);
+/* Sequences cut into pieces of `chunk` rows, the last one of each what is left: bounds i32 [S+1] of
+ * at most N rows -> i32 [S + N/chunk + 1], empty ones at the end. */
+AF_API af_tensor *af_bounds_cut(af_graph *g, af_tensor *bounds, int64_t chunk, int64_t N);
 /* Rows by their numbers: x [M][D], index i32 [N][2], back i32 [M][2] -> y [N][D], y[n] =
  * x[index[n][0]]
  * + x[index[n][1]]; -100 adds nothing. `back` says the same from the other side, for the gradient:

@@ -115,9 +115,13 @@ typedef union af_attr {
         bool pairs;
         double query_beta; /* 0 = queries are not scaled by position */
         int64_t query_length;
+        int query_from;
     } rope;
     struct {
-        int heads, kv_heads, head_dim, window;
+        int64_t chunk;
+    } cut;
+    struct {
+        int heads, kv_heads, head_dim, window, chunk;
         double scale, softcap;
         bool causal, paged; /* paged: it has the input */
     } attention;

@@ -52,8 +52,10 @@ void af_adapter_tokens_name(const af_adapter *a, int table, char name[AF_ADAPTER
 /* The stored name of A or B of a parameter of experts. */
 void af_adapter_experts_name(char name[AF_ADAPTER_NAME_BYTES], const af_adapter *a, int module,
                              char which);
-/* B [copies][out][rank] to PEFT's [out][rank * copies], and back. */
-void af_adapter_experts_pack(float *to, const af_adapter *a, int module);
+/* Columns of PEFT's A, or rows of its B, of a parameter of experts; and one of them in its order,
+ * A [copies * rank][columns], B [rows][rank * copies]. */
+int64_t af_adapter_experts_width(const af_adapter *a, int module, char which);
+void af_adapter_experts_pack(float *to, const af_adapter *a, int module, char which);
 AF_CHECKED af_status af_adapter_experts_read(af_adapter *a, int module, const af_weights *w,
                                              int *used, af_error *err);
 /* A folder of PEFT with older transformers has a module for every expert: then its config becomes

@@ -2,7 +2,10 @@
  *
  * PEFT wraps a module once for every parameter of it, the first in the innermost wrapper, so the
  * names of its tensors depend on what else is adapted. A is [X * r][in], row e * r + j; B is
- * [out][r * X], column j * X + e. Here both are one matrix after another. */
+ * [out][r * X], column j * X + e. Here both are one matrix after another.
+ *
+ * Of llama4, whose experts are [X][in][out] without a word that they are, PEFT takes inputs for
+ * outputs: its A is our B, and its B is our A. */
 #include "model/adapter_config.h"
 
 #include <math.h>
@@ -74,27 +77,41 @@ void af_adapter_experts_name(char name[AF_ADAPTER_NAME_BYTES], const af_adapter 
 /* Our row of PEFT's row o of B. */
 static int64_t own_row(const af_adapter *a, const af_module_spec *m, int64_t o)
 {
-    const bool pairs = a->spec->arch->experts_turned && m->group == AF_GROUP_EXPERTS_GATE_UP;
+    const bool pairs = a->spec->arch->experts_alternate && m->group == AF_GROUP_EXPERTS_GATE_UP;
     return pairs ? o % 2 * (m->out / 2) + o / 2 : o;
 }
 
-/* Moves B between our order and PEFT's. */
-static void move(float *own, float *theirs, const af_adapter *a, int module, bool out)
+/* Columns of PEFT's A, or rows of its B. */
+static int64_t width_of(const af_adapter *a, const af_module_spec *m, char which)
+{
+    return (which == 'A') != a->spec->arch->experts_swapped ? m->in : m->out;
+}
+
+/* Moves A or B of PEFT between our order and theirs. */
+static void move(float *theirs, const af_adapter *a, int module, char which, bool out)
 {
     const af_module_spec *m = &a->spec->module[module];
-    const int64_t R = a->module[module].rank, X = m->copies;
-    for (int64_t o = 0; o < m->out; o++)
+    const af_adapter_module *am = &a->module[module];
+    const bool first = (which == 'A') != a->spec->arch->experts_swapped; /* of ours */
+    const int64_t R = am->rank, X = m->copies, width = width_of(a, m, which);
+    for (int64_t w = 0; w < width; w++)
         for (int64_t j = 0; j < R; j++)
             for (int64_t e = 0; e < X; e++) {
-                float *p = own + (e * m->out + own_row(a, m, o)) * R + j;
-                float *q = theirs + o * R * X + j * X + e;
+                float *p = first ? am->a + (e * R + j) * m->in + w
+                                 : am->b + (e * m->out + own_row(a, m, w)) * R + j;
+                float *q = theirs + (which == 'A' ? (e * R + j) * width + w : (w * R + j) * X + e);
                 *(out ? q : p) = *(out ? p : q);
             }
 }
 
-void af_adapter_experts_pack(float *to, const af_adapter *a, int module)
+int64_t af_adapter_experts_width(const af_adapter *a, int module, char which)
 {
-    move(a->module[module].b, to, a, module, true);
+    return width_of(a, &a->spec->module[module], which);
+}
+
+void af_adapter_experts_pack(float *to, const af_adapter *a, int module, char which)
+{
+    move(to, a, module, which, true);
 }
 
 /* Projections of one expert in a module of all: gate and up, or one. */
@@ -136,7 +153,7 @@ af_status af_adapter_experts_read(af_adapter *a, int module, const af_weights *w
     const af_module_spec *m = &a->spec->module[module];
     af_adapter_module *am = &a->module[module];
     char name[AF_ADAPTER_NAME_BYTES];
-    float *theirs = NULL;
+    float *theirs[2] = {NULL, NULL};
     AF_TRY(af_adapter_alloc(a, &am->a, af_adapter_a_count(m, am->rank), err));
     AF_TRY(af_adapter_alloc(a, &am->b, af_adapter_b_count(m, am->rank), err));
     const int pieces = pieces_of(a->spec, m);
@@ -146,10 +163,13 @@ af_status af_adapter_experts_read(af_adapter *a, int module, const af_weights *w
     if (a->one_by_one)
         goto done;
     af_adapter_experts_name(name, a, module, 'A');
-    AF_TRY(af_adapter_read_tensor(a, &am->a, w, name, m->copies * am->rank, m->in, used, err));
+    AF_TRY(af_adapter_read_tensor(a, &theirs[0], w, name, m->copies * am->rank, width_of(a, m, 'A'),
+                                  used, err));
+    move(theirs[0], a, module, 'A', false);
     af_adapter_experts_name(name, a, module, 'B');
-    AF_TRY(af_adapter_read_tensor(a, &theirs, w, name, m->out, am->rank * m->copies, used, err));
-    move(am->b, theirs, a, module, false);
+    AF_TRY(af_adapter_read_tensor(a, &theirs[1], w, name, width_of(a, m, 'B'), am->rank * m->copies,
+                                  used, err));
+    move(theirs[1], a, module, 'B', false);
 done:
     return st;
 }

@@ -31,7 +31,8 @@ typedef struct item {
     int ndim;
     const float *data; /* NULL: rows of a tensor of the base, which was grown */
     int base;
-    int experts; /* 1 + the module whose B is written in PEFT's order; 0 = none */
+    int experts; /* 1 + the module whose A or B is written in PEFT's order; 0 = none */
+    char which;
 } item;
 
 /* Embedding and head of a vocabulary that was changed are part of the adapter, whoever trains
@@ -60,10 +61,13 @@ static int collect(const af_adapter *a, item *list)
         if (!am->rank)
             continue;
         if (af_module_is_experts(m)) {
-            list[n] = (item){.dim = {m->copies * am->rank, m->in}, .ndim = 2, .data = am->a};
+            const int64_t rank = am->rank * m->copies, in = af_adapter_experts_width(a, i, 'A'),
+                          out = af_adapter_experts_width(a, i, 'B');
+            list[n] =
+                (item){.dim = {rank, in}, .ndim = 2, .data = am->a, .experts = i + 1, .which = 'A'};
             af_adapter_experts_name(list[n++].name, a, i, 'A');
             list[n] = (item){
-                .dim = {m->out, am->rank * m->copies}, .ndim = 2, .data = am->b, .experts = i + 1};
+                .dim = {out, rank}, .ndim = 2, .data = am->b, .experts = i + 1, .which = 'B'};
             af_adapter_experts_name(list[n++].name, a, i, 'B');
             continue;
         }
@@ -142,7 +146,7 @@ static af_status write_item(const af_adapter *a, const item *e, af_safetensors_w
     float *packed = af_calloc((uint64_t)count, sizeof *packed);
     if (!packed)
         return af_fail_nomem(err, "an adapter of experts", bytes);
-    af_adapter_experts_pack(packed, a, e->experts - 1);
+    af_adapter_experts_pack(packed, a, e->experts - 1, e->which);
     const af_status st = af_safetensors_writer_data(w, packed, bytes, err);
     free(packed);
     return st;

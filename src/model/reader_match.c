@@ -433,7 +433,8 @@ static af_status match_head(af_model_reader *in, af_error *err)
 static bool is_other_modality(const char *name)
 {
     static const char *const parts[] = {"vision_tower.", "vision_model.", "multi_modal_projector.",
-                                        "audio_tower.",  "visual.",       "embed_vision."};
+                                        "audio_tower.",  "visual.",       "embed_vision.",
+                                        "embed_audio."};
     for (size_t i = 0; i < AF_LEN(parts); i++)
         if (strncmp(name, parts[i], strlen(parts[i])) == 0 ||
             (strncmp(name, "model.", 6) == 0 && strncmp(name + 6, parts[i], strlen(parts[i])) == 0))
@@ -472,7 +473,7 @@ static bool may_be_unused(const af_model_reader *in, const char *name)
         return true; /* a mask of old files */
     if ((in->spec.tied || in->head_copied) && af_ends_with(name, head))
         return true; /* the same values, or unused ones */
-    return af_model_reader_keeps(in, name);
+    return af_model_reader_keeps(in, name) || af_reader_is_unread_kv(&in->spec, name);
 }
 
 static int by_pointer(const void *a, const void *b)

@@ -2,6 +2,8 @@
  * experts are one tensor each or all in one. */
 #include "model/tensor_layout.h"
 
+#include <stdlib.h>
+
 enum { NAME_MAX_BYTES = 512 };
 
 static const char *const prefixes[] = {"model.", "language_model.model.", "model.language_model.",
@@ -91,4 +93,20 @@ void af_reader_find_experts(af_model_reader *in)
             s->experts_whole = false;
         return;
     }
+}
+
+bool af_reader_is_unread_kv(const af_model_spec *s, const char *name)
+{
+    static const char *const parts[] = {"k_proj.", "v_proj.", "k_norm.", "v_norm."};
+    static const char before[] = ".self_attn.";
+    char *rest;
+    const char *at = strstr(name, "layers.");
+    const long layer = at ? strtol(at + strlen("layers."), &rest, 10) : -1;
+    if (layer < 0 || layer >= s->layers || s->layer[layer].kv_from == layer ||
+        strncmp(rest, before, strlen(before)) != 0)
+        return false;
+    for (size_t i = 0; i < AF_LEN(parts); i++)
+        if (strncmp(rest + strlen(before), parts[i], strlen(parts[i])) == 0)
+            return true;
+    return false;
 }

@@ -254,21 +254,17 @@ af_status af_tensor_view_open(af_tensor_view *v, af_model_reader *in, const af_m
         v->overlay.row = from / af_model_tensor_cols(t);
         const af_model_spec *s = in->adapter->spec;
         const int m = tensor < 0 ? -1 : s->tensor[tensor].module;
-        if (m >= 0 && (t->stored || s->arch->linears_turned) && s->module[m].weight == tensor &&
-            af_disk_is_turned(s, tensor)) {
+        if (m >= 0 && s->module[m].weight == tensor && af_disk_is_turned(s, tensor)) {
             v->overlay.turned = s->module[m].in;
-            v->overlay.pairs = s->module[m].group == AF_GROUP_EXPERTS_GATE_UP;
+            v->overlay.pairs = s->tensor[tensor].alternates;
         }
     }
-    const bool turned = !t->stored && af_disk_is_turned(&in->spec, t->spec);
-    if (turned && in->spec.tensor[t->spec].ndim > 2 && !in->spec.tensor[t->spec].flat)
-        return af_fail(err, AF_EUNSUPPORTED,
-                       "experts of '%s' cannot be written to a folder from a GGUF file",
-                       in->spec.arch->model_type);
-    if (turned && t->ndim == 2) {
-        v->row = af_calloc((uint64_t)t->dim[0], sizeof *v->row);
+    if (!t->stored && af_disk_is_turned(&in->spec, t->spec)) {
+        const af_tensor_spec *own = &in->spec.tensor[t->spec];
+        const uint64_t cols = (uint64_t)own->dim[own->ndim - 1];
+        v->row = af_calloc(cols, sizeof *v->row);
         if (!v->row)
-            return af_fail_nomem(err, "a row of a tensor", (uint64_t)t->dim[0] * sizeof *v->row);
+            return af_fail_nomem(err, "a row of a tensor", cols * sizeof *v->row);
     }
     if (!t->stored)
         return AF_OK;
@@ -304,15 +300,21 @@ static void add_rest(const af_tensor_view *v, float *out)
         out[i] += (float)af_gguf_item_float(kv, i);
 }
 
-/* Rows of a matrix that lies turned in a folder: columns of ours. */
+/* Rows of matrices that lie turned in a folder, one after another: columns of ours. */
 static void columns_as_rows(const af_tensor_view *v, int64_t from, int64_t n, float *out)
 {
-    const int64_t rows = v->t->dim[1];
-    for (int64_t r = 0; r < rows; r++) {
-        af_model_reader_rows(v->in, v->t->spec, r, 1, v->row);
-        for (int64_t i = 0; i < n; i++)
-            out[i * rows + r] = v->row[from + i];
-    }
+    const af_tensor_spec *t = &v->in->spec.tensor[v->t->spec];
+    const int64_t cols = af_model_tensor_cols(v->t), base = from * cols;
+    const bool bias = t->slot == AF_SLOT_EXPERTS_GATE_UP_BIAS; /* its columns alone change places */
+    const int64_t outs = bias ? 1 : t->dim[t->ndim - 2], ins = bias ? 1 : t->dim[t->ndim - 1];
+    for (int64_t x = from / ins; x * ins < from + n; x++)
+        for (int64_t r = x * outs; r < (x + 1) * outs; r++) {
+            const int64_t first = bias ? 0 : AF_MAX(from - x * ins, INT64_C(0)),
+                          end = bias ? cols : AF_MIN(from + n - x * ins, ins);
+            af_model_reader_rows(v->in, v->t->spec, r, 1, v->row);
+            for (int64_t c = first; c < end; c++)
+                out[af_disk_at(t, r, c) - base] = v->row[c];
+        }
 }
 
 /* The same of experts [X * F][D]: gates or ups, which are rows of ours, or downs. */

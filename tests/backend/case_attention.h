@@ -65,6 +65,24 @@ static void case_attention_grouped(rec *r)
     grouped(r, 24, 2, 64, 50);
     grouped(r, 320, 40, 64, 0);
 }
+/* Chunks through a cache, with accesses of 16 bytes and without; and over bounds that are cut. */
+static void case_attention_chunks(rec *r)
+{
+    static const int32_t bounds[] = {0, 2, 2, 7}, start[] = {9, 3, 70}, b[] = {0, 70, 70, 133};
+    for (int i = 0; i < 2; i++) {
+        const int head = i ? 20 : 64;
+        const af_attention_opts o = {
+            .heads = 4, .kv_heads = 2, .head_dim = head, .chunk = 7 + 26 * i, .causal = true};
+        af_tensor *x = in_2(r, 9, (int64_t)8 * head);
+        af_tensor *cache = rec_add(
+            r, af_graph_state(r->g, "cache", r->t, 3, (int64_t[]){3, 90, (int64_t)4 * head}), -1,
+            1);
+        out(r, af_attention_cached(r->g, x, cache, ints(r, 4, bounds), ints(r, 3, start), &o));
+    }
+    const af_attention_opts o = {.heads = 4, .kv_heads = 2, .head_dim = 64, .causal = true};
+    finish(r, af_attention(r->g, act_2(r, 140, 8 * 64), af_bounds_cut(r->g, ints(r, 4, b), 33, 140),
+                           &o));
+}
 static void case_attention_back(rec *r)
 {
     cached(r, 128, 33, 0);

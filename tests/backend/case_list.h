@@ -46,6 +46,7 @@ static void case_rope_query(rec *r)
     af_rope_opts o = {.heads = 4, .kv_heads = 2, .head_dim = 32, .rotary_dim = 16};
     o.query_beta = 0.3;
     o.query_length = 2;
+    o.query_from = 1;
     af_tensor *f = rec_add(r, af_graph_input(r->g, "f", AF_DTYPE_F32, 1, (int64_t[]){8}), 0.01, 1);
     finish(r, af_rope(r->g, act_2(r, 9, 8 * 32), ints(r, 9, at), f, &o));
 }
@@ -328,6 +329,7 @@ static const test_case cases[] = {
     {"attention_cached", case_attention_cached, 0},
     {"attention_grouped", case_attention_grouped, 0},
     {"attention_pages", case_attention_pages, 0},
+    {"attention_chunks", case_attention_chunks, 1e-2},
     {"attention_back", case_attention_back, 0},
     {"attention_sinks", case_attention_sinks, 1e-2},
     {"attention_sinks_slide", case_attention_sinks_slide, 1e-2},

@@ -44,6 +44,7 @@ int main()
     fp8_case(144, 80);
     layernorm_case();
     sink_case();
+    cut_case();
     for (int kind = 0; kind < 12; kind++)
         unary_case(kind);
     for (int kind = 0; kind < 4; kind++) {

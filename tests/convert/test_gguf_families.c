@@ -105,7 +105,6 @@ static void test_what_gguf_lacks_is_refused(void **state)
         {"gpt_oss", "swiglu_limit is 0.8, and the file would be read as 7"},
         {"qwen3_5", "linear_value_head_dim other than linear_key_head_dim"},
         {"qwen3_next", "linear_value_head_dim other than linear_key_head_dim"},
-        {"granitemoehybrid", "norm over several groups (mamba_n_groups above 1)"},
         {"nemotron_h", "layers with an MLP and layers with experts"},
         {"glm4_moe", "n_group is 3, and the file would be read as 1"},
         {"deepseek_v2", "the number of experts that score their group (topk_method) is 1"},

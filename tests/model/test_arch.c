@@ -3,6 +3,7 @@
 #include "model_case.h"
 
 #include "base/log.h"
+#include "model/tensor_layout.h"
 
 static char last_warning[512];
 
@@ -219,10 +220,94 @@ static void test_text_parts_of_vision_models(void **state)
     }
 }
 
+/* Inside the whole model, llama4 is a causal model with its head, gemma3n one without. */
+static void test_names_inside_other_models(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type, *layer, *head;
+    } cases[] = {
+        {"llama4", "language_model.model.layers.1.self_attn.q_proj", "language_model.lm_head"},
+        {"gemma3n", "model.language_model.layers.1.self_attn.q_proj", "lm_head"},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char inner[64], text[1024], json[1400];
+        af_error err = {0};
+        af_hf_config c;
+        af_model_spec s;
+        bool found = false;
+        snprintf(inner, sizeof inner, "%s_text", cases[i].type);
+        snprintf(text, sizeof text, base_config, inner,
+                 ", \"num_kv_shared_layers\": 0, \"head_dim\": 4");
+        snprintf(json, sizeof json, "{\"model_type\": \"%s\", \"text_config\": %s}", cases[i].type,
+                 text);
+        CHECK_OK(spec_of(json, &s, &c, &err), err);
+        for (int k = 0; k < s.modules; k++)
+            found |= strcmp(s.module[k].path, cases[i].layer) == 0;
+        assert_true(found);
+        assert_string_equal(s.module[s.head_module].path, cases[i].head);
+        af_model_spec_clear(&s);
+        af_hf_config_clear(&c);
+    }
+}
+
+/* Folders of gemma3n have keys and values that no layer reads. */
+static void test_keys_of_layers_that_share(void **state)
+{
+    (void)state;
+    char text[1024];
+    af_error err = {0};
+    af_hf_config c;
+    af_model_spec s;
+    snprintf(text, sizeof text, base_config, "gemma3n_text",
+             ", \"num_kv_shared_layers\": 1, \"layer_types\": [\"full_attention\", "
+             "\"full_attention\"]");
+    CHECK_OK(spec_of(text, &s, &c, &err), err);
+    assert_int_equal(s.layer[1].kv_from, 0);
+    assert_true(
+        af_reader_is_unread_kv(&s, "model.language_model.layers.1.self_attn.k_proj.weight"));
+    assert_true(af_reader_is_unread_kv(&s, "model.layers.1.self_attn.v_norm.weight"));
+    assert_false(af_reader_is_unread_kv(&s, "model.layers.0.self_attn.k_proj.weight"));
+    assert_false(af_reader_is_unread_kv(&s, "model.layers.1.self_attn.q_proj.weight"));
+    assert_false(af_reader_is_unread_kv(&s, "model.layers.7.self_attn.k_proj.weight"));
+    assert_false(af_reader_is_unread_kv(&s, "model.norm.weight"));
+    af_model_spec_clear(&s);
+    af_hf_config_clear(&c);
+}
+
+/* Versions of transformers before 5.23 normed the whole row. */
+static void test_groups_of_gated_norms(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *version;
+        int64_t groups;
+    } cases[] = {{"4.57.1", 1},      {"5.22.2", 1}, {"5.23.0", 2},
+                 {"5.24.0.dev0", 2}, {"6.0.0", 2},  {"", 2}};
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char text[1024], more[256];
+        af_error err = {0};
+        af_hf_config c;
+        af_model_spec s;
+        snprintf(more, sizeof more,
+                 ", \"mamba_n_heads\": 4, \"mamba_n_groups\": 2, \"attn_layer_indices\": [1], "
+                 "\"transformers_version\": \"%s\"",
+                 cases[i].version);
+        snprintf(text, sizeof text, base_config, "bamba", more);
+        CHECK_OK(spec_of(text, &s, &c, &err), err);
+        CHECK_MSG(s.state.norm_groups == cases[i].groups, "version '%s'", cases[i].version);
+        af_model_spec_clear(&s);
+        af_hf_config_clear(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text_parts_of_vision_models),
+        cmocka_unit_test(test_names_inside_other_models),
+        cmocka_unit_test(test_keys_of_layers_that_share),
+        cmocka_unit_test(test_groups_of_gated_norms),
         cmocka_unit_test(test_hostile_values_are_refused),
         cmocka_unit_test(test_keys_the_family_does_not_read_change_nothing),
         cmocka_unit_test(test_unknown_families),

@@ -5,6 +5,8 @@
 #include "model/adapter_config.h"
 #include "train/run/method.h"
 
+#include <math.h>
+
 enum { NAMES = 64, NAME = 200 };
 
 /* "model.layers.1.mlp.up_proj" without its numbers. */
@@ -104,8 +106,69 @@ static void test_names_of_all_families(void **state)
     free(text);
 }
 
+/* PEFT takes inputs of llama4's experts for outputs: what it adds to the stored [in][out], B A of
+ * its own, is ours all the same. */
+static void test_experts_whose_sides_change_places(void **state)
+{
+    (void)state;
+    enum { R = 2, VALUES = 4096 };
+    static const char run_text[] =
+        "base_model: x\ndatasets: [{path: y}]\nadapter: lora\nlora_r: 2\noutput_dir: z\n"
+        "lora_target_parameters: [feed_forward.experts.gate_up_proj]\n";
+    static af_method_lists lists;
+    static float a[VALUES], b[VALUES], their_a[VALUES], their_b[VALUES];
+    af_error err = {0};
+    af_hf_config config;
+    af_model_spec spec;
+    af_run_config run = {0};
+    af_adapter_config c;
+    af_adapter *adapter = NULL;
+    char path[4400];
+    snprintf(path, sizeof path, "%s/families/llama4_text.json", golden_dir());
+    json_t *j = read_json(path);
+    char *keys = json_dumps(json_object_get(j, "config"), 0);
+    CHECK_OK(af_hf_config_parse(&config, keys, strlen(keys), "llama4", &err), err);
+    CHECK_OK(af_model_spec_init(&spec, &config, &err), err);
+    CHECK_OK(af_run_config_parse(&run, run_text, strlen(run_text), "run.yaml", NULL, 0, &err), err);
+    CHECK_OK(af_method_adapter(&c, &lists, &run, &spec, &err), err);
+    CHECK_OK(af_adapter_outline(&adapter, &c, &spec, &err), err);
+    int i = 0;
+    while (!(adapter->module[i].rank && af_module_is_experts(&spec.module[i])))
+        i++;
+    const af_module_spec *m = &spec.module[i];
+    const int64_t X = m->copies, I = m->in, O = m->out;
+    assert_true(X * R * I <= VALUES && X * R * O <= VALUES && adapter->module[i].rank == R);
+    for (int k = 0; k < VALUES; k++) {
+        a[k] = (float)formula_uniform("a", (uint64_t)k);
+        b[k] = (float)formula_uniform("b", (uint64_t)k);
+    }
+    adapter->module[i].a = a;
+    adapter->module[i].b = b;
+    assert_int_equal(af_adapter_experts_width(adapter, i, 'A'), O);
+    assert_int_equal(af_adapter_experts_width(adapter, i, 'B'), I);
+    af_adapter_experts_pack(their_a, adapter, i, 'A');
+    af_adapter_experts_pack(their_b, adapter, i, 'B');
+    for (int64_t e = 0; e < X; e++)
+        for (int64_t in = 0; in < I; in++)
+            for (int64_t o = 0; o < O; o++) {
+                double want = 0, got = 0;
+                for (int64_t r = 0; r < R; r++) {
+                    want += (double)b[(e * O + o) * R + r] * a[(e * R + r) * I + in];
+                    got += (double)their_b[(in * R + r) * X + e] * their_a[(e * R + r) * O + o];
+                }
+                assert_true(fabs(want - got) < 1e-6);
+            }
+    af_adapter_free(adapter);
+    af_run_config_clear(&run);
+    af_model_spec_clear(&spec);
+    af_hf_config_clear(&config);
+    free(keys);
+    json_decref(j);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names_of_all_families)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_names_of_all_families),
+                                       cmocka_unit_test(test_experts_whose_sides_change_places)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,9 +29,11 @@ def names(config):
     if config.model_type in ("nemotron_h", "mamba2", "falcon_h1"):  # out_proj is refused, and all-linear names it
         leaves = {k.rsplit(".", 1)[-1] for k, m in model.named_modules() if isinstance(m, torch.nn.Linear)}
         targets = sorted(leaves - {"out_proj", "lm_head"})
+    if config.model_type == "llama4_text":  # its router gives two tensors, which an adapter of PEFT cannot follow
+        targets = sorted({k.rsplit(".", 1)[-1] for k, m in model.named_modules() if isinstance(m, torch.nn.Linear)} - {"router", "lm_head"})
     model = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=targets, task_type="CAUSAL_LM"))
     keys = peft.get_peft_model_state_dict(model)
-    short = {re.sub(r"\.\d+(?=\.)", "", k[len("base_model.model."):].removesuffix(".lora_A.weight"))
+    short = {re.sub(r"\.\d+(?=\.)", "", k[len("base_model.model."):]).removesuffix(".lora_A.weight")
              for k in keys if k.endswith(".lora_A.weight")}
     return " ".join(sorted(short))
 

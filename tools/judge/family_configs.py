@@ -575,10 +575,10 @@ def minicpm3(j, r):
                                 "short_factor": [1.0 + r.random() for _ in range(rope // 2)],
                                 "long_factor": [1.0 + 3 * r.random() for _ in range(rope // 2)],
                                 "original_max_position_embeddings": r.choice([2, 64])}
-    return T.MiniCPM3Config(**c, q_lora_rank=r.choice([None, 12]), kv_lora_rank=r.choice([8, 16]), qk_rope_head_dim=rope,
-                            qk_nope_head_dim=r.choice([6, 8]), v_head_dim=r.choice([None, 6, 8]), scale_emb=r.choice([1, 2.5]),
-                            scale_depth=r.choice([None, 1.4]), dim_model_base=r.choice([None, 16]),
-                            attention_bias=r.random() < .3)
+    mup = r.choice([dict(scale_emb=12, scale_depth=1.4, dim_model_base=256),  # those of llama.cpp
+                    dict(scale_emb=r.choice([1, 2.5]), scale_depth=r.choice([None, 1.4]), dim_model_base=r.choice([None, 16]))])
+    return T.MiniCPM3Config(**c, **mup, q_lora_rank=r.choice([None, 12, 12]), kv_lora_rank=r.choice([8, 16]), qk_rope_head_dim=rope,
+                            qk_nope_head_dim=r.choice([6, 8]), v_head_dim=r.choice([None, 6, 8]), attention_bias=r.random() < .3)
 
 
 def hy_v3(j, r):
@@ -588,6 +588,43 @@ def hy_v3(j, r):
                         num_shared_experts=r.choice([1, 2]), moe_intermediate_size=r.choice([8, 16]),
                         router_scaling_factor=r.choice([1.0, 2.5]),
                         mlp_layer_types=r.choice([None, [r.choice(["dense", "sparse"]) for _ in range(n)]]))
+
+
+def llama4_text(j, r):
+    c = plain(j, r)
+    if r.random() < .3:  # what llama.cpp has a form for
+        c["num_hidden_layers"] = r.choice([3, 5])
+        return T.Llama4TextConfig(**c, intermediate_size_mlp=r.choice([24, 40]), num_local_experts=r.choice([3, 6]),
+                                  num_experts_per_tok=r.choice([1, 1, 2]), interleave_moe_layer_step=r.choice([1, 2]))
+    n = c["num_hidden_layers"]
+    more = r.choice([{}, dict(moe_layers=[i for i in range(n) if r.random() < .6]), dict(interleave_moe_layer_step=2)])
+    return T.Llama4TextConfig(**c, **more, intermediate_size_mlp=r.choice([24, 40]), num_local_experts=r.choice([3, 6]),
+                              num_experts_per_tok=r.choice([1, 1, 2]), use_qk_norm=r.random() < .7, attention_bias=r.random() < .3,
+                              no_rope_layers=r.choice([None, [r.choice([0, 1]) for _ in range(n)]]),
+                              no_rope_layer_interval=r.choice([2, 3, 4]), attention_chunk_size=r.choice([3, 8, 8192]),
+                              attn_temperature_tuning=r.random() < .8, floor_scale=r.choice([2, 5, 8192]),
+                              attn_scale=r.choice([0.1, 0.4]), layer_types=r.choice([None, None, [
+                                  r.choice(["chunked_attention", "full_attention"]) for _ in range(n)]]))
+
+
+def gemma3n_text(j, r):
+    c = plain(j, r, kinds=["default"])
+    n = c["num_hidden_layers"]
+    c["hidden_size"] = c["num_attention_heads"] * r.choice([6, 10, 14])
+    c.pop("rope_parameters")
+    kinds = [r.choice(["sliding_attention", "full_attention"]) for _ in range(n)]
+    shared = r.choice([0, 1, 2])
+    kinds[0], kinds[1] = "sliding_attention", "full_attention"
+    shared = min(shared, n - 2)
+    streams = r.choice([2, 3, 4])
+    return T.Gemma3nTextConfig(**{**c, "intermediate_size": r.choice([36, [r.choice([20, 36]) for _ in range(n)]])}, sliding_window=r.choice([3, 9]), layer_types=kinds, num_kv_shared_layers=shared,
+                               vocab_size_per_layer_input=c["vocab_size"], hidden_size_per_layer_input=r.choice([4, 8]),
+                               laurel_rank=r.choice([3, 8]), altup_num_inputs=streams, altup_active_idx=r.randrange(streams),
+                               altup_correct_scale=r.random() < .7, attention_bias=r.random() < .3,
+                               final_logit_softcapping=r.choice([3.0, 30.0]), activation_sparsity_pattern=r.choice([
+                                   None, [r.choice([0.0, 0.5, 0.95, 0.3]) for _ in range(n)]]),
+                               rope_parameters={k + "_attention": {"rope_type": "default", "rope_theta": r.choice([1e4, 777.0])}
+                                                for k in ("full", "sliding")})
 
 
 def cohere2_moe(j, r):
@@ -680,6 +717,6 @@ CONFIGS = {f.__name__: f for f in (
     granitemoe, granitemoeshared, granitemoe_swa, granite_swa, cwm, ministral, helium, jais2, vaultgemma, hunyuan_v1_moe,
     ernie4_5_moe, minimax_m2, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,
     gpt_neox, falcon, gpt2, gpt_bigcode, gptj, codegen, opt, persimmon, phimoe, hyperclovax,
-    minicpm3, hy_v3, cohere2_moe, olmo, nanochat, gpt_neo, nemotron_h, bamba, mamba2, falcon_h1,
+    minicpm3, hy_v3, llama4_text, gemma3n_text, cohere2_moe, olmo, nanochat, gpt_neo, nemotron_h, bamba, mamba2, falcon_h1,
     bloom, mpt, falcon_alibi,
     opt_350m, dbrx)}

@@ -41,6 +41,20 @@ static int64_t group_best(const af_model_spec *s)
     return groups(s) > 1 ? s->router.group_best : 0;
 }
 
+/* How queries grow with the position, where a layer has such. */
+static double query_scale(const af_model_spec *s)
+{
+    bool any = !s->arch->query_scale_still;
+    for (int i = 0; i < s->layers; i++)
+        any |= s->layer[i].rope < 0;
+    return any ? s->query_scale : 0;
+}
+
+static double query_length(const af_model_spec *s)
+{
+    return query_scale(s) > 0 ? (double)s->query_scale_from : 0;
+}
+
 /* Sizes of the layers as one number. */
 static double layer_sum(const af_model_spec *s)
 {
@@ -98,6 +112,10 @@ static af_status check_sizes(const af_model_spec *a, const af_model_spec *b, af_
          b->attn_scale},
         {"alibi", a->alibi, b->alibi},
         {"clip_qkv", a->qkv_clip, b->qkv_clip},
+        {"attn_scale (attn_temperature_tuning, llama_4_scaling_beta)", query_scale(a),
+         query_scale(b)},
+        {"floor_scale", query_length(a), query_length(b)},
+        {"use_qk_norm", a->qk_norm_still, b->qk_norm_still},
         {"attn_logit_softcapping", a->attn_softcap, b->attn_softcap},
         {"final_logit_softcapping", a->logit_softcap, b->logit_softcap},
         {"embedding_multiplier", a->embed_scale, b->embed_scale},
@@ -144,6 +162,13 @@ static af_status check_windows(const af_model_spec *a, const af_model_spec *b, a
                      a->arch->gguf, a->layer[i].window);
         return AF_OK;
     }
+    for (int i = 0; i < a->layers; i++)
+        if (a->layer[i].chunk != b->layer[i].chunk)
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "GGUF cannot describe this model: the chunks of layer %d "
+                           "(attention_chunk_size, layer_types) are %d tokens, and the file would "
+                           "be read with %d",
+                           i, a->layer[i].chunk, b->layer[i].chunk);
     for (int i = 0; i < a->layers; i++)
         if (a->layer[i].window != b->layer[i].window)
             return af_fail(err, AF_EUNSUPPORTED,
@@ -260,6 +285,9 @@ static const taker *taker_of(const char *arch)
         {"granitemoe", .biases = true, .freqs = true, .factors = true, .tied = true,
          .untied = true},
         {"minimax-m2", .untied = true},
+        {"llama4", .freqs = true, .tied = true, .untied = true},
+        {"minicpm3", .factors = true, .tied = true, .untied = true},
+        {"mamba2", .convs = true, .tied = true, .untied = true},
         {"dots1", .untied = true},
         {"exaone-moe", .freqs = true, .untied = true},
         {"mellum", .untied = true},
@@ -328,7 +356,13 @@ af_status af_gguf_check_supported(const af_model_spec *s, af_error *err)
         what = "norm over several groups (mamba_n_groups above 1)";
     else if (s->arch->plain_mlp && s->experts && has_slot(s, AF_SLOT_UP))
         what = "layers with an MLP and layers with experts (- and E of hybrid_override_pattern)";
-    else if (s->state.norm_groups && !has_slot(s, AF_SLOT_CONV_BIAS))
+    else if (s->arch->gguf_kv_whole && !s->latent.q_lora_rank)
+        what = "queries without a low rank (q_lora_rank null)";
+    else if (strcmp(s->arch->gguf, "llama4") == 0 && s->layers < 4)
+        what = "model of fewer than 4 layers";
+    else if (s->recurrent && !has_slot(s, AF_SLOT_CONV_BIAS) &&
+             (strncmp(s->arch->gguf, "nemotron_h", 10) == 0 ||
+              strcmp(s->arch->gguf, "mamba2") == 0))
         what = "convolutions without biases (use_conv_bias false)";
     else if (t->convs && !s->recurrent)
         what = "model without Mamba layers";

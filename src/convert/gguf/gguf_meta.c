@@ -1,6 +1,6 @@
 #define _GNU_SOURCE /* strcasestr */
 /* gguf_meta.c - general.* and ARCH.* keys; see gguf_meta.h. */
-#include "convert/gguf/gguf_meta.h"
+#include "convert/gguf/meta_writer.h"
 
 #include "base/log.h"
 #include "convert/input/folder_text.h"
@@ -11,42 +11,9 @@
 
 #define FILE_BYTES_MAX (UINT64_C(256) << 20)
 
-typedef struct meta_writer {
-    af_gguf_writer *w;
-    const char *arch;
-    af_status st;
-    af_error *err;
-} meta_writer;
-
 static bool is_latent(const meta_writer *p)
 {
     return strcmp(p->arch, "deepseek2") == 0 || strcmp(p->arch, "mistral4") == 0;
-}
-
-static const char *key_of(const meta_writer *p, char *buf, size_t size, const char *suffix)
-{
-    snprintf(buf, size, "%s.%s", p->arch, suffix);
-    return buf;
-}
-
-static void put_u32(meta_writer *p, const char *suffix, int64_t v)
-{
-    char key[128];
-    if (p->st == AF_OK)
-        p->st = af_gguf_put_u32(p->w, key_of(p, key, sizeof key, suffix), (uint32_t)v, p->err);
-}
-
-static void put_f32(meta_writer *p, const char *suffix, double v)
-{
-    char key[128];
-    if (p->st == AF_OK)
-        p->st = af_gguf_put_f32(p->w, key_of(p, key, sizeof key, suffix), (float)v, p->err);
-}
-
-static void put_str(meta_writer *p, const char *key, const char *s)
-{
-    if (p->st == AF_OK)
-        p->st = af_gguf_put_str(p->w, key, s, strlen(s), p->err);
 }
 
 void af_model_title(char *out, size_t size, const char *folder)
@@ -87,13 +54,6 @@ static bool has_key(const af_hf_config *c, const char *key)
     const json_t *text = json_object_get(raw, "text_config");
     const json_t *v = json_object_get(text ? text : raw, key);
     return v && !json_is_null(v);
-}
-
-static void put_bool(meta_writer *p, const char *suffix, bool value)
-{
-    char key[128];
-    if (p->st == AF_OK)
-        p->st = af_gguf_put_bool(p->w, key_of(p, key, sizeof key, suffix), value, p->err);
 }
 
 /* Two sets of factors (tensors) and how much attention grows; phi3 always has the old length. */
@@ -175,9 +135,15 @@ static void put_latent(meta_writer *p, const af_model_spec *s, const af_hf_confi
 {
     const af_latent_keys *k = &s->latent;
     put_u32(p, "vocab_size", c->vocab_size);
-    put_u32(p, "attention.head_count_kv", 1);
     put_u32(p, "attention.q_lora_rank", k->q_lora_rank);
     put_u32(p, "attention.kv_lora_rank", k->kv_lora_rank);
+    if (s->arch->gguf_kv_whole) { /* the heads are those of the model */
+        put_u32(p, "attention.head_count_kv", s->heads);
+        put_u32(p, "attention.key_length", k->qk_nope_dim + k->qk_rope_dim);
+        put_u32(p, "attention.value_length", k->v_dim);
+        return;
+    }
+    put_u32(p, "attention.head_count_kv", 1);
     put_u32(p, "attention.key_length", k->kv_lora_rank + k->qk_rope_dim);
     put_u32(p, "attention.value_length", k->kv_lora_rank);
     put_u32(p, "attention.key_length_mla", k->qk_nope_dim + k->qk_rope_dim);
@@ -198,106 +164,6 @@ static void put_latent(meta_writer *p, const af_model_spec *s, const af_hf_confi
                      s->eps);
 }
 
-static void put_array(meta_writer *p, const char *suffix, af_gguf_type type, const void *v, int n)
-{
-    char key[128];
-    if (p->st == AF_OK)
-        p->st = af_gguf_put_array(p->w, key_of(p, key, sizeof key, suffix), type, v, (uint64_t)n,
-                                  p->err);
-}
-
-/* Layers without keys and values have none of their heads. */
-static void put_kv_heads(meta_writer *p, const af_model_spec *s)
-{
-    char key[128];
-    int32_t heads[AF_CONFIG_LAYERS_MAX];
-    for (int i = 0; i < s->layers; i++)
-        heads[i] = s->layer[i].mixer == AF_MIXER_ATTENTION ? s->layer[i].kv_heads : 0;
-    if (p->st == AF_OK)
-        p->st = af_gguf_put_array(p->w, key_of(p, key, sizeof key, "attention.head_count_kv"),
-                                  AF_GGUF_I32, heads, (uint64_t)s->layers, p->err);
-}
-
-/* Which positions (time, height, width) turn which dimensions: of text, all three are the same. */
-static void put_rope_sections(meta_writer *p, const af_hf_config *c)
-{
-    enum { SECTIONS = 4 };
-    int32_t n[SECTIONS] = {11, 11, 10};
-    const json_t *raw = (const json_t *)c->raw, *text = json_object_get(raw, "text_config");
-    const json_t *rope = json_object_get(text ? text : raw, "rope_parameters");
-    const json_t *own = json_object_get(rope, "mrope_section");
-    for (size_t i = 0; own && i < SECTIONS; i++)
-        n[i] = (int32_t)json_integer_value(json_array_get(own, i));
-    put_array(p, "rope.dimension_sections", AF_GGUF_I32, n, SECTIONS);
-}
-
-static void put_ssm(meta_writer *p, const af_state_keys *k)
-{
-    put_u32(p, "ssm.conv_kernel", k->conv_kernel);
-    put_u32(p, "ssm.state_size", k->key_dim);
-    put_u32(p, "ssm.group_count", k->key_heads);
-    put_u32(p, "ssm.time_step_rank", k->heads);
-    put_u32(p, "ssm.inner_size", k->heads * k->head_dim);
-}
-
-/* Layers of one half alone: those with an MLP or experts have its width, others 0. */
-static void put_nemotron(meta_writer *p, const af_model_spec *s)
-{
-    int32_t ffn[AF_CONFIG_LAYERS_MAX];
-    for (int i = 0; i < s->layers; i++)
-        ffn[i] = (int32_t)(s->layer[i].mlp == AF_MLP_EXPERTS ? s->expert_ffn : s->layer[i].ffn);
-    put_array(p, "feed_forward_length", AF_GGUF_I32, ffn, s->layers);
-    put_u32(p, "vocab_size", s->vocab);
-    put_f32(p, "attention.layer_norm_epsilon", s->eps); /* asked for, too */
-    put_u32(p, "rope.dimension_count", s->head_dim);
-    put_ssm(p, &s->state);
-    if (s->router.latent)
-        put_u32(p, "moe_latent_size", s->router.latent);
-    if (s->state.step_min > 0)
-        af_log_write(AF_LOG_WARN,
-                     "llama.cpp does not hold time steps of Mamba layers above time_step_min (%g), "
-                     "as transformers does",
-                     s->state.step_min);
-}
-
-static void put_delta_net(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
-{
-    uint8_t state[AF_CONFIG_LAYERS_MAX];
-    int every = 0;
-    for (int i = 0; i < s->layers; i++) {
-        state[i] = s->layer[i].mixer == AF_MIXER_DELTA_NET;
-        every = every || state[i] ? every : i + 1;
-    }
-    put_ssm(p, &s->state);
-    put_array(p, "attention.recurrent_layers", AF_GGUF_BOOL, state, s->layers);
-    put_u32(p, "full_attention_interval", every ? every : s->layers + 1);
-    if (strncmp(p->arch, "qwen35", 6) == 0)
-        put_rope_sections(p, c);
-}
-
-/* What families with state layers have. */
-static void put_state(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
-{
-    enum { SIGMOID = 2 };
-    if (strncmp(p->arch, "lfm2", 4) == 0) {
-        put_u32(p, "vocab_size", c->vocab_size);
-        put_u32(p, "shortconv.l_cache", s->state.conv_kernel);
-    }
-    if (strcmp(p->arch, "lfm2moe") == 0) {
-        put_u32(p, "leading_dense_block_count", c->mlp_only_count);
-        put_u32(p, "expert_gating_func", SIGMOID);
-    }
-    if (strncmp(p->arch, "qwen35", 6) == 0 || strcmp(p->arch, "qwen3next") == 0)
-        put_delta_net(p, s, c);
-    if (strncmp(p->arch, "nemotron_h", 10) == 0)
-        put_nemotron(p, s);
-    if (strcmp(p->arch, "granitehybrid") == 0) {
-        put_u32(p, "vocab_size", c->vocab_size);
-        put_ssm(p, &s->state);
-        put_bool(p, "rope.scaling.finetuned", c->no_rope == NULL); /* its word for "turns" */
-    }
-}
-
 /* What dense families have beyond llama. */
 static void put_dense(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
 {
@@ -311,7 +177,7 @@ static void put_dense(meta_writer *p, const af_model_spec *s, const af_hf_config
         put_f32(p, "attention.clamp_kqv", c->qkv_clip);
     if (strcmp(p->arch, "mpt") == 0)
         put_f32(p, "attention.max_alibi_bias", s->alibi);
-    if (c->query_scaling_beta > 0)
+    if (c->query_scaling_beta > 0 && strcmp(p->arch, "llama4") != 0)
         put_f32(p, "attention.temperature_scale", c->query_scaling_beta);
     if (strcmp(p->arch, "falcon") == 0)
         put_str(p, "falcon.tensor_data_layout", "jploski"); /* q|k|v */
@@ -370,8 +236,14 @@ static void put_experts(meta_writer *p, const af_model_spec *s, const af_hf_conf
     if (c->router.shared_ffn && (!is_one_of(a, deepseek) || strcmp(a, "exaone-moe") == 0 ||
                                  strcmp(a, "nemotron_h_moe") == 0))
         put_u32(p, "expert_shared_feed_forward_length", c->router.shared_ffn);
-    if (strcmp(a, "minimax-m2") == 0)
+    if (strcmp(a, "minimax-m2") == 0 || strcmp(a, "hy_v3") == 0)
         put_u32(p, "expert_gating_func", SIGMOID);
+    if (strcmp(a, "hy_v3") == 0) {
+        put_f32(p, "expert_weights_scale", c->router.scale);
+        put_bool(p, "expert_weights_norm", c->norm_topk_prob);
+    }
+    if (strcmp(a, "llama4") == 0)
+        put_u32(p, "interleave_moe_layer_step", dense_lead(s) + 1);
     if (strcmp(a, "ernie4_5-moe") == 0) {
         put_u32(p, "interleave_moe_layer_step", 1);
         put_u32(p, "leading_dense_block_count", dense_lead(s));
@@ -394,7 +266,7 @@ static void put_family(meta_writer *p, const af_model_spec *s, const af_hf_confi
     const char *a = p->arch;
     const bool gemma = strncmp(a, "gemma", 5) == 0;
     if (strcmp(a, "llama") == 0 || strcmp(a, "smollm3") == 0 || strcmp(a, "granite") == 0 ||
-        strcmp(a, "granitemoe") == 0 || strcmp(a, "afmoe") == 0) {
+        strcmp(a, "granitemoe") == 0 || strcmp(a, "afmoe") == 0 || strcmp(a, "llama4") == 0) {
         put_u32(p, "vocab_size", c->vocab_size);
         put_u32(p, "rope.dimension_count", s->rope[0].rotary_dim);
     }
@@ -455,6 +327,7 @@ af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_h
     char title[256], label[32];
     const bool gemma = strncmp(p.arch, "gemma", 5) == 0;
     const bool latent = s->latent.kv_lora_rank > 0, gemma4 = strcmp(p.arch, "gemma4") == 0;
+    const bool bare = strcmp(p.arch, "mamba2") == 0; /* neither attention nor an MLP */
     const bool own_head = has_key(c, "head_dim") || gemma || s->head_dim * s->heads != s->width;
     if (c->rope.type == AF_ROPE_DYNAMIC)
         af_log_write(AF_LOG_WARN,
@@ -472,15 +345,15 @@ af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_h
     put_u32(&p, "context_length", c->max_position_embeddings);
     put_u32(&p, "embedding_length", s->width);
     if (!gemma4 && strncmp(p.arch, "nemotron_h", 10) != 0)
-        put_u32(&p, "feed_forward_length", s->ffn);
-    put_u32(&p, "attention.head_count", s->heads);
+        put_u32(&p, "feed_forward_length", bare ? 0 : s->ffn);
+    put_u32(&p, "attention.head_count", bare ? 0 : s->heads);
     if (gemma4)
         put_gemma4(&p, s, c);
     else if (latent)
         put_latent(&p, s, c);
-    else if (s->recurrent && strncmp(p.arch, "qwen", 4) != 0)
-        put_kv_heads(&p, s);
-    else
+    else if (s->recurrent && strncmp(p.arch, "qwen", 4) != 0 && !bare)
+        af_meta_put_kv_heads(&p, s);
+    else if (!bare)
         put_u32(&p, "attention.head_count_kv", s->kv_heads);
     put_rope_scaling(&p, c);
     if (!gemma || c->has_local_rope || c->rope.theta != 10000)
@@ -489,13 +362,13 @@ af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_h
             s->arch->layer_norm ? "attention.layer_norm_epsilon"
                                 : "attention.layer_norm_rms_epsilon",
             c->rms_norm_eps);
-    if (own_head && !latent && !gemma4) {
+    if (own_head && !latent && !gemma4 && !bare) {
         put_u32(&p, "attention.key_length", s->head_dim);
         put_u32(&p, "attention.value_length", s->head_dim);
     }
     put_family(&p, s, c);
     put_dense(&p, s, c);
-    put_state(&p, s, c);
+    af_meta_put_state(&p, s, c);
     if (p.st == AF_OK)
         p.st = af_gguf_put_u32(w, "general.file_type", (uint32_t)file_type, err);
     if (p.st == AF_OK)

@@ -151,7 +151,8 @@ static void list_tensor(gguf_export *j, int i)
         list_gate_up_bias(j, i);
         return;
     }
-    if (s->slot == AF_SLOT_KV_B && !af_weights_find(j->in->weights, s->gguf)) {
+    if (s->slot == AF_SLOT_KV_B && !arch->gguf_kv_whole &&
+        !af_weights_find(j->in->weights, s->gguf)) {
         list_kv_split(j, i);
         return;
     }

@@ -98,7 +98,7 @@ void af_config_dense(json_t *o, const af_hf_config *c)
         json_object_set_new(o, "use_parallel_residual", json_boolean(c->use_parallel_residual));
         json_object_set_new(o, "qk_layernorm", json_boolean(c->qk_norm));
     }
-    if (c->query_scaling_beta > 0)
+    if (c->query_scaling_beta > 0 && !is(c, "llama4_text"))
         json_object_set_new(json_object_get(o, "rope_parameters"), "llama_4_scaling_beta",
                             short_real(c->query_scaling_beta));
 }

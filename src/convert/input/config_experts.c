@@ -67,6 +67,41 @@ static void put_ernie(json_t *o, const af_hf_config *c)
     put_int(o, "moe_layer_interval", 1);
 }
 
+static void put_hy_v3(json_t *o, const af_hf_config *c)
+{
+    json_t *types = json_array();
+    for (int64_t i = 0; i < c->num_hidden_layers; i++) {
+        bool dense = false;
+        for (int k = 0; k < c->mlp_only_count; k++)
+            dense |= c->mlp_only_layers[k] == i;
+        json_array_append_new(types, json_string(dense ? "dense" : "sparse"));
+    }
+    json_object_set_new(o, "mlp_layer_types", types);
+    put_int(o, "num_shared_experts", shared_count(c));
+    json_object_set_new(o, "router_scaling_factor", json_real(c->router.scale));
+}
+
+/* muP in its own words; the numbers are llama.cpp's. */
+static void put_minicpm3(json_t *o, const af_hf_config *c)
+{
+    json_object_set_new(o, "scale_emb", json_real(c->embedding_multiplier));
+    json_object_set_new(o, "scale_depth", json_real(1.4));
+    put_int(o, "dim_model_base", 256);
+}
+
+/* Its kinds of layers are those it has without a list. */
+static void put_llama4(json_t *o, const af_hf_config *c)
+{
+    json_object_del(o, "layer_types");
+    json_object_del(o, "sliding_window");
+    put_int(o, "num_local_experts", c->num_experts);
+    put_int(o, "intermediate_size_mlp", c->dense_ffn);
+    put_int(o, "interleave_moe_layer_step", c->decoder_sparse_step);
+    put_int(o, "attention_chunk_size", c->sliding_window ? c->sliding_window : 8192);
+    put_int(o, "floor_scale", c->query_scaling_length);
+    json_object_set_new(o, "use_qk_norm", json_boolean(c->qk_norm));
+}
+
 void af_config_experts(json_t *o, const af_hf_config *c)
 {
     static const char *const deepseek[] = {"deepseek_v2", "deepseek_v3", "glm4_moe",
@@ -92,4 +127,10 @@ void af_config_experts(json_t *o, const af_hf_config *c)
         put_afmoe(o, c);
     if (is(c, "ernie4_5_moe"))
         put_ernie(o, c);
+    if (is(c, "hy_v3"))
+        put_hy_v3(o, c);
+    if (is(c, "minicpm3"))
+        put_minicpm3(o, c);
+    if (is(c, "llama4_text"))
+        put_llama4(o, c);
 }

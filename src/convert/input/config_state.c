@@ -66,6 +66,22 @@ static void put_nemotron(json_t *o, const af_hf_config *c)
         put_int(o, "moe_latent_size", c->router.latent);
 }
 
+static void put_mamba2(json_t *o, const af_hf_config *c)
+{
+    const af_state_keys *k = &c->state;
+    put_int(o, "conv_kernel", k->conv_kernel);
+    put_int(o, "state_size", k->key_dim);
+    put_int(o, "n_groups", k->key_heads);
+    put_int(o, "num_heads", k->heads);
+    put_int(o, "head_dim", k->head_dim);
+    put_int(o, "expand", k->heads * k->head_dim / AF_MAX(c->hidden_size, 1));
+    json_object_set_new(o, "use_conv_bias", json_boolean(k->conv_bias));
+    json_object_set_new(o, "layer_norm_epsilon", json_real((double)(float)c->rms_norm_eps));
+    json_object_del(o, "num_attention_heads");
+    json_object_del(o, "num_key_value_heads");
+    json_object_del(o, "intermediate_size");
+}
+
 void af_config_state(json_t *o, const af_hf_config *c)
 {
     const af_state_keys *k = &c->state;
@@ -79,6 +95,8 @@ void af_config_state(json_t *o, const af_hf_config *c)
         put_int(o, "num_dense_layers", c->mlp_only_count);
         json_object_set_new(o, "use_expert_bias", json_true());
     }
+    if (strcmp(c->model_type, "mamba2") == 0)
+        put_mamba2(o, c);
     if (strcmp(c->model_type, "nemotron_h") == 0)
         put_nemotron(o, c);
     if (strcmp(c->model_type, "granitemoehybrid") == 0)

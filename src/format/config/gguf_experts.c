@@ -114,6 +114,58 @@ static af_status get_slides(const metadata *m, af_error *err)
     return AF_OK;
 }
 
+/* Layers without a router have no experts. */
+static af_status get_dense_layers(const metadata *m, af_error *err)
+{
+    af_hf_config *c = m->c;
+    const int64_t n = AF_MIN(AF_MAX(c->num_hidden_layers, 0), (int64_t)AF_CONFIG_LAYERS_MAX);
+    int64_t *dense = af_arena_take(&c->arena, (uint64_t)AF_MAX(n, 1) * sizeof *dense);
+    if (!dense)
+        return af_fail_nomem(err, "dense layers", (uint64_t)n * sizeof *dense);
+    c->mlp_only_layers = dense;
+    for (int64_t i = 0; i < n; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%" PRId64 ".ffn_gate_inp.weight", i);
+        if (!af_gguf_find(m->g, name))
+            dense[c->mlp_only_count++] = i;
+    }
+    return AF_OK;
+}
+
+static af_status get_hy_v3(const metadata *m, af_error *err)
+{
+    af_hf_config *c = m->c;
+    af_status st = AF_OK;
+    AF_TRY(get_dense_layers(m, err));
+    AF_TRY(get_shared_width(m, c->moe_intermediate_size, err));
+    c->router.sigmoid = c->router.choice_bias = true;
+    c->router.eps = 1e-20;
+    c->router.scale = get_num(m, "expert_weights_scale", 1);
+    c->norm_topk_prob = get_int(m, "expert_weights_norm", 0) != 0;
+done:
+    return st;
+}
+
+/* What the file does not say is the same in all of llama.cpp's. */
+static af_status get_llama4(const metadata *m, af_error *err)
+{
+    enum { CHUNK = 8192, MAVERICK = 128 };
+    af_hf_config *c = m->c;
+    char key[128];
+    if (af_gguf_find_kv(m->g, key_of(m, "attention.sliding_window", key)) && !c->sliding_window)
+        return af_fail(err, AF_EUNSUPPORTED, "%s is 0: a llama4 without chunks is not supported",
+                       key);
+    c->dense_ffn = c->intermediate_size;
+    c->intermediate_size = c->router.shared_ffn = c->moe_intermediate_size;
+    c->decoder_sparse_step = get_int(m, "interleave_moe_layer_step", 1);
+    c->norm_topk_prob = false;
+    c->router.sigmoid = c->router.scale_input = true;
+    c->qk_norm = c->num_experts != MAVERICK;
+    c->query_scaling_beta = 0.1;
+    c->query_scaling_length = c->sliding_window = CHUNK;
+    return AF_OK;
+}
+
 af_status af_config_gguf_experts(af_hf_config *c, const af_gguf *g, const char *arch, af_error *err)
 {
     const metadata m = {c, g, arch};
@@ -147,6 +199,10 @@ af_status af_config_gguf_experts(af_hf_config *c, const af_gguf *g, const char *
     }
     if (strcmp(arch, "mellum") == 0)
         AF_TRY(get_slides(&m, err));
+    if (strcmp(arch, "hy_v3") == 0)
+        AF_TRY(get_hy_v3(&m, err));
+    if (strcmp(arch, "llama4") == 0)
+        AF_TRY(get_llama4(&m, err));
 done:
     return st;
 }

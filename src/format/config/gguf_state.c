@@ -131,6 +131,17 @@ done:
 
 /* ---- Mamba-2 ---- */
 
+static af_status no_rotation(state_source *s)
+{
+    const uint64_t n = (uint64_t)s->c->num_hidden_layers;
+    bool *none = af_arena_take(&s->c->arena, n * sizeof *none);
+    if (!none)
+        return af_fail_nomem(s->err, "layers without rotation", n);
+    memset(none, 1, n * sizeof *none);
+    s->c->no_rope = none;
+    return AF_OK;
+}
+
 static af_status get_mamba(state_source *s)
 {
     af_status st = AF_OK;
@@ -138,6 +149,7 @@ static af_status get_mamba(state_source *s)
     const uint64_t n = (uint64_t)c->num_hidden_layers;
     AF_TRY(get_kv_heads(s, AF_LAYER_MAMBA));
     AF_TRY(get_ssm(s));
+    c->state.norm_groups = c->state.key_heads;
     for (uint64_t i = 0; i < n && !c->state.conv_bias; i++) {
         char name[64];
         snprintf(name, sizeof name, "blk.%" PRIu64 ".ssm_conv1d.bias", i);
@@ -150,12 +162,25 @@ static af_status get_mamba(state_source *s)
     }
     if (!af_gguf_bool(s->g, key_of(s, "rope.scaling.finetuned"),
                       false)) { /* its word for "turns" */
-        bool *none = af_arena_take(&c->arena, n * sizeof *none);
-        if (!none)
-            return af_fail_nomem(s->err, "layers without rotation", n);
-        memset(none, 1, n * sizeof *none);
-        c->no_rope = none;
+        AF_TRY(no_rotation(s));
     }
+done:
+    return st;
+}
+
+/* Mamba layers alone: sizes of attention and of an MLP are nobody's. */
+static af_status get_bare_mamba(state_source *s)
+{
+    af_status st = AF_OK;
+    af_hf_config *c = s->c;
+    AF_TRY(get_ssm(s));
+    AF_TRY(no_rotation(s));
+    for (int64_t i = 0; i < c->num_hidden_layers; i++)
+        s->types[i] = AF_LAYER_MAMBA;
+    c->num_attention_heads = c->num_key_value_heads = c->intermediate_size = 1;
+    c->head_dim = 2;
+    c->state.norm_groups = c->state.key_heads;
+    c->state.conv_bias = af_gguf_find(s->g, "blk.0.ssm_conv1d.bias") != NULL;
 done:
     return st;
 }
@@ -217,7 +242,6 @@ static af_status get_nemotron(state_source *s)
 {
     af_status st = AF_OK;
     af_hf_config *c = s->c;
-    const uint64_t n = (uint64_t)c->num_hidden_layers;
     AF_TRY(get_kv_heads(s, AF_LAYER_MAMBA));
     AF_TRY(get_mlp_layers(s));
     AF_TRY(get_ssm(s));
@@ -227,11 +251,7 @@ static af_status get_nemotron(state_source *s)
     c->mlp_bias = any_layer_has(s, "ffn_up.bias");
     if (c->num_experts)
         AF_TRY(get_plain_experts(s));
-    bool *none = af_arena_take(&c->arena, n * sizeof *none);
-    if (!none)
-        return af_fail_nomem(s->err, "layers without rotation", n);
-    memset(none, 1, n * sizeof *none);
-    c->no_rope = none;
+    AF_TRY(no_rotation(s));
 done:
     return st;
 }
@@ -249,5 +269,6 @@ af_status af_config_gguf_state(af_hf_config *c, const af_gguf *g, const char *ar
     return strncmp(arch, "qwen", 4) == 0          ? get_delta(&s)
            : strncmp(arch, "nemotron_h", 10) == 0 ? get_nemotron(&s)
            : strcmp(arch, "granitehybrid") == 0   ? get_mamba(&s)
+           : strcmp(arch, "mamba2") == 0          ? get_bare_mamba(&s)
                                                   : get_conv(&s);
 }

@@ -132,6 +132,7 @@ static bool layer_type(const char *name, af_layer_type *out)
 
 static void get_layer_types(af_config_source *s, af_hf_config *c, const af_family *f)
 {
+    static const char local[] = "sliding_attention";
     const json_t *j = af_config_value(s, "layer_types");
     const int64_t n = c->num_hidden_layers;
     if (!j || n < 1 || n > AF_CONFIG_LAYERS_MAX)
@@ -147,10 +148,15 @@ static void get_layer_types(af_config_source *s, af_hf_config *c, const af_famil
     }
     for (int64_t i = 0; i < n; i++) {
         const char *t = json_string_value(json_array_get(j, (size_t)i));
+        const bool chunked = t && strcmp(t, "chunked_attention") == 0;
+        if (f->sliding == AF_SLIDING_TURNING && (chunked || (t && strcmp(t, local) == 0)))
+            t = chunked ? local : "";
         if (!layer_type(t, &types[i]) || (types[i] > AF_LAYER_SLIDING && !f->state_layers))
             af_config_wrong(s, "an entry of layer_types",
                             f->state_layers ? "a known kind of layer"
-                                            : "full_attention or sliding_attention");
+                            : f->sliding == AF_SLIDING_TURNING
+                                ? "full_attention or chunked_attention"
+                                : "full_attention or sliding_attention");
     }
     c->layer_types = types;
 }
@@ -160,8 +166,11 @@ static void get_no_rope(af_config_source *s, af_hf_config *c)
 {
     const json_t *j = af_config_value(s, "no_rope_layers");
     const int64_t n = c->num_hidden_layers;
-    const int64_t every =
-        af_config_int(s, "no_rope_layer_interval", strcmp(c->model_type, "smollm3") == 0 ? 4 : 0);
+    const bool llama4 = strcmp(c->model_type, "llama4_text") == 0;
+    const int64_t every = af_config_int(s, "no_rope_layer_interval",
+                                        llama4 || strcmp(c->model_type, "smollm3") == 0 ? 4 : 0);
+    if (llama4 && json_is_array(j) && json_array_size(j) == 0)
+        j = NULL;
     if ((!j && every <= 0) || n < 1 || n > AF_CONFIG_LAYERS_MAX)
         return;
     if (j && (!json_is_array(j) || json_array_size(j) < (size_t)n)) {
@@ -274,14 +283,16 @@ static void get_sizes(af_config_source *s, af_hf_config *c, const af_family *f)
                       : af_config_value(s, "block_ff_dim")    ? "block_ff_dim"
                                                               : "moe_intermediate_size";
     ffn = word(s, f, FFN, ffn);
-    c->intermediate_size = af_config_int(s, ffn, f->ffn ? f->ffn : -1);
+    const json_t *list = f->ffn_listed ? af_config_value(s, ffn) : NULL;
+    c->intermediate_size = json_is_array(list) ? json_integer_value(json_array_get(list, 0))
+                                               : af_config_int(s, ffn, f->ffn ? f->ffn : -1);
     c->num_hidden_layers = af_config_int(s, layers, -1);
     for (int i = 0; i < 2 && f->kinds[i]; i++) { /* whichever comes first */
-        const json_t *list = af_config_value(s, f->kinds[i]);
-        if (!list)
+        const json_t *kinds = af_config_value(s, f->kinds[i]);
+        if (!kinds)
             continue;
         c->num_hidden_layers =
-            (int64_t)(json_is_array(list) ? json_array_size(list) : json_string_length(list));
+            (int64_t)(json_is_array(kinds) ? json_array_size(kinds) : json_string_length(kinds));
         break;
     }
     c->num_attention_heads = af_config_int(s, heads, f->heads ? f->heads : -1);

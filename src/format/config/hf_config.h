@@ -141,6 +141,7 @@ typedef struct af_hf_config {
     af_state_keys state; /* keys of some families only: see families/ */
     af_latent_keys latent;
     af_layer_keys per_layer;
+    af_altup_keys altup;
     af_router_keys router;
     af_mup_keys mup;
     double logit_scale; /* cohere; 0 = absent */
@@ -152,10 +153,11 @@ typedef struct af_hf_config {
     bool no_post_norm;  /* use_post_norm is false (hyperclovax) */
     bool norm_after;    /* do_layer_norm_before is false (opt) */
     bool no_final_norm;
-    int64_t embed_width;       /* word_embed_proj_dim (opt); 0 = hidden_size */
-    bool head_bias;            /* lm_head_bias (phimoe) */
-    bool two_norms;            /* attention and MLP have a norm each (falcon) */
-    double query_scaling_beta; /* llama_4_scaling_beta; 0 = none */
+    int64_t embed_width;          /* word_embed_proj_dim (opt); 0 = hidden_size */
+    bool head_bias;               /* lm_head_bias (phimoe) */
+    bool two_norms;               /* attention and MLP have a norm each (falcon) */
+    double query_scaling_beta;    /* llama_4_scaling_beta; 0 = none */
+    int64_t query_scaling_length; /* floor_scale (llama4) */
     bool use_parallel_residual;
     bool rope_sliding_only; /* full layers have no rotary embedding */
 

@@ -43,6 +43,8 @@ static bool slides(const af_hf_config *c, const af_family *f, int64_t i)
         return (i + 1) % c->sliding_window_pattern != 0;
     case AF_SLIDING_ROPELESS:
         return c->use_sliding_window && c->no_rope && c->no_rope[i];
+    case AF_SLIDING_TURNING:
+        return !(c->no_rope && c->no_rope[i]);
     }
     return false;
 }
@@ -78,8 +80,9 @@ static af_status check_by_type(const af_hf_config *c, const af_rope_config *r, c
     if (r->type == AF_ROPE_LLAMA3) {
         if (!(r->low_freq_factor > 0) || !isfinite(r->low_freq_factor))
             return bad(name, "low_freq_factor", r->low_freq_factor, "a positive number", err);
-        if (!(r->high_freq_factor > r->low_freq_factor) || !isfinite(r->high_freq_factor))
-            return bad(name, "high_freq_factor", r->high_freq_factor, "above low_freq_factor", err);
+        if (!(r->high_freq_factor >= r->low_freq_factor) || !isfinite(r->high_freq_factor))
+            return bad(name, "high_freq_factor", r->high_freq_factor, "low_freq_factor or above",
+                       err);
         if (r->original_max_position_embeddings == 0)
             return bad(name, "original_max_position_embeddings", 0, "a positive number", err);
     }

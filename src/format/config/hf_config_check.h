@@ -17,6 +17,7 @@ typedef enum af_sliding_rule {
     AF_SLIDING_PATTERN,   /* every pattern-th layer is full (gemma2, gemma3) */
     AF_SLIDING_LISTED,    /* only by layer_types */
     AF_SLIDING_ROPELESS,  /* the layers without rope, with use_sliding_window (smollm3) */
+    AF_SLIDING_TURNING,   /* the layers with rope, and they see chunks (llama4) */
 } af_sliding_rule;
 
 struct af_config_source;
@@ -27,7 +28,8 @@ typedef struct af_family {
     const char *act;
     double eps, theta, local_theta;
     int heads, kv_heads, head_dim, vocab, window, pattern;
-    int ffn; /* intermediate_size, of families without a dense MLP */
+    int ffn;         /* intermediate_size, of families without a dense MLP */
+    bool ffn_listed; /* which may be one for each layer */
     /* what hidden_size, num_hidden_layers, num_attention_heads, max_position_embeddings and
      * intermediate_size are called; NULL = so */
     const char *words[5];

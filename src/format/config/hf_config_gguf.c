@@ -56,7 +56,8 @@ static const char *copy_str(af_hf_config *c, const af_gguf *g, const char *key, 
 
 static bool is_latent(const gguf_source *s)
 {
-    return strcmp(s->arch, "deepseek2") == 0 || strcmp(s->arch, "mistral4") == 0;
+    return strcmp(s->arch, "deepseek2") == 0 || strcmp(s->arch, "mistral4") == 0 ||
+           strcmp(s->arch, "minicpm3") == 0;
 }
 
 static af_status get_sizes(gguf_source *s, af_hf_config *c, const af_family *f, af_error *err)
@@ -116,8 +117,8 @@ done:
 static const char *latent_family(gguf_source *s)
 {
     enum { NONE = 0, SIGMOID = 2 };
-    if (strcmp(s->arch, "mistral4") == 0)
-        return "mistral4";
+    if (strcmp(s->arch, "mistral4") == 0 || strcmp(s->arch, "minicpm3") == 0)
+        return s->arch;
     if (get_int(s, "expert_count", 0) == 0)
         return "youtu";
     const int64_t gating = get_int(s, "expert_gating_func", NONE);
@@ -163,6 +164,12 @@ static af_status get_latent(gguf_source *s, af_hf_config *c, af_error *err)
     c->num_key_value_heads = c->num_attention_heads;
     get_latent_rope(s, c);
     c->query_scaling_beta = get_num(s, "attention.temperature_scale", 0);
+    if (strcmp(s->arch, "minicpm3") == 0) { /* numbers of llama.cpp itself */
+        l->rope_halves = true;
+        c->embedding_multiplier = 12;
+        c->residual_multiplier = 1.4 / sqrt((double)AF_MAX(c->num_hidden_layers, 1));
+        c->logits_scaling = (double)c->hidden_size / 256;
+    }
     if (!c->num_experts) {
         c->moe_intermediate_size = 0;
         return AF_OK;
@@ -267,8 +274,8 @@ static af_status get_window(gguf_source *s, af_hf_config *c, const af_family *f,
     c->sliding_window_pattern = get_int(s, "attention.sliding_window_pattern", 0);
     if (c->sliding_window_pattern < 1)
         c->sliding_window_pattern = f->pattern ? f->pattern : 1;
-    if (strcmp(f->model_type, "smollm3") != 0 || c->num_hidden_layers < 1 ||
-        c->num_hidden_layers > AF_CONFIG_LAYERS_MAX)
+    if ((strcmp(f->model_type, "smollm3") != 0 && strcmp(f->model_type, "llama4_text") != 0) ||
+        c->num_hidden_layers < 1 || c->num_hidden_layers > AF_CONFIG_LAYERS_MAX)
         return AF_OK;
     bool *none = af_arena_take(&c->arena, (uint64_t)c->num_hidden_layers * sizeof *none);
     if (!none)
@@ -337,6 +344,10 @@ static const char *const classes[][2] = {
     {"granitemoehybrid", "GraniteMoeHybridForCausalLM"},
     {"nemotron_h", "NemotronHForCausalLM"},
     {"gpt_oss", "GptOssForCausalLM"},
+    {"llama4_text", "Llama4ForCausalLM"},
+    {"hy_v3", "HYV3ForCausalLM"},
+    {"minicpm3", "MiniCPM3ForCausalLM"},
+    {"mamba2", "Mamba2ForCausalLM"},
     {"glm4_moe", "Glm4MoeForCausalLM"},
     {"granitemoe", "GraniteMoeForCausalLM"},
     {"granitemoeshared", "GraniteMoeSharedForCausalLM"},

@@ -11,6 +11,7 @@ typedef struct af_router_keys {
     int64_t shared_ffn; /* width of the expert that every token sees; 0 = none */
     bool shared_gate;   /* its output is scaled by a sigmoid of its own */
     bool shared_mean;   /* what is added up is halved (cohere2_moe) */
+    bool scale_input;   /* weights multiply what goes into an expert, not what comes out (llama4) */
     bool sigmoid;       /* scores are sigmoids of the logits, not a softmax */
     bool near;         /* a sparse mixer: shares among logits near the largest; eps says how near */
     bool bias;         /* the router's linear has a bias */

@@ -97,9 +97,24 @@ typedef enum af_slot {
     AF_SLOT_PER_LAYER_PROJ,
     AF_SLOT_PER_LAYER_NORM,
     AF_SLOT_LAYER_SCALE,
-    AF_SLOT_PER_LAYER_MODEL_PROJ, /* of the whole model; a module of layer 0, which reads it */
-    AF_SLOT_PROJECT_IN,           /* [D][P], [P][D]: from the width of the embedding, and back; */
-    AF_SLOT_PROJECT_OUT,          /* modules of layer 0, too (opt-350m) */
+    AF_SLOT_LAUREL_LEFT, /* gemma3n: [R][D], [D][R] next to attention */
+    AF_SLOT_LAUREL_RIGHT,
+    AF_SLOT_LAUREL_NORM,
+    AF_SLOT_ALTUP_ROUTER, /* [A][D]: what the coefficients of A streams are made from */
+    AF_SLOT_ALTUP_NORM,
+    AF_SLOT_ALTUP_PREDICT, /* [A * A][A] */
+    AF_SLOT_ALTUP_CORRECT, /* [A][A] */
+    AF_SLOT_ALTUP_SCALE,   /* [D] */
+    /* of the whole model; modules of layer 0, which reads them */
+    AF_SLOT_ALTUP_OPEN_1, /* [D][D]: from the embedding to each stream but the first, and back */
+    AF_SLOT_ALTUP_OPEN_2,
+    AF_SLOT_ALTUP_OPEN_3,
+    AF_SLOT_ALTUP_CLOSE_1,
+    AF_SLOT_ALTUP_CLOSE_2,
+    AF_SLOT_ALTUP_CLOSE_3,
+    AF_SLOT_PER_LAYER_MODEL_PROJ,
+    AF_SLOT_PROJECT_IN, /* [D][P], [P][D]: from the width of the embedding, and back (opt-350m) */
+    AF_SLOT_PROJECT_OUT,
     AF_SLOT_LAYER_COUNT,
     AF_SLOT_EMBED = AF_SLOT_LAYER_COUNT,
     AF_SLOT_EMBED_NORM, /* [D]: on the embedding (bloom) */
@@ -200,6 +215,7 @@ typedef struct af_arch {
     bool gguf_permuted;      /* q and k rows are interleaved in GGUF */
     bool gguf_norm_one;      /* norms are stored as 1 + w in GGUF */
     bool gguf_fused_experts; /* gate and up of experts are one tensor in GGUF, too */
+    bool gguf_kv_whole;      /* kv_b_proj is one tensor in GGUF, too */
     bool gguf_cut_mlp;       /* fused gate and up are two tensors in GGUF */
     bool gguf_tiled;         /* value heads of delta nets as gguf_order.h says */
     /* what "model." and "layers" are called; NULL = so */
@@ -225,10 +241,12 @@ typedef struct af_arch {
     /* PEFT takes the names that parts of an expert and the router had as modules (gate_proj, gate)
      * for the parameters they are now */
     bool peft_converts;
-    bool peft_no_out; /* PEFT refuses adapters on out_proj */
-    /* those are [X][in][out], gate and up of gate_up_proj in alternating columns (gpt_oss); PEFT's
-     * B alternates, too */
-    bool experts_turned;
+    bool peft_no_out;    /* PEFT refuses adapters on out_proj */
+    bool experts_turned; /* those are [X][in][out] */
+    /* gate and up of gate_up_proj alternate there (gpt_oss); rows of PEFT's B do so, too */
+    bool experts_alternate;
+    bool experts_swapped;   /* PEFT takes their inputs for outputs (llama4) */
+    bool query_scale_still; /* queries of layers without a rotation alone grow with the position */
     /* Sets what keys of the config decide beyond the switches: kinds of layers, their sizes,
      * scales. Called before tensors are listed; NULL = nothing. */
     af_status (*fill)(struct af_model_spec *s, const af_hf_config *c, af_error *err);
@@ -257,6 +275,15 @@ typedef enum af_group {
     AF_GROUP_PER_LAYER_MODEL, /* per_layer_model_projection */
     AF_GROUP_PROJECT_IN,      /* opt-350m */
     AF_GROUP_PROJECT_OUT,
+    AF_GROUP_LAUREL_LEFT, /* gemma3n */
+    AF_GROUP_LAUREL_RIGHT,
+    AF_GROUP_ALTUP_ROUTER,
+    AF_GROUP_ALTUP_PREDICT,
+    AF_GROUP_ALTUP_CORRECT,
+    AF_GROUP_ALTUP_OPEN, /* of all streams */
+    AF_GROUP_ALTUP_CLOSE_1,
+    AF_GROUP_ALTUP_CLOSE_2,
+    AF_GROUP_ALTUP_CLOSE_3,
     AF_GROUP_EXPERTS_IN, /* nemotron_h */
     AF_GROUP_EXPERTS_OUT,
     AF_GROUP_EXPERTS_GATE_UP, /* parameters of experts: PEFT's target_parameters; also up alone */
@@ -308,6 +335,7 @@ typedef struct af_tensor_spec {
     int module;        /* which module's weight this is, or -1 */
     int64_t row_heads; /* q and k: heads whose rows GGUF interleaves; else 0 */
     bool flat;         /* experts whose gates and ups are apart on disk, each in a row */
+    bool alternates;   /* of the outputs of experts on disk, gates and ups take turns */
     bool buffer;       /* a constant of the model: stored, never trained */
     bool scalar;       /* [1], and without a dimension on disk */
 } af_tensor_spec;
@@ -315,7 +343,8 @@ typedef struct af_tensor_spec {
 /* The weight of a linear, which can be quantised; routers are left as they are. */
 static inline bool af_tensor_is_linear(const af_tensor_spec *t)
 {
-    return t->module >= 0 && t->layer >= 0 && t->slot != AF_SLOT_ROUTER;
+    return t->module >= 0 && t->layer >= 0 && t->slot != AF_SLOT_ROUTER &&
+           !(t->slot >= AF_SLOT_ALTUP_ROUTER && t->slot <= AF_SLOT_ALTUP_CORRECT);
 }
 
 /* [1][N] here, and a vector in GGUF. */
@@ -333,9 +362,12 @@ typedef struct af_layer_spec {
     int heads, kv_heads, head_dim;
     int64_t ffn; /* of its dense MLP */
     int window;  /* 0 = none */
+    int chunk;   /* keys of its own chunk of so many positions are all a query sees; 0 = none */
     int rope;    /* which rope set, -1 = none */
     int kv_from; /* the layer whose keys and values it uses: itself, or an earlier one */
     bool k_is_v; /* no v_proj: values are the raw keys */
+    bool sparse; /* gates below so many standard deviations above their mean are 0 */
+    double sparsity;
 } af_layer_spec;
 
 /* One set of rotary frequencies. */
@@ -371,8 +403,11 @@ typedef struct af_model_spec {
     double embed_scale, residual_scale, logit_scale; /* 1 = none */
     int64_t per_layer_input; /* width of the input each layer has of its own; 0 = none */
     int64_t per_layer_vocab;
+    af_altup_keys altup;
     double query_scale; /* beta of ministral3's scaling by position; 0 = none */
     int64_t query_scale_from;
+    int query_scale_offset;         /* added to the position */
+    bool qk_norm_still;             /* of layers that turn, q and k are normed without weights */
     af_rope_set rope[AF_ROPE_SETS]; /* of full layers, of sliding layers */
     int ropes;
     bool recurrent;        /* a layer has a state that cannot go back to an earlier token */

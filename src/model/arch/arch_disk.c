@@ -108,9 +108,12 @@ bool af_disk_is_turned(const af_model_spec *s, int tensor)
             slot == AF_SLOT_EXPERTS_GATE_UP_BIAS);
 }
 
-/* Output o of 2F, gates first, among those that alternate. */
-static int64_t alternating(int64_t o, int64_t outs)
+/* Where output o of 2F, gates first, lies on disk. */
+static int64_t output_at(const af_tensor_spec *t, int64_t o)
 {
+    const int64_t outs = t->dim[1];
+    if (!t->alternates)
+        return o;
     return o < outs / 2 ? 2 * o : 2 * (o - outs / 2) + 1;
 }
 
@@ -118,7 +121,7 @@ int64_t af_disk_at(const af_tensor_spec *t, int64_t row, int64_t column)
 {
     const int64_t outs = t->dim[1];
     if (t->slot == AF_SLOT_EXPERTS_GATE_UP_BIAS) /* [X][2F] */
-        return row * outs + alternating(column, outs);
+        return row * outs + output_at(t, column);
     if (t->ndim == 2)
         return column * t->dim[0] + row;
     const int64_t x = row / outs, ins = t->dim[2];
@@ -126,16 +129,13 @@ int64_t af_disk_at(const af_tensor_spec *t, int64_t row, int64_t column)
         const int64_t F = outs / 2, o = row % outs;
         return ((o / F * t->dim[0] + x) * F + o % F) * ins + column;
     }
-    const int64_t o =
-        t->slot == AF_SLOT_EXPERTS_GATE_UP ? alternating(row % outs, outs) : row % outs;
-    return (x * ins + column) * outs + o;
+    return (x * ins + column) * outs + output_at(t, row % outs);
 }
 
 int64_t af_disk_out_row(const af_tensor_spec *t, int64_t row)
 {
     const int64_t outs = t->dim[1];
-    return t->slot == AF_SLOT_EXPERTS_GATE_UP ? row / outs * outs + alternating(row % outs, outs)
-                                              : row;
+    return row / outs * outs + output_at(t, row % outs);
 }
 
 void af_disk_turn(const af_tensor_spec *t, const void *from, void *to, uint64_t size, bool to_disk)

@@ -37,6 +37,8 @@ int af_list_tensor(af_lister *l, af_slot slot, int layer, int ndim, int64_t a, i
     af_tensor_spec *t = &s->tensor[i];
     *t = (af_tensor_spec){
         .slot = slot, .layer = layer, .ndim = ndim, .dim = {a, b, c}, .module = -1};
+    t->alternates = s->arch->experts_alternate &&
+                    (slot == AF_SLOT_EXPERTS_GATE_UP || slot == AF_SLOT_EXPERTS_GATE_UP_BIAS);
     uint64_t count = (uint64_t)a, total;
     l->failed |= ndim > 1 && !af_mul_ok(count, (uint64_t)b, &count);
     l->failed |= ndim > 2 && !af_mul_ok(count, (uint64_t)c, &count);
@@ -244,6 +246,7 @@ static void list_layer(af_lister *l, int i)
     if (a->post_norm)
         af_list_norm(l, AF_SLOT_POST_MLP_NORM, -1, i);
     af_list_layer_input(l, i);
+    af_list_altup(l, i);
     if (a->layer_scale)
         af_list_buffer(l, AF_SLOT_LAYER_SCALE, i, 1);
 }
@@ -284,6 +287,7 @@ af_status af_list_model(af_model_spec *s, const af_hf_config *c, af_error *err)
         list_projection(&l, AF_GROUP_PROJECT_OUT, AF_SLOT_PROJECT_OUT, s->embed_width, s->width);
     }
     af_list_layer_inputs(&l);
+    af_list_altup_outer(&l);
     for (int i = 0; i < s->layers; i++)
         list_layer(&l, i);
     list_end(&l);

@@ -50,4 +50,7 @@ void af_list_mlp_beside(af_lister *l, int layer);
 /* Inputs per layer: the tables of the whole model, and what each layer has for them. */
 void af_list_layer_inputs(af_lister *l);
 void af_list_layer_input(af_lister *l, int layer);
+/* Streams of gemma3n: what the whole model has for them, and each layer. */
+void af_list_altup_outer(af_lister *l);
+void af_list_altup(af_lister *l, int layer);
 #endif

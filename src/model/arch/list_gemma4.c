@@ -11,6 +11,22 @@ void af_list_mlp_beside(af_lister *l, int i)
     af_list_mlp_experts(l, i);
 }
 
+/* The linear that was listed last belongs to no layer: its names say so. */
+static void leave_layer(af_lister *l)
+{
+    af_model_spec *s = l->s;
+    af_module_spec *m = &s->module[s->modules - 1];
+    af_tensor_spec *t = &s->tensor[m->weight];
+    const char *name = af_slot_hf_name(s->arch, t->slot),
+               *gguf = af_slot_gguf_name(s->arch, t->slot);
+    m->layer = t->layer = -1;
+    m->path = af_arena_printf(&s->arena, "%s%.*s", s->inner,
+                              (int)(strlen(name) - strlen(".weight")), name);
+    t->name = af_arena_printf(&s->arena, "model.%s", name);
+    t->gguf = gguf ? gguf : "";
+    l->failed |= !m->path || !t->name;
+}
+
 void af_list_layer_inputs(af_lister *l)
 {
     af_model_spec *s = l->s;
@@ -24,14 +40,35 @@ void af_list_layer_inputs(af_lister *l)
     af_list_tensor(l, AF_SLOT_PER_LAYER_MODEL_NORM, -1, 1, P, 1, 1);
     af_list_linear(l, 0, AF_GROUP_PER_LAYER_MODEL, AF_SLOT_PER_LAYER_MODEL_PROJ, (int64_t)wide,
                    s->width, -1);
-    /* it belongs to no layer: the names say so */
-    af_module_spec *m = &s->module[s->modules - 1];
-    af_tensor_spec *t = &s->tensor[m->weight];
-    m->layer = t->layer = -1;
-    m->path = af_arena_printf(&s->arena, "%sper_layer_model_projection", s->inner);
-    t->name = "model.per_layer_model_projection.weight";
-    t->gguf = "per_layer_model_proj.weight";
-    l->failed |= !m->path;
+    leave_layer(l);
+}
+
+void af_list_altup_outer(af_lister *l)
+{
+    const int64_t D = l->s->width;
+    for (int i = 0; i + 1 < l->s->altup.streams; i++) {
+        af_list_linear(l, 0, AF_GROUP_ALTUP_OPEN, (af_slot)(AF_SLOT_ALTUP_OPEN_1 + i), D, D, -1);
+        leave_layer(l);
+        af_list_linear(l, 0, (af_group)(AF_GROUP_ALTUP_CLOSE_1 + i),
+                       (af_slot)(AF_SLOT_ALTUP_CLOSE_1 + i), D, D, -1);
+        leave_layer(l);
+    }
+}
+
+void af_list_altup(af_lister *l, int i)
+{
+    const af_altup_keys *k = &l->s->altup;
+    const int64_t D = l->s->width, A = k->streams;
+    if (A == 0)
+        return;
+    af_list_linear(l, i, AF_GROUP_LAUREL_LEFT, AF_SLOT_LAUREL_LEFT, k->laurel, D, -1);
+    af_list_linear(l, i, AF_GROUP_LAUREL_RIGHT, AF_SLOT_LAUREL_RIGHT, D, k->laurel, -1);
+    af_list_norm(l, AF_SLOT_LAUREL_NORM, -1, i);
+    af_list_linear(l, i, AF_GROUP_ALTUP_ROUTER, AF_SLOT_ALTUP_ROUTER, A, D, -1);
+    af_list_norm(l, AF_SLOT_ALTUP_NORM, -1, i);
+    af_list_linear(l, i, AF_GROUP_ALTUP_PREDICT, AF_SLOT_ALTUP_PREDICT, A * A, A, -1);
+    af_list_linear(l, i, AF_GROUP_ALTUP_CORRECT, AF_SLOT_ALTUP_CORRECT, A, A, -1);
+    af_list_tensor(l, AF_SLOT_ALTUP_SCALE, i, 1, D, 1, 1);
 }
 
 void af_list_layer_input(af_lister *l, int i)

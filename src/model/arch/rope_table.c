@@ -33,7 +33,7 @@ static void llama3(float *f, const af_rope_config *c, int dim)
         const float wave = (float)(2 * PI) / f[i];
         if (wave > low) {
             f[i] = f[i] / factor;
-        } else if (!(wave < high)) {
+        } else if (!(wave < high) && spread > 0) {
             const float smooth = ((float)old / wave - low_factor) / spread;
             f[i] = (1.0f - smooth) * f[i] / factor + smooth * f[i];
         }

@@ -1,10 +1,12 @@
 /* rows_gemma.c - the gemma families. */
 #include "model/arch/arch_rows.h"
 
-/* The last layer is always a full one. */
+#include <math.h>
+
+/* The last layer of gemma4 is always a full one. */
 static bool is_full(const af_model_spec *s, const af_hf_config *c, int i)
 {
-    return c->layer_types[i] == AF_LAYER_FULL || i + 1 == s->layers;
+    return c->layer_types[i] == AF_LAYER_FULL || (i + 1 == s->layers && !c->altup.streams);
 }
 
 /* The last layer before `end` of the same kind as layer i, or -1. */
@@ -82,6 +84,37 @@ done:
     return st;
 }
 
+/* The number of standard deviations above the mean below which a share p of a normal distribution
+ * lies. */
+static double quantile(double p)
+{
+    double low = -40, high = 40;
+    for (int i = 0; i < 200; i++) {
+        const double mid = (low + high) / 2;
+        if (0.5 * erfc(-mid / sqrt(2.0)) < p)
+            low = mid;
+        else
+            high = mid;
+    }
+    return (low + high) / 2;
+}
+
+static af_status gemma3n_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    s->attn_scale = 1;
+    s->per_layer_input = c->per_layer.input;
+    s->per_layer_vocab = c->per_layer.input_vocab;
+    s->altup = c->altup;
+    for (int i = 0; i < s->layers; i++) {
+        af_layer_spec *l = &s->layer[i];
+        l->ffn = c->per_layer.ffn ? c->per_layer.ffn[i] : s->ffn;
+        const double share = c->per_layer.sparsity ? c->per_layer.sparsity[i] : 0;
+        l->sparse = share > 0;
+        l->sparsity = share > 0 ? quantile((double)(float)share) : 0;
+    }
+    return share_kv(s, c, s->layers - (int)AF_MIN(c->per_layer.kv_shared, s->layers), err);
+}
+
 const af_arch af_rows_gemma[] = {
     {.model_type = "gemma",
      .gguf = "gemma",
@@ -142,5 +175,14 @@ const af_arch af_rows_gemma[] = {
                                      {AF_SLOT_EXPERTS_DOWN, "experts.down_proj", NULL},
                                      {0}},
      .fill = gemma4_fill},
+    {.model_type = "gemma3n_text",
+     .pre_norm = true,
+     .post_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .qk_norm = true,
+     .value_norm = true,
+     .scale_embedding = true,
+     .logit_cap = true,
+     .fill = gemma3n_fill},
     {0},
 };

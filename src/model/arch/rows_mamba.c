@@ -127,6 +127,7 @@ const af_arch af_rows_mamba[] = {
      .names = bamba_names,
      .fill = fill_hybrid},
     {.model_type = "mamba2",
+     .gguf = "mamba2",
      .stem = "backbone.",
      .peft_no_out = true,
      .pre_norm = true,

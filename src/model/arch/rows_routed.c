@@ -35,12 +35,53 @@ const af_slot_name af_deepseek_names[] = {
 };
 
 static const af_slot_name hy_v3_names[] = {
-    {AF_SLOT_ROUTER_CHOICE, "mlp.expert_bias", NULL},
+    {AF_SLOT_ROUTER_CHOICE, "mlp.expert_bias", "exp_probs_b"},
     {AF_SLOT_SHARED_GATE, "mlp.shared_mlp.gate_proj.weight", NULL},
     {AF_SLOT_SHARED_UP, "mlp.shared_mlp.up_proj.weight", NULL},
     {AF_SLOT_SHARED_DOWN, "mlp.shared_mlp.down_proj.weight", NULL},
     {0},
 };
+
+static const af_slot_name llama4_names[] = {
+    {AF_SLOT_GATE, "feed_forward.gate_proj.weight", NULL},
+    {AF_SLOT_UP, "feed_forward.up_proj.weight", NULL},
+    {AF_SLOT_DOWN, "feed_forward.down_proj.weight", NULL},
+    {AF_SLOT_ROUTER, "feed_forward.router.weight", NULL},
+    {AF_SLOT_EXPERTS_GATE_UP, "feed_forward.experts.gate_up_proj", NULL},
+    {AF_SLOT_EXPERTS_DOWN, "feed_forward.experts.down_proj", NULL},
+    {AF_SLOT_SHARED_GATE, "feed_forward.shared_expert.gate_proj.weight", NULL},
+    {AF_SLOT_SHARED_UP, "feed_forward.shared_expert.up_proj.weight", NULL},
+    {AF_SLOT_SHARED_DOWN, "feed_forward.shared_expert.down_proj.weight", NULL},
+    {0},
+};
+
+#define LLAMA4                                                                                     \
+    .model_type = "llama4_text", .gguf = "llama4", .pre_norm = true, .bias = AF_BIAS_CONFIG,       \
+    .rope_pairs = true, .moe = true, .no_router_loss = true, .experts_swapped = true,              \
+    .qk_norm_after = true, .query_scale_still = true, .experts_whole = true,                       \
+    .experts_turned = true, .names = llama4_names
+
+static const af_arch llama4_inside = {LLAMA4, .head_module = "language_model.lm_head"};
+
+static af_status llama4_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    (void)err;
+    s->ffn = c->dense_ffn;
+    s->qk_norm_still = c->qk_norm;
+    s->query_scale = c->query_scaling_beta;
+    s->query_scale_from = c->query_scaling_length;
+    s->query_scale_offset = 1;
+    for (int i = 0; i < s->layers; i++) {
+        s->layer[i].chunk = s->layer[i].window;
+        s->layer[i].window = 0;
+        s->layer[i].ffn = c->dense_ffn;
+    }
+    if (c->nested) { /* the whole model has the causal one inside, not next to its head */
+        s->arch = &llama4_inside;
+        s->inner = "language_model.model.";
+    }
+    return AF_OK;
+}
 
 #define COHERE2_MOE                                                                                \
     .model_type = "cohere2_moe", .pre_norm = true, .bias = AF_BIAS_CONFIG, .parallel = true,       \
@@ -72,6 +113,7 @@ const af_arch af_rows_routed[] = {
      .moe = true,
      .experts_whole = true,
      .experts_turned = true,
+     .experts_alternate = true,
      .names = (const af_slot_name[]){{AF_SLOT_ROUTER, "mlp.router.weight", NULL},
                                      {AF_SLOT_MLP_NORM, NULL, "post_attention_norm.weight"},
                                      {0}},
@@ -127,7 +169,9 @@ const af_arch af_rows_routed[] = {
      .no_router_loss = true,
      .names = afmoe_names,
      .fill = afmoe_fill},
+    {LLAMA4, .fill = llama4_fill},
     {.model_type = "hy_v3",
+     .gguf = "hy_v3",
      .pre_norm = true,
      .bias = AF_BIAS_CONFIG,
      .qk_norm = true,

@@ -92,12 +92,13 @@ static af_tensor *rotate(const af_forward *f, int layer, af_tensor *qkv)
     const af_model_spec *s = f->s;
     const af_layer_spec *ls = &s->layer[layer];
     const af_rope_set *set = ls->rope < 0 ? NULL : &s->rope[ls->rope];
-    const bool bare = s->arch->norm_bare && s->arch->qk_norm;
+    const bool bare = s->qk_norm_still ? set != NULL : s->arch->norm_bare && s->arch->qk_norm;
+    const double beta = set && s->arch->query_scale_still ? 0 : s->query_scale;
     af_tensor *q_norm = layer_norms(s->arch) ? NULL
                         : bare               ? af_bare_norm(f, ls->head_dim)
                                              : af_layer_leaf(f, layer, AF_SLOT_Q_NORM);
     qkv = with_head_norms(f, layer, qkv);
-    if (!set && !q_norm)
+    if (!set && !q_norm && !(beta > 0 && s->arch->query_scale_still))
         return qkv;
     const bool shared = ls->kv_from != layer; /* no keys of its own */
     af_rope_opts r = {.heads = ls->heads,
@@ -111,8 +112,9 @@ static af_tensor *rotate(const af_forward *f, int layer, af_tensor *qkv)
                       .norm_eps = s->eps,
                       .norm_plus_one = s->arch->norm_plus_one,
                       .pairs = s->rope_pairs,
-                      .query_beta = s->query_scale,
-                      .query_length = s->query_scale_from};
+                      .query_beta = beta,
+                      .query_length = s->query_scale_from,
+                      .query_from = s->query_scale_offset};
     if (q_norm && s->qkv_clip > 0) { /* between norm and rotation */
         af_rope_opts norm = r;
         norm.query_beta = 0;
@@ -146,13 +148,34 @@ static af_tensor *take_gates(const af_forward *f, int layer, af_tensor **qkv)
     return af_reshape(g, af_slice(g, q, 2, E, E), 2, flat);
 }
 
-af_tensor *af_attend(const af_forward *f, af_tensor *qkv, const af_attention_opts *o)
+af_tensor *af_attend(const af_forward *f, af_tensor *qkv, af_tensor *bounds,
+                     const af_attention_opts *o)
 {
     const af_batch_inputs *in = f->in;
     if (!in->spread)
-        return af_attention(f->g, qkv, in->bounds, o);
+        return af_attention(f->g, qkv, bounds, o);
     af_tensor *rows = af_row_pick(f->g, qkv, in->spread, in->gather);
-    return af_row_pick(f->g, af_attention(f->g, rows, in->bounds, o), in->taken, in->given);
+    return af_row_pick(f->g, af_attention(f->g, rows, bounds, o), in->taken, in->given);
+}
+
+af_tensor *af_chunk_bounds(const af_forward *f)
+{
+    const af_tensor *rows = f->in->spread ? f->in->spread : f->in->ids;
+    for (int i = 0; i < f->s->layers && !f->o.cache; i++)
+        if (f->s->layer[i].chunk && f->s->layer[i].chunk < af_tensor_dim(rows, 0))
+            return af_bounds_cut(f->g, f->in->bounds, f->s->layer[i].chunk, af_tensor_dim(rows, 0));
+    return f->in->bounds;
+}
+
+/* The length of chunks where the cache is longer than one. */
+static int cached_chunk(const af_forward *f, int layer)
+{
+    const int chunk = f->s->layer[layer].chunk;
+    if (!f->o.cache || !chunk || af_graph_status(f->g, NULL) != AF_OK)
+        return 0;
+    const int64_t page = af_tensor_dim(f->o.cache[layer].kv, 1);
+    const int64_t length = f->in->pages ? page * af_tensor_dim(f->in->pages, 1) : page;
+    return length > chunk ? chunk : 0;
 }
 
 /* h [N][D] -> attention's output before the residual, [N][D] */
@@ -174,12 +197,13 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
                                  .scale = s->attn_scale,
                                  .softcap = s->attn_softcap,
                                  .window = ls->window,
+                                 .chunk = cached_chunk(f, layer),
                                  .causal = true,
                                  .sinks = af_layer_leaf(f, layer, AF_SLOT_SINKS),
                                  .pages = f->in->pages};
     af_tensor *o = f->o.cache ? af_attention_cached(f->g, qkv, f->o.cache[layer].kv, f->in->bounds,
                                                     f->in->start, &a)
-                              : af_attend(f, qkv, &a);
+                              : af_attend(f, qkv, ls->chunk ? f->chunks : f->in->bounds, &a);
     o = af_alibi_cut(f, o);
     if (gate)
         o = af_mul(f->g, o, af_sigmoid(f->g, gate));

@@ -81,6 +81,26 @@ static af_expert_linear expert_linear(const af_forward *f, int layer, af_group g
     return l;
 }
 
+/* sum_j expert(w[n][j] x[n]): the weights are factors of what goes in. */
+static af_tensor *scaled_inputs(const af_forward *f, af_tensor *x, af_tensor *w, af_tensor *index,
+                                const af_experts_opts *experts)
+{
+    af_graph *g = f->g;
+    af_tensor *sum = NULL;
+    if (af_graph_status(g, NULL) != AF_OK)
+        return x;
+    const int64_t one[2] = {af_tensor_dim(w, 0), 1};
+    af_tensor *ones = af_graph_constant(g, af_tensor_dtype(w), 2, one, 1);
+    for (int64_t j = 0; j < f->s->experts_used; j++) {
+        af_tensor *by = f->s->experts_used == 1 ? w : af_slice(g, w, 1, j, 1);
+        af_tensor *who = f->s->experts_used == 1 ? index : af_slice(g, index, 1, j, 1);
+        by = af_mul(g, x, af_as_type(g, by, af_tensor_dtype(x)));
+        af_tensor *y = af_moe_ffn(g, by, ones, who, experts);
+        sum = sum ? af_add(g, sum, y) : y;
+    }
+    return sum;
+}
+
 af_tensor *af_routed_experts(const af_forward *f, int layer, af_tensor *router_x, af_tensor *x)
 {
     af_tensor *index, *w = route(f, layer, router_x, &index);
@@ -92,7 +112,8 @@ af_tensor *af_routed_experts(const af_forward *f, int layer, af_tensor *router_x
         .relu2 = f->s->plain_act == AF_PLAIN_RELU2,
         .clamp = f->s->router.clamp,
     };
-    return af_moe_ffn(f->g, x, w, index, &experts);
+    return f->s->router.scale_input ? scaled_inputs(f, x, w, index, &experts)
+                                    : af_moe_ffn(f->g, x, w, index, &experts);
 }
 
 af_tensor *af_block_experts(const af_forward *f, int layer, af_tensor *h)

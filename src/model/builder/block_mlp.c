@@ -1,6 +1,27 @@
 /* block_mlp.c - dense MLPs. */
 #include "model/builder/blocks.h"
 
+/* max(x - (mean + m std), 0) of each row: the largest gates alone. */
+static af_tensor *sparse_gate(const af_forward *f, af_tensor *x, double m)
+{
+    af_graph *g = f->g;
+    const af_dtype type = af_tensor_dtype(x);
+    const int64_t one = 1;
+    x = af_as_type(g, x, AF_DTYPE_F32);
+    x = af_sub(g, x, af_mean(g, x, -1, true));
+    af_tensor *tiny = af_graph_constant(g, AF_DTYPE_F32, 1, &one, 1e-30); /* rows of equal values */
+    af_tensor *std = af_sqrt(g, af_add(g, af_mean(g, af_mul(g, x, x), -1, true), tiny));
+    return af_as_type(g, af_relu(g, af_sub(g, x, af_scale(g, std, m))), type);
+}
+
+static af_tensor *sparse_glu(const af_forward *f, int layer, af_tensor *gate_up)
+{
+    af_graph *g = f->g;
+    const af_layer_spec *ls = &f->s->layer[layer];
+    af_tensor *gate = sparse_gate(f, af_slice(g, gate_up, 1, 0, ls->ffn), ls->sparsity);
+    return af_mul(g, af_activate(f, layer, gate), af_slice(g, gate_up, 1, ls->ffn, ls->ffn));
+}
+
 af_tensor *af_block_mlp_gated(const af_forward *f, int layer, af_tensor *h)
 {
     af_tensor *gate_up = af_project(f, layer, AF_GROUP_GATE_UP, h);
@@ -9,7 +30,9 @@ af_tensor *af_block_mlp_gated(const af_forward *f, int layer, af_tensor *h)
         gate_up =
             af_mul_parts(f, gate_up, (const double[]){m->gate, 1},
                          (const int64_t[]){f->s->layer[layer].ffn, f->s->layer[layer].ffn}, 2);
-    af_tensor *y = af_project(f, layer, AF_GROUP_DOWN, af_glu(f->g, gate_up, f->s->act));
+    af_tensor *wide = f->s->layer[layer].sparse ? sparse_glu(f, layer, gate_up)
+                                                : af_glu(f->g, gate_up, f->s->act);
+    af_tensor *y = af_project(f, layer, AF_GROUP_DOWN, wide);
     return m->given && m->down != 1 ? af_scale(f->g, y, m->down) : y;
 }
 

@@ -18,6 +18,7 @@ typedef struct af_forward {
     af_tensor *const *residual; /* the residual stream as it is now */
     af_tensor *per_layer;       /* [N][layers*P], or NULL: the inputs of all layers */
     af_tensor *alibi;           /* [N][H+2K][columns], or NULL: what heads have more of */
+    af_tensor *chunks;          /* the bounds of layers that see a chunk alone */
 } af_forward;
 
 /* A tensor of a layer, or NULL. */
@@ -30,7 +31,10 @@ void af_tap(const af_forward *f, int layer, af_group group, af_tensor *x);
 /* x [N][I] -> [N][O]: the pieces of a group side by side, adapters included. */
 af_tensor *af_project(const af_forward *f, int layer, af_group group, af_tensor *x);
 /* Attention without a cache: of rows as they are, or of copies where answers share a prompt. */
-af_tensor *af_attend(const af_forward *f, af_tensor *qkv, const af_attention_opts *o);
+af_tensor *af_attend(const af_forward *f, af_tensor *qkv, af_tensor *bounds,
+                     const af_attention_opts *o);
+/* Sequences cut where chunks end, for layers that see a chunk alone; else the bounds themselves. */
+af_tensor *af_chunk_bounds(const af_forward *f);
 /* The family's norm of x; w as stored, b NULL = none. */
 af_tensor *af_block_norm(const af_model_spec *s, af_graph *g, af_tensor *x, af_tensor *w,
                          af_tensor *b);
@@ -66,6 +70,16 @@ af_tensor *af_block_beside(const af_forward *f, int layer, af_tensor *h);
  * layer does to the residual x at its end. */
 af_tensor *af_layer_inputs(const af_forward *f, af_tensor *x);
 af_tensor *af_layer_end(const af_forward *f, int layer, af_tensor *x);
+/* gemma3n, whose residual is several streams: from the embedding x, through a layer (`mixer`,
+ * `mlp`: what it computes between its norms), and to one. */
+typedef struct af_streams {
+    af_tensor *x[AF_ALTUP_STREAMS_MAX];
+} af_streams;
+typedef af_tensor *af_block_record(const af_forward *f, int layer, af_tensor *h);
+af_streams af_streams_open(const af_forward *f, af_tensor *x);
+void af_streams_layer(const af_forward *f, int layer, af_block_record *mixer, af_block_record *mlp,
+                      af_streams *s);
+af_tensor *af_streams_close(const af_forward *f, const af_streams *s);
 /* x [N][..] times factor[i] in each of the next width[i] columns. */
 af_tensor *af_mul_parts(const af_forward *f, af_tensor *x, const double *factor,
                         const int64_t *width, int parts);

@@ -147,6 +147,20 @@ static norm_leaf first_norm(const af_forward *f, int i)
     return outer_norm(f, AF_SLOT_FINAL_NORM, AF_SLOT_FINAL_NORM_BIAS);
 }
 
+/* The same with several streams of residuals. */
+static af_tensor *stream_layers(af_forward *f, af_tensor *x)
+{
+    af_streams s = af_streams_open(f, x);
+    for (int i = 0; i < f->s->layers; i++) {
+        const af_layer_spec *ls = &f->s->layer[i];
+        af_graph_set_block(f->g, i);
+        af_streams_layer(f, i, mixers[ls->mixer]->record, mlps[ls->mlp], &s);
+    }
+    af_graph_set_block(f->g, -1);
+    const norm_leaf last = first_norm(f, f->s->layers);
+    return af_block_norm(f->s, f->g, af_streams_close(f, &s), last.w, last.b);
+}
+
 af_tensor *af_model_forward(af_model_leaves *l, const af_batch_inputs *in, const af_forward_opts *o)
 {
     const af_model_spec *s = l->spec;
@@ -166,7 +180,10 @@ af_tensor *af_model_forward(af_model_leaves *l, const af_batch_inputs *in, const
         x = af_block_norm(s, g, x, own.w, own.b);
     }
     f.per_layer = af_layer_inputs(&f, x);
+    f.chunks = af_chunk_bounds(&f);
     f.alibi = af_alibi_record(&f);
+    if (s->altup.streams)
+        return stream_layers(&f, x);
     f.residual = &x;
     af_graph_set_block(g, 0);
     const norm_leaf first = first_norm(&f, 0);

@@ -11,7 +11,8 @@
  * ATTENTION_CACHED  qkv, cache [P][L][2*K*E] (in place), bounds, start i32 [S], pages? i32 [S][M]
  *                   -> o: new rows are stored at positions start[s] .., then see the cache up to
  *                   themselves. Position p of sequence s is row p % L of page pages[s][p / L]; of
- *                   page s without pages.
+ *                   page s without pages. With a chunk: up to themselves from the first
+ *                   position of their chunk of so many.
  * ATTENTION_SINK    o, lse, sinks [H] -> o, lse as if every softmax of head h had one more logit,
  *                   sinks[h], whose value is 0:  lse' = log(exp(lse) + exp(sink)),
  *                   o' = o exp(lse - lse'). Any attention may come before it. In place.
@@ -43,6 +44,8 @@ static bool check(af_graph *g, const char *name, const af_tensor *qkv, const af_
                      af_shape_text(bounds, a, sizeof a));
     else if (o->window < 0 || o->softcap < 0)
         af_graph_bad(g, "%s: window %d or soft cap %g is negative", name, o->window, o->softcap);
+    else if (o->chunk < 0 || (o->chunk && (o->window || strcmp(name, "attention") == 0)))
+        af_graph_bad(g, "%s: chunks of %d need a cache, and no window", name, o->chunk);
     else if (o->window && !o->causal)
         af_graph_bad(g, "%s: a window of %d needs causal attention", name, o->window);
     else if (o->sinks && (o->sinks->ndim != 1 || o->sinks->dim[0] != o->heads ||
@@ -58,6 +61,7 @@ static void set_attr(af_node *n, const af_attention_opts *o)
     n->attr.attention.kv_heads = o->kv_heads;
     n->attr.attention.head_dim = o->head_dim;
     n->attr.attention.window = o->window;
+    n->attr.attention.chunk = o->chunk;
     n->attr.attention.scale = o->scale != 0 ? o->scale : 1.0 / sqrt((double)o->head_dim);
     n->attr.attention.softcap = o->softcap;
     n->attr.attention.causal = o->causal;

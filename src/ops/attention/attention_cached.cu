@@ -2,10 +2,12 @@
  * into it. Contract: attention.c; twin: attention_cpu.c.
  *
  * Built with AF_T, AF_VEC (elements of an access: 16 bytes' worth where heads are whole accesses,
- * else 1) and AF_KS (blocks of a cluster that share a head's keys, where there are few rows). Heads
- * up to 256; lse may be NULL. Keys and values are read once per head, along the row, by the lanes
+ * else 1) AF_KS (blocks of a cluster that share a head's keys, where there are few rows) and, with
+ * AF_CHUNK, `window` is the length of chunks that see nothing of each other. Heads up to 256; lse
+ * may be NULL. Keys and values are read once per head, along the row, by the lanes
  * of a group. */
-// variants: (AF_T=bf16,half AF_VEC=8,1 | AF_T=float AF_VEC=4,1) AF_KS=1,8
+// variants: (AF_T=bf16,half AF_VEC=8,1 | AF_T=float AF_VEC=4,1) AF_KS=1,8 |
+//  (AF_T=bf16,half AF_VEC=8,1 | AF_T=float AF_VEC=4,1) AF_KS=1,8 AF_CHUNK=1
 // common: AF_T=bf16 AF_VEC=8 AF_KS=1,8
 #include "cached_rows.cuh"
 
@@ -122,7 +124,12 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256)
     const int group = threadIdx.x / lanes;
     const i64 width = 2 * (i64)K * E,
               at = s < 0 ? -1 : min(start[s] + (i64)n - bounds[s], M * L - 1);
-    const i64 lo = window ? max(0ll, at - window + 1) : 0, stride = (i64)AF_KS * groups * KEYS;
+#ifdef AF_CHUNK
+    const i64 lo = s < 0 ? 0 : at / window * window;
+#else
+    const i64 lo = window ? max(0ll, at - window + 1) : 0;
+#endif
+    const i64 stride = (i64)AF_KS * groups * KEYS;
     const AF_T *k = cache + (i64)kv * E, *v = k + (i64)K * E;
     slots q, acc = {};
     raw ks[KEYS], vs[KEYS];

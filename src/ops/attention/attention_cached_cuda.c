@@ -59,7 +59,7 @@ static void arg_scores(af_launch *l, const af_node *n)
     af_arg_i64(l, af_attention_in(n).qkv->ld);
     af_arg_f32(l, n->attr.attention.scale);
     af_arg_f32(l, n->attr.attention.softcap);
-    af_arg_i32(l, n->attr.attention.window);
+    af_arg_i32(l, n->attr.attention.chunk ? n->attr.attention.chunk : n->attr.attention.window);
 }
 
 /* All query heads of a key-value head in one block, on tensor cores. */
@@ -67,7 +67,7 @@ static bool can_group(const af_cuda *cu, const af_node *n, int vec)
 {
     const af_attention_inputs in = af_attention_in(n);
     return cu->arch >= 80 && in.qkv->dtype == AF_DTYPE_BF16 && vec > 1 &&
-           (in.E == 64 || in.E == 128) && in.H / in.K <= GROUP_MAX;
+           (in.E == 64 || in.E == 128) && in.H / in.K <= GROUP_MAX && !n->attr.attention.chunk;
 }
 
 static void launch_grouped(af_cuda *cu, af_node *n)
@@ -120,7 +120,8 @@ static af_status attention_cached_prepare(af_cuda *cu, af_graph *g, af_node *n, 
     }
     const int shared = cu->arch >= 90 && heads * rows < (int64_t)cu->sms * 2 ? CLUSTER : 1;
     const char *defines =
-        af_cuda_text(cu, "AF_T=%s AF_VEC=%d AF_KS=%d", af_cuda_ctype(qkv->dtype), vec, shared);
+        af_cuda_text(cu, "AF_T=%s AF_VEC=%d AF_KS=%d%s", af_cuda_ctype(qkv->dtype), vec, shared,
+                     n->attr.attention.chunk ? " AF_CHUNK=1" : "");
     af_launch *l = af_cuda_launch(
         cu, n, af_cuda_kernel(cu, "attention_cached.cu", "attention_append", defines), rows, 1, 1,
         APPEND_THREADS, 0);

@@ -19,8 +19,8 @@ typedef struct attn_job {
 /* Keys [from, to) that the query at position q may see. */
 static void visible(const af_node *n, int64_t q, int64_t len, int64_t *from, int64_t *to)
 {
-    const int window = n->attr.attention.window;
-    *from = window && q - window + 1 > 0 ? q - window + 1 : 0;
+    const int window = n->attr.attention.window, chunk = n->attr.attention.chunk;
+    *from = chunk ? q / chunk * chunk : window && q - window + 1 > 0 ? q - window + 1 : 0;
     *to = n->attr.attention.causal ? q + 1 : len;
 }
 

@@ -57,9 +57,9 @@ static inline af_attn af_attn_of(const af_node *n, const af_cpu *cpu, int64_t sh
 static inline void af_attn_visible(const af_node *n, int64_t q, int64_t keys, int64_t *from,
                                    int64_t *to)
 {
-    const int window = n->attr.attention.window;
+    const int window = n->attr.attention.window, chunk = n->attr.attention.chunk;
     const bool causal = n->attr.attention.causal || n->op == AF_OP_ATTENTION_CACHED;
-    *from = window && q - window + 1 > 0 ? q - window + 1 : 0;
+    *from = chunk ? q / chunk * chunk : window && q - window + 1 > 0 ? q - window + 1 : 0;
     *to = causal ? q + 1 : keys;
 }
 

@@ -6,7 +6,7 @@
  *               y[i] = x[i] c - x[i+half] s,   y[i+half] = x[i+half] c + x[i] s
  *             (`pairs`: the same with 2i and 2i+1 in the place of i and i+half)
  *             With query_beta the whole of q is then multiplied by
- *             1 + query_beta ln(1 + floor(position / query_length)).
+ *             1 + query_beta ln(1 + floor((position + query_from) / query_length)).
  *             The rest of the head, and v, pass unchanged. Norm weights [E] serve every head; [H*E]
  *             and [K*E] mean one norm over the whole q, or k, row (norm_whole).
  * ROPE_BWD    dy, qkv, positions, .. -> dqkv: the inverse rotation, then back through the norm
@@ -55,7 +55,8 @@ static bool check_shapes(af_graph *g, const af_tensor *qkv, const af_tensor *pos
                      af_shape_text(positions, a, sizeof a), af_shape_text(qkv, b, sizeof b));
     else if (rotary % 2 || rotary < 0 || rotary > o->head_dim)
         af_graph_bad(g, "rope: %d rotary dimensions do not fit a head of %d", rotary, o->head_dim);
-    else if (o->query_beta != 0 && (!isfinite(o->query_beta) || o->query_length < 1))
+    else if (o->query_beta != 0 &&
+             (!isfinite(o->query_beta) || o->query_length < 1 || o->query_from < 0))
         af_graph_bad(g, "rope: query_beta %g with query_length %" PRId64, o->query_beta,
                      o->query_length);
     else if (inv_freq && (!af_dtype_is_float(inv_freq->dtype) || inv_freq->ndim != 1 ||
@@ -116,6 +117,7 @@ af_tensor *af_rope(af_graph *g, af_tensor *qkv, af_tensor *positions, af_tensor 
     n->attr.rope.pairs = o->pairs;
     n->attr.rope.query_beta = o->query_beta;
     n->attr.rope.query_length = o->query_length;
+    n->attr.rope.query_from = o->query_from;
     return af_node_output_like(g, n, qkv);
 }
 

@@ -356,14 +356,14 @@ extern "C" __global__ void rope_bwd(AF_T *dqkv, const AF_T *dy, const AF_T *qkv,
               n0, live, H, K, E, rot / 2, lddx, lddy, ldx, scale, eps, plus_one, whole, -1.0f);
 }
 
-/* The first `width` columns of each row times 1 + beta ln(1 + floor(position / length)); block
- * (x, y) does columns of row x. */
+/* The first `width` columns of each row times 1 + beta ln(1 + floor((position + from) /
+ * length)); block (x, y) does columns of row x. */
 extern "C" __global__ void rope_query(AF_T *y, const int *positions, int width, long long ldy,
-                                      float beta, int length)
+                                      float beta, int length, int from)
 {
     previous_done();
     const int c = (int)(blockIdx.y * blockDim.x + threadIdx.x);
-    const float by = 1.0f + beta * logf(1.0f + (float)(positions[blockIdx.x] / length));
+    const float by = 1.0f + beta * logf(1.0f + (float)((positions[blockIdx.x] + from) / length));
     if (c < width)
         store(y + blockIdx.x * ldy + c, load(y + blockIdx.x * ldy + c) * by);
 }

@@ -86,6 +86,7 @@ static void scale_queries(af_cuda *cu, af_node *n, const rope_launch *r)
     af_arg_i64(l, n->out[0]->ld);
     af_arg_f32(l, n->attr.rope.query_beta);
     af_arg_i32(l, AF_MIN(n->attr.rope.query_length, INT32_MAX));
+    af_arg_i32(l, n->attr.rope.query_from);
 }
 
 static af_status rope_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)

@@ -28,7 +28,8 @@ static inline int64_t af_rope_second(const af_node *n, int64_t i)
 static inline double af_rope_query_factor(const af_node *n, int64_t position)
 {
     const double beta = n->attr.rope.query_beta;
-    return beta == 0 ? 1 : 1 + beta * log(1 + (double)(position / n->attr.rope.query_length));
+    const int64_t at = position + n->attr.rope.query_from;
+    return beta == 0 ? 1 : 1 + beta * log(1 + (double)(at / n->attr.rope.query_length));
 }
 
 /* The i-th span that is normalised on its own: a head, or the whole q or k row. False after the

@@ -102,8 +102,8 @@ static void rope_query_case()
     vec want = y.values();
     for (size_t r = 0; r < N; r++)
         for (size_t i = 0; i < QUERIES; i++)
-            want[r * ROW + i] *= 1 + 0.3f * log(1 + (double)(at.v[r] / 4));
-    launch({N, 2}, 32, ropes::rope_query, y.p(), at.p(), QUERIES, ROW, 0.3f, 4);
+            want[r * ROW + i] *= 1 + 0.3f * log(1 + (double)((at.v[r] + 1) / 4));
+    launch({N, 2}, 32, ropes::rope_query, y.p(), at.p(), QUERIES, ROW, 0.3f, 4, 1);
     same("rope_query", y, want, 1e-5);
 }
 

@@ -1,4 +1,4 @@
-/* case_sink.h - the kernels of attention_sink.cu. */
+/* case_sink.h - the kernels of attention_sink.cu and bounds_cut.cu. */
 #ifndef AF_CASE_SINK_H
 #define AF_CASE_SINK_H
 
@@ -31,5 +31,27 @@ static void sink_case()
     same("attention_sink", y, wy, 1e-5);
     same("attention_sink lse", both, wboth, 1e-5);
     same("attention_sink_bwd", part, wpart, 1e-5);
+}
+
+/* More sequences than lanes, empty ones and one of many pieces among them. */
+static void cut_case()
+{
+    using namespace attend;
+    const int S = 70, chunk = 5;
+    buf<int> from(S + 1);
+    std::vector<int> want;
+    from.v[0] = 0;
+    for (int s = 0; s < S; s++)
+        from.v[(size_t)s + 1] = from.v[(size_t)s] + (s == 40 ? 333 : s * 7 % 12);
+    for (int s = 0; s < S; s++)
+        for (int r = from.v[(size_t)s]; r < from.v[(size_t)s + 1]; r += chunk)
+            want.push_back(r);
+    want.resize((size_t)(S + from.v[S] / chunk + 1), from.v[S]);
+    buf<int> to(want.size());
+    launch({1, 1}, 32, bounds_cut, to.p(), from.p(), S, want.size(), chunk);
+    if (!std::equal(want.begin(), want.end(), to.v.begin()) || !to.rest_is_kept()) {
+        printf("bounds_cut has other bounds\n");
+        failures++;
+    }
 }
 #endif

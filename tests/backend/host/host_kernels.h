@@ -43,6 +43,7 @@ namespace elements
 namespace attend
 {
 #include "ops/attention/attention_sink.cu"
+#include "ops/rows/bounds_cut.cu"
 #undef WARPS
 } // namespace attend
 namespace tokens

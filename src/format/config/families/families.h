@@ -36,6 +36,9 @@ af_layer_type *af_config_take_types(af_config_source *s, af_hf_config *c);
 void af_config_mamba(af_config_source *s, af_hf_config *c, int64_t width);
 int64_t af_config_mamba_width(af_config_source *s, const af_hf_config *c, const char *expand);
 void af_config_time_steps(af_config_source *s, af_hf_config *c);
+/* Groups of the gated norm of mamba2, bamba and granitemoehybrid: those of the keys. Versions of
+ * transformers before 5.23 normed the whole row, and folders they wrote say so. */
+int64_t af_config_norm_groups(const af_hf_config *c);
 
 /* Of families with a mixture in DeepSeek's words; numbers: what is assumed when a key is absent. */
 void af_config_deepseek_experts(af_config_source *s, af_hf_config *c, int experts, int used,

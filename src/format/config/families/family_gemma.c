@@ -79,6 +79,47 @@ static void gemma4_keys(af_config_source *s, af_hf_config *c)
         af_config_wrong(s, "use_bidirectional_attention", "\"vision\" or null");
 }
 
+/* activation_sparsity_pattern: a share below 1 for each layer. */
+static void gemma3n_sparsity(af_config_source *s, af_hf_config *c)
+{
+    enum { SPARSE = 10 };
+    const int64_t n = c->num_hidden_layers;
+    int listed = 0;
+    const double *list =
+        af_config_nums(s, &c->arena, "activation_sparsity_pattern", AF_CONFIG_LAYERS_MAX, &listed);
+    if (n < 1 || n > AF_CONFIG_LAYERS_MAX || s->st != AF_OK)
+        return;
+    if (af_config_value(s, "activation_sparsity_pattern") && listed != n)
+        af_config_wrong(s, "activation_sparsity_pattern", "a list with one share a layer");
+    double *share = af_arena_take(&c->arena, (uint64_t)n * sizeof *share);
+    if (!share) {
+        s->st = af_fail_nomem(s->err, "activation_sparsity_pattern", (uint64_t)n * sizeof *share);
+        return;
+    }
+    for (int64_t i = 0; i < n && s->st == AF_OK; i++) {
+        share[i] = list ? list[i] : n > SPARSE && i < SPARSE ? 0.95 : 0;
+        if (!(share[i] >= 0) || share[i] > 0.9999)
+            af_config_wrong(s, "activation_sparsity_pattern", "a list of shares below 1");
+    }
+    c->per_layer.sparsity = share;
+}
+
+static void gemma3n_keys(af_config_source *s, af_hf_config *c)
+{
+    af_layer_keys *k = &c->per_layer;
+    k->kv_shared = af_config_size(s, "num_kv_shared_layers", 15, 0, AF_CONFIG_LAYERS_MAX);
+    k->input = af_config_size(s, "hidden_size_per_layer_input", 256, 1, AF_CONFIG_WIDTH_MAX);
+    k->input_vocab =
+        af_config_size(s, "vocab_size_per_layer_input", 262144, 1, AF_CONFIG_VOCAB_MAX);
+    if (json_is_array(af_config_value(s, "intermediate_size")))
+        k->ffn = af_config_per_layer(s, c, "intermediate_size", 1, AF_CONFIG_WIDTH_MAX);
+    c->altup.streams = af_config_size(s, "altup_num_inputs", 4, 2, AF_ALTUP_STREAMS_MAX);
+    c->altup.active = af_config_size(s, "altup_active_idx", 0, 0, c->altup.streams - 1);
+    c->altup.laurel = af_config_size(s, "laurel_rank", 64, 1, AF_CONFIG_WIDTH_MAX);
+    c->altup.scaled = af_config_bool(s, "altup_correct_scale", true);
+    gemma3n_sparsity(s, c);
+}
+
 const af_family af_families_gemma[] = {
     {.model_type = "gemma",
      .gguf = "gemma",
@@ -151,5 +192,23 @@ const af_family af_families_gemma[] = {
      .tied = true,
      .pad = 1,
      .keys = gemma4_keys},
+    {.model_type = "gemma3n_text",
+     .act = "gelu_pytorch_tanh",
+     .eps = 1e-6,
+     .theta = 1e6,
+     .local_theta = 1e4,
+     .heads = 8,
+     .kv_heads = 2,
+     .head_dim = 256,
+     .vocab = 262400,
+     .ffn = 16384,
+     .ffn_listed = true,
+     .window = 512,
+     .pattern = 5,
+     .sliding = AF_SLIDING_PATTERN,
+     .tied = true,
+     .final_softcap = 30,
+     .pad = 1,
+     .keys = gemma3n_keys},
     {0},
 };

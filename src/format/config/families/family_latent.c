@@ -143,6 +143,7 @@ const af_family af_families_latent[] = {
      .tied = true,
      .keys = youtu_keys},
     {.model_type = "minicpm3",
+     .gguf = "minicpm3",
      .act = "silu",
      .eps = 1e-5,
      .theta = 1e4,

@@ -136,8 +136,9 @@ static void read_falcon_h1(af_config_source *s, af_hf_config *c)
 
 static void read_mamba2(af_config_source *s, af_hf_config *c)
 {
-    const af_state_keys *k = &c->state;
+    af_state_keys *k = &c->state;
     read_words(s, c, "num_heads", "head_dim", "state_size");
+    k->norm_groups = af_config_norm_groups(c);
     af_config_time_steps(s, c);
     only_silu(s, c, "hidden_act");
     const int64_t width = af_config_mamba_width(s, c, "expand");
@@ -270,6 +271,7 @@ const af_family af_families_mamba[] = {
      .state_layers = true,
      .keys = read_falcon_h1},
     {.model_type = "mamba2",
+     .gguf = "mamba2",
      .act = "silu",
      .eps = 1e-5,
      .theta = 1e4,

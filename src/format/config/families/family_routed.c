@@ -2,6 +2,7 @@
  * gpt_oss, glm4_moe; and the router keys that they share with latent attention. */
 #include "format/config/families/families.h"
 
+#include <jansson.h>
 #include <math.h>
 
 /* The first layers have no experts. */
@@ -140,6 +141,59 @@ static void afmoe_keys(af_config_source *s, af_hf_config *c)
     first_dense(s, c, af_config_size(s, "num_dense_layers", 1, 0, INT32_MAX));
 }
 
+/* Which layers have experts: moe_layers, or every interleave_moe_layer_step-th. */
+static void llama4_layers(af_config_source *s, af_hf_config *c)
+{
+    const int64_t n = c->num_hidden_layers,
+                  step = af_config_size(s, "interleave_moe_layer_step", 1, 1, AF_CONFIG_LAYERS_MAX);
+    int listed = 0;
+    const double *list = af_config_nums(s, &c->arena, "moe_layers", AF_CONFIG_LAYERS_MAX, &listed);
+    c->decoder_sparse_step = step;
+    if (!af_config_value(s, "moe_layers") || n < 1 || n > AF_CONFIG_LAYERS_MAX || s->st != AF_OK)
+        return;
+    int64_t *dense = af_arena_take(&c->arena, (uint64_t)n * sizeof *dense);
+    if (!dense) {
+        s->st = af_fail_nomem(s->err, "a list of layers", (uint64_t)n * sizeof *dense);
+        return;
+    }
+    int count = 0;
+    for (int64_t i = 0; i < n; i++) {
+        bool sparse = false;
+        for (int k = 0; k < listed; k++)
+            sparse |= list[k] == (double)i;
+        if (!sparse)
+            dense[count++] = i;
+    }
+    c->decoder_sparse_step = 1;
+    c->mlp_only_layers = dense;
+    c->mlp_only_count = count;
+}
+
+/* Layers that turn see a chunk alone; the others see everything, their queries grow with the
+ * position. */
+static void llama4_keys(af_config_source *s, af_hf_config *c)
+{
+    const json_t *tuned = af_config_value(s, "attn_temperature_tuning"); /* early files: a number */
+    const bool grows = json_is_integer(tuned) ? json_integer_value(tuned) != 0
+                                              : af_config_bool(s, "attn_temperature_tuning", true);
+    c->num_experts = af_config_size(s, "num_local_experts", 16, 1, AF_CONFIG_EXPERTS_MAX);
+    c->num_experts_per_tok = af_config_size(s, "num_experts_per_tok", 1, 1, AF_CONFIG_EXPERTS_MAX);
+    c->moe_intermediate_size = c->router.shared_ffn =
+        AF_MIN(c->intermediate_size, AF_CONFIG_WIDTH_MAX);
+    c->dense_ffn = af_config_size(s, "intermediate_size_mlp", 16384, 1, AF_CONFIG_WIDTH_MAX);
+    llama4_layers(s, c);
+    c->router.sigmoid = c->router.scale_input = true;
+    c->mlp_bias = false;
+    c->qk_norm = af_config_bool(s, "use_qk_norm", true);
+    c->query_scaling_beta = grows ? af_config_num(s, "attn_scale", 0.1) : 0;
+    c->query_scaling_length = af_config_size(s, "floor_scale", 8192, 1, INT32_MAX);
+    if (!(c->query_scaling_beta >= 0 && c->query_scaling_beta < 1e6))
+        af_config_wrong(s, "attn_scale", "a positive number in range");
+    c->sliding_window =
+        af_config_size(s, "attention_chunk_size",
+                       af_config_given(s, "attention_chunk_size") ? 0 : 8192, 1, INT32_MAX);
+}
+
 static void hy_v3_keys(af_config_source *s, af_hf_config *c)
 {
     af_config_deepseek_experts(s, c, 192, 8, 1536, 1);
@@ -268,7 +322,18 @@ const af_family af_families_routed[] = {
      .sliding = AF_SLIDING_PATTERN,
      .own_experts = true,
      .keys = afmoe_keys},
+    {.model_type = "llama4_text",
+     .gguf = "llama4",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 5e5,
+     .kv_heads = 8,
+     .head_dim = 128,
+     .sliding = AF_SLIDING_TURNING,
+     .own_experts = true,
+     .keys = llama4_keys},
     {.model_type = "hy_v3",
+     .gguf = "hy_v3",
      .act = "silu",
      .eps = 1e-5,
      .theta = 11158840,

@@ -3,6 +3,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <stdlib.h>
 
 af_layer_type *af_config_take_types(af_config_source *s, af_hf_config *c)
 {
@@ -139,12 +140,24 @@ static void read_lfm2_moe(af_config_source *s, af_hf_config *c)
 
 /* ---- Mamba-2 ---- */
 
+int64_t af_config_norm_groups(const af_hf_config *c)
+{
+    enum { MAJOR = 5, MINOR = 23 };
+    char *end;
+    const char *version = c->transformers_version ? c->transformers_version : "";
+    const long major = strtol(version, &end, 10),
+               minor = *end == '.' ? strtol(end + 1, NULL, 10) : 0;
+    const bool old = major > 0 && (major < MAJOR || (major == MAJOR && minor < MINOR));
+    return old ? 1 : c->state.key_heads;
+}
+
 void af_config_mamba(af_config_source *s, af_hf_config *c, int64_t width)
 {
     af_state_keys *k = &c->state;
     k->conv_kernel = af_config_size(s, "mamba_d_conv", 4, 1, AF_STATE_KERNEL_MAX);
     k->key_dim = af_config_size(s, "mamba_d_state", 256, 1, AF_STATE_DIM_MAX);
     k->key_heads = af_config_size(s, "mamba_n_groups", 1, 1, AF_CONFIG_HEADS_MAX);
+    k->norm_groups = af_config_norm_groups(c);
     k->heads = af_config_size(s, "mamba_n_heads", 128, 1, AF_CONFIG_HEADS_MAX);
     k->conv_bias = af_config_bool(s, "mamba_conv_bias", true);
     k->proj_bias = k->out_bias = af_config_bool(s, "mamba_proj_bias", false);

@@ -1,0 +1,101 @@
+/* gguf_meta_state.c - the metadata of families whose layers keep a state; see meta_writer.h. */
+#include "convert/gguf/meta_writer.h"
+
+#include "base/log.h"
+
+#include <jansson.h>
+
+void af_meta_put_kv_heads(meta_writer *p, const af_model_spec *s)
+{
+    char key[128];
+    int32_t heads[AF_CONFIG_LAYERS_MAX];
+    for (int i = 0; i < s->layers; i++)
+        heads[i] = s->layer[i].mixer == AF_MIXER_ATTENTION ? s->layer[i].kv_heads : 0;
+    if (p->st == AF_OK)
+        p->st = af_gguf_put_array(p->w, key_of(p, key, sizeof key, "attention.head_count_kv"),
+                                  AF_GGUF_I32, heads, (uint64_t)s->layers, p->err);
+}
+
+/* Which positions (time, height, width) turn which dimensions: of text, all three are the same. */
+static void put_rope_sections(meta_writer *p, const af_hf_config *c)
+{
+    enum { SECTIONS = 4 };
+    int32_t n[SECTIONS] = {11, 11, 10};
+    const json_t *raw = (const json_t *)c->raw, *text = json_object_get(raw, "text_config");
+    const json_t *rope = json_object_get(text ? text : raw, "rope_parameters");
+    const json_t *own = json_object_get(rope, "mrope_section");
+    for (size_t i = 0; own && i < SECTIONS; i++)
+        n[i] = (int32_t)json_integer_value(json_array_get(own, i));
+    put_array(p, "rope.dimension_sections", AF_GGUF_I32, n, SECTIONS);
+}
+
+static void put_ssm(meta_writer *p, const af_state_keys *k)
+{
+    put_u32(p, "ssm.conv_kernel", k->conv_kernel);
+    put_u32(p, "ssm.state_size", k->key_dim);
+    put_u32(p, "ssm.group_count", k->key_heads);
+    put_u32(p, "ssm.time_step_rank", k->heads);
+    put_u32(p, "ssm.inner_size", k->heads * k->head_dim);
+}
+
+/* Layers of one half alone: those with an MLP or experts have its width, others 0. */
+static void put_nemotron(meta_writer *p, const af_model_spec *s)
+{
+    int32_t ffn[AF_CONFIG_LAYERS_MAX];
+    for (int i = 0; i < s->layers; i++)
+        ffn[i] = (int32_t)(s->layer[i].mlp == AF_MLP_EXPERTS ? s->expert_ffn : s->layer[i].ffn);
+    put_array(p, "feed_forward_length", AF_GGUF_I32, ffn, s->layers);
+    put_u32(p, "vocab_size", s->vocab);
+    put_f32(p, "attention.layer_norm_epsilon", s->eps); /* asked for, too */
+    put_u32(p, "rope.dimension_count", s->head_dim);
+    put_ssm(p, &s->state);
+    if (s->router.latent)
+        put_u32(p, "moe_latent_size", s->router.latent);
+    if (s->state.step_min > 0)
+        af_log_write(AF_LOG_WARN,
+                     "llama.cpp does not hold time steps of Mamba layers above time_step_min (%g), "
+                     "as transformers does",
+                     s->state.step_min);
+}
+
+static void put_delta_net(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
+{
+    uint8_t state[AF_CONFIG_LAYERS_MAX];
+    int every = 0;
+    for (int i = 0; i < s->layers; i++) {
+        state[i] = s->layer[i].mixer == AF_MIXER_DELTA_NET;
+        every = every || state[i] ? every : i + 1;
+    }
+    put_ssm(p, &s->state);
+    put_array(p, "attention.recurrent_layers", AF_GGUF_BOOL, state, s->layers);
+    put_u32(p, "full_attention_interval", every ? every : s->layers + 1);
+    if (strncmp(p->arch, "qwen35", 6) == 0)
+        put_rope_sections(p, c);
+}
+
+/* What families with state layers have. */
+void af_meta_put_state(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
+{
+    enum { SIGMOID = 2 };
+    if (strncmp(p->arch, "lfm2", 4) == 0) {
+        put_u32(p, "vocab_size", c->vocab_size);
+        put_u32(p, "shortconv.l_cache", s->state.conv_kernel);
+    }
+    if (strcmp(p->arch, "lfm2moe") == 0) {
+        put_u32(p, "leading_dense_block_count", c->mlp_only_count);
+        put_u32(p, "expert_gating_func", SIGMOID);
+    }
+    if (strncmp(p->arch, "qwen35", 6) == 0 || strcmp(p->arch, "qwen3next") == 0)
+        put_delta_net(p, s, c);
+    if (strncmp(p->arch, "nemotron_h", 10) == 0)
+        put_nemotron(p, s);
+    if (strcmp(p->arch, "mamba2") == 0) {
+        put_u32(p, "vocab_size", c->vocab_size);
+        put_ssm(p, &s->state);
+    }
+    if (strcmp(p->arch, "granitehybrid") == 0) {
+        put_u32(p, "vocab_size", c->vocab_size);
+        put_ssm(p, &s->state);
+        put_bool(p, "rope.scaling.finetuned", c->no_rope == NULL); /* its word for "turns" */
+    }
+}
