@@ -177,6 +177,39 @@ static void test_scores_give_the_same_ids_as_merges(void **state)
     unlink(path);
 }
 
+/* A blank goes with the word after it, punctuation stays apart: " (" is never one piece. */
+static void test_bloom_splits_at_punctuation(void **state)
+{
+    (void)state;
+    char path[4096];
+    source s;
+    af_tokenizer *t = NULL;
+    af_error err = {0};
+    af_encoding whole = {0}, part = {0};
+    static const char *const parts[] = {"one", " ", "(", "two", ".", " three"};
+    int n = 0;
+    scratch_path(path, sizeof path);
+    open_source(&s, "bytes");
+    af_gguf_writer *w = begin(path, "gpt2", "bloom");
+    put_tokens(w, &s);
+    put_merges(w, &s, false);
+    finish(w);
+    CHECK_OK(af_tokenizer_open(&t, path, &err), err);
+    CHECK_OK(af_tokenizer_encode(t, &whole, "one (two. three", 15, false, &err), err);
+    for (size_t i = 0; i < AF_LEN(parts); i++) {
+        CHECK_OK(af_tokenizer_encode(t, &part, parts[i], strlen(parts[i]), false, &err), err);
+        for (int k = 0; k < (int)part.count; k++)
+            assert_int_equal(part.ids[k], whole.ids[n++]);
+        af_encoding_clear(&part);
+    }
+    assert_int_equal(n, whole.count);
+    af_encoding_clear(&whole);
+    af_tokenizer_close(t);
+    af_tokenizer_close(s.t);
+    json_decref(s.json);
+    unlink(path);
+}
+
 static void test_unknown_names_are_refused_by_name(void **state)
 {
     (void)state;
@@ -212,6 +245,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_byte_level_metadata_gives_the_same_ids),
         cmocka_unit_test(test_scores_give_the_same_ids_as_merges),
+        cmocka_unit_test(test_bloom_splits_at_punctuation),
         cmocka_unit_test(test_unknown_names_are_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

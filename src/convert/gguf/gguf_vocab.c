@@ -74,7 +74,7 @@ const char *af_pre_name_of(const struct json_t *tokenizer, const char *model_typ
 {
     static const char *const names[] = {"gpt-2",          "llama-bpe", "qwen2",  "qwen35",
                                         "smollm",         "tekken",    "gpt-4o", "deepseek-v3",
-                                        "deepseek-coder", "default"};
+                                        "deepseek-coder", "bloom",     "default"};
     const char *found = NULL;
     af_buf ours = {0};
     describe(json_object_get(tokenizer, "pre_tokenizer"), &ours);

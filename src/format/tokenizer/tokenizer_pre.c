@@ -41,6 +41,12 @@ static const char parts_qwen35[] =
     "\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":false,\"use_regex"
     "\":false}]},\"decoder\":{\"type\":\"ByteLevel\"},\"normalizer\":{\"type\":\"NFC\"}}";
 
+static const char parts_bloom[] =
+    "{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"p"
+    "attern\":{\"Regex\":\" ?[^(\\\\s|[.,!?…。，、।۔،])]+\"},\"behavior\":\"Is"
+    "olated\",\"invert\":false},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_"
+    "offsets\":true,\"use_regex\":false}]},\"decoder\":{\"type\":\"ByteLevel\"}}";
+
 static const char parts_smollm[] =
     "{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"p"
     "attern\":{\"Regex\":\"\\\\p{N}\"},\"behavior\":\"Isolated\",\"invert\":false},{\"typ"
@@ -128,6 +134,8 @@ static const af_pre_name names[] = {
     {"mpt", parts_gpt2, false, false},
     {"olmo", parts_gpt2, false, false},
     {"jais", parts_gpt2, false, false},
+    {"bloom", parts_bloom, false, false},
+    {"gpt3-finnish", parts_bloom, false, false},
     {"smollm", parts_smollm, false, false},
     {"starcoder", parts_smollm, false, false},
     {"refact", parts_smollm, false, false},
