@@ -239,9 +239,11 @@ static af_status out_flush(af_out *o, af_error *err)
     return out_append(o, o->buf, n, err);
 }
 
-/* What was written changes. */
+/* What was written changes. Without a digest nothing is: threads fill a reserved part together. */
 static void drop_digest(af_out *o)
 {
+    if (!o->hashed)
+        return;
     (void)!af_digest_end(o->digest, NULL);
     o->digest = NULL;
     o->hashed = false;
