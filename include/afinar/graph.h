@@ -467,7 +467,7 @@ typedef enum af_recompute {
     AF_RECOMPUTE_MOST,    /* keep the inputs of blocks and attention       */
     AF_RECOMPUTE_HOST,    /* keep those in pinned host memory (CPU: as MOST)   */
     AF_RECOMPUTE_BLOCK,   /* keep the inputs of blocks only                    */
-    AF_RECOMPUTE_OFFLOAD, /* keep those in pinned host memory (CPU: as BLOCK)  */
+    AF_RECOMPUTE_OFFLOAD, /* keep those, and more, in pinned host memory (CPU: as BLOCK) */
 } af_recompute;
 /* "none", "cheap", "wide", "most", "host", "block" or "offload". Static storage. */
 AF_API const char *af_recompute_name(af_recompute mode);

@@ -41,6 +41,8 @@ typedef struct af_backend_ops {
     /* Frees what prepare made. */
     void (*release)(af_device *d, af_graph *g);
     uint64_t (*memory_free)(const af_device *d);
+    /* Bytes of host memory for values that wait there between the passes. NULL = none do. */
+    uint64_t (*host_free)(const af_device *d);
     /* af_device_fp8_gain; NULL = 1. */
     double (*fp8_gain)(const af_device *d, int64_t rows, int64_t out, int64_t in);
     void (*close)(af_device *d);

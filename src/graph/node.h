@@ -156,7 +156,9 @@ struct af_graph {
     uint64_t returned_bytes; /* of bound_bytes: pages of files that do not stay resident */
     bool grads_in_arena;     /* grads_flat is the beginning of the activations' arena */
     double flops, effort;
-    double flop_per_byte; /* what the device does while it moves a byte */
+    double flop_per_byte; /* what the device does while it moves a byte in its memory, */
+    double flop_per_move; /* and to the host or back; 0 = it does not move values there */
+    uint64_t move_most;   /* bytes that may wait there, apart from inputs of blocks */
     af_device *device;
     void *backend; /* the backend's state of this graph */
 };
@@ -256,6 +258,13 @@ void af_graph_write_first(af_graph *g); /* one pass: the first one of a gradient
 void af_graph_sum_ranks(af_graph *g);
 void af_graph_drop_dead(af_graph *g);
 void af_graph_apply_recompute(af_graph *g);
+/* The mode of the block that n is in. */
+af_recompute af_graph_recompute_of(const af_graph *g, const af_node *n);
+/* By tensor id: values that need not be recomputed, because they wait in host memory. */
+void af_graph_choose_moved(const af_graph *g, const bool *crosses, const bool *used_backward,
+                           bool *moved);
+/* The time of a node, in FLOP of large GEMMs. */
+double af_node_effort(const af_node *n, double flop_per_byte);
 void af_graph_gather_weights(af_graph *g); /* split weights: before the nodes that read them */
 /* The order is final: gathered scales live as long as the nodes that read their codes. */
 void af_graph_hold_scales(af_graph *g);

@@ -255,9 +255,13 @@ static void place_leaves(af_graph *g)
 
 /* A node takes as long as its arithmetic or its memory traffic, whichever is longer; weights that
  * are dequantised at each use are read and written once more. */
-static double effort_of(const af_node *n, double flops, double flop_per_byte)
+double af_node_effort(const af_node *n, double flop_per_byte)
 {
+    const af_op_info *op = af_ops[n->op];
+    const double flops = op->flops ? op->flops(n) : 0;
     double bytes = 0, more = 0;
+    if (op->view)
+        return 0;
     for (int k = 0; k < n->n_in + n->n_out; k++) {
         const af_tensor *t = k < n->n_in ? n->in[k] : n->out[k - n->n_in];
         bytes += t->quant ? 2.0 * (double)af_count(t) : (double)af_tensor_bytes(t);
@@ -271,10 +275,8 @@ static void count_work(af_graph *g)
     g->flops = g->effort = 0;
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *n = g->nodes[i];
-        const af_op_info *op = af_ops[n->op];
-        const double flops = op->flops ? op->flops(n) : 0;
-        g->flops += flops;
-        g->effort += op->view ? 0 : effort_of(n, flops, g->flop_per_byte);
+        g->flops += af_ops[n->op]->flops ? af_ops[n->op]->flops(n) : 0;
+        g->effort += af_node_effort(n, g->flop_per_byte);
     }
 }
 

@@ -129,12 +129,12 @@ typedef struct recompute_pass {
     af_tensor **copy;    /* by tensor id: the rebuilt tensor, or NULL */
     bool *crosses;       /* by tensor id: read by a forward node of another block */
     bool *used_backward; /* by tensor id: read by a node after the recorded forward pass */
+    bool *moved;         /* by tensor id: waits in host memory (moved.c) */
     af_node **order;
     int n, cap;
 } recompute_pass;
 
-/* Of the block that n is in. */
-static af_recompute mode_of(const af_graph *g, const af_node *n)
+af_recompute af_graph_recompute_of(const af_graph *g, const af_node *n)
 {
     if (!n || n->phase != AF_PHASE_FORWARD || n->block < 0)
         return AF_RECOMPUTE_NONE;
@@ -166,12 +166,14 @@ static bool costs_more(const recompute_pass *r, const af_node *n)
 static bool dropped(const recompute_pass *r, const af_tensor *t)
 {
     const af_node *n = t->producer;
-    const af_recompute mode = mode_of(r->g, n);
+    const af_recompute mode = af_graph_recompute_of(r->g, n);
     if (mode == AF_RECOMPUTE_NONE || t->role != AF_ROLE_ACTIVATION || t->keep ||
         af_ops[n->op]->effect)
         return false;
     if (af_ops[n->op]->view)
         return dropped(r, n->in[0]);
+    if (r->moved[t->id])
+        return false;
     if (n->op == AF_OP_RMSNORM_ADD) /* y follows from the sum alone; the sum itself only when the
                                        norm stays inside: at the end of a block it would take the
                                        whole block to rebuild it */
@@ -280,11 +282,14 @@ void af_graph_apply_recompute(af_graph *g)
     r.copy = af_calloc((uint64_t)g->n_tensors * 2, sizeof *r.copy);
     r.crosses = af_calloc((uint64_t)g->n_tensors * 2, sizeof *r.crosses);
     r.used_backward = af_calloc((uint64_t)g->n_tensors * 2, sizeof *r.used_backward);
+    r.moved = af_calloc((uint64_t)g->n_tensors * 2, sizeof *r.moved);
     const int n = g->n_nodes;
-    if (!r.copy || !r.crosses || !r.used_backward)
+    if (!r.copy || !r.crosses || !r.used_backward || !r.moved) {
         af_fail_nomem(&g->err, "a graph", (uint64_t)g->n_tensors * 16);
-    else
+    } else {
         find_crossings(&r);
+        af_graph_choose_moved(g, r.crosses, r.used_backward, r.moved);
+    }
     for (int i = 0; i < n && !af_graph_failed(g); i++) {
         af_node *node = g->nodes[i];
         for (int k = 0; node->phase != AF_PHASE_FORWARD && k < node->n_in; k++)
@@ -298,4 +303,5 @@ void af_graph_apply_recompute(af_graph *g)
     free(r.copy);
     free(r.crosses);
     free(r.used_backward);
+    free(r.moved);
 }

@@ -116,8 +116,8 @@ static int plan_case(const memory_case *c)
 static void test_plans_stay_below_their_limits(void **state)
 {
     static const memory_case list[] = {
-        {"1.5b", 4, 2048, "min", 2.24},
-        {"7b", 4, 2048, "min", 7.93},
+        {"1.5b", 4, 2048, "min", 2.225},
+        {"7b", 4, 2048, "min", 7.8},
         {"1.5b", 4, 2048, "auto", 16.0},
     };
     int over = 0;
@@ -128,7 +128,8 @@ static void test_plans_stay_below_their_limits(void **state)
 }
 
 /* From one mode to the next: less memory, more work. (Between HOST and BLOCK more memory: that one
- * is for those who do not want host memory to be taken.) */
+ * is for those who do not want host memory to be taken. OFFLOAD has values come back that BLOCK
+ * makes again: less work.) */
 static void test_every_smaller_mode_is_smaller(void **state)
 {
     const memory_case c = {"1.5b", 4, 2048, "auto", 0};
@@ -150,7 +151,8 @@ static void test_every_smaller_mode_is_smaller(void **state)
         if (i > 0 && memory_mode[i].packed == memory_mode[i - 1].packed) {
             assert_true(b.step.plan.total < last.total ||
                         memory_mode[i].mode == AF_RECOMPUTE_BLOCK);
-            assert_true(b.step.plan.effort >= last.effort);
+            assert_true(b.step.plan.effort >= last.effort ||
+                        memory_mode[i].mode == AF_RECOMPUTE_OFFLOAD);
         }
         last = b.step.plan;
     }
@@ -172,14 +174,65 @@ static bool takes_over(const af_tensor *a, const af_tensor *b)
     return k >= 0 && k < n->n_in && n->in[k] == a && a->last == b->first && a->offset == b->offset;
 }
 
+static bool inside(const uint8_t *p, const uint8_t *from, uint64_t bytes)
+{
+    return p >= from && p < from + bytes;
+}
+
+/* Is it an address that node n may have? In the first row of a value of it, or in its workspace.
+ * What is not in the arena of activations is not checked. */
+static bool may_use(const af_graph *g, const af_node *n, const uint8_t *p)
+{
+    const af_cuda_graph *cg = g->backend;
+    const uint8_t *arena = cg->arena[AF_ROLE_ACTIVATION];
+    bool may = !inside(p, arena, g->role_bytes[AF_ROLE_ACTIVATION]) ||
+               inside(p, arena + n->work_offset, n->work);
+    for (int k = 0; k < n->n_in + n->n_out; k++) {
+        const af_tensor *t = k < n->n_in ? n->in[k] : n->out[k - n->n_in];
+        t = t->base ? t->base : t;
+        may |=
+            inside(p, t->data,
+                   t->ndim > 1 ? af_tensor_extent(t) / (uint64_t)af_rows(t) : af_tensor_extent(t));
+    }
+    return may;
+}
+
+/* Steps use the values of their node, and no tensor that it had before some came back. */
+static int foreign_pointers(const af_graph *g, const af_node *n)
+{
+    const af_exec *e = af_exec_of(n, 0);
+    int bad = 0;
+    for (int i = 0; e && i < e->n; i++) {
+        const af_step *s = &e->step[i];
+        bad += !may_use(g, n, s->to) + !may_use(g, n, s->from);
+        if (s->gemm)
+            bad += !may_use(g, n, s->gemm->m.a.data) + !may_use(g, n, s->gemm->m.b.data) +
+                   !may_use(g, n, s->gemm->m.c.data);
+        for (int k = 0; s->launch && k < s->launch->n_args; k++)
+            for (int at = 0; at + 8 <= s->launch->size[k]; at += 8) {
+                const uint8_t *p;
+                memcpy(&p, (const uint8_t *)s->launch->arg[k] + at, sizeof p);
+                bad += !may_use(g, n, p);
+            }
+    }
+    if (bad)
+        print_error("%s, block %d: %d arguments outside of it\n", af_ops[n->op]->name, n->block,
+                    bad);
+    return bad;
+}
+
+/* So much work per value that the bus has time for all that may move. */
+static const af_bench_shape heavy = {"heavy", 6,    256,     2,    1, 128, 32768, 1000,
+                                     true,    true, 10000.0, 1e-6, 0, 0,   false};
+
 /* The device memory of what waits in host memory is reused, and a node's workspace is in the same
  * arena: nothing that is live at the same time may share a byte. */
-static void check_overlaps(const char *recompute, int least)
+static void check_overlaps(const af_bench_shape *shape, const char *recompute, int least)
 {
-    const memory_case c = {"135m", 2, 256, "min", 0};
+    const memory_case c = {"135m", 2, shape ? 512 : 256, "min", 0};
     af_bench_opts o = opts_of(&c);
     af_error err = {0};
-    af_bench_model b = {0};
+    af_bench_model b = {.shape = shape};
     int bad = 0, back = 0;
     o.recompute = recompute;
     CHECK_OK(af_bench_model_init(&b, &o, &err), err);
@@ -206,6 +259,9 @@ static void check_overlaps(const char *recompute, int least)
     assert_int_equal(bad, 0);
     assert_true(back >= least);
     CHECK_OK(af_graph_prepare(b.step.graph, b.model.device, &err), err);
+    for (int i = 0; i < g->n_nodes; i++)
+        bad += g->nodes[i]->op == AF_OP_HEAD_LOSS ? 0 : foreign_pointers(g, g->nodes[i]);
+    assert_int_equal(bad, 0);
     CHECK_OK(af_bench_model_fill(&b, &err), err);
     CHECK_OK(af_graph_run(b.step.graph, AF_RUN_STEP, &err), err);
     af_bench_model_clear(&b);
@@ -215,8 +271,10 @@ static void check_overlaps(const char *recompute, int least)
 static void test_nothing_alive_overlaps(void **state)
 {
     (void)state;
-    check_overlaps("offload", 25);
-    check_overlaps("host", 75); /* and results of attention, with their sums */
+    check_overlaps(NULL, "offload", 25);
+    check_overlaps(NULL, "host", 50); /* and results of attention */
+    /* inputs, attention, both results of norms, q|k|v of some blocks */
+    check_overlaps(&heavy, "offload", 24);
 }
 
 /* What determines the bits of a GEMM: its shape, and the alignment of its operands. Otherwise
@@ -314,13 +372,13 @@ static void test_every_mode_runs_the_same_gemms(void **state)
 }
 
 /* The adapter after some steps of a real shape; false without a GPU. */
-static bool train_some(af_memory_mode memory_mode, bool direct, bool one_stream, int steps,
-                       float **out, uint64_t *bytes)
+static bool train_some(const af_bench_shape *shape, af_memory_mode memory_mode, bool direct,
+                       bool one_stream, int steps, float **out, uint64_t *bytes)
 {
-    const memory_case c = {"135m", 2, 256, "auto", 0};
+    const memory_case c = {"135m", 2, shape ? 512 : 256, "auto", 0};
     const af_bench_opts o = opts_of(&c);
     af_error err = {0};
-    af_bench_model b = {0};
+    af_bench_model b = {.shape = shape};
     CHECK_OK(af_bench_model_init(&b, &o, &err), err);
     if (af_device_open(&b.model.device, "cuda", 0, &err) != AF_OK) {
         print_message("SKIPPED: %s\n", err.msg);
@@ -350,14 +408,14 @@ typedef struct run_mode {
 } run_mode;
 
 /* The first mode is the reference. */
-static void compare_modes(const run_mode *w, int n, int steps)
+static void compare_modes(const af_bench_shape *shape, const run_mode *w, int n, int steps)
 {
     float *first = NULL;
     int bad = 0;
     for (int i = 0; i < n; i++) {
         float *v = NULL;
         uint64_t bytes = 0;
-        if (!train_some(w[i].memory_mode, w[i].direct, w[i].one_stream, steps, &v, &bytes))
+        if (!train_some(shape, w[i].memory_mode, w[i].direct, w[i].one_stream, steps, &v, &bytes))
             skip_because("no GPU");
         const bool same = !first || memcmp(first, v, bytes) == 0;
         print_message("%s, %d steps: %s\n", w[i].name, steps, same ? "same bits" : "OTHER BITS");
@@ -388,7 +446,8 @@ static void test_every_mode_gives_the_same_bits(void **state)
         {"4 bits, offload", {AF_RECOMPUTE_OFFLOAD, true, 0}, false, false},
     };
     (void)state;
-    compare_modes(modes, AF_LEN(modes), 3);
+    compare_modes(NULL, modes, AF_LEN(modes), 3);
+    compare_modes(&heavy, (const run_mode[]){modes[0], modes[AF_LEN(modes) - 1]}, 2, 3);
 }
 
 static void test_captured_and_direct_steps_are_the_same_bits(void **state)
@@ -402,7 +461,7 @@ static void test_captured_and_direct_steps_are_the_same_bits(void **state)
         {"direct, offload", {AF_RECOMPUTE_OFFLOAD, true, 0}, true, false},
     };
     (void)state;
-    compare_modes(modes, AF_LEN(modes), 50);
+    compare_modes(NULL, modes, AF_LEN(modes), 50);
 }
 
 int main(void)

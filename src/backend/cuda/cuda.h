@@ -69,6 +69,8 @@ typedef struct af_cuda_gemm {
 enum { AF_EXCHANGES_AHEAD = 2 };
 /* Gathered weights whose end is remembered: more than are usually under way. */
 enum { AF_GATHERS_AHEAD = 16 };
+/* The same of values that move to host memory and back. */
+enum { AF_MOVES_AHEAD = 16 };
 
 typedef struct af_cuda {
     af_device device; /* first */
@@ -79,6 +81,8 @@ typedef struct af_cuda {
     void *second, *fork, *join;
     /* a third one for exchanges with other ranks, when a graph has some: before and after each */
     void *third, *ready, *done[AF_EXCHANGES_AHEAD], *gathered[AF_GATHERS_AHEAD];
+    void *moved[AF_MOVES_AHEAD]; /* after each copy of an offloaded value; NULL until there are some
+                                  */
     int ordinal;
     int arch;     /* 90 */
     int cuda;     /* what the driver supports: 12040 for 12.4 */

@@ -9,6 +9,7 @@
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/library.h"
 #include "base/log.h"
+#include "base/proc.h"
 
 #include <pthread.h>
 
@@ -35,6 +36,17 @@ static uint64_t cuda_memory_free(const af_device *d)
     if (cu->drv->context_set(cu->context) || cu->drv->mem_info(&unused, &total))
         return 0;
     return unused > RESERVE_BYTES ? unused - RESERVE_BYTES : 0;
+}
+
+/* What waits there is pinned: the other half is for the rest of the system. */
+static uint64_t cuda_host_free(const af_device *d)
+{
+    const af_cuda *cu = (const af_cuda *)d;
+    char text[4096];
+    if (cu->test && cu->test->host_free)
+        return cu->test->host_free;
+    af_proc_read(text, sizeof text, "/proc/meminfo");
+    return af_proc_number(text, "MemAvailable:") * 1024 / 2;
 }
 
 void **af_cuda_slot(const af_graph *g, const af_cuda_family *f)
@@ -415,6 +427,9 @@ static void cuda_close(af_device *d)
         for (int i = 0; i < AF_GATHERS_AHEAD; i++)
             if (cu->gathered[i])
                 drv->event_free(cu->gathered[i]);
+        for (int i = 0; i < AF_MOVES_AHEAD; i++)
+            if (cu->moved[i])
+                drv->event_free(cu->moved[i]);
         if (cu->third)
             drv->stream_free(cu->third);
         if (cu->second)
@@ -444,6 +459,7 @@ static const af_backend_ops cuda_ops = {
     .write_noise = af_cuda_write_noise,
     .release = cuda_release,
     .memory_free = cuda_memory_free,
+    .host_free = cuda_host_free,
     .fp8_gain = cuda_fp8_gain,
     .close = cuda_close,
 };

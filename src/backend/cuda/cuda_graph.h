@@ -63,6 +63,7 @@ typedef struct af_move {
     af_move_kind kind;
     const af_tensor *t;
     uint64_t host; /* where it lies in the pinned memory */
+    int order;     /* of the copies on their stream */
 } af_move;
 
 /* node->exec: one af_exec per level. Level 0 computes every row; a graph that generates is prepared

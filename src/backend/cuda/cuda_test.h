@@ -17,6 +17,7 @@ typedef struct af_cuda_test {
     int gemm_tile;                    /* 1 + the number of the tile own GEMMs take; 0: chosen */
     int gemm_split;                   /* with that tile: parts of the inner dimension */
     bool scratch;                     /* quantised weights are dequantised at every use */
+    uint64_t host_free;               /* as if the host had so much memory; 0: what it has */
 } af_cuda_test;
 
 /* The switches of a device, made at the first call with all of them off; NULL when memory is gone.

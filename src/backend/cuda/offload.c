@@ -1,53 +1,61 @@
 /* offload.c - values of the forward pass that stay in pinned host memory until the backward pass.
  *
- * With block recomputation only the inputs of blocks (and results of attention, where those are
- * kept) live from one pass to the other. Each of them is copied out after its last reader of the
- * forward pass, on the second stream, and its memory is free again when the next one leaves; it
- * comes back one block before it is read, into a tensor of its own. The copies overlap
- * with the work of a block, so they cost time only where the bus is slower than the block. Bytes
- * come back as they left: results do not change. */
+ * With AF_RECOMPUTE_HOST and AF_RECOMPUTE_OFFLOAD the inputs of blocks live from one pass to the
+ * other, results of attention (HOST), or what moved.c chose (OFFLOAD). Each value is copied out
+ * when it is there, on the second stream, one after another; its memory is free again after its
+ * last reader of the forward pass and at the node where the copy is expected to be done (where the
+ * main stream waits for it). It comes back into a tensor of its own, just before it is read. When a
+ * copy begins and ends is estimated from the work of the nodes, so that copies overlap with them;
+ * an estimate that is wrong costs time only. Bytes come back as they left: results do not change.
+ */
 #include "backend/cuda/cuda_graph.h"
 
 #include <stdlib.h>
 
 enum {
-    BYTES_MIN = 4096, /* smaller values stay on the device */
-    GAP_MIN = 40,     /* positions between the passes: values needed sooner stay */
-    PREFETCH = 32,    /* positions the first one is fetched before it is read: about a block */
+    BYTES_MIN = 1 << 17, /* smaller values stay on the device */
+    AHEAD_MAX = 32,      /* positions a value is held for its copy, or fetched before it is read */
 };
+/* Of the time that a copy is expected to take: a wait before its end costs more than memory. */
+#define LEAVE_MARGIN 1.2
+#define FETCH_MARGIN 1.3
 
 typedef struct offloaded {
     af_tensor *t;
-    int last_forward, first_backward;
-    int block;     /* that reads it last in the forward pass; values of a block travel together */
-    uint64_t host; /* offset in the pinned memory */
+    int made, last_forward, first_backward; /* positions, -1 = none */
+    bool written_back;                      /* the backward pass writes there */
+    int done_at;     /* the main stream waits for the copy after this node, */
+    int until, from; /* its memory is held until, and needed again from these */
+    uint64_t host;   /* offset in the pinned memory */
 } offloaded;
+
+typedef struct offload_plan {
+    af_graph *g;
+    af_cuda_graph *cg;
+    offloaded *list;
+    int n;
+    double *end; /* by position: when the node is done, in FLOP */
+    int last_forward, first_backward;
+} offload_plan;
 
 static af_tensor *root(af_tensor *t) { return t->base ? t->base : t; }
 
-static bool has_views(const af_graph *g, const af_tensor *t)
-{
-    for (int i = 0; i < g->n_tensors; i++)
-        if (g->tensors[i]->base == t)
-            return true;
-    return false;
-}
-
-/* Where every activation is used: last in the forward pass, first after it (-1: not). */
+/* Where every activation is made and used. */
 static void find_uses(const af_graph *g, offloaded *by_id)
 {
     for (int i = 0; i < g->n_tensors; i++)
-        by_id[i] = (offloaded){g->tensors[i], -1, -1, -1, 0};
+        by_id[i] = (offloaded){.t = g->tensors[i], .made = -1, -1, -1};
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *n = g->nodes[i];
         for (int k = 0; k < n->n_in + n->n_out; k++) {
             offloaded *s = &by_id[root(k < n->n_in ? n->in[k] : n->out[k - n->n_in])->id];
-            if (n->phase == AF_PHASE_FORWARD) {
-                s->last_forward = i;
-                s->block = n->block;
-            } else if (s->first_backward < 0) {
-                s->first_backward = i;
+            if (n->phase != AF_PHASE_FORWARD) {
+                s->first_backward = s->first_backward < 0 ? i : s->first_backward;
+                s->written_back |= k >= n->n_in && !af_ops[n->op]->view;
+                continue;
             }
+            s->last_forward = i;
+            s->made = k >= n->n_in ? i : s->made;
         }
     }
 }
@@ -57,23 +65,21 @@ static bool can_offload(const af_graph *g, const offloaded *s)
     const af_tensor *t = s->t;
     return t->role == AF_ROLE_ACTIVATION && !t->base && !t->keep && t->producer &&
            t->producer->phase == AF_PHASE_FORWARD && t->producer->block < g->recompute_blocks &&
-           s->last_forward >= 0 && s->first_backward >= 0 &&
-           s->first_backward - s->last_forward > GAP_MIN && af_tensor_extent(t) >= BYTES_MIN &&
-           !has_views(g, t);
+           s->made >= 0 && s->first_backward >= 0 && !s->written_back &&
+           af_tensor_extent(t) >= BYTES_MIN;
 }
 
-static int by_last_forward(const void *a, const void *b)
+static int by_made(const void *a, const void *b)
 {
     const offloaded *x = a, *y = b;
-    return x->last_forward != y->last_forward ? x->last_forward - y->last_forward
-                                              : y->first_backward - x->first_backward;
+    return x->made != y->made ? x->made - y->made : x->t->id - y->t->id;
 }
 
 static int by_first_backward(const void *a, const void *b)
 {
     const offloaded *x = a, *y = b;
     return x->first_backward != y->first_backward ? x->first_backward - y->first_backward
-                                                  : y->last_forward - x->last_forward;
+                                                  : y->t->id - x->t->id;
 }
 
 static int by_position(const void *a, const void *b)
@@ -84,12 +90,66 @@ static int by_position(const void *a, const void *b)
         return x->at - y->at;
     if (bx != by) /* what happens before a node comes first */
         return by - bx;
-    /* the pending copy ends before the next one begins */
-    return (x->kind == AF_MOVE_OUT || x->kind == AF_MOVE_IN) -
-           (y->kind == AF_MOVE_OUT || y->kind == AF_MOVE_IN);
+    const int copies = (x->kind == AF_MOVE_OUT || x->kind == AF_MOVE_IN) -
+                       (y->kind == AF_MOVE_OUT || y->kind == AF_MOVE_IN);
+    return copies ? copies : x->order - y->order;
 }
 
-static af_tensor *copied_back(af_graph *g, const af_tensor *t, int from)
+static double move_time(const offload_plan *p, const offloaded *s)
+{
+    return (double)af_tensor_extent(s->t) * p->g->flop_per_move;
+}
+
+/* The first position from `at` on whose node ends at `time` or later. */
+static int position_at(const offload_plan *p, int at, double time)
+{
+    while (at + 1 < p->g->n_nodes && p->end[at] < time)
+        at++;
+    return at;
+}
+
+/* When the memory of each value is free, sorted by made. */
+static void time_copies_out(const offload_plan *p)
+{
+    double done = 0;
+    for (int i = 0; i < p->n; i++) {
+        offloaded *s = &p->list[i];
+        done = AF_MAX(done, p->end[s->made]) + LEAVE_MARGIN * move_time(p, s);
+        const int at = AF_MIN(position_at(p, s->made, done), s->made + AHEAD_MAX);
+        s->done_at = AF_MIN(at, p->last_forward);
+        /* the last reader may work in place: not before the copy is done */
+        s->until = AF_MAX(s->done_at, s->last_forward + (s->done_at >= s->last_forward));
+    }
+}
+
+/* When each copy back begins, sorted by first use: as late as those after it allow. */
+static void time_copies_in(const offload_plan *p)
+{
+    double begin = p->end[p->g->n_nodes - 1];
+    for (int i = p->n - 1; i >= 0; i--) {
+        offloaded *s = &p->list[i];
+        int at = s->first_backward - 1;
+        begin = AF_MIN(begin, p->end[AF_MAX(at, 0)]) - FETCH_MARGIN * move_time(p, s);
+        while (at > AF_MAX(s->first_backward - AHEAD_MAX, p->first_backward) &&
+               p->end[at - 1] > begin)
+            at--;
+        s->from = at;
+    }
+}
+
+/* Values whose memory would be needed again before it is free stay where they are. */
+static void drop_short(offload_plan *p)
+{
+    int n = 0;
+    for (int i = 0; i < p->n; i++) {
+        const offloaded *s = &p->list[i];
+        if (s->until <= p->last_forward && s->from > s->until && s->from >= p->first_backward)
+            p->list[n++] = *s;
+    }
+    p->n = n;
+}
+
+static af_tensor *like(af_graph *g, const af_tensor *t)
 {
     af_node maker = {0}; /* not of the graph: af_node_output only links the tensor to it */
     af_tensor *x = af_node_output(g, &maker, t->dtype, t->ndim, t->dim);
@@ -98,105 +158,150 @@ static af_tensor *copied_back(af_graph *g, const af_tensor *t, int from)
     x->producer = NULL;
     x->ld = t->ld;
     x->live = t->live;
-    x->fill_from = from;
+    return x;
+}
+
+static void replace(const af_graph *g, int from, const af_tensor *t, af_tensor *x)
+{
     for (int i = from; i < g->n_nodes; i++)
         for (int k = 0; k < g->nodes[i]->n_in; k++)
             if (g->nodes[i]->in[k] == t)
                 g->nodes[i]->in[k] = x;
+}
+
+/* What the backward pass reads in place of s->t, and of the views of it. */
+static af_tensor *copied_back(af_graph *g, const offloaded *s)
+{
+    const int n = g->n_tensors;
+    af_tensor *x = like(g, s->t);
+    if (!x)
+        return NULL;
+    x->fill_from = s->from;
+    replace(g, s->from, s->t, x);
+    for (int i = 0; i < n; i++) {
+        af_tensor *v = g->tensors[i];
+        if (v->base != s->t)
+            continue;
+        if (!v->producer || v->producer->phase == AF_PHASE_FORWARD) {
+            const af_tensor *of = v;
+            v = like(g, of);
+            if (!v)
+                return NULL;
+            v->base_offset = of->base_offset;
+            replace(g, s->from, of, v);
+        }
+        v->base = x;
+    }
     return x;
 }
 
 static void add_move(af_cuda_graph *cg, int at, af_move_kind kind, const af_tensor *t,
-                     uint64_t host)
+                     uint64_t host, int order)
 {
-    cg->plan.move[cg->plan.moves++] = (af_move){at, kind, t, host};
+    cg->plan.move[cg->plan.moves++] = (af_move){at, kind, t, host, order};
 }
 
-/* Values of a block travel together where two are large; in the smallest mode each makes place for
- * the next. */
-static bool together(const af_graph *g, const offloaded *a, const offloaded *b)
-{
-    return g->recompute == AF_RECOMPUTE_HOST && a->block == b->block;
-}
-
-/* Copies run one after another; one that waits for its own waits for those before it. The memory of
- * a value is held until those of the next block leave. */
-static void plan_copies_out(af_graph *g, af_cuda_graph *cg, offloaded *list, int n,
-                            int last_forward)
+static void plan_copies_out(const offload_plan *p)
 {
     uint64_t at = 0;
-    for (int i = 0; i < n; i++) {
-        af_tensor *t = list[i].t;
-        int next = i + 1;
-        while (next < n && together(g, &list[next], &list[i]))
-            next++;
-        const int until = next < n ? list[next].last_forward : last_forward;
-        t->hold_until = AF_MAX(t->hold_until, until);
-        list[i].host = at;
-        add_move(cg, list[i].last_forward, AF_MOVE_OUT, t, at);
-        add_move(cg, until, AF_MOVE_OUT_DONE, t, at);
-        at += AF_ALIGN_UP(af_tensor_extent(t), (uint64_t)256);
+    for (int i = 0; i < p->n; i++) {
+        offloaded *s = &p->list[i];
+        s->t->hold_until = AF_MAX(s->t->hold_until, s->until);
+        s->host = at;
+        add_move(p->cg, s->made, AF_MOVE_OUT, s->t, at, i);
+        add_move(p->cg, s->done_at, AF_MOVE_OUT_DONE, s->t, at, i);
+        at += AF_ALIGN_UP(af_tensor_extent(s->t), (uint64_t)256);
     }
-    g->host_bytes = at;
+    p->g->host_bytes = at;
 }
 
-static void plan_copies_in(af_graph *g, af_cuda_graph *cg, offloaded *list, int n,
-                           int first_backward)
+static void plan_copies_in(const offload_plan *p)
 {
-    for (int i = 0; i < n && !af_graph_failed(g); i++) {
-        const int use = list[i].first_backward;
-        int last = i - 1;
-        while (last >= 0 && together(g, &list[last], &list[i]))
-            last--;
-        const int from =
-            AF_MAX(last >= 0 ? list[last].first_backward : use - PREFETCH, first_backward);
-        const af_tensor *x = copied_back(g, list[i].t, from);
+    for (int i = 0; i < p->n; i++) {
+        const offloaded *s = &p->list[i];
+        const af_tensor *x = copied_back(p->g, s);
         if (!x)
             return;
-        add_move(cg, from, AF_MOVE_IN, x, list[i].host);
-        add_move(cg, use, AF_MOVE_IN_DONE, x, list[i].host);
+        add_move(p->cg, s->from, AF_MOVE_IN, x, s->host, p->n + i);
+        add_move(p->cg, s->first_backward, AF_MOVE_IN_DONE, x, s->host, p->n + i);
+    }
+}
+
+static void find_times(offload_plan *p)
+{
+    double now = 0;
+    p->last_forward = p->first_backward = -1;
+    for (int i = 0; i < p->g->n_nodes; i++) {
+        const af_node *n = p->g->nodes[i];
+        p->end[i] = now += n->phase == AF_PHASE_CARRY ? 0 : af_node_effort(n, p->g->flop_per_byte);
+        if (n->phase == AF_PHASE_FORWARD)
+            p->last_forward = i;
+        else if (p->first_backward < 0)
+            p->first_backward = i;
     }
 }
 
 af_status af_cuda_offload_layout(af_graph *g, af_cuda_graph *cg, af_error *err)
 {
-    int n = 0, last_forward = -1, first_backward = -1;
-    offloaded *list = af_calloc((uint64_t)g->n_tensors, sizeof *list);
-    if (!list)
-        return af_fail_nomem(err, "the plan", (uint64_t)g->n_tensors * sizeof *list);
-    for (int i = 0; i < g->n_nodes; i++) {
-        if (g->nodes[i]->phase == AF_PHASE_FORWARD)
-            last_forward = i;
-        else if (first_backward < 0)
-            first_backward = i;
+    offload_plan p = {.g = g, .cg = cg};
+    af_status st = AF_OK;
+    p.list = af_calloc((uint64_t)g->n_tensors, sizeof *p.list);
+    p.end = af_calloc((uint64_t)g->n_nodes + 1, sizeof *p.end);
+    if (!p.list || !p.end) {
+        st = af_fail_nomem(err, "the plan", (uint64_t)g->n_tensors * sizeof *p.list);
+        goto done;
     }
-    find_uses(g, list);
+    find_times(&p);
+    find_uses(g, p.list);
     for (int i = 0; i < g->n_tensors; i++)
-        if (can_offload(g, &list[i]))
-            list[n++] = list[i];
+        if (can_offload(g, &p.list[i]))
+            p.list[p.n++] = p.list[i];
     cg->plan.moves = 0;
-    cg->plan.move = af_arena_take(&g->mem, (uint64_t)(n * 4 + 1) * sizeof *cg->plan.move);
+    cg->plan.move = af_arena_take(&g->mem, (uint64_t)(p.n * 4 + 1) * sizeof *cg->plan.move);
     if (!cg->plan.move) {
-        free(list);
-        return af_fail_nomem(err, "the plan", (uint64_t)n * 4 * sizeof *cg->plan.move);
+        st = af_fail_nomem(err, "the plan", (uint64_t)p.n * 4 * sizeof *cg->plan.move);
+        goto done;
     }
-    qsort(list, (size_t)n, sizeof *list, by_last_forward);
-    plan_copies_out(g, cg, list, n, last_forward);
-    qsort(list, (size_t)n, sizeof *list, by_first_backward);
-    plan_copies_in(g, cg, list, n, first_backward);
+    for (int pass = 0; pass < 2; pass++) { /* then without those that stay */
+        qsort(p.list, (size_t)p.n, sizeof *p.list, by_first_backward);
+        time_copies_in(&p);
+        qsort(p.list, (size_t)p.n, sizeof *p.list, by_made);
+        time_copies_out(&p);
+        drop_short(&p);
+    }
+    plan_copies_out(&p);
+    qsort(p.list, (size_t)p.n, sizeof *p.list, by_first_backward);
+    plan_copies_in(&p);
     qsort(cg->plan.move, (size_t)cg->plan.moves, sizeof *cg->plan.move, by_position);
-    free(list);
-    return af_graph_status(g, err);
+    st = af_graph_status(g, err);
+done:
+    free(p.list);
+    free(p.end);
+    return st;
 }
 
 af_status af_cuda_offload_prepare(af_cuda *cu, af_graph *g, af_error *err)
 {
     af_cuda_graph *cg = g->backend;
+    af_status st = AF_OK;
     if (cg->plan.moves == 0)
         return AF_OK;
+    for (int i = 0; i < AF_MOVES_AHEAD; i++)
+        if (!cu->moved[i])
+            AF_TRY(af_cu_check(cu->drv, cu->drv->event_new(&cu->moved[i], AF_CU_EVENT_NO_TIMING),
+                               "cuEventCreate", "offloaded values", err));
     cu->device.counters.allocations++;
-    return af_cu_check(cu->drv, cu->drv->host_alloc((void **)&cg->pinned, g->host_bytes, 0),
-                       "cuMemHostAlloc", "offloaded values", err);
+    st = af_cu_check(cu->drv, cu->drv->host_alloc((void **)&cg->pinned, g->host_bytes, 0),
+                     "cuMemHostAlloc", "offloaded values", err);
+done:
+    return st;
+}
+
+/* Events of copies that are under way. One that was used again since is recorded later: a longer
+ * wait, not a wrong one. */
+static void *event_of(const af_cuda *cu, const af_move *m)
+{
+    return cu->moved[m->order % AF_MOVES_AHEAD];
 }
 
 static af_status copy(af_cuda *cu, const af_cuda_graph *cg, const af_move *m, af_error *err)
@@ -213,7 +318,7 @@ static af_status copy(af_cuda *cu, const af_cuda_graph *cg, const af_move *m, af
                        m->kind == AF_MOVE_OUT ? drv->copy_down(host, m->t->data, bytes, cu->second)
                                               : drv->copy_up(m->t->data, host, bytes, cu->second),
                        "cuMemcpyAsync", "an offloaded value", err));
-    AF_TRY(af_cu_check(drv, drv->event_record(cu->join, cu->second), "cuEventRecord",
+    AF_TRY(af_cu_check(drv, drv->event_record(event_of(cu, m), cu->second), "cuEventRecord",
                        "an offloaded value", err));
 done:
     return st;
@@ -233,7 +338,7 @@ af_status af_cuda_offload_issue(af_cuda *cu, const af_cuda_graph *cg, int at, bo
         if (m->kind == AF_MOVE_OUT || m->kind == AF_MOVE_IN)
             AF_TRY(copy(cu, cg, m, err));
         else
-            AF_TRY(af_cu_check(cu->drv, cu->drv->stream_wait(cu->stream, cu->join, 0),
+            AF_TRY(af_cu_check(cu->drv, cu->drv->stream_wait(cu->stream, event_of(cu, m), 0),
                                "cuStreamWaitEvent", "an offloaded value", err));
     }
 done:

@@ -175,6 +175,8 @@ static af_mat half_of(af_cuda *cu, const af_glu_adapter *u, const cut *c)
         return u->db ? af_linear_group_mat(cu, p, 0, p->O, p->I, p->R)
                      : af_linear_group_mat(cu, p, p->O, p->R, 0, p->I);
     af_mat to = {cu->work, p->R, p->I, p->I, p->type};
+    if (!u->db && p->down)
+        return (af_mat){p->down->data, p->R, p->I, p->down->ld, p->type};
     if (!u->db) {
         af_cuda_copy_2d(cu, u->glu, to, af_mat_of(p->a), p->I, 1.0f);
         return to;
@@ -208,6 +210,16 @@ static void forward(af_cuda *cu, const af_glu_adapter *u, const cut *c)
     add_codes(l, u);
 }
 
+/* The last input of a node that GLU_BWD took over, as that has it now: it may come from host memory
+ * since. They follow its own two inputs, without the first one of each. */
+static af_mat taken_input(const af_glu_adapter *u, const af_node *of)
+{
+    int at = 2 + u->low->n_in - 1 + u->db->n_in - 1;
+    if (of == u->da)
+        at += u->da->n_in - 1;
+    return af_mat_of(u->glu->in[at - 1]);
+}
+
 static void backward(af_cuda *cu, const af_glu_adapter *u, const cut *c)
 {
     const af_mat b = half_of(cu, u, c);
@@ -217,8 +229,8 @@ static void backward(af_cuda *cu, const af_glu_adapter *u, const cut *c)
     af_arg_mat(l, af_mat_of(u->glu->in[0]));
     af_arg_mat(l, af_mat_of(u->glu->in[1]));
     af_arg_mat(l, b);
-    af_arg_mat(l, af_mat_of(u->db->in[1]));
-    af_arg_mat(l, u->da ? af_mat_of(u->da->in[1]) : (af_mat){0});
+    af_arg_mat(l, taken_input(u, u->db));
+    af_arg_mat(l, u->da ? taken_input(u, u->da) : (af_mat){0});
     af_arg_ptr(l, (uint8_t *)cu->work + c->low_at);
     af_arg_ptr(l, (uint8_t *)cu->work + c->dw_at);
     af_arg_i64(l, c->N);

@@ -334,3 +334,63 @@ bool af_bnb_linear_dx(af_cuda *cu, af_node *n, const af_linear_group *p)
     af_arg_i32(l, parts);
     return true;
 }
+
+/* ---- the matrix, where a GEMM reads it ---- */
+typedef struct fill_half { /* as in bnb_fill.cu */
+    const void *b, *a;
+    int32_t ext, rank, parts, unused;
+    struct {
+        int32_t out_from, out_rows, rank_from, rank;
+        int64_t at;
+    } part[AF_ADAPTER_PARTS];
+} fill_half;
+
+static bool fill_serves(const af_node *n, const af_linear_group *p)
+{
+    for (int i = 0; i < p->pieces; i++)
+        if (af_linear_group_piece(p, n, i) != p->w[i]) /* gathered for this node */
+            return false;
+    return p->scratch && !p->gathered && readable(p) && (p->I + p->ext) % 8 == 0 &&
+           (p->parts == 0 || (p->a->dtype == AF_DTYPE_F32 && p->b->dtype == AF_DTYPE_F32 &&
+                              p->ext % 8 == 0 && p->a->ld == p->I));
+}
+
+bool af_bnb_fill(af_cuda *cu, af_node *n, const af_linear_group *p, int what)
+{
+    const bool up = what & AF_FILL_B, down = what & AF_FILL_A;
+    if (!(what & AF_FILL_W) || (up && down) || !fill_serves(n, p))
+        return false;
+    fill_half half = {.ext = (int32_t)p->ext, .rank = (int32_t)p->R, .parts = p->parts};
+    int64_t values = 0, at = 0;
+    for (int i = 0; i < p->parts; i++) {
+        const af_adapter_part *q = &p->of->attr.linear.part[i];
+        half.part[i].out_from = (int32_t)q->out_from;
+        half.part[i].out_rows = (int32_t)q->out_rows;
+        half.part[i].rank_from = q->rank_from;
+        half.part[i].rank = q->rank;
+        half.part[i].at = at;
+        at += q->out_rows * q->rank;
+    }
+    if (p->parts && up) {
+        half.b = p->b->data;
+        values = p->O * p->ext;
+    } else if (p->parts && down) {
+        half.a = p->a->data;
+        values = p->I * p->ext;
+    }
+    const int64_t blocks = (p->O * p->I / SEGMENT + 127) / 128;
+    const int64_t w_blocks = AF_MIN(blocks, (int64_t)cu->sms * 16);
+    const af_mat to = af_linear_group_mat(cu, p, 0, p->O, 0, p->I);
+    af_kernel *k = af_cuda_kernel(cu, "bnb_fill.cu", "bnb_fill_dequant",
+                                  af_cuda_text(cu, "AF_BOOK=%s_bits", book(p)));
+    af_launch *l =
+        af_cuda_launch(cu, n, k, w_blocks + (values / 8 + THREADS - 1) / THREADS, 1, 1, THREADS, 0);
+    af_arg_mat(l, to);
+    arg_pieces(cu, l, p);
+    af_arg_i32(l, p->O);
+    af_arg_i32(l, p->I);
+    arg_blocks(l, p);
+    af_arg_bytes(l, &half, sizeof half);
+    af_arg_i32(l, w_blocks);
+    return true;
+}

@@ -71,6 +71,8 @@ af_mat af_linear_group_mat(const af_cuda *cu, const af_linear_group *p, int64_t 
  * true, or false where dequantise + GEMM must do it. */
 bool af_bnb_linear(af_cuda *cu, af_node *n, const af_linear_group *p);
 bool af_bnb_linear_dx(af_cuda *cu, af_node *n, const af_linear_group *p);
+/* The same of a matrix in the workspace: AF_FILL_W, with one of the adapter's halves or none. */
+bool af_bnb_fill(af_cuda *cu, af_node *n, const af_linear_group *p, int what);
 
 /* Low-rank GEMMs by own kernels (low_rank_cuda.c), returning the same: c = scale * x A' (down)
  * or scale * dy B; the gradient of B. */

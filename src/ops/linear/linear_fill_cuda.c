@@ -256,7 +256,7 @@ void af_linear_group_fill(af_cuda *cu, af_node *n, const af_linear_group *p, int
     const uint64_t row = (uint64_t)(p->I + p->ext) * (uint64_t)af_dtype_get(p->type)->bytes;
     if (what & AF_FILL_BIAS && p->gathered)
         fill_bias(cu, n, p);
-    if (!p->scratch)
+    if (!p->scratch || af_bnb_fill(cu, n, p, what))
         return;
     for (int i = 0; i < p->pieces && what & AF_FILL_W; i++)
         fill_piece(cu, n, NULL, p, i);

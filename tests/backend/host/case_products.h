@@ -351,8 +351,53 @@ static void glu_adapter_bwd_case(const unit_case &c, bool over, bool add)
     near_to("glu_adapter_bwd da", da, want_a, N, 2e-4);
 }
 
+/* The extended matrix: an adapter of each piece but the last of several, of growing ranks; B in the
+ * spare columns, or A in the spare rows, or neither. */
+static void bnb_fill_case(const std::vector<int> &rows, int I, int block, bool nested, bool up,
+                          bool down)
+{
+    stacked s;
+    fill(s, rows, I, true, block, nested);
+    const int O = s.O, ext = 16, ld = I + ext, parts = rows.size() > 1 ? (int)rows.size() - 1 : 1;
+    matrix::fill_half half = {};
+    int from = 0, R = 0, at = 0;
+    for (int i = 0; i < parts; i++) {
+        half.part[i] = {from, rows[i], R, 3 + i, at};
+        from += rows[i];
+        R += 3 + i;
+        at += rows[i] * (3 + i);
+    }
+    floats a(numbers((size_t)(R * I), 1)), b(numbers((size_t)at, 1));
+    half.b = up ? b.p() : nullptr;
+    half.a = down ? a.p() : nullptr;
+    half.ext = ext, half.rank = R, half.parts = parts;
+    acts dst((size_t)((O + ext) * ld));
+    vec want = nothing((size_t)((O + ext) * ld));
+    for (int o = 0; o < O; o++) {
+        for (int i = 0; i < I; i++)
+            want[o * ld + i] = s.values[(size_t)(o * I + i)];
+        for (int c = 0; up && c < ext; c++)
+            want[o * ld + I + c] = 0;
+    }
+    for (int i = 0; up && i < parts; i++)
+        for (int r = 0; r < rows[i]; r++)
+            for (int c = 0; c < 3 + i; c++)
+                want[(half.part[i].out_from + r) * ld + I + half.part[i].rank_from + c] =
+                    rounded<bf16>(b.v[half.part[i].at + r * (3 + i) + c]);
+    for (int r = 0; down && r < ext; r++)
+        for (int i = 0; i < I; i++)
+            want[(O + r) * ld + i] = r < R ? rounded<bf16>(a.v[r * I + i]) : 0;
+    const int more = up ? O * ext / 8 : down ? I * ext / 8 : 0;
+    launch({2 + (unsigned)(more + 255) / 256, 1}, 256, matrix::bnb_fill_dequant, dst.p(), ld,
+           s.pieces, s.offset[0], s.offset[1], s.offset[2], O, I, s.shift, s.nested_shift, half, 2);
+    same("bnb_fill", dst, want, 0);
+}
+
 static void product_cases()
 {
+    bnb_fill_case({40, 24, 32}, 192, 64, true, true, false);
+    bnb_fill_case({40, 24}, 128, 128, true, false, true);
+    bnb_fill_case({37}, 320, 64, false, false, false);
     bnb_linear_case({128}, 256, 1, 0, true, 64, true, 8);
     bnb_linear_case({40, 24, 32}, 192, 7, 24, true, 64, true, 4);
     bnb_linear_case({37, 20}, 64, 3, 0, true, 128, false, 1);

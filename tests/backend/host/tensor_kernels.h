@@ -17,7 +17,7 @@ static float flushed(const char *text, float a, float b)
 namespace products
 {
 #include "backend/cuda/cluster.cuh"
-#include "ops/linear/bnb_linear.cuh"
+#include "ops/common/bnb_linear.cuh"
 } // namespace products
 using namespace products;
 #undef AF_BOOK
@@ -91,6 +91,10 @@ namespace fp4
 namespace gradients
 {
 #include "ops/linear/bnb_linear_dx.cu"
+}
+namespace matrix
+{
+#include "ops/common/bnb_fill.cu"
 }
 #undef asm
 #undef WARPS
