@@ -10,9 +10,11 @@
  * token (processor time on the CPU, and the wall's), and the best time of a prompt of 256 tokens
  * for one sequence. With the bandwidth and the speed of a large GEMM of the same
  * run: the floor, the larger of reading every weight once and of multiplying with all of them, and
- * the ratio. f32-8 rounds activations to 8 bits. With adapters (folders) row i takes number i %
- * adapters. DECODE_SAMPLE="TEMPERATURE TOP_K TOP_P TOP_LOGPROBS" in the environment: sampling other
- * than the most probable token without log-probabilities. */
+ * the ratio. Of a table of embeddings that is not the head, too, only rows are read; the head stays
+ * in bf16 when the rest is in 4 bits (hidden_size and tie_word_embeddings of config.json; without
+ * that file everything counts). f32-8 rounds activations to 8 bits. With adapters (folders) row i
+ * takes number i % adapters. DECODE_SAMPLE="TEMPERATURE TOP_K TOP_P TOP_LOGPROBS" in the
+ * environment: sampling other than the most probable token without log-probabilities. */
 #define _POSIX_C_SOURCE 200809L
 #include "afinar/decode.h"
 
@@ -54,6 +56,23 @@ static bool count(void *user, const af_decoded *t)
     (void)user;
     tokens += t->id >= 0;
     return true;
+}
+
+/* Weights of the table of embeddings (0: not known), and whether the head is the same. */
+static double table_weights(const char *model, int64_t V, bool *tied)
+{
+    char path[4096], text[16384] = {0};
+    snprintf(path, sizeof path, "%s/config.json", model);
+    FILE *f = fopen(path, "r");
+    *tied = false;
+    if (!f)
+        return 0;
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    const char *tie = strstr(text, "\"tie_word_embeddings\""),
+               *wide = strstr(text, "\"hidden_size\"");
+    *tied = tie && tie[21 + strspn(tie + 21, ": \t\n")] == 't';
+    return wide ? (double)V * atof(wide + strcspn(wide, ":") + 1) : 0;
 }
 
 /* A prompt of LONG tokens and its first answer: the best of three, in ms; -1 for an error. */
@@ -146,10 +165,13 @@ int main(int argc, char **argv)
                               .few_tokens = true};
     if (af_model_open(&m, argv[1], &mo, &err) != AF_OK)
         return fprintf(stderr, "%s\n", err.msg), 1;
-    const double params = (double)af_model_params(m),
-                 each = nf4                           ? 0.5625
-                        : !strncmp(argv[3], "f32", 3) ? 4
-                                                      : 2,
+    bool tied;
+    const double table = table_weights(argv[1], af_model_vocab(m), &tied),
+                 params = (double)af_model_params(m) - (tied ? 0 : table), /* that are read */
+        each = nf4                           ? 0.5 + 1.0 / 64 + 4.0 / 16384
+               : !strncmp(argv[3], "f32", 3) ? 4
+                                             : 2,
+                 bytes = params * each + (nf4 ? table * (2 - each) : 0),
                  gb = argc > 7 ? atof(argv[7]) : 0, tflops = argc > 8 ? atof(argv[8]) : 0;
     const int steps = atoi(argv[6]);
     for (char *text = strtok(argv[5], ","); text; text = strtok(NULL, ",")) {
@@ -181,7 +203,7 @@ int main(int argc, char **argv)
                "\"tok_s\": %.1f, \"prompt_ms\": %.3f, \"open_ms\": %.0f",
                batch, adapters, ms, t.wall, batch / ms * 1e3, prompt, open_ms);
         if (gb > 0 && tflops > 0) {
-            const double read = params * each / gb / 1e6, gemm = 2 * params * batch / tflops / 1e9;
+            const double read = bytes / gb / 1e6, gemm = 2 * params * batch / tflops / 1e9;
             const double least = read > gemm ? read : gemm;
             printf(", \"read_ms\": %.3f, \"gemm_ms\": %.3f, \"ratio\": %.2f", read, gemm,
                    ms / least);
