@@ -17,6 +17,9 @@ typedef enum moved_kind {
     MOVED_NOT,
 } moved_kind;
 
+/* Of the time of the blocks in the forward pass that the bus is to be busy. */
+#define BUS_SHARE 0.95
+
 typedef struct moved_choice {
     const af_graph *g;
     const bool *crosses, *used_backward; /* by tensor id: see transform.c */
@@ -66,8 +69,8 @@ static double spare_bytes(const moved_choice *c)
         const af_node *n = c->g->nodes[i];
         if (n->phase != AF_PHASE_FORWARD || n->block < 0)
             continue;
-        bytes += af_node_effort(n, c->g->flop_per_byte) / c->g->flop_per_move;
-        for (int k = 0; k < n->n_out; k++)
+        bytes += BUS_SHARE * af_node_effort(n, c->g->flop_per_byte) / c->g->flop_per_move;
+        for (int k = n->op == AF_OP_RMSNORM_ADD; k < n->n_out; k++) /* norms are made again */
             if (c->crosses[n->out[k]->id] && c->used_backward[n->out[k]->id])
                 bytes -= (double)af_tensor_bytes(n->out[k]);
     }

@@ -169,9 +169,29 @@ static void give_offsets(const packer *p)
             g->tensors[i]->offset = g->tensors[p->chain[i]]->offset;
 }
 
+/* Sizes that differ by less than an eighth are nearly the same. */
+static int size_class(uint64_t size)
+{
+    int class = 0;
+    for (uint64_t s = 4096; s < size; s += s / 8)
+        class ++;
+    return class;
+}
+
+static int by_class(const void *a, const void *b)
+{
+    const pack_item *x = a, *y = b;
+    const int p = size_class(x->size), q = size_class(y->size);
+    return p != q ? q - p : by_life(a, b);
+}
+
 uint64_t af_graph_pack(af_graph *g, af_pack_order order, bool *failed)
 {
-    const bool grads = order != AF_PACK_LARGEST;
+    static int (*const first[])(const void *, const void *) = {[AF_PACK_LARGEST] = by_size,
+                                                               [AF_PACK_SIMILAR] = by_class,
+                                                               [AF_PACK_LARGEST_GRADS] = by_size,
+                                                               [AF_PACK_LONGEST_GRADS] = by_life};
+    const bool grads = order >= AF_PACK_LARGEST_GRADS;
     const uint64_t most = (uint64_t)g->n_tensors * (grads ? 3 : 1) + (uint64_t)g->n_nodes;
     packer p = {.g = g};
     uint64_t top = 0;
@@ -184,8 +204,7 @@ uint64_t af_graph_pack(af_graph *g, af_pack_order order, bool *failed)
         collect(&p);
         if (grads)
             collect_grads(&p);
-        qsort(p.item, (size_t)p.n, sizeof *p.item,
-              order == AF_PACK_LONGEST_GRADS ? by_life : by_size);
+        qsort(p.item, (size_t)p.n, sizeof *p.item, first[order]);
     }
     for (int i = 0; i < p.n && !p.failed; i++) {
         place(&p, &p.item[i]);

@@ -325,7 +325,7 @@ af_status af_graph_layout(af_graph *g, af_error *err)
 {
     static const int reaches[] = {8, 24, 64, INT32_MAX};
     /* where every value lives long, the sweeps find all there is to find */
-    const size_t layouts = AF_LEN(reaches) + (g->recompute >= AF_RECOMPUTE_WIDE);
+    const size_t layouts = AF_LEN(reaches) + (g->recompute >= AF_RECOMPUTE_WIDE ? 2 : 0);
     uint64_t least = UINT64_MAX;
     uint64_t *best = af_calloc((uint64_t)g->n_tensors + (uint64_t)g->n_nodes + 1, sizeof *best);
     bool failed = !best;
@@ -333,8 +333,9 @@ af_status af_graph_layout(af_graph *g, af_error *err)
     find_lifetimes(g);
     place_leaves(g);
     for (size_t i = 0; i < layouts && !failed; i++) {
+        const af_pack_order order = i > AF_LEN(reaches) ? AF_PACK_SIMILAR : AF_PACK_LARGEST;
         const uint64_t bytes = i < AF_LEN(reaches) ? sweep_all(g, reaches[i], &failed)
-                                                   : af_graph_pack(g, AF_PACK_LARGEST, &failed);
+                                                   : af_graph_pack(g, order, &failed);
         if (bytes < least && !failed) {
             least = bytes;
             save_offsets(g, best);

@@ -30,7 +30,8 @@ af_tensor *af_inplace_input(const af_node *n);
  * the plan is gone. With gradients, the flat ones are its beginning: memory of activations until
  * the first node writes there. */
 typedef enum af_pack_order {
-    AF_PACK_LARGEST, /* the largest value first */
+    AF_PACK_LARGEST, /* the largest value first, */
+    AF_PACK_SIMILAR, /* and among those of nearly the same size what lives longest */
     AF_PACK_LARGEST_GRADS,
     AF_PACK_LONGEST_GRADS, /* what lives longest first */
 } af_pack_order;

@@ -7,8 +7,9 @@
 /* a GPU: H200 146, A100 201, 4090 165; a core of a CPU: 35 GFLOP/s and 6 to 10 GB/s */
 #define FLOP_PER_BYTE_GPU 150.0
 #define FLOP_PER_BYTE_CPU 5.0
-/* of a bus: 540 TFLOP/s of a forward pass and 46 GB/s (H200); others have about this ratio */
-#define FLOP_PER_MOVE 11500.0
+/* of a bus: 690 TFLOP/s of a forward pass and 44 GB/s (H200; 48 to 50 when nothing else is in the
+ * way); others have about this ratio */
+#define FLOP_PER_MOVE 15500.0
 
 uint64_t af_graph_bytes(const af_graph *g)
 {

@@ -62,8 +62,9 @@ typedef struct af_move {
     int at; /* a position: after it (out), before it (in) */
     af_move_kind kind;
     const af_tensor *t;
-    uint64_t host; /* where it lies in the pinned memory */
-    int order;     /* of the copies on their stream */
+    uint64_t host;    /* where it lies in the pinned memory */
+    int order;        /* of the copies on their stream */
+    bool first, last; /* of those that begin at this position */
 } af_move;
 
 /* node->exec: one af_exec per level. Level 0 computes every row; a graph that generates is prepared

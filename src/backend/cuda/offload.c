@@ -2,11 +2,12 @@
  *
  * With AF_RECOMPUTE_HOST and AF_RECOMPUTE_OFFLOAD the inputs of blocks live from one pass to the
  * other, results of attention (HOST), or what moved.c chose (OFFLOAD). Each value is copied out
- * when it is there, on the second stream, one after another; its memory is free again after its
- * last reader of the forward pass and at the node where the copy is expected to be done (where the
- * main stream waits for it). It comes back into a tensor of its own, just before it is read. When a
- * copy begins and ends is estimated from the work of the nodes, so that copies overlap with them;
- * an estimate that is wrong costs time only. Bytes come back as they left: results do not change.
+ * when it is there, on the second stream, one after another (with those that are made soon after
+ * it: whenever the streams meet, some 10 us are lost); its memory is free again after its last
+ * reader of the forward pass and at the node where the copy is expected to be done (where the main
+ * stream waits for it). It comes back into a tensor of its own, just before it is read. When a copy
+ * begins and ends is estimated from the work of the nodes, so that copies overlap with them; an
+ * estimate that is wrong costs time only. Bytes come back as they left: results do not change.
  */
 #include "backend/cuda/cuda_graph.h"
 
@@ -14,17 +15,17 @@
 
 enum {
     BYTES_MIN = 1 << 17, /* smaller values stay on the device */
+    TOGETHER = 3,        /* positions between values that leave or come back together */
+    SMALL_TOGETHER = 12, /* the same for a small one and the one before it */
     AHEAD_MAX = 32,      /* positions a value is held for its copy, or fetched before it is read */
 };
-/* Of the time that a copy is expected to take: a wait before its end costs more than memory. */
-#define LEAVE_MARGIN 1.2
-#define FETCH_MARGIN 1.3
 
 typedef struct offloaded {
     af_tensor *t;
     int made, last_forward, first_backward; /* positions, -1 = none */
     bool written_back;                      /* the backward pass writes there */
-    int done_at;     /* the main stream waits for the copy after this node, */
+    int start, use;  /* copied out after this node, needed back before that one */
+    int done_at;     /* the main stream waits for the copy out after this node, */
     int until, from; /* its memory is held until, and needed again from these */
     uint64_t host;   /* offset in the pinned memory */
 } offloaded;
@@ -35,6 +36,7 @@ typedef struct offload_plan {
     offloaded *list;
     int n;
     double *end; /* by position: when the node is done, in FLOP */
+    uint64_t largest;
     int last_forward, first_backward;
 } offload_plan;
 
@@ -108,32 +110,73 @@ static int position_at(const offload_plan *p, int at, double time)
     return at;
 }
 
-/* When the memory of each value is free, sorted by made. */
+/* Values that are made soon after each other leave together: the streams meet once. Sorted by made;
+ * the first one of the next group. */
+static int end_of_leaving(const offload_plan *p, int first)
+{
+    int i = first;
+    while (i < p->n && p->list[i].made - p->list[first].made <= TOGETHER)
+        i++;
+    return i;
+}
+
+/* When the memory of each value is free. */
 static void time_copies_out(const offload_plan *p)
 {
     double done = 0;
-    for (int i = 0; i < p->n; i++) {
-        offloaded *s = &p->list[i];
-        done = AF_MAX(done, p->end[s->made]) + LEAVE_MARGIN * move_time(p, s);
-        const int at = AF_MIN(position_at(p, s->made, done), s->made + AHEAD_MAX);
-        s->done_at = AF_MIN(at, p->last_forward);
-        /* the last reader may work in place: not before the copy is done */
-        s->until = AF_MAX(s->done_at, s->last_forward + (s->done_at >= s->last_forward));
+    for (int i = 0; i < p->n;) {
+        const int next = end_of_leaving(p, i), start = p->list[next - 1].made;
+        done = AF_MAX(done, p->end[start]);
+        for (int k = i; k < next; k++)
+            done += move_time(p, &p->list[k]);
+        const int at = AF_MIN(position_at(p, start, done), start + AHEAD_MAX);
+        for (; i < next; i++) {
+            offloaded *s = &p->list[i];
+            s->start = start;
+            s->done_at = AF_MIN(at, p->last_forward);
+            /* the last reader may work in place: not before the copy is done */
+            s->until = AF_MAX(s->done_at, s->last_forward + (s->done_at >= s->last_forward));
+        }
     }
 }
 
-/* When each copy back begins, sorted by first use: as late as those after it allow. */
+static bool is_small(const offload_plan *p, int i)
+{
+    return 8 * af_tensor_extent(p->list[i].t) <= p->largest;
+}
+
+/* Those that are needed soon after each other come together, small ones earlier than they would
+ * alone. Sorted by first use; the first one of the group that ends with `last`. */
+static int begin_of_coming(const offload_plan *p, int last)
+{
+    int i = last, use = p->list[last].first_backward;
+    bool small = is_small(p, last);
+    while (i > 0 && use - p->list[i - 1].first_backward <= (small ? SMALL_TOGETHER : TOGETHER)) {
+        i--;
+        if (small && !is_small(p, i)) { /* it counts from here */
+            small = false;
+            use = p->list[i].first_backward;
+        }
+    }
+    return i;
+}
+
+/* When each copy back begins: as late as those after it allow. */
 static void time_copies_in(const offload_plan *p)
 {
     double begin = p->end[p->g->n_nodes - 1];
-    for (int i = p->n - 1; i >= 0; i--) {
-        offloaded *s = &p->list[i];
-        int at = s->first_backward - 1;
-        begin = AF_MIN(begin, p->end[AF_MAX(at, 0)]) - FETCH_MARGIN * move_time(p, s);
-        while (at > AF_MAX(s->first_backward - AHEAD_MAX, p->first_backward) &&
-               p->end[at - 1] > begin)
+    for (int last = p->n - 1; last >= 0;) {
+        const int first = begin_of_coming(p, last), use = p->list[first].first_backward;
+        int at = use - 1;
+        begin = AF_MIN(begin, p->end[AF_MAX(at, 0)]);
+        for (int k = first; k <= last; k++)
+            begin -= move_time(p, &p->list[k]);
+        while (at > AF_MAX(use - AHEAD_MAX, p->first_backward) && p->end[at - 1] > begin)
             at--;
-        s->from = at;
+        for (; last >= first; last--) {
+            p->list[last].from = at;
+            p->list[last].use = use;
+        }
     }
 }
 
@@ -195,10 +238,9 @@ static af_tensor *copied_back(af_graph *g, const offloaded *s)
     return x;
 }
 
-static void add_move(af_cuda_graph *cg, int at, af_move_kind kind, const af_tensor *t,
-                     uint64_t host, int order)
+static void add_move(const offload_plan *p, af_move m)
 {
-    cg->plan.move[cg->plan.moves++] = (af_move){at, kind, t, host, order};
+    p->cg->plan.move[p->cg->plan.moves++] = m;
 }
 
 static void plan_copies_out(const offload_plan *p)
@@ -206,10 +248,13 @@ static void plan_copies_out(const offload_plan *p)
     uint64_t at = 0;
     for (int i = 0; i < p->n; i++) {
         offloaded *s = &p->list[i];
+        const bool first = i == 0 || p->list[i - 1].start != s->start;
+        const bool last = i + 1 == p->n || p->list[i + 1].start != s->start;
         s->t->hold_until = AF_MAX(s->t->hold_until, s->until);
         s->host = at;
-        add_move(p->cg, s->made, AF_MOVE_OUT, s->t, at, i);
-        add_move(p->cg, s->done_at, AF_MOVE_OUT_DONE, s->t, at, i);
+        add_move(p, (af_move){s->start, AF_MOVE_OUT, s->t, at, i, first, last});
+        if (last)
+            add_move(p, (af_move){s->done_at, AF_MOVE_OUT_DONE, s->t, at, i, true, true});
         at += AF_ALIGN_UP(af_tensor_extent(s->t), (uint64_t)256);
     }
     p->g->host_bytes = at;
@@ -219,11 +264,14 @@ static void plan_copies_in(const offload_plan *p)
 {
     for (int i = 0; i < p->n; i++) {
         const offloaded *s = &p->list[i];
+        const bool first = i == 0 || p->list[i - 1].use != s->use;
+        const bool last = i + 1 == p->n || p->list[i + 1].use != s->use;
         const af_tensor *x = copied_back(p->g, s);
         if (!x)
             return;
-        add_move(p->cg, s->from, AF_MOVE_IN, x, s->host, p->n + i);
-        add_move(p->cg, s->first_backward, AF_MOVE_IN_DONE, x, s->host, p->n + i);
+        add_move(p, (af_move){s->from, AF_MOVE_IN, x, s->host, p->n + i, first, last});
+        if (last)
+            add_move(p, (af_move){s->use, AF_MOVE_IN_DONE, x, s->host, p->n + i, true, true});
     }
 }
 
@@ -254,8 +302,10 @@ af_status af_cuda_offload_layout(af_graph *g, af_cuda_graph *cg, af_error *err)
     find_times(&p);
     find_uses(g, p.list);
     for (int i = 0; i < g->n_tensors; i++)
-        if (can_offload(g, &p.list[i]))
+        if (can_offload(g, &p.list[i])) {
+            p.largest = AF_MAX(p.largest, af_tensor_extent(p.list[i].t));
             p.list[p.n++] = p.list[i];
+        }
     cg->plan.moves = 0;
     cg->plan.move = af_arena_take(&g->mem, (uint64_t)(p.n * 4 + 1) * sizeof *cg->plan.move);
     if (!cg->plan.move) {
@@ -306,20 +356,24 @@ static void *event_of(const af_cuda *cu, const af_move *m)
 
 static af_status copy(af_cuda *cu, const af_cuda_graph *cg, const af_move *m, af_error *err)
 {
+    static const char *const what = "an offloaded value";
     const af_driver *drv = cu->drv;
     const uint64_t bytes = af_tensor_extent(m->t);
     uint8_t *host = cg->pinned + m->host;
     af_status st = AF_OK;
-    AF_TRY(af_cu_check(drv, drv->event_record(cu->fork, cu->stream), "cuEventRecord",
-                       "an offloaded value", err));
-    AF_TRY(af_cu_check(drv, drv->stream_wait(cu->second, cu->fork, 0), "cuStreamWaitEvent",
-                       "an offloaded value", err));
+    if (m->first) {
+        AF_TRY(
+            af_cu_check(drv, drv->event_record(cu->fork, cu->stream), "cuEventRecord", what, err));
+        AF_TRY(af_cu_check(drv, drv->stream_wait(cu->second, cu->fork, 0), "cuStreamWaitEvent",
+                           what, err));
+    }
     AF_TRY(af_cu_check(drv,
                        m->kind == AF_MOVE_OUT ? drv->copy_down(host, m->t->data, bytes, cu->second)
                                               : drv->copy_up(m->t->data, host, bytes, cu->second),
-                       "cuMemcpyAsync", "an offloaded value", err));
-    AF_TRY(af_cu_check(drv, drv->event_record(event_of(cu, m), cu->second), "cuEventRecord",
-                       "an offloaded value", err));
+                       "cuMemcpyAsync", what, err));
+    if (m->last)
+        AF_TRY(af_cu_check(drv, drv->event_record(event_of(cu, m), cu->second), "cuEventRecord",
+                           what, err));
 done:
     return st;
 }
