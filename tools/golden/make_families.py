@@ -263,6 +263,10 @@ SMALL = {
                                      tie_word_embeddings=True)),
     "bloom": ("BloomConfig", dict(num_key_value_heads="none", intermediate_size="none", max_position_embeddings="none",
                                   num_attention_heads=3, tie_word_embeddings=True)),
+    "bloom_normed": ("BloomConfig", dict(num_key_value_heads="none", intermediate_size="none", max_position_embeddings="none",
+                                         num_hidden_layers=1, apply_residual_connection_post_layernorm=True)),
+    "opt_bare": ("OPTConfig", dict(num_key_value_heads="none", intermediate_size="none", ffn_dim=20, num_hidden_layers=1,
+                                   layer_norm_elementwise_affine=False, enable_bias=False)),
     "mpt": ("MptConfig", dict(num_key_value_heads="none", intermediate_size="none", max_position_embeddings="none",
                               attention_dropout="none", num_attention_heads=4, attn_config=dict(clip_qkv=0.6),
                               tie_word_embeddings=True)),
@@ -285,7 +289,7 @@ SMALL = {
         "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.3}}),
 }
 FAMILIES.update({k: (v[0], {"vocab_size": 20, **v[1]}, {"small": True, "rules": [["expert_bias", 0, 0.2]] + (
-    [["norm", 0, 0.2]] if k == "vaultgemma" else [["embed", 0, 0.2]] if k in ("opt", "opt_350m") else
+    [["norm", 0, 0.2]] if k == "vaultgemma" else [["embed", 0, 0.2]] if k in ("opt", "opt_350m", "opt_bare") else
     [["Wqkv", 0, 0.35], ["out_proj", 0, 0.35]] if k == "dbrx" else [])}) for k, v in SMALL.items()})
 
 WORDS = dict(head_dim=6, ssm_state_size=7, mamba_num_heads=6, mamba_head_dim=8, n_groups=3, conv_kernel=3, num_hidden_layers="none")

@@ -446,6 +446,7 @@ def gpt_neox(j, r):
 def falcon(j, r):
     c = layer_norm(no_head(plain(j, r, kinds=LINEAR), r), "layer_norm_epsilon")
     kv, ffn = c.pop("num_key_value_heads"), c.pop("intermediate_size")
+    c["pad_token_id"] = r.choice([3, None])
     newer = r.random() < .5
     more = dict(num_kv_heads=kv, num_ln_in_parallel_attn=r.choice([None, 1, 2])) if newer else dict(
         multi_query=r.random() < .5, parallel_attn=r.random() < .7)
@@ -461,6 +462,7 @@ def gpt(j, r, words=("n_embd", "n_layer", "n_head", "n_positions"), eps="layer_n
         c[new] = c.pop(old)
     c["n_inner"] = r.choice([None, c.pop("intermediate_size")])
     c["n_positions"] = max(c["n_positions"], 128)
+    c["pad_token_id"] = r.choice([3, None])  # which freezes no embedding here
     return dict(c, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
 
 
@@ -500,6 +502,7 @@ def opt_350m(j, r):
     c = opt(j, r)
     c.do_layer_norm_before = r.random() < .3
     c._remove_final_layer_norm = r.random() < .3
+    c.layer_norm_elementwise_affine = r.random() < .7
     c.word_embed_proj_dim = r.choice([c.hidden_size, 12, 40])
     return c
 
@@ -514,7 +517,8 @@ def bloom(j, r):
     heads, hidden = alibi_heads(r)
     return T.BloomConfig(vocab_size=r.choice([512, 517, 600]), hidden_size=hidden, n_layer=r.choice([2, 3]), n_head=heads,
                          layer_norm_epsilon=r.choice([1e-6, 1e-5, 1e-3]), tie_word_embeddings=r.random() < .7,
-                         pad_token_id=r.choice([3, None]), bos_token_id=1, eos_token_id=2)
+                         pad_token_id=r.choice([3, None]), bos_token_id=1, eos_token_id=2,
+                         apply_residual_connection_post_layernorm=r.random() < .3)
 
 
 def mpt(j, r):

@@ -111,6 +111,7 @@ static af_status check_sizes(const af_model_spec *a, const af_model_spec *b, af_
         {"the scale of attention (query_pre_attn_scalar, attention_multiplier)", a->attn_scale,
          b->attn_scale},
         {"alibi", a->alibi, b->alibi},
+        {"apply_residual_connection_post_layernorm", a->residual_normed, b->residual_normed},
         {"clip_qkv", a->qkv_clip, b->qkv_clip},
         {"attn_scale (attn_temperature_tuning, llama_4_scaling_beta)", query_scale(a),
          query_scale(b)},

@@ -144,15 +144,17 @@ typedef struct af_hf_config {
     af_altup_keys altup;
     af_router_keys router;
     af_mup_keys mup;
-    double logit_scale; /* cohere; 0 = absent */
-    double qkv_clip;    /* clip_qkv; 0 = none */
-    double alibi;       /* ALiBi: the exponent its slopes go down to; 0 = none */
-    int64_t dense_ffn;  /* of layers without experts, where it is not intermediate_size */
-    bool rms_norm;      /* RMSNorms instead of LayerNorms (cohere2_moe) */
-    bool rope_dense;    /* layers without experts turn in any case (cohere2_moe) */
-    bool no_post_norm;  /* use_post_norm is false (hyperclovax) */
-    bool norm_after;    /* do_layer_norm_before is false (opt) */
+    double logit_scale;   /* cohere; 0 = absent */
+    double qkv_clip;      /* clip_qkv; 0 = none */
+    double alibi;         /* ALiBi: the exponent its slopes go down to; 0 = none */
+    int64_t dense_ffn;    /* of layers without experts, where it is not intermediate_size */
+    bool rms_norm;        /* RMSNorms instead of LayerNorms (cohere2_moe) */
+    bool rope_dense;      /* layers without experts turn in any case (cohere2_moe) */
+    bool no_post_norm;    /* use_post_norm is false (hyperclovax) */
+    bool residual_normed; /* apply_residual_connection_post_layernorm (bloom) */
+    bool norm_after;      /* do_layer_norm_before is false (opt) */
     bool no_final_norm;
+    bool norm_bare;               /* layer_norm_elementwise_affine is false (opt) */
     int64_t embed_width;          /* word_embed_proj_dim (opt); 0 = hidden_size */
     bool head_bias;               /* lm_head_bias (phimoe) */
     bool two_norms;               /* attention and MLP have a norm each (falcon) */

@@ -393,7 +393,8 @@ typedef struct af_model_spec {
     af_act act;
     af_plain_act plain_act;
     bool rope_pairs, parallel;
-    bool norm_after; /* norms are of the sums, which they replace (opt-350m) */
+    bool residual_normed; /* blocks are added to what they read, which is normed (bloom) */
+    bool norm_after;      /* norms are of the sums, which they replace (opt-350m) */
     bool no_final_norm;
     bool parallel_norms; /* attention and MLP have a norm each of the same residual */
     double eps, attn_scale, attn_softcap, logit_softcap;

@@ -175,6 +175,7 @@ static af_status alibi_fill(af_model_spec *s, const af_hf_config *c, af_error *e
 {
     (void)err;
     s->alibi = c->alibi;
+    s->residual_normed = c->residual_normed;
     for (int i = 0; i < s->layers && s->alibi > 0; i++)
         s->layer[i].rope = -1;
     return AF_OK;
@@ -208,9 +209,18 @@ static af_status learned_fill(af_model_spec *s, const af_hf_config *c, af_error 
     return AF_OK;
 }
 
+#define OPT                                                                                        \
+    .model_type = "opt", .pre_norm = true, .bias = AF_BIAS_CONFIG, .layer_norm = true,             \
+    .plain_mlp = true, .positions = true, .positions_from = 2, .stem = "model.decoder.",           \
+    .names = opt_names
+
+static const af_arch opt_bare = {OPT, .norm_bare = true};
+
 /* The 350m is unlike the others: norms after the sums, a narrow embedding. */
 static af_status opt_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
 {
+    if (c->norm_bare)
+        s->arch = &opt_bare;
     s->norm_after = c->norm_after;
     s->no_final_norm = c->no_final_norm;
     s->embed_width = c->embed_width ? c->embed_width : s->width;
@@ -292,17 +302,7 @@ const af_arch af_rows_older[] = {
      .stem = "transformer.",
      .layers = "h",
      .names = gptj_names},
-    {.model_type = "opt",
-     .pre_norm = true,
-     .bias = AF_BIAS_CONFIG,
-     .layer_norm = true,
-     .norm_bias = true,
-     .plain_mlp = true,
-     .positions = true,
-     .positions_from = 2,
-     .stem = "model.decoder.",
-     .names = opt_names,
-     .fill = opt_fill},
+    {OPT, .norm_bias = true, .fill = opt_fill},
     {.model_type = "bloom",
      .gguf = "bloom",
      .pre_norm = true,

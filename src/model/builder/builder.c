@@ -112,6 +112,8 @@ static af_tensor *layer(const af_forward *f, int i, af_tensor *h, norm_leaf next
         return layer_of_sums(f, i, x);
     if (ls->mixer == AF_MIXER_NONE)
         return close_residual(f, branch_end(f, mlps[ls->mlp](f, i, h), NULL, 2 * i), next, x);
+    if (f->s->residual_normed)
+        *x = h;
     af_tensor *y = mixers[ls->mixer]->record(f, i, h);
     y = branch_end(f, y, af_layer_leaf(f, i, AF_SLOT_POST_ATTN_NORM), 2 * i);
     if (ls->mlp == AF_MLP_NONE)
@@ -123,6 +125,8 @@ static af_tensor *layer(const af_forward *f, int i, af_tensor *h, norm_leaf next
         return close_residual(f, af_add(f->g, y, z), next, x);
     }
     h = close_residual(f, y, norm_of(f, i, AF_SLOT_MLP_NORM, AF_SLOT_MLP_NORM_BIAS), x);
+    if (f->s->residual_normed)
+        *x = h;
     y = branch_end(f, mlps[ls->mlp](f, i, h), af_layer_leaf(f, i, AF_SLOT_POST_MLP_NORM),
                    2 * i + 1);
     if (!f->per_layer && !f->s->arch->layer_scale)

@@ -188,7 +188,7 @@ static void opt_keys(af_config_source *s, af_hf_config *c)
     c->norm_after = !af_config_bool(s, "do_layer_norm_before", true);
     c->no_final_norm = c->norm_after || af_config_bool(s, "_remove_final_layer_norm", false);
     c->embed_width = af_config_size(s, "word_embed_proj_dim", 0, 1, AF_CONFIG_WIDTH_MAX);
-    must_be(s, "layer_norm_elementwise_affine", true);
+    c->norm_bare = !af_config_bool(s, "layer_norm_elementwise_affine", true);
     if (af_config_num(s, "layerdrop", 0) != 0)
         af_config_wrong(s, "layerdrop", "0, the one value this build trains with");
 }
@@ -202,7 +202,7 @@ static void bloom_keys(af_config_source *s, af_hf_config *c)
     c->alibi = ALIBI_MAX;
     c->head_dim = 0; /* never another than its share of the width */
     c->padding_row = -1;
-    must_be(s, "apply_residual_connection_post_layernorm", false);
+    c->residual_normed = af_config_bool(s, "apply_residual_connection_post_layernorm", false);
 }
 
 static void bloom_gguf(const af_gguf *g, const char *arch, af_hf_config *c)
