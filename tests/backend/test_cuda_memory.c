@@ -8,6 +8,7 @@
 #include "backend/cuda/gemm.h"
 #include "backend/fake_driver.h"
 #include "bench/bench_model.h"
+#include "graph/planner.h"
 
 static int by_size(const void *a, const void *b)
 {
@@ -221,6 +222,55 @@ static int foreign_pointers(const af_graph *g, const af_node *n)
     return bad;
 }
 
+static bool is_root(const af_tensor *t, const af_tensor *root)
+{
+    return t == root || t->base == root;
+}
+
+/* Where the main stream waits for a copy: copies run one after another, so a wait for a later one
+ * will do. */
+static int wait_for(const af_cuda_plan *p, const af_move *copy)
+{
+    int at = -1;
+    for (int i = 0; i < p->moves; i++) {
+        const af_move *m = &p->move[i];
+        const bool waits = m->kind == AF_MOVE_OUT_DONE || m->kind == AF_MOVE_IN_DONE;
+        if (waits && m->order >= copy->order && (at < 0 || m->at < at))
+            at = m->at;
+    }
+    return at;
+}
+
+/* While a value leaves, nothing writes to it and its memory is its own; it comes back after that
+ * and before it is read. */
+static int bad_moves(const af_graph *g)
+{
+    const af_cuda_plan *p = &((const af_cuda_graph *)g->backend)->plan;
+    int bad = 0;
+    for (int i = 0; i < p->moves; i++) {
+        const af_move *m = &p->move[i];
+        const af_tensor *t = m->t;
+        const int done = wait_for(p, m);
+        if (m->kind == AF_MOVE_OUT) {
+            bad += done < m->at || t->first > m->at || t->last < done;
+            for (int k = m->at + 1; k <= done; k++) {
+                bad += af_inplace_input(g->nodes[k]) == t;
+                for (int o = 0; o < g->nodes[k]->n_out; o++)
+                    bad += is_root(g->nodes[k]->out[o], t);
+            }
+        } else if (m->kind == AF_MOVE_IN) {
+            bad += done <= m->at || t->first > m->at;
+            for (int k = 0; k < done; k++)
+                for (int o = 0; o < g->nodes[k]->n_in; o++)
+                    bad += is_root(g->nodes[k]->in[o], t);
+            for (int k = 0; k < p->moves; k++)
+                bad += p->move[k].kind == AF_MOVE_OUT && p->move[k].host == m->host &&
+                       wait_for(p, &p->move[k]) >= m->at;
+        }
+    }
+    return bad;
+}
+
 /* So much work per value that the bus has time for all that may move. */
 static const af_bench_shape heavy = {"heavy", 6,    256,     2,    1, 128, 32768, 1000,
                                      true,    true, 10000.0, 1e-6, 0, 0,   false};
@@ -257,6 +307,7 @@ static void check_overlaps(const af_bench_shape *shape, const char *recompute, i
     }
     print_message("%d values come back from the host\n", back);
     assert_int_equal(bad, 0);
+    assert_int_equal(bad_moves(g), 0);
     assert_true(back >= least);
     CHECK_OK(af_graph_prepare(b.step.graph, b.model.device, &err), err);
     for (int i = 0; i < g->n_nodes; i++)
