@@ -261,6 +261,19 @@ AF_API af_tensor *af_conv(af_graph *g, af_tensor *x, af_tensor *w, af_tensor *bi
 AF_API af_tensor *af_conv_cached(af_graph *g, af_tensor *x, af_tensor *w, af_tensor *bias,
                                  af_tensor *window, af_tensor *bounds, af_tensor *start, bool silu);
 
+/* What af_selective reads: x [N][I], dt [N][I], a [I][n], b, c [N][n], bounds i32 [S+1]; dt and a
+ * are f32 (f64 for f64). */
+typedef struct af_selective_opts {
+    af_tensor *x, *dt, *a, *b, *c, *bounds;
+} af_selective_opts;
+/* The selective scan of Mamba-1 -> [N][I]: each channel has n states s, zero before its sequence;
+ * s = exp(dt a) s + dt x b, y = s . c. Rows outside every sequence give 0. */
+AF_API af_tensor *af_selective(af_graph *g, const af_selective_opts *o);
+/* The same for generation. state [S][I][n] is f32 and carried on; it counts as zero where start[s]
+ * is 0 (start i32 [S]). No gradient. */
+AF_API af_tensor *af_selective_cached(af_graph *g, const af_selective_opts *o, af_tensor *state,
+                                      af_tensor *start);
+
 typedef struct af_scan_opts {
     int heads;     /* of values, and of states */
     int key_heads; /* of keys and queries: head h reads key head h / (heads / key_heads) */

@@ -59,6 +59,19 @@ static void case_scan_mamba(rec *r)
     finish(r, af_scan(r->g, x, rec_decay(r, 6), beta, param_1(r, 6),
                       ints(r, REC_BOUNDS, rec_bounds), &o));
 }
+static void case_selective(rec *r)
+{
+    enum { I = 150, n = 16 };
+    af_tensor *dt = af_softplus(r->g, act_2(r, REC_ROWS, I), param_1(r, I), NULL),
+              *a = param_n(r, 2, (int64_t[]){I, n}, -1, 1);
+    const af_selective_opts o = {act_2(r, REC_ROWS, I),
+                                 dt,
+                                 af_scale(r->g, af_exp(r->g, a), -1),
+                                 act_2(r, REC_ROWS, n),
+                                 act_2(r, REC_ROWS, n),
+                                 ints(r, REC_BOUNDS, rec_bounds)};
+    finish(r, af_selective(r->g, &o));
+}
 /* Rows that continue a state of zeros, and ones that begin; the state is compared too. */
 static void case_state_cached(rec *r)
 {
@@ -84,7 +97,7 @@ static void case_state_cached(rec *r)
     {"conv", case_conv, 0}, {"conv_plain", case_conv_plain, 0},                                    \
         {"conv_three", case_conv_three, 0}, {"gated_norm", case_gated_norm, 1e-2},                 \
         {"scan_delta", case_scan_delta, 1e-2}, {"scan_wide", case_scan_wide, 1e-2},                \
-        {"scan_mamba", case_scan_mamba, 1e-2},                                                     \
+        {"scan_mamba", case_scan_mamba, 1e-2}, {"selective", case_selective, 1e-2},                \
     {                                                                                              \
         "state_cached", case_state_cached, 1e-2                                                    \
     }

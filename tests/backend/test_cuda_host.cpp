@@ -13,6 +13,7 @@
 #include "host/case_optim_bf16.h"
 #include "host/case_routes.h"
 #include "host/case_sink.h"
+#include "host/case_selective.h"
 #include "host/case_state.h"
 #include "host/case_tokens.h"
 #include "host/case_weights.h"
@@ -57,6 +58,7 @@ int main()
     loss_rows_case();
     gguf_cases();
     state_cases();
+    selective_case();
     near_route_case();
     for (const int pairs : {1, 1024, 2500})
         list_case(37, pairs);

@@ -68,6 +68,22 @@ static void test_scan_and_softplus(void **state)
         shapes("scan", build_scan, v);
 }
 
+static af_tensor *build_selective(gradcheck *c)
+{
+    const int64_t N = c->shape[0], I = c->shape[1], n = c->shape[2];
+    af_tensor *x = gc_param2(c, N, I),
+              *dt = af_softplus(c->g, gc_param2(c, N, I), gc_param(c, 1, &I), NULL),
+              *a = af_scale(c->g, af_exp(c->g, gc_param2(c, I, n)), -1);
+    return af_selective(
+        c->g, &(af_selective_opts){x, dt, a, gc_param2(c, N, n), gc_param2(c, N, n), bounds(c)});
+}
+
+static void test_selective(void **state)
+{
+    (void)state;
+    shapes("selective", build_selective, 0);
+}
+
 static af_tensor *build_gated_norm(gradcheck *c)
 {
     const int64_t D = 3 * c->shape[1], E = c->variant & 2 ? D : c->shape[1];
@@ -84,8 +100,8 @@ static void test_gated_norm(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_conv),
-                                       cmocka_unit_test(test_scan_and_softplus),
-                                       cmocka_unit_test(test_gated_norm)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_conv), cmocka_unit_test(test_scan_and_softplus),
+        cmocka_unit_test(test_selective), cmocka_unit_test(test_gated_norm)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

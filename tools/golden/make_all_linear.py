@@ -26,9 +26,11 @@ def names(config):
     kind = class_of(config)
     model = (kind.from_config if hasattr(kind, "from_config") else kind)(config)
     targets = "all-linear"
-    if config.model_type in ("nemotron_h", "mamba2", "falcon_h1"):  # out_proj is refused, and all-linear names it
+    if config.model_type in ("nemotron_h", "mamba", "falcon_mamba", "mamba2", "falcon_h1"):  # out_proj is refused, and all-linear names it
         leaves = {k.rsplit(".", 1)[-1] for k, m in model.named_modules() if isinstance(m, torch.nn.Linear)}
-        targets = sorted(leaves - {"out_proj", "lm_head"})
+        targets = sorted(leaves - {"out_proj", "dt_proj", "lm_head"})
+    if config.model_type == "jamba":  # the weight of dt_proj is read past an adapter
+        targets = sorted({k.rsplit(".", 1)[-1] for k, m in model.named_modules() if isinstance(m, torch.nn.Linear)} - {"dt_proj", "lm_head"})
     if config.model_type == "llama4_text":  # its router gives two tensors, which an adapter of PEFT cannot follow
         targets = sorted({k.rsplit(".", 1)[-1] for k, m in model.named_modules() if isinstance(m, torch.nn.Linear)} - {"router", "lm_head"})
     model = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=targets, task_type="CAUSAL_LM"))

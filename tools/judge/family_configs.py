@@ -702,6 +702,29 @@ def mamba2(j, r):
                           state_size=r.choice([5, 16]), time_step_limit=r.choice([[0.0, float("inf")], [0.3, 0.9]]))
 
 
+def mamba(j, r, kind="MambaConfig"):
+    c = layer_norm(plain(j, r, kinds=["default"]), "layer_norm_epsilon")
+    for k in ("rope_parameters", "num_attention_heads", "num_key_value_heads", "intermediate_size", "max_position_embeddings",
+              "head_dim", "attention_dropout"):
+        c.pop(k)
+    return getattr(T, kind)(**c, state_size=r.choice([3, 16]), conv_kernel=r.choice([2, 4]), expand=r.choice([1, 2]),
+                            use_bias=r.random() < .3, use_conv_bias=r.random() < .7, time_step_rank=r.choice(["auto", 5]))
+
+
+def falcon_mamba(j, r):
+    return mamba(j, r, "FalconMambaConfig")
+
+
+def jamba(j, r):
+    c = no_head(plain(j, r, kinds=["default"]), r)
+    c.pop("rope_parameters")
+    period, other = r.choice([2, 3]), r.choice([1, 2])
+    return T.JambaConfig(**c, attn_layer_period=period, attn_layer_offset=r.randrange(period), expert_layer_period=other,
+                         expert_layer_offset=r.randrange(other), num_experts=r.choice([1, 3, 6]), num_experts_per_tok=r.choice([1, 2]),
+                         mamba_d_state=r.choice([3, 16]), mamba_d_conv=r.choice([2, 4]), mamba_expand=r.choice([1, 2]),
+                         mamba_dt_rank=r.choice(["auto", 5]), mamba_conv_bias=r.random() < .7, mamba_proj_bias=r.random() < .3)
+
+
 def falcon_h1(j, r):
     c = no_head(plain(j, r, kinds=["default", "linear"]), r)
     heads, size, some = r.choice([4, 8]), r.choice([6, 8]), lambda n: [r.choice([0.7, 1.0, 1.3]) for _ in range(n)]
@@ -721,6 +744,6 @@ CONFIGS = {f.__name__: f for f in (
     granitemoe, granitemoeshared, granitemoe_swa, granite_swa, cwm, ministral, helium, jais2, vaultgemma, hunyuan_v1_moe,
     ernie4_5_moe, minimax_m2, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,
     gpt_neox, falcon, gpt2, gpt_bigcode, gptj, codegen, opt, persimmon, phimoe, hyperclovax,
-    minicpm3, hy_v3, llama4_text, gemma3n_text, cohere2_moe, olmo, nanochat, gpt_neo, nemotron_h, bamba, mamba2, falcon_h1,
+    minicpm3, hy_v3, llama4_text, gemma3n_text, cohere2_moe, olmo, nanochat, gpt_neo, nemotron_h, bamba, mamba2, mamba, falcon_mamba, jamba, falcon_h1,
     bloom, mpt, falcon_alibi,
     opt_350m, dbrx)}

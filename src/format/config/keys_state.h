@@ -14,6 +14,10 @@ typedef struct af_state_keys {
     int64_t key_heads, key_dim; /* of queries and keys (Mamba-2: groups, state size) */
     int64_t norm_groups;        /* of the gated norm of Mamba-2, each normed alone; 0 = 1 */
     double step_min, step_max;  /* limits of time steps; step_max 0 = none */
+    int64_t inner;              /* Mamba-1: I, its channels; key_dim is the states of one */
+    int64_t step_rank;          /* R of dt_proj */
+    double step_eps;            /* of norms of time steps, keys and queries; 0 = none */
+    bool step_norms;            /* those have weights (jamba) */
     bool no_norm;               /* no norm before out_proj, only the gate (falcon_h1) */
     bool gate_after;            /* the gate of Mamba-2 comes after its norm */
     bool out_bias; /* of out_proj; of families of Mamba-2, proj_bias is of in_proj alone */

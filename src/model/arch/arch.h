@@ -57,7 +57,12 @@ typedef enum af_slot {
     AF_SLOT_DT_BIAS,
     AF_SLOT_D,
     AF_SLOT_STATE_NORM, /* the gated norm */
-    AF_SLOT_OUT,        /* out_proj */
+    AF_SLOT_STEP_IN,    /* Mamba-1: x_proj [R + 2n][I], dt_proj [I][R], norms of what they give */
+    AF_SLOT_STEP_OUT,
+    AF_SLOT_STEP_NORM,
+    AF_SLOT_STEP_B_NORM,
+    AF_SLOT_STEP_C_NORM,
+    AF_SLOT_OUT, /* out_proj */
     AF_SLOT_OUT_BIAS,
     /* MLP */
     AF_SLOT_GATE,
@@ -141,6 +146,7 @@ typedef enum af_mixer {
     AF_MIXER_ATTENTION,
     AF_MIXER_LATENT, /* multi-head latent attention */
     AF_MIXER_DELTA_NET,
+    AF_MIXER_MAMBA1,
     AF_MIXER_MAMBA2,
     AF_MIXER_SHORT_CONV,
     AF_MIXER_HYBRID, /* attention and Mamba-2 of the same input, added (falcon_h1) */
@@ -242,6 +248,7 @@ typedef struct af_arch {
      * for the parameters they are now */
     bool peft_converts;
     bool peft_no_out;    /* PEFT refuses adapters on out_proj */
+    bool peft_no_step;   /* transformers reads the weight of dt_proj past its adapter */
     bool experts_turned; /* those are [X][in][out] */
     /* gate and up of gate_up_proj alternate there (gpt_oss); rows of PEFT's B do so, too */
     bool experts_alternate;
@@ -267,6 +274,8 @@ typedef enum af_group {
     AF_GROUP_IN_Z,
     AF_GROUP_IN_GATES,
     AF_GROUP_OUT,
+    AF_GROUP_STEP_IN, /* Mamba-1 */
+    AF_GROUP_STEP_OUT,
     AF_GROUP_SHARED_GATE_UP, /* shared expert */
     AF_GROUP_SHARED_DOWN,
     AF_GROUP_SHARED_ROUTER,

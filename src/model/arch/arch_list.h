@@ -39,6 +39,7 @@ const char *af_slot_gguf_name(const af_arch *a, af_slot slot);
 void af_list_attention(af_lister *l, int layer);
 void af_list_latent(af_lister *l, int layer);
 void af_list_delta_net(af_lister *l, int layer);
+void af_list_mamba1(af_lister *l, int layer);
 void af_list_mamba2(af_lister *l, int layer);
 void af_list_hybrid(af_lister *l, int layer);
 void af_list_short_conv(af_lister *l, int layer);

@@ -46,6 +46,25 @@ void af_list_mamba2(af_lister *l, int i)
     af_list_linear(l, i, AF_GROUP_OUT, AF_SLOT_OUT, D, values, k->out_bias ? AF_SLOT_OUT_BIAS : -1);
 }
 
+void af_list_mamba1(af_lister *l, int i)
+{
+    const af_state_keys *k = &l->s->state;
+    const int64_t D = l->s->width, I = k->inner, n = k->key_dim;
+    af_list_linear(l, i, AF_GROUP_IN, AF_SLOT_IN, 2 * I, D, k->proj_bias ? AF_SLOT_IN_BIAS : -1);
+    list_conv(l, i, I);
+    af_list_linear(l, i, AF_GROUP_STEP_IN, AF_SLOT_STEP_IN, k->step_rank + 2 * n, I, -1);
+    af_list_linear(l, i, AF_GROUP_STEP_OUT, AF_SLOT_STEP_OUT, I, k->step_rank, -1);
+    af_list_tensor(l, AF_SLOT_DT_BIAS, i, 1, I, 1, 1);
+    af_list_tensor(l, AF_SLOT_A_LOG, i, 2, I, n, 1);
+    af_list_tensor(l, AF_SLOT_D, i, 1, I, 1, 1);
+    if (k->step_norms) {
+        af_list_tensor(l, AF_SLOT_STEP_NORM, i, 1, k->step_rank, 1, 1);
+        af_list_tensor(l, AF_SLOT_STEP_B_NORM, i, 1, n, 1, 1);
+        af_list_tensor(l, AF_SLOT_STEP_C_NORM, i, 1, n, 1, 1);
+    }
+    af_list_linear(l, i, AF_GROUP_OUT, AF_SLOT_OUT, D, I, k->out_bias ? AF_SLOT_OUT_BIAS : -1);
+}
+
 void af_list_hybrid(af_lister *l, int i)
 {
     af_list_mamba2(l, i);

@@ -12,6 +12,21 @@ static af_status fill_both(af_model_spec *s, const af_hf_config *c, af_error *er
     return AF_OK;
 }
 
+/* Mamba-1 in layers without attention, and an MLP or experts in all (jamba), or in none. */
+static af_status fill_selective(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    (void)err;
+    for (int i = 0; i < s->layers; i++) {
+        if (c->layer_types[i] == AF_LAYER_MAMBA)
+            s->layer[i].mixer = AF_MIXER_MAMBA1;
+        if (!s->arch->moe) {
+            s->layer[i].mlp = AF_MLP_NONE;
+            s->layer[i].ffn = 0;
+        }
+    }
+    return AF_OK;
+}
+
 /* One of them in every layer. */
 static af_status fill_one(af_model_spec *s, const af_hf_config *c, af_error *err)
 {
@@ -104,6 +119,31 @@ static const af_slot_name mamba2_names[] = {
     {0},
 };
 
+static const af_slot_name mamba1_names[] = {
+    {AF_SLOT_DT_BIAS, "mixer.dt_proj.bias", NULL}, /* the first one counts */
+    MAMBA_NAMES("mixer"),
+    {AF_SLOT_EMBED, "backbone.embeddings.weight", NULL},
+    {AF_SLOT_FINAL_NORM, "backbone.norm_f.weight", NULL},
+    {AF_SLOT_ATTN_NORM, "norm.weight", NULL},
+    {0},
+};
+
+static const af_slot_name jamba_names[] = {
+    {AF_SLOT_DT_BIAS, "mamba.dt_proj.bias", NULL},
+    MAMBA_NAMES("mamba"),
+    {AF_SLOT_STEP_IN, "mamba.x_proj.weight", NULL},
+    {AF_SLOT_STEP_OUT, "mamba.dt_proj.weight", NULL},
+    {AF_SLOT_FINAL_NORM, "model.final_layernorm.weight", NULL},
+    {AF_SLOT_MLP_NORM, "pre_ff_layernorm.weight", NULL},
+    {AF_SLOT_GATE, "feed_forward.gate_proj.weight", NULL},
+    {AF_SLOT_UP, "feed_forward.up_proj.weight", NULL},
+    {AF_SLOT_DOWN, "feed_forward.down_proj.weight", NULL},
+    {AF_SLOT_ROUTER, "feed_forward.router.weight", NULL},
+    {AF_SLOT_EXPERTS_GATE_UP, "feed_forward.experts.gate_up_proj", NULL},
+    {AF_SLOT_EXPERTS_DOWN, "feed_forward.experts.down_proj", NULL},
+    {0},
+};
+
 /* The same with experts, which llama.cpp gives another name. */
 #define NEMOTRON_H(file)                                                                           \
     .gguf = file, .model_type = "nemotron_h", .stem = "backbone.", .memory_stem = "model.",        \
@@ -133,5 +173,27 @@ const af_arch af_rows_mamba[] = {
      .pre_norm = true,
      .names = mamba2_names,
      .fill = fill_one},
+    {.model_type = "mamba",
+     .stem = "backbone.",
+     .peft_no_out = true,
+     .peft_no_step = true,
+     .pre_norm = true,
+     .names = mamba1_names,
+     .fill = fill_selective},
+    {.model_type = "falcon_mamba",
+     .stem = "backbone.",
+     .peft_no_out = true,
+     .peft_no_step = true,
+     .pre_norm = true,
+     .names = mamba1_names,
+     .fill = fill_selective},
+    {.model_type = "jamba",
+     .peft_no_step = true,
+     .pre_norm = true,
+     .moe = true,
+     .experts = "feed_forward.experts",
+     .expert_part = {"gate_proj", "up_proj", "down_proj"},
+     .names = jamba_names,
+     .fill = fill_selective},
     {0},
 };

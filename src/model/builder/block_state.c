@@ -1,4 +1,4 @@
-/* block_state.c - layers with a state: gated delta net, Mamba-2, short convolution. In generation
+/* block_state.c - layers with a state: gated delta net, Mamba, short convolution. In generation
  * the window of the convolution and the state of the recurrence are carried from run to run. */
 #include "model/builder/blocks.h"
 
@@ -176,6 +176,57 @@ static af_tensor *record_mamba(const af_forward *f, int layer, af_tensor *h)
 }
 
 const af_mixer_block af_block_mamba2 = {record_mamba, caches_delta};
+
+/* ---- Mamba-1 ---- */
+
+static af_tensor *step_norm(const af_forward *f, int layer, af_tensor *x, af_slot slot)
+{
+    const double eps = f->s->state.step_eps;
+    af_tensor *w = af_layer_leaf(f, layer, slot);
+    if (eps == 0)
+        return x;
+    return af_rmsnorm(f->g, x, w ? w : af_bare_norm(f, af_tensor_dim(x, 1)), eps, false);
+}
+
+static af_tensor *selective_scan(const af_forward *f, int layer, af_tensor *x, af_tensor *dt,
+                                 af_tensor *b, af_tensor *c)
+{
+    af_graph *g = f->g;
+    af_tensor *a = af_as_type(g, af_layer_leaf(f, layer, AF_SLOT_A_LOG), af_tensor_dtype(dt));
+    a = af_scale(g, af_exp(g, a), -1);
+    const af_selective_opts o = {x, dt, a, b, c, f->in->bounds};
+    return f->o.cache ? af_selective_cached(g, &o, f->o.cache[layer].state, f->in->start)
+                      : af_selective(g, &o);
+}
+
+static af_tensor *record_mamba1(const af_forward *f, int layer, af_tensor *h)
+{
+    af_graph *g = f->g;
+    const af_state_keys *k = &f->s->state;
+    const int64_t I = k->inner, R = k->step_rank, n = k->key_dim;
+    af_tensor *in = af_project(f, layer, AF_GROUP_IN, h);
+    if (af_graph_status(g, NULL) != AF_OK)
+        return h;
+    af_tensor *x = convolve(f, layer, columns(f, in, 0, I), true), *gate = columns(f, in, I, I);
+    af_tensor *p = af_project(f, layer, AF_GROUP_STEP_IN, x);
+    af_tensor *step = step_norm(f, layer, columns(f, p, 0, R), AF_SLOT_STEP_NORM),
+              *b = step_norm(f, layer, columns(f, p, R, n), AF_SLOT_STEP_B_NORM),
+              *c = step_norm(f, layer, columns(f, p, R + n, n), AF_SLOT_STEP_C_NORM);
+    step = af_project(f, layer, AF_GROUP_STEP_OUT, step);
+    af_tensor *dt = af_softplus(g, step, af_layer_leaf(f, layer, AF_SLOT_DT_BIAS), NULL);
+    af_tensor *y = selective_scan(f, layer, x, dt, b, c);
+    af_tensor *skip = af_as_type(g, af_layer_leaf(f, layer, AF_SLOT_D), af_tensor_dtype(x));
+    y = af_mul(g, af_add(g, y, af_mul(g, x, skip)), af_silu(g, gate));
+    return af_project(f, layer, AF_GROUP_OUT, y);
+}
+
+static void caches_mamba1(const af_model_leaves *l, int layer, const af_cache_sizes *z,
+                          af_layer_cache *out)
+{
+    state_caches(l, layer, z->seqs, l->spec->state.inner, true, out);
+}
+
+const af_mixer_block af_block_mamba1 = {record_mamba1, caches_mamba1};
 
 /* ---- attention and Mamba-2 next to each other ---- */
 

@@ -57,8 +57,8 @@ typedef struct af_mixer_block {
 } af_mixer_block;
 
 extern const af_mixer_block af_block_latent;
-extern const af_mixer_block af_block_attention, af_block_delta_net, af_block_mamba2,
-    af_block_short_conv, af_block_hybrid;
+extern const af_mixer_block af_block_attention, af_block_delta_net, af_block_mamba1,
+    af_block_mamba2, af_block_short_conv, af_block_hybrid;
 
 /* MLPs: h [N][D] -> [N][D] */
 af_tensor *af_block_mlp_gated(const af_forward *f, int layer, af_tensor *h);

@@ -8,9 +8,10 @@ static const uint64_t EMBED_STREAM = UINT64_C(0x656d626564);
 static const uint64_t RESIDUAL_STREAM = UINT64_C(0x726573) << 32;
 
 static const af_mixer_block *const mixers[AF_MIXER_COUNT] = {
-    [AF_MIXER_ATTENTION] = &af_block_attention,   [AF_MIXER_LATENT] = &af_block_latent,
-    [AF_MIXER_DELTA_NET] = &af_block_delta_net,   [AF_MIXER_MAMBA2] = &af_block_mamba2,
-    [AF_MIXER_SHORT_CONV] = &af_block_short_conv, [AF_MIXER_HYBRID] = &af_block_hybrid,
+    [AF_MIXER_ATTENTION] = &af_block_attention, [AF_MIXER_LATENT] = &af_block_latent,
+    [AF_MIXER_DELTA_NET] = &af_block_delta_net, [AF_MIXER_MAMBA1] = &af_block_mamba1,
+    [AF_MIXER_MAMBA2] = &af_block_mamba2,       [AF_MIXER_SHORT_CONV] = &af_block_short_conv,
+    [AF_MIXER_HYBRID] = &af_block_hybrid,
 };
 
 static af_tensor *(*const mlps[AF_MLP_COUNT])(const af_forward *f, int layer, af_tensor *h) = {

@@ -141,6 +141,8 @@ bool af_method_lost_in_peft(const af_model_spec *s, const af_module_spec *m)
 {
     if (s->arch->peft_no_out && m->group == AF_GROUP_OUT)
         return true;
+    if (s->arch->peft_no_step && m->group == AF_GROUP_STEP_OUT)
+        return true;
     return s->arch->peft_converts &&
            (m->group == AF_GROUP_GATE_UP || m->group == AF_GROUP_DOWN ||
             m->group == AF_GROUP_ATTN_GATE || /* gate_proj, too */

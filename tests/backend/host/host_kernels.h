@@ -93,7 +93,7 @@ namespace routers
 #include "ops/moe/moe_route.cu"
 thread_local float shared[1024];
 thread_local int sum[1024], next[1024];
-#undef CHUNK
+#undef SPAN
 } // namespace routers
 namespace xielus
 {
@@ -192,6 +192,13 @@ using namespace convs;
 #include "ops/state/scan_bwd.cu"
 thread_local float shared[1 << 15];
 } // namespace scans
+#define AF_NS 16
+namespace selectives
+{
+#include "ops/selective/selective.cu"
+#undef THREADS
+#undef SPAN
+} // namespace selectives
 namespace codes8
 {
 #include "ops/linear/fp8_quant.cu"

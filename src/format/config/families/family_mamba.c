@@ -154,6 +154,91 @@ static void read_mamba2(af_config_source *s, af_hf_config *c)
     c->layer_types = types;
 }
 
+/* ---- Mamba-1 ---- */
+
+static void selective(af_config_source *s, af_hf_config *c, int64_t states, const char *expand,
+                      const char *rank)
+{
+    af_state_keys *k = &c->state;
+    k->inner = af_config_mamba_width(s, c, expand);
+    k->step_rank = (AF_MIN(c->hidden_size, (int64_t)AF_CONFIG_WIDTH_MAX) + 15) / 16;
+    if (!json_is_string(af_config_value(s, rank))) /* or "auto" */
+        k->step_rank = af_config_size(s, rank, k->step_rank, 1, AF_CONFIG_WIDTH_MAX);
+    k->heads = k->inner; /* states are [heads][key_dim] */
+    k->key_dim = states;
+    k->head_dim = k->key_heads = 1;
+    c->padding_row = -1;
+    no_ropes(s, c);
+    only_silu(s, c, "hidden_act");
+}
+
+static void read_mamba1(af_config_source *s, af_hf_config *c)
+{
+    af_state_keys *k = &c->state;
+    selective(s, c, af_config_size(s, "state_size", 16, 1, AF_STATE_DIM_MAX), "expand",
+              "time_step_rank");
+    k->conv_kernel = af_config_size(s, "conv_kernel", 4, 1, AF_STATE_KERNEL_MAX);
+    k->conv_bias = af_config_bool(s, "use_conv_bias", true);
+    k->proj_bias = k->out_bias = af_config_bool(s, "use_bias", false);
+    c->rms_norm_eps = af_config_num(s, "layer_norm_epsilon", 1e-5);
+    if (strcmp(c->model_type, "falcon_mamba") == 0) {
+        k->step_eps = af_config_num(s, "mixer_rms_eps", 1e-6);
+        if (!(k->step_eps > 0) || k->step_eps > 1)
+            af_config_wrong(s, "mixer_rms_eps", "a positive number");
+    }
+    c->head_dim = 2; /* of attention, which there is none of */
+    af_layer_type *types = af_config_take_types(s, c);
+    for (int64_t i = 0; types && i < c->num_hidden_layers; i++)
+        types[i] = AF_LAYER_MAMBA;
+    c->layer_types = types;
+}
+
+/* Whether layer i is one of those that come every so many. */
+static bool every(af_config_source *s, int64_t i, const char *period, int64_t usual_period,
+                  const char *offset, int64_t usual_offset)
+{
+    const int64_t p = af_config_size(s, period, usual_period, 1, AF_CONFIG_LAYERS_MAX),
+                  o = af_config_size(s, offset, usual_offset, 0, AF_CONFIG_LAYERS_MAX);
+    return i % p == o;
+}
+
+static void read_jamba(af_config_source *s, af_hf_config *c)
+{
+    af_state_keys *k = &c->state;
+    const int64_t pad = c->padding_row;
+    selective(s, c, af_config_size(s, "mamba_d_state", 16, 1, AF_STATE_DIM_MAX), "mamba_expand",
+              "mamba_dt_rank");
+    c->padding_row = pad;
+    k->conv_kernel = af_config_size(s, "mamba_d_conv", 4, 1, AF_STATE_KERNEL_MAX);
+    k->conv_bias = af_config_bool(s, "mamba_conv_bias", true);
+    k->proj_bias = k->out_bias = af_config_bool(s, "mamba_proj_bias", false);
+    k->step_norms = true;
+    k->step_eps = c->rms_norm_eps;
+    c->num_experts = af_config_size(
+        s, af_config_value(s, "num_local_experts") ? "num_local_experts" : "num_experts", 16, 1,
+        AF_CONFIG_EXPERTS_MAX);
+    c->num_experts_per_tok = af_config_size(s, "num_experts_per_tok", 2, 1, AF_CONFIG_EXPERTS_MAX);
+    c->output_router_logits = af_config_bool(s, "output_router_logits", false);
+    c->router_aux_loss_coef = af_config_num(s, "router_aux_loss_coef", 0.001);
+    c->moe_intermediate_size = AF_MIN(c->intermediate_size, AF_CONFIG_WIDTH_MAX);
+    c->decoder_sparse_step = 1;
+    af_layer_type *types = af_config_take_types(s, c);
+    const int64_t n = types ? c->num_hidden_layers : 0;
+    int64_t *dense = af_arena_take(&c->arena, (uint64_t)AF_MAX(n, 1) * sizeof *dense);
+    if (!dense && s->st == AF_OK)
+        s->st = af_fail_nomem(s->err, "a list of layers", (uint64_t)n * sizeof *dense);
+    for (int64_t i = 0; dense && i < n; i++) {
+        types[i] = every(s, i, "attn_layer_period", 8, "attn_layer_offset", 4) ? AF_LAYER_FULL
+                                                                               : AF_LAYER_MAMBA;
+        if (c->num_experts == 1 || !every(s, i, "expert_layer_period", 2, "expert_layer_offset", 1))
+            dense[c->mlp_only_count++] = i;
+    }
+    c->mlp_only_layers = dense;
+    c->layer_types = types;
+    if (c->num_experts == 1)
+        c->num_experts_per_tok = 1;
+}
+
 /* ---- nemotron_h ---- */
 
 /* "M*-E", or a list of words. */
@@ -282,5 +367,39 @@ const af_family af_families_mamba[] = {
      .own_experts = true,
      .state_layers = true,
      .keys = read_mamba2},
+    {.model_type = "mamba",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .heads = 1,
+     .kv_heads = 1,
+     .ffn = 1,
+     .sliding = AF_SLIDING_LISTED,
+     .tied = true,
+     .own_experts = true,
+     .state_layers = true,
+     .keys = read_mamba1},
+    {.model_type = "falcon_mamba",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .heads = 1,
+     .kv_heads = 1,
+     .ffn = 1,
+     .sliding = AF_SLIDING_LISTED,
+     .tied = true,
+     .own_experts = true,
+     .state_layers = true,
+     .keys = read_mamba1},
+    {.model_type = "jamba",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .kv_heads = 8,
+     .sliding = AF_SLIDING_LISTED,
+     .pad = 1,
+     .own_experts = true,
+     .state_layers = true,
+     .keys = read_jamba},
     {0},
 };
