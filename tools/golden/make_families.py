@@ -252,6 +252,10 @@ SMALL = {
                                           tie_word_embeddings=True, rope_parameters={
         "full_attention": {"rope_type": "default", "rope_theta": 1e4},
         "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}})),
+    "internlm3": ("InternLM3Config", dict(head_dim=8, attention_bias=True, mlp_bias=True, **rope())),
+    "iquestcoder": ("IQuestCoderConfig", dict(head_dim=8, **rope())),
+    "flint": ("FlintConfig", dict(head_dim=6, num_hidden_layers=3, sliding_window=3, mlp_only_layers=[1],
+                                  shared_expert_intermediate_size=10, **layers("FSS"), **TOP2, **rope())),
     "cohere2_moe": ("Cohere2MoeConfig", dict(head_dim=6, num_hidden_layers=3, tie_word_embeddings=True, logit_scale=0.3,
                                              sliding_window=3, sliding_window_pattern=2, first_k_dense_replace=1,
                                              prefix_dense_intermediate_size=14, num_shared_experts=1, num_experts=4,

@@ -631,6 +631,25 @@ def gemma3n_text(j, r):
                                                 for k in ("full", "sliding")})
 
 
+def internlm3(j, r):
+    c = plain(j, r)
+    bias = r.random() < .5
+    return T.InternLM3Config(**c, attention_bias=bias, mlp_bias=bias)
+
+
+def iquestcoder(j, r):
+    return T.IQuestCoderConfig(**plain(j, r), attention_bias=r.random() < .3, mlp_bias=r.random() < .3)
+
+
+def flint(j, r):
+    c = plain(j, r)
+    n = c["num_hidden_layers"]
+    return T.FlintConfig(**c, attention_bias=r.random() < .3, sliding_window=r.choice([3, 9]), moe_intermediate_size=r.choice([8, 16]),
+                         shared_expert_intermediate_size=r.choice([8, 24]), num_experts=r.choice([3, 6]), num_experts_per_tok=r.choice([1, 2]),
+                         norm_topk_prob=r.random() < .7, mlp_only_layers=r.choice([None, [], [1]]), decoder_sparse_step=r.choice([1, 1, 2]),
+                         layer_types=r.choice([None, [r.choice(["full_attention", "sliding_attention"]) for _ in range(n)]]))
+
+
 def cohere2_moe(j, r):
     c = plain(j, r, kinds=["default"])
     if r.random() < .6:
@@ -744,6 +763,6 @@ CONFIGS = {f.__name__: f for f in (
     granitemoe, granitemoeshared, granitemoe_swa, granite_swa, cwm, ministral, helium, jais2, vaultgemma, hunyuan_v1_moe,
     ernie4_5_moe, minimax_m2, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,
     gpt_neox, falcon, gpt2, gpt_bigcode, gptj, codegen, opt, persimmon, phimoe, hyperclovax,
-    minicpm3, hy_v3, llama4_text, gemma3n_text, cohere2_moe, olmo, nanochat, gpt_neo, nemotron_h, bamba, mamba2, mamba, falcon_mamba, jamba, falcon_h1,
+    minicpm3, hy_v3, internlm3, iquestcoder, flint, llama4_text, gemma3n_text, cohere2_moe, olmo, nanochat, gpt_neo, nemotron_h, bamba, mamba2, mamba, falcon_mamba, jamba, falcon_h1,
     bloom, mpt, falcon_alibi,
     opt_350m, dbrx)}

@@ -82,6 +82,10 @@ def judge(afinar, path):
             f.write(json.dumps({"input_ids": r, "labels": r}) + "\n")
     random = base.config.model_type == "phimoe"  # in training its routers draw experts; ours take the best
     targets = ["q_proj", "k_proj", "v_proj", "o_proj"] if random else "all-linear"  # PEFT cannot call a wrapped router
+    if base.config.model_type in ("mamba", "falcon_mamba"):
+        targets = ["in_proj", "x_proj"]
+    if base.config.model_type == "jamba":  # dt_proj is read past its adapter
+        targets = sorted({n.rsplit(".", 1)[-1] for n, m in base.named_modules() if isinstance(m, torch.nn.Linear)} - {"dt_proj", "lm_head"})
     if base.config.model_type == "llama4_text":
         targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     model = peft.get_peft_model(base, peft.LoraConfig(r=2, lora_alpha=4, target_modules=targets, task_type="CAUSAL_LM"))

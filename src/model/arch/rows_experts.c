@@ -191,5 +191,13 @@ const af_arch af_rows_experts[] = {
      .qk_norm = true,
      .peft_converts = true,
      .moe = true},
+    {.model_type = "flint",
+     .pre_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .qk_norm = true,
+     .sinks = true,
+     .moe = true,
+     .names = (const af_slot_name[]){{AF_SLOT_SINKS, "self_attn.softmax_offset", NULL}, {0}},
+     .fill = af_fill_rope_sliding},
     {0},
 };

@@ -248,6 +248,40 @@ static void phimoe(af_config_source *s, af_hf_config *c)
     phimoe_rope(s, c);
 }
 
+/* The first two layers, every fourth and the last one see everything, and keep no positions. */
+static void flint_layers(af_config_source *s, af_hf_config *c)
+{
+    af_layer_type *types = c->layer_types ? NULL : af_config_take_types(s, c);
+    const int64_t n = c->num_hidden_layers;
+    for (int64_t i = 0; types && i < n; i++)
+        types[i] = i < 2 || i % 4 == 1 || i == n - 1 ? AF_LAYER_FULL : AF_LAYER_SLIDING;
+    c->layer_types = types ? types : c->layer_types;
+}
+
+static void flint(af_config_source *s, af_hf_config *c)
+{
+    static const int64_t first[] = {0, 1};
+    int n = 0;
+    const double *list = af_config_nums(s, &c->arena, "mlp_only_layers", AF_CONFIG_LAYERS_MAX, &n);
+    experts(s, c, af_config_value(s, "num_local_experts") ? "num_local_experts" : "num_experts",
+            256, 6);
+    c->moe_intermediate_size =
+        af_config_size(s, "moe_intermediate_size", 512, 1, AF_CONFIG_WIDTH_MAX);
+    c->router.shared_ffn =
+        af_config_size(s, "shared_expert_intermediate_size", 1024, 1, AF_CONFIG_WIDTH_MAX);
+    c->decoder_sparse_step = af_config_size(s, "decoder_sparse_step", 1, 1, AF_CONFIG_LAYERS_MAX);
+    c->norm_topk_prob = af_config_bool(s, "norm_topk_prob", true);
+    c->router_aux_loss_coef = af_config_num(s, "router_aux_loss_coef", 0.0005);
+    c->router.sigmoid = c->rope_sliding_only = true;
+    int64_t *dense = af_arena_take(&c->arena, (uint64_t)AF_MAX(n, 1) * sizeof *dense);
+    for (int i = 0; dense && list && i < n; i++)
+        dense[i] = list[i] >= 0 && list[i] < AF_CONFIG_LAYERS_MAX ? (int64_t)list[i] : -1;
+    const bool given = af_config_value(s, "mlp_only_layers") != NULL;
+    c->mlp_only_layers = given ? dense : first;
+    c->mlp_only_count = given ? (dense ? n : 0) : (int)AF_LEN(first);
+    flint_layers(s, c);
+}
+
 const af_family af_families_experts[] = {
     {.model_type = "qwen3_moe",
      .gguf = "qwen3moe",
@@ -363,5 +397,16 @@ const af_family af_families_experts[] = {
      .sliding = AF_SLIDING_LISTED,
      .own_experts = true,
      .keys = mellum},
+    {.model_type = "flint",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .kv_heads = 4,
+     .head_dim = 128,
+     .ffn = 6144,
+     .window = 513,
+     .sliding = AF_SLIDING_LISTED,
+     .own_experts = true,
+     .keys = flint},
     {0},
 };

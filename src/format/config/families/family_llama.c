@@ -103,6 +103,16 @@ static void helium_keys(af_config_source *s, af_hf_config *c)
         af_config_wrong(s, "head_dim", "hidden_size / num_attention_heads");
 }
 
+/* One switch for the biases of attention and one for those of the MLP, by other names. */
+static void internlm3_keys(af_config_source *s, af_hf_config *c)
+{
+    c->attention_bias = c->attention_out_bias =
+        af_config_bool(s, "qkv_bias", af_config_bool(s, "attention_bias", false));
+    c->mlp_bias = af_config_bool(s, "bias", af_config_bool(s, "mlp_bias", false));
+    if (c->attention_bias != c->mlp_bias)
+        af_config_wrong(s, "qkv_bias", "what bias is, which transformers asks for, too");
+}
+
 const af_family af_families_llama[] = {
     {.model_type = "llama", .gguf = "llama", .act = "silu", .eps = 1e-6, .theta = 1e4},
     {.model_type = "mistral",
@@ -238,5 +248,19 @@ const af_family af_families_llama[] = {
      .sliding = AF_SLIDING_BUT_FIRST,
      .tied = true,
      .keys = af_config_layer_thetas},
+    {.model_type = "internlm3",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .kv_heads = 2,
+     .head_dim = 128,
+     .pad = 3,
+     .keys = internlm3_keys},
+    {.model_type = "iquestcoder",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .kv_heads = 8,
+     .head_dim = 128},
     {0},
 };
