@@ -91,11 +91,34 @@ const void *af_tensor_layout_row(const af_tensor_layout *t, int64_t r)
     return (const uint8_t *)t->part[part]->data + (uint64_t)row * bytes;
 }
 
+/* Rows of [X][out][in] that lie as [X][in][out]: outputs of an input lie side by side. */
+static void side_by_side(const af_tensor_layout *t, int64_t from, int64_t n, float *out)
+{
+    enum { AT_ONCE = 64 };
+    const af_stored *w = t->part[0];
+    const int64_t outs = t->turned->dim[1], size = (int64_t)af_dtype_get(w->dtype)->bytes;
+    for (int64_t r = from, k; r < from + n; r += k) {
+        k = AF_MIN(AF_MIN(from + n - r, outs - r % outs), (int64_t)AT_ONCE);
+        float *to = out + (r - from) * t->cols, some[AT_ONCE];
+        for (int64_t c = 0; c < t->cols; c++) {
+            const int64_t at = (r / outs * t->cols + c) * outs + r % outs;
+            af_convert(some, AF_DTYPE_F32, (const uint8_t *)w->data + at * size, w->dtype,
+                       (uint64_t)k);
+            for (int64_t i = 0; i < k; i++)
+                to[i * t->cols + c] = some[i];
+        }
+    }
+}
+
 /* Rows of a tensor whose values lie in another order: column by column, since those are rows there.
  */
 static void turned_rows(const af_tensor_layout *t, int64_t from, int64_t n, float *out)
 {
     const af_stored *w = t->part[0];
+    if (!t->coded && t->turned->ndim == 3 && !t->turned->alternates && !t->turned->flat) {
+        side_by_side(t, from, n, out);
+        return;
+    }
     for (int64_t r = 0; t->coded && r < n; r++)
         af_coded_weight_stored_rows(t->coded, af_disk_out_row(t->turned, from + r), 1,
                                     out + r * t->cols);
