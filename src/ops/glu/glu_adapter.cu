@@ -12,8 +12,8 @@
  * them. */
 // variants: AF_ACT=0..3 | AF_ACT=0..3 AF_CODES=1
 // common: AF_ACT=0
-#include "glu.cuh"
 #include "fp8_codes.cuh"
+#include "glu.cuh"
 
 #ifndef AF_CODES
 #define AF_CODES 0
@@ -21,14 +21,14 @@
 
 #define COLS   256 /* of a tile: one access of 16 bytes for each lane of a warp */
 #define TOKENS 16
-#define RANK   16           /* of each adapter, zeros after its own */
-#define PITCH  (COLS + 8)   /* rows an odd number of 16 bytes apart */
+#define RANK   16         /* of each adapter, zeros after its own */
+#define PITCH  (COLS + 8) /* rows an odd number of 16 bytes apart */
 #define PLANE  (TOKENS * PITCH)
 #define ZP     (3 * RANK + 8)
 #define BP     (RANK + 8)
 #define RP     (RANK + 4)
-#define SUMS   (8 * TOKENS * RP) /* floats: of each warp */
-#define WIDE   4                 /* tiles of a block's columns, forward */
+#define SUMS   (8 * TOKENS * RP)  /* floats: of each warp */
+#define WIDE   (AF_CODES ? 4 : 2) /* tiles of a strip of columns, forward */
 
 /* Eight products of a lane's row and columns, in f32 and then as stored. */
 DEV void unpack8(float (&f)[8], const uint4 &v)
@@ -111,11 +111,12 @@ DEV fp8_scale scale_bwd(const bounds &b)
 
 /* ---- forward ---- */
 
+#if AF_CODES /* measured in this form only */
 /* Block (x, y): columns [x, x + 1) * WIDE * COLS, tokens [y, y + 1) * span. part[x][n][RANK]. */
 extern "C" __global__ void __launch_bounds__(256, 3)
-    glu_adapter_fwd(bf16 *y, long long ldy, const bf16 *gate_up, long long ldg, const bf16 *a,
-                    long long lda, float *part, long long N, int F, int span, int rank,
-                    fp8_out f8)
+    glu_adapter_fwd_codes(bf16 *y, long long ldy, const bf16 *gate_up, long long ldg, const bf16 *a,
+                          long long lda, float *part, long long N, int F, int span, int rank,
+                          fp8_out f8)
 {
     extern __shared__ __align__(16) bf16 smem[];
     bf16 *planes = smem, *as = planes + 2 * PLANE;
@@ -130,9 +131,7 @@ extern "C" __global__ void __launch_bounds__(256, 3)
             read16(a + r * lda + c0 + c, r < rank && c0 + c < F);
     }
     uint4 g[2], u[2];
-#if AF_CODES
     bounds most[2];
-#endif
     auto fetch = [&](int s) {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -140,9 +139,7 @@ extern "C" __global__ void __launch_bounds__(256, 3)
             const int c = c0 + s % count * COLS + lane * 8;
             g[i] = read16(gate_up + n * ldg + c, n < to && c < F);
             u[i] = read16(gate_up + n * ldg + F + c, n < to && c < F);
-#if AF_CODES
             most[i] = bounds_at(f8, n, N, n < to);
-#endif
         }
     };
     float acc[2][4] = {};
@@ -162,16 +159,12 @@ extern "C" __global__ void __launch_bounds__(256, 3)
             for (int j = 0; j < 8; j++)
                 h[j] *= act(gate[j], &slope);
             const uint4 v = pack8(h);
-#if AF_CODES
             const fp8_scale by = scale_fwd(most[i]);
             if (n < to && c < F)
                 *(uint2 *)(f8.codes + n * F + c) = codes_of(v, by.inverse);
             if (n < to && c == 0)
                 f8.scale[n] = by.scale;
             if (y && n < to && c < F)
-#else
-            if (n < to && c < F)
-#endif
                 *(uint4 *)(y + n * ldy + c) = v;
             *(uint4 *)(tile + (warp + 8 * i) * PITCH + lane * 8) = v;
         }
@@ -179,8 +172,8 @@ extern "C" __global__ void __launch_bounds__(256, 3)
             fetch(s + 1);
         __syncthreads();
         if (k == 0 && s > 0 && n0 - TOKENS + threadIdx.x / RANK < to)
-            part[(blockIdx.x * N + n0 - TOKENS + threadIdx.x / RANK) * RANK +
-                 threadIdx.x % RANK] = take_sums<8>(sums + s / count % 2 * SUMS);
+            part[(blockIdx.x * N + n0 - TOKENS + threadIdx.x / RANK) * RANK + threadIdx.x % RANK] =
+                take_sums<8>(sums + s / count % 2 * SUMS);
 #pragma unroll
         for (int j = 0; j < 2; j++) { /* a warp's 32 columns */
             u32 x[4], b[4];
@@ -203,6 +196,109 @@ extern "C" __global__ void __launch_bounds__(256, 3)
         part[(blockIdx.x * N + n) * RANK + threadIdx.x % RANK] =
             take_sums<8>(sums + steps / count % 2 * SUMS);
 }
+#else
+/* The first unit, of those that blocks share equally, of block b. */
+DEV int first_unit(int b, int units) { return (int)((i64)b * units / gridDim.x); }
+
+/* part[strip][n][RANK], strips of WIDE * COLS columns. A unit is a strip's 16 tokens; a block takes
+ * one after another, and asks for the first values of the next one before it has ended. */
+extern "C" __global__ void __launch_bounds__(256, 3)
+    glu_adapter_fwd(bf16 *y, long long ldy, const bf16 *gate_up, long long ldg, const bf16 *a,
+                    long long lda, float *part, long long N, int F, int rank)
+{
+    extern __shared__ __align__(16) bf16 smem[];
+    bf16 *as = smem + 2 * PLANE;
+    float *sums = (float *)(as + RANK * (WIDE * COLS + 8));
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int tiles = (int)((N + TOKENS - 1) / TOKENS);
+    const int units = (F + WIDE * COLS - 1) / (WIDE * COLS) * tiles;
+    const int from = first_unit(blockIdx.x, units), to = first_unit(blockIdx.x + 1, units);
+    int ask = from, ask_tile = from % tiles; /* what is read next: columns from ask_c on */
+    int ask_strip = from / tiles * WIDE * COLS, ask_c = ask_strip;
+    uint4 g[2], u[2];
+    auto fetch = [&]() {
+        if (ask == to)
+            return;
+        const int c = ask_c + lane * 8;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const i64 n = (i64)ask_tile * TOKENS + warp + 8 * i;
+            g[i] = read16(gate_up + n * ldg + c, n < N && c < F);
+            u[i] = read16(gate_up + n * ldg + F + c, n < N && c < F);
+        }
+        ask_c += COLS;
+        if (ask_c < F && ask_c < ask_strip + WIDE * COLS)
+            return;
+        ask++;
+        if (++ask_tile == tiles) {
+            ask_tile = 0;
+            ask_strip += WIDE * COLS;
+        }
+        ask_c = ask_strip;
+    };
+    fetch();
+    float acc[2][4] = {};
+    int plane = 0, buffer = 0, tile = from % tiles, strip = from / tiles;
+    float *done = 0; /* where the sums of the unit before this one belong */
+    for (int unit = from; unit < to; unit++) {
+        const int c0 = strip * WIDE * COLS, count = min((F - c0 + COLS - 1) / COLS, WIDE);
+        const i64 n0 = (i64)tile * TOKENS;
+        if (unit == from || tile == 0) { /* another strip */
+            __syncthreads();
+            for (int i = threadIdx.x; i < RANK * WIDE * COLS / 8; i += 256) {
+                const int r = i / (WIDE * COLS / 8), c = i % (WIDE * COLS / 8) * 8;
+                *(uint4 *)(as + r * (WIDE * COLS + 8) + c) =
+                    read16(a + r * lda + c0 + c, r < rank && c0 + c < F);
+            }
+        }
+        for (int k = 0; k < count; k++, plane ^= 1) {
+            bf16 *at = smem + plane * PLANE;
+            const int c = c0 + k * COLS + lane * 8;
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const i64 n = n0 + warp + 8 * i;
+                float gate[8], h[8], slope;
+                unpack8(gate, g[i]);
+                unpack8(h, u[i]);
+#pragma unroll
+                for (int j = 0; j < 8; j++)
+                    h[j] *= act(gate[j], &slope);
+                const uint4 v = pack8(h);
+                if (n < N && c < F)
+                    *(uint4 *)(y + n * ldy + c) = v;
+                *(uint4 *)(at + (warp + 8 * i) * PITCH + lane * 8) = v;
+            }
+            fetch();
+            __syncthreads();
+            if (k == 0 && done)
+                *done = take_sums<8>(sums + (buffer ^ 1) * SUMS);
+#pragma unroll
+            for (int j = 0; j < 2; j++) { /* a warp's 32 columns */
+                u32 x[4], b[4];
+                const int w = warp * 32 + j * 16;
+                ldmatrix4(x, smem_at(at + lane % 16 * PITCH + w + lane / 16 * 8));
+                ldmatrix4(b, smem_at(as + (lane / 16 * 8 + lane % 8) * (WIDE * COLS + 8) +
+                                     k * COLS + w + lane / 8 % 2 * 8));
+                mma_pair(acc, x, b);
+            }
+        }
+        put_sums(sums + buffer * SUMS + warp * TOKENS * RP, acc);
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            acc[j / 4][j % 4] = 0.0f;
+        const i64 n = n0 + threadIdx.x / RANK;
+        done = n < N ? part + (strip * N + n) * RANK + threadIdx.x % RANK : 0;
+        buffer ^= 1;
+        if (++tile == tiles) {
+            tile = 0;
+            strip++;
+        }
+    }
+    __syncthreads();
+    if (done)
+        *done = take_sums<8>(sums + (buffer ^ 1) * SUMS);
+}
+#endif
 
 /* ---- backward ---- */
 
@@ -225,8 +321,7 @@ extern "C" __global__ void __launch_bounds__(256, 2)
     glu_adapter_bwd(bf16 *dgate_up, long long lddg, const bf16 *gate_up, long long ldg,
                     const bf16 *dy, long long lddy, const bf16 *b, long long ldb, const bf16 *xa,
                     long long ldxa, const bf16 *down, long long ldd, float *low, float *dw,
-                    long long N, int F, int span, glu_ranks ranks,
-                    fp8_out f8)
+                    long long N, int F, int span, glu_ranks ranks, fp8_out f8)
 {
     extern __shared__ __align__(16) bf16 smem[];
     bf16 *planes = smem, *zs = planes + 2 * 3 * PLANE, *bs = zs + 2 * TOKENS * ZP;
@@ -256,10 +351,11 @@ extern "C" __global__ void __launch_bounds__(256, 2)
         }
         const int r = threadIdx.x / 6, of = threadIdx.x % 6 / 2, c = threadIdx.x % 2 * 8;
         const bool yes = r < TOKENS && n0 + r < to &&
-                         c < (of == 0 ? ranks.gate : of == 1 ? ranks.up : ranks.down);
-        o.z = read16(of == 2 ? down + (n0 + r) * ldd + c
-                             : xa + (n0 + r) * ldxa + of * ranks.gate + c,
-                     yes);
+                         c < (of == 0   ? ranks.gate
+                              : of == 1 ? ranks.up
+                                        : ranks.down);
+        o.z = read16(
+            of == 2 ? down + (n0 + r) * ldd + c : xa + (n0 + r) * ldxa + of * ranks.gate + c, yes);
     };
     /* a warp's columns: 64 of gate or of up, and 32 of h */
     const int half = warp / 4, w0 = warp % 4 * 64;
@@ -322,8 +418,8 @@ extern "C" __global__ void __launch_bounds__(256, 2)
         for (int k = 0; k < 4; k++) {
             const bf16 *at = tile + half * PLANE + w0 + k * 16;
             ldmatrix4(a, smem_at(at + lane % 16 * PITCH + lane / 16 * 8));
-            ldmatrix4_trans(bb, smem_at(bs + (half * COLS + w0 + k * 16 + lane % 16) * BP +
-                                        lane / 16 * 8));
+            ldmatrix4_trans(
+                bb, smem_at(bs + (half * COLS + w0 + k * 16 + lane % 16) * BP + lane / 16 * 8));
             mma_pair(acc, a, bb);
             ldmatrix4_trans(a, smem_at(at + (lane / 16 * 8 + lane % 8) * PITCH + lane / 8 % 2 * 8));
             mma_pair(db[k], a, zb);
@@ -364,16 +460,23 @@ extern "C" __global__ void __launch_bounds__(256, 2)
 
 /* ---- sums of parts, in order ---- */
 
+#define DEEP 8 /* parts that are read at once */
+
 DEV void add_parts(float (&v)[4], const float *part, i64 stride, int parts)
 {
     load_n(v, part);
-#pragma unroll 8
-    for (int s = 1; s < parts; s++) {
-        float more[4];
-        load_n(more, part + s * stride);
+    for (int s = 1; s < parts; s += DEEP) {
+        float more[DEEP][4];
 #pragma unroll
-        for (int k = 0; k < 4; k++)
-            v[k] += more[k];
+        for (int i = 0; i < DEEP; i++)
+            if (s + i < parts)
+                load_n(more[i], part + (s + i) * stride);
+#pragma unroll
+        for (int i = 0; i < DEEP; i++)
+            if (s + i < parts)
+#pragma unroll
+                for (int k = 0; k < 4; k++)
+                    v[k] += more[i][k];
     }
 }
 

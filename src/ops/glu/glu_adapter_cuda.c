@@ -6,12 +6,13 @@
 enum { /* as in glu_adapter.cu */
        COLS = 256,
        TOKENS = 16,
-       WIDE = 4,
+       WIDE = 2,
+       CODES_WIDE = 4, /* with codes */
        PLANE = TOKENS * (COLS + 8),
        SUM_BYTES = 2 * 8 * TOKENS * (AF_GLU_RANK + 4) * 4,
-       FWD_BYTES = (2 * PLANE + AF_GLU_RANK * (WIDE * COLS + 8)) * 2 + SUM_BYTES,
-       FWD_SPAN = 4 * TOKENS, /* tokens of a block */
-       RESIDENT = 2,          /* blocks of a multiprocessor, backward */
+       CODES_SPAN = 4 * TOKENS, /* tokens of a block, forward */
+       RESIDENT = 2,            /* blocks of a multiprocessor, backward */
+       FWD_RESIDENT = 3,
        SPLITS_MAX = 32,
        ALIGN = 256,
 };
@@ -48,7 +49,7 @@ typedef struct fp8_out {
 /* How a unit's work is cut, and where its parts lie in the workspace. */
 typedef struct cut {
     const af_linear_group *group; /* whose adapter gives the narrow result */
-    int64_t N, F, strips, span, splits;
+    int64_t N, F, strips, span, splits, blocks;
     glu_ranks ranks;
     uint64_t low_at, dw_at, bytes;
 } cut;
@@ -74,6 +75,9 @@ static int64_t splits_of(const af_cuda *cu, const cut *c)
     return best;
 }
 
+/* Tiles of a strip's columns, forward. */
+static int strip_tiles(const af_glu_adapter *u) { return u->codes ? CODES_WIDE : WIDE; }
+
 static cut cut_of(const af_cuda *cu, const af_glu_adapter *u)
 {
     const af_adapter_part *q = u->low->attr.linear.part;
@@ -83,11 +87,18 @@ static cut cut_of(const af_cuda *cu, const af_glu_adapter *u)
         .N = af_rows(x),
         .F = af_last(x) / 2,
         .ranks = {q[0].rank, u->db ? q[1].rank : 0, u->da ? u->da->attr.linear.part[0].rank : 0}};
-    const int64_t width = u->db ? COLS : WIDE * COLS;
-    c.strips = (c.F + width - 1) / width;
-    c.splits = u->db ? splits_of(cu, &c) : (c.N + FWD_SPAN - 1) / FWD_SPAN;
+    const int64_t width = u->db ? COLS : strip_tiles(u) * COLS;
     const int64_t tiles = (c.N + TOKENS - 1) / TOKENS;
-    c.span = u->db ? (tiles + c.splits - 1) / c.splits * TOKENS : FWD_SPAN;
+    c.strips = (c.F + width - 1) / width;
+    if (u->db) {
+        c.splits = splits_of(cu, &c);
+        c.span = (tiles + c.splits - 1) / c.splits * TOKENS;
+    } else if (u->codes) {
+        c.splits = (c.N + CODES_SPAN - 1) / CODES_SPAN;
+        c.span = CODES_SPAN;
+    } else { /* tiles of all strips, shared equally */
+        c.blocks = AF_MIN(c.strips * tiles, (int64_t)cu->sms * FWD_RESIDENT);
+    }
     /* the adapter's half where no matrix holds it */
     const int64_t half = c.group->scratch ? c.group->R * (u->db ? 2 * c.F : c.F) : 0;
     c.low_at = AF_ALIGN_UP((uint64_t)half * 2, (uint64_t)ALIGN);
@@ -197,17 +208,22 @@ static af_mat half_of(af_cuda *cu, const af_glu_adapter *u, const cut *c)
 static void forward(af_cuda *cu, const af_glu_adapter *u, const cut *c)
 {
     const af_mat a = half_of(cu, u, c);
-    af_launch *l = af_cuda_launch(cu, u->glu, kernel(cu, u, "glu_adapter_fwd"), c->strips,
-                                  c->splits, 1, 256, FWD_BYTES);
+    const int bytes = (2 * PLANE + AF_GLU_RANK * (strip_tiles(u) * COLS + 8)) * 2 + SUM_BYTES;
+    const char *name = u->codes ? "glu_adapter_fwd_codes" : "glu_adapter_fwd";
+    af_launch *l =
+        af_cuda_launch(cu, u->glu, kernel(cu, u, name), c->blocks ? c->blocks : c->strips,
+                       c->blocks ? 1 : c->splits, 1, 256, (unsigned)bytes);
     af_arg_mat(l, rows_of(u));
     af_arg_mat(l, af_mat_of(u->glu->in[0]));
     af_arg_mat(l, a);
     af_arg_ptr(l, (uint8_t *)cu->work + c->low_at);
     af_arg_i64(l, c->N);
     af_arg_i32(l, c->F);
-    af_arg_i32(l, c->span);
+    if (u->codes)
+        af_arg_i32(l, c->span);
     af_arg_i32(l, c->ranks.gate);
-    add_codes(l, u);
+    if (u->codes)
+        add_codes(l, u);
 }
 
 /* The last input of a node that GLU_BWD took over, as that has it now: it may come from host memory

@@ -110,7 +110,7 @@ namespace down
 #undef ROWS
 #undef STAGES
 #undef TOKENS
-#define smem tiles /* of another type */
+#define smem tile_memory /* of another type */
 namespace outer
 {
 #include "ops/linear/low_rank_dw.cu"
@@ -126,15 +126,15 @@ namespace units
 }
 /* with codes: C names must differ */
 #undef AF_CODES
-#define AF_CODES        1
-#define glu_adapter_fwd glu_codes_fwd
-#define glu_adapter_bwd glu_codes_bwd
-#define adapter_sums    codes_sums
+#define AF_CODES              1
+#define glu_adapter_fwd_codes glu_codes_fwd
+#define glu_adapter_bwd       glu_codes_bwd
+#define adapter_sums          codes_sums
 namespace coded
 {
 #include "ops/glu/glu_adapter.cu"
 }
-#undef glu_adapter_fwd
+#undef glu_adapter_fwd_codes
 #undef glu_adapter_bwd
 #undef adapter_sums
 #undef smem
@@ -163,6 +163,6 @@ using namespace grouped_8;
 } // namespace grouped_16
 extern "C" {
 __align__(16) thread_local u8 smem[1 << 18];
-__align__(16) thread_local bf16 tiles[1 << 16];
+__align__(16) thread_local bf16 tile_memory[1 << 16];
 }
 #endif
