@@ -252,6 +252,11 @@ SMALL = {
                                           tie_word_embeddings=True, rope_parameters={
         "full_attention": {"rope_type": "default", "rope_theta": 1e4},
         "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}})),
+    "laguna": ("LagunaConfig", dict(head_dim=8, num_hidden_layers=2, num_attention_heads_per_layer=[4, 6], sliding_window=3,
+                                    shared_expert_intermediate_size=10, moe_routed_scaling_factor=1.4,
+                                    moe_router_logit_softcapping=0.9, **layers("SF"), **TOP2, rope_parameters={
+        "full_attention": {"rope_type": "default", "rope_theta": 5e5, "partial_rotary_factor": 0.5},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 1.0}})),
     "internlm3": ("InternLM3Config", dict(head_dim=8, attention_bias=True, mlp_bias=True, **rope())),
     "iquestcoder": ("IQuestCoderConfig", dict(head_dim=8, **rope())),
     "flint": ("FlintConfig", dict(head_dim=6, num_hidden_layers=3, sliding_window=3, mlp_only_layers=[1],

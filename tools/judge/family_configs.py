@@ -641,6 +641,22 @@ def iquestcoder(j, r):
     return T.IQuestCoderConfig(**plain(j, r), attention_bias=r.random() < .3, mlp_bias=r.random() < .3)
 
 
+def laguna(j, r):
+    c = plain(j, r, kinds=["default"], dims=(8, 16))
+    n, kv = c["num_hidden_layers"], c["num_key_value_heads"]
+    c.pop("rope_parameters")
+    ropes = {k + "_attention": {"rope_type": "default", "rope_theta": r.choice([1e4, 777.0]),
+                                "partial_rotary_factor": r.choice([0.5, 1.0])} for k in ("full", "sliding")}
+    return T.LagunaConfig(**c, rope_parameters=r.choice([None, ropes, ropes]), attention_bias=r.random() < .3,
+                          sliding_window=r.choice([3, 9]), gating=r.choice([True, "per-head", "per-element"]),
+                          num_attention_heads_per_layer=r.choice([None, [kv * r.choice([1, 2, 3]) for _ in range(n)]]),
+                          moe_intermediate_size=r.choice([8, 16]), shared_expert_intermediate_size=r.choice([8, 24]),
+                          num_experts=r.choice([3, 6]), num_experts_per_tok=r.choice([1, 2]), moe_routed_scaling_factor=r.choice([1.0, 2.5]),
+                          moe_router_logit_softcapping=r.choice([0.0, 0.7]),
+                          mlp_layer_types=r.choice([None, [r.choice(["dense", "sparse"]) for _ in range(n)]]),
+                          layer_types=r.choice([None, [r.choice(["full_attention", "sliding_attention"]) for _ in range(n)]]))
+
+
 def flint(j, r):
     c = plain(j, r)
     n = c["num_hidden_layers"]
@@ -763,6 +779,6 @@ CONFIGS = {f.__name__: f for f in (
     granitemoe, granitemoeshared, granitemoe_swa, granite_swa, cwm, ministral, helium, jais2, vaultgemma, hunyuan_v1_moe,
     ernie4_5_moe, minimax_m2, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,
     gpt_neox, falcon, gpt2, gpt_bigcode, gptj, codegen, opt, persimmon, phimoe, hyperclovax,
-    minicpm3, hy_v3, internlm3, iquestcoder, flint, llama4_text, gemma3n_text, cohere2_moe, olmo, nanochat, gpt_neo, nemotron_h, bamba, mamba2, mamba, falcon_mamba, jamba, falcon_h1,
+    minicpm3, hy_v3, internlm3, iquestcoder, laguna, flint, llama4_text, gemma3n_text, cohere2_moe, olmo, nanochat, gpt_neo, nemotron_h, bamba, mamba2, mamba, falcon_mamba, jamba, falcon_h1,
     bloom, mpt, falcon_alibi,
     opt_350m, dbrx)}

@@ -156,6 +156,8 @@ typedef struct af_hf_config {
     bool no_final_norm;
     bool norm_bare;               /* layer_norm_elementwise_affine is false (opt) */
     int64_t embed_width;          /* word_embed_proj_dim (opt); 0 = hidden_size */
+    bool attn_gate_heads;         /* gating is per head (laguna) */
+    const int64_t *layer_heads;   /* num_attention_heads_per_layer (laguna), or NULL */
     bool head_bias;               /* lm_head_bias (phimoe) */
     bool two_norms;               /* attention and MLP have a norm each (falcon) */
     double query_scaling_beta;    /* llama_4_scaling_beta; 0 = none */

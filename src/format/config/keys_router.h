@@ -20,6 +20,7 @@ typedef struct af_router_keys {
     bool expert_bias;  /* gate_up and down of the experts have biases */
     double eps;        /* added to the sum that weights are divided by */
     double scale;      /* routed_scaling_factor; 0 = 1 */
+    double softcap;    /* of the logits; 0 = none */
     double clamp;      /* limit of the clamped gated unit; 0 = the activation of the MLP */
     /* above 1: only experts of the best `groups_used` groups are chosen, whose score is the sum of
      * their `group_best` best experts */

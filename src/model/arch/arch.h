@@ -208,6 +208,7 @@ typedef struct af_arch {
     bool qk_norm_after;   /* after the rotation instead of before */
     bool attn_gate;       /* q_proj has a gate after every head: its sigmoid scales the result */
     bool attn_gate_apart; /* the gate is a projection of its own */
+    bool attn_gate_soft;  /* softplus instead of a sigmoid; by attn_gate_heads one for each head */
     bool value_norm;      /* on v, per head and without a weight */
     bool sinks;           /* a logit per head that takes a share of every softmax */
     bool layer_scale;     /* the residual is multiplied by a stored number per layer */
@@ -416,8 +417,9 @@ typedef struct af_model_spec {
     af_altup_keys altup;
     double query_scale; /* beta of ministral3's scaling by position; 0 = none */
     int64_t query_scale_from;
-    int query_scale_offset;         /* added to the position */
-    bool qk_norm_still;             /* of layers that turn, q and k are normed without weights */
+    int query_scale_offset; /* added to the position */
+    bool attn_gate_heads;   /* gates of attention are one for each head, not for each value */
+    bool qk_norm_still;     /* of layers that turn, q and k are normed without weights */
     af_rope_set rope[AF_ROPE_SETS]; /* of full layers, of sliding layers */
     int ropes;
     bool recurrent;        /* a layer has a state that cannot go back to an earlier token */

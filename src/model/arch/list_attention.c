@@ -48,7 +48,8 @@ void af_list_attention(af_lister *l, int i)
             list_qk_norm(l, AF_SLOT_K_NORM, AF_SLOT_K_NORM_BIAS, i, ls->kv_heads);
     }
     if (a->attn_gate_apart)
-        af_list_linear(l, i, AF_GROUP_ATTN_GATE, AF_SLOT_ATTN_GATE, HE, D, -1);
+        af_list_linear(l, i, AF_GROUP_ATTN_GATE, AF_SLOT_ATTN_GATE,
+                       l->s->attn_gate_heads ? ls->heads : HE, D, -1);
     if (a->sinks)
         af_list_tensor(l, AF_SLOT_SINKS, i, 1, ls->heads, 1, 1);
     af_list_linear(l, i, AF_GROUP_O, AF_SLOT_O, D, HE, o ? AF_SLOT_O_BIAS : -1);

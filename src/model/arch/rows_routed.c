@@ -55,6 +55,24 @@ static const af_slot_name llama4_names[] = {
     {0},
 };
 
+static const af_slot_name laguna_names[] = {
+    {AF_SLOT_ATTN_GATE, "self_attn.g_proj.weight", NULL},
+    {AF_SLOT_ROUTER_CHOICE, "mlp.experts.e_score_correction_bias", NULL},
+    {0},
+};
+
+static af_status laguna_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    s->attn_gate_heads = c->attn_gate_heads;
+    for (int i = 0; c->layer_heads && i < s->layers; i++) {
+        s->layer[i].heads = (int)c->layer_heads[i];
+        if (s->layer[i].heads % s->kv_heads)
+            return af_fail(err, AF_EFORMAT, "layer %d: %d heads cannot share %d kv heads", i,
+                           s->layer[i].heads, s->kv_heads);
+    }
+    return AF_OK;
+}
+
 #define LLAMA4                                                                                     \
     .model_type = "llama4_text", .gguf = "llama4", .pre_norm = true, .bias = AF_BIAS_CONFIG,       \
     .rope_pairs = true, .moe = true, .no_router_loss = true, .experts_swapped = true,              \
@@ -170,6 +188,16 @@ const af_arch af_rows_routed[] = {
      .names = afmoe_names,
      .fill = afmoe_fill},
     {LLAMA4, .fill = llama4_fill},
+    {.model_type = "laguna",
+     .pre_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .qk_norm = true,
+     .attn_gate_apart = true,
+     .attn_gate_soft = true,
+     .moe = true,
+     .shared_module = "mlp.shared_experts",
+     .names = laguna_names,
+     .fill = laguna_fill},
     {.model_type = "hy_v3",
      .gguf = "hy_v3",
      .pre_norm = true,

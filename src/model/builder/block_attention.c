@@ -167,6 +167,22 @@ af_tensor *af_chunk_bounds(const af_forward *f)
     return f->in->bounds;
 }
 
+/* o times softplus(gate), of each value or of each head. */
+static af_tensor *softly_gated(const af_forward *f, int layer, af_tensor *o, af_tensor *gate)
+{
+    af_graph *g = f->g;
+    const af_layer_spec *ls = &f->s->layer[layer];
+    if (af_graph_status(g, NULL) != AF_OK)
+        return o;
+    const int64_t N = af_tensor_dim(o, 0), n = af_tensor_dim(gate, 1), per = n / ls->heads,
+                  whole[2] = {N, (int64_t)ls->heads * ls->head_dim};
+    gate = af_softplus(g, gate, af_graph_constant(g, AF_DTYPE_F32, 1, &n, 0), NULL);
+    gate =
+        af_reshape(g, af_as_type(g, gate, af_tensor_dtype(o)), 3, (int64_t[]){N, ls->heads, per});
+    o = af_reshape(g, o, 3, (int64_t[]){N, ls->heads, ls->head_dim});
+    return af_reshape(g, af_mul(g, o, gate), 2, whole);
+}
+
 /* The length of chunks where the cache is longer than one. */
 static int cached_chunk(const af_forward *f, int layer)
 {
@@ -206,7 +222,8 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
                               : af_attend(f, qkv, ls->chunk ? f->chunks : f->in->bounds, &a);
     o = af_alibi_cut(f, o);
     if (gate)
-        o = af_mul(f->g, o, af_sigmoid(f->g, gate));
+        o = s->arch->attn_gate_soft ? softly_gated(f, layer, o, gate)
+                                    : af_mul(f->g, o, af_sigmoid(f->g, gate));
     return af_project(f, layer, AF_GROUP_O, o);
 }
 

@@ -47,6 +47,8 @@ static af_tensor *route(const af_forward *f, int layer, af_tensor *x, af_tensor 
     const af_model_spec *s = f->s;
     const af_router_keys *k = &s->router;
     af_tensor *logits = af_project(f, layer, AF_GROUP_ROUTER, x);
+    if (k->softcap > 0)
+        logits = af_softcap(g, logits, k->softcap);
     af_tensor *choice = af_layer_leaf(f, layer, AF_SLOT_ROUTER_CHOICE);
     if (choice && s->arch->choice_row)
         choice = af_reshape(g, choice, 1, (int64_t[]){s->experts});

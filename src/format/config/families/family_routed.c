@@ -194,6 +194,44 @@ static void llama4_keys(af_config_source *s, af_hf_config *c)
                        af_config_given(s, "attention_chunk_size") ? 0 : 8192, 1, INT32_MAX);
 }
 
+/* Layers that slide turn otherwise than the others, of which each may have its own heads. */
+static void laguna_keys(af_config_source *s, af_hf_config *c)
+{
+    const json_t *gate = af_config_value(s, "gating");
+    const char *kind = json_string_value(gate);
+    c->attn_gate_heads = !gate || json_is_true(gate) || (kind && strcmp(kind, "per-head") == 0);
+    if (!c->attn_gate_heads && !(kind && strcmp(kind, "per-element") == 0))
+        af_config_wrong(s, "gating", "true, \"per-head\" or \"per-element\"");
+    if (!af_config_value(s, "rope_parameters")) {
+        c->rope.theta = 5e5;
+        c->rope.partial_rotary_factor = 0.5;
+    }
+    c->layer_heads =
+        af_config_value(s, "num_attention_heads_per_layer")
+            ? af_config_per_layer(s, c, "num_attention_heads_per_layer", 1, AF_CONFIG_HEADS_MAX)
+            : NULL;
+    c->num_experts = af_config_size(
+        s, af_config_value(s, "num_local_experts") ? "num_local_experts" : "num_experts", 256, 1,
+        AF_CONFIG_EXPERTS_MAX);
+    c->num_experts_per_tok = af_config_size(s, "num_experts_per_tok", 8, 1, AF_CONFIG_EXPERTS_MAX);
+    c->moe_intermediate_size =
+        af_config_size(s, "moe_intermediate_size", 512, 1, AF_CONFIG_WIDTH_MAX);
+    c->router.shared_ffn =
+        af_config_size(s, "shared_expert_intermediate_size", 512, 1, AF_CONFIG_WIDTH_MAX);
+    c->router.scale = af_config_num(s, "moe_routed_scaling_factor", 1);
+    c->router.softcap = af_config_num(s, "moe_router_logit_softcapping", 0);
+    if (!(c->router.softcap >= 0) || c->router.softcap > 1e9)
+        af_config_wrong(s, "moe_router_logit_softcapping", "a positive number");
+    c->output_router_logits = af_config_bool(s, "output_router_logits", false);
+    c->router_aux_loss_coef = af_config_num(s, "router_aux_loss_coef", 0.001);
+    c->decoder_sparse_step = 1;
+    c->norm_topk_prob = c->router.sigmoid = c->router.choice_bias = true;
+    first_dense(s, c, 1);
+    af_config_mlp_types(s, c);
+    if (af_config_bool(s, "moe_apply_router_weight_on_input", false))
+        af_config_wrong(s, "moe_apply_router_weight_on_input", "false, as transformers asks");
+}
+
 static void hy_v3_keys(af_config_source *s, af_hf_config *c)
 {
     af_config_deepseek_experts(s, c, 192, 8, 1536, 1);
@@ -332,6 +370,19 @@ const af_family af_families_routed[] = {
      .sliding = AF_SLIDING_TURNING,
      .own_experts = true,
      .keys = llama4_keys},
+    {.model_type = "laguna",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .local_theta = 1e4,
+     .kv_heads = 8,
+     .head_dim = 128,
+     .window = 512,
+     .partial = 1,
+     .ffn = 8192,
+     .sliding = AF_SLIDING_LISTED,
+     .own_experts = true,
+     .keys = laguna_keys},
     {.model_type = "hy_v3",
      .gguf = "hy_v3",
      .act = "silu",
