@@ -232,6 +232,43 @@ static void test_direct_launches_equal_captured_ones(void **state)
     assert_int_equal(count[0], count[1]);
 }
 
+/* A gated unit that writes only the codes of its rows writes the rows, too, where nodes run one by
+ * one: af_fp8_measure reads them. */
+static void test_rows_are_written_where_products_are_measured(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    rec r = {.t = AF_DTYPE_BF16};
+    af_device *d = open_fake();
+    CHECK_OK(af_graph_new(&r.g, &err), err);
+    case_fp8_glu(&r);
+    CHECK_OK(af_graph_prepare(r.g, d, &err), err);
+    CHECK_OK(rec_write(&r, &err), err);
+    CHECK_OK(af_graph_run(r.g, AF_RUN_GRAD, &err), err); /* makes copies of weights, too */
+    const uint64_t first = af_device_counters(d).launches;
+    CHECK_OK(af_graph_run(r.g, AF_RUN_GRAD, &err), err);
+    const uint64_t step = af_device_counters(d).launches - first;
+    CHECK_OK(d->ops->run_nodes(d, r.g, AF_RUN_GRAD, 0, r.g->n_nodes, &err), err);
+    assert_int_equal(af_device_counters(d).launches - first - step, step + 2);
+    int found = 0;
+    for (int i = 0; i < r.g->n_nodes; i++) {
+        const af_exec *e = af_exec_of(r.g->nodes[i], 0);
+        for (int k = 0; e && k < e->n; k++) {
+            if (!e->step[k].probe)
+                continue;
+            const bool back = r.g->nodes[i]->op == AF_OP_GLU_BWD;
+            assert_string_equal(e->step[k].launch->kernel->name, back ? "glu_bwd" : "glu_fwd");
+            assert_int_equal(k, e->n - 1); /* after what reads gate and up, which it may replace */
+            assert_ptr_equal(*(void **)e->step[k].launch->arg[0], r.g->nodes[i]->out[0]->data);
+            found++;
+        }
+    }
+    assert_int_equal(found, 2);
+    rec_clear(&r);
+    af_device_close(d);
+    drop_kept();
+}
+
 /* Three chunks of rows; with few labels only the first is worked on. */
 static void test_chunks_without_labels_are_left_out(void **state)
 {
@@ -450,6 +487,7 @@ int main(void)
         cmocka_unit_test(test_other_gpus_take_every_launch),
         cmocka_unit_test(test_tiles_that_cannot_be_had_are_not_chosen),
         cmocka_unit_test(test_direct_launches_equal_captured_ones),
+        cmocka_unit_test(test_rows_are_written_where_products_are_measured),
         cmocka_unit_test(test_chunks_without_labels_are_left_out),
         cmocka_unit_test(test_few_live_rows_have_their_own_steps),
         cmocka_unit_test(test_long_values_come_through_the_ring),
