@@ -17,7 +17,7 @@ typedef enum moved_kind {
     MOVED_NOT,
 } moved_kind;
 
-/* Of the time of the blocks in the forward pass that the bus is to be busy. */
+/* The part of the time of the forward pass's blocks that copies are planned for. */
 #define BUS_SHARE 0.95
 
 typedef struct moved_choice {
@@ -61,23 +61,24 @@ static moved_kind kind_of(const moved_choice *c, const af_tensor *t)
     }
 }
 
-/* Bytes that move while the blocks of the forward pass run, less those of block inputs. */
+/* Bytes that the bus moves while the blocks of the forward pass run, at most what the host has
+ * memory for, less the inputs of blocks: those move in any case. */
 static double spare_bytes(const moved_choice *c)
 {
-    double bytes = 0;
+    double effort = 0, inputs = 0;
     for (int i = 0; i < c->g->n_nodes; i++) {
         const af_node *n = c->g->nodes[i];
         if (n->phase != AF_PHASE_FORWARD || n->block < 0)
             continue;
-        bytes += BUS_SHARE * af_node_effort(n, c->g->flop_per_byte) / c->g->flop_per_move;
+        effort += af_node_effort(n, c->g->flop_per_byte);
         for (int k = n->op == AF_OP_RMSNORM_ADD; k < n->n_out; k++) /* norms are made again */
             if (c->crosses[n->out[k]->id] && c->used_backward[n->out[k]->id])
-                bytes -= (double)af_tensor_bytes(n->out[k]);
+                inputs += (double)af_tensor_bytes(n->out[k]);
     }
-    return bytes;
+    return AF_MIN(BUS_SHARE * effort / c->g->flop_per_move, (double)c->g->move_most) - inputs;
 }
 
-/* Of a share of the blocks, every n-th one: the bus is as busy all the time. */
+/* Is the block one of a share of them? They are spread evenly: the bus is as busy all the time. */
 static bool is_due(int block, double share)
 {
     return (int)((block + 1) * share + 1e-6) > (int)(block * share + 1e-6);
@@ -92,7 +93,7 @@ void af_graph_choose_moved(const af_graph *g, const bool *crosses, const bool *u
         return;
     for (int i = 0; i < g->n_tensors; i++)
         all[kind_of(&c, g->tensors[i])] += (double)af_tensor_bytes(g->tensors[i]);
-    double left = AF_MIN(spare_bytes(&c), (double)g->move_most);
+    double left = spare_bytes(&c);
     for (int kind = 0; kind < MOVED_KINDS && left > 0; kind++) {
         const double share = all[kind] > left ? left / all[kind] : 1;
         for (int i = 0; i < g->n_tensors; i++) {

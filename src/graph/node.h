@@ -158,7 +158,7 @@ struct af_graph {
     double flops, effort;
     double flop_per_byte; /* what the device does while it moves a byte in its memory, */
     double flop_per_move; /* and to the host or back; 0 = it does not move values there */
-    uint64_t move_most;   /* bytes that may wait there, apart from inputs of blocks */
+    uint64_t move_most;   /* bytes that may wait there; inputs of blocks do in any case */
     af_device *device;
     void *backend; /* the backend's state of this graph */
 };

@@ -20,7 +20,7 @@ enum { FIXED = -1 };
 
 typedef struct packer {
     af_graph *g;
-    pack_item *item; /* by falling size */
+    pack_item *item; /* in the order they are placed */
     int n;
     int *chain;     /* by tensor: the tensor whose memory it takes over, or itself */
     int *at;        /* by tensor: where its item is */
@@ -172,10 +172,10 @@ static void give_offsets(const packer *p)
 /* Sizes that differ by less than an eighth are nearly the same. */
 static int size_class(uint64_t size)
 {
-    int class = 0;
+    int steps = 0;
     for (uint64_t s = 4096; s < size; s += s / 8)
-        class ++;
-    return class;
+        steps++;
+    return steps;
 }
 
 static int by_class(const void *a, const void *b)

@@ -7,6 +7,7 @@
 #include "backend/fake_driver.h"
 #include "base/rng.h"
 #include "bench/bench_model.h"
+#include "dist/wire.h"
 
 #include <math.h>
 #include <sys/mman.h>
@@ -107,20 +108,24 @@ static void test_long_contexts_fit_for_little_more_work(void **state)
     }
 }
 
-/* Where the host has no memory for them, values of blocks stay on the device. */
+/* Where the host has too little memory for them, values of blocks stay on the device: it would have
+ * enough for the 5.7 GB of one rank, but not for two. */
 static void test_without_host_memory_blocks_are_recomputed(void **state)
 {
     const af_bench_opts o = opts(1, 262144, 0);
+    af_comm two = {.launcher.size = 1, .local_size = 2};
     af_error err = {0};
     af_bench_model b = {0};
     af_driver drv;
     (void)state;
     open_model(&b, &o, &drv);
-    b.step.host_limit = 1;
+    b.step.host_limit = UINT64_C(8000000000);
+    b.model.comm = &two;
     CHECK_OK(af_bench_model_plan(&b, &err), err);
     assert_int_equal(b.step.memory_mode.mode, AF_RECOMPUTE_BLOCK);
     assert_true(b.step.memory_mode.blocks > 0 && b.step.memory_mode.blocks < 28);
     assert_true(b.step.plan.host == 0 && b.step.plan.total <= H200_BYTES);
+    b.model.comm = NULL;
     af_bench_model_clear(&b);
     drop_kept();
 }

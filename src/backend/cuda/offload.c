@@ -164,7 +164,7 @@ static int begin_of_coming(const offload_plan *p, int last)
 /* When each copy back begins: as late as those after it allow. */
 static void time_copies_in(const offload_plan *p)
 {
-    double begin = p->end[p->g->n_nodes - 1];
+    double begin = p->end[AF_MAX(p->g->n_nodes - 1, 0)];
     for (int last = p->n - 1; last >= 0;) {
         const int first = begin_of_coming(p, last), use = p->list[first].first_backward;
         int at = use - 1;

@@ -331,15 +331,17 @@ done:
     return st;
 }
 
-/* Pinned memory is taken from all other programs: at most three quarters of what is available. */
+/* Pinned memory is taken from all other programs: at most three quarters of what is available, for
+ * the ranks of this machine together. */
 static uint64_t host_limit(const af_step_graph *s)
 {
+    const uint64_t ranks = (uint64_t)AF_MAX(af_comm_local_size(s->model->comm), 1);
     char text[4096];
     if (s->host_limit)
-        return s->host_limit;
+        return s->host_limit / ranks;
     af_proc_read(text, sizeof text, "/proc/meminfo");
     const uint64_t kib = af_proc_number(text, "MemAvailable:");
-    return kib ? kib / 4 * 3 * 1024 : UINT64_MAX;
+    return kib ? kib / 4 * 3 * 1024 / ranks : UINT64_MAX;
 }
 
 af_status af_memory_choose(af_step_graph *s, uint64_t free_bytes, bool *fits, af_error *err)

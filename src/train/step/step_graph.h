@@ -52,7 +52,7 @@ typedef struct af_step_graph {
     af_plan_info plan;
     af_planned_mode planned[AF_PLANNED_MAX]; /* since the last choice began */
     int planned_count;
-    uint64_t host_limit;    /* bytes of pinned memory that a plan may take; 0 = by the system */
+    uint64_t host_limit;    /* pinned bytes of all ranks of this machine; 0 = by the system */
     uint64_t sent;          /* through the host to other ranks: gradients and parameters */
     bool seeks, sums_bad;   /* looks at split gradients; found one that is not finite */
     uint64_t prompts_bytes; /* to answer the prompts, in addition to the plan */
