@@ -329,6 +329,27 @@ static void test_few_live_rows_have_their_own_steps(void **state)
     drop_kept();
 }
 
+/* Values that are written and read back, and no node: nothing waits in host memory. */
+static void test_a_graph_without_nodes_moves_nothing(void **state)
+{
+    const float sent = 3;
+    float got = 0;
+    af_error err = {0};
+    af_graph *g = NULL;
+    (void)state;
+    af_device *d = open_fake();
+    CHECK_OK(af_graph_new(&g, &err), err);
+    af_tensor *x = af_graph_weight(g, "x", AF_DTYPE_F32, 1, (int64_t[]){1});
+    af_graph_set_recompute(g, AF_RECOMPUTE_OFFLOAD, 1);
+    CHECK_OK(af_graph_prepare(g, d, &err), err);
+    CHECK_OK(af_tensor_write(g, x, &sent, 4, &err), err);
+    CHECK_OK(af_tensor_read(g, x, &got, 4, &err), err);
+    assert_true(got == sent && g->host_bytes == 0);
+    af_graph_free(g);
+    af_device_close(d);
+    drop_kept();
+}
+
 /* What is longer than the ring of pinned memory passes through it in both directions; a number
  * requested before arrives with it, and the next upload overwrites nothing. */
 static void test_long_values_come_through_the_ring(void **state)
@@ -490,6 +511,7 @@ int main(void)
         cmocka_unit_test(test_rows_are_written_where_products_are_measured),
         cmocka_unit_test(test_chunks_without_labels_are_left_out),
         cmocka_unit_test(test_few_live_rows_have_their_own_steps),
+        cmocka_unit_test(test_a_graph_without_nodes_moves_nothing),
         cmocka_unit_test(test_long_values_come_through_the_ring),
         cmocka_unit_test(test_deferred_reads_wait_once),
         cmocka_unit_test(test_long_weights_arrive_whole),
