@@ -14,7 +14,7 @@ typedef struct af_bench_opts {
     const char *method;    /* lora, qlora or full */
     const char *dtype;     /* bf16 or f32: of activations and frozen weights */
     const char *memory;    /* auto: the fastest plan that fits; min: the smallest */
-    const char *recompute; /* NULL = by memory; else none, cheap, wide, block or offload */
+    const char *recompute; /* NULL = by memory; else the name of a mode: af_recompute_name */
     const char *attention; /* auto, own or cudnn; NULL = auto */
     const char *device;
     int threads;
