@@ -477,7 +477,7 @@ static bool cannot_copy(int e)
  * *done false: it cannot, and nothing was written. */
 static af_status copy_by_kernel(af_out *o, int fd, uint64_t size, bool *done, af_error *err)
 {
-    enum { PIECE = 1 << 24 };
+    enum { PIECE = 1 << 23 };
     *done = true;
     for (uint64_t at = 0; at < size;) {
         const ssize_t n = copy_file_range(fd, NULL, o->fd, NULL, AF_MIN(PIECE, size - at), 0);
@@ -491,6 +491,7 @@ static af_status copy_by_kernel(af_out *o, int fd, uint64_t size, bool *done, af
             return fail_errno(err, "write", o->path);
         if (n == 0)
             return af_fail(err, AF_EIO, "cannot write '%s': its source became shorter", o->path);
+        (void)sync_file_range(o->fd, (off_t)at, (off_t)n, SYNC_FILE_RANGE_WRITE); /* begins */
         at += (uint64_t)n;
         o->done += (uint64_t)n;
         out_grew(o, (uint64_t)n);
