@@ -1,4 +1,4 @@
-/* test_cuda_long.c - contexts of 64k to 256k tokens over the fake driver: what is planned for one
+/* test_cuda_long.c - contexts of 64k to 1M tokens over the fake driver: what is planned for one
  * H200, and that every launch is one a GPU takes where a matrix has more than 2^31 values. */
 #define _GNU_SOURCE
 #include "test.h"
@@ -15,7 +15,8 @@
 #define H200_BYTES UINT64_C(148000000000)
 #define H200_HOST  UINT64_C(96000000000) /* of 128 GiB */
 
-static int large_info(size_t *a, size_t *b) { return *a = *b = H200_BYTES, 0; }
+static uint64_t memory = H200_BYTES;
+static int large_info(size_t *a, size_t *b) { return *a = *b = memory, 0; }
 static struct {
     void *at;
     size_t n;
@@ -140,11 +141,12 @@ static int count_nodes(const af_graph *g, af_op op)
 
 static void test_launches_of_long_contexts(void **state)
 {
-    static const af_recompute modes[] = {AF_RECOMPUTE_NONE, AF_RECOMPUTE_HOST,
+    static const af_recompute modes[] = {AF_RECOMPUTE_NONE, AF_RECOMPUTE_HOST, AF_RECOMPUTE_BLOCK,
                                          AF_RECOMPUTE_OFFLOAD};
     (void)state;
+    memory = UINT64_C(1) << 40;
     for (size_t i = 0; i < AF_LEN(modes); i++) {
-        const af_bench_opts o = opts(1, 262144, 1);
+        const af_bench_opts o = opts(1, modes[i] == AF_RECOMPUTE_HOST ? 1 << 20 : 1 << 18, 1);
         af_error err = {0};
         af_bench_model b = {0};
         af_driver drv;
@@ -155,10 +157,12 @@ static void test_launches_of_long_contexts(void **state)
         CHECK_OK(af_graph_run(b.step.graph, AF_RUN_STEP, &err), err);
         assert_true(seen.launches > 50);
         if (modes[i] != AF_RECOMPUTE_OFFLOAD) /* it may move as much as this host has memory for */
-            assert_int_equal(count_nodes(b.step.graph, AF_OP_ATTENTION), 1);
+            assert_int_equal(count_nodes(b.step.graph, AF_OP_ATTENTION),
+                             modes[i] == AF_RECOMPUTE_BLOCK ? 2 : 1);
         af_bench_model_clear(&b);
         drop_kept();
     }
+    memory = H200_BYTES;
 }
 
 /* ---- on a GPU: 64 equal sequences give what one of them gives ---- */

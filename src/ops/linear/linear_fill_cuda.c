@@ -15,23 +15,35 @@ af_mat af_linear_group_mat(const af_cuda *cu, const af_linear_group *p, int64_t 
                     rows, cols, ld, p->type};
 }
 
+/* Rows `from` on. */
+static af_mat rows_from(af_mat x, int64_t from, int64_t rows)
+{
+    if (x.data)
+        x.data =
+            (uint8_t *)x.data + (uint64_t)(from * x.ld) * (uint64_t)af_dtype_get(x.dtype)->bytes;
+    x.rows = rows;
+    return x;
+}
+
 void af_cuda_copy_2d(af_cuda *cu, af_node *n, af_mat dst, af_mat src, int64_t wide, float alpha)
 {
+    enum { ROWS_MAX = 65535 * 8 }; /* of one launch: the second axis of a grid ends there */
     if (src.cols == 0)
         src.dtype = dst.dtype;
     af_kernel *k = af_cuda_kernel(
         cu, "core.cu", "copy_2d",
         af_cuda_text(cu, "AF_S=%s AF_D=%s", af_cuda_ctype(src.dtype), af_cuda_ctype(dst.dtype)));
-    if (dst.rows == 0 || wide == 0)
-        return;
-    af_launch *l = af_cuda_launch(cu, n, k, AF_MIN((wide + 31) / 32, (int64_t)64),
-                                  (dst.rows + 7) / 8, 1, 256, 0);
-    af_arg_mat(l, dst);
-    af_arg_mat(l, src);
-    af_arg_i64(l, dst.rows);
-    af_arg_i64(l, src.cols);
-    af_arg_i64(l, wide);
-    af_arg_f32(l, alpha);
+    for (int64_t from = 0; from < dst.rows && wide > 0; from += ROWS_MAX) {
+        const int64_t rows = AF_MIN(dst.rows - from, (int64_t)ROWS_MAX);
+        af_launch *l = af_cuda_launch(cu, n, k, AF_MIN((wide + 31) / 32, (int64_t)64),
+                                      (rows + 7) / 8, 1, 256, 0);
+        af_arg_mat(l, rows_from(dst, from, rows));
+        af_arg_mat(l, rows_from(src, from, rows));
+        af_arg_i64(l, rows);
+        af_arg_i64(l, src.cols);
+        af_arg_i64(l, wide);
+        af_arg_f32(l, alpha);
+    }
 }
 
 void af_cuda_dequantise(af_cuda *cu, af_node *n, af_mat dst, const af_tensor *w)
