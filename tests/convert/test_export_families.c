@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* memmem */
 /* test_export_families.c - formula models of every family (tests/golden/families) as GGUF and back:
  * the same logits, the same tensors; what llama.cpp has no form for is refused in one sentence. */
 #include "convert_case.h"
@@ -120,9 +121,75 @@ static void test_turned_matrices_are_not_packed(void **state)
     scratch_free(&d);
 }
 
+/* Writes over the value of a number's key. */
+static void spoil(const char *file, const char *key, uint32_t bits)
+{
+    enum { HEAD = 4096 };
+    char head[HEAD];
+    FILE *f = fopen(file, "r+b");
+    assert_non_null(f);
+    const char *at = memmem(head, fread(head, 1, sizeof head, f), key, strlen(key));
+    assert_non_null(at);
+    const long after = (long)(at - head) + (long)strlen(key) + (long)sizeof bits; /* its type */
+    assert_int_equal(fseek(f, after, SEEK_SET), 0);
+    assert_int_equal(fwrite(&bits, sizeof bits, 1, f), 1);
+    fclose(f);
+}
+
+/* Metadata of another tool's file with a value that no model has: refused in one sentence. */
+static void test_hostile_metadata(void **state)
+{
+    (void)state;
+    static const uint32_t nan = 0x7fc00000, minus_one = 0xbf800000, huge = 0x7149f2ca, many = ~0u;
+    static const struct {
+        const char *family, *key;
+        uint32_t bits;
+        const char *says;
+    } cases[] = {
+        {"mpt", "mpt.attention.max_alibi_bias", nan, "alibi_bias_max"},
+        {"mpt", "mpt.attention.max_alibi_bias", minus_one, "alibi_bias_max"},
+        {"mpt", "mpt.attention.max_alibi_bias", huge, "alibi_bias_max"},
+        {"mpt", "mpt.attention.max_alibi_bias", 0, "without ALiBi"},
+        {"dbrx", "dbrx.attention.clamp_kqv", nan, "clip_qkv"},
+        {"dbrx", "dbrx.attention.clamp_kqv", minus_one, "clip_qkv"},
+        {"llama4_gguf", "llama4.feed_forward_length", many, "dense MLP"},
+        {"llama4_gguf", "llama4.interleave_moe_layer_step", many, "decoder_sparse_step"},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        scratch_dir d = scratch_new();
+        formula_model f;
+        af_error err = {0};
+        af_convert_report *r = NULL;
+        af_verify_result v = {0};
+        af_gguf *g = NULL;
+        af_hf_config c = {0};
+        af_model_spec s = {0};
+        char path[2 * PATH], file[PATH];
+        snprintf(path, sizeof path, "%s/families/%s.json", golden_dir(), cases[i].family);
+        json_t *j = read_json(path);
+        formula_model_write(&f, j);
+        join(file, sizeof file, d.path, "m.gguf");
+        const af_export_opts o = {.type = "f32", .threads = 1, .force = true, .no_verify = true};
+        CHECK_OK(af_export(f.dir, file, &o, &r, &v, &err), err);
+        spoil(file, cases[i].key, cases[i].bits);
+        CHECK_OK(af_gguf_open(&g, file, &err), err);
+        af_status st = af_hf_config_from_gguf(&c, g, &err);
+        st = st == AF_OK ? af_model_spec_init(&s, &c, &err) : st;
+        CHECK_MSG(st != AF_OK && strstr(err.msg, cases[i].says), "%s: \"%s\"", cases[i].key,
+                  err.msg);
+        af_hf_config_clear(&c);
+        af_gguf_close(g);
+        af_convert_report_free(r);
+        formula_model_clear(&f);
+        json_decref(j);
+        scratch_free(&d);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_families),
+                                       cmocka_unit_test(test_hostile_metadata),
                                        cmocka_unit_test(test_turned_matrices_are_not_packed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

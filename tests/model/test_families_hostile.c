@@ -5,9 +5,10 @@
 #include <dirent.h>
 #include <sys/resource.h>
 
-static const char *const values[] = {"0",    "-1",   "3",      "2147483648", "9223372036854775807",
-                                     "1e30", "-0.5", "1e-320", "null",       "\"x\"",
-                                     "[]",   "{}",   "true",   "[1, 2]",     "65536"};
+static const char *const values[] = {
+    "0",    "-1",   "3",      "2147483648", "9223372036854775807",
+    "1e30", "-0.5", "1e-320", "null",       "\"x\"",
+    "[]",   "{}",   "true",   "[1, 2]",     "-9223372036854775808"};
 
 static int tried, refused;
 
@@ -138,7 +139,10 @@ static void test_keys_of_one_family(void **state)
         {"dbrx", "\"ffn_config\": {\"ffn_hidden_size\": 0}", "ffn_hidden_size"},
         {"dbrx", "\"ffn_config\": {\"moe_jitter_eps\": 0.1}", "moe_jitter_eps"},
         {"dbrx", "\"ffn_config\": {\"moe_normalize_expert_weights\": 2}", "normalize_expert"},
+        {"dbrx", "\"output_router_logits\": \"x\"", "output_router_logits"},
         {"dbrx", "\"ffn_config\": {\"ffn_act_fn\": {\"name\": \"x\"}}", "'x'"},
+        {"mamba", "\"time_step_rank\": \"x\"", "time_step_rank"},
+        {"jamba", "\"mamba_dt_rank\": \"x\"", "mamba_dt_rank"},
         {"phimoe", "\"num_experts_per_tok\": 3", "as many as the sparse mixer takes"},
         {"phimoe", "\"router_jitter_noise\": -1", "router_jitter_noise"},
         {"phimoe",

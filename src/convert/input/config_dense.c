@@ -1,6 +1,8 @@
 /* config_dense.c - see config_dense.h. */
 #include "convert/input/config_dense.h"
 
+#include <math.h>
+
 static bool is(const af_hf_config *c, const char *model_type)
 {
     return strcmp(c->model_type, model_type) == 0;
@@ -51,7 +53,9 @@ static void put_mosaic(json_t *o, const af_hf_config *c)
     json_t *own = json_object(), *ffn = is(c, "dbrx") ? json_object() : NULL;
     if (!ffn) {
         json_object_set_new(own, "alibi", json_true());
-        json_object_set_new(own, "alibi_bias_max", json_integer((json_int_t)c->alibi));
+        const bool whole = c->alibi == floor(c->alibi);
+        json_object_set_new(own, "alibi_bias_max",
+                            whole ? json_integer((json_int_t)c->alibi) : short_real(c->alibi));
     } else {
         json_object_set_new(own, "kv_n_heads", json_integer(c->num_key_value_heads));
         json_object_set_new(own, "rope_theta", short_real(c->rope.theta)); /* asked for, too */

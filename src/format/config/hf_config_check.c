@@ -149,6 +149,7 @@ static af_status check_sizes(const af_hf_config *c, const char *name, af_error *
         {"num_experts", c->num_experts, 0, AF_CONFIG_EXPERTS_MAX},
         {"num_experts_per_tok", c->num_experts_per_tok, 0, AF_CONFIG_EXPERTS_MAX},
         {"moe_intermediate_size", c->moe_intermediate_size, 0, AF_CONFIG_WIDTH_MAX},
+        {"the width of a dense MLP", c->dense_ffn, 0, AF_CONFIG_WIDTH_MAX},
         {"decoder_sparse_step", c->decoder_sparse_step, 0, AF_CONFIG_LAYERS_MAX},
     };
     for (size_t i = 0; i < AF_LEN(sizes); i++)
@@ -191,6 +192,8 @@ static af_status check_numbers(const af_hf_config *c, const char *name, af_error
         {"attention_multiplier", c->attention_multiplier, -1, 1e9},
         {"residual_multiplier", c->residual_multiplier, 0, 1e9},
         {"logits_scaling", c->logits_scaling, 0, 1e9},
+        {"clip_qkv", c->qkv_clip, -1, 1e9},
+        {"alibi_bias_max", c->alibi, -1, 1000},
         {"router_aux_loss_coef", c->router_aux_loss_coef, -1, 1e9},
     };
     for (size_t i = 0; i < AF_LEN(numbers); i++) {

@@ -183,6 +183,8 @@ static af_status alibi_fill(af_model_spec *s, const af_hf_config *c, af_error *e
 
 static af_status mpt_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
 {
+    if (!(c->alibi > 0))
+        return af_fail(err, AF_EUNSUPPORTED, "a model of type mpt without ALiBi is not supported");
     if (c->attention_multiplier > 0)
         s->attn_scale = c->attention_multiplier;
     return alibi_fill(s, c, err);

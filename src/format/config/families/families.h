@@ -20,6 +20,10 @@ extern const af_family af_families_older[];
 
 /* exaone: only layers with a window have a rope, where there are any. */
 void af_config_exaone_windows(af_config_source *s, af_hf_config *c);
+/* hidden_size for sums and products; one out of range counts as the limit, and is refused later. */
+int64_t af_config_width(const af_hf_config *c);
+/* *in: the object of this key, which has keys of its own; false when it is absent or wrong. */
+bool af_config_part(af_config_source *in, af_config_source *s, const char *key);
 /* clip_qkv: queries, keys and values stay between -this and this; 0 = no such key. */
 double af_config_clip(af_config_source *s);
 /* Queries grow with the position: 1 + beta ln(1 + floor(position / original length)). */

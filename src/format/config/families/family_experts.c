@@ -33,21 +33,11 @@ static void olmoe(af_config_source *s, af_hf_config *c)
     c->qkv_clip = af_config_clip(s);
 }
 
-/* An object with keys of its own; false when it is absent or wrong. */
-static bool part_of(af_config_source *in, af_config_source *s, const char *key)
-{
-    const json_t *own = af_config_value(s, key);
-    *in = (af_config_source){own, s->name, s->err, s->st};
-    if (own && !json_is_object(own))
-        af_config_wrong(s, key, "an object");
-    return json_is_object(own) && s->st == AF_OK;
-}
-
 static void dbrx_attention(af_config_source *s, af_hf_config *c)
 {
     af_config_source in;
     c->num_key_value_heads = 1;
-    if (!part_of(&in, s, "attn_config"))
+    if (!af_config_part(&in, s, "attn_config"))
         return;
     c->num_key_value_heads = af_config_size(&in, "kv_n_heads", 1, 1, AF_CONFIG_HEADS_MAX);
     c->qkv_clip = af_config_clip(&in);
@@ -67,7 +57,9 @@ static void dbrx(af_config_source *s, af_hf_config *c)
     c->attention_bias = c->attention_out_bias = c->mlp_bias = false;
     c->decoder_sparse_step = 1;
     dbrx_attention(s, c);
-    (void)part_of(&in, s, "ffn_config"); /* the numbers of an absent one are the defaults below */
+    c->output_router_logits = af_config_bool(s, "output_router_logits", false);
+    (void)af_config_part(&in, s,
+                         "ffn_config"); /* the numbers of an absent one are the defaults below */
     if (s->st != AF_OK)
         return;
     c->num_experts = af_config_size(&in, "moe_num_experts", 4, 1, AF_CONFIG_EXPERTS_MAX);
@@ -76,13 +68,12 @@ static void dbrx(af_config_source *s, af_hf_config *c)
         af_config_size(&in, "ffn_hidden_size", 3584, 1, AF_CONFIG_WIDTH_MAX);
     c->norm_topk_prob = af_config_value(&in, "moe_normalize_expert_weights") ||
                         !af_config_given(&in, "moe_normalize_expert_weights");
-    c->output_router_logits = af_config_bool(s, "output_router_logits", false);
     c->router_aux_loss_coef = af_config_num(&in, "moe_loss_weight", 0.01);
     if (af_config_num(&in, "moe_normalize_expert_weights", 1) != 1)
         af_config_wrong(&in, "moe_normalize_expert_weights", "1 or null");
     if (af_config_num(&in, "moe_jitter_eps", 0) != 0)
         af_config_wrong(&in, "moe_jitter_eps", "0, the one value this build trains with");
-    if (part_of(&act, &in, "ffn_act_fn"))
+    if (af_config_part(&act, &in, "ffn_act_fn"))
         c->hidden_act = af_config_str(&act, &c->arena, "name", "silu");
     s->st = in.st != AF_OK ? in.st : act.st;
 }

@@ -3,6 +3,8 @@
 
 #include "base/word.h"
 
+#include <jansson.h>
+
 enum { FAMILIES_MAX = 128 };
 
 static const af_family *const groups[] = {
@@ -19,6 +21,20 @@ static const af_family *family_at(int i)
             if (i-- == 0)
                 return f;
     return NULL;
+}
+
+int64_t af_config_width(const af_hf_config *c)
+{
+    return AF_MIN(AF_MAX(c->hidden_size, 0), (int64_t)AF_CONFIG_WIDTH_MAX);
+}
+
+bool af_config_part(af_config_source *in, af_config_source *s, const char *key)
+{
+    const json_t *own = af_config_value(s, key);
+    *in = (af_config_source){own, s->name, s->err, s->st};
+    if (own && !json_is_object(own))
+        af_config_wrong(s, key, "an object");
+    return json_is_object(own) && s->st == AF_OK;
 }
 
 double af_config_clip(af_config_source *s)

@@ -1,4 +1,4 @@
-/* family_mamba.c - families of Mamba-2 layers alone, next to attention, or between layers of other
+/* family_mamba.c - families of Mamba layers alone, next to attention, or between layers of other
  * kinds. granitemoehybrid is in family_state.c. */
 #include "format/config/families/families.h"
 
@@ -161,8 +161,9 @@ static void selective(af_config_source *s, af_hf_config *c, int64_t states, cons
 {
     af_state_keys *k = &c->state;
     k->inner = af_config_mamba_width(s, c, expand);
-    k->step_rank = (AF_MIN(c->hidden_size, (int64_t)AF_CONFIG_WIDTH_MAX) + 15) / 16;
-    if (!json_is_string(af_config_value(s, rank))) /* or "auto" */
+    const json_t *given = af_config_value(s, rank);
+    k->step_rank = (af_config_width(c) + 15) / 16;
+    if (!json_is_string(given) || strcmp(json_string_value(given), "auto") != 0)
         k->step_rank = af_config_size(s, rank, k->step_rank, 1, AF_CONFIG_WIDTH_MAX);
     k->heads = k->inner; /* states are [heads][key_dim] */
     k->key_dim = states;

@@ -40,7 +40,7 @@ static void falcon_keys(af_config_source *s, af_hf_config *c)
         newer ? af_config_size(s, "num_kv_heads", c->num_attention_heads, 1, AF_CONFIG_HEADS_MAX)
         : one ? 1
               : c->num_attention_heads;
-    c->intermediate_size = AF_MIN(c->hidden_size, (int64_t)AF_CONFIG_WIDTH_MAX) * 4;
+    c->intermediate_size = 4 * af_config_width(c);
     c->intermediate_size =
         af_config_size(s, "ffn_hidden_size", c->intermediate_size, 1, AF_CONFIG_WIDTH_MAX);
     c->attention_bias = c->attention_out_bias = c->mlp_bias = af_config_bool(s, "bias", false);
@@ -80,7 +80,7 @@ static void gpt_keys(af_config_source *s, af_hf_config *c)
     c->padding_row = -1;
     c->num_key_value_heads = c->num_attention_heads;
     if (!af_config_value(s, "n_inner"))
-        c->intermediate_size = AF_MIN(c->hidden_size, (int64_t)AF_CONFIG_WIDTH_MAX) * 4;
+        c->intermediate_size = 4 * af_config_width(c);
     c->hidden_act = af_config_str(s, &c->arena, "activation_function", c->hidden_act);
     must_be(s, "scale_attn_weights", true);
     must_be(s, "scale_attn_by_inverse_layer_idx", false);
@@ -148,7 +148,7 @@ static void gpt_neo_keys(af_config_source *s, af_hf_config *c)
     c->padding_row = -1;
     c->num_key_value_heads = c->num_attention_heads;
     if (!af_config_value(s, "intermediate_size"))
-        c->intermediate_size = AF_MIN(c->hidden_size, (int64_t)AF_CONFIG_WIDTH_MAX) * 4;
+        c->intermediate_size = 4 * af_config_width(c);
     c->hidden_act = af_config_str(s, &c->arena, "activation_function", c->hidden_act);
     c->sliding_window = af_config_size(s, "window_size", 256, 1, INT32_MAX);
     c->attention_bias = false;
@@ -196,7 +196,7 @@ static void opt_keys(af_config_source *s, af_hf_config *c)
 static void bloom_keys(af_config_source *s, af_hf_config *c)
 {
     c->num_key_value_heads = c->num_attention_heads;
-    c->intermediate_size = AF_MIN(c->hidden_size, (int64_t)AF_CONFIG_WIDTH_MAX) * 4;
+    c->intermediate_size = 4 * af_config_width(c);
     c->hidden_act = "gelu_pytorch_tanh";
     c->attention_bias = c->attention_out_bias = c->mlp_bias = true;
     c->alibi = ALIBI_MAX;
@@ -215,11 +215,8 @@ static void bloom_gguf(const af_gguf *g, const char *arch, af_hf_config *c)
 /* What attn_config has: MPT's own words. */
 static void mpt_attention(af_config_source *s, af_hf_config *c)
 {
-    const json_t *own = af_config_value(s, "attn_config");
-    af_config_source in = {own, s->name, s->err, s->st};
-    if (own && !json_is_object(own))
-        af_config_wrong(s, "attn_config", "an object");
-    if (!json_is_object(own) || s->st != AF_OK)
+    af_config_source in;
+    if (!af_config_part(&in, s, "attn_config"))
         return;
     const char *type = af_config_str(&in, &c->arena, "attn_type", "multihead_attention");
     if (in.st == AF_OK && strcmp(type, "multihead_attention") != 0)
@@ -245,7 +242,7 @@ static void mpt_attention(af_config_source *s, af_hf_config *c)
 static void mpt_keys(af_config_source *s, af_hf_config *c)
 {
     c->num_key_value_heads = c->num_attention_heads;
-    c->intermediate_size = AF_MIN(c->hidden_size, (int64_t)AF_CONFIG_WIDTH_MAX) * 4;
+    c->intermediate_size = 4 * af_config_width(c);
     c->hidden_act = "gelu";
     c->alibi = ALIBI_MAX;
     c->head_dim = 0; /* never another than its share of the width */

@@ -174,8 +174,7 @@ void af_config_mamba(af_config_source *s, af_hf_config *c, int64_t width)
 
 int64_t af_config_mamba_width(af_config_source *s, const af_hf_config *c, const char *expand)
 {
-    return af_config_size(s, expand, 2, 1, 64) *
-           AF_MIN(c->hidden_size, (int64_t)AF_CONFIG_WIDTH_MAX);
+    return af_config_size(s, expand, 2, 1, 64) * af_config_width(c);
 }
 
 /* [low, high], where high may be infinity: as a word, or as transformers writes it. */
