@@ -134,7 +134,7 @@ def cases():
         Case("merge_plan", "merge", "--plan", "ties.yml"),
         Case("merge_extract", "merge", "--extract-lora", GOLDEN + "/merge/models/base", GOLDEN + "/merge/models/a",
              "--rank", "2", "-o", "x"),
-        Case("bench", "bench", "--shape", "tiny", "--batch", "1", "--seq", "8", "--seconds", "0.001", "--json"),
+        Case("bench", "bench", "--shape", "tiny", "--batch", "1", "--seq", "8", "--seconds", "0.000001", "--json"),
         Case("serve", "serve", QWEN, "--port", "0", client="served.py"),
         Case("capture", "distill", "capture", "teacher.yaml", "-o", "kd.safetensors", keeps=r"\.part(/|$)"),
         Case("train_lora", "train", "run.yaml", "--json", train=True),
