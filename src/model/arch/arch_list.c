@@ -208,18 +208,18 @@ static int add_outer_module(af_lister *l, af_group group, const char *path, int 
     return s->modules - 1;
 }
 
-/* Between the width of the embedding and that of the layers: modules of the first layer, whose
- * names say that they belong to none. */
-static void list_projection(af_lister *l, af_group group, af_slot slot, int64_t out, int64_t in)
+void af_list_outer_linear(af_lister *l, af_group group, af_slot slot, int64_t out, int64_t in)
 {
     af_model_spec *s = l->s;
     af_list_linear(l, 0, group, slot, out, in, -1);
     af_module_spec *m = &s->module[s->modules - 1];
     af_tensor_spec *t = &s->tensor[m->weight];
-    const char *stem = s->arch->stem ? s->arch->stem : "model.";
+    const char *stem = s->arch->stem ? s->arch->stem : "model.",
+               *gguf = af_slot_gguf_name(s->arch, slot);
     char name[256];
     m->layer = t->layer = -1;
     t->name = af_arena_printf(&s->arena, "%s%s", stem, af_slot_hf_name(s->arch, slot));
+    t->gguf = gguf ? gguf : "";
     if (t->name) {
         af_spec_whole_name(s, t->name, name, sizeof name);
         m->path = af_arena_strndup(&s->arena, name, strlen(name) - strlen(".weight"));
@@ -280,8 +280,9 @@ af_status af_list_model(af_model_spec *s, const af_hf_config *c, af_error *err)
         af_list_tensor(&l, AF_SLOT_POSITIONS, -1, 2, s->max_positions + s->arch->positions_from,
                        s->width, 1);
     if (s->embed_width != s->width) {
-        list_projection(&l, AF_GROUP_PROJECT_IN, AF_SLOT_PROJECT_IN, s->width, s->embed_width);
-        list_projection(&l, AF_GROUP_PROJECT_OUT, AF_SLOT_PROJECT_OUT, s->embed_width, s->width);
+        af_list_outer_linear(&l, AF_GROUP_PROJECT_IN, AF_SLOT_PROJECT_IN, s->width, s->embed_width);
+        af_list_outer_linear(&l, AF_GROUP_PROJECT_OUT, AF_SLOT_PROJECT_OUT, s->embed_width,
+                             s->width);
     }
     af_list_layer_inputs(&l);
     af_list_altup_outer(&l);

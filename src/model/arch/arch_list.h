@@ -28,6 +28,8 @@ void af_list_experts(af_lister *l, int layer, af_group group, af_slot slot, int6
 /* A linear of a layer: its weight, its bias (bias_slot -1 = none), its place among the modules. */
 void af_list_linear(af_lister *l, int layer, af_group group, af_slot slot, int64_t out, int64_t in,
                     int bias_slot);
+/* A linear outside the layers: its group is one of the first layer, its names are of none. */
+void af_list_outer_linear(af_lister *l, af_group group, af_slot slot, int64_t out, int64_t in);
 /* A norm over the width, with the bias of a LayerNorm where the family has one (-1 = never). */
 void af_list_norm(af_lister *l, af_slot slot, int bias_slot, int layer);
 

@@ -11,22 +11,6 @@ void af_list_mlp_beside(af_lister *l, int i)
     af_list_mlp_experts(l, i);
 }
 
-/* The linear that was listed last belongs to no layer: its names say so. */
-static void leave_layer(af_lister *l)
-{
-    af_model_spec *s = l->s;
-    af_module_spec *m = &s->module[s->modules - 1];
-    af_tensor_spec *t = &s->tensor[m->weight];
-    const char *name = af_slot_hf_name(s->arch, t->slot),
-               *gguf = af_slot_gguf_name(s->arch, t->slot);
-    m->layer = t->layer = -1;
-    m->path = af_arena_printf(&s->arena, "%s%.*s", s->inner,
-                              (int)(strlen(name) - strlen(".weight")), name);
-    t->name = af_arena_printf(&s->arena, "model.%s", name);
-    t->gguf = gguf ? gguf : "";
-    l->failed |= !m->path || !t->name;
-}
-
 void af_list_layer_inputs(af_lister *l)
 {
     af_model_spec *s = l->s;
@@ -38,20 +22,17 @@ void af_list_layer_inputs(af_lister *l)
     wide = l->failed ? 1 : wide;
     af_list_tensor(l, AF_SLOT_PER_LAYER_EMBED, -1, 2, s->per_layer_vocab, (int64_t)wide, 1);
     af_list_tensor(l, AF_SLOT_PER_LAYER_MODEL_NORM, -1, 1, P, 1, 1);
-    af_list_linear(l, 0, AF_GROUP_PER_LAYER_MODEL, AF_SLOT_PER_LAYER_MODEL_PROJ, (int64_t)wide,
-                   s->width, -1);
-    leave_layer(l);
+    af_list_outer_linear(l, AF_GROUP_PER_LAYER_MODEL, AF_SLOT_PER_LAYER_MODEL_PROJ, (int64_t)wide,
+                         s->width);
 }
 
 void af_list_altup_outer(af_lister *l)
 {
     const int64_t D = l->s->width;
     for (int i = 0; i + 1 < l->s->altup.streams; i++) {
-        af_list_linear(l, 0, AF_GROUP_ALTUP_OPEN, (af_slot)(AF_SLOT_ALTUP_OPEN_1 + i), D, D, -1);
-        leave_layer(l);
-        af_list_linear(l, 0, (af_group)(AF_GROUP_ALTUP_CLOSE_1 + i),
-                       (af_slot)(AF_SLOT_ALTUP_CLOSE_1 + i), D, D, -1);
-        leave_layer(l);
+        af_list_outer_linear(l, AF_GROUP_ALTUP_OPEN, (af_slot)(AF_SLOT_ALTUP_OPEN_1 + i), D, D);
+        af_list_outer_linear(l, (af_group)(AF_GROUP_ALTUP_CLOSE_1 + i),
+                             (af_slot)(AF_SLOT_ALTUP_CLOSE_1 + i), D, D);
     }
 }
 
