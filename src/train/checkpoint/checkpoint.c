@@ -351,18 +351,11 @@ static void *adapter_main(void *arg)
     return NULL;
 }
 
-/* Below this many bytes a thread saves nothing. */
-enum { PART_LEAST = 8 << 20 };
-
 static af_status write_values(af_saver *s, const char *tmp, af_error *err)
 {
     af_status st = AF_OK;
-    uint64_t bytes = 0;
     adapter_part part = {.adapter = s->adapter, .dir = tmp};
-    for (int i = 0; i < s->state.count; i++)
-        bytes += s->state.item[i].bytes;
-    part.runs = s->adapter && bytes >= PART_LEAST &&
-                pthread_create(&part.thread, NULL, adapter_main, &part) == 0;
+    part.runs = s->adapter && pthread_create(&part.thread, NULL, adapter_main, &part) == 0;
     if (s->adapter && !part.runs)
         AF_TRY(af_start_write(s->adapter, tmp, err));
     if (!s->adapter)
