@@ -40,13 +40,16 @@ static void case_attention_cached(rec *r)
     cached(r, 80, 0, 0);
     cached(r, 20, 0, 3);
 }
-/* Heads that share keys and values, one row of most sequences (attention_grouped.cu). */
-static void grouped(rec *r, int heads, int kv, int head, int window)
+/* Heads that share keys and values, one row of most sequences (attention_grouped.cu), of which as
+ * many blocks share the keys as a cache of `M` pages is worth. */
+static void grouped(rec *r, int heads, int kv, int head, int window, int M)
 {
-    enum { S = 5, M = 4, L = 64 };
+    enum { S = 5, L = 64, MOST = 16 };
     static const int32_t bounds[S + 1] = {0, 1, 2, 3, 3, 6}, start[S] = {200, 0, 77, 5, 120},
-                                    pages[S * M] = {7, 2, 9, 4, 0, 0, 0, 0, 1, 3,
-                                                    0, 0, 0, 0, 0, 0, 5, 6, 8, 10};
+                                    pages[S * 4] = {7, 2, 9, 4, 0, 0, 0, 0, 1, 3,
+                                                    0, 0, 0, 0, 0, 0, 5, 6, 8, 10},
+                                    wide[S * MOST] = {7, 2, 9, 4, [2 * MOST] = 1, 3, [4 * MOST] = 5,
+                                                      6, 8, 10};
     af_tensor *x = in_2(r, 7, (int64_t)(heads + 2 * kv) * head);
     af_tensor *cache = rec_add(
         r, af_graph_state(r->g, "cache", r->t, 3, (int64_t[]){11, L, 2 * (int64_t)kv * head}), -1,
@@ -56,14 +59,14 @@ static void grouped(rec *r, int heads, int kv, int head, int window)
                                  .head_dim = head,
                                  .window = window,
                                  .causal = true,
-                                 .pages = ints_2(r, S, M, pages)};
+                                 .pages = ints_2(r, S, M, M == MOST ? wide : pages)};
     out(r, af_attention_cached(r->g, x, cache, ints(r, S + 1, bounds), ints(r, S, start), &o));
 }
 static void case_attention_grouped(rec *r)
 {
-    grouped(r, 28, 4, 128, 0);
-    grouped(r, 24, 2, 64, 50);
-    grouped(r, 320, 40, 64, 0);
+    grouped(r, 28, 4, 128, 0, 16);
+    grouped(r, 24, 2, 64, 50, 4);
+    grouped(r, 320, 40, 64, 0, 4);
 }
 /* Chunks through a cache, with accesses of 16 bytes and without; and over bounds that are cut. */
 static void case_attention_chunks(rec *r)

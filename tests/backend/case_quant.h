@@ -183,7 +183,7 @@ static void case_nf4_odd(rec *r)
                               .pieces = 2};
     finish(r, af_linear(r->g, act_2(r, 3, 64), &o));
 }
-/* No adapter: what Hopper multiplies from 4 bits for more tokens (bnb_linear_sm90.cu). Pieces end
+/* No adapter: what Hopper multiplies from 4 bits (bnb_linear_sm90.cu). Pieces end
  * inside tiles of 64 rows, rows inside boxes of 256 values. */
 static void plain(rec *r, af_dtype t, int64_t tokens, int64_t I, int64_t wide, int64_t block)
 {
@@ -195,6 +195,10 @@ static void plain(rec *r, af_dtype t, int64_t tokens, int64_t I, int64_t wide, i
                               .pieces = 3};
     finish(r, af_linear(r->g, act_2(r, tokens, I), &o));
 }
+/* bnb_linear_few.cu: tiles of 8 rows, units of 256 values. */
+static void case_plain_nf4_1(rec *r) { plain(r, AF_DTYPE_NF4, 1, 1792, 2000, 64); }
+static void case_plain_fp4_2(rec *r) { plain(r, AF_DTYPE_FP4, 2, 768, 137, 64); }
+static void case_plain_nf4_1_wide(rec *r) { plain(r, AF_DTYPE_NF4, 1, 5120, 4111, 64); }
 static void case_plain_nf4_5(rec *r) { plain(r, AF_DTYPE_NF4, 5, 704, 100, 64); }
 static void case_plain_nf4_12(rec *r) { plain(r, AF_DTYPE_NF4, 12, 512, 136, 256); }
 static void case_plain_nf4_17(rec *r) { plain(r, AF_DTYPE_NF4, 17, 64, 64, 64); }
@@ -205,6 +209,8 @@ static void case_plain_nf4_250(rec *r) { plain(r, AF_DTYPE_NF4, 250, 832, 129, 6
 static void case_plain_fp4_256(rec *r) { plain(r, AF_DTYPE_FP4, 256, 320, 72, 64); }
 /* More tiles than multiprocessors, so that blocks take one after another. */
 static void case_plain_nf4_many(rec *r) { plain(r, AF_DTYPE_NF4, 40, 64, 17100, 64); }
+/* A second launch for what a round of all multiprocessors leaves. */
+static void case_plain_nf4_rest(rec *r) { plain(r, AF_DTYPE_NF4, 130, 1088, 17100, 64); }
 static void case_fp4(rec *r)
 {
     const af_linear_opts o = {.weight = {bnb_weight(r, AF_DTYPE_FP4, 64, 256, 64, true)},

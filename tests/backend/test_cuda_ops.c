@@ -488,9 +488,10 @@ static void test_few_live_rows_agree_with_the_cpu(void **state)
 static void test_few_tokens_from_four_bits_agree_with_dequantised(void **state)
 {
     static const char *const names[] = {
-        "nf4_three",    "nf4_64_tokens", "nf4_many_rows", "nf4_odd",       "nf4_long",
-        "fp4",          "plain_nf4_5",   "plain_nf4_12",  "plain_nf4_17",  "plain_nf4_33",
-        "plain_nf4_64", "plain_nf4_100", "plain_nf4_250", "plain_fp4_256", "plain_nf4_many"};
+        "nf4_three",    "nf4_64_tokens", "nf4_many_rows",    "nf4_odd",       "nf4_long",
+        "fp4",          "plain_nf4_5",   "plain_nf4_12",     "plain_nf4_17",  "plain_nf4_33",
+        "plain_nf4_64", "plain_nf4_100", "plain_nf4_250",    "plain_fp4_256", "plain_nf4_many",
+        "plain_nf4_1",  "plain_fp4_2",   "plain_nf4_1_wide", "plain_nf4_rest"};
     af_error err = {0};
     (void)state;
     if (!gpu)

@@ -40,6 +40,7 @@ enum { AF_LAUNCH_ARGS = 32, AF_LAUNCH_BYTES = 704 };
 typedef struct af_launch {
     af_kernel *kernel;
     unsigned grid[3], block, smem;
+    bool whole; /* begins when the launch before it has ended, whatever its file says */
     int n_args;
     unsigned used;             /* bytes of `store` */
     void *arg[AF_LAUNCH_ARGS]; /* into `store` */
@@ -174,6 +175,9 @@ void af_arg_f64(af_launch *l, double v);
 void af_arg_u64(af_launch *l, uint64_t v);
 /* A struct passed by value, at most 128 bytes, aligned to 8. */
 void af_arg_bytes(af_launch *l, const void *p, unsigned n);
+/* The kernel reads `t` before previous_done (dev.cuh): it begins early only where no launch writes
+ * it. NULL: nothing. */
+void af_cuda_reads_early(af_launch *l, const af_tensor *t);
 /* A matrix: its data and its row stride. */
 void af_arg_mat(af_launch *l, af_mat m);
 /* A matrix of bf16 as Hopper's copy engine sees it (af_map of attention_sm90.cuh): boxes of 64 rows

@@ -43,6 +43,14 @@ DEV void previous_done()
     asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
+/* The next launch may begin even before this one waits: it waits for this one, which waits for the
+ * one before. */
+DEV void next_may_begin()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 
 /* ---- single values ---- */
 DEV float load(const float *p) { return *p; }
@@ -255,6 +263,14 @@ DEV void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1)
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+/* The same with d = 0 before. */
+DEV void mma_first(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+                 : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.0f));
+}
 /* The same with a[16][8] b[8][8] in tf32: lane l holds a rows l/4 and l/4+8, columns l%4 and l%4+4,
  * and b rows l%4 and l%4+4 of column l/4. */
 DEV u32 to_tf32(float x)
@@ -296,6 +312,35 @@ DEV void copy16_long(u32 to, const void *from)
 {
     asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(to), "l"(from)
                  : "memory");
+}
+/* The same into registers, of what is read once: it stays out of the L1 cache. */
+DEV uint4 stream16(const void *from)
+{
+    uint4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(from));
+    return v;
+}
+DEV uint2 stream8(const void *from)
+{
+    uint2 v;
+    asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v2.u32 {%0,%1}, [%2];"
+                 : "=r"(v.x), "=r"(v.y)
+                 : "l"(from));
+    return v;
+}
+/* A block's shared memory is a window whose first 1024 bytes the system has. Numbers in it that are
+ * known when compiled are part of a load: window_word<at>(i) reads at + i without an addition. i
+ * has the upper byte of window_high: which block of the cluster. window_start: where the window
+ * begins, from what the compiler allotted on. */
+DEV int window_start(const u8 *raw) { return -(int)(smem_at(raw) & 0xffffff); }
+DEV u32 window_high(const u8 *raw) { return smem_at(raw) & 0xff000000; }
+template <int at> DEV u32 window_word(u32 i)
+{
+    u32 v;
+    asm volatile("ld.shared.u32 %0, [%1+%2];" : "=r"(v) : "r"(i), "n"(at));
+    return v;
 }
 DEV void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> DEV void copy_wait()

@@ -175,6 +175,12 @@ void af_arg_map(af_cuda *cu, af_launch *l, af_mat m)
     af_arg_bytes(l, map, sizeof map);
 }
 
+void af_cuda_reads_early(af_launch *l, const af_tensor *t)
+{
+    if (l && t && t->role != AF_ROLE_INPUT)
+        l->whole = true;
+}
+
 void af_cuda_zero(af_cuda *cu, af_node *n, void *p, uint64_t bytes)
 {
     if (bytes == 0)
@@ -253,8 +259,9 @@ static int launch_early(af_cuda *cu, const af_launch *l)
 
 af_status af_cuda_issue_launch(af_cuda *cu, const af_launch *l, af_error *err)
 {
-    const bool early = cu->after_launch && l->kernel->module->early && cu->arch >= 90 &&
-                       cu->drv->launch_with && !(cu->test && cu->test->no_overlap);
+    const bool early = cu->after_launch && l->kernel->module->early && !l->whole &&
+                       cu->arch >= 90 && cu->drv->launch_with &&
+                       !(cu->test && cu->test->no_overlap);
     cu->after_launch = true;
     return af_cu_check(cu->drv,
                        early ? launch_early(cu, l)

@@ -6,7 +6,8 @@ enum {
     APPEND_THREADS = 128,
     THREADS = 256,
     GROUPED_THREADS = 128,
-    GROUP_MAX = 16, /* query heads of a key-value head in attention_grouped.cu */
+    GROUPED_KEYS = 192, /* of a block that are not worth another one of the cluster */
+    GROUP_MAX = 16,     /* query heads of a key-value head in attention_grouped.cu */
     HEAD_MAX = 256,
     ROWS_MAX = 65535,
     CLUSTER = 8
@@ -74,8 +75,10 @@ static void launch_grouped(af_cuda *cu, af_node *n)
 {
     const af_attention_inputs in = af_attention_in(n);
     const int64_t blocks = in.K * af_rows(in.qkv);
+    const int64_t keys = (in.pages ? in.pages->dim[1] : 1) * in.cache->dim[1];
     int shared = 1;
-    while (cu->arch >= 90 && shared < CLUSTER && 2 * shared * blocks <= (int64_t)cu->sms * 2)
+    while (cu->arch >= 90 && shared < CLUSTER && 2 * shared * blocks <= (int64_t)cu->sms * 2 &&
+           shared * GROUPED_KEYS < keys)
         shared *= 2;
     const char *defines =
         af_cuda_text(cu, "AF_E=%d AF_G=%d AF_KS=%d", (int)in.E,
@@ -83,6 +86,8 @@ static void launch_grouped(af_cuda *cu, af_node *n)
     af_launch *l = af_cuda_launch(
         cu, n, af_cuda_kernel(cu, "attention_grouped.cu", "attention_grouped", defines),
         in.K * shared, af_rows(in.qkv), 1, GROUPED_THREADS, 0);
+    af_cuda_reads_early(l, in.bounds);
+    af_cuda_reads_early(l, in.start);
     arg_out(l, n);
     arg_shape(l, n);
     arg_scores(l, n);

@@ -44,7 +44,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(WARPS * 32)
 {
     __shared__ float part[WARPS][AF_G * AF_E], tops[WARPS][AF_G], sums[WARPS][AF_G];
     __shared__ float mine[AF_G * AF_E], mine_top[AF_G], mine_sum[AF_G];
-    previous_done();
+    next_may_begin();
     const int kv = blockIdx.x / AF_KS, rank = blockIdx.x % AF_KS, n = blockIdx.y, heads = H / K;
     const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     const int s = sequence_of(bounds, S, n);
@@ -53,6 +53,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(WARPS * 32)
     const i64 lo = window ? max(0ll, at - window + 1) : 0, stride = (i64)AF_KS * WARPS * KEYS;
     /* of position 0, were all of them new rows */
     const bf16 *fresh = qkv + ((s < 0 ? 0 : bounds[s]) - from) * ldx + (i64)H * AF_E;
+    previous_done(); /* bounds and starts are inputs: no launch writes them */
     words ks[2][AF_E / 32], vs[4][AF_E / 64], q[HALVES][AF_E / 32];
     float acc[AF_E / 64][8][4] = {};
     running r[HALVES];

@@ -1,6 +1,6 @@
 /* bnb_linear_cuda.c - projections of few tokens straight from 4-bit weights (bnb_linear.cu,
- * bnb_linear_sm90.cu and bnb_linear_dx.cu): which nodes they serve, and their launches. Everything
- * else dequantises and multiplies (linear_cuda.c). */
+ * bnb_linear_few.cu, bnb_linear_sm90.cu and bnb_linear_dx.cu): which nodes they serve, and their
+ * launches. Everything else dequantises and multiplies (linear_cuda.c). */
 #include "backend/cuda/cuda_test.h"
 #include "backend/cuda/driver.h"
 #include "backend/cuda/kernels.h"
@@ -28,6 +28,16 @@ enum {
     SM90_TILE = 64, /* rows of a warpgroup */
     SM90_BOX = 8192,
     SM90_PAIRS = 256 * 256,
+    SM90_LAUNCH = 4000, /* cycles that another launch costs */
+    /* bnb_linear_few.cu */
+    FEW90_TOKENS = 2,
+    FEW90_WARPS = 16, /* of a block at most */
+    FEW90_BUSY = 12,
+    FEW90_CLUSTER = 100, /* cost of one: a unit of a warp costs four */
+    FEW90_ROWS = 8,      /* of a tile */
+    FEW90_UNIT = 256,    /* values of a row that a warp takes at a time */
+    FEW90_SCALES = 128,  /* of a warp */
+    FEW90_X = 144,       /* bytes of x of a segment */
 };
 
 typedef struct bnb_piece { /* as in bnb_linear.cu */
@@ -176,13 +186,12 @@ static int64_t sm90_shared(sm90_plan p, int64_t segments)
     return AF_ALIGN_UP(at, 1024) + 1024 + whole;
 }
 
-/* Items of p.wg tiles. */
-static int64_t sm90_items(const af_linear_group *g, sm90_plan p)
+static int64_t sm90_tiles(const af_linear_group *g)
 {
     int64_t n = 0;
     for (int i = 0; i < g->pieces; i++)
         n += (g->w[i]->dim[0] + SM90_TILE - 1) / SM90_TILE;
-    return (n + p.wg - 1) / p.wg;
+    return n;
 }
 
 /* Clusters that are surely at work together: processors come in groups of at least 16. */
@@ -191,53 +200,64 @@ static int64_t sm90_clusters(const af_cuda *cu, sm90_plan p)
     return (p.ks > 2 ? cu->sms / 16 * 16 : cu->sms) / p.ks;
 }
 
-/* Cycles of the longest sequence of items: of a segment, which decodes and multiplies or waits for
- * x and codes, and of the beginning and end of an item (measured on an H200). */
-static int64_t sm90_cost(const af_cuda *cu, const af_linear_group *g, sm90_plan p)
+/* Cycles of the longest sequence of items (p.wg tiles): of a segment, which decodes and multiplies
+ * or waits for x and codes, and of the beginning and end of an item (measured on an H200). */
+static int64_t sm90_cost(const af_cuda *cu, const af_linear_group *g, sm90_plan p, int64_t tiles)
 {
     const int64_t decode = (p.N <= 64 ? 320 : p.N == 128 ? 400 : 600) * p.wg;
     const int64_t arrive = AF_MAX(p.N, 64) * 16 / 3 + 88 * p.wg;
     const int64_t ends = 3000 + (p.ks > 1 ? AF_MAX(p.N, 64) * 48 : 0);
-    const int64_t clusters = sm90_clusters(cu, p), segments = g->I / SEGMENT;
-    const int64_t rounds = (sm90_items(g, p) + clusters - 1) / clusters;
-    return rounds * ((segments + p.ks - 1) / p.ks * AF_MAX(decode, arrive) + ends);
+    const int64_t each = sm90_clusters(cu, p) * p.wg, segments = g->I / SEGMENT;
+    return (tiles + each - 1) / each *
+           ((segments + p.ks - 1) / p.ks * AF_MAX(decode, arrive) + ends);
 }
 
-/* The same for any number of tokens up to 64. */
-static sm90_plan sm90_plan_of(const af_cuda *cu, const af_linear_group *g, int64_t tokens)
+/* The plan for `tiles` tiles, and its cost; the same for any number of tokens up to 64. */
+static sm90_plan sm90_plan_of(const af_cuda *cu, const af_linear_group *g, int64_t tokens,
+                              int64_t tiles, int64_t *least)
 {
     static const int sizes[] = {8, 64, 128, 256};
     sm90_plan best = {0};
-    int64_t least = INT64_MAX;
     int N = 0;
+    *least = INT64_MAX;
     while (sizes[N] < tokens)
         N++;
     for (int wg = 2; wg <= (sizes[N] == 256 ? 2 : 3); wg++)
         for (int ks = 1; ks <= 4 && ks <= g->I / SEGMENT; ks *= 2) {
             const sm90_plan p = {sizes[N], wg, ks};
-            const int64_t cost = sm90_cost(cu, g, p);
-            if (sm90_shared(p, g->I / SEGMENT) <= cu->smem_max && cost < least) {
-                least = cost;
+            const int64_t cost = sm90_cost(cu, g, p, tiles);
+            if (sm90_shared(p, g->I / SEGMENT) <= cu->smem_max && cost < *least) {
+                *least = cost;
                 best = p;
             }
         }
     return best;
 }
 
-static bool on_sm90(af_cuda *cu, af_node *n, const af_linear_group *g)
+/* Tiles of a first launch, in whole rounds of blocks that share nothing, where a second launch for
+ * what remains is faster than another round: 0 when it is not. */
+static int64_t sm90_first(const af_cuda *cu, const af_linear_group *g, sm90_plan p, int64_t tokens,
+                          int64_t tiles, int64_t least)
+{
+    const sm90_plan first = {p.N, 2, 1};
+    const int64_t each = sm90_clusters(cu, first) * first.wg, n = tiles / each * each;
+    int64_t rest;
+    if (p.N < 256 || n == 0 || n == tiles || sm90_shared(first, g->I / SEGMENT) > cu->smem_max)
+        return 0;
+    (void)sm90_plan_of(cu, g, tokens, tiles - n, &rest);
+    return sm90_cost(cu, g, first, n) + rest + SM90_LAUNCH < least ? n : 0;
+}
+
+static void sm90_launch(af_cuda *cu, af_node *n, const af_linear_group *g, sm90_plan p,
+                        int64_t from, int64_t to)
 {
     const af_tensor *x = n->in[0], *y = n->out[0];
-    const int64_t tokens = af_rows(x);
-    if (cu->arch != 90 || !cu->drv->tensor_map || g->parts || !serves(cu, g, x, SM90_TOKENS_MAX))
-        return false;
-    const sm90_plan p = sm90_plan_of(cu, g, tokens);
-    if (p.N == 0)
-        return false;
+    const int64_t items = (to - from + p.wg - 1) / p.wg;
     af_kernel *k = af_cuda_kernel(
         cu, "bnb_linear_sm90.cu", "bnb_linear_sm90",
         af_cuda_text(cu, "AF_BOOK=%s_bits AF_N=%d AF_WG=%d AF_KS=%d", book(g), p.N, p.wg, p.ks));
-    af_launch *l = af_cuda_launch(cu, n, k, AF_MIN(sm90_items(g, p), sm90_clusters(cu, p)) * p.ks,
-                                  1, 1, (p.wg + 1) * 128, (unsigned)sm90_shared(p, g->I / SEGMENT));
+    af_launch *l = af_cuda_launch(cu, n, k, AF_MIN(items, sm90_clusters(cu, p)) * p.ks, 1, 1,
+                                  (p.wg + 1) * 128, (unsigned)sm90_shared(p, g->I / SEGMENT));
     af_arg_ptr(l, y->data);
     af_arg_i64(l, y->ld);
     af_arg_mat(l, af_mat_of(x));
@@ -248,9 +268,109 @@ static bool on_sm90(af_cuda *cu, af_node *n, const af_linear_group *g)
     }
     arg_pieces(cu, l, g);
     af_arg_ptr(l, g->bias ? g->bias->data : NULL);
-    af_arg_i32(l, tokens);
+    af_arg_i32(l, af_rows(x));
     af_arg_i32(l, g->I);
     arg_blocks(l, g);
+    af_arg_i32(l, from);
+    af_arg_i32(l, to);
+}
+
+static bool on_sm90(af_cuda *cu, af_node *n, const af_linear_group *g)
+{
+    const af_tensor *x = n->in[0];
+    const int64_t tokens = af_rows(x), tiles = sm90_tiles(g);
+    int64_t least;
+    if (cu->arch != 90 || !cu->drv->tensor_map || g->parts || !serves(cu, g, x, SM90_TOKENS_MAX))
+        return false;
+    const sm90_plan p = sm90_plan_of(cu, g, tokens, tiles, &least);
+    if (p.N == 0)
+        return false;
+    const int64_t first = sm90_first(cu, g, p, tokens, tiles, least);
+    if (first == 0) {
+        sm90_launch(cu, n, g, p, 0, tiles);
+        return true;
+    }
+    sm90_launch(cu, n, g, (sm90_plan){p.N, 2, 1}, 0, first);
+    sm90_launch(cu, n, g, sm90_plan_of(cu, g, tokens, tiles - first, &least), first, tiles);
+    return true;
+}
+
+/* ---- Hopper, a token or two ---- */
+typedef struct few90_plan {
+    int ks, rows;     /* AF_KS of the kernel, rows of a cluster */
+    int warps, split; /* of a block; that share a tile of rows */
+} few90_plan;
+
+/* As the kernel lays it out. */
+static int64_t few90_shared(few90_plan p, int64_t tokens, int64_t I)
+{
+    const int64_t units = (I / FEW90_UNIT + p.ks - 1) / p.ks;
+    const int64_t sums = p.split * p.rows + (p.ks > 1 ? p.ks * ((p.rows + p.ks - 1) / p.ks) : 0);
+    const int64_t floats = p.warps * FEW90_SCALES + sums * FEW90_TOKENS;
+    return SM90_PAIRS + floats * (int64_t)sizeof(float) +
+           tokens * (units * FEW90_UNIT / SEGMENT * FEW90_X + 16);
+}
+
+/* As many rows for every multiprocessor; the least of what its warps take in turn, of which fewer
+ * than FEW90_BUSY do not keep it busy. */
+static few90_plan few90_plan_of(const af_cuda *cu, const af_linear_group *g, int64_t tokens)
+{
+    few90_plan best = {0};
+    int64_t least = INT64_MAX;
+    for (int ks = 1; ks <= 2; ks++) {
+        const int64_t clusters = cu->sms / ks, units = (g->I / FEW90_UNIT + ks - 1) / ks;
+        const int64_t rows = AF_ALIGN_UP((g->O + clusters - 1) / clusters, (int64_t)4);
+        const int64_t tiles = (rows + FEW90_ROWS - 1) / FEW90_ROWS;
+        for (int split = 1; split <= FEW90_WARPS && split <= units; split++)
+            for (int teams = 1; teams * split <= FEW90_WARPS && teams <= tiles; teams++) {
+                const few90_plan p = {ks, (int)rows, teams * split, split};
+                const int64_t turns = (tiles + teams - 1) / teams * ((units + split - 1) / split);
+                const int64_t cost = turns * AF_MAX(p.warps, FEW90_BUSY) * 4 + p.warps +
+                                     (ks > 1 ? FEW90_CLUSTER : 0);
+                if (few90_shared(p, tokens, g->I) <= cu->smem_max && cost < least) {
+                    least = cost;
+                    best = p;
+                }
+            }
+    }
+    return best;
+}
+
+/* Scales in words of four, of 64 values and nested. */
+static bool few90_reads(const af_linear_group *g)
+{
+    for (int i = 0; i < g->pieces; i++) {
+        const af_quant *q = g->w[i]->quant;
+        if ((uintptr_t)q->absmax->data % 4 || q->block != SEGMENT || q->nested_block < 4)
+            return false;
+    }
+    return g->I % FEW90_UNIT == 0;
+}
+
+static bool on_few90(af_cuda *cu, af_node *n, const af_linear_group *g)
+{
+    const af_tensor *x = n->in[0], *y = n->out[0];
+    const int64_t tokens = af_rows(x);
+    if (cu->arch != 90 || g->parts || !serves(cu, g, x, FEW90_TOKENS) || !few90_reads(g))
+        return false;
+    const few90_plan p = few90_plan_of(cu, g, tokens);
+    if (p.ks == 0)
+        return false;
+    af_kernel *k = af_cuda_kernel(cu, "bnb_linear_few.cu", "bnb_linear_few",
+                                  af_cuda_text(cu, "AF_BOOK=%s_bits AF_KS=%d", book(g), p.ks));
+    af_launch *l = af_cuda_launch(cu, n, k, (g->O + p.rows - 1) / p.rows * p.ks, 1, 1, p.warps * 32,
+                                  (unsigned)few90_shared(p, tokens, g->I));
+    af_arg_ptr(l, y->data);
+    af_arg_i64(l, y->ld);
+    af_arg_mat(l, af_mat_of(x));
+    arg_pieces(cu, l, g);
+    af_arg_ptr(l, g->bias ? g->bias->data : NULL);
+    af_arg_i32(l, tokens);
+    af_arg_i32(l, g->O);
+    af_arg_i32(l, g->I);
+    af_arg_i32(l, log2_of(g->w[0]->quant->nested_block));
+    af_arg_i32(l, p.rows);
+    af_arg_i32(l, p.split);
     return true;
 }
 
@@ -261,6 +381,8 @@ bool af_bnb_linear(af_cuda *cu, af_node *n, const af_linear_group *p)
     const int64_t items = (p->O + ROWS - 1) / ROWS;
     const int capacity = tokens <= 8 ? 8 : TOKENS_MAX;
     const few_plan few = few_plan_of(cu, capacity);
+    if (tokens <= FEW90_TOKENS && on_few90(cu, n, p))
+        return true;
     /* a single token is faster below */
     if ((tokens > TOKENS_MAX || (tokens > 1 && tokens <= SM90_FEW)) && on_sm90(cu, n, p))
         return true;

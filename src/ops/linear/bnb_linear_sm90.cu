@@ -384,20 +384,20 @@ DEV void store_tile(const float (&acc)[AF_N / 2], const output &o, const layout 
 }
 #endif
 
-/* y[m][o] = sum_i x[m][i] w[o][i] + bias[o]. shift, nested_shift: bnb_linear.cuh. The grid is a
- * multiple of AF_KS, the block has four warps more than
- * compute. Dynamic shared memory: WHOLE_AT +
- * 1024 bytes, with WHOLE_X 1024 for each segment of the largest part more. */
+/* y[m][o] = sum_i x[m][i] w[o][i] + bias[o], of tiles `from` to `to` - 1 of 64 rows of a piece.
+ * shift, nested_shift: bnb_linear.cuh. The grid is a multiple of AF_KS, the block has four warps
+ * more than compute. Dynamic shared memory: WHOLE_AT + 1024 bytes, with WHOLE_X 1024 for each
+ * segment of the largest part more. */
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1)
     bnb_linear_sm90(bf16 *y, long long ldy, const bf16 *x, long long ldx,
                     const __grid_constant__ af_map x_map, const __grid_constant__ af_map codes0,
                     const __grid_constant__ af_map codes1, const __grid_constant__ af_map codes2,
                     bnb_pieces w, float off0, float off1, float off2, const bf16 *bias, int M,
-                    int I, int shift, int nested_shift)
+                    int I, int shift, int nested_shift, int from, int to)
 {
 #if SM90
     const layout s = layout_begin();
-    const work k = work_of(w, I);
+    const work k = work_of(I, from, to);
     fill_pairs(raw, blockDim.x, AF_BOOK, BOOK_BY);
     for (int i = threadIdx.x; i < 256; i += THREADS + 128)
         *map_at(i) = __uint_as_float(dynamic_signed_bits[i]);

@@ -87,16 +87,6 @@ DEV u32 ring_at(int group, u32 no) { return group * BOXES + no % BOXES; }
 struct place {
     int piece, row, rows, from; /* first row in the piece, those it has, its first in the stack */
 };
-DEV int tiles_of(const bnb_pieces &w)
-{
-    int n = 0, from = 0;
-#pragma unroll
-    for (int i = 0; i < 3; i++) {
-        n += ((int)w.at[i].end - from + 63) / 64;
-        from = (int)w.at[i].end;
-    }
-    return n;
-}
 DEV place find_tile(const bnb_pieces &w, int tile)
 {
     int from = 0;
@@ -112,16 +102,16 @@ DEV place find_tile(const bnb_pieces &w, int tile)
     return p;
 }
 struct work {
-    int tiles;           /* of 64 rows */
+    int tiles;           /* of 64 rows: the first after the launch's */
     int first, segments; /* the block's part of the inner dimension */
     int begin, every;    /* its first tile, and from there to the next */
 };
 DEV int split_rank() { return blockIdx.x % AF_KS; }
-DEV work work_of(const bnb_pieces &w, int I)
+DEV work work_of(int I, int from, int to)
 {
     const int all = I / 64, first = all * split_rank() / AF_KS;
-    return {tiles_of(w), first, all * (split_rank() + 1) / AF_KS - first,
-            (int)blockIdx.x / AF_KS * AF_WG, (int)gridDim.x / AF_KS * AF_WG};
+    return {to, first, all * (split_rank() + 1) / AF_KS - first,
+            from + (int)blockIdx.x / AF_KS * AF_WG, (int)gridDim.x / AF_KS * AF_WG};
 }
 
 /* ---- warps that fetch ---- */

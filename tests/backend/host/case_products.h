@@ -109,6 +109,30 @@ static void bnb_linear_case(const std::vector<int> &rows, int I, int M, int R, b
     near_to("bnb_linear", y, want, largest, nf4 ? 1e-3 : 1e-6); /* the book in bf16 */
 }
 
+/* Blocks of `rows_each` rows, `split` warps for a tile. */
+static void bnb_linear_few_case(const std::vector<int> &rows, int I, int M, int rows_each,
+                                int warps, int split)
+{
+    stacked s;
+    fill(s, rows, I, true, 64, true);
+    const int O = s.O, ldx = I + 8, ldy = O + 3;
+    acts x(numbers((size_t)(M * ldx), 1)), bias(numbers((size_t)O, 1)), y((size_t)(M * ldy));
+    vec want = nothing((size_t)(M * ldy));
+    double largest = 0;
+    for (int m = 0; m < M; m++)
+        for (int o = 0; o < O; o++) {
+            double v = get(&bias.v[o]);
+            for (int i = 0; i < I; i++)
+                v += get(&x.v[m * ldx + i]) * s.exact[(size_t)(o * I + i)];
+            want[m * ldy + o] = v;
+            largest = fmax(largest, fabs(v));
+        }
+    launch({(unsigned)((O + rows_each - 1) / rows_each), 1}, (unsigned)warps * 32,
+           few_2::bnb_linear_few, y.p(), ldy, x.p(), ldx, s.pieces, s.offset[0], s.offset[1],
+           s.offset[2], bias.p(), M, O, I, s.nested_shift, rows_each, split);
+    near_to("bnb_linear_few", y, want, largest, 1e-3); /* the book in bf16 */
+}
+
 /* `parts` blocks share a column of dx; with one of them no sums are left for bnb_join. */
 static void bnb_linear_dx_case(const std::vector<int> &rows, int I, int M, int R, unsigned parts)
 {
@@ -406,6 +430,9 @@ static void product_cases()
     bnb_linear_case({128}, 256, 1, 0, true, 64, true, 8);
     bnb_linear_case({40, 24, 32}, 192, 7, 24, true, 64, true, 4);
     bnb_linear_case({37, 20}, 64, 3, 0, true, 128, false, 1);
+    bnb_linear_few_case({40, 24, 33}, 1792, 1, 36, 4, 2);
+    bnb_linear_few_case({37, 20}, 256, 2, 48, 3, 1);
+    bnb_linear_few_case({37, 20}, 2560, 1, 28, 6, 3);
     bnb_linear_case({136, 24}, 448, 11, 5, true, 64, true, 2);
     bnb_linear_case({17}, 256, 16, 16, false, 64, true, 8);
     bnb_linear_case({35}, 1344, 2, 0, true, 64, true, 1); /* more segments than slots */

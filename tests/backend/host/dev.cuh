@@ -39,6 +39,9 @@ struct char4 {
 struct float2 {
     float x, y;
 };
+struct float4 {
+    float x, y, z, w;
+};
 static inline uint4 make_uint4(u32 x, u32 y, u32 z, u32 w) { return {x, y, z, w}; }
 static inline float2 make_float2(float x, float y) { return {x, y}; }
 
@@ -149,6 +152,7 @@ DEV void __syncthreads()
     device::turn();
 }
 DEV void previous_done() {}
+DEV void next_may_begin() {}
 DEV void meet(int, int) { __syncthreads(); } /* opens when nobody can move: later than it might */
 DEV void __syncwarp() { device::turn(); }    /* all lanes take one turn in a round */
 template <class T> DEV T __shfl_xor_sync(u32, T v, unsigned d)
@@ -344,11 +348,17 @@ DEV void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1)
             d[j] += half_of(left, k % 2) * half_of(right, k % 2);
         }
 }
+DEV void mma_first(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1)
+{
+    d[0] = d[1] = d[2] = d[3] = 0.0f;
+    mma(d, a, b0, b1);
+}
 
 /* ---- shared memory by number, copies that are done at once ---- */
 namespace device
 {
 static uintptr_t shared_high; /* the other half of such a number */
+static u8 *window;
 static inline void *shared(u32 at) { return (void *)(shared_high | at); }
 } // namespace device
 DEV u32 smem_at(const void *p)
@@ -362,6 +372,15 @@ DEV void copy16(u32 to, const void *from, int bytes)
     memcpy(device::shared(to), from, (size_t)bytes);
 }
 DEV void copy16_long(u32 to, const void *from) { copy16(to, from, 16); }
+DEV uint4 stream16(const void *from) { return *(const uint4 *)from; }
+DEV uint2 stream8(const void *from) { return *(const uint2 *)from; }
+DEV int window_start(u8 *raw)
+{
+    device::window = raw;
+    return 0;
+}
+DEV u32 window_high(const u8 *) { return 0; }
+template <int at> DEV u32 window_word(u32 i) { return *(const u32 *)(device::window + at + i); }
 DEV void copy_commit() {}
 template <int N> DEV void copy_wait() {}
 /* Four tiles of 8 x 8: lanes 8 i to 8 i + 7 give the rows of tile i, lane l gets columns

@@ -39,6 +39,18 @@ namespace more
 {
 #include "ops/linear/bnb_linear.cu"
 }
+/* one or two tokens */
+#undef WARPS
+#undef ROWS
+#undef AF_TOK
+namespace few_2
+{
+#include "ops/linear/bnb_linear_few.cu"
+}
+#undef WARPS
+#undef ROWS
+#undef TOKENS
+#define AF_TOK 16
 /* and with the warps of GPUs that have 99 KiB of shared memory per block, or 163 */
 #undef bnb_linear
 #undef AF_WARPS
