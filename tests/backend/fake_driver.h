@@ -57,7 +57,17 @@ static int f_sync(void) { return 0; }
 static int f_stream_new(void **s, unsigned f) { return (void)f, *s = keep(8), 0; }
 static int f_one(void *p) { return (void)p, 0; }
 static int f_stream_sync(void *s) { return (void)s, seen.syncs++, 0; }
-static int f_wait(void *s, void *e, unsigned f) { return (void)s, (void)e, (void)f, 0; }
+
+/* An event knows where it was recorded: a stream waits only for one of the same capture, or for one
+ * outside of them. */
+static uint64_t recorded_now(void) { return seen.capturing ? 2 + (uint64_t)seen.captures : 1; }
+static int f_wait(void *s, void *e, unsigned f)
+{
+    (void)s;
+    (void)f;
+    assert_true(*(uint64_t *)e == recorded_now());
+    return 0;
+}
 static int f_begin(void *s, int m) { return (void)s, (void)m, seen.capturing = true, 0; }
 static int f_end(void *s, void **g)
 {
@@ -72,7 +82,7 @@ static int f_instantiate(void **e, void *g, unsigned long long f)
 }
 static int f_graph_launch(void *e, void *s) { return (void)e, (void)s, seen.graph_launches++, 0; }
 static int f_event_new(void **e, unsigned f) { return (void)f, *e = keep(8), 0; }
-static int f_record(void *e, void *s) { return (void)e, (void)s, 0; }
+static int f_record(void *e, void *s) { return (void)s, *(uint64_t *)e = recorded_now(), 0; }
 static int f_elapsed(float *ms, void *a, void *b) { return (void)a, (void)b, *ms = 1, 0; }
 
 static int f_load(void **m, const void *image)
