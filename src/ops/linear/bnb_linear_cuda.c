@@ -33,11 +33,10 @@ enum {
     FEW90_TOKENS = 2,
     FEW90_WARPS = 16, /* of a block at most */
     FEW90_BUSY = 12,
-    FEW90_CLUSTER = 100, /* cost of one: a unit of a warp costs four */
-    FEW90_ROWS = 8,      /* of a tile */
-    FEW90_UNIT = 256,    /* values of a row that a warp takes at a time */
-    FEW90_SCALES = 128,  /* of a warp */
-    FEW90_X = 144,       /* bytes of x of a segment */
+    FEW90_ROWS = 8,     /* of a tile */
+    FEW90_UNIT = 256,   /* values of a row that a warp takes at a time */
+    FEW90_SCALES = 128, /* of a warp */
+    FEW90_X = 144,      /* bytes of x of a segment */
 };
 
 typedef struct bnb_piece { /* as in bnb_linear.cu */
@@ -297,42 +296,35 @@ static bool on_sm90(af_cuda *cu, af_node *n, const af_linear_group *g)
 
 /* ---- Hopper, a token or two ---- */
 typedef struct few90_plan {
-    int ks, rows;     /* AF_KS of the kernel, rows of a cluster */
-    int warps, split; /* of a block; that share a tile of rows */
+    int rows, warps; /* of a block */
+    int split;       /* warps that share a tile of rows */
 } few90_plan;
 
 /* As the kernel lays it out. */
 static int64_t few90_shared(few90_plan p, int64_t tokens, int64_t I)
 {
-    const int64_t units = (I / FEW90_UNIT + p.ks - 1) / p.ks;
-    const int64_t sums = p.split * p.rows + (p.ks > 1 ? p.ks * ((p.rows + p.ks - 1) / p.ks) : 0);
-    const int64_t floats = p.warps * FEW90_SCALES + sums * FEW90_TOKENS;
-    return SM90_PAIRS + floats * (int64_t)sizeof(float) +
-           tokens * (units * FEW90_UNIT / SEGMENT * FEW90_X + 16);
+    const int64_t floats = p.warps * FEW90_SCALES + p.split * p.rows * FEW90_TOKENS;
+    return SM90_PAIRS + floats * (int64_t)sizeof(float) + tokens * (I / SEGMENT * FEW90_X + 16);
 }
 
 /* As many rows for every multiprocessor; the least of what its warps take in turn, of which fewer
- * than FEW90_BUSY do not keep it busy. */
+ * than FEW90_BUSY do not keep it busy. A unit of a warp costs four. */
 static few90_plan few90_plan_of(const af_cuda *cu, const af_linear_group *g, int64_t tokens)
 {
     few90_plan best = {0};
     int64_t least = INT64_MAX;
-    for (int ks = 1; ks <= 2; ks++) {
-        const int64_t clusters = cu->sms / ks, units = (g->I / FEW90_UNIT + ks - 1) / ks;
-        const int64_t rows = AF_ALIGN_UP((g->O + clusters - 1) / clusters, (int64_t)4);
-        const int64_t tiles = (rows + FEW90_ROWS - 1) / FEW90_ROWS;
-        for (int split = 1; split <= FEW90_WARPS && split <= units; split++)
-            for (int teams = 1; teams * split <= FEW90_WARPS && teams <= tiles; teams++) {
-                const few90_plan p = {ks, (int)rows, teams * split, split};
-                const int64_t turns = (tiles + teams - 1) / teams * ((units + split - 1) / split);
-                const int64_t cost = turns * AF_MAX(p.warps, FEW90_BUSY) * 4 + p.warps +
-                                     (ks > 1 ? FEW90_CLUSTER : 0);
-                if (few90_shared(p, tokens, g->I) <= cu->smem_max && cost < least) {
-                    least = cost;
-                    best = p;
-                }
+    const int64_t rows = AF_ALIGN_UP((g->O + cu->sms - 1) / cu->sms, (int64_t)4);
+    const int64_t tiles = (rows + FEW90_ROWS - 1) / FEW90_ROWS, units = g->I / FEW90_UNIT;
+    for (int split = 1; split <= FEW90_WARPS && split <= units; split++)
+        for (int teams = 1; teams * split <= FEW90_WARPS && teams <= tiles; teams++) {
+            const few90_plan p = {(int)rows, teams * split, split};
+            const int64_t turns = (tiles + teams - 1) / teams * ((units + split - 1) / split);
+            const int64_t cost = turns * AF_MAX(p.warps, FEW90_BUSY) * 4 + p.warps;
+            if (few90_shared(p, tokens, g->I) <= cu->smem_max && cost < least) {
+                least = cost;
+                best = p;
             }
-    }
+        }
     return best;
 }
 
@@ -354,11 +346,11 @@ static bool on_few90(af_cuda *cu, af_node *n, const af_linear_group *g)
     if (cu->arch != 90 || g->parts || !serves(cu, g, x, FEW90_TOKENS) || !few90_reads(g))
         return false;
     const few90_plan p = few90_plan_of(cu, g, tokens);
-    if (p.ks == 0)
+    if (p.rows == 0)
         return false;
     af_kernel *k = af_cuda_kernel(cu, "bnb_linear_few.cu", "bnb_linear_few",
-                                  af_cuda_text(cu, "AF_BOOK=%s_bits AF_KS=%d", book(g), p.ks));
-    af_launch *l = af_cuda_launch(cu, n, k, (g->O + p.rows - 1) / p.rows * p.ks, 1, 1, p.warps * 32,
+                                  af_cuda_text(cu, "AF_BOOK=%s_bits", book(g)));
+    af_launch *l = af_cuda_launch(cu, n, k, (g->O + p.rows - 1) / p.rows, 1, 1, p.warps * 32,
                                   (unsigned)few90_shared(p, tokens, g->I));
     af_arg_ptr(l, y->data);
     af_arg_i64(l, y->ld);

@@ -1,9 +1,8 @@
 /* bnb_linear_few.cu - GEMM of one or two tokens straight from 4-bit weights of bitsandbytes, on
  * Hopper. Contract: af_linear (linear.c), bf16, pieces stacked along the output in one launch.
  *
- * Built with AF_BOOK (nf4_bits, fp4_bits) and AF_KS (blocks of a cluster, which divide the inner
- * dimension). Rows are whole units of 256 values, scales nested and of 64 values each, four of them
- * in an aligned word; activations' rows start on 16 bytes.
+ * Built with AF_BOOK (nf4_bits, fp4_bits). Rows are whole units of 256 values, scales nested and of
+ * 64 values each, four of them in an aligned word; activations' rows start on 16 bytes.
  *
  * What bounds it are accesses of shared memory and of the L1 cache, not the memory: looking bytes
  * of codes up is one for 64 weights, and a load of codes counts once for every line that it
@@ -18,10 +17,9 @@
  * and rows would mix segments, so x has a column for each: column 4 m + 2 h + s has token m, half
  * h, segment s of it, and zeros where lanes have the other segment. Of the sums those of one's own
  * half are used. */
-// variants: AF_BOOK=nf4_bits,fp4_bits AF_KS=1,2
-// common: AF_BOOK=nf4_bits AF_KS=1,2
+// variants: AF_BOOK=nf4_bits,fp4_bits
+// common: AF_BOOK=nf4_bits
 #include "bnb_linear.cuh"
-#include "cluster.cuh"
 
 #define WARPS   16 /* of a block at most */
 #define TOKENS  2
@@ -55,16 +53,6 @@ DEV void fill_tables(u8 *to)
         *(uint4 *)(to + code * PAIR_PITCH + i % 16 * 16) = make_uint4(v, v, v, v);
     }
 }
-/* *p of block `rank` of the cluster. */
-DEV void push(float *p, int rank, float v)
-{
-#if AF_KS > 1 && __CUDA_ARCH__ >= 900
-    u32 at;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(smem_at(p)), "r"(rank));
-    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(at), "f"(v) : "memory");
-#endif
-}
-
 /* The codes of the lane's two rows of a tile, from the warp's first unit on, and the scales of the
  * row that it decodes for the warp, from its own word on. */
 struct tile_at {
@@ -124,10 +112,10 @@ DEV void multiply(float (&sum)[2][4], const uint4 (&codes)[2], const lane_x &x, 
     }
 }
 
-/* y[m][o] = sum_i x[m][i] w[o][i] + bias[o]. A cluster has `rows` rows; `split` warps of a block
- * share a tile's row and add up in order, and so do the blocks of a cluster. The block has whole
- * times `split` warps, WARPS at most. Dynamic shared memory: few90_shared in bnb_linear_cuda.c. */
-extern "C" __global__ void CLUSTER __launch_bounds__(WARPS * 32, 1)
+/* y[m][o] = sum_i x[m][i] w[o][i] + bias[o]. A block has `rows` rows and whole times `split` warps,
+ * WARPS at most; `split` of them share a tile's row and add up in order. Dynamic shared memory:
+ * few90_shared in bnb_linear_cuda.c. */
+extern "C" __global__ void __launch_bounds__(WARPS * 32, 1)
     bnb_linear_few(bf16 *y, long long ldy, const bf16 *x, long long ldx, bnb_pieces w, float off0,
                    float off1, float off2, const bf16 *bias, int M, int O, int I, int nested_shift,
                    int rows, int split)
@@ -137,19 +125,14 @@ extern "C" __global__ void CLUSTER __launch_bounds__(WARPS * 32, 1)
     const int start = window_start(smem), warps = blockDim.x / 32;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, p = lane % 4;
     const int team = warp / split, member = warp % split, teams = warps / split;
-    const int rank = blockIdx.x % AF_KS, r0 = (int)(blockIdx.x / AF_KS) * rows;
+    const int r0 = (int)blockIdx.x * rows;
     const int here = min(rows, O - r0), tiles = (here + ROWS - 1) / ROWS, units = I / UNIT;
-    const int part_first = units * rank / AF_KS;
-    const int part = units * (rank + 1) / AF_KS - part_first;
-    const int begin = part * member / split;
-    const int count = part * (member + 1) / split - begin;
-    const int first = part_first + begin, per = (rows + AF_KS - 1) / AF_KS;
-    const int pitch = part * 4 * X_LINE + 16;
+    const int first = units * member / split, count = units * (member + 1) / split - first;
+    const int pitch = units * 4 * X_LINE + 16;
     const u32 lane4 = lane * 4 | window_high(smem);
     float *parts = (float *)(smem + (start + AFTER)) + warps * SCALES;
     float *scales = (float *)(smem + (start + AFTER)) + warp * SCALES;
-    float *received = parts + split * rows * TOKENS;
-    u8 *xs = (u8 *)(received + (AF_KS > 1 ? AF_KS * per * TOKENS : 0));
+    u8 *xs = (u8 *)(parts + split * rows * TOKENS);
     const bnb_offsets offsets = {{off0, off1, off2}};
     auto find = [&](int tile) {
         tile_at q;
@@ -176,23 +159,20 @@ extern "C" __global__ void CLUSTER __launch_bounds__(WARPS * 32, 1)
                 fetch(a, now, 0, i);
         fetch_scales(a, now, 0, count, nested_shift);
     }
-#if AF_KS > 1
-    asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
-#endif
     fill_tables(smem + (start + TABLE));
     previous_done(); /* weights do not wait for it */
-    const int chunks = part * (UNIT / 8);
+    const int chunks = units * (UNIT / 8);
     for (int i = threadIdx.x; i < chunks * M; i += blockDim.x) {
         const int m = i / chunks, c = i % chunks;
         *(uint4 *)(xs + m * pitch + c / 8 * X_LINE + c % 8 * 16) =
-            *(const uint4 *)(x + m * ldx + part_first * UNIT + c * 8);
+            *(const uint4 *)(x + m * ldx + c * 8);
     }
     __syncthreads();
     /* whose x the lane has: a token, and of a unit the segment of its codes */
     const int token = g / 4;
     const int line = g / 2 % 2 * 2 + p / 2;
     const bool own = g % 2 == p / 2;
-    const u8 *own_x = xs + token * pitch + (begin * 4 + line) * X_LINE + p % 2 * 64;
+    const u8 *own_x = xs + token * pitch + (first * 4 + line) * X_LINE + p % 2 * 64;
     lane_x v = {};
     for (int tile = team; tile < tiles; tile += teams) {
         float acc[2][2] = {}; /* of rows, of segments */
@@ -244,28 +224,11 @@ extern "C" __global__ void CLUSTER __launch_bounds__(WARPS * 32, 1)
         now = next;
     }
     __syncthreads();
-#if AF_KS > 1
-    asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); /* all have begun */
-#endif
     for (int i = threadIdx.x; i < here * M; i += blockDim.x) {
         const int m = i / here, r = i % here;
         float s = 0.0f;
         for (int k = 0; k < split; k++)
             s += parts[(k * rows + r) * TOKENS + m];
-        if (AF_KS > 1)
-            push(received + (rank * per + r % per) * TOKENS + m, r / per, s);
-        else
-            store(y + m * ldy + r0 + r, s * (1.0f / BOOK_BY) + (bias ? load(bias + r0 + r) : 0.0f));
-    }
-    if (AF_KS == 1)
-        return;
-    cluster_meet();
-    const int mine = min(per, here - rank * per);
-    for (int i = threadIdx.x; i < mine * M; i += blockDim.x) {
-        const int m = i / mine, r = i % mine, o = r0 + rank * per + r;
-        float s = 0.0f;
-        for (int k = 0; k < AF_KS; k++)
-            s += received[(k * per + r) * TOKENS + m];
-        store(y + m * ldy + o, s * (1.0f / BOOK_BY) + (bias ? load(bias + o) : 0.0f));
+        store(y + m * ldy + r0 + r, s * (1.0f / BOOK_BY) + (bias ? load(bias + r0 + r) : 0.0f));
     }
 }
