@@ -82,10 +82,7 @@ DEV void stmatrix4(u32 at, u32 a, u32 b, u32 c, u32 d)
                  : "memory");
 }
 /* The threads of a warpgroup have come here. */
-DEV void group_meet(int group)
-{
-    asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
-}
+DEV void group_meet(int group) { asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory"); }
 /* Arrives at the barrier of another block of the cluster. */
 DEV void bar_arrive_at(u32 bar, int rank)
 {

@@ -57,9 +57,10 @@ extern "C" __global__ void CLUSTER __launch_bounds__(WARPS * 32)
     words ks[2][AF_E / 32], vs[4][AF_E / 64], q[HALVES][AF_E / 32];
     float acc[AF_E / 64][8][4] = {};
     running r[HALVES];
-    const auto key_at = [&](i64 key) { /* its value: K * AF_E after it */
-        const bf16 *row = key >= from ? fresh + key * ldx
-                                      : cache + cache_row(pages, M, L, s, key) * width;
+    /* of a key; its value: K * AF_E after it */
+    const auto key_at = [&](i64 key) {
+        const bf16 *row =
+            key >= from ? fresh + key * ldx : cache + cache_row(pages, M, L, s, key) * width;
         return key <= at ? row + (i64)kv * AF_E : qkv;
     };
     const auto take_keys = [&](i64 first) {

@@ -25,7 +25,10 @@ struct iq2_s {
         const int level = iq2_grid[point] >> i % 8 * 2 & 3;
         const int scale = b[74 + i / 32] >> i / 16 % 2 * 4;
         const float v = half_at(b) * (0.5f + (scale & 15)) * 0.25f *
-                        (level == 0 ? 8 : level == 1 ? 25 : level == 2 ? 43 : 0);
+                        (level == 0   ? 8
+                         : level == 1 ? 25
+                         : level == 2 ? 43
+                                      : 0);
         return b[34 + at] >> i % 8 & 1 ? -v : v;
     }
 };

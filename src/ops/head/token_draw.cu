@@ -13,11 +13,11 @@
 // common: AF_T=bf16 AF_VEC=8
 #include "dev.cuh"
 
-#define BINS  1024 /* of the distance, */
+#define BINS  1024  /* of the distance, */
 #define NATS  32.0f /* which they divide; a smaller weight is 0 */
-#define LIST  1024 /* tokens that are sorted at most; a power of two */
-#define DIGIT 8 /* bits */
-#define WANTS 6 /* token_draw.h, from here on */
+#define LIST  1024  /* tokens that are sorted at most; a power of two */
+#define DIGIT 8     /* bits */
+#define WANTS 6     /* token_draw.h, from here on */
 #define TOPS  20
 
 struct histogram {
@@ -33,7 +33,7 @@ struct crossing {
 struct row {
     const AF_T *x;
     int V;
-    double temperature, top; /* the largest logit over the temperature */
+    double temperature, top;  /* the largest logit over the temperature */
     float largest, bins_each; /* bins per unit of the logit */
 };
 

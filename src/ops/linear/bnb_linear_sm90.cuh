@@ -18,7 +18,7 @@
 #define BOX      8192                 /* bytes of 64 rows of 128 */
 #define SEGMENTS 4                    /* of a box of codes */
 #define BOXES    (AF_N <= 64 ? 3 : 2) /* of a warpgroup */
-#define X_STAGE  (AF_N * 128) /* bytes of x of a segment */
+#define X_STAGE  (AF_N * 128)         /* bytes of x of a segment */
 #define X_STAGES (AF_N == 256 ? 3 : AF_N == 8 ? 0 : SEGMENTS)
 #define BY_BOX   (X_STAGES == SEGMENTS)  /* stage i has segment i of a box, whichever that is */
 #define SLAB     (AF_N < 32 ? AF_N : 32) /* tokens whose sums are exchanged at a time */

@@ -215,8 +215,8 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     moe_gemm(bf16 *c, long long ldc, const float *bias, float alpha, const bf16 *x, long long ldx,
              const int *list, int div, const __grid_constant__ af_map rows,
              const __grid_constant__ af_map b, int K, const __grid_constant__ af_map rows2,
-             const __grid_constant__ af_map b2, int K2, const int *start, int X, int N,
-             bf16 *unit, long long ld_unit)
+             const __grid_constant__ af_map b2, int K2, const int *start, int X, int N, bf16 *unit,
+             long long ld_unit)
 {
 #if SM90
     const shared_layout s = shared_begin(start, X);

@@ -127,8 +127,7 @@ DEV void normalise(AF_T *y, float *rstd, row &x, const row &w, int D, float eps,
 /* y = x * rstd * (w + plus_one), rstd[n] = 1 / sqrt(mean x[n]^2 + eps) */
 extern "C" __global__ void rmsnorm_fwd(AF_T *y, float *rstd, const AF_T *x, const AF_W *w,
                                        long long rows, int D, long long ldy, long long ldx,
-                                       float eps, float plus_one, u8 *codes,
-                                       float *scale)
+                                       float eps, float plus_one, u8 *codes, float *scale)
 {
     previous_done();
     row wr, xr;
@@ -136,8 +135,7 @@ extern "C" __global__ void rmsnorm_fwd(AF_T *y, float *rstd, const AF_T *x, cons
     ROW_LOOP
     {
         load_row(xr, x + n * ldx, D);
-        normalise(y + n * ldy, rstd + n, xr, wr, D, eps, codes ? codes + n * D : codes,
-                  scale + n);
+        normalise(y + n * ldy, rstd + n, xr, wr, D, eps, codes ? codes + n * D : codes, scale + n);
     }
 }
 
@@ -146,7 +144,7 @@ extern "C" __global__ void rmsnorm_add_fwd(AF_T *y, AF_T *sum, float *rstd, cons
                                            const AF_T *residual, const AF_W *w, long long rows,
                                            int D, long long ldy, long long lds, long long ldx,
                                            long long ldr, float eps, float plus_one, u8 *codes,
-                                       float *scale)
+                                           float *scale)
 {
     previous_done();
     row wr, xr, rr;
@@ -157,8 +155,7 @@ extern "C" __global__ void rmsnorm_add_fwd(AF_T *y, AF_T *sum, float *rstd, cons
         load_row(rr, residual + n * ldr, D);
         EACH xr.v[i][k] = rounded<AF_T>(xr.v[i][k] + rr.v[i][k]);
         store_row(sum + n * lds, xr, D);
-        normalise(y + n * ldy, rstd + n, xr, wr, D, eps, codes ? codes + n * D : codes,
-                  scale + n);
+        normalise(y + n * ldy, rstd + n, xr, wr, D, eps, codes ? codes + n * D : codes, scale + n);
     }
 }
 
@@ -167,8 +164,7 @@ extern "C" __global__ void rmsnorm_add_fwd(AF_T *y, AF_T *sum, float *rstd, cons
 extern "C" __global__ void rmsnorm_bwd(AF_T *dx, const AF_T *x, const AF_W *w, const float *rstd,
                                        const AF_T *dy, const AF_T *add, long long rows, int D,
                                        long long lddx, long long ldx, long long lddy, long long lda,
-                                       float plus_one, u8 *codes,
-                                       float *scale)
+                                       float plus_one, u8 *codes, float *scale)
 {
     previous_done();
     row wr, xr, gr;

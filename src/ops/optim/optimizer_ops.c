@@ -1,6 +1,6 @@
 /* optimizer_ops.c - what the registry knows of the nodes that optimizer.c records. */
-#include "ops/optim/optimizer.h"
 #include "ops/optim/optim_in.h"
+#include "ops/optim/optimizer.h"
 
 /* Two GEMMs of the matrix with a square one, and that one's square, at each iteration. */
 static double muon_flops(const af_node *n)

@@ -93,8 +93,7 @@ DEV void invert(float *x, const float *m, float *part)
 }
 
 /* Block (slot, h): w, and u where d will be; G; inverse bf16 [slot][H][64][64], or NULL. */
-extern "C" __global__ void __launch_bounds__(256, 2)
-    delta_prepare(bf16 *inverse, delta_args a)
+extern "C" __global__ void __launch_bounds__(256, 2) delta_prepare(bf16 *inverse, delta_args a)
 {
     __shared__ float G[CHUNK], beta[CHUNK];
     const chunk c = chunk_of(a);

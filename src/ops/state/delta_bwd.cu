@@ -71,8 +71,7 @@ extern "C" __global__ void __launch_bounds__(256, 2)
     fetch_rest(c);
     for (;; i--) {
         const float *gs = G[i % 2];
-        bf16 *out = dstates + c.at * DIM * DIM + c0,
-             *rows = dd + ((i64)c.row * a.H + h) * DIM + c0;
+        bf16 *out = dstates + c.at * DIM * DIM + c0, *rows = dd + ((i64)c.row * a.H + h) * DIM + c0;
         each(acc, warp * 16, 0, [&](int m, int n, float &v0, float &v1) {
             put2(ds + m * LDC + n, v0, v1);
             put2(out + m * DIM + n, v0, v1);
@@ -177,8 +176,7 @@ struct shares {
 DEV void matrix_grads(shares &s, bf16 *dscore, bf16 *dcross, const bf16 *q, const bf16 *k,
                       const bf16 *g, const bf16 *d, const bf16 *dr)
 {
-    const int t = threadIdx.x, warp = t / 32, lane = t % 32, m0 = warp / 2 * 16,
-              n0 = warp % 2 * 32;
+    const int t = threadIdx.x, warp = t / 32, lane = t % 32, m0 = warp / 2 * 16, n0 = warp % 2 * 32;
     float x[1][4][4] = {}, y[1][4][4] = {}, share[1][4][4], row[2], betas[2];
     product<false, true>(x, q, LDW, m0, k, LDW, n0, DIM);
     product<false, true>(y, g, LDW, m0, d, LDW, n0, DIM);
@@ -384,8 +382,7 @@ extern "C" __global__ void __launch_bounds__(256, 2)
             for (int j = 0; j < 2; j++)
 #pragma unroll
                 for (int e = 0; e < 4; e++)
-                    keys[i][j][e] +=
-                        s.to_end[16 * i + t % 32 / 4 + e / 2 * 8] * acc[i][j][e];
+                    keys[i][j][e] += s.to_end[16 * i + t % 32 / 4 + e / 2 * 8] * acc[i][j][e];
     }
     each(keys, 0, n0, [&](int r, int n, float &v0, float &v1) {
         if (r < c.len)
@@ -421,8 +418,8 @@ extern "C" __global__ void __launch_bounds__(256) delta_join(delta_out o, delta_
         return;
     const bool keys = i >= all;
     const i64 at = keys ? i - all : i;
-    const int lane = threadIdx.x % 32, n = (int)(at / a.J), j = (int)(at % a.J),
-              group = a.H / a.J, col = ((keys ? a.J : 0) + j) * DIM + lane * 4;
+    const int lane = threadIdx.x % 32, n = (int)(at / a.J), j = (int)(at % a.J), group = a.H / a.J,
+              col = ((keys ? a.J : 0) + j) * DIM + lane * 4;
     if (sequence_of(a.bounds, a.S, n) < 0)
         return;
     const bf16 *from = (keys ? o.dk : o.dq) + ((i64)n * a.H + (i64)j * group) * DIM + lane * 4;

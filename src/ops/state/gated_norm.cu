@@ -27,8 +27,9 @@ DEV place place_of(const norm_args &a, i64 count)
 {
     const i64 i = a.by_warp ? blockIdx.x * (blockDim.x / 32LL) + threadIdx.x / 32 : blockIdx.x;
     const int group = (int)(i % a.groups), t = a.by_warp ? threadIdx.x % 32 : threadIdx.x;
-    return {i / a.groups, group,     group * a.E, t * AF_VEC,
-            (int)(a.by_warp ? 32 : blockDim.x) * AF_VEC, i >= count};
+    return {
+        i / a.groups, group, group * a.E, t * AF_VEC, (int)(a.by_warp ? 32 : blockDim.x) * AF_VEC,
+        i >= count};
 }
 DEV float group_sum(const norm_args &a, float v) { return a.by_warp ? warp_sum(v) : block_sum(v); }
 
