@@ -111,20 +111,18 @@ static const af_slot_name bamba_names[] = {
     {0},
 };
 
-static const af_slot_name mamba2_names[] = {
-    MAMBA_NAMES("mixer"),
-    {AF_SLOT_EMBED, "backbone.embeddings.weight", NULL},
-    {AF_SLOT_FINAL_NORM, "backbone.norm_f.weight", NULL},
-    {AF_SLOT_ATTN_NORM, "norm.weight", NULL},
-    {0},
-};
+#define BACKBONE_NAMES                                                                             \
+    MAMBA_NAMES("mixer"), {AF_SLOT_EMBED, "backbone.embeddings.weight", NULL},                     \
+        {AF_SLOT_FINAL_NORM, "backbone.norm_f.weight", NULL},                                      \
+    {                                                                                              \
+        AF_SLOT_ATTN_NORM, "norm.weight", NULL                                                     \
+    }
+
+static const af_slot_name mamba2_names[] = {BACKBONE_NAMES, {0}};
 
 static const af_slot_name mamba1_names[] = {
     {AF_SLOT_DT_BIAS, "mixer.dt_proj.bias", NULL}, /* the first one counts */
-    MAMBA_NAMES("mixer"),
-    {AF_SLOT_EMBED, "backbone.embeddings.weight", NULL},
-    {AF_SLOT_FINAL_NORM, "backbone.norm_f.weight", NULL},
-    {AF_SLOT_ATTN_NORM, "norm.weight", NULL},
+    BACKBONE_NAMES,
     {0},
 };
 
@@ -151,6 +149,12 @@ static const af_slot_name jamba_names[] = {
     .no_router_loss = true, .experts = "mixer.experts",                                            \
     .expert_part = {NULL, "up_proj", "down_proj"}, .names = nemotron_names, .fill = fill_one
 
+#define MAMBA1(type)                                                                               \
+    {                                                                                              \
+        .model_type = type, .stem = "backbone.", .peft_no_out = true, .peft_no_step = true,        \
+        .pre_norm = true, .names = mamba1_names, .fill = fill_selective                            \
+    }
+
 const af_arch af_rows_mamba[] = {
     {NEMOTRON_H("nemotron_h")},
     /* with experts, what llama.cpp calls it: see fill_one */
@@ -173,20 +177,8 @@ const af_arch af_rows_mamba[] = {
      .pre_norm = true,
      .names = mamba2_names,
      .fill = fill_one},
-    {.model_type = "mamba",
-     .stem = "backbone.",
-     .peft_no_out = true,
-     .peft_no_step = true,
-     .pre_norm = true,
-     .names = mamba1_names,
-     .fill = fill_selective},
-    {.model_type = "falcon_mamba",
-     .stem = "backbone.",
-     .peft_no_out = true,
-     .peft_no_step = true,
-     .pre_norm = true,
-     .names = mamba1_names,
-     .fill = fill_selective},
+    MAMBA1("mamba"),
+    MAMBA1("falcon_mamba"),
     {.model_type = "jamba",
      .peft_no_step = true,
      .pre_norm = true,

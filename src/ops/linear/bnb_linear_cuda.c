@@ -156,9 +156,9 @@ static int split_of(const af_cuda *cu, int64_t items, int64_t segments)
     int best = 1;
     int64_t least = INT64_MAX;
     for (int split = 1; split <= SPLIT_MAX; split *= 2) {
-        const int64_t teams = (int64_t)cu->sms * (warps / split);
+        const int64_t groups = (int64_t)cu->sms * (warps / split);
         const int64_t cost =
-            (items + teams - 1) / teams * ((segments + split - 1) / split + ITEM_COST);
+            (items + groups - 1) / groups * ((segments + split - 1) / split + ITEM_COST);
         if (cost < least) {
             least = cost;
             best = split;
@@ -316,9 +316,9 @@ static few90_plan few90_plan_of(const af_cuda *cu, const af_linear_group *g, int
     const int64_t rows = AF_ALIGN_UP((g->O + cu->sms - 1) / cu->sms, (int64_t)4);
     const int64_t tiles = (rows + FEW90_ROWS - 1) / FEW90_ROWS, units = g->I / FEW90_UNIT;
     for (int split = 1; split <= FEW90_WARPS && split <= units; split++)
-        for (int teams = 1; teams * split <= FEW90_WARPS && teams <= tiles; teams++) {
-            const few90_plan p = {(int)rows, teams * split, split};
-            const int64_t turns = (tiles + teams - 1) / teams * ((units + split - 1) / split);
+        for (int groups = 1; groups * split <= FEW90_WARPS && groups <= tiles; groups++) {
+            const few90_plan p = {(int)rows, groups * split, split};
+            const int64_t turns = (tiles + groups - 1) / groups * ((units + split - 1) / split);
             const int64_t cost = turns * AF_MAX(p.warps, FEW90_BUSY) * 4 + p.warps;
             if (few90_shared(p, tokens, g->I) <= cu->smem_max && cost < least) {
                 least = cost;

@@ -124,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1)
     next_may_begin();
     const int start = window_start(smem), warps = blockDim.x / 32;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, p = lane % 4;
-    const int team = warp / split, member = warp % split, teams = warps / split;
+    const int group = warp / split, member = warp % split, groups = warps / split;
     const int r0 = (int)blockIdx.x * rows;
     const int here = min(rows, O - r0), tiles = (here + ROWS - 1) / ROWS, units = I / UNIT;
     const int first = units * member / split, count = units * (member + 1) / split - first;
@@ -151,8 +151,8 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1)
     };
     ahead a = {};
     tile_at now = {}, next = {};
-    if (team < tiles) {
-        now = find(team);
+    if (group < tiles) {
+        now = find(group);
 #pragma unroll
         for (int i = 0; i < DEPTH; i++)
             if (i < count)
@@ -174,11 +174,11 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 1)
     const bool own = g % 2 == p / 2;
     const u8 *own_x = xs + token * pitch + (first * 4 + line) * X_LINE + p % 2 * 64;
     lane_x v = {};
-    for (int tile = team; tile < tiles; tile += teams) {
+    for (int tile = group; tile < tiles; tile += groups) {
         float acc[2][2] = {}; /* of rows, of segments */
-        const bool more = tile + teams < tiles;
+        const bool more = tile + groups < tiles;
         if (more)
-            next = find(tile + teams);
+            next = find(tile + groups);
         for (int u0 = 0; u0 < count; u0 += DEPTH) {
             __syncwarp(); /* the scales before have been read */
             float f[4];

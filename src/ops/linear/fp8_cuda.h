@@ -16,7 +16,7 @@ typedef struct af_fp8_rows {
 void af_fp8_cuda_join(af_graph *g);
 af_fp8_rows af_fp8_rows_made(const af_node *n);
 /* Layout: gives `maker` the two more outputs, and the product that reads its rows the inputs; false
- * where there is no space for them. */
+ * where a node has the most it can hold. */
 bool af_fp8_rows_add(af_graph *g, af_node *maker, af_node *product);
 /* The largest magnitude of each row of a product in FP8, as bits of f32: of LINEAR [2][rows], of
  * the two halves of its columns, of LINEAR_DX [1][rows]. An output that layout adds, NULL where it

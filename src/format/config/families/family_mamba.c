@@ -331,6 +331,13 @@ static void read_nemotron_h(af_config_source *s, af_hf_config *c)
     .kinds = {"layers_block_type", "hybrid_override_pattern"}, .sliding = AF_SLIDING_LISTED,       \
     .own_experts = true, .state_layers = true, .keys = read_nemotron_h
 
+#define MAMBA1(type)                                                                               \
+    {                                                                                              \
+        .model_type = type, .act = "silu", .eps = 1e-5, .theta = 1e4, .heads = 1, .kv_heads = 1,   \
+        .ffn = 1, .sliding = AF_SLIDING_LISTED, .tied = true, .own_experts = true,                 \
+        .state_layers = true, .keys = read_mamba1                                                  \
+    }
+
 const af_family af_families_mamba[] = {
     {NEMOTRON_H("nemotron_h")},
     /* with experts, what llama.cpp calls it */
@@ -368,30 +375,8 @@ const af_family af_families_mamba[] = {
      .own_experts = true,
      .state_layers = true,
      .keys = read_mamba2},
-    {.model_type = "mamba",
-     .act = "silu",
-     .eps = 1e-5,
-     .theta = 1e4,
-     .heads = 1,
-     .kv_heads = 1,
-     .ffn = 1,
-     .sliding = AF_SLIDING_LISTED,
-     .tied = true,
-     .own_experts = true,
-     .state_layers = true,
-     .keys = read_mamba1},
-    {.model_type = "falcon_mamba",
-     .act = "silu",
-     .eps = 1e-5,
-     .theta = 1e4,
-     .heads = 1,
-     .kv_heads = 1,
-     .ffn = 1,
-     .sliding = AF_SLIDING_LISTED,
-     .tied = true,
-     .own_experts = true,
-     .state_layers = true,
-     .keys = read_mamba1},
+    MAMBA1("mamba"),
+    MAMBA1("falcon_mamba"),
     {.model_type = "jamba",
      .act = "silu",
      .eps = 1e-6,
