@@ -311,16 +311,16 @@ void af_tensor_view_close(af_tensor_view *v)
 
 /* Norms that GGUF stores as 1 + w, A_log as -exp(w): the bits that were lost, where the writer kept
  * them. */
-static void add_rest(const af_tensor_view *v, float *out)
+static void add_rest(const af_tensor_view *v, int64_t from, int64_t n, float *out)
 {
     char key[512];
+    const int64_t cols = af_model_tensor_cols(v->t), all = af_model_tensor_rows(v->t) * cols;
     snprintf(key, sizeof key, AF_GGUF_REST_KEY "%s", v->in->spec.tensor[v->t->spec].gguf);
     const af_gguf_kv *kv = af_gguf_find_kv(af_weights_gguf(v->in->weights), key);
-    if (!kv || kv->type != AF_GGUF_ARRAY || kv->item != AF_GGUF_F32 ||
-        kv->count != (uint64_t)af_model_tensor_cols(v->t))
+    if (!kv || kv->type != AF_GGUF_ARRAY || kv->item != AF_GGUF_F32 || kv->count != (uint64_t)all)
         return;
-    for (uint64_t i = 0; i < kv->count; i++)
-        out[i] += (float)af_gguf_item_float(kv, i);
+    for (int64_t i = 0; i < n * cols; i++)
+        out[i] += (float)af_gguf_item_float(kv, (uint64_t)(from * cols + i));
 }
 
 /* Rows of matrices that lie turned in a folder, one after another: columns of ours. */
@@ -373,8 +373,9 @@ void af_tensor_view_rows(const af_tensor_view *v, int64_t from, int64_t n, float
         (v->in->spec.tensor[t->spec].flat ? flat_rows : columns_as_rows)(v, from, n, out);
     } else {
         af_model_reader_rows(v->in, t->spec, t->spec_row + from, n, out);
-        if (t->ndim == 1 && (v->in->layout[t->spec].add != 0 || v->in->layout[t->spec].minus_exp))
-            add_rest(v, out);
+        const af_tensor_layout *e = &v->in->layout[t->spec];
+        if (e->minus_exp || (t->ndim == 1 && e->add != 0))
+            add_rest(v, from, n, out);
     }
     af_overlay_apply(&v->overlay, out, from, n, cols);
 }

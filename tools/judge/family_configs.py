@@ -742,6 +742,8 @@ def mamba(j, r, kind="MambaConfig"):
     for k in ("rope_parameters", "num_attention_heads", "num_key_value_heads", "intermediate_size", "max_position_embeddings",
               "head_dim", "attention_dropout"):
         c.pop(k)
+    if kind == "FalconMambaConfig" and r.random() < .6:  # llama.cpp has one epsilon for all norms
+        c["layer_norm_epsilon"] = 1e-6
     return getattr(T, kind)(**c, state_size=r.choice([3, 16]), conv_kernel=r.choice([2, 4]), expand=r.choice([1, 2]),
                             use_bias=r.random() < .3, use_conv_bias=r.random() < .7, time_step_rank=r.choice(["auto", 5]))
 

@@ -104,6 +104,8 @@ static af_status check_sizes(const af_model_spec *a, const af_model_spec *b, af_
         {"their values", (double)a->state.head_dim, (double)b->state.head_dim},
         {"key heads of states", (double)a->state.key_heads, (double)b->state.key_heads},
         {"their keys", (double)a->state.key_dim, (double)b->state.key_dim},
+        {"time_step_rank (mamba_dt_rank)", (double)a->state.step_rank, (double)b->state.step_rank},
+        {"mixer_rms_eps", a->state.step_eps, b->state.step_eps},
         {"time_step_min (time_step_limit)", a->state.step_min, b->state.step_min},
         {"the largest time step (time_step_limit)", a->state.step_max, b->state.step_max},
         {"moe_latent_size", (double)a->router.latent, (double)b->router.latent},
@@ -288,7 +290,9 @@ static const taker *taker_of(const char *arch)
         {"minimax-m2", .untied = true},
         {"llama4", .freqs = true, .tied = true, .untied = true},
         {"minicpm3", .factors = true, .tied = true, .untied = true},
+        {"mamba", .convs = true, .tied = true, .untied = true},
         {"mamba2", .convs = true, .tied = true, .untied = true},
+        {"jamba", .convs = true, .square = true, .tied = true, .untied = true},
         {"dots1", .untied = true},
         {"exaone-moe", .freqs = true, .untied = true},
         {"mellum", .untied = true},
@@ -362,9 +366,11 @@ af_status af_gguf_check_supported(const af_model_spec *s, af_error *err)
     else if (strcmp(s->arch->gguf, "llama4") == 0 && s->layers < 4)
         what = "model of fewer than 4 layers";
     else if (s->recurrent && !has_slot(s, AF_SLOT_CONV_BIAS) &&
-             (strncmp(s->arch->gguf, "nemotron_h", 10) == 0 ||
+             (strncmp(s->arch->gguf, "nemotron_h", 10) == 0 || s->state.inner ||
               strcmp(s->arch->gguf, "mamba2") == 0))
         what = "convolutions without biases (use_conv_bias false)";
+    else if (s->state.inner && s->state.inner != 2 * s->width)
+        what = "Mamba layers of other than twice the width (expand)";
     else if (t->convs && !s->recurrent)
         what = "model without Mamba layers";
     else if (delta && s->state.key_dim != s->state.head_dim)

@@ -222,8 +222,8 @@ static bool is_one_of(const char *arch, const char *const *list)
 static void put_experts(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
 {
     enum { SIGMOID = 2 };
-    static const char *const one_width[] = {"llama", "granitehybrid", "granitemoe",
-                                            "olmoe", "dbrx",          NULL};
+    static const char *const one_width[] = {"llama", "granitehybrid", "granitemoe", "olmoe",
+                                            "dbrx",  "jamba",         NULL};
     static const char *const deepseek[] = {"glm4moe", "deepseek2",  "mistral4",       "dots1",
                                            "afmoe",   "exaone-moe", "nemotron_h_moe", NULL};
     const char *a = p->arch;
@@ -327,7 +327,7 @@ af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_h
     char title[256], label[32];
     const bool gemma = strncmp(p.arch, "gemma", 5) == 0;
     const bool latent = s->latent.kv_lora_rank > 0, gemma4 = strcmp(p.arch, "gemma4") == 0;
-    const bool bare = strcmp(p.arch, "mamba2") == 0; /* neither attention nor an MLP */
+    const bool bare = strncmp(p.arch, "mamba", 5) == 0; /* neither attention nor an MLP */
     const bool own_head = has_key(c, "head_dim") || gemma || s->head_dim * s->heads != s->width;
     if (c->rope.type == AF_ROPE_DYNAMIC)
         af_log_write(AF_LOG_WARN,

@@ -38,6 +38,27 @@ static void put_ssm(meta_writer *p, const af_state_keys *k)
     put_u32(p, "ssm.inner_size", k->heads * k->head_dim);
 }
 
+static void put_selective(meta_writer *p, const af_state_keys *k)
+{
+    put_u32(p, "ssm.conv_kernel", k->conv_kernel);
+    put_u32(p, "ssm.state_size", k->key_dim);
+    put_u32(p, "ssm.time_step_rank", k->step_rank);
+    put_u32(p, "ssm.inner_size", k->inner);
+}
+
+/* Whether time steps, keys and queries are normed, which they are without weights. */
+static void put_mamba(meta_writer *p, const af_model_spec *s)
+{
+    const double eps = s->state.step_eps;
+    put_selective(p, &s->state);
+    put_bool(p, "ssm.dt_b_c_rms", eps > 0);
+    if (eps > 0 && eps != s->eps)
+        af_log_write(AF_LOG_WARN,
+                     "llama.cpp takes layer_norm_epsilon (%g) for the norms of time steps, too, "
+                     "which have mixer_rms_eps (%g) here",
+                     s->eps, eps);
+}
+
 /* Layers of one half alone: those with an MLP or experts have its width, others 0. */
 static void put_nemotron(meta_writer *p, const af_model_spec *s)
 {
@@ -89,10 +110,14 @@ void af_meta_put_state(meta_writer *p, const af_model_spec *s, const af_hf_confi
         put_delta_net(p, s, c);
     if (strncmp(p->arch, "nemotron_h", 10) == 0)
         put_nemotron(p, s);
-    if (strcmp(p->arch, "mamba2") == 0) {
+    if (strncmp(p->arch, "mamba", 5) == 0 || strcmp(p->arch, "jamba") == 0)
         put_u32(p, "vocab_size", c->vocab_size);
+    if (strcmp(p->arch, "mamba2") == 0)
         put_ssm(p, &s->state);
-    }
+    if (strcmp(p->arch, "mamba") == 0)
+        put_mamba(p, s);
+    if (strcmp(p->arch, "jamba") == 0)
+        put_selective(p, &s->state);
     if (strcmp(p->arch, "granitehybrid") == 0) {
         put_u32(p, "vocab_size", c->vocab_size);
         put_ssm(p, &s->state);

@@ -176,6 +176,13 @@ static void list_tensor(gguf_export *j, int i)
     t->add = norm && s->ndim == 1 && arch->gguf_norm_one ? 1.0f : 0.0f;
     t->order = af_gguf_order_of(j->spec, s);
     t->minus_exp = s->slot == AF_SLOT_A_LOG;
+    if (t->minus_exp && s->ndim == 2) { /* of Mamba-1 a matrix, whose values stay f32 */
+        t->vector = true;
+        t->cols *= t->rows;
+        t->rows = 1;
+        t->dtype = AF_DTYPE_F32;
+        t->fell_back = false;
+    }
     if (t->minus_exp && af_model_reader_is_gguf(j->in) && !j->in->adapter) /* to the bit */
         t->raw = af_weights_find(j->in->weights, s->gguf);
 }
@@ -308,7 +315,8 @@ static void read_vector(const gguf_export *j, float *out, float *scratch)
         return;
     }
     const gguf_target as_rows = {.rows = t->cols, .heads = t->heads, .part = -1, .order = t->order};
-    af_model_reader_merged_rows(j->in, t->spec, 0, 1, scratch);
+    const af_tensor_spec *s = &j->spec->tensor[t->spec];
+    af_model_reader_merged_rows(j->in, t->spec, 0, s->ndim == 2 ? s->dim[0] : 1, scratch);
     for (int64_t i = 0; i < t->cols; i++)
         out[i] = scratch[spec_row(j, &as_rows, i)];
     for (int64_t i = 0; i < t->cols; i++)

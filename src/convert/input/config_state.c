@@ -66,20 +66,69 @@ static void put_nemotron(json_t *o, const af_hf_config *c)
         put_int(o, "moe_latent_size", c->router.latent);
 }
 
-static void put_mamba2(json_t *o, const af_hf_config *c)
+/* Mamba layers alone. */
+static void put_bare(json_t *o, const af_hf_config *c)
 {
     const af_state_keys *k = &c->state;
     put_int(o, "conv_kernel", k->conv_kernel);
     put_int(o, "state_size", k->key_dim);
-    put_int(o, "n_groups", k->key_heads);
-    put_int(o, "num_heads", k->heads);
-    put_int(o, "head_dim", k->head_dim);
     put_int(o, "expand", k->heads * k->head_dim / AF_MAX(c->hidden_size, 1));
+    if (k->inner) {
+        put_int(o, "time_step_rank", k->step_rank);
+        json_object_del(o, "head_dim");
+    } else {
+        put_int(o, "n_groups", k->key_heads);
+        put_int(o, "num_heads", k->heads);
+        put_int(o, "head_dim", k->head_dim);
+    }
+    if (k->step_eps > 0)
+        json_object_set_new(o, "mixer_rms_eps", json_real(k->step_eps));
     json_object_set_new(o, "use_conv_bias", json_boolean(k->conv_bias));
     json_object_set_new(o, "layer_norm_epsilon", json_real((double)(float)c->rms_norm_eps));
     json_object_del(o, "num_attention_heads");
     json_object_del(o, "num_key_value_heads");
     json_object_del(o, "intermediate_size");
+}
+
+/* Every so many layers, from which on: those of a list of which `has` says whether they are of the
+ * kind. Without any, one after the last. */
+static void put_period(json_t *o, const af_hf_config *c, const char *period, const char *offset,
+                       bool (*has)(const af_hf_config *, int64_t))
+{
+    const int64_t n = c->num_hidden_layers;
+    int64_t first = 0, next;
+    while (first < n && !has(c, first))
+        first++;
+    next = first + 1;
+    while (next < n && !has(c, next))
+        next++;
+    put_int(o, period, next < n ? next - first : AF_MAX(n, first + 1));
+    put_int(o, offset, first);
+}
+
+static bool attends(const af_hf_config *c, int64_t i) { return c->layer_types[i] == AF_LAYER_FULL; }
+
+static bool has_experts(const af_hf_config *c, int64_t i)
+{
+    for (int k = 0; k < c->mlp_only_count; k++)
+        if (c->mlp_only_layers[k] == i)
+            return false;
+    return true;
+}
+
+static void put_jamba(json_t *o, const af_hf_config *c)
+{
+    const af_state_keys *k = &c->state;
+    put_int(o, "mamba_d_conv", k->conv_kernel);
+    put_int(o, "mamba_d_state", k->key_dim);
+    put_int(o, "mamba_dt_rank", k->step_rank);
+    put_int(o, "mamba_expand", k->inner / AF_MAX(c->hidden_size, 1));
+    json_object_set_new(o, "mamba_conv_bias", json_boolean(k->conv_bias));
+    json_object_set_new(o, "mamba_proj_bias", json_false());
+    put_int(o, "num_experts", c->num_experts);
+    put_int(o, "num_experts_per_tok", c->num_experts_per_tok);
+    put_period(o, c, "attn_layer_period", "attn_layer_offset", attends);
+    put_period(o, c, "expert_layer_period", "expert_layer_offset", has_experts);
 }
 
 void af_config_state(json_t *o, const af_hf_config *c)
@@ -95,8 +144,10 @@ void af_config_state(json_t *o, const af_hf_config *c)
         put_int(o, "num_dense_layers", c->mlp_only_count);
         json_object_set_new(o, "use_expert_bias", json_true());
     }
-    if (strcmp(c->model_type, "mamba2") == 0)
-        put_mamba2(o, c);
+    if (strncmp(c->model_type, "mamba", 5) == 0 || strcmp(c->model_type, "falcon_mamba") == 0)
+        put_bare(o, c);
+    if (strcmp(c->model_type, "jamba") == 0)
+        put_jamba(o, c);
     if (strcmp(c->model_type, "nemotron_h") == 0)
         put_nemotron(o, c);
     if (strcmp(c->model_type, "granitemoehybrid") == 0)

@@ -45,6 +45,17 @@ static af_status get_kv_heads(state_source *s, af_layer_type other)
     return AF_OK;
 }
 
+static bool any_layer_has(const state_source *s, const char *tensor)
+{
+    char name[96];
+    bool found = false;
+    for (int64_t i = 0; i < s->c->num_hidden_layers && !found; i++) {
+        snprintf(name, sizeof name, "blk.%" PRId64 ".%s", i, tensor);
+        found = af_gguf_find(s->g, name) != NULL;
+    }
+    return found;
+}
+
 /* ---- short convolutions ---- */
 
 static af_status get_conv(state_source *s)
@@ -146,15 +157,10 @@ static af_status get_mamba(state_source *s)
 {
     af_status st = AF_OK;
     af_hf_config *c = s->c;
-    const uint64_t n = (uint64_t)c->num_hidden_layers;
     AF_TRY(get_kv_heads(s, AF_LAYER_MAMBA));
     AF_TRY(get_ssm(s));
     c->state.norm_groups = c->state.key_heads;
-    for (uint64_t i = 0; i < n && !c->state.conv_bias; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "blk.%" PRIu64 ".ssm_conv1d.bias", i);
-        c->state.conv_bias = af_gguf_find(s->g, name) != NULL;
-    }
+    c->state.conv_bias = any_layer_has(s, "ssm_conv1d.bias");
     if (c->num_experts) {
         c->moe_intermediate_size = c->intermediate_size;
         AF_TRY(get_size(s, "expert_shared_feed_forward_length", AF_CONFIG_WIDTH_MAX,
@@ -168,35 +174,83 @@ done:
     return st;
 }
 
-/* Mamba layers alone: sizes of attention and of an MLP are nobody's. */
+/* ---- Mamba-1 ---- */
+
+/* Channels, states of one, and the rank of time steps. */
+static af_status get_selective(state_source *s)
+{
+    af_status st = AF_OK;
+    af_state_keys *k = &s->c->state;
+    const int64_t D = s->c->hidden_size;
+    AF_TRY(get_size(s, "ssm.conv_kernel", AF_STATE_KERNEL_MAX, &k->conv_kernel));
+    AF_TRY(get_size(s, "ssm.state_size", AF_STATE_DIM_MAX, &k->key_dim));
+    AF_TRY(get_size(s, "ssm.time_step_rank", AF_CONFIG_WIDTH_MAX, &k->step_rank));
+    AF_TRY(get_size(s, "ssm.inner_size", 64 * (int64_t)AF_CONFIG_WIDTH_MAX, &k->inner));
+    if (D < 1 || k->inner % D || k->inner / D > 64)
+        return af_fail(s->err, AF_EFORMAT,
+                       "%s is %" PRId64 ", not embedding_length %" PRId64 " times 1 to 64", s->key,
+                       k->inner, D);
+    k->heads = k->inner; /* states are [heads][key_dim] */
+    k->head_dim = k->key_heads = 1;
+done:
+    return st;
+}
+
+/* Layers without a router have no experts. */
+static af_status get_jamba(state_source *s)
+{
+    af_status st = AF_OK;
+    af_hf_config *c = s->c;
+    const int64_t n = c->num_hidden_layers;
+    int64_t *dense = af_arena_take(&c->arena, (uint64_t)n * sizeof *dense);
+    if (!dense)
+        return af_fail_nomem(s->err, "dense layers", (uint64_t)n * sizeof *dense);
+    AF_TRY(get_kv_heads(s, AF_LAYER_MAMBA));
+    AF_TRY(get_selective(s));
+    AF_TRY(no_rotation(s));
+    c->state.conv_bias = any_layer_has(s, "ssm_conv1d.bias");
+    c->state.step_norms = true;
+    c->state.step_eps = c->rms_norm_eps;
+    if (c->num_experts < 2)
+        c->num_experts = c->num_experts_per_tok = 1;
+    c->moe_intermediate_size = c->intermediate_size;
+    c->decoder_sparse_step = 1;
+    c->norm_topk_prob = false;
+    for (int64_t i = 0; i < n; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%" PRId64 ".ffn_gate_inp.weight", i);
+        if (c->num_experts == 1 || !af_gguf_find(s->g, name))
+            dense[c->mlp_only_count++] = i;
+    }
+    c->mlp_only_layers = dense;
+done:
+    return st;
+}
+
+/* ---- Mamba layers alone ---- */
+
+/* Sizes of attention and of an MLP are nobody's. llama.cpp has one epsilon for all norms of
+ * falcon_mamba; that of its time steps is the one of the models. */
 static af_status get_bare_mamba(state_source *s)
 {
     af_status st = AF_OK;
     af_hf_config *c = s->c;
-    AF_TRY(get_ssm(s));
+    AF_TRY(strcmp(s->arch, "mamba") == 0 ? get_selective(s) : get_ssm(s));
+    if (strcmp(c->model_type, "falcon_mamba") == 0)
+        c->state.step_eps = 1e-6;
     AF_TRY(no_rotation(s));
     for (int64_t i = 0; i < c->num_hidden_layers; i++)
         s->types[i] = AF_LAYER_MAMBA;
     c->num_attention_heads = c->num_key_value_heads = c->intermediate_size = 1;
     c->head_dim = 2;
-    c->state.norm_groups = c->state.key_heads;
+    if (!c->state.inner)
+        c->state.norm_groups = c->state.key_heads;
     c->state.conv_bias = af_gguf_find(s->g, "blk.0.ssm_conv1d.bias") != NULL;
 done:
     return st;
 }
 
 /* ---- layers of one half alone ---- */
-
-static bool any_layer_has(const state_source *s, const char *tensor)
-{
-    char name[96];
-    bool found = false;
-    for (int64_t i = 0; i < s->c->num_hidden_layers && !found; i++) {
-        snprintf(name, sizeof name, "blk.%" PRId64 ".%s", i, tensor);
-        found = af_gguf_find(s->g, name) != NULL;
-    }
-    return found;
-}
 
 /* Layers with an MLP or experts have its width, and no heads. */
 static af_status get_mlp_layers(state_source *s)
@@ -269,6 +323,7 @@ af_status af_config_gguf_state(af_hf_config *c, const af_gguf *g, const char *ar
     return strncmp(arch, "qwen", 4) == 0          ? get_delta(&s)
            : strncmp(arch, "nemotron_h", 10) == 0 ? get_nemotron(&s)
            : strcmp(arch, "granitehybrid") == 0   ? get_mamba(&s)
-           : strcmp(arch, "mamba2") == 0          ? get_bare_mamba(&s)
+           : strncmp(arch, "mamba", 5) == 0       ? get_bare_mamba(&s)
+           : strcmp(arch, "jamba") == 0           ? get_jamba(&s)
                                                   : get_conv(&s);
 }

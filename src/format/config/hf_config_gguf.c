@@ -348,6 +348,9 @@ static const char *const classes[][2] = {
     {"hy_v3", "HYV3ForCausalLM"},
     {"minicpm3", "MiniCPM3ForCausalLM"},
     {"mamba2", "Mamba2ForCausalLM"},
+    {"mamba", "MambaForCausalLM"},
+    {"falcon_mamba", "FalconMambaForCausalLM"},
+    {"jamba", "JambaForCausalLM"},
     {"glm4_moe", "Glm4MoeForCausalLM"},
     {"granitemoe", "GraniteMoeForCausalLM"},
     {"granitemoeshared", "GraniteMoeSharedForCausalLM"},
@@ -398,6 +401,8 @@ static af_status fill(af_hf_config *c, const af_gguf *g, af_error *err)
     if (strcmp(s.arch, "granitemoe") == 0 &&
         get_int(&s, "expert_shared_feed_forward_length", 0) > 0)
         f = af_family_find("granitemoeshared");
+    if (strcmp(s.arch, "mamba") == 0 && af_gguf_bool(g, "mamba.ssm.dt_b_c_rms", false))
+        f = af_family_find("falcon_mamba");
     if (is_latent(&s))
         f = af_family_find(latent_family(&s));
     c->from_gguf = true;

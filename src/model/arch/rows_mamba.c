@@ -151,8 +151,8 @@ static const af_slot_name jamba_names[] = {
 
 #define MAMBA1(type)                                                                               \
     {                                                                                              \
-        .model_type = type, .stem = "backbone.", .peft_no_out = true, .peft_no_step = true,        \
-        .pre_norm = true, .names = mamba1_names, .fill = fill_selective                            \
+        .model_type = type, .gguf = "mamba", .stem = "backbone.", .peft_no_out = true,             \
+        .peft_no_step = true, .pre_norm = true, .names = mamba1_names, .fill = fill_selective      \
     }
 
 const af_arch af_rows_mamba[] = {
@@ -180,6 +180,7 @@ const af_arch af_rows_mamba[] = {
     MAMBA1("mamba"),
     MAMBA1("falcon_mamba"),
     {.model_type = "jamba",
+     .gguf = "jamba",
      .peft_no_step = true,
      .pre_norm = true,
      .moe = true,

@@ -187,7 +187,8 @@ static void read_mamba1(af_config_source *s, af_hf_config *c)
         if (!(k->step_eps > 0) || k->step_eps > 1)
             af_config_wrong(s, "mixer_rms_eps", "a positive number");
     }
-    c->head_dim = 2; /* of attention, which there is none of */
+    c->intermediate_size = 1; /* of an MLP, as head_dim of attention: there is none */
+    c->head_dim = 2;
     af_layer_type *types = af_config_take_types(s, c);
     for (int64_t i = 0; types && i < c->num_hidden_layers; i++)
         types[i] = AF_LAYER_MAMBA;
@@ -333,8 +334,8 @@ static void read_nemotron_h(af_config_source *s, af_hf_config *c)
 
 #define MAMBA1(type)                                                                               \
     {                                                                                              \
-        .model_type = type, .act = "silu", .eps = 1e-5, .theta = 1e4, .heads = 1, .kv_heads = 1,   \
-        .ffn = 1, .sliding = AF_SLIDING_LISTED, .tied = true, .own_experts = true,                 \
+        .model_type = type, .gguf = "mamba", .act = "silu", .eps = 1e-5, .theta = 1e4, .heads = 1, \
+        .kv_heads = 1, .ffn = 1, .sliding = AF_SLIDING_LISTED, .tied = true, .own_experts = true,  \
         .state_layers = true, .keys = read_mamba1                                                  \
     }
 
@@ -378,6 +379,7 @@ const af_family af_families_mamba[] = {
     MAMBA1("mamba"),
     MAMBA1("falcon_mamba"),
     {.model_type = "jamba",
+     .gguf = "jamba",
      .act = "silu",
      .eps = 1e-6,
      .theta = 1e4,
