@@ -466,4 +466,41 @@ done:
     return st;
 }
 
-/* ---- chat template ---- */
+/* ---- of another file ---- */
+
+af_status af_gguf_put_copy(af_gguf_writer *w, const af_gguf *g, const char *template_dir,
+                           int file_type, af_error *err)
+{
+    af_status st = AF_OK;
+    for (int i = 0; i < af_gguf_kv_count(g); i++) {
+        const af_gguf_kv *kv = af_gguf_kv_at(g, i);
+        if (strncmp(kv->key, "quantize.imatrix.", 17) != 0 &&
+            strcmp(kv->key, "general.file_type") != 0 &&
+            strcmp(kv->key, "general.quantization_version") != 0 &&
+            strcmp(kv->key, "general.alignment") != 0 &&
+            !(template_dir && af_gguf_is_template_key(kv->key)))
+            AF_TRY(af_gguf_put_kv(w, kv, err));
+    }
+    if (template_dir)
+        AF_TRY(af_gguf_put_template(w, template_dir, err));
+    AF_TRY(af_gguf_put_u32(w, "general.file_type", (uint32_t)file_type, err));
+    AF_TRY(af_gguf_put_u32(w, "general.quantization_version", 2, err));
+done:
+    return st;
+}
+
+af_status af_gguf_put_imatrix(af_gguf_writer *w, const af_imatrix *m, const char *file,
+                              af_error *err)
+{
+    af_status st = AF_OK;
+    if (!m)
+        return AF_OK;
+    if (file)
+        AF_TRY(af_gguf_put_str(w, "quantize.imatrix.file", file, strlen(file), err));
+    if (m->dataset)
+        AF_TRY(af_gguf_put_str(w, "quantize.imatrix.dataset", m->dataset, strlen(m->dataset), err));
+    AF_TRY(af_gguf_put_u32(w, "quantize.imatrix.entries_count", (uint32_t)m->count, err));
+    AF_TRY(af_gguf_put_u32(w, "quantize.imatrix.chunks_count", (uint32_t)m->chunks, err));
+done:
+    return st;
+}

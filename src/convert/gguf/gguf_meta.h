@@ -3,6 +3,7 @@
 #ifndef AF_GGUF_META_H
 #define AF_GGUF_META_H
 
+#include "convert/quantize/imatrix.h"
 #include "format/weights/gguf.h"
 #include "model/model_reader.h"
 
@@ -31,6 +32,13 @@ AF_CHECKED af_status af_gguf_put_files(af_gguf_writer *w, const af_text_dirs *h,
  */
 bool af_gguf_is_template_key(const char *key);
 AF_CHECKED af_status af_gguf_put_template(af_gguf_writer *w, const char *texts, af_error *err);
+/* The keys of a GGUF file as they are, but for the type of its weights and, with template_dir, its
+ * chat template. */
+AF_CHECKED af_status af_gguf_put_copy(af_gguf_writer *w, const af_gguf *g, const char *template_dir,
+                                      int file_type, af_error *err);
+/* The keys llama.cpp's quantiser leaves; m NULL: none. */
+AF_CHECKED af_status af_gguf_put_imatrix(af_gguf_writer *w, const af_imatrix *m, const char *file,
+                                         af_error *err);
 /* "Qwen2.5 0.5B Instruct" from "Qwen2.5-0.5B-Instruct". */
 void af_model_title(char *out, size_t size, const char *folder);
 /* "1.5B", "135M", "127K". */

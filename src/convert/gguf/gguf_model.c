@@ -455,47 +455,6 @@ done:
 
 /* ---- metadata ---- */
 
-/* Of a GGUF file: as it is, but the type. */
-static af_status copy_keys(gguf_export *j, const af_gguf *g, af_error *err)
-{
-    af_status st = AF_OK;
-    for (int i = 0; i < af_gguf_kv_count(g); i++) {
-        const af_gguf_kv *kv = af_gguf_kv_at(g, i);
-        if (strncmp(kv->key, "quantize.imatrix.", 17) != 0 &&
-            strcmp(kv->key, "general.file_type") != 0 &&
-            strcmp(kv->key, "general.quantization_version") != 0 &&
-            strcmp(kv->key, "general.alignment") != 0 &&
-            !(j->in->template_dir && af_gguf_is_template_key(kv->key)))
-            AF_TRY(af_gguf_put_kv(j->w, kv, err));
-    }
-    if (j->in->template_dir)
-        AF_TRY(af_gguf_put_template(j->w, j->in->template_dir, err));
-    AF_TRY(af_gguf_put_u32(j->w, "general.file_type", (uint32_t)af_mix_get(j->o->mix)->file_type,
-                           err));
-    AF_TRY(af_gguf_put_u32(j->w, "general.quantization_version", 2, err));
-done:
-    return st;
-}
-
-/* The keys llama.cpp's quantiser leaves. */
-static af_status put_imatrix_keys(gguf_export *j, af_error *err)
-{
-    af_status st = AF_OK;
-    const af_imatrix *m = j->o->imatrix;
-    const char *file = j->o->imatrix_file;
-    if (!m)
-        return AF_OK;
-    if (file)
-        AF_TRY(af_gguf_put_str(j->w, "quantize.imatrix.file", file, strlen(file), err));
-    if (m->dataset)
-        AF_TRY(
-            af_gguf_put_str(j->w, "quantize.imatrix.dataset", m->dataset, strlen(m->dataset), err));
-    AF_TRY(af_gguf_put_u32(j->w, "quantize.imatrix.entries_count", (uint32_t)m->count, err));
-    AF_TRY(af_gguf_put_u32(j->w, "quantize.imatrix.chunks_count", (uint32_t)m->chunks, err));
-done:
-    return st;
-}
-
 /* w + 1 and -exp(w) have not all the bits of w: what is missing, so that the folder can come back
  * as it was. */
 static af_status put_norm_rest(gguf_export *j, const gguf_target *t, af_error *err)
@@ -530,7 +489,8 @@ static af_status put_meta(gguf_export *j, af_error *err)
     const af_text_dirs dirs = {in->path, in->template_dir, in->tokenizer_dir};
     const bool whole = !af_dtype_is_block(af_mix_get(j->o->mix)->base);
     if (af_model_reader_is_gguf(in))
-        return copy_keys(j, af_weights_gguf(in->weights), err);
+        return af_gguf_put_copy(j->w, af_weights_gguf(in->weights), in->template_dir,
+                                af_mix_get(j->o->mix)->file_type, err);
     AF_TRY(af_gguf_check_supported(j->spec, err));
     AF_TRY(af_gguf_put_arch(j->w, j->spec, &in->config, in->path, af_mix_get(j->o->mix)->file_type,
                             err));
@@ -549,7 +509,7 @@ static af_status write_file(gguf_export *j, const char *out, af_error *err)
     af_status st = AF_OK;
     AF_TRY(af_gguf_writer_new(&j->w, out, err));
     AF_TRY(put_meta(j, err));
-    AF_TRY(put_imatrix_keys(j, err));
+    AF_TRY(af_gguf_put_imatrix(j->w, j->o->imatrix, j->o->imatrix_file, err));
     for (int i = 0; i < j->count; i++)
         AF_TRY(af_gguf_put_tensor(j->w, j->list[i].name, j->list[i].dtype, j->list[i].dim,
                                   j->list[i].ndim, err));
