@@ -67,19 +67,10 @@ bool af_model_reader_is_mxfp4(const af_model_reader *in, int tensor)
            !af_model_reader_overlay(in, tensor).module;
 }
 
-/* llama.cpp stores row (head, i, half) where Hugging Face has (head, half, i). */
-static int64_t unpermute(int64_t r, int64_t rows, int64_t heads)
-{
-    const int64_t E = rows / heads, h = r / E, half = r % E / (E / 2), i = r % E % (E / 2);
-    return h * E + i * 2 + half;
-}
-
 const void *af_tensor_layout_row(const af_tensor_layout *t, int64_t r)
 {
     int64_t part = r / t->part_rows, row = r % t->part_rows;
     uint64_t bytes = 0;
-    if (t->heads)
-        row = unpermute(r, t->rows, t->heads);
     if (t->order.keys && !t->order.columns)
         row = af_gguf_order_there(&t->order, r);
     if (t->cut.count) {

@@ -12,7 +12,6 @@ struct af_tensor_layout {
     const af_stored **part; /* [parts], equal rows and type each; none when packed */
     int parts;
     int64_t part_rows; /* rows of the spec's tensor that come from one part */
-    int64_t heads;     /* > 0: rows are interleaved per head as llama.cpp has them */
     bool row_halves;   /* GGUF biases of experts: part 0 has the gates of a row, part 1 the ups */
     /* GGUF kv_b_proj: part 0 has the keys of each head transposed, part 1 the values */
     const af_latent_keys *kv_split;
@@ -31,7 +30,7 @@ struct af_tensor_layout {
 /* Rows and values of the file are those of the spec. */
 static inline bool af_tensor_layout_is_plain(const af_tensor_layout *t)
 {
-    return t->heads == 0 && t->add == 0 && !t->minus_exp && t->order.keys == 0;
+    return t->add == 0 && !t->minus_exp && t->order.keys == 0;
 }
 
 /* The type the rows are stored in. */

@@ -5,6 +5,7 @@
 
 #include "convert/gguf/gguf_check.h"
 #include "convert/input/gguf_text.h"
+#include "model/arch/gguf_order.h"
 #include "model/family_case.h"
 
 #include <dirent.h>
@@ -118,6 +119,8 @@ static void test_changed_families(void **state)
     (void)state;
     static const char *const cases[][2] = {
         {"mamba", "{\"use_bias\":false}"},
+        {"bamba", "{\"mamba_proj_bias\":false,\"time_step_limit\":null,"
+                  "\"num_attention_heads\":3,\"num_key_value_heads\":1}"},
         {"jamba", "{\"mamba_proj_bias\":false}"},
         {"jamba", "{\"mamba_proj_bias\":false,\"num_experts\":1,\"tie_word_embeddings\":true}"},
     };
@@ -128,6 +131,18 @@ static void test_changed_families(void **state)
         CHECK_MSG(there_and_back(cases[i][0], path, cases[i][1], &d), "%s: refused", cases[i][0]);
     }
     scratch_free(&d);
+}
+
+/* llama.cpp turns neighbours: rows of the halves that turn take turns, the others stay. */
+static void test_rows_that_turn(void **state)
+{
+    (void)state;
+    static const int64_t file[] = {0, 2, 1, 3, 4, 5, 6, 7};
+    const af_gguf_order o = {.keys = 2, .per_key = 1, .size = 8, .pairs = 4};
+    for (int64_t r = 0; r < 16; r++) {
+        assert_int_equal(af_gguf_order_here(&o, r), r / 8 * 8 + file[r % 8]);
+        assert_int_equal(af_gguf_order_there(&o, af_gguf_order_here(&o, r)), r);
+    }
 }
 
 /* A Conv1D would be read as another matrix. */
@@ -227,9 +242,9 @@ static void test_hostile_metadata(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_families),
-                                       cmocka_unit_test(test_changed_families),
-                                       cmocka_unit_test(test_hostile_metadata),
-                                       cmocka_unit_test(test_turned_matrices_are_not_packed)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_families), cmocka_unit_test(test_changed_families),
+        cmocka_unit_test(test_rows_that_turn), cmocka_unit_test(test_hostile_metadata),
+        cmocka_unit_test(test_turned_matrices_are_not_packed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,12 +43,8 @@ static double common_alpha(const af_adapter *a)
 static int64_t source_row(const af_adapter *a, int module, int64_t r)
 {
     const af_module_spec *m = &a->spec->module[module];
-    const int64_t heads = a->spec->tensor[m->weight].row_heads;
     const af_gguf_order order = af_gguf_order_of(a->spec, &a->spec->tensor[m->weight]);
-    if (!a->spec->arch->gguf_permuted || !heads)
-        return order.columns ? r : af_gguf_order_here(&order, r);
-    const int64_t E = m->out / heads;
-    return r / E * E + r % 2 * (E / 2) + r % E / 2;
+    return order.columns ? r : af_gguf_order_here(&order, r);
 }
 
 static af_status write_a(const af_adapter *a, int i, af_gguf_writer *w, af_error *err)

@@ -296,7 +296,7 @@ static const taker *taker_of(const char *arch)
         {"dots1", .untied = true},
         {"exaone-moe", .freqs = true, .untied = true},
         {"mellum", .untied = true},
-        {"granitehybrid", .convs = true, .tied = true, .untied = true},
+        {"granitehybrid", .biases = true, .convs = true, .tied = true, .untied = true},
         {"nemotron_h", .biases = true, .convs = true, .tied = true, .untied = true},
         {"nemotron_h_moe", .convs = true, .tied = true, .untied = true},
         {"gptneox", .biases = true, .biased = true, .untied = true},
@@ -366,11 +366,13 @@ af_status af_gguf_check_supported(const af_model_spec *s, af_error *err)
     else if (strcmp(s->arch->gguf, "llama4") == 0 && s->layers < 4)
         what = "model of fewer than 4 layers";
     else if (s->recurrent && !has_slot(s, AF_SLOT_CONV_BIAS) &&
-             (strncmp(s->arch->gguf, "nemotron_h", 10) == 0 || s->state.inner ||
-              strcmp(s->arch->gguf, "mamba2") == 0))
+             (t->convs || strncmp(s->arch->gguf, "nemotron_h", 10) == 0))
         what = "convolutions without biases (use_conv_bias false)";
-    else if (s->state.inner && s->state.inner != 2 * s->width)
+    else if ((s->state.inner || strcmp(s->arch->gguf, "granitehybrid") == 0) &&
+             s->state.heads * s->state.head_dim != 2 * s->width)
         what = "Mamba layers of other than twice the width (expand)";
+    else if (t->convs && s->rope[0].dim != s->rope[0].rotary_dim)
+        what = "rotation of an odd number of values (partial_rotary_factor)";
     else if (t->convs && !s->recurrent)
         what = "model without Mamba layers";
     else if (delta && s->state.key_dim != s->state.head_dim)

@@ -289,7 +289,7 @@ static void put_family(meta_writer *p, const af_model_spec *s, const af_hf_confi
         put_f32(p, "attn_logit_softcapping", c->attn_logit_softcapping);
     if (c->final_logit_softcapping > 0)
         put_f32(p, "final_logit_softcapping", c->final_logit_softcapping);
-    if (strncmp(a, "granite", 7) == 0) {
+    if (strncmp(a, "granite", 7) == 0 && strcmp(c->model_type, "bamba") != 0) {
         put_f32(p, "attention.scale", s->attn_scale);
         put_f32(p, "embedding_scale", c->embedding_multiplier);
         put_f32(p, "residual_scale", c->residual_multiplier);

@@ -25,9 +25,8 @@ typedef struct gguf_target {
     af_dtype dtype;
     int ndim, layer;
     int64_t dim[3], rows, cols;
-    int spec;      /* -1: `values` or `raw` */
-    int64_t heads; /* rows interleaved per head */
-    int part;      /* of `cut`; -1 = the whole tensor */
+    int spec; /* -1: `values` or `raw` */
+    int part; /* of `cut`; -1 = the whole tensor */
     af_gguf_parts cut;
     bool vector;        /* whatever ndim says */
     bool keys, latents; /* of kv_b_proj: its keys, transposed per head; its values */
@@ -163,7 +162,6 @@ static void list_tensor(gguf_export *j, int i)
     t->spec = i;
     if (j->o->keep_mxfp4 && af_model_reader_is_mxfp4(j->in, i))
         t->dtype = AF_DTYPE_MXFP4;
-    t->heads = arch->gguf_permuted ? s->row_heads : 0;
     if (s->slot == AF_SLOT_EXPERTS_DOWN_BIAS)
         t->dtype = AF_DTYPE_F32;
     const int64_t columns = af_gguf_vector_columns(j->spec, s);
@@ -257,10 +255,6 @@ static int64_t spec_row(const gguf_export *j, const gguf_target *t, int64_t r)
         const af_latent_keys *k = &j->spec->latent;
         return r / k->v_dim * (k->qk_nope_dim + k->v_dim) + k->qk_nope_dim + r % k->v_dim;
     }
-    if (t->heads) {
-        const int64_t E = t->rows / t->heads, h = r / E, i = r % E / 2, half = r % 2;
-        return h * E + half * (E / 2) + i;
-    }
     if (t->part >= 0)
         return af_gguf_parts_here(&t->cut, t->part, r);
     return t->order.columns ? r : af_gguf_order_here(&t->order, r);
@@ -286,7 +280,7 @@ static void read_rows(const gguf_export *j, int64_t from, int64_t n, float *out,
 {
     const gguf_target *t = j->t;
     const bool ordered = t->order.keys && !t->order.columns;
-    const int64_t step = t->heads || t->part >= 0 || t->latents || ordered ? 1 : n;
+    const int64_t step = t->part >= 0 || t->latents || ordered ? 1 : n;
     if (t->keys) {
         read_keys(j, from, n, out, row);
         return;
@@ -314,7 +308,7 @@ static void read_vector(const gguf_export *j, float *out, float *scratch)
         af_convert(out, AF_DTYPE_F32, t->raw->data, t->raw->dtype, (uint64_t)t->cols);
         return;
     }
-    const gguf_target as_rows = {.rows = t->cols, .heads = t->heads, .part = -1, .order = t->order};
+    const gguf_target as_rows = {.rows = t->cols, .part = -1, .order = t->order};
     const af_tensor_spec *s = &j->spec->tensor[t->spec];
     af_model_reader_merged_rows(j->in, t->spec, 0, s->ndim == 2 ? s->dim[0] : 1, scratch);
     for (int64_t i = 0; i < t->cols; i++)

@@ -15,14 +15,10 @@ static void put_int(json_t *o, const char *key, int64_t v)
     json_object_set_new(o, key, json_integer(v));
 }
 
-static void put_granite(json_t *o, const af_hf_config *c)
+/* Sizes in the words of granitemoehybrid and bamba. */
+static void put_heads(json_t *o, const af_hf_config *c)
 {
     const af_state_keys *k = &c->state;
-    json_t *types = json_array();
-    for (int64_t i = 0; i < c->num_hidden_layers; i++)
-        json_array_append_new(
-            types, json_string(c->layer_types[i] == AF_LAYER_FULL ? "attention" : "mamba"));
-    json_object_set_new(o, "layer_types", types);
     put_int(o, "mamba_d_conv", k->conv_kernel);
     put_int(o, "mamba_d_state", k->key_dim);
     put_int(o, "mamba_n_groups", k->key_heads);
@@ -30,6 +26,28 @@ static void put_granite(json_t *o, const af_hf_config *c)
     put_int(o, "mamba_d_head", k->head_dim);
     put_int(o, "mamba_expand", k->heads * k->head_dim / AF_MAX(c->hidden_size, 1));
     json_object_set_new(o, "mamba_conv_bias", json_boolean(k->conv_bias));
+}
+
+static void put_bamba(json_t *o, const af_hf_config *c)
+{
+    json_t *full = json_array();
+    for (int64_t i = 0; i < c->num_hidden_layers; i++)
+        if (c->layer_types[i] == AF_LAYER_FULL)
+            json_array_append_new(full, json_integer(i));
+    json_object_set_new(o, "attn_layer_indices", full);
+    put_heads(o, c);
+    json_object_set_new(o, "attention_bias", json_boolean(c->attention_bias));
+    json_object_set_new(o, "mlp_bias", json_boolean(c->mlp_bias));
+}
+
+static void put_granite(json_t *o, const af_hf_config *c)
+{
+    json_t *types = json_array();
+    for (int64_t i = 0; i < c->num_hidden_layers; i++)
+        json_array_append_new(
+            types, json_string(c->layer_types[i] == AF_LAYER_FULL ? "attention" : "mamba"));
+    json_object_set_new(o, "layer_types", types);
+    put_heads(o, c);
     put_int(o, "num_local_experts", c->num_experts);
     put_int(o, "shared_intermediate_size",
             c->num_experts ? c->router.shared_ffn : c->intermediate_size);
@@ -146,6 +164,8 @@ void af_config_state(json_t *o, const af_hf_config *c)
     }
     if (strncmp(c->model_type, "mamba", 5) == 0 || strcmp(c->model_type, "falcon_mamba") == 0)
         put_bare(o, c);
+    if (strcmp(c->model_type, "bamba") == 0)
+        put_bamba(o, c);
     if (strcmp(c->model_type, "jamba") == 0)
         put_jamba(o, c);
     if (strcmp(c->model_type, "nemotron_h") == 0)

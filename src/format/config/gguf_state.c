@@ -1,6 +1,8 @@
 /* gguf_state.c - see gguf_state.h. */
 #include "format/config/gguf_state.h"
 
+#include "base/log.h"
+
 typedef struct state_source {
     const af_gguf *g;
     const char *arch;
@@ -161,11 +163,17 @@ static af_status get_mamba(state_source *s)
     AF_TRY(get_ssm(s));
     c->state.norm_groups = c->state.key_heads;
     c->state.conv_bias = any_layer_has(s, "ssm_conv1d.bias");
+    c->attention_bias = any_layer_has(s, "attn_q.bias");
     if (c->num_experts) {
         c->moe_intermediate_size = c->intermediate_size;
         AF_TRY(get_size(s, "expert_shared_feed_forward_length", AF_CONFIG_WIDTH_MAX,
                         &c->router.shared_ffn));
     }
+    if (strcmp(c->model_type, "bamba") == 0 && !af_gguf_find_kv(s->g, "afinar.file.config.json"))
+        af_log_write(AF_LOG_WARN,
+                     "this bamba is what llama.cpp computes of the file; llama.cpp's converter "
+                     "orders rows of q_proj and k_proj as if whole heads turned, which is another "
+                     "model than the one it converts");
     if (!af_gguf_bool(s->g, key_of(s, "rope.scaling.finetuned"),
                       false)) { /* its word for "turns" */
         AF_TRY(no_rotation(s));

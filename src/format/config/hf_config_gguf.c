@@ -113,6 +113,18 @@ done:
     return st;
 }
 
+/* Half of a head turns, and there are no scales. */
+static bool is_bamba(gguf_source *s)
+{
+    const int64_t width = get_int(s, "embedding_length", 0),
+                  heads = get_int(s, "attention.head_count", 0),
+                  head = get_int(s, "attention.key_length", heads > 0 ? width / heads : 0);
+    return af_gguf_bool(s->g, key_of(s, "rope.scaling.finetuned"), false) &&
+           !af_gguf_find_kv(s->g, key_of(s, "attention.scale")) &&
+           get_int(s, "expert_count", 0) == 0 &&
+           (double)get_int(s, "rope.dimension_count", 0) == (double)head / 2;
+}
+
 /* Routers of a file without expert_gating_func are sigmoids where they have a bias. */
 static const char *latent_family(gguf_source *s)
 {
@@ -351,6 +363,7 @@ static const char *const classes[][2] = {
     {"mamba", "MambaForCausalLM"},
     {"falcon_mamba", "FalconMambaForCausalLM"},
     {"jamba", "JambaForCausalLM"},
+    {"bamba", "BambaForCausalLM"},
     {"glm4_moe", "Glm4MoeForCausalLM"},
     {"granitemoe", "GraniteMoeForCausalLM"},
     {"granitemoeshared", "GraniteMoeSharedForCausalLM"},
@@ -401,6 +414,8 @@ static af_status fill(af_hf_config *c, const af_gguf *g, af_error *err)
     if (strcmp(s.arch, "granitemoe") == 0 &&
         get_int(&s, "expert_shared_feed_forward_length", 0) > 0)
         f = af_family_find("granitemoeshared");
+    if (strcmp(s.arch, "granitehybrid") == 0 && is_bamba(&s))
+        f = af_family_find("bamba");
     if (strcmp(s.arch, "mamba") == 0 && af_gguf_bool(g, "mamba.ssm.dt_b_c_rms", false))
         f = af_family_find("falcon_mamba");
     if (is_latent(&s))

@@ -12,6 +12,14 @@ af_gguf_order af_gguf_order_of(const af_model_spec *s, const af_tensor_spec *t)
                                .size = l->head_dim,
                                .qkv = true};
     }
+    if (s->arch->gguf_permuted && t->row_heads) {
+        const af_layer_spec *l = &s->layer[t->layer];
+        const int64_t E = t->dim[0] / t->row_heads;
+        return (af_gguf_order){.keys = t->row_heads,
+                               .per_key = 1,
+                               .size = E,
+                               .pairs = l->rope < 0 ? E / 2 * 2 : s->rope[l->rope].rotary_dim};
+    }
     if (!s->arch->gguf_tiled || t->layer < 0 || s->layer[t->layer].mixer != AF_MIXER_DELTA_NET ||
         k->heads == k->key_heads)
         return o;
@@ -74,11 +82,17 @@ static int64_t qkv_there(const af_gguf_order *o, int64_t h)
 
 int64_t af_gguf_order_here(const af_gguf_order *o, int64_t r)
 {
+    const int64_t at = r % o->size;
+    if (o->pairs)
+        return at < o->pairs ? r - at + at % 2 * (o->pairs / 2) + at / 2 : r;
     return move(o, r, o->qkv ? qkv_here : head_here);
 }
 
 int64_t af_gguf_order_there(const af_gguf_order *o, int64_t r)
 {
+    const int64_t at = r % o->size, half = o->pairs / 2;
+    if (o->pairs)
+        return at < o->pairs ? r - at + at % half * 2 + at / half : r;
     return move(o, r, o->qkv ? qkv_there : head_there);
 }
 

@@ -160,6 +160,8 @@ const af_arch af_rows_mamba[] = {
     /* with experts, what llama.cpp calls it: see fill_one */
     {NEMOTRON_H("nemotron_h_moe")},
     {.model_type = "bamba",
+     .gguf = "granitehybrid",
+     .gguf_permuted = true,
      .pre_norm = true,
      .bias = AF_BIAS_CONFIG,
      .names = bamba_names,

@@ -344,6 +344,7 @@ const af_family af_families_mamba[] = {
     /* with experts, what llama.cpp calls it */
     {NEMOTRON_H("nemotron_h_moe")},
     {.model_type = "bamba",
+     .gguf = "granitehybrid",
      .act = "silu",
      .eps = 1e-5,
      .theta = 1e4,
