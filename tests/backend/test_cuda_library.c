@@ -5,6 +5,7 @@
 #include "test.h"
 
 #include "afinar/log.h"
+#include "backend/cuda/gemm.h"
 #include "backend/cuda/library.h"
 #include "backend/fake_driver.h"
 #include "base/file.h"
@@ -266,6 +267,64 @@ static void test_a_run_without_cublas_says_so_once(void **state)
     af_log_set(NULL, NULL);
 }
 
+static af_lt *open_choices(const af_cuda *cu)
+{
+    af_lt *lt = af_calloc(1, sizeof *lt);
+    assert_non_null(lt);
+    af_cuda_gemm_choices_read(lt, cu);
+    assert_non_null(lt->path);
+    return lt;
+}
+
+static void choose(af_lt *lt, const char *key, uint64_t algo)
+{
+    assert_non_null(af_cuda_gemm_choice_add(lt, key, &(af_lt_algo){{algo}}));
+    af_cuda_gemm_choices_write(lt);
+}
+
+static uint64_t chosen(const af_lt *lt, const char *key)
+{
+    const af_cuda_gemm_choice *c = af_cuda_gemm_choice_find(lt, key);
+    return c ? c->algo.data[0] : 0;
+}
+
+/* Two processes that have read the file before either of them wrote: what both stored is there, and
+ * for a shape that both have timed what was stored first. A line that was cut off costs only that
+ * line, and a file that cannot be read is replaced. */
+static void test_choices_of_gemms_are_not_lost(void **state)
+{
+    static const af_cuda cu = {.name = "Fake GPU"};
+    af_error err = {0};
+    (void)state;
+    setenv("XDG_CACHE_HOME", root, 1);
+    af_lt *a = open_choices(&cu), *b = open_choices(&cu);
+    choose(a, "first", 1);
+    choose(b, "second", 2);
+    choose(b, "both", 3);
+    choose(a, "both", 4);
+    CHECK_OK(af_file_append(a->path, "cut 0123", 8, false, &err), err);
+    choose(a, "last", 5);
+    af_lt *c = open_choices(&cu);
+    assert_int_equal(c->n, 4);
+    assert_int_equal(chosen(c, "first"), 1);
+    assert_int_equal(chosen(c, "second"), 2);
+    assert_int_equal(chosen(c, "both"), 3);
+    assert_int_equal(chosen(c, "last"), 5);
+    af_lt_free(b);
+    af_lt_free(c);
+    assert_int_equal(truncate(a->path, 9 << 20), 0);
+    b = open_choices(&cu);
+    assert_int_equal(b->n, 0);
+    choose(b, "first", 6);
+    choose(b, "second", 7);
+    c = open_choices(&cu);
+    assert_int_equal(c->n, 2);
+    af_lt_free(a);
+    af_lt_free(b);
+    af_lt_free(c);
+    unsetenv("XDG_CACHE_HOME");
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "--open") == 0)
@@ -279,6 +338,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_the_command_names_wheels_for_the_driver),
         cmocka_unit_test(test_machine_code_runs_on_its_generation),
         cmocka_unit_test(test_a_run_without_cublas_says_so_once),
+        cmocka_unit_test(test_choices_of_gemms_are_not_lost),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

@@ -34,8 +34,8 @@ struct af_lt {
     size_t version;
     char *path; /* file of stored choices, or NULL */
     af_cuda_gemm_choice **choice;
-    int n, cap;
-    bool changed;
+    int n, cap, stored;         /* the first `stored` ones are in the file */
+    bool unreadable;            /* the file is there: it is replaced */
     af_cuda_gemm_plan *untuned; /* plans of the graph being prepared */
 };
 

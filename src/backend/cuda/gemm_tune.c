@@ -89,7 +89,7 @@ const af_cuda_gemm_choice *af_cuda_gemm_choice_add(af_lt *lt, const char *key,
     return c;
 }
 
-/* ---- the file: one line per shape, "key hex" ---- */
+/* ---- the file: one line per shape, "key hex"; others are skipped ---- */
 
 static int hex_digit(char c)
 {
@@ -126,8 +126,10 @@ void af_cuda_gemm_choices_read(af_lt *lt, const af_cuda *cu)
             *p = '-';
     lt->path = af_path_join(folder, name);
     free(folder);
-    if (!lt->path || !af_file_exists(lt->path) ||
-        af_file_read(&text, &size, lt->path, CHOICES_MAX, NULL) != AF_OK)
+    if (!lt->path || !af_file_exists(lt->path))
+        return;
+    lt->unreadable = af_file_read(&text, &size, lt->path, CHOICES_MAX, NULL) != AF_OK;
+    if (lt->unreadable)
         return;
     for (char *line = text; *line;) {
         char *end = line + strcspn(line, "\n"), *key;
@@ -138,23 +140,30 @@ void af_cuda_gemm_choices_read(af_lt *lt, const af_cuda *cu)
             (void)af_cuda_gemm_choice_add(lt, key, &algo);
         line = last ? end : end + 1;
     }
+    lt->stored = lt->n;
     free(text);
 }
 
+/* Other processes write to the file, too, and none may lose what another one stored: new lines are
+ * appended in one write. Of two lines for a shape the first one counts. The line end before them
+ * separates them from one that was cut off. */
 void af_cuda_gemm_choices_write(af_lt *lt)
 {
     af_buf b = {0};
-    for (int i = 0; i < lt->n; i++) {
+    af_buf_char(&b, '\n');
+    for (int i = lt->stored; i < lt->n; i++) {
         const uint8_t *p = (const uint8_t *)lt->choice[i]->algo.data;
         af_buf_printf(&b, "%s ", lt->choice[i]->key);
         for (size_t k = 0; k < sizeof lt->choice[i]->algo.data; k++)
             af_buf_printf(&b, "%02x", p[k]);
         af_buf_char(&b, '\n');
     }
-    if (!b.bad && lt->path)
-        (void)!af_file_write(lt->path, b.data, b.len, NULL);
+    if (!b.bad && lt->path && lt->unreadable)
+        lt->unreadable = af_file_write(lt->path, b.data, b.len, NULL) != AF_OK;
+    else if (!b.bad && lt->path)
+        (void)!af_file_append(lt->path, b.data, b.len, false, NULL);
     af_buf_clear(&b);
-    lt->changed = false;
+    lt->stored = lt->n;
 }
 
 /* ---- timing ---- */
@@ -279,7 +288,6 @@ static af_status choose(af_cuda *cu, af_cuda_gemm_plan *p, const af_kernel *nois
         return af_fail(err, AF_EDEVICE, "no cuBLASLt algorithm runs for %s", key);
     p->algo = c[best].algo;
     p->choice = af_cuda_gemm_choice_add(lt, key, &p->algo);
-    lt->changed = true;
     return p->choice ? AF_OK : af_fail_nomem(err, "GEMM choices", sizeof *p->choice);
 }
 
@@ -327,7 +335,7 @@ af_status af_cuda_gemm_tune(af_cuda *cu, bool *dirtied, af_error *err)
     af_kernel *noise = af_cuda_kernel(cu, "gemm.cu", "fill_noise", "AF_T=bf16 AF_C=bf16");
     for (af_cuda_gemm_plan *p = lt->untuned; p; p = p->next)
         AF_TRY(choose_once(cu, p, noise && noise->func ? noise : NULL, list, &n, dirtied, err));
-    if (lt->changed)
+    if (lt->stored < lt->n)
         af_cuda_gemm_choices_write(lt);
 done:
     lt->untuned = NULL;
