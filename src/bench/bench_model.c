@@ -275,6 +275,8 @@ af_status af_bench_model_plan(af_bench_model *b, af_error *err)
         AF_TRY(af_fail(err, AF_EUSAGE, "unknown recompute '%s' on this device: none to %s",
                        b->o->recompute, af_recompute_name(memory_mode[n - 1].mode)));
     AF_TRY(af_memory_plan(t, memory_mode[i], err));
+    if (!b->o->recompute)
+        AF_TRY(af_memory_keep_last(t, af_device_memory_free(b->model.device), err));
 done:
     return st;
 }

@@ -108,7 +108,9 @@ static int plan_case(const memory_case *c)
     print_plan(c->shape, af_recompute_name(b.step.memory_mode.mode), &b.step.plan);
     if (getenv("AF_PEAK"))
         print_peak(b.step.graph);
-    const bool over = gigabytes(&b.step.plan) > c->limit_gb;
+    bool over = gigabytes(&b.step.plan) > c->limit_gb;
+    if (strcmp(c->memory, "min") == 0) /* 7B: what the last block keeps fits below the peak */
+        over |= (b.step.memory_mode.blocks == 27) != (strcmp(c->shape, "7b") == 0);
     af_bench_model_clear(&b);
     drop_kept();
     return over;
@@ -118,7 +120,7 @@ static void test_plans_stay_below_their_limits(void **state)
 {
     static const memory_case list[] = {
         {"1.5b", 4, 2048, "min", 2.225},
-        {"7b", 4, 2048, "min", 7.8},
+        {"7b", 4, 2048, "min", 7.87},
         {"1.5b", 4, 2048, "auto", 16.0},
     };
     int over = 0;
@@ -526,11 +528,13 @@ static void test_every_mode_gives_the_same_bits(void **state)
         {"4 bits, host", {AF_RECOMPUTE_HOST, true, 0}, false, false},
         {"4 bits, host on 7 of 30 blocks", {AF_RECOMPUTE_HOST, true, 7}, false, false},
         {"4 bits, block", {AF_RECOMPUTE_BLOCK, true, 0}, false, false},
+        {"4 bits, offload on 5 blocks", {AF_RECOMPUTE_OFFLOAD, true, 5}, false, false},
         {"4 bits, offload", {AF_RECOMPUTE_OFFLOAD, true, 0}, false, false},
     };
+    const int n = AF_LEN(modes);
     (void)state;
-    compare_modes(NULL, modes, AF_LEN(modes), 3);
-    compare_modes(&heavy, (const run_mode[]){modes[0], modes[AF_LEN(modes) - 1]}, 2, 3);
+    compare_modes(NULL, modes, n, 3);
+    compare_modes(&heavy, (const run_mode[]){modes[0], modes[n - 2], modes[n - 1]}, 3, 3);
 }
 
 static void test_captured_and_direct_steps_are_the_same_bits(void **state)

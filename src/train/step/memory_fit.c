@@ -331,6 +331,25 @@ done:
     return st;
 }
 
+/* The last block's backward pass follows its forward pass: what it keeps is in memory at the loss
+ * only, where the smallest mode often needs less than its peak. */
+#define KEPT_SHARE (1.0 / 48)
+
+af_status af_memory_keep_last(af_step_graph *s, uint64_t free_bytes, af_error *err)
+{
+    const af_memory_mode all = s->memory_mode;
+    const af_plan_info least = s->plan;
+    const double most = (double)least.total * (1 + KEPT_SHARE);
+    af_status st = AF_OK;
+    if (all.mode != AF_RECOMPUTE_OFFLOAD || s->model->spec->layers < 2)
+        return AF_OK;
+    AF_TRY(try_blocks(s, all, s->model->spec->layers - 1, err));
+    if (!fits_in(s, free_bytes) || (double)s->plan.total > most || s->plan.effort >= least.effort)
+        AF_TRY(af_memory_plan(s, all, err));
+done:
+    return st;
+}
+
 /* Pinned memory is taken from all other programs: at most three quarters of what is available, for
  * the ranks of this machine together. */
 static uint64_t host_limit(const af_step_graph *s)
@@ -371,6 +390,8 @@ af_status af_memory_choose(af_step_graph *s, uint64_t free_bytes, bool *fits, af
         least = (block_probe){s->memory_mode.blocks, needed(s)};
         last = &mode[i];
     }
+    if (*fits)
+        st = af_memory_keep_last(s, free_bytes, err);
 done:
     return st;
 }

@@ -16,6 +16,9 @@ const char *af_memory_mode_name(const af_step_graph *s, af_memory_mode m,
 bool af_memory_mode_same(af_memory_mode a, af_memory_mode b);
 /* Records and plans one: s->memory_mode, s->plan. */
 AF_CHECKED af_status af_memory_plan(af_step_graph *s, af_memory_mode m, af_error *err);
+/* When the smallest mode is planned: plans that the last block keeps what is costly to make again,
+ * where that takes at most `free_bytes` and little more than the smallest plan. */
+AF_CHECKED af_status af_memory_keep_last(af_step_graph *s, uint64_t free_bytes, af_error *err);
 /* Plans those the run allows in order until one fits `free_bytes`: the first that does, else the
  * smallest. */
 AF_CHECKED af_status af_memory_choose(af_step_graph *s, uint64_t free_bytes, bool *fits,

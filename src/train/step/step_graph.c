@@ -187,6 +187,8 @@ static void record_inputs(af_step_graph *s)
 /* The next faster mode; one without host memory where m has none. */
 static af_recompute mode_of_rest(const af_step_graph *s, af_recompute m)
 {
+    if (m == AF_RECOMPUTE_OFFLOAD)
+        return AF_RECOMPUTE_CHEAP;
     if (m != AF_RECOMPUTE_BLOCK)
         return (af_recompute)(m - 1);
     return af_run_model_on_cpu(s->model) ? AF_RECOMPUTE_WIDE : AF_RECOMPUTE_MOST;

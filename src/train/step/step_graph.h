@@ -14,8 +14,8 @@
 typedef struct af_memory_mode {
     af_recompute mode;
     bool packed;
-    int blocks; /* WIDE to BLOCK: apply to the first `blocks`, the next faster mode to the rest; 0 =
-                   all */
+    int blocks; /* WIDE to BLOCK: apply to the first `blocks`, the next faster mode to the rest;
+                   OFFLOAD: CHEAP to the rest; 0 = all */
 } af_memory_mode;
 
 typedef struct af_planned_mode {
