@@ -45,17 +45,18 @@ static af_dtype choose_type(const af_loader *ld, int i)
     if (reduced_by(ld, i))
         return ld->o.compute;
     const af_dtype stored = af_tensor_layout_type(lay);
-    if ((lay->mean || lay->order.columns) && af_dtype_is_block(stored))
+    if ((lay->mean || lay->order.columns || lay->fold.count) && af_dtype_is_block(stored))
         return ld->o.compute;
     if (t->ndim == 1 || t->slot == AF_SLOT_ROUTER || t->slot == AF_SLOT_EXPERTS_GATE_UP_BIAS ||
         t->slot == AF_SLOT_EXPERTS_DOWN_BIAS)
-        return stored == AF_DTYPE_BF16 && lay->add == 0 && !lay->minus_exp ? AF_DTYPE_BF16
+        return stored == AF_DTYPE_BF16 && af_tensor_layout_has_values(lay) ? AF_DTYPE_BF16
                                                                            : AF_DTYPE_F32;
     if (af_dtype_is_block(stored))
         return stored;
     if (ld->o.compute == AF_DTYPE_BF16)
         return AF_DTYPE_BF16;
-    return stored == AF_DTYPE_BF16 || stored == AF_DTYPE_F16 ? stored : AF_DTYPE_F32;
+    const bool half = stored == AF_DTYPE_BF16 || stored == AF_DTYPE_F16;
+    return half && !lay->fold.count ? stored : AF_DTYPE_F32;
 }
 
 /* Linears that a bitsandbytes folder has as plain tensors were left so on purpose. */
@@ -348,8 +349,9 @@ static void put_rows(const af_loader *ld, int i, int64_t from, int64_t n, uint8_
                      af_dtype type, float *tmp)
 {
     const af_tensor_layout *lay = layout_of(ld, i);
-    if (!reduced_by(ld, i) && !lay->packed && !lay->mean && !ld->quantise[i] && lay->add == 0 &&
-        !lay->minus_exp && !lay->order.columns && type == af_tensor_layout_type(lay) &&
+    if (!reduced_by(ld, i) && !lay->packed && !lay->mean && !ld->quantise[i] &&
+        af_tensor_layout_has_values(lay) && !lay->order.columns &&
+        type == af_tensor_layout_type(lay) &&
         (lay->coded ? type == AF_DTYPE_MXFP4 : !lay->turned && !lay->row_halves && !lay->kv_split))
         copy_rows(ld, i, from, n, out);
     else

@@ -184,6 +184,7 @@ static af_status match_gguf(af_model_reader *in, faults *f, int i, af_error *err
     e->add = norm && t->ndim == 1 && arch->gguf_norm_one ? -1.0f : 0.0f;
     e->minus_exp = t->slot == AF_SLOT_A_LOG;
     e->order = af_gguf_order_of(&in->spec, t);
+    e->fold = af_gguf_fold_of(&in->spec, t);
     if (t->ndim == 1 && e->order.keys) {
         e->rows = t->dim[0];
         e->cols = 1;

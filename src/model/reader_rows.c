@@ -203,6 +203,7 @@ static void stored_rows(const af_tensor_layout *t, int64_t from, int64_t n, floa
         out[k] += t->add;
     for (int64_t k = 0; t->minus_exp && k < n * t->cols; k++)
         out[k] = logf(-out[k]);
+    af_gguf_fold_from_file(&t->fold, out, from, n, t->cols);
 }
 
 void af_tensor_layout_rows(const af_tensor_layout *t, int64_t from, int64_t n, float *out)

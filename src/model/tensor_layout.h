@@ -2,6 +2,7 @@
 #ifndef AF_TENSOR_LAYOUT_H
 #define AF_TENSOR_LAYOUT_H
 
+#include "model/arch/gguf_fold.h"
 #include "model/arch/gguf_order.h"
 #include "model/arch/gguf_parts.h"
 #include "model/coded/coded_weight.h"
@@ -15,8 +16,9 @@ struct af_tensor_layout {
     bool row_halves;   /* GGUF biases of experts: part 0 has the gates of a row, part 1 the ups */
     /* GGUF kv_b_proj: part 0 has the keys of each head transposed, part 1 the values */
     const af_latent_keys *kv_split;
-    float add;      /* added to every value (gemma norms: -1) */
-    bool minus_exp; /* the file has -exp(w): A_log of delta nets and Mamba-2 */
+    float add;         /* added to every value (gemma norms: -1) */
+    bool minus_exp;    /* the file has -exp(w): A_log of delta nets and Mamba-2 */
+    af_gguf_fold fold; /* what values are multiplied with in the file */
     af_gguf_order order;
     af_gguf_parts cut; /* which row lies in which part; count 0: one after another */
     bool packed;       /* by bitsandbytes */
@@ -27,10 +29,16 @@ struct af_tensor_layout {
     const float *mean;   /* [cols], of a vocabulary that was grown; else NULL */
 };
 
+/* Values of the file are those of the spec, in whatever order their rows are. */
+static inline bool af_tensor_layout_has_values(const af_tensor_layout *t)
+{
+    return t->add == 0 && !t->minus_exp && t->fold.count == 0;
+}
+
 /* Rows and values of the file are those of the spec. */
 static inline bool af_tensor_layout_is_plain(const af_tensor_layout *t)
 {
-    return t->add == 0 && !t->minus_exp && t->order.keys == 0;
+    return af_tensor_layout_has_values(t) && t->order.keys == 0;
 }
 
 /* The type the rows are stored in. */

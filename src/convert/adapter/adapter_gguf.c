@@ -2,6 +2,7 @@
 #include "convert/adapter/adapter_gguf.h"
 
 #include "convert/gguf/gguf_meta.h"
+#include "model/arch/gguf_fold.h"
 #include "model/arch/gguf_order.h"
 #include "model/arch/gguf_parts.h"
 
@@ -85,6 +86,8 @@ static af_status write_b(const af_adapter *a, int i, double alpha, af_gguf_write
     for (int64_t r = 0; r < m->out; r++)
         for (int k = 0; k < am->rank; k++)
             rows[r * am->rank + k] = am->b[source_row(a, i, r) * am->rank + k] * fold;
+    const af_gguf_fold own = af_gguf_fold_of(a->spec, &a->spec->tensor[m->weight]);
+    af_gguf_fold_to_file(&own, rows, 0, m->out, am->rank); /* as the base */
     const af_status st =
         af_gguf_writer_data(w, rows, (uint64_t)(m->out * am->rank) * sizeof *rows, err);
     free(rows);

@@ -292,6 +292,7 @@ static const taker *taker_of(const char *arch)
         {"minicpm3", .factors = true, .tied = true, .untied = true},
         {"mamba", .convs = true, .tied = true, .untied = true},
         {"mamba2", .convs = true, .tied = true, .untied = true},
+        {"falcon-h1", .biases = true, .convs = true, .tied = true, .untied = true},
         {"jamba", .convs = true, .square = true, .tied = true, .untied = true},
         {"dots1", .untied = true},
         {"exaone-moe", .freqs = true, .untied = true},
@@ -347,13 +348,13 @@ af_status af_gguf_check_supported(const af_model_spec *s, af_error *err)
                           has_slot(s, AF_SLOT_DOWN_BIAS);
     const bool delta = has_slot(s, AF_SLOT_IN_B);
     const char *what = NULL;
-    if (!t->biases && has_slot(s, AF_SLOT_O_BIAS))
+    if ((!t->biases || s->mup.given) && has_slot(s, AF_SLOT_O_BIAS))
         what = "o_proj.bias (attention_bias)";
     else if (!t->biases && mlp_bias)
         what = "biases of the mlp (mlp_bias)";
     else if (s->arch->qk_norm_heads && !s->arch->qk_norm_apart && has_slot(s, AF_SLOT_Q_NORM))
         what = "norm with weights for every head in models of any depth (use_qk_norm)";
-    else if (has_slot(s, AF_SLOT_IN_BIAS) && t->convs)
+    else if ((has_slot(s, AF_SLOT_IN_BIAS) || has_slot(s, AF_SLOT_OUT_BIAS)) && t->convs)
         what = "biases of in_proj and out_proj (mamba_proj_bias)";
     else if (has_slot(s, AF_SLOT_CONV_BIAS) && !t->convs)
         what = "biases of short convolutions (conv_bias)";
@@ -371,6 +372,10 @@ af_status af_gguf_check_supported(const af_model_spec *s, af_error *err)
     else if ((s->state.inner || strcmp(s->arch->gguf, "granitehybrid") == 0) &&
              s->state.heads * s->state.head_dim != 2 * s->width)
         what = "Mamba layers of other than twice the width (expand)";
+    else if (s->state.gate_after && !s->state.no_norm)
+        what = "gate after the norm of Mamba layers (mamba_norm_before_gate true)";
+    else if (s->mup.given && s->tied && s->mup.head != s->embed_scale)
+        what = "head that is the embedding with other multipliers (tie_word_embeddings true)";
     else if (t->convs && s->rope[0].dim != s->rope[0].rotary_dim)
         what = "rotation of an odd number of values (partial_rotary_factor)";
     else if (t->convs && !s->recurrent)

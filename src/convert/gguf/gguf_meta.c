@@ -351,7 +351,7 @@ af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_h
         put_gemma4(&p, s, c);
     else if (latent)
         put_latent(&p, s, c);
-    else if (s->recurrent && strncmp(p.arch, "qwen", 4) != 0 && !bare)
+    else if (s->recurrent && strncmp(p.arch, "qwen", 4) != 0 && !bare && !s->mup.given)
         af_meta_put_kv_heads(&p, s);
     else if (!bare)
         put_u32(&p, "attention.head_count_kv", s->kv_heads);

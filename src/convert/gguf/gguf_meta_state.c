@@ -59,6 +59,19 @@ static void put_mamba(meta_writer *p, const af_model_spec *s)
                      s->eps, eps);
 }
 
+/* Weights are multiplied with the multipliers, which llama.cpp does not have. */
+static void put_falcon_h1(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
+{
+    const af_mup_keys *m = &s->mup;
+    const double all[AF_MUP_COUNT] = {m->attn_in, m->attn_out, m->key,    m->ssm_in,     m->ssm_out,
+                                      m->ssm[0],  m->ssm[1],   m->ssm[2], m->ssm[3],     m->ssm[4],
+                                      m->gate,    m->down,     m->head,   s->embed_scale};
+    put_u32(p, "vocab_size", c->vocab_size);
+    put_ssm(p, &s->state);
+    if (p->st == AF_OK)
+        p->st = af_gguf_put_array(p->w, AF_MUP_KEY, AF_GGUF_F64, all, AF_MUP_COUNT, p->err);
+}
+
 /* Layers of one half alone: those with an MLP or experts have its width, others 0. */
 static void put_nemotron(meta_writer *p, const af_model_spec *s)
 {
@@ -118,6 +131,8 @@ void af_meta_put_state(meta_writer *p, const af_model_spec *s, const af_hf_confi
         put_mamba(p, s);
     if (strcmp(p->arch, "jamba") == 0)
         put_selective(p, &s->state);
+    if (strcmp(p->arch, "falcon-h1") == 0)
+        put_falcon_h1(p, s, c);
     if (strcmp(p->arch, "granitehybrid") == 0) {
         put_u32(p, "vocab_size", c->vocab_size);
         put_ssm(p, &s->state);

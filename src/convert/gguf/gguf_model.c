@@ -12,6 +12,7 @@
 #include "convert/gguf/gguf_rope.h"
 #include "convert/input/gguf_text.h"
 #include "convert/output/convert_report.h"
+#include "model/arch/gguf_fold.h"
 #include "model/arch/gguf_order.h"
 #include "model/arch/gguf_parts.h"
 #include "tensor/codec.h"
@@ -33,6 +34,7 @@ typedef struct gguf_target {
     float add;          /* gemma norms */
     bool minus_exp;     /* A_log is -exp(w) there */
     af_gguf_order order;
+    af_gguf_fold fold;
     float *values;        /* computed here */
     const af_stored *raw; /* copied as it is */
     bool fell_back;
@@ -173,6 +175,7 @@ static void list_tensor(gguf_export *j, int i)
     const bool norm = s->slot != AF_SLOT_STATE_NORM && strstr(s->gguf, "norm.weight");
     t->add = norm && s->ndim == 1 && arch->gguf_norm_one ? 1.0f : 0.0f;
     t->order = af_gguf_order_of(j->spec, s);
+    t->fold = af_gguf_fold_of(j->spec, s);
     t->minus_exp = s->slot == AF_SLOT_A_LOG;
     if (t->minus_exp && s->ndim == 2) { /* of Mamba-1 a matrix, whose values stay f32 */
         t->vector = true;
@@ -294,6 +297,7 @@ static void read_rows(const gguf_export *j, int64_t from, int64_t n, float *out,
                                     out + r * t->cols);
     for (int64_t r = 0; t->order.columns && r < n; r++)
         af_gguf_order_to_file(&t->order, out + r * t->cols);
+    af_gguf_fold_to_file(&t->fold, out, from, n, t->cols);
 }
 
 /* A vector: biases of q and k are interleaved too. */
@@ -315,6 +319,7 @@ static void read_vector(const gguf_export *j, float *out, float *scratch)
         out[i] = scratch[spec_row(j, &as_rows, i)];
     for (int64_t i = 0; i < t->cols; i++)
         out[i] = t->minus_exp ? -expf(out[i]) : out[i] + t->add;
+    af_gguf_fold_to_file(&t->fold, out, 0, 1, t->cols);
 }
 
 static const float *importance_of(const gguf_export *j, int64_t row)

@@ -40,6 +40,35 @@ static void put_bamba(json_t *o, const af_hf_config *c)
     json_object_set_new(o, "mlp_bias", json_boolean(c->mlp_bias));
 }
 
+static void put_falcon_h1(json_t *o, const af_hf_config *c)
+{
+    const af_mup_keys *m = &c->mup;
+    const struct {
+        const char *key;
+        double value;
+    } numbers[] = {{"attention_in_multiplier", m->attn_in},
+                   {"attention_out_multiplier", m->attn_out},
+                   {"key_multiplier", m->key},
+                   {"ssm_in_multiplier", m->ssm_in},
+                   {"ssm_out_multiplier", m->ssm_out},
+                   {"lm_head_multiplier", m->head},
+                   {"embedding_multiplier", c->embedding_multiplier}};
+    json_t *parts = json_array();
+    put_heads(o, c);
+    put_int(o, "mamba_expand", 2); /* nobody reads it */
+    put_int(o, "mamba_d_ssm", c->state.heads * c->state.head_dim);
+    for (size_t i = 0; i < AF_LEN(numbers); i++)
+        json_object_set_new(o, numbers[i].key, json_real(numbers[i].value));
+    for (int i = 0; i < AF_MUP_PARTS; i++)
+        json_array_append_new(parts, json_real(m->ssm[i]));
+    json_object_set_new(o, "ssm_multipliers", parts);
+    json_object_set_new(o, "mlp_multipliers", json_pack("[ff]", m->gate, m->down));
+    json_object_set_new(o, "mamba_rms_norm", json_boolean(!c->state.no_norm));
+    json_object_set_new(o, "mamba_norm_before_gate", json_false());
+    json_object_set_new(o, "attention_bias", json_boolean(c->attention_bias));
+    json_object_set_new(o, "mlp_bias", json_boolean(c->mlp_bias));
+}
+
 static void put_granite(json_t *o, const af_hf_config *c)
 {
     json_t *types = json_array();
@@ -166,6 +195,8 @@ void af_config_state(json_t *o, const af_hf_config *c)
         put_bare(o, c);
     if (strcmp(c->model_type, "bamba") == 0)
         put_bamba(o, c);
+    if (strcmp(c->model_type, "falcon_h1") == 0)
+        put_falcon_h1(o, c);
     if (strcmp(c->model_type, "jamba") == 0)
         put_jamba(o, c);
     if (strcmp(c->model_type, "nemotron_h") == 0)

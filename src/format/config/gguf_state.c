@@ -3,6 +3,8 @@
 
 #include "base/log.h"
 
+#include <math.h>
+
 typedef struct state_source {
     const af_gguf *g;
     const char *arch;
@@ -258,6 +260,47 @@ done:
     return st;
 }
 
+/* ---- attention next to Mamba-2 ---- */
+
+/* Weights are multiplied with what the model's config has; files that do not say it have 1. */
+static af_status get_multipliers(state_source *s)
+{
+    af_mup_keys *m = &s->c->mup;
+    double *to[AF_MUP_COUNT] = {&m->attn_in, &m->attn_out,
+                                &m->key,     &m->ssm_in,
+                                &m->ssm_out, &m->ssm[0],
+                                &m->ssm[1],  &m->ssm[2],
+                                &m->ssm[3],  &m->ssm[4],
+                                &m->gate,    &m->down,
+                                &m->head,    &s->c->embedding_multiplier};
+    const af_gguf_kv *kv = af_gguf_find_kv(s->g, AF_MUP_KEY);
+    bool fits = !kv || (!kv->str && kv->count == AF_MUP_COUNT);
+    m->given = true;
+    for (int i = 0; i < AF_MUP_COUNT; i++) {
+        *to[i] = kv && fits ? af_gguf_item_float(kv, (uint64_t)i) : 1;
+        fits &= fabs(*to[i]) > 0 && fabs(*to[i]) <= 1e6;
+    }
+    return fits ? AF_OK
+                : af_fail(s->err, AF_EFORMAT, AF_MUP_KEY " is not %d numbers other than 0",
+                          AF_MUP_COUNT);
+}
+
+static af_status get_falcon_h1(state_source *s)
+{
+    af_status st = AF_OK;
+    af_hf_config *c = s->c;
+    AF_TRY(get_kv_heads(s, AF_LAYER_MAMBA));
+    AF_TRY(get_ssm(s));
+    AF_TRY(get_multipliers(s));
+    for (int64_t i = 0; i < c->num_hidden_layers; i++)
+        s->types[i] = AF_LAYER_MAMBA;
+    c->state.norm_groups = c->state.key_heads;
+    c->state.conv_bias = any_layer_has(s, "ssm_conv1d.bias");
+    c->state.no_norm = !any_layer_has(s, "ssm_norm.weight");
+done:
+    return st;
+}
+
 /* ---- layers of one half alone ---- */
 
 /* Layers with an MLP or experts have its width, and no heads. */
@@ -333,5 +376,6 @@ af_status af_config_gguf_state(af_hf_config *c, const af_gguf *g, const char *ar
            : strcmp(arch, "granitehybrid") == 0   ? get_mamba(&s)
            : strncmp(arch, "mamba", 5) == 0       ? get_bare_mamba(&s)
            : strcmp(arch, "jamba") == 0           ? get_jamba(&s)
+           : strcmp(arch, "falcon-h1") == 0       ? get_falcon_h1(&s)
                                                   : get_conv(&s);
 }

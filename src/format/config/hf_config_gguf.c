@@ -364,6 +364,7 @@ static const char *const classes[][2] = {
     {"falcon_mamba", "FalconMambaForCausalLM"},
     {"jamba", "JambaForCausalLM"},
     {"bamba", "BambaForCausalLM"},
+    {"falcon_h1", "FalconH1ForCausalLM"},
     {"glm4_moe", "Glm4MoeForCausalLM"},
     {"granitemoe", "GraniteMoeForCausalLM"},
     {"granitemoeshared", "GraniteMoeSharedForCausalLM"},

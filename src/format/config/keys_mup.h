@@ -5,7 +5,11 @@
 
 #include <stdbool.h>
 
-enum { AF_MUP_PARTS = 5 };
+enum { AF_MUP_PARTS = 5, AF_MUP_COUNT = 14 };
+
+/* In the metadata of a GGUF file, whose weights are multiplied with them: AF_MUP_COUNT numbers, in
+ * the order of af_mup_keys, and embedding_multiplier. */
+#define AF_MUP_KEY "afinar.multipliers"
 
 typedef struct af_mup_keys {
     bool given;

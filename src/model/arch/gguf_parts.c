@@ -3,7 +3,8 @@
 
 int64_t af_gguf_vector_columns(const af_model_spec *s, const af_tensor_spec *t)
 {
-    if (t->layer < 0 || s->layer[t->layer].mixer != AF_MIXER_MAMBA2)
+    if (t->layer < 0 || (s->layer[t->layer].mixer != AF_MIXER_MAMBA2 &&
+                         s->layer[t->layer].mixer != AF_MIXER_HYBRID))
         return 0;
     return t->slot == AF_SLOT_A_LOG || t->slot == AF_SLOT_D ? 1
            : t->slot == AF_SLOT_STATE_NORM                  ? t->dim[0] / s->state.key_heads

@@ -98,16 +98,29 @@ static const af_slot_name nemotron_names[] = {
     {0},
 };
 
+#define FEED_FORWARD_NAMES                                                                         \
+    {AF_SLOT_GATE, "feed_forward.gate_proj.weight", NULL},                                         \
+        {AF_SLOT_UP, "feed_forward.up_proj.weight", NULL},                                         \
+        {AF_SLOT_DOWN, "feed_forward.down_proj.weight", NULL},                                     \
+        {AF_SLOT_GATE_BIAS, "feed_forward.gate_proj.bias", NULL},                                  \
+        {AF_SLOT_UP_BIAS, "feed_forward.up_proj.bias", NULL},                                      \
+    {                                                                                              \
+        AF_SLOT_DOWN_BIAS, "feed_forward.down_proj.bias", NULL                                     \
+    }
+
+static const af_slot_name falcon_h1_names[] = {
+    MAMBA_NAMES("mamba"),
+    {AF_SLOT_FINAL_NORM, "model.final_layernorm.weight", NULL},
+    {AF_SLOT_MLP_NORM, "pre_ff_layernorm.weight", "ffn_norm"}, /* as llama.cpp has it */
+    FEED_FORWARD_NAMES,
+    {0},
+};
+
 static const af_slot_name bamba_names[] = {
     MAMBA_NAMES("mamba"),
     {AF_SLOT_FINAL_NORM, "model.final_layernorm.weight", NULL},
     {AF_SLOT_MLP_NORM, "pre_ff_layernorm.weight", NULL},
-    {AF_SLOT_GATE, "feed_forward.gate_proj.weight", NULL},
-    {AF_SLOT_UP, "feed_forward.up_proj.weight", NULL},
-    {AF_SLOT_DOWN, "feed_forward.down_proj.weight", NULL},
-    {AF_SLOT_GATE_BIAS, "feed_forward.gate_proj.bias", NULL},
-    {AF_SLOT_UP_BIAS, "feed_forward.up_proj.bias", NULL},
-    {AF_SLOT_DOWN_BIAS, "feed_forward.down_proj.bias", NULL},
+    FEED_FORWARD_NAMES,
     {0},
 };
 
@@ -167,10 +180,11 @@ const af_arch af_rows_mamba[] = {
      .names = bamba_names,
      .fill = fill_both},
     {.model_type = "falcon_h1",
+     .gguf = "falcon-h1",
      .peft_no_out = true,
      .pre_norm = true,
      .bias = AF_BIAS_CONFIG,
-     .names = bamba_names,
+     .names = falcon_h1_names,
      .fill = fill_hybrid},
     {.model_type = "mamba2",
      .gguf = "mamba2",

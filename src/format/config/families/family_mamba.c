@@ -356,6 +356,7 @@ const af_family af_families_mamba[] = {
      .state_layers = true,
      .keys = read_bamba},
     {.model_type = "falcon_h1",
+     .gguf = "falcon-h1",
      .act = "silu",
      .eps = 1e-5,
      .theta = 1e4,
