@@ -8,9 +8,13 @@
 #include "ops/attention/attention_both.h"
 #include "tensor/dtype.h"
 
-enum { HEAD_ROWS = 1024, LAYER_ROWS = 32768, PATTERN = 4099 };
+enum { HEAD_ROWS = 1024, LAYER_ROWS = 32768, PATTERN = 4099, SAMPLES = 512 };
 
-static const double most_seconds = 0.5; /* of runs of one part */
+/* Of runs of one part: before they count, and those that count. A GPU at its power limit lowers its
+ * clock within a fraction of a second, and steps run at that clock: so must what they are compared
+ * with. */
+static const double warm_seconds = 0.2, most_seconds = 1;
+static const double sample_seconds = 0.002; /* between two readings of the clock, at least */
 
 typedef struct floor_graph {
     af_graph *g;
@@ -119,27 +123,60 @@ static af_status run_times(floor_graph *f, int times, af_error *err)
     return st == AF_OK ? af_tensor_read(f->g, f->done, &value, sizeof value, err) : st;
 }
 
-/* Best of runs over f->seconds, after one that warms up; of one where that took longer. */
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *v, int n)
+{
+    qsort(v, (size_t)n, sizeof *v, by_value);
+    return v[n / 2];
+}
+
+/* Runs that do not count, and how many are one sample after them: 1 where one takes longer than
+ * all samples may. */
+static af_status warm_up(floor_graph *f, int *repeat, af_error *err)
+{
+    const double warm = AF_MIN(warm_seconds, f->seconds);
+    double begin = af_bench_now(false), one;
+    int runs = 0;
+    af_status st = run_times(f, 1, err); /* it may load kernels */
+    *repeat = 1;
+    if (st != AF_OK || af_bench_now(false) - begin > f->seconds)
+        return st;
+    begin = af_bench_now(false);
+    do {
+        st = run_times(f, 1, err);
+        one = (af_bench_now(false) - begin) / ++runs;
+    } while (st == AF_OK && one * runs < warm);
+    *repeat = (int)AF_MAX(4.0, sample_seconds / one);
+    return st;
+}
+
+/* Median of runs over f->seconds, at least three samples, or one run where that took longer. */
 static af_status measure(floor_graph *f, af_device *d, double *ms, double *cpu_ms, af_error *err)
 {
+    double wall[SAMPLES], processor[SAMPLES];
+    int n = 0, repeat;
     af_status st = AF_OK;
     af_tensor *one = af_graph_input(f->g, "one", AF_DTYPE_F32, 1, (int64_t[]){1});
     f->done = af_scale(f->g, one, 1);
     af_graph_output(f->g, f->done);
     AF_TRY(af_graph_prepare(f->g, d, err));
     AF_TRY(fill_inputs(f, err));
-    double begin = af_bench_now(false);
-    AF_TRY(run_times(f, 1, err));
-    const bool once = af_bench_now(false) - begin > f->seconds;
-    const int repeat = once ? 1 : 4, least = once ? 1 : 3;
-    begin = af_bench_now(false);
-    *ms = *cpu_ms = 1e30;
-    for (int i = 0; i < least || af_bench_now(false) - begin < f->seconds; i++) {
-        const double wall = af_bench_now(false), processor = af_bench_now(true);
+    AF_TRY(warm_up(f, &repeat, err));
+    const double end = af_bench_now(false) + f->seconds;
+    const int least = repeat == 1 ? 1 : 3;
+    while (n < SAMPLES && (n < least || af_bench_now(false) < end)) {
+        const double at = af_bench_now(false), used = af_bench_now(true);
         AF_TRY(run_times(f, repeat, err));
-        *ms = AF_MIN(*ms, (af_bench_now(false) - wall) * 1e3 / repeat);
-        *cpu_ms = AF_MIN(*cpu_ms, (af_bench_now(true) - processor) * 1e3 / repeat);
+        wall[n] = (af_bench_now(false) - at) * 1e3 / repeat;
+        processor[n++] = (af_bench_now(true) - used) * 1e3 / repeat;
     }
+    *ms = median(wall, n);
+    *cpu_ms = median(processor, n);
 done:
     return st;
 }
@@ -250,7 +287,7 @@ af_status af_bench_gemm(const char *device, int threads, double *f32, double *bf
     af_device *d = NULL;
     af_status st = af_device_open(&d, device, threads, err);
     for (int i = 0; st == AF_OK && i < 2; i++) {
-        floor_graph f = {.type = i ? AF_DTYPE_BF16 : AF_DTYPE_F32, .seconds = 0.1};
+        floor_graph f = {.type = i ? AF_DTYPE_BF16 : AF_DTYPE_F32, .seconds = 0.05};
         double ms = 0, processor = 0;
         st = af_graph_new(&f.g, err);
         if (st != AF_OK)

@@ -9,13 +9,14 @@ typedef struct af_bench_floor_opts {
     int64_t rows, batch; /* of `batch` sequences, equally long */
     af_dtype type;
     bool full;      /* weight gradients too */
-    double seconds; /* minimum per part: each kind of layer, and the head; at most half a second */
+    double seconds; /* minimum per part: each kind of layer, and the head; at most one */
 } af_bench_floor_opts;
 
 /* Milliseconds (wall, and of the processor) that the projections of all layers and the head take,
  * forward, input gradients and with `full` weight gradients: one layer of each kind is measured and
- * multiplied, on at most 32768 rows, the head on at most 1024. Experts count as one batched GEMM a
- * projection, every expert with the same number of rows. */
+ * multiplied, on at most 32768 rows, the head on at most 1024. Medians, as the step's time is one,
+ * after a fifth of a second: at the clock that a GPU keeps under this load. Experts count as one
+ * batched GEMM a projection, every expert with the same number of rows. */
 AF_CHECKED af_status af_bench_floor(const af_bench_floor_opts *o, af_device *d, double *ms,
                                     double *cpu_ms, af_error *err);
 

@@ -9,7 +9,7 @@ for method in lora qlora full; do
     for dtype in f32 bf16; do
         for memory in auto min; do
             line=$("$afinar" bench --shape tiny --batch 2 --seq 24 --method $method --dtype $dtype \
-                --memory $memory --device cpu --threads 2 --seconds 0.05 --json)
+                --memory $memory --device cpu --threads 2 --seconds 0.025 --json)
             case $line in *'"allocations": 0'*) ;; *) fail "a step allocates: $line" ;; esac
             case $line in *'"loss": 7.'* | *'"loss": 6.'* | *'"loss": 5.'*) ;;
                 *) fail "losses of a vocabulary of 1024 begin near ln 1024 = 6.93: $line" ;; esac
@@ -21,7 +21,7 @@ for method in lora qlora full; do
 done
 
 # by op: every phase of a step has its rows, and they add up to no more than the step
-tiny=(bench --shape tiny --batch 2 --seq 24 --device cpu --threads 2 --seconds 0.05)
+tiny=(bench --shape tiny --batch 2 --seq 24 --device cpu --threads 2 --seconds 0.025)
 line=$("$afinar" "${tiny[@]}" --by-op --json)
 for row in '"ops": [{"op": ' '"op": "linear", "phase": "forward", "nodes": ' \
     '"op": "attention_bwd", "phase": "backward", ' '"op": "adam", "phase": "update", "nodes": 1, "ms": '; do
@@ -39,7 +39,7 @@ case $message in *"unknown shape '3b'"*) ;; *) fail "prints '$message'" ;; esac
 
 # a model's shape in place of a named one
 model=$AF_GOLDEN/models/qwen2
-line=$("$afinar" bench "$model" --batch 2 --seq 24 --device cpu --threads 2 --seconds 0.05 --dtype f32 --json)
+line=$("$afinar" bench "$model" --batch 2 --seq 24 --device cpu --threads 2 --seconds 0.025 --dtype f32 --json)
 case $line in *"\"shape\": \"$model\""*'"loss": 6.'*) ;; *) fail "another shape, or vocabulary than 512: $line" ;; esac
 message=$("$afinar" bench "$model" --shape tiny 2>&1 || true)
 case $message in *"give either --shape or a model, not both"*) ;; *) fail "prints '$message'" ;; esac
