@@ -8,7 +8,7 @@
 #include "ops/attention/attention_both.h"
 #include "tensor/dtype.h"
 
-enum { HEAD_ROWS = 1024, LAYER_ROWS = 32768, PATTERN = 4099, SAMPLES = 512 };
+enum { HEAD_ROWS = 1280, LAYER_ROWS = 32768, PATTERN = 4099, SAMPLES = 512 };
 
 /* Of runs of one part: before they count, and those that count. A GPU at its power limit lowers its
  * clock within a fraction of a second, and steps run at that clock: so must what they are compared
@@ -40,21 +40,28 @@ static void add_gemms(floor_graph *f, int64_t batch, int64_t rows, int64_t out, 
         af_graph_output(g, af_matmul(g, dy, x, AF_MATMUL_TN));
 }
 
+static const af_slot expert_slot[] = {AF_SLOT_EXPERTS_GATE_UP, AF_SLOT_EXPERTS_DOWN,
+                                      AF_SLOT_EXPERTS_UP};
+
+/* Routers are small, and experts counted by their slots. */
+static bool counts(int group)
+{
+    return group != AF_GROUP_ROUTER && group != AF_GROUP_EXPERTS_GATE_UP &&
+           group != AF_GROUP_EXPERTS_DOWN;
+}
+
 /* Columns a group of linears makes of its input; 0 = the layer has no such group. */
 static int64_t group_out(const af_model_spec *s, int layer, int group, int64_t *in)
 {
     const af_layer_spec *l = &s->layer[layer];
     int64_t out = 0;
-    for (int p = 0; p < l->pieces[group] && group != AF_GROUP_ROUTER; p++) {
+    for (int p = 0; p < l->pieces[group] && counts(group); p++) {
         const af_module_spec *m = &s->module[l->module[group][p]];
         out += m->out;
         *in = m->in;
     }
     return out;
 }
-
-static const af_slot expert_slot[] = {AF_SLOT_EXPERTS_GATE_UP, AF_SLOT_EXPERTS_DOWN,
-                                      AF_SLOT_EXPERTS_UP};
 
 /* Whether two layers have the same GEMMs. */
 static bool same_gemms(const af_model_spec *s, int a, int b)

@@ -14,9 +14,9 @@ typedef struct af_bench_floor_opts {
 
 /* Milliseconds (wall, and of the processor) that the projections of all layers and the head take,
  * forward, input gradients and with `full` weight gradients: one layer of each kind is measured and
- * multiplied, on at most 32768 rows, the head on at most 1024. Medians, as the step's time is one,
- * after a fifth of a second: at the clock that a GPU keeps under this load. Experts count as one
- * batched GEMM a projection, every expert with the same number of rows. */
+ * multiplied, on at most 32768 rows, the head on a chunk of a step on a GPU (1280 rows). Experts
+ * count as one batched GEMM a projection, every expert with the same number of rows. Medians, as
+ * the step's time is one, at the clock that a GPU keeps under such a load. */
 AF_CHECKED af_status af_bench_floor(const af_bench_floor_opts *o, af_device *d, double *ms,
                                     double *cpu_ms, af_error *err);
 
