@@ -11,10 +11,12 @@ set(AF_TEST_ENV "HF_HUB_OFFLINE=1;AF_GOLDEN=${CMAKE_SOURCE_DIR}/tests/golden;AF_
 # A busy machine may be ten times slower than a quiet one, so limits of time only end what hangs.
 set(AF_TEST_LIBS af_flags afinar_static)
 if(AF_SANITIZE MATCHES address AND NOT AF_FUZZ AND NOT CMAKE_CROSSCOMPILING)
+    set(AF_FIXED_ADDRESS -no-pie) # no start of a program moves the pointers of its tables
     add_library(af_leaks OBJECT ${CMAKE_SOURCE_DIR}/tests/leaks.c)
     target_link_libraries(af_leaks PRIVATE af_flags)
     list(APPEND AF_TEST_LIBS $<TARGET_OBJECTS:af_leaks>)
     target_link_libraries(afinar PRIVATE $<TARGET_OBJECTS:af_leaks>) # scripts start it hundreds of times
+    target_link_options(afinar PRIVATE ${AF_FIXED_ADDRESS})
 endif()
 
 # Two hundred small programs that run once: they compile in a third of the time without optimization, and link in half the time
@@ -27,6 +29,7 @@ foreach(linker lld gold)
         set(AF_TEST_LINK_OPTIONS -fuse-ld=${linker})
     endif()
 endforeach()
+list(APPEND AF_TEST_LINK_OPTIONS ${AF_FIXED_ADDRESS})
 
 file(GLOB_RECURSE AF_TESTS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/test_*.c)
 foreach(source ${AF_TESTS})
