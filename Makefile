@@ -21,7 +21,7 @@ check: deps
 check-asan: deps
 	@tools/run-tests sanitized
 
-# Every variant of every CUDA kernel for all six architectures (make test: each variant for one of three, a third of the sizes of tiles), all optimized
+# Every variant of every CUDA kernel for all six architectures (make test: every pair of defines, for one of three), all optimized
 # machine code of a package with it
 check-kernels: deps
 	@cmake --preset release -DAF_CUBINS=common >/dev/null

@@ -1,6 +1,7 @@
-/* test_cuda_kernels.c - every variant of every kernel compiles (where NVRTC can be loaded; no GPU
- * is needed), and the cache of machine code survives damage. With AF_ALL_ARCHS in the environment
- * (make check-kernels) every variant compiles for every shipped architecture. */
+/* test_cuda_kernels.c - the variants of every kernel compile (where NVRTC can be loaded; no GPU is
+ * needed), and the cache of machine code survives damage. Of each file as many variants are taken
+ * as have every pair of its defines: no condition of a kernel has more than two. With AF_ALL_ARCHS
+ * in the environment (make check-kernels) every variant compiles for every shipped architecture. */
 #define _GNU_SOURCE
 #include "test.h"
 
@@ -8,13 +9,10 @@
 #include "base/file.h"
 #include "base/pool.h"
 
-/* The first three have all the code paths: portable, Hopper's, the newest compiler target; the
- * variants of a file take them in turn. The others compile the same text. */
+/* The first three have all the code paths: portable, Hopper's, the newest compiler target. The
+ * others compile the same text. */
 static const char *const archs[] = {"sm_80", "sm_90a", "sm_120", "sm_86", "sm_89", "sm_100"};
-enum { JOBS_MAX = 4096 };
-/* A file with more variants than this has them for sizes of tiles: the text is the same, and every
- * third is enough but with AF_ALL_ARCHS. */
-enum { NUMBERS_ALONE = 48 };
+enum { JOBS_MAX = 8192, FILE_JOBS_MAX = 1024 };
 
 typedef struct compile_job {
     const char *file, *defines, *arch;
@@ -45,11 +43,86 @@ static bool have_nvrtc(void)
     return true;
 }
 
-static size_t variants_of(const af_kernel_text *f)
+static size_t word_length(const char *w) { return strcspn(w, " "); }
+static const char *next_word(const char *w)
 {
-    size_t n = 0;
-    while (f->variants[n])
-        n++;
+    w += word_length(w);
+    return w + strspn(w, " ");
+}
+
+static bool has_word(const char *defines, const char *word)
+{
+    const size_t n = word_length(word);
+    for (const char *w = defines; *w; w = next_word(w))
+        if (word_length(w) == n && memcmp(w, word, n) == 0)
+            return true;
+    return false;
+}
+
+/* How many pairs of its defines, each with itself too, none of `n` jobs has. */
+static int new_pairs(const char *defines, const compile_job *job, int n)
+{
+    int fresh = 0;
+    for (const char *a = defines; *a; a = next_word(a))
+        for (const char *b = a; *b; b = next_word(b)) {
+            int i = 0;
+            while (i < n && !(has_word(job[i].defines, a) && has_word(job[i].defines, b)))
+                i++;
+            fresh += i == n;
+        }
+    return fresh;
+}
+
+/* The architecture for which the fewest of these defines were compiled. */
+static const char *arch_for(const char *file, const char *defines, const compile_job *job, int n)
+{
+    const char *best = "sm_90a";
+    int most = -1;
+    for (int k = 0; k < 3 && !strstr(file, "sm90"); k++) { /* those are empty for others */
+        const char *arch = archs[(n + k) % 3];
+        int fresh = 0;
+        for (const char *w = defines; *w; w = next_word(w)) {
+            int i = 0;
+            while (i < n && !(strcmp(job[i].arch, arch) == 0 && has_word(job[i].defines, w)))
+                i++;
+            fresh += i == n;
+        }
+        if (fresh > most) {
+            most = fresh;
+            best = arch;
+        }
+    }
+    return best;
+}
+
+/* Adds variants of a file, those with most new pairs first, until every pair is there. */
+static int add_pairs(const af_kernel_text *f, compile_job *job)
+{
+    int n = 0;
+    for (int most = 1; most > 0;) {
+        const char *best = f->variants[0];
+        most = 0;
+        for (const char *const *v = f->variants; *v; v++) {
+            const int fresh = new_pairs(*v, job, n);
+            if (fresh > most) {
+                most = fresh;
+                best = *v;
+            }
+        }
+        if (best && (most > 0 || n == 0)) { /* a file without defines has one variant */
+            const char *arch = arch_for(f->name, best, job, n);
+            job[n++] = (compile_job){.file = f->name, .defines = best, .arch = arch};
+        }
+    }
+    return n;
+}
+
+static int add_all(const af_kernel_text *f, compile_job *job)
+{
+    int n = 0;
+    for (const char *const *v = f->variants; *v; v++)
+        for (size_t a = 0; a < AF_LEN(archs); a++)
+            job[n++] = (compile_job){.file = f->name, .defines = *v, .arch = archs[a]};
     return n;
 }
 
@@ -69,14 +142,10 @@ static void test_every_kernel_compiles(void **state)
     kernels.no_pack = false; /* what the build has compiled need not be compiled again */
     kernels.nvrtc.quick = kernels.nvrtc.major >= 13; /* a third of the time; the same checks */
     for (int i = 0; i < af_kernel_source_count; i++) {
-        const af_kernel_text *f = &af_kernel_sources[i];
-        const size_t step = all || variants_of(f) <= NUMBERS_ALONE ? 1 : 3;
-        for (size_t v = 0; v < variants_of(f); v += step)
-            for (size_t a = 0; a < (all ? AF_LEN(archs) : 1); a++) {
-                assert_true(n < JOBS_MAX);
-                const char *arch = archs[all ? a : v / step % 3];
-                jobs[n++] = (compile_job){.file = f->name, .defines = f->variants[v], .arch = arch};
-            }
+        assert_true(n + FILE_JOBS_MAX <= JOBS_MAX);
+        const int more = (all ? add_all : add_pairs)(&af_kernel_sources[i], jobs + n);
+        assert_true(more <= FILE_JOBS_MAX);
+        n += more;
     }
     CHECK_OK(af_pool_new(&pool, 0, &err), err);
     af_pool_run(pool, n, compile_some, NULL);
