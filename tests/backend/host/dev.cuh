@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <math.h>
+#include <setjmp.h>
 #include <stdint.h>
 #include <string.h>
 #include <ucontext.h>
@@ -69,30 +70,56 @@ namespace device
 {
 enum { THREADS_MAX = 1024, STACK = 1 << 16 };
 struct thread {
-    ucontext_t at;
+    ucontext_t at; /* where it begins; under AddressSanitizer where it goes on */
+    jmp_buf later; /* where it goes on */
     std::vector<char> stack;
-    bool done, waits;
+    bool begun, done, waits;
     unsigned shuffles;
     u32 left[2][8]; /* what it last left for its warp; the one before is still being read */
 };
 static thread threads[THREADS_MAX];
-static ucontext_t scheduler;
 static std::function<void()> body;
 
+/* swapcontext is two system calls, longjmp none; AddressSanitizer follows only the former. */
+#ifdef __SANITIZE_ADDRESS__
+static ucontext_t scheduler;
 static inline void turn() { swapcontext(&threads[threadIdx.x].at, &scheduler); }
+static inline void resume(thread &d) { swapcontext(&scheduler, &d.at); }
+#else
+static jmp_buf scheduler;
+static inline void turn()
+{
+    if (_setjmp(threads[threadIdx.x].later) == 0)
+        _longjmp(scheduler, 1);
+}
+static inline void resume(thread &d)
+{
+    if (_setjmp(scheduler) == 0) {
+        if (d.begun)
+            _longjmp(d.later, 1);
+        d.begun = true;
+        setcontext(&d.at);
+    }
+}
+#endif
+/* A thread takes part in one block after the other. */
 static inline void enter()
 {
-    body();
-    threads[threadIdx.x].done = true;
-    turn();
+    for (;;) {
+        body();
+        threads[threadIdx.x].done = true;
+        turn();
+    }
 }
 static inline void run_block()
 {
     for (unsigned t = 0; t < blockDim.x; t++) {
         thread &d = threads[t];
-        d.stack.resize(STACK);
         d.done = d.waits = false;
         d.shuffles = 0;
+        if (!d.stack.empty())
+            continue;
+        d.stack.resize(STACK);
         getcontext(&d.at);
         d.at.uc_stack.ss_sp = d.stack.data();
         d.at.uc_stack.ss_size = STACK;
@@ -104,7 +131,7 @@ static inline void run_block()
         for (unsigned t = 0; t < blockDim.x; t++)
             if (!threads[t].done && !threads[t].waits) {
                 threadIdx.x = t;
-                swapcontext(&scheduler, &threads[t].at);
+                resume(threads[t]);
                 moved = true;
             }
         for (unsigned t = 0; t < blockDim.x; t++) {
