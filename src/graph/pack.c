@@ -22,9 +22,9 @@ typedef struct packer {
     af_graph *g;
     pack_item *item; /* in the order they are placed */
     int n;
-    int *chain;     /* by tensor: the tensor whose memory it takes over, or itself */
-    int *at;        /* by tensor: where its item is */
-    pack_item *low; /* those that are placed, by offset */
+    int *chain;            /* by tensor: the tensor whose memory it takes over, or itself */
+    int *at;               /* by tensor: where its item is */
+    const pack_item **low; /* those that are placed, by offset */
     int placed;
     bool failed;
 } packer;
@@ -128,13 +128,13 @@ static void insert(packer *p, const pack_item *x)
     int from = 0, to = p->placed; /* after all that begin no higher */
     while (from < to) {
         const int middle = (from + to) / 2;
-        if (p->low[middle].offset <= x->offset)
+        if (p->low[middle]->offset <= x->offset)
             from = middle + 1;
         else
             to = middle;
     }
     memmove(p->low + from + 1, p->low + from, (size_t)(p->placed - from) * sizeof *p->low);
-    p->low[from] = *x;
+    p->low[from] = x;
     p->placed++;
 }
 
@@ -142,7 +142,7 @@ static void insert(packer *p, const pack_item *x)
 static void place(packer *p, pack_item *x)
 {
     for (int i = 0; i < p->placed && x->id != FIXED; i++) {
-        const pack_item *y = &p->low[i];
+        const pack_item *y = p->low[i];
         if (y->offset >= x->offset + x->size)
             break;
         if (y->first <= x->last && y->last >= x->first)
