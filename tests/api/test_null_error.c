@@ -8,27 +8,37 @@
 
 static const char *const nowhere = "/nonexistent/thing";
 
+/* Made once, by the first case that needs it; cleared at the end. */
+static struct {
+    af_model *model;
+    af_tokenizer *tokenizer;
+    af_device *cpu;
+    af_observer *observer;
+    af_model_graph *recording;
+    af_grammar_vocab *vocab;
+    af_grammar *grammar;
+    af_grammar_state *grammar_state;
+} made;
+
 static af_model *model(void)
 {
-    static af_model *m;
     char dir[4096];
     af_error err = {0};
     snprintf(dir, sizeof dir, "%s/models/qwen2_tiny", golden_dir());
-    if (!m)
-        CHECK_OK(af_model_open(&m, dir, &(af_model_opts){.device = "cpu", .threads = 1}, &err),
-                 err);
-    return m;
+    const af_model_opts opts = {.device = "cpu", .threads = 1};
+    if (!made.model)
+        CHECK_OK(af_model_open(&made.model, dir, &opts, &err), err);
+    return made.model;
 }
 
 static const af_tokenizer *tokenizer(void)
 {
-    static af_tokenizer *t;
     char dir[4096];
     af_error err = {0};
     snprintf(dir, sizeof dir, "%s/models/qwen2", golden_dir());
-    if (!t)
-        CHECK_OK(af_tokenizer_open(&t, dir, &err), err);
-    return t;
+    if (!made.tokenizer)
+        CHECK_OK(af_tokenizer_open(&made.tokenizer, dir, &err), err);
+    return made.tokenizer;
 }
 
 /* A graph with a recording error, or one that is not prepared. */
@@ -45,44 +55,55 @@ static af_graph *graph(bool broken)
 
 static af_device *cpu(void)
 {
-    static af_device *d;
-    if (!d && af_device_open(&d, "cpu", 1, NULL) != AF_OK)
+    if (!made.cpu && af_device_open(&made.cpu, "cpu", 1, NULL) != AF_OK)
         fail_msg("no device");
-    return d;
+    return made.cpu;
 }
 
 static af_observer *observer(void)
 {
-    static af_observer *o;
-    if (!o && af_observer_new(&o, 2, 2, &(af_grid_opts){.bits = 8}, NULL) != AF_OK)
+    const af_grid_opts opts = {.bits = 8};
+    if (!made.observer && af_observer_new(&made.observer, 2, 2, &opts, NULL) != AF_OK)
         fail_msg("no observer");
-    return o;
+    return made.observer;
 }
 
 static af_model_graph *recording(void)
 {
-    static af_model_graph *r;
-    if (!r && af_model_record(&r, model(), &(af_record_opts){.rows = 4}, NULL) != AF_OK)
+    const af_record_opts opts = {.rows = 4};
+    if (!made.recording && af_model_record(&made.recording, model(), &opts, NULL) != AF_OK)
         fail_msg("no recording");
-    return r;
+    return made.recording;
 }
 
 static af_grammar *grammar(void)
 {
-    static af_grammar_vocab *v;
-    static af_grammar *g;
-    if (!g && (af_grammar_vocab_open(&v, tokenizer(), NULL) != AF_OK ||
-               af_grammar_open(&g, AF_GRAMMAR_GBNF, "root ::= \"a\"", 12, v, NULL) != AF_OK))
+    if (!made.grammar && (af_grammar_vocab_open(&made.vocab, tokenizer(), NULL) != AF_OK ||
+                          af_grammar_open(&made.grammar, AF_GRAMMAR_GBNF, "root ::= \"a\"", 12,
+                                          made.vocab, NULL) != AF_OK))
         fail_msg("no grammar");
-    return g;
+    return made.grammar;
 }
 
 static af_grammar_state *grammar_state(void)
 {
-    static af_grammar_state *s;
-    if (!s && af_grammar_state_new(&s, grammar(), NULL) != AF_OK)
+    if (!made.grammar_state && af_grammar_state_new(&made.grammar_state, grammar(), NULL) != AF_OK)
         fail_msg("no state");
-    return s;
+    return made.grammar_state;
+}
+
+static int clear_made(void **state)
+{
+    (void)state;
+    af_grammar_state_free(made.grammar_state);
+    af_grammar_close(made.grammar);
+    af_grammar_vocab_close(made.vocab);
+    af_model_graph_free(made.recording);
+    af_observer_free(made.observer);
+    af_device_close(made.cpu);
+    af_tokenizer_close(made.tokenizer);
+    af_model_close(made.model);
+    return 0;
 }
 
 /* ---- one case per function; true: it failed, as it must ---- */
@@ -569,5 +590,5 @@ int main(void)
         cmocka_unit_test(test_null_is_safe_at_every_function),
         cmocka_unit_test(test_null_is_safe_where_a_run_fails_late),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, clear_made);
 }

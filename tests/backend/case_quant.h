@@ -10,6 +10,13 @@ static af_tensor *normed(rec *r, int64_t n, int64_t d)
     return af_rmsnorm(r->g, act_2(r, n, d), weight_1(r, AF_DTYPE_F32, d), 1e-6, false);
 }
 
+/* The scales alone: their mean is an argument of launches. */
+static void block_maxima(const float *x, int64_t n, int block, float *absmax)
+{
+    for (int64_t i = 0; i < n; i++)
+        absmax[i / block] = fmaxf(absmax[i / block], fabsf(x[i]));
+}
+
 /* A frozen weight in 4 bits made of random values; nested: scales are quantised too. */
 static af_tensor *bnb_weight(rec *r, af_dtype t, int64_t O, int64_t I, int block, bool twice)
 {
@@ -23,7 +30,10 @@ static af_tensor *bnb_weight(rec *r, af_dtype t, int64_t O, int64_t I, int block
         h = h * 1664525 + 1013904223;
         x[i] = (float)(h >> 8) / 16777216.0f - 0.5f;
     }
-    af_bnb_encode(t, x, n, block, codes, absmax);
+    if (r->blank)
+        block_maxima(x, n, block, absmax);
+    else
+        af_bnb_encode(t, x, n, block, codes, absmax);
     *quant = (af_quant){.block = block, .nested_block = twice ? 256 : 0, .round = r->t};
     quant->offset = twice ? af_bnb_offset(absmax, blocks) : 0;
     if (twice)
@@ -86,7 +96,7 @@ static af_tensor *gguf_weight(rec *r, af_dtype t, int64_t O, int64_t I)
         h = h * 1664525 + 1013904223;
         x[i] = (float)(h >> 8) / 16777216.0f - 0.5f;
     }
-    for (int64_t o = 0; o < O; o++)
+    for (int64_t o = 0; o < O && !r->blank; o++)
         af_codec_encode_row(t, x + o * I, data + (uint64_t)o * (af_tensor_bytes(w) / (uint64_t)O),
                             I, NULL);
     r->leaf[r->leaves - 1].bytes = data;

@@ -34,7 +34,8 @@ typedef struct rec {
     int leaves;
     af_tensor *out[REC_MAX];
     int outs;
-    bool step; /* run an update too */
+    bool step;  /* run an update too */
+    bool blank; /* no kernel will read the values: random ones are zero, codes of weights too */
     void *owned[16];
     int n_owned;
 } rec;
@@ -128,7 +129,7 @@ static inline af_status rec_write(rec *r, af_error *err)
         void *data = calloc(bytes + 1, 1);
         if (l->bytes)
             memcpy(data, l->bytes, bytes);
-        for (int64_t i = 0; !l->bytes && i < n; i++)
+        for (int64_t i = 0; !l->bytes && (l->ints || !r->blank) && i < n; i++)
             af_store_f64(data, l->t->dtype, (uint64_t)i,
                          l->ints ? l->ints[i] : noise(k, i, l->lo, l->hi));
         const af_status st = l->t->data ? af_tensor_write(r->g, l->t, data, bytes, err) : AF_OK;

@@ -45,7 +45,7 @@ static int check_digest(const char *gpu, const char *name, af_dtype t, bool fold
 static int prepare_case(const test_case *c, af_dtype t, bool fold)
 {
     af_error err = {0};
-    rec r = {.t = t};
+    rec r = {.t = t, .blank = true};
     af_device *d = open_fake();
     int failed = 0;
     af_cuda_test_on(d)->no_fold = !fold;
@@ -127,7 +127,7 @@ static void test_other_gpus_take_every_launch(void **state)
             if (!chosen && (cases[i].large || !test_takes(i + k)))
                 continue;
             af_error err = {0};
-            rec r = {.t = chosen || i % 2 ? AF_DTYPE_BF16 : AF_DTYPE_F16};
+            rec r = {.t = chosen || i % 2 ? AF_DTYPE_BF16 : AF_DTYPE_F16, .blank = true};
             af_device *d = open_fake();
             ((af_cuda *)d)->arch = gpus[k].arch;
             ((af_cuda *)d)->sms = gpus[k].sms;

@@ -32,9 +32,20 @@ static void read_head(const uint8_t *data, size_t size)
     free(text);
 }
 
+static af_api api;
+
+static void server_free(void)
+{
+    for (int i = 0; i < AF_API_GRAMMARS; i++)
+        af_kept_grammar_release(api.grammars[i]);
+    af_grammar_vocab_close(api.grammar_vocab);
+    af_response_store_free(api.responses);
+    af_template_close((af_template *)api.template);
+    af_tokenizer_close((af_tokenizer *)api.tokenizer);
+}
+
 static af_api *server(void)
 {
-    static af_api api;
     static af_served base;
     if (api.tokenizer)
         return &api;
@@ -52,6 +63,7 @@ static af_api *server(void)
         abort();
     pthread_mutex_init(&api.models_lock, NULL);
     pthread_mutex_init(&api.grammar_lock, NULL);
+    atexit(server_free);
     return &api;
 }
 
