@@ -127,6 +127,30 @@ static af_status match_kv_split(af_model_reader *in, faults *f, int i, af_error 
     return st;
 }
 
+/* One of the matrices of a tensor: a view of its own. */
+static af_status match_stack(af_model_reader *in, faults *f, int i, int count, int index,
+                             af_error *err)
+{
+    const af_tensor_spec *t = &in->spec.tensor[i];
+    const int64_t dim[3] = {count, t->dim[0], t->dim[1]};
+    const int missing = f->n_missing, shape = f->n_shape;
+    const af_stored *all = find(in, f, t->gguf, dim, 3);
+    af_stored *one = af_arena_take(&in->arena, sizeof *one);
+    if (!one)
+        return af_fail_nomem(err, t->gguf, sizeof *one);
+    if (f->n_missing > missing || f->n_shape > shape)
+        return AF_OK; /* noted */
+    *one = *all;
+    one->ndim = 2;
+    one->dim[0] = dim[1];
+    one->dim[1] = dim[2];
+    one->dim[2] = 1;
+    one->bytes = all->bytes / (uint64_t)count;
+    one->data = (const uint8_t *)all->data + (uint64_t)index * one->bytes;
+    in->layout[i].part[0] = one;
+    return AF_OK;
+}
+
 /* Older files of qwen3_next have the projection as it is here. */
 static bool is_uncut(const af_model_reader *in, const af_tensor_spec *t)
 {
@@ -142,8 +166,12 @@ static af_status match_gguf(af_model_reader *in, faults *f, int i, af_error *err
     if (af_slot_is_xielu(t->slot))
         return af_reader_match_xielu(in, i, err);
     af_status st = take_parts(in, e, cut.count ? cut.count : 1, err);
+    int index;
+    const int stack = af_gguf_stack_of(&in->spec, t, &index);
     if (st != AF_OK)
         return st;
+    if (stack)
+        return match_stack(in, f, i, stack, index, err);
     if (cut.count && !is_uncut(in, t)) {
         for (int p = 0; p < cut.count; p++) {
             const int64_t X = t->ndim == 3 ? t->dim[0] : 1, cols = t->dim[t->ndim - 1],
@@ -171,6 +199,10 @@ static af_status match_gguf(af_model_reader *in, faults *f, int i, af_error *err
         const bool squeezed = af_slot_is_row(t);
         const bool conv = t->slot == AF_SLOT_CONV; /* [C][1][K] is a matrix there */
         const int64_t columns = af_gguf_vector_columns(&in->spec, t);
+        const af_stored *table =
+            t->slot == AF_SLOT_PER_LAYER_EMBED ? af_weights_find(in->weights, t->gguf) : NULL;
+        if (table && table->ndim == 2 && table->dim[0] == in->spec.vocab)
+            dim[0] = AF_MAX(dim[0], in->spec.vocab); /* gemma3n: filled up there */
         e->parts = 1;
         dim[1] = conv ? dim[2] : dim[1];
         if (columns) { /* a matrix there */
@@ -367,66 +399,6 @@ done:
     return st;
 }
 
-/* ---- tied heads ---- */
-
-static bool same_values(const af_stored *a, const af_stored *b)
-{
-    enum { STEP = 512 };
-    float x[STEP], y[STEP];
-    if (a->dtype == b->dtype && memcmp(a->data, b->data, a->bytes) == 0)
-        return true;
-    const uint64_t n = (uint64_t)a->dim[0] * (uint64_t)a->dim[1];
-    const uint64_t one = (uint64_t)af_dtype_get(a->dtype)->bytes;
-    const uint64_t other = (uint64_t)af_dtype_get(b->dtype)->bytes;
-    for (uint64_t i = 0; i < n; i += STEP) {
-        const uint64_t k = AF_MIN(n - i, (uint64_t)STEP);
-        af_convert(x, AF_DTYPE_F32, (const uint8_t *)a->data + i * one, a->dtype, k);
-        af_convert(y, AF_DTYPE_F32, (const uint8_t *)b->data + i * other, b->dtype, k);
-        for (uint64_t j = 0; j < k; j++)
-            if (x[j] != y[j])
-                return false;
-    }
-    return true;
-}
-
-static af_status make_spec(af_model_reader *in, bool tied, af_error *err)
-{
-    af_hf_config c = in->config;
-    c.tie_word_embeddings = tied;
-    return af_model_spec_init(&in->spec, &c, err);
-}
-
-/* As transformers: a folder that says its head is the embedding, and has another head, is not
- * tied; one that has the head alone is. */
-static af_status match_head(af_model_reader *in, af_error *err)
-{
-    char name[NAME_MAX_BYTES];
-    if (!in->config.tie_word_embeddings || af_weights_gguf(in->weights) || in->spec.labels)
-        return AF_OK;
-    af_model_reader_disk_name(in, af_slot_hf_name(in->spec.arch, AF_SLOT_HEAD), name, sizeof name);
-    const af_stored *head = af_weights_find(in->weights, name);
-    af_model_reader_disk_name(in, in->spec.tensor[in->spec.embed].name, name, sizeof name);
-    const af_stored *embed = af_weights_find(in->weights, name);
-    const int64_t want[2] = {in->stored_vocab, in->spec.embed_width};
-    in->head_only = head && !embed;
-    if (!head || !embed || !same_dims(head, want, 2) || !same_dims(embed, want, 2) ||
-        !af_dtype_is_float(head->dtype) || !af_dtype_is_float(embed->dtype))
-        return AF_OK;
-    const bool same = same_values(head, embed);
-    af_weights_forget(in->weights, head);
-    af_weights_forget(in->weights, embed);
-    if (same)
-        return AF_OK;
-    af_log_write(
-        AF_LOG_WARN,
-        "%s: tie_word_embeddings is true, but lm_head.weight is stored with other values than "
-        "the embedding: it is used as the head",
-        in->path);
-    in->head_copied = false;
-    af_model_spec_clear(&in->spec);
-    return make_spec(in, false, err);
-}
-
 /* ---- what is left over ---- */
 
 /* What a multimodal model has outside its text part, which is all that is read. */
@@ -464,7 +436,8 @@ static bool may_be_unused(const af_model_reader *in, const char *name)
         return true; /* it predicts tokens */
     if (af_weights_gguf(in->weights))
         return strncmp(name, "rope_", 5) == 0 || /* later blocks predict further tokens */
-               (strncmp(name, "blk.", 4) == 0 && strtol(name + 4, NULL, 10) >= in->spec.layers);
+               (strncmp(name, "blk.", 4) == 0 && strtol(name + 4, NULL, 10) >= in->spec.layers) ||
+               af_reader_is_unread_kv(&in->spec, name);
     if (af_ends_with(name, "rotary_emb.inv_freq") || af_ends_with(name, ".masked_bias"))
         return true;
     if (in->spec.arch->stem &&
@@ -574,11 +547,11 @@ af_status af_model_reader_match(af_model_reader *in, af_error *err)
         af_reader_vocab_set(in);
     AF_TRY(set_labels(in, err));
     in->head_copied = !in->config.labels && in->untie && in->config.tie_word_embeddings;
-    AF_TRY(make_spec(in, in->config.tie_word_embeddings && !in->head_copied, err));
+    AF_TRY(af_reader_make_spec(in, in->config.tie_word_embeddings && !in->head_copied, err));
     if (!in->weights)
         AF_TRY(af_weights_open(&in->weights, in->path, err));
     af_reader_find_prefix(in);
-    AF_TRY(match_head(in, err));
+    AF_TRY(af_reader_match_head(in, err));
     af_reader_find_experts(in);
     AF_TRY(match_all(in, err));
     in->matched = true;

@@ -1,6 +1,10 @@
-/* reader_names.c - what a folder calls its tensors: the prefix of the text model, and whether
- * experts are one tensor each or all in one. */
+/* reader_names.c - what a folder calls its tensors: the prefix of the text model, whether experts
+ * are one tensor each or all in one, whether the head is the embedding. */
 #include "model/tensor_layout.h"
+
+#include "base/log.h"
+#include "model/arch/arch_list.h"
+#include "tensor/codec.h"
 
 #include <stdlib.h>
 
@@ -97,16 +101,82 @@ void af_reader_find_experts(af_model_reader *in)
 
 bool af_reader_is_unread_kv(const af_model_spec *s, const char *name)
 {
-    static const char *const parts[] = {"k_proj.", "v_proj.", "k_norm.", "v_norm."};
-    static const char before[] = ".self_attn.";
+    static const char *const parts[] = {
+        ".self_attn.k_proj.", ".self_attn.v_proj.", ".self_attn.k_norm.", ".self_attn.v_norm.",
+        ".attn_k.weight",     ".attn_v.weight",     ".attn_k_norm.weight"};
     char *rest;
-    const char *at = strstr(name, "layers.");
-    const long layer = at ? strtol(at + strlen("layers."), &rest, 10) : -1;
-    if (layer < 0 || layer >= s->layers || s->layer[layer].kv_from == layer ||
-        strncmp(rest, before, strlen(before)) != 0)
+    const bool gguf = strncmp(name, "blk.", 4) == 0;
+    const char *at = gguf ? name : strstr(name, "layers.");
+    const long layer = at ? strtol(at + strlen(gguf ? "blk." : "layers."), &rest, 10) : -1;
+    if (layer < 0 || layer >= s->layers || s->layer[layer].kv_from == layer)
         return false;
     for (size_t i = 0; i < AF_LEN(parts); i++)
-        if (strncmp(rest + strlen(before), parts[i], strlen(parts[i])) == 0)
+        if (strncmp(rest, parts[i], strlen(parts[i])) == 0)
             return true;
     return false;
+}
+
+/* ---- tied heads ---- */
+
+static bool same_values(const af_stored *a, const af_stored *b)
+{
+    enum { STEP = 512 };
+    float x[STEP], y[STEP];
+    if (a->dtype == b->dtype && memcmp(a->data, b->data, a->bytes) == 0)
+        return true;
+    const uint64_t n = (uint64_t)a->dim[0] * (uint64_t)a->dim[1];
+    const uint64_t one = (uint64_t)af_dtype_get(a->dtype)->bytes;
+    const uint64_t other = (uint64_t)af_dtype_get(b->dtype)->bytes;
+    for (uint64_t i = 0; i < n; i += STEP) {
+        const uint64_t k = AF_MIN(n - i, (uint64_t)STEP);
+        af_convert(x, AF_DTYPE_F32, (const uint8_t *)a->data + i * one, a->dtype, k);
+        af_convert(y, AF_DTYPE_F32, (const uint8_t *)b->data + i * other, b->dtype, k);
+        for (uint64_t j = 0; j < k; j++)
+            if (x[j] != y[j])
+                return false;
+    }
+    return true;
+}
+
+static bool is_table(const af_stored *w, const int64_t dim[2])
+{
+    return w->ndim == 2 && w->dim[0] == dim[0] && w->dim[1] == dim[1];
+}
+
+af_status af_reader_make_spec(af_model_reader *in, bool tied, af_error *err)
+{
+    af_hf_config c = in->config;
+    c.tie_word_embeddings = tied;
+    return af_model_spec_init(&in->spec, &c, err);
+}
+
+/* As transformers: a folder that says its head is the embedding, and has another head, is not
+ * tied; one that has the head alone is. */
+af_status af_reader_match_head(af_model_reader *in, af_error *err)
+{
+    char name[NAME_MAX_BYTES];
+    if (!in->config.tie_word_embeddings || af_weights_gguf(in->weights) || in->spec.labels)
+        return AF_OK;
+    af_model_reader_disk_name(in, af_slot_hf_name(in->spec.arch, AF_SLOT_HEAD), name, sizeof name);
+    const af_stored *head = af_weights_find(in->weights, name);
+    af_model_reader_disk_name(in, in->spec.tensor[in->spec.embed].name, name, sizeof name);
+    const af_stored *embed = af_weights_find(in->weights, name);
+    const int64_t want[2] = {in->stored_vocab, in->spec.embed_width};
+    in->head_only = head && !embed;
+    if (!head || !embed || !is_table(head, want) || !is_table(embed, want) ||
+        !af_dtype_is_float(head->dtype) || !af_dtype_is_float(embed->dtype))
+        return AF_OK;
+    const bool same = same_values(head, embed);
+    af_weights_forget(in->weights, head);
+    af_weights_forget(in->weights, embed);
+    if (same)
+        return AF_OK;
+    af_log_write(
+        AF_LOG_WARN,
+        "%s: tie_word_embeddings is true, but lm_head.weight is stored with other values than "
+        "the embedding: it is used as the head",
+        in->path);
+    in->head_copied = false;
+    af_model_spec_clear(&in->spec);
+    return af_reader_make_spec(in, false, err);
 }

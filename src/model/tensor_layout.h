@@ -56,6 +56,9 @@ AF_CHECKED af_status af_reader_match_xielu(af_model_reader *in, int tensor, af_e
 void af_reader_find_prefix(af_model_reader *in);
 /* Keys and values of a layer that uses those of another: published folders of gemma3n have them. */
 bool af_reader_is_unread_kv(const af_model_spec *s, const char *name);
+/* The spec of the config, whose head is the embedding, or not; sees what the folder has of it. */
+AF_CHECKED af_status af_reader_make_spec(af_model_reader *in, bool tied, af_error *err);
+AF_CHECKED af_status af_reader_match_head(af_model_reader *in, af_error *err);
 /* Sets experts_whole of the spec to what the folder has. */
 void af_reader_find_experts(af_model_reader *in);
 

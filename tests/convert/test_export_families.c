@@ -138,11 +138,36 @@ static void test_families(void **state)
     assert_true(written >= 8 || only);
 }
 
+/* The sizes that llama.cpp has in its source. */
+#define GEMMA3N(tokens)                                                                            \
+    "{\"num_hidden_layers\":22,\"num_kv_shared_layers\":2,\"layer_types\":null,"                   \
+    "\"activation_sparsity_pattern\":null,\"altup_num_inputs\":4,\"altup_active_idx\":0,"          \
+    "\"laurel_rank\":64,\"hidden_size_per_layer_input\":256,\"final_logit_softcapping\":30,"       \
+    "\"intermediate_size\":20,\"vocab_size_per_layer_input\":" tokens "}"
+
+/* Matrices between the streams lie one after another in the file. */
+static void check_stack(const scratch_dir *d)
+{
+    af_error err = {0};
+    af_weights *a = NULL, *b = NULL;
+    char path[PATH];
+    CHECK_OK(af_weights_open(&a, join(path, sizeof path, d->path, "m.gguf"), &err), err);
+    CHECK_OK(af_weights_open(&b, join(path, sizeof path, d->path, "back"), &err), err);
+    const af_stored *all = af_weights_find(a, "altup_unembd_proj.weight"),
+                    *one = af_weights_find(b, "model.altup_unembed_projections.1.weight");
+    assert_true(all && one && all->bytes == 3 * one->bytes);
+    assert_memory_equal((const uint8_t *)all->data + one->bytes, one->data, one->bytes);
+    assert_non_null(af_weights_find(a, "blk.20.attn_k.weight")); /* which nothing reads */
+    af_weights_close(a);
+    af_weights_close(b);
+}
+
 /* Goldens with what llama.cpp has no form for, without it. */
 static void test_changed_families(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
+        {"gemma3n", GEMMA3N("20")},
         {"mamba", "{\"use_bias\":false}"},
         {"bamba", "{\"mamba_proj_bias\":false,\"time_step_limit\":null,"
                   "\"num_attention_heads\":3,\"num_key_value_heads\":1}"},
@@ -158,6 +183,8 @@ static void test_changed_families(void **state)
     for (size_t i = 0; i < AF_LEN(cases); i++) {
         snprintf(path, sizeof path, "%s/families/%s.json", golden_dir(), cases[i][0]);
         CHECK_MSG(there_and_back(cases[i][0], path, cases[i][1], &d), "%s: refused", cases[i][0]);
+        if (strcmp(cases[i][0], "gemma3n") == 0)
+            check_stack(&d);
     }
     scratch_free(&d);
 }
@@ -284,6 +311,11 @@ static void test_hostile_metadata(void **state)
         {"falcon_mamba", "mamba.ssm.state_size", many, "mamba.ssm.state_size is"},
         {"falcon_mamba", "mamba.ssm.time_step_rank", 0, "mamba.ssm.time_step_rank is 0"},
         {"falcon_mamba", "mamba.ssm.conv_kernel", many, "mamba.ssm.conv_kernel is"},
+        {"gemma3n", "gemma3n.block_count", many, "gemma3n.block_count is"},
+        {"gemma3n", "gemma3n.altup.num_inputs", many, "gemma3n: stream 0 of"},
+        {"gemma3n", "gemma3n.altup.active_idx", 4, "gemma3n: stream 4 of 4"},
+        {"gemma3n", "gemma3n.embedding_length_per_layer_input", many, "inputs of"},
+        {"gemma3n", "afinar.vocab_size_per_layer_input", 21, "for 21 of 20 tokens"},
         {"falcon_h1", AF_MUP_KEY, nan, "afinar.multipliers is not 14 numbers"},
         {"falcon_h1", AF_MUP_KEY, huge, "afinar.multipliers is not 14 numbers"},
         {"falcon_h1", "falcon-h1.ssm.group_count", 5, "do not divide"},
@@ -305,7 +337,10 @@ static void test_hostile_metadata(void **state)
         char path[2 * PATH], file[PATH];
         snprintf(path, sizeof path, "%s/families/%s.json", golden_dir(), cases[i].family);
         json_t *j = read_json(path);
-        change(j, "{\"mamba_proj_bias\":false,\"projectors_bias\":false,\"attention_bias\":false}");
+        change(j, strcmp(cases[i].family, "gemma3n") == 0
+                      ? GEMMA3N("18")
+                      : "{\"mamba_proj_bias\":false,\"projectors_bias\":false,"
+                        "\"attention_bias\":false}");
         formula_model_write(&f, j);
         join(file, sizeof file, d.path, "m.gguf");
         const af_export_opts o = {.type = "f32", .threads = 1, .force = true, .no_verify = true};

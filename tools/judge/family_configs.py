@@ -631,6 +631,22 @@ def gemma3n_text(j, r):
                                                 for k in ("full", "sliding")})
 
 
+def gemma3n_sizes(j, r):
+    """Of the sizes that llama.cpp has in its source: 4 streams, 20 layers with keys, 10 sparse ones."""
+    c = plain(j, r, kinds=["default"])
+    n = c["num_hidden_layers"] = r.choice([20, 22, 23])
+    c["hidden_size"] = c["num_attention_heads"] * r.choice([6, 10])
+    c.pop("rope_parameters")
+    kinds = [("full" if (i + 1) % 5 == 0 else "sliding") + "_attention" for i in range(n)]
+    return T.Gemma3nTextConfig(**{**c, "intermediate_size": 36}, sliding_window=r.choice([3, 9]), layer_types=kinds,
+                               num_kv_shared_layers=n - 20, vocab_size_per_layer_input=c["vocab_size"],
+                               hidden_size_per_layer_input=256, laurel_rank=64, altup_num_inputs=4, altup_active_idx=0,
+                               final_logit_softcapping=30.0,
+                               activation_sparsity_pattern=[0.95] * 10 + [0.0] * (n - 10),
+                               rope_parameters={k + "_attention": {"rope_type": "default", "rope_theta": r.choice([1e4, 777.0])}
+                                                for k in ("full", "sliding")})
+
+
 def internlm3(j, r):
     c = plain(j, r)
     bias = r.random() < .5
@@ -781,6 +797,6 @@ CONFIGS = {f.__name__: f for f in (
     granitemoe, granitemoeshared, granitemoe_swa, granite_swa, cwm, ministral, helium, jais2, vaultgemma, hunyuan_v1_moe,
     ernie4_5_moe, minimax_m2, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,
     gpt_neox, falcon, gpt2, gpt_bigcode, gptj, codegen, opt, persimmon, phimoe, hyperclovax,
-    minicpm3, hy_v3, internlm3, iquestcoder, laguna, flint, llama4_text, gemma3n_text, cohere2_moe, olmo, nanochat, gpt_neo, nemotron_h, bamba, mamba2, mamba, falcon_mamba, jamba, falcon_h1,
+    minicpm3, hy_v3, internlm3, iquestcoder, laguna, flint, llama4_text, gemma3n_text, gemma3n_sizes, cohere2_moe, olmo, nanochat, gpt_neo, nemotron_h, bamba, mamba2, mamba, falcon_mamba, jamba, falcon_h1,
     bloom, mpt, falcon_alibi,
     opt_350m, dbrx)}

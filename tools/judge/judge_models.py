@@ -349,8 +349,13 @@ def check_llama(tmp, model, r):
     m.eval(ids)
     out = np.array(m.scores[:3])
     m.close()
+    std = torch.std
+    if model.config.model_type == "gemma3n_text":  # llama.cpp divides by n - 1
+        torch.std = lambda x, unbiased, **k: std(x, **k)
     with torch.no_grad():
-        return rel(out, forward(model, [ids])[0].numpy())
+        e = rel(out, forward(model, [ids])[0].numpy())
+    torch.std = std
+    return e
 
 
 def rope_depends(c):

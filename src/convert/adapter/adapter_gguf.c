@@ -19,6 +19,15 @@ static af_status check(const af_adapter *a, af_error *err)
             return af_fail(err, AF_EUNSUPPORTED,
                            "a GGUF adapter cannot hold '%s' (modules_to_save); merge it instead",
                            a->spec->tensor[i].name);
+    for (int i = 0; i < a->spec->modules; i++) {
+        const af_group g = a->spec->module[i].group;
+        if (a->module[i].rank && (g == AF_GROUP_ALTUP_ROUTER || g == AF_GROUP_PER_LAYER_MODEL ||
+                                  (g >= AF_GROUP_ALTUP_OPEN && g <= AF_GROUP_ALTUP_CLOSE_3)))
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "a GGUF adapter cannot hold '%s', which llama.cpp would ignore; merge "
+                           "it instead",
+                           a->spec->module[i].path);
+    }
     const char *more = a->config.dora                     ? "DoRA magnitudes"
                        : a->config.lora_bias              ? "a bias (lora_bias)"
                        : a->tokens[AF_TOKENS_EMBED].count ? "rows of tokens"

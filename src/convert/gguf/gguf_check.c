@@ -125,6 +125,9 @@ static af_status check_sizes(const af_model_spec *a, const af_model_spec *b, af_
         {"residual_multiplier", a->residual_scale, b->residual_scale},
         {"logits_scaling", a->logit_scale, b->logit_scale},
         {"num_kv_shared_layers, sizes of layers", layer_sum(a), layer_sum(b)},
+        {"altup_num_inputs", (double)a->altup.streams, (double)b->altup.streams},
+        {"laurel_rank", (double)a->altup.laurel, (double)b->altup.laurel},
+        {"vocab_size_per_layer_input", (double)a->per_layer_vocab, (double)b->per_layer_vocab},
         {"hidden_size_per_layer_input", (double)a->per_layer_input, (double)b->per_layer_input},
         {"max_position_embeddings", (double)a->max_positions, (double)b->max_positions},
         {"the number of tensors (attention_bias, mlp_bias, norms)", a->tensors, b->tensors},
@@ -269,6 +272,7 @@ static const taker *taker_of(const char *arch)
         {"phi3", .factors = true, .tied = true, .untied = true},
         {"gemma", .tied = true},
         {"gemma2", .tied = true},
+        {"gemma3n", .tied = true, .untied = true},
         {"gemma4", .freqs = true, .tied = true, .untied = true},
         {"olmo2", .untied = true},
         {"olmo", .square = true, .tied = true, .untied = true},
@@ -329,6 +333,34 @@ static bool unnamed(const af_model_spec *s)
         if ((!s->tensor[i].gguf || !s->tensor[i].gguf[0]) && !af_slot_is_xielu(s->tensor[i].slot))
             return true;
     return false;
+}
+
+/* llama.cpp has the sizes of the two published models in its source. */
+static const char *gemma3n_lacks(const af_model_spec *s)
+{
+    enum { SPARSE = 10, OWN = AF_GEMMA3N_OWN_KV, LAUREL = 64, INPUT = 256 };
+    if (s->altup.streams != AF_ALTUP_STREAMS_MAX || s->altup.active != 0)
+        return "number of streams other than 4, or another active one than the first "
+               "(altup_num_inputs, altup_active_idx)";
+    if (s->altup.laurel != LAUREL || s->per_layer_input != INPUT)
+        return "laurel_rank other than 64, or hidden_size_per_layer_input other than 256";
+    if (!s->altup.scaled)
+        return "streams without a scale (altup_correct_scale false)";
+    if (s->per_layer_vocab > s->vocab)
+        return "vocab_size_per_layer_input above vocab_size";
+    if (s->logit_softcap != 30)
+        return "final_logit_softcapping other than 30";
+    for (int i = 0; i < s->layers; i++) {
+        const af_layer_spec *l = &s->layer[i];
+        if (l->ffn != s->layer[0].ffn)
+            return "intermediate_size that differs between layers";
+        if (l->sparse != (i < SPARSE) || (l->sparse && fabs(l->sparsity - 1.6448536) > 1e-4))
+            return "activation_sparsity_pattern other than 0.95 in the first 10 layers";
+        if (l->kv_from != (i < OWN ? i : OWN - (l->window ? 2 : 1)))
+            return "num_kv_shared_layers that leaves other than 20 layers, of which the last two "
+                   "are a sliding and a full one";
+    }
+    return NULL;
 }
 
 af_status af_gguf_check_supported(const af_model_spec *s, af_error *err)
@@ -398,6 +430,8 @@ af_status af_gguf_check_supported(const af_model_spec *s, af_error *err)
         what = "mixture without shared experts (n_shared_experts 0)";
     else if (t->biased && !has_slot(s, AF_SLOT_O_BIAS))
         what = "linears without biases (use_bias false)";
+    if (!what && s->altup.streams)
+        what = gemma3n_lacks(s);
     if (!what)
         return AF_OK;
     return af_fail(err, AF_EUNSUPPORTED,

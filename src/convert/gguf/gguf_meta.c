@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "convert/input/folder_text.h"
 #include "convert/input/gguf_text.h"
+#include "format/config/gguf_state.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -212,6 +213,27 @@ static void put_gemma4(meta_writer *p, const af_model_spec *s, const af_hf_confi
             s->ropes > 1 ? s->rope[1].rotary_dim : s->rope[0].rotary_dim);
 }
 
+/* llama.cpp reads the numbers of its own models alone: gguf_check.c. */
+static void put_gemma3n(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
+{
+    float scale[AF_CONFIG_LAYERS_MAX];
+    for (int i = 0; i < s->layers; i++)
+        scale[i] = s->layer[i].sparse ? (float)s->layer[i].sparsity : -INFINITY;
+    put_u32(p, "altup.active_idx", s->altup.active);
+    put_u32(p, "altup.num_inputs", s->altup.streams);
+    put_u32(p, "embedding_length_per_layer_input", s->per_layer_input);
+    put_u32(p, "attention.shared_kv_layers", c->per_layer.kv_shared);
+    put_array(p, "activation_sparsity_scale", AF_GGUF_F32, scale, s->layers);
+    if (!c->sliding_window) /* asked for, too */
+        put_u32(p, "attention.sliding_window", 1);
+    if (p->st == AF_OK && s->per_layer_vocab != s->vocab)
+        p->st = af_gguf_put_u32(p->w, AF_LAYER_VOCAB_KEY, (uint32_t)s->per_layer_vocab, p->err);
+    af_log_write(AF_LOG_WARN,
+                 "llama.cpp takes the variance of sparse gates over intermediate_size - 1 (%" PRId64
+                 ") values, which are all of them here: its logits differ a little",
+                 s->ffn - 1);
+}
+
 static bool is_one_of(const char *arch, const char *const *list)
 {
     while (*list && strcmp(*list, arch) != 0)
@@ -281,8 +303,10 @@ static void put_family(meta_writer *p, const af_model_spec *s, const af_hf_confi
         gemma || is_one_of(a, sliding) || (strcmp(a, "exaone4") == 0 && s->layers == 64);
     if (windows && c->sliding_window)
         put_u32(p, "attention.sliding_window", c->sliding_window);
-    if (strcmp(a, "exaone-moe") == 0 || strcmp(a, "mellum") == 0)
+    if (strcmp(a, "exaone-moe") == 0 || strcmp(a, "mellum") == 0 || strcmp(a, "gemma3n") == 0)
         put_slides(p, s);
+    if (strcmp(a, "gemma3n") == 0)
+        put_gemma3n(p, s, c);
     if (c->has_local_rope && strcmp(a, "olmo2") != 0)
         put_f32(p, "rope.freq_base_swa", c->local_rope.theta);
     if (c->attn_logit_softcapping > 0)

@@ -3,251 +3,16 @@
  * A tensor of the file is rows of a tensor of the spec in another order: q and k interleaved for
  * llama, gates and ups of experts apart. Rows are read, encoded, measured and written by every
  * thread for itself; memory is a few megabytes whatever the model. */
-#include "convert/gguf/gguf_model.h"
 
 #include "base/log.h"
-#include "base/pool.h"
 #include "convert/gguf/gguf_check.h"
+#include "convert/gguf/gguf_export.h"
 #include "convert/gguf/gguf_meta.h"
-#include "convert/gguf/gguf_rope.h"
 #include "convert/input/gguf_text.h"
-#include "convert/output/convert_report.h"
-#include "model/arch/gguf_fold.h"
-#include "model/arch/gguf_order.h"
-#include "model/arch/gguf_parts.h"
-#include "tensor/codec.h"
 
 #include <math.h>
 
-enum { NAME_BYTES = 256, PIECE_VALUES = 1 << 16, SCRATCH_VALUES = 1 << 12 };
-
-typedef struct gguf_target {
-    char name[NAME_BYTES];
-    af_dtype dtype;
-    int ndim, layer;
-    int64_t dim[3], rows, cols;
-    int spec; /* -1: `values` or `raw` */
-    int part; /* of `cut`; -1 = the whole tensor */
-    af_gguf_parts cut;
-    bool vector;        /* whatever ndim says */
-    bool keys, latents; /* of kv_b_proj: its keys, transposed per head; its values */
-    float add;          /* gemma norms */
-    bool minus_exp;     /* A_log is -exp(w) there */
-    af_gguf_order order;
-    af_gguf_fold fold;
-    float *values;        /* computed here */
-    const af_stored *raw; /* copied as it is */
-    bool fell_back;
-} gguf_target;
-
-typedef struct encode_worker {
-    float *x;       /* scratch_rows of values, one decoded row; of keys: a row of the spec */
-    uint8_t *bytes; /* of one piece, encoded */
-    af_status st;
-    af_error err;
-} encode_worker;
-
-typedef struct gguf_export {
-    af_model_reader *in;
-    const af_model_spec *spec;
-    const af_gguf_model_opts *o;
-    af_mix_model mix;
-    gguf_target *list;
-    int count;
-    bool no_memory; /* while listing */
-    af_pool *pool;
-    af_gguf_writer *w;
-    af_convert_report *report;
-    /* the tensor at work */
-    const gguf_target *t;
-    const float *importance; /* of the rows of one matrix; experts: one after another */
-    int64_t importance_rows; /* rows that share one, then the next begins */
-    int64_t piece_rows, scratch_rows;
-    uint64_t row_bytes, offset; /* offset: of the tensor in the file */
-    encode_worker *worker;      /* one for each thread */
-    af_error_sums *sums;        /* one for each piece */
-    af_arena arena, scratch;    /* scratch: of the tensor at work */
-} gguf_export;
-
-/* ---- what goes into the file ---- */
-
-static gguf_target *add(gguf_export *j, const char *name, int ndim, int64_t a, int64_t b, int64_t c,
-                        int layer)
-{
-    gguf_target *t = &j->list[j->count++];
-    *t = (gguf_target){.ndim = ndim, .layer = layer, .dim = {a, b, c}, .spec = -1, .part = -1};
-    snprintf(t->name, sizeof t->name, "%s", name);
-    t->cols = t->dim[ndim - 1];
-    t->rows = ndim == 1 ? 1 : ndim == 2 ? a : a * b;
-    t->vector = ndim == 1;
-    t->dtype = af_mix_type(j->o->mix, &j->mix, name, ndim, t->cols, layer, &t->fell_back);
-    return t;
-}
-
-/* [X][2F] as [X][F] of gates and of ups. */
-static void list_gate_up_bias(gguf_export *j, int i)
-{
-    const af_tensor_spec *s = &j->spec->tensor[i];
-    const int64_t X = s->dim[0], F = s->dim[1] / 2;
-    float *all = af_arena_take(&j->arena, (uint64_t)(X * F) * 4 * sizeof *all), *both;
-    if (!all) {
-        j->no_memory = true;
-        return;
-    }
-    both = all + 2 * X * F;
-    af_model_reader_merged_rows(j->in, i, 0, X, both);
-    for (int part = 0; part < 2; part++, all += X * F) {
-        char name[NAME_BYTES];
-        snprintf(name, sizeof name, "blk.%d.ffn_%s_exps.bias", s->layer, part ? "up" : "gate");
-        gguf_target *t = add(j, name, 2, X, F, 1, s->layer);
-        t->spec = i;
-        t->values = all;
-        t->dtype = AF_DTYPE_F32;
-        for (int64_t x = 0; x < X; x++)
-            memcpy(all + x * F, both + (2 * x + part) * F, (size_t)F * sizeof *all);
-    }
-}
-
-/* kv_b_proj as keys, transposed per head, and values: llama.cpp multiplies queries with the keys
- * first. A file that has it whole has the keys of that layout, too, and stays so. */
-static void list_kv_split(gguf_export *j, int i)
-{
-    const af_tensor_spec *s = &j->spec->tensor[i];
-    const af_latent_keys *k = &j->spec->latent;
-    const int64_t heads = j->spec->layer[s->layer].heads, R = k->kv_lora_rank;
-    char name[NAME_BYTES];
-    snprintf(name, sizeof name, "blk.%d.attn_k_b.weight", s->layer);
-    gguf_target *t = add(j, name, 3, heads, R, k->qk_nope_dim, s->layer);
-    t->spec = i;
-    t->keys = true;
-    snprintf(name, sizeof name, "blk.%d.attn_v_b.weight", s->layer);
-    t = add(j, name, 3, heads, k->v_dim, R, s->layer);
-    t->spec = i;
-    t->latents = true;
-}
-
-static void list_tensor(gguf_export *j, int i)
-{
-    const af_tensor_spec *s = &j->spec->tensor[i];
-    const af_arch *arch = j->spec->arch;
-    char name[NAME_BYTES];
-    if (af_slot_is_xielu(s->slot)) /* among the metadata */
-        return;
-    const af_gguf_parts cut = af_gguf_parts_of(j->spec, s);
-    const int64_t X = s->ndim == 3 ? s->dim[0] : 1;
-    for (int part = 0; part < cut.count; part++) {
-        const int64_t rows = cut.rows[part] / X;
-        snprintf(name, sizeof name, "blk.%d.%s", s->layer, cut.name[part]);
-        gguf_target *t = s->ndim == 3 ? add(j, name, 3, X, rows, s->dim[2], s->layer)
-                                      : add(j, name, 2, rows, s->dim[1], 1, s->layer);
-        t->spec = i;
-        t->part = part;
-        t->cut = cut;
-        if (j->o->keep_mxfp4 && af_model_reader_is_mxfp4(j->in, i))
-            t->dtype = AF_DTYPE_MXFP4;
-    }
-    if (cut.count)
-        return;
-    if (s->slot == AF_SLOT_EXPERTS_GATE_UP_BIAS) {
-        list_gate_up_bias(j, i);
-        return;
-    }
-    if (s->slot == AF_SLOT_KV_B && !arch->gguf_kv_whole &&
-        !af_weights_find(j->in->weights, s->gguf)) {
-        list_kv_split(j, i);
-        return;
-    }
-    const int squeezed = af_slot_is_row(s);
-    const bool conv = s->slot == AF_SLOT_CONV; /* [C][1][K] is a matrix there */
-    gguf_target *t = add(j, s->gguf, s->ndim - (squeezed || conv), s->dim[squeezed],
-                         s->dim[conv ? 2 : 1 + squeezed], s->dim[2], s->layer);
-    t->spec = i;
-    if (j->o->keep_mxfp4 && af_model_reader_is_mxfp4(j->in, i))
-        t->dtype = AF_DTYPE_MXFP4;
-    if (s->slot == AF_SLOT_EXPERTS_DOWN_BIAS)
-        t->dtype = AF_DTYPE_F32;
-    const int64_t columns = af_gguf_vector_columns(j->spec, s);
-    if (columns) { /* the values of a vector */
-        t->ndim = 2;
-        t->dim[0] = s->dim[0] / columns;
-        t->dim[1] = columns;
-    }
-    const bool norm = s->slot != AF_SLOT_STATE_NORM && strstr(s->gguf, "norm.weight");
-    t->add = norm && s->ndim == 1 && arch->gguf_norm_one ? 1.0f : 0.0f;
-    t->order = af_gguf_order_of(j->spec, s);
-    t->fold = af_gguf_fold_of(j->spec, s);
-    t->minus_exp = s->slot == AF_SLOT_A_LOG;
-    if (t->minus_exp && s->ndim == 2) { /* of Mamba-1 a matrix, whose values stay f32 */
-        t->vector = true;
-        t->cols *= t->rows;
-        t->rows = 1;
-        t->dtype = AF_DTYPE_F32;
-        t->fell_back = false;
-    }
-    if (t->minus_exp && af_model_reader_is_gguf(j->in) && !j->in->adapter) /* to the bit */
-        t->raw = af_weights_find(j->in->weights, s->gguf);
-}
-
-static af_status add_factors(gguf_export *j, const char *name, const double *from, int n,
-                             af_error *err)
-{
-    float *v = af_arena_take(&j->arena, (uint64_t)n * sizeof *v);
-    if (!v)
-        return af_fail_nomem(err, name, (uint64_t)n * 4);
-    for (int i = 0; from && i < n; i++)
-        v[i] = (float)from[i];
-    if (!from)
-        af_gguf_rope_factors(&j->in->config.rope, j->spec->rope[0].rotary_dim, v);
-    add(j, name, 1, n, 1, 1, -1)->values = v;
-    return AF_OK;
-}
-
-static af_status list_rope(gguf_export *j, af_error *err)
-{
-    af_status st = AF_OK;
-    const af_rope_config *r = &j->in->config.rope;
-    if (af_model_reader_is_gguf(j->in)) { /* as they are */
-        for (int i = 0; i < af_weights_count(j->in->weights); i++) {
-            const af_stored *s = af_weights_at(j->in->weights, i);
-            if (strncmp(s->name, "rope_", 5) == 0 && s->ndim == 1) {
-                gguf_target *t = add(j, s->name, 1, s->dim[0], 1, 1, -1);
-                t->raw = s;
-                t->dtype = s->dtype;
-            }
-        }
-        return AF_OK;
-    }
-    if (r->type == AF_ROPE_LLAMA3 || r->type == AF_ROPE_PROPORTIONAL)
-        AF_TRY(add_factors(j, "rope_freqs.weight", NULL, j->spec->rope[0].rotary_dim / 2, err));
-    if (r->type == AF_ROPE_LONGROPE && r->short_factor && r->long_factor) {
-        AF_TRY(add_factors(j, "rope_factors_long.weight", r->long_factor, r->long_count, err));
-        AF_TRY(add_factors(j, "rope_factors_short.weight", r->short_factor, r->short_count, err));
-    }
-done:
-    return st;
-}
-
-static af_status list_all(gguf_export *j, af_error *err)
-{
-    const af_model_spec *s = j->spec;
-    const uint64_t most =
-        (uint64_t)s->tensors * 2 + 8 +
-        (uint64_t)(af_model_reader_is_gguf(j->in) ? af_weights_count(j->in->weights) : 0);
-    j->list = af_arena_take(&j->arena, most * sizeof *j->list);
-    if (!j->list)
-        return af_fail_nomem(err, "the tensor list", most * sizeof *j->list);
-    j->mix = (af_mix_model){.layers = s->layers,
-                            .experts = s->experts,
-                            .gqa = s->kv_heads ? s->heads / s->kv_heads : 1,
-                            .tied = s->tied,
-                            .has_imatrix = j->o->imatrix != NULL,
-                            .pure = j->o->pure};
-    for (int i = 0; i < s->tensors; i++)
-        list_tensor(j, i);
-    if (j->no_memory)
-        return af_fail_nomem(err, "biases of experts", (uint64_t)s->expert_ffn);
-    return list_rope(j, err);
-}
+enum { PIECE_VALUES = 1 << 16, SCRATCH_VALUES = 1 << 12 };
 
 /* ---- values ---- */
 
@@ -260,7 +25,18 @@ static int64_t spec_row(const gguf_export *j, const gguf_target *t, int64_t r)
     }
     if (t->part >= 0)
         return af_gguf_parts_here(&t->cut, t->part, r);
+    const af_tensor_spec *s = t->spec < 0 ? NULL : &j->spec->tensor[t->spec];
+    if (t->stack)
+        return r % s->dim[0];
+    if (s && s->slot == AF_SLOT_PER_LAYER_EMBED && r >= s->dim[0])
+        return 0;
     return t->order.columns ? r : af_gguf_order_here(&t->order, r);
+}
+
+static int spec_tensor(const gguf_export *j, const gguf_target *t, int64_t r)
+{
+    const af_tensor_spec *s = &j->spec->tensor[t->spec];
+    return t->stack ? j->spec->layer[0].tensor[s->slot + r / s->dim[0]] : t->spec;
 }
 
 /* Rows of transposed keys: columns of the rows of their heads. `row` has room for one of those. */
@@ -283,7 +59,8 @@ static void read_rows(const gguf_export *j, int64_t from, int64_t n, float *out,
 {
     const gguf_target *t = j->t;
     const bool ordered = t->order.keys && !t->order.columns;
-    const int64_t step = t->part >= 0 || t->latents || ordered ? 1 : n;
+    const bool one = t->stack || strcmp(t->name, "per_layer_token_embd.weight") == 0;
+    const int64_t step = t->part >= 0 || t->latents || ordered || one ? 1 : n;
     if (t->keys) {
         read_keys(j, from, n, out, row);
         return;
@@ -293,8 +70,8 @@ static void read_rows(const gguf_export *j, int64_t from, int64_t n, float *out,
         return;
     }
     for (int64_t r = 0; r < n; r += step)
-        af_model_reader_merged_rows(j->in, t->spec, spec_row(j, t, from + r), step,
-                                    out + r * t->cols);
+        af_model_reader_merged_rows(j->in, spec_tensor(j, t, from + r), spec_row(j, t, from + r),
+                                    step, out + r * t->cols);
     for (int64_t r = 0; t->order.columns && r < n; r++)
         af_gguf_order_to_file(&t->order, out + r * t->cols);
     af_gguf_fold_to_file(&t->fold, out, from, n, t->cols);
@@ -547,7 +324,7 @@ af_status af_gguf_model_write(af_convert_report **report, af_model_reader *in, c
     AF_TRY(af_model_reader_match(in, err));
     j.spec = af_model_reader_spec(in);
     AF_TRY(af_pool_new(&j.pool, o->threads, err));
-    AF_TRY(list_all(&j, err));
+    AF_TRY(af_gguf_list_tensors(&j, err));
     AF_TRY(af_convert_report_new(&j.report, j.count, err));
     warn_fallbacks(&j);
     AF_TRY(write_file(&j, out, err));

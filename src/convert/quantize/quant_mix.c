@@ -240,10 +240,13 @@ af_dtype af_mix_type(af_mix m, const af_mix_model *model, const char *name, int 
 {
     *fell_back = false;
     if (ndim < 2 || strcmp(name, "position_embd.weight") == 0 || strstr(name, "ffn_gate_inp") ||
-        strstr(name, "conv.weight") || strstr(name, "ssm_conv1d"))
+        strstr(name, "conv.weight") || strstr(name, "ssm_conv1d") ||
+        (strstr(name, "altup") && strstr(name, "_coef")))
         return AF_DTYPE_F32;
     if (!af_dtype_is_block(mixes[m].base))
         return mixes[m].base;
+    if (strstr(name, "altup") || strstr(name, "laurel")) /* small */
+        return AF_DTYPE_F16;
     af_dtype t = model->pure ? mixes[m].base : wanted(m, model, name, cols, layer);
     if (cols % af_dtype_get(t)->elems != 0) {
         t = fall_back(t);

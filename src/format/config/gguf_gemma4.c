@@ -84,3 +84,47 @@ af_status af_config_gguf_gemma4(af_hf_config *c, const af_gguf *g, af_error *err
     get_ropes(c, g, full);
     return get_layers(c, g, err);
 }
+
+/* ---- gemma3n ---- */
+
+/* What the file does not say is the same in all of llama.cpp's: layers whose gates are sparse, the
+ * first that share keys and values, ranks. */
+af_status af_config_gguf_gemma3n(af_hf_config *c, const af_gguf *g, af_error *err)
+{
+    enum { SPARSE = 10, LAUREL = 64 };
+    af_layer_keys *k = &c->per_layer;
+    const int64_t n = c->num_hidden_layers;
+    if (n < 1 || n > AF_CONFIG_LAYERS_MAX)
+        return af_fail(err, AF_EFORMAT, "gemma3n.block_count is %" PRId64, n);
+    af_layer_type *types = af_arena_take(&c->arena, (uint64_t)n * sizeof *types);
+    double *share = af_arena_take(&c->arena, (uint64_t)n * sizeof *share);
+    if (!types || !share)
+        return af_fail_nomem(err, "layer types", (uint64_t)n * sizeof *share);
+    const af_gguf_kv *slides = af_gguf_find_kv(g, "gemma3n.attention.sliding_window_pattern");
+    const bool listed = slides && !slides->str && slides->count == (uint64_t)n;
+    for (int64_t i = 0; i < n; i++) {
+        const bool slide = listed ? af_gguf_item_int(slides, (uint64_t)i) != 0
+                                  : (i + 1) % c->sliding_window_pattern;
+        types[i] = slide ? AF_LAYER_SLIDING : AF_LAYER_FULL;
+        share[i] = i < SPARSE ? 0.95 : 0;
+    }
+    c->layer_types = types;
+    k->sparsity = share;
+    k->kv_shared = AF_MAX(n - AF_GEMMA3N_OWN_KV, 0);
+    k->input = af_gguf_int(g, "gemma3n.embedding_length_per_layer_input", 256);
+    k->input_vocab = af_gguf_int(g, AF_LAYER_VOCAB_KEY, c->vocab_size);
+    c->altup = (af_altup_keys){.streams = af_gguf_int(g, "gemma3n.altup.num_inputs", 4),
+                               .active = af_gguf_int(g, "gemma3n.altup.active_idx", 0),
+                               .laurel = LAUREL,
+                               .scaled = true};
+    if (k->input < 1 || k->input > AF_CONFIG_WIDTH_MAX || k->input_vocab < 1 ||
+        k->input_vocab > c->vocab_size || c->altup.streams < 2 ||
+        c->altup.streams > AF_ALTUP_STREAMS_MAX || c->altup.active < 0 ||
+        c->altup.active >= c->altup.streams)
+        return af_fail(err, AF_EFORMAT,
+                       "gemma3n: stream %" PRId64 " of %" PRId64 " (altup.num_inputs, 2 to %d), "
+                       "inputs of %" PRId64 " a layer for %" PRId64 " of %" PRId64 " tokens",
+                       c->altup.active, c->altup.streams, AF_ALTUP_STREAMS_MAX, k->input,
+                       k->input_vocab, c->vocab_size);
+    return AF_OK;
+}

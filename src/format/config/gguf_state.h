@@ -20,4 +20,8 @@ AF_CHECKED af_status af_config_gguf_deepseek(af_hf_config *c, const af_gguf *g, 
 int64_t af_gguf_first_int(const af_gguf *g, const char *key, int64_t absent);
 /* gguf_gemma4.c: layers of two kinds with sizes of their own. */
 AF_CHECKED af_status af_config_gguf_gemma4(af_hf_config *c, const af_gguf *g, af_error *err);
+/* The same file: streams of gemma3n. */
+AF_CHECKED af_status af_config_gguf_gemma3n(af_hf_config *c, const af_gguf *g, af_error *err);
+/* Rows of gemma3n's table of inputs per layer; llama.cpp's has one for each token. */
+#define AF_LAYER_VOCAB_KEY "afinar.vocab_size_per_layer_input"
 #endif

@@ -323,6 +323,7 @@ static const char *const classes[][2] = {
     {"gemma2", "Gemma2ForCausalLM"},
     {"gemma3_text", "Gemma3ForCausalLM"},
     {"gemma4_text", "Gemma4ForCausalLM"},
+    {"gemma3n_text", "Gemma3nForCausalLM"},
     {"phi3", "Phi3ForCausalLM"},
     {"smollm3", "SmolLM3ForCausalLM"},
     {"olmo2", "Olmo2ForCausalLM"},
@@ -444,6 +445,8 @@ static af_status fill(af_hf_config *c, const af_gguf *g, af_error *err)
         AF_TRY(af_config_gguf_state(c, g, s.arch, err));
     if (strcmp(s.arch, "gemma4") == 0)
         AF_TRY(af_config_gguf_gemma4(c, g, err));
+    if (strcmp(s.arch, "gemma3n") == 0)
+        AF_TRY(af_config_gguf_gemma3n(c, g, err));
     AF_TRY(af_config_gguf_experts(c, g, s.arch, err));
     if (is_latent(&s))
         AF_TRY(get_latent(&s, c, err));

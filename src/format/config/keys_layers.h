@@ -14,7 +14,8 @@ typedef struct af_altup_keys {
     bool scaled;     /* what per-layer inputs are mixed with has a scale */
 } af_altup_keys;
 
-enum { AF_ALTUP_STREAMS_MAX = 4 };
+/* Layers of gemma3n that have keys and values of their own in llama.cpp. */
+enum { AF_ALTUP_STREAMS_MAX = 4, AF_GEMMA3N_OWN_KV = 20 };
 
 typedef struct af_layer_keys {
     const int64_t *head_dim, *kv_heads;   /* [layers], 0 = the usual one; NULL = by kind: */

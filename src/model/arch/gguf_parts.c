@@ -11,6 +11,15 @@ int64_t af_gguf_vector_columns(const af_model_spec *s, const af_tensor_spec *t)
                                                             : 0;
 }
 
+int af_gguf_stack_of(const af_model_spec *s, const af_tensor_spec *t, int *index)
+{
+    *index =
+        t->slot - (t->slot < AF_SLOT_ALTUP_CLOSE_1 ? AF_SLOT_ALTUP_OPEN_1 : AF_SLOT_ALTUP_CLOSE_1);
+    return t->slot >= AF_SLOT_ALTUP_OPEN_1 && t->slot <= AF_SLOT_ALTUP_CLOSE_3
+               ? (int)s->altup.streams - 1
+               : 0;
+}
+
 static af_gguf_parts halves(const af_tensor_spec *t, const char *gate, const char *up)
 {
     const int64_t matrices = t->ndim == 3 ? t->dim[0] : 1, half = t->dim[t->ndim - 2] / 2;

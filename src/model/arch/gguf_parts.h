@@ -18,6 +18,10 @@ typedef struct af_gguf_parts {
 /* Vectors of Mamba-2 are matrices there: how many columns they have; 0 = a vector. */
 int64_t af_gguf_vector_columns(const af_model_spec *s, const af_tensor_spec *t);
 
+/* The other way round: a matrix of the spec that is one of several in a tensor there (those between
+ * the streams of gemma3n). How many there are, 0 = it is a tensor; *index: which one it is. */
+int af_gguf_stack_of(const af_model_spec *s, const af_tensor_spec *t, int *index);
+
 /* Of a tensor of the spec. */
 af_gguf_parts af_gguf_parts_of(const af_model_spec *s, const af_tensor_spec *t);
 /* Which row of the tensor is row r of a part, and which row of which part is row r of the tensor.

@@ -176,6 +176,7 @@ const af_arch af_rows_gemma[] = {
                                      {0}},
      .fill = gemma4_fill},
     {.model_type = "gemma3n_text",
+     .gguf = "gemma3n",
      .pre_norm = true,
      .post_norm = true,
      .bias = AF_BIAS_CONFIG,

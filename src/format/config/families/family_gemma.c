@@ -193,6 +193,7 @@ const af_family af_families_gemma[] = {
      .pad = 1,
      .keys = gemma4_keys},
     {.model_type = "gemma3n_text",
+     .gguf = "gemma3n",
      .act = "gelu_pytorch_tanh",
      .eps = 1e-6,
      .theta = 1e6,
