@@ -104,8 +104,8 @@ static void put_llama4(json_t *o, const af_hf_config *c)
 
 void af_config_experts(json_t *o, const af_hf_config *c)
 {
-    static const char *const deepseek[] = {"deepseek_v2", "deepseek_v3", "glm4_moe",
-                                           "mistral4",    "dots1",       "exaone_moe"};
+    static const char *const deepseek[] = {"deepseek_v2", "deepseek_v3", "glm4_moe",  "mistral4",
+                                           "dots1",       "exaone_moe",  "solar_open"};
     for (size_t i = 0; i < AF_LEN(deepseek); i++)
         if (is(c, deepseek[i]))
             put_deepseek(o, c);

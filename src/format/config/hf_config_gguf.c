@@ -113,16 +113,30 @@ done:
     return st;
 }
 
+/* Values of a head. */
+static int64_t head_of(gguf_source *s)
+{
+    const int64_t heads = get_int(s, "attention.head_count", 0);
+    return get_int(s, "attention.key_length",
+                   heads > 0 ? get_int(s, "embedding_length", 0) / heads : 0);
+}
+
+/* Whole heads turn, every layer has experts, and there are no norms of heads. */
+static bool is_solar_open(gguf_source *s)
+{
+    const int64_t head = head_of(s);
+    return get_int(s, "rope.dimension_count", head) == head &&
+           get_int(s, "leading_dense_block_count", 0) == 0 &&
+           !af_gguf_find(s->g, "blk.0.attn_q_norm.weight");
+}
+
 /* Half of a head turns, and there are no scales. */
 static bool is_bamba(gguf_source *s)
 {
-    const int64_t width = get_int(s, "embedding_length", 0),
-                  heads = get_int(s, "attention.head_count", 0),
-                  head = get_int(s, "attention.key_length", heads > 0 ? width / heads : 0);
     return af_gguf_bool(s->g, key_of(s, "rope.scaling.finetuned"), false) &&
            !af_gguf_find_kv(s->g, key_of(s, "attention.scale")) &&
            get_int(s, "expert_count", 0) == 0 &&
-           (double)get_int(s, "rope.dimension_count", 0) == (double)head / 2;
+           (double)get_int(s, "rope.dimension_count", 0) == (double)head_of(s) / 2;
 }
 
 /* Routers of a file without expert_gating_func are sigmoids where they have a bias. */
@@ -367,6 +381,7 @@ static const char *const classes[][2] = {
     {"bamba", "BambaForCausalLM"},
     {"falcon_h1", "FalconH1ForCausalLM"},
     {"glm4_moe", "Glm4MoeForCausalLM"},
+    {"solar_open", "SolarOpenForCausalLM"},
     {"granitemoe", "GraniteMoeForCausalLM"},
     {"granitemoeshared", "GraniteMoeSharedForCausalLM"},
     {"minimax_m2", "MiniMaxM2ForCausalLM"},
@@ -416,6 +431,8 @@ static af_status fill(af_hf_config *c, const af_gguf *g, af_error *err)
     if (strcmp(s.arch, "granitemoe") == 0 &&
         get_int(&s, "expert_shared_feed_forward_length", 0) > 0)
         f = af_family_find("granitemoeshared");
+    if (strcmp(s.arch, "glm4moe") == 0 && is_solar_open(&s))
+        f = af_family_find("solar_open");
     if (strcmp(s.arch, "granitehybrid") == 0 && is_bamba(&s))
         f = af_family_find("bamba");
     if (strcmp(s.arch, "mamba") == 0 && af_gguf_bool(g, "mamba.ssm.dt_b_c_rms", false))

@@ -123,6 +123,14 @@ static af_status cohere2_moe_fill(af_model_spec *s, const af_hf_config *c, af_er
     return st;
 }
 
+static const af_slot_name glm4_moe_names[] = {
+    {AF_SLOT_SHARED_GATE, "mlp.shared_experts.gate_proj.weight", NULL},
+    {AF_SLOT_SHARED_UP, "mlp.shared_experts.up_proj.weight", NULL},
+    {AF_SLOT_SHARED_DOWN, "mlp.shared_experts.down_proj.weight", NULL},
+    {AF_SLOT_MLP_NORM, NULL, "post_attention_norm.weight"},
+    {0},
+};
+
 const af_arch af_rows_routed[] = {
     {.model_type = "gpt_oss",
      .gguf = "gpt-oss",
@@ -144,12 +152,7 @@ const af_arch af_rows_routed[] = {
      .peft_converts = true,
      .moe = true,
      .no_router_loss = true,
-     .names =
-         (const af_slot_name[]){{AF_SLOT_SHARED_GATE, "mlp.shared_experts.gate_proj.weight", NULL},
-                                {AF_SLOT_SHARED_UP, "mlp.shared_experts.up_proj.weight", NULL},
-                                {AF_SLOT_SHARED_DOWN, "mlp.shared_experts.down_proj.weight", NULL},
-                                {AF_SLOT_MLP_NORM, NULL, "post_attention_norm.weight"},
-                                {0}}},
+     .names = glm4_moe_names},
     {.model_type = "dots1",
      .gguf = "dots1",
      .pre_norm = true,
@@ -160,12 +163,13 @@ const af_arch af_rows_routed[] = {
      .no_router_loss = true,
      .names = af_deepseek_names},
     {.model_type = "solar_open",
+     .gguf = "glm4moe",
      .pre_norm = true,
      .bias = AF_BIAS_APART,
      .peft_converts = true,
      .moe = true,
      .no_router_loss = true,
-     .names = af_deepseek_names},
+     .names = glm4_moe_names},
     {.model_type = "exaone_moe",
      .gguf = "exaone-moe",
      .pre_norm = true,

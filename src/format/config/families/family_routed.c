@@ -328,6 +328,7 @@ const af_family af_families_routed[] = {
      .sliding = AF_SLIDING_ABOVE,
      .keys = dots1_keys},
     {.model_type = "solar_open",
+     .gguf = "glm4moe",
      .act = "silu",
      .eps = 1e-5,
      .theta = 1e6,
