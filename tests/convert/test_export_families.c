@@ -311,6 +311,8 @@ static void test_hostile_metadata(void **state)
         {"falcon_mamba", "mamba.ssm.state_size", many, "mamba.ssm.state_size is"},
         {"falcon_mamba", "mamba.ssm.time_step_rank", 0, "mamba.ssm.time_step_rank is 0"},
         {"falcon_mamba", "mamba.ssm.conv_kernel", many, "mamba.ssm.conv_kernel is"},
+        {"cohere2_moe", "cohere2moe.logit_scale", nan, "cohere2moe.logit_scale is"},
+        {"cohere2_moe", "cohere2moe.expert_shared_feed_forward_length", many, "_length is"},
         {"gemma3n", "gemma3n.block_count", many, "gemma3n.block_count is"},
         {"gemma3n", "gemma3n.altup.num_inputs", many, "gemma3n: stream 0 of"},
         {"gemma3n", "gemma3n.altup.active_idx", 4, "gemma3n: stream 4 of 4"},

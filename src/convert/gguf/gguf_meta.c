@@ -246,8 +246,9 @@ static void put_experts(meta_writer *p, const af_model_spec *s, const af_hf_conf
     enum { SIGMOID = 2 };
     static const char *const one_width[] = {"llama", "granitehybrid", "granitemoe", "olmoe",
                                             "dbrx",  "jamba",         NULL};
-    static const char *const deepseek[] = {"glm4moe", "deepseek2",  "mistral4",       "dots1",
-                                           "afmoe",   "exaone-moe", "nemotron_h_moe", NULL};
+    static const char *const deepseek[] = {"glm4moe",        "deepseek2",  "mistral4",
+                                           "dots1",          "afmoe",      "exaone-moe",
+                                           "nemotron_h_moe", "cohere2moe", NULL};
     const char *a = p->arch;
     put_u32(p, "expert_count", c->num_experts);
     put_u32(p, "expert_used_count", c->num_experts_per_tok);
@@ -255,8 +256,8 @@ static void put_experts(meta_writer *p, const af_model_spec *s, const af_hf_conf
         put_u32(p, "expert_feed_forward_length", c->moe_intermediate_size);
     if (is_one_of(a, deepseek))
         put_deepseek_experts(p, s, c);
-    if (c->router.shared_ffn && (!is_one_of(a, deepseek) || strcmp(a, "exaone-moe") == 0 ||
-                                 strcmp(a, "nemotron_h_moe") == 0))
+    static const char *const width_too[] = {"exaone-moe", "nemotron_h_moe", "cohere2moe", NULL};
+    if (c->router.shared_ffn && (!is_one_of(a, deepseek) || is_one_of(a, width_too)))
         put_u32(p, "expert_shared_feed_forward_length", c->router.shared_ffn);
     if (strcmp(a, "minimax-m2") == 0 || strcmp(a, "hy_v3") == 0)
         put_u32(p, "expert_gating_func", SIGMOID);
@@ -297,14 +298,17 @@ static void put_family(meta_writer *p, const af_model_spec *s, const af_hf_confi
         put_longrope(p, c);
         put_u32(p, "attention.sliding_window", c->sliding_window);
     }
-    static const char *const sliding[] = {"olmo2",      "cohere2", "gpt-oss", "afmoe",
-                                          "exaone-moe", "mellum",  NULL};
+    static const char *const sliding[] = {"olmo2",      "cohere2", "gpt-oss",    "afmoe",
+                                          "exaone-moe", "mellum",  "cohere2moe", NULL};
     const bool windows =
         gemma || is_one_of(a, sliding) || (strcmp(a, "exaone4") == 0 && s->layers == 64);
     if (windows && c->sliding_window)
         put_u32(p, "attention.sliding_window", c->sliding_window);
-    if (strcmp(a, "exaone-moe") == 0 || strcmp(a, "mellum") == 0 || strcmp(a, "gemma3n") == 0)
+    static const char *const listed[] = {"exaone-moe", "mellum", "gemma3n", "cohere2moe", NULL};
+    if (is_one_of(a, listed))
         put_slides(p, s);
+    if (strcmp(a, "cohere2moe") == 0 && !c->sliding_window) /* asked for */
+        put_u32(p, "attention.sliding_window", 1);
     if (strcmp(a, "gemma3n") == 0)
         put_gemma3n(p, s, c);
     if (c->has_local_rope && strcmp(a, "olmo2") != 0)

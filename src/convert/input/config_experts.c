@@ -102,6 +102,22 @@ static void put_llama4(json_t *o, const af_hf_config *c)
     json_object_set_new(o, "use_qk_norm", json_boolean(c->qk_norm));
 }
 
+static void put_cohere2_moe(json_t *o, const af_hf_config *c)
+{
+    put_int(o, "first_k_dense_replace", c->mlp_only_count);
+    put_int(o, "prefix_dense_intermediate_size", c->dense_ffn);
+    put_int(o, "prefix_dense_sliding_window_pattern", 1);
+    put_int(o, "num_shared_experts", shared_count(c));
+    json_object_set_new(o, "shared_expert_combination_strategy", json_string("average"));
+    json_object_set_new(o, "expert_selection_fn",
+                        json_string(c->router.sigmoid ? "sigmoid" : "softmax"));
+    json_object_set_new(o, "logit_scale", json_real(c->logit_scale));
+    if (!c->rms_norm) {
+        json_object_set(o, "layer_norm_eps", json_object_get(o, "rms_norm_eps"));
+        json_object_del(o, "rms_norm_eps");
+    }
+}
+
 void af_config_experts(json_t *o, const af_hf_config *c)
 {
     static const char *const deepseek[] = {"deepseek_v2", "deepseek_v3", "glm4_moe",  "mistral4",
@@ -131,6 +147,8 @@ void af_config_experts(json_t *o, const af_hf_config *c)
         put_hy_v3(o, c);
     if (is(c, "minicpm3"))
         put_minicpm3(o, c);
+    if (is(c, "cohere2_moe"))
+        put_cohere2_moe(o, c);
     if (is(c, "llama4_text"))
         put_llama4(o, c);
 }

@@ -166,6 +166,32 @@ static af_status get_llama4(const metadata *m, af_error *err)
     return AF_OK;
 }
 
+/* Layers without experts turn, and of the others those with a window. */
+static af_status get_cohere2moe(const metadata *m, af_error *err)
+{
+    enum { SOFTMAX = 1 };
+    af_hf_config *c = m->c;
+    af_status st = AF_OK;
+    char key[128];
+    AF_TRY(get_dense_lead(m, err));
+    AF_TRY(get_slides(m, err));
+    AF_TRY(get_shared_width(m, get_int(m, "expert_shared_count", 0) ? c->moe_intermediate_size : 0,
+                            err));
+    c->dense_ffn = c->intermediate_size;
+    c->intermediate_size = c->moe_intermediate_size;
+    c->router.shared_mean = true;
+    c->router.sigmoid = get_int(m, "expert_gating_func", 0) != SOFTMAX;
+    c->norm_topk_prob = get_int(m, "expert_weights_norm", 0) != 0;
+    c->rms_norm = af_gguf_find_kv(m->g, key_of(m, "attention.layer_norm_rms_epsilon", key)) != NULL;
+    c->rope_sliding_only = c->rope_dense = true;
+    c->logit_scale = get_num(m, "logit_scale", 0.0625);
+    c->logits_scaling = 1;
+    if (!(c->logit_scale > 0) || c->logit_scale > 1e9)
+        return af_fail(err, AF_EFORMAT, "cohere2moe.logit_scale is %g", c->logit_scale);
+done:
+    return st;
+}
+
 af_status af_config_gguf_experts(af_hf_config *c, const af_gguf *g, const char *arch, af_error *err)
 {
     const metadata m = {c, g, arch};
@@ -201,6 +227,8 @@ af_status af_config_gguf_experts(af_hf_config *c, const af_gguf *g, const char *
         AF_TRY(get_slides(&m, err));
     if (strcmp(arch, "hy_v3") == 0)
         AF_TRY(get_hy_v3(&m, err));
+    if (strcmp(arch, "cohere2moe") == 0)
+        AF_TRY(get_cohere2moe(&m, err));
     if (strcmp(arch, "llama4") == 0)
         AF_TRY(get_llama4(&m, err));
 done:

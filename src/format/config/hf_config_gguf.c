@@ -382,6 +382,7 @@ static const char *const classes[][2] = {
     {"falcon_h1", "FalconH1ForCausalLM"},
     {"glm4_moe", "Glm4MoeForCausalLM"},
     {"solar_open", "SolarOpenForCausalLM"},
+    {"cohere2_moe", "Cohere2MoeForCausalLM"},
     {"granitemoe", "GraniteMoeForCausalLM"},
     {"granitemoeshared", "GraniteMoeSharedForCausalLM"},
     {"minimax_m2", "MiniMaxM2ForCausalLM"},

@@ -102,15 +102,16 @@ static af_status llama4_fill(af_model_spec *s, const af_hf_config *c, af_error *
 }
 
 #define COHERE2_MOE                                                                                \
-    .model_type = "cohere2_moe", .pre_norm = true, .bias = AF_BIAS_CONFIG, .parallel = true,       \
-    .rope_pairs = true, .moe = true, .peft_converts = true, .no_router_loss = true,                \
-    .names = af_deepseek_names
+    .model_type = "cohere2_moe", .gguf = "cohere2moe", .pre_norm = true, .bias = AF_BIAS_CONFIG,   \
+    .parallel = true, .rope_pairs = true, .moe = true, .peft_converts = true,                      \
+    .no_router_loss = true, .names = af_deepseek_names
 
 static const af_arch cohere2_moe_rms = {COHERE2_MOE};
 
 static af_status cohere2_moe_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
 {
     const af_status st = af_fill_rope_sliding(s, c, err);
+    s->ffn = c->dense_ffn;
     for (int i = 0; i < s->layers; i++) {
         if (s->layer[i].mlp == AF_MLP_EXPERTS)
             continue;

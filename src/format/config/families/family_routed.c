@@ -394,6 +394,7 @@ const af_family af_families_routed[] = {
      .own_experts = true,
      .keys = hy_v3_keys},
     {.model_type = "cohere2_moe",
+     .gguf = "cohere2moe",
      .act = "silu",
      .eps = 1e-5,
      .theta = 1e4,
