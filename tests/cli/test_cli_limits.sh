@@ -92,7 +92,7 @@ for d in short agent $long; do
 done
 wants 0 "tokens with loss" "$AFINAR" data check "$tmp/last.short.yaml"
 wants 1 "a conversation of 16385 messages; at most 16384 are allowed" "$AFINAR" data check "$tmp/plain.most.yaml"
-wants 1 "takes too long; split the record" "$AFINAR" data check "$tmp/plain.whole.yaml"
+[ -z "$long" ] || wants 1 "takes too long; split the record" "$AFINAR" data check "$tmp/plain.whole.yaml"
 
 wants 1 "deep.yaml:1: more than 32 levels of nesting" "$AFINAR" train "$tmp/deep.yaml"
 wants 1 "indent.yaml:1: more than 32 levels of nesting" "$AFINAR" train "$tmp/indent.yaml"
