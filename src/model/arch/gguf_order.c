@@ -82,18 +82,18 @@ static int64_t qkv_there(const af_gguf_order *o, int64_t h)
 
 int64_t af_gguf_order_here(const af_gguf_order *o, int64_t r)
 {
+    if (!o->pairs) /* or rows that stay where they are, whose heads have no size */
+        return move(o, r, o->qkv ? qkv_here : head_here);
     const int64_t at = r % o->size;
-    if (o->pairs)
-        return at < o->pairs ? r - at + at % 2 * (o->pairs / 2) + at / 2 : r;
-    return move(o, r, o->qkv ? qkv_here : head_here);
+    return at < o->pairs ? r - at + at % 2 * (o->pairs / 2) + at / 2 : r;
 }
 
 int64_t af_gguf_order_there(const af_gguf_order *o, int64_t r)
 {
+    if (!o->pairs)
+        return move(o, r, o->qkv ? qkv_there : head_there);
     const int64_t at = r % o->size, half = o->pairs / 2;
-    if (o->pairs)
-        return at < o->pairs ? r - at + at % half * 2 + at / half : r;
-    return move(o, r, o->qkv ? qkv_there : head_there);
+    return at < o->pairs ? r - at + at % half * 2 + at / half : r;
 }
 
 /* Head h becomes what head from(h) was. What lay before h was swapped away: it is found by going
