@@ -47,6 +47,19 @@ static void test_defaults(void **state)
     assert_true(c.no_rope && c.no_rope[4]);
     assert_int_equal(c.layer_types[0], AF_LAYER_MAMBA);
     af_hf_config_clear(&c);
+    parse(&c, "{\"model_type\":\"mamba\",\"vocab_size\":512,\"hidden_size\":40,"
+              "\"num_hidden_layers\":2}");
+    assert_int_equal(c.state.step_rank, 3); /* 40 / 16, upwards */
+    assert_int_equal(c.state.inner, 80);
+    af_hf_config_clear(&c);
+    parse(&c, CONFIG("jamba", FFN ",\"expert_layer_offset\":0"));
+    assert_int_equal(c.layer_types[4], AF_LAYER_FULL);
+    assert_int_equal(c.layer_types[3], AF_LAYER_MAMBA);
+    assert_int_equal(c.mlp_only_count, 2); /* of layers 0 to 4: 1 and 3 */
+    af_hf_config_clear(&c);
+    parse(&c, CONFIG("jamba", FFN ",\"num_experts\":1"));
+    assert_int_equal(c.mlp_only_count, 5);
+    af_hf_config_clear(&c);
 }
 
 static void test_lfm2_widths_and_layers(void **state)

@@ -136,6 +136,11 @@ static void test_family_details(void **state)
     assert_int_equal(c.mlp_only_layers[0], 1);
     assert_true(c.norm_topk_prob);
     af_hf_config_clear(&c);
+    parse(&c, CONFIG("dbrx", ",\"attn_config\":{\"rope_theta\":5e5,\"clip_qkv\":8},"
+                             "\"ffn_config\":{\"moe_normalize_expert_weights\":null}"));
+    assert_true(c.rope.theta == 5e5 && c.qkv_clip == 8);
+    assert_true(c.router_aux_loss_coef == 0.01 && !c.norm_topk_prob);
+    af_hf_config_clear(&c);
     parse(&c, CONFIG("llama", ",\"quantization_config\":{\"quant_method\":\"bitsandbytes\","
                               "\"load_in_4bit\":true,\"bnb_4bit_quant_type\":\"nf4\","
                               "\"bnb_4bit_use_double_quant\":true,"

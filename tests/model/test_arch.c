@@ -301,6 +301,29 @@ static void test_groups_of_gated_norms(void **state)
     }
 }
 
+static void test_scale_of_scores_of_mpt(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *scale;
+        double want;
+    } cases[] = {{"null", 0.5}, {"0.3", 0.3}}; /* 1 / sqrt(head size 4) */
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char text[512];
+        af_error err = {0};
+        af_hf_config c;
+        af_model_spec s;
+        snprintf(text, sizeof text,
+                 "{\"model_type\": \"mpt\", \"vocab_size\": 20, \"d_model\": 16, \"n_heads\": 4, "
+                 "\"n_layers\": 2, \"attn_config\": {\"alibi\": true, \"softmax_scale\": %s}}",
+                 cases[i].scale);
+        CHECK_OK(spec_of(text, &s, &c, &err), err);
+        assert_true(s.alibi == 8 && s.attn_scale == cases[i].want);
+        af_model_spec_clear(&s);
+        af_hf_config_clear(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -308,6 +331,7 @@ int main(void)
         cmocka_unit_test(test_names_inside_other_models),
         cmocka_unit_test(test_keys_of_layers_that_share),
         cmocka_unit_test(test_groups_of_gated_norms),
+        cmocka_unit_test(test_scale_of_scores_of_mpt),
         cmocka_unit_test(test_hostile_values_are_refused),
         cmocka_unit_test(test_keys_the_family_does_not_read_change_nothing),
         cmocka_unit_test(test_unknown_families),

@@ -1,13 +1,13 @@
-/* test_state_generate.c - generation with states, windows and ALiBi in the cache: prompts fed in
- * chunks and then token by token are full recomputation, batches are their sequences alone, and a
- * prompt that leaves what is cached begins anew. */
+/* test_state_generate.c - generation with states, windows, chunks, ALiBi and several residual
+ * streams: prompts fed in chunks and then token by token are full recomputation, batches are their
+ * sequences alone, and a prompt that leaves what is cached begins anew. */
 #include "family_case.h"
 
 #include "afinar/model.h"
 
-static const char *const families[] = {"qwen3_5",          "qwen3_next", "lfm2",
-                                       "granitemoehybrid", "nemotron_h", "mamba2",
-                                       "falcon_h1",        "bloom",      "falcon_alibi"};
+static const char *const families[] = {
+    "qwen3_5", "qwen3_next",   "lfm2",  "granitemoehybrid", "nemotron_h", "mamba2", "falcon_h1",
+    "bloom",   "falcon_alibi", "jamba", "gemma3n",          "llama4_text"};
 enum { PROMPTS = 5, NEW = 6, LONGEST = 300 };
 
 static af_model *open_family(formula_model *f, const char *name)
