@@ -177,8 +177,8 @@ af_status af_bench(const af_bench_opts *o, af_bench_result *out, af_error *err)
     r.startup_s = since_start();
     AF_TRY(time_steps(&b, times, &r, err));
     r.planned_gb = (double)(b.step.plan.total + af_plan_in_place(&b.step.plan)) / 1e9;
-    r.peak_gb =
-        cpu ? peak_resident_gb() : (double)(before - af_device_memory_free(b.model.device)) / 1e9;
+    const uint64_t after = af_device_memory_free(b.model.device); /* others may have freed some */
+    r.peak_gb = cpu ? peak_resident_gb() : before > after ? (double)(before - after) / 1e9 : 0;
     r.flops = b.step.plan.flops;
     r.nodes = b.step.plan.nodes;
     af_memory_mode_name(&b.step, b.step.memory_mode, r.recompute);
