@@ -157,6 +157,29 @@ static bool is_uncut(const af_model_reader *in, const af_tensor_spec *t)
     return t->slot == AF_SLOT_IN && af_weights_find(in->weights, t->gguf);
 }
 
+/* A tensor of its own. */
+static void match_alone(af_model_reader *in, faults *f, int i)
+{
+    const af_tensor_spec *t = &in->spec.tensor[i];
+    af_tensor_layout *e = &in->layout[i];
+    int64_t dim[4];
+    af_reader_vocab_stored_dim(in, i, dim);
+    const bool squeezed = af_slot_is_row(t);
+    const bool conv = t->slot == AF_SLOT_CONV; /* [C][1][K] is a matrix there */
+    const int64_t columns = af_gguf_vector_columns(&in->spec, t);
+    const af_stored *table =
+        t->slot == AF_SLOT_PER_LAYER_EMBED ? af_weights_find(in->weights, t->gguf) : NULL;
+    if (table && table->ndim == 2 && table->dim[0] == in->spec.vocab)
+        dim[0] = AF_MAX(dim[0], in->spec.vocab); /* gemma3n: filled up there */
+    e->parts = 1;
+    dim[1] = conv ? dim[2] : dim[1];
+    if (columns) { /* a matrix there */
+        dim[0] /= columns;
+        dim[1] = columns;
+    }
+    e->part[0] = find(in, f, t->gguf, dim + squeezed, t->ndim - (squeezed || conv) + (columns > 0));
+}
+
 static af_status match_gguf(af_model_reader *in, faults *f, int i, af_error *err)
 {
     const af_tensor_spec *t = &in->spec.tensor[i];
@@ -194,23 +217,7 @@ static af_status match_gguf(af_model_reader *in, faults *f, int i, af_error *err
     } else if (t->slot == AF_SLOT_KV_B && !af_weights_find(in->weights, t->gguf)) {
         return match_kv_split(in, f, i, err);
     } else {
-        int64_t dim[4];
-        af_reader_vocab_stored_dim(in, i, dim);
-        const bool squeezed = af_slot_is_row(t);
-        const bool conv = t->slot == AF_SLOT_CONV; /* [C][1][K] is a matrix there */
-        const int64_t columns = af_gguf_vector_columns(&in->spec, t);
-        const af_stored *table =
-            t->slot == AF_SLOT_PER_LAYER_EMBED ? af_weights_find(in->weights, t->gguf) : NULL;
-        if (table && table->ndim == 2 && table->dim[0] == in->spec.vocab)
-            dim[0] = AF_MAX(dim[0], in->spec.vocab); /* gemma3n: filled up there */
-        e->parts = 1;
-        dim[1] = conv ? dim[2] : dim[1];
-        if (columns) { /* a matrix there */
-            dim[0] /= columns;
-            dim[1] = columns;
-        }
-        e->part[0] =
-            find(in, f, t->gguf, dim + squeezed, t->ndim - (squeezed || conv) + (columns > 0));
+        match_alone(in, f, i);
     }
     const bool norm = t->slot != AF_SLOT_STATE_NORM && strstr(t->gguf, "norm.weight") != NULL;
     e->add = norm && t->ndim == 1 && arch->gguf_norm_one ? -1.0f : 0.0f;
@@ -262,6 +269,22 @@ static af_status match_coded(af_model_reader *in, af_tensor_layout *e, int p, in
     return AF_OK;
 }
 
+/* What tensor i is called in the folder. */
+static void folder_name(const af_model_reader *in, int i, char name[NAME_MAX_BYTES])
+{
+    const af_tensor_spec *t = &in->spec.tensor[i];
+    char ours[NAME_MAX_BYTES];
+    af_model_reader_disk_name(in, t->name, name, NAME_MAX_BYTES);
+    if (t->slot == AF_SLOT_ROUTER && in->spec.arch->router &&
+        !af_weights_find(in->weights, name)) { /* folders of older versions have their own name */
+        snprintf(ours, sizeof ours, "model.layers.%d.%s", t->layer, in->spec.arch->router);
+        af_model_reader_disk_name(in, ours, name, NAME_MAX_BYTES);
+    }
+    if (t->slot == AF_SLOT_EMBED && in->head_only)
+        af_model_reader_disk_name(in, af_slot_hf_name(in->spec.arch, AF_SLOT_HEAD), name,
+                                  NAME_MAX_BYTES);
+}
+
 static af_status match_folder(af_model_reader *in, faults *f, int i, af_error *err)
 {
     const af_tensor_spec *t = &in->spec.tensor[i];
@@ -277,15 +300,7 @@ static af_status match_folder(af_model_reader *in, faults *f, int i, af_error *e
         e->turned = t;
         af_disk_piece(&in->spec, i, 0, ours, sizeof ours, stored, &ndim, &from);
     }
-    af_model_reader_disk_name(in, t->name, name, sizeof name);
-    if (t->slot == AF_SLOT_ROUTER && in->spec.arch->router &&
-        !af_weights_find(in->weights, name)) { /* folders of older versions have their own name */
-        snprintf(ours, sizeof ours, "model.layers.%d.%s", t->layer, in->spec.arch->router);
-        af_model_reader_disk_name(in, ours, name, sizeof name);
-    }
-    if (t->slot == AF_SLOT_EMBED && in->head_only)
-        af_model_reader_disk_name(in, af_slot_hf_name(in->spec.arch, AF_SLOT_HEAD), name,
-                                  sizeof name);
+    folder_name(in, i, name);
     if (t->ndim == 2 && af_quant_is_bnb(in->config.quant.method)) {
         AF_TRY(af_bnb_weight_read(&e->bnb, &e->packed, in->weights, name, in->config.dtype, err));
         if (e->packed) { /* a Conv1D is turned back before it is packed */

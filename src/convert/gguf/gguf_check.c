@@ -367,6 +367,70 @@ static const char *gemma3n_lacks(const af_model_spec *s)
     return NULL;
 }
 
+/* What llama.cpp has not, of MLPs, norms and states of this model; NULL: nothing. */
+static const char *layers_lack(const af_model_spec *s, const taker *t)
+{
+    const bool mlp_bias = has_slot(s, AF_SLOT_GATE_BIAS) || has_slot(s, AF_SLOT_UP_BIAS) ||
+                          has_slot(s, AF_SLOT_DOWN_BIAS);
+    if ((!t->biases || s->mup.given) && has_slot(s, AF_SLOT_O_BIAS))
+        return "o_proj.bias (attention_bias)";
+    if (!t->biases && mlp_bias)
+        return "biases of the mlp (mlp_bias)";
+    if (s->arch->qk_norm_heads && !s->arch->qk_norm_apart && has_slot(s, AF_SLOT_Q_NORM))
+        return "norm with weights for every head in models of any depth (use_qk_norm)";
+    if ((has_slot(s, AF_SLOT_IN_BIAS) || has_slot(s, AF_SLOT_OUT_BIAS)) && t->convs)
+        return "biases of in_proj and out_proj (mamba_proj_bias)";
+    if (has_slot(s, AF_SLOT_CONV_BIAS) && !t->convs)
+        return "biases of short convolutions (conv_bias)";
+    if (t->convs && s->state.key_heads > 1 && s->state.norm_groups <= 1)
+        return "norm over several groups (mamba_n_groups above 1)";
+    if (s->arch->plain_mlp && s->experts && has_slot(s, AF_SLOT_UP))
+        return "layers with an MLP and layers with experts (- and E of hybrid_override_pattern)";
+    if (s->arch->gguf_kv_whole && !s->latent.q_lora_rank)
+        return "queries without a low rank (q_lora_rank null)";
+    if (strcmp(s->arch->gguf, "llama4") == 0 && s->layers < 4)
+        return "model of fewer than 4 layers";
+    if (s->recurrent && !has_slot(s, AF_SLOT_CONV_BIAS) &&
+        (t->convs || strncmp(s->arch->gguf, "nemotron_h", 10) == 0))
+        return "convolutions without biases (use_conv_bias false)";
+    if ((s->state.inner || strcmp(s->arch->gguf, "granitehybrid") == 0) &&
+        s->state.heads * s->state.head_dim != 2 * s->width)
+        return "Mamba layers of other than twice the width (expand)";
+    if (s->state.gate_after && !s->state.no_norm)
+        return "gate after the norm of Mamba layers (mamba_norm_before_gate true)";
+    if (s->mup.given && s->tied && s->mup.head != s->embed_scale)
+        return "head that is the embedding with other multipliers (tie_word_embeddings true)";
+    if (t->convs && s->rope[0].dim != s->rope[0].rotary_dim)
+        return "rotation of an odd number of values (partial_rotary_factor)";
+    if (t->convs && !s->recurrent)
+        return "model without Mamba layers";
+    return NULL;
+}
+
+/* The same of experts, rotations and the head. */
+static const char *rest_lacks(const af_model_spec *s, const taker *t)
+{
+    if (has_slot(s, AF_SLOT_IN_B) && s->state.key_dim != s->state.head_dim)
+        return "linear_value_head_dim other than linear_key_head_dim";
+    if (strcmp(s->arch->gguf, "lfm2moe") == 0 && !s->router.choice_bias)
+        return "router without expert_bias (use_expert_bias false)";
+    if (!t->freqs && s->rope[0].config.type == AF_ROPE_LLAMA3)
+        return "rope_scaling of type 'llama3'";
+    if (!t->factors && s->rope[0].config.type == AF_ROPE_LONGROPE)
+        return "rope_scaling of type 'longrope'";
+    if (!t->tied && s->tied)
+        return "head that is the embedding (tie_word_embeddings true)";
+    if (!t->untied && !s->tied)
+        return "head of its own (tie_word_embeddings false)";
+    if (t->square && (int64_t)s->heads * s->head_dim != s->width)
+        return "head_dim other than hidden_size / num_attention_heads";
+    if (s->latent.kv_lora_rank && s->experts && !s->router.shared_ffn)
+        return "mixture without shared experts (n_shared_experts 0)";
+    if (t->biased && !has_slot(s, AF_SLOT_O_BIAS))
+        return "linears without biases (use_bias false)";
+    return NULL;
+}
+
 af_status af_gguf_check_supported(const af_model_spec *s, af_error *err)
 {
     if (s->labels)
@@ -380,60 +444,9 @@ af_status af_gguf_check_supported(const af_model_spec *s, af_error *err)
                        "of llama.cpp for them",
                        s->arch->model_type);
     const taker *t = taker_of(s->arch->gguf);
-    const bool mlp_bias = has_slot(s, AF_SLOT_GATE_BIAS) || has_slot(s, AF_SLOT_UP_BIAS) ||
-                          has_slot(s, AF_SLOT_DOWN_BIAS);
-    const bool delta = has_slot(s, AF_SLOT_IN_B);
-    const char *what = NULL;
-    if ((!t->biases || s->mup.given) && has_slot(s, AF_SLOT_O_BIAS))
-        what = "o_proj.bias (attention_bias)";
-    else if (!t->biases && mlp_bias)
-        what = "biases of the mlp (mlp_bias)";
-    else if (s->arch->qk_norm_heads && !s->arch->qk_norm_apart && has_slot(s, AF_SLOT_Q_NORM))
-        what = "norm with weights for every head in models of any depth (use_qk_norm)";
-    else if ((has_slot(s, AF_SLOT_IN_BIAS) || has_slot(s, AF_SLOT_OUT_BIAS)) && t->convs)
-        what = "biases of in_proj and out_proj (mamba_proj_bias)";
-    else if (has_slot(s, AF_SLOT_CONV_BIAS) && !t->convs)
-        what = "biases of short convolutions (conv_bias)";
-    else if (t->convs && s->state.key_heads > 1 && s->state.norm_groups <= 1)
-        what = "norm over several groups (mamba_n_groups above 1)";
-    else if (s->arch->plain_mlp && s->experts && has_slot(s, AF_SLOT_UP))
-        what = "layers with an MLP and layers with experts (- and E of hybrid_override_pattern)";
-    else if (s->arch->gguf_kv_whole && !s->latent.q_lora_rank)
-        what = "queries without a low rank (q_lora_rank null)";
-    else if (strcmp(s->arch->gguf, "llama4") == 0 && s->layers < 4)
-        what = "model of fewer than 4 layers";
-    else if (s->recurrent && !has_slot(s, AF_SLOT_CONV_BIAS) &&
-             (t->convs || strncmp(s->arch->gguf, "nemotron_h", 10) == 0))
-        what = "convolutions without biases (use_conv_bias false)";
-    else if ((s->state.inner || strcmp(s->arch->gguf, "granitehybrid") == 0) &&
-             s->state.heads * s->state.head_dim != 2 * s->width)
-        what = "Mamba layers of other than twice the width (expand)";
-    else if (s->state.gate_after && !s->state.no_norm)
-        what = "gate after the norm of Mamba layers (mamba_norm_before_gate true)";
-    else if (s->mup.given && s->tied && s->mup.head != s->embed_scale)
-        what = "head that is the embedding with other multipliers (tie_word_embeddings true)";
-    else if (t->convs && s->rope[0].dim != s->rope[0].rotary_dim)
-        what = "rotation of an odd number of values (partial_rotary_factor)";
-    else if (t->convs && !s->recurrent)
-        what = "model without Mamba layers";
-    else if (delta && s->state.key_dim != s->state.head_dim)
-        what = "linear_value_head_dim other than linear_key_head_dim";
-    else if (strcmp(s->arch->gguf, "lfm2moe") == 0 && !s->router.choice_bias)
-        what = "router without expert_bias (use_expert_bias false)";
-    else if (!t->freqs && s->rope[0].config.type == AF_ROPE_LLAMA3)
-        what = "rope_scaling of type 'llama3'";
-    else if (!t->factors && s->rope[0].config.type == AF_ROPE_LONGROPE)
-        what = "rope_scaling of type 'longrope'";
-    else if (!t->tied && s->tied)
-        what = "head that is the embedding (tie_word_embeddings true)";
-    else if (!t->untied && !s->tied)
-        what = "head of its own (tie_word_embeddings false)";
-    else if (t->square && (int64_t)s->heads * s->head_dim != s->width)
-        what = "head_dim other than hidden_size / num_attention_heads";
-    else if (s->latent.kv_lora_rank && s->experts && !s->router.shared_ffn)
-        what = "mixture without shared experts (n_shared_experts 0)";
-    else if (t->biased && !has_slot(s, AF_SLOT_O_BIAS))
-        what = "linears without biases (use_bias false)";
+    const char *what = layers_lack(s, t);
+    if (!what)
+        what = rest_lacks(s, t);
     if (!what && s->altup.streams)
         what = gemma3n_lacks(s);
     if (!what)

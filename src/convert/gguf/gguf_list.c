@@ -80,47 +80,30 @@ static void list_unread_kv(gguf_export *j)
         }
 }
 
-static void list_tensor(gguf_export *j, int i)
+/* Several tensors there. */
+static void list_parts(gguf_export *j, int i, const af_gguf_parts *cut)
 {
     const af_tensor_spec *s = &j->spec->tensor[i];
-    const af_arch *arch = j->spec->arch;
-    char name[NAME_BYTES];
-    if (af_slot_is_xielu(s->slot)) /* among the metadata */
-        return;
-    const af_gguf_parts cut = af_gguf_parts_of(j->spec, s);
     const int64_t X = s->ndim == 3 ? s->dim[0] : 1;
-    for (int part = 0; part < cut.count; part++) {
-        const int64_t rows = cut.rows[part] / X;
-        snprintf(name, sizeof name, "blk.%d.%s", s->layer, cut.name[part]);
+    char name[NAME_BYTES];
+    for (int part = 0; part < cut->count; part++) {
+        const int64_t rows = cut->rows[part] / X;
+        snprintf(name, sizeof name, "blk.%d.%s", s->layer, cut->name[part]);
         gguf_target *t = s->ndim == 3 ? add(j, name, 3, X, rows, s->dim[2], s->layer)
                                       : add(j, name, 2, rows, s->dim[1], 1, s->layer);
         t->spec = i;
         t->part = part;
-        t->cut = cut;
+        t->cut = *cut;
         if (j->o->keep_mxfp4 && af_model_reader_is_mxfp4(j->in, i))
             t->dtype = AF_DTYPE_MXFP4;
     }
-    if (cut.count)
-        return;
-    if (s->slot == AF_SLOT_EXPERTS_GATE_UP_BIAS) {
-        list_gate_up_bias(j, i);
-        return;
-    }
-    if (s->slot == AF_SLOT_KV_B && !arch->gguf_kv_whole &&
-        !af_weights_find(j->in->weights, s->gguf)) {
-        list_kv_split(j, i);
-        return;
-    }
-    int index;
-    const int stack = af_gguf_stack_of(j->spec, s, &index);
-    if (stack) {
-        if (index == 0) {
-            gguf_target *t = add(j, s->gguf, 3, stack, s->dim[0], s->dim[1], -1);
-            t->spec = i;
-            t->stack = stack;
-        }
-        return;
-    }
+}
+
+/* One tensor of one of ours. */
+static void list_alone(gguf_export *j, int i)
+{
+    const af_tensor_spec *s = &j->spec->tensor[i];
+    const af_arch *arch = j->spec->arch;
     const int squeezed = af_slot_is_row(s);
     const bool conv = s->slot == AF_SLOT_CONV; /* [C][1][K] is a matrix there */
     gguf_target *t = add(j, s->gguf, s->ndim - (squeezed || conv), s->dim[squeezed],
@@ -153,6 +136,30 @@ static void list_tensor(gguf_export *j, int i)
     }
     if (t->minus_exp && af_model_reader_is_gguf(j->in) && !j->in->adapter) /* to the bit */
         t->raw = af_weights_find(j->in->weights, s->gguf);
+}
+
+static void list_tensor(gguf_export *j, int i)
+{
+    const af_tensor_spec *s = &j->spec->tensor[i];
+    const af_gguf_parts cut = af_gguf_parts_of(j->spec, s);
+    int index;
+    const int stack = af_gguf_stack_of(j->spec, s, &index);
+    if (af_slot_is_xielu(s->slot)) /* among the metadata */
+        return;
+    if (cut.count) {
+        list_parts(j, i, &cut);
+    } else if (s->slot == AF_SLOT_EXPERTS_GATE_UP_BIAS) {
+        list_gate_up_bias(j, i);
+    } else if (s->slot == AF_SLOT_KV_B && !j->spec->arch->gguf_kv_whole &&
+               !af_weights_find(j->in->weights, s->gguf)) {
+        list_kv_split(j, i);
+    } else if (!stack) {
+        list_alone(j, i);
+    } else if (index == 0) {
+        gguf_target *t = add(j, s->gguf, 3, stack, s->dim[0], s->dim[1], -1);
+        t->spec = i;
+        t->stack = stack;
+    }
 }
 
 static af_status add_factors(gguf_export *j, const char *name, const double *from, int n,

@@ -21,4 +21,11 @@ af_status af_fill_layer_thetas(af_model_spec *s, const af_hf_config *c, af_error
 /* Queries grow with the position. */
 af_status af_fill_query_scale(af_model_spec *s, const af_hf_config *c, af_error *err);
 extern const af_slot_name af_deepseek_names[]; /* shared_experts */
+/* Linears of the experts that every token sees. */
+#define AF_SHARED_NAMES(module)                                                                    \
+    {AF_SLOT_SHARED_GATE, module ".gate_proj.weight", NULL},                                       \
+        {AF_SLOT_SHARED_UP, module ".up_proj.weight", NULL},                                       \
+    {                                                                                              \
+        AF_SLOT_SHARED_DOWN, module ".down_proj.weight", NULL                                      \
+    }
 #endif

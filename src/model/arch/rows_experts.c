@@ -24,17 +24,13 @@ static const af_slot_name hunyuan_moe_names[] = {
     {AF_SLOT_Q_NORM, "self_attn.query_layernorm.weight", NULL},
     {AF_SLOT_K_NORM, "self_attn.key_layernorm.weight", NULL},
     {AF_SLOT_ROUTER, "mlp.gate.wg.weight", NULL},
-    {AF_SLOT_SHARED_GATE, "mlp.shared_mlp.gate_proj.weight", NULL},
-    {AF_SLOT_SHARED_UP, "mlp.shared_mlp.up_proj.weight", NULL},
-    {AF_SLOT_SHARED_DOWN, "mlp.shared_mlp.down_proj.weight", NULL},
+    AF_SHARED_NAMES("mlp.shared_mlp"),
     {0},
 };
 
 static const af_slot_name ernie_moe_names[] = {
     {AF_SLOT_ROUTER_CHOICE, "mlp.moe_statics.e_score_correction_bias", NULL},
-    {AF_SLOT_SHARED_GATE, "mlp.shared_experts.gate_proj.weight", NULL},
-    {AF_SLOT_SHARED_UP, "mlp.shared_experts.up_proj.weight", NULL},
-    {AF_SLOT_SHARED_DOWN, "mlp.shared_experts.down_proj.weight", NULL},
+    AF_SHARED_NAMES("mlp.shared_experts"),
     {0},
 };
 

@@ -82,12 +82,9 @@ const af_arch af_rows_latent[] = {
      .moe = true,
      .experts_whole = true,
      .no_router_loss = true,
-     .names =
-         (const af_slot_name[]){{AF_SLOT_SHARED_GATE, "mlp.shared_experts.gate_proj.weight", NULL},
-                                {AF_SLOT_SHARED_UP, "mlp.shared_experts.up_proj.weight", NULL},
-                                {AF_SLOT_SHARED_DOWN, "mlp.shared_experts.down_proj.weight", NULL},
-                                {AF_SLOT_EXPERTS_GATE_UP, NULL, "ffn_gate_up_exps.weight"},
-                                {0}},
+     .names = (const af_slot_name[]){AF_SHARED_NAMES("mlp.shared_experts"),
+                                     {AF_SLOT_EXPERTS_GATE_UP, NULL, "ffn_gate_up_exps.weight"},
+                                     {0}},
      .fill = mistral4_fill},
     {0},
 };

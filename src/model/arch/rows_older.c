@@ -170,7 +170,7 @@ static af_status gpt_neox_fill(af_model_spec *s, const af_hf_config *c, af_error
     return AF_OK;
 }
 
-/* Scores fall with the distance: nothing turns. */
+/* Scores fall with the distance: there is no rotation. */
 static af_status alibi_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
 {
     (void)err;
@@ -200,7 +200,7 @@ static af_status falcon_fill(af_model_spec *s, const af_hf_config *c, af_error *
     return alibi_fill(s, c, err);
 }
 
-/* Positions are learned: nothing turns. */
+/* Positions are learned: there is no rotation. */
 static af_status learned_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
 {
     if (c->max_position_embeddings > AF_CONFIG_VOCAB_MAX)

@@ -13,32 +13,24 @@ static const af_slot_name afmoe_names[] = {
     {AF_SLOT_POST_MLP_NORM, "post_mlp_layernorm.weight", NULL},
     {AF_SLOT_ROUTER, "mlp.router.gate.weight", NULL},
     {AF_SLOT_ROUTER_CHOICE, "mlp.expert_bias", NULL},
-    {AF_SLOT_SHARED_GATE, "mlp.shared_experts.gate_proj.weight", NULL},
-    {AF_SLOT_SHARED_UP, "mlp.shared_experts.up_proj.weight", NULL},
-    {AF_SLOT_SHARED_DOWN, "mlp.shared_experts.down_proj.weight", NULL},
+    AF_SHARED_NAMES("mlp.shared_experts"),
     {0},
 };
 
 static const af_slot_name exaone_moe_names[] = {
     {AF_SLOT_ROUTER_CHOICE, "mlp.e_score_correction_bias", NULL},
-    {AF_SLOT_SHARED_GATE, "mlp.shared_experts.gate_proj.weight", NULL},
-    {AF_SLOT_SHARED_UP, "mlp.shared_experts.up_proj.weight", NULL},
-    {AF_SLOT_SHARED_DOWN, "mlp.shared_experts.down_proj.weight", NULL},
+    AF_SHARED_NAMES("mlp.shared_experts"),
     {0},
 };
 
 const af_slot_name af_deepseek_names[] = {
-    {AF_SLOT_SHARED_GATE, "mlp.shared_experts.gate_proj.weight", NULL},
-    {AF_SLOT_SHARED_UP, "mlp.shared_experts.up_proj.weight", NULL},
-    {AF_SLOT_SHARED_DOWN, "mlp.shared_experts.down_proj.weight", NULL},
+    AF_SHARED_NAMES("mlp.shared_experts"),
     {0},
 };
 
 static const af_slot_name hy_v3_names[] = {
     {AF_SLOT_ROUTER_CHOICE, "mlp.expert_bias", "exp_probs_b"},
-    {AF_SLOT_SHARED_GATE, "mlp.shared_mlp.gate_proj.weight", NULL},
-    {AF_SLOT_SHARED_UP, "mlp.shared_mlp.up_proj.weight", NULL},
-    {AF_SLOT_SHARED_DOWN, "mlp.shared_mlp.down_proj.weight", NULL},
+    AF_SHARED_NAMES("mlp.shared_mlp"),
     {0},
 };
 
@@ -49,9 +41,7 @@ static const af_slot_name llama4_names[] = {
     {AF_SLOT_ROUTER, "feed_forward.router.weight", NULL},
     {AF_SLOT_EXPERTS_GATE_UP, "feed_forward.experts.gate_up_proj", NULL},
     {AF_SLOT_EXPERTS_DOWN, "feed_forward.experts.down_proj", NULL},
-    {AF_SLOT_SHARED_GATE, "feed_forward.shared_expert.gate_proj.weight", NULL},
-    {AF_SLOT_SHARED_UP, "feed_forward.shared_expert.up_proj.weight", NULL},
-    {AF_SLOT_SHARED_DOWN, "feed_forward.shared_expert.down_proj.weight", NULL},
+    AF_SHARED_NAMES("feed_forward.shared_expert"),
     {0},
 };
 
@@ -125,9 +115,7 @@ static af_status cohere2_moe_fill(af_model_spec *s, const af_hf_config *c, af_er
 }
 
 static const af_slot_name glm4_moe_names[] = {
-    {AF_SLOT_SHARED_GATE, "mlp.shared_experts.gate_proj.weight", NULL},
-    {AF_SLOT_SHARED_UP, "mlp.shared_experts.up_proj.weight", NULL},
-    {AF_SLOT_SHARED_DOWN, "mlp.shared_experts.down_proj.weight", NULL},
+    AF_SHARED_NAMES("mlp.shared_experts"),
     {AF_SLOT_MLP_NORM, NULL, "post_attention_norm.weight"},
     {0},
 };

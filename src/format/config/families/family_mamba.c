@@ -26,6 +26,15 @@ static void no_ropes(af_config_source *s, af_hf_config *c)
     c->no_rope = none;
 }
 
+/* Every layer has a Mamba mixer. */
+static void only_mamba(af_config_source *s, af_hf_config *c)
+{
+    af_layer_type *types = af_config_take_types(s, c);
+    for (int64_t i = 0; types && i < c->num_hidden_layers; i++)
+        types[i] = AF_LAYER_MAMBA;
+    c->layer_types = types;
+}
+
 static int64_t size_of(af_config_source *s, const char *old, const char *key, int64_t absent,
                        int64_t max)
 {
@@ -126,10 +135,7 @@ static void read_falcon_h1(af_config_source *s, af_hf_config *c)
     multipliers(s, c, "mlp_multipliers", mlp, 2);
     m->gate = mlp[0];
     m->down = mlp[1];
-    af_layer_type *types = af_config_take_types(s, c);
-    for (int64_t i = 0; types && i < c->num_hidden_layers; i++)
-        types[i] = AF_LAYER_MAMBA;
-    c->layer_types = types;
+    only_mamba(s, c);
 }
 
 /* ---- mamba2 ---- */
@@ -148,10 +154,7 @@ static void read_mamba2(af_config_source *s, af_hf_config *c)
                         " are not expand * hidden_size = %" PRId64,
                         s->name, k->heads, k->head_dim, width);
     c->head_dim = 2; /* of attention, which there is none of */
-    af_layer_type *types = af_config_take_types(s, c);
-    for (int64_t i = 0; types && i < c->num_hidden_layers; i++)
-        types[i] = AF_LAYER_MAMBA;
-    c->layer_types = types;
+    only_mamba(s, c);
 }
 
 /* ---- Mamba-1 ---- */
@@ -189,10 +192,7 @@ static void read_mamba1(af_config_source *s, af_hf_config *c)
     }
     c->intermediate_size = 1; /* of an MLP, as head_dim of attention: there is none */
     c->head_dim = 2;
-    af_layer_type *types = af_config_take_types(s, c);
-    for (int64_t i = 0; types && i < c->num_hidden_layers; i++)
-        types[i] = AF_LAYER_MAMBA;
-    c->layer_types = types;
+    only_mamba(s, c);
 }
 
 /* Whether layer i is one of those that come every so many. */
