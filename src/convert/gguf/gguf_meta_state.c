@@ -16,7 +16,8 @@ void af_meta_put_kv_heads(meta_writer *p, const af_model_spec *s)
                                   AF_GGUF_I32, heads, (uint64_t)s->layers, p->err);
 }
 
-/* Which positions (time, height, width) turn which dimensions: of text, all three are the same. */
+/* Which positions (time, height, width) rotate which dimensions: of text, all three are the same.
+ */
 static void put_rope_sections(meta_writer *p, const af_hf_config *c)
 {
     enum { SECTIONS = 4 };
@@ -136,6 +137,6 @@ void af_meta_put_state(meta_writer *p, const af_model_spec *s, const af_hf_confi
     if (strcmp(p->arch, "granitehybrid") == 0) {
         put_u32(p, "vocab_size", c->vocab_size);
         put_ssm(p, &s->state);
-        put_bool(p, "rope.scaling.finetuned", c->no_rope == NULL); /* its word for "turns" */
+        put_bool(p, "rope.scaling.finetuned", c->no_rope == NULL); /* its word for rope */
     }
 }

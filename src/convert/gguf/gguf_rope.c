@@ -21,7 +21,7 @@ static void llama3_factors(const af_rope_config *r, int dim, float *out)
     }
 }
 
-/* A frequency divided by this does not turn. */
+/* A frequency divided by this does not rotate. */
 static const float STILL = 1e30f;
 
 static void proportional_factors(const af_rope_config *r, int dim, float *out)

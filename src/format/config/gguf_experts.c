@@ -166,7 +166,7 @@ static af_status get_llama4(const metadata *m, af_error *err)
     return AF_OK;
 }
 
-/* Layers without experts turn, and of the others those with a window. */
+/* Layers without experts have rope, and of the others those with a window. */
 static af_status get_cohere2moe(const metadata *m, af_error *err)
 {
     enum { SOFTMAX = 1 };
@@ -213,7 +213,7 @@ af_status af_config_gguf_experts(af_hf_config *c, const af_gguf *g, const char *
         AF_TRY(get_shared_width(&m, 0, err));
         c->router.choice_bias = true;
     }
-    if (strcmp(arch, "exaone-moe") == 0) { /* layers without a window do not turn */
+    if (strcmp(arch, "exaone-moe") == 0) { /* layers without a window have no rope */
         AF_TRY(get_deepseek(&m, false, err));
         AF_TRY(get_slides(&m, err));
         c->rope_sliding_only = true;

@@ -176,8 +176,7 @@ static af_status get_mamba(state_source *s)
                      "this bamba is what llama.cpp computes of the file; llama.cpp's converter "
                      "orders rows of q_proj and k_proj as if whole heads turned, which is another "
                      "model than the one it converts");
-    if (!af_gguf_bool(s->g, key_of(s, "rope.scaling.finetuned"),
-                      false)) { /* its word for "turns" */
+    if (!af_gguf_bool(s->g, key_of(s, "rope.scaling.finetuned"), false)) { /* its word for rope */
         AF_TRY(no_rotation(s));
     }
 done:

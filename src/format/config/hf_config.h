@@ -149,7 +149,7 @@ typedef struct af_hf_config {
     double alibi;         /* ALiBi: the exponent its slopes go down to; 0 = none */
     int64_t dense_ffn;    /* of layers without experts, where it is not intermediate_size */
     bool rms_norm;        /* RMSNorms instead of LayerNorms (cohere2_moe) */
-    bool rope_dense;      /* layers without experts turn in any case (cohere2_moe) */
+    bool rope_dense;      /* layers without experts have rope in any case (cohere2_moe) */
     bool no_post_norm;    /* use_post_norm is false (hyperclovax) */
     bool residual_normed; /* apply_residual_connection_post_layernorm (bloom) */
     bool norm_after;      /* do_layer_norm_before is false (opt) */

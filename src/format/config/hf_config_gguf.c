@@ -121,7 +121,7 @@ static int64_t head_of(gguf_source *s)
                    heads > 0 ? get_int(s, "embedding_length", 0) / heads : 0);
 }
 
-/* Whole heads turn, every layer has experts, and there are no norms of heads. */
+/* Whole heads are rotated, every layer has experts, and there are no norms of heads. */
 static bool is_solar_open(gguf_source *s)
 {
     const int64_t head = head_of(s);
@@ -130,7 +130,7 @@ static bool is_solar_open(gguf_source *s)
            !af_gguf_find(s->g, "blk.0.attn_q_norm.weight");
 }
 
-/* Half of a head turns, and there are no scales. */
+/* Half of a head is rotated, and there are no scales. */
 static bool is_bamba(gguf_source *s)
 {
     return af_gguf_bool(s->g, key_of(s, "rope.scaling.finetuned"), false) &&

@@ -9,6 +9,6 @@
 typedef struct af_latent_keys {
     int64_t q_lora_rank; /* 0 = one projection */
     int64_t kv_lora_rank, qk_nope_dim, qk_rope_dim, v_dim;
-    bool rope_halves; /* dimension i turns with i + d/2, not 2i with 2i+1 */
+    bool rope_halves; /* dimension i is rotated with i + d/2, not 2i with 2i+1 */
 } af_latent_keys;
 #endif

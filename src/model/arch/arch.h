@@ -191,7 +191,7 @@ typedef struct af_arch {
     bool plain_mlp;         /* no gate, of experts neither */
     bool mlp_bias;          /* always; otherwise by mlp_bias of the config */
     bool head_bias;
-    bool rope_pairs; /* dimension 2i turns with 2i+1, not i with i + d/2 */
+    bool rope_pairs; /* dimension 2i is rotated with 2i+1, not i with i + d/2 */
     af_bias_rule bias;
     bool fused_qkv, fused_gate_up; /* qkv_proj, gate_up_proj are single tensors on disk */
     bool qkv_grouped;     /* its rows: of each kv head its queries, then its key, then its value */
@@ -383,7 +383,7 @@ typedef struct af_layer_spec {
 /* One set of rotary frequencies. */
 typedef struct af_rope_set {
     af_rope_config config;
-    int rotary_dim; /* dimensions of a head that turn */
+    int rotary_dim; /* dimensions of a head that are rotated */
     int dim;        /* what the exponents of the frequencies are shares of: rotary_dim, or 1 less */
 } af_rope_set;
 
@@ -419,7 +419,7 @@ typedef struct af_model_spec {
     int64_t query_scale_from;
     int query_scale_offset; /* added to the position */
     bool attn_gate_heads;   /* gates of attention are one for each head, not for each value */
-    bool qk_norm_still;     /* of layers that turn, q and k are normed without weights */
+    bool qk_norm_still;     /* q and k of layers with rope are normed without weights */
     af_rope_set rope[AF_ROPE_SETS]; /* of full layers, of sliding layers */
     int ropes;
     bool recurrent;        /* a layer has a state that cannot go back to an earlier token */
@@ -462,7 +462,7 @@ int64_t af_spec_context(const af_model_spec *s);
 /* "model.norm.weight" as the whole model calls it, which PEFT does too. */
 void af_spec_whole_name(const af_model_spec *s, const char *name, char *out, size_t size);
 
-/* Sets how much of a head of this size a rope set turns. */
+/* Sets how much of a head of this size a rope set rotates. */
 AF_CHECKED af_status af_spec_rope_dims(af_rope_set *r, int head_dim, af_error *err);
 
 /* Index by Hugging Face name; -1 when the model has no such tensor. */

@@ -1,5 +1,5 @@
 /* block_latent.c - multi-head latent attention: queries, and keys with values, come through narrow
- * projections; a part of each key turns with the position and is the same for all heads.
+ * projections; a part of each key is rotated and is the same for all heads.
  *
  * The attention op sees heads of [rotated | rest] (the order inside a head changes no score) and
  * values filled up with zeros to that width, which are cut off its output: exact, and every kernel

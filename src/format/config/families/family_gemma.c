@@ -35,7 +35,7 @@ static void read_overrides(af_config_source *s, af_hf_config *c, const json_t *l
     }
 }
 
-/* All layers that slide turn by the local set, the others by a part of their dimensions. */
+/* All layers that slide have the local rope, the others rotate a part of their dimensions. */
 static void gemma4_ropes(const af_config_source *s, af_hf_config *c)
 {
     if (af_config_value(s, "rope_parameters"))

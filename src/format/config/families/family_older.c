@@ -156,7 +156,7 @@ static void gpt_neo_keys(af_config_source *s, af_hf_config *c)
     gpt_neo_layers(s, c);
 }
 
-/* The first rotary_dim values of a head turn. */
+/* The first rotary_dim values of a head are rotated. */
 static void gptj_keys(af_config_source *s, af_hf_config *c)
 {
     const int64_t turned = af_config_size(s, "rotary_dim", 64, 2, AF_CONFIG_WIDTH_MAX);

@@ -120,7 +120,7 @@ static void exaone_moe_keys(af_config_source *s, af_hf_config *c)
     af_config_exaone_windows(s, c);
 }
 
-/* Trinity: windows turn with the position, full layers do not; muP scales the embedding. */
+/* Trinity: layers with windows have rope, full ones do not; muP scales the embedding. */
 static void afmoe_keys(af_config_source *s, af_hf_config *c)
 {
     c->num_experts = af_config_size(s, "num_experts", 64, 1, AF_CONFIG_EXPERTS_MAX);
@@ -169,7 +169,7 @@ static void llama4_layers(af_config_source *s, af_hf_config *c)
     c->mlp_only_count = count;
 }
 
-/* Layers that turn see a chunk alone; the others see everything, their queries grow with the
+/* Layers with rope see a chunk alone; the others see everything, their queries grow with the
  * position. */
 static void llama4_keys(af_config_source *s, af_hf_config *c)
 {
@@ -194,7 +194,7 @@ static void llama4_keys(af_config_source *s, af_hf_config *c)
                        af_config_given(s, "attention_chunk_size") ? 0 : 8192, 1, INT32_MAX);
 }
 
-/* Layers that slide turn otherwise than the others, of which each may have its own heads. */
+/* Layers with windows have a rope of their own; each layer may have its own heads. */
 static void laguna_keys(af_config_source *s, af_hf_config *c)
 {
     const json_t *gate = af_config_value(s, "gating");
