@@ -11,8 +11,8 @@
 
 enum {
     WARPS = 4,
-    SM90_ROWS = 128, /* OWN of attention_sm90.cuh */
-    SM90_THREADS = 384,
+    SM90_ROWS = 64, /* of a warpgroup of attention_sm90.cuh */
+    SM90_THREADS = 128,
     SM90_BARRIERS = 256, /* bytes, with what lies around them */
     ROW_TILES = 2,       /* AF_MT of the forward */
     PLAIN_ROWS = 32,     /* rows a block of attention_plain.cu owns */
@@ -121,21 +121,24 @@ static bool hopper(const attention_plan *p, const af_cuda *cu)
     return cu->arch == 90 && cu->drv->tensor_map && !p->softcap && (p->E == 64 || p->E == 128);
 }
 
+/* Warpgroups of a block that compute: GROUPS of attention_sm90.cuh. */
+static int sm90_groups(int head) { return head == 64 ? 3 : 2; }
+
 /* They take this node, which the tensor cores do. */
 static bool plan_sm90(attention_plan *p, const af_cuda *cu, bool back)
 {
     if (!hopper(p, cu))
         return false;
     const int row_bytes = p->E * 2, owned = back ? 3 : 2, tiles = back ? 7 : 5;
-    const int bn = back ? 64 : 128, bytes = 1024 + owned * SM90_ROWS * row_bytes +
-                                            tiles * bn * row_bytes + (back ? 4 * bn * 8 : 0) +
-                                            SM90_BARRIERS;
+    const int groups = sm90_groups(p->E), rows = groups * SM90_ROWS, bn = back ? 64 : 128;
+    const int bytes = 1024 + owned * rows * row_bytes + tiles * bn * row_bytes +
+                      (back ? groups * 4 * bn * 4 : 0) + SM90_BARRIERS;
     if (bytes > cu->smem_max)
         return false;
     p->shared = (unsigned)bytes;
     p->ep = p->E;
-    p->rows = SM90_ROWS;
-    p->threads = SM90_THREADS;
+    p->rows = rows;
+    p->threads = (groups + 1) * SM90_THREADS;
     return true;
 }
 
@@ -161,7 +164,8 @@ static int splits_of(const attention_plan *p, const af_cuda *cu)
 {
     const int heads = p->H / p->K;
     const bool on_hopper = hopper(p, cu);
-    const int64_t blocks = af_rows(p->qkv) / (on_hopper ? SM90_ROWS : p->rows) * p->K;
+    const int64_t blocks =
+        af_rows(p->qkv) / (on_hopper ? sm90_groups(p->E) * SM90_ROWS : p->rows) * p->K;
     int splits = 1;
     if (!p->mma)
         return 1;
@@ -300,7 +304,7 @@ static uint64_t attention_bwd_work(const af_cuda *cu, const af_node *n)
     if (plan_of(&p, cu, n, NULL) != AF_OK)
         return 0;
     p.mma = p.qkv->dtype == AF_DTYPE_BF16;
-    p.rows = SM90_ROWS; /* the fewest blocks: the most splits */
+    p.rows = sm90_groups(p.E) * SM90_ROWS; /* the fewest blocks: the most splits */
     p.splits = splits_of(&p, cu);
     const uint64_t size = (uint64_t)af_dtype_get(p.qkv->dtype)->bytes;
     return delta_bytes(&p) + (p.splits > 1 ? (uint64_t)(p.splits * part_elems(&p)) * size : 0);
@@ -352,6 +356,8 @@ static void launch_grad(af_cuda *cu, af_node *n, const attention_plan *p, bool d
     arg_matrix(cu, l, p, in.dy);
     af_arg_ptr(l, in.lse->data);
     af_arg_ptr(l, cu->work);
+    if (p->sm90 && !dkv)
+        af_arg_mat(l, af_mat_of(in.o));
     arg_shape(l, p);
     arg_strides(l, p, ld, in.dy);
     arg_numbers(l, p, n);
@@ -371,7 +377,8 @@ static af_status attention_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_
     const af_tensor *dx = n->out[0];
     const int64_t width = (int64_t)2 * p.K * p.E, size = af_dtype_get(dx->dtype)->bytes;
     uint8_t *dkv = (uint8_t *)dx->data + (int64_t)p.H * p.E * size;
-    launch_delta(cu, n, &p);
+    if (!p.sm90) /* else dq makes it */
+        launch_delta(cu, n, &p);
     launch_grad(cu, n, &p, false, dx->data, dx->ld);
     if (p.splits == 1) {
         launch_grad(cu, n, &p, true, dkv, dx->ld);

@@ -2,10 +2,9 @@
  * Contract: attention.c; twin: attention_cpu.c. Same results as attention.cu for head sizes 64 and
  * 128 without soft cap; the forward is attention_sm90_fwd.cu. One block per multiprocessor.
  *
- * Built with AF_EP (64 or 128). The warpgroups alternate at the tensor cores. In dq the MMAs
- * of one step are in flight during the softmax of the next step; the sums of dk and dv leave
- * no registers for that, so the MMAs of one warpgroup overlap with the softmax of the other only.
- * On other architectures the kernels are empty. */
+ * Built with AF_EP (64 or 128). In dq the MMAs of one step are in flight during the softmax of the
+ * next step; the sums of dk and dv leave no registers for that, so the MMAs of one warpgroup
+ * overlap with the softmax of another only. On other architectures the kernels are empty. */
 // variants: AF_EP=64,128
 // common: AF_EP=64,128
 #define BN      64 /* streamed rows */
@@ -39,12 +38,39 @@ DEV void query_slopes(float (&s)[SACC], float (&dp)[SACC], const float *rows, in
 }
 #endif
 
-/* dq = scale * sum over keys of ds k */
+#if SM90
+/* delta of a row's head, a quarter of it in each of four lanes: the sum of o times its gradient,
+ * which is row r of a tile. */
+DEV float row_delta(const bf16 *o, u32 tile, int r, int quarter)
+{
+    float sum = 0.0f;
+#pragma unroll
+    for (int c = quarter; c < AF_EP / 8; c += 4) {
+        const uint4 a = *(const uint4 *)(o + c * 8);
+        uint4 b;
+        asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(b.x), "=r"(b.y), "=r"(b.z), "=r"(b.w)
+                     : "r"(tile + piece_at<OWN>(r, c)));
+        const u32 x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float u[2], w[2];
+            unpack2((bf16 *)0, x[i], u);
+            unpack2((bf16 *)0, y[i], w);
+            sum += u[0] * w[0] + u[1] * w[1];
+        }
+    }
+    sum += __shfl_xor_sync(FULL, sum, 1);
+    return sum + __shfl_xor_sync(FULL, sum, 2);
+}
+#endif
+
+/* dq = scale * sum over keys of ds k; delta = sum of o times dout, for attention_dkv */
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     attention_dq(bf16 *dqkv, const __grid_constant__ af_map qkv,
-                 const __grid_constant__ af_map dout, const float *lse, const float *delta,
-                 const int *bounds, int S, int N, int H, int K, long long lddx, float scale,
-                 int window, int causal)
+                 const __grid_constant__ af_map dout, const float *lse, float *delta, const bf16 *o,
+                 long long ldo, const int *bounds, int S, int N, int H, int K, long long lddx,
+                 float scale, int window, int causal)
 {
 #if SM90
     const af_mask mask = {causal, window};
@@ -55,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const float factor = scale * LOG2E;
     u32 tile_no = 0, pieces = 0;
     for (;;) {
-        const af_piece t = next_piece(at, group, pieces);
+        const af_piece t = next_piece(at, pieces);
         if (t.head < 0)
             return;
         const int q0 = t.at + threadIdx.x / 32 * 16, qa = q0 + lane / 4;
@@ -65,13 +91,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         for (int half = 0; half < 2; half++) {
             const int row = qa + half * 8;
             l[half] = row < t.to ? lse[(i64)row * H + t.head] * LOG2E : INF;
-            d[half] = row < t.to ? delta[(i64)row * H + t.head] : 0.0f;
         }
         const u32 q = at.own[0] + group * 64 * 128, go = at.own[1] + group * 64 * 128;
-        /* keys of the last step may all come after the first warpgroup's rows: it skips that step
-         */
-        const int both = t.steps - (causal && t.lo + (t.steps - 1) * BN > t.at + 63);
-        const int steps = group ? t.steps : both;
+        const int steps = steps_of(t, group, causal);
 #pragma unroll
         for (int i = 0; i < OACC; i++)
             acc[i] = 0.0f;
@@ -83,6 +105,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             scores(s, q, stage_of(at, 0, tile_no));
             scores(dp, go, stage_of(at, 1, tile_no));
             wgmma_commit();
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const int row = qa + half * 8;
+                d[half] = row_delta(o + min(row, t.to - 1) * ldo + t.head * AF_EP, at.own[1],
+                                    row - t.at, lane % 4);
+                if (lane % 4 == 0 && row < t.to)
+                    delta[(i64)row * H + t.head] = d[half];
+            }
             wgmma_wait<0>();
             pin(s);
             pin(dp);
@@ -92,15 +122,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             key_slopes(s, dp, l, d, factor);
             pack_operand(ds, s);
         }
-        if (group == 1 && both > 1)
-            alternate_pass(group); /* the other one is first */
         for (int step = 1; step < steps; step++) {
             const u32 now = tile_no + step;
             float s[SACC], dp[SACC];
             wait_full(at, 0, now);
             wait_full(at, 1, now);
-            if (step < both)
-                alternate_wait(group);
             pin(acc);
             pin(ds);
             wgmma_fence();
@@ -109,8 +135,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             wgmma_commit();
             add_mma(acc, ds, stage_of(at, 0, now - 1));
             wgmma_commit();
-            if (step + group < both)
-                alternate_pass(group);
             wgmma_wait<1>();
             pin(s);
             pin(dp);
@@ -134,9 +158,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             pin(acc);
             release(at, 0, tile_no + steps - 1);
         }
+        for (int step = steps; step < t.steps; step++)
+            pass_over(at, tile_no + step);
         tile_no += t.steps;
-        if (steps < t.steps)
-            pass_over(at, tile_no - 1);
         store_rows(dqkv + (i64)t.head * AF_EP, lddx, at.out, acc, scale, scale, t.at, t.to);
     }
 #endif
@@ -159,7 +183,7 @@ DEV void fetch_queries(const shared_layout &at, const af_map *qkv, const af_map 
             p.hi = t.dead ? p.lo : end_query(mask, min(t.at + OWN, t.to), t.to);
             p.steps = p.hi > p.lo ? (p.hi - p.lo + BN - 1) / BN * heads : 0;
         }
-        announce(at, p, round, pieces, qkv, kv * AF_EP, qkv, (kv + K) * AF_EP);
+        announce(at, p, pieces, qkv, kv * AF_EP, qkv, (kv + K) * AF_EP);
         if (p.head < 0)
             return;
         for (int step = 0, row = p.lo, h = part * heads; step < p.steps; step++, tile_no++) {
@@ -193,7 +217,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     float *row_tile = (float *)shared_ptr(at.rows) + group * 4 * BN; /* of this warpgroup, twice */
     u32 tile_no = 0, pieces = 0;
     for (;;) {
-        const af_piece t = next_piece(at, group, pieces);
+        const af_piece t = next_piece(at, pieces);
         if (t.head < 0)
             return;
         const int k0 = t.at + threadIdx.x / 32 * 16, ka = k0 + lane / 4;
@@ -221,8 +245,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 }
             }
         };
-        if (group == 1 && t.steps > 0)
-            alternate_pass(group); /* the other one is first */
+        alternate_pass(group, group == 1 && t.steps > 0); /* the other one is first */
         float fetched = row_value(t.lo, t.head * heads);
         for (int step = 0, q0 = t.lo, h = t.head * heads; step < t.steps; step++, tile_no++) {
             float s[SACC], dp[SACC], *rows = row_tile + tile_no % 2 * 2 * BN;
@@ -233,8 +256,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             scores(s, k, stage_of(at, 0, tile_no));
             scores(dp, v, stage_of(at, 1, tile_no));
             wgmma_commit();
-            if (group == 0 || step + 1 < t.steps)
-                alternate_pass(group);
+            alternate_pass(group, group == 0 || step + 1 < t.steps);
             rows[threadIdx.x % 128] = fetched * (threadIdx.x % 128 < 64 ? LOG2E : 1.0f);
             meet(ROWS_THERE + group, 128);
             const int now = q0;

@@ -1,9 +1,10 @@
 /* attention_sm90.cuh - shared by the Hopper attention kernels.
  *
- * A block stays on its multiprocessor and takes one piece of work after another: 128 rows of one
- * sequence and head, whose other side streams by in tiles of BN rows. Two warpgroups
- * compute, 64 rows each; a warp of the third asks the copy engine for tiles, ahead of them and
- * across the ends of pieces. Barriers in shared memory mark what is full and what is free.
+ * A block stays on its multiprocessor and takes one piece of work after another: rows of one
+ * sequence and head, whose other side streams by in tiles of BN rows. GROUPS warpgroups compute,
+ * 64 rows each (three where the registers suffice, else two that alternate at the tensor cores);
+ * a warp of the last one asks the copy engine for tiles, ahead of them and across the ends of
+ * pieces. Barriers in shared memory mark what is full and what is free.
  *
  * Tiles come whole: rows after the end of a sequence are those of the next one (zeros after the
  * last row) and get weight zero, so they must be finite. */
@@ -18,15 +19,16 @@
 #ifndef AF_EP
 #define AF_EP 128
 #endif
-#define OWN        128 /* rows of a piece */
+#define GROUPS     (AF_EP == 64 ? 3 : 2) /* warpgroups that compute, 64 rows each */
+#define OWN        (GROUPS * 64)         /* rows of a piece */
 #define KS         (AF_EP / 16)
 #define OACC       (AF_EP / 2) /* accumulators of [64][EP] */
 #define SACC       (BN / 2)
 #define OWN_BYTES  (OWN * AF_EP * 2)
 #define TILE_BYTES (BN * AF_EP * 2)
 
-#define THREADS 384 /* two warpgroups compute, the third fetches */
-#define USERS   256
+#define USERS   (GROUPS * 128)
+#define THREADS (USERS + 128) /* the last warpgroup fetches */
 
 extern __shared__ u8 raw[];
 
@@ -57,20 +59,19 @@ template <int R> DEV void fetch_rows(u32 tile, const af_map *map, int col, int r
         for (int r = 0; r < R; r += 64)
             fetch_box(tile + slab * (R * 128) + r * 128, map, col + slab * 64, row0 + r, bar);
 }
-/* ---- barriers of the block by number: those who wait, and those who only arrive ---- */
-enum {
-    ALTERNATE = 1,
-    ROWS_THERE = 3,
-    PIECE_THERE = 5,
-    PIECE_TAKEN = 7
-}; /* one for each warpgroup */
-DEV void arrive(int id, int threads)
+/* ---- barriers of the block by number, one for each warpgroup ---- */
+enum { ALTERNATE = 1, ROWS_THERE = 3 };
+/* Two warpgroups alternate at the tensor cores: wait for this one, let the other one in. */
+DEV void alternate_wait(int group)
 {
-    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+    if (GROUPS == 2)
+        meet(ALTERNATE + group, USERS);
 }
-/* The warpgroups alternate at the tensor cores: wait for this one, let the other one in. */
-DEV void alternate_wait(int group) { meet(ALTERNATE + group, USERS); }
-DEV void alternate_pass(int group) { arrive(ALTERNATE + 1 - group, USERS); }
+DEV void alternate_pass(int group, bool yes)
+{
+    if (GROUPS == 2 && yes)
+        asm volatile("bar.arrive %0, %1;" ::"r"(ALTERNATE + 1 - group), "r"(USERS) : "memory");
+}
 #endif
 
 /* Shared memory: owned tiles, stages of two streams, a tile results leave through, lse and delta of
@@ -87,7 +88,7 @@ DEV shared_layout shared_layout_of()
     at.tile[1] = at.tile[0] + DEPTH_0 * TILE_BYTES;
     at.out = at.tile[1] + DEPTH_1 * TILE_BYTES;
     at.rows = at.out + OWN_BYTES;
-    at.nowhere = at.rows + (OWNED - 1) * 4 * BN * 8;
+    at.nowhere = at.rows + (OWNED - 1) * GROUPS * 4 * BN * 4;
     at.own_full = at.nowhere + 8;
     at.own_free = at.own_full + 8;
     at.full[0] = at.own_free + 8;
@@ -113,11 +114,11 @@ template <class F> DEV bool computes(const shared_layout &at, int group, F fetch
     }
     bars_ready();
     __syncthreads();
-    if (group < 2) {
-        registers_up<232>();
+    if (group < GROUPS) {
+        registers_up<GROUPS == 2 ? 232 : 160>();
         return true;
     }
-    registers_down<40>();
+    registers_down<GROUPS == 2 ? 40 : 32>();
     if (threadIdx.x < USERS + 32)
         fetch();
     return false;
@@ -157,42 +158,39 @@ DEV void pass_over(const shared_layout &at, u32 tile_no)
     release(at, 0, tile_no);
     release(at, 1, tile_no);
 }
-/* The next piece; its owned tiles are there if it has steps, which `pieces` counts. */
-DEV af_piece next_piece(const shared_layout &at, int group, u32 &pieces)
-{
-    meet(PIECE_THERE + group, 128 + 32);
-    const af_piece p = *(const af_piece *)shared_ptr(at.piece);
-    arrive(PIECE_TAKEN + group, 128 + 32);
-    if (p.steps > 0)
-        bar_wait(at.own_full, pieces++ & 1);
-    return p;
-}
 /* This warp has no more use for the owned tiles. */
 DEV void own_done(const shared_layout &at, bool yes)
 {
     if (yes && threadIdx.x % 32 == 0)
         bar_arrive(at.own_free);
 }
+/* The next piece, when its owned tiles are there. */
+DEV af_piece next_piece(const shared_layout &at, u32 &pieces)
+{
+    bar_wait(at.own_full, pieces++ & 1);
+    const af_piece p = *(const af_piece *)shared_ptr(at.piece);
+    __syncwarp();
+    own_done(at, p.steps == 0);
+    return p;
+}
+/* Steps of a piece that have keys its warpgroup's rows see. */
+DEV int steps_of(const af_piece &p, int group, int causal)
+{
+    return causal ? min(p.steps, (p.at + group * 64 + 63 - p.lo) / BN + 1) : p.steps;
+}
 
 /* ---- the warp that fetches ---- */
 
-/* Publishes a piece to the warps that compute and starts the copies of its owned tiles. */
-DEV void announce(const shared_layout &at, const af_piece &p, int round, u32 &pieces,
-                  const af_map *m0, int col0, const af_map *m1, int col1)
+/* Publishes a piece to the warps that compute, with the copies of its owned tiles. */
+DEV void announce(const shared_layout &at, const af_piece &p, u32 &pieces, const af_map *m0,
+                  int col0, const af_map *m1, int col1)
 {
-    const bool first = threadIdx.x % 32 == 0;
-    for (int group = 0; group < 2 && round > 0; group++)
-        meet(PIECE_TAKEN + group, 128 + 32);
-    if (first)
-        *(af_piece *)shared_ptr(at.piece) = p;
-    __syncwarp();
-    for (int group = 0; group < 2; group++)
-        arrive(PIECE_THERE + group, 128 + 32);
-    if (p.steps == 0)
-        return;
     bar_wait(at.own_free, (pieces++ + 1) & 1);
-    if (first) {
-        bar_expect(at.own_full, OWNED * OWN_BYTES);
+    if (threadIdx.x % 32 == 0) {
+        *(af_piece *)shared_ptr(at.piece) = p;
+        bar_expect(at.own_full, p.steps > 0 ? OWNED * OWN_BYTES : 0);
+        if (p.steps == 0)
+            return;
         fetch_rows<OWN>(at.own[0], m0, col0, p.at, at.own_full);
         if (OWNED > 1)
             fetch_rows<OWN>(at.own[1], m1, col1, p.at, at.own_full);
@@ -222,7 +220,7 @@ DEV void fetch_keys(const shared_layout &at, const af_map *qkv, const af_map *do
             p.hi = t.dead ? p.lo : end_key(mask, min(t.at + OWN, t.to), t.to);
             p.steps = (p.hi - p.lo + BN - 1) / BN;
         }
-        announce(at, p, round, pieces, qkv, h * AF_EP, dout, h * AF_EP);
+        announce(at, p, pieces, qkv, h * AF_EP, dout, h * AF_EP);
         if (p.head < 0)
             return;
         for (int step = 0; step < p.steps; step++, tile_no++) {

@@ -2,10 +2,9 @@
  * Contract: attention.c; twin: attention_cpu.c. Same results as attention.cu for head sizes 64 and
  * 128 without soft cap; the gradients are attention_sm90.cu. One block per multiprocessor.
  *
- * Built with AF_EP (64 or 128). The warpgroups alternate at the tensor
- * cores: one issues its MMAs during the softmax of the other. A step issues its scores, then the
- * sums of the step before, and waits for the scores only. On other architectures the kernel is
- * empty. */
+ * Built with AF_EP (64 or 128). One warpgroup issues its MMAs during the softmax of another. A step
+ * issues its scores, then the sums of the step before, and waits for the scores only. On other
+ * architectures the kernel is empty. */
 // variants: AF_EP=64,128
 // common: AF_EP=64,128
 #define BN      128 /* keys of a step */
@@ -71,11 +70,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const float factor = scale * LOG2E;
     u32 tile_no = 0, pieces = 0;
     for (;;) {
-        const af_piece t = next_piece(at, group, pieces);
+        const af_piece t = next_piece(at, pieces);
         if (t.head < 0)
             return;
         const int q0 = t.at + threadIdx.x / 32 * 16,
                   qa = q0 + lane / 4; /* rows of this warp, lane */
+        const int steps = steps_of(t, group, causal);
         float acc[OACC], top[2] = {-INF, -INF}, sum[2] = {0.0f, 0.0f}, keep[2];
         u32 p[BN / 16][4];
         const u32 mine = at.own[0] + group * 64 * 128; /* rows of this warpgroup */
@@ -92,14 +92,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             wgmma_wait<0>();
             pin(s);
             release(at, 0, tile_no);
-            own_done(at, t.steps == 1);
+            own_done(at, steps == 1);
             hide_keys(s, mask, t.lo, q0, t.hi);
             online_softmax(s, top, sum, keep, factor);
             pack_operand(p, s);
         }
-        if (group == 1 && t.steps > 1)
-            alternate_pass(group); /* the other one is first */
-        for (int step = 1; step < t.steps; step++) {
+        alternate_pass(group, group == 1 && steps > 1); /* the other one is first */
+        for (int step = 1; step < steps; step++) {
             const u32 now = tile_no + step;
             float s[SACC];
             wait_full(at, 0, now);
@@ -112,12 +111,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             wgmma_commit();
             add_mma(acc, p, stage_of(at, 1, now - 1));
             wgmma_commit();
-            if (group == 0 || step + 1 < t.steps)
-                alternate_pass(group);
+            alternate_pass(group, group == 0 || step + 1 < steps);
             wgmma_wait<1>(); /* the scores; the sums of the step before still run */
             pin(s);
             release(at, 0, now);
-            own_done(at, step + 1 == t.steps);
+            own_done(at, step + 1 == steps);
             hide_keys(s, mask, t.lo + step * BN, q0, t.hi);
             online_softmax(s, top, sum, keep, factor);
             finish(sum, at.nowhere);
@@ -129,18 +127,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 acc[i] *= keep[i % 4 / 2];
             pack_operand(p, s);
         }
-        tile_no += t.steps;
         if (t.steps > 0) {
-            wait_full(at, 1, tile_no - 1);
+            wait_full(at, 1, tile_no + steps - 1);
             pin(acc);
             pin(p);
             wgmma_fence();
-            add_mma(acc, p, stage_of(at, 1, tile_no - 1));
+            add_mma(acc, p, stage_of(at, 1, tile_no + steps - 1));
             wgmma_commit();
             wgmma_wait<0>();
             pin(acc);
-            release(at, 1, tile_no - 1);
+            release(at, 1, tile_no + steps - 1);
         }
+        for (int step = steps; step < t.steps; step++)
+            pass_over(at, tile_no + step);
+        tile_no += t.steps;
         float inv[2];
         end_softmax(inv, top, sum, scale, lse, lane, qa, t.to, H, t.head);
         store_rows(o + (i64)t.head * AF_EP, ldo, at.out, acc, inv[0], inv[1], t.at, t.to);
