@@ -193,10 +193,11 @@ static int64_t sm90_tiles(const af_linear_group *g)
     return n;
 }
 
-/* Clusters that are surely at work together: processors come in groups of at least 16. */
+/* Clusters that are surely at work together. Processors come in groups, some of which are smaller
+ * than 16: of an H200's 132, 30 clusters of four blocks are at work at once. */
 static int64_t sm90_clusters(const af_cuda *cu, sm90_plan p)
 {
-    return (p.ks > 2 ? cu->sms / 16 * 16 : cu->sms) / p.ks;
+    return (p.ks > 2 ? cu->sms * 7 / 8 : cu->sms) / p.ks;
 }
 
 /* Cycles of the longest sequence of items (p.wg tiles): of a segment, which decodes and multiplies

@@ -398,9 +398,11 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1)
 #if SM90
     const layout s = layout_begin();
     const work k = work_of(I, from, to);
-    fill_pairs(raw, blockDim.x, AF_BOOK, BOOK_BY);
-    for (int i = threadIdx.x; i < 256; i += THREADS + 128)
-        *map_at(i) = __uint_as_float(dynamic_signed_bits[i]);
+    if (WHOLE_X) {
+        fill_pairs(raw, blockDim.x, AF_BOOK, BOOK_BY);
+        for (int i = threadIdx.x; i < 256; i += THREADS + 128)
+            *map_at(i) = __uint_as_float(dynamic_signed_bits[i]);
+    }
     cluster_meet();
     const int warp = __shfl_sync(FULL, threadIdx.x / 32, 0);
     if (warp >= AF_WG * 4) {
@@ -414,6 +416,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS + 128, 1)
         return;
     }
     registers_up<SUM_REGISTERS>();
+    if (!WHOLE_X)
+        fill_tables(); /* while codes are fetched */
     wait_for_x();
     if (WHOLE_X)
         load_whole_x(s, k, x, ldx, M);

@@ -45,6 +45,22 @@ extern __shared__ u8 raw[];
 /* ---- shared memory: the table of pairs first, in its gaps the map of nested scales ---- */
 DEV float *map_at(u32 i) { return (float *)(raw + i / 32 * PAIR_PITCH + 128 + i % 32 * 4); }
 
+/* Both, by the threads that compute: as fill_pairs, but a lane reads one value of the book. */
+DEV void fill_tables()
+{
+    const float own = __uint_as_float(AF_BOOK[threadIdx.x % 16]) * BOOK_BY;
+    for (int i = threadIdx.x; i < 256; i += THREADS)
+        *map_at(i) = __uint_as_float(dynamic_signed_bits[i]);
+    for (int i = threadIdx.x; i < 256 * 8; i += THREADS) {
+        const int code = i / 8;
+        const float first = __shfl_sync(FULL, own, code / 16),
+                    second = __shfl_sync(FULL, own, code % 16);
+        const u32 v = pack_bf16(first, second);
+        *(uint4 *)(raw + code * PAIR_PITCH + i % 8 * 16) = make_uint4(v, v, v, v);
+    }
+    meet(1, THREADS);
+}
+
 struct layout {
     u32 x, codes, sent, x_full, x_free, codes_full, codes_free, arrived, taken;
     float *sums;
