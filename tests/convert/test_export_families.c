@@ -168,6 +168,8 @@ static void test_changed_families(void **state)
     (void)state;
     static const char *const cases[][2] = {
         {"gemma3n", GEMMA3N("20")},
+        {"granite_swa", "{\"layer_rope_theta\":[10000,0,10000]}"},
+        {"granitemoe_swa", "{\"layer_rope_theta\":[0,10000,10000]}"},
         {"mamba", "{\"use_bias\":false}"},
         {"bamba", "{\"mamba_proj_bias\":false,\"time_step_limit\":null,"
                   "\"num_attention_heads\":3,\"num_key_value_heads\":1}"},

@@ -157,6 +157,14 @@ static bool has_window(const af_model_spec *s)
     return false;
 }
 
+static bool has_rope(const af_model_spec *s)
+{
+    for (int i = 0; i < s->layers; i++)
+        if (s->layer[i].rope >= 0)
+            return true;
+    return false;
+}
+
 /* A file without any window is read with full attention, which is right for short texts: that is
  * logged. Another pattern of windows is wrong for all but the shortest. */
 static af_status check_windows(const af_model_spec *a, const af_model_spec *b, af_error *err)
@@ -265,6 +273,7 @@ typedef struct taker {
     bool square; /* heads * head_dim must be the width */
     bool biased; /* biases must be there */
     bool convs;  /* biases of convolutions */
+    bool slides; /* a layer must slide */
 } taker;
 
 static const taker *taker_of(const char *arch)
@@ -275,8 +284,8 @@ static const taker *taker_of(const char *arch)
         {"phi3", .factors = true, .tied = true, .untied = true},
         {"gemma", .tied = true},
         {"gemma2", .tied = true},
-        {"cohere2moe", .freqs = true, .tied = true, .untied = true},
-        {"gemma3n", .tied = true, .untied = true},
+        {"cohere2moe", .freqs = true, .tied = true, .untied = true, .slides = true},
+        {"gemma3n", .tied = true, .untied = true, .slides = true},
         {"gemma4", .freqs = true, .tied = true, .untied = true},
         {"olmo2", .untied = true},
         {"olmo", .square = true, .tied = true, .untied = true},
@@ -295,6 +304,8 @@ static const taker *taker_of(const char *arch)
         {"gpt-oss", .biases = true, .untied = true},
         {"granitemoe", .biases = true, .freqs = true, .factors = true, .tied = true,
          .untied = true},
+        {"granite_swa", .biases = true, .freqs = true, .factors = true, .tied = true,
+         .untied = true, .slides = true},
         {"minimax-m2", .untied = true},
         {"llama4", .freqs = true, .tied = true, .untied = true},
         {"minicpm3", .factors = true, .tied = true, .untied = true},
@@ -426,6 +437,10 @@ static const char *rest_lacks(const af_model_spec *s, const taker *t)
         return "head_dim other than hidden_size / num_attention_heads";
     if (s->latent.kv_lora_rank && s->experts && !s->router.shared_ffn)
         return "mixture without shared experts (n_shared_experts 0)";
+    if (t->slides && !has_window(s))
+        return "model without sliding layers";
+    if (t->slides && !has_rope(s))
+        return "model without a rotation (layer_rope_theta 0 in all layers)";
     if (t->biased && !has_slot(s, AF_SLOT_O_BIAS))
         return "linears without biases (use_bias false)";
     return NULL;

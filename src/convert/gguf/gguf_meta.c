@@ -224,8 +224,6 @@ static void put_gemma3n(meta_writer *p, const af_model_spec *s, const af_hf_conf
     put_u32(p, "embedding_length_per_layer_input", s->per_layer_input);
     put_u32(p, "attention.shared_kv_layers", c->per_layer.kv_shared);
     put_array(p, "activation_sparsity_scale", AF_GGUF_F32, scale, s->layers);
-    if (!c->sliding_window) /* asked for, too */
-        put_u32(p, "attention.sliding_window", 1);
     if (p->st == AF_OK && s->per_layer_vocab != s->vocab)
         p->st = af_gguf_put_u32(p->w, AF_LAYER_VOCAB_KEY, (uint32_t)s->per_layer_vocab, p->err);
     af_log_write(AF_LOG_WARN,
@@ -244,8 +242,8 @@ static bool is_one_of(const char *arch, const char *const *list)
 static void put_experts(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
 {
     enum { SIGMOID = 2 };
-    static const char *const one_width[] = {"llama", "granitehybrid", "granitemoe", "olmoe",
-                                            "dbrx",  "jamba",         NULL};
+    static const char *const one_width[] = {"llama", "granitehybrid", "granitemoe",  "olmoe",
+                                            "dbrx",  "jamba",         "granite_swa", NULL};
     static const char *const deepseek[] = {"glm4moe",        "deepseek2",  "mistral4",
                                            "dots1",          "afmoe",      "exaone-moe",
                                            "nemotron_h_moe", "cohere2moe", NULL};
@@ -284,6 +282,15 @@ static void put_slides(meta_writer *p, const af_model_spec *s)
     put_array(p, "attention.sliding_window_pattern", AF_GGUF_BOOL, slides, s->layers);
 }
 
+/* Which layers turn. */
+static void put_turns(meta_writer *p, const af_model_spec *s)
+{
+    uint8_t turns[AF_CONFIG_LAYERS_MAX];
+    for (int i = 0; i < s->layers; i++)
+        turns[i] = s->layer[i].rope >= 0;
+    put_array(p, "attention.rope_pattern", AF_GGUF_BOOL, turns, s->layers);
+}
+
 static void put_family(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
 {
     const char *a = p->arch;
@@ -298,17 +305,19 @@ static void put_family(meta_writer *p, const af_model_spec *s, const af_hf_confi
         put_longrope(p, c);
         put_u32(p, "attention.sliding_window", c->sliding_window);
     }
-    static const char *const sliding[] = {"olmo2",      "cohere2", "gpt-oss",    "afmoe",
-                                          "exaone-moe", "mellum",  "cohere2moe", NULL};
+    static const char *const sliding[] = {"olmo2",      "cohere2",     "gpt-oss",
+                                          "afmoe",      "exaone-moe",  "mellum",
+                                          "cohere2moe", "granite_swa", NULL};
     const bool windows =
         gemma || is_one_of(a, sliding) || (strcmp(a, "exaone4") == 0 && s->layers == 64);
     if (windows && c->sliding_window)
         put_u32(p, "attention.sliding_window", c->sliding_window);
-    static const char *const listed[] = {"exaone-moe", "mellum", "gemma3n", "cohere2moe", NULL};
+    static const char *const listed[] = {"exaone-moe", "mellum",      "gemma3n",
+                                         "cohere2moe", "granite_swa", NULL};
     if (is_one_of(a, listed))
         put_slides(p, s);
-    if (strcmp(a, "cohere2moe") == 0 && !c->sliding_window) /* asked for */
-        put_u32(p, "attention.sliding_window", 1);
+    if (strcmp(a, "granite_swa") == 0)
+        put_turns(p, s);
     if (strcmp(a, "gemma3n") == 0)
         put_gemma3n(p, s, c);
     if (c->has_local_rope && strcmp(a, "olmo2") != 0)

@@ -135,7 +135,15 @@ void af_config_experts(json_t *o, const af_hf_config *c)
         json_object_set_new(o, "logits_scaling", json_real(c->logits_scaling));
         json_object_set_new(o, "attention_multiplier", json_real(c->attention_multiplier));
     }
-    if (is(c, "granitemoeshared"))
+    if (is(c, "granite_swa") || is(c, "granitemoe_swa")) {
+        json_t *theta = json_array();
+        for (int64_t i = 0; i < c->num_hidden_layers; i++)
+            json_array_append_new(
+                theta,
+                json_real(c->per_layer.rope_theta ? c->per_layer.rope_theta[i] : c->rope.theta));
+        json_object_set_new(o, "layer_rope_theta", theta);
+    }
+    if (is(c, "granitemoeshared") || is(c, "granitemoe_swa"))
         put_int(o, "shared_intermediate_size", c->router.shared_ffn);
     if (is(c, "hunyuan_v1_moe"))
         put_int(o, "moe_topk", c->num_experts_per_tok);

@@ -114,6 +114,33 @@ static af_status get_slides(const metadata *m, af_error *err)
     return AF_OK;
 }
 
+/* Which layers turn, all by the same base. */
+static af_status get_granite_swa(const metadata *m, af_error *err)
+{
+    af_hf_config *c = m->c;
+    af_status st = AF_OK;
+    char key[128];
+    const int64_t n = c->num_hidden_layers;
+    const af_gguf_kv *kv = af_gguf_find_kv(m->g, key_of(m, "attention.rope_pattern", key));
+    AF_TRY(get_slides(m, err));
+    if (c->num_experts) {
+        c->moe_intermediate_size = c->intermediate_size;
+        AF_TRY(get_shared_width(m, 0, err));
+    }
+    if (!kv || n < 1 || n > AF_CONFIG_LAYERS_MAX)
+        return AF_OK;
+    if (kv->str || kv->count != (uint64_t)n)
+        return af_fail(err, AF_EFORMAT, "%s is not one value a layer", key);
+    double *theta = af_arena_take(&c->arena, (uint64_t)n * sizeof *theta);
+    if (!theta)
+        return af_fail_nomem(err, key, (uint64_t)n * sizeof *theta);
+    for (int64_t i = 0; i < n; i++)
+        theta[i] = af_gguf_item_int(kv, (uint64_t)i) ? c->rope.theta : 0;
+    c->per_layer.rope_theta = theta;
+done:
+    return st;
+}
+
 /* Layers without a router have no experts. */
 static af_status get_dense_layers(const metadata *m, af_error *err)
 {
@@ -204,6 +231,8 @@ af_status af_config_gguf_experts(af_hf_config *c, const af_gguf *g, const char *
         c->moe_intermediate_size = c->intermediate_size;
         AF_TRY(get_shared_width(&m, 0, err));
     }
+    if (strcmp(arch, "granite_swa") == 0)
+        AF_TRY(get_granite_swa(&m, err));
     if (strcmp(arch, "hunyuan-moe") == 0)
         AF_TRY(get_shared_width(&m, c->intermediate_size, err));
     if (strcmp(arch, "minimax-m2") == 0)

@@ -385,6 +385,8 @@ static const char *const classes[][2] = {
     {"cohere2_moe", "Cohere2MoeForCausalLM"},
     {"granitemoe", "GraniteMoeForCausalLM"},
     {"granitemoeshared", "GraniteMoeSharedForCausalLM"},
+    {"granite_swa", "GraniteSWAForCausalLM"},
+    {"granitemoe_swa", "GraniteMoeSWAForCausalLM"},
     {"minimax_m2", "MiniMaxM2ForCausalLM"},
     {"hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM"},
     {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM"},
@@ -432,6 +434,8 @@ static af_status fill(af_hf_config *c, const af_gguf *g, af_error *err)
     if (strcmp(s.arch, "granitemoe") == 0 &&
         get_int(&s, "expert_shared_feed_forward_length", 0) > 0)
         f = af_family_find("granitemoeshared");
+    if (strcmp(s.arch, "granite_swa") == 0 && get_int(&s, "expert_count", 0) > 0)
+        f = af_family_find("granitemoe_swa");
     if (strcmp(s.arch, "glm4moe") == 0 && is_solar_open(&s))
         f = af_family_find("solar_open");
     if (strcmp(s.arch, "granitehybrid") == 0 && is_bamba(&s))

@@ -221,7 +221,7 @@ typedef struct af_arch {
     bool moe_or_dense;       /* no experts where their number is 0 */
     bool gguf_permuted;      /* q and k rows are interleaved in GGUF */
     bool gguf_norm_one;      /* norms are stored as 1 + w in GGUF */
-    bool gguf_fused_experts; /* gate and up of experts are one tensor in GGUF, too */
+    bool gguf_fused_experts; /* gate and up of experts are one tensor in GGUF, too, shared or not */
     bool gguf_kv_whole;      /* kv_b_proj is one tensor in GGUF, too */
     bool gguf_cut_mlp;       /* fused gate and up are two tensors in GGUF */
     bool gguf_tiled;         /* value heads of delta nets as gguf_order.h says */

@@ -46,7 +46,9 @@ af_gguf_parts af_gguf_parts_of(const af_model_spec *s, const af_tensor_spec *t)
                    ? (af_gguf_parts){0}
                    : halves(t, "ffn_gate_exps.weight", "ffn_up_exps.weight");
     case AF_SLOT_SHARED_GATE_UP:
-        return halves(t, "ffn_gate_shexp.weight", "ffn_up_shexp.weight");
+        return s->arch->gguf_fused_experts
+                   ? (af_gguf_parts){0}
+                   : halves(t, "ffn_gate_shexp.weight", "ffn_up_shexp.weight");
     case AF_SLOT_GATE_UP:
         return s->arch->gguf_cut_mlp ? halves(t, "ffn_gate.weight", "ffn_up.weight")
                                      : (af_gguf_parts){0};

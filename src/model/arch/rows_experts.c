@@ -15,7 +15,7 @@ static const af_slot_name granitemoe_swa_names[] = {
     {AF_SLOT_SHARED_GATE_UP, "shared_mlp.input_linear.weight", NULL},
     {AF_SLOT_SHARED_DOWN, "shared_mlp.output_linear.weight", NULL},
     {AF_SLOT_ROUTER, "block_sparse_moe.router.weight", NULL},
-    {AF_SLOT_EXPERTS_GATE_UP, "block_sparse_moe.experts.gate_up_proj", NULL},
+    {AF_SLOT_EXPERTS_GATE_UP, "block_sparse_moe.experts.gate_up_proj", "ffn_gate_up_exps.weight"},
     {AF_SLOT_EXPERTS_DOWN, "block_sparse_moe.experts.down_proj", NULL},
     {0},
 };
@@ -132,6 +132,9 @@ const af_arch af_rows_experts[] = {
      .experts_whole = true,
      .names = granitemoe_names},
     {.model_type = "granitemoe_swa",
+     .gguf = "granite_swa",
+     .gguf_permuted = true,
+     .gguf_fused_experts = true,
      .pre_norm = true,
      .bias = AF_BIAS_CONFIG,
      .fused_gate_up = true,

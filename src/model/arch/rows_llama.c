@@ -102,6 +102,8 @@ const af_arch af_rows_llama[] = {
     {.model_type = "ministral", .pre_norm = true},
     {.model_type = "helium", .pre_norm = true, .bias = AF_BIAS_APART, .rope_pairs = true},
     {.model_type = "granite_swa",
+     .gguf = "granite_swa",
+     .gguf_permuted = true,
      .pre_norm = true,
      .bias = AF_BIAS_CONFIG,
      .sinks = true,

@@ -332,6 +332,7 @@ const af_family af_families_experts[] = {
      .keys = dbrx,
      .gguf_keys = dbrx_gguf},
     {.model_type = "granitemoe_swa",
+     .gguf = "granite_swa",
      .act = "silu",
      .eps = 1e-6,
      .theta = 1e4,

@@ -239,6 +239,7 @@ const af_family af_families_llama[] = {
      .pad = 4,
      .keys = helium_keys},
     {.model_type = "granite_swa",
+     .gguf = "granite_swa",
      .act = "silu",
      .eps = 1e-5,
      .theta = 1e4,
