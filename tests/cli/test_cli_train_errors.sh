@@ -218,6 +218,13 @@ key "lora_model_dir|would overwrite it" adapter=lora lora_model_dir="$tmp/adapte
 key "no-checkpoint" resume_from_checkpoint="$tmp/no-checkpoint"
 key "empty" resume_from_checkpoint="$tmp/empty"
 key "resume_from_checkpoint and overwrite_output_dir" resume_from_checkpoint=auto overwrite_output_dir=true
+# --- a disk that is full for the adapter, not for the state of its optimizer, which another thread writes
+cases=$((cases + 1))
+(trap '' XFSZ; ulimit -f 64; "$AFINAR" train "$tmp/base.yaml" adapter=lora lora_r=64 optimizer=sgd save_steps=1 -q > /dev/null 2> "$tmp/err") \
+    && fail "a run passes without its checkpoint"
+grep -q 'adapter_model.safetensors' "$tmp/err" || fail "a full disk: no file is named"
+compgen -G "$tmp/out/checkpoint-*" > /dev/null && fail "a checkpoint without its adapter is left"
+rm -rf "$tmp/out"
 # --- the same for the commands that only inspect
 for words in "plan $tmp/base.yaml" "data preview $tmp/base.yaml" "data check $tmp/base.yaml"; do
     cases=$((cases + 1))
