@@ -86,4 +86,5 @@ AF_SHOWN int __lsan_is_turned_off(void)
 
 /* Undefined behaviour traps (cmake/options.cmake). The sanitizer reports the line and the calls
  * that led there; 2: also where cmocka wants that signal. */
+const char *__asan_default_options(void);
 AF_SHOWN const char *__asan_default_options(void) { return "handle_sigtrap=2:handle_sigill=2"; }

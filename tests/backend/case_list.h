@@ -292,6 +292,7 @@ typedef struct test_case {
     bool large;  /* millions of weights: without a GPU its launches in bf16 are checked once */
 } test_case;
 
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers" /* few are large */
 static const test_case cases[] = {
     {"binary", case_binary, 0},
     {"unary", case_unary, 0},

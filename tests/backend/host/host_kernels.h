@@ -91,6 +91,7 @@ thread_local float shared[1024];
 namespace routers
 {
 #include "ops/moe/moe_route.cu"
+#undef CHUNK
 thread_local float shared[1024];
 thread_local int sum[1024], next[1024];
 #undef SPAN
