@@ -135,8 +135,46 @@ static void test_families(void **state)
     }
 }
 
+/* Logits of llama4 without norms of queries and keys, whose layers have rope or not. */
+static void llama4_logits(bool rope, bool tuned, float *logits)
+{
+    enum { TOKENS = 9 };
+    int32_t ids[TOKENS];
+    char path[4400];
+    formula_model f;
+    af_model *m;
+    af_error err = {0};
+    snprintf(path, sizeof path, "%s/families/llama4_text.json", golden_dir());
+    json_t *j = read_json(path), *config = json_object_get(j, "config");
+    json_object_set_new(config, "use_qk_norm", json_false());
+    json_object_set_new(config, "attn_temperature_tuning", json_boolean(tuned));
+    json_object_set_new(config, "no_rope_layers", json_pack("[iii]", rope, rope, rope));
+    json_object_del(config, "layer_types");
+    formula_model_write(&f, j);
+    json_decref(j);
+    CHECK_OK(af_model_open(&m, f.dir, &(af_model_opts){.device = "cpu", .threads = 1}, &err), err);
+    fill_prompt(m, ids, TOKENS, 3);
+    CHECK_OK(af_model_logits_of(m, ids, TOKENS, logits, &err), err);
+    af_model_close(m);
+    formula_model_clear(&f);
+}
+
+static void test_queries_of_llama4_are_scaled_in_layers_without_rope(void **state)
+{
+    static float logits[2][9 * 48];
+    (void)state;
+    for (int rope = 0; rope < 2; rope++) {
+        llama4_logits(rope, true, logits[0]);
+        llama4_logits(rope, false, logits[1]);
+        const bool same = memcmp(logits[0], logits[1], sizeof logits[0]) == 0;
+        assert_int_equal(same, rope);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_families)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_families),
+        cmocka_unit_test(test_queries_of_llama4_are_scaled_in_layers_without_rope)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
