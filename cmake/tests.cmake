@@ -88,7 +88,7 @@ else()
         target_compile_definitions(${name} PRIVATE AF_T=${type} AF_VEC=${vec})
         target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/backend/host ${CMAKE_SOURCE_DIR}/tests/backend
             ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/src/ops/common ${CMAKE_SOURCE_DIR}/src/ops/linear
-            ${CMAKE_SOURCE_DIR}/src/ops/attention
+            ${CMAKE_SOURCE_DIR}/src/ops/attention ${CMAKE_SOURCE_DIR}/src/ops/rope
             ${CMAKE_SOURCE_DIR}/src/backend/cuda ${CMAKE_SOURCE_DIR}/src/tensor ${CMAKE_SOURCE_DIR}/include)
         # a kernel has parameters that only others of its kind use, and pragmas of the device's compiler
         target_compile_options(${name} PRIVATE -O0 -g0 -Wall -Wextra -Wno-unused-parameter -Wno-unknown-pragmas -Wno-narrowing

@@ -107,6 +107,30 @@ static inline af_tensor *case_generation(rec *r)
     out(r, y);
     return y;
 }
+/* Single tokens of a decoder: with few rows the kernel of attention rotates. */
+enum { SINGLE_TOKENS = 5 };
+static inline af_tensor *case_single_tokens(rec *r)
+{
+    enum { N = 100, S = 6, H = 14, K = 2, E = 64 };
+    static const int32_t bounds[S + 1] = {0, 1, 2, 2, 3, 4, 5}, start[S] = {30, 0, 7, 99, 64, 15},
+                                    at[N] = {30, 0, 99, 64, 15}, last[SINGLE_TOKENS] = {4, 2, 0};
+    const int64_t picks = SINGLE_TOKENS;
+    const af_rope_opts turn = {.heads = H, .kv_heads = K, .head_dim = E, .scale = 1.25};
+    const af_attention_opts o = {.heads = H, .kv_heads = K, .head_dim = E, .causal = true};
+    af_graph_set_rows(r->g, N);
+    af_tensor *picked = rec_add(r, af_graph_picks(r->g, "last", picks), 0, 0);
+    r->leaf[r->leaves - 1].ints = last;
+    af_tensor *x = af_scale(r->g, in_2(r, N, (H + 2 * K) * E), 0.5);
+    af_tensor *cache =
+        rec_add(r, af_graph_state(r->g, "cache", r->t, 3, (int64_t[]){S, 120, 2 * K * E}), -1, 1);
+    x = af_rope(r->g, x, ints(r, N, at), weight_1(r, AF_DTYPE_F32, E / 2), &turn);
+    af_tensor *y =
+        af_attention_cached(r->g, x, cache, ints(r, S + 1, bounds), ints(r, S, start), &o);
+    out(r, af_embedding(r->g, picked, y, r->t));
+    out(r, y);
+    r->out[r->outs++] = cache;
+    return y;
+}
 static void case_xielu(rec *r)
 {
     const int64_t one = 1;

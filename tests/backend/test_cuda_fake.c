@@ -331,6 +331,33 @@ static void test_few_live_rows_have_their_own_steps(void **state)
     drop_kept();
 }
 
+/* The kernel of attention rotates single tokens: a launch less, and only where every sequence has
+ * one row at most. */
+static void test_single_tokens_have_no_launch_of_rope(void **state)
+{
+    af_error err = {0};
+    rec r = {.t = AF_DTYPE_BF16};
+    af_device *d = open_fake();
+    uint64_t count[2];
+    (void)state;
+    CHECK_OK(af_graph_new(&r.g, &err), err);
+    case_single_tokens(&r);
+    CHECK_OK(af_graph_prepare(r.g, d, &err), err);
+    CHECK_OK(rec_write(&r, &err), err);
+    for (int one = 0; one < 2; one++) {
+        const uint64_t before = af_device_counters(d).launches;
+        af_graph_set_one_token(r.g, one, 8);
+        af_graph_set_live_rows(r.g, SINGLE_TOKENS);
+        CHECK_OK(af_graph_run(r.g, AF_RUN_FORWARD, &err), err);
+        count[one] = af_device_counters(d).launches - before;
+    }
+    assert_int_equal(count[0], 4); /* scale, rope, attention, picked rows */
+    assert_int_equal(count[1], 3);
+    rec_clear(&r);
+    af_device_close(d);
+    drop_kept();
+}
+
 /* Values that are written and read back, and no node: nothing waits in host memory. */
 static void test_a_graph_without_nodes_moves_nothing(void **state)
 {
@@ -513,6 +540,7 @@ int main(void)
         cmocka_unit_test(test_rows_are_written_where_products_are_measured),
         cmocka_unit_test(test_chunks_without_labels_are_left_out),
         cmocka_unit_test(test_few_live_rows_have_their_own_steps),
+        cmocka_unit_test(test_single_tokens_have_no_launch_of_rope),
         cmocka_unit_test(test_a_graph_without_nodes_moves_nothing),
         cmocka_unit_test(test_long_values_come_through_the_ring),
         cmocka_unit_test(test_deferred_reads_wait_once),

@@ -484,6 +484,39 @@ static void test_few_live_rows_agree_with_the_cpu(void **state)
         }
 }
 
+static void read_all(rec *r, af_tensor *t, uint8_t *to, af_error *err)
+{
+    CHECK_OK(af_tensor_read(r->g, t, to, af_tensor_bytes(t), err), *err);
+}
+
+/* Rotated by a kernel of its own or by that of attention: the same bits, of the cache, too. */
+static void test_single_tokens_are_the_same_bits_as_other_rows(void **state)
+{
+    af_error err = {0};
+    rec r = {.t = AF_DTYPE_BF16};
+    (void)state;
+    if (!gpu)
+        skip_because("no GPU");
+    CHECK_OK(af_graph_new(&r.g, &err), err);
+    af_tensor *y = case_single_tokens(&r), *cache = r.out[r.outs - 1];
+    CHECK_OK(af_graph_prepare(r.g, gpu, &err), err);
+    const uint64_t size = (uint64_t)SINGLE_TOKENS * (uint64_t)af_last(y) * 2,
+                   all = af_tensor_bytes(y), held = af_tensor_bytes(cache);
+    uint8_t *got = calloc(2, all + held);
+    for (int one = 0; one < 2; one++) {
+        CHECK_OK(rec_write(&r, &err), err);
+        af_graph_set_one_token(r.g, one, 8);
+        af_graph_set_live_rows(r.g, SINGLE_TOKENS);
+        CHECK_OK(af_graph_run(r.g, AF_RUN_FORWARD, &err), err);
+        read_all(&r, y, got + (uint64_t)one * (all + held), &err);
+        read_all(&r, cache, got + (uint64_t)one * (all + held) + all, &err);
+    }
+    assert_memory_equal(got, got + all + held, size);
+    assert_memory_equal(got + all, got + 2 * all + held, held);
+    free(got);
+    rec_clear(&r);
+}
+
 /* Directly from 4 bits or through the workspace: the same weights, different sums. */
 static void test_few_tokens_from_four_bits_agree_with_dequantised(void **state)
 {
@@ -576,6 +609,7 @@ int main(void)
         cmocka_unit_test(test_attention_by_cudnn_is_the_same_bits_captured_direct_and_recomputed),
         cmocka_unit_test(test_shadow_and_scratch_are_the_same_bits),
         cmocka_unit_test(test_few_live_rows_agree_with_the_cpu),
+        cmocka_unit_test(test_single_tokens_are_the_same_bits_as_other_rows),
         cmocka_unit_test(test_few_tokens_from_four_bits_agree_with_dequantised),
         cmocka_unit_test(test_a_step_allocates_compiles_and_waits_for_nothing),
     };

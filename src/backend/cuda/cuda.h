@@ -104,6 +104,7 @@ typedef struct af_cuda {
     af_graph *graph;
     af_cuda_graph *cg;
     bool after_launch; /* the newest work in the stream is a launch of ours */
+    bool after_gemm;   /* one of cuBLASLt counts as that: in a graph that generates */
     void *work; /* device workspace shared by all nodes: at least what the op's `work` requested */
     int chunk;  /* steps appended now run only when this chunk of labels is in use; 0 = always */
     bool backward_only; /* steps appended now are left out of runs without a backward pass */
@@ -178,6 +179,8 @@ void af_arg_bytes(af_launch *l, const void *p, unsigned n);
 /* The kernel reads `t` before previous_done (dev.cuh): it begins early only where no launch writes
  * it. NULL: nothing. */
 void af_cuda_reads_early(af_launch *l, const af_tensor *t);
+/* Another node's launches do the work of n at this number of rows. */
+void af_cuda_drop_steps(af_cuda *cu, af_node *n);
 /* A matrix: its data and its row stride. */
 void af_arg_mat(af_launch *l, af_mat m);
 /* A matrix of bf16 as Hopper's copy engine sees it (af_map of attention_sm90.cuh): boxes of 64 rows

@@ -31,6 +31,7 @@ af_status af_cuda_issue(af_cuda *cu, const af_exec *e, int what, int chunks, uin
             break;
         case AF_STEP_GEMM:
             AF_TRY(af_cuda_gemm_issue(cu, s->gemm, err));
+            cu->after_launch |= cu->after_gemm;
             break;
         case AF_STEP_ZERO:
             AF_TRY(af_cu_check(drv, drv->fill(s->to, 0, s->bytes, cu->stream), "cuMemsetD8Async",
@@ -191,6 +192,7 @@ static af_status issue_all(af_cuda *cu, const af_graph *g, int what, uint64_t *c
     exchanges x = {0};
     *count = 0;
     cu->after_launch = false;
+    cu->after_gemm = cg->levels > 1; /* steps of training take longer with it */
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *n = g->nodes[i];
         const int overlapping = one ? 0 : cg->plan.on_second[i];

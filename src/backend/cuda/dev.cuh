@@ -35,20 +35,23 @@ struct half {
 #define INF   __int_as_float(0x7f800000)
 
 /* A launch may begin while the one before it in the stream still runs (launch.c): what others write
- * is read after this, and nothing is written before it. The next launch may begin, too. Files all
- * of whose kernels have it are launched so. */
-DEV void previous_done()
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-/* The next launch may begin even before this one waits: it waits for this one, which waits for the
- * one before. */
+ * is read after previous_done, and nothing is written before it. The next launch may begin, too.
+ * Files all of whose kernels have it are launched so.
+ *
+ * The next one may begin even before this one waits: it waits for this one, which waits for the one
+ * before. Small grids, those of a decoder, do so; large ones would only hold registers. */
 DEV void next_may_begin()
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+DEV void previous_done()
+{
+    if (gridDim.x * gridDim.y <= 128)
+        next_may_begin();
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 

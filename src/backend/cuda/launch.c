@@ -177,8 +177,14 @@ void af_arg_map(af_cuda *cu, af_launch *l, af_mat m)
 
 void af_cuda_reads_early(af_launch *l, const af_tensor *t)
 {
-    if (l && t && t->role != AF_ROLE_INPUT)
+    if (l && t && t->role != AF_ROLE_INPUT && t->role != AF_ROLE_WEIGHT)
         l->whole = true;
+}
+
+void af_cuda_drop_steps(af_cuda *cu, af_node *n)
+{
+    if (n->exec)
+        ((af_exec *)n->exec)[cu->cg->level].n = 0;
 }
 
 void af_cuda_zero(af_cuda *cu, af_node *n, void *p, uint64_t bytes)

@@ -1,13 +1,14 @@
 /* attention_cached_cuda.c - launcher of attention_cached (attention.c). */
+#include "backend/cuda/cuda_graph.h"
 #include "ops/attention/attention_in.h"
 #include "ops/common/cuda_ops.h"
+#include "ops/rope/rope_in.h"
 
 enum {
     APPEND_THREADS = 128,
     THREADS = 256,
-    GROUPED_THREADS = 128,
-    GROUPED_KEYS = 192, /* of a block that are not worth another one of the cluster */
-    GROUP_MAX = 16,     /* query heads of a key-value head in attention_grouped.cu */
+    GROUPED_KEYS = 64, /* of a warp that are not worth another block of the cluster */
+    GROUP_MAX = 16,    /* query heads of a key-value head in attention_grouped.cu */
     HEAD_MAX = 256,
     ROWS_MAX = 65535,
     CLUSTER = 8
@@ -63,34 +64,75 @@ static void arg_scores(af_launch *l, const af_node *n)
     af_arg_i32(l, n->attr.attention.chunk ? n->attr.attention.chunk : n->attr.attention.window);
 }
 
-/* All query heads of a key-value head in one block, on tensor cores. */
-static bool can_group(const af_cuda *cu, const af_node *n, int vec)
+static int values_per_load(const af_node *n)
 {
     const af_attention_inputs in = af_attention_in(n);
+    const int wide = af_cuda_wide(in.qkv);
+    return in.E % wide == 0 && af_cuda_rows_fit(in.qkv, wide) && af_cuda_rows_fit(in.cache, wide)
+               ? wide
+               : 1;
+}
+
+/* All query heads of a key-value head in one block, on tensor cores. */
+static bool can_group(const af_cuda *cu, const af_node *n)
+{
+    const af_attention_inputs in = af_attention_in(n);
+    const int vec = values_per_load(n);
     return cu->arch >= 80 && in.qkv->dtype == AF_DTYPE_BF16 && vec > 1 &&
            (in.E == 64 || in.E == 128) && in.H / in.K <= GROUP_MAX && !n->attr.attention.chunk;
 }
 
-static void launch_grouped(af_cuda *cu, af_node *n)
+/* The rope node whose work the launch of n does, too, or NULL: rows are single tokens of a decoder,
+ * so that a row's own key is the only one that was not in the cache before. */
+static af_node *rotates(const af_cuda *cu, const af_graph *g, const af_node *n)
 {
+    const af_tensor *qkv = n->in[0];
+    af_node *rope = qkv->producer;
+    if (cu->cg->level == 0 || !g->picks || !rope || rope->op != AF_OP_ROPE ||
+        rope->at + 1 != n->at || qkv->last != n->at || qkv->data != rope->in[0]->data ||
+        qkv->ld != rope->in[0]->ld)
+        return NULL;
+    const af_rope_inputs r = af_rope_in(rope);
+    const af_attention_inputs in = af_attention_in(n);
+    const bool whole = rope->attr.rope.rotate && rope->attr.rope.rotary_dim == in.E;
+    return whole && !rope->attr.rope.pairs && rope->attr.rope.query_beta == 0 && !r.q_norm &&
+                   r.inv_freq->dtype == AF_DTYPE_F32 && r.H == in.H && r.K == in.K && r.E == in.E
+               ? rope
+               : NULL;
+}
+
+static void launch_grouped(af_cuda *cu, const af_graph *g, af_node *n)
+{
+    af_node *rope = rotates(cu, g, n);
+    const af_rope_inputs turned = rope ? af_rope_in(rope) : (af_rope_inputs){0};
     const af_attention_inputs in = af_attention_in(n);
     const int64_t blocks = in.K * af_rows(in.qkv);
     const int64_t keys = (in.pages ? in.pages->dim[1] : 1) * in.cache->dim[1];
+    const int group = in.H / in.K > GROUP_MAX / 2 ? GROUP_MAX : GROUP_MAX / 2;
+    /* a cluster takes longer to begin than a large block, which is alone on its multiprocessor */
+    const int warps = blocks <= cu->sms && group < GROUP_MAX ? 8 : 4;
     int shared = 1;
     while (cu->arch >= 90 && shared < CLUSTER && 2 * shared * blocks <= (int64_t)cu->sms * 2 &&
-           shared * GROUPED_KEYS < keys)
+           shared * warps * GROUPED_KEYS < keys)
         shared *= 2;
-    const char *defines =
-        af_cuda_text(cu, "AF_E=%d AF_G=%d AF_KS=%d", (int)in.E,
-                     in.H / in.K > GROUP_MAX / 2 ? GROUP_MAX : GROUP_MAX / 2, shared);
+    const char *defines = af_cuda_text(cu, "AF_E=%d AF_G=%d AF_WARPS=%d AF_KS=%d AF_ROPE=%d",
+                                       (int)in.E, group, warps, shared, rope != NULL);
     af_launch *l = af_cuda_launch(
         cu, n, af_cuda_kernel(cu, "attention_grouped.cu", "attention_grouped", defines),
-        in.K * shared, af_rows(in.qkv), 1, GROUPED_THREADS, 0);
+        in.K * shared, af_rows(in.qkv), 1, warps * 32, 0);
+    if (rope)
+        af_cuda_drop_steps(cu, rope);
     af_cuda_reads_early(l, in.bounds);
     af_cuda_reads_early(l, in.start);
+    af_cuda_reads_early(l, in.pages);
+    af_cuda_reads_early(l, turned.positions);
+    af_cuda_reads_early(l, turned.inv_freq);
     arg_out(l, n);
     arg_shape(l, n);
     arg_scores(l, n);
+    af_arg_ptr(l, rope ? turned.positions->data : NULL);
+    af_arg_ptr(l, rope ? turned.inv_freq->data : NULL);
+    af_arg_f32(l, rope ? rope->attr.rope.scale : 1);
 }
 
 static void launch_heads(af_cuda *cu, af_node *n, const char *defines, int shared, int vec)
@@ -108,19 +150,16 @@ static void launch_heads(af_cuda *cu, af_node *n, const char *defines, int share
 
 static af_status attention_cached_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
-    (void)g;
     const af_status st = check(n, err);
     const af_attention_inputs in = af_attention_in(n);
     const af_tensor *qkv = in.qkv, *cache = in.cache;
     const int64_t rows = af_rows(qkv);
-    const int E = n->attr.attention.head_dim, wide = af_cuda_wide(qkv);
     if (st != AF_OK || rows == 0)
         return st;
-    const int vec =
-        E % wide == 0 && af_cuda_rows_fit(qkv, wide) && af_cuda_rows_fit(cache, wide) ? wide : 1;
+    const int vec = values_per_load(n);
     const int64_t heads = n->attr.attention.heads;
-    if (can_group(cu, n, vec)) {
-        launch_grouped(cu, n);
+    if (can_group(cu, n)) {
+        launch_grouped(cu, g, n);
         return AF_OK;
     }
     const int shared = cu->arch >= 90 && heads * rows < (int64_t)cu->sms * 2 ? CLUSTER : 1;

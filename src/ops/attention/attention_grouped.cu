@@ -4,24 +4,36 @@
  * that store them in the cache run at the same time. Contract: attention.c; twin: attention_cpu.c.
  *
  * Built with AF_E (the head's size), AF_G (query heads: rows of a tile, 16, of which the upper 8
- * may be left out) and AF_KS (blocks of a cluster that share the keys). A warp takes 16 keys at a
- * time. Keys and values go from the cache to registers in 16-byte accesses, in an order of elements
- * that makes them operands of mma as they lie:
+ * may be left out), AF_WARPS, AF_KS (blocks of a cluster that share the keys) and AF_ROPE (1: rows
+ * are single tokens whose queries and keys have not been rotated). A warp takes 16 keys at a time.
+ * Keys and values go from the cache to registers in 16-byte accesses, in an order of elements that
+ * makes them operands of mma as they lie:
  *
  *   scores  q [heads][e] x k [keys][e]: lane (g, t) = (lane / 4, lane % 4) reads key g, elements
  *           32 c + 8 t .. + 7, which are its parts of two mma; q is read in the same order
- *   output  p [heads][keys] x v [keys][e]: lane (g, t) reads keys 2t, 2t + 1, 2t + 8, 2t + 9,
- *           elements 64 c + 8 g .. + 7; element 8 g + i of pairs of keys is its part of mma i,
- *           whose column n is element 8 n + i
+ *   output  v [e][keys] x p [keys][heads]: lane (g, t) reads keys 2t, 2t + 1, 2t + 8, 2t + 9,
+ *           elements 64 c + 8 g .. + 7; elements 8 g + 2 i and the next one of pairs of keys are
+ * its parts of mma i, whose rows g and g + 8 they are
  *
  * Which keys a warp takes depends on the row's own position alone. */
-// variants: AF_E=64,128 AF_G=8,16 AF_KS=1,2,4,8
-// common: AF_E=128 AF_G=8 AF_KS=1,2,4,8
+// variants: AF_E=64,128 (AF_G=8 AF_WARPS=4 AF_KS=1 | AF_G=8 AF_WARPS=8 AF_KS=1,2,4,8
+//      | AF_G=16 AF_WARPS=4 AF_KS=1,2,4,8) AF_ROPE=0,1
+// common: AF_E=128 AF_G=8 (AF_WARPS=4 AF_KS=1 | AF_WARPS=8 AF_KS=1,2,4,8) AF_ROPE=0,1
 #include "cached_rows.cuh"
+#include "rotate.cuh"
 
-#define WARPS  4
+#ifndef AF_ROPE
+#define AF_ROPE 0
+#endif
+#ifndef AF_WARPS
+#define AF_WARPS 4
+#endif
+#define WARPS  AF_WARPS
 #define KEYS   16
 #define HALVES (AF_G / 8)
+/* blocks of a multiprocessor at least: 3 by registers, of few heads */
+#define RESIDENT (WARPS > 4 ? 1 : AF_G > 8 ? 2 : 3)
+#define LINE     (AF_E + 2) /* of a head's sums, which lanes write to different banks */
 
 struct words {
     u32 w[4];
@@ -32,76 +44,122 @@ DEV words fetch(const bf16 *p, bool there)
     return {{v.x, v.y, v.z, v.w}};
 }
 
+/* The lane's part of a row, `apart` elements from one access to the next. */
+DEV void keep_row(bf16 *to, const words *row, int apart)
+{
+#pragma unroll
+    for (int c = 0; c < AF_E / apart; c++)
+        *(uint4 *)(to + apart * c) = make_uint4(row[c].w[0], row[c].w[1], row[c].w[2], row[c].w[3]);
+}
+/* The lane's part of a head, whose halves turn together. */
+DEV void turn_head(words (&x)[AF_E / 32], const float2 *tab)
+{
+#pragma unroll
+    for (int c = 0; c < AF_E / 64; c++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float a[2], b[2];
+            unpack2((bf16 *)0, x[c].w[i], a);
+            unpack2((bf16 *)0, x[c + AF_E / 64].w[i], b);
+            turn(a[0], b[0], tab[32 * c + 2 * i]);
+            turn(a[1], b[1], tab[32 * c + 2 * i + 1]);
+            x[c].w[i] = pack_bf16(a[0], a[1]);
+            x[c + AF_E / 64].w[i] = pack_bf16(b[0], b[1]);
+        }
+}
+
 /* The running softmax of one of the lane's rows of a tile. */
 struct running {
     float top, sum;
 };
 
-extern "C" __global__ void CLUSTER __launch_bounds__(WARPS * 32)
+extern "C" __global__ void CLUSTER __launch_bounds__(WARPS * 32, RESIDENT)
     attention_grouped(bf16 *o, float *lse, const bf16 *qkv, bf16 *cache, const int *bounds,
                       const int *start, const int *pages, int S, int M, long long L, int H, int K,
-                      long long ldo, long long ldx, float scale, float softcap, int window)
+                      long long ldo, long long ldx, float scale, float softcap, int window,
+                      const int *positions, const float *inv_freq, float turn_scale)
 {
-    __shared__ float part[WARPS][AF_G * AF_E], tops[WARPS][AF_G], sums[WARPS][AF_G];
+    __shared__ __align__(16) float2 tab[AF_E / 2];
+    __shared__ __align__(8) float part[WARPS][AF_G * LINE];
+    __shared__ float tops[WARPS][AF_G], sums[WARPS][AF_G];
     __shared__ float mine[AF_G * AF_E], mine_top[AF_G], mine_sum[AF_G];
     next_may_begin();
     const int kv = blockIdx.x / AF_KS, rank = blockIdx.x % AF_KS, n = blockIdx.y, heads = H / K;
     const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     const int s = sequence_of(bounds, S, n);
-    const i64 width = 2 * (i64)K * AF_E, from = s < 0 ? 0 : start[s],
-              at = s < 0 ? -1 : min(from + n - bounds[s], M * L - 1);
-    const i64 lo = window ? max(0ll, at - window + 1) : 0, stride = (i64)AF_KS * WARPS * KEYS;
+    const i64 width = 2 * (i64)K * AF_E;
+    const int length = (int)min(M * L, 0x7fffffffll), from = s < 0 ? 0 : start[s],
+              at = s < 0 ? -1 : min(from + n - bounds[s], length - 1);
+    const int lo = window ? max(0, at - window + 1) : 0, stride = AF_KS * WARPS * KEYS;
     /* of position 0, were all of them new rows */
-    const bf16 *fresh = qkv + ((s < 0 ? 0 : bounds[s]) - from) * ldx + (i64)H * AF_E;
-    previous_done(); /* bounds and starts are inputs: no launch writes them */
+    const bf16 *fresh = qkv + (i64)((s < 0 ? 0 : bounds[s]) - from) * ldx + (i64)H * AF_E;
+    const bool kept = s >= 0 && from + n - bounds[s] < length;
     words ks[2][AF_E / 32], vs[4][AF_E / 64], q[HALVES][AF_E / 32];
-    float acc[AF_E / 64][8][4] = {};
+    float acc[HALVES][AF_E / 64][4][4] = {};
     running r[HALVES];
-    /* of a key; its value: K * AF_E after it */
-    const auto key_at = [&](i64 key) {
-        const bf16 *row =
-            key >= from ? fresh + key * ldx : cache + cache_row(pages, M, L, s, key) * width;
-        return key <= at ? row + (i64)kv * AF_E : qkv;
-    };
-    const auto take_keys = [&](i64 first) {
+    const auto row_of = [&](int key) { return cache + cache_row(pages, M, L, s, key) * width; };
+    /* Keys and values that were in the cache before this run, and those of new rows. */
+    const auto take_keys = [&](int first, bool old_ones, bool new_ones) {
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-            const i64 key = first + 8 * j + g;
-            const bf16 *k = key_at(key);
+            const int key = first + 8 * j + g, column = kv * AF_E + 8 * t;
+            const bool old = key <= at && key < from, fresh_one = key <= at && key >= from;
+            const bf16 *k = (old && old_ones         ? row_of(key)
+                             : fresh_one && new_ones ? fresh + key * ldx
+                                                     : qkv) +
+                            column;
 #pragma unroll
             for (int c = 0; c < AF_E / 32; c++)
-                ks[j][c] = fetch(k + 32 * c + 8 * t, key <= at);
+                if (old_ones ? true : fresh_one)
+                    ks[j][c] = fetch(k + 32 * c, (old && old_ones) || (fresh_one && new_ones));
         }
     };
-    const auto take_values = [&](i64 first) {
+    const auto take_values = [&](int first, bool old_ones, bool new_ones) {
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            const i64 key = first + 8 * (j / 2) + 2 * t + j % 2;
-            const bf16 *v = key_at(key) + (i64)K * AF_E;
+            const int key = first + 8 * (j / 2) + 2 * t + j % 2, column = (K + kv) * AF_E + 8 * g;
+            const bool old = key <= at && key < from, fresh_one = key <= at && key >= from;
+            const bf16 *v = (old && old_ones         ? row_of(key)
+                             : fresh_one && new_ones ? fresh + key * ldx
+                                                     : qkv) +
+                            column;
 #pragma unroll
             for (int c = 0; c < AF_E / 64; c++)
-                vs[j][c] = fetch(v + 64 * c + 8 * g, key <= at);
+                if (old_ones ? true : fresh_one)
+                    vs[j][c] = fetch(v + 64 * c, (old && old_ones) || (fresh_one && new_ones));
         }
     };
-    i64 first = lo + (i64)(rank * WARPS + warp) * KEYS;
-    take_keys(first);
-    take_values(first);
+    int first = lo + (rank * WARPS + warp) * KEYS;
+    if (AF_ROPE && threadIdx.x < AF_E / 2)
+        tab[threadIdx.x] = rotation(positions[n], inv_freq[threadIdx.x], turn_scale);
+    take_keys(first, true, false);
+    take_values(first, true, false);
+    __syncthreads();
+    /* What was read is inputs and what earlier runs left: no launch of this one writes it. */
+    previous_done();
 #pragma unroll
-    for (int h = 0; h < HALVES; h++) {
-        r[h] = {-INF, 0.0f};
+    for (int h = 0; h < HALVES; h++)
 #pragma unroll
         for (int c = 0; c < AF_E / 32; c++)
             q[h][c] = fetch(qkv + n * ldx + (i64)(kv * heads + 8 * h + g) * AF_E + 32 * c + 8 * t,
                             8 * h + g < heads);
+    take_keys(first, false, true);
+    take_values(first, false, true);
+#pragma unroll
+    for (int h = 0; h < HALVES; h++) {
+        r[h] = {-INF, 0.0f};
+        if (AF_ROPE)
+            turn_head(q[h], tab + 8 * t);
     }
-    if (rank == 0 && s >= 0 && from + n - bounds[s] < M * L && threadIdx.x < AF_E / 4) {
-        const int c = threadIdx.x * 8, e = c % AF_E; /* the key, then the value */
-        const i64 column = (c < AF_E ? 0 : (i64)K * AF_E) + (i64)kv * AF_E + e;
-        *(uint4 *)(cache + cache_row(pages, M, L, s, at) * width + column) =
-            *(const uint4 *)(fresh + at * ldx + column);
-    }
-    for (i64 k0 = lo; k0 <= at; k0 += stride, first += stride) { /* as many rounds for all */
+    for (int k0 = lo; k0 <= at; k0 += stride, first += stride) { /* as many rounds for all */
         float score[2][4] = {};
+#pragma unroll
+        for (int j = 0; j < 2; j++)
+            if (first + 8 * j + g == at && kept) { /* the row's own key, and below its value */
+                if (AF_ROPE)
+                    turn_head(ks[j], tab + 8 * t);
+                keep_row(row_of(at) + kv * AF_E + 8 * t, ks[j], 32);
+            }
 #pragma unroll
         for (int c = 0; c < AF_E / 32; c++)
 #pragma unroll
@@ -114,7 +172,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(WARPS * 32)
                     mma(score[j], a, ks[j][c].w[2 * step], ks[j][c].w[2 * step + 1]);
             }
         if (k0 + stride <= at)
-            take_keys(first + stride);
+            take_keys(first + stride, true, true);
         u32 p[4] = {};
 #pragma unroll
         for (int h = 0; h < HALVES; h++) {
@@ -140,24 +198,35 @@ extern "C" __global__ void CLUSTER __launch_bounds__(WARPS * 32)
 #pragma unroll
             for (int j = 0; j < 2; j++)
                 p[2 * j + h] = pack_bf16(score[j][2 * h], score[j][2 * h + 1]);
+            const float keeps[2] = {__shfl_sync(FULL, keep, 8 * t),
+                                    __shfl_sync(FULL, keep, 8 * t + 4)};
 #pragma unroll
             for (int c = 0; c < AF_E / 64; c++)
 #pragma unroll
-                for (int i = 0; i < 8; i++) {
-                    acc[c][i][2 * h] *= keep;
-                    acc[c][i][2 * h + 1] *= keep;
-                }
+                for (int i = 0; i < 4; i++)
+#pragma unroll
+                    for (int j = 0; j < 4; j++)
+                        acc[h][c][i][j] *= keeps[j % 2];
         }
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            if (first + 8 * (j / 2) + 2 * t + j % 2 == at && kept)
+                keep_row(row_of(at) + (K + kv) * AF_E + 8 * g, vs[j], 64);
 #pragma unroll
         for (int c = 0; c < AF_E / 64; c++)
 #pragma unroll
-            for (int i = 0; i < 8; i++) {
-                const u32 half = i % 2 ? 0x7632 : 0x5410;
-                mma(acc[c][i], p, __byte_perm(vs[0][c].w[i / 2], vs[1][c].w[i / 2], half),
-                    __byte_perm(vs[2][c].w[i / 2], vs[3][c].w[i / 2], half));
+            for (int i = 0; i < 4; i++) {
+                u32 a[4];
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    a[j] = __byte_perm(vs[j / 2 * 2][c].w[i], vs[j / 2 * 2 + 1][c].w[i],
+                                       j % 2 ? 0x7632 : 0x5410);
+#pragma unroll
+                for (int h = 0; h < HALVES; h++)
+                    mma(acc[h][c][i], a, p[h], p[2 + h]);
             }
         if (k0 + stride <= at)
-            take_values(first + stride);
+            take_values(first + stride, true, true);
     }
 #pragma unroll
     for (int h = 0; h < HALVES; h++) {
@@ -171,11 +240,11 @@ extern "C" __global__ void CLUSTER __launch_bounds__(WARPS * 32)
 #pragma unroll
         for (int c = 0; c < AF_E / 64; c++)
 #pragma unroll
-            for (int i = 0; i < 8; i++)
+            for (int i = 0; i < 4; i++)
 #pragma unroll
                 for (int j = 0; j < 2; j++)
-                    part[warp][(8 * h + g) * AF_E + 64 * c + 8 * (2 * t + j) + i] =
-                        acc[c][i][2 * h + j];
+                    *(float2 *)&part[warp][(8 * h + 2 * t + j) * LINE + 64 * c + 8 * g + 2 * i] =
+                        make_float2(acc[h][c][i][j], acc[h][c][i][2 + j]);
     }
     __syncthreads();
     for (int x = threadIdx.x; x < heads * AF_E; x += WARPS * 32) { /* the warps, in order */
@@ -185,7 +254,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(WARPS * 32)
         for (int w = 0; w < WARPS; w++) {
             const float f = mx == -INF ? 0.0f : expf(tops[w][x / AF_E] - mx);
             l += sums[w][x / AF_E] * f;
-            a += part[w][x] * f;
+            a += part[w][x / AF_E * LINE + x % AF_E] * f;
         }
         mine[x] = a;
         if (x % AF_E == 0) {

@@ -1,17 +1,17 @@
 /* token_draw.cu - the next token of each row of logits. Contract: token_draw.c; twin:
  * token_draw_cpu.c.
  *
- * Built with AF_T and AF_VEC. One block per row; a row is read once for the largest logit, and with
- * a temperature some times more, out of the second-level cache.
+ * Built with AF_T, AF_VEC and AF_KS. A row is read once for the largest logit, by the blocks of a
+ * cluster, and with a temperature some times more, out of the second-level cache, by the first.
  *
  * Tokens are ordered by q = (bits of the logit, turned so that the largest comes first) << 32 | id,
  * smallest q first. "The first token at which the tokens so far have more than `target`" (in number
  * or in weight) is found without sorting: a histogram over the distance to the largest logit gives
  * a bin, digits of q divide bins that are still large, and what is left is sorted in shared memory.
  * Weights are integers of 2^-44, so that sums have the same bits in any order. */
-// variants: AF_T=bf16,half AF_VEC=8,1 | AF_T=float AF_VEC=4,1
-// common: AF_T=bf16 AF_VEC=8
-#include "dev.cuh"
+// variants: (AF_T=bf16,half AF_VEC=8,1 | AF_T=float AF_VEC=4,1) AF_KS=1,8
+// common: AF_T=bf16 AF_VEC=8 AF_KS=1,8
+#include "cluster.cuh"
 
 #define BINS  1024  /* of the distance, */
 #define NATS  32.0f /* which they divide; a smaller weight is 0 */
@@ -105,6 +105,57 @@ DEV u64 first_from(const row &r, u64 from)
         best = q >= from && q < best ? q : best;
     });
     return fold(best, [](u64 a, u64 b) { return a < b ? a : b; });
+}
+
+/* The first token of all in order; a logit that is not a number makes it ~0. The cluster's blocks
+ * take accesses in turn; the first block has the result. */
+DEV u64 first_of_all(const row &r, int rank)
+{
+    enum { AHEAD = 4 };
+    __shared__ float mine[3];
+    const int step = AF_KS * blockDim.x * AF_VEC;
+    float best = -INF;
+    int at = -1, bad = 0;
+    for (int from = (rank * blockDim.x + threadIdx.x) * AF_VEC; from < r.V; from += AHEAD * step) {
+        float v[AHEAD][AF_VEC];
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++)
+            if (from + a * step < r.V)
+                load_n(v[a], r.x + from + a * step);
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++)
+            if (from + a * step < r.V) {
+                float most = v[a][0];
+#pragma unroll
+                for (int i = 0; i < AF_VEC; i++) {
+                    most = fmaxf(most, v[a][i]);
+                    bad |= v[a][i] != v[a][i];
+                }
+                at = most > best || at < 0 ? from + a * step : at;
+                best = fmaxf(most, best);
+            }
+    }
+    u64 first = ~0ull;
+    for (int i = AF_VEC - 1; at >= 0 && i >= 0; i--)
+        if (load(r.x + at + i) == best)
+            first = order_of((u32)(at + i), best == 0.0f ? 0.0f : best);
+    const auto least = [](u64 a, u64 b) { return a < b ? a : b; };
+    first = fold(first, least);
+    bad = fold(bad, [](int a, int b) { return a | b; });
+    if (threadIdx.x == 0) {
+        mine[0] = __uint_as_float((u32)first);
+        mine[1] = __uint_as_float((u32)(first >> 32));
+        mine[2] = bad ? 1.0f : 0.0f;
+    }
+    cluster_meet();
+    for (int b = 0; rank == 0 && b < AF_KS; b++) {
+        const u64 q =
+            (u64)__float_as_uint(peer(&mine[1], b)) << 32 | __float_as_uint(peer(&mine[0], b));
+        first = least(first, q);
+        bad |= peer(&mine[2], b) != 0.0f;
+    }
+    cluster_meet(); /* no block exits while others read its shared memory */
+    return bad ? ~0ull : first;
 }
 
 /* Of the logits as they come. */
@@ -278,30 +329,21 @@ DEV u32 draw(const row &r, const double *want)
     return id;
 }
 
-extern "C" __global__ void __launch_bounds__(512)
+extern "C" __global__ void CLUSTER __launch_bounds__(512)
     token_draw(double *choice, double *top, const AF_T *logits, long long ld, const double *wants,
                int V)
 {
-    __shared__ int not_a_number;
     previous_done();
-    const double *want = wants + (i64)blockIdx.x * WANTS;
-    row r = {logits + blockIdx.x * ld, V, want[0], 0, 0, 0};
+    const int n = blockIdx.x / AF_KS, rank = blockIdx.x % AF_KS;
+    const double *want = wants + (i64)n * WANTS;
+    row r = {logits + n * ld, V, want[0], 0, 0, 0};
     const int tops = (int)want[5];
-    choice += (i64)blockIdx.x * 2;
-    top += (i64)blockIdx.x * 2 * TOPS;
-    if (threadIdx.x == 0)
-        not_a_number = 0;
-    __syncthreads();
-    u64 first = ~0ull;
-    if (r.temperature >= 0)
-        each<4>(r, [&](u32 id, float v) {
-            const u64 q = order_of(id, v);
-            if (v != v)
-                not_a_number = 1;
-            first = q < first ? q : first;
-        });
-    first = fold(first, [](u64 a, u64 b) { return a < b ? a : b; });
-    const bool none = r.temperature < 0 || not_a_number;
+    choice += (i64)n * 2;
+    top += (i64)n * 2 * TOPS;
+    u64 first = r.temperature >= 0 ? first_of_all(r, rank) : ~0ull;
+    const bool none = first == ~0ull;
+    if (rank > 0)
+        return;
     u32 id = (u32)first;
     r.largest = logit_of(first);
     if (!none && r.temperature > 0 && r.largest > -INF) {

@@ -19,7 +19,11 @@
 
 #if SM90
 /* Codes and scales are read before it. */
-DEV void wait_for_x() { previous_done(); }
+DEV void wait_for_x()
+{
+    next_may_begin();
+    previous_done();
+}
 
 /* ---- warpgroups that compute ---- */
 /* v times a scale that is the sum of two bf16, each twice: rounded once to bf16. */

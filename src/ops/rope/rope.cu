@@ -17,7 +17,7 @@
 //      AF_PAIRS=1
 //    | (AF_T=bf16,half AF_W=float | AF_T=float AF_W=bf16) AF_VEC=1 AF_NORM=1 AF_PAIRS=1
 // common: AF_T=bf16 AF_W=bf16 AF_VEC=8 AF_NORM=0
-#include "dev.cuh"
+#include "rotate.cuh"
 
 #ifndef AF_W
 #define AF_W AF_T
@@ -35,11 +35,8 @@ extern __shared__ float shared[];
 DEV void make_table(float2 *tab, const int *positions, const float *inv_freq, i64 n0, int rows,
                     int half_rot, float scale)
 {
-    for (int i = threadIdx.x; i < rows * half_rot; i += blockDim.x) {
-        float s, c;
-        sincosf((float)positions[n0 + i / half_rot] * inv_freq[i % half_rot], &s, &c);
-        tab[i] = make_float2(c * scale, s * scale);
-    }
+    for (int i = threadIdx.x; i < rows * half_rot; i += blockDim.x)
+        tab[i] = rotation(positions[n0 + i / half_rot], inv_freq[i % half_rot], scale);
 }
 
 /* Column e of the gradient before the rotation: the transposed rotation of dy. */
@@ -203,9 +200,7 @@ DEV void rotate_rows(AF_T *y, const AF_T *x, const AF_T *pre, const float2 *tab,
 #pragma unroll
         for (int k = 0; k < AF_VEC; k++) {
             const float2 cs = tab[r * half_rot + i + k];
-            const float s = cs.y * sign, u = a[k] * cs.x - b[k] * s, v = b[k] * cs.x + a[k] * s;
-            a[k] = u;
-            b[k] = v;
+            turn(a[k], b[k], make_float2(cs.x, cs.y * sign));
         }
         if (AF_NORM && sign < 0) {
             apply_norm_bwd(a, w, pre + r * ldp + at, hn[r * (H + K) + h], plus_one);
@@ -258,15 +253,13 @@ DEV void turn_rows(AF_T *y, const AF_T *x, const AF_T *pre, const float2 *tab, c
 #pragma unroll
         for (int k = 0; k < AF_VEC; k++)
             if (sign > 0) {
-                const float u = a[k] * (rstd * (wa[k] + plus_one)),
-                            v = b[k] * (rstd * (wb[k] + plus_one));
-                a[k] = u * cs[k].x - v * cs[k].y;
-                b[k] = v * cs[k].x + u * cs[k].y;
+                a[k] *= rstd * (wa[k] + plus_one);
+                b[k] *= rstd * (wb[k] + plus_one);
+                turn(a[k], b[k], cs[k]);
             } else {
-                const float s = -cs[k].y, u = g[k] * cs[k].x - d[k] * s,
-                            v = d[k] * cs[k].x + g[k] * s;
-                a[k] = rstd * (u * (wa[k] + plus_one) - a[k] * c);
-                b[k] = rstd * (v * (wb[k] + plus_one) - b[k] * c);
+                turn(g[k], d[k], make_float2(cs[k].x, -cs[k].y));
+                a[k] = rstd * (g[k] * (wa[k] + plus_one) - a[k] * c);
+                b[k] = rstd * (d[k] * (wb[k] + plus_one) - b[k] * c);
             }
         if (j0 + (int)threadIdx.x < rows * pairs) {
             store_n(y + r * ldy + at, a);

@@ -10,7 +10,24 @@ struct grouped_shape {
     float softcap;
     std::vector<int> bounds, start;
     int rows; /* those after the last bound give 0 */
+    bool turned = false;
 };
+
+/* Heads of x, each rotated by the row's position: rounded as the kernel does. */
+static vec rotated(const vec &x, size_t ldx, int heads, int E, const std::vector<int> &at,
+                   const vec &freq, double scale)
+{
+    vec y = x;
+    for (size_t n = 0; n < at.size(); n++)
+        for (int h = 0; h < heads; h++)
+            for (int e = 0; e < E / 2; e++) {
+                const size_t i = n * ldx + h * E + e;
+                const double a = at[n] * freq[e], c = cos(a) * scale, s = sin(a) * scale;
+                y[i] = x[i] * c - x[i + E / 2] * s;
+                y[i + E / 2] = x[i + E / 2] * c + x[i] * s;
+            }
+    return acts(y).values();
+}
 
 template <class F> static void grouped_case(const grouped_shape &z, F kernel)
 {
@@ -23,11 +40,19 @@ template <class F> static void grouped_case(const grouped_shape &z, F kernel)
     floats lse(N * z.H);
     const vec before = cache.values();
     const float scale = 1 / sqrtf((float)z.E);
-    std::vector<int> bounds = z.bounds, start = z.start;
-    launch({(unsigned)z.K, (unsigned)N}, 128, kernel, o.p(), lse.p(), qkv.p(), cache.p(),
-           bounds.data(), start.data(), pages.data(), S, M, L, z.H, z.K, ldo, ldx, scale, z.softcap,
-           z.window);
-    const vec q = qkv.values();
+    std::vector<int> bounds = z.bounds, start = z.start, positions(N);
+    floats freq((size_t)z.E / 2);
+    for (int e = 0; e < z.E / 2; e++)
+        freq.p()[e] = (float)pow(1e3, -2.0 * e / z.E);
+    for (int s = 0; s < S; s++)
+        for (int n = bounds[s]; n < bounds[s + 1]; n++)
+            positions[n] = start[s] + n - bounds[s];
+    launch({(unsigned)z.K, (unsigned)N}, z.turned ? 256 : 128, kernel, o.p(), lse.p(), qkv.p(),
+           cache.p(), bounds.data(), start.data(), pages.data(), S, M, L, z.H, z.K, ldo, ldx, scale,
+           z.softcap, z.window, positions.data(), freq.p(), 1.25f);
+    const vec q = z.turned
+                      ? rotated(qkv.values(), ldx, z.H + z.K, z.E, positions, freq.values(), 1.25)
+                      : qkv.values();
     vec kv = before;
     for (int s = 0; s < S; s++)
         for (int n = z.bounds[s]; n < z.bounds[s + 1]; n++) {
@@ -36,7 +61,7 @@ template <class F> static void grouped_case(const grouped_shape &z, F kernel)
                 kv[((size_t)pages[s * M + at / L] * L + at % L) * width + c] =
                     q[n * ldx + z.H * z.E + c];
         }
-    near_to("attention_grouped cache", cache, kv, 1, 0);
+    near_to("attention_grouped cache", cache, kv, 1, z.turned ? 4e-3 : 0);
     vec wo(N * ldo), wlse(N * z.H);
     for (int s = 0; s < S; s++)
         for (int n = z.bounds[s]; n < z.bounds[s + 1]; n++)
@@ -71,5 +96,6 @@ static void grouped_cases()
     grouped_case({4, 2, 128, 37, 2.5f, {0, 1, 3}, {130, 15}, 3}, few);
     grouped_case({24, 2, 64, 0, 0, {0, 1, 2}, {77, 3}, 2}, many);
     grouped_case({3, 3, 64, 20, 0, {0, 2}, {100}, 2}, many);
+    grouped_case({14, 2, 128, 0, 0, {0, 1, 1, 2}, {201, 7, 0}, 3, true}, turned::attention_turned);
 }
 #endif

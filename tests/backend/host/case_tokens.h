@@ -90,7 +90,7 @@ static void token_cases()
         draw_case(AF_VEC, spread, wants, 32);
     }
     draw_case(8 * 400, 3, wants, 256);
-    draw_case(8 * 1000, 0, {1, 0, 0, 0, 0.77, 0, 1, 2500, 0.5, 0, 0.9, -1}, 256);
+    draw_case(8 * 1000, 0, {0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0.77, 0, 1, 2500, 0.5, 0, 0.9, -1}, 256);
     draw_case(8 * 1000, 0.02, {1, 0, 0, 0, 0.77, 0, 1, 2500, 0.5, 0, 0.9, -1}, 256);
     /* a NaN, and a row that wants nothing */
     vec v = numbers(2 * 8, 1);

@@ -180,6 +180,7 @@ DEV void __syncthreads()
 }
 DEV void previous_done() {}
 DEV void next_may_begin() {}
+DEV float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 DEV void meet(int, int) { __syncthreads(); } /* opens when nobody can move: later than it might */
 DEV void __syncwarp() { device::turn(); }    /* all lanes take one turn in a round */
 template <class T> DEV T __shfl_xor_sync(u32, T v, unsigned d)
@@ -298,6 +299,13 @@ template <class T> DEV u32 pack2(T *, float lo, float hi)
     store(t, lo);
     store(t + 1, hi);
     return t[0].bits | (u32)t[1].bits << 16;
+}
+template <class T> DEV void unpack2(T *, u32 w, float *f)
+{
+    T t[2];
+    memcpy(t, &w, sizeof w);
+    f[0] = load(t);
+    f[1] = load(t + 1);
 }
 template <int N, class T> DEV void load_n(float (&f)[N], const T *p)
 {

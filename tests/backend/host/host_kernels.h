@@ -5,6 +5,7 @@
 #include "host/host_library.h"
 #include "ops/common/fp8_codes.cuh"
 #include "ops/optim/adam.cuh"
+#include "ops/rope/rotate.cuh"
 
 #define AF_PER 2
 namespace optimizers

@@ -3,6 +3,7 @@
 #define AF_TENSOR_KERNELS_H
 
 #include "host/host_library.h"
+#include "ops/rope/rotate.cuh"
 
 #include <algorithm>
 
@@ -165,6 +166,30 @@ namespace grouped_8
 #undef WARPS
 #undef KEYS
 #undef HALVES
+#undef LINE
+#undef RESIDENT
+#undef AF_ROPE
+#undef AF_WARPS
+#define AF_E              128
+#define AF_G              8
+#define AF_ROPE           1
+#define AF_WARPS          8
+#define attention_grouped attention_turned
+namespace turned
+{
+using namespace grouped_8;
+#include "ops/attention/attention_grouped.cu"
+} // namespace turned
+#undef AF_E
+#undef AF_G
+#undef AF_WARPS
+#undef AF_ROPE
+#undef attention_grouped
+#undef WARPS
+#undef KEYS
+#undef HALVES
+#undef LINE
+#undef RESIDENT
 #define AF_E              64
 #define AF_G              16
 #define attention_grouped attention_grouped_16
