@@ -62,7 +62,7 @@ static double layer_sum(const af_model_spec *s)
     for (int i = 0; i < s->layers; i++) {
         const af_layer_spec *l = &s->layer[i];
         sum += (i + 1.0) * ((double)l->ffn + 3 * l->kv_heads + 7 * l->head_dim + 11 * l->kv_from +
-                            13 * l->k_is_v);
+                            13 * l->k_is_v + 17 * l->heads);
     }
     return sum;
 }
@@ -74,7 +74,7 @@ static af_status check_sizes(const af_model_spec *a, const af_model_spec *b, af_
         {"hidden_size", (double)a->width, (double)b->width},
         {"intermediate_size", (double)a->ffn, (double)b->ffn},
         {"num_hidden_layers", a->layers, b->layers},
-        {"num_attention_heads", a->heads, b->heads},
+        {"num_attention_heads", a->layer[0].heads, b->layer[0].heads},
         {"num_key_value_heads", a->kv_heads, b->kv_heads},
         {"head_dim", a->head_dim, b->head_dim},
         {"partial_rotary_factor (rotated values)", a->rope[0].rotary_dim, b->rope[0].rotary_dim},
@@ -83,6 +83,8 @@ static af_status check_sizes(const af_model_spec *a, const af_model_spec *b, af_
         {"moe_intermediate_size", (double)a->expert_ffn, (double)b->expert_ffn},
         {"norm_topk_prob", a->norm_topk && a->experts, b->norm_topk && b->experts},
         {"swiglu_limit", a->router.clamp, b->router.clamp},
+        {"moe_router_logit_softcapping", a->router.softcap, b->router.softcap},
+        {"gating (per-head)", a->attn_gate_heads, b->attn_gate_heads},
         {"routed_scaling_factor", a->router.scale, b->router.scale},
         {"n_group", (double)groups(a), (double)groups(b)},
         {"topk_group", (double)groups_used(a), (double)groups_used(b)},

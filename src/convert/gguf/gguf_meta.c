@@ -244,9 +244,9 @@ static void put_experts(meta_writer *p, const af_model_spec *s, const af_hf_conf
     enum { SIGMOID = 2 };
     static const char *const one_width[] = {"llama", "granitehybrid", "granitemoe",  "olmoe",
                                             "dbrx",  "jamba",         "granite_swa", NULL};
-    static const char *const deepseek[] = {"glm4moe",        "deepseek2",  "mistral4",
-                                           "dots1",          "afmoe",      "exaone-moe",
-                                           "nemotron_h_moe", "cohere2moe", NULL};
+    static const char *const deepseek[] = {"glm4moe", "deepseek2",  "mistral4",       "dots1",
+                                           "afmoe",   "exaone-moe", "nemotron_h_moe", "cohere2moe",
+                                           "laguna",  NULL};
     const char *a = p->arch;
     put_u32(p, "expert_count", c->num_experts);
     put_u32(p, "expert_used_count", c->num_experts_per_tok);
@@ -254,7 +254,8 @@ static void put_experts(meta_writer *p, const af_model_spec *s, const af_hf_conf
         put_u32(p, "expert_feed_forward_length", c->moe_intermediate_size);
     if (is_one_of(a, deepseek))
         put_deepseek_experts(p, s, c);
-    static const char *const width_too[] = {"exaone-moe", "nemotron_h_moe", "cohere2moe", NULL};
+    static const char *const width_too[] = {"exaone-moe", "nemotron_h_moe", "cohere2moe", "laguna",
+                                            NULL};
     if (c->router.shared_ffn && (!is_one_of(a, deepseek) || is_one_of(a, width_too)))
         put_u32(p, "expert_shared_feed_forward_length", c->router.shared_ffn);
     if (strcmp(a, "minimax-m2") == 0 || strcmp(a, "hy_v3") == 0)
@@ -291,6 +292,17 @@ static void put_turns(meta_writer *p, const af_model_spec *s)
     put_array(p, "attention.rope_pattern", AF_GGUF_BOOL, turns, s->layers);
 }
 
+/* Heads of each layer, and how much of one turns in layers with a window. */
+static void put_laguna(meta_writer *p, const af_model_spec *s)
+{
+    int32_t heads[AF_CONFIG_LAYERS_MAX];
+    for (int i = 0; i < s->layers; i++)
+        heads[i] = s->layer[i].heads;
+    put_array(p, "attention.head_count", AF_GGUF_I32, heads, s->layers);
+    put_u32(p, "rope.dimension_count_swa", s->rope[s->ropes > 1].rotary_dim);
+    put_u32(p, "vocab_size", s->vocab);
+}
+
 static void put_family(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
 {
     const char *a = p->arch;
@@ -305,15 +317,15 @@ static void put_family(meta_writer *p, const af_model_spec *s, const af_hf_confi
         put_longrope(p, c);
         put_u32(p, "attention.sliding_window", c->sliding_window);
     }
-    static const char *const sliding[] = {"olmo2",      "cohere2",     "gpt-oss",
-                                          "afmoe",      "exaone-moe",  "mellum",
-                                          "cohere2moe", "granite_swa", NULL};
+    static const char *const sliding[] = {"olmo2",      "cohere2", "gpt-oss",    "afmoe",
+                                          "exaone-moe", "mellum",  "cohere2moe", "granite_swa",
+                                          "laguna",     NULL};
     const bool windows =
         gemma || is_one_of(a, sliding) || (strcmp(a, "exaone4") == 0 && s->layers == 64);
     if (windows && c->sliding_window)
         put_u32(p, "attention.sliding_window", c->sliding_window);
-    static const char *const listed[] = {"exaone-moe", "mellum",      "gemma3n",
-                                         "cohere2moe", "granite_swa", NULL};
+    static const char *const listed[] = {"exaone-moe",  "mellum", "gemma3n", "cohere2moe",
+                                         "granite_swa", "laguna", NULL};
     if (is_one_of(a, listed))
         put_slides(p, s);
     if (strcmp(a, "granite_swa") == 0)
@@ -383,7 +395,10 @@ af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_h
     put_u32(&p, "embedding_length", s->width);
     if (!gemma4 && strncmp(p.arch, "nemotron_h", 10) != 0)
         put_u32(&p, "feed_forward_length", bare ? 0 : s->ffn);
-    put_u32(&p, "attention.head_count", bare ? 0 : s->heads);
+    if (strcmp(p.arch, "laguna") == 0)
+        put_laguna(&p, s);
+    else
+        put_u32(&p, "attention.head_count", bare ? 0 : s->heads);
     if (gemma4)
         put_gemma4(&p, s, c);
     else if (latent)

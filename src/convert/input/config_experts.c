@@ -67,7 +67,7 @@ static void put_ernie(json_t *o, const af_hf_config *c)
     put_int(o, "moe_layer_interval", 1);
 }
 
-static void put_hy_v3(json_t *o, const af_hf_config *c)
+static void put_mlp_types(json_t *o, const af_hf_config *c)
 {
     json_t *types = json_array();
     for (int64_t i = 0; i < c->num_hidden_layers; i++) {
@@ -77,6 +77,29 @@ static void put_hy_v3(json_t *o, const af_hf_config *c)
         json_array_append_new(types, json_string(dense ? "dense" : "sparse"));
     }
     json_object_set_new(o, "mlp_layer_types", types);
+}
+
+static void put_laguna(json_t *o, const af_hf_config *c)
+{
+    json_t *types = json_array(), *heads = json_array();
+    for (int64_t i = 0; i < c->num_hidden_layers; i++) {
+        json_array_append_new(types, json_string(c->layer_types[i] == AF_LAYER_SLIDING
+                                                     ? "sliding_attention"
+                                                     : "full_attention"));
+        json_array_append_new(
+            heads, json_integer(c->layer_heads ? c->layer_heads[i] : c->num_attention_heads));
+    }
+    json_object_set_new(o, "layer_types", types);
+    json_object_set_new(o, "num_attention_heads_per_layer", heads);
+    put_mlp_types(o, c);
+    json_object_set_new(o, "gating", json_string(c->attn_gate_heads ? "per-head" : "per-element"));
+    json_object_set_new(o, "moe_routed_scaling_factor",
+                        json_real(c->router.scale > 0 ? c->router.scale : 1));
+}
+
+static void put_hy_v3(json_t *o, const af_hf_config *c)
+{
+    put_mlp_types(o, c);
     put_int(o, "num_shared_experts", shared_count(c));
     json_object_set_new(o, "router_scaling_factor", json_real(c->router.scale));
 }
@@ -155,6 +178,8 @@ void af_config_experts(json_t *o, const af_hf_config *c)
         put_hy_v3(o, c);
     if (is(c, "minicpm3"))
         put_minicpm3(o, c);
+    if (is(c, "laguna"))
+        put_laguna(o, c);
     if (is(c, "cohere2_moe"))
         put_cohere2_moe(o, c);
     if (is(c, "llama4_text"))

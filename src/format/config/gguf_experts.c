@@ -193,6 +193,54 @@ static af_status get_llama4(const metadata *m, af_error *err)
     return AF_OK;
 }
 
+static af_status get_layer_heads(const metadata *m, af_error *err)
+{
+    af_hf_config *c = m->c;
+    char key[128];
+    const int64_t n = c->num_hidden_layers;
+    const af_gguf_kv *kv = af_gguf_find_kv(m->g, key_of(m, "attention.head_count", key));
+    if (!kv || kv->count < 2 || n < 1 || n > AF_CONFIG_LAYERS_MAX)
+        return AF_OK;
+    int64_t *heads = af_arena_take(&c->arena, (uint64_t)n * sizeof *heads);
+    if (!heads)
+        return af_fail_nomem(err, key, (uint64_t)n * sizeof *heads);
+    for (int64_t i = 0; i < n; i++) {
+        heads[i] = !kv->str && kv->count == (uint64_t)n ? af_gguf_item_int(kv, (uint64_t)i) : 0;
+        if (heads[i] < 1 || heads[i] > AF_CONFIG_HEADS_MAX)
+            return af_fail(err, AF_EFORMAT, "%s is not one number from 1 on a layer", key);
+    }
+    c->layer_heads = heads;
+    return AF_OK;
+}
+
+/* Layers with a window have a rotation of their own. */
+static af_status get_laguna(const metadata *m, af_error *err)
+{
+    af_hf_config *c = m->c;
+    af_status st = AF_OK;
+    const int64_t n = AF_MIN(AF_MAX(c->num_hidden_layers, 1), (int64_t)AF_CONFIG_LAYERS_MAX);
+    const af_stored *gate = af_gguf_find(m->g, "blk.0.attn_gate.weight");
+    AF_TRY(get_deepseek(m, true, err));
+    AF_TRY(get_shared_width(m, c->moe_intermediate_size, err));
+    AF_TRY(get_layer_heads(m, err));
+    AF_TRY(get_slides(m, err));
+    if (!c->layer_types) {
+        af_layer_type *types = af_arena_take(&c->arena, (uint64_t)n * sizeof *types);
+        if (!types)
+            return af_fail_nomem(err, "layer types", (uint64_t)n * sizeof *types);
+        for (int64_t i = 0; i < n; i++)
+            types[i] = c->sliding_window && i % 4 ? AF_LAYER_SLIDING : AF_LAYER_FULL;
+        c->layer_types = types;
+    }
+    c->router.eps = 0;
+    c->attn_gate_heads = gate && gate->dim[0] == c->num_attention_heads;
+    const int64_t dims = get_int(m, "rope.dimension_count_swa", 0);
+    if (dims > 0 && c->head_dim > 0)
+        c->local_rope.partial_rotary_factor = (double)dims / (double)c->head_dim;
+done:
+    return st;
+}
+
 /* Layers without experts have rope, and of the others those with a window. */
 static af_status get_cohere2moe(const metadata *m, af_error *err)
 {
@@ -256,6 +304,8 @@ af_status af_config_gguf_experts(af_hf_config *c, const af_gguf *g, const char *
         AF_TRY(get_slides(&m, err));
     if (strcmp(arch, "hy_v3") == 0)
         AF_TRY(get_hy_v3(&m, err));
+    if (strcmp(arch, "laguna") == 0)
+        AF_TRY(get_laguna(&m, err));
     if (strcmp(arch, "cohere2moe") == 0)
         AF_TRY(get_cohere2moe(&m, err));
     if (strcmp(arch, "llama4") == 0)

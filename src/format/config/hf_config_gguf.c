@@ -77,7 +77,10 @@ static af_status get_sizes(gguf_source *s, af_hf_config *c, const af_family *f, 
         c->intermediate_size = af_gguf_first_int(s->g, key_of(s, "feed_forward_length"), -1);
     else
         AF_TRY(get_per_layer(s, "feed_forward_length", -1, &c->intermediate_size, err));
-    AF_TRY(get_per_layer(s, "attention.head_count", -1, &c->num_attention_heads, err));
+    if (strcmp(s->arch, "laguna") == 0) /* each layer has its own: gguf_experts.c */
+        c->num_attention_heads = af_gguf_first_int(s->g, key_of(s, "attention.head_count"), -1);
+    else
+        AF_TRY(get_per_layer(s, "attention.head_count", -1, &c->num_attention_heads, err));
     if (f->state_layers || strcmp(s->arch, "gemma4") == 0)
         c->num_key_value_heads = 0; /* below */
     else
@@ -383,6 +386,7 @@ static const char *const classes[][2] = {
     {"glm4_moe", "Glm4MoeForCausalLM"},
     {"solar_open", "SolarOpenForCausalLM"},
     {"cohere2_moe", "Cohere2MoeForCausalLM"},
+    {"laguna", "LagunaForCausalLM"},
     {"granitemoe", "GraniteMoeForCausalLM"},
     {"granitemoeshared", "GraniteMoeSharedForCausalLM"},
     {"granite_swa", "GraniteSWAForCausalLM"},

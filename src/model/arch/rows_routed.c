@@ -182,6 +182,7 @@ const af_arch af_rows_routed[] = {
      .fill = afmoe_fill},
     {LLAMA4, .fill = llama4_fill},
     {.model_type = "laguna",
+     .gguf = "laguna",
      .pre_norm = true,
      .bias = AF_BIAS_CONFIG,
      .qk_norm = true,

@@ -372,6 +372,7 @@ const af_family af_families_routed[] = {
      .own_experts = true,
      .keys = llama4_keys},
     {.model_type = "laguna",
+     .gguf = "laguna",
      .act = "silu",
      .eps = 1e-6,
      .theta = 1e4,
