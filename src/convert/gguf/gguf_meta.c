@@ -227,8 +227,8 @@ static void put_gemma3n(meta_writer *p, const af_model_spec *s, const af_hf_conf
     if (p->st == AF_OK && s->per_layer_vocab != s->vocab)
         p->st = af_gguf_put_u32(p->w, AF_LAYER_VOCAB_KEY, (uint32_t)s->per_layer_vocab, p->err);
     af_log_write(AF_LOG_WARN,
-                 "llama.cpp takes the variance of sparse gates over intermediate_size - 1 (%" PRId64
-                 ") values, which are all of them here: its logits differ a little",
+                 "llama.cpp divides the variance of sparse gates by intermediate_size - 1 (%" PRId64
+                 "), transformers by intermediate_size: logits differ a little",
                  s->ffn - 1);
 }
 

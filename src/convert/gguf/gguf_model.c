@@ -111,8 +111,8 @@ static af_status find_importance(gguf_export *j, const gguf_target *t, af_error 
     const int64_t matrices = t->ndim == 3 ? t->dim[0] : 1, need = matrices * t->cols;
     j->importance = NULL;
     j->importance_rows = t->rows / matrices;
-    if (!e || (e->count != need && strcmp(t->name, "token_embd.weight") == 0))
-        return AF_OK;
+    if (!e || t->stack || (e->count != need && strcmp(t->name, "token_embd.weight") == 0))
+        return AF_OK; /* stacks, whose entries are of one matrix each, are not quantised */
     if (e->count != need)
         return af_fail(err, AF_EFORMAT,
                        "the importance matrix has %" PRId64 " values for '%s', which has %" PRId64
