@@ -18,7 +18,7 @@ typedef enum moved_kind {
 } moved_kind;
 
 /* The part of the time of the forward pass's blocks that copies are planned for. */
-#define BUS_SHARE 0.95
+#define BUS_SHARE 0.87
 
 typedef struct moved_choice {
     const af_graph *g;

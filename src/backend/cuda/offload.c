@@ -15,7 +15,8 @@
 
 enum {
     BYTES_MIN = 1 << 17, /* smaller values stay on the device */
-    TOGETHER = 3,        /* positions between values that leave or come back together */
+    TOGETHER_OUT = 4,    /* positions between values that leave together, */
+    TOGETHER_IN = 8,     /* or come back together */
     SMALL_TOGETHER = 12, /* the same for a small one and the one before it */
     AHEAD_MAX = 32,      /* positions a value is held for its copy, or fetched before it is read */
 };
@@ -115,7 +116,7 @@ static int position_at(const offload_plan *p, int at, double time)
 static int end_of_leaving(const offload_plan *p, int first)
 {
     int i = first;
-    while (i < p->n && p->list[i].made - p->list[first].made <= TOGETHER)
+    while (i < p->n && p->list[i].made - p->list[first].made <= TOGETHER_OUT)
         i++;
     return i;
 }
@@ -151,7 +152,7 @@ static int begin_of_coming(const offload_plan *p, int last)
 {
     int i = last, use = p->list[last].first_backward;
     bool small = is_small(p, last);
-    while (i > 0 && use - p->list[i - 1].first_backward <= (small ? SMALL_TOGETHER : TOGETHER)) {
+    while (i > 0 && use - p->list[i - 1].first_backward <= (small ? SMALL_TOGETHER : TOGETHER_IN)) {
         i--;
         if (small && !is_small(p, i)) { /* it counts from here */
             small = false;
