@@ -198,13 +198,13 @@ static int candidates(const af_lt *lt, const af_cuda_gemm_plan *p, af_lt_result 
     return usable;
 }
 
-/* Milliseconds of one GEMM, or a negative number when the algorithm refuses. The first time it is
- * issued loads its kernels. */
-static float time_one(af_cuda *cu, af_cuda_gemm_plan *p, void *event[2], int repeats, bool warm)
+static const float ALONE_MS = 0.5f; /* such a GEMM is timed alone, without one that warms up, */
+static const float LENGTHY_MS = 10; /* and such a one in one more round only */
+
+/* Milliseconds of one GEMM, or a negative number when the algorithm refuses. */
+static float time_runs(af_cuda *cu, af_cuda_gemm_plan *p, void *event[2], int repeats)
 {
     float ms = -1;
-    if (!warm && af_cuda_gemm_issue(cu, p, NULL) != AF_OK)
-        return -1;
     cu->drv->event_record(event[0], cu->stream);
     for (int i = 0; i < repeats; i++)
         if (af_cuda_gemm_issue(cu, p, NULL) != AF_OK)
@@ -215,7 +215,12 @@ static float time_one(af_cuda *cu, af_cuda_gemm_plan *p, void *event[2], int rep
     return ms / (float)repeats;
 }
 
-static const float LENGTHY_MS = 10; /* such a GEMM is timed once in one more round */
+/* The first time it is issued loads its kernels: little in a lengthy one. */
+static float time_one(af_cuda *cu, af_cuda_gemm_plan *p, void *event[2], int repeats, bool warm)
+{
+    const float ms = warm ? 0 : time_runs(cu, p, event, 1);
+    return ms < 0 || ms > LENGTHY_MS ? ms : time_runs(cu, p, event, repeats);
+}
 
 /* The best time of each counts, and every round goes over all that are near the best: something
  * else that runs on the device for a while does not decide what is stored on disk. */
@@ -230,11 +235,11 @@ static int fastest(af_cuda *cu, af_cuda_gemm_plan *p, const af_lt_result *c, int
         for (int i = 0; i < n; i++) {
             if (round > 0 && (ms[i] < 0 || ms[i] > 1.3f * ms[best]))
                 continue;
-            const bool lengthy = round > 0 && ms[best] > LENGTHY_MS;
-            if (lengthy && round > 1)
+            const bool alone = round > 0 && ms[best] > ALONE_MS;
+            if (round > 1 && ms[best] > LENGTHY_MS)
                 continue;
             p->algo = c[i].algo;
-            const float t = time_one(cu, p, event, round == 0 || lengthy ? 1 : REPEATS, lengthy);
+            const float t = time_one(cu, p, event, round == 0 || alone ? 1 : REPEATS, alone);
             ms[i] = round == 0 ? t : t >= 0 ? AF_MIN(ms[i], t) : ms[i];
             if (ms[i] >= 0 && (best < 0 || ms[i] < ms[best]))
                 best = i;
