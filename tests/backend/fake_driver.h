@@ -27,7 +27,7 @@ typedef struct fake_func {
 } fake_func;
 
 static struct {
-    int launches, graph_launches, captures, allocs, loads, syncs;
+    int launches, early_launches, graph_launches, captures, allocs, loads, syncs;
     bool capturing;
     uint64_t digest; /* of every launch: kernel, geometry, arguments */
 } seen;
@@ -57,7 +57,17 @@ static int f_retain(void **c, int d) { return (void)d, *c = keep(8), 0; }
 static int f_release(int d) { return (void)d, 0; }
 static int f_ctx(void *c) { return (void)c, 0; }
 static int f_sync(void) { return 0; }
-static int f_stream_new(void **s, unsigned f) { return (void)f, *s = keep(8), 0; }
+/* The first word of a stream is a test's own, the second says whether its newest work is a launch:
+ * only after one may another begin early. */
+static int f_stream_new(void **s, unsigned f)
+{
+    return (void)f, *s = keep(2 * sizeof(uint64_t)), 0;
+}
+static void newest_work(void *stream, bool launch)
+{
+    if (stream)
+        ((uint64_t *)stream)[1] = launch;
+}
 static int f_one(void *p) { return (void)p, 0; }
 static int f_stream_sync(void *s) { return (void)s, seen.syncs++, 0; }
 
@@ -66,12 +76,15 @@ static int f_stream_sync(void *s) { return (void)s, seen.syncs++, 0; }
 static uint64_t recorded_now(void) { return seen.capturing ? 2 + (uint64_t)seen.captures : 1; }
 static int f_wait(void *s, void *e, unsigned f)
 {
-    (void)s;
     (void)f;
+    newest_work(s, false);
     assert_true(*(uint64_t *)e == recorded_now());
     return 0;
 }
-static int f_begin(void *s, int m) { return (void)s, (void)m, seen.capturing = true, 0; }
+static int f_begin(void *s, int m)
+{
+    return newest_work(s, false), (void)m, seen.capturing = true, 0;
+}
 static int f_end(void *s, void **g)
 {
     (void)s;
@@ -83,7 +96,10 @@ static int f_instantiate(void **e, void *g, unsigned long long f)
 {
     return (void)g, (void)f, *e = keep(8), 0;
 }
-static int f_graph_launch(void *e, void *s) { return (void)e, (void)s, seen.graph_launches++, 0; }
+static int f_graph_launch(void *e, void *s)
+{
+    return (void)e, newest_work(s, false), seen.graph_launches++, 0;
+}
 static int f_event_new(void **e, unsigned f) { return (void)f, *e = keep(8), 0; }
 static int f_record(void *e, void *s) { return (void)s, *(uint64_t *)e = recorded_now(), 0; }
 static int f_elapsed(float *ms, void *a, void *b) { return (void)a, (void)b, *ms = 1, 0; }
@@ -208,7 +224,8 @@ static void digest_launch(const fake_func *f, const unsigned geometry[5], void *
 static int f_launch(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                     unsigned bz, unsigned smem, void *s, void **args, void **extra)
 {
-    (void)s, (void)extra;
+    (void)extra;
+    newest_work(s, true);
     int passed = 0;
     while (passed < AF_LAUNCH_ARGS && args[passed])
         passed++;
@@ -222,6 +239,14 @@ static int f_launch(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
     digest_launch(f, (unsigned[]){gx, gy, gz, bx, smem}, args);
     seen.launches++;
     return 0;
+}
+static int f_launch_with(const af_cu_launch *c, void *f, void **args, void **extra)
+{
+    CHECK_MSG(((uint64_t *)c->stream)[1], "kernel '%s' begins early, and not after a launch",
+              ((fake_func *)f)->name);
+    seen.early_launches++;
+    return f_launch(f, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2],
+                    c->shared, c->stream, args, extra);
 }
 static int f_alloc(void **p, size_t n)
 {
@@ -277,11 +302,11 @@ static int f_host_free(void *p)
 }
 static int f_copy(void *to, const void *from, size_t n, void *s)
 {
-    return (void)s, memcpy(to, from, n), 0;
+    return newest_work(s, false), memcpy(to, from, n), 0;
 }
 static int f_copy_2d(const af_copy2d *c, void *s)
 {
-    (void)s;
+    newest_work(s, false);
     const char *from = c->src_kind == AF_CU_KIND_HOST ? c->src_host : c->src_device;
     char *to = c->dst_kind == AF_CU_KIND_HOST ? c->dst_host : c->dst_device;
     for (size_t i = 0; i < c->height; i++)
@@ -290,7 +315,7 @@ static int f_copy_2d(const af_copy2d *c, void *s)
 }
 static int f_fill(void *p, unsigned char b, size_t n, void *s)
 {
-    return (void)s, memset(p, b, n), 0;
+    return newest_work(s, false), memset(p, b, n), 0;
 }
 
 static const af_driver fake = {
@@ -332,6 +357,7 @@ static const af_driver fake = {
     .func_param = f_param,
     .tensor_map = f_map,
     .launch = f_launch,
+    .launch_with = f_launch_with,
     .mem_alloc = f_alloc,
     .mem_free = f_free,
     .mem_info = f_info,

@@ -358,6 +358,36 @@ static void test_single_tokens_have_no_launch_of_rope(void **state)
     drop_kept();
 }
 
+/* A launch begins early after another one, not after what the host wrote since the last run; the
+ * fake driver checks that. */
+static void test_launches_begin_early_after_launches_alone(void **state)
+{
+    af_error err = {0};
+    af_graph *g = NULL;
+    af_device *d = open_fake();
+    float x[2][8] = {{1}}, w[8] = {1};
+    (void)state;
+    CHECK_OK(af_graph_new(&g, &err), err);
+    af_tensor *in = af_graph_input(g, "x", AF_DTYPE_F32, 2, (int64_t[]){2, 8});
+    af_tensor *weight = af_graph_weight(g, "w", AF_DTYPE_F32, 1, (int64_t[]){8});
+    af_graph_output(g, af_rmsnorm(g, af_rmsnorm(g, in, weight, 1e-6, false), weight, 1e-6, false));
+    CHECK_OK(af_graph_prepare(g, d, &err), err);
+    CHECK_OK(af_tensor_write(g, weight, w, sizeof w, &err), err);
+    af_cuda_test_on(d)->no_capture = true;
+    for (int nodes = 0; nodes < 2; nodes++) {
+        const int before = seen.early_launches, all = seen.launches;
+        CHECK_OK(af_tensor_write(g, in, x, sizeof x, &err), err);
+        CHECK_OK(nodes ? d->ops->run_nodes(d, g, AF_RUN_FORWARD, 0, g->n_nodes, &err)
+                       : af_graph_run(g, AF_RUN_FORWARD, &err),
+                 err);
+        assert_int_equal(seen.launches - all, 2);
+        assert_int_equal(seen.early_launches - before, 1);
+    }
+    af_graph_free(g);
+    af_device_close(d);
+    drop_kept();
+}
+
 /* Values that are written and read back, and no node: nothing waits in host memory. */
 static void test_a_graph_without_nodes_moves_nothing(void **state)
 {
@@ -541,6 +571,7 @@ int main(void)
         cmocka_unit_test(test_chunks_without_labels_are_left_out),
         cmocka_unit_test(test_few_live_rows_have_their_own_steps),
         cmocka_unit_test(test_single_tokens_have_no_launch_of_rope),
+        cmocka_unit_test(test_launches_begin_early_after_launches_alone),
         cmocka_unit_test(test_a_graph_without_nodes_moves_nothing),
         cmocka_unit_test(test_long_values_come_through_the_ring),
         cmocka_unit_test(test_deferred_reads_wait_once),

@@ -268,6 +268,7 @@ static af_status follow_writes(af_cuda *cu, af_cuda_graph *cg, af_error *err)
     af_status st = AF_OK;
     uint64_t count = 0;
     bool changed = false;
+    cu->after_launch = false; /* what the host wrote may be newer than the last launch */
     if (cg->weights_dirty)
         st = af_cuda_load_done(cu, cg, &changed, err);
     if (changed) /* also when loading failed after that */
@@ -356,6 +357,7 @@ af_status af_cuda_run_node(af_device *d, af_graph *g, const af_node *n, af_error
     af_cuda *cu = (af_cuda *)d;
     const af_cuda_graph *cg = g->backend;
     uint64_t count = 0;
+    cu->after_launch = false;
     af_status st =
         af_cu_check(cu->drv, cu->drv->context_set(cu->context), "cuCtxSetCurrent", "a node", err);
     if (st == AF_OK)
