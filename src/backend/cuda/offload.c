@@ -3,11 +3,12 @@
  * With AF_RECOMPUTE_HOST and AF_RECOMPUTE_OFFLOAD the inputs of blocks live from one pass to the
  * other, results of attention (HOST), or what moved.c chose (OFFLOAD). Each value is copied out
  * when it is there, on the second stream, one after another (with those that are made soon after
- * it: whenever the streams meet, some 10 us are lost); its memory is free again after its last
- * reader of the forward pass and at the node where the copy is expected to be done (where the main
- * stream waits for it). It comes back into a tensor of its own, just before it is read. When a copy
- * begins and ends is estimated from the work of the nodes, so that copies overlap with them; an
- * estimate that is wrong costs time only. Bytes come back as they left: results do not change.
+ * it: whenever one stream waits for the other, some 10 us are lost); its memory is free again after
+ * its last reader of the forward pass and at the node where the copy is expected to be done (where
+ * the main stream waits for it). It comes back into a tensor of its own, just before it is read.
+ * When a copy begins and ends is estimated from the work of the nodes, so that copies overlap with
+ * them; an estimate that is wrong costs time only. Bytes come back as they left: results do not
+ * change.
  */
 #include "backend/cuda/cuda_graph.h"
 
@@ -15,10 +16,10 @@
 
 enum {
     BYTES_MIN = 1 << 17, /* smaller values stay on the device */
-    TOGETHER_OUT = 4,    /* positions between values that leave together, */
-    TOGETHER_IN = 8,     /* or come back together */
-    SMALL_TOGETHER = 12, /* the same for a small one and the one before it */
-    AHEAD_MAX = 32,      /* positions a value is held for its copy, or fetched before it is read */
+    OUT_SPAN = 4, /* positions from the first to the last value of a group that is copied out, */
+    IN_SPAN = 8,  /* or copied back, */
+    SMALL_IN_SPAN = 12, /* the same while all of the group are small */
+    AHEAD_MAX = 32,     /* positions a value is held for its copy, or fetched before it is read */
 };
 
 typedef struct offloaded {
@@ -111,12 +112,12 @@ static int position_at(const offload_plan *p, int at, double time)
     return at;
 }
 
-/* Values that are made soon after each other leave together: the streams meet once. Sorted by made;
- * the first one of the next group. */
-static int end_of_leaving(const offload_plan *p, int first)
+/* Values that are made soon after each other are copied out as a group: the streams wait for each
+ * other once. Sorted by made; the first one of the next group. */
+static int out_group_end(const offload_plan *p, int first)
 {
     int i = first;
-    while (i < p->n && p->list[i].made - p->list[first].made <= TOGETHER_OUT)
+    while (i < p->n && p->list[i].made - p->list[first].made <= OUT_SPAN)
         i++;
     return i;
 }
@@ -126,7 +127,7 @@ static void time_copies_out(const offload_plan *p)
 {
     double done = 0;
     for (int i = 0; i < p->n;) {
-        const int next = end_of_leaving(p, i), start = p->list[next - 1].made;
+        const int next = out_group_end(p, i), start = p->list[next - 1].made;
         done = AF_MAX(done, p->end[start]);
         for (int k = i; k < next; k++)
             done += move_time(p, &p->list[k]);
@@ -146,13 +147,13 @@ static bool is_small(const offload_plan *p, int i)
     return 8 * af_tensor_extent(p->list[i].t) <= p->largest;
 }
 
-/* Those that are needed soon after each other come together, small ones earlier than they would
+/* Those that are needed soon after each other are copied back as a group, small ones earlier than
  * alone. Sorted by first use; the first one of the group that ends with `last`. */
-static int begin_of_coming(const offload_plan *p, int last)
+static int in_group_begin(const offload_plan *p, int last)
 {
     int i = last, use = p->list[last].first_backward;
     bool small = is_small(p, last);
-    while (i > 0 && use - p->list[i - 1].first_backward <= (small ? SMALL_TOGETHER : TOGETHER_IN)) {
+    while (i > 0 && use - p->list[i - 1].first_backward <= (small ? SMALL_IN_SPAN : IN_SPAN)) {
         i--;
         if (small && !is_small(p, i)) { /* it counts from here */
             small = false;
@@ -167,7 +168,7 @@ static void time_copies_in(const offload_plan *p)
 {
     double begin = p->end[AF_MAX(p->g->n_nodes - 1, 0)];
     for (int last = p->n - 1; last >= 0;) {
-        const int first = begin_of_coming(p, last), use = p->list[first].first_backward;
+        const int first = in_group_begin(p, last), use = p->list[first].first_backward;
         int at = use - 1;
         begin = AF_MIN(begin, p->end[AF_MAX(at, 0)]);
         for (int k = first; k <= last; k++)

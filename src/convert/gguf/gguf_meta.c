@@ -283,16 +283,16 @@ static void put_slides(meta_writer *p, const af_model_spec *s)
     put_array(p, "attention.sliding_window_pattern", AF_GGUF_BOOL, slides, s->layers);
 }
 
-/* Which layers turn. */
-static void put_turns(meta_writer *p, const af_model_spec *s)
+/* Which layers have rope. */
+static void put_rope_layers(meta_writer *p, const af_model_spec *s)
 {
-    uint8_t turns[AF_CONFIG_LAYERS_MAX];
+    uint8_t has_rope[AF_CONFIG_LAYERS_MAX];
     for (int i = 0; i < s->layers; i++)
-        turns[i] = s->layer[i].rope >= 0;
-    put_array(p, "attention.rope_pattern", AF_GGUF_BOOL, turns, s->layers);
+        has_rope[i] = s->layer[i].rope >= 0;
+    put_array(p, "attention.rope_pattern", AF_GGUF_BOOL, has_rope, s->layers);
 }
 
-/* Heads of each layer, and how much of one turns in layers with a window. */
+/* Heads of each layer, and how much of one is rotated in layers with a window. */
 static void put_laguna(meta_writer *p, const af_model_spec *s)
 {
     int32_t heads[AF_CONFIG_LAYERS_MAX];
@@ -329,7 +329,7 @@ static void put_family(meta_writer *p, const af_model_spec *s, const af_hf_confi
     if (is_one_of(a, listed))
         put_slides(p, s);
     if (strcmp(a, "granite_swa") == 0)
-        put_turns(p, s);
+        put_rope_layers(p, s);
     if (strcmp(a, "gemma3n") == 0)
         put_gemma3n(p, s, c);
     if (c->has_local_rope && strcmp(a, "olmo2") != 0)

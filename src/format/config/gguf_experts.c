@@ -93,7 +93,7 @@ static af_status get_shared_width(const metadata *m, int64_t absent, af_error *e
     return af_fail(err, AF_EFORMAT, "expert_shared_feed_forward_length is %" PRId64, n);
 }
 
-/* A list of layers that slide; without one, every so manieth is full. */
+/* A list of layers that slide; without one, all but every n-th slide. */
 static af_status get_slides(const metadata *m, af_error *err)
 {
     char key[128];
@@ -114,7 +114,7 @@ static af_status get_slides(const metadata *m, af_error *err)
     return AF_OK;
 }
 
-/* Which layers turn, all by the same base. */
+/* Which layers have rope, all with the same base. */
 static af_status get_granite_swa(const metadata *m, af_error *err)
 {
     af_hf_config *c = m->c;

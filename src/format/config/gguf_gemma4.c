@@ -16,16 +16,16 @@ static int64_t layer_int(const af_gguf *g, const char *key, int64_t layer, int64
                                        : af_gguf_item_int(kv, 0);
 }
 
-/* Frequencies divided by a number without bounds do not turn. */
+/* Frequencies divided by a huge number are 0: those values are not rotated. */
 static void get_ropes(af_hf_config *c, const af_gguf *g, int64_t full)
 {
-    int turned = 0;
+    int rotated = 0;
     for (int i = 0; i < c->rope.freq_count; i++)
-        turned += c->rope.freq_factor[i] < 1e20;
+        rotated += c->rope.freq_factor[i] < 1e20;
     c->rope.partial_rotary_factor = 1;
     if (c->rope.freq_factor) {
         c->rope.type = AF_ROPE_PROPORTIONAL;
-        c->rope.partial_rotary_factor = full > 1 ? 2.0 * turned / (double)full : 1;
+        c->rope.partial_rotary_factor = full > 1 ? 2.0 * rotated / (double)full : 1;
     }
     c->local_rope.freq_factor = c->rope.freq_factor = NULL;
     c->local_rope.freq_count = c->rope.freq_count = 0;

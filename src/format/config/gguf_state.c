@@ -172,10 +172,11 @@ static af_status get_mamba(state_source *s)
                         &c->router.shared_ffn));
     }
     if (strcmp(c->model_type, "bamba") == 0 && !af_gguf_find_kv(s->g, "afinar.file.config.json"))
-        af_log_write(AF_LOG_WARN,
-                     "this bamba is what llama.cpp computes of the file; llama.cpp's converter "
-                     "orders rows of q_proj and k_proj as if whole heads turned, which is another "
-                     "model than the one it converts");
+        af_log_write(
+            AF_LOG_WARN,
+            "this bamba is what llama.cpp computes of the file; llama.cpp's converter "
+            "orders rows of q_proj and k_proj as if whole heads were rotated, which is another "
+            "model than the one it converts");
     if (!af_gguf_bool(s->g, key_of(s, "rope.scaling.finetuned"), false)) { /* its word for rope */
         AF_TRY(no_rotation(s));
     }

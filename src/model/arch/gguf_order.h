@@ -1,7 +1,7 @@
 /* gguf_order.h - llama.cpp has the value heads of a delta net in another order: with keys k and
  * values v of a key, head (k, v) is head v * keys + k there, k * per_key + v here. And
- * queries, keys and values of a fused projection lie apart. Rows of queries and keys that turn with
- * each other are neighbours there, in families whose rotation llama.cpp has so. */
+ * queries, keys and values of a fused projection lie apart. Rows of queries and keys that are
+ * rotated with each other are neighbours there, in families whose rotation llama.cpp has so. */
 #ifndef AF_GGUF_ORDER_H
 #define AF_GGUF_ORDER_H
 
@@ -12,7 +12,7 @@ typedef struct af_gguf_order {
     int64_t from, size;    /* the first row (column) of values, and how many a head has */
     bool columns;          /* not the rows, but the columns */
     bool qkv;              /* rows of qkv_grouped are q|k|v there; per_key: queries of a key */
-    int64_t pairs; /* the first rows of a head, halves here, take turns there; 0 = no such */
+    int64_t pairs;         /* the first rows of a head: halves here, interleaved there; 0 = none */
 } af_gguf_order;
 
 /* Of a tensor of the spec. */

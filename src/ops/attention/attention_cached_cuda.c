@@ -104,7 +104,7 @@ static af_node *rotates(const af_cuda *cu, const af_graph *g, const af_node *n)
 static void launch_grouped(af_cuda *cu, const af_graph *g, af_node *n)
 {
     af_node *rope = rotates(cu, g, n);
-    const af_rope_inputs turned = rope ? af_rope_in(rope) : (af_rope_inputs){0};
+    const af_rope_inputs rope_in = rope ? af_rope_in(rope) : (af_rope_inputs){0};
     const af_attention_inputs in = af_attention_in(n);
     const int64_t blocks = in.K * af_rows(in.qkv);
     const int64_t keys = (in.pages ? in.pages->dim[1] : 1) * in.cache->dim[1];
@@ -125,13 +125,13 @@ static void launch_grouped(af_cuda *cu, const af_graph *g, af_node *n)
     af_cuda_reads_early(l, in.bounds);
     af_cuda_reads_early(l, in.start);
     af_cuda_reads_early(l, in.pages);
-    af_cuda_reads_early(l, turned.positions);
-    af_cuda_reads_early(l, turned.inv_freq);
+    af_cuda_reads_early(l, rope_in.positions);
+    af_cuda_reads_early(l, rope_in.inv_freq);
     arg_out(l, n);
     arg_shape(l, n);
     arg_scores(l, n);
-    af_arg_ptr(l, rope ? turned.positions->data : NULL);
-    af_arg_ptr(l, rope ? turned.inv_freq->data : NULL);
+    af_arg_ptr(l, rope ? rope_in.positions->data : NULL);
+    af_arg_ptr(l, rope ? rope_in.inv_freq->data : NULL);
     af_arg_f32(l, rope ? rope->attr.rope.scale : 1);
 }
 

@@ -51,8 +51,8 @@ DEV void keep_row(bf16 *to, const words *row, int apart)
     for (int c = 0; c < AF_E / apart; c++)
         *(uint4 *)(to + apart * c) = make_uint4(row[c].w[0], row[c].w[1], row[c].w[2], row[c].w[3]);
 }
-/* The lane's part of a head, whose halves turn together. */
-DEV void turn_head(words (&x)[AF_E / 32], const float2 *tab)
+/* The lane's part of a head, whose halves are rotated together. */
+DEV void rotate_head(words (&x)[AF_E / 32], const float2 *tab)
 {
 #pragma unroll
     for (int c = 0; c < AF_E / 64; c++)
@@ -61,8 +61,8 @@ DEV void turn_head(words (&x)[AF_E / 32], const float2 *tab)
             float a[2], b[2];
             unpack2((bf16 *)0, x[c].w[i], a);
             unpack2((bf16 *)0, x[c + AF_E / 64].w[i], b);
-            turn(a[0], b[0], tab[32 * c + 2 * i]);
-            turn(a[1], b[1], tab[32 * c + 2 * i + 1]);
+            rotate_pair(a[0], b[0], tab[32 * c + 2 * i]);
+            rotate_pair(a[1], b[1], tab[32 * c + 2 * i + 1]);
             x[c].w[i] = pack_bf16(a[0], a[1]);
             x[c + AF_E / 64].w[i] = pack_bf16(b[0], b[1]);
         }
@@ -77,7 +77,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(WARPS * 32, RESIDENT)
     attention_grouped(bf16 *o, float *lse, const bf16 *qkv, bf16 *cache, const int *bounds,
                       const int *start, const int *pages, int S, int M, long long L, int H, int K,
                       long long ldo, long long ldx, float scale, float softcap, int window,
-                      const int *positions, const float *inv_freq, float turn_scale)
+                      const int *positions, const float *inv_freq, float rope_scale)
 {
     __shared__ __align__(16) float2 tab[AF_E / 2];
     __shared__ __align__(8) float part[WARPS][AF_G * LINE];
@@ -131,7 +131,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(WARPS * 32, RESIDENT)
     };
     int first = lo + (rank * WARPS + warp) * KEYS;
     if (AF_ROPE && threadIdx.x < AF_E / 2)
-        tab[threadIdx.x] = rotation(positions[n], inv_freq[threadIdx.x], turn_scale);
+        tab[threadIdx.x] = rotation(positions[n], inv_freq[threadIdx.x], rope_scale);
     take_keys(first, true, false);
     take_values(first, true, false);
     __syncthreads();
@@ -149,7 +149,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(WARPS * 32, RESIDENT)
     for (int h = 0; h < HALVES; h++) {
         r[h] = {-INF, 0.0f};
         if (AF_ROPE)
-            turn_head(q[h], tab + 8 * t);
+            rotate_head(q[h], tab + 8 * t);
     }
     for (int k0 = lo; k0 <= at; k0 += stride, first += stride) { /* as many rounds for all */
         float score[2][4] = {};
@@ -157,7 +157,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(WARPS * 32, RESIDENT)
         for (int j = 0; j < 2; j++)
             if (first + 8 * j + g == at && kept) { /* the row's own key, and below its value */
                 if (AF_ROPE)
-                    turn_head(ks[j], tab + 8 * t);
+                    rotate_head(ks[j], tab + 8 * t);
                 keep_row(row_of(at) + kv * AF_E + 8 * t, ks[j], 32);
             }
 #pragma unroll

@@ -100,7 +100,7 @@ DEV shared_layout shared_layout_of()
 }
 
 #if SM90
-/* Roles: true for the warps that compute, with their registers; the first warp of the third
+/* Roles: true for the warps that compute, with their registers; the first warp of the last
  * warpgroup runs fetch(). */
 template <class F> DEV bool computes(const shared_layout &at, int group, F fetch)
 {

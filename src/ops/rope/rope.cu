@@ -200,7 +200,7 @@ DEV void rotate_rows(AF_T *y, const AF_T *x, const AF_T *pre, const float2 *tab,
 #pragma unroll
         for (int k = 0; k < AF_VEC; k++) {
             const float2 cs = tab[r * half_rot + i + k];
-            turn(a[k], b[k], make_float2(cs.x, cs.y * sign));
+            rotate_pair(a[k], b[k], make_float2(cs.x, cs.y * sign));
         }
         if (AF_NORM && sign < 0) {
             apply_norm_bwd(a, w, pre + r * ldp + at, hn[r * (H + K) + h], plus_one);
@@ -255,9 +255,9 @@ DEV void turn_rows(AF_T *y, const AF_T *x, const AF_T *pre, const float2 *tab, c
             if (sign > 0) {
                 a[k] *= rstd * (wa[k] + plus_one);
                 b[k] *= rstd * (wb[k] + plus_one);
-                turn(a[k], b[k], cs[k]);
+                rotate_pair(a[k], b[k], cs[k]);
             } else {
-                turn(g[k], d[k], make_float2(cs[k].x, -cs[k].y));
+                rotate_pair(g[k], d[k], make_float2(cs[k].x, -cs[k].y));
                 a[k] = rstd * (g[k] * (wa[k] + plus_one) - a[k] * c);
                 b[k] = rstd * (d[k] * (wb[k] + plus_one) - b[k] * c);
             }

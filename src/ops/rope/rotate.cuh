@@ -10,7 +10,7 @@ DEV float2 rotation(int position, float inv_freq, float scale)
     sincosf((float)position * inv_freq, &s, &c);
     return make_float2(c * scale, s * scale);
 }
-DEV void turn(float &a, float &b, float2 cs)
+DEV void rotate_pair(float &a, float &b, float2 cs)
 {
     const float u = __fmaf_rn(a, cs.x, -__fmul_rn(b, cs.y));
     b = __fmaf_rn(b, cs.x, __fmul_rn(a, cs.y));
