@@ -76,6 +76,7 @@ static af_status resize(af_model_reader *in, const char *dir, int64_t rows, af_e
     json_object_set_new(text ? text : in->config.raw, "vocab_size", json_integer(rows));
     AF_TRY(af_model_spec_init(&in->new_vocab, &c, err));
     in->new_vocab.experts_whole = in->spec.experts_whole;
+    memcpy(in->new_vocab.conv_rows, in->spec.conv_rows, sizeof in->spec.conv_rows);
     in->resized = true;
 done:
     return st;

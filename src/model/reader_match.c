@@ -314,6 +314,8 @@ static af_status match_folder(af_model_reader *in, faults *f, int i, af_error *e
                                  af_weights_find(in->weights, name) != NULL);
     if (flat)
         e->cut = af_gguf_parts_of(&in->spec, t);
+    if (!whole && af_disk_is_conv(&in->spec, i))
+        e->uneven = in->spec.conv_rows;
     bool coded = false;
     AF_TRY(take_parts(in, e, whole ? 1 : af_disk_count(&in->spec, i), err));
     if (whole) {
@@ -568,6 +570,7 @@ af_status af_model_reader_match(af_model_reader *in, af_error *err)
     af_reader_find_prefix(in);
     AF_TRY(af_reader_match_head(in, err));
     af_reader_find_experts(in);
+    AF_TRY(af_reader_find_conv(in, err));
     AF_TRY(match_all(in, err));
     in->matched = true;
     report(in);

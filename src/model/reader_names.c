@@ -99,6 +99,62 @@ void af_reader_find_experts(af_model_reader *in)
     }
 }
 
+/* The first of these names of a tensor that the folder has, instead of the spec's own. */
+static af_status find_name(af_model_reader *in, int tensor, const char *other, af_error *err)
+{
+    af_model_spec *s = &in->spec;
+    af_tensor_spec *t = &s->tensor[tensor];
+    char layers[64], own[NAME_MAX_BYTES], disk[NAME_MAX_BYTES];
+    af_model_reader_disk_name(in, t->name, disk, sizeof disk);
+    if (af_weights_find(in->weights, disk))
+        return AF_OK;
+    af_spec_layers_prefix(s, layers, sizeof layers);
+    snprintf(own, sizeof own, "%s%d.%s", layers, t->layer, other);
+    af_model_reader_disk_name(in, own, disk, sizeof disk);
+    if (!af_weights_find(in->weights, disk))
+        return AF_OK; /* reported as missing later */
+    t->name = af_arena_strdup(&s->arena, own);
+    return t->name ? AF_OK : af_fail_nomem(err, "the name of a tensor", strlen(own));
+}
+
+/* Published folders have convolutions of q, k and v. transformers 5.23 joins them, and cuts them
+ * into thirds when it writes, whatever their sizes; it also renames norms of one kind of layers to
+ * what those of the other kind were called. */
+af_status af_reader_find_conv(af_model_reader *in, af_error *err)
+{
+    static const struct {
+        af_slot slot;
+        const char *other;
+    } norms[] = {{AF_SLOT_ATTN_NORM, "input_layernorm.weight"},
+                 {AF_SLOT_MLP_NORM, "post_attention_layernorm.weight"},
+                 {AF_SLOT_POST_ATTN_NORM, "feedforward_layer_norm.weight"}};
+    af_model_spec *s = &in->spec;
+    af_status st = AF_OK;
+    bool found = false;
+    for (int i = 0; i < s->layers && s->conv_rows[0] > 0; i++) {
+        for (size_t k = 0; k < AF_LEN(norms); k++)
+            if (s->layer[i].tensor[norms[k].slot] >= 0)
+                AF_TRY(find_name(in, s->layer[i].tensor[norms[k].slot], norms[k].other, err));
+        const int conv = s->layer[i].tensor[AF_SLOT_CONV];
+        int64_t rows[AF_CONV_PIECES] = {0}, sum = 0;
+        for (int p = 0; p < AF_CONV_PIECES && conv >= 0 && !found; p++) {
+            char own[NAME_MAX_BYTES], disk[NAME_MAX_BYTES];
+            int64_t dim[3], from;
+            int ndim;
+            af_disk_piece(s, conv, p, own, sizeof own, dim, &ndim, &from);
+            af_model_reader_disk_name(in, own, disk, sizeof disk);
+            const af_stored *w = af_weights_find(in->weights, disk);
+            rows[p] = w && w->ndim == 3 ? w->dim[0] : 0;
+            sum = rows[p] < 1 || rows[p] > s->tensor[conv].dim[0] ? -1 : sum < 0 ? -1 : sum + rows[p];
+        }
+        found |= conv >= 0;
+        if (sum > 0 && sum == s->tensor[conv].dim[0])
+            memcpy(s->conv_rows, rows, sizeof rows);
+    }
+done:
+    return st;
+}
+
 bool af_reader_is_unread_kv(const af_model_spec *s, const char *name)
 {
     static const char *const parts[] = {

@@ -71,6 +71,9 @@ const void *af_tensor_layout_row(const af_tensor_layout *t, int64_t r)
 {
     int64_t part = r / t->part_rows, row = r % t->part_rows;
     uint64_t bytes = 0;
+    if (t->uneven)
+        for (part = 0, row = r; row >= t->uneven[part]; part++)
+            row -= t->uneven[part];
     if (t->order.keys && !t->order.columns)
         row = af_gguf_order_there(&t->order, r);
     if (t->cut.count) {

@@ -13,6 +13,7 @@ struct af_tensor_layout {
     const af_stored **part; /* [parts], equal rows and type each; none when packed */
     int parts;
     int64_t part_rows; /* rows of the spec's tensor that come from one part */
+    const int64_t *uneven; /* [parts] the same where they differ; NULL = part_rows each */
     bool row_halves;   /* GGUF biases of experts: part 0 has the gates of a row, part 1 the ups */
     /* GGUF kv_b_proj: part 0 has the keys of each head transposed, part 1 the values */
     const af_latent_keys *kv_split;
@@ -61,6 +62,8 @@ AF_CHECKED af_status af_reader_make_spec(af_model_reader *in, bool tied, af_erro
 AF_CHECKED af_status af_reader_match_head(af_model_reader *in, af_error *err);
 /* Sets experts_whole of the spec to what the folder has. */
 void af_reader_find_experts(af_model_reader *in);
+/* olmo_hybrid: sets conv_rows of the spec and the names of its norms to what the folder has. */
+AF_CHECKED af_status af_reader_find_conv(af_model_reader *in, af_error *err);
 
 /* ---- reader_rows.c: embedding and head with other rows than the model stores, grown by tokens
  * that were added, or an adapter's own ---- */

@@ -322,6 +322,10 @@ STATE = {
                                          lm_head_multiplier=0.6, embedding_multiplier=1.7, **rope())),
     "falcon_h1_plain": ("FalconH1Config", dict(num_hidden_layers=1, mamba_n_heads=4, mamba_d_head=12, mamba_d_ssm=48,
                                                mamba_n_groups=1, mamba_d_state=5, mlp_bias=True, mamba_proj_bias=True, **rope())),
+    "olmo_hybrid": ("OlmoHybridConfig", dict(num_hidden_layers=3, linear_conv_kernel_dim=3, linear_key_head_dim=6,
+                                             linear_value_head_dim=5, linear_num_key_heads=2, linear_num_value_heads=4,
+                                             attention_bias=True, **layers("LFL"), **rope(None))),
+    "olmo_hybrid_rope": ("OlmoHybridConfig", dict(linear_allow_neg_eigval=False, **layers("LF"), **rope(5e5))),
     "mamba2_gguf": ("Mamba2Config", dict(num_key_value_heads="none", intermediate_size="none", num_attention_heads="none",
                                          max_position_embeddings="none", attention_dropout="none", num_heads=6, head_dim=8,
                                          n_groups=3, state_size=7, conv_kernel=3)),
@@ -383,11 +387,30 @@ def load(folder, config):
     return model
 
 
+def published(config, values):
+    """Transformers 5.23 writes olmo_hybrid otherwise than the published folders: convolutions cut into thirds, and a norm
+    of attention layers under the name it has in the other layers."""
+    if config.model_type != "olmo_hybrid":
+        return values
+    keys, out = config.linear_num_key_heads * config.linear_key_head_dim, {}
+    for k, v in values.items():
+        i = int(k.split(".")[2]) if ".layers." in k else 0
+        if "_conv1d" in k:
+            stem = re.sub("[qkv]_conv1d", "%s_conv1d", k)
+            whole = torch.cat([values[stem % c] for c in "qkv"])
+            part = "qkv".index(k.split("_conv1d")[0][-1])
+            v = whole.split([keys, keys, len(whole) - 2 * keys])[part].contiguous()
+        elif config.layer_types[i] == "full_attention":
+            k = k.replace("feedforward_layer_norm", "post_attention_layernorm")
+        out[k] = v
+    return out
+
+
 def on_disk(model, values):
     """Parameters under the names and in the layout of the folder."""
     with tempfile.TemporaryDirectory() as scratch:
         model.save_pretrained(scratch, state_dict={k: v.detach().clone().contiguous() for k, v in values.items()})
-        return load_file(scratch + "/model.safetensors")
+        return published(model.config, load_file(scratch + "/model.safetensors"))
 
 
 def make(name):
@@ -399,7 +422,7 @@ def make(name):
         kind = class_of(config)
         (kind.from_config if kind is AutoModelForCausalLM else kind)(config).float().save_pretrained(folder)
         path = pathlib.Path(folder)
-        weights = {k: tensor(k, v, rules) for k, v in load_file(path / "model.safetensors").items()}
+        weights = {k: tensor(k, v, rules) for k, v in published(config, load_file(path / "model.safetensors")).items()}
         save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
         model = load(folder, config)
         written = json.loads((path / "config.json").read_text())

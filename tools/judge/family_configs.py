@@ -163,6 +163,19 @@ def qwen3_next(j, r):
                              mlp_only_layers=r.choice([[], [0]]), layer_types=linear_layers(r, c, "linear_attention"))
 
 
+def olmo_hybrid(j, r):
+    c = no_head(plain(j, r, kinds=LINEAR), r)
+    if r.random() < .5:  # as published: no rotation
+        c["rope_parameters"] = {"rope_type": "default", "rope_theta": None}
+    keys, sizes = r.choice([1, 2, 3]), {}
+    if r.random() < .8:
+        sizes = dict(linear_num_key_heads=keys, linear_num_value_heads=keys * r.choice([1, 2, 3]),
+                     linear_key_head_dim=r.choice([8, 9, 12]), linear_value_head_dim=r.choice([7, 8, 20]))
+    return T.OlmoHybridConfig(**c, **sizes, linear_conv_kernel_dim=r.choice([2, 4]), attention_bias=r.random() < .3,
+                              linear_allow_neg_eigval=r.random() < .7,
+                              layer_types=["linear_attention"] + linear_layers(r, c, "linear_attention")[1:])
+
+
 def granitemoehybrid(j, r):
     c = no_head(plain(j, r, kinds=["default"]), r)
     heads = r.choice([4, 8])
@@ -792,7 +805,7 @@ def falcon_h1(j, r):
 
 CONFIGS = {f.__name__: f for f in (
     olmo3, ministral3, seed_oss, ernie4_5, hunyuan_v1_dense, apertus, arcee, exaone4, cohere, cohere2, starcoder2,
-    stablelm, nemotron, phi, glm4, glm, mixtral, qwen2_moe, qwen3_5_text, qwen3_next, granitemoehybrid, gpt_oss, lfm2,
+    stablelm, nemotron, phi, glm4, glm, mixtral, qwen2_moe, qwen3_5_text, qwen3_next, olmo_hybrid, granitemoehybrid, gpt_oss, lfm2,
     glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text,
     granitemoe, granitemoeshared, granitemoe_swa, granite_swa, cwm, ministral, helium, jais2, vaultgemma, hunyuan_v1_moe,
     ernie4_5_moe, minimax_m2, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,

@@ -23,5 +23,8 @@ typedef struct af_state_keys {
     bool out_bias; /* of out_proj; of families of Mamba-2, proj_bias is of in_proj alone */
     bool conv_bias, proj_bias;
     bool by_key_head; /* qwen3_next: rows of the projections are sorted by key head */
+    bool apart;       /* q, k and v have projections of their own (olmo_hybrid) */
+    bool twice_beta;  /* beta is 2 sigmoid: eigenvalues of a step may be negative */
+    double norm_eps;  /* of the gated norm of a delta net; 0 = that of all norms */
 } af_state_keys;
 #endif

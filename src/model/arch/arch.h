@@ -47,6 +47,8 @@ typedef enum af_slot {
     AF_SLOT_KV_B,
     /* state layers: delta net, Mamba-2, short convolution */
     AF_SLOT_IN,   /* in_proj, or its first part */
+    AF_SLOT_IN_K, /* keys and values, where q is that first part */
+    AF_SLOT_IN_V,
     AF_SLOT_IN_Z, /* the gate, where it is apart */
     AF_SLOT_IN_A,
     AF_SLOT_IN_B,
@@ -182,6 +184,7 @@ typedef struct af_arch {
     const char *gguf;       /* general.architecture */
     bool pre_norm;          /* input norms (olmo2 has none) */
     bool post_norm;         /* norms on the outputs of attention and mlp */
+    bool norm_by_mixer;     /* both: after attention and its MLP, before what is not attention */
     bool norm_plus_one;     /* weights are stored as w, used as 1 + w */
     bool layer_norm;        /* LayerNorm instead of RMSNorm */
     bool norm_bias;         /* LayerNorms have biases */
@@ -389,6 +392,8 @@ typedef struct af_rope_set {
 
 enum { AF_ROPE_SETS = 2 };
 
+enum { AF_CONV_PIECES = 3 };
+
 typedef struct af_model_spec {
     const af_arch *arch;
     int64_t vocab, width, ffn, expert_ffn; /* V D F, and F of an expert */
@@ -397,6 +402,9 @@ typedef struct af_model_spec {
     int layers, heads, kv_heads, head_dim; /* of full attention; a layer may have its own */
     int experts, experts_used;
     bool experts_whole;  /* of the folder at hand: all experts are one tensor */
+    /* olmo_hybrid: the channels of q_conv1d, k_conv1d and v_conv1d in the folder at hand, which are
+     * one tensor here; all 0: it is one there, too */
+    int64_t conv_rows[AF_CONV_PIECES];
     int64_t labels;      /* of a model that classifies: its head is `score`; 0 = predicts tokens */
     int64_t padding_row; /* embeddings[this] gets no gradient; -1 = none */
     bool norm_topk, tied;
@@ -476,6 +484,8 @@ void af_disk_piece(const af_model_spec *s, int tensor, int p, char *name, size_t
 /* Piece p of the experts' tensor where experts lie one by one, whatever the folder has. */
 void af_disk_expert(const af_model_spec *s, int tensor, int p, char *name, size_t size,
                     int64_t dim[3], int *ndim, int64_t *from);
+/* True for the convolution of a delta net that is three tensors there, of conv_rows each. */
+bool af_disk_is_conv(const af_model_spec *s, int tensor);
 /* True for norms of heads that are tensors of their own. */
 bool af_disk_is_apart(const af_model_spec *s, int tensor);
 /* True for a tensor whose values lie in another order on disk (experts_turned); then value (row,

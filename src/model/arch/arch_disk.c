@@ -11,6 +11,11 @@ bool af_disk_is_apart(const af_model_spec *s, int tensor)
     return s->arch->qk_norm_apart && (slot == AF_SLOT_Q_NORM || slot == AF_SLOT_K_NORM);
 }
 
+bool af_disk_is_conv(const af_model_spec *s, int tensor)
+{
+    return s->tensor[tensor].slot == AF_SLOT_CONV && s->conv_rows[0] > 0;
+}
+
 bool af_disk_is_flat(const af_model_spec *s, int tensor)
 {
     return s->tensor[tensor].flat && s->tensor[tensor].slot == AF_SLOT_EXPERTS_GATE_UP;
@@ -20,6 +25,8 @@ int af_disk_count(const af_model_spec *s, int tensor)
 {
     if (af_disk_is_apart(s, tensor))
         return (int)s->tensor[tensor].dim[0];
+    if (af_disk_is_conv(s, tensor))
+        return AF_CONV_PIECES;
     if (af_disk_is_flat(s, tensor))
         return 2;
     if (s->experts_whole)
@@ -50,6 +57,17 @@ void af_disk_piece(const af_model_spec *s, int tensor, int p, char *name, size_t
         dim[1] = s->width;
         dim[2] = 1;
         *from = p * dim[0] * dim[1];
+        return;
+    }
+    if (af_disk_is_conv(s, tensor)) { /* "conv1d.weight" is of all */
+        const char *last = t->name + strlen(t->name) - strlen("conv1d.weight");
+        snprintf(name, size, "%.*s%c_%s", (int)(last - t->name), t->name, "qkv"[p], last);
+        *ndim = 3;
+        dim[0] = s->conv_rows[p];
+        dim[1] = 1;
+        dim[2] = t->dim[2];
+        for (int i = 0; i < p; i++)
+            *from += s->conv_rows[i] * t->dim[2];
         return;
     }
     if (af_disk_is_apart(s, tensor)) { /* "q_layernorm.norms.weight" is of all */
@@ -190,6 +208,9 @@ int af_disk_find(const af_model_spec *s, const char *name, int64_t *from)
     const int *of = s->layer[layer].tensor;
     const char *number = strstr(rest, ".experts.");
     const int e = number ? (int)strtol(number + strlen(".experts."), NULL, 10) : 0;
+    for (int p = 0; p < AF_CONV_PIECES; p++)
+        if (is_piece(s, of[AF_SLOT_CONV], p, name, from))
+            return of[AF_SLOT_CONV];
     if (is_piece(s, of[AF_SLOT_ROUTER], 0, name, from))
         return of[AF_SLOT_ROUTER];
     for (int p = 2 * e; p < 2 * e + 2 && e < s->experts; p++)

@@ -231,16 +231,19 @@ static void list_layer(af_lister *l, int i)
 {
     const af_arch *a = l->s->arch;
     const af_layer_spec *ls = &l->s->layer[i];
-    if (a->pre_norm)
+    const bool attention = ls->mixer == AF_MIXER_ATTENTION;
+    const bool before = a->pre_norm && !(a->norm_by_mixer && attention),
+               after = a->post_norm && !(a->norm_by_mixer && !attention);
+    if (before)
         af_list_norm(l, AF_SLOT_ATTN_NORM, AF_SLOT_ATTN_NORM_BIAS, i);
     mixers[ls->mixer](l, i);
-    if (a->post_norm)
+    if (after)
         af_list_norm(l, AF_SLOT_POST_ATTN_NORM, -1, i);
     const bool both = ls->mixer != AF_MIXER_NONE && ls->mlp != AF_MLP_NONE;
-    if (a->pre_norm && both && (!l->s->parallel || l->s->parallel_norms))
+    if (before && both && (!l->s->parallel || l->s->parallel_norms))
         af_list_norm(l, AF_SLOT_MLP_NORM, AF_SLOT_MLP_NORM_BIAS, i);
     mlps[ls->mlp](l, i);
-    if (a->post_norm)
+    if (after)
         af_list_norm(l, AF_SLOT_POST_MLP_NORM, -1, i);
     af_list_layer_input(l, i);
     af_list_altup(l, i);

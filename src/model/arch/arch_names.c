@@ -49,6 +49,8 @@ static const struct {
     [AF_SLOT_KV_A_NORM] = {"self_attn.kv_a_layernorm.weight", "attn_kv_a_norm.weight"},
     [AF_SLOT_KV_B] = {"self_attn.kv_b_proj.weight", "attn_kv_b.weight"},
     [AF_SLOT_IN] = {"linear_attn.in_proj_qkv.weight", "attn_qkv.weight"},
+    [AF_SLOT_IN_K] = {"linear_attn.k_proj.weight", NULL},
+    [AF_SLOT_IN_V] = {"linear_attn.v_proj.weight", NULL},
     [AF_SLOT_IN_Z] = {"linear_attn.in_proj_z.weight", "attn_gate.weight"},
     [AF_SLOT_IN_A] = {"linear_attn.in_proj_a.weight", "ssm_alpha.weight"},
     [AF_SLOT_IN_B] = {"linear_attn.in_proj_b.weight", "ssm_beta.weight"},

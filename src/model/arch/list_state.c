@@ -18,7 +18,11 @@ void af_list_delta_net(af_lister *l, int i)
         af_list_linear(l, i, AF_GROUP_IN, AF_SLOT_IN, 2 * keys + 2 * values, D, -1);
         af_list_linear(l, i, AF_GROUP_IN_GATES, AF_SLOT_IN_B, 2 * k->heads, D, -1);
     } else {
-        af_list_linear(l, i, AF_GROUP_IN, AF_SLOT_IN, 2 * keys + values, D, -1);
+        af_list_linear(l, i, AF_GROUP_IN, AF_SLOT_IN, k->apart ? keys : 2 * keys + values, D, -1);
+        if (k->apart) {
+            af_list_linear(l, i, AF_GROUP_IN, AF_SLOT_IN_K, keys, D, -1);
+            af_list_linear(l, i, AF_GROUP_IN, AF_SLOT_IN_V, values, D, -1);
+        }
         af_list_linear(l, i, AF_GROUP_IN_Z, AF_SLOT_IN_Z, values, D, -1);
         af_list_linear(l, i, AF_GROUP_IN_GATES, AF_SLOT_IN_B, k->heads, D, -1);
         af_list_linear(l, i, AF_GROUP_IN_GATES, AF_SLOT_IN_A, k->heads, D, -1);

@@ -15,6 +15,22 @@ static af_status fill_delta(af_model_spec *s, const af_hf_config *c, af_error *e
     fill_mixer(s, c, AF_MIXER_DELTA_NET);
     return AF_OK;
 }
+/* Tensors of the folders that were published: three convolutions, and names of norms that tell
+ * layers apart. */
+static af_status fill_olmo_hybrid(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    const af_state_keys *k = &s->state;
+    bool other = false;
+    fill_mixer(s, c, AF_MIXER_DELTA_NET);
+    for (int i = 0; i < s->layers; i++)
+        other |= c->layer_types[i] != AF_LAYER_FULL && c->layer_types[i] != AF_LAYER_LINEAR;
+    if (other)
+        return af_fail(err, AF_EFORMAT,
+                       "layer_types of olmo_hybrid are linear_attention or full_attention");
+    s->conv_rows[0] = s->conv_rows[1] = k->key_heads * k->key_dim;
+    s->conv_rows[2] = k->heads * k->head_dim;
+    return AF_OK;
+}
 static af_status fill_conv(af_model_spec *s, const af_hf_config *c, af_error *err)
 {
     (void)err;
@@ -32,6 +48,18 @@ static const af_slot_name next_names[] = {
     {AF_SLOT_IN, "linear_attn.in_proj_qkvz.weight", "ssm_in.weight"},
     {AF_SLOT_IN_B, "linear_attn.in_proj_ba.weight", "ssm_ba.weight"},
     {AF_SLOT_MLP_NORM, NULL, "post_attention_norm.weight"},
+    {0},
+};
+
+static const af_slot_name olmo_hybrid_names[] = {
+    {AF_SLOT_ATTN_NORM, "attention_layer_norm.weight", NULL},
+    {AF_SLOT_MLP_NORM, "feedforward_layer_norm.weight", NULL},
+    {AF_SLOT_IN, "linear_attn.q_proj.weight", NULL},
+    {AF_SLOT_IN_Z, "linear_attn.g_proj.weight", NULL},
+    {AF_SLOT_IN_A, "linear_attn.a_proj.weight", NULL},
+    {AF_SLOT_IN_B, "linear_attn.b_proj.weight", NULL},
+    {AF_SLOT_STATE_NORM, "linear_attn.o_norm.weight", NULL},
+    {AF_SLOT_OUT, "linear_attn.o_proj.weight", NULL},
     {0},
 };
 
@@ -128,6 +156,15 @@ const af_arch af_rows_state[] = {
      .moe = true,
      .names = next_names,
      .fill = fill_delta},
+    {.model_type = "olmo_hybrid",
+     .pre_norm = true,
+     .post_norm = true,
+     .norm_by_mixer = true,
+     .bias = AF_BIAS_CONFIG,
+     .qk_norm = true,
+     .qk_norm_row = true,
+     .names = olmo_hybrid_names,
+     .fill = fill_olmo_hybrid},
     {.model_type = "lfm2",
      .gguf = "lfm2",
      .pre_norm = true,

@@ -97,8 +97,12 @@ static af_tensor *record_delta(const af_forward *f, int layer, af_tensor *h)
                                                 .a = columns(f, gates, k->heads, k->heads)};
     af_tensor *decay = af_softplus(g, d.a, af_layer_leaf(f, layer, AF_SLOT_DT_BIAS),
                                    af_layer_leaf(f, layer, AF_SLOT_A_LOG));
-    af_tensor *y = scan(f, layer, convolve(f, layer, d.qkv, true), decay, af_sigmoid(g, d.b), true);
-    y = af_gated_norm(g, y, d.z, af_layer_leaf(f, layer, AF_SLOT_STATE_NORM), f->s->eps, false);
+    af_tensor *beta = af_sigmoid(g, d.b);
+    if (k->twice_beta)
+        beta = af_scale(g, beta, 2);
+    af_tensor *y = scan(f, layer, convolve(f, layer, d.qkv, true), decay, beta, true);
+    y = af_gated_norm(g, y, d.z, af_layer_leaf(f, layer, AF_SLOT_STATE_NORM),
+                      k->norm_eps > 0 ? k->norm_eps : f->s->eps, false);
     return af_project(f, layer, AF_GROUP_OUT, y);
 }
 

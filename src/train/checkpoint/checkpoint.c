@@ -232,7 +232,7 @@ static af_status split_last(tensor_copies *c, const af_model_spec *s, int tensor
         *e = (tensor_copy){.dtype = whole.dtype, .borrowed = whole.borrowed || p > 0};
         af_disk_piece(s, tensor, p, e->name, sizeof e->name, e->dim, &e->ndim, &from);
         const uint64_t size = (uint64_t)af_dtype_get(whole.dtype)->bytes;
-        e->bytes = n == 1 ? whole.bytes : (uint64_t)(e->dim[0] * e->dim[1]) * size;
+        e->bytes = n == 1 ? whole.bytes : (uint64_t)(e->dim[0] * e->dim[1] * e->dim[2]) * size;
         e->data = (uint8_t *)whole.data + (uint64_t)from * size;
     }
     return AF_OK;

@@ -46,6 +46,51 @@ static void read_delta(af_config_source *s, af_hf_config *c)
         c->tie_word_embeddings = json_is_true(json_object_get(c->raw, "tie_word_embeddings"));
 }
 
+/* olmo_hybrid: rope_theta that is there and null means no rotation. */
+static bool null_theta(const af_config_source *s)
+{
+    const json_t *v5 = af_config_value(s, "rope_parameters"),
+                 *theta = json_object_get(v5, "rope_theta");
+    if (theta)
+        return json_is_null(theta);
+    return af_config_given(s, "rope_theta") && !af_config_value(s, "rope_theta");
+}
+
+static void read_olmo_hybrid(af_config_source *s, af_hf_config *c)
+{
+    af_state_keys *k = &c->state;
+    const int64_t heads = AF_MIN(AF_MAX(c->num_attention_heads, 1), AF_CONFIG_HEADS_MAX);
+    const uint64_t n = (uint64_t)AF_MIN(AF_MAX(c->num_hidden_layers, 1), AF_CONFIG_LAYERS_MAX);
+    k->apart = true;
+    k->norm_eps = 1e-5; /* whatever rms_norm_eps is */
+    k->twice_beta = af_config_bool(s, "linear_allow_neg_eigval", true);
+    k->conv_kernel = af_config_size(s, "linear_conv_kernel_dim", 4, 1, AF_STATE_KERNEL_MAX);
+    k->key_heads = af_config_size(s, "linear_num_key_heads", heads, 1, AF_CONFIG_HEADS_MAX);
+    k->heads = af_config_size(s, "linear_num_value_heads", heads, 1, AF_CONFIG_HEADS_MAX);
+    heads_divide(s, "linear_num_value_heads", "linear_num_key_heads", k);
+    const int64_t keys = s->st == AF_OK ? 3 * af_config_width(c) / (4 * k->key_heads) : 1;
+    k->key_dim = af_config_size(s, "linear_key_head_dim", keys, 1, AF_STATE_DIM_MAX);
+    k->head_dim = af_config_size(s, "linear_value_head_dim", 2 * k->key_dim, 1, AF_STATE_DIM_MAX);
+    if (s->st == AF_OK && (k->key_dim < 1 || AF_MAX(k->key_dim, k->head_dim) > AF_STATE_DIM_MAX))
+        af_config_wrong(s, "linear_key_head_dim", "there, and its default is out of range");
+    const char *act = af_config_str(s, &c->arena, "hidden_act", "silu");
+    if (s->st == AF_OK && strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
+        s->st = af_fail(s->err, AF_EUNSUPPORTED,
+                        "%s: hidden_act is '%.64s': olmo_hybrid is supported with silu alone",
+                        s->name, act);
+    af_layer_type *types = c->layer_types ? NULL : af_config_take_types(s, c);
+    for (int64_t i = 0; types && i < c->num_hidden_layers; i++)
+        types[i] = i % 4 == 3 || (c->num_hidden_layers < 4 && i == c->num_hidden_layers - 1)
+                       ? AF_LAYER_FULL
+                       : AF_LAYER_LINEAR;
+    if (types)
+        c->layer_types = types;
+    bool *none = null_theta(s) ? af_arena_take(&c->arena, n) : NULL;
+    if (none)
+        memset(none, 1, n);
+    c->no_rope = none;
+}
+
 static void read_experts(af_config_source *s, af_hf_config *c, int64_t experts, int64_t used)
 {
     c->num_experts = af_config_int(s, "num_experts", experts);
@@ -264,6 +309,16 @@ const af_family af_families_state[] = {
      .sliding = AF_SLIDING_LISTED,
      .state_layers = true,
      .keys = read_qwen3_next},
+    {.model_type = "olmo_hybrid",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .heads = 30,
+     .vocab = 100352,
+     .pad = 100278,
+     .sliding = AF_SLIDING_LISTED,
+     .state_layers = true,
+     .keys = read_olmo_hybrid},
     {.model_type = "lfm2",
      .gguf = "lfm2",
      .act = "silu",
