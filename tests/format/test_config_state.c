@@ -39,6 +39,19 @@ static void test_defaults(void **state)
     assert_int_equal(c.layer_types[2], AF_LAYER_LINEAR);
     assert_int_equal(c.num_experts_per_tok, 10);
     af_hf_config_clear(&c);
+    parse(&c, CONFIG("olmo_hybrid", FFN ",\"rope_parameters\":{\"rope_theta\":null}"));
+    assert_int_equal(c.state.key_heads, 4); /* as attention has */
+    assert_int_equal(c.state.heads, 4);
+    assert_int_equal(c.state.key_dim, 12); /* 3/4 of 64 / 4 */
+    assert_int_equal(c.state.head_dim, 24);
+    assert_true(c.state.twice_beta && c.state.norm_eps == 1e-5);
+    assert_true(c.no_rope && c.no_rope[3]);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(c.layer_types[i], i == 3 ? AF_LAYER_FULL : AF_LAYER_LINEAR);
+    af_hf_config_clear(&c);
+    parse(&c, CONFIG("olmo_hybrid", FFN ",\"rope_parameters\":null"));
+    assert_true(!c.no_rope && c.rope.theta == 1e4); /* as transformers has it */
+    af_hf_config_clear(&c);
     parse(&c, CONFIG("granitemoehybrid", FFN ",\"mamba_n_heads\":8,\"num_local_experts\":0,"
                                              "\"shared_intermediate_size\":40"));
     assert_int_equal(c.state.head_dim, 16); /* 2 * 64 / 8 */

@@ -152,6 +152,18 @@ static void test_keys_of_one_family(void **state)
         {"nemotron", "\"norm_eps\": 1e99", "rms_norm_eps"},
         {"exaone4", "\"sliding_window_pattern\": -2", "sliding_window_pattern"},
         {"olmo3", "\"layer_types\": [\"conv\", \"full_attention\"]", "layer_types"},
+        {"olmo_hybrid", "\"linear_num_key_heads\": 3", "not a multiple of linear_num_key_heads 3"},
+        {"olmo_hybrid", "\"linear_num_value_heads\": 0", "linear_num_value_heads"},
+        {"olmo_hybrid", "\"linear_key_head_dim\": -6", "linear_key_head_dim"},
+        {"olmo_hybrid", "\"linear_key_head_dim\": 4000", "linear_value_head_dim"},
+        {"olmo_hybrid", "\"linear_num_key_heads\": 16, \"linear_num_value_heads\": 16",
+         "linear_key_head_dim"},
+        {"olmo_hybrid", "\"linear_value_head_dim\": 1e30", "linear_value_head_dim"},
+        {"olmo_hybrid", "\"linear_conv_kernel_dim\": 65", "linear_conv_kernel_dim"},
+        {"olmo_hybrid", "\"linear_allow_neg_eigval\": 2", "linear_allow_neg_eigval"},
+        {"olmo_hybrid", "\"hidden_act\": \"gelu\"", "silu alone"},
+        {"olmo_hybrid", "\"layer_types\": [\"conv\", \"full_attention\"]", "layer_types"},
+        {"olmo_hybrid", "\"rope_parameters\": {\"rope_theta\": \"x\"}", "rope_theta"},
         {"llama", "\"hidden_act\": \"xielu\"", "hidden_act"},
     };
     for (size_t i = 0; i < AF_LEN(cases); i++) {

@@ -441,6 +441,11 @@ def grads_of(after, name, p, lr):
     w = p.detach().numpy()
     if name not in after and any(k.startswith("backbone.") for k in after):  # nemotron_h, in its files
         name = name.replace("model.", "backbone.", 1)
+    if "linear_attn.conv1d" in name and name not in after:  # olmo_hybrid, in its files
+        parts = [after[name.replace("conv1d", c + "_conv1d")] for c in "qkv"]
+        return (w - np.concatenate(parts, 0)) / lr
+    if name not in after:
+        name = name.replace("input_layernorm", "attention_layer_norm").replace("post_attention_layernorm", "feedforward_layer_norm")
     if name in after and after[name].dtype == np.float32:
         return (w - after[name]) / lr
     if any("experts." + k in name for k in ("gate_up_proj", "up_proj", "down_proj")) and w.ndim == 3:

@@ -72,7 +72,10 @@ static void read_olmo_hybrid(af_config_source *s, af_hf_config *c)
     k->key_dim = af_config_size(s, "linear_key_head_dim", keys, 1, AF_STATE_DIM_MAX);
     k->head_dim = af_config_size(s, "linear_value_head_dim", 2 * k->key_dim, 1, AF_STATE_DIM_MAX);
     if (s->st == AF_OK && (k->key_dim < 1 || AF_MAX(k->key_dim, k->head_dim) > AF_STATE_DIM_MAX))
-        af_config_wrong(s, "linear_key_head_dim", "there, and its default is out of range");
+        s->st = af_fail(s->err, AF_EFORMAT,
+                        "%s: linear_key_head_dim is %" PRId64 " and linear_value_head_dim %" PRId64
+                        ": they must be 1 to %d",
+                        s->name, k->key_dim, k->head_dim, AF_STATE_DIM_MAX);
     const char *act = af_config_str(s, &c->arena, "hidden_act", "silu");
     if (s->st == AF_OK && strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
         s->st = af_fail(s->err, AF_EUNSUPPORTED,
