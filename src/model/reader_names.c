@@ -99,27 +99,58 @@ void af_reader_find_experts(af_model_reader *in)
     }
 }
 
-/* The first of these names of a tensor that the folder has, instead of the spec's own. */
+static const af_stored *find_own(const af_model_reader *in, const char *own)
+{
+    char disk[NAME_MAX_BYTES];
+    af_model_reader_disk_name(in, own, disk, sizeof disk);
+    return af_weights_find(in->weights, disk);
+}
+
+/* Calls a tensor by its other name where the folder has that one alone. */
 static af_status find_name(af_model_reader *in, int tensor, const char *other, af_error *err)
 {
     af_model_spec *s = &in->spec;
-    af_tensor_spec *t = &s->tensor[tensor];
-    char layers[64], own[NAME_MAX_BYTES], disk[NAME_MAX_BYTES];
-    af_model_reader_disk_name(in, t->name, disk, sizeof disk);
-    if (af_weights_find(in->weights, disk))
+    char layers[64], own[NAME_MAX_BYTES];
+    if (tensor < 0 || find_own(in, s->tensor[tensor].name))
         return AF_OK;
     af_spec_layers_prefix(s, layers, sizeof layers);
-    snprintf(own, sizeof own, "%s%d.%s", layers, t->layer, other);
-    af_model_reader_disk_name(in, own, disk, sizeof disk);
-    if (!af_weights_find(in->weights, disk))
+    snprintf(own, sizeof own, "%s%d.%s", layers, s->tensor[tensor].layer, other);
+    if (!find_own(in, own))
         return AF_OK; /* reported as missing later */
-    t->name = af_arena_strdup(&s->arena, own);
-    return t->name ? AF_OK : af_fail_nomem(err, "the name of a tensor", strlen(own));
+    const char *name = af_arena_strdup(&s->arena, own);
+    if (!name)
+        return af_fail_nomem(err, "the name of a tensor", strlen(own));
+    s->tensor[tensor].name = name;
+    return AF_OK;
+}
+
+/* How many channels each of the three convolutions has there, if together they are all. */
+static void find_conv_rows(af_model_reader *in, int tensor)
+{
+    af_model_spec *s = &in->spec;
+    int64_t rows[AF_CONV_PIECES] = {0}, left = s->tensor[tensor].dim[0];
+    if (find_own(in, s->tensor[tensor].name)) {
+        memset(s->conv_rows, 0, sizeof s->conv_rows);
+        return;
+    }
+    for (int p = 0; p < AF_CONV_PIECES; p++) {
+        char own[NAME_MAX_BYTES];
+        int64_t dim[3], from;
+        int ndim;
+        af_disk_piece(s, tensor, p, own, sizeof own, dim, &ndim, &from);
+        const af_stored *w = find_own(in, own);
+        if (!w || w->ndim != 3 || w->dim[0] < 1 || w->dim[0] > left)
+            return; /* reported later */
+        rows[p] = w->dim[0];
+        left -= rows[p];
+    }
+    if (left == 0)
+        memcpy(s->conv_rows, rows, sizeof rows);
 }
 
 /* Published folders have convolutions of q, k and v. transformers 5.23 joins them, and cuts them
- * into thirds when it writes, whatever their sizes; it also renames norms of one kind of layers to
- * what those of the other kind were called. */
+ * into thirds when it writes, whatever their sizes; it also writes a norm of attention layers under
+ * the name that the norm in its place has in the other layers. */
 af_status af_reader_find_conv(af_model_reader *in, af_error *err)
 {
     static const struct {
@@ -131,25 +162,15 @@ af_status af_reader_find_conv(af_model_reader *in, af_error *err)
     af_model_spec *s = &in->spec;
     af_status st = AF_OK;
     bool found = false;
-    for (int i = 0; i < s->layers && s->conv_rows[0] > 0; i++) {
-        for (size_t k = 0; k < AF_LEN(norms); k++)
-            if (s->layer[i].tensor[norms[k].slot] >= 0)
-                AF_TRY(find_name(in, s->layer[i].tensor[norms[k].slot], norms[k].other, err));
+    if (s->conv_rows[0] == 0)
+        return AF_OK;
+    for (int i = 0; i < s->layers; i++) {
         const int conv = s->layer[i].tensor[AF_SLOT_CONV];
-        int64_t rows[AF_CONV_PIECES] = {0}, sum = 0;
-        for (int p = 0; p < AF_CONV_PIECES && conv >= 0 && !found; p++) {
-            char own[NAME_MAX_BYTES], disk[NAME_MAX_BYTES];
-            int64_t dim[3], from;
-            int ndim;
-            af_disk_piece(s, conv, p, own, sizeof own, dim, &ndim, &from);
-            af_model_reader_disk_name(in, own, disk, sizeof disk);
-            const af_stored *w = af_weights_find(in->weights, disk);
-            rows[p] = w && w->ndim == 3 ? w->dim[0] : 0;
-            sum = rows[p] < 1 || rows[p] > s->tensor[conv].dim[0] ? -1 : sum < 0 ? -1 : sum + rows[p];
-        }
+        for (size_t k = 0; k < AF_LEN(norms); k++)
+            AF_TRY(find_name(in, s->layer[i].tensor[norms[k].slot], norms[k].other, err));
+        if (conv >= 0 && !found)
+            find_conv_rows(in, conv);
         found |= conv >= 0;
-        if (sum > 0 && sum == s->tensor[conv].dim[0])
-            memcpy(s->conv_rows, rows, sizeof rows);
     }
 done:
     return st;
