@@ -12,9 +12,9 @@ struct af_tensor_layout {
     int64_t rows, cols; /* of the spec's tensor; a vector is one row (rows of 1 when permuted) */
     const af_stored **part; /* [parts], equal rows and type each; none when packed */
     int parts;
-    int64_t part_rows; /* rows of the spec's tensor that come from one part */
+    int64_t part_rows;     /* rows of the spec's tensor that come from one part */
     const int64_t *uneven; /* [parts] the same where they differ; NULL = part_rows each */
-    bool row_halves;   /* GGUF biases of experts: part 0 has the gates of a row, part 1 the ups */
+    bool row_halves; /* GGUF biases of experts: part 0 has the gates of a row, part 1 the ups */
     /* GGUF kv_b_proj: part 0 has the keys of each head transposed, part 1 the values */
     const af_latent_keys *kv_split;
     float add;         /* added to every value (gemma norms: -1) */

@@ -49,6 +49,12 @@ static void test_defaults(void **state)
     for (int i = 0; i < 5; i++)
         assert_int_equal(c.layer_types[i], i == 3 ? AF_LAYER_FULL : AF_LAYER_LINEAR);
     af_hf_config_clear(&c);
+    parse(&c, CONFIG("olmo_hybrid", FFN ",\"rope_parameters\":{\"rope_type\":null}"));
+    assert_non_null(c.no_rope);
+    af_hf_config_clear(&c);
+    parse(&c, CONFIG("olmo_hybrid", FFN ",\"rope_parameters\":null,\"rope_theta\":null"));
+    assert_non_null(c.no_rope);
+    af_hf_config_clear(&c);
     parse(&c, CONFIG("olmo_hybrid", FFN ",\"rope_parameters\":null"));
     assert_true(!c.no_rope && c.rope.theta == 1e4); /* as transformers has it */
     af_hf_config_clear(&c);

@@ -2,13 +2,12 @@
  * thirds with a norm under another name as transformers writes them, or in one tensor. All are
  * trained to the same bits, and what is written has the layout that was read. */
 #define _DEFAULT_SOURCE
-#include "train/golden_run.h"
+#include "model/family_case.h"
+
+#include "train/golden_run.h" /* its `dir` is a global */
 
 #include "afinar/convert.h"
 #include "afinar/model.h"
-#include "model/family_case.h"
-
-#include <sys/stat.h>
 
 enum { PUBLISHED, THIRDS, WHOLE, LAYOUTS, TOKENS = 12 };
 

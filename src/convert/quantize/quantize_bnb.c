@@ -429,9 +429,9 @@ static af_status check_piece(const af_model_reader *in, const char *name, const 
     return AF_OK;
 }
 
-/* Tensors as config.json says, where it is of a family we know. Experts have several spellings, vectors of
- * olmo_hybrid too, and
- * a folder of a larger model has its own names: those are left to whoever reads the result. */
+/* Tensors as config.json says, where it is of a family we know. Experts have several spellings,
+ * vectors of olmo_hybrid too, and a folder of a larger model has its own names: those are left to
+ * whoever reads the result. */
 static af_status check_shapes(const af_model_reader *in, af_error *err)
 {
     af_status st = AF_OK;

@@ -401,7 +401,7 @@ typedef struct af_model_spec {
     int64_t expert_width;                  /* what goes into an expert: D, or less */
     int layers, heads, kv_heads, head_dim; /* of full attention; a layer may have its own */
     int experts, experts_used;
-    bool experts_whole;  /* of the folder at hand: all experts are one tensor */
+    bool experts_whole; /* of the folder at hand: all experts are one tensor */
     /* olmo_hybrid: the channels of q_conv1d, k_conv1d and v_conv1d in the folder at hand, which are
      * one tensor here; all 0: it is one there, too */
     int64_t conv_rows[AF_CONV_PIECES];

@@ -80,10 +80,11 @@ static af_status matches(bool *out, const row_pattern *p, const af_model_spec *s
         hits += hit;
     }
     if (st == AF_OK && hits > 0 && hits < pieces)
-        return af_fail(err, AF_EUNSUPPORTED,
-                       "%s: unfrozen_parameters '%.200s' is not supported: it matches %d of the %d "
-                       "experts of layer %d, which are trained together or not at all",
-                       at, p->regex.data, hits, pieces, s->tensor[tensor].layer);
+        return af_fail(
+            err, AF_EUNSUPPORTED,
+            "%s: unfrozen_parameters '%.200s' is not supported: it matches %d of the %d "
+            "experts or convolutions of layer %d, which are trained together or not at all",
+            at, p->regex.data, hits, pieces, s->tensor[tensor].layer);
     *out |= hits > 0;
     return st == AF_OK ? AF_OK : af_fail_prefix(st, err, "%s: unfrozen_parameters", at);
 }

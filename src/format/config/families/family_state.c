@@ -1,6 +1,8 @@
 /* family_state.c - families with state layers. */
 #include "format/config/families/families.h"
 
+#include "base/log.h"
+
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -46,13 +48,21 @@ static void read_delta(af_config_source *s, af_hf_config *c)
         c->tie_word_embeddings = json_is_true(json_object_get(c->raw, "tie_word_embeddings"));
 }
 
-/* olmo_hybrid: rope_theta that is there and null means no rotation. */
-static bool null_theta(const af_config_source *s)
+/* olmo_hybrid: a null rope_theta, or a null rope_type, means no rotation. A null rope_parameters
+ * does not: transformers puts its default there. */
+static bool has_no_rope(const af_config_source *s)
 {
     const json_t *v5 = af_config_value(s, "rope_parameters"),
                  *theta = json_object_get(v5, "rope_theta");
+    if (json_is_null(theta) || json_is_null(json_object_get(v5, "rope_type")))
+        return true;
     if (theta)
-        return json_is_null(theta);
+        return false;
+    if (af_config_given(s, "rope_parameters") && !v5 && !af_config_given(s, "rope_theta"))
+        af_log_write(AF_LOG_WARN,
+                     "%s: rope_parameters is null, which transformers takes for rope_theta 10000; "
+                     "write \"rope_theta\": null for a model without rotation",
+                     s->name);
     return af_config_given(s, "rope_theta") && !af_config_value(s, "rope_theta");
 }
 
@@ -88,7 +98,7 @@ static void read_olmo_hybrid(af_config_source *s, af_hf_config *c)
                        : AF_LAYER_LINEAR;
     if (types)
         c->layer_types = types;
-    bool *none = null_theta(s) ? af_arena_take(&c->arena, n) : NULL;
+    bool *none = has_no_rope(s) ? af_arena_take(&c->arena, n) : NULL;
     if (none)
         memset(none, 1, n);
     c->no_rope = none;
