@@ -72,6 +72,8 @@ static af_tensor *build_scan(fastcheck *c)
     af_tensor *decay = af_softplus(c->g, fc_rows(c, 4), fc_param(c, "dt", 0, 4), a_log);
     af_tensor *beta = delta ? af_sigmoid(c->g, fc_rows(c, 4))
                             : af_softplus(c->g, fc_rows(c, 4), fc_param(c, "dt", 0, 4), NULL);
+    if (c->variant == 3) /* olmo_hybrid: up to 2 */
+        beta = af_scale(c->g, beta, 2);
     return af_scan(c->g, x, decay, beta, delta ? NULL : fc_param(c, "skip", 0, 4), bounds(c), &o);
 }
 

@@ -263,8 +263,8 @@ static void scan_case(int delta)
     vec slow = numbers(STATE_N * SCAN_H, 0.04), bs = numbers(STATE_N * SCAN_H, 0.4);
     for (double &v : slow)
         v -= 0.05;
-    for (double &v : bs)
-        v += 0.5;
+    for (double &v : bs) /* of delta nets up to 2: olmo_hybrid */
+        v = (v + 0.5) * (delta ? 2 : 1);
     floats decay(slow), beta(bs), skip(numbers(SCAN_H, 1)), states(slots * SCAN_H * KV),
         dstates(slots * SCAN_H * KV), score(slots * SCAN_H * 4096), inverse(slots * SCAN_H * 4096),
         cross(slots * SCAN_H * 4096), dmat(STATE_N * wide), dr(STATE_N * wide),
