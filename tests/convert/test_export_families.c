@@ -192,8 +192,9 @@ static void test_changed_families(void **state)
     scratch_free(&d);
 }
 
-/* llama.cpp turns neighbours: rows of the halves that turn take turns, the others stay. */
-static void test_rows_that_turn(void **state)
+/* llama.cpp rotates neighbours: rows of the two halves are interleaved in its files, those that are
+ * not rotated stay. */
+static void test_rotated_rows_are_interleaved(void **state)
 {
     (void)state;
     static const int64_t file[] = {0, 2, 1, 3, 4, 5, 6, 7};
@@ -382,7 +383,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_families),
                                        cmocka_unit_test(test_changed_families),
-                                       cmocka_unit_test(test_rows_that_turn),
+                                       cmocka_unit_test(test_rotated_rows_are_interleaved),
                                        cmocka_unit_test(test_folded_multipliers),
                                        cmocka_unit_test(test_hostile_metadata),
                                        cmocka_unit_test(test_turned_matrices_are_not_packed)};

@@ -55,7 +55,7 @@ static void put_falcon_h1(json_t *o, const af_hf_config *c)
                    {"embedding_multiplier", c->embedding_multiplier}};
     json_t *parts = json_array();
     put_heads(o, c);
-    put_int(o, "mamba_expand", 2); /* nobody reads it */
+    put_int(o, "mamba_expand", 2); /* not used: mamba_d_ssm is */
     put_int(o, "mamba_d_ssm", c->state.heads * c->state.head_dim);
     for (size_t i = 0; i < AF_LEN(numbers); i++)
         json_object_set_new(o, numbers[i].key, json_real(numbers[i].value));

@@ -239,8 +239,8 @@ done:
 
 /* ---- Mamba layers alone ---- */
 
-/* Sizes of attention and of an MLP are nobody's. llama.cpp has one epsilon for all norms of
- * falcon_mamba; that of its time steps is the one of the models. */
+/* There is no attention and no MLP: their sizes are not used. llama.cpp has one epsilon for all
+ * norms of falcon_mamba; that of its time steps is the one of the models. */
 static af_status get_bare_mamba(state_source *s)
 {
     af_status st = AF_OK;

@@ -10,7 +10,7 @@ struct grouped_shape {
     float softcap;
     std::vector<int> bounds, start;
     int rows; /* those after the last bound give 0 */
-    bool turned = false;
+    bool rotated = false;
 };
 
 /* Heads of x, each rotated by the row's position: rounded as the kernel does. */
@@ -47,10 +47,10 @@ template <class F> static void grouped_case(const grouped_shape &z, F kernel)
     for (int s = 0; s < S; s++)
         for (int n = bounds[s]; n < bounds[s + 1]; n++)
             positions[n] = start[s] + n - bounds[s];
-    launch({(unsigned)z.K, (unsigned)N}, z.turned ? 256 : 128, kernel, o.p(), lse.p(), qkv.p(),
+    launch({(unsigned)z.K, (unsigned)N}, z.rotated ? 256 : 128, kernel, o.p(), lse.p(), qkv.p(),
            cache.p(), bounds.data(), start.data(), pages.data(), S, M, L, z.H, z.K, ldo, ldx, scale,
            z.softcap, z.window, positions.data(), freq.p(), 1.25f);
-    const vec q = z.turned
+    const vec q = z.rotated
                       ? rotated(qkv.values(), ldx, z.H + z.K, z.E, positions, freq.values(), 1.25)
                       : qkv.values();
     vec kv = before;
@@ -61,7 +61,7 @@ template <class F> static void grouped_case(const grouped_shape &z, F kernel)
                 kv[((size_t)pages[s * M + at / L] * L + at % L) * width + c] =
                     q[n * ldx + z.H * z.E + c];
         }
-    near_to("attention_grouped cache", cache, kv, 1, z.turned ? 4e-3 : 0);
+    near_to("attention_grouped cache", cache, kv, 1, z.rotated ? 4e-3 : 0);
     vec wo(N * ldo), wlse(N * z.H);
     for (int s = 0; s < S; s++)
         for (int n = z.bounds[s]; n < z.bounds[s + 1]; n++)
@@ -96,6 +96,7 @@ static void grouped_cases()
     grouped_case({4, 2, 128, 37, 2.5f, {0, 1, 3}, {130, 15}, 3}, few);
     grouped_case({24, 2, 64, 0, 0, {0, 1, 2}, {77, 3}, 2}, many);
     grouped_case({3, 3, 64, 20, 0, {0, 2}, {100}, 2}, many);
-    grouped_case({14, 2, 128, 0, 0, {0, 1, 1, 2}, {201, 7, 0}, 3, true}, turned::attention_turned);
+    grouped_case({14, 2, 128, 0, 0, {0, 1, 1, 2}, {201, 7, 0}, 3, true},
+                 rotating::attention_rotated);
 }
 #endif

@@ -174,12 +174,12 @@ namespace grouped_8
 #define AF_G              8
 #define AF_ROPE           1
 #define AF_WARPS          8
-#define attention_grouped attention_turned
-namespace turned
+#define attention_grouped attention_rotated
+namespace rotating
 {
 using namespace grouped_8;
 #include "ops/attention/attention_grouped.cu"
-} // namespace turned
+} // namespace rotating
 #undef AF_E
 #undef AF_G
 #undef AF_WARPS
