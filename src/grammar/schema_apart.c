@@ -199,9 +199,10 @@ static af_status strings_apart(af_schema *s, const af_flat *a, const af_flat *b,
 static af_status lists_apart(af_schema *s, af_schemas a, af_schemas b, int depth, bool *yes)
 {
     af_status st = AF_OK;
-    af_flats *x = af_calloc(2, sizeof *x), *y = x + 1;
+    af_flats *x = af_calloc(2, sizeof *x);
     if (!x)
         return af_fail_nomem(s->err, "a schema", sizeof *x);
+    af_flats *y = x + 1;
     AF_TRY(af_schema_flatten(s, a, x));
     AF_TRY(af_schema_flatten(s, b, y));
     *yes = true;

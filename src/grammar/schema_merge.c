@@ -476,9 +476,10 @@ static af_status merge_any(af_schema *s, af_flats *to, const json_t *node, const
         return AF_OK;
     if (!json_is_array(list) || !json_array_size(list))
         return wrong(s, name, "a list of schemas");
-    af_flats *sum = af_calloc(2, sizeof *sum), *part = sum + 1;
+    af_flats *sum = af_calloc(2, sizeof *sum);
     if (!sum)
         return af_fail_nomem(s->err, "a schema", sizeof *sum);
+    af_flats *part = sum + 1;
     for (size_t i = 0; i < json_array_size(list); i++) {
         const uint32_t before = sum->count;
         part->count = 0;

@@ -40,22 +40,22 @@ static af_gguf_parts by_key(const af_state_keys *k)
 
 af_gguf_parts af_gguf_parts_of(const af_model_spec *s, const af_tensor_spec *t)
 {
+    static const af_gguf_parts none = {0};
     switch (t->slot) {
     case AF_SLOT_EXPERTS_GATE_UP:
         return s->arch->gguf_fused_experts
-                   ? (af_gguf_parts){0}
+                   ? none
                    : halves(t, "ffn_gate_exps.weight", "ffn_up_exps.weight");
     case AF_SLOT_SHARED_GATE_UP:
         return s->arch->gguf_fused_experts
-                   ? (af_gguf_parts){0}
+                   ? none
                    : halves(t, "ffn_gate_shexp.weight", "ffn_up_shexp.weight");
     case AF_SLOT_GATE_UP:
-        return s->arch->gguf_cut_mlp ? halves(t, "ffn_gate.weight", "ffn_up.weight")
-                                     : (af_gguf_parts){0};
+        return s->arch->gguf_cut_mlp ? halves(t, "ffn_gate.weight", "ffn_up.weight") : none;
     case AF_SLOT_IN:
-        return s->state.by_key_head ? by_key(&s->state) : (af_gguf_parts){0};
+        return s->state.by_key_head ? by_key(&s->state) : none;
     default:
-        return (af_gguf_parts){0};
+        return none;
     }
 }
 

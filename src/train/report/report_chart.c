@@ -171,7 +171,9 @@ static bool next_step(const af_series *a, const af_series *b, int *ia, int *ib, 
     const bool has_a = *ia < a->count, has_b = b && *ib < b->count;
     if (!has_a && !has_b)
         return false;
-    *x = !has_b || (has_a && a->x[*ia] <= b->x[*ib]) ? a->x[*ia] : b->x[*ib];
+    *x = has_a ? a->x[*ia] : b->x[*ib];
+    if (has_b)
+        *x = AF_MIN(*x, b->x[*ib]);
     while (*ia < a->count && a->x[*ia] <= *x)
         (*ia)++;
     while (b && *ib < b->count && b->x[*ib] <= *x)

@@ -10,7 +10,7 @@ static const char *const parameters[OLD_NAMES] = {"gate_up_proj", "gate_up_proj"
 static const char *old_name(const af_arch *a, int i)
 {
     static const char *const usual[OLD_NAMES] = {"gate_proj", "up_proj", "down_proj", "gate"};
-    return i < ROUTER && a->experts ? a->expert_part[i] : usual[i];
+    return a->experts && i != ROUTER ? a->expert_part[i] : usual[i];
 }
 
 /* The path of a router, NULL without experts. */
