@@ -275,6 +275,8 @@ static void test_turned_matrices_are_not_packed(void **state)
     scratch_free(&d);
 }
 
+#define KV_HEADS "jamba.attention.head_count_kv" /* of each layer */
+
 /* Writes over the value of a number's key. What it was. */
 static uint32_t spoil(const char *file, const char *key, uint32_t bits)
 {
@@ -284,9 +286,10 @@ static uint32_t spoil(const char *file, const char *key, uint32_t bits)
     assert_non_null(f);
     const char *at = memmem(head, fread(head, 1, sizeof head, f), key, strlen(key));
     assert_non_null(at);
-    /* after its type; of an array: and after that of its items, their number, half of the first */
-    const long after = (long)(at - head) + (long)strlen(key) +
-                       (strcmp(key, AF_MUP_KEY) == 0 ? 5 : 1) * (long)sizeof bits;
+    /* after its type; of an array: and after that of its items and their number; of doubles: and
+     * half of the first */
+    const int words = strcmp(key, AF_MUP_KEY) == 0 ? 5 : strcmp(key, KV_HEADS) == 0 ? 4 : 1;
+    const long after = (long)(at - head) + (long)strlen(key) + words * (long)sizeof bits;
     uint32_t old;
     memcpy(&old, head + after, sizeof old);
     assert_int_equal(fseek(f, after, SEEK_SET), 0);
@@ -355,6 +358,7 @@ static void test_hostile_metadata(void **state)
         {"jamba", "jamba.ssm.inner_size", 0, "jamba.ssm.inner_size is 0"},
         {"jamba", "jamba.expert_count", many, "num_experts is"},
         {"jamba", "jamba.expert_used_count", 5, "num_experts_per_tok is 5"},
+        {"jamba", KV_HEADS, 2, "layers with attention are not every so many"},
     };
     scratch_dir d = scratch_new();
     char file[PATH];

@@ -206,12 +206,30 @@ done:
     return st;
 }
 
+/* Whether layers of a kind are every so many, from an offset below that: config.json has no other.
+ */
+static bool every_so_many(const bool *is, int64_t n)
+{
+    int64_t first = 0, next;
+    while (first < n && !is[first])
+        first++;
+    next = first + 1;
+    while (next < n && !is[next])
+        next++;
+    const int64_t period = next < n ? next - first : n;
+    for (int64_t i = next; i < n; i++)
+        if (is[i] != ((i - first) % period == 0))
+            return false;
+    return first == n || first < period;
+}
+
 /* Layers without a router have no experts. */
 static af_status get_jamba(state_source *s)
 {
     af_status st = AF_OK;
     af_hf_config *c = s->c;
     const int64_t n = c->num_hidden_layers;
+    bool attends[AF_CONFIG_LAYERS_MAX], routes[AF_CONFIG_LAYERS_MAX];
     int64_t *dense = af_arena_take(&c->arena, (uint64_t)n * sizeof *dense);
     if (!dense)
         return af_fail_nomem(s->err, "dense layers", (uint64_t)n * sizeof *dense);
@@ -229,10 +247,16 @@ static af_status get_jamba(state_source *s)
     for (int64_t i = 0; i < n; i++) {
         char name[64];
         snprintf(name, sizeof name, "blk.%" PRId64 ".ffn_gate_inp.weight", i);
-        if (c->num_experts == 1 || !af_gguf_find(s->g, name))
+        attends[i] = s->types[i] == AF_LAYER_FULL;
+        routes[i] = c->num_experts > 1 && af_gguf_find(s->g, name);
+        if (!routes[i])
             dense[c->mlp_only_count++] = i;
     }
     c->mlp_only_layers = dense;
+    if (!every_so_many(attends, n) || !every_so_many(routes, n))
+        return af_fail(s->err, AF_EUNSUPPORTED,
+                       "jamba: layers with %s are not every so many layers",
+                       every_so_many(attends, n) ? "experts" : "attention");
 done:
     return st;
 }
