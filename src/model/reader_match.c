@@ -418,27 +418,6 @@ done:
 
 /* ---- what is left over ---- */
 
-/* What a multimodal model has outside its text part, which is all that is read. */
-static bool is_other_modality(const char *name)
-{
-    static const char *const parts[] = {"vision_tower.", "vision_model.", "multi_modal_projector.",
-                                        "audio_tower.",  "visual.",       "embed_vision.",
-                                        "embed_audio."};
-    for (size_t i = 0; i < AF_LEN(parts); i++)
-        if (strncmp(name, parts[i], strlen(parts[i])) == 0 ||
-            (strncmp(name, "model.", 6) == 0 && strncmp(name + 6, parts[i], strlen(parts[i])) == 0))
-            return true;
-    return false;
-}
-
-bool af_model_reader_keeps(const af_model_reader *in, const char *name)
-{
-    const af_arch *arch = in->config.model_type ? af_arch_find(in->config.model_type) : NULL;
-    const bool more = (in->config.raw && json_object_get(in->config.raw, "text_config")) ||
-                      (arch && arch->multimodal);
-    return (more && is_other_modality(name)) || strncmp(name, "mtp.", 4) == 0;
-}
-
 /* Stored, not ours, and known to be harmless. */
 static bool may_be_unused(const af_model_reader *in, const char *name)
 {
@@ -569,6 +548,7 @@ af_status af_model_reader_match(af_model_reader *in, af_error *err)
         AF_TRY(af_weights_open(&in->weights, in->path, err));
     af_reader_find_prefix(in);
     AF_TRY(af_reader_match_head(in, err));
+    AF_TRY(af_reader_find_choice(in, err));
     af_reader_find_experts(in);
     AF_TRY(af_reader_find_conv(in, err));
     AF_TRY(match_all(in, err));

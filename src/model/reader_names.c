@@ -3,9 +3,11 @@
 #include "model/tensor_layout.h"
 
 #include "base/log.h"
+#include "base/word.h"
 #include "model/arch/arch_list.h"
 #include "tensor/codec.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 
 enum { NAME_MAX_BYTES = 512 };
@@ -106,6 +108,23 @@ static const af_stored *find_own(const af_model_reader *in, const char *own)
     return af_weights_find(in->weights, disk);
 }
 
+/* Folders of some families choose experts by their scores alone. */
+af_status af_reader_find_choice(af_model_reader *in, af_error *err)
+{
+    const af_model_spec *s = &in->spec;
+    if (!s->arch->choice_or_none)
+        return AF_OK;
+    for (int i = 0; i < s->layers; i++) {
+        const int t = s->layer[i].tensor[AF_SLOT_ROUTER_CHOICE];
+        if (t >= 0 && find_own(in, s->tensor[t].name))
+            return AF_OK;
+    }
+    const bool tied = s->tied;
+    in->config.router.choice_bias = false;
+    af_model_spec_clear(&in->spec);
+    return af_reader_make_spec(in, tied, err);
+}
+
 /* Calls a tensor by its other name where the folder has that one alone. */
 static af_status find_name(af_model_reader *in, int tensor, const char *other, af_error *err)
 {
@@ -174,6 +193,49 @@ af_status af_reader_find_conv(af_model_reader *in, af_error *err)
     }
 done:
     return st;
+}
+
+/* What a multimodal model has outside its text part, which is all that is read. */
+static bool is_other_modality(const char *name)
+{
+    static const char *const parts[] = {"vision_tower.", "vision_model.", "multi_modal_projector.",
+                                        "audio_tower.",  "visual.",       "embed_vision.",
+                                        "embed_audio."};
+    for (size_t i = 0; i < AF_LEN(parts); i++)
+        if (strncmp(name, parts[i], strlen(parts[i])) == 0 ||
+            (strncmp(name, "model.", 6) == 0 && strncmp(name + 6, parts[i], strlen(parts[i])) == 0))
+            return true;
+    return false;
+}
+
+/* Of the layers after the last, which predict further tokens. */
+static bool is_further_layer(const af_model_reader *in, const char *name)
+{
+    const json_t *more = json_object_get(in->config.raw, "num_nextn_predict_layers");
+    char own[NAME_MAX_BYTES];
+    af_model_reader_own_name(in, name, own, sizeof own);
+    const long i = strncmp(own, "model.layers.", 13) == 0 ? strtol(own + 13, NULL, 10) : -1;
+    return i >= in->spec.layers && i - in->spec.layers < json_integer_value(more);
+}
+
+/* A norm of mixtures in a layer that has none. */
+static bool is_unused_norm(const af_model_reader *in, const char *name)
+{
+    char own[NAME_MAX_BYTES];
+    if (!in->spec.arch->post_experts_norm ||
+        !af_ends_with(name, af_slot_hf_name(in->spec.arch, AF_SLOT_POST_MLP_NORM)))
+        return false;
+    af_model_reader_own_name(in, name, own, sizeof own);
+    return af_model_spec_tensor(&in->spec, own) < 0;
+}
+
+bool af_model_reader_keeps(const af_model_reader *in, const char *name)
+{
+    const af_arch *arch = in->config.model_type ? af_arch_find(in->config.model_type) : NULL;
+    const bool more = (in->config.raw && json_object_get(in->config.raw, "text_config")) ||
+                      (arch && arch->multimodal);
+    return (more && is_other_modality(name)) || strncmp(name, "mtp.", 4) == 0 ||
+           is_further_layer(in, name) || is_unused_norm(in, name);
 }
 
 bool af_reader_is_unread_kv(const af_model_spec *s, const char *name)

@@ -62,6 +62,8 @@ AF_CHECKED af_status af_reader_make_spec(af_model_reader *in, bool tied, af_erro
 AF_CHECKED af_status af_reader_match_head(af_model_reader *in, af_error *err);
 /* Sets experts_whole of the spec to what the folder has. */
 void af_reader_find_experts(af_model_reader *in);
+/* axk1: whether its routers have a bias for the choice. */
+AF_CHECKED af_status af_reader_find_choice(af_model_reader *in, af_error *err);
 /* olmo_hybrid: sets conv_rows of the spec and the names of its norms to what the folder has. */
 AF_CHECKED af_status af_reader_find_conv(af_model_reader *in, af_error *err);
 

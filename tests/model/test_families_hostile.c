@@ -164,6 +164,10 @@ static void test_keys_of_one_family(void **state)
         {"olmo_hybrid", "\"hidden_act\": \"gelu\"", "silu alone"},
         {"olmo_hybrid", "\"layer_types\": [\"conv\", \"full_attention\"]", "layer_types"},
         {"olmo_hybrid", "\"rope_parameters\": {\"rope_theta\": \"x\"}", "rope_theta"},
+        {"axk1", "\"q_lora_rank\": null", "q_lora_rank"},
+        {"axk1", "\"moe_layer_freq\": 2", "moe_layer_freq"},
+        {"axk1", "\"mlp_layer_types\": [\"dense\"]", "mlp_layer_types"},
+        {"axk1", "\"n_group\": 7", "n_group"},
         {"llama", "\"hidden_act\": \"xielu\"", "hidden_act"},
     };
     for (size_t i = 0; i < AF_LEN(cases); i++) {

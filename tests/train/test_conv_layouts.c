@@ -1,15 +1,9 @@
 /* test_conv_layouts.c - folders of olmo_hybrid: convolutions of q, k and v as published, cut into
  * thirds with a norm under another name as transformers writes them, or in one tensor. All are
  * trained to the same bits, and what is written has the layout that was read. */
-#define _DEFAULT_SOURCE
-#include "model/family_case.h"
+#include "train/layout_case.h"
 
-#include "train/golden_run.h" /* its `dir` is a global */
-
-#include "afinar/convert.h"
-#include "afinar/model.h"
-
-enum { PUBLISHED, THIRDS, WHOLE, LAYOUTS, TOKENS = 12 };
+enum { PUBLISHED, THIRDS, WHOLE, LAYOUTS };
 
 static void layout_name(int layout, const char *name, char *out, size_t size)
 {
@@ -99,54 +93,6 @@ static void write_layout(const char *from, const char *to, int layout)
     write_tensors(f, w, layout, false);
     CHECK_OK(af_safetensors_writer_commit(w, &err), err);
     af_safetensors_close(f);
-}
-
-static void logits_of(const char *model, float *out)
-{
-    af_error err = {0};
-    af_model *m;
-    int32_t ids[TOKENS];
-    const af_model_opts o = {.device = "cpu", .compute = AF_COMPUTE_F32};
-    CHECK_OK(af_model_open(&m, model, &o, &err), err);
-    assert_int_equal(af_model_vocab(m), 20);
-    for (int i = 0; i < TOKENS; i++)
-        ids[i] = (i * 7 + 3) % 20;
-    CHECK_OK(af_model_logits_of(m, ids, TOKENS, out, &err), err);
-    af_model_close(m);
-}
-
-static void same_names(const char *a, const char *b)
-{
-    char path[2][512];
-    af_safetensors *f[2];
-    af_error err = {0};
-    for (int i = 0; i < 2; i++) {
-        snprintf(path[i], sizeof path[i], "%s/model.safetensors", i ? b : a);
-        CHECK_OK(af_safetensors_open(&f[i], path[i], &err), err);
-    }
-    assert_int_equal(af_safetensors_count(f[0]), af_safetensors_count(f[1]));
-    for (int i = 0; i < af_safetensors_count(f[0]); i++) {
-        const af_stored *t = af_safetensors_at(f[0], i), *o = af_safetensors_find(f[1], t->name);
-        CHECK_MSG(o && o->ndim == t->ndim && o->bytes == t->bytes, "'%s' of %s in %s", t->name, a,
-                  b);
-    }
-    af_safetensors_close(f[0]);
-    af_safetensors_close(f[1]);
-}
-
-static void train(const char *model, const char *out, const char *more)
-{
-    char text[2000], data[300];
-    af_train_result result;
-    af_error err = {0};
-    static const char line[] = "{\"input_ids\": [3, 10, 17, 4, 11, 18, 5, 12, 19, 6]}\n";
-    snprintf(data, sizeof data, "%s/d.jsonl", dir);
-    CHECK_OK(af_file_write(data, line, strlen(line), &err), err);
-    snprintf(text, sizeof text,
-             "base_model: %s\ndatasets: [{path: %s, type: tokens}]\noutput_dir: %s\ndevice: cpu\n"
-             "learning_rate: 0.01\nwarmup_steps: 0\nbf16: false\nmax_steps: 1\n%s",
-             model, data, out, more);
-    train_text(text, &result);
 }
 
 static void test_layouts(void **state)

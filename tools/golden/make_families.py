@@ -207,6 +207,7 @@ SMALL = {
     "afmoe": ("AfmoeConfig", dict(head_dim=6, sliding_window=3, global_attn_every_n_layers=2, num_shared_experts=1,
                                   mup_enabled=True, route_scale=1.4, **TOP2, **rope())),
     "youtu": ("YoutuConfig", dict(**LATENT, **rope())),
+    "axk1": ("AXK1Config", {**LATENT, **ROUTED, "q_lora_rank": 9, "mlp_layer_types": ["dense", "sparse"], **rope()}),
     "mistral4": ("Mistral4Config", {**LATENT, **ROUTED, "rope_parameters": {
         "rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 4, "mscale": 1.0,
         "mscale_all_dim": 0.6, "llama_4_scaling_beta": 0.3}}),

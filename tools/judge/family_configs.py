@@ -253,6 +253,11 @@ def deepseek_v3(j, r):
     return T.DeepseekV3Config(**latent(j, r), **deepseek_words(r), rope_interleave=r.random() < .7)
 
 
+def axk1(j, r):
+    c = latent(j, r)
+    return T.AXK1Config(**dict(c, q_lora_rank=c["q_lora_rank"] or 12), **deepseek_words(r), rope_interleave=r.random() < .7)
+
+
 def glm4_moe_lite(j, r):
     c = latent(j, r)
     kinds = [r.choice(["dense", "sparse"] if r.random() < .3 else ["sparse"]) for _ in range(c["num_hidden_layers"])]
@@ -806,7 +811,7 @@ def falcon_h1(j, r):
 CONFIGS = {f.__name__: f for f in (
     olmo3, ministral3, seed_oss, ernie4_5, hunyuan_v1_dense, apertus, arcee, exaone4, cohere, cohere2, starcoder2,
     stablelm, nemotron, phi, glm4, glm, mixtral, qwen2_moe, qwen3_5_text, qwen3_next, olmo_hybrid, granitemoehybrid, gpt_oss, lfm2,
-    glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text,
+    glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, axk1, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text,
     granitemoe, granitemoeshared, granitemoe_swa, granite_swa, cwm, ministral, helium, jais2, vaultgemma, hunyuan_v1_moe,
     ernie4_5_moe, minimax_m2, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,
     gpt_neox, falcon, gpt2, gpt_bigcode, gptj, codegen, opt, persimmon, phimoe, hyperclovax,

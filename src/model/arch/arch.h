@@ -184,6 +184,7 @@ typedef struct af_arch {
     const char *gguf;       /* general.architecture */
     bool pre_norm;          /* input norms (olmo2 has none) */
     bool post_norm;         /* norms on the outputs of attention and mlp */
+    bool post_experts_norm; /* on the outputs of mixtures alone; other layers may store theirs */
     bool norm_by_mixer;     /* both: after attention and its MLP, before what is not attention */
     bool norm_plus_one;     /* weights are stored as w, used as 1 + w */
     bool layer_norm;        /* LayerNorm instead of RMSNorm */
@@ -246,6 +247,7 @@ typedef struct af_arch {
     /* the text part of a model that has more, its keys among those of the whole config */
     bool multimodal;
     bool choice_row;     /* e_score_correction_bias is [1][X] (ernie4_5_moe) */
+    bool choice_or_none; /* a folder may lack it */
     bool no_router_loss; /* transformers has no auxiliary loss for its routers */
     bool router_linear;  /* in memory the router is a linear module, not a parameter of its own */
     /* PEFT takes the names that parts of an expert and the router had as modules (gate_proj, gate)

@@ -243,7 +243,7 @@ static void list_layer(af_lister *l, int i)
     if (before && both && (!l->s->parallel || l->s->parallel_norms))
         af_list_norm(l, AF_SLOT_MLP_NORM, AF_SLOT_MLP_NORM_BIAS, i);
     mlps[ls->mlp](l, i);
-    if (after)
+    if (after || (a->post_experts_norm && ls->mlp == AF_MLP_EXPERTS))
         af_list_norm(l, AF_SLOT_POST_MLP_NORM, -1, i);
     af_list_layer_input(l, i);
     af_list_altup(l, i);

@@ -35,6 +35,12 @@ static af_status minicpm3_fill(af_model_spec *s, const af_hf_config *c, af_error
     return latent_fill(s, c, err);
 }
 
+static const af_slot_name axk1_names[] = {
+    {AF_SLOT_POST_MLP_NORM, "post_mlp_layernorm.weight", NULL},
+    AF_SHARED_NAMES("mlp.shared_experts"),
+    {0},
+};
+
 const af_arch af_rows_latent[] = {
     {.model_type = "glm4_moe_lite",
      .gguf = "deepseek2",
@@ -62,6 +68,15 @@ const af_arch af_rows_latent[] = {
      .moe = true,
      .no_router_loss = true,
      .names = af_deepseek_names,
+     .fill = latent_fill},
+    {.model_type = "axk1",
+     .pre_norm = true,
+     .post_experts_norm = true,
+     .choice_or_none = true,
+     .bias = AF_BIAS_CONFIG,
+     .moe = true,
+     .no_router_loss = true,
+     .names = axk1_names,
      .fill = latent_fill},
     {.model_type = "youtu",
      .gguf = "deepseek2",

@@ -43,15 +43,42 @@ static void glm4_moe_lite_keys(af_config_source *s, af_hf_config *c)
     af_config_mlp_types(s, c);
 }
 
-static void deepseek_v3_keys(af_config_source *s, af_hf_config *c)
+/* What transformers assumes of DeepSeek V3 and of those after it. */
+static void deepseek_v3_defaults(af_config_source *s, af_hf_config *c)
 {
-    latent_keys(s, c, 1536, 128, 64, 128);
-    af_config_deepseek_experts(s, c, 256, 8, 2048, 3);
     if (!af_config_given(s, "n_group"))
         c->router.groups = 8;
     if (!af_config_given(s, "topk_group"))
         c->router.groups_used = 4;
+    if (!af_config_given(s, "routed_scaling_factor"))
+        c->router.scale = 2.5;
+}
+
+static void deepseek_v3_keys(af_config_source *s, af_hf_config *c)
+{
+    latent_keys(s, c, 1536, 128, 64, 128);
+    af_config_deepseek_experts(s, c, 256, 8, 2048, 3);
+    deepseek_v3_defaults(s, c);
     sigmoid_router(s, c);
+}
+
+/* Of families whose queries always come through a low rank. */
+static void need_q_rank(af_config_source *s, const af_hf_config *c)
+{
+    if (s->st == AF_OK && c->latent.q_lora_rank < 1)
+        af_config_wrong(s, "q_lora_rank", "a rank; this family has no queries without one");
+}
+
+static void axk1_keys(af_config_source *s, af_hf_config *c)
+{
+    latent_keys(s, c, 1536, 128, 64, 128);
+    need_q_rank(s, c);
+    af_config_deepseek_experts(s, c, 192, 8, 2048, 1);
+    deepseek_v3_defaults(s, c);
+    sigmoid_router(s, c);
+    af_config_mlp_types(s, c);
+    if (!af_config_value(s, "mlp_layer_types") && af_config_int(s, "moe_layer_freq", 1) != 1)
+        af_config_wrong(s, "moe_layer_freq", "1, or mlp_layer_types");
 }
 
 static void deepseek_v2_keys(af_config_source *s, af_hf_config *c)
@@ -136,6 +163,12 @@ const af_family af_families_latent[] = {
      .eps = 1e-6,
      .theta = 1e4,
      .keys = deepseek_v3_keys},
+    {.model_type = "axk1",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .own_experts = true,
+     .keys = axk1_keys},
     {.model_type = "youtu",
      .act = "silu",
      .eps = 1e-6,

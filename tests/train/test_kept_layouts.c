@@ -1,0 +1,141 @@
+/* test_kept_layouts.c - folders of axk1 as published: routers without a bias for the choice, norms
+ * of mixtures in layers that have none, a layer that predicts further tokens. What is not used is
+ * written back as it was. */
+#include "train/layout_case.h"
+
+static const struct {
+    const char *name;
+    int64_t dim[2];
+    int ndim;
+} unused[] = {
+    {"model.layers.0.post_mlp_layernorm.weight", {24, 1}, 1},
+    {"model.layers.2.eh_proj.weight", {3, 4}, 2},
+};
+
+/* The folder, its biases zero or left out, with the unused tensors or without. */
+static void write_layout(const char *from, const char *to, bool biases, bool more)
+{
+    char path[512];
+    static float zeros[64], values[64];
+    af_error err = {0};
+    af_safetensors *f;
+    af_safetensors_writer *w;
+    for (int i = 0; i < 64; i++)
+        values[i] = (float)i;
+    assert_int_equal(mkdir(to, 0777), 0);
+    snprintf(path, sizeof path, "cp %s/config.json %s/", from, to);
+    assert_int_equal(system(path), 0);
+    snprintf(path, sizeof path, "%s/model.safetensors", from);
+    CHECK_OK(af_safetensors_open(&f, path, &err), err);
+    snprintf(path, sizeof path, "%s/model.safetensors", to);
+    CHECK_OK(af_safetensors_writer_new(&w, path, 0, &err), err);
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < af_safetensors_count(f); i++) {
+            const af_stored *t = af_safetensors_at(f, i);
+            const bool bias = strstr(t->name, "e_score_correction_bias");
+            if (bias && !biases)
+                continue;
+            if (pass == 0)
+                CHECK_OK(af_safetensors_writer_add(w, t->name, t->dtype, t->dim, t->ndim, &err),
+                         err);
+            else
+                CHECK_OK(af_safetensors_writer_data(w, bias ? zeros : t->data, t->bytes, &err),
+                         err);
+        }
+        for (size_t i = 0; more && i < AF_LEN(unused); i++)
+            if (pass == 0)
+                CHECK_OK(af_safetensors_writer_add(w, unused[i].name, AF_DTYPE_F32, unused[i].dim,
+                                                   unused[i].ndim, &err),
+                         err);
+            else
+                CHECK_OK(af_safetensors_writer_data(
+                             w, values, (uint64_t)(unused[i].dim[0] * unused[i].dim[1]) * 4, &err),
+                         err);
+        if (pass == 0)
+            CHECK_OK(af_safetensors_writer_begin(w, &err), err);
+    }
+    CHECK_OK(af_safetensors_writer_commit(w, &err), err);
+    af_safetensors_close(f);
+}
+
+static void check_unused(const char *model)
+{
+    char path[512];
+    af_safetensors *f;
+    af_error err = {0};
+    snprintf(path, sizeof path, "%s/model.safetensors", model);
+    CHECK_OK(af_safetensors_open(&f, path, &err), err);
+    for (size_t i = 0; i < AF_LEN(unused); i++) {
+        const af_stored *t = af_safetensors_find(f, unused[i].name);
+        assert_non_null(t);
+        for (uint64_t k = 0; k < t->bytes / 4; k++)
+            assert_true(((const float *)t->data)[k] == (float)k);
+    }
+    af_safetensors_close(f);
+}
+
+static void write_model(formula_model *f, int64_t further)
+{
+    char path[4400];
+    snprintf(path, sizeof path, "%s/families/axk1.json", golden_dir());
+    json_t *j = read_json(path);
+    json_object_set_new(json_object_get(j, "config"), "num_nextn_predict_layers",
+                        json_integer(further));
+    formula_model_write(f, j);
+    json_decref(j);
+}
+
+static void test_published(void **state)
+{
+    (void)state;
+    static float logits[4][TOKENS * 20];
+    char model[2][300], run[2][300], adapter[300], to[300];
+    af_error err = {0};
+    formula_model f;
+    write_model(&f, 1);
+    for (int i = 0; i < 2; i++) {
+        snprintf(model[i], sizeof model[i], "%s/model-%d", dir, i);
+        snprintf(run[i], sizeof run[i], "%s/full-%d", dir, i);
+        write_layout(f.dir, model[i], i == 0, i == 1);
+        logits_of(model[i], logits[i]);
+        train(model[i], run[i], "");
+        same_names(model[i], run[i]);
+        logits_of(run[i], logits[2 + i]);
+    }
+    check_unused(run[1]);
+    assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
+    assert_memory_equal(logits[2], logits[3], sizeof logits[0]);
+    assert_memory_not_equal(logits[0], logits[2], sizeof logits[0]);
+    snprintf(adapter, sizeof adapter, "%s/lora", dir);
+    snprintf(to, sizeof to, "%s/merged", dir);
+    train(model[1], adapter, "adapter: lora\nlora_r: 2\nlora_target_linear: true\n");
+    const af_merge_adapter_opts o = {.adapter = {adapter}, .weight = {1}, .adapters = 1};
+    CHECK_OK(af_merge_adapters(model[1], to, &o, NULL, &err), err);
+    same_names(model[1], to);
+    check_unused(to);
+    formula_model_clear(&f);
+}
+
+/* A layer that num_nextn_predict_layers does not count is an error. */
+static void test_surplus(void **state)
+{
+    (void)state;
+    char model[300];
+    af_error err = {0};
+    af_model *m;
+    formula_model f;
+    write_model(&f, 0);
+    snprintf(model, sizeof model, "%s/surplus", dir);
+    write_layout(f.dir, model, true, true);
+    assert_int_not_equal(af_model_open(&m, model, &(af_model_opts){.device = "cpu"}, &err), AF_OK);
+    CHECK_MSG(strstr(err.msg, "1 not of this model (model.layers.2.eh_proj.weight)"), "%s",
+              err.msg);
+    formula_model_clear(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_published),
+                                       cmocka_unit_test(test_surplus)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
