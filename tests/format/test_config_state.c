@@ -111,6 +111,30 @@ static void test_lfm2_widths_and_layers(void **state)
     af_hf_config_clear(&c);
 }
 
+static void test_lfm3_defaults(void **state)
+{
+    (void)state;
+    static const af_layer_type kinds[] = {AF_LAYER_CONV, AF_LAYER_CONV, AF_LAYER_FULL,
+                                          AF_LAYER_CONV, AF_LAYER_SLIDING};
+    af_hf_config c;
+    parse(&c, CONFIG("lfm3", ",\"rope_theta\":5,\"hidden_act\":\"gelu\",\"rms_norm_eps\":1e-3"));
+    assert_true(c.state.conv_kernel == 7 && c.head_dim == 128 && c.intermediate_size == 7680);
+    assert_true(c.sliding_window == 256 && c.tie_word_embeddings && c.padding_row == 124893);
+    assert_true(!c.no_post_norm && c.attn_gate_heads && c.rms_norm_eps == 1e-3);
+    assert_true(c.rope.type == AF_ROPE_PROPORTIONAL && c.rope.theta == 1e6);
+    assert_true(c.rope.partial_rotary_factor == 0.5 && c.local_rope.partial_rotary_factor == 1);
+    assert_true(c.has_local_rope && c.local_rope.theta == 1e4);
+    assert_string_equal(c.hidden_act, "silu");
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(c.layer_types[i], kinds[i]);
+    af_hf_config_clear(&c);
+    parse(&c, CONFIG("lfm3", ",\"rope_theta\":5,\"norm_eps\":1e-4,\"rope_parameters\":"
+                             "{\"full_attention\":{},\"sliding_attention\":{}}"));
+    assert_true(c.rope.theta == 5 && c.local_rope.theta == 5 && c.rms_norm_eps == 1e-4);
+    assert_int_equal(c.rope.type, AF_ROPE_DEFAULT);
+    af_hf_config_clear(&c);
+}
+
 static void test_whole_model_may_tie_its_text_part(void **state)
 {
     (void)state;
@@ -145,6 +169,16 @@ static void test_hostile_values(void **state)
         {CONFIG("lfm2", FFN ",\"block_multiple_of\":0"), "block_multiple_of"},
         {CONFIG("lfm2", FFN ",\"block_ffn_dim_multiplier\":-1"), "block_ffn_dim_multiplier"},
         {CONFIG("lfm2_moe", FFN ",\"num_dense_layers\":1000000000"), "num_dense_layers"},
+        {CONFIG("lfm3", ",\"conv_L_cache\":65"), "conv_L_cache"},
+        {CONFIG("lfm3", ",\"use_sandwich_norm\":2"), "use_sandwich_norm"},
+        {CONFIG("lfm3", ",\"use_attention_gate\":\"x\""), "use_attention_gate"},
+        {CONFIG("lfm3", ",\"sliding_window\":null"), "sliding_window is not set"},
+        {CONFIG("lfm3", ",\"rope_parameters\":{\"rope_theta\":1e4}"),
+         "rope_parameters is not an object for each kind"},
+        {CONFIG("lfm3", ",\"rope_parameters\":{\"full_attention\":{}}"),
+         "rope_parameters is not an object for each kind"},
+        {CONFIG("lfm3", ",\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":2}"),
+         "rope_scaling"},
         {CONFIG("granitemoehybrid", FFN ",\"mamba_d_conv\":0"), "mamba_d_conv"},
         {CONFIG("granitemoehybrid", FFN ",\"mamba_d_state\":123456789"), "mamba_d_state"},
         {CONFIG("granitemoehybrid", FFN ",\"mamba_n_heads\":8,\"mamba_n_groups\":3"),
@@ -209,6 +243,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_lfm2_widths_and_layers),
+        cmocka_unit_test(test_lfm3_defaults),
         cmocka_unit_test(test_whole_model_may_tie_its_text_part),
         cmocka_unit_test(test_hostile_values),
         cmocka_unit_test(test_largest_sizes),

@@ -168,6 +168,8 @@ static void test_keys_of_one_family(void **state)
         {"axk1", "\"moe_layer_freq\": 2", "moe_layer_freq"},
         {"axk1", "\"mlp_layer_types\": [\"dense\"]", "mlp_layer_types"},
         {"axk1", "\"n_group\": 7", "n_group"},
+        {"lfm3", "\"layer_types\": [\"conv\", \"linear_attention\"]", "layer_types of lfm3"},
+        {"lfm3", "\"norm_eps\": -1", "rms_norm_eps"},
         {"llama", "\"hidden_act\": \"xielu\"", "hidden_act"},
     };
     for (size_t i = 0; i < AF_LEN(cases); i++) {

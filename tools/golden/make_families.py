@@ -327,6 +327,12 @@ STATE = {
                                              linear_value_head_dim=5, linear_num_key_heads=2, linear_num_value_heads=4,
                                              attention_bias=True, **layers("LFL"), **rope(None))),
     "olmo_hybrid_rope": ("OlmoHybridConfig", dict(linear_allow_neg_eigval=False, **layers("LF"), **rope(5e5))),
+    "lfm3": ("Lfm3Config", dict(num_hidden_layers=4, head_dim=6, conv_L_cache=7, conv_bias=True, attention_bias=True,
+                                sliding_window=5, **layers("CSFC"), rope_parameters={
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}})),
+    "lfm3_plain": ("Lfm3Config", dict(head_dim=8, conv_L_cache=3, use_sandwich_norm=False, use_attention_gate=False,
+                                      tie_word_embeddings=True, **layers("CF"))),
     "mamba2_gguf": ("Mamba2Config", dict(num_key_value_heads="none", intermediate_size="none", num_attention_heads="none",
                                          max_position_embeddings="none", attention_dropout="none", num_heads=6, head_dim=8,
                                          n_groups=3, state_size=7, conv_kernel=3)),

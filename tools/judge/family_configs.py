@@ -202,6 +202,22 @@ def lfm2(j, r):
                         block_auto_adjust_ff_dim=r.random() < .5, block_multiple_of=8, layer_types=linear_layers(r, c, "conv"))
 
 
+def lfm3(j, r):
+    c = plain(j, r, kinds=["default"])
+    c.pop("rope_parameters")
+    c["norm_eps"] = c.pop("rms_norm_eps")
+    n = c["num_hidden_layers"] = r.choice([3, 4, 5])
+    kinds = [r.choice(["conv", "full_attention", "sliding_attention"]) for _ in range(n)]
+    ropes = {"full_attention": r.choice([{"rope_type": "proportional", "partial_rotary_factor": r.choice([0.25, 0.5, 1.0])},
+                                         {"rope_type": "default"}, {"rope_type": "linear", "factor": 3.5}]),
+             "sliding_attention": {"rope_type": "default"}}
+    for v in ropes.values():
+        v["rope_theta"] = r.choice([1e4, 777.0, 1e6])
+    return T.Lfm3Config(**c, conv_L_cache=r.choice([2, 3, 7]), conv_bias=r.random() < .3, attention_bias=r.random() < .3,
+                        sliding_window=r.choice([3, 9]), use_sandwich_norm=r.random() < .7, use_attention_gate=r.random() < .7,
+                        layer_types=r.choice([None, kinds, kinds]), rope_parameters=r.choice([None, ropes, ropes]))
+
+
 def glm4_moe(j, r):
     c = part(plain(j, r, dims=(8, 16)), r, (0.5, 1.0), LINEAR)
     return T.Glm4MoeConfig(**c, **deepseek_words(r), attention_bias=r.random() < .5, use_qk_norm=r.random() < .5,
@@ -810,7 +826,7 @@ def falcon_h1(j, r):
 
 CONFIGS = {f.__name__: f for f in (
     olmo3, ministral3, seed_oss, ernie4_5, hunyuan_v1_dense, apertus, arcee, exaone4, cohere, cohere2, starcoder2,
-    stablelm, nemotron, phi, glm4, glm, mixtral, qwen2_moe, qwen3_5_text, qwen3_next, olmo_hybrid, granitemoehybrid, gpt_oss, lfm2,
+    stablelm, nemotron, phi, glm4, glm, mixtral, qwen2_moe, qwen3_5_text, qwen3_next, olmo_hybrid, granitemoehybrid, gpt_oss, lfm2, lfm3,
     glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, axk1, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text,
     granitemoe, granitemoeshared, granitemoe_swa, granite_swa, cwm, ministral, helium, jais2, vaultgemma, hunyuan_v1_moe,
     ernie4_5_moe, minimax_m2, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,

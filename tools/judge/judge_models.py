@@ -444,6 +444,7 @@ def grads_of(after, name, p, lr):
     if "linear_attn.conv1d" in name and name not in after:  # olmo_hybrid, in its files
         parts = [after[name.replace("conv1d", c + "_conv1d")] for c in "qkv"]
         return (w - np.concatenate(parts, 0)) / lr
+    name = name.replace(".g_proj", ".gate_proj") if name not in after else name  # lfm3, in its files
     if name not in after:
         name = name.replace("input_layernorm", "attention_layer_norm").replace("post_attention_layernorm", "feedforward_layer_norm")
     if name in after and after[name].dtype == np.float32:
@@ -467,8 +468,8 @@ def one(a, family, seed):
     try:
         model, dtype, r = make_model(family, seed)
         save(model, dtype, path, r)
-        if (a.old or r.random() < .4) and family not in ("gemma4_text", "gpt_oss", "laguna"):
-            # two are younger than the new spelling, gpt_oss has YaRN where the old one says nothing
+        if (a.old or r.random() < .4) and family not in ("gemma4_text", "gpt_oss", "laguna", "lfm3"):
+            # three are younger than the new spelling, gpt_oss has YaRN where the old one says nothing
             old_spelling(path)
         err = check_logits(a.afinar, path, tmp, model, r)
         word, margin = check_greedy(a.afinar, path, model, r)

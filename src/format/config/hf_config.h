@@ -150,13 +150,13 @@ typedef struct af_hf_config {
     int64_t dense_ffn;    /* of layers without experts, where it is not intermediate_size */
     bool rms_norm;        /* RMSNorms instead of LayerNorms (cohere2_moe) */
     bool rope_dense;      /* layers without experts have rope in any case (cohere2_moe) */
-    bool no_post_norm;    /* use_post_norm is false (hyperclovax) */
+    bool no_post_norm;    /* use_post_norm (hyperclovax), use_sandwich_norm (lfm3) is false */
     bool residual_normed; /* apply_residual_connection_post_layernorm (bloom) */
     bool norm_after;      /* do_layer_norm_before is false (opt) */
     bool no_final_norm;
     bool norm_bare;               /* layer_norm_elementwise_affine is false (opt) */
     int64_t embed_width;          /* word_embed_proj_dim (opt); 0 = hidden_size */
-    bool attn_gate_heads;         /* gating is per head (laguna) */
+    bool attn_gate_heads;         /* gates of attention are one per head (laguna, lfm3) */
     const int64_t *layer_heads;   /* num_attention_heads_per_layer (laguna), or NULL */
     bool head_bias;               /* lm_head_bias (phimoe) */
     bool two_norms;               /* attention and MLP have a norm each (falcon) */

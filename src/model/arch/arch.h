@@ -212,7 +212,7 @@ typedef struct af_arch {
     bool qk_norm_after;   /* after the rotation instead of before */
     bool attn_gate;       /* q_proj has a gate after every head: its sigmoid scales the result */
     bool attn_gate_apart; /* the gate is a projection of its own */
-    bool attn_gate_soft;  /* softplus instead of a sigmoid; by attn_gate_heads one for each head */
+    bool attn_gate_soft;  /* softplus instead of a sigmoid */
     bool value_norm;      /* on v, per head and without a weight */
     bool sinks;           /* a logit per head that takes a share of every softmax */
     bool layer_scale;     /* the residual is multiplied by a stored number per layer */
@@ -237,6 +237,7 @@ typedef struct af_arch {
     /* experts one by one on disk: "mlp.experts" and the names of gate, up, down; NULL = qwen's */
     const char *experts, *expert_part[3];
     const char *shared_module; /* the expert every token sees in memory, where its name differs */
+    const char *gate_module;   /* the gate of attention in memory, where its name differs (lfm3) */
     const char *router; /* what the router is called there, where that is not its name in memory */
     bool experts_whole; /* usually all experts are one tensor on disk, too */
     /* gates, ups and downs of all experts are one matrix [X * F][D] each on disk (dbrx): gates

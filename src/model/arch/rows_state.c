@@ -68,13 +68,10 @@ static const af_slot_name qwen35_names[] = {
     {0},
 };
 
-#define LFM2_NAMES                                                                                 \
+#define CONV_NAMES                                                                                 \
     {AF_SLOT_ATTN_NORM, "operator_norm.weight", NULL},                                             \
         {AF_SLOT_MLP_NORM, "ffn_norm.weight", NULL},                                               \
         {AF_SLOT_FINAL_NORM, "model.embedding_norm.weight", "token_embd_norm.weight"},             \
-        {AF_SLOT_Q_NORM, "self_attn.q_layernorm.weight", NULL},                                    \
-        {AF_SLOT_K_NORM, "self_attn.k_layernorm.weight", NULL},                                    \
-        {AF_SLOT_O, "self_attn.out_proj.weight", NULL},                                            \
         {AF_SLOT_GATE, "feed_forward.w1.weight", NULL},                                            \
         {AF_SLOT_UP, "feed_forward.w3.weight", NULL},                                              \
         {AF_SLOT_DOWN, "feed_forward.w2.weight", NULL},                                            \
@@ -87,7 +84,45 @@ static const af_slot_name qwen35_names[] = {
         AF_SLOT_OUT_BIAS, "conv.out_proj.bias", "shortconv.out_proj.bias"                          \
     }
 
+#define LFM2_NAMES                                                                                 \
+    CONV_NAMES, {AF_SLOT_Q_NORM, "self_attn.q_layernorm.weight", NULL},                            \
+        {AF_SLOT_K_NORM, "self_attn.k_layernorm.weight", NULL},                                    \
+    {                                                                                              \
+        AF_SLOT_O, "self_attn.out_proj.weight", NULL                                               \
+    }
+
 static const af_slot_name lfm2_names[] = {LFM2_NAMES, {0}};
+
+static const af_slot_name lfm3_names[] = {
+    CONV_NAMES,
+    {AF_SLOT_POST_ATTN_NORM, "post_operator_norm.weight", NULL},
+    {AF_SLOT_POST_MLP_NORM, "post_ffn_norm.weight", NULL},
+    {0},
+};
+
+#define LFM3                                                                                       \
+    .model_type = "lfm3", .pre_norm = true, .bias = AF_BIAS_CONFIG, .qk_norm = true,               \
+    .gate_module = "self_attn.g_proj", .names = lfm3_names
+
+/* By use_sandwich_norm and use_attention_gate. */
+static const af_arch lfm3_rows[2][2] = {
+    {{LFM3}, {LFM3, .attn_gate_apart = true}},
+    {{LFM3, .post_norm = true}, {LFM3, .post_norm = true, .attn_gate_apart = true}},
+};
+
+static af_status fill_lfm3(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    for (int i = 0; i < s->layers; i++) {
+        if (c->layer_types[i] == AF_LAYER_CONV)
+            s->layer[i].mixer = AF_MIXER_SHORT_CONV;
+        else if (c->layer_types[i] > AF_LAYER_SLIDING)
+            return af_fail(err, AF_EFORMAT,
+                           "layer_types of lfm3 are conv, full_attention or sliding_attention");
+    }
+    s->arch = &lfm3_rows[!c->no_post_norm][c->attn_gate_heads];
+    s->attn_gate_heads = c->attn_gate_heads;
+    return AF_OK;
+}
 
 static const af_slot_name lfm2_moe_names[] = {
     LFM2_NAMES,
@@ -181,6 +216,7 @@ const af_arch af_rows_state[] = {
      .experts = "feed_forward.experts",
      .expert_part = {"w1", "w3", "w2"},
      .fill = fill_conv},
+    {LFM3, .fill = fill_lfm3},
     {.model_type = "granitemoehybrid",
      .gguf = "granitehybrid",
      .gguf_permuted = true,

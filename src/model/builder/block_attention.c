@@ -167,20 +167,25 @@ af_tensor *af_chunk_bounds(const af_forward *f)
     return f->in->bounds;
 }
 
-/* o times softplus(gate), of each value or of each head. */
-static af_tensor *softly_gated(const af_forward *f, int layer, af_tensor *o, af_tensor *gate)
+/* o times sigmoid(gate) or softplus(gate), of each value or of each head. */
+static af_tensor *gated(const af_forward *f, int layer, af_tensor *o, af_tensor *gate)
 {
     af_graph *g = f->g;
-    const af_layer_spec *ls = &f->s->layer[layer];
     if (af_graph_status(g, NULL) != AF_OK)
         return o;
-    const int64_t N = af_tensor_dim(o, 0), n = af_tensor_dim(gate, 1), per = n / ls->heads,
-                  whole[2] = {N, (int64_t)ls->heads * ls->head_dim};
-    gate = af_softplus(g, gate, af_graph_constant(g, AF_DTYPE_F32, 1, &n, 0), NULL);
-    gate =
-        af_reshape(g, af_as_type(g, gate, af_tensor_dtype(o)), 3, (int64_t[]){N, ls->heads, per});
-    o = af_reshape(g, o, 3, (int64_t[]){N, ls->heads, ls->head_dim});
-    return af_reshape(g, af_mul(g, o, gate), 2, whole);
+    const int64_t N = af_tensor_dim(o, 0), n = af_tensor_dim(gate, 1), H = f->s->layer[layer].heads,
+                  E = f->s->layer[layer].head_dim;
+    if (f->s->arch->attn_gate_soft)
+        gate =
+            af_as_type(g, af_softplus(g, gate, af_graph_constant(g, AF_DTYPE_F32, 1, &n, 0), NULL),
+                       af_tensor_dtype(o));
+    else
+        gate = af_sigmoid(g, gate);
+    if (!f->s->attn_gate_heads)
+        return af_mul(g, o, gate);
+    o = af_mul(g, af_reshape(g, o, 3, (int64_t[]){N, H, E}),
+               af_reshape(g, gate, 3, (int64_t[]){N, H, 1}));
+    return af_reshape(g, o, 2, (int64_t[]){N, H * E});
 }
 
 /* The length of chunks where the cache is longer than one. */
@@ -222,8 +227,7 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
                               : af_attend(f, qkv, ls->chunk ? f->chunks : f->in->bounds, &a);
     o = af_alibi_cut(f, o);
     if (gate)
-        o = s->arch->attn_gate_soft ? softly_gated(f, layer, o, gate)
-                                    : af_mul(f->g, o, af_sigmoid(f->g, gate));
+        o = gated(f, layer, o, gate);
     return af_project(f, layer, AF_GROUP_O, o);
 }
 

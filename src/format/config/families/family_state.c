@@ -143,11 +143,18 @@ static bool is_listed(const double *list, int n, int64_t i)
     return false;
 }
 
-static void read_conv(af_config_source *s, af_hf_config *c)
+/* `kernel`: its size when the key is absent. */
+static void read_conv_sizes(af_config_source *s, af_hf_config *c, int kernel)
 {
-    c->state.conv_kernel = af_config_size(s, "conv_L_cache", 3, 1, AF_STATE_KERNEL_MAX);
+    c->state.conv_kernel = af_config_size(s, "conv_L_cache", kernel, 1, AF_STATE_KERNEL_MAX);
     c->state.conv_bias = c->state.proj_bias = af_config_bool(s, "conv_bias", false);
     c->rms_norm_eps = af_config_num(s, "norm_eps", 1e-5);
+    c->hidden_act = "silu"; /* whatever a key says */
+}
+
+static void read_conv(af_config_source *s, af_hf_config *c)
+{
+    read_conv_sizes(s, c, 3);
     c->tie_word_embeddings = af_config_bool(s, "tie_embedding", c->tie_word_embeddings);
     int n = 0;
     const double *full = af_config_nums(s, &c->arena, "full_attn_idxs", AF_CONFIG_LAYERS_MAX, &n);
@@ -194,6 +201,50 @@ static void read_lfm2_moe(af_config_source *s, af_hf_config *c)
         layers[i] = i;
     c->mlp_only_layers = layers;
     c->mlp_only_count = layers ? (int)dense : 0;
+}
+
+/* One rope for each kind of attention; without rope_parameters both have defaults, and a rope_theta
+ * next to them changes nothing. */
+static void read_lfm3_ropes(af_config_source *s, af_hf_config *c)
+{
+    static const char *const kinds[] = {"full_attention", "sliding_attention"};
+    const json_t *sets = af_config_value(s, "rope_parameters");
+    c->has_local_rope = true;
+    if (!sets) {
+        c->rope.type = AF_ROPE_PROPORTIONAL;
+        c->rope.theta = 1e6;
+        c->rope.partial_rotary_factor = 0.5;
+        c->local_rope.theta = 1e4;
+    } else if (c->local_rope.theta == 0) {
+        c->local_rope.theta = af_config_num(s, "rope_theta", 1e6);
+    }
+    if (json_object_size(af_config_value(s, "rope_scaling")))
+        af_config_wrong(s, "rope_scaling", "absent: lfm3 has rope_parameters");
+    for (int64_t i = 0; sets && c->layer_types && i < c->num_hidden_layers; i++) {
+        const af_layer_type t = c->layer_types[i];
+        if (t <= AF_LAYER_SLIDING && !json_is_object(json_object_get(sets, kinds[t])))
+            af_config_wrong(s, "rope_parameters", "an object for each kind of attention layers");
+    }
+    if (c->local_rope.type == AF_ROPE_DEFAULT) /* does not read it */
+        c->local_rope.partial_rotary_factor = 1;
+}
+
+static void read_lfm3(af_config_source *s, af_hf_config *c)
+{
+    const double eps = c->rms_norm_eps;
+    read_conv_sizes(s, c, 7);
+    if (af_config_value(s, "rms_norm_eps"))
+        c->rms_norm_eps = eps;
+    c->no_post_norm = !af_config_bool(s, "use_sandwich_norm", true);
+    c->attn_gate_heads = af_config_bool(s, "use_attention_gate", true);
+    af_layer_type *types = c->layer_types ? NULL : af_config_take_types(s, c);
+    for (int64_t i = 0; types && i < c->num_hidden_layers; i++)
+        types[i] = i % 4 == 2            ? AF_LAYER_FULL
+                   : i % 4 == 0 && i > 0 ? AF_LAYER_SLIDING
+                                         : AF_LAYER_CONV;
+    if (types)
+        c->layer_types = types;
+    read_lfm3_ropes(s, c);
 }
 
 /* ---- Mamba-2 ---- */
@@ -358,6 +409,21 @@ const af_family af_families_state[] = {
      .pad = 1,
      .state_layers = true,
      .keys = read_lfm2_moe},
+    {.model_type = "lfm3",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e6,
+     .heads = 16,
+     .kv_heads = 4,
+     .head_dim = 128,
+     .vocab = 128000,
+     .window = 256,
+     .ffn = 7680,
+     .sliding = AF_SLIDING_LISTED,
+     .tied = true,
+     .pad = 124894,
+     .state_layers = true,
+     .keys = read_lfm3},
     {.model_type = "granitemoehybrid",
      .gguf = "granitehybrid",
      .act = "silu",
