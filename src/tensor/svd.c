@@ -137,8 +137,8 @@ static void times_columns(void *arg, int64_t from, int64_t to, int share)
     }
 }
 
-/* Orthonormal rows, by Gram-Schmidt done twice. A row that vanishes stays zero. */
-static void orthonormal(double *q, int64_t k, int64_t n)
+/* Gram-Schmidt, done twice. */
+void af_orthonormal(double *q, int64_t k, int64_t n)
 {
     for (int64_t i = 0; i < k; i++) {
         double *x = q + i * n;
@@ -174,12 +174,12 @@ static af_status random_svd(const float *x, int64_t rows, int64_t cols, int64_t 
         p.in = right;
         p.out = left;
         af_pool_run(pool, rows, times_rows, &p);
-        orthonormal(left, k, rows);
+        af_orthonormal(left, k, rows);
         p.in = left;
         p.out = right;
         af_pool_run(pool, k, times_columns, &p);
         if (step < steps)
-            orthonormal(right, k, cols);
+            af_orthonormal(right, k, cols);
     }
     /* x ~ left^T right: the small one is right, [k][cols]. */
     AF_TRY(small_svd(right, k, cols, rank, s, small, v, err));

@@ -1,4 +1,5 @@
-/* svd.h - the largest singular values and vectors of a matrix, in double, without LAPACK. */
+/* svd.h - the largest singular values and vectors of a matrix, and orthonormal rows, in double,
+ * without LAPACK. */
 #ifndef AF_SVD_H
 #define AF_SVD_H
 
@@ -11,4 +12,7 @@
 AF_CHECKED af_status af_svd(const float *x, int64_t rows, int64_t cols, int64_t rank, int steps,
                             uint64_t seed, af_pool *pool, double *s, double *u, double *v,
                             af_error *err);
+
+/* Rows of q [k][n] become orthonormal; zero where one depends on those before. */
+void af_orthonormal(double *q, int64_t k, int64_t n);
 #endif

@@ -14,30 +14,8 @@ max_steps: 1
 micro_batch_size: 2
 device: cpu
 YAML
-cases=0
-failed=0
-fail() {
-    failed=$((failed + 1))
-    echo "case $cases: $1"
-    sed 's/^/    /' "$tmp/err"
-}
-words() { # WORDS: separated by '|', all must be in the message
-    local IFS='|' word
-    for word in $1; do
-        grep -qF -- "$word" "$tmp/err" || fail "no '$word'"
-    done
-}
-key() { # WORDS key=value ...: train refuses
-    local want=$1 rc
-    shift
-    cases=$((cases + 1))
-    "$AFINAR" train "$tmp/base.yaml" "$@" > "$tmp/stdout" 2> "$tmp/err"
-    rc=$?
-    [ $rc = 1 ] || [ $rc = 2 ] || fail "exit $rc for: $want"
-    [ "$(grep -cv '^warning: ' "$tmp/err")" = 1 ] || fail "not one line for: $want"
-    [ -e "$tmp/out" ] && { fail "an output folder is left for: $want"; rm -rf "$tmp/out"; }
-    words "$want"
-}
+. "$(dirname "$0")/refused_runs.sh"
+key() { check "$1" "$tmp/base.yaml" "${@:2}"; }
 data() { # WORDS RL RECORDS key=value ...: the same with these records
     local want=$1 rl=$2
     printf '%s\n' "$3" > "$tmp/data.jsonl"

@@ -9,6 +9,8 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "data/store/dataset.h"
+#include "format/text/yaml_tree.h"
 
 #include <jansson.h>
 #include <zlib.h>
@@ -109,6 +111,16 @@ static inline af_status case_check(data_case *c)
                          &c->err);
 }
 
+/* What case_preview answered: `why` is in the message, or nothing is wrong. */
+static inline bool case_refused(const data_case *c, af_status st, const char *why)
+{
+    if (!why)
+        CHECK_OK(st, c->err);
+    else if (st == AF_OK || !strstr(c->err.msg, why))
+        fail_msg("'%s' should say '%s'", c->err.msg, why);
+    return why != NULL;
+}
+
 /* A dataset of one file, by its path. */
 static inline void case_dataset(const data_case *c, const char *model, const char *path,
                                 const char *keys)
@@ -116,6 +128,20 @@ static inline void case_dataset(const data_case *c, const char *model, const cha
     char text[4096];
     snprintf(text, sizeof text, "%sdatasets:\n  - path: %s\n", keys, path);
     case_run(c, model, text);
+}
+
+/* The options of a training run over the datasets of a YAML list. */
+static inline af_data_opts case_training(const char *model, af_arena *mem, const char *yaml,
+                                         int64_t length)
+{
+    af_yaml *list;
+    af_error err;
+    CHECK_OK(af_yaml_parse(&list, mem, yaml, strlen(yaml), "run.yaml", &err), err);
+    return (af_data_opts){.datasets = list,
+                          .run_path = "run.yaml",
+                          .model = model,
+                          .excess = AF_EXCESS_TRUNCATE,
+                          .sequence_len = length};
 }
 
 /* The objects of a .jsonl file. */

@@ -3,9 +3,6 @@
 #define _GNU_SOURCE
 #include "data_case.h"
 
-#include "data/store/dataset.h"
-#include "format/text/yaml_tree.h"
-
 #include <strings.h>
 
 static char model[1024];
@@ -385,19 +382,6 @@ static void test_wrong_entries_are_reported_with_the_line(void **state)
     case_close(&c);
 }
 
-/* The options of a training run over the golden chat records. */
-static af_data_opts training(af_arena *mem, const char *yaml, int64_t length)
-{
-    af_yaml *list;
-    af_error err;
-    CHECK_OK(af_yaml_parse(&list, mem, yaml, strlen(yaml), "run.yaml", &err), err);
-    return (af_data_opts){.datasets = list,
-                          .run_path = "run.yaml",
-                          .model = model,
-                          .excess = AF_EXCESS_TRUNCATE,
-                          .sequence_len = length};
-}
-
 static void test_chat_records_become_the_golden_tokens(void **state)
 {
     data_case c;
@@ -409,7 +393,7 @@ static void test_chat_records_become_the_golden_tokens(void **state)
     (void)state;
     case_open(&c);
     snprintf(yaml, sizeof yaml, "- path: %s/models/data/train.jsonl", golden_dir());
-    const af_data_opts o = training(&mem, yaml, 2048);
+    const af_data_opts o = case_training(model, &mem, yaml, 2048);
     CHECK_OK(af_dataset_open(&s, &counts, &o, &err), err);
     snprintf(path, sizeof path, "%s/models/data/train_tokens.jsonl", golden_dir());
     json_t *want = case_lines(path);
@@ -467,7 +451,7 @@ static void test_what_is_cut_is_counted(void **state)
         af_arena mem = {0};
         af_token_store s;
         af_data_counts n;
-        af_data_opts o = training(&mem, yaml, cases[i].length);
+        af_data_opts o = case_training(model, &mem, yaml, cases[i].length);
         o.excess = cases[i].excess;
         CHECK_OK(af_dataset_open(&s, &n, &o, &err), err);
         assert_int_equal(n.records, cases[i].records);
@@ -481,7 +465,7 @@ static void test_what_is_cut_is_counted(void **state)
     af_arena mem = {0};
     af_token_store s;
     af_data_counts n;
-    af_data_opts o = training(&mem, yaml, 20);
+    af_data_opts o = case_training(model, &mem, yaml, 20);
     o.excess = AF_EXCESS_ERROR;
     assert_int_equal(af_dataset_open(&s, &n, &o, &err), AF_EFORMAT);
     assert_non_null(strstr(err.msg, "d.jsonl:2: "));
@@ -502,7 +486,7 @@ static void test_preference_data_needs_a_method(void **state)
         af_error err = {0};
         char yaml[1200];
         snprintf(yaml, sizeof yaml, "- path: %s/data/files/%s", golden_dir(), names[i]);
-        const af_data_opts o = training(&mem, yaml, 64);
+        const af_data_opts o = case_training(model, &mem, yaml, 64);
         assert_int_equal(af_dataset_open(&s, &n, &o, &err), AF_EUSAGE);
         assert_non_null(strstr(err.msg, "choose a method with 'rl'"));
         af_arena_clear(&mem);
@@ -525,7 +509,7 @@ static void test_plain_text_is_cut_into_windows(void **state)
         af_buf_printf(&b, "line %d of a text\n", i);
     case_write(&c, "t.txt", b.data, b.len);
     snprintf(yaml, sizeof yaml, "- path: %s", case_path(&c, "t.txt"));
-    const af_data_opts o = training(&mem, yaml, 128);
+    const af_data_opts o = case_training(model, &mem, yaml, 128);
     CHECK_OK(af_dataset_open(&s, &n, &o, &err), err);
     assert_true(s.records > 50);
     for (int64_t r = 0; r + 1 < s.records; r++)

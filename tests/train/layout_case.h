@@ -5,6 +5,7 @@
 #include "model/family_case.h"
 
 #include "train/golden_run.h" /* its `dir` is a global */
+#include "train/weight_files.h"
 
 #include "afinar/convert.h"
 #include "afinar/model.h"
@@ -23,25 +24,6 @@ static void logits_of(const char *model, float *out)
         ids[i] = (i * 7 + 3) % 20;
     CHECK_OK(af_model_logits_of(m, ids, TOKENS, out, &err), err);
     af_model_close(m);
-}
-
-static void same_names(const char *a, const char *b)
-{
-    char path[2][512];
-    af_safetensors *f[2];
-    af_error err = {0};
-    for (int i = 0; i < 2; i++) {
-        snprintf(path[i], sizeof path[i], "%s/model.safetensors", i ? b : a);
-        CHECK_OK(af_safetensors_open(&f[i], path[i], &err), err);
-    }
-    assert_int_equal(af_safetensors_count(f[0]), af_safetensors_count(f[1]));
-    for (int i = 0; i < af_safetensors_count(f[0]); i++) {
-        const af_stored *t = af_safetensors_at(f[0], i), *o = af_safetensors_find(f[1], t->name);
-        CHECK_MSG(o && o->ndim == t->ndim && o->bytes == t->bytes, "'%s' of %s in %s", t->name, a,
-                  b);
-    }
-    af_safetensors_close(f[0]);
-    af_safetensors_close(f[1]);
 }
 
 static void train(const char *model, const char *out, const char *more)

@@ -12,30 +12,7 @@ output_dir: $tmp/out
 max_steps: 2
 device: cpu
 YAML
-cases=0
-failed=0
-fail() {
-    failed=$((failed + 1))
-    echo "case $cases: $1"
-    sed 's/^/    /' "$tmp/err"
-}
-# check WORDS RUNFILE [key=value ...]: WORDS are separated by '|', all must be in the message
-check() {
-    local words=$1 run=$2 rc word
-    shift 2
-    cases=$((cases + 1))
-    "$AFINAR" train "$run" "$@" > "$tmp/stdout" 2> "$tmp/err"
-    rc=$?
-    [ $rc = 1 ] || [ $rc = 2 ] || fail "exit $rc for: $words"
-    [ "$(grep -cv '^warning: ' "$tmp/err")" = 1 ] || fail "not one line for: $words"
-    [ -s "$tmp/stdout" ] && fail "something on stdout for: $words"
-    [ -e "$tmp/out" ] && { fail "an output folder is left for: $words"; rm -rf "$tmp/out"; }
-    local IFS='|'
-    for word in $words; do
-        grep -qF -- "$word" "$tmp/err" || fail "no '$word'"
-    done
-    [ -n "${AF_SHOW:-}" ] && cat "$tmp/err"
-}
+. "$(dirname "$0")/../cli/refused_runs.sh"
 key() { check "$1" "$tmp/base.yaml" "${@:2}"; }
 more() { { cat "$tmp/base.yaml"; printf '%s\n' "$2"; } > "$tmp/run.yaml"; check "$1" "$tmp/run.yaml"; }
 data() { printf '%s\n' "$2" > "$tmp/data.jsonl"; check "$1" "$tmp/base.yaml" "datasets=[{path: $tmp/data.jsonl}]" "${@:3}"; }

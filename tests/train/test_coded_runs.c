@@ -4,13 +4,13 @@
  * that the same values stored plain give. (How values that need rounding are rounded:
  * test_coded_weight.c.) */
 #include "train/run_folder.h"
+#include "train/weight_files.h"
 
 #include "afinar/convert.h"
 #include "afinar/model.h"
 #include "afinar/train.h"
 #include "base/buf.h"
 #include "base/file.h"
-#include "format/weights/safetensors.h"
 #include "tensor/dtype.h"
 
 #include <math.h>
@@ -307,23 +307,6 @@ static af_generated generate_with(const char *base, const char *adapter)
     return g;
 }
 
-static void same_tensors(const char *name, const char *a, const char *b)
-{
-    af_error err = {0};
-    af_safetensors *x, *y;
-    CHECK_OK(af_safetensors_open(&x, a, &err), err);
-    CHECK_OK(af_safetensors_open(&y, b, &err), err);
-    assert_int_equal(af_safetensors_count(x), af_safetensors_count(y));
-    for (int i = 0; i < af_safetensors_count(x); i++) {
-        const af_stored *t = af_safetensors_at(x, i), *u = af_safetensors_find(y, t->name);
-        CHECK_MSG(u && u->dtype == t->dtype && u->bytes == t->bytes &&
-                      memcmp(u->data, t->data, t->bytes) == 0,
-                  "%s: '%s' is not that of the plain base", name, t->name);
-    }
-    af_safetensors_close(x);
-    af_safetensors_close(y);
-}
-
 static void merge_into(const char *base, const char *adapter, const char *out)
 {
     af_error err = {0};
@@ -351,9 +334,9 @@ static void test_every_form_computes_as_the_plain_base(void **state)
             continue;
         }
         snprintf(path, sizeof path, "%s/adapter_model.safetensors", run);
-        same_tensors(forms[f].name, path, plain_run);
+        same_weights(path, plain_run);
         snprintf(path, sizeof path, "%s/model.safetensors", merged);
-        same_tensors(forms[f].name, path, plain_merged);
+        same_weights(path, plain_merged);
         CHECK_MSG(g.count == want.count &&
                       memcmp(g.ids, want.ids, (size_t)g.count * sizeof *g.ids) == 0,
                   "%s: other tokens than from the plain base", forms[f].name);

@@ -2,10 +2,10 @@
  * trained to the same bits, and what is written has the layout that was read. */
 #define _DEFAULT_SOURCE
 #include "train/golden_run.h"
+#include "train/weight_files.h"
 
 #include "afinar/convert.h"
 #include "afinar/model.h"
-#include "format/weights/safetensors.h"
 #include "model/model_reader.h"
 
 #include <math.h>
@@ -65,35 +65,11 @@ static void train(const char *model, const char *out, const char *more)
     train_text(text, &result);
 }
 
-static af_safetensors *open_weights(const char *folder, const char *file)
-{
-    char path[700];
-    af_safetensors *f;
-    af_error err = {0};
-    snprintf(path, sizeof path, "%s/%s", folder, file);
-    CHECK_OK(af_safetensors_open(&f, path, &err), err);
-    return f;
-}
-
-static void same_names(const char *a, const char *b)
-{
-    af_safetensors *x = open_weights(a, "model.safetensors"),
-                   *y = open_weights(b, "model.safetensors");
-    assert_int_equal(af_safetensors_count(x), af_safetensors_count(y));
-    for (int i = 0; i < af_safetensors_count(x); i++) {
-        const af_stored *t = af_safetensors_at(x, i), *o = af_safetensors_find(y, t->name);
-        CHECK_MSG(o && o->ndim == t->ndim && o->bytes == t->bytes, "'%s' of %s in %s", t->name, a,
-                  b);
-    }
-    af_safetensors_close(x);
-    af_safetensors_close(y);
-}
-
 /* Up of expert 2 of layer 1 in a folder of each layout. */
 static void same_expert(const char *apart, const char *whole)
 {
-    af_safetensors *x = open_weights(apart, "model.safetensors"),
-                   *y = open_weights(whole, "model.safetensors");
+    af_safetensors *x = open_model_weights(apart),
+                   *y = open_model_weights(whole);
     const af_stored *one = af_safetensors_find(x, "model.layers.1.mlp.experts.2.up_proj.weight");
     const af_stored *all = af_safetensors_find(y, "model.layers.1.mlp.experts.gate_up_proj");
     assert_non_null(one);

@@ -2,10 +2,10 @@
  * full training with and without the router's loss; and what adapters on experts are on disk. */
 #define _DEFAULT_SOURCE
 #include "train/golden_run.h"
+#include "train/weight_files.h"
 
 #include "convert/adapter/adapter_gguf.h"
 #include "format/weights/gguf.h"
-#include "format/weights/safetensors.h"
 #include "model/adapter.h"
 #include "model/model_reader.h"
 
@@ -80,23 +80,6 @@ static af_model_reader *open_model(af_adapter **adapter, const char *dir_or_null
     return in;
 }
 
-static void same_file(const char *a, const char *b)
-{
-    af_error err = {0};
-    af_safetensors *x, *y;
-    CHECK_OK(af_safetensors_open(&x, a, &err), err);
-    CHECK_OK(af_safetensors_open(&y, b, &err), err);
-    assert_int_equal(af_safetensors_count(x), af_safetensors_count(y));
-    for (int i = 0; i < af_safetensors_count(x); i++) {
-        const af_stored *t = af_safetensors_at(x, i), *o = af_safetensors_find(y, t->name);
-        CHECK_MSG(o && o->bytes == t->bytes && memcmp(o->data, t->data, t->bytes) == 0 &&
-                      o->dim[0] == t->dim[0],
-                  "'%s' differs", t->name);
-    }
-    af_safetensors_close(x);
-    af_safetensors_close(y);
-}
-
 static void test_names_and_bytes_are_pefts(void **state)
 {
     (void)state;
@@ -108,7 +91,7 @@ static void test_names_and_bytes_are_pefts(void **state)
     snprintf(file, sizeof file, "%s/adapter_model.safetensors", out);
     golden_path(from, "judged/experts-adapter/adapter_model.safetensors");
     CHECK_OK(af_adapter_write(a, out, &err), err);
-    same_file(from, file);
+    same_weights(from, file);
     char *text;
     uint64_t size;
     snprintf(file, sizeof file, "%s/adapter_config.json", out);
@@ -305,12 +288,9 @@ static void refused(const char *extra, const char *what)
 static bool unchanged(const char *file, const char *name, const char *base_name)
 {
     char path[512], from[512];
-    af_error err = {0};
-    af_safetensors *x, *y;
     snprintf(path, sizeof path, "%s/short/%s", dir, file);
     golden_path(from, "judged/router-model/model.safetensors");
-    CHECK_OK(af_safetensors_open(&x, path, &err), err);
-    CHECK_OK(af_safetensors_open(&y, from, &err), err);
+    af_safetensors *x = open_weights(path), *y = open_weights(from);
     const af_stored *a = af_safetensors_find(x, name), *b = af_safetensors_find(y, base_name);
     CHECK_MSG(a && b && a->bytes == b->bytes, "'%s' or '%s'", name, base_name);
     const bool same = memcmp(a->data, b->data, a->bytes) == 0;

@@ -2,10 +2,10 @@
  * and bitsandbytes, step by step; and what their keys refuse. */
 #define _DEFAULT_SOURCE
 #include "train/run_folder.h"
+#include "train/weight_files.h"
 
 #include "afinar/train.h"
 #include "base/buf.h"
-#include "format/weights/safetensors.h"
 
 /* A run of the tiny Qwen2 with these lines; AF_OK or the error. */
 static af_status train(const char *extra, af_error *err)
@@ -54,16 +54,6 @@ static void test_int8_base_is_bitsandbytes(void **state)
     check_run("int8");
 }
 
-static af_safetensors *open_file(const char *folder)
-{
-    char path[600];
-    af_error err = {0};
-    af_safetensors *f;
-    snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    CHECK_OK(af_safetensors_open(&f, path, &err), err);
-    return f;
-}
-
 /* The result is a whole model; what was frozen has the bytes of the base. */
 static void frozen_is_unchanged(const char *const *trained)
 {
@@ -71,7 +61,7 @@ static void frozen_is_unchanged(const char *const *trained)
     int same = 0, other = 0;
     snprintf(base, sizeof base, "%s/models/qwen2", golden_dir());
     snprintf(out, sizeof out, "%s/out", dir);
-    af_safetensors *a = open_file(base), *b = open_file(out);
+    af_safetensors *a = open_model_weights(base), *b = open_model_weights(out);
     assert_int_equal(af_safetensors_count(a), af_safetensors_count(b));
     for (int i = 0; i < af_safetensors_count(a); i++) {
         const af_stored *x = af_safetensors_at(a, i), *y = af_safetensors_find(b, x->name);

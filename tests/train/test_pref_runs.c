@@ -2,12 +2,11 @@
  * must not change such a run. */
 #define _DEFAULT_SOURCE
 #include "train/run_folder.h"
+#include "train/weight_files.h"
 
 #include "afinar/train.h"
 #include "base/buf.h"
 #include "base/file.h"
-#include "format/weights/safetensors.h"
-#include "worse.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -161,26 +160,7 @@ static void compare(const char *name, const char *out, const json_t *run, const 
     json_decref(rows);
 }
 
-static double largest_difference(const char *a, const char *b)
-{
-    af_safetensors *x = NULL, *y = NULL;
-    af_error err = {0};
-    double most = 0;
-    CHECK_OK(af_safetensors_open(&x, a, &err), err);
-    CHECK_OK(af_safetensors_open(&y, b, &err), err);
-    for (int i = 0; i < af_safetensors_count(x); i++) {
-        const af_stored *s = af_safetensors_at(x, i), *t = af_safetensors_find(y, s->name);
-        CHECK_MSG(t && t->bytes == s->bytes, "%s has no %s", b, s->name);
-        const float *p = (const void *)s->data, *q = (const void *)t->data;
-        for (uint64_t k = 0; k < s->bytes / sizeof *p; k++)
-            most = worse(most, fabs((double)p[k] - (double)q[k]));
-    }
-    af_safetensors_close(x);
-    af_safetensors_close(y);
-    return most;
-}
-
-static void compare_weights(const char *root, const char *name, const char *out)
+static void check_weights(const char *root, const char *name, const char *out)
 {
     char want[600], got[300];
     const bool full = strcmp(name, "dpo-full") == 0;
@@ -189,7 +169,7 @@ static void compare_weights(const char *root, const char *name, const char *out)
     snprintf(got, sizeof got, "%s/%s.safetensors", out, full ? "model" : "adapter_model");
     if (!af_file_exists(want))
         return; /* not all of them are in the tree */
-    const double most = largest_difference(want, got);
+    const double most = compare_weights(want, got).most;
     const double limit = full ? 2e-6 : strcmp(name, "dpo-ipo") == 0 ? 5e-6 : 5e-5;
     CHECK_MSG(most <= limit, "%s: weights differ by %g", name, most);
 }
@@ -204,7 +184,7 @@ static void check_run(const char *root, const char *name)
     CHECK_OK(af_path_remove(out, &err), err);
     CHECK_OK(train_text(text, NULL, &err), err);
     compare(name, out, run, trajectory);
-    compare_weights(root, name, out);
+    check_weights(root, name, out);
     free(text);
     json_decref(run);
     json_decref(trajectory);
@@ -258,7 +238,7 @@ static double difference(const char *a, const char *b)
     char x[300], y[300];
     snprintf(x, sizeof x, "%s/%s/adapter_model.safetensors", dir, a);
     snprintf(y, sizeof y, "%s/%s/adapter_model.safetensors", dir, b);
-    return largest_difference(x, y);
+    return compare_weights(x, y).most;
 }
 
 /* Every value but times and memory. */

@@ -2,14 +2,13 @@
  * transformers' Trainer; what must not change such a run, and the files it leaves. */
 #define _DEFAULT_SOURCE
 #include "train/run_folder.h"
+#include "train/weight_files.h"
 
 #include "afinar/convert.h"
 #include "afinar/model.h"
 #include "afinar/train.h"
 #include "base/buf.h"
 #include "base/file.h"
-#include "format/weights/safetensors.h"
-#include "worse.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -22,25 +21,6 @@ static af_status train_text(const char *text, const af_train_hooks *hooks, af_er
     snprintf(path, sizeof path, "%s/run.yaml", dir);
     assert_int_equal(af_file_write(path, text, strlen(text), err), AF_OK);
     return af_train(path, NULL, 0, hooks, &result, err);
-}
-
-static double largest_difference(const char *a, const char *b)
-{
-    af_safetensors *x = NULL, *y = NULL;
-    af_error err = {0};
-    double most = 0;
-    CHECK_OK(af_safetensors_open(&x, a, &err), err);
-    CHECK_OK(af_safetensors_open(&y, b, &err), err);
-    for (int i = 0; i < af_safetensors_count(x); i++) {
-        const af_stored *s = af_safetensors_at(x, i), *t = af_safetensors_find(y, s->name);
-        CHECK_MSG(t && t->bytes == s->bytes, "%s has no %s", b, s->name);
-        const float *p = (const void *)s->data, *q = (const void *)t->data;
-        for (uint64_t k = 0; k < s->bytes / sizeof *p; k++)
-            most = worse(most, fabs((double)p[k] - (double)q[k]));
-    }
-    af_safetensors_close(x);
-    af_safetensors_close(y);
-    return most;
 }
 
 /* ---- goldens ---- */
@@ -132,7 +112,7 @@ static void check_golden(const char *root, const char *name)
              root, name);
     snprintf(got, sizeof got, "%s/golden/adapter_model.safetensors", dir);
     if (af_file_exists(want))
-        assert_true(largest_difference(want, got) <= 1e-4);
+        assert_true(compare_weights(want, got).most <= 1e-4);
     json_decref(run);
     json_decref(trajectory);
 }
@@ -197,7 +177,7 @@ static const char *file_of(const char *name, const char *file)
 
 static double weights_apart(const char *a, const char *b, const char *file)
 {
-    return largest_difference(file_of(a, file), file_of(b, file));
+    return compare_weights(file_of(a, file), file_of(b, file)).most;
 }
 
 static bool stop_after_three(void *user) { return *(int *)user >= 3; }

@@ -2,8 +2,7 @@
  * model of several senses: full fine-tuning writes back what it does not train. */
 #define _DEFAULT_SOURCE
 #include "train/golden_run.h"
-
-#include "format/weights/safetensors.h"
+#include "train/weight_files.h"
 
 static void test_runs_follow_peft(void **state)
 {
@@ -30,14 +29,6 @@ static void train_whole(const char *shared, const char *out, int steps, const ch
              "device: cpu\nbf16: false\nsave_steps: 2\n%s",
              shared, shared, dir, out, steps, more);
     train_text(text, &result);
-}
-
-static af_safetensors *open_weights(const char *path)
-{
-    af_safetensors *f;
-    af_error err = {0};
-    CHECK_OK(af_safetensors_open(&f, path, &err), err);
-    return f;
 }
 
 static void test_full_training_keeps_other_senses(void **state)

@@ -79,32 +79,6 @@ done:
     return st;
 }
 
-static double dot(const double *a, const double *b, int64_t n)
-{
-    double s = 0;
-    for (int64_t i = 0; i < n; i++)
-        s += a[i] * b[i];
-    return s;
-}
-
-/* Rows of q [k][n] become orthonormal; zero where one depends on those before. */
-static void orthonormal(double *q, int64_t k, int64_t n)
-{
-    for (int64_t i = 0; i < k; i++) {
-        double *x = q + i * n;
-        const double before = sqrt(dot(x, x, n));
-        for (int pass = 0; pass < 2; pass++)
-            for (int64_t p = 0; p < i; p++) {
-                const double d = dot(x, q + p * n, n);
-                for (int64_t c = 0; c < n; c++)
-                    x[c] -= d * q[p * n + c];
-            }
-        const double after = sqrt(dot(x, x, n));
-        for (int64_t c = 0; c < n; c++)
-            x[c] *= after > 1e-13 * before ? 1 / after : 0;
-    }
-}
-
 /* The first r columns of Q come from the first r columns of W alone; R[:r] = Q[:, :r]^T W. */
 static af_status from_qr(const start_job *j, int i, const float *w, af_error *err)
 {
@@ -121,7 +95,7 @@ static af_status from_qr(const start_job *j, int i, const float *w, af_error *er
     for (int64_t k = 0; k < r; k++)
         for (int64_t o = 0; o < m->out; o++)
             q[k * m->out + o] = w[o * m->in + k];
-    orthonormal(q, r, m->out);
+    af_orthonormal(q, r, m->out);
     for (int64_t k = 0; k < r; k++) {
         memset(row, 0, (size_t)m->in * sizeof *row);
         for (int64_t o = 0; o < m->out; o++) {
@@ -162,7 +136,7 @@ static af_status orthogonal(const start_job *j, int i, af_error *err)
         return af_fail_nomem(err, "a decomposition", (uint64_t)(r * r) * 8);
     for (int64_t k = 0; k < r * r; k++)
         q[k] = af_rng_normal(j->seed, stream + 1, (uint64_t)k);
-    orthonormal(q, r, r);
+    af_orthonormal(q, r, r);
     for (int64_t c = 0; c < r; c++) {
         for (int64_t x = 0; x < m->in; x++)
             am->a[c * m->in + x] = (float)span(j, stream + 2, x, r / 2, q, r, 0, c);

@@ -96,7 +96,6 @@ static const struct {
     {"completion_only_loss", "false", "train_on_inputs", "true"},
     {"train_on_completions", "true", "train_on_inputs", "false"},
     {"train_on_completions", "false", "train_on_inputs", "true"},
-    {"use_muon", "true", "optimizer", "muon"},
     {"use_peft", "true", "adapter", "lora"},
     {"use_peft", "false", "adapter", "full"},
     {"loss_type", "nll", NULL, NULL},
