@@ -235,7 +235,8 @@ bool af_model_reader_keeps(const af_model_reader *in, const char *name)
     const bool more = (in->config.raw && json_object_get(in->config.raw, "text_config")) ||
                       (arch && arch->multimodal);
     return (more && is_other_modality(name)) || strncmp(name, "mtp.", 4) == 0 ||
-           is_further_layer(in, name) || is_unused_norm(in, name);
+           strncmp(name, "model.mtp.", 10) == 0 || is_further_layer(in, name) ||
+           is_unused_norm(in, name);
 }
 
 bool af_reader_is_unread_kv(const af_model_spec *s, const char *name)

@@ -169,6 +169,7 @@ static void test_changed_families(void **state)
     static const char *const cases[][2] = {
         {"gemma3n", GEMMA3N("20")},
         {"laguna", "{\"moe_router_logit_softcapping\":0}"},
+        {"mimo_v2_flash", "{\"attention_bias\":false,\"routed_scaling_factor\":1}"},
         {"granite_swa", "{\"layer_rope_theta\":[10000,0,10000]}"},
         {"granitemoe_swa", "{\"layer_rope_theta\":[0,10000,10000]}"},
         {"mamba", "{\"use_bias\":false}"},

@@ -160,6 +160,30 @@ static void test_family_details(void **state)
     af_hf_config_clear(&c);
 }
 
+/* The words of the published folder; what transformers does not read of them has no effect. */
+static void test_mimo_as_published(void **state)
+{
+    (void)state;
+    af_hf_config c = {0};
+    parse(&c, CONFIG("mimo_v2_flash",
+                     ",\"head_dim\":192,\"v_head_dim\":128,\"num_key_value_heads\":2,"
+                     "\"swa_num_key_value_heads\":4,\"swa_head_dim\":192,\"swa_v_head_dim\":128,"
+                     "\"hybrid_layer_pattern\":[0,1,1,1],\"moe_layer_freq\":[0,1,1,1],"
+                     "\"sliding_window\":128,\"sliding_window_size\":128,\"rope_theta\":7e5,"
+                     "\"partial_rotary_factor\":0.334,\"swa_rope_theta\":10000,"
+                     "\"layernorm_epsilon\":1e-05,\"routed_scaling_factor\":null,"
+                     "\"n_shared_experts\":null,\"attention_value_scale\":0.707"));
+    assert_int_equal(c.sliding_window, 129);
+    assert_true(c.rope.theta == 5e6 && c.local_rope.theta == 1e4 && c.has_local_rope);
+    assert_true(c.local_rope.partial_rotary_factor == 0.334 && c.rms_norm_eps == 1e-5);
+    assert_true(c.router.scale == 1 && c.router.shared_ffn == 0 && c.value_scale == 0.707);
+    assert_int_equal(c.latent.v_dim, 128);
+    assert_int_equal(c.mlp_only_count, 1);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(c.layer_types[i], i ? AF_LAYER_SLIDING : AF_LAYER_FULL);
+    af_hf_config_clear(&c);
+}
+
 /* torch's padding_idx: the class's default when the config does not set it. */
 static void test_rows_of_padding_by_family(void **state)
 {
@@ -451,6 +475,7 @@ int main(void)
         cmocka_unit_test(test_v4_and_v5_spellings_agree),
         cmocka_unit_test(test_sliding_layers_by_family),
         cmocka_unit_test(test_family_details),
+        cmocka_unit_test(test_mimo_as_published),
         cmocka_unit_test(test_rows_of_padding_by_family),
         cmocka_unit_test(test_keys_are_read_where_transformers_reads_them),
         cmocka_unit_test(test_longrope),

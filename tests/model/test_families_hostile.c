@@ -170,6 +170,14 @@ static void test_keys_of_one_family(void **state)
         {"axk1", "\"n_group\": 7", "n_group"},
         {"lfm3", "\"layer_types\": [\"conv\", \"linear_attention\"]", "layer_types of lfm3"},
         {"lfm3", "\"norm_eps\": -1", "rms_norm_eps"},
+        {"mimo_v2_flash", "\"v_head_dim\": 5", "v_head_dim is not at most head_dim"},
+        {"mimo_v2_flash", "\"v_head_dim\": 0", "v_head_dim"},
+        {"mimo_v2_flash", "\"v_head_dim\": 4, \"attention_value_scale\": -1", "value_scale"},
+        {"mimo_v2_flash", "\"v_head_dim\": 4, \"sliding_window_size\": -2", "sliding_window_size"},
+        {"mimo_v2_flash", "\"v_head_dim\": 4, \"rope_parameters\": {\"rope_theta\": 1e4}",
+         "one for full_attention"},
+        {"mimo_v2_flash", "\"v_head_dim\": 4, \"swa_num_key_value_heads\": 8", "twice num_key"},
+        {"mimo_v2_flash", "\"v_head_dim\": 4, \"hybrid_layer_pattern\": [1, 1]", "layer_types"},
         {"llama", "\"hidden_act\": \"xielu\"", "hidden_act"},
     };
     for (size_t i = 0; i < AF_LEN(cases); i++) {

@@ -282,6 +282,13 @@ SMALL = {
                               tie_word_embeddings=True)),
     "falcon_alibi": ("FalconConfig", dict(num_key_value_heads="none", intermediate_size="none", ffn_hidden_size=20, alibi=True,
                                           num_attention_heads=3, bias=True, **rope())),
+    "mimo_v2_flash": ("MiMoV2FlashConfig", dict(num_hidden_layers=3, num_key_value_heads=1, head_dim=8, v_head_dim=5,
+                                                sliding_window=3, **layers("FSS"), attention_bias=True, n_routed_experts=6,
+                                                n_group=3, topk_group=2, num_experts_per_tok=2, moe_intermediate_size=8,
+                                                routed_scaling_factor=1.4, mlp_layer_types=["sparse", "dense", "sparse"],
+                                                rope_parameters={
+        "full_attention": {"rope_type": "default", "rope_theta": 5e5, "partial_rotary_factor": 0.5},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}})),
     # what llama.cpp has a form for, where the entries above go beyond it
     "minicpm3_gguf": ("MiniCPM3Config", {**LATENT, "q_lora_rank": 9, "scale_emb": 12, "scale_depth": 1.4,
                                          "dim_model_base": 256, **rope()}),
@@ -300,7 +307,7 @@ SMALL = {
 }
 FAMILIES.update({k: (v[0], {"vocab_size": 20, **v[1]}, {"small": True, "rules": [["expert_bias", 0, 0.2]] + (
     [["norm", 0, 0.2]] if k == "vaultgemma" else [["embed", 0, 0.2]] if k in ("opt", "opt_350m", "opt_bare") else
-    [["Wqkv", 0, 0.35], ["out_proj", 0, 0.35]] if k == "dbrx" else [])}) for k, v in SMALL.items()})
+    [["Wqkv", 0, 0.35], ["out_proj", 0, 0.35]] if k == "dbrx" else [["sink", 0, 1]] if k == "mimo_v2_flash" else [])}) for k, v in SMALL.items()})
 
 WORDS = dict(head_dim=6, ssm_state_size=7, mamba_num_heads=6, mamba_head_dim=8, n_groups=3, conv_kernel=3, num_hidden_layers="none")
 STATE = {

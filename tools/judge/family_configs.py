@@ -707,6 +707,23 @@ def laguna(j, r):
                           layer_types=r.choice([None, [r.choice(["full_attention", "sliding_attention"]) for _ in range(n)]]))
 
 
+def mimo_v2_flash(j, r):
+    c = plain(j, r, kinds=["default"], dims=(8, 12, 16))
+    n, e, kv = c["num_hidden_layers"], c["head_dim"], r.choice([1, 2])
+    c.update(num_key_value_heads=kv, num_attention_heads=2 * kv * r.choice([1, 2, 3]))
+    c.pop("rope_parameters")
+    ropes = {k + "_attention": {"rope_type": "default", "rope_theta": r.choice([1e4, 777.0]),
+                                "partial_rotary_factor": r.choice([0.334, 0.5, 1.0])} for k in ("full", "sliding")}
+    groups = r.choice([(1, 1), (3, 2)])
+    return T.MiMoV2FlashConfig(**c, rope_parameters=r.choice([None, ropes, ropes]), v_head_dim=r.choice([4, 5, e]),
+                               attention_bias=r.random() < .3, sliding_window=r.choice([3, 9]), n_routed_experts=6,
+                               attention_value_scale=r.choice([0.707, None, 1.3]), n_group=groups[0], topk_group=groups[1],
+                               moe_intermediate_size=r.choice([8, 16]), num_experts_per_tok=r.choice([1, 2, 3]),
+                               norm_topk_prob=r.random() < .7, routed_scaling_factor=r.choice([1.0, 1.0, 2.5]),
+                               mlp_layer_types=r.choice([None, [r.choice(["dense", "sparse"]) for _ in range(n)]]),
+                               layer_types=r.choice([None, [r.choice(["full_attention", "sliding_attention"]) for _ in range(n)]]))
+
+
 def flint(j, r):
     c = plain(j, r)
     n = c["num_hidden_layers"]
@@ -831,6 +848,6 @@ CONFIGS = {f.__name__: f for f in (
     granitemoe, granitemoeshared, granitemoe_swa, granite_swa, cwm, ministral, helium, jais2, vaultgemma, hunyuan_v1_moe,
     ernie4_5_moe, minimax_m2, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,
     gpt_neox, falcon, gpt2, gpt_bigcode, gptj, codegen, opt, persimmon, phimoe, hyperclovax,
-    minicpm3, hy_v3, internlm3, iquestcoder, laguna, flint, llama4_text, gemma3n_text, gemma3n_sizes, cohere2_moe, olmo, nanochat, gpt_neo, nemotron_h, bamba, mamba2, mamba, falcon_mamba, jamba, falcon_h1,
+    minicpm3, hy_v3, internlm3, iquestcoder, laguna, mimo_v2_flash, flint, llama4_text, gemma3n_text, gemma3n_sizes, cohere2_moe, olmo, nanochat, gpt_neo, nemotron_h, bamba, mamba2, mamba, falcon_mamba, jamba, falcon_h1,
     bloom, mpt, falcon_alibi,
     opt_350m, dbrx)}

@@ -98,6 +98,7 @@ static af_status check_sizes(const af_model_spec *a, const af_model_spec *b, af_
         {"kv_lora_rank", (double)a->latent.kv_lora_rank, (double)b->latent.kv_lora_rank},
         {"qk_nope_head_dim", (double)a->latent.qk_nope_dim, (double)b->latent.qk_nope_dim},
         {"v_head_dim", (double)a->latent.v_dim, (double)b->latent.v_dim},
+        {"attention_value_scale", a->value_scale, b->value_scale},
         {"rope_interleave", a->rope_pairs, b->rope_pairs},
         {"parallel_attn", a->parallel, b->parallel},
         {"n_shared_experts (width)", (double)a->router.shared_ffn, (double)b->router.shared_ffn},
@@ -309,6 +310,7 @@ static const taker *taker_of(const char *arch)
         {"granite_swa", .biases = true, .freqs = true, .factors = true, .tied = true,
          .untied = true, .slides = true},
         {"minimax-m2", .untied = true},
+        {"mimo2", .untied = true, .slides = true},
         {"llama4", .freqs = true, .tied = true, .untied = true},
         {"minicpm3", .factors = true, .tied = true, .untied = true},
         {"mamba", .convs = true, .tied = true, .untied = true},
@@ -401,6 +403,8 @@ static const char *layers_lack(const af_model_spec *s, const taker *t)
         return "layers with an MLP and layers with experts (- and E of hybrid_override_pattern)";
     if (s->arch->gguf_kv_whole && !s->latent.q_lora_rank)
         return "queries without a low rank (q_lora_rank null)";
+    if (strcmp(s->arch->gguf, "mimo2") == 0 && has_slot(s, AF_SLOT_Q_BIAS))
+        return "biases of q_proj, k_proj and v_proj (attention_bias)";
     if (strcmp(s->arch->gguf, "llama4") == 0 && s->layers < 4)
         return "model of fewer than 4 layers";
     if (s->recurrent && !has_slot(s, AF_SLOT_CONV_BIAS) &&

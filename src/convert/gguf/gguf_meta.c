@@ -174,6 +174,8 @@ static void put_dense(meta_writer *p, const af_model_spec *s, const af_hf_config
         put_u32(p, "rope.dimension_count", s->rope[0].rotary_dim);
     if (c->logit_scale > 0)
         put_f32(p, "logit_scale", c->logit_scale);
+    if (strcmp(p->arch, "mimo2") == 0)
+        put_f32(p, "attention.value_scale", s->value_scale);
     if (c->qkv_clip > 0 || strcmp(p->arch, "dbrx") == 0) /* which asks for it */
         put_f32(p, "attention.clamp_kqv", c->qkv_clip);
     if (strcmp(p->arch, "mpt") == 0)
@@ -244,9 +246,9 @@ static void put_experts(meta_writer *p, const af_model_spec *s, const af_hf_conf
     enum { SIGMOID = 2 };
     static const char *const one_width[] = {"llama", "granitehybrid", "granitemoe",  "olmoe",
                                             "dbrx",  "jamba",         "granite_swa", NULL};
-    static const char *const deepseek[] = {"glm4moe", "deepseek2",  "mistral4",       "dots1",
-                                           "afmoe",   "exaone-moe", "nemotron_h_moe", "cohere2moe",
-                                           "laguna",  NULL};
+    static const char *const deepseek[] = {
+        "glm4moe",        "deepseek2",  "mistral4", "dots1", "afmoe", "exaone-moe",
+        "nemotron_h_moe", "cohere2moe", "laguna",   "mimo2", NULL};
     const char *a = p->arch;
     put_u32(p, "expert_count", c->num_experts);
     put_u32(p, "expert_used_count", c->num_experts_per_tok);
@@ -319,13 +321,13 @@ static void put_family(meta_writer *p, const af_model_spec *s, const af_hf_confi
     }
     static const char *const sliding[] = {"olmo2",      "cohere2", "gpt-oss",    "afmoe",
                                           "exaone-moe", "mellum",  "cohere2moe", "granite_swa",
-                                          "laguna",     NULL};
+                                          "laguna",     "mimo2",   NULL};
     const bool windows =
         gemma || is_one_of(a, sliding) || (strcmp(a, "exaone4") == 0 && s->layers == 64);
     if (windows && c->sliding_window)
         put_u32(p, "attention.sliding_window", c->sliding_window);
     static const char *const listed[] = {"exaone-moe",  "mellum", "gemma3n", "cohere2moe",
-                                         "granite_swa", "laguna", NULL};
+                                         "granite_swa", "laguna", "mimo2",   NULL};
     if (is_one_of(a, listed))
         put_slides(p, s);
     if (strcmp(a, "granite_swa") == 0)
@@ -377,7 +379,8 @@ af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_h
     const bool gemma = strncmp(p.arch, "gemma", 5) == 0;
     const bool latent = s->latent.kv_lora_rank > 0, gemma4 = strcmp(p.arch, "gemma4") == 0;
     const bool bare = strncmp(p.arch, "mamba", 5) == 0; /* neither attention nor an MLP */
-    const bool own_head = has_key(c, "head_dim") || gemma || s->head_dim * s->heads != s->width;
+    const bool own_head =
+        has_key(c, "head_dim") || gemma || s->latent.v_dim || s->head_dim * s->heads != s->width;
     if (c->rope.type == AF_ROPE_DYNAMIC)
         af_log_write(AF_LOG_WARN,
                      "GGUF has no rope scaling of type 'dynamic': the file is right up to %" PRId64
@@ -403,7 +406,8 @@ af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_h
         put_gemma4(&p, s, c);
     else if (latent)
         put_latent(&p, s, c);
-    else if (s->recurrent && strncmp(p.arch, "qwen", 4) != 0 && !bare && !s->mup.given)
+    else if (strcmp(p.arch, "mimo2") == 0 ||
+             (s->recurrent && strncmp(p.arch, "qwen", 4) != 0 && !bare && !s->mup.given))
         af_meta_put_kv_heads(&p, s);
     else if (!bare)
         put_u32(&p, "attention.head_count_kv", s->kv_heads);
@@ -416,7 +420,7 @@ af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_h
             c->rms_norm_eps);
     if (own_head && !latent && !gemma4 && !bare) {
         put_u32(&p, "attention.key_length", s->head_dim);
-        put_u32(&p, "attention.value_length", s->head_dim);
+        put_u32(&p, "attention.value_length", s->latent.v_dim ? s->latent.v_dim : s->head_dim);
     }
     put_family(&p, s, c);
     put_dense(&p, s, c);

@@ -104,6 +104,14 @@ static void put_hy_v3(json_t *o, const af_hf_config *c)
     json_object_set_new(o, "router_scaling_factor", json_real(c->router.scale));
 }
 
+static void put_mimo(json_t *o, const af_hf_config *c)
+{
+    put_deepseek(o, c);
+    put_mlp_types(o, c);
+    put_int(o, "v_head_dim", c->latent.v_dim);
+    json_object_set_new(o, "attention_value_scale", json_real(c->value_scale));
+}
+
 /* muP in its own words; the numbers are llama.cpp's. */
 static void put_minicpm3(json_t *o, const af_hf_config *c)
 {
@@ -180,6 +188,8 @@ void af_config_experts(json_t *o, const af_hf_config *c)
         put_minicpm3(o, c);
     if (is(c, "laguna"))
         put_laguna(o, c);
+    if (is(c, "mimo_v2_flash"))
+        put_mimo(o, c);
     if (is(c, "cohere2_moe"))
         put_cohere2_moe(o, c);
     if (is(c, "llama4_text"))

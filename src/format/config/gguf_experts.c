@@ -102,7 +102,8 @@ static af_status get_slides(const metadata *m, af_error *err)
     const int64_t n = m->c->num_hidden_layers;
     if (!kv || kv->str || kv->count < 2 || n < 1 || n > AF_CONFIG_LAYERS_MAX)
         return AF_OK;
-    if (kv->count != (uint64_t)n)
+    const int64_t next = AF_MAX(get_int(m, "nextn_predict_layers", 0), 0); /* not counted in n */
+    if (kv->count - (uint64_t)n != (uint64_t)next)
         return af_fail(err, AF_EFORMAT, "%s has %" PRIu64 " entries for %" PRId64 " layers", key,
                        kv->count, n);
     af_layer_type *types = af_arena_take(&m->c->arena, (uint64_t)n * sizeof *types);
@@ -150,6 +151,7 @@ static af_status get_dense_layers(const metadata *m, af_error *err)
     if (!dense)
         return af_fail_nomem(err, "dense layers", (uint64_t)n * sizeof *dense);
     c->mlp_only_layers = dense;
+    c->mlp_only_count = 0;
     for (int64_t i = 0; i < n; i++) {
         char name[64];
         snprintf(name, sizeof name, "blk.%" PRId64 ".ffn_gate_inp.weight", i);
@@ -241,6 +243,51 @@ done:
     return st;
 }
 
+/* Layers with a window have twice the kv heads. */
+static af_status get_mimo_heads(const metadata *m, af_error *err)
+{
+    af_hf_config *c = m->c;
+    char key[128];
+    const int64_t n = c->num_hidden_layers;
+    const af_gguf_kv *kv = af_gguf_find_kv(m->g, key_of(m, "attention.head_count_kv", key));
+    if (!kv || kv->str || n < 1 || n > AF_CONFIG_LAYERS_MAX || kv->count < (uint64_t)n)
+        return af_fail(err, AF_EFORMAT, "%s is not one number per layer", key);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t twice = c->layer_types[i] == AF_LAYER_SLIDING ? 2 : 1,
+                      heads = af_gguf_item_int(kv, (uint64_t)i);
+        c->num_key_value_heads = i ? c->num_key_value_heads : heads / twice;
+        if (heads < 1 || heads % twice || heads / twice != c->num_key_value_heads)
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "%s is not the same in all layers but twice in those with a window",
+                           key);
+    }
+    return AF_OK;
+}
+
+static af_status get_mimo(const metadata *m, af_error *err)
+{
+    af_hf_config *c = m->c;
+    af_status st = AF_OK;
+    AF_TRY(get_deepseek(m, true, err));
+    AF_TRY(get_dense_layers(m, err));
+    AF_TRY(get_slides(m, err));
+    if (!c->layer_types)
+        return af_fail(err, AF_EFORMAT, "mimo2.attention.sliding_window_pattern is missing");
+    AF_TRY(get_mimo_heads(m, err));
+    c->router.choice_bias = c->norm_topk_prob = true; /* whatever the file says */
+    c->router.scale = 1;
+    c->router.shared_ffn = 0;
+    c->latent.v_dim = get_int(m, "attention.value_length", c->head_dim);
+    c->value_scale = get_num(m, "attention.value_scale", 1);
+    if (c->latent.v_dim < 1 || c->latent.v_dim > c->head_dim)
+        return af_fail(err, AF_EFORMAT, "mimo2.attention.value_length is %" PRId64,
+                       c->latent.v_dim);
+    if (!(c->value_scale > 0) || c->value_scale > 1e9)
+        return af_fail(err, AF_EFORMAT, "mimo2.attention.value_scale is %g", c->value_scale);
+done:
+    return st;
+}
+
 /* Layers without experts have rope, and of the others those with a window. */
 static af_status get_cohere2moe(const metadata *m, af_error *err)
 {
@@ -306,6 +353,8 @@ af_status af_config_gguf_experts(af_hf_config *c, const af_gguf *g, const char *
         AF_TRY(get_hy_v3(&m, err));
     if (strcmp(arch, "laguna") == 0)
         AF_TRY(get_laguna(&m, err));
+    if (strcmp(arch, "mimo2") == 0)
+        AF_TRY(get_mimo(&m, err));
     if (strcmp(arch, "cohere2moe") == 0)
         AF_TRY(get_cohere2moe(&m, err));
     if (strcmp(arch, "llama4") == 0)

@@ -146,6 +146,7 @@ typedef struct af_hf_config {
     af_mup_keys mup;
     double logit_scale;   /* cohere; 0 = absent */
     double qkv_clip;      /* clip_qkv; 0 = none */
+    double value_scale;   /* attention_value_scale; of families with latent.v_dim */
     double alibi;         /* ALiBi: the exponent its slopes go down to; 0 = none */
     int64_t dense_ffn;    /* of layers without experts, where it is not intermediate_size */
     bool rms_norm;        /* RMSNorms instead of LayerNorms (cohere2_moe) */

@@ -81,14 +81,15 @@ static af_status get_sizes(gguf_source *s, af_hf_config *c, const af_family *f, 
         c->num_attention_heads = af_gguf_first_int(s->g, key_of(s, "attention.head_count"), -1);
     else
         AF_TRY(get_per_layer(s, "attention.head_count", -1, &c->num_attention_heads, err));
-    if (f->state_layers || strcmp(s->arch, "gemma4") == 0)
+    const bool mimo = strcmp(s->arch, "mimo2") == 0;
+    if (f->state_layers || strcmp(s->arch, "gemma4") == 0 || mimo)
         c->num_key_value_heads = 0; /* below */
     else
         AF_TRY(get_per_layer(s, "attention.head_count_kv", c->num_attention_heads,
                              &c->num_key_value_heads, err));
     c->head_dim = get_int(s, "attention.key_length", 0);
     const int64_t v = get_int(s, "attention.value_length", c->head_dim);
-    if (v != c->head_dim && !is_latent(s))
+    if (v != c->head_dim && !is_latent(s) && !mimo)
         return af_fail(err, AF_EUNSUPPORTED,
                        "%s.attention.key_length %" PRId64 " and value_length %" PRId64 " differ",
                        s->arch, c->head_dim, v);
@@ -387,6 +388,7 @@ static const char *const classes[][2] = {
     {"solar_open", "SolarOpenForCausalLM"},
     {"cohere2_moe", "Cohere2MoeForCausalLM"},
     {"laguna", "LagunaForCausalLM"},
+    {"mimo_v2_flash", "MiMoV2FlashForCausalLM"},
     {"granitemoe", "GraniteMoeForCausalLM"},
     {"granitemoeshared", "GraniteMoeSharedForCausalLM"},
     {"granite_swa", "GraniteSWAForCausalLM"},

@@ -1,5 +1,5 @@
-/* keys_latent.h - sizes of latent attention: part of af_hf_config and of
- * af_model_spec. All zero for families without. */
+/* keys_latent.h - sizes of latent attention, and of values in ordinary attention: part of
+ * af_hf_config and of af_model_spec. All zero for families without. */
 #ifndef AF_KEYS_LATENT_H
 #define AF_KEYS_LATENT_H
 
@@ -8,7 +8,8 @@
 
 typedef struct af_latent_keys {
     int64_t q_lora_rank; /* 0 = one projection */
-    int64_t kv_lora_rank, qk_nope_dim, qk_rope_dim, v_dim;
+    int64_t kv_lora_rank, qk_nope_dim, qk_rope_dim;
+    int64_t v_dim;    /* values of a head; without latents: 0 = head_dim */
     bool rope_halves; /* dimension i is rotated with i + d/2, not 2i with 2i+1 */
 } af_latent_keys;
 #endif

@@ -215,6 +215,7 @@ typedef struct af_arch {
     bool attn_gate_soft;  /* softplus instead of a sigmoid */
     bool value_norm;      /* on v, per head and without a weight */
     bool sinks;           /* a logit per head that takes a share of every softmax */
+    bool sinks_sliding;   /* in layers with a window alone */
     bool layer_scale;     /* the residual is multiplied by a stored number per layer */
     bool scale_embedding; /* times sqrt(hidden) */
     bool attn_cap;        /* attn_logit_softcapping is applied */
@@ -419,9 +420,10 @@ typedef struct af_model_spec {
     bool no_final_norm;
     bool parallel_norms; /* attention and MLP have a norm each of the same residual */
     double eps, attn_scale, attn_softcap, logit_softcap;
-    double alibi;    /* ALiBi: the exponent slopes go down to; 0 = none */
-    int alibi_kind;  /* af_alibi_kind */
-    double qkv_clip; /* queries, keys and values stay between -this and this; 0 = none */
+    double alibi;       /* ALiBi: the exponent slopes go down to; 0 = none */
+    int alibi_kind;     /* af_alibi_kind */
+    double qkv_clip;    /* queries, keys and values stay between -this and this; 0 = none */
+    double value_scale; /* of values that have a size of their own */
     double embed_scale, residual_scale, logit_scale; /* 1 = none */
     int64_t per_layer_input; /* width of the input each layer has of its own; 0 = none */
     int64_t per_layer_vocab;

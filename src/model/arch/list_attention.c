@@ -1,6 +1,13 @@
 /* list_attention.c - the tensors of softmax attention. */
 #include "model/arch/arch_list.h"
 
+/* Values of so many heads. */
+static int64_t values_of(const af_lister *l, const af_layer_spec *ls, int heads)
+{
+    const int64_t own = l->s->latent.v_dim;
+    return heads * (own ? own : ls->head_dim);
+}
+
 /* Layers that use another layer's keys and values have none of their own. */
 static void list_qkv(af_lister *l, int i, bool bias)
 {
@@ -17,7 +24,8 @@ static void list_qkv(af_lister *l, int i, bool bias)
         return;
     af_list_linear(l, i, AF_GROUP_QKV, AF_SLOT_K, KE, D, bias ? AF_SLOT_K_BIAS : -1);
     if (!ls->k_is_v)
-        af_list_linear(l, i, AF_GROUP_QKV, AF_SLOT_V, KE, D, bias ? AF_SLOT_V_BIAS : -1);
+        af_list_linear(l, i, AF_GROUP_QKV, AF_SLOT_V, values_of(l, ls, ls->kv_heads), D,
+                       bias ? AF_SLOT_V_BIAS : -1);
 }
 
 static void list_qk_norm(af_lister *l, af_slot slot, af_slot bias, int i, int heads)
@@ -50,7 +58,8 @@ void af_list_attention(af_lister *l, int i)
     if (a->attn_gate_apart)
         af_list_linear(l, i, AF_GROUP_ATTN_GATE, AF_SLOT_ATTN_GATE,
                        l->s->attn_gate_heads ? ls->heads : HE, D, -1);
-    if (a->sinks)
+    if (a->sinks && (ls->window || !a->sinks_sliding))
         af_list_tensor(l, AF_SLOT_SINKS, i, 1, ls->heads, 1, 1);
-    af_list_linear(l, i, AF_GROUP_O, AF_SLOT_O, D, HE, o ? AF_SLOT_O_BIAS : -1);
+    af_list_linear(l, i, AF_GROUP_O, AF_SLOT_O, D, values_of(l, ls, ls->heads),
+                   o ? AF_SLOT_O_BIAS : -1);
 }

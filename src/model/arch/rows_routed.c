@@ -63,6 +63,19 @@ static af_status laguna_fill(af_model_spec *s, const af_hf_config *c, af_error *
     return AF_OK;
 }
 
+/* Layers with a window have twice the kv heads. */
+static af_status mimo_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    (void)c;
+    for (int i = 0; i < s->layers; i++) {
+        s->layer[i].kv_heads *= s->layer[i].window ? 2 : 1;
+        if (s->heads % s->layer[i].kv_heads)
+            return af_fail(err, AF_EFORMAT, "layer %d: %d heads cannot share %d kv heads", i,
+                           s->heads, s->layer[i].kv_heads);
+    }
+    return AF_OK;
+}
+
 #define LLAMA4                                                                                     \
     .model_type = "llama4_text", .gguf = "llama4", .pre_norm = true, .bias = AF_BIAS_CONFIG,       \
     .rope_pairs = true, .moe = true, .no_router_loss = true, .experts_swapped = true,              \
@@ -203,5 +216,15 @@ const af_arch af_rows_routed[] = {
      .shared_module = "mlp.shared_experts",
      .names = hy_v3_names},
     {COHERE2_MOE, .layer_norm = true, .fill = cohere2_moe_fill},
+    {.model_type = "mimo_v2_flash",
+     .gguf = "mimo2",
+     .pre_norm = true,
+     .bias = AF_BIAS_APART,
+     .sinks = true,
+     .sinks_sliding = true,
+     .moe = true,
+     .no_router_loss = true,
+     .names = (const af_slot_name[]){{AF_SLOT_SINKS, "self_attn.attention_sink_bias", NULL}, {0}},
+     .fill = mimo_fill},
     {0},
 };

@@ -298,6 +298,74 @@ static void cohere2_moe_keys(af_config_source *s, af_hf_config *c)
         af_config_wrong(s, "logit_scale", "a positive number");
 }
 
+/* Keys of the published config that transformers does not read must say what it assumes. */
+static void mimo_published(af_config_source *s, const af_hf_config *c)
+{
+    const int64_t kv = AF_MIN(AF_MAX(c->num_key_value_heads, 0), (int64_t)AF_CONFIG_HEADS_MAX);
+    const struct {
+        const char *key, *want;
+        int64_t value;
+    } same[] = {
+        {"swa_num_attention_heads", "num_attention_heads", c->num_attention_heads},
+        {"swa_num_key_value_heads", "twice num_key_value_heads", 2 * kv},
+        {"swa_head_dim", "head_dim", c->head_dim},
+        {"swa_v_head_dim", "v_head_dim", c->latent.v_dim},
+    };
+    for (size_t i = 0; i < AF_LEN(same); i++)
+        if (af_config_int(s, same[i].key, same[i].value) != same[i].value)
+            af_config_wrong(s, same[i].key, same[i].want);
+    const json_t *list = af_config_value(s, "hybrid_layer_pattern");
+    for (size_t i = 0; i < json_array_size(list) && (int64_t)i < c->num_hidden_layers; i++)
+        if ((json_integer_value(json_array_get(list, i)) != 0) !=
+            (c->layer_types[i] == AF_LAYER_SLIDING))
+            af_config_wrong(s, "hybrid_layer_pattern", "1 where layer_types slide");
+}
+
+/* The first layer and every sixth see everything, unless they are listed. */
+static void mimo_layers(af_config_source *s, af_hf_config *c)
+{
+    af_layer_type *types = c->layer_types ? NULL : af_config_take_types(s, c);
+    for (int64_t i = 0; types && i < c->num_hidden_layers; i++)
+        types[i] = i == 0 || (i + 1) % 6 == 0 ? AF_LAYER_FULL : AF_LAYER_SLIDING;
+    c->layer_types = types ? types : c->layer_types;
+}
+
+/* Layers with a window have a rotation of their own, sinks, and twice the kv heads. */
+static void mimo_keys(af_config_source *s, af_hf_config *c)
+{
+    const json_t *ropes = af_config_value(s, "rope_parameters");
+    af_config_deepseek_experts(s, c, 256, 8, 2048, 1);
+    first_dense(s, c, 1);
+    af_config_mlp_types(s, c);
+    c->router.shared_ffn = 0;
+    c->norm_topk_prob = af_config_bool(s, "norm_topk_prob", true);
+    c->router.sigmoid = c->router.choice_bias = true;
+    c->router.eps = 1e-20;
+    c->router.group_best = 2;
+    c->attention_out_bias = false;
+    c->latent.v_dim = af_config_size(s, "v_head_dim", 128, 1, AF_CONFIG_WIDTH_MAX);
+    if (c->latent.v_dim > c->head_dim)
+        af_config_wrong(s, "v_head_dim", "at most head_dim");
+    c->value_scale = af_config_num(s, "attention_value_scale",
+                                   af_config_given(s, "attention_value_scale") ? 1 : 0.707);
+    if (!(c->value_scale > 0) || c->value_scale > 1e9)
+        af_config_wrong(s, "attention_value_scale", "a positive number");
+    if (af_config_value(s, "sliding_window_size")) /* without the query itself */
+        c->sliding_window = 1 + af_config_size(s, "sliding_window_size", 0, 0, INT32_MAX);
+    if (!ropes) { /* rope_theta and partial_rotary_factor are not read */
+        c->rope.theta = 5e6;
+        c->local_rope.theta = 1e4;
+        c->rope.partial_rotary_factor = c->local_rope.partial_rotary_factor = 0.334;
+    } else if (!json_is_object(json_object_get(ropes, "full_attention")) ||
+               !json_is_object(json_object_get(ropes, "sliding_attention"))) {
+        af_config_wrong(s, "rope_parameters",
+                        "one for full_attention and one for sliding_attention");
+    }
+    mimo_layers(s, c);
+    if (c->layer_types)
+        mimo_published(s, c);
+}
+
 const af_family af_families_routed[] = {
     {.model_type = "gpt_oss",
      .gguf = "gpt-oss",
@@ -407,5 +475,18 @@ const af_family af_families_routed[] = {
      .pad = 1,
      .own_experts = true,
      .keys = cohere2_moe_keys},
+    {.model_type = "mimo_v2_flash",
+     .gguf = "mimo2",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 5e6,
+     .local_theta = 1e4,
+     .kv_heads = 4,
+     .head_dim = 192,
+     .window = 129,
+     .partial = 0.334,
+     .sliding = AF_SLIDING_LISTED,
+     .own_experts = true,
+     .keys = mimo_keys},
     {0},
 };
