@@ -134,11 +134,7 @@ af_status af_decoder_open(af_decoder **out, af_model *m, const af_decoder_opts *
                        " tokens are not possible",
                        o->context, o->sequences, o->tokens));
     const int64_t most = af_spec_context(af_decode_spec(m));
-    if (af_decode_spec(m)->arch->positions && o->context > most)
-        AF_TRY(af_fail(err, AF_EUSAGE,
-                       "a context of %" PRId64 " tokens is longer than the %" PRId64
-                       " positions this model has learned",
-                       o->context, most));
+    AF_TRY(af_spec_check_length(af_decode_spec(m), "a context", o->context, err));
     const bool cpu = af_device_is_cpu(m->device);
     af_decode_plan p = {.context = o->context ? o->context
                                    : most > 0 ? most

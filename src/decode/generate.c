@@ -158,11 +158,10 @@ static af_status need_decoder(af_model *m, const af_generate_opts *o, af_error *
     return st;
 }
 
-/* Tokens after a prompt of a model that has learned its positions: the last one needs none. */
+/* Tokens after a prompt of a model whose sequences have a limit: the last one is not fed. */
 static int64_t room_after(const af_model *m, int64_t prompt)
 {
-    const af_model_spec *s = af_decode_spec(m);
-    return s->arch->positions ? AF_MAX(s->max_positions - prompt + 1, 1) : INT64_MAX;
+    return AF_MAX(af_spec_longest(af_decode_spec(m)) - prompt, 0) + 1;
 }
 
 static af_status submit(generation *g, int i, af_error *err)

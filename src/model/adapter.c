@@ -358,6 +358,20 @@ static int whole_tables(const af_adapter *a, const af_weights *w)
     return n;
 }
 
+/* PEFT's adapters on an indexer, which no gradient reaches: B is still 0. */
+static int unmoved_indexers(const af_adapter *a, const af_weights *w)
+{
+    int n = 0;
+    for (int i = 0; a->spec->latent.index_topk && i < af_weights_count(w); i++) {
+        const af_stored *t = af_weights_at(w, i);
+        const uint8_t *v = t->data;
+        const bool b = strstr(t->name, ".lora_B.") != NULL;
+        const bool moved = b && t->bytes && (v[0] || memcmp(v, v + 1, t->bytes - 1) != 0);
+        n += !moved && strstr(t->name, ".self_attn.indexer.") != NULL;
+    }
+    return n;
+}
+
 static af_status read_values(af_adapter *a, const af_weights *w, const char *dir, af_error *err)
 {
     af_status st = AF_OK;
@@ -383,7 +397,7 @@ static af_status read_values(af_adapter *a, const af_weights *w, const char *dir
         used += whole_tables(a, w);
     for (int i = 0; i < af_weights_count(w); i++)
         used += is_copy(a, af_weights_at(w, i)->name);
-    used += other_senses(a, w);
+    used += other_senses(a, w) + unmoved_indexers(a, w);
     if (used != af_weights_count(w))
         AF_TRY(af_fail(err, AF_EFORMAT,
                        "%s has %d tensors, its config and this model account for %d of them", dir,

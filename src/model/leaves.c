@@ -294,15 +294,10 @@ done:
 
 af_status af_model_write_rope(af_model_leaves *l, int64_t length, af_error *err)
 {
-    af_status st = AF_OK;
     const af_model_spec *s = l->spec;
-    if (s->arch->positions && length > s->max_positions)
-        return af_fail(err, AF_EUSAGE,
-                       "sequences of %" PRId64 " tokens are longer than the %" PRId64
-                       " positions this model has learned",
-                       length, s->max_positions);
-    if (l->rope_length != 0 && (!s->rope_by_length || l->rope_length == length))
-        return AF_OK;
+    af_status st = af_spec_check_length(s, "sequences", length, err);
+    if (st != AF_OK || (l->rope_length != 0 && (!s->rope_by_length || l->rope_length == length)))
+        return st;
     const uint64_t most = (uint64_t)AF_MAX(s->rope[0].rotary_dim, s->rope[1].rotary_dim) / 2;
     float *f = af_calloc(most, sizeof *f);
     if (!f)

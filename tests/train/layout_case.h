@@ -26,18 +26,25 @@ static void logits_of(const char *model, float *out)
     af_model_close(m);
 }
 
-static void train(const char *model, const char *out, const char *more)
+static af_status try_train(const char *model, const char *out, const char *more, af_error *err)
 {
-    char text[2000], data[300];
+    char text[2000], path[2][300];
     af_train_result result;
-    af_error err = {0};
     static const char line[] = "{\"input_ids\": [3, 10, 17, 4, 11, 18, 5, 12, 19, 6]}\n";
-    snprintf(data, sizeof data, "%s/d.jsonl", dir);
-    CHECK_OK(af_file_write(data, line, strlen(line), &err), err);
+    snprintf(path[0], sizeof path[0], "%s/d.jsonl", dir);
+    snprintf(path[1], sizeof path[1], "%s/run.yaml", dir);
+    CHECK_OK(af_file_write(path[0], line, strlen(line), err), *err);
     snprintf(text, sizeof text,
              "base_model: %s\ndatasets: [{path: %s, type: tokens}]\noutput_dir: %s\ndevice: cpu\n"
              "learning_rate: 0.01\nwarmup_steps: 0\nbf16: false\nmax_steps: 1\n%s",
-             model, data, out, more);
-    train_text(text, &result);
+             model, path[0], out, more);
+    CHECK_OK(af_file_write(path[1], text, strlen(text), err), *err);
+    return af_train(path[1], NULL, 0, NULL, &result, err);
+}
+
+static void train(const char *model, const char *out, const char *more)
+{
+    af_error err = {0};
+    CHECK_OK(try_train(model, out, more, &err), err);
 }
 #endif

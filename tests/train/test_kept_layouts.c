@@ -1,6 +1,6 @@
 /* test_kept_layouts.c - folders of axk1 as published: routers without a bias for the choice, norms
  * of mixtures in layers that have none, a layer that predicts further tokens. What is not used is
- * written back as it was. */
+ * written back as it was, and so are the indexers of glm_moe_dsa. */
 #include "train/layout_case.h"
 
 static const struct {
@@ -60,11 +60,7 @@ static void write_layout(const char *from, const char *to, bool biases, bool mor
 
 static void check_unused(const char *model)
 {
-    char path[512];
-    af_safetensors *f;
-    af_error err = {0};
-    snprintf(path, sizeof path, "%s/model.safetensors", model);
-    CHECK_OK(af_safetensors_open(&f, path, &err), err);
+    af_safetensors *f = open_model_weights(model);
     for (size_t i = 0; i < AF_LEN(unused); i++) {
         const af_stored *t = af_safetensors_find(f, unused[i].name);
         assert_non_null(t);
@@ -74,10 +70,10 @@ static void check_unused(const char *model)
     af_safetensors_close(f);
 }
 
-static void write_model(formula_model *f, int64_t further)
+static void write_model(formula_model *f, const char *family, int64_t further)
 {
     char path[4400];
-    snprintf(path, sizeof path, "%s/families/axk1.json", golden_dir());
+    snprintf(path, sizeof path, "%s/families/%s.json", golden_dir(), family);
     json_t *j = read_json(path);
     json_object_set_new(json_object_get(j, "config"), "num_nextn_predict_layers",
                         json_integer(further));
@@ -92,7 +88,7 @@ static void test_published(void **state)
     char model[2][300], run[2][300], adapter[300], to[300];
     af_error err = {0};
     formula_model f;
-    write_model(&f, 1);
+    write_model(&f, "axk1", 1);
     for (int i = 0; i < 2; i++) {
         snprintf(model[i], sizeof model[i], "%s/model-%d", dir, i);
         snprintf(run[i], sizeof run[i], "%s/full-%d", dir, i);
@@ -124,7 +120,7 @@ static void test_surplus(void **state)
     af_error err = {0};
     af_model *m;
     formula_model f;
-    write_model(&f, 0);
+    write_model(&f, "axk1", 0);
     snprintf(model, sizeof model, "%s/surplus", dir);
     write_layout(f.dir, model, true, true);
     assert_int_not_equal(af_model_open(&m, model, &(af_model_opts){.device = "cpu"}, &err), AF_OK);
@@ -133,9 +129,50 @@ static void test_surplus(void **state)
     formula_model_clear(&f);
 }
 
+static void check_indexers(const char *model, const char *other)
+{
+    af_safetensors *f[2] = {open_model_weights(model), open_model_weights(other)};
+    int n = 0;
+    for (int i = 0; i < af_safetensors_count(f[0]); i++) {
+        const af_stored *t = af_safetensors_at(f[0], i), *o = af_safetensors_find(f[1], t->name);
+        const bool indexer = strstr(t->name, ".self_attn.indexer.");
+        assert_non_null(o);
+        assert_true(!indexer || memcmp(t->data, o->data, t->bytes) == 0);
+        n += indexer;
+    }
+    assert_int_equal(n, 5); /* of the layer that is not shared */
+    af_safetensors_close(f[0]);
+    af_safetensors_close(f[1]);
+}
+
+static void test_indexers(void **state)
+{
+    (void)state;
+    char run[300], adapter[300], to[300];
+    af_error err = {0};
+    formula_model f;
+    write_model(&f, "glm_moe_dsa", 0);
+    snprintf(run, sizeof run, "%s/dsa-full", dir);
+    snprintf(adapter, sizeof adapter, "%s/dsa-lora", dir);
+    snprintf(to, sizeof to, "%s/dsa-merged", dir);
+    train(f.dir, run, "sequence_len: 16\nweight_decay: 0.1\n");
+    same_names(f.dir, run);
+    check_indexers(f.dir, run);
+    train(f.dir, adapter, "sequence_len: 16\nadapter: lora\nlora_r: 2\nlora_target_linear: true\n");
+    const af_merge_adapter_opts o = {.adapter = {adapter}, .weight = {1}, .adapters = 1};
+    CHECK_OK(af_merge_adapters(f.dir, to, &o, NULL, &err), err);
+    same_names(f.dir, to);
+    check_indexers(f.dir, to);
+    snprintf(to, sizeof to, "%s/dsa-long", dir);
+    assert_int_equal(try_train(f.dir, to, "sequence_len: 17\n", &err), AF_EUSAGE);
+    CHECK_MSG(strstr(err.msg, "17 tokens: longer than the 16 keys"), "%s", err.msg);
+    formula_model_clear(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_published),
-                                       cmocka_unit_test(test_surplus)};
+                                       cmocka_unit_test(test_surplus),
+                                       cmocka_unit_test(test_indexers)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -36,7 +36,7 @@ def names(config):
     model = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=targets, task_type="CAUSAL_LM"))
     keys = peft.get_peft_model_state_dict(model)
     short = {re.sub(r"\.\d+(?=\.)", "", k[len("base_model.model."):]).removesuffix(".lora_A.weight")
-             for k in keys if k.endswith(".lora_A.weight")}
+             for k in keys if k.endswith(".lora_A.weight") and ".indexer." not in k}  # which no gradient reaches
     return " ".join(sorted(short))
 
 

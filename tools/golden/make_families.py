@@ -176,6 +176,7 @@ TOP2 = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=8)
 LATENT = dict(num_key_value_heads=4, q_lora_rank=8, kv_lora_rank=6, qk_nope_head_dim=4, qk_rope_head_dim=4, v_head_dim=5)
 ROUTED = dict(n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=8, n_shared_experts=1, n_group=2, topk_group=2,
               routed_scaling_factor=1.4)
+INDEXER = dict(index_topk=16, index_head_dim=6, index_n_heads=2)
 THETAS = dict(num_hidden_layers=3, sliding_window=3, layer_rope_theta=[1e4, 0, 500.0])
 GPT = dict(num_key_value_heads="none", intermediate_size="none", attention_dropout="none")
 SMALL = {
@@ -208,6 +209,9 @@ SMALL = {
                                   mup_enabled=True, route_scale=1.4, **TOP2, **rope())),
     "youtu": ("YoutuConfig", dict(**LATENT, **rope())),
     "axk1": ("AXK1Config", {**LATENT, **ROUTED, "q_lora_rank": 9, "mlp_layer_types": ["dense", "sparse"], **rope()}),
+    "deepseek_v32": ("DeepseekV32Config", {**LATENT, **ROUTED, **INDEXER, "first_k_dense_replace": 1, **rope()}),
+    "glm_moe_dsa": ("GlmMoeDsaConfig", {**LATENT, **ROUTED, **INDEXER, "mlp_layer_types": ["sparse", "dense"],
+                                        "indexer_types": ["full", "shared"], **rope()}),
     "mistral4": ("Mistral4Config", {**LATENT, **ROUTED, "rope_parameters": {
         "rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 4, "mscale": 1.0,
         "mscale_all_dim": 0.6, "llama_4_scaling_beta": 0.3}}),

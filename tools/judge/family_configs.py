@@ -274,6 +274,21 @@ def axk1(j, r):
     return T.AXK1Config(**dict(c, q_lora_rank=c["q_lora_rank"] or 12), **deepseek_words(r), rope_interleave=r.random() < .7)
 
 
+def indexer(j, r):
+    c = latent(j, r)
+    return dict(c, q_lora_rank=c["q_lora_rank"] or 12, **deepseek_words(r), index_topk=512, index_n_heads=r.choice([1, 3]),
+                index_head_dim=r.choice([8, 12]))
+
+
+def deepseek_v32(j, r):
+    return T.DeepseekV32Config(**indexer(j, r))
+
+
+def glm_moe_dsa(j, r):
+    how = r.choice([dict(index_topk_freq=2, index_skip_topk_offset=1), dict(index_topk_freq=3), dict(index_topk_pattern="FSSFSF"), {}])
+    return T.GlmMoeDsaConfig(**indexer(j, r), **how)
+
+
 def glm4_moe_lite(j, r):
     c = latent(j, r)
     kinds = [r.choice(["dense", "sparse"] if r.random() < .3 else ["sparse"]) for _ in range(c["num_hidden_layers"])]
@@ -844,7 +859,7 @@ def falcon_h1(j, r):
 CONFIGS = {f.__name__: f for f in (
     olmo3, ministral3, seed_oss, ernie4_5, hunyuan_v1_dense, apertus, arcee, exaone4, cohere, cohere2, starcoder2,
     stablelm, nemotron, phi, glm4, glm, mixtral, qwen2_moe, qwen3_5_text, qwen3_next, olmo_hybrid, granitemoehybrid, gpt_oss, lfm2, lfm3,
-    glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, axk1, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text,
+    glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, axk1, deepseek_v32, glm_moe_dsa, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text,
     granitemoe, granitemoeshared, granitemoe_swa, granite_swa, cwm, ministral, helium, jais2, vaultgemma, hunyuan_v1_moe,
     ernie4_5_moe, minimax_m2, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,
     gpt_neox, falcon, gpt2, gpt_bigcode, gptj, codegen, opt, persimmon, phimoe, hyperclovax,

@@ -45,6 +45,11 @@ typedef enum af_slot {
     AF_SLOT_KV_A_BIAS,
     AF_SLOT_KV_A_NORM,
     AF_SLOT_KV_B,
+    AF_SLOT_INDEX_Q, /* its indexer: kept, and not computed with */
+    AF_SLOT_INDEX_K,
+    AF_SLOT_INDEX_NORM,
+    AF_SLOT_INDEX_NORM_BIAS,
+    AF_SLOT_INDEX_WEIGHTS,
     /* state layers: delta net, Mamba-2, short convolution */
     AF_SLOT_IN,   /* in_proj, or its first part */
     AF_SLOT_IN_K, /* keys and values, where q is that first part */
@@ -471,6 +476,11 @@ void af_model_spec_clear(af_model_spec *s);
 void af_spec_layers_prefix(const af_model_spec *s, char *out, size_t size);
 /* Tokens the model was made for, what its ropes were stretched to included; 0 = not known. */
 int64_t af_spec_context(const af_model_spec *s);
+/* What no sequence may be longer than; INT64_MAX = no limit. Above it the check says why. `what`:
+ * "sequences", "a context". */
+int64_t af_spec_longest(const af_model_spec *s);
+AF_CHECKED af_status af_spec_check_length(const af_model_spec *s, const char *what, int64_t length,
+                                          af_error *err);
 
 /* "model.norm.weight" as the whole model calls it, which PEFT does too. */
 void af_spec_whole_name(const af_model_spec *s, const char *name, char *out, size_t size);

@@ -192,7 +192,32 @@ int64_t af_spec_context(const af_model_spec *s)
         if (r->factor > 1)
             most = AF_MAX(most, r->factor * (double)(old > 0 ? old : s->max_positions));
     }
-    return (int64_t)AF_MIN(most, 9e18);
+    return AF_MIN((int64_t)AF_MIN(most, 9e18), af_spec_longest(s));
+}
+
+int64_t af_spec_longest(const af_model_spec *s)
+{
+    return s->arch->positions     ? s->max_positions
+           : s->latent.index_topk ? s->latent.index_topk
+                                  : INT64_MAX;
+}
+
+af_status af_spec_check_length(const af_model_spec *s, const char *what, int64_t length,
+                               af_error *err)
+{
+    const int64_t most = af_spec_longest(s);
+    if (length <= most)
+        return AF_OK;
+    if (s->arch->positions)
+        return af_fail(err, AF_EUSAGE,
+                       "%s of %" PRId64 " tokens: longer than the %" PRId64
+                       " positions this model has learned",
+                       what, length, most);
+    return af_fail(err, AF_EUSAGE,
+                   "%s of %" PRId64 " tokens: longer than the %" PRId64
+                   " keys that the indexer of this model picks (index_topk), and attention to a "
+                   "part of the keys is not supported",
+                   what, length, most);
 }
 
 void af_model_spec_clear(af_model_spec *s)

@@ -1,6 +1,21 @@
 /* list_latent.c - the tensors of multi-head latent attention. */
 #include "model/arch/arch_list.h"
 
+/* Up to index_topk keys the indexer picks them all, and no gradient reaches it: transformers trains
+ * it as little. */
+static void list_indexer(af_lister *l, int i)
+{
+    const af_latent_keys *k = &l->s->latent;
+    const int w[] = {
+        af_list_tensor(l, AF_SLOT_INDEX_Q, i, 2, k->index_heads * k->index_dim, k->q_lora_rank, 1),
+        af_list_tensor(l, AF_SLOT_INDEX_K, i, 2, k->index_dim, l->s->width, 1),
+        af_list_tensor(l, AF_SLOT_INDEX_WEIGHTS, i, 2, k->index_heads, l->s->width, 1)};
+    for (size_t t = 0; t < AF_LEN(w); t++)
+        l->s->tensor[w[t]].buffer = true;
+    af_list_buffer(l, AF_SLOT_INDEX_NORM, i, k->index_dim);
+    af_list_buffer(l, AF_SLOT_INDEX_NORM_BIAS, i, k->index_dim);
+}
+
 void af_list_latent(af_lister *l, int i)
 {
     const af_latent_keys *k = &l->s->latent;
@@ -20,4 +35,6 @@ void af_list_latent(af_lister *l, int i)
     af_list_linear(l, i, AF_GROUP_KV_B, AF_SLOT_KV_B, H * (k->qk_nope_dim + k->v_dim),
                    k->kv_lora_rank, -1);
     af_list_linear(l, i, AF_GROUP_O, AF_SLOT_O, D, H * k->v_dim, bias ? AF_SLOT_O_BIAS : -1);
+    if (k->index_topk && !(k->index_shared && k->index_shared[i]))
+        list_indexer(l, i);
 }

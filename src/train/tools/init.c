@@ -182,8 +182,8 @@ done:
 
 static int64_t chosen_length(const init_facts *l)
 {
-    const int64_t most = AF_MAX(
-        2, AF_MIN(LENGTH_MAX, l->spec.max_positions > 0 ? l->spec.max_positions : LENGTH_MAX));
+    const int64_t known = l->spec.max_positions > 0 ? l->spec.max_positions : LENGTH_MAX;
+    const int64_t most = AF_MAX(2, AF_MIN(LENGTH_MAX, AF_MIN(known, af_spec_longest(&l->spec))));
     if (l->shape == AF_SHAPE_TEXT)
         return AF_MIN(most, TEXT_LENGTH);
     return AF_MIN(most, AF_MAX(64, (l->longest + 63) / 64 * 64));

@@ -1,6 +1,7 @@
 /* family_latent.c - families with latent attention. */
 #include "format/config/families/families.h"
 
+#include <jansson.h>
 #include <math.h>
 
 /* Sizes of latent attention; `lora`, `nope`, `rope`, `v`: what transformers assumes. */
@@ -79,6 +80,70 @@ static void axk1_keys(af_config_source *s, af_hf_config *c)
     af_config_mlp_types(s, c);
     if (!af_config_value(s, "mlp_layer_types") && af_config_int(s, "moe_layer_freq", 1) != 1)
         af_config_wrong(s, "moe_layer_freq", "1, or mlp_layer_types");
+}
+
+/* The indexer of sparse attention; MLPs have no biases whatever mlp_bias says. */
+static void indexer_keys(af_config_source *s, af_hf_config *c, int heads)
+{
+    af_latent_keys *l = &c->latent;
+    need_q_rank(s, c);
+    l->index_topk = af_config_size(s, "index_topk", 2048, 1, INT32_MAX);
+    l->index_heads = af_config_size(s, "index_n_heads", heads, 1, AF_CONFIG_HEADS_MAX);
+    l->index_dim = af_config_size(s, "index_head_dim", 128, 1, AF_CONFIG_WIDTH_MAX);
+    if (s->st == AF_OK && l->index_dim < l->qk_rope_dim)
+        af_config_wrong(s, "index_head_dim", "at least qk_rope_head_dim");
+    l->rope_halves = c->mlp_bias = false;
+}
+
+static void deepseek_v32_keys(af_config_source *s, af_hf_config *c)
+{
+    latent_keys(s, c, 1536, 128, 64, 128);
+    af_config_deepseek_experts(s, c, 256, 8, 2048, 3);
+    deepseek_v3_defaults(s, c);
+    sigmoid_router(s, c);
+    af_config_mlp_types(s, c);
+    indexer_keys(s, c, 64);
+}
+
+/* Whether layer i uses the choice of an earlier one: by a list, by letters, or by a schedule. */
+static bool is_shared(af_config_source *s, int64_t i)
+{
+    const json_t *types = af_config_value(s, "indexer_types");
+    const char *key = types ? "indexer_types" : "index_topk_pattern";
+    types = types ? types : af_config_value(s, key);
+    if (!types) {
+        const int64_t every = af_config_size(s, "index_topk_freq", 1, 0, INT32_MAX),
+                      offset = af_config_size(s, "index_skip_topk_offset", 2, 0, INT32_MAX);
+        return AF_MAX(i - offset + 1, 0) % AF_MAX(every, 1) != 0;
+    }
+    const char *letters = json_string_value(types),
+               *one = json_string_value(json_array_get(types, (size_t)i));
+    if (letters && (size_t)i < json_string_length(types))
+        one = letters[i] == 'F' ? "full" : letters[i] == 'S' ? "shared" : NULL;
+    const bool shared = one && strcmp(one, "shared") == 0;
+    if (!one || (!shared && strcmp(one, "full") != 0) || (shared && i == 0))
+        af_config_wrong(s, key, "\"full\" or \"shared\" for each layer, beginning with \"full\"");
+    return shared;
+}
+
+static void glm_moe_dsa_keys(af_config_source *s, af_hf_config *c)
+{
+    latent_keys(s, c, 2048, 192, 64, 256);
+    af_config_deepseek_experts(s, c, 256, 8, 2048, 3);
+    if (!af_config_given(s, "routed_scaling_factor"))
+        c->router.scale = 2.5;
+    sigmoid_router(s, c);
+    af_config_mlp_types(s, c);
+    indexer_keys(s, c, 32);
+    const int64_t n = c->num_hidden_layers;
+    if (n < 1 || n > AF_CONFIG_LAYERS_MAX)
+        return; /* has its own message */
+    bool *shared = af_arena_take(&c->arena, (uint64_t)n * sizeof *shared);
+    if (!shared && s->st == AF_OK)
+        s->st = af_fail_nomem(s->err, "indexer_types", (uint64_t)n * sizeof *shared);
+    for (int64_t i = 0; shared && s->st == AF_OK && i < n; i++)
+        shared[i] = is_shared(s, i);
+    c->latent.index_shared = shared;
 }
 
 static void deepseek_v2_keys(af_config_source *s, af_hf_config *c)
@@ -169,6 +234,18 @@ const af_family af_families_latent[] = {
      .theta = 1e4,
      .own_experts = true,
      .keys = axk1_keys},
+    {.model_type = "deepseek_v32",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .own_experts = true,
+     .keys = deepseek_v32_keys},
+    {.model_type = "glm_moe_dsa",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .own_experts = true,
+     .keys = glm_moe_dsa_keys},
     {.model_type = "youtu",
      .act = "silu",
      .eps = 1e-6,
