@@ -198,9 +198,9 @@ done:
 /* What a multimodal model has outside its text part, which is all that is read. */
 static bool is_other_modality(const char *name)
 {
-    static const char *const parts[] = {"vision_tower.", "vision_model.", "multi_modal_projector.",
-                                        "audio_tower.",  "visual.",       "embed_vision.",
-                                        "embed_audio."};
+    static const char *const parts[] = {
+        "vision_tower.", "vision_model.", "multi_modal_projector.", "audio_tower.",
+        "visual.",       "embed_vision.", "embed_audio.",           "vision_embedder."};
     for (size_t i = 0; i < AF_LEN(parts); i++)
         if (strncmp(name, parts[i], strlen(parts[i])) == 0 ||
             (strncmp(name, "model.", 6) == 0 && strncmp(name + 6, parts[i], strlen(parts[i])) == 0))

@@ -220,7 +220,7 @@ static void test_text_parts_of_vision_models(void **state)
     }
 }
 
-/* Inside the whole model, llama4 is a causal model with its head, gemma3n one without. */
+/* Inside the whole model, llama4 is a causal model with its head, gemmas are without. */
 static void test_names_inside_other_models(void **state)
 {
     (void)state;
@@ -229,6 +229,7 @@ static void test_names_inside_other_models(void **state)
     } cases[] = {
         {"llama4", "language_model.model.layers.1.self_attn.q_proj", "language_model.lm_head"},
         {"gemma3n", "model.language_model.layers.1.self_attn.q_proj", "lm_head"},
+        {"gemma4_unified", "model.language_model.layers.1.self_attn.q_proj", "lm_head"},
     };
     for (size_t i = 0; i < AF_LEN(cases); i++) {
         char inner[64], text[1024], json[1400];

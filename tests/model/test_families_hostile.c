@@ -187,6 +187,13 @@ static void test_keys_of_one_family(void **state)
          "one for full_attention"},
         {"mimo_v2_flash", "\"v_head_dim\": 4, \"swa_num_key_value_heads\": 8", "twice num_key"},
         {"mimo_v2_flash", "\"v_head_dim\": 4, \"hybrid_layer_pattern\": [1, 1]", "layer_types"},
+        {"gemma4_unified_text", "\"num_kv_shared_layers\": 1, \"sliding_window\": 4",
+         "to share with"},
+        {"gemma4_unified_text", "\"num_kv_shared_layers\": -1", "num_kv_shared_layers"},
+        {"gemma4_unified_text", "\"global_head_dim\": 1e9", "global_head_dim"},
+        {"gemma4_unified_text", "\"per_layer_config\": {\"9\": {}}", "per_layer_config"},
+        {"gemma4_unified_text", "\"use_bidirectional_attention\": \"all\"",
+         "use_bidirectional_attention"},
         {"llama", "\"hidden_act\": \"xielu\"", "hidden_act"},
     };
     for (size_t i = 0; i < AF_LEN(cases); i++) {

@@ -257,6 +257,12 @@ SMALL = {
                                           tie_word_embeddings=True, rope_parameters={
         "full_attention": {"rope_type": "default", "rope_theta": 1e4},
         "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}})),
+    "gemma4_unified": ("Gemma4UnifiedTextConfig", dict(head_dim=6, num_hidden_layers=4, global_head_dim=8, sliding_window=3,
+                                                       num_global_key_value_heads=1, attention_k_eq_v=True,
+                                                       num_kv_shared_layers=1, use_double_wide_mlp=True,
+                                                       final_logit_softcapping=4.0, **layers("SFSF"), rope_parameters={
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}})),
     "laguna": ("LagunaConfig", dict(head_dim=8, num_hidden_layers=2, num_attention_heads_per_layer=[4, 6], sliding_window=3,
                                     shared_expert_intermediate_size=10, moe_routed_scaling_factor=1.4,
                                     moe_router_logit_softcapping=0.9, **layers("SF"), **TOP2, rope_parameters={

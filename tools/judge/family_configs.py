@@ -319,7 +319,7 @@ def qwen3_5_moe_text(j, r):
                                   layer_types=linear_layers(r, c, "linear_attention"))
 
 
-def gemma4_text(j, r):
+def gemma4_keys(j, r):
     c = plain(j, r, kinds=["default"])
     n = c["num_hidden_layers"] = r.choice([3, 4, 5])
     kinds = [r.choice(["full_attention", "sliding_attention"]) for _ in range(n - 1)] + ["full_attention"]
@@ -330,17 +330,27 @@ def gemma4_text(j, r):
     equal = r.random() < .4
     c.update(layer_types=kinds, global_head_dim=wide, attention_k_eq_v=equal, num_kv_shared_layers=shared,
              use_double_wide_mlp=r.random() < .5, sliding_window=r.choice([3, 9]),
-             hidden_size_per_layer_input=r.choice([0, 6]), vocab_size_per_layer_input=c["vocab_size"],
              final_logit_softcapping=r.choice([None, 5.0]), attention_bias=r.random() < .2, rope_parameters={
                  "full_attention": {"rope_type": "proportional", "rope_theta": 1e6,
                                     "partial_rotary_factor": r.choice([0.25, 0.5, 1.0])},
                  "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}})
     if equal:
         c["num_global_key_value_heads"] = 1
+    return c
+
+
+def gemma4_text(j, r):
+    c = gemma4_keys(j, r)
+    inputs = [6] if c["num_kv_shared_layers"] else [0, 6]  # transformers 5.23 fails with shared layers and no inputs
+    c.update(hidden_size_per_layer_input=r.choice(inputs), vocab_size_per_layer_input=c["vocab_size"])
     if r.random() < .4:
         c.update(enable_moe_block=True, num_experts=r.choice([4, 6]), top_k_experts=r.choice([1, 2, 3]),
                  moe_intermediate_size=r.choice([10, 24]))
     return T.Gemma4TextConfig(**c)
+
+
+def gemma4_unified_text(j, r):
+    return T.Gemma4UnifiedTextConfig(**gemma4_keys(j, r))
 
 
 def granitemoe_keys(j, r):
@@ -859,7 +869,7 @@ def falcon_h1(j, r):
 CONFIGS = {f.__name__: f for f in (
     olmo3, ministral3, seed_oss, ernie4_5, hunyuan_v1_dense, apertus, arcee, exaone4, cohere, cohere2, starcoder2,
     stablelm, nemotron, phi, glm4, glm, mixtral, qwen2_moe, qwen3_5_text, qwen3_next, olmo_hybrid, granitemoehybrid, gpt_oss, lfm2, lfm3,
-    glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, axk1, deepseek_v32, glm_moe_dsa, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text,
+    glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, axk1, deepseek_v32, glm_moe_dsa, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text, gemma4_unified_text,
     granitemoe, granitemoeshared, granitemoe_swa, granite_swa, cwm, ministral, helium, jais2, vaultgemma, hunyuan_v1_moe,
     ernie4_5_moe, minimax_m2, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,
     gpt_neox, falcon, gpt2, gpt_bigcode, gptj, codegen, opt, persimmon, phimoe, hyperclovax,

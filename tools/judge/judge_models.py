@@ -468,8 +468,8 @@ def one(a, family, seed):
     try:
         model, dtype, r = make_model(family, seed)
         save(model, dtype, path, r)
-        if (a.old or r.random() < .4) and family not in ("gemma4_text", "gpt_oss", "laguna", "lfm3", "mimo_v2_flash"):
-            # four are younger than the new spelling, gpt_oss has YaRN where the old one says nothing
+        if (a.old or r.random() < .4) and family not in ("gemma4_text", "gemma4_unified_text", "gpt_oss", "laguna", "lfm3", "mimo_v2_flash"):
+            # five are younger than the new spelling, gpt_oss has YaRN where the old one says nothing
             old_spelling(path)
         err = check_logits(a.afinar, path, tmp, model, r)
         word, margin = check_greedy(a.afinar, path, model, r)

@@ -59,7 +59,7 @@ static af_status gemma4_fill(af_model_spec *s, const af_hf_config *c, af_error *
     af_status st = AF_OK;
     s->attn_scale = 1;
     s->per_layer_input = c->per_layer.input;
-    s->per_layer_vocab = c->per_layer.input_vocab;
+    s->per_layer_vocab = c->per_layer.input ? c->per_layer.input_vocab : 0;
     for (int i = 0; i < s->layers; i++) {
         size_layer(s, c, i);
         if (s->heads % s->layer[i].kv_heads)
@@ -115,6 +115,11 @@ static af_status gemma3n_fill(af_model_spec *s, const af_hf_config *c, af_error 
     return share_kv(s, c, s->layers - (int)AF_MIN(c->per_layer.kv_shared, s->layers), err);
 }
 
+#define GEMMA4                                                                                     \
+    .gguf = "gemma4", .pre_norm = true, .post_norm = true, .bias = AF_BIAS_CONFIG,                 \
+    .qk_norm = true, .value_norm = true, .layer_scale = true, .scale_embedding = true,             \
+    .logit_cap = true, .fill = gemma4_fill
+
 const af_arch af_rows_gemma[] = {
     {.model_type = "gemma",
      .gguf = "gemma",
@@ -155,26 +160,14 @@ const af_arch af_rows_gemma[] = {
      .logit_cap = true,
      .query_scalar = true,
      .gguf_norm_one = true},
-    {.model_type = "gemma4_text",
-     .gguf = "gemma4",
-     .gguf_fused_experts = true,
-     .no_router_loss = true,
-     .router_linear = true,
-     .pre_norm = true,
-     .post_norm = true,
-     .bias = AF_BIAS_CONFIG,
-     .qk_norm = true,
-     .value_norm = true,
-     .layer_scale = true,
-     .scale_embedding = true,
-     .logit_cap = true,
-     .experts_whole = true,
+    {GEMMA4, .model_type = "gemma4_text", .gguf_fused_experts = true, .no_router_loss = true,
+     .router_linear = true, .experts_whole = true,
      .names = (const af_slot_name[]){{AF_SLOT_ROUTER, "router.proj.weight", NULL},
                                      {AF_SLOT_EXPERTS_GATE_UP, "experts.gate_up_proj",
                                       "ffn_gate_up_exps.weight"},
                                      {AF_SLOT_EXPERTS_DOWN, "experts.down_proj", NULL},
-                                     {0}},
-     .fill = gemma4_fill},
+                                     {0}}},
+    {GEMMA4, .model_type = "gemma4_unified_text"},
     {.model_type = "gemma3n_text",
      .gguf = "gemma3n",
      .pre_norm = true,

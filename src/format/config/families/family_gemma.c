@@ -48,7 +48,8 @@ static void gemma4_ropes(const af_config_source *s, af_hf_config *c)
     c->has_local_rope = true;
 }
 
-static void gemma4_keys(af_config_source *s, af_hf_config *c)
+/* Without experts and inputs per layer. */
+static void gemma4_unified_keys(af_config_source *s, af_hf_config *c)
 {
     af_layer_keys *k = &c->per_layer;
     const json_t *layers = af_config_value(s, "per_layer_config");
@@ -62,21 +63,28 @@ static void gemma4_keys(af_config_source *s, af_hf_config *c)
             af_config_size(s, "num_global_key_value_heads", 0, 1, AF_CONFIG_HEADS_MAX);
     }
     k->kv_shared = af_config_size(s, "num_kv_shared_layers", 0, 0, AF_CONFIG_LAYERS_MAX);
-    k->input = af_config_size(s, "hidden_size_per_layer_input", 256, 0, AF_CONFIG_WIDTH_MAX);
-    k->input_vocab =
-        af_config_size(s, "vocab_size_per_layer_input", 262144, 1, AF_CONFIG_VOCAB_MAX);
     k->double_wide = af_config_bool(s, "use_double_wide_mlp", false);
-    k->experts = af_config_bool(s, "enable_moe_block", false);
-    if (k->experts) {
-        c->num_experts_per_tok = af_config_size(s, "top_k_experts", 0, 1, AF_CONFIG_EXPERTS_MAX);
-        c->norm_topk_prob = true;
-        c->router.expert_scale = true;
-    } else {
-        c->num_experts = 0;
-    }
     const char *both = af_config_str(s, &c->arena, "use_bidirectional_attention", "");
     if (strcmp(both, "all") == 0)
         af_config_wrong(s, "use_bidirectional_attention", "\"vision\" or null");
+    c->num_experts = 0;
+}
+
+static void gemma4_keys(af_config_source *s, af_hf_config *c)
+{
+    af_layer_keys *k = &c->per_layer;
+    const int64_t experts = c->num_experts;
+    gemma4_unified_keys(s, c);
+    k->input = af_config_size(s, "hidden_size_per_layer_input", 256, 0, AF_CONFIG_WIDTH_MAX);
+    k->input_vocab =
+        af_config_size(s, "vocab_size_per_layer_input", 262144, 1, AF_CONFIG_VOCAB_MAX);
+    k->experts = af_config_bool(s, "enable_moe_block", false);
+    if (k->experts) {
+        c->num_experts = experts;
+        c->num_experts_per_tok = af_config_size(s, "top_k_experts", 0, 1, AF_CONFIG_EXPERTS_MAX);
+        c->norm_topk_prob = true;
+        c->router.expert_scale = true;
+    }
 }
 
 /* activation_sparsity_pattern: a share below 1 for each layer. */
@@ -192,6 +200,22 @@ const af_family af_families_gemma[] = {
      .tied = true,
      .pad = 1,
      .keys = gemma4_keys},
+    {.model_type = "gemma4_unified_text",
+     .gguf = "gemma4",
+     .act = "gelu_pytorch_tanh",
+     .eps = 1e-6,
+     .theta = 1e6,
+     .local_theta = 1e4,
+     .heads = 8,
+     .kv_heads = 4,
+     .head_dim = 256,
+     .vocab = 262144,
+     .window = 1024,
+     .pattern = 6,
+     .sliding = AF_SLIDING_PATTERN,
+     .tied = true,
+     .pad = 1,
+     .keys = gemma4_unified_keys},
     {.model_type = "gemma3n_text",
      .gguf = "gemma3n",
      .act = "gelu_pytorch_tanh",
