@@ -184,6 +184,8 @@ AF_API af_tensor *af_kl(af_graph *g, af_tensor *logq, af_tensor *p);
 /* Rounds to integers of `bits` bits and back. Values share a scale per tensor (group 0), per row
  * (-1) or per `group` columns. The gradient passes unchanged where the value was not clipped. */
 AF_API af_tensor *af_fake_quant(af_graph *g, af_tensor *x, int bits, int64_t group, bool symmetric);
+/* Rounds to -1, 0 or 1 times the mean of |w|, in type `out`. The gradient passes unchanged. */
+AF_API af_tensor *af_ternary(af_graph *g, af_tensor *w, af_dtype out);
 
 /* ---- fused ops for language models ------------------------------------------------- */
 

@@ -90,6 +90,7 @@ static af_status open_parts(af_loader *ld, const char *path, af_error *err)
     ld->reader->labels = ld->o.labels;
     ld->reader->label_seed = ld->o.label_seed;
     ld->reader->no_values = ld->o.outline;
+    ld->reader->train_base = ld->o.train_base;
     if (ld->o.vocab_dir)
         AF_TRY(af_adapter_open_values(&ld->reader->vocab_weights, ld->o.vocab_dir, err));
     AF_TRY(af_model_reader_match(ld->reader, err));

@@ -120,6 +120,11 @@ static af_status list_tensors(af_model_reader *in, af_error *err)
     AF_TRY(af_weights_open(&in->weights, in->path, err));
     AF_TRY(af_model_config(&in->config, in->path, err));
     in->has_config = true;
+    if (in->config.quant.method == AF_QUANT_BITNET)
+        AF_TRY(af_fail(err, AF_EUNSUPPORTED,
+                       "'%s': linears of BitNet round their inputs, which GGUF files and merged "
+                       "folders cannot say: use the model and its adapters as they are",
+                       in->path));
     if (af_weights_gguf(in->weights)) {
         AF_TRY(af_model_reader_match(in, err));
         AF_TRY(list_gguf(in, err));

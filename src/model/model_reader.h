@@ -52,6 +52,7 @@ typedef struct af_model_reader {
     /* Set before matching: */
     int64_t vocab;             /* rows of embedding and head when more than are stored; 0 = those */
     af_weights *vocab_weights; /* an adapter's, owned: its whole embedding and head are read */
+    bool train_base;           /* weights that are rounded when they are used come as stored */
     bool no_values;            /* rows that are not stored are zeros: nothing is read */
     int64_t labels;            /* a head `score` of so many rows; 0 = as the model is */
     uint64_t label_seed;       /* of its first values, where the model has none */

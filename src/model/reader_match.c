@@ -539,6 +539,7 @@ af_status af_model_reader_match(af_model_reader *in, af_error *err)
     if (!in->has_config)
         AF_TRY(af_model_config(&in->config, in->path, err));
     in->has_config = true;
+    in->config.quant.trained = in->train_base && in->config.quant.online;
     if (!in->stored_vocab)
         af_reader_vocab_set(in);
     AF_TRY(set_labels(in, err));

@@ -138,4 +138,5 @@ static void case_fake_quant(rec *r)
 {
     finish(r, af_fake_quant(r->g, act_2(r, 6, 64), 4, 32, true));
 }
+static void case_ternary(rec *r) { finish(r, af_ternary(r->g, act_2(r, 6, 64), AF_DTYPE_F32)); }
 #endif

@@ -338,6 +338,7 @@ static const test_case cases[] = {
     {"losses", case_losses, 0},
     {"cross_entropy", case_cross_entropy, 0},
     {"fake_quant", case_fake_quant, 3e-2}, /* a value on an edge may round to either side */
+    {"ternary", case_ternary, 3e-2},       /* the same */
     {"rope", case_rope, 0},
     {"rope_norm", case_rope_norm, 0},
     {"rope_pairs", case_rope_pairs, 0},

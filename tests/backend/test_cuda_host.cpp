@@ -66,6 +66,7 @@ int main()
     bf16_adam_cases();
     token_cases();
     clip_case();
+    ternary_case();
     printf("%d failed\n", failures);
     return failures ? 1 : 0;
 }

@@ -14,6 +14,8 @@ static const af_quant_config quants[] = {
     {.method = AF_QUANT_GPTQ, .bits = 4},
     {.method = AF_QUANT_GPTQ, .bits = 8},
     {.method = AF_QUANT_AWQ, .bits = 4},
+    {.method = AF_QUANT_BITNET},
+    {.method = AF_QUANT_BITNET, .online = true},
 };
 enum { VALUES_MAX = 1 << 16 };
 

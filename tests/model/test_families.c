@@ -324,7 +324,9 @@ static void check_formula(const char *name, const char *path)
     model_case c;
     json_t *j = read_json(path);
     formula_model_write(&f, j);
-    case_open(&c, f.dir, &(case_opts){.rows = f.N, .seqs = f.rows, .train = true});
+    case_open(
+        &c, f.dir,
+        &(case_opts){.rows = f.N, .seqs = f.rows, .train = true, .loader = {.train_base = true}});
     case_run(&c, f.ids, f.labels, f.len, f.rows);
     float *logits = case_read(&c, c.logits), *loss = case_read(&c, c.loss);
     const double want = json_number_value(json_object_get(j, "loss"));

@@ -205,6 +205,28 @@ static void test_fake_quant_values_and_straight_through(void **state)
     af_device_close(d);
 }
 
+/* transformers' WeightQuant of these weights; its gradient passes unchanged. */
+static void test_ternary_values_and_straight_through(void **state)
+{
+    (void)state;
+    static const double w[] = {-1.0, -0.33, 0.02, 0.5, 0.77, 1.9};
+    static const double want[] = {-0.7533333, 0, 0, 0.7533333, 0.7533333, 0.7533333};
+    af_device *d = cpu();
+    af_graph *g = graph();
+    af_tensor *p = af_graph_param(g, "p", AF_DTYPE_F64, 2, (int64_t[]){2, 3});
+    af_tensor *y = af_ternary(g, p, AF_DTYPE_F64);
+    af_graph_output(g, y);
+    af_graph_backward(g, af_sum_all(g, af_mul(g, y, y)));
+    prepare(g, d);
+    fill(p, w);
+    run(g, AF_RUN_GRAD);
+    expect("ternary", y, want, 1e-6);
+    for (int i = 0; i < 6; i++)
+        assert_true(fabs(af_ld(af_tensor_gradient(p), i) - 2 * want[i]) < 1e-6);
+    af_graph_free(g);
+    af_device_close(d);
+}
+
 enum { WIDE = 20000 };
 
 static void test_dropout_keeps_the_mean_and_changes_every_run(void **state)
@@ -395,6 +417,7 @@ int main(void)
         cmocka_unit_test(test_functions_have_the_values_of_pytorch),
         cmocka_unit_test(test_losses_have_the_values_of_pytorch),
         cmocka_unit_test(test_fake_quant_values_and_straight_through),
+        cmocka_unit_test(test_ternary_values_and_straight_through),
         cmocka_unit_test(test_dropout_keeps_the_mean_and_changes_every_run),
         cmocka_unit_test(test_dropout_is_the_identity_without_a_backward_pass),
         cmocka_unit_test(test_noise_is_as_strong_as_its_sequence_is_short),

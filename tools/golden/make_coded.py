@@ -11,6 +11,7 @@ import torch
 from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from safetensors.torch import save_file
+from transformers.integrations.bitnet import WeightQuant, pack_weights, unpack_weights
 from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
@@ -97,6 +98,14 @@ scales = torch.randint(120, 132, (2, 6, 2), dtype=torch.uint8)
 store["experts.mxfp4_blocks"], store["experts.mxfp4_scales"] = blocks, scales
 want = convert_moe_packed_tensors(blocks, scales, dtype=torch.bfloat16)
 store["want.mxfp4"] = want.reshape(2, 64, 6) if want.shape[1] == 64 else want.reshape(2, 6, 64).transpose(1, 2).contiguous()
+torch.manual_seed(2)
+# BitNet: what AutoBitLinear multiplies with, packed with a scale and from plain weights ("online")
+w = torch.randn(ROWS, COLS)
+scale = w.abs().mean().to(torch.bfloat16).reshape(1)
+store["bitnet.weight"], store["bitnet.weight_scale"] = pack_weights((w / scale).round().clamp(-1, 1)), scale
+store["want.bitnet"] = unpack_weights(store["bitnet.weight"], torch.bfloat16) * scale
+store["layers.bitnet_online.weight"] = w.to(torch.bfloat16)
+store["want.layers.bitnet_online"] = WeightQuant.apply(store["layers.bitnet_online.weight"].float())
 OUT.parent.mkdir(exist_ok=True)
 save_file({k: v.contiguous() for k, v in store.items()}, OUT)
 print(len(store), "tensors,", OUT.stat().st_size, "bytes")

@@ -277,6 +277,8 @@ SMALL = {
                                              prefix_dense_intermediate_size=14, num_shared_experts=1, num_experts=4,
                                              num_experts_per_tok=2, expert_selection_fn="sigmoid", **rope())),
     "olmo": ("OlmoConfig", dict(clip_qkv=0.6, **rope())),
+    "bitnet": ("BitNetConfig", dict(attention_bias=True, **rope(5e5))),
+    "bitnet_online": ("BitNetConfig", dict(tie_word_embeddings=True, **rope(5e5))),
     "nanochat": ("NanoChatConfig", dict(head_dim=8, final_logit_softcapping=3.0, **rope())),
     "gpt_neo": ("GPTNeoConfig", dict(num_key_value_heads="none", num_hidden_layers="none", num_attention_heads="none",
                                      num_layers=2, num_heads=4, window_size=4, attention_types=[[["global", "local"], 1]],
@@ -404,7 +406,7 @@ def class_of(config):
 
 def load(folder, config):
     how = "sdpa" if getattr(config, "alibi", False) else "eager"  # falcon's eager attention adds alibi's biases twice
-    model = class_of(config).from_pretrained(folder, dtype=torch.float32, attn_implementation=how).float().eval()
+    model = class_of(config).from_pretrained(folder, dtype=torch.float32, attn_implementation=how).eval()
     for part in {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}.values():
         part._experts_implementation = "eager"
         part.use_cache = False
@@ -432,9 +434,22 @@ def published(config, values):
 
 def on_disk(model, values):
     """Parameters under the names and in the layout of the folder."""
+    if getattr(model, "hf_quantizer", None):  # which would write the model's own values; bitnet's names are the same
+        return values
     with tempfile.TemporaryDirectory() as scratch:
         model.save_pretrained(scratch, state_dict={k: v.detach().clone().contiguous() for k, v in values.items()})
         return published(model.config, load_file(scratch + "/model.safetensors"))
+
+
+def lora_logits(model, row):
+    """Logits of the last token with a PEFT adapter whose values come from the formula, too (test_bitnet.c)."""
+    from peft import LoraConfig, get_peft_model
+    peft = get_peft_model(model, LoraConfig(r=2, lora_alpha=4, target_modules=["q_proj", "v_proj", "down_proj"]))
+    with torch.no_grad():
+        for k, p in peft.named_parameters():
+            if "lora_" in k:
+                p.copy_(tensor(k.replace(".default", ""), p, [["", 0, 0.3]]))
+        return [float(f"{v:.7g}") for v in peft(input_ids=row[None]).logits[0, -1].tolist()]
 
 
 def make(name):
@@ -448,6 +463,10 @@ def make(name):
         path = pathlib.Path(folder)
         weights = {k: tensor(k, v, rules) for k, v in published(config, load_file(path / "model.safetensors")).items()}
         save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
+        if name == "bitnet_online":
+            text = json.loads((path / "config.json").read_text())
+            text["quantization_config"] = dict(quant_method="bitnet", linear_class="autobitlinear", quantization_mode="online")
+            (path / "config.json").write_text(json.dumps(text))
         model = load(folder, config)
         written = json.loads((path / "config.json").read_text())
     rows = tokens(LONG if options.get("long") else SHORT, config.vocab_size)
@@ -485,6 +504,8 @@ def make(name):
            "logits": last, "grads": numbers}
     if options.get("small"):
         out["together"] = True
+    if name == "bitnet_online":
+        out["lora"] = lora_logits(model, rows[0])
     text = json.dumps(out, indent=None if options.get("small") else 1)
     text = re.sub(r"\[[^\[\]{}]*\]", lambda m: re.sub(r"\s+", " ", m[0]).replace("[ ", "[").replace(" ]", "]"), text)
     OUT.mkdir(exist_ok=True)

@@ -866,6 +866,22 @@ def falcon_h1(j, r):
                                                                        "ssm_in", "ssm_out")})
 
 
+def bitnet(j, r):
+    c = no_head(plain(j, r), r)
+    return T.BitNetConfig(**c, attention_bias=r.random() < .3, hidden_act=r.choice(["relu2", "relu2", "silu"]))
+
+
+def bitnet_online(j, r):
+    return bitnet(j, r)
+
+
+def bitnet_packed(j, r):
+    c = bitnet(j, r)
+    c.attention_bias = False
+    c.intermediate_size, c.hidden_size = c.intermediate_size // 4 * 4, c.num_attention_heads * r.choice([8, 16])
+    return c
+
+
 CONFIGS = {f.__name__: f for f in (
     olmo3, ministral3, seed_oss, ernie4_5, hunyuan_v1_dense, apertus, arcee, exaone4, cohere, cohere2, starcoder2,
     stablelm, nemotron, phi, glm4, glm, mixtral, qwen2_moe, qwen3_5_text, qwen3_next, olmo_hybrid, granitemoehybrid, gpt_oss, lfm2, lfm3,
@@ -874,5 +890,5 @@ CONFIGS = {f.__name__: f for f in (
     ernie4_5_moe, minimax_m2, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,
     gpt_neox, falcon, gpt2, gpt_bigcode, gptj, codegen, opt, persimmon, phimoe, hyperclovax,
     minicpm3, hy_v3, internlm3, iquestcoder, laguna, mimo_v2_flash, flint, llama4_text, gemma3n_text, gemma3n_sizes, cohere2_moe, olmo, nanochat, gpt_neo, nemotron_h, bamba, mamba2, mamba, falcon_mamba, jamba, falcon_h1,
-    bloom, mpt, falcon_alibi,
+    bloom, mpt, falcon_alibi, bitnet, bitnet_online, bitnet_packed,
     opt_350m, dbrx)}

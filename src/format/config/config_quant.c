@@ -48,6 +48,24 @@ static void get_bnb(af_config_source *in, af_hf_config *c)
     c->quant.skip_modules = list;
 }
 
+/* Linears other than lm_head, as transformers' AutoBitLinear computes them. */
+static void get_bitnet(af_config_source *in, af_hf_config *c)
+{
+    const char *linear = af_config_str(in, &c->arena, "linear_class", "bitlinear");
+    const char *mode = af_config_str(in, &c->arena, "quantization_mode", "offline");
+    const json_t *plain = af_config_value(in, "modules_to_not_convert");
+    const char *one = json_string_value(json_array_get(plain, 0));
+    c->quant.online = strcmp(mode, "online") == 0;
+    if (strcmp(linear, "autobitlinear") != 0)
+        af_config_wrong(in, "linear_class", "autobitlinear, the only one that has gradients");
+    if (!c->quant.online && strcmp(mode, "offline") != 0)
+        af_config_wrong(in, "quantization_mode", "online or offline");
+    if (af_config_bool(in, "use_rms_norm", false))
+        af_config_wrong(in, "use_rms_norm", "false, and linears with norms are not supported");
+    if (plain && (json_array_size(plain) != 1 || !one || strcmp(one, "lm_head") != 0))
+        af_config_wrong(in, "modules_to_not_convert", "[\"lm_head\"]");
+}
+
 void af_config_quant(af_config_source *s, af_hf_config *c)
 {
     static const struct {
@@ -58,7 +76,8 @@ void af_config_quant(af_config_source *s, af_hf_config *c)
                  {"compressed-tensors", AF_QUANT_COMPRESSED},
                  {"modelopt", AF_QUANT_MODELOPT},
                  {"gptq", AF_QUANT_GPTQ},
-                 {"awq", AF_QUANT_AWQ}};
+                 {"awq", AF_QUANT_AWQ},
+                 {"bitnet", AF_QUANT_BITNET}};
     const json_t *q = af_config_value(s, "quantization_config");
     if (!q)
         return;
@@ -67,14 +86,17 @@ void af_config_quant(af_config_source *s, af_hf_config *c)
     for (size_t i = 0; i < AF_LEN(coded); i++)
         if (strcmp(method, coded[i].name) == 0)
             c->quant.method = coded[i].method;
-    if (c->quant.method != AF_QUANT_NONE)
+    if (c->quant.method == AF_QUANT_BITNET)
+        get_bitnet(&in, c);
+    else if (c->quant.method != AF_QUANT_NONE)
         get_coded(&in, c);
     else if (strcmp(method, "bitsandbytes") == 0)
         get_bnb(&in, c);
     else if (in.st == AF_OK)
-        in.st = af_fail(s->err, AF_EUNSUPPORTED,
-                        "%s: weights quantised with '%.64s' are not supported, only with "
-                        "bitsandbytes, fp8, mxfp4, compressed-tensors, modelopt, gptq and awq",
-                        s->name, method);
+        in.st =
+            af_fail(s->err, AF_EUNSUPPORTED,
+                    "%s: weights quantised with '%.64s' are not supported, only with "
+                    "bitsandbytes, fp8, mxfp4, compressed-tensors, modelopt, gptq, awq and bitnet",
+                    s->name, method);
     s->st = in.st;
 }

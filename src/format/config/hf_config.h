@@ -75,6 +75,7 @@ typedef enum af_quant_method {
     AF_QUANT_MODELOPT,
     AF_QUANT_GPTQ,
     AF_QUANT_AWQ,
+    AF_QUANT_BITNET, /* weights of -1, 0 and 1 times a scale, inputs of linears in 8 bits */
 } af_quant_method;
 
 static inline bool af_quant_is_coded(af_quant_method m) { return m >= AF_QUANT_FP8; }
@@ -92,6 +93,8 @@ typedef struct af_quant_config {
     int bits;           /* GPTQ, AWQ */
     int64_t block[2];   /* FP8: rows and columns of a block; 0 = by the number of scales */
     bool zeros_as_used; /* GPTQ: the zeros are stored as they are (gptq_v2) */
+    bool online;        /* BitNet: plain weights are stored, and rounded when they are used */
+    bool trained;       /* such weights are wanted as they are stored */
 } af_quant_config;
 
 typedef struct af_hf_config {

@@ -34,8 +34,9 @@ typedef enum af_slot {
     AF_SLOT_K_NORM,
     AF_SLOT_Q_NORM_BIAS, /* LayerNorm */
     AF_SLOT_K_NORM_BIAS,
-    AF_SLOT_SINKS,     /* [heads] */
-    AF_SLOT_ATTN_GATE, /* [heads * head_dim][D]: its sigmoid scales the result */
+    AF_SLOT_SINKS,         /* [heads] */
+    AF_SLOT_ATTN_GATE,     /* [heads * head_dim][D]: its sigmoid scales the result */
+    AF_SLOT_ATTN_SUB_NORM, /* before the last linear (bitnet) */
     /* latent attention */
     AF_SLOT_Q_A,
     AF_SLOT_Q_A_BIAS,
@@ -79,7 +80,8 @@ typedef enum af_slot {
     AF_SLOT_GATE_BIAS,
     AF_SLOT_UP_BIAS,
     AF_SLOT_DOWN_BIAS,
-    AF_SLOT_ACT_P, /* xIELU: alpha_p, alpha_n, and two constants */
+    AF_SLOT_MLP_SUB_NORM, /* before the last linear (bitnet) */
+    AF_SLOT_ACT_P,        /* xIELU: alpha_p, alpha_n, and two constants */
     AF_SLOT_ACT_N,
     AF_SLOT_ACT_BETA,
     AF_SLOT_ACT_EPS,
@@ -170,7 +172,7 @@ typedef enum af_mlp_kind {
     AF_MLP_COUNT
 } af_mlp_kind;
 
-/* The activation of an MLP without a gate, where it is not one of af_act. */
+/* The activation of an MLP, where it is not one of af_act. */
 typedef enum af_plain_act { AF_PLAIN_ACT, AF_PLAIN_RELU2, AF_PLAIN_XIELU } af_plain_act;
 
 /* Which projections of attention have biases. */
@@ -196,6 +198,7 @@ typedef struct af_arch {
     bool norm_bias;         /* LayerNorms have biases */
     bool norm_bare;         /* norms have no weights */
     bool embed_norm;        /* a norm on the embedding */
+    bool sub_norms;         /* norms of what the last linears of attention and MLP read */
     bool parallel;          /* attention and MLP read the same norm and are added together */
     bool plain_mlp;         /* no gate, of experts neither */
     bool mlp_bias;          /* always; otherwise by mlp_bias of the config */
@@ -423,6 +426,8 @@ typedef struct af_model_spec {
     bool residual_normed; /* blocks are added to what they read, which is normed (bloom) */
     bool norm_after;      /* norms are of the sums, which they replace (opt-350m) */
     bool no_final_norm;
+    bool round_inputs;   /* of linears in layers, to 8 bits with a scale for each token (BitNet) */
+    bool round_weights;  /* of those, to -1, 0 or 1 times their mean, as they are trained */
     bool parallel_norms; /* attention and MLP have a norm each of the same residual */
     double eps, attn_scale, attn_softcap, logit_softcap;
     double alibi;       /* ALiBi: the exponent slopes go down to; 0 = none */

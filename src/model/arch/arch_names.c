@@ -40,6 +40,8 @@ static const struct {
     [AF_SLOT_MLP_NORM_BIAS] = {"post_attention_layernorm.bias", "ffn_norm.bias"},
     [AF_SLOT_SINKS] = {"self_attn.sinks", "attn_sinks.weight"},
     [AF_SLOT_ATTN_GATE] = {"self_attn.gate_proj.weight", "attn_gate.weight"},
+    [AF_SLOT_ATTN_SUB_NORM] = {"self_attn.attn_sub_norm.weight", "attn_sub_norm.weight"},
+    [AF_SLOT_MLP_SUB_NORM] = {"mlp.ffn_sub_norm.weight", "ffn_sub_norm.weight"},
     [AF_SLOT_Q_A] = {"self_attn.q_a_proj.weight", "attn_q_a.weight"},
     [AF_SLOT_Q_A_BIAS] = {"self_attn.q_a_proj.bias", NULL},
     [AF_SLOT_Q_A_NORM] = {"self_attn.q_a_layernorm.weight", "attn_q_a_norm.weight"},

@@ -25,7 +25,8 @@ static af_status read_act(af_model_spec *s, const char *name, af_error *err)
     s->plain_act = strcmp(name, "relu2") == 0   ? AF_PLAIN_RELU2
                    : strcmp(name, "xielu") == 0 ? AF_PLAIN_XIELU
                                                 : AF_PLAIN_ACT;
-    if (s->arch->plain_mlp && s->plain_act != AF_PLAIN_ACT)
+    if (s->arch->plain_mlp ? s->plain_act != AF_PLAIN_ACT
+                           : s->plain_act == AF_PLAIN_RELU2 && !s->arch->moe)
         return AF_OK;
     return af_fail(err, AF_EUNSUPPORTED, "hidden_act '%.64s' is not one of silu, gelu, relu", name);
 }
@@ -120,6 +121,8 @@ static void fill_numbers(af_model_spec *s, const af_hf_config *c)
     s->latent = c->latent;
     s->router = c->router;
     s->mup = c->mup;
+    s->round_inputs = c->quant.method == AF_QUANT_BITNET;
+    s->round_weights = s->round_inputs && c->quant.trained;
     s->inner = c->nested || s->arch->multimodal ? "model.language_model." : "model.";
     const af_arch *a = s->arch; /* a key the family does not read changes nothing */
     s->attn_softcap = a->attn_cap ? c->attn_logit_softcapping : 0;
@@ -155,6 +158,22 @@ static af_status check_mixers(af_model_spec *s, af_error *err)
     return AF_OK;
 }
 
+/* Families whose linears are all of BitNet, and what its packed linears compute otherwise. */
+static af_status check_bitnet(const af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    if (!s->round_inputs)
+        return AF_OK;
+    if (strcmp(s->arch->model_type, "llama") != 0 && !s->arch->sub_norms)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "weights quantised with 'bitnet' are supported for llama and bitnet, not "
+                       "for '%.64s'",
+                       c->model_type);
+    if (!c->quant.online && (c->attention_bias || c->mlp_bias))
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "packed weights of BitNet with biases are not supported");
+    return AF_OK;
+}
+
 af_status af_model_spec_init(af_model_spec *out, const af_hf_config *c, af_error *err)
 {
     af_status st = AF_OK;
@@ -165,6 +184,7 @@ af_status af_model_spec_init(af_model_spec *out, const af_hf_config *c, af_error
         s.arch = af_arch_at(0);
     }
     fill_numbers(&s, c);
+    AF_TRY(check_bitnet(&s, c, err));
     if (s.arch->moe && !(s.arch->moe_or_dense && s.experts == 0) &&
         (s.experts < 1 || s.expert_ffn < 1))
         AF_TRY(af_fail(err, AF_EFORMAT, "num_experts is %d and moe_intermediate_size %" PRId64,

@@ -60,6 +60,8 @@ void af_list_attention(af_lister *l, int i)
                        l->s->attn_gate_heads ? ls->heads : HE, D, -1);
     if (a->sinks && (ls->window || !a->sinks_sliding))
         af_list_tensor(l, AF_SLOT_SINKS, i, 1, ls->heads, 1, 1);
+    if (a->sub_norms)
+        af_list_tensor(l, AF_SLOT_ATTN_SUB_NORM, i, 1, HE, 1, 1);
     af_list_linear(l, i, AF_GROUP_O, AF_SLOT_O, D, values_of(l, ls, ls->heads),
                    o ? AF_SLOT_O_BIAS : -1);
 }

@@ -13,6 +13,8 @@ void af_list_mlp_gated(af_lister *l, int i)
     }
     af_list_linear(l, i, AF_GROUP_GATE_UP, AF_SLOT_GATE, F, D, bias ? AF_SLOT_GATE_BIAS : -1);
     af_list_linear(l, i, AF_GROUP_GATE_UP, AF_SLOT_UP, F, D, bias ? AF_SLOT_UP_BIAS : -1);
+    if (a->sub_norms)
+        af_list_tensor(l, AF_SLOT_MLP_SUB_NORM, i, 1, F, 1, 1);
     af_list_linear(l, i, AF_GROUP_DOWN, AF_SLOT_DOWN, D, F, bias ? AF_SLOT_DOWN_BIAS : -1);
 }
 

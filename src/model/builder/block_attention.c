@@ -262,6 +262,8 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
     o = narrow_output(f, layer, af_alibi_cut(f, o));
     if (gate)
         o = gated(f, layer, o, gate);
+    if (s->arch->sub_norms)
+        o = af_rmsnorm(f->g, o, af_layer_leaf(f, layer, AF_SLOT_ATTN_SUB_NORM), s->eps, false);
     return af_project(f, layer, AF_GROUP_O, o);
 }
 

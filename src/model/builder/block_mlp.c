@@ -14,11 +14,14 @@ static af_tensor *sparse_gate(const af_forward *f, af_tensor *x, double m)
     return af_as_type(g, af_relu(g, af_sub(g, x, af_scale(g, std, m))), type);
 }
 
-static af_tensor *sparse_glu(const af_forward *f, int layer, af_tensor *gate_up)
+/* act(gate) * up with an activation or gates that af_glu has not. */
+static af_tensor *other_glu(const af_forward *f, int layer, af_tensor *gate_up)
 {
     af_graph *g = f->g;
     const af_layer_spec *ls = &f->s->layer[layer];
-    af_tensor *gate = sparse_gate(f, af_slice(g, gate_up, 1, 0, ls->ffn), ls->sparsity);
+    af_tensor *gate = af_slice(g, gate_up, 1, 0, ls->ffn);
+    if (ls->sparse)
+        gate = sparse_gate(f, gate, ls->sparsity);
     return af_mul(g, af_activate(f, layer, gate), af_slice(g, gate_up, 1, ls->ffn, ls->ffn));
 }
 
@@ -30,8 +33,11 @@ af_tensor *af_block_mlp_gated(const af_forward *f, int layer, af_tensor *h)
         gate_up =
             af_mul_parts(f, gate_up, (const double[]){m->gate, 1},
                          (const int64_t[]){f->s->layer[layer].ffn, f->s->layer[layer].ffn}, 2);
-    af_tensor *wide = f->s->layer[layer].sparse ? sparse_glu(f, layer, gate_up)
-                                                : af_glu(f->g, gate_up, f->s->act);
+    const bool other = f->s->layer[layer].sparse || f->s->plain_act != AF_PLAIN_ACT;
+    af_tensor *wide = other ? other_glu(f, layer, gate_up) : af_glu(f->g, gate_up, f->s->act);
+    if (f->s->arch->sub_norms)
+        wide =
+            af_rmsnorm(f->g, wide, af_layer_leaf(f, layer, AF_SLOT_MLP_SUB_NORM), f->s->eps, false);
     af_tensor *y = af_project(f, layer, AF_GROUP_DOWN, wide);
     return m->given && m->down != 1 ? af_scale(f->g, y, m->down) : y;
 }

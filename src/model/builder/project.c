@@ -27,6 +27,8 @@ static af_linear_opts base_linear(const af_forward *f, int layer, af_group group
     for (int p = 0; p < o.pieces; p++) {
         const af_module_spec *m = &f->s->module[ls->module[group][p]];
         o.weight[p] = f->l->tensor[m->weight];
+        if (f->s->round_weights)
+            o.weight[p] = af_ternary(f->g, o.weight[p], f->l->compute);
         o.bias[p] = m->bias < 0 ? NULL : f->l->tensor[m->bias];
     }
     return o;
@@ -138,6 +140,9 @@ static af_tensor *project(const af_forward *f, int layer, af_group group, af_ten
 {
     af_graph *g = f->g;
     af_linear_opts o = base_linear(f, layer, group), z = {0};
+    af_tensor *low_x = x; /* what adapters read: never rounded */
+    if (f->s->round_inputs)
+        x = af_fake_quant(g, x, 8, -1, true);
     if (!add_parts(f, layer, group, &z))
         return af_linear(g, x, &o);
     if (f->adapter->config.dora) {
@@ -146,10 +151,10 @@ static af_tensor *project(const af_forward *f, int layer, af_group group, af_ten
             y[p] = dora(f, layer, group, p, x);
         return o.pieces == 1 ? y[0] : af_concat(g, y, o.pieces, 1);
     }
-    if (f->o.dropout > 0) {
+    if (f->o.dropout > 0 || low_x != x) {
         for (int p = 0; p < o.pieces; p++)
             z.out += af_tensor_dim(o.weight[p], 0);
-        af_tensor *low = af_linear(g, adapter_input(f, layer, group, x), &z);
+        af_tensor *low = af_linear(g, adapter_input(f, layer, group, low_x), &z);
         return add_bias(f, layer, group, af_add(g, af_linear(g, x, &o), low));
     }
     o.a = z.a;

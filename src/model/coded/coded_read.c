@@ -2,6 +2,7 @@
  * Nothing large is touched: only the groups of columns, where a file lists them, are read. */
 #include "model/coded/coded_weight.h"
 
+#include <math.h>
 #include <stdarg.h>
 
 enum { NAME_BYTES = 512 };
@@ -247,6 +248,52 @@ static af_status read_blocks(const coded_source *s, af_coded_weight *o, const af
     return AF_OK;
 }
 
+/* The mean of |w|; 0 where there are no values. */
+static double mean_size(const af_stored *w)
+{
+    enum { STEP = 512 };
+    float x[STEP];
+    double sum = 0;
+    const uint64_t n = w->data ? (uint64_t)af_weight_count(w) : 0;
+    const uint64_t one = (uint64_t)af_dtype_get(w->dtype)->bytes;
+    for (uint64_t i = 0; i < n; i += STEP) {
+        const uint64_t k = AF_MIN(n - i, (uint64_t)STEP);
+        af_convert(x, AF_DTYPE_F32, (const uint8_t *)w->data + i * one, w->dtype, k);
+        for (uint64_t j = 0; j < k; j++)
+            sum += fabs((double)x[j]);
+    }
+    return n ? sum / (double)n : 0;
+}
+
+/* [rows / 4][columns] bytes and one scale; or, online, a plain weight of a layer. */
+static af_status read_bitnet(const coded_source *s, af_coded_weight *o, const af_stored *codes)
+{
+    const bool online = s->c->quant.online;
+    o->kind = online ? AF_CODE_MEAN : AF_CODE_TERNARY;
+    o->codes = codes;
+    o->scale = beside(s, ".weight_scale");
+    if (codes->ndim != 2 || codes->dim[0] > INT64_MAX / 4 ||
+        (online ? !af_dtype_is_float(codes->dtype) : codes->dtype != AF_DTYPE_U8))
+        return bad(s, "%s of %d dimensions is not a weight of BitNet", af_dtype_name(codes->dtype),
+                   codes->ndim);
+    if (!online &&
+        (!o->scale || af_weight_count(o->scale) != 1 || !af_dtype_is_float(o->scale->dtype)))
+        return bad(s, "its packed codes have no scale of one number");
+    set_size(o, online ? codes->dim[0] : codes->dim[0] * 4, codes->dim[1]);
+    o->round = online ? AF_DTYPE_F32 : scale_type(o->scale);
+    o->mean = online ? (float)fmax(mean_size(codes), 1e-5) : 0;
+    return AF_OK;
+}
+
+/* A linear that BitNet has rounded. */
+static bool is_bitnet(const coded_source *s, const af_stored *t)
+{
+    if (s->c->quant.method != AF_QUANT_BITNET || !t || s->c->quant.trained)
+        return false;
+    return s->c->quant.online ? t->ndim == 2 && strstr(s->name, "layers.") != NULL
+                              : beside(s, ".weight_scale") != NULL;
+}
+
 af_status af_coded_weight_read(af_coded_weight *out, bool *found, const af_weights *w,
                                const af_hf_config *c, const char *name, af_error *err)
 {
@@ -261,7 +308,9 @@ af_status af_coded_weight_read(af_coded_weight *out, bool *found, const af_weigh
         return AF_OK;
     snprintf(s.base, sizeof s.base, "%.*s", (int)(weight ? n - 7 : n), name);
     const af_stored *plain = af_weights_find(w, name);
-    if (!weight && (codes = beside(&s, "_blocks")))
+    if (weight && is_bitnet(&s, plain))
+        st = read_bitnet(&s, &o, plain);
+    else if (!weight && (codes = beside(&s, "_blocks")))
         st = read_blocks(&s, &o, codes);
     else if (weight && plain && (scale = beside(&s, ".weight_scale_inv")))
         st = read_plain(&s, &o, plain, scale, true);

@@ -158,6 +158,22 @@ static void transposed_rows(const af_coded_weight *c, int64_t from, int64_t n, f
     }
 }
 
+/* Row r of BitNet's weights. */
+static void ternary_row(const af_coded_weight *c, int64_t r, float *out)
+{
+    const int64_t quarter = c->rows / 4;
+    const float scale = c->kind == AF_CODE_MEAN ? 1 / c->mean : number_at(c->scale, 0);
+    for (int64_t i = 0; i < c->cols; i++)
+        if (c->kind == AF_CODE_MEAN) {
+            const uint64_t at = (uint64_t)(r * c->cols + i);
+            const float x = rintf((float)af_load_f64(c->codes->data, c->codes->dtype, at) * scale);
+            out[i] = rounded(fminf(fmaxf(x, -1), 1) / scale, c->round);
+        } else {
+            const uint8_t four = ((const uint8_t *)c->codes->data)[r % quarter * c->cols + i];
+            out[i] = rounded((float)((four >> 2 * (r / quarter) & 3) - 1) * scale, c->round);
+        }
+}
+
 void af_coded_weight_rows(const af_coded_weight *c, int64_t from, int64_t n, float *out)
 {
     assert(from >= 0 && n >= 0 && from + n <= c->rows);
@@ -166,7 +182,9 @@ void af_coded_weight_rows(const af_coded_weight *c, int64_t from, int64_t n, flo
         return;
     }
     for (int64_t r = from; r < from + n; r++, out += c->cols)
-        if (c->kind != AF_CODE_FP4)
+        if (c->kind == AF_CODE_TERNARY || c->kind == AF_CODE_MEAN)
+            ternary_row(c, r, out);
+        else if (c->kind != AF_CODE_FP4)
             scaled_row(c, r, out);
         else if (c->transposed)
             fp4_column(c, r, out);

@@ -1,5 +1,5 @@
 /* coded_weight.h - one weight that another tool stored as codes and scales: FP8 (DeepSeek, Qwen,
- * compressed-tensors), MXFP4 and NVFP4, packed integers of compressed-tensors, GPTQ, AWQ.
+ * compressed-tensors), MXFP4 and NVFP4, packed integers of compressed-tensors, GPTQ, AWQ, BitNet.
  *
  * Values are those of that tool's reference code, with its roundings. Which of them a tensor is
  * follows from the names stored beside it; the config says what the tensors cannot. */
@@ -10,11 +10,13 @@
 #include "format/weights/weights.h"
 
 typedef enum af_code_kind {
-    AF_CODE_PLAIN, /* fp8 or int8 codes as they are: (code - zero) * scale */
-    AF_CODE_WORDS, /* compressed-tensors: a stream of bits in i32 words along the row */
-    AF_CODE_FP4,   /* two e2m1 codes per byte, the first in the low half */
-    AF_CODE_GPTQ,  /* words along the columns of the transposed matrix */
-    AF_CODE_AWQ,   /* the same along its rows, in AWQ's order */
+    AF_CODE_PLAIN,   /* fp8 or int8 codes as they are: (code - zero) * scale */
+    AF_CODE_WORDS,   /* compressed-tensors: a stream of bits in i32 words along the row */
+    AF_CODE_FP4,     /* two e2m1 codes per byte, the first in the low half */
+    AF_CODE_GPTQ,    /* words along the columns of the transposed matrix */
+    AF_CODE_AWQ,     /* the same along its rows, in AWQ's order */
+    AF_CODE_TERNARY, /* BitNet: four codes of 2 bits per byte, a quarter of the rows apart */
+    AF_CODE_MEAN,    /* BitNet: plain weights, rounded to -1, 0 or 1 times the mean of |w| */
 } af_code_kind;
 
 typedef struct af_coded_weight {
@@ -30,6 +32,7 @@ typedef struct af_coded_weight {
     int64_t scale_cols; /* scales of a row */
     int zero_add;       /* GPTQ: what was taken off the zeros before they were stored */
     bool transposed;    /* MXFP4 experts: stored [X][out][in], values are [X][in][out] */
+    float mean;         /* AF_CODE_MEAN */
     bool divide;        /* by the global scale, instead of times it */
     af_dtype round;     /* values are rounded to this type */
 } af_coded_weight;

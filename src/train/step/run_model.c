@@ -267,7 +267,8 @@ static af_status note_router_keys(const af_run_model *m, af_error *err)
 static af_status check_full(const af_run_model *m, af_error *err)
 {
     const af_hf_config *c = m->loader ? af_loader_config(m->loader) : &m->config;
-    if (!af_method_trains_base(m->run) || (!c->from_gguf && c->quant.method == AF_QUANT_NONE))
+    const bool plain = c->quant.method == AF_QUANT_NONE || c->quant.online;
+    if (!af_method_trains_base(m->run) || (!c->from_gguf && plain))
         return AF_OK;
     return af_fail(err, AF_EUNSUPPORTED,
                    "%s: '%s' is %s: full fine-tuning needs a folder of plain weights; set adapter: "
@@ -341,6 +342,7 @@ static af_status open_loader(af_run_model *m, bool outline, af_error *err)
         .keep_blocks = r->load_in_4bit != AF_TRI_YES && !r->load_in_8bit,
         .quant_mode = AF_QUANT_SHADOW,
         .outline = outline,
+        .train_base = af_method_trains_base(r),
     };
     AF_TRY(label_key(m, af_loader_open(&m->loader, m->path, &o, err), err));
     m->spec = af_loader_spec(m->loader);

@@ -175,6 +175,26 @@ static void fake_quant_case(int symmetric)
     same("fake_quant mask", mask, wm, 0);
     same("fake_quant_bwd", dx, wdx, 0);
 }
+static void ternary_case()
+{
+    using namespace rows;
+    enum { N = 333, BLOCKS = 3 };
+    acts w(numbers(N, 1));
+    floats y(N), part(BLOCKS);
+    launch({BLOCKS, 1}, 32, ternary_sum, part.p(), w.p(), N);
+    launch({BLOCKS, 1}, 32, ternary, y.p(), w.p(), part.p(), BLOCKS, N);
+    const vec v = w.values();
+    vec want(N), sums(BLOCKS);
+    double mean = 0;
+    for (size_t i = 0; i < N; i++) {
+        mean += fabs(v[i]) / N;
+        sums[i / 32 % BLOCKS] += fabs(v[i]);
+    }
+    for (size_t i = 0; i < N; i++)
+        want[i] = mean * fmin(fmax(rint(v[i] / mean), -1), 1);
+    same("ternary_sum", part, sums, 1e-5);
+    same("ternary", y, want, 1e-5);
+}
 
 /* ---- rope with norms of q and k: all of each head is rotated, or all but REST columns ---- */
 template <int REST> static void rope_case(int whole)

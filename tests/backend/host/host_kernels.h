@@ -30,6 +30,8 @@ namespace norms
 namespace rows
 {
 #include "ops/general/softmax.cu"
+#define AF_U float
+#include "ops/fakequant/ternary.cu"
 } // namespace rows
 namespace elements
 {

@@ -136,6 +136,15 @@ static void nanochat_keys(af_config_source *s, af_hf_config *c)
     c->rope.reverse = true;
 }
 
+static void bitnet_keys(af_config_source *s, af_hf_config *c)
+{
+    c->attention_out_bias = c->attention_bias;
+    c->mlp_bias = false;
+    if (c->head_dim && (double)c->num_attention_heads * (double)c->head_dim !=
+                           (double)c->hidden_size) /* its norm before o_proj is as wide as that */
+        af_config_wrong(s, "head_dim", "hidden_size / num_attention_heads");
+}
+
 const af_family af_families_dense[] = {
     {.model_type = "olmo3",
      .gguf = "olmo2",
@@ -263,5 +272,12 @@ const af_family af_families_dense[] = {
      .pad = 2,
      .final_softcap = 15,
      .keys = nanochat_keys},
+    {.model_type = "bitnet",
+     .act = "relu2",
+     .eps = 1e-5,
+     .theta = 5e5,
+     .heads = 20,
+     .kv_heads = 5,
+     .keys = bitnet_keys},
     {0},
 };

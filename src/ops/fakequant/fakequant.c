@@ -4,7 +4,10 @@
  * row. symmetric:  s = max|x| / (2^(bits-1) - 1);  q = clamp(round(x / s), -2^(bits-1), 2^(bits-1)
  * - 1) else:       s = (max - min) / (2^bits - 1) with 0 inside [min, max]; z = round(-min / s); q
  * = clamp(round(x / s) + z, 0, 2^bits - 1) y = s (q - z); ties round to even. mask: u8, 1 where q
- * was not clamped; dx = dy there, else 0. */
+ * was not clamped; dx = dy there, else 0.
+ *
+ * TERNARY  m = max(mean |w|, 1e-5);  y = m clamp(round(w / m), -1, 1);  dw = dy: weights of BitNet
+ * (Ma et al. 2024) as they are trained. */
 #include "graph/node.h"
 #include "tensor/dtype.h"
 
@@ -40,5 +43,23 @@ static void fake_quant_grad(af_graph *g, af_node *n, af_tensor *const *dout)
     af_grad_add(g, n->in[0], af_node_output_like(g, b, n->in[0]));
 }
 
+af_tensor *af_ternary(af_graph *g, af_tensor *w, af_dtype out)
+{
+    char text[96];
+    if (af_graph_refuses(g, "ternary", (af_tensor *[]){w}, 1))
+        return af_graph_dummy(g);
+    if (!af_dtype_is_float(w->dtype) || !af_dtype_is_float(out))
+        return af_graph_bad(g, "ternary: %s or the result is not of a float type",
+                            af_shape_text(w, text, sizeof text));
+    af_node *n = af_node_new(g, AF_OP_TERNARY, (af_tensor *[]){w}, 1);
+    return af_node_output(g, n, out, w->ndim, w->dim);
+}
+
+static void ternary_grad(af_graph *g, af_node *n, af_tensor *const *dout)
+{
+    af_grad_add(g, n->in[0], dout[0]);
+}
+
+const af_op_info af_op_ternary = {.name = "ternary", .grad = ternary_grad};
 const af_op_info af_op_fake_quant = {.name = "fake_quant", .grad = fake_quant_grad};
 const af_op_info af_op_fake_quant_bwd = {.name = "fake_quant_bwd", .inplace = 2};

@@ -55,5 +55,19 @@ static void fake_quant_bwd_run(const af_node *n, af_cpu *cpu)
         af_st(n->out[0], i, mask[i] ? af_ld(n->in[1], i) : 0);
 }
 
+static void ternary_run(const af_node *n, af_cpu *cpu)
+{
+    (void)cpu;
+    const af_tensor *w = n->in[0];
+    const int64_t count = af_count(w);
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++)
+        sum += fabs(af_ld(w, i));
+    const double mean = fmax(sum / (double)AF_MAX(count, INT64_C(1)), 1e-5);
+    for (int64_t i = 0; i < count; i++)
+        af_st(n->out[0], i, mean * fmin(fmax(rint(af_ld(w, i) / mean), -1), 1));
+}
+
+const af_cpu_op af_cpu_ternary = {ternary_run, NULL};
 const af_cpu_op af_cpu_fake_quant = {fake_quant_run, NULL};
 const af_cpu_op af_cpu_fake_quant_bwd = {fake_quant_bwd_run, NULL};
