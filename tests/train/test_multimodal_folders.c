@@ -5,13 +5,19 @@
 enum { PARTS = 4, VALUES = 6 };
 
 static const struct {
-    const char *golden, *type, *prefix, *part[PARTS];
+    const char *golden, *type, *prefix, *outer, *part[PARTS];
 } cases[] = {
     {"gemma4_unified",
      "gemma4_unified",
      "model.language_model.",
+     "",
      {"model.vision_embedder.pos_embedding", "model.embed_vision.embedding_projection.weight",
       "model.embed_audio.embedding_projection.weight"}},
+    {"aria",
+     "aria",
+     "language_model.model.",
+     "language_model.",
+     {"vision_tower.post_layernorm.weight", "multi_modal_projector.query"}},
 };
 
 static void write_config(const char *from, const char *to, const char *type)
@@ -48,7 +54,7 @@ static void wrap(const char *from, const char *to, size_t k)
     for (int i = 0; i < af_safetensors_count(f); i++) {
         const af_stored *t = af_safetensors_at(f, i);
         const bool inner = strncmp(t->name, "model.", 6) == 0;
-        snprintf(name, sizeof name, "%s%s", inner ? cases[k].prefix : "",
+        snprintf(name, sizeof name, "%s%s", inner ? cases[k].prefix : cases[k].outer,
                  t->name + (inner ? 6 : 0));
         CHECK_OK(af_safetensors_writer_add(w, name, t->dtype, t->dim, t->ndim, &err), err);
     }

@@ -263,6 +263,8 @@ SMALL = {
                                                        final_logit_softcapping=4.0, **layers("SFSF"), rope_parameters={
         "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 1e6},
         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}})),
+    "aria": ("AriaTextConfig", dict(head_dim=8, intermediate_size=10, moe_num_experts=5, moe_topk=3, moe_num_shared_experts=2,
+                                    attention_bias=True, **rope())),
     "laguna": ("LagunaConfig", dict(head_dim=8, num_hidden_layers=2, num_attention_heads_per_layer=[4, 6], sliding_window=3,
                                     shared_expert_intermediate_size=10, moe_routed_scaling_factor=1.4,
                                     moe_router_logit_softcapping=0.9, **layers("SF"), **TOP2, rope_parameters={

@@ -319,6 +319,13 @@ def qwen3_5_moe_text(j, r):
                                   layer_types=linear_layers(r, c, "linear_attention"))
 
 
+def aria_text(j, r):
+    c = plain(j, r)
+    c["hidden_size"] = c["num_attention_heads"] * r.choice([6, 8])  # must be a multiple
+    return T.AriaTextConfig(**c, moe_num_experts=r.choice([4, 6]), moe_topk=r.choice([1, 2, 3]), attention_bias=r.random() < .3,
+                            moe_num_shared_experts=r.choice([1, 2]))
+
+
 def gemma4_keys(j, r):
     c = plain(j, r, kinds=["default"])
     n = c["num_hidden_layers"] = r.choice([3, 4, 5])
@@ -886,6 +893,7 @@ CONFIGS = {f.__name__: f for f in (
     olmo3, ministral3, seed_oss, ernie4_5, hunyuan_v1_dense, apertus, arcee, exaone4, cohere, cohere2, starcoder2,
     stablelm, nemotron, phi, glm4, glm, mixtral, qwen2_moe, qwen3_5_text, qwen3_next, olmo_hybrid, granitemoehybrid, gpt_oss, lfm2, lfm3,
     glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, axk1, deepseek_v32, glm_moe_dsa, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text, gemma4_unified_text,
+    aria_text,
     granitemoe, granitemoeshared, granitemoe_swa, granite_swa, cwm, ministral, helium, jais2, vaultgemma, hunyuan_v1_moe,
     ernie4_5_moe, minimax_m2, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,
     gpt_neox, falcon, gpt2, gpt_bigcode, gptj, codegen, opt, persimmon, phimoe, hyperclovax,

@@ -472,7 +472,10 @@ def grads_of(after, name, p, lr):
     if "linear_attn.conv1d" in name and name not in after:  # olmo_hybrid, in its files
         parts = [after[name.replace("conv1d", c + "_conv1d")] for c in "qkv"]
         return (w - np.concatenate(parts, 0)) / lr
-    name = name.replace(".g_proj", ".gate_proj") if name not in after else name  # lfm3, in its files
+    if name not in after:  # lfm3 and aria, in their files
+        old = name.replace(".g_proj", ".gate_proj").replace("experts.gate_up_proj", "experts.fc1.weight")
+        old = old if "experts." not in old or ".fc1" in old else old.replace("experts.down_proj", "experts.fc2.weight")
+        name = old if old in after else name
     if name not in after:
         name = name.replace("input_layernorm", "attention_layer_norm").replace("post_attention_layernorm", "feedforward_layer_norm")
     if name in after and after[name].dtype == np.float32:

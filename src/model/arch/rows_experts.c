@@ -34,6 +34,14 @@ static const af_slot_name ernie_moe_names[] = {
     {0},
 };
 
+static const af_slot_name aria_names[] = {
+    {AF_SLOT_ROUTER, "mlp.router.weight", NULL},
+    {AF_SLOT_EXPERTS_GATE_UP, "mlp.experts.fc1.weight", NULL},
+    {AF_SLOT_EXPERTS_DOWN, "mlp.experts.fc2.weight", NULL},
+    AF_SHARED_NAMES("mlp.shared_experts"),
+    {0},
+};
+
 static const af_slot_name dbrx_names[] = {
     {AF_SLOT_EMBED, "transformer.wte.weight", NULL},
     {AF_SLOT_ATTN_NORM, "norm_attn_norm.norm_1.weight", NULL},
@@ -144,6 +152,15 @@ const af_arch af_rows_experts[] = {
      .experts_whole = true,
      .names = granitemoe_swa_names,
      .fill = af_fill_layer_thetas},
+    {.model_type = "aria_text",
+     .pre_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .moe = true,
+     .no_router_loss = true,
+     .experts_module = "mlp.experts",
+     .experts_whole = true,
+     .experts_turned = true,
+     .names = aria_names},
     {.model_type = "hunyuan_v1_moe",
      .gguf = "hunyuan-moe",
      .pre_norm = true,

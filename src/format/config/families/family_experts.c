@@ -175,6 +175,24 @@ static void ernie4_5_moe(af_config_source *s, af_hf_config *c)
                         "%s: use_bias is true, which is not supported with experts", s->name);
 }
 
+/* All layers have experts, and some that every token sees; a softmax over the chosen ones. */
+static void aria(af_config_source *s, af_hf_config *c)
+{
+    c->num_experts = af_config_size(s, "moe_num_experts", 8, 1, AF_CONFIG_EXPERTS_MAX);
+    c->num_experts_per_tok = af_config_size(s, "moe_topk", 2, 1, AF_CONFIG_EXPERTS_MAX);
+    c->moe_intermediate_size = AF_MIN(AF_MAX(c->intermediate_size, 0), AF_CONFIG_WIDTH_MAX);
+    c->router.shared_ffn = c->moe_intermediate_size *
+                           af_config_size(s, "moe_num_shared_experts", 2, 1, AF_CONFIG_EXPERTS_MAX);
+    c->decoder_sparse_step = 1;
+    c->norm_topk_prob = true;
+    const bool silu = strcmp(c->hidden_act, "silu") == 0 || strcmp(c->hidden_act, "swish") == 0;
+    if (s->st == AF_OK && (c->mlp_bias || !silu))
+        s->st = af_fail(s->err, AF_EUNSUPPORTED,
+                        "%s: shared experts of aria are supported with silu and without biases, "
+                        "not with hidden_act '%.64s' and mlp_bias %s",
+                        s->name, c->hidden_act, c->mlp_bias ? "true" : "false");
+}
+
 /* Sigmoids, and a bias for the choice; the bias is stored with the experts. */
 static void minimax_m2(af_config_source *s, af_hf_config *c)
 {
@@ -321,6 +339,16 @@ const af_family af_families_experts[] = {
      .theta = 1e4,
      .own_experts = true,
      .keys = granitemoe},
+    {.model_type = "aria_text",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .heads = 32,
+     .vocab = 32000,
+     .ffn = 4096,
+     .pad = 3,
+     .own_experts = true,
+     .keys = aria},
     {.model_type = "dbrx",
      .gguf = "dbrx",
      .act = "silu",
