@@ -32,6 +32,7 @@ typedef struct af_model_leaves {
     af_tensor *inv_freq[AF_ROPE_SETS];
     /* ALiBi, NULL = none: f32 [heads] and [heads][..] of alibi.h, written with inv_freq */
     af_tensor *alibi, *alibi_pick;
+    af_tensor *decay;    /* f32 [heads], NULL = none: slopes of decay.h, written with inv_freq */
     int64_t rope_length; /* length inv_freq was last written for; 0 = never */
     af_arena arena;
 } af_model_leaves;

@@ -1,6 +1,7 @@
 /* leaves.c - declares the weights, params and adapter tensors of a model in a graph. */
 #include "graph/graph_access.h"
 #include "model/arch/alibi.h"
+#include "model/arch/decay.h"
 #include "model/builder.h"
 #include "ops/optim/optimizer.h"
 
@@ -184,6 +185,8 @@ static void declare_rope(af_model_leaves *l)
         l->alibi = af_graph_weight(l->graph, "alibi", AF_DTYPE_F32, 1, &H);
         l->alibi_pick = af_graph_weight(l->graph, "alibi.pick", AF_DTYPE_F32, 2, pick);
     }
+    if (s->state.fixed_decay)
+        l->decay = af_graph_weight(l->graph, "decay", AF_DTYPE_F32, 1, &H);
 }
 
 af_status af_model_leaves_init(af_model_leaves *out, af_graph *g, const af_model_spec *s,
@@ -292,6 +295,21 @@ done:
     return st;
 }
 
+static af_status write_decay(af_model_leaves *l, af_error *err)
+{
+    const uint64_t H = (uint64_t)l->spec->heads;
+    if (!l->decay)
+        return AF_OK;
+    float *f = af_calloc(H, sizeof *f);
+    if (!f)
+        return af_fail_nomem(err, "slopes", H * sizeof *f);
+    for (uint64_t h = 0; h < H; h++)
+        f[h] = (float)af_decay_slope(l->spec, (int)h);
+    const af_status st = af_tensor_write(l->graph, l->decay, f, H * sizeof *f, err);
+    free(f);
+    return st;
+}
+
 af_status af_model_write_rope(af_model_leaves *l, int64_t length, af_error *err)
 {
     const af_model_spec *s = l->spec;
@@ -309,6 +327,7 @@ af_status af_model_write_rope(af_model_leaves *l, int64_t length, af_error *err)
                                (uint64_t)set->rotary_dim / 2 * sizeof *f, err));
     }
     AF_TRY(write_alibi(l, err));
+    AF_TRY(write_decay(l, err));
     l->rope_length = length;
 done:
     free(f);

@@ -552,6 +552,7 @@ af_status af_model_reader_match(af_model_reader *in, af_error *err)
     AF_TRY(af_reader_find_choice(in, err));
     af_reader_find_experts(in);
     AF_TRY(af_reader_find_conv(in, err));
+    AF_TRY(af_reader_check_decays(in, err));
     AF_TRY(match_all(in, err));
     in->matched = true;
     report(in);

@@ -5,9 +5,11 @@
 #include "base/log.h"
 #include "base/word.h"
 #include "model/arch/arch_list.h"
+#include "model/arch/decay.h"
 #include "tensor/codec.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 
 enum { NAME_MAX_BYTES = 512 };
@@ -229,6 +231,46 @@ static bool is_unused_norm(const af_model_reader *in, const char *name)
     return af_model_spec_tensor(&in->spec, own) < 0;
 }
 
+/* A table that transformers makes of the decays of a layer, and stores. */
+static bool is_decay_table(const af_model_reader *in, const char *name)
+{
+    static const char *const ends[] = {".slope_rate", ".query_decay", ".key_decay",
+                                       ".diagonal_decay"};
+    for (size_t i = 0; i < AF_LEN(ends); i++)
+        if (in->spec.state.fixed_decay && af_ends_with(name, ends[i]))
+            return true;
+    return false;
+}
+
+af_status af_reader_check_decays(const af_model_reader *in, af_error *err)
+{
+    const af_model_spec *s = &in->spec;
+    char own[NAME_MAX_BYTES];
+    for (int i = 0; s->state.fixed_decay && i < af_weights_count(in->weights); i++) {
+        const af_stored *w = af_weights_at(in->weights, i);
+        if (!af_ends_with(w->name, ".self_attn.slope_rate"))
+            continue;
+        af_model_reader_own_name(in, w->name, own, sizeof own);
+        const long layer = strncmp(own, "model.layers.", 13) == 0 ? strtol(own + 13, NULL, 10) : -1;
+        if (layer < 0 || layer >= s->layers || af_weight_count(w) != s->heads ||
+            !af_dtype_is_float(w->dtype))
+            return af_fail(err, AF_EFORMAT, "%s: '%s' is not one number per head", in->path,
+                           w->name);
+        for (int h = 0; h < s->heads; h++) {
+            const uint64_t at = (uint64_t)h * (uint64_t)af_dtype_get(w->dtype)->bytes;
+            const double want = af_decay_slope(s, h) * af_decay_factor(s, (int)layer);
+            float got;
+            af_convert(&got, AF_DTYPE_F32, (const uint8_t *)w->data + at, w->dtype, 1);
+            if (!(fabs(got - want) <= 0.01 * want + 1e-6)) /* stored in bf16 or f16 */
+                return af_fail(err, AF_EUNSUPPORTED,
+                               "%s: '%s' has %g for head %d, and %g is what this build computes "
+                               "with",
+                               in->path, w->name, (double)got, h, want);
+        }
+    }
+    return AF_OK;
+}
+
 bool af_model_reader_keeps(const af_model_reader *in, const char *name)
 {
     const af_arch *arch = in->config.model_type ? af_arch_find(in->config.model_type) : NULL;
@@ -236,7 +278,7 @@ bool af_model_reader_keeps(const af_model_reader *in, const char *name)
                       (arch && arch->multimodal);
     return (more && is_other_modality(name)) || strncmp(name, "mtp.", 4) == 0 ||
            strncmp(name, "model.mtp.", 10) == 0 || is_further_layer(in, name) ||
-           is_unused_norm(in, name);
+           is_unused_norm(in, name) || is_decay_table(in, name);
 }
 
 bool af_reader_is_unread_kv(const af_model_spec *s, const char *name)

@@ -66,6 +66,8 @@ void af_reader_find_experts(af_model_reader *in);
 AF_CHECKED af_status af_reader_find_choice(af_model_reader *in, af_error *err);
 /* olmo_hybrid: sets conv_rows of the spec and the names of its norms to what the folder has. */
 AF_CHECKED af_status af_reader_find_conv(af_model_reader *in, af_error *err);
+/* minimax: refuses stored decays that are not those of decay.h. */
+AF_CHECKED af_status af_reader_check_decays(const af_model_reader *in, af_error *err);
 
 /* ---- reader_rows.c: embedding and head with other rows than the model stores, grown by tokens
  * that were added, or an adapter's own ---- */

@@ -199,6 +199,12 @@ static void test_keys_of_one_family(void **state)
         {"gemma4_unified_text", "\"per_layer_config\": {\"9\": {}}", "per_layer_config"},
         {"gemma4_unified_text", "\"use_bidirectional_attention\": \"all\"",
          "use_bidirectional_attention"},
+        {"minimax", "\"mlp_alpha_factor\": 0", "mlp_alpha_factor"},
+        {"minimax", "\"linear_attn_beta_factor\": \"x\"", "linear_attn_beta_factor"},
+        {"minimax", "\"full_attn_alpha_factor\": 1e30", "full_attn_alpha_factor"},
+        {"minimax", "\"layer_types\": [\"conv\", \"full_attention\"]", "linear_attention"},
+        {"minimax", "\"layer_types\": [\"full_attention\"]", "layer_types"},
+        {"minimax", "\"sliding_window\": -3", "sliding_window"},
         {"llama", "\"hidden_act\": \"xielu\"", "hidden_act"},
     };
     for (size_t i = 0; i < AF_LEN(cases); i++) {

@@ -354,6 +354,10 @@ STATE = {
         "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}})),
     "lfm3_plain": ("Lfm3Config", dict(head_dim=8, conv_L_cache=3, use_sandwich_norm=False, use_attention_gate=False,
                                       tie_word_embeddings=True, **layers("CF"))),
+    "minimax": ("MiniMaxConfig", dict(num_hidden_layers=3, num_attention_heads=3, num_key_value_heads=1, head_dim=6, block_size=16,
+                                      num_local_experts=3, num_experts_per_tok=2, intermediate_size=10, **layers("LFL"),
+                                      full_attn_alpha_factor=1.3, full_attn_beta_factor=0.8, linear_attn_alpha_factor=1.2,
+                                      linear_attn_beta_factor=0.9, mlp_alpha_factor=0.7, mlp_beta_factor=1.1, **rope(1e6))),
     "mamba2_gguf": ("Mamba2Config", dict(num_key_value_heads="none", intermediate_size="none", num_attention_heads="none",
                                          max_position_embeddings="none", attention_dropout="none", num_heads=6, head_dim=8,
                                          n_groups=3, state_size=7, conv_kernel=3)),
@@ -463,7 +467,8 @@ def make(name):
         kind = class_of(config)
         (kind.from_config if kind is AutoModelForCausalLM else kind)(config).float().save_pretrained(folder)
         path = pathlib.Path(folder)
-        weights = {k: tensor(k, v, rules) for k, v in published(config, load_file(path / "model.safetensors")).items()}
+        weights = {k: tensor(k, v, rules) for k, v in published(config, load_file(path / "model.safetensors")).items()
+                   if not k.endswith(("slope_rate", "_decay"))}  # tables that the config alone gives (minimax)
         save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
         if name == "bitnet_online":
             text = json.loads((path / "config.json").read_text())

@@ -756,6 +756,15 @@ def mimo_v2_flash(j, r):
                                layer_types=r.choice([None, [r.choice(["full_attention", "sliding_attention"]) for _ in range(n)]]))
 
 
+def minimax(j, r):
+    c = plain(j, r)
+    n = c["num_hidden_layers"]
+    factors = {f"{k}_{f}_factor": r.choice([1, 1, 0.7, 3.5]) for k in ("full_attn", "linear_attn", "mlp") for f in ("alpha", "beta")}
+    return T.MiniMaxConfig(**c, **factors, block_size=r.choice([4, 16, 256]), sliding_window=r.choice([None, None, 5]),
+                           num_local_experts=r.choice([3, 6]), num_experts_per_tok=r.choice([1, 2]),
+                           layer_types=r.choice([None, [r.choice(["full_attention", "linear_attention"]) for _ in range(n)]]))
+
+
 def flint(j, r):
     c = plain(j, r)
     n = c["num_hidden_layers"]
@@ -895,7 +904,7 @@ CONFIGS = {f.__name__: f for f in (
     glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, axk1, deepseek_v32, glm_moe_dsa, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text, gemma4_unified_text,
     aria_text,
     granitemoe, granitemoeshared, granitemoe_swa, granite_swa, cwm, ministral, helium, jais2, vaultgemma, hunyuan_v1_moe,
-    ernie4_5_moe, minimax_m2, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,
+    ernie4_5_moe, minimax, minimax_m2, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,
     gpt_neox, falcon, gpt2, gpt_bigcode, gptj, codegen, opt, persimmon, phimoe, hyperclovax,
     minicpm3, hy_v3, internlm3, iquestcoder, laguna, mimo_v2_flash, flint, llama4_text, gemma3n_text, gemma3n_sizes, cohere2_moe, olmo, nanochat, gpt_neo, nemotron_h, bamba, mamba2, mamba, falcon_mamba, jamba, falcon_h1,
     bloom, mpt, falcon_alibi, bitnet, bitnet_online, bitnet_packed,

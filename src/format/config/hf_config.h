@@ -147,11 +147,14 @@ typedef struct af_hf_config {
     af_altup_keys altup;
     af_router_keys router;
     af_mup_keys mup;
-    double logit_scale;   /* cohere; 0 = absent */
-    double qkv_clip;      /* clip_qkv; 0 = none */
-    double value_scale;   /* attention_value_scale; of families with latent.v_dim */
-    double alibi;         /* ALiBi: the exponent its slopes go down to; 0 = none */
-    int64_t dense_ffn;    /* of layers without experts, where it is not intermediate_size */
+    double logit_scale; /* cohere; 0 = absent */
+    double qkv_clip;    /* clip_qkv; 0 = none */
+    double value_scale; /* attention_value_scale; of families with latent.v_dim */
+    double alibi;       /* ALiBi: the exponent its slopes go down to; 0 = none */
+    int64_t dense_ffn;  /* of layers without experts, where it is not intermediate_size */
+    /* minimax: factors of the residual and of what is added, after full attention, after layers
+     * with a state, after MLPs; 0 = 1 */
+    double residual_keep[3], residual_add[3];
     bool rms_norm;        /* RMSNorms instead of LayerNorms (cohere2_moe) */
     bool rope_dense;      /* layers without experts have rope in any case (cohere2_moe) */
     bool no_post_norm;    /* use_post_norm (hyperclovax), use_sandwich_norm (lfm3) is false */

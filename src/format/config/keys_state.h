@@ -24,6 +24,7 @@ typedef struct af_state_keys {
     bool conv_bias, proj_bias;
     bool by_key_head; /* qwen3_next: rows of the projections are sorted by key head */
     bool apart;       /* q, k and v have projections of their own (olmo_hybrid) */
+    bool fixed_decay; /* decays are numbers of head and layer, not learned (minimax) */
     bool twice_beta;  /* beta is 2 sigmoid: eigenvalues of a step may be negative */
     double norm_eps;  /* of the gated norm of a delta net; 0 = that of all norms */
 } af_state_keys;

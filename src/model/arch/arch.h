@@ -158,8 +158,9 @@ typedef enum af_mixer {
     AF_MIXER_MAMBA1,
     AF_MIXER_MAMBA2,
     AF_MIXER_SHORT_CONV,
-    AF_MIXER_HYBRID, /* attention and Mamba-2 of the same input, added (falcon_h1) */
-    AF_MIXER_NONE,   /* an MLP alone */
+    AF_MIXER_LIGHTNING, /* linear attention with a fixed decay for each head */
+    AF_MIXER_HYBRID,    /* attention and Mamba-2 of the same input, added (falcon_h1) */
+    AF_MIXER_NONE,      /* an MLP alone */
     AF_MIXER_COUNT
 } af_mixer;
 
@@ -393,6 +394,7 @@ typedef struct af_layer_spec {
     bool k_is_v; /* no v_proj: values are the raw keys */
     bool sparse; /* gates below so many standard deviations above their mean are 0 */
     double sparsity;
+    double keep[2], add[2]; /* mixer, MLP: factors of the residual, of what is added; 0 = 1 */
 } af_layer_spec;
 
 /* One set of rotary frequencies. */

@@ -16,7 +16,8 @@ static list_block *const mixers[AF_MIXER_COUNT] = {
     [AF_MIXER_ATTENTION] = af_list_attention, [AF_MIXER_LATENT] = af_list_latent,
     [AF_MIXER_DELTA_NET] = af_list_delta_net, [AF_MIXER_MAMBA1] = af_list_mamba1,
     [AF_MIXER_MAMBA2] = af_list_mamba2,       [AF_MIXER_SHORT_CONV] = af_list_short_conv,
-    [AF_MIXER_HYBRID] = af_list_hybrid,       [AF_MIXER_NONE] = list_nothing,
+    [AF_MIXER_HYBRID] = af_list_hybrid,       [AF_MIXER_LIGHTNING] = af_list_lightning,
+    [AF_MIXER_NONE] = list_nothing,
 };
 
 static list_block *const mlps[AF_MLP_COUNT] = {

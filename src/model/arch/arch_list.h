@@ -45,6 +45,7 @@ void af_list_mamba1(af_lister *l, int layer);
 void af_list_mamba2(af_lister *l, int layer);
 void af_list_hybrid(af_lister *l, int layer);
 void af_list_short_conv(af_lister *l, int layer);
+void af_list_lightning(af_lister *l, int layer);
 void af_list_mlp_gated(af_lister *l, int layer);
 void af_list_mlp_plain(af_lister *l, int layer);
 void af_list_mlp_experts(af_lister *l, int layer);

@@ -83,3 +83,12 @@ void af_list_short_conv(af_lister *l, int i)
     list_conv(l, i, D);
     af_list_linear(l, i, AF_GROUP_OUT, AF_SLOT_OUT, D, D, bias ? AF_SLOT_OUT_BIAS : -1);
 }
+
+void af_list_lightning(af_lister *l, int i)
+{
+    const int64_t D = l->s->width, values = l->s->state.heads * l->s->state.head_dim;
+    af_list_linear(l, i, AF_GROUP_IN, AF_SLOT_IN, 3 * values, D, -1);
+    af_list_linear(l, i, AF_GROUP_IN_Z, AF_SLOT_IN_Z, values, D, -1);
+    af_list_tensor(l, AF_SLOT_STATE_NORM, i, 1, values, 1, 1);
+    af_list_linear(l, i, AF_GROUP_OUT, AF_SLOT_OUT, D, values, -1);
+}

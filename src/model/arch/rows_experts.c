@@ -74,6 +74,39 @@ static af_status phimoe_fill(af_model_spec *s, const af_hf_config *c, af_error *
     return AF_OK;
 }
 
+static const af_slot_name minimax_names[] = {
+    {AF_SLOT_IN, "self_attn.qkv_proj.weight", NULL},
+    {AF_SLOT_IN_Z, "self_attn.output_gate.weight", NULL},
+    {AF_SLOT_STATE_NORM, "self_attn.norm.weight", NULL},
+    {AF_SLOT_OUT, "self_attn.out_proj.weight", NULL},
+    {0},
+};
+
+/* Layers without softmax attention, and what sums keep and add: those of blocks that read a norm of
+ * which the residual goes on. */
+static af_status minimax_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    s->residual_normed = true;
+    s->state = (af_state_keys){.heads = s->heads,
+                               .head_dim = s->head_dim,
+                               .key_heads = s->heads,
+                               .key_dim = s->head_dim,
+                               .fixed_decay = true};
+    if (s->head_dim > AF_STATE_DIM_MAX)
+        return af_fail(err, AF_EFORMAT, "head_dim is %d, more than the %d of a state", s->head_dim,
+                       AF_STATE_DIM_MAX);
+    for (int i = 0; i < s->layers; i++) {
+        af_layer_spec *l = &s->layer[i];
+        const bool linear = c->layer_types[i] == AF_LAYER_LINEAR;
+        l->mixer = linear ? AF_MIXER_LIGHTNING : AF_MIXER_ATTENTION;
+        l->keep[0] = c->residual_keep[linear];
+        l->add[0] = c->residual_add[linear];
+        l->keep[1] = c->residual_keep[2];
+        l->add[1] = c->residual_add[2];
+    }
+    return AF_OK;
+}
+
 const af_arch af_rows_experts[] = {
     {.model_type = "qwen3_moe",
      .gguf = "qwen3moe",
@@ -116,6 +149,15 @@ const af_arch af_rows_experts[] = {
      .experts = "block_sparse_moe.experts",
      .expert_part = {"w1", "w3", "w2"},
      .router = "block_sparse_moe.gate.weight"},
+    {.model_type = "minimax",
+     .pre_norm = true,
+     .peft_converts = true,
+     .moe = true,
+     .experts = "block_sparse_moe.experts",
+     .expert_part = {"w1", "w3", "w2"},
+     .router = "block_sparse_moe.gate.weight",
+     .names = minimax_names,
+     .fill = minimax_fill},
     {PHIMOE, .fill = phimoe_fill},
     {.model_type = "granitemoe",
      .gguf = "granitemoe",

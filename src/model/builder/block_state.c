@@ -1,5 +1,7 @@
-/* block_state.c - layers with a state: gated delta net, Mamba, short convolution. In generation
- * the window of the convolution and the state of the recurrence are carried from run to run. */
+/* block_state.c - layers with a state: gated delta net, Mamba, short convolution, lightning. In
+ * generation the window of the convolution and the state of the recurrence are carried from run to
+ * run. */
+#include "model/arch/decay.h"
 #include "model/builder/blocks.h"
 
 static af_tensor *columns(const af_forward *f, af_tensor *x, int64_t from, int64_t count)
@@ -43,8 +45,9 @@ static void state_caches(const af_model_leaves *l, int layer, int64_t seqs, int6
     const af_state_keys *k = &l->spec->state;
     char name[64];
     snprintf(name, sizeof name, "window.%d", layer);
-    out->conv = af_graph_state(l->graph, name, l->compute, 3,
-                               (int64_t[]){seqs, AF_MAX(k->conv_kernel - 1, 1), width});
+    if (k->conv_kernel)
+        out->conv = af_graph_state(l->graph, name, l->compute, 3,
+                                   (int64_t[]){seqs, AF_MAX(k->conv_kernel - 1, 1), width});
     if (!state)
         return;
     snprintf(name, sizeof name, "state.%d", layer);
@@ -234,11 +237,6 @@ const af_mixer_block af_block_mamba1 = {record_mamba1, caches_mamba1};
 
 /* ---- attention and Mamba-2 next to each other ---- */
 
-static af_tensor *times(const af_forward *f, af_tensor *x, double factor)
-{
-    return factor == 1 ? x : af_scale(f->g, x, factor);
-}
-
 af_tensor *af_mul_parts(const af_forward *f, af_tensor *x, const double *factor,
                         const int64_t *width, int parts)
 {
@@ -256,9 +254,9 @@ af_tensor *af_mul_parts(const af_forward *f, af_tensor *x, const double *factor,
 static af_tensor *record_hybrid(const af_forward *f, int layer, af_tensor *h)
 {
     const af_mup_keys *m = &f->s->mup;
-    af_tensor *state = record_mamba(f, layer, times(f, h, m->ssm_in));
-    af_tensor *attention = af_block_attention.record(f, layer, times(f, h, m->attn_in));
-    return af_add(f->g, times(f, state, m->ssm_out), times(f, attention, m->attn_out));
+    af_tensor *state = record_mamba(f, layer, af_times(f, h, m->ssm_in));
+    af_tensor *attention = af_block_attention.record(f, layer, af_times(f, h, m->attn_in));
+    return af_add(f->g, af_times(f, state, m->ssm_out), af_times(f, attention, m->attn_out));
 }
 
 static void caches_hybrid(const af_model_leaves *l, int layer, const af_cache_sizes *z,
@@ -288,3 +286,27 @@ static void caches_conv(const af_model_leaves *l, int layer, const af_cache_size
 }
 
 const af_mixer_block af_block_short_conv = {record_conv, caches_conv};
+
+/* ---- lightning attention ---- */
+
+/* Linear attention: the scan of Mamba-2 with steps of 1 and decays that are not learned. */
+static af_tensor *record_lightning(const af_forward *f, int layer, af_tensor *h)
+{
+    static const double NORM_EPS = 1e-6; /* whatever rms_norm_eps says */
+    af_graph *g = f->g;
+    const int64_t H = f->s->state.heads, E = f->s->state.head_dim;
+    af_tensor *in = af_activate(f, layer, af_project(f, layer, AF_GROUP_IN, h)),
+              *gate = af_project(f, layer, AF_GROUP_IN_Z, h);
+    if (af_graph_status(g, NULL) != AF_OK)
+        return h;
+    const int64_t N = af_tensor_dim(h, 0), column[2] = {N, 1}, all[2] = {N, H};
+    in = af_reshape(g, in, 3, (int64_t[]){N, H, 3 * E}); /* q, k, v of each head */
+    af_tensor *vkq[] = {of_heads(f, in, 2 * E, E), of_heads(f, in, E, E), of_heads(f, in, 0, E)};
+    af_tensor *rate = af_graph_constant(g, AF_DTYPE_F32, 2, column, -af_decay_factor(f->s, layer));
+    af_tensor *y = scan(f, layer, af_concat(g, vkq, 3, 1), af_mul(g, rate, f->l->decay),
+                        af_graph_constant(g, AF_DTYPE_F32, 2, all, 1), false);
+    y = af_rmsnorm(g, y, af_layer_leaf(f, layer, AF_SLOT_STATE_NORM), NORM_EPS, false);
+    return af_project(f, layer, AF_GROUP_OUT, af_mul(g, y, af_sigmoid(g, gate)));
+}
+
+const af_mixer_block af_block_lightning = {record_lightning, caches_delta};

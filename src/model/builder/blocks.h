@@ -58,7 +58,7 @@ typedef struct af_mixer_block {
 
 extern const af_mixer_block af_block_latent;
 extern const af_mixer_block af_block_attention, af_block_delta_net, af_block_mamba1,
-    af_block_mamba2, af_block_short_conv, af_block_hybrid;
+    af_block_mamba2, af_block_short_conv, af_block_hybrid, af_block_lightning;
 
 /* MLPs: h [N][D] -> [N][D] */
 af_tensor *af_block_mlp_gated(const af_forward *f, int layer, af_tensor *h);
@@ -80,6 +80,8 @@ af_streams af_streams_open(const af_forward *f, af_tensor *x);
 void af_streams_layer(const af_forward *f, int layer, af_block_record *mixer, af_block_record *mlp,
                       af_streams *s);
 af_tensor *af_streams_close(const af_forward *f, const af_streams *s);
+/* x times a factor; itself where that is 1. */
+af_tensor *af_times(const af_forward *f, af_tensor *x, double factor);
 /* x [N][..] times factor[i] in each of the next width[i] columns. */
 af_tensor *af_mul_parts(const af_forward *f, af_tensor *x, const double *factor,
                         const int64_t *width, int parts);

@@ -11,7 +11,7 @@ static const af_mixer_block *const mixers[AF_MIXER_COUNT] = {
     [AF_MIXER_ATTENTION] = &af_block_attention, [AF_MIXER_LATENT] = &af_block_latent,
     [AF_MIXER_DELTA_NET] = &af_block_delta_net, [AF_MIXER_MAMBA1] = &af_block_mamba1,
     [AF_MIXER_MAMBA2] = &af_block_mamba2,       [AF_MIXER_SHORT_CONV] = &af_block_short_conv,
-    [AF_MIXER_HYBRID] = &af_block_hybrid,
+    [AF_MIXER_HYBRID] = &af_block_hybrid,       [AF_MIXER_LIGHTNING] = &af_block_lightning,
 };
 
 static af_tensor *(*const mlps[AF_MLP_COUNT])(const af_forward *f, int layer, af_tensor *h) = {
@@ -72,14 +72,23 @@ af_tensor *af_block_norm(const af_model_spec *s, af_graph *g, af_tensor *x, af_t
     return af_layernorm(g, x, w, b, s->eps);
 }
 
-/* What a block adds to the residual: under dropout, normed and scaled where the family does. */
+af_tensor *af_times(const af_forward *f, af_tensor *x, double factor)
+{
+    return factor == 1 ? x : af_scale(f->g, x, factor);
+}
+
+/* A factor of which 0 is none. */
+static double or_one(double factor) { return factor > 0 ? factor : 1; }
+
+/* What a block adds to the residual, the mixer of layer branch / 2 or its MLP: under dropout,
+ * normed and scaled where the family does. */
 static af_tensor *branch_end(const af_forward *f, af_tensor *y, af_tensor *post, int branch)
 {
     if (f->o.residual_dropout > 0)
         y = af_dropout(f->g, y, f->o.residual_dropout, RESIDUAL_STREAM + (uint64_t)branch);
     if (post)
         y = af_block_norm(f->s, f->g, y, post, NULL);
-    return f->s->residual_scale != 1 ? af_scale(f->g, y, f->s->residual_scale) : y;
+    return af_times(f, y, f->s->residual_scale * or_one(f->s->layer[branch / 2].add[branch % 2]));
 }
 
 /* *x += y; the result is *x under the next norm, or *x itself where there is none. */
@@ -114,7 +123,7 @@ static af_tensor *layer(const af_forward *f, int i, af_tensor *h, norm_leaf next
     if (ls->mixer == AF_MIXER_NONE)
         return close_residual(f, branch_end(f, mlps[ls->mlp](f, i, h), NULL, 2 * i), next, x);
     if (f->s->residual_normed)
-        *x = h;
+        *x = af_times(f, h, or_one(ls->keep[0]));
     af_tensor *y = mixers[ls->mixer]->record(f, i, h);
     y = branch_end(f, y, af_layer_leaf(f, i, AF_SLOT_POST_ATTN_NORM), 2 * i);
     if (ls->mlp == AF_MLP_NONE)
@@ -127,7 +136,7 @@ static af_tensor *layer(const af_forward *f, int i, af_tensor *h, norm_leaf next
     }
     h = close_residual(f, y, norm_of(f, i, AF_SLOT_MLP_NORM, AF_SLOT_MLP_NORM_BIAS), x);
     if (f->s->residual_normed)
-        *x = h;
+        *x = af_times(f, h, or_one(ls->keep[1]));
     y = branch_end(f, mlps[ls->mlp](f, i, h), af_layer_leaf(f, i, AF_SLOT_POST_MLP_NORM),
                    2 * i + 1);
     if (!f->per_layer && !f->s->arch->layer_scale)

@@ -23,6 +23,41 @@ static void mixtral(af_config_source *s, af_hf_config *c)
     c->norm_topk_prob = true;
 }
 
+/* Every second layer has linear attention, unless they are listed; a window is one of the others.
+ */
+static void minimax_layers(af_config_source *s, af_hf_config *c)
+{
+    const af_layer_type *given = c->layer_types;
+    af_layer_type *types = af_config_take_types(s, c);
+    for (int64_t i = 0; types && i < c->num_hidden_layers; i++) {
+        types[i] = given ? given[i] : i % 2 ? AF_LAYER_LINEAR : AF_LAYER_FULL;
+        if (types[i] != AF_LAYER_LINEAR && types[i] != AF_LAYER_FULL)
+            af_config_wrong(s, "an entry of layer_types", "full_attention or linear_attention");
+        if (types[i] == AF_LAYER_FULL && c->sliding_window > 0)
+            types[i] = AF_LAYER_SLIDING;
+    }
+    c->layer_types = types;
+}
+
+static void minimax(af_config_source *s, af_hf_config *c)
+{
+    static const char *const keys[][2] = {
+        {"full_attn_alpha_factor", "full_attn_beta_factor"},
+        {"linear_attn_alpha_factor", "linear_attn_beta_factor"},
+        {"mlp_alpha_factor", "mlp_beta_factor"},
+    };
+    mixtral(s, c);
+    minimax_layers(s, c);
+    for (int i = 0; i < 3; i++) {
+        double *const to[] = {&c->residual_keep[i], &c->residual_add[i]};
+        for (int k = 0; k < 2; k++) {
+            *to[k] = af_config_num(s, keys[i][k], 1);
+            if (!(*to[k] > 0 && *to[k] < 1e6))
+                af_config_wrong(s, keys[i][k], "a positive number in range");
+        }
+    }
+}
+
 static void olmoe(af_config_source *s, af_hf_config *c)
 {
     experts(s, c, "num_experts", 64, 8);
@@ -318,6 +353,13 @@ const af_family af_families_experts[] = {
      .kv_heads = 8,
      .sliding = AF_SLIDING_ALL,
      .keys = mixtral},
+    {.model_type = "minimax",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e6,
+     .kv_heads = 8,
+     .state_layers = true,
+     .keys = minimax},
     {.model_type = "phimoe",
      .act = "silu",
      .eps = 1e-5,

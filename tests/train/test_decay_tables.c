@@ -1,0 +1,91 @@
+/* test_decay_tables.c - folders of minimax have tables of their decays, which the config gives:
+ * they are kept, and others than it gives are refused. */
+#include "train/layout_case.h"
+
+enum { HEADS = 3 };
+
+static const char *const tables[] = {"model.layers.0.self_attn.slope_rate",
+                                     "model.layers.0.self_attn.key_decay"};
+
+/* The folder of the golden with the tables of layer 0. */
+static void write_tables(const char *to, const float *slopes)
+{
+    char path[4400];
+    static const int64_t dim[3] = {HEADS, 1, 1};
+    af_error err = {0};
+    formula_model m;
+    af_safetensors *f;
+    af_safetensors_writer *w;
+    snprintf(path, sizeof path, "%s/families/minimax.json", golden_dir());
+    json_t *j = read_json(path);
+    formula_model_write(&m, j);
+    json_decref(j);
+    assert_int_equal(mkdir(to, 0777), 0);
+    snprintf(path, sizeof path, "cp %s/config.json %s/", m.dir, to);
+    assert_int_equal(system(path), 0);
+    snprintf(path, sizeof path, "%s/model.safetensors", m.dir);
+    CHECK_OK(af_safetensors_open(&f, path, &err), err);
+    snprintf(path, sizeof path, "%s/model.safetensors", to);
+    CHECK_OK(af_safetensors_writer_new(&w, path, 0, &err), err);
+    const int n = af_safetensors_count(f), more = slopes ? (int)AF_LEN(tables) : 0;
+    for (int i = 0; i < n + more; i++) {
+        const af_stored *t = i < n ? af_safetensors_at(f, i) : NULL;
+        CHECK_OK(t ? af_safetensors_writer_add(w, t->name, t->dtype, t->dim, t->ndim, &err)
+                   : af_safetensors_writer_add(w, tables[i - n], AF_DTYPE_F32, dim, 3, &err),
+                 err);
+    }
+    CHECK_OK(af_safetensors_writer_begin(w, &err), err);
+    for (int i = 0; i < n + more; i++) {
+        const af_stored *t = i < n ? af_safetensors_at(f, i) : NULL;
+        CHECK_OK(t ? af_safetensors_writer_data(w, t->data, t->bytes, &err)
+                   : af_safetensors_writer_data(w, slopes, HEADS * sizeof *slopes, &err),
+                 err);
+    }
+    CHECK_OK(af_safetensors_writer_commit(w, &err), err);
+    af_safetensors_close(f);
+    formula_model_clear(&m);
+}
+
+/* What transformers has for three heads, 2^-(8/3), its square and its third power, times 1.00001.
+ */
+static const float right[HEADS] = {0.157491706f, 0.0248033895f, 0.0039062891f};
+
+static void test_tables_are_kept(void **state)
+{
+    (void)state;
+    static float logits[4][TOKENS * 20];
+    char model[2][300], run[2][300];
+    for (int i = 0; i < 2; i++) {
+        snprintf(model[i], sizeof model[i], "%s/model-%d", dir, i);
+        snprintf(run[i], sizeof run[i], "%s/full-%d", dir, i);
+        write_tables(model[i], i ? right : NULL);
+        logits_of(model[i], logits[i]);
+        train(model[i], run[i], "");
+        same_names(model[i], run[i]);
+        logits_of(run[i], logits[2 + i]);
+    }
+    assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
+    assert_memory_equal(logits[2], logits[3], sizeof logits[0]);
+    assert_memory_not_equal(logits[0], logits[2], sizeof logits[0]);
+}
+
+static void test_other_decays_are_refused(void **state)
+{
+    (void)state;
+    const float wrong[HEADS] = {right[0], 0.03f, right[2]};
+    char model[300];
+    af_error err = {0};
+    af_model *m;
+    snprintf(model, sizeof model, "%s/wrong", dir);
+    write_tables(model, wrong);
+    assert_int_equal(af_model_open(&m, model, &(af_model_opts){.device = "cpu"}, &err),
+                     AF_EUNSUPPORTED);
+    CHECK_MSG(strstr(err.msg, "slope_rate' has 0.03 for head 1"), "%s", err.msg);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tables_are_kept),
+                                       cmocka_unit_test(test_other_decays_are_refused)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
