@@ -34,8 +34,12 @@ typedef enum af_slot {
     AF_SLOT_K_NORM,
     AF_SLOT_Q_NORM_BIAS, /* LayerNorm */
     AF_SLOT_K_NORM_BIAS,
-    AF_SLOT_SINKS,         /* [heads] */
-    AF_SLOT_ATTN_GATE,     /* [heads * head_dim][D]: its sigmoid scales the result */
+    AF_SLOT_SINKS,     /* [heads] */
+    AF_SLOT_ATTN_GATE, /* [heads * head_dim][D]: its sigmoid scales the result */
+    AF_SLOT_LAMBDA_Q1, /* [head_dim]: what the share of the second half is made from (diffllama) */
+    AF_SLOT_LAMBDA_K1,
+    AF_SLOT_LAMBDA_Q2,
+    AF_SLOT_LAMBDA_K2,
     AF_SLOT_ATTN_SUB_NORM, /* before the last linear (bitnet) */
     /* latent attention */
     AF_SLOT_Q_A,
@@ -222,6 +226,7 @@ typedef struct af_arch {
     bool attn_gate;       /* q_proj has a gate after every head: its sigmoid scales the result */
     bool attn_gate_apart; /* the gate is a projection of its own */
     bool attn_gate_soft;  /* softplus instead of a sigmoid */
+    bool differential;    /* attention is one half of the heads minus a share of the other */
     bool value_norm;      /* on v, per head and without a weight */
     bool sinks;           /* a logit per head that takes a share of every softmax */
     bool sinks_sliding;   /* in layers with a window alone */

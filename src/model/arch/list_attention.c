@@ -60,6 +60,8 @@ void af_list_attention(af_lister *l, int i)
                        l->s->attn_gate_heads ? ls->heads : HE, D, -1);
     if (a->sinks && (ls->window || !a->sinks_sliding))
         af_list_tensor(l, AF_SLOT_SINKS, i, 1, ls->heads, 1, 1);
+    for (int k = AF_SLOT_LAMBDA_Q1; a->differential && k <= AF_SLOT_LAMBDA_K2; k++)
+        af_list_tensor(l, (af_slot)k, i, 1, E, 1, 1);
     if (a->sub_norms)
         af_list_tensor(l, AF_SLOT_ATTN_SUB_NORM, i, 1, HE, 1, 1);
     af_list_linear(l, i, AF_GROUP_O, AF_SLOT_O, D, values_of(l, ls, ls->heads),

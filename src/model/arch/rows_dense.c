@@ -213,6 +213,7 @@ const af_arch af_rows_dense[] = {
      .plain_mlp = true,
      .logit_cap = true,
      .names = nanochat_names},
+    {.model_type = "diffllama", .pre_norm = true, .bias = AF_BIAS_CONFIG, .differential = true},
     {.model_type = "bitnet", .pre_norm = true, .bias = AF_BIAS_CONFIG, .sub_norms = true},
     {0},
 };

@@ -245,9 +245,9 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
                                                  : NULL;
     qkv = wide_values(f, layer, with_values(f, layer, qkv));
     qkv = with_shared(f, layer, rotate(f, layer, qkv));
-    qkv = af_alibi_add(f, qkv);
-    const af_attention_opts a = {.heads = ls->heads,
-                                 .kv_heads = ls->kv_heads,
+    qkv = af_differential_add(f, layer, af_alibi_add(f, qkv));
+    const af_attention_opts a = {.heads = af_attention_passes(s) * ls->heads,
+                                 .kv_heads = af_attention_passes(s) * ls->kv_heads,
                                  .head_dim = ls->head_dim + af_alibi_columns(s),
                                  .scale = s->attn_scale,
                                  .softcap = s->attn_softcap,
@@ -259,7 +259,7 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
     af_tensor *o = f->o.cache ? af_attention_cached(f->g, qkv, f->o.cache[layer].kv, f->in->bounds,
                                                     f->in->start, &a)
                               : af_attend(f, qkv, ls->chunk ? f->chunks : f->in->bounds, &a);
-    o = narrow_output(f, layer, af_alibi_cut(f, o));
+    o = af_differential_cut(f, layer, narrow_output(f, layer, af_alibi_cut(f, o)));
     if (gate)
         o = gated(f, layer, o, gate);
     if (s->arch->sub_norms)
@@ -273,7 +273,7 @@ static void caches(const af_model_leaves *l, int layer, const af_cache_sizes *z,
 {
     const af_layer_spec *ls = &l->spec->layer[layer];
     const int64_t E = ls->head_dim + af_alibi_columns(l->spec);
-    const int64_t dim[3] = {z->pages, z->page, 2 * ls->kv_heads * E};
+    const int64_t dim[3] = {z->pages, z->page, 2 * af_attention_passes(l->spec) * ls->kv_heads * E};
     char name[64];
     snprintf(name, sizeof name, "cache.%d", layer);
     out->kv = af_graph_state(l->graph, name, l->compute, 3, dim);

@@ -49,6 +49,15 @@ af_tensor *af_alibi_record(const af_forward *f);
 af_tensor *af_alibi_add(const af_forward *f, af_tensor *qkv);
 af_tensor *af_alibi_cut(const af_forward *f, af_tensor *o);
 
+/* Differential attention: q|k|v of two passes over the same queries and keys, one for each half of
+ * the values; and what the output of both becomes. */
+af_tensor *af_differential_add(const af_forward *f, int layer, af_tensor *qkv);
+af_tensor *af_differential_cut(const af_forward *f, int layer, af_tensor *o);
+static inline int af_attention_passes(const af_model_spec *s)
+{
+    return s->arch->differential ? 2 : 1;
+}
+
 /* A mixer: h [N][D] -> [N][D] before the residual, and what it keeps between runs. */
 typedef struct af_mixer_block {
     af_tensor *(*record)(const af_forward *f, int layer, af_tensor *h);

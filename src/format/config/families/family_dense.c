@@ -136,6 +136,14 @@ static void nanochat_keys(af_config_source *s, af_hf_config *c)
     c->rope.reverse = true;
 }
 
+static void diffllama_keys(af_config_source *s, af_hf_config *c)
+{
+    c->attention_out_bias = c->attention_bias;
+    c->mlp_bias = false;
+    if (c->num_key_value_heads % 2)
+        af_config_wrong(s, "num_key_value_heads", "an even number");
+}
+
 static void bitnet_keys(af_config_source *s, af_hf_config *c)
 {
     c->attention_out_bias = c->attention_bias;
@@ -272,6 +280,7 @@ const af_family af_families_dense[] = {
      .pad = 2,
      .final_softcap = 15,
      .keys = nanochat_keys},
+    {.model_type = "diffllama", .act = "silu", .eps = 1e-5, .theta = 1e4, .keys = diffllama_keys},
     {.model_type = "bitnet",
      .act = "relu2",
      .eps = 1e-5,
