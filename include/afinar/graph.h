@@ -287,7 +287,8 @@ typedef struct af_scan_opts {
  *   y = S^T q (+ skip v)
  * x [N][..]: with delta the columns of q, k, v, and q and k are divided by their length (q also by
  * sqrt(key_dim)); else those of v, k, q (x, B, C of Mamba-2). decay (at most 0) f32, beta
- * [N][heads]; skip [heads] or NULL; bounds as in af_attention -> [N][heads * head_dim]. */
+ * [N][heads]; with delta and no skip decay may be [N][heads * key_dim], one for each row of S; skip
+ * [heads] or NULL; bounds as in af_attention -> [N][heads * head_dim]. */
 AF_API af_tensor *af_scan(af_graph *g, af_tensor *x, af_tensor *decay, af_tensor *beta,
                           af_tensor *skip, af_tensor *bounds, const af_scan_opts *o);
 /* The same for generation. state f32 [S][heads][key_dim * head_dim] is carried from run to run; it

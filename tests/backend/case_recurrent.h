@@ -51,6 +51,15 @@ static void case_scan_wide(rec *r) /* the sizes of delta.cu */
               *beta = af_sigmoid(r->g, act_2(r, REC_ROWS, 4));
     finish(r, af_scan(r->g, x, rec_decay(r, 4), beta, NULL, ints(r, REC_BOUNDS, rec_bounds), &o));
 }
+static void case_scan_channel(rec *r) /* a decay per channel */
+{
+    const af_scan_opts o = {
+        .heads = 4, .key_heads = 2, .key_dim = 24, .head_dim = 40, .delta = true};
+    af_tensor *x = act_2(r, REC_ROWS, 2 * 2 * 24 + 4 * 40),
+              *beta = af_sigmoid(r->g, act_2(r, REC_ROWS, 4));
+    finish(r,
+           af_scan(r->g, x, rec_decay(r, 4 * 24), beta, NULL, ints(r, REC_BOUNDS, rec_bounds), &o));
+}
 static void case_scan_mamba(rec *r)
 {
     const af_scan_opts o = {.heads = 6, .key_heads = 2, .key_dim = 17, .head_dim = 21};
@@ -72,8 +81,9 @@ static void case_selective(rec *r)
                                  ints(r, REC_BOUNDS, rec_bounds)};
     finish(r, af_selective(r->g, &o));
 }
-/* Rows that continue a state of zeros, and ones that begin; the state is compared too. */
-static void case_state_cached(rec *r)
+/* Rows that continue a state of zeros, and ones that begin; the state is compared too. `decays`: of
+ * a head. */
+static void state_cached(rec *r, int64_t decays)
 {
     static const int32_t bound[4] = {0, 70, 70, 71}, start[3] = {0, 4, 9};
     enum { N = 73 };
@@ -86,19 +96,23 @@ static void case_state_cached(rec *r)
     af_tensor *b = ints(r, 4, bound), *s = ints(r, 3, start);
     af_tensor *x =
         af_conv_cached(g, in_2(r, N, C), weight_2(r, r->t, C, 4), NULL, window, b, s, true);
-    af_tensor *decay = af_softplus(g, in_2(r, N, 4), weight_1(r, r->t, 4), weight_1(r, r->t, 4));
+    const int64_t D = 4 * decays;
+    af_tensor *decay = af_softplus(g, in_2(r, N, D), weight_1(r, r->t, D), weight_1(r, r->t, D));
     af_tensor *beta = af_sigmoid(g, in_2(r, N, 4));
     out(r, af_scan_cached(g, x, decay, beta, NULL, state, b, s, &o));
     r->out[r->outs++] = state;
     r->out[r->outs++] = window;
 }
+static void case_state_cached(rec *r) { state_cached(r, 1); }
+static void case_channel_cached(rec *r) { state_cached(r, 20); }
 /* Rows of the table in case_list.h. */
 #define RECURRENT_CASES                                                                            \
     {"conv", case_conv, 0}, {"conv_plain", case_conv_plain, 0},                                    \
         {"conv_three", case_conv_three, 0}, {"gated_norm", case_gated_norm, 1e-2},                 \
         {"scan_delta", case_scan_delta, 1e-2}, {"scan_wide", case_scan_wide, 1e-2},                \
-        {"scan_mamba", case_scan_mamba, 1e-2}, {"selective", case_selective, 1e-2},                \
+        {"scan_channel", case_scan_channel, 1e-2}, {"scan_mamba", case_scan_mamba, 1e-2},          \
+        {"selective", case_selective, 1e-2}, {"state_cached", case_state_cached, 1e-2},            \
     {                                                                                              \
-        "state_cached", case_state_cached, 1e-2                                                    \
+        "channel_cached", case_channel_cached, 1e-2                                                \
     }
 #endif

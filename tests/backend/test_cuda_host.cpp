@@ -67,6 +67,7 @@ int main()
     token_cases();
     clip_case();
     ternary_case();
+    channel_case();
     printf("%d failed\n", failures);
     return failures ? 1 : 0;
 }

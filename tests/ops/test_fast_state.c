@@ -57,19 +57,21 @@ static void test_gated_norm(void **state)
     check("gated_norm", build_gated_norm, 4);
 }
 
-/* Slow decay, so that the state of one chunk is felt in the next. */
+/* Slow decay, so that the state of one chunk is felt in the next. Variants above 3: delta with a
+ * decay per channel. */
 static af_tensor *build_scan(fastcheck *c)
 {
-    const bool delta = c->variant & 1;
+    const bool channels = c->variant > 3, delta = c->variant & 1 || channels;
     const af_scan_opts o = {.heads = 4,
                             .key_heads = c->variant & 2 ? 2 : 4,
                             .key_dim = 8,
                             .head_dim = 12,
                             .delta = delta};
     af_tensor *x = fc_rows(c, 2 * o.key_heads * o.key_dim + o.heads * o.head_dim);
-    af_tensor *shift = af_graph_constant(c->g, AF_DTYPE_F32, 1, (int64_t[]){4}, -4.0);
-    af_tensor *a_log = af_add(c->g, fc_param(c, "a_log", 0, 4), shift);
-    af_tensor *decay = af_softplus(c->g, fc_rows(c, 4), fc_param(c, "dt", 0, 4), a_log);
+    const int64_t D = channels ? o.heads * o.key_dim : o.heads;
+    af_tensor *shift = af_graph_constant(c->g, AF_DTYPE_F32, 1, &D, -4.0);
+    af_tensor *a_log = af_add(c->g, fc_param(c, "a_log", 0, D), shift);
+    af_tensor *decay = af_softplus(c->g, fc_rows(c, D), fc_param(c, "dt_a", 0, D), a_log);
     af_tensor *beta = delta ? af_sigmoid(c->g, fc_rows(c, 4))
                             : af_softplus(c->g, fc_rows(c, 4), fc_param(c, "dt", 0, 4), NULL);
     if (c->variant == 3) /* olmo_hybrid: up to 2 */
@@ -80,7 +82,7 @@ static af_tensor *build_scan(fastcheck *c)
 static void test_scan(void **state)
 {
     (void)state;
-    check("scan", build_scan, 4);
+    check("scan", build_scan, 7);
 }
 
 /* ---- cached: pieces of a sequence in one of two slots, the other one fed with something else ----
@@ -93,7 +95,7 @@ typedef struct cached_case {
     af_graph *g;
     af_device *device;
     af_tensor *x, *rates, *bounds, *start, *y;
-    bool delta;
+    bool delta, channels; /* a decay per channel: delta without skip */
 } cached_case;
 
 static float number(int64_t i, int stream) { return (float)normal((uint64_t)stream, (uint64_t)i); }
@@ -126,16 +128,25 @@ static void cached_open(cached_case *c, bool cached, bool twins)
     af_tensor *w = af_graph_weight(g, "w", AF_DTYPE_F32, 2, (int64_t[]){WIDTH, TAPS}),
               *bias = af_graph_weight(g, "bias", AF_DTYPE_F32, 1, (int64_t[]){WIDTH}),
               *a_log = af_graph_weight(g, "a", AF_DTYPE_F32, 1, (int64_t[]){HEADS}),
+              *stretch = af_graph_constant(g, AF_DTYPE_F32, 3, (int64_t[]){1, 1, KEY}, 0),
               *skip = af_graph_weight(g, "skip", AF_DTYPE_F32, 1, (int64_t[]){HEADS});
     af_tensor *window =
         af_graph_state(g, "window", AF_DTYPE_F32, 3, (int64_t[]){2, TAPS - 1, WIDTH});
     af_tensor *state =
         af_graph_state(g, "state", AF_DTYPE_F32, 3, (int64_t[]){2, HEADS, KEY * HEAD});
     af_tensor *decay = af_softplus(g, c->rates, skip, a_log), *beta = af_sigmoid(g, c->rates);
+    if (c->channels) {
+        decay = af_add(g, af_reshape(g, decay, 3, (int64_t[]){LEN, HEADS, 1}), stretch);
+        decay = af_mul(
+            g, decay,
+            af_reshape(g, af_slice(g, c->x, 1, 0, HEADS * KEY), 3, (int64_t[]){LEN, HEADS, KEY}));
+        decay = af_scale(g, af_relu(g, af_reshape(g, decay, 2, (int64_t[]){LEN, HEADS * KEY})), -1);
+    }
+    af_tensor *own = c->channels ? NULL : skip;
     af_tensor *u = cached ? af_conv_cached(g, c->x, w, bias, window, c->bounds, c->start, true)
                           : af_conv(g, c->x, w, bias, c->bounds, true);
-    c->y = cached ? af_scan_cached(g, u, decay, beta, skip, state, c->bounds, c->start, &o)
-                  : af_scan(g, u, decay, beta, skip, c->bounds, &o);
+    c->y = cached ? af_scan_cached(g, u, decay, beta, own, state, c->bounds, c->start, &o)
+                  : af_scan(g, u, decay, beta, own, c->bounds, &o);
     af_graph_output(g, c->y);
     CHECK_OK(af_graph_prepare(g, c->device, &err), err);
     write_floats(c, w, 11, 0.5f, 0);
@@ -181,8 +192,9 @@ static void test_pieces_of_a_sequence(void **state)
     (void)state;
     static float want[LEN * HEADS * HEAD], got[LEN * HEADS * HEAD];
     static const int64_t pieces[] = {70, 1, 1, 2, 64, 1, 11};
-    for (int v = 0; v < 8; v++) {
-        cached_case whole = {.delta = v & 1}, c = {.delta = v & 1};
+    for (int v = 0; v < 16; v++) {
+        const bool channels = v & 8;
+        cached_case whole = {.delta = v & 1 || channels, .channels = channels}, c = whole;
         const int slot = v >> 1 & 1;
         cached_open(&whole, false, true);
         cached_run(&whole, 0, 0, LEN, 0, want);

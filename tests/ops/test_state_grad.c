@@ -43,7 +43,7 @@ static void test_conv(void **state)
         shapes("conv", build_conv, v);
 }
 
-/* variant bit 0: delta; bit 1: skip; bit 2: heads share keys. */
+/* variant bit 0: delta; bit 1: skip; bit 2: heads share keys; bit 3: a decay per channel. */
 static af_tensor *build_scan(gradcheck *c)
 {
     const int v = c->variant;
@@ -52,10 +52,10 @@ static af_tensor *build_scan(gradcheck *c)
                             .key_dim = (int)c->shape[1],
                             .head_dim = (int)c->shape[2],
                             .delta = v & 1};
-    const int64_t H = o.heads, N = c->shape[0];
+    const int64_t H = o.heads, N = c->shape[0], D = v & 8 ? H * o.key_dim : H;
     af_tensor *x = gc_param2(c, N, 2 * o.key_heads * o.key_dim + H * o.head_dim);
     af_tensor *decay =
-        af_softplus(c->g, gc_param2(c, N, H), gc_param(c, 1, &H), gc_param(c, 1, &H));
+        af_softplus(c->g, gc_param2(c, N, D), gc_param(c, 1, &D), gc_param(c, 1, &D));
     af_tensor *beta = v & 1 ? af_sigmoid(c->g, gc_param2(c, N, H))
                             : af_softplus(c->g, gc_param2(c, N, H), gc_param(c, 1, &H), NULL);
     return af_scan(c->g, x, decay, beta, v & 2 ? gc_param(c, 1, &H) : NULL, bounds(c), &o);
@@ -66,6 +66,8 @@ static void test_scan_and_softplus(void **state)
     (void)state;
     for (int v = 0; v < 8; v++)
         shapes("scan", build_scan, v);
+    shapes("scan per channel", build_scan, 1 | 8);
+    shapes("scan per channel, shared keys", build_scan, 1 | 4 | 8);
 }
 
 static af_tensor *build_selective(gradcheck *c)

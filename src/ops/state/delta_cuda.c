@@ -45,9 +45,9 @@ static bool even(const af_tensor *t) { return t->ld % 8 == 0 && t->base_offset %
 bool af_delta_fits(const af_cuda *cu, const af_node *n)
 {
     const af_scan_inputs in = af_scan_in(n);
-    return n->attr.scan.delta && in.K == DIM && in.V == DIM && !in.skip && cu->arch >= 80 &&
-           grads_smem + STATIC <= (unsigned)cu->smem_max && in.x->dtype == AF_DTYPE_BF16 &&
-           even(in.x) && even(n->out[0]) && (!in.dy || even(in.dy));
+    return n->attr.scan.delta && in.D == 1 && in.K == DIM && in.V == DIM && !in.skip &&
+           cu->arch >= 80 && grads_smem + STATIC <= (unsigned)cu->smem_max &&
+           in.x->dtype == AF_DTYPE_BF16 && even(in.x) && even(n->out[0]) && (!in.dy || even(in.dy));
 }
 
 static uint64_t layout(delta_args *a, delta_parts *p, const af_cuda *cu, const af_node *n)

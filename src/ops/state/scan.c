@@ -7,18 +7,21 @@
  *       State s [K][V] of a head, zero before a sequence; for its rows in order
  *         s = exp(decay) s;   d = beta (v - s^T k) with delta, else beta v;   s = s + k d^T;
  *         y = s^T q (+ skip v)
- *       Rows outside every sequence: y = 0, no gradient. decay is f32 (f64 for f64).
- * SCAN_BWD     x, decay, beta, bounds, dy, [skip] -> dx, ddecay, dbeta, [dskip]. No state is kept
- *              for it: states at the borders of chunks are made again in its workspace.
- * SCAN_CACHED  x, decay, beta, bounds, state [S][H][K*V] (in place), start i32 [S], [skip] -> y:
- *              new rows continue the state of their sequence; start[s] = 0: from zero.
+ *       With delta and no skip decay may be [N][H*K] (Kimi delta attention): row i of s has its
+ * own. Rows outside every sequence: y = 0, no gradient. decay is f32 (f64 for f64). SCAN_BWD     x,
+ * decay, beta, bounds, dy, [skip] -> dx, ddecay, dbeta, [dskip]. No state is kept for it: states at
+ * the borders of chunks are made again in its workspace. SCAN_CACHED  x, decay, beta, bounds, state
+ * [S][H][K*V] (in place), start i32 [S], [skip] -> y: new rows continue the state of their
+ * sequence; start[s] = 0: from zero.
  *
  * The fast versions go by chunks of 64 rows. With G = decay summed from the chunk's first row on,
  * s0 = the state before it, and a[t][i] = exp(G[t] - G[i]) for i <= t:
  *   (1 + M) d = beta (v - exp(G) s0^T k),  M[t][i] = beta[t] a[t][i] k[t].k[i], i < t  (delta)
  *   y[t] = exp(G[t]) s0^T q[t] + sum_{i<=t} a[t][i] (q[t].k[i]) d[i]
  *   s1 = exp(G[end]) s0 + sum_i exp(G[end] - G[i]) k[i] d[i]^T
- * A chunk never crosses the start of a sequence. */
+ * A chunk never crosses the start of a sequence. With a decay per channel the factors of a chunk
+ * can be far below 1, and what they multiply far above: those go row by row (scan_channel_fast.c,
+ * channel.cu). */
 #include "ops/state/state_in.h"
 #include "tensor/dtype.h"
 
@@ -43,9 +46,9 @@ static bool check(af_graph *g, const char *name, const af_scan_opts *o, af_tenso
     else if (!af_dtype_is_float(x->dtype) || x->ndim != 2 || x->dim[1] != width)
         af_graph_bad(g, "%s: x is %s, but queries, keys and values are %" PRId64 " columns", name,
                      af_shape_text(x, a, sizeof a), width);
-    else if (decay->dtype != stat_type(x) || !af_dtype_is_float(beta->dtype) ||
-             !af_same_shape(decay, beta) || decay->ndim != 2 || decay->dim[0] != x->dim[0] ||
-             decay->dim[1] != H)
+    else if (decay->dtype != stat_type(x) || !af_dtype_is_float(beta->dtype) || beta->ndim != 2 ||
+             decay->ndim != 2 || decay->dim[0] != x->dim[0] || beta->dim[0] != x->dim[0] ||
+             beta->dim[1] != H || (decay->dim[1] != H && !(o->delta && decay->dim[1] == H * K)))
         af_graph_bad(g, "%s: decay %s and beta %s do not fit %d heads", name,
                      af_shape_text(decay, a, sizeof a), af_shape_text(beta, b, sizeof b), o->heads);
     else if (bounds->dtype != AF_DTYPE_I32 || bounds->ndim != 1 || bounds->dim[0] < 1)
@@ -54,6 +57,8 @@ static bool check(af_graph *g, const char *name, const af_scan_opts *o, af_tenso
     else if (skip && (!af_dtype_is_float(skip->dtype) || skip->ndim != 1 || skip->dim[0] != H))
         af_graph_bad(g, "%s: skip is %s, not one value for each of %d heads", name,
                      af_shape_text(skip, a, sizeof a), o->heads);
+    else if (skip && decay->dim[1] != H)
+        af_graph_bad(g, "%s: there is no skip with a decay per channel", name);
     return !af_graph_failed(g);
 }
 

@@ -31,7 +31,8 @@ static int64_t share_floats(const af_node *n)
     const af_scan_inputs in = af_scan_in(n);
     const int64_t N = in.x->dim[0];
     return AF_ALIGN_UP(af_scan_chunk_floats(&in) + AF_CHUNK * (2 * in.V + 2 * AF_CHUNK + 1) +
-                           2 * N * in.K + (chunks_of(N) + 2) * in.K * in.V,
+                           2 * N * in.K +
+                           (chunks_of(N) + (in.D > 1 ? AF_CHUNK + 1 : 0) + 2) * in.K * in.V,
                        INT64_C(16));
 }
 
@@ -219,8 +220,12 @@ static void head_back(const af_scan_job *j, back_chunk *b, int64_t row, int64_t 
     for (int64_t i = 0; i + 1 < chunks; i++) {
         float *s = b->states + i * KV;
         af_scan_chunk_load(j, &b->c, row + i * AF_CHUNK, AF_CHUNK, h);
-        af_scan_chunk_solve(j, &b->c, s);
         memcpy(s + KV, s, (size_t)KV * sizeof *s);
+        if (j->in.D > 1) {
+            af_scan_channel_pass(j, &b->c, s + KV, false);
+            continue;
+        }
+        af_scan_chunk_solve(j, &b->c, s);
         af_scan_chunk_pass(j, &b->c, s + KV);
     }
     memset(b->ds, 0, (size_t)KV * sizeof *b->ds);
@@ -228,6 +233,11 @@ static void head_back(const af_scan_job *j, back_chunk *b, int64_t row, int64_t 
         const int64_t r = row + i * AF_CHUNK;
         b->s0 = b->states + i * KV;
         af_scan_chunk_load(j, &b->c, r, AF_MIN(end - r, (int64_t)AF_CHUNK), h);
+        if (j->in.D > 1) {
+            af_scan_channel_back(j, &b->c, b->s0, b->states + chunks * KV, b->ds,
+                                 b->dq + (r - row) * j->in.K, b->dk + (r - row) * j->in.K);
+            continue;
+        }
         af_scan_chunk_solve(j, &b->c, b->s0);
         chunk_back(j, b, row);
     }

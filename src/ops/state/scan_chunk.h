@@ -21,7 +21,7 @@ typedef struct af_scan_job {
 typedef struct af_scan_chunk {
     int64_t row, len, h;           /* its first row, its rows, the head */
     float *q, *k;                  /* [len][K], normalised */
-    float *k_t;                    /* [K][CHUNK] */
+    float *k_t;                    /* [K][CHUNK]; with a decay per channel exp(decay) [len][K] */
     float *v, *d, *error;          /* [len][V]; error: what beta multiplies */
     float *score, *m;              /* [len][CHUNK]: a[t][i] q[t].k[i]; beta[t] a[t][i] k[t].k[i] */
     float *G, *eG, *beta, *to_end; /* [CHUNK]: exp(G); exp(G[end] - G) */
@@ -32,13 +32,26 @@ typedef struct af_scan_chunk {
 /* Floats of a chunk's arrays, and the arrays in `at`. */
 int64_t af_scan_chunk_floats(const af_scan_inputs *in);
 void af_scan_chunk_place(af_scan_chunk *c, const af_scan_inputs *in, float *at);
-/* Rows [row, row + len) of head h: everything but d, error. */
+/* Rows [row, row + len) of head h: everything but d, error. With a decay per channel neither score,
+ * m nor sums of decays. */
 void af_scan_chunk_load(const af_scan_job *j, af_scan_chunk *c, int64_t row, int64_t len,
                         int64_t h);
 /* d and error from the state before the chunk, s0 [K][V]. */
 void af_scan_chunk_solve(const af_scan_job *j, af_scan_chunk *c, const float *s0);
 /* s [K][V] from before the chunk to after it. */
 void af_scan_chunk_pass(const af_scan_job *j, const af_scan_chunk *c, float *s);
+
+/* With a decay per channel: d and error of row t of a chunk from the state before it, s [K][V], and
+ * the state after it (next may be s). */
+void af_scan_channel_step(const af_scan_job *j, af_scan_chunk *c, int64_t t, const float *s,
+                          float *next);
+/* The chunk's outputs, s from before it to after it. */
+void af_scan_channel_pass(const af_scan_job *j, af_scan_chunk *c, float *s, bool outputs);
+/* Gradients of the chunk's rows from the last one: dq, dk [len][K] are added to, ds [K][V] becomes
+ * the gradient of the state before the chunk. s0: that state; states: [len + 1][K][V] of scratch.
+ */
+void af_scan_channel_back(const af_scan_job *j, af_scan_chunk *c, const float *s0, float *states,
+                          float *ds, float *dq, float *dk);
 
 af_scan_job af_scan_job_of(const af_node *n, const af_cpu *cpu, int64_t share);
 /* Whether the fast versions serve the node's types. */

@@ -48,20 +48,27 @@ static void load_qk(const scan_job *j, int64_t r, int64_t kh, double *q, double 
     }
 }
 
+/* exp(decay) of row i of a head's state. */
+static double decay_of(const scan_job *j, int64_t r, int64_t h, int64_t i)
+{
+    return exp(af_ld(j->in.decay, (r * j->in.H + h) * j->in.D + i % j->in.D));
+}
+
 /* One row of one head: s becomes the next state; d and y are given; u = s^T k before the update. */
 static void step(const scan_job *j, int64_t r, int64_t h, const double *q, const double *k,
                  const double *v, double *s, double *u, double *d, double *y)
 {
     const int64_t K = j->in.K, V = j->in.V;
-    const double e = exp(af_ld(j->in.decay, r * j->in.H + h)),
-                 beta = af_ld(j->in.beta, r * j->in.H + h);
+    const double beta = af_ld(j->in.beta, r * j->in.H + h);
     memset(u, 0, (size_t)V * sizeof *u);
     memset(y, 0, (size_t)V * sizeof *y);
-    for (int64_t i = 0; i < K; i++)
+    for (int64_t i = 0; i < K; i++) {
+        const double e = decay_of(j, r, h, i);
         for (int64_t c = 0; c < V; c++) {
             s[i * V + c] *= e;
             u[c] += s[i * V + c] * k[i];
         }
+    }
     for (int64_t c = 0; c < V; c++)
         d[c] = beta * (v[c] - (j->n->attr.scan.delta ? u[c] : 0.0));
     for (int64_t i = 0; i < K; i++)
@@ -100,10 +107,10 @@ static void step_back(const scan_job *j, int64_t r, int64_t h, const double *q, 
                       const double *s, const double *s1, double *ds, double *dq, double *dk,
                       double *w)
 {
-    const int64_t K = j->in.K, V = j->in.V, H = j->in.H;
+    const int64_t K = j->in.K, V = j->in.V, H = j->in.H, D = j->in.D;
     const bool delta = j->n->attr.scan.delta;
     double *v = w, *dy = v + V, *u = dy + V, *dd = u + V, dbeta = 0, ddecay = 0;
-    const double beta = af_ld(j->in.beta, r * H + h), e = exp(af_ld(j->in.decay, r * H + h));
+    const double beta = af_ld(j->in.beta, r * H + h);
     load(j, r, j->in.v_from + h * V, V, v);
     af_ld_row(j->in.dy, (r * H + h) * V, V, dy);
     memset(u, 0, 2 * (size_t)V * sizeof *u);
@@ -119,7 +126,8 @@ static void step_back(const scan_job *j, int64_t r, int64_t h, const double *q, 
         dbeta += dd[c] * error;
         u[c] = beta * error; /* d */
     }
-    for (int64_t i = 0; i < K; i++)
+    for (int64_t i = 0; i < K; i++) {
+        const double e = decay_of(j, r, h, i);
         for (int64_t c = 0; c < V; c++) {
             dk[i] += ds[i * V + c] * u[c];
             if (delta) {
@@ -129,10 +137,14 @@ static void step_back(const scan_job *j, int64_t r, int64_t h, const double *q, 
             ddecay += ds[i * V + c] * s[i * V + c];
             ds[i * V + c] *= e;
         }
+        if (D > 1 || i + 1 == K) {
+            af_st(j->n->out[1], (r * H + h) * D + i % D, ddecay);
+            ddecay = 0;
+        }
+    }
     for (int64_t c = 0; c < V; c++)
         v[c] = beta * dd[c] + (j->in.skip ? af_ld(j->in.skip, h) * dy[c] : 0.0);
     af_st_row(j->n->out[0], r * j->in.width + j->in.v_from + h * V, V, v);
-    af_st(j->n->out[1], r * H + h, ddecay);
     af_st(j->n->out[2], r * H + h, dbeta);
 }
 
@@ -177,9 +189,8 @@ static void backward_item(const scan_job *j, int64_t seq, int64_t kh, double *w)
             step(j, row + t, h, q, k, v, next, v + V, v + 2 * V, v + 3 * V);
         }
         for (int64_t t = len - 1; t >= 0; t--) {
-            const double e = exp(af_ld(j->in.decay, (row + t) * j->in.H + h));
             for (int64_t i = 0; i < KV; i++)
-                s[i] = e * all[t * KV + i];
+                s[i] = decay_of(j, row + t, h, i / V) * all[t * KV + i];
             load_qk(j, row + t, kh, q, k, &r0, &r1);
             step_back(j, row + t, h, q, k, s, all + (t + 1) * KV, ds, dq + t * K, dk + t * K,
                       small);

@@ -1,17 +1,11 @@
 /* scan_cuda.c - launchers of scan.c: chunks at once, states from chunk to chunk; the backward makes
  * the states again. What lies between the kernels is in the workspace. */
+#include "ops/state/channel_cuda.h"
 #include "ops/state/delta_cuda.h"
 #include "ops/state/state_cuda.h"
 #include "ops/state/state_in.h"
 
 enum { CHUNK = 64, THREADS = 256, TILE_MAX = 32, TILE_MIN = 8, STATIC = 2048 };
-
-/* scan_args of scan.cuh */
-typedef struct scan_args {
-    const void *x, *decay, *beta, *skip, *bounds;
-    int64_t ldx, ld_decay, ld_beta;
-    int beta_type, skip_type, S, H, J, K, V, q_from, k_from, v_from, delta, tile;
-} scan_args;
 
 /* f32 in the workspace; dmat, dr, error: [N][H*V], keys: [N][H][K], G: [N][H]. */
 typedef struct scan_parts {
@@ -103,7 +97,9 @@ static uint64_t layout(scan_parts *p, const af_cuda *cu, const af_node *n)
 static uint64_t scan_work(const af_cuda *cu, const af_node *n)
 {
     scan_parts p;
-    return af_delta_fits(cu, n) ? af_delta_work(cu, n) : layout(&p, cu, n);
+    return af_scan_in(n).D > 1    ? af_channel_work(cu, n)
+           : af_delta_fits(cu, n) ? af_delta_work(cu, n)
+                                  : layout(&p, cu, n);
 }
 
 static af_kernel *kernel(af_cuda *cu, const char *file, const char *name, const af_tensor *x)
@@ -117,7 +113,8 @@ AF_CHECKED static af_status check(const af_cuda *cu, const af_node *n, af_error 
 {
     const af_scan_inputs in = af_scan_in(n);
     const scan_args a = args_of(cu, n, &in);
-    if (shared_bytes(cu, in.x, &a) + STATIC > (unsigned)cu->smem_max)
+    const unsigned bytes = in.D > 1 ? af_channel_shared(&in) : shared_bytes(cu, in.x, &a);
+    if (bytes + STATIC > (unsigned)cu->smem_max)
         return af_fail(err, AF_EUNSUPPORTED,
                        "scan on CUDA: keys of %d need more shared memory than %d bytes", a.K,
                        cu->smem_max);
@@ -169,6 +166,10 @@ static af_status scan_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *er
         return st;
     const int64_t tiles = (a.V + a.tile - 1) / a.tile;
     zero_rows(cu, n, &a, n->out[0]);
+    if (in.D > 1) {
+        af_channel_launch(cu, n, &a);
+        return AF_OK;
+    }
     if (af_delta_fits(cu, n)) {
         af_delta_launch(cu, n);
         return AF_OK;
@@ -258,6 +259,10 @@ static af_status scan_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error
         return st;
     for (int i = 0; i < 3; i++)
         zero_rows(cu, n, &a, n->out[i]);
+    if (in.D > 1) {
+        af_channel_launch_bwd(cu, n, &a);
+        return AF_OK;
+    }
     if (af_delta_fits(cu, n)) {
         af_delta_launch_bwd(cu, n);
         return AF_OK;
@@ -286,6 +291,10 @@ static af_status scan_cached_prepare(af_cuda *cu, af_graph *g, af_node *n, af_er
     if (st != AF_OK || in.x->dim[0] == 0)
         return st;
     zero_rows(cu, n, &a, n->out[0]);
+    if (in.D > 1) {
+        af_channel_launch(cu, n, &a);
+        return AF_OK;
+    }
     af_launch *l =
         af_cuda_launch(cu, n, kernel(cu, "scan.cu", "scan_step", in.x), (a.V + 31) / 32 * a.H, a.S,
                        1, THREADS, (unsigned)(34 * a.K) * (unsigned)sizeof(float));

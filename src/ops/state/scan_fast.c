@@ -65,13 +65,21 @@ void af_scan_chunk_load(const af_scan_job *j, af_scan_chunk *c, int64_t row, int
             c->length[t] = normalise(j->f, c->q + t * K, K, (float)(1.0 / sqrt((double)K)));
             c->length[AF_CHUNK + t] = normalise(j->f, c->k + t * K, K, 1.0f);
         }
+        af_scan_load(j, in->beta, (row + t) * in->H + h, 1, c->beta + t);
+        if (in->D > 1) {
+            const float *decay = (const float *)in->decay->data + ((row + t) * in->H + h) * K;
+            for (int64_t i = 0; i < K; i++)
+                c->k_t[t * K + i] = expf(decay[i]);
+            continue;
+        }
         for (int64_t i = 0; i < K; i++)
             c->k_t[i * AF_CHUNK + t] = c->k[t * K + i];
-        af_scan_load(j, in->beta, (row + t) * in->H + h, 1, c->beta + t);
         G += (double)((const float *)in->decay->data)[(row + t) * in->H + h];
         c->G[t] = (float)G;
         c->eG[t] = expf(c->G[t]);
     }
+    if (in->D > 1)
+        return;
     for (int64_t t = 0; t < len; t++)
         c->to_end[t] = expf(c->G[len - 1] - c->G[t]);
     chunk_scores(j, c);
@@ -145,6 +153,10 @@ static void items(void *arg, int64_t from, int64_t to, int share)
             memset(s, 0, (size_t)KV * sizeof *s);
         for (int64_t r = row; r < end; r += AF_CHUNK) {
             af_scan_chunk_load(j, &c, r, AF_MIN(end - r, (int64_t)AF_CHUNK), h);
+            if (in->D > 1) {
+                af_scan_channel_pass(j, &c, s, true);
+                continue;
+            }
             af_scan_chunk_solve(j, &c, s);
             chunk_outputs(j, &c, s);
             af_scan_chunk_pass(j, &c, s);

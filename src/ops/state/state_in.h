@@ -32,6 +32,7 @@ typedef struct af_scan_inputs {
     af_tensor *state, *start;       /* SCAN_CACHED */
     af_tensor *dy;                  /* SCAN_BWD */
     int64_t S, H, J, K, V;          /* sequences; heads, key heads, their sizes */
+    int64_t D;                      /* decays of a head: 1, or K */
     int64_t width;                  /* columns of x */
     int64_t q_from, k_from, v_from; /* where they begin */
 } af_scan_inputs;
@@ -52,6 +53,7 @@ static inline af_scan_inputs af_scan_in(const af_node *n)
                          .J = n->attr.scan.key_heads,
                          .K = n->attr.scan.key_dim,
                          .V = n->attr.scan.head_dim};
+    in.D = in.decay->dim[1] / in.H;
     in.width = 2 * in.J * in.K + in.H * in.V;
     const bool delta = n->attr.scan.delta;
     in.q_from = delta ? 0 : in.H * in.V + in.J * in.K;

@@ -194,32 +194,35 @@ static void gated_norm_case(int first)
 /* ---- scan ---- */
 enum { SCAN_H = 2, SCAN_J = 1, SCAN_K = 5, SCAN_V = 6, SCAN_W = 2 * SCAN_K + SCAN_H * SCAN_V };
 
-/* x [N][W], decay, beta [N][H], skip [H] one after another. state: [S][H][K][V] before, and after;
- * empty = zeros. */
-static vec scan_formula(const vec &in, bool delta, vec *state)
+/* x [N][W], decay [N][H][D], beta [N][H], skip [H] one after another. state: [S][H][K][V] before,
+ * and after; empty = zeros. */
+template <int V = SCAN_V, int D = 1> static vec scan_formula(const vec &in, bool delta, vec *state)
 {
-    const double *x = in.data(), *decay = x + STATE_N * SCAN_W, *beta = decay + STATE_N * SCAN_H,
+    enum { W = 2 * SCAN_K + SCAN_H * V };
+    const double *x = in.data(), *decay = x + STATE_N * W, *beta = decay + STATE_N * SCAN_H * D,
                  *skip = beta + STATE_N * SCAN_H;
-    const int q_from = delta ? 0 : SCAN_W - SCAN_K, k_from = delta ? SCAN_K : SCAN_W - 2 * SCAN_K,
+    const int q_from = delta ? 0 : W - SCAN_K, k_from = delta ? SCAN_K : W - 2 * SCAN_K,
               v_from = delta ? 2 * SCAN_K : 0;
-    vec y(STATE_N * SCAN_H * SCAN_V);
+    vec y(STATE_N * SCAN_H * V);
     for (int s = 0; s < STATE_S; s++)
         for (int h = 0; h < SCAN_H; h++) {
-            double st[SCAN_K][SCAN_V] = {};
-            double *home = state ? state->data() + (s * SCAN_H + h) * SCAN_K * SCAN_V : nullptr;
+            double st[SCAN_K][V] = {};
+            double *home = state ? state->data() + (s * SCAN_H + h) * SCAN_K * V : nullptr;
             if (home && state_start[s] > 0)
                 memcpy(st, home, sizeof st);
             for (int t = state_bounds[s]; t < state_bounds[s + 1]; t++) {
-                const double *row = x + t * SCAN_W, *q = row + q_from, *k = row + k_from,
-                             *v = row + v_from + h * SCAN_V;
-                double lq = 1e-6, lk = 1e-6;
-                for (int i = 0; i < SCAN_K; i++)
+                const double *row = x + t * W, *q = row + q_from, *k = row + k_from,
+                             *v = row + v_from + h * V;
+                double lq = 1e-6, lk = 1e-6, e[SCAN_K];
+                for (int i = 0; i < SCAN_K; i++) {
                     lq += q[i] * q[i], lk += k[i] * k[i];
+                    e[i] = exp(decay[(t * SCAN_H + h) * D + i % D]);
+                }
                 lq = delta ? 1 / sqrt(lq * SCAN_K) : 1, lk = delta ? 1 / sqrt(lk) : 1;
-                for (int c = 0; c < SCAN_V; c++) {
+                for (int c = 0; c < V; c++) {
                     double u = 0, o = 0;
                     for (int i = 0; i < SCAN_K; i++) {
-                        st[i][c] *= exp(decay[t * SCAN_H + h]);
+                        st[i][c] *= e[i];
                         u += st[i][c] * k[i] * lk;
                     }
                     const double d = beta[t * SCAN_H + h] * (v[c] - (delta ? u : 0));
@@ -227,7 +230,7 @@ static vec scan_formula(const vec &in, bool delta, vec *state)
                         st[i][c] += k[i] * lk * d;
                         o += st[i][c] * q[i] * lq;
                     }
-                    y[(t * SCAN_H + h) * SCAN_V + c] = o + skip[h] * v[c];
+                    y[(t * SCAN_H + h) * V + c] = o + skip[h] * v[c];
                 }
             }
             if (home && state_bounds[s] < state_bounds[s + 1])
@@ -325,6 +328,77 @@ static void scan_case(int delta)
     alike("scan ddecay", dd, part(NW, NH));
     alike("scan dbeta", db, part(NW + NH, NH));
     alike("scan dskip", dskip, part(NW + 2 * NH, SCAN_H));
+}
+
+/* channel.cu: two heads share keys; two tiles of columns, one of which is not full. */
+static void channel_case()
+{
+    using namespace scans;
+    enum { V = 33, TILES = 2, W = 2 * SCAN_K + SCAN_H * V, D = SCAN_H * SCAN_K, BLOCKS = 3 };
+    enum { SUMS = 3 * SCAN_K + 1 };
+    const size_t slots = STATE_N / 64 + STATE_S, KV = SCAN_K * V, wide = SCAN_H * V;
+    acts x(numbers(STATE_N * W, 1)), dy(numbers(STATE_N * wide, 1)), y(STATE_N * wide),
+        y2(STATE_N * wide), dx(STATE_N * W);
+    vec slow = numbers(STATE_N * D, 0.04), bs = numbers(STATE_N * SCAN_H, 0.4);
+    for (double &v : slow)
+        v -= 0.05;
+    for (double &v : bs)
+        v += 0.5;
+    floats decay(slow), beta(bs), states(slots * SCAN_H * KV), inner(BLOCKS * 64 * SCAN_K * 32),
+        sums(TILES * STATE_N * SCAN_H * SUMS), dd(STATE_N * D), db(STATE_N * SCAN_H),
+        state(numbers(STATE_S * SCAN_H * KV, 1));
+    const scan_args a = {.x = x.p(),
+                         .decay = decay.p(),
+                         .beta = beta.p(),
+                         .skip = nullptr,
+                         .bounds = state_bounds,
+                         .ldx = W,
+                         .ld_decay = D,
+                         .ld_beta = SCAN_H,
+                         .beta_type = 0,
+                         .skip_type = 0,
+                         .S = STATE_S,
+                         .H = SCAN_H,
+                         .J = SCAN_J,
+                         .K = SCAN_K,
+                         .V = V,
+                         .q_from = 0,
+                         .k_from = SCAN_K,
+                         .v_from = 2 * SCAN_K,
+                         .delta = 1,
+                         .tile = 0};
+    const unsigned jobs = STATE_S * SCAN_H * TILES;
+    vec in = x.values(), after = state.values();
+    for (const vec &v : {decay.values(), beta.values(), vec(SCAN_H)})
+        in.insert(in.end(), v.begin(), v.end());
+    launch({jobs, 1}, 256, channel_scan, y.p(), wide, nullptr, nullptr, states.p(), a);
+    launch({jobs, 1}, 256, channel_scan, y2.p(), wide, state.p(), state_start, nullptr, a);
+    for (acts *f : {&y, &y2})
+        launch({STATE_N, 1}, 32, scan_zero, f->p(), act_type, wide, wide, state_bounds, STATE_S);
+    alike("channel", y, scan_formula<V, SCAN_K>(in, true, nullptr));
+    alike("channel_cached", y2, scan_formula<V, SCAN_K>(in, true, &after));
+    alike("channel_cached state", state, after);
+    launch({BLOCKS, 1}, 256, channel_back, dx.p(), W, sums.p(), states.p(), inner.p(), dy.p(), wide,
+           STATE_N, jobs, a);
+    launch({STATE_N, SCAN_J}, 32, channel_join, dx.p(), W, dd.p(), D, db.p(), SCAN_H, sums.p(),
+           STATE_N, a);
+    launch({STATE_N, 1}, 32, scan_zero, dx.p(), act_type, W, W, state_bounds, STATE_S);
+    launch({STATE_N, 1}, 32, scan_zero, dd.p(), 0, D, D, state_bounds, STATE_S);
+    launch({STATE_N, 1}, 32, scan_zero, db.p(), 0, SCAN_H, SCAN_H, state_bounds, STATE_S);
+    vec all = dx.values(), got, want, g = dy.values();
+    for (const vec &v : {dd.values(), db.values()})
+        all.insert(all.end(), v.begin(), v.end());
+    for (size_t j = 0; j < all.size(); j += 5) { /* some are enough */
+        vec up = in, low = in;
+        up[j] += 1e-6, low[j] -= 1e-6;
+        up = scan_formula<V, SCAN_K>(up, true, nullptr);
+        low = scan_formula<V, SCAN_K>(low, true, nullptr);
+        got.push_back(all[j]), want.push_back(0);
+        for (size_t i = 0; i < g.size(); i++)
+            want.back() += g[i] * (up[i] - low[i]) / 2e-6;
+    }
+    floats some(got);
+    alike("channel gradients", some, want);
 }
 
 static void state_cases()
