@@ -97,7 +97,7 @@ static af_status list_gguf(af_model_reader *in, af_error *err)
             const af_stored *w = af_weights_find(in->weights, s->tensor[i].gguf);
             af_model_tensor *t = &in->tensor[in->count++];
             char name[NAME_BYTES];
-            int64_t dim[3], from;
+            int64_t dim[AF_DISK_DIMS], from;
             af_disk_piece(s, i, p, name, sizeof name, dim, &t->ndim, &from);
             t->name = af_arena_strdup(&in->arena, name);
             if (!t->name)

@@ -300,6 +300,10 @@ static af_status match_folder(af_model_reader *in, faults *f, int i, af_error *e
         e->turned = t;
         af_disk_piece(&in->spec, i, 0, ours, sizeof ours, stored, &ndim, &from);
     }
+    if (af_disk_has_axes(&in->spec, i)) {
+        int64_t from;
+        af_disk_piece(&in->spec, i, 0, ours, sizeof ours, stored, &ndim, &from);
+    }
     folder_name(in, i, name);
     if (t->ndim == 2 && af_quant_is_bnb(in->config.quant.method)) {
         AF_TRY(af_bnb_weight_read(&e->bnb, &e->packed, in->weights, name, in->config.dtype, err));
@@ -327,7 +331,7 @@ static af_status match_folder(af_model_reader *in, faults *f, int i, af_error *e
         return AF_OK;
     }
     for (int p = 0; p < e->parts; p++) {
-        int64_t dim[3], from;
+        int64_t dim[AF_DISK_DIMS], from;
         af_disk_piece(&in->spec, i, p, ours, sizeof ours, dim, &ndim, &from);
         af_model_reader_disk_name(in, ours, name, sizeof name);
         AF_TRY(match_coded(in, e, p, e->parts, name, dim, ndim, &coded, err));

@@ -83,7 +83,7 @@ void af_reader_find_experts(af_model_reader *in)
 {
     af_model_spec *s = &in->spec;
     char name[NAME_MAX_BYTES];
-    int64_t dim[3], from;
+    int64_t dim[AF_DISK_DIMS], from;
     int ndim;
     if (af_weights_gguf(in->weights) || s->arch->experts_turned || s->arch->experts_flat_up)
         return;
@@ -156,7 +156,7 @@ static void find_conv_rows(af_model_reader *in, int tensor)
     }
     for (int p = 0; p < AF_CONV_PIECES; p++) {
         char own[NAME_MAX_BYTES];
-        int64_t dim[3], from;
+        int64_t dim[AF_DISK_DIMS], from;
         int ndim;
         af_disk_piece(s, tensor, p, own, sizeof own, dim, &ndim, &from);
         const af_stored *w = find_own(in, own);
@@ -171,15 +171,19 @@ static void find_conv_rows(af_model_reader *in, int tensor)
 
 /* Published folders have convolutions of q, k and v. transformers 5.23 joins them, and cuts them
  * into thirds when it writes, whatever their sizes; it also writes a norm of attention layers under
- * the name that the norm in its place has in the other layers. */
+ * the name that the norm in its place has in the other layers (olmo_hybrid), and an MLP under the
+ * name that experts have in the other layers (kimi_linear). */
 af_status af_reader_find_conv(af_model_reader *in, af_error *err)
 {
     static const struct {
         af_slot slot;
         const char *other;
-    } norms[] = {{AF_SLOT_ATTN_NORM, "input_layernorm.weight"},
-                 {AF_SLOT_MLP_NORM, "post_attention_layernorm.weight"},
-                 {AF_SLOT_POST_ATTN_NORM, "feedforward_layer_norm.weight"}};
+    } others[] = {{AF_SLOT_ATTN_NORM, "input_layernorm.weight"},
+                  {AF_SLOT_MLP_NORM, "post_attention_layernorm.weight"},
+                  {AF_SLOT_POST_ATTN_NORM, "feedforward_layer_norm.weight"},
+                  {AF_SLOT_GATE, "block_sparse_moe.gate_proj.weight"},
+                  {AF_SLOT_UP, "block_sparse_moe.up_proj.weight"},
+                  {AF_SLOT_DOWN, "block_sparse_moe.down_proj.weight"}};
     af_model_spec *s = &in->spec;
     af_status st = AF_OK;
     bool found = false;
@@ -187,8 +191,8 @@ af_status af_reader_find_conv(af_model_reader *in, af_error *err)
         return AF_OK;
     for (int i = 0; i < s->layers; i++) {
         const int conv = s->layer[i].tensor[AF_SLOT_CONV];
-        for (size_t k = 0; k < AF_LEN(norms); k++)
-            AF_TRY(find_name(in, s->layer[i].tensor[norms[k].slot], norms[k].other, err));
+        for (size_t k = 0; k < AF_LEN(others); k++)
+            AF_TRY(find_name(in, s->layer[i].tensor[others[k].slot], others[k].other, err));
         if (conv >= 0 && !found)
             find_conv_rows(in, conv);
         found |= conv >= 0;

@@ -58,6 +58,26 @@ static void test_defaults(void **state)
     parse(&c, CONFIG("olmo_hybrid", FFN ",\"rope_parameters\":null"));
     assert_true(!c.no_rope && c.rope.theta == 1e4); /* as transformers has it */
     af_hf_config_clear(&c);
+    parse(&c, CONFIG("kimi_linear", FFN ",\"num_experts\":12,\"num_experts_per_token\":3,"
+                                        "\"model_max_length\":77,\"moe_renormalize\":false,"
+                                        "\"linear_attn_config\":{\"full_attn_layers\":[2,5],"
+                                        "\"kda_layers\":[1,3,4],\"head_dim\":10,\"num_heads\":3,"
+                                        "\"short_conv_kernel_size\":2}")); /* as published */
+    assert_int_equal(c.num_experts, 12);
+    assert_int_equal(c.num_experts_per_tok, 3);
+    assert_int_equal(c.max_position_embeddings, 77);
+    assert_true(!c.norm_topk_prob && c.router.scale == 2.446 && c.no_rope);
+    assert_int_equal(c.state.heads, 3);
+    assert_int_equal(c.state.key_dim, 10);
+    assert_int_equal(c.state.gate_rank, 10);
+    assert_int_equal(c.state.conv_kernel, 2);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(c.layer_types[i], i == 1 || i == 4 ? AF_LAYER_FULL : AF_LAYER_LINEAR);
+    af_hf_config_clear(&c);
+    parse(&c, CONFIG("kimi_linear", FFN));
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(c.layer_types[i], i == 4 ? AF_LAYER_FULL : AF_LAYER_LINEAR);
+    af_hf_config_clear(&c);
     parse(&c, CONFIG("granitemoehybrid", FFN ",\"mamba_n_heads\":8,\"num_local_experts\":0,"
                                              "\"shared_intermediate_size\":40"));
     assert_int_equal(c.state.head_dim, 16); /* 2 * 64 / 8 */

@@ -47,7 +47,7 @@ static inline void each_gradient(model_case *c, const char *prefix,
         float *x = case_disk_order(s, i, case_read(c, grad));
         for (int p = 0; p < af_disk_count(s, i); p++) {
             char name[512], disk[600];
-            int64_t dim[3], from, n = 1;
+            int64_t dim[AF_DISK_DIMS], from, n = 1;
             int ndim;
             af_disk_piece(s, i, p, name, sizeof name, dim, &ndim, &from);
             for (int k = 0; k < ndim; k++)
@@ -117,7 +117,7 @@ static inline void formula_tensors(af_safetensors_writer *w, const af_model_spec
     for (int i = 0; i < s->tensors; i++)
         for (int p = 0; p < af_disk_count(s, i); p++) {
             char name[512];
-            int64_t dim[3], from, n = 1;
+            int64_t dim[AF_DISK_DIMS], from, n = 1;
             int ndim;
             af_disk_piece(s, i, p, name, sizeof name, dim, &ndim, &from);
             for (int k = 0; k < ndim; k++)

@@ -1,16 +1,20 @@
-/* test_conv_layouts.c - folders of olmo_hybrid: convolutions of q, k and v as published, cut into
- * thirds with a norm under another name as transformers writes them, or in one tensor. All are
- * trained to the same bits, and what is written has the layout that was read. */
+/* test_conv_layouts.c - folders of olmo_hybrid and kimi_linear: convolutions of q, k and v as
+ * published, cut into thirds with a norm or an MLP under another name as transformers writes them,
+ * or in one tensor. All are trained to the same bits, and what is written has the layout that was
+ * read. */
 #include "train/layout_case.h"
 
 enum { PUBLISHED, THIRDS, WHOLE, LAYOUTS };
 
+static bool kimi; /* the family at hand */
+
 static void layout_name(int layout, const char *name, char *out, size_t size)
 {
-    static const struct {
+    const struct {
         const char *was, *is[LAYOUTS];
     } names[] = {
-        {".1.post_attention_layernorm", {NULL, ".1.feedforward_layer_norm", NULL}},
+        {kimi ? ".0.mlp" : ".1.post_attention_layernorm",
+         {NULL, kimi ? ".0.block_sparse_moe" : ".1.feedforward_layer_norm", NULL}},
         {".attention_layer_norm", {NULL, NULL, ".input_layernorm"}},
         {".feedforward_layer_norm", {NULL, NULL, ".post_attention_layernorm"}},
         {".q_conv1d", {NULL, NULL, ".conv1d"}},
@@ -57,7 +61,7 @@ static void write_tensors(const af_safetensors *f, af_safetensors_writer *w, int
         const int piece = conv ? (int)(strchr("qkv", conv[-1]) - "qkv") : 0;
         char name[256];
         if (all && layout == THIRDS) {
-            assert_int_equal(rows % 3, 2); /* torch.chunk: the last has less */
+            assert_int_equal(rows % 3, kimi ? 0 : 2); /* torch.chunk: the last has less */
             dim[0] = piece < 2 ? (rows + 2) / 3 : rows - 2 * ((rows + 2) / 3);
             at = bytes / (uint64_t)rows * (uint64_t)((rows + 2) / 3 * piece);
             bytes = bytes / (uint64_t)rows * (uint64_t)dim[0];
@@ -95,23 +99,22 @@ static void write_layout(const char *from, const char *to, int layout)
     af_safetensors_close(f);
 }
 
-static void test_layouts(void **state)
+static void check_layouts(const char *family)
 {
-    (void)state;
     static float plain[LAYOUTS][TOKENS * 20], trained[LAYOUTS][TOKENS * 20], merged[TOKENS * 20];
     char path[4400];
     formula_model f;
-    snprintf(path, sizeof path, "%s/families/olmo_hybrid.json", golden_dir());
+    snprintf(path, sizeof path, "%s/families/%s.json", golden_dir(), family);
     json_t *j = read_json(path);
     formula_model_write(&f, j);
     json_decref(j);
     for (int i = 0; i < LAYOUTS; i++) {
         char model[300], run[300], adapter[300], to[300];
         af_error err = {0};
-        snprintf(model, sizeof model, "%s/model-%d", dir, i);
-        snprintf(run, sizeof run, "%s/full-%d", dir, i);
-        snprintf(adapter, sizeof adapter, "%s/lora-%d", dir, i);
-        snprintf(to, sizeof to, "%s/merged-%d", dir, i);
+        snprintf(model, sizeof model, "%s/%s-%d", dir, family, i);
+        snprintf(run, sizeof run, "%s/full-%s-%d", dir, family, i);
+        snprintf(adapter, sizeof adapter, "%s/lora-%s-%d", dir, family, i);
+        snprintf(to, sizeof to, "%s/merged-%s-%d", dir, family, i);
         write_layout(f.dir, model, i);
         logits_of(model, plain[i]);
         train(model, run, "");
@@ -130,6 +133,14 @@ static void test_layouts(void **state)
     assert_memory_not_equal(plain[0], trained[0], sizeof plain[0]);
     assert_memory_not_equal(plain[0], merged, sizeof plain[0]);
     formula_model_clear(&f);
+}
+
+static void test_layouts(void **state)
+{
+    (void)state;
+    check_layouts("olmo_hybrid");
+    kimi = true;
+    check_layouts("kimi_linear");
 }
 
 int main(void)

@@ -30,7 +30,7 @@ static void write_whole(const char *to)
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < s->tensors; i++) {
             char name[256];
-            int64_t dim[3], at, rows, cols;
+            int64_t dim[AF_DISK_DIMS], at, rows, cols;
             int ndim;
             assert_int_equal(af_disk_count(s, i), 1);
             af_disk_piece(s, i, 0, name, sizeof name, dim, &ndim, &at);

@@ -359,6 +359,10 @@ STATE = {
                                       num_local_experts=3, num_experts_per_tok=2, intermediate_size=10, **layers("LFL"),
                                       full_attn_alpha_factor=1.3, full_attn_beta_factor=0.8, linear_attn_alpha_factor=1.2,
                                       linear_attn_beta_factor=0.9, mlp_alpha_factor=0.7, mlp_beta_factor=1.1, **rope(1e6))),
+    "kimi_linear": ("KimiLinearConfig", dict(num_hidden_layers=3, num_key_value_heads=4, kv_lora_rank=8, qk_nope_head_dim=6,
+                                             qk_rope_head_dim=4, v_head_dim=5, num_local_experts=6, num_experts_per_tok=2,
+                                             n_group=3, topk_group=2, moe_intermediate_size=10, linear_head_dim=5,
+                                             linear_num_heads=3, linear_conv_kernel_dim=3, **layers("LFL"))),
     "mamba2_gguf": ("Mamba2Config", dict(num_key_value_heads="none", intermediate_size="none", num_attention_heads="none",
                                          max_position_embeddings="none", attention_dropout="none", num_heads=6, head_dim=8,
                                          n_groups=3, state_size=7, conv_kernel=3)),
@@ -422,7 +426,9 @@ def load(folder, config):
 
 def published(config, values):
     """Transformers 5.23 writes olmo_hybrid otherwise than the published folders: convolutions cut into thirds, and a norm
-    of attention layers under the name it has in the other layers."""
+    of attention layers under the name it has in the other layers; and an MLP of kimi_linear under the name of experts."""
+    if config.model_type == "kimi_linear":
+        return {re.sub(r"block_sparse_moe(?=\.\w+_proj)", "mlp", k): v for k, v in values.items()}
     if config.model_type != "olmo_hybrid":
         return values
     keys, out = config.linear_num_key_heads * config.linear_key_head_dim, {}

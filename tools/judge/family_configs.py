@@ -289,6 +289,18 @@ def glm_moe_dsa(j, r):
     return T.GlmMoeDsaConfig(**indexer(j, r), **how)
 
 
+def kimi_linear(j, r):
+    c, words = latent(j, r), deepseek_words(r, False)
+    c.pop("rope_parameters")
+    words["num_local_experts"] = words.pop("n_routed_experts")
+    c["tie_word_embeddings"] = False
+    dense = r.choice([0, 1, 2])
+    return T.KimiLinearConfig(**c, **words, linear_num_heads=r.choice([1, 2, 3]), linear_head_dim=r.choice([7, 8, 20]),
+                              linear_conv_kernel_dim=r.choice([2, 4]),
+                              layer_types=["linear_attention"] + linear_layers(r, c, "linear_attention")[1:],
+                              mlp_layer_types=["dense" if i < dense else "sparse" for i in range(c["num_hidden_layers"])])
+
+
 def glm4_moe_lite(j, r):
     c = latent(j, r)
     kinds = [r.choice(["dense", "sparse"] if r.random() < .3 else ["sparse"]) for _ in range(c["num_hidden_layers"])]
@@ -907,7 +919,7 @@ def bitnet_packed(j, r):
 CONFIGS = {f.__name__: f for f in (
     olmo3, ministral3, seed_oss, ernie4_5, hunyuan_v1_dense, apertus, arcee, exaone4, cohere, cohere2, starcoder2,
     stablelm, nemotron, phi, glm4, glm, mixtral, qwen2_moe, qwen3_5_text, qwen3_next, olmo_hybrid, granitemoehybrid, gpt_oss, lfm2, lfm3,
-    glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, axk1, deepseek_v32, glm_moe_dsa, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text, gemma4_unified_text,
+    glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, kimi_linear, axk1, deepseek_v32, glm_moe_dsa, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text, gemma4_unified_text,
     aria_text,
     granitemoe, granitemoeshared, granitemoe_swa, granite_swa, cwm, ministral, helium, jais2, vaultgemma, hunyuan_v1_moe,
     ernie4_5_moe, minimax, minimax_m2, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,

@@ -78,7 +78,7 @@ static af_status check_names(const af_model_reader *in, const af_adapter *a, af_
         const af_tensor_spec *t = &a->spec->tensor[i];
         const bool used = a->saved[i] || (t->module >= 0 && a->module[t->module].rank);
         char name[512], piece[512], ours[512];
-        int64_t dim[3], from;
+        int64_t dim[AF_DISK_DIMS], from;
         int ndim;
         af_model_reader_disk_name(in, t->name, name, sizeof name);
         af_disk_piece(a->spec, i, 0, ours, sizeof ours, dim, &ndim, &from);

@@ -446,7 +446,7 @@ static af_status check_shapes(const af_model_reader *in, af_error *err)
             continue;
         for (int p = 0; p < af_disk_count(&s, i); p++) {
             char name[NAME_BYTES];
-            int64_t dim[3], from;
+            int64_t dim[AF_DISK_DIMS], from;
             int ndim;
             af_disk_piece(&s, i, p, name, sizeof name, dim, &ndim, &from);
             AF_TRY(check_piece(in, name, dim, ndim, err));

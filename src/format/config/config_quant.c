@@ -81,7 +81,7 @@ void af_config_quant(af_config_source *s, af_hf_config *c)
     const json_t *q = af_config_value(s, "quantization_config");
     if (!q)
         return;
-    af_config_source in = {q, s->name, s->err, s->st};
+    af_config_source in = af_config_inner(s, q);
     const char *method = af_config_str(&in, &c->arena, "quant_method", "bitsandbytes");
     for (size_t i = 0; i < AF_LEN(coded); i++)
         if (strcmp(method, coded[i].name) == 0)

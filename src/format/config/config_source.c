@@ -4,21 +4,30 @@
 #include <jansson.h>
 #include <math.h>
 
+/* What the file calls a key. */
+static const char *own_key(const af_config_source *s, const char *key)
+{
+    for (const char *const(*a)[2] = s->alias; a && (*a)[0]; a++)
+        if (strcmp((*a)[0], key) == 0 && json_object_get(s->obj, (*a)[1]))
+            return (*a)[1];
+    return key;
+}
+
 const json_t *af_config_value(const af_config_source *s, const char *key)
 {
-    const json_t *j = json_object_get(s->obj, key);
+    const json_t *j = json_object_get(s->obj, own_key(s, key));
     return json_is_null(j) ? NULL : j;
 }
 
 bool af_config_given(const af_config_source *s, const char *key)
 {
-    return json_object_get(s->obj, key) != NULL;
+    return json_object_get(s->obj, own_key(s, key)) != NULL;
 }
 
 void af_config_wrong(af_config_source *s, const char *key, const char *want)
 {
     if (s->st == AF_OK)
-        s->st = af_fail(s->err, AF_EFORMAT, "%s: %s is not %s", s->name, key, want);
+        s->st = af_fail(s->err, AF_EFORMAT, "%s: %s is not %s", s->name, own_key(s, key), want);
 }
 
 static bool to_int(const json_t *j, int64_t *out)
@@ -116,8 +125,8 @@ static bool inside(af_config_source *s, const char *key, int64_t v, int64_t min,
         return true;
     if (s->st == AF_OK)
         s->st = af_fail(s->err, AF_EFORMAT,
-                        "%s: %s is %" PRId64 ", not between %" PRId64 " and %" PRId64, s->name, key,
-                        v, min, max);
+                        "%s: %s is %" PRId64 ", not between %" PRId64 " and %" PRId64, s->name,
+                        own_key(s, key), v, min, max);
     return false;
 }
 

@@ -11,9 +11,17 @@ typedef struct af_config_source {
     const char *name;
     af_error *err;
     af_status st; /* latched: the first wrong value ends it */
+    /* keys that a family has another name for, and that name; ends with NULL. NULL = none */
+    const char *const (*alias)[2];
 } af_config_source;
 
-/* The value of a key, or NULL when it is absent or null. */
+/* A part of it, which is an object with keys of its own (or NULL). */
+static inline af_config_source af_config_inner(const af_config_source *s, const struct json_t *obj)
+{
+    return (af_config_source){.obj = obj, .name = s->name, .err = s->err, .st = s->st};
+}
+/* The value of a key, under the family's own name where the file has that; NULL when it is absent
+ * or null. */
 const struct json_t *af_config_value(const af_config_source *s, const char *key);
 /* True when the key is there, null included. */
 bool af_config_given(const af_config_source *s, const char *key);

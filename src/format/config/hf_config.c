@@ -36,7 +36,7 @@ static void get_rope_type(af_config_source *s, af_rope_config *r)
 /* The keys of rope_scaling or rope_parameters over what `r` already has. */
 static void get_rope(af_config_source *s, const json_t *obj, af_arena *arena, af_rope_config *r)
 {
-    af_config_source in = {obj, s->name, s->err, s->st};
+    af_config_source in = af_config_inner(s, obj);
     get_rope_type(&in, r);
     r->theta = af_config_num(&in, "rope_theta", r->theta);
     if (!af_config_value(&in, "factor") &&
@@ -363,7 +363,7 @@ static int64_t count_labels(af_config_source *s, const json_t *root, const char 
 
 static af_status read_object(af_hf_config *c, const json_t *root, const char *name, af_error *err)
 {
-    af_config_source s = {root, name, err, AF_OK};
+    af_config_source s = {.obj = root, .name = name, .err = err};
     const json_t *text = json_object_get(root, "text_config");
     if (json_is_object(text) && !json_object_get(root, "hidden_size"))
         s.obj = text;
@@ -375,6 +375,7 @@ static af_status read_object(af_hf_config *c, const json_t *root, const char *na
     if (causal != AF_OK)
         return causal;
     const af_family *f = af_family_find(c->model_type);
+    s.alias = f->alias;
     const json_t *arch = json_object_get(root, "architectures");
     const char *first = json_string_value(json_array_get(arch, 0));
     c->architecture = af_arena_strdup(&c->arena, first ? first : "");
@@ -459,7 +460,7 @@ af_status af_generation_config_parse(af_generation_config *out, const char *text
         return af_fail(err, AF_EFORMAT, "%s:%d: %s", name, root ? 1 : je.line,
                        root ? "not an object" : je.text);
     }
-    af_config_source s = {root, name, err, AF_OK};
+    af_config_source s = {.obj = root, .name = name, .err = err};
     af_generation_config g = {0};
     g.bos_token_id = af_config_int(&s, "bos_token_id", -1);
     g.pad_token_id = af_config_int(&s, "pad_token_id", -1);

@@ -33,6 +33,7 @@ typedef struct af_family {
     /* what hidden_size, num_hidden_layers, num_attention_heads, max_position_embeddings and
      * intermediate_size are called; NULL = so */
     const char *words[5];
+    const char *const (*alias)[2]; /* other keys with other names: see af_config_source */
     /* a list or a string with an entry per layer, whose length is their number; NULL = none */
     const char *kinds[2];
     int pad; /* pad_token_id + 1: the embedding of that token is not trained */

@@ -27,5 +27,7 @@ typedef struct af_state_keys {
     bool fixed_decay; /* decays are numbers of head and layer, not learned (minimax) */
     bool twice_beta;  /* beta is 2 sigmoid: eigenvalues of a step may be negative */
     double norm_eps;  /* of the gated norm of a delta net; 0 = that of all norms */
+    bool channels;    /* Kimi delta attention: a decay per channel of the key, gates are sigmoids */
+    int64_t gate_rank; /* of these decays and gates, low-rank; 0 = one matrix each */
 } af_state_keys;
 #endif

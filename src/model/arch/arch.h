@@ -59,7 +59,8 @@ typedef enum af_slot {
     AF_SLOT_IN,   /* in_proj, or its first part */
     AF_SLOT_IN_K, /* keys and values, where q is that first part */
     AF_SLOT_IN_V,
-    AF_SLOT_IN_Z, /* the gate, where it is apart */
+    AF_SLOT_IN_Z,   /* the gate, where it is apart */
+    AF_SLOT_IN_Z_A, /* its first matrix, where it is low-rank */
     AF_SLOT_IN_A,
     AF_SLOT_IN_B,
     AF_SLOT_IN_BIAS,
@@ -70,7 +71,7 @@ typedef enum af_slot {
     AF_SLOT_D,
     AF_SLOT_STATE_NORM, /* the gated norm */
     AF_SLOT_STEP_IN,    /* Mamba-1: x_proj [R + 2n][I], dt_proj [I][R], norms of what they give */
-    AF_SLOT_STEP_OUT,
+    AF_SLOT_STEP_OUT,   /* also the last matrix of decays per channel */
     AF_SLOT_STEP_NORM,
     AF_SLOT_STEP_B_NORM,
     AF_SLOT_STEP_C_NORM,
@@ -251,6 +252,8 @@ typedef struct af_arch {
     const af_slot_name *names; /* what differs from llama; ends with .hf = NULL, .gguf = NULL */
     /* experts one by one on disk: "mlp.experts" and the names of gate, up, down; NULL = qwen's */
     const char *experts, *expert_part[3];
+    const char *decay_module;  /* in memory what decays are made of is in a module of this name */
+    bool a_log_axes;           /* A_log is [1][1][heads][1] on disk (kimi_linear) */
     const char *shared_module; /* the expert every token sees in memory, where its name differs */
     const char *gate_module;   /* the gate of attention in memory, where its name differs (lfm3) */
     const char *router; /* what the router is called there, where that is not its name in memory */
@@ -296,8 +299,8 @@ typedef enum af_group {
     AF_GROUP_IN_Z,
     AF_GROUP_IN_GATES,
     AF_GROUP_OUT,
-    AF_GROUP_STEP_IN, /* Mamba-1 */
-    AF_GROUP_STEP_OUT,
+    AF_GROUP_STEP_IN,        /* Mamba-1 */
+    AF_GROUP_STEP_OUT,       /* also decays per channel */
     AF_GROUP_SHARED_GATE_UP, /* shared expert */
     AF_GROUP_SHARED_DOWN,
     AF_GROUP_SHARED_ROUTER,
@@ -411,7 +414,7 @@ typedef struct af_rope_set {
 
 enum { AF_ROPE_SETS = 2 };
 
-enum { AF_CONV_PIECES = 3 };
+enum { AF_CONV_PIECES = 3, AF_DISK_DIMS = 4 };
 
 typedef struct af_model_spec {
     const af_arch *arch;
@@ -421,8 +424,8 @@ typedef struct af_model_spec {
     int layers, heads, kv_heads, head_dim; /* of full attention; a layer may have its own */
     int experts, experts_used;
     bool experts_whole; /* of the folder at hand: all experts are one tensor */
-    /* olmo_hybrid: the channels of q_conv1d, k_conv1d and v_conv1d in the folder at hand, which are
-     * one tensor here; all 0: it is one there, too */
+    /* olmo_hybrid, kimi_linear: the channels of q_conv1d, k_conv1d and v_conv1d in the folder at
+     * hand, which are one tensor here; all 0: it is one there, too */
     int64_t conv_rows[AF_CONV_PIECES];
     int64_t labels;      /* of a model that classifies: its head is `score`; 0 = predicts tokens */
     int64_t padding_row; /* embeddings[this] gets no gradient; -1 = none */
@@ -507,12 +510,14 @@ int af_model_spec_tensor(const af_model_spec *s, const char *name);
  * piece p being `dim` at element offset `from` of ours. Name goes to a caller's buffer. */
 int af_disk_count(const af_model_spec *s, int tensor);
 void af_disk_piece(const af_model_spec *s, int tensor, int p, char *name, size_t size,
-                   int64_t dim[3], int *ndim, int64_t *from);
+                   int64_t dim[AF_DISK_DIMS], int *ndim, int64_t *from);
 /* Piece p of the experts' tensor where experts lie one by one, whatever the folder has. */
 void af_disk_expert(const af_model_spec *s, int tensor, int p, char *name, size_t size,
                     int64_t dim[3], int *ndim, int64_t *from);
 /* True for the convolution of a delta net that is three tensors there, of conv_rows each. */
 bool af_disk_is_conv(const af_model_spec *s, int tensor);
+/* True for a vector that has more axes there (a_log_axes). */
+bool af_disk_has_axes(const af_model_spec *s, int tensor);
 /* True for norms of heads that are tensors of their own. */
 bool af_disk_is_apart(const af_model_spec *s, int tensor);
 /* True for a tensor whose values lie in another order on disk (experts_turned); then value (row,

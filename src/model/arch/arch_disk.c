@@ -16,6 +16,11 @@ bool af_disk_is_conv(const af_model_spec *s, int tensor)
     return s->tensor[tensor].slot == AF_SLOT_CONV && s->conv_rows[0] > 0;
 }
 
+bool af_disk_has_axes(const af_model_spec *s, int tensor)
+{
+    return s->arch->a_log_axes && s->tensor[tensor].slot == AF_SLOT_A_LOG;
+}
+
 bool af_disk_is_flat(const af_model_spec *s, int tensor)
 {
     return s->tensor[tensor].flat && s->tensor[tensor].slot == AF_SLOT_EXPERTS_GATE_UP;
@@ -38,9 +43,10 @@ int af_disk_count(const af_model_spec *s, int tensor)
 }
 
 void af_disk_piece(const af_model_spec *s, int tensor, int p, char *name, size_t size,
-                   int64_t dim[3], int *ndim, int64_t *from)
+                   int64_t dim[AF_DISK_DIMS], int *ndim, int64_t *from)
 {
     const af_tensor_spec *t = &s->tensor[tensor];
+    dim[AF_DISK_DIMS - 1] = 1;
     if (af_slot_is_experts(t->slot) && !s->experts_whole) {
         af_disk_expert(s, tensor, p, name, size, dim, ndim, from);
         return;
@@ -89,6 +95,11 @@ void af_disk_piece(const af_model_spec *s, int tensor, int p, char *name, size_t
         dim[last] = t->dim[last - 1];
     }
     *ndim = t->scalar ? 0 : t->ndim;
+    if (af_disk_has_axes(s, tensor)) {
+        dim[2] = dim[0];
+        dim[0] = dim[1] = 1;
+        *ndim = 4;
+    }
 }
 
 void af_disk_expert(const af_model_spec *s, int tensor, int p, char *name, size_t size,
@@ -185,7 +196,7 @@ void *af_disk_turned(const af_model_spec *s, int tensor, const void *data, af_dt
 static bool is_piece(const af_model_spec *s, int tensor, int p, const char *name, int64_t *from)
 {
     char own[256];
-    int64_t dim[3];
+    int64_t dim[AF_DISK_DIMS];
     int ndim;
     if (tensor < 0 || p < 0 || p >= af_disk_count(s, tensor))
         return false;

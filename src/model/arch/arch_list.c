@@ -73,17 +73,21 @@ void af_list_norm(af_lister *l, af_slot slot, int bias_slot, int layer)
         af_list_tensor(l, (af_slot)bias_slot, layer, 1, l->s->width, 1, 1);
 }
 
-/* ".../SHARED.gate_proj.weight" or ".../GATE.weight" with the name that SHARED or GATE has in
- * memory. */
+/* ".../SHARED.gate_proj.weight", ".../DECAY.f_b_proj.weight" or ".../GATE.weight" with the name
+ * that SHARED, DECAY or GATE has in memory. */
 static void rename_module(const af_model_spec *s, af_slot slot, char *name, size_t size)
 {
     const bool gate = slot == AF_SLOT_ATTN_GATE,
-               shared = slot >= AF_SLOT_SHARED_GATE && slot <= AF_SLOT_SHARED_DOWN;
-    const char *module = gate ? s->arch->gate_module : shared ? s->arch->shared_module : NULL;
+               shared = slot >= AF_SLOT_SHARED_GATE && slot <= AF_SLOT_SHARED_DOWN,
+               decay = slot == AF_SLOT_IN_A || slot == AF_SLOT_STEP_OUT;
+    const char *module = gate     ? s->arch->gate_module
+                         : shared ? s->arch->shared_module
+                         : decay  ? s->arch->decay_module
+                                  : NULL;
     char last[128], *dot = strrchr(name, '.');
     if (!module)
         return;
-    while (shared && dot > name && *--dot != '.')
+    while (!gate && dot > name && *--dot != '.')
         ;
     snprintf(last, sizeof last, "%s", dot);
     *dot = '\0';

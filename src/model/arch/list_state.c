@@ -9,6 +9,20 @@ static void list_conv(af_lister *l, int i, int64_t columns)
         af_list_tensor(l, AF_SLOT_CONV_BIAS, i, 1, columns, 1, 1);
 }
 
+/* Of a decay per channel: b, and the matrices of decays and gates. */
+static void list_channel_gates(af_lister *l, int i)
+{
+    const af_state_keys *k = &l->s->state;
+    const int64_t D = l->s->width, R = k->gate_rank, in = R > 0 ? R : D;
+    af_list_linear(l, i, AF_GROUP_IN_GATES, AF_SLOT_IN_B, k->heads, D, -1);
+    if (R > 0) {
+        af_list_linear(l, i, AF_GROUP_IN_GATES, AF_SLOT_IN_A, R, D, -1);
+        af_list_linear(l, i, AF_GROUP_IN_GATES, AF_SLOT_IN_Z_A, R, D, -1);
+    }
+    af_list_linear(l, i, AF_GROUP_STEP_OUT, AF_SLOT_STEP_OUT, k->heads * k->key_dim, in, -1);
+    af_list_linear(l, i, AF_GROUP_IN_Z, AF_SLOT_IN_Z, k->heads * k->head_dim, in, -1);
+}
+
 void af_list_delta_net(af_lister *l, int i)
 {
     const af_state_keys *k = &l->s->state;
@@ -23,12 +37,16 @@ void af_list_delta_net(af_lister *l, int i)
             af_list_linear(l, i, AF_GROUP_IN, AF_SLOT_IN_K, keys, D, -1);
             af_list_linear(l, i, AF_GROUP_IN, AF_SLOT_IN_V, values, D, -1);
         }
+    }
+    if (k->channels) {
+        list_channel_gates(l, i);
+    } else if (!k->by_key_head) {
         af_list_linear(l, i, AF_GROUP_IN_Z, AF_SLOT_IN_Z, values, D, -1);
         af_list_linear(l, i, AF_GROUP_IN_GATES, AF_SLOT_IN_B, k->heads, D, -1);
         af_list_linear(l, i, AF_GROUP_IN_GATES, AF_SLOT_IN_A, k->heads, D, -1);
     }
     list_conv(l, i, 2 * keys + values);
-    af_list_tensor(l, AF_SLOT_DT_BIAS, i, 1, k->heads, 1, 1);
+    af_list_tensor(l, AF_SLOT_DT_BIAS, i, 1, k->channels ? k->heads * k->key_dim : k->heads, 1, 1);
     af_list_tensor(l, AF_SLOT_A_LOG, i, 1, k->heads, 1, 1);
     af_list_tensor(l, AF_SLOT_STATE_NORM, i, 1, k->head_dim, 1, 1);
     af_list_linear(l, i, AF_GROUP_OUT, AF_SLOT_OUT, D, values, -1);

@@ -35,9 +35,48 @@ static af_status minicpm3_fill(af_model_spec *s, const af_hf_config *c, af_error
     return latent_fill(s, c, err);
 }
 
+/* Delta nets, with latent attention between. Their convolutions are three tensors in a folder. */
+static af_status kimi_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    const af_status st = latent_fill(s, c, err);
+    for (int i = 0; i < s->layers; i++) {
+        if (c->layer_types[i] != AF_LAYER_FULL && c->layer_types[i] != AF_LAYER_LINEAR)
+            return af_fail(err, AF_EFORMAT,
+                           "layer_types of %s are linear_attention or full_attention",
+                           s->arch->model_type);
+        if (c->layer_types[i] == AF_LAYER_LINEAR)
+            s->layer[i].mixer = AF_MIXER_DELTA_NET;
+    }
+    for (int p = 0; p < AF_CONV_PIECES; p++)
+        s->conv_rows[p] = s->state.heads * s->state.head_dim;
+    return st;
+}
+
+/* What layers with Kimi delta attention have; `o`: their last linear. */
+#define KDA_NAMES(module, decay, gate, o)                                                          \
+    {AF_SLOT_IN, module ".q_proj.weight", NULL}, {AF_SLOT_IN_K, module ".k_proj.weight", NULL},    \
+        {AF_SLOT_IN_V, module ".v_proj.weight", NULL},                                             \
+        {AF_SLOT_IN_B, module ".b_proj.weight", NULL},                                             \
+        {AF_SLOT_STEP_OUT, module "." decay ".weight", NULL},                                      \
+        {AF_SLOT_IN_Z, module "." gate ".weight", NULL},                                           \
+        {AF_SLOT_CONV, module ".conv1d.weight", NULL}, {AF_SLOT_A_LOG, module ".A_log", NULL},     \
+        {AF_SLOT_DT_BIAS, module ".dt_bias", NULL},                                                \
+        {AF_SLOT_STATE_NORM, module ".o_norm.weight", NULL},                                       \
+    {                                                                                              \
+        AF_SLOT_OUT, module "." o ".weight", NULL                                                  \
+    }
+
 static const af_slot_name axk1_names[] = {
     {AF_SLOT_POST_MLP_NORM, "post_mlp_layernorm.weight", NULL},
     AF_SHARED_NAMES("mlp.shared_experts"),
+    {0},
+};
+
+static const af_slot_name kimi_names[] = {
+    KDA_NAMES("self_attn", "f_b_proj", "g_b_proj", "o_proj"),
+    {AF_SLOT_IN_A, "self_attn.f_a_proj.weight", NULL},
+    AF_SHARED_NAMES("block_sparse_moe.shared_experts"),
+    {AF_SLOT_ROUTER_CHOICE, "block_sparse_moe.gate.e_score_correction_bias", NULL},
     {0},
 };
 
@@ -117,5 +156,18 @@ const af_arch af_rows_latent[] = {
                                      {AF_SLOT_EXPERTS_GATE_UP, NULL, "ffn_gate_up_exps.weight"},
                                      {0}},
      .fill = mistral4_fill},
+    {.model_type = "kimi_linear",
+     .pre_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .moe = true,
+     .no_router_loss = true,
+     .names = kimi_names,
+     .experts = "block_sparse_moe.experts",
+     .expert_part = {"w1", "w3", "w2"},
+     .router = "block_sparse_moe.gate.weight",
+     .shared_module = "mlp.shared_experts",
+     .decay_module = "self_attn.forget_gate",
+     .a_log_axes = true,
+     .fill = kimi_fill},
     {0},
 };

@@ -65,7 +65,9 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
                             .pairs = s->rope_pairs,
                             .query_beta = s->query_scale,
                             .query_length = s->query_scale_from};
-    af_tensor *qkv = af_rope(g, qkv_of(f, layer, h), f->in->positions, f->l->inv_freq[0], &r);
+    af_tensor *qkv = qkv_of(f, layer, h);
+    if (ls->rope >= 0)
+        qkv = af_rope(g, qkv, f->in->positions, f->l->inv_freq[0], &r);
     const af_attention_opts a = {.heads = ls->heads,
                                  .kv_heads = ls->heads,
                                  .head_dim = (int)E,

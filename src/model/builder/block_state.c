@@ -84,6 +84,50 @@ static delta_inputs split_heads(const af_forward *f, af_tensor *in, af_tensor *g
                           .a = of_heads(f, gates, share, share)};
 }
 
+/* Kimi delta attention: b, and what decays and gates are made of, which may be low-rank. */
+static delta_inputs split_channels(const af_forward *f, int layer, af_tensor *in, af_tensor *gates,
+                                   af_tensor *h)
+{
+    const int64_t H = f->s->state.heads, R = f->s->state.gate_rank;
+    return (delta_inputs){
+        .qkv = in,
+        .b = columns(f, gates, 0, H),
+        .a = af_project(f, layer, AF_GROUP_STEP_OUT, R ? columns(f, gates, H, R) : h),
+        .z = af_project(f, layer, AF_GROUP_IN_Z, R ? columns(f, gates, H + R, R) : h)};
+}
+
+/* A vector [heads], each value as often as a head has channels. */
+static af_tensor *of_channels(const af_forward *f, af_tensor *x)
+{
+    const af_state_keys *k = &f->s->state;
+    const int64_t all = k->heads * k->key_dim;
+    af_tensor *stretch =
+        af_graph_constant(f->g, af_tensor_dtype(x), 2, (int64_t[]){1, k->key_dim}, 0);
+    x = af_add(f->g, af_reshape(f->g, x, 2, (int64_t[]){k->heads, 1}), stretch);
+    return af_reshape(f->g, x, 1, &all);
+}
+
+static af_tensor *decays(const af_forward *f, int layer, af_tensor *a)
+{
+    af_tensor *bias = af_layer_leaf(f, layer, AF_SLOT_DT_BIAS),
+              *a_log = af_layer_leaf(f, layer, AF_SLOT_A_LOG);
+    return af_softplus(f->g, a, bias, f->s->state.channels ? of_channels(f, a_log) : a_log);
+}
+
+/* The norm of each head and the gate z, a sigmoid where decays are per channel. */
+static af_tensor *gate_heads(const af_forward *f, int layer, af_tensor *y, af_tensor *z)
+{
+    af_graph *g = f->g;
+    const af_state_keys *k = &f->s->state;
+    const double eps = k->norm_eps > 0 ? k->norm_eps : f->s->eps;
+    const int64_t N = af_tensor_dim(y, 0);
+    af_tensor *w = af_layer_leaf(f, layer, AF_SLOT_STATE_NORM);
+    if (!k->channels)
+        return af_gated_norm(g, y, z, w, eps, false);
+    y = af_rmsnorm(g, af_reshape(g, y, 3, (int64_t[]){N, k->heads, k->head_dim}), w, eps, false);
+    return af_mul(g, af_reshape(g, y, 2, (int64_t[]){N, k->heads * k->head_dim}), af_sigmoid(g, z));
+}
+
 static af_tensor *record_delta(const af_forward *f, int layer, af_tensor *h)
 {
     af_graph *g = f->g;
@@ -92,21 +136,18 @@ static af_tensor *record_delta(const af_forward *f, int layer, af_tensor *h)
               *gates = af_project(f, layer, AF_GROUP_IN_GATES, h);
     if (af_graph_status(g, NULL) != AF_OK)
         return h;
-    const delta_inputs d = k->by_key_head
-                               ? split_heads(f, in, gates)
+    const delta_inputs d = k->by_key_head ? split_heads(f, in, gates)
+                           : k->channels
+                               ? split_channels(f, layer, in, gates, h)
                                : (delta_inputs){.qkv = in,
                                                 .z = af_project(f, layer, AF_GROUP_IN_Z, h),
                                                 .b = columns(f, gates, 0, k->heads),
                                                 .a = columns(f, gates, k->heads, k->heads)};
-    af_tensor *decay = af_softplus(g, d.a, af_layer_leaf(f, layer, AF_SLOT_DT_BIAS),
-                                   af_layer_leaf(f, layer, AF_SLOT_A_LOG));
-    af_tensor *beta = af_sigmoid(g, d.b);
+    af_tensor *decay = decays(f, layer, d.a), *beta = af_sigmoid(g, d.b);
     if (k->twice_beta)
         beta = af_scale(g, beta, 2);
     af_tensor *y = scan(f, layer, convolve(f, layer, d.qkv, true), decay, beta, true);
-    y = af_gated_norm(g, y, d.z, af_layer_leaf(f, layer, AF_SLOT_STATE_NORM),
-                      k->norm_eps > 0 ? k->norm_eps : f->s->eps, false);
-    return af_project(f, layer, AF_GROUP_OUT, y);
+    return af_project(f, layer, AF_GROUP_OUT, gate_heads(f, layer, y, d.z));
 }
 
 static void caches_delta(const af_model_leaves *l, int layer, const af_cache_sizes *z,

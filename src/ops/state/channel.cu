@@ -1,5 +1,5 @@
-/* channel.cu - the gated delta rule of scan.c with a decay per channel of the key; twin: scan_cpu.c,
- * formulas of the backward: scan_channel_fast.c.
+/* channel.cu - the gated delta rule of scan.c with a decay per channel of the key; twin:
+ * scan_cpu.c; formulas of the backward: scan_channel_fast.c.
  *
  * The recurrence itself, row after row: columns of a state do not meet, so a block takes 32 of one
  * head of one sequence, a lane each; eight warps share the rows of the state, which is in shared

@@ -211,7 +211,8 @@ static af_status copy_state(tensor_copies *c, const af_step_graph *g, af_error *
 static af_status split_last(tensor_copies *c, const af_model_spec *s, int tensor, af_error *err)
 {
     const int n = af_disk_count(s, tensor);
-    if (n == 1 && !af_disk_is_turned(s, tensor) && !af_disk_is_apart(s, tensor))
+    if (n == 1 && !af_disk_is_turned(s, tensor) && !af_disk_is_apart(s, tensor) &&
+        !af_disk_has_axes(s, tensor))
         return AF_OK;
     const af_status st = reserve(c, n - 1, err);
     if (st != AF_OK)
@@ -244,7 +245,7 @@ static af_status copy_weights(tensor_copies *c, const af_step_graph *g, af_error
     const af_model_spec *spec = g->model->spec;
     for (int i = 0; i < spec->tensors; i++) {
         char name[160];
-        int64_t dim[3], from;
+        int64_t dim[AF_DISK_DIMS], from;
         int ndim;
         af_disk_piece(spec, i, 0, name, sizeof name, dim, &ndim, &from);
         af_status st = add_copy(c, g, g->leaves.tensor[i], name, err);

@@ -100,7 +100,7 @@ static af_status load_weight(const af_step_graph *g, const af_safetensors *f, in
         return af_fail_nomem(err, "a checkpoint", af_tensor_bytes(x));
     for (int p = 0; p < pieces; p++) {
         char own[160], name[256];
-        int64_t dim[3], from;
+        int64_t dim[AF_DISK_DIMS], from;
         int ndim;
         af_disk_piece(spec, tensor, p, own, sizeof own, dim, &ndim, &from);
         af_model_reader_disk_name(g->model->loader->reader, own, name, sizeof name);

@@ -72,7 +72,7 @@ static af_status matches(bool *out, const row_pattern *p, const af_model_spec *s
     af_spec_whole_name(s, s->tensor[tensor].name, name, sizeof name);
     af_status st = af_pattern_matches(out, p->regex.data, name, false, err);
     for (int k = 0; k < pieces && pieces > 1 && !*out && st == AF_OK; k++) {
-        int64_t dim[3], from;
+        int64_t dim[AF_DISK_DIMS], from;
         int ndim;
         bool hit = false;
         af_disk_piece(s, tensor, k, name, sizeof name, dim, &ndim, &from);

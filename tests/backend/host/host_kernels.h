@@ -192,9 +192,9 @@ using namespace convs;
 namespace scans
 {
 using namespace convs;
+#include "ops/state/channel.cu"
 #include "ops/state/scan.cu"
 #include "ops/state/scan_bwd.cu"
-#include "ops/state/channel.cu"
 thread_local float shared[1 << 15];
 } // namespace scans
 #define AF_NS 16

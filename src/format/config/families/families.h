@@ -33,6 +33,8 @@ void af_config_hunyuan_rope(af_config_source *s, af_hf_config *c);
 /* layer_rope_theta: a base for each layer, 0 = no rope there; at most two different ones. */
 void af_config_layer_thetas(af_config_source *s, af_hf_config *c);
 
+/* No layer has a rotation. */
+void af_config_no_ropes(af_config_source *s, af_hf_config *c);
 /* An empty list of kinds, one per layer, or NULL with the error latched. */
 af_layer_type *af_config_take_types(af_config_source *s, af_hf_config *c);
 /* Mamba-2: sizes in the words of mamba_n_heads, whose heads are `width` values in all; that width
@@ -43,6 +45,9 @@ void af_config_time_steps(af_config_source *s, af_hf_config *c);
 /* Groups of the gated norm of mamba2, bamba and granitemoehybrid: those of the keys. Versions of
  * transformers before 5.23 normed the whole row, and folders they wrote say so. */
 int64_t af_config_norm_groups(const af_hf_config *c);
+
+/* The activation of these layers, under `key`, is silu and no other. */
+void af_config_only_silu(af_config_source *s, af_hf_config *c, const char *key, const char *layers);
 
 /* Of families with a mixture in DeepSeek's words; numbers: what is assumed when a key is absent. */
 void af_config_deepseek_experts(af_config_source *s, af_hf_config *c, int experts, int used,

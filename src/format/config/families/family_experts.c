@@ -264,8 +264,7 @@ static void mellum(af_config_source *s, af_hf_config *c)
 static void phimoe_rope(af_config_source *s, af_hf_config *c)
 {
     const json_t *rope = af_config_value(s, "rope_parameters");
-    af_config_source in = {rope ? rope : af_config_value(s, "rope_scaling"), s->name, s->err,
-                           s->st};
+    af_config_source in = af_config_inner(s, rope ? rope : af_config_value(s, "rope_scaling"));
     if (c->rope.type == AF_ROPE_DEFAULT || !json_is_object(in.obj))
         return;
     const double near = af_config_num(&in, "short_mscale", 0),

@@ -31,7 +31,7 @@ int64_t af_config_width(const af_hf_config *c)
 bool af_config_part(af_config_source *in, af_config_source *s, const char *key)
 {
     const json_t *own = af_config_value(s, key);
-    *in = (af_config_source){own, s->name, s->err, s->st};
+    *in = af_config_inner(s, own);
     if (own && !json_is_object(own))
         af_config_wrong(s, key, "an object");
     return json_is_object(own) && s->st == AF_OK;

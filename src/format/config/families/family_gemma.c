@@ -24,7 +24,7 @@ static void read_overrides(af_config_source *s, af_hf_config *c, const json_t *l
     {
         char *end;
         const long i = strtol(key, &end, 10);
-        af_config_source in = {one, s->name, s->err, s->st};
+        af_config_source in = af_config_inner(s, one);
         if (*key == '\0' || *end || i < 0 || i >= n || !json_is_object(one)) {
             af_config_wrong(s, "per_layer_config", "settings by the number of a layer");
             return;

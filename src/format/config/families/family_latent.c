@@ -211,6 +211,81 @@ static void minicpm3_keys(af_config_source *s, af_hf_config *c)
     c->logits_scaling = (double)c->hidden_size / (double)AF_MAX(base, 1);
 }
 
+/* full_attn_layers and kda_layers: numbers of layers from 1 on. */
+static void kimi_layers(af_config_source *s, af_hf_config *c, af_layer_type *types)
+{
+    static const char *const lists[] = {"full_attn_layers", "kda_layers"};
+    const int64_t n = c->num_hidden_layers;
+    int64_t listed = 0;
+    if (!types || !af_config_value(s, lists[0]) || !af_config_value(s, lists[1]))
+        return;
+    for (int64_t i = 0; i < n; i++)
+        types[i] = AF_LAYER_SLIDING; /* in none of them yet */
+    for (int k = 0; k < 2; k++) {
+        int count = 0;
+        const double *list = af_config_nums(s, &c->arena, lists[k], AF_CONFIG_LAYERS_MAX, &count);
+        for (int i = 0; i < count; i++) {
+            if (!(list[i] >= 1) || list[i] > (double)n || list[i] != floor(list[i])) {
+                af_config_wrong(s, lists[k], "a list of layer numbers from 1 on");
+                return;
+            }
+            af_layer_type *type = &types[(int64_t)list[i] - 1];
+            listed += *type == AF_LAYER_SLIDING;
+            *type = k ? AF_LAYER_LINEAR : AF_LAYER_FULL;
+        }
+    }
+    if (listed != n)
+        af_config_wrong(s, "kda_layers", "the list of all layers that full_attn_layers lacks");
+}
+
+/* Kimi delta attention: sizes and kinds of layers, which files may have in a part of their own. */
+static void kimi_state(af_config_source *s, af_hf_config *c)
+{
+    af_state_keys *k = &c->state;
+    af_config_source part;
+    k->heads = af_config_size(s, "linear_num_heads", 32, 1, AF_CONFIG_HEADS_MAX);
+    k->head_dim = af_config_size(s, "linear_head_dim", 128, 1, AF_STATE_DIM_MAX);
+    k->conv_kernel = af_config_size(s, "linear_conv_kernel_dim", 4, 1, AF_STATE_KERNEL_MAX);
+    af_layer_type *types = c->layer_types ? NULL : af_config_take_types(s, c);
+    for (int64_t i = 0; types && i < c->num_hidden_layers; i++)
+        types[i] = i > 0 && i % 4 == 0 ? AF_LAYER_FULL : AF_LAYER_LINEAR;
+    if (af_config_part(&part, s, "linear_attn_config")) {
+        k->heads = af_config_size(&part, "num_heads", k->heads, 1, AF_CONFIG_HEADS_MAX);
+        k->head_dim = af_config_size(&part, "head_dim", k->head_dim, 1, AF_STATE_DIM_MAX);
+        k->conv_kernel =
+            af_config_size(&part, "short_conv_kernel_size", k->conv_kernel, 1, AF_STATE_KERNEL_MAX);
+        kimi_layers(&part, c, types);
+        s->st = s->st == AF_OK ? part.st : s->st;
+    }
+    c->layer_types = types ? types : c->layer_types;
+    k->key_heads = k->heads;
+    k->key_dim = k->gate_rank = k->head_dim;
+    k->channels = k->apart = true;
+    af_config_only_silu(s, c, "hidden_act", "delta nets");
+}
+
+static void kimi_linear_keys(af_config_source *s, af_hf_config *c)
+{
+    latent_keys(s, c, 0, 128, 64, 128);
+    af_config_deepseek_experts(s, c, 256, 8, 1024, 1);
+    sigmoid_router(s, c);
+    c->router.scale = af_config_num(s, "routed_scaling_factor", 2.446);
+    af_config_mlp_types(s, c);
+    kimi_state(s, c);
+    c->rope.type = AF_ROPE_DEFAULT;
+    af_config_no_ropes(s, c);
+    c->tie_word_embeddings = false; /* whatever a key says */
+}
+
+/* What transformers calls keys of kimi_linear as it writes them. */
+static const char *const kimi_words[][2] = {{"max_position_embeddings", "model_max_length"},
+                                            {"norm_topk_prob", "moe_renormalize"},
+                                            {"n_group", "num_expert_group"},
+                                            {"num_local_experts", "num_experts"},
+                                            {"num_experts_per_tok", "num_experts_per_token"},
+                                            {"n_shared_experts", "num_shared_experts"},
+                                            {NULL, NULL}};
+
 const af_family af_families_latent[] = {
     {.model_type = "glm4_moe_lite",
      .act = "silu",
@@ -267,5 +342,15 @@ const af_family af_families_latent[] = {
      .pad = 12,
      .own_experts = true,
      .keys = mistral4_keys},
+    {.model_type = "kimi_linear",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .pad = 163840,
+     .sliding = AF_SLIDING_LISTED,
+     .own_experts = true,
+     .state_layers = true,
+     .alias = kimi_words,
+     .keys = kimi_linear_keys},
     {0},
 };

@@ -8,7 +8,7 @@ void af_config_query_scaling(af_config_source *s, af_hf_config *c)
 {
     const json_t *rope = af_config_value(s, "rope_parameters");
     rope = rope ? rope : af_config_value(s, "rope_scaling");
-    af_config_source in = {rope ? rope : s->obj, s->name, s->err, s->st};
+    af_config_source in = af_config_inner(s, rope ? rope : s->obj);
     c->query_scaling_beta = af_config_num(&in, "llama_4_scaling_beta", 0);
     if (in.st == AF_OK && !(c->query_scaling_beta >= 0 && c->query_scaling_beta < 1e6))
         af_config_wrong(&in, "llama_4_scaling_beta", "a positive number in range");
@@ -35,7 +35,7 @@ void af_config_hunyuan_rope(af_config_source *s, af_hf_config *c)
 {
     const json_t *rope = af_config_value(s, "rope_parameters");
     rope = rope ? rope : af_config_value(s, "rope_scaling");
-    af_config_source in = {rope, s->name, s->err, s->st};
+    af_config_source in = af_config_inner(s, rope);
     const double alpha = rope ? af_config_num(&in, "alpha", 0) : 0;
     const int64_t heads = c->num_attention_heads;
     const double dim = (double)(c->head_dim ? c->head_dim : heads > 0 ? c->hidden_size / heads : 0);

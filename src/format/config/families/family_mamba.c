@@ -6,16 +6,16 @@
 #include <math.h>
 
 /* The convolution and the gate are silu in every family. */
-static void only_silu(af_config_source *s, af_hf_config *c, const char *key)
+void af_config_only_silu(af_config_source *s, af_hf_config *c, const char *key, const char *layers)
 {
     const char *act = af_config_str(s, &c->arena, key, "silu");
     if (s->st == AF_OK && strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
-        s->st = af_fail(s->err, AF_EUNSUPPORTED,
-                        "%s: %s is '%.64s': Mamba layers are supported with silu alone", s->name,
-                        key, act);
+        s->st =
+            af_fail(s->err, AF_EUNSUPPORTED, "%s: %s is '%.64s': %s are supported with silu alone",
+                    s->name, key, act, layers);
 }
 
-static void no_ropes(af_config_source *s, af_hf_config *c)
+void af_config_no_ropes(af_config_source *s, af_hf_config *c)
 {
     const uint64_t n = (uint64_t)AF_MIN(AF_MAX(c->num_hidden_layers, 1), AF_CONFIG_LAYERS_MAX);
     bool *none = af_arena_take(&c->arena, n);
@@ -59,7 +59,7 @@ static void read_words(af_config_source *s, af_hf_config *c, const char *heads, 
         s->st =
             af_fail(s->err, AF_EFORMAT, "%s: %s %" PRId64 " is not a multiple of n_groups %" PRId64,
                     s->name, heads, k->heads, k->key_heads);
-    no_ropes(s, c);
+    af_config_no_ropes(s, c);
 }
 
 /* ---- bamba ---- */
@@ -71,7 +71,7 @@ static void read_bamba(af_config_source *s, af_hf_config *c)
         af_config_nums(s, &c->arena, "attn_layer_indices", AF_CONFIG_LAYERS_MAX, &n);
     af_config_mamba(s, c, af_config_mamba_width(s, c, "mamba_expand"));
     af_config_time_steps(s, c);
-    only_silu(s, c, "hidden_act");
+    af_config_only_silu(s, c, "hidden_act", "Mamba layers");
     af_layer_type *types = af_config_take_types(s, c);
     for (int64_t i = 0; types && i < c->num_hidden_layers; i++) {
         types[i] = AF_LAYER_MAMBA;
@@ -119,7 +119,7 @@ static void read_falcon_h1(af_config_source *s, af_hf_config *c)
                               : af_config_size(s, "mamba_d_ssm", 1024, 1, AF_CONFIG_WIDTH_MAX);
     af_config_mamba(s, c, width);
     af_config_time_steps(s, c);
-    only_silu(s, c, "hidden_act");
+    af_config_only_silu(s, c, "hidden_act", "Mamba layers");
     k->out_bias = af_config_bool(s, "projectors_bias", false);
     k->no_norm = !af_config_bool(s, "mamba_rms_norm", false);
     k->gate_after = af_config_bool(s, "mamba_norm_before_gate", true);
@@ -146,7 +146,7 @@ static void read_mamba2(af_config_source *s, af_hf_config *c)
     read_words(s, c, "num_heads", "head_dim", "state_size");
     k->norm_groups = af_config_norm_groups(c);
     af_config_time_steps(s, c);
-    only_silu(s, c, "hidden_act");
+    af_config_only_silu(s, c, "hidden_act", "Mamba layers");
     const int64_t width = af_config_mamba_width(s, c, "expand");
     if (s->st == AF_OK && k->heads * k->head_dim != width)
         s->st = af_fail(s->err, AF_EFORMAT,
@@ -172,8 +172,8 @@ static void selective(af_config_source *s, af_hf_config *c, int64_t states, cons
     k->key_dim = states;
     k->head_dim = k->key_heads = 1;
     c->padding_row = -1;
-    no_ropes(s, c);
-    only_silu(s, c, "hidden_act");
+    af_config_no_ropes(s, c);
+    af_config_only_silu(s, c, "hidden_act", "Mamba layers");
 }
 
 static void read_mamba1(af_config_source *s, af_hf_config *c)
@@ -319,7 +319,7 @@ static void read_nemotron_h(af_config_source *s, af_hf_config *c)
         s, af_config_value(s, "mamba_dt_min") ? "mamba_dt_min" : "time_step_min", 0.001);
     if (!(c->state.step_min >= 0) || c->state.step_min > 1e6)
         af_config_wrong(s, "time_step_min", "a number from 0 on");
-    only_silu(s, c, "mamba_hidden_act");
+    af_config_only_silu(s, c, "mamba_hidden_act", "Mamba layers");
     c->hidden_act = af_config_str(s, &c->arena, "mlp_hidden_act", "relu2");
     if (read_kinds(s, c))
         read_experts(s, c);

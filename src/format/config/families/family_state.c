@@ -70,7 +70,6 @@ static void read_olmo_hybrid(af_config_source *s, af_hf_config *c)
 {
     af_state_keys *k = &c->state;
     const int64_t heads = AF_MIN(AF_MAX(c->num_attention_heads, 1), AF_CONFIG_HEADS_MAX);
-    const uint64_t n = (uint64_t)AF_MIN(AF_MAX(c->num_hidden_layers, 1), AF_CONFIG_LAYERS_MAX);
     k->apart = true;
     k->norm_eps = 1e-5; /* whatever rms_norm_eps is */
     k->twice_beta = af_config_bool(s, "linear_allow_neg_eigval", true);
@@ -86,11 +85,7 @@ static void read_olmo_hybrid(af_config_source *s, af_hf_config *c)
                         "%s: linear_key_head_dim is %" PRId64 " and linear_value_head_dim %" PRId64
                         ": they must be 1 to %d",
                         s->name, k->key_dim, k->head_dim, AF_STATE_DIM_MAX);
-    const char *act = af_config_str(s, &c->arena, "hidden_act", "silu");
-    if (s->st == AF_OK && strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
-        s->st = af_fail(s->err, AF_EUNSUPPORTED,
-                        "%s: hidden_act is '%.64s': olmo_hybrid is supported with silu alone",
-                        s->name, act);
+    af_config_only_silu(s, c, "hidden_act", "delta nets");
     af_layer_type *types = c->layer_types ? NULL : af_config_take_types(s, c);
     for (int64_t i = 0; types && i < c->num_hidden_layers; i++)
         types[i] = i % 4 == 3 || (c->num_hidden_layers < 4 && i == c->num_hidden_layers - 1)
@@ -98,10 +93,8 @@ static void read_olmo_hybrid(af_config_source *s, af_hf_config *c)
                        : AF_LAYER_LINEAR;
     if (types)
         c->layer_types = types;
-    bool *none = has_no_rope(s) ? af_arena_take(&c->arena, n) : NULL;
-    if (none)
-        memset(none, 1, n);
-    c->no_rope = none;
+    if (has_no_rope(s))
+        af_config_no_ropes(s, c);
 }
 
 static void read_experts(af_config_source *s, af_hf_config *c, int64_t experts, int64_t used)
@@ -328,11 +321,8 @@ static void read_granite_hybrid(af_config_source *s, af_hf_config *c)
     if (types)
         c->layer_types = types;
     const char *position = af_config_str(s, &c->arena, "position_embedding_type", "nope");
-    const uint64_t n = (uint64_t)AF_MIN(AF_MAX(c->num_hidden_layers, 1), AF_CONFIG_LAYERS_MAX);
-    bool *none = strcmp(position, "rope") == 0 ? NULL : af_arena_take(&c->arena, n);
-    if (none)
-        memset(none, 1, n);
-    c->no_rope = none;
+    if (strcmp(position, "rope") != 0)
+        af_config_no_ropes(s, c);
 }
 
 const af_family af_families_state[] = {
