@@ -162,6 +162,7 @@ typedef union af_attr {
         bool glu;                  /* MOE_LINEAR has GLU's result as its second output */
         af_act act;                /* of that, and of MOE_GLU_BWD */
         bool plus;                 /* MOE_COMBINE adds its last input */
+        int real;                  /* MOE_REAL: experts that have weights */
     } moe;
     struct {
         af_optimizer_kind kind;

@@ -360,16 +360,20 @@ static int whole_tables(const af_adapter *a, const af_weights *w)
     return n;
 }
 
-/* PEFT's adapters on an indexer, which no gradient reaches: B is still 0. */
-static int unmoved_indexers(const af_adapter *a, const af_weights *w)
+/* PEFT's adapters on what no gradient reaches, indexers and routers of some families: B is still 0.
+ */
+static int unmoved(const af_adapter *a, const af_weights *w)
 {
     int n = 0;
-    for (int i = 0; a->spec->latent.index_topk && i < af_weights_count(w); i++) {
+    const char *part = a->spec->latent.index_topk      ? ".self_attn.indexer."
+                       : a->spec->arch->peft_no_router ? ".router.classifier."
+                                                       : NULL;
+    for (int i = 0; part && i < af_weights_count(w); i++) {
         const af_stored *t = af_weights_at(w, i);
         const uint8_t *v = t->data;
         const bool b = strstr(t->name, ".lora_B.") != NULL;
         const bool moved = b && t->bytes && (v[0] || memcmp(v, v + 1, t->bytes - 1) != 0);
-        n += !moved && strstr(t->name, ".self_attn.indexer.") != NULL;
+        n += !moved && strstr(t->name, part) != NULL;
     }
     return n;
 }
@@ -399,7 +403,7 @@ static af_status read_values(af_adapter *a, const af_weights *w, const char *dir
         used += whole_tables(a, w);
     for (int i = 0; i < af_weights_count(w); i++)
         used += is_copy(a, af_weights_at(w, i)->name);
-    used += other_senses(a, w) + unmoved_indexers(a, w);
+    used += other_senses(a, w) + unmoved(a, w);
     if (used != af_weights_count(w))
         AF_TRY(af_fail(err, AF_EFORMAT,
                        "%s has %d tensors, its config and this model account for %d of them", dir,

@@ -92,10 +92,10 @@ af_status af_adapter_pattern_value(double *out, const af_adapter_pattern *p, int
     return AF_OK;
 }
 
-static bool layer_chosen(const af_adapter_config *c, int layer)
+static bool layer_chosen(const af_adapter_config *c, const af_model_spec *s, int layer)
 {
     for (int i = 0; i < c->layer_count; i++)
-        if (c->layers[i] == layer)
+        if (c->layers[i] == af_spec_folder_layer(s, layer))
             return true;
     return c->layer_count == 0;
 }
@@ -122,8 +122,8 @@ static bool is_saved(const char *path, const char *const *list, int n)
     return false;
 }
 
-static af_status is_target(bool *out, const af_adapter_config *c, const af_module_spec *m,
-                           af_error *err)
+static af_status is_target(bool *out, const af_adapter_config *c, const af_model_spec *s,
+                           const af_module_spec *m, af_error *err)
 {
     af_status st = AF_OK;
     if (m->parameter) { /* which no other key chooses or keeps out, as in PEFT */
@@ -135,12 +135,12 @@ static af_status is_target(bool *out, const af_adapter_config *c, const af_modul
     if (c->exclude_regex && !excluded)
         AF_TRY(af_pattern_matches(&excluded, c->exclude_regex, m->path, true, err));
     if (c->target_regex && strcmp(c->target_regex, "all-linear") == 0)
-        hit = m->group < AF_GROUP_HEAD && (m->layer < 0 || layer_chosen(c, m->layer));
+        hit = m->group < AF_GROUP_HEAD && (m->layer < 0 || layer_chosen(c, s, m->layer));
     else if (c->target_regex)
         AF_TRY(af_pattern_matches(&hit, c->target_regex, m->path, true, err));
     else if (af_path_in_list(m->path, c->target, c->target_count))
-        hit = layer_chosen(c, m->layer) || is_entry(m->path, c->target, c->target_count);
-    *out = hit && !excluded;
+        hit = layer_chosen(c, s, m->layer) || is_entry(m->path, c->target, c->target_count);
+    *out = hit && !excluded && !(s->arch->peft_no_router && m->group == AF_GROUP_ROUTER);
 done:
     return st;
 }
@@ -151,7 +151,7 @@ af_status af_adapter_targets(const af_adapter_config *c, const af_model_spec *s,
     af_status st = AF_OK;
     bool any = false;
     for (int i = 0; i < s->modules; i++) {
-        AF_TRY(is_target(&target[i], c, &s->module[i], err));
+        AF_TRY(is_target(&target[i], c, s, &s->module[i], err));
         any |= target[i];
     }
     if (!any) /* names that match nothing are the likely reason */

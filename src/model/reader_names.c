@@ -275,6 +275,18 @@ af_status af_reader_check_decays(const af_model_reader *in, af_error *err)
     return AF_OK;
 }
 
+/* transformers writes gate and up of experts that give back what they read, and asks for them. */
+static bool is_identity(const af_model_reader *in, const char *name)
+{
+    const char *part = strstr(name, ".mlp.experts.");
+    char *end;
+    if (!in->spec.router.identity || !part)
+        return false;
+    const long e = strtol(part + strlen(".mlp.experts."), &end, 10) - in->spec.experts;
+    return e >= 0 && e < in->spec.router.identity &&
+           (strcmp(end, ".gate_proj.weight") == 0 || strcmp(end, ".up_proj.weight") == 0);
+}
+
 bool af_model_reader_keeps(const af_model_reader *in, const char *name)
 {
     const af_arch *arch = in->config.model_type ? af_arch_find(in->config.model_type) : NULL;
@@ -282,7 +294,7 @@ bool af_model_reader_keeps(const af_model_reader *in, const char *name)
                       (arch && arch->multimodal);
     return (more && is_other_modality(name)) || strncmp(name, "mtp.", 4) == 0 ||
            strncmp(name, "model.mtp.", 10) == 0 || is_further_layer(in, name) ||
-           is_unused_norm(in, name) || is_decay_table(in, name);
+           is_unused_norm(in, name) || is_identity(in, name) || is_decay_table(in, name);
 }
 
 bool af_reader_is_unread_kv(const af_model_spec *s, const char *name)

@@ -67,6 +67,17 @@ static void case_moe_plain(rec *r)
                                .relu2 = true};
     finish(r, af_moe_ffn(r->g, x, w, index, &o));
 }
+/* Experts that give back what they read, as in longcat_flash. */
+static void case_moe_identity(rec *r)
+{
+    enum { N = 150, X = 4, MORE = 3, D = 40, F = 72, K = 3 };
+    af_tensor *index, *z = act_2(r, N, X + MORE), *x = act_2(r, N, D);
+    af_tensor *w = af_moe_route(r->g, z, &(af_route_opts){.used = K, .scale = 1.5}, &index);
+    const af_experts_opts o = {.gate_up.weight = param_n(r, 3, (int64_t[]){X, 2 * F, D}, -0.3, 0.3),
+                               .down.weight = param_n(r, 3, (int64_t[]){X, D, F}, -0.3, 0.3),
+                               .identity = MORE};
+    finish(r, af_moe_ffn(r->g, x, w, index, &o));
+}
 /* The sparse mixer. */
 static void case_moe_near(rec *r)
 {

@@ -423,6 +423,7 @@ static const test_case cases[] = {
     {"moe_adapted", case_moe_adapted, 2e-2},
     {"moe_adapted_odd", case_moe_adapted_odd, 2e-2},
     {"moe_near", case_moe_near, 2e-2},
+    {"moe_identity", case_moe_identity, 2e-2},
     {"moe_plain", case_moe_plain, 2e-2},
     RECURRENT_CASES,
     {"head", case_head, 1e-2},

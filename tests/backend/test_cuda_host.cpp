@@ -62,6 +62,8 @@ int main()
     near_route_case();
     for (const int pairs : {1, 1024, 2500})
         list_case(37, pairs);
+    for (const int pairs : {1, 300})
+        real_case(37, pairs);
     dense_cases();
     bf16_adam_cases();
     token_cases();

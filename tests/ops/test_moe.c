@@ -19,7 +19,8 @@ enum {
     NEAR = 128,
     CHEAP = 256, /* modes of recomputation */
     BLOCK = 512,
-    PLAIN = 1024 /* experts without a gate */
+    PLAIN = 1024,   /* experts without a gate */
+    IDENTITY = 2048 /* two more experts that give back what they read */
 };
 
 enum { X = 6, K = 3, F = 3, R = 2 };
@@ -64,10 +65,12 @@ static af_expert_linear grad_linear(gradcheck *c, int64_t out, int64_t in)
 static af_tensor *build_grad(gradcheck *c)
 {
     const int64_t N = c->shape[0], D = c->shape[1];
-    af_tensor *logits = gc_param2(c, N, X), *x = gc_param2(c, N, D), *index;
+    const int more = c->variant & IDENTITY ? 2 : 0;
+    af_tensor *logits = gc_param2(c, N, X + more), *x = gc_param2(c, N, D), *index;
     const af_route_opts route = router(c->g, c->variant, AF_DTYPE_F64);
     af_tensor *w = af_moe_route(c->g, logits, &route, &index);
-    const af_experts_opts o = {.gate_up = grad_linear(c, c->variant & PLAIN ? F : 2 * F, D),
+    const af_experts_opts o = {.identity = more,
+                               .gate_up = grad_linear(c, c->variant & PLAIN ? F : 2 * F, D),
                                .down = grad_linear(c, D, F),
                                .act = AF_ACT_GELU_TANH,
                                .plain = c->variant & PLAIN,
@@ -92,7 +95,9 @@ static void test_gradients_agree_with_differences(void **state)
                                    LORA,
                                    LORA | BIAS | NORM | CLAMP,
                                    PLAIN,
-                                   PLAIN | LORA | NORM};
+                                   PLAIN | LORA | NORM,
+                                   IDENTITY,
+                                   IDENTITY | SIGMOID | LORA | NORM};
     for (size_t i = 0; i < AF_LEN(variants); i++) {
         const gradcheck c = {.variant = variants[i]};
         gradcheck_shapes("moe", build_grad, c, shape, (int)AF_LEN(shape));
@@ -237,10 +242,12 @@ static af_tensor *build_fast(fastcheck *c)
 {
     const int64_t D = c->shape[1], width = c->shape[2];
     af_tensor *x = fc_rows(c, D), *index;
-    af_tensor *logits = fc_rows(c, X);
+    const int more = c->variant & IDENTITY ? 2 : 0;
+    af_tensor *logits = fc_rows(c, X + more);
     const af_route_opts route = router(c->g, c->variant, AF_DTYPE_F32);
     af_tensor *w = af_moe_route(c->g, logits, &route, &index);
-    const af_experts_opts o = {.gate_up = fast_linear(c, c->variant & PLAIN ? width : 2 * width, D),
+    const af_experts_opts o = {.identity = more,
+                               .gate_up = fast_linear(c, c->variant & PLAIN ? width : 2 * width, D),
                                .down = fast_linear(c, D, width),
                                .plain = c->variant & PLAIN,
                                .relu2 = true,
@@ -254,7 +261,8 @@ static void test_fast_versions_are_the_twins(void **state)
     static const int64_t shapes[][3] = {{1, 5, 3}, {19, 40, 24}};
     static const int variants[] = {NORM,         PLAIN | NORM,
                                    BIAS | CLAMP, PLAIN | LORA,
-                                   LORA | NORM,  LORA | BIAS | SIGMOID | CHOICE | GROUPS | NORM};
+                                   LORA | NORM,  LORA | BIAS | SIGMOID | CHOICE | GROUPS | NORM,
+                                   NORM,         IDENTITY | LORA};
     for (size_t v = 0; v < AF_LEN(variants); v++)
         for (size_t i = 0; i < AF_LEN(shapes); i++)
             for (int bf16 = 0; bf16 < 2; bf16++) {

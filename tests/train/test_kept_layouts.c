@@ -1,26 +1,33 @@
 /* test_kept_layouts.c - folders of axk1 as published: routers without a bias for the choice, norms
  * of mixtures in layers that have none, a layer that predicts further tokens. What is not used is
- * written back as it was, and so are the indexers of glm_moe_dsa. */
+ * written back as it was, and so are the indexers of glm_moe_dsa and what longcat_flash has of
+ * experts without weights. */
 #include "train/layout_case.h"
 
-static const struct {
+typedef struct extra {
     const char *name;
     int64_t dim[2];
     int ndim;
-} unused[] = {
-    {"model.layers.0.post_mlp_layernorm.weight", {24, 1}, 1},
-    {"model.layers.2.eh_proj.weight", {3, 4}, 2},
-};
+} extra;
 
-/* The folder, its biases zero or left out, with the unused tensors or without. */
-static void write_layout(const char *from, const char *to, bool biases, bool more)
+enum { EXTRAS = 2, VALUES = 200 };
+
+static const extra axk1[EXTRAS] = {{"model.layers.0.post_mlp_layernorm.weight", {24, 1}, 1},
+                                   {"model.layers.2.eh_proj.weight", {3, 4}, 2}};
+/* transformers writes these, published folders lack them */
+static const extra longcat[EXTRAS] = {
+    {"model.layers.1.mlp.experts.4.up_proj.weight", {8, 24}, 2},
+    {"model.layers.1.mlp.experts.6.gate_proj.weight", {8, 24}, 2}};
+
+/* The folder, its biases zero or left out, with tensors that are not used, or NULL. */
+static void write_layout(const char *from, const char *to, bool biases, const extra *unused)
 {
     char path[512];
-    static float zeros[64], values[64];
+    static float zeros[64], values[VALUES];
     af_error err = {0};
     af_safetensors *f;
     af_safetensors_writer *w;
-    for (int i = 0; i < 64; i++)
+    for (int i = 0; i < VALUES; i++)
         values[i] = (float)i;
     assert_int_equal(mkdir(to, 0777), 0);
     snprintf(path, sizeof path, "cp %s/config.json %s/", from, to);
@@ -42,7 +49,7 @@ static void write_layout(const char *from, const char *to, bool biases, bool mor
                 CHECK_OK(af_safetensors_writer_data(w, bias ? zeros : t->data, t->bytes, &err),
                          err);
         }
-        for (size_t i = 0; more && i < AF_LEN(unused); i++)
+        for (int i = 0; unused && i < EXTRAS; i++)
             if (pass == 0)
                 CHECK_OK(af_safetensors_writer_add(w, unused[i].name, AF_DTYPE_F32, unused[i].dim,
                                                    unused[i].ndim, &err),
@@ -58,10 +65,10 @@ static void write_layout(const char *from, const char *to, bool biases, bool mor
     af_safetensors_close(f);
 }
 
-static void check_unused(const char *model)
+static void check_unused(const char *model, const extra *unused)
 {
     af_safetensors *f = open_model_weights(model);
-    for (size_t i = 0; i < AF_LEN(unused); i++) {
+    for (int i = 0; i < EXTRAS; i++) {
         const af_stored *t = af_safetensors_find(f, unused[i].name);
         assert_non_null(t);
         for (uint64_t k = 0; k < t->bytes / 4; k++)
@@ -92,13 +99,13 @@ static void test_published(void **state)
     for (int i = 0; i < 2; i++) {
         snprintf(model[i], sizeof model[i], "%s/model-%d", dir, i);
         snprintf(run[i], sizeof run[i], "%s/full-%d", dir, i);
-        write_layout(f.dir, model[i], i == 0, i == 1);
+        write_layout(f.dir, model[i], i == 0, i ? axk1 : NULL);
         logits_of(model[i], logits[i]);
         train(model[i], run[i], "");
         same_names(model[i], run[i]);
         logits_of(run[i], logits[2 + i]);
     }
-    check_unused(run[1]);
+    check_unused(run[1], axk1);
     assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
     assert_memory_equal(logits[2], logits[3], sizeof logits[0]);
     assert_memory_not_equal(logits[0], logits[2], sizeof logits[0]);
@@ -108,7 +115,7 @@ static void test_published(void **state)
     const af_merge_adapter_opts o = {.adapter = {adapter}, .weight = {1}, .adapters = 1};
     CHECK_OK(af_merge_adapters(model[1], to, &o, NULL, &err), err);
     same_names(model[1], to);
-    check_unused(to);
+    check_unused(to, axk1);
     formula_model_clear(&f);
 }
 
@@ -122,7 +129,7 @@ static void test_surplus(void **state)
     formula_model f;
     write_model(&f, "axk1", 0);
     snprintf(model, sizeof model, "%s/surplus", dir);
-    write_layout(f.dir, model, true, true);
+    write_layout(f.dir, model, true, axk1);
     assert_int_not_equal(af_model_open(&m, model, &(af_model_opts){.device = "cpu"}, &err), AF_OK);
     CHECK_MSG(strstr(err.msg, "1 not of this model (model.layers.2.eh_proj.weight)"), "%s",
               err.msg);
@@ -169,10 +176,49 @@ static void test_indexers(void **state)
     formula_model_clear(&f);
 }
 
+/* A layer of the folder is two here: PEFT's numbers are those of the folder. */
+static void test_two_in_one(void **state)
+{
+    (void)state;
+    static float logits[2][TOKENS * 20];
+    char model[300], run[300], adapter[300], path[400];
+    af_error err = {0};
+    formula_model f;
+    write_model(&f, "longcat_flash", 0);
+    snprintf(model, sizeof model, "%s/longcat", dir);
+    snprintf(run, sizeof run, "%s/longcat-full", dir);
+    snprintf(adapter, sizeof adapter, "%s/longcat-lora", dir);
+    write_layout(f.dir, model, true, longcat);
+    write_layout(f.dir, adapter, true, NULL); /* the biases are 0 in both */
+    logits_of(model, logits[0]);
+    logits_of(adapter, logits[1]);
+    assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
+    train(model, run, "");
+    same_names(model, run);
+    check_unused(run, longcat);
+    snprintf(adapter, sizeof adapter, "%s/longcat-layer", dir);
+    train(model, adapter,
+          "adapter: lora\nlora_target_modules: [q_b_proj]\nlora_layers_to_transform: [1]\n");
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", adapter);
+    af_safetensors *a = open_weights(path);
+    assert_int_equal(af_safetensors_count(a), 4);
+    for (int i = 0; i < 4; i++)
+        assert_non_null(strstr(af_safetensors_at(a, i)->name, ".layers.1.self_attn."));
+    af_safetensors_close(a);
+    snprintf(adapter, sizeof adapter, "%s/longcat-no", dir);
+    assert_int_equal(try_train(model, adapter,
+                               "adapter: lora\nlora_target_modules: [q_b_proj]\n"
+                               "lora_layers_to_transform: [2]\n",
+                               &err),
+                     AF_EUSAGE);
+    CHECK_MSG(strstr(err.msg, "the model has layers 0 to 1"), "%s", err.msg);
+    formula_model_clear(&f);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_published),
-                                       cmocka_unit_test(test_surplus),
-                                       cmocka_unit_test(test_indexers)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_published), cmocka_unit_test(test_surplus),
+        cmocka_unit_test(test_indexers), cmocka_unit_test(test_two_in_one)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

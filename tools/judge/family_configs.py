@@ -274,6 +274,15 @@ def axk1(j, r):
     return T.AXK1Config(**dict(c, q_lora_rank=c["q_lora_rank"] or 12), **deepseek_words(r), rope_interleave=r.random() < .7)
 
 
+def longcat_flash(j, r):
+    c = latent(j, r)
+    n, ffn = c.pop("num_hidden_layers"), c.pop("intermediate_size")
+    return T.LongcatFlashConfig(**dict(c, q_lora_rank=c["q_lora_rank"] or 12), num_layers=(n + 1) // 2, ffn_hidden_size=ffn,
+                                head_dim=c["qk_rope_head_dim"], n_routed_experts=r.choice([4, 6]), zero_expert_num=r.choice([0, 2, 5]),
+                                moe_topk=r.choice([2, 3, 4]), expert_ffn_hidden_size=r.choice([12, 24]),
+                                routed_scaling_factor=r.choice([1.0, 1.7]))
+
+
 def indexer(j, r):
     c = latent(j, r)
     return dict(c, q_lora_rank=c["q_lora_rank"] or 12, **deepseek_words(r), index_topk=512, index_n_heads=r.choice([1, 3]),
@@ -919,7 +928,7 @@ def bitnet_packed(j, r):
 CONFIGS = {f.__name__: f for f in (
     olmo3, ministral3, seed_oss, ernie4_5, hunyuan_v1_dense, apertus, arcee, exaone4, cohere, cohere2, starcoder2,
     stablelm, nemotron, phi, glm4, glm, mixtral, qwen2_moe, qwen3_5_text, qwen3_next, olmo_hybrid, granitemoehybrid, gpt_oss, lfm2, lfm3,
-    glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, kimi_linear, axk1, deepseek_v32, glm_moe_dsa, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text, gemma4_unified_text,
+    glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, kimi_linear, axk1, longcat_flash, deepseek_v32, glm_moe_dsa, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text, gemma4_unified_text,
     aria_text,
     granitemoe, granitemoeshared, granitemoe_swa, granite_swa, cwm, ministral, helium, jais2, vaultgemma, hunyuan_v1_moe,
     ernie4_5_moe, minimax, minimax_m2, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,

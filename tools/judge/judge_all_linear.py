@@ -5,7 +5,7 @@ Development only.
 
 For every model: the names and shapes of the adapter, the logits with a random adapter of PEFT, three steps of training from
 it, and the merged model loaded by transformers."""
-import json, os, subprocess, sys, tempfile, warnings
+import json, os, re, subprocess, sys, tempfile, warnings
 
 import numpy as np
 import peft
@@ -18,6 +18,7 @@ warnings.filterwarnings("ignore")
 transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
 STEPS, RATE = 3, 0.01
+UNREACHED = re.compile(r"\.indexer\.|\.router\.classifier\.")  # by gradients: deepseek_v32, glm_moe_dsa; longcat_flash
 
 
 def call(args):
@@ -91,12 +92,12 @@ def judge(afinar, path):
     model = peft.get_peft_model(base, peft.LoraConfig(r=2, lora_alpha=4, target_modules=targets, task_type="CAUSAL_LM"))
     with torch.no_grad():
         for n, p in model.named_parameters():
-            if "lora_B" in n and ".indexer." not in n:  # which no gradient reaches
+            if "lora_B" in n and not UNREACHED.search(n):
                 p.copy_(0.1 * torch.randn(p.shape))
     model.save_pretrained(tmp + "/adapter")
     call([afinar, "train", run_file(tmp, path, tmp + "/own", **({"lora_target_modules": targets} if random else {"lora_target_linear": True})), "--device", "cpu", "-q"])
     own, theirs = (shapes(f"{tmp}/{d}/adapter_model.safetensors") for d in ("own", "adapter"))
-    theirs = {k: v for k, v in theirs.items() if ".indexer." not in k}
+    theirs = {k: v for k, v in theirs.items() if not UNREACHED.search(k)}
     same = own == theirs
     if not same:
         print("  only PEFT:", sorted(set(theirs) - set(own))[:6], "only afinar:", sorted(set(own) - set(theirs))[:6])

@@ -42,8 +42,15 @@ typedef struct bnb_export {
  * transformers 5, which it leaves alone. */
 static bool is_linear(const af_model_tensor *t)
 {
-    static const char *const keep[] = {"embed", "lm_head",   "wte.",      "wpe.",
-                                       "norm",  "mlp.gate.", ".experts.", ".indexer.weights_proj."};
+    static const char *const keep[] = {"embed",
+                                       "lm_head",
+                                       "wte.",
+                                       "wpe.",
+                                       "norm",
+                                       "mlp.gate.",
+                                       ".experts.",
+                                       ".indexer.weights_proj.",
+                                       ".router.classifier."};
     const size_t n = strlen(t->name);
     if (t->ndim != 2 || n < 7 || strcmp(t->name + n - 7, ".weight") != 0)
         return false;

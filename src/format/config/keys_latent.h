@@ -14,6 +14,7 @@ typedef struct af_latent_keys {
     int64_t index_topk;
     int64_t index_heads, index_dim;
     const bool *index_shared; /* layers without one: they use the last choice; NULL = no such */
+    double kv_scale;          /* factor of the latents of keys and values; 0 = 1 */
     bool rope_halves;         /* dimension i is rotated with i + d/2, not 2i with 2i+1 */
 } af_latent_keys;
 #endif

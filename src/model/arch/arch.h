@@ -173,8 +173,10 @@ typedef enum af_mlp_kind {
     AF_MLP_GATED, /* down(act(gate) * up) */
     AF_MLP_PLAIN, /* down(act(up)) */
     AF_MLP_EXPERTS,
-    AF_MLP_BESIDE, /* gated, and experts that read the same residual (gemma4) */
-    AF_MLP_NONE,   /* a mixer alone */
+    AF_MLP_SHORTCUT, /* gated; even layers have a mixture, added after the next one (longcat_flash)
+                      */
+    AF_MLP_BESIDE,   /* gated, and experts that read the same residual (gemma4) */
+    AF_MLP_NONE,     /* a mixer alone */
     AF_MLP_COUNT
 } af_mlp_kind;
 
@@ -245,6 +247,7 @@ typedef struct af_arch {
     bool gguf_kv_whole;      /* kv_b_proj is one tensor in GGUF, too */
     bool gguf_cut_mlp;       /* fused gate and up are two tensors in GGUF */
     bool gguf_tiled;         /* value heads of delta nets as gguf_order.h says */
+    bool two_in_one;         /* two layers are one of the folder; * of names is which of them */
     /* what "model." and "layers" are called; NULL = so */
     const char *stem, *layers;
     const char *memory_stem;   /* in memory, where the file calls it otherwise (nemotron_h) */
@@ -273,6 +276,7 @@ typedef struct af_arch {
      * for the parameters they are now */
     bool peft_converts;
     bool peft_no_out;    /* PEFT refuses adapters on out_proj */
+    bool peft_no_router; /* transformers reads the weight of the router past its adapter */
     bool peft_no_step;   /* transformers reads the weight of dt_proj past its adapter */
     bool experts_turned; /* those are [X][in][out] */
     /* gate and up of gate_up_proj alternate there (gpt_oss); rows of PEFT's B do so, too */
@@ -487,6 +491,11 @@ const af_arch *af_arch_at(int i);
  * fit llama is taken as llama with a warning. */
 AF_CHECKED af_status af_model_spec_init(af_model_spec *out, const af_hf_config *c, af_error *err);
 void af_model_spec_clear(af_model_spec *s);
+/* Layers as folders, PEFT and users count them. */
+static inline int af_spec_folder_layer(const af_model_spec *s, int layer)
+{
+    return s->arch->two_in_one && layer > 0 ? layer / 2 : layer;
+}
 /* What comes before the number of a layer on disk: "model.layers.". */
 void af_spec_layers_prefix(const af_model_spec *s, char *out, size_t size);
 /* Tokens the model was made for, what its ropes were stretched to included; 0 = not known. */

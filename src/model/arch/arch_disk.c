@@ -115,7 +115,7 @@ void af_disk_expert(const af_model_spec *s, int tensor, int p, char *name, size_
     char layers[64];
     const af_arch *a = s->arch;
     af_spec_layers_prefix(s, layers, sizeof layers);
-    snprintf(name, size, "%s%d.%s.%d.%s.weight", layers, t->layer,
+    snprintf(name, size, "%s%d.%s.%d.%s.weight", layers, af_spec_folder_layer(s, t->layer),
              a->experts ? a->experts : "mlp.experts", gate_up ? p / 2 : p,
              a->experts ? a->expert_part[part] : usual[part]);
     dim[0] = part < 2 ? F : D;
@@ -213,9 +213,11 @@ int af_disk_find(const af_model_spec *s, const char *name, int64_t *from)
     if (whole >= 0 || strncmp(name, layers, strlen(layers)) != 0)
         return whole;
     char *rest;
-    const long layer = strtol(name + strlen(layers), &rest, 10);
-    if (layer < 0 || layer >= s->layers)
+    const long each = s->arch->two_in_one ? 2 : 1,
+               number_of = strtol(name + strlen(layers), &rest, 10);
+    if (number_of < 0 || number_of >= s->layers / each)
         return -1;
+    const long layer = number_of * each;
     const int *of = s->layer[layer].tensor;
     const char *number = strstr(rest, ".experts.");
     const int e = number ? (int)strtol(number + strlen(".experts."), NULL, 10) : 0;

@@ -21,9 +21,9 @@ static list_block *const mixers[AF_MIXER_COUNT] = {
 };
 
 static list_block *const mlps[AF_MLP_COUNT] = {
-    [AF_MLP_GATED] = af_list_mlp_gated,     [AF_MLP_PLAIN] = af_list_mlp_plain,
-    [AF_MLP_EXPERTS] = af_list_mlp_experts, [AF_MLP_BESIDE] = af_list_mlp_beside,
-    [AF_MLP_NONE] = list_nothing,
+    [AF_MLP_GATED] = af_list_mlp_gated,       [AF_MLP_PLAIN] = af_list_mlp_plain,
+    [AF_MLP_EXPERTS] = af_list_mlp_experts,   [AF_MLP_BESIDE] = af_list_mlp_beside,
+    [AF_MLP_SHORTCUT] = af_list_mlp_shortcut, [AF_MLP_NONE] = list_nothing,
 };
 
 bool af_list_has_mixer(af_mixer m) { return mixers[m] != NULL; }
@@ -50,8 +50,13 @@ int af_list_tensor(af_lister *l, af_slot slot, int layer, int ndim, int64_t a, i
         return i;
     }
     s->layer[layer].tensor[slot] = i;
-    t->name = af_arena_printf(&s->arena, "%s%s.%d.%s", s->arch->stem ? s->arch->stem : "model.",
-                              s->arch->layers ? s->arch->layers : "layers", layer, hf);
+    char which[16] = "", prefix[64];
+    const char *star = strchr(hf, '*');
+    if (star)
+        snprintf(which, sizeof which, "%d", layer % 2);
+    af_spec_layers_prefix(s, prefix, sizeof prefix);
+    t->name = af_arena_printf(&s->arena, "%s%d.%.*s%s%s", prefix, af_spec_folder_layer(s, layer),
+                              star ? (int)(star - hf) : 0, hf, which, star ? star + 1 : hf);
     t->gguf = gguf ? af_arena_printf(&s->arena, "blk.%d.%s", layer, gguf) : "";
     l->failed |= !t->name || !t->gguf;
     return i;
@@ -151,7 +156,7 @@ void af_list_experts(af_lister *l, int layer, af_group group, af_slot slot, int6
                                     .group = group,
                                     .out = out,
                                     .in = in,
-                                    .copies = s->experts,
+                                    .copies = s->experts + (gate_up ? s->router.identity : 0),
                                     .weight = w,
                                     .bias = -1};
     l->failed |= !s->module[m].path;

@@ -5,14 +5,14 @@ void af_list_mlp_experts(af_lister *l, int i)
 {
     const af_model_spec *s = l->s;
     const int64_t D = s->width, X = s->experts, F = s->expert_ffn, S = s->router.shared_ffn,
-                  L = s->expert_width;
-    af_list_tensor(l, AF_SLOT_ROUTER, i, 2, X, D, 1);
+                  L = s->expert_width, all = X + s->router.identity;
+    af_list_tensor(l, AF_SLOT_ROUTER, i, 2, all, D, 1);
     if (s->router.bias)
         af_list_tensor(l, AF_SLOT_ROUTER_BIAS, i, 1, X, 1, 1);
     if (s->router.choice_bias && s->arch->choice_row)
         l->s->tensor[af_list_tensor(l, AF_SLOT_ROUTER_CHOICE, i, 2, 1, X, 1)].buffer = true;
     else if (s->router.choice_bias)
-        af_list_buffer(l, AF_SLOT_ROUTER_CHOICE, i, X);
+        af_list_buffer(l, AF_SLOT_ROUTER_CHOICE, i, all);
     if (s->router.expert_scale)
         af_list_tensor(l, AF_SLOT_EXPERT_SCALE, i, 1, X, 1, 1);
     if (s->router.latent)
@@ -40,4 +40,11 @@ void af_list_mlp_experts(af_lister *l, int i)
         af_list_linear(l, i, AF_GROUP_SHARED_DOWN, AF_SLOT_SHARED_DOWN, D, S, -1);
     if (S > 0 && s->router.shared_gate)
         af_list_linear(l, i, AF_GROUP_SHARED_ROUTER, AF_SLOT_SHARED_ROUTER, 1, D, -1);
+}
+
+void af_list_mlp_shortcut(af_lister *l, int i)
+{
+    af_list_mlp_gated(l, i);
+    if (i % 2 == 0)
+        af_list_mlp_experts(l, i);
 }

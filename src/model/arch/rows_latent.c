@@ -66,6 +66,37 @@ static af_status kimi_fill(af_model_spec *s, const af_hf_config *c, af_error *er
         AF_SLOT_OUT, module "." o ".weight", NULL                                                  \
     }
 
+/* Queries come from scaled latents, too: a factor of all scores. */
+static af_status longcat_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    const af_status st = latent_fill(s, c, err);
+    s->attn_scale *= sqrt((double)c->hidden_size / (double)c->latent.q_lora_rank);
+    for (int i = 0; i < s->layers; i++)
+        s->layer[i].mlp = AF_MLP_SHORTCUT;
+    return st;
+}
+
+static const af_slot_name longcat_names[] = {
+    {AF_SLOT_ATTN_NORM, "input_layernorm.*.weight", NULL},
+    {AF_SLOT_MLP_NORM, "post_attention_layernorm.*.weight", NULL},
+    {AF_SLOT_Q_A, "self_attn.*.q_a_proj.weight", NULL},
+    {AF_SLOT_Q_A_BIAS, "self_attn.*.q_a_proj.bias", NULL},
+    {AF_SLOT_Q_A_NORM, "self_attn.*.q_a_layernorm.weight", NULL},
+    {AF_SLOT_Q_B, "self_attn.*.q_b_proj.weight", NULL},
+    {AF_SLOT_KV_A, "self_attn.*.kv_a_proj_with_mqa.weight", NULL},
+    {AF_SLOT_KV_A_BIAS, "self_attn.*.kv_a_proj_with_mqa.bias", NULL},
+    {AF_SLOT_KV_A_NORM, "self_attn.*.kv_a_layernorm.weight", NULL},
+    {AF_SLOT_KV_B, "self_attn.*.kv_b_proj.weight", NULL},
+    {AF_SLOT_O, "self_attn.*.o_proj.weight", NULL},
+    {AF_SLOT_O_BIAS, "self_attn.*.o_proj.bias", NULL},
+    {AF_SLOT_GATE, "mlps.*.gate_proj.weight", NULL},
+    {AF_SLOT_UP, "mlps.*.up_proj.weight", NULL},
+    {AF_SLOT_DOWN, "mlps.*.down_proj.weight", NULL},
+    {AF_SLOT_ROUTER, "mlp.router.classifier.weight", NULL},
+    {AF_SLOT_ROUTER_CHOICE, "mlp.router.e_score_correction_bias", NULL},
+    {0},
+};
+
 static const af_slot_name axk1_names[] = {
     {AF_SLOT_POST_MLP_NORM, "post_mlp_layernorm.weight", NULL},
     AF_SHARED_NAMES("mlp.shared_experts"),
@@ -133,6 +164,17 @@ const af_arch af_rows_latent[] = {
      .no_router_loss = true,
      .names = af_deepseek_names,
      .fill = latent_fill},
+    {.model_type = "longcat_flash",
+     .pre_norm = true,
+     .two_in_one = true,
+     .bias = AF_BIAS_CONFIG,
+     .peft_converts = true,
+     .peft_no_router = true,
+     .router_linear = true,
+     .moe = true,
+     .no_router_loss = true,
+     .names = longcat_names,
+     .fill = longcat_fill},
     {.model_type = "youtu",
      .gguf = "deepseek2",
      .pre_norm = true,

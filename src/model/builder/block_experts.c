@@ -78,6 +78,10 @@ static af_expert_linear expert_linear(const af_forward *f, int layer, af_group g
     if (f->adapter && f->adapter->module[i].rank) {
         l.a = f->l->module[i].a;
         l.b = f->l->module[i].b;
+        if (f->s->module[i].copies > f->s->experts) { /* of experts that have no weights, too */
+            l.a = af_slice(f->g, l.a, 0, 0, f->s->experts);
+            l.b = af_slice(f->g, l.b, 0, 0, f->s->experts);
+        }
         l.scale = f->adapter->module[i].scale;
     }
     return l;
@@ -113,6 +117,7 @@ af_tensor *af_routed_experts(const af_forward *f, int layer, af_tensor *router_x
         .plain = f->s->arch->plain_mlp,
         .relu2 = f->s->plain_act == AF_PLAIN_RELU2,
         .clamp = f->s->router.clamp,
+        .identity = (int)f->s->router.identity,
     };
     return f->s->router.scale_input ? scaled_inputs(f, x, w, index, &experts)
                                     : af_moe_ffn(f->g, x, w, index, &experts);
@@ -129,4 +134,13 @@ af_tensor *af_block_experts(const af_forward *f, int layer, af_tensor *h)
         return y;
     y = af_add(f->g, y, shared_expert(f, layer, h));
     return f->s->router.shared_mean ? af_scale(f->g, y, 0.5) : y;
+}
+
+af_tensor *af_block_shortcut(const af_forward *f, int layer, af_tensor *h)
+{
+    af_tensor *y = af_block_mlp_gated(f, layer, h);
+    if (layer % 2)
+        return af_add(f->g, y, f->kv[layer - 1]);
+    f->kv[layer] = af_block_experts(f, layer, h);
+    return y;
 }

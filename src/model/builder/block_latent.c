@@ -35,6 +35,8 @@ static af_tensor *qkv_of(const af_forward *f, int layer, af_tensor *h)
     af_tensor *down = af_project(f, layer, AF_GROUP_KV_A, h);
     af_tensor *latent = af_rmsnorm(g, af_slice(g, down, 1, 0, R),
                                    af_layer_leaf(f, layer, AF_SLOT_KV_A_NORM), LATENT_EPS, false);
+    if (k->kv_scale > 0)
+        latent = af_scale(g, latent, k->kv_scale);
     af_tensor *kv = heads_of(f, af_project(f, layer, AF_GROUP_KV_B, latent), H);
     af_tensor *shared = af_reshape(g, af_slice(g, down, 1, R, rope), 3, (int64_t[]){N, 1, rope});
     af_tensor *stretch = af_graph_constant(g, af_tensor_dtype(h), 3, (int64_t[]){1, H, 1}, 0);

@@ -13,8 +13,8 @@ typedef struct af_forward {
     af_graph *g;
     const af_batch_inputs *in;
     af_forward_opts o;
-    const af_adapter *adapter;  /* NULL when this forward has none */
-    af_tensor **kv;             /* [layers] what a later layer may use of one: see kv_from */
+    const af_adapter *adapter; /* NULL when this forward has none */
+    af_tensor **kv; /* [layers] what a later layer may use of one: see kv_from, AF_MLP_SHORTCUT */
     af_tensor *const *residual; /* the residual stream as it is now */
     af_tensor *per_layer;       /* [N][layers*P], or NULL: the inputs of all layers */
     af_tensor *alibi;           /* [N][H+2K][columns], or NULL: what heads have more of */
@@ -74,6 +74,7 @@ af_tensor *af_block_mlp_gated(const af_forward *f, int layer, af_tensor *h);
 af_tensor *af_block_mlp_plain(const af_forward *f, int layer, af_tensor *h);
 af_tensor *af_block_experts(const af_forward *f, int layer, af_tensor *h);
 af_tensor *af_block_beside(const af_forward *f, int layer, af_tensor *h);
+af_tensor *af_block_shortcut(const af_forward *f, int layer, af_tensor *h);
 
 /* gemma4: the inputs of all layers from the embedding x, NULL where the model has none; and what a
  * layer does to the residual x at its end. */

@@ -16,6 +16,8 @@
  *                  m = sum_j d_j s_j / T; softmax: dz_e = s_e (d_e - sum_j d_j s_j), sigmoid:
  *                  dz_e = d_e s_e (1 - s_e); NEAR: the sum over j of scale dw_j / S_j times
  *                  ([e is j's] - exp(z_e - m_j) / S_j where e counts in S_j)
+ * MOE_REAL         index -> real i32 [N][k], mask [N][k]: of experts below X (attr.moe.real) the
+ *                  index and 1; of others index mod X, so that they spread, and 0
  * MOE_LIST         index -> list i32 [N][k] (pair of a slot), slot i32 [N][k] (slot of a pair),
  *                  start i32 [X+1] (expert e has slots start[e] to start[e+1] - 1)
  * MOE_COMBINE      out [N][k][D], LISTS, [weights] -> y[n] = sum_j weights[n][j] * out[slot], j in
@@ -111,6 +113,22 @@ static af_moe_lists make_lists(af_graph *g, af_tensor *index, int64_t experts)
     return l;
 }
 
+/* Pairs of experts that give back x become pairs of others with weight 0: the lists know no empty
+ * pairs. The result, [N][1], is their weight: the factor of x. */
+static af_tensor *take_identity(af_graph *g, af_tensor **weights, af_tensor **index, int64_t X)
+{
+    af_node *n = af_node_new(g, AF_OP_MOE_REAL, (af_tensor *[]){*index}, 1);
+    n->attr.moe.real = (int)X;
+    af_tensor *real = af_node_output_like(g, n, *index),
+              *mask = af_node_output(g, n, (*weights)->dtype, 2, (*index)->dim);
+    if (af_graph_failed(g))
+        return *weights;
+    af_tensor *kept = af_mul(g, *weights, mask), *own = af_sub(g, *weights, kept);
+    *weights = kept;
+    *index = real;
+    return af_sum(g, own, 1, true);
+}
+
 static bool check(af_graph *g, const af_tensor *x, const af_tensor *weights, const af_tensor *index,
                   const af_tensor *gate_up, const af_tensor *down, bool plain)
 {
@@ -156,12 +174,19 @@ af_tensor *af_moe_ffn(af_graph *g, af_tensor *x, af_tensor *weights, af_tensor *
     if (af_graph_refuses(g, "moe_ffn", in, 5) ||
         !check(g, x, weights, index, o->gate_up.weight, o->down.weight, o->plain))
         return af_graph_dummy(g);
-    const af_moe_lists lists = make_lists(g, index, o->gate_up.weight->dim[0]);
+    const int64_t X = o->gate_up.weight->dim[0];
+    af_tensor *own = o->identity ? take_identity(g, &weights, &index, X) : NULL;
+    const af_moe_lists lists = make_lists(g, index, X);
     af_tensor *h = af_moe_linear(g, x, &lists, &o->gate_up);
     h = o->plain       ? plain_act(g, h, o)
         : o->clamp > 0 ? af_glu_clamped(g, h, o->clamp)
                        : af_glu(g, h, o->act);
-    return af_moe_combine(g, af_moe_linear(g, h, &lists, &o->down), &lists, weights);
+    af_tensor *y = af_moe_combine(g, af_moe_linear(g, h, &lists, &o->down), &lists, weights);
+    if (!own)
+        return y;
+    if (own->dtype != x->dtype)
+        own = af_cast(g, own, x->dtype);
+    return af_add(g, y, af_mul(g, x, own));
 }
 
 af_tensor *af_moe_combine(af_graph *g, af_tensor *out, const af_moe_lists *lists,
@@ -195,6 +220,7 @@ static void combine_grad(af_graph *g, af_node *n, af_tensor *const *dout)
 
 const af_op_info af_op_moe_route = {.name = "moe_route", .grad = route_grad};
 const af_op_info af_op_moe_route_bwd = {.name = "moe_route_bwd"};
+const af_op_info af_op_moe_real = {.name = "moe_real"};
 const af_op_info af_op_moe_list = {.name = "moe_list"};
 const af_op_info af_op_moe_combine = {.name = "moe_combine", .grad = combine_grad};
 const af_op_info af_op_moe_combine_bwd = {.name = "moe_combine_bwd", .inplace = 1};

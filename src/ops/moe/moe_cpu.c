@@ -188,6 +188,20 @@ static void moe_route_bwd_run(const af_node *n, af_cpu *cpu)
     af_pool_run(cpu->pool, af_live(n->in[0]), route_back_rows, (void *)n);
 }
 
+/* ---- experts without weights ---- */
+
+static void moe_real_run(const af_node *n, af_cpu *cpu)
+{
+    const int32_t *index = n->in[0]->data;
+    int32_t *real = n->out[0]->data;
+    const int64_t pairs = af_live(n->in[0]) * af_last(n->in[0]), X = n->attr.moe.real;
+    (void)cpu;
+    for (int64_t p = 0; p < pairs; p++) {
+        real[p] = (int32_t)(index[p] < X ? index[p] : index[p] % X);
+        af_st(n->out[1], p, index[p] < X ? 1 : 0);
+    }
+}
+
 /* ---- lists: a counting sort ---- */
 
 static void moe_list_run(const af_node *n, af_cpu *cpu)
@@ -289,6 +303,7 @@ static void moe_glu_bwd_run(const af_node *n, af_cpu *cpu)
 
 const af_cpu_op af_cpu_moe_route = {moe_route_run, route_work};
 const af_cpu_op af_cpu_moe_route_bwd = {moe_route_bwd_run, NULL};
+const af_cpu_op af_cpu_moe_real = {moe_real_run, NULL};
 const af_cpu_op af_cpu_moe_list = {moe_list_run, NULL};
 const af_cpu_op af_cpu_moe_combine = {moe_combine_run, NULL};
 const af_cpu_op af_cpu_moe_combine_bwd = {moe_combine_bwd_run, NULL};

@@ -58,6 +58,23 @@ static af_status route_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *e
     return AF_OK;
 }
 
+static af_status real_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    enum { THREADS = 256 };
+    const int64_t P = af_count(n->in[0]);
+    (void)g;
+    if (n->out[1]->dtype != AF_DTYPE_F32)
+        return af_cuda_no_type(n, n->out[1], err);
+    af_kernel *k = af_cuda_kernel(cu, "moe_real.cu", "moe_real", "AF_T=float");
+    af_launch *l = af_cuda_launch(cu, n, k, (P + THREADS - 1) / THREADS, 1, 1, THREADS, 0);
+    af_arg_ptr(l, n->out[0]->data);
+    af_arg_ptr(l, n->out[1]->data);
+    af_arg_ptr(l, n->in[0]->data);
+    af_arg_i64(l, P);
+    af_arg_i32(l, n->attr.moe.real);
+    return AF_OK;
+}
+
 static int64_t chunks_of(const af_node *n) { return (af_count(n->in[0]) + CHUNK - 1) / CHUNK; }
 
 static uint64_t list_work(const af_cuda *cu, const af_node *n)
@@ -173,6 +190,7 @@ static af_status glu_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error 
 
 const af_cuda_op af_cuda_moe_route = {route_prepare, NULL, true};
 const af_cuda_op af_cuda_moe_route_bwd = {route_prepare, NULL, true};
+const af_cuda_op af_cuda_moe_real = {real_prepare, NULL, true};
 const af_cuda_op af_cuda_moe_list = {list_prepare, list_work, true};
 const af_cuda_op af_cuda_moe_combine = {combine_prepare, NULL, true};
 const af_cuda_op af_cuda_moe_combine_bwd = {combine_bwd_prepare, NULL, true};

@@ -186,8 +186,8 @@ static void module_name(const af_model_spec *s, int tensor, char *out, size_t si
 
 static bool layer_is_trained(const af_run_config *r, const af_model_spec *s, int layer)
 {
-    const int64_t n = r->freeze_layers;
-    return n > 0 ? layer >= s->layers - n : layer < -n;
+    const int64_t n = r->freeze_layers, last = af_spec_folder_layer(s, s->layers - 1);
+    return n > 0 ? layer > last - n : layer < -n;
 }
 
 /* Whether the module is one of those inside (or outside) the layers; `known` lists them. */
@@ -219,7 +219,7 @@ static af_status use_module(af_trained *t, const af_run_config *r, const af_mode
                        "%s: %s has '%.100s', which the model does not have: it has %s",
                        af_run_key_loc(r, key, at, sizeof at), key, module, known);
     for (int i = 0; i < s->tensors; i++) {
-        const int layer = s->tensor[i].layer;
+        const int layer = af_spec_folder_layer(s, s->tensor[i].layer);
         if (inside && (layer < 0 || !layer_is_trained(r, s, layer)))
             continue;
         if (inside)

@@ -171,6 +171,7 @@ static af_status take_layers(af_method_lists *lists, const af_run_config *r,
                              const af_model_spec *spec, af_error *err)
 {
     char at[300];
+    const int last = af_spec_folder_layer(spec, spec->layers - 1);
     af_run_key_loc(r, "lora_layers_to_transform", at, sizeof at);
     if (r->lora_layers.count > AF_METHOD_LAYERS_MAX)
         return af_fail(err, AF_EUSAGE, "%s: lora_layers_to_transform has %d entries, at most %d",
@@ -178,10 +179,10 @@ static af_status take_layers(af_method_lists *lists, const af_run_config *r,
     for (int i = 0; i < r->lora_layers.count; i++) {
         const af_yaml n = {.kind = AF_YAML_SCALAR, .text = r->lora_layers.item[i]};
         int64_t *v = &lists->layer[i];
-        if (!af_yaml_i64(&n, v) || *v < 0 || *v >= spec->layers)
+        if (!af_yaml_i64(&n, v) || *v < 0 || *v > last)
             return af_fail(err, AF_EUSAGE,
                            "%s: lora_layers_to_transform has '%s'; the model has layers 0 to %d",
-                           at, n.text, spec->layers - 1);
+                           at, n.text, last);
     }
     return AF_OK;
 }

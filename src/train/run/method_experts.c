@@ -17,7 +17,7 @@ static const char *old_name(const af_arch *a, int i)
 static const char *router_of(const af_model_spec *s)
 {
     for (int i = 0; i < s->layers; i++)
-        if (s->layer[i].mlp == AF_MLP_EXPERTS)
+        if (s->layer[i].pieces[AF_GROUP_ROUTER])
             return s->module[s->layer[i].module[AF_GROUP_ROUTER][0]].path;
     return NULL;
 }

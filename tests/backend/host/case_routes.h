@@ -1,4 +1,4 @@
-/* case_routes.h - the sparse mixer and the list of moe_route.cu. */
+/* case_routes.h - the sparse mixer and the list of moe_route.cu; moe_real.cu. */
 #ifndef AF_CASE_ROUTES_H
 #define AF_CASE_ROUTES_H
 
@@ -72,5 +72,27 @@ static void list_case(int X, int P)
     if (!good)
         printf("moe_list of %d pairs, %d experts: wrong\n", P, X);
     failures += !good;
+}
+
+/* Pairs of experts without weights; more than a block has. */
+static void real_case(int X, int P)
+{
+    using namespace routers;
+    std::vector<int> index((size_t)P), real((size_t)P, -7);
+    floats mask((size_t)P);
+    vec want((size_t)P);
+    bool good = true;
+    for (int p = 0; p < P; p++)
+        index[(size_t)p] = (p * 7919 + p / 3) % (X + X / 2);
+    launch({(unsigned)(P + 255) / 256, 1}, 256, moe_real, real.data(), mask.p(), index.data(),
+           (long long)P, X);
+    for (size_t p = 0; p < (size_t)P; p++) {
+        want[p] = index[p] < X;
+        good &= real[p] == (index[p] < X ? index[p] : index[p] - X);
+    }
+    if (!good)
+        printf("moe_real of %d pairs, %d experts: wrong\n", P, X);
+    failures += !good;
+    same("moe_real mask", mask, want, 0);
 }
 #endif

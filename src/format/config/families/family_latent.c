@@ -161,6 +161,60 @@ static void deepseek_v2_keys(af_config_source *s, af_hf_config *c)
         af_config_wrong(s, "topk_method", "greedy or group_limited_greedy");
 }
 
+/* Each of its layers is two here: attention and an MLP twice, and a mixture across them. */
+static void longcat_layers(af_config_source *s, af_hf_config *c)
+{
+    const int64_t n = c->num_hidden_layers, both = af_config_int(s, "num_hidden_layers", 2 * n);
+    if (!af_config_value(s, "num_layers") && n % 2)
+        af_config_wrong(s, "num_hidden_layers", "an even number: a layer has two attentions");
+    else if (af_config_value(s, "num_layers") && n >= 0 && n <= AF_CONFIG_LAYERS_MAX) {
+        c->num_hidden_layers = 2 * n;
+        if (both != 2 * n)
+            af_config_wrong(s, "num_hidden_layers", "twice num_layers");
+    }
+}
+
+static void longcat_flash_keys(af_config_source *s, af_hf_config *c)
+{
+    af_router_keys *r = &c->router;
+    const int64_t X = AF_CONFIG_EXPERTS_MAX, wide = AF_CONFIG_WIDTH_MAX;
+    latent_keys(s, c, 1536, 128, 64, 128);
+    need_q_rank(s, c);
+    longcat_layers(s, c);
+    c->num_experts = af_config_size(
+        s, af_config_value(s, "num_local_experts") ? "num_local_experts" : "n_routed_experts", 512,
+        1, X);
+    c->num_experts_per_tok = af_config_size(
+        s, af_config_value(s, "num_experts_per_tok") ? "num_experts_per_tok" : "moe_topk", 12, 1,
+        X);
+    c->moe_intermediate_size =
+        af_config_size(s,
+                       af_config_value(s, "moe_intermediate_size") ? "moe_intermediate_size"
+                                                                   : "expert_ffn_hidden_size",
+                       2048, 1, wide);
+    r->identity = af_config_given(s, "zero_expert_num")
+                      ? af_config_size(s, "zero_expert_num", 0, 0, X - c->num_experts)
+                      : 256;
+    r->scale = af_config_num(s, "routed_scaling_factor", 6);
+    r->choice_bias = true;
+    c->decoder_sparse_step = 1;
+    if (s->st == AF_OK)
+        c->latent.kv_scale = sqrt((double)c->hidden_size / (double)c->latent.kv_lora_rank);
+    if (af_config_bool(s, "router_bias", false))
+        af_config_wrong(s, "router_bias", "false: transformers has no effect of such a bias");
+    if (strcmp(af_config_str(s, &c->arena, "zero_expert_type", "identity"), "identity") != 0)
+        af_config_wrong(s, "zero_expert_type", "identity");
+    if (af_config_int(s, "qk_head_dim", c->head_dim) != c->head_dim)
+        af_config_wrong(s, "qk_head_dim", "qk_nope_head_dim + qk_rope_head_dim");
+    if (af_config_int(s, "head_dim", c->latent.qk_rope_dim) != c->latent.qk_rope_dim)
+        af_config_wrong(s, "head_dim", "qk_rope_head_dim");
+    for (int i = 0; i < 2; i++) {
+        const char *key = i ? "mla_scale_kv_lora" : "mla_scale_q_lora";
+        if (!af_config_bool(s, key, true))
+            af_config_wrong(s, key, "true, as transformers computes");
+    }
+}
+
 /* Latent attention alone. */
 static void youtu_keys(af_config_source *s, af_hf_config *c)
 {
@@ -321,6 +375,13 @@ const af_family af_families_latent[] = {
      .theta = 1e4,
      .own_experts = true,
      .keys = glm_moe_dsa_keys},
+    {.model_type = "longcat_flash",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e7,
+     .words = {NULL, "num_layers", NULL, NULL, "ffn_hidden_size"},
+     .own_experts = true,
+     .keys = longcat_flash_keys},
     {.model_type = "youtu",
      .act = "silu",
      .eps = 1e-6,
