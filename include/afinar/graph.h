@@ -415,6 +415,10 @@ typedef struct af_experts_opts {
 AF_API af_tensor *af_moe_ffn(af_graph *g, af_tensor *x, af_tensor *weights, af_tensor *index,
                              const af_experts_opts *o);
 
+/* A linear of experts alone: y[n] = sum_j weights[n][j] * w[e] x[n], e = index[n][j]. */
+AF_API af_tensor *af_moe_project(af_graph *g, af_tensor *x, af_tensor *weights, af_tensor *index,
+                                 const af_expert_linear *o);
+
 /* ---- gradients, optimizers --------------------------------------------------------- */
 
 /* Records the gradient of a scalar [1] with respect to every parameter it depends on. Once per

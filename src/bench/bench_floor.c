@@ -46,8 +46,7 @@ static const af_slot expert_slot[] = {AF_SLOT_EXPERTS_GATE_UP, AF_SLOT_EXPERTS_D
 /* Routers are small, and experts counted by their slots. */
 static bool counts(int group)
 {
-    return group != AF_GROUP_ROUTER && group != AF_GROUP_EXPERTS_GATE_UP &&
-           group != AF_GROUP_EXPERTS_DOWN;
+    return group != AF_GROUP_ROUTER && group != AF_GROUP_ATTN_ROUTER && !af_group_is_experts(group);
 }
 
 /* Columns a group of linears makes of its input; 0 = the layer has no such group. */

@@ -47,7 +47,7 @@ static af_dtype choose_type(const af_loader *ld, int i)
     const af_dtype stored = af_tensor_layout_type(lay);
     if ((lay->mean || lay->order.columns || lay->fold.count) && af_dtype_is_block(stored))
         return ld->o.compute;
-    if (t->ndim == 1 || t->slot == AF_SLOT_ROUTER || t->slot == AF_SLOT_EXPERTS_GATE_UP_BIAS ||
+    if (t->ndim == 1 || af_slot_is_router(t->slot) || t->slot == AF_SLOT_EXPERTS_GATE_UP_BIAS ||
         t->slot == AF_SLOT_EXPERTS_DOWN_BIAS)
         return stored == AF_DTYPE_BF16 && af_tensor_layout_has_values(lay) ? AF_DTYPE_BF16
                                                                            : AF_DTYPE_F32;

@@ -78,6 +78,17 @@ static void case_moe_identity(rec *r)
                                .identity = MORE};
     finish(r, af_moe_ffn(r->g, x, w, index, &o));
 }
+/* Of a mixture of heads: one expert of every token, once with the router's weight. */
+static void case_moe_project(rec *r)
+{
+    enum { N = 150, X = 4, D = 40, F = 72 };
+    af_tensor *index, *z = act_2(r, N, X), *x = act_2(r, N, D);
+    af_tensor *w = af_moe_route(r->g, z, &(af_route_opts){.used = 1}, &index);
+    const af_expert_linear in = {.weight = param_n(r, 3, (int64_t[]){X, F, D}, -0.3, 0.3)},
+                           out = {.weight = param_n(r, 3, (int64_t[]){X, D, F}, -0.3, 0.3)};
+    af_tensor *one = af_graph_constant(r->g, AF_DTYPE_F32, 2, (int64_t[]){N, 1}, 1);
+    finish(r, af_moe_project(r->g, af_moe_project(r->g, x, one, index, &in), w, index, &out));
+}
 /* The sparse mixer. */
 static void case_moe_near(rec *r)
 {

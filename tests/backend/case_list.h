@@ -425,6 +425,7 @@ static const test_case cases[] = {
     {"moe_near", case_moe_near, 2e-2},
     {"moe_identity", case_moe_identity, 2e-2},
     {"moe_plain", case_moe_plain, 2e-2},
+    {"moe_project", case_moe_project, 2e-2},
     RECURRENT_CASES,
     {"head", case_head, 1e-2},
     {"head_long", case_head_long, 1e-2},

@@ -55,6 +55,11 @@ static void ce_type(af_graph *g) { af_cross_entropy(g, F32(3, 4), F32(3, 0), 0);
 static void ce_smoothing(af_graph *g) { af_cross_entropy(g, F32(3, 4), I32(3, 0), 1.25); }
 static void quant_group(af_graph *g) { af_fake_quant(g, F32(3, 4), 4, 3, true); }
 static void quant_bits(af_graph *g) { af_fake_quant(g, F32(3, 4), 33, 0, true); }
+static void expert_rows(af_graph *g)
+{
+    const af_expert_linear o = {.weight = F32(3, 4)};
+    af_moe_project(g, F32(3, 4), F32(3, 1), I32(3, 1), &o);
+}
 static void bad_dims(af_graph *g) { af_graph_input(g, "many", AF_DTYPE_F32, 5, (int64_t[5]){1}); }
 static void bad_dim(af_graph *g) { af_graph_input(g, "huge", AF_DTYPE_F32, 1, (int64_t[]){-7}); }
 static void bad_param(af_graph *g) { af_graph_param(g, "w", AF_DTYPE_F16, 1, (int64_t[]){3}); }
@@ -171,6 +176,7 @@ static void test_a_wrong_call_gives_a_message_with_both_values(void **state)
         {"smoothing", ce_smoothing, {"1.25", "1"}},
         {"groups", quant_group, {"3", "[3 x 4]"}},
         {"bits", quant_bits, {"33", "16"}},
+        {"experts", expert_rows, {"moe_project", "[3 x 4]"}},
         {"five dimensions", bad_dims, {"5", "4"}},
         {"negative dimension", bad_dim, {"-7", "huge"}},
         {"f16 parameter", bad_param, {"f16", "f32"}},

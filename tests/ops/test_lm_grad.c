@@ -241,9 +241,19 @@ static af_tensor *build_moe(gradcheck *c)
                       &(af_experts_opts){.gate_up.weight = gate_up, .down.weight = down});
 }
 
+static af_tensor *build_moe_project(gradcheck *c)
+{
+    const int64_t N = c->shape[0], D = c->shape[2], X = 4;
+    af_tensor *logits = gc_param2(c, N, X), *x = gc_param2(c, N, D), *index;
+    af_tensor *w = af_moe_route(c->g, logits, &(af_route_opts){.used = 2}, &index);
+    const af_expert_linear o = {.weight = gc_param(c, 3, (int64_t[]){X, 3, D})};
+    return af_moe_project(c->g, x, w, index, &o);
+}
+
 static void test_moe_route_and_experts(void **state)
 {
     (void)state;
+    shapes("moe_project", build_moe_project, 0);
     shapes("moe", build_moe, 0);
     shapes("moe renormalised", build_moe, 1);
 }

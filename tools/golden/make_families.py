@@ -282,6 +282,8 @@ SMALL = {
                                              prefix_dense_intermediate_size=14, num_shared_experts=1, num_experts=4,
                                              num_experts_per_tok=2, expert_selection_fn="sigmoid", **rope())),
     "olmo": ("OlmoConfig", dict(clip_qkv=0.6, **rope())),
+    "jetmoe": ("JetMoeConfig", dict(num_attention_heads="none", kv_channels=8, num_local_experts=4, num_experts_per_tok=2,
+                                    rms_norm_eps=1e-3, **rope())),
     "diffllama": ("DiffLlamaConfig", dict(head_dim=8, attention_bias=True, **rope())),
     "bitnet": ("BitNetConfig", dict(attention_bias=True, **rope(5e5))),
     "bitnet_online": ("BitNetConfig", dict(tie_word_embeddings=True, **rope(5e5))),

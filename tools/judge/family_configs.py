@@ -903,6 +903,13 @@ def falcon_h1(j, r):
                                                                        "ssm_in", "ssm_out")})
 
 
+def jetmoe(j, r):
+    c = plain(j, r)
+    c["kv_channels"], _ = c.pop("head_dim"), c.pop("num_attention_heads")
+    return T.JetMoeConfig(**c, num_local_experts=r.choice([3, 8]), num_experts_per_tok=r.choice([1, 2, 3]),
+                          activation_function=r.choice(["silu", "gelu"]))
+
+
 def diffllama(j, r):
     c = plain(j, r)
     c["num_key_value_heads"], c["num_attention_heads"] = 2 * c["num_key_value_heads"], 2 * c["num_attention_heads"]
@@ -934,5 +941,5 @@ CONFIGS = {f.__name__: f for f in (
     ernie4_5_moe, minimax, minimax_m2, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,
     gpt_neox, falcon, gpt2, gpt_bigcode, gptj, codegen, opt, persimmon, phimoe, hyperclovax,
     minicpm3, hy_v3, internlm3, iquestcoder, laguna, mimo_v2_flash, flint, llama4_text, gemma3n_text, gemma3n_sizes, cohere2_moe, olmo, nanochat, gpt_neo, nemotron_h, bamba, mamba2, mamba, falcon_mamba, jamba, falcon_h1,
-    bloom, mpt, falcon_alibi, diffllama, bitnet, bitnet_online, bitnet_packed,
+    bloom, mpt, falcon_alibi, jetmoe, diffllama, bitnet, bitnet_online, bitnet_packed,
     opt_350m, dbrx)}

@@ -40,7 +40,11 @@ typedef enum af_slot {
     AF_SLOT_LAMBDA_K1,
     AF_SLOT_LAMBDA_Q2,
     AF_SLOT_LAMBDA_K2,
-    AF_SLOT_ATTN_SUB_NORM, /* before the last linear (bitnet) */
+    AF_SLOT_ATTN_SUB_NORM,   /* before the last linear (bitnet) */
+    AF_SLOT_ATTN_ROUTER,     /* a mixture of heads (jetmoe): [X][D], as the next ones of experts */
+    AF_SLOT_ATTN_EXPERTS_IN, /* [X][K * head_dim][D]: queries */
+    AF_SLOT_ATTN_EXPERTS_OUT,
+    AF_SLOT_ATTN_EXPERTS_BIAS, /* [D]: of the sum */
     /* latent attention */
     AF_SLOT_Q_A,
     AF_SLOT_Q_A_BIAS,
@@ -101,7 +105,8 @@ typedef enum af_slot {
     AF_SLOT_EXPERTS_DOWN,    /* [X][D][F] */
     AF_SLOT_EXPERTS_GATE_UP_BIAS,
     AF_SLOT_EXPERTS_DOWN_BIAS,
-    AF_SLOT_SHARED_GATE, /* the expert that sees every token */
+    AF_SLOT_EXPERTS_SUM_BIAS, /* [D] (jetmoe) */
+    AF_SLOT_SHARED_GATE,      /* the expert that sees every token */
     AF_SLOT_SHARED_UP,
     AF_SLOT_SHARED_GATE_UP,
     AF_SLOT_SHARED_DOWN,
@@ -229,6 +234,7 @@ typedef struct af_arch {
     bool attn_gate;       /* q_proj has a gate after every head: its sigmoid scales the result */
     bool attn_gate_apart; /* the gate is a projection of its own */
     bool attn_gate_soft;  /* softplus instead of a sigmoid */
+    bool attn_experts;    /* queries and outputs are of experts, sums of all experts have biases */
     bool differential;    /* attention is one half of the heads minus a share of the other */
     bool value_norm;      /* on v, per head and without a weight */
     bool sinks;           /* a logit per head that takes a share of every softmax */
@@ -326,7 +332,10 @@ typedef enum af_group {
     AF_GROUP_EXPERTS_OUT,
     AF_GROUP_EXPERTS_GATE_UP, /* parameters of experts: PEFT's target_parameters; also up alone */
     AF_GROUP_EXPERTS_DOWN,
+    AF_GROUP_ATTN_EXPERTS_IN,
+    AF_GROUP_ATTN_EXPERTS_OUT,
     AF_GROUP_ROUTER,
+    AF_GROUP_ATTN_ROUTER,
     AF_GROUP_LAYER_COUNT,
     AF_GROUP_HEAD = AF_GROUP_LAYER_COUNT,
     AF_GROUP_EMBED,
@@ -358,9 +367,18 @@ static inline bool af_slot_is_experts(af_slot s)
     return s >= AF_SLOT_EXPERTS_GATE_UP && s <= AF_SLOT_EXPERTS_DOWN;
 }
 
+static inline bool af_group_is_experts(af_group g)
+{
+    return g >= AF_GROUP_EXPERTS_GATE_UP && g <= AF_GROUP_ATTN_EXPERTS_OUT;
+}
 static inline bool af_module_is_experts(const af_module_spec *m)
 {
-    return m->group == AF_GROUP_EXPERTS_GATE_UP || m->group == AF_GROUP_EXPERTS_DOWN;
+    return af_group_is_experts(m->group);
+}
+
+static inline bool af_slot_is_router(af_slot s)
+{
+    return s == AF_SLOT_ROUTER || s == AF_SLOT_ATTN_ROUTER;
 }
 
 typedef struct af_tensor_spec {
@@ -381,7 +399,7 @@ typedef struct af_tensor_spec {
 /* The weight of a linear, which can be quantised; routers are left as they are. */
 static inline bool af_tensor_is_linear(const af_tensor_spec *t)
 {
-    return t->module >= 0 && t->layer >= 0 && t->slot != AF_SLOT_ROUTER &&
+    return t->module >= 0 && t->layer >= 0 && !af_slot_is_router(t->slot) &&
            !(t->slot >= AF_SLOT_ALTUP_ROUTER && t->slot <= AF_SLOT_ALTUP_CORRECT);
 }
 
@@ -443,6 +461,7 @@ typedef struct af_model_spec {
     bool round_inputs;   /* of linears in layers, to 8 bits with a scale for each token (BitNet) */
     bool round_weights;  /* of those, to -1, 0 or 1 times their mean, as they are trained */
     bool parallel_norms; /* attention and MLP have a norm each of the same residual */
+    double final_eps;    /* of the last norm */
     double eps, attn_scale, attn_softcap, logit_softcap;
     double alibi;       /* ALiBi: the exponent slopes go down to; 0 = none */
     int alibi_kind;     /* af_alibi_kind */

@@ -165,32 +165,38 @@ void af_list_experts(af_lister *l, int layer, af_group group, af_slot slot, int6
     s->tensor[w].module = m;
 }
 
+static void list_router(af_lister *l, int layer, af_group group, af_slot slot, af_slot bias)
+{
+    af_model_spec *s = l->s;
+    af_layer_spec *ls = &s->layer[layer];
+    const int w = ls->tensor[slot], m = s->modules;
+    char name[256];
+    if (w < 0 || l->failed)
+        return;
+    af_tensor_spec *t = &s->tensor[w];
+    af_spec_whole_name(s, t->name, name, sizeof name);
+    if (s->arch->router_linear)
+        *strrchr(name, '.') = '\0';
+    s->module[s->modules++] = (af_module_spec){.path = af_arena_strdup(&s->arena, name),
+                                               .parameter = !s->arch->router_linear,
+                                               .layer = layer,
+                                               .group = group,
+                                               .out = t->dim[0],
+                                               .in = t->dim[1],
+                                               .copies = 1,
+                                               .weight = w,
+                                               .bias = ls->tensor[bias]};
+    l->failed |= !s->module[m].path;
+    ls->module[group][0] = t->module = m;
+    ls->pieces[group] = 1;
+}
+
 /* After all other modules, whose numbers choose the first values of their adapters. */
 static void list_routers(af_lister *l)
 {
-    af_model_spec *s = l->s;
-    for (int i = 0; i < s->layers; i++) {
-        af_layer_spec *ls = &s->layer[i];
-        const int w = ls->tensor[AF_SLOT_ROUTER], m = s->modules;
-        char name[256];
-        if (w < 0 || l->failed)
-            continue;
-        af_tensor_spec *t = &s->tensor[w];
-        af_spec_whole_name(s, t->name, name, sizeof name);
-        if (s->arch->router_linear)
-            *strrchr(name, '.') = '\0';
-        s->module[s->modules++] = (af_module_spec){.path = af_arena_strdup(&s->arena, name),
-                                                   .parameter = !s->arch->router_linear,
-                                                   .layer = i,
-                                                   .group = AF_GROUP_ROUTER,
-                                                   .out = t->dim[0],
-                                                   .in = t->dim[1],
-                                                   .copies = 1,
-                                                   .weight = w,
-                                                   .bias = ls->tensor[AF_SLOT_ROUTER_BIAS]};
-        l->failed |= !s->module[m].path;
-        ls->module[AF_GROUP_ROUTER][0] = t->module = m;
-        ls->pieces[AF_GROUP_ROUTER] = 1;
+    for (int i = 0; i < l->s->layers; i++) {
+        list_router(l, i, AF_GROUP_ATTN_ROUTER, AF_SLOT_ATTN_ROUTER, AF_SLOT_ROUTER_BIAS);
+        list_router(l, i, AF_GROUP_ROUTER, AF_SLOT_ROUTER, AF_SLOT_ROUTER_BIAS);
     }
 }
 

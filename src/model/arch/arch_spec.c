@@ -113,7 +113,7 @@ static void fill_numbers(af_model_spec *s, const af_hf_config *c)
     s->norm_topk = c->norm_topk_prob;
     s->labels = c->labels;
     s->tied = c->tie_word_embeddings && !c->labels;
-    s->eps = c->rms_norm_eps;
+    s->eps = s->final_eps = c->rms_norm_eps;
     s->qkv_clip = c->qkv_clip;
     s->value_scale = c->value_scale;
     s->parallel = s->arch->parallel;

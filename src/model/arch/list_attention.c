@@ -40,9 +40,24 @@ static void list_qk_norm(af_lister *l, af_slot slot, af_slot bias, int i, int he
         af_list_tensor(l, bias, i, 1, E, 1, 1);
 }
 
+/* A mixture of heads: queries and outputs of each expert, keys and values of all. */
+static void list_experts(af_lister *l, int i)
+{
+    const int64_t D = l->s->width, KE = (int64_t)l->s->kv_heads * l->s->head_dim;
+    af_list_linear(l, i, AF_GROUP_QKV, AF_SLOT_QKV, 2 * KE, D, -1);
+    af_list_tensor(l, AF_SLOT_ATTN_ROUTER, i, 2, l->s->experts, D, 1);
+    af_list_experts(l, i, AF_GROUP_ATTN_EXPERTS_IN, AF_SLOT_ATTN_EXPERTS_IN, KE, D);
+    af_list_experts(l, i, AF_GROUP_ATTN_EXPERTS_OUT, AF_SLOT_ATTN_EXPERTS_OUT, D, KE);
+    af_list_tensor(l, AF_SLOT_ATTN_EXPERTS_BIAS, i, 1, D, 1, 1);
+}
+
 void af_list_attention(af_lister *l, int i)
 {
     const af_arch *a = l->s->arch;
+    if (a->attn_experts) {
+        list_experts(l, i);
+        return;
+    }
     const af_layer_spec *ls = &l->s->layer[i];
     const int64_t D = l->s->width, E = ls->head_dim, HE = ls->heads * E;
     const bool asked = a->bias != AF_BIAS_NEVER && l->c->attention_bias;

@@ -26,6 +26,8 @@ void af_list_mlp_experts(af_lister *l, int i)
     af_list_experts(l, i, AF_GROUP_EXPERTS_DOWN, AF_SLOT_EXPERTS_DOWN, L, F);
     if (s->router.expert_bias)
         af_list_tensor(l, AF_SLOT_EXPERTS_DOWN_BIAS, i, 2, X, D, 1);
+    if (s->arch->attn_experts)
+        af_list_tensor(l, AF_SLOT_EXPERTS_SUM_BIAS, i, 1, D, 1, 1);
     if (s->router.latent)
         af_list_linear(l, i, AF_GROUP_EXPERTS_OUT, AF_SLOT_EXPERTS_OUT, D, L, -1);
     if (S > 0 && s->arch->plain_mlp)

@@ -107,6 +107,23 @@ static af_status minimax_fill(af_model_spec *s, const af_hf_config *c, af_error 
     return AF_OK;
 }
 
+static const af_slot_name jetmoe_names[] = {
+    {AF_SLOT_QKV, "self_attention.kv_proj.weight", NULL},
+    {AF_SLOT_ROUTER, "mlp.router.layer.weight", NULL},
+    {AF_SLOT_EXPERTS_GATE_UP, "mlp.input_linear.weight", NULL},
+    {AF_SLOT_EXPERTS_DOWN, "mlp.output_linear.weight", NULL},
+    {0},
+};
+
+/* Norms of layers have an epsilon that is in the code. */
+static af_status jetmoe_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    (void)c;
+    (void)err;
+    s->eps = 1e-6;
+    return AF_OK;
+}
+
 const af_arch af_rows_experts[] = {
     {.model_type = "qwen3_moe",
      .gguf = "qwen3moe",
@@ -249,6 +266,14 @@ const af_arch af_rows_experts[] = {
      .qk_norm = true,
      .peft_converts = true,
      .moe = true},
+    {.model_type = "jetmoe",
+     .pre_norm = true,
+     .moe = true,
+     .attn_experts = true,
+     .experts_whole = true,
+     .router_linear = true,
+     .names = jetmoe_names,
+     .fill = jetmoe_fill},
     {.model_type = "flint",
      .pre_norm = true,
      .bias = AF_BIAS_CONFIG,

@@ -237,7 +237,10 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
 {
     const af_model_spec *s = f->s;
     const af_layer_spec *ls = &s->layer[layer];
-    af_tensor *qkv = ungroup(f, layer, af_project(f, layer, AF_GROUP_QKV, h));
+    const bool experts = s->arch->attn_experts;
+    af_head_choice chosen;
+    af_tensor *qkv = experts ? af_expert_queries(f, layer, h, &chosen)
+                             : ungroup(f, layer, af_project(f, layer, AF_GROUP_QKV, h));
     if (s->qkv_clip > 0 && !s->arch->qk_norm)
         qkv = af_clip(f->g, qkv, s->qkv_clip);
     af_tensor *gate = s->arch->attn_gate         ? take_gates(f, layer, &qkv)
@@ -264,7 +267,7 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
         o = gated(f, layer, o, gate);
     if (s->arch->sub_norms)
         o = af_rmsnorm(f->g, o, af_layer_leaf(f, layer, AF_SLOT_ATTN_SUB_NORM), s->eps, false);
-    return af_project(f, layer, AF_GROUP_O, o);
+    return experts ? af_expert_outputs(f, layer, o, &chosen) : af_project(f, layer, AF_GROUP_O, o);
 }
 
 /* Keys, then values, of each position. */

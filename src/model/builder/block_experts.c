@@ -40,13 +40,12 @@ static af_tensor *scale_weights(const af_forward *f, int layer, af_tensor *w, af
     return af_mul(g, w, by);
 }
 
-/* x [N][D] -> the logits' weights [N][k] and the experts they are for. */
-static af_tensor *route(const af_forward *f, int layer, af_tensor *x, af_tensor **index)
+af_tensor *af_route(const af_forward *f, int layer, af_group group, af_tensor *x, af_tensor **index)
 {
     af_graph *g = f->g;
     const af_model_spec *s = f->s;
     const af_router_keys *k = &s->router;
-    af_tensor *logits = af_project(f, layer, AF_GROUP_ROUTER, x);
+    af_tensor *logits = af_project(f, layer, group, x);
     if (k->softcap > 0)
         logits = af_softcap(g, logits, k->softcap);
     af_tensor *choice = af_layer_leaf(f, layer, AF_SLOT_ROUTER_CHOICE);
@@ -64,17 +63,17 @@ static af_tensor *route(const af_forward *f, int layer, af_tensor *x, af_tensor 
                              .groups_used = (int)k->groups_used,
                              .group_best = (int)k->group_best};
     af_tensor *w = af_moe_route(g, logits, &o, index);
-    if (f->o.router)
+    /* transformers counts routers of attention twice */
+    for (int i = 0; f->o.router && i < (group == AF_GROUP_ATTN_ROUTER ? 2 : 1); i++)
         af_router_loss_add(f->o.router, g, logits, *index);
     return scale_weights(f, layer, w, *index);
 }
 
-/* The parameter of a group with its bias and its adapter. */
-static af_expert_linear expert_linear(const af_forward *f, int layer, af_group group, af_slot bias)
+af_expert_linear af_expert_linear_of(const af_forward *f, int layer, af_group group, int bias)
 {
     const int i = f->s->layer[layer].module[group][0];
     af_expert_linear l = {.weight = f->l->tensor[f->s->module[i].weight],
-                          .bias = af_layer_leaf(f, layer, bias)};
+                          .bias = bias < 0 ? NULL : af_layer_leaf(f, layer, (af_slot)bias)};
     if (f->adapter && f->adapter->module[i].rank) {
         l.a = f->l->module[i].a;
         l.b = f->l->module[i].b;
@@ -109,10 +108,11 @@ static af_tensor *scaled_inputs(const af_forward *f, af_tensor *x, af_tensor *w,
 
 af_tensor *af_routed_experts(const af_forward *f, int layer, af_tensor *router_x, af_tensor *x)
 {
-    af_tensor *index, *w = route(f, layer, router_x, &index);
+    af_tensor *index, *w = af_route(f, layer, AF_GROUP_ROUTER, router_x, &index);
     const af_experts_opts experts = {
-        .gate_up = expert_linear(f, layer, AF_GROUP_EXPERTS_GATE_UP, AF_SLOT_EXPERTS_GATE_UP_BIAS),
-        .down = expert_linear(f, layer, AF_GROUP_EXPERTS_DOWN, AF_SLOT_EXPERTS_DOWN_BIAS),
+        .gate_up =
+            af_expert_linear_of(f, layer, AF_GROUP_EXPERTS_GATE_UP, AF_SLOT_EXPERTS_GATE_UP_BIAS),
+        .down = af_expert_linear_of(f, layer, AF_GROUP_EXPERTS_DOWN, AF_SLOT_EXPERTS_DOWN_BIAS),
         .act = f->s->act,
         .plain = f->s->arch->plain_mlp,
         .relu2 = f->s->plain_act == AF_PLAIN_RELU2,
@@ -130,6 +130,8 @@ af_tensor *af_block_experts(const af_forward *f, int layer, af_tensor *h)
     af_tensor *y = af_routed_experts(f, layer, h, x);
     if (latent)
         y = af_project(f, layer, AF_GROUP_EXPERTS_OUT, y);
+    if (f->s->arch->attn_experts)
+        y = af_add_vector(f, y, af_layer_leaf(f, layer, AF_SLOT_EXPERTS_SUM_BIAS));
     if (!f->s->layer[layer].pieces[AF_GROUP_SHARED_DOWN])
         return y;
     y = af_add(f->g, y, shared_expert(f, layer, h));

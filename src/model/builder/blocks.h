@@ -97,6 +97,19 @@ af_tensor *af_mul_parts(const af_forward *f, af_tensor *x, const double *factor,
                         const int64_t *width, int parts);
 /* The activation of an MLP without a gate. */
 af_tensor *af_activate(const af_forward *f, int layer, af_tensor *x);
+/* x [N][D] -> the weights [N][k] of the experts a router takes, and which they are. */
+af_tensor *af_route(const af_forward *f, int layer, af_group group, af_tensor *x,
+                    af_tensor **index);
+/* The parameter of a group of experts with its bias (-1 = none) and its adapter. */
+af_expert_linear af_expert_linear_of(const af_forward *f, int layer, af_group group, int bias);
+/* y [N][D] plus a vector [D] of any type. */
+af_tensor *af_add_vector(const af_forward *f, af_tensor *y, af_tensor *vector);
+/* A mixture of heads: q|k|v of what each token's experts ask, and the sum of their outputs. */
+typedef struct af_head_choice {
+    af_tensor *weights, *index; /* [N][k] */
+} af_head_choice;
+af_tensor *af_expert_queries(const af_forward *f, int layer, af_tensor *h, af_head_choice *c);
+af_tensor *af_expert_outputs(const af_forward *f, int layer, af_tensor *o, const af_head_choice *c);
 /* The experts alone: the router reads router_x [N][D], they read x [N][D]. */
 af_tensor *af_routed_experts(const af_forward *f, int layer, af_tensor *router_x, af_tensor *x);
 #endif

@@ -37,6 +37,7 @@ af_tensor *af_outer_leaf(const af_model_leaves *l, af_slot slot)
 /* A norm's weight and the bias of a LayerNorm; weight NULL = no norm. */
 typedef struct norm_leaf {
     af_tensor *w, *b;
+    double eps; /* of an RMSNorm */
 } norm_leaf;
 
 /* Ones [n] for norms that have no weights. */
@@ -49,8 +50,8 @@ static norm_leaf norm_of(const af_forward *f, int layer, af_slot slot, af_slot b
 {
     const af_arch *a = f->s->arch;
     if (a->norm_bare && a->pre_norm && (slot != AF_SLOT_MLP_NORM || !f->s->parallel))
-        return (norm_leaf){.w = af_bare_norm(f, f->s->width)};
-    return (norm_leaf){af_layer_leaf(f, layer, slot), af_layer_leaf(f, layer, bias)};
+        return (norm_leaf){.w = af_bare_norm(f, f->s->width), .eps = f->s->eps};
+    return (norm_leaf){af_layer_leaf(f, layer, slot), af_layer_leaf(f, layer, bias), f->s->eps};
 }
 
 af_tensor *af_block_norm(const af_model_spec *s, af_graph *g, af_tensor *x, af_tensor *w,
@@ -95,7 +96,7 @@ static af_tensor *close_residual(const af_forward *f, af_tensor *y, norm_leaf ne
 {
     const af_model_spec *s = f->s;
     if (next.w && !s->arch->layer_norm)
-        return af_rmsnorm_add(f->g, y, *x, next.w, s->eps, s->arch->norm_plus_one, x);
+        return af_rmsnorm_add(f->g, y, *x, next.w, next.eps, s->arch->norm_plus_one, x);
     *x = af_add(f->g, *x, y);
     return next.w ? af_block_norm(s, f->g, *x, next.w, next.b) : *x;
 }
@@ -147,8 +148,8 @@ static af_tensor *layer(const af_forward *f, int i, af_tensor *h, norm_leaf next
 static norm_leaf outer_norm(const af_forward *f, af_slot slot, af_slot bias)
 {
     if (f->s->arch->norm_bare)
-        return (norm_leaf){.w = af_bare_norm(f, f->s->width)};
-    return (norm_leaf){af_outer_leaf(f->l, slot), af_outer_leaf(f->l, bias)};
+        return (norm_leaf){.w = af_bare_norm(f, f->s->width), .eps = f->s->final_eps};
+    return (norm_leaf){af_outer_leaf(f->l, slot), af_outer_leaf(f->l, bias), f->s->final_eps};
 }
 
 static norm_leaf first_norm(const af_forward *f, int i)

@@ -189,6 +189,22 @@ af_tensor *af_moe_ffn(af_graph *g, af_tensor *x, af_tensor *weights, af_tensor *
     return af_add(g, y, af_mul(g, x, own));
 }
 
+af_tensor *af_moe_project(af_graph *g, af_tensor *x, af_tensor *weights, af_tensor *index,
+                          const af_expert_linear *o)
+{
+    char a[96], b[96];
+    af_tensor *const in[] = {x, weights, index, o->weight};
+    if (af_graph_refuses(g, "moe_project", in, 4))
+        return af_graph_dummy(g);
+    if (o->weight->ndim != 3 || x->ndim != 2 || index->dtype != AF_DTYPE_I32 || index->ndim != 2 ||
+        !af_same_shape(weights, index) || index->dim[0] != x->dim[0] ||
+        !af_dtype_is_float(weights->dtype))
+        return af_graph_bad(g, "moe_project: x %s and experts %s do not fit together",
+                            af_shape_text(x, a, sizeof a), af_shape_text(o->weight, b, sizeof b));
+    const af_moe_lists lists = make_lists(g, index, o->weight->dim[0]);
+    return af_moe_combine(g, af_moe_linear(g, x, &lists, o), &lists, weights);
+}
+
 af_tensor *af_moe_combine(af_graph *g, af_tensor *out, const af_moe_lists *lists,
                           af_tensor *weights)
 {

@@ -176,7 +176,8 @@ static void record_inputs(af_step_graph *s)
         s->scale = af_graph_input(g, "loss_scale", AF_DTYPE_F32, 1, (int64_t[]){1});
     int routers = 0;
     for (int i = 0; i < s->model->spec->layers; i++)
-        routers += s->model->spec->layer[i].mlp == AF_MLP_EXPERTS;
+        routers += (s->model->spec->layer[i].mlp == AF_MLP_EXPERTS) +
+                   (s->model->spec->arch->attn_experts ? 2 : 0);
     if (s->router_coef > 0)
         s->router = af_router_loss_new(g, s->rows_max, s->model->spec->experts, routers);
     if (s->router_coef > 0 && af_run_compares(s->run))

@@ -147,6 +147,20 @@ static void granitemoe_swa(af_config_source *s, af_hf_config *c)
     af_config_layer_thetas(s, c);
 }
 
+/* A mixture of heads, of which each expert has as many as there are for keys. */
+static void jetmoe(af_config_source *s, af_hf_config *c)
+{
+    experts(s, c, "num_local_experts", 8, 2);
+    c->router_aux_loss_coef = af_config_num(s, "aux_loss_coef", 0.01);
+    c->moe_intermediate_size = c->intermediate_size;
+    c->decoder_sparse_step = 1;
+    c->norm_topk_prob = true;
+    c->head_dim = af_config_size(s, "kv_channels", 128, 1, AF_CONFIG_WIDTH_MAX);
+    c->hidden_act = af_config_str(s, &c->arena, "activation_function", "silu");
+    if (c->num_key_value_heads > 0 && c->num_key_value_heads <= AF_CONFIG_WIDTH_MAX)
+        c->num_attention_heads = c->num_key_value_heads * c->num_experts_per_tok;
+}
+
 /* Of all layers: one number, or a list of equal ones. */
 static int64_t same_in_all(af_config_source *s, af_arena *arena, const char *key, int64_t absent)
 {
@@ -374,6 +388,16 @@ const af_family af_families_experts[] = {
      .theta = 1e4,
      .own_experts = true,
      .keys = granitemoe},
+    {.model_type = "jetmoe",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .heads = 32,
+     .kv_heads = 16,
+     .ffn = 5632,
+     .tied = true,
+     .own_experts = true,
+     .keys = jetmoe},
     {.model_type = "granitemoeshared",
      .act = "silu",
      .eps = 1e-6,
