@@ -293,8 +293,9 @@ bool af_model_reader_keeps(const af_model_reader *in, const char *name)
     const bool more = (in->config.raw && json_object_get(in->config.raw, "text_config")) ||
                       (arch && arch->multimodal);
     return (more && is_other_modality(name)) || strncmp(name, "mtp.", 4) == 0 ||
-           strncmp(name, "model.mtp.", 10) == 0 || is_further_layer(in, name) ||
-           is_unused_norm(in, name) || is_identity(in, name) || is_decay_table(in, name);
+           strncmp(name, "model.mtp.", 10) == 0 || strncmp(name, "model.mtp_layers.", 17) == 0 ||
+           is_further_layer(in, name) || is_unused_norm(in, name) || is_identity(in, name) ||
+           is_decay_table(in, name);
 }
 
 bool af_reader_is_unread_kv(const af_model_spec *s, const char *name)

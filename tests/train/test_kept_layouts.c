@@ -1,7 +1,7 @@
 /* test_kept_layouts.c - folders of axk1 as published: routers without a bias for the choice, norms
  * of mixtures in layers that have none, a layer that predicts further tokens. What is not used is
  * written back as it was, and so are the indexers of glm_moe_dsa and what longcat_flash has of
- * experts without weights. */
+ * experts without weights. The code that lies in a folder is copied. */
 #include "train/layout_case.h"
 
 typedef struct extra {
@@ -10,13 +10,15 @@ typedef struct extra {
     int ndim;
 } extra;
 
-enum { EXTRAS = 2, VALUES = 200 };
+enum { EXTRAS = 3, VALUES = 200 };
 
 static const extra axk1[EXTRAS] = {{"model.layers.0.post_mlp_layernorm.weight", {24, 1}, 1},
-                                   {"model.layers.2.eh_proj.weight", {3, 4}, 2}};
+                                   {"model.layers.2.eh_proj.weight", {3, 4}, 2},
+                                   {"model.mtp_layers.0.input_proj.weight", {4, 3}, 2}}; /* mimo */
 /* transformers writes these, published folders lack them */
 static const extra longcat[EXTRAS] = {
     {"model.layers.1.mlp.experts.4.up_proj.weight", {8, 24}, 2},
+    {"model.layers.1.mlp.experts.5.up_proj.weight", {8, 24}, 2},
     {"model.layers.1.mlp.experts.6.gate_proj.weight", {8, 24}, 2}};
 
 /* The folder, its biases zero or left out, with tensors that are not used, or NULL. */
@@ -30,6 +32,8 @@ static void write_layout(const char *from, const char *to, bool biases, const ex
     for (int i = 0; i < VALUES; i++)
         values[i] = (float)i;
     assert_int_equal(mkdir(to, 0777), 0);
+    snprintf(path, sizeof path, "%s/modeling_own.py", to);
+    CHECK_OK(af_file_write(path, "#\n", 2, &err), err);
     snprintf(path, sizeof path, "cp %s/config.json %s/", from, to);
     assert_int_equal(system(path), 0);
     snprintf(path, sizeof path, "%s/model.safetensors", from);
@@ -67,6 +71,9 @@ static void write_layout(const char *from, const char *to, bool biases, const ex
 
 static void check_unused(const char *model, const extra *unused)
 {
+    char path[512];
+    snprintf(path, sizeof path, "%s/modeling_own.py", model);
+    assert_true(af_file_exists(path));
     af_safetensors *f = open_model_weights(model);
     for (int i = 0; i < EXTRAS; i++) {
         const af_stored *t = af_safetensors_find(f, unused[i].name);

@@ -15,7 +15,8 @@ import peft
 import torch
 import transformers
 
-from make_families import class_of
+import make_families
+from make_families import class_of, repositories
 
 warnings.filterwarnings("ignore")
 transformers.logging.set_verbosity_error()
@@ -44,6 +45,12 @@ def names(config):
 
 lines = []
 for path in sorted(FAMILIES.glob("*.json")):
+    kind, changes, options = make_families.FAMILIES.get(path.stem, (None, {}, {}))
+    if "published" in options:  # the class with equal formulas, whose modules have other names
+        config = getattr(transformers, kind)(**{**make_families.BASE, **changes})
+        own = {repositories.rename(options["published"], n) for n in names(config).split()} - {None}
+        lines.append(f"{path.stem} {' '.join(sorted(own))}\n")
+        continue
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, "config.json").write_text(json.dumps(json.loads(path.read_text())["config"]))
         config = transformers.AutoConfig.from_pretrained(folder)

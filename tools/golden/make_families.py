@@ -23,6 +23,9 @@ from transformers import AutoModelForCausalLM
 warnings.filterwarnings("ignore")
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "judge"))
+import published as repositories  # noqa: E402
+
 OUT = pathlib.Path(__file__).resolve().parents[2] / "tests/golden/families"
 
 BASE = dict(vocab_size=48, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4,
@@ -54,7 +57,7 @@ MAMBA = dict(mamba_n_heads=6, mamba_n_groups=3, mamba_d_state=7, mamba_d_head=8,
              logits_scaling=1.2, position_embedding_type="nope", **layers("LF"), **rope())
 
 # name -> (config class, changes of BASE; None removes a key, options)
-# options: long (rows that cross a chunk of 64), rules (put before RULES), hub (changes of the written config.json),
+# options: published (the family whose code lies in its own repository: the config is of one with equal formulas), long (rows that cross a chunk of 64), rules (put before RULES), hub (changes of the written config.json),
 # small (a smaller vocabulary, and one number for the gradients of tensors that differ in their layer or expert alone)
 FAMILIES = {
     "llama": ("LlamaConfig", dict(**rope(5e5)), {}),
@@ -329,6 +332,24 @@ FAMILIES.update({k: (v[0], {"vocab_size": 20, **v[1]}, {"small": True, "rules": 
     [["norm", 0, 0.2]] if k == "vaultgemma" else [["embed", 0, 0.2]] if k in ("opt", "opt_350m", "opt_bare") else
     [["Wqkv", 0, 0.35], ["out_proj", 0, 0.35]] if k == "dbrx" else [["sink", 0, 1]] if k == "mimo_v2_flash" else [])}) for k, v in SMALL.items()})
 
+PUBLISHED = {
+    "internlm2": ("LlamaConfig", dict(attention_bias=True, rope_parameters={"rope_type": "dynamic", "rope_theta": 1e6, "factor": 2.0})),
+    "internlm2_gguf": ("LlamaConfig", dict(num_hidden_layers=1, **rope(1e6))),
+    "minicpm": ("GraniteConfig", {**GRANITE, "attention_multiplier": 6 ** -0.5, "logits_scaling": 3.0, "rope_parameters": {
+        "rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0, 1.2, 1.3], "long_factor": [1.5, 2.0, 2.5],
+        "original_max_position_embeddings": 2}}),
+    "minicpm_gguf": ("GraniteConfig", {**GRANITE, "num_hidden_layers": 1, "attention_multiplier": 6 ** -0.5, "logits_scaling": 3.0,
+                                       "tie_word_embeddings": True, **rope()}),
+    "exaone": ("LlamaConfig", dict(rope_parameters={
+        "rope_type": "llama3", "rope_theta": 1e6, "factor": 4.0, "original_max_position_embeddings": 32, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0})),
+    "orion": ("StableLmConfig", rope(partial_rotary_factor=1.0)),
+    "xverse": ("LlamaConfig", dict(num_hidden_layers=1, **rope())),
+    "mimo": ("Qwen2Config", dict(num_hidden_layers=1, **rope(64e4))),
+}
+FAMILIES.update({k: (v[0], {"vocab_size": 20, **v[1]}, {"small": True, "rules": [["ln_", 1, 0.2]], "published": k.removesuffix("_gguf")})
+                 for k, v in PUBLISHED.items()})
+
 WORDS = dict(head_dim=6, ssm_state_size=7, mamba_num_heads=6, mamba_head_dim=8, n_groups=3, conv_kernel=3, num_hidden_layers="none")
 STATE = {
     "nemotron_h": ("NemotronHConfig", dict(**WORDS, hybrid_override_pattern="M*-E", n_routed_experts=6, n_group=3, topk_group=2,
@@ -450,13 +471,14 @@ def published(config, values):
     return out
 
 
-def on_disk(model, values):
+def on_disk(model, values, family):
     """Parameters under the names and in the layout of the folder."""
     if getattr(model, "hf_quantizer", None):  # which would write the model's own values; bitnet's names are the same
         return values
     with tempfile.TemporaryDirectory() as scratch:
         model.save_pretrained(scratch, state_dict={k: v.detach().clone().contiguous() for k, v in values.items()})
-        return published(model.config, load_file(scratch + "/model.safetensors"))
+        out = published(model.config, load_file(scratch + "/model.safetensors"))
+    return repositories.publish(family, model.config, out) if family else out
 
 
 def lora_logits(model, row):
@@ -474,20 +496,24 @@ def make(name):
     kind, changes, options = FAMILIES[name]
     torch.manual_seed(0)
     config = getattr(transformers, kind)(**{k: v for k, v in {**BASE, **changes}.items() if v != "none"})
-    rules = options.get("rules", []) + RULES
+    rules, family = options.get("rules", []) + RULES, options.get("published")
     with tempfile.TemporaryDirectory() as folder:
         kind = class_of(config)
         (kind.from_config if kind is AutoModelForCausalLM else kind)(config).float().save_pretrained(folder)
         path = pathlib.Path(folder)
-        weights = {k: tensor(k, v, rules) for k, v in published(config, load_file(path / "model.safetensors")).items()
+        like = published(config, load_file(path / "model.safetensors"))
+        own = repositories.publish(family, config, like) if family else like
+        weights = {k: tensor(k, v, rules) for k, v in own.items()
                    if not k.endswith(("slope_rate", "_decay"))}  # tables that the config alone gives (minimax)
-        save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
+        stored = repositories.recover(family, config, weights, like) if family else weights
+        save_file(stored, path / "model.safetensors", metadata={"format": "pt"})
         if name == "bitnet_online":
             text = json.loads((path / "config.json").read_text())
             text["quantization_config"] = dict(quant_method="bitnet", linear_class="autobitlinear", quantization_mode="online")
             (path / "config.json").write_text(json.dumps(text))
         model = load(folder, config)
         written = json.loads((path / "config.json").read_text())
+        written = repositories.published_config(family, config.to_dict()) if family else written
     rows = tokens(LONG if options.get("long") else SHORT, config.vocab_size)
     total, count, last = 0.0, sum(len(r) - 1 for r in rows), []
     for row in rows:                                            # one by one: no padding, no packing
@@ -496,7 +522,7 @@ def make(name):
         last.append([float(f"{v:.7g}") for v in logits[-1].tolist()])
     loss = total / count
     loss.backward()
-    grads = on_disk(model, {k: p.grad for k, p in model.named_parameters() if p.grad is not None})
+    grads = on_disk(model, {k: p.grad for k, p in model.named_parameters() if p.grad is not None}, family)
     numbers = {}
     for k, g in sorted(grads.items()):
         g = g.double().flatten()

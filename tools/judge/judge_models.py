@@ -15,6 +15,8 @@ from safetensors.numpy import load_file, save_file
 from safetensors.torch import load_file as torch_file, save_file as save_torch
 
 from family_configs import CONFIGS
+import published
+import published_folders
 
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
@@ -179,13 +181,15 @@ def make_config(family, r):
                                attention_multiplier=r.choice([1.0, 0.0625]),
                                residual_multiplier=r.choice([1.0, 0.22]),
                                logits_scaling=r.choice([1.0, 8.0]))
+    if family in published.CONFIGS:
+        return published.CONFIGS[family](sys.modules[__name__], r)
     if family in CONFIGS:
         return CONFIGS[family](sys.modules[__name__], r)
     raise SystemExit(f"no family {family}")
 
 
 FAMILIES = ["llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text",
-            "phi3", "smollm3", "olmo2", "granite", *CONFIGS]
+            "phi3", "smollm3", "olmo2", "granite", *CONFIGS, *published.CONFIGS]
 
 
 def old_spelling(path):
@@ -258,6 +262,9 @@ def make_model(family, seed):
 def save(model, dtype, path, r):
     m = copy.deepcopy(model).to(dtype)  # a copy: the rotary tables would be rounded too
     m.save_pretrained(path, max_shard_size=r.choice(["5GB", "40KB", "200KB"]))
+    family = getattr(model.config, "published", None)
+    if family:
+        published_folders.rewrite(family, model.config, path)
     root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/golden/gguf_models/llama/hf")
     for f in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(os.path.join(root, f), path)
@@ -454,6 +461,8 @@ output_dir: {tmp}/run
     if model.config.model_type == "kimi_linear":  # other names in its files: transformers reads them
         trained = transformers.AutoModelForCausalLM.from_pretrained(tmp + "/run", dtype=torch.float32)
         after = {n: p.detach().numpy() for n, p in trained.named_parameters()}
+    if getattr(model.config, "published", None):
+        after = published_folders.tensors_of(model, after)
     worst, name = 0, ""
     for n, p in model.named_parameters():
         if p.grad is None or float(p.grad.abs().max()) == 0:
@@ -504,7 +513,7 @@ def one(a, family, seed):
         save(model, dtype, path, r)
         if family in ("bitnet_online", "bitnet_packed"):
             model = quantised(family, path)
-        if (a.old or r.random() < .4) and family not in ("gemma4_text", "gemma4_unified_text", "gpt_oss", "laguna", "lfm3", "mimo_v2_flash"):
+        if (a.old or r.random() < .4) and not getattr(model.config, "published", None) and family not in ("gemma4_text", "gemma4_unified_text", "gpt_oss", "laguna", "lfm3", "mimo_v2_flash"):
             # five are younger than the new spelling, gpt_oss has YaRN where the old one says nothing
             old_spelling(path)
         err = check_logits(a.afinar, path, tmp, model, r)
@@ -525,6 +534,10 @@ def one(a, family, seed):
             far = 1e-4 if "linear_attn" in name else 2e-5  # delta nets: float32 itself is 3e-5 away from float64
             far = 1e-4 if "A_log" in name else far  # small gradients of numbers up to 5, which the step rounds
             bad |= l > 1e-5 or gn > 1e-5 or ge > far
+        if a.grad and dtype == torch.float32 and getattr(model.config, "published", None):
+            e, low, m = published_folders.check_adapter(sys.modules[__name__], a.afinar, path, tmp, model, r)
+            line += f" adapter {e:.1e} its gradients {low:.1e} merged {m:.1e}"
+            bad |= e > 1e-5 or low > 2e-5 or m > 1e-6
         print(line + (" BAD" if bad else ""), flush=True)
         return bad
     except Exception as e:  # a case that cannot be made is a finding too

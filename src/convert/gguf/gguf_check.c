@@ -312,6 +312,11 @@ static const taker *taker_of(const char *arch)
         {"minimax-m2", .untied = true},
         {"mimo2", .untied = true, .slides = true},
         {"llama4", .freqs = true, .tied = true, .untied = true},
+        {"internlm2", .square = true, .untied = true},
+        {"minicpm", .biases = true, .freqs = true, .factors = true, .tied = true, .untied = true},
+        {"exaone", .freqs = true, .tied = true, .untied = true},
+        {"orion", .square = true, .untied = true},
+        {"xverse", .square = true, .untied = true},
         {"minicpm3", .factors = true, .tied = true, .untied = true},
         {"mamba", .convs = true, .tied = true, .untied = true},
         {"mamba2", .convs = true, .tied = true, .untied = true},
@@ -401,6 +406,8 @@ static const char *layers_lack(const af_model_spec *s, const taker *t)
         return "norm over several groups (mamba_n_groups above 1)";
     if (s->arch->plain_mlp && s->experts && has_slot(s, AF_SLOT_UP))
         return "layers with an MLP and layers with experts (- and E of hybrid_override_pattern)";
+    if (s->arch->gguf_cut_qkv && has_slot(s, AF_SLOT_QKV_BIAS))
+        return "biases of fused queries, keys and values";
     if (s->arch->gguf_kv_whole && !s->latent.q_lora_rank)
         return "queries without a low rank (q_lora_rank null)";
     if (strcmp(s->arch->gguf, "mimo2") == 0 && has_slot(s, AF_SLOT_Q_BIAS))

@@ -309,8 +309,9 @@ static void put_family(meta_writer *p, const af_model_spec *s, const af_hf_confi
 {
     const char *a = p->arch;
     const bool gemma = strncmp(a, "gemma", 5) == 0;
-    if (strcmp(a, "llama") == 0 || strcmp(a, "smollm3") == 0 || strcmp(a, "granite") == 0 ||
-        strcmp(a, "granitemoe") == 0 || strcmp(a, "afmoe") == 0 || strcmp(a, "llama4") == 0) {
+    static const char *const sized[] = {"llama", "smollm3", "granite", "granitemoe",
+                                        "afmoe", "llama4",  "minicpm", NULL};
+    if (is_one_of(a, sized)) {
         put_u32(p, "vocab_size", c->vocab_size);
         put_u32(p, "rope.dimension_count", s->rope[0].rotary_dim);
     }
@@ -340,8 +341,10 @@ static void put_family(meta_writer *p, const af_model_spec *s, const af_hf_confi
         put_f32(p, "attn_logit_softcapping", c->attn_logit_softcapping);
     if (c->final_logit_softcapping > 0)
         put_f32(p, "final_logit_softcapping", c->final_logit_softcapping);
-    if (strncmp(a, "granite", 7) == 0 && strcmp(c->model_type, "bamba") != 0) {
+    const bool granite = strncmp(a, "granite", 7) == 0 && strcmp(c->model_type, "bamba") != 0;
+    if (granite)
         put_f32(p, "attention.scale", s->attn_scale);
+    if (granite || strcmp(a, "minicpm") == 0) {
         put_f32(p, "embedding_scale", c->embedding_multiplier);
         put_f32(p, "residual_scale", c->residual_multiplier);
         put_f32(p, "logit_scale", c->logits_scaling);

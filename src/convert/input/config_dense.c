@@ -70,10 +70,34 @@ static void put_mosaic(json_t *o, const af_hf_config *c)
     json_object_set_new(o, "max_seq_len", json_integer(c->max_position_embeddings));
 }
 
+/* muP in its own words. */
+static void put_minicpm(json_t *o, const af_hf_config *c)
+{
+    const double depth = sqrt((double)c->num_hidden_layers);
+    json_object_set_new(o, "scale_emb", short_real(c->embedding_multiplier));
+    json_object_set_new(o, "scale_depth", short_real(c->residual_multiplier * depth));
+    json_object_set_new(o, "dim_model_base",
+                        json_integer(llround((double)c->hidden_size / c->logits_scaling)));
+}
+
+static void put_exaone(json_t *o, const af_hf_config *c)
+{
+    json_object_del(o, "num_hidden_layers");
+    json_object_set_new(o, "num_layers", json_integer(c->num_hidden_layers));
+    json_object_set_new(o, "activation_function", json_string(c->hidden_act));
+    json_object_set_new(o, "layer_norm_epsilon", short_real(c->rms_norm_eps));
+}
+
 void af_config_dense(json_t *o, const af_hf_config *c)
 {
     if (is(c, "gpt2") || is(c, "gpt_bigcode"))
         put_gpt(o, c);
+    if (is(c, "minicpm") || is(c, "minicpm3"))
+        put_minicpm(o, c);
+    if (is(c, "exaone"))
+        put_exaone(o, c);
+    if (is(c, "internlm2"))
+        json_object_set_new(o, "bias", json_boolean(c->attention_bias));
     if (is(c, "falcon"))
         put_falcon(o, c);
     if (is(c, "mpt") || is(c, "dbrx"))

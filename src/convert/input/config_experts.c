@@ -112,14 +112,6 @@ static void put_mimo(json_t *o, const af_hf_config *c)
     json_object_set_new(o, "attention_value_scale", json_real(c->value_scale));
 }
 
-/* muP in its own words; the numbers are llama.cpp's. */
-static void put_minicpm3(json_t *o, const af_hf_config *c)
-{
-    json_object_set_new(o, "scale_emb", json_real(c->embedding_multiplier));
-    json_object_set_new(o, "scale_depth", json_real(1.4));
-    put_int(o, "dim_model_base", 256);
-}
-
 /* Its kinds of layers are those it has without a list. */
 static void put_llama4(json_t *o, const af_hf_config *c)
 {
@@ -184,8 +176,6 @@ void af_config_experts(json_t *o, const af_hf_config *c)
         put_ernie(o, c);
     if (is(c, "hy_v3"))
         put_hy_v3(o, c);
-    if (is(c, "minicpm3"))
-        put_minicpm3(o, c);
     if (is(c, "laguna"))
         put_laguna(o, c);
     if (is(c, "mimo_v2_flash"))

@@ -2,6 +2,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "convert/output/folder_out.h"
 
+#include "base/word.h"
+
 /* A tokenizer's files; from FORMS on the vocabulary once more, as older programs expect it. */
 enum { FORMS = 6 };
 static const char *const tokenizer_files[] = {
@@ -68,6 +70,23 @@ done:
     return st;
 }
 
+af_status af_folder_copy_code(const char *from, const char *to, af_error *err)
+{
+    char **names = NULL;
+    int n = 0;
+    af_status st = af_dir_list(&names, &n, from, err);
+    for (int i = 0; i < n && st == AF_OK; i++) {
+        char *path = af_path_join(to, names[i]);
+        if (!path)
+            st = af_fail_nomem(err, "a path", strlen(to));
+        else if (af_ends_with(names[i], ".py") && !af_file_exists(path))
+            st = af_file_copy_into(from, to, names[i], err);
+        free(path);
+    }
+    af_names_free(names, n);
+    return st;
+}
+
 af_status af_folder_copy_text(const af_output *f, const char *from, af_error *err)
 {
     static const char *const others[] = {"generation_config.json",
@@ -82,6 +101,7 @@ af_status af_folder_copy_text(const af_output *f, const char *from, af_error *er
         AF_TRY(af_file_copy_into(from, f->temp, tokenizer_files[i], err));
     for (size_t i = 0; i < AF_LEN(others); i++)
         AF_TRY(af_file_copy_into(from, f->temp, others[i], err));
+    AF_TRY(af_folder_copy_code(from, f->temp, err));
     st = copy_templates(f, from, err);
 done:
     return st;

@@ -15,6 +15,8 @@ AF_CHECKED af_status af_folder_open(af_output *o, const char *path, const char *
 
 /* Copies tokenizer, template and generation files of a model folder, where they are there. */
 AF_CHECKED af_status af_folder_copy_text(const af_output *f, const char *from, af_error *err);
+/* The Python files of a model whose code lies in its folder, where `to` has none of the name. */
+AF_CHECKED af_status af_folder_copy_code(const char *from, const char *to, af_error *err);
 /* Puts another folder's tokenizer and template in the place of those copied; `forms`: also of the
  * vocabulary in its older forms. */
 AF_CHECKED af_status af_folder_replace_tokenizer(const af_output *f, const char *from, bool forms,

@@ -257,7 +257,10 @@ static af_status open_found(af_tokenizer **out, const char *path, af_error *err)
         return af_fail_nomem(err, "a path", n);
     af_status st;
     if (!af_file_exists(file))
-        st = af_fail(err, AF_EIO, "%s has no tokenizer.json", path);
+        st = af_fail(err, AF_EIO,
+                     "%s has no tokenizer.json, the one form of a tokenizer that is read: "
+                     "save_pretrained of a fast tokenizer of transformers writes it",
+                     path);
     else
         st = open_json(out, file, path, err);
     free(file);

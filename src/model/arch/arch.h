@@ -252,6 +252,7 @@ typedef struct af_arch {
     bool gguf_fused_experts; /* gate and up of experts are one tensor in GGUF, too, shared or not */
     bool gguf_kv_whole;      /* kv_b_proj is one tensor in GGUF, too */
     bool gguf_cut_mlp;       /* fused gate and up are two tensors in GGUF */
+    bool gguf_cut_qkv;       /* fused queries, keys and values are three tensors in GGUF */
     bool gguf_tiled;         /* value heads of delta nets as gguf_order.h says */
     bool two_in_one;         /* two layers are one of the folder; * of names is which of them */
     /* what "model." and "layers" are called; NULL = so */

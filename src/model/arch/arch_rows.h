@@ -14,6 +14,7 @@ extern const af_arch af_rows_mamba[];
 extern const af_arch af_rows_latent[];
 extern const af_arch af_rows_routed[];
 extern const af_arch af_rows_older[];
+extern const af_arch af_rows_remote[];
 /* Layers that see everything keep no positions, where the config says so. */
 af_status af_fill_rope_sliding(af_model_spec *s, const af_hf_config *c, af_error *err);
 /* layer_rope_theta: which of the rope sets each layer has. */

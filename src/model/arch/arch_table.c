@@ -4,7 +4,7 @@
 
 static const af_arch *const groups[] = {
     af_rows_llama,  af_rows_gemma,  af_rows_dense, af_rows_experts, af_rows_state,
-    af_rows_latent, af_rows_routed, af_rows_older, af_rows_mamba,
+    af_rows_latent, af_rows_routed, af_rows_older, af_rows_mamba,   af_rows_remote,
 };
 
 const af_arch *af_arch_at(int i)

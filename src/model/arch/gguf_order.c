@@ -5,7 +5,8 @@ af_gguf_order af_gguf_order_of(const af_model_spec *s, const af_tensor_spec *t)
 {
     const af_state_keys *k = &s->state;
     af_gguf_order o = {.size = 1};
-    if (s->arch->qkv_grouped && (t->slot == AF_SLOT_QKV || t->slot == AF_SLOT_QKV_BIAS)) {
+    if (s->arch->qkv_grouped && !s->arch->gguf_cut_qkv &&
+        (t->slot == AF_SLOT_QKV || t->slot == AF_SLOT_QKV_BIAS)) {
         const af_layer_spec *l = &s->layer[t->layer];
         return (af_gguf_order){.keys = l->kv_heads,
                                .per_key = l->heads / l->kv_heads,

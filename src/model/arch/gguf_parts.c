@@ -38,6 +38,20 @@ static af_gguf_parts by_key(const af_state_keys *k)
                            .value_dim = k->heads / k->key_heads * k->head_dim};
 }
 
+static af_gguf_parts queries_keys_values(const af_model_spec *s, const af_tensor_spec *t)
+{
+    const af_layer_spec *l = &s->layer[t->layer];
+    const int64_t E = l->head_dim, H = l->heads, K = l->kv_heads;
+    af_gguf_parts p = {.count = 3,
+                       .name = {"attn_q.weight", "attn_k.weight", "attn_v.weight"},
+                       .rows = {H * E, K * E, K * E}};
+    if (s->arch->qkv_grouped)
+        p.heads = (af_gguf_order){.keys = K, .per_key = H / K, .size = E, .qkv = true};
+    if (s->arch->gguf_permuted && l->rope >= 0)
+        p.rotated = (af_gguf_order){.keys = 1, .size = E, .pairs = s->rope[l->rope].rotary_dim};
+    return p;
+}
+
 af_gguf_parts af_gguf_parts_of(const af_model_spec *s, const af_tensor_spec *t)
 {
     static const af_gguf_parts none = {0};
@@ -52,6 +66,8 @@ af_gguf_parts af_gguf_parts_of(const af_model_spec *s, const af_tensor_spec *t)
                    : halves(t, "ffn_gate_shexp.weight", "ffn_up_shexp.weight");
     case AF_SLOT_GATE_UP:
         return s->arch->gguf_cut_mlp ? halves(t, "ffn_gate.weight", "ffn_up.weight") : none;
+    case AF_SLOT_QKV:
+        return s->arch->gguf_cut_qkv ? queries_keys_values(s, t) : none;
     case AF_SLOT_IN:
         return s->state.by_key_head ? by_key(&s->state) : none;
     default:
@@ -59,8 +75,26 @@ af_gguf_parts af_gguf_parts_of(const af_model_spec *s, const af_tensor_spec *t)
     }
 }
 
+static int64_t qkv_here(const af_gguf_parts *p, int part, int64_t r)
+{
+    r = part < 2 ? af_gguf_order_here(&p->rotated, r) : r;
+    for (int i = 0; i < part; i++)
+        r += p->rows[i];
+    return af_gguf_order_here(&p->heads, r);
+}
+
+static int64_t qkv_there(const af_gguf_parts *p, int64_t r, int *part)
+{
+    r = af_gguf_order_there(&p->heads, r);
+    for (*part = 0; r >= p->rows[*part]; (*part)++)
+        r -= p->rows[*part];
+    return *part < 2 ? af_gguf_order_there(&p->rotated, r) : r;
+}
+
 int64_t af_gguf_parts_here(const af_gguf_parts *p, int part, int64_t r)
 {
+    if (p->count == 3)
+        return qkv_here(p, part, r);
     if (p->half)
         return r / p->half * 2 * p->half + part * p->half + r % p->half;
     const int64_t dk = p->key_dim, dv = p->value_dim, all = 2 * (dk + dv), qk = p->keys * dk;
@@ -73,6 +107,8 @@ int64_t af_gguf_parts_here(const af_gguf_parts *p, int part, int64_t r)
 
 int64_t af_gguf_parts_there(const af_gguf_parts *p, int64_t r, int *part)
 {
+    if (p->count == 3)
+        return qkv_there(p, r, part);
     if (p->half) {
         *part = (int)(r % (2 * p->half) / p->half);
         return r / (2 * p->half) * p->half + r % p->half;

@@ -1,11 +1,12 @@
-/* gguf_parts.h - tensors of the spec that llama.cpp has as two: gates and ups of experts and of a
- * fused MLP, the input projection of a delta net that is grouped by its key heads. */
+/* gguf_parts.h - tensors of the spec that llama.cpp has as several: gates and ups of experts and of
+ * a fused MLP, fused queries, keys and values, the input projection of a delta net that is grouped
+ * by its key heads. */
 #ifndef AF_GGUF_PARTS_H
 #define AF_GGUF_PARTS_H
 
-#include "model/arch/arch.h"
+#include "model/arch/gguf_order.h"
 
-enum { AF_GGUF_PARTS_MAX = 2 };
+enum { AF_GGUF_PARTS_MAX = 3 };
 
 typedef struct af_gguf_parts {
     int count;                           /* 0: one tensor, as it is */
@@ -13,6 +14,8 @@ typedef struct af_gguf_parts {
     int64_t rows[AF_GGUF_PARTS_MAX];     /* of all matrices */
     int64_t half; /* matrices of 2 * half rows are cut in the middle; 0: by key head */
     int64_t keys, key_dim, value_dim; /* of each key: q, k, and the values v and z */
+    /* of three parts: where heads of q|k|v are in the tensor, and the order of rows of q and k */
+    af_gguf_order heads, rotated;
 } af_gguf_parts;
 
 /* Vectors of Mamba-2 are matrices there: how many columns they have; 0 = a vector. */

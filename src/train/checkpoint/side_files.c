@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/temps.h"
 #include "convert/export.h"
+#include "convert/output/folder_out.h"
 #include "data/render/renderer.h"
 #include "format/chat/chat_template.h"
 #include "format/text/json_text.h"
@@ -32,7 +33,7 @@ static af_status copy_texts(const char *model, const char *dir, bool whole, af_e
         if (st != AF_OK)
             return st;
     }
-    return AF_OK;
+    return whole ? af_folder_copy_code(model, dir, err) : AF_OK;
 }
 
 /* Two templates that differ become one: chat_template.jinja, as transformers reads them. */

@@ -17,6 +17,7 @@ extern const af_family af_families_mamba[];
 extern const af_family af_families_latent[];
 extern const af_family af_families_routed[];
 extern const af_family af_families_older[];
+extern const af_family af_families_remote[];
 
 /* exaone: only layers with a window have a rope, where there are any. */
 void af_config_exaone_windows(af_config_source *s, af_hf_config *c);
@@ -35,6 +36,11 @@ void af_config_layer_thetas(af_config_source *s, af_hf_config *c);
 
 /* No layer has a rotation. */
 void af_config_no_ropes(af_config_source *s, af_hf_config *c);
+/* scale_emb, scale_depth and dim_model_base of minicpm in granite's words; numbers: what is assumed
+ * when a key is absent. */
+void af_config_minicpm_scales(af_config_source *s, af_hf_config *c, double embed, double depth,
+                              int base);
+
 /* An empty list of kinds, one per layer, or NULL with the error latched. */
 af_layer_type *af_config_take_types(af_config_source *s, af_hf_config *c);
 /* Mamba-2: sizes in the words of mamba_n_heads, whose heads are `width` values in all; that width

@@ -5,12 +5,12 @@
 
 #include <jansson.h>
 
-enum { FAMILIES_MAX = 128 };
+enum { FAMILIES_MAX = 256 };
 
 static const af_family *const groups[] = {
-    af_families_llama,   af_families_gemma, af_families_dense,
-    af_families_experts, af_families_state, af_families_latent,
-    af_families_routed,  af_families_older, af_families_mamba,
+    af_families_llama, af_families_gemma,  af_families_dense,  af_families_experts,
+    af_families_state, af_families_latent, af_families_routed, af_families_older,
+    af_families_mamba, af_families_remote,
 };
 
 /* The i-th over all groups, NULL after the last. */

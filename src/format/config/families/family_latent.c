@@ -244,10 +244,19 @@ static void mistral4_keys(af_config_source *s, af_hf_config *c)
     af_config_query_scaling(s, c);
 }
 
-/* A square root, for the number of layers alone. */
-static double root(int64_t n) { return sqrt((double)AF_MAX(n, 1)); }
+void af_config_minicpm_scales(af_config_source *s, af_hf_config *c, double embed, double depth,
+                              int base)
+{
+    const double root = sqrt((double)AF_MAX(c->num_hidden_layers, 1));
+    const int64_t width = af_config_size(
+        s, "dim_model_base", af_config_given(s, "dim_model_base") ? c->hidden_size : base, 1,
+        AF_CONFIG_WIDTH_MAX);
+    c->embedding_multiplier = af_config_num(s, "scale_emb", embed);
+    c->residual_multiplier =
+        af_config_num(s, "scale_depth", af_config_given(s, "scale_depth") ? root : depth) / root;
+    c->logits_scaling = (double)c->hidden_size / (double)AF_MAX(width, 1);
+}
 
-/* scale_emb, scale_depth and dim_model_base in granite's words. */
 static void minicpm3_keys(af_config_source *s, af_hf_config *c)
 {
     const int64_t heads = AF_MAX(c->num_attention_heads, 1);
@@ -255,14 +264,7 @@ static void minicpm3_keys(af_config_source *s, af_hf_config *c)
     if (!af_config_given(s, "kv_lora_rank"))
         c->latent.kv_lora_rank = 256;
     c->latent.rope_halves = true;
-    const double depth = root(c->num_hidden_layers);
-    const int64_t base = af_config_size(s, "dim_model_base",
-                                        af_config_given(s, "dim_model_base") ? c->hidden_size : 256,
-                                        1, AF_CONFIG_WIDTH_MAX);
-    c->embedding_multiplier = af_config_num(s, "scale_emb", 12);
-    c->residual_multiplier =
-        af_config_num(s, "scale_depth", af_config_given(s, "scale_depth") ? depth : 1.4) / depth;
-    c->logits_scaling = (double)c->hidden_size / (double)AF_MAX(base, 1);
+    af_config_minicpm_scales(s, c, 12, 1.4, 256);
 }
 
 /* full_attn_layers and kda_layers: numbers of layers from 1 on. */

@@ -1,0 +1,159 @@
+"""Families whose code lies in their own repositories. transformers has no class for them, but one of equal formulas: a model of
+that class, and the folder it would be if it were published as such a family. For judge_models.py and make_families.py.
+
+A folder is made by renaming and joining tensors (`publish`); the way back (`recover`) follows from the same function."""
+import re
+
+import torch
+import transformers as T
+
+from family_configs import no_head, plain
+
+LLAMA_KEYS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+              "hidden_act", "max_position_embeddings", "rms_norm_eps", "tie_word_embeddings", "bos_token_id", "eos_token_id",
+              "pad_token_id")
+GATED = {"mlp.gate_proj": "feed_forward.w1", "mlp.up_proj": "feed_forward.w3", "mlp.down_proj": "feed_forward.w2"}
+
+
+def old_rope(c):
+    """As transformers 4 wrote it."""
+    p = dict(c["rope_parameters"])
+    kind = p.pop("rope_type", "default")
+    out = {"rope_theta": p.pop("rope_theta")}
+    if "partial_rotary_factor" in p:
+        out["partial_rotary_factor"] = p.pop("partial_rotary_factor")
+    out["rope_scaling"] = None if kind == "default" else dict(p, type=kind)
+    return out
+
+
+def keys(c, *more, **own):
+    return {**{k: c.get(k) for k in LLAMA_KEYS + more}, **old_rope(c), **own}
+
+
+def internlm2(c):
+    return keys(c, bias=c["attention_bias"])
+
+
+def minicpm(c):
+    return keys(c, scale_emb=c["embedding_multiplier"], scale_depth=c["residual_multiplier"] * c["num_hidden_layers"] ** 0.5,
+                dim_model_base=round(c["hidden_size"] / c["logits_scaling"]))
+
+
+def exaone(c):
+    out = keys(c, num_layers=c["num_hidden_layers"], activation_function=c["hidden_act"], layer_norm_epsilon=c["rms_norm_eps"])
+    for k in ("num_hidden_layers", "hidden_act", "rms_norm_eps"):
+        out.pop(k)
+    return out
+
+
+def orion(c):
+    return keys(c, rms_norm_eps=c["layer_norm_eps"])
+
+
+# name -> (keys of config.json, names, name of the fused projection and whether its heads are grouped)
+FAMILIES = {
+    "internlm2": (internlm2, {"model.embed_tokens": "model.tok_embeddings", "input_layernorm": "attention_norm",
+                              "post_attention_layernorm": "ffn_norm", "self_attn.o_proj": "attention.wo", **GATED,
+                              "lm_head": "output"}, ("attention.wqkv", True)),
+    "minicpm": (minicpm, {}, None),
+    "exaone": (exaone, {"model.embed_tokens": "transformer.wte", "model.layers": "transformer.h", "input_layernorm": "ln_1",
+                        "post_attention_layernorm": "ln_2", "self_attn.o_proj": "attn.attention.out_proj",
+                        "self_attn": "attn.attention", "mlp.gate_proj": "mlp.c_fc_0", "mlp.up_proj": "mlp.c_fc_1",
+                        "mlp.down_proj": "mlp.c_proj", "model.norm": "transformer.ln_f"}, None),
+    "orion": (orion, {}, None),
+    "xverse": (keys, {}, None),
+    "mimo": (lambda c: keys(c, "use_sliding_window", "sliding_window", "max_window_layers", num_nextn_predict_layers=1), {}, None),
+}
+
+
+def published_config(family, config):
+    """Of the dictionary of a transformers config."""
+    return {"model_type": family, **FAMILIES[family][0](config)}
+
+
+def join(q, k, v, kv, grouped):
+    if not grouped:
+        return torch.cat([q, k, v])
+    size = len(k) // kv
+    parts = [x.reshape(kv, -1, size, *x.shape[1:]) for x in (q, k, v)]
+    return torch.cat(parts, 1).reshape(-1, *q.shape[1:])
+
+
+def rename(family, name):
+    """What a tensor or module is called; None: it is part of the fused projection."""
+    _, names, fused = FAMILIES[family]
+    if fused and re.search(r"self_attn\.[kv]_proj", name):
+        return None
+    name = name.replace("self_attn.q_proj", fused[0]) if fused else name
+    for old, new in names.items():
+        name = name.replace(old, new)
+    return name
+
+
+def publish(family, config, tensors):
+    """Tensors of a folder that transformers wrote, as the family has them."""
+    fused, out = FAMILIES[family][2], {}
+    for name, x in tensors.items():
+        if fused and "self_attn.q_proj." in name:
+            q, k, v = (tensors[name.replace("q_proj", c + "_proj")] for c in "qkv")
+            x = join(q, k, v, config.num_key_value_heads, fused[1])
+        if rename(family, name):
+            out[rename(family, name)] = x.contiguous()
+    return out
+
+
+def recover(family, config, tensors, like):
+    """Tensors of such a folder as transformers has them; like: their shapes."""
+    total, at = 0, {}
+    for name, x in like.items():
+        at[name] = torch.arange(total, total + x.numel()).reshape(x.shape)
+        total += x.numel()
+    flat = torch.full((total,), float("nan"), dtype=torch.float32)
+    for name, index in publish(family, config, at).items():
+        flat[index.flatten()] = tensors[name].flatten().float()
+    return {name: flat[index.flatten()].reshape(index.shape) for name, index in at.items()}
+
+
+# ---- random configs ----
+
+
+def as_published(family, config):
+    """A config of equal formulas, of a model that is written as the family has it: published.py."""
+    config.published = family
+    return config
+
+
+def internlm2_config(j, r):
+    c = no_head(plain(j, r, kinds=("default", "linear", "dynamic")), r)
+    return as_published("internlm2", T.LlamaConfig(**c, attention_bias=r.random() < .3))
+
+
+def minicpm_config(j, r):
+    c = no_head(plain(j, r, kinds=("default", "linear", "dynamic")), r)
+    return as_published("minicpm", T.GraniteConfig(
+        **c, embedding_multiplier=r.choice([1.0, 12.0]), residual_multiplier=r.choice([1.0, 1.4]) / c["num_hidden_layers"] ** 0.5,
+        logits_scaling=c["hidden_size"] / r.choice([8, 20, 256]), attention_multiplier=(c["hidden_size"] / c["num_attention_heads"]) ** -0.5))
+
+
+def exaone_config(j, r):
+    return as_published("exaone", T.LlamaConfig(**no_head(plain(j, r), r)))
+
+
+def orion_config(j, r):
+    c = no_head(plain(j, r, kinds=["default"]), r)
+    c["layer_norm_eps"] = c.pop("rms_norm_eps")
+    c["rope_parameters"]["partial_rotary_factor"] = 1.0
+    return as_published("orion", T.StableLmConfig(**c))
+
+
+def xverse_config(j, r):
+    return as_published("xverse", T.LlamaConfig(**no_head(plain(j, r, kinds=["default"]), r)))
+
+
+def mimo_config(j, r):
+    c = no_head(plain(j, r, kinds=["default", "yarn"]), r)
+    return as_published("mimo", T.Qwen2Config(**c))
+
+
+CONFIGS = {f.__name__.removesuffix("_config"): f for f in (
+    internlm2_config, minicpm_config, exaone_config, orion_config, xverse_config, mimo_config)}
