@@ -78,6 +78,20 @@ static void test_defaults(void **state)
     for (int i = 0; i < 5; i++)
         assert_int_equal(c.layer_types[i], i == 4 ? AF_LAYER_FULL : AF_LAYER_LINEAR);
     af_hf_config_clear(&c);
+    parse(&c, CONFIG("bailing_hybrid", FFN ",\"head_dim\":10,\"layer_group_size\":2,"
+                                           "\"num_experts\":16")); /* as published */
+    assert_int_equal(c.state.heads, 4);                            /* as attention has */
+    assert_int_equal(c.state.key_dim, 10);
+    assert_true(c.state.gate_rank == 0 && c.state.decay_bound == -5 && c.rope.theta == 6e6);
+    assert_int_equal(c.router.groups, 8);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(c.layer_types[i], i % 2 ? AF_LAYER_FULL : AF_LAYER_LINEAR);
+    af_hf_config_clear(&c);
+    parse(&c, CONFIG("bailing_hybrid", FFN ",\"head_dim\":4,\"linear_head_dim\":10,"
+                                           "\"kda_safe_gate\":false")); /* as transformers writes */
+    assert_int_equal(c.state.key_dim, 10);
+    assert_true(c.state.decay_bound == 0);
+    af_hf_config_clear(&c);
     parse(&c, CONFIG("granitemoehybrid", FFN ",\"mamba_n_heads\":8,\"num_local_experts\":0,"
                                              "\"shared_intermediate_size\":40"));
     assert_int_equal(c.state.head_dim, 16); /* 2 * 64 / 8 */

@@ -243,6 +243,13 @@ static void test_keys_of_one_family(void **state)
         {"kimi_linear", "\"num_expert_group\": 7", "num_expert_group"},
         {"kimi_linear", "\"num_shared_experts\": -1", "num_shared_experts"},
         {"kimi_linear", "\"hidden_act\": \"gelu\"", "silu alone"},
+        {"bailing_hybrid", "\"kda_lower_bound\": 0.5", "kda_lower_bound"},
+        {"bailing_hybrid", "\"kda_lower_bound\": -1e30", "kda_lower_bound"},
+        {"bailing_hybrid", "\"kda_safe_gate\": 1", "kda_safe_gate"},
+        {"bailing_hybrid", "\"layer_group_size\": 0", "layer_group_size"},
+        {"bailing_hybrid", "\"short_conv_kernel_size\": 1e30", "short_conv_kernel_size"},
+        {"bailing_hybrid", "\"linear_head_dim\": 5000", "linear_head_dim"},
+        {"bailing_hybrid", "\"layer_types\": [\"sliding_attention\", \"full_attention\"]", ""},
         {"llama", "\"hidden_act\": \"xielu\"", "hidden_act"},
     };
     for (size_t i = 0; i < AF_LEN(cases); i++) {

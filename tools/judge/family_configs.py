@@ -298,6 +298,16 @@ def glm_moe_dsa(j, r):
     return T.GlmMoeDsaConfig(**indexer(j, r), **how)
 
 
+def bailing_hybrid(j, r):
+    c, words = latent(j, r), deepseek_words(r)
+    c.pop("q_lora_rank")
+    words["num_local_experts"] = words.pop("n_routed_experts")
+    c["tie_word_embeddings"] = False
+    return T.BailingHybridConfig(**c, **words, head_dim=r.choice([7, 8, 20]), short_conv_kernel_size=r.choice([2, 4]),
+                                 kda_safe_gate=r.random() < .7, kda_lower_bound=r.choice([-5.0, -1.5]),
+                                 layer_types=["linear_attention"] + linear_layers(r, c, "linear_attention")[1:])
+
+
 def kimi_linear(j, r):
     c, words = latent(j, r), deepseek_words(r, False)
     c.pop("rope_parameters")
@@ -935,7 +945,7 @@ def bitnet_packed(j, r):
 CONFIGS = {f.__name__: f for f in (
     olmo3, ministral3, seed_oss, ernie4_5, hunyuan_v1_dense, apertus, arcee, exaone4, cohere, cohere2, starcoder2,
     stablelm, nemotron, phi, glm4, glm, mixtral, qwen2_moe, qwen3_5_text, qwen3_next, olmo_hybrid, granitemoehybrid, gpt_oss, lfm2, lfm3,
-    glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, kimi_linear, axk1, longcat_flash, deepseek_v32, glm_moe_dsa, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text, gemma4_unified_text,
+    glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, kimi_linear, bailing_hybrid, axk1, longcat_flash, deepseek_v32, glm_moe_dsa, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text, gemma4_unified_text,
     aria_text,
     granitemoe, granitemoeshared, granitemoe_swa, granite_swa, cwm, ministral, helium, jais2, vaultgemma, hunyuan_v1_moe,
     ernie4_5_moe, minimax, minimax_m2, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,

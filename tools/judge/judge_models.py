@@ -458,7 +458,7 @@ output_dir: {tmp}/run
     for f in os.listdir(tmp + "/run"):
         if f.endswith(".safetensors") and f.startswith("model"):
             after.update(load_file(tmp + "/run/" + f))
-    if model.config.model_type == "kimi_linear":  # other names in its files: transformers reads them
+    if model.config.model_type in ("kimi_linear", "bailing_hybrid"):  # other names in its files: transformers reads them
         trained = transformers.AutoModelForCausalLM.from_pretrained(tmp + "/run", dtype=torch.float32)
         after = {n: p.detach().numpy() for n, p in trained.named_parameters()}
     if getattr(model.config, "published", None):

@@ -437,8 +437,8 @@ static af_status check_piece(const af_model_reader *in, const char *name, const 
 }
 
 /* Tensors as config.json says, where it is of a family we know. Experts have several spellings,
- * vectors of olmo_hybrid too, and a folder of a larger model has its own names: those are left to
- * whoever reads the result. */
+ * other tensors of olmo_hybrid and kimi_linear too, and a folder of a larger model has its own
+ * names: those are left to whoever reads the result. */
 static af_status check_shapes(const af_model_reader *in, af_error *err)
 {
     af_status st = AF_OK;
@@ -449,7 +449,7 @@ static af_status check_shapes(const af_model_reader *in, af_error *err)
     AF_TRY(af_model_spec_init(&s, &in->config, err));
     for (int i = 0; i < s.tensors; i++) {
         const af_slot slot = s.tensor[i].slot;
-        if (af_slot_is_experts(slot) || (s.conv_rows[0] > 0 && s.tensor[i].module < 0))
+        if (af_slot_is_experts(slot) || s.conv_rows[0] > 0)
             continue;
         for (int p = 0; p < af_disk_count(&s, i); p++) {
             char name[NAME_BYTES];

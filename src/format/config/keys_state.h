@@ -28,6 +28,7 @@ typedef struct af_state_keys {
     bool twice_beta;  /* beta is 2 sigmoid: eigenvalues of a step may be negative */
     double norm_eps;  /* of the gated norm of a delta net; 0 = that of all norms */
     bool channels;    /* Kimi delta attention: a decay per channel of the key, gates are sigmoids */
-    int64_t gate_rank; /* of these decays and gates, low-rank; 0 = one matrix each */
+    double decay_bound; /* these are never below it, by a sigmoid; 0 = none, a softplus */
+    int64_t gate_rank;  /* of these decays and gates, low-rank; 0 = one matrix each */
 } af_state_keys;
 #endif

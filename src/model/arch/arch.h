@@ -257,15 +257,15 @@ typedef struct af_arch {
     bool two_in_one;         /* two layers are one of the folder; * of names is which of them */
     /* what "model." and "layers" are called; NULL = so */
     const char *stem, *layers;
-    const char *memory_stem;   /* in memory, where the file calls it otherwise (nemotron_h) */
-    const char *head_module;   /* in memory, where the file calls it otherwise (gpt_neox) */
+    const char *memory_stem; /* in memory, where the file calls it otherwise (nemotron_h) */
+    const char *head_module; /* in memory, where the file calls it otherwise (gpt_neox) */
+    /* other parts of names that differ: what a folder has, what modules have; the first that fits,
+     * ends with NULL */
+    const char *const (*in_memory)[2];
     const af_slot_name *names; /* what differs from llama; ends with .hf = NULL, .gguf = NULL */
     /* experts one by one on disk: "mlp.experts" and the names of gate, up, down; NULL = qwen's */
     const char *experts, *expert_part[3];
-    const char *decay_module;  /* in memory what decays are made of is in a module of this name */
-    bool a_log_axes;           /* A_log is [1][1][heads][1] on disk (kimi_linear) */
-    const char *shared_module; /* the expert every token sees in memory, where its name differs */
-    const char *gate_module;   /* the gate of attention in memory, where its name differs (lfm3) */
+    bool a_log_axes;    /* A_log is [1][1][heads][1] on disk (kimi_linear) */
     const char *router; /* what the router is called there, where that is not its name in memory */
     bool experts_whole; /* usually all experts are one tensor on disk, too */
     /* gates, ups and downs of all experts are one matrix [X * F][D] each on disk (dbrx): gates

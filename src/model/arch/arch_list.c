@@ -78,29 +78,6 @@ void af_list_norm(af_lister *l, af_slot slot, int bias_slot, int layer)
         af_list_tensor(l, (af_slot)bias_slot, layer, 1, l->s->width, 1, 1);
 }
 
-/* ".../SHARED.gate_proj.weight", ".../DECAY.f_b_proj.weight" or ".../GATE.weight" with the name
- * that SHARED, DECAY or GATE has in memory. */
-static void rename_module(const af_model_spec *s, af_slot slot, char *name, size_t size)
-{
-    const bool gate = slot == AF_SLOT_ATTN_GATE,
-               shared = slot >= AF_SLOT_SHARED_GATE && slot <= AF_SLOT_SHARED_DOWN,
-               decay = slot == AF_SLOT_IN_A || slot == AF_SLOT_STEP_OUT;
-    const char *module = gate     ? s->arch->gate_module
-                         : shared ? s->arch->shared_module
-                         : decay  ? s->arch->decay_module
-                                  : NULL;
-    char last[128], *dot = strrchr(name, '.');
-    if (!module)
-        return;
-    while (!gate && dot > name && *--dot != '.')
-        ;
-    snprintf(last, sizeof last, "%s", dot);
-    *dot = '\0';
-    const char *layer = strstr(name, "layers.");
-    const int to_layer = layer ? (int)(layer - name + 7 + (int)strspn(layer + 7, "0123456789")) : 0;
-    snprintf(name + to_layer, size - (size_t)to_layer, ".%s%s", module, last);
-}
-
 void af_list_linear(af_lister *l, int layer, af_group group, af_slot slot, int64_t out, int64_t in,
                     int bias_slot)
 {
@@ -124,7 +101,6 @@ void af_list_linear(af_lister *l, int layer, af_group group, af_slot slot, int64
     if (s->tensor[w].name) {
         char name[256];
         af_spec_whole_name(s, s->tensor[w].name, name, sizeof name);
-        rename_module(s, slot, name, sizeof name);
         s->module[m].path = af_arena_strndup(&s->arena, name, strlen(name) - strlen(".weight"));
     }
     l->failed |= !s->module[m].path;

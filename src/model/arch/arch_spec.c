@@ -259,6 +259,14 @@ void af_spec_whole_name(const af_model_spec *s, const char *name, char *out, siz
         return;
     }
     snprintf(out, size, "%s%s", inside ? s->inner : "", name + (inside ? 6 : 0));
+    for (const char *const(*p)[2] = s->arch->in_memory; p && (*p)[0]; p++) {
+        char rest[256], *at = strstr(out, (*p)[0]);
+        if (!at)
+            continue;
+        snprintf(rest, sizeof rest, "%s", at + strlen((*p)[0]));
+        snprintf(at, size - (size_t)(at - out), "%s%s", (*p)[1], rest);
+        return;
+    }
 }
 
 void af_spec_layers_prefix(const af_model_spec *s, char *out, size_t size)

@@ -34,6 +34,8 @@ void af_list_latent(af_lister *l, int i)
     af_list_tensor(l, AF_SLOT_KV_A_NORM, i, 1, k->kv_lora_rank, 1, 1);
     af_list_linear(l, i, AF_GROUP_KV_B, AF_SLOT_KV_B, H * (k->qk_nope_dim + k->v_dim),
                    k->kv_lora_rank, -1);
+    if (l->s->arch->attn_gate_apart) /* one for each head */
+        af_list_linear(l, i, AF_GROUP_ATTN_GATE, AF_SLOT_ATTN_GATE, H, D, -1);
     af_list_linear(l, i, AF_GROUP_O, AF_SLOT_O, D, H * k->v_dim, bias ? AF_SLOT_O_BIAS : -1);
     if (k->index_topk && !(k->index_shared && k->index_shared[i]))
         list_indexer(l, i);

@@ -49,6 +49,7 @@ static af_status kimi_fill(af_model_spec *s, const af_hf_config *c, af_error *er
     }
     for (int p = 0; p < AF_CONV_PIECES; p++)
         s->conv_rows[p] = s->state.heads * s->state.head_dim;
+    s->attn_gate_heads = s->arch->attn_gate_apart;
     return st;
 }
 
@@ -110,6 +111,32 @@ static const af_slot_name kimi_names[] = {
     {AF_SLOT_ROUTER_CHOICE, "block_sparse_moe.gate.e_score_correction_bias", NULL},
     {0},
 };
+
+static const char *const kimi_modules[][2] = {
+    {".self_attn.f_", ".self_attn.forget_gate.f_"}, {".block_sparse_moe.", ".mlp."}, {NULL, NULL}};
+
+static const af_slot_name bailing_names[] = {
+    KDA_NAMES("attention", "f_proj", "g_proj", "dense"),
+    {AF_SLOT_EMBED, "model.word_embeddings.weight", NULL},
+    {AF_SLOT_Q, "attention.q_proj.weight", NULL},
+    {AF_SLOT_KV_A, "attention.kv_a_proj_with_mqa.weight", NULL},
+    {AF_SLOT_KV_A_BIAS, "attention.kv_a_proj_with_mqa.bias", NULL},
+    {AF_SLOT_KV_A_NORM, "attention.kv_a_layernorm.weight", NULL},
+    {AF_SLOT_KV_B, "attention.kv_b_proj.weight", NULL},
+    {AF_SLOT_ATTN_GATE, "attention.g_proj.weight", NULL},
+    {AF_SLOT_O, "attention.dense.weight", NULL},
+    {AF_SLOT_O_BIAS, "attention.dense.bias", NULL},
+    AF_SHARED_NAMES("mlp.shared_experts"),
+    {AF_SLOT_ROUTER_CHOICE, "mlp.gate.expert_bias", NULL},
+    {0},
+};
+
+static const char *const bailing_modules[][2] = {
+    {".attention.dense.", ".self_attn.o_proj."},
+    {".attention.f_proj.", ".self_attn.forget_gate.f_proj."},
+    {".attention.", ".self_attn."},
+    {".word_embeddings.", ".embed_tokens."},
+    {NULL, NULL}};
 
 const af_arch af_rows_latent[] = {
     {.model_type = "glm4_moe_lite",
@@ -207,9 +234,17 @@ const af_arch af_rows_latent[] = {
      .experts = "block_sparse_moe.experts",
      .expert_part = {"w1", "w3", "w2"},
      .router = "block_sparse_moe.gate.weight",
-     .shared_module = "mlp.shared_experts",
-     .decay_module = "self_attn.forget_gate",
+     .in_memory = kimi_modules,
      .a_log_axes = true,
+     .fill = kimi_fill},
+    {.model_type = "bailing_hybrid",
+     .pre_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .attn_gate_apart = true,
+     .moe = true,
+     .no_router_loss = true,
+     .names = bailing_names,
+     .in_memory = bailing_modules,
      .fill = kimi_fill},
     {0},
 };

@@ -28,6 +28,10 @@ const af_slot_name af_deepseek_names[] = {
     {0},
 };
 
+/* Of laguna and hy_v3. */
+static const char *const shared_modules[][2] = {
+    {".shared_expert.", ".shared_experts."}, {".shared_mlp.", ".shared_experts."}, {NULL, NULL}};
+
 static const af_slot_name hy_v3_names[] = {
     {AF_SLOT_ROUTER_CHOICE, "mlp.expert_bias", "exp_probs_b"},
     AF_SHARED_NAMES("mlp.shared_mlp"),
@@ -202,7 +206,7 @@ const af_arch af_rows_routed[] = {
      .attn_gate_apart = true,
      .attn_gate_soft = true,
      .moe = true,
-     .shared_module = "mlp.shared_experts",
+     .in_memory = shared_modules,
      .names = laguna_names,
      .fill = laguna_fill},
     {.model_type = "hy_v3",
@@ -213,7 +217,7 @@ const af_arch af_rows_routed[] = {
      .moe = true,
      .no_router_loss = true,
      .router = "mlp.router.gate.weight",
-     .shared_module = "mlp.shared_experts",
+     .in_memory = shared_modules,
      .names = hy_v3_names},
     {COHERE2_MOE, .layer_norm = true, .fill = cohere2_moe_fill},
     {.model_type = "mimo_v2_flash",

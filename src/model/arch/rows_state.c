@@ -100,9 +100,11 @@ static const af_slot_name lfm3_names[] = {
     {0},
 };
 
+static const char *const lfm3_modules[][2] = {{".gate_proj.", ".g_proj."}, {NULL, NULL}};
+
 #define LFM3                                                                                       \
     .model_type = "lfm3", .pre_norm = true, .bias = AF_BIAS_CONFIG, .qk_norm = true,               \
-    .gate_module = "self_attn.g_proj", .names = lfm3_names
+    .in_memory = lfm3_modules, .names = lfm3_names
 
 /* By use_sandwich_norm and use_attention_gate. */
 static const af_arch lfm3_rows[2][2] = {

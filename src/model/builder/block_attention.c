@@ -200,14 +200,13 @@ af_tensor *af_chunk_bounds(const af_forward *f)
     return f->in->bounds;
 }
 
-/* o times sigmoid(gate) or softplus(gate), of each value or of each head. */
-static af_tensor *gated(const af_forward *f, int layer, af_tensor *o, af_tensor *gate)
+af_tensor *af_attn_gate(const af_forward *f, int layer, af_tensor *o, af_tensor *gate)
 {
     af_graph *g = f->g;
     if (af_graph_status(g, NULL) != AF_OK)
         return o;
     const int64_t N = af_tensor_dim(o, 0), n = af_tensor_dim(gate, 1), H = f->s->layer[layer].heads,
-                  E = f->s->layer[layer].head_dim;
+                  E = af_tensor_dim(o, 1) / H;
     if (f->s->arch->attn_gate_soft)
         gate =
             af_as_type(g, af_softplus(g, gate, af_graph_constant(g, AF_DTYPE_F32, 1, &n, 0), NULL),
@@ -264,7 +263,7 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
                               : af_attend(f, qkv, ls->chunk ? f->chunks : f->in->bounds, &a);
     o = af_differential_cut(f, layer, narrow_output(f, layer, af_alibi_cut(f, o)));
     if (gate)
-        o = gated(f, layer, o, gate);
+        o = af_attn_gate(f, layer, o, gate);
     if (s->arch->sub_norms)
         o = af_rmsnorm(f->g, o, af_layer_leaf(f, layer, AF_SLOT_ATTN_SUB_NORM), s->eps, false);
     return experts ? af_expert_outputs(f, layer, o, &chosen) : af_project(f, layer, AF_GROUP_O, o);

@@ -83,6 +83,8 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
         o = af_slice(g, heads_of(f, o, ls->heads), 2, 0, V);
         o = af_reshape(g, o, 2, (int64_t[]){N, ls->heads * V});
     }
+    if (s->arch->attn_gate_apart)
+        o = af_attn_gate(f, layer, o, af_project(f, layer, AF_GROUP_ATTN_GATE, h));
     return af_project(f, layer, AF_GROUP_O, o);
 }
 

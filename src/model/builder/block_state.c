@@ -109,9 +109,17 @@ static af_tensor *of_channels(const af_forward *f, af_tensor *x)
 
 static af_tensor *decays(const af_forward *f, int layer, af_tensor *a)
 {
+    af_graph *g = f->g;
+    const double bound = f->s->state.decay_bound;
     af_tensor *bias = af_layer_leaf(f, layer, AF_SLOT_DT_BIAS),
               *a_log = af_layer_leaf(f, layer, AF_SLOT_A_LOG);
-    return af_softplus(f->g, a, bias, f->s->state.channels ? of_channels(f, a_log) : a_log);
+    if (f->s->state.channels)
+        a_log = of_channels(f, a_log);
+    if (bound == 0)
+        return af_softplus(g, a, bias, a_log);
+    af_tensor *rate = af_exp(g, af_as_type(g, a_log, AF_DTYPE_F32));
+    a = af_add(g, af_as_type(g, a, AF_DTYPE_F32), af_as_type(g, bias, AF_DTYPE_F32));
+    return af_scale(g, af_sigmoid(g, af_mul(g, a, rate)), bound);
 }
 
 /* The norm of each head and the gate z, a sigmoid where decays are per channel. */

@@ -30,6 +30,8 @@ af_tensor *af_as_type(af_graph *g, af_tensor *t, af_dtype type);
 void af_tap(const af_forward *f, int layer, af_group group, af_tensor *x);
 /* x [N][I] -> [N][O]: the pieces of a group side by side, adapters included. */
 af_tensor *af_project(const af_forward *f, int layer, af_group group, af_tensor *x);
+/* Attention's o [N][H*E] times sigmoid(gate) or softplus(gate), of each value or of each head. */
+af_tensor *af_attn_gate(const af_forward *f, int layer, af_tensor *o, af_tensor *gate);
 /* Attention without a cache: of rows as they are, or of copies where answers share a prompt. */
 af_tensor *af_attend(const af_forward *f, af_tensor *qkv, af_tensor *bounds,
                      const af_attention_opts *o);

@@ -294,6 +294,19 @@ static void kimi_layers(af_config_source *s, af_hf_config *c, af_layer_type *typ
         af_config_wrong(s, "kda_layers", "the list of all layers that full_attn_layers lacks");
 }
 
+/* Kimi delta attention has as many keys as values, and an embedding is never the head with it,
+ * whatever a key says. */
+static void kda_sizes(af_config_source *s, af_hf_config *c, int64_t rank)
+{
+    af_state_keys *k = &c->state;
+    k->key_heads = k->heads;
+    k->key_dim = k->head_dim;
+    k->gate_rank = rank;
+    k->channels = k->apart = true;
+    c->tie_word_embeddings = false;
+    af_config_only_silu(s, c, "hidden_act", "delta nets");
+}
+
 /* Kimi delta attention: sizes and kinds of layers, which files may have in a part of their own. */
 static void kimi_state(af_config_source *s, af_hf_config *c)
 {
@@ -314,10 +327,7 @@ static void kimi_state(af_config_source *s, af_hf_config *c)
         s->st = s->st == AF_OK ? part.st : s->st;
     }
     c->layer_types = types ? types : c->layer_types;
-    k->key_heads = k->heads;
-    k->key_dim = k->gate_rank = k->head_dim;
-    k->channels = k->apart = true;
-    af_config_only_silu(s, c, "hidden_act", "delta nets");
+    kda_sizes(s, c, k->head_dim);
 }
 
 static void kimi_linear_keys(af_config_source *s, af_hf_config *c)
@@ -330,10 +340,42 @@ static void kimi_linear_keys(af_config_source *s, af_hf_config *c)
     kimi_state(s, c);
     c->rope.type = AF_ROPE_DEFAULT;
     af_config_no_ropes(s, c);
-    c->tie_word_embeddings = false; /* whatever a key says */
 }
 
-/* What transformers calls keys of kimi_linear as it writes them. */
+/* Ling 3: a gate for each head of latent attention, and decays with a bound. */
+static void bailing_keys(af_config_source *s, af_hf_config *c)
+{
+    af_state_keys *k = &c->state;
+    const int64_t heads = AF_MIN(AF_MAX(c->num_attention_heads, 1), AF_CONFIG_HEADS_MAX),
+                  dim = af_config_size(s, "head_dim", 128, 1, AF_STATE_DIM_MAX),
+                  taps = af_config_size(s, "short_conv_kernel_size", 4, 1, AF_STATE_KERNEL_MAX),
+                  every = af_config_size(s, "layer_group_size", 6, 1, AF_CONFIG_LAYERS_MAX);
+    latent_keys(s, c, 0, 128, 64, 128);
+    c->latent.q_lora_rank = 0;
+    af_config_deepseek_experts(s, c, 512, 8, 768, 2);
+    if (!af_config_given(s, "n_group"))
+        c->router.groups = 8;
+    if (!af_config_given(s, "topk_group"))
+        c->router.groups_used = 4;
+    sigmoid_router(s, c);
+    c->latent.rope_halves = false;
+    c->router.scale = af_config_num(s, "routed_scaling_factor", 2.5);
+    af_config_mlp_types(s, c);
+    k->heads = af_config_size(s, "linear_num_heads", heads, 1, AF_CONFIG_HEADS_MAX);
+    k->head_dim = af_config_size(s, "linear_head_dim", dim, 1, AF_STATE_DIM_MAX);
+    k->conv_kernel = af_config_size(s, "linear_conv_kernel_dim", taps, 1, AF_STATE_KERNEL_MAX);
+    kda_sizes(s, c, 0);
+    const double bound = af_config_num(s, "kda_lower_bound", -5);
+    k->decay_bound = af_config_bool(s, "kda_safe_gate", true) ? bound : 0;
+    if (!(bound < 0) || bound < -1e4)
+        af_config_wrong(s, "kda_lower_bound", "a number below 0");
+    af_layer_type *types = c->layer_types ? NULL : af_config_take_types(s, c);
+    for (int64_t i = 0; types && i < c->num_hidden_layers; i++)
+        types[i] = (i + 1) % every ? AF_LAYER_LINEAR : AF_LAYER_FULL;
+    c->layer_types = types ? types : c->layer_types;
+}
+
+/* What transformers calls keys of kimi_linear and bailing_hybrid as it writes them. */
 static const char *const kimi_words[][2] = {{"max_position_embeddings", "model_max_length"},
                                             {"norm_topk_prob", "moe_renormalize"},
                                             {"n_group", "num_expert_group"},
@@ -415,5 +457,15 @@ const af_family af_families_latent[] = {
      .state_layers = true,
      .alias = kimi_words,
      .keys = kimi_linear_keys},
+    {.model_type = "bailing_hybrid",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 6e6,
+     .pad = 156893,
+     .sliding = AF_SLIDING_LISTED,
+     .own_experts = true,
+     .state_layers = true,
+     .alias = kimi_words,
+     .keys = bailing_keys},
     {0},
 };
