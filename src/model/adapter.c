@@ -184,7 +184,12 @@ done:
 /* Inside a multimodal model the text model is called as the version of transformers had it, or as
  * when it is alone; and where it is alone (a GGUF file of such a model) the adapter may be of the
  * whole. */
-static const char *const others[] = {"model.language_model.", "language_model.model.", "model.",
+static const char *const others[] = {"thinker.model.language_model.",
+                                     "thinker.model.",
+                                     "model.language_model.",
+                                     "language_model.model.",
+                                     "model.text_model.",
+                                     "model.",
                                      "backbone."};
 
 /* Targets that are named in full get the name of this model. */
@@ -230,9 +235,15 @@ static const af_stored *find_stored(const af_adapter *a, const af_weights *w, co
 static int other_senses(const af_adapter *a, const af_weights *w)
 {
     int n = 0;
-    for (int i = 0; i < af_weights_count(w) && strcmp(a->spec->inner, "model.") != 0; i++)
-        n += strstr(af_weights_at(w, i)->name, "vision_tower.") != NULL ||
-             strstr(af_weights_at(w, i)->name, "multi_modal_projector.") != NULL;
+    for (int i = 0; i < af_weights_count(w) && a->spec->outside; i++) {
+        const char *name = af_weights_at(w, i)->name, *rest = name + strlen(AF_ADAPTER_PREFIX);
+        bool text = strncmp(name, AF_ADAPTER_PREFIX, strlen(AF_ADAPTER_PREFIX)) != 0 ||
+                    strstr(name, "lm_head.") != NULL;
+        for (size_t k = 0; k < AF_LEN(others) && !text; k++)
+            text = strncmp(rest, others[k], strlen(others[k])) == 0 &&
+                   af_spec_has_part(a->spec, rest + strlen(others[k]));
+        n += !text;
+    }
     if (n)
         af_log_write(AF_LOG_WARN,
                      "%d tensors of the adapter are not of the text model and are left out", n);

@@ -66,8 +66,8 @@ typedef struct af_model_reader {
     bool new_labels;         /* the model has no `score`: it is made */
     bool head_only;          /* the tied embedding is stored under the head's name */
     int64_t stored_vocab;    /* the config's vocab_size on disk */
-    const char *prefix;      /* what "model." is called in this folder */
-    size_t bare;             /* so many bytes of the arch's stem are missing there */
+    const char *prefix;      /* what the arch's stem is called in this folder, */
+    const char *head_before; /* and what comes before the head's name */
     af_model_spec spec;      /* as stored */
     af_model_spec new_vocab; /* when resized */
     af_tensor_layout *layout;

@@ -19,13 +19,18 @@ static void unmatch(af_model_reader *in)
 /* PEFT unties a model whose embedding or head it saves: then the head is a tensor of its own. */
 static af_status untie(af_model_reader *in, const char *dir, af_error *err)
 {
-    const af_arch *arch = af_arch_find(in->config.model_type), *a = arch ? arch : af_arch_at(0);
-    const char *name = af_slot_hf_name(a, AF_SLOT_EMBED), *head = af_slot_hf_name(a, AF_SLOT_HEAD);
-    const af_model_tensor *embed = af_model_reader_find(in, name);
-    if (!embed && a->stem) /* folders of gpt2 have names without it */
-        embed = af_model_reader_find(in, name + strlen(a->stem));
+    char name[NAME_BYTES];
     if (!in->config.tie_word_embeddings || in->untie)
         return AF_OK;
+    const af_status st = af_model_reader_match(in, err);
+    if (st != AF_OK)
+        return st;
+    af_model_reader_disk_name(in, in->spec.tensor[in->spec.embed].name, name, sizeof name);
+    const af_model_tensor *embed = af_model_reader_find(in, name);
+    af_model_reader_disk_name(in, af_slot_hf_name(in->spec.arch, AF_SLOT_HEAD), name, sizeof name);
+    const char *head = af_arena_strdup(&in->arena, name);
+    if (!head)
+        return af_fail_nomem(err, "a name", 0);
     if (af_model_reader_is_gguf(in) || !embed)
         return af_fail(err, AF_EUNSUPPORTED,
                        "the adapter has an embedding or head of its own, and the tied ones of '%s' "
@@ -72,8 +77,7 @@ static af_status resize(af_model_reader *in, const char *dir, int64_t rows, af_e
     af_hf_config c = in->config;
     c.tie_word_embeddings = tied;
     in->config.vocab_size = c.vocab_size = rows;
-    json_t *text = json_object_get(in->config.raw, "text_config");
-    json_object_set_new(text ? text : in->config.raw, "vocab_size", json_integer(rows));
+    json_object_set_new(af_config_own(in->config.raw), "vocab_size", json_integer(rows));
     AF_TRY(af_model_spec_init(&in->new_vocab, &c, err));
     in->new_vocab.experts_whole = in->spec.experts_whole;
     memcpy(in->new_vocab.conv_rows, in->spec.conv_rows, sizeof in->spec.conv_rows);

@@ -551,7 +551,7 @@ af_status af_model_reader_match(af_model_reader *in, af_error *err)
     AF_TRY(af_reader_make_spec(in, in->config.tie_word_embeddings && !in->head_copied, err));
     if (!in->weights)
         AF_TRY(af_weights_open(&in->weights, in->path, err));
-    af_reader_find_prefix(in);
+    AF_TRY(af_reader_find_prefix(in, err));
     AF_TRY(af_reader_match_head(in, err));
     AF_TRY(af_reader_find_choice(in, err));
     af_reader_find_experts(in);

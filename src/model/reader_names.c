@@ -14,54 +14,64 @@
 
 enum { NAME_MAX_BYTES = 512 };
 
-static const char *const prefixes[] = {"model.", "language_model.model.", "model.language_model.",
-                                       ""};
-
-void af_reader_find_prefix(af_model_reader *in)
+/* Whether a tensor with the last part of this name lies there. */
+static bool has_last(const af_model_reader *in, const char *prefix, const char *embed)
 {
     char name[NAME_MAX_BYTES];
+    snprintf(name, sizeof name, "%s%s", prefix, embed + strlen(af_arch_stem(in->spec.arch)));
+    return af_weights_find(in->weights, name) != NULL;
+}
+
+af_status af_reader_find_prefix(af_model_reader *in, af_error *err)
+{
+    const af_arch *a = in->spec.arch;
     const char *embed = in->spec.tensor[in->spec.embed].name;
-    const char *stem = in->spec.arch->stem;
-    in->prefix = prefixes[0];
-    in->bare = 0;
-    if (stem && strncmp(embed, "model.", 6) != 0) { /* folders of gpt2 have names without it */
-        if (!af_weights_find(in->weights, embed) &&
-            af_weights_find(in->weights, embed + strlen(stem)))
-            in->bare = strlen(stem);
-        return;
-    }
-    for (size_t i = 0; i < AF_LEN(prefixes); i++) {
-        snprintf(name, sizeof name, "%s%s", prefixes[i], embed + 6);
-        if (af_weights_find(in->weights, name)) {
-            in->prefix = prefixes[i];
-            return;
+    const char *const stems[] = {af_arch_stem(a), a->memory_stem};
+    const af_arch_place *p;
+    in->prefix = stems[0];
+    in->head_before = "";
+    for (int k = 0; k < 2 && stems[k]; k++)
+        for (int i = 0; (p = af_arch_place_at(i)); i++) {
+            const char *prefix =
+                af_arena_printf(&in->arena, "%s%s", p->before, p->stem ? stems[k] : "");
+            if (!prefix)
+                return af_fail_nomem(err, "a name", 0);
+            if (!has_last(in, prefix, embed))
+                continue;
+            in->prefix = prefix;
+            in->head_before = p->head;
+            return AF_OK;
         }
-    }
+    return AF_OK;
 }
 
 void af_model_reader_disk_name(const af_model_reader *in, const char *name, char *out, size_t size)
 {
-    if (in->bare && strncmp(name, in->spec.arch->stem, in->bare) == 0)
-        snprintf(out, size, "%s", name + in->bare);
-    else if (strncmp(name, "model.", 6) == 0)
-        snprintf(out, size, "%s%s", in->prefix, name + 6);
-    else if (strcmp(in->prefix, "language_model.model.") == 0)
-        snprintf(out, size, "language_model.%s", name);
+    const char *stem = af_arch_stem(in->spec.arch);
+    const size_t n = strlen(stem);
+    if (strncmp(name, stem, n) == 0)
+        snprintf(out, size, "%s%s", in->prefix, name + n);
     else
-        snprintf(out, size, "%s", name);
+        snprintf(out, size, "%s%s", in->head_before, name);
+}
+
+/* What names of the head begin with: "lm_head." */
+static size_t head_stem(const af_model_reader *in, const char **name)
+{
+    *name = af_slot_hf_name(in->spec.arch, AF_SLOT_HEAD);
+    return strlen(*name) - strlen("weight");
 }
 
 void af_model_reader_own_name(const af_model_reader *in, const char *stored, char *out, size_t size)
 {
-    const size_t n = strlen(in->prefix);
-    const bool head = strstr(stored, "lm_head.") != NULL;
-    const bool outer = strncmp(stored, "language_model.", 15) == 0;
-    if (!head && in->bare)
-        snprintf(out, size, "%s%s", in->spec.arch->stem, stored);
-    else if (!head && strncmp(stored, in->prefix, n) == 0)
-        snprintf(out, size, "model.%s", stored + n);
+    const char *head;
+    const size_t n = strlen(in->prefix), h = head_stem(in, &head), b = strlen(in->head_before);
+    if (strncmp(stored, in->head_before, b) == 0 && strncmp(stored + b, head, h) == 0)
+        snprintf(out, size, "%s", stored + b);
+    else if (strncmp(stored, in->prefix, n) == 0)
+        snprintf(out, size, "%s%s", af_arch_stem(in->spec.arch), stored + n);
     else
-        snprintf(out, size, "%s", head && outer ? stored + 15 : stored);
+        snprintf(out, size, "%s", stored);
 }
 
 /* Whether a tensor, or codes of it, has this name. */
@@ -202,22 +212,21 @@ done:
 }
 
 /* What a multimodal model has outside its text part, which is all that is read. */
-static bool is_other_modality(const char *name)
+static bool is_outside(const af_model_reader *in, const char *name)
 {
-    static const char *const parts[] = {
-        "vision_tower.", "vision_model.", "multi_modal_projector.", "audio_tower.",
-        "visual.",       "embed_vision.", "embed_audio.",           "vision_embedder."};
-    for (size_t i = 0; i < AF_LEN(parts); i++)
-        if (strncmp(name, parts[i], strlen(parts[i])) == 0 ||
-            (strncmp(name, "model.", 6) == 0 && strncmp(name + 6, parts[i], strlen(parts[i])) == 0))
-            return true;
-    return false;
+    const char *head, *prefix = in->prefix;
+    const size_t n = strlen(prefix), h = head_stem(in, &head), b = strlen(in->head_before);
+    if (!in->config.nested ||
+        (strncmp(name, in->head_before, b) == 0 && strncmp(name + b, head, h) == 0))
+        return false;
+    const bool open = n == 0 || strcmp(prefix, "model.") == 0; /* others may lie there, too */
+    return strncmp(name, prefix, n) != 0 || (open && !af_spec_has_part(&in->spec, name + n));
 }
 
 /* Of the layers after the last, which predict further tokens. */
 static bool is_further_layer(const af_model_reader *in, const char *name)
 {
-    const json_t *more = json_object_get(in->config.raw, "num_nextn_predict_layers");
+    const json_t *more = json_object_get(af_config_own(in->config.raw), "num_nextn_predict_layers");
     char own[NAME_MAX_BYTES];
     af_model_reader_own_name(in, name, own, sizeof own);
     const long i = strncmp(own, "model.layers.", 13) == 0 ? strtol(own + 13, NULL, 10) : -1;
@@ -289,10 +298,7 @@ static bool is_identity(const af_model_reader *in, const char *name)
 
 bool af_model_reader_keeps(const af_model_reader *in, const char *name)
 {
-    const af_arch *arch = in->config.model_type ? af_arch_find(in->config.model_type) : NULL;
-    const bool more = (in->config.raw && json_object_get(in->config.raw, "text_config")) ||
-                      (arch && arch->multimodal);
-    return (more && is_other_modality(name)) || strncmp(name, "mtp.", 4) == 0 ||
+    return is_outside(in, name) || strncmp(name, "mtp.", 4) == 0 ||
            strncmp(name, "model.mtp.", 10) == 0 || strncmp(name, "model.mtp_layers.", 17) == 0 ||
            is_further_layer(in, name) || is_unused_norm(in, name) || is_identity(in, name) ||
            is_decay_table(in, name);
@@ -354,9 +360,17 @@ af_status af_reader_make_spec(af_model_reader *in, bool tied, af_error *err)
 af_status af_reader_match_head(af_model_reader *in, af_error *err)
 {
     char name[NAME_MAX_BYTES];
-    if (!in->config.tie_word_embeddings || af_weights_gguf(in->weights) || in->spec.labels)
+    const char *own = af_slot_hf_name(in->spec.arch, AF_SLOT_HEAD);
+    if (af_weights_gguf(in->weights) || in->spec.labels)
         return AF_OK;
-    af_model_reader_disk_name(in, af_slot_hf_name(in->spec.arch, AF_SLOT_HEAD), name, sizeof name);
+    if (!in->config.tie_word_embeddings && in->config.tie_open && !is_stored(in, own)) {
+        in->config.tie_word_embeddings = true;
+        af_model_spec_clear(&in->spec);
+        return af_reader_make_spec(in, true, err);
+    }
+    if (!in->config.tie_word_embeddings)
+        return AF_OK;
+    af_model_reader_disk_name(in, own, name, sizeof name);
     const af_stored *head = af_weights_find(in->weights, name);
     af_model_reader_disk_name(in, in->spec.tensor[in->spec.embed].name, name, sizeof name);
     const af_stored *embed = af_weights_find(in->weights, name);

@@ -54,7 +54,7 @@ AF_CHECKED af_status af_reader_match_xielu(af_model_reader *in, int tensor, af_e
 
 /* ---- reader_names.c ---- */
 
-void af_reader_find_prefix(af_model_reader *in);
+AF_CHECKED af_status af_reader_find_prefix(af_model_reader *in, af_error *err);
 /* Keys and values of a layer that uses those of another: published folders of gemma3n have them. */
 bool af_reader_is_unread_kv(const af_model_spec *s, const char *name);
 /* The spec of the config, whose head is the embedding, or not; sees what the folder has of it. */

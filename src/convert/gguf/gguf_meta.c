@@ -51,9 +51,7 @@ void af_size_label(char *out, size_t size, int64_t params)
 
 static bool has_key(const af_hf_config *c, const char *key)
 {
-    const json_t *raw = (const json_t *)c->raw;
-    const json_t *text = json_object_get(raw, "text_config");
-    const json_t *v = json_object_get(text ? text : raw, key);
+    const json_t *v = json_object_get(af_config_own(c->raw), key);
     return v && !json_is_null(v);
 }
 

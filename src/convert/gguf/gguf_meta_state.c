@@ -22,8 +22,7 @@ static void put_rope_sections(meta_writer *p, const af_hf_config *c)
 {
     enum { SECTIONS = 4 };
     int32_t n[SECTIONS] = {11, 11, 10};
-    const json_t *raw = (const json_t *)c->raw, *text = json_object_get(raw, "text_config");
-    const json_t *rope = json_object_get(text ? text : raw, "rope_parameters");
+    const json_t *rope = json_object_get(af_config_own(c->raw), "rope_parameters");
     const json_t *own = json_object_get(rope, "mrope_section");
     for (size_t i = 0; own && i < SECTIONS; i++)
         n[i] = (int32_t)json_integer_value(json_array_get(own, i));

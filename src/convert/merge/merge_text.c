@@ -98,8 +98,7 @@ static af_status choose_template(const af_merge_run *r, char **out, af_error *er
 
 static void put_number(json_t *config, const char *key, int64_t v)
 {
-    json_t *text = json_object_get(config, "text_config");
-    json_object_set_new(text ? text : config, key, json_integer(v));
+    json_object_set_new(af_config_own(config), key, json_integer(v));
 }
 
 af_status af_merge_text(const af_merge_run *r, const af_output *f, af_error *err)
@@ -130,8 +129,8 @@ af_status af_merge_text(const af_merge_run *r, const af_output *f, af_error *err
         if (r->item[i].embed)
             put_number(config, "vocab_size", r->item[i].dim[0]);
     if (r->untied && shape->config.tie_word_embeddings) {
-        json_t *text = json_object_get(config, "text_config");
-        json_object_set_new(text ? text : config, "tie_word_embeddings", json_false());
+        json_object_set_new(config, "tie_word_embeddings", json_false());
+        json_object_set_new(af_config_own(config), "tie_word_embeddings", json_false());
     }
     if (r->items)
         af_config_set_dtype(config, r->item[0].dtype);

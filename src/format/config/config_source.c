@@ -30,6 +30,26 @@ void af_config_wrong(af_config_source *s, const char *key, const char *want)
         s->st = af_fail(s->err, AF_EFORMAT, "%s: %s is not %s", s->name, own_key(s, key), want);
 }
 
+json_t *af_config_text(const json_t *root)
+{
+    static const char *const keys[] = {"text_config", "llm_config", "language_config"};
+    const json_t *thinker = json_object_get(root, "thinker_config"); /* another part speaks */
+    const json_t *from = json_is_object(thinker) ? thinker : root;
+    for (size_t i = 0; i < AF_LEN(keys); i++) {
+        json_t *text = json_object_get(from, keys[i]);
+        if (json_is_object(text) &&
+            (json_object_get(text, "model_type") || !json_object_get(from, "hidden_size")))
+            return text;
+    }
+    return NULL;
+}
+
+json_t *af_config_own(json_t *root)
+{
+    json_t *text = af_config_text(root);
+    return text ? text : root;
+}
+
 static bool to_int(const json_t *j, int64_t *out)
 {
     if (json_is_integer(j)) {

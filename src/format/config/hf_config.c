@@ -102,7 +102,8 @@ static void get_ropes(af_config_source *s, af_hf_config *c, const af_family *f)
         get_rope(s, local, &c->arena, &c->local_rope);
     }
     const double part = c->rope.partial_rotary_factor;
-    const bool known = strcmp(f->model_type, c->model_type) == 0; /* others may read it */
+    const bool known =
+        f->same || strcmp(f->model_type, c->model_type) == 0; /* others may read it */
     if (known && f->partial == 0 && c->rope.type == AF_ROPE_DEFAULT && part > 0 && part <= 1)
         /* this family does not read it */
         c->rope.partial_rotary_factor = c->local_rope.partial_rotary_factor = 1;
@@ -278,8 +279,12 @@ static void get_sizes(af_config_source *s, af_hf_config *c, const af_family *f)
     const char *hidden = word(s, f, HIDDEN, "hidden_size");
     const char *layers = word(s, f, LAYERS, "num_hidden_layers");
     const char *heads = word(s, f, HEADS, "num_attention_heads");
-    c->vocab_size = af_config_int(s, "vocab_size", f->vocab ? f->vocab : -1);
-    c->hidden_size = af_config_int(s, hidden, -1);
+    const af_family_sizes *inside = c->nested ? f->inside : NULL;
+    c->vocab_size = af_config_int(s, "vocab_size",
+                                  f->vocab ? f->vocab
+                                  : inside ? inside->vocab
+                                           : -1);
+    c->hidden_size = af_config_int(s, hidden, inside ? inside->hidden : -1);
     /* families without a dense MLP have no such key, others another name for it */
     const char *ffn = af_config_value(s, "intermediate_size") ? "intermediate_size"
                       : af_config_value(s, "block_ff_dim")    ? "block_ff_dim"
@@ -287,8 +292,11 @@ static void get_sizes(af_config_source *s, af_hf_config *c, const af_family *f)
     ffn = word(s, f, FFN, ffn);
     const json_t *list = f->ffn_listed ? af_config_value(s, ffn) : NULL;
     c->intermediate_size = json_is_array(list) ? json_integer_value(json_array_get(list, 0))
-                                               : af_config_int(s, ffn, f->ffn ? f->ffn : -1);
-    c->num_hidden_layers = af_config_int(s, layers, -1);
+                                               : af_config_int(s, ffn,
+                                                               f->ffn   ? f->ffn
+                                                               : inside ? inside->ffn
+                                                                        : -1);
+    c->num_hidden_layers = af_config_int(s, layers, inside ? inside->layers : -1);
     for (int i = 0; i < 2 && f->kinds[i]; i++) { /* whichever comes first */
         const json_t *kinds = af_config_value(s, f->kinds[i]);
         if (!kinds)
@@ -297,9 +305,14 @@ static void get_sizes(af_config_source *s, af_hf_config *c, const af_family *f)
             (int64_t)(json_is_array(kinds) ? json_array_size(kinds) : json_string_length(kinds));
         break;
     }
-    c->num_attention_heads = af_config_int(s, heads, f->heads ? f->heads : -1);
-    c->num_key_value_heads =
-        af_config_int(s, "num_key_value_heads", f->kv_heads ? f->kv_heads : c->num_attention_heads);
+    c->num_attention_heads = af_config_int(s, heads,
+                                           f->heads ? f->heads
+                                           : inside ? inside->heads
+                                                    : -1);
+    const int64_t kv = f->kv_heads                  ? f->kv_heads
+                       : inside && inside->kv_heads ? inside->kv_heads
+                                                    : c->num_attention_heads;
+    c->num_key_value_heads = af_config_int(s, "num_key_value_heads", kv);
     c->head_dim = af_config_int(s, "head_dim", f->head_dim);
     c->max_position_embeddings =
         af_config_int(s, word(s, f, POSITIONS, "max_position_embeddings"), 2048);
@@ -361,13 +374,28 @@ static int64_t count_labels(af_config_source *s, const json_t *root, const char 
                                                             : af_config_int(s, "num_labels", 2);
 }
 
+/* What a text_config leaves to the config around it. */
+static void get_shared(af_config_source *s, af_hf_config *c, const json_t *root)
+{
+    af_config_source top = {.obj = root, .name = s->name, .err = s->err, .st = s->st};
+    const json_t *tied = af_config_value(&top, "tie_word_embeddings");
+    if (json_is_boolean(tied))
+        c->tie_word_embeddings = json_is_true(tied);
+    c->tie_open = !tied;
+    if (c->eos_count == 0)
+        c->eos_count = af_config_ids(&top, "eos_token_id", c->eos_token_id);
+    if (!c->has_dtype)
+        get_dtype(&top, c);
+    if (c->quant.method == AF_QUANT_NONE)
+        af_config_quant(&top, c);
+    s->st = top.st;
+}
+
 static af_status read_object(af_hf_config *c, const json_t *root, const char *name, af_error *err)
 {
     af_config_source s = {.obj = root, .name = name, .err = err};
-    const json_t *text = json_object_get(root, "text_config");
-    if (json_is_object(text) && !json_object_get(root, "hidden_size"))
-        s.obj = text;
-    c->nested = s.obj == text;
+    const json_t *text = af_config_text(root);
+    s.obj = text ? text : root;
     if (!af_config_value(&s, "model_type"))
         return af_fail(err, AF_EFORMAT, "%s: model_type is missing", name);
     c->model_type = af_config_str(&s, &c->arena, "model_type", "");
@@ -376,6 +404,10 @@ static af_status read_object(af_hf_config *c, const json_t *root, const char *na
         return causal;
     const af_family *f = af_family_find(c->model_type);
     s.alias = f->alias;
+    c->nested = text || (f->whole && strcmp(f->model_type, c->model_type) == 0);
+    const char *whole = json_string_value(json_object_get(root, "model_type"));
+    c->whole = af_arena_strdup(&c->arena, c->nested && whole ? whole : "");
+    c->model_type = f->same ? f->same : c->model_type;
     const json_t *arch = json_object_get(root, "architectures");
     const char *first = json_string_value(json_array_get(arch, 0));
     c->architecture = af_arena_strdup(&c->arena, first ? first : "");
@@ -393,8 +425,6 @@ static af_status read_object(af_hf_config *c, const json_t *root, const char *na
     }
     get_scales(&s, c, f);
     c->tie_word_embeddings = af_config_bool(&s, "tie_word_embeddings", f->tied);
-    if (c->nested && json_is_boolean(json_object_get(root, "tie_word_embeddings")))
-        c->tie_word_embeddings = json_is_true(json_object_get(root, "tie_word_embeddings"));
     c->attention_bias = af_config_bool(&s, "attention_bias", false);
     c->attention_out_bias = af_config_bool(&s, "attention_out_bias", c->attention_bias);
     c->mlp_bias = af_config_bool(&s, "mlp_bias", false);
@@ -408,8 +438,11 @@ static af_status read_object(af_hf_config *c, const json_t *root, const char *na
     get_window(&s, c, f);
     get_experts(&s, c, f);
     af_config_quant(&s, c);
-    if (f->keys && s.st == AF_OK)
-        f->keys(&s, c);
+    if (c->nested)
+        get_shared(&s, c, root);
+    const af_family *base = f->same && !f->keys ? af_family_find(f->same) : f;
+    if (base->keys && s.st == AF_OK)
+        base->keys(&s, c);
     if (s.st != AF_OK && s.st != AF_ENOMEM && !af_family_known(c->model_type)) {
         char names[AF_FAMILY_NAMES], why[300] = "";
         snprintf(why, sizeof why, "%.299s", err ? err->msg : "");
@@ -418,7 +451,7 @@ static af_status read_object(af_hf_config *c, const json_t *root, const char *na
     }
     if (s.st != AF_OK)
         return s.st;
-    if (!c->architecture)
+    if (!c->architecture || !c->whole)
         return af_fail_nomem(err, "a name", 0);
     const bool types = f->sliding >= AF_SLIDING_UPPER || f->state_layers; /* see there */
     return af_hf_config_finish(c, f, types && c->layer_types, name, err);

@@ -22,9 +22,17 @@ typedef enum af_sliding_rule {
 
 struct af_config_source;
 
+/* hidden_size, num_hidden_layers and so on: older files say what is not the default. */
+typedef struct af_family_sizes {
+    int hidden, layers, heads, kv_heads, ffn, vocab;
+} af_family_sizes;
+
 /* What transformers assumes when a key is absent. 0 = the key is needed, or off. */
 typedef struct af_family {
     const char *model_type, *gguf; /* gguf: general.architecture, or NULL */
+    const char *same;              /* the family whose blocks it has; NULL = its own */
+    bool whole;                    /* a multimodal model whose text keys are those of the config */
+    const af_family_sizes *inside; /* where a text_config leaves them out; NULL = needed */
     const char *act;
     double eps, theta, local_theta;
     int heads, kv_heads, head_dim, vocab, window, pattern;

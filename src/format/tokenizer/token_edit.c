@@ -5,6 +5,7 @@
 #include "afinar/text.h"
 #include "base/buf.h"
 #include "base/file.h"
+#include "format/config/hf_config.h"
 #include "format/text/json_text.h"
 
 #include <jansson.h>
@@ -301,7 +302,13 @@ static void edit_ids(const editor *ed, document *d, const char *file)
 {
     static const char *const names[] = {"bos_token", "eos_token", "pad_token"};
     const bool model = strcmp(file, "config.json") == 0;
-    json_t *text = model ? get(d, "text_config") : NULL;
+    static const char *const parts[] = {"thinker_config", "text_config", "llm_config",
+                                        "language_config"};
+    const char *part = NULL;
+    json_t *inner = NULL; /* what the config of a multimodal model has for its text part */
+    for (size_t i = 0; i < AF_LEN(parts) && model && !inner; i++)
+        inner = get(d, part = parts[i]);
+    json_t *text = inner ? af_config_own(inner) : NULL;
     for (int i = 0; i < ed->n; i++)
         for (size_t k = 0; k < AF_LEN(names) && ed->edit[i].name; k++) {
             char key[32];
@@ -318,8 +325,8 @@ static void edit_ids(const editor *ed, document *d, const char *file)
         json_object_set_new(text, "vocab_size", json_integer(ed->vocab));
     else if (model && ed->vocab)
         set(d, "vocab_size", json_integer(ed->vocab));
-    if (text)
-        set(d, "text_config", text);
+    if (inner)
+        set(d, part, inner);
 }
 
 static af_status edit_file(const editor *ed, const char *file, bool create,

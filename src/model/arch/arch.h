@@ -273,8 +273,6 @@ typedef struct af_arch {
     const char *experts_flat_up;
     /* the module of the experts in memory, where their tensors are called something else on disk */
     const char *experts_module;
-    /* the text part of a model that has more, its keys among those of the whole config */
-    bool multimodal;
     bool choice_row;     /* e_score_correction_bias is [1][X] (ernie4_5_moe) */
     bool choice_or_none; /* a folder may lack it */
     bool no_router_loss; /* transformers has no auxiliary loss for its routers */
@@ -486,7 +484,10 @@ typedef struct af_model_spec {
     af_latent_keys latent;
     af_router_keys router;
     af_mup_keys mup;
-    const char *inner; /* what "model." is called among the modules of the whole model */
+    /* Among the modules of the whole model, as PEFT names them: what `af_arch_stem` is called, what
+     * the head's name begins with, and a pattern of the modules that are not of the text model
+     * (NULL: there are none). */
+    const char *inner, *head_before, *outside;
 
     int embed, head;          /* tensor indexes; head = embed when tied */
     int outer[AF_SLOT_COUNT]; /* tensor indexes by slot, of those outside layers; -1 = absent */
@@ -516,6 +517,20 @@ static inline int af_spec_folder_layer(const af_model_spec *s, int layer)
 {
     return s->arch->two_in_one && layer > 0 ? layer / 2 : layer;
 }
+/* What names outside the head begin with: "model.", "transformer.". */
+const char *af_arch_stem(const af_arch *a);
+
+/* Where a text model lies inside a multimodal one: what its names begin with, whether `stem` of
+ * af_arch_stem follows, and what the head's name begins with. */
+typedef struct af_arch_place {
+    const char *before;
+    bool stem;
+    const char *head;
+} af_arch_place;
+
+const af_arch_place *af_arch_place_at(int i); /* of folders, by turns; NULL after the last */
+const af_arch_place *af_arch_place_in(const char *whole); /* in memory, by the whole's model_type */
+
 /* What comes before the number of a layer on disk: "model.layers.". */
 void af_spec_layers_prefix(const af_model_spec *s, char *out, size_t size);
 /* Tokens the model was made for, what its ropes were stretched to included; 0 = not known. */
@@ -528,6 +543,9 @@ AF_CHECKED af_status af_spec_check_length(const af_model_spec *s, const char *wh
 
 /* "model.norm.weight" as the whole model calls it, which PEFT does too. */
 void af_spec_whole_name(const af_model_spec *s, const char *name, char *out, size_t size);
+
+/* Whether a name without its stem is of a part that the text model has: layers, a norm. */
+bool af_spec_has_part(const af_model_spec *s, const char *rest);
 
 /* Sets how much of a head of this size a rope set rotates. */
 AF_CHECKED af_status af_spec_rope_dims(af_rope_set *r, int head_dim, af_error *err);

@@ -112,7 +112,7 @@ af_status af_arch_fits_llama(const af_hf_config *c, af_error *err)
     const char *key;
     char names[AF_FAMILY_NAMES];
     json_t *v;
-    json_object_foreach(c->raw, key, v)
+    json_object_foreach(af_config_own(c->raw), key, v)
     {
         if (!is_known(key) && !says_nothing(v))
             return af_fail(err, AF_EUNSUPPORTED,
@@ -120,7 +120,7 @@ af_status af_arch_fits_llama(const af_hf_config *c, af_error *err)
                            "llama's%s",
                            c->model_type, key, af_family_names(c->model_type, false, names));
     }
-    if (!json_object_get(c->raw, "rms_norm_eps"))
+    if (!json_object_get(af_config_own(c->raw), "rms_norm_eps"))
         return af_fail(
             err, AF_EUNSUPPORTED,
             "model_type '%.64s' is not known, and key 'rms_norm_eps', which llama needs, "

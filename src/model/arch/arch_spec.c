@@ -123,7 +123,6 @@ static void fill_numbers(af_model_spec *s, const af_hf_config *c)
     s->mup = c->mup;
     s->round_inputs = c->quant.method == AF_QUANT_BITNET;
     s->round_weights = s->round_inputs && c->quant.trained;
-    s->inner = c->nested || s->arch->multimodal ? "model.language_model." : "model.";
     const af_arch *a = s->arch; /* a key the family does not read changes nothing */
     s->attn_softcap = a->attn_cap ? c->attn_logit_softcapping : 0;
     s->logit_softcap = a->logit_cap ? c->final_logit_softcapping : 0;
@@ -143,6 +142,25 @@ static void fill_numbers(af_model_spec *s, const af_hf_config *c)
         s->logit_scale = 1;
         s->logit_softcap = 0;
     }
+}
+
+/* What the text model is called inside the whole one; see arch_place.c. */
+static af_status fill_place(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    const af_arch *a = s->arch;
+    const char *stem = a->memory_stem ? a->memory_stem : af_arch_stem(a);
+    const af_arch_place *p = c->nested ? af_arch_place_in(c->whole) : af_arch_place_at(0);
+    s->head_before = p->head;
+    s->inner = af_arena_printf(&s->arena, "%s%s", p->before, p->stem ? stem : "");
+    if (!s->inner)
+        return af_fail_nomem(err, "a name", 0);
+    if (!*p->before)
+        return AF_OK;
+    /* the other parts may have modules of the same names; the name of the text model among the
+     * modules has stayed, what is around it has not */
+    const char *name = strstr(s->inner, "text_model") ? "text_model" : "language_model";
+    s->outside = af_arena_printf(&s->arena, "(?!.*(%s\\.|lm_head)).*", name);
+    return s->outside ? AF_OK : af_fail_nomem(err, "a pattern", 0);
 }
 
 /* Layers of a kind this build has no block for; and whether one keeps a state. */
@@ -183,6 +201,7 @@ af_status af_model_spec_init(af_model_spec *out, const af_hf_config *c, af_error
         AF_TRY(af_arch_fits_llama(c, err));
         s.arch = af_arch_at(0);
     }
+    AF_TRY(fill_place(&s, c, err));
     fill_numbers(&s, c);
     AF_TRY(check_bitnet(&s, c, err));
     if (s.arch->moe && !(s.arch->moe_or_dense && s.experts == 0) &&
@@ -248,17 +267,15 @@ void af_model_spec_clear(af_model_spec *s)
 
 void af_spec_whole_name(const af_model_spec *s, const char *name, char *out, size_t size)
 {
-    const bool inside = strncmp(name, "model.", 6) == 0;
-    const char *stem = s->arch->memory_stem ? s->arch->stem : NULL;
-    if (stem && strncmp(name, stem, strlen(stem)) == 0) {
-        snprintf(out, size, "%s%s", s->arch->memory_stem, name + strlen(stem));
-        return;
-    }
-    if (s->arch->head_module && strcmp(name, af_slot_hf_name(s->arch, AF_SLOT_HEAD)) == 0) {
-        snprintf(out, size, "%s.weight", s->arch->head_module);
-        return;
-    }
-    snprintf(out, size, "%s%s", inside ? s->inner : "", name + (inside ? 6 : 0));
+    const char *stem = af_arch_stem(s->arch);
+    const size_t n = strlen(stem);
+    const char *head = s->arch->head_module;
+    if (strncmp(name, stem, n) == 0)
+        snprintf(out, size, "%s%s", s->inner, name + n);
+    else if (head && strcmp(name, af_slot_hf_name(s->arch, AF_SLOT_HEAD)) == 0)
+        snprintf(out, size, "%s%s.weight", s->head_before, head);
+    else
+        snprintf(out, size, "%s%s", s->head_before, name);
     for (const char *const(*p)[2] = s->arch->in_memory; p && (*p)[0]; p++) {
         char rest[256], *at = strstr(out, (*p)[0]);
         if (!at)
@@ -273,6 +290,20 @@ void af_spec_layers_prefix(const af_model_spec *s, char *out, size_t size)
 {
     snprintf(out, size, "%s%s.", s->arch->stem ? s->arch->stem : "model.",
              s->arch->layers ? s->arch->layers : "layers");
+}
+
+bool af_spec_has_part(const af_model_spec *s, const char *rest)
+{
+    const size_t stem = strlen(af_arch_stem(s->arch)), n = strcspn(rest, ".");
+    char layers[64];
+    af_spec_layers_prefix(s, layers, sizeof layers);
+    if (strncmp(rest, layers + stem, n) == 0)
+        return true;
+    for (int i = 0; i < s->tensors; i++)
+        if (s->tensor[i].layer < 0 && strlen(s->tensor[i].name) > stem + n &&
+            strncmp(s->tensor[i].name + stem, rest, n) == 0)
+            return true;
+    return false;
 }
 
 int af_model_spec_tensor(const af_model_spec *s, const char *name)

@@ -86,8 +86,6 @@ static af_status mimo_fill(af_model_spec *s, const af_hf_config *c, af_error *er
     .qk_norm_after = true, .query_scale_still = true, .experts_whole = true,                       \
     .experts_turned = true, .names = llama4_names
 
-static const af_arch llama4_inside = {LLAMA4, .head_module = "language_model.lm_head"};
-
 static af_status llama4_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
 {
     (void)err;
@@ -100,10 +98,6 @@ static af_status llama4_fill(af_model_spec *s, const af_hf_config *c, af_error *
         s->layer[i].chunk = s->layer[i].window;
         s->layer[i].window = 0;
         s->layer[i].ffn = c->dense_ffn;
-    }
-    if (c->nested) { /* the whole model has the causal one inside, not next to its head */
-        s->arch = &llama4_inside;
-        s->inner = "language_model.model.";
     }
     return AF_OK;
 }

@@ -3,9 +3,8 @@
 #include "model/adapter_config.h"
 
 #include "train/run/freeze.h"
+#include <ctype.h>
 #include <jansson.h>
-
-#define OTHER_SENSES ".*(vision_tower|multi_modal_projector).*"
 
 int af_method_quantises(const af_run_config *r)
 {
@@ -21,8 +20,7 @@ static double config_number(const af_hf_config *c, const char *key, double absen
 {
     if (!c->raw) /* GGUF */
         return 0;
-    const json_t *text = json_object_get(c->raw, "text_config");
-    const json_t *v = json_object_get(text ? text : c->raw, key);
+    const json_t *v = json_object_get(af_config_own(c->raw), key);
     return json_is_number(v) ? json_number_value(v) : absent;
 }
 
@@ -154,8 +152,12 @@ static int linear_names(const char **out, const af_model_spec *s)
 {
     int n = 0;
     for (int i = 0; i < s->modules && n < AF_METHOD_NAMES_MAX; i++) {
-        const char *dot = strrchr(s->module[i].path, '.');
-        const char *name = dot ? dot + 1 : s->module[i].path;
+        const char *path = s->module[i].path, *dot = strrchr(path, '.');
+        const char *name = dot ? dot + 1 : path;
+        while (isdigit((unsigned char)*name) && name > path + 1) { /* layers end in numbers, too */
+            for (name--; name > path && name[-1] != '.'; name--)
+                ;
+        }
         const af_group g = s->module[i].group;
         const bool outside = g == AF_GROUP_HEAD || g == AF_GROUP_EMBED;
         bool known = outside || s->module[i].parameter || af_method_lost_in_peft(s, &s->module[i]);
@@ -285,8 +287,8 @@ af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists, cons
         c.exclude = r->lora_exclude_modules.item;
         c.exclude_count = r->lora_exclude_modules.count;
     }
-    if (strcmp(spec->inner, "model.") != 0 && !c.exclude_regex && !c.exclude_count)
-        c.exclude_regex = OTHER_SENSES; /* they have modules of the same names */
+    if (spec->outside && !c.exclude_regex && !c.exclude_count)
+        c.exclude_regex = spec->outside;
     if (c.target_regex && r->lora_layers.count)
         return af_fail(err, AF_EUSAGE,
                        "%s: lora_layers_to_transform goes with a list of modules, not with the "

@@ -18,6 +18,7 @@ extern const af_family af_families_latent[];
 extern const af_family af_families_routed[];
 extern const af_family af_families_older[];
 extern const af_family af_families_remote[];
+extern const af_family af_families_inside[]; /* blocks of the others, in multimodal models */
 
 /* exaone: only layers with a window have a rope, where there are any. */
 void af_config_exaone_windows(af_config_source *s, af_hf_config *c);

@@ -10,7 +10,7 @@ enum { FAMILIES_MAX = 256 };
 static const af_family *const groups[] = {
     af_families_llama, af_families_gemma,  af_families_dense,  af_families_experts,
     af_families_state, af_families_latent, af_families_routed, af_families_older,
-    af_families_mamba, af_families_remote,
+    af_families_mamba, af_families_remote, af_families_inside,
 };
 
 /* The i-th over all groups, NULL after the last. */
@@ -78,7 +78,7 @@ const char *af_family_names(const char *model_type, bool gguf, char buf[AF_FAMIL
     const char *known[FAMILIES_MAX + 1] = {NULL};
     int count = 0, n = 0;
     for (int i = 0; family_at(i) && count < FAMILIES_MAX; i++)
-        if (!family_at(i)->unsupported && (!gguf || family_at(i)->gguf))
+        if (!family_at(i)->unsupported && !family_at(i)->same && (!gguf || family_at(i)->gguf))
             known[count++] = gguf ? family_at(i)->gguf : family_at(i)->model_type;
     const char *near = af_word_nearest(model_type, known);
     if (near)

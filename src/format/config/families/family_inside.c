@@ -1,0 +1,141 @@
+/* family_inside.c - text models that only multimodal ones have: blocks of another family, and what
+ * transformers assumes where a key is absent. */
+#include "format/config/families/families.h"
+
+#define QWEN2_VL(type)                                                                             \
+    .model_type = type, .same = "qwen2", .act = "silu", .eps = 1e-5, .theta = 1e6,                 \
+    .sliding = AF_SLIDING_UPPER
+
+/* Shares of the chosen experts always add up to one, or do so unless the config says otherwise. */
+static void vl_moe_keys(af_config_source *s, af_hf_config *c)
+{
+    (void)s;
+    c->norm_topk_prob = true;
+}
+
+static void omni_moe_keys(af_config_source *s, af_hf_config *c)
+{
+    c->norm_topk_prob = af_config_bool(s, "norm_topk_prob", true);
+}
+
+static void glm_ocr_keys(af_config_source *s, af_hf_config *c)
+{
+    (void)s;
+    c->attention_bias = c->attention_out_bias = false;
+}
+
+static void glm4v_keys(af_config_source *s, af_hf_config *c)
+{
+    glm_ocr_keys(s, c);
+    c->attention_bias = true;
+}
+
+static void paddleocr_keys(af_config_source *s, af_hf_config *c)
+{
+    c->attention_bias = c->attention_out_bias = c->mlp_bias = af_config_bool(s, "use_bias", false);
+}
+
+static void docling_keys(af_config_source *s, af_hf_config *c)
+{
+    c->embedding_multiplier = af_config_num(s, "embedding_multiplier", 12);
+    c->attention_multiplier = af_config_num(s, "attention_multiplier", 0.015625);
+    c->residual_multiplier = af_config_num(s, "residual_multiplier", 0.263);
+    c->logits_scaling = af_config_num(s, "logits_scaling", 4);
+}
+
+#define GLM4V(type)                                                                                \
+    .model_type = type, .same = "glm4", .act = "silu", .eps = 1e-5, .theta = 1e4, .partial = 1
+
+const af_family af_families_inside[] = {
+    {QWEN2_VL("qwen2_vl_text")},
+    {QWEN2_VL("qwen2_5_vl_text")},
+    {QWEN2_VL("qwen2_vl"), .whole = true},
+    {QWEN2_VL("qwen2_5_vl"), .whole = true},
+    {.model_type = "qwen2_5_omni_text",
+     .same = "qwen2",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e6,
+     .sliding = AF_SLIDING_UPPER,
+     .tied = true},
+    {.model_type = "qwen3_vl_text",
+     .same = "qwen3",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 5e5,
+     .head_dim = 128},
+    {.model_type = "qwen3_vl_moe_text",
+     .same = "qwen3_moe",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 5e5,
+     .kv_heads = 16,
+     .head_dim = 128,
+     .tied = true,
+     .keys = vl_moe_keys},
+    {.model_type = "qwen3_omni_moe_text",
+     .same = "qwen3_moe",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e6,
+     .kv_heads = 4,
+     .keys = omni_moe_keys},
+    {GLM4V("glm4v_text"), .kv_heads = 2, .keys = glm4v_keys},
+    {GLM4V("glm_ocr_text"), .kv_heads = 8, .keys = glm_ocr_keys},
+    {.model_type = "glm4v_moe_text",
+     .same = "glm4_moe",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .kv_heads = 8,
+     .partial = 0.5},
+    {.model_type = "paddleocr_vl_text",
+     .same = "llama", /* ernie4_5 rotates pairs of neighbours */
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 5e5,
+     .kv_heads = 2,
+     .head_dim = 128,
+     .tied = true,
+     .pad = 1,
+     .keys = paddleocr_keys},
+    {.model_type = "hunyuan_vl_text",
+     .same = "hunyuan_v1_dense",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .tied = true,
+     .pad = 1},
+    {.model_type = "granite4_vision_text",
+     .same = "granite",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4},
+    {.model_type = "granite_docling_text",
+     .same = "granite",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .kv_heads = 4,
+     .tied = true,
+     .pad = 100257,
+     .keys = docling_keys},
+    {.model_type = "emu3_text_model",
+     .same = "llama",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e6,
+     .kv_heads = 8,
+     .pad = 151644},
+    {.model_type = "phi4_multimodal",
+     .same = "phi3",
+     .whole = true,
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .kv_heads = 8,
+     .partial = 1,
+     .sliding = AF_SLIDING_ALL,
+     .pad = 200000},
+    {0},
+};

@@ -1,0 +1,260 @@
+/* test_inside.c - text models inside multimodal ones: where their tensors and modules lie, what is
+ * left alone, and configs of many spellings. */
+#include "family_case.h"
+
+#include "base/buf.h"
+#include "model/adapter_config.h"
+#include "model/model_reader.h"
+
+static const char llama_text[] =
+    "{\"model_type\":\"llama\",\"hidden_size\":16,\"intermediate_size\":12,"
+    "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"vocab_size\":32,\"rms_norm_eps\":1e-6}";
+
+/* Copies the weights of a folder under other names, with tensors of another part. */
+static void move_tensors(const char *from, const char *to, const char *prefix, const char *head,
+                         const char *const others[2])
+{
+    af_error err = {0};
+    af_weights *w;
+    af_safetensors_writer *out;
+    char path[256], name[512];
+    const int64_t dim[1] = {3};
+    const float values[3] = {1, 2, 3};
+    CHECK_OK(af_weights_open(&w, from, &err), err);
+    snprintf(path, sizeof path, "%s/model.safetensors", to);
+    CHECK_OK(af_safetensors_writer_new(&out, path, 0, &err), err);
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < af_weights_count(w); i++) {
+            const af_stored *t = af_weights_at(w, i);
+            const bool inside = strncmp(t->name, "model.", 6) == 0;
+            snprintf(name, sizeof name, "%s%s", inside ? prefix : head, t->name + 6 * inside);
+            if (pass == 0)
+                CHECK_OK(af_safetensors_writer_add(out, name, t->dtype, t->dim, t->ndim, &err),
+                         err);
+            else
+                CHECK_OK(af_safetensors_writer_data(out, t->data, t->bytes, &err), err);
+        }
+        for (int i = 0; i < 2; i++)
+            if (pass == 0)
+                CHECK_OK(af_safetensors_writer_add(out, others[i], AF_DTYPE_F32, dim, 1, &err),
+                         err);
+            else
+                CHECK_OK(af_safetensors_writer_data(out, values, sizeof values, &err), err);
+        if (pass == 0)
+            CHECK_OK(af_safetensors_writer_begin(out, &err), err);
+    }
+    CHECK_OK(af_safetensors_writer_commit(out, &err), err);
+    af_weights_close(w);
+}
+
+static float *logits_of(const char *dir, const formula_model *f, int64_t *n)
+{
+    model_case c;
+    case_open(&c, dir, &(case_opts){.rows = f->N, .seqs = f->rows});
+    case_run(&c, f->ids, f->labels, f->len, f->rows);
+    *n = f->N * af_loader_spec(c.loader)->vocab;
+    float *y = case_read(&c, c.logits);
+    case_close(&c);
+    return y;
+}
+
+static void check_kept(const char *dir, const char *const others[2])
+{
+    af_error err = {0};
+    af_model_reader *r;
+    CHECK_OK(af_model_reader_open(&r, dir, &err), err);
+    CHECK_OK(af_model_reader_match(r, &err), err);
+    int kept = 0;
+    for (int i = 0; i < af_weights_count(r->weights); i++)
+        kept += af_model_reader_keeps(r, af_weights_at(r->weights, i)->name);
+    assert_int_equal(kept, 2);
+    for (int i = 0; i < 2; i++)
+        assert_true(af_model_reader_keeps(r, others[i]));
+    af_model_reader_close(r);
+}
+
+static void test_folders_of_many_layouts_compute_the_same(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config, *prefix, *head, *others[2];
+    } cases[] = {
+        {"{\"model_type\":\"llava\",\"text_config\":%s}",
+         "language_model.model.",
+         "language_model.",
+         {"vision_tower.norm.weight", "multi_modal_projector.linear_1.bias"}},
+        {"{\"model_type\":\"deepseek_vl\",\"hidden_size\":7,\"text_config\":%s}",
+         "model.language_model.",
+         "",
+         {"model.vision_model.norm.bias", "model.aligner.linear1.bias"}},
+        {"{\"model_type\":\"idefics3\",\"text_config\":%s}",
+         "model.text_model.",
+         "",
+         {"model.vision_model.norm.bias", "model.connector.modality_projection.proj.bias"}},
+        {"{\"model_type\":\"emu3\",\"text_config\":%s}",
+         "text_model.model.",
+         "text_model.",
+         {"vqmodel.norm.bias", "model.other"}},
+        {"{\"model_type\":\"qwen2_5_omni\",\"thinker_config\":{\"hidden_size\":9,"
+         "\"text_config\":%s},\"talker_config\":{\"text_config\":{\"hidden_size\":1}}}",
+         "thinker.model.",
+         "thinker.",
+         {"thinker.visual.merger.ln_q.weight", "talker.model.norm.weight"}},
+        {"{\"model_type\":\"qwen2_5_omni\",\"thinker_config\":{\"text_config\":%s}}",
+         "thinker.model.language_model.",
+         "thinker.",
+         {"thinker.visual.merger.ln_q.weight", "token2wav.norm.weight"}},
+        {"{\"model_type\":\"internvl_chat\",\"llm_config\":%s}",
+         "language_model.model.",
+         "language_model.",
+         {"vision_model.norm.weight", "mlp1.0.bias"}},
+        {"{\"model_type\":\"multi_modality\",\"language_config\":%s}",
+         "model.",
+         "",
+         {"vision_model.norm.weight", "model.aligner.bias"}},
+        {"{\"model_type\":\"cosmos3_omni\",\"text_config\":%s}",
+         "",
+         "",
+         {"visual.norm.weight", "proj_in.weight"}},
+    };
+    char path[4096], dir[] = "/tmp/af_inside_XXXXXX";
+    af_error err = {0};
+    formula_model f;
+    int64_t n, m;
+    snprintf(path, sizeof path, "%s/families/llama.json", golden_dir());
+    json_t *j = read_json(path);
+    char *text = json_dumps(json_object_get(j, "config"), 0);
+    formula_model_write(&f, j);
+    float *want = logits_of(f.dir, &f, &n);
+    assert_non_null(mkdtemp(dir));
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_buf b = {0};
+        const char *gap = strstr(cases[i].config, "%s");
+        af_buf_printf(&b, "%.*s%s%s", (int)(gap - cases[i].config), cases[i].config, text, gap + 2);
+        snprintf(path, sizeof path, "%s/config.json", dir);
+        CHECK_OK(af_file_write(path, b.data, b.len, &err), err);
+        af_buf_clear(&b);
+        move_tensors(f.dir, dir, cases[i].prefix, cases[i].head, cases[i].others);
+        float *y = logits_of(dir, &f, &m);
+        assert_int_equal(n, m);
+        assert_memory_equal(y, want, (size_t)n * sizeof *y);
+        free(y);
+        check_kept(dir, cases[i].others);
+    }
+    CHECK_OK(af_path_remove(dir, &err), err);
+    formula_model_clear(&f);
+    free(text);
+    free(want);
+    json_decref(j);
+}
+
+/* As PEFT names them; modules of other parts are excluded by a pattern. */
+static void test_names_in_memory(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *whole, *layer, *head, *other;
+    } cases[] = {
+        {"llava", "model.language_model.", "", "model.vision_tower.encoder.layers.0.q_proj"},
+        {"idefics3", "model.text_model.", "", "model.vision_model.encoder.layers.0.q_proj"},
+        {"blip-2", "language_model.model.", "language_model.", "vision_model.layers.0.q_proj"},
+        {"qwen2_5_omni", "thinker.model.language_model.", "thinker.", "talker.layers.0.q_proj"},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char json[512], want[128];
+        af_error err = {0};
+        af_hf_config c;
+        af_model_spec s;
+        bool out = false, in = true;
+        snprintf(json, sizeof json, "{\"model_type\":\"%s\",\"text_config\":%s}", cases[i].whole,
+                 llama_text);
+        CHECK_OK(af_hf_config_parse(&c, json, strlen(json), "config.json", &err), err);
+        CHECK_OK(af_model_spec_init(&s, &c, &err), err);
+        snprintf(want, sizeof want, "%slayers.0.self_attn.q_proj", cases[i].layer);
+        assert_string_equal(s.module[0].path, want);
+        CHECK_OK(af_pattern_matches(&in, s.outside, want, true, &err), err);
+        CHECK_OK(af_pattern_matches(&out, s.outside, cases[i].other, true, &err), err);
+        assert_true(out && !in);
+        snprintf(want, sizeof want, "%slm_head", cases[i].head);
+        assert_string_equal(s.module[s.head_module].path, want);
+        af_model_spec_clear(&s);
+        af_hf_config_clear(&c);
+    }
+}
+
+/* Text models of such folders alone have types of their own for blocks of known families. */
+static void test_types_that_are_other_families(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type, *same;
+        bool bias, tied;
+        double theta;
+    } cases[] = {
+        {"qwen2_5_omni_text", "qwen2", false, true, 1e6},
+        {"qwen3_vl_text", "qwen3", false, false, 5e5},
+        {"glm4v_text", "glm4", true, false, 1e4},
+        {"glm_ocr_text", "glm4", false, false, 1e4},
+        {"paddleocr_vl_text", "llama", false, true, 5e5},
+        {"hunyuan_vl_text", "hunyuan_v1_dense", false, true, 1e4},
+        {"granite_docling_text", "granite", false, true, 1e4},
+        {"emu3_text_model", "llama", false, false, 1e6},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char json[512];
+        af_error err = {0};
+        af_hf_config c;
+        af_model_spec s;
+        snprintf(json, sizeof json,
+                 "{\"model_type\":\"x\",\"text_config\":{\"model_type\":\"%s\",\"hidden_size\":16,"
+                 "\"intermediate_size\":12,\"num_hidden_layers\":2,\"num_attention_heads\":4,"
+                 "\"num_key_value_heads\":2,\"vocab_size\":32,\"head_dim\":4,"
+                 "\"rope_scaling\":{\"type\":\"mrope\",\"mrope_section\":[1,1]}}}",
+                 cases[i].type);
+        CHECK_OK(af_hf_config_parse(&c, json, strlen(json), "config.json", &err), err);
+        CHECK_OK(af_model_spec_init(&s, &c, &err), err);
+        assert_string_equal(c.model_type, cases[i].same);
+        assert_string_equal(s.arch->model_type, cases[i].same);
+        assert_true(c.attention_bias == cases[i].bias && c.tie_word_embeddings == cases[i].tied);
+        assert_true(c.rope.theta == cases[i].theta && c.rope.type == AF_ROPE_DEFAULT);
+        af_model_spec_clear(&s);
+        af_hf_config_clear(&c);
+    }
+}
+
+/* Published folders of llava leave out what LlamaConfig has, and those of 4 bits say so at the top.
+ */
+static void test_keys_left_out(void **state)
+{
+    (void)state;
+    static const char json[] =
+        "{\"model_type\":\"llava_next\",\"torch_dtype\":\"float16\",\"eos_token_id\":7,"
+        "\"quantization_config\":{\"quant_method\":\"bitsandbytes\",\"load_in_4bit\":true},"
+        "\"text_config\":{\"model_type\":\"mistral\",\"vocab_size\":32064,"
+        "\"intermediate_size\":14336}}";
+    static const char alone[] = "{\"model_type\":\"mistral\",\"vocab_size\":32064}";
+    af_error err = {0};
+    af_hf_config c;
+    CHECK_OK(af_hf_config_parse(&c, json, strlen(json), "config.json", &err), err);
+    assert_int_equal(c.hidden_size, 4096);
+    assert_int_equal(c.num_hidden_layers, 32);
+    assert_int_equal(c.num_attention_heads, 32);
+    assert_int_equal(c.num_key_value_heads, 8);
+    assert_int_equal(c.quant.method, AF_QUANT_BNB_4BIT);
+    assert_true(c.dtype == AF_DTYPE_F16 && c.eos_count == 1 && c.eos_token_id[0] == 7);
+    assert_true(c.tie_open && !c.tie_word_embeddings);
+    af_hf_config_clear(&c);
+    assert_int_equal(af_hf_config_parse(&c, alone, strlen(alone), "config.json", &err), AF_EFORMAT);
+    assert_non_null(strstr(err.msg, "hidden_size is not there"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_folders_of_many_layouts_compute_the_same),
+        cmocka_unit_test(test_names_in_memory),
+        cmocka_unit_test(test_types_that_are_other_families),
+        cmocka_unit_test(test_keys_left_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
