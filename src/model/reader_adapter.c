@@ -234,7 +234,7 @@ static void apply_rows(const af_overlay *o, float *rows, int64_t from, int64_t n
         double norm = 0;
         for (int64_t c = 0; c < cols; c++)
             norm += (double)row[c] * row[c];
-        const float factor = m->magnitude[from + i] / (float)sqrt(norm);
+        const float factor = m->magnitude[r] / (float)sqrt(norm);
         for (int64_t c = 0; c < cols; c++)
             row[c] *= factor;
     }

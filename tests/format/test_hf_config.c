@@ -184,6 +184,28 @@ static void test_mimo_as_published(void **state)
     af_hf_config_clear(&c);
 }
 
+/* Lists of the published folder: which layers pick keys, which have experts. */
+static void test_minimax_m3_as_published(void **state)
+{
+    (void)state;
+    af_hf_config c = {0};
+    parse(&c, CONFIG("minimax_m3_vl_text",
+                     ",\"hidden_act\":\"swigluoai\",\"moe_layer_freq\":[0,1,1,1],"
+                     "\"sparse_attention_config\":{\"sparse_attention_freq\":[0,0,1,1],"
+                     "\"sparse_num_index_heads\":2,\"sparse_index_dim\":64,"
+                     "\"sparse_block_size\":128,\"sparse_topk_blocks\":8}"));
+    assert_int_equal(c.latent.index_topk, 1024);
+    assert_true(c.latent.index_heads == 2 && c.latent.index_dim == 64);
+    assert_true(c.latent.index_shared[1] && !c.latent.index_shared[2]);
+    assert_true(c.mlp_only_count == 1 && c.mlp_only_layers[0] == 0);
+    assert_true(c.dense_ffn == 12288 && c.router.shared_ffn == 3072 && c.router.scale == 2);
+    assert_string_equal(c.hidden_act, "silu");
+    af_hf_config_clear(&c);
+    parse(&c, CONFIG("minimax_m3_vl_text", ""));
+    assert_true(c.latent.index_topk == 0 && c.mlp_only_count == 0);
+    af_hf_config_clear(&c);
+}
+
 /* torch's padding_idx: the class's default when the config does not set it. */
 static void test_rows_of_padding_by_family(void **state)
 {
@@ -476,6 +498,7 @@ int main(void)
         cmocka_unit_test(test_sliding_layers_by_family),
         cmocka_unit_test(test_family_details),
         cmocka_unit_test(test_mimo_as_published),
+        cmocka_unit_test(test_minimax_m3_as_published),
         cmocka_unit_test(test_rows_of_padding_by_family),
         cmocka_unit_test(test_keys_are_read_where_transformers_reads_them),
         cmocka_unit_test(test_longrope),

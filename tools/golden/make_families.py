@@ -201,6 +201,12 @@ SMALL = {
                                                 moe_num_shared_experts=1, **rope(5e5))),
     "minimax_m2": ("MiniMaxM2Config", dict(head_dim=8, num_local_experts=4, num_experts_per_tok=2,
                                            **rope(5e6, partial_rotary_factor=0.5))),
+    "minimax_m3": ("MiniMaxM3VLTextConfig", dict(head_dim=8, num_local_experts=4, num_experts_per_tok=2, intermediate_size=8,
+                                                 shared_intermediate_size=10, dense_intermediate_size=14, swiglu_limit=0.8,
+                                                 mlp_layer_types=["dense", "sparse"], index_n_heads=2, index_head_dim=6,
+                                                 index_block_size=4, index_topk_blocks=4,
+                                                 layer_types=["full_attention", "minimax_m3_sparse"],
+                                                 **rope(5e6, partial_rotary_factor=0.5))),
     "flex_olmo": ("FlexOlmoConfig", dict(num_experts=4, num_experts_per_tok=2, norm_topk_prob=True, **rope(5e5))),
     "mellum": ("MellumConfig", dict(head_dim=6, sliding_window=3, mlp_layer_types=["sparse", "dense"], **TOP2, **layers("SF"),
                                     rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 5e5},
@@ -329,7 +335,7 @@ SMALL = {
         "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.3}}),
 }
 FAMILIES.update({k: (v[0], {"vocab_size": 20, **v[1]}, {"small": True, "rules": [["expert_bias", 0, 0.2]] + (
-    [["norm", 0, 0.2]] if k == "vaultgemma" else [["embed", 0, 0.2]] if k in ("opt", "opt_350m", "opt_bare") else
+    [["norm", 0, 0.2]] if k in ("vaultgemma", "minimax_m3") else [["embed", 0, 0.2]] if k in ("opt", "opt_350m", "opt_bare") else
     [["Wqkv", 0, 0.35], ["out_proj", 0, 0.35]] if k == "dbrx" else [["sink", 0, 1]] if k == "mimo_v2_flash" else [])}) for k, v in SMALL.items()})
 
 PUBLISHED = {

@@ -796,6 +796,17 @@ def minimax(j, r):
                            layer_types=r.choice([None, [r.choice(["full_attention", "linear_attention"]) for _ in range(n)]]))
 
 
+def minimax_m3_vl_text(j, r):
+    c = part(plain(j, r, dims=(8, 16)), r)
+    n, kv = c["num_hidden_layers"], c["num_key_value_heads"]
+    return T.MiniMaxM3VLTextConfig(**c, num_local_experts=r.choice([3, 6]), num_experts_per_tok=r.choice([1, 2]), index_n_heads=kv,
+                                   shared_intermediate_size=r.choice([8, 24]), dense_intermediate_size=r.choice([8, 20]),
+                                   routed_scaling_factor=r.choice([1.0, 2.0]), swiglu_limit=r.choice([0.5, 7.0]),
+                                   index_head_dim=r.choice([8, 16]), index_block_size=r.choice([16, 128]), index_topk_blocks=32,
+                                   mlp_layer_types=r.choice([None, [r.choice(["dense", "sparse"]) for _ in range(n)]]),
+                                   layer_types=r.choice([None, [r.choice(["full_attention", "minimax_m3_sparse"]) for _ in range(n)]]))
+
+
 def flint(j, r):
     c = plain(j, r)
     n = c["num_hidden_layers"]
@@ -948,7 +959,7 @@ CONFIGS = {f.__name__: f for f in (
     glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, kimi_linear, bailing_hybrid, axk1, longcat_flash, deepseek_v32, glm_moe_dsa, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text, gemma4_unified_text,
     aria_text,
     granitemoe, granitemoeshared, granitemoe_swa, granite_swa, cwm, ministral, helium, jais2, vaultgemma, hunyuan_v1_moe,
-    ernie4_5_moe, minimax, minimax_m2, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,
+    ernie4_5_moe, minimax, minimax_m2, minimax_m3_vl_text, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,
     gpt_neox, falcon, gpt2, gpt_bigcode, gptj, codegen, opt, persimmon, phimoe, hyperclovax,
     minicpm3, hy_v3, internlm3, iquestcoder, laguna, mimo_v2_flash, flint, llama4_text, gemma3n_text, gemma3n_sizes, cohere2_moe, olmo, nanochat, gpt_neo, nemotron_h, bamba, mamba2, mamba, falcon_mamba, jamba, falcon_h1,
     bloom, mpt, falcon_alibi, jetmoe, diffllama, bitnet, bitnet_online, bitnet_packed,

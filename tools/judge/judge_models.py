@@ -232,7 +232,7 @@ def make_model(family, seed):
         cfg._attn_implementation = "sdpa"
     model = causal_lm(cfg).float().eval()
     g = torch.Generator().manual_seed(seed)
-    plus_one = "gemma" in family or family in ("nemotron", "qwen3_5_text", "qwen3_next")
+    plus_one = "gemma" in family or family in ("nemotron", "qwen3_5_text", "qwen3_next", "minimax_m3_vl_text")
     with torch.no_grad():
         for n, p in model.named_parameters():
             if "norm" in n.replace("norm_attn_norm", ""):

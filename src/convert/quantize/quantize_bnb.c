@@ -443,10 +443,15 @@ static af_status check_shapes(const af_model_reader *in, af_error *err)
 {
     af_status st = AF_OK;
     af_model_spec s = {0};
-    if (!af_arch_find(in->config.model_type) ||
-        !af_model_reader_find(in, "model.embed_tokens.weight"))
+    if (!af_arch_find(in->config.model_type))
         return AF_OK;
     AF_TRY(af_model_spec_init(&s, &in->config, err));
+    if (s.arch->gate_up_halves)
+        AF_TRY(af_fail(err, AF_EUNSUPPORTED,
+                       "gate_proj and up_proj of this folder are one linear in transformers, which "
+                       "cannot join quantised halves"));
+    if (!af_model_reader_find(in, "model.embed_tokens.weight"))
+        goto done;
     for (int i = 0; i < s.tensors; i++) {
         const af_slot slot = s.tensor[i].slot;
         if (af_slot_is_experts(slot) || s.conv_rows[0] > 0)

@@ -152,8 +152,9 @@ static void get_layer_types(af_config_source *s, af_hf_config *c, const af_famil
         const bool chunked = t && strcmp(t, "chunked_attention") == 0;
         if (f->sliding == AF_SLIDING_TURNING && (chunked || (t && strcmp(t, local) == 0)))
             t = chunked ? local : "";
-        if (f->sliding == AF_SLIDING_NEVER && t && strcmp(t, "indexed_attention") == 0)
-            t = "full_attention"; /* deepseek_v32, glm_moe_dsa: of all layers */
+        if (f->sliding == AF_SLIDING_NEVER && t &&
+            (strcmp(t, "indexed_attention") == 0 || strcmp(t, "minimax_m3_sparse") == 0))
+            t = "full_attention"; /* up to the keys that an indexer picks */
         if (!layer_type(t, &types[i]) || (types[i] > AF_LAYER_SLIDING && !f->state_layers))
             af_config_wrong(s, "an entry of layer_types",
                             f->state_layers ? "a known kind of layer"

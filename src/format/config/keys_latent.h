@@ -10,10 +10,11 @@ typedef struct af_latent_keys {
     int64_t q_lora_rank; /* 0 = one projection */
     int64_t kv_lora_rank, qk_nope_dim, qk_rope_dim;
     int64_t v_dim; /* values of a head; without latents: 0 = head_dim */
-    /* an indexer picks so many keys of each query (deepseek_v32, glm_moe_dsa); 0 = it sees all */
+    /* an indexer picks so many keys of each query (deepseek_v32, glm_moe_dsa, minimax_m3); 0 = it
+     * sees all */
     int64_t index_topk;
     int64_t index_heads, index_dim;
-    const bool *index_shared; /* layers without one: they use the last choice; NULL = no such */
+    const bool *index_shared; /* layers without an indexer; NULL = no such */
     double kv_scale;          /* factor of the latents of keys and values; 0 = 1 */
     bool rope_halves;         /* dimension i is rotated with i + d/2, not 2i with 2i+1 */
 } af_latent_keys;

@@ -56,6 +56,7 @@ typedef enum af_slot {
     AF_SLOT_KV_B,
     AF_SLOT_INDEX_Q, /* its indexer: kept, and not computed with */
     AF_SLOT_INDEX_K,
+    AF_SLOT_INDEX_Q_NORM, /* minimax_m3 */
     AF_SLOT_INDEX_NORM,
     AF_SLOT_INDEX_NORM_BIAS,
     AF_SLOT_INDEX_WEIGHTS,
@@ -219,6 +220,7 @@ typedef struct af_arch {
     bool rope_pairs; /* dimension 2i is rotated with 2i+1, not i with i + d/2 */
     af_bias_rule bias;
     bool fused_qkv, fused_gate_up; /* qkv_proj, gate_up_proj are single tensors on disk */
+    bool gate_up_halves;           /* fused_gate_up, but gate_proj and up_proj on disk */
     bool qkv_grouped;     /* its rows: of each kv head its queries, then its key, then its value */
     int qkv_groups;       /* grouped: so many groups instead, and values before keys (codegen) */
     bool linears_turned;  /* weights of linears are [in][out] on disk (Conv1D of gpt2) */
@@ -565,7 +567,7 @@ void af_disk_expert(const af_model_spec *s, int tensor, int p, char *name, size_
 bool af_disk_is_conv(const af_model_spec *s, int tensor);
 /* True for a vector that has more axes there (a_log_axes). */
 bool af_disk_has_axes(const af_model_spec *s, int tensor);
-/* True for norms of heads that are tensors of their own. */
+/* True for norms of heads that are tensors of their own, and for gate_up_proj in halves. */
 bool af_disk_is_apart(const af_model_spec *s, int tensor);
 /* True for a tensor whose values lie in another order on disk (experts_turned); then value (row,
  * column) of ours, a matrix of all rows, is element af_disk_at of the stored tensor, or of its

@@ -5,10 +5,17 @@
 
 #include <stdlib.h>
 
+static bool is_halves(const af_model_spec *s, int tensor)
+{
+    const af_slot slot = s->tensor[tensor].slot;
+    return s->arch->gate_up_halves && (slot == AF_SLOT_GATE_UP || slot == AF_SLOT_SHARED_GATE_UP);
+}
+
 bool af_disk_is_apart(const af_model_spec *s, int tensor)
 {
     const af_slot slot = s->tensor[tensor].slot;
-    return s->arch->qk_norm_apart && (slot == AF_SLOT_Q_NORM || slot == AF_SLOT_K_NORM);
+    return is_halves(s, tensor) ||
+           (s->arch->qk_norm_apart && (slot == AF_SLOT_Q_NORM || slot == AF_SLOT_K_NORM));
 }
 
 bool af_disk_is_conv(const af_model_spec *s, int tensor)
@@ -28,6 +35,8 @@ bool af_disk_is_flat(const af_model_spec *s, int tensor)
 
 int af_disk_count(const af_model_spec *s, int tensor)
 {
+    if (is_halves(s, tensor))
+        return 2;
     if (af_disk_is_apart(s, tensor))
         return (int)s->tensor[tensor].dim[0];
     if (af_disk_is_conv(s, tensor))
@@ -74,6 +83,17 @@ void af_disk_piece(const af_model_spec *s, int tensor, int p, char *name, size_t
         dim[2] = t->dim[2];
         for (int i = 0; i < p; i++)
             *from += s->conv_rows[i] * t->dim[2];
+        return;
+    }
+    if (is_halves(s, tensor)) {
+        static const char last[] = "gate_up_proj.weight";
+        snprintf(name, size, "%.*s%s_proj.weight", (int)(strlen(t->name) - strlen(last)), t->name,
+                 p ? "up" : "gate");
+        *ndim = 2;
+        dim[0] = t->dim[0] / 2;
+        dim[1] = t->dim[1];
+        dim[2] = 1;
+        *from = p * dim[0] * dim[1];
         return;
     }
     if (af_disk_is_apart(s, tensor)) { /* "q_layernorm.norms.weight" is of all */
@@ -224,6 +244,12 @@ int af_disk_find(const af_model_spec *s, const char *name, int64_t *from)
     for (int p = 0; p < AF_CONV_PIECES; p++)
         if (is_piece(s, of[AF_SLOT_CONV], p, name, from))
             return of[AF_SLOT_CONV];
+    for (int p = 0; p < 2; p++) {
+        if (is_piece(s, of[AF_SLOT_GATE_UP], p, name, from))
+            return of[AF_SLOT_GATE_UP];
+        if (is_piece(s, of[AF_SLOT_SHARED_GATE_UP], p, name, from))
+            return of[AF_SLOT_SHARED_GATE_UP];
+    }
     if (is_piece(s, of[AF_SLOT_ROUTER], 0, name, from))
         return of[AF_SLOT_ROUTER];
     for (int p = 2 * e; p < 2 * e + 2 && e < s->experts; p++)

@@ -61,6 +61,7 @@ static const struct {
     [AF_SLOT_KV_B] = {"self_attn.kv_b_proj.weight", "attn_kv_b.weight"},
     [AF_SLOT_INDEX_Q] = {"self_attn.indexer.wq_b.weight", NULL},
     [AF_SLOT_INDEX_K] = {"self_attn.indexer.wk.weight", NULL},
+    [AF_SLOT_INDEX_Q_NORM] = {"self_attn.indexer.q_norm.weight", NULL},
     [AF_SLOT_INDEX_NORM] = {"self_attn.indexer.k_norm.weight", NULL},
     [AF_SLOT_INDEX_NORM_BIAS] = {"self_attn.indexer.k_norm.bias", NULL},
     [AF_SLOT_INDEX_WEIGHTS] = {"self_attn.indexer.weights_proj.weight", NULL},

@@ -124,6 +124,41 @@ static af_status jetmoe_fill(af_model_spec *s, const af_hf_config *c, af_error *
     return AF_OK;
 }
 
+#define MINIMAX_M3                                                                                 \
+    .model_type = "minimax_m3_vl_text", .pre_norm = true, .norm_plus_one = true, .qk_norm = true,  \
+    .fused_gate_up = true, .moe = true
+
+/* As published: with gates and ups apart, and names of its own. */
+static const af_arch minimax_m3_inside = {
+    MINIMAX_M3,
+    .gate_up_halves = true,
+    .experts = "block_sparse_moe.experts",
+    .expert_part = {"w1", "w3", "w2"},
+    .router = "block_sparse_moe.gate.weight",
+    .in_memory = (const char *const[][2]){{".block_sparse_moe.", ".mlp."}, {NULL, NULL}},
+    .names =
+        (const af_slot_name[]){
+            {AF_SLOT_ROUTER_CHOICE, "block_sparse_moe.e_score_correction_bias", NULL},
+            {AF_SLOT_SHARED_GATE_UP, "block_sparse_moe.shared_experts.gate_up_proj.weight", NULL},
+            {AF_SLOT_SHARED_DOWN, "block_sparse_moe.shared_experts.down_proj.weight", NULL},
+            {AF_SLOT_INDEX_Q, "self_attn.index_q_proj.weight", NULL},
+            {AF_SLOT_INDEX_K, "self_attn.index_k_proj.weight", NULL},
+            {AF_SLOT_INDEX_Q_NORM, "self_attn.index_q_norm.weight", NULL},
+            {AF_SLOT_INDEX_NORM, "self_attn.index_k_norm.weight", NULL},
+            {0}},
+};
+
+static af_status minimax_m3_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    (void)err;
+    s->ffn = c->dense_ffn;
+    for (int i = 0; i < s->layers; i++)
+        s->layer[i].ffn = c->dense_ffn;
+    if (c->nested)
+        s->arch = &minimax_m3_inside;
+    return AF_OK;
+}
+
 const af_arch af_rows_experts[] = {
     {.model_type = "qwen3_moe",
      .gguf = "qwen3moe",
@@ -252,6 +287,15 @@ const af_arch af_rows_experts[] = {
      .names =
          (const af_slot_name[]){
              {AF_SLOT_ROUTER_CHOICE, "block_sparse_moe.e_score_correction_bias", NULL}, {0}}},
+    {MINIMAX_M3, .experts_whole = true,
+     .names =
+         (const af_slot_name[]){
+             {AF_SLOT_SHARED_GATE_UP, "mlp.shared_experts.gate_up_proj.weight", NULL},
+             {AF_SLOT_SHARED_DOWN, "mlp.shared_experts.down_proj.weight", NULL},
+             {AF_SLOT_INDEX_Q, "self_attn.indexer.q_proj.weight", NULL},
+             {AF_SLOT_INDEX_K, "self_attn.indexer.k_proj.weight", NULL},
+             {0}},
+     .fill = minimax_m3_fill},
     {.model_type = "flex_olmo",
      .post_norm = true,
      .bias = AF_BIAS_CONFIG,

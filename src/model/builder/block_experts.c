@@ -7,7 +7,7 @@ static af_tensor *shared_expert(const af_forward *f, int layer, af_tensor *h)
 {
     af_graph *g = f->g;
     af_tensor *up = af_project(f, layer, AF_GROUP_SHARED_GATE_UP, h);
-    up = f->s->arch->plain_mlp ? af_activate(f, layer, up) : af_glu(g, up, f->s->act);
+    up = f->s->arch->plain_mlp ? af_activate(f, layer, up) : af_gated_unit(f, up);
     af_tensor *y = af_project(f, layer, AF_GROUP_SHARED_DOWN, up);
     if (!af_layer_leaf(f, layer, AF_SLOT_SHARED_ROUTER))
         return y;

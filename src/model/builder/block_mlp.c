@@ -25,6 +25,12 @@ static af_tensor *other_glu(const af_forward *f, int layer, af_tensor *gate_up)
     return af_mul(g, af_activate(f, layer, gate), af_slice(g, gate_up, 1, ls->ffn, ls->ffn));
 }
 
+af_tensor *af_gated_unit(const af_forward *f, af_tensor *gate_up)
+{
+    const double limit = f->s->router.clamp;
+    return limit > 0 ? af_glu_clamped(f->g, gate_up, limit) : af_glu(f->g, gate_up, f->s->act);
+}
+
 af_tensor *af_block_mlp_gated(const af_forward *f, int layer, af_tensor *h)
 {
     af_tensor *gate_up = af_project(f, layer, AF_GROUP_GATE_UP, h);
@@ -34,7 +40,7 @@ af_tensor *af_block_mlp_gated(const af_forward *f, int layer, af_tensor *h)
             af_mul_parts(f, gate_up, (const double[]){m->gate, 1},
                          (const int64_t[]){f->s->layer[layer].ffn, f->s->layer[layer].ffn}, 2);
     const bool other = f->s->layer[layer].sparse || f->s->plain_act != AF_PLAIN_ACT;
-    af_tensor *wide = other ? other_glu(f, layer, gate_up) : af_glu(f->g, gate_up, f->s->act);
+    af_tensor *wide = other ? other_glu(f, layer, gate_up) : af_gated_unit(f, gate_up);
     if (f->s->arch->sub_norms)
         wide =
             af_rmsnorm(f->g, wide, af_layer_leaf(f, layer, AF_SLOT_MLP_SUB_NORM), f->s->eps, false);

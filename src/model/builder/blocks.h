@@ -97,6 +97,8 @@ af_tensor *af_times(const af_forward *f, af_tensor *x, double factor);
 /* x [N][..] times factor[i] in each of the next width[i] columns. */
 af_tensor *af_mul_parts(const af_forward *f, af_tensor *x, const double *factor,
                         const int64_t *width, int parts);
+/* act(gate) * up, or the clamped unit of the family. */
+af_tensor *af_gated_unit(const af_forward *f, af_tensor *gate_up);
 /* The activation of an MLP without a gate. */
 af_tensor *af_activate(const af_forward *f, int layer, af_tensor *x);
 /* x [N][D] -> the weights [N][k] of the experts a router takes, and which they are. */

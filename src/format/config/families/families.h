@@ -12,6 +12,7 @@ extern const af_family af_families_llama[]; /* llama itself comes first */
 extern const af_family af_families_gemma[];
 extern const af_family af_families_dense[];
 extern const af_family af_families_experts[];
+extern const af_family af_families_minimax[];
 extern const af_family af_families_state[];
 extern const af_family af_families_mamba[];
 extern const af_family af_families_latent[];
@@ -56,6 +57,9 @@ int64_t af_config_norm_groups(const af_hf_config *c);
 /* The activation of these layers, under `key`, is silu and no other. */
 void af_config_only_silu(af_config_source *s, af_hf_config *c, const char *key, const char *layers);
 
+/* The number of experts by this key, how many of them a token has, the loss of routers. */
+void af_config_mixture(af_config_source *s, af_hf_config *c, const char *key, int64_t count,
+                       int64_t used);
 /* Of families with a mixture in DeepSeek's words; numbers: what is assumed when a key is absent. */
 void af_config_deepseek_experts(af_config_source *s, af_hf_config *c, int experts, int used,
                                 int ffn, int dense);

@@ -3,9 +3,9 @@
 
 #include <jansson.h>
 
-/* What every mixture has; the general reader knows the names of qwen3_moe. */
-static void experts(af_config_source *s, af_hf_config *c, const char *key, int64_t count,
-                    int64_t used)
+/* The general reader knows the names of qwen3_moe. */
+void af_config_mixture(af_config_source *s, af_hf_config *c, const char *key, int64_t count,
+                       int64_t used)
 {
     c->num_experts = af_config_size(s, key, count, 1, AF_CONFIG_EXPERTS_MAX);
     c->num_experts_per_tok =
@@ -17,50 +17,16 @@ static void experts(af_config_source *s, af_hf_config *c, const char *key, int64
 /* All layers have experts, as wide as the MLP of mistral. */
 static void mixtral(af_config_source *s, af_hf_config *c)
 {
-    experts(s, c, af_config_value(s, "num_experts") ? "num_experts" : "num_local_experts", 8, 2);
+    af_config_mixture(s, c, af_config_value(s, "num_experts") ? "num_experts" : "num_local_experts",
+                      8, 2);
     c->moe_intermediate_size = c->intermediate_size;
     c->decoder_sparse_step = 1;
     c->norm_topk_prob = true;
 }
 
-/* Every second layer has linear attention, unless they are listed; a window is one of the others.
- */
-static void minimax_layers(af_config_source *s, af_hf_config *c)
-{
-    const af_layer_type *given = c->layer_types;
-    af_layer_type *types = af_config_take_types(s, c);
-    for (int64_t i = 0; types && i < c->num_hidden_layers; i++) {
-        types[i] = given ? given[i] : i % 2 ? AF_LAYER_LINEAR : AF_LAYER_FULL;
-        if (types[i] != AF_LAYER_LINEAR && types[i] != AF_LAYER_FULL)
-            af_config_wrong(s, "an entry of layer_types", "full_attention or linear_attention");
-        if (types[i] == AF_LAYER_FULL && c->sliding_window > 0)
-            types[i] = AF_LAYER_SLIDING;
-    }
-    c->layer_types = types;
-}
-
-static void minimax(af_config_source *s, af_hf_config *c)
-{
-    static const char *const keys[][2] = {
-        {"full_attn_alpha_factor", "full_attn_beta_factor"},
-        {"linear_attn_alpha_factor", "linear_attn_beta_factor"},
-        {"mlp_alpha_factor", "mlp_beta_factor"},
-    };
-    mixtral(s, c);
-    minimax_layers(s, c);
-    for (int i = 0; i < 3; i++) {
-        double *const to[] = {&c->residual_keep[i], &c->residual_add[i]};
-        for (int k = 0; k < 2; k++) {
-            *to[k] = af_config_num(s, keys[i][k], 1);
-            if (!(*to[k] > 0 && *to[k] < 1e6))
-                af_config_wrong(s, keys[i][k], "a positive number in range");
-        }
-    }
-}
-
 static void olmoe(af_config_source *s, af_hf_config *c)
 {
-    experts(s, c, "num_experts", 64, 8);
+    af_config_mixture(s, c, "num_experts", 64, 8);
     c->moe_intermediate_size = c->intermediate_size;
     c->decoder_sparse_step = 1;
     c->norm_topk_prob = af_config_bool(s, "norm_topk_prob", false);
@@ -120,8 +86,8 @@ static void dbrx_gguf(const af_gguf *g, const char *arch, af_hf_config *c)
 
 static void qwen2_moe(af_config_source *s, af_hf_config *c)
 {
-    experts(s, c, af_config_value(s, "num_local_experts") ? "num_local_experts" : "num_experts", 60,
-            4);
+    af_config_mixture(
+        s, c, af_config_value(s, "num_local_experts") ? "num_local_experts" : "num_experts", 60, 4);
     c->moe_intermediate_size = af_config_int(s, "moe_intermediate_size", 1408);
     c->decoder_sparse_step = af_config_int(s, "decoder_sparse_step", 1);
     c->norm_topk_prob = af_config_bool(s, "norm_topk_prob", false);
@@ -134,7 +100,7 @@ static void qwen2_moe(af_config_source *s, af_hf_config *c)
 /* As wide as the MLP of granite, and one every token sees where it has a width. */
 static void granitemoe(af_config_source *s, af_hf_config *c)
 {
-    experts(s, c, "num_local_experts", 8, 2);
+    af_config_mixture(s, c, "num_local_experts", 8, 2);
     c->moe_intermediate_size = c->intermediate_size;
     c->decoder_sparse_step = 1;
     c->norm_topk_prob = true; /* a softmax over the chosen ones is the same */
@@ -150,7 +116,7 @@ static void granitemoe_swa(af_config_source *s, af_hf_config *c)
 /* A mixture of heads, of which each expert has as many as there are for keys. */
 static void jetmoe(af_config_source *s, af_hf_config *c)
 {
-    experts(s, c, "num_local_experts", 8, 2);
+    af_config_mixture(s, c, "num_local_experts", 8, 2);
     c->router_aux_loss_coef = af_config_num(s, "aux_loss_coef", 0.01);
     c->moe_intermediate_size = c->intermediate_size;
     c->decoder_sparse_step = 1;
@@ -242,20 +208,6 @@ static void aria(af_config_source *s, af_hf_config *c)
                         s->name, c->hidden_act, c->mlp_bias ? "true" : "false");
 }
 
-/* Sigmoids, and a bias for the choice; the bias is stored with the experts. */
-static void minimax_m2(af_config_source *s, af_hf_config *c)
-{
-    experts(s, c, "num_local_experts", 256, 8);
-    c->moe_intermediate_size = c->intermediate_size;
-    c->decoder_sparse_step = 1;
-    c->norm_topk_prob = c->router.sigmoid = c->router.choice_bias = true;
-    const int64_t turned = af_config_size(s, "rotary_dim", 0, 1, AF_CONFIG_WIDTH_MAX);
-    const json_t *rope = af_config_value(s, "rope_parameters");
-    if (turned > 0 && c->head_dim > 0 && !json_object_get(rope, "partial_rotary_factor") &&
-        !af_config_value(s, "partial_rotary_factor"))
-        c->rope.partial_rotary_factor = (double)turned / (double)c->head_dim;
-}
-
 static void flex_olmo(af_config_source *s, af_hf_config *c)
 {
     olmoe(s, c);
@@ -265,8 +217,8 @@ static void flex_olmo(af_config_source *s, af_hf_config *c)
 
 static void mellum(af_config_source *s, af_hf_config *c)
 {
-    experts(s, c, af_config_value(s, "num_local_experts") ? "num_local_experts" : "num_experts", 64,
-            8);
+    af_config_mixture(
+        s, c, af_config_value(s, "num_local_experts") ? "num_local_experts" : "num_experts", 64, 8);
     c->moe_intermediate_size =
         af_config_size(s, "moe_intermediate_size", 896, 1, AF_CONFIG_WIDTH_MAX);
     c->decoder_sparse_step = 1;
@@ -292,7 +244,7 @@ static void phimoe_rope(af_config_source *s, af_hf_config *c)
 /* Experts of the sparse mixer, which always takes two. */
 static void phimoe(af_config_source *s, af_hf_config *c)
 {
-    experts(s, c, "num_local_experts", 16, 2);
+    af_config_mixture(s, c, "num_local_experts", 16, 2);
     c->moe_intermediate_size = c->intermediate_size;
     c->decoder_sparse_step = 1;
     c->router.near = true;
@@ -320,8 +272,9 @@ static void flint(af_config_source *s, af_hf_config *c)
     static const int64_t first[] = {0, 1};
     int n = 0;
     const double *list = af_config_nums(s, &c->arena, "mlp_only_layers", AF_CONFIG_LAYERS_MAX, &n);
-    experts(s, c, af_config_value(s, "num_local_experts") ? "num_local_experts" : "num_experts",
-            256, 6);
+    af_config_mixture(s, c,
+                      af_config_value(s, "num_local_experts") ? "num_local_experts" : "num_experts",
+                      256, 6);
     c->moe_intermediate_size =
         af_config_size(s, "moe_intermediate_size", 512, 1, AF_CONFIG_WIDTH_MAX);
     c->router.shared_ffn =
@@ -366,13 +319,6 @@ const af_family af_families_experts[] = {
      .kv_heads = 8,
      .sliding = AF_SLIDING_ALL,
      .keys = mixtral},
-    {.model_type = "minimax",
-     .act = "silu",
-     .eps = 1e-5,
-     .theta = 1e6,
-     .kv_heads = 8,
-     .state_layers = true,
-     .keys = minimax},
     {.model_type = "phimoe",
      .act = "silu",
      .eps = 1e-5,
@@ -452,16 +398,6 @@ const af_family af_families_experts[] = {
      .pad = 1,
      .own_experts = true,
      .keys = ernie4_5_moe},
-    {.model_type = "minimax_m2",
-     .gguf = "minimax-m2",
-     .act = "silu",
-     .eps = 1e-6,
-     .theta = 5e6,
-     .kv_heads = 8,
-     .head_dim = 128,
-     .partial = 1,
-     .own_experts = true,
-     .keys = minimax_m2},
     {.model_type = "flex_olmo",
      .act = "silu",
      .eps = 1e-6,

@@ -8,9 +8,9 @@
 enum { FAMILIES_MAX = 256 };
 
 static const af_family *const groups[] = {
-    af_families_llama, af_families_gemma,  af_families_dense,  af_families_experts,
-    af_families_state, af_families_latent, af_families_routed, af_families_older,
-    af_families_mamba, af_families_remote, af_families_inside,
+    af_families_llama,   af_families_gemma, af_families_dense,  af_families_experts,
+    af_families_minimax, af_families_state, af_families_latent, af_families_routed,
+    af_families_older,   af_families_mamba, af_families_remote, af_families_inside,
 };
 
 /* The i-th over all groups, NULL after the last. */
