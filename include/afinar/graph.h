@@ -386,6 +386,7 @@ typedef struct af_route_opts {
     int used; /* k, experts of a token */
     af_route_score score;
     af_tensor *bias; /* f32 [X] or NULL; no gradient */
+    bool by_logit;   /* sigmoid without groups: choices are made by c = logits + bias */
     bool norm;
     double eps, scale; /* scale: 0 = 1 */
     /* above 1: experts are in as many equal runs, and those of the `groups_used` runs with the

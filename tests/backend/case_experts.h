@@ -89,6 +89,17 @@ static void case_moe_project(rec *r)
     af_tensor *one = af_graph_constant(r->g, AF_DTYPE_F32, 2, (int64_t[]){N, 1}, 1);
     finish(r, af_moe_project(r->g, af_moe_project(r->g, x, one, index, &in), w, index, &out));
 }
+/* Choices by logits, sigmoids of which are weights, as in kolibri1. */
+static void case_moe_by_logit(rec *r)
+{
+    enum { N = 70, X = 40, K = 3 };
+    af_tensor *index, *z = act_2(r, N, X);
+    af_tensor *bias =
+        rec_add(r, af_graph_weight(r->g, "c", AF_DTYPE_F32, 1, (int64_t[]){X}), -0.3, 0.3);
+    const af_route_opts o = {
+        .used = K, .score = AF_ROUTE_SIGMOID, .bias = bias, .by_logit = true, .norm = true};
+    finish(r, af_moe_route(r->g, z, &o, &index));
+}
 /* The sparse mixer. */
 static void case_moe_near(rec *r)
 {

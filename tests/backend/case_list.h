@@ -424,6 +424,7 @@ static const test_case cases[] = {
     {"moe_adapted_odd", case_moe_adapted_odd, 2e-2},
     {"moe_near", case_moe_near, 2e-2},
     {"moe_identity", case_moe_identity, 2e-2},
+    {"moe_by_logit", case_moe_by_logit, 2e-2},
     {"moe_plain", case_moe_plain, 2e-2},
     {"moe_project", case_moe_project, 2e-2},
     RECURRENT_CASES,

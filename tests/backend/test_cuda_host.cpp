@@ -64,6 +64,7 @@ int main()
         list_case(37, pairs);
     for (const int pairs : {1, 300})
         real_case(37, pairs);
+    pick_case(37, 3, 19);
     dense_cases();
     bf16_adam_cases();
     token_cases();

@@ -19,8 +19,9 @@ enum {
     NEAR = 128,
     CHEAP = 256, /* modes of recomputation */
     BLOCK = 512,
-    PLAIN = 1024,   /* experts without a gate */
-    IDENTITY = 2048 /* two more experts that give back what they read */
+    PLAIN = 1024,    /* experts without a gate */
+    IDENTITY = 2048, /* two more experts that give back what they read */
+    BY_LOGIT = 4096
 };
 
 enum { X = 6, K = 3, F = 3, R = 2 };
@@ -36,6 +37,8 @@ static af_route_opts router(af_graph *g, int v, af_dtype t)
         o.eps = 0.6;
         o.scale = 1.25;
     }
+    if (v & BY_LOGIT)
+        o.by_logit = true, o.eps = 0;
     if (v & CHOICE)
         o.bias = af_graph_input(g, "choice", t, 1, (int64_t[]){X});
     if (v & GROUPS)
@@ -97,7 +100,9 @@ static void test_gradients_agree_with_differences(void **state)
                                    PLAIN,
                                    PLAIN | LORA | NORM,
                                    IDENTITY,
-                                   IDENTITY | SIGMOID | LORA | NORM};
+                                   IDENTITY | SIGMOID | LORA | NORM,
+                                   BY_LOGIT | SIGMOID,
+                                   BY_LOGIT | SIGMOID | CHOICE | NORM};
     for (size_t i = 0; i < AF_LEN(variants); i++) {
         const gradcheck c = {.variant = variants[i]};
         gradcheck_shapes("moe", build_grad, c, shape, (int)AF_LEN(shape));
@@ -259,10 +264,14 @@ static void test_fast_versions_are_the_twins(void **state)
 {
     (void)state;
     static const int64_t shapes[][3] = {{1, 5, 3}, {19, 40, 24}};
-    static const int variants[] = {NORM,         PLAIN | NORM,
-                                   BIAS | CLAMP, PLAIN | LORA,
-                                   LORA | NORM,  LORA | BIAS | SIGMOID | CHOICE | GROUPS | NORM,
-                                   NORM,         IDENTITY | LORA};
+    static const int variants[] = {NORM,
+                                   PLAIN | NORM,
+                                   BIAS | CLAMP,
+                                   PLAIN | LORA,
+                                   LORA | NORM,
+                                   LORA | BIAS | SIGMOID | CHOICE | GROUPS | NORM,
+                                   BY_LOGIT | SIGMOID | CHOICE | NORM,
+                                   IDENTITY | LORA};
     for (size_t v = 0; v < AF_LEN(variants); v++)
         for (size_t i = 0; i < AF_LEN(shapes); i++)
             for (int bf16 = 0; bf16 < 2; bf16++) {

@@ -218,6 +218,8 @@ SMALL = {
                                   mup_enabled=True, route_scale=1.4, **TOP2, **rope())),
     "youtu": ("YoutuConfig", dict(**LATENT, **rope())),
     "axk1": ("AXK1Config", {**LATENT, **ROUTED, "q_lora_rank": 9, "mlp_layer_types": ["dense", "sparse"], **rope()}),
+    "kolibri1": ("Kolibri1Config", dict(head_dim=6, sliding_window=3, num_hidden_layers=2, intermediate_size="none",
+                                        shared_expert_intermediate_size=10, norm_topk_prob=True, **TOP2, **layers("SF"), **rope())),
     "longcat_flash": ("LongcatFlashConfig", {**LATENT, "num_hidden_layers": "none", "intermediate_size": "none", "num_layers": 2,
                                              "ffn_hidden_size": 20, "head_dim": 4, "n_routed_experts": 4, "zero_expert_num": 3,
                                              "moe_topk": 3, "expert_ffn_hidden_size": 8, "routed_scaling_factor": 1.7, **rope()}),

@@ -274,6 +274,16 @@ def axk1(j, r):
     return T.AXK1Config(**dict(c, q_lora_rank=c["q_lora_rank"] or 12), **deepseek_words(r), rope_interleave=r.random() < .7)
 
 
+def kolibri1(j, r):
+    c = plain(j, r, kinds=LINEAR)
+    c.pop("intermediate_size")
+    kinds = j.layer_types(r, c) if r.random() < .7 else None
+    none = kinds is not None and "sliding_attention" not in kinds and r.random() < .5
+    return T.Kolibri1Config(**c, num_experts=r.choice([4, 7]), num_experts_per_tok=r.choice([1, 2, 3]), layer_types=kinds,
+                            moe_intermediate_size=r.choice([12, 24]), shared_expert_intermediate_size=r.choice([10, 24]),
+                            sliding_window=None if none else r.choice([3, 9]), norm_topk_prob=r.random() < .5)
+
+
 def longcat_flash(j, r):
     c = latent(j, r)
     n, ffn = c.pop("num_hidden_layers"), c.pop("intermediate_size")
@@ -956,7 +966,7 @@ def bitnet_packed(j, r):
 CONFIGS = {f.__name__: f for f in (
     olmo3, ministral3, seed_oss, ernie4_5, hunyuan_v1_dense, apertus, arcee, exaone4, cohere, cohere2, starcoder2,
     stablelm, nemotron, phi, glm4, glm, mixtral, qwen2_moe, qwen3_5_text, qwen3_next, olmo_hybrid, granitemoehybrid, gpt_oss, lfm2, lfm3,
-    glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, kimi_linear, bailing_hybrid, axk1, longcat_flash, deepseek_v32, glm_moe_dsa, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text, gemma4_unified_text,
+    glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, kimi_linear, bailing_hybrid, axk1, kolibri1, longcat_flash, deepseek_v32, glm_moe_dsa, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text, gemma4_unified_text,
     aria_text,
     granitemoe, granitemoeshared, granitemoe_swa, granite_swa, cwm, ministral, helium, jais2, vaultgemma, hunyuan_v1_moe,
     ernie4_5_moe, minimax, minimax_m2, minimax_m3_vl_text, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,

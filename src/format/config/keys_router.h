@@ -16,6 +16,7 @@ typedef struct af_router_keys {
     bool sigmoid;       /* scores are sigmoids of the logits, not a softmax */
     bool near;         /* a sparse mixer: shares among logits near the largest; eps says how near */
     bool bias;         /* the router's linear has a bias */
+    bool by_logit;     /* experts are chosen by their logits, sigmoids are weights alone */
     bool choice_bias;  /* e_score_correction_bias is added for the choice only */
     bool expert_scale; /* the weight of each expert has a factor of its own */
     bool expert_bias;  /* gate_up and down of the experts have biases */

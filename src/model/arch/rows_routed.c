@@ -131,6 +131,15 @@ static const af_slot_name glm4_moe_names[] = {
     {0},
 };
 
+static const af_slot_name kolibri1_names[] = {
+    {AF_SLOT_POST_ATTN_NORM, "post_attn_norm.weight", NULL},
+    {AF_SLOT_MLP_NORM, "post_attention_layernorm.weight", NULL},
+    {AF_SLOT_POST_MLP_NORM, "post_ffn_norm.weight", NULL},
+    {AF_SLOT_ROUTER_CHOICE, "moe.router.expert_bias", NULL},
+    AF_SHARED_NAMES("mlp.shared_experts"),
+    {0},
+};
+
 const af_arch af_rows_routed[] = {
     {.model_type = "gpt_oss",
      .gguf = "gpt-oss",
@@ -213,6 +222,14 @@ const af_arch af_rows_routed[] = {
      .router = "mlp.router.gate.weight",
      .in_memory = shared_modules,
      .names = hy_v3_names},
+    {.model_type = "kolibri1",
+     .pre_norm = true,
+     .post_norm = true,
+     .qk_norm = true,
+     .moe = true,
+     .no_router_loss = true,
+     .names = kolibri1_names,
+     .fill = af_fill_rope_sliding},
     {COHERE2_MOE, .layer_norm = true, .fill = cohere2_moe_fill},
     {.model_type = "mimo_v2_flash",
      .gguf = "mimo2",

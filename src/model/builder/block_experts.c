@@ -56,6 +56,7 @@ af_tensor *af_route(const af_forward *f, int layer, af_group group, af_tensor *x
                                       : k->sigmoid ? AF_ROUTE_SIGMOID
                                                    : AF_ROUTE_SOFTMAX,
                              .bias = choice ? af_as_type(g, choice, AF_DTYPE_F32) : NULL,
+                             .by_logit = k->by_logit,
                              .norm = s->norm_topk,
                              .eps = k->eps,
                              .scale = k->scale,

@@ -16,6 +16,8 @@
  *                  m = sum_j d_j s_j / T; softmax: dz_e = s_e (d_e - sum_j d_j s_j), sigmoid:
  *                  dz_e = d_e s_e (1 - s_e); NEAR: the sum over j of scale dw_j / S_j times
  *                  ([e is j's] - exp(z_e - m_j) / S_j where e counts in S_j)
+ * MOE_PICK         values [N][X], index -> y [N][k]: y[n][j] = values[n][index[n][j]]
+ * MOE_PICK_BWD     index, dy [N][k] -> dvalues [N][X]: 0 where nothing was picked
  * MOE_REAL         index -> real i32 [N][k], mask [N][k]: of experts below X (attr.moe.real) the
  *                  index and 1; of others index mod X, so that they spread, and 0
  * MOE_LIST         index -> list i32 [N][k] (pair of a slot), slot i32 [N][k] (slot of a pair),
@@ -47,6 +49,9 @@ static bool route_fits(af_graph *g, const af_tensor *logits, const af_route_opts
                      "moe_route: a sparse mixer has no bias, norm or groups, and at most %d "
                      "experts a token",
                      AF_ROUTE_NEAR_MAX);
+    else if (o->by_logit &&
+             (o->score != AF_ROUTE_SIGMOID || groups > 1 || (o->norm && o->eps != 0)))
+        af_graph_bad(g, "moe_route: choices by logits are for sigmoids without groups and eps");
     else if (o->bias &&
              (o->bias->ndim != 1 || o->bias->dim[0] != X ||
               o->bias->dtype != (logits->dtype == AF_DTYPE_F64 ? AF_DTYPE_F64 : AF_DTYPE_F32)))
@@ -61,12 +66,45 @@ static bool route_fits(af_graph *g, const af_tensor *logits, const af_route_opts
     return !af_graph_failed(g);
 }
 
+static af_tensor *pick(af_graph *g, af_tensor *values, af_tensor *index)
+{
+    if (af_graph_failed(g))
+        return af_graph_dummy(g);
+    af_node *n = af_node_new(g, AF_OP_MOE_PICK, (af_tensor *[]){values, index}, 2);
+    return af_node_output(g, n, values->dtype, 2, index->dim);
+}
+
+static void pick_grad(af_graph *g, af_node *n, af_tensor *const *dout)
+{
+    const af_moe_inputs in = af_moe_in(n);
+    af_node *b = af_node_new(g, AF_OP_MOE_PICK_BWD, (af_tensor *[]){in.index, dout[0]}, 2);
+    af_tensor *d = af_node_output_like(g, b, in.scores);
+    if (!af_graph_failed(g))
+        af_grad_add(g, in.scores, d);
+}
+
+/* A softmax without a bias compares logits: it makes the choices, its weights are not used. */
+static af_tensor *route_by_logit(af_graph *g, af_tensor *logits, const af_route_opts *o,
+                                 af_tensor **index)
+{
+    const af_dtype type = logits->dtype == AF_DTYPE_F64 ? AF_DTYPE_F64 : AF_DTYPE_F32;
+    af_tensor *z = logits->dtype == type ? logits : af_cast(g, logits, type);
+    af_moe_route(g, o->bias ? af_add(g, z, o->bias) : z, &(af_route_opts){.used = o->used}, index);
+    af_tensor *w = pick(g, af_sigmoid(g, z), *index);
+    if (o->norm)
+        w = af_div(g, w, af_sum(g, w, 1, true));
+    return o->scale == 0 || o->scale == 1 ? w : af_scale(g, w, o->scale);
+}
+
 af_tensor *af_moe_route(af_graph *g, af_tensor *logits, const af_route_opts *o, af_tensor **index)
 {
-    if (index)
-        *index = af_graph_dummy(g);
+    af_tensor *own;
+    index = index ? index : &own;
+    *index = af_graph_dummy(g);
     if (af_graph_refuses(g, "moe_route", &logits, 1) || !route_fits(g, logits, o))
         return af_graph_dummy(g);
+    if (o->by_logit)
+        return route_by_logit(g, logits, o, index);
     af_node *n = af_node_new(g, AF_OP_MOE_ROUTE, (af_tensor *[]){logits, o->bias}, o->bias ? 2 : 1);
     n->attr.route.k = o->used;
     n->attr.route.score = o->score;
@@ -85,8 +123,7 @@ af_tensor *af_moe_route(af_graph *g, af_tensor *logits, const af_route_opts *o, 
     if (af_graph_failed(g))
         return w;
     i->needs_grad = s->needs_grad = false;
-    if (index)
-        *index = i;
+    *index = i;
     return w;
 }
 
@@ -236,6 +273,8 @@ static void combine_grad(af_graph *g, af_node *n, af_tensor *const *dout)
 
 const af_op_info af_op_moe_route = {.name = "moe_route", .grad = route_grad};
 const af_op_info af_op_moe_route_bwd = {.name = "moe_route_bwd"};
+const af_op_info af_op_moe_pick = {.name = "moe_pick", .grad = pick_grad};
+const af_op_info af_op_moe_pick_bwd = {.name = "moe_pick_bwd"};
 const af_op_info af_op_moe_real = {.name = "moe_real"};
 const af_op_info af_op_moe_list = {.name = "moe_list"};
 const af_op_info af_op_moe_combine = {.name = "moe_combine", .grad = combine_grad};

@@ -188,6 +188,30 @@ static void moe_route_bwd_run(const af_node *n, af_cpu *cpu)
     af_pool_run(cpu->pool, af_live(n->in[0]), route_back_rows, (void *)n);
 }
 
+/* ---- values of the chosen ---- */
+
+static void moe_pick_run(const af_node *n, af_cpu *cpu)
+{
+    const af_moe_inputs in = af_moe_in(n);
+    const int64_t N = af_live(in.index), k = af_last(in.index), X = af_last(in.scores);
+    const int32_t *index = in.index->data;
+    (void)cpu;
+    for (int64_t p = 0; p < N * k; p++)
+        af_st(n->out[0], p, af_ld(in.scores, p / k * X + index[p]));
+}
+
+static void moe_pick_bwd_run(const af_node *n, af_cpu *cpu)
+{
+    const af_moe_inputs in = af_moe_in(n);
+    const int64_t N = af_live(in.index), k = af_last(in.index), X = af_last(n->out[0]);
+    const int32_t *index = in.index->data;
+    (void)cpu;
+    for (int64_t i = 0; i < N * X; i++)
+        af_st(n->out[0], i, 0);
+    for (int64_t p = 0; p < N * k; p++)
+        af_st(n->out[0], p / k * X + index[p], af_ld(in.dweights, p));
+}
+
 /* ---- experts without weights ---- */
 
 static void moe_real_run(const af_node *n, af_cpu *cpu)
@@ -303,6 +327,8 @@ static void moe_glu_bwd_run(const af_node *n, af_cpu *cpu)
 
 const af_cpu_op af_cpu_moe_route = {moe_route_run, route_work};
 const af_cpu_op af_cpu_moe_route_bwd = {moe_route_bwd_run, NULL};
+const af_cpu_op af_cpu_moe_pick = {moe_pick_run, NULL};
+const af_cpu_op af_cpu_moe_pick_bwd = {moe_pick_bwd_run, NULL};
 const af_cpu_op af_cpu_moe_real = {moe_real_run, NULL};
 const af_cpu_op af_cpu_moe_list = {moe_list_run, NULL};
 const af_cpu_op af_cpu_moe_combine = {moe_combine_run, NULL};

@@ -58,6 +58,28 @@ static af_status route_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *e
     return AF_OK;
 }
 
+static af_status pick_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
+{
+    enum { THREADS = 256 };
+    const af_moe_inputs in = af_moe_in(n);
+    const bool back = n->op == AF_OP_MOE_PICK_BWD;
+    const af_tensor *v = back ? n->out[0] : in.scores;
+    const int64_t P = back ? af_count(v) : af_count(in.index);
+    (void)g;
+    if (v->dtype != AF_DTYPE_F32)
+        return af_cuda_no_type(n, v, err);
+    af_kernel *k =
+        af_cuda_kernel(cu, "moe_pick.cu", back ? "moe_pick_bwd" : "moe_pick", "AF_T=float");
+    af_launch *l = af_cuda_launch(cu, n, k, (P + THREADS - 1) / THREADS, 1, 1, THREADS, 0);
+    af_arg_ptr(l, n->out[0]->data);
+    af_arg_ptr(l, back ? in.dweights->data : in.scores->data);
+    af_arg_ptr(l, in.index->data);
+    af_arg_i64(l, P);
+    af_arg_i32(l, af_last(v));
+    af_arg_i32(l, af_last(in.index));
+    return AF_OK;
+}
+
 static af_status real_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
     enum { THREADS = 256 };
@@ -190,6 +212,8 @@ static af_status glu_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error 
 
 const af_cuda_op af_cuda_moe_route = {route_prepare, NULL, true};
 const af_cuda_op af_cuda_moe_route_bwd = {route_prepare, NULL, true};
+const af_cuda_op af_cuda_moe_pick = {pick_prepare, NULL, true};
+const af_cuda_op af_cuda_moe_pick_bwd = {pick_prepare, NULL, true};
 const af_cuda_op af_cuda_moe_real = {real_prepare, NULL, true};
 const af_cuda_op af_cuda_moe_list = {list_prepare, list_work, true};
 const af_cuda_op af_cuda_moe_combine = {combine_prepare, NULL, true};

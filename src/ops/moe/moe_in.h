@@ -25,6 +25,10 @@ static inline af_moe_inputs af_moe_in(const af_node *n)
         return (af_moe_inputs){.logits = in[0], .choice = n->attr.route.bias ? in[1] : NULL};
     if (n->op == AF_OP_MOE_ROUTE_BWD)
         return (af_moe_inputs){.scores = in[0], .index = in[1], .dweights = in[2]};
+    if (n->op == AF_OP_MOE_PICK)
+        return (af_moe_inputs){.scores = in[0], .index = in[1]};
+    if (n->op == AF_OP_MOE_PICK_BWD)
+        return (af_moe_inputs){.index = in[0], .dweights = in[1]};
     if (n->op == AF_OP_MOE_LIST)
         return (af_moe_inputs){.index = in[0]};
     r.list = in[1];

@@ -1,4 +1,4 @@
-/* case_routes.h - the sparse mixer and the list of moe_route.cu; moe_real.cu. */
+/* case_routes.h - the sparse mixer and the list of moe_route.cu; moe_pick.cu, moe_real.cu. */
 #ifndef AF_CASE_ROUTES_H
 #define AF_CASE_ROUTES_H
 
@@ -72,6 +72,28 @@ static void list_case(int X, int P)
     if (!good)
         printf("moe_list of %d pairs, %d experts: wrong\n", P, X);
     failures += !good;
+}
+
+/* Values of the chosen, and back; more than a block has. */
+static void pick_case(int X, int k, int rows)
+{
+    using namespace routers;
+    const size_t P = (size_t)(rows * k), all = (size_t)(rows * X);
+    std::vector<int> index(P);
+    floats v(numbers(all, 2)), y(P), dy(numbers(P, 1)), dv(all);
+    vec want(P), wdv(all);
+    for (size_t p = 0; p < P; p++) {
+        index[p] = (int)(p * 7 % (size_t)X); /* no expert twice in a row of k */
+        const size_t at = p / (size_t)k * (size_t)X + (size_t)index[p];
+        want[p] = v.values()[at];
+        wdv[at] = dy.values()[p];
+    }
+    launch({(unsigned)(P + 255) / 256, 1}, 256, moe_pick, y.p(), v.p(), index.data(), (long long)P,
+           X, k);
+    launch({(unsigned)(all + 255) / 256, 1}, 256, moe_pick_bwd, dv.p(), dy.p(), index.data(),
+           (long long)all, X, k);
+    same("moe_pick", y, want, 0);
+    same("moe_pick_bwd", dv, wdv, 0);
 }
 
 /* Pairs of experts without weights; more than a block has. */

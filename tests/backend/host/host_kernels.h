@@ -93,6 +93,7 @@ thread_local float shared[1024];
 #pragma pop_macro("AF_VEC")
 namespace routers
 {
+#include "ops/moe/moe_pick.cu"
 #include "ops/moe/moe_real.cu"
 #include "ops/moe/moe_route.cu"
 #undef CHUNK

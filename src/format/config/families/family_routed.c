@@ -246,6 +246,25 @@ static void hy_v3_keys(af_config_source *s, af_hf_config *c)
         af_config_wrong(s, "mlp_bias", "false, the one value this build knows with experts");
 }
 
+/* Every layer has experts; those that see everything have no rope. */
+static void kolibri1_keys(af_config_source *s, af_hf_config *c)
+{
+    c->num_experts = af_config_size(
+        s, af_config_value(s, "num_local_experts") ? "num_local_experts" : "num_experts", 384, 1,
+        AF_CONFIG_EXPERTS_MAX);
+    c->num_experts_per_tok = af_config_size(s, "num_experts_per_tok", 6, 1, AF_CONFIG_EXPERTS_MAX);
+    c->moe_intermediate_size =
+        af_config_size(s, "moe_intermediate_size", 512, 1, AF_CONFIG_WIDTH_MAX);
+    c->router.shared_ffn =
+        af_config_size(s, "shared_expert_intermediate_size", 512, 1, AF_CONFIG_WIDTH_MAX);
+    c->norm_topk_prob = af_config_bool(s, "norm_topk_prob", false);
+    c->router.sigmoid = c->router.choice_bias = c->router.by_logit = true;
+    c->decoder_sparse_step = 1;
+    if (!c->layer_types && c->sliding_window <= 0)
+        af_config_wrong(s, "sliding_window", "a number of tokens, and layers slide");
+    af_config_exaone_windows(s, c);
+}
+
 /* Layer kinds where they are not listed: the first ones, without experts, have a pattern of their
  * own. */
 static void cohere2_moe_layers(af_config_source *s, af_hf_config *c, int64_t dense, int64_t pattern)
@@ -462,6 +481,20 @@ const af_family af_families_routed[] = {
      .head_dim = 128,
      .own_experts = true,
      .keys = hy_v3_keys},
+    {.model_type = "kolibri1",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .heads = 48,
+     .kv_heads = 4,
+     .head_dim = 128,
+     .vocab = 128000,
+     .window = 513,
+     .pattern = 5,
+     .ffn = 512,
+     .sliding = AF_SLIDING_PATTERN,
+     .own_experts = true,
+     .keys = kolibri1_keys},
     {.model_type = "cohere2_moe",
      .gguf = "cohere2moe",
      .act = "silu",
