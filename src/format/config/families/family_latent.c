@@ -164,12 +164,12 @@ static void deepseek_v2_keys(af_config_source *s, af_hf_config *c)
 /* Each of its layers is two here: attention and an MLP twice, and a mixture across them. */
 static void longcat_layers(af_config_source *s, af_hf_config *c)
 {
-    const int64_t n = c->num_hidden_layers, both = af_config_int(s, "num_hidden_layers", 2 * n);
+    const int64_t n = c->num_hidden_layers;
     if (!af_config_value(s, "num_layers") && n % 2)
         af_config_wrong(s, "num_hidden_layers", "an even number: a layer has two attentions");
     else if (af_config_value(s, "num_layers") && n >= 0 && n <= AF_CONFIG_LAYERS_MAX) {
         c->num_hidden_layers = 2 * n;
-        if (both != 2 * n)
+        if (af_config_int(s, "num_hidden_layers", 2 * n) != 2 * n)
             af_config_wrong(s, "num_hidden_layers", "twice num_layers");
     }
 }
