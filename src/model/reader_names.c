@@ -233,6 +233,21 @@ static bool is_further_layer(const af_model_reader *in, const char *name)
     return i >= in->spec.layers && i - in->spec.layers < json_integer_value(more);
 }
 
+/* Of a layer that is left out: it has nothing to do with text. */
+static bool is_other_layer(const af_model_reader *in, const char *name)
+{
+    const af_model_spec *s = &in->spec;
+    char own[NAME_MAX_BYTES];
+    af_model_reader_own_name(in, name, own, sizeof own);
+    if (!s->folder_layers || strncmp(own, "model.layers.", 13) != 0)
+        return false;
+    const long number = strtol(own + 13, NULL, 10);
+    for (int i = 0; i < s->layers; i++)
+        if (s->folder_layers[i] == number)
+            return false;
+    return true;
+}
+
 /* A norm of mixtures in a layer that has none. */
 static bool is_unused_norm(const af_model_reader *in, const char *name)
 {
@@ -300,8 +315,8 @@ bool af_model_reader_keeps(const af_model_reader *in, const char *name)
 {
     return is_outside(in, name) || strncmp(name, "mtp.", 4) == 0 ||
            strncmp(name, "model.mtp.", 10) == 0 || strncmp(name, "model.mtp_layers.", 17) == 0 ||
-           is_further_layer(in, name) || is_unused_norm(in, name) || is_identity(in, name) ||
-           is_decay_table(in, name);
+           is_further_layer(in, name) || is_other_layer(in, name) || is_unused_norm(in, name) ||
+           is_identity(in, name) || is_decay_table(in, name);
 }
 
 bool af_reader_is_unread_kv(const af_model_spec *s, const char *name)

@@ -441,6 +441,12 @@ static bool is_vocab(const af_tensor_spec *t)
     return t->slot == AF_SLOT_EMBED || t->slot == AF_SLOT_HEAD;
 }
 
+/* An embedding may have rows beyond vocab_size. */
+static int64_t rows_on_disk(const af_model_reader *in, const af_tensor_spec *t)
+{
+    return in->stored_vocab + (t->slot == AF_SLOT_EMBED ? in->config.embed_more : 0);
+}
+
 void af_reader_vocab_set(af_model_reader *in)
 {
     in->stored_vocab = in->config.vocab_size;
@@ -454,7 +460,7 @@ void af_reader_vocab_stored_dim(const af_model_reader *in, int tensor, int64_t d
     for (int i = 0; i < t->ndim; i++)
         dim[i] = t->dim[i];
     if (is_vocab(t))
-        dim[0] = in->stored_vocab;
+        dim[0] = rows_on_disk(in, t);
 }
 
 const af_stored *af_reader_vocab_own(const af_model_reader *in, int tensor)
@@ -514,12 +520,13 @@ af_status af_reader_vocab_grow(af_model_reader *in, int tensor, af_error *err)
     af_status st = AF_OK;
     const af_tensor_spec *t = &in->spec.tensor[tensor];
     af_tensor_layout *e = &in->layout[tensor];
-    if (!is_vocab(t) || t->dim[0] <= in->stored_vocab || e->mean || af_reader_vocab_own(in, tensor))
+    if (!is_vocab(t) || t->dim[0] <= rows_on_disk(in, t) || e->mean ||
+        af_reader_vocab_own(in, tensor))
         return AF_OK;
     float *mean = af_arena_take(&in->arena, (uint64_t)e->cols * sizeof *mean);
     if (!mean)
         return af_fail_nomem(err, "a row of the embedding", (uint64_t)e->cols * sizeof *mean);
-    e->stored_rows = in->stored_vocab;
+    e->stored_rows = rows_on_disk(in, t);
     if (!in->no_values)
         AF_TRY(find_mean(e, mean, err));
     e->mean = mean;

@@ -3,6 +3,7 @@
 #include "family_case.h"
 
 #include "base/buf.h"
+#include "convert/input/folder_text.h"
 #include "model/adapter_config.h"
 #include "model/model_reader.h"
 
@@ -148,6 +149,100 @@ static void test_folders_of_many_layouts_compute_the_same(void **state)
     json_decref(j);
 }
 
+/* Layers between others that see images alone are left out, with rows of image tokens. */
+static void test_layers_that_see_images_are_left_out(void **state)
+{
+    (void)state;
+    static const char *const others[2] = {"language_model.model.layers.1.cross_attn_mlp_gate",
+                                          "vision_model.norm.weight"};
+    enum { MORE = 8 };
+    char path[4096], name[512], dir[] = "/tmp/af_inside_XXXXXX";
+    af_error err = {0};
+    formula_model f;
+    af_weights *w;
+    af_safetensors_writer *out;
+    int64_t n, m;
+    snprintf(path, sizeof path, "%s/families/llama.json", golden_dir());
+    json_t *j = read_json(path), *config = json_deep_copy(json_object_get(j, "config"));
+    formula_model_write(&f, j);
+    float *want = logits_of(f.dir, &f, &n);
+    assert_non_null(mkdtemp(dir));
+    json_object_set_new(config, "model_type", json_string("mllama_text_model"));
+    json_object_set_new(config, "num_hidden_layers", json_integer(3));
+    json_object_set_new(config, "cross_attention_layers", json_pack("[i]", 1));
+    json_t *whole = json_pack("{s:s, s:o}", "model_type", "mllama", "text_config", config);
+    CHECK_OK(af_json_write(dir, "config.json", whole, &err), err);
+    CHECK_OK(af_weights_open(&w, f.dir, &err), err);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    CHECK_OK(af_safetensors_writer_new(&out, path, 0, &err), err);
+    const int64_t one[1] = {1};
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < af_weights_count(w); i++) {
+            const af_stored *t = af_weights_at(w, i);
+            const bool embed = strstr(t->name, "embed_tokens") != NULL;
+            const int64_t dim[2] = {t->dim[0] + MORE * embed, t->dim[1]};
+            snprintf(name, sizeof name, "language_model.%s", t->name);
+            char *second = strstr(name, "layers.1.");
+            if (second)
+                second[strlen("layers.")] = '2';
+            if (pass == 0) {
+                CHECK_OK(af_safetensors_writer_add(out, name, t->dtype, dim, t->ndim, &err), err);
+                continue;
+            }
+            CHECK_OK(af_safetensors_writer_data(out, t->data, t->bytes, &err), err);
+            for (int r = 0; embed && r < MORE; r++)
+                CHECK_OK(af_safetensors_writer_data(out, t->data,
+                                                    (uint64_t)t->dim[1] * sizeof(float), &err),
+                         err);
+        }
+        for (int i = 0; i < 2; i++)
+            if (pass == 0)
+                CHECK_OK(af_safetensors_writer_add(out, others[i], AF_DTYPE_F32, one, 1, &err),
+                         err);
+            else
+                CHECK_OK(af_safetensors_writer_data(out, want, sizeof *want, &err), err);
+        if (pass == 0)
+            CHECK_OK(af_safetensors_writer_begin(out, &err), err);
+    }
+    CHECK_OK(af_safetensors_writer_commit(out, &err), err);
+    af_weights_close(w);
+    float *y = logits_of(dir, &f, &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(y, want, (size_t)n * sizeof *y);
+    check_kept(dir, others);
+    CHECK_OK(af_path_remove(dir, &err), err);
+    formula_model_clear(&f);
+    free(y);
+    free(want);
+    json_decref(whole);
+    json_decref(j);
+}
+
+static void test_wrong_lists_of_such_layers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *list, *why;
+    } cases[] = {{"[0,1]", "leaves a layer of text"},
+                 {"7", "a list of numbers"},
+                 {"[\"a\"]", "a list of numbers"},
+                 {"{}", "a list of numbers"}};
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char json[512];
+        af_error err = {0};
+        af_hf_config c;
+        snprintf(json, sizeof json,
+                 "{\"model_type\":\"mllama\",\"text_config\":{\"model_type\":"
+                 "\"mllama_text_model\",\"hidden_size\":16,\"intermediate_size\":12,"
+                 "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+                 "\"vocab_size\":32,\"cross_attention_layers\":%s}}",
+                 cases[i].list);
+        assert_int_equal(af_hf_config_parse(&c, json, strlen(json), "config.json", &err),
+                         AF_EFORMAT);
+        CHECK_MSG(strstr(err.msg, cases[i].why), "%s", err.msg);
+    }
+}
+
 /* As PEFT names them; modules of other parts are excluded by a pattern. */
 static void test_names_in_memory(void **state)
 {
@@ -252,6 +347,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_folders_of_many_layouts_compute_the_same),
+        cmocka_unit_test(test_layers_that_see_images_are_left_out),
+        cmocka_unit_test(test_wrong_lists_of_such_layers),
         cmocka_unit_test(test_names_in_memory),
         cmocka_unit_test(test_types_that_are_other_families),
         cmocka_unit_test(test_keys_left_out),

@@ -1,9 +1,9 @@
 """Judge of multimodal folders: every class of transformers that answers images or sound with text, tiny and random; its text model compared
 with what afinar reads of the folder. Development only.
 
-    python judge_wrappers.py AFINAR [--only NAME,...] [--keep DIR] [--quick]
+    python judge_wrappers.py AFINAR [--only NAME,...] [--layouts published,memory,old] [--keep DIR] [--quick]
 
-Each is written as published and with the names of memory. Per folder: logits and greedy tokens of text; LoRA of one step, loaded by PEFT, merged;
+Each is written as published, with the names of memory, and with the config of older versions. Per folder: logits and greedy tokens of text; LoRA of one step, loaded by PEFT, merged;
 full training of one step; merged and trained folders loaded by transformers, tensors outside the text model with the same bytes.
 Refusals of classes whose text model is not known are printed, and must be one sentence. Exits 1 on a difference."""
 import argparse, json, os, random, shutil, subprocess, sys, tempfile, warnings
@@ -69,6 +69,7 @@ MORE = {
     "emu3": {"text_config.pad_token_id": 0, "text_config.attention_dropout": 0., "vocabulary_map": {"<image>": 5}}, "gemma4": {"text_config.pad_token_id": 0},
     "gemma4_unified": {"text_config.pad_token_id": 0},
     "fun_asr_nano": {"adaptor_config.intermediate_size": 12},
+    "mllama": {"text_config.num_hidden_layers": 4, "text_config.cross_attention_layers": [1, 3]},
     "kimi_k25": {"vision_config.hidden_size": 128},
     "granite4_vision": {"deepstack_layer_map": [[0, 0]], "downsample_rate": "1/2", "vision_config.hidden_size": 64,
                         "qformer_config.encoder_hidden_size": 64, "qformer_config.hidden_size": 64},
@@ -78,10 +79,12 @@ MORE = {
 }
 # Text models that afinar does not have, models of both an encoder and a decoder, and such without text
 REFUSED = """blip chameleon cohere_compass cosmos3_edge deepseek_ocr2 diffusion_gemma dots3_note ernie4_5_vl_moe evolla florence2 git glm5_next
-idefics inkling2 inkling_mm_model kosmos-2 kosmos-2.5 kyutai_speech_to_text minimax_m3_vl mistral_large4 mllama molmo2 muse_glimmer muse_spark
+idefics inkling2 inkling_mm_model kosmos-2 kosmos-2.5 kyutai_speech_to_text mistral_large4 molmo2 muse_glimmer muse_spark
 pi0 pix2struct pp_formulanet qwen4_exp step3p7 t5gemma2 udop unlimited_ocr vision-encoder-decoder voxtral_realtime""".split()
 # Made with the names of memory alone: transformers 5.23 writes names of diffusers or of another part, or fails
 ODD = ["cosmos3_omni", "kimi_k25", "qianfan_ocr", "shieldgemma2"]
+# Its layers have other names in memory, which are not read
+DISK = ["minimax_m3_vl"]
 # Not made: parts of sound whose sizes depend on each other, 687 M parameters, a model of text alone
 NOT_MADE = ["nemo_speechlm", "vibevoice_asr", "mistral4"]
 # Text models of random configs of judge_models.py
@@ -160,6 +163,33 @@ def save(model, path, published):
         shutil.copy(os.path.join(ROOT, f), path)
 
 
+TOP = ("qwen2_vl", "qwen2_5_vl")  # had their text keys at the top
+
+
+def old_spelling(name, path):
+    """Rewrites config.json as versions 4 of transformers had it: rope_theta and rope_scaling, keys that are defaults left out."""
+    f = path + "/config.json"
+    c = json.load(open(f))
+    text = text_of(c)
+    p = text.pop("rope_parameters", None) or {}
+    if "full_attention" in p:
+        text["rope_parameters"] = p
+    elif p:
+        text["rope_theta"] = p.pop("rope_theta", 1e4)
+        if "partial_rotary_factor" in p:
+            text["partial_rotary_factor"] = p.pop("partial_rotary_factor")
+        kind = "mrope" if "mrope_section" in p and name in TOP else p.pop("rope_type", "default")
+        text["rope_scaling"] = dict(p, type=kind) if p else None
+    c["torch_dtype"] = c.pop("dtype", "float32")
+    for k in ("layer_types", "mlp_layer_types", "dtype"):
+        if name in TOP:
+            text.pop(k, None)
+    if name in TOP:
+        own = c.pop("text_config")
+        c = {**own, **c, "model_type": name}
+    json.dump(c, open(f, "w"))
+
+
 def load(model, path):
     """The folder by the class that wrote it; names that are missing or left over are an error."""
     if model.config.model_type == "qwen2_5_omni":  # with a talker, whose voices are a file; the report of names breaks on them
@@ -235,13 +265,16 @@ def refused(a, name):
     return not why
 
 
-def one(a, name, published):
+def one(a, name, layout):
     tmp = tempfile.mkdtemp(dir=a.keep)
     path = tmp + "/base"
-    line = f"{name:24s} {'published' if published else 'memory':10s}"
+    line = f"{name:24s} {layout:10s}"
     try:
         model = make_model(name)
-        save(model, path, published)
+        save(model, path, layout != "memory")
+        if layout == "old":
+            old_spelling(name, path)
+            model = load(model, path)
         rng = np.random.default_rng(0)
         ids = rng.integers(10, 400, (1, 13)).tolist()
         e = rel(ours(a.afinar, path, tmp, ids), forward(model, ids))
@@ -293,12 +326,14 @@ def main():
     p.add_argument("afinar")
     p.add_argument("--only")
     p.add_argument("--keep")
+    p.add_argument("--layouts", default="published,memory,old")
     p.add_argument("--quick", action="store_true", help="logits alone")
     a = p.parse_args()
     names = list({**auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, **auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES})
     names = a.only.split(",") if a.only else [n for n in names if n not in NOT_MADE]
     bad = sum(refused(a, n) for n in names if n in REFUSED)
-    bad += sum(one(a, n, published) for n in names if n not in REFUSED for published in ((False,) if n in ODD else (True, False)))
+    layouts = a.layouts.split(",")
+    bad += sum(one(a, n, x) for n in names if n not in REFUSED for x in layouts if n not in (DISK if x == "memory" else ODD))
     print(f"{bad} bad")
     return bad > 0
 

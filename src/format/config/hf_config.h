@@ -172,6 +172,11 @@ typedef struct af_hf_config {
     bool use_parallel_residual;
     bool rope_sliding_only; /* full layers have no rotary embedding */
 
+    /* The numbers that layers have in the folder, where layers between them see images only, and
+     * the rows of the embedding beyond vocab_size (mllama); NULL, 0 */
+    const int64_t *folder_layers;
+    int embed_more;
+
     af_quant_config quant;
     const char *transformers_version; /* "" when absent */
     bool from_gguf;

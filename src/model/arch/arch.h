@@ -445,6 +445,8 @@ typedef struct af_model_spec {
     int64_t embed_width;                   /* of the embedding and what the head reads: D, or P */
     int64_t expert_width;                  /* what goes into an expert: D, or less */
     int layers, heads, kv_heads, head_dim; /* of full attention; a layer may have its own */
+    int64_t embed_rows;                    /* those of tokens, and sometimes more (mllama) */
+    const int64_t *folder_layers;          /* see there; NULL = as they are */
     int experts, experts_used;
     bool experts_whole; /* of the folder at hand: all experts are one tensor */
     /* olmo_hybrid, kimi_linear: the channels of q_conv1d, k_conv1d and v_conv1d in the folder at
@@ -517,6 +519,8 @@ void af_model_spec_clear(af_model_spec *s);
 /* Layers as folders, PEFT and users count them. */
 static inline int af_spec_folder_layer(const af_model_spec *s, int layer)
 {
+    if (s->folder_layers && layer >= 0)
+        return (int)s->folder_layers[layer];
     return s->arch->two_in_one && layer > 0 ? layer / 2 : layer;
 }
 /* What names outside the head begin with: "model.", "transformer.". */

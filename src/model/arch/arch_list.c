@@ -198,7 +198,7 @@ static int add_outer_module(af_lister *l, af_group group, const char *path, int 
                                                .out = embed       ? s->embed_width
                                                       : s->labels ? s->labels
                                                                   : s->vocab,
-                                               .in = embed ? s->vocab : s->embed_width,
+                                               .in = embed ? s->embed_rows : s->embed_width,
                                                .copies = 1,
                                                .weight = tensor,
                                                .bias = bias};
@@ -273,7 +273,7 @@ af_status af_list_model(af_model_spec *s, const af_hf_config *c, af_error *err)
     s->module = af_arena_take(&s->arena, (n * MODULES_PER_LAYER + OUTER) * sizeof *s->module);
     if (!s->tensor || !s->module)
         return af_fail_nomem(err, "the list of tensors", n * SLOTS_PER_LAYER * sizeof *s->tensor);
-    s->embed = af_list_tensor(&l, AF_SLOT_EMBED, -1, 2, s->vocab, s->embed_width, 1);
+    s->embed = af_list_tensor(&l, AF_SLOT_EMBED, -1, 2, s->embed_rows, s->embed_width, 1);
     if (s->arch->embed_norm)
         af_list_norm(&l, AF_SLOT_EMBED_NORM, AF_SLOT_EMBED_NORM_BIAS, -1);
     if (s->arch->positions)

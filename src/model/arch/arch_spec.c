@@ -1,5 +1,6 @@
 /* arch_spec.c - a model's full description from a row of the table and a config: numbers, layers,
  * ropes. arch_list.c lists the tensors. */
+#include "base/buf.h"
 #include "model/arch/arch_fit.h"
 #include "model/arch/arch_list.h"
 
@@ -98,6 +99,8 @@ static af_status fill_layers(af_model_spec *s, const af_hf_config *c, af_error *
 static void fill_numbers(af_model_spec *s, const af_hf_config *c)
 {
     s->vocab = c->vocab_size;
+    s->embed_rows = c->vocab_size + c->embed_more;
+    s->folder_layers = c->folder_layers;
     s->width = s->embed_width = c->hidden_size;
     s->ffn = c->intermediate_size;
     s->expert_ffn = c->moe_intermediate_size;
@@ -159,7 +162,16 @@ static af_status fill_place(af_model_spec *s, const af_hf_config *c, af_error *e
     /* the other parts may have modules of the same names; the name of the text model among the
      * modules has stayed, what is around it has not */
     const char *name = strstr(s->inner, "text_model") ? "text_model" : "language_model";
-    s->outside = af_arena_printf(&s->arena, "(?!.*(%s\\.|lm_head)).*", name);
+    af_buf b = {0};
+    af_buf_printf(&b, "(?!.*(%s\\.|lm_head)).*", name);
+    int64_t next = 0; /* layers of the folder that are not there: 3, 8, ... */
+    bool any = false;
+    for (int64_t i = 0; c->folder_layers && i < c->num_hidden_layers; i++, next++)
+        for (; next < c->folder_layers[i]; next++, any = true)
+            af_buf_printf(&b, "%s%" PRId64, any ? "|" : "|.*\\.layers\\.(", next);
+    af_buf_str(&b, any ? ")\\..*" : "");
+    s->outside = b.bad ? NULL : af_arena_strdup(&s->arena, b.data);
+    af_buf_clear(&b);
     return s->outside ? AF_OK : af_fail_nomem(err, "a pattern", 0);
 }
 

@@ -57,6 +57,7 @@ const af_arch af_rows_llama[] = {
      .bias = AF_BIAS_CONFIG,
      .multipliers = true,
      .gguf_permuted = true},
+    {.model_type = "mllama_text_model", .pre_norm = true},
     {.model_type = "ministral3",
      .gguf = "mistral3",
      .pre_norm = true,

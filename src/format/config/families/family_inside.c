@@ -43,6 +43,34 @@ static void docling_keys(af_config_source *s, af_hf_config *c)
     c->logits_scaling = af_config_num(s, "logits_scaling", 4);
 }
 
+/* Layers that attend to images add nothing to text alone: they are left out. */
+static void mllama_keys(af_config_source *s, af_hf_config *c)
+{
+    int n = 0, left = 0;
+    const int64_t all = c->num_hidden_layers;
+    const double *list =
+        af_config_nums(s, &c->arena, "cross_attention_layers", AF_CONFIG_LAYERS_MAX, &n);
+    if (all < 1 || all > AF_CONFIG_LAYERS_MAX || s->st != AF_OK)
+        return; /* a wrong count of layers has its own message */
+    int64_t *kept = af_arena_take(&c->arena, (uint64_t)all * sizeof *kept);
+    if (!kept) {
+        s->st = af_fail_nomem(s->err, "cross_attention_layers", (uint64_t)all * sizeof *kept);
+        return;
+    }
+    for (int64_t i = 0; i < all; i++) {
+        bool sees = !af_config_value(s, "cross_attention_layers") && i % 5 == 3;
+        for (int k = 0; k < n; k++)
+            sees |= list[k] == (double)i;
+        if (!sees)
+            kept[left++] = i;
+    }
+    if (left == 0)
+        af_config_wrong(s, "cross_attention_layers", "a list that leaves a layer of text");
+    c->folder_layers = kept;
+    c->num_hidden_layers = left;
+    c->embed_more = 8; /* of image tokens */
+}
+
 #define GLM4V(type)                                                                                \
     .model_type = type, .same = "glm4", .act = "silu", .eps = 1e-5, .theta = 1e4, .partial = 1
 
@@ -127,6 +155,13 @@ const af_family af_families_inside[] = {
      .theta = 1e6,
      .kv_heads = 8,
      .pad = 151644},
+    {.model_type = "mllama_text_model",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 5e5,
+     .kv_heads = 8,
+     .pad = 128005,
+     .keys = mllama_keys},
     {.model_type = "phi4_multimodal",
      .same = "phi3",
      .whole = true,
