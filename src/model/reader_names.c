@@ -124,7 +124,7 @@ static const af_stored *find_own(const af_model_reader *in, const char *own)
 af_status af_reader_find_choice(af_model_reader *in, af_error *err)
 {
     const af_model_spec *s = &in->spec;
-    if (!s->arch->choice_or_none)
+    if (!s->arch->choice_or_none || af_weights_gguf(in->weights))
         return AF_OK;
     for (int i = 0; i < s->layers; i++) {
         const int t = s->layer[i].tensor[AF_SLOT_ROUTER_CHOICE];

@@ -48,7 +48,9 @@ for path in sorted(FAMILIES.glob("*.json")):
     kind, changes, options = make_families.FAMILIES.get(path.stem, (None, {}, {}))
     if "published" in options:  # the class with equal formulas, whose modules have other names
         config = getattr(transformers, kind)(**{**make_families.BASE, **changes})
-        own = {repositories.rename(options["published"], n) for n in names(config).split()} - {None}
+        linear = {re.sub(r"\.\d+(?=\.)", "", n) for n, m in class_of(config).from_config(config).named_modules()
+                  if isinstance(m, torch.nn.Linear)}
+        own = {repositories.rename(options["published"], n) for n in linear} - {None, "lm_head", "output"}
         lines.append(f"{path.stem} {' '.join(sorted(own))}\n")
         continue
     with tempfile.TemporaryDirectory() as folder:

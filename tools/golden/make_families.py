@@ -340,6 +340,8 @@ FAMILIES.update({k: (v[0], {"vocab_size": 20, **v[1]}, {"small": True, "rules": 
     [["norm", 0, 0.2]] if k in ("vaultgemma", "minimax_m3") else [["embed", 0, 0.2]] if k in ("opt", "opt_350m", "opt_bare") else
     [["Wqkv", 0, 0.35], ["out_proj", 0, 0.35]] if k == "dbrx" else [["sink", 0, 1]] if k == "mimo_v2_flash" else [])}) for k, v in SMALL.items()})
 
+ONE_ROUTER = dict(use_qk_norm=False, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=8, n_shared_experts=2, n_group=1,
+                  topk_group=1)
 PUBLISHED = {
     "internlm2": ("LlamaConfig", dict(attention_bias=True, rope_parameters={"rope_type": "dynamic", "rope_theta": 1e6, "factor": 2.0})),
     "internlm2_gguf": ("LlamaConfig", dict(num_hidden_layers=1, **rope(1e6))),
@@ -353,6 +355,16 @@ PUBLISHED = {
         "high_freq_factor": 4.0})),
     "orion": ("StableLmConfig", rope(partial_rotary_factor=1.0)),
     "xverse": ("LlamaConfig", dict(num_hidden_layers=1, **rope())),
+    "kimi_k2": ("DeepseekV3Config", {**LATENT, **ROUTED, "n_group": 1, "topk_group": 1, "norm_topk_prob": True, "first_k_dense_replace": 0,
+                                     "num_hidden_layers": 1, "rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 5e4, "factor": 32.0, "original_max_position_embeddings": 16, "mscale": 1.0,
+        "mscale_all_dim": 1.0, "beta_fast": 1.0, "beta_slow": 1.0}}),
+    "deepseek": ("Glm4MoeConfig", dict(**ONE_ROUTER, norm_topk_prob=False, first_k_dense_replace=1, head_dim=6,
+                                       **rope(partial_rotary_factor=1.0))),
+    "bailing_moe": ("Glm4MoeConfig", dict(**ONE_ROUTER, norm_topk_prob=True, first_k_dense_replace=0, head_dim=8, num_hidden_layers=1,
+                                          **rope(6e5, partial_rotary_factor=1.0))),
+    "bailing_moe_v2": ("Glm4MoeConfig", dict(**{**ROUTED, "n_routed_experts": 8, "n_group": 4}, norm_topk_prob=True, use_qk_norm=True,
+                                             first_k_dense_replace=1, head_dim=6, **rope(6e5, partial_rotary_factor=0.667))),
     "mimo": ("Qwen2Config", dict(num_hidden_layers=1, **rope(64e4))),
 }
 FAMILIES.update({k: (v[0], {"vocab_size": 20, **v[1]}, {"small": True, "rules": [["ln_", 1, 0.2]], "published": k.removesuffix("_gguf")})
@@ -460,7 +472,7 @@ def load(folder, config):
     for part in {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}.values():
         part._experts_implementation = "eager"
         part.use_cache = False
-    return model
+    return repositories.patch(model)
 
 
 def published(config, values):
@@ -510,6 +522,8 @@ def make(name):
     torch.manual_seed(0)
     config = getattr(transformers, kind)(**{k: v for k, v in {**BASE, **changes}.items() if v != "none"})
     rules, family = options.get("rules", []) + RULES, options.get("published")
+    if family:
+        config.published = family
     with tempfile.TemporaryDirectory() as folder:
         kind = class_of(config)
         (kind.from_config if kind is AutoModelForCausalLM else kind)(config).float().save_pretrained(folder)
@@ -554,7 +568,7 @@ def make(name):
             used.append(next(r for r in rules if r[0] in k))
         rules = [r for r in rules if r in used]
         written = {k: v for k, v in written.items() if (v is not None or k == "pad_token_id") and k not in (
-            "initializer_range", "attention_dropout", *(["router_jitter_noise"] if name != "phimoe" else []), "embedding_initializer_range", "architectures")}
+            "initializer_range", "attention_dropout", *(["router_jitter_noise"] if name != "phimoe" else []), "embedding_initializer_range", *([] if family else ["architectures"]))}
     for key in ("dtype", "transformers_version", "_name_or_path", "use_cache"):
         written.pop(key, None)
     written.update(options.get("hub", {}))

@@ -230,7 +230,7 @@ def make_model(family, seed):
     cfg._attn_implementation = cfg._experts_implementation = "eager"
     if getattr(cfg, "alibi", False):  # falcon's eager attention adds the biases twice
         cfg._attn_implementation = "sdpa"
-    model = causal_lm(cfg).float().eval()
+    model = published.patch(causal_lm(cfg).float().eval())
     g = torch.Generator().manual_seed(seed)
     plus_one = "gemma" in family or family in ("nemotron", "qwen3_5_text", "qwen3_next", "minimax_m3_vl_text")
     with torch.no_grad():

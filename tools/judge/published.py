@@ -3,11 +3,12 @@ that class, and the folder it would be if it were published as such a family. Fo
 
 A folder is made by renaming and joining tensors (`publish`); the way back (`recover`) follows from the same function."""
 import re
+import types
 
 import torch
 import transformers as T
 
-from family_configs import no_head, plain
+from family_configs import deepseek_v3, no_head, plain
 
 LLAMA_KEYS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
               "hidden_act", "max_position_embeddings", "rms_norm_eps", "tie_word_embeddings", "bos_token_id", "eos_token_id",
@@ -50,6 +51,50 @@ def orion(c):
     return keys(c, rms_norm_eps=c["layer_norm_eps"])
 
 
+ROUTED = ("moe_intermediate_size", "num_experts_per_tok", "first_k_dense_replace")
+
+
+def deepseek(c):
+    return keys(c, *ROUTED, "n_routed_experts", "n_shared_experts", "norm_topk_prob", "attention_bias")
+
+
+def bailing_moe(c):
+    return keys(c, *ROUTED, "head_dim", num_experts=c["n_routed_experts"], num_shared_experts=c["n_shared_experts"],
+                norm_topk_prob=c["norm_topk_prob"], use_qkv_bias=c["attention_bias"], use_bias=False)
+
+
+def bailing_moe_v2(c):
+    """As published: the type of the first version."""
+    return {**bailing_moe(c), "model_type": "bailing_moe", "architectures": ["BailingMoeV2ForCausalLM"],
+            **{k: c[k] for k in ("n_group", "topk_group", "routed_scaling_factor", "use_qk_norm")}}
+
+
+LATENT = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "n_routed_experts", "n_shared_experts",
+          "n_group", "topk_group", "routed_scaling_factor", "norm_topk_prob", "attention_bias")
+LING = {"model.embed_tokens": "model.word_embeddings", "self_attn.o_proj": "attention.dense",
+        "self_attn.q_norm": "attention.query_layernorm", "self_attn.k_norm": "attention.key_layernorm",
+        "gate.e_score_correction_bias": "gate.expert_bias"}
+
+
+def softmax_router(self, hidden_states):
+    """Of the first mixtures: in place of glm4_moe's."""
+    x = hidden_states.view(-1, self.hidden_dim).float()
+    logits = torch.nn.functional.linear(x, self.weight.float())
+    weights, chosen = logits.softmax(-1).topk(self.top_k)
+    if self.norm_topk_prob:
+        weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
+    return logits, weights, chosen
+
+
+def patch(model):
+    """Routers of families that have others than the class."""
+    if getattr(model.config, "published", None) in ("deepseek", "bailing_moe"):
+        for m in model.modules():
+            if type(m).__name__ == "Glm4MoeTopkRouter":
+                m.forward = types.MethodType(softmax_router, m)
+    return model
+
+
 # name -> (keys of config.json, names, name of the fused projection and whether its heads are grouped)
 FAMILIES = {
     "internlm2": (internlm2, {"model.embed_tokens": "model.tok_embeddings", "input_layernorm": "attention_norm",
@@ -62,6 +107,10 @@ FAMILIES = {
                         "mlp.down_proj": "mlp.c_proj", "model.norm": "transformer.ln_f"}, None),
     "orion": (orion, {}, None),
     "xverse": (keys, {}, None),
+    "kimi_k2": (lambda c: keys(c, *ROUTED, *LATENT), {}, None),
+    "deepseek": (deepseek, {}, None),
+    "bailing_moe": (bailing_moe, LING, ("attention.query_key_value", False)),
+    "bailing_moe_v2": (bailing_moe_v2, LING, ("attention.query_key_value", False)),
     "mimo": (lambda c: keys(c, "use_sliding_window", "sliding_window", "max_window_layers", num_nextn_predict_layers=1), {}, None),
 }
 
@@ -97,6 +146,8 @@ def publish(family, config, tensors):
         if fused and "self_attn.q_proj." in name:
             q, k, v = (tensors[name.replace("q_proj", c + "_proj")] for c in "qkv")
             x = join(q, k, v, config.num_key_value_heads, fused[1])
+        if family in ("deepseek", "bailing_moe") and "e_score_correction_bias" in name:
+            continue  # zeros of the class
         if rename(family, name):
             out[rename(family, name)] = x.contiguous()
     return out
@@ -108,7 +159,7 @@ def recover(family, config, tensors, like):
     for name, x in like.items():
         at[name] = torch.arange(total, total + x.numel()).reshape(x.shape)
         total += x.numel()
-    flat = torch.full((total,), float("nan"), dtype=torch.float32)
+    flat = torch.zeros(total)
     for name, index in publish(family, config, at).items():
         flat[index.flatten()] = tensors[name].flatten().float()
     return {name: flat[index.flatten()].reshape(index.shape) for name, index in at.items()}
@@ -155,5 +206,37 @@ def mimo_config(j, r):
     return as_published("mimo", T.Qwen2Config(**c))
 
 
+def mixture(j, r, X, kinds=("default",), **more):
+    c = plain(j, r, kinds=kinds)
+    c["rope_parameters"]["partial_rotary_factor"] = 1.0
+    return dict(c, n_routed_experts=X, moe_intermediate_size=r.choice([12, 20]), num_experts_per_tok=r.choice([1, 2, 3]), n_shared_experts=r.choice([1, 2]),
+                first_k_dense_replace=r.choice([0, 1]), **more)
+
+
+def kimi_k2_config(j, r):
+    c = deepseek_v3(j, r)
+    c.rope_interleave = True
+    return as_published("kimi_k2", c)
+
+
+def deepseek_config(j, r):
+    c = no_head(mixture(j, r, r.choice([4, 6]), norm_topk_prob=r.random() < .3), r)
+    return as_published("deepseek", T.Glm4MoeConfig(**c, use_qk_norm=False, n_group=1, topk_group=1))
+
+
+def bailing_moe_config(j, r):
+    c = mixture(j, r, r.choice([4, 6]), norm_topk_prob=r.random() < .7)
+    return as_published("bailing_moe", T.Glm4MoeConfig(**c, use_qk_norm=False, n_group=1, topk_group=1))
+
+
+def bailing_moe_v2_config(j, r):
+    c = mixture(j, r, 8, norm_topk_prob=True, kinds=("default", "yarn"))
+    c["num_experts_per_tok"] = r.choice([2, 3])
+    c["rope_parameters"]["partial_rotary_factor"] = r.choice([0.5, 1.0])
+    return as_published("bailing_moe_v2", T.Glm4MoeConfig(**c, use_qk_norm=r.random() < .7, n_group=r.choice([1, 2, 4]), topk_group=1,
+                                                         attention_bias=r.random() < .3, routed_scaling_factor=r.choice([1.0, 2.5])))
+
+
 CONFIGS = {f.__name__.removesuffix("_config"): f for f in (
-    internlm2_config, minicpm_config, exaone_config, orion_config, xverse_config, mimo_config)}
+    internlm2_config, minicpm_config, exaone_config, orion_config, xverse_config, mimo_config,
+    kimi_k2_config, deepseek_config, bailing_moe_config, bailing_moe_v2_config)}

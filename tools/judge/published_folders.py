@@ -54,7 +54,8 @@ def check_adapter(j, afinar, path, tmp, model, r):
             if "safetensors" in f:
                 os.remove(os.path.join(folder, f))
         save_file(both, folder + "/model.safetensors", metadata={"format": "pt"})
-        merged = type(model).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").float().eval()
+        merged = type(model).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").float().eval()
+        merged = published.patch(merged)
     os.makedirs(tmp + "/adapter", exist_ok=True)
     name = "base_model.model.{}.lora_{}.weight"
     save_file({name.format(k[:-7], w): v.contiguous() for k, ab in low.items() for w, v in zip("AB", ab)},

@@ -312,6 +312,9 @@ static const taker *taker_of(const char *arch)
         {"minimax-m2", .untied = true},
         {"mimo2", .untied = true, .slides = true},
         {"llama4", .freqs = true, .tied = true, .untied = true},
+        {"deepseek", .square = true, .untied = true},
+        {"bailingmoe", .untied = true},
+        {"bailingmoe2", .square = true, .untied = true},
         {"internlm2", .square = true, .untied = true},
         {"minicpm", .biases = true, .freqs = true, .factors = true, .tied = true, .untied = true},
         {"exaone", .freqs = true, .tied = true, .untied = true},
@@ -408,6 +411,8 @@ static const char *layers_lack(const af_model_spec *s, const taker *t)
         return "layers with an MLP and layers with experts (- and E of hybrid_override_pattern)";
     if (s->arch->gguf_cut_qkv && has_slot(s, AF_SLOT_QKV_BIAS))
         return "biases of fused queries, keys and values";
+    if (strcmp(s->arch->gguf, "bailingmoe") == 0 && s->layer[0].mlp != AF_MLP_EXPERTS)
+        return "layers without experts (first_k_dense_replace)";
     if (s->arch->gguf_kv_whole && !s->latent.q_lora_rank)
         return "queries without a low rank (q_lora_rank null)";
     if (strcmp(s->arch->gguf, "mimo2") == 0 && has_slot(s, AF_SLOT_Q_BIAS))

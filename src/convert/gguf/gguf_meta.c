@@ -245,8 +245,9 @@ static void put_experts(meta_writer *p, const af_model_spec *s, const af_hf_conf
     static const char *const one_width[] = {"llama", "granitehybrid", "granitemoe",  "olmoe",
                                             "dbrx",  "jamba",         "granite_swa", NULL};
     static const char *const deepseek[] = {
-        "glm4moe",        "deepseek2",  "mistral4", "dots1", "afmoe", "exaone-moe",
-        "nemotron_h_moe", "cohere2moe", "laguna",   "mimo2", NULL};
+        "glm4moe",    "deepseek2",      "mistral4",    "dots1",  "afmoe",
+        "exaone-moe", "nemotron_h_moe", "cohere2moe",  "laguna", "mimo2",
+        "deepseek",   "bailingmoe",     "bailingmoe2", NULL};
     const char *a = p->arch;
     put_u32(p, "expert_count", c->num_experts);
     put_u32(p, "expert_used_count", c->num_experts_per_tok);

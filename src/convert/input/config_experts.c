@@ -32,8 +32,12 @@ static void put_deepseek(json_t *o, const af_hf_config *c)
     if (is(c, "deepseek_v2"))
         json_object_set_new(o, "topk_method",
                             json_string(r->groups > 1 ? "group_limited_greedy" : "greedy"));
-    if (is(c, "glm4_moe"))
+    if (is(c, "glm4_moe") || is(c, "bailing_moe_v2"))
         json_object_set_new(o, "use_qk_norm", json_boolean(c->qk_norm));
+    if (strncmp(c->model_type, "bailing_moe", 11) == 0) {
+        json_object_set_new(o, "use_qkv_bias", json_boolean(c->attention_bias));
+        json_object_set_new(o, "use_bias", json_boolean(c->attention_out_bias));
+    }
 }
 
 static void put_latent(json_t *o, const af_hf_config *c)
@@ -143,8 +147,9 @@ static void put_cohere2_moe(json_t *o, const af_hf_config *c)
 
 void af_config_experts(json_t *o, const af_hf_config *c)
 {
-    static const char *const deepseek[] = {"deepseek_v2", "deepseek_v3", "glm4_moe",  "mistral4",
-                                           "dots1",       "exaone_moe",  "solar_open"};
+    static const char *const deepseek[] = {"deepseek_v2", "deepseek_v3",   "glm4_moe",   "mistral4",
+                                           "dots1",       "exaone_moe",    "solar_open", "deepseek",
+                                           "bailing_moe", "bailing_moe_v2"};
     for (size_t i = 0; i < AF_LEN(deepseek); i++)
         if (is(c, deepseek[i]))
             put_deepseek(o, c);

@@ -322,6 +322,14 @@ af_status af_config_gguf_experts(af_hf_config *c, const af_gguf *g, const char *
         get_gpt_oss(c);
     if (strcmp(arch, "glm4moe") == 0 || strcmp(arch, "dots1") == 0)
         AF_TRY(get_deepseek(&m, strcmp(arch, "glm4moe") == 0, err));
+    if (strcmp(arch, "deepseek") == 0 || strcmp(arch, "bailingmoe") == 0) {
+        AF_TRY(get_deepseek(&m, false, err));
+        c->router.sigmoid = c->router.choice_bias = false;
+        c->router.groups = c->router.groups_used = 0;
+        c->norm_topk_prob &= strcmp(arch, "deepseek") != 0;
+    }
+    if (strcmp(arch, "bailingmoe2") == 0)
+        AF_TRY(get_deepseek(&m, false, err));
     if (strcmp(arch, "granitemoe") == 0) {
         c->moe_intermediate_size = c->intermediate_size;
         AF_TRY(get_shared_width(&m, 0, err));

@@ -392,6 +392,14 @@ static void get_shared(af_config_source *s, af_hf_config *c, const json_t *root)
     s->st = top.st;
 }
 
+/* Ling 2 is of type bailing_moe as Ling 1 is: the class tells them apart. */
+static const af_family *family_of(af_hf_config *c, const char *architecture)
+{
+    if (strcmp(c->model_type, "bailing_moe") == 0 && strncmp(architecture, "BailingMoeV2", 12) == 0)
+        c->model_type = "bailing_moe_v2";
+    return af_family_find(c->model_type);
+}
+
 static af_status read_object(af_hf_config *c, const json_t *root, const char *name, af_error *err)
 {
     af_config_source s = {.obj = root, .name = name, .err = err};
@@ -403,14 +411,14 @@ static af_status read_object(af_hf_config *c, const json_t *root, const char *na
     const af_status causal = check_causal(&s, c->model_type);
     if (causal != AF_OK)
         return causal;
-    const af_family *f = af_family_find(c->model_type);
+    const json_t *arch = json_object_get(root, "architectures");
+    const char *first = json_string_value(json_array_get(arch, 0));
+    const af_family *f = family_of(c, first ? first : "");
     s.alias = f->alias;
     c->nested = text || (f->whole && strcmp(f->model_type, c->model_type) == 0);
     const char *whole = json_string_value(json_object_get(root, "model_type"));
     c->whole = af_arena_strdup(&c->arena, c->nested && whole ? whole : "");
     c->model_type = f->same ? f->same : c->model_type;
-    const json_t *arch = json_object_get(root, "architectures");
-    const char *first = json_string_value(json_array_get(arch, 0));
     c->architecture = af_arena_strdup(&c->arena, first ? first : "");
     c->labels = count_labels(&s, root, first ? first : "");
     c->transformers_version = af_config_str(&s, &c->arena, "transformers_version", "");

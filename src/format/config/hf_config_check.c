@@ -86,8 +86,8 @@ static af_status check_by_type(const af_hf_config *c, const af_rope_config *r, c
         if (r->original_max_position_embeddings == 0)
             return bad(name, "original_max_position_embeddings", 0, "a positive number", err);
     }
-    if (r->type == AF_ROPE_YARN && !(r->beta_fast > r->beta_slow))
-        return bad(name, "beta_fast", r->beta_fast, "above beta_slow", err);
+    if (r->type == AF_ROPE_YARN && !(r->beta_fast >= r->beta_slow))
+        return bad(name, "beta_fast", r->beta_fast, "beta_slow or above", err);
     if (r->type == AF_ROPE_LONGROPE) {
         const af_status st =
             check_factors(name, "short_factor", r->short_factor, r->short_count, pairs, err);

@@ -44,8 +44,7 @@ static void glm4_moe_lite_keys(af_config_source *s, af_hf_config *c)
     af_config_mlp_types(s, c);
 }
 
-/* What transformers assumes of DeepSeek V3 and of those after it. */
-static void deepseek_v3_defaults(af_config_source *s, af_hf_config *c)
+void af_config_deepseek_defaults(af_config_source *s, af_hf_config *c)
 {
     if (!af_config_given(s, "n_group"))
         c->router.groups = 8;
@@ -59,7 +58,7 @@ static void deepseek_v3_keys(af_config_source *s, af_hf_config *c)
 {
     latent_keys(s, c, 1536, 128, 64, 128);
     af_config_deepseek_experts(s, c, 256, 8, 2048, 3);
-    deepseek_v3_defaults(s, c);
+    af_config_deepseek_defaults(s, c);
     sigmoid_router(s, c);
 }
 
@@ -75,7 +74,7 @@ static void axk1_keys(af_config_source *s, af_hf_config *c)
     latent_keys(s, c, 1536, 128, 64, 128);
     need_q_rank(s, c);
     af_config_deepseek_experts(s, c, 192, 8, 2048, 1);
-    deepseek_v3_defaults(s, c);
+    af_config_deepseek_defaults(s, c);
     sigmoid_router(s, c);
     af_config_mlp_types(s, c);
     if (!af_config_value(s, "mlp_layer_types") && af_config_int(s, "moe_layer_freq", 1) != 1)
@@ -99,7 +98,7 @@ static void deepseek_v32_keys(af_config_source *s, af_hf_config *c)
 {
     latent_keys(s, c, 1536, 128, 64, 128);
     af_config_deepseek_experts(s, c, 256, 8, 2048, 3);
-    deepseek_v3_defaults(s, c);
+    af_config_deepseek_defaults(s, c);
     sigmoid_router(s, c);
     af_config_mlp_types(s, c);
     indexer_keys(s, c, 64);
@@ -397,6 +396,11 @@ const af_family af_families_latent[] = {
      .keys = deepseek_v2_keys},
     {.model_type = "deepseek_v3",
      .gguf = "deepseek2", /* also of the others; see hf_config_gguf.c */
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .keys = deepseek_v3_keys},
+    {.model_type = "kimi_k2", /* DeepSeek V3 by another name */
      .act = "silu",
      .eps = 1e-6,
      .theta = 1e4,

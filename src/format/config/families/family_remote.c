@@ -48,6 +48,64 @@ static void exaone_keys(af_config_source *s, af_hf_config *c)
     c->mlp_bias = false;
 }
 
+/* A softmax over all experts; of the first layers none has any. */
+static void softmax_router(af_config_source *s, af_hf_config *c, const char *shared, bool norm)
+{
+    c->router.shared_ffn =
+        c->moe_intermediate_size * af_config_size(s, shared, 0, 0, AF_CONFIG_EXPERTS_MAX);
+    c->router.groups = c->router.groups_used = 0;
+    c->router.scale = 1;
+    c->router.eps = 1e-20;
+    c->norm_topk_prob = af_config_bool(s, "norm_topk_prob", norm);
+}
+
+static void deepseek_keys(af_config_source *s, af_hf_config *c)
+{
+    af_config_deepseek_experts(s, c, 0, 0, 1407, 0);
+    softmax_router(s, c, "n_shared_experts", false);
+    if (af_config_int(s, "moe_layer_freq", 1) != 1)
+        af_config_wrong(s, "moe_layer_freq", "1");
+    const char *scores = af_config_str(s, &c->arena, "scoring_func", "softmax");
+    if (s->st == AF_OK && strcmp(scores, "softmax") != 0)
+        af_config_wrong(s, "scoring_func", "softmax");
+}
+
+/* What both kinds of Ling have. */
+static void bailing(af_config_source *s, af_hf_config *c)
+{
+    af_config_deepseek_experts(s, c, 16, 2, 0, 0);
+    c->attention_bias = af_config_bool(s, "use_qkv_bias", false);
+    c->mlp_bias = false;
+    if (af_config_bool(s, "norm_head", false))
+        af_config_wrong(s, "norm_head", "false, the one value this build trains with");
+    if (af_config_bool(s, "multi_gate", false))
+        af_config_wrong(s, "multi_gate", "false, the one value this build trains with");
+}
+
+static void bailing_moe_keys(af_config_source *s, af_hf_config *c)
+{
+    bailing(s, c);
+    softmax_router(s, c, "num_shared_experts", true);
+    c->attention_out_bias = false;
+    if (af_config_bool(s, "use_bias", true))
+        af_config_wrong(s, "use_bias", "false: biases of experts are not supported");
+}
+
+static void bailing_moe_v2_keys(af_config_source *s, af_hf_config *c)
+{
+    af_router_keys *r = &c->router;
+    bailing(s, c);
+    af_config_deepseek_defaults(s, c);
+    r->shared_ffn = c->moe_intermediate_size *
+                    af_config_size(s, "num_shared_experts", 0, 0, AF_CONFIG_EXPERTS_MAX);
+    r->sigmoid = r->choice_bias = true;
+    r->eps = 1e-20;
+    r->group_best = 2;
+    c->norm_topk_prob = c->num_experts_per_tok > 1;
+    c->attention_out_bias = af_config_bool(s, "use_bias", true);
+    c->qk_norm = af_config_bool(s, "use_qk_norm", true);
+}
+
 const af_family af_families_remote[] = {
     {.model_type = "internlm2",
      .gguf = "internlm2",
@@ -78,5 +136,29 @@ const af_family af_families_remote[] = {
     {.model_type = "orion", .gguf = "orion", .act = "silu", .eps = 1e-5, .theta = 1e4, .pad = 1},
     {.model_type = "xverse", .gguf = "xverse", .act = "silu", .eps = 1e-6, .theta = 1e4},
     {.model_type = "mimo", .act = "silu", .eps = 1e-6, .theta = 1e4, .sliding = AF_SLIDING_UPPER},
+    {.model_type = "deepseek",
+     .gguf = "deepseek",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .own_experts = true,
+     .keys = deepseek_keys},
+    {.model_type = "bailing_moe",
+     .gguf = "bailingmoe",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .pad = 126082,
+     .own_experts = true,
+     .keys = bailing_moe_keys},
+    {.model_type = "bailing_moe_v2",
+     .gguf = "bailingmoe2",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .partial = 1,
+     .pad = 126082,
+     .own_experts = true,
+     .keys = bailing_moe_v2_keys},
     {0},
 };
