@@ -102,9 +102,8 @@ static af_status list_gguf(af_model_reader *in, af_error *err)
             t->name = af_arena_strdup(&in->arena, name);
             if (!t->name)
                 return af_fail_nomem(err, "a name", sizeof name);
-            t->dim[0] = dim[0];
-            t->dim[1] = t->ndim > 1 ? dim[1] : 1;
-            t->dim[2] = t->ndim > 2 ? dim[2] : 1;
+            for (int k = 0; k < AF_DISK_DIMS; k++)
+                t->dim[k] = k == 0 || k < t->ndim ? dim[k] : 1;
             t->spec = i;
             t->spec_row = from / s->tensor[i].dim[s->tensor[i].ndim - 1];
             t->quantised = w && af_dtype_is_block(w->dtype);

@@ -118,16 +118,19 @@ void af_model_reader_forget(const af_model_reader *r, int tensor);
 const af_model_tensor *af_model_reader_find(const af_model_reader *r, const char *name);
 bool af_model_tensor_same_shape(const af_model_tensor *a, const af_model_tensor *b);
 
-static inline int64_t af_model_tensor_cols(const af_model_tensor *t)
-{
-    return t->ndim ? t->dim[t->ndim - 1] : 1;
-}
 static inline int64_t af_model_tensor_values(const af_model_tensor *t)
 {
     int64_t n = 1;
     for (int i = 0; i < t->ndim; i++)
         n *= t->dim[i];
     return n;
+}
+/* Of a vector with more axes around it, as af_disk_has_axes says, all values. */
+static inline int64_t af_model_tensor_cols(const af_model_tensor *t)
+{
+    if (t->ndim == AF_DISK_DIMS && !t->stored)
+        return af_model_tensor_values(t);
+    return t->ndim ? t->dim[t->ndim - 1] : 1;
 }
 static inline int64_t af_model_tensor_rows(const af_model_tensor *t)
 {

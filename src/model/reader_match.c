@@ -63,12 +63,16 @@ static af_status report_faults(const af_model_reader *in, faults *f, af_error *e
 
 /* ---- shapes ---- */
 
-static bool same_dims(const af_stored *w, const int64_t *dim, int ndim)
+/* `loose`: GGUF files may have more axes of 1 before the others. */
+static bool same_dims(const af_stored *w, const int64_t *dim, int ndim, bool loose)
 {
-    if (w->ndim != ndim)
+    int more = 0;
+    while (loose && w->ndim - more > ndim && w->dim[more] == 1)
+        more++;
+    if (w->ndim - more != ndim)
         return false;
     for (int i = 0; i < ndim; i++)
-        if (w->dim[i] != dim[i])
+        if (w->dim[more + i] != dim[i])
             return false;
     return true;
 }
@@ -91,7 +95,7 @@ static const af_stored *find(const af_model_reader *in, faults *f, const char *n
         add_fault(&f->missing, &f->n_missing, "%s", name);
         return NULL;
     }
-    if (!same_dims(w, dim, ndim)) {
+    if (!same_dims(w, dim, ndim, af_weights_gguf(in->weights) != NULL)) {
         char has[128], want[128];
         shape_text(has, sizeof has, w->dim, w->ndim);
         shape_text(want, sizeof want, dim, ndim);
@@ -197,8 +201,9 @@ static af_status match_gguf(af_model_reader *in, faults *f, int i, af_error *err
         return match_stack(in, f, i, stack, index, err);
     if (cut.count && !is_uncut(in, t)) {
         for (int p = 0; p < cut.count; p++) {
-            const int64_t X = t->ndim == 3 ? t->dim[0] : 1, cols = t->dim[t->ndim - 1],
-                          dim[3] = {X, cut.rows[p] / X, cols};
+            const bool conv = t->slot == AF_SLOT_CONV; /* [C][1][K] */
+            const int64_t X = t->ndim == 3 && !conv ? t->dim[0] : 1, cols = t->dim[t->ndim - 1],
+                          dim[3] = {conv ? cut.rows[p] : X, conv ? 1 : cut.rows[p] / X, cols};
             char name[NAME_MAX_BYTES];
             snprintf(name, sizeof name, "blk.%d.%s", t->layer, cut.name[p]);
             e->part[p] = find(in, f, name, dim + (t->ndim == 2), t->ndim);
@@ -221,7 +226,7 @@ static af_status match_gguf(af_model_reader *in, faults *f, int i, af_error *err
     }
     const bool norm = t->slot != AF_SLOT_STATE_NORM && strstr(t->gguf, "norm.weight") != NULL;
     e->add = norm && t->ndim == 1 && arch->gguf_norm_one ? -1.0f : 0.0f;
-    e->minus_exp = t->slot == AF_SLOT_A_LOG;
+    e->exp = af_gguf_exp_of(&in->spec, t);
     e->order = af_gguf_order_of(&in->spec, t);
     e->fold = af_gguf_fold_of(&in->spec, t);
     if (t->ndim == 1 && e->order.keys) {

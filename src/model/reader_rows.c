@@ -204,8 +204,8 @@ static void stored_rows(const af_tensor_layout *t, int64_t from, int64_t n, floa
         af_gguf_order_from_file(&t->order, out + r * t->cols);
     for (int64_t k = 0; t->add != 0 && k < n * t->cols; k++)
         out[k] += t->add;
-    for (int64_t k = 0; t->minus_exp && k < n * t->cols; k++)
-        out[k] = logf(-out[k]);
+    for (int64_t k = 0; t->exp && k < n * t->cols; k++)
+        out[k] = logf((float)t->exp * out[k]);
     af_gguf_fold_from_file(&t->fold, out, from, n, t->cols);
 }
 
@@ -369,7 +369,7 @@ void af_tensor_view_rows(const af_tensor_view *v, int64_t from, int64_t n, float
     } else {
         af_model_reader_rows(v->in, t->spec, t->spec_row + from, n, out);
         const af_tensor_layout *e = &v->in->layout[t->spec];
-        if (e->minus_exp || (t->ndim == 1 && e->add != 0))
+        if (e->exp || (t->ndim == 1 && e->add != 0))
             add_rest(v, from, n, out);
     }
     af_overlay_apply(&v->overlay, out, from, n, cols);

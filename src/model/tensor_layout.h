@@ -18,7 +18,7 @@ struct af_tensor_layout {
     /* GGUF kv_b_proj: part 0 has the keys of each head transposed, part 1 the values */
     const af_latent_keys *kv_split;
     float add;         /* added to every value (gemma norms: -1) */
-    bool minus_exp;    /* the file has -exp(w): A_log of delta nets and Mamba-2 */
+    int exp;           /* the file has this times exp(w): A_log of delta nets and Mamba */
     af_gguf_fold fold; /* what values are multiplied with in the file */
     af_gguf_order order;
     af_gguf_parts cut; /* which row lies in which part; count 0: one after another */
@@ -33,7 +33,7 @@ struct af_tensor_layout {
 /* Values of the file are those of the spec, in whatever order their rows are. */
 static inline bool af_tensor_layout_has_values(const af_tensor_layout *t)
 {
-    return t->add == 0 && !t->minus_exp && t->fold.count == 0;
+    return t->add == 0 && !t->exp && t->fold.count == 0;
 }
 
 /* Rows and values of the file are those of the spec. */

@@ -408,7 +408,7 @@ STATE = {
     "kimi_linear": ("KimiLinearConfig", dict(num_hidden_layers=3, num_key_value_heads=4, kv_lora_rank=8, qk_nope_head_dim=6,
                                              qk_rope_head_dim=4, v_head_dim=5, num_local_experts=6, num_experts_per_tok=2,
                                              n_group=3, topk_group=2, moe_intermediate_size=10, linear_head_dim=5,
-                                             linear_num_heads=3, linear_conv_kernel_dim=3, **layers("LFL"))),
+                                             linear_num_heads=4, linear_conv_kernel_dim=3, **layers("LFL"))),
     "bailing_hybrid": ("BailingHybridConfig", dict(num_hidden_layers=3, num_key_value_heads=4, kv_lora_rank=8, qk_nope_head_dim=6,
                                                    qk_rope_head_dim=4, v_head_dim=5, num_local_experts=6, num_experts_per_tok=2,
                                                    n_group=3, topk_group=2, moe_intermediate_size=10, head_dim=5,

@@ -313,8 +313,11 @@ def bailing_hybrid(j, r):
     c.pop("q_lora_rank")
     words["num_local_experts"] = words.pop("n_routed_experts")
     c["tie_word_embeddings"] = False
+    gguf = r.random() < .5  # as GGUF can say it
+    if gguf:
+        c.update(attention_bias=False, rms_norm_eps=1e-6)
     return T.BailingHybridConfig(**c, **words, head_dim=r.choice([7, 8, 20]), short_conv_kernel_size=r.choice([2, 4]),
-                                 kda_safe_gate=r.random() < .7, kda_lower_bound=r.choice([-5.0, -1.5]),
+                                 kda_safe_gate=gguf or r.random() < .5, kda_lower_bound=r.choice([-5.0, -1.5]),
                                  layer_types=["linear_attention"] + linear_layers(r, c, "linear_attention")[1:])
 
 
@@ -323,8 +326,12 @@ def kimi_linear(j, r):
     c.pop("rope_parameters")
     words["num_local_experts"] = words.pop("n_routed_experts")
     c["tie_word_embeddings"] = False
-    dense = r.choice([0, 1, 2])
-    return T.KimiLinearConfig(**c, **words, linear_num_heads=r.choice([1, 2, 3]), linear_head_dim=r.choice([7, 8, 20]),
+    dense, heads = r.choice([0, 1, 2]), r.choice([1, 2, 3])
+    if r.random() < .5:  # as GGUF can say it
+        c.update(q_lora_rank=None, attention_bias=False, rms_norm_eps=1e-6)
+        words.update(norm_topk_prob=True)
+        heads = c["num_attention_heads"]
+    return T.KimiLinearConfig(**c, **words, linear_num_heads=heads, linear_head_dim=r.choice([7, 8, 20]),
                               linear_conv_kernel_dim=r.choice([2, 4]),
                               layer_types=["linear_attention"] + linear_layers(r, c, "linear_attention")[1:],
                               mlp_layer_types=["dense" if i < dense else "sparse" for i in range(c["num_hidden_layers"])])

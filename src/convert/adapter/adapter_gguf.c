@@ -8,6 +8,17 @@
 
 enum { NAME_BYTES = 256 };
 
+/* Modules that llama.cpp computes past an adapter; of families with a decay per channel, all of
+ * attention but o_proj. */
+static bool is_ignored(const af_model_spec *s, af_group g)
+{
+    if (s->state.channels && (g == AF_GROUP_QKV || g == AF_GROUP_ATTN_GATE ||
+                              (g >= AF_GROUP_Q_A && g <= AF_GROUP_STEP_OUT)))
+        return true;
+    return g == AF_GROUP_ALTUP_ROUTER || g == AF_GROUP_PER_LAYER_MODEL ||
+           (g >= AF_GROUP_ALTUP_OPEN && g <= AF_GROUP_ALTUP_CLOSE_3);
+}
+
 static af_status check(const af_adapter *a, af_error *err)
 {
     if (!a->spec->arch->gguf)
@@ -20,9 +31,7 @@ static af_status check(const af_adapter *a, af_error *err)
                            "a GGUF adapter cannot hold '%s' (modules_to_save); merge it instead",
                            a->spec->tensor[i].name);
     for (int i = 0; i < a->spec->modules; i++) {
-        const af_group g = a->spec->module[i].group;
-        if (a->module[i].rank && (g == AF_GROUP_ALTUP_ROUTER || g == AF_GROUP_PER_LAYER_MODEL ||
-                                  (g >= AF_GROUP_ALTUP_OPEN && g <= AF_GROUP_ALTUP_CLOSE_3)))
+        if (a->module[i].rank && is_ignored(a->spec, a->spec->module[i].group))
             return af_fail(err, AF_EUNSUPPORTED,
                            "a GGUF adapter cannot hold '%s', which llama.cpp would ignore; merge "
                            "it instead",

@@ -326,6 +326,8 @@ static const taker *taker_of(const char *arch)
         {"falcon-h1", .biases = true, .convs = true, .tied = true, .untied = true},
         {"jamba", .convs = true, .square = true, .tied = true, .untied = true},
         {"dots1", .untied = true},
+        {"kimi-linear", .untied = true},
+        {"bailingmoe3", .untied = true},
         {"exaone-moe", .freqs = true, .untied = true},
         {"mellum", .untied = true},
         {"granitehybrid", .biases = true, .convs = true, .tied = true, .untied = true},
@@ -415,6 +417,10 @@ static const char *layers_lack(const af_model_spec *s, const taker *t)
         return "layers without experts (first_k_dense_replace)";
     if (s->arch->gguf_kv_whole && !s->latent.q_lora_rank)
         return "queries without a low rank (q_lora_rank null)";
+    if (strcmp(s->arch->gguf, "kimi-linear") == 0 && s->latent.q_lora_rank)
+        return "queries with a low rank (q_lora_rank)";
+    if (strcmp(s->arch->gguf, "bailingmoe3") == 0 && s->state.decay_bound == 0)
+        return "decays without a bound (kda_safe_gate false)";
     if (strcmp(s->arch->gguf, "mimo2") == 0 && has_slot(s, AF_SLOT_Q_BIAS))
         return "biases of q_proj, k_proj and v_proj (attention_bias)";
     if (strcmp(s->arch->gguf, "llama4") == 0 && s->layers < 4)

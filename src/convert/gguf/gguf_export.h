@@ -24,7 +24,7 @@ typedef struct gguf_target {
     bool vector;        /* whatever ndim says */
     bool keys, latents; /* of kv_b_proj: its keys, transposed per head; its values */
     float add;          /* gemma norms */
-    bool minus_exp;     /* A_log is -exp(w) there */
+    int exp;            /* A_log is this times exp(w) there; 0 = as it is */
     af_gguf_order order;
     af_gguf_fold fold;
     int stack;     /* matrices of that many tensors of the spec, from `spec`'s slot on; 0 = one */

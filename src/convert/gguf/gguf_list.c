@@ -84,13 +84,15 @@ static void list_unread_kv(gguf_export *j)
 static void list_parts(gguf_export *j, int i, const af_gguf_parts *cut)
 {
     const af_tensor_spec *s = &j->spec->tensor[i];
-    const int64_t X = s->ndim == 3 ? s->dim[0] : 1;
+    const bool conv = s->slot == AF_SLOT_CONV; /* [C][1][K] */
+    const int64_t X = s->ndim == 3 && !conv ? s->dim[0] : 1;
     char name[NAME_BYTES];
     for (int part = 0; part < cut->count; part++) {
         const int64_t rows = cut->rows[part] / X;
         snprintf(name, sizeof name, "blk.%d.%s", s->layer, cut->name[part]);
-        gguf_target *t = s->ndim == 3 ? add(j, name, 3, X, rows, s->dim[2], s->layer)
-                                      : add(j, name, 2, rows, s->dim[1], 1, s->layer);
+        gguf_target *t = conv           ? add(j, name, 3, rows, 1, s->dim[2], s->layer)
+                         : s->ndim == 3 ? add(j, name, 3, X, rows, s->dim[2], s->layer)
+                                        : add(j, name, 2, rows, s->dim[1], 1, s->layer);
         t->spec = i;
         t->part = part;
         t->cut = *cut;
@@ -126,15 +128,15 @@ static void list_alone(gguf_export *j, int i)
     t->add = norm && s->ndim == 1 && arch->gguf_norm_one ? 1.0f : 0.0f;
     t->order = af_gguf_order_of(j->spec, s);
     t->fold = af_gguf_fold_of(j->spec, s);
-    t->minus_exp = s->slot == AF_SLOT_A_LOG;
-    if (t->minus_exp && s->ndim == 2) { /* of Mamba-1 a matrix, whose values stay f32 */
+    t->exp = af_gguf_exp_of(j->spec, s);
+    if (t->exp && s->ndim == 2) { /* of Mamba-1 a matrix, whose values stay f32 */
         t->vector = true;
         t->cols *= t->rows;
         t->rows = 1;
         t->dtype = AF_DTYPE_F32;
         t->fell_back = false;
     }
-    if (t->minus_exp && af_model_reader_is_gguf(j->in) && !j->in->adapter) /* to the bit */
+    if (t->exp && af_model_reader_is_gguf(j->in) && !j->in->adapter) /* to the bit */
         t->raw = af_weights_find(j->in->weights, s->gguf);
 }
 

@@ -142,7 +142,10 @@ static void put_latent(meta_writer *p, const af_model_spec *s, const af_hf_confi
         put_u32(p, "attention.value_length", k->v_dim);
         return;
     }
-    put_u32(p, "attention.head_count_kv", 1);
+    if (s->recurrent)
+        af_meta_put_kv_heads(p, s);
+    else
+        put_u32(p, "attention.head_count_kv", 1);
     put_u32(p, "attention.key_length", k->kv_lora_rank + k->qk_rope_dim);
     put_u32(p, "attention.value_length", k->kv_lora_rank);
     put_u32(p, "attention.key_length_mla", k->qk_nope_dim + k->qk_rope_dim);
@@ -158,9 +161,9 @@ static void put_latent(meta_writer *p, const af_model_spec *s, const af_hf_confi
         put_f32(p, "rope.scaling.yarn_log_multiplier", 0.1 * c->rope.mscale_all_dim);
     if (s->eps != 1e-6)
         af_log_write(AF_LOG_WARN,
-                     "llama.cpp takes rms_norm_eps (%g) for the norms of the latents, "
+                     "llama.cpp takes rms_norm_eps (%g) for the norms of the latents%s, "
                      "too, which have 1e-06 here",
-                     s->eps);
+                     s->eps, s->state.channels ? " and of queries and keys of delta nets" : "");
 }
 
 /* What dense families have beyond llama. */
@@ -245,9 +248,9 @@ static void put_experts(meta_writer *p, const af_model_spec *s, const af_hf_conf
     static const char *const one_width[] = {"llama", "granitehybrid", "granitemoe",  "olmoe",
                                             "dbrx",  "jamba",         "granite_swa", NULL};
     static const char *const deepseek[] = {
-        "glm4moe",    "deepseek2",      "mistral4",    "dots1",  "afmoe",
-        "exaone-moe", "nemotron_h_moe", "cohere2moe",  "laguna", "mimo2",
-        "deepseek",   "bailingmoe",     "bailingmoe2", NULL};
+        "glm4moe",        "deepseek2",   "mistral4",    "dots1", "afmoe",    "exaone-moe",
+        "nemotron_h_moe", "cohere2moe",  "laguna",      "mimo2", "deepseek", "bailingmoe",
+        "bailingmoe2",    "kimi-linear", "bailingmoe3", NULL};
     const char *a = p->arch;
     put_u32(p, "expert_count", c->num_experts);
     put_u32(p, "expert_used_count", c->num_experts_per_tok);

@@ -10,7 +10,9 @@ void af_meta_put_kv_heads(meta_writer *p, const af_model_spec *s)
     char key[128];
     int32_t heads[AF_CONFIG_LAYERS_MAX];
     for (int i = 0; i < s->layers; i++)
-        heads[i] = s->layer[i].mixer == AF_MIXER_ATTENTION ? s->layer[i].kv_heads : 0;
+        heads[i] = s->layer[i].mixer == AF_MIXER_ATTENTION
+                       ? s->layer[i].kv_heads
+                       : s->layer[i].mixer == AF_MIXER_LATENT; /* latents are one head */
     if (p->st == AF_OK)
         p->st = af_gguf_put_array(p->w, key_of(p, key, sizeof key, "attention.head_count_kv"),
                                   AF_GGUF_I32, heads, (uint64_t)s->layers, p->err);
@@ -107,6 +109,16 @@ static void put_delta_net(meta_writer *p, const af_model_spec *s, const af_hf_co
         put_rope_sections(p, c);
 }
 
+static void put_kda(meta_writer *p, const af_state_keys *k)
+{
+    put_u32(p, "ssm.conv_kernel", k->conv_kernel);
+    put_u32(p, "kda.head_dim", k->head_dim);
+    if (k->decay_bound != 0) {
+        put_bool(p, "kda.safe_gate", true);
+        put_f32(p, "kda.gate_lower_bound", k->decay_bound);
+    }
+}
+
 /* What families with state layers have. */
 void af_meta_put_state(meta_writer *p, const af_model_spec *s, const af_hf_config *c)
 {
@@ -121,6 +133,8 @@ void af_meta_put_state(meta_writer *p, const af_model_spec *s, const af_hf_confi
     }
     if (strncmp(p->arch, "qwen35", 6) == 0 || strcmp(p->arch, "qwen3next") == 0)
         put_delta_net(p, s, c);
+    if (s->state.channels)
+        put_kda(p, &s->state);
     if (strncmp(p->arch, "nemotron_h", 10) == 0)
         put_nemotron(p, s);
     if (strncmp(p->arch, "mamba", 5) == 0 || strcmp(p->arch, "jamba") == 0)

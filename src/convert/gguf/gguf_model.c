@@ -95,7 +95,7 @@ static void read_vector(const gguf_export *j, float *out, float *scratch)
     for (int64_t i = 0; i < t->cols; i++)
         out[i] = scratch[spec_row(j, &as_rows, i)];
     for (int64_t i = 0; i < t->cols; i++)
-        out[i] = t->minus_exp ? -expf(out[i]) : out[i] + t->add;
+        out[i] = t->exp ? (float)t->exp * expf(out[i]) : out[i] + t->add;
     af_gguf_fold_to_file(&t->fold, out, 0, 1, t->cols);
 }
 
@@ -245,8 +245,8 @@ static af_status put_norm_rest(gguf_export *j, const gguf_target *t, af_error *e
     j->t = &plain;
     read_vector(j, w, w + t->cols);
     for (int64_t i = 0; i < t->cols; i++) {
-        const float stored = t->minus_exp ? -expf(w[i]) : w[i] + t->add;
-        const float back = t->minus_exp ? logf(-stored) : stored - t->add;
+        const float stored = t->exp ? (float)t->exp * expf(w[i]) : w[i] + t->add;
+        const float back = t->exp ? logf((float)t->exp * stored) : stored - t->add;
         w[i] = w[i] - back;
         any |= w[i] != 0;
     }
@@ -274,7 +274,7 @@ static af_status put_meta(gguf_export *j, af_error *err)
     AF_TRY(af_gguf_put_tokenizer(j->w, &dirs, &in->config, j->spec->vocab, err));
     AF_TRY(af_gguf_put_files(j->w, &dirs, whole, err));
     for (int i = 0; whole && i < j->count; i++)
-        if (j->list[i].add != 0 || j->list[i].minus_exp)
+        if (j->list[i].add != 0 || j->list[i].exp)
             AF_TRY(put_norm_rest(j, &j->list[i], err));
 done:
     return st;

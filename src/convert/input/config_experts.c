@@ -21,7 +21,7 @@ static int64_t shared_count(const af_hf_config *c)
 static void put_deepseek(json_t *o, const af_hf_config *c)
 {
     const af_router_keys *r = &c->router;
-    put_int(o, "n_routed_experts", c->num_experts);
+    put_int(o, c->state.channels ? "num_experts" : "n_routed_experts", c->num_experts);
     put_int(o, "n_shared_experts", shared_count(c));
     put_int(o, "num_shared_experts", shared_count(c));
     put_int(o, "first_k_dense_replace", c->mlp_only_count);
@@ -147,9 +147,10 @@ static void put_cohere2_moe(json_t *o, const af_hf_config *c)
 
 void af_config_experts(json_t *o, const af_hf_config *c)
 {
-    static const char *const deepseek[] = {"deepseek_v2", "deepseek_v3",   "glm4_moe",   "mistral4",
-                                           "dots1",       "exaone_moe",    "solar_open", "deepseek",
-                                           "bailing_moe", "bailing_moe_v2"};
+    static const char *const deepseek[] = {"deepseek_v2",    "deepseek_v3", "glm4_moe",
+                                           "mistral4",       "dots1",       "exaone_moe",
+                                           "solar_open",     "deepseek",    "bailing_moe",
+                                           "bailing_moe_v2", "kimi_linear", "bailing_hybrid"};
     for (size_t i = 0; i < AF_LEN(deepseek); i++)
         if (is(c, deepseek[i]))
             put_deepseek(o, c);

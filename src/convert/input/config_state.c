@@ -203,6 +203,14 @@ void af_config_state(json_t *o, const af_hf_config *c)
         put_nemotron(o, c);
     if (strcmp(c->model_type, "granitemoehybrid") == 0)
         put_granite(o, c);
+    if (k->channels) {
+        put_types(o, c, "linear_attention");
+        put_int(o, "linear_conv_kernel_dim", k->conv_kernel);
+        put_int(o, "linear_head_dim", k->head_dim);
+        put_int(o, "linear_num_heads", k->heads);
+    }
+    if (k->decay_bound != 0)
+        json_object_set_new(o, "kda_lower_bound", json_real(k->decay_bound));
     if (strncmp(c->model_type, "qwen3_5", 7) == 0 || strcmp(c->model_type, "qwen3_next") == 0) {
         put_types(o, c, "linear_attention");
         put_int(o, "linear_conv_kernel_dim", k->conv_kernel);

@@ -144,8 +144,6 @@ done:
     return st;
 }
 
-/* ---- Mamba-2 ---- */
-
 static af_status no_rotation(state_source *s)
 {
     const uint64_t n = (uint64_t)s->c->num_hidden_layers;
@@ -156,6 +154,32 @@ static af_status no_rotation(state_source *s)
     s->c->no_rope = none;
     return AF_OK;
 }
+
+/* Kimi delta attention has the heads of attention. */
+static af_status get_kda(state_source *s)
+{
+    af_status st = AF_OK;
+    af_hf_config *c = s->c;
+    af_state_keys *k = &c->state;
+    const bool bound = strcmp(s->arch, "bailingmoe3") == 0;
+    AF_TRY(get_kv_heads(s, AF_LAYER_LINEAR));
+    AF_TRY(get_size(s, "ssm.conv_kernel", AF_STATE_KERNEL_MAX, &k->conv_kernel));
+    AF_TRY(get_size(s, "kda.head_dim", AF_STATE_DIM_MAX, &k->head_dim));
+    k->heads = k->key_heads = c->num_attention_heads;
+    k->key_dim = k->head_dim;
+    k->channels = k->apart = true;
+    if (!bound) {
+        k->gate_rank = k->head_dim;
+        return no_rotation(s);
+    }
+    k->decay_bound = af_gguf_float(s->g, key_of(s, "kda.gate_lower_bound"), 0);
+    if (!(k->decay_bound < 0) || k->decay_bound < -1e4)
+        return af_fail(s->err, AF_EFORMAT, "%s is %g, not below 0", s->key, k->decay_bound);
+done:
+    return st;
+}
+
+/* ---- Mamba-2 ---- */
 
 static af_status get_mamba(state_source *s)
 {
@@ -397,6 +421,8 @@ af_status af_config_gguf_state(af_hf_config *c, const af_gguf *g, const char *ar
     c->layer_types = s.types;
     return strncmp(arch, "qwen", 4) == 0          ? get_delta(&s)
            : strncmp(arch, "nemotron_h", 10) == 0 ? get_nemotron(&s)
+           : strcmp(arch, "kimi-linear") == 0     ? get_kda(&s)
+           : strcmp(arch, "bailingmoe3") == 0     ? get_kda(&s)
            : strcmp(arch, "granitehybrid") == 0   ? get_mamba(&s)
            : strncmp(arch, "mamba", 5) == 0       ? get_bare_mamba(&s)
            : strcmp(arch, "jamba") == 0           ? get_jamba(&s)

@@ -54,10 +54,16 @@ static const char *copy_str(af_hf_config *c, const af_gguf *g, const char *key, 
     return v ? v : "";
 }
 
+/* Kimi delta attention with latent attention between. */
+static bool is_kda(const gguf_source *s)
+{
+    return strcmp(s->arch, "kimi-linear") == 0 || strcmp(s->arch, "bailingmoe3") == 0;
+}
+
 static bool is_latent(const gguf_source *s)
 {
     return strcmp(s->arch, "deepseek2") == 0 || strcmp(s->arch, "mistral4") == 0 ||
-           strcmp(s->arch, "minicpm3") == 0;
+           strcmp(s->arch, "minicpm3") == 0 || is_kda(s);
 }
 
 static af_status get_sizes(gguf_source *s, af_hf_config *c, const af_family *f, af_error *err)
@@ -149,6 +155,8 @@ static const char *latent_family(gguf_source *s)
     enum { NONE = 0, SIGMOID = 2 };
     if (strcmp(s->arch, "mistral4") == 0 || strcmp(s->arch, "minicpm3") == 0)
         return s->arch;
+    if (is_kda(s))
+        return af_family_by_gguf(s->arch)->model_type;
     if (get_int(s, "expert_count", 0) == 0)
         return "youtu";
     const int64_t gating = get_int(s, "expert_gating_func", NONE);
@@ -176,7 +184,7 @@ static void get_latent_rope(gguf_source *s, af_hf_config *c)
 static af_status get_latent(gguf_source *s, af_hf_config *c, af_error *err)
 {
     af_latent_keys *l = &c->latent;
-    const bool sigmoid = strcmp(c->model_type, "deepseek_v3") == 0;
+    const bool sigmoid = strcmp(c->model_type, "deepseek_v3") == 0 || is_kda(s);
     l->q_lora_rank = get_int(s, "attention.q_lora_rank", 0);
     l->kv_lora_rank = get_int(s, "attention.kv_lora_rank", 0);
     l->qk_rope_dim = get_int(s, "rope.dimension_count", 0);
@@ -207,6 +215,8 @@ static af_status get_latent(gguf_source *s, af_hf_config *c, af_error *err)
     const af_status st = af_config_gguf_deepseek(c, s->g, s->arch, false, err);
     c->router.sigmoid = sigmoid;
     c->router.eps = sigmoid ? 1e-20 : 0;
+    if (strcmp(s->arch, "kimi-linear") == 0)
+        c->norm_topk_prob = true; /* whatever the file says */
     return st;
 }
 
@@ -419,6 +429,8 @@ static const char *const classes[][2] = {
     {"gpt_bigcode", "GPTBigCodeForCausalLM"},
     {"deepseek_v2", "DeepseekV2ForCausalLM"},
     {"deepseek_v3", "DeepseekV3ForCausalLM"},
+    {"kimi_linear", "KimiLinearForCausalLM"},
+    {"bailing_hybrid", "BailingHybridForCausalLM"},
 };
 
 /* "LlamaForCausalLM" from "llama". */

@@ -69,7 +69,7 @@ static const struct {
     [AF_SLOT_IN_K] = {"linear_attn.k_proj.weight", NULL},
     [AF_SLOT_IN_V] = {"linear_attn.v_proj.weight", NULL},
     [AF_SLOT_IN_Z] = {"linear_attn.in_proj_z.weight", "attn_gate.weight"},
-    [AF_SLOT_IN_Z_A] = {"self_attn.g_a_proj.weight", NULL},
+    [AF_SLOT_IN_Z_A] = {"self_attn.g_a_proj.weight", "ssm_g_a.weight"},
     [AF_SLOT_IN_A] = {"linear_attn.in_proj_a.weight", "ssm_alpha.weight"},
     [AF_SLOT_IN_B] = {"linear_attn.in_proj_b.weight", "ssm_beta.weight"},
     [AF_SLOT_IN_BIAS] = {"linear_attn.in_proj.bias", "ssm_in.bias"},

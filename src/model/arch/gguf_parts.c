@@ -1,8 +1,15 @@
 /* gguf_parts.c - see gguf_parts.h. */
 #include "model/arch/gguf_parts.h"
 
+int af_gguf_exp_of(const af_model_spec *s, const af_tensor_spec *t)
+{
+    return t->slot != AF_SLOT_A_LOG ? 0 : s->state.decay_bound != 0 ? 1 : -1;
+}
+
 int64_t af_gguf_vector_columns(const af_model_spec *s, const af_tensor_spec *t)
 {
+    if (t->slot == AF_SLOT_A_LOG && s->state.channels)
+        return 1;
     if (t->layer < 0 || (s->layer[t->layer].mixer != AF_MIXER_MAMBA2 &&
                          s->layer[t->layer].mixer != AF_MIXER_HYBRID))
         return 0;
@@ -52,6 +59,15 @@ static af_gguf_parts queries_keys_values(const af_model_spec *s, const af_tensor
     return p;
 }
 
+static af_gguf_parts convolutions(const af_state_keys *k)
+{
+    const int64_t keys = k->key_heads * k->key_dim;
+    return (af_gguf_parts){
+        .count = 3,
+        .name = {"ssm_conv1d_q.weight", "ssm_conv1d_k.weight", "ssm_conv1d_v.weight"},
+        .rows = {keys, keys, k->heads * k->head_dim}};
+}
+
 af_gguf_parts af_gguf_parts_of(const af_model_spec *s, const af_tensor_spec *t)
 {
     static const af_gguf_parts none = {0};
@@ -68,6 +84,8 @@ af_gguf_parts af_gguf_parts_of(const af_model_spec *s, const af_tensor_spec *t)
         return s->arch->gguf_cut_mlp ? halves(t, "ffn_gate.weight", "ffn_up.weight") : none;
     case AF_SLOT_QKV:
         return s->arch->gguf_cut_qkv ? queries_keys_values(s, t) : none;
+    case AF_SLOT_CONV:
+        return s->state.channels ? convolutions(&s->state) : none;
     case AF_SLOT_IN:
         return s->state.by_key_head ? by_key(&s->state) : none;
     default:

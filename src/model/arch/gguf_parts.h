@@ -1,6 +1,6 @@
 /* gguf_parts.h - tensors of the spec that llama.cpp has as several: gates and ups of experts and of
- * a fused MLP, fused queries, keys and values, the input projection of a delta net that is grouped
- * by its key heads. */
+ * a fused MLP, fused queries, keys and values, the convolution of q, k and v, the input projection
+ * of a delta net that is grouped by its key heads. */
 #ifndef AF_GGUF_PARTS_H
 #define AF_GGUF_PARTS_H
 
@@ -17,6 +17,9 @@ typedef struct af_gguf_parts {
     /* of three parts: where heads of q|k|v are in the tensor, and the order of rows of q and k */
     af_gguf_order heads, rotated;
 } af_gguf_parts;
+
+/* A_log is this times exp(w) there; 0 for all other tensors. */
+int af_gguf_exp_of(const af_model_spec *s, const af_tensor_spec *t);
 
 /* Vectors of Mamba-2 are matrices there: how many columns they have; 0 = a vector. */
 int64_t af_gguf_vector_columns(const af_model_spec *s, const af_tensor_spec *t);

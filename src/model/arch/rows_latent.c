@@ -53,18 +53,20 @@ static af_status kimi_fill(af_model_spec *s, const af_hf_config *c, af_error *er
     return st;
 }
 
-/* What layers with Kimi delta attention have; `o`: their last linear. */
-#define KDA_NAMES(module, decay, gate, o)                                                          \
-    {AF_SLOT_IN, module ".q_proj.weight", NULL}, {AF_SLOT_IN_K, module ".k_proj.weight", NULL},    \
-        {AF_SLOT_IN_V, module ".v_proj.weight", NULL},                                             \
+/* What layers with Kimi delta attention have; `decay` and `gate`: their last matrices, with the
+ * letter of llama.cpp. */
+#define KDA_NAMES(module, decay, gate, letter, o)                                                  \
+    {AF_SLOT_IN, module ".q_proj.weight", "attn_q.weight"},                                        \
+        {AF_SLOT_IN_K, module ".k_proj.weight", "attn_k.weight"},                                  \
+        {AF_SLOT_IN_V, module ".v_proj.weight", "attn_v.weight"},                                  \
         {AF_SLOT_IN_B, module ".b_proj.weight", NULL},                                             \
-        {AF_SLOT_STEP_OUT, module "." decay ".weight", NULL},                                      \
-        {AF_SLOT_IN_Z, module "." gate ".weight", NULL},                                           \
+        {AF_SLOT_STEP_OUT, module "." decay ".weight", "ssm_f_" letter ".weight"},                 \
+        {AF_SLOT_IN_Z, module "." gate ".weight", "ssm_g_" letter ".weight"},                      \
         {AF_SLOT_CONV, module ".conv1d.weight", NULL}, {AF_SLOT_A_LOG, module ".A_log", NULL},     \
         {AF_SLOT_DT_BIAS, module ".dt_bias", NULL},                                                \
         {AF_SLOT_STATE_NORM, module ".o_norm.weight", NULL},                                       \
     {                                                                                              \
-        AF_SLOT_OUT, module "." o ".weight", NULL                                                  \
+        AF_SLOT_OUT, module "." o ".weight", "attn_output.weight"                                  \
     }
 
 /* Queries come from scaled latents, too: a factor of all scores. */
@@ -105,8 +107,8 @@ static const af_slot_name axk1_names[] = {
 };
 
 static const af_slot_name kimi_names[] = {
-    KDA_NAMES("self_attn", "f_b_proj", "g_b_proj", "o_proj"),
-    {AF_SLOT_IN_A, "self_attn.f_a_proj.weight", NULL},
+    KDA_NAMES("self_attn", "f_b_proj", "g_b_proj", "b", "o_proj"),
+    {AF_SLOT_IN_A, "self_attn.f_a_proj.weight", "ssm_f_a.weight"},
     AF_SHARED_NAMES("block_sparse_moe.shared_experts"),
     {AF_SLOT_ROUTER_CHOICE, "block_sparse_moe.gate.e_score_correction_bias", NULL},
     {0},
@@ -116,7 +118,7 @@ static const char *const kimi_modules[][2] = {
     {".self_attn.f_", ".self_attn.forget_gate.f_"}, {".block_sparse_moe.", ".mlp."}, {NULL, NULL}};
 
 static const af_slot_name bailing_names[] = {
-    KDA_NAMES("attention", "f_proj", "g_proj", "dense"),
+    KDA_NAMES("attention", "f_proj", "g_proj", "a", "dense"),
     {AF_SLOT_EMBED, "model.word_embeddings.weight", NULL},
     {AF_SLOT_Q, "attention.q_proj.weight", NULL},
     {AF_SLOT_KV_A, "attention.kv_a_proj_with_mqa.weight", NULL},
@@ -234,6 +236,7 @@ const af_arch af_rows_latent[] = {
                                      {0}},
      .fill = mistral4_fill},
     {.model_type = "kimi_linear",
+     .gguf = "kimi-linear",
      .pre_norm = true,
      .bias = AF_BIAS_CONFIG,
      .moe = true,
@@ -246,6 +249,7 @@ const af_arch af_rows_latent[] = {
      .a_log_axes = true,
      .fill = kimi_fill},
     {.model_type = "bailing_hybrid",
+     .gguf = "bailingmoe3",
      .pre_norm = true,
      .bias = AF_BIAS_CONFIG,
      .attn_gate_apart = true,
