@@ -65,6 +65,7 @@ static void test_limits(void **state)
     check_family("gpt_bigcode", MOST, "positions this model has learned");
     check_family("opt", MOST, "positions this model has learned");
     check_family("opt_350m", MOST, "positions this model has learned");
+    check_family("axk2", 16, "keys that the indexer");
     check_family("deepseek_v32", 16, "keys that the indexer");
     check_family("glm_moe_dsa", 16, "keys that the indexer");
     check_family("minimax_m3", 16, "keys that the indexer");

@@ -223,6 +223,8 @@ SMALL = {
     "longcat_flash": ("LongcatFlashConfig", {**LATENT, "num_hidden_layers": "none", "intermediate_size": "none", "num_layers": 2,
                                              "ffn_hidden_size": 20, "head_dim": 4, "n_routed_experts": 4, "zero_expert_num": 3,
                                              "moe_topk": 3, "expert_ffn_hidden_size": 8, "routed_scaling_factor": 1.7, **rope()}),
+    "axk2": ("AXK2Config", {**LATENT, **ROUTED, **INDEXER, "n_group": "none", "topk_group": "none", "gated_norm_rank": 3,
+                            "mlp_layer_types": ["dense", "sparse"], **rope()}),
     "deepseek_v32": ("DeepseekV32Config", {**LATENT, **ROUTED, **INDEXER, "first_k_dense_replace": 1, **rope()}),
     "glm_moe_dsa": ("GlmMoeDsaConfig", {**LATENT, **ROUTED, **INDEXER, "mlp_layer_types": ["sparse", "dense"],
                                         "indexer_types": ["full", "shared"], **rope()}),

@@ -299,6 +299,10 @@ def indexer(j, r):
                 index_head_dim=r.choice([8, 12]))
 
 
+def axk2(j, r):
+    return T.AXK2Config(**dict(indexer(j, r), n_group=None, topk_group=None), gated_norm_rank=r.choice([2, 5]))
+
+
 def deepseek_v32(j, r):
     return T.DeepseekV32Config(**indexer(j, r))
 
@@ -973,7 +977,7 @@ def bitnet_packed(j, r):
 CONFIGS = {f.__name__: f for f in (
     olmo3, ministral3, seed_oss, ernie4_5, hunyuan_v1_dense, apertus, arcee, exaone4, cohere, cohere2, starcoder2,
     stablelm, nemotron, phi, glm4, glm, mixtral, qwen2_moe, qwen3_5_text, qwen3_next, olmo_hybrid, granitemoehybrid, gpt_oss, lfm2, lfm3,
-    glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, kimi_linear, bailing_hybrid, axk1, kolibri1, longcat_flash, deepseek_v32, glm_moe_dsa, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text, gemma4_unified_text,
+    glm4_moe, olmoe, dots1, deepseek_v2, deepseek_v3, kimi_linear, bailing_hybrid, axk1, axk2, kolibri1, longcat_flash, deepseek_v32, glm_moe_dsa, glm4_moe_lite, lfm2_moe, qwen3_5_moe_text, gemma4_text, gemma4_unified_text,
     aria_text,
     granitemoe, granitemoeshared, granitemoe_swa, granite_swa, cwm, ministral, helium, jais2, vaultgemma, hunyuan_v1_moe,
     ernie4_5_moe, minimax, minimax_m2, minimax_m3_vl_text, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,

@@ -52,9 +52,10 @@ static bool is_linear(const af_model_tensor *t)
                                        ".indexer.weights_proj.",
                                        ".router.classifier."};
     const size_t n = strlen(t->name);
+    const bool gate = strstr(t->name, ".W_down.") || strstr(t->name, ".W_up."); /* of a norm */
     if (t->ndim != 2 || n < 7 || strcmp(t->name + n - 7, ".weight") != 0)
         return false;
-    for (size_t i = 0; i < AF_LEN(keep); i++)
+    for (size_t i = 0; i < AF_LEN(keep) && !gate; i++)
         if (strstr(t->name, keep[i]))
             return false;
     return strstr(t->name, "layers.") || strstr(t->name, ".h.");

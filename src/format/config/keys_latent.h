@@ -15,7 +15,11 @@ typedef struct af_latent_keys {
     int64_t index_topk;
     int64_t index_heads, index_dim;
     const bool *index_shared; /* layers without an indexer; NULL = no such */
-    double kv_scale;          /* factor of the latents of keys and values; 0 = 1 */
-    bool rope_halves;         /* dimension i is rotated with i + d/2, not 2i with 2i+1 */
+    /* the last rows of each head of q_b_proj are a gate of the result, and it reads the latent also
+     * as it is before its norm (axk2) */
+    bool out_gate;
+    int64_t norm_gate; /* norms before mixers and mixtures have gates of this rank; 0 = none */
+    double kv_scale;   /* factor of the latents of keys and values; 0 = 1 */
+    bool rope_halves;  /* dimension i is rotated with i + d/2, not 2i with 2i+1 */
 } af_latent_keys;
 #endif

@@ -17,6 +17,10 @@ typedef enum af_slot {
     AF_SLOT_POST_ATTN_NORM, /* on attention's output, before the residual add */
     AF_SLOT_MLP_NORM,
     AF_SLOT_POST_MLP_NORM,
+    AF_SLOT_ATTN_NORM_DOWN, /* their gates: [R][D], [D][R] (axk2) */
+    AF_SLOT_ATTN_NORM_UP,
+    AF_SLOT_MLP_NORM_DOWN,
+    AF_SLOT_MLP_NORM_UP,
     AF_SLOT_ATTN_NORM_BIAS, /* LayerNorm */
     AF_SLOT_MLP_NORM_BIAS,
     /* attention */
@@ -306,6 +310,10 @@ typedef enum af_group {
     AF_GROUP_Q_B,
     AF_GROUP_KV_A,
     AF_GROUP_KV_B,
+    AF_GROUP_ATTN_NORM_DOWN, /* gates of norms; UP comes after DOWN */
+    AF_GROUP_ATTN_NORM_UP,
+    AF_GROUP_MLP_NORM_DOWN,
+    AF_GROUP_MLP_NORM_UP,
     AF_GROUP_IN, /* state layers */
     AF_GROUP_IN_Z,
     AF_GROUP_IN_GATES,

@@ -233,12 +233,15 @@ static void list_layer(af_lister *l, int i)
                after = a->post_norm && !(a->norm_by_mixer && !attention);
     if (before)
         af_list_norm(l, AF_SLOT_ATTN_NORM, AF_SLOT_ATTN_NORM_BIAS, i);
+    af_list_norm_gate(l, i, false);
     mixers[ls->mixer](l, i);
     if (after)
         af_list_norm(l, AF_SLOT_POST_ATTN_NORM, -1, i);
     const bool both = ls->mixer != AF_MIXER_NONE && ls->mlp != AF_MLP_NONE;
     if (before && both && (!l->s->parallel || l->s->parallel_norms))
         af_list_norm(l, AF_SLOT_MLP_NORM, AF_SLOT_MLP_NORM_BIAS, i);
+    if (ls->mlp == AF_MLP_EXPERTS)
+        af_list_norm_gate(l, i, true);
     mlps[ls->mlp](l, i);
     if (after || (a->post_experts_norm && ls->mlp == AF_MLP_EXPERTS))
         af_list_norm(l, AF_SLOT_POST_MLP_NORM, -1, i);

@@ -25,7 +25,8 @@ void af_list_latent(af_lister *l, int i)
         af_list_linear(l, i, AF_GROUP_Q_A, AF_SLOT_Q_A, k->q_lora_rank, D,
                        bias ? AF_SLOT_Q_A_BIAS : -1);
         af_list_tensor(l, AF_SLOT_Q_A_NORM, i, 1, k->q_lora_rank, 1, 1);
-        af_list_linear(l, i, AF_GROUP_Q_B, AF_SLOT_Q_B, H * E, k->q_lora_rank, -1);
+        af_list_linear(l, i, AF_GROUP_Q_B, AF_SLOT_Q_B, H * (E + (k->out_gate ? k->v_dim : 0)),
+                       (k->out_gate ? 2 : 1) * k->q_lora_rank, -1);
     } else {
         af_list_linear(l, i, AF_GROUP_QKV, AF_SLOT_Q, H * E, D, -1);
     }
@@ -39,4 +40,21 @@ void af_list_latent(af_lister *l, int i)
     af_list_linear(l, i, AF_GROUP_O, AF_SLOT_O, D, H * k->v_dim, bias ? AF_SLOT_O_BIAS : -1);
     if (k->index_topk && !(k->index_shared && k->index_shared[i]))
         list_indexer(l, i);
+}
+
+void af_list_norm_gate(af_lister *l, int i, bool mlp)
+{
+    const int64_t D = l->s->width, R = l->s->latent.norm_gate;
+    if (R == 0)
+        return;
+    af_tensor_spec *norm =
+        &l->s->tensor[l->s->layer[i].tensor[mlp ? AF_SLOT_MLP_NORM : AF_SLOT_ATTN_NORM]];
+    if (norm->name) /* "input_layernorm.norm.weight" */
+        norm->name = af_arena_printf(&l->s->arena, "%.*s.norm.weight",
+                                     (int)(strlen(norm->name) - strlen(".weight")), norm->name);
+    l->failed |= !norm->name;
+    af_list_linear(l, i, mlp ? AF_GROUP_MLP_NORM_DOWN : AF_GROUP_ATTN_NORM_DOWN,
+                   mlp ? AF_SLOT_MLP_NORM_DOWN : AF_SLOT_ATTN_NORM_DOWN, R, D, -1);
+    af_list_linear(l, i, mlp ? AF_GROUP_MLP_NORM_UP : AF_GROUP_ATTN_NORM_UP,
+                   mlp ? AF_SLOT_MLP_NORM_UP : AF_SLOT_ATTN_NORM_UP, D, R, -1);
 }

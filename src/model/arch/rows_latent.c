@@ -100,6 +100,11 @@ static const af_slot_name longcat_names[] = {
     {0},
 };
 
+static const char *const axk2_modules[][2] = {{".W_down.", ".mlp.fc1."},
+                                              {".W_up.", ".mlp.fc2."},
+                                              {".q_b_proj.", ".q_gate_proj."},
+                                              {NULL, NULL}};
+
 static const af_slot_name axk1_names[] = {
     {AF_SLOT_POST_MLP_NORM, "post_mlp_layernorm.weight", NULL},
     AF_SHARED_NAMES("mlp.shared_experts"),
@@ -184,6 +189,14 @@ const af_arch af_rows_latent[] = {
      .moe = true,
      .no_router_loss = true,
      .names = axk1_names,
+     .fill = latent_fill},
+    {.model_type = "axk2",
+     .pre_norm = true,
+     .bias = AF_BIAS_CONFIG,
+     .moe = true,
+     .no_router_loss = true,
+     .names = af_deepseek_names,
+     .in_memory = axk2_modules,
      .fill = latent_fill},
     {.model_type = "deepseek_v32",
      .pre_norm = true,

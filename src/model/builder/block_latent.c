@@ -19,19 +19,25 @@ static af_tensor *queries(const af_forward *f, int layer, af_tensor *h)
 {
     if (!f->s->latent.q_lora_rank)
         return af_project(f, layer, AF_GROUP_QKV, h);
-    af_tensor *a = af_project(f, layer, AF_GROUP_Q_A, h);
-    a = af_rmsnorm(f->g, a, af_layer_leaf(f, layer, AF_SLOT_Q_A_NORM), LATENT_EPS, false);
+    af_tensor *raw = af_project(f, layer, AF_GROUP_Q_A, h);
+    af_tensor *a =
+        af_rmsnorm(f->g, raw, af_layer_leaf(f, layer, AF_SLOT_Q_A_NORM), LATENT_EPS, false);
+    if (f->s->latent.out_gate)
+        a = af_concat(f->g, (af_tensor *[]){a, raw}, 2, 1);
     return af_project(f, layer, AF_GROUP_Q_B, a);
 }
 
-/* [N][H*E] for q, k and v one after another. */
-static af_tensor *qkv_of(const af_forward *f, int layer, af_tensor *h)
+/* [N][H*E] for q, k and v one after another; *gate [N][H*V]: of the result, or NULL. */
+static af_tensor *qkv_of(const af_forward *f, int layer, af_tensor *h, af_tensor **gate)
 {
     af_graph *g = f->g;
     const af_latent_keys *k = &f->s->latent;
     const int64_t N = af_tensor_dim(h, 0), H = f->s->layer[layer].heads, R = k->kv_lora_rank,
                   nope = k->qk_nope_dim, rope = k->qk_rope_dim, E = nope + rope;
     af_tensor *q = heads_of(f, queries(f, layer, h), H);
+    *gate = k->out_gate
+                ? af_reshape(g, af_slice(g, q, 2, E, k->v_dim), 2, (int64_t[]){N, H * k->v_dim})
+                : NULL;
     af_tensor *down = af_project(f, layer, AF_GROUP_KV_A, h);
     af_tensor *latent = af_rmsnorm(g, af_slice(g, down, 1, 0, R),
                                    af_layer_leaf(f, layer, AF_SLOT_KV_A_NORM), LATENT_EPS, false);
@@ -67,7 +73,7 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
                             .pairs = s->rope_pairs,
                             .query_beta = s->query_scale,
                             .query_length = s->query_scale_from};
-    af_tensor *qkv = qkv_of(f, layer, h);
+    af_tensor *gate, *qkv = qkv_of(f, layer, h, &gate);
     if (ls->rope >= 0)
         qkv = af_rope(g, qkv, f->in->positions, f->l->inv_freq[0], &r);
     const af_attention_opts a = {.heads = ls->heads,
@@ -83,6 +89,8 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
         o = af_slice(g, heads_of(f, o, ls->heads), 2, 0, V);
         o = af_reshape(g, o, 2, (int64_t[]){N, ls->heads * V});
     }
+    if (gate)
+        o = af_mul(g, o, af_sigmoid(g, gate));
     if (s->arch->attn_gate_apart)
         o = af_attn_gate(f, layer, o, af_project(f, layer, AF_GROUP_ATTN_GATE, h));
     return af_project(f, layer, AF_GROUP_O, o);

@@ -114,6 +114,15 @@ static af_tensor *layer_of_sums(const af_forward *f, int i, af_tensor **x)
     return *x;
 }
 
+/* h sigmoid(up silu(down h)), where the norm that gave h has a gate. */
+static af_tensor *norm_gate(const af_forward *f, int i, af_group down, af_tensor *h)
+{
+    if (!f->s->layer[i].pieces[down])
+        return h;
+    af_tensor *low = af_silu(f->g, af_project(f, i, down, h));
+    return af_mul(f->g, h, af_sigmoid(f->g, af_project(f, i, (af_group)(down + 1), low)));
+}
+
 /* h is *x under the layer's first norm; the result is that of the next layer. */
 static af_tensor *layer(const af_forward *f, int i, af_tensor *h, norm_leaf next, af_tensor **x)
 {
@@ -124,6 +133,7 @@ static af_tensor *layer(const af_forward *f, int i, af_tensor *h, norm_leaf next
         return close_residual(f, branch_end(f, mlps[ls->mlp](f, i, h), NULL, 2 * i), next, x);
     if (f->s->residual_normed)
         *x = af_times(f, h, or_one(ls->keep[0]));
+    h = norm_gate(f, i, AF_GROUP_ATTN_NORM_DOWN, h);
     af_tensor *y = mixers[ls->mixer]->record(f, i, h);
     y = branch_end(f, y, af_layer_leaf(f, i, AF_SLOT_POST_ATTN_NORM), 2 * i);
     if (ls->mlp == AF_MLP_NONE)
@@ -137,6 +147,7 @@ static af_tensor *layer(const af_forward *f, int i, af_tensor *h, norm_leaf next
     h = close_residual(f, y, norm_of(f, i, AF_SLOT_MLP_NORM, AF_SLOT_MLP_NORM_BIAS), x);
     if (f->s->residual_normed)
         *x = af_times(f, h, or_one(ls->keep[1]));
+    h = norm_gate(f, i, AF_GROUP_MLP_NORM_DOWN, h);
     y = branch_end(f, mlps[ls->mlp](f, i, h), af_layer_leaf(f, i, AF_SLOT_POST_MLP_NORM),
                    2 * i + 1);
     if (!f->per_layer && !f->s->arch->layer_scale)

@@ -69,6 +69,14 @@ static void need_q_rank(af_config_source *s, const af_hf_config *c)
         af_config_wrong(s, "q_lora_rank", "a rank; this family has no queries without one");
 }
 
+/* mlp_layer_types, or all layers but the first have experts. */
+static void every_layer(af_config_source *s, af_hf_config *c)
+{
+    af_config_mlp_types(s, c);
+    if (!af_config_value(s, "mlp_layer_types") && af_config_int(s, "moe_layer_freq", 1) != 1)
+        af_config_wrong(s, "moe_layer_freq", "1, or mlp_layer_types");
+}
+
 static void axk1_keys(af_config_source *s, af_hf_config *c)
 {
     latent_keys(s, c, 1536, 128, 64, 128);
@@ -76,9 +84,7 @@ static void axk1_keys(af_config_source *s, af_hf_config *c)
     af_config_deepseek_experts(s, c, 192, 8, 2048, 1);
     af_config_deepseek_defaults(s, c);
     sigmoid_router(s, c);
-    af_config_mlp_types(s, c);
-    if (!af_config_value(s, "mlp_layer_types") && af_config_int(s, "moe_layer_freq", 1) != 1)
-        af_config_wrong(s, "moe_layer_freq", "1, or mlp_layer_types");
+    every_layer(s, c);
 }
 
 /* The indexer of sparse attention; MLPs have no biases whatever mlp_bias says. */
@@ -92,6 +98,24 @@ static void indexer_keys(af_config_source *s, af_hf_config *c, int heads)
     if (s->st == AF_OK && l->index_dim < l->qk_rope_dim)
         af_config_wrong(s, "index_head_dim", "at least qk_rope_head_dim");
     l->rope_halves = c->mlp_bias = false;
+}
+
+/* Gates of norms and of what attention gives. */
+static void axk2_keys(af_config_source *s, af_hf_config *c)
+{
+    latent_keys(s, c, 384, 64, 32, 64);
+    if (!af_config_given(s, "kv_lora_rank"))
+        c->latent.kv_lora_rank = 128;
+    af_config_deepseek_experts(s, c, 128, 8, 512, 1);
+    if (!af_config_given(s, "routed_scaling_factor"))
+        c->router.scale = 2.5;
+    if (c->router.groups > 1)
+        af_config_wrong(s, "n_group", "null or 1: experts of other groups count as 0 there");
+    sigmoid_router(s, c);
+    every_layer(s, c);
+    indexer_keys(s, c, 16);
+    c->latent.out_gate = true;
+    c->latent.norm_gate = af_config_size(s, "gated_norm_rank", 16, 1, AF_CONFIG_WIDTH_MAX);
 }
 
 static void deepseek_v32_keys(af_config_source *s, af_hf_config *c)
@@ -411,6 +435,12 @@ const af_family af_families_latent[] = {
      .theta = 1e4,
      .own_experts = true,
      .keys = axk1_keys},
+    {.model_type = "axk2",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .own_experts = true,
+     .keys = axk2_keys},
     {.model_type = "deepseek_v32",
      .act = "silu",
      .eps = 1e-6,
