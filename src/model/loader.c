@@ -139,7 +139,10 @@ void af_loader_close(af_loader *ld)
 
 bool af_loader_is_grown(const af_loader *ld)
 {
-    return ld->reader->vocab_weights || ld->spec->vocab != ld->reader->stored_vocab;
+    for (int i = 0; i < ld->spec->tensors; i++)
+        if (af_reader_vocab_own(ld->reader, i))
+            return true;
+    return ld->spec->vocab != ld->reader->stored_vocab;
 }
 
 int af_loader_packed_bits(const af_loader *ld)

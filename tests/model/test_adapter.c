@@ -2,6 +2,7 @@
  * read again, fresh adapters, mixtures, and configs that are refused. */
 #include "model_case.h"
 
+#include "afinar/model.h"
 #include "base/buf.h"
 #include "base/rng.h"
 #include "model/adapter_config.h"
@@ -17,7 +18,7 @@ static const char *const names[] = {"lora",  "rules",      "dora",      "saved",
 /* A base with an adapter whose tensors are trained. */
 typedef struct trained {
     model_case c;
-    char dir[4096];
+    char dir[4000], base[128];
     af_weights *golden;
 } trained;
 
@@ -51,18 +52,18 @@ static void build(model_case *c, af_adapter *a, bool train, int64_t n)
 
 static void trained_open(trained *t, const char *name)
 {
-    char path[4200], sub[128], base[128] = {0};
+    char path[4200], sub[128];
     af_error err = {0};
     snprintf(sub, sizeof sub, "models/adapters/%s", name);
     CHECK_MSG(case_dir(t->dir, sizeof t->dir, sub), "no %s", sub);
     snprintf(path, sizeof path, "%s/base", t->dir);
     FILE *f = fopen(path, "r");
     assert_non_null(f);
-    assert_int_equal(fscanf(f, "%127s", base), 1);
+    assert_int_equal(fscanf(f, "%127s", t->base), 1);
     fclose(f);
     bool untie;
     CHECK_OK(af_adapter_unties(&untie, t->dir, &err), err);
-    case_open_base(&t->c, base, untie);
+    case_open_base(&t->c, t->base, untie);
     snprintf(path, sizeof path, "%s/golden.safetensors", t->dir);
     CHECK_OK(af_weights_open(&t->golden, path, &err), err);
     CHECK_OK(af_adapter_read(&t->c.adapter, af_loader_spec(t->c.loader), t->dir, &err), err);
@@ -183,6 +184,34 @@ static void test_logits_and_gradients_are_those_of_peft(void **state)
         CHECK_MSG(g < 5e-6, "%s: a gradient differs by %g", names[i], g);
         free(logits);
         free(loss);
+        trained_close(&t);
+    }
+}
+
+/* As `afinar logits` opens them: a base and its adapter by their folders. */
+static void test_opened_models_compute_as_peft(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(names); i++) {
+        trained t;
+        char base[4200];
+        af_error err = {0};
+        af_model *m;
+        trained_open(&t, names[i]);
+        snprintf(base, sizeof base, "%s/../../%s", t.dir, t.base);
+        const af_model_opts o = {.device = "cpu",
+                                 .compute = AF_COMPUTE_F32,
+                                 .adapter = {t.dir},
+                                 .adapter_weight = {1},
+                                 .adapters = 1};
+        CHECK_OK(af_model_open(&m, base, &o, &err), err);
+        const af_stored *want = case_golden(t.golden, "logits");
+        float *got = calloc((size_t)af_weight_count(want), sizeof *got);
+        assert_non_null(got);
+        CHECK_OK(af_model_logits_of(m, case_golden(t.golden, "ids")->data, t.c.N, got, &err), err);
+        CHECK_MSG(off(got, want) < 1e-5, "%s: logits differ by %g", names[i], off(got, want));
+        free(got);
+        af_model_close(m);
         trained_close(&t);
     }
 }
@@ -509,6 +538,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_logits_and_gradients_are_those_of_peft),
+        cmocka_unit_test(test_opened_models_compute_as_peft),
         cmocka_unit_test(test_folders_survive_a_round_trip),
         cmocka_unit_test(test_config_has_every_key_of_peft_sorted),
         cmocka_unit_test(test_a_fresh_adapter_changes_nothing),

@@ -54,7 +54,7 @@ def randomise(m, seed):
 def logits(afinar, path, tmp, ids, adapters=()):
     save_file({"input_ids": ids}, tmp + "/ids.safetensors")
     jm.call([afinar, "logits", path, "--ids", tmp + "/ids.safetensors", "-o", tmp + "/out.safetensors", "--device",
-             "cpu", "-q"] + [x for a in adapters for x in ("--adapter", a)])
+             "cpu", "-q", "--force"] + [x for a in adapters for x in ("--adapter", a)])
     return load_file(tmp + "/out.safetensors")["logits"]
 
 
