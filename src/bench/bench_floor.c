@@ -230,7 +230,8 @@ done:
 
 static bool attends(const af_layer_spec *l)
 {
-    return l->mixer == AF_MIXER_ATTENTION || l->mixer == AF_MIXER_HYBRID;
+    return l->mixer == AF_MIXER_ATTENTION || l->mixer == AF_MIXER_HYBRID ||
+           l->mixer == AF_MIXER_SHARED;
 }
 
 static bool same_attention(const af_layer_spec *a, const af_layer_spec *b)

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "format/weights/weights.h"
 #include "model/adapter_config.h"
+#include "model/arch/arch_disk.h"
 #include "model/loader.h"
 
 #include <math.h>
@@ -371,20 +372,34 @@ static int whole_tables(const af_adapter *a, const af_weights *w)
     return n;
 }
 
-/* PEFT's adapters on what no gradient reaches, indexers and routers of some families: B is still 0.
- */
+static bool is_module(const af_model_spec *s, const char *name)
+{
+    name += strncmp(name, AF_ADAPTER_PREFIX, strlen(AF_ADAPTER_PREFIX)) == 0
+                ? strlen(AF_ADAPTER_PREFIX)
+                : 0;
+    const char *end = strstr(name, ".lora_");
+    for (int i = 0; end && i < s->modules; i++)
+        if (strncmp(s->module[i].path, name, (size_t)(end - name)) == 0 &&
+            !s->module[i].path[end - name])
+            return true;
+    return false;
+}
+
+/* PEFT's adapters on what no gradient reaches, indexers, routers and parts of other uses of some
+ * families: B is still 0. */
 static int unmoved(const af_adapter *a, const af_weights *w)
 {
     int n = 0;
     const char *part = a->spec->latent.index_topk      ? ".self_attn.indexer."
                        : a->spec->arch->peft_no_router ? ".router.classifier."
+                       : a->spec->state.shared_blocks  ? "_adapter_list."
                                                        : NULL;
     for (int i = 0; part && i < af_weights_count(w); i++) {
         const af_stored *t = af_weights_at(w, i);
         const uint8_t *v = t->data;
         const bool b = strstr(t->name, ".lora_B.") != NULL;
         const bool moved = b && t->bytes && (v[0] || memcmp(v, v + 1, t->bytes - 1) != 0);
-        n += !moved && strstr(t->name, part) != NULL;
+        n += !moved && strstr(t->name, part) != NULL && !is_module(a->spec, t->name);
     }
     return n;
 }

@@ -7,6 +7,7 @@
  * Of llama4, whose experts are [X][in][out] without a word that they are, PEFT takes inputs for
  * outputs: its A is our B, and its B is our A. */
 #include "model/adapter_config.h"
+#include "model/arch/arch_disk.h"
 
 #include <math.h>
 

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "graph/graph_access.h"
+#include "model/arch/arch_disk.h"
 #include "model/tensor_layout.h"
 #include "tensor/codec.h"
 

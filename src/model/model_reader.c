@@ -1,6 +1,7 @@
 /* model_reader.c - opens a model and lists its tensors; see model_reader.h. */
 #include "base/file.h"
 #include "format/weights/bnb_state.h"
+#include "model/arch/arch_disk.h"
 #include "model/tensor_layout.h"
 
 enum { NAME_BYTES = 512 };

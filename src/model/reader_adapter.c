@@ -1,6 +1,7 @@
 /* reader_adapter.c - an adapter laid over a model that is read; see model_reader.h. */
 #include "base/file.h"
 #include "model/adapter_texts.h"
+#include "model/arch/arch_disk.h"
 #include "model/arch/arch_list.h"
 #include "model/model_reader.h"
 
@@ -129,6 +130,34 @@ static bool has_tokenizer(const char *dir)
     return has;
 }
 
+/* What has no place in the weights of the model. */
+static af_status check_merge(const af_adapter *a, const char *dir, af_error *err)
+{
+    const af_model_spec *s = a->spec;
+    for (int i = 0; i < s->modules; i++) {
+        const af_module_spec *m = &s->module[i];
+        const af_adapter_module *am = &a->module[i];
+        if (am->bias && m->bias < 0)
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "'%s' cannot be merged: it has a bias (lora_bias) for '%s', which has "
+                           "none in the model",
+                           dir, m->path);
+        if (am->magnitude && af_disk_is_turned(s, m->weight))
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "'%s' cannot be merged: it is DoRA over '%s', a Conv1D", dir, m->path);
+        if (am->rank && af_module_is_shared(s, i))
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "'%s' cannot be merged: '%s' has a weight that other layers use, too, "
+                           "with adapters of their own",
+                           dir, m->path);
+        if (am->rank && s->tensor[m->weight].module != i)
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "'%s' changes '%s', which shares its weights with the embedding", dir,
+                           m->path);
+    }
+    return AF_OK;
+}
+
 af_status af_model_reader_read_adapter(af_model_reader *in, const char *dir, af_adapter **out,
                                        af_error *err)
 {
@@ -163,34 +192,11 @@ af_status af_model_reader_read_adapter(af_model_reader *in, const char *dir, af_
     const char *copy = first ? af_arena_strdup(&in->arena, dir) : NULL;
     in->template_dir = copy && has_tokenizer(dir) && af_adapter_has_template(dir) ? copy : NULL;
     in->tokenizer_dir = copy && af_adapter_has_tokenizer(dir, in->path, spec->vocab) ? copy : NULL;
-    for (int i = 0; i < spec->modules; i++)
-        if ((*out)->module[i].bias && spec->module[i].bias < 0) {
-            st = af_fail(err, AF_EUNSUPPORTED,
-                         "'%s' cannot be merged: it has a bias (lora_bias) for '%s', which has "
-                         "none in the model",
-                         dir, spec->module[i].path);
-            af_adapter_free(*out);
-            *out = NULL;
-            goto done;
-        }
-    for (int i = 0; i < spec->modules; i++)
-        if ((*out)->module[i].magnitude && af_disk_is_turned(spec, spec->module[i].weight)) {
-            st = af_fail(err, AF_EUNSUPPORTED,
-                         "'%s' cannot be merged: it is DoRA over '%s', a Conv1D", dir,
-                         spec->module[i].path);
-            af_adapter_free(*out);
-            *out = NULL;
-            goto done;
-        }
-    for (int i = 0; i < spec->modules; i++)
-        if ((*out)->module[i].rank && spec->tensor[spec->module[i].weight].module != i) {
-            st = af_fail(err, AF_EUNSUPPORTED,
-                         "'%s' changes '%s', which shares its weights with the embedding", dir,
-                         spec->module[i].path);
-            af_adapter_free(*out);
-            *out = NULL;
-            goto done;
-        }
+    st = check_merge(*out, dir, err);
+    if (st != AF_OK) {
+        af_adapter_free(*out);
+        *out = NULL;
+    }
 done:
     return st;
 }

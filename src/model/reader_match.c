@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "base/word.h"
 #include "format/weights/bnb_state.h"
+#include "model/arch/arch_disk.h"
 #include "model/arch/arch_list.h"
 #include "tensor/codec.h"
 
@@ -427,6 +428,18 @@ done:
 
 /* ---- what is left over ---- */
 
+/* zamba2: a layer's copy of a transformer that an earlier one owns. */
+static bool is_copy_of_shared(const af_model_spec *s, const char *name)
+{
+    const char *layers = strstr(name, "layers.");
+    char *end = NULL;
+    const long i = layers ? strtol(layers + strlen("layers."), &end, 10) : -1;
+    if (i < 0 || i >= s->layers || strncmp(end, ".shared_transformer.", 20) != 0)
+        return false;
+    const int norm = s->layer[i].tensor[AF_SLOT_SHARED_NORM];
+    return norm >= 0 && s->tensor[norm].layer != i;
+}
+
 /* Stored, not ours, and known to be harmless. */
 static bool may_be_unused(const af_model_reader *in, const char *name)
 {
@@ -443,6 +456,8 @@ static bool may_be_unused(const af_model_reader *in, const char *name)
         return strncmp(name, "rope_", 5) == 0 || /* later blocks predict further tokens */
                (strncmp(name, "blk.", 4) == 0 && strtol(name + 4, NULL, 10) >= in->spec.layers) ||
                af_reader_is_unread_kv(&in->spec, name);
+    if (in->spec.state.shared_blocks && is_copy_of_shared(&in->spec, name))
+        return true;
     if (af_ends_with(name, "rotary_emb.inv_freq") || af_ends_with(name, ".masked_bias"))
         return true;
     if (in->spec.arch->stem &&

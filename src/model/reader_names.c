@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/word.h"
+#include "model/arch/arch_disk.h"
 #include "model/arch/arch_list.h"
 #include "model/arch/decay.h"
 #include "tensor/codec.h"

@@ -1,4 +1,5 @@
 /* reader_rows.c - the values of a model's tensors as f32; see model_reader.h. */
+#include "model/arch/arch_disk.h"
 #include "model/tensor_layout.h"
 #include "tensor/codec.h"
 

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "format/text/json_text.h"
 #include "format/weights/safetensors.h"
+#include "model/arch/arch_disk.h"
 
 #include <jansson.h>
 #include <unistd.h>

@@ -1,13 +1,10 @@
 /* test_bitnet.c - BitNet's quantised folders: weights that were rounded before, weights that are
- * rounded when they are read, adapters (which read what is not rounded) as PEFT has them, and what
- * is refused. */
+ * rounded when they are read, and what is refused. (Adapters: test_family_adapters.c.) */
 #include "family_case.h"
 
 #include "afinar/convert.h"
 
 #include <math.h>
-
-enum { RANK = 2 };
 
 static void write_text(const char *dir, const char *name, const char *text)
 {
@@ -27,13 +24,11 @@ static json_t *open_golden(formula_model *f)
 }
 
 /* Logits of the first sequence; free() them. */
-static float *logits_of(const formula_model *f, const char *dir, const char *adapter, bool trained)
+static float *logits_of(const formula_model *f, const char *dir, bool trained)
 {
     model_case c;
-    case_open(
-        &c, dir,
-        &(case_opts){
-            .rows = f->len[0], .seqs = 1, .adapter = adapter, .loader = {.train_base = trained}});
+    case_open(&c, dir,
+              &(case_opts){.rows = f->len[0], .seqs = 1, .loader = {.train_base = trained}});
     case_run(&c, f->ids, NULL, f->len, 1);
     float *x = case_read(&c, c.logits);
     case_close(&c);
@@ -45,85 +40,12 @@ static void test_weights_rounded_in_the_graph_or_when_read(void **state)
     (void)state;
     formula_model f;
     json_t *j = open_golden(&f);
-    float *read = logits_of(&f, f.dir, NULL, false), *graph = logits_of(&f, f.dir, NULL, true);
+    float *read = logits_of(&f, f.dir, false), *graph = logits_of(&f, f.dir, true);
     for (int64_t i = 0; i < f.len[0] * 20; i++)
         CHECK_MSG(fabsf(read[i] - graph[i]) < 1e-5f, "logit %d: %g and %g", (int)i, (double)read[i],
                   (double)graph[i]);
     free(read);
     free(graph);
-    formula_model_clear(&f);
-    json_decref(j);
-}
-
-/* ---- adapters ---- */
-
-static const struct {
-    const char *name;
-    int64_t out, in;
-} targets[] = {
-    {"self_attn.q_proj", 24, 24}, {"self_attn.v_proj", 12, 24}, {"mlp.down_proj", 24, 20}};
-
-static void adapter_tensors(af_safetensors_writer *w, bool declare)
-{
-    af_error err = {0};
-    json_t *rules = json_pack("[[sif]]", "", 0, 0.3);
-    for (int i = 0; i < 2 * 2 * (int)AF_LEN(targets); i++) {
-        char name[256];
-        const bool b = i % 2;
-        const int t = i / 2 % (int)AF_LEN(targets);
-        const int64_t dim[2] = {b ? targets[t].out : RANK, b ? RANK : targets[t].in};
-        snprintf(name, sizeof name, "base_model.model.model.layers.%d.%s.lora_%c.weight",
-                 i / 2 / (int)AF_LEN(targets), targets[t].name, b ? 'B' : 'A');
-        if (declare)
-            CHECK_OK(af_safetensors_writer_add(w, name, AF_DTYPE_F32, dim, 2, &err), err);
-        else
-            formula_tensor(w, rules, name, dim[0] * dim[1]);
-    }
-    json_decref(rules);
-}
-
-static void write_adapter(const char *dir)
-{
-    af_error err = {0};
-    af_safetensors_writer *w;
-    char path[256];
-    write_text(dir, "adapter_config.json",
-               "{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 4, \"target_modules\": "
-               "[\"q_proj\", \"v_proj\", \"down_proj\"]}");
-    snprintf(path, sizeof path, "%s/adapter_model.safetensors", dir);
-    CHECK_OK(af_safetensors_writer_new(&w, path, 0, &err), err);
-    adapter_tensors(w, true);
-    CHECK_OK(af_safetensors_writer_begin(w, &err), err);
-    adapter_tensors(w, false);
-    CHECK_OK(af_safetensors_writer_commit(w, &err), err);
-}
-
-static void remove_adapter(const char *dir)
-{
-    char path[256];
-    snprintf(path, sizeof path, "%s/adapter_config.json", dir);
-    unlink(path);
-    snprintf(path, sizeof path, "%s/adapter_model.safetensors", dir);
-    unlink(path);
-}
-
-static void test_adapters_read_what_is_not_rounded(void **state)
-{
-    (void)state;
-    formula_model f;
-    json_t *j = open_golden(&f);
-    write_adapter(f.dir);
-    float *x = logits_of(&f, f.dir, f.dir, false);
-    const json_t *want = json_object_get(j, "lora");
-    for (size_t v = 0; v < json_array_size(want); v++) {
-        const double d = x[(f.len[0] - 1) * 20 + (int64_t)v];
-        CHECK_MSG(fabs(d - json_number_value(json_array_get(want, v))) < 2e-5,
-                  "logit %d is %.7g, PEFT's is %.7g", (int)v, d,
-                  json_number_value(json_array_get(want, v)));
-    }
-    assert_int_equal(json_array_size(want), 20);
-    free(x);
-    remove_adapter(f.dir);
     formula_model_clear(&f);
     json_decref(j);
 }
@@ -211,7 +133,7 @@ static void test_packed_weights_compute_as_rounded_ones(void **state)
     assert_non_null(mkdtemp(f.dir));
     for (int packed = 0; packed < 2; packed++) {
         write_folder(f.dir, packed);
-        x[packed] = logits_of(&f, f.dir, NULL, false);
+        x[packed] = logits_of(&f, f.dir, false);
     }
     assert_true(fabsf(x[0][0]) > 0);
     assert_memory_equal(x[0], x[1], 5 * 20 * sizeof **x);
@@ -270,7 +192,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_weights_rounded_in_the_graph_or_when_read),
-        cmocka_unit_test(test_adapters_read_what_is_not_rounded),
         cmocka_unit_test(test_packed_weights_compute_as_rounded_ones),
         cmocka_unit_test(test_other_kinds_are_refused),
     };

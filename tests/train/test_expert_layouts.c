@@ -6,6 +6,7 @@
 
 #include "afinar/convert.h"
 #include "afinar/model.h"
+#include "model/arch/arch_disk.h"
 #include "model/model_reader.h"
 
 #include <math.h>
@@ -68,8 +69,7 @@ static void train(const char *model, const char *out, const char *more)
 /* Up of expert 2 of layer 1 in a folder of each layout. */
 static void same_expert(const char *apart, const char *whole)
 {
-    af_safetensors *x = open_model_weights(apart),
-                   *y = open_model_weights(whole);
+    af_safetensors *x = open_model_weights(apart), *y = open_model_weights(whole);
     const af_stored *one = af_safetensors_find(x, "model.layers.1.mlp.experts.2.up_proj.weight");
     const af_stored *all = af_safetensors_find(y, "model.layers.1.mlp.experts.gate_up_proj");
     assert_non_null(one);

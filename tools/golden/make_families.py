@@ -427,6 +427,11 @@ STATE = {
                                                time_step_rank=4)),
     "jamba": ("JambaConfig", dict(num_hidden_layers=3, attn_layer_period=3, attn_layer_offset=1, num_experts=4,
                                   num_experts_per_tok=2, mamba_d_state=3, mamba_d_conv=3, mamba_proj_bias=True)),
+    "zamba2": ("Zamba2Config", dict(num_hidden_layers=5, layers_block_type=["mamba", "hybrid", "hybrid", "mamba", "hybrid"],
+                                    num_key_value_heads=4, mamba_d_state=7, mamba_d_conv=3, mamba_ngroups=2, n_mamba_heads=6,
+                                    num_mem_blocks=2, use_shared_attention_adapter=True, adapter_rank=3, use_mem_rope=True,
+                                    add_bias_linear=True, rms_norm_eps=1e-3, tie_word_embeddings=True, time_step_min=0.4,
+                                    chunk_size=64, **rope())),
     "mamba2": ("Mamba2Config", dict(num_key_value_heads="none", intermediate_size="none", num_attention_heads="none",
                                     max_position_embeddings="none", attention_dropout="none", num_heads=6, head_dim=8,
                                     n_groups=3, state_size=7, conv_kernel=3, use_bias=True)),
@@ -508,14 +513,19 @@ def on_disk(model, values, family):
     return repositories.publish(family, model.config, out) if family else out
 
 
-def lora_logits(model, row):
-    """Logits of the last token with a PEFT adapter whose values come from the formula, too (test_bitnet.c)."""
+# adapters whose values come from the formula, too (test_family_adapters.c)
+LORA = {"bitnet_online": ["q_proj", "v_proj", "down_proj"],
+        "zamba2": ["q_proj", "o_proj", "gate_up_proj", "linear", "in_proj"]}
+
+
+def lora_logits(model, row, targets):
+    """Logits of the last token with such an adapter of PEFT."""
     from peft import LoraConfig, get_peft_model
-    peft = get_peft_model(model, LoraConfig(r=2, lora_alpha=4, target_modules=["q_proj", "v_proj", "down_proj"]))
+    peft = get_peft_model(model, LoraConfig(r=2, lora_alpha=4, target_modules=targets))
     with torch.no_grad():
         for k, p in peft.named_parameters():
             if "lora_" in k:
-                p.copy_(tensor(k.replace(".default", ""), p, [["", 0, 0.3]]))
+                p.copy_(tensor(k.replace(".default", ""), p, [["", 0, 0.1]]))
         return [float(f"{v:.7g}") for v in peft(input_ids=row[None]).logits[0, -1].tolist()]
 
 
@@ -578,8 +588,8 @@ def make(name):
            "logits": last, "grads": numbers}
     if options.get("small"):
         out["together"] = True
-    if name == "bitnet_online":
-        out["lora"] = lora_logits(model, rows[0])
+    if name in LORA:
+        out["lora"] = {"target_modules": LORA[name], "logits": lora_logits(model, rows[0], LORA[name])}
     text = json.dumps(out, indent=None if options.get("small") else 1)
     text = re.sub(r"\[[^\[\]{}]*\]", lambda m: re.sub(r"\s+", " ", m[0]).replace("[ ", "[").replace(" ]", "]"), text)
     OUT.mkdir(exist_ok=True)

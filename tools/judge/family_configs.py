@@ -945,6 +945,20 @@ def falcon_h1(j, r):
                                                                        "ssm_in", "ssm_out")})
 
 
+def zamba2(j, r):
+    c = no_head(plain(j, r, kinds=["default", "linear"]), r)
+    adapters, n = r.random() < .5, r.choice([4, 6])
+    if adapters:
+        c["num_key_value_heads"] = c["num_attention_heads"]
+    c["hidden_size"] = 4 * c["num_attention_heads"] * r.choice([1, 2])
+    c["num_hidden_layers"], c["tie_word_embeddings"] = n, True
+    kinds = [r.choice(["mamba", "hybrid"]) for _ in range(n - 2)] + ["hybrid", "mamba"]
+    return T.Zamba2Config(**c, layers_block_type=kinds, mamba_d_state=r.choice([5, 16]), mamba_d_conv=r.choice([2, 4]),
+                          mamba_ngroups=r.choice([1, 2]), n_mamba_heads=r.choice([2, 4]), chunk_size=8,
+                          num_mem_blocks=r.choice([1, 2, 3]), use_shared_attention_adapter=adapters, adapter_rank=r.choice([2, 5]),
+                          use_mem_rope=r.random() < .5, add_bias_linear=r.random() < .3, time_step_min=r.choice([0.001, 0.5]))
+
+
 def jetmoe(j, r):
     c = plain(j, r)
     c["kv_channels"], _ = c.pop("head_dim"), c.pop("num_attention_heads")
@@ -983,5 +997,5 @@ CONFIGS = {f.__name__: f for f in (
     ernie4_5_moe, minimax, minimax_m2, minimax_m3_vl_text, flex_olmo, mellum, solar_open, exaone_moe, afmoe, youtu, mistral4,
     gpt_neox, falcon, gpt2, gpt_bigcode, gptj, codegen, opt, persimmon, phimoe, hyperclovax,
     minicpm3, hy_v3, internlm3, iquestcoder, laguna, mimo_v2_flash, flint, llama4_text, gemma3n_text, gemma3n_sizes, cohere2_moe, olmo, nanochat, gpt_neo, nemotron_h, bamba, mamba2, mamba, falcon_mamba, jamba, falcon_h1,
-    bloom, mpt, falcon_alibi, jetmoe, diffllama, bitnet, bitnet_online, bitnet_packed,
+    bloom, mpt, falcon_alibi, zamba2, jetmoe, diffllama, bitnet, bitnet_online, bitnet_packed,
     opt_350m, dbrx)}

@@ -7,6 +7,7 @@
 #include "convert/adapter/adapter_combine.h"
 #include "convert/output/model_card.h"
 #include "convert/output/model_out.h"
+#include "model/arch/arch_disk.h"
 #include "model/labels/label_config.h"
 
 static af_status read_adapters(af_adapter **out, af_model_reader *in,

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "convert/output/convert_report.h"
 #include "convert/output/model_out.h"
+#include "model/arch/arch_disk.h"
 #include "tensor/codec_bnb.h"
 
 #include <float.h>

@@ -26,9 +26,14 @@ typedef struct af_state_keys {
     bool apart;       /* q, k and v have projections of their own (olmo_hybrid) */
     bool fixed_decay; /* decays are numbers of head and layer, not learned (minimax) */
     bool twice_beta;  /* beta is 2 sigmoid: eigenvalues of a step may be negative */
-    double norm_eps;  /* of the gated norm of a delta net; 0 = that of all norms */
+    double norm_eps;  /* of the gated norm; 0 = that of all norms */
     bool channels;    /* Kimi delta attention: a decay per channel of the key, gates are sigmoids */
     double decay_bound; /* these are never below it, by a sigmoid; 0 = none, a softplus */
     int64_t gate_rank;  /* of these decays and gates, low-rank; 0 = one matrix each */
+    /* zamba2: transformers that hybrid layers take turns with, and what each use has of its own */
+    int64_t shared_blocks; /* 0 = none */
+    int64_t use_rank;      /* of the low-rank parts of the MLP, */
+    bool use_qkv;          /* and of attention */
+    bool shared_rope;
 } af_state_keys;
 #endif

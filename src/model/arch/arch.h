@@ -86,6 +86,18 @@ typedef enum af_slot {
     AF_SLOT_STEP_C_NORM,
     AF_SLOT_OUT, /* out_proj */
     AF_SLOT_OUT_BIAS,
+    /* zamba2: a transformer that layers share, and what each use has of its own */
+    AF_SLOT_MIXER_NORM,    /* of the residual with the transformer's output */
+    AF_SLOT_SHARED_NORM,   /* [2D]: of residual and embedding */
+    AF_SLOT_SHARED_LINEAR, /* [D][D]: on its output */
+    AF_SLOT_USE_Q_IN,      /* [R][2D] */
+    AF_SLOT_USE_K_IN,
+    AF_SLOT_USE_V_IN,
+    AF_SLOT_USE_Q, /* [H * head_dim][R] */
+    AF_SLOT_USE_K,
+    AF_SLOT_USE_V,
+    AF_SLOT_USE_GATE_UP_IN, /* [R][D] */
+    AF_SLOT_USE_GATE_UP,    /* [2F][R] */
     /* MLP */
     AF_SLOT_GATE,
     AF_SLOT_UP,      /* also the first matrix of an MLP without a gate */
@@ -175,6 +187,7 @@ typedef enum af_mixer {
     AF_MIXER_SHORT_CONV,
     AF_MIXER_LIGHTNING, /* linear attention with a fixed decay for each head */
     AF_MIXER_HYBRID,    /* attention and Mamba-2 of the same input, added (falcon_h1) */
+    AF_MIXER_SHARED,    /* Mamba-2 after a transformer that several layers share (zamba2) */
     AF_MIXER_NONE,      /* an MLP alone */
     AF_MIXER_COUNT
 } af_mixer;
@@ -345,6 +358,13 @@ typedef enum af_group {
     AF_GROUP_ATTN_EXPERTS_OUT,
     AF_GROUP_ROUTER,
     AF_GROUP_ATTN_ROUTER,
+    AF_GROUP_SHARED_LINEAR, /* zamba2 */
+    AF_GROUP_USE_QKV_IN,
+    AF_GROUP_USE_Q,
+    AF_GROUP_USE_K,
+    AF_GROUP_USE_V,
+    AF_GROUP_USE_GATE_UP_IN,
+    AF_GROUP_USE_GATE_UP,
     AF_GROUP_LAYER_COUNT,
     AF_GROUP_HEAD = AF_GROUP_LAYER_COUNT,
     AF_GROUP_EMBED,
@@ -513,6 +533,9 @@ typedef struct af_model_spec {
     af_arena arena; /* owns the lists; rope factors are borrowed from the config */
 } af_model_spec;
 
+/* Whether other layers have a module of the same weight. */
+bool af_module_is_shared(const af_model_spec *s, int module);
+
 /* The row for a model_type; NULL when there is none. */
 const af_arch *af_arch_find(const char *model_type);
 /* Whether the last part of a module's path is what an architecture calls its embedding, or head. */
@@ -566,34 +589,4 @@ AF_CHECKED af_status af_spec_rope_dims(af_rope_set *r, int head_dim, af_error *e
 
 /* Index by Hugging Face name; -1 when the model has no such tensor. */
 int af_model_spec_tensor(const af_model_spec *s, const char *name);
-
-/* How tensor i lies on disk in a Hugging Face folder: `count` tensors (1, or 1 to 2 an expert),
- * piece p being `dim` at element offset `from` of ours. Name goes to a caller's buffer. */
-int af_disk_count(const af_model_spec *s, int tensor);
-void af_disk_piece(const af_model_spec *s, int tensor, int p, char *name, size_t size,
-                   int64_t dim[AF_DISK_DIMS], int *ndim, int64_t *from);
-/* Piece p of the experts' tensor where experts lie one by one, whatever the folder has. */
-void af_disk_expert(const af_model_spec *s, int tensor, int p, char *name, size_t size,
-                    int64_t dim[3], int *ndim, int64_t *from);
-/* True for the convolution of a delta net that is three tensors there, of conv_rows each. */
-bool af_disk_is_conv(const af_model_spec *s, int tensor);
-/* True for a vector that has more axes there (a_log_axes). */
-bool af_disk_has_axes(const af_model_spec *s, int tensor);
-/* True for norms of heads that are tensors of their own, and for gate_up_proj in halves. */
-bool af_disk_is_apart(const af_model_spec *s, int tensor);
-/* True for a tensor whose values lie in another order on disk (experts_turned); then value (row,
- * column) of ours, a matrix of all rows, is element af_disk_at of the stored tensor, or of its
- * pieces one after another. */
-bool af_disk_is_turned(const af_model_spec *s, int tensor);
-int64_t af_disk_at(const af_tensor_spec *t, int64_t row, int64_t column);
-/* True where gates and ups are two such pieces (experts_flat_up). */
-bool af_disk_is_flat(const af_model_spec *s, int tensor);
-/* All values of one, each of `size` bytes, into the order of the disk or back. */
-void af_disk_turn(const af_tensor_spec *t, const void *from, void *to, uint64_t size, bool to_disk);
-/* A copy in the order of the disk, to be freed; NULL without memory. */
-void *af_disk_turned(const af_model_spec *s, int tensor, const void *data, af_dtype type);
-/* Such a tensor as codes (MXFP4) is [X][out][in]: which of these rows is row `row` of ours. */
-int64_t af_disk_out_row(const af_tensor_spec *t, int64_t row);
-/* The tensor that has a piece of this name, and where the piece begins in it; -1: none. */
-int af_disk_find(const af_model_spec *s, const char *name, int64_t *from);
 #endif

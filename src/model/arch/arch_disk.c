@@ -1,5 +1,5 @@
 /* arch_disk.c - how the tensors of a model lie in a Hugging Face folder. */
-#include "model/arch/arch.h"
+#include "model/arch/arch_disk.h"
 
 #include "tensor/dtype.h"
 

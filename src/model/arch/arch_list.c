@@ -16,8 +16,8 @@ static list_block *const mixers[AF_MIXER_COUNT] = {
     [AF_MIXER_ATTENTION] = af_list_attention, [AF_MIXER_LATENT] = af_list_latent,
     [AF_MIXER_DELTA_NET] = af_list_delta_net, [AF_MIXER_MAMBA1] = af_list_mamba1,
     [AF_MIXER_MAMBA2] = af_list_mamba2,       [AF_MIXER_SHORT_CONV] = af_list_short_conv,
-    [AF_MIXER_HYBRID] = af_list_hybrid,       [AF_MIXER_LIGHTNING] = af_list_lightning,
-    [AF_MIXER_NONE] = list_nothing,
+    [AF_MIXER_HYBRID] = af_list_hybrid,       [AF_MIXER_SHARED] = af_list_shared,
+    [AF_MIXER_LIGHTNING] = af_list_lightning, [AF_MIXER_NONE] = list_nothing,
 };
 
 static list_block *const mlps[AF_MLP_COUNT] = {
@@ -28,9 +28,24 @@ static list_block *const mlps[AF_MLP_COUNT] = {
 
 bool af_list_has_mixer(af_mixer m) { return mixers[m] != NULL; }
 
+/* "model.layers.3.PART.mlp.up_proj.weight". A star stands for the number of a use, or for which
+ * half of a double layer it is. */
+static void layer_name(const af_lister *l, int layer, const char *hf, char out[256])
+{
+    char which[16] = "", prefix[64];
+    const char *star = strchr(hf, '*');
+    if (star)
+        snprintf(which, sizeof which, "%d", l->use ? l->use - 1 : layer % 2);
+    af_spec_layers_prefix(l->s, prefix, sizeof prefix);
+    snprintf(out, 256, "%s%d.%s%.*s%s%s", prefix, af_spec_folder_layer(l->s, layer),
+             l->part ? l->part : "", star ? (int)(star - hf) : 0, hf, which, star ? star + 1 : hf);
+}
+
 int af_list_tensor(af_lister *l, af_slot slot, int layer, int ndim, int64_t a, int64_t b, int64_t c)
 {
     af_model_spec *s = l->s;
+    if (l->again)
+        return s->layer[layer].tensor[slot] = s->layer[l->first].tensor[slot];
     const int i = s->tensors++;
     af_tensor_spec *t = &s->tensor[i];
     *t = (af_tensor_spec){
@@ -50,13 +65,9 @@ int af_list_tensor(af_lister *l, af_slot slot, int layer, int ndim, int64_t a, i
         return i;
     }
     s->layer[layer].tensor[slot] = i;
-    char which[16] = "", prefix[64];
-    const char *star = strchr(hf, '*');
-    if (star)
-        snprintf(which, sizeof which, "%d", layer % 2);
-    af_spec_layers_prefix(s, prefix, sizeof prefix);
-    t->name = af_arena_printf(&s->arena, "%s%d.%.*s%s%s", prefix, af_spec_folder_layer(s, layer),
-                              star ? (int)(star - hf) : 0, hf, which, star ? star + 1 : hf);
+    char name[256];
+    layer_name(l, l->use ? l->first : layer, hf, name);
+    t->name = af_arena_strdup(&s->arena, name);
     t->gguf = gguf ? af_arena_printf(&s->arena, "blk.%d.%s", layer, gguf) : "";
     l->failed |= !t->name || !t->gguf;
     return i;
@@ -99,13 +110,15 @@ void af_list_linear(af_lister *l, int layer, af_group group, af_slot slot, int64
                                     .weight = w,
                                     .bias = b};
     if (s->tensor[w].name) {
-        char name[256];
-        af_spec_whole_name(s, s->tensor[w].name, name, sizeof name);
+        char name[256], own[256];
+        layer_name(l, layer, af_slot_hf_name(s->arch, slot), own);
+        af_spec_whole_name(s, own, name, sizeof name);
         s->module[m].path = af_arena_strndup(&s->arena, name, strlen(name) - strlen(".weight"));
     }
     l->failed |= !s->module[m].path;
     ls->module[group][piece] = m;
-    s->tensor[w].module = m;
+    if (!l->again)
+        s->tensor[w].module = m;
     if (slot == AF_SLOT_Q || slot == AF_SLOT_K) {
         s->tensor[w].row_heads = slot == AF_SLOT_Q ? ls->heads : ls->kv_heads;
         if (b >= 0)
@@ -231,7 +244,7 @@ static void list_layer(af_lister *l, int i)
     const bool attention = ls->mixer == AF_MIXER_ATTENTION;
     const bool before = a->pre_norm && !(a->norm_by_mixer && attention),
                after = a->post_norm && !(a->norm_by_mixer && !attention);
-    if (before)
+    if (before && ls->mixer != AF_MIXER_SHARED)
         af_list_norm(l, AF_SLOT_ATTN_NORM, AF_SLOT_ATTN_NORM_BIAS, i);
     af_list_norm_gate(l, i, false);
     mixers[ls->mixer](l, i);

@@ -8,6 +8,10 @@
 typedef struct af_lister {
     af_model_spec *s;
     const af_hf_config *c;
+    const char *part; /* what comes before the names of a layer's tensors ("shared_transformer.") */
+    int use;     /* above 0: the use of a shared part whose tensors these are, from 1 on, and */
+    int first;   /* the layer under whose number they are stored */
+    bool again;  /* tensors are those of layer `first`: only modules are new */
     bool failed; /* no memory, or the count of parameters does not fit */
 } af_lister;
 
@@ -46,6 +50,7 @@ void af_list_delta_net(af_lister *l, int layer);
 void af_list_mamba1(af_lister *l, int layer);
 void af_list_mamba2(af_lister *l, int layer);
 void af_list_hybrid(af_lister *l, int layer);
+void af_list_shared(af_lister *l, int layer);
 void af_list_short_conv(af_lister *l, int layer);
 void af_list_lightning(af_lister *l, int layer);
 void af_list_mlp_gated(af_lister *l, int layer);

@@ -318,6 +318,15 @@ bool af_spec_has_part(const af_model_spec *s, const char *rest)
     return false;
 }
 
+bool af_module_is_shared(const af_model_spec *s, int module)
+{
+    for (int i = 0; i < s->modules; i++)
+        if (i != module && s->module[i].layer >= 0 &&
+            s->module[i].weight == s->module[module].weight)
+            return true;
+    return false;
+}
+
 int af_model_spec_tensor(const af_model_spec *s, const char *name)
 {
     for (int i = 0; i < s->tensors; i++)

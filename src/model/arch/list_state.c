@@ -110,3 +110,69 @@ void af_list_lightning(af_lister *l, int i)
     af_list_tensor(l, AF_SLOT_STATE_NORM, i, 1, values, 1, 1);
     af_list_linear(l, i, AF_GROUP_OUT, AF_SLOT_OUT, D, values, -1);
 }
+
+/* ---- Mamba-2 after a transformer that several layers share (zamba2) ----
+ * The first layers that have one own it; later ones take turns with them. What each use has of its
+ * own is stored among the tensors of the owner, by the number of the use. */
+
+/* The use of a transformer that layer i is, counted from 0, and the layer that owns it. */
+static int use_of(const af_model_spec *s, int layer, int *owner)
+{
+    int use = 0, seen = 0;
+    for (int i = 0; i < layer; i++)
+        use += s->layer[i].mixer == AF_MIXER_SHARED;
+    for (*owner = 0; *owner < layer; ++*owner)
+        if (s->layer[*owner].mixer == AF_MIXER_SHARED && seen++ == use % s->state.shared_blocks)
+            break;
+    return use;
+}
+
+static void list_transformer(af_lister *l, int i)
+{
+    const af_layer_spec *ls = &l->s->layer[i];
+    const int64_t D = l->s->width, F = l->s->ffn, HE = (int64_t)ls->heads * ls->head_dim,
+                  KE = (int64_t)ls->kv_heads * ls->head_dim;
+    const bool bias = l->c->mlp_bias;
+    af_list_tensor(l, AF_SLOT_SHARED_NORM, i, 1, 2 * D, 1, 1);
+    af_list_linear(l, i, AF_GROUP_QKV, AF_SLOT_Q, HE, 2 * D, -1);
+    af_list_linear(l, i, AF_GROUP_QKV, AF_SLOT_K, KE, 2 * D, -1);
+    af_list_linear(l, i, AF_GROUP_QKV, AF_SLOT_V, KE, 2 * D, -1);
+    af_list_linear(l, i, AF_GROUP_O, AF_SLOT_O, D, HE, -1);
+    af_list_tensor(l, AF_SLOT_MLP_NORM, i, 1, D, 1, 1);
+    af_list_linear(l, i, AF_GROUP_GATE_UP, AF_SLOT_GATE_UP, 2 * F, D,
+                   bias ? AF_SLOT_GATE_BIAS : -1);
+    af_list_linear(l, i, AF_GROUP_DOWN, AF_SLOT_DOWN, D, F, bias ? AF_SLOT_DOWN_BIAS : -1);
+}
+
+static void list_use(af_lister *l, int i)
+{
+    const af_layer_spec *ls = &l->s->layer[i];
+    const int64_t D = l->s->width, R = l->s->state.use_rank, HE = (int64_t)ls->heads * ls->head_dim;
+    const int parts = l->s->state.use_qkv ? 3 : 0;
+    for (int k = 0; k < parts; k++) /* modules of a group one after another */
+        af_list_linear(l, i, AF_GROUP_USE_QKV_IN, (af_slot)(AF_SLOT_USE_Q_IN + k), R, 2 * D, -1);
+    for (int k = 0; k < parts; k++)
+        af_list_linear(l, i, (af_group)(AF_GROUP_USE_Q + k), (af_slot)(AF_SLOT_USE_Q + k), HE, R,
+                       -1);
+    af_list_linear(l, i, AF_GROUP_USE_GATE_UP_IN, AF_SLOT_USE_GATE_UP_IN, R, D, -1);
+    af_list_linear(l, i, AF_GROUP_USE_GATE_UP, AF_SLOT_USE_GATE_UP, 2 * l->s->ffn, R, -1);
+}
+
+void af_list_shared(af_lister *l, int i)
+{
+    const int64_t D = l->s->width;
+    const int use = use_of(l->s, i, &l->first);
+    l->part = "mamba_decoder.";
+    af_list_tensor(l, AF_SLOT_MIXER_NORM, i, 1, D, 1, 1);
+    af_list_mamba2(l, i);
+    l->part = NULL;
+    af_list_linear(l, i, AF_GROUP_SHARED_LINEAR, AF_SLOT_SHARED_LINEAR, D, D, -1);
+    l->part = "shared_transformer.";
+    l->again = l->first != i;
+    list_transformer(l, i);
+    l->again = false;
+    l->use = use + 1;
+    list_use(l, i);
+    l->use = 0;
+    l->part = NULL;
+}

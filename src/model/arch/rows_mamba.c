@@ -2,6 +2,8 @@
  * kinds. */
 #include "model/arch/arch_rows.h"
 
+#include <math.h>
+
 /* A mixer and an MLP in every layer. */
 static af_status fill_both(af_model_spec *s, const af_hf_config *c, af_error *err)
 {
@@ -49,6 +51,19 @@ static af_status fill_one(af_model_spec *s, const af_hf_config *c, af_error *err
         s->layer[i].ffn = s->layer[i].mlp == AF_MLP_PLAIN ? s->ffn : 0;
     if (s->experts)
         s->arch++; /* the row of nemotron_h with them */
+    return AF_OK;
+}
+
+/* Mamba-2 alone, or after a shared transformer. */
+static af_status fill_shared(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    (void)err;
+    s->attn_scale = 1 / sqrt((double)s->head_dim / 2);
+    for (int i = 0; i < s->layers; i++) {
+        s->layer[i].mixer = c->layer_types[i] == AF_LAYER_MAMBA ? AF_MIXER_MAMBA2 : AF_MIXER_SHARED;
+        s->layer[i].mlp = AF_MLP_NONE;
+        s->layer[i].rope = c->state.shared_rope ? 0 : -1;
+    }
     return AF_OK;
 }
 
@@ -121,6 +136,17 @@ static const af_slot_name bamba_names[] = {
     {AF_SLOT_FINAL_NORM, "model.final_layernorm.weight", NULL},
     {AF_SLOT_MLP_NORM, "pre_ff_layernorm.weight", NULL},
     FEED_FORWARD_NAMES,
+    {0},
+};
+
+static const af_slot_name zamba2_names[] = {
+    MAMBA_NAMES("mamba"),
+    {AF_SLOT_FINAL_NORM, "model.final_layernorm.weight", NULL},
+    {AF_SLOT_MLP_NORM, "pre_ff_layernorm.weight", NULL},
+    {AF_SLOT_GATE_UP, "feed_forward.gate_up_proj.weight", NULL},
+    {AF_SLOT_GATE_BIAS, "feed_forward.gate_up_proj.bias", NULL},
+    {AF_SLOT_DOWN, "feed_forward.down_proj.weight", NULL},
+    {AF_SLOT_DOWN_BIAS, "feed_forward.down_proj.bias", NULL},
     {0},
 };
 
@@ -204,5 +230,6 @@ const af_arch af_rows_mamba[] = {
      .expert_part = {"gate_proj", "up_proj", "down_proj"},
      .names = jamba_names,
      .fill = fill_selective},
+    {.model_type = "zamba2", .pre_norm = true, .names = zamba2_names, .fill = fill_shared},
     {0},
 };

@@ -240,6 +240,7 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
     af_head_choice chosen;
     af_tensor *qkv = experts ? af_expert_queries(f, layer, h, &chosen)
                              : ungroup(f, layer, af_project(f, layer, AF_GROUP_QKV, h));
+    qkv = af_use_qkv(f, layer, h, qkv);
     if (s->qkv_clip > 0 && !s->arch->qk_norm)
         qkv = af_clip(f->g, qkv, s->qkv_clip);
     af_tensor *gate = s->arch->attn_gate         ? take_gates(f, layer, &qkv)

@@ -191,14 +191,15 @@ static af_tensor *group_norm(const af_forward *f, int layer, af_tensor *y, af_te
     af_graph *g = f->g;
     af_tensor *w = af_layer_leaf(f, layer, AF_SLOT_STATE_NORM);
     const int64_t groups = f->s->state.norm_groups;
+    const double eps = f->s->state.norm_eps > 0 ? f->s->state.norm_eps : f->s->eps;
     const bool first = !f->s->state.gate_after;
     if (!w)
         return af_mul(g, y, af_silu(g, gate));
     if (groups <= 1)
-        return af_gated_norm(g, y, gate, w, f->s->eps, first);
+        return af_gated_norm(g, y, gate, w, eps, first);
     const int64_t size = af_tensor_dim(w, 0) / groups;
     af_tensor *one = af_graph_constant(g, af_tensor_dtype(w), 1, &size, 1);
-    return af_mul(g, af_gated_norm(g, y, gate, one, f->s->eps, first),
+    return af_mul(g, af_gated_norm(g, y, gate, one, eps, first),
                   af_as_type(g, w, af_tensor_dtype(y)));
 }
 

@@ -15,6 +15,7 @@ typedef struct af_forward {
     af_forward_opts o;
     const af_adapter *adapter; /* NULL when this forward has none */
     af_tensor **kv; /* [layers] what a later layer may use of one: see kv_from, AF_MLP_SHORTCUT */
+    af_tensor *embedding;       /* what the first layer reads */
     af_tensor *const *residual; /* the residual stream as it is now */
     af_tensor *per_layer;       /* [N][layers*P], or NULL: the inputs of all layers */
     af_tensor *alibi;           /* [N][H+2K][columns], or NULL: what heads have more of */
@@ -70,6 +71,11 @@ typedef struct af_mixer_block {
 extern const af_mixer_block af_block_latent;
 extern const af_mixer_block af_block_attention, af_block_delta_net, af_block_mamba1,
     af_block_mamba2, af_block_short_conv, af_block_hybrid, af_block_lightning;
+
+/* zamba2: a Mamba-2 layer after a shared transformer, which reads the residual itself; and what a
+ * use of that transformer adds to q|k|v of h [N][2D]. */
+extern const af_mixer_block af_block_shared;
+af_tensor *af_use_qkv(const af_forward *f, int layer, af_tensor *h, af_tensor *qkv);
 
 /* MLPs: h [N][D] -> [N][D] */
 af_tensor *af_block_mlp_gated(const af_forward *f, int layer, af_tensor *h);

@@ -11,7 +11,8 @@ static const af_mixer_block *const mixers[AF_MIXER_COUNT] = {
     [AF_MIXER_ATTENTION] = &af_block_attention, [AF_MIXER_LATENT] = &af_block_latent,
     [AF_MIXER_DELTA_NET] = &af_block_delta_net, [AF_MIXER_MAMBA1] = &af_block_mamba1,
     [AF_MIXER_MAMBA2] = &af_block_mamba2,       [AF_MIXER_SHORT_CONV] = &af_block_short_conv,
-    [AF_MIXER_HYBRID] = &af_block_hybrid,       [AF_MIXER_LIGHTNING] = &af_block_lightning,
+    [AF_MIXER_HYBRID] = &af_block_hybrid,       [AF_MIXER_SHARED] = &af_block_shared,
+    [AF_MIXER_LIGHTNING] = &af_block_lightning,
 };
 
 static af_tensor *(*const mlps[AF_MLP_COUNT])(const af_forward *f, int layer, af_tensor *h) = {
@@ -204,6 +205,7 @@ af_tensor *af_model_forward(af_model_leaves *l, const af_batch_inputs *in, const
         const norm_leaf own = outer_norm(&f, AF_SLOT_EMBED_NORM, AF_SLOT_EMBED_NORM_BIAS);
         x = af_block_norm(s, g, x, own.w, own.b);
     }
+    f.embedding = x;
     f.per_layer = af_layer_inputs(&f, x);
     f.chunks = af_chunk_bounds(&f);
     f.alibi = af_alibi_record(&f);

@@ -9,6 +9,7 @@
 #include "dist/shards.h"
 #include "format/weights/safetensors.h"
 #include "graph/graph_access.h"
+#include "model/arch/arch_disk.h"
 #include "model/kept_tensors.h"
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/checkpoint/manifest.h"

@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "format/weights/safetensors.h"
 #include "graph/graph_access.h"
+#include "model/arch/arch_disk.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/manifest.h"
 #include "train/run/adapter_start.h"

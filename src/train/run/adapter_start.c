@@ -208,7 +208,7 @@ static af_status check(const af_adapter *a, const af_loader *base, af_start_kind
         return af_fail(err, AF_EUNSUPPORTED, "'%s' together with DoRA is not supported", name);
     for (int i = 0; i < a->spec->modules && kind != AF_START_PLAIN; i++) {
         const af_module_spec *m = &a->spec->module[i];
-        if (a->module[i].rank && (m->layer < 0 || m->parameter))
+        if (a->module[i].rank && (m->layer < 0 || m->parameter || af_module_is_shared(a->spec, i)))
             return af_fail(err, AF_EUNSUPPORTED, "'%s' on '%s' is not supported: leave it out",
                            name, m->path);
         if (a->module[i].rank && (reduces || kind == AF_START_LOFTQ) &&

@@ -7,6 +7,7 @@
 #include "train/run/freeze.h"
 #include "base/buf.h"
 #include "model/adapter_config.h"
+#include "model/arch/arch_disk.h"
 
 enum { NAME_BYTES = 512 };
 

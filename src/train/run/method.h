@@ -5,7 +5,7 @@
 #include "model/adapter.h"
 #include "train/run/run_config.h"
 
-enum { AF_METHOD_LAYERS_MAX = 4096, AF_METHOD_NAMES_MAX = 64 };
+enum { AF_METHOD_LAYERS_MAX = 4096, AF_METHOD_NAMES_MAX = 256 };
 
 /* What an af_adapter_config of a run points to. */
 typedef struct af_method_lists {

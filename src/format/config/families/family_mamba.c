@@ -325,6 +325,79 @@ static void read_nemotron_h(af_config_source *s, af_hf_config *c)
         read_experts(s, c);
 }
 
+/* ---- zamba2 ---- */
+
+/* Layers of Mamba-2, some of them after a transformer that they share with others. */
+static void zamba_layers(af_config_source *s, af_hf_config *c)
+{
+    const json_t *list = af_config_value(s, "layers_block_type");
+    af_layer_type *types = af_config_take_types(s, c);
+    int64_t uses = 0;
+    if (!json_is_array(list)) {
+        af_config_wrong(s, "layers_block_type", "a list with one entry a layer");
+        return;
+    }
+    for (int64_t i = 0; types && i < c->num_hidden_layers; i++) {
+        const char *kind = json_string_value(json_array_get(list, (size_t)i));
+        types[i] = kind && strcmp(kind, "hybrid") == 0 ? AF_LAYER_FULL : AF_LAYER_MAMBA;
+        if (!kind || (types[i] == AF_LAYER_MAMBA && strcmp(kind, "mamba") != 0 &&
+                      strcmp(kind, "linear_attention") != 0))
+            af_config_wrong(s, "an entry of layers_block_type", "mamba or hybrid");
+        uses += types[i] == AF_LAYER_FULL;
+    }
+    if (uses > c->state.shared_blocks && !c->tie_word_embeddings)
+        af_config_wrong(s, "tie_word_embeddings",
+                        "true, without which transformers shares nothing");
+    c->layer_types = types;
+}
+
+/* Heads of attention read the residual and the embedding, side by side. */
+static void zamba_heads(af_config_source *s, af_hf_config *c)
+{
+    const int64_t wide = 2 * af_config_width(c), H = c->num_attention_heads;
+    c->attention_bias = c->attention_out_bias = false;
+    c->head_dim = H > 0 ? wide / H : 1;
+    if (c->state.use_qkv && s->st == AF_OK &&
+        (c->num_key_value_heads != H || c->head_dim * H != wide))
+        s->st = af_fail(s->err, AF_EFORMAT,
+                        "%s: use_shared_attention_adapter, but num_key_value_heads %" PRId64
+                        " and num_attention_heads %" PRId64 " do not divide %" PRId64 " alike",
+                        s->name, c->num_key_value_heads, H, wide);
+}
+
+static void read_zamba2(af_config_source *s, af_hf_config *c)
+{
+    af_state_keys *k = &c->state;
+    const int64_t width = af_config_mamba_width(s, c, "mamba_expand");
+    k->conv_kernel = af_config_size(s, "mamba_d_conv", 4, 1, AF_STATE_KERNEL_MAX);
+    k->key_dim = af_config_size(s, "mamba_d_state", 64, 1, AF_STATE_DIM_MAX);
+    k->norm_groups = k->key_heads = af_config_size(s, "mamba_ngroups", 1, 1, AF_CONFIG_HEADS_MAX);
+    k->heads = af_config_size(s, "n_mamba_heads", 8, 1, AF_CONFIG_HEADS_MAX);
+    k->conv_bias = true;
+    k->proj_bias = k->out_bias = c->mlp_bias = af_config_bool(s, "add_bias_linear", false);
+    k->norm_eps = 1e-5;
+    k->step_min = af_config_num(s, "time_step_min", 0.001);
+    k->shared_blocks = af_config_size(s, "num_mem_blocks", 1, 1, AF_CONFIG_LAYERS_MAX);
+    k->use_rank = af_config_size(s, "adapter_rank", 128, 1, AF_CONFIG_WIDTH_MAX);
+    k->use_qkv = af_config_bool(s, "use_shared_attention_adapter", false);
+    k->shared_rope = af_config_bool(s, "use_mem_rope", false);
+    if (!(k->step_min >= 0) || k->step_min > 1e6)
+        af_config_wrong(s, "time_step_min", "a number from 0 on");
+    if (s->st == AF_OK && (k->heads % k->key_heads || width % k->heads ||
+                           width / k->heads > AF_STATE_DIM_MAX || width % k->key_heads))
+        s->st = af_fail(s->err, AF_EFORMAT,
+                        "%s: n_mamba_heads %" PRId64 " and mamba_ngroups %" PRId64
+                        " do not divide mamba_expand * hidden_size = %" PRId64,
+                        s->name, k->heads, k->key_heads, width);
+    k->head_dim = s->st == AF_OK ? width / k->heads : 1;
+    if (!af_config_value(s, "intermediate_size"))
+        c->intermediate_size = 4 * af_config_width(c);
+    if (af_config_bool(s, "use_long_context", false))
+        c->max_position_embeddings = 16384;
+    zamba_layers(s, c);
+    zamba_heads(s, c);
+}
+
 /* The same with experts, which llama.cpp gives another name. */
 #define NEMOTRON_H(file)                                                                           \
     .gguf = file, .model_type = "nemotron_h", .act = "relu2", .eps = 1e-5, .theta = 1e4,           \
@@ -391,5 +464,18 @@ const af_family af_families_mamba[] = {
      .own_experts = true,
      .state_layers = true,
      .keys = read_jamba},
+    {.model_type = "zamba2",
+     .act = "gelu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .heads = 32,
+     .ffn = 1,
+     .kinds = {"layers_block_type"},
+     .sliding = AF_SLIDING_LISTED,
+     .tied = true,
+     .pad = 1,
+     .own_experts = true,
+     .state_layers = true,
+     .keys = read_zamba2},
     {0},
 };
