@@ -190,6 +190,7 @@ static const char *const others[] = {"thinker.model.language_model.",
                                      "model.language_model.",
                                      "language_model.model.",
                                      "model.text_model.",
+                                     "llm.model.",
                                      "model.",
                                      "backbone."};
 

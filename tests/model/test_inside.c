@@ -109,6 +109,10 @@ static void test_folders_of_many_layouts_compute_the_same(void **state)
          "language_model.model.",
          "language_model.",
          {"vision_model.norm.weight", "mlp1.0.bias"}},
+        {"{\"model_type\":\"ovis\",\"llm_config\":%s}",
+         "llm.model.",
+         "llm.",
+         {"visual_tokenizer.head.weight", "vte.weight"}},
         {"{\"model_type\":\"multi_modality\",\"language_config\":%s}",
          "model.",
          "",
@@ -253,6 +257,8 @@ static void test_names_in_memory(void **state)
         {"llava", "model.language_model.", "", "model.vision_tower.encoder.layers.0.q_proj"},
         {"idefics3", "model.text_model.", "", "model.vision_model.encoder.layers.0.q_proj"},
         {"blip-2", "language_model.model.", "language_model.", "vision_model.layers.0.q_proj"},
+        {"kimi_vl", "language_model.model.", "language_model.", "vision_tower.layers.0.q_proj"},
+        {"ovis", "llm.model.", "llm.", "visual_tokenizer.layers.0.q_proj"},
         {"qwen2_5_omni", "thinker.model.language_model.", "thinker.", "talker.layers.0.q_proj"},
     };
     for (size_t i = 0; i < AF_LEN(cases); i++) {

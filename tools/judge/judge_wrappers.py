@@ -83,8 +83,8 @@ idefics inkling2 inkling_mm_model kosmos-2 kosmos-2.5 kyutai_speech_to_text mist
 pi0 pix2struct pp_formulanet qwen4_exp step3p7 t5gemma2 udop unlimited_ocr vision-encoder-decoder voxtral_realtime""".split()
 # Made with the names of memory alone: transformers 5.23 writes names of diffusers or of another part, or fails
 ODD = ["cosmos3_omni", "kimi_k25", "qianfan_ocr", "shieldgemma2"]
-# Its layers have other names in memory, which are not read
-DISK = ["minimax_m3_vl"]
+# Their layers have other names in memory, which are not read
+DISK = ["aria", "minimax_m3_vl"]
 # Not made: parts of sound whose sizes depend on each other, 687 M parameters, a model of text alone
 NOT_MADE = ["nemo_speechlm", "vibevoice_asr", "mistral4"]
 # Text models of random configs of judge_models.py
@@ -137,7 +137,8 @@ class Stub(transformers.PreTrainedModel):
 
 
 from_config = transformers.AutoModel.from_config
-transformers.AutoModel.from_config = staticmethod(lambda c, **k: Stub(c) if c.model_type in ("timm_wrapper", "gemma3n_vision") else from_config(c, **k))
+transformers.AutoModel.from_config = staticmethod(
+    lambda config, **k: Stub(config) if config.model_type in ("timm_wrapper", "gemma3n_vision") else from_config(config, **k))
 
 
 def make_model(name, seed=0):

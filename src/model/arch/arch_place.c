@@ -1,7 +1,7 @@
 /* arch_place.c - where a text model lies inside a multimodal one, in folders and in memory. */
 #include "model/arch/arch.h"
 
-enum { ALONE, CAUSAL, LANGUAGE, BARE, TEXT, TWICE, THINKER, THINKER_CAUSAL, TEXT_CAUSAL };
+enum { ALONE, CAUSAL, LANGUAGE, BARE, TEXT, TWICE, THINKER, THINKER_CAUSAL, TEXT_CAUSAL, LLM };
 
 /* Folders have the names of memory, or those of older versions of transformers. */
 static const af_arch_place places[] = {
@@ -14,6 +14,7 @@ static const af_arch_place places[] = {
     [THINKER] = {"thinker.model.language_model.", false, "thinker."},
     [THINKER_CAUSAL] = {"thinker.", true, "thinker."},
     [TEXT_CAUSAL] = {"text_model.", true, "text_model."},
+    [LLM] = {"llm.", true, "llm."},
 };
 
 const af_arch_place *af_arch_place_at(int i) { return i < (int)AF_LEN(places) ? &places[i] : NULL; }
@@ -28,6 +29,9 @@ const af_arch_place *af_arch_place_in(const char *whole)
                   {"blip-2", CAUSAL},
                   {"instructblip", CAUSAL},
                   {"instructblipvideo", CAUSAL},
+                  {"internvl_chat", CAUSAL}, /* code in repositories */
+                  {"kimi_vl", CAUSAL},
+                  {"ovis", LLM},
                   {"idefics2", TEXT},
                   {"idefics3", TEXT},
                   {"smolvlm", TEXT},

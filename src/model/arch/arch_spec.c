@@ -161,9 +161,12 @@ static af_status fill_place(af_model_spec *s, const af_hf_config *c, af_error *e
         return AF_OK;
     /* the other parts may have modules of the same names; the name of the text model among the
      * modules has stayed, what is around it has not */
-    const char *name = strstr(s->inner, "text_model") ? "text_model" : "language_model";
+    const size_t n = strlen(p->before) - 1; /* without the last dot */
+    const char *name = p->before + n;
+    while (name > p->before && name[-1] != '.')
+        name--;
     af_buf b = {0};
-    af_buf_printf(&b, "(?!.*(%s\\.|lm_head)).*", name);
+    af_buf_printf(&b, "(?!.*(%.*s\\.|lm_head)).*", (int)(p->before + n - name), name);
     int64_t next = 0; /* layers of the folder that are not there: 3, 8, ... */
     bool any = false;
     for (int64_t i = 0; c->folder_layers && i < c->num_hidden_layers; i++, next++)
