@@ -40,6 +40,11 @@ static af_status lay_out(af_adapter *a, af_error *err)
             continue;
         if (m->parameter)
             AF_TRY(af_adapter_param_check(c, s, m, err));
+        if (m->group == AF_GROUP_HEAD && s->head_normed)
+            AF_TRY(af_fail(err, AF_EUNSUPPORTED,
+                           "an adapter on '%s' is not possible: its rows are divided by their "
+                           "lengths, and PEFT has none for such a module",
+                           m->path));
         if ((m->group == AF_GROUP_EMBED && c->dora) || (m->layer < 0 && c->lora_bias))
             AF_TRY(af_fail(err, AF_EUNSUPPORTED,
                            "%s on '%s' is not supported: leave it out, or give plain LoRA",

@@ -115,6 +115,8 @@ static int ascending(const void *a, const void *b)
 static af_status check_index(const af_adapter *a, int table, af_error *err)
 {
     const af_token_rows *r = &a->tokens[table];
+    if (table == AF_TOKENS_HEAD && a->spec->head_normed)
+        return wrong(err, table, "are not supported: its rows are divided by their lengths");
     int64_t *sorted = af_calloc((uint64_t)r->count, sizeof *sorted);
     af_status st = AF_OK;
     if (!sorted)

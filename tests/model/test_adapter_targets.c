@@ -295,6 +295,39 @@ static void test_other_names_and_frozen_tables_are_read(void **state)
     case_close(&c);
 }
 
+/* Baichuan 2: rows of the head are divided by their lengths. */
+static void test_a_normed_head_takes_no_adapter(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"model_type\": \"baichuan\", \"vocab_size\": 32, \"hidden_size\": 16, "
+        "\"z_loss_weight\": 0,"
+        " \"intermediate_size\": 12, \"num_hidden_layers\": 2, \"num_attention_heads\": 4}";
+    static const char *const head[] = {"W_pack", "lm_head"};
+    static const int64_t row = 3;
+    const af_adapter_config cases[] = {{.r = 2, .alpha = 4, .target = head, .target_count = 2},
+                                       {.r = 2,
+                                        .alpha = 4,
+                                        .target = head,
+                                        .target_count = 1,
+                                        .tokens[AF_TOKENS_HEAD] = {.index = &row, .count = 1}},
+                                       {.r = 2, .alpha = 4, .target = head, .target_count = 1}};
+    af_error err = {0};
+    af_hf_config c;
+    af_model_spec s;
+    CHECK_OK(af_hf_config_parse(&c, text, strlen(text), "config.json", &err), err);
+    CHECK_OK(af_model_spec_init(&s, &c, &err), err);
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_adapter *a = NULL;
+        const af_status st = af_adapter_outline(&a, &cases[i], &s, &err);
+        assert_int_equal(st == AF_OK, i == 2);
+        CHECK_MSG(i == 2 || strstr(err.msg, "divided by their lengths"), "%s", err.msg);
+        af_adapter_free(a);
+    }
+    af_model_spec_clear(&s);
+    af_hf_config_clear(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -304,6 +337,7 @@ int main(void)
         cmocka_unit_test(test_modules_to_save_are_not_targets),
         cmocka_unit_test(test_text_parts_of_larger_models_have_their_names),
         cmocka_unit_test(test_other_names_and_frozen_tables_are_read),
+        cmocka_unit_test(test_a_normed_head_takes_no_adapter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

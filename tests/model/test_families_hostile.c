@@ -146,6 +146,8 @@ static void test_keys_of_one_family(void **state)
         {"minicpm", "\"dim_model_base\": 0", "dim_model_base"},
         {"minicpm", "\"scale_depth\": \"x\"", "scale_depth"},
         {"minicpm", "\"scale_emb\": -1", "embedding_multiplier"},
+        {"baichuan", "\"z_loss_weight\": 0.1", "z_loss_weight"},
+        {"baichuan", "\"model_max_length\": \"x\"", "model_max_length"},
         {"deepseek", "\"n_routed_experts\": 4, \"moe_layer_freq\": 2", "moe_layer_freq"},
         {"deepseek", "\"n_routed_experts\": 4, \"scoring_func\": \"sigmoid\"", "scoring_func"},
         {"deepseek", "\"n_routed_experts\": 4, \"n_shared_experts\": -1", "n_shared_experts"},

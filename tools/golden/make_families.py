@@ -367,9 +367,11 @@ PUBLISHED = {
                                           **rope(6e5, partial_rotary_factor=1.0))),
     "bailing_moe_v2": ("Glm4MoeConfig", dict(**{**ROUTED, "n_routed_experts": 8, "n_group": 4}, norm_topk_prob=True, use_qk_norm=True,
                                              first_k_dense_replace=1, head_dim=6, **rope(6e5, partial_rotary_factor=0.667))),
+    "baichuan": ("LlamaConfig", dict(num_key_value_heads=4, norm_head=True, linear_biases=False, **rope())),
+    "baichuan_alibi": ("LlamaConfig", dict(num_attention_heads=3, num_key_value_heads=3, norm_head=False, linear_biases=True, **rope())),
     "mimo": ("Qwen2Config", dict(num_hidden_layers=1, **rope(64e4))),
 }
-FAMILIES.update({k: (v[0], {"vocab_size": 20, **v[1]}, {"small": True, "rules": [["ln_", 1, 0.2]], "published": k.removesuffix("_gguf")})
+FAMILIES.update({k: (v[0], {"vocab_size": 20, **v[1]}, {"small": True, "rules": [["ln_", 1, 0.2]], "published": k.removesuffix("_gguf").removesuffix("_alibi")})
                  for k, v in PUBLISHED.items()})
 
 WORDS = dict(head_dim=6, ssm_state_size=7, mamba_num_heads=6, mamba_head_dim=8, n_groups=3, conv_kernel=3, num_hidden_layers="none")

@@ -86,8 +86,43 @@ def softmax_router(self, hidden_states):
     return logits, weights, chosen
 
 
+def baichuan(c):
+    out = keys(c, model_max_length=c["max_position_embeddings"])
+    out.pop("num_key_value_heads")
+    if c["linear_biases"]:
+        out.pop("max_position_embeddings")
+    return {**out, **({"z_loss_weight": 0} if c["norm_head"] else {})}
+
+
+def slopes(n):
+    """ALiBi: of the power of two below, then every second one of the power above."""
+    power = 2 ** (n.bit_length() - 1)
+    first = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+    return torch.tensor(first + [2 ** (-4 * (i + 1) / power) for i in range(0, 2 * (n - power), 2)])
+
+
+def patch_baichuan(model):
+    """Llama with ALiBi in place of the rotation, and a head whose rows have length 1."""
+    if model.config.norm_head:
+        head = model.lm_head
+        head.forward = lambda x: torch.nn.functional.linear(x, torch.nn.functional.normalize(head.weight))
+    if not model.config.linear_biases:
+        return
+    model.model.rotary_emb.forward = lambda x, position_ids: (
+        torch.ones(*position_ids.shape, 1), torch.zeros(*position_ids.shape, 1))
+    for layer in model.model.layers:
+        def forward(hidden_states, attention_mask=None, inner=layer.self_attn.forward, **more):
+            n, H = hidden_states.shape[1], model.config.num_attention_heads
+            bias = slopes(H).view(1, H, 1, 1) * torch.arange(n).float()
+            hidden = torch.full((n, n), float("-inf")).triu(1)
+            return inner(hidden_states=hidden_states, attention_mask=bias + hidden, **more)
+        layer.self_attn.forward = forward
+
+
 def patch(model):
-    """Routers of families that have others than the class."""
+    """What families have otherwise than the class: routers, positions, heads."""
+    if getattr(model.config, "published", None) == "baichuan":
+        patch_baichuan(model)
     if getattr(model.config, "published", None) in ("deepseek", "bailing_moe"):
         for m in model.modules():
             if type(m).__name__ == "Glm4MoeTopkRouter":
@@ -108,6 +143,7 @@ FAMILIES = {
     "orion": (orion, {}, None),
     "xverse": (keys, {}, None),
     "kimi_k2": (lambda c: keys(c, *ROUTED, *LATENT), {}, None),
+    "baichuan": (baichuan, {}, ("self_attn.W_pack", False)),
     "deepseek": (deepseek, {}, None),
     "bailing_moe": (bailing_moe, LING, ("attention.query_key_value", False)),
     "bailing_moe_v2": (bailing_moe_v2, LING, ("attention.query_key_value", False)),
@@ -237,6 +273,14 @@ def bailing_moe_v2_config(j, r):
                                                          attention_bias=r.random() < .3, routed_scaling_factor=r.choice([1.0, 2.5])))
 
 
+def baichuan_config(j, r):
+    c = no_head(plain(j, r, kinds=["default"]), r)
+    c["num_key_value_heads"], c["tie_word_embeddings"] = c["num_attention_heads"], False
+    c = as_published("baichuan", T.LlamaConfig(**c))
+    c.norm_head, c.linear_biases = r.random() < .6, r.random() < .5
+    return c
+
+
 CONFIGS = {f.__name__.removesuffix("_config"): f for f in (
     internlm2_config, minicpm_config, exaone_config, orion_config, xverse_config, mimo_config,
-    kimi_k2_config, deepseek_config, bailing_moe_config, bailing_moe_v2_config)}
+    baichuan_config, kimi_k2_config, deepseek_config, bailing_moe_config, bailing_moe_v2_config)}

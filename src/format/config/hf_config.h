@@ -158,6 +158,7 @@ typedef struct af_hf_config {
     bool rms_norm;        /* RMSNorms instead of LayerNorms (cohere2_moe) */
     bool rope_dense;      /* layers without experts have rope in any case (cohere2_moe) */
     bool no_post_norm;    /* use_post_norm (hyperclovax), use_sandwich_norm (lfm3) is false */
+    bool head_normed;     /* rows of the head have length 1 (Baichuan 2) */
     bool residual_normed; /* apply_residual_connection_post_layernorm (bloom) */
     bool norm_after;      /* do_layer_norm_before is false (opt) */
     bool no_final_norm;

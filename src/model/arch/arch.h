@@ -486,6 +486,7 @@ typedef struct af_model_spec {
     af_act act;
     af_plain_act plain_act;
     bool rope_pairs, parallel;
+    bool head_normed;     /* rows of the head are divided by their lengths (Baichuan 2) */
     bool residual_normed; /* blocks are added to what they read, which is normed (bloom) */
     bool norm_after;      /* norms are of the sums, which they replace (opt-350m) */
     bool no_final_norm;

@@ -44,6 +44,17 @@ static const af_slot_name bailing_names[] = {
     {0},
 };
 
+/* Larger models have ALiBi instead of a rotation, those of the second version a normed head. */
+static af_status baichuan_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
+{
+    (void)err;
+    s->alibi = c->alibi;
+    s->head_normed = c->head_normed && !s->labels;
+    for (int i = 0; i < s->layers && s->alibi > 0; i++)
+        s->layer[i].rope = -1;
+    return AF_OK;
+}
+
 const af_arch af_rows_remote[] = {
     {.model_type = "internlm2",
      .gguf = "internlm2",
@@ -103,5 +114,10 @@ const af_arch af_rows_remote[] = {
      .choice_or_none = true,
      .no_router_loss = true,
      .names = bailing_names},
+    {.model_type = "baichuan",
+     .pre_norm = true,
+     .fused_qkv = true,
+     .names = (const af_slot_name[]){{AF_SLOT_QKV, "self_attn.W_pack.weight", NULL}, {0}},
+     .fill = baichuan_fill},
     {0},
 };

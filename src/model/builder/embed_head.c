@@ -1,6 +1,8 @@
 /* embed_head.c - from ids to hidden states, and from those to logits and the loss. */
 #include "model/builder/blocks.h"
 
+#include <math.h>
+
 /* An adapter outside the layers as two plain matrices: A [R][in], B [out][R]. NULL when there is
  * none. */
 static af_tensor *outer_adapter(const af_model_leaves *l, int module, af_tensor **b)
@@ -102,6 +104,15 @@ static af_tensor *add_head_bias(const af_model_leaves *l, af_tensor *w, af_tenso
     return af_concat(g, (af_tensor *[]){af_as_type(g, w, l->compute), b, zero}, 3, 1);
 }
 
+/* Rows of length 1: a norm whose weight is the length that it would give them. */
+static af_tensor *unit_rows(const af_model_leaves *l, af_tensor *w)
+{
+    const double least = 1e-20; /* of the mean square: rows of zeros stay so */
+    const int64_t D = af_tensor_dim(w, 1);
+    af_tensor *one = af_graph_constant(l->graph, AF_DTYPE_F32, 1, &D, 1 / sqrt((double)D));
+    return af_rmsnorm(l->graph, af_as_type(l->graph, w, l->compute), one, least, false);
+}
+
 /* The head as one matrix: with an adapter, [h | s A h] times [W | B]^T is what it computes; with
  * trained rows, which a tied model may have besides, W has their marks (adapter_tokens.c). */
 static af_tensor *head(const af_model_leaves *l, const af_forward_opts *o, af_tensor **h)
@@ -109,6 +120,8 @@ static af_tensor *head(const af_model_leaves *l, const af_forward_opts *o, af_te
     af_graph *g = l->graph;
     af_tensor *w = l->tensor[l->spec->head], *x = *h;
     const bool off = !l->adapter || (o && o->no_adapter);
+    if (l->spec->head_normed && af_graph_status(g, NULL) == AF_OK)
+        w = unit_rows(l, w);
     af_tensor *tokens = token_rows(l, l->spec->head);
     if (tokens)
         *h = af_concat(g, (af_tensor *[]){x, af_matmul(g, x, tokens, AF_MATMUL_NT)}, 2, 1);

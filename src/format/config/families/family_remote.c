@@ -106,6 +106,21 @@ static void bailing_moe_v2_keys(af_config_source *s, af_hf_config *c)
     c->qk_norm = af_config_bool(s, "use_qk_norm", true);
 }
 
+/* Models with ALiBi have model_max_length alone; those of the second version another vocabulary,
+ * and a weight for the size of logits, which is 0. */
+static void baichuan_keys(af_config_source *s, af_hf_config *c)
+{
+    enum { VOCAB_2 = 125696 };
+    c->num_key_value_heads = c->num_attention_heads;
+    c->head_dim = 0; /* never another than its share of the width */
+    c->alibi = af_config_value(s, "max_position_embeddings") ? 0 : 8;
+    c->max_position_embeddings =
+        af_config_int(s, c->alibi > 0 ? "model_max_length" : "max_position_embeddings", 4096);
+    c->head_normed = c->vocab_size == VOCAB_2 || af_config_value(s, "z_loss_weight");
+    if (af_config_num(s, "z_loss_weight", 0) != 0)
+        af_config_wrong(s, "z_loss_weight", "0, the one value this build trains with");
+}
+
 const af_family af_families_remote[] = {
     {.model_type = "internlm2",
      .gguf = "internlm2",
@@ -160,5 +175,11 @@ const af_family af_families_remote[] = {
      .pad = 126082,
      .own_experts = true,
      .keys = bailing_moe_v2_keys},
+    {.model_type = "baichuan",
+     .act = "silu",
+     .eps = 1e-6,
+     .theta = 1e4,
+     .pad = 1,
+     .keys = baichuan_keys},
     {0},
 };
