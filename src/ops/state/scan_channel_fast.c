@@ -1,5 +1,5 @@
 /* scan_channel_fast.c - the gated delta rule of scan.c with a decay per channel of the key, in f32:
- * row by row on a state, which costs what chunks cost on a CPU.
+ * row by row on a state, which costs about what chunks cost on a CPU.
  *
  * With e = exp(decay) of a row, s the state before it and s1 the one after it:
  *   error = v - s^T (e k);   d = beta error;   s1 = e s + k d^T;   y = s1^T q
@@ -42,28 +42,28 @@ void af_scan_channel_pass(const af_scan_job *j, af_scan_chunk *c, float *s, bool
     }
 }
 
-/* Row t, with s before it and s1 after it. */
-static void row_back(const af_scan_job *j, af_scan_chunk *c, int64_t t, const float *s,
-                     const float *s1, float *ds, float *dq, float *dk)
+/* Row t, with s before it. dq = s1 dy = e (s dy) + k (d . dy), so s is all that is read. */
+static void row_back(const af_scan_job *j, af_scan_chunk *c, int64_t t, const float *s, float *ds,
+                     float *dq, float *dk)
 {
     const int64_t K = j->in.K, V = j->in.V, at = (c->row + t) * j->in.H + c->h;
     const af_operand gradient = af_scan_rows(ds, V);
     const float *q = c->q + t * K, *k = c->k + t * K, *e = c->k_t + t * K, *d = c->d + t * V;
     float *dy = c->v + t * V, *dv = c->row_buf, *ddecay = (float *)j->n->out[1]->data + at * K;
     af_scan_load(j, j->in.dy, at * V, V, dy); /* v itself is in error */
-    for (int64_t i = 0; i < K; i++) {
+    for (int64_t i = 0; i < K; i++)
         j->f->axpy(ds + i * V, q[i], dy, V);
-        dq[i] += j->f->dot(s1 + i * V, dy, V);
-    }
     memset(dv, 0, (size_t)V * sizeof *dv);
     j->f->weigh(dv, k, &gradient, K, V);
-    const float dbeta = j->f->dot(dv, c->error + t * V, V);
+    const float dbeta = j->f->dot(dv, c->error + t * V, V), d_dy = j->f->dot(d, dy, V);
     j->f->scale(dv, c->beta[t], dv, V);
     for (int64_t i = 0; i < K; i++) {
         float *g = ds + i * V;
-        dk[i] += j->f->dot(g, d, V) - e[i] * j->f->dot(s + i * V, dv, V);
+        const float *row = s + i * V, s_dv = j->f->dot(row, dv, V);
+        dq[i] += e[i] * j->f->dot(row, dy, V) + k[i] * d_dy;
+        dk[i] += j->f->dot(g, d, V) - e[i] * s_dv;
         j->f->axpy(g, -k[i], dv, V);
-        ddecay[i] = e[i] * j->f->dot(g, s + i * V, V);
+        ddecay[i] = e[i] * j->f->dot(g, row, V);
         j->f->scale(g, e[i], g, V);
     }
     af_scan_store(j, j->n->out[2], at, 1, &dbeta);
@@ -78,5 +78,5 @@ void af_scan_channel_back(const af_scan_job *j, af_scan_chunk *c, const float *s
     for (int64_t t = 0; t < c->len; t++)
         af_scan_channel_step(j, c, t, states + t * KV, states + (t + 1) * KV);
     for (int64_t t = c->len - 1; t >= 0; t--)
-        row_back(j, c, t, states + t * KV, states + (t + 1) * KV, ds, dq + t * K, dk + t * K);
+        row_back(j, c, t, states + t * KV, ds, dq + t * K, dk + t * K);
 }
