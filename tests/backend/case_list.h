@@ -211,6 +211,19 @@ static void case_lora_plain_rows(rec *r)
     o.part[0] = (af_adapter_part){0, 40, 0, 4, 2.0f};
     finish(r, af_linear(r->g, act_2(r, 19, 48), &o));
 }
+/* One weight with an adapter for each of its two uses (zamba2). */
+static void case_lora_two_uses(rec *r)
+{
+    af_linear_opts o = {.weight = {weight_2(r, r->t, 64, 64)}, .pieces = 1, .parts = 1};
+    af_tensor *x = act_2(r, 19, 64);
+    o.part[0] = (af_adapter_part){0, 64, 0, 8, 0.5f};
+    for (int i = 0; i < 2; i++) {
+        o.a = param_n(r, 2, (int64_t[]){8, 64}, -0.3, 0.3);
+        o.b = param_n(r, 1, (int64_t[]){64 * 8}, -0.3, 0.3);
+        x = af_rmsnorm(r->g, af_linear(r->g, x, &o), weight_1(r, AF_DTYPE_F32, 64), 1e-6, false);
+    }
+    finish(r, x);
+}
 static void case_adapter_only(rec *r)
 {
     af_linear_opts o = {.pieces = 0, .parts = 1, .out = 40};
@@ -386,6 +399,7 @@ static const test_case cases[] = {
     {"lora_many_rows", case_lora_many_rows, 1e-2},
     {"lora_long_rows", case_lora_long_rows, 1e-2},
     {"lora_plain_rows", case_lora_plain_rows, 1e-2},
+    {"lora_two_uses", case_lora_two_uses, 1e-2},
     {"nf4", case_nf4, 1e-2},
     {"nf4_three", case_nf4_three, 1e-2},
     {"nf4_64_tokens", case_nf4_64_tokens, 1e-2},
