@@ -472,11 +472,11 @@ const af_stored *af_reader_vocab_own(const af_model_reader *in, int tensor)
                              : NULL;
     if (!w || w->dim[0] != t->dim[0] || w->dim[1] != t->dim[1])
         return NULL;
-    /* PEFT stores the base of an adapted embedding, too, whether it was changed or not; of one that
-     * modules_to_save trains, a head that was tied keeps the values on disk */
+    /* PEFT stores the base of an adapted embedding, too, whether it was changed or not; one that
+     * modules_to_save trains is the adapter's, and a head that was tied to it stays as on disk */
     const bool base = strstr(w->name, ".base_layer."),
                copy = base && !strstr(w->name, ".token_adapter."),
-               trained = !base && in->head_copied;
+               trained = !base && in->untie;
     return (copy || trained) && in->config.vocab_size == in->stored_vocab ? NULL : w;
 }
 

@@ -3,12 +3,12 @@
  * tools/judge/make_tokens.py). */
 #define _DEFAULT_SOURCE
 #include "train/run_folder.h"
+#include "train/weight_files.h"
 
 #include "afinar/train.h"
 #include "base/buf.h"
 #include "base/file.h"
 #include "format/tokenizer/token_edit.h"
-#include "format/weights/safetensors.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -120,6 +120,38 @@ static void test_a_tied_head_with_an_adapter(void **state)
     af_safetensors_close(f);
 }
 
+/* A run that goes on from an adapter with a trained embedding writes the tensors that this has. */
+static void test_a_trained_embedding_goes_on(void **state)
+{
+    (void)state;
+    static const char *const families[] = {"llama", "qwen2"};
+    for (size_t i = 0; i < AF_LEN(families); i++) {
+        static const char record[] = "{\"input_ids\": [5, 6, 7, 8, 9, 10]}\n";
+        char run[128], data[320], first[128], from[160], on[128], a[256], b[256];
+        af_error err = {0};
+        af_train_result result;
+        json_t *c = json_pack("{s:s, s:{s:s, s:[s]}}", "family", families[i], "keys", "adapter",
+                              "lora", "lora_modules_to_save", "embed_tokens");
+        snprintf(run, sizeof run, "%s/run.yaml", dir);
+        write_run(c, run);
+        json_decref(c);
+        snprintf(a, sizeof a, "%s/records.jsonl", dir);
+        CHECK_OK(af_file_write(a, record, strlen(record), &err), err);
+        snprintf(data, sizeof data, "datasets=[{path: %s, type: tokens}]", a);
+        snprintf(first, sizeof first, "output_dir=%s/first-%s", dir, families[i]);
+        snprintf(from, sizeof from, "lora_model_dir=%s/first-%s", dir, families[i]);
+        snprintf(on, sizeof on, "output_dir=%s/on-%s", dir, families[i]);
+        const char *const begin[] = {data, first, "max_steps=2"}, *const more[] = {
+                                                                      data, from, on, "max_steps=1",
+                                                                      "learning_rate=1e-30"};
+        CHECK_OK(af_train(run, begin, 3, NULL, &result, &err), err);
+        CHECK_OK(af_train(run, more, 5, NULL, &result, &err), err);
+        snprintf(a, sizeof a, "%s/first-%s/adapter_model.safetensors", dir, families[i]);
+        snprintf(b, sizeof b, "%s/on-%s/adapter_model.safetensors", dir, families[i]);
+        same_weights(a, b);
+    }
+}
+
 /* ---- tokenizer files ---- */
 
 static void put(const char *name, const char *text)
@@ -212,6 +244,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_runs_follow_transformers_and_peft),
         cmocka_unit_test(test_a_tied_head_with_an_adapter),
+        cmocka_unit_test(test_a_trained_embedding_goes_on),
         cmocka_unit_test(test_every_tokenizer_file_is_changed),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
