@@ -249,6 +249,17 @@ static bool is_other_layer(const af_model_reader *in, const char *name)
     return true;
 }
 
+/* Experts and routers of images, which come after those of text. */
+static bool is_image_expert(const af_model_reader *in, const char *name)
+{
+    static const char part[] = ".mlp.experts.";
+    const char *number = strstr(name, part);
+    if (!in->spec.arch->image_experts)
+        return false;
+    return af_ends_with(name, ".mlp.gate.weight_1") ||
+           (number && strtol(number + strlen(part), NULL, 10) >= in->spec.experts);
+}
+
 /* A norm of mixtures in a layer that has none. */
 static bool is_unused_norm(const af_model_reader *in, const char *name)
 {
@@ -316,8 +327,8 @@ bool af_model_reader_keeps(const af_model_reader *in, const char *name)
 {
     return is_outside(in, name) || strncmp(name, "mtp.", 4) == 0 ||
            strncmp(name, "model.mtp.", 10) == 0 || strncmp(name, "model.mtp_layers.", 17) == 0 ||
-           is_further_layer(in, name) || is_other_layer(in, name) || is_unused_norm(in, name) ||
-           is_identity(in, name) || is_decay_table(in, name);
+           is_further_layer(in, name) || is_other_layer(in, name) || is_image_expert(in, name) ||
+           is_unused_norm(in, name) || is_identity(in, name) || is_decay_table(in, name);
 }
 
 bool af_reader_is_unread_kv(const af_model_spec *s, const char *name)

@@ -11,14 +11,24 @@ static const char llama_text[] =
     "{\"model_type\":\"llama\",\"hidden_size\":16,\"intermediate_size\":12,"
     "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"vocab_size\":32,\"rms_norm_eps\":1e-6}";
 
-/* Copies the weights of a folder under other names, with tensors of another part. */
-static void move_tensors(const char *from, const char *to, const char *prefix, const char *head,
-                         const char *const others[2])
+/* A tensor as it is to be written. */
+typedef struct moved {
+    char name[512];
+    int64_t dim[4];
+    const void *data;
+    uint64_t bytes;
+    float *made; /* free() */
+} moved;
+
+/* Copies the weights of a folder, changed, with tensors of another part. */
+static void copy_tensors(const char *from, const char *to,
+                         void (*change)(moved *m, const af_stored *t, const void *user),
+                         const void *user, const char *const others[2])
 {
     af_error err = {0};
     af_weights *w;
     af_safetensors_writer *out;
-    char path[256], name[512];
+    char path[256];
     const int64_t dim[1] = {3};
     const float values[3] = {1, 2, 3};
     CHECK_OK(af_weights_open(&w, from, &err), err);
@@ -27,25 +37,33 @@ static void move_tensors(const char *from, const char *to, const char *prefix, c
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < af_weights_count(w); i++) {
             const af_stored *t = af_weights_at(w, i);
-            const bool inside = strncmp(t->name, "model.", 6) == 0;
-            snprintf(name, sizeof name, "%s%s", inside ? prefix : head, t->name + 6 * inside);
-            if (pass == 0)
-                CHECK_OK(af_safetensors_writer_add(out, name, t->dtype, t->dim, t->ndim, &err),
-                         err);
-            else
-                CHECK_OK(af_safetensors_writer_data(out, t->data, t->bytes, &err), err);
+            moved m = {.data = t->data, .bytes = t->bytes};
+            memcpy(m.dim, t->dim, sizeof m.dim);
+            change(&m, t, user);
+            CHECK_OK(pass == 0
+                         ? af_safetensors_writer_add(out, m.name, t->dtype, m.dim, t->ndim, &err)
+                         : af_safetensors_writer_data(out, m.data, m.bytes, &err),
+                     err);
+            free(m.made);
         }
         for (int i = 0; i < 2; i++)
-            if (pass == 0)
-                CHECK_OK(af_safetensors_writer_add(out, others[i], AF_DTYPE_F32, dim, 1, &err),
-                         err);
-            else
-                CHECK_OK(af_safetensors_writer_data(out, values, sizeof values, &err), err);
+            CHECK_OK(pass == 0
+                         ? af_safetensors_writer_add(out, others[i], AF_DTYPE_F32, dim, 1, &err)
+                         : af_safetensors_writer_data(out, values, sizeof values, &err),
+                     err);
         if (pass == 0)
             CHECK_OK(af_safetensors_writer_begin(out, &err), err);
     }
     CHECK_OK(af_safetensors_writer_commit(out, &err), err);
     af_weights_close(w);
+}
+
+/* user: what "model." and what the head's name begins with become */
+static void change_names(moved *m, const af_stored *t, const void *user)
+{
+    const char *const *to = user;
+    const bool inside = strncmp(t->name, "model.", 6) == 0;
+    snprintf(m->name, sizeof m->name, "%s%s", to[!inside], t->name + 6 * inside);
 }
 
 static float *logits_of(const char *dir, const formula_model *f, int64_t *n)
@@ -139,7 +157,8 @@ static void test_folders_of_many_layouts_compute_the_same(void **state)
         snprintf(path, sizeof path, "%s/config.json", dir);
         CHECK_OK(af_file_write(path, b.data, b.len, &err), err);
         af_buf_clear(&b);
-        move_tensors(f.dir, dir, cases[i].prefix, cases[i].head, cases[i].others);
+        copy_tensors(f.dir, dir, change_names, (const char *[]){cases[i].prefix, cases[i].head},
+                     cases[i].others);
         float *y = logits_of(dir, &f, &m);
         assert_int_equal(n, m);
         assert_memory_equal(y, want, (size_t)n * sizeof *y);
@@ -153,63 +172,27 @@ static void test_folders_of_many_layouts_compute_the_same(void **state)
     json_decref(j);
 }
 
-/* Layers between others that see images alone are left out, with rows of image tokens. */
-static void test_layers_that_see_images_are_left_out(void **state)
+/* A golden and its config, changed by `change`, in a folder of a multimodal model: it computes the
+ * same. */
+static void check_same(const char *golden, const char *whole_type, const char *type,
+                       void (*edit)(json_t *config),
+                       void (*change)(moved *m, const af_stored *t, const void *user),
+                       const char *const others[2])
 {
-    (void)state;
-    static const char *const others[2] = {"language_model.model.layers.1.cross_attn_mlp_gate",
-                                          "vision_model.norm.weight"};
-    enum { MORE = 8 };
-    char path[4096], name[512], dir[] = "/tmp/af_inside_XXXXXX";
+    char path[4096], dir[] = "/tmp/af_inside_XXXXXX";
     af_error err = {0};
     formula_model f;
-    af_weights *w;
-    af_safetensors_writer *out;
     int64_t n, m;
-    snprintf(path, sizeof path, "%s/families/llama.json", golden_dir());
+    snprintf(path, sizeof path, "%s/families/%s.json", golden_dir(), golden);
     json_t *j = read_json(path), *config = json_deep_copy(json_object_get(j, "config"));
     formula_model_write(&f, j);
     float *want = logits_of(f.dir, &f, &n);
     assert_non_null(mkdtemp(dir));
-    json_object_set_new(config, "model_type", json_string("mllama_text_model"));
-    json_object_set_new(config, "num_hidden_layers", json_integer(3));
-    json_object_set_new(config, "cross_attention_layers", json_pack("[i]", 1));
-    json_t *whole = json_pack("{s:s, s:o}", "model_type", "mllama", "text_config", config);
+    json_object_set_new(config, "model_type", json_string(type));
+    edit(config);
+    json_t *whole = json_pack("{s:s, s:o}", "model_type", whole_type, "text_config", config);
     CHECK_OK(af_json_write(dir, "config.json", whole, &err), err);
-    CHECK_OK(af_weights_open(&w, f.dir, &err), err);
-    snprintf(path, sizeof path, "%s/model.safetensors", dir);
-    CHECK_OK(af_safetensors_writer_new(&out, path, 0, &err), err);
-    const int64_t one[1] = {1};
-    for (int pass = 0; pass < 2; pass++) {
-        for (int i = 0; i < af_weights_count(w); i++) {
-            const af_stored *t = af_weights_at(w, i);
-            const bool embed = strstr(t->name, "embed_tokens") != NULL;
-            const int64_t dim[2] = {t->dim[0] + MORE * embed, t->dim[1]};
-            snprintf(name, sizeof name, "language_model.%s", t->name);
-            char *second = strstr(name, "layers.1.");
-            if (second)
-                second[strlen("layers.")] = '2';
-            if (pass == 0) {
-                CHECK_OK(af_safetensors_writer_add(out, name, t->dtype, dim, t->ndim, &err), err);
-                continue;
-            }
-            CHECK_OK(af_safetensors_writer_data(out, t->data, t->bytes, &err), err);
-            for (int r = 0; embed && r < MORE; r++)
-                CHECK_OK(af_safetensors_writer_data(out, t->data,
-                                                    (uint64_t)t->dim[1] * sizeof(float), &err),
-                         err);
-        }
-        for (int i = 0; i < 2; i++)
-            if (pass == 0)
-                CHECK_OK(af_safetensors_writer_add(out, others[i], AF_DTYPE_F32, one, 1, &err),
-                         err);
-            else
-                CHECK_OK(af_safetensors_writer_data(out, want, sizeof *want, &err), err);
-        if (pass == 0)
-            CHECK_OK(af_safetensors_writer_begin(out, &err), err);
-    }
-    CHECK_OK(af_safetensors_writer_commit(out, &err), err);
-    af_weights_close(w);
+    copy_tensors(f.dir, dir, change, NULL, others);
     float *y = logits_of(dir, &f, &m);
     assert_int_equal(n, m);
     assert_memory_equal(y, want, (size_t)n * sizeof *y);
@@ -222,25 +205,100 @@ static void test_layers_that_see_images_are_left_out(void **state)
     json_decref(j);
 }
 
-static void test_wrong_lists_of_such_layers(void **state)
+static void edit_mllama(json_t *config)
+{
+    json_object_set_new(config, "num_hidden_layers", json_integer(3));
+    json_object_set_new(config, "cross_attention_layers", json_pack("[i]", 1));
+}
+
+/* The second layer is the third of the folder; eight rows follow the embedding. */
+static void change_mllama(moved *m, const af_stored *t, const void *user)
+{
+    enum { MORE = 8 };
+    (void)user;
+    snprintf(m->name, sizeof m->name, "language_model.%s", t->name);
+    char *second = strstr(m->name, "layers.1.");
+    if (second)
+        second[strlen("layers.")] = '2';
+    if (!strstr(t->name, "embed_tokens"))
+        return;
+    m->dim[0] += MORE;
+    m->bytes += MORE * (uint64_t)t->dim[1] * sizeof(float);
+    m->data = m->made = calloc(1, m->bytes);
+    memcpy(m->made, t->data, t->bytes);
+}
+
+/* Layers between others that see images alone are left out, with rows of image tokens. */
+static void test_layers_that_see_images_are_left_out(void **state)
+{
+    (void)state;
+    check_same("llama", "mllama", "mllama_text_model", edit_mllama, change_mllama,
+               (const char *[]){"language_model.model.layers.1.cross_attn_mlp_gate",
+                                "vision_model.norm.weight"});
+}
+
+static void edit_ernie(json_t *config)
+{
+    const json_int_t ffn = json_integer_value(json_object_get(config, "moe_intermediate_size"));
+    json_object_set_new(config, "moe_intermediate_size", json_pack("[I, i]", ffn, 4));
+}
+
+/* Routers are turned, and the bias of the choice has a row of images. */
+static void change_ernie(moved *m, const af_stored *t, const void *user)
+{
+    (void)user;
+    snprintf(m->name, sizeof m->name, "%s", t->name);
+    if (strstr(t->name, "e_score_correction_bias")) {
+        m->dim[0] = 2;
+        m->bytes = 2 * t->bytes;
+        m->data = m->made = calloc(1, m->bytes);
+        memcpy(m->made, t->data, t->bytes);
+    } else if (strstr(t->name, ".mlp.gate.weight")) {
+        const float *from = t->data;
+        m->dim[0] = t->dim[1];
+        m->dim[1] = t->dim[0];
+        m->data = m->made = calloc(1, t->bytes);
+        for (int64_t r = 0; r < t->dim[0]; r++)
+            for (int64_t c = 0; c < t->dim[1]; c++)
+                m->made[c * t->dim[0] + r] = from[r * t->dim[1] + c];
+    }
+}
+
+static void test_experts_of_images_are_left_out(void **state)
+{
+    (void)state;
+    check_same("ernie4_5_moe", "ernie4_5_vl_moe", "ernie4_5_vl_moe_text", edit_ernie, change_ernie,
+               (const char *[]){"model.layers.1.mlp.experts.99.up_proj.weight",
+                                "model.layers.1.mlp.gate.weight_1"});
+}
+
+static void test_wrong_lists(void **state)
 {
     (void)state;
     static const struct {
-        const char *list, *why;
-    } cases[] = {{"[0,1]", "leaves a layer of text"},
-                 {"7", "a list of numbers"},
-                 {"[\"a\"]", "a list of numbers"},
-                 {"{}", "a list of numbers"}};
+        const char *type, *key, *list, *why;
+    } cases[] = {
+        {"mllama", "cross_attention_layers", "[0,1]", "leaves a layer of text"},
+        {"mllama", "cross_attention_layers", "7", "a list of numbers"},
+        {"mllama", "cross_attention_layers", "[\"a\"]", "a list of numbers"},
+        {"mllama", "cross_attention_layers", "{}", "a list of numbers"},
+        {"ernie4_5_vl_moe", "moe_intermediate_size", "[]", "a list of sizes"},
+        {"ernie4_5_vl_moe", "moe_intermediate_size", "[1.5]", "a list of sizes"},
+        {"ernie4_5_vl_moe", "moe_intermediate_size", "[1e300, 2]", "a list of sizes"},
+        {"ernie4_5_vl_moe", "moe_num_experts", "[-1, 2]", "a list of sizes"},
+        {"ernie4_5_vl_moe", "moe_num_experts", "[1, 2, 3]", "sensible length"},
+    };
     for (size_t i = 0; i < AF_LEN(cases); i++) {
         char json[512];
         af_error err = {0};
         af_hf_config c;
         snprintf(json, sizeof json,
-                 "{\"model_type\":\"mllama\",\"text_config\":{\"model_type\":"
-                 "\"mllama_text_model\",\"hidden_size\":16,\"intermediate_size\":12,"
+                 "{\"model_type\":\"%s\",\"text_config\":{\"model_type\":"
+                 "\"%s_text%s\",\"hidden_size\":16,\"intermediate_size\":12,"
                  "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
-                 "\"vocab_size\":32,\"cross_attention_layers\":%s}}",
-                 cases[i].list);
+                 "\"vocab_size\":32,\"%s\":%s}}",
+                 cases[i].type, cases[i].type, cases[i].type[0] == 'm' ? "_model" : "",
+                 cases[i].key, cases[i].list);
         assert_int_equal(af_hf_config_parse(&c, json, strlen(json), "config.json", &err),
                          AF_EFORMAT);
         CHECK_MSG(strstr(err.msg, cases[i].why), "%s", err.msg);
@@ -354,7 +412,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_folders_of_many_layouts_compute_the_same),
         cmocka_unit_test(test_layers_that_see_images_are_left_out),
-        cmocka_unit_test(test_wrong_lists_of_such_layers),
+        cmocka_unit_test(test_experts_of_images_are_left_out),
+        cmocka_unit_test(test_wrong_lists),
         cmocka_unit_test(test_names_in_memory),
         cmocka_unit_test(test_types_that_are_other_families),
         cmocka_unit_test(test_keys_left_out),

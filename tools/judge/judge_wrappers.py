@@ -64,7 +64,9 @@ MORE = {
     "cohere2_vision": {"text_config.logit_scale": 1.0, "alignment_intermediate_size": 96},
     "glm4v": GLM, "glm46v": GLM, "glmga": GLM, "glm_ocr": GLM, "glm4v_moe": GLM,
     "qwen2_vl": mrope(2, 2, 2), "qwen2_5_vl": mrope(2, 2, 2), "qwen2_5_omni_thinker": mrope(2, 2, 2), "paddleocr_vl": mrope(2, 2, 2),
-    "hunyuan_vl": mrope(2, 2, 1, 1), "cosmos3_edge": mrope(2, 2, 2), "ernie4_5_vl_moe": mrope(2, 2, 2),
+    "hunyuan_vl": mrope(2, 2, 1, 1), "cosmos3_edge": mrope(2, 2, 2), 
+    "ernie4_5_vl_moe": {**mrope(2, 2, 2), "text_config.moe_intermediate_size": [24, 16], "text_config.moe_k": 2},
+   
     "qwen2_5_omni": {"thinker_config." + k: v for k, v in mrope(2, 2, 2).items()},
     "emu3": {"text_config.pad_token_id": 0, "text_config.attention_dropout": 0., "vocabulary_map": {"<image>": 5}}, "gemma4": {"text_config.pad_token_id": 0},
     "gemma4_unified": {"text_config.pad_token_id": 0},
@@ -81,13 +83,13 @@ MORE = {
     "step3p7": {"text_config.pad_token_id": 0},
 }
 # Text models that afinar does not have, models of both an encoder and a decoder, and such without text
-REFUSED = """blip chameleon cohere_compass cosmos3_edge deepseek_ocr2 diffusion_gemma dots3_note ernie4_5_vl_moe evolla florence2 git glm5_next
+REFUSED = """blip chameleon cohere_compass cosmos3_edge deepseek_ocr2 diffusion_gemma dots3_note evolla florence2 git glm5_next
 idefics inkling2 inkling_mm_model kosmos-2 kosmos-2.5 kyutai_speech_to_text mistral_large4 molmo2 muse_glimmer muse_spark
 pi0 pix2struct pp_formulanet qwen4_exp step3p7 t5gemma2 udop unlimited_ocr vision-encoder-decoder voxtral_realtime""".split()
 # Made with the names of memory alone: transformers 5.23 writes names of diffusers or of another part, or fails
 ODD = ["cosmos3_omni", "kimi_k25", "nemo_speechlm", "qianfan_ocr", "shieldgemma2"]
 # Their layers have other names in memory, which are not read
-DISK = ["aria", "minimax_m3_vl"]
+DISK = ["aria", "ernie4_5_vl_moe", "minimax_m3_vl"]
 NOT_MADE = ["mistral4"]  # a model of text alone
 # Text models of random configs of judge_models.py
 FAMILY = {"gemma3n": "gemma3n_text", "gemma4": "gemma4_text", "gemma4_unified": "gemma4_text", "kimi_k25": "deepseek_v3"}

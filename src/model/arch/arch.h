@@ -292,7 +292,10 @@ typedef struct af_arch {
     const char *experts_flat_up;
     /* the module of the experts in memory, where their tensors are called something else on disk */
     const char *experts_module;
-    bool choice_row;     /* e_score_correction_bias is [1][X] (ernie4_5_moe) */
+    bool choice_row; /* e_score_correction_bias is [1][X] (ernie4_5_moe) */
+    /* images have X more experts in folders, a router and a second row of that (ernie4_5_vl_moe);
+     * routers are turned there */
+    bool image_experts;
     bool choice_or_none; /* a folder may lack it */
     bool no_router_loss; /* transformers has no auxiliary loss for its routers */
     bool router_linear;  /* in memory the router is a linear module, not a parameter of its own */

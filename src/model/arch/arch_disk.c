@@ -148,7 +148,7 @@ void af_disk_expert(const af_model_spec *s, int tensor, int p, char *name, size_
 bool af_disk_is_turned(const af_model_spec *s, int tensor)
 {
     const af_slot slot = s->tensor[tensor].slot;
-    if (s->tensor[tensor].flat)
+    if (s->tensor[tensor].flat || (s->arch->image_experts && slot == AF_SLOT_ROUTER))
         return true;
     if (s->arch->linears_turned && s->tensor[tensor].layer >= 0 && s->tensor[tensor].ndim == 2)
         return true;

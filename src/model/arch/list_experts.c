@@ -10,7 +10,9 @@ void af_list_mlp_experts(af_lister *l, int i)
     if (s->router.bias)
         af_list_tensor(l, AF_SLOT_ROUTER_BIAS, i, 1, X, 1, 1);
     if (s->router.choice_bias && s->arch->choice_row)
-        l->s->tensor[af_list_tensor(l, AF_SLOT_ROUTER_CHOICE, i, 2, 1, X, 1)].buffer = true;
+        l->s->tensor[af_list_tensor(l, AF_SLOT_ROUTER_CHOICE, i, 2, s->arch->image_experts ? 2 : 1,
+                                    X, 1)]
+            .buffer = true;
     else if (s->router.choice_bias)
         af_list_buffer(l, AF_SLOT_ROUTER_CHOICE, i, all);
     if (s->router.expert_scale)

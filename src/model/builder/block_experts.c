@@ -49,6 +49,8 @@ af_tensor *af_route(const af_forward *f, int layer, af_group group, af_tensor *x
     if (k->softcap > 0)
         logits = af_softcap(g, logits, k->softcap);
     af_tensor *choice = af_layer_leaf(f, layer, AF_SLOT_ROUTER_CHOICE);
+    if (choice && s->arch->image_experts)
+        choice = af_slice(g, choice, 0, 0, 1);
     if (choice && s->arch->choice_row)
         choice = af_reshape(g, choice, 1, (int64_t[]){s->experts});
     const af_route_opts o = {.used = s->experts_used,

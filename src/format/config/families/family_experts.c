@@ -2,6 +2,7 @@
 #include "format/config/families/families.h"
 
 #include <jansson.h>
+#include <math.h>
 
 /* The general reader knows the names of qwen3_moe. */
 void af_config_mixture(af_config_source *s, af_hf_config *c, const char *key, int64_t count,
@@ -170,15 +171,33 @@ static void ernie_layers(af_config_source *s, af_hf_config *c)
             dense[c->mlp_only_count++] = i;
 }
 
+/* A size, or that of text in a list where images have their own. */
+static int64_t size_of_text(af_config_source *s, af_hf_config *c, const char *key, int absent,
+                            int64_t max)
+{
+    int n = 0;
+    if (!json_is_array(af_config_value(s, key)))
+        return af_config_size(s, key, absent, 1, max);
+    const double *list = af_config_nums(s, &c->arena, key, 2, &n);
+    if (s->st != AF_OK)
+        return absent;
+    if (n < 1 || !(list[0] >= 1 && list[0] <= (double)max) || list[0] != floor(list[0])) {
+        af_config_wrong(s, key, "a size, or a list of sizes of text and images");
+        return absent;
+    }
+    return (int64_t)list[0];
+}
+
 static void ernie4_5_moe(af_config_source *s, af_hf_config *c)
 {
-    c->num_experts = af_config_size(s, "moe_num_experts", 64, 1, AF_CONFIG_EXPERTS_MAX);
+    c->num_experts = size_of_text(s, c, "moe_num_experts", 64, AF_CONFIG_EXPERTS_MAX);
     c->num_experts_per_tok = af_config_size(s, "moe_k", 6, 1, AF_CONFIG_EXPERTS_MAX);
     c->moe_intermediate_size =
-        af_config_size(s, "moe_intermediate_size", 1536, 1, AF_CONFIG_WIDTH_MAX);
+        size_of_text(s, c, "moe_intermediate_size", 1536, AF_CONFIG_WIDTH_MAX);
     c->router.shared_ffn = c->moe_intermediate_size *
                            af_config_size(s, "moe_num_shared_experts", 2, 0, AF_CONFIG_EXPERTS_MAX);
     ernie_layers(s, c);
+    af_config_mlp_types(s, c);
     c->norm_topk_prob = c->router.choice_bias = true;
     c->output_router_logits = af_config_bool(s, "output_router_logits", false);
     c->router_aux_loss_coef = af_config_num(s, "router_aux_loss_coef", 0.001);
@@ -396,6 +415,14 @@ const af_family af_families_experts[] = {
      .kv_heads = 4,
      .tied = true,
      .pad = 1,
+     .own_experts = true,
+     .keys = ernie4_5_moe},
+    {.model_type = "ernie4_5_vl_moe_text",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 5e5,
+     .kv_heads = 4,
+     .tied = true,
      .own_experts = true,
      .keys = ernie4_5_moe},
     {.model_type = "flex_olmo",
