@@ -278,6 +278,8 @@ def baichuan_config(j, r):
     c["num_key_value_heads"], c["tie_word_embeddings"] = c["num_attention_heads"], False
     c = as_published("baichuan", T.LlamaConfig(**c))
     c.norm_head, c.linear_biases = r.random() < .6, r.random() < .5
+    if r.random() < .4:  # what llama.cpp has
+        c.num_hidden_layers = 40 if c.linear_biases else 32
     return c
 
 

@@ -315,6 +315,7 @@ static const taker *taker_of(const char *arch)
         {"deepseek", .square = true, .untied = true},
         {"bailingmoe", .untied = true},
         {"bailingmoe2", .square = true, .untied = true},
+        {"baichuan", .square = true, .untied = true},
         {"internlm2", .square = true, .untied = true},
         {"minicpm", .biases = true, .freqs = true, .factors = true, .tied = true, .untied = true},
         {"exaone", .freqs = true, .tied = true, .untied = true},
@@ -413,6 +414,9 @@ static const char *layers_lack(const af_model_spec *s, const taker *t)
         return "layers with an MLP and layers with experts (- and E of hybrid_override_pattern)";
     if (s->arch->gguf_cut_qkv && has_slot(s, AF_SLOT_QKV_BIAS))
         return "biases of fused queries, keys and values";
+    if (strcmp(s->arch->gguf, "baichuan") == 0 &&
+        s->layers != (s->alibi > 0 ? AF_BAICHUAN_ALIBI_LAYERS : AF_BAICHUAN_ROPE_LAYERS))
+        return "number of layers other than 32, or 40 with ALiBi,";
     if (strcmp(s->arch->gguf, "bailingmoe") == 0 && s->layer[0].mlp != AF_MLP_EXPERTS)
         return "layers without experts (first_k_dense_replace)";
     if (s->arch->gguf_kv_whole && !s->latent.q_lora_rank)

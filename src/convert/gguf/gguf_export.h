@@ -25,6 +25,7 @@ typedef struct gguf_target {
     bool keys, latents; /* of kv_b_proj: its keys, transposed per head; its values */
     float add;          /* gemma norms */
     int exp;            /* A_log is this times exp(w) there; 0 = as it is */
+    bool unit;          /* rows get length 1 (the head of Baichuan 2) */
     af_gguf_order order;
     af_gguf_fold fold;
     int stack;     /* matrices of that many tensors of the spec, from `spec`'s slot on; 0 = one */

@@ -128,6 +128,7 @@ static void list_alone(gguf_export *j, int i)
     t->add = norm && s->ndim == 1 && arch->gguf_norm_one ? 1.0f : 0.0f;
     t->order = af_gguf_order_of(j->spec, s);
     t->fold = af_gguf_fold_of(j->spec, s);
+    t->unit = s->slot == AF_SLOT_HEAD && j->spec->head_normed;
     t->exp = af_gguf_exp_of(j->spec, s);
     if (t->exp && s->ndim == 2) { /* of Mamba-1 a matrix, whose values stay f32 */
         t->vector = true;

@@ -54,6 +54,19 @@ static void read_keys(const gguf_export *j, int64_t from, int64_t n, float *out,
     }
 }
 
+/* Rows of length 1. */
+static void make_unit(float *rows, int64_t n, int64_t cols)
+{
+    for (int64_t r = 0; r < n; r++, rows += cols) {
+        double sum = 0;
+        for (int64_t c = 0; c < cols; c++)
+            sum += (double)rows[c] * rows[c];
+        const double length = sum > 0 ? sqrt(sum) : 1;
+        for (int64_t c = 0; c < cols; c++)
+            rows[c] = (float)(rows[c] / length);
+    }
+}
+
 /* Rows [from, from + n) of the file's tensor, the adapter merged. `row`: see read_keys. */
 static void read_rows(const gguf_export *j, int64_t from, int64_t n, float *out, float *row)
 {
@@ -75,6 +88,8 @@ static void read_rows(const gguf_export *j, int64_t from, int64_t n, float *out,
     for (int64_t r = 0; t->order.columns && r < n; r++)
         af_gguf_order_to_file(&t->order, out + r * t->cols);
     af_gguf_fold_to_file(&t->fold, out, from, n, t->cols);
+    if (t->unit)
+        make_unit(out, n, t->cols);
 }
 
 /* A vector: biases of q and k are interleaved too. */

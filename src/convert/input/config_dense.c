@@ -96,6 +96,10 @@ void af_config_dense(json_t *o, const af_hf_config *c)
         put_minicpm(o, c);
     if (is(c, "exaone"))
         put_exaone(o, c);
+    if (is(c, "baichuan"))
+        json_object_set_new(o, "model_max_length", json_integer(c->max_position_embeddings));
+    if (is(c, "baichuan") && c->alibi > 0)
+        json_object_del(o, "max_position_embeddings");
     if (is(c, "internlm2"))
         json_object_set_new(o, "bias", json_boolean(c->attention_bias));
     if (is(c, "falcon"))

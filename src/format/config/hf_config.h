@@ -23,6 +23,8 @@ enum {
     AF_CONFIG_EOS_MAX = 64,
     AF_CONFIG_ROPE_FACTORS_MAX = 1 << 16,
 };
+/* Layers of the two sizes of Baichuan that llama.cpp has: with a rotation, with ALiBi. */
+enum { AF_BAICHUAN_ROPE_LAYERS = 32, AF_BAICHUAN_ALIBI_LAYERS = 40 };
 #define AF_CONFIG_BYTES_MAX (UINT64_C(16) << 20) /* of a config.json */
 
 typedef enum af_rope_type {

@@ -390,6 +390,7 @@ static const char *const classes[][2] = {
     {"minicpm3", "MiniCPM3ForCausalLM"},
     {"minicpm", "MiniCPMForCausalLM"},
     {"internlm2", "InternLM2ForCausalLM"},
+    {"baichuan", "BaichuanForCausalLM"},
     {"deepseek", "DeepseekForCausalLM"},
     {"bailing_moe", "BailingMoeForCausalLM"},
     {"bailing_moe_v2", "BailingMoeV2ForCausalLM"},

@@ -121,6 +121,13 @@ static void baichuan_keys(af_config_source *s, af_hf_config *c)
         af_config_wrong(s, "z_loss_weight", "0, the one value this build trains with");
 }
 
+/* llama.cpp knows the larger models by their layers; rows of a head have length 1 in a file. */
+static void baichuan_gguf(const af_gguf *g, const char *arch, af_hf_config *c)
+{
+    (void)g, (void)arch;
+    c->alibi = c->num_hidden_layers == AF_BAICHUAN_ALIBI_LAYERS ? 8 : 0;
+}
+
 const af_family af_families_remote[] = {
     {.model_type = "internlm2",
      .gguf = "internlm2",
@@ -176,10 +183,12 @@ const af_family af_families_remote[] = {
      .own_experts = true,
      .keys = bailing_moe_v2_keys},
     {.model_type = "baichuan",
+     .gguf = "baichuan",
      .act = "silu",
      .eps = 1e-6,
      .theta = 1e4,
      .pad = 1,
-     .keys = baichuan_keys},
+     .keys = baichuan_keys,
+     .gguf_keys = baichuan_gguf},
     {0},
 };
