@@ -164,6 +164,7 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/gol
 
 def save(model, path, published):
     model.save_pretrained(path, save_original_format=published)
+    torch.save({}, path + "/spk_dict.pt")  # of the talker of qwen2_5_omni
     for f in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(os.path.join(ROOT, f), path)
 
@@ -198,7 +199,6 @@ def old_spelling(name, path):
 def load(model, path):
     """The folder by the class that wrote it; names that are missing or left over are an error."""
     if model.config.model_type == "qwen2_5_omni":  # with a talker, whose voices are a file; the report of names breaks on them
-        torch.save({}, path + "/spk_dict.pt")
         return type(model).from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
     m, info = type(model).from_pretrained(path, output_loading_info=True, dtype=torch.float32, attn_implementation="eager")
     wrong = {k: v for k, v in info.items() if v}

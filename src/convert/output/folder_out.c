@@ -93,6 +93,7 @@ af_status af_folder_copy_text(const af_output *f, const char *from, af_error *er
                                          "preprocessor_config.json",
                                          "processor_config.json",
                                          "video_preprocessor_config.json",
+                                         "spk_dict.pt", /* voices of qwen2_5_omni */
                                          "LICENSE",
                                          "LICENSE.txt",
                                          "NOTICE"};

@@ -26,8 +26,10 @@ static af_status copy_texts(const char *model, const char *dir, bool whole, af_e
                                         "preprocessor_config.json",
                                         "processor_config.json",
                                         "video_preprocessor_config.json",
+                                        "chat_template.json", /* of the processor */
+                                        "spk_dict.pt",        /* voices of qwen2_5_omni */
                                         "config.json"};
-    const int count = (int)AF_LEN(names) - (whole ? 0 : 5); /* configs only with a whole model */
+    const int count = (int)AF_LEN(names) - (whole ? 0 : 7); /* configs only with a whole model */
     for (int i = 0; i < count; i++) {
         const af_status st = af_file_copy_into(model, dir, names[i], err);
         if (st != AF_OK)
