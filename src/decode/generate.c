@@ -161,7 +161,7 @@ static af_status need_decoder(af_model *m, const af_generate_opts *o, af_error *
 /* Tokens after a prompt of a model whose sequences have a limit: the last one is not fed. */
 static int64_t room_after(const af_model *m, int64_t prompt)
 {
-    return AF_MAX(af_spec_longest(af_decode_spec(m)) - prompt, 0) + 1;
+    return AF_MAX(AF_MIN(af_spec_longest(af_decode_spec(m)), INT64_MAX - 1) - prompt, 0) + 1;
 }
 
 static af_status submit(generation *g, int i, af_error *err)

@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-enum { NAME_BYTES = AF_ADAPTER_NAME_BYTES };
+enum { NAME_BYTES = AF_ADAPTER_NAME_BYTES, PREFIX_BYTES = 64 };
 
 af_status af_adapter_alloc(af_adapter *a, float **out, int64_t n, af_error *err)
 {
@@ -187,17 +187,31 @@ done:
 
 /* ---- read ---- */
 
-/* Inside a multimodal model the text model is called as the version of transformers had it, or as
- * when it is alone; and where it is alone (a GGUF file of such a model) the adapter may be of the
- * whole. */
-static const char *const others[] = {"thinker.model.language_model.",
-                                     "thinker.model.",
-                                     "model.language_model.",
-                                     "language_model.model.",
-                                     "model.text_model.",
-                                     "llm.model.",
-                                     "model.",
-                                     "backbone."};
+/* What names of the text model may begin with, by turns: in each place of arch_place.c each of its
+ * stems. An adapter has the names of the version of transformers it was made with, and where the
+ * text model is alone (a GGUF file of a multimodal one) it may be of the whole. "": none with this
+ * number; false after the last. */
+static bool prefix_at(const af_model_spec *s, int i, char out[PREFIX_BYTES])
+{
+    const char *const stems[] = {af_arch_stem(s->arch), s->arch->memory_stem};
+    const char *stem = stems[i % 2];
+    const af_arch_place *p = af_arch_place_at(i / 2);
+    if (!p)
+        return false;
+    snprintf(out, PREFIX_BYTES, "%s%s", stem ? p->before : "", stem && p->stem ? stem : "");
+    return true;
+}
+
+/* The length of the longest of them that a name begins with; 0 = none. */
+static size_t prefix_length(const af_model_spec *s, const char *name)
+{
+    char prefix[PREFIX_BYTES];
+    size_t most = 0;
+    for (int i = 0; prefix_at(s, i, prefix); i++)
+        if (strncmp(name, prefix, strlen(prefix)) == 0)
+            most = AF_MAX(most, strlen(prefix));
+    return most;
+}
 
 /* Targets that are named in full get the name of this model. */
 static af_status rename_targets(af_adapter *a, af_error *err)
@@ -207,15 +221,11 @@ static af_status rename_targets(af_adapter *a, af_error *err)
     const char **list = af_arena_take(&a->arena, (n + 1) * sizeof *list);
     for (uint64_t i = 0; i < n && list; i++) {
         list[i] = a->config.target[i];
-        for (size_t k = 0; k < AF_LEN(others); k++) {
-            const size_t len = strlen(others[k]);
-            if (strncmp(list[i], others[k], len) != 0)
-                continue;
+        const size_t len = prefix_length(a->spec, list[i]);
+        if (len > 0)
             list[i] = af_arena_printf(&a->arena, "%s%s", inner, list[i] + len);
-            if (!list[i])
-                list = NULL;
-            break;
-        }
+        if (!list[i])
+            list = NULL;
     }
     if (!list)
         return af_fail_nomem(err, "an adapter's settings", n * sizeof *list);
@@ -228,12 +238,12 @@ static const af_stored *find_stored(const af_adapter *a, const af_weights *w, co
 {
     const char *inner = a->spec->inner, *rest = name + strlen(AF_ADAPTER_PREFIX);
     const af_stored *t = af_weights_find(w, name);
-    char other[NAME_BYTES + 32];
+    char other[NAME_BYTES + PREFIX_BYTES], prefix[PREFIX_BYTES];
     if (strncmp(rest, inner, strlen(inner)) != 0)
         return t;
-    for (size_t i = 0; i < AF_LEN(others) && !t; i++) {
-        snprintf(other, sizeof other, AF_ADAPTER_PREFIX "%s%s", others[i], rest + strlen(inner));
-        t = af_weights_find(w, other);
+    for (int i = 0; !t && prefix_at(a->spec, i, prefix); i++) {
+        snprintf(other, sizeof other, AF_ADAPTER_PREFIX "%s%s", prefix, rest + strlen(inner));
+        t = *prefix ? af_weights_find(w, other) : NULL;
     }
     return t;
 }
@@ -244,12 +254,10 @@ static int other_senses(const af_adapter *a, const af_weights *w)
     int n = 0;
     for (int i = 0; i < af_weights_count(w) && a->spec->outside; i++) {
         const char *name = af_weights_at(w, i)->name, *rest = name + strlen(AF_ADAPTER_PREFIX);
-        bool text = strncmp(name, AF_ADAPTER_PREFIX, strlen(AF_ADAPTER_PREFIX)) != 0 ||
-                    strstr(name, "lm_head.") != NULL;
-        for (size_t k = 0; k < AF_LEN(others) && !text; k++)
-            text = strncmp(rest, others[k], strlen(others[k])) == 0 &&
-                   af_spec_has_part(a->spec, rest + strlen(others[k]));
-        n += !text;
+        const bool text = strncmp(name, AF_ADAPTER_PREFIX, strlen(AF_ADAPTER_PREFIX)) != 0 ||
+                          strstr(name, "lm_head.") != NULL;
+        const size_t len = text ? 0 : prefix_length(a->spec, rest);
+        n += !text && !(len > 0 && af_spec_has_part(a->spec, rest + len));
     }
     if (n)
         af_log_write(AF_LOG_WARN,

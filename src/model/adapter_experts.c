@@ -131,7 +131,7 @@ static af_status read_one(af_adapter *a, int module, int e, int piece, const af_
     const int pieces = pieces_of(a->spec, m);
     const int64_t r = am->rank / pieces, out = m->out / pieces;
     char disk[256], name[AF_ADAPTER_NAME_BYTES];
-    int64_t dim[3], from;
+    int64_t dim[AF_DISK_DIMS], from;
     int ndim;
     float *b = NULL, *at = am->a + (e * am->rank + piece * r) * m->in;
     af_disk_expert(a->spec, m->weight, e * pieces + piece, disk, sizeof disk, dim, &ndim, &from);
@@ -182,7 +182,7 @@ static bool has_piece(const af_adapter *a, af_slot slot, int p, const af_weights
 {
     const af_model_spec *s = a->spec;
     char disk[256], name[AF_ADAPTER_NAME_BYTES];
-    int64_t dim[3], from;
+    int64_t dim[AF_DISK_DIMS], from;
     int ndim;
     bool has = false;
     for (int i = 0; i < s->layers && !has; i++) {

@@ -202,12 +202,11 @@ static af_status match_gguf(af_model_reader *in, faults *f, int i, af_error *err
         return match_stack(in, f, i, stack, index, err);
     if (cut.count && !is_uncut(in, t)) {
         for (int p = 0; p < cut.count; p++) {
-            const bool conv = t->slot == AF_SLOT_CONV; /* [C][1][K] */
-            const int64_t X = t->ndim == 3 && !conv ? t->dim[0] : 1, cols = t->dim[t->ndim - 1],
-                          dim[3] = {conv ? cut.rows[p] : X, conv ? 1 : cut.rows[p] / X, cols};
+            int64_t dim[3];
             char name[NAME_MAX_BYTES];
+            af_gguf_part_dims(&cut, p, t, dim);
             snprintf(name, sizeof name, "blk.%d.%s", t->layer, cut.name[p]);
-            e->part[p] = find(in, f, name, dim + (t->ndim == 2), t->ndim);
+            e->part[p] = find(in, f, name, dim, t->ndim);
         }
         e->cut = cut;
     } else if (t->slot == AF_SLOT_EXPERTS_GATE_UP_BIAS) { /* halves of a row */
@@ -428,18 +427,6 @@ done:
 
 /* ---- what is left over ---- */
 
-/* zamba2: a layer's copy of a transformer that an earlier one owns. */
-static bool is_copy_of_shared(const af_model_spec *s, const char *name)
-{
-    const char *layers = strstr(name, "layers.");
-    char *end = NULL;
-    const long i = layers ? strtol(layers + strlen("layers."), &end, 10) : -1;
-    if (i < 0 || i >= s->layers || strncmp(end, ".shared_transformer.", 20) != 0)
-        return false;
-    const int norm = s->layer[i].tensor[AF_SLOT_SHARED_NORM];
-    return norm >= 0 && s->tensor[norm].layer != i;
-}
-
 /* Stored, not ours, and known to be harmless. */
 static bool may_be_unused(const af_model_reader *in, const char *name)
 {
@@ -456,9 +443,8 @@ static bool may_be_unused(const af_model_reader *in, const char *name)
         return strncmp(name, "rope_", 5) == 0 || /* later blocks predict further tokens */
                (strncmp(name, "blk.", 4) == 0 && strtol(name + 4, NULL, 10) >= in->spec.layers) ||
                af_reader_is_unread_kv(&in->spec, name);
-    if (in->spec.state.shared_blocks && is_copy_of_shared(&in->spec, name))
-        return true;
-    if (af_ends_with(name, "rotary_emb.inv_freq") || af_ends_with(name, ".masked_bias"))
+    if (af_ends_with(name, "rotary_emb.inv_freq") || af_ends_with(name, ".masked_bias") ||
+        af_reader_is_shared_copy(in, name))
         return true;
     if (in->spec.arch->stem &&
         (af_ends_with(name, ".attention.bias") || af_ends_with(name, ".attn.bias") ||

@@ -224,13 +224,31 @@ static bool is_outside(const af_model_reader *in, const char *name)
     return strncmp(name, prefix, n) != 0 || (open && !af_spec_has_part(&in->spec, name + n));
 }
 
+/* The number that the layer of a stored tensor has in the folder; -1: it is of none. */
+static long layer_of(const af_model_reader *in, const char *stored)
+{
+    char own[NAME_MAX_BYTES], layers[64], *end;
+    af_model_reader_own_name(in, stored, own, sizeof own);
+    af_spec_layers_prefix(&in->spec, layers, sizeof layers);
+    const size_t n = strlen(layers);
+    const long i = strncmp(own, layers, n) == 0 ? strtol(own + n, &end, 10) : -1;
+    return i >= 0 && end > own + n ? i : -1;
+}
+
+bool af_reader_is_shared_copy(const af_model_reader *in, const char *name)
+{
+    const af_model_spec *s = &in->spec;
+    const bool part = s->state.shared_blocks && strstr(name, ".shared_transformer.");
+    const long i = part ? layer_of(in, name) : -1;
+    const int norm = i >= 0 && i < s->layers ? s->layer[i].tensor[AF_SLOT_SHARED_NORM] : -1;
+    return norm >= 0 && s->tensor[norm].layer != i;
+}
+
 /* Of the layers after the last, which predict further tokens. */
 static bool is_further_layer(const af_model_reader *in, const char *name)
 {
     const json_t *more = json_object_get(af_config_own(in->config.raw), "num_nextn_predict_layers");
-    char own[NAME_MAX_BYTES];
-    af_model_reader_own_name(in, name, own, sizeof own);
-    const long i = strncmp(own, "model.layers.", 13) == 0 ? strtol(own + 13, NULL, 10) : -1;
+    const long i = layer_of(in, name);
     return i >= in->spec.layers && i - in->spec.layers < json_integer_value(more);
 }
 
@@ -238,15 +256,11 @@ static bool is_further_layer(const af_model_reader *in, const char *name)
 static bool is_other_layer(const af_model_reader *in, const char *name)
 {
     const af_model_spec *s = &in->spec;
-    char own[NAME_MAX_BYTES];
-    af_model_reader_own_name(in, name, own, sizeof own);
-    if (!s->folder_layers || strncmp(own, "model.layers.", 13) != 0)
-        return false;
-    const long number = strtol(own + 13, NULL, 10);
-    for (int i = 0; i < s->layers; i++)
+    const long number = s->folder_layers ? layer_of(in, name) : -1;
+    for (int i = 0; number >= 0 && i < s->layers; i++)
         if (s->folder_layers[i] == number)
             return false;
-    return true;
+    return number >= 0;
 }
 
 /* Experts and routers of images, which come after those of text. */
@@ -285,13 +299,11 @@ static bool is_decay_table(const af_model_reader *in, const char *name)
 af_status af_reader_check_decays(const af_model_reader *in, af_error *err)
 {
     const af_model_spec *s = &in->spec;
-    char own[NAME_MAX_BYTES];
     for (int i = 0; s->state.fixed_decay && i < af_weights_count(in->weights); i++) {
         const af_stored *w = af_weights_at(in->weights, i);
         if (!af_ends_with(w->name, ".self_attn.slope_rate"))
             continue;
-        af_model_reader_own_name(in, w->name, own, sizeof own);
-        const long layer = strncmp(own, "model.layers.", 13) == 0 ? strtol(own + 13, NULL, 10) : -1;
+        const long layer = layer_of(in, w->name);
         if (layer < 0 || layer >= s->layers || af_weight_count(w) != s->heads ||
             !af_dtype_is_float(w->dtype))
             return af_fail(err, AF_EFORMAT, "%s: '%s' is not one number per head", in->path,

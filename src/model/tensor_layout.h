@@ -62,10 +62,13 @@ AF_CHECKED af_status af_reader_make_spec(af_model_reader *in, bool tied, af_erro
 AF_CHECKED af_status af_reader_match_head(af_model_reader *in, af_error *err);
 /* Sets experts_whole of the spec to what the folder has. */
 void af_reader_find_experts(af_model_reader *in);
-/* axk1: whether its routers have a bias for the choice. */
+/* axk1, bailing_moe_v2: whether the routers of the folder have a bias for the choice. */
 AF_CHECKED af_status af_reader_find_choice(af_model_reader *in, af_error *err);
-/* olmo_hybrid: sets conv_rows of the spec and the names of its norms to what the folder has. */
+/* olmo_hybrid, kimi_linear: sets conv_rows of the spec, and names of norms and MLPs, to what the
+ * folder has. */
 AF_CHECKED af_status af_reader_find_conv(af_model_reader *in, af_error *err);
+/* zamba2: a tensor of a layer's copy of a transformer that an earlier layer owns. */
+bool af_reader_is_shared_copy(const af_model_reader *in, const char *name);
 /* minimax: refuses stored decays that are not those of decay.h. */
 AF_CHECKED af_status af_reader_check_decays(const af_model_reader *in, af_error *err);
 

@@ -84,15 +84,12 @@ static void list_unread_kv(gguf_export *j)
 static void list_parts(gguf_export *j, int i, const af_gguf_parts *cut)
 {
     const af_tensor_spec *s = &j->spec->tensor[i];
-    const bool conv = s->slot == AF_SLOT_CONV; /* [C][1][K] */
-    const int64_t X = s->ndim == 3 && !conv ? s->dim[0] : 1;
     char name[NAME_BYTES];
     for (int part = 0; part < cut->count; part++) {
-        const int64_t rows = cut->rows[part] / X;
+        int64_t dim[3];
+        af_gguf_part_dims(cut, part, s, dim);
         snprintf(name, sizeof name, "blk.%d.%s", s->layer, cut->name[part]);
-        gguf_target *t = conv           ? add(j, name, 3, rows, 1, s->dim[2], s->layer)
-                         : s->ndim == 3 ? add(j, name, 3, X, rows, s->dim[2], s->layer)
-                                        : add(j, name, 2, rows, s->dim[1], 1, s->layer);
+        gguf_target *t = add(j, name, s->ndim, dim[0], dim[1], dim[2], s->layer);
         t->spec = i;
         t->part = part;
         t->cut = *cut;

@@ -30,13 +30,15 @@ void af_config_wrong(af_config_source *s, const char *key, const char *want)
         s->st = af_fail(s->err, AF_EFORMAT, "%s: %s is not %s", s->name, own_key(s, key), want);
 }
 
+const char *const af_config_parts[] = {"thinker_config", "text_config", "llm_config",
+                                       "language_config", NULL};
+
 json_t *af_config_text(const json_t *root)
 {
-    static const char *const keys[] = {"text_config", "llm_config", "language_config"};
-    const json_t *thinker = json_object_get(root, "thinker_config"); /* another part speaks */
+    const json_t *thinker = json_object_get(root, af_config_parts[0]); /* another part speaks */
     const json_t *from = json_is_object(thinker) ? thinker : root;
-    for (size_t i = 0; i < AF_LEN(keys); i++) {
-        json_t *text = json_object_get(from, keys[i]);
+    for (const char *const *key = af_config_parts + 1; *key; key++) {
+        json_t *text = json_object_get(from, *key);
         if (json_is_object(text) &&
             (json_object_get(text, "model_type") || !json_object_get(from, "hidden_size")))
             return text;

@@ -400,6 +400,19 @@ static const af_family *family_of(af_hf_config *c, const char *architecture)
     return af_family_find(c->model_type);
 }
 
+static void get_act(af_config_source *s, af_hf_config *c, const af_family *f)
+{
+    c->hidden_act = af_config_str(s, &c->arena, "hidden_act", f->act);
+    c->hidden_act = af_config_str(s, &c->arena, "hidden_activation", c->hidden_act);
+    if (strcmp(c->model_type, "gemma") == 0) {
+        if (strcmp(c->hidden_act, "gelu") == 0)
+            c->hidden_act = f->act; /* early files have "gelu" and mean the tanh form */
+    } else if (strncmp(c->model_type, "gemma", 5) == 0 &&
+               !af_config_value(s, "hidden_activation")) {
+        c->hidden_act = f->act; /* the later ones do not read hidden_act */
+    }
+}
+
 static af_status read_object(af_hf_config *c, const json_t *root, const char *name, af_error *err)
 {
     af_config_source s = {.obj = root, .name = name, .err = err};
@@ -423,15 +436,7 @@ static af_status read_object(af_hf_config *c, const json_t *root, const char *na
     c->labels = count_labels(&s, root, first ? first : "");
     c->transformers_version = af_config_str(&s, &c->arena, "transformers_version", "");
     get_sizes(&s, c, f);
-    c->hidden_act = af_config_str(&s, &c->arena, "hidden_act", f->act);
-    c->hidden_act = af_config_str(&s, &c->arena, "hidden_activation", c->hidden_act);
-    if (strcmp(c->model_type, "gemma") == 0) {
-        if (strcmp(c->hidden_act, "gelu") == 0)
-            c->hidden_act = f->act; /* early files have "gelu" and mean the tanh form */
-    } else if (strncmp(c->model_type, "gemma", 5) == 0 &&
-               !af_config_value(&s, "hidden_activation")) {
-        c->hidden_act = f->act; /* the later ones do not read hidden_act */
-    }
+    get_act(&s, c, f);
     get_scales(&s, c, f);
     c->tie_word_embeddings = af_config_bool(&s, "tie_word_embeddings", f->tied);
     c->attention_bias = af_config_bool(&s, "attention_bias", false);

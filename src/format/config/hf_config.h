@@ -183,9 +183,9 @@ typedef struct af_hf_config {
     af_quant_config quant;
     const char *transformers_version; /* "" when absent */
     bool from_gguf;
-    bool nested;        /* the text part of a multimodal model, */
-    const char *whole;  /* whose model_type this is; "" when it is not nested */
-    bool tie_open;      /* that does not say whether the head is tied: it is where none is stored */
+    bool nested;        /* this is the text part of a multimodal model */
+    const char *whole;  /* the model_type of that; "" when it is not nested */
+    bool tie_open;      /* its config does not say whether the head is tied: by what is stored */
     struct json_t *raw; /* the whole config.json, for carrying through; NULL from GGUF */
     af_arena arena;     /* owns everything above */
 } af_hf_config;
@@ -199,6 +199,9 @@ AF_CHECKED af_status af_hf_config_read(af_hf_config *out, const char *dir, af_er
 /* From the metadata of a GGUF file. */
 AF_CHECKED af_status af_hf_config_from_gguf(af_hf_config *out, const af_gguf *g, af_error *err);
 void af_hf_config_clear(af_hf_config *c);
+/* Keys of a multimodal config.json that may have the keys of its text model under them; in the
+ * first they are under one of the others. Ends with NULL. */
+extern const char *const af_config_parts[];
 /* The object of a multimodal config.json that has the keys of its text model, or NULL. Borrowed. */
 struct json_t *af_config_text(const struct json_t *root);
 /* The same, or the config itself where those keys are its own. */

@@ -302,12 +302,10 @@ static void edit_ids(const editor *ed, document *d, const char *file)
 {
     static const char *const names[] = {"bos_token", "eos_token", "pad_token"};
     const bool model = strcmp(file, "config.json") == 0;
-    static const char *const parts[] = {"thinker_config", "text_config", "llm_config",
-                                        "language_config"};
     const char *part = NULL;
     json_t *inner = NULL; /* what the config of a multimodal model has for its text part */
-    for (size_t i = 0; i < AF_LEN(parts) && model && !inner; i++)
-        inner = get(d, part = parts[i]);
+    for (const char *const *key = af_config_parts; *key && model && !inner; key++)
+        inner = get(d, part = *key);
     json_t *text = inner ? af_config_own(inner) : NULL;
     for (int i = 0; i < ed->n; i++)
         for (size_t k = 0; k < AF_LEN(names) && ed->edit[i].name; k++) {

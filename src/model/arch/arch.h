@@ -196,8 +196,7 @@ typedef enum af_mlp_kind {
     AF_MLP_GATED, /* down(act(gate) * up) */
     AF_MLP_PLAIN, /* down(act(up)) */
     AF_MLP_EXPERTS,
-    AF_MLP_SHORTCUT, /* gated; even layers have a mixture, added after the next one (longcat_flash)
-                      */
+    AF_MLP_SHORTCUT, /* gated; even layers have a mixture, added by the next (longcat_flash) */
     AF_MLP_BESIDE,   /* gated, and experts that read the same residual (gemma4) */
     AF_MLP_NONE,     /* a mixer alone */
     AF_MLP_COUNT
@@ -477,7 +476,7 @@ typedef struct af_model_spec {
     int64_t expert_width;                  /* what goes into an expert: D, or less */
     int layers, heads, kv_heads, head_dim; /* of full attention; a layer may have its own */
     int64_t embed_rows;                    /* those of tokens, and sometimes more (mllama) */
-    const int64_t *folder_layers;          /* see there; NULL = as they are */
+    const int64_t *folder_layers;          /* of af_hf_config; NULL = 0, 1, 2, ... */
     int experts, experts_used;
     bool experts_whole; /* of the folder at hand: all experts are one tensor */
     /* olmo_hybrid, kimi_linear: the channels of q_conv1d, k_conv1d and v_conv1d in the folder at

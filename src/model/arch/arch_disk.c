@@ -51,79 +51,84 @@ int af_disk_count(const af_model_spec *s, int tensor)
                                              : s->experts;
 }
 
+/* "model.layers.3.REST" */
+static void layer_name(const af_model_spec *s, const af_tensor_spec *t, const char *rest,
+                       char *name, size_t size)
+{
+    char layers[64];
+    af_spec_layers_prefix(s, layers, sizeof layers);
+    snprintf(name, size, "%s%d.%s", layers, af_spec_folder_layer(s, t->layer), rest);
+}
+
+static void set_dims(int64_t dim[AF_DISK_DIMS], int *ndim, int n, int64_t a, int64_t b, int64_t c)
+{
+    *ndim = n;
+    dim[0] = a;
+    dim[1] = b;
+    dim[2] = c;
+}
+
+/* A tensor that is several on disk, other than experts. False: it is one there. */
+static bool cut_piece(const af_model_spec *s, int tensor, int p, char *name, size_t size,
+                      int64_t dim[AF_DISK_DIMS], int *ndim, int64_t *from)
+{
+    const af_tensor_spec *t = &s->tensor[tensor];
+    const int n = (int)strlen(t->name);
+    if (t->flat) {
+        snprintf(name, size, "%s", t->name);
+        if (p > 0)
+            layer_name(s, t, s->arch->experts_flat_up, name, size);
+        set_dims(dim, ndim, 2, s->experts * s->expert_ffn, s->width, 1);
+        *from = p * dim[0] * dim[1];
+    } else if (af_disk_is_conv(s, tensor)) { /* "conv1d.weight" is of all */
+        const int last = n - (int)strlen("conv1d.weight");
+        snprintf(name, size, "%.*s%c_%s", last, t->name, "qkv"[p], t -> name + last);
+        set_dims(dim, ndim, 3, s->conv_rows[p], 1, t->dim[2]);
+        for (int i = 0; i < p; i++)
+            *from += s->conv_rows[i] * t->dim[2];
+    } else if (is_halves(s, tensor)) {
+        snprintf(name, size, "%.*s%s_proj.weight", n - (int)strlen("gate_up_proj.weight"), t->name,
+                 p ? "up" : "gate");
+        set_dims(dim, ndim, 2, t->dim[0] / 2, t->dim[1], 1);
+        *from = p * dim[0] * dim[1];
+    } else if (af_disk_is_apart(s, tensor)) { /* "q_layernorm.norms.weight" is of all */
+        snprintf(name, size, "%.*s.%d.weight", (int)(strrchr(t->name, '.') - t->name), t->name, p);
+        set_dims(dim, ndim, 1, t->dim[1], 1, 1);
+        *from = p * t->dim[1];
+    } else {
+        return false;
+    }
+    return true;
+}
+
 void af_disk_piece(const af_model_spec *s, int tensor, int p, char *name, size_t size,
                    int64_t dim[AF_DISK_DIMS], int *ndim, int64_t *from)
 {
     const af_tensor_spec *t = &s->tensor[tensor];
     dim[AF_DISK_DIMS - 1] = 1;
+    *from = 0;
     if (af_slot_is_experts(t->slot) && !s->experts_whole) {
         af_disk_expert(s, tensor, p, name, size, dim, ndim, from);
         return;
     }
-    *from = 0;
-    if (t->flat) {
-        char layers[64];
-        af_spec_layers_prefix(s, layers, sizeof layers);
-        snprintf(name, size, "%s", t->name);
-        if (p > 0)
-            snprintf(name, size, "%s%d.%s", layers, t->layer, s->arch->experts_flat_up);
-        *ndim = 2;
-        dim[0] = s->experts * s->expert_ffn;
-        dim[1] = s->width;
-        dim[2] = 1;
-        *from = p * dim[0] * dim[1];
+    if (cut_piece(s, tensor, p, name, size, dim, ndim, from))
         return;
-    }
-    if (af_disk_is_conv(s, tensor)) { /* "conv1d.weight" is of all */
-        const char *last = t->name + strlen(t->name) - strlen("conv1d.weight");
-        snprintf(name, size, "%.*s%c_%s", (int)(last - t->name), t->name, "qkv"[p], last);
-        *ndim = 3;
-        dim[0] = s->conv_rows[p];
-        dim[1] = 1;
-        dim[2] = t->dim[2];
-        for (int i = 0; i < p; i++)
-            *from += s->conv_rows[i] * t->dim[2];
-        return;
-    }
-    if (is_halves(s, tensor)) {
-        static const char last[] = "gate_up_proj.weight";
-        snprintf(name, size, "%.*s%s_proj.weight", (int)(strlen(t->name) - strlen(last)), t->name,
-                 p ? "up" : "gate");
-        *ndim = 2;
-        dim[0] = t->dim[0] / 2;
-        dim[1] = t->dim[1];
-        dim[2] = 1;
-        *from = p * dim[0] * dim[1];
-        return;
-    }
-    if (af_disk_is_apart(s, tensor)) { /* "q_layernorm.norms.weight" is of all */
-        snprintf(name, size, "%.*s.%d.weight", (int)(strrchr(t->name, '.') - t->name), t->name, p);
-        *ndim = 1;
-        dim[0] = t->dim[1];
-        dim[1] = dim[2] = 1;
-        *from = p * t->dim[1];
-        return;
-    }
     if (t->slot == AF_SLOT_ROUTER && s->arch->router && !s->experts_whole)
-        snprintf(name, size, "model.layers.%d.%s", t->layer, s->arch->router);
+        layer_name(s, t, s->arch->router, name, size);
     else
         snprintf(name, size, "%s", t->name);
-    memcpy(dim, t->dim, 3 * sizeof *dim);
+    set_dims(dim, ndim, t->scalar ? 0 : t->ndim, t->dim[0], t->dim[1], t->dim[2]);
     const int last = t->ndim - 1; /* of a bias, columns change places and nothing else */
     if (af_disk_is_turned(s, tensor) && t->slot != AF_SLOT_EXPERTS_GATE_UP_BIAS) {
         dim[last - 1] = t->dim[last];
         dim[last] = t->dim[last - 1];
     }
-    *ndim = t->scalar ? 0 : t->ndim;
-    if (af_disk_has_axes(s, tensor)) {
-        dim[2] = dim[0];
-        dim[0] = dim[1] = 1;
-        *ndim = 4;
-    }
+    if (af_disk_has_axes(s, tensor))
+        set_dims(dim, ndim, AF_DISK_DIMS, 1, 1, t->dim[0]);
 }
 
 void af_disk_expert(const af_model_spec *s, int tensor, int p, char *name, size_t size,
-                    int64_t dim[3], int *ndim, int64_t *from)
+                    int64_t dim[AF_DISK_DIMS], int *ndim, int64_t *from)
 {
     const af_tensor_spec *t = &s->tensor[tensor];
     const bool gate_up = t->slot == AF_SLOT_EXPERTS_GATE_UP;
@@ -132,16 +137,12 @@ void af_disk_expert(const af_model_spec *s, int tensor, int p, char *name, size_
     const int part = t->slot == AF_SLOT_EXPERTS_DOWN ? 2
                      : t->slot == AF_SLOT_EXPERTS_UP ? 1
                                                      : p % 2;
-    char layers[64];
+    char rest[96];
     const af_arch *a = s->arch;
-    af_spec_layers_prefix(s, layers, sizeof layers);
-    snprintf(name, size, "%s%d.%s.%d.%s.weight", layers, af_spec_folder_layer(s, t->layer),
-             a->experts ? a->experts : "mlp.experts", gate_up ? p / 2 : p,
-             a->experts ? a->expert_part[part] : usual[part]);
-    dim[0] = part < 2 ? F : D;
-    dim[1] = part < 2 ? D : F;
-    dim[2] = 1;
-    *ndim = 2;
+    snprintf(rest, sizeof rest, "%s.%d.%s.weight", a->experts ? a->experts : "mlp.experts",
+             gate_up ? p / 2 : p, a->experts ? a->expert_part[part] : usual[part]);
+    layer_name(s, t, rest, name, size);
+    set_dims(dim, ndim, 2, part < 2 ? F : D, part < 2 ? D : F, 1);
     *from = p * F * D;
 }
 

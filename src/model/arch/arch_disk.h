@@ -11,7 +11,7 @@ void af_disk_piece(const af_model_spec *s, int tensor, int p, char *name, size_t
                    int64_t dim[AF_DISK_DIMS], int *ndim, int64_t *from);
 /* Piece p of the experts' tensor where experts lie one by one, whatever the folder has. */
 void af_disk_expert(const af_model_spec *s, int tensor, int p, char *name, size_t size,
-                    int64_t dim[3], int *ndim, int64_t *from);
+                    int64_t dim[AF_DISK_DIMS], int *ndim, int64_t *from);
 /* True for the convolution of a delta net that is three tensors there, of conv_rows each. */
 bool af_disk_is_conv(const af_model_spec *s, int tensor);
 /* True for a vector that has more axes there (a_log_axes). */

@@ -154,7 +154,7 @@ void af_list_experts(af_lister *l, int layer, af_group group, af_slot slot, int6
     s->tensor[w].module = m;
 }
 
-static void list_router(af_lister *l, int layer, af_group group, af_slot slot, af_slot bias)
+static void list_router(af_lister *l, int layer, af_group group, af_slot slot)
 {
     af_model_spec *s = l->s;
     af_layer_spec *ls = &s->layer[layer];
@@ -174,7 +174,7 @@ static void list_router(af_lister *l, int layer, af_group group, af_slot slot, a
                                                .in = t->dim[1],
                                                .copies = 1,
                                                .weight = w,
-                                               .bias = ls->tensor[bias]};
+                                               .bias = ls->tensor[AF_SLOT_ROUTER_BIAS]};
     l->failed |= !s->module[m].path;
     ls->module[group][0] = t->module = m;
     ls->pieces[group] = 1;
@@ -184,8 +184,8 @@ static void list_router(af_lister *l, int layer, af_group group, af_slot slot, a
 static void list_routers(af_lister *l)
 {
     for (int i = 0; i < l->s->layers; i++) {
-        list_router(l, i, AF_GROUP_ATTN_ROUTER, AF_SLOT_ATTN_ROUTER, AF_SLOT_ROUTER_BIAS);
-        list_router(l, i, AF_GROUP_ROUTER, AF_SLOT_ROUTER, AF_SLOT_ROUTER_BIAS);
+        list_router(l, i, AF_GROUP_ATTN_ROUTER, AF_SLOT_ATTN_ROUTER);
+        list_router(l, i, AF_GROUP_ROUTER, AF_SLOT_ROUTER);
     }
 }
 

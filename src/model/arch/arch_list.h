@@ -44,6 +44,8 @@ const char *af_slot_gguf_name(const af_arch *a, af_slot slot);
 /* Blocks: between the norms before and after them. */
 void af_list_attention(af_lister *l, int layer);
 void af_list_latent(af_lister *l, int layer);
+/* The indexer of a layer with attention to a part of the keys, where there is one. */
+void af_list_indexer(af_lister *l, int layer);
 /* The gate of the norm before the mixer or the MLP, which is a module then, where there is one. */
 void af_list_norm_gate(af_lister *l, int layer, bool mlp);
 void af_list_delta_net(af_lister *l, int layer);

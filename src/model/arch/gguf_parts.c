@@ -93,6 +93,13 @@ af_gguf_parts af_gguf_parts_of(const af_model_spec *s, const af_tensor_spec *t)
     }
 }
 
+void af_gguf_part_dims(const af_gguf_parts *p, int part, const af_tensor_spec *t, int64_t dim[3])
+{
+    const bool experts = t->ndim == 3 && t->slot != AF_SLOT_CONV; /* a convolution: [C][1][K] */
+    memcpy(dim, t->dim, 3 * sizeof *dim);
+    dim[experts] = p->rows[part] / (experts ? t->dim[0] : 1);
+}
+
 static int64_t qkv_here(const af_gguf_parts *p, int part, int64_t r)
 {
     r = part < 2 ? af_gguf_order_here(&p->rotated, r) : r;

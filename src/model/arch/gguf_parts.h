@@ -21,6 +21,9 @@ typedef struct af_gguf_parts {
 /* A_log is this times exp(w) there; 0 for all other tensors. */
 int af_gguf_exp_of(const af_model_spec *s, const af_tensor_spec *t);
 
+/* Dimensions of a part there, as many as tensor t has. */
+void af_gguf_part_dims(const af_gguf_parts *p, int part, const af_tensor_spec *t, int64_t dim[3]);
+
 /* Vectors of Mamba-2 are matrices there: how many columns they have; 0 = a vector. */
 int64_t af_gguf_vector_columns(const af_model_spec *s, const af_tensor_spec *t);
 

@@ -51,19 +51,6 @@ static void list_experts(af_lister *l, int i)
     af_list_tensor(l, AF_SLOT_ATTN_EXPERTS_BIAS, i, 1, D, 1, 1);
 }
 
-/* Up to index_topk keys the indexer picks them all, and no gradient reaches it. */
-static void list_indexer(af_lister *l, int i)
-{
-    const af_latent_keys *k = &l->s->latent;
-    const int64_t D = l->s->width;
-    const int w[] = {af_list_tensor(l, AF_SLOT_INDEX_Q, i, 2, k->index_heads * k->index_dim, D, 1),
-                     af_list_tensor(l, AF_SLOT_INDEX_K, i, 2, k->index_dim, D, 1)};
-    for (size_t t = 0; t < AF_LEN(w); t++)
-        l->s->tensor[w[t]].buffer = true;
-    af_list_buffer(l, AF_SLOT_INDEX_Q_NORM, i, k->index_dim);
-    af_list_buffer(l, AF_SLOT_INDEX_NORM, i, k->index_dim);
-}
-
 void af_list_attention(af_lister *l, int i)
 {
     const af_arch *a = l->s->arch;
@@ -94,6 +81,5 @@ void af_list_attention(af_lister *l, int i)
         af_list_tensor(l, AF_SLOT_ATTN_SUB_NORM, i, 1, HE, 1, 1);
     af_list_linear(l, i, AF_GROUP_O, AF_SLOT_O, D, values_of(l, ls, ls->heads),
                    o ? AF_SLOT_O_BIAS : -1);
-    if (l->s->latent.index_topk && !l->s->latent.index_shared[i])
-        list_indexer(l, i);
+    af_list_indexer(l, i);
 }

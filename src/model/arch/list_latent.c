@@ -1,19 +1,29 @@
 /* list_latent.c - the tensors of multi-head latent attention. */
 #include "model/arch/arch_list.h"
 
+static void list_kept(af_lister *l, af_slot slot, int i, int64_t rows, int64_t cols)
+{
+    l->s->tensor[af_list_tensor(l, slot, i, 2, rows, cols, 1)].buffer = true;
+}
+
 /* Up to index_topk keys the indexer picks them all, and no gradient reaches it: transformers trains
  * it as little. */
-static void list_indexer(af_lister *l, int i)
+void af_list_indexer(af_lister *l, int i)
 {
     const af_latent_keys *k = &l->s->latent;
-    const int w[] = {
-        af_list_tensor(l, AF_SLOT_INDEX_Q, i, 2, k->index_heads * k->index_dim, k->q_lora_rank, 1),
-        af_list_tensor(l, AF_SLOT_INDEX_K, i, 2, k->index_dim, l->s->width, 1),
-        af_list_tensor(l, AF_SLOT_INDEX_WEIGHTS, i, 2, k->index_heads, l->s->width, 1)};
-    for (size_t t = 0; t < AF_LEN(w); t++)
-        l->s->tensor[w[t]].buffer = true;
+    const int64_t D = l->s->width;
+    const bool latent = k->kv_lora_rank > 0; /* else minimax_m3 */
+    if (!k->index_topk || (k->index_shared && k->index_shared[i]))
+        return;
+    list_kept(l, AF_SLOT_INDEX_Q, i, k->index_heads * k->index_dim, latent ? k->q_lora_rank : D);
+    list_kept(l, AF_SLOT_INDEX_K, i, k->index_dim, D);
+    if (latent)
+        list_kept(l, AF_SLOT_INDEX_WEIGHTS, i, k->index_heads, D);
+    else
+        af_list_buffer(l, AF_SLOT_INDEX_Q_NORM, i, k->index_dim);
     af_list_buffer(l, AF_SLOT_INDEX_NORM, i, k->index_dim);
-    af_list_buffer(l, AF_SLOT_INDEX_NORM_BIAS, i, k->index_dim);
+    if (latent)
+        af_list_buffer(l, AF_SLOT_INDEX_NORM_BIAS, i, k->index_dim);
 }
 
 void af_list_latent(af_lister *l, int i)
@@ -38,8 +48,7 @@ void af_list_latent(af_lister *l, int i)
     if (l->s->arch->attn_gate_apart) /* one for each head */
         af_list_linear(l, i, AF_GROUP_ATTN_GATE, AF_SLOT_ATTN_GATE, H, D, -1);
     af_list_linear(l, i, AF_GROUP_O, AF_SLOT_O, D, H * k->v_dim, bias ? AF_SLOT_O_BIAS : -1);
-    if (k->index_topk && !(k->index_shared && k->index_shared[i]))
-        list_indexer(l, i);
+    af_list_indexer(l, i);
 }
 
 void af_list_norm_gate(af_lister *l, int i, bool mlp)

@@ -18,29 +18,16 @@ static af_tensor *with_values(const af_forward *f, int layer, af_tensor *x)
     return af_concat(g, parts, 2, 1);
 }
 
-/* q|k|v [N][(H+2K)E] from values of their own size: scaled, and filled up with zeros to that of
- * keys, which narrow_output cuts off. Exact, and every kernel of attention serves. */
-static af_tensor *wide_values(const af_forward *f, int layer, af_tensor *x)
+af_tensor *af_pad_values(const af_forward *f, af_tensor *v, int64_t E)
 {
-    af_graph *g = f->g;
-    const af_layer_spec *ls = &f->s->layer[layer];
-    const int64_t V = f->s->latent.v_dim, E = ls->head_dim, K = ls->kv_heads,
-                  QK = (ls->heads + K) * E;
-    if (!V || af_graph_status(g, NULL) != AF_OK)
-        return x;
-    const int64_t N = af_tensor_dim(x, 0), rest[3] = {N, K, E - V};
-    af_tensor *v = af_slice(g, x, 1, QK, K * V);
-    if (f->s->value_scale != 1)
-        v = af_scale(g, v, f->s->value_scale);
-    v = af_reshape(g, v, 3, (int64_t[]){N, K, V});
-    if (V < E)
-        v = af_concat(g, (af_tensor *[]){v, af_graph_constant(g, af_tensor_dtype(x), 3, rest, 0)},
-                      2, 2);
-    af_tensor *parts[] = {af_slice(g, x, 1, 0, QK), af_reshape(g, v, 2, (int64_t[]){N, K * E})};
-    return af_concat(g, parts, 2, 1);
+    if (af_graph_status(f->g, NULL) != AF_OK || af_tensor_dim(v, 2) == E)
+        return v;
+    const int64_t rest[3] = {af_tensor_dim(v, 0), af_tensor_dim(v, 1), E - af_tensor_dim(v, 2)};
+    af_tensor *zeros = af_graph_constant(f->g, af_tensor_dtype(v), 3, rest, 0);
+    return af_concat(f->g, (af_tensor *[]){v, zeros}, 2, 2);
 }
 
-static af_tensor *narrow_output(const af_forward *f, int layer, af_tensor *o)
+af_tensor *af_cut_values(const af_forward *f, int layer, af_tensor *o)
 {
     const af_layer_spec *ls = &f->s->layer[layer];
     const int64_t V = f->s->latent.v_dim, E = ls->head_dim, H = ls->heads;
@@ -49,6 +36,24 @@ static af_tensor *narrow_output(const af_forward *f, int layer, af_tensor *o)
     const int64_t N = af_tensor_dim(o, 0);
     o = af_slice(f->g, af_reshape(f->g, o, 3, (int64_t[]){N, H, E}), 2, 0, V);
     return af_reshape(f->g, o, 2, (int64_t[]){N, H * V});
+}
+
+/* q|k|v [N][(H+2K)E] from values of their own size, which are scaled. */
+static af_tensor *wide_values(const af_forward *f, int layer, af_tensor *x)
+{
+    af_graph *g = f->g;
+    const af_layer_spec *ls = &f->s->layer[layer];
+    const int64_t V = f->s->latent.v_dim, E = ls->head_dim, K = ls->kv_heads,
+                  QK = (ls->heads + K) * E;
+    if (!V || af_graph_status(g, NULL) != AF_OK)
+        return x;
+    const int64_t N = af_tensor_dim(x, 0);
+    af_tensor *v = af_slice(g, x, 1, QK, K * V);
+    if (f->s->value_scale != 1)
+        v = af_scale(g, v, f->s->value_scale);
+    v = af_pad_values(f, af_reshape(g, v, 3, (int64_t[]){N, K, V}), E);
+    af_tensor *parts[] = {af_slice(g, x, 1, 0, QK), af_reshape(g, v, 2, (int64_t[]){N, K * E})};
+    return af_concat(g, parts, 2, 1);
 }
 
 /* q|k|v of rows that have, for each kv head or group of heads, queries, keys and values. */
@@ -262,7 +267,7 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
     af_tensor *o = f->o.cache ? af_attention_cached(f->g, qkv, f->o.cache[layer].kv, f->in->bounds,
                                                     f->in->start, &a)
                               : af_attend(f, qkv, ls->chunk ? f->chunks : f->in->bounds, &a);
-    o = af_differential_cut(f, layer, narrow_output(f, layer, af_alibi_cut(f, o)));
+    o = af_differential_cut(f, layer, af_cut_values(f, layer, af_alibi_cut(f, o)));
     if (gate)
         o = af_attn_gate(f, layer, o, gate);
     if (s->arch->sub_norms)

@@ -48,12 +48,7 @@ static af_tensor *qkv_of(const af_forward *f, int layer, af_tensor *h, af_tensor
     af_tensor *stretch = af_graph_constant(g, af_tensor_dtype(h), 3, (int64_t[]){1, H, 1}, 0);
     af_tensor *q_parts[] = {af_slice(g, q, 2, nope, rope), af_slice(g, q, 2, 0, nope)};
     af_tensor *k_parts[] = {af_add(g, shared, stretch), af_slice(g, kv, 2, 0, nope)};
-    af_tensor *v = af_slice(g, kv, 2, nope, k->v_dim);
-    if (k->v_dim < E) {
-        const int64_t dim[3] = {N, H, E - k->v_dim};
-        v = af_concat(g, (af_tensor *[]){v, af_graph_constant(g, af_tensor_dtype(h), 3, dim, 0)}, 2,
-                      2);
-    }
+    af_tensor *v = af_pad_values(f, af_slice(g, kv, 2, nope, k->v_dim), E);
     af_tensor *all[] = {af_concat(g, q_parts, 2, 2), af_concat(g, k_parts, 2, 2), v};
     return af_reshape(g, af_concat(g, all, 3, 1), 2, (int64_t[]){N, 3 * H * E});
 }
@@ -63,11 +58,10 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
     af_graph *g = f->g;
     const af_model_spec *s = f->s;
     const af_layer_spec *ls = &s->layer[layer];
-    const int64_t N = af_tensor_dim(h, 0), E = s->latent.qk_nope_dim + s->latent.qk_rope_dim,
-                  V = s->latent.v_dim;
+    const int E = ls->head_dim;
     const af_rope_opts r = {.heads = ls->heads,
                             .kv_heads = ls->heads,
-                            .head_dim = (int)E,
+                            .head_dim = E,
                             .rotary_dim = s->rope[0].rotary_dim,
                             .scale = af_rope_scale(&s->rope[0].config),
                             .pairs = s->rope_pairs,
@@ -78,21 +72,18 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
         qkv = af_rope(g, qkv, f->in->positions, f->l->inv_freq[0], &r);
     const af_attention_opts a = {.heads = ls->heads,
                                  .kv_heads = ls->heads,
-                                 .head_dim = (int)E,
+                                 .head_dim = E,
                                  .scale = s->attn_scale,
                                  .causal = true,
                                  .pages = f->in->pages};
     af_tensor *o = f->o.cache ? af_attention_cached(g, qkv, f->o.cache[layer].kv, f->in->bounds,
                                                     f->in->start, &a)
                               : af_attention(g, qkv, f->in->bounds, &a);
-    if (V < E) {
-        o = af_slice(g, heads_of(f, o, ls->heads), 2, 0, V);
-        o = af_reshape(g, o, 2, (int64_t[]){N, ls->heads * V});
-    }
-    if (gate)
-        o = af_mul(g, o, af_sigmoid(g, gate));
+    o = af_cut_values(f, layer, o);
     if (s->arch->attn_gate_apart)
-        o = af_attn_gate(f, layer, o, af_project(f, layer, AF_GROUP_ATTN_GATE, h));
+        gate = af_project(f, layer, AF_GROUP_ATTN_GATE, h);
+    if (gate)
+        o = af_attn_gate(f, layer, o, gate);
     return af_project(f, layer, AF_GROUP_O, o);
 }
 

@@ -33,6 +33,10 @@ void af_tap(const af_forward *f, int layer, af_group group, af_tensor *x);
 af_tensor *af_project(const af_forward *f, int layer, af_group group, af_tensor *x);
 /* Attention's o [N][H*E] times sigmoid(gate) or softplus(gate), of each value or of each head. */
 af_tensor *af_attn_gate(const af_forward *f, int layer, af_tensor *o, af_tensor *gate);
+/* Values [N][K][V] of heads with zeros up to the size E of keys; and what attention gives then,
+ * [N][H*E], without the columns of zeros. Exact, and every kernel of attention serves. */
+af_tensor *af_pad_values(const af_forward *f, af_tensor *v, int64_t E);
+af_tensor *af_cut_values(const af_forward *f, int layer, af_tensor *o);
 /* Attention without a cache: of rows as they are, or of copies where answers share a prompt. */
 af_tensor *af_attend(const af_forward *f, af_tensor *qkv, af_tensor *bounds,
                      const af_attention_opts *o);

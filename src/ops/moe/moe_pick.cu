@@ -1,7 +1,7 @@
 /* moe_pick.cu - values of the experts that were chosen, both directions.  Contract: moe.c; twin:
  * moe_cpu.c.
  *
- * Forward: one thread a pair; backward: one a value. P is how many there are. */
+ * Forward: one thread per pair; backward: one per value. P is how many there are. */
 // variants: AF_T=float
 #include "dev.cuh"
 

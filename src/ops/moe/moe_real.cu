@@ -1,6 +1,6 @@
 /* moe_real.cu - pairs of experts that have no weights.  Contract: moe.c; twin: moe_cpu.c.
  *
- * One thread a pair. */
+ * One thread per pair. */
 // variants: AF_T=float
 #include "dev.cuh"
 

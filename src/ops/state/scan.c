@@ -8,11 +8,11 @@
  *         s = exp(decay) s;   d = beta (v - s^T k) with delta, else beta v;   s = s + k d^T;
  *         y = s^T q (+ skip v)
  *       With delta and no skip decay may be [N][H*K] (Kimi delta attention): row i of s has its
- * own. Rows outside every sequence: y = 0, no gradient. decay is f32 (f64 for f64). SCAN_BWD     x,
- * decay, beta, bounds, dy, [skip] -> dx, ddecay, dbeta, [dskip]. No state is kept for it: states at
- * the borders of chunks are made again in its workspace. SCAN_CACHED  x, decay, beta, bounds, state
- * [S][H][K*V] (in place), start i32 [S], [skip] -> y: new rows continue the state of their
- * sequence; start[s] = 0: from zero.
+ *       own. Rows outside every sequence: y = 0, no gradient. decay is f32 (f64 for f64).
+ * SCAN_BWD     x, decay, beta, bounds, dy, [skip] -> dx, ddecay, dbeta, [dskip]. No state is kept
+ *              for it: states at the borders of chunks are made again in its workspace.
+ * SCAN_CACHED  x, decay, beta, bounds, state [S][H][K*V] (in place), start i32 [S], [skip] -> y:
+ *              new rows continue the state of their sequence; start[s] = 0: from zero.
  *
  * The fast versions go by chunks of 64 rows. With G = decay summed from the chunk's first row on,
  * s0 = the state before it, and a[t][i] = exp(G[t] - G[i]) for i <= t:

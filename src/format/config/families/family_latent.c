@@ -50,8 +50,7 @@ void af_config_deepseek_defaults(af_config_source *s, af_hf_config *c)
         c->router.groups = 8;
     if (!af_config_given(s, "topk_group"))
         c->router.groups_used = 4;
-    if (!af_config_given(s, "routed_scaling_factor"))
-        c->router.scale = 2.5;
+    af_config_router_scale(s, c, 2.5);
 }
 
 static void deepseek_v3_keys(af_config_source *s, af_hf_config *c)
@@ -107,8 +106,7 @@ static void axk2_keys(af_config_source *s, af_hf_config *c)
     if (!af_config_given(s, "kv_lora_rank"))
         c->latent.kv_lora_rank = 128;
     af_config_deepseek_experts(s, c, 128, 8, 512, 1);
-    if (!af_config_given(s, "routed_scaling_factor"))
-        c->router.scale = 2.5;
+    af_config_router_scale(s, c, 2.5);
     if (c->router.groups > 1)
         af_config_wrong(s, "n_group", "null or 1: experts of other groups count as 0 there");
     sigmoid_router(s, c);
@@ -153,8 +151,7 @@ static void glm_moe_dsa_keys(af_config_source *s, af_hf_config *c)
 {
     latent_keys(s, c, 2048, 192, 64, 256);
     af_config_deepseek_experts(s, c, 256, 8, 2048, 3);
-    if (!af_config_given(s, "routed_scaling_factor"))
-        c->router.scale = 2.5;
+    af_config_router_scale(s, c, 2.5);
     sigmoid_router(s, c);
     af_config_mlp_types(s, c);
     indexer_keys(s, c, 32);
@@ -218,7 +215,7 @@ static void longcat_flash_keys(af_config_source *s, af_hf_config *c)
     r->identity = af_config_given(s, "zero_expert_num")
                       ? af_config_size(s, "zero_expert_num", 0, 0, X - c->num_experts)
                       : 256;
-    r->scale = af_config_num(s, "routed_scaling_factor", 6);
+    af_config_router_scale(s, c, 6);
     r->choice_bias = true;
     c->decoder_sparse_step = 1;
     if (s->st == AF_OK)
@@ -358,7 +355,7 @@ static void kimi_linear_keys(af_config_source *s, af_hf_config *c)
     latent_keys(s, c, 0, 128, 64, 128);
     af_config_deepseek_experts(s, c, 256, 8, 1024, 1);
     sigmoid_router(s, c);
-    c->router.scale = af_config_num(s, "routed_scaling_factor", 2.446);
+    af_config_router_scale(s, c, 2.446);
     af_config_mlp_types(s, c);
     kimi_state(s, c);
     c->rope.type = AF_ROPE_DEFAULT;
@@ -376,13 +373,9 @@ static void bailing_keys(af_config_source *s, af_hf_config *c)
     latent_keys(s, c, 0, 128, 64, 128);
     c->latent.q_lora_rank = 0;
     af_config_deepseek_experts(s, c, 512, 8, 768, 2);
-    if (!af_config_given(s, "n_group"))
-        c->router.groups = 8;
-    if (!af_config_given(s, "topk_group"))
-        c->router.groups_used = 4;
+    af_config_deepseek_defaults(s, c);
     sigmoid_router(s, c);
     c->latent.rope_halves = false;
-    c->router.scale = af_config_num(s, "routed_scaling_factor", 2.5);
     af_config_mlp_types(s, c);
     k->heads = af_config_size(s, "linear_num_heads", heads, 1, AF_CONFIG_HEADS_MAX);
     k->head_dim = af_config_size(s, "linear_head_dim", dim, 1, AF_STATE_DIM_MAX);

@@ -297,7 +297,7 @@ static void read_experts(af_config_source *s, af_hf_config *c)
     c->decoder_sparse_step = 1;
     c->router.sigmoid = c->router.choice_bias = true;
     c->router.eps = 1e-20;
-    c->router.scale = af_config_num(s, "routed_scaling_factor", 1);
+    af_config_router_scale(s, c, 1);
     c->router.groups = af_config_size(s, "n_group", 1, 1, AF_CONFIG_EXPERTS_MAX);
     c->router.groups_used = af_config_int(s, "topk_group", 1);
     c->router.group_best = 2;
@@ -334,7 +334,7 @@ static void zamba_layers(af_config_source *s, af_hf_config *c)
     af_layer_type *types = af_config_take_types(s, c);
     int64_t uses = 0;
     if (!json_is_array(list)) {
-        af_config_wrong(s, "layers_block_type", "a list with one entry a layer");
+        af_config_wrong(s, "layers_block_type", "a list with one entry per layer");
         return;
     }
     for (int64_t i = 0; types && i < c->num_hidden_layers; i++) {

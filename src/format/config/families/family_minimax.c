@@ -60,7 +60,7 @@ static bool layer_flag(af_config_source *s, const char *key, int64_t layer)
 {
     const json_t *one = json_array_get(af_config_value(s, key), (size_t)layer);
     if (!json_is_number(one) && !json_is_boolean(one))
-        af_config_wrong(s, key, "a list with one number a layer");
+        af_config_wrong(s, key, "a list with one number per layer");
     return json_is_true(one) || json_number_value(one) != 0;
 }
 
@@ -131,10 +131,8 @@ static void minimax_m3(af_config_source *s, af_hf_config *c)
     c->norm_topk_prob = c->router.sigmoid = c->router.choice_bias = true;
     c->router.shared_ffn =
         af_config_size(s, "shared_intermediate_size", 3072, 1, AF_CONFIG_WIDTH_MAX);
-    c->router.scale = af_config_num(s, "routed_scaling_factor", 2);
+    af_config_router_scale(s, c, 2);
     c->router.clamp = af_config_num(s, "swiglu_limit", 7);
-    if (!(c->router.scale > 0) || c->router.scale > 1e9)
-        af_config_wrong(s, "routed_scaling_factor", "a positive number");
     if (!(c->router.clamp > 0) || c->router.clamp > 1e9)
         af_config_wrong(s, "swiglu_limit", "a positive number");
     if (af_config_num(s, "swiglu_alpha", 1.702) != 1.702)

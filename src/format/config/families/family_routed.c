@@ -19,6 +19,13 @@ static void first_dense(af_config_source *s, af_hf_config *c, int64_t first)
 }
 
 /* A mixture in the words of DeepSeek: n_routed_experts, n_group, first_k_dense_replace. */
+void af_config_router_scale(af_config_source *s, af_hf_config *c, double absent)
+{
+    c->router.scale = af_config_num(s, "routed_scaling_factor", absent);
+    if (!(c->router.scale > 0) || c->router.scale > 1e9)
+        af_config_wrong(s, "routed_scaling_factor", "a positive number");
+}
+
 void af_config_deepseek_experts(af_config_source *s, af_hf_config *c, int experts, int used,
                                 int ffn, int dense)
 {
@@ -33,7 +40,7 @@ void af_config_deepseek_experts(af_config_source *s, af_hf_config *c, int expert
     const int64_t first = af_config_size(s, "first_k_dense_replace", dense, 0, INT32_MAX);
     const int64_t shared = af_config_size(s, "n_shared_experts", 1, 0, AF_CONFIG_EXPERTS_MAX);
     r->shared_ffn = shared * c->moe_intermediate_size;
-    r->scale = af_config_num(s, "routed_scaling_factor", 1);
+    af_config_router_scale(s, c, 1);
     r->groups = af_config_size(s, "n_group", 1, 0, AF_CONFIG_EXPERTS_MAX);
     r->groups_used = af_config_size(s, "topk_group", 1, 0, AF_CONFIG_EXPERTS_MAX);
     if (r->groups > 1 && (c->num_experts % r->groups || r->groups_used < 1 ||
@@ -112,7 +119,7 @@ static void exaone_moe_keys(af_config_source *s, af_hf_config *c)
     af_config_mlp_types(s, c);
     c->router.shared_ffn = c->moe_intermediate_size *
                            af_config_size(s, "num_shared_experts", 1, 0, AF_CONFIG_EXPERTS_MAX);
-    c->router.scale = af_config_num(s, "routed_scaling_factor", 2.5);
+    af_config_router_scale(s, c, 2.5);
     c->norm_topk_prob = af_config_bool(s, "norm_topk_prob", true);
     c->router.sigmoid = c->router.choice_bias = true;
     c->router.eps = 1e-20;

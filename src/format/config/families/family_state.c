@@ -187,7 +187,7 @@ static void read_lfm2_moe(af_config_source *s, af_hf_config *c)
     c->router.sigmoid = true;
     c->router.choice_bias = af_config_bool(s, "use_expert_bias", true);
     c->router.eps = 1e-6;
-    c->router.scale = af_config_num(s, "routed_scaling_factor", 1);
+    af_config_router_scale(s, c, 1);
     const int64_t dense = af_config_size(s, "num_dense_layers", 2, 0, AF_CONFIG_LAYERS_MAX);
     int64_t *layers = af_arena_take(&c->arena, (uint64_t)AF_MAX(dense, 1) * sizeof *layers);
     for (int64_t i = 0; layers && i < dense; i++)
