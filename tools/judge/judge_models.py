@@ -300,7 +300,7 @@ def forward(model, ids):
             m.max_seq_len_cached = m.original_max_seq_len
             for n in list(vars(m)) + list(m._buffers):
                 if n.endswith("original_inv_freq"):
-                    setattr(m, n.replace("original_inv_freq", "inv_freq"), getattr(m, n))
+                    setattr(m, n.replace("original_inv_freq", "inv_freq"), getattr(m, n).clone())  # written in place
                 elif n.endswith("_max_seq_len_cached"):
                     setattr(m, n, m.original_max_seq_len)
     return model(torch.as_tensor(ids).long(), use_cache=False).logits
