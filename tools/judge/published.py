@@ -81,7 +81,7 @@ def softmax_router(self, hidden_states):
     x = hidden_states.view(-1, self.hidden_dim).float()
     logits = torch.nn.functional.linear(x, self.weight.float())
     weights, chosen = logits.softmax(-1).topk(self.top_k)
-    if self.norm_topk_prob:
+    if self.norm_topk_prob and self.top_k > 1:
         weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
     return logits, weights, chosen
 

@@ -56,7 +56,7 @@ static void softmax_router(af_config_source *s, af_hf_config *c, const char *sha
     c->router.groups = c->router.groups_used = 0;
     c->router.scale = 1;
     c->router.eps = 1e-20;
-    c->norm_topk_prob = af_config_bool(s, "norm_topk_prob", norm);
+    c->norm_topk_prob = af_config_bool(s, "norm_topk_prob", norm) && c->num_experts_per_tok > 1;
 }
 
 static void deepseek_keys(af_config_source *s, af_hf_config *c)
