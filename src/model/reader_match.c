@@ -443,7 +443,8 @@ static bool may_be_unused(const af_model_reader *in, const char *name)
         return strncmp(name, "rope_", 5) == 0 || /* later blocks predict further tokens */
                (strncmp(name, "blk.", 4) == 0 && strtol(name + 4, NULL, 10) >= in->spec.layers) ||
                af_reader_is_unread_kv(&in->spec, name);
-    if (af_ends_with(name, "rotary_emb.inv_freq") || af_ends_with(name, ".masked_bias") ||
+    if (af_ends_with(name, "rotary_emb.inv_freq") ||
+        af_ends_with(name, "rotary_pos_emb.inv_freq") || af_ends_with(name, ".masked_bias") ||
         af_reader_is_shared_copy(in, name))
         return true;
     if (in->spec.arch->stem &&

@@ -50,7 +50,7 @@ for path in sorted(FAMILIES.glob("*.json")):
         config = getattr(transformers, kind)(**{**make_families.BASE, **changes})
         linear = {re.sub(r"\.\d+(?=\.)", "", n) for n, m in class_of(config).from_config(config).named_modules()
                   if isinstance(m, torch.nn.Linear)}
-        own = {repositories.rename(options["published"], n) for n in linear} - {None, "lm_head", "output"}
+        own = {repositories.rename(options["published"], n) for n in linear} - {None, "lm_head", "output", "transformer.output_layer"}
         lines.append(f"{path.stem} {' '.join(sorted(own))}\n")
         continue
     with tempfile.TemporaryDirectory() as folder:

@@ -367,6 +367,7 @@ PUBLISHED = {
                                           **rope(6e5, partial_rotary_factor=1.0))),
     "bailing_moe_v2": ("Glm4MoeConfig", dict(**{**ROUTED, "n_routed_experts": 8, "n_group": 4}, norm_topk_prob=True, use_qk_norm=True,
                                              first_k_dense_replace=1, head_dim=6, **rope(6e5, partial_rotary_factor=0.667))),
+    "chatglm": ("GlmConfig", dict(head_dim=8, attention_bias=True, **rope(5e6, partial_rotary_factor=0.5))),
     "baichuan": ("LlamaConfig", dict(num_key_value_heads=4, norm_head=True, linear_biases=False, **rope())),
     "baichuan_gguf": ("LlamaConfig", dict(hidden_size=8, intermediate_size=6, num_attention_heads=2, num_key_value_heads=2,
                                           num_hidden_layers=32, norm_head=True, linear_biases=False, **rope())),

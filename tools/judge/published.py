@@ -94,6 +94,15 @@ def baichuan(c):
     return {**out, **({"z_loss_weight": 0} if c["norm_head"] else {})}
 
 
+def chatglm(c):
+    rope = c["rope_parameters"]
+    return dict(num_layers=c["num_hidden_layers"], padded_vocab_size=c["vocab_size"], ffn_hidden_size=c["intermediate_size"],
+                kv_channels=c["head_dim"], seq_length=c["max_position_embeddings"], layernorm_epsilon=c["rms_norm_eps"],
+                add_qkv_bias=c["attention_bias"], multi_query_attention=True, multi_query_group_num=c["num_key_value_heads"],
+                rope_ratio=rope["rope_theta"] / 1e4, rmsnorm=True, post_layer_norm=True, add_bias_linear=False,
+                **{k: c.get(k) for k in ("hidden_size", "num_attention_heads", "tie_word_embeddings", "eos_token_id", "pad_token_id")})
+
+
 def slopes(n):
     """ALiBi: of the power of two below, then every second one of the power above."""
     power = 2 ** (n.bit_length() - 1)
@@ -143,6 +152,10 @@ FAMILIES = {
     "orion": (orion, {}, None),
     "xverse": (keys, {}, None),
     "kimi_k2": (lambda c: keys(c, *ROUTED, *LATENT), {}, None),
+    "chatglm": (chatglm, {"model.embed_tokens": "transformer.embedding.word_embeddings", "model.layers": "transformer.encoder.layers",
+                          "self_attn.o_proj": "self_attention.dense", "mlp.gate_up_proj": "mlp.dense_h_to_4h",
+                          "mlp.down_proj": "mlp.dense_4h_to_h", "model.norm": "transformer.encoder.final_layernorm",
+                          "lm_head": "transformer.output_layer"}, ("self_attention.query_key_value", False)),
     "baichuan": (baichuan, {}, ("self_attn.W_pack", False)),
     "deepseek": (deepseek, {}, None),
     "bailing_moe": (bailing_moe, LING, ("attention.query_key_value", False)),
@@ -283,6 +296,12 @@ def baichuan_config(j, r):
     return c
 
 
+def chatglm_config(j, r):
+    c = plain(j, r, kinds=["default"], dims=(8, 16))
+    c["rope_parameters"] = {"rope_type": "default", "rope_theta": r.choice([1e4, 5e5]), "partial_rotary_factor": 0.5}
+    return as_published("chatglm", T.GlmConfig(**c, attention_bias=r.random() < .7))
+
+
 CONFIGS = {f.__name__.removesuffix("_config"): f for f in (
     internlm2_config, minicpm_config, exaone_config, orion_config, xverse_config, mimo_config,
-    baichuan_config, kimi_k2_config, deepseek_config, bailing_moe_config, bailing_moe_v2_config)}
+    chatglm_config, baichuan_config, kimi_k2_config, deepseek_config, bailing_moe_config, bailing_moe_v2_config)}

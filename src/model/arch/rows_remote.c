@@ -44,6 +44,18 @@ static const af_slot_name bailing_names[] = {
     {0},
 };
 
+static const af_slot_name chatglm_names[] = {
+    {AF_SLOT_EMBED, "transformer.embedding.word_embeddings.weight", NULL},
+    {AF_SLOT_QKV, "self_attention.query_key_value.weight", NULL},
+    {AF_SLOT_QKV_BIAS, "self_attention.query_key_value.bias", NULL},
+    {AF_SLOT_O, "self_attention.dense.weight", NULL},
+    {AF_SLOT_GATE_UP, "mlp.dense_h_to_4h.weight", NULL},
+    {AF_SLOT_DOWN, "mlp.dense_4h_to_h.weight", NULL},
+    {AF_SLOT_FINAL_NORM, "transformer.encoder.final_layernorm.weight", NULL},
+    {AF_SLOT_HEAD, "transformer.output_layer.weight", NULL},
+    {0},
+};
+
 /* Larger models have ALiBi instead of a rotation, those of the second version a normed head. */
 static af_status baichuan_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
 {
@@ -122,5 +134,13 @@ const af_arch af_rows_remote[] = {
      .gguf_cut_qkv = true,
      .names = (const af_slot_name[]){{AF_SLOT_QKV, "self_attn.W_pack.weight", NULL}, {0}},
      .fill = baichuan_fill},
+    {.model_type = "chatglm",
+     .pre_norm = true,
+     .bias = AF_BIAS_APART,
+     .rope_pairs = true,
+     .fused_qkv = true,
+     .fused_gate_up = true,
+     .stem = "transformer.encoder.",
+     .names = chatglm_names},
     {0},
 };

@@ -128,6 +128,36 @@ static void baichuan_gguf(const af_gguf *g, const char *arch, af_hf_config *c)
     c->alibi = c->num_hidden_layers == AF_BAICHUAN_ALIBI_LAYERS ? 8 : 0;
 }
 
+static void need(af_config_source *s, const char *key, bool value)
+{
+    if (af_config_bool(s, key, value) != value)
+        af_config_wrong(s, key, value ? "true" : "false");
+}
+
+/* ChatGLM 2 and 3, and GLM-4 before transformers had it. */
+static void chatglm_keys(af_config_source *s, af_hf_config *c)
+{
+    const double ratio = af_config_num(s, "rope_ratio", 1);
+    c->vocab_size = af_config_int(s, "padded_vocab_size", c->vocab_size);
+    c->head_dim = af_config_int(s, "kv_channels", 128);
+    c->num_key_value_heads = af_config_int(s, "multi_query_group_num", 1);
+    c->rms_norm_eps = af_config_num(s, "layernorm_epsilon", 1e-5);
+    c->attention_bias = af_config_bool(s, "add_qkv_bias", false);
+    c->attention_out_bias = c->mlp_bias = false;
+    c->rope.theta *= ratio;
+    c->padding_row = -1; /* all rows of the embedding are trained */
+    if (s->st == AF_OK && !(ratio > 0 && ratio < 1e9))
+        af_config_wrong(s, "rope_ratio", "a positive number in range");
+    if (!af_config_bool(s, "multi_query_attention", false))
+        af_config_wrong(s, "multi_query_attention", "true, as in ChatGLM 2 and later ones");
+    need(s, "rmsnorm", true);
+    need(s, "post_layer_norm", true);
+    need(s, "add_bias_linear", false);
+    need(s, "apply_residual_connection_post_layernorm", false);
+    if (af_config_value(s, "pre_seq_len"))
+        af_config_wrong(s, "pre_seq_len", "null: learned prefixes are not supported");
+}
+
 const af_family af_families_remote[] = {
     {.model_type = "internlm2",
      .gguf = "internlm2",
@@ -190,5 +220,13 @@ const af_family af_families_remote[] = {
      .pad = 1,
      .keys = baichuan_keys,
      .gguf_keys = baichuan_gguf},
+    {.model_type = "chatglm",
+     .act = "silu",
+     .eps = 1e-5,
+     .theta = 1e4,
+     .vocab = 65024,
+     .partial = 0.5,
+     .words = {NULL, "num_layers", NULL, "seq_length", "ffn_hidden_size"},
+     .keys = chatglm_keys},
     {0},
 };
