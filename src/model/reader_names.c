@@ -263,15 +263,24 @@ static bool is_other_layer(const af_model_reader *in, const char *name)
     return number >= 0;
 }
 
-/* Experts and routers of images, which come after those of text. */
-static bool is_image_expert(const af_model_reader *in, const char *name)
+/* Of an expert after those that are computed with: its number from there on, and the rest of the
+ * name; -1: of none. */
+static long further_expert(const af_model_reader *in, const char *name, const char **rest)
 {
     static const char part[] = ".mlp.experts.";
     const char *number = strstr(name, part);
-    if (!in->spec.arch->image_experts)
-        return false;
-    return af_ends_with(name, ".mlp.gate.weight_1") ||
-           (number && strtol(number + strlen(part), NULL, 10) >= in->spec.experts);
+    char *end = NULL;
+    const long e = number ? strtol(number + strlen(part), &end, 10) - in->spec.experts : -1;
+    *rest = end;
+    return AF_MAX(e, -1);
+}
+
+/* Experts and routers of images, which come after those of text. */
+static bool is_image_expert(const af_model_reader *in, const char *name)
+{
+    const char *rest;
+    return in->spec.arch->image_experts &&
+           (af_ends_with(name, ".mlp.gate.weight_1") || further_expert(in, name, &rest) >= 0);
 }
 
 /* A norm of mixtures in a layer that has none. */
@@ -326,13 +335,10 @@ af_status af_reader_check_decays(const af_model_reader *in, af_error *err)
 /* transformers writes gate and up of experts that give back what they read, and asks for them. */
 static bool is_identity(const af_model_reader *in, const char *name)
 {
-    const char *part = strstr(name, ".mlp.experts.");
-    char *end;
-    if (!in->spec.router.identity || !part)
-        return false;
-    const long e = strtol(part + strlen(".mlp.experts."), &end, 10) - in->spec.experts;
+    const char *rest;
+    const long e = further_expert(in, name, &rest);
     return e >= 0 && e < in->spec.router.identity &&
-           (strcmp(end, ".gate_proj.weight") == 0 || strcmp(end, ".up_proj.weight") == 0);
+           (strcmp(rest, ".gate_proj.weight") == 0 || strcmp(rest, ".up_proj.weight") == 0);
 }
 
 bool af_model_reader_keeps(const af_model_reader *in, const char *name)

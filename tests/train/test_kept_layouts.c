@@ -2,6 +2,7 @@
  * of mixtures in layers that have none, a layer that predicts further tokens. What is not used is
  * written back as it was, and so are the indexers of glm_moe_dsa and what longcat_flash has of
  * experts without weights. The code that lies in a folder is copied. */
+#include "train/checkpoint/run_files.h"
 #include "train/layout_case.h"
 
 typedef struct extra {
@@ -113,6 +114,9 @@ static void test_published(void **state)
         logits_of(run[i], logits[2 + i]);
     }
     check_unused(run[1], axk1);
+    bool own = false; /* a later run with --force replaces it */
+    CHECK_OK(af_run_files_is_own(run[1], "modeling_own.py", &own, &err), err);
+    assert_true(own);
     assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
     assert_memory_equal(logits[2], logits[3], sizeof logits[0]);
     assert_memory_not_equal(logits[0], logits[2], sizeof logits[0]);

@@ -70,19 +70,31 @@ done:
     return st;
 }
 
+af_status af_folder_code(char ***names, int *count, const char *from, const char *to, af_error *err)
+{
+    int n = 0;
+    *count = 0;
+    af_status st = af_dir_list(names, &n, from, err);
+    for (int i = 0; i < n; i++) {
+        char *path = af_path_join(to, (*names)[i]);
+        if (!path && st == AF_OK)
+            st = af_fail_nomem(err, "a path", strlen(to));
+        if (path && af_ends_with((*names)[i], ".py") && !af_file_exists(path))
+            (*names)[(*count)++] = (*names)[i];
+        else
+            free((*names)[i]);
+        free(path);
+    }
+    return st;
+}
+
 af_status af_folder_copy_code(const char *from, const char *to, af_error *err)
 {
     char **names = NULL;
     int n = 0;
-    af_status st = af_dir_list(&names, &n, from, err);
-    for (int i = 0; i < n && st == AF_OK; i++) {
-        char *path = af_path_join(to, names[i]);
-        if (!path)
-            st = af_fail_nomem(err, "a path", strlen(to));
-        else if (af_ends_with(names[i], ".py") && !af_file_exists(path))
-            st = af_file_copy_into(from, to, names[i], err);
-        free(path);
-    }
+    af_status st = af_folder_code(&names, &n, from, to, err);
+    for (int i = 0; i < n && st == AF_OK; i++)
+        st = af_file_copy_into(from, to, names[i], err);
     af_names_free(names, n);
     return st;
 }

@@ -15,7 +15,10 @@ AF_CHECKED af_status af_folder_open(af_output *o, const char *path, const char *
 
 /* Copies tokenizer, template and generation files of a model folder, where they are there. */
 AF_CHECKED af_status af_folder_copy_text(const af_output *f, const char *from, af_error *err);
-/* The Python files of a model whose code lies in its folder, where `to` has none of the name. */
+/* The Python files of a model whose code lies in its folder, where `to` has none of the name.
+ * *names: to be freed with af_names_free, on failure too. */
+AF_CHECKED af_status af_folder_code(char ***names, int *count, const char *from, const char *to,
+                                    af_error *err);
 AF_CHECKED af_status af_folder_copy_code(const char *from, const char *to, af_error *err);
 /* Puts another folder's tokenizer and template in the place of those copied; `forms`: also of the
  * vocabulary in its older forms. */

@@ -2,6 +2,7 @@
 #include "train/checkpoint/run_folder.h"
 #include "base/buf.h"
 #include "base/file.h"
+#include "convert/output/folder_out.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/run_files.h"
 #include "train/checkpoint/side_files.h"
@@ -248,12 +249,27 @@ af_status af_run_folder_write(const char *dir, const char *name, const char *tex
     return st;
 }
 
+/* Lists the Python files of the model that will be copied as files of the run. */
+static af_status list_code(const char *model, const char *dir, af_error *err)
+{
+    char **names = NULL;
+    int n = 0;
+    af_status st = af_folder_code(&names, &n, model, dir, err);
+    for (int i = 0; i < n && st == AF_OK; i++)
+        st = af_run_files_add(dir, names[i], err);
+    af_names_free(names, n);
+    return st;
+}
+
 af_status af_run_folder_texts(const af_run_model *m, const char *chat_template, const char *dir,
                               const af_train_hooks *hooks, af_error *err)
 {
     af_error why = {0};
-    const af_status st =
-        af_side_files_put(m->texts, chat_template, m->labels, dir, !m->adapter, &why, err);
+    af_status st = AF_OK;
+    if (!m->adapter && af_dir_exists(m->texts))
+        st = list_code(m->texts, dir, err);
+    if (st == AF_OK)
+        st = af_side_files_put(m->texts, chat_template, m->labels, dir, !m->adapter, &why, err);
     if (why.code == AF_ENOMEM)
         return af_fail(err, AF_ENOMEM, "%s", why.msg);
     if (why.code != AF_OK)

@@ -14,28 +14,25 @@
 
 static af_status copy_texts(const char *model, const char *dir, bool whole, af_error *err)
 {
-    static const char *const names[] = {"tokenizer.json",
-                                        "tokenizer_config.json",
-                                        "tokenizer.model",
-                                        "special_tokens_map.json",
-                                        "added_tokens.json",
-                                        "chat_template.jinja",
-                                        "vocab.json",
-                                        "merges.txt",
-                                        "generation_config.json",
-                                        "preprocessor_config.json",
-                                        "processor_config.json",
-                                        "video_preprocessor_config.json",
-                                        "chat_template.json", /* of the processor */
-                                        "spk_dict.pt",        /* voices of qwen2_5_omni */
-                                        "config.json"};
-    const int count = (int)AF_LEN(names) - (whole ? 0 : 7); /* configs only with a whole model */
-    for (int i = 0; i < count; i++) {
-        const af_status st = af_file_copy_into(model, dir, names[i], err);
-        if (st != AF_OK)
-            return st;
-    }
-    return whole ? af_folder_copy_code(model, dir, err) : AF_OK;
+    static const char *const tokenizer[] = {
+        "tokenizer.json",    "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json",
+        "added_tokens.json", "chat_template.jinja",   "vocab.json",      "merges.txt"};
+    static const char *const configs[] = {"generation_config.json",
+                                          "preprocessor_config.json",
+                                          "processor_config.json",
+                                          "video_preprocessor_config.json",
+                                          "chat_template.json", /* of the processor */
+                                          "spk_dict.pt",        /* voices of qwen2_5_omni */
+                                          "config.json"};
+    af_status st = AF_OK;
+    for (size_t i = 0; i < AF_LEN(tokenizer); i++)
+        AF_TRY(af_file_copy_into(model, dir, tokenizer[i], err));
+    for (size_t i = 0; whole && i < AF_LEN(configs); i++)
+        AF_TRY(af_file_copy_into(model, dir, configs[i], err));
+    if (whole)
+        st = af_folder_copy_code(model, dir, err);
+done:
+    return st;
 }
 
 /* Two templates that differ become one: chat_template.jinja, as transformers reads them. */
