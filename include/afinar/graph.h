@@ -410,7 +410,7 @@ typedef struct af_experts_opts {
     double clamp; /* above 0: af_glu_clamped with this limit instead of `act` */
     bool plain;   /* no gate: gate_up is [X][F][D], y = down(act(up x)) */
     bool relu2;   /* plain: relu(.)^2 instead of `act` */
-    int identity; /* experts X to X + identity - 1 have no weights and give back x */
+    int identity; /* experts X to X + identity - 1 have no weights: their output is x */
 } af_experts_opts;
 /* y[n] = sum_j weights[n][j] * down[e](act(gate[e] x) * (up[e] x)), e = index[n][j], j in order. */
 AF_API af_tensor *af_moe_ffn(af_graph *g, af_tensor *x, af_tensor *weights, af_tensor *index,

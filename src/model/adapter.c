@@ -187,10 +187,10 @@ done:
 
 /* ---- read ---- */
 
-/* What names of the text model may begin with, by turns: in each place of arch_place.c each of its
- * stems. An adapter has the names of the version of transformers it was made with, and where the
- * text model is alone (a GGUF file of a multimodal one) it may be of the whole. "": none with this
- * number; false after the last. */
+/* Prefix i of those that names of the text model may have: every place of arch_place.c with every
+ * stem. An adapter has the names of the version of transformers it was made with, and where the
+ * text model is alone (a GGUF file of a multimodal one) it may be of the whole. "" where i has
+ * none; false after the last. */
 static bool prefix_at(const af_model_spec *s, int i, char out[PREFIX_BYTES])
 {
     const char *const stems[] = {af_arch_stem(s->arch), s->arch->memory_stem};

@@ -332,7 +332,7 @@ af_status af_reader_check_decays(const af_model_reader *in, af_error *err)
     return AF_OK;
 }
 
-/* transformers writes gate and up of experts that give back what they read, and asks for them. */
+/* Gate and up of identity experts, which transformers writes and wants to read. */
 static bool is_identity(const af_model_reader *in, const char *name)
 {
     const char *rest;

@@ -35,7 +35,7 @@ const char *const af_config_parts[] = {"thinker_config", "text_config", "llm_con
 
 json_t *af_config_text(const json_t *root)
 {
-    const json_t *thinker = json_object_get(root, af_config_parts[0]); /* another part speaks */
+    const json_t *thinker = json_object_get(root, af_config_parts[0]); /* next to a talker */
     const json_t *from = json_is_object(thinker) ? thinker : root;
     for (const char *const *key = af_config_parts + 1; *key; key++) {
         json_t *text = json_object_get(from, *key);

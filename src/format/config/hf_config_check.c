@@ -193,6 +193,7 @@ static af_status check_numbers(const af_hf_config *c, const char *name, af_error
         {"residual_multiplier", c->residual_multiplier, 0, 1e9},
         {"logits_scaling", c->logits_scaling, 0, 1e9},
         {"clip_qkv", c->qkv_clip, -1, 1e9},
+        {"routed_scaling_factor", c->router.scale, -1, 1e9},
         {"alibi_bias_max", c->alibi, -1, 1000},
         {"router_aux_loss_coef", c->router_aux_loss_coef, -1, 1e9},
     };

@@ -9,7 +9,7 @@
 typedef struct af_router_keys {
     int64_t latent; /* width experts read and write, below the model's (moe_latent_size); 0 = it */
     int64_t shared_ffn; /* width of the expert that every token sees; 0 = none */
-    int64_t identity;   /* experts after the others that give back what they read (longcat_flash) */
+    int64_t identity;   /* identity experts, which come after the others (longcat_flash) */
     bool shared_gate;   /* its output is scaled by a sigmoid of its own */
     bool shared_mean;   /* what is added up is halved (cohere2_moe) */
     bool scale_input;   /* weights multiply what goes into an expert, not what comes out (llama4) */

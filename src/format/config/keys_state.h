@@ -30,10 +30,11 @@ typedef struct af_state_keys {
     bool channels;    /* Kimi delta attention: a decay per channel of the key, gates are sigmoids */
     double decay_bound; /* these are never below it, by a sigmoid; 0 = none, a softplus */
     int64_t gate_rank;  /* of these decays and gates, low-rank; 0 = one matrix each */
-    /* zamba2: transformers that hybrid layers take turns with, and what each use has of its own */
+    /* zamba2: hybrid layer n uses transformer n mod shared_blocks, with low-rank parts for each use
+     */
     int64_t shared_blocks; /* 0 = none */
-    int64_t use_rank;      /* of the low-rank parts of the MLP, */
-    bool use_qkv;          /* and of attention */
+    int64_t use_rank;      /* of the parts of its MLP, */
+    bool use_qkv;          /* and of q, k and v, where they have such parts */
     bool shared_rope;
 } af_state_keys;
 #endif

@@ -272,7 +272,7 @@ typedef struct af_arch {
     bool gguf_cut_mlp;       /* fused gate and up are two tensors in GGUF */
     bool gguf_cut_qkv;       /* fused queries, keys and values are three tensors in GGUF */
     bool gguf_tiled;         /* value heads of delta nets as gguf_order.h says */
-    bool two_in_one;         /* two layers are one of the folder; * of names is which of them */
+    bool two_in_one;         /* two layers are one in the folder; * in names is 0 or 1, which */
     /* what "model." and "layers" are called; NULL = so */
     const char *stem, *layers;
     const char *memory_stem; /* in memory, where the file calls it otherwise (nemotron_h) */
@@ -568,7 +568,8 @@ typedef struct af_arch_place {
     const char *head;
 } af_arch_place;
 
-const af_arch_place *af_arch_place_at(int i); /* of folders, by turns; NULL after the last */
+/* Place i of those that folders may have, in the order they are tried; NULL after the last. */
+const af_arch_place *af_arch_place_at(int i);
 const af_arch_place *af_arch_place_in(const char *whole); /* in memory, by the whole's model_type */
 
 /* What comes before the number of a layer on disk: "model.layers.". */

@@ -6,8 +6,8 @@ static void list_kept(af_lister *l, af_slot slot, int i, int64_t rows, int64_t c
     l->s->tensor[af_list_tensor(l, slot, i, 2, rows, cols, 1)].buffer = true;
 }
 
-/* Up to index_topk keys the indexer picks them all, and no gradient reaches it: transformers trains
- * it as little. */
+/* Up to index_topk keys the indexer picks them all, and no gradient reaches it; transformers does
+ * not train it either. */
 void af_list_indexer(af_lister *l, int i)
 {
     const af_latent_keys *k = &l->s->latent;

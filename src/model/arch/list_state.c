@@ -112,8 +112,9 @@ void af_list_lightning(af_lister *l, int i)
 }
 
 /* ---- Mamba-2 after a transformer that several layers share (zamba2) ----
- * The first layers that have one own it; later ones take turns with them. What each use has of its
- * own is stored among the tensors of the owner, by the number of the use. */
+ * The first `shared_blocks` such layers own a transformer each; later ones use these in order,
+ * again and again. What each use has of its own is stored among the tensors of the owner, by the
+ * number of the use. */
 
 /* The use of a transformer that layer i is, counted from 0, and the layer that owns it. */
 static int use_of(const af_model_spec *s, int layer, int *owner)

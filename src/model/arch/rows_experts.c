@@ -82,8 +82,8 @@ static const af_slot_name minimax_names[] = {
     {0},
 };
 
-/* Layers without softmax attention, and what sums keep and add: those of blocks that read a norm of
- * which the residual goes on. */
+/* Layers without softmax attention, and factors of the sums: to what a block gives, the norm that
+ * it read is added, not its input. */
 static af_status minimax_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
 {
     s->residual_normed = true;

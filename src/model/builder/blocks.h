@@ -118,7 +118,8 @@ af_tensor *af_route(const af_forward *f, int layer, af_group group, af_tensor *x
 af_expert_linear af_expert_linear_of(const af_forward *f, int layer, af_group group, int bias);
 /* y [N][D] plus a vector [D] of any type. */
 af_tensor *af_add_vector(const af_forward *f, af_tensor *y, af_tensor *vector);
-/* A mixture of heads: q|k|v of what each token's experts ask, and the sum of their outputs. */
+/* A mixture of heads: q|k|v with the queries of each token's experts, and the sum of their outputs.
+ */
 typedef struct af_head_choice {
     af_tensor *weights, *index; /* [N][k] */
 } af_head_choice;

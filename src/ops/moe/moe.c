@@ -150,8 +150,8 @@ static af_moe_lists make_lists(af_graph *g, af_tensor *index, int64_t experts)
     return l;
 }
 
-/* Pairs of experts that give back x become pairs of others with weight 0: the lists know no empty
- * pairs. The result, [N][1], is their weight: the factor of x. */
+/* Pairs of identity experts become pairs of other experts with weight 0, since every pair has a
+ * slot in the lists. The result, [N][1], is the sum of their weights: the factor of x. */
 static af_tensor *take_identity(af_graph *g, af_tensor **weights, af_tensor **index, int64_t X)
 {
     af_node *n = af_node_new(g, AF_OP_MOE_REAL, (af_tensor *[]){*index}, 1);

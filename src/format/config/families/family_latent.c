@@ -314,7 +314,7 @@ static void kimi_layers(af_config_source *s, af_hf_config *c, af_layer_type *typ
         af_config_wrong(s, "kda_layers", "the list of all layers that full_attn_layers lacks");
 }
 
-/* Kimi delta attention has as many keys as values, and an embedding is never the head with it,
+/* Kimi delta attention has as many heads and channels of keys as of values. The head is not tied,
  * whatever a key says. */
 static void kda_sizes(af_config_source *s, af_hf_config *c, int64_t rank)
 {

@@ -112,7 +112,7 @@ static void baichuan_keys(af_config_source *s, af_hf_config *c)
 {
     enum { VOCAB_2 = 125696 };
     c->num_key_value_heads = c->num_attention_heads;
-    c->head_dim = 0; /* never another than its share of the width */
+    c->head_dim = 0; /* hidden_size / num_attention_heads, whatever a key says */
     c->alibi = af_config_value(s, "max_position_embeddings") ? 0 : 8;
     c->max_position_embeddings =
         af_config_int(s, c->alibi > 0 ? "model_max_length" : "max_position_embeddings", 4096);
@@ -121,7 +121,7 @@ static void baichuan_keys(af_config_source *s, af_hf_config *c)
         af_config_wrong(s, "z_loss_weight", "0, the one value this build trains with");
 }
 
-/* llama.cpp knows the larger models by their layers; rows of a head have length 1 in a file. */
+/* llama.cpp takes ALiBi for models of 40 layers; rows of a head have length 1 in a file. */
 static void baichuan_gguf(const af_gguf *g, const char *arch, af_hf_config *c)
 {
     (void)g, (void)arch;
