@@ -31,6 +31,8 @@ af_status af_reader_find_prefix(af_model_reader *in, af_error *err)
     const af_arch_place *p;
     in->prefix = stems[0];
     in->head_before = "";
+    if (strncmp(embed, stems[0], strlen(stems[0])) != 0)
+        return AF_OK; /* chatglm: it lies next to the layers' module */
     for (int k = 0; k < 2 && stems[k]; k++)
         for (int i = 0; (p = af_arch_place_at(i)); i++) {
             const char *prefix =

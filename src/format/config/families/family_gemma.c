@@ -128,6 +128,11 @@ static void gemma3n_keys(af_config_source *s, af_hf_config *c)
     gemma3n_sparsity(s, c);
 }
 
+#define GEMMA4(type)                                                                               \
+    .model_type = type, .gguf = "gemma4", .act = "gelu_pytorch_tanh", .eps = 1e-6, .theta = 1e6,   \
+    .local_theta = 1e4, .heads = 8, .kv_heads = 4, .head_dim = 256, .vocab = 262144, .pattern = 6, \
+    .sliding = AF_SLIDING_PATTERN, .tied = true, .pad = 1
+
 const af_family af_families_gemma[] = {
     {.model_type = "gemma",
      .gguf = "gemma",
@@ -184,38 +189,8 @@ const af_family af_families_gemma[] = {
      .tied = true,
      .query_scalar = 256,
      .pad = 1},
-    {.model_type = "gemma4_text",
-     .gguf = "gemma4",
-     .act = "gelu_pytorch_tanh",
-     .eps = 1e-6,
-     .theta = 1e6,
-     .local_theta = 1e4,
-     .heads = 8,
-     .kv_heads = 4,
-     .head_dim = 256,
-     .vocab = 262144,
-     .window = 512,
-     .pattern = 6,
-     .sliding = AF_SLIDING_PATTERN,
-     .tied = true,
-     .pad = 1,
-     .keys = gemma4_keys},
-    {.model_type = "gemma4_unified_text",
-     .gguf = "gemma4",
-     .act = "gelu_pytorch_tanh",
-     .eps = 1e-6,
-     .theta = 1e6,
-     .local_theta = 1e4,
-     .heads = 8,
-     .kv_heads = 4,
-     .head_dim = 256,
-     .vocab = 262144,
-     .window = 1024,
-     .pattern = 6,
-     .sliding = AF_SLIDING_PATTERN,
-     .tied = true,
-     .pad = 1,
-     .keys = gemma4_unified_keys},
+    {GEMMA4("gemma4_text"), .window = 512, .keys = gemma4_keys},
+    {GEMMA4("gemma4_unified_text"), .window = 1024, .keys = gemma4_unified_keys},
     {.model_type = "gemma3n_text",
      .gguf = "gemma3n",
      .act = "gelu_pytorch_tanh",
