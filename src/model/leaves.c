@@ -80,6 +80,7 @@ static void declare_shared(af_model_leaves *l, const af_leaves_opts *o, const in
     const af_adapter_module *am = o->adapter->module;
     int64_t ranks = 0, values = 0;
     const char *path = NULL;
+    assert(n == 0 || module[n - 1] - module[0] < AF_LINEAR_PIECES); /* adapter_graph.c */
     for (int p = 0; p < n; p++) {
         l->module[module[p]].a_row = ranks;
         l->module[module[p]].b_from = values;

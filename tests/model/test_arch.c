@@ -276,6 +276,26 @@ static void test_keys_of_layers_that_share(void **state)
     af_hf_config_clear(&c);
 }
 
+/* Adapter values are moved by projection: its modules follow each other. */
+static void test_modules_of_a_projection_follow_each_other(void **state)
+{
+    (void)state;
+    char text[1024];
+    af_error err = {0};
+    af_hf_config c;
+    af_model_spec s;
+    snprintf(text, sizeof text, base_config, "gemma3n_text",
+             ", \"num_kv_shared_layers\": 0, \"head_dim\": 4");
+    CHECK_OK(spec_of(text, &s, &c, &err), err);
+    const af_layer_spec *ls = &s.layer[0];
+    assert_int_equal(ls->pieces[AF_GROUP_ALTUP_OPEN], 3);
+    for (int k = 0; k < AF_GROUP_LAYER_COUNT; k++)
+        for (int p = 1; p < ls->pieces[k]; p++)
+            assert_int_equal(ls->module[k][p], ls->module[k][0] + p);
+    af_model_spec_clear(&s);
+    af_hf_config_clear(&c);
+}
+
 /* Versions of transformers before 5.23 normed the whole row. */
 static void test_groups_of_gated_norms(void **state)
 {
@@ -331,6 +351,7 @@ int main(void)
         cmocka_unit_test(test_text_parts_of_vision_models),
         cmocka_unit_test(test_names_inside_other_models),
         cmocka_unit_test(test_keys_of_layers_that_share),
+        cmocka_unit_test(test_modules_of_a_projection_follow_each_other),
         cmocka_unit_test(test_groups_of_gated_norms),
         cmocka_unit_test(test_scale_of_scores_of_mpt),
         cmocka_unit_test(test_hostile_values_are_refused),

@@ -18,6 +18,7 @@ warnings.filterwarnings("ignore")
 transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
 STEPS, RATE = 3, 0.01
+EPSILON = 1e-3  # of AdamW: with 1e-8 gradients near 0 become steps by their noise, and routers take other experts
 UNREACHED = re.compile(r"\.indexer\.|\.router\.classifier\.")  # by gradients: deepseek_v32, glm_moe_dsa; longcat_flash
 
 
@@ -50,7 +51,7 @@ def run_file(tmp, model, out, **keys):
     keys = {"base_model": model, "datasets": [{"path": tmp + "/rows.jsonl", "type": "tokens"}], "adapter": "lora", "lora_r": 2,
             "lora_alpha": 4, "lora_dropout": 0, "micro_batch_size": 2, "gradient_accumulation_steps": 1, "max_steps": STEPS,
             "learning_rate": RATE, "lr_scheduler": "constant", "warmup_steps": 0, "optimizer": "adamw_torch",
-            "weight_decay": 0, "max_grad_norm": 1e9, "shuffle": False, "sequence_len": 64, "output_dir": out,
+            "weight_decay": 0, "adam_epsilon": EPSILON, "max_grad_norm": 1e9, "shuffle": False, "sequence_len": 64, "output_dir": out,
             "sample_packing": False, "bf16": False, **keys}
     with open(tmp + "/run.yaml", "w") as f:
         json.dump(keys, f)
@@ -59,7 +60,7 @@ def run_file(tmp, model, out, **keys):
 
 def torch_steps(model, rows):
     params = [p for p in model.parameters() if p.requires_grad]
-    opt = torch.optim.AdamW(params, lr=RATE, weight_decay=0)
+    opt = torch.optim.AdamW(params, lr=RATE, eps=EPSILON, weight_decay=0)
     losses = []
     for s in range(STEPS):
         ids = rows[2 * s:2 * s + 2]
@@ -70,6 +71,19 @@ def torch_steps(model, rows):
         opt.zero_grad()
         losses.append(float(loss))
     return losses
+
+
+def reopen(path, adapter):
+    """The adapter of a run as PEFT reads it. That of laguna is copied: transformers renames `shared_expert.`, a pattern that
+    also takes `shared_experts`, so PEFT leaves those tensors out even of the adapters that it wrote."""
+    model = peft.PeftModel.from_pretrained(load(path), adapter).eval()
+    if model.config.model_type == "laguna":
+        written = load_file(adapter + "/adapter_model.safetensors")
+        with torch.no_grad():
+            for n, p in model.named_parameters():
+                if "lora_" in n:
+                    p.copy_(torch.from_numpy(written[n.replace(".default", "")]))
+    return model
 
 
 def judge(afinar, path):
@@ -113,7 +127,7 @@ def judge(afinar, path):
     call([afinar, "train", run_file(tmp, path, tmp + "/run", lora_model_dir=tmp + "/adapter"), "--device", "cpu", "-q"])
     with open(tmp + "/run/metrics.jsonl") as f:
         got = [json.loads(x)["loss"] for x in f if '"loss"' in x][:STEPS]
-    trained = peft.PeftModel.from_pretrained(load(path), tmp + "/run").eval()
+    trained = reopen(path, tmp + "/run")
     model.eval()
     with torch.no_grad():
         end = float((trained(input_ids=ids).logits - model(input_ids=ids).logits).abs().max())

@@ -6,7 +6,7 @@ bitsandbytes, adapters merged and compared with PEFT and as LoRA files in llama.
 
 One line per case: relative L2 of the logits against transformers in float32. Exits 1 when an f32 file
 is beyond 1e-4, when a smaller type is beyond what its bits allow, or when something does not load."""
-import argparse, ctypes, json, os, shutil, subprocess, sys, tempfile
+import argparse, json, os, re, shutil, sys, tempfile
 
 import numpy as np
 import torch
@@ -35,8 +35,19 @@ def llama_logits(path, ids):
 
 def our_logits(afinar, path, tmp, ids):
     call([afinar, "logits", path, "--ids", ids_file(tmp, torch.tensor(ids)[None]), "-o",
-          tmp + "/o.st", "--device", "cpu", "-q"])
+          tmp + "/o.st", "--device", "cpu", "--force", "-q"])
     return load_file(tmp + "/o.st")["logits"][0].numpy()
+
+
+def refused(afinar, path, out, t):
+    """Exports to GGUF. The reason when the format cannot have the model; any other failure is raised."""
+    try:
+        call([afinar, "export", path, "-o", out, "--type", t, "--no-verify", "--force", "-q"])
+    except RuntimeError as e:
+        if not re.search("GGUF|llama.cpp", str(e)):
+            raise
+        return "refused: " + str(e)[-120:]
+    return None
 
 
 def gguf(afinar, path, tmp, model, r):
@@ -49,10 +60,9 @@ def gguf(afinar, path, tmp, model, r):
     parts = []
     for t in ["f32"] + r.sample(list(ALLOWED)[1:], 3):
         out = f"{tmp}/{t}.gguf"
-        p = subprocess.run([afinar, "export", path, "-o", out, "--type", t, "--no-verify", "-q"],
-                           capture_output=True, text=True, timeout=120)
-        if p.returncode:
-            return "refused: " + p.stderr.strip().splitlines()[-1][-120:], True
+        why = refused(afinar, path, out, t)
+        if why:
+            return why, True
         try:
             e = rel(llama_logits(out, ids), want)
         except Exception as x:
@@ -69,10 +79,9 @@ def gguf(afinar, path, tmp, model, r):
 
 
 def back(afinar, path, tmp, model, r):
-    try:
-        call([afinar, "export", path, "-o", tmp + "/x.gguf", "--type", "f32", "--no-verify", "-q"])
-    except RuntimeError:
-        return "refused", True
+    why = refused(afinar, path, tmp + "/x.gguf", "f32")
+    if why:
+        return why, True
     call([afinar, "export", tmp + "/x.gguf", "-o", tmp + "/b", "--no-verify", "-q"])
     m = transformers.AutoModelForCausalLM.from_pretrained(tmp + "/b", dtype=torch.float32)
     a, b = dict(model.state_dict()), dict(m.state_dict())
@@ -93,7 +102,7 @@ def bnb(afinar, path, tmp, model, r):
         kinds = {type(x).__name__ for x in m.modules() if "bit" in type(x).__name__}
         with torch.no_grad():
             e = rel(m(ids).logits[0].float().numpy(), want)
-        call([afinar, "logits", tmp + "/" + t, "--ids", ids_file(tmp, ids), "-o", tmp + "/o.st", "-q"])
+        call([afinar, "logits", tmp + "/" + t, "--ids", ids_file(tmp, ids), "-o", tmp + "/o.st", "--force", "-q"])
         o = rel(load_file(tmp + "/o.st")["logits"][0].numpy(), want)
         parts.append(f"{t} {e:.2f} (ours {o:.2f}) {'+'.join(kinds)}")
         ok &= e < far and o < far and bool(kinds)
@@ -107,6 +116,9 @@ def make_adapter(model, path, r, plain):
     linears = sorted({n.split(".")[-1] for n, m in model.named_modules()
                       if isinstance(m, torch.nn.Linear) and "lm_head" not in n and n.split(".")[-1] != "gate"})
     some = r.sample(linears, r.randint(1, len(linears)))
+    experts = any("experts." in n for n, _ in model.named_parameters())
+    if experts and {"gate_proj", "up_proj"} & set(some):  # PEFT adapts stacked experts by both or not at all
+        some = sorted({*some, "gate_proj", "up_proj"})
     kw = dict(r=r.choice([2, 4, 8]), lora_alpha=r.choice([3, 8, 16.5]), target_modules=some,
               use_rslora=r.random() < .5)
     if r.random() < .5:
@@ -116,7 +128,7 @@ def make_adapter(model, path, r, plain):
     if r.random() < .3:
         kw["layers_to_transform"] = [0]
     if not plain:
-        kw["use_dora"] = r.random() < .4
+        kw["use_dora"] = r.random() < .4 and not experts  # nor has it DoRA of them
         if not kw["use_dora"] and r.random() < .3:
             kw["lora_bias"] = all(m.bias is not None for n, m in model.named_modules()
                                   if n.split(".")[-1] in some)
@@ -146,10 +158,9 @@ def peft(afinar, path, tmp, model, r):
 
 def lora(afinar, path, tmp, model, r):
     """An adapter as LoRA GGUF in llama.cpp compared with PEFT."""
-    p = subprocess.run([afinar, "export", path, "-o", tmp + "/m.gguf", "--type", "f32", "--no-verify", "-q"],
-                       capture_output=True, text=True, timeout=120)
-    if p.returncode or model.config.rope_parameters.get("rope_type") == "longrope":
-        return "refused", True
+    why = refused(afinar, path, tmp + "/m.gguf", "f32")
+    if why or model.config.rope_parameters.get("rope_type") == "longrope":
+        return why or "longrope: as in gguf", True
     ids = [r.randrange(model.config.vocab_size) for _ in range(3)]
     with torch.no_grad():
         plain = forward(model, np.array(ids)[None])[0].numpy()

@@ -29,11 +29,12 @@ void af_list_layer_inputs(af_lister *l)
 void af_list_altup_outer(af_lister *l)
 {
     const int64_t D = l->s->width;
-    for (int i = 0; i + 1 < l->s->altup.streams; i++) {
+    const int n = (int)l->s->altup.streams - 1;
+    for (int i = 0; i < n; i++)
         af_list_outer_linear(l, AF_GROUP_ALTUP_OPEN, (af_slot)(AF_SLOT_ALTUP_OPEN_1 + i), D, D);
+    for (int i = 0; i < n; i++)
         af_list_outer_linear(l, (af_group)(AF_GROUP_ALTUP_CLOSE_1 + i),
                              (af_slot)(AF_SLOT_ALTUP_CLOSE_1 + i), D, D);
-    }
 }
 
 void af_list_altup(af_lister *l, int i)
