@@ -6,6 +6,7 @@
 #include "format/weights/weights.h"
 #include "model/adapter_config.h"
 #include "model/arch/arch_disk.h"
+#include "model/arch/arch_place.h"
 #include "model/loader.h"
 
 #include <math.h>

@@ -6,6 +6,7 @@
 #include "base/word.h"
 #include "model/arch/arch_disk.h"
 #include "model/arch/arch_list.h"
+#include "model/arch/arch_place.h"
 #include "model/arch/decay.h"
 #include "tensor/codec.h"
 

@@ -557,21 +557,6 @@ static inline int af_spec_folder_layer(const af_model_spec *s, int layer)
         return (int)s->folder_layers[layer];
     return s->arch->two_in_one && layer > 0 ? layer / 2 : layer;
 }
-/* What names outside the head begin with: "model.", "transformer.". */
-const char *af_arch_stem(const af_arch *a);
-
-/* Where a text model lies inside a multimodal one: what its names begin with, whether `stem` of
- * af_arch_stem follows, and what the head's name begins with. */
-typedef struct af_arch_place {
-    const char *before;
-    bool stem;
-    const char *head;
-} af_arch_place;
-
-/* Place i of those that folders may have, in the order they are tried; NULL after the last. */
-const af_arch_place *af_arch_place_at(int i);
-const af_arch_place *af_arch_place_in(const char *whole); /* in memory, by the whole's model_type */
-
 /* What comes before the number of a layer on disk: "model.layers.". */
 void af_spec_layers_prefix(const af_model_spec *s, char *out, size_t size);
 /* Tokens the model was made for, what its ropes were stretched to included; 0 = not known. */

@@ -1,5 +1,5 @@
-/* arch_place.c - where a text model lies inside a multimodal one, in folders and in memory. */
-#include "model/arch/arch.h"
+/* arch_place.c - see arch_place.h. */
+#include "model/arch/arch_place.h"
 
 enum { ALONE, CAUSAL, LANGUAGE, BARE, TEXT, TWICE, THINKER, THINKER_CAUSAL, TEXT_CAUSAL, LLM };
 

@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "model/arch/arch_fit.h"
 #include "model/arch/arch_list.h"
+#include "model/arch/arch_place.h"
 
 #include <math.h>
 

@@ -5,8 +5,17 @@
 
 #include "model/arch/arch.h"
 
+#include <math.h>
+
 /* 2^-(8 / heads), its square, ... */
-double af_decay_slope(const af_model_spec *s, int head);
+static inline double af_decay_slope(const af_model_spec *s, int head)
+{
+    return exp2(-8.0 * (head + 1) / s->heads);
+}
+
 /* From 1 down to almost 0 in the last layer. */
-double af_decay_factor(const af_model_spec *s, int layer);
+static inline double af_decay_factor(const af_model_spec *s, int layer)
+{
+    return 1 - layer / (s->layers - 1 + 1e-5) + 1e-5;
+}
 #endif
