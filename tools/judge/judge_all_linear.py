@@ -19,7 +19,11 @@ transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
 STEPS, RATE = 3, 0.01
 EPSILON = 1e-3  # of AdamW: with 1e-8 gradients near 0 become steps by their noise, and routers take other experts
-UNREACHED = re.compile(r"\.indexer\.|\.router\.classifier\.")  # by gradients: deepseek_v32, glm_moe_dsa; longcat_flash
+UNREACHED = re.compile(r"\.indexer\.")  # by gradients: deepseek_v32, glm_moe_dsa
+
+# What PEFT refuses to adapt, or transformers reads past its adapter.
+LEFT_OUT = {"mamba": {"out_proj", "dt_proj"}, "falcon_mamba": {"out_proj", "dt_proj"}, "mamba2": {"out_proj"}, "falcon_h1": {"out_proj"},
+            "nemotron_h": {"out_proj"}, "jamba": {"dt_proj"}, "longcat_flash": {"classifier"}}
 
 
 def call(args):
@@ -97,10 +101,9 @@ def judge(afinar, path):
             f.write(json.dumps({"input_ids": r, "labels": r}) + "\n")
     random = base.config.model_type == "phimoe"  # in training its routers draw experts; ours take the best
     targets = ["q_proj", "k_proj", "v_proj", "o_proj"] if random else "all-linear"  # PEFT cannot call a wrapped router
-    if base.config.model_type in ("mamba", "falcon_mamba"):
-        targets = ["in_proj", "x_proj"]
-    if base.config.model_type == "jamba":  # dt_proj is read past its adapter
-        targets = sorted({n.rsplit(".", 1)[-1] for n, m in base.named_modules() if isinstance(m, torch.nn.Linear)} - {"dt_proj", "lm_head"})
+    if base.config.model_type in LEFT_OUT:
+        linear = {n.rsplit(".", 1)[-1] for n, m in base.named_modules() if isinstance(m, torch.nn.Linear)}
+        targets = sorted(linear - LEFT_OUT[base.config.model_type] - {"lm_head"})
     if base.config.model_type == "llama4_text":
         targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     model = peft.get_peft_model(base, peft.LoraConfig(r=2, lora_alpha=4, target_modules=targets, task_type="CAUSAL_LM"))
@@ -123,7 +126,8 @@ def judge(afinar, path):
     call([afinar, "merge", path, "--adapter", tmp + "/adapter", "-o", tmp + "/merged", "-q"])
     with torch.no_grad():
         merged = float((load(tmp + "/merged")(input_ids=ids).logits - want).abs().max())
-    losses = torch_steps(model.train(not random), rows)
+    still = random or base.config.model_type == "gemma3n_text"  # in training correction_coefs is read past its adapter
+    losses = torch_steps(model.train(not still), rows)
     call([afinar, "train", run_file(tmp, path, tmp + "/run", lora_model_dir=tmp + "/adapter"), "--device", "cpu", "-q"])
     with open(tmp + "/run/metrics.jsonl") as f:
         got = [json.loads(x)["loss"] for x in f if '"loss"' in x][:STEPS]
