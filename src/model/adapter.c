@@ -387,14 +387,16 @@ static int whole_tables(const af_adapter *a, const af_weights *w)
     return n;
 }
 
-static bool is_module(const af_model_spec *s, const char *name)
+/* Whether a tensor is of a module that the adapter has. */
+static bool is_adapted(const af_adapter *a, const char *name)
 {
+    const af_model_spec *s = a->spec;
     name += strncmp(name, AF_ADAPTER_PREFIX, strlen(AF_ADAPTER_PREFIX)) == 0
                 ? strlen(AF_ADAPTER_PREFIX)
                 : 0;
     const char *end = strstr(name, ".lora_");
     for (int i = 0; end && i < s->modules; i++)
-        if (strncmp(s->module[i].path, name, (size_t)(end - name)) == 0 &&
+        if (a->module[i].rank && strncmp(s->module[i].path, name, (size_t)(end - name)) == 0 &&
             !s->module[i].path[end - name])
             return true;
     return false;
@@ -414,7 +416,7 @@ static int unmoved(const af_adapter *a, const af_weights *w)
         const uint8_t *v = t->data;
         const bool b = strstr(t->name, ".lora_B.") != NULL;
         const bool moved = b && t->bytes && (v[0] || memcmp(v, v + 1, t->bytes - 1) != 0);
-        n += !moved && strstr(t->name, part) != NULL && !is_module(a->spec, t->name);
+        n += !moved && strstr(t->name, part) != NULL && !is_adapted(a, t->name);
     }
     return n;
 }

@@ -34,12 +34,11 @@ static bool is_target(const af_module_spec *m, const json_t *targets)
     return false;
 }
 
-/* A and B of every target: declared (pass 0), then written (pass 1). */
+/* A and B of every target: declared (without rules), then written. */
 static void adapter_tensors(af_safetensors_writer *w, const af_model_spec *s, const json_t *targets,
-                            bool declare)
+                            const json_t *rules)
 {
     af_error err = {0};
-    json_t *rules = json_pack("[[sif]]", "", 0, 0.1);
     for (int i = 0; i < 2 * s->modules; i++) {
         const af_module_spec *m = &s->module[i / 2];
         char name[AF_ADAPTER_NAME_BYTES];
@@ -47,16 +46,17 @@ static void adapter_tensors(af_safetensors_writer *w, const af_model_spec *s, co
         if (!is_target(m, targets))
             continue;
         af_adapter_low_name(name, m, i % 2 ? 'B' : 'A');
-        if (declare)
+        if (!rules)
             CHECK_OK(af_safetensors_writer_add(w, name, AF_DTYPE_F32, dim, 2, &err), err);
         else
             formula_tensor(w, rules, name, dim[0] * dim[1]);
     }
-    json_decref(rules);
 }
 
-static void write_adapter(const char *dir, const json_t *targets)
+/* router: the range of B of a router. */
+static void write_adapter(const char *dir, const json_t *targets, double router)
 {
+    json_t *rules = json_pack("[[sif], [sif]]", "router.classifier.lora_B", 0, router, "", 0, 0.1);
     af_error err = {0};
     af_hf_config c;
     af_model_spec s;
@@ -67,10 +67,11 @@ static void write_adapter(const char *dir, const json_t *targets)
     CHECK_OK(af_model_spec_init(&s, &c, &err), err);
     snprintf(path, sizeof path, "%s/adapter_model.safetensors", dir);
     CHECK_OK(af_safetensors_writer_new(&w, path, 0, &err), err);
-    adapter_tensors(w, &s, targets, true);
+    adapter_tensors(w, &s, targets, NULL);
     CHECK_OK(af_safetensors_writer_begin(w, &err), err);
-    adapter_tensors(w, &s, targets, false);
+    adapter_tensors(w, &s, targets, rules);
     CHECK_OK(af_safetensors_writer_commit(w, &err), err);
+    json_decref(rules);
     af_model_spec_clear(&s);
     af_hf_config_clear(&c);
 }
@@ -92,7 +93,7 @@ static void check_family(const char *name, const json_t *j)
     const json_t *lora = json_object_get(j, "lora"), *want = json_object_get(lora, "logits");
     double worst = 0, most = 1;
     formula_model_write(&f, j);
-    write_adapter(f.dir, json_object_get(lora, "target_modules"));
+    write_adapter(f.dir, json_object_get(lora, "target_modules"), 0.1);
     case_open(&c, f.dir, &(case_opts){.rows = f.len[0], .seqs = 1, .adapter = f.dir});
     case_run(&c, f.ids, NULL, f.len, 1);
     float *x = case_read(&c, c.logits);
@@ -139,10 +140,40 @@ static void test_adapters_are_those_of_peft(void **state)
     assert_true(seen >= 2);
 }
 
+/* PEFT's all-linear has the router of longcat_flash, which no gradient reaches: B stays 0. */
+static void test_an_unmoved_router_is_left_out(void **state)
+{
+    (void)state;
+    char path[4400];
+    snprintf(path, sizeof path, "%s/families/longcat_flash.json", golden_dir());
+    json_t *j = read_json(path), *targets = json_pack("[ss]", "q_b_proj", "classifier");
+    for (int moved = 0; moved < 2; moved++) {
+        formula_model f;
+        af_hf_config c;
+        af_model_spec s;
+        af_adapter *a = NULL;
+        af_error err = {0};
+        formula_model_write(&f, j);
+        write_adapter(f.dir, targets, moved);
+        CHECK_OK(af_hf_config_read(&c, f.dir, &err), err);
+        CHECK_OK(af_model_spec_init(&s, &c, &err), err);
+        const af_status st = af_adapter_read(&a, &s, f.dir, &err);
+        CHECK_MSG((st == AF_OK) == !moved, "moved %d: %s", moved, err.msg);
+        af_adapter_free(a);
+        af_model_spec_clear(&s);
+        af_hf_config_clear(&c);
+        remove_adapter(f.dir);
+        formula_model_clear(&f);
+    }
+    json_decref(targets);
+    json_decref(j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_adapters_are_those_of_peft),
+        cmocka_unit_test(test_an_unmoved_router_is_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,11 +19,11 @@ transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
 STEPS, RATE = 3, 0.01
 EPSILON = 1e-3  # of AdamW: with 1e-8 gradients near 0 become steps by their noise, and routers take other experts
-UNREACHED = re.compile(r"\.indexer\.")  # by gradients: deepseek_v32, glm_moe_dsa
+UNREACHED = re.compile(r"\.indexer\.|\.router\.classifier\.")  # by gradients: deepseek_v32, glm_moe_dsa; longcat_flash
 
 # What PEFT refuses to adapt, or transformers reads past its adapter.
 LEFT_OUT = {"mamba": {"out_proj", "dt_proj"}, "falcon_mamba": {"out_proj", "dt_proj"}, "mamba2": {"out_proj"}, "falcon_h1": {"out_proj"},
-            "nemotron_h": {"out_proj"}, "jamba": {"dt_proj"}, "longcat_flash": {"classifier"}}
+            "nemotron_h": {"out_proj"}, "jamba": {"dt_proj"}}
 
 
 def call(args):
