@@ -475,8 +475,7 @@ const af_stored *af_reader_vocab_own(const af_model_reader *in, int tensor)
     /* PEFT stores the base of an adapted embedding, too, whether it was changed or not; one that
      * modules_to_save trains is the adapter's, and a head that was tied to it stays as on disk */
     const bool base = strstr(w->name, ".base_layer."),
-               copy = base && !strstr(w->name, ".token_adapter."),
-               trained = !base && in->untie;
+               copy = base && !strstr(w->name, ".token_adapter."), trained = !base && in->untie;
     return (copy || trained) && in->config.vocab_size == in->stored_vocab ? NULL : w;
 }
 

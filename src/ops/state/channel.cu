@@ -210,7 +210,8 @@ extern "C" __global__ void __launch_bounds__(32)
               tiles = (a.V + COLUMNS - 1) / COLUMNS;
     if (sequence_of(a.bounds, a.S, n) < 0)
         return;
-    auto of = [&](int h, int i) { /* value i of head h */
+    /* value i of head h */
+    auto of = [&](int h, int i) {
         float v = 0.0f;
         for (int t = 0; t < tiles; t++)
             v += sums[(((i64)t * N + n) * a.H + h) * (3 * a.K + 1) + i];
