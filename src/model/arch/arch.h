@@ -196,9 +196,9 @@ typedef enum af_mlp_kind {
     AF_MLP_GATED, /* down(act(gate) * up) */
     AF_MLP_PLAIN, /* down(act(up)) */
     AF_MLP_EXPERTS,
-    AF_MLP_SHORTCUT, /* gated; even layers have a mixture, added by the next (longcat_flash) */
-    AF_MLP_BESIDE,   /* gated, and experts that read the same residual (gemma4) */
-    AF_MLP_NONE,     /* a mixer alone */
+    AF_MLP_SHORTCUT,    /* gated; even layers have a mixture, added by the next (longcat_flash) */
+    AF_MLP_AND_EXPERTS, /* gated, and experts that read the same residual (gemma4) */
+    AF_MLP_NONE,        /* a mixer alone */
     AF_MLP_COUNT
 } af_mlp_kind;
 

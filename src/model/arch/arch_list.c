@@ -22,7 +22,7 @@ static list_block *const mixers[AF_MIXER_COUNT] = {
 
 static list_block *const mlps[AF_MLP_COUNT] = {
     [AF_MLP_GATED] = af_list_mlp_gated,       [AF_MLP_PLAIN] = af_list_mlp_plain,
-    [AF_MLP_EXPERTS] = af_list_mlp_experts,   [AF_MLP_BESIDE] = af_list_mlp_beside,
+    [AF_MLP_EXPERTS] = af_list_mlp_experts,   [AF_MLP_AND_EXPERTS] = af_list_mlp_and_experts,
     [AF_MLP_SHORTCUT] = af_list_mlp_shortcut, [AF_MLP_NONE] = list_nothing,
 };
 

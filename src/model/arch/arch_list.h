@@ -58,7 +58,7 @@ void af_list_lightning(af_lister *l, int layer);
 void af_list_mlp_gated(af_lister *l, int layer);
 void af_list_mlp_plain(af_lister *l, int layer);
 void af_list_mlp_experts(af_lister *l, int layer);
-void af_list_mlp_beside(af_lister *l, int layer);
+void af_list_mlp_and_experts(af_lister *l, int layer);
 void af_list_mlp_shortcut(af_lister *l, int layer);
 
 /* Inputs per layer: the tables of the whole model, and what each layer has for them. */

@@ -1,7 +1,7 @@
 /* list_gemma4.c - experts next to an MLP, and inputs that each layer has of its own. */
 #include "model/arch/arch_list.h"
 
-void af_list_mlp_beside(af_lister *l, int i)
+void af_list_mlp_and_experts(af_lister *l, int i)
 {
     af_list_mlp_gated(l, i);
     af_list_norm(l, AF_SLOT_POST_DENSE_NORM, -1, i);

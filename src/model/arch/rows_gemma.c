@@ -31,7 +31,7 @@ static void size_layer(af_model_spec *s, const af_hf_config *c, int i)
     l->rope = full || s->ropes < 2 ? 0 : 1;
     l->k_is_v = k->k_is_v && full;
     if (k->experts)
-        l->mlp = AF_MLP_BESIDE;
+        l->mlp = AF_MLP_AND_EXPERTS;
 }
 
 /* Layers from `first` on have no keys and values of their own. */

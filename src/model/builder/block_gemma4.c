@@ -9,7 +9,7 @@ static af_tensor *norm(const af_forward *f, int layer, af_slot slot, af_tensor *
 }
 
 /* Both read the residual, each under its own norm; h is that of the MLP. */
-af_tensor *af_block_beside(const af_forward *f, int layer, af_tensor *h)
+af_tensor *af_block_mlp_and_experts(const af_forward *f, int layer, af_tensor *h)
 {
     af_graph *g = f->g;
     af_tensor *x = *f->residual;

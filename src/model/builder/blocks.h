@@ -85,7 +85,7 @@ af_tensor *af_use_qkv(const af_forward *f, int layer, af_tensor *h, af_tensor *q
 af_tensor *af_block_mlp_gated(const af_forward *f, int layer, af_tensor *h);
 af_tensor *af_block_mlp_plain(const af_forward *f, int layer, af_tensor *h);
 af_tensor *af_block_experts(const af_forward *f, int layer, af_tensor *h);
-af_tensor *af_block_beside(const af_forward *f, int layer, af_tensor *h);
+af_tensor *af_block_mlp_and_experts(const af_forward *f, int layer, af_tensor *h);
 af_tensor *af_block_shortcut(const af_forward *f, int layer, af_tensor *h);
 
 /* gemma4: the inputs of all layers from the embedding x, NULL where the model has none; and what a

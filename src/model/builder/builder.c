@@ -17,7 +17,7 @@ static const af_mixer_block *const mixers[AF_MIXER_COUNT] = {
 
 static af_tensor *(*const mlps[AF_MLP_COUNT])(const af_forward *f, int layer, af_tensor *h) = {
     [AF_MLP_GATED] = af_block_mlp_gated,   [AF_MLP_PLAIN] = af_block_mlp_plain,
-    [AF_MLP_EXPERTS] = af_block_experts,   [AF_MLP_BESIDE] = af_block_beside,
+    [AF_MLP_EXPERTS] = af_block_experts,   [AF_MLP_AND_EXPERTS] = af_block_mlp_and_experts,
     [AF_MLP_SHORTCUT] = af_block_shortcut,
 };
 

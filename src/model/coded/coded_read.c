@@ -16,7 +16,7 @@ typedef struct coded_source {
     af_error *err;
 } coded_source;
 
-static const af_stored *beside(const coded_source *s, const char *tail)
+static const af_stored *next_to(const coded_source *s, const char *tail)
 {
     char name[NAME_BYTES + 32];
     snprintf(name, sizeof name, "%s%s", s->base, tail);
@@ -114,7 +114,7 @@ static af_status read_plain(const coded_source *s, af_coded_weight *o, const af_
     o->kind = AF_CODE_PLAIN;
     o->codes = codes;
     o->scale = scale;
-    o->zero = inverse ? NULL : beside(s, ".weight_zero_point");
+    o->zero = inverse ? NULL : next_to(s, ".weight_zero_point");
     o->round = inverse ? model_type(s) : scale_type(scale);
     set_size(o, codes->dim[0], codes->dim[1]);
     const af_status st = read_grid(s, o);
@@ -130,10 +130,10 @@ static af_status read_fp4(const coded_source *s, af_coded_weight *o, const af_st
 {
     o->kind = AF_CODE_FP4;
     o->codes = codes;
-    o->scale = beside(s, ".weight_scale");
-    o->global = beside(s, ".weight_global_scale");
+    o->scale = next_to(s, ".weight_scale");
+    o->global = next_to(s, ".weight_global_scale");
     o->divide = o->global != NULL;
-    o->global = o->global ? o->global : beside(s, ".weight_scale_2");
+    o->global = o->global ? o->global : next_to(s, ".weight_scale_2");
     o->round = o->divide ? AF_DTYPE_BF16 : model_type(s);
     if (codes->ndim != 2 || codes->dim[1] > INT64_MAX / 2)
         return bad(s, "4-bit codes of %d dimensions", codes->ndim);
@@ -152,14 +152,14 @@ static af_status read_fp4(const coded_source *s, af_coded_weight *o, const af_st
 /* compressed-tensors: words, scales, and the shape that was packed. */
 static af_status read_words(const coded_source *s, af_coded_weight *o, const af_stored *codes)
 {
-    const af_stored *shape = beside(s, ".weight_shape");
+    const af_stored *shape = next_to(s, ".weight_shape");
     if (codes->dtype == AF_DTYPE_U8)
         return read_fp4(s, o, codes);
     o->kind = AF_CODE_WORDS;
     o->codes = codes;
-    o->scale = beside(s, ".weight_scale");
-    o->zero = beside(s, ".weight_zero_point");
-    o->order = beside(s, ".weight_g_idx");
+    o->scale = next_to(s, ".weight_scale");
+    o->zero = next_to(s, ".weight_zero_point");
+    o->order = next_to(s, ".weight_g_idx");
     if (!o->scale || codes->ndim != 2 || codes->dtype != AF_DTYPE_I32)
         return bad(s, "its packed codes are not an i32 matrix with scales");
     if (!shape || af_weight_count(shape) != 2 ||
@@ -199,9 +199,9 @@ static af_status read_transposed(const coded_source *s, af_coded_weight *o, cons
     o->kind = awq ? AF_CODE_AWQ : AF_CODE_GPTQ;
     o->bits = s->c->quant.bits;
     o->codes = codes;
-    o->scale = beside(s, ".scales");
-    o->zero = beside(s, ".qzeros");
-    o->order = awq ? NULL : beside(s, ".g_idx");
+    o->scale = next_to(s, ".scales");
+    o->zero = next_to(s, ".qzeros");
+    o->order = awq ? NULL : next_to(s, ".g_idx");
     o->zero_add = !awq && !s->c->quant.zeros_as_used;
     if (!o->scale || !o->zero || codes->dtype != AF_DTYPE_I32 || o->zero->dtype != AF_DTYPE_I32 ||
         !af_dtype_is_float(o->scale->dtype) || codes->ndim != 2 || o->scale->ndim != 2 ||
@@ -229,7 +229,7 @@ static af_status read_blocks(const coded_source *s, af_coded_weight *o, const af
 {
     o->kind = AF_CODE_FP4;
     o->codes = codes;
-    o->scale = beside(s, "_scales");
+    o->scale = next_to(s, "_scales");
     const af_stored *t = o->scale;
     if (!t || codes->dtype != AF_DTYPE_U8 || t->dtype != AF_DTYPE_U8 || codes->ndim != 4 ||
         t->ndim != 3 || codes->dim[3] != 16 || memcmp(codes->dim, t->dim, 3 * sizeof *t->dim) != 0)
@@ -271,7 +271,7 @@ static af_status read_bitnet(const coded_source *s, af_coded_weight *o, const af
     const bool online = s->c->quant.online;
     o->kind = online ? AF_CODE_MEAN : AF_CODE_TERNARY;
     o->codes = codes;
-    o->scale = beside(s, ".weight_scale");
+    o->scale = next_to(s, ".weight_scale");
     if (codes->ndim != 2 || codes->dim[0] > INT64_MAX / 4 ||
         (online ? !af_dtype_is_float(codes->dtype) : codes->dtype != AF_DTYPE_U8))
         return bad(s, "%s of %d dimensions is not a weight of BitNet", af_dtype_name(codes->dtype),
@@ -291,7 +291,7 @@ static bool is_bitnet(const coded_source *s, const af_stored *t)
     if (s->c->quant.method != AF_QUANT_BITNET || !t || s->c->quant.trained)
         return false;
     return s->c->quant.online ? t->ndim == 2 && strstr(s->name, "layers.") != NULL
-                              : beside(s, ".weight_scale") != NULL;
+                              : next_to(s, ".weight_scale") != NULL;
 }
 
 af_status af_coded_weight_read(af_coded_weight *out, bool *found, const af_weights *w,
@@ -310,15 +310,15 @@ af_status af_coded_weight_read(af_coded_weight *out, bool *found, const af_weigh
     const af_stored *plain = af_weights_find(w, name);
     if (weight && is_bitnet(&s, plain))
         st = read_bitnet(&s, &o, plain);
-    else if (!weight && (codes = beside(&s, "_blocks")))
+    else if (!weight && (codes = next_to(&s, "_blocks")))
         st = read_blocks(&s, &o, codes);
-    else if (weight && plain && (scale = beside(&s, ".weight_scale_inv")))
+    else if (weight && plain && (scale = next_to(&s, ".weight_scale_inv")))
         st = read_plain(&s, &o, plain, scale, true);
-    else if (weight && (codes = beside(&s, ".weight_packed")))
+    else if (weight && (codes = next_to(&s, ".weight_packed")))
         st = read_words(&s, &o, codes);
-    else if (weight && (codes = beside(&s, ".qweight")))
+    else if (weight && (codes = next_to(&s, ".qweight")))
         st = read_transposed(&s, &o, codes);
-    else if (weight && plain && (scale = beside(&s, ".weight_scale")))
+    else if (weight && plain && (scale = next_to(&s, ".weight_scale")))
         st = plain->dtype == AF_DTYPE_U8 ? read_fp4(&s, &o, plain)
                                          : read_plain(&s, &o, plain, scale, false);
     else

@@ -2,7 +2,7 @@
  * compressed-tensors), MXFP4 and NVFP4, packed integers of compressed-tensors, GPTQ, AWQ, BitNet.
  *
  * Values are those of that tool's reference code, with its roundings. Which of them a tensor is
- * follows from the names stored beside it; the config says what the tensors cannot. */
+ * follows from the names stored next to it; the config says what the tensors cannot. */
 #ifndef AF_CODED_WEIGHT_H
 #define AF_CODED_WEIGHT_H
 

@@ -201,6 +201,20 @@ static void llama4_keys(af_config_source *s, af_hf_config *c)
                        af_config_given(s, "attention_chunk_size") ? 0 : 8192, 1, INT32_MAX);
 }
 
+/* Numbers and widths of experts with a shared one; `experts`, `chosen`: of absent keys. */
+static void read_sizes(af_config_source *s, af_hf_config *c, int experts, int chosen)
+{
+    c->num_experts = af_config_size(
+        s, af_config_value(s, "num_local_experts") ? "num_local_experts" : "num_experts", experts,
+        1, AF_CONFIG_EXPERTS_MAX);
+    c->num_experts_per_tok =
+        af_config_size(s, "num_experts_per_tok", chosen, 1, AF_CONFIG_EXPERTS_MAX);
+    c->moe_intermediate_size =
+        af_config_size(s, "moe_intermediate_size", 512, 1, AF_CONFIG_WIDTH_MAX);
+    c->router.shared_ffn =
+        af_config_size(s, "shared_expert_intermediate_size", 512, 1, AF_CONFIG_WIDTH_MAX);
+}
+
 /* Layers with windows have a rope of their own; each layer may have its own heads. */
 static void laguna_keys(af_config_source *s, af_hf_config *c)
 {
@@ -217,14 +231,7 @@ static void laguna_keys(af_config_source *s, af_hf_config *c)
         af_config_value(s, "num_attention_heads_per_layer")
             ? af_config_per_layer(s, c, "num_attention_heads_per_layer", 1, AF_CONFIG_HEADS_MAX)
             : NULL;
-    c->num_experts = af_config_size(
-        s, af_config_value(s, "num_local_experts") ? "num_local_experts" : "num_experts", 256, 1,
-        AF_CONFIG_EXPERTS_MAX);
-    c->num_experts_per_tok = af_config_size(s, "num_experts_per_tok", 8, 1, AF_CONFIG_EXPERTS_MAX);
-    c->moe_intermediate_size =
-        af_config_size(s, "moe_intermediate_size", 512, 1, AF_CONFIG_WIDTH_MAX);
-    c->router.shared_ffn =
-        af_config_size(s, "shared_expert_intermediate_size", 512, 1, AF_CONFIG_WIDTH_MAX);
+    read_sizes(s, c, 256, 8);
     c->router.scale = af_config_num(s, "moe_routed_scaling_factor", 1);
     c->router.softcap = af_config_num(s, "moe_router_logit_softcapping", 0);
     if (!(c->router.softcap >= 0) || c->router.softcap > 1e9)
@@ -256,14 +263,7 @@ static void hy_v3_keys(af_config_source *s, af_hf_config *c)
 /* Every layer has experts; those that see everything have no rope. */
 static void kolibri1_keys(af_config_source *s, af_hf_config *c)
 {
-    c->num_experts = af_config_size(
-        s, af_config_value(s, "num_local_experts") ? "num_local_experts" : "num_experts", 384, 1,
-        AF_CONFIG_EXPERTS_MAX);
-    c->num_experts_per_tok = af_config_size(s, "num_experts_per_tok", 6, 1, AF_CONFIG_EXPERTS_MAX);
-    c->moe_intermediate_size =
-        af_config_size(s, "moe_intermediate_size", 512, 1, AF_CONFIG_WIDTH_MAX);
-    c->router.shared_ffn =
-        af_config_size(s, "shared_expert_intermediate_size", 512, 1, AF_CONFIG_WIDTH_MAX);
+    read_sizes(s, c, 384, 6);
     c->norm_topk_prob = af_config_bool(s, "norm_topk_prob", false);
     c->router.sigmoid = c->router.choice_bias = c->router.by_logit = true;
     c->decoder_sparse_step = 1;
