@@ -1,9 +1,10 @@
 /* text.h - tokenizers: text to token ids and back, exactly as the `tokenizers` package does it.
  *
- * A tokenizer is read from tokenizer.json or from the metadata of a GGUF file. An unknown component
- * is an error that names it, never a guess. Once opened it is constant: every function that takes a
- * `const af_tokenizer *` may be called from several threads at once. Truncation and padding are
- * left to the caller. Chat templates: chat.h. */
+ * A tokenizer is read from tokenizer.json, from tokenizer.model (SentencePiece; ids as that library
+ * gives them) or from the metadata of a GGUF file. An unknown component is an error that names it,
+ * never a guess. Once opened it is constant: every function that takes a `const af_tokenizer *` may
+ * be called from several threads at once. Truncation and padding are left to the caller. Chat
+ * templates: chat.h. */
 #ifndef AFINAR_TEXT_H
 #define AFINAR_TEXT_H
 
@@ -25,9 +26,10 @@ enum {
     AF_TOKENIZER_ID_MAX = 1 << 26,   /* ids are 0 .. this - 1 */
 };
 
-/* Opens a folder with tokenizer.json (and tokenizer_config.json, which names bos, eos, pad and
- * unk), a tokenizer.json file, or a .gguf file. On success *out belongs to the caller; close it
- * with af_tokenizer_close. AF_EIO, AF_EFORMAT, AF_EUNSUPPORTED for an unknown component. */
+/* Opens a folder with tokenizer.json, else tokenizer.model (and tokenizer_config.json, which names
+ * bos, eos, pad and unk), one of these files, or a .gguf file. On success *out belongs to the
+ * caller; close it with af_tokenizer_close. AF_EIO, AF_EFORMAT, AF_EUNSUPPORTED for an unknown
+ * component. */
 AF_API AF_CHECKED af_status af_tokenizer_open(af_tokenizer **out, const char *path, af_error *err);
 
 /* The same from the bytes of a tokenizer.json, without a config: bos, eos, pad and unk are -1. */

@@ -58,6 +58,7 @@ AF_CHECKED af_status af_file_append(const char *path, const void *bytes, uint64_
                                     af_error *err);
 
 bool af_file_exists(const char *path); /* a regular file, links followed */
+bool af_file_in(const char *dir, const char *name);
 bool af_dir_exists(const char *path);
 bool af_path_is_taken(const char *path); /* by anything, a link that leads nowhere included */
 bool af_path_same(const char *a, const char *b); /* both there, and one and the same */

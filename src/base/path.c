@@ -18,6 +18,14 @@ bool af_file_exists(const char *path)
     return path && stat(path, &s) == 0 && S_ISREG(s.st_mode);
 }
 
+bool af_file_in(const char *dir, const char *name)
+{
+    char *path = af_path_join(dir, name);
+    const bool there = af_file_exists(path);
+    free(path);
+    return there;
+}
+
 bool af_dir_exists(const char *path)
 {
     struct stat s;

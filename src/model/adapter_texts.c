@@ -4,22 +4,15 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "format/chat/chat_template.h"
-
-static bool has_file(const char *dir, const char *name)
-{
-    char *path = af_path_join(dir, name);
-    const bool has = path && af_file_exists(path);
-    free(path);
-    return has;
-}
+#include "format/config/hf_config.h"
 
 bool af_adapter_has_template(const char *dir)
 {
     af_template *t = NULL;
-    if (has_file(dir, "chat_template.jinja"))
+    if (af_file_in(dir, "chat_template.jinja"))
         return true; /* also one that cannot be read: the code that opens it reports why */
     const bool has =
-        has_file(dir, "tokenizer_config.json") && af_template_open(&t, dir, NULL) == AF_OK;
+        af_file_in(dir, "tokenizer_config.json") && af_template_open(&t, dir, NULL) == AF_OK;
     af_template_close(t);
     return has;
 }
@@ -62,31 +55,39 @@ static bool same_file(const char *a, const char *b, const char *name)
 /* With the file that names its special tokens. */
 static bool is_whole(const char *dir)
 {
-    return has_file(dir, "tokenizer.json") && has_file(dir, "tokenizer_config.json");
+    return af_folder_has_tokenizer(dir) && af_file_in(dir, "tokenizer_config.json");
 }
 
-/* Tokens that the tokenizer in a GGUF file does not have; other differences do not show there. */
-static bool has_more(const char *dir, const char *gguf)
+/* Tokens that the other tokenizer does not have; in a GGUF file other differences do not show. */
+static bool has_more(const char *dir, const char *other)
 {
     af_tokenizer *own = NULL, *base = NULL;
     const bool more = af_tokenizer_open(&own, dir, NULL) == AF_OK &&
-                      af_tokenizer_open(&base, gguf, NULL) == AF_OK &&
+                      af_tokenizer_open(&base, other, NULL) == AF_OK &&
                       af_tokenizer_vocab_size(own) > af_tokenizer_vocab_size(base);
     af_tokenizer_close(own);
     af_tokenizer_close(base);
     return more;
 }
 
+/* tokenizer.model stays as it is when tokens are added to a folder. */
+static bool same_tokenizer(const char *dir, const char *base)
+{
+    if (af_file_in(dir, "tokenizer.json") || af_file_in(base, "tokenizer.json"))
+        return same_file(dir, base, "tokenizer.json");
+    return same_file(dir, base, "tokenizer.model") && !has_more(dir, base);
+}
+
 bool af_adapter_own_tokenizer(const char *dir, const char *base, int64_t rows)
 {
     if (!is_whole(dir))
         return false;
-    return (af_dir_exists(base) ? !same_file(dir, base, "tokenizer.json") : has_more(dir, base)) &&
+    return (af_dir_exists(base) ? !same_tokenizer(dir, base) : has_more(dir, base)) &&
            fits(dir, rows);
 }
 
 bool af_adapter_has_tokenizer(const char *dir, const char *base, int64_t rows)
 {
     return is_whole(dir) &&
-           (same_file(dir, base, "tokenizer.json") || af_adapter_own_tokenizer(dir, base, rows));
+           (same_tokenizer(dir, base) || af_adapter_own_tokenizer(dir, base, rows));
 }

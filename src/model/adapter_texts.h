@@ -8,7 +8,7 @@
 
 /* In chat_template.jinja, or where older versions of transformers wrote it. */
 bool af_adapter_has_template(const char *dir);
-/* A tokenizer.json, with its tokenizer_config.json, that is the base's, or whose ids all have one
+/* A tokenizer, with its tokenizer_config.json, that is the base's, or whose ids all have one
  * of `rows` rows; one that has more is not used, with a warning. Of a GGUF base
  * there is none to compare with: one with more tokens counts, another does not. */
 bool af_adapter_has_tokenizer(const char *dir, const char *base, int64_t rows);

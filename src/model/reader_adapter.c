@@ -122,14 +122,6 @@ done:
     return st;
 }
 
-static bool has_tokenizer(const char *dir)
-{
-    char *path = af_path_join(dir, "tokenizer.json");
-    const bool has = path && af_file_exists(path);
-    free(path);
-    return has;
-}
-
 /* What has no place in the weights of the model. */
 static af_status check_merge(const af_adapter *a, const char *dir, af_error *err)
 {
@@ -190,7 +182,8 @@ af_status af_model_reader_read_adapter(af_model_reader *in, const char *dir, af_
     }
     const bool first = in->adapters_read++ == 0;
     const char *copy = first ? af_arena_strdup(&in->arena, dir) : NULL;
-    in->template_dir = copy && has_tokenizer(dir) && af_adapter_has_template(dir) ? copy : NULL;
+    in->template_dir =
+        copy && af_folder_has_tokenizer(dir) && af_adapter_has_template(dir) ? copy : NULL;
     in->tokenizer_dir = copy && af_adapter_has_tokenizer(dir, in->path, spec->vocab) ? copy : NULL;
     st = check_merge(*out, dir, err);
     if (st != AF_OK) {

@@ -127,7 +127,7 @@ static int cuts_differ(const af_tokenizer *a, const af_tokenizer *b, const char 
     return both && !same;
 }
 
-/* What a GGUF file says of a tokenizer is less than tokenizer.json does. Whoever reads the file
+/* What a GGUF file says of a tokenizer is less than a folder does. Whoever reads the file
  * cuts texts as our own reader of it: where that is not what was trained with, a warning is logged.
  */
 static void compare_tokens(af_model *a, af_model *b)
@@ -157,7 +157,7 @@ static void compare_tokens(af_model *a, af_model *b)
         af_log_write(
             AF_LOG_WARN,
             "the tokenizer that GGUF can describe cuts %d of %d sample texts%s into other tokens "
-            "than tokenizer.json: so will programs that read the file",
+            "than that of the folder: so will programs that read the file",
             other, (int)AF_LEN(texts), chats ? " and a conversation" : "");
 }
 
@@ -182,12 +182,8 @@ static af_status check_tokenizer(af_model *m, const char *path, af_error *err)
 {
     const af_tokenizer *k;
     af_error why = {0};
-    char *file = af_path_join(path, "tokenizer.json");
-    if (!file)
-        return af_fail_nomem(err, "a path", strlen(path));
     const af_status st = af_model_tokenizer(m, &k, &why);
-    const bool there = af_file_exists(path) || af_file_exists(file);
-    free(file);
+    const bool there = af_file_exists(path) || af_folder_has_tokenizer(path);
     return st == AF_ENOMEM || (st == AF_EIO && there) ? af_fail(err, st, "%s", why.msg) : AF_OK;
 }
 

@@ -456,6 +456,7 @@ done:
 
 /* ---- carried files ---- */
 
+/* A text as a string, other bytes as a list of them. */
 static af_status put_file(af_gguf_writer *w, const char *dir, const char *name, const char *key,
                           af_error *err)
 {
@@ -466,7 +467,9 @@ static af_status put_file(af_gguf_writer *w, const char *dir, const char *name, 
         return af_fail_nomem(err, "a path", strlen(name));
     if (af_file_exists(path)) {
         AF_TRY(af_file_read(&text, &n, path, FILE_BYTES_MAX, err));
-        AF_TRY(af_gguf_put_str(w, key, text, n, err));
+        AF_TRY(strcmp(name, "tokenizer.model") == 0
+                   ? af_gguf_put_array(w, key, AF_GGUF_U8, text, n, err)
+                   : af_gguf_put_str(w, key, text, n, err));
     }
 done:
     free(path);
@@ -520,9 +523,11 @@ af_status af_gguf_put_files(af_gguf_writer *w, const af_text_dirs *h, bool whole
         snprintf(key, sizeof key, AF_GGUF_FILE_KEY "%s", names[i]);
         AF_TRY(put_file(w, dir_of(names[i], h), names[i], key, err));
     }
+    const char *dir = h->tokenizer_dir ? h->tokenizer_dir : h->dir;
     if (whole)
-        AF_TRY(put_file(w, h->tokenizer_dir ? h->tokenizer_dir : h->dir, "tokenizer.json",
-                        AF_GGUF_TOKENIZER_KEY, err));
+        AF_TRY(put_file(w, dir, "tokenizer.json", AF_GGUF_TOKENIZER_KEY, err));
+    if (whole && !af_file_in(dir, "tokenizer.json"))
+        AF_TRY(put_file(w, dir, "tokenizer.model", AF_GGUF_FILE_KEY "tokenizer.model", err));
 done:
     return st;
 }

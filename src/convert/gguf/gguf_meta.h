@@ -20,12 +20,12 @@ typedef struct af_text_dirs {
     const char *tokenizer_dir; /* the tokenizer's, or NULL: the model's */
 } af_text_dirs;
 
-/* tokenizer.* keys; `rows` is the height of the embedding. Nothing when there is no tokenizer.json
- * (logged). */
+/* tokenizer.* keys; `rows` is the height of the embedding. Nothing when there is neither
+ * tokenizer.json nor tokenizer.model (logged). */
 AF_CHECKED af_status af_gguf_put_tokenizer(af_gguf_writer *w, const af_text_dirs *h,
                                            const af_hf_config *c, int64_t rows, af_error *err);
-/* The texts of the folder, so that it can come back as it was. `whole` also takes tokenizer.json.
- */
+/* The texts of the folder, so that it can come back as it was. `whole` also takes tokenizer.json,
+ * or tokenizer.model. */
 AF_CHECKED af_status af_gguf_put_files(af_gguf_writer *w, const af_text_dirs *h, bool whole,
                                        af_error *err);
 /* The keys that af_gguf_put_template writes: the chat template of a folder, and the files with it.

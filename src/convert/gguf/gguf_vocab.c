@@ -1,11 +1,12 @@
-/* gguf_vocab.c - tokenizer.* keys from tokenizer.json and tokenizer_config.json; see gguf_meta.h.
- */
+/* gguf_vocab.c - tokenizer.* keys from tokenizer.json, or tokenizer.model, and
+ * tokenizer_config.json; see gguf_meta.h. */
 #include "base/buf.h"
 #include "base/log.h"
 #include "convert/gguf/gguf_meta.h"
 #include "convert/gguf/template_parts.h"
 #include "convert/input/folder_text.h"
 #include "format/text/json_text.h"
+#include "format/tokenizer/sentencepiece.h"
 #include "format/tokenizer/tokenizer_pre.h"
 
 enum {
@@ -17,6 +18,9 @@ enum {
     TYPE_BYTE = 6
 };
 
+/* Of a token that is not in tokenizer.model, as llama.cpp's converter has it. */
+static const float ADDED_SCORE = -1000;
+
 typedef struct vocab {
     af_arena arena;
     af_gguf_str *token; /* [rows] */
@@ -26,6 +30,8 @@ typedef struct vocab {
     bool spm;
     const json_t *json, *config; /* tokenizer.json, tokenizer_config.json (or NULL) */
     const json_t *model;
+    const af_spm *pieces;    /* tokenizer.model, instead of json and model; or NULL */
+    const af_tokenizer *own; /* made of it and of the folder's other files */
 } vocab;
 
 /* ---- the name of the split ---- */
@@ -123,10 +129,34 @@ static af_status set_token(vocab *v, json_int_t id, const char *s, size_t n, int
     return v->token[id].at ? AF_OK : af_fail_nomem(err, "a token", n);
 }
 
-static af_status read_vocab(vocab *v, af_error *err)
+/* Pieces as they are, types and scores, then what the folder adds. */
+static af_status read_pieces(vocab *v, int64_t *beyond, af_error *err)
 {
     af_status st = AF_OK;
-    int64_t beyond = 0;
+    const af_spm *m = v->pieces;
+    for (int32_t i = 0; i < m->count; i++) {
+        const af_spm_piece *p = &m->piece[i];
+        AF_TRY(set_token(v, i, p->s, p->n, (int32_t)p->type, beyond, err));
+        if (i < v->rows)
+            v->score[i] = p->score;
+    }
+    for (int32_t i = 0; i < af_tokenizer_vocab_size(v->own); i++) {
+        uint64_t n;
+        if (!af_tokenizer_is_added(v->own, i) || i == m->unk)
+            continue;
+        const char *s = af_tokenizer_token(v->own, i, &n);
+        const bool special = af_tokenizer_is_special(v->own, i) || looks_special(s);
+        AF_TRY(set_token(v, i, s, n, special ? TYPE_CONTROL : TYPE_USER, beyond, err));
+        if (i >= m->count && i < v->rows)
+            v->score[i] = ADDED_SCORE;
+    }
+done:
+    return st;
+}
+
+static af_status read_map(vocab *v, int64_t *beyond, af_error *err)
+{
+    af_status st = AF_OK;
     const json_t *map = json_object_get(v->model, "vocab");
     const char *unk = json_string_value(json_object_get(v->model, "unk_token"));
     for (void *it = json_object_iter((json_t *)map); it;
@@ -137,7 +167,7 @@ static af_status read_vocab(vocab *v, af_error *err)
                              : v->spm && unk && strcmp(unk, s) == 0 ? TYPE_UNKNOWN
                                                                     : TYPE_NORMAL;
         AF_TRY(
-            set_token(v, json_integer_value(json_object_iter_value(it)), s, n, type, &beyond, err));
+            set_token(v, json_integer_value(json_object_iter_value(it)), s, n, type, beyond, err));
     }
     const json_t *added = json_object_get(v->json, "added_tokens");
     for (size_t i = 0; i < json_array_size(added); i++) {
@@ -150,8 +180,17 @@ static af_status read_vocab(vocab *v, af_error *err)
                              : special                            ? TYPE_CONTROL
                                                                   : TYPE_USER;
         AF_TRY(set_token(v, json_integer_value(json_object_get(a, "id")), s,
-                         json_string_length(json_object_get(a, "content")), type, &beyond, err));
+                         json_string_length(json_object_get(a, "content")), type, beyond, err));
     }
+done:
+    return st;
+}
+
+static af_status read_vocab(vocab *v, af_error *err)
+{
+    af_status st = AF_OK;
+    int64_t beyond = 0;
+    AF_TRY(v->pieces ? read_pieces(v, &beyond, err) : read_map(v, &beyond, err));
     if (beyond)
         af_log_write(AF_LOG_WARN,
                      "%" PRId64 " tokens have no row in the embedding and are left out", beyond);
@@ -213,7 +252,7 @@ done:
 }
 
 /* SentencePiece scores: the earlier a merge, the higher what it makes. */
-static af_status put_scores(vocab *v, af_gguf_writer *w, af_error *err)
+static void count_scores(vocab *v)
 {
     const json_t *merges = json_object_get(v->model, "merges"), *map;
     map = json_object_get(v->model, "vocab");
@@ -234,8 +273,6 @@ static af_status put_scores(vocab *v, af_gguf_writer *w, af_error *err)
             v->score[json_integer_value(id)] = -(float)i;
     }
     af_buf_clear(&b);
-    return af_gguf_put_array(w, "tokenizer.ggml.scores", AF_GGUF_F32, v->score, (uint64_t)v->rows,
-                             err);
 }
 
 /* ---- special tokens ---- */
@@ -279,6 +316,14 @@ static int adds(const vocab *v, const char *text, bool last)
     return -1;
 }
 
+/* In the order of the kinds below. */
+static int64_t named_id(const af_tokenizer *t, size_t kind)
+{
+    const int64_t ids[] = {af_tokenizer_bos(t), af_tokenizer_eos(t), af_tokenizer_unk(t),
+                           af_tokenizer_pad(t)};
+    return ids[kind];
+}
+
 static af_status put_special(vocab *v, af_gguf_writer *w, const af_hf_config *c, int32_t turn_end,
                              af_error *err)
 {
@@ -289,7 +334,7 @@ static af_status put_special(vocab *v, af_gguf_writer *w, const af_hf_config *c,
     char key[96];
     int64_t eos = -1;
     for (size_t i = 0; i < AF_LEN(kinds); i++) {
-        int64_t id = id_of(v, config_token(v, kinds[i].name));
+        int64_t id = v->pieces ? named_id(v->own, i) : id_of(v, config_token(v, kinds[i].name));
         if (id < 0)
             id = i == 0   ? c->bos_token_id
                  : i == 1 ? (c->eos_count ? c->eos_token_id[0] : -1)
@@ -317,7 +362,7 @@ static af_status put_special(vocab *v, af_gguf_writer *w, const af_hf_config *c,
         const char *name = k ? "eos" : "bos";
         snprintf(key, sizeof key, "add_%s_token", name);
         const json_t *stated = json_object_get(v->config, key);
-        const int found = adds(v, config_token(v, name), k == 1);
+        const int found = v->pieces ? k == 0 : adds(v, config_token(v, name), k == 1);
         snprintf(key, sizeof key, "tokenizer.ggml.add_%s_token", name);
         if (json_is_boolean(stated))
             AF_TRY(af_gguf_put_bool(w, key, json_is_true(stated), err));
@@ -339,6 +384,18 @@ static bool prepends(const json_t *json)
     return yes || (scheme && strcmp(scheme, "never") != 0);
 }
 
+/* The same of tokenizer.model: what it does. */
+static bool starts_marked(const af_tokenizer *t)
+{
+    af_encoding e = {0};
+    const char *s = NULL;
+    if (af_tokenizer_encode(t, &e, "a", 1, false, NULL) == AF_OK && e.count)
+        s = af_tokenizer_token(t, e.ids[0], NULL);
+    const bool yes = s && strncmp(s, "\xe2\x96\x81", 3) == 0;
+    af_encoding_clear(&e);
+    return yes;
+}
+
 static af_status put_all(vocab *v, af_gguf_writer *w, const af_hf_config *c, int32_t turn_end,
                          af_error *err)
 {
@@ -352,16 +409,74 @@ static af_status put_all(vocab *v, af_gguf_writer *w, const af_hf_config *c, int
     AF_TRY(af_gguf_put_str(w, "tokenizer.ggml.pre", pre, strlen(pre), err));
     AF_TRY(read_vocab(v, err));
     AF_TRY(af_gguf_put_strs(w, "tokenizer.ggml.tokens", v->token, (uint64_t)v->rows, err));
+    if (v->spm && !v->pieces)
+        count_scores(v);
     if (v->spm)
-        AF_TRY(put_scores(v, w, err));
+        AF_TRY(af_gguf_put_array(w, "tokenizer.ggml.scores", AF_GGUF_F32, v->score,
+                                 (uint64_t)v->rows, err));
     AF_TRY(af_gguf_put_array(w, "tokenizer.ggml.token_type", AF_GGUF_I32, v->type,
                              (uint64_t)v->rows, err));
     if (!v->spm)
         AF_TRY(put_merges(v, w, err));
     AF_TRY(put_special(v, w, c, turn_end, err));
     if (v->spm)
-        AF_TRY(af_gguf_put_bool(w, "tokenizer.ggml.add_space_prefix", prepends(v->json), err));
+        AF_TRY(af_gguf_put_bool(w, "tokenizer.ggml.add_space_prefix",
+                                v->pieces ? starts_marked(v->own) : prepends(v->json), err));
 done:
+    return st;
+}
+
+/* The kind of model, as far as GGUF has it. */
+static af_status read_kind(vocab *v, const char *dir, af_error *err)
+{
+    const char *type = json_string_value(json_object_get(v->model, "type"));
+    if (v->pieces && v->pieces->bpe && !v->pieces->byte_fallback)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "%s: a tokenizer.model without byte_fallback cannot be written to GGUF",
+                       dir);
+    if (v->pieces)
+        type = v->pieces->bpe ? "BPE" : "Unigram";
+    if (type && strcmp(type, "BPE") != 0)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "%s: tokenizers of type '%.32s' cannot be written to GGUF, BPE can", dir,
+                       type);
+    v->spm = v->pieces || json_is_true(json_object_get(v->model, "byte_fallback"));
+    return AF_OK;
+}
+
+/* tokenizer.model, where there is one and no tokenizer.json. */
+static af_status open_pieces(vocab *v, af_spm *pieces, af_tokenizer **own, const char *dir,
+                             af_error *err)
+{
+    af_status st = AF_OK;
+    char *path = af_path_join(dir, "tokenizer.model");
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    if (!af_file_exists(path))
+        goto done;
+    AF_TRY(af_spm_open(pieces, path, err));
+    AF_TRY(af_tokenizer_open(own, dir, err));
+    v->pieces = pieces;
+    v->own = *own;
+done:
+    free(path);
+    return st;
+}
+
+static af_status put_texts(vocab *v, af_gguf_writer *w, const char *texts, const af_hf_config *c,
+                           af_error *err)
+{
+    af_status st = AF_OK;
+    char *template = NULL;
+    af_template_parts turn = {.end_id = -1};
+    AF_TRY(af_template_parts_read(&turn, texts, err));
+    AF_TRY(put_all(v, w, c, turn.end_id, err));
+    AF_TRY(af_folder_template(&template, texts, err));
+    if (template)
+        AF_TRY(af_gguf_put_str(w, "tokenizer.chat_template", template, strlen(template), err));
+done:
+    af_template_parts_clear(&turn);
+    free(template);
     return st;
 }
 
@@ -369,44 +484,39 @@ af_status af_gguf_put_tokenizer(af_gguf_writer *w, const af_text_dirs *h, const 
                                 int64_t rows, af_error *err)
 {
     af_status st = AF_OK;
-    const char *dir = h->tokenizer_dir ? h->tokenizer_dir : h->dir,
-               *texts = h->template_dir ? h->template_dir : h->dir;
+    const char *dir = h->tokenizer_dir ? h->tokenizer_dir : h->dir;
     vocab v = {.rows = rows};
     json_t *json = NULL, *config = NULL;
-    char *template = NULL;
-    af_template_parts turn = {.end_id = -1};
+    af_spm pieces = {0};
+    af_tokenizer *own = NULL;
     AF_TRY(af_json_read(&json, dir, "tokenizer.json", err));
     AF_TRY(af_json_read(&config, dir, "tokenizer_config.json", err));
-    if (!json) {
-        af_log_write(AF_LOG_WARN, "%s has no tokenizer.json: the GGUF file gets no tokenizer", dir);
+    if (!json)
+        AF_TRY(open_pieces(&v, &pieces, &own, dir, err));
+    if (!json && !v.pieces) {
+        af_log_write(AF_LOG_WARN,
+                     "%s has neither tokenizer.json nor tokenizer.model: the GGUF file gets no "
+                     "tokenizer",
+                     dir);
         goto done;
     }
     v.json = json;
     v.config = config;
     v.model = json_object_get(json, "model");
-    const char *type = json_string_value(json_object_get(v.model, "type"));
-    if (type && strcmp(type, "BPE") != 0)
-        AF_TRY(af_fail(err, AF_EUNSUPPORTED,
-                       "%s: tokenizers of type '%.32s' cannot be written to GGUF, BPE can", dir,
-                       type));
-    v.spm = json_is_true(json_object_get(v.model, "byte_fallback"));
+    AF_TRY(read_kind(&v, dir, err));
     v.token = af_calloc((uint64_t)rows, sizeof *v.token);
     v.type = af_calloc((uint64_t)rows, sizeof *v.type);
     v.score = af_calloc((uint64_t)rows, sizeof *v.score);
     if (!v.token || !v.type || !v.score)
         AF_TRY(af_fail_nomem(err, "the vocabulary", (uint64_t)rows * 24));
-    AF_TRY(af_template_parts_read(&turn, texts, err));
-    AF_TRY(put_all(&v, w, c, turn.end_id, err));
-    AF_TRY(af_folder_template(&template, texts, err));
-    if (template)
-        AF_TRY(af_gguf_put_str(w, "tokenizer.chat_template", template, strlen(template), err));
+    AF_TRY(put_texts(&v, w, h->template_dir ? h->template_dir : h->dir, c, err));
 done:
-    af_template_parts_clear(&turn);
-    free(template);
     free(v.token);
     free(v.type);
     free(v.score);
     af_arena_clear(&v.arena);
+    af_tokenizer_close(own);
+    af_spm_clear(&pieces);
     json_decref(json);
     json_decref(config);
     return st;

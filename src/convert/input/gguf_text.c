@@ -333,7 +333,14 @@ static af_status write_carried(const af_gguf *g, const char *dir, json_t **confi
     const size_t n = strlen(AF_GGUF_FILE_KEY);
     for (int i = 0; i < af_gguf_kv_count(g); i++) {
         const af_gguf_kv *kv = af_gguf_kv_at(g, i);
-        if (kv->type != AF_GGUF_STRING || strncmp(kv->key, AF_GGUF_FILE_KEY, n) != 0)
+        if (strncmp(kv->key, AF_GGUF_FILE_KEY, n) != 0)
+            continue;
+        if (kv->type == AF_GGUF_ARRAY && strcmp(kv->key + n, "tokenizer.model") == 0 &&
+            kv->item == AF_GGUF_U8) {
+            AF_TRY(af_text_write(dir, kv->key + n, (const char *)kv->data, kv->bytes, err));
+            *tokenizer = true;
+        }
+        if (kv->type != AF_GGUF_STRING)
             continue;
         const char *name = kv->key + n;
         if (!af_path_is_inner(name) || strchr(name, '/'))
@@ -349,7 +356,7 @@ static af_status write_carried(const af_gguf *g, const char *dir, json_t **confi
         AF_TRY(af_text_write(dir, name, kv->str[0].at, kv->str[0].len, err));
     }
     const af_gguf_str whole = af_gguf_string(g, AF_GGUF_TOKENIZER_KEY);
-    *tokenizer = whole.at != NULL;
+    *tokenizer |= whole.at != NULL;
     if (whole.at)
         AF_TRY(af_text_write(dir, "tokenizer.json", whole.at, whole.len, err));
 done:
@@ -360,7 +367,7 @@ af_status af_gguf_text(const af_gguf *g, const af_hf_config *c, const char *dir,
                        af_error *err)
 {
     af_status st = AF_OK;
-    bool tokenizer, template = false, generation = false;
+    bool tokenizer = false, template = false, generation = false;
     json_t *made = NULL, *ids = json_object();
     AF_TRY(write_carried(g, dir, &made, &tokenizer, &template, &generation, err));
     if (!tokenizer)

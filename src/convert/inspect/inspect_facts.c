@@ -198,20 +198,12 @@ static bool add_trainer(fact_list *l, const char *dir)
     return true;
 }
 
-static bool in_folder(const char *dir, const char *name)
-{
-    char *p = af_path_join(dir, name);
-    const bool there = p && af_file_exists(p);
-    free(p);
-    return there;
-}
-
 static void add_folder(af_inspect_report *r, fact_list *l, const char *path)
 {
     af_hf_config c = {0};
     af_error err = {0};
     const bool trainer = add_trainer(l, path), adapter = add_adapter(l, path);
-    if (in_folder(path, "config.json")) {
+    if (af_file_in(path, "config.json")) {
         if (af_hf_config_read(&c, path, &err) == AF_OK)
             add_config(l, &c);
         else
@@ -219,11 +211,11 @@ static void add_folder(af_inspect_report *r, fact_list *l, const char *path)
         keep(l, &err);
         af_hf_config_clear(&c);
     }
-    if (in_folder(path, "tokenizer.json"))
+    if (af_folder_has_tokenizer(path))
         flag(l, "tokenizer", true);
-    if (in_folder(path, "chat_template.jinja"))
+    if (af_file_in(path, "chat_template.jinja"))
         flag(l, "chat_template", true);
-    if (in_folder(path, "optimizer.safetensors"))
+    if (af_file_in(path, "optimizer.safetensors"))
         flag(l, "optimizer_state", true);
     r->kind = trainer ? "checkpoint folder" : adapter ? "adapter folder" : "model folder";
 }

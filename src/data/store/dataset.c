@@ -50,7 +50,8 @@ static void hash_text(af_sha256 *h, const char *s)
 static af_status hash_model(af_sha256 *h, const char *model, af_error *err)
 {
     static const char *const files[] = {"tokenizer.json", "tokenizer_config.json",
-                                        "special_tokens_map.json", "added_tokens.json"};
+                                        "special_tokens_map.json", "added_tokens.json",
+                                        "tokenizer.model"};
     if (!af_dir_exists(model))
         return af_file_exists(model) ? hash_file(h, model, GGUF_HEAD, err) : AF_OK;
     for (size_t i = 0; i < AF_LEN(files); i++) {

@@ -230,6 +230,8 @@ AF_CHECKED af_status af_generation_config_read(af_generation_config *out, bool *
 AF_CHECKED af_status af_model_resolve(char **path, const char *model, af_error *err);
 /* The same for who needs all of a model: refuses a single file of a folder. */
 AF_CHECKED af_status af_model_resolve_whole(char **path, const char *model, af_error *err);
+/* In one of the forms that are read: tokenizer.json or tokenizer.model. */
+bool af_folder_has_tokenizer(const char *dir);
 /* A resolved path's config: config.json of a folder, metadata of a .gguf file. */
 AF_CHECKED af_status af_model_config(af_hf_config *out, const char *path, af_error *err);
 #endif

@@ -179,3 +179,8 @@ af_status af_model_config(af_hf_config *out, const char *path, af_error *err)
     af_gguf_close(g);
     return st != AF_OK && err ? af_fail_prefix(st, err, "%s", path) : st;
 }
+
+bool af_folder_has_tokenizer(const char *dir)
+{
+    return af_file_in(dir, "tokenizer.json") || af_file_in(dir, "tokenizer.model");
+}

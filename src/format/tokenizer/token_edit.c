@@ -383,7 +383,9 @@ af_status af_token_edits_write(const char *dir, const af_token_edit *edit, int n
     AF_TRY(edit_file(&ed, "tokenizer.json", false, edit_tokenizer));
     AF_TRY(edit_file(&ed, "tokenizer_config.json", true, edit_names));
     AF_TRY(edit_file(&ed, "special_tokens_map.json", false, edit_names));
-    AF_TRY(edit_file(&ed, "added_tokens.json", false, edit_added));
+    /* with tokenizer.model alone, this is where a token that it does not have gets its id */
+    AF_TRY(edit_file(&ed, "added_tokens.json", n > 0 && !af_file_in(dir, "tokenizer.json"),
+                     edit_added));
     AF_TRY(edit_file(&ed, "generation_config.json", false, edit_ids));
     AF_TRY(edit_file(&ed, "config.json", false, edit_ids));
 done:

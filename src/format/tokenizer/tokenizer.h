@@ -88,6 +88,8 @@ typedef struct af_trie_key {
 AF_CHECKED af_status af_trie_build(af_trie *t, af_trie_key *keys, uint32_t n, af_error *err);
 /* The child of `node` by byte, 0 = none. */
 uint32_t af_trie_step(const af_trie *t, uint32_t node, uint8_t byte);
+/* Bytes of the longest string that the text begins with, and its value; 0 = none. */
+uint32_t af_trie_longest(const af_trie *t, const char *s, uint32_t n, int32_t *value);
 void af_trie_clear(af_trie *t);
 
 /* ---- regexes ---- */
@@ -124,7 +126,10 @@ typedef enum af_norm_kind {
     AF_NORM_NMT,
     AF_NORM_BERT,
     AF_NORM_BYTE_LEVEL,
+    AF_NORM_PIECES, /* all that SentencePiece does */
 } af_norm_kind;
+
+typedef enum af_prepend { AF_PREPEND_ALWAYS, AF_PREPEND_FIRST, AF_PREPEND_NEVER } af_prepend;
 
 typedef struct af_norm {
     af_norm_kind kind;
@@ -132,10 +137,12 @@ typedef struct af_norm {
     bool clean, chinese, accents, low; /* bert */
     af_str pattern, content;           /* replace (pattern without regex), prepend */
     af_regex *regex;
-    const uint32_t *units; /* precompiled: double array, then the replacement strings */
+    const uint32_t *units; /* precompiled, pieces: double array, then the replacement strings */
     uint32_t units_count;
     const char *strings;
     uint32_t strings_len;
+    bool one_blank, mark_blanks; /* pieces: of several in a row, none at the ends; as U+2581 */
+    af_prepend prefix;           /* pieces */
 } af_norm;
 
 typedef enum af_pre_kind {
@@ -159,8 +166,6 @@ typedef enum af_behavior {
     AF_SPLIT_MERGED_NEXT,
     AF_SPLIT_CONTIGUOUS,
 } af_behavior;
-
-typedef enum af_prepend { AF_PREPEND_ALWAYS, AF_PREPEND_FIRST, AF_PREPEND_NEVER } af_prepend;
 
 typedef struct af_pre {
     af_pre_kind kind;
@@ -233,7 +238,7 @@ typedef enum af_model_kind {
     AF_MODEL_UNIGRAM,
     AF_MODEL_WORDPIECE,
     AF_MODEL_WORDLEVEL,
-    AF_MODEL_SPM, /* scores as priorities, from GGUF */
+    AF_MODEL_SPM, /* scores as priorities, from GGUF and tokenizer.model */
 } af_model_kind;
 
 typedef struct af_merge_slot {
@@ -257,9 +262,11 @@ typedef struct af_token_model {
     int32_t unk_id;        /* -1 = none */
     bool unk_missing;      /* an unk token is named but not in the vocabulary */
     af_str prefix, suffix; /* continuing_subword_prefix, end_of_word_suffix; n == 0: none */
-    double *score;         /* unigram, spm: by id */
+    double *score;         /* unigram, spm: by id; -INFINITY: never found in a text */
     double unk_score;
+    bool single; /* unigram: sums of scores are rounded to float */
     af_trie trie;
+    af_trie user;       /* tokens of tokenizer.model that are found first and never joined */
     uint32_t max_chars; /* wordpiece */
 } af_token_model;
 
@@ -383,7 +390,14 @@ AF_CHECKED af_status af_normal_form(af_work *w, af_piece *p, af_stage *to, af_no
 /* tokenizer_precompiled.c */
 AF_CHECKED af_status af_precompiled_parse(af_norm *n, af_arena *a, const char *base64, uint64_t len,
                                           af_error *err);
+/* The bytes themselves, which are copied. */
+AF_CHECKED af_status af_charsmap_set(af_norm *n, af_arena *a, const uint8_t *bytes, uint64_t size,
+                                     af_error *err);
+/* How many bytes of the text its longest rule takes, and what they become; 0 = none. */
+uint32_t af_charsmap_longest(const af_norm *n, const char *s, uint32_t len, af_str *out);
 AF_CHECKED af_status af_precompiled_run(af_work *w, const af_norm *n, af_piece *p, af_stage *to);
+/* tokenizer_pieces_norm.c */
+AF_CHECKED af_status af_pieces_normalize(af_work *w, const af_norm *n, af_piece *p, af_stage *to);
 /* tokenizer_added.c */
 AF_CHECKED af_status af_added_build(af_tokenizer *t, af_error *err);
 AF_CHECKED af_status af_added_split(af_work *w, const af_matcher *m, const af_piece *p,
@@ -416,6 +430,8 @@ void af_merges_put(af_token_model *m, int32_t a, int32_t b, uint32_t rank, int32
 const af_merge_slot *af_merges_get(const af_token_model *m, int32_t a, int32_t b);
 /* tokenizer_parts.c */
 AF_CHECKED af_status af_parts_parse(af_tokenizer *t, const af_json_value *root, af_error *err);
+/* The same from a text of ours. */
+AF_CHECKED af_status af_parts_use(af_tokenizer *t, const char *json, af_error *err);
 af_str af_str_of(const af_json_value *v);
 /* tokenizer_model.c: for af_json_raw; reads the merges of a BPE model when all that they need is
  * known. What turns out different later makes af_model_parse read them again. */
@@ -426,6 +442,15 @@ AF_CHECKED af_status af_model_parse(af_tokenizer *t, const af_json_value *v, af_
 AF_CHECKED af_status af_model_finish(af_tokenizer *t, af_error *err);
 AF_CHECKED af_status af_tokenizer_new(af_tokenizer **out, af_error *err);
 bool af_token_skipped(const af_tokenizer *t, int32_t id); /* by skip_special */
+/* A template that puts the first and the last token around a text. */
+AF_CHECKED af_status af_tokenizer_surround(af_tokenizer *t, bool bos, bool eos, af_error *err);
+/* Parses folder/name into *v when it is there. */
+AF_CHECKED af_status af_tokenizer_config(af_tokenizer *t, af_json_value *v, const char *folder,
+                                         const char *name, af_error *err);
+/* Names and ends of generation from the config files. */
+AF_CHECKED af_status af_tokenizer_read_configs(af_tokenizer *t, const char *folder, af_error *err);
+/* Flags and text of an added token; what it is when `special` is absent. */
+af_added af_added_of(const af_json_value *v, bool special);
 /* Adds an id that ends a generation, once. */
 AF_CHECKED af_status af_tokenizer_add_stop(af_tokenizer *t, double id, af_error *err);
 /* tokenizer_gguf.c */

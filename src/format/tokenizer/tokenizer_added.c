@@ -157,7 +157,7 @@ done:
 
 /* The next match at or after `from`: leftmost, longest. */
 static bool find(const af_matcher *m, const char *s, uint32_t n, uint32_t from, uint32_t *start,
-                 uint32_t *end, int *which)
+                 uint32_t *end, int32_t *which)
 {
     for (uint32_t i = from; i < n; i++) {
         if (m->only >= 0) {
@@ -171,15 +171,10 @@ static bool find(const af_matcher *m, const char *s, uint32_t n, uint32_t from, 
             if (i >= n)
                 return false;
         }
-        uint32_t node = 0;
-        *which = -1;
-        for (uint32_t k = i; k < n && (node = af_trie_step(&m->trie, node, (uint8_t)s[k])); k++)
-            if (m->trie.node[node].value >= 0) {
-                *which = m->trie.node[node].value;
-                *end = k + 1;
-            }
-        if (*which >= 0) {
+        const uint32_t len = af_trie_longest(&m->trie, s + i, n - i, which);
+        if (len) {
             *start = i;
+            *end = i + len;
             return true;
         }
     }
@@ -228,7 +223,7 @@ af_status af_added_split(af_work *w, const af_matcher *m, const af_piece *p,
     const af_unicode *u = w->t->unicode;
     af_status st = AF_OK;
     uint32_t done_to = 0, from = 0, start = 0, end = 0;
-    int which;
+    int32_t which;
     if (!m->any)
         return rest(w, p);
     while (find(m, p->text, p->len, from, &start, &end, &which)) {

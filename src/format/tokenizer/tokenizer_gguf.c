@@ -96,13 +96,6 @@ done:
     return st;
 }
 
-static af_status use_parts(af_tokenizer *t, const char *json, af_error *err)
-{
-    af_json_value parts;
-    const af_status st = af_json_tree_parse(&parts, &t->arena, json, strlen(json), NULL, err);
-    return st == AF_OK ? af_parts_parse(t, &parts, err) : st;
-}
-
 static af_status read_bpe(af_tokenizer *t, const af_gguf *g, bool *add_bos, af_error *err)
 {
     af_status st = AF_OK;
@@ -117,7 +110,7 @@ static af_status read_bpe(af_tokenizer *t, const af_gguf *g, bool *add_bos, af_e
     t->model.kind = AF_MODEL_BPE;
     t->model.ignore_merges = pre->ignore_merges;
     *add_bos = pre->add_bos;
-    AF_TRY(use_parts(t, pre->parts, err));
+    AF_TRY(af_parts_use(t, pre->parts, err));
     AF_TRY(read_merges(t, g, err));
 done:
     return st;
@@ -137,7 +130,7 @@ static af_status read_spm(af_tokenizer *t, const af_gguf *g, af_error *err)
     for (int32_t i = 0; i < t->vocab.count; i++)
         t->model.score[i] = af_gguf_item_float(scores, (uint64_t)i);
     const bool blank = af_gguf_bool(g, "tokenizer.ggml.add_space_prefix", true);
-    AF_TRY(use_parts(
+    AF_TRY(af_parts_use(
         t,
         blank
             ? "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\","
@@ -184,18 +177,7 @@ static af_status read_named(af_tokenizer *t, const af_gguf *g, bool bos, bool eo
             AF_TRY(af_tokenizer_add_stop(t, ends[i], err));
     bos = af_gguf_bool(g, "tokenizer.ggml.add_bos_token", bos) && t->bos >= 0;
     eos = af_gguf_bool(g, "tokenizer.ggml.add_eos_token", eos) && t->eos >= 0;
-    if (!bos && !eos)
-        return AF_OK;
-    int32_t *ids = af_arena_take(&t->arena, 3 * sizeof *ids);
-    if (!ids)
-        return af_fail_nomem(err, "a template", 3 * sizeof *ids);
-    af_post *p = &t->post[t->posts++];
-    *p = (af_post){.kind = AF_POST_TEMPLATE, .ids = ids};
-    if (bos)
-        ids[p->count++] = t->bos;
-    ids[p->count++] = AF_POST_TEXT;
-    if (eos)
-        ids[p->count++] = t->eos;
+    AF_TRY(af_tokenizer_surround(t, bos, eos, err));
 done:
     return st;
 }

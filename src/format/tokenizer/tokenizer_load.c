@@ -1,5 +1,6 @@
 /* tokenizer_load.c - opening and closing a tokenizer; settings from the config files. */
 #include "format/config/hf_config.h"
+#include "format/tokenizer/sentencepiece.h"
 #include "format/tokenizer/tokenizer.h"
 
 #include "base/file.h"
@@ -67,6 +68,7 @@ void af_tokenizer_close(af_tokenizer *t)
     free(t->model.merge);
     free(t->model.score);
     af_trie_clear(&t->model.trie);
+    af_trie_clear(&t->model.user);
     af_trie_clear(&t->raw.trie);
     af_trie_clear(&t->normalized.trie);
     free(t->added);
@@ -76,6 +78,17 @@ void af_tokenizer_close(af_tokenizer *t)
     af_arena_clear(&t->arena);
     pthread_mutex_destroy(&t->lock);
     free(t);
+}
+
+af_added af_added_of(const af_json_value *v, bool special)
+{
+    special = af_json_bool(v, "special", special);
+    return (af_added){.content = af_str_of(af_json_get(v, "content")),
+                      .single_word = af_json_bool(v, "single_word", false),
+                      .lstrip = af_json_bool(v, "lstrip", false),
+                      .rstrip = af_json_bool(v, "rstrip", false),
+                      .normalized = af_json_bool(v, "normalized", !special),
+                      .special = special};
 }
 
 static af_status read_added(af_tokenizer *t, const af_json_value *list, af_error *err)
@@ -90,14 +103,7 @@ static af_status read_added(af_tokenizer *t, const af_json_value *list, af_error
         if (content->type != AF_JSON_STRING || id->type != AF_JSON_NUMBER || id->number < 0 ||
             id->number >= AF_TOKENIZER_ID_MAX)
             return af_fail(err, AF_EFORMAT, "an added token has no content or no valid id");
-        const bool special = af_json_bool(v, "special", false);
-        const af_added a = {.content = af_str_of(content),
-                            .single_word = af_json_bool(v, "single_word", false),
-                            .lstrip = af_json_bool(v, "lstrip", false),
-                            .rstrip = af_json_bool(v, "rstrip", false),
-                            .normalized = af_json_bool(v, "normalized", !special),
-                            .special = special};
-        AF_TRY(af_added_insert(t, a, (int64_t)id->number, err));
+        AF_TRY(af_added_insert(t, af_added_of(v, false), (int64_t)id->number, err));
     }
 done:
     return st;
@@ -172,9 +178,25 @@ done:
     return st;
 }
 
-/* Parses folder/name into *v when it is there. */
-static af_status read_config(af_tokenizer *t, af_json_value *v, const char *folder,
-                             const char *name, af_error *err)
+af_status af_tokenizer_surround(af_tokenizer *t, bool bos, bool eos, af_error *err)
+{
+    if (!bos && !eos)
+        return AF_OK;
+    int32_t *ids = af_arena_take(&t->arena, 3 * sizeof *ids);
+    if (!ids)
+        return af_fail_nomem(err, "a template", 3 * sizeof *ids);
+    af_post *p = &t->post[t->posts++];
+    *p = (af_post){.kind = AF_POST_TEMPLATE, .ids = ids};
+    if (bos)
+        ids[p->count++] = t->bos;
+    ids[p->count++] = AF_POST_TEXT;
+    if (eos)
+        ids[p->count++] = t->eos;
+    return AF_OK;
+}
+
+af_status af_tokenizer_config(af_tokenizer *t, af_json_value *v, const char *folder,
+                              const char *name, af_error *err)
 {
     af_status st = AF_OK;
     char *text = NULL, *path = af_path_join(folder, name);
@@ -202,22 +224,22 @@ static void read_names(af_tokenizer *t, const af_json_value *v)
     read_named(t, v, "unk_token", &t->unk_text, &t->unk);
 }
 
-static af_status read_configs(af_tokenizer *t, const char *folder, af_error *err)
+af_status af_tokenizer_read_configs(af_tokenizer *t, const char *folder, af_error *err)
 {
     af_status st = AF_OK;
     af_json_value v, map;
-    AF_TRY(read_config(t, &v, folder, "tokenizer_config.json", err));
+    AF_TRY(af_tokenizer_config(t, &v, folder, "tokenizer_config.json", err));
     read_names(t, &v);
     /* older folders keep the names here, and transformers lets them win */
     if (af_json_get(&v, "added_tokens_decoder")->type == AF_JSON_NONE) {
-        AF_TRY(read_config(t, &map, folder, "special_tokens_map.json", err));
+        AF_TRY(af_tokenizer_config(t, &map, folder, "special_tokens_map.json", err));
         read_names(t, &map);
     }
     if (t->eos >= 0)
         AF_TRY(af_tokenizer_add_stop(t, t->eos, err));
-    AF_TRY(read_config(t, &v, folder, "generation_config.json", err));
+    AF_TRY(af_tokenizer_config(t, &v, folder, "generation_config.json", err));
     AF_TRY(read_stops(t, &v, err));
-    AF_TRY(read_config(t, &v, folder, "config.json", err));
+    AF_TRY(af_tokenizer_config(t, &v, folder, "config.json", err));
     AF_TRY(read_stops(t, &v, err));
 done:
     return st;
@@ -235,7 +257,7 @@ static af_status open_json(af_tokenizer **out, const char *path, const char *fol
         goto done;
     }
     if (folder)
-        AF_TRY(read_configs(t, folder, err));
+        AF_TRY(af_tokenizer_read_configs(t, folder, err));
     *out = t;
     t = NULL;
 done:
@@ -244,26 +266,36 @@ done:
     return st;
 }
 
+static bool ends_with(const char *s, const char *end)
+{
+    const size_t n = strlen(s), m = strlen(end);
+    return n > m && strcmp(s + n - m, end) == 0;
+}
+
 static af_status open_found(af_tokenizer **out, const char *path, af_error *err)
 {
-    const size_t n = strlen(path);
     if (!af_dir_exists(path)) {
-        if (n > 5 && strcmp(path + n - 5, ".gguf") == 0)
+        if (ends_with(path, ".gguf"))
             return af_tokenizer_from_gguf(out, path, err);
-        return open_json(out, path, NULL, err);
+        return ends_with(path, ".model") ? af_tokenizer_from_pieces(out, path, NULL, err)
+                                         : open_json(out, path, NULL, err);
     }
-    char *file = af_path_join(path, "tokenizer.json");
-    if (!file)
-        return af_fail_nomem(err, "a path", n);
-    af_status st;
-    if (!af_file_exists(file))
-        st = af_fail(err, AF_EIO,
-                     "%s has no tokenizer.json, the one form of a tokenizer that is read: "
-                     "save_pretrained of a fast tokenizer of transformers writes it",
-                     path);
+    af_status st = AF_OK;
+    char *json = af_path_join(path, "tokenizer.json"),
+         *pieces = af_path_join(path, "tokenizer.model");
+    if (!json || !pieces)
+        st = af_fail_nomem(err, "a path", strlen(path));
+    else if (af_file_exists(json))
+        st = open_json(out, json, path, err);
+    else if (af_file_exists(pieces))
+        st = af_tokenizer_from_pieces(out, pieces, path, err);
     else
-        st = open_json(out, file, path, err);
-    free(file);
+        st = af_fail(err, AF_EIO,
+                     "%s has neither tokenizer.json nor tokenizer.model: save_pretrained of a fast "
+                     "tokenizer of transformers writes the first",
+                     path);
+    free(json);
+    free(pieces);
     return st;
 }
 

@@ -379,6 +379,8 @@ static af_status run(af_work *w, const af_norm *n, af_piece *p)
         return bert(w, n, p);
     case AF_NORM_BYTE_LEVEL:
         return byte_level(w, p, to);
+    case AF_NORM_PIECES:
+        return af_pieces_normalize(w, n, p, to);
     }
     return AF_OK;
 }

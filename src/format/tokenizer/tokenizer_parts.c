@@ -438,3 +438,10 @@ af_status af_parts_parse(af_tokenizer *t, const af_json_value *root, af_error *e
 done:
     return st;
 }
+
+af_status af_parts_use(af_tokenizer *t, const char *json, af_error *err)
+{
+    af_json_value parts;
+    const af_status st = af_json_tree_parse(&parts, &t->arena, json, strlen(json), NULL, err);
+    return st == AF_OK ? af_parts_parse(t, &parts, err) : st;
+}

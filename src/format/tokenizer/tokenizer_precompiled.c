@@ -42,6 +42,35 @@ static bool decode64(uint8_t *out, uint64_t *n, const char *s, uint64_t len)
     return true;
 }
 
+/* `bytes` is in the arena: 16-byte aligned. */
+static af_status set_map(af_norm *n, const uint8_t *bytes, uint64_t size, af_error *err)
+{
+    uint32_t trie = 0;
+    if (size >= 4)
+        memcpy(&trie, bytes, 4);
+    if (size < 4 || trie > size - 4 || trie % 4 || trie == 0)
+        return af_fail(err, AF_EFORMAT,
+                       "precompiled_charsmap has a trie of %" PRIu32 " bytes in %" PRIu64, trie,
+                       size);
+    n->units = (const uint32_t *)(const void *)(bytes + 4);
+    n->units_count = trie / 4;
+    n->strings = (const char *)bytes + 4 + trie;
+    n->strings_len = (uint32_t)(size - 4 - trie);
+    if (af_utf8_valid(n->strings, n->strings_len) != n->strings_len)
+        return af_fail(err, AF_EFORMAT, "precompiled_charsmap has replacements that are not UTF-8");
+    return AF_OK;
+}
+
+af_status af_charsmap_set(af_norm *n, af_arena *a, const uint8_t *bytes, uint64_t size,
+                          af_error *err)
+{
+    uint8_t *copy = af_arena_take(a, size + 1);
+    if (!copy)
+        return af_fail_nomem(err, "the precompiled character map", size);
+    memcpy(copy, bytes, size);
+    return set_map(n, copy, size, err);
+}
+
 af_status af_precompiled_parse(af_norm *n, af_arena *a, const char *base64, uint64_t len,
                                af_error *err)
 {
@@ -51,51 +80,50 @@ af_status af_precompiled_parse(af_norm *n, af_arena *a, const char *base64, uint
         return af_fail_nomem(err, "the precompiled character map", len);
     if (!decode64(bytes, &size, base64, len))
         return af_fail(err, AF_EFORMAT, "precompiled_charsmap is not base64");
-    uint32_t trie = 0;
-    if (size >= 4)
-        memcpy(&trie, bytes, 4);
-    if (size < 4 || trie > size - 4 || trie % 4 || trie == 0)
-        return af_fail(err, AF_EFORMAT,
-                       "precompiled_charsmap has a trie of %" PRIu32 " bytes in %" PRIu64, trie,
-                       size);
-    n->units = (const uint32_t *)(const void *)(bytes + 4); /* arena pieces are 16-byte aligned */
-    n->units_count = trie / 4;
-    n->strings = (const char *)bytes + 4 + trie;
-    n->strings_len = (uint32_t)(size - 4 - trie);
-    if (af_utf8_valid(n->strings, n->strings_len) != n->strings_len)
-        return af_fail(err, AF_EFORMAT, "precompiled_charsmap has replacements that are not UTF-8");
-    return AF_OK;
+    return set_map(n, bytes, size, err);
 }
 
 static uint32_t unit_offset(uint32_t u) { return (u >> 10) << ((u & (1u << 9)) >> 6); }
 
-/* The replacement of the shortest known prefix; false when there is none. */
-static bool lookup(const af_norm *n, const char *s, uint32_t len, af_str *out)
+/* A replacement of the map; false when the place is not one. */
+static bool replacement(const af_norm *n, uint32_t value, af_str *out)
 {
-    uint32_t at = unit_offset(n->units[0]);
+    if (value > n->strings_len)
+        return false;
+    const char *from = n->strings + value;
+    if (value < n->strings_len && af_utf8_is_tail(*from))
+        return false;
+    const char *end = memchr(from, 0, n->strings_len - value);
+    *out = (af_str){from, (uint32_t)((end ? end : n->strings + n->strings_len) - from)};
+    return true;
+}
+
+/* Bytes of the shortest or longest known prefix, and its replacement; 0 when there is none. */
+static uint32_t lookup(const af_norm *n, const char *s, uint32_t len, bool longest, af_str *out)
+{
+    uint32_t at = unit_offset(n->units[0]), found = 0;
     for (uint32_t i = 0; i < len && s[i]; i++) {
         at ^= (uint8_t)s[i];
         if (at >= n->units_count)
-            return false;
+            break;
         const uint32_t u = n->units[at];
         if ((u & (UINT32_C(1) << 31 | 0xff)) != (uint8_t)s[i])
-            return false;
+            break;
         at ^= unit_offset(u);
         if ((u >> 8 & 1) == 0)
             continue;
-        if (at >= n->units_count)
-            return false;
-        const uint32_t value = n->units[at] & (UINT32_C(0x7fffffff));
-        if (value > n->strings_len)
-            return false;
-        const char *from = n->strings + value;
-        if (value < n->strings_len && af_utf8_is_tail(*from))
-            return false;
-        const char *end = memchr(from, 0, n->strings_len - value);
-        *out = (af_str){from, (uint32_t)((end ? end : n->strings + n->strings_len) - from)};
-        return true;
+        if (at >= n->units_count || !replacement(n, n->units[at] & UINT32_C(0x7fffffff), out))
+            break;
+        found = i + 1;
+        if (!longest)
+            break;
     }
-    return false;
+    return found;
+}
+
+uint32_t af_charsmap_longest(const af_norm *n, const char *s, uint32_t len, af_str *out)
+{
+    return lookup(n, s, len, true, out);
 }
 
 static af_status put(af_work *w, af_stage *to, af_str s, af_byte_span place)
@@ -129,14 +157,14 @@ af_status af_precompiled_run(af_work *w, const af_norm *n, af_piece *p, af_stage
     AF_TRY(af_stage_begin(to, p->len, w->err));
     for (uint32_t i = 0, end; i < p->len; i = end) {
         end = grapheme_end(p, i);
-        if (end - i < GRAPHEME_MAX && lookup(n, p->text + i, end - i, &found)) {
+        if (end - i < GRAPHEME_MAX && lookup(n, p->text + i, end - i, false, &found)) {
             AF_TRY(put(w, to, found, af_piece_span(p, i, end)));
             changed = true;
             continue;
         }
         for (uint32_t k = i, len; k < end; k += len) {
             len = af_utf8_len(p->text[k]);
-            const bool hit = lookup(n, p->text + k, len, &found);
+            const bool hit = lookup(n, p->text + k, len, false, &found);
             if (!hit)
                 found = (af_str){p->text + k, len};
             changed |= hit;

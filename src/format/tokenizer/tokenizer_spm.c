@@ -1,20 +1,29 @@
-/* tokenizer_spm.c - SentencePiece BPE as GGUF files carry it: no merge list, but a score for each
- * token. Neighbours are joined when the joined text is a token, best score first, leftmost among
- * equals; what is not a token in the end is spelled in byte tokens. */
+/* tokenizer_spm.c - SentencePiece BPE as GGUF files and tokenizer.model carry it: no merge list,
+ * but a score for each token. Neighbours are joined when the joined text is a token, best score
+ * first, leftmost among equals; what is not a token in the end is spelled in byte tokens. */
 #include "format/tokenizer/tokenizer.h"
+
+#include <math.h>
 
 typedef struct joined {
     double score;
     uint32_t pos, len;
 } joined;
 
+/* The token of these bytes; -1 when there is none, or none that a text has. */
+static int32_t find(const af_work *w, const char *s, uint32_t len)
+{
+    const int32_t id = af_vocab_find(&w->t->vocab, s, len);
+    return id >= 0 && w->t->model.score[id] > -(double)INFINITY ? id : -1;
+}
+
 static af_status push(af_work *w, const char *s, int32_t left, int32_t right)
 {
     const af_token_model *m = &w->t->model;
-    if (left < 0 || right < 0)
+    if (left < 0 || right < 0 || w->symbol[left].id >= 0 || w->symbol[right].id >= 0)
         return AF_OK;
     const uint32_t start = w->symbol[left].start, len = w->symbol[left].len + w->symbol[right].len;
-    const int32_t id = af_vocab_find(&w->t->vocab, s + start, len);
+    const int32_t id = find(w, s + start, len);
     if (id < 0)
         return AF_OK;
     if (!af_grow(&w->best, &w->best_cap, (uint64_t)w->heap_count + 1, sizeof *w->best))
@@ -87,9 +96,18 @@ static af_status spell(af_work *w, const char *s, uint32_t first, uint32_t count
         const af_symbol y = w->symbol[i];
         if (y.len == 0)
             continue;
-        const int32_t id = af_vocab_find(&w->t->vocab, s + y.start, y.len);
+        const int32_t id = y.id >= 0 ? y.id : find(w, s + y.start, y.len);
         if (id >= 0) {
             AF_TRY(af_symbol_add(w, id, y.start, y.len));
+            continue;
+        }
+        af_symbol *last = &w->symbol[w->symbol_count - 1];
+        if (m->fuse_unk && w->symbol_count > first + count && last->id == m->unk_id) {
+            last->len = y.start + y.len - last->start;
+            continue;
+        }
+        if (m->fuse_unk) {
+            AF_TRY(af_symbol_add(w, m->unk_id, y.start, y.len));
             continue;
         }
         for (uint32_t k = 0; k < y.len; k++) {
@@ -109,8 +127,10 @@ af_status af_spm_word(af_work *w, const char *s, uint32_t n)
     w->symbol_count = 0;
     w->heap_count = 0;
     for (uint32_t i = 0, len; i < n; i += len) {
-        len = af_utf8_len(s[i]);
-        AF_TRY(af_symbol_add(w, -1, i, len));
+        int32_t id = -1; /* of a token that is not joined */
+        len = af_trie_longest(&w->t->model.user, s + i, n - i, &id);
+        len = len ? len : af_utf8_len(s[i]);
+        AF_TRY(af_symbol_add(w, id, i, len));
         af_symbol *y = &w->symbol[w->symbol_count - 1];
         y->prev = (int32_t)w->symbol_count - 2;
         y->next = i + len < n ? (int32_t)w->symbol_count : -1;

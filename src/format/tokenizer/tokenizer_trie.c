@@ -88,6 +88,17 @@ uint32_t af_trie_step(const af_trie *t, uint32_t node, uint8_t byte)
     return 0;
 }
 
+uint32_t af_trie_longest(const af_trie *t, const char *s, uint32_t n, int32_t *value)
+{
+    uint32_t len = 0, node = 0;
+    for (uint32_t i = 0; i < n && (node = af_trie_step(t, node, (uint8_t)s[i])); i++)
+        if (t->node[node].value >= 0) {
+            *value = t->node[node].value;
+            len = i + 1;
+        }
+    return len;
+}
+
 void af_trie_clear(af_trie *t)
 {
     free(t->node);

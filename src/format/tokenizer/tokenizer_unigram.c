@@ -1,11 +1,13 @@
 /* tokenizer_unigram.c - the most probable segmentation of a word (Viterbi over a trie of pieces).
  *
  * Scores are added from left to right in double precision, and an equal score never replaces an
- * earlier one: ties are decided as in the `tokenizers` package. */
+ * earlier one: ties are decided as in the `tokenizers` package. SentencePiece itself (0.2.3)
+ * adds floats. */
 #include "format/tokenizer/tokenizer.h"
 
-static void reach(af_best *to, double score, uint32_t from, int32_t id)
+static void reach(const af_token_model *m, af_best *to, double score, uint32_t from, int32_t id)
 {
+    score = m->single ? (double)(float)score : score;
     if (to->from == UINT32_MAX || score > to->score)
         *to = (af_best){score, from, id};
 }
@@ -22,7 +24,7 @@ static af_status forward(af_work *w, const char *s, uint32_t n)
             const int32_t id = m->trie.node[node].value;
             if (id < 0)
                 continue;
-            reach(&w->best[i + 1], here + m->score[id], at, id);
+            reach(m, &w->best[i + 1], here + m->score[id], at, id);
             single |= i + 1 - at == len;
         }
         if (single)
@@ -30,7 +32,7 @@ static af_status forward(af_work *w, const char *s, uint32_t n)
         if (m->unk_id < 0)
             return af_fail(w->err, AF_EFORMAT,
                            "a character is not in the unigram vocabulary, which has no unk_id");
-        reach(&w->best[at + len], here + m->unk_score, at, m->unk_id);
+        reach(m, &w->best[at + len], here + m->unk_score, at, m->unk_id);
     }
     return AF_OK;
 }
@@ -39,7 +41,7 @@ static af_status forward(af_work *w, const char *s, uint32_t n)
 static af_status add_unknown(af_work *w, const char *s, uint32_t from, uint32_t to)
 {
     const af_token_model *m = &w->t->model;
-    const int32_t id = af_vocab_find(&w->t->vocab, s + from, to - from);
+    const int32_t id = m->single ? -1 : af_vocab_find(&w->t->vocab, s + from, to - from);
     af_status st = AF_OK;
     bool bytes = m->byte_fallback;
     if (id >= 0)

@@ -5,6 +5,7 @@
 #include "afinar/train.h"
 #include "base/buf.h"
 #include "base/file.h"
+#include "format/config/hf_config.h"
 #include "format/text/json_text.h"
 #include "train/run/run_keys.h"
 #include "train/step/memory_fit.h"
@@ -30,10 +31,7 @@ static void close_outline(run_outline *o)
 
 static bool has_tokenizer(const char *path)
 {
-    char *json = af_path_join(path, "tokenizer.json");
-    const bool yes = !af_dir_exists(path) || (json && af_file_exists(json));
-    free(json);
-    return yes;
+    return !af_dir_exists(path) || af_folder_has_tokenizer(path);
 }
 
 static af_status open_outline(run_outline *o, const af_run_config *run, af_error *err)
