@@ -362,8 +362,9 @@ static void read_all(rec *r, af_tensor *t, uint8_t *to, af_error *err)
     CHECK_OK(af_tensor_read(r->g, t, to, af_tensor_bytes(t), err), *err);
 }
 
-/* Rotated by a kernel of its own or by that of attention: the same bits, of the cache, too. */
-static void test_single_tokens_are_the_same_bits_as_other_rows(void **state)
+/* Rotated by a kernel of its own or by that of attention: the same bits of the cache. Sums over the
+ * positions are divided among more warps where few rows are live. */
+static void test_single_tokens_are_those_of_other_rows(void **state)
 {
     af_error err = {0};
     rec r = {.t = AF_DTYPE_BF16};
@@ -384,7 +385,14 @@ static void test_single_tokens_are_the_same_bits_as_other_rows(void **state)
         read_all(&r, y, got + (uint64_t)one * (all + held), &err);
         read_all(&r, cache, got + (uint64_t)one * (all + held) + all, &err);
     }
-    assert_memory_equal(got, got + all + held, size);
+    double d = 0, n = 0;
+    for (uint64_t i = 0; i < size / 2; i++) {
+        const double a = af_load_f64(got, AF_DTYPE_BF16, i),
+                     b = af_load_f64(got + all + held, AF_DTYPE_BF16, i);
+        d += (a - b) * (a - b);
+        n += a * a;
+    }
+    CHECK_MSG(n > 0 && sqrt(d / n) < 5e-3, "error %.2e", sqrt(d / n));
     assert_memory_equal(got + all, got + 2 * all + held, held);
     free(got);
     rec_clear(&r);
@@ -482,7 +490,7 @@ int main(void)
         cmocka_unit_test(test_attention_by_cudnn_is_the_same_bits_captured_direct_and_recomputed),
         cmocka_unit_test(test_shadow_and_scratch_are_the_same_bits),
         cmocka_unit_test(test_few_live_rows_agree_with_the_cpu),
-        cmocka_unit_test(test_single_tokens_are_the_same_bits_as_other_rows),
+        cmocka_unit_test(test_single_tokens_are_those_of_other_rows),
         cmocka_unit_test(test_few_tokens_from_four_bits_agree_with_dequantised),
         cmocka_unit_test(test_a_step_allocates_compiles_and_waits_for_nothing),
     };
