@@ -21,13 +21,15 @@ static void glu_adapters(rec *r, const glu_shape *s)
     const int ranks = s->gate + s->up;
     af_tensor *x = act_2(r, s->N, s->D);
     af_linear_opts o[2] = {
-        {.weight = {weight_2(r, r->t, s->F, s->D), weight_2(r, r->t, s->F, s->D)},
-         .pieces = 2,
-         .a = param_n(r, 2, (int64_t[]){ranks, s->D}, -0.2, 0.2),
-         .b = param_n(r, 1, (int64_t[]){s->F * ranks}, -0.2, 0.2),
-         .part = {{0, s->F, 0, s->gate, 0.5f}, {s->F, s->F, s->gate, s->up, 0.25f}},
-         .parts = 2},
+        {.weight = {weight_2(r, r->t, s->F, s->D), weight_2(r, r->t, s->F, s->D)}, .pieces = 2},
         {.weight = {weight_2(r, r->t, s->D, s->F)}, .pieces = 1}};
+    if (ranks) {
+        o[0].a = param_n(r, 2, (int64_t[]){ranks, s->D}, -0.2, 0.2);
+        o[0].b = param_n(r, 1, (int64_t[]){s->F * ranks}, -0.2, 0.2);
+        o[0].part[0] = (af_adapter_part){0, s->F, 0, s->gate, 0.5f};
+        o[0].part[1] = (af_adapter_part){s->F, s->F, s->gate, s->up, 0.25f};
+        o[0].parts = 2;
+    }
     if (s->down) {
         o[1].a = param_n(r, 2, (int64_t[]){s->down, s->F}, -0.2, 0.2);
         o[1].b = param_n(r, 1, (int64_t[]){s->D * s->down}, -0.2, 0.2);
@@ -54,6 +56,23 @@ static void case_glu_adapters_long(rec *r)
 static void case_glu_adapters_front(rec *r) /* none after the unit */
 {
     glu_adapters(r, &(glu_shape){19, 24, 48, 8, 8, 0, AF_ACT_GELU, false});
+}
+/* many rows: one kernel for the product before the unit as well (gate_up.h) */
+static void case_gate_up(rec *r)
+{
+    glu_adapters(r, &(glu_shape){1301, 192, 640, 16, 16, 16, AF_ACT_SILU, false});
+}
+static void case_gate_up_twice(rec *r)
+{
+    glu_adapters(r, &(glu_shape){1024, 64, 128, 16, 8, 8, AF_ACT_GELU_TANH, true});
+}
+static void case_gate_up_front(rec *r) /* an adapter before the unit only */
+{
+    glu_adapters(r, &(glu_shape){1536, 64, 128, 24, 24, 0, AF_ACT_SILU, false});
+}
+static void case_gate_up_back(rec *r) /* after it only */
+{
+    glu_adapters(r, &(glu_shape){1100, 128, 384, 0, 0, 16, AF_ACT_SILU, false});
 }
 static void case_glu_adapters_odd(rec *r) /* another rank: separate products */
 {

@@ -35,7 +35,7 @@ typedef struct af_kernel {
     unsigned shared; /* dynamic shared memory it may have; 0 = what every kernel may */
 } af_kernel;
 
-enum { AF_LAUNCH_ARGS = 32, AF_LAUNCH_BYTES = 704 };
+enum { AF_LAUNCH_ARGS = 32, AF_LAUNCH_BYTES = 832 };
 
 typedef struct af_launch {
     af_kernel *kernel;

@@ -125,6 +125,14 @@ DEV void wgmma_rs_k(float (&d)[4], const u32 (&a)[4], u64 b, int add)
                  : F4(d, 0)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
 }
+DEV void wgmma_rs_k(float (&d)[8], const u32 (&a)[4], u64 b, int add)
+{
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %13, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7}, "
+                 "{%8,%9,%10,%11}, %12, p, 1, 1, 0;\n}"
+                 : F4(d, 0), F4(d, 4)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
 DEV void wgmma_rs_k(float (&d)[32], const u32 (&a)[4], u64 b, int add)
 {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"

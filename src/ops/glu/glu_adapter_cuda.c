@@ -1,5 +1,6 @@
 /* glu_adapter_cuda.c - launchers of glu_adapter.cu. */
 #include "ops/common/cuda_ops.h"
+#include "ops/glu/gate_up.h"
 #include "ops/glu/glu_adapter_in.h"
 #include "ops/linear/fp8_cuda.h"
 
@@ -51,8 +52,11 @@ typedef struct cut {
     const af_linear_group *group; /* whose adapter gives the narrow result */
     int64_t N, F, strips, span, splits, blocks;
     glu_ranks ranks;
-    uint64_t low_at, dw_at, bytes;
+    uint64_t half_at, low_at, dw_at, bytes;
 } cut;
+
+/* The node in the graph that does u's work. */
+static af_node *doer(const af_glu_adapter *u) { return u->product ? u->product : u->glu; }
 
 /* Splits of the tokens: multiprocessors are busy to the end, parts of gradients cost little. */
 static int64_t splits_of(const af_cuda *cu, const cut *c)
@@ -87,7 +91,9 @@ static cut cut_of(const af_cuda *cu, const af_glu_adapter *u)
         .N = af_rows(x),
         .F = af_last(x) / 2,
         .ranks = {q[0].rank, u->db ? q[1].rank : 0, u->da ? u->da->attr.linear.part[0].rank : 0}};
-    const int64_t width = u->db ? COLS : strip_tiles(u) * COLS;
+    const int64_t width = u->product ? af_gate_up_strip(cu, c.N, c.F)
+                          : u->db    ? COLS
+                                     : strip_tiles(u) * COLS;
     const int64_t tiles = (c.N + TOKENS - 1) / TOKENS;
     c.strips = (c.F + width - 1) / width;
     if (u->db) {
@@ -101,7 +107,10 @@ static cut cut_of(const af_cuda *cu, const af_glu_adapter *u)
     }
     /* the adapter's half where no matrix holds it */
     const int64_t half = c.group->scratch ? c.group->R * (u->db ? 2 * c.F : c.F) : 0;
-    c.low_at = AF_ALIGN_UP((uint64_t)half * 2, (uint64_t)ALIGN);
+    const uint64_t before = /* the product's own matrix */
+        u->product ? af_linear_group_scratch(af_linear_group_of(cu->graph, u->product)) : 0;
+    c.half_at = AF_ALIGN_UP(before, (uint64_t)ALIGN);
+    c.low_at = AF_ALIGN_UP(c.half_at + (uint64_t)half * 2, (uint64_t)ALIGN);
     const uint64_t low = (uint64_t)(c.strips * c.N) * AF_GLU_RANK * (u->db ? 2 : 1) * sizeof(float);
     const int64_t dw = u->db ? c.splits * c.F * (c.ranks.gate + c.ranks.up + c.ranks.down) : 0;
     c.dw_at = AF_ALIGN_UP(c.low_at + low, (uint64_t)ALIGN);
@@ -171,7 +180,7 @@ static void sums(af_cuda *cu, const af_glu_adapter *u, const cut *c)
                         .add_db = u->db->accumulate,
                         .add_da = u->da && u->da->accumulate};
     const int64_t blocks = low_blocks + (u->db ? (n / 4 + 255) / 256 : 0);
-    af_launch *l = af_cuda_launch(cu, u->glu, kernel(cu, u, "adapter_sums"), blocks, 1, 1, 256, 0);
+    af_launch *l = af_cuda_launch(cu, doer(u), kernel(cu, u, "adapter_sums"), blocks, 1, 1, 256, 0);
     af_arg_bytes(l, &low, sizeof low);
     af_arg_bytes(l, &dw, sizeof dw);
     af_arg_i64(l, c->N);
@@ -185,11 +194,11 @@ static af_mat half_of(af_cuda *cu, const af_glu_adapter *u, const cut *c)
     if (!p->scratch)
         return u->db ? af_linear_group_mat(cu, p, 0, p->O, p->I, p->R)
                      : af_linear_group_mat(cu, p, p->O, p->R, 0, p->I);
-    af_mat to = {cu->work, p->R, p->I, p->I, p->type};
+    af_mat to = {(uint8_t *)cu->work + c->half_at, p->R, p->I, p->I, p->type};
     if (!u->db && p->down)
         return (af_mat){p->down->data, p->R, p->I, p->down->ld, p->type};
     if (!u->db) {
-        af_cuda_copy_2d(cu, u->glu, to, af_mat_of(p->a), p->I, 1.0f);
+        af_cuda_copy_2d(cu, doer(u), to, af_mat_of(p->a), p->I, 1.0f);
         return to;
     }
     to = (af_mat){cu->work, p->O, p->R, p->R, p->type};
@@ -274,5 +283,22 @@ bool af_glu_adapter_launch(af_cuda *cu, af_graph *g, af_node *n, bool *rows)
 uint64_t af_glu_adapter_work(const af_cuda *cu, const af_node *n)
 {
     const af_glu_adapter *u = af_glu_adapter_of(cu->graph, n);
-    return u ? cut_of(cu, u).bytes : 0;
+    return u && u->low ? cut_of(cu, u).bytes : 0;
+}
+
+af_mat af_glu_adapter_half(af_cuda *cu, const af_glu_adapter *u)
+{
+    const cut c = cut_of(cu, u);
+    return half_of(cu, u, &c);
+}
+
+float *af_glu_adapter_parts(af_cuda *cu, const af_glu_adapter *u)
+{
+    return (float *)((uint8_t *)cu->work + cut_of(cu, u).low_at);
+}
+
+void af_glu_adapter_sums(af_cuda *cu, const af_glu_adapter *u)
+{
+    const cut c = cut_of(cu, u);
+    sums(cu, u, &c);
 }

@@ -1,5 +1,6 @@
 /* glu_adapter_layout.c - which gated units take over which nodes: see glu_adapter.h. */
 #include "backend/cuda/cuda_test.h"
+#include "ops/glu/gate_up.h"
 #include "ops/glu/glu_adapter_in.h"
 #include "ops/glu/take_over.h"
 #include "ops/linear/fp8_cuda.h"
@@ -159,6 +160,74 @@ static void find_backward(const af_graph *g, af_glu_adapter *u)
     }
 }
 
+/* ---- units that a product makes ---- */
+
+/* The first unit that reads t after node `from`. */
+static af_node *first_unit(const af_graph *g, const af_tensor *t, int from)
+{
+    for (int i = from + 1; i < AF_MIN(from + REACH, g->n_nodes); i++)
+        if (g->nodes[i]->op == AF_OP_GLU && g->nodes[i]->in[0] == t)
+            return g->nodes[i];
+    return NULL;
+}
+
+static bool can_make(const af_graph *g, const af_node *n, const af_node *glu)
+{
+    bool can = glu && unit_fits(glu) && glu->out[0]->base_offset % 16 == 0 &&
+               af_may_take_over(g, n, glu, 1) && n->n_in + glu->n_in - 1 <= AF_NODE_IN_MAX &&
+               n->n_out + glu->n_out <= AF_NODE_OUT_MAX;
+    for (int k = 1; can && k < glu->n_out; k++)
+        for (int i = n->at + 1; i < glu->at; i++)
+            can &= !af_node_touches(g->nodes[i], glu->out[k]);
+    return can;
+}
+
+/* Does a node other than `glu` read values of t? */
+static bool is_kept(const af_graph *g, const af_tensor *t, const af_node *glu)
+{
+    bool kept = t->keep;
+    for (int i = 0; i < g->n_tensors; i++)
+        kept |= g->tensors[i]->base == t;
+    for (int i = 0; i < g->n_nodes; i++)
+        for (int k = 0; k < g->nodes[i]->n_in; k++)
+            kept |= g->nodes[i]->in[k] == t && g->nodes[i] != glu;
+    return kept;
+}
+
+/* n makes what the unit made, after gate and up or instead of them. */
+static void make_unit(af_graph *g, af_node *n, af_glu_adapter *u)
+{
+    u->product = n;
+    u->keeps = is_kept(g, n->out[0], u->glu);
+    if (!u->keeps)
+        n->n_out = 0;
+    af_take_over(g, n, u->glu, 1);
+    for (int k = 1; k < u->glu->n_out; k++) {
+        n->out[n->n_out++] = u->glu->out[k];
+        u->glu->out[k]->producer = n;
+    }
+}
+
+/* With what the unit has taken over itself. */
+static void make_units(const af_cuda *cu, af_graph *g, af_glu_adapters *all, af_node **taken)
+{
+    int count = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        af_node *n = g->nodes[i];
+        af_node *glu = af_gate_up_fits(cu, g, n) ? first_unit(g, n->out[0], i) : NULL;
+        int k = 0;
+        while (k < all->n && all->unit[k].glu != glu)
+            k++;
+        if (!can_make(g, n, glu) || (k < all->n && all->unit[k].codes))
+            continue;
+        if (k == all->n)
+            all->unit[all->n++] = (af_glu_adapter){.glu = glu};
+        make_unit(g, n, &all->unit[k]);
+        taken[count++] = glu;
+    }
+    af_remove_taken(g, taken, count);
+}
+
 static af_status layout(af_cuda *cu, af_graph *g, af_error *err)
 {
     int most = 0, count = 0;
@@ -196,6 +265,8 @@ static af_status layout(af_cuda *cu, af_graph *g, af_error *err)
     af_remove_taken(g, taken, count); /* h that was made again for a gradient alone goes, too */
     for (int i = 0; i < all->n && !af_graph_failed(g); i++)
         add_codes(g, &unit[i]);
+    af_linear_groups_of(g)->maker = &af_gate_up_maker;
+    make_units(cu, g, all, taken);
     return af_graph_status(g, err);
 }
 
@@ -205,7 +276,7 @@ const af_glu_adapter *af_glu_adapter_of(const af_graph *g, const af_node *n)
 {
     const af_glu_adapters *all = *af_cuda_slot(g, &af_cuda_glu_family);
     for (int i = 0; i < all->n; i++)
-        if (all->unit[i].glu == n)
+        if (all->unit[i].glu == n || all->unit[i].product == n)
             return &all->unit[i];
     return NULL;
 }

@@ -14,25 +14,18 @@
  * stored. On other architectures the kernel is empty. */
 // variants: AF_T=bf16
 // common: AF_T=bf16
-#define AF_KS 2
-#include "cluster.cuh"
-#include "fp8_codes.cuh"
-#include "tma.cuh"
-#include "wgmma.cuh"
-
-#define BM     128
 #define BN     192
 #define SUMS   (BN / 2) /* of a thread */
 #define ROW    128      /* bytes of a row in a stage */
+#define BOXES  1        /* of c: what a warpgroup stores at a time */
+#define A_PART (2 * BOX)
 #define STAGES 5
-#define BOXES  1 /* of c: what a warpgroup stores at a time */
-#define BOX    8192
-#define A_PART (BM / 64 * BOX)
 #define STAGE  (A_PART + BN / 64 * BOX)
+#define STORED (2 * BOXES * BOX)
 #define ALONE  4 /* stages that are summed alone */
 #define BAND   8 /* pairs of tiles along the rows that share columns */
-
-extern __shared__ u8 raw[];
+#include "fp8_codes.cuh"
+#include "pairs.cuh"
 
 #if SM90
 #define D96                                                                                        \
@@ -56,54 +49,6 @@ template <bool CODES> DEV void wgmma_step(float (&d)[SUMS], u64 a, u64 b, int ad
                      : "l"(a), "l"(b), "r"(add));
 }
 
-struct stages {
-    u32 at, full, free;
-    __device__ __forceinline__ u32 stage(u32 no) const { return at + no % STAGES * STAGE; }
-    __device__ __forceinline__ u32 full_bar(u32 no) const { return full + no % STAGES * 8; }
-    __device__ __forceinline__ u32 free_bar(u32 no) const { return free + no % STAGES * 8; }
-    __device__ __forceinline__ void wait_full(u32 no) const
-    {
-        bar_wait(full_bar(no), no / STAGES & 1);
-    }
-    __device__ __forceinline__ void wait_free(u32 no) const
-    {
-        bar_wait(free_bar(no), no / STAGES & 1 ^ 1);
-    }
-    /* Both blocks write to a stage of both. */
-    __device__ __forceinline__ void release(u32 no) const
-    {
-        if (threadIdx.x % 32 < AF_KS)
-            bar_arrive_at(free_bar(no), threadIdx.x % 32);
-    }
-};
-DEV stages stages_begin()
-{
-    const u32 base = (smem_at(raw) + 1023) & ~1023u, bars = base + STAGES * STAGE + 2 * BOXES * BOX;
-    const stages s = {base, bars, bars + STAGES * 8};
-    if (threadIdx.x == 0)
-        for (int i = 0; i < STAGES; i++) {
-            bar_init(s.full + i * 8, 1);
-            bar_init(s.free + i * 8, 8 * AF_KS);
-        }
-    bars_ready();
-    cluster_meet();
-    return s;
-}
-/* Pairs of tiles in bands of rows: what the clusters read at a time stays in the L2 cache. */
-struct tiles {
-    int rows, cols, no;
-    __device__ __forceinline__ bool next(int &row, int &col)
-    {
-        if (no >= rows * cols)
-            return false;
-        const int band = no / (BAND * cols), in = no % (BAND * cols);
-        const int height = min(rows - band * BAND, BAND);
-        row = ((band * BAND + in % height) * AF_KS + blockIdx.x % AF_KS) * BM;
-        col = in / height * BN;
-        no += gridDim.x / AF_KS;
-        return true;
-    }
-};
 /* Column `at` of a map counts in bf16. The blocks take boxes of w in turn. */
 DEV void fetch_stage(const stages &s, u32 no, const af_map *x, const af_map *w, int at, int row,
                      int col)
@@ -246,7 +191,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(384, 1)
 {
 #if SM90
     const stages s = stages_begin();
-    tiles t = {(M + AF_KS * BM - 1) / (AF_KS * BM), (N + BN - 1) / BN, (int)blockIdx.x / AF_KS};
+    tiles t = tiles_of(M, N, BN);
     u32 no = 0;
     int row, col;
     if (group_of() == 2) {
@@ -278,7 +223,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(384, 1)
                 s.release(no);
             }
             u32 largest[2] = {};
-            const u32 boxes = s.at + STAGES * STAGE + group_of() * BOXES * BOX;
+            const u32 boxes = s.stored() + group_of() * BOXES * BOX;
             if (most) {
                 store_sums<true>(&c, sum, bias, row, col, N, boxes, largest);
                 store_most(most, largest, row, col, M, split);

@@ -82,7 +82,6 @@ static af_status linear_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *
     if (!p)
         return no_group(n, err);
     const af_tensor *x = n->in[0], *xa = af_linear_in(n).xa;
-    const af_mat y = af_mat_of(n->out[0]);
     if (p->fp8) {
         in_fp8(cu, n, p);
         return AF_OK;
@@ -98,6 +97,10 @@ static af_status linear_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *
     const int64_t K = fold ? p->I + p->ext : p->I;
     if (fold)
         fill_spare_columns(cu, n, p, x, xa);
+    const af_linear_maker *maker = af_linear_groups_of(g)->maker;
+    if (maker && maker->launch(cu, g, n, p))
+        return AF_OK;
+    const af_mat y = af_mat_of(n->out[0]);
     if (p->pieces)
         af_cuda_add_gemm(cu, n,
                          &(af_cuda_gemm){.a = af_mat_cols(x, 0, K),
@@ -273,11 +276,13 @@ static af_status adapter_db_prepare(af_cuda *cu, af_graph *g, af_node *n, af_err
 /* Groups are found in the graph being laid out or prepared. */
 static uint64_t group_work(const af_cuda *cu, const af_node *n)
 {
-    (void)cu;
     uint64_t bytes = 0;
     /* the matrix of this node, whatever type its pieces have: asked for in scratch mode only */
     if (cu->graph)
         bytes = af_linear_group_scratch(group(cu->graph, n));
+    const af_linear_maker *maker = cu->graph ? af_linear_groups_of(cu->graph)->maker : NULL;
+    if (maker && n->op == AF_OP_LINEAR)
+        bytes = AF_MAX(bytes, maker->work(cu, n));
     const uint64_t codes = af_fp8_cuda_work(n);
     return codes ? AF_ALIGN_UP(bytes, (uint64_t)256) + codes : bytes;
 }

@@ -94,14 +94,14 @@ static bool serves(const af_linear_group *p, const af_node *n)
     }
 }
 
-static af_linear_groups *groups_of(const af_graph *g)
+af_linear_groups *af_linear_groups_of(const af_graph *g)
 {
     return *af_cuda_slot(g, &af_cuda_linear_family);
 }
 
 const af_linear_group *af_linear_group_of(const af_graph *g, const af_node *n)
 {
-    const af_linear_groups *all = groups_of(g);
+    const af_linear_groups *all = af_linear_groups_of(g);
     for (int i = 0; i < all->n; i++)
         if (serves(&all->group[i], n))
             return &all->group[i];
@@ -372,7 +372,7 @@ static af_status layout(af_cuda *cu, af_graph *g, af_error *err)
         share(g, u);
         widen(g, u);
         af_fp8_cuda_join(g);
-        af_linear_groups *all = groups_of(g);
+        af_linear_groups *all = af_linear_groups_of(g);
         for (int i = 0; i < all->n; i++)
             cg->plan.can_shrink |= all->group[i].quant;
         use_scratch(all, cu->test && cu->test->scratch);
@@ -384,7 +384,7 @@ static af_status layout(af_cuda *cu, af_graph *g, af_error *err)
 static void shrink(af_cuda *cu, af_graph *g)
 {
     (void)cu;
-    use_scratch(groups_of(g), true);
+    use_scratch(af_linear_groups_of(g), true);
 }
 
 const af_cuda_family af_cuda_linear_family = {
