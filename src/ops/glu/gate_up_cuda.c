@@ -60,8 +60,8 @@ static int64_t rounds(const af_cuda *cu, int64_t M, int64_t F, int tiles)
 
 int64_t af_gate_up_strip(const af_cuda *cu, int64_t M, int64_t F)
 {
-    int tiles = 4; /* the more, the fewer parts */
-    while (tiles > 1 && rounds(cu, M, F, tiles) > rounds(cu, M, F, 1))
+    int tiles = 4; /* the more, the fewer parts, which may take up to 1 % more rounds */
+    while (tiles > 1 && 100 * rounds(cu, M, F, tiles) > 101 * rounds(cu, M, F, 1))
         tiles /= 2;
     return (int64_t)tiles * COLS;
 }
