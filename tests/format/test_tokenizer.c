@@ -279,6 +279,16 @@ static void test_inconsistent_files_are_refused(void **state)
          "invalid id"},
         {"huge id", "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1e12},\"merges\":[]}}",
          "invalid id"},
+        {"id far from all others",
+         "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":67108863},\"merges\":[]}}", "invalid id"},
+        {"added token far from all others",
+         "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},"
+         "\"added_tokens\":[{\"id\":67108863,\"content\":\"b\"}]}",
+         "invalid id"},
+        {"half an id",
+         "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},"
+         "\"added_tokens\":[{\"id\":1.5,\"content\":\"b\"}]}",
+         "no valid id"},
         {"two tokens, one id",
          "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}", "same id"},
         {"unk outside", "{\"model\":{\"type\":\"Unigram\",\"unk_id\":7,\"vocab\":[[\"a\",0]]}}",

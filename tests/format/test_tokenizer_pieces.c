@@ -389,6 +389,13 @@ static void test_folders_that_are_not_valid_are_refused(void **state)
          "{\"added_tokens_decoder\":{\"99999999999\":{\"content\":\"<y>\"}}}", "invalid id"},
         {"added_tokens.json", "{\"<y>\":-1}", "no valid id for \"<y>\""},
         {"added_tokens.json", "{\"<y>\":480,\"<z>\":480}", "the same id 480"},
+        {"added_tokens.json", "{\"<y>\":480.5}", "no valid id for \"<y>\""},
+        {"added_tokens.json", "{\"<y>\":67108863}", "invalid id 67108863"}, /* 1.3 GB */
+        {"added_tokens.json", "[\"<y>\"]", "added_tokens.json: not an object"},
+        {"special_tokens_map.json", "[\"<s>\"]", "special_tokens_map.json: not an object"},
+        {"tokenizer_config.json", "[]", "tokenizer_config.json: not an object"},
+        {"tokenizer_config.json", "{\"added_tokens_decoder\":[\"a\"]}",
+         "added_tokens_decoder is not an object"},
         {"tokenizer_config.json", "{\"tokenizer_class\":\"ChatGLMTokenizer\"}", "ChatGLMTokenizer"},
     };
     (void)state;

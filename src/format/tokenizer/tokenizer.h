@@ -18,7 +18,8 @@
 enum {
     AF_PARTS_MAX = 64, /* normalizers, pre-tokenizers, ... each, after flattening Sequences */
     AF_WORD_CACHE_SLOTS = 1 << 15,
-    AF_WORD_MAX = 64, /* bytes of a cached word */
+    AF_WORD_MAX = 64,              /* bytes of a cached word */
+    AF_TOKENIZER_GAP_MAX = 1 << 20 /* ids that no token has: a table by id takes memory for them */
 };
 
 typedef struct af_str {
@@ -449,6 +450,8 @@ AF_CHECKED af_status af_tokenizer_config(af_tokenizer *t, af_json_value *v, cons
                                          const char *name, af_error *err);
 /* Names and ends of generation from the config files. */
 AF_CHECKED af_status af_tokenizer_read_configs(af_tokenizer *t, const char *folder, af_error *err);
+/* A number of a file that can be an id; else -1. */
+int32_t af_token_id_of(const af_json_value *v);
 /* Flags and text of an added token; what it is when `special` is absent. */
 af_added af_added_of(const af_json_value *v, bool special);
 /* Adds an id that ends a generation, once. */

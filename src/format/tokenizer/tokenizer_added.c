@@ -42,7 +42,7 @@ af_status af_added_insert(af_tokenizer *t, af_added a, int64_t wanted_id, af_err
     af_status st = AF_OK;
     if (a.content.n == 0)
         return AF_OK;
-    if (wanted_id >= AF_TOKENIZER_ID_MAX)
+    if (wanted_id >= (int64_t)t->vocab.count + AF_TOKENIZER_GAP_MAX)
         return af_fail(err, AF_EFORMAT, "added token \"%.60s\" has the invalid id %" PRId64,
                        a.content.s, wanted_id);
     a.id = id_for(t, a.content, wanted_id);

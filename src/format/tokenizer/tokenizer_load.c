@@ -80,6 +80,13 @@ void af_tokenizer_close(af_tokenizer *t)
     free(t);
 }
 
+int32_t af_token_id_of(const af_json_value *v)
+{
+    const bool valid = v->type == AF_JSON_NUMBER && v->number >= 0 &&
+                       v->number < AF_TOKENIZER_ID_MAX && v->number == (double)(int32_t)v->number;
+    return valid ? (int32_t)v->number : -1;
+}
+
 af_added af_added_of(const af_json_value *v, bool special)
 {
     special = af_json_bool(v, "special", special);
@@ -99,11 +106,10 @@ static af_status read_added(af_tokenizer *t, const af_json_value *list, af_error
     if (list->type != AF_JSON_ARRAY)
         return af_fail(err, AF_EFORMAT, "added_tokens is not a list");
     for (const af_json_value *v = list->item; v; v = v->next) {
-        const af_json_value *id = af_json_get(v, "id"), *content = af_json_get(v, "content");
-        if (content->type != AF_JSON_STRING || id->type != AF_JSON_NUMBER || id->number < 0 ||
-            id->number >= AF_TOKENIZER_ID_MAX)
+        const int32_t id = af_token_id_of(af_json_get(v, "id"));
+        if (id < 0 || af_json_get(v, "content")->type != AF_JSON_STRING)
             return af_fail(err, AF_EFORMAT, "an added token has no content or no valid id");
-        AF_TRY(af_added_insert(t, af_added_of(v, false), (int64_t)id->number, err));
+        AF_TRY(af_added_insert(t, af_added_of(v, false), id, err));
     }
 done:
     return st;
@@ -208,6 +214,8 @@ af_status af_tokenizer_config(af_tokenizer *t, af_json_value *v, const char *fol
         goto done;
     AF_TRY(af_file_read(&text, &len, path, CONFIG_MAX, err));
     st = af_json_tree_parse(v, &t->arena, text, len, NULL, err);
+    if (st == AF_OK && v->type != AF_JSON_OBJECT)
+        st = af_fail(err, AF_EFORMAT, "not an object");
     if (st != AF_OK)
         af_fail_prefix(st, err, "%s", path);
 done:

@@ -69,7 +69,8 @@ static af_status read_vocab_map(af_tokenizer *t, const af_json_value *v, af_erro
         }
         if (!af_json_pull_number(&j, &id))
             break;
-        if (id < 0 || id >= AF_TOKENIZER_ID_MAX || id != (double)(int32_t)id) {
+        if (id < 0 || id >= AF_MIN((double)v->items + AF_TOKENIZER_GAP_MAX, AF_TOKENIZER_ID_MAX) ||
+            id != (double)(int32_t)id) {
             st = af_fail(err, AF_EFORMAT, "token \"%.*s\" has the invalid id %g",
                          (int)AF_MIN(n, 60), s, id);
             goto done;

@@ -251,9 +251,7 @@ static af_status read_pre(af_tokenizer *t, const af_json_value *v, af_error *err
 static int32_t pair_id(const af_json_value *v)
 {
     const af_json_value *id = v->type == AF_JSON_ARRAY && v->item ? v->item->next : NULL;
-    return id && id->type == AF_JSON_NUMBER && id->number >= 0 && id->number < AF_TOKENIZER_ID_MAX
-               ? (int32_t)id->number
-               : -1;
+    return id ? af_token_id_of(id) : -1;
 }
 
 static af_status add_post(af_tokenizer *t, af_post p, af_error *err)
@@ -293,9 +291,10 @@ static af_status push_special(af_tokenizer *t, af_post *p, const af_json_value *
         return af_fail(err, AF_EFORMAT, "TemplateProcessing has no ids for \"%.60s\"",
                        name->type == AF_JSON_STRING ? name->text : "");
     for (const af_json_value *i = ids->item; i; i = i->next) {
-        if (i->type != AF_JSON_NUMBER || i->number < 0 || i->number >= AF_TOKENIZER_ID_MAX)
+        const int32_t id = af_token_id_of(i);
+        if (id < 0)
             return af_fail(err, AF_EFORMAT, "TemplateProcessing has an invalid id");
-        AF_TRY(push_id(p, &t->arena, (int32_t)i->number, cap, err));
+        AF_TRY(push_id(p, &t->arena, id, cap, err));
     }
 done:
     return st;

@@ -154,7 +154,9 @@ static af_status insert(af_tokenizer *t, af_added a, int64_t id, af_error *err)
 static af_status read_decoder(af_tokenizer *t, const af_json_value *v, af_error *err)
 {
     af_status st = AF_OK;
-    for (v = v->type == AF_JSON_OBJECT ? v->item : NULL; v; v = v->next) {
+    if (v->type > AF_JSON_NULL && v->type != AF_JSON_OBJECT)
+        return af_fail(err, AF_EFORMAT, "added_tokens_decoder is not an object");
+    for (v = v->item; v; v = v->next) {
         char *end;
         const long long id = strtoll(v->key, &end, 10);
         if (*end || end == v->key || id < 0 || af_json_get(v, "content")->type != AF_JSON_STRING)
@@ -170,12 +172,13 @@ done:
 static af_status read_added(af_tokenizer *t, const af_json_value *v, af_error *err)
 {
     af_status st = AF_OK;
-    for (v = v->type == AF_JSON_OBJECT ? v->item : NULL; v; v = v->next) {
-        if (v->type != AF_JSON_NUMBER || v->number < 0 || v->number >= AF_TOKENIZER_ID_MAX)
+    for (v = v->item; v; v = v->next) {
+        const int32_t id = af_token_id_of(v);
+        if (id < 0)
             return af_fail(err, AF_EFORMAT, "added_tokens.json has no valid id for \"%.60s\"",
                            v->key);
         const af_added a = {.content = {v->key, (uint32_t)v->key_len}};
-        AF_TRY(insert(t, a, (int64_t)v->number, err));
+        AF_TRY(insert(t, a, id, err));
     }
 done:
     return st;
