@@ -58,13 +58,14 @@ static bool is_whole(const char *dir)
     return af_folder_has_tokenizer(dir) && af_file_in(dir, "tokenizer_config.json");
 }
 
-/* Tokens that the other tokenizer does not have; in a GGUF file other differences do not show. */
+/* Tokens that the other tokenizer does not have; in a GGUF file other differences do not show. Also
+ * true of one that does not open: fits() reports why. */
 static bool has_more(const char *dir, const char *other)
 {
     af_tokenizer *own = NULL, *base = NULL;
-    const bool more = af_tokenizer_open(&own, dir, NULL) == AF_OK &&
-                      af_tokenizer_open(&base, other, NULL) == AF_OK &&
-                      af_tokenizer_vocab_size(own) > af_tokenizer_vocab_size(base);
+    const bool more = af_tokenizer_open(&own, dir, NULL) != AF_OK ||
+                      (af_tokenizer_open(&base, other, NULL) == AF_OK &&
+                       af_tokenizer_vocab_size(own) > af_tokenizer_vocab_size(base));
     af_tokenizer_close(own);
     af_tokenizer_close(base);
     return more;

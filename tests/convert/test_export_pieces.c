@@ -3,9 +3,11 @@
 #define _GNU_SOURCE
 #include "convert_case.h"
 
+#include "afinar/log.h"
 #include "afinar/text.h"
 #include "format/tokenizer/sentencepiece.h"
 #include "format/weights/gguf.h"
+#include "model/adapter_texts.h"
 
 #include <jansson.h>
 
@@ -160,11 +162,48 @@ static void test_what_gguf_cannot_say_is_refused(void **state)
     }
 }
 
+static void note_warning(void *user, af_log_level level, const char *line)
+{
+    if (level == AF_LOG_WARN)
+        snprintf(user, PATH, "%s", line);
+}
+
+/* The same tokenizer.model, with another file that does not open: not taken for the base's. */
+static void test_a_broken_tokenizer_of_an_adapter_is_reported(void **state)
+{
+    static const char *const files[][2] = {{"tokenizer_config.json", "[]"},
+                                           {"added_tokens.json", "{"}};
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(files); i++) {
+        scratch_dir d = scratch_new();
+        char base[PATH], adapter[PATH], path[PATH], warning[PATH] = "";
+        af_error err = {0};
+        make_model(join(base, sizeof base, d.path, "base"), "bpe");
+        make_model(join(adapter, sizeof adapter, d.path, "adapter"), "bpe");
+        const char *const dirs[] = {base, adapter};
+        for (size_t k = 0; k < AF_LEN(dirs); k++) /* added_tokens.json counts without a list */
+            CHECK_OK(af_file_write(join(path, sizeof path, dirs[k], "tokenizer_config.json"), "{}",
+                                   2, &err),
+                     err);
+        assert_true(af_adapter_has_tokenizer(adapter, base, ROWS));
+        CHECK_OK(af_file_write(join(path, sizeof path, adapter, files[i][0]), files[i][1],
+                               strlen(files[i][1]), &err),
+                 err);
+        af_log_set(note_warning, warning);
+        const bool used = af_adapter_has_tokenizer(adapter, base, ROWS);
+        af_log_set(NULL, NULL);
+        assert_false(used);
+        CHECK_MSG(strstr(warning, files[i][0]), "%s: \"%s\"", files[i][0], warning);
+        scratch_free(&d);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_vocabulary_in_gguf_and_back),
         cmocka_unit_test(test_what_gguf_cannot_say_is_refused),
+        cmocka_unit_test(test_a_broken_tokenizer_of_an_adapter_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
