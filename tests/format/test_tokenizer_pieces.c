@@ -370,6 +370,10 @@ static void test_models_that_are_not_valid_are_refused(void **state)
     put_bytes(&m, 2, "\xc0\x01\x01", 3);
     refuses(&m, "treat_whitespace_as_suffix");
     put_piece(&m, "<unk>", 0, 2);
+    put_piece(&m, "a", 0, 5);
+    put_bytes(&m, 2, "\x18\x02", 2);
+    refuses(&m, "piece 1 is unused");
+    put_piece(&m, "<unk>", 0, 2);
     put_bytes(&m, 3, "\x12\x05\xff\xff\xff\xff\x00", 7);
     refuses(&m, "precompiled_charsmap");
     put_piece(&m, "<unk>", 0, 2);
@@ -413,6 +417,42 @@ static void test_folders_that_are_not_valid_are_refused(void **state)
     }
 }
 
+/* A rule for the first byte of a character: what follows it would not be a text. */
+static void test_rules_end_where_characters_do(void **state)
+{
+    enum { LEAD = 0xc3, UNITS = 256 };
+    uint32_t map[1 + UNITS + 1] = {UNITS * 4}; /* bytes, units of the trie, "a" */
+    char dir[] = "/tmp/afinar-pieces-XXXXXX", path[PATH];
+    af_error err = {0};
+    af_encoding e = {0};
+    af_buf m = {0}, n = {0};
+    (void)state;
+    map[1 + LEAD] = LEAD | 1u << 8 | (LEAD ^ 1u) << 10; /* its value is in unit 1: string 0 */
+    map[1 + UNITS] = 'a';
+    af_buf_add(&n, "\x12\x88\x08", 3); /* field 2 of so many bytes */
+    af_buf_add(&n, (const char *)map, sizeof map);
+    af_buf_add(&n, "\x18", 2); /* no blank in front */
+    put_piece(&m, "<unk>", 0, 2);
+    put_piece(&m, "a", -1, 1);
+    put_piece(&m, "\xc3\xa9", -1, 1);
+    af_buf_add(&m, "\x1a\x8d\x08", 3); /* field 3 */
+    af_buf_add(&m, n.data, n.len);
+    assert_non_null(mkdtemp(dir));
+    CHECK_OK(af_file_write(join(path, dir, "tokenizer.model"), m.data, m.len, &err), err);
+    af_tokenizer *t = open_folder(dir);
+    char *text = malloc(2); /* exact, so that a sanitizer sees a read beyond */
+    memcpy(text, "\xc3\xa9", 2);
+    CHECK_OK(af_tokenizer_encode(t, &e, text, 2, false, &err), err);
+    assert_int_equal(e.count, 1);
+    assert_int_equal(e.ids[0], 2);
+    free(text);
+    af_encoding_clear(&e);
+    af_tokenizer_close(t);
+    af_buf_clear(&m);
+    af_buf_clear(&n);
+    remove_folder(dir);
+}
+
 /* Cut at any byte, and with any byte changed: an error or a model, nothing worse. */
 static void test_cut_and_changed_files(void **state)
 {
@@ -451,6 +491,7 @@ int main(void)
         cmocka_unit_test(test_tokens_can_be_added_to_a_folder),
         cmocka_unit_test(test_models_that_are_not_valid_are_refused),
         cmocka_unit_test(test_folders_that_are_not_valid_are_refused),
+        cmocka_unit_test(test_rules_end_where_characters_do),
         cmocka_unit_test(test_cut_and_changed_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

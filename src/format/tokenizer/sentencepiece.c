@@ -157,6 +157,10 @@ static af_status check_model(const af_spm *m, uint64_t type, bool suffix, af_err
         return af_fail(err, AF_EUNSUPPORTED, "treat_whitespace_as_suffix is not supported");
     if (m->unk < 0)
         return af_fail(err, AF_EFORMAT, "no piece has the type unknown");
+    for (int32_t i = 0; type == TYPE_BPE && i < m->count; i++)
+        if (m->piece[i].type == AF_SPM_UNUSED) /* the library cuts what it joined to such a piece */
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "piece %" PRId32 " is unused, which is not supported in a BPE model", i);
     return AF_OK;
 }
 

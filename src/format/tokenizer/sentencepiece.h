@@ -12,7 +12,7 @@ typedef enum af_spm_type {
     AF_SPM_UNKNOWN,
     AF_SPM_CONTROL, /* never found in a text */
     AF_SPM_USER,    /* found first, never joined with others */
-    AF_SPM_UNUSED,  /* left out by unigram models */
+    AF_SPM_UNUSED,  /* not found; of unigram models only */
     AF_SPM_BYTE,
 } af_spm_type;
 

@@ -38,10 +38,9 @@ static af_status read_scores(af_tokenizer *t, const af_spm *m, af_error *err)
     for (int32_t i = 0; i < m->count; i++) {
         const af_spm_piece *p = &m->piece[i];
         const bool bonus = p->type == AF_SPM_USER && !m->bpe;
-        const bool scored = in_texts(p->type) || p->type == AF_SPM_UNUSED;
-        score[i] = bonus    ? (double)(0.1f * (float)(p->n - 1))
-                   : scored ? (double)p->score
-                            : -(double)INFINITY;
+        score[i] = bonus               ? (double)(0.1f * (float)(p->n - 1))
+                   : in_texts(p->type) ? (double)p->score
+                                       : -(double)INFINITY;
         if (p->type == AF_SPM_NORMAL)
             lowest = AF_MIN(lowest, p->score);
     }

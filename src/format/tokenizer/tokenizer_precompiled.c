@@ -98,7 +98,8 @@ static bool replacement(const af_norm *n, uint32_t value, af_str *out)
     return true;
 }
 
-/* Bytes of the shortest or longest known prefix, and its replacement; 0 when there is none. */
+/* Bytes of the shortest or longest known prefix, and its replacement; 0 when there is none. The
+ * longest one ends where a character does: the text after it has to be valid UTF-8. */
 static uint32_t lookup(const af_norm *n, const char *s, uint32_t len, bool longest, af_str *out)
 {
     uint32_t at = unit_offset(n->units[0]), found = 0;
@@ -110,7 +111,7 @@ static uint32_t lookup(const af_norm *n, const char *s, uint32_t len, bool longe
         if ((u & (UINT32_C(1) << 31 | 0xff)) != (uint8_t)s[i])
             break;
         at ^= unit_offset(u);
-        if ((u >> 8 & 1) == 0)
+        if ((u >> 8 & 1) == 0 || (longest && i + 1 < len && af_utf8_is_tail(s[i + 1])))
             continue;
         if (at >= n->units_count || !replacement(n, n->units[at] & UINT32_C(0x7fffffff), out))
             break;
