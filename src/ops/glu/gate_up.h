@@ -1,9 +1,9 @@
-/* gate_up.h - products with the matrices of gate and up on Hopper (gate_up_sm90.cu).
+/* gate_up.h - GEMMs with the matrices of gate and up on Hopper (gate_up_sm90.cu).
  *
- * A LINEAR whose result a gated unit reads is one launch of that kernel, and takes over the GLU
- * that follows it with what that has taken over (glu_adapter.h): gate and up are not read again for
- * h. In backward passes, where gate and up are made once more, the same kernel makes them alone, so
- * that they have the same bits in every memory mode. */
+ * A LINEAR whose result a gated unit reads is one launch of that kernel. It takes over the GLU that
+ * follows it, with what that has taken over (glu_adapter.h): gate and up are not read again for h.
+ * Where a backward pass recomputes gate and up, the same kernel computes them alone, so that they
+ * have the same bits in every memory mode. */
 #ifndef AF_GATE_UP_H
 #define AF_GATE_UP_H
 
@@ -11,8 +11,8 @@
 
 /* Is n such a LINEAR? By type and shape alone. */
 bool af_gate_up_fits(const af_cuda *cu, const af_graph *g, const af_node *n);
-/* Columns of h over which parts of its low-rank product are summed, with M rows and F columns. */
+/* Columns of h per part of its low-rank GEMM, where h has M rows and F columns. */
 int64_t af_gate_up_strip(const af_cuda *cu, int64_t M, int64_t F);
-/* Makes those LINEARs, and what they took over. */
-extern const af_linear_maker af_gate_up_maker;
+/* Launches those LINEARs, with what they took over. */
+extern const af_linear_epilogue af_gate_up_epilogue;
 #endif

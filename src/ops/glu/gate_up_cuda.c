@@ -42,8 +42,8 @@ static bool group_fits(const af_linear_group *p, const af_tensor *x)
 
 bool af_gate_up_fits(const af_cuda *cu, const af_graph *g, const af_node *n)
 {
-    if (n->op != AF_OP_LINEAR || !g->differentiated || cu->arch != ARCH || !cu->drv->tensor_map ||
-        cu->smem_max < SHARED || (cu->test && (cu->test->no_low_rank || cu->test->no_fold)))
+    if (n->op != AF_OP_LINEAR || cu->arch != ARCH || !cu->drv->tensor_map ||
+        cu->smem_max < SHARED || (cu->test && cu->test->no_fold))
         return false;
     return !n->accumulate && af_rows(n->in[0]) >= ROWS_MIN && rows_fit(n->in[0]) &&
            rows_fit(n->out[0]) && group_fits(af_linear_group_of(g, n), n->in[0]) &&
@@ -100,4 +100,4 @@ static bool launch(af_cuda *cu, const af_graph *g, af_node *n, const af_linear_g
     return true;
 }
 
-const af_linear_maker af_gate_up_maker = {launch, af_glu_adapter_work};
+const af_linear_epilogue af_gate_up_epilogue = {launch, af_glu_adapter_work};

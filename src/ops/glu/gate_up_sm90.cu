@@ -1,11 +1,11 @@
-/* gate_up_sm90.cu - the product with gate's and up's matrices on Hopper, and the gated unit as its
+/* gate_up_sm90.cu - the GEMM with gate's and up's matrices on Hopper, and the gated unit as its
  * epilogue: gate|up = x w', h = act(gate) up, part = h a' over a strip of columns.
  * Contract: gate_up.h; one sum for each value of gate and up, in the order of the inner dimension,
  * and the same bits of h as from glu.cu.
  *
  * Pairs of blocks (pairs.cuh) take tiles of 128 rows with 128 columns of gate and the same of up,
- * so that a thread holds both of a pair. What leaves goes by way of shared memory and the copy
- * engine. h stays in registers for its product with a, whose columns come as one more stage; sums
+ * so that a thread holds both of a pair. Results are stored through shared memory by the copy
+ * engine. h stays in registers for its GEMM with a, whose columns come as one more stage; sums
  * over the tiles of a strip stay there, too. Built with AF_ACT; AF_KEEP=0: gate and up are not
  * stored; AF_UNIT=0: they alone are; AF_LOW=0: without a. On other architectures the kernel is
  * empty. */
@@ -105,7 +105,7 @@ DEV void box_end(const af_map *to, u32 box, int col, int row)
         stores_commit();
     }
 }
-/* v: 64 columns of the warpgroup's rows, 16 a piece, as operands of an MMA lie. */
+/* v: 64 columns of the warpgroup's rows, 16 per piece, as operands of an MMA lie. */
 DEV void store_columns(const af_map *to, const u32 (&v)[4][4], const stages &s, u32 &n, int col,
                        int row)
 {

@@ -56,7 +56,7 @@ typedef struct cut {
 } cut;
 
 /* The node in the graph that does u's work. */
-static af_node *doer(const af_glu_adapter *u) { return u->product ? u->product : u->glu; }
+static af_node *node_of(const af_glu_adapter *u) { return u->linear ? u->linear : u->glu; }
 
 /* Splits of the tokens: multiprocessors are busy to the end, parts of gradients cost little. */
 static int64_t splits_of(const af_cuda *cu, const cut *c)
@@ -91,9 +91,9 @@ static cut cut_of(const af_cuda *cu, const af_glu_adapter *u)
         .N = af_rows(x),
         .F = af_last(x) / 2,
         .ranks = {q[0].rank, u->db ? q[1].rank : 0, u->da ? u->da->attr.linear.part[0].rank : 0}};
-    const int64_t width = u->product ? af_gate_up_strip(cu, c.N, c.F)
-                          : u->db    ? COLS
-                                     : strip_tiles(u) * COLS;
+    const int64_t width = u->linear ? af_gate_up_strip(cu, c.N, c.F)
+                          : u->db   ? COLS
+                                    : strip_tiles(u) * COLS;
     const int64_t tiles = (c.N + TOKENS - 1) / TOKENS;
     c.strips = (c.F + width - 1) / width;
     if (u->db) {
@@ -107,8 +107,8 @@ static cut cut_of(const af_cuda *cu, const af_glu_adapter *u)
     }
     /* the adapter's half where no matrix holds it */
     const int64_t half = c.group->scratch ? c.group->R * (u->db ? 2 * c.F : c.F) : 0;
-    const uint64_t before = /* the product's own matrix */
-        u->product ? af_linear_group_scratch(af_linear_group_of(cu->graph, u->product)) : 0;
+    const uint64_t before = /* the LINEAR's own matrix */
+        u->linear ? af_linear_group_scratch(af_linear_group_of(cu->graph, u->linear)) : 0;
     c.half_at = AF_ALIGN_UP(before, (uint64_t)ALIGN);
     c.low_at = AF_ALIGN_UP(c.half_at + (uint64_t)half * 2, (uint64_t)ALIGN);
     const uint64_t low = (uint64_t)(c.strips * c.N) * AF_GLU_RANK * (u->db ? 2 : 1) * sizeof(float);
@@ -180,7 +180,8 @@ static void sums(af_cuda *cu, const af_glu_adapter *u, const cut *c)
                         .add_db = u->db->accumulate,
                         .add_da = u->da && u->da->accumulate};
     const int64_t blocks = low_blocks + (u->db ? (n / 4 + 255) / 256 : 0);
-    af_launch *l = af_cuda_launch(cu, doer(u), kernel(cu, u, "adapter_sums"), blocks, 1, 1, 256, 0);
+    af_launch *l =
+        af_cuda_launch(cu, node_of(u), kernel(cu, u, "adapter_sums"), blocks, 1, 1, 256, 0);
     af_arg_bytes(l, &low, sizeof low);
     af_arg_bytes(l, &dw, sizeof dw);
     af_arg_i64(l, c->N);
@@ -198,7 +199,7 @@ static af_mat half_of(af_cuda *cu, const af_glu_adapter *u, const cut *c)
     if (!u->db && p->down)
         return (af_mat){p->down->data, p->R, p->I, p->down->ld, p->type};
     if (!u->db) {
-        af_cuda_copy_2d(cu, doer(u), to, af_mat_of(p->a), p->I, 1.0f);
+        af_cuda_copy_2d(cu, node_of(u), to, af_mat_of(p->a), p->I, 1.0f);
         return to;
     }
     to = (af_mat){cu->work, p->O, p->R, p->R, p->type};

@@ -13,10 +13,10 @@ enum {
 typedef struct af_glu_adapter {
     af_node *glu;
     /* no longer in the graph, but their attributes and tensors count: ADAPTER_DOWN or ADAPTER_G;
-     * ADAPTER_DB and ADAPTER_DA, or NULL. A unit that a product makes may be without `low`. */
+     * ADAPTER_DB and ADAPTER_DA, or NULL. A unit that a LINEAR took over may have no `low`. */
     af_node *low, *db, *da;
-    af_node *product; /* the LINEAR that took `glu` over (gate_up.h), or NULL, */
-    bool keeps;       /* and whether gate and up are read by others: its first output then */
+    af_node *linear; /* the LINEAR that took `glu` over (gate_up.h), or NULL, */
+    bool keeps;      /* and whether gate and up are read by others: its first output then */
     /* Its rows go to a product in FP8 as codes: outputs of `glu`, whose last inputs are the largest
      * magnitudes of gate and up, and of dy. `plain`: others read the rows themselves. */
     bool codes, plain;
@@ -32,7 +32,7 @@ typedef struct af_glu_adapters {
  * own work only. */
 const af_glu_adapter *af_glu_adapter_of(const af_graph *g, const af_node *n);
 
-/* For a product: A as it reads it, [R][F]; the parts of x A', [strip][rows][AF_GLU_RANK]; the
+/* For that LINEAR: A as it reads it, [R][F]; the parts of h A', [strip][rows][AF_GLU_RANK]; the
  * launch that adds them up. */
 af_mat af_glu_adapter_half(af_cuda *cu, const af_glu_adapter *u);
 float *af_glu_adapter_parts(af_cuda *cu, const af_glu_adapter *u);

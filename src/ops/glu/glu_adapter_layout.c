@@ -160,7 +160,7 @@ static void find_backward(const af_graph *g, af_glu_adapter *u)
     }
 }
 
-/* ---- units that a product makes ---- */
+/* ---- units as the epilogue of a GEMM ---- */
 
 /* The first unit that reads t after node `from`. */
 static af_node *first_unit(const af_graph *g, const af_tensor *t, int from)
@@ -171,7 +171,7 @@ static af_node *first_unit(const af_graph *g, const af_tensor *t, int from)
     return NULL;
 }
 
-static bool can_make(const af_graph *g, const af_node *n, const af_node *glu)
+static bool can_join(const af_graph *g, const af_node *n, const af_node *glu)
 {
     bool can = glu && unit_fits(glu) && glu->out[0]->base_offset % 16 == 0 &&
                af_may_take_over(g, n, glu, 1) && n->n_in + glu->n_in - 1 <= AF_NODE_IN_MAX &&
@@ -194,10 +194,10 @@ static bool is_kept(const af_graph *g, const af_tensor *t, const af_node *glu)
     return kept;
 }
 
-/* n makes what the unit made, after gate and up or instead of them. */
-static void make_unit(af_graph *g, af_node *n, af_glu_adapter *u)
+/* n has the unit's outputs, after gate and up or instead of them. */
+static void join_unit(af_graph *g, af_node *n, af_glu_adapter *u)
 {
-    u->product = n;
+    u->linear = n;
     u->keeps = is_kept(g, n->out[0], u->glu);
     if (!u->keeps)
         n->n_out = 0;
@@ -209,7 +209,7 @@ static void make_unit(af_graph *g, af_node *n, af_glu_adapter *u)
 }
 
 /* With what the unit has taken over itself. */
-static void make_units(const af_cuda *cu, af_graph *g, af_glu_adapters *all, af_node **taken)
+static void join_units(const af_cuda *cu, af_graph *g, af_glu_adapters *all, af_node **taken)
 {
     int count = 0;
     for (int i = 0; i < g->n_nodes; i++) {
@@ -218,11 +218,11 @@ static void make_units(const af_cuda *cu, af_graph *g, af_glu_adapters *all, af_
         int k = 0;
         while (k < all->n && all->unit[k].glu != glu)
             k++;
-        if (!can_make(g, n, glu) || (k < all->n && all->unit[k].codes))
+        if (!can_join(g, n, glu) || (k < all->n && all->unit[k].codes))
             continue;
         if (k == all->n)
             all->unit[all->n++] = (af_glu_adapter){.glu = glu};
-        make_unit(g, n, &all->unit[k]);
+        join_unit(g, n, &all->unit[k]);
         taken[count++] = glu;
     }
     af_remove_taken(g, taken, count);
@@ -265,8 +265,8 @@ static af_status layout(af_cuda *cu, af_graph *g, af_error *err)
     af_remove_taken(g, taken, count); /* h that was made again for a gradient alone goes, too */
     for (int i = 0; i < all->n && !af_graph_failed(g); i++)
         add_codes(g, &unit[i]);
-    af_linear_groups_of(g)->maker = &af_gate_up_maker;
-    make_units(cu, g, all, taken);
+    af_linear_groups_of(g)->epilogue = &af_gate_up_epilogue;
+    join_units(cu, g, all, taken);
     return af_graph_status(g, err);
 }
 
@@ -276,7 +276,7 @@ const af_glu_adapter *af_glu_adapter_of(const af_graph *g, const af_node *n)
 {
     const af_glu_adapters *all = *af_cuda_slot(g, &af_cuda_glu_family);
     for (int i = 0; i < all->n; i++)
-        if (all->unit[i].glu == n || all->unit[i].product == n)
+        if (all->unit[i].glu == n || all->unit[i].linear == n)
             return &all->unit[i];
     return NULL;
 }

@@ -97,8 +97,8 @@ static af_status linear_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *
     const int64_t K = fold ? p->I + p->ext : p->I;
     if (fold)
         fill_spare_columns(cu, n, p, x, xa);
-    const af_linear_maker *maker = af_linear_groups_of(g)->maker;
-    if (maker && maker->launch(cu, g, n, p))
+    const af_linear_epilogue *epilogue = af_linear_groups_of(g)->epilogue;
+    if (epilogue && epilogue->launch(cu, g, n, p))
         return AF_OK;
     const af_mat y = af_mat_of(n->out[0]);
     if (p->pieces)
@@ -280,9 +280,10 @@ static uint64_t group_work(const af_cuda *cu, const af_node *n)
     /* the matrix of this node, whatever type its pieces have: asked for in scratch mode only */
     if (cu->graph)
         bytes = af_linear_group_scratch(group(cu->graph, n));
-    const af_linear_maker *maker = cu->graph ? af_linear_groups_of(cu->graph)->maker : NULL;
-    if (maker && n->op == AF_OP_LINEAR)
-        bytes = AF_MAX(bytes, maker->work(cu, n));
+    const af_linear_epilogue *epilogue =
+        cu->graph ? af_linear_groups_of(cu->graph)->epilogue : NULL;
+    if (epilogue && n->op == AF_OP_LINEAR)
+        bytes = AF_MAX(bytes, epilogue->work(cu, n));
     const uint64_t codes = af_fp8_cuda_work(n);
     return codes ? AF_ALIGN_UP(bytes, (uint64_t)256) + codes : bytes;
 }

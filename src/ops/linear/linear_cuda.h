@@ -37,19 +37,19 @@ typedef struct af_linear_group {
     af_tensor *codes, *codes_t, *scale, *scale_t, *at;
 } af_linear_group;
 
-/* Another family that makes some LINEARs, together with what follows them. */
-typedef struct af_linear_maker {
-    /* Appends the launches and returns true where it makes n; the matrix and the spare columns of x
-     * are filled by then. */
+/* Another family that launches some LINEARs, together with what follows them. */
+typedef struct af_linear_epilogue {
+    /* Appends the launches and returns true where n is such a one; the matrix and the spare columns
+     * of x are filled by then. */
     bool (*launch)(af_cuda *cu, const af_graph *g, af_node *n, const af_linear_group *p);
     uint64_t (*work)(const af_cuda *cu, const af_node *n); /* bytes, those of the matrix included */
-} af_linear_maker;
+} af_linear_epilogue;
 
 /* The groups of a graph: the family's slot. */
 typedef struct af_linear_groups {
     af_linear_group *group;
     int n;
-    const af_linear_maker *maker; /* or NULL */
+    const af_linear_epilogue *epilogue; /* or NULL */
 } af_linear_groups;
 af_linear_groups *af_linear_groups_of(const af_graph *g);
 
