@@ -198,12 +198,40 @@ static void test_a_broken_tokenizer_of_an_adapter_is_reported(void **state)
     }
 }
 
+/* Bytes that are carried as they are: the folder gets them, and a warning says what they are. */
+static void test_a_broken_model_in_gguf_is_reported(void **state)
+{
+    scratch_dir d = scratch_new();
+    char model[PATH], file[PATH], path[PATH], warning[PATH] = "", *bytes = NULL;
+    uint64_t n = 0;
+    af_error err = {0};
+    af_map pieces = {0};
+    (void)state;
+    make_model(join(model, sizeof model, d.path, "model"), "bpe");
+    CHECK_OK(export_to(model, join(file, sizeof file, d.path, "m.gguf"), "f32", &err), err);
+    CHECK_OK(af_file_read(&bytes, &n, file, 1 << 24, &err), err);
+    CHECK_OK(af_map_open(&pieces, join(path, sizeof path, model, "tokenizer.model"), &err), err);
+    char *at = memmem(bytes, n, pieces.data, pieces.size);
+    assert_non_null(at);
+    memset(at, 0, pieces.size);
+    CHECK_OK(af_file_write(file, bytes, n, &err), err);
+    af_log_set(note_warning, warning);
+    const af_status st = export_to(file, join(path, sizeof path, d.path, "back"), NULL, &err);
+    af_log_set(NULL, NULL);
+    CHECK_OK(st, err);
+    CHECK_MSG(strstr(warning, "tokenizer.model: not a SentencePiece model"), "\"%s\"", warning);
+    af_map_close(&pieces);
+    free(bytes);
+    scratch_free(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_vocabulary_in_gguf_and_back),
         cmocka_unit_test(test_what_gguf_cannot_say_is_refused),
         cmocka_unit_test(test_a_broken_tokenizer_of_an_adapter_is_reported),
+        cmocka_unit_test(test_a_broken_model_in_gguf_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

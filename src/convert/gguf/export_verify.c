@@ -177,13 +177,16 @@ static af_status check_turns(const char *written, af_verify_result *r, af_error 
     return AF_OK;
 }
 
-/* A model may be without a tokenizer, but one that is there can be read. */
+/* A model may be without a tokenizer, but one that is there can be read. A file that a folder got
+ * from a GGUF file as it was may be invalid: a warning, as the weights are right. */
 static af_status check_tokenizer(af_model *m, const char *path, af_error *err)
 {
     const af_tokenizer *k;
     af_error why = {0};
     const af_status st = af_model_tokenizer(m, &k, &why);
-    const bool there = af_file_exists(path) || af_folder_has_tokenizer(path);
+    const bool in_folder = af_folder_has_tokenizer(path), there = in_folder || af_file_exists(path);
+    if (st == AF_EFORMAT && in_folder)
+        af_log_write(AF_LOG_WARN, "the tokenizer is not valid: %s", why.msg);
     return st == AF_ENOMEM || (st == AF_EIO && there) ? af_fail(err, st, "%s", why.msg) : AF_OK;
 }
 
