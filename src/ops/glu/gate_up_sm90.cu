@@ -147,6 +147,20 @@ DEV void multiply_low(float (&low)[8], u32 (&h)[4][4], u32 a, int b, bool add)
     wgmma_wait<0>();
     pin(low);
 }
+/* What the thread that fetches does, strip by strip. */
+DEV void fetch_strips(const stages &s, tiles t, const af_map *x, const af_map *w, const af_map *a,
+                      int F, int K, int wide)
+{
+    u32 no = 0;
+    int row, col;
+    while (t.next(row, col))
+        for (const int end = min(col + wide, F); col < end; col += COLS) {
+            for (int k = 0; k < K; k += BK, no++)
+                fetch_stage(s, no, x, w, k, row, col, F);
+            if (AF_LOW)
+                fetch_low(s, no++, a, col);
+        }
+}
 DEV void store_low(float *part, const float (&low)[8], int row, int M)
 {
     const int r = row + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
@@ -174,13 +188,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(384, 1)
     if (group_of() == 2) {
         registers_down<24>();
         if (threadIdx.x % 128 == 0)
-            while (t.next(row, col))
-                for (const int end = min(col + wide, F); col < end; col += COLS) {
-                    for (int k = 0; k < K; k += BK, no++)
-                        fetch_stage(s, no, &x, &w, k, row, col, F);
-                    if (AF_LOW)
-                        fetch_low(s, no++, &a, col);
-                }
+            fetch_strips(s, t, &x, &w, &a, F, K, wide);
     } else {
         registers_up<240>();
         u32 stored = 0;
