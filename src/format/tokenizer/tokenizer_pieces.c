@@ -88,7 +88,7 @@ static af_status read_model(af_tokenizer *t, const af_spm *m, af_error *err)
     for (int b = 0; b < 256; b++) {
         const int32_t id = o->fallback_id[b];
         if (m->byte_fallback && (id < 0 || m->piece[id].type != AF_SPM_BYTE))
-            return af_fail(err, AF_EFORMAT, "there is no byte piece <0x%02X>", (unsigned)b);
+            return af_fail(err, AF_EFORMAT, "the byte piece <0x%02X> is missing", (unsigned)b);
         o->fallback_id[b] = m->byte_fallback ? id : -1;
     }
 done:
