@@ -100,6 +100,9 @@ const struct af_hub_opts *af_cli_hub_opts(void);
 
 /* Sends the library's log to stderr from now on: warnings always, the rest unless quiet. */
 void af_cli_log(const af_common *c);
+/* The same, for commands that open a model or adapter more than once: each warning is printed once.
+ */
+void af_cli_log_once(const af_common *c);
 
 /* Prints a JSON string of len bytes, quotes included. */
 void af_cli_json_text(FILE *f, const char *s, uint64_t len);
