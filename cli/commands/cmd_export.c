@@ -93,7 +93,7 @@ int cmd_export(int argc, char **argv)
         return af_cli_error(AF_EXIT_USAGE, "export", "-o PATH is required");
     if (af_cli_on_cpu("export", &common, &err) != AF_OK)
         return af_report("export", &err);
-    af_cli_log_once(&common);
+    af_cli_log(&common);
     af_cli_remove_partial_output();
     o.threads = (int)common.threads;
     if (af_export(arg[0], out, &o, &r, &v, &err) != AF_OK) {

@@ -291,7 +291,7 @@ int cmd_serve(int argc, char **argv)
     if (wrong)
         return af_cli_error(AF_EXIT_USAGE, "serve", "%s", wrong);
     use_one_heap();
-    af_cli_log(&s.common);
+    af_cli_log_each_time(&s.common);
     af_status st = take_keys(&s, &keys, &err);
     o.api_keys = keys;
     if (st == AF_OK)

@@ -98,11 +98,11 @@ struct af_hub_opts;
 /* The options that it set, for commands that call the hub themselves. Static storage. */
 const struct af_hub_opts *af_cli_hub_opts(void);
 
-/* Sends the library's log to stderr from now on: warnings always, the rest unless quiet. */
+/* Sends the library's log to stderr from now on: warnings always, the rest unless quiet. The same
+ * warning is printed once: commands open a model more than once. */
 void af_cli_log(const af_common *c);
-/* The same, for commands that open a model or adapter more than once: each warning is printed once.
- */
-void af_cli_log_once(const af_common *c);
+/* For a process that serves: each time. */
+void af_cli_log_each_time(const af_common *c);
 
 /* Prints a JSON string of len bytes, quotes included. */
 void af_cli_json_text(FILE *f, const char *s, uint64_t len);

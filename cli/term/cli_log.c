@@ -8,7 +8,7 @@
 enum { SAID_MAX = 64 };
 
 static const af_common silent = {.quiet = true};
-static bool once;
+static bool each_time;
 
 /* Whether this warning has been printed; beyond SAID_MAX none is remembered. */
 static bool said_before(const char *line)
@@ -32,7 +32,7 @@ static void to_stderr(void *user, af_log_level level, const char *line)
 {
     const af_common *c = user;
     if (level == AF_LOG_WARN) {
-        if (!once || !said_before(line))
+        if (each_time || !said_before(line))
             fprintf(stderr, "warning: %s\n", line);
     } else if (!c->quiet && (level == AF_LOG_INFO || c->verbose)) {
         fprintf(stderr, "%s\n", line);
@@ -46,9 +46,9 @@ void af_cli_log(const af_common *c)
     af_log_set(to_stderr, &copy);
 }
 
-void af_cli_log_once(const af_common *c)
+void af_cli_log_each_time(const af_common *c)
 {
-    once = true;
+    each_time = true;
     af_cli_log(c);
 }
 

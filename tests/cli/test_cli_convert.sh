@@ -181,10 +181,13 @@ has "$out" "quantize --type nf4"
 out=$("$AFINAR" inspect --diff "$llama" "$tmp/f32.gguf") || fail "diff of two formats"
 has "$out" "21 tensors are equal, 0 differ, 0 are in one only"
 
-# the adapter is opened again for the verification: what is wrong with its tokenizer is said once
+# the adapter is opened again for the verification and for --eval: what is wrong with its tokenizer is said once
 cp -r "$golden/gguf_models/llama/lora" "$tmp/bad_text" && cp "$llama/tokenizer_config.json" "$tmp/bad_text" && echo '{' > "$tmp/bad_text/tokenizer.json"
-out=$("$AFINAR" export "$llama" --adapter "$tmp/bad_text" -o "$tmp/said.gguf" --force --type f32 -q 2>&1) || fail "adapter with a broken tokenizer: $out"
-[ "$(grep -c "warning: the tokenizer of the adapter is not used" <<<"$out")" = 1 ] || fail "said other than once: $out"
+for c in "export" "quantize --eval $golden/imatrix/text.txt --device cpu"; do
+    out=$("$AFINAR" ${c%% *} "$llama" --adapter "$tmp/bad_text" -o "$tmp/said.gguf" --force --type f32 -q ${c#"${c%% *}"} 2>&1) ||
+        fail "$c, an adapter with a broken tokenizer: $out"
+    [ "$(grep -c "warning: the tokenizer of the adapter is not used" <<<"$out")" = 1 ] || fail "$c: said other than once: $out"
+done
 
 # merged without -t, the folder says the type its weights have, not that of the folder the file was made from
 "$AFINAR" merge "$tmp/f32.gguf" --adapter "$golden/gguf_models/llama/lora" -o "$tmp/m6" -q >/dev/null || fail "merge of a GGUF file"
