@@ -62,6 +62,10 @@ static void case_gate_up(rec *r)
 {
     glu_adapters(r, &(glu_shape){1301, 192, 640, 16, 16, 16, AF_ACT_SILU, false});
 }
+static void case_gate_up_narrow(rec *r) /* the last columns in tiles of half the width */
+{
+    glu_adapters(r, &(glu_shape){1041, 64, 2304, 16, 16, 16, AF_ACT_SILU, false});
+}
 static void case_gate_up_twice(rec *r)
 {
     glu_adapters(r, &(glu_shape){1024, 64, 128, 16, 8, 8, AF_ACT_GELU_TANH, true});

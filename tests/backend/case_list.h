@@ -386,6 +386,7 @@ static const test_case cases[] = {
     {"glu_adapters_front", case_glu_adapters_front, 2e-2},
     {"glu_adapters_odd", case_glu_adapters_odd, 2e-2},
     {"gate_up", case_gate_up, 2e-2},
+    {"gate_up_narrow", case_gate_up_narrow, 2e-2},
     {"gate_up_twice", case_gate_up_twice, 3e-2},
     {"gate_up_front", case_gate_up_front, 2e-2},
     {"gate_up_back", case_gate_up_back, 2e-2},

@@ -5,6 +5,7 @@
 #include "backend/case_list.h"
 #include "backend/cuda/kernels.h"
 #include "backend/fake_driver.h"
+#include "ops/glu/gate_up.h"
 
 typedef struct unit_case {
     const char *why;
@@ -122,6 +123,29 @@ static void test_what_is_made_again_is_not_stored(void **state)
     }
 }
 
+/* Strips of columns by shape, on a GPU of 132 multiprocessors (66 pairs of blocks). */
+static void test_the_last_columns_are_halved_where_that_ends_sooner(void **state)
+{
+    static const struct {
+        int64_t M, F, wide, narrow, strips;
+    } list[] = {
+        {2048, 8960, 128, 512, 74}, /* 8 rounds, then 64 halves instead of 32 whole tiles */
+        {2048, 18944, 256, 0, 74},  /* the last round is almost full */
+        {2816, 4864, 128, 0, 38},   /* more rows than a band: rows would have other parts */
+        {8192, 8960, 256, 0, 35},   /* strips of two tiles */
+        {1041, 2304, 128, 640, 23}, {1024, 128, 128, 0, 1},
+    };
+    af_cuda cu = {.sms = 132};
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(list); i++) {
+        const af_gate_up_cut c = af_gate_up_cut_of(&cu, list[i].M, list[i].F);
+        CHECK_MSG(c.wide == list[i].wide && c.narrow == list[i].narrow &&
+                      c.strips == list[i].strips,
+                  "%d x %d: %d, %d, %d", (int)list[i].M, (int)list[i].F, (int)c.wide, (int)c.narrow,
+                  (int)c.strips);
+    }
+}
+
 /* Nor are those that nothing reads. */
 static void test_what_is_read_is_stored(void **state)
 {
@@ -142,6 +166,7 @@ int main(void)
         cmocka_unit_test(test_other_projections_keep_their_gemm),
         cmocka_unit_test(test_what_is_made_again_is_not_stored),
         cmocka_unit_test(test_what_is_read_is_stored),
+        cmocka_unit_test(test_the_last_columns_are_halved_where_that_ends_sooner),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

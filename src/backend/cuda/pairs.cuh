@@ -64,6 +64,11 @@ struct tiles {
         no += gridDim.x / AF_KS;
         return true;
     }
+    /* After the last of them: more columns of the same rows, for the pairs whose turn it is. */
+    __device__ __forceinline__ tiles rest(int more, int width) const
+    {
+        return {rows, more, width, no - rows * cols};
+    }
 };
 DEV tiles tiles_of(int M, int N, int wide)
 {

@@ -167,6 +167,14 @@ template <int TA, int TB> DEV void wgmma_ss(float (&d)[32], u64 a, u64 b, int ad
                  : F16(d, 0), F16(d, 16)
                  : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));
 }
+template <int TA, int TB> DEV void wgmma_ss(float (&d)[64], u64 a, u64 b, int add)
+{
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" D64 "}, "
+                 "%64, %65, p, 1, 1, %67, %68;\n}"
+                 : F16(d, 0), F16(d, 16), F16(d, 32), F16(d, 48)
+                 : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));
+}
 template <int TA, int TB> DEV void wgmma_ss(float (&d)[128], u64 a, u64 b, int add)
 {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"

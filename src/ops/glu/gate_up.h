@@ -11,8 +11,13 @@
 
 /* Is n such a LINEAR? By type and shape alone. */
 bool af_gate_up_fits(const af_cuda *cu, const af_graph *g, const af_node *n);
-/* Columns of h per part of its low-rank GEMM, where h has M rows and F columns. */
-int64_t af_gate_up_strip(const af_cuda *cu, int64_t M, int64_t F);
+/* Strips of columns of h, each with a part of its low-rank GEMM: `wide` columns each, the last
+ * `narrow` columns in strips of 64. */
+typedef struct af_gate_up_cut {
+    int64_t wide, narrow, strips;
+} af_gate_up_cut;
+/* Where h has M rows and F columns. */
+af_gate_up_cut af_gate_up_cut_of(const af_cuda *cu, int64_t M, int64_t F);
 /* Launches those LINEARs, with what they took over. */
 extern const af_linear_epilogue af_gate_up_epilogue;
 #endif

@@ -11,6 +11,8 @@ enum {
     PAIR = 2,
     PAIR_ROWS = 256,
     COLS = 128,
+    BAND = 8,       /* pairs of rows */
+    HALF_TIME = 62, /* of a tile of half the columns, in hundredths (not measured alone) */
     STEP = 16,
     STAGE_COLS = 64,
     SHARED = 4 * 49152 + 2 * 2 * 8192 + 1024 + 64,
@@ -58,12 +60,41 @@ static int64_t rounds(const af_cuda *cu, int64_t M, int64_t F, int tiles)
     return (items + pairs - 1) / pairs * tiles;
 }
 
-int64_t af_gate_up_strip(const af_cuda *cu, int64_t M, int64_t F)
+/* Tiles that the last pair of blocks has done when it ends, in hundredths, where the last `narrow`
+ * strips of COLS are taken in halves. Pairs take items in turn. */
+static int64_t time_of(const af_cuda *cu, int64_t rows, int64_t strips, int64_t narrow)
 {
-    int tiles = 4; /* the more, the fewer parts, which may take up to 1 % more rounds */
-    while (tiles > 1 && 100 * rounds(cu, M, F, tiles) > 101 * rounds(cu, M, F, 1))
+    const int64_t pairs = cu->sms / PAIR, whole = rows * (strips - narrow);
+    const int64_t all = whole + 2 * rows * narrow;
+    int64_t most = 0;
+    for (int64_t p = 0; p < pairs; p++) {
+        const int64_t n = (all - p + pairs - 1) / pairs, first = (whole - p + pairs - 1) / pairs;
+        most = AF_MAX(most, first * 100 + (n - first) * HALF_TIME);
+    }
+    return most;
+}
+
+/* Strips to take in halves, so that the last round is not one of few pairs with whole tiles. Only
+ * where the last tiles are those of all rows: rows have the same parts then. */
+static int64_t narrow_strips(const af_cuda *cu, int64_t M, int64_t F)
+{
+    const int64_t rows = (M + PAIR_ROWS - 1) / PAIR_ROWS, strips = F / COLS;
+    int64_t best = 0;
+    for (int64_t n = 1; rows <= BAND && n < strips && n * rows <= cu->sms; n++)
+        if (time_of(cu, rows, strips, n) < time_of(cu, rows, strips, best))
+            best = n;
+    return best;
+}
+
+af_gate_up_cut af_gate_up_cut_of(const af_cuda *cu, int64_t M, int64_t F)
+{
+    const int64_t rows = (M + PAIR_ROWS - 1) / PAIR_ROWS, narrow = narrow_strips(cu, M, F);
+    const int64_t least = time_of(cu, rows, F / COLS, narrow);
+    int tiles = 4; /* the more, the fewer parts, which may take up to 1 % more time */
+    while (tiles > 1 && 100 * 100 * rounds(cu, M, F, tiles) > 101 * least)
         tiles /= 2;
-    return (int64_t)tiles * COLS;
+    const int64_t wide = (int64_t)tiles * COLS, halved = tiles == 1 ? narrow : 0;
+    return (af_gate_up_cut){wide, halved * COLS, (F + wide - 1) / wide + halved};
 }
 
 static bool launch(af_cuda *cu, const af_graph *g, af_node *n, const af_linear_group *p)
@@ -73,9 +104,10 @@ static bool launch(af_cuda *cu, const af_graph *g, af_node *n, const af_linear_g
         return false;
     const af_tensor *out = u ? u->glu->in[0] : n->out[0];
     const bool keep = !u || u->keeps;
-    const int64_t M = af_rows(out), F = af_last(out) / 2, wide = af_gate_up_strip(cu, M, F);
+    const int64_t M = af_rows(out), F = af_last(out) / 2;
+    const af_gate_up_cut cut = af_gate_up_cut_of(cu, M, F);
     const int64_t K = p->I + (p->parts ? AF_ALIGN_UP(p->R, (int64_t)STEP) : 0);
-    const int64_t items = (M + PAIR_ROWS - 1) / PAIR_ROWS * ((F + wide - 1) / wide);
+    const int64_t items = (M + PAIR_ROWS - 1) / PAIR_ROWS * cut.strips;
     const bool low = u && u->low;
     const af_mat x = af_mat_cols(n->in[0], 0, K); /* also where a map is not used */
     const af_mat a = low ? af_glu_adapter_half(cu, u) : x;
@@ -94,7 +126,8 @@ static bool launch(af_cuda *cu, const af_graph *g, af_node *n, const af_linear_g
     af_arg_i32(l, M);
     af_arg_i32(l, F);
     af_arg_i32(l, K);
-    af_arg_i32(l, wide);
+    af_arg_i32(l, cut.wide);
+    af_arg_i32(l, cut.narrow);
     if (low)
         af_glu_adapter_sums(cu, u);
     return true;

@@ -4,7 +4,8 @@
  * and the same bits of h as from glu.cu.
  *
  * Pairs of blocks (pairs.cuh) take tiles of 128 rows with 128 columns of gate and the same of up,
- * so that a thread holds both of a pair. Results are stored through shared memory by the copy
+ * so that a thread holds both of a pair; the last columns in tiles of 64, where the pairs of blocks
+ * end sooner with those. Results are stored through shared memory by the copy
  * engine. h stays in registers for its GEMM with a, whose columns come as one more stage; sums
  * over the tiles of a strip stay there, too. Built with AF_ACT; AF_KEEP=0: gate and up are not
  * stored; AF_UNIT=0: they alone are; AF_LOW=0: without a. On other architectures the kernel is
@@ -20,44 +21,43 @@
 #ifndef AF_LOW
 #define AF_LOW 1
 #endif
-#define BN     256
-#define COLS   (BN / 2) /* of gate, and of up, in a tile */
-#define SUMS   (BN / 2) /* of a thread */
 #define BK     64
 #define RANK   16
 #define BOXES  2 /* of a warpgroup, for what it stores */
 #define A_PART (2 * BOX)
 #define STAGES 4
-#define STAGE  (A_PART + BN / 64 * BOX)
+#define STAGE  (A_PART + 4 * BOX)
 #define STORED (2 * BOXES * BOX)
 #define BAND   8 /* pairs of tiles along the rows that share columns */
 #include "glu.cuh"
 #include "pairs.cuh"
 
 #if SM90
-/* The blocks take boxes of w in turn: two of gate, two of up. */
+/* The blocks take boxes of w in turn: W of gate, W of up. */
+template <int W>
 DEV void fetch_stage(const stages &s, u32 no, const af_map *x, const af_map *w, int k, int row,
                      int col, int F)
 {
     s.wait_free(no);
-    bar_expect(s.full_bar(no), STAGE);
+    bar_expect(s.full_bar(no), A_PART + 2 * W * BOX);
     for (int i = 0; i < BM / 64; i++)
         fetch_box(s.stage(no) + i * BOX, x, k, row + i * 64, s.full_bar(no));
-    for (int i = 0; i < BN / 64; i++)
+    for (int i = 0; i < 2 * W; i++)
         if (i % AF_KS == blockIdx.x % AF_KS)
-            fetch_box_for_all(s.stage(no) + A_PART + i * BOX, w, k, i / 2 * F + col + i % 2 * 64,
+            fetch_box_for_all(s.stage(no) + A_PART + i * BOX, w, k, i / W * F + col + i % W * 64,
                               s.full_bar(no), (1 << AF_KS) - 1);
 }
-/* The columns of a, [RANK][128]: rows after its last one are zeros. */
-DEV void fetch_low(const stages &s, u32 no, const af_map *a, int col)
+/* The columns of a, [RANK][64 W]: rows after its last one are zeros. */
+template <int W> DEV void fetch_low(const stages &s, u32 no, const af_map *a, int col)
 {
     s.wait_free(no);
-    bar_expect(s.full_bar(no), 2 * BOX);
-    for (int i = 0; i < 2; i++)
+    bar_expect(s.full_bar(no), W * BOX);
+    for (int i = 0; i < W; i++)
         fetch_box(s.stage(no) + i * BOX, a, col + i * 64, 0, s.full_bar(no));
 }
 /* The first STEPS steps of a stage: begun, then those of the stage before are done. */
-template <int STEPS> DEV void multiply_stage(float (&d)[SUMS], const stages &s, u32 no, bool add)
+template <int STEPS, int SUMS>
+DEV void multiply_stage(float (&d)[SUMS], const stages &s, u32 no, bool add)
 {
     s.wait_full(no);
     const u32 a = s.stage(no) + group_of() * BOX, b = s.stage(no) + A_PART;
@@ -65,7 +65,7 @@ template <int STEPS> DEV void multiply_stage(float (&d)[SUMS], const stages &s, 
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < STEPS; k++)
-        wgmma_ss<0, 0>(d, desc_k<BM>(a, k), desc_k<BN>(b, k), add || k > 0);
+        wgmma_ss<0, 0>(d, desc_k<BM>(a, k), desc_k<2 * SUMS>(b, k), add || k > 0);
     wgmma_commit();
     wgmma_wait<1>();
     pin(d);
@@ -73,7 +73,7 @@ template <int STEPS> DEV void multiply_stage(float (&d)[SUMS], const stages &s, 
         s.release(no - 1);
 }
 /* d = the warpgroup's rows of x times w, K columns of x: whole stages, then steps of 16. */
-DEV void multiply_tile(float (&d)[SUMS], const stages &s, u32 &no, int K)
+template <int SUMS> DEV void multiply_tile(float (&d)[SUMS], const stages &s, u32 &no, int K)
 {
     int k = 0;
     for (; k <= K - BK; k += BK, no++)
@@ -117,7 +117,7 @@ DEV void store_columns(const af_map *to, const u32 (&v)[4][4], const stages &s, 
     box_end(to, box, col, row);
 }
 /* Sums `from` to from + 32: 64 columns. */
-DEV void columns_of(u32 (&v)[4][4], const float (&d)[SUMS], int from)
+template <int SUMS> DEV void columns_of(u32 (&v)[4][4], const float (&d)[SUMS], int from)
 {
 #pragma unroll
     for (int i = 0; i < 16; i++)
@@ -147,18 +147,18 @@ DEV void multiply_low(float (&low)[8], u32 (&h)[4][4], u32 a, int b, bool add)
     wgmma_wait<0>();
     pin(low);
 }
-/* What the thread that fetches does, strip by strip. */
-DEV void fetch_strips(const stages &s, tiles t, const af_map *x, const af_map *w, const af_map *a,
-                      int F, int K, int wide)
+/* What the thread that fetches does, strip by strip; columns are counted from `first` on. */
+template <int W>
+DEV void fetch_strips(const stages &s, tiles &t, u32 &no, const af_map *x, const af_map *w,
+                      const af_map *a, int first, int end, int F, int K)
 {
-    u32 no = 0;
     int row, col;
     while (t.next(row, col))
-        for (const int end = min(col + wide, F); col < end; col += COLS) {
+        for (int c = first + col; c < min(first + col + t.wide, end); c += 64 * W) {
             for (int k = 0; k < K; k += BK, no++)
-                fetch_stage(s, no, x, w, k, row, col, F);
+                fetch_stage<W>(s, no, x, w, k, row, c, F);
             if (AF_LOW)
-                fetch_low(s, no++, a, col);
+                fetch_low<W>(s, no++, a, c);
         }
 }
 DEV void store_low(float *part, const float (&low)[8], int row, int M)
@@ -170,59 +170,74 @@ DEV void store_low(float *part, const float (&low)[8], int row, int M)
             *(float2 *)(part + (i64)(r + i / 2 % 2 * 8) * RANK + i / 4 * 8 + threadIdx.x % 4 * 2) =
                 make_float2(low[i], low[i + 1]);
 }
+/* What those that compute do; `part` is that of the first strip. */
+template <int W>
+DEV void make_strips(const stages &s, tiles &t, u32 &no, u32 &stored, const af_map *gate,
+                     const af_map *up, const af_map *h, float *part, int M, int first, int end,
+                     int K)
+{
+    int row, col;
+    while (t.next(row, col)) {
+        float low[8];
+        row += group_of() * 64;
+        for (int c = first + col; c < min(first + col + t.wide, end); c += 64 * W) {
+            float d[64 * W];
+            multiply_tile(d, s, no, K);
+            if (AF_LOW)
+                s.wait_full(no);
+#pragma unroll
+            for (int b = 0; b < W; b++) {
+                u32 g[4][4], u[4][4];
+                columns_of(g, d, b * 32);
+                columns_of(u, d, 32 * W + b * 32);
+                if (AF_KEEP) {
+                    store_columns(gate, g, s, stored, c + b * 64, row);
+                    store_columns(up, u, s, stored, c + b * 64, row);
+                }
+                if (AF_UNIT) {
+                    gated_unit(g, u);
+                    store_columns(h, g, s, stored, c + b * 64, row);
+                }
+                if (AF_LOW)
+                    multiply_low(low, g, s.stage(no), b, c + b > first + col);
+            }
+            if (AF_LOW)
+                s.release(no++);
+        }
+        if (AF_LOW)
+            store_low(part + (i64)(col / t.wide) * M * RANK, low, row, M);
+    }
+}
 #endif
 
 /* Maps of gate, up and h have F columns, those of x and w K. K is a multiple of 16, F and `wide`,
- * the columns of a strip, of 128. part[strip][M][RANK]. The grid is a multiple of AF_KS. */
+ * the columns of a strip, of 128; the last `narrow` columns are in strips of 64. part[strip][M]
+ * [RANK]. The grid is a multiple of AF_KS. */
 extern "C" __global__ void CLUSTER __launch_bounds__(384, 1)
     gate_up_sm90(const __grid_constant__ af_map gate, const __grid_constant__ af_map up,
                  const __grid_constant__ af_map h, const __grid_constant__ af_map x,
                  const __grid_constant__ af_map w, const __grid_constant__ af_map a, float *part,
-                 int M, int F, int K, int wide)
+                 int M, int F, int K, int wide, int narrow)
 {
 #if SM90
     const stages s = stages_begin();
-    tiles t = tiles_of(M, F, wide);
+    const int end = F - narrow;
+    tiles t = tiles_of(M, end, wide);
     u32 no = 0;
-    int row, col;
     if (group_of() == 2) {
         registers_down<24>();
-        if (threadIdx.x % 128 == 0)
-            fetch_strips(s, t, &x, &w, &a, F, K, wide);
+        if (threadIdx.x % 128 == 0) {
+            fetch_strips<2>(s, t, no, &x, &w, &a, 0, end, F, K);
+            tiles n = t.rest(narrow / 64, 64);
+            fetch_strips<1>(s, n, no, &x, &w, &a, end, F, F, K);
+        }
     } else {
         registers_up<240>();
         u32 stored = 0;
-        while (t.next(row, col)) {
-            const int from = col;
-            float low[8];
-            row += group_of() * 64;
-            for (const int end = min(col + wide, F); col < end; col += COLS) {
-                float d[SUMS];
-                multiply_tile(d, s, no, K);
-                if (AF_LOW)
-                    s.wait_full(no);
-#pragma unroll
-                for (int b = 0; b < COLS / 64; b++) {
-                    u32 g[4][4], u[4][4];
-                    columns_of(g, d, b * 32);
-                    columns_of(u, d, SUMS / 2 + b * 32);
-                    if (AF_KEEP) {
-                        store_columns(&gate, g, s, stored, col + b * 64, row);
-                        store_columns(&up, u, s, stored, col + b * 64, row);
-                    }
-                    if (AF_UNIT) {
-                        gated_unit(g, u);
-                        store_columns(&h, g, s, stored, col + b * 64, row);
-                    }
-                    if (AF_LOW)
-                        multiply_low(low, g, s.stage(no), b, col + b > from);
-                }
-                if (AF_LOW)
-                    s.release(no++);
-            }
-            if (AF_LOW)
-                store_low(part + (i64)(from / wide) * M * RANK, low, row, M);
-        }
+        make_strips<2>(s, t, no, stored, &gate, &up, &h, part, M, 0, end, K);
+        tiles n = t.rest(narrow / 64, 64);
+        make_strips<1>(s, n, no, stored, &gate, &up, &h, part + (i64)t.cols * M * RANK, M, end, F,
+                       K);
         if (threadIdx.x % 128 == 0)
             stores_done();
     }

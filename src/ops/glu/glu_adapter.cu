@@ -460,7 +460,7 @@ extern "C" __global__ void __launch_bounds__(256, 2)
 
 /* ---- sums of parts, in order ---- */
 
-#define DEEP 8 /* parts that are read at once */
+#define DEEP 24 /* parts that are read at once */
 
 DEV void add_parts(float (&v)[4], const float *part, i64 stride, int parts)
 {

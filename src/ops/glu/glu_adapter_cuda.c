@@ -91,11 +91,9 @@ static cut cut_of(const af_cuda *cu, const af_glu_adapter *u)
         .N = af_rows(x),
         .F = af_last(x) / 2,
         .ranks = {q[0].rank, u->db ? q[1].rank : 0, u->da ? u->da->attr.linear.part[0].rank : 0}};
-    const int64_t width = u->linear ? af_gate_up_strip(cu, c.N, c.F)
-                          : u->db   ? COLS
-                                    : strip_tiles(u) * COLS;
+    const int64_t width = u->db ? COLS : strip_tiles(u) * COLS;
     const int64_t tiles = (c.N + TOKENS - 1) / TOKENS;
-    c.strips = (c.F + width - 1) / width;
+    c.strips = u->linear ? af_gate_up_cut_of(cu, c.N, c.F).strips : (c.F + width - 1) / width;
     if (u->db) {
         c.splits = splits_of(cu, &c);
         c.span = (tiles + c.splits - 1) / c.splits * TOKENS;
