@@ -138,7 +138,8 @@ typedef union af_attr {
         int64_t piece_from[AF_LINEAR_PIECES + 1];
         af_adapter_part part[AF_ADAPTER_PARTS];
         bool few_rows;
-        bool fp8; /* operands count as e4m3: ops/linear/fp8_linear.h */
+        bool fp8;  /* operands count as e4m3: ops/linear/fp8_linear.h */
+        bool adds; /* the last input is added to the result: ops/norm/norm_residual.h */
     } linear;
     struct {
         double softcap, logit_scale, smoothing;

@@ -105,6 +105,33 @@ static void case_rmsnorm_add(rec *r)
     af_tensor *y = af_rmsnorm_add(r->g, x, z, w, 1e-6, false, &sum);
     finish(r, af_add(r->g, y, sum));
 }
+/* as at the end of a model's blocks: on the GPU the projection before a norm adds the residual */
+static void case_residual(rec *r)
+{
+    enum { N = 4099, D = 64, F = 96, R = 16 };
+    af_tensor *sum = act_2(r, N, D), *y = act_2(r, N, F);
+    for (int i = 0; i < 2; i++) {
+        af_linear_opts o = {.pieces = 1,
+                            .weight = {weight_2(r, r->t, D, i ? D : F)},
+                            .bias = {i ? NULL : weight_1(r, r->t, D)},
+                            .parts = 1,
+                            .a = param_n(r, 2, (int64_t[]){R, i ? D : F}, -0.2, 0.2),
+                            .b = param_n(r, 1, (int64_t[]){D * R}, -0.2, 0.2),
+                            .part = {{0, D, 0, R, 0.5f}}};
+        y = af_rmsnorm_add(r->g, af_linear(r->g, y, &o), sum, weight_1(r, AF_DTYPE_F32, D), 1e-6,
+                           false, &sum);
+    }
+    finish(r, af_add(r->g, y, sum));
+}
+static void case_residual_full(rec *r) /* weights that are trained: a GEMM for each piece */
+{
+    enum { N = 4096, D = 72 };
+    af_tensor *sum = act_2(r, N, D);
+    af_linear_opts o = {.pieces = 2, .weight = {param_2(r, 40, D), param_2(r, D - 40, D)}};
+    af_tensor *y = af_rmsnorm_add(r->g, af_linear(r->g, act_2(r, N, D), &o), sum,
+                                  weight_1(r, r->t, D), 1e-6, true, &sum);
+    finish(r, af_add(r->g, y, sum));
+}
 static void case_embedding(rec *r)
 {
     static const int32_t id[12] = {3, 0, 7, 3, 3, 12, 0, 1, 7, 5, 12, 3};

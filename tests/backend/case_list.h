@@ -345,6 +345,8 @@ static const test_case cases[] = {
     {"rmsnorm", case_rmsnorm, 0},
     {"rmsnorm_odd", case_rmsnorm_odd, 0},
     {"rmsnorm_add", case_rmsnorm_add, 0},
+    {"residual", case_residual, 2e-2},
+    {"residual_full", case_residual_full, 2e-2},
     {"embedding", case_embedding, 0},
     {"dropout", case_dropout, 0},
     {"noise", case_noise, 0},

@@ -210,7 +210,7 @@ static int foreign_pointers(const af_graph *g, const af_node *n)
         bad += !may_use(g, n, s->to) + !may_use(g, n, s->from);
         if (s->gemm)
             bad += !may_use(g, n, s->gemm->m.a.data) + !may_use(g, n, s->gemm->m.b.data) +
-                   !may_use(g, n, s->gemm->m.c.data);
+                   !may_use(g, n, s->gemm->m.c.data) + !may_use(g, n, s->gemm->m.add.data);
         for (int k = 0; s->launch && k < s->launch->n_args; k++)
             for (int at = 0; at + 8 <= s->launch->size[k]; at += 8) {
                 const uint8_t *p;
@@ -457,10 +457,11 @@ static void test_every_mode_runs_the_same_gemms(void **state)
                                        true,  true, 10000.0, 1e-6, 0, 0,  false};
     static kinds first, k;
     const char *const types[] = {"bf16", "f32"};
+    const int64_t seq[] = {37, 3, 1024}; /* the last: GEMMs add the residual */
     int bad = 0;
     (void)state;
-    for (int t = 0; t < 4; t++) {
-        memory_case c = {"odd", 4, t / 2 ? 3 : 37, "auto", 0};
+    for (int t = 0; t < 6; t++) {
+        memory_case c = {"odd", 4, seq[t / 2], "auto", 0};
         af_bench_opts o = opts_of(&c);
         af_memory_mode memory_mode[AF_MEMORY_MODES_MAX];
         af_error err = {0};
@@ -488,7 +489,7 @@ static void test_every_mode_runs_the_same_gemms(void **state)
 static bool train_some(const af_bench_shape *shape, af_memory_mode memory_mode, bool direct,
                        bool one_stream, int steps, float **out, uint64_t *bytes)
 {
-    const memory_case c = {"135m", 2, shape ? 512 : 256, "auto", 0};
+    const memory_case c = {"135m", shape ? 2 : 16, shape ? 512 : 256, "auto", 0};
     const af_bench_opts o = opts_of(&c);
     af_error err = {0};
     af_bench_model b = {.shape = shape};

@@ -104,8 +104,9 @@ static void test_every_case_runs_on_the_cpu(void **state)
 
 static void test_own_gemms_agree_too(void **state)
 {
-    static const char *const names[] = {"matmul", "matmul_tn",     "matmul_batched", "matmul_tiles",
-                                        "linear", "linear_params", "lora",           "head"};
+    static const char *const names[] = {
+        "matmul",        "matmul_tn", "matmul_batched", "matmul_tiles", "linear",
+        "linear_params", "lora",      "head",           "residual",     "residual_full"};
     int bad = 0;
     (void)state;
     if (!gpu)
@@ -170,7 +171,7 @@ static void test_adapters_in_separate_gemms_agree_too(void **state)
 static void test_captured_direct_and_repeated_runs_are_the_same_bits(void **state)
 {
     static const char *const names[] = {"train", "lora", "attention", "adamw",
-                                        "head",  "nf4",  "block"};
+                                        "head",  "nf4",  "block",     "residual"};
     int bad = 0;
     (void)state;
     if (!gpu)

@@ -59,6 +59,7 @@ typedef struct af_mat {
  * transpose where ta, tb are set; f32 accumulation. Batched when batch > 1: strides in elements. */
 typedef struct af_cuda_gemm {
     af_mat a, b, c;
+    af_mat add; /* what beta multiplies; empty: c itself */
     bool ta, tb;
     float alpha, beta;
     const void *bias; /* of c's type */
@@ -146,7 +147,7 @@ typedef struct af_cuda_op {
 /* Indexed by af_op: src/ops/registry.c. NULL for views, which have no kernel. */
 extern const af_cuda_op *const af_cuda_ops[AF_OP_COUNT];
 /* Those that have hooks: src/ops/families.c. */
-enum { AF_CUDA_FAMILIES = 4 };
+enum { AF_CUDA_FAMILIES = 5 };
 extern const af_cuda_family *const af_cuda_families[AF_CUDA_FAMILIES];
 /* Where a family keeps what belongs to a graph; NULL there until it stores something. */
 void **af_cuda_slot(const af_graph *g, const af_cuda_family *f);

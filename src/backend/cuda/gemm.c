@@ -103,7 +103,8 @@ static bool describe(const af_lt *lt, af_cuda_gemm_plan *p)
              lt->api.desc_set(p->desc, LT_DESC_BIAS, &m->bias, sizeof m->bias) == 0;
     return ok && add_layout(lt, &p->la, &m->b, m, m->stride_b) &&
            add_layout(lt, &p->lb, &m->a, m, m->stride_a) &&
-           add_layout(lt, &p->lc, &m->c, m, m->stride_c);
+           add_layout(lt, &p->lc, &m->c, m, m->stride_c) &&
+           add_layout(lt, &p->ladd, af_cuda_gemm_addend(m), m, m->stride_c);
 }
 
 void af_cuda_gemm_release(af_cuda *cu, af_cuda_gemm_plan *p)
@@ -113,11 +114,11 @@ void af_cuda_gemm_release(af_cuda *cu, af_cuda_gemm_plan *p)
     const af_lt_api *api = &cu->lt->api;
     if (p->desc)
         api->desc_free(p->desc);
-    void *layout[] = {p->la, p->lb, p->lc};
+    void *layout[] = {p->la, p->lb, p->lc, p->ladd};
     for (size_t i = 0; i < AF_LEN(layout); i++)
         if (layout[i])
             api->layout_free(layout[i]);
-    p->desc = p->la = p->lb = p->lc = NULL;
+    p->desc = p->la = p->lb = p->lc = p->ladd = NULL;
 }
 
 static af_status add_gemm(af_cuda *cu, af_node *n, const af_cuda_gemm *m, af_error *err)
@@ -164,9 +165,10 @@ af_status af_cuda_gemm_issue(af_cuda *cu, const af_cuda_gemm_plan *p, af_error *
         const af_status st = af_cuda_issue_launch(cu, p->own, err);
         return st == AF_OK && p->join ? af_cuda_issue_launch(cu, p->join, err) : st;
     }
-    const int r = cu->lt->api.matmul(cu->lt->handle, p->desc, &m->alpha, m->b.data, p->la,
-                                     m->a.data, p->lb, &m->beta, m->c.data, p->lc, m->c.data, p->lc,
-                                     &p->algo, cu->gemm_work, AF_LT_WORKSPACE, cu->stream);
+    const int r =
+        cu->lt->api.matmul(cu->lt->handle, p->desc, &m->alpha, m->b.data, p->la, m->a.data, p->lb,
+                           &m->beta, af_cuda_gemm_addend(m)->data, p->ladd, m->c.data, p->lc,
+                           &p->algo, cu->gemm_work, AF_LT_WORKSPACE, cu->stream);
     if (r == 0)
         return AF_OK;
     return af_fail(err, AF_EDEVICE,
@@ -246,6 +248,7 @@ static void arg_gemm(af_launch *l, const af_cuda_gemm *m, bool transposes)
         af_arg_i64(l, x[i]->ld);
         af_arg_i64(l, m->batch > 1 ? stride[i] : 0);
     }
+    af_arg_mat(l, *af_cuda_gemm_addend(m));
     af_arg_ptr(l, m->bias);
     af_arg_i64(l, m->c.rows);
     af_arg_i64(l, m->c.cols);
@@ -287,6 +290,7 @@ static af_status add_join(af_cuda *cu, af_cuda_gemm_plan *p, int parts, af_error
     af_arg_ptr(l, m->c.data);
     af_arg_i64(l, m->c.ld);
     af_arg_ptr(l, cu->gemm_work);
+    af_arg_mat(l, *af_cuda_gemm_addend(m));
     af_arg_ptr(l, m->bias);
     af_arg_i64(l, m->c.rows);
     af_arg_i64(l, m->c.cols);
@@ -308,6 +312,7 @@ static af_cuda_gemm part_of(const af_cuda *cu, const af_cuda_gemm *m, int parts)
     s.stride_c = m->c.rows * m->c.cols;
     s.batch = parts;
     s.bias = NULL;
+    s.add = (af_mat){0};
     s.alpha = 1;
     s.beta = 0;
     return s;

@@ -1,4 +1,4 @@
-/* gemm.cu - GEMM without a library: c = alpha op(a) op(b) + beta c + bias.
+/* gemm.cu - GEMM without a library: c = alpha op(a) op(b) + beta add + bias.
  *
  * For machines without cuBLASLt and for strides and alignments it refuses. Built with AF_T (operand
  * type) and AF_C (result type). One block makes a 64 x 64 tile of c; blockIdx.z is the batch.
@@ -23,15 +23,16 @@ static __device__ __forceinline__ float pick(view x, long long r, long long c)
     return load(x.t ? x.p + c * x.ld + r : x.p + r * x.ld + c);
 }
 
-static __device__ __forceinline__ void finish(AF_C *c, long long ld, const AF_C *bias, long long r,
-                                              long long n, long long M, long long N, float v,
-                                              float alpha, float beta)
+static __device__ __forceinline__ void finish(AF_C *c, long long ld, const AF_C *add, long long lda,
+                                              const AF_C *bias, long long r, long long n,
+                                              long long M, long long N, float v, float alpha,
+                                              float beta)
 {
     if (r >= M || n >= N)
         return;
     v *= alpha;
     if (beta != 0.0f)
-        v += beta * load(c + r * ld + n);
+        v += beta * load(add + r * lda + n);
     if (bias)
         v += load(bias + n);
     store(c + r * ld + n, v);
@@ -40,8 +41,9 @@ static __device__ __forceinline__ void finish(AF_C *c, long long ld, const AF_C 
 /* 256 threads, 4 x 4 values each. */
 extern "C" __global__ void __launch_bounds__(256)
     gemm_f32(AF_C *c, long long ldc, long long sc, const AF_T *a, long long lda, long long sa,
-             const AF_T *b, long long ldb, long long sb, const AF_C *bias, long long M, long long N,
-             long long K, int ta, int tb, float alpha, float beta)
+             const AF_T *b, long long ldb, long long sb, const AF_C *add, long long ldadd,
+             const AF_C *bias, long long M, long long N, long long K, int ta, int tb, float alpha,
+             float beta)
 {
     __shared__ float as[16][TILE + 4], bs[16][TILE + 4];
     const long long r0 = (long long)blockIdx.y * TILE, n0 = (long long)blockIdx.x * TILE;
@@ -78,8 +80,8 @@ extern "C" __global__ void __launch_bounds__(256)
     for (int i = 0; i < 4; i++)
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            finish(c + blockIdx.z * sc, ldc, bias, r0 + tr + i, n0 + tn + j, M, N, sum[i][j], alpha,
-                   beta);
+            finish(c + blockIdx.z * sc, ldc, add + blockIdx.z * sc, ldadd, bias, r0 + tr + i,
+                   n0 + tn + j, M, N, sum[i][j], alpha, beta);
 }
 
 #define KSTEP 32
@@ -120,8 +122,9 @@ static __device__ __forceinline__ AF_T raw(view x, long long r, long long c)
 /* 4 warps, each a 32 x 32 quarter: 2 x 4 tensor-core tiles of 16 x 8. */
 extern "C" __global__ void __launch_bounds__(128)
     gemm_mma(AF_C *c, long long ldc, long long sc, const AF_T *a, long long lda, long long sa,
-             const AF_T *b, long long ldb, long long sb, const AF_C *bias, long long M, long long N,
-             long long K, int ta, int tb, float alpha, float beta)
+             const AF_T *b, long long ldb, long long sb, const AF_C *add, long long ldadd,
+             const AF_C *bias, long long M, long long N, long long K, int ta, int tb, float alpha,
+             float beta)
 {
     __shared__ __align__(16) AF_T as[TILE][PITCH], bs[TILE][PITCH];
     const long long r0 = (long long)blockIdx.y * TILE, n0 = (long long)blockIdx.x * TILE;
@@ -166,8 +169,9 @@ extern "C" __global__ void __launch_bounds__(128)
         for (int j = 0; j < 4; j++)
 #pragma unroll
             for (int q = 0; q < 4; q++)
-                finish(c + blockIdx.z * sc, ldc, bias, r0 + wr + i * 16 + group + q / 2 * 8,
-                       n0 + wn + j * 8 + pair + q % 2, M, N, sum[i][j][q], alpha, beta);
+                finish(c + blockIdx.z * sc, ldc, add + blockIdx.z * sc, ldadd, bias,
+                       r0 + wr + i * 16 + group + q / 2 * 8, n0 + wn + j * 8 + pair + q % 2, M, N,
+                       sum[i][j][q], alpha, beta);
 }
 
 /* Small random values of type `kind` (0 f32, 1 bf16, 2 f16): operands for timing. */

@@ -20,7 +20,7 @@ typedef struct af_cuda_gemm_plan af_cuda_gemm_plan;
 struct af_cuda_gemm_plan {
     af_cuda_gemm m;
     bool tf32;
-    void *desc, *la, *lb, *lc;
+    void *desc, *la, *lb, *lc, *ladd;
     const af_cuda_gemm_choice *choice; /* NULL until tuned */
     af_lt_algo algo;
     af_launch *own;  /* the fallback, when set */
@@ -42,6 +42,11 @@ struct af_lt {
 /* cuBLASLt and its workspace. *out stays NULL, without an error, when the library is not there. */
 AF_CHECKED af_status af_lt_new(af_lt **out, af_cuda *cu, af_error *err);
 void af_lt_free(af_lt *lt);
+
+static inline const af_mat *af_cuda_gemm_addend(const af_cuda_gemm *m)
+{
+    return m->add.data ? &m->add : &m->c;
+}
 
 /* Chooses the algorithm of every new plan. Times candidates on the plans' own memory, which it
  * fills with noise: `*dirtied` is set when it did. */

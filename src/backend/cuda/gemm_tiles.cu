@@ -1,5 +1,5 @@
 /* gemm_tiles.cu - GEMM without a library, where rows start on 16 bytes:
- * c = alpha op(a) op(b) + beta c + bias, the arguments of gemm_mma (gemm.cu).
+ * c = alpha op(a) op(b) + beta add + bias, the arguments of gemm_mma (gemm.cu).
  *
  * Built with AF_T (bf16 or half operands), AF_C (result), AF_TA (a is [K][M]) and AF_TB (b is
  * [N][K]). A block makes AF_BM x AF_BN of c with AF_WM x AF_WN warps: 128 x 128 with 2 x 2 warps of
@@ -135,17 +135,17 @@ template <class C> DEV bool pairs_fit(const C *c, i64 ldc)
 {
     return ldc % 2 == 0 && (u64)c % (2 * sizeof(C)) == 0;
 }
-/* c[0], c[1] = alpha sum + beta c + bias, where columns n and n + 1 are before N. */
+/* c[0], c[1] = alpha sum + beta add + bias, where columns n and n + 1 are before N. */
 template <class C>
-DEV void finish_pair(C *c, const C *bias, const float *sum, i64 n, i64 N, float alpha, float beta,
-                     bool pairs)
+DEV void finish_pair(C *c, const C *add, const C *bias, const float *sum, i64 n, i64 N, float alpha,
+                     float beta, bool pairs)
 {
     float v[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         v[i] = sum[i] * alpha;
         if (n + i < N) {
-            v[i] += beta != 0.0f ? beta * load(c + i) : 0.0f;
+            v[i] += beta != 0.0f ? beta * load(add + i) : 0.0f;
             v[i] += bias ? load(bias + n + i) : 0.0f;
         }
     }
@@ -160,8 +160,8 @@ DEV void finish_pair(C *c, const C *bias, const float *sum, i64 n, i64 N, float 
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     gemm_tiles(AF_C *c, long long ldc, long long sc, const AF_T *a, long long lda, long long sa,
-               const AF_T *b, long long ldb, long long sb, const AF_C *bias, long long M,
-               long long N, long long K, float alpha, float beta)
+               const AF_T *b, long long ldb, long long sb, const AF_C *add, long long ldadd,
+               const AF_C *bias, long long M, long long N, long long K, float alpha, float beta)
 {
     extern __shared__ __align__(16) u8 raw[];
     AF_T *smem = (AF_T *)raw;
@@ -173,6 +173,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     a += blockIdx.z * sa;
     b += blockIdx.z * sb;
     c += blockIdx.z * sc;
+    add += blockIdx.z * sc;
     feed<AF_TA, AF_BM> from_a(a, lda, r0, M);
     feed<!AF_TB, AF_BN> from_b(b, ldb, n0, N);
     auto stage_at = [&](i64 step) { return smem + (int)step % STAGES * STAGE; };
@@ -210,8 +211,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
                 for (int j = 0; j < 2 * NJ; j++) {
                     const i64 n = n0 + wn + j * 8 + lane % 4 * 2;
                     if (n < N)
-                        finish_pair(c + r * ldc + n, bias, &sum[i][j][2 * h], n, N, alpha, beta,
-                                    pairs);
+                        finish_pair(c + r * ldc + n, add + r * ldadd + n, bias, &sum[i][j][2 * h],
+                                    n, N, alpha, beta, pairs);
                 }
         }
 }

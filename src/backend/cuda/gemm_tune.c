@@ -48,12 +48,16 @@ void af_cuda_gemm_key(const af_cuda_gemm_plan *p, bool exact, char key[AF_GEMM_K
     int n = snprintf(
         key, AF_GEMM_KEY, "%s.%s.%c%c%c%c.%" PRId64 "x%" PRId64 "x%" PRId64 ".b%d.a%u.%u.%u",
         p->tf32 ? "tf32" : af_dtype_name(m->a.dtype), af_dtype_name(m->c.dtype), m->ta ? 't' : 'n',
-        m->tb ? 't' : 'n', m->bias ? 'b' : '-', m->beta != 0 ? '+' : '=', m->c.rows, m->c.cols, k,
-        AF_MAX(m->batch, 1), mat_alignment(&m->a, m->stride_a), mat_alignment(&m->b, m->stride_b),
-        mat_alignment(&m->c, m->stride_c));
+        m->tb ? 't' : 'n', m->bias ? 'b' : '-',
+        m->add.data    ? 'r'
+        : m->beta != 0 ? '+'
+                       : '=',
+        m->c.rows, m->c.cols, k, AF_MAX(m->batch, 1), mat_alignment(&m->a, m->stride_a),
+        mat_alignment(&m->b, m->stride_b), mat_alignment(&m->c, m->stride_c));
     if (exact && n > 0 && n < AF_GEMM_KEY)
-        snprintf(key + n, (size_t)(AF_GEMM_KEY - n), ".%" PRId64 ".%" PRId64 ".%" PRId64, m->a.ld,
-                 m->b.ld, m->c.ld);
+        snprintf(key + n, (size_t)(AF_GEMM_KEY - n),
+                 ".%" PRId64 ".%" PRId64 ".%" PRId64 ".%" PRId64, m->a.ld, m->b.ld, m->c.ld,
+                 af_cuda_gemm_addend(m)->ld);
 }
 
 const af_cuda_gemm_choice *af_cuda_gemm_choice_find(const af_lt *lt, const char *key)
@@ -174,16 +178,17 @@ static int candidates(const af_lt *lt, const af_cuda_gemm_plan *p, af_lt_result 
     int found = 0, usable = 0;
     const size_t work = AF_LT_WORKSPACE;
     const uint32_t fixed = LT_REDUCTION_FIXED;
-    const uint32_t align[] = {
-        mat_alignment(&p->m.b, p->m.stride_b), mat_alignment(&p->m.a, p->m.stride_a),
-        mat_alignment(&p->m.c, p->m.stride_c), mat_alignment(&p->m.c, p->m.stride_c)};
+    const uint32_t align[] = {mat_alignment(&p->m.b, p->m.stride_b),
+                              mat_alignment(&p->m.a, p->m.stride_a),
+                              mat_alignment(af_cuda_gemm_addend(&p->m), p->m.stride_c),
+                              mat_alignment(&p->m.c, p->m.stride_c)};
     if (lt->api.pref_new(&pref))
         return 0;
     lt->api.pref_set(pref, LT_PREF_WORKSPACE, &work, sizeof work);
     lt->api.pref_set(pref, LT_PREF_REDUCTION, &fixed, sizeof fixed);
     for (int i = 0; i < 4; i++)
         lt->api.pref_set(pref, LT_PREF_ALIGN_A + i, &align[i], sizeof align[i]);
-    if (lt->api.heuristic(lt->handle, p->desc, p->la, p->lb, p->lc, p->lc, pref, CANDIDATES, out,
+    if (lt->api.heuristic(lt->handle, p->desc, p->la, p->lb, p->ladd, p->lc, pref, CANDIDATES, out,
                           &found))
         found = 0;
     lt->api.pref_free(pref);
@@ -271,7 +276,7 @@ static af_status choose(af_cuda *cu, af_cuda_gemm_plan *p, const af_kernel *nois
         p->choice = af_cuda_gemm_choice_find(lt, key);
         if (!p->choice)
             break;
-        if (lt->api.algo_check(lt->handle, p->desc, p->la, p->lb, p->lc, p->lc, &p->choice->algo,
+        if (lt->api.algo_check(lt->handle, p->desc, p->la, p->lb, p->ladd, p->lc, &p->choice->algo,
                                &check) == 0) {
             p->algo = p->choice->algo;
             return AF_OK;

@@ -17,7 +17,7 @@
 enum {
     BYTES_MIN = 1 << 17, /* smaller values stay on the device */
     OUT_SPAN = 4, /* positions from the first to the last value of a group that is copied out, */
-    IN_SPAN = 8,  /* or copied back, */
+    IN_SPAN = 7,  /* or copied back, */
     SMALL_IN_SPAN = 12, /* the same while all of the group are small */
     AHEAD_MAX = 32,     /* positions a value is held for its copy, or fetched before it is read */
 };

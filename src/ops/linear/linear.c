@@ -25,7 +25,7 @@ af_linear_inputs af_linear_in(const af_node *n)
                         n->op == AF_OP_LINEAR_DBIAS || n->op == AF_OP_ADAPTER_DB;
     const bool has_w =
         n->op == AF_OP_LINEAR || n->op == AF_OP_LINEAR_DX || n->op == AF_OP_DORA_NORM;
-    af_linear_inputs in = {0};
+    af_linear_inputs in = {.add = n->attr.linear.adds ? n->in[n->n_in - 1] : NULL};
     int at = 0;
     if (n->op != AF_OP_DORA_NORM)
         *(has_dy ? &in.dy : &in.x) = n->in[at++];

@@ -28,6 +28,13 @@ static void fill_spare_columns(af_cuda *cu, af_node *n, const af_linear_group *p
         af_cuda_copy_2d(cu, n, af_mat_cols(t, af_last(t), p->ext), af_mat_of(low), p->ext, 1.0f);
 }
 
+/* What is added to columns of n's result, from `from` on. */
+static af_mat addend(const af_node *n, int64_t from, int64_t cols)
+{
+    const af_tensor *add = af_linear_in(n).add;
+    return add ? af_mat_cols(add, from, cols) : (af_mat){0};
+}
+
 static void direct_fwd(af_cuda *cu, af_node *n, const af_linear_group *p)
 {
     const int64_t *from = n->attr.linear.piece_from;
@@ -38,8 +45,10 @@ static void direct_fwd(af_cuda *cu, af_node *n, const af_linear_group *p)
             &(af_cuda_gemm){.a = af_mat_of(n->in[0]),
                             .b = af_mat_of(af_linear_group_piece(p, n, i)),
                             .c = af_mat_cols(n->out[0], from[i], from[i + 1] - from[i]),
+                            .add = addend(n, from[i], from[i + 1] - from[i]),
                             .tb = true,
                             .alpha = 1,
+                            .beta = n->attr.linear.adds,
                             .bias = af_linear_group_bias(cu, p, from[i])});
 }
 
@@ -106,8 +115,10 @@ static af_status linear_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *
                          &(af_cuda_gemm){.a = af_mat_cols(x, 0, K),
                                          .b = af_linear_group_mat(cu, p, 0, p->O, 0, K),
                                          .c = y,
+                                         .add = addend(n, 0, p->O),
                                          .tb = true,
                                          .alpha = 1,
+                                         .beta = n->attr.linear.adds,
                                          .bias = af_linear_group_bias(cu, p, 0)});
     if (p->parts && !fold)
         af_cuda_add_gemm(cu, n,

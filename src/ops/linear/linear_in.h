@@ -10,6 +10,7 @@ typedef struct af_linear_inputs {
     af_tensor *const *w; /* [attr.linear.pieces] */
     af_tensor *bias[AF_LINEAR_PIECES];
     af_tensor *a, *b, *xa, *g;
+    af_tensor *add;
 } af_linear_inputs;
 
 af_linear_inputs af_linear_in(const af_node *n);

@@ -1,0 +1,59 @@
+/* norm_residual.c - see norm_residual.h. */
+#include "ops/norm/norm_residual.h"
+#include "backend/cuda/cuda_test.h"
+#include "ops/norm/norm_in.h"
+
+enum { ROWS_MIN = 4096 }; /* 2048 rows are not faster: what the norm reads is in the L2 cache */
+
+static int readers(const af_graph *g, const af_tensor *t)
+{
+    int count = 0;
+    for (int i = 0; i < g->n_tensors; i++)
+        count += g->tensors[i]->base == t;
+    for (int i = 0; i < g->n_nodes; i++)
+        for (int k = 0; k < g->nodes[i]->n_in; k++)
+            count += g->nodes[i]->in[k] == t;
+    return count;
+}
+
+static bool rows_fit(const af_tensor *t)
+{
+    return t->dtype == AF_DTYPE_BF16 && !t->base && t->ld % 8 == 0;
+}
+
+/* May the projection that makes x add what n adds to it? */
+static bool may_add(const af_graph *g, const af_node *n)
+{
+    const af_norm_inputs in = af_norm_in(n);
+    const af_node *p = in.x->producer, *before = in.residual->producer;
+    return p && p->op == AF_OP_LINEAR && p->n_out == 1 && !p->accumulate && !p->attr.linear.fp8 &&
+           p->attr.linear.pieces > 0 && p->phase == n->phase && p->n_in < AF_NODE_IN_MAX &&
+           (!before || before->at < p->at) && af_rows(in.x) >= ROWS_MIN && !in.x->keep &&
+           rows_fit(in.x) && rows_fit(in.residual) && rows_fit(n->out[1]) && readers(g, in.x) == 1;
+}
+
+static af_status layout(af_cuda *cu, af_graph *g, af_error *err)
+{
+    (void)err;
+    if (!g->differentiated || (cu->test && cu->test->no_fold))
+        return AF_OK;
+    for (int i = 0; i < g->n_nodes; i++) {
+        af_node *n = g->nodes[i];
+        if (n->op != AF_OP_RMSNORM_ADD || !may_add(g, n))
+            continue;
+        af_node *p = n->in[0]->producer;
+        p->in[p->n_in++] = n->in[1];
+        p->out[0] = n->out[1];
+        p->out[0]->producer = p;
+        p->attr.linear.adds = true;
+        n->op = AF_OP_RMSNORM;
+        n->in[0] = n->out[1];
+        n->in[1] = n->in[2];
+        n->n_in = 2;
+        n->out[1] = n->out[2];
+        n->n_out = 2;
+    }
+    return AF_OK;
+}
+
+const af_cuda_family af_cuda_norm_family = {.layout = layout};
