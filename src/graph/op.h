@@ -83,6 +83,7 @@ typedef union af_attr {
         double eps;
         bool plus_one;
         bool gate_first; /* GATED_NORM: the gate is multiplied before the norm */
+        bool joins;      /* RMSNORM_ADD: the projection may add: ops/norm/norm_residual.h */
     } norm;
     struct {
         bool silu, bias;

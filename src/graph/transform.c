@@ -239,6 +239,8 @@ static void recompute_node(recompute_pass *r, af_node *n)
         return;
     }
     af_tensor *in[AF_NODE_IN_MAX];
+    if (n->op == AF_OP_RMSNORM_ADD) /* before x, whose projection may add it */
+        (void)recomputed(r, n->in[1]);
     for (int k = 0; k < n->n_in; k++)
         in[k] = recomputed(r, n->in[k]);
     af_node *c = af_node_new(r->g, n->op, in, n->n_in);

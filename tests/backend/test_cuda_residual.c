@@ -11,6 +11,8 @@ typedef struct residual_case {
     int64_t N;
     int adds;
     bool shown, twice, apart, late;
+    bool scaled;   /* the residual is made inside the block, before the projection */
+    int rank;      /* of an adapter */
     af_dtype type; /* AF_DTYPE_F32: bf16 */
 } residual_case;
 
@@ -22,7 +24,15 @@ static af_tensor *layers_of(rec *r, const residual_case *c, int layers)
     af_tensor *sum = act_2(r, c->N, D), *y = af_rmsnorm(r->g, sum, weight_1(r, r->t, D), 1e-6, 0);
     for (int i = 0; i < 2 * layers; i++) {
         af_graph_set_block(r->g, i / 2);
-        const af_linear_opts o = {.pieces = 1, .weight = {weight_2(r, r->t, D, D)}};
+        af_linear_opts o = {.pieces = 1, .weight = {weight_2(r, r->t, D, D)}};
+        if (c->rank) {
+            o.parts = 1;
+            o.a = param_n(r, 2, (int64_t[]){c->rank, D}, -1, 1);
+            o.b = param_n(r, 1, (int64_t[]){D * c->rank}, -1, 1);
+            o.part[0] = (af_adapter_part){0, D, 0, c->rank, 1};
+        }
+        if (c->scaled)
+            sum = af_scale(r->g, sum, 0.5);
         y = af_linear(r->g, y, &o);
         if (c->shown)
             out(r, y);
@@ -77,6 +87,9 @@ static void test_other_results_are_added_by_the_norm(void **state)
         {"the result is read twice", 4096, 0, .twice = true},
         {"an op before the norm", 4096, 0, .apart = true},
         {"a residual that comes later", 4096, 0, .late = true},
+        {"a residual of the block", 4096, 2, .scaled = true},
+        {"an adapter", 4096, 2, .rank = 64},
+        {"an adapter in a GEMM of its own", 4096, 0, .rank = 65},
     };
     (void)state;
     for (size_t i = 0; i < AF_LEN(list); i++) {
@@ -97,20 +110,28 @@ static void test_other_results_are_added_by_the_norm(void **state)
  * mode would have other bits. */
 static void test_every_mode_adds_in_the_same_places(void **state)
 {
-    static const residual_case c = {"", 4096, 0};
+    static const residual_case list[] = {
+        {"", 4096, 2 * LAYERS},
+        {"a residual of the block", 4096, 2 * LAYERS, .scaled = true},
+        {"read twice", 4096, 0, .twice = true},
+        {"later", 4096, 0, .late = true},
+    };
     (void)state;
-    for (af_recompute mode = AF_RECOMPUTE_NONE; mode <= AF_RECOMPUTE_OFFLOAD; mode++) {
-        rec r;
-        af_device *d = open_fake();
-        prepare(&r, d, &c, LAYERS, mode);
-        assert_int_equal(projections(r.g, AF_PHASE_FORWARD, true), 2 * LAYERS);
-        assert_int_equal(projections(r.g, AF_PHASE_BACKWARD, false), 0);
-        if (mode == AF_RECOMPUTE_BLOCK)
-            assert_true(projections(r.g, AF_PHASE_BACKWARD, true) > 0);
-        rec_clear(&r);
-        af_device_close(d);
-        drop_kept();
-    }
+    for (size_t i = 0; i < AF_LEN(list); i++)
+        for (af_recompute mode = AF_RECOMPUTE_NONE; mode <= AF_RECOMPUTE_OFFLOAD; mode++) {
+            rec r;
+            af_device *d = open_fake();
+            prepare(&r, d, &list[i], LAYERS, mode);
+            const bool adds = list[i].adds > 0;
+            const int again = projections(r.g, AF_PHASE_BACKWARD, adds);
+            CHECK_MSG(projections(r.g, AF_PHASE_FORWARD, true) == list[i].adds &&
+                          projections(r.g, AF_PHASE_BACKWARD, !adds) == 0 &&
+                          (again > 0 || mode != AF_RECOMPUTE_BLOCK),
+                      "%s, %s", list[i].why, af_recompute_name(mode));
+            rec_clear(&r);
+            af_device_close(d);
+            drop_kept();
+        }
 }
 
 int main(void)

@@ -55,11 +55,11 @@ typedef struct af_mat {
     af_dtype dtype;
 } af_mat;
 
-/* c = alpha * op(a) op(b) + beta * c, plus bias [c.cols] on every row when set. op is the
+/* c = alpha * op(a) op(b) + beta * add, plus bias [c.cols] on every row when set. op is the
  * transpose where ta, tb are set; f32 accumulation. Batched when batch > 1: strides in elements. */
 typedef struct af_cuda_gemm {
     af_mat a, b, c;
-    af_mat add; /* what beta multiplies; empty: c itself */
+    af_mat add; /* of c's shape and type; empty: c itself. Not in a batch */
     bool ta, tb;
     float alpha, beta;
     const void *bias; /* of c's type */

@@ -10,7 +10,7 @@ typedef struct af_cuda_test {
     bool no_cublas;                   /* own GEMM kernels even where cuBLASLt is there */
     bool one_stream;                  /* nothing runs on the second stream */
     bool no_overlap;                  /* a launch begins when the one before it has ended */
-    bool no_fold;                     /* adapters next to the GEMM, not inside it */
+    bool no_fold;                     /* adapters and residuals next to the GEMM, not inside */
     bool no_low_rank;                 /* narrow GEMMs of adapters as any other GEMM */
     bool no_4bit_gemm;                /* 4-bit weights are dequantised before every GEMM */
     bool model_tiles;                 /* tiles as the cost model chooses them, also on sm_90 */

@@ -75,6 +75,8 @@ static void check_shapes(const af_cuda_gemm *m)
     assert(m->c.cols == (m->tb ? m->b.rows : m->b.cols));
     assert(m->a.ld >= m->a.cols && m->b.ld >= m->b.cols && m->c.ld >= m->c.cols);
     assert(m->a.dtype == m->b.dtype);
+    assert(!m->add.data || (m->add.rows == m->c.rows && m->add.cols == m->c.cols &&
+                            m->add.dtype == m->c.dtype && m->batch <= 1));
 }
 
 static bool add_layout(const af_lt *lt, void **out, const af_mat *x, const af_cuda_gemm *m,

@@ -47,9 +47,9 @@ bool af_gate_up_fits(const af_cuda *cu, const af_graph *g, const af_node *n)
     if (n->op != AF_OP_LINEAR || cu->arch != ARCH || !cu->drv->tensor_map ||
         cu->smem_max < SHARED || (cu->test && cu->test->no_fold))
         return false;
-    return !n->accumulate && af_rows(n->in[0]) >= ROWS_MIN && rows_fit(n->in[0]) &&
-           rows_fit(n->out[0]) && group_fits(af_linear_group_of(g, n), n->in[0]) &&
-           feeds_unit(g, n->out[0]);
+    return !n->accumulate && !n->attr.linear.adds && af_rows(n->in[0]) >= ROWS_MIN &&
+           rows_fit(n->in[0]) && rows_fit(n->out[0]) &&
+           group_fits(af_linear_group_of(g, n), n->in[0]) && feeds_unit(g, n->out[0]);
 }
 
 /* Rounds of all pairs of blocks, in tiles, with strips of so many tiles. */

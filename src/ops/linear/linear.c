@@ -1,9 +1,10 @@
 /* linear.c - the projection: stacked weight pieces of any type, biases, and a low-rank adapter.
  *
- * LINEAR        x, weights.., biases.., [a, b, xa] -> y
+ * LINEAR        x, weights.., biases.., [a, b, xa], [add] -> y
  *               y[n][o] = sum_i x[n][i] W[o][i] + bias[o] + sum_r xa[n][r] B[o][r]
  *               biases are listed only for pieces whose bit is set in attr.linear.biases. Columns
- *               that no piece covers hold the adapter's share alone.
+ *               that no piece covers hold the adapter's share alone. `add`, of y's shape, is
+ *               added; only the CUDA backend makes such nodes (attr.linear.adds).
  * ADAPTER_DOWN  x, a -> xa[n][r] = scale * sum_i x[n][i] a[r][i], the scale of r's part
  * ADAPTER_G     dy, b -> g[n][r] = scale * sum_o dy[n][o] B[o][r]
  * LINEAR_DX     dy, weights.., [a, g] -> dx = dy W + g a
