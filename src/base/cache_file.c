@@ -115,17 +115,24 @@ void af_part_close(int fd)
         close(fd);
 }
 
+enum { LINK_TRIES = 3 };
+
 af_status af_link_make(const char *target, const char *path, af_error *err)
 {
     af_status st = make_parent(path, err);
-    char *temp = st == AF_OK ? af_path_temp(path, "tmp") : NULL;
     if (st != AF_OK)
         return st;
+    af_path_sweep(path);
+    char *temp = af_path_temp(path, "tmp");
     if (!temp)
         return af_fail_nomem(err, "a path", strlen(path));
-    if (symlink(target, temp) != 0)
-        st = fail_errno(err, "create the link", path);
-    else if (rename(temp, path) != 0) {
+    bool made = false; /* a process of another host may take the new link for a leftover */
+    for (int i = 0; i < LINK_TRIES && !made; i++) {
+        made = symlink(target, temp) == 0 && rename(temp, path) == 0;
+        if (!made && errno != ENOENT)
+            break;
+    }
+    if (!made) {
         st = fail_errno(err, "create the link", path);
         unlink(temp);
     }

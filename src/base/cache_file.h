@@ -20,7 +20,8 @@ AF_CHECKED af_status af_part_finish(int fd, const char *from, const char *to, bo
                                     af_error *err);
 void af_part_close(int fd); /* negative: nothing */
 
-/* A symbolic link; replaces what is there, but not a folder. Folders on the way are made. */
+/* A symbolic link; replaces what is there, but not a folder. Folders on the way are made, what
+ * killed processes left of such a link is removed. */
 AF_CHECKED af_status af_link_make(const char *target, const char *path, af_error *err);
 /* Where a symbolic link leads, as written; NULL when it is not one. free(). */
 char *af_link_read(const char *path);

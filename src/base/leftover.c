@@ -57,10 +57,16 @@ static bool is_held(const char *path)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
-        return errno != ENOENT;
+        return errno != ENOENT && errno != ELOOP; /* a link is held by nobody */
     const bool held = flock(fd, LOCK_EX | LOCK_NB) != 0;
     close(fd);
     return held;
+}
+
+static bool is_link(const char *path)
+{
+    struct stat s;
+    return lstat(path, &s) == 0 && S_ISLNK(s.st_mode);
 }
 
 /* A folder is held while a file in it is. */
@@ -69,7 +75,8 @@ static bool any_held(const char *path)
     char **names = NULL;
     int n = 0;
     bool held = is_held(path);
-    if (!held && af_dir_exists(path) && af_dir_list(&names, &n, path, NULL) != AF_OK)
+    if (!held && !is_link(path) && af_dir_exists(path) &&
+        af_dir_list(&names, &n, path, NULL) != AF_OK)
         return true;
     for (int i = 0; i < n && !held; i++) {
         char *inner = af_path_join(path, names[i]);

@@ -1,6 +1,7 @@
 /* Files: atomic writes that leave the old file alone when the disk is full, folders, paths. */
 #define _GNU_SOURCE
 #include "afinar/output.h"
+#include "base/cache_file.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/temps.h"
@@ -189,6 +190,30 @@ static void test_half_written_files_are_removed(void **state)
     assert_int_equal(count_files(), 2);
     CHECK_OK(af_path_remove(in_dir("s"), &err), err);
     CHECK_OK(af_path_remove(in_dir(stranger), &err), err);
+}
+
+/* Of links, too: the link goes, not what it leads to. */
+static void test_leftover_links_are_removed(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    char name[64];
+    const long dead = killed_run(in_dir("gone"));
+    CHECK_OK(af_file_write(in_dir("gone"), "", 0, &err), err);
+    CHECK_OK(af_path_remove(in_dir("gone"), &err), err);
+    CHECK_OK(af_dir_make(in_dir("target"), &err), err);
+    CHECK_OK(af_file_write(in_dir("target/kept"), "x", 1, &err), err);
+    const long pid[] = {dead, dead, (long)getppid()};
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, ".link.%ld.%d.tmp", pid[i], i);
+        assert_int_equal(symlink(i ? "target" : "nowhere", in_dir(name)), 0);
+    }
+    CHECK_OK(af_link_make("target/kept", in_dir("link"), &err), err);
+    check_content(in_dir("link"), "x");
+    assert_int_equal(count_files(), 3); /* the folder, the link, the one of a running process */
+    CHECK_OK(af_path_remove(in_dir("link"), &err), err);
+    CHECK_OK(af_path_remove(in_dir(name), &err), err);
+    CHECK_OK(af_path_remove(in_dir("target"), &err), err);
 }
 
 /* A process we cannot see may hold the file: its lock shows that. */
@@ -544,6 +569,7 @@ int main(void)
         cmocka_unit_test(test_reserved_space_is_filled_in_any_order),
         cmocka_unit_test(test_leftovers_of_killed_runs_are_removed),
         cmocka_unit_test(test_half_written_files_are_removed),
+        cmocka_unit_test(test_leftover_links_are_removed),
         cmocka_unit_test(test_a_locked_file_is_not_a_leftover),
         cmocka_unit_test(test_full_disk_leaves_the_old_file),
         cmocka_unit_test(test_errors_name_the_path),
