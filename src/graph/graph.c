@@ -416,3 +416,17 @@ const char *af_shape_text(const af_tensor *t, char *buf, size_t size)
         snprintf(buf + at, size - at, "] %s", af_dtype_name(t->dtype));
     return buf;
 }
+
+af_node *af_only_reader(const af_graph *g, const af_tensor *t)
+{
+    af_node *reader = NULL;
+    for (int i = 0; i < g->n_nodes; i++)
+        for (int k = 0; k < g->nodes[i]->n_in; k++) {
+            if (g->nodes[i]->in[k] != t && g->nodes[i]->in[k]->base != t)
+                continue;
+            if (reader && reader != g->nodes[i])
+                return NULL;
+            reader = g->nodes[i];
+        }
+    return reader;
+}

@@ -218,6 +218,8 @@ static inline int64_t af_live(const af_tensor *t)
     return t->live ? (t->dim[0] ? af_rows(t) / t->dim[0] * *t->live : 0) : af_rows(t);
 }
 bool af_same_shape(const af_tensor *a, const af_tensor *b);
+/* The only node that reads t or views of it; NULL: there is none, or another. */
+af_node *af_only_reader(const af_graph *g, const af_tensor *t);
 /* "[3 x 4] f32" into a caller's buffer, for messages. */
 const char *af_shape_text(const af_tensor *t, char *buf, size_t size);
 /* Bytes in memory, with the row stride ld; of a split leaf, of its piece. */

@@ -4,12 +4,11 @@
  * and the same bits of h as from glu.cu.
  *
  * Pairs of blocks (pairs.cuh) take tiles of 128 rows with 128 columns of gate and the same of up,
- * so that a thread holds both of a pair; the last columns in tiles of 64, where the pairs of blocks
- * end sooner with those. Results are stored through shared memory by the copy
- * engine. h stays in registers for its GEMM with a, whose columns come as one more stage; sums
- * over the tiles of a strip stay there, too. Built with AF_ACT; AF_KEEP=0: gate and up are not
- * stored; AF_UNIT=0: they alone are; AF_LOW=0: without a. On other architectures the kernel is
- * empty. */
+ * so that a thread holds both of a pair; the last columns in tiles of 64, where the pairs of
+ * blocks end sooner with those. Results are stored through shared memory by the copy engine. h
+ * stays in registers for its GEMM with a, whose columns come as one more stage; sums over the
+ * tiles of a strip stay there, too. Built with AF_ACT; AF_KEEP=0: gate and up are not stored;
+ * AF_UNIT=0: they alone are; AF_LOW=0: without a. On other architectures the kernel is empty. */
 // variants: AF_ACT=0,1,2,3 AF_KEEP=0,1 AF_UNIT=1 AF_LOW=0,1 | AF_ACT=0 AF_KEEP=1 AF_UNIT=0 AF_LOW=0
 // common: AF_ACT=0 AF_KEEP=0,1 AF_UNIT=1 AF_LOW=0,1 | AF_ACT=0 AF_KEEP=1 AF_UNIT=0 AF_LOW=0
 #ifndef AF_KEEP

@@ -8,21 +8,6 @@
 #include "ops/moe/moe_fuse.h"
 #include "ops/moe/moe_in.h"
 
-/* The only node that reads t; NULL: there is none, or another. */
-static af_node *only_reader(const af_graph *g, const af_tensor *t)
-{
-    af_node *reader = NULL;
-    for (int i = 0; i < g->n_nodes; i++)
-        for (int k = 0; k < g->nodes[i]->n_in; k++) {
-            if (g->nodes[i]->in[k] != t && g->nodes[i]->in[k]->base != t)
-                continue;
-            if (reader && reader != g->nodes[i])
-                return NULL;
-            reader = g->nodes[i];
-        }
-    return reader;
-}
-
 static bool plain(const af_node *n)
 {
     return !n->attr.moe.lora && !n->attr.moe.half && n->attr.moe.alpha == 1;
@@ -41,7 +26,7 @@ static void fuse(const af_graph *g, af_node *c)
 {
     const af_moe_inputs in = af_moe_in(c);
     const af_node *down = in.out->producer;
-    af_node *dx = only_reader(g, c->out[0]), *back = dx ? only_reader(g, dx->out[0]) : NULL;
+    af_node *dx = af_only_reader(g, c->out[0]), *back = dx ? af_only_reader(g, dx->out[0]) : NULL;
     if (!back || dx->op != AF_OP_MOE_LINEAR_DX || !plain(dx) || back->op != AF_OP_GLU_BWD ||
         back->in[1] != dx->out[0] || back->attr.glu.limit > 0 || !down ||
         down->op != AF_OP_MOE_LINEAR || !plain(down) || down->attr.moe.bias || c->out[0]->keep ||
@@ -77,7 +62,7 @@ static void fuse_sum(const af_graph *g, af_node *add)
         af_tensor *other = add->in[1 - k];
         if (!sum || sum->op != AF_OP_MOE_COMBINE || sum->attr.moe.plus || add->in[k]->base ||
             add->in[k]->keep || other == add->in[k] || sum->phase != add->phase ||
-            only_reader(g, add->in[k]) != add || !af_same_shape(other, sum->out[0]))
+            af_only_reader(g, add->in[k]) != add || !af_same_shape(other, sum->out[0]))
             continue;
         add->op = AF_OP_MOE_COMBINE;
         add->attr = sum->attr;
@@ -95,7 +80,7 @@ static void fuse_unit(const af_graph *g, af_node *glu)
     af_tensor *h = glu->out[0];
     const af_tensor *y = glu->in[0];
     af_node *n = y->producer;
-    const af_node *next = only_reader(g, h);
+    const af_node *next = af_only_reader(g, h);
     if (!n || n->op != AF_OP_MOE_LINEAR || n->attr.moe.half || y->base || h->keep ||
         glu->attr.glu.limit > 0 || !next || next->op != AF_OP_MOE_LINEAR ||
         n->phase != glu->phase || n->block != glu->block)

@@ -6,17 +6,6 @@
 
 enum { ROWS_MIN = 4096 }; /* 2048 rows are not faster: what the norm reads is in the L2 cache */
 
-static int readers(const af_graph *g, const af_tensor *t)
-{
-    int count = 0;
-    for (int i = 0; i < g->n_tensors; i++)
-        count += g->tensors[i]->base == t;
-    for (int i = 0; i < g->n_nodes; i++)
-        for (int k = 0; k < g->nodes[i]->n_in; k++)
-            count += g->nodes[i]->in[k] == t;
-    return count;
-}
-
 static bool rows_fit(const af_tensor *t)
 {
     return t->dtype == AF_DTYPE_BF16 && !t->base && t->ld % 8 == 0;
@@ -37,7 +26,7 @@ static bool may_add(const af_graph *g, const af_node *n)
     return p && p->op == AF_OP_LINEAR && is_one_gemm(p) && p->n_out == 1 && !p->accumulate &&
            p->phase == n->phase && p->n_in < AF_NODE_IN_MAX && (!before || before->at < p->at) &&
            af_rows(in.x) >= ROWS_MIN && !in.x->keep && rows_fit(in.x) && rows_fit(in.residual) &&
-           rows_fit(n->out[1]) && readers(g, in.x) == 1;
+           rows_fit(n->out[1]) && af_only_reader(g, in.x) == n;
 }
 
 /* Decided once, before the backward pass gets copies of nodes that it computes again. */
