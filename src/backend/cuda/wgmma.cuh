@@ -15,7 +15,9 @@ template <int R> DEV u32 piece_at(int r, int c)
     return c / 8 * (R * 128) + r * 128 + ((c ^ r) % 8) * 16;
 }
 /* Descriptors. Shared memory ends before 2^18, so the address's 14 bits need no mask and the next
- * one is one addition away: between MMAs of 32 cycles there is no time for more. */
+ * one is one addition away: between MMAs of 32 cycles there is no time for more. In a cluster,
+ * addresses have the block's number above those bits. desc_k does not mind, because the field it
+ * falls into is not read then; desc_mn must get the address without it. */
 DEV u64 desc(u32 low) { return (u64)(1u << 30 | 64) << 32 | low; }
 /* 16 columns from 16*k of the tile at `at` (R rows), inner dimension along the columns. */
 template <int R> DEV u64 desc_k(u32 at, int k)
