@@ -80,6 +80,14 @@ def malformed(s):
     # a head just below the limit
     data = b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: "
     check(s.send(data + b"y" * (16384 - len(data) - 4) + b"\r\n\r\n") == 200, "a head of exactly 16 KiB")
+    # a body in chunks whose end comes later
+    data = HEAD + b"Transfer-Encoding: chunked\r\n\r\n13\r\n{\"prompt\": \"Hello\"}\r\n0\r\n\r\n"
+    for rest in range(1, 8):
+        with s.connect() as c:
+            c.sendall(data[:-rest])
+            time.sleep(0.05)
+            c.sendall(data[-rest:])
+            check(status_of(c) == 200, "the last %d bytes of chunks come later" % rest)
     # two requests at once are answered in order
     with s.connect() as c:
         one = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"

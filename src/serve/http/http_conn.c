@@ -180,7 +180,7 @@ static void finish_answer(af_httpd_conn *c)
     c->since = c->moved = af_seconds_now();
     c->phase = AF_CONN_HEAD;
     c->chunk_left = 0;
-    c->chunk_end = false;
+    c->chunk_end = c->chunk_last = false;
 }
 
 void af_httpd_conn_output(af_httpd_conn *c)
@@ -329,16 +329,13 @@ static int take_chunks(af_httpd_conn *c)
                 return -1;
             drop_input(c, 2);
             c->chunk_end = false;
+            if (c->chunk_last)
+                return 1;
         }
         const int got = chunk_size(c);
         if (got != 1)
             return got;
-        if (c->chunk_left == 0) { /* no trailers */
-            c->chunk_end = true;
-            if (c->in.len >= 2)
-                return memcmp(c->in.data, "\r\n", 2) == 0 ? (drop_input(c, 2), 1) : -1;
-            return 0;
-        }
+        c->chunk_last = c->chunk_end = c->chunk_left == 0; /* no trailers */
     }
 }
 

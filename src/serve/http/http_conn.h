@@ -33,6 +33,7 @@ typedef struct af_httpd_conn {
     uint64_t sent;
     uint64_t chunk_left; /* of a chunked body: bytes of the chunk; 0: a size line follows */
     bool chunk_end;      /* the CRLF after a chunk follows */
+    bool chunk_last;     /* that of the last one, and of the body */
     double since;        /* the phase (or its first byte) began */
     double moved;        /* bytes were last received or sent */
     double deadline;     /* of a body */
