@@ -135,7 +135,7 @@ bool af_decode_draws(const af_decoder *d, const af_decode_seq *s, double want[AF
     if (!d->graph.want || s->r.mask || s->r.biases ||
         (o->repeat_penalty > 0 && o->repeat_penalty != 1))
         return false;
-    want[AF_DRAW_TEMPERATURE] = o->temperature > 0 && o->top_k != 1 ? o->temperature : 0;
+    want[AF_DRAW_TEMPERATURE] = af_sample_is_greedy(o) ? 0 : o->temperature;
     want[AF_DRAW_TOP_K] = (double)o->top_k;
     want[AF_DRAW_TOP_P] = o->top_p;
     want[AF_DRAW_MIN_P] = o->min_p;

@@ -117,18 +117,25 @@ static int64_t cut(const af_sample_opts *o, af_token_candidate *c, int64_t n, fl
     return n;
 }
 
+bool af_sample_is_greedy(const af_sample_opts *o)
+{
+    return o->temperature < 1e-30 || o->top_k == 1;
+}
+
 int32_t af_sample(const af_sample_opts *o, float *logits, int64_t V, const int32_t *seen,
                   int64_t seen_count, uint64_t stream, uint64_t index, af_token_candidate *scratch)
 {
     if (o->repeat_penalty > 0 && o->repeat_penalty != 1)
         penalise(logits, V, seen, seen_count, o->repeat_penalty, scratch);
     const int32_t best = arg_max(logits, V);
-    if (best < 0 || o->temperature <= 0 || o->top_k == 1)
+    if (best < 0 || af_sample_is_greedy(o))
+        return best;
+    const float top = (float)(logits[best] / o->temperature);
+    if (!isfinite(top)) /* a penalty near 0: no other token is close */
         return best;
     double sum = 0;
     for (int64_t i = 0; i < V; i++)
         logits[i] = (float)(logits[i] / o->temperature);
-    const float top = logits[best];
     for (int64_t i = 0; i < V; i++)
         sum += exp((double)logits[i] - top);
     int64_t n = shortlist(o, logits, V, top, sum, scratch);

@@ -13,6 +13,9 @@ typedef struct af_token_candidate {
 
 /* Checks the options; the message names the one that is out of range. */
 AF_CHECKED af_status af_sample_check(const af_sample_opts *o, af_error *err);
+/* The first of the largest logits is taken: there is no temperature, or one so small that logits
+ * divided by it would not fit into an f32. */
+bool af_sample_is_greedy(const af_sample_opts *o);
 /* Chooses from logits [V], which are changed. `seen` are the tokens so far (for the repetition
  * penalty, once each). `scratch` holds V candidates. The random number is a function of
  * (seed, stream, index). The order is that of transformers: penalty, temperature, top-k, top-p,

@@ -343,6 +343,11 @@ static void test_sampling_draws_from_the_right_distribution(void **state)
     for (int i = 0; i < 6; i++)
         pen[i] = (i ? e[i] : exp(1)) / sum;
     check_shares("penalty", (af_sample_opts){.temperature = 1, .repeat_penalty = 2}, pen, 6);
+    const double one = 1; /* quotients beyond an f32 */
+    check_shares("small temperature", (af_sample_opts){.temperature = 1e-38}, &one, 1);
+    check_shares("smaller temperature", (af_sample_opts){.temperature = 1e-300}, &one, 1);
+    check_shares("small penalty", (af_sample_opts){.temperature = 1, .repeat_penalty = 1e-300},
+                 &one, 1);
     check_shares("greedy", (af_sample_opts){.temperature = 0}, (double[]){1}, 1);
 }
 
