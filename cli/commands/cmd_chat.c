@@ -41,8 +41,7 @@ static void reset(chat_session *c)
 {
     json_array_clear(c->messages);
     if (c->system && *c->system)
-        json_array_append_new(c->messages,
-                              json_pack("{s:s, s:s}", "role", "system", "content", c->system));
+        af_cli_add_message(c->messages, "system", c->system, strlen(c->system));
 }
 
 static void set_system(chat_session *c, const char *text)
@@ -54,18 +53,12 @@ static void set_system(chat_session *c, const char *text)
     reset(c);
 }
 
-static void add(chat_session *c, const char *role, const char *text, size_t len)
-{
-    json_array_append_new(c->messages, json_pack("{s:s, s:o}", "role", role, "content",
-                                                 json_stringn_nocheck(text, len)));
-}
-
 /* One turn: the answer is streamed and becomes part of the conversation. */
 static af_status answer(chat_session *c, const char *text, af_error *err)
 {
     af_encoding e = {0};
     af_generated r = {0};
-    add(c, "user", text, strlen(text));
+    af_cli_add_message(c->messages, "user", text, strlen(text));
     char *messages = af_cli_json_dump(c->messages, "the input is not valid UTF-8", err);
     af_status st = messages ? af_cli_chat_ids(c->m, messages, &e, err) : err->code;
     free(messages);
@@ -79,7 +72,7 @@ static af_status answer(chat_session *c, const char *text, af_error *err)
         st = af_model_generate(c->m, &c->o, &r, err);
     }
     if (st == AF_OK) {
-        add(c, "assistant", r.text, r.text_len);
+        af_cli_add_message(c->messages, "assistant", r.text, r.text_len);
         if (c->json) {
             fputs("{\"text\": ", stdout);
             af_cli_json_text(stdout, r.text, r.text_len);

@@ -23,11 +23,9 @@ static af_status messages_of(char **out, const generate_job *j, const char *text
 {
     json_t *list = json_array();
     if (j->system)
-        json_array_append_new(list,
-                              json_pack("{s:s, s:s}", "role", "system", "content", j->system));
-    json_array_append_new(
-        list, json_pack("{s:s, s:o}", "role", "user", "content", json_stringn(text, len)));
-    *out = af_cli_json_dump(list, "the prompt is not valid UTF-8", err);
+        af_cli_add_message(list, "system", j->system, strlen(j->system));
+    af_cli_add_message(list, "user", text, len);
+    *out = af_cli_json_dump(list, "the prompt or the system message is not valid UTF-8", err);
     json_decref(list);
     return *out ? AF_OK : err->code;
 }
@@ -135,7 +133,7 @@ static af_status add_file(generate_job *j, const char *path, af_error *err)
     for (size_t at = 0; rows && st == AF_OK && at < len; number++) {
         const char *end = memchr(text + at, '\n', len - at);
         const size_t size = end ? (size_t)(end - text) - at : len - at;
-        if (size > 1)
+        if (size && text[at] != '\r')
             st = add_row(j, text + at, size, path, number, err);
         at += size + 1;
     }

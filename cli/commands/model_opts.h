@@ -35,6 +35,9 @@ void af_cli_json_ids(FILE *f, const int32_t *ids, int64_t n);
  * that. */
 AF_CHECKED af_status af_cli_template_ids(af_model *m, const char *row, af_encoding *out,
                                          af_error *err);
+/* Appends {"role", "content"} to a list. Bytes that are not UTF-8 are an error of
+ * af_cli_json_dump, not of this. */
+void af_cli_add_message(struct json_t *list, const char *role, const char *text, size_t len);
 /* Renders messages (a JSON array as text) for the model to answer, and tokenises that. */
 AF_CHECKED af_status af_cli_chat_ids(af_model *m, const char *messages, af_encoding *out,
                                      af_error *err);

@@ -67,18 +67,16 @@ static void emit(answer *a, int32_t id)
     }
 }
 
-static af_status add_token(answer *a, int32_t id, bool last, af_error *err)
+static af_status add_token(answer *a, const af_decoded *t, af_error *err)
 {
     af_status st = AF_OK;
-    AF_TRY(af_answer_text_add(&a->text, id, true, err));
-    emit(a, id);
-    if (a->text.stopped && !a->done) {
+    const bool eos = t->end == AF_DECODE_EOS;
+    AF_TRY(af_answer_text_add(&a->text, t->id, !eos, err));
+    if (!eos)
+        emit(a, t->id);
+    if (!a->done && (a->text.stopped || t->end != AF_DECODE_GOES_ON)) {
         a->done = true;
-        a->stop = AF_STOP_STRING;
-    }
-    if (last && !a->done) {
-        a->done = true;
-        a->stop = AF_STOP_LENGTH;
+        a->stop = a->text.stopped ? AF_STOP_STRING : eos ? AF_STOP_EOS : AF_STOP_LENGTH;
     }
     if (a->done && !a->text.stopped) { /* what was held back */
         AF_TRY(af_answer_text_end(&a->text, false, err));
@@ -99,13 +97,7 @@ static bool on_token(void *user, const af_decoded *t)
                         g->o->prompt_len[a->index] + a->text.count);
     if (t->id < 0 || g->st != AF_OK)
         return false;
-    if (t->end == AF_DECODE_EOS) {
-        g->st = af_answer_text_add(&a->text, t->id, false, &g->err);
-        a->done = true;
-        a->stop = AF_STOP_EOS;
-    } else {
-        g->st = add_token(a, t->id, t->end == AF_DECODE_LENGTH, &g->err);
-    }
+    g->st = add_token(a, t, &g->err);
     return g->st == AF_OK && !a->done;
 }
 

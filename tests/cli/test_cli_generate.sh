@@ -103,6 +103,17 @@ grep -q "p.jsonl: no prompts" "$tmp/err" || fail "$(cat "$tmp/err")"
 printf '{"prompt": "hi"}\n{"prompt": \n' >"$tmp/p.jsonl"
 gen -f "$tmp/p.jsonl" && fail "a broken line passes"
 grep -q "p.jsonl:2: .*end of file" "$tmp/err" || fail "$(cat "$tmp/err")"
+printf '{"prompt": "hi"}\n5\n' >"$tmp/p.jsonl"
+gen -f "$tmp/p.jsonl" && fail "a line of one character is skipped"
+grep -q "p.jsonl:2: " "$tmp/err" || fail "$(cat "$tmp/err")"
+for words in "-p \377" "-p hello --system \377"; do # shellcheck disable=SC2059,SC2046 # bytes that are not text
+    gen --chat $(printf -- "$words") && fail "not UTF-8: $words"
+    grep -q "not valid UTF-8" "$tmp/err" || fail "not UTF-8: $(cat "$tmp/err")"
+done
+# an answer that ends like a stop string begins is printed to its end
+demo() { "$AFINAR" generate "$AF_SOURCE/examples/demo/base" --device cpu --chat -p Hello -q "$@"; }
+whole=$(demo)
+[ "$(demo --stop "${whole: -4} and")" = "$whole" ] || fail "the end of '$whole' is held back: '$(demo --stop "${whole: -4} and")'"
 gen -p hello --bf16 --f32 && fail "two types pass"
 grep -q -- "give either --bf16 or --f32" "$tmp/err" || fail "$(cat "$tmp/err")"
 # the smallest possible set is the most likely token; greedy decoding ignores sets
