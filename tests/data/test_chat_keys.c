@@ -82,6 +82,105 @@ static void test_thoughts_have_names(void **state)
     case_close(&c);
 }
 
+#define CALLS                                                                                      \
+    "chat_template: \"{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}[{{ "    \
+    "m.role }}:{% if 'tool_calls' in m %}{{ m.tool_calls | tojson }}{% endif %}{{ m.content "      \
+    "}}]{% "                                                                                       \
+    "endfor %}\"\ntrain_on_eos: none"
+
+/* A table has every field in every row, as null where a record had none; JSON says what it means.
+ */
+static void test_null_fields(void **state)
+{
+    char file[700];
+    data_case c;
+    (void)state;
+    case_open(&c);
+    snprintf(file, sizeof file, "%s/columns/calls.zstd.parquet", golden_dir());
+    case_dataset(&c, model, file, CALLS "\n");
+    CHECK_OK(case_preview(&c), c.err);
+    assert_string_equal(
+        texts(&c),
+        "[{\"type\": \"function\", \"function\": {\"name\": \"weather\", \"parameters\": "
+        "{\"type\": "
+        "\"object\", \"properties\": {\"city\": {\"type\": "
+        "\"string\"}}}}}][user:Q][assistant:[{\"type\""
+        ": \"function\", \"function\": {\"name\": \"weather\", \"arguments\": {\"city\": "
+        "\"Paris\"}}}]"
+        "][tool:R][assistant:A]|[{\"type\": \"function\", \"function\": {\"name\": \"add\", "
+        "\"parameters\": {\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"number\"}, "
+        "\"b\": "
+        "{\"type\": \"number\", \"description\": \"the "
+        "second\"}}}}}][user:Q][assistant:[{\"type\": "
+        "\"function\", \"function\": {\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": "
+        "2}}}]][tool:R]"
+        "[assistant:A]");
+    put_file(
+        &c, "d.jsonl",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\", \"tool_calls\": null}, {\"role\":"
+        " \"assistant\", \"content\": null, \"tool_calls\": [{\"function\": {\"name\": \"f\", "
+        "\"arguments\": {\"x\": null}}}]}]}\n");
+    preview(&c, model, CALLS, "");
+    assert_string_equal(texts(&c), "[user:Q][assistant:[{\"function\": {\"name\": \"f\", "
+                                   "\"arguments\": {\"x\": null}}}]]");
+    case_close(&c);
+}
+
+#define MODES                                                                                      \
+    "chat_template: \"{{ '/think' if enable_thinking else '/no_think' }} {{ custom_instructions "  \
+    "}}{% for m in messages %}[{{ m.content }}]{% endfor %}\"\ntrain_on_eos: none"
+
+static void test_variables_of_a_record_reach_the_template(void **state)
+{
+    char file[700];
+    data_case c;
+    (void)state;
+    case_open(&c);
+    snprintf(file, sizeof file, "%s/columns/calls.zstd.parquet", golden_dir());
+    case_dataset(&c, model, file, MODES "\n");
+    CHECK_OK(case_preview(&c), c.err);
+    assert_string_equal(texts(&c), "/think [Q][][R][A]|/no_think be brief[Q][][R][A]");
+    put_file(
+        &c, "d.jsonl",
+        "{\"prompt\": [{\"role\": \"user\", \"content\": \"Q\"}], \"completion\": [{\"role\": "
+        "\"assistant\", \"content\": \"A\"}], \"chat_template_kwargs\": {\"enable_thinking\": true,"
+        " \"custom_instructions\": \"go\"}}\n");
+    preview(&c, model, MODES, "");
+    assert_string_equal(texts(&c), "/think go[Q][A]");
+    put_file(
+        &c, "d.jsonl",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", "
+        "\"content\": \"A\"}], \"chat_template_kwargs\": {\"add_generation_prompt\": true}}\n");
+    case_refused(&c, case_preview(&c), "\"add_generation_prompt\" cannot be set");
+    put_file(&c, "d.jsonl",
+             "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", "
+             "\"content\": \"A\"}], \"chat_template_kwargs\": \"x\"}\n");
+    case_refused(&c, case_preview(&c), "\"chat_template_kwargs\" should be an object");
+    case_close(&c);
+}
+
+/* SlimOrca has a weight in every message. */
+static void test_a_weight_of_zero_on_a_question(void **state)
+{
+    data_case c;
+    (void)state;
+    case_open(&c);
+    put_file(
+        &c, "d.jsonl",
+        "{\"conversations\": [{\"from\": \"system\", \"value\": \"S\", \"weight\": null}, "
+        "{\"from\": \"human\", \"value\": \"Q\", \"weight\": 0.0}, {\"from\": \"gpt\", \"value\": "
+        "\"A\", \"weight\": 1.0}]}\n");
+    preview(&c, model, "", "");
+    assert_string_equal(texts(&c), "<|im_start|>system\nS<|im_end|>\n" TURN("Q", "A"));
+    assert_int_equal(trained(&c), 2);
+    put_file(
+        &c, "d.jsonl",
+        "{\"conversations\": [{\"from\": \"human\", \"value\": \"Q\", \"weight\": 1}, {\"from\": "
+        "\"gpt\", \"value\": \"A\"}]}\n");
+    case_refused(&c, case_preview(&c), "message 1: \"weight\": 1 is only allowed on assistant");
+    case_close(&c);
+}
+
 static void test_ends_of_turns(void **state)
 {
     data_case c;
@@ -228,6 +327,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_thoughts_have_names),
+        cmocka_unit_test(test_null_fields),
+        cmocka_unit_test(test_variables_of_a_record_reach_the_template),
+        cmocka_unit_test(test_a_weight_of_zero_on_a_question),
         cmocka_unit_test(test_ends_of_turns),
         cmocka_unit_test(test_templates_by_other_names),
         cmocka_unit_test(test_a_model_without_template_gets_the_alpaca_prompt),

@@ -122,7 +122,7 @@ af_status af_label_item(af_item *out, const af_data_source *s, const json_t *rec
     if (text) {
         AF_TRY(af_turns_take(&out->conversation[0], s, text, s->field.messages,
                              af_turns_sharegpt(s, text), p, err));
-        AF_TRY(af_tools_take(&out->conversation[0], s, record, p, err));
+        AF_TRY(af_template_fields_take(&out->conversation[0], s, record, p, err));
     } else {
         AF_TRY(af_field_string(&text, s, record, s->field.text, p, err));
         AF_TRY(af_pair_put_text(out, 0, "", 0, json_string_value(text), json_string_length(text),

@@ -47,7 +47,7 @@ af_status af_pair_put_chat(af_item *out, int side, const af_data_source *s, cons
     for (size_t i = 0; i < out->prompt_messages; i++)
         t->train[i] = false;
     AF_TRY(af_turns_take(t, s, answer, answer_field, af_turns_sharegpt(s, answer), p, err));
-    AF_TRY(af_tools_take(t, s, record, p, err));
+    AF_TRY(af_template_fields_take(t, s, record, p, err));
 done:
     return st;
 }

@@ -241,8 +241,10 @@ af_status af_renderer_render(af_renderer *s, char **text, uint64_t *len, const a
             return af_fail_nomem(err, "a conversation", n);
         }
     }
-    const af_render_opts o = {
-        .messages = part ? part : t->messages, .tools = t->tools, .add_generation_prompt = prompt};
+    const af_render_opts o = {.messages = part ? part : t->messages,
+                              .tools = t->tools,
+                              .extra = t->variables,
+                              .add_generation_prompt = prompt};
     af_status st = af_template_render(s->chat, text, len, &o, generation, err);
     if (st != AF_OK)
         st = af_fail_prefix(st, err, "the chat template refuses this conversation");

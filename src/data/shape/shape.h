@@ -23,6 +23,7 @@ typedef struct af_conversation {
     json_t *messages;                  /* chat: own; as the template sees them */
     bool *train;                       /* chat: own; [messages] false = no loss whatever the role */
     json_t *tools;                     /* chat: own, or NULL */
+    json_t *variables;                 /* chat: own, or NULL: further ones of the template */
     const json_t *prompt, *completion; /* plain: strings of the record; prompt NULL = none */
     char *prompt_text, *answer_text;   /* prompt: own */
     uint64_t prompt_len, answer_len;
@@ -45,6 +46,8 @@ typedef struct af_item {
 } af_item;
 
 #define AF_KTO_TAG "kto_tag" /* LLaMA-Factory: a conversation with a label for its last turn */
+/* TRL's field for further variables of the chat template. */
+#define AF_TEMPLATE_VARIABLES "chat_template_kwargs"
 
 /* The shape of a first record by its fields. */
 AF_CHECKED af_status af_shape_detect(af_data_source *s, const json_t *record,
@@ -98,8 +101,10 @@ AF_CHECKED af_status af_turns_take(af_conversation *out, const af_data_source *s
                                    const af_source_loc *p, af_error *err);
 AF_CHECKED af_status af_turn_add(af_conversation *t, const char *role, const json_t *content,
                                  bool train, af_error *err);
-AF_CHECKED af_status af_tools_take(af_conversation *t, const af_data_source *s,
-                                   const json_t *record, const af_source_loc *p, af_error *err);
+/* What a record has for the chat template besides messages: tools, further variables. */
+AF_CHECKED af_status af_template_fields_take(af_conversation *t, const af_data_source *s,
+                                             const json_t *record, const af_source_loc *p,
+                                             af_error *err);
 bool af_role_trained(const af_data_source *s, const char *role);
 const char *af_type_words(const json_t *v); /* "a list", "a number", ... */
 void af_conversation_clear(af_conversation *t);

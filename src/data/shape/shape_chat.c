@@ -16,6 +16,7 @@ void af_conversation_clear(af_conversation *t)
 {
     json_decref(t->messages);
     json_decref(t->tools);
+    json_decref(t->variables);
     free(t->train);
     free(t->prompt_text);
     free(t->answer_text);
@@ -139,10 +140,6 @@ static af_status read_flags(turn *t)
         t->train = json_is_true(train);
     }
     if (weight && !json_is_null(weight)) {
-        if (!mine)
-            return af_source_loc_fail(
-                t->p, t->err, "message %zu: \"weight\" is only allowed on assistant messages",
-                t->number);
         const double w = json_number_value(weight);
         if (!json_is_number(weight) || (w != 0 && w != 1)) {
             char *shown = af_json_dump(weight, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
@@ -152,6 +149,12 @@ static af_status read_flags(turn *t)
             free(shown);
             return st;
         }
+        if (!mine && w == 1)
+            return af_source_loc_fail(
+                t->p, t->err,
+                "message %zu: \"weight\": 1 is only allowed on assistant messages (roles_to_train "
+                "names others)",
+                t->number);
         t->train = t->train && w == 1;
     }
     return AF_OK;
@@ -279,6 +282,37 @@ static int rename_properties(const turn *t, json_t *m)
     return bad;
 }
 
+/* A copy without what is null, except one member. `deep`: in all that it holds, too. */
+static json_t *without_nulls(const json_t *v, const char *keep, bool deep)
+{
+    const char *key;
+    json_t *item, *out = json_is_object(v) ? json_object() : json_is_array(v) ? json_array() : NULL;
+    bool bad = false;
+    if (!out && !json_is_object(v) && !json_is_array(v))
+        return json_incref((json_t *)v);
+    for (size_t i = 0; out && i < json_array_size(v); i++) {
+        item = json_array_get(v, i);
+        bad |= json_array_append_new(out, without_nulls(item, NULL, true)) != 0;
+    }
+    json_object_foreach((json_t *)v, key, item)
+    {
+        if (out && (!json_is_null(item) || (keep && strcmp(key, keep) == 0)))
+            bad |= json_object_set_new_nocheck(
+                       out, key, deep ? without_nulls(item, NULL, true) : json_incref(item)) != 0;
+    }
+    if (!bad)
+        return out;
+    json_decref(out);
+    return NULL;
+}
+
+/* A value for the template. A table has every field in every row: those that are null in it were
+ * not there. */
+static json_t *value_for_template(const json_t *v, const af_source_loc *p)
+{
+    return p->table ? without_nulls(v, NULL, true) : json_incref((json_t *)v);
+}
+
 /* A copy without our flags and under the standard names. */
 static json_t *clean_copy(const turn *t, const json_t *content)
 {
@@ -310,14 +344,19 @@ static json_t *clean_copy(const turn *t, const json_t *content)
 static af_status take_turn(af_conversation *out, turn *t, bool sharegpt)
 {
     af_status st = AF_OK;
-    json_t *m = NULL;
+    json_t *m = NULL, *own = NULL;
     if (!json_is_object(t->json))
         return af_source_loc_fail(t->p, t->err, "message %zu should be an object, got %s",
                                   t->number, af_type_words(t->json));
+    t->json = own = without_nulls(t->json, t->content_key, t->p->table);
+    if (!own)
+        return af_fail_nomem(t->err, "a message", 0);
     AF_TRY(read_role(t, sharegpt));
     AF_TRY(read_flags(t));
-    if (strcmp(t->role, "function_call") == 0)
-        return add_function_call(out, t);
+    if (strcmp(t->role, "function_call") == 0) {
+        st = add_function_call(out, t);
+        goto done;
+    }
     const json_t *content = json_object_get(t->json, t->content_key);
     const bool other = is_assistant(t) && has_other_content(t);
     if (other && (!content || json_is_null(content)))
@@ -329,13 +368,16 @@ static af_status take_turn(af_conversation *out, turn *t, bool sharegpt)
         af_record_warn(t->p, AF_WARNING_EMPTY, "message %zu: empty assistant turn", t->number);
     }
     m = clean_copy(t, content);
-    if (!m)
-        return af_fail_nomem(t->err, "a message", 0);
+    if (!m) {
+        st = af_fail_nomem(t->err, "a message", 0);
+        goto done;
+    }
     AF_TRY(fix_arguments(t, m));
     st = append(out, m, t->train, t->err);
     m = NULL;
 done:
     json_decref(m);
+    json_decref(own);
     return st;
 }
 
@@ -376,10 +418,10 @@ af_status af_turns_take(af_conversation *out, const af_data_source *s, const jso
     return AF_OK;
 }
 
-af_status af_tools_take(af_conversation *t, const af_data_source *s, const json_t *record,
-                        const af_source_loc *p, af_error *err)
+static af_status take_tools(af_conversation *t, const af_data_source *s, const json_t *record,
+                            const af_source_loc *p, af_error *err)
 {
-    json_t *v = json_object_get(record, s->field.tools);
+    const json_t *v = json_object_get(record, s->field.tools);
     if (!v || json_is_null(v))
         return AF_OK;
     if (json_is_string(v)) {
@@ -390,11 +432,37 @@ af_status af_tools_take(af_conversation *t, const af_data_source *s, const json_
         if (!t->tools)
             return af_source_loc_fail(p, err, "field \"%s\" is a string that is not valid JSON",
                                       s->field.tools);
-    } else {
-        t->tools = json_incref(v);
+    } else if (!(t->tools = value_for_template(v, p))) {
+        return af_fail_nomem(err, "tools", 0);
     }
     if (!json_is_array(t->tools))
         return af_source_loc_fail(p, err, "field \"%s\" should be a list, got %s", s->field.tools,
                                   af_type_words(t->tools));
     return AF_OK;
+}
+
+static af_status take_variables(af_conversation *t, const json_t *record, const af_source_loc *p,
+                                af_error *err)
+{
+    static const char *const ours[] = {"messages", "tools", "add_generation_prompt",
+                                       "continue_final_message"};
+    const json_t *v = json_object_get(record, AF_TEMPLATE_VARIABLES);
+    if (!v || json_is_null(v))
+        return AF_OK;
+    if (!json_is_object(v))
+        return af_field_wrong_type(AF_TEMPLATE_VARIABLES, v, "an object", p, err);
+    if (!(t->variables = value_for_template(v, p)))
+        return af_fail_nomem(err, AF_TEMPLATE_VARIABLES, 0);
+    for (size_t i = 0; i < AF_LEN(ours); i++)
+        if (json_object_get(t->variables, ours[i]))
+            return af_source_loc_fail(p, err, "\"%s\" cannot be set in \"%s\"", ours[i],
+                                      AF_TEMPLATE_VARIABLES);
+    return AF_OK;
+}
+
+af_status af_template_fields_take(af_conversation *t, const af_data_source *s, const json_t *record,
+                                  const af_source_loc *p, af_error *err)
+{
+    const af_status st = take_tools(t, s, record, p, err);
+    return st == AF_OK ? take_variables(t, record, p, err) : st;
 }

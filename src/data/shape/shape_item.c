@@ -290,7 +290,7 @@ static af_status conversation(af_item *out, const af_data_source *s, const json_
         AF_TRY(af_turn_add(t, "system", system, true, err));
     }
     AF_TRY(af_turns_take(t, s, turns, field, sharegpt, p, err));
-    AF_TRY(af_tools_take(t, s, record, p, err));
+    AF_TRY(af_template_fields_take(t, s, record, p, err));
     if (!has_trained_role(s, t)) {
         p->warnings->counts.nothing_to_learn++;
         af_record_warn(p, AF_WARNING_NOTHING, "no %s message%s, nothing to learn; record skipped",
@@ -317,7 +317,7 @@ static af_status join_messages(af_conversation *t, const af_data_source *s, cons
     for (size_t i = 0; i < n; i++)
         t->train[i] = false;
     AF_TRY(af_turns_take(t, s, completion, completion_field, false, p, err));
-    AF_TRY(af_tools_take(t, s, record, p, err));
+    AF_TRY(af_template_fields_take(t, s, record, p, err));
 done:
     return st;
 }
@@ -494,7 +494,7 @@ static af_status answer_pair(af_item *out, const af_data_source *s, const json_t
             st = af_turns_take(t, s, one, name[i], sharegpt, p, err);
         json_decref(one);
         if (st == AF_OK)
-            st = af_tools_take(t, s, record, p, err);
+            st = af_template_fields_take(t, s, record, p, err);
         if (st != AF_OK)
             return st;
     }
