@@ -352,6 +352,34 @@ static void test_turns_with_kto_tag(void **state)
     case_close(&c);
 }
 
+/* Keys of other trainers that are empty or off ask for nothing. */
+static void test_keys_of_an_entry_that_are_off(void **state)
+{
+    static const char record[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"U\"}, "
+                                 "{\"role\": \"assistant\", \"content\": \"A\"}]}\n";
+    static const char *const off[] = {"shards:", "skip: 0", "split_thinking: false",
+                                      "columns: [messages]", "field_human:"};
+    static const char *const on[] = {"shards: 4", "skip: 10", "split_thinking: true",
+                                     "field_human: x"};
+    static const char form[] = "datasets:\n  - path: %s\n    %s\n";
+    data_case c;
+    char entry[1200];
+    (void)state;
+    case_open(&c);
+    case_write(&c, "d.jsonl", record, strlen(record));
+    for (size_t i = 0; i < AF_LEN(off); i++) {
+        snprintf(entry, sizeof entry, form, case_path(&c, "d.jsonl"), off[i]);
+        case_run(&c, model, entry);
+        CHECK_OK(case_preview(&c), c.err);
+    }
+    for (size_t i = 0; i < AF_LEN(on); i++) {
+        snprintf(entry, sizeof entry, form, case_path(&c, "d.jsonl"), on[i]);
+        case_run(&c, model, entry);
+        CHECK_MSG(case_preview(&c) != AF_OK, "accepted: %s", on[i]);
+    }
+    case_close(&c);
+}
+
 static void test_wrong_entries_are_reported_with_the_line(void **state)
 {
     static const struct {
@@ -534,6 +562,7 @@ int main(void)
         cmocka_unit_test(test_plain_records_end_with_one_eos),
         cmocka_unit_test(test_fields_and_roles_can_be_named),
         cmocka_unit_test(test_turns_with_kto_tag),
+        cmocka_unit_test(test_keys_of_an_entry_that_are_off),
         cmocka_unit_test(test_wrong_entries_are_reported_with_the_line),
         cmocka_unit_test(test_chat_records_become_the_golden_tokens),
         cmocka_unit_test(test_what_is_cut_is_counted),

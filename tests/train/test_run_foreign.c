@@ -230,6 +230,11 @@ static void test_translations(void **state)
         {"model_config: {output_router_logits: true}", "output_router_logits: true\n"},
         {"tokenizer_config: m", "base_model: \"m\"\n"},
         {"adam_eps: 1e-6", "adam_epsilon: 1e-06\n"},
+        {"packing: true\nneat_packing: false", "sample_packing: true\n"},
+        {"neat_packing: true", "sample_packing: true\n"},
+        {"packing_strategy: bfd\nloss_type: chunked_nll", "rl: none\n"},
+        {"train_sampling_strategy: sequential", "shuffle: false\n"},
+        {"test_split_size: 0.1", "val_set_size: 0.1\n"},
     };
     for (size_t i = 0; i < AF_LEN(cases); i++) {
         af_run_config r = {0};
@@ -304,6 +309,61 @@ static void test_defaults_of_dialects(void **state)
     af_run_config_clear(&r);
 }
 
+/* Learning rates of TRL's other trainers, beta of LLaMA-Factory's SimPO. */
+static void test_defaults_of_preferences(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        double rate, beta;
+    } cases[] = {
+        {"rl: dpo\nuse_peft: true", 1e-6, 0.1},
+        {"rl: kto\nuse_peft: true", 1e-6, 0.1},
+        {"rl: reward\nuse_peft: true", 1e-4, 0},
+        {"rl: dpo\nuse_peft: true\nlearning_rate: 3e-5", 3e-5, 0.1},
+        {"stage: dpo\npref_loss: simpo", 5e-5, 0.1},
+        {"stage: dpo\npref_loss: simpo\npref_beta: 3", 5e-5, 3},
+        {"rl: simpo", 2e-4, 2}, /* our own */
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_run_config r = {0};
+        af_error err = {0};
+        af_pref_opts o = {0};
+        char text[500];
+        snprintf(text, sizeof text, "model_name_or_path: m\ndatasets: [{path: d}]\n%s\n",
+                 cases[i].text);
+        CHECK_OK(parse(&r, text, &err), err);
+        CHECK_MSG(r.learning_rate == cases[i].rate, "%s: rate %g", cases[i].text, r.learning_rate);
+        if (cases[i].beta > 0)
+            CHECK_OK(af_run_pref_opts(&o, &r, &err), err);
+        CHECK_MSG(o.beta == cases[i].beta, "%s: beta %g", cases[i].text, o.beta);
+        af_run_config_clear(&r);
+    }
+}
+
+/* A revision belongs to a name of the hub, not to a folder. */
+static void test_revisions(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"base_model: org/m\nrevision_of_model: v2", "org/m@v2"},
+        {"model_revision: v2\nmodel_name_or_path: org/m", "org/m@v2"},
+        {"model_name_or_path: org/m\nmodel_revision: main", "org/m"},
+        {"model_name_or_path: org/m@v1\nmodel_revision: v2", "org/m@v1"},
+        {"model_name_or_path: ./m\nmodel_revision: v2", "./m"},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_run_config r = {0};
+        af_error err = {0};
+        char text[500];
+        snprintf(text, sizeof text, "datasets: [{path: d}]\n%s\n", cases[i][0]);
+        CHECK_OK(parse(&r, text, &err), err);
+        assert_string_equal(r.base_model, cases[i][1]);
+        assert_int_equal(r.idle->count, i < 2 ? 0 : 1);
+        af_run_config_clear(&r);
+    }
+}
+
 static void test_what_contradicts(void **state)
 {
     (void)state;
@@ -336,6 +396,8 @@ int main(void)
         cmocka_unit_test(test_targets_are_a_union),
         cmocka_unit_test(test_translations),
         cmocka_unit_test(test_defaults_of_dialects),
+        cmocka_unit_test(test_defaults_of_preferences),
+        cmocka_unit_test(test_revisions),
         cmocka_unit_test(test_what_contradicts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

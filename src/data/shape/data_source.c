@@ -80,6 +80,7 @@ static const source_key keys[] = {
     {"trust_remote_code", IDLE, 0, 0},
     {"revision", STRING, AT(revision), 0},
     {"preprocess_shards", IDLE, 0, 0},
+    {"columns", IDLE, 0, 0}, /* TRL's: fields that nothing names are not read anyway */
     {"conversation", STYLE, 0, 0},
 };
 _Static_assert(AF_LEN(keys) <= 64, "set_keys has one bit per key");
@@ -200,13 +201,18 @@ static const char *unsupported(const char *name)
     return NULL;
 }
 
-static af_status unknown_key(const parse *p, const char *name, int line)
+static af_status unknown_key(const parse *p, const char *name, const af_yaml *n, int line)
 {
     const char *known[AF_LEN(keys) + 1] = {0};
     char at[300];
     for (size_t i = 0; i < AF_LEN(keys); i++)
         known[i] = keys[i].name;
     const char *near = af_word_nearest(name, known), *advice = unsupported(name);
+    bool on = true;
+    int64_t v = 1;
+    const bool off = (af_yaml_bool(n, &on) && !on) || (af_yaml_i64(n, &v) && v == 0);
+    if (af_yaml_is_null(n) || (advice && off))
+        return AF_OK; /* it asks for nothing */
     af_data_source_loc(at, p->o->run_path, line);
     if (advice)
         return af_fail(p->err, AF_EUSAGE, "%s: '%s' of a dataset is not supported: %s", at, name,
@@ -464,11 +470,6 @@ static af_status set_files(const parse *p, const af_yaml *n)
     return AF_OK;
 }
 
-static af_status set_count(const parse *p, const source_key *k, const af_yaml *n, int64_t *to)
-{
-    return af_yaml_i64(n, to) && *to >= 0 ? AF_OK : wants(p, k->name, n, "a whole number");
-}
-
 /* conversation: the prompt of an older Axolotl's `type: sharegpt`. */
 static af_status set_style(const parse *p, const af_yaml *n)
 {
@@ -526,7 +527,8 @@ static af_status set_key(const parse *p, const source_key *k, const af_yaml *n)
     case FILES:
         return set_files(p, n);
     case COUNT:
-        return set_count(p, k, n, at);
+        return af_yaml_i64(n, at) && *(int64_t *)at >= 0 ? AF_OK
+                                                         : wants(p, k->name, n, "a whole number");
     case SHARE:
         return af_yaml_f64(n, at) && *(double *)at > 0 && *(double *)at <= 1000
                    ? AF_OK
@@ -548,7 +550,7 @@ static af_status read_pair(const parse *p, const af_yaml *n, int i, int pass)
     for (size_t j = 0; j < AF_LEN(keys) && !k; j++)
         k = strcmp(keys[j].name, n->key[i]) == 0 ? &keys[j] : NULL;
     if (!k)
-        return unknown_key(p, n->key[i], n->key_line[i]);
+        return unknown_key(p, n->key[i], n->item[i], n->key_line[i]);
     if (af_yaml_is_null(n->item[i]) || pass_of(k->kind) != pass)
         return AF_OK;
     p->s->set_keys |= UINT64_C(1) << (k - keys);

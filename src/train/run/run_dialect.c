@@ -1,5 +1,5 @@
 /* run_dialect.c - whose run file it is, and what a missing key means there. */
-#include "base/base.h"
+#include "train/run/run_keys.h"
 #include "train/run/run_translate.h"
 
 static bool has_any(const af_yaml *root, const char *const *keys)
@@ -80,4 +80,13 @@ const char *af_dialect_default(af_dialect d, int i, const char **value)
              : d == AF_DIALECT_MLX              ? presets[i].mlx
                                                 : NULL;
     return presets[i].key;
+}
+
+void af_run_dialect_finish(af_run_config *r)
+{
+    const bool trl = r->dialect == AF_DIALECT_TRL, factory = r->dialect == AF_DIALECT_LLAMA_FACTORY;
+    if (trl && r->rl != AF_RL_NONE && !af_run_key_is_set(r, "learning_rate"))
+        r->learning_rate = r->rl == AF_RL_REWARD ? 1e-4 : 1e-6;
+    if (factory && r->rl == AF_RL_SIMPO && !af_run_key_is_set(r, "rl_beta"))
+        r->rl_beta = 0.1;
 }

@@ -41,7 +41,7 @@ static const foreign_group groups[] = {
      "torch_compile torch_compile_* torchdynamo deepcompile use_scattermoe use_sonicmoe "
      "experts_implementation llama4_linearized_experts use_dsv4_kernels use_glm_dsa_kernels "
      "expert_backend moe_grouped_backend moe_dequant_chunk_size moe_bnb_fast tiled_mlp "
-     "tiled_mlp_* jit_mode_eval use_ipex batch_flattening padding_free packing_strategy "
+     "tiled_mlp_* jit_mode_eval use_ipex batch_flattening padding_free "
      "batching_strategy batching_workers pretrain_multipack_attn"},
     {IDLE, "adapters are always computed with their linears",
      "lora_mlp_kernel lora_qkv_kernel lora_o_kernel lora_embedding_kernel"},
@@ -159,6 +159,9 @@ static const foreign_group groups[] = {
      "fp16 float16 fp16_opt_level half_precision_backend fp16_backend pure_bf16 bfloat16 "
      "float32"},
 
+    {INSTEAD, "records are packed whole, and cut at 'sequence_len'",
+     "packing_strategy"},
+
     {IDLE, "see 'fp8': how its products are computed is not a setting", "fp8_*"},
 
     {INSTEAD, "the scales of a 4-bit base are always quantised, too",
@@ -275,6 +278,7 @@ static const struct {
     {"metric_for_best_model", "eval_loss loss"},
     {"truncation_mode", "keep_start"},
     {"train_sampling_strategy", "random group_by_length"},
+    {"packing_strategy", "bfd ffd"},
     {"plugins",
      "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin "
      "axolotl.integrations.liger.LigerPlugin axolotl.integrations.liger.plugin.LigerPlugin "

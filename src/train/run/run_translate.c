@@ -2,6 +2,8 @@
  */
 #include "train/run/run_translate.h"
 #include "base/base.h"
+#include "base/file.h"
+#include "format/hub/hub_name.h"
 
 #include <inttypes.h>
 
@@ -98,7 +100,9 @@ static const struct {
     {"train_on_completions", "false", "train_on_inputs", "true"},
     {"use_peft", "true", "adapter", "lora"},
     {"use_peft", "false", "adapter", "full"},
-    {"loss_type", "nll", NULL, NULL},
+    {"loss_type", "nll", NULL, NULL}, /* TRL's SFT; in pieces, the same loss */
+    {"loss_type", "chunked_nll", NULL, NULL},
+    {"train_sampling_strategy", "sequential", "shuffle", "false"},
     {"stage", "dpo", "rl", "dpo"},
     {"stage", "kto", "rl", "kto"},
     {"stage", "rm", "rl", "reward"},
@@ -270,17 +274,61 @@ static af_status translate_scale(translation *t, const af_yaml *parameters)
     return put(t, "lora_alpha", parameters->line, new_scalar(t, parameters->line, text));
 }
 
+static const char *const base_keys[] = {"base_model", "model_name_or_path", "model"};
+
+static bool names_base(const char *key)
+{
+    bool base = false;
+    for (size_t i = 0; i < AF_LEN(base_keys); i++)
+        base |= is(key, base_keys[i]);
+    return base;
+}
+
+/* The revision of a model of the hub, unless its name has one; NULL where there is nothing to say:
+ * a folder has no revisions. */
+static const char *revision_of(const af_yaml *root, const af_yaml *model)
+{
+    const af_yaml *r = af_yaml_get(root, "model_revision"); /* TRL, LLaMA-Factory */
+    r = r ? r : af_yaml_get(root, "revision_of_model");     /* Axolotl */
+    if (!r || r->kind != AF_YAML_SCALAR || af_yaml_is_null(r) || is(r->text, "main"))
+        return NULL;
+    return model->kind == AF_YAML_SCALAR && af_hub_is_name(model->text) &&
+                   !strchr(model->text, '@') && !af_dir_exists(model->text)
+               ? r->text
+               : NULL;
+}
+
+/* Whether the key is a revision that became part of the model's name. */
+static bool is_taken(const af_yaml *root, const char *key)
+{
+    bool taken = false;
+    for (size_t i = 0; i < AF_LEN(base_keys); i++) {
+        const af_yaml *m = af_yaml_get(root, base_keys[i]);
+        taken |= m && revision_of(root, m);
+    }
+    return taken && (is(key, "model_revision") || is(key, "revision_of_model"));
+}
+
+static af_status put_revised(translation *t, int i, const char *revision)
+{
+    const af_yaml *n = t->root->item[i];
+    char text[AF_HUB_NAME_MAX + AF_HUB_REV_MAX + 2];
+    if ((size_t)snprintf(text, sizeof text, "%s@%s", n->text, revision) >= sizeof text)
+        return af_fail(t->err, AF_EUSAGE, "%s:%d: the revision '%.40s...' is too long", t->name,
+                       t->root->key_line[i], revision);
+    return put(t, t->root->key[i], t->root->key_line[i], new_scalar(t, n->line, text));
+}
+
 /* The model's own tokenizer or config, by its name. */
 static bool names_the_model(const af_yaml *root, const char *key, const af_yaml *n)
 {
     static const char *const keys[] = {"tokenizer_config", "tokenizer_name_or_path",
                                        "tokenizer_name", "base_model_config"};
-    static const char *const models[] = {"base_model", "model_name_or_path", "model"};
     bool same = false, asked = false;
     for (size_t i = 0; i < AF_LEN(keys); i++)
         asked |= is(key, keys[i]);
-    for (size_t i = 0; asked && i < AF_LEN(models); i++) {
-        const af_yaml *m = af_yaml_get(root, models[i]);
+    for (size_t i = 0; asked && i < AF_LEN(base_keys); i++) {
+        const af_yaml *m = af_yaml_get(root, base_keys[i]);
         same |= m && m->kind == AF_YAML_SCALAR && n->kind == AF_YAML_SCALAR && is(m->text, n->text);
     }
     return same;
@@ -309,9 +357,13 @@ static af_status translate_entry(translation *t, int i)
         return translate_batch(t, i, whole_number(t->root, "micro_batch_size", 1));
     if (is(key, "batch_size"))
         return put(t, "micro_batch_size", line, n);
+    if (is(key, "neat_packing") && has_value(n, "false") && af_yaml_get(t->root, "packing"))
+        return AF_OK; /* LLaMA-Factory: how rows are packed, not whether */
+    if (names_base(key) && revision_of(t->root, n))
+        return put_revised(t, i, revision_of(t->root, n));
     if (is(key, "tokens") && n->kind == AF_YAML_MAP) /* an older Axolotl's special_tokens */
         return put(t, "special_tokens", line, n);
-    if (names_the_model(t->root, key, n))
+    if (names_the_model(t->root, key, n) || is_taken(t->root, key))
         return AF_OK;
     if (stage_loss(t->root, key, n))
         return put(t, "rl", line, new_scalar(t, n->line, stage_loss(t->root, key, n)));
