@@ -181,6 +181,33 @@ static void test_a_weight_of_zero_on_a_question(void **state)
     case_close(&c);
 }
 
+#define OWN_SYSTEM                                                                                 \
+    "chat_template: \"{% if messages[0].role != 'system' %}{{ '<|im_start|>system\\nBe "           \
+    "good.<|im_end|>\\n' }}{% endif %}{% for m in messages %}{{ '<|im_start|>' + m.role + "        \
+    "'\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ "          \
+    "'<|im_start|>assistant\\n' }}{% endif %}\""
+
+/* What the template writes before a first answer is not learned. */
+static void test_an_answer_may_come_first(void **state)
+{
+    static const char *const answers[] = {"A", "$", "%"};
+    char line[300];
+    data_case c;
+    (void)state;
+    case_open(&c);
+    for (size_t i = 0; i < AF_LEN(answers); i++) {
+        snprintf(line, sizeof line,
+                 "{\"messages\": [{\"role\": \"assistant\", \"content\": \"%s\"}, {\"role\": "
+                 "\"user\", \"content\": \"Q\"}]}\n",
+                 answers[i]);
+        put_file(&c, "d.jsonl", line);
+        preview(&c, model, OWN_SYSTEM, "");
+        assert_non_null(strstr(texts(&c), "system\nBe good.<|im_end|>\n<|im_start|>assistant\n"));
+        assert_int_equal(trained(&c), 2); /* and its end */
+    }
+    case_close(&c);
+}
+
 static void test_ends_of_turns(void **state)
 {
     data_case c;
@@ -330,6 +357,7 @@ int main(void)
         cmocka_unit_test(test_null_fields),
         cmocka_unit_test(test_variables_of_a_record_reach_the_template),
         cmocka_unit_test(test_a_weight_of_zero_on_a_question),
+        cmocka_unit_test(test_an_answer_may_come_first),
         cmocka_unit_test(test_ends_of_turns),
         cmocka_unit_test(test_templates_by_other_names),
         cmocka_unit_test(test_a_model_without_template_gets_the_alpaca_prompt),

@@ -216,12 +216,36 @@ static af_status departs(const work *w, size_t n, bool tail, uint64_t *at)
     return compare_prefix(w, n, false, tail, at, &end);
 }
 
+/* There is no prompt before a first message. Its answer begins where another one would differ: what
+ * the template writes before it (a system text of its own, the header) is not the answer. */
+static af_status first_start(const work *w, uint64_t *start)
+{
+    const json_t *m = json_array_get(w->t->messages, 0);
+    const char *content = json_string_value(json_object_get(m, "content"));
+    af_conversation other = *w->t;
+    char *text = NULL;
+    uint64_t len = 0;
+    json_t *answer = json_pack("{s:s,s:s,s:O*}", "role", "assistant", "content",
+                               content && *content == '$' ? "%" : "$", "tool_calls",
+                               json_object_get(m, "tool_calls"));
+    other.messages = json_copy(w->t->messages);
+    af_status st =
+        answer && other.messages && !json_array_set(other.messages, 0, answer)
+            ? af_renderer_render(w->s, &text, &len, &other, w->messages, false, false, NULL, w->err)
+            : af_fail_nomem(w->err, "a conversation", w->messages);
+    if (st == AF_OK)
+        *start = common_prefix(w->out->text, w->out->len, text, len);
+    free(text);
+    json_decref(answer);
+    json_decref(other.messages);
+    return st;
+}
+
 static af_status find_start(const work *w, size_t i, uint64_t *start)
 {
     uint64_t same = 0;
-    *start = 0;
     if (i == 0)
-        return AF_OK;
+        return first_start(w, start);
     const af_status st = compare_prefix(w, i, true, false, &same, start);
     if (st == AF_OK && same != *start)
         return af_fail(w->err, AF_EFORMAT,
