@@ -82,6 +82,19 @@ fails init "$model" odd.jsonl
 has err "keys [left, right] are no known shape"
 fails train run.yaml output_dir=none "datasets=[{path: qa.jsonl}]"
 has err "keys [question, answer] are no known shape" "{path: ..., field_instruction: question, field_output: answer}"
+# nothing of a record is lost by taking the advice
+printf '{"system_prompt": "S", "question": "Q", "response": "R"}\n' > orca.jsonl
+"$AFINAR" data check run.yaml "datasets=[{path: orca.jsonl}]" > stdout 2> err && die "no shape"
+has err "{path: ..., field_instruction: question, field_output: response, field_system: system_prompt}"
+printf '{"instruction": "Q", "context": "C", "response": "R", "category": "qa"}\n' > dolly.jsonl
+"$AFINAR" data check run.yaml "datasets=[{path: dolly.jsonl}]" > stdout 2> err && die "no shape"
+has err "{path: ..., field_instruction: instruction, field_output: response, field_input: context}"
+for name in orca dolly; do
+    "$AFINAR" init "$model" $name.jsonl -o $name.yaml 2> err
+    "$AFINAR" data check $name.yaml > stdout 2> err || die "init wrote $(cat $name.yaml)"
+done
+has orca.yaml "field_system: system_prompt"
+has dolly.yaml "field_input: context"
 
 # --- unknown architectures and modules: what is known, and the nearest
 mkdir rwkv qwenn

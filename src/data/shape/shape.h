@@ -52,8 +52,14 @@ typedef struct af_item {
 /* The shape of a first record by its fields. */
 AF_CHECKED af_status af_shape_detect(af_data_source *s, const json_t *record,
                                      const af_source_loc *p, af_error *err);
-/* A question and its answer in a record of no known shape, by the names of its fields. */
-bool af_question_fields(const json_t *record, const char **question, const char **answer);
+/* The fields of a question and its answer in a record of no known shape, by their names. */
+typedef struct af_question {
+    const char *question, *answer;
+    const char *input, *system; /* or NULL */
+} af_question;
+bool af_question_fields(const json_t *record, af_question *out);
+/* The keys of a dataset that name them, `between` two of them. */
+void af_question_keys(af_buf *b, const af_question *q, const char *between);
 /* Checks a record against the source's shape and converts it. Clear *out with af_item_clear. */
 AF_CHECKED af_status af_shape_item(af_item *out, const af_data_source *s, const json_t *record,
                                    const af_source_loc *p, af_error *err);

@@ -87,19 +87,44 @@ static af_shape shape_of(af_data_source *s, const json_t *r)
     return AF_SHAPE_AUTO;
 }
 
+/* True when the shape is that of one of two fields, and the other is not there. */
+static bool is_half(const af_data_source *s, const json_t *r)
+{
+    const af_fields *f = &s->field;
+    if (s->shape_given || s->prompt || s->form || s->listed)
+        return false;
+    return (s->shape == AF_SHAPE_ALPACA && !(has(r, f->instruction) && has(r, f->output))) ||
+           (s->shape == AF_SHAPE_PROMPT && !(has(r, f->prompt) && has(r, f->completion)));
+}
+
+static af_status advise_fields(const json_t *record, const af_question *q, const af_source_loc *p,
+                               af_error *err)
+{
+    char keys[400];
+    af_buf b = {0};
+    af_source_loc at = *p;
+    if (p->csv)
+        at.line = 1; /* the header */
+    af_question_keys(&b, q, ", ");
+    const af_status st =
+        b.bad ? af_fail_nomem(err, "a message", 0)
+              : af_source_loc_fail(&at, err,
+                                   "keys [%s] are no known shape of a dataset; for questions and "
+                                   "answers in the chat template write {path: ..., %s}",
+                                   keys_of(record, keys, sizeof keys), b.data);
+    af_buf_clear(&b);
+    return st;
+}
+
 af_status af_shape_detect(af_data_source *s, const json_t *record, const af_source_loc *p,
                           af_error *err)
 {
     char keys[400];
+    af_question q;
     if (!s->shape_given)
         s->shape = shape_of(s, record);
-    const char *question, *answer;
-    if (s->shape == AF_SHAPE_AUTO && af_question_fields(record, &question, &answer))
-        return af_source_loc_fail(p, err,
-                                  "keys [%s] are no known shape of a dataset; for questions and "
-                                  "answers in the chat template write {path: ..., "
-                                  "field_instruction: %s, field_output: %s}",
-                                  keys_of(record, keys, sizeof keys), question, answer);
+    if ((s->shape == AF_SHAPE_AUTO || is_half(s, record)) && af_question_fields(record, &q))
+        return advise_fields(record, &q, p, err);
     if (s->shape == AF_SHAPE_AUTO)
         return af_source_loc_fail(p, err,
                                   "keys [%s] are no known shape of a dataset (alpaca, sharegpt, "

@@ -32,10 +32,11 @@ typedef struct init_facts {
     /* data */
     af_shape shape;
     int64_t records, tokens, longest;
-    bool more;                     /* there are more records */
-    bool pairs;                    /* prompts and completions without a template */
-    const char *question, *answer; /* fields of a record of no known shape, or NULL */
-    const char *template;          /* what turns records into text */
+    bool more;         /* there are more records */
+    bool pairs;        /* prompts and completions without a template */
+    af_question asked; /* fields of a record of no known shape */
+    bool asks;
+    const char *template; /* what turns records into text */
 } init_facts;
 
 static af_status note(void *user, const af_example *e, af_error *err)
@@ -86,9 +87,13 @@ static void put_entry(af_buf *b, const init_facts *l, const char *indent)
     af_buf_str(b, "- path: ");
     put_quoted(b, l->dataset);
     af_buf_char(b, '\n');
-    if (l->question)
-        af_buf_printf(b, "%s  field_instruction: %s\n%s  field_output: %s\n", indent, l->question,
-                      indent, l->answer);
+    if (!l->asks)
+        return;
+    char line[40];
+    snprintf(line, sizeof line, "\n%s  ", indent);
+    af_buf_str(b, line + 1);
+    af_question_keys(b, &l->asked, line);
+    af_buf_char(b, '\n');
 }
 
 /* Fields for a question and its answer, where the first record is of no known shape. */
@@ -101,14 +106,13 @@ static void find_question(init_facts *l, const af_data_pipeline *k)
     af_records *r = NULL;
     af_record first = {0};
     const af_source_loc at = {.file = l->dataset};
-    if (*l->dataset != '{' &&
-        af_data_source_files(&source, "init", &files, &n, &held_out, NULL) == AF_OK && n > 0 &&
-        af_records_kind_of(&kind, files[0], NULL, NULL) == AF_OK && kind != AF_RECORDS_TEXT &&
-        af_records_open(&r, files[0], kind, NULL) == AF_OK &&
-        af_records_next(r, &first, NULL) == AF_OK && first.json &&
-        af_shape_detect(&source, first.json, &at, NULL) != AF_OK &&
-        !af_question_fields(first.json, &l->question, &l->answer))
-        l->question = l->answer = NULL;
+    l->asks = *l->dataset != '{' &&
+              af_data_source_files(&source, "init", &files, &n, &held_out, NULL) == AF_OK &&
+              n > 0 && af_records_kind_of(&kind, files[0], NULL, NULL) == AF_OK &&
+              kind != AF_RECORDS_TEXT && af_records_open(&r, files[0], kind, NULL) == AF_OK &&
+              af_records_next(r, &first, NULL) == AF_OK && first.json &&
+              af_shape_detect(&source, first.json, &at, NULL) != AF_OK &&
+              af_question_fields(first.json, &l->asked);
     json_decref(first.json);
     af_records_close(r);
     af_names_free(files, n);
@@ -166,10 +170,10 @@ static af_status inspect_data(init_facts *l, af_error *err)
                             .sequence_len = 1 << 24, /* records as long as they are */
                             .vocab = l->spec.vocab};
     AF_TRY(af_data_pipeline_open(&pipeline, &o, err));
-    const bool again = l->question != NULL;
+    const bool again = l->asks;
     if (!again)
         find_question(l, &pipeline);
-    if (again || !l->question)
+    if (again || !l->asks)
         st = read_data(l, &pipeline, err);
     else
         st = inspect_data(l, err);
