@@ -287,12 +287,12 @@ static void test_a_stopped_run_ends_with_the_same_bytes(void **state)
         snprintf(part, sizeof part, "part-%zu", i);
         static const char more[] = "micro_batch_size: 2\ngradient_accumulation_steps: 2\n"
                                    "val_set_size: 3\neval_steps: 2\nlora_dropout: 0.1\n"
-                                   "logging_steps: 2\n";
+                                   "disable_dropout: false\nlogging_steps: 2\n";
         run_in(whole, kinds[i], more, NULL, AF_OK);
         run_in(part, kinds[i], more, &hooks, AF_ESTOPPED);
         run_in(part, kinds[i],
                "micro_batch_size: 2\ngradient_accumulation_steps: 2\nval_set_size: 3\n"
-               "eval_steps: 2\nlora_dropout: 0.1\nlogging_steps: 2\n"
+               "eval_steps: 2\nlora_dropout: 0.1\ndisable_dropout: false\nlogging_steps: 2\n"
                "resume_from_checkpoint: auto\n",
                NULL, AF_OK);
         assert_true(difference(whole, part) == 0);
@@ -322,6 +322,24 @@ static void test_packing_changes_nothing(void **state)
     run_in("packed", "dpo", "sample_packing: true\nmicro_batch_size: 1\n", NULL, AF_OK);
     run_in("apart", "dpo", "micro_batch_size: 16\n", NULL, AF_OK);
     assert_true(difference("packed", "apart") < 2e-6);
+}
+
+/* TRL's trainers of preferences switch dropout off. */
+static void test_dropout_is_off(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"dpo", "reward"};
+    for (size_t i = 0; i < 2 && test_takes(i); i++) {
+        char none[16], off[16], on[16];
+        snprintf(none, sizeof none, "none-%zu", i);
+        snprintf(off, sizeof off, "off-%zu", i);
+        snprintf(on, sizeof on, "on-%zu", i);
+        run_in(none, kinds[i], "", NULL, AF_OK);
+        run_in(off, kinds[i], "lora_dropout: 0.3\n", NULL, AF_OK);
+        run_in(on, kinds[i], "lora_dropout: 0.3\ndisable_dropout: false\n", NULL, AF_OK);
+        assert_true(difference(none, off) == 0);
+        assert_true(difference(none, on) > 0);
+    }
 }
 
 static int references_in(const char *folder)
@@ -394,6 +412,7 @@ int main(void)
         cmocka_unit_test(test_a_stopped_run_ends_with_the_same_bytes),
         cmocka_unit_test(test_accumulation_is_exact),
         cmocka_unit_test(test_packing_changes_nothing),
+        cmocka_unit_test(test_dropout_is_off),
         cmocka_unit_test(test_kept_references_are_the_same),
         cmocka_unit_test(test_threads_do_not_change_a_bit),
     };

@@ -341,6 +341,36 @@ static void test_defaults_of_preferences(void **state)
     }
 }
 
+/* Whether there is dropout depends on the training; one that is asked for in vain is noted. */
+static void test_dropout(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool has;
+        int idle;
+    } cases[] = {
+        {"use_peft: true\nlora_dropout: 0.1", true, 0},
+        {"use_peft: true\nlora_dropout: 0.1\ndisable_dropout: true", false, 1},
+        {"use_peft: true\nlora_dropout: 0.1\nrl: dpo", false, 1},
+        {"use_peft: true\nrl: dpo", false, 0},
+        {"use_peft: true\nlora_dropout: 0.1\nrl: kto\ndisable_dropout: false", true, 0},
+        {"lora_dropout: 0.1\nstage: dpo", false, 1},
+        {"lora_dropout: 0.1\nstage: rm", true, 0}, /* not TRL's trainer */
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_run_config r = {0};
+        af_error err = {0};
+        char text[500];
+        snprintf(text, sizeof text, "model_name_or_path: m\ndatasets: [{path: d}]\n%s\n",
+                 cases[i].text);
+        CHECK_OK(parse(&r, text, &err), err);
+        CHECK_MSG(af_method_has_dropout(&r) == cases[i].has, "%s", cases[i].text);
+        CHECK_MSG(r.idle->count == cases[i].idle, "%s: %d", cases[i].text, r.idle->count);
+        af_run_config_clear(&r);
+    }
+}
+
 /* A revision belongs to a name of the hub, not to a folder. */
 static void test_revisions(void **state)
 {
@@ -397,6 +427,7 @@ int main(void)
         cmocka_unit_test(test_translations),
         cmocka_unit_test(test_defaults_of_dialects),
         cmocka_unit_test(test_defaults_of_preferences),
+        cmocka_unit_test(test_dropout),
         cmocka_unit_test(test_revisions),
         cmocka_unit_test(test_what_contradicts),
     };

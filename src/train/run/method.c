@@ -36,6 +36,12 @@ af_rounding af_method_rounding(const af_run_config *r)
                                       : AF_ROUNDING_NEAREST; /* f32: nothing is rounded */
 }
 
+bool af_method_has_dropout(const af_run_config *r)
+{
+    return r->disable_dropout == AF_TRI_NO ||
+           (r->disable_dropout == AF_TRI_AUTO && r->rl == AF_RL_NONE);
+}
+
 /* A dropout of a model type: its key, and what transformers takes where that is absent. */
 typedef struct dropout_key {
     const char *model_type, *key;

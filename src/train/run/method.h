@@ -35,6 +35,9 @@ int af_method_quantises(const af_run_config *r);
 /* Whether trained weights of the base are bf16 themselves, and how an update is rounded then. */
 bool af_method_bf16_weights(const af_run_config *r);
 af_rounding af_method_rounding(const af_run_config *r);
+/* Whether there is dropout in the run: of the adapter, and of the model where its config has some.
+ */
+bool af_method_has_dropout(const af_run_config *r);
 /* resid_pdrop, where transformers' model of this type applies it. */
 double af_method_residual_dropout(const af_hf_config *c);
 /* embd_pdrop, on the embeddings of tokens and positions. */

@@ -359,6 +359,18 @@ static af_status resolve_template(af_run_config *r, af_error *err)
     return AF_OK;
 }
 
+/* A dropout that the file asks for and the run does not have. */
+static af_status check_dropout(const af_run_config *r, af_error *err)
+{
+    if (af_method_has_dropout(r) || r->lora_dropout == 0 || !af_run_key_is_set(r, "lora_dropout"))
+        return AF_OK;
+    return af_run_idle_key(r, "lora_dropout",
+                           r->rl == AF_RL_NONE ? "'disable_dropout' is on"
+                                               : "runs with 'rl' have no dropout, as in TRL; "
+                                                 "'disable_dropout: false' keeps it",
+                           err);
+}
+
 static int *line_of(af_run_config *r, const char *key)
 {
     return &r->key_line[af_key_find(key) - af_keys];
@@ -488,6 +500,8 @@ af_status af_run_config_check(af_run_config *r, af_error *err)
         st = check_schedule(r, err);
     if (st == AF_OK)
         st = af_run_rl_check(r, err);
+    if (st == AF_OK)
+        st = check_dropout(r, err);
     if (st == AF_OK)
         st = af_run_labels_check(r, err);
     if (r->lora_alpha == 0)

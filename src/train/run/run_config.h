@@ -76,6 +76,7 @@ typedef struct af_run_config {
     af_strings tokens, add_special_tokens;
     bool resize_to_32x, setup_chat_format;
     double attention_dropout;
+    af_tri disable_dropout;
     /* method */
     af_method method;
     af_tri load_in_4bit;

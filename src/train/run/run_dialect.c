@@ -89,4 +89,6 @@ void af_run_dialect_finish(af_run_config *r)
         r->learning_rate = r->rl == AF_RL_REWARD ? 1e-4 : 1e-6;
     if (factory && r->rl == AF_RL_SIMPO && !af_run_key_is_set(r, "rl_beta"))
         r->rl_beta = 0.1;
+    if (factory && r->rl == AF_RL_REWARD && r->disable_dropout == AF_TRI_AUTO)
+        r->disable_dropout = AF_TRI_NO; /* its trainer of rewards is not TRL's */
 }

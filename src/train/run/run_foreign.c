@@ -180,7 +180,6 @@ static const foreign_group groups[] = {
     {IDLE, "rows of pairs are packed and without padding: see 'sample_packing'",
      "dpo_padding_free"},
     {IDLE, "only 'sync_ref_model' reads it", "ref_model_mixup_alpha ref_model_sync_steps"},
-    {EXACT, "dropout is what 'lora_dropout' says", "disable_dropout"},
     {REFUSED, "the reference is the model that the run starts from",
      "reference_free sync_ref_model ref_model ref_model_*"},
     {REFUSED, "'rl' is dpo, ipo, kto, orpo, simpo, cpo or reward; see 'dpo_loss_type'",
@@ -259,7 +258,6 @@ static const foreign_group groups[] = {
 static const struct {
     const char *key, *values;
 } anyway[] = {
-    {"disable_dropout", "true false"},
     {"mix_strategy", "concat"},
     {"mean_resizing_embeddings", "true"},
     {"quantization_method", "bnb bitsandbytes auto"},

@@ -135,6 +135,7 @@ CHOICES(gemm, af_gemm_by, gemm_names);
 CHOICES(rl, af_rl, rl_names);
 CHOICES(f_divergence, af_f_divergence, divergence_names);
 CHOICES(precompute_ref, af_tri, tri_names);
+CHOICES(disable_dropout, af_tri, tri_names);
 
 /* ---- the table ---- */
 
@@ -276,6 +277,8 @@ const af_key af_keys[] = {
     {"attention_dropout", F64(attention_dropout), 0, 1, NULL,
      "0 trains a model without the attention dropout of its config, which is not supported", {0},
      0},
+    {"disable_dropout", TRI(disable_dropout), 0, 0, "auto",
+     "train without dropout; auto = with 'rl', as TRL's trainers do", {0}, 0},
     {"train_on_inputs", TRI(train_on_inputs), 0, 0, "false",
      "compute the loss on prompts too; auto = unless a record has prompt and completion apart",
      {"train_on_prompt"}, 0},

@@ -167,13 +167,13 @@ af_status af_run_model_open_adapter(af_run_model *m, af_error *err)
     const uint64_t before = af_resident_own();
     if (af_method_trains_base(r))
         return AF_OK;
-    m->dropout = r->lora_dropout;
+    m->dropout = af_method_has_dropout(r) ? r->lora_dropout : 0;
     if (!r->lora_model_dir) {
         st = new_adapter(m, err);
     } else {
         AF_TRY(af_adapter_read(&m->adapter, m->spec, r->lora_model_dir, err));
         m->adapter->grown = af_loader_is_grown(m->loader) ? m->loader : NULL;
-        m->dropout = m->adapter->config.dropout;
+        m->dropout = af_method_has_dropout(r) ? m->adapter->config.dropout : 0;
         if (m->spec->labels && !m->adapter->config.labels)
             m->adapter->config.labels = m->labels;
         st = check_repeated(m, err);
@@ -451,11 +451,11 @@ af_status af_run_model_open_outline(af_run_model *m, const af_run_config *run, a
     AF_TRY(check_full(m, err));
     AF_TRY(note_router_keys(m, err));
     AF_TRY(note_idle_keys(m, err));
-    m->dropout = run->lora_dropout;
+    m->dropout = af_method_has_dropout(run) ? run->lora_dropout : 0;
     const uint64_t before = af_resident_own();
     if (!af_method_trains_base(run) && run->lora_model_dir) {
         AF_TRY(af_adapter_read(&m->adapter, m->spec, run->lora_model_dir, err));
-        m->dropout = m->adapter->config.dropout;
+        m->dropout = af_method_has_dropout(run) ? m->adapter->config.dropout : 0;
     } else if (!af_method_trains_base(run)) {
         AF_TRY(af_run_model_outline_adapter(m, err));
     }

@@ -225,9 +225,11 @@ static void record_uld(af_step_graph *s, af_tensor *h)
 
 static af_status record_loss(af_step_graph *s, af_error *err)
 {
+    const bool drops = af_method_has_dropout(s->run);
     const af_forward_opts f = {.dropout = s->model->dropout,
-                               .residual_dropout = af_method_residual_dropout(config_of(s)),
-                               .embed_dropout = af_method_embed_dropout(config_of(s)),
+                               .residual_dropout =
+                                   drops ? af_method_residual_dropout(config_of(s)) : 0,
+                               .embed_dropout = drops ? af_method_embed_dropout(config_of(s)) : 0,
                                .neftune = s->run->neftune_alpha,
                                .router = s->router_coef > 0 ? &s->router : NULL,
                                .fp8 = s->fp8.use};
