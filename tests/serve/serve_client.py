@@ -142,6 +142,11 @@ def check_completions(s):
     check("".join(lp["tokens"]) == c["text"], "tokens of logprobs")
     check(lp["text_offset"] == [len("".join(lp["tokens"][:i])) for i in range(16)], "offsets")
     check(all(len(t) == 2 and math.isclose(max(t.values()), l) for t, l in zip(lp["top_logprobs"], lp["token_logprobs"])), "tops")
+    pairs = lambda p: check(len(dict(p)) == len(p), "a name twice: %s" % p) or dict(p)
+    text = s.raw("POST", TEXT, json.dumps(dict(prompt="Hello", temperature=2, seed=1, max_tokens=60, logprobs=2)))[2]
+    lp = json.loads(text, object_pairs_hook=pairs)["choices"][0]["logprobs"]
+    check(all(t in tops and len(tops) <= 3 for t, tops in zip(lp["tokens"], lp["top_logprobs"])), "tops have the chosen token")
+    check(max(len(tops) for tops in lp["top_logprobs"]) == 3, "tops: two and the chosen one")
     ev = s.events(TEXT, prompt="Hello", temperature=0)
     check("".join(e["choices"][0]["text"] for e in ev) == want["text"] and ev[-1]["choices"][0]["finish_reason"] == "length",
           "completions: stream")
@@ -162,6 +167,9 @@ def check_completions(s):
     e = s.post(TEXT, prompt="Hello", temperature=0, max_tokens=0, echo=True, logprobs=0)[1]["choices"][0]
     check(e["text"] == "Hello" and e["logprobs"]["tokens"] == ["H", "ell", "o"], "echo alone: %s" % e)
     check(e["logprobs"]["token_logprobs"][0] is None and e["logprobs"]["token_logprobs"][1] < 0, "echo: logprobs")
+    e = dict(prompt="a\0b", max_tokens=0, echo=True)
+    check(s.post(TEXT, **e)[1]["choices"][0]["text"] == "a\0b" and s.events(TEXT, **e)[0]["choices"][0]["text"] == "a\0b",
+          "echo of a NUL")
     # the end token: counted, not in the text
     eos = s.post(TEXT, prompt="Hello", logit_bias={"511": 100}, return_token_ids=True, logprobs=0)[1]
     c = eos["choices"][0]
@@ -265,7 +273,8 @@ def check_formats(s):
     if c["finish_reason"] == "stop":
         json.loads(c["message"]["content"])
     expect(s, 400, CHAT, "grammar", messages=HI, grammar="root ::= (")
-    expect(s, 400, CHAT, "response_format", messages=HI, response_format={"type": "what"})
+    for kind in ({"type": "what"}, {"type": 3}, {}):
+        expect(s, 400, CHAT, "response_format", messages=HI, response_format=kind)
 
 
 TOOLS = [{"type": "function", "function": {"name": name, "parameters": {

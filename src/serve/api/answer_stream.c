@@ -41,7 +41,8 @@ void af_answer_begin(af_generation *g)
                           i);
         } else {
             af_buf_printf(&b, "{\"index\":%d,\"text\":", i);
-            af_out_cstring(&b, g->echo ? g->prompt_text[g->choice[i].prompt] : "");
+            const af_buf *text = g->echo ? &g->prompt_text[g->choice[i].prompt] : NULL;
+            af_out_string(&b, text ? text->data : "", text ? text->len : 0);
             af_buf_str(&b, ",\"logprobs\":null,\"finish_reason\":null}]");
         }
         if (g->return_ids)

@@ -55,7 +55,7 @@ static void out_completion(af_buf *b, af_choice *c)
     const af_generation *g = c->of;
     af_buf text = {0};
     if (g->echo)
-        af_buf_str(&text, g->prompt_text[c->prompt]);
+        af_buf_add(&text, g->prompt_text[c->prompt].data, g->prompt_text[c->prompt].len);
     af_buf_add(&text, c->text.text.data ? c->text.text.data : "", c->text.text.len);
     af_buf_str(b, "\"text\":");
     af_out_string(b, text.data ? text.data : "", text.len);

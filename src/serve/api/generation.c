@@ -208,7 +208,7 @@ void af_generation_free(af_generation *g)
     for (int i = 0; i < g->stops; i++)
         free(g->stop[i]);
     for (int i = 0; g->prompt_text && i < g->prompts; i++)
-        free(g->prompt_text[i]);
+        af_buf_clear(&g->prompt_text[i]);
     free(g->prompt_text);
     free(g->choice);
     af_inputs_free(g->prompt, g->prompts);

@@ -52,7 +52,7 @@ struct af_generation {
     bool logprobs;
     int top_logprobs;
     af_encoding *prompt;
-    char **prompt_text; /* echo only */
+    af_buf *prompt_text; /* echo only */
     int prompts, n;
     af_choice *choice; /* [prompts][n] */
     int choices, pending;

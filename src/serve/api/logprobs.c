@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* memmem */
 /* logprobs.c - log-probabilities as the two endpoints write them. */
 #include "serve/api/generation.h"
 
@@ -42,6 +43,35 @@ static void out_text(af_buf *b, const af_tokenizer *t, int32_t id, af_buf *bytes
     af_out_string(b, bytes->data ? bytes->data : "", bytes->len);
 }
 
+/* ,"text":logprob unless the object that begins at `from` has that text: tokens that are parts of
+ * characters look alike, and the first one is the most likely. */
+static void out_member(af_buf *b, uint64_t from, const af_tokenizer *t, af_token_logprob l,
+                       af_buf *bytes)
+{
+    af_buf name = {0};
+    af_buf_char(&name, ',');
+    out_text(&name, t, l.id, bytes);
+    af_buf_char(&name, ':');
+    b->bad |= name.bad;
+    if (!b->bad && !memmem(b->data + from, b->len - from, name.data, name.len)) {
+        af_buf_add(b, name.data, name.len);
+        af_out_logprob(b, l.logprob);
+    }
+    af_buf_clear(&name);
+}
+
+/* {"text": logprob} of the most likely tokens and of the one that was chosen. */
+static void out_tops(af_buf *b, const af_tokenizer *k, const af_decoded *t, af_buf *bytes)
+{
+    const uint64_t from = b->len;
+    for (int i = 0; i < t->tops; i++)
+        out_member(b, from, k, t->top[i], bytes);
+    out_member(b, from, k, (af_token_logprob){t->id, t->logprob}, bytes);
+    if (!b->bad)
+        b->data[from] = '{'; /* instead of the first comma */
+    af_buf_char(b, '}');
+}
+
 static void add_completion(af_choice *c, int32_t id, const af_decoded *t, af_buf *bytes)
 {
     const af_tokenizer *k = c->of->api->tokenizer;
@@ -54,18 +84,10 @@ static void add_completion(af_choice *c, int32_t id, const af_decoded *t, af_buf
         af_out_logprob(&l->logprob, t->logprob);
     else
         af_buf_str(&l->logprob, "null"); /* nothing is before the first token */
-    if (t && t->tops) {
-        af_buf_char(&l->top, '{');
-        for (int i = 0; i < t->tops; i++) {
-            af_buf_str(&l->top, i ? "," : "");
-            out_text(&l->top, k, t->top[i].id, bytes);
-            af_buf_char(&l->top, ':');
-            af_out_logprob(&l->top, t->top[i].logprob);
-        }
-        af_buf_char(&l->top, '}');
-    } else {
+    if (t && t->tops)
+        out_tops(&l->top, k, t, bytes);
+    else
         af_buf_str(&l->top, "null");
-    }
     af_buf_str(&l->token, comma);
     out_text(&l->token, k, id, bytes);
     for (uint64_t i = 0; i < bytes->len; i++)

@@ -171,9 +171,11 @@ static af_status decode_prompts(af_generation *g, af_error *err)
     g->prompt_text = af_calloc((uint64_t)g->prompts, sizeof *g->prompt_text);
     if (!g->prompt_text)
         return af_fail_nomem(err, "prompts", (uint64_t)g->prompts * sizeof *g->prompt_text);
-    for (int i = 0; i < g->prompts; i++)
-        AF_TRY(af_tokenizer_decode(g->api->tokenizer, &g->prompt_text[i], NULL, g->prompt[i].ids,
+    for (int i = 0; i < g->prompts; i++) {
+        af_buf *b = &g->prompt_text[i];
+        AF_TRY(af_tokenizer_decode(g->api->tokenizer, &b->data, &b->len, g->prompt[i].ids,
                                    g->prompt[i].count, true, err));
+    }
 done:
     return st;
 }

@@ -223,7 +223,6 @@ af_status af_generation_format(af_generation *g, const json_t *body, af_api_faul
     static const char name[] = "response_format";
     af_status st = AF_OK;
     json_t *format = NULL, *inner = NULL;
-    const char *type = "text";
     af_error *err = &f->err;
     if (af_value(body, "grammar"))
         return take_rules(g, af_value(body, "grammar"), "grammar", err);
@@ -232,8 +231,9 @@ af_status af_generation_format(af_generation *g, const json_t *body, af_api_faul
     AF_TRY(af_value_type(body, name, JSON_OBJECT, &format, err));
     if (!format)
         return AF_OK;
-    if (json_is_string(af_value(format, "type")))
-        type = json_string_value(af_value(format, "type"));
+    const char *type = json_string_value(af_value(format, "type"));
+    if (!type)
+        return af_fail_subject(err, AF_EUSAGE, name, "'response_format' has no type");
     if (strcmp(type, "text") == 0)
         return AF_OK;
     if (strcmp(type, "json_object") == 0 && af_value(format, "schema"))
