@@ -232,6 +232,10 @@ def check_adapters(s, folder):
     expect(s, 400, "/v1/load_lora_adapter", None, lora_name="four", lora_path=path + "/none")
     expect(s, 400, "/v1/load_lora_adapter", "lora_path", lora_name="four")
     check(s.raw("POST", "/v1/unload_lora_adapter", json.dumps({"lora_name": "three"}))[0] == 200, "unload")
+    long = "long" * 1000
+    for verb in ("load", "unload"):
+        status, _, text = s.raw("POST", "/v1/%s_lora_adapter" % verb, json.dumps({"lora_name": long, "lora_path": path}))
+        check(status == 200 and text.decode().split("'")[1] == long, "%s an adapter with a long name" % verb)
     expect(s, 404, TEXT, "model", "model_not_found", model="base:three", prompt="Hello")
     expect(s, 404, "/v1/unload_lora_adapter", "lora_name", "model_not_found", lora_name="three")
 

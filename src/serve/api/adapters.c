@@ -13,15 +13,17 @@ typedef struct af_adapter_task {
 
 static void answer(af_adapter_task *t, const af_api_fault *f)
 {
-    char text[1300];
+    af_buf text = {0};
     t->done = true;
     if (f) {
         af_api_refuse_fault(t->call, f);
         return;
     }
-    const int n = snprintf(text, sizeof text, "Success: LoRA adapter '%s' %s successfully.",
-                           t->name, t->path ? "added" : "removed");
-    af_httpd_answer(t->call, 200, "text/plain; charset=utf-8", text, (uint64_t)n);
+    af_buf_printf(&text, "Success: LoRA adapter '%s' %s successfully.", t->name,
+                  t->path ? "added" : "removed");
+    af_httpd_answer(t->call, 200, "text/plain; charset=utf-8", text.data ? text.data : "",
+                    text.len);
+    af_buf_clear(&text);
 }
 
 static void load(af_adapter_task *t, af_decoder *d)
