@@ -126,6 +126,35 @@ static void test_null_fields(void **state)
     case_close(&c);
 }
 
+/* Columns of the type JSON (Json of Hugging Face's datasets) hold texts; a null in them is meant.
+ */
+static void test_values_of_json_columns(void **state)
+{
+    static const char *const files[] = {"json.zstd.parquet", "json.stream.arrow"};
+    char file[700];
+    data_case c;
+    (void)state;
+    case_open(&c);
+    for (size_t i = 0; i < AF_LEN(files); i++) {
+        snprintf(file, sizeof file, "%s/columns/%s", golden_dir(), files[i]);
+        case_dataset(&c, model, file, CALLS "\n");
+        CHECK_OK(case_preview(&c), c.err);
+        assert_string_equal(
+            texts(&c),
+            "[{\"type\": \"function\", \"function\": {\"name\": \"weather\", \"parameters\": "
+            "{\"city\": "
+            "{\"type\": \"string\"}}}}][user:Q][assistant:[{\"type\": \"function\", \"function\": "
+            "{\"name\": \"weather\", \"arguments\": {\"city\": \"Paris\"}}}]]|[{\"type\": "
+            "\"function\", "
+            "\"function\": {\"name\": \"add\", \"parameters\": {\"a\": {\"type\": \"number\", "
+            "\"default\""
+            ": null}}}}][user:Q][assistant:[{\"type\": \"function\", \"function\": {\"name\": "
+            "\"add\", "
+            "\"arguments\": {\"a\": 1, \"b\": null}}}]]");
+    }
+    case_close(&c);
+}
+
 #define MODES                                                                                      \
     "chat_template: \"{{ '/think' if enable_thinking else '/no_think' }} {{ custom_instructions "  \
     "}}{% for m in messages %}[{{ m.content }}]{% endfor %}\"\ntrain_on_eos: none"
@@ -355,6 +384,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_thoughts_have_names),
         cmocka_unit_test(test_null_fields),
+        cmocka_unit_test(test_values_of_json_columns),
         cmocka_unit_test(test_variables_of_a_record_reach_the_template),
         cmocka_unit_test(test_a_weight_of_zero_on_a_question),
         cmocka_unit_test(test_an_answer_may_come_first),

@@ -17,6 +17,7 @@ static af_status row_text(af_records *r, bool *got, af_error *err)
 af_status af_table_next(af_records *r, af_record *out, af_error *err)
 {
     bool got = false;
+    af_columns_unfold(r->table);
     const af_status st = row_text(r, &got, err);
     if (st != AF_OK || !got)
         return st;

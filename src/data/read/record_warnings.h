@@ -33,7 +33,6 @@ typedef struct af_source_loc {
     const char *file;
     int64_t line, number;
     bool csv;
-    bool table; /* parquet or Arrow */
     af_record_warnings *warnings;
 } af_source_loc;
 

@@ -282,35 +282,17 @@ static int rename_properties(const turn *t, json_t *m)
     return bad;
 }
 
-/* A copy without what is null, except one member. `deep`: in all that it holds, too. */
-static json_t *without_nulls(const json_t *v, const char *keep, bool deep)
+/* A copy without properties that are null, except its content. */
+static json_t *without_nulls(const turn *t)
 {
     const char *key;
-    json_t *item, *out = json_is_object(v) ? json_object() : json_is_array(v) ? json_array() : NULL;
-    bool bad = false;
-    if (!out && !json_is_object(v) && !json_is_array(v))
-        return json_incref((json_t *)v);
-    for (size_t i = 0; out && i < json_array_size(v); i++) {
-        item = json_array_get(v, i);
-        bad |= json_array_append_new(out, without_nulls(item, NULL, true)) != 0;
-    }
-    json_object_foreach((json_t *)v, key, item)
+    json_t *v, *out = json_copy((json_t *)t->json);
+    json_object_foreach((json_t *)t->json, key, v)
     {
-        if (out && (!json_is_null(item) || (keep && strcmp(key, keep) == 0)))
-            bad |= json_object_set_new_nocheck(
-                       out, key, deep ? without_nulls(item, NULL, true) : json_incref(item)) != 0;
+        if (json_is_null(v) && strcmp(key, t->content_key) != 0)
+            json_object_del(out, key);
     }
-    if (!bad)
-        return out;
-    json_decref(out);
-    return NULL;
-}
-
-/* A value for the template. A table has every field in every row: those that are null in it were
- * not there. */
-static json_t *value_for_template(const json_t *v, const af_source_loc *p)
-{
-    return p->table ? without_nulls(v, NULL, true) : json_incref((json_t *)v);
+    return out;
 }
 
 /* A copy without our flags and under the standard names. */
@@ -348,7 +330,7 @@ static af_status take_turn(af_conversation *out, turn *t, bool sharegpt)
     if (!json_is_object(t->json))
         return af_source_loc_fail(t->p, t->err, "message %zu should be an object, got %s",
                                   t->number, af_type_words(t->json));
-    t->json = own = without_nulls(t->json, t->content_key, t->p->table);
+    t->json = own = without_nulls(t);
     if (!own)
         return af_fail_nomem(t->err, "a message", 0);
     AF_TRY(read_role(t, sharegpt));
@@ -421,7 +403,7 @@ af_status af_turns_take(af_conversation *out, const af_data_source *s, const jso
 static af_status take_tools(af_conversation *t, const af_data_source *s, const json_t *record,
                             const af_source_loc *p, af_error *err)
 {
-    const json_t *v = json_object_get(record, s->field.tools);
+    json_t *v = json_object_get(record, s->field.tools);
     if (!v || json_is_null(v))
         return AF_OK;
     if (json_is_string(v)) {
@@ -432,8 +414,8 @@ static af_status take_tools(af_conversation *t, const af_data_source *s, const j
         if (!t->tools)
             return af_source_loc_fail(p, err, "field \"%s\" is a string that is not valid JSON",
                                       s->field.tools);
-    } else if (!(t->tools = value_for_template(v, p))) {
-        return af_fail_nomem(err, "tools", 0);
+    } else {
+        t->tools = json_incref(v);
     }
     if (!json_is_array(t->tools))
         return af_source_loc_fail(p, err, "field \"%s\" should be a list, got %s", s->field.tools,
@@ -446,17 +428,16 @@ static af_status take_variables(af_conversation *t, const json_t *record, const 
 {
     static const char *const ours[] = {"messages", "tools", "add_generation_prompt",
                                        "continue_final_message"};
-    const json_t *v = json_object_get(record, AF_TEMPLATE_VARIABLES);
+    json_t *v = json_object_get(record, AF_TEMPLATE_VARIABLES);
     if (!v || json_is_null(v))
         return AF_OK;
     if (!json_is_object(v))
         return af_field_wrong_type(AF_TEMPLATE_VARIABLES, v, "an object", p, err);
-    if (!(t->variables = value_for_template(v, p)))
-        return af_fail_nomem(err, AF_TEMPLATE_VARIABLES, 0);
     for (size_t i = 0; i < AF_LEN(ours); i++)
-        if (json_object_get(t->variables, ours[i]))
+        if (json_object_get(v, ours[i]))
             return af_source_loc_fail(p, err, "\"%s\" cannot be set in \"%s\"", ours[i],
                                       AF_TEMPLATE_VARIABLES);
+    t->variables = json_incref(v);
     return AF_OK;
 }
 

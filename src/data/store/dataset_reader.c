@@ -411,7 +411,6 @@ static af_status one_file(af_record_reader *d, const char *path)
     AF_TRY(af_records_open(&r, path, kind, d->err));
     d->loc = (af_source_loc){.file = path,
                              .csv = kind == AF_RECORDS_CSV || kind == AF_RECORDS_TSV,
-                             .table = kind == AF_RECORDS_PARQUET || kind == AF_RECORDS_ARROW,
                              .warnings = &d->warnings};
     if (kind == AF_RECORDS_TEXT && d->source->shape_given && d->source->shape != AF_SHAPE_TEXT) {
         st = af_fail(d->err, AF_EUSAGE, "%s: a text file cannot have records of shape %s", path,

@@ -26,6 +26,7 @@ struct af_arrow {
     bool mapped;
     af_arrow_schema schema;
     bool has_schema, *left_out;
+    bool unfold; /* see af_columns_unfold */
     dictionary *dictionaries;
     int dictionary_count;
     bool is_file;
@@ -205,7 +206,8 @@ static af_status put(const writer *w, const af_arrow_array *a, int64_t i);
 
 static af_status put_value(const writer *w, const af_arrow_array *a, const uint8_t *p, uint64_t n)
 {
-    const char *why = af_column_put(w->b, &a->field->type, p, n);
+    const char *why = w->a->unfold ? af_column_put_inside(w->b, &a->field->type, p, n)
+                                   : af_column_put(w->b, &a->field->type, p, n);
     return why ? fail(w, a->field, "%s", why) : AF_OK;
 }
 
@@ -258,12 +260,16 @@ done:
 static af_status put_struct(const writer *w, const af_arrow_array *a, int64_t i)
 {
     af_status st = AF_OK;
+    bool any = false;
     af_buf_char(w->b, '{');
     for (int k = 0; k < a->field->count; k++) {
-        if (k > 0)
+        const uint64_t field = w->b->len;
+        if (any)
             af_buf_char(w->b, ',');
         af_buf_add(w->b, a->field->child[k].key, a->field->child[k].key_len);
+        const uint64_t value = w->b->len;
         AF_TRY(put(w, &a->child[k], i));
+        any = !(w->a->unfold && af_column_drop_null(w->b, field, value)) || any;
     }
     af_buf_char(w->b, '}');
 done:
@@ -427,6 +433,11 @@ static af_status open_stream(af_arrow *a, af_error *err)
 af_status af_arrow_open(af_arrow **out, const char *name, const af_map *map, bool mapped,
                         af_error *err)
 {
+    if (map->size >= 4 && memcmp(map->data, "FEA1", 4) == 0)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "%s: Feather files of version 1 are not supported; write it as version 2 or "
+                       "as parquet",
+                       name);
     af_arrow *a = af_calloc(1, sizeof *a);
     if (!a)
         return af_fail_nomem(err, name, sizeof *a);
@@ -462,6 +473,8 @@ int64_t af_arrow_rows(const af_arrow *a)
     (void)a;
     return -1;
 }
+
+void af_arrow_unfold(af_arrow *a) { a->unfold = true; }
 
 void af_arrow_project(af_arrow *a, af_columns_want *want, const void *user)
 {

@@ -180,20 +180,23 @@ static bool read_type(const reading *r, af_arrow_field *n, int64_t type, const a
     }
 }
 
-/* An extension type that reads as another text than its storage. */
+/* Extension types that read as something else than their storage. */
 static void read_extension(const reading *r, af_arrow_field *n, const af_flat_table *t)
 {
-    static const char key[] = "ARROW:extension:name", uuid[] = "arrow.uuid";
+    static const char key[] = "ARROW:extension:name", uuid[] = "arrow.uuid", json[] = "arrow.json";
     const af_flat_vector pairs = af_flat_list(r->f, t, 6, 4);
     for (uint64_t i = 0; i < pairs.count && !r->f->bad; i++) {
         uint64_t k_len, v_len;
         const af_flat_table pair = af_flat_item(r->f, &pairs, i);
         const char *k = af_flat_text(r->f, &pair, 0, &k_len);
         const char *v = af_flat_text(r->f, &pair, 1, &v_len);
-        if (k && v && k_len == sizeof key - 1 && memcmp(k, key, k_len) == 0 &&
-            v_len == sizeof uuid - 1 && memcmp(v, uuid, v_len) == 0 &&
+        if (!k || !v || k_len != sizeof key - 1 || memcmp(k, key, k_len) != 0)
+            continue;
+        if (v_len == sizeof uuid - 1 && memcmp(v, uuid, v_len) == 0 &&
             n->type.kind == AF_COLUMN_BYTES && n->type.width == 16)
             n->type.kind = AF_COLUMN_UUID;
+        if (v_len == sizeof json - 1 && memcmp(v, json, v_len) == 0)
+            n->type.json = n->type.kind == AF_COLUMN_TEXT;
     }
 }
 

@@ -1,6 +1,7 @@
 /* column_value.c - see column_value.h. */
 #include "format/columns/column_value.h"
 
+#include "format/text/json_text.h"
 #include "format/text/python_text.h"
 #include "tensor/half.h"
 
@@ -290,4 +291,24 @@ const char *af_column_put(af_buf *b, const af_column_type *t, const uint8_t *p, 
         return put_int96(b, p);
     }
     return NULL;
+}
+
+const char *af_column_put_inside(af_buf *b, const af_column_type *t, const uint8_t *p, uint64_t len)
+{
+    json_t *v = t->kind == AF_COLUMN_TEXT && t->json
+                    ? af_json_load((const char *)p, len, JSON_ALLOW_NUL | JSON_DECODE_ANY, NULL)
+                    : NULL;
+    if (!v)
+        return af_column_put(b, t, p, len);
+    json_decref(v);
+    af_buf_add(b, p, len);
+    return NULL;
+}
+
+bool af_column_drop_null(af_buf *b, uint64_t field, uint64_t value)
+{
+    if (b->bad || b->len != value + 4 || memcmp(b->data + value, "null", 4) != 0)
+        return false;
+    b->len = field;
+    return true;
 }

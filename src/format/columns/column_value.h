@@ -26,6 +26,7 @@ typedef enum af_column_kind {
 typedef struct af_column_type {
     af_column_kind kind;
     int width;       /* bytes of a value; 0 = any number of them */
+    bool json;       /* TEXT: it is JSON */
     bool is_signed;  /* INT */
     bool zone;       /* STAMP: ends in Z */
     bool big_endian; /* DECIMAL */
@@ -35,6 +36,11 @@ typedef struct af_column_type {
 
 /* Appends a value of `len` bytes. NULL, or what is wrong with it. */
 const char *af_column_put(af_buf *b, const af_column_type *t, const uint8_t *p, uint64_t len);
+/* The same; text that is JSON becomes the value it stands for. */
+const char *af_column_put_inside(af_buf *b, const af_column_type *t, const uint8_t *p,
+                                 uint64_t len);
+/* Takes a field back, which begins at `field` and its value at `value`, when that is null. */
+bool af_column_drop_null(af_buf *b, uint64_t field, uint64_t value);
 /* Appends text in quotes. NULL, or what is wrong with it. */
 const char *af_column_put_text(af_buf *b, const char *s, uint64_t n);
 /* Little-endian bytes. */

@@ -86,6 +86,14 @@ void af_columns_project(af_columns *c, af_columns_want *want, const void *user)
         af_arrow_project(c->arrow, want, user);
 }
 
+void af_columns_unfold(af_columns *c)
+{
+    if (c->parquet)
+        af_parquet_unfold(c->parquet);
+    else
+        af_arrow_unfold(c->arrow);
+}
+
 af_status af_columns_next(af_columns *c, af_buf *text, bool *got, af_error *err)
 {
     return c->parquet ? af_parquet_next(c->parquet, text, got, err)

@@ -24,6 +24,9 @@ void af_columns_close(af_columns *c);
 int64_t af_columns_rows(const af_columns *c);
 /* From the next record on only these columns are read; the others are left out of the records. */
 void af_columns_project(af_columns *c, af_columns_want *want, const void *user);
+/* From the next record on: text of a type that is JSON becomes the value it stands for, and a field
+ * inside a struct that is null is left out, for a table has every field in every row. */
+void af_columns_unfold(af_columns *c);
 /* Appends the next record to text as a JSON object, columns in the order of the file. *got is
  * false at the end. A record beyond text->limit is an error. */
 AF_CHECKED af_status af_columns_next(af_columns *c, af_buf *text, bool *got, af_error *err);

@@ -8,6 +8,7 @@ struct af_parquet {
     const af_map *map;
     af_parquet_leaf *leaf; /* [m.leaves] */
     bool *left_out;        /* [columns] */
+    bool unfold;           /* see af_columns_unfold */
     int group;             /* that is read */
     int64_t group_left;    /* rows of it */
     bool group_open;
@@ -82,6 +83,8 @@ void af_parquet_close(af_parquet *p)
 
 int64_t af_parquet_rows(const af_parquet *p) { return p->m.rows; }
 
+void af_parquet_unfold(af_parquet *p) { p->unfold = true; }
+
 void af_parquet_project(af_parquet *p, af_columns_want *want, const void *user)
 {
     for (int i = 0; i < p->m.root->count; i++)
@@ -118,7 +121,8 @@ static af_status put_leaf(const writer *w, const af_parquet_node *n)
     uint64_t len = 0;
     af_status st = AF_OK;
     AF_TRY(af_parquet_leaf_value(l, &p, &len, w->err));
-    const char *why = af_column_put(w->b, &n->type, p, len);
+    const char *why = w->p->unfold ? af_column_put_inside(w->b, &n->type, p, len)
+                                   : af_column_put(w->b, &n->type, p, len);
     if (why)
         return af_parquet_leaf_fail(l, w->err, "%s", why);
     AF_TRY(af_parquet_leaf_step(l, w->err));
@@ -143,12 +147,16 @@ static af_status put_node(const writer *w, const af_parquet_node *n);
 static af_status put_struct(const writer *w, const af_parquet_node *n)
 {
     af_status st = AF_OK;
+    bool any = false;
     af_buf_char(w->b, '{');
     for (int i = 0; i < n->count; i++) {
-        if (i > 0)
+        const uint64_t field = w->b->len;
+        if (any)
             af_buf_char(w->b, ',');
         af_buf_add(w->b, n->child[i]->key, n->child[i]->key_len);
+        const uint64_t value = w->b->len;
         AF_TRY(put_node(w, n->child[i]));
+        any = !(w->p->unfold && af_column_drop_null(w->b, field, value)) || any;
     }
     af_buf_char(w->b, '}');
 done:

@@ -199,7 +199,8 @@ static af_column_type leaf_type(const element *e, int width)
         break;
     }
     if (bytes && (e->logical == STRING || e->logical == ENUM || e->logical == JSON_TEXT))
-        t.kind = AF_COLUMN_TEXT;
+        t = (af_column_type){
+            .kind = AF_COLUMN_TEXT, .width = width, .json = e->logical == JSON_TEXT};
     else if (bytes && e->logical == UUID && width == 16)
         t.kind = AF_COLUMN_UUID;
     else if (bytes && e->logical == FLOAT16 && width == 2)
