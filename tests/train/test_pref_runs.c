@@ -324,6 +324,19 @@ static void test_packing_changes_nothing(void **state)
     assert_true(difference("packed", "apart") < 2e-6);
 }
 
+/* KTO: answers that measure KL come from a block of records; one row a pass is then enough. */
+static void test_kl_blocks(void **state)
+{
+    (void)state;
+    run_in("usual", "kto", "micro_batch_size: 4\n", NULL, AF_OK);
+    run_in("same", "kto", "micro_batch_size: 4\nkto_kl_batch: 4\n", NULL, AF_OK);
+    run_in("wide", "kto", "micro_batch_size: 4\nkto_kl_batch: 1000\n", NULL, AF_OK);
+    run_in("single", "kto", "micro_batch_size: 1\nkto_kl_batch: 4\n", NULL, AF_OK);
+    run_in("alone", "kto", "micro_batch_size: 4\nkto_kl_batch: 1\n", NULL, AF_EUSAGE);
+    assert_true(difference("usual", "same") == 0);
+    assert_true(difference("usual", "wide") > 0);
+}
+
 /* TRL's trainers of preferences switch dropout off. */
 static void test_dropout_is_off(void **state)
 {
@@ -412,6 +425,7 @@ int main(void)
         cmocka_unit_test(test_a_stopped_run_ends_with_the_same_bytes),
         cmocka_unit_test(test_accumulation_is_exact),
         cmocka_unit_test(test_packing_changes_nothing),
+        cmocka_unit_test(test_kl_blocks),
         cmocka_unit_test(test_dropout_is_off),
         cmocka_unit_test(test_kept_references_are_the_same),
         cmocka_unit_test(test_threads_do_not_change_a_bit),

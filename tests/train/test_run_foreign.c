@@ -301,7 +301,7 @@ static void test_defaults_of_dialects(void **state)
     af_run_config_clear(&r);
     CHECK_OK(parse(&r, "model: m\niters: 5\ndatasets: [{path: d}]\n", &err), err);
     assert_int_equal(r.dialect, AF_DIALECT_MLX);
-    assert_true(r.max_steps == 5 && r.train_on_inputs == AF_TRI_YES);
+    assert_true(r.max_steps == 5 && r.train_on_inputs == AF_TRI_YES && r.max_grad_norm == 0);
     af_run_config_clear(&r);
     CHECK_OK(parse(&r, "model_name_or_path: m\ndatasets: [{path: d}]\n", &err), err);
     assert_int_equal(r.dialect, AF_DIALECT_NONE);
@@ -323,6 +323,7 @@ static void test_defaults_of_preferences(void **state)
         {"rl: dpo\nuse_peft: true\nlearning_rate: 3e-5", 3e-5, 0.1},
         {"stage: dpo\npref_loss: simpo", 5e-5, 0.1},
         {"stage: dpo\npref_loss: simpo\npref_beta: 3", 5e-5, 3},
+        {"stage: kto\nper_device_train_batch_size: 1", 5e-5, 0.1},
         {"rl: simpo", 2e-4, 2}, /* our own */
     };
     for (size_t i = 0; i < AF_LEN(cases); i++) {
@@ -339,6 +340,46 @@ static void test_defaults_of_preferences(void **state)
         CHECK_MSG(o.beta == cases[i].beta, "%s: beta %g", cases[i].text, o.beta);
         af_run_config_clear(&r);
     }
+}
+
+/* LLaMA-Factory: label smoothing of the sigmoid, KL over blocks of its preprocessing, ftx. */
+static void test_losses_of_llama_factory(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        af_pref_type type;
+        double smoothing;
+        int idle;
+    } cases[] = {
+        {"stage: dpo\ndpo_label_smoothing: 0.1", AF_PREF_CDPO, 0.1, 0},
+        {"stage: dpo\npref_loss: sigmoid\ndpo_label_smoothing: 0.1", AF_PREF_CDPO, 0.1, 0},
+        {"stage: dpo\npref_loss: sigmoid", AF_PREF_SIGMOID, 0, 0},
+        {"stage: dpo\npref_loss: hinge\ndpo_label_smoothing: 0.1", AF_PREF_HINGE, 0.1, 1},
+        {"stage: dpo\npref_loss: simpo\ndpo_label_smoothing: 0.1", AF_PREF_SIMPO, 0, 1},
+        {"stage: kto", AF_PREF_KTO, 0, 0},
+    };
+    af_run_config r = {0};
+    af_error err = {0};
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_pref_opts o;
+        char text[500];
+        snprintf(text, sizeof text, "model_name_or_path: m\ndatasets: [{path: d}]\n%s\n",
+                 cases[i].text);
+        CHECK_OK(parse(&r, text, &err), err);
+        CHECK_OK(af_run_pref_opts(&o, &r, &err), err);
+        CHECK_MSG(o.type[0] == cases[i].type && o.smoothing == cases[i].smoothing, "%s: %s %g",
+                  cases[i].text, af_pref_type_name(o.type[0]), o.smoothing);
+        CHECK_MSG(r.idle->count == cases[i].idle, "%s: %d", cases[i].text, r.idle->count);
+        assert_int_equal(af_run_kl_batch(&r), 1000);
+        af_run_config_clear(&r);
+    }
+    assert_int_not_equal(parse(&r,
+                               "model_name_or_path: m\ndatasets: [{path: d}]\nstage: kto\n"
+                               "pref_ftx: 0.1\n",
+                               &err),
+                         AF_OK);
+    assert_non_null(strstr(err.msg, "pref_ftx 0.1 is not supported with 'rl: kto'"));
 }
 
 /* Whether there is dropout depends on the training; one that is asked for in vain is noted. */
@@ -427,6 +468,7 @@ int main(void)
         cmocka_unit_test(test_translations),
         cmocka_unit_test(test_defaults_of_dialects),
         cmocka_unit_test(test_defaults_of_preferences),
+        cmocka_unit_test(test_losses_of_llama_factory),
         cmocka_unit_test(test_dropout),
         cmocka_unit_test(test_revisions),
         cmocka_unit_test(test_what_contradicts),

@@ -81,6 +81,9 @@ static slope by_difference(const af_pref_opts *o, af_pref_type type, double d)
     case AF_PREF_ROBUST:
         s = robust(b * d, o->smoothing);
         break;
+    case AF_PREF_CDPO:
+        s = smoothed(b * d, o->smoothing);
+        break;
     case AF_PREF_EXO_PAIR:
         s = exo(b * d, o->smoothing);
         break;
@@ -339,15 +342,25 @@ double af_reward_loss(const af_pref_opts *o, af_pref_pair *p, int64_t n)
 const char *af_pref_type_name(af_pref_type t)
 {
     static const char *const name[] = {
-        [AF_PREF_SIGMOID] = "sigmoid",   [AF_PREF_HINGE] = "hinge",
-        [AF_PREF_IPO] = "ipo",           [AF_PREF_ROBUST] = "robust",
-        [AF_PREF_EXO_PAIR] = "exo_pair", [AF_PREF_NCA_PAIR] = "nca_pair",
-        [AF_PREF_BCO_PAIR] = "bco_pair", [AF_PREF_SPPO_HARD] = "sppo_hard",
-        [AF_PREF_AOT] = "aot",           [AF_PREF_AOT_UNPAIRED] = "aot_unpaired",
-        [AF_PREF_APO_ZERO] = "apo_zero", [AF_PREF_APO_DOWN] = "apo_down",
-        [AF_PREF_DISCOPOP] = "discopop", [AF_PREF_SIGMOID_NORM] = "sigmoid_norm",
-        [AF_PREF_SFT] = "sft",           [AF_PREF_SIMPO] = "simpo",
-        [AF_PREF_KTO] = "kto",           [AF_PREF_APO_ZERO_UNPAIRED] = "apo_zero_unpaired",
+        [AF_PREF_SIGMOID] = "sigmoid",
+        [AF_PREF_HINGE] = "hinge",
+        [AF_PREF_IPO] = "ipo",
+        [AF_PREF_ROBUST] = "robust",
+        [AF_PREF_EXO_PAIR] = "exo_pair",
+        [AF_PREF_NCA_PAIR] = "nca_pair",
+        [AF_PREF_BCO_PAIR] = "bco_pair",
+        [AF_PREF_SPPO_HARD] = "sppo_hard",
+        [AF_PREF_AOT] = "aot",
+        [AF_PREF_AOT_UNPAIRED] = "aot_unpaired",
+        [AF_PREF_APO_ZERO] = "apo_zero",
+        [AF_PREF_APO_DOWN] = "apo_down",
+        [AF_PREF_DISCOPOP] = "discopop",
+        [AF_PREF_SIGMOID_NORM] = "sigmoid_norm",
+        [AF_PREF_CDPO] = "cdpo",
+        [AF_PREF_SFT] = "sft",
+        [AF_PREF_SIMPO] = "simpo",
+        [AF_PREF_KTO] = "kto",
+        [AF_PREF_APO_ZERO_UNPAIRED] = "apo_zero_unpaired",
     };
     return t < AF_PREF_TYPES ? name[t] : NULL;
 }

@@ -23,6 +23,7 @@ typedef enum af_pref_type {
     AF_PREF_APO_DOWN,
     AF_PREF_DISCOPOP,
     AF_PREF_SIGMOID_NORM,
+    AF_PREF_CDPO, /* sigmoid with label smoothing: of TRL before 1.0, and of LLaMA-Factory */
     AF_PREF_SFT,
     AF_PREF_DPO_TYPES,
     /* of CPO, besides sigmoid, hinge and ipo */

@@ -473,8 +473,9 @@ af_status af_run_config_check(af_run_config *r, af_error *err)
         r->method = AF_METHOD_LORA;
         r->dora = true;
     }
-    af_run_dialect_finish(r);
-    af_status st = af_run_datasets(r, err);
+    af_status st = af_run_dialect_finish(r, err);
+    if (st == AF_OK)
+        st = af_run_datasets(r, err);
     if (st == AF_OK)
         st = resolve_template(r, err);
     if (st == AF_OK)

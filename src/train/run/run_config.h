@@ -50,7 +50,7 @@ typedef enum af_decay_on { AF_DECAY_MATRICES, AF_DECAY_ALL } af_decay_on;
 
 /* Where a key was set: a line of the file, from 1, or one of these. */
 enum { AF_KEY_LINE_UNSET = 0, AF_KEY_LINE_OVERRIDE = -1 };
-enum { AF_RUN_KEYS_MAX = 192 };
+enum { AF_RUN_KEYS_MAX = 224 };
 
 /* A key that is accepted and has no effect in this run. */
 typedef struct af_idle_key {
@@ -140,6 +140,7 @@ typedef struct af_run_config {
     af_f_divergence f_divergence;
     double simpo_gamma, cpo_alpha, alphapo_alpha;
     double kto_desirable_weight, kto_undesirable_weight;
+    int64_t kto_kl_batch;
     af_tri precompute_ref;
     double center_coef; /* reward */
     /* distillation */
@@ -229,6 +230,8 @@ AF_CHECKED af_status af_run_config_text(const af_run_config *r, char **out, af_e
 bool af_run_compares(const af_run_config *r);
 /* KTO: whether records have KL rows, which its loss apo_zero_unpaired does without. */
 bool af_run_has_kl_rows(const af_run_config *r);
+/* KTO: how many records are a block whose answers are exchanged for these rows. */
+int64_t af_run_kl_batch(const af_run_config *r);
 /* The loss that the keys of preference training ask for; their errors have file and line. */
 AF_CHECKED af_status af_run_pref_opts(af_pref_opts *out, const af_run_config *r, af_error *err);
 /* The table as help text (malloc'ed). */

@@ -68,6 +68,8 @@ static const struct {
     {"optimizer", NULL, NULL, NULL, "adam"},
     {"train_on_inputs", NULL, NULL, "auto", "true"},
     {"save_steps", "500", NULL, "500", "100"},
+    {"max_grad_norm", NULL, NULL, NULL, "0"},
+    {"kto_kl_batch", "1000", NULL, NULL, NULL}, /* its preprocessing_batch_size */
 };
 
 const char *af_dialect_default(af_dialect d, int i, const char **value)
@@ -82,13 +84,35 @@ const char *af_dialect_default(af_dialect d, int i, const char **value)
     return presets[i].key;
 }
 
-void af_run_dialect_finish(af_run_config *r)
+/* LLaMA-Factory's losses of preferences, where they are not TRL's. */
+static af_status finish_factory(af_run_config *r, af_error *err)
 {
-    const bool trl = r->dialect == AF_DIALECT_TRL, factory = r->dialect == AF_DIALECT_LLAMA_FACTORY;
+    static const char *cdpo[] = {"cdpo"};
+    const af_strings *types = &r->dpo_loss_type;
+    const bool sigmoid = !types->count || strcmp(types->item[0], "sigmoid") == 0;
+    char at[300];
+    if (r->rl == AF_RL_SIMPO && !af_run_key_is_set(r, "rl_beta"))
+        r->rl_beta = 0.1;
+    if (r->rl == AF_RL_REWARD && r->disable_dropout == AF_TRI_AUTO)
+        r->disable_dropout = AF_TRI_NO; /* its trainer of rewards is not TRL's */
+    if (r->dpo_label_smoothing > 0 && r->rl == AF_RL_DPO && sigmoid)
+        r->dpo_loss_type = (af_strings){cdpo, 1};
+    if (r->dpo_ftx > 0 && (r->rl == AF_RL_KTO || r->rl == AF_RL_ORPO || r->rl == AF_RL_SIMPO))
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "%s: pref_ftx %g is not supported with 'rl: %s', only with dpo",
+                       af_run_key_loc(r, "dpo_ftx", at, sizeof at), r->dpo_ftx,
+                       af_key_choice_name(af_key_find("rl"), (int)r->rl));
+    if (r->dpo_label_smoothing == 0 || r->rl != AF_RL_SIMPO)
+        return AF_OK;
+    const af_status st =
+        af_run_idle_key(r, "dpo_label_smoothing", "LLaMA-Factory's simpo has none", err);
+    return st == AF_OK ? af_key_reset(r, af_key_find("dpo_label_smoothing"), err) : st;
+}
+
+af_status af_run_dialect_finish(af_run_config *r, af_error *err)
+{
+    const bool trl = r->dialect == AF_DIALECT_TRL;
     if (trl && r->rl != AF_RL_NONE && !af_run_key_is_set(r, "learning_rate"))
         r->learning_rate = r->rl == AF_RL_REWARD ? 1e-4 : 1e-6;
-    if (factory && r->rl == AF_RL_SIMPO && !af_run_key_is_set(r, "rl_beta"))
-        r->rl_beta = 0.1;
-    if (factory && r->rl == AF_RL_REWARD && r->disable_dropout == AF_TRI_AUTO)
-        r->disable_dropout = AF_TRI_NO; /* its trainer of rewards is not TRL's */
+    return r->dialect == AF_DIALECT_LLAMA_FACTORY ? finish_factory(r, err) : AF_OK;
 }

@@ -277,6 +277,7 @@ static const struct {
     {"truncation_mode", "keep_start"},
     {"train_sampling_strategy", "random group_by_length"},
     {"packing_strategy", "bfd ffd"},
+    {"num_layers", "-1"},
     {"plugins",
      "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin "
      "axolotl.integrations.liger.LigerPlugin axolotl.integrations.liger.plugin.LigerPlugin "

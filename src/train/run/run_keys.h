@@ -126,7 +126,7 @@ AF_CHECKED af_status af_run_rl_check(const af_run_config *r, af_error *err);
 /* run_labels.c: the same for texts with labels. */
 AF_CHECKED af_status af_run_labels_check(const af_run_config *r, af_error *err);
 /* run_dialect.c: defaults that depend on what is trained; once all keys are read. */
-void af_run_dialect_finish(af_run_config *r);
+AF_CHECKED af_status af_run_dialect_finish(af_run_config *r, af_error *err);
 /* run_datasets.c: the ways of other trainers to name data become `datasets`. */
 AF_CHECKED af_status af_run_datasets(af_run_config *r, af_error *err);
 #endif

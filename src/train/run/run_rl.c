@@ -118,8 +118,9 @@ static bool has_type(const af_pref_opts *o, af_pref_type type)
 
 static af_status check_smoothing(const af_pref_opts *o, const af_run_config *r, af_error *err)
 {
-    const bool takes = has_type(o, AF_PREF_ROBUST) || has_type(o, AF_PREF_EXO_PAIR) ||
-                       has_type(o, AF_PREF_AOT) || has_type(o, AF_PREF_AOT_UNPAIRED) ||
+    const bool takes = has_type(o, AF_PREF_CDPO) || has_type(o, AF_PREF_ROBUST) ||
+                       has_type(o, AF_PREF_EXO_PAIR) || has_type(o, AF_PREF_AOT) ||
+                       has_type(o, AF_PREF_AOT_UNPAIRED) ||
                        (af_key_has_effect(r, AF_NEED_CPO) &&
                         (o->type[0] == AF_PREF_SIGMOID || o->type[0] == AF_PREF_SIMPO));
     if (has_type(o, AF_PREF_EXO_PAIR) && o->smoothing == 0)
@@ -129,17 +130,17 @@ static af_status check_smoothing(const af_pref_opts *o, const af_run_config *r, 
         return wrong(r, "dpo_label_smoothing", err,
                      "dpo_label_smoothing is %g: robust needs it below 0.5", o->smoothing);
     if (o->smoothing > 0 && !takes)
-        return af_run_idle_key(r, "dpo_label_smoothing",
-                               "the loss has no label smoothing; robust, exo_pair and aot have it",
-                               err);
+        return af_run_idle_key(
+            r, "dpo_label_smoothing",
+            "the loss has no label smoothing; cdpo, robust, exo_pair and aot have it", err);
     return AF_OK;
 }
 
 static af_status check_dpo(const af_pref_opts *o, const af_run_config *r, af_error *err)
 {
-    static const af_pref_type scored[] = {AF_PREF_SIGMOID, AF_PREF_SIGMOID_NORM, AF_PREF_HINGE,
-                                          AF_PREF_IPO,     AF_PREF_EXO_PAIR,     AF_PREF_ROBUST,
-                                          AF_PREF_DISCOPOP};
+    static const af_pref_type scored[] = {AF_PREF_CDPO,   AF_PREF_SIGMOID, AF_PREF_SIGMOID_NORM,
+                                          AF_PREF_HINGE,  AF_PREF_IPO,     AF_PREF_EXO_PAIR,
+                                          AF_PREF_ROBUST, AF_PREF_DISCOPOP};
     bool any = false;
     for (size_t i = 0; i < AF_LEN(scored); i++)
         any |= has_type(o, scored[i]);
@@ -161,10 +162,11 @@ static af_status check_dpo(const af_pref_opts *o, const af_run_config *r, af_err
 
 static af_status check_kto(const af_pref_opts *o, const af_run_config *r, af_error *err)
 {
-    if (o->type[0] == AF_PREF_KTO && r->micro_batch_size < 2)
-        return wrong(r, "micro_batch_size", err,
-                     "micro_batch_size is 1: KTO compares each answer with those of other records "
-                     "of its micro-batch; give 2 or more, or dpo_loss_type: apo_zero_unpaired");
+    if (o->type[0] == AF_PREF_KTO && af_run_kl_batch(r) < 2)
+        return wrong(r, r->kto_kl_batch ? "kto_kl_batch" : "micro_batch_size", err,
+                     "%s is 1: KTO compares each answer with those of other records "
+                     "of its micro-batch; give 2 or more, or dpo_loss_type: apo_zero_unpaired",
+                     r->kto_kl_batch ? "kto_kl_batch" : "micro_batch_size");
     if (o->desirable_weight == 0 && o->undesirable_weight == 0)
         return wrong(r, "kto_desirable_weight", err,
                      "kto_desirable_weight and kto_undesirable_weight are both 0: nothing would be "
@@ -213,6 +215,11 @@ bool af_run_has_kl_rows(const af_run_config *r)
     const char *unpaired = af_pref_type_name(AF_PREF_APO_ZERO_UNPAIRED);
     return r->rl == AF_RL_KTO &&
            (!r->dpo_loss_type.count || strcmp(r->dpo_loss_type.item[0], unpaired) != 0);
+}
+
+int64_t af_run_kl_batch(const af_run_config *r)
+{
+    return r->kto_kl_batch ? r->kto_kl_batch : r->micro_batch_size;
 }
 
 af_status af_run_pref_opts(af_pref_opts *out, const af_run_config *r, af_error *err)

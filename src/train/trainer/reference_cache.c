@@ -101,7 +101,7 @@ static void hash_settings(af_sha256 *h, const af_run_model *model, const af_run_
     }
     if (r->rl == AF_RL_KTO) { /* whether there are KL rows, and whose answers they have */
         snprintf(text, sizeof text, "%d %" PRId64 " %a %" PRId64, af_run_has_kl_rows(r),
-                 r->micro_batch_size, r->val_set_size, r->seed);
+                 af_run_kl_batch(r), r->val_set_size, r->seed);
         hash_text(h, text);
     }
     if (model->adapter && !r->lora_model_dir) { /* a start that is not the base to the last bit */
