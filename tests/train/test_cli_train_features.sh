@@ -245,7 +245,7 @@ evals=$(sed -n 's/.*"eval_loss": \([^,]*\),.*/\1/p' "$tmp/spoilt/metrics.jsonl")
 [ "$(best spoilt best_global_step)" = "$(echo "$evals" | sed 1d | cat -n | sort -gk2 | head -1 | awk '{print $1}')" ] || die "the best step is $(best spoilt best_global_step)"
 cmp "$(best spoilt best_model_checkpoint)/adapter_model.safetensors" "$tmp/spoilt/adapter_model.safetensors"
 # more rows in a step than there are
-"$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/more" max_steps=1 micro_batch_size=40 gradient_accumulation_steps=2 2> "$tmp/err"
+"$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/more" max_steps=1 micro_batch_size=40 gradient_accumulation_steps=2 -q 2> "$tmp/err"
 grep -q "warning: a step takes 80 rows .* there are only 64: " "$tmp/err" || die "no warning about records that are repeated within a step"
 # its last step is logged, whatever logging_steps says, and the mean is that of all steps
 train rare $worse logging_steps=30
@@ -401,7 +401,7 @@ grep -q 'the optimizer is lion, .* the state of adamw' "$tmp/err" || die "not re
 again max_steps=5 threads=2 logging_steps=2
 [ "$(grep -c '^note' "$tmp/err")" = 1 ] && grep -q '^note: max_steps is 5 now; .* with 4' "$tmp/err" || die "$(cat "$tmp/err")"
 head -9 "$AF_GOLDEN/models/data/train_tokens.jsonl" > "$tmp/nine.jsonl"
-again max_steps=6 datasets="[{path: $tmp/nine.jsonl}]"
+again -q max_steps=6 datasets="[{path: $tmp/nine.jsonl}]" # also a quiet run says this
 grep -q '^warning: the datasets have 9 records' "$tmp/err" || die "$(cat "$tmp/err")"
 
 # a template file with changed content, but the same name and number of tokens
@@ -410,7 +410,7 @@ again overwrite_output_dir=true resume_from_checkpoint=null "$conversations" cha
 again max_steps=6 "$conversations" chat_template="$tmp/edited.jinja"
 ! grep -q 'chat template' "$tmp/err" || die "an unchanged template is reported as changed"
 sed -i 's/\[{{ m.role }}\]/({{ m.role }})/; s/\[assistant\]/(assistant)/' "$tmp/edited.jinja"
-again max_steps=7 "$conversations" chat_template="$tmp/edited.jinja" || die "$(cat "$tmp/err")"
+again -q max_steps=7 "$conversations" chat_template="$tmp/edited.jinja" || die "$(cat "$tmp/err")"
 grep -q '^warning: the chat template differs from the checkpoint' "$tmp/err" || die "$(cat "$tmp/err")"
 again overwrite_output_dir=true resume_from_checkpoint=null "$conversations"
 again max_steps=6 "$conversations"

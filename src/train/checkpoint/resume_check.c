@@ -135,8 +135,8 @@ static void compare_templates(const af_run_model *m, const af_run_data *d,
         af_renderer_template(&now, &bare, m->texts, d->chat_template, NULL) == AF_OK &&
         af_template_open(&then, checkpoint, NULL) == AF_OK &&
         strcmp(af_template_source(now, NULL), af_template_source(then, NULL)) != 0)
-        af_run_log(hooks, "warning: the chat template differs from the checkpoint's "
-                          "(its chat_template.jinja)");
+        af_run_warn(hooks, "the chat template differs from the checkpoint's "
+                           "(its chat_template.jinja)");
     af_template_close(now);
     af_template_close(then);
 }
@@ -167,15 +167,15 @@ void af_resume_check_data(const af_run_progress *p, const af_run_data *d,
 {
     const af_token_store *s = &d->store;
     if (p->stored_micro_per_step && p->stored_micro_per_step != p->micro_per_step)
-        af_run_log(hooks,
-                   "warning: gradient_accumulation_steps x ranks is %" PRId64
-                   " now; the checkpoint was made with %" PRId64,
-                   p->micro_per_step, p->stored_micro_per_step);
+        af_run_warn(hooks,
+                    "gradient_accumulation_steps x ranks is %" PRId64
+                    " now; the checkpoint was made with %" PRId64,
+                    p->micro_per_step, p->stored_micro_per_step);
     if (p->data_records >= 0 &&
         (p->data_records != s->records || p->data_tokens != (int64_t)s->tokens))
-        af_run_log(hooks,
-                   "warning: the datasets have %" PRId64 " records and %" PRIu64
-                   " tokens now, the checkpoint was made with %" PRId64 " and %" PRId64
-                   ": records may be repeated or skipped",
-                   s->records, s->tokens, p->data_records, p->data_tokens);
+        af_run_warn(hooks,
+                    "the datasets have %" PRId64 " records and %" PRIu64
+                    " tokens now, the checkpoint was made with %" PRId64 " and %" PRId64
+                    ": records may be repeated or skipped",
+                    s->records, s->tokens, p->data_records, p->data_tokens);
 }

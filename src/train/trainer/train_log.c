@@ -102,21 +102,19 @@ static void log_doubtful(const af_trainer *t)
     const int64_t rows = af_stream_items(t->data.stream);
     const int64_t batch = t->run->micro_batch_size * t->progress.micro_per_step;
     if (batch > rows)
-        af_run_log(t->hooks,
-                   "warning: a step takes %" PRId64
-                   " rows (micro_batch_size x gradient_accumulation_steps), but there are "
-                   "only %" PRId64 ": rows are repeated within a step",
-                   batch, rows);
+        af_run_warn(t->hooks,
+                    "a step takes %" PRId64
+                    " rows (micro_batch_size x gradient_accumulation_steps), but there are "
+                    "only %" PRId64 ": rows are repeated within a step",
+                    batch, rows);
     if (t->progress.schedule.o.warmup > t->progress.steps)
-        af_run_log(t->hooks,
-                   "warning: the warm-up of %" PRId64 " steps is longer than the run of %" PRId64,
-                   t->progress.schedule.o.warmup, t->progress.steps);
+        af_run_warn(t->hooks, "the warm-up of %" PRId64 " steps is longer than the run of %" PRId64,
+                    t->progress.schedule.o.warmup, t->progress.steps);
     const int64_t context = af_spec_context(t->model.spec);
     if (context > 0 && (int64_t)t->data.store.longest > context)
-        af_run_log(t->hooks,
-                   "warning: the longest record has %" PRId64
-                   " tokens, the model's context is %" PRId64,
-                   (int64_t)t->data.store.longest, context);
+        af_run_warn(t->hooks,
+                    "the longest record has %" PRId64 " tokens, the model's context is %" PRId64,
+                    (int64_t)t->data.store.longest, context);
 }
 
 /* KTO weighs its two kinds of answers: TRL recommends to bring their products with their numbers
@@ -128,8 +126,8 @@ static void log_kto(const af_trainer *t)
     if (t->run->rl != AF_RL_KTO)
         return;
     if (good == 0 || bad == 0) {
-        af_run_log(t->hooks, "warning: every answer is %s: KTO needs both kinds",
-                   good > 0 ? "desirable" : "undesirable");
+        af_run_warn(t->hooks, "every answer is %s: KTO needs both kinds",
+                    good > 0 ? "desirable" : "undesirable");
         return;
     }
     const double least = bad * t->run->kto_undesirable_weight / good;
