@@ -141,6 +141,9 @@ device: cpu
 YAML
 verdict 0 factory.yaml
 grep -q 'keys and defaults of LLaMA-Factory' err || die "not known as LLaMA-Factory's"
+sed 's/^stage:.*/template: no_such\n&/' factory.yaml > template.yaml
+verdict 1 template.yaml
+grep -q "template.yaml:6 ('template'): chat_template 'no_such' is not supported" err || die "the key of a template is not named"
 
 # --- TRL
 cat > trl.yaml <<YAML

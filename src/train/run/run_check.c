@@ -355,6 +355,7 @@ static af_status resolve_template(af_run_config *r, af_error *err)
     r->chat_template = from == 1 ? r->chat_template_jinja : r->turn_template;
     r->chat_template_jinja = r->turn_template = NULL;
     r->key_line[af_key_find(keys[0]) - af_keys] = r->key_line[af_key_find(keys[from]) - af_keys];
+    r->key_name[af_key_find(keys[0]) - af_keys] = keys[from]; /* the name to look for */
     r->key_line[af_key_find(keys[from]) - af_keys] = 0;
     return AF_OK;
 }

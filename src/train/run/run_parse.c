@@ -92,6 +92,15 @@ static af_status read_list(const parser *p, const af_key *k, af_strings *out, co
     return AF_OK;
 }
 
+/* Whether it is the first name of its value; the others are those of other tools. */
+static bool is_first_name(const af_key *k, const af_key_choice *c)
+{
+    const af_key_choice *first = k->choices->names;
+    while (first->value != c->value)
+        first++;
+    return first == c;
+}
+
 static af_status read_enum(const parser *p, const af_key *k, int *out, const af_yaml *n, int line)
 {
     char list[200] = "", at[300];
@@ -101,7 +110,7 @@ static af_status read_enum(const parser *p, const af_key *k, int *out, const af_
             *out = c->value;
             return AF_OK;
         }
-        if (used < sizeof list)
+        if (used < sizeof list && is_first_name(k, c))
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "",
                                      c->name);
     }

@@ -343,6 +343,17 @@ static const char *stage_loss(const af_yaml *root, const char *key, const af_yam
     return has_value(loss, "orpo") ? "orpo" : has_value(loss, "simpo") ? "simpo" : NULL;
 }
 
+/* Whether the file says which adapter: 'use_peft: true' says nothing more. */
+static bool names_adapter(const af_yaml *root)
+{
+    static const char *const adapters[] = {"lora", "qlora", "dora"};
+    const af_yaml *n = af_yaml_get(root, "adapter");
+    bool named = false;
+    for (size_t i = 0; n && i < AF_LEN(adapters); i++)
+        named |= has_value(n, adapters[i]);
+    return named;
+}
+
 static af_status translate_entry(translation *t, int i)
 {
     const char *key = t->root->key[i];
@@ -359,6 +370,8 @@ static af_status translate_entry(translation *t, int i)
         return put(t, "micro_batch_size", line, n);
     if (is(key, "neat_packing") && has_value(n, "false") && af_yaml_get(t->root, "packing"))
         return AF_OK; /* LLaMA-Factory: how rows are packed, not whether */
+    if (is(key, "use_peft") && has_value(n, "true") && names_adapter(t->root))
+        return AF_OK;
     if (names_base(key) && revision_of(t->root, n))
         return put_revised(t, i, revision_of(t->root, n));
     if (is(key, "tokens") && n->kind == AF_YAML_MAP) /* an older Axolotl's special_tokens */
