@@ -129,11 +129,11 @@ static int columns(void)
 static void draw(const line *l)
 {
     const int space = columns() - af_text_width(l->prompt, strlen(l->prompt)) - 1;
-    size_t from = 0, to = l->len;
-    while (af_text_width(l->text + from, l->at - from) >= space)
-        from = right_of(l, from);
-    while (af_text_width(l->text + from, to - from) > space)
-        to = left_of(l, to);
+    size_t from = l->at, to = l->at; /* what fits before the cursor, then what fits after it */
+    while (from > 0 && af_text_width(l->text + left_of(l, from), l->at - left_of(l, from)) < space)
+        from = left_of(l, from);
+    while (to < l->len && af_text_width(l->text + from, right_of(l, to) - from) <= space)
+        to = right_of(l, to);
     printf("\r%s%.*s\033[K", l->prompt, (int)(to - from), l->text + from);
     const int back = af_text_width(l->text + l->at, to > l->at ? to - l->at : 0);
     if (back > 0)

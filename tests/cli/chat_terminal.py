@@ -1,0 +1,56 @@
+"""`afinar chat` in a terminal: what it draws, the keys that edit a line, and a long paste."""
+import fcntl
+import os
+import pty
+import select
+import struct
+import sys
+import termios
+import time
+
+AFINAR = os.environ["AFINAR"]
+MODEL = os.path.join(os.environ["AF_SOURCE"], "examples", "demo", "base")
+LIMIT = 120  # seconds; 8000 characters took a quarter of an hour when every key measured the whole line
+
+
+def chat(keys, columns):
+    """What the program prints for these bytes, which end with /exit."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        os.execv(AFINAR, [AFINAR, "chat", MODEL, "--device", "cpu", "-q", "--temperature", "0", "-n", "20"])
+    out, begin = b"", time.time()
+    while time.time() - begin < LIMIT:
+        typed = b"> " in out  # before that the terminal is not in raw mode
+        readable, writable, _ = select.select([fd], [fd] if typed and keys else [], [], 1)
+        if writable:
+            keys = keys[os.write(fd, keys[:256]):]
+        if readable:
+            try:
+                more = os.read(fd, 65536)
+            except OSError:
+                break
+            out += more
+    if time.time() - begin >= LIMIT:
+        os.kill(pid, 9)
+    if os.waitpid(pid, 0)[1] != 0:
+        sys.exit("FAILED: no regular end after %.0f s: %r" % (time.time() - begin, out[-300:]))
+    return out
+
+
+def check(ok, what):
+    if not ok:
+        sys.exit("FAILED: " + what)
+
+
+EXIT = b"/exit\r"
+answer = b"\r\n" + chat(b"Hello\r" + EXIT, 80).split(b"\r\n")[1] + b"\r\n"
+check(len(answer) > 8, "an answer: %r" % answer)
+for keys in (b"ello\x1b[D\x1b[D\x1b[D\x1b[DH\r", "Hell\u00e9\U0001f600".encode() + b"\x7f\x7fo\r", b"x y\x17\x15Hello\r",
+             b"elloX\x02\x1b[3~\x01H\r"):
+    check(answer in chat(keys + EXIT, 80), "the line of %r is not 'Hello'" % keys)
+out = chat(b"abcdefghijkl\x01\x15\x0b" + EXIT, 12)  # nine columns beside the prompt
+check(b"\r> efghijkl\x1b[K\r> abcdefghi\x1b[K\x1b[9D" in out, "a line that does not fit: %r" % out)
+out = chat("\u65e5\u672c\u8a9e\u65e5\u672c\u8a9e".encode() + b"\x01\x0b" + EXIT, 12)
+check("\r> \u65e5\u672c\u8a9e\u65e5\x1b[K\x1b[8D".encode() in out, "wide characters: %r" % out)
+chat(b"word " * 1600 + b"\x15" + EXIT, 80)
