@@ -169,6 +169,8 @@ static const char *take_options(serve_args *s, af_serve_opts *o)
         return "--ctx-size must be at least 0, --parallel from 0 to 4096";
     if (!(s->timeout > 0) || !(s->header_timeout > 0))
         return "--timeout and --header-timeout must be above 0";
+    if (s->key && !af_cli_has_key(s->key))
+        return "--api-key is empty";
     if (s->max_body && !parse_size(s->max_body, &o->max_body))
         return "--max-body expects a size such as 16MiB";
     if (s->flags.bf16 && s->flags.f32)
@@ -214,6 +216,8 @@ static af_status take_keys(const serve_args *s, char **keys, af_error *err)
     size_t n = 0;
     const char *environment = getenv("AFINAR_API_KEY");
     af_status st = s->key_file ? af_cli_read_file(&file, &n, s->key_file, err) : AF_OK;
+    if (st == AF_OK && file && !af_cli_has_key(file))
+        st = af_fail(err, AF_EFORMAT, "'%s' has no key", s->key_file);
     const size_t size =
         n + (s->key ? strlen(s->key) : 0) + (environment ? strlen(environment) : 0) + 4;
     if (st == AF_OK) {

@@ -246,6 +246,8 @@ int cmd_train(int argc, char **argv)
     const af_parsed p = parse(&a, argc, argv);
     if (p != AF_PARSED_OK)
         return af_opts_exit(p);
+    if (a.api_key && !af_cli_has_key(a.api_key))
+        return af_cli_error(AF_EXIT_USAGE, "train", "--api-key is empty");
     train_session s = {.api_key = a.api_key, .json = a.common.json, .verbose = a.common.verbose};
     af_progress_init(&s.line, a.common.quiet);
     s.line.verbose = a.common.verbose;

@@ -38,6 +38,8 @@ bool af_cli_is_text(const char *path)
     return false;
 }
 
+bool af_cli_has_key(const char *list) { return list[strspn(list, " \t\r\n,")] != '\0'; }
+
 double af_cli_top_p(double p) { return p == 0 ? DBL_MIN : p; }
 
 bool af_cli_split_weight(const char *s, char *dir, size_t size, double *weight)

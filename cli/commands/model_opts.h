@@ -41,6 +41,8 @@ void af_cli_add_message(struct json_t *list, const char *role, const char *text,
 /* Renders messages (a JSON array as text) for the model to answer, and tokenises that. */
 AF_CHECKED af_status af_cli_chat_ids(af_model *m, const char *messages, af_encoding *out,
                                      af_error *err);
+/* False for a list of keys without one: an empty variable must not open a server. */
+bool af_cli_has_key(const char *list);
 /* cmd_serve.c: the line that says where a server listens, on stdout. */
 void af_cli_announce(const af_server *server, bool json);
 #endif

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 
-from serve_start import MODEL, Server, check, failures, finish, generated, write_adapter
+from serve_start import AFINAR, MODEL, Server, check, failures, finish, generated, write_adapter
 
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
@@ -434,9 +434,14 @@ def check_usage_errors():
     code, err = s.stop()
     check(code == 2 and "key" in err, "a host for others needs a key: %s %s" % (code, err))
     for args, words in ((["--adapter", "x"], "NAME=DIR"), (["--pooling", "max"], "--pooling"), (["--port", "70000"], "--port"),
-                        (["--max-body", "x"], "--max-body")):
+                        (["--max-body", "x"], "--max-body"), (["--api-key", ""], "--api-key is empty"),
+                        (["--api-key", " ,"], "--api-key is empty")):
         code, err = Server(*args).stop()
         check(code == 2 and words in err, "%s: %d %s" % (args, code, err))
+    code, err = Server(command=[AFINAR, "train", "none.yaml", "--api-key", ""]).stop()
+    check(code == 2 and "--api-key is empty" in err, "train with an empty key: %d %s" % (code, err))
+    code, err = Server("--api-key-file", os.devnull).stop()
+    check(code == 1 and "has no key" in err, "an empty file of keys: %d %s" % (code, err))
     code, err = Server("--adapter", "a=/nonexistent").stop()
     check(code == 1 and "a" in err, "an adapter that is not there")
 
