@@ -143,7 +143,7 @@ static af_status fill_sampling(chat_session *c, const af_sample_opts *set, af_er
     s.temperature = set->temperature != NOT_SET ? set->temperature : s.temperature;
     s.top_p = set->top_p != NOT_SET ? af_cli_top_p(set->top_p) : s.top_p;
     s.top_k = set->top_k != NOT_SET ? set->top_k : s.top_k;
-    s.min_p = set->min_p;
+    s.min_p = set->min_p != NOT_SET ? set->min_p : s.min_p;
     s.repeat_penalty = set->repeat_penalty > 0 ? set->repeat_penalty : s.repeat_penalty;
     s.seed = set->seed;
     c->o.sample = s;
@@ -153,7 +153,8 @@ static af_status fill_sampling(chat_session *c, const af_sample_opts *set, af_er
 int cmd_chat(int argc, char **argv)
 {
     chat_session c = {.o = {.max_new = 1024, .skip_special = true, .hook = print_text}};
-    af_sample_opts s = {.temperature = NOT_SET, .top_p = NOT_SET, .top_k = NOT_SET};
+    af_sample_opts s = {
+        .temperature = NOT_SET, .top_p = NOT_SET, .top_k = NOT_SET, .min_p = NOT_SET};
     af_model_flags flags = {0};
     const char *system = NULL, *arg[1];
     int64_t seed = 0;

@@ -270,6 +270,7 @@ af_status af_model_sampling(af_model *m, af_sample_opts *out, af_error *err)
         *out = (af_sample_opts){.temperature = c.temperature,
                                 .top_p = c.top_p,
                                 .top_k = c.top_k,
+                                .min_p = c.min_p,
                                 .repeat_penalty = c.repetition_penalty};
     return st;
 }

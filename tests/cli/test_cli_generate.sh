@@ -146,6 +146,10 @@ echo hi >"$tmp/line"
 [ "$(chat "$tmp/suggests" <"$tmp/line")" = "$(chat "$chat_model" <"$tmp/line")" ] || fail "a suggested top_k is not used"
 [ "$(chat "$tmp/suggests" --top-k 0 <"$tmp/line")" != "$(chat "$chat_model" <"$tmp/line")" ] || fail "--top-k 0 is not used"
 
+echo '{"do_sample": true, "temperature": 1.0, "min_p": 1}' >"$tmp/suggests/generation_config.json"
+[ "$(chat "$tmp/suggests" <"$tmp/line")" = "$(chat "$chat_model" <"$tmp/line")" ] || fail "a suggested min_p is not used"
+[ "$(chat "$tmp/suggests" --min-p 0 <"$tmp/line")" != "$(chat "$chat_model" <"$tmp/line")" ] || fail "--min-p 0 is not used"
+
 # a name of the local cache, for every command that takes a model
 hub=$tmp/hf/hub/models--acme--tiny
 mkdir -p "$hub/refs" "$hub/snapshots" && printf abc >"$hub/refs/main" && cp -r "$AF_GOLDEN/models/qwen2" "$hub/snapshots/abc"

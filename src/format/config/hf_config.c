@@ -515,6 +515,7 @@ af_status af_generation_config_parse(af_generation_config *out, const char *text
     g.do_sample = af_config_bool(&s, "do_sample", false);
     g.temperature = af_config_num(&s, "temperature", 1);
     g.top_p = af_config_num(&s, "top_p", 1);
+    g.min_p = af_config_num(&s, "min_p", 0);
     g.repetition_penalty = af_config_num(&s, "repetition_penalty", 1);
     g.top_k = af_config_int(&s, "top_k", 0);
     g.max_new_tokens = af_config_int(&s, "max_new_tokens", 0);

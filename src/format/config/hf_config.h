@@ -215,6 +215,7 @@ typedef struct af_generation_config {
     int eos_count; /* 0 = absent */
     bool do_sample;
     double temperature, top_p, repetition_penalty; /* 1 when absent */
+    double min_p;                                  /* 0 when absent */
     int64_t top_k, max_new_tokens;                 /* 0 when absent */
 } af_generation_config;
 
