@@ -110,7 +110,7 @@ has err "model_type 'qwen2x' is not known" "did you mean 'qwen2'? Supported: lla
 sed 's/^adapter: lora/adapter: lora\nlora_target_modules: [q_porj]/' run.yaml > typo.yaml
 for command in plan train; do
     fails $command typo.yaml
-    has err "typo.yaml:4: target module 'q_porj' matches nothing in this qwen2 model; did you mean 'q_proj'?" \
+    has err "typo.yaml:4: lora_target_modules: target module 'q_porj' matches nothing in this qwen2 model; did you mean 'q_proj'?" \
         "q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj"
 done
 

@@ -204,7 +204,10 @@ static void test_translations(void **state)
         {"batch_size: 8", "micro_batch_size: 8\n"},
         {"curriculum_sampling: true", "shuffle: false\n"},
         {"disable_shuffling: true", "shuffle: false\n"},
-        {"assistant_only_loss: false", "train_on_inputs: true\n"},
+        {"assistant_only_loss: false", "train_on_inputs: auto\n"},
+        {"completion_only_loss: true\nassistant_only_loss: false", "train_on_inputs: false\n"},
+        {"completion_only_loss: false\nassistant_only_loss: true", "train_on_inputs: false\n"},
+        {"assistant_only_loss: false\ncompletion_only_loss: false", "train_on_inputs: true\n"},
         {"mask_prompt: true", "train_on_inputs: false\n"},
         {"gradient_checkpointing: offload", "activation_offloading: true\n"},
         {"activation_offloading: legacy", "activation_offloading: true\n"},
@@ -288,6 +291,13 @@ static void test_defaults_of_dialects(void **state)
     assert_int_equal(r.lora_target_modules.count, 2);
     assert_true(r.train_on_inputs == AF_TRI_AUTO && r.learning_rate == 2e-5);
     assert_true(r.save_steps == 0 && r.eval_steps == 0); /* the strategy decides */
+    af_run_config_clear(&r);
+    CHECK_OK(parse(&r,
+                   "model_name_or_path: m\nuse_peft: true\ndatasets: [{path: d}]\n"
+                   "completion_only_loss: true\nassistant_only_loss: false\n",
+                   &err),
+             err); /* there it is about prompt and completion, not about conversations */
+    assert_int_equal(r.train_on_inputs, AF_TRI_AUTO);
     af_run_config_clear(&r);
     CHECK_OK(parse(&r,
                    "model_name_or_path: m\nuse_peft: true\nwarmup_steps: 5\nwarmup_ratio: 0.1\n"
@@ -415,6 +425,28 @@ static void test_dropout(void **state)
     }
 }
 
+/* Messages and the text of the method have the names of the file. */
+static void test_names_of_the_file(void **state)
+{
+    (void)state;
+    static const char *const cases[][3] = {
+        {"stage: rm", "rl", "run.yaml:3 ('stage')"},
+        {"reward_model: true", "rl", "run.yaml:3 ('reward_model')"},
+        {"rl: reward", "rl", "run.yaml:3"},
+        {"batch_size: 4", "micro_batch_size", "run.yaml:3 ('batch_size')"},
+        {"lr_scheduler_kwargs: {min_lr: 1.0e-6}", "min_lr", "run.yaml:3 ('lr_scheduler_kwargs')"},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_run_config r = {0};
+        af_error err = {0};
+        char text[500], at[300];
+        snprintf(text, sizeof text, "base_model: m\ndatasets: [{path: d}]\n%s\n", cases[i][0]);
+        CHECK_OK(parse(&r, text, &err), err);
+        assert_string_equal(af_run_key_loc(&r, cases[i][1], at, sizeof at), cases[i][2]);
+        af_run_config_clear(&r);
+    }
+}
+
 /* A revision belongs to a name of the hub, not to a folder. */
 static void test_revisions(void **state)
 {
@@ -473,6 +505,7 @@ int main(void)
         cmocka_unit_test(test_defaults_of_preferences),
         cmocka_unit_test(test_losses_of_llama_factory),
         cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_names_of_the_file),
         cmocka_unit_test(test_revisions),
         cmocka_unit_test(test_what_contradicts),
     };

@@ -365,6 +365,19 @@ static af_status set_dialect(const parser *p, const af_yaml *root)
     return st;
 }
 
+/* The user's name of a key that may have been translated: the one in its line. */
+static const char *name_in_line(const af_yaml *root, int line, const char *ours)
+{
+    const char *name = NULL;
+    int found = 0;
+    for (int i = 0; i < root->count; i++)
+        if (root->key_line[i] == line) {
+            name = root->key[i];
+            found++;
+        }
+    return found == 1 ? name : ours;
+}
+
 static af_status apply_file(const parser *p, const af_yaml *root)
 {
     if (root->kind != AF_YAML_MAP)
@@ -378,13 +391,15 @@ static af_status apply_file(const parser *p, const af_yaml *root)
         names = check_names(p, ours);
     if (names != AF_OK)
         return names;
-    root = ours;
-    for (int i = 0; i < root->count; i++) {
-        const af_key *k = af_key_find(root->key[i]);
+    for (int i = 0; i < ours->count; i++) {
+        const af_key *k = af_key_find(ours->key[i]);
+        const int line = ours->key_line[i];
         p->run->adapter_is_named |= k && strcmp(k->name, "adapter") == 0;
-        const af_status st = apply(p, root->key[i], root->item[i], root->key_line[i]);
+        const af_status st = apply(p, ours->key[i], ours->item[i], line);
         if (st != AF_OK)
             return st;
+        if (k && p->run->key_line[k - af_keys] == line)
+            p->run->key_name[k - af_keys] = name_in_line(root, line, ours->key[i]);
     }
     return AF_OK;
 }

@@ -92,10 +92,6 @@ static const struct {
     {"disable_shuffling", "false", "shuffle", "true"},
     {"mask_prompt", "true", "train_on_inputs", "false"},
     {"mask_prompt", "false", "train_on_inputs", "true"},
-    {"assistant_only_loss", "true", "train_on_inputs", "false"},
-    {"assistant_only_loss", "false", "train_on_inputs", "true"},
-    {"completion_only_loss", "true", "train_on_inputs", "false"},
-    {"completion_only_loss", "false", "train_on_inputs", "true"},
     {"train_on_completions", "true", "train_on_inputs", "false"},
     {"train_on_completions", "false", "train_on_inputs", "true"},
     {"use_peft", "true", "adapter", "lora"},
@@ -334,6 +330,24 @@ static bool names_the_model(const af_yaml *root, const char *key, const af_yaml 
     return same;
 }
 
+/* TRL: two masks of the loss. The one of assistants is for every conversation, the one of
+ * completions for records that have prompt and completion apart, and on for these by default. NULL
+ * when the entry is another key. */
+static const char *loss_part(const af_yaml *root, const char *key, const af_yaml *n, bool *idle)
+{
+    const af_yaml *assistant = af_yaml_get(root, "assistant_only_loss");
+    const bool trl = af_dialect_of(root) == AF_DIALECT_TRL, on = has_value(n, "true");
+    if (!on && !has_value(n, "false"))
+        return NULL;
+    if (is(key, "assistant_only_loss")) {
+        const af_yaml *completion = af_yaml_get(root, "completion_only_loss");
+        *idle = !on && completion && !af_yaml_is_null(completion);
+        return on ? "false" : "auto";
+    }
+    *idle = assistant && has_value(assistant, "true");
+    return !is(key, "completion_only_loss") ? NULL : !on ? "true" : trl ? "auto" : "false";
+}
+
 /* LLaMA-Factory: stage dpo with a loss that has no reference is another training here. */
 static const char *stage_loss(const af_yaml *root, const char *key, const af_yaml *n)
 {
@@ -378,6 +392,10 @@ static af_status translate_entry(translation *t, int i)
         return put(t, "special_tokens", line, n);
     if (names_the_model(t->root, key, n) || is_taken(t->root, key))
         return AF_OK;
+    bool idle = false;
+    const char *part = loss_part(t->root, key, n, &idle);
+    if (part)
+        return idle ? AF_OK : put(t, "train_on_inputs", line, new_scalar(t, n->line, part));
     if (stage_loss(t->root, key, n))
         return put(t, "rl", line, new_scalar(t, n->line, stage_loss(t->root, key, n)));
     if (is(key, "lora_parameters") && n->kind == AF_YAML_MAP)

@@ -125,11 +125,15 @@ void af_run_method_text(const af_run_config *r, af_buf *b)
                                        "stage"};
     for (size_t i = 0; i < AF_LEN(keys); i++) {
         const af_key *k = af_key_find(keys[i]);
-        const char *name = r->key_name[k - af_keys];
-        if (i > 1 && !af_run_key_is_set(r, keys[i]))
+        const bool set = af_run_key_is_set(r, keys[i]);
+        const char *name = set ? r->key_name[k - af_keys] : NULL;
+        const bool alias = name && af_key_find(name) == k;
+        if (i > 1 && !set)
             continue;
-        af_buf_printf(b, "%s%s ", i ? ", " : "", name && i > 1 ? name : k->name);
+        af_buf_printf(b, "%s%s ", i ? ", " : "", alias && i > 1 ? name : k->name);
         (void)put_value(b, r, k);
+        if (name && !alias) /* translated: the key of the file that asked for it */
+            af_buf_printf(b, " ('%s')", name);
     }
 }
 

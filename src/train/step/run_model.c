@@ -26,7 +26,10 @@ static af_status adapter_key(const af_run_model *m, af_status st, af_error *err)
                       : tokens ? "trainable_token_indices"
                       : params ? "lora_target_parameters"
                                : "lora_target_modules";
-    return af_fail_prefix(st, err, "%s", af_run_key_loc(m->run, key, at, sizeof at));
+    af_run_key_loc(m->run, key, at, sizeof at);
+    return saved || tokens || !af_run_key_is_set(m->run, key)
+               ? af_fail_prefix(st, err, "%s", at) /* these name it themselves */
+               : af_fail_prefix(st, err, "%s: %s", at, key);
 }
 
 /* What the run file asks for. */
