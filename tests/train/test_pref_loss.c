@@ -311,6 +311,31 @@ static void test_gradients_are_those_of_the_losses(void **state)
 }
 
 /* A policy far below its reference: TRL's own formula gives inf * 0 there. */
+/* cDPO is the sigmoid of the pairs as they are and, for the share of the smoothing, swapped. */
+static void test_cdpo_is_two_sigmoids(void **state)
+{
+    (void)state;
+    const double e = 0.15;
+    af_pref_opts o = {.rl = AF_RL_DPO,
+                      .beta = 0.3,
+                      .type = {AF_PREF_CDPO},
+                      .weight = {1},
+                      .types = 1,
+                      .smoothing = e,
+                      .ld_alpha = 1};
+    af_pref_pair p[2] = {{{-4, -5, 6, 1, 0, 0}, {-7, -6.2, 5, 1, 0, 0}, 0, 0},
+                         {{-9, -8.1, 3, 1, 0, 0}, {-2, -2.6, 9, 1, 0, 0}, 0, 0}};
+    af_pref_pair swapped[2];
+    for (int i = 0; i < 2; i++) {
+        swapped[i] = p[i];
+        swapped[i].chosen = p[i].rejected;
+        swapped[i].rejected = p[i].chosen;
+    }
+    const double both = dpo_at(&o, p, 2);
+    o.type[0] = AF_PREF_SIGMOID;
+    assert_true(fabs(both - (1 - e) * dpo_at(&o, p, 2) - e * dpo_at(&o, swapped, 2)) < 1e-12);
+}
+
 static void test_discopop_stays_finite(void **state)
 {
     (void)state;
@@ -330,6 +355,7 @@ int main(void)
         cmocka_unit_test(test_losses_are_those_of_trl),
         cmocka_unit_test(test_all_losses_are_those_of_trl),
         cmocka_unit_test(test_gradients_are_those_of_the_losses),
+        cmocka_unit_test(test_cdpo_is_two_sigmoids),
         cmocka_unit_test(test_discopop_stays_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
