@@ -232,6 +232,7 @@ static void test_translations(void **state)
         {"evaluation_strategy: steps\nval_set_size: 2\nlogging_steps: 5", "eval_steps: 5\n"},
         {"eval_strategy: epoch\nval_set_size: 2", "eval_steps: 0\n"},
         {"noisy_embedding_alpha: 5", "neftune_noise_alpha: 5\n"},
+        {"new_special_tokens: <a>,<b>", "add_special_tokens: [\"<a>\", \"<b>\"]\n"},
         {"tokens: {pad_token: '<pad>'}", "special_tokens: {\"pad_token\": \"<pad>\"}\n"},
         {"model_config: {output_router_logits: true}", "output_router_logits: true\n"},
         {"tokenizer_config: m", "base_model: \"m\"\n"},
