@@ -49,8 +49,8 @@ static bool on_mask(void *user, const int32_t *made, int64_t n, uint32_t *allowe
         st = af_grammar_state_accept(c->grammar, made[c->accepted], &err);
     if (st == AF_OK)
         st = af_grammar_state_mask(c->grammar, allowed, c->of->api->vocab, &err);
-    if (st != AF_OK)
-        fail_all(c->of, NULL, 500, err.msg);
+    if (st != AF_OK) /* 400: a grammar that is too ambiguous for what was written */
+        fail_all(c->of, NULL, af_api_fault_status(&(af_api_fault){.err = err}), err.msg);
     return st == AF_OK;
 }
 
