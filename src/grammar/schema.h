@@ -17,6 +17,7 @@ enum {
     AF_SCHEMA_MERGES_MAX = 1 << 19,
     AF_SCHEMA_DEPTH_MAX = 64,        /* allOf, anyOf, oneOf and $ref inside each other */
     AF_SCHEMA_ALL_MAX = 16,          /* patterns or enums of one value */
+    AF_SCHEMA_VALUES_MAX = 1 << 14,  /* of one enum, and properties of one object */
     AF_SCHEMA_LENGTH_FREE = 1 << 24, /* no answer is that long: a larger bound is none */
 };
 
@@ -113,9 +114,9 @@ AF_CHECKED af_status af_schema_flatten(af_schema *s, af_schemas all, af_flats *o
 /* schema_apart.c: can no value fit both? */
 AF_CHECKED af_status af_schema_apart(af_schema *s, const af_flat *a, const af_flat *b, int depth,
                                      bool *yes);
-/* Does a value fit, enum and const included? */
-AF_CHECKED af_status af_schema_value_fits(af_schema *s, const af_flat *f, const json_t *v,
-                                          bool *fits);
+/* Does a value fit, enum and const included? The first `known` of these lists have it. */
+AF_CHECKED af_status af_schema_value_fits(af_schema *s, const af_flat *f, int known,
+                                          const json_t *v, bool *fits);
 AF_CHECKED af_status af_schema_string_dfa(af_schema *s, const af_flat *f, af_dfa *out);
 /* schema_emit.c */
 AF_CHECKED af_status af_schema_emit(af_schema *s, const af_flat *f, uint32_t from, uint32_t to);

@@ -92,7 +92,7 @@ static af_status list_fits(af_schema *s, af_schemas all, const json_t *v, bool *
         return af_fail_nomem(s->err, "a schema", sizeof *flats);
     AF_TRY(af_schema_flatten(s, all, flats));
     for (uint32_t i = 0; i < flats->count && !*fits; i++)
-        AF_TRY(af_schema_value_fits(s, flats->item[i], v, fits));
+        AF_TRY(af_schema_value_fits(s, flats->item[i], 0, v, fits));
 done:
     free(flats);
     return st;
@@ -145,11 +145,12 @@ static bool in_list(const af_value_list *l, const json_t *v)
     return false;
 }
 
-af_status af_schema_value_fits(af_schema *s, const af_flat *f, const json_t *v, bool *fits)
+af_status af_schema_value_fits(af_schema *s, const af_flat *f, int known, const json_t *v,
+                               bool *fits)
 {
     const unsigned type = type_of_value(v);
     *fits = (f->types & type) != 0;
-    for (int i = 0; i < f->value_lists; i++)
+    for (int i = known; i < f->value_lists; i++)
         *fits &= in_list(&f->values[i], v);
     if (!*fits)
         return AF_OK;
@@ -251,9 +252,9 @@ static af_status values_apart(af_schema *s, const af_flat *a, const af_flat *b, 
     for (size_t i = 0; i < n && *yes; i++) {
         const json_t *v = l->is_const ? l->value : json_array_get(l->value, i);
         bool in_a = false, in_b = false;
-        AF_TRY(af_schema_value_fits(s, a, v, &in_a));
+        AF_TRY(af_schema_value_fits(s, a, 1, v, &in_a));
         if (in_a)
-            AF_TRY(af_schema_value_fits(s, b, v, &in_b));
+            AF_TRY(af_schema_value_fits(s, b, 0, v, &in_b));
         *yes = !in_a || !in_b;
     }
 done:

@@ -325,7 +325,7 @@ static af_status emit_values(af_schema *s, const af_flat *f, uint32_t from, uint
     for (size_t i = 0; i < n; i++) {
         const json_t *v = l->is_const ? l->value : json_array_get(l->value, i);
         bool fits = false;
-        AF_TRY(af_schema_value_fits(s, f, v, &fits));
+        AF_TRY(af_schema_value_fits(s, f, 1, v, &fits));
         if (fits)
             af_rtn_free_edge(s->r, af_schema_literal(s, from, v), to);
     }

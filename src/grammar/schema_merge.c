@@ -51,6 +51,8 @@ static af_status add_values(af_schema *s, af_flat *f, const json_t *v, bool is_c
 {
     if (f->value_lists == AF_SCHEMA_ALL_MAX)
         return af_fail(s->err, AF_EUSAGE, "more than %d enums for one value", AF_SCHEMA_ALL_MAX);
+    if (!is_const && json_array_size(v) > AF_SCHEMA_VALUES_MAX)
+        return af_fail(s->err, AF_EUSAGE, "an enum has more than %d values", AF_SCHEMA_VALUES_MAX);
     f->values[f->value_lists++] = (af_value_list){v, is_const};
     return AF_OK;
 }
@@ -316,6 +318,9 @@ static af_status merge_object(af_schema *s, af_flat *f, const json_t *v, const j
     if (more && !is_schema(more))
         return wrong(s, "additionalProperties", "a schema");
     const uint64_t n = f->properties + json_object_size(own);
+    if (n > AF_SCHEMA_VALUES_MAX)
+        return af_fail(s->err, AF_EUSAGE, "an object has more than %d properties",
+                       AF_SCHEMA_VALUES_MAX);
     af_schema_property *list = af_schema_take(s, (n + 1) * sizeof *list);
     if (!list)
         return s->r->st;
