@@ -5,13 +5,16 @@
 #include "format/text/json_text.h"
 #include "grammar/compile.h"
 
-enum { BUCKETS = 4096 };
+enum { BUCKETS = 4096, ARENA_BYTES_MAX = 256 << 20 };
 
 void *af_schema_take(af_schema *s, uint64_t bytes)
 {
     void *p = af_arena_take(&s->arena, bytes);
-    if (!p)
+    if (!p && af_memory_failed())
         af_rtn_fail(s->r, af_fail_nomem(s->err, "a schema", bytes));
+    else if (!p)
+        af_rtn_fail(s->r, af_fail(s->err, AF_EUSAGE, "the schema needs more than %d MiB",
+                                  ARENA_BYTES_MAX >> 20));
     return p;
 }
 
@@ -157,7 +160,7 @@ af_status af_schema_compile(af_rtn *r, json_t *root, uint32_t *rule, af_error *e
     af_status st = AF_OK;
     af_schema s = {.r = r,
                    .root = root,
-                   .arena = {.limit = 256 << 20},
+                   .arena = {.limit = ARENA_BYTES_MAX},
                    .ws = UINT32_MAX,
                    .any_string = UINT32_MAX,
                    .any_char = UINT32_MAX,

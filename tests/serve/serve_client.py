@@ -273,7 +273,9 @@ def check_formats(s):
     bad = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object", "minProperties": 3}}}
     check("minProperties" in expect(s, 400, CHAT, "response_format", messages=HI, response_format=bad)["message"], "the keyword is named")
     names = [str(i) for i in range(100000)]  # refused at once: 80000 values took 17 s
-    for words, schema in (("an enum has more than", {"enum": names}), ("an object has more than", {"properties": dict.fromkeys(names, True)})):
+    for words, schema in (("an enum has more than", {"enum": names}), ("an object has more than", {"properties": dict.fromkeys(names, True)}),
+                          ("an object has more than", {"required": names}),
+                          ("the schema needs more than", {"allOf": [{"properties": {n: {}}} for n in names[:10000]]})):
         bad["json_schema"]["schema"] = schema
         begin = time.time()
         check(words in expect(s, 400, CHAT, "response_format", messages=HI, response_format=bad)["message"], words)
