@@ -1,5 +1,6 @@
 /* test_pair_rows.c - token rows of preference records, exactly those of TRL 1.16: 16 records in 47
- * formats of TRL, Axolotl and LLaMA-Factory, whole and with a small sequence_len. */
+ * formats of TRL, Axolotl and LLaMA-Factory, whole, with a small sequence_len and with a limit of
+ * the prompt. */
 #define _GNU_SOURCE
 #include "data_case.h"
 
@@ -11,6 +12,8 @@ typedef struct row_case {
     json_t *rows;
     const json_t *format;
     const char *name;
+    const char *model;  /* NULL = qwen2 */
+    int64_t max_prompt; /* max_prompt_length */
 } row_case;
 
 static json_t *ids_of(const int32_t *ids, int64_t n)
@@ -91,6 +94,8 @@ static void read_rows(row_case *t, int64_t limit, const char *turns)
     af_error err = {0};
     af_data_pipeline k = {0};
     snprintf(model, sizeof model, "%s/models/qwen2", golden_dir());
+    if (t->model)
+        snprintf(model, sizeof model, "%s", t->model);
     if (info)
         text = strdup("[own]");
     else
@@ -103,7 +108,8 @@ static void read_rows(row_case *t, int64_t limit, const char *turns)
                             .turn_template = turns,
                             .excess = AF_EXCESS_DROP,
                             .rl = method_of(text_at(t->format, "trainer")),
-                            .sequence_len = limit};
+                            .sequence_len = limit,
+                            .max_prompt_len = t->max_prompt};
     json_decref(t->rows);
     t->rows = json_array();
     case_listen(&t->c);
@@ -289,8 +295,138 @@ static void test_formats(void **state)
     case_close(&t.c);
 }
 
+/* --- max_prompt_length ----------------------------------------------------------------------- */
+
+/* ids[from:to] in a new list. */
+static json_t *slice(const json_t *ids, int64_t from, int64_t to)
+{
+    json_t *out = json_array();
+    for (int64_t i = AF_MAX(from, 0); i < to && i < (int64_t)json_array_size(ids); i++)
+        json_array_append(out, json_array_get(ids, (size_t)i));
+    return out;
+}
+
+/* What TRL 0.12 to 0.24 leave of a prompt; `bos`: the token that KTO puts before it again. */
+static json_t *short_prompt(const row_case *t, const json_t *row, int64_t limit, int64_t bos)
+{
+    const af_rl rl = method_of(text_at(t->format, "trainer"));
+    const json_t *prompt = json_object_get(row, "prompt");
+    const int64_t n = (int64_t)json_array_size(prompt);
+    const int64_t answer = AF_MAX(size_of(row, "first"), size_of(row, "second"));
+    const bool cut = t->max_prompt && (rl == AF_RL_DPO || (limit && n + answer > limit));
+    const bool began = n && json_integer_value(json_array_get(prompt, 0)) == bos;
+    json_t *out = slice(prompt, cut ? n - t->max_prompt : 0, n);
+    if (rl == AF_RL_KTO && began && json_integer_value(json_array_get(out, 0)) != bos)
+        json_array_insert_new(out, 0, json_integer(bos));
+    return out;
+}
+
+/* Rows with limits against slices of whole rows; how many prompts became shorter. */
+static int compare_limit(row_case *t, json_t *whole, int64_t limit, int64_t bos)
+{
+    size_t kept = 0;
+    int shorter = 0;
+    read_rows(t, limit, NULL);
+    for (size_t i = 0; i < json_array_size(whole); i++) {
+        const json_t *w = json_array_get(whole, i), *own = json_array_get(t->rows, kept);
+        json_t *prompt = short_prompt(t, w, limit, bos);
+        const bool drop = limit && (int64_t)json_array_size(prompt) >= limit;
+        static const char *const side[2] = {"first", "second"};
+        for (int k = 0; k < 2 && !drop; k++) {
+            json_t *answer = slice(json_object_get(w, side[k]), 0, limit ? limit : INT64_MAX);
+            same(t, i, side[k], json_object_get(own, side[k]), answer);
+            json_decref(answer);
+        }
+        if (!drop)
+            same(t, i, "short prompt", json_object_get(own, "prompt"), prompt);
+        shorter += !drop && (int64_t)json_array_size(prompt) < size_of(w, "prompt");
+        kept += !drop;
+        json_decref(prompt);
+    }
+    assert_int_equal(json_array_size(t->rows), kept);
+    return shorter;
+}
+
+/* A format with limits below, at and above the length of its first prompt. */
+static void compare_limits(row_case *t, int64_t bos, int shorter[2])
+{
+    t->max_prompt = 0;
+    read_rows(t, 0, NULL);
+    json_t *whole = t->rows, *first = json_array_get(whole, 0);
+    t->rows = NULL;
+    const int64_t n = size_of(first, "prompt");
+    const int64_t rows = n + AF_MAX(size_of(first, "first"), size_of(first, "second"));
+    const int64_t keep[] = {1, n - 2, n - 1, n, n + 1}, limits[] = {0, rows - 1, rows};
+    for (size_t i = 0; i < AF_LEN(keep) * AF_LEN(limits); i++) {
+        const int64_t limit = limits[i % AF_LEN(limits)];
+        t->max_prompt = keep[i / AF_LEN(limits)];
+        if (t->max_prompt > 0)
+            shorter[limit > 0] += compare_limit(t, whole, limit, bos);
+    }
+    json_decref(whole);
+}
+
+/* A model whose conversations begin with its bos token. */
+static void bos_model(row_case *t, char *dir, size_t size)
+{
+    char from[600], *text = NULL;
+    uint64_t len = 0;
+    af_error err = {0};
+    snprintf(from, sizeof from, "%s/models/qwen2/tokenizer_config.json", golden_dir());
+    CHECK_OK(af_file_read(&text, &len, from, 1 << 20, &err), err);
+    json_t *config = json_loads(text, 0, NULL);
+    free(text);
+    json_object_set_new(config, "bos_token", json_string("<|im_start|>"));
+    text = json_dumps(config, 0);
+    case_write(&t->c, "tokenizer_config.json", text, strlen(text));
+    free(text);
+    json_decref(config);
+    snprintf(from, sizeof from, "%s/models/qwen2/tokenizer.json", golden_dir());
+    CHECK_OK(af_file_copy(from, case_path(&t->c, "tokenizer.json"), &err), err);
+    snprintf(from, sizeof from, "%s/models/qwen2/chat_template.jinja", golden_dir());
+    CHECK_OK(af_file_copy(from, case_path(&t->c, "chat_template.jinja"), &err), err);
+    snprintf(dir, size, "%s", t->c.dir);
+    t->model = dir;
+}
+
+static void test_prompt_limit(void **state)
+{
+    (void)state;
+    enum { IM_START = 510 };
+    static const char *const names[] = {"dpo", "orpo", "kto", "reward"};
+    int shorter[2][AF_LEN(names)][2] = {0}; /* without and with bos; by sequence_len */
+    row_case t = {0};
+    char path[600], dir[300];
+    snprintf(path, sizeof path, "%s/preference/rows.jsonl.gz", golden_dir());
+    json_t *formats = case_lines(path);
+    case_open(&t.c);
+    for (int bos = 0; bos < 2; bos++) {
+        if (bos)
+            bos_model(&t, dir, sizeof dir);
+        for (size_t i = 0; i < json_array_size(formats); i++) {
+            size_t k = 0;
+            t.format = json_array_get(formats, i);
+            t.name = text_at(t.format, "format");
+            while (strcmp(names[k], text_at(t.format, "trainer")) != 0)
+                k++;
+            write_files(&t);
+            if (k < 3)
+                compare_limits(&t, bos ? IM_START : -1, shorter[bos][k]);
+        }
+    }
+    for (int bos = 0; bos < 2; bos++)
+        for (int k = 0; k < 3; k++) {
+            assert_int_equal(shorter[bos][k][0] > 0, k == 0); /* without sequence_len: DPO alone */
+            assert_true(shorter[bos][k][1] > 0);
+        }
+    json_decref(t.rows);
+    json_decref(formats);
+    case_close(&t.c);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_formats)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_formats),
+                                       cmocka_unit_test(test_prompt_limit)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

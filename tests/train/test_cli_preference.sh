@@ -49,7 +49,12 @@ key "'stage: pt' trains on plain text, 'rl: dpo' on preferences" rl=dpo stage=pt
 key "the auxiliary loss of routers is not added to 'rl: reward'" rl=reward router_aux_loss_coef=0.1
 key "train_on_inputs has no effect with 'rl: dpo'" rl=dpo train_on_inputs=true
 more "'ref_model' with 'x' is not supported|the model that the run starts from" $'rl: dpo\nref_model: x'
-more "'max_prompt_length' with '64' is not supported|sequence_len" $'rl: dpo\nmax_prompt_length: 64'
+more "'max_completion_length' with '64' is not supported|sequence_len" $'rl: dpo\nmax_completion_length: 64'
+more "run.yaml:6|max_prompt_length has no effect without 'rl'" 'max_prompt_length: 64'
+more "run.yaml:6|('max_prompt_len')|max_prompt_length has no effect without 'rl'" 'max_prompt_len: 64'
+key "max_prompt_length has no effect without 'rl'" rl=reward max_prompt_length=64
+key "max_prompt_length is -1|0" rl=dpo max_prompt_length=-1
+key "max_prompt_length must be a whole number, not 'x'" rl=dpo max_prompt_length=x
 more "'pref_loss' with 'kto_pair' is not supported" $'stage: dpo\npref_loss: kto_pair'
 
 # --- data
@@ -72,6 +77,28 @@ run trl "rl: dpo"$'\n'"beta: 0.3"$'\n'"loss_type: [hinge, sft]"$'\n'"loss_weight
 run factory "stage: dpo"$'\n'"pref_beta: 0.3"$'\n'"pref_loss: hinge"$'\n'"pref_ftx: 0.5"$'\n'"$lora"
 same ours trl
 same ours factory
+
+# --- max_prompt_length: its own tokens in the cache, the same by its other name, nothing above the prompts and at 0
+differ() { ! cmp -s "$tmp/$1/adapter_model.safetensors" "$tmp/$2/adapter_model.safetensors" || { echo "$1 and $2 are the same"; exit 1; }; }
+run whole "rl: dpo"$'\n'"$lora"
+run four "rl: dpo"$'\n'"max_prompt_length: 4"$'\n'"$lora"
+run five "rl: dpo"$'\n'"max_prompt_length: 5"$'\n'"$lora"
+differ whole four
+differ four five
+run four-axolotl "rl: dpo"$'\n'"max_prompt_len: 4"$'\n'"$lora"
+same four four-axolotl
+run long "rl: dpo"$'\n'"max_prompt_length: 2000"$'\n'"$lora"
+same whole long
+run none "rl: dpo"$'\n'"max_prompt_length: 0"$'\n'"$lora"
+same whole none
+shown() { # RL KEYS: prompt and chosen text of the first record
+    "$AFINAR" data preview "$tmp/base.yaml" "rl=$1" "datasets=[{path: $tmp/data.jsonl}]" -n 1 --json "${@:2}" 2> "$tmp/err" |
+        python3 -c 'import json, sys; r = json.loads(sys.stdin.readline()); print(r["prompt_text"] + "|" + r["chosen"]["text"])'
+}
+printf '%s\n' '{"prompt": "a b c d e f", "chosen": " g", "rejected": " h"}' > "$tmp/data.jsonl"
+[ "$(shown dpo max_prompt_length=2)" = ' e f| e f g<|im_end|>' ] || { shown dpo max_prompt_length=2; echo "no short prompt"; exit 1; }
+[ "$(shown orpo max_prompt_length=2)" = 'a b c d e f|a b c d e f g' ] || { shown orpo max_prompt_length=2; echo "a short prompt"; exit 1; }
+[ "$(shown orpo max_prompt_length=2 sequence_len=4)" = ' e f| e f g<|im_end|>' ] || { shown orpo max_prompt_length=2 sequence_len=4; echo "no short prompt of ORPO"; exit 1; }
 run simpo "rl: simpo"$'\n'"$lora"
 run simpo-factory "stage: dpo"$'\n'"pref_loss: simpo"$'\n'"pref_beta: 2"$'\n'"$lora"
 same simpo simpo-factory

@@ -10,6 +10,7 @@ typedef struct pair_work {
     af_renderer *s;
     const af_item *item;
     const af_data_source *source;
+    const af_data_opts *o;
     af_rl rl;
     char *prompt, *whole[2]; /* own: the texts to be tokenised */
     uint64_t prompt_len, whole_len[2];
@@ -262,6 +263,50 @@ done:
     return st;
 }
 
+static bool is_too_long(const af_row *row, int rows, int64_t limit)
+{
+    bool any = false;
+    for (int i = 0; i < rows && limit > 0; i++)
+        any |= row[i].count > limit;
+    return any;
+}
+
+/* Leaves the last `keep` tokens of a longer prompt. KTO puts the bos token before them again. */
+static af_status shorten(const pair_work *w, af_row *r, int64_t *prompt, int64_t keep)
+{
+    const int32_t bos = r->ids[0];
+    const bool begins = w->rl == AF_RL_KTO && bos == af_tokenizer_bos(w->s->tokenizer);
+    const bool again = begins && r->ids[*prompt - keep] != bos;
+    const int64_t gone = *prompt - keep - (again ? 1 : 0);
+    r->count -= gone;
+    *prompt -= gone;
+    memmove(r->ids, r->ids + gone, (uint64_t)r->count * sizeof *r->ids);
+    memmove(r->labels, r->labels + gone, (uint64_t)r->count * sizeof *r->labels);
+    if (again)
+        r->ids[0] = bos;
+    if (!w->s->want_text)
+        return AF_OK;
+    free(r->text);
+    r->text = NULL;
+    return af_tokenizer_decode(w->s->tokenizer, &r->text, &r->len, r->ids, r->count, false, w->err);
+}
+
+/* max_prompt_length by the rules of TRL 0.12 to 0.24: DPO shortens every longer prompt, the others
+ * only where a row of the record is longer than `limit`. */
+static af_status limit_prompt(const pair_work *w, af_row row[2], int64_t prompt[2], int64_t limit)
+{
+    const int64_t keep = w->o->max_prompt_len;
+    const bool always = w->rl == AF_RL_DPO || w->rl == AF_RL_IPO, alone = w->rl == AF_RL_KTO;
+    const int rows = w->item->conversations;
+    const bool any = is_too_long(row, rows, limit);
+    af_status st = AF_OK;
+    for (int i = 0; i < rows && keep > 0 && w->rl != AF_RL_REWARD; i++)
+        if (prompt[i] > keep && (always || (alone ? is_too_long(&row[i], 1, limit) : any)))
+            AF_TRY(shorten(w, &row[i], &prompt[i], keep));
+done:
+    return st;
+}
+
 /* A text with labels is a row without a prompt, as its tokenizer has it. */
 static af_status label_row(pair_work *w, af_row *row)
 {
@@ -292,16 +337,19 @@ static af_status turn_rows(pair_work *w, af_row row[2], int64_t prompt[2])
 }
 
 af_status af_pair_tokens(af_renderer *s, af_row row[2], af_pair_prompt_end *prompt,
-                         const af_item *item, const af_data_source *source, af_rl rl, af_error *err)
+                         const af_item *item, const af_data_source *source, const af_data_opts *o,
+                         af_error *err)
 {
-    pair_work w = {.s = s, .item = item, .source = source, .rl = rl, .err = err};
+    pair_work w = {.s = s, .item = item, .source = source, .o = o, .rl = o->rl, .err = err};
     af_status st = AF_OK;
     *prompt = (af_pair_prompt_end){0};
     const bool chat = item->conversation[0].kind == AF_CONVERSATION_CHAT;
-    if (rl == AF_RL_LABELS)
+    if (o->rl == AF_RL_LABELS)
         return label_row(&w, &row[0]);
-    if (chat && s->turns)
-        return turn_rows(&w, row, prompt->tokens);
+    if (chat && s->turns) {
+        AF_TRY(turn_rows(&w, row, prompt->tokens));
+        return limit_prompt(&w, row, prompt->tokens, 0); /* turns have cut it to sequence_len */
+    }
     if (!chat)
         AF_TRY(text_rows(&w));
     else if (source->form && source->form->kind != AF_FORM_AS_IS &&
@@ -310,6 +358,7 @@ af_status af_pair_tokens(af_renderer *s, af_row row[2], af_pair_prompt_end *prom
     else
         AF_TRY(chat_rows(&w, &prompt->split));
     AF_TRY(tokenise(&w, row, prompt));
+    AF_TRY(limit_prompt(&w, row, prompt->tokens, o->sequence_len));
     prompt->merged &= !prompt->split;
 done:
     free(w.prompt);

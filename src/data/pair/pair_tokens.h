@@ -17,11 +17,12 @@ typedef struct af_pair_prompt_end {
     bool merged;       /* it is, but its last token has become part of an answer's first */
 } af_pair_prompt_end;
 
-/* Rows of prompt + answer, whole; labels are -100 on the prompt. Messages of *err have no file and
- * line. */
+/* Rows of prompt + answer; labels are -100 on the prompt, of which max_prompt_length tokens are
+ * left (with sequence_len, but the rows are not cut to it). `o`: method and limits. Messages of
+ * *err have no file and line. */
 AF_CHECKED af_status af_pair_tokens(af_renderer *s, af_row row[2], af_pair_prompt_end *prompt,
-                                    const af_item *item, const af_data_source *source, af_rl rl,
-                                    af_error *err);
+                                    const af_item *item, const af_data_source *source,
+                                    const af_data_opts *o, af_error *err);
 /* Whether a method renders chats to text first, as TRL's ORPO and CPO trainers do. */
 bool af_rl_renders_first(af_rl rl);
 #endif

@@ -133,6 +133,10 @@ static void hash_choice(af_sha256 *h, const af_data_opts *o)
         snprintf(text, sizeof text, "rl %d", (int)o->rl);
         hash_text(h, text);
     }
+    if (o->max_prompt_len) {
+        snprintf(text, sizeof text, "prompt %" PRId64, o->max_prompt_len);
+        hash_text(h, text);
+    }
     if (o->rl == AF_RL_LABELS) {
         snprintf(text, sizeof text, "labels %" PRId64 " %d", o->labels.count,
                  (int)o->labels.problem);

@@ -228,7 +228,8 @@ static af_status prepare(const af_record_reader *d, af_renderer *renderer, af_re
         return af_fail(&j->err, AF_EUSAGE, "the dataset %s needs a tokenizer: %s", j->loc.file,
                        d->pipeline->why.msg);
     if (rl && j->item.conversations)
-        st = af_pair_tokens(renderer, j->row, &j->prompt, &j->item, d->source, rl, &j->err);
+        st = af_pair_tokens(renderer, j->row, &j->prompt, &j->item, d->source, d->pipeline->o,
+                            &j->err);
     for (int i = 0; !rl && i < j->item.conversations && st == AF_OK; i++)
         st = af_renderer_row(renderer, &j->row[i], &j->item.conversation[i], d->source, &j->err);
     if (st != AF_OK && st != AF_ENOMEM)

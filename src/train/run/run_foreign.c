@@ -185,7 +185,7 @@ static const foreign_group groups[] = {
     {REFUSED, "'rl' is dpo, ipo, kto, orpo, simpo, cpo or reward; see 'dpo_loss_type'",
      "pref_loss pref_bco_weight dpo_norm_loss"},
     {REFUSED, "prompt and answer together have 'sequence_len' tokens",
-     "max_prompt_length max_prompt_len max_completion_length max_target_length"},
+     "max_completion_length max_target_length"},
     {REFUSED, "'train' has no reinforcement learning with generated answers; see 'rl'",
      "generate_during_eval "
      "reward_model reward_model_* process_reward_model ppo_* trl vllm "

@@ -301,6 +301,10 @@ const af_key af_keys[] = {
     {"rl_beta", F64(rl_beta), 0, 1e6, "0",
      "strength of the comparison with the reference; 0 = 0.1 (simpo: 2)",
      {"dpo_beta", "pref_beta", "beta"}, AF_NEED_RL},
+    {"max_prompt_length", I64(max_prompt_len), 0, 1 << 24, "0",
+     "tokens that a longer prompt keeps, its last ones; 0 = all (orpo, simpo, cpo, kto: only in "
+     "records longer than sequence_len)",
+     {"max_prompt_len"}, AF_NEED_RL},
     {"dpo_loss_type", LIST(dpo_loss_type), 0, 0, NULL,
      "losses to add up, by TRL's names (sigmoid; kto: kto)", {"loss_type"}, AF_NEED_LOSS_TYPE},
     {"dpo_loss_weights", LIST(dpo_loss_weights), 0, 0, NULL, "a weight for each of them (1)",
