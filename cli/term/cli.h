@@ -79,6 +79,9 @@ void af_cli_json_errors(int argc, char **argv);
 AF_PRINTF(3, 4) int af_cli_error(int code, const char *command, const char *fmt, ...);
 /* The same for an error of the library; returns AF_EXIT_FAILED. */
 int af_report(const char *command, const af_error *err);
+/* Prints start and text as a line on stderr. Names of files, tensors and tokens are others' text:
+ * control characters of text, which a terminal would obey, are printed as '?'. */
+void af_cli_put_line(const char *start, const char *text);
 /* Prints a message as a JSON string on stdout; bytes that are not UTF-8 become U+FFFD. */
 void af_cli_json_message(const char *message);
 

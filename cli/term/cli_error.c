@@ -51,6 +51,20 @@ void af_cli_json_message(const char *message)
     putchar('"');
 }
 
+void af_cli_put_line(const char *start, const char *text)
+{
+    flockfile(stderr);
+    fputs(start, stderr);
+    for (const unsigned char *s = (const unsigned char *)text; *s; s++) {
+        const bool c0 = (*s < 0x20 && *s != '\n' && *s != '\t') || *s == 0x7f;
+        const bool c1 = s[0] == 0xC2 && s[1] >= 0x80 && s[1] < 0xA0; /* in UTF-8 */
+        fputc(c0 || c1 ? '?' : *s, stderr);
+        s += c1;
+    }
+    fputc('\n', stderr);
+    funlockfile(stderr);
+}
+
 int af_cli_error(int code, const char *command, const char *fmt, ...)
 {
     char text[4096];
@@ -58,7 +72,8 @@ int af_cli_error(int code, const char *command, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    fprintf(stderr, "afinar%s%s: %s\n", command ? " " : "", command ? command : "", text);
+    fprintf(stderr, "afinar%s%s", command ? " " : "", command ? command : "");
+    af_cli_put_line(": ", text);
     if (json_errors) {
         fputs("{\"error\": ", stdout);
         af_cli_json_message(text);

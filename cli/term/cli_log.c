@@ -33,9 +33,9 @@ static void to_stderr(void *user, af_log_level level, const char *line)
     const af_common *c = user;
     if (level == AF_LOG_WARN) {
         if (each_time || !said_before(line))
-            fprintf(stderr, "warning: %s\n", line);
+            af_cli_put_line("warning: ", line);
     } else if (!c->quiet && (level == AF_LOG_INFO || c->verbose)) {
-        fprintf(stderr, "%s\n", line);
+        af_cli_put_line("", line);
     }
 }
 

@@ -44,7 +44,7 @@ void af_progress_log(void *user, af_log_level level, const char *line)
     if (level != AF_LOG_WARN && !p->verbose)
         return;
     erase(p);
-    fprintf(stderr, "%s%s\n", level == AF_LOG_WARN ? "warning: " : "", line);
+    af_cli_put_line(level == AF_LOG_WARN ? "warning: " : "", line);
 }
 
 static void clock_text(char *out, size_t size, double seconds)

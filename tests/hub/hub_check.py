@@ -162,6 +162,9 @@ def careful(c):
     for bad in (".git/config", "a/.GIT/hooks/x", "../x", "/x", "a//b", "a/./b"):
         c.hub.commit("models/org/m", "main", {bad: File(bad, b"x")})
         c.pull("-o", str(c.home / "bad"), rc=1, says=f"'{bad}' is not a path of a file")
+    for bad in ("a\x1b]0;x\x07.json", "a\x7f.json"):  # no terminal obeys a name
+        c.hub.commit("models/org/m", "main", {bad: File(bad, b"x")})
+        c.pull(rc=1, hides="\x1b", says="'a?")
     c.run("pull", "a--b/c", rc=1, says="'a--b/c' is not the name of a repository")
     c.run("pull", "a/b..c", rc=1, says="'a/b..c' is not the name of a repository")
     c.pull(rc=1, HF_ENDPOINT="https://me:hf_wrong@127.0.0.1", says="HF_ENDPOINT has an '@'")
