@@ -29,7 +29,8 @@ static af_status lay_out(af_adapter *a, af_error *err)
     if (!target)
         return af_fail_nomem(err, "an adapter", (uint64_t)s->modules);
     if (c->dora && c->lora_bias)
-        AF_TRY(af_fail(err, AF_EUNSUPPORTED, "lora_bias is not supported with DoRA"));
+        AF_TRY(af_fail_subject(err, AF_EUNSUPPORTED, "lora_bias",
+                               "lora_bias is not supported with DoRA"));
     if (c->dora && s->round_inputs)
         AF_TRY(af_fail(err, AF_EUNSUPPORTED, "DoRA is not supported on weights of BitNet"));
     AF_TRY(af_adapter_targets(c, s, target, err));

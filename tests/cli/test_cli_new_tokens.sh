@@ -119,6 +119,11 @@ run nobias "$golden/llama" lora_bias=true 'lora_target_modules=[q_proj]' >/dev/n
 out=$("$AFINAR" merge "$golden/llama" --adapter nobias -o x -q 2>&1) && fail "a bias was merged into nothing"
 has "$out" "it has a bias (lora_bias) for 'model.layers.0.self_attn.q_proj', which has none in the model"
 
+for bad in 'lora_target_modules=[nope]' 'lora_target_parameters=[mlp.gate.weight]'; do
+    out=$(run wrong "$golden/llama" "$bad") && fail "$bad"
+    has "$out" "command line: ${bad%%=*}: target "
+done
+
 for c in "plan whole.yaml" "data check whole.yaml"; do
     # shellcheck disable=SC2086 # a command and its file
     "$AFINAR" $c >/dev/null 2>&1 || fail "$c"

@@ -156,6 +156,16 @@ lora "lora_layers_to_transform|regular expression" 'lora_layers_to_transform=[0]
 lora "lora_dropout is 1" lora_dropout=1
 lora "peft_init_lora_weights|pissa_x" peft_init_lora_weights=pissa_x
 key "GGUF file|adapter: lora" base_model="$AF_GOLDEN/models/gguf/$(cd "$AF_GOLDEN/models/gguf" && ls | head -1)"
+more "run.yaml:9: lora_bias is not supported with DoRA" $'adapter: dora\nlora_r: 4\nlora_target_modules: [q_proj]\nlora_bias: true'
+for c in plan train; do
+    cases=$((cases + 1))
+    for bad in "orthogonal lora_r=3 even rank, not 3" "pissa lora_r=64 rank 64 is more than the 32 of"; do
+        # shellcheck disable=SC2086 # the start, a key and the rest of the message
+        set -- $bad
+        "$AFINAR" $c "$tmp/base.yaml" adapter=lora "peft_init_lora_weights=$1" "$2" > "$tmp/stdout" 2> "$tmp/err" && fail "$c accepts $1 $2"
+        words "command line: |${*:3}"
+    done
+done
 lora "/nowhere/adapter" lora_model_dir=/nowhere/adapter
 lora "lora_r is 3" lora_model_dir="$AF_GOLDEN/runs/qwen2/lora/initial_adapter" lora_r=3
 # --- the data

@@ -129,8 +129,6 @@ static af_status orthogonal(const start_job *j, int i, af_error *err)
     af_adapter_module *am = &j->a->module[i];
     const int64_t r = am->rank;
     const uint64_t stream = (uint64_t)i * 4;
-    if (r % 2)
-        return af_fail(err, AF_EUSAGE, "the orthogonal start needs an even rank, not %d", am->rank);
     double *q = af_calloc((uint64_t)(r * r), sizeof *q);
     if (!q)
         return af_fail_nomem(err, "a decomposition", (uint64_t)(r * r) * 8);
@@ -157,10 +155,6 @@ static af_status start_module(const start_job *j, int i, af_error *err)
     float *w = af_calloc((uint64_t)count, sizeof *w), *q = NULL;
     if (!w)
         return af_fail_nomem(err, "a matrix", (uint64_t)count * sizeof *w);
-    if (j->a->module[i].rank > AF_MIN(m->in, m->out))
-        AF_TRY(af_fail(err, AF_EUSAGE, "rank %d is more than the %lld of '%s' (%lld x %lld)",
-                       j->a->module[i].rank, (long long)AF_MIN(m->in, m->out), m->path,
-                       (long long)m->out, (long long)m->in));
     af_loader_plain_rows(j->base, m->weight, 0, m->out, w);
     if (j->kind == AF_START_LOFTQ) {
         q = af_calloc((uint64_t)count, sizeof *q);
@@ -211,6 +205,13 @@ static af_status check(const af_adapter *a, const af_loader *base, af_start_kind
         if (a->module[i].rank && (m->layer < 0 || m->parameter || af_module_is_shared(a->spec, i)))
             return af_fail(err, AF_EUNSUPPORTED, "'%s' on '%s' is not supported: leave it out",
                            name, m->path);
+        if (kind == AF_START_ORTHOGONAL && a->module[i].rank % 2)
+            return af_fail(err, AF_EUSAGE, "the orthogonal start needs an even rank, not %d",
+                           a->module[i].rank);
+        if (kind != AF_START_ORTHOGONAL && a->module[i].rank > AF_MIN(m->in, m->out))
+            return af_fail(err, AF_EUSAGE, "rank %d is more than the %lld of '%s' (%lld x %lld)",
+                           a->module[i].rank, (long long)AF_MIN(m->in, m->out), m->path,
+                           (long long)m->out, (long long)m->in);
         if (a->module[i].rank && (reduces || kind == AF_START_LOFTQ) &&
             af_loader_is_packed(base, m->weight))
             return af_fail(err, AF_EUNSUPPORTED,

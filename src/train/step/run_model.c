@@ -21,13 +21,15 @@ static af_status adapter_key(const af_run_model *m, af_status st, af_error *err)
         return st;
     const bool saved = strcmp(err->subject, "modules_to_save") == 0;
     const bool tokens = strcmp(err->subject, "trainable_token_indices") == 0;
+    const bool bias = strcmp(err->subject, "lora_bias") == 0;
     const bool params = strcmp(err->subject, "target_parameters") == 0;
     const char *key = saved    ? "lora_modules_to_save"
                       : tokens ? "trainable_token_indices"
+                      : bias   ? "lora_bias"
                       : params ? "lora_target_parameters"
                                : "lora_target_modules";
     af_run_key_loc(m->run, key, at, sizeof at);
-    return saved || tokens || !af_run_key_is_set(m->run, key)
+    return saved || tokens || bias || !af_run_key_is_set(m->run, key)
                ? af_fail_prefix(st, err, "%s", at) /* these name it themselves */
                : af_fail_prefix(st, err, "%s: %s", at, key);
 }
@@ -36,22 +38,31 @@ static af_status adapter_key(const af_run_model *m, af_status st, af_error *err)
 static af_status adapter_config(af_run_model *m, af_adapter_config *c, af_method_lists *lists,
                                 af_error *err)
 {
-    const af_status st = af_method_adapter(c, lists, m->run, m->spec, err);
-    if (st == AF_OK)
-        c->labels = m->labels;
-    return st == AF_OK ? af_run_tokens_train(&m->tokens, c, m->run, m->spec, err) : st;
+    af_status st = af_method_adapter(c, lists, m->run, m->spec, err);
+    if (st != AF_OK)
+        return st;
+    c->labels = m->labels;
+    st = af_run_tokens_train(&m->tokens, c, m->run, m->spec, err);
+    return st == AF_OK || m->run->trainable_tokens ? st : adapter_key(m, st, err);
+}
+
+/* Names the key of first values that are not possible. */
+static af_status start_key(const af_run_model *m, af_status st, af_error *err)
+{
+    char at[300];
+    return st == AF_OK
+               ? st
+               : af_fail_prefix(st, err, "%s",
+                                af_run_key_loc(m->run, "peft_init_lora_weights", at, sizeof at));
 }
 
 /* First values that depend on the base. */
 static af_status start_adapter(af_run_model *m, af_error *err)
 {
-    char at[300];
-    const af_status st = af_start_fill(m->adapter, m->loader, af_method_quantises(m->run),
-                                       (uint64_t)m->run->seed, (int)m->run->threads, err);
-    return st == AF_OK
-               ? st
-               : af_fail_prefix(st, err, "%s",
-                                af_run_key_loc(m->run, "peft_init_lora_weights", at, sizeof at));
+    return start_key(m,
+                     af_start_fill(m->adapter, m->loader, af_method_quantises(m->run),
+                                   (uint64_t)m->run->seed, (int)m->run->threads, err),
+                     err);
 }
 
 static af_status new_adapter(af_run_model *m, af_error *err)
@@ -439,8 +450,10 @@ af_status af_run_model_outline_adapter(af_run_model *m, af_error *err)
     if (st != AF_OK)
         return st;
     st = adapter_key(m, af_adapter_outline(&m->adapter, &c, m->spec, err), err);
-    return st == AF_OK ? af_start_outline(m->adapter, m->loader, af_method_quantises(m->run), err)
-                       : st;
+    if (st != AF_OK)
+        return st;
+    st = af_start_outline(m->adapter, m->loader, af_method_quantises(m->run), err);
+    return start_key(m, st, err);
 }
 
 af_status af_run_model_open_outline(af_run_model *m, const af_run_config *run, af_error *err)
