@@ -59,6 +59,11 @@ static af_status init_magnitude(af_adapter *a, int i, af_loader *base, af_error 
         AF_TRY(af_loader_rows(base, m->weight, r, 1, row, err));
         for (int64_t k = 0; k < m->in; k++)
             sum += (double)row[k] * row[k];
+        if (sum == 0) /* often of a token that pads; it has no direction, and 0 / 0 is NaN */
+            AF_TRY(af_fail(err, AF_EUNSUPPORTED,
+                           "DoRA on '%s' is not possible, as row %" PRId64 " of its weights is "
+                           "zero: leave it out, or give plain LoRA",
+                           m->path, r));
         a->module[i].magnitude[r] = (float)sqrt(sum);
     }
 done:

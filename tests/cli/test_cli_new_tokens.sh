@@ -119,6 +119,19 @@ run nobias "$golden/llama" lora_bias=true 'lora_target_modules=[q_proj]' >/dev/n
 out=$("$AFINAR" merge "$golden/llama" --adapter nobias -o x -q 2>&1) && fail "a bias was merged into nothing"
 has "$out" "it has a bias (lora_bias) for 'model.layers.0.self_attn.q_proj', which has none in the model"
 
+cp -r "$golden/llama" zeros && chmod -R u+w zeros
+python3 - <<'P' || fail "a row of zeros"
+import json
+d = bytearray(open("zeros/model.safetensors", "rb").read())
+n = 8 + int.from_bytes(d[:8], "little")
+t = json.loads(d[8:n])["lm_head.weight"]
+row = (t["data_offsets"][1] - t["data_offsets"][0]) // t["shape"][0]
+d[n + t["data_offsets"][0] + 7 * row:n + t["data_offsets"][0] + 8 * row] = bytes(row)
+open("zeros/model.safetensors", "wb").write(d)
+P
+out=$(run padded zeros peft_use_dora=true 'lora_target_modules=[lm_head]' tokens=null special_tokens=null train_on_eos=none) && fail "DoRA on a row of zeros"
+has "$out" "command line: lora_target_modules: DoRA on 'lm_head' is not possible, as row 7 of its weights is zero"
+
 for bad in 'lora_target_modules=[nope]' 'lora_target_parameters=[mlp.gate.weight]'; do
     out=$(run wrong "$golden/llama" "$bad") && fail "$bad"
     has "$out" "command line: ${bad%%=*}: target "
