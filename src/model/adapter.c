@@ -336,7 +336,7 @@ static bool is_copy(const af_adapter *a, const char *name)
     snprintf(head, sizeof head, AF_ADAPTER_PREFIX "%s.",
              a->spec->module[a->spec->head_module].path);
     if (a->spec->tied && strncmp(name, head, strlen(head)) == 0 && !strstr(name, ".lora_"))
-        return true;
+        return !a->module[a->spec->head_module].rank; /* else read_module has counted it */
     for (size_t i = 0; i < AF_LEN(ends); i++)
         if (n > strlen(ends[i]) && strcmp(name + n - strlen(ends[i]), ends[i]) == 0)
             return true;
@@ -483,10 +483,12 @@ static af_status read_folder(af_adapter **out, const af_model_spec *s, const cha
     a->resized = resized;
     AF_TRY(af_adapter_config_parse(&a->config, &a->arena, text, size, path, err));
     AF_TRY(rename_targets(a, err));
-    if (s->experts) { /* what is adapted may show in the tensors alone */
+    if (s->experts || a->config.ensure_tying) /* what is adapted may show in the tensors alone */
         AF_TRY(af_adapter_open_values(&w, dir, err));
+    if (s->experts)
         AF_TRY(af_adapter_experts_convert(a, w, err));
-    }
+    if (a->config.ensure_tying)
+        AF_TRY(af_adapter_save_tied(&a->config, &a->arena, w, err));
     AF_TRY(lay_out(a, err));
     AF_TRY(lay_out_saved(a, err));
     AF_TRY(af_adapter_tokens_lay_out(a, err));

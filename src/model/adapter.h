@@ -34,6 +34,7 @@ typedef struct af_adapter_config {
     double alpha, dropout;
     bool rslora, dora;
     bool lora_bias;            /* B has a bias */
+    bool ensure_tying;         /* modules_to_save has one of embedding and head, the file both */
     bool fan_in_fan_out;       /* of a model whose matrices lie turned: for PEFT alone */
     const char *target_regex;  /* a full-match regex, or "all-linear"; NULL = the list */
     const char *const *target; /* entries: equal to the path, or its end after a '.' */
@@ -132,6 +133,12 @@ AF_CHECKED af_status af_adapter_mix(af_adapter **out, const af_adapter *const *i
  * with af_loader_opts.untie, as PEFT unties them. */
 AF_CHECKED af_status af_adapter_unties(bool *out, const char *dir, af_error *err);
 bool af_adapter_config_unties(const af_adapter_config *c);
+/* Names both in modules_to_save where PEFT's ensure_weight_tying stored both. */
+AF_CHECKED af_status af_adapter_save_tied(af_adapter_config *c, af_arena *arena,
+                                          const af_weights *w, af_error *err);
+/* Whether it has low-rank matrices for one of them. PEFT adds them to that one alone, also where
+ * both are one tensor, so what they are merged into is no longer tied. */
+AF_CHECKED af_status af_adapter_adapts_vocab(bool *out, const char *dir, af_error *err);
 void af_adapter_free(af_adapter *a); /* NULL is allowed */
 
 /* Writes adapter_config.json and adapter_model.safetensors into a folder (made when absent). */

@@ -393,6 +393,7 @@ static void read_all(config_reader *r, af_adapter_config *c)
     c->rslora = get_bool(r, "use_rslora");
     c->dora = get_bool(r, "use_dora");
     c->lora_bias = get_bool(r, "lora_bias");
+    c->ensure_tying = get_bool(r, "ensure_weight_tying");
     c->target = get_names(r, "target_modules", &c->target_count, &c->target_regex);
     c->param = get_names(r, "target_parameters", &c->param_count, NULL);
     c->exclude = get_names(r, "exclude_modules", &c->exclude_count, &c->exclude_regex);
@@ -585,16 +586,11 @@ af_status af_adapter_config_copy(af_adapter_config *out, const af_adapter_config
     d.modules_to_save = dup_names(a, c->modules_to_save, c->save_count, &bad);
     d.rank_pattern = dup_patterns(a, c->rank_pattern, c->rank_patterns, &bad);
     d.alpha_pattern = dup_patterns(a, c->alpha_pattern, c->alpha_patterns, &bad);
-    int64_t *layers = af_arena_take(a, (uint64_t)AF_MAX(c->layer_count, 1) * sizeof *layers);
-    if (bad || !layers)
-        return af_fail_nomem(err, "an adapter's settings", 0);
+    d.layers = dup_i64(a, c->layers, c->layer_count, &bad);
     for (int k = 0; k < AF_TOKEN_TABLES; k++)
         d.tokens[k].index = dup_i64(a, c->tokens[k].index, c->tokens[k].count, &bad);
     if (bad)
         return af_fail_nomem(err, "an adapter's settings", 0);
-    if (c->layer_count)
-        memcpy(layers, c->layers, (size_t)c->layer_count * sizeof *layers);
-    d.layers = layers;
     *out = d;
     return AF_OK;
 }

@@ -45,6 +45,50 @@ af_status af_adapter_open_values(af_weights **out, const char *dir, af_error *er
     return st;
 }
 
+/* The path of a tensor of the file that ends so, if it is an embedding or a head. */
+static bool table_path(char path[AF_ADAPTER_NAME_BYTES], const char *name, const char *end)
+{
+    snprintf(path, AF_ADAPTER_NAME_BYTES, "%.*s", (int)(end - name), name);
+    return af_path_is_table(path, false) || af_path_is_table(path, true);
+}
+
+af_status af_adapter_save_tied(af_adapter_config *c, af_arena *arena, const af_weights *w,
+                               af_error *err)
+{
+    const bool both = af_adapter_config_unties(c);
+    for (int i = 0; both && i < af_weights_count(w); i++) {
+        const char *name = af_weights_at(w, i)->name;
+        char path[AF_ADAPTER_NAME_BYTES];
+        if (!af_ends_with(name, ".weight") ||
+            !table_path(path, name, name + strlen(name) - strlen(".weight")) ||
+            af_path_ends_in(path, c->modules_to_save, c->save_count))
+            continue;
+        const char **list = af_arena_take(arena, (size_t)(c->save_count + 1) * sizeof *list);
+        const char *last = strrchr(path, '.'),
+                   *copy = af_arena_strdup(arena, last ? last + 1 : path);
+        if (!list || !copy)
+            return af_fail_nomem(err, "a list of names", (uint64_t)c->save_count);
+        memcpy(list, c->modules_to_save, (size_t)c->save_count * sizeof *list);
+        list[c->save_count++] = copy;
+        c->modules_to_save = list;
+    }
+    return AF_OK;
+}
+
+af_status af_adapter_adapts_vocab(bool *out, const char *dir, af_error *err)
+{
+    af_weights *w = NULL;
+    *out = false;
+    const af_status st = af_adapter_open_values(&w, dir, err);
+    for (int i = 0; st == AF_OK && i < af_weights_count(w); i++) {
+        const char *name = af_weights_at(w, i)->name, *end = strstr(name, ".lora_");
+        char path[AF_ADAPTER_NAME_BYTES];
+        *out |= end && table_path(path, name, end);
+    }
+    af_weights_close(w);
+    return st;
+}
+
 const char *af_adapter_labels_parse(af_arena *arena, const json_t *value)
 {
     char *text = json_is_object(value) ? af_json_dump(value, JSON_COMPACT) : NULL;
@@ -80,8 +124,7 @@ af_status af_adapter_vocab(int64_t *out, const char *dir, af_error *err)
             k++;
         if (k == AF_LEN(ends) || t->ndim != 2)
             continue;
-        snprintf(path, sizeof path, "%.*s", (int)(strlen(t->name) - strlen(ends[k])), t->name);
-        if (af_path_is_table(path, false) || af_path_is_table(path, true))
+        if (table_path(path, t->name, t->name + strlen(t->name) - strlen(ends[k])))
             *out = t->dim[0];
     }
     af_weights_close(w);

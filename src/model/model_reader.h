@@ -56,6 +56,7 @@ typedef struct af_model_reader {
     bool no_values;            /* rows that are not stored are zeros: nothing is read */
     int64_t labels;            /* a head `score` of so many rows; 0 = as the model is */
     uint64_t label_seed;       /* of its first values, where the model has none */
+    bool keep_tied;            /* set by who reads adapters to write adapters */
     bool may_resize;           /* set by who can write another vocabulary, or another head */
     bool resized; /* the adapter has another vocabulary: config, tensors and spec have that */
     bool warned_nonfinite;

@@ -17,7 +17,8 @@ static void unmatch(af_model_reader *in)
     in->matched = false;
 }
 
-/* PEFT unties a model whose embedding or head it saves: then the head is a tensor of its own. */
+/* PEFT unties a model whose embedding or head it saves: then the head is a tensor of its own. So
+ * is one of which only the embedding, or only the head, is changed by what is merged. */
 static af_status untie(af_model_reader *in, const char *dir, af_error *err)
 {
     char name[NAME_BYTES];
@@ -158,6 +159,8 @@ af_status af_model_reader_read_adapter(af_model_reader *in, const char *dir, af_
     bool unties = false;
     int64_t rows = 0;
     AF_TRY(af_adapter_unties(&unties, dir, err));
+    if (!unties && !in->keep_tied)
+        AF_TRY(af_adapter_adapts_vocab(&unties, dir, err));
     if (unties)
         AF_TRY(untie(in, dir, err));
     AF_TRY(af_model_reader_match(in, err));

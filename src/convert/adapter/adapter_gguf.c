@@ -37,6 +37,11 @@ static af_status check(const af_adapter *a, af_error *err)
                            "it instead",
                            a->spec->module[i].path);
     }
+    if (a->spec->tied && a->module[a->spec->embed_module].rank)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "a GGUF adapter cannot hold '%s', which llama.cpp would use for the tied "
+                       "head, too; merge it instead",
+                       a->spec->module[a->spec->embed_module].path);
     const char *more = a->config.dora                     ? "DoRA magnitudes"
                        : a->config.lora_bias              ? "a bias (lora_bias)"
                        : a->tokens[AF_TOKENS_EMBED].count ? "rows of tokens"

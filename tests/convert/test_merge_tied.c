@@ -1,0 +1,156 @@
+/* test_merge_tied.c - adapters on embedding or head of a model where both are one tensor. */
+#include "convert_case.h"
+
+#include "afinar/model.h"
+
+#include <jansson.h>
+
+enum { PATH = 1024 };
+
+static const char *gold(char *buf, size_t size, const char *name)
+{
+    return join(buf, size, golden_dir(), name);
+}
+
+static void merge_one(const char *base, const char *adapter, const char *out)
+{
+    af_error err = {0};
+    const af_merge_adapter_opts o = {
+        .adapter = {adapter}, .weight = {1}, .adapters = 1, .threads = 2, .force = true};
+    CHECK_OK(af_merge_adapters(base, out, &o, NULL, &err), err);
+}
+
+static bool same_values(const af_weights *x, const char *a, const af_weights *y, const char *b)
+{
+    const af_stored *s = af_weights_find(x, a), *t = af_weights_find(y, b);
+    return s && t && s->bytes == t->bytes && memcmp(s->data, t->data, s->bytes) == 0;
+}
+
+/* PEFT adds to the embedding alone, and the head that is tied to it stays: the merged model has
+ * both. llama.cpp has one tensor for them, so the adapter alone has no GGUF form. */
+static void test_an_adapted_embedding_unties_the_head(void **state)
+{
+    static const char embed[] = "model.embed_tokens.weight";
+    scratch_dir d = scratch_new();
+    af_error err = {0};
+    char base[PATH], adapter[PATH], out[PATH], path[PATH];
+    af_weights *b = NULL, *m = NULL;
+    (void)state;
+    gold(base, sizeof base, "models/gemma2_tiny");
+    gold(adapter, sizeof adapter, "models/adapters/embed");
+    merge_one(base, adapter, join(out, sizeof out, d.path, "out"));
+    CHECK_OK(af_weights_open(&b, base, &err), err);
+    CHECK_OK(af_weights_open(&m, out, &err), err);
+    CHECK_MSG(same_values(m, "lm_head.weight", b, embed), "the head is not that of the base");
+    CHECK_MSG(!same_values(m, embed, b, embed), "the embedding is that of the base");
+    json_t *c = json_load_file(join(path, sizeof path, out, "config.json"), 0, NULL);
+    CHECK_MSG(json_is_false(json_object_get(c, "tie_word_embeddings")), "the config ties them");
+    json_decref(c);
+    const af_export_opts o = {.adapter = adapter, .adapter_only = true};
+    af_convert_report *report;
+    af_verify_result verify;
+    join(path, sizeof path, d.path, "a.gguf");
+    CHECK_MSG(af_export(base, path, &o, &report, &verify, &err) != 0 &&
+                  strstr(err.msg, "tied head"),
+              "says '%s'", err.msg);
+    af_weights_close(b);
+    af_weights_close(m);
+    scratch_free(&d);
+}
+
+/* The tensors of w without one of them, with one more. */
+static void copy_weights(const char *path, const af_weights *w, const char *without,
+                         const char *more, const af_stored *values)
+{
+    af_error err = {0};
+    af_safetensors_writer *out = NULL;
+    const int n = af_weights_count(w);
+    CHECK_OK(af_safetensors_writer_new(&out, path, 0, &err), err);
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < n + (more != NULL); i++) {
+            const af_stored *t = i < n ? af_weights_at(w, i) : values;
+            const char *name = i < n ? t->name : more;
+            if (without && strcmp(name, without) == 0)
+                continue;
+            if (pass == 0)
+                CHECK_OK(af_safetensors_writer_add(out, name, t->dtype, t->dim, t->ndim, &err),
+                         err);
+            else
+                CHECK_OK(af_safetensors_writer_data(out, t->data, t->bytes, &err), err);
+        }
+        if (pass == 0)
+            CHECK_OK(af_safetensors_writer_begin(out, &err), err);
+    }
+    CHECK_OK(af_safetensors_writer_commit(out, &err), err);
+}
+
+/* A folder with one file, a config in which one key is true. */
+static void make_config(const char *dir, const char *from, const char *name, const char *key)
+{
+    af_error err = {0};
+    char path[PATH];
+    CHECK_OK(af_dir_make(dir, &err), err);
+    json_t *c = json_load_file(join(path, sizeof path, from, name), 0, NULL);
+    json_object_set_new(c, key, json_true());
+    assert_int_equal(json_dump_file(c, join(path, sizeof path, dir, name), 0), 0);
+    json_decref(c);
+}
+
+/* With ensure_weight_tying, PEFT names the embedding in modules_to_save and stores the head too. */
+static void test_a_head_that_peft_keeps_tied_is_read(void **state)
+{
+    scratch_dir d = scratch_new();
+    af_error err = {0};
+    char base[PATH], from[PATH], both[PATH], out[PATH], path[PATH];
+    af_weights *m = NULL, *a = NULL;
+    (void)state;
+    gold(base, sizeof base, "models/qwen2_tiny");
+    gold(from, sizeof from, "models/adapters/tied_embed");
+    make_config(join(both, sizeof both, d.path, "both"), from, "adapter_config.json",
+                "ensure_weight_tying");
+    CHECK_OK(af_weights_open(&a, from, &err), err);
+    const af_stored *embed = af_weights_find(a, "base_model.model.model.embed_tokens.weight");
+    copy_weights(join(path, sizeof path, both, "adapter_model.safetensors"), a, NULL,
+                 "base_model.model.lm_head.weight", embed);
+    merge_one(base, both, join(out, sizeof out, d.path, "out"));
+    CHECK_OK(af_weights_open(&m, out, &err), err);
+    CHECK_MSG(same_values(m, "lm_head.weight", a, embed->name), "the head is not the adapter's");
+    CHECK_MSG(same_values(m, "model.embed_tokens.weight", a, embed->name),
+              "the embedding is not the adapter's");
+    af_weights_close(m);
+    af_weights_close(a);
+    scratch_free(&d);
+}
+
+/* PEFT stores the base of an adapted head, too; with a tied model that is one tensor, not two. */
+static void test_the_stored_base_of_a_tied_head_is_counted_once(void **state)
+{
+    scratch_dir d = scratch_new();
+    af_error err = {0};
+    af_model *m = NULL;
+    af_weights *w = NULL;
+    char base[PATH], from[PATH], adapter[PATH], path[PATH];
+    (void)state;
+    gold(from, sizeof from, "models/llama3_tiny");
+    gold(adapter, sizeof adapter, "models/adapters/head");
+    make_config(join(base, sizeof base, d.path, "tied"), from, "config.json",
+                "tie_word_embeddings");
+    CHECK_OK(af_weights_open(&w, from, &err), err);
+    copy_weights(join(path, sizeof path, base, "model.safetensors"), w, "lm_head.weight", NULL,
+                 NULL);
+    af_weights_close(w);
+    const af_model_opts o = {.device = "cpu", .threads = 1, .adapter = {adapter}, .adapters = 1};
+    CHECK_OK(af_model_open(&m, base, &o, &err), err);
+    af_model_close(m);
+    scratch_free(&d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_an_adapted_embedding_unties_the_head),
+        cmocka_unit_test(test_a_head_that_peft_keeps_tied_is_read),
+        cmocka_unit_test(test_the_stored_base_of_a_tied_head_is_counted_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
