@@ -462,6 +462,43 @@ static void test_failures_leave_nothing(void **state)
     }
 }
 
+/* 1e6 is infinite in f16. */
+static void test_values_too_large_for_the_type_are_refused(void **state)
+{
+    scratch_dir d = scratch_new();
+    af_error err = {0};
+    char from[PATH], base[PATH], adapter[PATH], path[PATH], out[PATH], text[2 * PATH];
+    const float large = 1e6f;
+    (void)state;
+    gold(from, sizeof from, "merge/models/base");
+    CHECK_OK(af_dir_make(join(base, sizeof base, d.path, "base"), &err), err);
+    CHECK_OK(af_file_copy_into(from, base, "config.json", &err), err);
+    CHECK_OK(af_file_copy_into(from, base, "model.safetensors", &err), err);
+    FILE *f = fopen(join(path, sizeof path, base, "model.safetensors"), "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, -(long)sizeof large, SEEK_END), 0);
+    assert_int_equal(fwrite(&large, sizeof large, 1, f), 1);
+    assert_int_equal(fclose(f), 0);
+    const af_merge_adapter_opts o = {.adapter = {gold(adapter, sizeof adapter, "peft/lora")},
+                                     .weight = {1},
+                                     .adapters = 1,
+                                     .dtype = "f16"};
+    join(out, sizeof out, d.path, "out");
+    CHECK_MSG(af_merge_adapters(base, out, &o, NULL, &err) != 0 && strstr(err.msg, "f16 can hold"),
+              "adapter: says '%s'", err.msg);
+    snprintf(
+        text, sizeof text,
+        "merge_method: linear\ndtype: float16\nmodels: [{model: %s, parameters: {weight: 1}}]\n",
+        base);
+    put_text(d.path, "linear.yml", text);
+    err = (af_error){0};
+    CHECK_MSG(af_merge_file(join(path, sizeof path, d.path, "linear.yml"), out, &(af_merge_opts){0},
+                            NULL, &err) != 0 &&
+                  strstr(err.msg, "f16 can hold"),
+              "models: says '%s'", err.msg);
+    scratch_free(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -472,6 +509,7 @@ int main(void)
         cmocka_unit_test(test_dare_keeps_its_share_and_rescales_it),
         cmocka_unit_test(test_extracted_adapters_are_the_best_of_their_rank),
         cmocka_unit_test(test_failures_leave_nothing),
+        cmocka_unit_test(test_values_too_large_for_the_type_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

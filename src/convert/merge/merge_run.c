@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "convert/output/convert_report.h"
+#include "convert/output/model_out.h"
 
 enum { CHUNK_BLOCKS = 64, PAUSE_CHUNKS = 32 };
 
@@ -225,6 +226,9 @@ static af_status write_chunks(const af_merge_run *r, const af_merge_item *m, af_
         const int64_t rows = AF_MIN(n * t->block_rows, t->rows - from * t->block_rows);
         AF_TRY(af_merge_emit(t, r->config->method->emit, from, n, out, err));
         af_convert(bytes, m->dtype, out, AF_DTYPE_F32, (uint64_t)(rows * t->cols));
+        if (m->dtype == AF_DTYPE_F16 && !r->watch->nonfinite &&
+            !af_all_finite(m->dtype, bytes, rows * t->cols)) /* inputs are rounded to it first */
+            AF_TRY(af_fail_overflow(err, m->name, m->dtype));
         if (!r->watch->output_nonzero)
             r->watch->output_nonzero = !is_zero(bytes, (uint64_t)(rows * t->cols), size);
         AF_TRY(af_safetensors_writer_data(w, bytes, (uint64_t)(rows * t->cols) * size, err));

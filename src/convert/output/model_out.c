@@ -19,7 +19,15 @@ typedef struct tensor_writer {
     float *values; /* [PIECES][piece_rows * cols] */
     uint8_t *bytes;
     atomic_bool nonfinite; /* a value is not finite */
+    atomic_bool too_large; /* a finite value is larger than dtype can hold */
 } tensor_writer;
+
+af_status af_fail_overflow(af_error *err, const char *name, af_dtype dtype)
+{
+    return af_fail(err, AF_EUSAGE,
+                   "tensor '%s' has values larger than %s can hold: choose another type", name,
+                   af_dtype_name(dtype));
+}
 
 static void convert_piece(void *arg, int64_t from, int64_t to, int share)
 {
@@ -32,8 +40,11 @@ static void convert_piece(void *arg, int64_t from, int64_t to, int share)
         af_tensor_view_rows(c->v, row, n, x);
         if (!c->nonfinite && !af_tensor_view_rows_finite(c->v, row, n, x))
             c->nonfinite = true;
-        af_convert(c->bytes + (uint64_t)(p * c->piece_rows * c->cols) * c->size, c->dtype, x,
-                   AF_DTYPE_F32, (uint64_t)(n * c->cols));
+        uint8_t *bytes = c->bytes + (uint64_t)(p * c->piece_rows * c->cols) * c->size;
+        af_convert(bytes, c->dtype, x, AF_DTYPE_F32, (uint64_t)(n * c->cols));
+        if (!af_all_finite(c->dtype, bytes, n * c->cols) &&
+            af_all_finite(AF_DTYPE_F32, x, n * c->cols))
+            c->too_large = true;
     }
 }
 
@@ -101,6 +112,8 @@ af_status af_model_copy_tensor(af_model_reader *in, const af_model_tensor *t, af
                            .dtype = dtype};
         AF_TRY(copy_rows(&c, pool, w, err));
         nonfinite = c.nonfinite;
+        if (c.too_large)
+            AF_TRY(af_fail_overflow(err, t->name, dtype));
     }
     if (nonfinite && !in->warned_nonfinite)
         warn_nonfinite(in, &v);

@@ -9,6 +9,8 @@
 #include "convert/output/folder_out.h"
 #include "model/model_reader.h"
 
+/* The error where finite values became infinite when they were converted. */
+af_status af_fail_overflow(af_error *err, const char *name, af_dtype dtype);
 /* The whole tensor as `dtype` (f32, bf16, f16, f64 or as stored) to the writer. */
 AF_CHECKED af_status af_model_copy_tensor(af_model_reader *in, const af_model_tensor *t,
                                           af_dtype dtype, af_pool *pool, af_safetensors_writer *w,
