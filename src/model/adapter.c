@@ -311,7 +311,9 @@ static af_status read_module(af_adapter *a, int i, const af_weights *w, int *use
                                       err));
     } else if (m->layer < 0 &&
                find_stored(a, w, name)) { /* PEFT stores a targeted embedding's base too */
-        af_log_write(AF_LOG_WARN, "the adapter's own copy of '%s' is not used; the model's is",
+        af_log_write(AF_LOG_WARN,
+                     "the adapter's own copy of '%s' is used only where its vocabulary differs "
+                     "from the model's",
                      m->path);
         (*used)++;
     }

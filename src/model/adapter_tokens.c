@@ -206,10 +206,13 @@ void af_adapter_tokens_name(const af_adapter *a, int table, char name[NAME_BYTES
 void af_adapter_base_name(const af_adapter *a, int tensor, char name[NAME_BYTES])
 {
     char path[NAME_BYTES / 2];
-    af_spec_whole_name(a->spec, a->spec->tensor[tensor].name, path, sizeof path);
+    const af_tensor_spec *t = &a->spec->tensor[tensor];
+    af_spec_whole_name(a->spec, t->name, path, sizeof path);
     *strrchr(path, '.') = '\0';
     snprintf(name, NAME_BYTES, AF_ADAPTER_PREFIX "%s%s.weight", path,
-             af_adapter_token_table(a, tensor) < 0 ? "" : ".token_adapter.base_layer");
+             af_adapter_token_table(a, tensor) >= 0 ? ".token_adapter.base_layer"
+             : a->module[t->module].rank            ? ".base_layer"
+                                                    : "");
 }
 
 const af_stored *af_adapter_find_vocab(const af_weights *w, const af_model_spec *s,
