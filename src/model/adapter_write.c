@@ -48,6 +48,14 @@ static int collect_grown(const af_adapter *a, item *list)
         list[n] = (item){.dim = {t->dim[0], t->dim[1]}, .ndim = 2, .base = i};
         af_adapter_base_name(a, i, list[n++].name);
     }
+    /* what is merged with low-rank matrices of one of two tied tables is not tied */
+    const bool low = a->module[s->head_module].rank > 0;
+    if (a->grown && s->tied && (low || a->module[s->embed_module].rank)) {
+        list[n] = (item){.dim = {s->tensor[s->embed].dim[0], s->embed_width}, .ndim = 2};
+        list[n].base = s->embed;
+        snprintf(list[n++].name, AF_ADAPTER_NAME_BYTES, AF_ADAPTER_PREFIX "%s%s.weight",
+                 s->module[s->head_module].path, low ? ".base_layer" : "");
+    }
     return n;
 }
 
