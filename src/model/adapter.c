@@ -452,8 +452,11 @@ static af_status read_values(af_adapter *a, const af_weights *w, const char *dir
     used += other_senses(a, w) + unmoved(a, w);
     if (used != af_weights_count(w))
         AF_TRY(af_fail(err, AF_EFORMAT,
-                       "%s has %d tensors, its config and this model account for %d of them", dir,
-                       af_weights_count(w), used));
+                       "%s has %d tensors, its config and this model account for %d of them%s", dir,
+                       af_weights_count(w), used,
+                       a->config.ensure_tying
+                           ? "; ensure_weight_tying with LoRA on embedding or head is not supported"
+                           : ""));
 done:
     return st;
 }

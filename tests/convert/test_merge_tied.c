@@ -122,6 +122,30 @@ static void test_a_head_that_peft_keeps_tied_is_read(void **state)
     scratch_free(&d);
 }
 
+/* Matrices of a head that the config does not name are there for one reason. */
+static void test_tied_matrices_are_refused_by_their_key(void **state)
+{
+    scratch_dir d = scratch_new();
+    af_error err = {0};
+    char base[PATH], from[PATH], adapter[PATH], path[PATH];
+    af_weights *a = NULL;
+    (void)state;
+    gold(base, sizeof base, "models/gemma2_tiny");
+    gold(from, sizeof from, "models/adapters/embed");
+    make_config(join(adapter, sizeof adapter, d.path, "adapter"), from, "adapter_config.json",
+                "ensure_weight_tying");
+    CHECK_OK(af_weights_open(&a, from, &err), err);
+    copy_weights(join(path, sizeof path, adapter, "adapter_model.safetensors"), a, NULL,
+                 "base_model.model.lm_head.lora_A.weight", af_weights_at(a, 0));
+    af_weights_close(a);
+    const af_merge_adapter_opts o = {.adapter = {adapter}, .weight = {1}, .adapters = 1};
+    join(path, sizeof path, d.path, "out");
+    CHECK_MSG(af_merge_adapters(base, path, &o, NULL, &err) != 0 &&
+                  strstr(err.msg, "ensure_weight_tying"),
+              "says '%s'", err.msg);
+    scratch_free(&d);
+}
+
 /* PEFT stores the base of an adapted head, too; with a tied model that is one tensor, not two. */
 static void test_the_stored_base_of_a_tied_head_is_counted_once(void **state)
 {
@@ -150,6 +174,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_an_adapted_embedding_unties_the_head),
         cmocka_unit_test(test_a_head_that_peft_keeps_tied_is_read),
+        cmocka_unit_test(test_tied_matrices_are_refused_by_their_key),
         cmocka_unit_test(test_the_stored_base_of_a_tied_head_is_counted_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
