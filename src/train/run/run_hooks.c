@@ -6,28 +6,32 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-void af_run_log(const af_train_hooks *h, const char *fmt, ...)
+static void write_line(const af_train_hooks *h, bool warns, const char *fmt, va_list ap)
 {
     char line[1024];
-    va_list ap;
     if (!h || !h->log)
         return;
-    va_start(ap, fmt);
     vsnprintf(line, sizeof line, fmt, ap);
+    if (warns)
+        af_log_write(AF_LOG_WARN, "%s", line);
+    else
+        h->log(h->user, line);
+}
+
+void af_run_log(const af_train_hooks *h, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    write_line(h, false, fmt, ap);
     va_end(ap);
-    h->log(h->user, line);
 }
 
 void af_run_warn(const af_train_hooks *h, const char *fmt, ...)
 {
-    char line[1024];
     va_list ap;
-    if (!h || !h->log)
-        return;
     va_start(ap, fmt);
-    vsnprintf(line, sizeof line, fmt, ap);
+    write_line(h, true, fmt, ap);
     va_end(ap);
-    af_log_write(AF_LOG_WARN, "%s", line);
 }
 
 bool af_run_stop_requested(const af_train_hooks *h) { return h && h->stop && h->stop(h->user); }
