@@ -1,6 +1,6 @@
 """/v1/responses of `afinar serve`: items, events, conversations that go on, with the standard library alone."""
 import json
-import os
+import time
 
 from serve_start import Server, check, finish
 
@@ -178,6 +178,40 @@ def check_store(s):
     check(s.ask("GET", PATH + "/" + d["id"])[0] == 404, "the oldest make space")
 
 
+def check_input_items(s):
+    items = [{"role": "user", "content": "Hi"}, {"type": "function_call", "id": "fc_own", "call_id": "c", "name": "weather", "arguments": "{}"},
+             {"type": "function_call_output", "call_id": "c", "output": "sun"}]
+    a = s.post(PATH, input=items, temperature=0, max_output_tokens=2, instructions="Be short.")[1]
+    b = s.post(PATH, input="And?", temperature=0, max_output_tokens=2, previous_response_id=a["id"])[1]
+    path = PATH + "/%s/input_items" % b["id"]
+    page = s.ask("GET", path + "?order=asc")[1]
+    data = page["data"]
+    check(page["object"] == "list" and not page["has_more"] and page["first_id"] == data[0]["id"] and page["last_id"] == data[-1]["id"], "list")
+    check([i["type"] for i in data] == ["message", "function_call", "function_call_output", "message", "message"] and data[3] == a["output"][0],
+          "the items of both turns: %s" % data)
+    check(data[0]["content"] == [{"type": "input_text", "text": "Hi"}] and data[0]["status"] == "completed" and data[1]["id"] == "fc_own" and
+          len({i["id"] for i in data}) == 5, "items are complete: %s" % data)
+    check(s.ask("GET", path)[1]["data"] == data[::-1], "the newest first")
+    for order, whole in (("asc", data), ("desc", data[::-1])):
+        got, after, more = [], "", True
+        while more and len(got) < 9:
+            page = s.ask("GET", path + "?limit=2&order=" + order + after)[1]
+            got, after, more = got + page["data"], "&after=" + page["last_id"], page["has_more"]
+        check(got == whole, "pages, %s" % order)
+    for query, field in (("limit=0", "limit"), ("limit=101", "limit"), ("limit=x", "limit"), ("order=up", "order"), ("after=none", "after")):
+        status, answer = s.ask("GET", path + "?" + query)
+        check(status == 400 and answer["error"]["param"] == field, "%s: %s" % (query, answer))
+    check(s.ask("GET", PATH + "/resp_none/input_items")[0] == 404 and s.ask("GET", path + "/x")[0] == 404, "items of no response")
+
+
+def check_many_items(s):
+    """Time that grows with the square of their number would be minutes."""
+    begin = time.time()
+    many = [{"role": "system", "content": "Be short. " * 6}] * 100000
+    check("tokens" in expect(s, 400, "input", input=many + HI), "the context is too small")
+    check(time.time() - begin < 30, "100000 system messages take %.1f s" % (time.time() - begin))
+
+
 def check_errors(s):
     expect(s, 400, "input")
     expect(s, 400, "input", input=3)
@@ -201,7 +235,7 @@ def check_errors(s):
 
 def main():
     s = Server("--alias", "base")
-    for part in (check_whole, check_items, check_tools, check_stream, check_format, check_errors, check_store):
+    for part in (check_whole, check_items, check_tools, check_stream, check_format, check_errors, check_input_items, check_many_items, check_store):
         try:
             part(s)
         except Exception as e:

@@ -303,7 +303,7 @@ static void keep(af_generation *g, const af_buf *object)
     af_buf_add(&items, r->output.data ? r->output.data : "", r->output.len);
     char *copy = af_strndup(object->data, object->len), *text = af_buf_take(&items);
     if (copy && text) {
-        af_response_store_add(g->api->responses, g->id, copy, text);
+        af_response_store_add(g->api->responses, g->id, copy, text, strlen(r->items));
         return;
     }
     free(copy);

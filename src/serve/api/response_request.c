@@ -44,22 +44,45 @@ static json_t *last_of(const json_t *list)
     return n ? json_array_get(list, n - 1) : NULL;
 }
 
-/* Instructions and the system messages that follow them: templates take one. */
-static af_status add_system(json_t *messages, json_t *content, af_error *err)
+/* The content of a system message; NULL: the item is something else. */
+static json_t *system_content(const json_t *item)
 {
-    json_t *first = json_array_get(messages, 0), *both = NULL;
-    json_t *parts = json_is_array(content) ? json_copy(content) : json_pack("[O]", content);
-    if (first) {
-        json_array_insert(parts, 0, json_object_get(first, "content"));
-        json_array_insert_new(parts, 1, json_string("")); /* parts are joined by line ends */
+    const json_t *type = json_object_get(item, "type"), *role = json_object_get(item, "role");
+    json_t *content = json_object_get(item, "content");
+    const bool is_message = !type || is_word(type, "message");
+    const bool has_text = json_is_string(content) || json_is_array(content);
+    return is_message && has_text && (is_word(role, "system") || is_word(role, "developer"))
+               ? content
+               : NULL;
+}
+
+/* Instructions and the system messages that follow them, as the one that templates take. *used is
+ * the number of items that are part of it. */
+static af_status add_system(json_t *messages, json_t *instructions, const json_t *items,
+                            size_t *used, af_error *err)
+{
+    json_t *parts = json_array(), *all = NULL;
+    af_status st = AF_OK;
+    if (instructions && json_string_length(instructions) > 0)
+        json_array_append(parts, instructions);
+    for (*used = 0; *used < json_array_size(items); ++*used) {
+        json_t *item = json_array_get(items, *used), *content = system_content(item);
+        if (!content && !is_word(json_object_get(item, "type"), "reasoning"))
+            break;
+        if (content && json_array_size(parts) > 0)
+            json_array_append_new(parts, json_string("")); /* parts are joined by line ends */
+        if (json_is_array(content))
+            json_array_extend(parts, content);
+        else if (content)
+            json_array_append(parts, content);
     }
-    const af_status st = af_join_parts(parts, &both, err);
+    if (json_array_size(parts) > 0) {
+        AF_TRY(af_join_parts(parts, &all, err));
+        json_array_append_new(messages, json_pack("{s:s, s:O}", "role", "system", "content", all));
+    }
+done:
     json_decref(parts);
-    if (st == AF_OK && first)
-        json_object_set(first, "content", both);
-    else if (st == AF_OK)
-        json_array_append_new(messages, json_pack("{s:s, s:O}", "role", "system", "content", both));
-    json_decref(both);
+    json_decref(all);
     return st;
 }
 
@@ -70,11 +93,6 @@ static af_status add_message(json_t *messages, const json_t *item, size_t at, af
     if (!json_is_string(role) || (!json_is_string(content) && !json_is_array(content)))
         return af_fail_subject(err, AF_EUSAGE, "input",
                                "item %zu is a message without 'role' or without 'content'", at);
-    const bool system = is_word(role, "system") || is_word(role, "developer");
-    const json_t *last = last_of(messages);
-    if (system && (!last || is_word(json_object_get(last, "role"), "system")) &&
-        json_array_size(messages) <= 1)
-        return add_system(messages, content, err);
     json_array_append_new(messages, json_pack("{s:O, s:O}", "role", role, "content", content));
     return AF_OK;
 }
@@ -113,10 +131,11 @@ static af_status add_output(json_t *messages, const json_t *item, size_t at, af_
     return AF_OK;
 }
 
-static af_status add_items(json_t *messages, const json_t *items, af_error *err)
+/* Those from number `from` on. */
+static af_status add_items(json_t *messages, const json_t *items, size_t from, af_error *err)
 {
     af_status st = AF_OK;
-    for (size_t i = 0; st == AF_OK && i < json_array_size(items); i++) {
+    for (size_t i = from; st == AF_OK && i < json_array_size(items); i++) {
         const json_t *item = json_array_get(items, i), *type = json_object_get(item, "type");
         if (json_is_object(item) && (!type || is_word(type, "message")))
             st = add_message(messages, item, i, err);
@@ -139,7 +158,7 @@ static af_status add_items(json_t *messages, const json_t *items, af_error *err)
 static af_status add_previous(const af_api *a, json_t *items, const char *id, af_api_fault *f)
 {
     static const char field[] = "previous_response_id";
-    char *text = af_response_store_get(a->responses, id, true);
+    char *text = af_response_store_get(a->responses, id, AF_STORED_ITEMS);
     af_buf list = {0};
     if (!text) {
         f->status = 404;
@@ -357,9 +376,9 @@ static af_status make_messages(const json_t *body, json_t *items, json_t *chat, 
     af_status st = AF_OK;
     json_t *messages = json_array(), *instructions = NULL;
     AF_TRY(af_value_type(body, "instructions", JSON_STRING, &instructions, err));
-    if (instructions && json_string_length(instructions) > 0)
-        AF_TRY(add_system(messages, instructions, err));
-    AF_TRY(add_items(messages, items, err));
+    size_t used;
+    AF_TRY(add_system(messages, instructions, items, &used, err));
+    AF_TRY(add_items(messages, items, used, err));
     json_object_set(chat, "messages", messages);
 done:
     json_decref(messages);

@@ -4,6 +4,7 @@
 struct af_stored_response {
     char id[48];
     char *object, *items;
+    uint64_t input; /* bytes of the items before the answer */
     uint64_t bytes;
     af_stored_response *next;
 };
@@ -48,7 +49,8 @@ void af_response_store_free(af_response_store *s)
     free(s);
 }
 
-void af_response_store_add(af_response_store *s, const char *id, char *object, char *items)
+void af_response_store_add(af_response_store *s, const char *id, char *object, char *items,
+                           uint64_t input)
 {
     af_stored_response *r = af_calloc(1, sizeof *r);
     if (!r) { /* not kept: a request that continues it is refused */
@@ -59,6 +61,7 @@ void af_response_store_add(af_response_store *s, const char *id, char *object, c
     snprintf(r->id, sizeof r->id, "%s", id);
     r->object = object;
     r->items = items;
+    r->input = input;
     r->bytes = sizeof *r + strlen(object) + strlen(items) + 2;
     pthread_mutex_lock(&s->lock);
     *s->last = r;
@@ -78,11 +81,15 @@ static af_stored_response **place_of(af_response_store *s, const char *id)
     return at;
 }
 
-char *af_response_store_get(af_response_store *s, const char *id, bool items)
+char *af_response_store_get(af_response_store *s, const char *id, af_stored_part part)
 {
     pthread_mutex_lock(&s->lock);
     const af_stored_response *r = *place_of(s, id);
-    char *text = r ? af_strdup(items ? r->items : r->object) : NULL;
+    char *text = NULL;
+    if (r && part == AF_STORED_INPUT)
+        text = af_strndup(r->items, r->input);
+    else if (r)
+        text = af_strdup(part == AF_STORED_ITEMS ? r->items : r->object);
     pthread_mutex_unlock(&s->lock);
     return text;
 }
@@ -105,21 +112,30 @@ static const char *id_of(const af_httpd_call *c)
     return af_httpd_head(c)->path + strlen("/v1/responses/");
 }
 
-static void refuse(af_httpd_call *c)
+void af_response_not_stored(af_httpd_call *c, const char *id)
 {
     af_api_refuse(c, 404, NULL, "response_id",
                   "response '%.100s' is not stored: unknown, deleted, or older than those kept",
-                  id_of(c));
+                  id);
 }
 
 void af_api_response(af_api *a, af_httpd_call *c, const json_t *body)
 {
     (void)body;
-    char *text = af_response_store_get(a->responses, id_of(c), false);
+    static const char input[] = "/input_items";
+    const char *id = id_of(c);
+    const size_t n = strcspn(id, "/");
+    if (strcmp(id + n, input) == 0) {
+        char cut[sizeof((af_stored_response *)0)->id];
+        snprintf(cut, sizeof cut, "%.*s", (int)n, id);
+        af_response_list_input(a, c, cut);
+        return;
+    }
+    char *text = af_response_store_get(a->responses, id, AF_STORED_OBJECT);
     if (text)
         af_httpd_answer(c, 200, "application/json", text, strlen(text));
     else
-        refuse(c);
+        af_response_not_stored(c, id);
     free(text);
 }
 
@@ -128,7 +144,7 @@ void af_api_delete_response(af_api *a, af_httpd_call *c, const json_t *body)
     af_buf b = {0};
     (void)body;
     if (!af_response_store_remove(a->responses, id_of(c))) {
-        refuse(c);
+        af_response_not_stored(c, id_of(c));
         return;
     }
     af_buf_str(&b, "{\"id\":");

@@ -2,7 +2,8 @@
  *
  * A request becomes the body of a chat completion (response_request.c) and is read as one, so that
  * both give the same tokens. Its answer is written as items and events of its own
- * (response_answer.c), and kept for requests that continue it (response_store.c). */
+ * (response_answer.c), and kept for requests that continue it (response_store.c) or list its input
+ * (response_items.c). */
 #ifndef AF_RESPONSES_H
 #define AF_RESPONSES_H
 
@@ -56,10 +57,24 @@ struct af_response_store {
 
 AF_CHECKED af_status af_response_store_new(af_response_store **out, af_error *err);
 void af_response_store_free(af_response_store *s); /* NULL is allowed */
-/* Keeps an answer and the items up to it, both malloc'ed and the store's then. The oldest ones go
- * when there are too many. */
-void af_response_store_add(af_response_store *s, const char *id, char *object, char *items);
-/* A copy of the object or of the items (malloc'ed); NULL when there is none of this id. */
-char *af_response_store_get(af_response_store *s, const char *id, bool items);
+typedef enum af_stored_part {
+    AF_STORED_OBJECT,
+    AF_STORED_ITEMS, /* up to the answer and with it, as JSON without brackets */
+    AF_STORED_INPUT, /* those before the answer */
+} af_stored_part;
+
+/* Keeps an answer and the items up to it, both malloc'ed and the store's then; the first `input`
+ * bytes of the items are those before the answer. The oldest ones go when there are too many. */
+void af_response_store_add(af_response_store *s, const char *id, char *object, char *items,
+                           uint64_t input);
+/* A copy (malloc'ed); NULL when there is none of this id. */
+char *af_response_store_get(af_response_store *s, const char *id, af_stored_part part);
 bool af_response_store_remove(af_response_store *s, const char *id);
+
+/* ---- response_items.c: in a worker ---- */
+
+/* Answers /v1/responses/ID/input_items. */
+void af_response_list_input(af_api *a, af_httpd_call *c, const char *id);
+/* The answer for an id that is not stored. */
+void af_response_not_stored(af_httpd_call *c, const char *id);
 #endif

@@ -34,7 +34,7 @@ static const af_route routes[] = {
     {"POST", "/v1/chat/completions", af_api_chat, .open = false},
     {"POST", "/v1/completions", af_api_completions, .open = false},
     {"POST", "/v1/responses", af_api_responses, .open = false},
-    {"GET", "/v1/responses/", af_api_response, .prefix = true},
+    {"GET", "/v1/responses/", af_api_response, .prefix = true, .slow = true},
     {"DELETE", "/v1/responses/", af_api_delete_response, .prefix = true},
     {"POST", "/v1/embeddings", af_api_embeddings, .open = false},
     {"POST", "/v1/load_lora_adapter", af_api_load_adapter, .open = false},

@@ -104,8 +104,9 @@ static int64_t step_of(const char *line, uint64_t n)
 
 void af_api_run_metrics(af_api *a, af_httpd_call *c, const json_t *body)
 {
-    const char *query = af_httpd_head(c)->query;
-    const int64_t since = strncmp(query, "since=", 6) == 0 ? strtoll(query + 6, NULL, 10) : -1;
+    char text[24];
+    const bool given = af_request_query(af_httpd_head(c), "since", text, sizeof text);
+    const int64_t since = given ? strtoll(text, NULL, 10) : -1;
     af_map map = {0};
     af_buf b = {0};
     (void)body;

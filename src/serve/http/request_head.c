@@ -109,6 +109,20 @@ const char *af_request_field(const af_request_head *h, const char *name)
     return NULL;
 }
 
+const char *af_request_query(const af_request_head *h, const char *name, char *out, size_t size)
+{
+    const size_t n = strlen(name);
+    for (const char *at = h->query; *at; at += strspn(at, "&")) {
+        const size_t len = strcspn(at, "&");
+        if (len > n && strncmp(at, name, n) == 0 && at[n] == '=') {
+            snprintf(out, size, "%.*s", (int)(len - n - 1), at + n + 1);
+            return out;
+        }
+        at += len;
+    }
+    return NULL;
+}
+
 static int count_of(const af_request_head *h, const char *name)
 {
     int n = 0;
