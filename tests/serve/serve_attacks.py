@@ -11,6 +11,7 @@ from serve_start import MODEL, Server, check, finish
 
 TEXT = "/v1/completions"
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n13\r\n{\"prompt\": \"Hello\"}\r\n"
 
 
 def ask(s):
@@ -68,6 +69,10 @@ def malformed(s):
         (b"\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", 200, "empty lines first"),
         (b"GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n", 200, "HTTP/1.0"),
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{\"pro\r\n13\r\nmpt\":\"Hello\",\"n\":1}\r\n0\r\n\r\n", 200, "chunked"),
+        (CHUNKED + b"0;name=value\r\nX-Checksum: 1\r\nY: 2\r\n\r\n", 200, "trailers"),
+        (CHUNKED + b"0\r\nX: 1\n\r\n", 400, "a trailer that ends in LF alone"),
+        (CHUNKED + b"0\r\n" + b"X: y\r\n" * 3000, 400, "endless trailers"),
+        (CHUNKED + b"0\r\nX: " + b"y" * 17000, 400, "an endless trailer"),
         (HEAD + b"Content-Length: 2\r\nExpect: 100-continue\r\n\r\n{}", 100, "expects 100"),
     ]
     for data, want, what in cases:
@@ -81,13 +86,13 @@ def malformed(s):
     data = b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: "
     check(s.send(data + b"y" * (16384 - len(data) - 4) + b"\r\n\r\n") == 200, "a head of exactly 16 KiB")
     # a body in chunks whose end comes later
-    data = HEAD + b"Transfer-Encoding: chunked\r\n\r\n13\r\n{\"prompt\": \"Hello\"}\r\n0\r\n\r\n"
-    for rest in range(1, 8):
-        with s.connect() as c:
-            c.sendall(data[:-rest])
-            time.sleep(0.05)
-            c.sendall(data[-rest:])
-            check(status_of(c) == 200, "the last %d bytes of chunks come later" % rest)
+    for data in (CHUNKED + b"0\r\n\r\n", CHUNKED + b"0\r\nX: y\r\n\r\n"):
+        for rest in range(1, 12):
+            with s.connect() as c:
+                c.sendall(data[:-rest])
+                time.sleep(0.05)
+                c.sendall(data[-rest:])
+                check(status_of(c) == 200, "the last %d bytes of chunks come later" % rest)
     # two requests at once are answered in order
     with s.connect() as c:
         one = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -393,11 +393,12 @@ def check_access(folder):
 
 
 def check_drain():
-    s = Server("-v", "-np", "2", "-a", "other name")
+    s = Server("-v", "-np", "2", "-a", "other name", "--header-timeout", "3600")
     check(s.line == "listening on http://127.0.0.1:%d\n" % s.port, "the line")
     got = []
     t = threading.Thread(target=lambda: got.append(s.post(TEXT, prompt="Hello", max_tokens=240, ignore_eos=True, n=8)))
-    before = s.connect()
+    before, half = s.connect(), s.connect()
+    half.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: loc")
     t.start()
     while s.metric("afinar_requests_processing") == 0 and t.is_alive():
         pass
@@ -406,7 +407,9 @@ def check_drain():
     check(code == 0 and got and got[0][0] == 200, "drained: %s %s" % (code, str(got)[:200]))
     check(got[0][1]["model"] == "other name", "alias")
     check("POST /v1/completions 200" in err and "Hello" not in err, "one line per request, no texts: " + err)
+    check(half.recv(4096).startswith(b"HTTP/1.1 503 "), "a head that was not complete does not hold up the end")
     before.close()
+    half.close()
 
 
 def check_disconnect(s):

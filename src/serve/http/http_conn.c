@@ -179,7 +179,7 @@ static void finish_answer(af_httpd_conn *c)
     leave_call(c);
     c->since = c->moved = af_seconds_now();
     c->phase = AF_CONN_HEAD;
-    c->chunk_left = 0;
+    c->chunk_left = c->trailer_bytes = 0;
     c->chunk_end = c->chunk_last = false;
 }
 
@@ -221,6 +221,15 @@ static bool refuse(af_httpd_conn *c, int status, const char *why)
     c->phase = AF_CONN_ANSWER;
     af_httpd_refuse(c->call, status, why);
     return true;
+}
+
+static bool refuse_late(af_httpd_conn *c)
+{
+    if (!c->call)
+        c->call = af_httpd_call_new(c);
+    if (c->call)
+        af_httpd_add_header(c->call, "Retry-After: 5");
+    return refuse(c, 503, "the server is shutting down");
 }
 
 static void begin_body(af_httpd_conn *c)
@@ -272,8 +281,7 @@ static bool take_head(af_httpd_conn *c)
         return true;
     }
     if (atomic_load(&c->http->draining)) {
-        af_httpd_add_header(call, "Retry-After: 5");
-        refuse(c, 503, "the server is shutting down");
+        refuse_late(c);
         return true;
     }
     c->phase = AF_CONN_ANSWER;
@@ -286,57 +294,92 @@ static bool take_head(af_httpd_conn *c)
     return true;
 }
 
-/* The size of the next chunk from its line: 1, 0 when the line is not complete, -1 when wrong. */
-static int chunk_size(af_httpd_conn *c)
+/* The line at byte *at of the input, *n bytes with its CRLF, and *at after it: 1, 0 when the line
+ * is not complete, -1 when it is wrong or longer than `most`. */
+static int take_line(const af_httpd_conn *c, uint64_t *at, uint64_t most, uint64_t *n)
 {
-    const char *lf = c->in.len ? memchr(c->in.data, '\n', c->in.len) : NULL;
-    uint64_t n = 0;
-    int digits = 0;
+    const char *line = c->in.data + *at;
+    const uint64_t left = c->in.len - *at;
+    const char *lf = left ? memchr(line, '\n', left) : NULL;
     if (!lf)
-        return c->in.len > CHUNK_LINE_MAX ? -1 : 0;
-    const uint64_t len = (uint64_t)(lf - c->in.data) + 1;
-    if (len < 3 || len > CHUNK_LINE_MAX || lf[-1] != '\r')
+        return left > most ? -1 : 0;
+    *n = (uint64_t)(lf - line) + 1;
+    if (*n < 2 || *n > most || lf[-1] != '\r')
         return -1;
-    for (const char *p = c->in.data; p < lf - 1 && *p != ';'; p++, digits++) {
+    *at += *n;
+    return 1;
+}
+
+/* The size of the next chunk from its line; returns as take_line. */
+static int chunk_size(af_httpd_conn *c, uint64_t *at)
+{
+    const char *line = c->in.data + *at;
+    uint64_t n = 0, len = 0;
+    int digits = 0;
+    const int got = take_line(c, at, CHUNK_LINE_MAX, &len);
+    if (got != 1)
+        return got;
+    for (const char *p = line; p < line + len - 2 && *p != ';'; p++, digits++) {
         const char *hex = "0123456789abcdef", low = *p >= 'A' && *p <= 'F' ? (char)(*p + 32) : *p;
-        const char *at = low ? strchr(hex, low) : NULL;
-        if (!at || digits == 8)
+        const char *is = low ? strchr(hex, low) : NULL;
+        if (!is || digits == 8)
             return -1;
-        n = n * 16 + (uint64_t)(at - hex);
+        n = n * 16 + (uint64_t)(is - hex);
     }
-    drop_input(c, len);
     c->chunk_left = n;
     return digits ? 1 : -1;
 }
 
-/* Moves chunks from the input to the body: 1 when the last one is in, 0 to wait, -1 when wrong. */
-static int take_chunks(af_httpd_conn *c)
+/* The fields after the last chunk, which say nothing here, and the empty line; as take_line. */
+static int take_trailers(af_httpd_conn *c, uint64_t *at)
 {
     for (;;) {
+        uint64_t n = 0;
+        const int got = take_line(c, at, AF_HEAD_BYTES_MAX - c->trailer_bytes, &n);
+        if (got != 1)
+            return got;
+        if (n == 2)
+            return 1;
+        c->trailer_bytes += n;
+    }
+}
+
+/* Moves chunks from the input, beginning at *at, to the body; returns as take_line. */
+static int move_chunks(af_httpd_conn *c, uint64_t *at)
+{
+    while (!c->chunk_last) {
         if (c->chunk_left) {
-            const uint64_t n = AF_MIN(c->chunk_left, c->in.len);
-            af_buf_add(&c->call->body, c->in.data, n);
-            drop_input(c, n);
+            const uint64_t n = AF_MIN(c->chunk_left, c->in.len - *at);
+            af_buf_add(&c->call->body, c->in.data + *at, n);
+            *at += n;
             c->chunk_left -= n;
             c->chunk_end = true;
             if (c->chunk_left)
                 return 0;
         }
         if (c->chunk_end) {
-            if (c->in.len < 2)
+            if (c->in.len - *at < 2)
                 return 0;
-            if (memcmp(c->in.data, "\r\n", 2) != 0)
+            if (memcmp(c->in.data + *at, "\r\n", 2) != 0)
                 return -1;
-            drop_input(c, 2);
+            *at += 2;
             c->chunk_end = false;
-            if (c->chunk_last)
-                return 1;
         }
-        const int got = chunk_size(c);
+        const int got = chunk_size(c, at);
         if (got != 1)
             return got;
-        c->chunk_last = c->chunk_end = c->chunk_left == 0; /* no trailers */
+        c->chunk_last = c->chunk_left == 0;
     }
+    return take_trailers(c, at);
+}
+
+/* The same, and what was read leaves the input: once, as chunks may be many and small. */
+static int take_chunks(af_httpd_conn *c)
+{
+    uint64_t at = 0;
+    const int got = move_chunks(c, &at);
+    drop_input(c, at);
+    return got;
 }
 
 /* True when the whole body is there. */
@@ -444,7 +487,10 @@ void af_httpd_conn_check(af_httpd_conn *c, double now)
 {
     const af_httpd_opts *o = &c->http->o;
     const bool begun = c->in.len > 0;
-    if (c->phase == AF_CONN_HEAD && begun && now - c->since > o->header_timeout) {
+    if (c->phase == AF_CONN_HEAD && begun && atomic_load(&c->http->draining)) {
+        if (refuse_late(c)) /* and nobody waits for the rest */
+            af_httpd_conn_output(c);
+    } else if (c->phase == AF_CONN_HEAD && begun && now - c->since > o->header_timeout) {
         if (refuse(c, 408, "the request head was not complete in time"))
             af_httpd_conn_output(c);
     } else if (c->phase == AF_CONN_HEAD && !begun &&

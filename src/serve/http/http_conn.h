@@ -31,14 +31,15 @@ typedef struct af_httpd_conn {
     af_buf in;  /* received, not used yet */
     af_buf out; /* to be sent */
     uint64_t sent;
-    uint64_t chunk_left; /* of a chunked body: bytes of the chunk; 0: a size line follows */
-    bool chunk_end;      /* the CRLF after a chunk follows */
-    bool chunk_last;     /* that of the last one, and of the body */
-    double since;        /* the phase (or its first byte) began */
-    double moved;        /* bytes were last received or sent */
-    double deadline;     /* of a body */
-    uint32_t events;     /* that epoll waits for */
-    char address[64];    /* of this side */
+    uint64_t chunk_left;    /* of a chunked body: bytes of the chunk; 0: a size line follows */
+    uint64_t trailer_bytes; /* of fields after the last chunk, so far */
+    bool chunk_end;         /* the CRLF after a chunk follows */
+    bool chunk_last;        /* the last one is in; trailers follow */
+    double since;           /* the phase (or its first byte) began */
+    double moved;           /* bytes were last received or sent */
+    double deadline;        /* of a body */
+    uint32_t events;        /* that epoll waits for */
+    char address[64];       /* of this side */
     af_httpd_call *call;
     struct af_httpd_conn *next, *prev;
 } af_httpd_conn;
