@@ -7,6 +7,7 @@
  * Gradients that are rewritten in each step are placed before everything else: from
  * the node that writes one first to the end of the update its range is taken, before that it is
  * free. The backward pass writes them layer by layer while it drops activations layer by layer. */
+#include "graph/occupied.h"
 #include "graph/planner.h"
 
 #include <stdlib.h>
@@ -22,10 +23,9 @@ typedef struct packer {
     af_graph *g;
     pack_item *item; /* in the order they are placed */
     int n;
-    int *chain;            /* by tensor: the tensor whose memory it takes over, or itself */
-    int *at;               /* by tensor: where its item is */
-    const pack_item **low; /* those that are placed, by offset */
-    int placed;
+    int *chain; /* by tensor: the tensor whose memory it takes over, or itself */
+    int *at;    /* by tensor: where its item is */
+    af_occupied occupied;
     bool failed;
 } packer;
 
@@ -123,33 +123,13 @@ static int by_life(const void *a, const void *b)
     return by_size(a, b);
 }
 
-static void insert(packer *p, const pack_item *x)
-{
-    int from = 0, to = p->placed; /* after all that begin no higher */
-    while (from < to) {
-        const int middle = (from + to) / 2;
-        if (p->low[middle]->offset <= x->offset)
-            from = middle + 1;
-        else
-            to = middle;
-    }
-    memmove(p->low + from + 1, p->low + from, (size_t)(p->placed - from) * sizeof *p->low);
-    p->low[from] = x;
-    p->placed++;
-}
-
 /* The lowest gap that holds it. */
 static void place(packer *p, pack_item *x)
 {
-    for (int i = 0; i < p->placed && x->id != FIXED; i++) {
-        const pack_item *y = p->low[i];
-        if (y->offset >= x->offset + x->size)
-            break;
-        if (y->first <= x->last && y->last >= x->first)
-            x->offset =
-                AF_MAX(x->offset, AF_ALIGN_UP(y->offset + y->size, (uint64_t)AF_ARENA_ALIGN));
-    }
-    insert(p, x);
+    if (x->id != FIXED)
+        x->offset = af_occupied_gap(&p->occupied, x->first, x->last, x->size);
+    af_occupied_add(&p->occupied, x->first, x->last, x->offset,
+                    AF_ALIGN_UP(x->offset + x->size, (uint64_t)AF_ARENA_ALIGN));
 }
 
 static void give_offsets(const packer *p)
@@ -196,10 +176,10 @@ uint64_t af_graph_pack(af_graph *g, af_pack_order order, bool *failed)
     packer p = {.g = g};
     uint64_t top = 0;
     p.item = af_calloc(most + 1, sizeof *p.item);
-    p.low = af_calloc(most + 1, sizeof *p.low);
     p.at = af_calloc((uint64_t)g->n_tensors + 1, sizeof *p.at);
     p.chain = af_calloc((uint64_t)g->n_tensors + 1, sizeof *p.chain);
-    p.failed = !p.item || !p.low || !p.at || !p.chain;
+    p.failed = !p.item || !p.at || !p.chain;
+    af_occupied_init(&p.occupied, g->n_nodes + 1);
     if (!p.failed) {
         collect(&p);
         if (grads)
@@ -210,10 +190,11 @@ uint64_t af_graph_pack(af_graph *g, af_pack_order order, bool *failed)
         place(&p, &p.item[i]);
         top = AF_MAX(top, p.item[i].offset + p.item[i].size);
     }
+    p.failed |= p.occupied.failed;
     if (!p.failed)
         give_offsets(&p);
     free(p.item);
-    free(p.low);
+    af_occupied_clear(&p.occupied);
     free(p.at);
     free(p.chain);
     *failed |= p.failed;
