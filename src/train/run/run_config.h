@@ -193,7 +193,9 @@ typedef struct af_run_config {
     int key_line[AF_RUN_KEYS_MAX]; /* by row of the table: where the user set the key */
     bool adapter_is_named;         /* the file has the key, if only to say none */
     af_dialect dialect;            /* whose file it is */
-    bool strict;                   /* a key without effect is an error */
+    af_rl rl_in_name;              /* what a file without 'rl' may be for: by this name */
+    const char *name_with_rl;
+    bool strict; /* a key without effect is an error */
     af_idle_keys *idle;
     const char *key_name[AF_RUN_KEYS_MAX]; /* the name the user gave the key */
     af_arena mem;

@@ -2,6 +2,9 @@
 #include "train/run/run_keys.h"
 #include "train/run/run_translate.h"
 
+#include <ctype.h>
+#include <strings.h>
+
 static bool has_any(const af_yaml *root, const char *const *keys)
 {
     for (; *keys; keys++)
@@ -34,6 +37,36 @@ af_dialect af_dialect_of(const af_yaml *root)
     return has_any(root, factory) ? AF_DIALECT_LLAMA_FACTORY
            : has_any(root, trl)   ? AF_DIALECT_TRL
                                   : AF_DIALECT_NONE;
+}
+
+/* Whether the word is in the text, between characters that are not letters. */
+static bool names(const char *text, const char *word)
+{
+    const size_t len = strlen(word);
+    for (const char *at = text; *at; at++)
+        if (strncasecmp(at, word, len) == 0 && (at == text || !isalnum((unsigned char)at[-1])) &&
+            !isalpha((unsigned char)at[len]))
+            return true;
+    return false;
+}
+
+af_rl af_dialect_rl(const af_yaml *root, const char **name)
+{
+    static const char *const keys[] = {"output_dir", "hub_model_id", "run_name"};
+    static const af_rl kinds[] = {AF_RL_DPO, AF_RL_KTO, AF_RL_ORPO, AF_RL_SIMPO, AF_RL_CPO};
+    af_rl found = AF_RL_NONE;
+    for (size_t i = 0; root->kind == AF_YAML_MAP && i < AF_LEN(keys) * AF_LEN(kinds); i++) {
+        const af_yaml *n = af_yaml_get(root, keys[i % AF_LEN(keys)]);
+        const af_rl rl = kinds[i / AF_LEN(keys)];
+        if (!n || n->kind != AF_YAML_SCALAR ||
+            !names(n->text, af_key_choice_name(af_key_find("rl"), (int)rl)))
+            continue;
+        if (found != AF_RL_NONE && found != rl)
+            return AF_RL_NONE;
+        found = rl;
+        *name = n->text;
+    }
+    return found;
 }
 
 const char *af_dialect_name(af_dialect d)
@@ -112,6 +145,9 @@ static af_status finish_factory(af_run_config *r, af_error *err)
 af_status af_run_dialect_finish(af_run_config *r, af_error *err)
 {
     const bool trl = r->dialect == AF_DIALECT_TRL;
+    const af_status st = trl ? af_run_rl_infer(r, err) : AF_OK;
+    if (st != AF_OK)
+        return st;
     if (trl && r->rl != AF_RL_NONE && !af_run_key_is_set(r, "learning_rate"))
         r->learning_rate = r->rl == AF_RL_REWARD ? 1e-4 : 1e-6;
     return r->dialect == AF_DIALECT_LLAMA_FACTORY ? finish_factory(r, err) : AF_OK;

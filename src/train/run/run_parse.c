@@ -358,6 +358,7 @@ static af_status set_dialect(const parser *p, const af_yaml *root)
     const char *key, *value;
     af_status st = AF_OK;
     p->run->dialect = d;
+    p->run->rl_in_name = af_dialect_rl(root, &p->run->name_with_rl);
     p->run->adapter_is_named = d != AF_DIALECT_NONE; /* there lora_* keys alone do not mean lora */
     for (int i = 0; st == AF_OK && (key = af_dialect_default(d, i, &value)); i++)
         if (value)

@@ -1,6 +1,7 @@
 /* run_rl.c - the keys of preference training as the options of a loss, and what they must not say.
  */
 #include "base/buf.h"
+#include "base/log.h"
 #include "train/run/run_keys.h"
 
 #include <math.h>
@@ -112,6 +113,85 @@ static bool has_type(const af_pref_opts *o, af_pref_type type)
         if (o->type[i] == type)
             return true;
     return false;
+}
+
+/* ---- files that do not say which training they are for ---- */
+
+/* The kinds of TRL's trainers that have this loss; how many. */
+static int rls_of_loss(af_rl out[3], const char *name)
+{
+    static const af_rl all[] = {AF_RL_DPO, AF_RL_CPO, AF_RL_KTO};
+    int n = 0;
+    for (size_t i = 0; i < AF_LEN(all); i++)
+        for (int t = 0; t < AF_PREF_TYPES; t++)
+            if (fits(all[i], (af_pref_type)t) && !strcmp(af_pref_type_name((af_pref_type)t), name))
+                out[n++] = all[i];
+    return n;
+}
+
+/* The kind that alone has one of the file's keys or its loss; NONE when there is none, or two.
+ * *first: a key of the file that no supervised training has. */
+static af_rl rl_of_keys(const af_run_config *r, const char **first)
+{
+    static const struct {
+        af_key_need need;
+        af_rl rl;
+    } own[] = {{AF_NEED_DPO, AF_RL_DPO},
+               {AF_NEED_SIMPO, AF_RL_CPO},
+               {AF_NEED_CPO, AF_RL_CPO},
+               {AF_NEED_KTO, AF_RL_KTO},
+               {AF_NEED_REWARD, AF_RL_REWARD}};
+    unsigned found = 0;
+    af_rl rl = AF_RL_NONE, of_loss[3];
+    for (int i = 0; i < af_keys_count; i++) {
+        const af_key_need need = af_keys[i].need;
+        if (r->key_line[i] <= 0 || need < AF_NEED_RL || need > AF_NEED_REWARD)
+            continue;
+        *first = *first ? *first : af_keys[i].name;
+        for (size_t k = 0; k < AF_LEN(own); k++)
+            found |= own[k].need == need ? 1u << own[k].rl : 0;
+    }
+    if (r->dpo_loss_type.count && rls_of_loss(of_loss, r->dpo_loss_type.item[0]) == 1)
+        found |= 1u << of_loss[0];
+    for (size_t k = 0; k < AF_LEN(own); k++)
+        rl = found == 1u << own[k].rl ? own[k].rl : rl;
+    return rl;
+}
+
+/* TRL's files do not say which of its trainers they are for: the script does. */
+af_status af_run_rl_infer(af_run_config *r, af_error *err)
+{
+    const af_key *k = af_key_find("rl");
+    const char *first = NULL, *loss = r->dpo_loss_type.count ? r->dpo_loss_type.item[0] : NULL;
+    af_rl of_loss[3], rl = rl_of_keys(r, &first);
+    char at[300], by[120] = "its keys";
+    if (af_run_key_is_set(r, "rl") || !first)
+        return AF_OK;
+    if (loss && rls_of_loss(of_loss, loss) == 0)
+        return wrong(r, "dpo_loss_type", err,
+                     "'%.40s' is not supported: it is neither nll, the cross-entropy, nor a loss "
+                     "of 'rl'",
+                     loss);
+    if (rl == AF_RL_NONE && r->rl_in_name != AF_RL_NONE) {
+        rl = r->rl_in_name;
+        snprintf(by, sizeof by, "the name '%.100s'", r->name_with_rl);
+    } else if (rl == AF_RL_NONE && loss) {
+        rl = of_loss[0]; /* of the losses that DPO and CPO share, DPO's are the usual ones */
+    }
+    if (rl == AF_RL_NONE || r->strict)
+        return wrong(r, first, err,
+                     "%s is a key of several trainers, and the file does not say which: add "
+                     "'rl: %s'%s",
+                     first, rl == AF_RL_NONE ? "dpo" : af_key_choice_name(k, (int)rl),
+                     rl == AF_RL_NONE ? " (or orpo, cpo, kto)" : "");
+    af_log_write(AF_LOG_WARN,
+                 "%s: the file does not say its trainer: 'rl: %s' is taken, by %s; set 'rl' for "
+                 "another",
+                 af_run_key_loc(r, first, at, sizeof at), af_key_choice_name(k, (int)rl), by);
+    r->rl = rl;
+    r->key_line[k - af_keys] = af_run_key_line(r, first);
+    r->key_name[k - af_keys] = k->name;
+    return AF_OK;
 }
 
 /* ---- checks ---- */

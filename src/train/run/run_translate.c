@@ -270,6 +270,21 @@ static af_status translate_scale(translation *t, const af_yaml *parameters)
     return put(t, "lora_alpha", parameters->line, new_scalar(t, parameters->line, text));
 }
 
+/* The repository of SimPO: the margin as a multiple of beta, in files that are for its trainer. */
+static af_status translate_margin(translation *t, int i)
+{
+    const af_yaml *beta = af_yaml_get(t->root, "beta"), *n = t->root->item[i];
+    double ratio, times = 2; /* its default */
+    char text[40];
+    if (!af_yaml_f64(n, &ratio) || (beta && !af_yaml_is_null(beta) && !af_yaml_f64(beta, &times)))
+        return put(t, "simpo_gamma", t->root->key_line[i], n); /* not a number: says so */
+    snprintf(text, sizeof text, "%.17g", ratio * times);
+    const af_status st = put(t, "simpo_gamma", t->root->key_line[i], new_scalar(t, n->line, text));
+    return st != AF_OK || af_yaml_get(t->root, "rl")
+               ? st
+               : put(t, "rl", t->root->key_line[i], new_scalar(t, n->line, "simpo"));
+}
+
 static const char *const base_keys[] = {"base_model", "model_name_or_path", "model"};
 
 static bool names_base(const char *key)
@@ -386,6 +401,8 @@ static af_status translate_entry(translation *t, int i)
         return AF_OK; /* LLaMA-Factory: how rows are packed, not whether */
     if (is(key, "use_peft") && has_value(n, "true") && names_adapter(t->root))
         return AF_OK;
+    if (is(key, "gamma_beta_ratio"))
+        return translate_margin(t, i);
     if (names_base(key) && revision_of(t->root, n))
         return put_revised(t, i, revision_of(t->root, n));
     if (is(key, "tokens") && n->kind == AF_YAML_MAP) /* an older Axolotl's special_tokens */

@@ -115,6 +115,7 @@ void af_run_method_text(const af_run_config *r, af_buf *b)
     static const char *const keys[] = {"adapter",
                                        "optimizer",
                                        "rl",
+                                       "dpo_loss_type",
                                        "peft_init_lora_weights",
                                        "peft_use_dora",
                                        "neftune_noise_alpha",
