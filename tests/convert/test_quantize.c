@@ -190,6 +190,59 @@ static void test_gguf_files_are_llama_cpps(void **state)
     scratch_free(&d);
 }
 
+/* Every second tensor of `from`, as gguf-split would have it. */
+static void write_part(const char *path, const af_gguf *from, int no)
+{
+    af_error err = {0};
+    af_gguf_writer *w;
+    const int n = af_gguf_count(from);
+    CHECK_OK(af_gguf_writer_new(&w, path, &err), err);
+    for (int i = 0; i < af_gguf_kv_count(from) && no == 0; i++)
+        CHECK_OK(af_gguf_put_kv(w, af_gguf_kv_at(from, i), &err), err);
+    CHECK_OK(af_gguf_put_int(w, "split.no", AF_GGUF_U16, no, &err), err);
+    CHECK_OK(af_gguf_put_int(w, "split.count", AF_GGUF_U16, 2, &err), err);
+    CHECK_OK(af_gguf_put_int(w, "split.tensors.count", AF_GGUF_I32, n, &err), err);
+    for (int i = no; i < n; i += 2) {
+        const af_stored *t = af_gguf_at(from, i);
+        CHECK_OK(af_gguf_put_tensor(w, t->name, t->dtype, t->dim, t->ndim, &err), err);
+    }
+    CHECK_OK(af_gguf_writer_begin(w, &err), err);
+    for (int i = no; i < n; i += 2) {
+        const af_stored *t = af_gguf_at(from, i);
+        CHECK_OK(af_gguf_writer_data(w, t->data, t->bytes, &err), err);
+    }
+    CHECK_OK(af_gguf_writer_commit(w, &err), err);
+}
+
+static void test_split_models_give_the_bytes_of_whole_ones(void **state)
+{
+    scratch_dir d = scratch_new();
+    char model[PATH], whole[PATH], path[PATH], out[PATH];
+    af_error err = {0};
+    af_gguf *g;
+    (void)state;
+    join(model, sizeof model, golden_dir(), "gguf_models/llama/hf");
+    quantize(model, join(whole, sizeof whole, d.path, "whole.gguf"),
+             (af_quantize_opts){.type = "f16", .threads = 2});
+    CHECK_OK(af_gguf_open(&g, whole, &err), err);
+    CHECK_OK(af_dir_make(join(model, sizeof model, d.path, "split"), &err), err);
+    write_part(join(path, sizeof path, d.path, "split/m-00001-of-00002.gguf"), g, 0);
+    write_part(join(path, sizeof path, d.path, "split/m-00002-of-00002.gguf"), g, 1);
+    af_gguf_close(g);
+    quantize(whole, join(path, sizeof path, d.path, "of_whole.gguf"),
+             (af_quantize_opts){.type = "q8_0", .threads = 2});
+    quantize(model, join(out, sizeof out, d.path, "of_split.gguf"),
+             (af_quantize_opts){.type = "q8_0", .threads = 2});
+    af_map a, b;
+    CHECK_OK(af_map_open(&a, path, &err), err);
+    CHECK_OK(af_map_open(&b, out, &err), err);
+    assert_int_equal(a.size, b.size); /* no keys of the split either */
+    assert_memory_equal(a.data, b.data, a.size);
+    af_map_close(&a);
+    af_map_close(&b);
+    scratch_free(&d);
+}
+
 static void test_other_families_when_the_goldens_are_there(void **state)
 {
     static const char *const cases[][2] = {{"qwen2", "f16"},
@@ -385,6 +438,7 @@ int main(void)
         cmocka_unit_test(test_bitsandbytes_folders_have_its_bytes),
         cmocka_unit_test(test_threads_do_not_change_bytes),
         cmocka_unit_test(test_gguf_files_are_llama_cpps),
+        cmocka_unit_test(test_split_models_give_the_bytes_of_whole_ones),
         cmocka_unit_test(test_other_families_when_the_goldens_are_there),
         cmocka_unit_test(test_mixes_are_llama_cpps),
         cmocka_unit_test(test_rows_that_do_not_fill_blocks_fall_back),

@@ -406,26 +406,6 @@ static void test_gguf_metadata_gives_the_same_struct(void **state)
     af_hf_config_clear(&c);
 }
 
-static void test_a_part_of_a_gguf_model_is_named(void **state)
-{
-    (void)state;
-    char path[1024];
-    snprintf(path, sizeof path, "%s/part.gguf", tmp_dir);
-    af_error err = {0};
-    af_gguf_writer *w;
-    af_hf_config c = {0};
-    CHECK_OK(af_gguf_writer_new(&w, path, &err), err);
-    CHECK_OK(af_gguf_put_u32(w, "split.no", 1, &err), err);
-    CHECK_OK(af_gguf_put_u32(w, "split.count", 3, &err), err);
-    CHECK_OK(af_gguf_put_u32(w, "split.tensors.count", 21, &err), err);
-    CHECK_OK(af_gguf_put_tensor(w, "a", AF_DTYPE_F32, (int64_t[]){1}, 1, &err), err);
-    CHECK_OK(af_gguf_writer_begin(w, &err), err);
-    CHECK_OK(af_gguf_writer_data(w, "1234", 4, &err), err);
-    CHECK_OK(af_gguf_writer_commit(w, &err), err);
-    assert_int_equal(af_model_config(&c, path, &err), AF_EUNSUPPORTED);
-    CHECK_MSG(strstr(err.msg, "part 2 of 3"), "says '%s'", err.msg);
-}
-
 static void write_in(const char *name, const char *text)
 {
     char path[1024];
@@ -525,7 +505,6 @@ int main(void)
         cmocka_unit_test(test_a_multimodal_model_says_at_the_top_whether_its_head_is_tied),
         cmocka_unit_test(test_wrong_values_have_one_clear_error),
         cmocka_unit_test(test_gguf_metadata_gives_the_same_struct),
-        cmocka_unit_test(test_a_part_of_a_gguf_model_is_named),
         cmocka_unit_test(test_names_resolve_to_folders_and_the_cache),
         cmocka_unit_test(test_an_adapter_given_as_a_model_names_its_base),
     };

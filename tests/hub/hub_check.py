@@ -126,7 +126,7 @@ def choice(c):
     c.run("pull", "org/gguf", "--gguf", "Q4_K_S")
     c.run("inspect", "org/gguf", rc=1, says="m-Q4_K_S.gguf")  # one byte, but that is the file
     c.run("pull", "org/gguf", "--gguf", "Q4_K_M")
-    c.run("inspect", "org/gguf", rc=1, says="'org/gguf' has several GGUF files in the cache; name one")
+    c.run("inspect", "org/gguf", rc=1, says="'org/gguf' has several GGUF files; name one")
     c.run("pull", "org/data", rc=1, says="there is no model 'org/data'")
     c.same(c.run("pull", "org/data", "--dataset"), {"README.md": b"# d\n", "data/train-0.parquet": b"PAR1"})
     plain = c.home / "plain"

@@ -540,7 +540,7 @@ af_status af_gguf_put_copy(af_gguf_writer *w, const af_gguf *g, const char *temp
     af_status st = AF_OK;
     for (int i = 0; i < af_gguf_kv_count(g); i++) {
         const af_gguf_kv *kv = af_gguf_kv_at(g, i);
-        if (strncmp(kv->key, "quantize.imatrix.", 17) != 0 &&
+        if (strncmp(kv->key, "quantize.imatrix.", 17) != 0 && strncmp(kv->key, "split.", 6) != 0 &&
             strcmp(kv->key, "general.file_type") != 0 &&
             strcmp(kv->key, "general.quantization_version") != 0 &&
             strcmp(kv->key, "general.alignment") != 0 &&

@@ -443,26 +443,13 @@ static const char *class_of(const char *model_type)
     return "";
 }
 
-/* A whole model, not an adapter or a part of what gguf-split has cut. */
-static af_status check_kind(af_hf_config *c, const af_gguf *g, af_error *err)
-{
-    const char *kind = copy_str(c, g, "general.type", "model");
-    const int64_t parts = af_gguf_int(g, "split.count", 1), part = af_gguf_int(g, "split.no", 0);
-    if (strcmp(kind, "model") != 0)
-        return af_fail(err, AF_EUSAGE, "the GGUF file is of type '%.32s', not a model", kind);
-    if (parts > 1 && af_gguf_int(g, "split.tensors.count", 0) != af_gguf_count(g))
-        return af_fail(err, AF_EUNSUPPORTED,
-                       "the GGUF file is part %" PRId64 " of %" PRId64 " of a model: join them "
-                       "first (llama-gguf-split --merge)",
-                       part + 1, parts);
-    return AF_OK;
-}
-
 static af_status fill(af_hf_config *c, const af_gguf *g, af_error *err)
 {
     af_status st = AF_OK;
     gguf_source s = {.g = g, .arch = copy_str(c, g, "general.architecture", "")};
-    AF_TRY(check_kind(c, g, err));
+    const char *kind = copy_str(c, g, "general.type", "model");
+    if (strcmp(kind, "model") != 0)
+        return af_fail(err, AF_EUSAGE, "the GGUF file is of type '%.32s', not a model", kind);
     const af_family *f = af_family_by_gguf(s.arch);
     if (!f)
         return af_fail(err, AF_EUNSUPPORTED, "general.architecture '%.64s' is not supported%s",

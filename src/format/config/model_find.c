@@ -5,6 +5,7 @@
 #include "base/word.h"
 #include "format/hub/hub_name.h"
 #include "format/text/json_text.h"
+#include "format/weights/gguf.h"
 
 #include <jansson.h>
 
@@ -25,38 +26,25 @@ af_status af_model_resolve_whole(char **path, const char *model, af_error *err)
     return af_model_resolve(path, model, err);
 }
 
-/* A snapshot whose weights are one GGUF file (or its parts) is that file. */
+/* A folder without safetensors whose weights are one GGUF file, or its parts, is that file. */
 static af_status take_gguf(char **path, const char *model, af_error *err)
 {
-    char **names = NULL, *file = NULL;
-    const char *one = NULL, *other = NULL;
-    int n = 0;
-    bool folder = false;
-    af_status st = af_dir_list(&names, &n, *path, err);
-    for (int i = 0; i < n; i++) {
-        const char *of = strstr(names[i], "-of-");
-        const bool later = of && of - names[i] > 5 && strncmp(of - 5, "00001", 5) != 0;
-        folder |= af_ends_with(names[i], ".safetensors");
-        if (!af_ends_with(names[i], ".gguf") || later)
-            continue;
-        other = one;
-        one = names[i];
-    }
-    if (st == AF_OK && one && other && !folder)
-        st = af_fail(err, AF_EUSAGE,
-                     "'%s' has several GGUF files in the cache; name one: '%s/%s', or '%s'", model,
-                     *path, other, one);
-    else if (st == AF_OK && one && !folder && !(file = af_path_join(*path, one)))
-        st = af_fail_nomem(err, "a path", strlen(*path));
-    if (file || st != AF_OK) {
+    char *one = NULL, *other = NULL;
+    af_status st = af_gguf_search(&one, &other, *path, err);
+    if (st == AF_OK && other && !af_folder_has_tokenizer(*path))
+        st = af_fail(err, AF_EUSAGE, "'%s' has several GGUF files; name one: '%s', or '%s'", model,
+                     one, other);
+    if (st == AF_OK && one && !other) {
         free(*path);
-        *path = file;
+        *path = one;
+        one = NULL;
     }
-    af_names_free(names, n);
+    free(one);
+    free(other);
     return st;
 }
 
-af_status af_model_resolve(char **path, const char *model, af_error *err)
+static af_status resolve_name(char **path, const char *model, af_error *err)
 {
     if (af_dir_exists(model) || af_file_exists(model)) {
         char *copy = af_strdup(model);
@@ -69,8 +57,20 @@ af_status af_model_resolve(char **path, const char *model, af_error *err)
     if (af_ends_with(model, ".gguf") ||
         af_hub_repo_parse(&repo, AF_HUB_MODEL, model, NULL, NULL) != AF_OK)
         return af_fail(err, AF_EUSAGE, "no model '%s': there is no such folder or file", model);
-    const af_status st = af_hub_snapshot(path, AF_HUB_MODEL, model, NULL, NULL, 0, err);
-    return st == AF_OK ? take_gguf(path, model, err) : st;
+    return af_hub_snapshot(path, AF_HUB_MODEL, model, NULL, NULL, 0, err);
+}
+
+af_status af_model_resolve(char **path, const char *model, af_error *err)
+{
+    char *found = NULL;
+    af_status st = resolve_name(&found, model, err);
+    if (st == AF_OK && af_dir_exists(found))
+        st = take_gguf(&found, model, err);
+    if (st == AF_OK)
+        *path = found;
+    else
+        free(found);
+    return st;
 }
 
 static af_status read_in(char **text, uint64_t *size, char **path, const char *dir,

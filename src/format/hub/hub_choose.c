@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/word.h"
+#include "format/weights/gguf.h"
 
 #include <ctype.h>
 #include <fnmatch.h>
@@ -106,27 +107,6 @@ static bool has_type(const char *path, const char *type)
     return false;
 }
 
-/* "-00002-of-00003.gguf": one of several parts; the first counts as the file. */
-static const char *part_of(const char *path)
-{
-    const size_t n = strlen(path);
-    const char *at = n > 20 ? path + n - 20 : "";
-    return *at == '-' && strncmp(at + 6, "-of-", 4) == 0 ? at : NULL;
-}
-
-static bool same_file(const char *a, const char *b)
-{
-    const char *pa = part_of(a), *pb = part_of(b);
-    return pa && pb && pa - a == pb - b && strncmp(a, b, (size_t)(pa - a)) == 0;
-}
-
-/* A projector of images, which is not a language model. */
-static bool is_model_gguf(const char *path)
-{
-    return af_ends_with_any_case(path, strlen(path), ".gguf") && !strcasestr(path, "mmproj") &&
-           !strcasestr(path, "imatrix");
-}
-
 static af_status choose_gguf(af_hub_tree *t, const af_hub_choice *c, const char *repo,
                              af_error *err)
 {
@@ -135,9 +115,9 @@ static af_status choose_gguf(af_hub_tree *t, const af_hub_choice *c, const char 
     af_buf names = {0};
     for (int i = 0; i < t->count; i++) {
         const char *path = t->file[i].path;
-        if (!is_model_gguf(path) || (c->gguf && !has_type(path, c->gguf)))
+        if (!af_gguf_names_model(path) || (c->gguf && !has_type(path, c->gguf)))
             continue;
-        if (one && same_file(one, path))
+        if (one && af_gguf_names_same(one, path))
             continue;
         af_buf_printf(&names, "%s%s", kinds ? ", " : "", path);
         kinds++;
@@ -151,7 +131,8 @@ static af_status choose_gguf(af_hub_tree *t, const af_hub_choice *c, const char 
                      kinds, c->gguf ? " of type " : "", c->gguf ? c->gguf : "",
                      c->gguf ? "--include NAME" : "--gguf TYPE", names.data ? names.data : "");
     for (int i = 0; i < t->count && st == AF_OK; i++)
-        t->file[i].needed |= strcmp(t->file[i].path, one) == 0 || same_file(one, t->file[i].path);
+        t->file[i].needed |=
+            strcmp(t->file[i].path, one) == 0 || af_gguf_names_same(one, t->file[i].path);
     af_buf_clear(&names);
     return st;
 }
@@ -167,7 +148,7 @@ static af_status choose_model(af_hub_tree *t, const af_hub_choice *c, const char
         const char *path = t->file[i].path;
         weights |= is_weights(path);
         model |= is_weights(path) && strncmp(path, "model", 5) == 0;
-        gguf |= is_model_gguf(path);
+        gguf |= af_gguf_names_model(path);
         pickle = is_pickle(path) && strcmp(path, "training_args.bin") != 0 ? path : pickle;
         config = is_config(path) ? path : config;
     }

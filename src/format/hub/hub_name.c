@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "format/hub/hub_tree.h"
 #include "format/text/json_text.h"
+#include "format/weights/gguf.h"
 
 static bool is_word(char c)
 {
@@ -177,17 +178,15 @@ static bool has_shards(const char *dir)
 static bool has_weights(const char *dir)
 {
     static const char *const whole[] = {"model.safetensors", "adapter_model.safetensors"};
-    char **names = NULL;
-    int n = 0;
+    char *one, *other;
     bool found = has_shards(dir);
     for (size_t i = 0; i < AF_LEN(whole); i++)
         found |= has_file(dir, whole[i]);
-    if (!found && af_dir_list(&names, &n, dir, NULL) == AF_OK)
-        for (int i = 0; i < n; i++) {
-            const size_t len = strlen(names[i]);
-            found |= len > 5 && strcmp(names[i] + len - 5, ".gguf") == 0 && has_file(dir, names[i]);
-        }
-    af_names_free(names, n);
+    if (!found && af_gguf_search(&one, &other, dir, NULL) == AF_OK) {
+        found = one != NULL;
+        free(one);
+        free(other);
+    }
     return found;
 }
 

@@ -23,6 +23,8 @@ struct af_gguf {
     uint64_t *offset; /* of each tensor in the data part */
     const af_stored **sort;
     int count;
+    af_gguf **part; /* of the first file of a split model: its other files */
+    int part_count;
     af_arena arena;
 };
 
@@ -286,6 +288,21 @@ static af_status place(af_gguf *g, const uint8_t *data, af_error *err)
     return AF_OK;
 }
 
+static af_status sort_names(af_gguf *g, af_error *err)
+{
+    if (g->count)
+        qsort(g->sort, (size_t)g->count, sizeof *g->sort, by_name);
+    for (int i = 1; i < g->count; i++) {
+        const af_stored *a = g->sort[i - 1], *b = g->sort[i];
+        if (strcmp(a->name, b->name) == 0 && a->file != b->file)
+            return af_fail(err, AF_EFORMAT, "tensor '%s' is in both '%s' and '%s'", a->name,
+                           af_gguf_path(g, a->file), af_gguf_path(g, b->file));
+        if (strcmp(a->name, b->name) == 0)
+            return af_fail(err, AF_EFORMAT, "%s: duplicate tensor '%s'", g->name, a->name);
+    }
+    return AF_OK;
+}
+
 static af_status read_tensors(af_gguf *g, af_reader *r, uint64_t n, af_error *err)
 {
     g->list = af_arena_take(&g->arena, AF_MAX(n, 1) * sizeof *g->list);
@@ -300,12 +317,7 @@ static af_status read_tensors(af_gguf *g, af_reader *r, uint64_t n, af_error *er
         g->sort[i] = &g->list[i];
     }
     g->count = (int)n;
-    if (n)
-        qsort(g->sort, n, sizeof *g->sort, by_name);
-    for (uint64_t i = 1; i < n; i++)
-        if (strcmp(g->sort[i - 1]->name, g->sort[i]->name) == 0)
-            return af_fail(err, AF_EFORMAT, "%s: duplicate tensor '%s'", g->name, g->sort[i]->name);
-    return AF_OK;
+    return sort_names(g, err);
 }
 
 static af_status read_head(af_gguf *g, af_reader *r, uint64_t *tensors, uint64_t *keys,
@@ -380,7 +392,7 @@ static af_status open_map(af_gguf **out, af_map map, bool mapped, const char *na
     return AF_OK;
 }
 
-af_status af_gguf_open(af_gguf **out, const char *path, af_error *err)
+af_status af_gguf_open_file(af_gguf **out, const char *path, af_error *err)
 {
     af_map map = {0};
     const af_status st = af_map_open(&map, path, err);
@@ -393,10 +405,40 @@ af_status af_gguf_parse(af_gguf **out, const void *bytes, uint64_t size, const c
     return open_map(out, (af_map){bytes, size}, false, name, err);
 }
 
+af_status af_gguf_join(af_gguf *g, af_gguf **part, int n, af_error *err)
+{
+    uint64_t total = (uint64_t)g->count;
+    g->part = part;
+    g->part_count = n;
+    for (int i = 0; i < n; i++)
+        total += (uint64_t)part[i]->count;
+    if (total > AF_GGUF_TENSORS_MAX)
+        return af_fail(err, AF_EFORMAT, "%s: %" PRIu64 " tensors are too many", g->name, total);
+    af_stored *list = af_arena_take(&g->arena, AF_MAX(total, 1) * sizeof *list);
+    g->sort = af_arena_take(&g->arena, AF_MAX(total, 1) * sizeof *g->sort);
+    if (!list || !g->sort)
+        return af_fail_nomem(err, "the tensor list", total * sizeof *list);
+    int count = 0;
+    for (int p = 0; p <= n; p++) {
+        const af_gguf *from = p ? part[p - 1] : g;
+        for (int i = 0; i < from->count; i++, count++) {
+            list[count] = from->list[i];
+            list[count].file = p;
+            g->sort[count] = &list[count];
+        }
+    }
+    g->list = list;
+    g->count = count;
+    return sort_names(g, err);
+}
+
 void af_gguf_close(af_gguf *g)
 {
     if (!g)
         return;
+    for (int i = 0; i < g->part_count; i++)
+        af_gguf_close(g->part[i]);
+    free(g->part);
     if (g->mapped)
         af_map_close(&g->map);
     af_arena_clear(&g->arena);
@@ -406,7 +448,16 @@ void af_gguf_close(af_gguf *g)
 uint32_t af_gguf_version(const af_gguf *g) { return g->version; }
 int af_gguf_kv_count(const af_gguf *g) { return g->kv_count; }
 int af_gguf_count(const af_gguf *g) { return g->count; }
-const af_map *af_gguf_map(const af_gguf *g) { return &g->map; }
+int af_gguf_files(const af_gguf *g) { return 1 + g->part_count; }
+
+static const af_gguf *file_of(const af_gguf *g, int file)
+{
+    assert(file >= 0 && file <= g->part_count);
+    return file ? g->part[file - 1] : g;
+}
+
+const af_map *af_gguf_map(const af_gguf *g, int file) { return &file_of(g, file)->map; }
+const char *af_gguf_path(const af_gguf *g, int file) { return file_of(g, file)->name; }
 
 const af_gguf_kv *af_gguf_kv_at(const af_gguf *g, int i)
 {

@@ -52,7 +52,14 @@ typedef struct af_gguf_kv {
 
 typedef struct af_gguf af_gguf;
 
+/* A model that llama.cpp's gguf-split has cut (split.count above 1) is opened with all its files,
+ * whichever of them is named: keys of the first, tensors of all. */
 AF_CHECKED af_status af_gguf_open(af_gguf **out, const char *path, af_error *err);
+/* One file as it is. */
+AF_CHECKED af_status af_gguf_open_file(af_gguf **out, const char *path, af_error *err);
+/* Adds the n other files of a split model to its first one. It owns them and their array from then
+ * on, also on failure; after a failure it can only be closed. */
+AF_CHECKED af_status af_gguf_join(af_gguf *first, af_gguf **part, int n, af_error *err);
 /* From bytes that outlive the reader. `name` is for messages. */
 AF_CHECKED af_status af_gguf_parse(af_gguf **out, const void *bytes, uint64_t size,
                                    const char *name, af_error *err);
@@ -69,7 +76,20 @@ const af_stored *af_gguf_at(const af_gguf *g, int i);
 const af_stored *af_gguf_find(const af_gguf *g, const char *name);
 /* Dimension i in GGUF's own order, fastest first: 1 past the end. */
 int64_t af_gguf_ne(const af_stored *t, int i);
-const af_map *af_gguf_map(const af_gguf *g);
+/* The files in order of their numbers: one, or the parts of a split model (`file` of a tensor). */
+int af_gguf_files(const af_gguf *g);
+const af_map *af_gguf_map(const af_gguf *g, int file);
+const char *af_gguf_path(const af_gguf *g, int file);
+
+/* By the file name: a language model, not the projector of images or the importance matrix that
+ * lie next to one. */
+bool af_gguf_names_model(const char *path);
+/* By the file names: two parts of one split model. */
+bool af_gguf_names_same(const char *a, const char *b);
+/* The GGUF model of a folder without safetensors (of a split one its first file), and another one
+ * when there are several; NULL when there is none. Folders inside are searched, too. free() both.
+ */
+AF_CHECKED af_status af_gguf_search(char **one, char **other, const char *dir, af_error *err);
 
 /* Values with a default for an absent key or another kind of value. Integers of every width and
  * bools convert into each other when the value fits; a float gives floats only. */

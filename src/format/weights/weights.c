@@ -39,13 +39,13 @@ static bool is_gguf(const char *path)
     return yes;
 }
 
-static af_status open_file(af_weights *w, const char *path, af_error *err)
+static af_status open_file(af_weights *w, const char *path, bool gguf, af_error *err)
 {
     weights_source *f = &w->files[w->file_count++];
     f->path = af_strdup(path);
     if (!f->path)
         return af_fail_nomem(err, "a path", strlen(path));
-    if (is_gguf(path))
+    if (gguf)
         return af_gguf_open(&f->gguf, path, err);
     return af_safetensors_open(&f->st, path, err);
 }
@@ -74,7 +74,7 @@ static af_status collect(af_weights *w, af_error *err)
     for (int f = 0; f < w->file_count; f++)
         for (int i = 0; i < source_count(&w->files[f]); i++) {
             w->list[w->count] = *source_at(&w->files[f], i);
-            w->list[w->count].file = f;
+            w->list[w->count].file += f; /* a GGUF file is alone and numbers its parts */
             w->sort[w->count] = &w->list[w->count];
             w->count++;
         }
@@ -149,7 +149,7 @@ static af_status open_names(af_weights *w, const char *index, const char **names
         const char *path = af_arena_printf(&w->arena, "%.*s%s", dir, index, names[i]);
         if (!path)
             return af_fail_nomem(err, "a path", strlen(index));
-        const af_status st = open_file(w, path, err);
+        const af_status st = open_file(w, path, false, err);
         if (st != AF_OK)
             return st;
     }
@@ -190,7 +190,7 @@ static af_status open_one(af_weights *w, const char *path, af_error *err)
     w->files = af_calloc(1, sizeof *w->files);
     if (!w->files)
         return af_fail_nomem(err, "the file list", sizeof *w->files);
-    const af_status st = open_file(w, path, err);
+    const af_status st = open_file(w, path, is_gguf(path), err);
     return st != AF_OK ? st : collect(w, err);
 }
 
@@ -269,10 +269,17 @@ const af_stored *af_weights_find(const af_weights *w, const char *name)
     return hit ? *hit : NULL;
 }
 
-int af_weights_files(const af_weights *w) { return w->file_count; }
+int af_weights_files(const af_weights *w)
+{
+    const af_gguf *g = af_weights_gguf(w);
+    return g ? af_gguf_files(g) : w->file_count;
+}
 
 const char *af_weights_file_path(const af_weights *w, int file)
 {
+    const af_gguf *g = af_weights_gguf(w);
+    if (g)
+        return af_gguf_path(g, file);
     assert(file >= 0 && file < w->file_count);
     return w->files[file].path;
 }
@@ -290,8 +297,8 @@ const af_safetensors *af_weights_safetensors(const af_weights *w, int file)
 
 static const af_map *map_of(const af_weights *w, const af_stored *t)
 {
-    const weights_source *f = &w->files[t->file];
-    return f->gguf ? af_gguf_map(f->gguf) : af_safetensors_map(f->st);
+    const af_gguf *g = af_weights_gguf(w);
+    return g ? af_gguf_map(g, t->file) : af_safetensors_map(w->files[t->file].st);
 }
 
 bool af_weights_mapped(const af_weights *w, const af_stored *t)

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "data/store/token_cache.h"
+#include "format/weights/gguf.h"
 #include "model/adapter_config.h"
 #include "train/run/method.h"
 
@@ -37,6 +38,18 @@ static af_status hash_file(af_sha256 *h, const char *path, af_error *err)
     return AF_OK;
 }
 
+static af_status hash_gguf(af_sha256 *h, const char *path, af_error *err)
+{
+    af_gguf *g;
+    af_status st = af_gguf_open(&g, path, err);
+    if (st != AF_OK)
+        return st;
+    for (int i = 0; i < af_gguf_files(g) && st == AF_OK; i++)
+        st = hash_file(h, af_gguf_path(g, i), err);
+    af_gguf_close(g);
+    return st;
+}
+
 static bool is_weight_file(const char *name)
 {
     static const char *const tails[] = {".safetensors", ".gguf", "config.json"};
@@ -53,7 +66,7 @@ af_status af_weights_hash(af_sha256 *h, const char *path, af_error *err)
     char **names = NULL;
     int n = 0;
     if (!af_dir_exists(path))
-        return hash_file(h, path, err);
+        return hash_gguf(h, path, err);
     AF_TRY(af_dir_list(&names, &n, path, err));
     for (int i = 0; i < n && st == AF_OK; i++) {
         char *file = is_weight_file(names[i]) ? af_path_join(path, names[i]) : NULL;

@@ -1,0 +1,193 @@
+/* gguf_split.c - a GGUF model in several files, as llama.cpp's gguf-split cuts it.
+ *
+ * Every file says which part of how many it is (split.no, split.count) and how many tensors all of
+ * them have (split.tensors.count); the first one has the metadata. They lie in one folder and their
+ * names differ in the number alone. */
+#define _GNU_SOURCE
+#include "format/weights/gguf.h"
+
+#include "base/buf.h"
+#include "base/word.h"
+
+enum { TAIL = sizeof "-00001-of-00003.gguf" - 1 };
+
+/* "DIR/NAME-00002-of-00003.gguf" */
+typedef struct part_name {
+    size_t stem; /* bytes before "-00002-of-" */
+    int no;      /* from 0 */
+    int count;
+} part_name;
+
+/* A number of five digits; -1 when it is not one. */
+static int five_digits(const char *s)
+{
+    int n = 0;
+    for (int i = 0; i < 5; i++) {
+        if (s[i] < '0' || s[i] > '9')
+            return -1;
+        n = n * 10 + (s[i] - '0');
+    }
+    return n;
+}
+
+static bool parse_name(part_name *out, const char *path)
+{
+    const size_t n = strlen(path);
+    if (n <= TAIL)
+        return false;
+    const char *at = path + n - TAIL;
+    const bool shape =
+        at[0] == '-' && strncmp(at + 6, "-of-", 4) == 0 && strcmp(at + TAIL - 5, ".gguf") == 0;
+    const int no = shape ? five_digits(at + 1) : -1, count = shape ? five_digits(at + 10) : -1;
+    if (no < 1 || no > count)
+        return false;
+    *out = (part_name){n - TAIL, no - 1, count};
+    return true;
+}
+
+bool af_gguf_names_model(const char *path)
+{
+    return af_ends_with_any_case(path, strlen(path), ".gguf") && !strcasestr(path, "mmproj") &&
+           !strcasestr(path, "imatrix");
+}
+
+bool af_gguf_names_same(const char *a, const char *b)
+{
+    part_name x, y;
+    return parse_name(&x, a) && parse_name(&y, b) && x.stem == y.stem && x.count == y.count &&
+           strncmp(a, b, x.stem) == 0;
+}
+
+static af_status search(char **one, char **other, const char *dir, bool inner, af_error *err)
+{
+    char **names = NULL;
+    int n = 0;
+    af_status st = AF_OK;
+    if (af_dir_list(&names, &n, dir, NULL) != AF_OK)
+        return AF_OK;
+    for (int i = 0; i < n && !inner; i++)
+        if (af_ends_with(names[i], ".safetensors"))
+            goto done;
+    for (int i = 0; i < n && st == AF_OK; i++) {
+        char *path = af_path_join(dir, names[i]);
+        if (!path)
+            st = af_fail_nomem(err, "a path", strlen(dir));
+        else if (!inner && af_dir_exists(path)) /* repositories have one per type */
+            st = search(one, other, path, true, err);
+        else if (af_gguf_names_model(names[i]) && af_file_exists(path) &&
+                 !(*one && af_gguf_names_same(*one, path))) {
+            char **to = *one ? other : one;
+            free(*to);
+            *to = path;
+            continue;
+        }
+        free(path);
+    }
+done:
+    af_names_free(names, n);
+    return st;
+}
+
+af_status af_gguf_search(char **one, char **other, const char *dir, af_error *err)
+{
+    *one = *other = NULL;
+    const af_status st = search(one, other, dir, false, err);
+    if (st != AF_OK) {
+        free(*one);
+        free(*other);
+        *one = *other = NULL;
+    }
+    return st;
+}
+
+/* What the file says of itself must be what its name says. */
+static af_status check_part(const af_gguf *g, const part_name *p, af_error *err)
+{
+    const int64_t no = af_gguf_int(g, "split.no", 0), count = af_gguf_int(g, "split.count", 1);
+    if (no == p->no && count == p->count)
+        return AF_OK;
+    return af_fail(err, AF_EFORMAT,
+                   "%s: the name says part %d of %d, but split.no, which begins at 0, is %" PRId64
+                   " and split.count %" PRId64,
+                   af_gguf_path(g, 0), p->no + 1, p->count, no, count);
+}
+
+static af_status open_part(af_gguf **out, const char *path, part_name p, af_error *err)
+{
+    af_status st = AF_OK;
+    af_gguf *g = NULL;
+    af_buf b = {0};
+    af_buf_printf(&b, "%.*s-%05d-of-%05d.gguf", (int)p.stem, path, p.no + 1, p.count);
+    if (b.bad)
+        AF_TRY(af_fail_nomem(err, "a path", p.stem));
+    if (!af_file_exists(b.data))
+        AF_TRY(
+            af_fail(err, AF_EIO, "the model has %d files, and '%s' is missing", p.count, b.data));
+    AF_TRY(af_gguf_open_file(&g, b.data, err));
+    AF_TRY(check_part(g, &p, err));
+    *out = g;
+    g = NULL;
+done:
+    af_gguf_close(g);
+    af_buf_clear(&b);
+    return st;
+}
+
+/* Opens all files of which `path` is one; takes nothing over. */
+static af_status open_all(af_gguf **out, const char *path, part_name p, af_error *err)
+{
+    af_status st = AF_OK;
+    af_gguf *first = NULL, **rest = af_calloc((uint64_t)p.count, sizeof *rest);
+    if (!rest)
+        return af_fail_nomem(err, "the file list", (uint64_t)p.count * sizeof *rest);
+    p.no = 0;
+    st = open_part(&first, path, p, err);
+    int n = 0;
+    while (st == AF_OK && n < p.count - 1) {
+        p.no = n + 1;
+        st = open_part(&rest[n], path, p, err);
+        n += st == AF_OK;
+    }
+    if (st != AF_OK) {
+        while (n > 0)
+            af_gguf_close(rest[--n]);
+        free(rest);
+        goto done;
+    }
+    AF_TRY(af_gguf_join(first, rest, n, err));
+    const int64_t total = af_gguf_int(first, "split.tensors.count", -1);
+    if (total != af_gguf_count(first))
+        AF_TRY(af_fail(err, AF_EFORMAT,
+                       "%s: the %d files have %d tensors, but split.tensors.count is %" PRId64,
+                       af_gguf_path(first, 0), p.count, af_gguf_count(first), total));
+    *out = first;
+    first = NULL;
+done:
+    af_gguf_close(first);
+    return st;
+}
+
+af_status af_gguf_open(af_gguf **out, const char *path, af_error *err)
+{
+    af_gguf *g;
+    part_name p;
+    af_status st = af_gguf_open_file(&g, path, err);
+    if (st != AF_OK)
+        return st;
+    const int64_t no = af_gguf_int(g, "split.no", 0), count = af_gguf_int(g, "split.count", 1);
+    /* a tool that joined the files may have left the keys in */
+    const bool whole = no == 0 && af_gguf_int(g, "split.tensors.count", -1) == af_gguf_count(g);
+    if (count <= 1 || whole) {
+        *out = g;
+        return AF_OK;
+    }
+    if (!parse_name(&p, path))
+        st = af_fail(err, AF_EFORMAT,
+                     "%s: one of the %" PRId64 " files of a model (split.count), but its name does "
+                     "not end as '-00001-of-00003.gguf' does: the others cannot be found",
+                     path, count);
+    else if ((st = check_part(g, &p, err)) == AF_OK)
+        st = open_all(out, path, p, err);
+    af_gguf_close(g);
+    return st;
+}
