@@ -16,6 +16,7 @@ static const char *need_text(af_key_need need)
         [AF_NEED_ADAPTER] = "without 'adapter: lora' or 'adapter: qlora'",
         [AF_NEED_NEW_ADAPTER] = "without 'adapter: lora' or 'adapter: qlora'",
         [AF_NEED_FROZEN] = "where the base itself is trained: it is for frozen weights",
+        [AF_NEED_4BIT] = "without 'load_in_4bit: true' or 'adapter: qlora'",
         [AF_NEED_PACKING] = "without 'sample_packing: true'",
         [AF_NEED_EVAL_DATA] = "without 'val_set_size' or 'test_datasets'",
         [AF_NEED_EVAL] = "without 'val_set_size' or 'test_datasets'",
@@ -65,6 +66,8 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
     case AF_NEED_NEW_ADAPTER:
     case AF_NEED_FROZEN:
         return !af_method_trains_base(r);
+    case AF_NEED_4BIT:
+        return af_method_quantises(r) == 4;
     case AF_NEED_PACKING:
         return r->packing;
     case AF_NEED_EVAL_DATA:
@@ -187,6 +190,22 @@ static af_status check_effects(af_run_config *r, af_error *err)
                          af_run_key_loc(r, k->name, at, sizeof at), k->name, need_text(k->need));
         }
     }
+    return st;
+}
+
+/* Keys for which something close happens instead. */
+static af_status check_instead(const af_run_config *r, af_error *err)
+{
+    af_status st = AF_OK;
+    for (const af_idle_key *k = r->instead->first; k && st == AF_OK; k = k->next)
+        if (!af_key_has_effect(r, (af_key_need)k->need))
+            st = af_run_idle_add(r, k->key, k->line, need_text((af_key_need)k->need), err);
+        else if (r->strict)
+            st = af_fail(err, AF_EUNSUPPORTED, "%s:%d: '%s' is not supported: %s", r->path, k->line,
+                         k->key, k->why);
+        else
+            af_log_write(AF_LOG_WARN, "%s:%d: '%s' is not supported: %s", r->path, k->line, k->key,
+                         k->why);
     return st;
 }
 
@@ -450,6 +469,38 @@ static af_status check_steps(const af_run_config *r, af_error *err)
     return AF_OK;
 }
 
+/* Rows that are filled or padded have a length. */
+static af_status check_length(const af_run_config *r, af_error *err)
+{
+    char at[300];
+    if (r->sequence_len < AF_SEQUENCE_UNLIMITED || !(r->packing || r->pad_to_sequence_len))
+        return AF_OK;
+    return af_fail(err, AF_EUSAGE, "%s: %s needs a sequence_len: give the tokens of a row",
+                   af_run_key_loc(r, "sequence_len", at, sizeof at),
+                   r->packing ? "sample_packing" : "pad_to_sequence_len");
+}
+
+/* TRL's truncation_mode is about whole texts; in its older ORPO, CPO and KTO, about prompts. */
+static af_status check_truncation(af_run_config *r, af_error *err)
+{
+    const bool end = r->truncation == AF_TRUNCATION_KEEP_END;
+    const bool prompts = r->rl == AF_RL_ORPO || r->rl == AF_RL_CPO || r->rl == AF_RL_SIMPO ||
+                         (r->rl == AF_RL_KTO && r->max_prompt_len > 0);
+    char at[300];
+    if (r->truncation == AF_TRUNCATION_AUTO || end == prompts)
+        return AF_OK;
+    if (prompts && r->max_prompt_len == 0) {
+        const af_status st =
+            af_run_idle_key(r, "truncation_mode", "without 'max_prompt_length'", err);
+        return st == AF_OK ? af_key_reset(r, af_key_find("truncation_mode"), err) : st;
+    }
+    return af_fail(err, AF_EUNSUPPORTED, "%s: truncation_mode '%s' is not supported%s",
+                   af_run_key_loc(r, "truncation_mode", at, sizeof at),
+                   end ? "keep_end" : "keep_start",
+                   end ? ": texts are cut at their end"
+                       : " with max_prompt_length: prompts keep their last tokens");
+}
+
 /* An end-of-turn token carries loss or not: eos is one of them here. */
 static af_status resolve_eot(af_run_config *r, af_error *err)
 {
@@ -489,9 +540,15 @@ af_status af_run_config_check(af_run_config *r, af_error *err)
         st = resolve_strategies(r, err);
     resolve_stage(r);
     if (st == AF_OK)
+        st = check_length(r, err);
+    if (st == AF_OK)
+        st = check_truncation(r, err);
+    if (st == AF_OK)
         st = af_run_report_to(r, err);
     if (st == AF_OK)
         st = check_effects(r, err);
+    if (st == AF_OK)
+        st = check_instead(r, err);
     if (st == AF_OK)
         st = resolve_warmup(r, err);
     if (st == AF_OK)

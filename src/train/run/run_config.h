@@ -51,11 +51,21 @@ typedef enum af_decay_on { AF_DECAY_MATRICES, AF_DECAY_ALL } af_decay_on;
 /* Where a key was set: a line of the file, from 1, or one of these. */
 enum { AF_KEY_LINE_UNSET = 0, AF_KEY_LINE_OVERRIDE = -1 };
 enum { AF_RUN_KEYS_MAX = 224 };
+/* The largest sequence_len: no record is cut. */
+enum { AF_SEQUENCE_UNLIMITED = 1 << 24 };
+
+/* The end of a long text that TRL keeps. */
+typedef enum af_truncation {
+    AF_TRUNCATION_AUTO,
+    AF_TRUNCATION_KEEP_START,
+    AF_TRUNCATION_KEEP_END,
+} af_truncation;
 
 /* A key that is accepted and has no effect in this run. */
 typedef struct af_idle_key {
     const char *key, *why;
     int line; /* as key_line */
+    int need; /* of those for which something else happens: af_key_need */
     struct af_idle_key *next;
 } af_idle_key;
 
@@ -115,6 +125,7 @@ typedef struct af_run_config {
     af_strings interleave_probs;
     af_excess excess;
     int64_t sequence_len, max_prompt_len, max_samples;
+    af_truncation truncation; /* only checked: see run_check.c */
     bool packing, packing_sequentially, pad_to_sequence_len, shuffle;
     int64_t seed;
     /* loop */
@@ -196,7 +207,8 @@ typedef struct af_run_config {
     af_rl rl_in_name;              /* what a file without 'rl' may be for: by this name */
     const char *name_with_rl;
     bool strict; /* a key without effect is an error */
-    af_idle_keys *idle;
+    af_idle_keys *idle,
+        *instead; /* instead: for them something else happens, if their need is met */
     const char *key_name[AF_RUN_KEYS_MAX]; /* the name the user gave the key */
     af_arena mem;
 } af_run_config;
@@ -243,7 +255,11 @@ const char *af_run_key_loc(const af_run_config *r, const char *key, char *buf, s
 /* Notes that a key has no effect; `why` is static. An error in a strict run. */
 AF_CHECKED af_status af_run_idle_add(const af_run_config *r, const char *key, int line,
                                      const char *why, af_error *err);
-/* The same for a key of the table, which is an error on the command line. */
+/* Notes a key for which something close happens instead, in runs that meet its need (af_key_need).
+ */
+AF_CHECKED af_status af_run_instead_add(const af_run_config *r, const char *key, int line,
+                                        const char *why, int need, af_error *err);
+/* The same as af_run_idle_add for a key of the table, which is an error on the command line. */
 AF_CHECKED af_status af_run_idle_key(const af_run_config *r, const char *key, const char *why,
                                      af_error *err);
 /* "3 keys have no effect here; -v lists them". False when every key has one. */

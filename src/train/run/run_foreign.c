@@ -171,7 +171,6 @@ static const foreign_group groups[] = {
     {EXACT, "afinar has no plugin of that name", "plugins"},
     {EXACT, "experts are as the model stores them", "kt_expert_weight_format"},
     {EXACT, "the best evaluation is the one with the lowest eval_loss", "metric_for_best_model"},
-    {EXACT, "texts are cut at their end", "truncation_mode"},
     {EXACT, "records are read in random order: see 'shuffle'", "train_sampling_strategy"},
     {REFUSED, "the best evaluation is the one with the lowest eval_loss",
      "greater_is_better early_stopping_threshold"},
@@ -274,7 +273,6 @@ static const struct {
     {"dataset_kwargs",
      "add_special_tokens=false append_concat_token=false skip_prepare_dataset=false"},
     {"metric_for_best_model", "eval_loss loss"},
-    {"truncation_mode", "keep_start"},
     {"train_sampling_strategy", "random group_by_length"},
     {"packing_strategy", "bfd ffd"},
     {"num_layers", "-1"},
@@ -388,6 +386,21 @@ af_foreign_kind af_foreign_judge(const char *key, const af_yaml *value, const ch
     if (empty || off || happens_anyway(key, value))
         return AF_FOREIGN_NOTHING;
     return g->kind;
+}
+
+af_key_need af_foreign_need(const char *key)
+{
+    static const struct {
+        const char *key;
+        af_key_need need;
+    } needs[] = {{"packing_strategy", AF_NEED_PACKING},
+                 {"double_quantization", AF_NEED_4BIT},
+                 {"bnb_4bit_use_double_quant", AF_NEED_4BIT},
+                 {"use_bnb_nested_quant", AF_NEED_4BIT}};
+    for (size_t i = 0; i < AF_LEN(needs); i++)
+        if (strcmp(needs[i].key, key) == 0)
+            return needs[i].need;
+    return AF_NEED_NOTHING;
 }
 
 bool af_foreign_knows(const char *key) { return find_group(key) != NULL; }

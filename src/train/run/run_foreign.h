@@ -2,7 +2,7 @@
 #ifndef AF_RUN_FOREIGN_H
 #define AF_RUN_FOREIGN_H
 
-#include "format/text/yaml_tree.h"
+#include "train/run/run_keys.h"
 
 typedef enum af_foreign_kind {
     AF_FOREIGN_UNKNOWN, /* no trainer is known to have it */
@@ -16,6 +16,8 @@ typedef enum af_foreign_kind {
 /* What a key with this value asks for. *reason: what happens here, or what to use instead; NULL for
  * an unknown key. */
 af_foreign_kind af_foreign_judge(const char *key, const af_yaml *value, const char **reason);
+/* Where a key of kind INSTEAD asks for something. */
+af_key_need af_foreign_need(const char *key);
 /* Whether another trainer is known to have this key. */
 bool af_foreign_knows(const char *key);
 /* The one of these keys nearest to a wrong name, within `most` letters; NULL when none is. Static.

@@ -11,6 +11,21 @@ static const char *place(const af_run_config *r, int line, char *buf, size_t siz
     return buf;
 }
 
+static af_status add(af_idle_keys *list, af_idle_key k, af_error *err)
+{
+    for (const af_idle_key *old = list->first; old; old = old->next)
+        if (strcmp(old->key, k.key) == 0)
+            return AF_OK;
+    af_idle_key *new = af_arena_take(list->mem, sizeof *new);
+    if (!new)
+        return af_fail_nomem(err, k.key, sizeof *new);
+    *new = k;
+    *(list->last ? &list->last->next : &list->first) = new;
+    list->last = new;
+    list->count++;
+    return AF_OK;
+}
+
 af_status af_run_idle_add(const af_run_config *r, const char *key, int line, const char *why,
                           af_error *err)
 {
@@ -18,17 +33,13 @@ af_status af_run_idle_add(const af_run_config *r, const char *key, int line, con
     if (r->strict)
         return af_fail(err, AF_EUSAGE, "%s: '%s' has no effect here: %s (the run is strict)",
                        place(r, line, at, sizeof at), key, why);
-    for (const af_idle_key *k = r->idle->first; k; k = k->next)
-        if (strcmp(k->key, key) == 0)
-            return AF_OK;
-    af_idle_key *k = af_arena_take(r->idle->mem, sizeof *k);
-    if (!k)
-        return af_fail_nomem(err, key, sizeof *k);
-    *k = (af_idle_key){.key = key, .why = why, .line = line};
-    *(r->idle->last ? &r->idle->last->next : &r->idle->first) = k;
-    r->idle->last = k;
-    r->idle->count++;
-    return AF_OK;
+    return add(r->idle, (af_idle_key){.key = key, .why = why, .line = line}, err);
+}
+
+af_status af_run_instead_add(const af_run_config *r, const char *key, int line, const char *why,
+                             int need, af_error *err)
+{
+    return add(r->instead, (af_idle_key){.key = key, .why = why, .line = line, .need = need}, err);
 }
 
 af_status af_run_idle_key(const af_run_config *r, const char *key, const char *why, af_error *err)

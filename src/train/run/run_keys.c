@@ -15,6 +15,10 @@ static const af_key_choice excess_names[] = {{"truncate", AF_EXCESS_TRUNCATE},
                                              {"error", AF_EXCESS_ERROR},
                                              {"raise", AF_EXCESS_ERROR},
                                              {0}};
+static const af_key_choice truncation_names[] = {{"auto", AF_TRUNCATION_AUTO},
+                                                 {"keep_start", AF_TRUNCATION_KEEP_START},
+                                                 {"keep_end", AF_TRUNCATION_KEEP_END},
+                                                 {0}};
 static const af_key_choice eos_names[] = {{"turn", AF_TRAIN_EOS_TURN},
                                           {"all", AF_TRAIN_EOS_ALL},
                                           {"last", AF_TRAIN_EOS_LAST},
@@ -117,6 +121,7 @@ CHOICES(train_on_inputs, af_tri, tri_names);
 CHOICES(train_on_eos, af_train_eos, eos_names);
 CHOICES(train_on_eot, af_train_eos, eos_names);
 CHOICES(excess, af_excess, excess_names);
+CHOICES(truncation, af_truncation, truncation_names);
 CHOICES(optimizer, af_optimizer_kind, optimizer_names);
 CHOICES(task, af_task, task_names);
 CHOICES(problem, af_problem, problem_names);
@@ -410,7 +415,8 @@ const af_key af_keys[] = {
      "SEQ_CLS: single_label_classification, multi_label_classification, regression; auto = "
      "regression with one label",
      {0}, AF_NEED_LABELS},
-    {"sequence_len", I64(sequence_len), 2, 1 << 24, "2048", "maximum tokens per row",
+    {"sequence_len", I64(sequence_len), 2, AF_SEQUENCE_UNLIMITED, "2048",
+     "maximum tokens per row; 16777216 = no limit",
      {"cutoff_len", "max_seq_length", "max_length"}, 0},
     {"sample_packing", BOOL(packing), 0, 0, "false",
      "put several records into one row, each with its own attention", {"packing", "neat_packing"},
@@ -421,6 +427,9 @@ const af_key af_keys[] = {
      "pad every row to sequence_len", {0}, 0},
     {"excess_length_strategy", ENUM(excess), 0, 0, "truncate",
      "records longer than sequence_len: drop, truncate, error", {0}, 0},
+    {"truncation_mode", ENUM(truncation), 0, 0, "auto",
+     "what stays of long texts: keep_start; of long prompts of orpo, simpo, cpo and kto: keep_end",
+     {0}, 0},
     {"shuffle", BOOL(shuffle), 0, 0, "true", "shuffle records each epoch, by the seed",
      {"shuffle_merged_datasets"}, 0},
     {"seed", I64(seed), 0, 9e15, "42", "seed of every random choice", {"data_seed"}, 0},

@@ -23,6 +23,7 @@ typedef enum af_key_need {
     AF_NEED_ADAPTER,
     AF_NEED_NEW_ADAPTER, /* with lora_model_dir the value may be repeated, if it agrees */
     AF_NEED_FROZEN,      /* weights */
+    AF_NEED_4BIT,        /* a base in nf4 */
     AF_NEED_PACKING,
     AF_NEED_EVAL_DATA,
     AF_NEED_EVAL, /* data, and not eval_strategy: no */

@@ -232,11 +232,8 @@ static af_status apply_foreign(const parser *p, const char *key, const af_yaml *
                         : af_fail(p->err, AF_EUSAGE, "%s: '%s' has no effect here: %s",
                                   location(p, line, at, sizeof at), key, reason);
     case AF_FOREIGN_INSTEAD:
-        if (line > 0 && !p->run->strict) {
-            af_log_write(AF_LOG_WARN, "%s: '%s' is not supported: %s",
-                         location(p, line, at, sizeof at), key, reason);
-            return AF_OK;
-        }
+        if (line > 0)
+            return af_run_instead_add(p->run, key, line, reason, af_foreign_need(key), p->err);
         break;
     default:
         break;
@@ -501,9 +498,10 @@ static af_status run_all(const parser *p, const af_yaml *root, const char *const
 static af_status make_idle_list(af_run_config *r, af_error *err)
 {
     r->idle = af_arena_take(&r->mem, sizeof *r->idle);
-    if (!r->idle)
+    r->instead = af_arena_take(&r->mem, sizeof *r->instead);
+    if (!r->idle || !r->instead)
         return af_fail_nomem(err, "a run", sizeof *r->idle);
-    r->idle->mem = &r->mem;
+    r->idle->mem = r->instead->mem = &r->mem;
     return AF_OK;
 }
 

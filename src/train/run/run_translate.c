@@ -4,6 +4,7 @@
 #include "base/base.h"
 #include "base/file.h"
 #include "format/hub/hub_name.h"
+#include "train/run/run_config.h"
 
 #include <inttypes.h>
 
@@ -237,6 +238,14 @@ static int64_t whole_number(const af_yaml *root, const char *key, int64_t otherw
     return n && af_yaml_i64(n, &v) ? v : otherwise;
 }
 
+/* A number in place of the i-th entry. */
+static af_status put_number(translation *t, const char *key, int i, int64_t v)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%" PRId64, v);
+    return put(t, key, t->root->key_line[i], new_scalar(t, t->root->item[i]->line, text));
+}
+
 /* Rows of a whole step and rows of a pass: how many passes there are. Axolotl's batch_size
  * (without micro_batch_size it is the rows of a pass), and global_batch_size. */
 static af_status translate_batch(translation *t, int i, int64_t micro)
@@ -244,7 +253,6 @@ static af_status translate_batch(translation *t, int i, int64_t micro)
     const char *key = t->root->key[i];
     const int64_t all = whole_number(t->root, key, 0);
     const af_yaml *passes = af_yaml_get(t->root, "gradient_accumulation_steps");
-    char text[32];
     if (passes && !af_yaml_is_null(passes))
         return af_fail(t->err, AF_EUSAGE,
                        "%s:%d: %s and gradient_accumulation_steps contradict each other: give one",
@@ -252,9 +260,7 @@ static af_status translate_batch(translation *t, int i, int64_t micro)
     if (all < micro || micro < 1)
         return af_fail(t->err, AF_EUSAGE, "%s:%d: %s is %" PRId64 ", less than micro_batch_size",
                        t->name, t->root->key_line[i], key, all);
-    snprintf(text, sizeof text, "%" PRId64, all / micro);
-    return put(t, "gradient_accumulation_steps", t->root->key_line[i],
-               new_scalar(t, t->root->item[i]->line, text));
+    return put_number(t, "gradient_accumulation_steps", i, all / micro);
 }
 
 /* mlx-lm: the output of the adapter times `scale`, whatever the rank. */
@@ -389,6 +395,8 @@ static af_status translate_entry(translation *t, int i)
     const af_yaml *n = t->root->item[i];
     const int line = t->root->key_line[i];
     af_status st = AF_OK;
+    if (af_yaml_is_null(n) && is(key, "max_length") && af_dialect_of(t->root) == AF_DIALECT_TRL)
+        return put_number(t, key, i, AF_SEQUENCE_UNLIMITED); /* None: nothing is cut */
     if (af_yaml_is_null(n))
         return put(t, key, line, n);
     if (is(key, "batch_size") && af_yaml_get(t->root, "micro_batch_size"))

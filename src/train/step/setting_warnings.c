@@ -18,7 +18,8 @@ static void warn_length(const af_run_model *m)
     const af_run_config *r = m->run;
     const int64_t context = af_spec_context(m->spec);
     char at[300];
-    if (context > 0 && r->sequence_len > context && r->sequence_len != default_length())
+    if (context > 0 && r->sequence_len > context && r->sequence_len != default_length() &&
+        r->sequence_len < AF_SEQUENCE_UNLIMITED)
         af_log_write(AF_LOG_WARN,
                      "%s: sequence_len %" PRId64 " is beyond the model's context of %" PRId64
                      " tokens: it has not learned the positions after that",

@@ -50,6 +50,16 @@ done:
     return st;
 }
 
+/* Rows without a limit are planned as long as the model's context. */
+static int64_t planned_length(const af_step_graph *s)
+{
+    enum { USUAL = 2048 };
+    const int64_t context = af_spec_context(s->model->spec);
+    if (s->run->sequence_len < AF_SEQUENCE_UNLIMITED)
+        return s->run->sequence_len;
+    return context > 0 ? context : USUAL;
+}
+
 static void set_shape(af_step_graph *s, int64_t sequence_len)
 {
     s->rows_max = s->run->micro_batch_size * sequence_len;
@@ -127,7 +137,7 @@ static af_status fill(plan_table *a, af_step_graph *s, uint64_t memory, af_error
 {
     af_status st = AF_OK;
     a->free_bytes = memory ? memory : af_device_memory_free(s->model->device);
-    set_shape(s, s->run->sequence_len);
+    set_shape(s, planned_length(s));
     a->modes = af_memory_modes(s, a->memory_mode);
     AF_TRY(af_memory_choose(s, a->free_bytes, &a->fits, err));
     const af_memory_mode used = s->memory_mode;
@@ -136,12 +146,12 @@ static af_status fill(plan_table *a, af_step_graph *s, uint64_t memory, af_error
         AF_TRY(plan_of(s, a->memory_mode[i], &a->plan[i], err));
     insert_used(a, used, &plan);
     for (int i = 0; i < LENGTHS; i++) {
-        a->length[i] = AF_MAX(s->run->sequence_len >> 2, 1) << i;
+        a->length[i] = AF_MAX(planned_length(s) >> 2, 1) << i;
         set_shape(s, a->length[i]);
         AF_TRY(af_memory_plan(s, a->memory_mode[a->used], err));
         a->total[i] = s->plan.total;
     }
-    set_shape(s, s->run->sequence_len);
+    set_shape(s, planned_length(s));
     if (a->ranks.ranks)
         st = af_plan_stages(s, &a->ranks, a->free_bytes, a->stage, err);
 done:
@@ -241,7 +251,7 @@ static char *as_text(const plan_table *a, const af_step_graph *s)
     af_run_method_text(s->run, &b);
     af_buf_char(&b, '\n');
     af_buf_printf(&b, "batch        %lld x %lld tokens, %lld passes per step, %.3g FLOP per step\n",
-                  (long long)s->run->micro_batch_size, (long long)s->run->sequence_len,
+                  (long long)s->run->micro_batch_size, (long long)planned_length(s),
                   (long long)s->run->accumulation, p->flops * (double)s->run->accumulation);
     if (af_run_compares(s->run))
         af_buf_printf(&b, "pairs        prompts of half that length, %s\n",

@@ -1,0 +1,121 @@
+/* test_run_trl.c - run files of TRL: what a value means there. */
+#include "test.h"
+
+#include "base/log.h"
+#include "train/run/run_keys.h"
+
+#define BASE "model_name_or_path: m\nuse_peft: true\ndatasets: [{path: d}]\n"
+
+static af_status parse(af_run_config *r, const char *text, const char *const *overrides, int count,
+                       af_error *err)
+{
+    char whole[600];
+    snprintf(whole, sizeof whole, BASE "%s\n", text);
+    return af_run_config_parse(r, whole, strlen(whole), "run.yaml", overrides, count, err);
+}
+
+/* max_length: null cuts nothing there; in other files an empty key is the default. */
+static void test_length(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t length;
+    } cases[] = {
+        {"", 1024},
+        {"max_length: 64", 64},
+        {"max_length: null", AF_SEQUENCE_UNLIMITED},
+        {"max_length:", AF_SEQUENCE_UNLIMITED},
+        {"max_seq_length: null", 1024},
+        {"max_length: null\nbase_model: m", 2048},
+    };
+    const char *const set[] = {"max_length=128"};
+    af_run_config r = {0};
+    af_error err = {0};
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        CHECK_OK(parse(&r, cases[i].text, NULL, 0, &err), err);
+        CHECK_MSG(r.sequence_len == cases[i].length, "%s: %d", cases[i].text, (int)r.sequence_len);
+        af_run_config_clear(&r);
+    }
+    CHECK_OK(parse(&r, "max_length: null\npacking: true", set, 1, &err), err);
+    assert_int_equal(r.sequence_len, 128);
+    af_run_config_clear(&r);
+    assert_int_equal(parse(&r, "max_length: null\npacking: true", NULL, 0, &err), AF_EUSAGE);
+    assert_string_equal(err.msg, "run.yaml:4 ('max_length'): sample_packing needs a sequence_len: "
+                                 "give the tokens of a row");
+}
+
+/* Which end of a text, or of a prompt, stays. */
+static void test_truncation_mode(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int idle;
+        const char *must; /* of the message; "" = accepted */
+    } cases[] = {
+        {"truncation_mode: keep_start", 0, ""},
+        {"truncation_mode: keep_end", 0, "'keep_end' is not supported: texts are cut"},
+        {"rl: dpo\nmax_prompt_length: 8\ntruncation_mode: keep_start", 0, ""},
+        {"rl: dpo\nmax_prompt_length: 8\ntruncation_mode: keep_end", 0, "is not supported"},
+        {"rl: orpo\nmax_prompt_length: 8\ntruncation_mode: keep_end", 0, ""},
+        {"rl: orpo\nmax_prompt_length: 8\ntruncation_mode: keep_start", 0,
+         "run.yaml:6: truncation_mode 'keep_start' is not supported with max_prompt_length"},
+        {"rl: cpo\ntruncation_mode: keep_start", 1, ""},
+        {"rl: kto\ntruncation_mode: keep_start", 0, ""},
+        {"rl: kto\ntruncation_mode: keep_end", 0, "is not supported"},
+        {"rl: kto\nmax_prompt_length: 8\ntruncation_mode: keep_end", 0, ""},
+        {"truncation_mode: middle", 0, "must be one of: auto, keep_start, keep_end"},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_run_config r = {0};
+        af_error err = {0};
+        const af_status st = parse(&r, cases[i].text, NULL, 0, &err);
+        CHECK_MSG((st != AF_OK) == !!cases[i].must[0] && strstr(err.msg, cases[i].must), "%s: %s",
+                  cases[i].text, err.msg);
+        CHECK_MSG(st != AF_OK || r.idle->count == cases[i].idle, "%s", cases[i].text);
+        af_run_config_clear(&r);
+    }
+}
+
+/* What is done otherwise than asked for is a warning, where it is done at all. */
+static void test_instead(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *set;
+        int idle;
+        bool warns;
+    } cases[] = {
+        {"packing_strategy: wrapped", "seed=1", 1, false},
+        {"packing_strategy: wrapped", "packing=true", 0, true},
+        {"packing_strategy: bfd\npacking: true", "seed=1", 0, false},
+        {"use_bnb_nested_quant: false", "seed=1", 1, false},
+        {"use_bnb_nested_quant: false\nload_in_4bit: true", "seed=1", 0, true},
+        {"fp16: true", "seed=1", 0, true},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_run_config r = {0};
+        af_error err = {0};
+        const char *const sets[] = {cases[i].set, "strict=true"};
+        CHECK_OK(parse(&r, cases[i].text, sets, 1, &err), err);
+        CHECK_MSG(r.idle->count == cases[i].idle, "%s: %d", cases[i].text, r.idle->count);
+        af_run_config_clear(&r);
+        const af_status strict = parse(&r, cases[i].text, sets, 2, &err);
+        const char *must = cases[i].warns ? "is not supported: " : "has no effect here: without";
+        CHECK_MSG((strict == AF_OK) == !(cases[i].warns || cases[i].idle) &&
+                      (strict == AF_OK || strstr(err.msg, must)),
+                  "%s: %s", cases[i].text, err.msg);
+        af_run_config_clear(&r);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_length),
+        cmocka_unit_test(test_truncation_mode),
+        cmocka_unit_test(test_instead),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
