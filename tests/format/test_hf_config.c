@@ -474,6 +474,9 @@ static void test_an_adapter_given_as_a_model_names_its_base(void **state)
         CHECK_MSG(strstr(err.msg, cases[i].base) && strstr(err.msg, "--adapter '"), "%s", err.msg);
     }
     af_error err = {0};
+    write_in("lora/params.json", "{\"dim\": 4}");
+    assert_int_equal(af_model_config(&c, dir, &err), AF_EUNSUPPORTED);
+    CHECK_MSG(strstr(err.msg, "has params.json and no config.json"), "%s", err.msg);
     write_in("lora/config.json", CONFIG("llama", ""));
     CHECK_OK(af_model_config(&c, dir, &err), err);
     af_hf_config_clear(&c);

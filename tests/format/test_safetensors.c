@@ -306,6 +306,51 @@ static void test_shards_and_index(void **state)
     }
 }
 
+static void copy_in(const char *from, const char *to)
+{
+    af_error err = {0};
+    char *a = strdup(in_tmp(from));
+    CHECK_OK(af_file_copy(a, in_tmp(to), &err), err);
+    free(a);
+}
+
+static void test_shards_without_an_index(void **state)
+{
+    static const struct {
+        const char *from, *to, *gone, *says;
+    } bad[] = {
+        {"n/model-00001-of-00003.safetensors", "n/model-00002-of-00003.safetensors", NULL,
+         "tensor 'bytes' is in both"},
+        {"n/model-00001-of-00003.safetensors", "n/b-00001-of-00001.safetensors", NULL,
+         "shards of two sets, 'b-00001-of-00001.safetensors' and 'model-00001-of"},
+        {NULL, NULL, "n/model-00001-of-00003.safetensors", "has 3 files, and"},
+    };
+    af_error err = {0};
+    af_weights *w;
+    (void)state;
+    CHECK_OK(af_dir_make(in_tmp("n/original"), &err), err);
+    assert_false(af_weights_in(in_tmp("n")));
+    write_three(in_tmp("n/model.safetensors"), 16);
+    assert_int_equal(unlink(in_tmp("n/model.safetensors.index.json")), 0);
+    copy_in("n/model-00001-of-00003.safetensors", "n/consolidated-00001-of-00001.safetensors");
+    copy_in("n/model-00001-of-00003.safetensors", "n/consolidated.safetensors");
+    copy_in("n/model-00001-of-00003.safetensors", "n/original/model-00001-of-00001.safetensors");
+    copy_in("n/model-00001-of-00003.safetensors", "n/adapter_model.safetensors");
+    assert_true(af_weights_in(in_tmp("n")));
+    check_three(in_tmp("n"), 3);
+    for (size_t i = 0; i < AF_LEN(bad); i++) {
+        if (bad[i].to)
+            copy_in(bad[i].from, bad[i].to);
+        else
+            assert_int_equal(unlink(in_tmp(bad[i].gone)), 0);
+        assert_true(af_weights_in(in_tmp("n")));
+        assert_int_not_equal(af_weights_open(&w, in_tmp("n"), &err), AF_OK);
+        CHECK_MSG(strstr(err.msg, bad[i].says), "message is '%s'", err.msg);
+        if (bad[i].to)
+            assert_int_equal(unlink(in_tmp(bad[i].to)), 0);
+    }
+}
+
 static void test_writer_refuses_wrong_use(void **state)
 {
     (void)state;
@@ -356,6 +401,7 @@ int main(void)
         cmocka_unit_test(test_written_files_read_back),
         cmocka_unit_test(test_closing_gives_the_map_back),
         cmocka_unit_test(test_shards_and_index),
+        cmocka_unit_test(test_shards_without_an_index),
         cmocka_unit_test(test_writer_refuses_wrong_use),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

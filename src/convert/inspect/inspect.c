@@ -88,23 +88,11 @@ static bool holds_tensors(const char *path)
 /* The weights of a folder, or nothing when it has none (a tokenizer, a config alone). */
 static af_status open_weights(af_weights **w, const char *path, af_error *err)
 {
-    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json",
-                                        "adapter_model.safetensors",
-                                        "adapter_model.safetensors.index.json"};
     if (!af_dir_exists(path) && !holds_tensors(path))
         return af_fail(err, AF_EFORMAT,
                        "'%s' is neither a safetensors nor a GGUF file (nor a folder with a model)",
                        path);
-    if (!af_dir_exists(path))
-        return af_weights_open(w, path, err);
-    for (size_t i = 0; i < AF_LEN(names); i++) {
-        char *p = af_path_join(path, names[i]);
-        const bool there = p && af_file_exists(p);
-        free(p);
-        if (there)
-            return af_weights_open(w, path, err);
-    }
-    return AF_OK;
+    return !af_dir_exists(path) || af_weights_in(path) ? af_weights_open(w, path, err) : AF_OK;
 }
 
 static af_status collect(af_inspect_report *r, const char *path, const af_inspect_options *o,

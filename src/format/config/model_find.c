@@ -118,18 +118,24 @@ static void take_ids(af_hf_config *c, const af_generation_config *g)
     }
 }
 
-/* A folder without config.json is not a model; one that holds an adapter gets its own message. */
+/* A folder without config.json is not a model; one that holds an adapter, or a model in the form of
+ * its makers, gets its own message. */
 static af_status check_is_model(const char *dir, af_error *err)
 {
     af_status st = AF_OK;
-    char *config = af_path_join(dir, "config.json"), *path = NULL, *text = NULL;
+    char *path = NULL, *text = NULL;
     uint64_t size = 0;
     json_t *j = NULL;
-    if (!config)
-        return af_fail_nomem(err, "a path", strlen(dir));
-    const bool model = af_file_exists(config);
-    free(config);
-    if (model || read_in(&text, &size, &path, dir, "adapter_config.json", NULL) != AF_OK)
+    if (af_file_in(dir, "config.json"))
+        return AF_OK;
+    if (af_file_in(dir, "params.json"))
+        return af_fail(
+            err, AF_EUNSUPPORTED,
+            "'%s' has params.json and no config.json: Mistral's and Meta's own form of a "
+            "model is not read; take its Hugging Face form (config.json and "
+            "model.safetensors or shards of it)",
+            dir);
+    if (read_in(&text, &size, &path, dir, "adapter_config.json", NULL) != AF_OK)
         goto done;
     j = af_json_load(text, size, 0, NULL);
     const char *base = json_string_value(json_object_get(j, "base_model_name_or_path"));

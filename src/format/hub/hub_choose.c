@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/word.h"
 #include "format/weights/gguf.h"
+#include "format/weights/part_name.h"
 
 #include <ctype.h>
 #include <fnmatch.h>
@@ -117,7 +118,7 @@ static af_status choose_gguf(af_hub_tree *t, const af_hub_choice *c, const char 
         const char *path = t->file[i].path;
         if (!af_gguf_names_model(path) || (c->gguf && !has_type(path, c->gguf)))
             continue;
-        if (one && af_gguf_names_same(one, path))
+        if (one && af_part_name_same(one, path, ".gguf"))
             continue;
         af_buf_printf(&names, "%s%s", kinds ? ", " : "", path);
         kinds++;
@@ -132,7 +133,7 @@ static af_status choose_gguf(af_hub_tree *t, const af_hub_choice *c, const char 
                      c->gguf ? "--include NAME" : "--gguf TYPE", names.data ? names.data : "");
     for (int i = 0; i < t->count && st == AF_OK; i++)
         t->file[i].needed |=
-            strcmp(t->file[i].path, one) == 0 || af_gguf_names_same(one, t->file[i].path);
+            strcmp(t->file[i].path, one) == 0 || af_part_name_same(one, t->file[i].path, ".gguf");
     af_buf_clear(&names);
     return st;
 }

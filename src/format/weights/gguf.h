@@ -84,8 +84,6 @@ const char *af_gguf_path(const af_gguf *g, int file);
 /* By the file name: a language model, not the projector of images or the importance matrix that
  * lie next to one. */
 bool af_gguf_names_model(const char *path);
-/* By the file names: two parts of one split model. */
-bool af_gguf_names_same(const char *a, const char *b);
 /* The GGUF model of a folder without safetensors (of a split one its first file), and another one
  * when there are several; NULL when there is none. Folders inside are searched, too. free() both.
  */

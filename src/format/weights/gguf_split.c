@@ -6,56 +6,13 @@
 #define _GNU_SOURCE
 #include "format/weights/gguf.h"
 
-#include "base/buf.h"
 #include "base/word.h"
-
-enum { TAIL = sizeof "-00001-of-00003.gguf" - 1 };
-
-/* "DIR/NAME-00002-of-00003.gguf" */
-typedef struct part_name {
-    size_t stem; /* bytes before "-00002-of-" */
-    int no;      /* from 0 */
-    int count;
-} part_name;
-
-/* A number of five digits; -1 when it is not one. */
-static int five_digits(const char *s)
-{
-    int n = 0;
-    for (int i = 0; i < 5; i++) {
-        if (s[i] < '0' || s[i] > '9')
-            return -1;
-        n = n * 10 + (s[i] - '0');
-    }
-    return n;
-}
-
-static bool parse_name(part_name *out, const char *path)
-{
-    const size_t n = strlen(path);
-    if (n <= TAIL)
-        return false;
-    const char *at = path + n - TAIL;
-    const bool shape =
-        at[0] == '-' && strncmp(at + 6, "-of-", 4) == 0 && strcmp(at + TAIL - 5, ".gguf") == 0;
-    const int no = shape ? five_digits(at + 1) : -1, count = shape ? five_digits(at + 10) : -1;
-    if (no < 1 || no > count)
-        return false;
-    *out = (part_name){n - TAIL, no - 1, count};
-    return true;
-}
+#include "format/weights/part_name.h"
 
 bool af_gguf_names_model(const char *path)
 {
     return af_ends_with_any_case(path, strlen(path), ".gguf") && !strcasestr(path, "mmproj") &&
            !strcasestr(path, "imatrix");
-}
-
-bool af_gguf_names_same(const char *a, const char *b)
-{
-    part_name x, y;
-    return parse_name(&x, a) && parse_name(&y, b) && x.stem == y.stem && x.count == y.count &&
-           strncmp(a, b, x.stem) == 0;
 }
 
 static af_status search(char **one, char **other, const char *dir, bool inner, af_error *err)
@@ -75,7 +32,7 @@ static af_status search(char **one, char **other, const char *dir, bool inner, a
         else if (!inner && af_dir_exists(path)) /* repositories have one per type */
             st = search(one, other, path, true, err);
         else if (af_gguf_names_model(names[i]) && af_file_exists(path) &&
-                 !(*one && af_gguf_names_same(*one, path))) {
+                 !(*one && af_part_name_same(*one, path, ".gguf"))) {
             char **to = *one ? other : one;
             free(*to);
             *to = path;
@@ -101,7 +58,7 @@ af_status af_gguf_search(char **one, char **other, const char *dir, af_error *er
 }
 
 /* What the file says of itself must be what its name says. */
-static af_status check_part(const af_gguf *g, const part_name *p, af_error *err)
+static af_status check_part(const af_gguf *g, const af_part_name *p, af_error *err)
 {
     const int64_t no = af_gguf_int(g, "split.no", 0), count = af_gguf_int(g, "split.count", 1);
     if (no == p->no && count == p->count)
@@ -112,29 +69,24 @@ static af_status check_part(const af_gguf *g, const part_name *p, af_error *err)
                    af_gguf_path(g, 0), p->no + 1, p->count, no, count);
 }
 
-static af_status open_part(af_gguf **out, const char *path, part_name p, af_error *err)
+static af_status open_part(af_gguf **out, const char *path, af_part_name p, af_error *err)
 {
     af_status st = AF_OK;
     af_gguf *g = NULL;
-    af_buf b = {0};
-    af_buf_printf(&b, "%.*s-%05d-of-%05d.gguf", (int)p.stem, path, p.no + 1, p.count);
-    if (b.bad)
-        AF_TRY(af_fail_nomem(err, "a path", p.stem));
-    if (!af_file_exists(b.data))
-        AF_TRY(
-            af_fail(err, AF_EIO, "the model has %d files, and '%s' is missing", p.count, b.data));
-    AF_TRY(af_gguf_open_file(&g, b.data, err));
+    char *file = NULL;
+    AF_TRY(af_part_name_find(&file, path, p, ".gguf", err));
+    AF_TRY(af_gguf_open_file(&g, file, err));
     AF_TRY(check_part(g, &p, err));
     *out = g;
     g = NULL;
 done:
     af_gguf_close(g);
-    af_buf_clear(&b);
+    free(file);
     return st;
 }
 
 /* Opens all files of which `path` is one; takes nothing over. */
-static af_status open_all(af_gguf **out, const char *path, part_name p, af_error *err)
+static af_status open_all(af_gguf **out, const char *path, af_part_name p, af_error *err)
 {
     af_status st = AF_OK;
     af_gguf *first = NULL, **rest = af_calloc((uint64_t)p.count, sizeof *rest);
@@ -170,7 +122,7 @@ done:
 af_status af_gguf_open(af_gguf **out, const char *path, af_error *err)
 {
     af_gguf *g;
-    part_name p;
+    af_part_name p;
     af_status st = af_gguf_open_file(&g, path, err);
     if (st != AF_OK)
         return st;
@@ -181,7 +133,7 @@ af_status af_gguf_open(af_gguf **out, const char *path, af_error *err)
         *out = g;
         return AF_OK;
     }
-    if (!parse_name(&p, path))
+    if (!af_part_name_parse(&p, path, ".gguf"))
         st = af_fail(err, AF_EFORMAT,
                      "%s: one of the %" PRId64 " files of a model (split.count), but its name does "
                      "not end as '-00001-of-00003.gguf' does: the others cannot be found",

@@ -3,6 +3,7 @@
 
 #include "base/word.h"
 #include "format/text/json_text.h"
+#include "format/weights/part_name.h"
 
 #include <jansson.h>
 
@@ -194,19 +195,55 @@ static af_status open_one(af_weights *w, const char *path, af_error *err)
     return st != AF_OK ? st : collect(w, err);
 }
 
-static af_status open_folder(af_weights *w, const char *dir, af_error *err)
+/* A shard of a folder without an index; NULL when there is none. free(). */
+static af_status find_shard(char **out, const char *dir, af_error *err)
 {
-    static const char *const singles[] = {"model.safetensors", "adapter_model.safetensors"};
-    for (size_t i = 0; i < AF_LEN(singles); i++) {
-        const char *path = af_arena_printf(&w->arena, "%s/%s", dir, singles[i]);
-        const char *index = af_arena_printf(&w->arena, "%s/%s.index.json", dir, singles[i]);
-        if (!path || !index)
-            return af_fail_nomem(err, "a path", strlen(dir));
-        if (af_file_exists(path))
-            return open_one(w, path, err);
-        if (af_file_exists(index))
-            return open_index(w, index, err);
+    static const char ext[] = ".safetensors";
+    char **names = NULL;
+    const char *found = NULL;
+    int n = 0;
+    af_part_name p;
+    af_status st = af_dir_list(&names, &n, dir, err);
+    *out = NULL;
+    for (int i = 0; i < n && st == AF_OK; i++) {
+        if (!af_part_name_parse(&p, names[i], ext) ||
+            strncmp(names[i], "consolidated-", 13) == 0) /* Mistral's own form of the weights */
+            continue;
+        if (found && !af_part_name_same(found, names[i], ext))
+            st = af_fail(err, AF_EFORMAT,
+                         "folder '%s' has shards of two sets, '%s' and '%s', and no "
+                         "model.safetensors.index.json",
+                         dir, found, names[i]);
+        found = names[i];
     }
+    if (st == AF_OK && found && !(*out = af_path_join(dir, found)))
+        st = af_fail_nomem(err, "a path", strlen(dir));
+    af_names_free(names, n);
+    return st;
+}
+
+/* All shards of the set that `shard` is of. */
+static af_status open_shards(af_weights *w, const char *shard, af_error *err)
+{
+    af_part_name p = {0};
+    af_status st = AF_OK;
+    if (!af_part_name_parse(&p, shard, ".safetensors") || p.count > AF_WEIGHTS_FILES_MAX)
+        return af_fail(err, AF_EFORMAT, "%s: more than %d files", shard, AF_WEIGHTS_FILES_MAX);
+    w->files = af_calloc((uint64_t)p.count, sizeof *w->files);
+    if (!w->files)
+        return af_fail_nomem(err, "the file list", (uint64_t)p.count * sizeof *w->files);
+    for (p.no = 0; p.no < p.count && st == AF_OK; p.no++) {
+        char *path = NULL;
+        st = af_part_name_find(&path, shard, p, ".safetensors", err);
+        if (st == AF_OK)
+            st = open_file(w, path, false, err);
+        free(path);
+    }
+    return st == AF_OK ? collect(w, err) : st;
+}
+
+static af_status fail_no_weights(af_weights *w, const char *dir, af_error *err)
+{
     static const char *const pickles[] = {"pytorch_model.bin", "pytorch_model.bin.index.json",
                                           "adapter_model.bin"};
     for (size_t i = 0; i < AF_LEN(pickles); i++) {
@@ -221,6 +258,45 @@ static af_status open_folder(af_weights *w, const char *dir, af_error *err)
                    "folder '%s' has neither model.safetensors nor model.safetensors.index.json nor "
                    "adapter_model.safetensors",
                    dir);
+}
+
+/* model.safetensors, or its index, in a folder. */
+static af_status open_named(af_weights *w, const char *dir, const char *name, af_error *err)
+{
+    const char *path = af_arena_printf(&w->arena, "%s/%s", dir, name);
+    const char *index = af_arena_printf(&w->arena, "%s/%s.index.json", dir, name);
+    if (!path || !index)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    if (af_file_exists(path))
+        return open_one(w, path, err);
+    return af_file_exists(index) ? open_index(w, index, err) : AF_OK;
+}
+
+static af_status open_folder(af_weights *w, const char *dir, af_error *err)
+{
+    char *shard = NULL;
+    af_status st = open_named(w, dir, "model.safetensors", err);
+    if (st == AF_OK && !w->files)
+        st = find_shard(&shard, dir, err);
+    if (st == AF_OK && shard)
+        st = open_shards(w, shard, err);
+    free(shard);
+    if (st == AF_OK && !w->files)
+        st = open_named(w, dir, "adapter_model.safetensors", err);
+    return st == AF_OK && !w->files ? fail_no_weights(w, dir, err) : st;
+}
+
+bool af_weights_in(const char *dir)
+{
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json",
+                                        "adapter_model.safetensors",
+                                        "adapter_model.safetensors.index.json"};
+    char *shard = NULL;
+    bool found = find_shard(&shard, dir, NULL) != AF_OK || shard; /* opening it says why */
+    free(shard);
+    for (size_t i = 0; i < AF_LEN(names) && !found; i++)
+        found = af_file_in(dir, names[i]);
+    return found;
 }
 
 af_status af_weights_open(af_weights **out, const char *path, af_error *err)

@@ -14,10 +14,13 @@ enum { AF_WEIGHTS_FILES_MAX = 4096 };
 
 typedef struct af_weights af_weights;
 
-/* `path`: a folder (model.safetensors, model.safetensors.index.json, or
- * adapter_model.safetensors), a .safetensors or .safetensors.index.json file, or a .gguf file. */
+/* `path`: a folder (model.safetensors, model.safetensors.index.json, the shards of a model without
+ * one, or adapter_model.safetensors), a .safetensors or .safetensors.index.json file, or a .gguf
+ * file. */
 AF_CHECKED af_status af_weights_open(af_weights **out, const char *path, af_error *err);
 void af_weights_close(af_weights *w); /* NULL is allowed */
+/* Whether a folder has anything that opens, or should. */
+bool af_weights_in(const char *dir);
 
 int af_weights_count(const af_weights *w);
 /* Tensors in file order, then data order. Borrowed until close. */

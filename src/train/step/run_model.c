@@ -415,14 +415,7 @@ done:
 
 static bool has_weights(const char *path)
 {
-    if (!af_dir_exists(path))
-        return true; /* a file: its header is the config */
-    char *one = af_path_join(path, "model.safetensors"),
-         *many = af_path_join(path, "model.safetensors.index.json");
-    const bool yes = one && many && (af_file_exists(one) || af_file_exists(many));
-    free(one);
-    free(many);
-    return yes;
+    return !af_dir_exists(path) || af_weights_in(path); /* a file: its header is the config */
 }
 
 static af_status read_config(af_run_model *m, af_error *err)
