@@ -277,6 +277,28 @@ static void test_ends_of_turns(void **state)
     case_close(&c);
 }
 
+/* The answers before the last one are context, with any template. */
+static void test_mask_history(void **state)
+{
+    data_case c;
+    (void)state;
+    case_open(&c);
+    put_file(&c, "d.jsonl",
+             "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", "
+             "\"content\": \"A\"}, {\"role\": \"user\", \"content\": \"R\"}, {\"role\": "
+             "\"assistant\", \"content\": \"B\"}]}\n");
+    preview(&c, model, "chat_template: chatml", "");
+    const int all = trained(&c);
+    preview(&c, model, "chat_template: chatml\nmask_history: true", "");
+    assert_int_equal(2 * trained(&c), all);
+    put_file(&c, "d.jsonl",
+             "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", "
+             "\"content\": \"A\"}, {\"role\": \"user\", \"content\": \"R\"}]}\n");
+    preview(&c, model, "chat_template: chatml\nmask_history: true", "");
+    assert_int_equal(2 * trained(&c), all); /* the last answer, also before a question */
+    case_close(&c);
+}
+
 static void test_templates_by_other_names(void **state)
 {
     data_case c;
@@ -389,6 +411,7 @@ int main(void)
         cmocka_unit_test(test_a_weight_of_zero_on_a_question),
         cmocka_unit_test(test_an_answer_may_come_first),
         cmocka_unit_test(test_ends_of_turns),
+        cmocka_unit_test(test_mask_history),
         cmocka_unit_test(test_templates_by_other_names),
         cmocka_unit_test(test_a_model_without_template_gets_the_alpaca_prompt),
         cmocka_unit_test(test_pairs_of_axolotl),

@@ -22,7 +22,7 @@ static void test_keys_that_ask_for_nothing(void **state)
              "rl:\nmix_strategy: concat\nreport_to: none\nassistant_only_loss: true\nstrict: "
              "false\nload_in_4bit: false\n"
              "evals_per_epoch: 0\nrelora_steps: 0\nmetric_for_best_model: eval_loss\n"
-             "bnb_config_kwargs: {bnb_4bit_use_double_quant: true}\n";
+             "bnb_config_kwargs: {bnb_4bit_use_double_quant: true}\nenable_thinking: true\n";
     af_run_config r = {0};
     af_error err = {0};
     CHECK_OK(parse(&r, text, &err), err);
@@ -89,6 +89,9 @@ static void test_what_is_refused(void **state)
         {"tokenizer_config: other", {"'tokenizer_config' with 'other' is not supported", "", ""}},
         {"use_kt: true\nkt_config: {kt_expert_weight_format: int8}",
          {"'kt_expert_weight_format' with 'int8' is not supported", "", ""}},
+        {"default_system: x", {"default_system has no effect without 'template'", "", ""}},
+        {"chat_template: chatml\nenable_thinking: false", {"without 'template'", "", ""}},
+        {"train_on_inputs: true\nmask_history: true", {"contradict each other", "", ""}},
         {"my_own_key: 2", {"unknown key 'my_own_key' (afinar", "", ""}},
         {"lora_r: 8", {"lora_r has no effect", "adapter: lora", ""}}, /* a forgotten line */
     };

@@ -318,7 +318,8 @@ static af_status turn_of(const work *w, size_t i, turn_span *out)
 
 static bool trained(const work *w, size_t i)
 {
-    return w->t->train[i] && af_role_trained(w->source, role_at(w, i));
+    return w->t->train[i] && af_role_trained(w->source, role_at(w, i)) &&
+           !(w->s->mask_history && i < w->last);
 }
 
 static void add_span(const work *w, uint64_t begin, uint64_t end)

@@ -183,7 +183,6 @@ af_status af_renderer_init_turns(af_renderer *s, const af_tokenizer *tokenizer,
                        .turns = af_turn_template_find(o->turn_template),
                        .turns_name = o->turn_template,
                        .turns_system = o->default_system,
-                       .mask_history = o->mask_history,
                        .no_thinking = o->no_thinking};
     if (!tokenizer)
         return AF_OK;

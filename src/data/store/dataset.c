@@ -157,6 +157,8 @@ static void hash_scribe(af_sha256 *h, const af_renderer *s)
     uint64_t n = 0;
     const char *source = s->chat ? af_template_source(s->chat, &n) : NULL;
     hash_text(h, source ? "template" : "none");
+    if (s->mask_history && !s->turns)
+        hash_text(h, "last");
     if (s->turns) {
         hash_text(h, s->turns_name);
         hash_text(h, s->mask_history ? "last" : "all");

@@ -18,6 +18,7 @@ static const char *need_text(af_key_need need)
         [AF_NEED_FROZEN] = "where the base itself is trained: it is for frozen weights",
         [AF_NEED_4BIT] = "without 'load_in_4bit: true' or 'adapter: qlora'",
         [AF_NEED_PACKING] = "without 'sample_packing: true'",
+        [AF_NEED_TURNS] = "without 'template', a name of LLaMA-Factory's table",
         [AF_NEED_EVAL_DATA] = "without 'val_set_size' or 'test_datasets'",
         [AF_NEED_EVAL] = "without 'val_set_size' or 'test_datasets'",
         [AF_NEED_WATCHDOG] = "without 'loss_watchdog_threshold'",
@@ -70,6 +71,8 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
         return af_method_quantises(r) == 4;
     case AF_NEED_PACKING:
         return r->packing;
+    case AF_NEED_TURNS:
+        return r->turn_template != NULL;
     case AF_NEED_EVAL_DATA:
         return r->val_set_size > 0 || r->test_datasets;
     case AF_NEED_EVAL:
@@ -147,12 +150,12 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
     return true;
 }
 
-/* false, 0 and auto ask for nothing, whatever the key. */
+/* false, 0 and auto ask for nothing, whatever the key; but enable_thinking: false does. */
 static bool asks_nothing(const af_run_config *r, const af_key *k)
 {
     const af_key_value v = af_key_get(r, k);
-    return (k->kind == AF_KEY_BOOL && !v.flag) || (k->kind == AF_KEY_I64 && v.i64 == 0) ||
-           (k->kind == AF_KEY_F64 && v.f64 == 0) ||
+    return (k->kind == AF_KEY_BOOL && v.flag == (k->need == AF_NEED_TURNS)) ||
+           (k->kind == AF_KEY_I64 && v.i64 == 0) || (k->kind == AF_KEY_F64 && v.f64 == 0) ||
            (k->kind == AF_KEY_TRI && v.choice != AF_TRI_YES);
 }
 
@@ -161,7 +164,7 @@ static bool asks_nothing(const af_run_config *r, const af_key *k)
 static bool may_be_idle(const af_run_config *r, const af_key *k)
 {
     const bool adapter = k->need == AF_NEED_ADAPTER || k->need == AF_NEED_NEW_ADAPTER;
-    const bool forgotten = (adapter && !r->adapter_is_named) ||
+    const bool forgotten = (adapter && !r->adapter_is_named) || k->need == AF_NEED_TURNS ||
                            (k->need >= AF_NEED_RL && r->rl == AF_RL_NONE); /* another training */
     return r->key_line[k - af_keys] > 0 && !forgotten;
 }
@@ -245,6 +248,7 @@ static af_status check_pairs(const af_run_config *r, af_error *err)
         {"save_steps", "saves_per_epoch"},
         {"eval_steps", "evals_per_epoch"},
         {"train_on_inputs", "roles_to_train"},
+        {"train_on_inputs", "mask_history"},
         {"resume_from_checkpoint", "auto_resume_from_checkpoints"},
         {"bf16_stochastic_round", "kahan_sum"},
     };
