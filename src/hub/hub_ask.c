@@ -173,7 +173,8 @@ static void look(af_ask *a, af_hub_client *c)
         a->state = AF_ASK_DONE;
     } else if (is_busy(h->status)) {
         snprintf(reason, sizeof reason, "status %d", h->status);
-        repeat(a, c, af_http_retry_after(h, (int64_t)time(NULL)), reason);
+        const double wait = af_http_retry_after(h, (int64_t)time(NULL));
+        repeat(a, c, wait > 0 ? wait : -1, reason); /* the hub's "now" may be past here */
     } else if (!a->of_hub && a->for_file && (h->status == 403 || h->status == 410)) {
         snprintf(reason, sizeof reason, "status %d: the address has expired", h->status);
         repeat(a, c, 0, reason);

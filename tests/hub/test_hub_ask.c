@@ -127,6 +127,12 @@ static void test_waits_grow_and_end(void **state)
     run(&r, &s, true);
     CHECK_MSG(r.seconds > 39.9 && r.seconds < 40.1, "40 s, not %f", r.seconds);
     done(&r);
+    s = (script){{"HTTP/1.1 429 x\r\nRetry-After: Thu, 01 Jan 1970 00:00:01 GMT\r\n\r\n",
+                  "HTTP/1.1 429 x\r\nRetry-After: 0\r\n\r\n", "HTTP/1.1 200 x\r\n\r\n"},
+                 3};
+    run(&r, &s, true);
+    CHECK_MSG(r.seconds > 1.49 && r.seconds < 1.6, "0.5 + 1 s, not %f", r.seconds);
+    done(&r);
 }
 
 static void test_an_expired_address_is_asked_for_again(void **state)
