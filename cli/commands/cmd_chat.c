@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <signal.h>
+#include <unistd.h>
 
 enum { NOT_SET = INT32_MIN };
 
@@ -111,6 +112,17 @@ static bool command(chat_session *c, const char *s)
     return true;
 }
 
+/* What is wrong with one input does not end the conversation of somebody who types. */
+static af_status go_on(af_status st, af_error *err)
+{
+    const bool of_input = st == AF_EFORMAT || st == AF_EUSAGE || st == AF_EUNSUPPORTED;
+    if (!of_input || !isatty(STDIN_FILENO))
+        return st;
+    af_report("chat", err);
+    *err = (af_error){0};
+    return AF_OK;
+}
+
 static af_status converse(chat_session *c, af_error *err)
 {
     af_line_edit edit = {0};
@@ -121,7 +133,7 @@ static af_status converse(chat_session *c, af_error *err)
         if (*s == '/')
             more = command(c, s);
         else if (*s)
-            st = answer(c, s, err);
+            st = go_on(answer(c, s, err), err);
         free(s);
         if (!more)
             break;

@@ -93,6 +93,8 @@ af_status af_cli_on_cpu(const char *command, const af_common *c, af_error *err);
 
 /* True when the stream is a terminal that supports colour (NO_COLOR respected). */
 bool af_tty(FILE *f);
+/* True for a terminal whose cursor can be moved: not TERM=dumb. */
+bool af_term_has_cursor(FILE *f);
 
 /* From now on models and datasets of the hub that are not cached are downloaded, with a progress
  * bar, unless --offline or HF_HUB_OFFLINE. Called by af_opts_parse. */

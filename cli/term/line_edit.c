@@ -26,21 +26,23 @@ typedef struct line {
     char text[LINE_MAX_BYTES];
     size_t len, at; /* bytes */
     const char *prompt;
+    int next; /* a byte that was read too early, or 0 */
 } line;
 
-static int read_byte(void)
+static int read_byte(line *l)
 {
-    unsigned char c;
-    return read(STDIN_FILENO, &c, 1) == 1 ? c : KEY_EOF;
+    unsigned char c = (unsigned char)l->next;
+    l->next = 0;
+    return c || read(STDIN_FILENO, &c, 1) == 1 ? c : KEY_EOF;
 }
 
 /* What an escape sequence means. */
-static int read_escape(void)
+static int read_escape(line *l)
 {
-    int c = read_byte();
+    int c = read_byte(l);
     if (c != '[' && c != 'O')
         return KEY_NONE;
-    c = read_byte();
+    c = read_byte(l);
     switch (c) {
     case 'A':
         return KEY_UP;
@@ -59,7 +61,7 @@ static int read_escape(void)
     }
     const int digit = c;
     while (c != KEY_EOF && (c < '@' || c > '~')) /* to the end of the sequence */
-        c = read_byte();
+        c = read_byte(l);
     if (c != '~')
         return KEY_NONE;
     return digit == '3'                   ? KEY_DELETE
@@ -108,8 +110,13 @@ static void insert_char(line *l, int first)
     if (l->len + (size_t)tails + 1 >= sizeof l->text)
         return;
     insert(l, (char)first);
-    for (int c; tails > 0 && (c = read_byte()) != KEY_EOF; tails--)
+    for (int c; tails > 0 && (c = read_byte(l)) != KEY_EOF; tails--) {
+        if (!is_tail((char)c)) { /* not UTF-8: a key of its own */
+            l->next = c;
+            return;
+        }
         insert(l, (char)c);
+    }
 }
 
 static void set_text(line *l, const char *s)
@@ -211,8 +218,8 @@ static bool edit_line(const af_line_edit *e, line *l)
     int index = e->count;
     for (;;) {
         draw(l);
-        int key = read_byte();
-        key = key == 27 ? read_escape() : key;
+        int key = read_byte(l);
+        key = key == 27 ? read_escape(l) : key;
         if (key == KEY_EOF || (key == 4 && l->len == 0))
             return false;
         if (key == '\r' || key == '\n')
@@ -245,11 +252,22 @@ static void remember(af_line_edit *e, const char *s)
     e->history[e->count++] = copy;
 }
 
-static char *read_plain(af_line_edit *e)
+static char *read_plain(af_line_edit *e, const char *prompt)
 {
     char *s = NULL;
     size_t cap = 0;
+    const bool typed = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+    if (typed) {
+        fputs(prompt, stdout);
+        fflush(stdout);
+    }
     ssize_t n = getline(&s, &cap, stdin);
+    if (n < 0 && typed && errno == EINTR && !feof(stdin)) { /* ^C */
+        clearerr(stdin);
+        free(s);
+        putchar('\n');
+        return strdup("");
+    }
     if (n < 0) {
         e->error = feof(stdin) ? 0 : errno;
         free(s);
@@ -263,8 +281,9 @@ static char *read_plain(af_line_edit *e)
 char *af_line_read(af_line_edit *e, const char *prompt)
 {
     struct termios old, raw;
-    if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO) || tcgetattr(STDIN_FILENO, &old) != 0)
-        return read_plain(e);
+    const bool edits = isatty(STDIN_FILENO) && af_term_has_cursor(stdout);
+    if (!edits || tcgetattr(STDIN_FILENO, &old) != 0)
+        return read_plain(e, prompt);
     line *l = calloc(1, sizeof *l);
     char *out = NULL;
     if (!l) {

@@ -1,4 +1,5 @@
-/* line_edit.h - reads a line from a terminal with editing and history; plain reading elsewhere. */
+/* line_edit.h - reads a line from a terminal with editing and history; plain reading where the
+ * terminal cannot move its cursor (TERM=dumb), or is none. */
 #ifndef AF_CLI_LINE_EDIT_H
 #define AF_CLI_LINE_EDIT_H
 

@@ -222,8 +222,10 @@ af_status af_cli_on_cpu(const char *command, const af_common *c, af_error *err)
     return st;
 }
 
-bool af_tty(FILE *f)
+bool af_term_has_cursor(FILE *f)
 {
     const char *term = getenv("TERM");
-    return isatty(fileno(f)) && !getenv("NO_COLOR") && term && strcmp(term, "dumb") != 0;
+    return isatty(fileno(f)) && term && strcmp(term, "dumb") != 0;
 }
+
+bool af_tty(FILE *f) { return af_term_has_cursor(f) && !getenv("NO_COLOR"); }

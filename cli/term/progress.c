@@ -19,7 +19,7 @@ void af_print_number(FILE *f, double v)
 
 void af_progress_init(af_progress_line *p, bool quiet)
 {
-    *p = (af_progress_line){.quiet = quiet, .tty = isatty(STDERR_FILENO) != 0};
+    *p = (af_progress_line){.quiet = quiet, .tty = af_term_has_cursor(stderr)};
 }
 
 static void erase(af_progress_line *p)

@@ -13,10 +13,11 @@ MODEL = os.path.join(os.environ["AF_SOURCE"], "examples", "demo", "base")
 LIMIT = 120  # seconds; 8000 characters took a quarter of an hour when every key measured the whole line
 
 
-def chat(keys, columns):
+def chat(keys, columns, term="xterm"):
     """What the program prints for these bytes, which end with /exit."""
     pid, fd = pty.fork()
     if pid == 0:
+        os.environ["TERM"] = term
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         os.execv(AFINAR, [AFINAR, "chat", MODEL, "--device", "cpu", "-q", "--temperature", "0", "-n", "20"])
     out, begin = b"", time.time()
@@ -54,3 +55,7 @@ check(b"\r> efghijkl\x1b[K\r> abcdefghi\x1b[K\x1b[9D" in out, "a line that does 
 out = chat("\u65e5\u672c\u8a9e\u65e5\u672c\u8a9e".encode() + b"\x01\x0b" + EXIT, 12)
 check("\r> \u65e5\u672c\u8a9e\u65e5\x1b[K\x1b[8D".encode() in out, "wide characters: %r" % out)
 chat(b"word " * 1600 + b"\x15" + EXIT, 80)
+out = chat(b"Hello\rH\xe9\rHello\r" + EXIT, 80)
+check(out.count(b"not valid UTF-8") == 1 and len(out.split(b"UTF-8")[1].split(b"\r\n")) > 3, "a line that is not UTF-8: %r" % out)
+out = chat(b"Hello\rH\xe9\rHello\r" + EXIT, 80, term="dumb")
+check(b"\x1b" not in out and answer.strip() in out and out.count(b"> ") == 4, "a terminal without a cursor: %r" % out)
