@@ -7,6 +7,7 @@
 #include "base/proc.h"
 #include "bench/bench_model.h"
 #include "bench/bench_ops.h"
+#include "train/step/resident.h"
 
 #include <math.h>
 #include <time.h>
@@ -35,13 +36,6 @@ static double since_start(void)
     if (p)
         ticks = strtoull(p, NULL, 10);
     return up > 0 && ticks ? up - (double)ticks / (double)sysconf(_SC_CLK_TCK) : 0;
-}
-
-static double peak_resident_gb(void)
-{
-    char text[4096];
-    af_proc_read(text, sizeof text, "/proc/self/status");
-    return (double)af_proc_number(text, "VmHWM:") * 1024 / 1e9;
 }
 
 static af_status step(af_bench_model *b, double *loss, af_error *err)
@@ -178,7 +172,9 @@ af_status af_bench(const af_bench_opts *o, af_bench_result *out, af_error *err)
     AF_TRY(time_steps(&b, times, &r, err));
     r.planned_gb = (double)(b.step.plan.total + af_plan_in_place(&b.step.plan)) / 1e9;
     const uint64_t after = af_device_memory_free(b.model.device); /* others may have freed some */
-    r.peak_gb = cpu ? peak_resident_gb() : before > after ? (double)(before - after) / 1e9 : 0;
+    r.peak_gb = cpu              ? (double)af_resident_peak() / 1e9
+                : before > after ? (double)(before - after) / 1e9
+                                 : 0;
     r.flops = b.step.plan.flops;
     r.nodes = b.step.plan.nodes;
     af_memory_mode_name(&b.step, b.step.memory_mode, r.recompute);

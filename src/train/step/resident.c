@@ -8,7 +8,6 @@
 #endif
 #include <inttypes.h>
 #include <stdio.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 uint64_t af_resident_bytes(void)
@@ -19,18 +18,17 @@ uint64_t af_resident_bytes(void)
     return second ? strtoull(second, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
 }
 
-uint64_t af_resident_own(void)
+static uint64_t status_bytes(const char *key)
 {
     char text[4096];
     af_proc_read(text, sizeof text, "/proc/self/status");
-    return af_proc_number(text, "RssAnon:") * 1024;
+    return af_proc_number(text, key) * 1024;
 }
 
-uint64_t af_resident_peak(void)
-{
-    struct rusage u;
-    return getrusage(RUSAGE_SELF, &u) == 0 ? (uint64_t)u.ru_maxrss * 1024 : 0;
-}
+uint64_t af_resident_own(void) { return status_bytes("RssAnon:"); }
+
+/* Not getrusage: a process that another one starts by vfork begins with the peak of that one. */
+uint64_t af_resident_peak(void) { return status_bytes("VmHWM:"); }
 
 void af_resident_trim(void)
 {
