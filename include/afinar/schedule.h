@@ -44,13 +44,13 @@ typedef enum af_schedule_decay {
 } af_schedule_decay;
 
 typedef struct af_schedule_opts {
-    const char *name;        /* see af_schedule_names */
-    double peak;             /* the learning rate */
-    int64_t steps, warmup;   /* of the whole run; of the warm-up, which is part of it */
-    double min_ratio;        /* cosines, rex and warmup_stable_decay end at peak * this */
-    double power;            /* polynomial; 0 = 1 */
-    double cycles;           /* cosine_with_restarts; 0 = 1 */
-    int64_t decay_steps;     /* warmup_stable_decay; 0 = a tenth of the run */
+    const char *name;      /* see af_schedule_names */
+    double peak;           /* the learning rate */
+    int64_t steps, warmup; /* of the whole run; of the warm-up, which is part of it */
+    double min_ratio;      /* cosines, polynomial, rex and warmup_stable_decay end at peak * this */
+    double power;          /* polynomial; 0 = 1 */
+    double cycles;         /* cosine_with_restarts; 0 = 1 */
+    int64_t decay_steps;   /* warmup_stable_decay; 0 = a tenth of the run */
     af_schedule_decay decay; /* its shape */
     double gamma;            /* step: 0 = 0.1; exponential, per step: 0 = 1 % at the end */
     int64_t step_size;       /* step: 0 = a third of the run after the warm-up */

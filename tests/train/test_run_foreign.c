@@ -222,6 +222,11 @@ static void test_translations(void **state)
          "cosine_min_lr_ratio: 0.1\n"},
         {"lr_scheduler: cosine_with_restarts\nlr_scheduler_kwargs: {num_cycles: 3}",
          "lr_cycles: 3\n"},
+        {"lr_scheduler_type: warmup_stable_decay\nlr_scheduler_kwargs: {num_decay_steps: 4, "
+         "decay_type: 1-sqrt, warmup_type: linear}",
+         "lr_decay_steps: 4\nlr_decay_type: 1-sqrt\n"},
+        {"lr_scheduler_type: polynomial\nlr_scheduler_kwargs: {lr_end: 1.0e-6, power: 2}",
+         "min_lr: 1e-06\n"},
         {"peft_config: {name: lora, r: 4, target_modules: all}",
          "lora_target_modules: [\"all-linear\"]\n"},
         {"adapter: lora\nquant_config: {name: bnb, quantization_bit: 4}", "load_in_4bit: true\n"},
@@ -526,6 +531,9 @@ static void test_what_contradicts(void **state)
         {"logging_steps: 0", "logging_steps is 0"},
         {"seed: 1\ndata_seed: 2", "is the same key as seed"},
         {"lr_scheduler_kwargs: {gamma: 2}", "unknown key 'gamma'"},
+        {"lr_scheduler: linear\nlr_end: 1e-6\nstrict: true", "has no effect"},
+        {"lr_scheduler: warmup_stable_decay\nlr_decay_steps: 4\nlr_decay_ratio: 0.2",
+         "contradict each other"},
     };
     for (size_t i = 0; i < AF_LEN(cases); i++) {
         af_run_config r = {0};

@@ -23,6 +23,8 @@ static const char *need_text(af_key_need need)
         [AF_NEED_EVAL] = "without 'val_set_size' or 'test_datasets'",
         [AF_NEED_WATCHDOG] = "without 'loss_watchdog_threshold'",
         [AF_NEED_COSINE] = "unless 'lr_scheduler' is a cosine, rex or warmup_stable_decay",
+        [AF_NEED_FLOOR] =
+            "unless 'lr_scheduler' is a cosine, polynomial, rex or warmup_stable_decay",
         [AF_NEED_POLYNOMIAL] = "unless 'lr_scheduler: polynomial'",
         [AF_NEED_RESTARTS] = "unless 'lr_scheduler: cosine_with_restarts'",
         [AF_NEED_WSD] = "unless 'lr_scheduler: warmup_stable_decay'",
@@ -82,6 +84,8 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
     case AF_NEED_COSINE:
         return strstr(r->lr_scheduler, "cosine") || strcmp(r->lr_scheduler, "rex") == 0 ||
                af_key_has_effect(r, AF_NEED_WSD);
+    case AF_NEED_FLOOR:
+        return af_key_has_effect(r, AF_NEED_COSINE) || af_key_has_effect(r, AF_NEED_POLYNOMIAL);
     case AF_NEED_POLYNOMIAL:
         return strcmp(r->lr_scheduler, "polynomial") == 0;
     case AF_NEED_RESTARTS:
@@ -242,6 +246,7 @@ static af_status check_pairs(const af_run_config *r, af_error *err)
     static const char *const pairs[][2] = {
         {"warmup_steps", "warmup_ratio"},
         {"cosine_min_lr_ratio", "min_lr"},
+        {"lr_decay_ratio", "lr_decay_steps"},
         {"embedding_lr", "embedding_lr_scale"},
         {"cosine_min_lr_ratio", "lr_quadratic_warmup"},
         {"val_set_size", "test_datasets"},

@@ -24,6 +24,10 @@ static const af_key_choice eos_names[] = {{"turn", AF_TRAIN_EOS_TURN},
                                           {0}};
 static const af_key_choice decay_names[] = {
     {"matrices", AF_DECAY_MATRICES}, {"all", AF_DECAY_ALL}, {0}};
+static const af_key_choice lr_decay_names[] = {{"cosine", AF_SCHEDULE_DECAY_COSINE},
+                                               {"linear", AF_SCHEDULE_DECAY_LINEAR},
+                                               {"1-sqrt", AF_SCHEDULE_DECAY_SQRT},
+                                               {0}};
 static const af_key_choice optimizer_names[] = {{"adamw", AF_OPTIMIZER_ADAMW},
                                                 {"adamw_torch", AF_OPTIMIZER_ADAMW},
                                                 {"adamw_torch_fused", AF_OPTIMIZER_ADAMW},
@@ -126,6 +130,7 @@ CHOICES(problem, af_problem, problem_names);
 CHOICES(dist_backend, af_comm_backend, backend_names);
 CHOICES(order, af_order, order_names);
 CHOICES(decay_on, af_decay_on, decay_names);
+CHOICES(lr_decay, af_schedule_decay, lr_decay_names);
 CHOICES(bf16, af_tri, tri_names);
 CHOICES(checkpointing, af_tri, tri_names);
 CHOICES(offloading, af_tri, tri_names);

@@ -8,6 +8,7 @@
 
 #include "afinar/device.h"
 #include "afinar/graph.h"
+#include "afinar/schedule.h"
 #include "data/store/dataset.h"
 #include "dist/comm.h"
 #include "train/preference/pref_loss.h"
@@ -138,6 +139,8 @@ typedef struct af_run_config {
     const char *lr_scheduler;
     double warmup_steps, warmup_ratio, min_lr_ratio, lr_power, lr_cycles, decay_ratio;
     double min_lr, constant_lr_ratio, embedding_lr, embedding_lr_scale;
+    int64_t lr_decay_steps;
+    af_schedule_decay lr_decay;
     bool quadratic_warmup;
     double neftune_alpha;
     bool router_logits;      /* asks for the auxiliary loss of a router, */

@@ -70,6 +70,7 @@ static const struct {
     {"quantization_bit", "8", "load_in_8bit", "true"},
     {"pissa_init", "true", "peft_init_lora_weights", "pissa_niter_16"},
     {"pissa_init", "false", NULL, NULL},
+    {"warmup_type", "linear", NULL, NULL},
     {"use_muon", "true", "optimizer", "muon"},
     {"use_muon", "false", NULL, NULL},
     {"lora_target", "all", "lora_target", "all-linear"},

@@ -5,7 +5,7 @@
 #include <math.h>
 
 #define PI              3.14159265358979323846
-#define POLYNOMIAL_END  1e-7 /* where the polynomial ends, as transformers has it */
+#define POLYNOMIAL_END  1e-7 /* where the polynomial ends without a floor, as in transformers */
 #define ONE_CYCLE_RISE  0.3  /* share of the run that rises, without warm-up steps */
 #define ONE_CYCLE_START 25.0 /* the run starts at peak / this ... */
 #define ONE_CYCLE_END   1e4  /* ... and ends this much lower still */
@@ -134,7 +134,8 @@ static double rex(const af_schedule_opts *o, int64_t step)
 
 static double polynomial(const af_schedule_opts *o, int64_t step)
 {
-    const double end = o->peak > 0 ? fmin(POLYNOMIAL_END / o->peak, 1) : 0;
+    const double least = o->peak > 0 ? fmin(POLYNOMIAL_END / o->peak, 1) : 0;
+    const double end = o->min_ratio > 0 ? o->min_ratio : least;
     return step > o->steps ? end : (1 - end) * pow(1 - progress(o, step), o->power) + end;
 }
 

@@ -45,7 +45,9 @@ af_status af_run_progress_init(af_run_progress *p, const af_run_config *run, int
         .quadratic_warmup = run->quadratic_warmup,
         .power = run->lr_power,
         .cycles = run->lr_cycles,
-        .decay_steps = (int64_t)ceil(run->decay_ratio * (double)p->steps),
+        .decay_steps = run->lr_decay_steps ? run->lr_decay_steps
+                                           : (int64_t)ceil(run->decay_ratio * (double)p->steps),
+        .decay = run->lr_decay,
     };
     const af_status st = af_schedule_init(&p->schedule, &o, err);
     char at[300];
