@@ -175,11 +175,22 @@ static int linear_names(const char **out, const af_model_spec *s)
     return n;
 }
 
-static af_status take_layers(af_method_lists *lists, const af_run_config *r,
+static af_status take_layers(af_adapter_config *c, af_method_lists *lists, const af_run_config *r,
                              const af_model_spec *spec, af_error *err)
 {
     char at[300];
     const int last = af_spec_folder_layer(spec, spec->layers - 1);
+    const char *key = r->lora_layers.count ? "lora_layers_to_transform" : "num_layers";
+    c->layers = lists->layer;
+    c->layer_count = r->lora_layers.count;
+    if (c->target_regex && (r->lora_layers.count || r->num_layers > 0))
+        return af_fail(err, AF_EUSAGE,
+                       "%s: %s goes with a list of modules, not with the regular expression "
+                       "'%.60s'",
+                       af_run_key_loc(r, key, at, sizeof at), key, c->target_regex);
+    const int64_t first = r->lora_layers.count ? spec->layers : spec->layers - r->num_layers;
+    for (int64_t i = first; r->num_layers > 0 && first > 0 && i < spec->layers; i++)
+        lists->layer[c->layer_count++] = af_spec_folder_layer(spec, (int)i);
     af_run_key_loc(r, "lora_layers_to_transform", at, sizeof at);
     if (r->lora_layers.count > AF_METHOD_LAYERS_MAX)
         return af_fail(err, AF_EUSAGE, "%s: lora_layers_to_transform has %d entries, at most %d",
@@ -258,7 +269,6 @@ af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists, cons
                             const af_model_spec *spec, af_error *err)
 {
     const af_strings *target = &r->lora_target_modules;
-    char at[300];
     af_adapter_config c = {
         .r = (int)r->lora_r,
         .alpha = r->lora_alpha,
@@ -295,22 +305,16 @@ af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists, cons
     }
     if (spec->outside && !c.exclude_regex && !c.exclude_count)
         c.exclude_regex = spec->outside;
-    if (c.target_regex && r->lora_layers.count)
-        return af_fail(err, AF_EUSAGE,
-                       "%s: lora_layers_to_transform goes with a list of modules, not with the "
-                       "regular expression '%.60s'",
-                       af_run_key_loc(r, "lora_layers_to_transform", at, sizeof at),
-                       c.target_regex);
     af_status st = af_method_convert(&c, lists, r->lora_target_linear || names_all_linear(target),
                                      r, spec, err);
     if (st == AF_OK)
         st = check_excluded(&c, r, spec, err);
     if (st == AF_OK)
-        st = take_layers(lists, r, spec, err);
+        st = take_layers(&c, lists, r, spec, err);
     if (st != AF_OK)
         return st;
-    c.layers = r->lora_layers.count ? lists->layer : NULL;
-    c.layer_count = r->lora_layers.count;
+    if (!c.layer_count)
+        c.layers = NULL;
     *out = c;
     return AF_OK;
 }

@@ -254,6 +254,7 @@ static af_status check_pairs(const af_run_config *r, af_error *err)
         {"eval_steps", "evals_per_epoch"},
         {"train_on_inputs", "roles_to_train"},
         {"train_on_inputs", "mask_history"},
+        {"lora_layers_to_transform", "num_layers"},
         {"resume_from_checkpoint", "auto_resume_from_checkpoints"},
         {"bf16_stochastic_round", "kahan_sum"},
     };

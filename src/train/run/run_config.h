@@ -125,7 +125,7 @@ typedef struct af_run_config {
     af_mix mix;
     af_strings interleave_probs;
     af_excess excess;
-    int64_t sequence_len, max_prompt_len, max_samples;
+    int64_t sequence_len, max_prompt_len, max_samples, num_layers;
     af_truncation truncation; /* only checked: see run_check.c */
     bool packing, packing_sequentially, pad_to_sequence_len, shuffle;
     int64_t seed;

@@ -82,7 +82,7 @@ const char *af_dialect_name(af_dialect d)
 }
 
 /* What the tools take where a key is missing: LLaMA-Factory 0.9, TRL 1, transformers 5, PEFT 0.19,
- * mlx-lm 0.29. Keys of logging keep our defaults. */
+ * mlx-lm 0.32. Keys of logging keep our defaults. */
 static const struct {
     const char *key, *factory, *v1, *trl, *mlx;
 } presets[] = {
@@ -91,6 +91,7 @@ static const struct {
     {"lora_alpha", NULL, "8", "32", "160"}, /* mlx: its scale of 20, times the rank */
     {"lora_dropout", NULL, NULL, "0.05", NULL},
     {"lora_target_modules", NULL, NULL, "q_proj, v_proj", NULL},
+    {"num_layers", NULL, NULL, NULL, "16"},
     {"sequence_len", NULL, NULL, "1024", NULL},
     {"micro_batch_size", "8", "1", "8", "4"},
     {"num_epochs", "3", "3", "3", NULL},
@@ -101,6 +102,7 @@ static const struct {
     {"optimizer", NULL, NULL, NULL, "adam"},
     {"train_on_inputs", NULL, NULL, "auto", "true"},
     {"save_steps", "500", NULL, "500", "100"},
+    {"eval_steps", NULL, NULL, NULL, "200"},
     {"max_grad_norm", NULL, NULL, NULL, "0"},
     {"kto_kl_batch", "1000", NULL, NULL, NULL}, /* its preprocessing_batch_size */
 };
@@ -150,5 +152,10 @@ af_status af_run_dialect_finish(af_run_config *r, af_error *err)
         return st;
     if (trl && r->rl != AF_RL_NONE && !af_run_key_is_set(r, "learning_rate"))
         r->learning_rate = r->rl == AF_RL_REWARD ? 1e-4 : 1e-6;
+    if (r->dialect == AF_DIALECT_MLX && r->optimizer == AF_OPTIMIZER_ADAMW &&
+        !af_run_key_is_set(r, "weight_decay")) {
+        r->weight_decay = 0.01; /* MLX's, of every parameter */
+        r->decay_on = AF_DECAY_ALL;
+    }
     return r->dialect == AF_DIALECT_LLAMA_FACTORY ? finish_factory(r, err) : AF_OK;
 }

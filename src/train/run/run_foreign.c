@@ -217,7 +217,7 @@ static const foreign_group groups[] = {
     {REFUSED, "see 'lora_r', 'lora_alpha', 'lora_dropout' and 'lora_target_modules'",
      "lora_parameters"},
     {REFUSED, "see 'adapter' and 'lora_layers_to_transform'",
-     "freeze_language_model num_layers num_layer_trainable name_module_trainable "
+     "freeze_language_model num_layer_trainable name_module_trainable "
      "spectrum_* train_from_scratch reinit_weights"},
     {REFUSED, "the loss is the plain cross-entropy",
      "use_dft_loss use_asft_loss asft_alpha use_eaft_loss use_eaft eaft_* "
@@ -275,7 +275,6 @@ static const struct {
     {"metric_for_best_model", "eval_loss loss"},
     {"train_sampling_strategy", "random group_by_length"},
     {"packing_strategy", "bfd ffd"},
-    {"num_layers", "-1"},
     {"plugins",
      "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin "
      "axolotl.integrations.liger.LigerPlugin axolotl.integrations.liger.plugin.LigerPlugin "

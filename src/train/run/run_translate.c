@@ -92,7 +92,6 @@ static const struct {
     {"curriculum_sampling", "false", NULL, NULL},
     {"disable_shuffling", "true", "shuffle", "false"},
     {"disable_shuffling", "false", "shuffle", "true"},
-    {"mask_prompt", "true", "train_on_inputs", "false"},
     {"mask_prompt", "false", "train_on_inputs", "true"},
     {"train_on_completions", "true", "train_on_inputs", "false"},
     {"train_on_completions", "false", "train_on_inputs", "true"},
@@ -277,6 +276,69 @@ static af_status translate_scale(translation *t, const af_yaml *parameters)
     return put(t, "lora_alpha", parameters->line, new_scalar(t, parameters->line, text));
 }
 
+/* mlx-lm trains the last `num_layers` layers, also in full: embeddings, head and last norm never.
+ */
+static af_status translate_full(translation *t, int i)
+{
+    enum { LAYERS = 16 }; /* its default */
+    const int line = t->root->key_line[i];
+    const int64_t n = whole_number(t->root, "num_layers", LAYERS);
+    const af_status st = put(t, "adapter", line, new_scalar(t, line, n > 0 ? "freeze" : "full"));
+    if (st != AF_OK || n > 0)
+        return st != AF_OK ? st : put_number(t, "freeze_trainable_layers", i, n);
+    return put(t, "unfrozen_parameters", line, new_scalar(t, line, "[a-z_.]*layers."));
+}
+
+/* Its optimizer_config has a map of settings for each optimizer. */
+static af_status translate_optimizer(translation *t, const af_yaml *all)
+{
+    static const char *const keys[][2] = {
+        {"eps", "adam_epsilon"}, {"weight_decay", "weight_decay"}, {"momentum", "sgd_momentum"}};
+    const af_yaml *name = af_yaml_get(t->root, "optimizer");
+    const af_yaml *n = af_yaml_get(all, name && name->kind == AF_YAML_SCALAR ? name->text : "adam");
+    af_status st = AF_OK;
+    for (int i = 0; n && n->kind == AF_YAML_MAP && i < n->count && st == AF_OK; i++) {
+        const af_yaml *v = n->item[i];
+        const int line = n->key_line[i];
+        size_t k = 0;
+        while (k < AF_LEN(keys) && !is(keys[k][0], n->key[i]))
+            k++;
+        if (is(n->key[i], "betas") && v->kind == AF_YAML_LIST && v->count == 2) {
+            st = put(t, "adam_beta1", line, v->item[0]);
+            st = st == AF_OK ? put(t, "adam_beta2", line, v->item[1]) : st;
+        } else if (!is(n->key[i], "bias_correction") || !has_value(v, "true")) {
+            st = put(t, k < AF_LEN(keys) ? keys[k][1] : n->key[i], line, v);
+        }
+    }
+    return st;
+}
+
+/* Keys of mlx-lm that mean something else than their names do here. True when it was one. */
+static bool translate_mlx(translation *t, int i, af_status *st)
+{
+    const char *key = t->root->key[i];
+    const af_yaml *n = t->root->item[i], *type = af_yaml_get(t->root, "fine_tune_type");
+    const int line = t->root->key_line[i];
+    const bool mlx = af_dialect_of(t->root) == AF_DIALECT_MLX;
+    const bool full = mlx && type && has_value(type, "full");
+    if (is(key, "mask_prompt") && has_value(n, "true")) { /* all but the last answer */
+        *st = put(t, "train_on_inputs", line, new_scalar(t, line, "false"));
+        *st = *st == AF_OK ? put(t, "mask_history", line, new_scalar(t, line, "true")) : *st;
+    } else if (full && is(key, "fine_tune_type")) {
+        *st = translate_full(t, i);
+    } else if (is(key, "optimizer_config") && n->kind == AF_YAML_MAP) {
+        *st = translate_optimizer(t, n);
+    } else if (mlx && is(key, "data") && n->kind == AF_YAML_SCALAR) {
+        af_yaml *train = NULL, *valid = NULL;
+        *st = af_mlx_data(&train, &valid, n, t->mem, t->name, t->err);
+        *st = *st == AF_OK ? put(t, "datasets", line, train) : *st;
+        *st = *st == AF_OK && valid ? put(t, "test_datasets", line, valid) : *st;
+    } else {
+        return full && is(key, "num_layers");
+    }
+    return true;
+}
+
 /* The repository of SimPO: the margin as a multiple of beta, in files that are for its trainer. */
 static af_status translate_margin(translation *t, int i)
 {
@@ -410,6 +472,8 @@ static af_status translate_entry(translation *t, int i)
         return AF_OK; /* LLaMA-Factory: how rows are packed, not whether */
     if (is(key, "use_peft") && has_value(n, "true") && names_adapter(t->root))
         return AF_OK;
+    if (translate_mlx(t, i, &st))
+        return st;
     if (is(key, "gamma_beta_ratio"))
         return translate_margin(t, i);
     if (names_base(key) && revision_of(t->root, n))

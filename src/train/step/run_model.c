@@ -94,7 +94,7 @@ static af_status check_targets(const af_run_model *m, af_error *err)
 {
     static const char *const keys[] = {"lora_target_modules", "lora_target_linear",
                                        "lora_target_parameters", "lora_exclude_modules",
-                                       "lora_layers_to_transform"};
+                                       "lora_layers_to_transform", "num_layers"};
     const af_run_config *r = m->run;
     const char *key = NULL;
     char at[300];

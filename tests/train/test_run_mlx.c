@@ -1,0 +1,138 @@
+/* test_run_mlx.c - run files of mlx-lm. */
+#include "test.h"
+
+#include "base/file.h"
+#include "train/run/method.h"
+#include "train/run/run_keys.h"
+
+static char dir[256];
+
+static int make_dir(void **state)
+{
+    (void)state;
+    snprintf(dir, sizeof dir, "%s/afinar-mlx-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int remove_dir(void **state)
+{
+    af_error err = {0};
+    (void)state;
+    return af_path_remove(dir, &err) == AF_OK ? 0 : -1;
+}
+
+static void put_file(const char *name, const char *text)
+{
+    char path[600];
+    af_error err = {0};
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    CHECK_OK(af_file_write(path, text, strlen(text), &err), err);
+}
+
+static af_status parse(af_run_config *r, const char *keys, af_error *err)
+{
+    char text[1000];
+    snprintf(text, sizeof text, "model: m\niters: 5\n%s\n", keys);
+    return af_run_config_parse(r, text, strlen(text), "run.yaml", NULL, 0, err);
+}
+
+/* The line of the effective file. */
+static void check(const char *keys, const char *line)
+{
+    af_run_config r = {0};
+    af_error err = {0};
+    char *text;
+    CHECK_OK(parse(&r, keys, &err), err);
+    CHECK_OK(af_run_config_text(&r, &text, &err), err);
+    CHECK_MSG(strstr(text, line), "%s: no %s in\n%.9000s", keys, line, text);
+    free(text);
+    af_run_config_clear(&r);
+}
+
+/* A folder with train.jsonl and valid.jsonl. Prompts and completions are turns there. */
+static void test_data(void **state)
+{
+    char keys[400], line[600];
+    af_run_config r = {0};
+    af_error err = {0};
+    (void)state;
+    snprintf(keys, sizeof keys, "data: %s", dir);
+    assert_int_equal(parse(&r, keys, &err), AF_EUSAGE);
+    assert_non_null(strstr(err.msg, "run.yaml:3: data is '"));
+    assert_non_null(strstr(err.msg, "which is not a folder with a file train.jsonl"));
+    put_file("train.jsonl", "{\"messages\": []}\n");
+    snprintf(line, sizeof line, "datasets: [{\"path\": \"%s/train.jsonl\"}]\n", dir);
+    check(keys, line);
+    put_file("train.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"text\": \"c\"}\n");
+    snprintf(line, sizeof line,
+             "datasets: [{\"path\": \"%s/train.jsonl\", \"field_instruction\": \"prompt\", "
+             "\"field_output\": \"completion\"}]\n",
+             dir);
+    check(keys, line);
+    put_file("valid.jsonl", "{\"text\": \"c\"}\n");
+    snprintf(line, sizeof line, "test_datasets: [{\"path\": \"%s/valid.jsonl\"}]\n", dir);
+    check(keys, line);
+    check(keys, "eval_steps: 200\n");
+}
+
+#define DATA "datasets: [{path: d}]\n"
+
+static void test_keys(void **state)
+{
+    (void)state;
+    check(DATA "mask_prompt: true", "mask_history: true\n");
+    check(DATA "mask_prompt: true", "train_on_inputs: false\n");
+    check(DATA, "num_layers: 16\n");
+    check(DATA "num_layers: 4", "num_layers: 4\n");
+    check(DATA "fine_tune_type: full\nnum_layers: 4", "freeze_trainable_layers: 4\n");
+    check(DATA "fine_tune_type: full", "adapter: freeze\n");
+    check(DATA "fine_tune_type: full\nnum_layers: -1",
+          "unfrozen_parameters: [\"[a-z_.]*layers.\"]\n");
+    check(DATA "optimizer: adamw", "weight_decay: 0.01\n");
+    check(DATA "optimizer: adamw", "weight_decay_on: all\n");
+    check(DATA "optimizer: adam", "weight_decay: 0\n");
+    check(DATA "optimizer: adamw\noptimizer_config: {adam: {eps: 1}, adamw: {betas: [0.8, 0.98], "
+               "eps: 1e-6, weight_decay: 0.05, bias_correction: true}}",
+          "adam_beta1: 0.8\nadam_beta2: 0.98\nadam_epsilon: 1e-06\n");
+}
+
+static void test_last_layers(void **state)
+{
+    static const struct {
+        const char *keys;
+        int count, first;
+    } cases[] = {{"num_layers: 1", 1, 1}, {"num_layers: 0", 0, 0}, {"num_layers: 9", 0, 0}};
+    char path[512];
+    af_error err = {0};
+    af_hf_config config;
+    af_model_spec spec;
+    (void)state;
+    snprintf(path, sizeof path, "%s/models/qwen2", golden_dir());
+    CHECK_OK(af_model_config(&config, path, &err), err);
+    CHECK_OK(af_model_spec_init(&spec, &config, &err), err);
+    assert_int_equal(spec.layers, 2);
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_run_config r = {0};
+        af_adapter_config c;
+        af_method_lists lists;
+        char keys[200];
+        snprintf(keys, sizeof keys, DATA "%s", cases[i].keys);
+        CHECK_OK(parse(&r, keys, &err), err);
+        CHECK_OK(af_method_adapter(&c, &lists, &r, &spec, &err), err);
+        assert_int_equal(c.layer_count, cases[i].count);
+        assert_int_equal(c.layers ? c.layers[0] : 0, cases[i].first);
+        af_run_config_clear(&r);
+    }
+    af_model_spec_clear(&spec);
+    af_hf_config_clear(&config);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_data, make_dir, remove_dir),
+        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_last_layers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
