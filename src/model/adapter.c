@@ -235,8 +235,7 @@ static af_status rename_targets(af_adapter *a, af_error *err)
     return AF_OK;
 }
 
-/* Finds a tensor by its name. */
-static const af_stored *find_stored(const af_adapter *a, const af_weights *w, const char *name)
+const af_stored *af_adapter_find(const af_adapter *a, const af_weights *w, const char *name)
 {
     const char *inner = a->spec->inner, *rest = name + strlen(AF_ADAPTER_PREFIX);
     const af_stored *t = af_weights_find(w, name);
@@ -270,7 +269,7 @@ static int other_senses(const af_adapter *a, const af_weights *w)
 af_status af_adapter_read_tensor(af_adapter *a, float **to, const af_weights *w, const char *name,
                                  int64_t rows, int64_t cols, int *used, af_error *err)
 {
-    const af_stored *t = find_stored(a, w, name);
+    const af_stored *t = af_adapter_find(a, w, name);
     if (!t)
         return af_fail(err, AF_EFORMAT, "the adapter has no tensor '%s'", name);
     const int64_t d0 = t->ndim > 0 ? t->dim[0] : 1, d1 = t->ndim > 1 ? t->dim[1] : 1;
@@ -310,7 +309,7 @@ static af_status read_module(af_adapter *a, int i, const af_weights *w, int *use
         AF_TRY(af_adapter_read_tensor(a, &a->saved[m->weight], w, name, t->dim[0], t->dim[1], used,
                                       err));
     } else if (m->layer < 0 &&
-               find_stored(a, w, name)) { /* PEFT stores a targeted embedding's base too */
+               af_adapter_find(a, w, name)) { /* PEFT stores a targeted embedding's base too */
         af_log_write(AF_LOG_WARN,
                      "the adapter's own copy of '%s' is used only where its vocabulary differs "
                      "from the model's",
@@ -319,7 +318,7 @@ static af_status read_module(af_adapter *a, int i, const af_weights *w, int *use
     }
     if (a->config.dora) {
         snprintf(name, sizeof name, AF_ADAPTER_PREFIX "%s.lora_magnitude_vector", m->path);
-        if (!find_stored(a, w, name)) /* as old versions wrote it */
+        if (!af_adapter_find(a, w, name)) /* as old versions wrote it */
             snprintf(name, sizeof name, AF_ADAPTER_PREFIX "%s.lora_magnitude_vector.weight",
                      m->path);
         AF_TRY(af_adapter_read_tensor(a, &am->magnitude, w, name, m->out, 1, used, err));
@@ -440,6 +439,8 @@ static af_status read_values(af_adapter *a, const af_weights *w, const char *dir
             AF_TRY(af_adapter_read_tensor(a, &a->saved[i], w, name, t->dim[0],
                                           t->ndim > 1 ? t->dim[1] : 1, &used, err));
     }
+    if (a->config.bias)
+        AF_TRY(af_adapter_read_biases(a, w, &used, err));
     for (int k = 0; k < AF_TOKEN_TABLES; k++)
         if (a->tokens[k].count)
             AF_TRY(read_tokens(a, k, w, &used, err));
@@ -573,11 +574,12 @@ af_status af_adapter_mix(af_adapter **out, const af_adapter *const *in, const do
     a->config.rslora = false;
     for (int k = 0; k < n; k++)
         if (in[k]->config.dora || in[k]->config.lora_bias || in[k]->config.save_count ||
-            has_tokens(in[k]))
+            in[k]->config.bias || has_tokens(in[k]))
             AF_TRY(af_fail(err, AF_EUNSUPPORTED,
                            "adapter %d has %s and cannot be mixed with others", k + 1,
                            in[k]->config.dora         ? "DoRA magnitudes"
                            : in[k]->config.lora_bias  ? "a bias"
+                           : in[k]->config.bias       ? "trained biases"
                            : in[k]->config.save_count ? "modules_to_save"
                                                       : "trained tokens"));
     for (int i = 0; i < s->modules; i++)

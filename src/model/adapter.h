@@ -34,6 +34,7 @@ typedef struct af_adapter_config {
     double alpha, dropout;
     bool rslora, dora;
     bool lora_bias;            /* B has a bias */
+    const char *bias;          /* "all", "lora_only": trained biases of the base; NULL = none */
     bool ensure_tying;         /* modules_to_save has one of embedding and head, the file both */
     bool fan_in_fan_out;       /* of a model whose matrices lie turned: for PEFT alone */
     const char *target_regex;  /* a full-match regex, or "all-linear"; NULL = the list */
@@ -50,6 +51,8 @@ typedef struct af_adapter_config {
     const char *table_names[AF_TOKEN_TABLES]; /* of the embedding and the head; NULL = the usual */
     const int64_t *layers;                    /* layers_to_transform; NULL = all */
     int layer_count;
+    const char *const *layer_list; /* layers_pattern */
+    int layer_lists;
     const af_adapter_pattern *rank_pattern, *alpha_pattern;
     int rank_patterns, alpha_patterns;
     const char *base_model;   /* base_model_name_or_path, or NULL */

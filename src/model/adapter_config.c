@@ -1,5 +1,5 @@
-/* adapter_config.c - PEFT's adapter_config.json: read, written, and its rules for matching
- * modules. */
+/* adapter_config.c - PEFT's adapter_config.json: read, copied, and its rules for matching modules.
+ * Written by adapter_write.c. */
 #include "model/adapter_config.h"
 
 #include "base/buf.h"
@@ -62,11 +62,12 @@ bool af_path_in_list(const char *path, const char *const *list, int n)
 
 bool af_path_ends_in(const char *path, const char *const *list, int n)
 {
-    const size_t len = strlen(path);
-    for (int i = 0; i < n; i++) {
-        const size_t k = strlen(list[i]);
-        if (k > 0 && k <= len && strcmp(path + len - k, list[i]) == 0)
-            return true;
+    for (size_t len = strlen(path); len > 0; len--) { /* the module, then those it is part of */
+        for (int i = 0; i < n && (!path[len] || path[len] == '.'); i++) {
+            const size_t k = strlen(list[i]);
+            if (k > 0 && k <= len && strncmp(path + len - k, list[i], k) == 0)
+                return true;
+        }
     }
     return false;
 }
@@ -145,11 +146,26 @@ done:
     return st;
 }
 
+/* Another name than that of the model's list of layers would choose other modules. */
+static af_status check_layer_list(const af_adapter_config *c, const af_model_spec *s, af_error *err)
+{
+    const char *name = s->arch->layers ? s->arch->layers : "layers";
+    for (int i = 0; i < c->layer_lists; i++)
+        if (!*c->layer_list[i] || strcmp(c->layer_list[i], name) == 0)
+            return AF_OK;
+    return c->layer_lists == 0
+               ? AF_OK
+               : af_fail(err, AF_EFORMAT,
+                         "layers_pattern is '%.64s', but layers of this %s model are in '%s'",
+                         c->layer_list[0], s->arch->model_type, name);
+}
+
 af_status af_adapter_targets(const af_adapter_config *c, const af_model_spec *s, bool *target,
                              af_error *err)
 {
     af_status st = AF_OK;
     bool any = false;
+    AF_TRY(check_layer_list(c, s, err));
     for (int i = 0; i < s->modules; i++) {
         AF_TRY(is_target(&target[i], c, s, &s->module[i], err));
         any |= target[i];
@@ -322,18 +338,16 @@ static const int64_t *get_layers(config_reader *r, int *n)
     return list;
 }
 
-/* The list of layers has this name in every model we know; another would choose other modules. */
-static void check_layers_pattern(config_reader *r)
+static void get_layer_lists(config_reader *r, af_adapter_config *c)
 {
-    const json_t *v = get(r, "layers_pattern");
-    const size_t n = json_is_array(v) ? json_array_size(v) : v != NULL;
-    bool fits = n == 0;
-    for (size_t i = 0; i < n; i++) {
-        const char *name = json_string_value(json_is_array(v) ? json_array_get(v, i) : v);
-        fits |= name && (strcmp(name, "layers") == 0 || (n == 1 && *name == '\0'));
+    const char *one = NULL;
+    c->layer_list = get_names(r, "layers_pattern", &c->layer_lists, &one);
+    const char **list = one && *one ? af_arena_take(r->arena, sizeof *list) : NULL;
+    if (list) {
+        list[0] = one;
+        c->layer_list = list;
+        c->layer_lists = 1;
     }
-    if (!fits)
-        wrong(r, "layers_pattern", "'layers', the one list of layers this build knows");
 }
 
 /* Kinds of adapter that compute something else than we do. */
@@ -349,11 +363,8 @@ static void refuse_others(config_reader *r)
                                       "monteclora_config",
                                       "velora_config"};
     const char *type = json_string_value(get(r, "peft_type"));
-    const char *bias = json_string_value(get(r, "bias"));
     if (!type || strcmp(type, "LORA") != 0)
         wrong(r, "peft_type", "LORA");
-    if (bias && strcmp(bias, "none") != 0)
-        wrong(r, "bias", "'none', the one kind this build reads");
     for (size_t i = 0; i < AF_LEN(off); i++) {
         const json_t *v = get(r, off[i]);
         const bool empty = !v || json_is_false(v) || (json_is_array(v) && !json_array_size(v)) ||
@@ -361,6 +372,19 @@ static void refuse_others(config_reader *r)
         if (!empty)
             wrong(r, off[i], "off: this build supports nothing else");
     }
+}
+
+/* NULL = "none" */
+static const char *get_bias(config_reader *r)
+{
+    static const char *const kinds[] = {"all", "lora_only"};
+    const char *bias = json_string_value(get(r, "bias"));
+    for (size_t i = 0; bias && i < AF_LEN(kinds); i++)
+        if (strcmp(bias, kinds[i]) == 0)
+            return kinds[i];
+    if (get(r, "bias") && !(bias && strcmp(bias, "none") == 0))
+        wrong(r, "bias", "'none', 'all' or 'lora_only'");
+    return NULL;
 }
 
 static const char *get_init(config_reader *r)
@@ -372,14 +396,16 @@ static const char *get_init(config_reader *r)
     for (size_t i = 0; i < AF_LEN(fine); i++)
         if (strcmp(fine[i], json_string_value(v)) == 0)
             return fine[i];
-    wrong(r, "init_lora_weights", "a kind that leaves the base as it is");
+    wrong(
+        r, "init_lora_weights",
+        "a kind that leaves the base as it is: save the adapter as one for the plain base (PEFT's "
+        "path_initial_model_for_weight_conversion, LLaMA-Factory's pissa_convert)");
     return "true";
 }
 
 static void read_all(config_reader *r, af_adapter_config *c)
 {
     refuse_others(r);
-    check_layers_pattern(r);
     const double rank = get_num(r, "r", 8);
     if (!(rank >= 1) || rank > AF_ADAPTER_RANK_MAX || rank != floor(rank))
         wrong(r, "r", "a rank from 1 to 65536");
@@ -393,6 +419,7 @@ static void read_all(config_reader *r, af_adapter_config *c)
     c->rslora = get_bool(r, "use_rslora");
     c->dora = get_bool(r, "use_dora");
     c->lora_bias = get_bool(r, "lora_bias");
+    c->bias = get_bias(r);
     c->ensure_tying = get_bool(r, "ensure_weight_tying");
     c->target = get_names(r, "target_modules", &c->target_count, &c->target_regex);
     c->param = get_names(r, "target_parameters", &c->param_count, NULL);
@@ -403,6 +430,7 @@ static void read_all(config_reader *r, af_adapter_config *c)
         wrong(r, "trainable_token_indices",
               "a list of tokens, or one for embed_tokens and lm_head");
     c->layers = get_layers(r, &c->layer_count);
+    get_layer_lists(r, c);
     c->rank_pattern = get_patterns(r, "rank_pattern", &c->rank_patterns);
     c->alpha_pattern = get_patterns(r, "alpha_pattern", &c->alpha_patterns);
     const char *task = json_string_value(get(r, "task_type"));
@@ -430,107 +458,6 @@ af_status af_adapter_config_parse(af_adapter_config *out, af_arena *arena, const
     if (r.st == AF_OK)
         *out = c;
     return r.st;
-}
-
-/* ---- writing ---- */
-
-static json_t *number(double v)
-{
-    return v == floor(v) && fabs(v) < 1e15 ? json_integer((json_int_t)v) : json_real(v);
-}
-
-static json_t *names_json(const char *const *list, int n, const char *single, bool null_when_empty)
-{
-    if (single)
-        return json_string(single);
-    if (n == 0 && null_when_empty)
-        return json_null();
-    json_t *a = json_array();
-    for (int i = 0; i < n; i++)
-        json_array_append_new(a, json_string(list[i]));
-    return a;
-}
-
-static json_t *patterns_json(const af_adapter_pattern *p, int n)
-{
-    json_t *o = json_object();
-    for (int i = 0; i < n; i++)
-        json_object_set_new(o, p[i].key, number(p[i].value));
-    return o;
-}
-
-static json_t *layers_json(const af_adapter_config *c)
-{
-    if (c->layer_count == 0)
-        return json_null();
-    json_t *a = json_array();
-    for (int i = 0; i < c->layer_count; i++)
-        json_array_append_new(a, json_integer(c->layers[i]));
-    return a;
-}
-
-/* Keys of features we do not have, at the values that mean "off". */
-static void set_constants(json_t *o)
-{
-    static const char *const nulls[] = {"alora_invocation_tokens",
-                                        "arrow_config",
-                                        "auto_mapping",
-                                        "corda_config",
-                                        "eva_config",
-                                        "layer_replication",
-                                        "layers_pattern",
-                                        "megatron_config",
-                                        "revision",
-                                        "use_bdlora"};
-    static const char *const falses[] = {"ensure_weight_tying", "use_qalora"};
-    for (size_t i = 0; i < AF_LEN(nulls); i++)
-        json_object_set_new(o, nulls[i], json_null());
-    for (size_t i = 0; i < AF_LEN(falses); i++)
-        json_object_set_new(o, falses[i], json_false());
-    json_object_set_new(o, "bias", json_string("none"));
-    json_object_set_new(o, "inference_mode", json_true());
-    json_object_set_new(o, "loftq_config", json_object());
-    json_object_set_new(o, "megatron_core", json_string("megatron.core"));
-    json_object_set_new(o, "peft_type", json_string("LORA"));
-    json_object_set_new(o, "peft_version", json_string("0.20.0"));
-    json_object_set_new(o, "qalora_group_size", json_integer(16));
-}
-
-char *af_adapter_config_text(const af_adapter_config *c)
-{
-    json_t *o = json_object();
-    json_error_t why;
-    const bool is_true = !c->init_weights || strcmp(c->init_weights, "true") == 0;
-    set_constants(o);
-    json_object_set_new(o, "alpha_pattern", patterns_json(c->alpha_pattern, c->alpha_patterns));
-    json_object_set_new(o, "base_model_name_or_path",
-                        c->base_model ? json_string(c->base_model) : json_null());
-    json_object_set_new(o, "exclude_modules",
-                        names_json(c->exclude, c->exclude_count, c->exclude_regex, true));
-    json_object_set_new(o, "fan_in_fan_out", json_boolean(c->fan_in_fan_out));
-    json_object_set_new(o, "init_lora_weights",
-                        is_true ? json_true() : json_string(c->init_weights));
-    json_object_set_new(o, "layers_to_transform", layers_json(c));
-    json_object_set_new(o, "lora_alpha", number(c->alpha));
-    json_object_set_new(o, "lora_bias", json_boolean(c->lora_bias));
-    json_object_set_new(o, "lora_dropout", json_real(c->dropout));
-    json_object_set_new(o, "task_type", json_string(c->classifies ? "SEQ_CLS" : "CAUSAL_LM"));
-    if (c->labels)
-        json_object_set_new(o, AF_LABELS_KEY, af_json_load(c->labels, strlen(c->labels), 0, &why));
-    json_object_set_new(o, "modules_to_save",
-                        names_json(c->modules_to_save, c->save_count, NULL, true));
-    json_object_set_new(o, "r", json_integer(c->r));
-    json_object_set_new(o, "rank_pattern", patterns_json(c->rank_pattern, c->rank_patterns));
-    json_object_set_new(o, "target_modules",
-                        names_json(c->target, c->target_count, c->target_regex, false));
-    json_object_set_new(o, "target_parameters", names_json(c->param, c->param_count, NULL, true));
-    json_object_set_new(o, "trainable_token_indices",
-                        af_adapter_tokens_json(c->tokens, c->table_names));
-    json_object_set_new(o, "use_dora", json_boolean(c->dora));
-    json_object_set_new(o, "use_rslora", json_boolean(c->rslora));
-    char *text = af_json_dump(o, JSON_SORT_KEYS | JSON_INDENT(2) | JSON_REAL_PRECISION(15));
-    json_decref(o);
-    return text;
 }
 
 /* ---- copying ---- */
@@ -580,6 +507,7 @@ af_status af_adapter_config_copy(af_adapter_config *out, const af_adapter_config
     d.base_model = dup(a, c->base_model, &bad);
     d.init_weights = dup(a, c->init_weights, &bad);
     d.target = dup_names(a, c->target, c->target_count, &bad);
+    d.layer_list = dup_names(a, c->layer_list, c->layer_lists, &bad);
     d.param = dup_names(a, c->param, c->param_count, &bad);
     d.exclude = dup_names(a, c->exclude, c->exclude_count, &bad);
     d.labels = dup(a, c->labels, &bad);

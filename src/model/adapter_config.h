@@ -29,6 +29,14 @@ void af_adapter_low_name(char *name, const af_module_spec *m, char which);
 void af_adapter_saved_name(const af_model_spec *s, const af_tensor_spec *t,
                            char name[AF_ADAPTER_NAME_BYTES]);
 
+/* ---- biases of the base (adapter_bias.c) ---- */
+
+/* The stored name of a tensor that the folder has whole. */
+void af_adapter_whole_name(const af_adapter *a, int tensor, char name[AF_ADAPTER_NAME_BYTES]);
+/* Those that the folder has; config.bias is NULL when it has none. */
+AF_CHECKED af_status af_adapter_read_biases(af_adapter *a, const af_weights *w, int *used,
+                                            af_error *err);
+
 /* ---- trainable_token_indices (adapter_tokens.c) ---- */
 
 struct json_t;
@@ -68,6 +76,8 @@ AF_CHECKED af_status af_adapter_params_used(const af_adapter_config *c, const af
 AF_CHECKED af_status af_adapter_param_check(const af_adapter_config *c, const af_model_spec *s,
                                             const af_module_spec *m, af_error *err);
 
+/* A tensor of the folder by its name, also under other names of the text model; NULL = none. */
+const af_stored *af_adapter_find(const af_adapter *a, const af_weights *w, const char *name);
 /* One tensor of the folder as f32, allocated once its shape is checked; counts it as used. */
 AF_CHECKED af_status af_adapter_read_tensor(af_adapter *a, float **to, const af_weights *w,
                                             const char *name, int64_t rows, int64_t cols, int *used,
@@ -84,8 +94,8 @@ AF_CHECKED af_status af_pattern_matches(bool *out, const char *pattern, const ch
                                         bool whole, af_error *err);
 /* True when a path is an entry of the list or ends with "." and one. */
 bool af_path_in_list(const char *path, const char *const *list, int n);
-/* The rule of modules_to_save, which PEFT makes without a dot: 'norm' means 'input_layernorm' too.
- */
+/* The rule of modules_to_save, which PEFT makes without a dot: 'norm' means 'input_layernorm' too,
+ * and 'mlp' all linears in it. */
 bool af_path_ends_in(const char *path, const char *const *list, int n);
 /* The value of the first pattern that matches (.*\.)?(KEY)$, else `absent`. */
 AF_CHECKED af_status af_adapter_pattern_value(double *out, const af_adapter_pattern *p, int n,

@@ -1,7 +1,12 @@
-/* adapter_write.c - an adapter as PEFT's folder: the names of its tensors, and writing them. */
+/* adapter_write.c - an adapter as PEFT's folder: the names of its tensors, and writing them and
+ * adapter_config.json. */
 #include "base/file.h"
+#include "format/text/json_text.h"
 #include "model/adapter_config.h"
 #include "model/loader.h"
+
+#include <jansson.h>
+#include <math.h>
 
 /* The stored name of A or B of a module, or of the module that has the parameter. */
 void af_adapter_low_name(char *name, const af_module_spec *m, char which)
@@ -98,7 +103,7 @@ static int collect(const af_adapter *a, item *list)
         if (a->saved[i]) {
             const af_tensor_spec *t = &s->tensor[i];
             list[n] = (item){.dim = {t->dim[0], t->dim[1]}, .ndim = t->ndim, .data = a->saved[i]};
-            af_adapter_saved_name(s, t, list[n++].name);
+            af_adapter_whole_name(a, i, list[n++].name);
         }
     for (int k = 0; k < AF_TOKEN_TABLES; k++)
         if (a->tokens[k].count) {
@@ -184,6 +189,107 @@ done:
     af_safetensors_writer_abandon(w);
     free(list);
     return st;
+}
+
+/* ---- adapter_config.json ---- */
+
+static json_t *number(double v)
+{
+    return v == floor(v) && fabs(v) < 1e15 ? json_integer((json_int_t)v) : json_real(v);
+}
+
+static json_t *names_json(const char *const *list, int n, const char *single, bool null_when_empty)
+{
+    if (single)
+        return json_string(single);
+    if (n == 0 && null_when_empty)
+        return json_null();
+    json_t *a = json_array();
+    for (int i = 0; i < n; i++)
+        json_array_append_new(a, json_string(list[i]));
+    return a;
+}
+
+static json_t *patterns_json(const af_adapter_pattern *p, int n)
+{
+    json_t *o = json_object();
+    for (int i = 0; i < n; i++)
+        json_object_set_new(o, p[i].key, number(p[i].value));
+    return o;
+}
+
+static json_t *layers_json(const af_adapter_config *c)
+{
+    if (c->layer_count == 0)
+        return json_null();
+    json_t *a = json_array();
+    for (int i = 0; i < c->layer_count; i++)
+        json_array_append_new(a, json_integer(c->layers[i]));
+    return a;
+}
+
+/* Keys of features we do not have, at the values that mean "off". */
+static void set_constants(json_t *o)
+{
+    static const char *const nulls[] = {"alora_invocation_tokens",
+                                        "arrow_config",
+                                        "auto_mapping",
+                                        "corda_config",
+                                        "eva_config",
+                                        "layer_replication",
+                                        "layers_pattern",
+                                        "megatron_config",
+                                        "revision",
+                                        "use_bdlora"};
+    static const char *const falses[] = {"ensure_weight_tying", "use_qalora"};
+    for (size_t i = 0; i < AF_LEN(nulls); i++)
+        json_object_set_new(o, nulls[i], json_null());
+    for (size_t i = 0; i < AF_LEN(falses); i++)
+        json_object_set_new(o, falses[i], json_false());
+    json_object_set_new(o, "inference_mode", json_true());
+    json_object_set_new(o, "loftq_config", json_object());
+    json_object_set_new(o, "megatron_core", json_string("megatron.core"));
+    json_object_set_new(o, "peft_type", json_string("LORA"));
+    json_object_set_new(o, "peft_version", json_string("0.20.0"));
+    json_object_set_new(o, "qalora_group_size", json_integer(16));
+}
+
+char *af_adapter_config_text(const af_adapter_config *c)
+{
+    json_t *o = json_object();
+    json_error_t why;
+    const bool is_true = !c->init_weights || strcmp(c->init_weights, "true") == 0;
+    set_constants(o);
+    json_object_set_new(o, "alpha_pattern", patterns_json(c->alpha_pattern, c->alpha_patterns));
+    json_object_set_new(o, "base_model_name_or_path",
+                        c->base_model ? json_string(c->base_model) : json_null());
+    json_object_set_new(o, "bias", json_string(c->bias ? c->bias : "none"));
+    json_object_set_new(o, "exclude_modules",
+                        names_json(c->exclude, c->exclude_count, c->exclude_regex, true));
+    json_object_set_new(o, "fan_in_fan_out", json_boolean(c->fan_in_fan_out));
+    json_object_set_new(o, "init_lora_weights",
+                        is_true ? json_true() : json_string(c->init_weights));
+    json_object_set_new(o, "layers_to_transform", layers_json(c));
+    json_object_set_new(o, "lora_alpha", number(c->alpha));
+    json_object_set_new(o, "lora_bias", json_boolean(c->lora_bias));
+    json_object_set_new(o, "lora_dropout", json_real(c->dropout));
+    json_object_set_new(o, "task_type", json_string(c->classifies ? "SEQ_CLS" : "CAUSAL_LM"));
+    if (c->labels)
+        json_object_set_new(o, AF_LABELS_KEY, af_json_load(c->labels, strlen(c->labels), 0, &why));
+    json_object_set_new(o, "modules_to_save",
+                        names_json(c->modules_to_save, c->save_count, NULL, true));
+    json_object_set_new(o, "r", json_integer(c->r));
+    json_object_set_new(o, "rank_pattern", patterns_json(c->rank_pattern, c->rank_patterns));
+    json_object_set_new(o, "target_modules",
+                        names_json(c->target, c->target_count, c->target_regex, false));
+    json_object_set_new(o, "target_parameters", names_json(c->param, c->param_count, NULL, true));
+    json_object_set_new(o, "trainable_token_indices",
+                        af_adapter_tokens_json(c->tokens, c->table_names));
+    json_object_set_new(o, "use_dora", json_boolean(c->dora));
+    json_object_set_new(o, "use_rslora", json_boolean(c->rslora));
+    char *text = af_json_dump(o, JSON_SORT_KEYS | JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    json_decref(o);
+    return text;
 }
 
 af_status af_adapter_write(const af_adapter *a, const char *dir, af_error *err)

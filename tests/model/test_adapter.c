@@ -11,9 +11,9 @@
 #include <jansson.h>
 #include <unistd.h>
 
-static const char *const names[] = {"lora",  "rules",      "dora",      "saved",    "layers",
-                                    "fused", "tied_embed", "tied_head", "head",     "embed",
-                                    "bias",  "head_dora",  "rows",      "tied_rows"};
+static const char *const names[] = {"lora",  "rules",      "dora",      "saved",     "layers",
+                                    "fused", "tied_embed", "tied_head", "head",      "embed",
+                                    "bias",  "head_dora",  "rows",      "tied_rows", "base_bias"};
 
 /* A base with an adapter whose tensors are trained. */
 typedef struct trained {
@@ -152,7 +152,9 @@ static double worst_gradient(trained *t)
     for (int i = 0; i < s->tensors; i++)
         if (c->adapter->saved[i]) {
             float *x = case_read(c, af_tensor_gradient(c->leaves.tensor[i]));
-            worst = worse(worst, off(x, grad_of(t, s->tensor[i].name, "")));
+            char name[AF_ADAPTER_NAME_BYTES];
+            af_adapter_whole_name(c->adapter, i, name);
+            worst = worse(worst, off(x, grad_of(t, name + strlen(AF_ADAPTER_PREFIX), "")));
             free(x);
         }
     for (int k = 0; k < AF_TOKEN_TABLES; k++)
@@ -474,7 +476,7 @@ static void test_wrong_configs_are_refused_by_name(void **state)
          "layers_pattern"},
         {"a broken pattern", "{\"peft_type\": \"LORA\", \"target_modules\": \"(q_proj\"}",
          "regular expression"},
-        {"a bias", "{\"peft_type\": \"LORA\", \"bias\": \"all\", \"target_modules\": [\"q_proj\"]}",
+        {"a bias", "{\"peft_type\": \"LORA\", \"bias\": true, \"target_modules\": [\"q_proj\"]}",
          "bias"},
         {"a changed base",
          "{\"peft_type\": \"LORA\", \"init_lora_weights\": \"pissa\", \"target_modules\": "

@@ -105,6 +105,47 @@ static void test_modules_to_save_are_not_targets(void **state)
                   is_q_or_later_up);
     assert_true(af_path_ends_in("lm_head", saved, 2));
     assert_false(af_path_ends_in("lm_head", (const char *const[]){""}, 1));
+    const char *const whole[] = {"mlp"};
+    assert_true(af_path_ends_in("model.layers.0.mlp.up_proj", whole, 1));
+    assert_false(af_path_ends_in("model.layers.0.mlps.up_proj", whole, 1));
+    assert_false(af_path_ends_in("model.layers.0.x.mlp_up", whole, 1));
+}
+
+/* layers_pattern is the name of the model's list, whatever its family calls it. */
+static void test_layers_are_in_the_list_of_the_family(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type, *list, *other, *target;
+    } cases[] = {{"gpt2", "h", "layers", "c_attn"}, {"llama", "layers", "h", "q_proj"}};
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char text[512];
+        af_error err = {0};
+        af_hf_config config;
+        af_model_spec s;
+        bool target[64];
+        snprintf(text, sizeof text,
+                 "{\"model_type\": \"%s\", \"vocab_size\": 32, \"hidden_size\": 16, "
+                 "\"intermediate_size\": 12, \"num_hidden_layers\": 2, "
+                 "\"num_attention_heads\": 4}",
+                 cases[i].type);
+        CHECK_OK(af_hf_config_parse(&config, text, strlen(text), "config.json", &err), err);
+        CHECK_OK(af_model_spec_init(&s, &config, &err), err);
+        assert_true(s.modules <= (int)AF_LEN(target));
+        af_adapter_config c = {.r = 4,
+                               .target = &cases[i].target,
+                               .target_count = 1,
+                               .layers = (int64_t[]){1},
+                               .layer_count = 1,
+                               .layer_list = &cases[i].list,
+                               .layer_lists = 1};
+        CHECK_OK(af_adapter_targets(&c, &s, target, &err), err);
+        c.layer_list = &cases[i].other;
+        assert_int_equal(af_adapter_targets(&c, &s, target, &err), AF_EFORMAT);
+        CHECK_MSG(strstr(err.msg, "layers_pattern is"), "says '%s'", err.msg);
+        af_model_spec_clear(&s);
+        af_hf_config_clear(&config);
+    }
 }
 
 /* What PEFT calls embedding and head in models that have other names for them. */
@@ -333,6 +374,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_misspelt_names_of_a_fresh_adapter_are_refused),
         cmocka_unit_test(test_a_head_with_selected_layers_is_a_target),
+        cmocka_unit_test(test_layers_are_in_the_list_of_the_family),
         cmocka_unit_test(test_tables_of_older_families),
         cmocka_unit_test(test_modules_to_save_are_not_targets),
         cmocka_unit_test(test_text_parts_of_larger_models_have_their_names),

@@ -27,9 +27,10 @@ static af_status check(const af_adapter *a, af_error *err)
                        a->spec->arch->model_type);
     for (int i = 0; i < a->spec->tensors; i++)
         if (a->saved[i])
-            return af_fail(err, AF_EUNSUPPORTED,
-                           "a GGUF adapter cannot hold '%s' (modules_to_save); merge it instead",
-                           a->spec->tensor[i].name);
+            return af_fail(
+                err, AF_EUNSUPPORTED,
+                "a GGUF adapter cannot hold '%s' (modules_to_save, bias); merge it instead",
+                a->spec->tensor[i].name);
     for (int i = 0; i < a->spec->modules; i++) {
         if (a->module[i].rank && is_ignored(a->spec, a->spec->module[i].group))
             return af_fail(err, AF_EUNSUPPORTED,

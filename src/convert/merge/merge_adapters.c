@@ -113,7 +113,7 @@ static void warn_zeros(const af_adapter *a)
         for (int64_t k = 0; k < af_adapter_b_count(&a->spec->module[i], a->module[i].rank); k++)
             if (a->module[i].b[k] != 0)
                 return;
-    if (!a->config.save_count)
+    if (!a->config.save_count && !a->config.bias)
         af_log_write(AF_LOG_WARN, "the result is all zeros: the combined adapter changes nothing");
 }
 

@@ -93,7 +93,8 @@ done:
 /* No tensor of the base but the linears' adapters. */
 static bool only_low_rank(const af_adapter *a)
 {
-    return a->config.save_count == 0 && !a->tokens[0].count && !a->tokens[1].count && !a->resized;
+    return a->config.save_count == 0 && !a->config.bias && !a->tokens[0].count &&
+           !a->tokens[1].count && !a->resized;
 }
 
 /* The run's own adapter must leave the tensors of the base alone. */

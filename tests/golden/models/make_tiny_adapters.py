@@ -46,6 +46,8 @@ ADAPTERS = {
                                                           "lm_head": [5, 30]})),
     "tied_rows": ("qwen2_tiny", dict(r=2, lora_alpha=4, target_modules=["v_proj"],
                                      trainable_token_indices=[9, 2, 4])),
+    "base_bias": ("qwen2_tiny", dict(r=3, lora_alpha=5, bias="all",
+                                     target_modules=["q_proj", "v_proj", "down_proj"])),
 }
 
 
