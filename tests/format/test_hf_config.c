@@ -406,6 +406,35 @@ static void test_gguf_metadata_gives_the_same_struct(void **state)
     af_hf_config_clear(&c);
 }
 
+static void test_gguf_rotates_pairs_of_values(void **state)
+{
+    static const char *const keys[] = {"qwen3.rope.dimension_count",
+                                       "qwen3.rope.dimension_count_swa"};
+    (void)state;
+    for (size_t k = 0; k < AF_LEN(keys); k++) {
+        char path[4096];
+        af_error err = {0};
+        af_gguf *g;
+        af_gguf_writer *w;
+        af_hf_config c = {0};
+        snprintf(path, sizeof path, "%s/../fuzz/corpus/fuzz_gguf/small.gguf", golden_dir());
+        CHECK_OK(af_gguf_open(&g, path, &err), err);
+        snprintf(path, sizeof path, "%s/odd.gguf", tmp_dir);
+        CHECK_OK(af_gguf_writer_new(&w, path, &err), err);
+        for (int i = 0; i < af_gguf_kv_count(g); i++)
+            if (strcmp(af_gguf_kv_at(g, i)->key, keys[k]) != 0)
+                CHECK_OK(af_gguf_put_kv(w, af_gguf_kv_at(g, i), &err), err);
+        CHECK_OK(af_gguf_put_u32(w, keys[k], 15, &err), err);
+        CHECK_OK(af_gguf_writer_begin(w, &err), err);
+        CHECK_OK(af_gguf_writer_commit(w, &err), err);
+        af_gguf_close(g);
+        assert_int_equal(af_model_config(&c, path, &err), AF_EFORMAT);
+        CHECK_MSG(strstr(err.msg, keys[k]) && strstr(err.msg, "is 15, not an even number"),
+                  "says '%s'", err.msg);
+        CHECK_OK(af_path_remove(path, &err), err);
+    }
+}
+
 static void write_in(const char *name, const char *text)
 {
     char path[1024];
@@ -508,6 +537,7 @@ int main(void)
         cmocka_unit_test(test_a_multimodal_model_says_at_the_top_whether_its_head_is_tied),
         cmocka_unit_test(test_wrong_values_have_one_clear_error),
         cmocka_unit_test(test_gguf_metadata_gives_the_same_struct),
+        cmocka_unit_test(test_gguf_rotates_pairs_of_values),
         cmocka_unit_test(test_names_resolve_to_folders_and_the_cache),
         cmocka_unit_test(test_an_adapter_given_as_a_model_names_its_base),
     };

@@ -242,9 +242,24 @@ static af_status get_factors(const af_gguf *g, af_hf_config *c, const char *name
 
 double af_yarn_scale(double factor) { return factor <= 1 ? 1 : 0.1 * log(factor) + 1; }
 
+/* Values are rotated in pairs. */
+static af_status check_pairs(gguf_source *s, af_error *err)
+{
+    static const char *const names[] = {"rope.dimension_count", "rope.dimension_count_swa"};
+    for (size_t i = 0; i < AF_LEN(names); i++) {
+        const int64_t dims = get_int(s, names[i], 0);
+        if (dims < 0 || dims % 2)
+            return af_fail(err, AF_EFORMAT,
+                           "%s is %" PRId64 ", not an even number: values are rotated in pairs",
+                           key_of(s, names[i]), dims);
+    }
+    return AF_OK;
+}
+
 static af_status get_rope(gguf_source *s, af_hf_config *c, const af_family *f, af_error *err)
 {
     af_status st = AF_OK;
+    AF_TRY(check_pairs(s, err));
     af_rope_config r = {.theta = get_num(s, "rope.freq_base", 10000),
                         .factor = 1,
                         .beta_fast = get_num(s, "rope.scaling.yarn_beta_fast", 32),
