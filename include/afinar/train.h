@@ -64,7 +64,8 @@ typedef struct af_train_hooks {
 
 typedef struct af_train_result {
     int64_t steps;
-    double first_loss, last_loss, best_eval_loss; /* NaN where there is none */
+    double first_loss, last_loss; /* NaN where there is none */
+    double best_eval_loss;        /* NaN also when another metric chooses the best evaluation */
     bool stopped, nothing_to_do;
     int rank, ranks; /* of several processes: 0 is the one that reports; 0 and 1 for one process */
     bool ranks_differ; /* they have different run files, data or versions */

@@ -21,7 +21,7 @@ static void test_keys_that_ask_for_nothing(void **state)
              "special_tokens:\nfuture_key_of_somebody:\ngptq: false\nlabel_smoothing: 0.0\n"
              "rl:\nmix_strategy: concat\nreport_to: none\nassistant_only_loss: true\nstrict: "
              "false\nload_in_4bit: false\n"
-             "evals_per_epoch: 0\nrelora_steps: 0\nmetric_for_best_model: eval_loss\n"
+             "evals_per_epoch: 0\nrelora_steps: 0\nearly_stopping_threshold: 0\n"
              "bnb_config_kwargs: {bnb_4bit_use_double_quant: true}\nenable_thinking: true\n";
     af_run_config r = {0};
     af_error err = {0};
@@ -75,7 +75,6 @@ static void test_what_is_refused(void **state)
         {"id2label: {0: a}", {"is not supported", "num_labels", ""}},
         {"label_smoothing_factor: 0.1", {"is not supported", "cross-entropy", ""}},
         {"plugins: [axolotl.integrations.kd.KDPlugin]", {"'plugins", "is not supported", ""}},
-        {"metric_for_best_model: rouge", {"is not supported", "eval_loss", ""}},
         {"loss_type: dft", {"dpo_loss_type has no effect without 'rl'", "", ""}},
         {"optimizer: adalomo",
          {"optimizer is 'adalomo', which is not supported", "one of: adamw, adam, adamw_8bit, ",
@@ -249,6 +248,8 @@ static void test_translations(void **state)
         {"neat_packing: true", "sample_packing: true\n"},
         {"packing_strategy: bfd\nloss_type: chunked_nll", "rl: none\n"},
         {"train_sampling_strategy: sequential", "shuffle: false\n"},
+        {"val_set_size: 2\nmetric_for_best_model: eval_accuracy\nearly_stopping_threshold: 0.01",
+         "early_stopping_threshold: 0.01\n"},
         {"test_split_size: 0.1", "val_set_size: 0.1\n"},
     };
     for (size_t i = 0; i < AF_LEN(cases); i++) {

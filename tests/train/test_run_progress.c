@@ -3,6 +3,7 @@
 #include "test.h"
 #include "train/step/run_progress.h"
 
+#include <math.h>
 #include <unistd.h>
 
 static char path[] = "/tmp/afinar-progress-XXXXXX";
@@ -130,9 +131,48 @@ static void test_what_may_be_absent_is_not_taken(void **state)
     }
 }
 
+/* Counts of transformers' EarlyStoppingCallback. */
+static void test_best_evaluations(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *metric;
+        af_tri greater;
+        double threshold, value[6]; /* the first is of the base model */
+        int64_t best[6], without[6];
+    } cases[] = {
+        {"loss", AF_TRI_AUTO, 0, {1, 3, 2, 2, 4, 1}, {0, 1, 2, 2, 2, 5}, {0, 0, 0, 1, 2, 0}},
+        {"eval_loss", AF_TRI_AUTO, 1, {9, 3, 2.5, 2, 1, 0}, {0, 1, 2, 3, 4, 5}, {0, 0, 1, 2, 3, 4}},
+        {"eval_accuracy",
+         AF_TRI_AUTO,
+         0,
+         {9, 3, 2, 3, 4, 5},
+         {0, 1, 1, 1, 4, 5},
+         {0, 0, 1, 2, 0, 0}},
+        {"f1", AF_TRI_YES, 1, {9, 3, 3.5, 5, 5, 7}, {0, 1, 2, 3, 3, 5}, {0, 0, 1, 0, 1, 0}},
+        {"mse", AF_TRI_AUTO, 0, {9, 3, 2, 3, 1, 5}, {0, 1, 2, 2, 4, 4}, {0, 0, 0, 1, 0, 1}},
+        {"mse", AF_TRI_YES, 0, {9, 3, 2, 3, 4, 5}, {0, 1, 1, 1, 4, 5}, {0, 0, 1, 2, 0, 0}},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        const af_run_config r = {.best_metric = cases[i].metric,
+                                 .greater_is_better = cases[i].greater,
+                                 .early_stopping_threshold = cases[i].threshold};
+        af_run_progress p = start();
+        p.best_eval = NAN;
+        for (p.step = 0; p.step < 6; p.step++) {
+            const bool better = af_run_progress_judge(&p, &r, cases[i].value[p.step]);
+            assert_int_equal(p.best_step, cases[i].best[p.step]);
+            assert_int_equal(p.evals_without_gain, cases[i].without[p.step]);
+            assert_int_equal(better, p.step > 0 && p.best_step == p.step);
+        }
+        assert_string_equal(af_run_progress_metric(&r), cases[i].metric + (i == 1 || i == 2) * 5);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_best_evaluations),
         cmocka_unit_test(test_counters_come_back),
         cmocka_unit_test(test_impossible_counters_are_refused),
         cmocka_unit_test(test_more_epochs_than_can_be_passed_over),

@@ -149,7 +149,9 @@ static void put_tables(af_buf *b, const af_report_source *r)
     put_row(b, "first logged loss", "%.5f", p->first_loss);
     put_row(b, "last logged loss", "%.5f", p->last_loss);
     if (!isnan(p->best_eval)) {
-        put_row(b, "best evaluation loss", "%.5f", p->best_eval);
+        char name[100];
+        snprintf(name, sizeof name, "best evaluation %.60s", af_run_progress_metric(r->run));
+        put_row(b, name, "%.5f", p->best_eval);
         put_row(b, "best evaluation at step", "%.0f", (double)p->best_step);
     }
     put_row(b, "training time, s", "%.1f", p->seconds);

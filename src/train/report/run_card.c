@@ -54,15 +54,19 @@ static void put_settings(af_buf *b, const af_report_source *s)
     af_buf_str(b, "\n`run.yaml` in this folder has all keys.\n");
 }
 
-static void put_results(af_buf *b, const af_run_progress *p)
+static void put_results(af_buf *b, const af_run_config *r, const af_run_progress *p)
 {
+    const char *metric = af_run_progress_metric(r);
     af_buf_str(b, "\n## Results\n\n| | |\n|---|---|\n");
     if (isfinite(p->first_loss))
         af_buf_printf(b, "| training loss, first logged | %.5f |\n| last logged | %.5f |\n",
                       p->first_loss, p->last_loss);
-    if (isfinite(p->best_eval))
+    if (isfinite(p->best_eval) && strcmp(metric, "loss") == 0)
         af_buf_printf(b, "| best evaluation loss | %.5f (perplexity %.4g), step %" PRId64 " |\n",
                       p->best_eval, exp(p->best_eval), p->best_step);
+    else if (isfinite(p->best_eval))
+        af_buf_printf(b, "| best evaluation %s | %.5f, step %" PRId64 " |\n", metric, p->best_eval,
+                      p->best_step);
 }
 
 af_status af_run_card_write(const af_report_source *s, af_error *err)
@@ -89,7 +93,7 @@ af_status af_run_card_write(const af_report_source *s, af_error *err)
     af_buf_str(&b, ".\n");
     put_data(&b, s->data, &c);
     put_settings(&b, s);
-    put_results(&b, s->progress);
+    put_results(&b, r, s->progress);
     af_card_load(&b, c.library, c.title, r->base_model);
     c.body = b.data;
     if (b.bad)

@@ -144,3 +144,4 @@ CHOICES(rl, af_rl, rl_names);
 CHOICES(f_divergence, af_f_divergence, divergence_names);
 CHOICES(precompute_ref, af_tri, tri_names);
 CHOICES(disable_dropout, af_tri, tri_names);
+CHOICES(greater_is_better, af_tri, tri_names);

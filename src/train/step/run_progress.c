@@ -1,6 +1,7 @@
 /* run_progress.c - see run_progress.h. In JSON, doubles are hexadecimal text: they read back bit by
  * bit, NaN too. */
 #include "train/step/run_progress.h"
+#include "base/word.h"
 #include "format/text/json_text.h"
 
 #include <jansson.h>
@@ -54,6 +55,36 @@ af_status af_run_progress_init(af_run_progress *p, const af_run_config *run, int
     return st == AF_OK
                ? AF_OK
                : af_fail_prefix(st, err, "%s", af_run_key_loc(run, "lr_scheduler", at, sizeof at));
+}
+
+const char *af_run_progress_metric(const af_run_config *run)
+{
+    static const char prefix[] = "eval_";
+    const size_t n = sizeof prefix - 1;
+    return run->best_metric + (strncmp(run->best_metric, prefix, n) == 0 ? n : 0);
+}
+
+static bool larger_is_better(const af_run_config *run)
+{
+    if (run->greater_is_better != AF_TRI_AUTO)
+        return run->greater_is_better == AF_TRI_YES;
+    return !af_ends_with(run->best_metric, "loss") && !af_ends_with(run->best_metric, "mse");
+}
+
+/* The base model is not a result of the run. A gain below the threshold is the best, but counts as
+ * none: so does EarlyStoppingCallback of transformers. */
+bool af_run_progress_judge(af_run_progress *p, const af_run_config *run, double value)
+{
+    const bool first = p->step == 0;
+    const double more = isnan(p->best_eval) ? INFINITY : value - p->best_eval;
+    const double gain = larger_is_better(run) || isinf(more) ? more : -more;
+    p->evals_without_gain =
+        first || gain > run->early_stopping_threshold ? 0 : p->evals_without_gain + 1;
+    if (first || !(gain > 0))
+        return false;
+    p->best_eval = value;
+    p->best_step = p->step;
+    return true;
 }
 
 int64_t af_run_progress_every(const af_run_progress *p, double n)

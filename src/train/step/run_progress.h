@@ -52,6 +52,10 @@ typedef struct af_run_progress {
 AF_CHECKED af_status af_run_progress_init(af_run_progress *p, const af_run_config *run,
                                           int64_t items, int64_t micro, af_error *err);
 /* A number of steps, or below 1 a share of all of them, in steps. */
+/* The metric that chooses the best evaluation, without "eval_". */
+const char *af_run_progress_metric(const af_run_config *run);
+/* Counts an evaluation whose metric has this value; whether it is the best so far. */
+bool af_run_progress_judge(af_run_progress *p, const af_run_config *run, double value);
 int64_t af_run_progress_every(const af_run_progress *p, double n);
 /* Epochs done so far, as a fraction. */
 double af_run_progress_epoch(const af_run_progress *p);

@@ -230,7 +230,8 @@ static af_status train(const af_run_config *run, af_comm *comm, const af_train_h
     result->steps = t.progress.step;
     result->first_loss = t.progress.first_loss;
     result->last_loss = t.progress.last_loss;
-    result->best_eval_loss = t.progress.best_eval;
+    if (strcmp(af_run_progress_metric(run), "loss") == 0)
+        result->best_eval_loss = t.progress.best_eval;
     af_trainer_close(&t);
     af_log_time("end of the run");
     af_log_time_end();

@@ -301,27 +301,52 @@ bool af_trainer_done(const af_trainer *t)
            af_trainer_loss_too_high(t);
 }
 
+/* The value of metric_for_best_model. */
+static af_status best_metric(const af_trainer *t, double loss, double accuracy, double *value,
+                             af_error *err)
+{
+    const char *name = af_run_progress_metric(t->run);
+    const bool tokens = !af_run_compares(t->run) && !af_run_scores(t->run);
+    const char *const own[] = {"loss", "accuracy", "mean_token_accuracy"}; /* the last is TRL's */
+    const double values[] = {loss, accuracy, tokens ? accuracy : NAN};
+    const af_metric_list more = af_pref_metrics_list(&t->pref.eval_metrics);
+    char known[200] = "", at[300];
+    *value = NAN;
+    for (int i = 0; i < (int)AF_LEN(own) + more.count; i++) {
+        const int k = i - (int)AF_LEN(own);
+        const double v = k < 0 ? values[i] : more.value[k];
+        const char *is = k < 0 ? own[i] : more.name[k];
+        const size_t n = strlen(known);
+        if (!isnan(v) && strcmp(name, is) == 0)
+            *value = v;
+        if (!isnan(v))
+            snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", is);
+    }
+    return isnan(*value) ? af_fail(err, AF_EUSAGE,
+                                   "%s: metric_for_best_model is '%.60s', but evaluations of this "
+                                   "run have %s",
+                                   af_run_key_loc(t->run, "metric_for_best_model", at, sizeof at),
+                                   name, known)
+                         : AF_OK;
+}
+
 /* Evaluates, logs, and counts gains. *keep: the run needs a checkpoint of this step. */
 static af_status evaluate_due(af_trainer *t, bool *keep, bool *whole, af_error *err)
 {
-    double loss, accuracy;
+    double loss, accuracy, value;
     const double start = af_seconds_now();
     if (t->progress.step == 0)
         af_run_log(t->hooks,
                    "evaluating the base model on %" PRId64 " records before the first step",
                    t->data.eval_items);
     af_status st = af_trainer_evaluate(t, &loss, &accuracy, whole, err);
+    if (st == AF_OK && *whole)
+        st = best_metric(t, loss, accuracy, &value, err);
     if (st != AF_OK || !*whole)
         return st;
     af_run_progress *p = &t->progress;
     t->eval_loss = loss;
-    const bool first = p->step == 0; /* the base model is not a result of the run */
-    const bool better = !first && (isnan(p->best_eval) || loss < p->best_eval);
-    p->evals_without_gain = better || first ? 0 : p->evals_without_gain + 1;
-    if (better) {
-        p->best_eval = loss;
-        p->best_step = p->step;
-    }
+    const bool better = af_run_progress_judge(p, t->run, value);
     *keep = better && (t->run->load_best || t->run->save_strategy == AF_WHEN_BEST);
     if (!af_trainer_writes(t))
         return AF_OK;
