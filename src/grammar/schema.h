@@ -114,9 +114,10 @@ AF_CHECKED af_status af_schema_flatten(af_schema *s, af_schemas all, af_flats *o
 /* schema_apart.c: can no value fit both? */
 AF_CHECKED af_status af_schema_apart(af_schema *s, const af_flat *a, const af_flat *b, int depth,
                                      bool *yes);
-/* Does a value fit, enum and const included? The first `known` of these lists have it. */
-AF_CHECKED af_status af_schema_value_fits(af_schema *s, const af_flat *f, int known,
-                                          const json_t *v, bool *fits);
+/* The values of a's first enum that fit a and, unless it is NULL, b: *count of them, borrowed from
+ * the schema; free(*out). */
+AF_CHECKED af_status af_schema_fitting(af_schema *s, const af_flat *a, const af_flat *b,
+                                       const json_t ***out, size_t *count);
 AF_CHECKED af_status af_schema_string_dfa(af_schema *s, const af_flat *f, af_dfa *out);
 /* schema_emit.c */
 AF_CHECKED af_status af_schema_emit(af_schema *s, const af_flat *f, uint32_t from, uint32_t to);

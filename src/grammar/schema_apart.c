@@ -1,6 +1,8 @@
 /* schema_apart.c - values that fit flat schemas, and pairs of these that no value fits. */
 #include "grammar/schema.h"
 
+#include "format/text/json_text.h"
+
 #include <math.h>
 
 enum { APART_DEPTH_MAX = 6 };
@@ -83,6 +85,18 @@ static af_status string_fits(af_schema *s, const af_flat *f, const json_t *v, bo
 
 /* ---- values ---- */
 
+static af_status value_fits(af_schema *s, const af_flat *f, const json_t *v, bool *fits);
+
+static bool in_list(const af_value_list *l, const json_t *v)
+{
+    if (l->is_const)
+        return json_equal(l->value, v);
+    for (size_t i = 0; i < json_array_size(l->value); i++)
+        if (json_equal(json_array_get(l->value, i), v))
+            return true;
+    return false;
+}
+
 static af_status list_fits(af_schema *s, af_schemas all, const json_t *v, bool *fits)
 {
     af_status st = AF_OK;
@@ -91,8 +105,14 @@ static af_status list_fits(af_schema *s, af_schemas all, const json_t *v, bool *
     if (!flats)
         return af_fail_nomem(s->err, "a schema", sizeof *flats);
     AF_TRY(af_schema_flatten(s, all, flats));
-    for (uint32_t i = 0; i < flats->count && !*fits; i++)
-        AF_TRY(af_schema_value_fits(s, flats->item[i], 0, v, fits));
+    for (uint32_t i = 0; i < flats->count && !*fits; i++) {
+        const af_flat *f = flats->item[i];
+        *fits = true;
+        for (int k = 0; k < f->value_lists && *fits; k++)
+            *fits = in_list(&f->values[k], v);
+        if (*fits)
+            AF_TRY(value_fits(s, f, v, fits));
+    }
 done:
     free(flats);
     return st;
@@ -135,23 +155,11 @@ done:
     return st;
 }
 
-static bool in_list(const af_value_list *l, const json_t *v)
-{
-    if (l->is_const)
-        return json_equal(l->value, v);
-    for (size_t i = 0; i < json_array_size(l->value); i++)
-        if (json_equal(json_array_get(l->value, i), v))
-            return true;
-    return false;
-}
-
-af_status af_schema_value_fits(af_schema *s, const af_flat *f, int known, const json_t *v,
-                               bool *fits)
+/* Does a value fit, which the enums have? */
+static af_status value_fits(af_schema *s, const af_flat *f, const json_t *v, bool *fits)
 {
     const unsigned type = type_of_value(v);
     *fits = (f->types & type) != 0;
-    for (int i = known; i < f->value_lists; i++)
-        *fits &= in_list(&f->values[i], v);
     if (!*fits)
         return AF_OK;
     if (++s->merges > AF_SCHEMA_MERGES_MAX)
@@ -167,6 +175,103 @@ af_status af_schema_value_fits(af_schema *s, const af_flat *f, int known, const 
     if (type == AF_TYPE_ARRAY)
         return array_fits(s, f, v, fits);
     return type == AF_TYPE_OBJECT ? object_fits(s, f, v, fits) : AF_OK;
+}
+
+/* ---- values of enums ---- */
+
+static size_t list_size(const af_value_list *l)
+{
+    return l->is_const ? 1 : json_array_size(l->value);
+}
+
+static const json_t *list_value(const af_value_list *l, size_t i)
+{
+    return l->is_const ? l->value : json_array_get(l->value, i);
+}
+
+static void free_texts(char **text, size_t n)
+{
+    for (size_t i = 0; text && i < n; i++)
+        free(text[i]);
+    free(text);
+}
+
+/* The values as JSON text, equal text for equal values; free_texts. NULL: out of memory. */
+static char **list_texts(const af_value_list *l)
+{
+    const size_t n = list_size(l);
+    char **text = af_calloc(n + 1, sizeof *text);
+    for (size_t i = 0; text && i < n; i++) {
+        text[i] = af_json_dump(list_value(l, i), JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS);
+        if (!text[i]) {
+            free_texts(text, n);
+            return NULL;
+        }
+    }
+    return text;
+}
+
+static int compare_texts(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* keep[i] stays when value i of `l` is in all enums of f after the first `known`. */
+static af_status keep_listed(af_schema *s, const af_value_list *l, const af_flat *f, int known,
+                             bool *keep)
+{
+    if (known >= f->value_lists)
+        return AF_OK;
+    const size_t n = list_size(l);
+    af_status st = AF_OK;
+    char **own = list_texts(l);
+    for (int i = known; own && i < f->value_lists; i++) {
+        const size_t count = list_size(&f->values[i]);
+        char **other = list_texts(&f->values[i]);
+        if (!other) {
+            st = af_fail_nomem(s->err, "an enum", count * sizeof *other);
+            break;
+        }
+        qsort(other, count, sizeof *other, compare_texts);
+        for (size_t k = 0; k < n; k++)
+            keep[k] = keep[k] && bsearch(&own[k], other, count, sizeof *other, compare_texts);
+        free_texts(other, count);
+    }
+    free_texts(own, n);
+    return own ? st : af_fail_nomem(s->err, "an enum", n * sizeof *own);
+}
+
+af_status af_schema_fitting(af_schema *s, const af_flat *a, const af_flat *b, const json_t ***out,
+                            size_t *count)
+{
+    af_status st = AF_OK;
+    const af_value_list *l = &a->values[0];
+    const size_t n = list_size(l);
+    const json_t **list = af_calloc(n + 1, sizeof *list);
+    bool *keep = af_calloc(n + 1, sizeof *keep);
+    if (!list || !keep)
+        AF_TRY(af_fail_nomem(s->err, "an enum", n * sizeof *list));
+    memset(keep, true, n);
+    AF_TRY(keep_listed(s, l, a, 1, keep));
+    if (b)
+        AF_TRY(keep_listed(s, l, b, 0, keep));
+    *count = 0;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *v = list_value(l, i);
+        bool fits = keep[i];
+        if (fits)
+            AF_TRY(value_fits(s, a, v, &fits));
+        if (fits && b)
+            AF_TRY(value_fits(s, b, v, &fits));
+        if (fits)
+            list[(*count)++] = v;
+    }
+    *out = list;
+    list = NULL;
+done:
+    free(keep);
+    free(list);
+    return st;
 }
 
 /* ---- apart ---- */
@@ -245,19 +350,11 @@ done:
 
 static af_status values_apart(af_schema *s, const af_flat *a, const af_flat *b, bool *yes)
 {
-    af_status st = AF_OK;
-    const af_value_list *l = &a->values[0];
-    const size_t n = l->is_const ? 1 : json_array_size(l->value);
-    *yes = true;
-    for (size_t i = 0; i < n && *yes; i++) {
-        const json_t *v = l->is_const ? l->value : json_array_get(l->value, i);
-        bool in_a = false, in_b = false;
-        AF_TRY(af_schema_value_fits(s, a, 1, v, &in_a));
-        if (in_a)
-            AF_TRY(af_schema_value_fits(s, b, 0, v, &in_b));
-        *yes = !in_a || !in_b;
-    }
-done:
+    const json_t **both = NULL;
+    size_t count = 0;
+    const af_status st = af_schema_fitting(s, a, b, &both, &count);
+    *yes = count == 0;
+    free(both);
     return st;
 }
 

@@ -319,17 +319,12 @@ uint32_t af_schema_literal(af_schema *s, uint32_t from, const json_t *v)
 
 static af_status emit_values(af_schema *s, const af_flat *f, uint32_t from, uint32_t to)
 {
-    af_status st = AF_OK;
-    const af_value_list *l = &f->values[0];
-    const size_t n = l->is_const ? 1 : json_array_size(l->value);
-    for (size_t i = 0; i < n; i++) {
-        const json_t *v = l->is_const ? l->value : json_array_get(l->value, i);
-        bool fits = false;
-        AF_TRY(af_schema_value_fits(s, f, 1, v, &fits));
-        if (fits)
-            af_rtn_free_edge(s->r, af_schema_literal(s, from, v), to);
-    }
-done:
+    const json_t **value = NULL;
+    size_t count = 0;
+    const af_status st = af_schema_fitting(s, f, NULL, &value, &count);
+    for (size_t i = 0; st == AF_OK && i < count; i++)
+        af_rtn_free_edge(s->r, af_schema_literal(s, from, value[i]), to);
+    free(value);
     return st;
 }
 

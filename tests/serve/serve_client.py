@@ -280,9 +280,11 @@ def check_formats(s):
         begin = time.time()
         check(words in expect(s, 400, CHAT, "response_format", messages=HI, response_format=bad)["message"], words)
         check(time.time() - begin < 10, "%s: after %.1f s" % (words, time.time() - begin))
-    many = {"type": "json_schema", "json_schema": {"name": "n", "schema": {
-        "anyOf": [{"enum": [kind + str(i) for i in range(9000)]} for kind in "vw"]}}}
-    check("readings" in expect(s, 400, CHAT, messages=HI, response_format=many)["message"], "too many readings while it is written")
+    lists = [{"enum": [kind + str(i) for i in range(16000)]} for kind in "abcdefgh"]
+    for schema in ({"anyOf": lists}, {"oneOf": lists}):  # which no value fits twice: all pairs of values took 40 s
+        begin, bad["json_schema"]["schema"] = time.time(), schema
+        check("readings" in expect(s, 400, CHAT, messages=HI, response_format=bad)["message"], "too many readings while it is written")
+        check(time.time() - begin < 20, "%s of long enums: after %.1f s" % (list(schema)[0], time.time() - begin))
     c = s.post(CHAT, messages=HI, temperature=0.3, max_tokens=200, response_format={"type": "json_object"})[1]["choices"][0]
     check(c["message"]["content"].lstrip().startswith("{"), "json_object")
     if c["finish_reason"] == "stop":
