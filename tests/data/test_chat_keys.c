@@ -189,6 +189,28 @@ static void test_variables_of_a_record_reach_the_template(void **state)
 }
 
 /* SlimOrca has a weight in every message. */
+/* Variables of the run reach the template; those of a record come first. */
+static void test_variables_of_the_run(void **state)
+{
+    data_case c;
+    (void)state;
+    case_open(&c);
+    put_file(
+        &c, "d.jsonl",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": "
+        "\"assistant\", \"content\": \"A\"}]}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": "
+        "\"assistant\", \"content\": \"A\"}], \"chat_template_kwargs\": {\"effort\": \"low\"}}\n");
+    preview(
+        &c, model,
+        "chat_template: \"{{ effort }} {{ thinks is true }} {{ n + 1 }}{% for m in messages %}[{{ "
+        "m.content }}]{% endfor %}\"\ntrain_on_eos: none\n"
+        "chat_template_kwargs: {effort: xhigh, thinks: true, n: 2}",
+        "");
+    assert_string_equal(texts(&c), "xhigh True 3[Q][A]|low True 3[Q][A]");
+    case_close(&c);
+}
+
 static void test_a_weight_of_zero_on_a_question(void **state)
 {
     data_case c;
@@ -408,6 +430,7 @@ int main(void)
         cmocka_unit_test(test_null_fields),
         cmocka_unit_test(test_values_of_json_columns),
         cmocka_unit_test(test_variables_of_a_record_reach_the_template),
+        cmocka_unit_test(test_variables_of_the_run),
         cmocka_unit_test(test_a_weight_of_zero_on_a_question),
         cmocka_unit_test(test_an_answer_may_come_first),
         cmocka_unit_test(test_ends_of_turns),

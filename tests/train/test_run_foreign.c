@@ -91,6 +91,9 @@ static void test_what_is_refused(void **state)
         {"default_system: x", {"default_system has no effect without 'template'", "", ""}},
         {"chat_template: chatml\nenable_thinking: false", {"without 'template'", "", ""}},
         {"train_on_inputs: true\nmask_history: true", {"contradict each other", "", ""}},
+        {"chat_template_kwargs: low", {"chat_template_kwargs must be a map, not 'low'", "", ""}},
+        {"chat_template_kwargs: {tools: []}", {"'tools' cannot be set in", "", ""}},
+        {"template: qwen\nchat_template_kwargs: {a: 1}", {"not with 'template'", "", ""}},
         {"my_own_key: 2", {"unknown key 'my_own_key' (afinar", "", ""}},
         {"lora_r: 8", {"lora_r has no effect", "adapter: lora", ""}}, /* a forgotten line */
     };
@@ -242,6 +245,9 @@ static void test_translations(void **state)
         {"new_special_tokens: <a>,<b>", "add_special_tokens: [\"<a>\", \"<b>\"]\n"},
         {"tokens: {pad_token: '<pad>'}", "special_tokens: {\"pad_token\": \"<pad>\"}\n"},
         {"model_config: {output_router_logits: true}", "output_router_logits: true\n"},
+        {"train_on_eos: none", "train_on_eot: none\n"},
+        {"chat_template_kwargs: {a: high, b: '1'}",
+         "chat_template_kwargs: {\"a\": high, \"b\": \"1\"}\n"},
         {"tokenizer_config: m", "base_model: \"m\"\n"},
         {"adam_eps: 1e-6", "adam_epsilon: 1e-06\n"},
         {"packing: true\nneat_packing: false", "sample_packing: true\n"},

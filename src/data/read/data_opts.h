@@ -42,6 +42,7 @@ typedef struct af_data_opts {
     const char *model;       /* resolved folder or .gguf: the tokenizer and the template */
     const char
         *chat_template; /* NULL = the model's; a .jinja file, a name, or the template itself */
+    const af_yaml *template_variables; /* a map, for chat_template; NULL = none */
     const char *turn_template;  /* a name of turn_template.h's table: over chat_template; or NULL */
     const char *default_system; /* its text for a conversation without one; NULL = its own */
     bool mask_history;          /* it trains the last answer alone */

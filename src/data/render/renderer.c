@@ -5,6 +5,7 @@
 #include "base/word.h"
 #include "format/chat/chat_template.h"
 #include "format/chat/named_template.h"
+#include "format/text/yaml_json.h"
 
 void af_row_clear(af_row *r)
 {
@@ -211,6 +212,7 @@ void af_renderer_clear(af_renderer *s)
     for (int i = 0; i < s->eots; i++)
         free(s->eot[i]);
     af_encoding_clear(&s->encoding);
+    json_decref(s->variables);
     *s = (af_renderer){0};
 }
 
@@ -220,6 +222,21 @@ bool af_renderer_is_eot(const af_renderer *s, int32_t id)
         if (af_tokenizer_id(s->tokenizer, s->eot[i], strlen(s->eot[i])) == id)
             return true;
     return s->tokenizer && id == af_tokenizer_eos(s->tokenizer);
+}
+
+af_status af_renderer_set_variables(af_renderer *s, const af_yaml *map, af_error *err)
+{
+    s->variables = map ? af_yaml_json(map) : NULL;
+    return s->variables || !map ? AF_OK : af_fail_nomem(err, AF_TEMPLATE_VARIABLES, 0);
+}
+
+/* Those of the run and of the conversation, a new reference; NULL when there are none. */
+static json_t *all_variables(const af_renderer *s, const af_conversation *t)
+{
+    json_t *both = s->variables && t->variables ? json_copy(s->variables) : NULL;
+    if (both)
+        json_object_update(both, t->variables);
+    return both ? both : json_incref(t->variables ? t->variables : s->variables);
 }
 
 af_status af_renderer_render(af_renderer *s, char **text, uint64_t *len, const af_conversation *t,
@@ -240,13 +257,16 @@ af_status af_renderer_render(af_renderer *s, char **text, uint64_t *len, const a
             return af_fail_nomem(err, "a conversation", n);
         }
     }
+    json_t *variables = all_variables(s, t);
     const af_render_opts o = {.messages = part ? part : t->messages,
                               .tools = t->tools,
-                              .extra = t->variables,
+                              .extra = variables,
                               .add_generation_prompt = prompt};
-    af_status st = af_template_render(s->chat, text, len, &o, generation, err);
+    af_status st = af_memory_failed() ? af_fail_nomem(err, AF_TEMPLATE_VARIABLES, 0)
+                                      : af_template_render(s->chat, text, len, &o, generation, err);
     if (st != AF_OK)
         st = af_fail_prefix(st, err, "the chat template refuses this conversation");
+    json_decref(variables);
     json_decref(part);
     s->times.render += af_seconds_now() - began;
     return st;

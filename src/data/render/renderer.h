@@ -35,7 +35,8 @@ typedef struct af_renderer {
     const af_turn_template *turns; /* not NULL: conversations are rendered by it, not by `chat` */
     const char *turns_name, *turns_system; /* for messages; over its default system text, or NULL */
     int64_t cutoff;                        /* of its rows; 0 = none */
-    bool mask_history, no_thinking;        /* only the last answer is trained; thoughts left out */
+    json_t *variables;              /* of every conversation; its own come first. NULL = none */
+    bool mask_history, no_thinking; /* only the last answer is trained; thoughts left out */
     char *eot[AF_EOT_MAX];
     int eots;
     af_encoding encoding; /* scratch */
@@ -54,6 +55,8 @@ AF_CHECKED af_status af_renderer_init_turns(af_renderer *s, const af_tokenizer *
  * short. */
 char *af_renderer_turns_jinja(const af_turn_template *t, const af_tokenizer *tokenizer,
                               const char *system);
+/* chat_template_kwargs of a run file: variables of the template; NULL = none. */
+AF_CHECKED af_status af_renderer_set_variables(af_renderer *s, const af_yaml *map, af_error *err);
 void af_renderer_clear(af_renderer *s);
 /* `chat_template` asks for the model's own one. */
 bool af_renderer_own_template(const char *chat_template);

@@ -152,11 +152,20 @@ static void hash_choice(af_sha256 *h, const af_data_opts *o)
         hash_text(h, o->mix_probs[i]);
 }
 
+static void hash_variables(af_sha256 *h, const json_t *variables)
+{
+    char *text = variables ? af_json_dump(variables, JSON_SORT_KEYS | JSON_COMPACT) : NULL;
+    if (text)
+        hash_text(h, text);
+    free(text);
+}
+
 static void hash_scribe(af_sha256 *h, const af_renderer *s)
 {
     uint64_t n = 0;
     const char *source = s->chat ? af_template_source(s->chat, &n) : NULL;
     hash_text(h, source ? "template" : "none");
+    hash_variables(h, s->variables);
     if (s->mask_history && !s->turns)
         hash_text(h, "last");
     if (s->turns) {

@@ -8,6 +8,7 @@ af_data_opts af_run_data_opts(const af_run_config *run, const char *model)
         .run_path = run->path,
         .model = model,
         .chat_template = run->chat_template,
+        .template_variables = run->chat_template_kwargs,
         .turn_template = run->turn_template,
         .default_system = run->default_system,
         .mask_history = run->mask_history,

@@ -244,7 +244,7 @@ static const foreign_group groups[] = {
      "eval_sequence_len pretraining_sample_concatenation"},
     {REFUSED, "see 'chat_template' and 'roles_to_train'",
      "preserve_thinking tool_format "
-     "default_system_message chat_template_kwargs chat_template_path role_boundaries"},
+     "default_system_message chat_template_path role_boundaries"},
     {REFUSED, "see 'eval_steps'", "eval_delay"},
     {REFUSED, "set 'saves_per_epoch'", "save_epochs"},
 };

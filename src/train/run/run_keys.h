@@ -118,6 +118,8 @@ const af_key *af_key_find(const char *name); /* by name or alias; NULL */
 const char *af_key_suggest(const char *unknown);
 /* Whether keys with this need have an effect in this run. */
 bool af_key_has_effect(const af_run_config *r, af_key_need need);
+/* Where they have none: "without 'rl: dpo'". Static storage. */
+const char *af_key_need_text(af_key_need need);
 /* "adapter lora, optimizer muon": what is trained, and how, in the names the user gave. */
 void af_run_method_text(const af_run_config *r, af_buf *b);
 /* A string in double quotes that YAML and JSON read back as it was. */

@@ -86,6 +86,7 @@ af_status af_prompts_new(af_prompts **out, const af_run_config *run, const char 
     AF_TRY(new_prompts(&p, run, err));
     AF_TRY(af_tokenizer_open(&p->tokenizer, model, err));
     AF_TRY(af_renderer_init(&renderer, p->tokenizer, model, chat_template, err));
+    AF_TRY(af_renderer_set_variables(&renderer, run->chat_template_kwargs, err));
     for (int i = 0; i < p->count; i++)
         AF_TRY(encode(p, &renderer, i, err));
     *out = p;
