@@ -90,6 +90,31 @@ static void test_kept_matrix_gives_the_same_model(void **state)
     scratch_free(&d);
 }
 
+/* One value that is not a mean of squares, in both formats. */
+static void test_values_are_checked(void **state)
+{
+    static const float wrong[] = {NAN, INFINITY, -1};
+    static const char *const names[] = {"im.dat", "im.gguf"};
+    (void)state;
+    for (size_t i = 0; i < 2 * AF_LEN(wrong); i++) {
+        scratch_dir d = scratch_new();
+        char path[PATH];
+        af_error err = {0};
+        af_imatrix m = {0}, back = {0};
+        af_imatrix_entry *e;
+        CHECK_OK(af_imatrix_reserve(&m, 1, &err), err);
+        CHECK_OK(af_imatrix_add(&m, &e, "blk.0.attn_q.weight", 19, 2, 1, &err), err);
+        e->values[1] = e->sums[1] = wrong[i / 2];
+        e->counts[0] = 1;
+        CHECK_OK(af_imatrix_write(&m, join(path, sizeof path, d.path, names[i % 2]), &err), err);
+        assert_int_equal(af_imatrix_read(&back, path, &err), AF_EFORMAT);
+        CHECK_MSG(strstr(err.msg, names[i % 2]) && strstr(err.msg, "'blk.0.attn_q.weight'"), "%s",
+                  err.msg);
+        af_imatrix_clear(&m);
+        scratch_free(&d);
+    }
+}
+
 static void test_mistakes_are_named(void **state)
 {
     scratch_dir d = scratch_new();
@@ -130,6 +155,7 @@ int main(void)
         cmocka_unit_test(test_sums_are_those_of_pytorch),
         cmocka_unit_test(test_fewer_chunks_are_a_part_of_it),
         cmocka_unit_test(test_kept_matrix_gives_the_same_model),
+        cmocka_unit_test(test_values_are_checked),
         cmocka_unit_test(test_mistakes_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

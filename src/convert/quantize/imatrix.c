@@ -8,6 +8,8 @@
 #include "base/reader.h"
 #include "format/weights/gguf.h"
 
+#include <math.h>
+
 static float read_f32(af_reader *r)
 {
     const uint32_t u = af_read_u32(r);
@@ -41,6 +43,20 @@ af_status af_imatrix_add(af_imatrix *m, af_imatrix_entry **out, const char *name
 }
 
 /* ---- reading ---- */
+
+static af_status check_values(const af_imatrix *m, const char *file, af_error *err)
+{
+    for (int i = 0; i < m->count; i++)
+        for (int64_t k = 0; k < m->entry[i].count; k++) {
+            const float x = m->entry[i].values[k];
+            if (!(x >= 0 && isfinite(x)))
+                return af_fail(err, AF_EFORMAT,
+                               "%s: '%s' of the importance matrix has the value %g, which no mean "
+                               "of squares has",
+                               file, m->entry[i].name, (double)x);
+        }
+    return AF_OK;
+}
 
 static af_status parse_entry(af_imatrix *m, af_reader *r, const char *file, af_error *err)
 {
@@ -85,6 +101,7 @@ af_status af_imatrix_parse(af_imatrix *out, const void *bytes, uint64_t size, co
         if (set && len)
             m.dataset = af_arena_strndup(&m.arena, (const char *)set, len);
     }
+    AF_TRY(check_values(&m, name, err));
     *out = m;
     m = (af_imatrix){0};
 done:
@@ -144,6 +161,7 @@ static af_status read_gguf(af_imatrix *out, const char *path, af_error *err)
     if (m.count == 0)
         AF_TRY(af_fail(err, AF_EFORMAT, "%s has no tensors of an importance matrix", path));
     read_keys(&m, g);
+    AF_TRY(check_values(&m, path, err));
     *out = m;
     m = (af_imatrix){0};
 done:

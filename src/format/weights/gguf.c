@@ -219,12 +219,15 @@ static af_status read_tensor(af_gguf *g, af_reader *r, af_stored *w, uint64_t *o
         return af_fail(err, AF_EUNSUPPORTED, "%s: tensor '%s' has the unknown type %u", g->name,
                        w->name, type);
     uint64_t row;
-    if (!af_dtype_bytes(w->dtype, (uint64_t)af_weight_cols(w), &row) ||
-        !af_mul_ok(row, (uint64_t)af_weight_rows(w), &w->bytes))
+    if (af_weight_cols(w) % af_dtype_get(w->dtype)->elems != 0)
         return af_fail(
             err, AF_EFORMAT,
             "%s: rows of tensor '%s' have %" PRId64 " elements, not a multiple of %s's %d", g->name,
             w->name, af_weight_cols(w), af_dtype_name(w->dtype), af_dtype_get(w->dtype)->elems);
+    if (!af_dtype_bytes(w->dtype, (uint64_t)af_weight_cols(w), &row) ||
+        !af_mul_ok(row, (uint64_t)af_weight_rows(w), &w->bytes))
+        return af_fail(err, AF_EFORMAT, "%s: tensor '%s' has more bytes than 64 bits can count",
+                       g->name, w->name);
     if (*offset % g->alignment)
         return af_fail(err, AF_EFORMAT,
                        "%s: tensor '%s' is at %" PRIu64
