@@ -13,6 +13,7 @@ store = pathlib.Path(sys.argv[6]) if len(sys.argv) > 6 else out / "mlruns"
 rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 assert max(r["step"] for r in rows) == steps
 assert any("eval_loss" in r for r in rows)
+rate = float(re.search(r"^learning_rate: (\S+)", (out / "run.yaml").read_text(), re.M)[1])
 
 
 def mlflow():
@@ -21,13 +22,13 @@ def mlflow():
     run = runs[0]
     assert json.loads((out / "trackers.json").read_text())["mlflow"] == str(run.resolve())
     meta = (run / "meta.yaml").read_text()
-    assert f"\nstatus: {dict(RUNNING=1, FINISHED=3, KILLED=5)[status]}\n" in meta, meta
+    assert f"\nstatus: {dict(RUNNING=1, FINISHED=3, FAILED=4, KILLED=5)[status]}\n" in meta, meta
     assert f"\nexperiment_id: '{run.parent.name}'\n" in meta and f"\nrun_id: '{run.name}'\n" in meta, meta
     assert re.fullmatch(r"\d+", run.parent.name) and re.fullmatch("[0-9a-f]{32}", run.name)
     assert f'\nname: "{experiment}"\n' in (run.parent / "meta.yaml").read_text()
     assert (run.parent.name == "0") == (experiment == "Default")
     assert (run / "tags/mlflow.runName").read_text() == "a: 'run'"
-    assert (run / "params/learning_rate").read_text() in ("0.001", "1e-3")
+    assert float((run / "params/learning_rate").read_text()) == rate
     assert (run / "params/output_dir").read_text() == out.name
     wanted = {}
     for row in rows:
@@ -65,15 +66,15 @@ def wandb():
     assert kinds == [21, 17] + [2] * len(rows) + [3, 18], kinds
     run = dict(fields(log[1][1][1]))
     assert (run[1], run[3], run[8]) == (b"idOne", b"proj", b"a: 'run'"), run
-    assert items(run[4], 1)["learning_rate"] == 0.001 and len(items(run[4], 1)) > 40
+    assert items(run[4], 1)["learning_rate"] == rate and len(items(run[4], 1)) > 40
     for i, row in enumerate(rows):
         got = items(log[2 + i][1][1], 2)
         assert got.pop("_step") == i and got.pop("train/global_step") == row["step"]
         assert got.pop("_timestamp") > 1.5e9 and got.pop("_runtime") >= 0
         assert got == hf_names(row), (got, row)
     assert items(log[-2][1][1], 2)["eval/loss"] == [r["eval_loss"] for r in rows if "eval_loss" in r][-1]
-    assert dict(fields(log[-1][1][1]))[1] == (0 if status == "FINISHED" else 255)
-    assert "learning_rate:\n    value: 0.001" in (path.parent / "files/config.yaml").read_text()
+    assert dict(fields(log[-1][1][1]))[1] == dict(FINISHED=0, FAILED=1, KILLED=255)[status]
+    assert f"learning_rate:\n    value: {rate:g}" in (path.parent / "files/config.yaml").read_text()
     assert json.loads((path.parent / "files/wandb-metadata.json").read_text())["program"] == "afinar"
 
 
@@ -86,7 +87,7 @@ def trackio():
         assert step == row["step"] and name == "a: 'run'" and re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:]{8}\.\d{6}\+00:00", time)
         assert json.loads(text) == hf_names(row), (text, row)
     configs = list(db.execute("SELECT run_id, config FROM configs"))
-    assert len(configs) == 1 and configs[0][0] == run and json.loads(configs[0][1])["learning_rate"] == 0.001
+    assert len(configs) == 1 and configs[0][0] == run and json.loads(configs[0][1])["learning_rate"] == rate
 
 
 CHECKS = {"mlflow": mlflow, "wandb": wandb, "trackio": trackio}

@@ -248,6 +248,11 @@ af_status af_metrics_open(af_metrics *m, const af_run_config *run, af_run_progre
     return st;
 }
 
+void af_metrics_failed(af_metrics *m)
+{
+    af_trackers_end(m->trackers, AF_TRACK_FAILED, wall_time());
+}
+
 void af_metrics_close(af_metrics *m)
 {
     af_trackers_close(m->trackers, wall_time());
@@ -396,7 +401,7 @@ af_status af_metrics_results(const af_metrics *m, af_error *err)
     if (eval)
         AF_TRY(write_results(m, "eval_results.json", eval, err));
     st = write_results(m, "all_results.json", all, err);
-    af_trackers_finish(m->trackers, wall_time());
+    af_trackers_end(m->trackers, AF_TRACK_DONE, wall_time());
 done:
     json_decref(train);
     json_decref(all);

@@ -22,7 +22,8 @@ AF_CHECKED af_status af_metrics_open(af_metrics *m, const af_run_config *run,
                                      af_run_progress *progress, double flops,
                                      const char *checkpoint, const af_train_hooks *hooks,
                                      af_error *err);
-void af_metrics_close(af_metrics *m); /* an empty one is allowed */
+void af_metrics_failed(af_metrics *m); /* an error ends the run */
+void af_metrics_close(af_metrics *m);  /* an empty one is allowed */
 /* Bytes of each rank; n 0 = one process. */
 typedef struct af_rank_memory {
     const uint64_t *bytes;

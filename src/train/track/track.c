@@ -147,7 +147,7 @@ void af_trackers_row(af_trackers *t, const af_track_row *row)
     }
 }
 
-static void end_all(af_trackers *t, bool whole, double time)
+void af_trackers_end(af_trackers *t, af_track_end how, double time)
 {
     for (size_t i = 0; t && i < AF_LEN(kinds); i++) {
         af_error why = {0};
@@ -155,16 +155,14 @@ static void end_all(af_trackers *t, bool whole, double time)
         if (!one->state || one->ended)
             continue;
         one->ended = true;
-        if (kinds[i]->end(one->state, whole, time, &why) != AF_OK)
+        if (kinds[i]->end(one->state, how, time, &why) != AF_OK)
             give_up(kinds[i], one, &why);
     }
 }
 
-void af_trackers_finish(af_trackers *t, double time) { end_all(t, true, time); }
-
 void af_trackers_close(af_trackers *t, double time)
 {
-    end_all(t, false, time);
+    af_trackers_end(t, AF_TRACK_STOPPED, time);
     for (size_t i = 0; t && i < AF_LEN(kinds); i++)
         if (t->of[i].state)
             kinds[i]->free(t->of[i].state);

@@ -23,8 +23,9 @@ typedef struct af_trackers af_trackers;
 AF_CHECKED af_status af_trackers_open(af_trackers **out, const af_run_config *run, int64_t step,
                                       bool resumes, double time, af_error *err);
 void af_trackers_row(af_trackers *t, const af_track_row *row); /* t may be NULL */
-/* The run is complete. */
-void af_trackers_finish(af_trackers *t, double time);
-/* A run that is not complete is marked as stopped. NULL is allowed. */
+/* How a run ended; the first call counts. */
+typedef enum af_track_end { AF_TRACK_DONE, AF_TRACK_STOPPED, AF_TRACK_FAILED } af_track_end;
+void af_trackers_end(af_trackers *t, af_track_end how, double time); /* t may be NULL */
+/* A run that has not ended is marked as stopped. NULL is allowed. */
 void af_trackers_close(af_trackers *t, double time);
 #endif

@@ -10,7 +10,12 @@
 #include <limits.h>
 
 /* MLflow's numbers. */
-enum { RUN_STATUS_RUNNING = 1, RUN_STATUS_FINISHED = 3, RUN_STATUS_KILLED = 5 };
+enum {
+    RUN_STATUS_RUNNING = 1,
+    RUN_STATUS_FINISHED = 3,
+    RUN_STATUS_FAILED = 4,
+    RUN_STATUS_KILLED = 5
+};
 enum { SOURCE_TYPE_LOCAL = 4, PARAM_MAX = 6000 };
 
 typedef struct mlflow {
@@ -325,9 +330,12 @@ static af_status mlflow_row(void *state, const af_track_row *row, af_error *err)
     return st;
 }
 
-static af_status mlflow_end(void *state, bool whole, double time, af_error *err)
+static af_status mlflow_end(void *state, af_track_end how, double time, af_error *err)
 {
-    return write_meta(state, whole ? RUN_STATUS_FINISHED : RUN_STATUS_KILLED, time, err);
+    static const int status[] = {[AF_TRACK_DONE] = RUN_STATUS_FINISHED,
+                                 [AF_TRACK_STOPPED] = RUN_STATUS_KILLED,
+                                 [AF_TRACK_FAILED] = RUN_STATUS_FAILED};
+    return write_meta(state, status[how], time, err);
 }
 
 const af_tracker_kind af_track_mlflow = {

@@ -209,9 +209,9 @@ static af_status trackio_row(void *state, const af_track_row *row, af_error *err
 }
 
 /* The store has no end of a run. */
-static af_status trackio_end(void *state, bool whole, double time, af_error *err)
+static af_status trackio_end(void *state, af_track_end how, double time, af_error *err)
 {
-    (void)state, (void)whole, (void)time, (void)err;
+    (void)state, (void)how, (void)time, (void)err;
     return AF_OK;
 }
 

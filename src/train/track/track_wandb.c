@@ -279,14 +279,15 @@ static af_status wandb_row(void *state, const af_track_row *row, af_error *err)
     return append(w, AF_WANDB_HISTORY, &b, err);
 }
 
-static af_status wandb_end(void *state, bool whole, double time, af_error *err)
+static af_status wandb_end(void *state, af_track_end how, double time, af_error *err)
 {
     wandb *w = state;
     af_buf summary = {0}, end = {0};
     const char *key;
     json_t *value;
     json_object_foreach(w->last, key, value) put_item(&summary, 2, key, value);
-    af_wandb_put_varint(&end, 1, whole ? 0 : 255);
+    /* 255: as its client after Ctrl-C */
+    af_wandb_put_varint(&end, 1, how == AF_TRACK_DONE ? 0 : how == AF_TRACK_FAILED ? 1 : 255);
     af_wandb_put_varint(&end, 2, (uint64_t)(time - w->start));
     af_status st = append(w, AF_WANDB_SUMMARY, &summary, err);
     if (st == AF_OK)

@@ -22,8 +22,8 @@ typedef struct af_tracker_kind {
     /* *id (malloc'ed): what finds this run again. On failure *state is NULL. */
     af_status (*open)(void **state, char **id, const af_track_start *start, af_error *err);
     af_status (*row)(void *state, const af_track_row *row, af_error *err);
-    /* Called once, in every case: `whole` when the run is complete. */
-    af_status (*end)(void *state, bool whole, double time, af_error *err);
+    /* Called once, in every case. */
+    af_status (*end)(void *state, af_track_end how, double time, af_error *err);
     void (*free)(void *state);
 } af_tracker_kind;
 

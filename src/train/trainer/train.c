@@ -187,6 +187,8 @@ static void report_end(af_trainer *t, af_status st, af_train_result *result, con
     af_error why = {0};
     const af_report_state state = st == AF_ESTOPPED ? AF_REPORT_STOPPED : AF_REPORT_FAILED;
     char *checkpoint = NULL; /* a stop has written one; a failure may have come before the first */
+    if (state == AF_REPORT_FAILED)
+        af_metrics_failed(&t->output.metrics);
     if (af_checkpoint_newest(t->output.dir, NULL, &checkpoint, &why) != AF_OK || !checkpoint)
         t->resume_command = NULL;
     else
