@@ -1,4 +1,5 @@
-/* hub_folder.c - what of a folder is published: all but hidden files and checkpoints. */
+/* hub_folder.c - what of a folder is published: all but hidden files, checkpoints
+ * and what a run keeps for itself. */
 #define _GNU_SOURCE /* memmem */
 #include "base/file.h"
 #include "base/hash.h"
@@ -90,9 +91,16 @@ done:
     return st;
 }
 
+/* Stores of trackers have paths and names of this machine in them, replays the records of a step.
+ */
 static bool is_left_out(const char *name)
 {
-    return name[0] == '.' || strncmp(name, "checkpoint-", 11) == 0 || strcmp(name, "runs") == 0;
+    static const char *const stores[] = {"runs", "mlruns", "wandb", "trackers.json"};
+    for (size_t i = 0; i < AF_LEN(stores); i++)
+        if (strcmp(name, stores[i]) == 0)
+            return true;
+    return name[0] == '.' || strncmp(name, "checkpoint-", 11) == 0 ||
+           strncmp(name, "replay-", 7) == 0;
 }
 
 static af_status add_folder(af_push *p, const char *dir, const char *prefix, int depth,

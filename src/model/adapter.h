@@ -55,7 +55,7 @@ typedef struct af_adapter_config {
     int layer_lists;
     const af_adapter_pattern *rank_pattern, *alpha_pattern;
     int rank_patterns, alpha_patterns;
-    const char *base_model;   /* base_model_name_or_path, or NULL */
+    const char *base_model;   /* base_model_name_or_path[@revision], or NULL */
     bool classifies;          /* task_type SEQ_CLS: `score` is among the saved modules */
     const char *labels;       /* afinar_labels as JSON text: names and kind of problem; or NULL */
     const char *init_weights; /* "true" (or NULL), "gaussian"; a run's: adapter_start.h */

@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "base/word.h"
+#include "format/hub/hub_name.h"
 #include "format/text/json_text.h"
 
 #include <jansson.h>
@@ -403,6 +404,21 @@ static const char *get_init(config_reader *r)
     return "true";
 }
 
+/* The base, with the revision that PEFT keeps apart from it. */
+static const char *get_base(config_reader *r)
+{
+    const char *base = json_string_value(get(r, "base_model_name_or_path"));
+    const char *revision = json_string_value(get(r, "revision"));
+    if (!base)
+        return NULL;
+    if (!revision || !af_hub_is_name(base) || strchr(base, '@'))
+        return copy_str(r, base);
+    const char *both = af_arena_printf(r->arena, "%s@%s", base, revision);
+    if (!both && r->st == AF_OK)
+        r->st = af_fail_nomem(r->err, "a name", strlen(base));
+    return both;
+}
+
 static void read_all(config_reader *r, af_adapter_config *c)
 {
     refuse_others(r);
@@ -436,8 +452,7 @@ static void read_all(config_reader *r, af_adapter_config *c)
     const char *task = json_string_value(get(r, "task_type"));
     c->classifies = task && strcmp(task, "SEQ_CLS") == 0;
     c->labels = af_adapter_labels_parse(r->arena, get(r, AF_LABELS_KEY));
-    const char *base = json_string_value(get(r, "base_model_name_or_path"));
-    c->base_model = base ? copy_str(r, base) : NULL;
+    c->base_model = get_base(r);
     c->init_weights = get_init(r);
 }
 

@@ -18,9 +18,11 @@ AF_CHECKED af_status af_adapter_config_copy(af_adapter_config *out, const af_ada
                                             af_arena *arena, af_error *err);
 /* The JSON text, with every key PEFT writes. free() it; NULL when memory is used up. */
 char *af_adapter_config_text(const af_adapter_config *c);
+/* Sets base_model_name_or_path and revision: of "org/name@revision" PEFT reads each by itself. */
+struct json_t;
+void af_adapter_put_base(struct json_t *config, const char *base);
 
 /* The labels of AF_LABELS_KEY as text, in the arena; NULL when it has none (adapter_vocab.c). */
-struct json_t;
 const char *af_adapter_labels_parse(af_arena *arena, const struct json_t *value);
 
 /* ---- names of an adapter's tensors (adapter_write.c) ---- */

@@ -1,6 +1,7 @@
 /* adapter_write.c - an adapter as PEFT's folder: the names of its tensors, and writing them and
  * adapter_config.json. */
 #include "base/file.h"
+#include "format/hub/hub_name.h"
 #include "format/text/json_text.h"
 #include "model/adapter_config.h"
 #include "model/loader.h"
@@ -239,7 +240,6 @@ static void set_constants(json_t *o)
                                         "layer_replication",
                                         "layers_pattern",
                                         "megatron_config",
-                                        "revision",
                                         "use_bdlora"};
     static const char *const falses[] = {"ensure_weight_tying", "use_qalora"};
     for (size_t i = 0; i < AF_LEN(nulls); i++)
@@ -254,6 +254,16 @@ static void set_constants(json_t *o)
     json_object_set_new(o, "qalora_group_size", json_integer(16));
 }
 
+void af_adapter_put_base(json_t *o, const char *base)
+{
+    af_hub_repo r;
+    const bool split = base && strchr(base, '@') && af_hub_is_name(base) && !af_dir_exists(base) &&
+                       af_hub_repo_parse(&r, AF_HUB_MODEL, base, NULL, NULL) == AF_OK;
+    json_object_set_new(o, "base_model_name_or_path",
+                        base ? json_string(split ? r.name : base) : json_null());
+    json_object_set_new(o, "revision", split ? json_string(r.revision) : json_null());
+}
+
 char *af_adapter_config_text(const af_adapter_config *c)
 {
     json_t *o = json_object();
@@ -261,8 +271,7 @@ char *af_adapter_config_text(const af_adapter_config *c)
     const bool is_true = !c->init_weights || strcmp(c->init_weights, "true") == 0;
     set_constants(o);
     json_object_set_new(o, "alpha_pattern", patterns_json(c->alpha_pattern, c->alpha_patterns));
-    json_object_set_new(o, "base_model_name_or_path",
-                        c->base_model ? json_string(c->base_model) : json_null());
+    af_adapter_put_base(o, c->base_model);
     json_object_set_new(o, "bias", json_string(c->bias ? c->bias : "none"));
     json_object_set_new(o, "exclude_modules",
                         names_json(c->exclude, c->exclude_count, c->exclude_regex, true));

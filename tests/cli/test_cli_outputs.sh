@@ -172,6 +172,24 @@ has "$(cat "$tmp/l1/t/README.md")" "$(cat ties.yml)" "card"
 has "$(cat "$tmp/l1/r/README.md")" "library_name: peft" "card"
 has "$(cat "$tmp/l1/r/README.md")" '- "train_tokens.jsonl"' "card"
 has "$(cat "$tmp/l1/r/README.md")" "| rank, alpha, dropout | 4, 8, 0 |" "card"
+# a path that looks like a name of the hub; a name that the hub refuses; a licence with a name of its own
+printf -- '---\nlicense: other\nlicense_name: our-terms\nlicense_link: https://example.com/x\n---\n' > "$tmp/licensed/README.md"
+cp -r "$tmp/licensed" "$tmp/a base"
+(cd "$tmp/.." && "$AFINAR" merge "${tmp##*/}/licensed" --adapter "$golden/peft/lora" -o "$tmp/l1/o" -q > /dev/null) || fail "merge"
+"$AFINAR" merge "$tmp/a base" --adapter "$golden/peft/lora" -o "$tmp/l1/s" -q > /dev/null || fail "merge"
+has "$(head -n 3 "$tmp/l1/o/README.md")" 'base_model: "licensed"' "card"
+has "$(cat "$tmp/l1/o/README.md")" 'license: other
+license_name: our-terms
+license_link: "https://example.com/x"' "card"
+grep -q "^base_model: " "$tmp/l1/s/README.md" && fail "a name that the hub refuses is in the card"
+# a classifier is not loaded as a language model
+printf '{"text": "good", "label": 1}\n{"text": "bad", "label": 0}\n' > "$tmp/labels.jsonl"
+"$AFINAR" train "$tmp/run.yaml" datasets="[{path: $tmp/labels.jsonl}]" task_type=SEQ_CLS output_dir="$tmp/l1/c" -q --device cpu || fail "train"
+"$AFINAR" merge "$golden/models/qwen2" --adapter "$tmp/l1/c" -o "$tmp/l1/cm" -q > /dev/null || fail "merge"
+has "$(cat "$tmp/l1/c/README.md")" "AutoModelForSequenceClassification.from_pretrained(\"$golden/models/qwen2\", num_labels=2)" "card"
+has "$(cat "$tmp/l1/cm/README.md")" 'AutoModelForSequenceClassification.from_pretrained("cm")' "card"
+for n in c cm; do has "$(cat "$tmp/l1/$n/README.md")" "pipeline_tag: text-classification" "card"; done
+has "$(cat "$tmp/l1/cm/README.md")" 'afinar classify "cm" -p' "card"
 
 # an output that is an input, or has one in it
 mkdir "$tmp/in" && cp -r models/base "$tmp/in/base" && chmod -R u+w "$tmp/in"

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -329,7 +330,7 @@ def train(c):
         c.hub.repos[name] = {}
         c.hub.commit(name, "v1", {p: File(p, d) for p, d in files.items()})
     run = c.home / "run.yaml"
-    run.write_text("base_model: acme/tiny@v1\ndatasets:\n- {path: acme/chats, name: first, split: train, revision: v1}\nadapter: lora\nlora_r: 2\nsequence_len: 256\n"
+    run.write_text("base_model: acme/tiny@v1\nreport_to: [mlflow, wandb]\ndatasets:\n- {path: acme/chats, name: first, split: train, revision: v1}\nadapter: lora\nlora_r: 2\nsequence_len: 256\n"
                    f"max_steps: 2\nlearning_rate: 1e-3\ndevice: cpu\nthreads: 1\noutput_dir: {c.home}/out\n")
     env = {"XDG_CACHE_HOME": str(c.home / "xdg")}
     c.run("train", str(run), "--offline", rc=1, says="the cache '%s/hub' does not have it at revision v1; download it first: afinar pull acme/tiny@v1" % c.home, **env)
@@ -340,8 +341,13 @@ def train(c):
     assert len(c.hub.log) == asked, "a cached run asked the hub"
     c.run("push", str(c.home / "out"), "me/tuned", HF_TOKEN="hf_owner")
     pushed = c.hub.commits[c.hub.repos["models/me/tuned"]["main"]]
-    assert {"adapter_config.json", "adapter_model.safetensors", "README.md", "report.html", "run.yaml"} <= set(pushed) and not any("checkpoint" in p for p in pushed)
-    assert b"acme/tiny" in pushed["README.md"].data
+    assert {"adapter_config.json", "adapter_model.safetensors", "README.md", "report.html", "run.yaml"} <= set(pushed) and not any(re.match("checkpoint|mlruns|wandb|trackers", p) for p in pushed)
+    config = json.loads(pushed["adapter_config.json"].data)
+    assert (config["base_model_name_or_path"], config["revision"]) == ("acme/tiny", "v1"), config  # as PEFT loads it
+    readme = pushed["README.md"].data.decode()
+    assert 'base_model: "acme/tiny"\n' in readme and 'datasets:\n- "acme/chats"\ntags:' in readme, readme
+    assert 'from_pretrained("acme/tiny", revision="v1")' in readme and 'afinar chat "acme/tiny@v1" --adapter "out"' in readme, readme
+    c.run("chat", str(c.home / "out"), rc=1, says="pass its base, 'acme/tiny@v1', as the model", **env)
     c.run("generate", "acme/tiny@v1", "--adapter", "me/tuned", "--prompt", "hi", "--max-new-tokens", "1", "--device", "cpu", "--threads", "1", **env)
     c.run("train", str(run), f"output_dir={c.home}/more", "lora_model_dir=me/tuned", says="step 2/2", **env)
     records = c.run("data", "records", "acme/chats@v1", "--config", "first", "--split", "test", "-n", "1", "--json", **env)
@@ -360,7 +366,7 @@ def push(c):
     (folder / "checkpoint-2").mkdir(parents=True)
     files = {"adapter_config.json": b'{"base_model_name_or_path": "org/m"}', "adapter_model.safetensors": BIG[:2_500_000], "small.safetensors": b"tiny",
              "deep/x.txt": b"y", "empty": b""}
-    for p, d in {**files, "checkpoint-2/state": b"s", ".afinar-files": b"f"}.items():
+    for p, d in {**files, "checkpoint-2/state": b"s", ".afinar-files": b"f", "replay-3.json": b"{}"}.items():
         (folder / p).parent.mkdir(exist_ok=True)
         (folder / p).write_bytes(d)
     go = ["push", str(folder), "me/new"]

@@ -189,7 +189,8 @@ static void test_names(void **state)
     static const char *const good[] = {"org/name", "org/name@main", "o.r-g/n_1@refs/pr/1"};
     static const char *const bad[] = {"name",       "a/b/c",    "./a",     "../a/b", "/a/b",
                                       "a/b@",       "a/b@../x", "a/.b",    "a b/c",  "a/b@x y",
-                                      "a/b@x//../", "~/x",      "a/b@-\n", "a/b@x/", ""};
+                                      "a/b@x//../", "~/x",      "a/b@-\n", "a/b@x/", "",
+                                      "a/b-",       "a/-b",     "a./b",    "a/b.@x", "a--b/c"};
     for (size_t i = 0; i < AF_LEN(good); i++)
         CHECK_MSG(af_hub_is_name(good[i]), "%s", good[i]);
     for (size_t i = 0; i < AF_LEN(bad); i++)

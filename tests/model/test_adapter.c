@@ -314,6 +314,34 @@ static void test_config_has_every_key_of_peft_sorted(void **state)
     free(text);
 }
 
+/* A base of the hub with a revision is two keys in PEFT's file, and one name here. */
+static void test_config_revision(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *base, *name, *revision;
+    } cases[] = {{"org/name@v1.0", "\"org/name\"", "\"v1.0\""},
+                 {"org/name", "\"org/name\"", "null"},
+                 {"./folder@2", "\"./folder@2\"", "null"},
+                 {NULL, "null", "null"}};
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_adapter_config c = {.r = 1, .alpha = 1, .base_model = cases[i].base}, back;
+        af_arena arena = {0};
+        af_error err = {0};
+        char *text = af_adapter_config_text(&c), line[2][96];
+        snprintf(line[0], sizeof line[0], "\"base_model_name_or_path\": %s,", cases[i].name);
+        snprintf(line[1], sizeof line[1], "\"revision\": %s,", cases[i].revision);
+        CHECK_MSG(strstr(text, line[0]) && strstr(text, line[1]), "case %zu: %s", i, text);
+        CHECK_OK(af_adapter_config_parse(&back, &arena, text, strlen(text), "config", &err), err);
+        if (cases[i].base)
+            assert_string_equal(back.base_model, cases[i].base);
+        else
+            assert_null(back.base_model);
+        af_arena_clear(&arena);
+        free(text);
+    }
+}
+
 /* B = 0: not one bit changes. */
 static void test_a_fresh_adapter_changes_nothing(void **state)
 {
@@ -543,6 +571,7 @@ int main(void)
         cmocka_unit_test(test_opened_models_compute_as_peft),
         cmocka_unit_test(test_folders_survive_a_round_trip),
         cmocka_unit_test(test_config_has_every_key_of_peft_sorted),
+        cmocka_unit_test(test_config_revision),
         cmocka_unit_test(test_a_fresh_adapter_changes_nothing),
         cmocka_unit_test(test_a_large_fresh_adapter_has_the_numbers_of_a_small_one),
         cmocka_unit_test(test_a_fresh_adapter_is_drawn_as_peft_draws_it),

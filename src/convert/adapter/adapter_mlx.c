@@ -8,6 +8,7 @@
 #include "convert/input/folder_text.h"
 #include "convert/output/folder_out.h"
 #include "convert/output/model_card.h"
+#include "format/hub/hub_name.h"
 #include "format/weights/weights.h"
 #include "model/adapter_config.h"
 
@@ -215,10 +216,12 @@ af_status af_adapter_to_mlx(const char *dir, const char *out, bool force, af_err
         AF_TRY(af_fail(err, AF_EUNSUPPORTED, "%s: %s cannot be written for MLX", dir, more));
     AF_TRY(af_weights_open(&w, dir, err));
     const double scale = c.rslora ? c.alpha / sqrt(c.r) : c.alpha / c.r;
-    config = json_pack("{s:s, s:s, s:I, s:{s:i, s:f, s:f, s:o}}", "fine_tune_type", "lora", "model",
-                       c.base_model ? c.base_model : "", "num_layers", (json_int_t)layers_in(w),
-                       "lora_parameters", "rank", c.r, "scale", scale, "dropout", c.dropout, "keys",
-                       keys_in(w));
+    const char *base = c.base_model ? c.base_model : "";
+    const size_t name = af_hub_is_name(base) ? strcspn(base, "@") : strlen(base);
+    config =
+        json_pack("{s:s, s:s%, s:I, s:{s:i, s:f, s:f, s:o}}", "fine_tune_type", "lora", "model",
+                  base, name, "num_layers", (json_int_t)layers_in(w), "lora_parameters", "rank",
+                  c.r, "scale", scale, "dropout", c.dropout, "keys", keys_in(w));
     if (!config)
         AF_TRY(af_fail_nomem(err, "adapter_config.json", 0));
     AF_TRY(finish(w, out, dir, force, true, config, &c, scale, err));

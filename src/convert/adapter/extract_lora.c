@@ -8,6 +8,7 @@
 #include "convert/input/folder_text.h"
 #include "convert/output/folder_out.h"
 #include "convert/output/model_card.h"
+#include "model/adapter_config.h"
 #include "model/model_reader.h"
 #include "tensor/svd.h"
 
@@ -154,13 +155,14 @@ static void put_targets(const lora_extraction *j, json_t *config)
 static af_status write_config(const lora_extraction *j, const af_output *f, const char *base,
                               af_error *err)
 {
-    json_t *c = json_pack("{s:s, s:s, s:s, s:i, s:i, s:f, s:b, s:b, s:b, s:b, s:n, s:s, s:b, s:n}",
-                          "base_model_name_or_path", base, "peft_type", "LORA", "task_type",
-                          "CAUSAL_LM", "r", j->rank, "lora_alpha", j->rank, "lora_dropout", 0.0,
-                          "use_rslora", 0, "use_dora", 0, "inference_mode", 1, "fan_in_fan_out", 0,
-                          "modules_to_save", "bias", "none", "init_lora_weights", 1, "revision");
+    json_t *c =
+        json_pack("{s:s, s:s, s:i, s:i, s:f, s:b, s:b, s:b, s:b, s:n, s:s, s:b}", "peft_type",
+                  "LORA", "task_type", "CAUSAL_LM", "r", j->rank, "lora_alpha", j->rank,
+                  "lora_dropout", 0.0, "use_rslora", 0, "use_dora", 0, "inference_mode", 1,
+                  "fan_in_fan_out", 0, "modules_to_save", "bias", "none", "init_lora_weights", 1);
     if (!c)
         return af_fail_nomem(err, "adapter_config.json", 0);
+    af_adapter_put_base(c, base);
     put_targets(j, c);
     const af_status st = af_json_write(f->temp, "adapter_config.json", c, err);
     json_decref(c);

@@ -24,18 +24,13 @@ typedef struct af_card {
     const char *body; /* Markdown after the title */
 } af_card;
 
-/* Writes dir/README.md; dir is a temporary folder, or one whose README.md is ours. */
+/* Writes dir/README.md; dir is a temporary folder, or one whose README.md is ours. The config in it
+ * decides how it is loaded. */
 AF_CHECKED af_status af_card_write(const char *dir, const af_card *c, af_error *err);
-/* Adds how to load it to the body, and writes the card of an output; the title is its name. Clears
- * `body`. */
+/* Writes the card of an output; the title is its name. Clears `body`. */
 AF_CHECKED af_status af_card_put(const af_output *f, af_card *c, af_buf *body, af_error *err);
-/* The section on loading. */
-void af_card_load(af_buf *b, const char *library, const char *title, const char *base);
 /* A path or name between backticks. */
 void af_card_code(af_buf *b, const char *text);
 /* A fenced block that contains `text` whatever is in it. */
 void af_card_fence(af_buf *b, const char *language, const char *text, uint64_t n);
-/* The licence in the front matter of a folder's README.md, or in its config.json; free(). NULL:
- * not stated there. */
-char *af_card_license(const char *folder);
 #endif

@@ -139,10 +139,12 @@ static af_status check_is_model(const char *dir, af_error *err)
         goto done;
     j = af_json_load(text, size, 0, NULL);
     const char *base = json_string_value(json_object_get(j, "base_model_name_or_path"));
+    const char *revision = json_string_value(json_object_get(j, "revision"));
     st = af_fail(err, AF_EUSAGE,
-                 "'%.70s' is an adapter, not a model: pass its base, '%.50s', as the model and "
-                 "--adapter '%.70s' (lora_model_dir in a run file)",
-                 dir, base && *base ? base : "MODEL", dir);
+                 "'%.70s' is an adapter, not a model: pass its base, '%.50s%s%.40s', as the model "
+                 "and --adapter '%.70s' (lora_model_dir in a run file)",
+                 dir, base && *base ? base : "MODEL", revision ? "@" : "", revision ? revision : "",
+                 dir);
 done:
     json_decref(j);
     free(path);

@@ -14,8 +14,8 @@ static bool is_word(char c)
            c == '_' || c == '.';
 }
 
-/* "org/name" or "name": one slash at most, no part that begins with a dot; no "--", which stands
- * for the slash in the cache, and no "..", neither of which the hub allows. */
+/* "org/name" or "name": one slash at most, no part that begins or ends with a dot or a dash; no
+ * "--", which stands for the slash in the cache, and no "..". The hub allows none of these. */
 static bool is_repo(const char *s, size_t n)
 {
     int slashes = 0;
@@ -25,9 +25,9 @@ static bool is_repo(const char *s, size_t n)
         slashes += s[i] == '/';
         if (s[i] != '/' && !is_word(s[i]))
             return false;
-        if (s[i] == '.' && (i == 0 || s[i - 1] == '/' || s[i - 1] == '.'))
-            return false;
-        if (s[i] == '-' && i > 0 && s[i - 1] == '-')
+        if (s[i] != '.' && s[i] != '-')
+            continue;
+        if (i == 0 || i + 1 == n || s[i - 1] == '/' || s[i + 1] == '/' || s[i - 1] == s[i])
             return false;
     }
     return slashes <= 1;

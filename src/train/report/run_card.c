@@ -94,7 +94,6 @@ af_status af_run_card_write(const af_report_source *s, af_error *err)
     put_data(&b, s->data, &c);
     put_settings(&b, s);
     put_results(&b, r, s->progress);
-    af_card_load(&b, c.library, c.title, r->base_model);
     c.body = b.data;
     if (b.bad)
         AF_TRY(af_fail_nomem(err, "a model card", b.len));
