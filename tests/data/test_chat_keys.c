@@ -189,6 +189,32 @@ static void test_variables_of_a_record_reach_the_template(void **state)
 }
 
 /* SlimOrca has a weight in every message. */
+/* A dataset has its template as text, or as a file. */
+static void test_jinja_of_a_dataset(void **state)
+{
+    static const char *const forms[] = {
+        ", chat_template: jinja, chat_template_jinja: \"{% for m in messages %}({{ m.content }}){% "
+        "endfor %}\"",
+        ", chat_template_jinja: %s/t.jinja, chat_template: jinja",
+        ", chat_template_jinja: %s/t.jinja"};
+    data_case c;
+    char entry[900];
+    (void)state;
+    case_open(&c);
+    put_file(&c, "d.jsonl",
+             "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": "
+             "\"assistant\", \"content\": \"A\"}]}\n");
+    put_file(&c, "t.jinja", "{% for m in messages %}({{ m.content }}){% endfor %}");
+    for (size_t i = 0; i < AF_LEN(forms); i++) {
+        const char *file = strstr(forms[i], "%s");
+        snprintf(entry, sizeof entry, "%.*s%s%s", (int)(file ? file - forms[i] : 0), forms[i],
+                 file ? c.dir : "", file ? file + 2 : forms[i]);
+        preview(&c, model, "chat_template: chatml\ntrain_on_eos: none", entry);
+        assert_string_equal(texts(&c), "(Q)(A)");
+    }
+    case_close(&c);
+}
+
 /* Variables of the run reach the template; those of a record come first. */
 static void test_variables_of_the_run(void **state)
 {
@@ -430,6 +456,7 @@ int main(void)
         cmocka_unit_test(test_null_fields),
         cmocka_unit_test(test_values_of_json_columns),
         cmocka_unit_test(test_variables_of_a_record_reach_the_template),
+        cmocka_unit_test(test_jinja_of_a_dataset),
         cmocka_unit_test(test_variables_of_the_run),
         cmocka_unit_test(test_a_weight_of_zero_on_a_question),
         cmocka_unit_test(test_an_answer_may_come_first),

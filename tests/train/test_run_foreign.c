@@ -94,6 +94,9 @@ static void test_what_is_refused(void **state)
         {"chat_template_kwargs: low", {"chat_template_kwargs must be a map, not 'low'", "", ""}},
         {"chat_template_kwargs: {tools: []}", {"'tools' cannot be set in", "", ""}},
         {"template: qwen\nchat_template_kwargs: {a: 1}", {"not with 'template'", "", ""}},
+        {"peft: {loftq_config: {loftq_bits: 2}}", {"'peft' is not supported", "", ""}},
+        {"bias: all", {"'bias' with 'all' is not supported", "", ""}},
+        {"lora_bias: all", {"lora_bias must be true or false, not 'all'", "", ""}},
         {"my_own_key: 2", {"unknown key 'my_own_key' (afinar", "", ""}},
         {"lora_r: 8", {"lora_r has no effect", "adapter: lora", ""}}, /* a forgotten line */
     };
@@ -232,6 +235,13 @@ static void test_translations(void **state)
         {"peft_config: {name: lora, r: 4, target_modules: all}",
          "lora_target_modules: [\"all-linear\"]\n"},
         {"adapter: lora\nquant_config: {name: bnb, quantization_bit: 4}", "load_in_4bit: true\n"},
+        {"adapter: lora\npeft: {loftq_config: {loftq_bits: 4}}",
+         "peft_init_lora_weights: \"loftq\"\n"},
+        {"adapter: lora\npeft: {loftq_config: {loftq_bits: 4}}", "load_in_4bit: true\n"},
+        {"adapter: lora\nlora_bias: none\nbias: none", "lora_bias: false\n"},
+        {"peft_config: {peft_type: LORA, r: 4, bias: none, use_qalora: false, loftq_config: {}}",
+         "lora_r: 4\n"},
+        {"optim_args: {bf16_stochastic_round: true}", "bf16_stochastic_round: true\n"},
         {"lora_parameters: {rank: 4, scale: 10}\nadapter: lora", "lora_alpha: 40\n"},
         {"save_strategy: epoch", "saves_per_epoch: 1\n"},
         {"save_strategy: 'no'\nsave_steps: 7", "save_steps: 7\n"}, /* Axolotl: the number wins */

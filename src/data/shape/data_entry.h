@@ -17,6 +17,9 @@ void af_data_entry_begin(const af_data_entry *p, const af_yaml *n);
 /* pair_type.c: `type` of a dataset of preference training; *taken is false when it names a shape.
  */
 AF_CHECKED af_status af_pair_type_set(const af_data_entry *p, const af_yaml *n, bool *taken);
+/* data_template.c: its template by `conversation` or `chat_template_jinja`; n is a scalar. */
+AF_CHECKED af_status af_data_entry_style(const af_data_entry *p, const af_yaml *n);
+AF_CHECKED af_status af_data_entry_jinja(const af_data_entry *p, const af_yaml *n);
 /* A map of keys. */
 AF_CHECKED af_status af_data_entry_read(const af_data_entry *p, const af_yaml *n);
 #endif

@@ -18,6 +18,7 @@ typedef enum key_kind {
     COUNT,
     SHARE,
     STYLE, /* a template by FastChat's name for it */
+    JINJA, /* the text of a template, or its file */
     IDLE,  /* asks for nothing that changes what is read */
 } key_kind;
 
@@ -41,6 +42,7 @@ static const source_key keys[] = {
     {"type", TYPE, AT(shape), 0},
     {"ds_type", STRING, AT(ds_type), 0},
     {"chat_template", STRING, AT(chat_template), CHATS},
+    {"chat_template_jinja", JINJA, 0, CHATS},
     {"roles_to_train", ROLES, 0, CHATS},
     {"train_on_eos", EOS, AT(train_on_eos), CHATS},
     {"train_on_inputs", BOOL, AT(train_on_inputs), CHATS | ONLY(SEGMENTS)},
@@ -470,27 +472,6 @@ static af_status set_files(const parse *p, const af_yaml *n)
     return AF_OK;
 }
 
-/* conversation: the prompt of an older Axolotl's `type: sharegpt`. */
-static af_status set_style(const parse *p, const af_yaml *n)
-{
-    static const char *const styles[][2] = {
-        {"chatml", "chatml"}, {"llama3", "llama3"}, {"llama-3", "llama3"}, {"gemma", "gemma"}};
-    char at[300];
-    if (n->kind != AF_YAML_SCALAR)
-        return wants(p, "conversation", n, "one word");
-    if (p->s->prompt || p->s->chat_template)
-        return AF_OK;
-    for (size_t i = 0; i < AF_LEN(styles); i++)
-        if (strcmp(styles[i][0], n->text) == 0) {
-            p->s->chat_template = styles[i][1];
-            return AF_OK;
-        }
-    return af_fail(p->err, AF_EUSAGE,
-                   "%s: 'conversation' with '%.60s' is not supported: name a 'chat_template' of "
-                   "the dataset",
-                   af_data_source_loc(at, p->o->run_path, n->line), n->text);
-}
-
 static af_status set_key(const parse *p, const source_key *k, const af_yaml *n)
 {
     void *at = (char *)p->s + k->offset;
@@ -534,15 +515,22 @@ static af_status set_key(const parse *p, const source_key *k, const af_yaml *n)
                    ? AF_OK
                    : wants(p, k->name, n, "a share above 0");
     case STYLE:
-        return set_style(p, n);
+    case JINJA:
+        if (n->kind != AF_YAML_SCALAR)
+            return wants(p, k->name, n, "one value");
+        return k->kind == STYLE ? af_data_entry_style(p, n) : af_data_entry_jinja(p, n);
     case IDLE:
         break;
     }
     return AF_OK;
 }
 
-/* A type names the fields, and other keys name them anew; files may depend on the split. */
-static int pass_of(key_kind k) { return k == TYPE ? 0 : k == FILES ? 2 : 1; }
+/* A type names the fields, and other keys name them anew; files may depend on the split, a template
+ * on the key that asks for it. */
+static int pass_of(key_kind k)
+{
+    return k == TYPE ? 0 : k == FILES || k == STYLE || k == JINJA ? 2 : 1;
+}
 
 static af_status read_pair(const parse *p, const af_yaml *n, int i, int pass)
 {

@@ -148,7 +148,8 @@ static const foreign_group groups[] = {
     {IDLE, "'afinar train' always trains, and evaluates where there is data for it",
      "do_train train do_eval"},
     {IDLE, "see 'logging_steps'", "logging_strategy logging_first_step"},
-    {IDLE, "whether matrices are stored transposed is known from the model", "lora_fan_in_fan_out"},
+    {IDLE, "whether matrices are stored transposed is known from the model",
+     "lora_fan_in_fan_out fan_in_fan_out"},
     {IDLE, "experts are computed where the model is",
      "use_kt kt_cpu_activation kt_backend kt_num_threads kt_tp_enabled kt_threadpool_count "
      "kt_max_cache_depth kt_share_backward_bb kt_num_gpu_experts kt_share_cache_pool"},
@@ -169,6 +170,9 @@ static const foreign_group groups[] = {
     {EXACT, "a 4-bit base is nf4 with double quantisation: see 'load_in_4bit'",
      "quantization_method bnb_4bit_quant_type quantization_type bnb_config_kwargs"},
     {EXACT, "afinar has no plugin of that name", "plugins"},
+    {EXACT, "biases of the base are not trained next to an adapter: see 'lora_bias'", "bias"},
+    {IDLE, "no adapter of that kind is asked for",
+     "megatron_core qalora_group_size inference_mode"},
     {EXACT, "experts are as the model stores them", "kt_expert_weight_format"},
     {EXACT, "records are read in random order: see 'shuffle'", "train_sampling_strategy"},
     {IDLE, "reference values are computed in the micro-batches of training",
@@ -208,8 +212,9 @@ static const foreign_group groups[] = {
      "module_dropout peft_layer_replication peft loftq_config "
      "corda_config eva_config lora_rank_pattern lora_alpha_pattern rank_pattern alpha_pattern "
      "peft_layers_pattern layers_pattern "
-     "peft_ensure_weight_tying create_new_adapter resume_adapter_file "
-     "adapter_folder training_type peft_config quant_config megatron_core use_mca "
+     "peft_ensure_weight_tying ensure_weight_tying create_new_adapter resume_adapter_file "
+     "adapter_folder training_type peft_config quant_config "
+     "megatron_config use_qalora use_bdlora use_mca "
      "use_hyper_parallel hyper_parallel_args"},
     {REFUSED, "see 'lora_r', 'lora_alpha', 'lora_dropout' and 'lora_target_modules'",
      "lora_parameters"},
@@ -265,6 +270,7 @@ static const struct {
     {"bnb_config_kwargs",
      "bnb_4bit_use_double_quant=true bnb_4bit_quant_type=nf4 llm_int8_has_fp16_weight=false"},
     {"kt_expert_weight_format", "bf16 fp16"},
+    {"bias", "none"},
     {"dataset_text_field", "text messages"},
     {"text_column", "text"},
     {"dataset_kwargs",

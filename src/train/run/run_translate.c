@@ -71,6 +71,7 @@ static const struct {
     {"pissa_init", "true", "peft_init_lora_weights", "pissa_niter_16"},
     {"pissa_init", "false", NULL, NULL},
     {"warmup_type", "linear", NULL, NULL},
+    {"lora_bias", "none", NULL, NULL},
     {"use_muon", "true", "optimizer", "muon"},
     {"use_muon", "false", NULL, NULL},
     {"lora_target", "all", "lora_target", "all-linear"},
@@ -161,6 +162,7 @@ static const struct {
     {"peft_config", "export_legacy_format", NULL},
     {"peft_config", "infer_dtype", NULL},
     {"quant_config", "name", "quantization_method"},
+    {"peft_config", "peft_type", "adapter"},
     {"lr_scheduler_kwargs", "min_lr_rate", "cosine_min_lr_ratio"},
     {"lr_scheduler_kwargs", "min_lr_ratio", "cosine_min_lr_ratio"},
     {"lr_scheduler_kwargs", "num_cycles", "lr_cycles"},
@@ -171,8 +173,8 @@ static const struct {
     {"lora_parameters", "dropout", "lora_dropout"},
     {"lora_parameters", "keys", "lora_target_modules"},
 };
-static const char *const maps[] = {"peft_config", "quant_config", "lr_scheduler_kwargs",
-                                   "lora_parameters", "kt_config"};
+static const char *const maps[] = {"peft_config",     "quant_config", "lr_scheduler_kwargs",
+                                   "lora_parameters", "kt_config",    "optim_args"};
 
 static af_status translate_map(translation *t, const char *map, const af_yaml *n)
 {
@@ -274,6 +276,19 @@ static af_status translate_scale(translation *t, const af_yaml *parameters)
         return AF_OK;
     snprintf(text, sizeof text, "%.17g", v * (double)whole_number(parameters, "rank", RANK));
     return put(t, "lora_alpha", parameters->line, new_scalar(t, parameters->line, text));
+}
+
+/* Axolotl's `peft: {loftq_config: {loftq_bits: 4}}`: the base becomes its 4-bit values, the adapter
+ * begins as their error. Other bits are not supported. */
+static af_status translate_loftq(translation *t, int i)
+{
+    const int line = t->root->key_line[i];
+    const af_yaml *n = t->root->item[i], *config = af_yaml_get(n, "loftq_config");
+    if (n->count != 1 || !config || config->kind != AF_YAML_MAP ||
+        whole_number(config, "loftq_bits", 4) != 4)
+        return put(t, "peft", line, n);
+    const af_status st = put(t, "peft_init_lora_weights", line, new_scalar(t, line, "loftq"));
+    return st == AF_OK ? put(t, "load_in_4bit", line, new_scalar(t, line, "true")) : st;
 }
 
 /* mlx-lm trains the last `num_layers` layers, also in full: embeddings, head and last norm never.
@@ -472,6 +487,8 @@ static af_status translate_entry(translation *t, int i)
         return AF_OK; /* LLaMA-Factory: how rows are packed, not whether */
     if (is(key, "use_peft") && has_value(n, "true") && names_adapter(t->root))
         return AF_OK;
+    if (is(key, "peft") && n->kind == AF_YAML_MAP)
+        return translate_loftq(t, i);
     if (translate_mlx(t, i, &st))
         return st;
     if (is(key, "gamma_beta_ratio"))
