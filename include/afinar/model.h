@@ -170,6 +170,8 @@ typedef struct af_sample_opts {
     double min_p;          /* 0 = off */
     int64_t top_k;         /* 0 = off */
     double repeat_penalty; /* 0 or 1 = off */
+    /* Subtracted from the logit of each new token so far: per occurrence, and once. 0 = off. */
+    double frequency_penalty, presence_penalty;
     uint64_t seed;
 } af_sample_opts;
 

@@ -132,8 +132,7 @@ static bool append(af_decoder *d, af_decode_seq *s, af_decoded *t)
 bool af_decode_draws(const af_decoder *d, const af_decode_seq *s, double want[AF_DRAW_WANTS])
 {
     const af_sample_opts *o = &s->r.sample;
-    if (!d->graph.want || s->r.mask || s->r.biases ||
-        (o->repeat_penalty > 0 && o->repeat_penalty != 1))
+    if (!d->graph.want || s->r.mask || s->r.biases || af_sample_penalises(o))
         return false;
     want[AF_DRAW_TEMPERATURE] = af_sample_is_greedy(o) ? 0 : o->temperature;
     want[AF_DRAW_TOP_K] = (double)o->top_k;
@@ -169,8 +168,8 @@ void af_decode_next(af_decoder *d, af_decode_seq *s, const float *logits, bool *
     *end = true;
     memcpy(d->logits, logits, (size_t)d->V * sizeof *logits);
     if (restrict_logits(d, s))
-        t.id = af_sample(&s->r.sample, d->logits, d->V, s->ids, s->count, s->r.stream,
-                         (uint64_t)t.index, d->candidates);
+        t.id = af_sample(&s->r.sample, d->logits, d->V, (af_seen_tokens){s->ids, s->count, t.index},
+                         s->r.stream, (uint64_t)t.index, d->candidates);
     if (!append(d, s, &t))
         return;
     s->cancelled |= !tell(d, s, logits, &t);

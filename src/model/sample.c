@@ -15,7 +15,9 @@ af_status af_sample_check(const af_sample_opts *o, af_error *err)
                   {"top-p", o->top_p, 0, 1},
                   {"min-p", o->min_p, 0, 1},
                   {"top-k", (double)o->top_k, 0, 1e9},
-                  {"repeat-penalty", o->repeat_penalty, 0, 1000}};
+                  {"repeat-penalty", o->repeat_penalty, 0, 1000},
+                  {"frequency-penalty", o->frequency_penalty, -1000, 1000},
+                  {"presence-penalty", o->presence_penalty, -1000, 1000}};
     for (size_t i = 0; i < AF_LEN(checks); i++)
         if (!(checks[i].value >= checks[i].min) || checks[i].value > checks[i].max)
             return af_fail(err, AF_EUSAGE, "%s is %g, not from %g to %g", checks[i].name,
@@ -35,20 +37,44 @@ static int32_t arg_max(const float *x, int64_t n)
     return (int32_t)best;
 }
 
+static bool is_repeat_penalty(const af_sample_opts *o)
+{
+    return o->repeat_penalty > 0 && o->repeat_penalty != 1;
+}
+
+bool af_sample_penalises(const af_sample_opts *o)
+{
+    return is_repeat_penalty(o) || o->frequency_penalty != 0 || o->presence_penalty != 0;
+}
+
+/* How often each token of ids [n] occurs, in the candidates' memory. */
+static int32_t *count_tokens(const int32_t *ids, int64_t n, int64_t V, af_token_candidate *scratch)
+{
+    int32_t *count = (int32_t *)scratch;
+    memset(count, 0, (size_t)V * sizeof *count);
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] >= 0 && ids[i] < V)
+            count[ids[i]]++;
+    return count;
+}
+
 /* Each token that occurs is penalised once: its logit is divided by p, or multiplied when negative.
- * A visited logit is recognised by its place in a small bitmap kept in the candidates' memory. */
-static void penalise(float *logits, int64_t V, const int32_t *seen, int64_t n, double penalty,
+ * From that of each new one the other penalties are subtracted. */
+static void penalise(const af_sample_opts *o, float *logits, int64_t V, af_seen_tokens seen,
                      af_token_candidate *scratch)
 {
-    uint8_t *done = (uint8_t *)scratch;
-    memset(done, 0, (size_t)V);
-    for (int64_t i = 0; i < n; i++) {
-        if (seen[i] < 0 || seen[i] >= V || done[seen[i]])
-            continue;
-        done[seen[i]] = 1;
-        float *l = &logits[seen[i]];
-        *l = (float)(*l > 0 ? *l / penalty : *l * penalty);
-    }
+    const double p = o->repeat_penalty;
+    const int32_t *count =
+        is_repeat_penalty(o) ? count_tokens(seen.ids, seen.count, V, scratch) : NULL;
+    for (int64_t i = 0; count && i < V; i++)
+        if (count[i])
+            logits[i] = (float)(logits[i] > 0 ? logits[i] / p : logits[i] * p);
+    if (o->frequency_penalty == 0 && o->presence_penalty == 0)
+        return;
+    count = count_tokens(seen.ids + seen.count - seen.made, seen.made, V, scratch);
+    for (int64_t i = 0; i < V; i++)
+        if (count[i])
+            logits[i] = (float)(logits[i] - o->frequency_penalty * count[i] - o->presence_penalty);
 }
 
 static int by_probability(const void *a, const void *b)
@@ -122,11 +148,11 @@ bool af_sample_is_greedy(const af_sample_opts *o)
     return o->temperature < 1e-30 || o->top_k == 1;
 }
 
-int32_t af_sample(const af_sample_opts *o, float *logits, int64_t V, const int32_t *seen,
-                  int64_t seen_count, uint64_t stream, uint64_t index, af_token_candidate *scratch)
+int32_t af_sample(const af_sample_opts *o, float *logits, int64_t V, af_seen_tokens seen,
+                  uint64_t stream, uint64_t index, af_token_candidate *scratch)
 {
-    if (o->repeat_penalty > 0 && o->repeat_penalty != 1)
-        penalise(logits, V, seen, seen_count, o->repeat_penalty, scratch);
+    if (af_sample_penalises(o))
+        penalise(o, logits, V, seen, scratch);
     const int32_t best = arg_max(logits, V);
     if (best < 0 || af_sample_is_greedy(o))
         return best;

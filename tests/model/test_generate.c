@@ -308,15 +308,26 @@ static void check_shares(const char *why, af_sample_opts o, const double *want, 
     af_token_candidate scratch[6];
     for (int i = 0; i < DRAWS; i++) {
         float logits[6];
-        const int32_t seen[] = {0, 0};
+        const int32_t seen[] = {0, 1, 0, 0}; /* the last two are new */
         memcpy(logits, base, sizeof base);
-        const int32_t id = af_sample(&o, logits, 6, seen, 2, 0, (uint64_t)i, scratch);
+        const int32_t id =
+            af_sample(&o, logits, 6, (af_seen_tokens){seen, 4, 2}, 0, (uint64_t)i, scratch);
         assert_in_range(id, 0, 5);
         share[id] += 1.0 / DRAWS;
     }
     for (int v = 0; v < 6; v++)
         CHECK_MSG(fabs(share[v] - (v < n ? want[v] : 0)) < 0.012,
                   "%s: token %d has share %g, not %g", why, v, share[v], v < n ? want[v] : 0);
+}
+
+/* The probabilities of six logits. */
+static void penalised(double *p, const double *logits)
+{
+    double sum = 0;
+    for (int i = 0; i < 6; i++)
+        sum += p[i] = exp(logits[i]);
+    for (int i = 0; i < 6; i++)
+        p[i] /= sum;
 }
 
 static void test_sampling_draws_from_the_right_distribution(void **state)
@@ -339,10 +350,17 @@ static void test_sampling_draws_from_the_right_distribution(void **state)
     /* 0.55 + 0.20 < 0.8 <= with the third */
     check_shares("top-p", (af_sample_opts){.temperature = 1, .top_p = 0.85}, p3, 3);
     check_shares("min-p", (af_sample_opts){.temperature = 1, .min_p = 0.2}, p3, 3);
-    sum += exp(1) - e[0]; /* the penalty halves the seen token's logit, once */
-    for (int i = 0; i < 6; i++)
-        pen[i] = (i ? e[i] : exp(1)) / sum;
-    check_shares("penalty", (af_sample_opts){.temperature = 1, .repeat_penalty = 2}, pen, 6);
+    /* one penalty halves the logits of seen tokens, once; two are subtracted from that of the new
+     * one, which occurs twice */
+    af_sample_opts o = {.temperature = 1, .repeat_penalty = 2};
+    penalised(pen, (double[]){1, 0.5, 0.5, 0, -1, -3});
+    check_shares("penalty", o, pen, 6);
+    o = (af_sample_opts){.temperature = 1, .frequency_penalty = 0.5, .presence_penalty = 0.25};
+    penalised(pen, (double[]){2 - 2 * 0.5 - 0.25, 1, 0.5, 0, -1, -3});
+    check_shares("frequency and presence", o, pen, 6);
+    o.repeat_penalty = 2;
+    penalised(pen, (double[]){1 - 2 * 0.5 - 0.25, 0.5, 0.5, 0, -1, -3});
+    check_shares("all penalties", o, pen, 6);
     const double one = 1; /* quotients beyond an f32 */
     check_shares("small temperature", (af_sample_opts){.temperature = 1e-38}, &one, 1);
     check_shares("smaller temperature", (af_sample_opts){.temperature = 1e-300}, &one, 1);

@@ -129,6 +129,16 @@ def check_sampling(s):
     greedy = ids(temperature=0)[0]
     check(ids(temperature=0, logit_bias={str(greedy[0]): -100})[0][0] != greedy[0], "logit_bias forbids")
     check(set(ids(temperature=1, logit_bias={"65": 100})[0]) == {65}, "logit_bias forces")
+    two = dict(temperature=0, logit_bias={"65": 100, "66": 100})
+    for field in ("frequency_penalty", "presence_penalty"):
+        check(len(set(ids(**two)[0])) == 1 and set(ids(**two, **{field: 2})[0]) == {65, 66}, field)
+    check(ids(temperature=0, repetition_penalty=3) == ids(temperature=0, repeat_penalty=3) != [greedy], "vLLM's repetition_penalty")
+    a = s.post(TEXT, prompt="Hello", temperature=0, return_token_ids=True, stop_token_ids=[511, greedy[2]])[1]
+    c = a["choices"][0]
+    check(c["token_ids"] == greedy[:3] and c["finish_reason"] == "stop" and a["usage"]["completion_tokens"] == 3, "stop_token_ids: %s" % c)
+    check(c["text"] == s.post("/detokenize", tokens=greedy[:2])[1]["content"], "the token that stops is not in the text")
+    a = s.post(TEXT, prompt="Hello", max_tokens=-1, ignore_eos=True)[1]
+    check(a["usage"]["total_tokens"] == 256, "max_tokens -1: the rest of the context")
 
 
 def check_completions(s):
@@ -289,6 +299,22 @@ def check_formats(s):
     check(c["message"]["content"].lstrip().startswith("{"), "json_object")
     if c["finish_reason"] == "stop":
         json.loads(c["message"]["content"])
+    # in the words of vLLM
+    form = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}
+    words = ["Rome", "a \"b\"\\\n|\u00e9\x01"]
+    for body in ({"structured_outputs": {"json": form}}, {"structured_outputs": {"json": json.dumps(form)}}, {"guided_json": form}):
+        c = s.post(CHAT, messages=HI, **body)[1]["choices"][0]
+        check(json.loads(c["message"]["content"])["a"] in (1, 2), "%s: %s" % (body, c))
+    for body in ({"structured_outputs": {"choice": words}}, {"guided_choice": words}):
+        got = {s.post(CHAT, messages=HI, seed=i, temperature=2, **body)[1]["choices"][0]["message"]["content"] for i in range(20)}
+        check(got == set(words), "choices: %s" % got)
+    for body in ({"structured_outputs": {"grammar": "root ::= \"yes\""}}, {"guided_grammar": "root ::= \"yes\""}):
+        check(s.post(CHAT, messages=HI, **body)[1]["choices"][0]["message"]["content"] == "yes", "rules")
+    c = s.post(CHAT, messages=HI, structured_outputs={"json_object": True})[1]["choices"][0]
+    check(c["message"]["content"].lstrip().startswith("{"), "any object")
+    for field, value in (("structured_outputs", {"regex": "a+"}), ("structured_outputs", {"choice": []}), ("structured_outputs", {"json": "{"}),
+                         ("structured_outputs", 3), ("guided_regex", "a+"), ("guided_choice", [3])):
+        expect(s, 400, CHAT, field, messages=HI, **{field: value})
     expect(s, 400, CHAT, "grammar", messages=HI, grammar="root ::= (")
     for kind in ({"type": "what"}, {"type": 3}, {}):
         expect(s, 400, CHAT, "response_format", messages=HI, response_format=kind)
@@ -341,7 +367,9 @@ def check_errors(s):
     for field, values in (("temperature", [-1, 3, "x"]), ("top_p", [-0.1, 1.5]), ("n", [0, 1000, "a"]), ("max_tokens", [0, "x"]),
                           ("stop", [3, [3]]), ("seed", ["a", 1.5]), ("logit_bias", [3, {"a": 1}, {"9999": 1}, {"5": 200}]),
                           ("stream", ["yes"]), ("top_k", ["a"]), ("min_p", [2]), ("logprobs", [3]), ("tools", [3, [{}]]),
-                          ("chat_template_kwargs", [3]), ("frequency_penalty", [1]), ("stream_options", [{}, 3])):
+                          ("chat_template_kwargs", [3]), ("frequency_penalty", [3, "x"]), ("presence_penalty", [-3]),
+                          ("stream_options", [{}, 3]), ("stop_token_ids", [3, ["a"], [9999], [-1]]), ("min_tokens", [3]),
+                          ("suffix", ["x"]), ("bad_words", [["x"]]), ("max_completion_tokens", [-2])):
         for v in values:
             expect(s, 400, CHAT, field, messages=HI, **{field: v})
     expect(s, 400, CHAT, "top_logprobs", messages=HI, logprobs=True, top_logprobs=21)

@@ -54,9 +54,17 @@ static bool on_mask(void *user, const int32_t *made, int64_t n, uint32_t *allowe
     return st == AF_OK;
 }
 
-static const char *finish_of(const af_choice *c, af_decode_end end)
+static bool is_stop_id(const af_generation *g, int32_t id)
 {
-    if (c->text.stopped || end == AF_DECODE_EOS)
+    for (int i = 0; i < g->stop_ids; i++)
+        if (g->stop_id[i] == id)
+            return true;
+    return false;
+}
+
+static const char *finish_of(const af_choice *c, bool stopped, af_decode_end end)
+{
+    if (c->text.stopped || stopped || end == AF_DECODE_EOS)
         return "stop";
     return end == AF_DECODE_LENGTH ? "length" : NULL;
 }
@@ -73,11 +81,12 @@ static bool add_token(af_choice *c, const af_decoded *t)
 {
     af_generation *g = c->of;
     af_error err = {0};
-    const bool is_end = t->end == AF_DECODE_EOS && !g->ignore_eos;
+    const bool stopped = is_stop_id(g, t->id);
+    const bool is_end = stopped || (t->end == AF_DECODE_EOS && !g->ignore_eos);
     if (g->logprobs)
         af_logprobs_add(c, t);
     af_status st = af_answer_text_add(&c->text, t->id, !is_end && !is_noise(g, t->id), &err);
-    const char *finish = finish_of(c, t->end);
+    const char *finish = finish_of(c, stopped, t->end);
     if (st == AF_OK && finish)
         st = af_answer_text_end(&c->text, true, &err);
     if (st == AF_OK && c->parser)

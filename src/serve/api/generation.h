@@ -61,6 +61,8 @@ struct af_generation {
     bool ignore_eos, no_tokens; /* no_tokens: max_tokens 0, the prompt alone */
     char *stop[AF_STOPS_MAX];
     int stops;
+    int32_t stop_id[AF_STOPS_MAX];
+    int stop_ids;
     af_logit_bias *bias;
     int biases;
     af_kept_grammar *grammar;
@@ -77,11 +79,11 @@ af_generation *af_generation_new(af_api *a, af_httpd_call *call, bool chat);
 AF_CHECKED af_status af_generation_read(af_generation *g, const json_t *body, af_api_fault *f);
 void af_generation_free(af_generation *g);
 
-/* ---- request_fields.c, request_chat.c, request_prompt.c: in a worker ---- */
+/* ---- request_*.c: in a worker ---- */
 
 /* Fields that chat and completions share. */
 AF_CHECKED af_status af_generation_fields(af_generation *g, const json_t *body, af_api_fault *f);
-/* response_format, grammar, json_schema. */
+/* response_format, grammar, json_schema, structured_outputs. */
 AF_CHECKED af_status af_generation_format(af_generation *g, const json_t *body, af_api_fault *f);
 /* The rendered text of messages (and tools) of a body. *text is malloc'ed. */
 AF_CHECKED af_status af_chat_render(const af_api *a, const af_served *m, const json_t *body,

@@ -1,8 +1,6 @@
 /* request_fields.c - sampling, stops, log-probabilities and the rest that both endpoints share. */
 #include "serve/api/generation.h"
 
-#include "format/text/json_text.h"
-
 #include <float.h>
 #include <sys/random.h>
 
@@ -31,7 +29,11 @@ static af_status read_sampling(af_generation *g, const json_t *body, af_error *e
     AF_TRY(af_value_number(body, "top_p", 0, 1, &s->top_p, err));
     AF_TRY(af_value_number(body, "min_p", 0, 1, &s->min_p, err));
     AF_TRY(af_value_int(body, "top_k", -1, INT32_MAX, &s->top_k, err));
+    AF_TRY(
+        af_value_number(body, "repetition_penalty", 0, 1000, &s->repeat_penalty, err)); /* vLLM */
     AF_TRY(af_value_number(body, "repeat_penalty", 0, 1000, &s->repeat_penalty, err));
+    AF_TRY(af_value_number(body, "frequency_penalty", -2, 2, &s->frequency_penalty, err));
+    AF_TRY(af_value_number(body, "presence_penalty", -2, 2, &s->presence_penalty, err));
     AF_TRY(af_value_int(body, "seed", INT64_MIN, INT64_MAX, &seed, err));
     s->top_k = AF_MAX(s->top_k, 0);
     s->top_p = s->top_p == 0 ? DBL_MIN : s->top_p; /* 0 is off in the library */
@@ -72,6 +74,29 @@ static af_status read_stops(af_generation *g, const json_t *body, af_error *err)
     for (size_t i = 0; st == AF_OK && i < json_array_size(v); i++)
         st = add_stop(g, json_array_get(v, i), err);
     return st;
+}
+
+/* vLLM's: tokens that end the answer as the end token does. */
+static af_status read_stop_ids(af_generation *g, const json_t *body, af_error *err)
+{
+    static const char field[] = "stop_token_ids";
+    json_t *list = NULL;
+    const af_status st = af_value_type(body, field, JSON_ARRAY, &list, err);
+    if (st != AF_OK)
+        return st;
+    if (json_array_size(list) > AF_STOPS_MAX)
+        return af_fail_subject(err, AF_EUSAGE, field, "'%s' has more than %d ids", field,
+                               AF_STOPS_MAX);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *id = json_array_get(list, i);
+        const json_int_t value = json_is_integer(id) ? json_integer_value(id) : -1;
+        if (value < 0 || value >= g->api->vocab)
+            return af_fail_subject(err, AF_EUSAGE, field,
+                                   "'%s' is not a list of token ids (0 to %" PRId64 ")", field,
+                                   g->api->vocab - 1);
+        g->stop_id[g->stop_ids++] = (int32_t)value;
+    }
+    return AF_OK;
 }
 
 static af_status read_bias(af_generation *g, const json_t *body, af_error *err)
@@ -121,23 +146,24 @@ done:
     return st;
 }
 
+/* null, false, 0, "", [] and {}: as if the field were absent. */
+static bool says_nothing(const json_t *v)
+{
+    return !v || json_is_null(v) || json_is_false(v) ||
+           (json_is_number(v) && json_number_value(v) == 0) ||
+           (json_is_string(v) && json_string_length(v) == 0) ||
+           (json_is_array(v) && json_array_size(v) == 0) ||
+           (json_is_object(v) && json_object_size(v) == 0);
+}
+
 /* Fields that mean something elsewhere and cannot be honoured here. */
 static af_status refuse_others(const json_t *body, af_error *err)
 {
-    static const char *const zero[] = {"frequency_penalty", "presence_penalty"};
-    static const char *const absent[] = {"suffix", "audio", "functions", "function_call"};
-    for (size_t i = 0; i < AF_LEN(zero); i++) {
-        double v = 0;
-        const af_status st = af_value_number(body, zero[i], -2, 2, &v, err);
-        if (st != AF_OK)
-            return st;
-        if (v != 0)
-            return af_fail_subject(err, AF_EUNSUPPORTED, zero[i],
-                                   "'%s' is not supported; use 'repeat_penalty'", zero[i]);
-    }
+    static const char *const absent[] = {"suffix",        "audio",          "functions",
+                                         "function_call", "min_tokens",     "allowed_token_ids",
+                                         "bad_words",     "use_beam_search"};
     for (size_t i = 0; i < AF_LEN(absent); i++)
-        if (af_value(body, absent[i]) && !(json_is_string(af_value(body, absent[i])) &&
-                                           !*json_string_value(af_value(body, absent[i]))))
+        if (!says_nothing(json_object_get(body, absent[i])))
             return af_fail_subject(err, AF_EUNSUPPORTED, absent[i], "'%s' is not supported",
                                    absent[i]);
     int64_t best_of = 1, n = 1;
@@ -148,6 +174,19 @@ static af_status refuse_others(const json_t *body, af_error *err)
         st = af_fail_subject(err, AF_EUNSUPPORTED, "best_of",
                              "'best_of' above 'n' is not supported");
     return st;
+}
+
+/* -1: no limit but the context, as for llama-server and LM Studio. */
+static af_status read_limit(af_generation *g, const json_t *body, const char *name, int64_t least,
+                            af_error *err)
+{
+    const json_t *v = af_value(body, name);
+    const int64_t most = INT32_MAX / 2;
+    if (json_is_integer(v) && json_integer_value(v) == -1) {
+        g->max_tokens = most;
+        return AF_OK;
+    }
+    return af_value_int(body, name, least, most, &g->max_tokens, err);
 }
 
 static af_status read_stream(af_generation *g, const json_t *body, af_error *err)
@@ -172,6 +211,7 @@ af_status af_generation_fields(af_generation *g, const json_t *body, af_api_faul
     af_error *err = &f->err;
     AF_TRY(read_sampling(g, body, err));
     AF_TRY(read_stops(g, body, err));
+    AF_TRY(read_stop_ids(g, body, err));
     AF_TRY(read_bias(g, body, err));
     AF_TRY(read_logprobs(g, body, err));
     AF_TRY(read_stream(g, body, err));
@@ -181,74 +221,10 @@ af_status af_generation_fields(af_generation *g, const json_t *body, af_api_faul
     AF_TRY(refuse_others(body, err));
     g->n = (int)n;
     g->max_tokens = g->chat ? INT32_MAX / 2 : 16;
-    AF_TRY(af_value_int(body, "max_tokens", g->chat ? 1 : 0, INT32_MAX / 2, &g->max_tokens, err));
-    AF_TRY(af_value_int(body, "max_completion_tokens", 1, INT32_MAX / 2, &g->max_tokens, err));
+    AF_TRY(read_limit(g, body, "max_tokens", g->chat ? 1 : 0, err));
+    AF_TRY(read_limit(g, body, "max_completion_tokens", 1, err));
     g->no_tokens = g->max_tokens == 0;
     g->skip_special = true;
-done:
-    return st;
-}
-
-/* ---- constrained output ---- */
-
-static af_status take_schema(af_generation *g, const json_t *schema, const char *field,
-                             af_error *err)
-{
-    if (!json_is_object(schema) && !json_is_boolean(schema))
-        return af_fail_subject(err, AF_EUSAGE, field, "'%s' has no schema", field);
-    char *text = af_json_dump(schema, JSON_COMPACT | JSON_ENCODE_ANY);
-    if (!text)
-        return af_fail_nomem(err, "the schema", 0);
-    const af_status st =
-        af_api_grammar(g->api, &g->grammar, AF_GRAMMAR_JSON_SCHEMA, text, strlen(text), err);
-    free(text);
-    if (st != AF_OK && err) /* the field of the request; the message names the keyword */
-        snprintf(err->subject, sizeof err->subject, "%s", field);
-    return st;
-}
-
-static af_status take_rules(af_generation *g, const json_t *rules, const char *field, af_error *err)
-{
-    if (!json_is_string(rules))
-        return af_fail_subject(err, AF_EUSAGE, field, "'%s' has no grammar text", field);
-    const af_status st = af_api_grammar(g->api, &g->grammar, AF_GRAMMAR_GBNF,
-                                        json_string_value(rules), json_string_length(rules), err);
-    if (st != AF_OK && err)
-        snprintf(err->subject, sizeof err->subject, "%s", field);
-    return st;
-}
-
-af_status af_generation_format(af_generation *g, const json_t *body, af_api_fault *f)
-{
-    static const char name[] = "response_format";
-    af_status st = AF_OK;
-    json_t *format = NULL, *inner = NULL;
-    af_error *err = &f->err;
-    if (af_value(body, "grammar"))
-        return take_rules(g, af_value(body, "grammar"), "grammar", err);
-    if (af_value(body, "json_schema"))
-        return take_schema(g, af_value(body, "json_schema"), "json_schema", err);
-    AF_TRY(af_value_type(body, name, JSON_OBJECT, &format, err));
-    if (!format)
-        return AF_OK;
-    const char *type = json_string_value(af_value(format, "type"));
-    if (!type)
-        return af_fail_subject(err, AF_EUSAGE, name, "'response_format' has no type");
-    if (strcmp(type, "text") == 0)
-        return AF_OK;
-    if (strcmp(type, "json_object") == 0 && af_value(format, "schema"))
-        return take_schema(g, af_value(format, "schema"), name, err);
-    if (strcmp(type, "json_object") == 0)
-        return af_api_grammar(g->api, &g->grammar, AF_GRAMMAR_JSON_OBJECT, "", 0, err);
-    if (strcmp(type, "grammar") == 0)
-        return take_rules(g, af_value(format, "grammar"), name, err);
-    if (strcmp(type, "json_schema") == 0) {
-        AF_TRY(af_value_type(format, "json_schema", JSON_OBJECT, &inner, err));
-        return take_schema(g, inner ? af_value(inner, "schema") : af_value(format, "schema"), name,
-                           err);
-    }
-    st = af_fail_subject(err, AF_EUSAGE, name, "'response_format' is of the unknown type '%.40s'",
-                         type);
 done:
     return st;
 }

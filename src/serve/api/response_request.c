@@ -301,11 +301,16 @@ static void copy_fields(const json_t *body, json_t *chat)
                                        "top_k",
                                        "min_p",
                                        "repeat_penalty",
+                                       "repetition_penalty",
+                                       "frequency_penalty",
+                                       "presence_penalty",
                                        "seed",
                                        "stop",
+                                       "stop_token_ids",
                                        "logit_bias",
                                        "ignore_eos",
                                        "grammar",
+                                       "structured_outputs",
                                        "parallel_tool_calls",
                                        "chat_template_kwargs"};
     for (size_t i = 0; i < AF_LEN(same); i++)

@@ -1,0 +1,139 @@
+/* request_format.c - constrained output: what a body says of it, in the words of OpenAI, of
+ * llama-server and of vLLM. */
+#include "serve/api/generation.h"
+
+#include "format/text/json_text.h"
+
+static af_status take_schema(af_generation *g, const json_t *schema, const char *field,
+                             af_error *err)
+{
+    if (!json_is_object(schema) && !json_is_boolean(schema))
+        return af_fail_subject(err, AF_EUSAGE, field, "'%s' has no schema", field);
+    char *text = af_json_dump(schema, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (!text)
+        return af_fail_nomem(err, "the schema", 0);
+    const af_status st =
+        af_api_grammar(g->api, &g->grammar, AF_GRAMMAR_JSON_SCHEMA, text, strlen(text), err);
+    free(text);
+    if (st != AF_OK && err) /* the field of the request; the message names the keyword */
+        snprintf(err->subject, sizeof err->subject, "%s", field);
+    return st;
+}
+
+static af_status take_rules(af_generation *g, const json_t *rules, const char *field, af_error *err)
+{
+    if (!json_is_string(rules))
+        return af_fail_subject(err, AF_EUSAGE, field, "'%s' has no grammar text", field);
+    const af_status st = af_api_grammar(g->api, &g->grammar, AF_GRAMMAR_GBNF,
+                                        json_string_value(rules), json_string_length(rules), err);
+    if (st != AF_OK && err)
+        snprintf(err->subject, sizeof err->subject, "%s", field);
+    return st;
+}
+
+/* One of the texts, and nothing else. */
+static af_status take_choices(af_generation *g, const json_t *list, const char *field,
+                              af_error *err)
+{
+    af_buf b = {0};
+    af_buf_str(&b, "root ::= ");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *text = json_array_get(list, i);
+        char *literal = json_is_string(text) ? af_json_dump(text, JSON_ENCODE_ANY) : NULL;
+        af_buf_printf(&b, "%s%s", i ? " | " : "", literal ? literal : "");
+        b.bad |= !literal;
+        free(literal);
+    }
+    const bool good = json_array_size(list) > 0 && !b.bad;
+    const af_status st =
+        good ? af_api_grammar(g->api, &g->grammar, AF_GRAMMAR_GBNF, b.data, b.len, err)
+             : af_fail_subject(err, AF_EUSAGE, field, "'%s' is not a list of texts", field);
+    af_buf_clear(&b);
+    return st;
+}
+
+/* vLLM's: a schema, as an object or as its text. */
+static af_status take_schema_text(af_generation *g, const json_t *v, const char *field,
+                                  af_error *err)
+{
+    if (!json_is_string(v))
+        return take_schema(g, v, field, err);
+    json_t *schema = af_json_load(json_string_value(v), json_string_length(v), 0, NULL);
+    const af_status st = take_schema(g, schema, field, err);
+    json_decref(schema);
+    return st;
+}
+
+/* vLLM's "structured_outputs": {NAME: ...}, or its older "guided_NAME". `found`: there was one. */
+static af_status take_structured(af_generation *g, const json_t *body, bool *found, af_error *err)
+{
+    typedef af_status taker(af_generation * g, const json_t *v, const char *field, af_error *err);
+    static const struct {
+        const char *name, *old;
+        taker *take;
+    } kinds[] = {{"json", "guided_json", take_schema_text},
+                 {"choice", "guided_choice", take_choices},
+                 {"grammar", "guided_grammar", take_rules},
+                 {"regex", "guided_regex", NULL},
+                 {"structural_tag", "structural_tag", NULL}};
+    static const char field[] = "structured_outputs";
+    json_t *inside = NULL;
+    bool any_object = false;
+    af_status st = AF_OK;
+    AF_TRY(af_value_type(body, field, JSON_OBJECT, &inside, err));
+    for (size_t i = 0; i < AF_LEN(kinds) && !*found; i++) {
+        const json_t *own = af_value(inside, kinds[i].name), *old = af_value(body, kinds[i].old);
+        const char *name = own ? field : kinds[i].old;
+        *found = own || old;
+        if (*found && !kinds[i].take)
+            AF_TRY(af_fail_subject(err, AF_EUNSUPPORTED, name, "'%s' is not supported",
+                                   own ? kinds[i].name : kinds[i].old));
+        if (*found)
+            AF_TRY(kinds[i].take(g, own ? own : old, name, err));
+    }
+    AF_TRY(af_value_bool(inside, "json_object", &any_object, err));
+    if (any_object && !*found)
+        AF_TRY(af_api_grammar(g->api, &g->grammar, AF_GRAMMAR_JSON_OBJECT, "", 0, err));
+    *found |= any_object;
+done:
+    return st;
+}
+
+af_status af_generation_format(af_generation *g, const json_t *body, af_api_fault *f)
+{
+    static const char name[] = "response_format";
+    af_status st = AF_OK;
+    json_t *format = NULL, *inner = NULL;
+    af_error *err = &f->err;
+    bool found = false;
+    AF_TRY(take_structured(g, body, &found, err));
+    if (found)
+        return AF_OK;
+    if (af_value(body, "grammar"))
+        return take_rules(g, af_value(body, "grammar"), "grammar", err);
+    if (af_value(body, "json_schema"))
+        return take_schema(g, af_value(body, "json_schema"), "json_schema", err);
+    AF_TRY(af_value_type(body, name, JSON_OBJECT, &format, err));
+    if (!format)
+        return AF_OK;
+    const char *type = json_string_value(af_value(format, "type"));
+    if (!type)
+        return af_fail_subject(err, AF_EUSAGE, name, "'response_format' has no type");
+    if (strcmp(type, "text") == 0)
+        return AF_OK;
+    if (strcmp(type, "json_object") == 0 && af_value(format, "schema"))
+        return take_schema(g, af_value(format, "schema"), name, err);
+    if (strcmp(type, "json_object") == 0)
+        return af_api_grammar(g->api, &g->grammar, AF_GRAMMAR_JSON_OBJECT, "", 0, err);
+    if (strcmp(type, "grammar") == 0)
+        return take_rules(g, af_value(format, "grammar"), name, err);
+    if (strcmp(type, "json_schema") == 0) {
+        AF_TRY(af_value_type(format, "json_schema", JSON_OBJECT, &inner, err));
+        return take_schema(g, inner ? af_value(inner, "schema") : af_value(format, "schema"), name,
+                           err);
+    }
+    st = af_fail_subject(err, AF_EUSAGE, name, "'response_format' is of the unknown type '%.40s'",
+                         type);
+done:
+    return st;
+}
