@@ -16,6 +16,7 @@ static const af_quant_config quants[] = {
     {.method = AF_QUANT_AWQ, .bits = 4},
     {.method = AF_QUANT_BITNET},
     {.method = AF_QUANT_BITNET, .online = true},
+    {.method = AF_QUANT_MLX, .block = {1, 32}},
 };
 enum { VALUES_MAX = 1 << 16 };
 

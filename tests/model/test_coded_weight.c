@@ -24,15 +24,17 @@ static const struct {
     {"bitnet", AF_QUANT_BITNET, 0, false},    {"layers.bitnet_online", AF_QUANT_BITNET, 0, false},
 };
 
-static af_weights *open_golden(void)
+static af_weights *open_file(const char *name)
 {
     char path[4096];
     af_error err = {0};
     af_weights *w;
-    snprintf(path, sizeof path, "%s/coded/codes.safetensors", golden_dir());
+    snprintf(path, sizeof path, "%s/coded/%s", golden_dir(), name);
     CHECK_OK(af_weights_open(&w, path, &err), err);
     return w;
 }
+
+static af_weights *open_golden(void) { return open_file("codes.safetensors"); }
 
 static af_hf_config config_of(af_quant_method method, int bits, bool zeros_as_used)
 {
@@ -80,6 +82,38 @@ static void test_values_of_their_own_code(void **state)
         compare(w, &code, kinds[i].name, 5);
         compare(w, &code, kinds[i].name, 1);
     }
+    af_weights_close(w);
+}
+
+/* tools/golden/make_mlx.py */
+static void test_values_of_mlx(void **state)
+{
+    static const struct {
+        const char *name;
+        int64_t group;
+        int bits;
+    } cases[] = {{"affine2", 32, 2}, {"affine3", 32, 3}, {"affine4", 32, 4},
+                 {"affine5", 32, 5}, {"affine6", 32, 6}, {"affine8", 32, 8},
+                 {"half4", 64, 4},   {"float4", 128, 4}, {"mxfp4", 32, 4}};
+    af_weights *w = open_file("mlx.safetensors");
+    af_error err = {0};
+    char name[128], weight[128];
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_hf_config c = config_of(AF_QUANT_MLX, 0, false);
+        af_coded_weight code;
+        bool found = false;
+        c.quant.block[1] = cases[i].group;
+        snprintf(name, sizeof name, "%s.weight", cases[i].name);
+        CHECK_OK(af_coded_weight_read(&code, &found, w, &c, name, &err), err);
+        CHECK_MSG(found && code.bits == cases[i].bits, "%s has %d bits", name, code.bits);
+        compare(w, &code, cases[i].name, 5);
+        snprintf(name, sizeof name, "%s.scales", cases[i].name);
+        assert_true(af_coded_part(w, &c, name, weight, sizeof weight) && !weight[0]);
+    }
+    const af_hf_config c = config_of(AF_QUANT_MLX, 0, false);
+    assert_true(af_coded_part(w, &c, "affine4.biases", weight, sizeof weight) && !weight[0]);
+    assert_false(af_coded_part(w, &c, "affine4.weight", weight, sizeof weight));
     af_weights_close(w);
 }
 
@@ -209,6 +243,23 @@ static void test_codes_that_do_not_fit(void **state)
     const stored_part whole[] = {{"a.weight", AF_DTYPE_BF16, {8, 4}, 2, 0},
                                  {"a.weight_scale", AF_DTYPE_BF16, {1}, 1, 0}};
     refuse(whole, 2, &bit, "a.weight", "bf16 of 2 dimensions is not a weight of BitNet");
+    af_hf_config mlx = config_of(AF_QUANT_MLX, 0, false);
+    mlx.quant.block[1] = 32;
+    const stored_part words[] = {{"a.weight", AF_DTYPE_U32, {4, 7}, 2, 0},
+                                 {"a.scales", AF_DTYPE_BF16, {4, 2}, 2, 0},
+                                 {"a.biases", AF_DTYPE_BF16, {4, 2}, 2, 0}};
+    refuse(words, 3, &mlx, "a.weight", "7 words per row do not hold 64 codes");
+    refuse(words, 2, &mlx, "a.weight", "of another mode than affine and mxfp4");
+    const stored_part biases[] = {{"a.weight", AF_DTYPE_U32, {4, 8}, 2, 0},
+                                  {"a.scales", AF_DTYPE_BF16, {4, 2}, 2, 0},
+                                  {"a.biases", AF_DTYPE_BF16, {4, 1}, 2, 0}};
+    refuse(biases, 3, &mlx, "a.weight", "its biases do not fit its scales");
+    const stored_part rows[] = {{"a.weight", AF_DTYPE_U32, {4, 8}, 2, 0},
+                                {"a.scales", AF_DTYPE_BF16, {3, 2}, 2, 0},
+                                {"a.biases", AF_DTYPE_BF16, {3, 2}, 2, 0}};
+    refuse(rows, 3, &mlx, "a.weight", "not two matrices of as many rows");
+    mlx.quant.block[1] = AF_CONFIG_WIDTH_MAX;
+    refuse(words, 3, &mlx, "a.weight", "2 groups of");
     const stored_part blocks[] = {{"a_blocks", AF_DTYPE_U8, {2, 4, 2, 8}, 4, 0},
                                   {"a_scales", AF_DTYPE_U8, {2, 4, 2}, 3, 0}};
     refuse(blocks, 2, &mx, "a", "its blocks and scales are not u8");
@@ -217,9 +268,8 @@ static void test_codes_that_do_not_fit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values_of_their_own_code),
-        cmocka_unit_test(test_mxfp4_stays_in_four_bits),
-        cmocka_unit_test(test_parts_are_known),
+        cmocka_unit_test(test_values_of_their_own_code), cmocka_unit_test(test_values_of_mlx),
+        cmocka_unit_test(test_mxfp4_stays_in_four_bits), cmocka_unit_test(test_parts_are_known),
         cmocka_unit_test(test_codes_that_do_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

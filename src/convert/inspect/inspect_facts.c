@@ -104,7 +104,8 @@ static void add_config(fact_list *l, const af_hf_config *c)
                                         [AF_QUANT_MODELOPT] = "modelopt",
                                         [AF_QUANT_GPTQ] = "gptq",
                                         [AF_QUANT_AWQ] = "awq",
-                                        [AF_QUANT_BITNET] = "bitnet"};
+                                        [AF_QUANT_BITNET] = "bitnet",
+                                        [AF_QUANT_MLX] = "mlx"};
     if (af_quant_is_coded(c->quant.method))
         say(l, "quantization", coded[c->quant.method]);
 }

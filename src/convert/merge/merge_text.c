@@ -119,6 +119,7 @@ af_status af_merge_text(const af_merge_run *r, const af_output *f, af_error *err
         if (!config)
             AF_TRY(af_fail_nomem(err, "config.json", 0));
         json_object_del(config, "quantization_config");
+        json_object_del(config, "quantization"); /* MLX's */
     }
     if (r->layers != shape->config.num_hidden_layers) {
         put_number(config, "num_hidden_layers", r->layers);

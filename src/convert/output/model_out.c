@@ -171,6 +171,7 @@ static af_status own_text(const af_model_reader *in, const af_output *f, json_t 
     if (!*config)
         return af_fail_nomem(err, "config.json", 0);
     json_object_del(*config, "quantization_config");
+    json_object_del(*config, "quantization"); /* MLX's */
     return af_folder_copy_text(f, in->path, err);
 }
 

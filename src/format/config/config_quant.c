@@ -66,6 +66,35 @@ static void get_bitnet(af_config_source *in, af_hf_config *c)
         af_config_wrong(in, "modules_to_not_convert", "[\"lm_head\"]");
 }
 
+/* mlx-lm has no name for it: sizes in `quantization`, and in newer versions the same again. */
+static const json_t *find_mlx(const json_t *root)
+{
+    static const char *const keys[] = {"quantization", "quantization_config"};
+    for (size_t i = 0; i < AF_LEN(keys); i++) {
+        const json_t *q = json_object_get(root, keys[i]);
+        if (json_is_integer(json_object_get(q, "group_size")) &&
+            json_is_integer(json_object_get(q, "bits")) && !json_object_get(q, "quant_method"))
+            return q;
+    }
+    return NULL;
+}
+
+static void get_mlx(af_config_source *in, af_hf_config *c)
+{
+    c->quant.method = AF_QUANT_MLX;
+    c->quant.block[0] = 1;
+    c->quant.block[1] = af_config_int(in, "group_size", 64);
+    if (c->quant.block[1] < 1 || c->quant.block[1] > AF_CONFIG_WIDTH_MAX)
+        af_config_wrong(in, "group_size", "a positive number of columns");
+}
+
+int64_t af_quant_group(const af_hf_config *c, const char *module)
+{
+    const json_t *own = json_object_get(find_mlx(c->raw), module);
+    const json_int_t group = json_integer_value(json_object_get(own, "group_size"));
+    return group > 0 && group <= AF_CONFIG_WIDTH_MAX ? group : c->quant.block[1];
+}
+
 void af_config_quant(af_config_source *s, af_hf_config *c)
 {
     static const struct {
@@ -78,7 +107,8 @@ void af_config_quant(af_config_source *s, af_hf_config *c)
                  {"gptq", AF_QUANT_GPTQ},
                  {"awq", AF_QUANT_AWQ},
                  {"bitnet", AF_QUANT_BITNET}};
-    const json_t *q = af_config_value(s, "quantization_config");
+    const json_t *mlx = find_mlx(s->obj), *q = mlx;
+    q = q ? q : af_config_value(s, "quantization_config");
     if (!q)
         return;
     af_config_source in = af_config_inner(s, q);
@@ -86,17 +116,20 @@ void af_config_quant(af_config_source *s, af_hf_config *c)
     for (size_t i = 0; i < AF_LEN(coded); i++)
         if (strcmp(method, coded[i].name) == 0)
             c->quant.method = coded[i].method;
-    if (c->quant.method == AF_QUANT_BITNET)
+    if (mlx)
+        get_mlx(&in, c);
+    else if (c->quant.method == AF_QUANT_BITNET)
         get_bitnet(&in, c);
     else if (c->quant.method != AF_QUANT_NONE)
         get_coded(&in, c);
     else if (strcmp(method, "bitsandbytes") == 0)
         get_bnb(&in, c);
     else if (in.st == AF_OK)
-        in.st =
-            af_fail(s->err, AF_EUNSUPPORTED,
-                    "%s: weights quantised with '%.64s' are not supported, only with "
-                    "bitsandbytes, fp8, mxfp4, compressed-tensors, modelopt, gptq, awq and bitnet",
-                    s->name, method);
+        in.st = af_fail(
+            s->err, AF_EUNSUPPORTED,
+            "%s: weights quantised with '%.64s' are not read, only with bitsandbytes, fp8, "
+            "mxfp4, compressed-tensors, modelopt, gptq, awq, bitnet and MLX: take the model "
+            "as it was before",
+            s->name, method);
     s->st = in.st;
 }

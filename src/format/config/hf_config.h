@@ -78,6 +78,7 @@ typedef enum af_quant_method {
     AF_QUANT_GPTQ,
     AF_QUANT_AWQ,
     AF_QUANT_BITNET, /* weights of -1, 0 and 1 times a scale, inputs of linears in 8 bits */
+    AF_QUANT_MLX,
 } af_quant_method;
 
 static inline bool af_quant_is_coded(af_quant_method m) { return m >= AF_QUANT_FP8; }
@@ -93,7 +94,8 @@ typedef struct af_quant_config {
     const char *const *skip_modules; /* module names that stay as they are */
     int skip_count;
     int bits;           /* GPTQ, AWQ */
-    int64_t block[2];   /* FP8: rows and columns of a block; 0 = by the number of scales */
+    int64_t block[2];   /* FP8: rows and columns of a block; 0 = by the number of scales. MLX: 1
+                         * and a group of columns (af_quant_group) */
     bool zeros_as_used; /* GPTQ: the zeros are stored as they are (gptq_v2) */
     bool online;        /* BitNet: plain weights are stored, and rounded when they are used */
     bool trained;       /* such weights are wanted as they are stored */
@@ -224,6 +226,9 @@ AF_CHECKED af_status af_generation_config_parse(af_generation_config *out, const
 /* DIR/generation_config.json; *found says whether it is there. */
 AF_CHECKED af_status af_generation_config_read(af_generation_config *out, bool *found,
                                                const char *dir, af_error *err);
+
+/* MLX: columns that share a scale in this module; some may have sizes of their own. */
+int64_t af_quant_group(const af_hf_config *c, const char *module);
 
 /* Where MODEL leads: a folder, a .gguf file, or org/name[@revision] in the local Hugging Face cache
  * (HF_HUB_CACHE, HF_HOME/hub, ~/.cache/huggingface/hub); what is not there is downloaded in a

@@ -61,6 +61,7 @@ static const char *const known[] = {
     "pretraining_tp",
     "problem_type",
     "pruned_heads",
+    "quantization",
     "quantization_config",
     "remove_invalid_values",
     "repetition_penalty",

@@ -224,6 +224,39 @@ static af_status read_transposed(const coded_source *s, af_coded_weight *o, cons
     return check_order(s, o, groups);
 }
 
+/* MLX: u32 words along the row, a scale and a bias for each group of columns; with its mode mxfp4
+ * an exponent alone. */
+static af_status read_mlx(const coded_source *s, af_coded_weight *o, const af_stored *codes)
+{
+    const af_stored *t = o->scale = next_to(s, ".scales");
+    o->zero = next_to(s, ".biases");
+    o->codes = codes;
+    if (codes->ndim != 2 || !is_shape(t, codes->dim[0], t->dim[1]) || t->dim[1] < 1 ||
+        codes->dim[1] < 1 || codes->dim[1] > AF_CONFIG_WIDTH_MAX)
+        return bad(s, "its codes and scales are not two matrices of as many rows");
+    const int64_t words = codes->dim[1];
+    const bool fp4 = !o->zero && t->dtype == AF_DTYPE_U8 && t->dim[1] * 4 == words;
+    const int64_t group = fp4 ? 32 : af_quant_group(s->c, s->base);
+    if (!o->zero && !fp4)
+        return bad(s, "codes of MLX without biases, of another mode than affine and mxfp4");
+    o->kind = fp4 ? AF_CODE_FP4 : AF_CODE_AFFINE;
+    o->round = fp4 ? model_type(s) : scale_type(t);
+    if (t->dim[1] > AF_CONFIG_WIDTH_MAX / group)
+        return bad(s, "%" PRId64 " groups of %" PRId64 " columns", t->dim[1], group);
+    set_size(o, codes->dim[0], t->dim[1] * group);
+    o->bits = (int)AF_MIN(words * 32 / o->cols, 9);
+    if (o->bits < 1 || o->bits > 8 || o->cols * o->bits != words * 32)
+        return bad(s, "%" PRId64 " words per row do not hold %" PRId64 " codes of 1 to 8 bits",
+                   words, o->cols);
+    if (o->zero && (!af_dtype_is_float(t->dtype) || o->zero->dtype != t->dtype ||
+                    !is_shape(o->zero, t->dim[0], t->dim[1])))
+        return bad(s, "its biases do not fit its scales");
+    o->block[0] = 1;
+    o->block[1] = group;
+    o->scale_cols = t->dim[1];
+    return AF_OK;
+}
+
 /* gpt-oss: [X][out][in/32][16] bytes and [X][out][in/32] exponents; in memory [X][in][out]. */
 static af_status read_blocks(const coded_source *s, af_coded_weight *o, const af_stored *codes)
 {
@@ -308,7 +341,11 @@ af_status af_coded_weight_read(af_coded_weight *out, bool *found, const af_weigh
         return AF_OK;
     snprintf(s.base, sizeof s.base, "%.*s", (int)(weight ? n - 7 : n), name);
     const af_stored *plain = af_weights_find(w, name);
-    if (weight && is_bitnet(&s, plain))
+    if (c->quant.method == AF_QUANT_MLX) {
+        if (!weight || !plain || plain->dtype != AF_DTYPE_U32 || !next_to(&s, ".scales"))
+            return AF_OK;
+        st = read_mlx(&s, &o, plain);
+    } else if (weight && is_bitnet(&s, plain))
         st = read_bitnet(&s, &o, plain);
     else if (!weight && (codes = next_to(&s, "_blocks")))
         st = read_blocks(&s, &o, codes);
@@ -347,6 +384,7 @@ bool af_coded_part(const af_weights *w, const af_hf_config *c, const char *name,
         {".input_scale", NULL, false},       {".input_global_scale", NULL, false},
         {".input_zero_point", NULL, false},  {".activation_scale", NULL, false},
         {".k_scale", NULL, false},           {".v_scale", NULL, false},
+        {".scales", ".weight", false},       {".biases", ".scales", false},
     };
     const size_t n = strlen(name);
     char other[NAME_BYTES + 32];

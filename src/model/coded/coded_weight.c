@@ -75,6 +75,19 @@ static void scaled_row(const af_coded_weight *c, int64_t r, float *out)
     }
 }
 
+/* MLX multiplies and adds in the type of its scales. */
+static void affine_row(const af_coded_weight *c, int64_t r, float *out)
+{
+    const int32_t *row = (const int32_t *)c->codes->data + r * af_weight_cols(c->codes);
+    for (int64_t i = 0; i < c->cols; i++) {
+        const uint64_t g = (uint64_t)(r * c->scale_cols + i / c->block[1]);
+        const float scale = (float)af_load_f64(c->scale->data, c->scale->dtype, g);
+        const float bias = (float)af_load_f64(c->zero->data, c->zero->dtype, g);
+        const float code = (float)bits_at(row, 1, i * c->bits, c->bits);
+        out[i] = rounded(rounded(code * scale, c->round) + bias, c->round);
+    }
+}
+
 static float fp4_scale(const af_coded_weight *c, int64_t r, int64_t col)
 {
     const float scale = number_at(c->scale, scale_index(c, r, col));
@@ -184,6 +197,8 @@ void af_coded_weight_rows(const af_coded_weight *c, int64_t from, int64_t n, flo
     for (int64_t r = from; r < from + n; r++, out += c->cols)
         if (c->kind == AF_CODE_TERNARY || c->kind == AF_CODE_MEAN)
             ternary_row(c, r, out);
+        else if (c->kind == AF_CODE_AFFINE)
+            affine_row(c, r, out);
         else if (c->kind != AF_CODE_FP4)
             scaled_row(c, r, out);
         else if (c->transposed)

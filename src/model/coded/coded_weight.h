@@ -1,5 +1,6 @@
 /* coded_weight.h - one weight that another tool stored as codes and scales: FP8 (DeepSeek, Qwen,
- * compressed-tensors), MXFP4 and NVFP4, packed integers of compressed-tensors, GPTQ, AWQ, BitNet.
+ * compressed-tensors), MXFP4 and NVFP4, packed integers of compressed-tensors, GPTQ, AWQ, BitNet,
+ * MLX.
  *
  * Values are those of that tool's reference code, with its roundings. Which of them a tensor is
  * follows from the names stored next to it; the config says what the tensors cannot. */
@@ -12,6 +13,7 @@
 typedef enum af_code_kind {
     AF_CODE_PLAIN,   /* fp8 or int8 codes as they are: (code - zero) * scale */
     AF_CODE_WORDS,   /* compressed-tensors: a stream of bits in i32 words along the row */
+    AF_CODE_AFFINE,  /* MLX: such a stream, code * scale + zero */
     AF_CODE_FP4,     /* two e2m1 codes per byte, the first in the low half */
     AF_CODE_GPTQ,    /* words along the columns of the transposed matrix */
     AF_CODE_AWQ,     /* the same along its rows, in AWQ's order */
