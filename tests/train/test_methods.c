@@ -93,6 +93,13 @@ static void test_frozen_runs_follow_pytorch(void **state)
     frozen_is_unchanged(first);
 }
 
+static void test_losses_of_tokens_follow_pytorch(void **state)
+{
+    (void)state;
+    check_run("label-smoothing");
+    check_run("dft");
+}
+
 static double dot(const float *a, int64_t step_a, const float *b, int64_t step_b, int64_t n)
 {
     double sum = 0;
@@ -262,6 +269,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_int8_base_is_bitsandbytes),
+        cmocka_unit_test(test_losses_of_tokens_follow_pytorch),
         cmocka_unit_test(test_frozen_runs_follow_pytorch),
         cmocka_unit_test(test_starts_from_the_base_are_pefts),
         cmocka_unit_test(test_what_starts_add_to_the_base),

@@ -73,9 +73,9 @@ static void test_what_is_refused(void **state)
         {"relora: true", {"'relora' with 'true' is not supported", "adapter", ""}},
         {"lisa_n_layers: 4", {"is not supported", "lisa_n_layers", ""}},
         {"id2label: {0: a}", {"is not supported", "num_labels", ""}},
-        {"label_smoothing_factor: 0.1", {"is not supported", "cross-entropy", ""}},
+        {"use_eaft_loss: true", {"is not supported", "cross-entropy", ""}},
         {"plugins: [axolotl.integrations.kd.KDPlugin]", {"'plugins", "is not supported", ""}},
-        {"loss_type: dft", {"dpo_loss_type has no effect without 'rl'", "", ""}},
+        {"loss_type: hinge", {"dpo_loss_type has no effect without 'rl'", "", ""}},
         {"optimizer: adalomo",
          {"optimizer is 'adalomo', which is not supported", "one of: adamw, adam, adamw_8bit, ",
           "adafactor, sgd"}},
@@ -243,6 +243,8 @@ static void test_translations(void **state)
          "lora_r: 4\n"},
         {"optim_args: {bf16_stochastic_round: true}", "bf16_stochastic_round: true\n"},
         {"lora_parameters: {rank: 4, scale: 10}\nadapter: lora", "lora_alpha: 40\n"},
+        {"loss_type: dft", "use_dft_loss: true\n"},
+        {"loss_type: nll\nlabel_smoothing_factor: 0.1", "label_smoothing_factor: 0.1\n"},
         {"save_strategy: epoch", "saves_per_epoch: 1\n"},
         {"save_strategy: 'no'\nsave_steps: 7", "save_steps: 7\n"}, /* Axolotl: the number wins */
         {"save_strategy: best\nval_set_size: 2", "save_strategy: best\n"},
@@ -405,7 +407,7 @@ static void test_trainer_of_a_file(void **state)
         {"beta: 0.05\noutput_dir: dpomix", AF_RL_NONE, "run.yaml:4 ('beta'): rl_beta is a key of"},
         {"beta: 0.05\noutput_dir: x-dpo-orpo", AF_RL_NONE, "add 'rl: dpo' (or orpo, cpo, kto)"},
         {"beta: 0.05\noutput_dir: x-orpo\nstrict: true", AF_RL_NONE, "add 'rl: orpo'"},
-        {"loss_type: dft", AF_RL_NONE, "('loss_type'): 'dft' is not supported"},
+        {"loss_type: dft", AF_RL_NONE, ""},
     };
     for (size_t i = 0; i < AF_LEN(cases); i++) {
         af_run_config r = {0};
@@ -548,6 +550,9 @@ static void test_what_contradicts(void **state)
         {"logging_steps: 0", "logging_steps is 0"},
         {"seed: 1\ndata_seed: 2", "is the same key as seed"},
         {"lr_scheduler_kwargs: {gamma: 2}", "unknown key 'gamma'"},
+        {"use_dft_loss: true\nlabel_smoothing_factor: 0.1", "contradict each other"},
+        {"use_dft_loss: true\nteacher_model: t", "contradict each other"},
+        {"use_dft_loss: true\nrl: dpo\nstrict: true", "has no effect here: with 'rl'"},
         {"lr_scheduler: linear\nlr_end: 1e-6\nstrict: true", "has no effect"},
         {"lr_scheduler: warmup_stable_decay\nlr_decay_steps: 4\nlr_decay_ratio: 0.2",
          "contradict each other"},

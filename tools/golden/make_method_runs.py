@@ -54,6 +54,12 @@ def padded(items):
     return ids, labels, mask
 
 
+def token_losses(logits, labels, keys):
+    nll = torch.nn.functional.cross_entropy(logits, labels, ignore_index=-100, reduction="none",
+                                            label_smoothing=keys.get("label_smoothing_factor", 0.0))
+    return nll * torch.exp(-nll.detach()) if keys.get("use_dft_loss") else nll  # TRL's loss_type "dft"
+
+
 def train(model, keys, rate, steps=30):
     params = [p for p in model.parameters() if p.requires_grad]
     opt = adamw(model, params, rate, keys)
@@ -67,8 +73,7 @@ def train(model, keys, rate, steps=30):
         for items in micros:
             ids, labels, mask = padded(items)
             logits = model(input_ids=ids, attention_mask=mask).logits[:, :-1]
-            value = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels[:, 1:].reshape(-1),
-                                                      ignore_index=-100, reduction="sum") / total
+            value = token_losses(logits.reshape(-1, logits.shape[-1]), labels[:, 1:].reshape(-1), keys).sum() / total
             value.backward()
             loss += float(value.detach())
         norm = torch.nn.utils.clip_grad_norm_(params, 1.0, foreach=False)
@@ -163,7 +168,15 @@ def embedding_lr():
     return base(), {"embedding_lr": 5e-5, "learning_rate": 3e-4}
 
 
-RUNS = {"embedding-lr": embedding_lr, "pissa": start("pissa"), "pissa-rslora": start("pissa", use_rslora=True), "olora": start("olora"), "int8": int8, "unfrozen": unfrozen, "freeze": freeze, "freeze-first": freeze_first}
+def smoothed():
+    return base(), {"label_smoothing_factor": 0.1, "learning_rate": 3e-4}
+
+
+def dft():
+    return base(), {"use_dft_loss": True, "learning_rate": 1e-3}
+
+
+RUNS = {"label-smoothing": smoothed, "dft": dft, "embedding-lr": embedding_lr, "pissa": start("pissa"), "pissa-rslora": start("pissa", use_rslora=True), "olora": start("olora"), "int8": int8, "unfrozen": unfrozen, "freeze": freeze, "freeze-first": freeze_first}
 
 
 def main():

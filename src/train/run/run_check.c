@@ -113,6 +113,9 @@ static af_status check_pairs(const af_run_config *r, af_error *err)
         {"lora_layers_to_transform", "num_layers"},
         {"resume_from_checkpoint", "auto_resume_from_checkpoints"},
         {"bf16_stochastic_round", "kahan_sum"},
+        {"use_dft_loss", "label_smoothing_factor"},
+        {"use_dft_loss", "teacher_model"},
+        {"use_dft_loss", "kd_logits"},
     };
     for (size_t i = 0; i < AF_LEN(pairs); i++) {
         const af_key *a = af_key_find(pairs[i][0]), *b = af_key_find(pairs[i][1]);

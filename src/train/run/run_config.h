@@ -142,7 +142,8 @@ typedef struct af_run_config {
     int64_t lr_decay_steps;
     af_schedule_decay lr_decay;
     bool quadratic_warmup;
-    double neftune_alpha;
+    double neftune_alpha, label_smoothing;
+    bool dft;
     bool router_logits;      /* asks for the auxiliary loss of a router, */
     double router_loss_coef; /* as this does */
     /* preferences */

@@ -38,6 +38,7 @@ typedef enum af_key_need {
     AF_NEED_EPSILON, /* an optimizer with a denominator */
     AF_NEED_SGD,
     AF_NEED_SAMPLES,
+    AF_NEED_TOKENS, /* labels are tokens: no 'rl', no classes */
     AF_NEED_LORAPLUS,
     AF_NEED_BASE, /* weights of the base are trained */
     AF_NEED_FULL,

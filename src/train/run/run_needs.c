@@ -26,6 +26,7 @@ const char *af_key_need_text(af_key_need need)
         [AF_NEED_EPSILON] = "with this optimizer",
         [AF_NEED_SGD] = "unless 'optimizer: sgd'",
         [AF_NEED_SAMPLES] = "without 'generate_samples'",
+        [AF_NEED_TOKENS] = "with 'rl' or 'task_type: SEQ_CLS'",
         [AF_NEED_LORAPLUS] = "without 'loraplus_lr_ratio'",
         [AF_NEED_BASE] = "with an adapter: it is for full fine-tuning",
         [AF_NEED_FULL] = "with an adapter",
@@ -95,6 +96,8 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
         return r->optimizer == AF_OPTIMIZER_SGD;
     case AF_NEED_SAMPLES:
         return r->generate_samples.count > 0;
+    case AF_NEED_TOKENS:
+        return r->rl == AF_RL_NONE && r->task != AF_TASK_LABELS;
     case AF_NEED_LORAPLUS:
         return !af_method_trains_base(r) && r->loraplus_lr_ratio > 0;
     case AF_NEED_BASE:

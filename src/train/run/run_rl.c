@@ -168,10 +168,11 @@ af_status af_run_rl_infer(af_run_config *r, af_error *err)
     if (af_run_key_is_set(r, "rl") || !first)
         return AF_OK;
     if (loss && rls_of_loss(of_loss, loss) == 0)
-        return wrong(r, "dpo_loss_type", err,
-                     "'%.40s' is not supported: it is neither nll, the cross-entropy, nor a loss "
-                     "of 'rl'",
-                     loss);
+        return wrong(
+            r, "dpo_loss_type", err,
+            "'%.40s' is not supported: it is not nll, the cross-entropy, not dft and not a "
+            "loss of 'rl'",
+            loss);
     if (rl == AF_RL_NONE && r->rl_in_name != AF_RL_NONE) {
         rl = r->rl_in_name;
         snprintf(by, sizeof by, "the name '%.100s'", r->name_with_rl);

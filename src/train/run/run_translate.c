@@ -100,6 +100,7 @@ static const struct {
     {"use_peft", "false", "adapter", "full"},
     {"loss_type", "nll", NULL, NULL}, /* TRL's SFT; in pieces, the same loss */
     {"loss_type", "chunked_nll", NULL, NULL},
+    {"loss_type", "dft", "use_dft_loss", "true"},
     {"train_sampling_strategy", "sequential", "shuffle", "false"},
     {"stage", "dpo", "rl", "dpo"},
     {"stage", "kto", "rl", "kto"},

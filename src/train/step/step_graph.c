@@ -170,7 +170,7 @@ static void record_inputs(af_step_graph *s)
     if (s->model->spec->labels)
         s->row_weight = af_graph_input(g, "score_weight", AF_DTYPE_F32, 2,
                                        (int64_t[]){s->rows_max, s->model->spec->labels});
-    else if (af_run_compares(s->run))
+    else if (af_run_compares(s->run) || s->run->dft)
         s->row_weight = af_graph_input(g, "row_weight", AF_DTYPE_F32, 1, &s->rows_max);
     else
         s->scale = af_graph_input(g, "loss_scale", AF_DTYPE_F32, 1, (int64_t[]){1});
@@ -239,7 +239,8 @@ static af_status record_loss(af_step_graph *s, af_error *err)
     else
         s->loss = s->row_weight
                       ? af_model_row_losses(&s->leaves, h, s->labels, s->row_weight, &s->rows)
-                      : af_model_loss(&s->leaves, h, s->labels, s->scale, 0, &s->rows);
+                      : af_model_loss(&s->leaves, h, s->labels, s->scale, s->run->label_smoothing,
+                                      &s->rows);
     if (s->run->kd_uld)
         record_uld(s, h);
     if (af_run_model_distils(s->model)) {

@@ -76,6 +76,47 @@ done:
     return st;
 }
 
+/* DFT: the loss of a token times its probability, which has no gradient of its own. */
+static double weigh_by_probability(const af_step_graph *s, const af_batch *b, double scale)
+{
+    double loss = 0;
+    for (int64_t i = 0; i < b->rows; i++) {
+        const double one = s->row_stats[AF_HEAD_STATS * i];
+        const double weight = b->labels[i] < 0 ? 0 : scale * exp(-one);
+        s->row_weights[i] = (float)weight;
+        loss += weight * one;
+    }
+    return loss;
+}
+
+static af_status add_dft_gradients(af_trainer *t, const af_step_result *r, af_error *err)
+{
+    af_status st = AF_OK;
+    af_step_graph *s = &t->step;
+    const double scale = r->supervised ? 1.0 / (double)r->supervised : 0;
+    for (int64_t j = 0; j < t->run->accumulation; j++) {
+        const int64_t k = af_step_graph_micro(s, j);
+        const af_batch *b;
+        AF_TRY(af_stream_get(t->data.stream, t->progress.micro + k, &b, err));
+        af_graph_set_clock(s->graph, t->clock + (uint64_t)k);
+        AF_TRY(af_step_graph_upload(s, b, (float)scale, err));
+        AF_TRY(af_graph_run(s->graph, AF_RUN_FORWARD | AF_RUN_KEEP, err));
+        AF_TRY(af_tensor_read(s->graph, s->rows, s->row_stats, af_tensor_bytes(s->rows), err));
+        double loss = weigh_by_probability(s, b, scale);
+        if (s->router_loss) {
+            AF_TRY(af_tensor_read(s->graph, s->router_loss, &s->router_losses[k],
+                                  sizeof *s->router_losses, err));
+            loss += s->router_coef * (double)s->router_losses[k];
+        }
+        s->losses[k] = (float)loss;
+        AF_TRY(af_step_graph_upload_weights(s, b->rows, err));
+        AF_TRY(af_graph_run(s->graph, AF_RUN_BACKWARD, err));
+        AF_TRY(af_step_graph_carry(s, j, err));
+    }
+done:
+    return st;
+}
+
 af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err)
 {
     af_status st = AF_OK;
@@ -86,6 +127,7 @@ af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err)
     AF_TRY((af_run_compares(t->run) ? af_trainer_pref_gradients
             : af_run_scores(t->run) ? af_trainer_score_gradients
             : t->run->kd_uld        ? af_trainer_uld_gradients
+            : t->run->dft           ? add_dft_gradients
                                     : add_gradients)(t, r, err));
     af_graph_set_clock(s->graph, t->clock + (uint64_t)t->progress.micro_per_step);
     AF_TRY(af_step_graph_reduce(s, err));
@@ -121,12 +163,14 @@ typedef struct eval_item {
     int64_t tokens;
 } eval_item;
 
-static eval_item item_of(const af_batch *b, const float *rows)
+static eval_item item_of(const af_batch *b, const af_step_graph *s)
 {
+    const float *row = s->row_stats;
+    const int64_t columns = af_tensor_count(s->rows) / s->rows_max;
     eval_item e = {.tokens = b->supervised};
-    for (int64_t k = 0; k < b->rows; k++) {
-        e.loss += rows[2 * k];
-        e.hits += rows[2 * k + 1];
+    for (int64_t k = 0; k < b->rows; k++, row += columns) {
+        e.loss += row[0];
+        e.hits += row[1];
     }
     return e;
 }
@@ -156,7 +200,7 @@ af_status af_trainer_evaluate(af_trainer *t, double *loss, double *accuracy, boo
         AF_TRY(af_step_graph_upload(s, b, 0.0f, err));
         AF_TRY(af_graph_run(s->graph, AF_RUN_FORWARD, err));
         AF_TRY(af_tensor_read(s->graph, s->rows, s->row_stats, af_tensor_bytes(s->rows), err));
-        item[k] = item_of(b, s->row_stats);
+        item[k] = item_of(b, s);
         if (!isfinite(item[k].loss))
             AF_TRY(af_trainer_explain_eval(t, b, err));
     }
