@@ -33,11 +33,12 @@ static void print_json(const af_data_report *r, bool stats, const char *error)
     printf("{\"records\": %lld, \"tokens\": %lld, \"supervised_tokens\": %lld, \"truncated\": "
            "%lld, \"dropped\": %lld, \"lost_end_of_turn\": %lld, \"empty_answers\": %lld, "
            "\"double_bos\": %lld, \"missing_end_of_turn\": %lld, \"nothing_to_learn\": %lld, "
-           "\"warnings\": %lld, \"errors\": %lld",
+           "\"split_rows\": %lld, \"warnings\": %lld, \"errors\": %lld",
            (long long)r->records, (long long)r->tokens, (long long)r->supervised,
            (long long)r->truncated, (long long)r->dropped, (long long)r->lost_eot,
            (long long)r->empty_answers, (long long)r->double_bos, (long long)r->missing_eot,
-           (long long)r->nothing_to_learn, (long long)r->warnings, (long long)r->errors);
+           (long long)r->nothing_to_learn, (long long)r->split_rows, (long long)r->warnings,
+           (long long)r->errors);
     if (r->test_records >= 0)
         printf(", \"test_records\": %lld", (long long)r->test_records);
     if (stats)
@@ -66,6 +67,8 @@ static void share(const char *name, double s, double all)
 static void print_table(const af_data_report *r, bool stats)
 {
     row("records", r->records, false);
+    if (r->split_rows)
+        row("  of them by splitting", r->split_rows, false);
     row("tokens", r->tokens, false);
     row("supervised tokens", r->supervised, false);
     row("truncated to sequence_len", r->truncated, true);

@@ -45,8 +45,9 @@ typedef struct af_data_opts {
     const af_yaml *template_variables; /* a map, for chat_template; NULL = none */
     const char *turn_template;  /* a name of turn_template.h's table: over chat_template; or NULL */
     const char *default_system; /* its text for a conversation without one; NULL = its own */
-    bool mask_history;          /* it trains the last answer alone */
-    bool no_thinking;           /* it leaves thoughts out */
+    bool mask_history;          /* the last answer alone is trained */
+    bool split_turns; /* rows for answers that the whole conversation does not show whole */
+    bool no_thinking; /* it leaves thoughts out */
     bool train_on_inputs;
     bool completion_apart;    /* but records of prompt and completion learn the completion alone */
     const char *const *roles; /* roles_to_train; none = assistant */
@@ -76,6 +77,7 @@ typedef struct af_data_counts {
     int64_t records, tokens, supervised; /* that were read */
     int64_t truncated, dropped;          /* by sequence_len */
     int64_t left_out;                    /* too short, or there before */
+    int64_t split_rows;                  /* of conversations in several rows: those but the first */
     int64_t lost_eot;                    /* truncated records whose end-of-turn token is gone */
     int64_t empty_answers, double_bos, missing_eot, nothing_to_learn;
     int64_t of_text, of_tokens, of_segments; /* records without turns, by shape */

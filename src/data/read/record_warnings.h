@@ -14,6 +14,7 @@ typedef enum af_warning_kind {
     AF_WARNING_TOOLS,      /* the template never reads tools */
     AF_WARNING_NO_EOS,     /* the tokenizer has no end-of-text token */
     AF_WARNING_TRUNCATED,
+    AF_WARNING_ANSWER, /* an answer that the template changes */
     AF_WARNING_PROMPT, /* a pair's prompt is not how its rows begin */
     AF_WARNING_KINDS
 } af_warning_kind;

@@ -12,6 +12,12 @@ void af_row_clear(af_row *r)
     free(r->text);
     free(r->ids);
     free(r->labels);
+    for (af_row *at = r->next, *next; at; at = next) {
+        next = at->next;
+        at->next = NULL;
+        af_row_clear(at);
+        free(at);
+    }
     *r = (af_row){0};
 }
 
@@ -239,6 +245,19 @@ static json_t *all_variables(const af_renderer *s, const af_conversation *t)
     return both ? both : json_incref(t->variables ? t->variables : s->variables);
 }
 
+/* A turn of the user, or of a tool where one follows, with a content that is not the real one's. */
+static json_t *next_turn(const json_t *real)
+{
+    const char *role = json_string_value(json_object_get(real, "role"));
+    const char *content = json_string_value(json_object_get(real, "content"));
+    const char *other = content && strncmp(content, "\xc2\xa7", 2) == 0 ? "$" : "\xc2\xa7";
+    const bool tool = role && (strcmp(role, "tool") == 0 || strcmp(role, "function") == 0 ||
+                               strcmp(role, "ipython") == 0);
+    json_t *turn = tool ? json_copy((json_t *)real) : json_pack("{s:s}", "role", "user");
+    json_object_set_new(turn, "content", json_string(other));
+    return turn;
+}
+
 af_status af_renderer_render(af_renderer *s, char **text, uint64_t *len, const af_conversation *t,
                              size_t n, bool prompt, bool tail, af_spans *generation, af_error *err)
 {
@@ -250,8 +269,7 @@ af_status af_renderer_render(af_renderer *s, char **text, uint64_t *len, const a
         for (size_t i = 0; part && i < n; i++)
             json_array_append(part, json_array_get(t->messages, i));
         if (part && tail)
-            json_array_append_new(part,
-                                  json_pack("{s:s,s:s}", "role", "user", "content", "\xc2\xa7"));
+            json_array_append_new(part, next_turn(json_array_get(t->messages, n)));
         if (!part || af_memory_failed()) { /* or without one of its messages */
             json_decref(part);
             return af_fail_nomem(err, "a conversation", n);
@@ -272,7 +290,7 @@ af_status af_renderer_render(af_renderer *s, char **text, uint64_t *len, const a
     return st;
 }
 
-static af_status need_template(const af_renderer *s, af_error *err)
+af_status af_renderer_need_template(const af_renderer *s, af_error *err)
 {
     if (s->chat)
         return AF_OK;
@@ -285,14 +303,14 @@ static af_status need_template(const af_renderer *s, af_error *err)
 af_status af_renderer_prompt(af_renderer *s, char **text, uint64_t *len, const af_conversation *t,
                              size_t n, af_error *err)
 {
-    const af_status st = need_template(s, err);
+    const af_status st = af_renderer_need_template(s, err);
     return st == AF_OK ? af_renderer_render(s, text, len, t, n, true, false, NULL, err) : st;
 }
 
 af_status af_renderer_whole(af_renderer *s, char **text, uint64_t *len, const af_conversation *t,
                             af_error *err)
 {
-    const af_status st = need_template(s, err);
+    const af_status st = af_renderer_need_template(s, err);
     return st == AF_OK ? af_renderer_render(s, text, len, t, json_array_size(t->messages), false,
                                             false, NULL, err)
                        : st;
@@ -351,7 +369,7 @@ af_status af_row_append(af_row *r, const af_encoding *e, bool loss, af_error *er
 
 /* Sets the labels of the tokens that hold a byte of [begin, end), and of those between them.
  * Returns the first of them: spans come in order, so that the next one begins there or later. */
-static int64_t label_span(af_row *r, const af_encoding *e, int64_t from, af_span s, bool loss)
+int64_t af_row_label(af_row *r, const af_encoding *e, int64_t from, af_span s, bool loss)
 {
     int64_t lo = from, hi;
     while (lo < e->count && !(e->end[lo] > s.begin && e->start[lo] < s.end))
@@ -362,28 +380,6 @@ static int64_t label_span(af_row *r, const af_encoding *e, int64_t from, af_span
     for (int64_t i = lo; i < hi; i++)
         r->labels[i] = loss ? r->ids[i] : -100;
     return lo < e->count ? lo : from;
-}
-
-static af_status chat_row(af_renderer *s, af_row *out, const af_conversation *t,
-                          const af_data_source *source, af_error *err)
-{
-    af_status st = AF_OK;
-    af_loss_spans spans = {0};
-    if (s->turns)
-        return af_turn_row(s, out, t, source, err);
-    AF_TRY(need_template(s, err));
-    AF_TRY(af_mask_spans(s, &spans, t, source, err));
-    AF_TRY(af_renderer_encode(s, spans.text, spans.len, false, err));
-    AF_TRY(af_row_append(out, &s->encoding, !spans.inside, err));
-    int64_t at = 0;
-    for (int i = 0; i < spans.count; i++)
-        at = label_span(out, &s->encoding, at, spans.span[i], spans.inside);
-    out->text = spans.text;
-    out->len = spans.len;
-    spans.text = NULL;
-done:
-    af_loss_spans_clear(&spans);
-    return st;
 }
 
 static af_status append_eos(const af_renderer *s, af_row *r, const af_data_source *source,
@@ -416,7 +412,7 @@ static af_status plain_row(af_renderer *s, af_row *out, const af_conversation *t
     AF_TRY(af_renderer_encode(s, out->text, out->len, true, err));
     AF_TRY(af_row_append(out, &s->encoding, all, err));
     if (!all)
-        (void)label_span(out, &s->encoding, 0, (af_span){prompt, out->len}, true);
+        (void)af_row_label(out, &s->encoding, 0, (af_span){prompt, out->len}, true);
     AF_TRY(append_eos(s, out, source, err));
 done:
     return st;
@@ -550,13 +546,14 @@ static af_status token_row(af_renderer *s, af_row *out, const af_conversation *t
 }
 
 af_status af_renderer_row(af_renderer *s, af_row *out, const af_conversation *t,
-                          const af_data_source *source, af_error *err)
+                          const af_data_source *source, bool split, af_error *err)
 {
     af_row r = {0};
     af_status st = AF_OK;
     switch (t->kind) {
     case AF_CONVERSATION_CHAT:
-        st = chat_row(s, &r, t, source, err);
+        st = s->turns ? af_turn_row(s, &r, t, source, err)
+                      : af_chat_row(s, &r, t, source, split, err);
         break;
     case AF_CONVERSATION_PLAIN:
         st = plain_row(s, &r, t, source, err);

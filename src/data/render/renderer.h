@@ -3,8 +3,9 @@
  * The loss mask of a conversation is found by differential rendering, so that it is right for any
  * template: what an assistant must produce begins where the rendering of the turns before it, with
  * the generation prompt, ends, and extends through its end-of-turn token. Templates with
- * {% generation %} blocks mark it themselves. A rule that does not fit a template is refused with
- * the message's number, never guessed. */
+ * {% generation %} blocks mark it themselves. An answer whose prompt is not in the whole (because
+ * thoughts are left out once other turns follow) is trained in a row that ends with it. A rule that
+ * does not fit a template is refused with the message's number, never guessed. */
 #ifndef AF_RENDERER_H
 #define AF_RENDERER_H
 
@@ -15,11 +16,21 @@
 
 enum { AF_EOT_MAX = 8 };
 
+/* A message that deserves a warning. */
+typedef struct af_answer_note {
+    size_t message;    /* its number; 0: there is none */
+    const char *field; /* of it, or NULL */
+    bool lost;         /* a row that ends with it would show it */
+} af_answer_note;
+
 typedef struct af_row {
     char *text;
     uint64_t len;
     int32_t *ids, *labels; /* labels[i] is ids[i] or -100 */
     int64_t count, room;
+    af_answer_note missing; /* the text does not have this field of a trained answer */
+    af_answer_note departs; /* the answer does not begin as the generation prompt ends */
+    struct af_row *next;    /* own: the next row of the record */
 } af_row;
 void af_row_clear(af_row *r);
 
@@ -37,8 +48,12 @@ typedef struct af_renderer {
     int64_t cutoff;                        /* of its rows; 0 = none */
     json_t *variables;              /* of every conversation; its own come first. NULL = none */
     bool mask_history, no_thinking; /* only the last answer is trained; thoughts left out */
+    bool split_turns; /* rows for answers that the whole conversation does not show whole */
     char *eot[AF_EOT_MAX];
     int eots;
+    /* the mark of the next turn, where that is what ends an answer, or one that calls a tool; of
+     * eot[], or NULL */
+    const char *answer_end, *call_end;
     af_encoding encoding; /* scratch */
     af_renderer_times times;
 } af_renderer;
@@ -65,9 +80,10 @@ bool af_renderer_own_template(const char *chat_template);
 AF_CHECKED af_status af_renderer_template(af_template **out, bool *bare, const char *model,
                                           const char *chat_template, af_error *err);
 
-/* Messages of *err have no file and line. */
+/* Messages of *err have no file and line. A conversation with answers that the template does not
+ * show as they would be generated, because other turns follow, is several rows, if `split`. */
 AF_CHECKED af_status af_renderer_row(af_renderer *s, af_row *out, const af_conversation *t,
-                                     const af_data_source *source, af_error *err);
+                                     const af_data_source *source, bool split, af_error *err);
 /* The first n messages with the generation prompt. */
 AF_CHECKED af_status af_renderer_prompt(af_renderer *s, char **text, uint64_t *len,
                                         const af_conversation *t, size_t n, af_error *err);
@@ -86,6 +102,12 @@ AF_CHECKED af_status af_renderer_encode(af_renderer *s, const char *text, uint64
                                         bool special, af_error *err);
 AF_CHECKED af_status af_row_append(af_row *r, const af_encoding *e, bool loss, af_error *err);
 AF_CHECKED af_status af_row_add(af_row *r, int32_t id, bool loss, af_error *err);
+/* Labels the tokens that hold a byte of the span; returns the first of them, for the next span. */
+int64_t af_row_label(af_row *r, const af_encoding *e, int64_t from, af_span s, bool loss);
+AF_CHECKED af_status af_renderer_need_template(const af_renderer *s, af_error *err);
+/* conversation_rows.c: a conversation in the chat template. */
+AF_CHECKED af_status af_chat_row(af_renderer *s, af_row *out, const af_conversation *t,
+                                 const af_data_source *source, bool split, af_error *err);
 
 /* turn_row.c */
 AF_CHECKED af_status af_turn_row(af_renderer *s, af_row *out, const af_conversation *t,
@@ -101,17 +123,28 @@ typedef struct af_loss_spans {
     uint64_t len;
     af_span *span; /* sorted by message */
     int count;
-    bool inside; /* false: loss outside the spans (train_on_inputs) */
+    bool inside;    /* false: loss outside the spans (train_on_inputs) */
+    bool *left;     /* [messages] the trained messages that need a row which ends with them */
+    size_t left_to; /* messages up to the last of those; 0: there is none */
+    af_answer_note missing, departs;
+    char *other; /* while they are found: the text to find them in instead, or NULL */
+    uint64_t other_len;
 } af_loss_spans;
+/* What of a conversation is a row. */
+typedef struct af_mask_part {
+    size_t messages;   /* the first ones */
+    const bool *only;  /* [messages] those to train, or NULL: all that should be */
+    uint64_t rendered; /* in and out: messages rendered so far for the record's masks */
+} af_mask_part;
 AF_CHECKED af_status af_mask_spans(af_renderer *s, af_loss_spans *out, const af_conversation *t,
-                                   const af_data_source *source, af_error *err);
+                                   af_mask_part *part, const af_data_source *source, af_error *err);
 void af_loss_spans_clear(af_loss_spans *s);
 /* eot.c: which tokens end a turn, found by rendering a probe. */
 AF_CHECKED af_status af_renderer_find_eot(af_renderer *s, af_error *err);
 /* One more text that ends a turn, blanks around it left out. */
 AF_CHECKED af_status af_renderer_add_eot(af_renderer *s, const char *text, uint64_t n,
                                          af_error *err);
-/* Renders the first n messages, and a user turn after them when `tail`. */
+/* Renders the first n messages, and a turn of a tool or the user after them when `tail`. */
 AF_CHECKED af_status af_renderer_render(af_renderer *s, char **text, uint64_t *len,
                                         const af_conversation *t, size_t n, bool prompt, bool tail,
                                         af_spans *generation, af_error *err);

@@ -70,6 +70,7 @@ af_status af_data_pipeline_open(af_data_pipeline *k, const af_data_opts *o, af_e
             AF_TRY(af_renderer_init(&k->renderer[i], k->tokenizer, o->model,
                                     requested ? requested : o->chat_template, err));
         k->renderer[i].mask_history = o->mask_history;
+        k->renderer[i].split_turns = o->split_turns;
         AF_TRY(af_renderer_set_variables(&k->renderer[i], o->template_variables, err));
         AF_TRY(add_eot_tokens(&k->renderer[i], o, i == 0, err));
         warn_of_held_out_files(&k->source[i], o->run_path);

@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CACHE_VERSION "afinar tokens 3"
+#define CACHE_VERSION "afinar tokens 4"
 #define GGUF_HEAD     ((uint64_t)64 << 20) /* bytes of a GGUF file that can hold its tokenizer */
 
 /* --- the key ------------------------------------------------------------------------------- */
@@ -166,11 +166,12 @@ static void hash_scribe(af_sha256 *h, const af_renderer *s)
     const char *source = s->chat ? af_template_source(s->chat, &n) : NULL;
     hash_text(h, source ? "template" : "none");
     hash_variables(h, s->variables);
-    if (s->mask_history && !s->turns)
+    if (s->mask_history)
         hash_text(h, "last");
+    if (s->split_turns)
+        hash_text(h, "split");
     if (s->turns) {
         hash_text(h, s->turns_name);
-        hash_text(h, s->mask_history ? "last" : "all");
         hash_text(h, s->no_thinking ? "answers" : "thoughts");
     }
     if (source)
@@ -251,6 +252,7 @@ static const struct {
     {"truncated", offsetof(af_data_counts, truncated)},
     {"dropped", offsetof(af_data_counts, dropped)},
     {"left_out", offsetof(af_data_counts, left_out)},
+    {"split_rows", offsetof(af_data_counts, split_rows)},
     {"lost_eot", offsetof(af_data_counts, lost_eot)},
     {"empty_answers", offsetof(af_data_counts, empty_answers)},
     {"double_bos", offsetof(af_data_counts, double_bos)},

@@ -184,6 +184,16 @@ done:
     return st;
 }
 
+static af_status emit_record(af_record_reader *d, const af_item *item, af_row *first)
+{
+    af_status st = AF_OK;
+    for (af_row *r = first; r && st == AF_OK && !d->ended; r = r->next) {
+        st = emit_rows(d, item, r);
+        d->warnings.counts.split_rows += r != first;
+    }
+    return st;
+}
+
 /* --- one record --- */
 
 static bool calls_tools(const af_conversation *t)
@@ -209,6 +219,36 @@ static void warn_of_ignored_tools(af_record_reader *d, const af_conversation *t)
                    tools && calls ? "tools and tool calls are" : "they are");
 }
 
+/* Once per dataset: answers that are not trained as one might expect. */
+static void warn_of_answers(af_record_reader *d, const af_row *first)
+{
+    int rows = 0;
+    for (const af_row *r = first; r; r = r->next, rows++) {
+        if (r->missing.message && !d->missing_warned)
+            af_record_warn(&d->loc, AF_WARNING_ANSWER,
+                           "message %zu: the chat template leaves out its \"%s\"%s",
+                           r->missing.message, r->missing.field,
+                           r->missing.lost ? " because other turns follow: it is not trained "
+                                             "(split_turns: true trains it)"
+                                           : ": it is not trained");
+        if (r->departs.message && !d->departs_warned)
+            af_record_warn(&d->loc, AF_WARNING_ANSWER,
+                           "message %zu does not begin as the generation prompt of the chat "
+                           "template ends, but generated answers will (\"%s\" can change that "
+                           "prompt)",
+                           r->departs.message, AF_TEMPLATE_VARIABLES);
+        d->missing_warned |= r->missing.message > 0;
+        d->departs_warned |= r->departs.message > 0;
+    }
+    if (rows > 1 && !d->split_reported)
+        af_log_write(AF_LOG_INFO,
+                     "%s:%" PRId64 ": the chat template changes answers once other turns follow: "
+                     "the record is trained as %d rows, each ending with an answer as it would be "
+                     "generated",
+                     d->loc.file, d->loc.line, rows);
+    d->split_reported |= rows > 1;
+}
+
 /* Shape, rendering, tokens. Reads only what is constant in the reader. */
 static af_status prepare(const af_record_reader *d, af_renderer *renderer, af_record_job *j)
 {
@@ -231,7 +271,8 @@ static af_status prepare(const af_record_reader *d, af_renderer *renderer, af_re
         st = af_pair_tokens(renderer, j->row, &j->prompt, &j->item, d->source, d->pipeline->o,
                             &j->err);
     for (int i = 0; !rl && i < j->item.conversations && st == AF_OK; i++)
-        st = af_renderer_row(renderer, &j->row[i], &j->item.conversation[i], d->source, &j->err);
+        st = af_renderer_row(renderer, &j->row[i], &j->item.conversation[i], d->source,
+                             j->item.conversations == 1, &j->err);
     if (st != AF_OK && st != AF_ENOMEM)
         af_fail_prefix(st, &j->err, "%s:%" PRId64, j->loc.file, j->loc.line);
 done:
@@ -269,9 +310,10 @@ static af_status deliver(af_record_reader *d, af_record_job *j)
         return af_fail(d->err, j->st, "%s", j->err.msg);
     for (int i = 0; i < j->item.conversations; i++)
         warn_of_ignored_tools(d, &j->item.conversation[i]);
+    warn_of_answers(d, &j->row[0]);
     af_status st = AF_OK;
     for (int64_t i = 0; st == AF_OK && !d->ended && j->item.conversations && i < j->times; i++)
-        st = d->pipeline->o->rl ? af_pair_emit(d, j) : emit_rows(d, &j->item, j->row);
+        st = d->pipeline->o->rl ? af_pair_emit(d, j) : emit_record(d, &j->item, j->row);
     return st;
 }
 
@@ -460,7 +502,7 @@ static af_status one_source(af_record_reader *d, int i)
     d->renderer->want_text = d->mode == AF_READ_PREVIEW;
     d->renderer->cutoff = d->mode == AF_READ_PREVIEW ? 0 : d->pipeline->o->sequence_len;
     d->renderer->times = (af_renderer_times){0};
-    d->tools_warned = false;
+    d->tools_warned = d->missing_warned = d->departs_warned = d->split_reported = false;
     thread_renderers_open(d);
     af_status st = af_data_source_files(s, d->pipeline->o->run_path, &files, &n, &held_out, d->err);
     d->index = 0;

@@ -47,10 +47,11 @@ typedef struct af_record_reader {
     af_source_loc loc;
     af_record_pick pick;
     af_row_filter filter;
-    int64_t index;     /* of the next record, over all files of the dataset */
-    int file;          /* number over all datasets */
-    int dataset;       /* the same of the dataset; parts of a split are one */
-    bool tools_warned; /* for this dataset */
+    int64_t index; /* of the next record, over all files of the dataset */
+    int file;      /* number over all datasets */
+    int dataset;   /* the same of the dataset; parts of a split are one */
+    /* for this dataset: */
+    bool tools_warned, missing_warned, departs_warned, split_reported;
     bool ended;
     af_pool *pool;
     af_renderer *thread_renderer; /* [threads]: copies of renderer with their own scratch memory */

@@ -129,6 +129,8 @@ const af_key af_keys[] = {
      "system text of conversations without one, with 'template'", {0}, AF_NEED_TURNS},
     {"mask_history", BOOL(mask_history), 0, 0, "false",
      "train on the last answer of a conversation alone", {0}, 0},
+    {"split_turns", BOOL(split_turns), 0, 0, "false",
+     "rows of their own for answers whose thought the chat template leaves out", {0}, 0},
     {"enable_thinking", BOOL(enable_thinking), 0, 0, "true",
      "keep the thoughts of answers, with a 'template' that thinks", {0}, AF_NEED_TURNS},
     {"special_tokens", TREE(special_tokens), 0, 0, NULL,

@@ -217,6 +217,7 @@ static void fill(af_data_report *out, const af_data_counts *c, const af_read_tim
         .truncated = c->truncated,
         .dropped = c->dropped,
         .lost_eot = c->lost_eot,
+        .split_rows = c->split_rows,
         .empty_answers = c->empty_answers,
         .double_bos = c->double_bos,
         .missing_eot = c->missing_eot,

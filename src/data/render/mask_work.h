@@ -1,0 +1,74 @@
+/* mask_work.h - the state of finding the loss mask of one row, for the files that share it: mask.c,
+ * mask_prefix.c (renderings of prefixes) and shown_text.c (what a rendering shows of a message).
+ */
+#ifndef AF_MASK_WORK_H
+#define AF_MASK_WORK_H
+
+#include "data/render/renderer.h"
+
+/* The last message before an assistant's turn for which the rendering with the generation prompt
+ * was found in the whole text. */
+typedef struct af_mask_anchor {
+    size_t head; /* messages [0, head) and [from, ...) are rendered; head 0: all are */
+    size_t from;
+    uint64_t full, window; /* bytes up to the anchor in the whole text and in a window's */
+    bool useless;          /* the template's windows do not agree with the whole */
+    uint64_t rendered;     /* messages so far, of all prefixes */
+} af_mask_anchor;
+
+typedef struct af_mask_work {
+    af_renderer *s;
+    const af_conversation *t;
+    const af_data_source *source;
+    af_loss_spans *out;
+    af_mask_anchor *anchor;
+    size_t messages;  /* of the row: the first ones of the conversation */
+    const bool *only; /* [messages] the messages to train, or NULL: all that should be */
+    size_t last;      /* the last trained message of the conversation */
+    af_error *err;
+} af_mask_work;
+
+static inline const json_t *af_mask_message(const af_mask_work *w, size_t i)
+{
+    return json_array_get(w->t->messages, i);
+}
+
+static inline const char *af_mask_role(const af_mask_work *w, size_t i)
+{
+    return json_string_value(json_object_get(af_mask_message(w, i), "role"));
+}
+
+/* mask_prefix.c */
+typedef enum af_prefix_kind {
+    AF_PREFIX_PROMPT, /* with the generation prompt */
+    AF_PREFIX_TURNS,
+    AF_PREFIX_NEXT, /* and a turn after them */
+} af_prefix_kind;
+
+/* What the whole text has of the rendering of a prefix, as places in the whole. */
+typedef struct af_prefix {
+    uint64_t at;  /* up to here they agree */
+    uint64_t end; /* where the prefix would end */
+    uint64_t eot; /* the end of its last end-of-turn token after `from`; 0: it has none */
+} af_prefix;
+AF_CHECKED af_status af_prefix_compare(const af_mask_work *w, size_t n, af_prefix_kind kind,
+                                       uint64_t from, af_prefix *out);
+uint64_t af_common_prefix(const char *a, uint64_t n, const char *b, uint64_t m);
+/* The last occurrence of `what` in [from, to) of text; UINT64_MAX when there is none. */
+uint64_t af_find_last(const char *text, uint64_t from, uint64_t to, const char *what, uint64_t n);
+/* The end-of-turn token that ends last in [from, to): its first byte and the one after it. */
+bool af_find_eot(const af_renderer *s, const char *text, uint64_t from, uint64_t to, af_span *out);
+
+/* shown_text.c */
+/* The first n messages. Where the template drops the beginning of the last one, an answer, and the
+ * generation prompt has it, the answer is as it stands in the record. */
+AF_CHECKED af_status af_answer_render(const af_mask_work *w, size_t n, char **text, uint64_t *len,
+                                      af_spans *generation);
+/* The name of a text of the message that [text, text + len) does not show; NULL: it shows all. */
+const char *af_answer_missing(const json_t *message, const char *text, uint64_t len);
+/* Whether two texts are the same without their blanks. */
+bool af_same_words(const char *a, uint64_t n, const char *b, uint64_t m);
+/* Whether the rendering that ends with message i shows more of it than the whole does in `shown`.
+ */
+bool af_answer_lost(const af_mask_work *w, size_t i, af_span shown);
+#endif

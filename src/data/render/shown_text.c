@@ -1,0 +1,175 @@
+/* shown_text.c - what a rendering shows of an assistant's message.
+ *
+ * Templates of models that think leave the thoughts of earlier answers out, and some drop texts
+ * that they do not know. Texts are compared without their blanks: templates trim and indent. */
+#define _GNU_SOURCE /* memmem */
+#include "base/buf.h"
+#include "data/render/mask_work.h"
+
+#define PLACE "afinarplace" /* an answer that no template changes */
+
+static const char *const fields[] = {"content", "reasoning_content", "thinking", "reasoning"};
+
+static void add_dense(af_buf *b, const char *text, uint64_t len)
+{
+    for (uint64_t i = 0; i < len; i++)
+        if (!strchr(" \t\r\n", text[i]) || !text[i])
+            af_buf_char(b, text[i]);
+}
+
+bool af_same_words(const char *a, uint64_t n, const char *b, uint64_t m)
+{
+    af_buf x = {0}, y = {0};
+    add_dense(&x, a, n);
+    add_dense(&y, b, m);
+    const bool same = x.len == y.len && (!x.len || memcmp(x.data, y.data, x.len) == 0);
+    af_buf_clear(&x);
+    af_buf_clear(&y);
+    return same;
+}
+
+/* How often `text` has the string, blanks of both left out. */
+static int64_t times_shown(const af_buf *dense, const char *string, uint64_t len)
+{
+    af_buf b = {0};
+    int64_t n = 0;
+    add_dense(&b, string, len);
+    const char *at = dense->data, *end = dense->data + dense->len;
+    while (b.len && !b.bad && (at = memmem(at, (uint64_t)(end - at), b.data, b.len))) {
+        at += b.len;
+        n++;
+    }
+    af_buf_clear(&b);
+    return n;
+}
+
+static bool blank(const char *s, uint64_t n)
+{
+    while (n && strchr(" \t\r\n", s[n - 1]) && s[n - 1])
+        n--;
+    return n == 0;
+}
+
+/* The texts of the message that have something in them. */
+static const char *field_text(const json_t *message, size_t i, uint64_t *len)
+{
+    const json_t *v = json_object_get(message, fields[i]);
+    *len = json_string_length(v);
+    return json_is_string(v) && !blank(json_string_value(v), *len) ? json_string_value(v) : NULL;
+}
+
+const char *af_answer_missing(const json_t *message, const char *text, uint64_t len)
+{
+    af_buf dense = {0};
+    const char *missing = NULL;
+    for (size_t i = 0; i < AF_LEN(fields) && !missing; i++) {
+        uint64_t n;
+        const char *s = field_text(message, i, &n);
+        if (!s || memmem(text, len, s, n))
+            continue;
+        if (!dense.len)
+            add_dense(&dense, text, len);
+        if (!dense.bad && (!dense.len || !times_shown(&dense, s, n)))
+            missing = fields[i];
+    }
+    af_buf_clear(&dense);
+    return missing;
+}
+
+static int64_t texts_shown(const json_t *message, const char *text, uint64_t len)
+{
+    af_buf dense = {0};
+    int64_t shown = 0;
+    add_dense(&dense, text, len);
+    for (size_t i = 0; i < AF_LEN(fields) && dense.len; i++) {
+        uint64_t n;
+        const char *s = field_text(message, i, &n);
+        shown += s ? times_shown(&dense, s, n) : 0;
+    }
+    af_buf_clear(&dense);
+    return shown;
+}
+
+bool af_answer_lost(const af_mask_work *w, size_t i, af_span shown)
+{
+    const json_t *m = af_mask_message(w, i);
+    const char *here = w->out->text + shown.begin;
+    const uint64_t len = shown.end - shown.begin;
+    bool thinks = false, lost = false;
+    for (size_t k = 1; k < AF_LEN(fields); k++) {
+        uint64_t n;
+        thinks |= field_text(m, k, &n) != NULL;
+    }
+    if (!thinks && !af_answer_missing(m, here, len))
+        return false;
+    af_error ignored = {0};
+    af_mask_work quiet = *w;
+    quiet.err = &ignored;
+    char *own = NULL;
+    uint64_t own_len = 0;
+    w->anchor->rendered += i + 1;
+    if (af_answer_render(&quiet, i + 1, &own, &own_len, NULL) == AF_OK) {
+        const uint64_t same = af_common_prefix(w->out->text, shown.begin, own, own_len);
+        lost = texts_shown(m, own + same, own_len - same) > texts_shown(m, here, len);
+    }
+    free(own);
+    return lost;
+}
+
+/* The first n messages with PLACE for the last one, then its content there. */
+static af_status put_in_place(const af_mask_work *w, size_t n, const json_t *content, char **text,
+                              uint64_t *len)
+{
+    af_conversation other = *w->t;
+    af_status st = AF_OK;
+    char *all = NULL, *prompt = NULL;
+    uint64_t all_len = 0, prompt_len = 0;
+    af_buf b = {0};
+    other.messages = json_copy(w->t->messages);
+    if (!other.messages ||
+        json_array_set_new(other.messages, n - 1,
+                           json_pack("{s:s,s:s}", "role", "assistant", "content", PLACE)))
+        AF_TRY(af_fail_nomem(w->err, "a conversation", n));
+    AF_TRY(af_renderer_render(w->s, &all, &all_len, &other, n, false, false, NULL, w->err));
+    AF_TRY(af_renderer_render(w->s, &prompt, &prompt_len, w->t, n - 1, true, false, NULL, w->err));
+    const char *at = memmem(all, all_len, PLACE, strlen(PLACE));
+    const uint64_t before = at ? (uint64_t)(at - all) : prompt_len;
+    if (before >= prompt_len) /* the generation prompt has nothing of the answer */
+        goto done;
+    af_buf_add(&b, all, before);
+    af_buf_add(&b, json_string_value(content), json_string_length(content));
+    af_buf_add(&b, at + strlen(PLACE), all_len - before - strlen(PLACE));
+    af_buf_str(&b, "");
+    if (b.bad)
+        AF_TRY(af_fail_nomem(w->err, "a conversation", all_len));
+    if (b.len < prompt_len || memcmp(b.data, prompt, prompt_len) != 0)
+        goto done;
+    free(*text);
+    *len = b.len;
+    *text = af_buf_take(&b);
+done:
+    af_buf_clear(&b);
+    free(all);
+    free(prompt);
+    json_decref(other.messages);
+    return st;
+}
+
+af_status af_answer_render(const af_mask_work *w, size_t n, char **text, uint64_t *len,
+                           af_spans *generation)
+{
+    const json_t *m = n ? af_mask_message(w, n - 1) : NULL;
+    const json_t *content = json_object_get(m, "content");
+    af_error ignored = {0};
+    af_status st = af_renderer_render(w->s, text, len, w->t, n, false, false, generation, w->err);
+    if (st != AF_OK || generation || n < 2 || strcmp(af_mask_role(w, n - 1), "assistant") != 0 ||
+        !json_is_string(content) || json_array_size(json_object_get(m, "tool_calls")) > 0)
+        return st;
+    const char *missing = af_answer_missing(m, *text, *len);
+    if (!missing || strcmp(missing, "content") != 0)
+        return AF_OK;
+    af_mask_work quiet = *w;
+    quiet.err = &ignored;
+    st = put_in_place(&quiet, n, content, text, len);
+    return st == AF_ENOMEM ? af_fail(w->err, st, "%s", ignored.msg) : AF_OK;
+}

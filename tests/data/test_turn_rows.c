@@ -1,0 +1,268 @@
+/* test_turn_rows.c - conversations with thoughts and tools in templates that render an answer
+ * otherwise once other turns follow: rows, masks, ends of turns and warnings. Templates are small
+ * ones with the shapes of published ones. Trained tokens stand in brackets, rows one per line. */
+#include "data_case.h"
+
+static const char *const marks[] = {NULL, "<s>", "</s>", "<call>", "<user>", "<tool>", "<bot>"};
+
+/* Every character is a token, and so are the marks. */
+static void write_model(const data_case *c)
+{
+    af_error err;
+    af_buf b = {0};
+    static const char config[] = "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}";
+    af_buf_str(&b, "{\"added_tokens\": [");
+    for (size_t i = 1; i < AF_LEN(marks); i++)
+        af_buf_printf(&b, "%s{\"id\": %zu, \"content\": \"%s\", \"special\": true}",
+                      i > 1 ? ", " : "", i, marks[i]);
+    af_buf_str(&b, "], \"model\": {\"type\": \"BPE\", \"merges\": [], \"vocab\": {\"\\n\": 10");
+    for (char ch = ' '; ch < 127; ch++)
+        af_buf_printf(&b, ", \"%s%c\": %d", ch == '"' || ch == '\\' ? "\\" : "", ch, ch);
+    af_buf_str(&b, "}}}");
+    CHECK_OK(af_dir_make(case_path(c, "model"), &err), err);
+    case_write(c, "model/tokenizer.json", b.data, b.len);
+    case_write(c, "model/tokenizer_config.json", config, strlen(config));
+    af_buf_clear(&b);
+}
+
+static void add_row(af_buf *b, const json_t *row)
+{
+    const json_t *ids = json_object_get(row, "ids"), *labels = json_object_get(row, "labels");
+    bool inside = false;
+    for (size_t i = 0; i < json_array_size(ids); i++) {
+        const json_int_t id = json_integer_value(json_array_get(ids, i));
+        const bool loss = json_integer_value(json_array_get(labels, i)) != -100;
+        if (loss != inside)
+            af_buf_char(b, loss ? '[' : ']');
+        inside = loss;
+        if (id < (json_int_t)AF_LEN(marks))
+            af_buf_str(b, marks[id]);
+        else
+            af_buf_char(b, (char)id);
+    }
+    af_buf_str(b, inside ? "]\n" : "\n");
+}
+
+/* What the preview gives for a record, the keys and the template. */
+static void check(data_case *c, const char *jinja, const char *keys, const char *messages,
+                  const char *want)
+{
+    char more[2000], record[2000], model[600];
+    af_buf b = {0};
+    snprintf(record, sizeof record, "{\"messages\": [%s]}\n", messages);
+    case_write(c, "t.jinja", jinja, strlen(jinja));
+    case_write(c, "d.jsonl", record, strlen(record));
+    snprintf(more, sizeof more, "chat_template: %s/t.jinja\n%s\ndatasets: [{path: %s/d.jsonl}]\n",
+             c->dir, keys, c->dir);
+    snprintf(model, sizeof model, "%s/model", c->dir);
+    case_run(c, model, more);
+    CHECK_OK(case_preview(c), c->err);
+    af_buf_str(&b, "");
+    for (size_t i = 0; i < json_array_size(c->rows); i++)
+        add_row(&b, json_array_get(c->rows, i));
+    assert_string_equal(b.data, want);
+    af_buf_clear(&b);
+}
+
+static void warned(const data_case *c, const char *what)
+{
+    if (what ? !strstr(c->log.data, what) : c->log.len > 0)
+        fail_msg("warnings: '%s', not '%s'", c->log.data, what ? what : "");
+}
+
+#define USER(q) "{\"role\": \"user\", \"content\": \"" q "\"}"
+#define BOT(a)  "{\"role\": \"assistant\", \"content\": \"" a "\"}"
+#define THINKS(t, a)                                                                               \
+    "{\"role\": \"assistant\", \"reasoning_content\": \"" t "\", \"content\": \"" a "\"}"
+#define CALLS(t)                                                                                   \
+    "{\"role\": \"assistant\", \"reasoning_content\": \"" t "\", \"content\": null, "              \
+    "\"tool_calls\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": "    \
+    "\"{\\\"a\\\": 1}\"}}]}"
+#define TOOL(r) "{\"role\": \"tool\", \"content\": \"" r "\"}"
+
+/* Thoughts after the last question alone, as Qwen3 shows them. */
+#define LAST_QUESTION                                                                              \
+    "{% set ns = namespace(q=-1) %}{% for m in messages %}{% if m.role == 'user' %}"               \
+    "{% set ns.q = loop.index0 %}{% endif %}{% endfor %}{% for m in messages %}<s>{{ m.role[0] "   \
+    "}}:"                                                                                          \
+    "{% if m.role == 'assistant' and loop.index0 > ns.q %}{T{{ m.reasoning_content }}}{% endif %}" \
+    "{{ m.content }}{% for t in m.tool_calls %}!{{ t.function.arguments.a }}{% endfor %}</s>"      \
+    "{% endfor %}{% if add_generation_prompt %}<s>a:"
+static const char closed[] = LAST_QUESTION "{% endif %}";
+static const char opened[] = LAST_QUESTION "{T{% endif %}"; /* Qwen3.5 */
+
+static void test_an_opened_thought_needs_rows(void **state)
+{
+    data_case c;
+    (void)state;
+    case_open(&c);
+    write_model(&c);
+    check(&c, opened, "", USER("p") "," BOT("A") "," USER("q") "," BOT("B"),
+          "<s>u:p</s><s>a:{T[}A</s>]\n<s>u:p</s><s>a:A</s><s>u:q</s><s>a:{T[}B</s>]\n");
+    warned(&c, NULL);
+    check(&c, opened, "", USER("p") "," THINKS("x", "A") "," USER("q") "," THINKS("y", "B"),
+          "<s>u:p</s><s>a:{T[x}A</s>]\n<s>u:p</s><s>a:A</s><s>u:q</s><s>a:{T[y}B</s>]\n");
+    check(&c, opened, "", USER("p") "," THINKS("x", "A") "," USER("q"),
+          "<s>u:p</s><s>a:{T[x}A</s>]\n");
+    check(&c, opened, "mask_history: true",
+          USER("p") "," THINKS("x", "A") "," USER("q") "," THINKS("y", "B"),
+          "<s>u:p</s><s>a:A</s><s>u:q</s><s>a:{T[y}B</s>]\n");
+    /* turns after one question share a row */
+    check(&c, opened, "",
+          USER("p") "," CALLS("x") "," TOOL("r") "," THINKS("y", "A") "," USER("q") "," BOT("B"),
+          "<s>u:p</s><s>a:{T[x}!1</s>]<s>t:r</s><s>a:{T[y}A</s>]\n"
+          "<s>u:p</s><s>a:!1</s><s>t:r</s><s>a:A</s><s>u:q</s><s>a:{T[}B</s>]\n");
+    CHECK_OK(case_check(&c), c.err);
+    assert_int_equal(c.report.records, 2);
+    assert_int_equal(c.report.split_rows, 1);
+    case_close(&c);
+}
+
+static void test_thoughts_that_later_turns_remove(void **state)
+{
+    static const char *const two =
+        USER("p") "," THINKS("x", "A") "," USER("q") "," THINKS("y", "B");
+    data_case c;
+    (void)state;
+    case_open(&c);
+    write_model(&c);
+    check(&c, closed, "", two, "<s>u:p</s><s>a:[A</s>]<s>u:q</s><s>a:[{Ty}B</s>]\n");
+    warned(&c, "message 2: the chat template leaves out its \"reasoning_content\" because other "
+               "turns follow");
+    check(&c, closed, "split_turns: true", two,
+          "<s>u:p</s><s>a:[{Tx}A</s>]\n<s>u:p</s><s>a:A</s><s>u:q</s><s>a:[{Ty}B</s>]\n");
+    warned(&c, NULL);
+    /* nothing of these is left out */
+    check(&c, closed, "split_turns: true", USER("p") "," BOT("A") "," USER("q") "," BOT("B"),
+          "<s>u:p</s><s>a:[A</s>]<s>u:q</s><s>a:[{T}B</s>]\n");
+    /* the prompt of message 4 has the thought of message 2 */
+    check(&c, closed, "",
+          USER("p") "," CALLS("x") "," TOOL("r") "," THINKS("y", "A") "," USER("q") "," BOT("B"),
+          "<s>u:p</s><s>a:[{Tx}!1</s>]<s>t:r</s><s>a:[{Ty}A</s>]\n"
+          "<s>u:p</s><s>a:!1</s><s>t:r</s><s>a:A</s><s>u:q</s><s>a:[{T}B</s>]\n");
+    check(&c,
+          "{% for m in messages %}<s>{{ m.role[0] }}:{{ m.content }}</s>{% endfor %}"
+          "{% if add_generation_prompt %}<s>a:{% endif %}",
+          "", two, "<s>u:p</s><s>a:[A</s>]<s>u:q</s><s>a:[B</s>]\n");
+    warned(&c, "leaves out its \"reasoning_content\": it is not trained");
+    case_close(&c);
+}
+
+/* Blocks that mark answers. */
+static void test_marked_answers(void **state)
+{
+    static const char marked[] =
+        "{% for m in messages %}<s>{{ m.role[0] }}:{% if m.role == 'assistant' %}{% generation %}"
+        "{% if loop.last %}{T{{ m.reasoning_content }}}{% endif %}{{ m.content }}</s>"
+        "{% endgeneration %}{% else %}{{ m.content }}</s>{% endif %}{% endfor %}";
+    static const char *const two =
+        USER("p") "," THINKS("x", "A") "," USER("q") "," THINKS("y", "B");
+    data_case c;
+    (void)state;
+    case_open(&c);
+    write_model(&c);
+    check(&c, marked, "", two, "<s>u:p</s><s>a:[A</s>]<s>u:q</s><s>a:[{Ty}B</s>]\n");
+    warned(&c, "because other turns follow");
+    check(&c, marked, "split_turns: true", two,
+          "<s>u:p</s><s>a:[{Tx}A</s>]\n<s>u:p</s><s>a:A</s><s>u:q</s><s>a:[{Ty}B</s>]\n");
+    case_close(&c);
+}
+
+/* DeepSeek R1: thoughts are dropped from all answers, the generation prompt opens one. */
+static void test_a_template_that_drops_thoughts(void **state)
+{
+    static const char drops[] =
+        "{% for m in messages %}<{{ 'user' if m.role == 'user' else 'bot' }}>"
+        "{{ m.content.split('/T')[-1] }}{% if m.role != 'user' %}</s>{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<bot>T{% endif %}";
+    data_case c;
+    (void)state;
+    case_open(&c);
+    write_model(&c);
+    check(&c, drops, "", USER("p") "," BOT("Tx/TA") "," USER("q") "," BOT("Ty/TB"),
+          "<user>p<bot>T[x/TA</s>]\n<user>p<bot>A</s><user>q<bot>T[y/TB</s>]\n");
+    warned(&c, NULL);
+    check(&c, drops, "", USER("p") "," BOT("A") "," USER("q") "," BOT("B"),
+          "<user>p<bot>[A</s>]<user>q<bot>[B</s>]\n");
+    warned(&c, "message 2 does not begin as the generation prompt of the chat template ends");
+    case_close(&c);
+}
+
+/* GLM: nothing closes an answer but the mark of the next turn. */
+static void test_the_next_turn_ends_an_answer(void **state)
+{
+    static const char open[] =
+        "{% for m in messages %}<{{ {'user': 'user', 'tool': 'tool'}.get(m.role, 'bot') }}>"
+        "{{ m.content }}{% for t in m.tool_calls %}<call>{{ t.function.arguments.a }}<call>"
+        "{% endfor %}{% endfor %}{% if add_generation_prompt %}<bot>{% endif %}";
+    data_case c;
+    (void)state;
+    case_open(&c);
+    write_model(&c);
+    check(&c, open, "", USER("p") "," BOT("A") "," USER("q") "," BOT("B"),
+          "<user>p<bot>[A<user>]q<bot>[B<user>]\n");
+    check(&c, open, "", USER("p") "," CALLS("") "," TOOL("r") "," BOT("A"),
+          "<user>p<bot>[<call>1<call><tool>]r<bot>[A<user>]\n");
+    check(&c, open, "", USER("p") "," CALLS(""), "<user>p<bot>[<call>1<call><tool>]\n");
+    check(&c, open, "train_on_eos: none", USER("p") "," BOT("A"), "<user>p<bot>[A]\n");
+    case_close(&c);
+}
+
+/* gpt-oss: a call has an end of its own, after the end of the thought, and the thought goes once
+ * the answer is there, though its prompt has it. */
+static void test_channels_and_calls(void **state)
+{
+    static const char channels[] =
+        "{% for m in messages %}{% if m.role == 'assistant' %}{% if m.reasoning_content and "
+        "(loop.last or messages[-1].role != 'assistant') %}<bot>T{{ m.reasoning_content }}</s>"
+        "{% endif %}<bot>{% for t in m.tool_calls %}F{{ t.function.arguments.a }}<call>"
+        "{% else %}{{ m.content }}</s>{% endfor %}"
+        "{% else %}<user>{{ m.content }}</s>{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<bot>{% endif %}";
+    data_case c;
+    (void)state;
+    case_open(&c);
+    write_model(&c);
+    check(&c, channels, "", USER("p") "," CALLS("x"), "<user>p</s><bot>[Tx</s><bot>F1<call>]\n");
+    check(&c, channels, "", USER("p") "," CALLS("x") "," TOOL("r") "," THINKS("y", "A"),
+          "<user>p</s><bot>[Tx</s><bot>F1<call>]<user>r</s><bot>[Ty</s><bot>A</s>]\n");
+    warned(&c, NULL);
+    case_close(&c);
+}
+
+/* Cohere: the response has an end, and the turn another. */
+static void test_the_end_after_the_end(void **state)
+{
+    static const char both[] = "{% for m in messages %}<s>{{ m.role[0] }}:{{ m.content }}"
+                               "{% if m.role == 'assistant' %}<bot>{% endif %}</s>{% endfor %}"
+                               "{% if add_generation_prompt %}<s>a:{% endif %}";
+    /* Hermes: a last tool turn has no newline */
+    static const char newline[] =
+        "{% for m in messages %}<s>{{ m.role[0] }}:{{ m.content }}"
+        "{% for t in m.tool_calls %}!{% endfor %}"
+        "{% if m.role == 'tool' and not loop.last %}{{ '\\n' }}{% endif %}</s>{% endfor %}"
+        "{% if add_generation_prompt %}<s>a:{% endif %}";
+    data_case c;
+    (void)state;
+    case_open(&c);
+    write_model(&c);
+    check(&c, both, "", USER("p") "," BOT("A") "," USER("q") "," BOT("B"),
+          "<s>u:p</s><s>a:[A<bot></s>]<s>u:q</s><s>a:[B<bot></s>]\n");
+    check(&c, newline, "", USER("p") "," CALLS("") "," TOOL("r") "," BOT("A"),
+          "<s>u:p</s><s>a:[!</s>]<s>t:r\n</s><s>a:[A</s>]\n");
+    case_close(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_an_opened_thought_needs_rows),
+        cmocka_unit_test(test_thoughts_that_later_turns_remove),
+        cmocka_unit_test(test_marked_answers),
+        cmocka_unit_test(test_a_template_that_drops_thoughts),
+        cmocka_unit_test(test_the_next_turn_ends_an_answer),
+        cmocka_unit_test(test_channels_and_calls),
+        cmocka_unit_test(test_the_end_after_the_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
