@@ -65,6 +65,12 @@ def check_texts(s):
     pieces = s.post("/tokenize", content="w\u00f6", with_pieces=True)[1]["tokens"]
     check(pieces[-1]["piece"] == [182] and pieces[0]["piece"] == "w", "pieces")
     check(s.post("/tokenize")[1] == {"tokens": []}, "no content")
+    check(s.post("/tokenize", prompt="Hello w\u00f6rld")[1] == {"count": 8, "max_model_len": 256, "tokens": ids}, "tokenize as vLLM")
+    want = s.post(CHAT, messages=HI, max_tokens=1, return_token_ids=True)[1]["prompt_token_ids"]
+    check(s.post("/tokenize", messages=HI)[1]["tokens"] == want, "tokenize messages as vLLM")
+    expect(s, 400, "/tokenize", "prompt", prompt=3)
+    status, _, text = s.raw("POST", "/tokenize", b"\x1f\x8b", {"Content-Encoding": "gzip"})
+    check(status == 415 and b"gzip" in text, "a compressed body: %s" % text)
     text = s.post("/apply-template", messages=HI)[1]["prompt"]
     check(text == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n", "apply-template: %r" % text)
     parts = [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]

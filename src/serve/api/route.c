@@ -90,6 +90,7 @@ void af_api_on_head(void *user, af_httpd_call *c)
     af_api *a = user;
     const af_request_head *h = af_httpd_head(c);
     const af_route *r = find_route(h);
+    const char *coding = af_request_field(h, "Content-Encoding");
     if (r && ((r->endpoint == af_api_page && a->o.no_ui) || (r->run && !a->run)))
         r = NULL;
     if (!af_api_allow(a, c, r && r->open))
@@ -109,6 +110,9 @@ void af_api_on_head(void *user, af_httpd_call *c)
                       h->body, a->o.max_body);
     } else if (h->has_body && !is_json(af_request_field(h, "Content-Type"))) {
         af_api_refuse(c, 415, NULL, NULL, "the Content-Type of the body is not application/json");
+    } else if (h->has_body && coding && strcasecmp(coding, "identity") != 0) {
+        af_api_refuse(c, 415, NULL, NULL, "a body with Content-Encoding '%.40s' is not supported",
+                      coding);
     }
 }
 

@@ -1,4 +1,5 @@
-/* text_endpoints.c - /tokenize, /detokenize, /apply-template, as llama-server has them. */
+/* text_endpoints.c - /tokenize, /detokenize, /apply-template, as llama-server has them; /tokenize
+ * as vLLM has it, too. */
 #include "serve/api/generation.h"
 
 static void out_piece(af_buf *b, const af_api *a, int32_t id, af_buf *bytes)
@@ -21,25 +22,58 @@ static void out_piece(af_buf *b, const af_api *a, int32_t id, af_buf *bytes)
     json_decref(s);
 }
 
+/* "messages", rendered as a chat completion has them. */
+static af_status encode_chat(af_api *a, const json_t *body, af_encoding *e, af_api_fault *f)
+{
+    af_status st = AF_OK;
+    af_served *m = NULL;
+    char *text = NULL;
+    uint64_t n = 0;
+    bool special = false;
+    AF_TRY(af_value_bool(body, "add_special_tokens", &special, &f->err));
+    AF_TRY(af_request_model(a, body, &m, f));
+    AF_TRY(af_chat_render(a, m, body, &text, &n, &f->err));
+    AF_TRY(af_tokenizer_encode(a->tokenizer, e, text, n, special, &f->err));
+done:
+    af_served_unref(m);
+    free(text);
+    return st;
+}
+
+/* "content" with "add_special", or vLLM's "prompt" with "add_special_tokens". */
+static af_status encode_text(const af_api *a, const json_t *body, af_encoding *e, af_error *err)
+{
+    af_status st = AF_OK;
+    json_t *text = NULL;
+    bool special = af_value(body, "prompt") != NULL, parse = true;
+    AF_TRY(af_value_type(body, special ? "prompt" : "content", JSON_STRING, &text, err));
+    AF_TRY(af_value_bool(body, special ? "add_special_tokens" : "add_special", &special, err));
+    AF_TRY(af_value_bool(body, "parse_special", &parse, err));
+    if (!parse)
+        AF_TRY(af_fail_subject(err, AF_EUNSUPPORTED, "parse_special",
+                               "'parse_special': false is not supported"));
+    if (text)
+        AF_TRY(af_tokenizer_encode(a->tokenizer, e, json_string_value(text),
+                                   json_string_length(text), special, err));
+done:
+    return st;
+}
+
 void af_api_tokenize(af_api *a, af_httpd_call *c, const json_t *body)
 {
     af_status st = AF_OK;
     af_api_fault f = {0};
     af_encoding e = {0};
     af_buf b = {0}, bytes = {0};
-    json_t *text = NULL;
-    bool special = false, parse = true, pieces = false;
-    AF_TRY(af_value_type(body, "content", JSON_STRING, &text, &f.err));
-    AF_TRY(af_value_bool(body, "add_special", &special, &f.err));
-    AF_TRY(af_value_bool(body, "parse_special", &parse, &f.err));
+    bool pieces = false;
+    const bool chat = af_value(body, "messages") != NULL;
     AF_TRY(af_value_bool(body, "with_pieces", &pieces, &f.err));
-    if (!parse)
-        AF_TRY(af_fail_subject(&f.err, AF_EUNSUPPORTED, "parse_special",
-                               "'parse_special': false is not supported"));
-    if (text)
-        AF_TRY(af_tokenizer_encode(a->tokenizer, &e, json_string_value(text),
-                                   json_string_length(text), special, &f.err));
-    af_buf_str(&b, "{\"tokens\":");
+    AF_TRY(chat ? encode_chat(a, body, &e, &f) : encode_text(a, body, &e, &f.err));
+    af_buf_char(&b, '{');
+    if (chat || af_value(body, "prompt"))
+        af_buf_printf(&b, "\"count\":%" PRId64 ",\"max_model_len\":%" PRId64 ",", e.count,
+                      a->context);
+    af_buf_str(&b, "\"tokens\":");
     if (!pieces) {
         af_out_ids(&b, e.ids, e.count);
     } else {
