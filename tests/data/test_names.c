@@ -82,7 +82,7 @@ static void test_names_of_dataset_info(void **state)
         {"dataset: pairs", TURN("Q", "yes"), NULL},
         {"dataset: tagged", TURN("Q", "A"), NULL},
         {"dataset: three", NULL, "run.yaml:4: dataset 'three' is neither a file here nor in"},
-        {"dataset: far", NULL, "dataset 'far' has no file_name: the hub is not supported"},
+        {"dataset: far", NULL, "no dataset 'org/name': there is no such folder or file"},
     };
     data_case c;
     (void)state;
@@ -190,7 +190,8 @@ static void test_other_names_for_datasets(void **state)
          ":3: unknown key 'nane' of dataset_mixture"},
         {"dataset_mixture: [D]", NULL, ":3: dataset_mixture must be a map"},
         {"dataset_name: D\ndatasets: [{path: D}]", NULL, "contradict each other"},
-        {"train_dataset: D/far.yaml", NULL, "'source: hf_hub' is not supported"},
+        {"train_dataset: D/far.yaml", NULL, "no dataset 'org/name': there is no such folder"},
+        {"train_dataset: D/ms.yaml", NULL, "'source: ms_hub' is not supported"},
         {"train_dataset: D/odd.yaml", NULL, "odd.yaml:1: 'converter' of dataset 'x' is not supp"},
     };
     data_case c;
@@ -202,6 +203,7 @@ static void test_other_names_for_datasets(void **state)
     put_file(&c, "D/c/train.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
     put_file(&c, "D/c/test.jsonl", "{\"text\": \"z\"}\n");
     put_file(&c, "D/far.yaml", "x: {path: org/name, source: hf_hub}\n");
+    put_file(&c, "D/ms.yaml", "x: {path: org/name, source: ms_hub}\n");
     put_file(&c, "D/odd.yaml", "x: {path: D, converter: [alpaca]}\n");
     char list[1400];
     snprintf(list, sizeof list, "x:\n  path: %s\n  source: local\n",

@@ -358,6 +358,15 @@ def train(c):
         assert c.run("data", "records", "acme/plain", "--json", **env) == '{"text":"a"}'
         asked = asked if _ else len(c.hub.log)
     assert len(c.hub.log) == asked, "a cached dataset without a card is asked for"
+    (c.home / "dataset_info.json").write_text(json.dumps(
+        {n: {"hf_hub_url": "acme/chats", "subset": "first", "columns": {"prompt": "instruction", "response": "output"}, **more}
+         for n, more in (("all", {}), ("two", {"split": "train[:2]"}), ("folder", {"folder": "data", "subset": None}))}))
+    c.hub.commit("datasets/acme/chats", "main", {p: File(p, d) for p, d in (("README.md", card), ("data/train-00000-of-00001.parquet", chat))})
+    counts = {}
+    for name in ("all", "two", "folder"):
+        text = c.run("data", "check", str(run), "datasets=null", f"dataset={name}", f"dataset_dir={c.home}", **env)
+        counts[name] = int(re.search(r"^records +(\d+)", text, re.M)[1])
+    assert counts["two"] == 2 and counts["all"] == counts["folder"] > 2, counts
     c.run("train", str(run), "datasets=[{path: acme/none}]", f"output_dir={c.home}/none", rc=1, says="there is no dataset 'acme/none'", **env)
 
 

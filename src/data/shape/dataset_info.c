@@ -104,24 +104,45 @@ static af_status read_shape(const info_entry *e, af_data_source *s)
     return AF_OK;
 }
 
+/* A file next to dataset_info.json, else a dataset of the hub, or a folder of one. */
+static af_status read_place(const info_entry *e, af_data_source *s, const char *dir, bool *bad)
+{
+    const char *file = text_of(e, e->json, "file_name", bad);
+    const char *hub = text_of(e, e->json, "hf_hub_url", bad);
+    const char *folder = json_string_value(json_object_get(e->json, "folder"));
+    if (*bad)
+        return AF_OK;
+    if (!file && !hub)
+        return wrong(e, "has neither file_name nor hf_hub_url");
+    s->path = !file ? hub : file[0] == '/' ? file : af_arena_printf(e->mem, "%s/%s", dir, file);
+    if (!file && folder && *folder) {
+        const char **files = af_arena_take(e->mem, sizeof *files);
+        const char *inside = af_arena_printf(e->mem, "%s/**", folder);
+        *bad |= !files || !inside;
+        if (files)
+            *files = inside;
+        s->data_files = files;
+        s->data_file_count = 1;
+    }
+    *bad |= !s->path;
+    return AF_OK;
+}
+
 static af_status read_listed(const info_entry *e, af_data_source *s, const char *dir)
 {
     bool bad = false;
-    const char *file = text_of(e, e->json, "file_name", &bad);
     const char *split = text_of(e, e->json, "split", &bad);
     const json_t *samples = json_object_get(e->json, "num_samples");
     af_status st = AF_OK;
     if (!json_is_object(e->json))
         return wrong(e, "is not an object");
-    if (!file)
-        return wrong(e, "has no file_name: the hub is not supported, give a file of this machine");
-    s->path = file[0] == '/' ? file : af_arena_printf(e->mem, "%s/%s", dir, file);
+    AF_TRY(read_place(e, s, dir, &bad));
     s->name = text_of(e, e->json, "subset", &bad);
     if (split && !af_data_slice_read(&s->split, &s->slice, split, e->mem))
         return wrong(e, "has a split that is not supported");
     if (json_is_integer(samples) && json_integer_value(samples) > 0)
         s->num_samples = json_integer_value(samples);
-    if (bad || !s->path || !read_columns(e, s) || !read_tags(e, s))
+    if (bad || !read_columns(e, s) || !read_tags(e, s))
         return af_fail_nomem(e->err, e->name, 0);
     AF_TRY(read_shape(e, s));
 done:

@@ -212,11 +212,11 @@ static af_status listed(builder *b, const char *file, const af_yaml *n, const ch
     const af_yaml *source = af_yaml_get(n, "source"), *converter = af_yaml_get(n, "converter");
     if (n->kind != AF_YAML_MAP || !af_yaml_get(n, "path"))
         return af_fail(b->err, AF_EUSAGE, "%s:%d: dataset '%s' has no path", file, line, name);
-    if (source && source->kind == AF_YAML_SCALAR && strcmp(source->text, "local") != 0)
+    if (source && source->kind == AF_YAML_SCALAR && strcmp(source->text, "local") != 0 &&
+        strcmp(source->text, "hf_hub") != 0)
         return af_fail(b->err, AF_EUSAGE,
-                       "%s:%d: 'source: %s' is not supported: give a file or a folder of this "
-                       "machine ('source: local')",
-                       file, source->line, source->text);
+                       "%s:%d: 'source: %s' is not supported: it must be local or hf_hub", file,
+                       source->line, source->text);
     af_yaml *e = entry(b, b->list->line);
     put(b, e, "path", af_yaml_get(n, "path"));
     put(b, e, "split", af_yaml_get(n, "split"));
