@@ -20,11 +20,17 @@ static bool bnb_type(af_dtype *out, const char *type)
     return false;
 }
 
-/* Reads or computes the importance matrix, and keeps it if requested. Empty when there is none. */
-static af_status take_imatrix(af_imatrix *out, const char *model, const af_quantize_opts *o,
-                              af_error *err)
+typedef struct imatrix_source {
+    af_imatrix matrix;
+    const char *model;
+    const af_quantize_opts *o;
+    af_output kept; /* imatrix_out */
+} imatrix_source;
+
+/* Refuses what cannot be, before anything is computed. */
+static af_status open_imatrix(imatrix_source *s, af_error *err)
 {
-    af_status st = AF_OK;
+    const af_quantize_opts *o = s->o;
     if (o->imatrix && o->imatrix_data)
         return af_fail(err, AF_EUSAGE,
                        "give an importance matrix to read or a text to compute one from, not both");
@@ -33,28 +39,36 @@ static af_status take_imatrix(af_imatrix *out, const char *model, const af_quant
                        "there is no importance matrix to keep in '%s': give a text to compute "
                        "one from",
                        o->imatrix_out);
+    if (o->imatrix) {
+        const af_status st = af_imatrix_read(&s->matrix, o->imatrix, err);
+        if (st != AF_OK)
+            return st;
+    }
+    return o->imatrix_out ? af_output_open_file(&s->kept, o->imatrix_out, NULL, o->force, err)
+                          : AF_OK;
+}
+
+/* Computes the matrix, unless it was read, and keeps it if requested. */
+static af_status collect(void *user, af_error *err)
+{
+    af_status st = AF_OK;
+    imatrix_source *s = user;
+    const af_quantize_opts *o = s->o;
     const af_collect_opts c = {.adapter = o->adapter,
                                .device = o->device,
                                .chunks = o->imatrix_chunks,
                                .threads = o->threads};
-    af_output f = {0};
     char *file = NULL;
-    if (o->imatrix_out) {
-        AF_TRY(af_output_open_file(&f, o->imatrix_out, NULL, o->force, err));
-        file = af_output_file(&f);
-        if (!file)
-            AF_TRY(af_fail_nomem(err, "a path", strlen(o->imatrix_out)));
-    }
-    if (o->imatrix)
-        AF_TRY(af_imatrix_read(out, o->imatrix, err));
     if (o->imatrix_data)
-        AF_TRY(af_imatrix_collect(out, model, o->imatrix_data, &c, err));
-    if (file) {
-        AF_TRY(af_imatrix_write(out, file, err));
-        st = af_output_commit(&f, err);
-    }
+        AF_TRY(af_imatrix_collect(&s->matrix, s->model, o->imatrix_data, &c, err));
+    if (!o->imatrix_out)
+        goto done;
+    file = af_output_file(&s->kept);
+    if (!file)
+        AF_TRY(af_fail_nomem(err, "a path", strlen(o->imatrix_out)));
+    AF_TRY(af_imatrix_write(&s->matrix, file, err));
+    st = af_output_commit(&s->kept, err);
 done:
-    af_output_abandon(&f);
     free(file);
     return st;
 }
@@ -63,7 +77,7 @@ static af_status to_gguf(af_convert_report **report, af_model_reader *in, const 
                          af_mix mix, const af_quantize_opts *o, af_error *err)
 {
     af_status st = AF_OK;
-    af_imatrix imatrix = {0};
+    imatrix_source from = {.model = in->path, .o = o};
     af_output f = {0};
     af_convert_report *r = NULL;
     char *file = NULL;
@@ -72,10 +86,12 @@ static af_status to_gguf(af_convert_report **report, af_model_reader *in, const 
     file = af_output_file(&f);
     if (!file)
         AF_TRY(af_fail_nomem(err, "a path", strlen(out)));
-    AF_TRY(take_imatrix(&imatrix, in->path, o, err));
+    AF_TRY(open_imatrix(&from, err));
     const af_gguf_model_opts g = {.mix = mix,
                                   .pure = o->pure,
-                                  .imatrix = imatrix.count ? &imatrix : NULL,
+                                  .imatrix = o->imatrix || o->imatrix_data ? &from.matrix : NULL,
+                                  .collect = collect,
+                                  .user = &from,
                                   .imatrix_file = o->imatrix ? o->imatrix : o->imatrix_out,
                                   .threads = o->threads};
     AF_TRY(af_gguf_model_write(&r, in, file, &g, err));
@@ -83,10 +99,11 @@ static af_status to_gguf(af_convert_report **report, af_model_reader *in, const 
     *report = r;
     r = NULL;
 done:
+    af_output_abandon(&from.kept);
     af_output_abandon(&f);
     af_convert_report_free(r);
     free(file);
-    af_imatrix_clear(&imatrix);
+    af_imatrix_clear(&from.matrix);
     return st;
 }
 

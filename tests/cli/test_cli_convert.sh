@@ -239,6 +239,13 @@ has "$err" "$tmp/cut"
 left "cut shard"
 [ "$sum" = "$(sha256sum < "$tmp/cut/model.safetensors")" ] || fail "an input was changed"
 
+# what GGUF cannot hold is refused before an importance matrix is computed
+out=$("$AFINAR" quantize "$AF_SOURCE/examples/demo/base" -o "$tmp/out/q.gguf" --type q4_k_m --imatrix-data "$golden/imatrix/text.txt" \
+    --imatrix-out "$tmp/out/im.dat" --device cpu 2>&1) && fail "a tokenizer without a name was accepted"
+has "$out" "llama.cpp has no name for the pre_tokenizer"
+grep -q "chunks of 512 tokens" <<<"$out" && fail "computed for nothing: $out"
+left "refused before the importance matrix"
+
 # a full disk (simulated by a file size limit)
 (
     trap '' XFSZ

@@ -300,6 +300,8 @@ static af_status write_file(gguf_export *j, const char *out, af_error *err)
     af_status st = AF_OK;
     AF_TRY(af_gguf_writer_new(&j->w, out, err));
     AF_TRY(put_meta(j, err));
+    if (j->o->collect)
+        AF_TRY(j->o->collect(j->o->user, err));
     AF_TRY(af_gguf_put_imatrix(j->w, j->o->imatrix, j->o->imatrix_file, err));
     for (int i = 0; i < j->count; i++)
         AF_TRY(af_gguf_put_tensor(j->w, j->list[i].name, j->list[i].dtype, j->list[i].dim,

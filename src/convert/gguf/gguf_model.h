@@ -12,6 +12,10 @@ typedef struct af_gguf_model_opts {
     bool pure;
     bool keep_mxfp4;           /* experts that are stored so and not changed stay so */
     const af_imatrix *imatrix; /* NULL = none */
+    /* Fills `imatrix`, which may take hours: called after what the file cannot hold was refused.
+     * NULL = it is filled. */
+    af_status (*collect)(void *user, af_error *err);
+    void *user;
     const char *imatrix_file;  /* named in the metadata; NULL = not kept */
     int threads;
 } af_gguf_model_opts;
