@@ -212,9 +212,12 @@ static af_status check_disk(const af_hub_store *s, uint64_t bytes, af_error *err
     const uint64_t left = af_disk_free(where);
     if (left >= bytes)
         return AF_OK;
+    const bool large = bytes >= 1000000000;
+    const double unit = large ? 1e9 : 1e6;
+    const char *name = large ? "GB" : "MB";
     return af_fail_subject(err, AF_EIO, "disk",
-                           "the download needs %.1f GB, and '%s' has %.1f GB free",
-                           (double)bytes / 1e9, where, (double)left / 1e9);
+                           "the download needs %.1f %s, and '%s' has %.1f %s free",
+                           (double)bytes / unit, name, where, (double)left / unit, name);
 }
 
 static af_status list_todo(fetch *f, const af_hub_tree *t, af_error *err)
