@@ -307,6 +307,8 @@ static void test_ends_of_turns(void **state)
         none = i ? none : trained(&c);
         assert_int_equal(trained(&c) - none, cases[i].more);
     }
+    preview(&c, model, "train_on_eos: all", ", train_on_eot: last"); /* of the dataset */
+    assert_int_equal(trained(&c) - none, 1);
     /* an end that does not follow the answer is found by its name */
     static const char sign[] =
         "chat_template: \"{% for m in messages %}{{ m.role }} {{ m.content }}{% if m.role == "

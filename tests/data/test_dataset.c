@@ -393,6 +393,14 @@ static void test_wrong_entries_are_reported_with_the_line(void **state)
         {"datasets: []\n", "is empty"},
         {"datasets:\n  - path: x.jsonl\n    conversation: vicuna_v1.1\n",
          "run.yaml:4: 'conversation' with 'vicuna_v1.1' is not supported"},
+        {"datasets:\n  - path: x.jsonl\n    train_on_eos: last\n    train_on_eot: all\n",
+         "run.yaml:5: a train_on_eot other than train_on_eos is not supported"},
+        {"datasets:\n  - path: x.jsonl\n    chat_template: llama3\n    chat_template_jinja: "
+         "a.jinja\n",
+         "run.yaml:5: chat_template_jinja of a dataset goes with 'chat_template: jinja', not with "
+         "'llama3'"},
+        {"datasets:\n  - path: x.jsonl\n    fraction: 0.5\n",
+         "run.yaml:4: 'fraction' of a dataset is not supported: give a share of its own records"},
     };
     data_case c;
     (void)state;

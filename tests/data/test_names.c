@@ -183,6 +183,10 @@ static void test_other_names_for_datasets(void **state)
          "a|z", NULL},
         {"dataset_name: D\ndataset_config: c", "a|b", NULL},
         {"dataset_mixer: {D/c: 1.0}\ndataset_splits: [test_x, train]", "a|b", NULL},
+        {"dataset_mixer: {D: 1.0}\ndataset_configs: [c]\ndataset_splits: [train, more]", "a|b|m",
+         NULL},
+        {"dataset_mixer: {D: 1.0}\ndataset_configs: [c, d]", NULL,
+         ":4: dataset_configs has 2 entries for 1 datasets"},
         {"pretraining_dataset: D/c/train.jsonl", "a|b", NULL},
         {"pretraining_dataset: [{path: D, name: c, split: train, text_column: text}]", "a|b", NULL},
         {"train_dataset: D/list.yaml", "a|b", NULL},
@@ -202,6 +206,7 @@ static void test_other_names_for_datasets(void **state)
     CHECK_OK(af_dir_make(case_path(&c, "D/c"), &err), err);
     put_file(&c, "D/c/train.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
     put_file(&c, "D/c/test.jsonl", "{\"text\": \"z\"}\n");
+    put_file(&c, "D/c/more.jsonl", "{\"text\": \"m\"}\n");
     put_file(&c, "D/far.yaml", "x: {path: org/name, source: hf_hub}\n");
     put_file(&c, "D/ms.yaml", "x: {path: org/name, source: ms_hub}\n");
     put_file(&c, "D/odd.yaml", "x: {path: D, converter: [alpaca]}\n");

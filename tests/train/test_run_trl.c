@@ -45,6 +45,28 @@ static void test_length(void **state)
                                  "give the tokens of a row");
 }
 
+/* Splits of a mixer to train on and to evaluate on. */
+static void test_mixer(void **state)
+{
+    (void)state;
+    static const char *const text = "model_name_or_path: m\nuse_peft: true\n"
+                                    "dataset_mixer: {a: 0.5, b: 1}\n"
+                                    "dataset_splits: [train_x, test_x, train_y]\n";
+    af_run_config r = {0};
+    af_error err = {0};
+    CHECK_OK(af_run_config_parse(&r, text, strlen(text), "run.yaml", NULL, 0, &err), err);
+    assert_int_equal(r.datasets->count, 4);
+    assert_string_equal(af_yaml_get(r.datasets->item[1], "split")->text, "train_y");
+    assert_string_equal(af_yaml_get(r.datasets->item[1], "weight")->text, "0.5");
+    assert_int_equal(r.test_datasets->count, 2);
+    assert_string_equal(af_yaml_get(r.test_datasets->item[1], "path")->text, "b");
+    assert_null(af_yaml_get(r.test_datasets->item[0], "weight"));
+    af_run_config_clear(&r);
+    CHECK_OK(parse(&r, "dataset_splits: [train_x]", NULL, 0, &err), err);
+    assert_int_equal(r.idle->count, 1);
+    af_run_config_clear(&r);
+}
+
 /* Which end of a text, or of a prompt, stays. */
 static void test_truncation_mode(void **state)
 {
@@ -114,6 +136,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_length),
+        cmocka_unit_test(test_mixer),
         cmocka_unit_test(test_truncation_mode),
         cmocka_unit_test(test_instead),
     };

@@ -45,6 +45,7 @@ static const source_key keys[] = {
     {"chat_template_jinja", JINJA, 0, CHATS},
     {"roles_to_train", ROLES, 0, CHATS},
     {"train_on_eos", EOS, AT(train_on_eos), CHATS},
+    {"train_on_eot", EOS, AT(train_on_eos), CHATS},
     {"train_on_inputs", BOOL, AT(train_on_inputs), CHATS | ONLY(SEGMENTS)},
     {"roles", NAMES, 0, TURNS},
     {"message_property_mappings", MAPPINGS, 0, TURNS},
@@ -195,6 +196,8 @@ static const char *unsupported(const char *name)
         {"split_thinking", "put the thought into a field of the message ('field_thinking')"},
         {"input_transform", "write the records as they are to be read"},
         {"logprobs_field", "name the teacher with 'teacher_model'"},
+        {"fraction", "give a share of its own records with 'weight'"},
+        {"data_dir", "name the folder in 'path', or a folder inside it in 'name'"},
         {"skip", "take a slice with 'split: train[1000:]'"},
     };
     for (size_t i = 0; i < AF_LEN(advice); i++)
@@ -368,12 +371,21 @@ static af_status set_roles(const parse *p, const af_yaml *n)
 static af_status set_eos(const parse *p, const af_yaml *n)
 {
     static const char *const names[] = {"turn", "all", "last", "none"};
-    for (int i = 0; n->kind == AF_YAML_SCALAR && i < (int)AF_LEN(names); i++)
-        if (strcasecmp(n->text, names[i]) == 0) {
-            p->s->train_on_eos = (af_train_eos)i;
-            return AF_OK;
-        }
-    return wants(p, "train_on_eos", n, "turn, all, last or none");
+    const af_train_eos before = p->s->train_on_eos;
+    char at[300];
+    int given = 0, i = 0;
+    for (size_t k = 0; k < AF_LEN(keys); k++)
+        given += keys[k].kind == EOS && p->s->set_keys >> k & 1;
+    while (n->kind == AF_YAML_SCALAR && i < (int)AF_LEN(names) && strcasecmp(n->text, names[i]))
+        i++;
+    if (n->kind != AF_YAML_SCALAR || i == (int)AF_LEN(names))
+        return wants(p, "train_on_eos", n, "turn, all, last or none");
+    p->s->train_on_eos = (af_train_eos)i;
+    return given < 2 || p->s->train_on_eos == before
+               ? AF_OK
+               : af_fail(p->err, AF_EUSAGE,
+                         "%s: a train_on_eot other than train_on_eos is not supported: give one",
+                         af_data_source_loc(at, p->o->run_path, n->line));
 }
 
 /* roles: {user: [human, user], assistant: gpt} */

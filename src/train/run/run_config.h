@@ -116,7 +116,7 @@ typedef struct af_run_config {
     const af_yaml *dataset_mixture, *dataset_mixer, *pretraining_dataset;
     const char *dataset_name, *dataset_config, *dataset_train_split, *dataset_test_split;
     const char *train_dataset;
-    af_strings dataset_splits;
+    af_strings dataset_splits, dataset_configs;
     double val_set_size;
     af_tri train_on_inputs; /* auto: but not where a record has its completion apart */
     af_strings roles_to_train;

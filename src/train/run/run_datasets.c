@@ -119,24 +119,49 @@ static af_status mixture(builder *b, const af_yaml *m)
     return st == AF_OK ? held_out(b, af_yaml_get(m, "test_split_size")) : st;
 }
 
+static bool is_test(const char *split) { return strstr(split, "test") != NULL; }
+
+/* The datasets of a mixer in its splits to train on, or to evaluate on, which are taken whole. */
+static af_status mixer_list(builder *b, const af_yaml *m, bool test)
+{
+    static const char *const usual[] = {"train"};
+    const af_strings configs = b->r->dataset_configs, given = b->r->dataset_splits;
+    const af_strings splits = given.count ? given : (af_strings){(const char **)usual, 1};
+    const af_status st = begin(b, m->count * splits.count, m->line);
+    for (int i = 0; st == AF_OK && i < m->count * splits.count; i++) {
+        const int k = i / splits.count, line = m->key_line[k];
+        const char *split = splits.item[i % splits.count];
+        if (is_test(split) != test)
+            continue;
+        af_yaml *e = entry(b, line);
+        put_text(b, e, "path", m->key[k], line);
+        if (configs.count)
+            put_text(b, e, "name", configs.item[k], line);
+        put_text(b, e, "split", split, line);
+        if (!test)
+            put(b, e, "weight", m->item[k]);
+    }
+    return st;
+}
+
 /* dataset_mixer: {name: weight}, dataset_splits: [train_sft, test_sft] */
 static af_status mixer(builder *b, const af_yaml *m)
 {
-    const af_strings splits = b->r->dataset_splits;
-    const char *split = "train";
-    for (int i = splits.count - 1; i >= 0; i--)
-        if (strncmp(splits.item[i], "test", 4) != 0)
-            split = splits.item[i];
+    af_run_config *r = b->r;
+    const int test = (int)(af_key_find("test_datasets") - af_keys);
+    char at[300];
     if (m->kind != AF_YAML_MAP || m->count == 0)
         return wants(b, "dataset_mixer", m, "a map of datasets and their weights");
-    const af_status st = begin(b, m->count, m->line);
-    for (int i = 0; st == AF_OK && i < m->count; i++) {
-        af_yaml *e = entry(b, m->key_line[i]);
-        put_text(b, e, "path", m->key[i], m->key_line[i]);
-        put_text(b, e, "split", split, m->key_line[i]);
-        put(b, e, "weight", m->item[i]);
+    if (r->dataset_configs.count && r->dataset_configs.count != m->count)
+        return af_fail(b->err, AF_EUSAGE, "%s: dataset_configs has %d entries for %d datasets",
+                       af_run_key_loc(r, "dataset_configs", at, sizeof at),
+                       r->dataset_configs.count, m->count);
+    af_status st = mixer_list(b, m, true);
+    if (st == AF_OK && b->list->count && !r->test_datasets && r->val_set_size == 0) {
+        r->test_datasets = b->list;
+        r->key_line[test] = m->line;
     }
-    return st;
+    return st == AF_OK ? mixer_list(b, m, false) : st;
 }
 
 static int key_line(const builder *b, const char *key)
@@ -288,7 +313,8 @@ static af_status resolve_tests(builder *b)
 af_status af_run_datasets(af_run_config *r, af_error *err)
 {
     static const char *const ways[] = {"dataset_mixture", "dataset_mixer", "dataset_name",
-                                       "pretraining_dataset", "train_dataset"};
+                                       "pretraining_dataset", "train_dataset"},
+                             *const mixed[] = {"dataset_splits", "dataset_configs"};
     builder b = {.r = r, .err = err};
     af_status st = AF_OK;
     char at[300];
@@ -327,5 +353,10 @@ af_status af_run_datasets(af_run_config *r, af_error *err)
         st = resolve_tests(&b);
     for (size_t i = 0; i < AF_LEN(ways); i++)
         forget(r, ways[i]);
+    for (size_t i = 0; st == AF_OK && i < AF_LEN(mixed); i++) {
+        if (set != 1 && key_line(&b, mixed[i]))
+            st = af_run_idle_key(r, mixed[i], "without 'dataset_mixer'", err);
+        forget(r, mixed[i]);
+    }
     return st == AF_OK && b.bad ? af_fail_nomem(err, "datasets", 0) : st;
 }

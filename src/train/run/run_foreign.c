@@ -240,7 +240,7 @@ static const foreign_group groups[] = {
      "new_special_tokens_config split_special_tokens bos_token unk_token "
      "additional_special_tokens"},
     {REFUSED, "set 'datasets' with paths",
-     "data local_dataset dataset_configs dataset_weights dataset_train_name train_file "
+     "data local_dataset dataset_weights dataset_train_name train_file "
      "validation_file hf_dataset prompts_dataset"},
     {EXACT, "a dataset has a 'type' and 'field_...' keys",
      "format_type dataset_text_field dataset_kwargs formatting_func text_column"},

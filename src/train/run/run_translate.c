@@ -492,6 +492,10 @@ static af_status translate_entry(translation *t, int i)
         return translate_loftq(t, i);
     if (translate_mlx(t, i, &st))
         return st;
+    if (af_yaml_get(t->root, "gamma_beta_ratio") && is(key, "sft_weight"))
+        return put(t, "cpo_alpha", line, n);
+    if (af_yaml_get(t->root, "gamma_beta_ratio") && is(key, "loss_type") && has_value(n, "sigmoid"))
+        return AF_OK;
     if (is(key, "gamma_beta_ratio"))
         return translate_margin(t, i);
     if (names_base(key) && revision_of(t->root, n))
