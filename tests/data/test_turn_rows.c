@@ -253,6 +253,23 @@ static void test_the_end_after_the_end(void **state)
     case_close(&c);
 }
 
+/* DeepSeek: a message that calls has no content, and its arguments are text. */
+static void test_the_form_of_calls(void **state)
+{
+    static const char strict[] =
+        "{% for m in messages %}<{{ 'bot' if m.role == 'assistant' else m.role }}>"
+        "{% if m.content is none %}{{ '<call>' + m.tool_calls[0].function.arguments }}"
+        "{% else %}{{ m.content }}{% endif %}{% if m.role == 'assistant' %}</s>{% endif %}"
+        "{% endfor %}{% if add_generation_prompt %}<bot>{% endif %}";
+    data_case c;
+    (void)state;
+    case_open(&c);
+    write_model(&c);
+    check(&c, strict, "", USER("p") "," CALLS("") "," TOOL("r") "," BOT("A"),
+          "<user>p<bot>[<call>{\"a\": 1}</s>]<tool>r<bot>[A</s>]\n");
+    case_close(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -263,6 +280,7 @@ int main(void)
         cmocka_unit_test(test_the_next_turn_ends_an_answer),
         cmocka_unit_test(test_channels_and_calls),
         cmocka_unit_test(test_the_end_after_the_end),
+        cmocka_unit_test(test_the_form_of_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

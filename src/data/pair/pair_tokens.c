@@ -89,8 +89,11 @@ static af_status render_prompt(pair_work *w)
     json_t *part = json_array();
     for (size_t i = 0; part && i < n; i++)
         json_array_append(part, json_array_get(t->messages, i));
-    const af_render_opts o = {
-        .messages = part, .tools = t->tools, .extra = t->variables, .continue_final_message = true};
+    const af_render_opts o = {.messages = part,
+                              .tools = t->tools,
+                              .extra = t->variables,
+                              .continue_final_message = true,
+                              .calls = w->s->calls};
     const af_status st =
         part ? af_template_render(w->s->chat, &w->prompt, &w->prompt_len, &o, NULL, w->err)
              : af_fail_nomem(w->err, "a conversation", n);

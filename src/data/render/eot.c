@@ -7,6 +7,7 @@
  * that writes nothing after the last answer ends answers with the mark of the next turn. */
 #define _GNU_SOURCE /* memmem */
 #include "data/render/renderer.h"
+#include "format/chat/chat_template.h"
 
 #define PROBE "afinarprobe"
 
@@ -172,6 +173,7 @@ af_status af_renderer_find_eot(af_renderer *s, af_error *err)
     bool open = false;
     if (s->chat) {
         const int before = s->eots;
+        s->calls = af_template_call_form(s->chat);
         AF_TRY(probe_answers(s, &open, err));
         s->answer_end = open && s->eots > before ? s->eot[before] : NULL;
         if (s->eots)

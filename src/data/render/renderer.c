@@ -279,7 +279,8 @@ af_status af_renderer_render(af_renderer *s, char **text, uint64_t *len, const a
     const af_render_opts o = {.messages = part ? part : t->messages,
                               .tools = t->tools,
                               .extra = variables,
-                              .add_generation_prompt = prompt};
+                              .add_generation_prompt = prompt,
+                              .calls = s->calls};
     af_status st = af_memory_failed() ? af_fail_nomem(err, AF_TEMPLATE_VARIABLES, 0)
                                       : af_template_render(s->chat, text, len, &o, generation, err);
     if (st != AF_OK)

@@ -150,7 +150,28 @@ static af_jval alias_reasoning(af_jinja *j, af_jval message)
     return af_jdict_v(d);
 }
 
-static af_jval messages_value(af_jinja *j, const json_t *messages)
+/* Passes the calls of a message, whose value is ours, as the template reads them. */
+static void set_calls(af_jinja *j, af_jdict *message, unsigned form)
+{
+    const af_jval *calls = af_jdict_find(j, message, "tool_calls");
+    if (!calls || calls->kind != AF_JKIND_LIST || calls->l->n == 0)
+        return;
+    const af_jlist *l = calls->l;
+    af_jval *content = af_jdict_find(j, message, "content");
+    if (form & AF_CALL_NULL && content && content->kind == AF_JKIND_STR && content->s->n == 0)
+        *content = af_jnone();
+    for (int64_t i = 0; form & AF_CALL_TEXT && i < l->n && !j->failed; i++) {
+        const af_jval call = l->item[i];
+        const af_jval *f = call.kind == AF_JKIND_DICT ? af_jdict_find(j, call.d, "function") : NULL;
+        af_jval *arguments = f && f->kind == AF_JKIND_DICT ? af_jdict_find(j, f->d, "arguments")
+                             : call.kind == AF_JKIND_DICT  ? af_jdict_find(j, call.d, "arguments")
+                                                           : NULL;
+        if (arguments && arguments->kind != AF_JKIND_STR)
+            *arguments = af_jdumps(j, *arguments);
+    }
+}
+
+static af_jval messages_value(af_jinja *j, const json_t *messages, unsigned calls)
 {
     if (!json_is_array(messages))
         return af_jfail(j, "messages is not a list");
@@ -162,6 +183,8 @@ static af_jval messages_value(af_jinja *j, const json_t *messages)
             break;
         }
         const af_jval v = from_json(j, m);
+        if (calls && !j->failed)
+            set_calls(j, v.d, calls);
         if (!j->failed)
             af_jlist_add(j, out, alias_reasoning(j, v));
     }
@@ -276,7 +299,7 @@ static void render(af_jinja *j, const af_render_opts *o)
     if (j->t->tokens && !o->raw)
         pass_object(j, j->t->tokens);
     if (!o->raw) {
-        const af_jval messages = messages_value(j, o->messages);
+        const af_jval messages = messages_value(j, o->messages, o->calls);
         if (o->continue_final_message && !j->failed)
             tag_last(j, messages.l, &text);
         const af_jval tools = objects_value(j, o->tools, "tools");
@@ -344,4 +367,27 @@ done:
     af_buf_clear(&out);
     af_arena_clear(&j.mem);
     return st;
+}
+
+unsigned af_template_call_form(const af_template *t)
+{
+    static const unsigned forms[] = {0, AF_CALL_NULL, AF_CALL_TEXT, AF_CALL_TEXT | AF_CALL_NULL};
+    static const char probe[] = "afinarprobe";
+    unsigned found = 0;
+    json_t *m =
+        json_pack("[{s:s,s:s},{s:s,s:s,s:[{s:s,s:s,s:{s:s,s:{s:s}}}]}]", "role", "user", "content",
+                  "a", "role", "assistant", "content", "", "tool_calls", "id", "probe0001", "type",
+                  "function", "function", "name", "probe", "arguments", "a", probe);
+    bool shown = !m || !af_template_mentions(t, "tool_calls");
+    for (size_t i = 0; i < AF_LEN(forms) && !shown; i++) {
+        const af_render_opts o = {.messages = m, .calls = forms[i]};
+        char *text = NULL;
+        uint64_t len = 0;
+        shown = af_template_render(t, &text, &len, &o, NULL, NULL) == AF_OK &&
+                memmem(text, len, probe, strlen(probe));
+        found = shown ? forms[i] : 0;
+        free(text);
+    }
+    json_decref(m);
+    return found;
 }

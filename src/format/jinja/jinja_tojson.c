@@ -110,6 +110,15 @@ static void dump(dumper *x, af_jval v, int depth)
     af_jleave(x->j);
 }
 
+af_jval af_jdumps(af_jinja *j, af_jval v)
+{
+    af_buf b = {.limit = AF_TEMPLATE_OUTPUT_MAX};
+    dumper x = {.j = j, .b = &b, .item = af_jstr_lit(j, ", ").s, .key = af_jstr_lit(j, ": ").s};
+    if (!j->failed)
+        dump(&x, v, 0);
+    return af_jstr_take(j, &b);
+}
+
 af_jval af_jtojson(const af_jcall *c)
 {
     af_jinja *j = c->j;
