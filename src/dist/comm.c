@@ -25,6 +25,8 @@ bool af_comm_failed(const af_comm *c) { return c && c->watch && af_watch_lost(c-
 af_status af_comm_check(const af_comm *c, af_error *err)
 {
     const char *why = c && c->watch ? af_watch_failure(c->watch) : NULL;
+    if (c && !c->watch && c->opts.stop && c->opts.stop(c->opts.user))
+        return af_fail(err, AF_ESTOPPED, "stopped before all ranks had come");
     return why ? af_fail_subject(err, AF_EIO, "rank", "%s", why) : AF_OK;
 }
 

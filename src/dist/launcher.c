@@ -80,6 +80,9 @@ static af_status read_master(af_launcher *l, af_launcher_env *env, af_error *err
     if (port && !number(port, 1, 65535, &l->port))
         return af_fail(err, AF_EUSAGE, "MASTER_PORT is '%.40s'; expected a number from 1 to 65535",
                        port);
+    const char *agent = set_value(env, "TORCHELASTIC_USE_AGENT_STORE");
+    if (port && agent && strcmp(agent, "True") == 0) /* torchrun itself listens there */
+        l->port += l->port < 65535 ? 1 : -1;
     return AF_OK;
 }
 

@@ -20,7 +20,7 @@ typedef struct af_launcher {
     int rank, size, local_rank;     /* 0, 1, 0 for one process */
     bool mpi;                       /* it started the process for an MPI library */
     char address[AF_LAUNCHER_TEXT]; /* MASTER_ADDR; "" = not set */
-    int port;                       /* MASTER_PORT; 0 = not set */
+    int port;                       /* MASTER_PORT, with torchrun the one after it; 0 = not set */
     char job[AF_LAUNCHER_TEXT]; /* equal in all processes of a run and in no other run; "" = unknown
                                  */
 } af_launcher;

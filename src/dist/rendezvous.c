@@ -235,7 +235,7 @@ af_status af_meeting_accept(af_meeting *m, int listener, af_error *err)
     guests g = {.n = 0};
     while (missing_rank(m) >= 0) {
         AF_TRY(hear_once(m, &g, listener, err));
-        const int gone = m->watched ? -1 : left_rank(m);
+        const int gone = m->watched && m->watched->watch ? -1 : left_rank(m);
         if (gone >= 0)
             AF_TRY(af_fail(err, AF_EIO, "rank %d is gone (it ended before the run began)", gone));
         if (missing_rank(m) >= 0 && af_seconds_now() > m->deadline)
@@ -251,7 +251,7 @@ void af_meeting_cancel(af_meeting *m, int listener, const af_error *reason)
     const double end = AF_MIN(m->deadline, af_seconds_now() + late_seconds);
     guests g = {.n = 0};
     (void)!af_meeting_begin(m, reason, NULL);
-    while (missing_rank(m) >= 0 && af_seconds_now() < end)
+    while (missing_rank(m) >= 0 && af_seconds_now() < end && reason->code != AF_ESTOPPED)
         (void)!hear_once(m, &g, listener, NULL);
     guests_clear(&g);
     (void)!af_meeting_begin(m, reason, NULL); /* those who heard it have left */
@@ -402,7 +402,9 @@ af_status af_meeting_wait(af_meeting *m, af_error *err)
     const double by = m->deadline + 5;
     af_status st = af_sock_read(fd, head, sizeof head, by, m->watched, err);
     if (st != AF_OK)
-        return af_fail(err, AF_EIO, "rank 0 is gone (it ended before the run began)");
+        return st == AF_ESTOPPED
+                   ? st
+                   : af_fail(err, AF_EIO, "rank 0 is gone (it ended before the run began)");
     begin_head(expected, BEGIN_PLACES, places);
     const uint64_t reason = head[4] | (uint64_t)head[5] << 8;
     if (head[0] != BEGIN_PLACES && reason <= REASON_MAX) {

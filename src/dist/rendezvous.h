@@ -16,7 +16,7 @@ typedef struct af_meeting {
     int *fd[AF_CHANNELS];   /* [size], -1 = no connection; owned */
     af_place *place;        /* [size] where each listens for the others; owned */
     int strangers;          /* turned away so far */
-    const af_comm *watched; /* whose failure ends a wait; NULL = no watch yet */
+    const af_comm *watched; /* whose failure or stop ends a wait; or NULL */
 } af_meeting;
 
 AF_CHECKED af_status af_meeting_init(af_meeting *m, const af_launcher *l, double timeout,

@@ -228,10 +228,9 @@ done:
 }
 
 /* Ranks above 0 among each other: the higher one connects. */
-static af_status meet_the_rest(af_comm *c, af_meeting *m, int listener, af_error *err)
+static af_status meet_the_rest(af_meeting *m, int listener, af_error *err)
 {
     af_status st = AF_OK;
-    m->watched = c;
     m->wants[AF_CHANNEL_WATCH] = false;
     for (int r = 1; r < m->rank; r++)
         AF_TRY(af_meeting_join(m, AF_CHANNEL_DATA, r, 0, open_place, &m->place[r], err));
@@ -274,11 +273,12 @@ af_status af_tcp_open(af_comm *c, af_error *err)
                                l->rank, l->size, l->address[0] ? "MASTER_PORT" : "MASTER_ADDR");
     AF_TRY(af_meeting_init(&m, l, c->opts.timeout, err));
     tcp_token(&m.token, l);
+    m.watched = c;
     m.wants[AF_CHANNEL_DATA] = m.wants[AF_CHANNEL_WATCH] = true;
     AF_TRY(l->rank == 0 ? meet_as_master(c, &m, err) : meet_as_other(c, &m, &listener, err));
     AF_TRY(af_watch_start(c, m.fd[AF_CHANNEL_WATCH], err));
     if (l->rank > 0)
-        AF_TRY(meet_the_rest(c, &m, listener, err));
+        AF_TRY(meet_the_rest(&m, listener, err));
     AF_TRY(keep(c, &m, err));
 done:
     if (listener >= 0)

@@ -221,5 +221,32 @@ bad 2 "offload_optimizer is not supported"
 ranks 2 adapter=full fsdp='full_shard auto_wrap' generate_samples='[a]' output_dir="$tmp/bad"
 bad 2 "generate_samples needs whole weights, which no rank has with zero_stage 3"
 [ ! -e "$tmp/bad" ] || { echo "a run that did not start left files"; exit 1; }
+# a stop while the other rank has not come: it ends at once, whoever waits
+for r in 0 1; do
+    port
+    RANK=$r WORLD_SIZE=2 "$AFINAR" train "$tmp/run.yaml" adapter=full output_dir="$tmp/bad" > "$tmp/said" 2>&1 &
+    pid=$!
+    sleep 1
+    kill -TERM $pid
+    for i in $(seq 100); do kill -0 $pid 2> /dev/null || break; sleep 0.1; done
+    kill -0 $pid 2> /dev/null && { echo "rank $r does not end while it waits"; kill -9 $pid; exit 1; }
+    status=0
+    wait $pid || status=$?
+    [ $status = 143 ] || { echo "rank $r: exit $status: $(cat "$tmp/said")"; exit 1; }
+    [ ! -e "$tmp/bad" ] || { echo "a run that did not start left files"; exit 1; }
+done
+# torchrun listens on MASTER_PORT itself
+port
+READY=$tmp/ready python3 -c 'import os, socket, time; s = socket.create_server(("127.0.0.1", int(os.environ["MASTER_PORT"]))); open(os.environ["READY"], "w"); time.sleep(60)' &
+agent=$!
+until [ -e "$tmp/ready" ]; do sleep 0.05; done
+for r in 0 1; do
+    ( set +e; TORCHELASTIC_USE_AGENT_STORE=True RANK=$r WORLD_SIZE=2 "$AFINAR" train "$tmp/run.yaml" -q adapter=full output_dir="$tmp/torchrun" > "$tmp/said.$r" 2>&1; echo $? > "$tmp/status.$r" ) &
+    ranks_of_torchrun="${ranks_of_torchrun-} $!"
+done
+wait $ranks_of_torchrun
+kill $agent
+[ "$(cat "$tmp/status.0" "$tmp/status.1")" = "0
+0" ] || { echo "next to torchrun: $(cat "$tmp/said.0" "$tmp/said.1")"; exit 1; }
 # one process does not mind
 "$AFINAR" train "$tmp/run.yaml" -q adapter=full deepspeed=absent.json fsdp='full_shard' output_dir="$tmp/alone"

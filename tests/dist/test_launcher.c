@@ -118,6 +118,30 @@ static void test_launchers(void **state)
     }
 }
 
+/* torchrun's own store is at MASTER_PORT, unless it says that rank 0 is to have it. */
+static void test_port_next_to_torchrun(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *port, *agent;
+        int found;
+    } cases[] = {{"29500", NULL, 29500},
+                 {"29500", "False", 29500},
+                 {"29500", "True", 29501},
+                 {"65535", "True", 65534}};
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        const variable v[VARIABLES] = {{"RANK", "0"},
+                                       {"WORLD_SIZE", "2"},
+                                       {"MASTER_PORT", cases[i].port},
+                                       {"TORCHELASTIC_USE_AGENT_STORE", cases[i].agent}};
+        af_launcher l;
+        af_error err = {0};
+        set = v;
+        CHECK_OK(af_launcher_find_in(&l, from_set, &err), err);
+        assert_int_equal(l.port, cases[i].found);
+    }
+}
+
 static void test_values_that_cannot_be_right(void **state)
 {
     (void)state;
@@ -150,6 +174,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_launchers),
+        cmocka_unit_test(test_port_next_to_torchrun),
         cmocka_unit_test(test_values_that_cannot_be_right),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
