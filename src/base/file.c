@@ -29,6 +29,14 @@ static af_status fail_errno(af_error *err, const char *verb, const char *path)
     return af_fail(err, code, "cannot %s '%s': %s", verb, path, strerror(e));
 }
 
+/* What a clone of a repository without git-lfs has in place of a large file. */
+static bool is_lfs_pointer(const af_map *m)
+{
+    static const char head[] = "version https://git-lfs.github.com/spec/v1\n";
+    return m->size >= sizeof head - 1 && m->size < 1024 &&
+           memcmp(m->data, head, sizeof head - 1) == 0;
+}
+
 af_status af_map_open(af_map *out, const char *path, af_error *err)
 {
     struct stat s;
@@ -50,6 +58,13 @@ af_status af_map_open(af_map *out, const char *path, af_error *err)
         af_map_watch_add(p, m.size, path);
     }
     close(fd);
+    if (is_lfs_pointer(&m)) {
+        af_map_close(&m);
+        return af_fail(err, AF_EFORMAT,
+                       "'%s' is a Git LFS pointer, not the file itself: fetch it with 'git lfs "
+                       "pull', or download it",
+                       path);
+    }
     *out = m;
     return AF_OK;
 }

@@ -257,7 +257,7 @@ af_status af_export(const char *model, const char *out, const af_export_opts *o,
                     "'%s' is an adapter: its GGUF form needs the model too (MODEL --adapter '%s' "
                     "--adapter-only)",
                     path, path));
-    else if (af_ends_with(path, ".gguf") && !af_ends_with(out, ".gguf"))
+    else if (af_gguf_is_file(path) && !af_ends_with(out, ".gguf"))
         AF_TRY(gguf_to_folder(path, out, o, report, verify, err));
     else
         AF_TRY(model_to_gguf(path, out, o, report, verify, err));

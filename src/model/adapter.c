@@ -480,14 +480,9 @@ static af_status read_folder(af_adapter **out, const af_model_spec *s, const cha
     af_status st = AF_OK;
     af_adapter *a = NULL;
     af_weights *w = NULL;
-    char *text = NULL, *path = af_path_join(dir, "adapter_config.json");
-    uint64_t size;
-    if (!path)
-        return af_fail_nomem(err, "a path", strlen(dir));
-    AF_TRY(af_file_read(&text, &size, path, AF_ADAPTER_CONFIG_MAX, err));
     AF_TRY(create(&a, s, err));
     a->resized = resized;
-    AF_TRY(af_adapter_config_parse(&a->config, &a->arena, text, size, path, err));
+    AF_TRY(af_adapter_config_read(&a->config, &a->arena, dir, err));
     AF_TRY(rename_targets(a, err));
     if (s->experts || a->config.ensure_tying) /* what is adapted may show in the tensors alone */
         AF_TRY(af_adapter_open_values(&w, dir, err));
@@ -507,8 +502,6 @@ static af_status read_folder(af_adapter **out, const af_model_spec *s, const cha
 done:
     af_adapter_free(a);
     af_weights_close(w);
-    free(text);
-    free(path);
     return st;
 }
 

@@ -13,6 +13,9 @@ enum { AF_ADAPTER_NAME_BYTES = 512 };
 AF_CHECKED af_status af_adapter_config_parse(af_adapter_config *out, af_arena *arena,
                                              const char *text, uint64_t size, const char *name,
                                              af_error *err);
+/* The same of a folder. */
+AF_CHECKED af_status af_adapter_config_read(af_adapter_config *out, af_arena *arena,
+                                            const char *dir, af_error *err);
 /* Deep copy into an arena. */
 AF_CHECKED af_status af_adapter_config_copy(af_adapter_config *out, const af_adapter_config *c,
                                             af_arena *arena, af_error *err);

@@ -22,17 +22,10 @@ af_status af_adapter_unties(bool *out, const char *dir, af_error *err)
     af_status st = AF_OK;
     af_arena arena = {0};
     af_adapter_config c = {0};
-    char *text = NULL, *path = af_path_join(dir, "adapter_config.json");
-    uint64_t size;
-    if (!path)
-        return af_fail_nomem(err, "a path", strlen(dir));
-    AF_TRY(af_file_read(&text, &size, path, AF_ADAPTER_CONFIG_MAX, err));
-    AF_TRY(af_adapter_config_parse(&c, &arena, text, size, path, err));
+    AF_TRY(af_adapter_config_read(&c, &arena, dir, err));
     *out = af_adapter_config_unties(&c);
 done:
     af_arena_clear(&arena);
-    free(text);
-    free(path);
     return st;
 }
 

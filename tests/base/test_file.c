@@ -288,6 +288,11 @@ static void test_errors_name_the_path(void **state)
     assert_string_equal(text, "0123456789");
     free(text);
     CHECK_OK(af_path_remove(in_dir("big"), &err), err);
+    static const char lfs[] = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n";
+    CHECK_OK(af_file_write(in_dir("lfs"), lfs, sizeof lfs - 1, &err), err);
+    assert_int_equal(af_map_open(&m, in_dir("lfs"), &err), AF_EFORMAT);
+    assert_non_null(strstr(err.msg, "lfs' is a Git LFS pointer"));
+    CHECK_OK(af_path_remove(in_dir("lfs"), &err), err);
 }
 
 static void test_empty_files_can_be_mapped(void **state)

@@ -192,6 +192,19 @@ static void test_a_joined_file_may_keep_the_keys(void **state)
     af_gguf_close(g);
 }
 
+/* Ollama's files have a hash for a name. */
+static void test_files_without_the_ending(void **state)
+{
+    (void)state;
+    char path[512];
+    af_error err = {0};
+    write_part("blob", "sha256-1234", 0, 0, -1, "a", 1);
+    assert_true(af_gguf_is_file(in_dir(path, sizeof path, "blob", "sha256-1234")));
+    CHECK_OK(af_file_write(in_dir(path, sizeof path, "blob", "text"), "GGU", 3, &err), err);
+    assert_false(af_gguf_is_file(path));
+    assert_false(af_gguf_is_file(tmp_dir));
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -211,6 +224,7 @@ int main(void)
         cmocka_unit_test(test_folders_of_gguf_files_are_resolved),
         cmocka_unit_test(test_wrong_sets_are_refused),
         cmocka_unit_test(test_a_joined_file_may_keep_the_keys),
+        cmocka_unit_test(test_files_without_the_ending),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

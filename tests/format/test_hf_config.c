@@ -504,6 +504,27 @@ static void test_names_resolve_to_folders_and_the_cache(void **state)
     assert_int_equal(af_model_resolve(&path, "org/gone", &err), AF_EIO);
 }
 
+static void test_what_is_not_a_model_is_said(void **state)
+{
+    (void)state;
+    char path[1024], *found = NULL;
+    af_error err = {0};
+    af_hf_config c = {0};
+    write_in("run/checkpoint-5/config.json", "{}");
+    write_in("run/checkpoint-10/config.json", "{}");
+    write_in("run/logs/x", "");
+    snprintf(path, sizeof path, "%s/run", tmp_dir);
+    assert_int_equal(af_model_config(&c, path, &err), AF_EUSAGE);
+    CHECK_MSG(strstr(err.msg, "a folder inside has one: '") && strstr(err.msg, "/checkpoint-10'"),
+              "says '%s'", err.msg);
+    write_in("run/model.onnx", "\x08\x07");
+    snprintf(path, sizeof path, "%s/run/model.onnx", tmp_dir);
+    assert_int_equal(af_model_resolve_whole(&found, path, &err), AF_EUSAGE);
+    CHECK_MSG(strstr(err.msg, "is not a GGUF file"), "says '%s'", err.msg);
+    assert_int_equal(af_model_resolve(&found, "https://huggingface.co/org/name", &err), AF_EUSAGE);
+    CHECK_MSG(strstr(err.msg, "not by an address"), "says '%s'", err.msg);
+}
+
 static void test_an_adapter_given_as_a_model_names_its_base(void **state)
 {
     static const struct {
@@ -561,6 +582,7 @@ int main(void)
         cmocka_unit_test(test_quantization_of_mlx),
         cmocka_unit_test(test_gguf_rotates_pairs_of_values),
         cmocka_unit_test(test_names_resolve_to_folders_and_the_cache),
+        cmocka_unit_test(test_what_is_not_a_model_is_said),
         cmocka_unit_test(test_an_adapter_given_as_a_model_names_its_base),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -37,6 +37,30 @@ static void test_misspelt_names_of_a_fresh_adapter_are_refused(void **state)
     case_close(&c);
 }
 
+static void test_what_is_not_an_adapter_is_said(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/af_adapter_XXXXXX", path[256], inside[256];
+    af_error err = {0};
+    bool untie;
+    assert_non_null(mkdtemp(dir));
+    snprintf(inside, sizeof inside, "%s/checkpoint-5", dir);
+    snprintf(path, sizeof path, "%s/checkpoint-5/adapter_config.json", dir);
+    CHECK_OK(af_dir_make(inside, &err), err);
+    CHECK_OK(af_file_write(path, "{}", 2, &err), err);
+    assert_int_equal(af_adapter_unties(&untie, dir, &err), AF_EUSAGE);
+    CHECK_MSG(strstr(err.msg, "inside has one") && strstr(err.msg, inside), "says '%s'", err.msg);
+    assert_int_equal(af_adapter_unties(&untie, path, &err), AF_EUSAGE);
+    CHECK_MSG(strstr(err.msg, "adapter_config.json, not a file"), "says '%s'", err.msg);
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    CHECK_OK(af_file_write(path, "{}", 2, &err), err);
+    assert_int_equal(af_adapter_unties(&untie, dir, &err), AF_EUSAGE);
+    CHECK_MSG(strstr(err.msg, "is a model, not an adapter"), "says '%s'", err.msg);
+    CHECK_OK(af_path_remove(dir, &err), err);
+    assert_int_equal(af_adapter_unties(&untie, dir, &err), AF_EUSAGE);
+    CHECK_MSG(strstr(err.msg, "no such folder"), "says '%s'", err.msg);
+}
+
 /* In llama3_tiny with an untied head, exactly the modules that `want` selects have a rank. */
 static void check_targets(const af_adapter_config *config, bool (*want)(const char *path))
 {
@@ -373,6 +397,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_misspelt_names_of_a_fresh_adapter_are_refused),
+        cmocka_unit_test(test_what_is_not_an_adapter_is_said),
         cmocka_unit_test(test_a_head_with_selected_layers_is_a_target),
         cmocka_unit_test(test_layers_are_in_the_list_of_the_family),
         cmocka_unit_test(test_tables_of_older_families),

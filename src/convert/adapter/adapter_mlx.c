@@ -200,12 +200,7 @@ af_status af_adapter_to_mlx(const char *dir, const char *out, bool force, af_err
     af_arena arena = {0};
     af_adapter_config c = {0};
     json_t *config = NULL;
-    char *path = af_path_join(dir, "adapter_config.json"), *text = NULL;
-    uint64_t n;
-    if (!path)
-        return af_fail_nomem(err, "a path", strlen(dir));
-    AF_TRY(af_file_read(&text, &n, path, AF_ADAPTER_CONFIG_MAX, err));
-    AF_TRY(af_adapter_config_parse(&c, &arena, text, n, path, err));
+    AF_TRY(af_adapter_config_read(&c, &arena, dir, err));
     const char *more = c.dora                                   ? "DoRA magnitudes"
                        : c.lora_bias                            ? "lora_bias"
                        : c.save_count                           ? "modules_to_save"
@@ -229,8 +224,6 @@ done:
     af_weights_close(w);
     af_arena_clear(&arena);
     json_decref(config);
-    free(path);
-    free(text);
     return st;
 }
 

@@ -236,6 +236,9 @@ int64_t af_quant_group(const af_hf_config *c, const char *module);
 AF_CHECKED af_status af_model_resolve(char **path, const char *model, af_error *err);
 /* The same for who needs all of a model: refuses a single file of a folder. */
 AF_CHECKED af_status af_model_resolve_whole(char **path, const char *model, af_error *err);
+/* Of a folder without this file: an error that names a folder inside that has one (of a run that
+ * left checkpoints alone), AF_OK when there is none. */
+AF_CHECKED af_status af_folder_inside(const char *dir, const char *file, af_error *err);
 /* In one of the forms that are read: tokenizer.json or tokenizer.model. */
 bool af_folder_has_tokenizer(const char *dir);
 /* A resolved path's config: config.json of a folder, metadata of a .gguf file. */

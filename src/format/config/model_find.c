@@ -23,6 +23,11 @@ af_status af_model_resolve_whole(char **path, const char *model, af_error *err)
     if (af_file_exists(model) && (af_ends_with(model, ".safetensors") ||
                                   af_ends_with(model, ".json") || af_ends_with(model, ".bin")))
         return fail_part(model, err);
+    if (af_file_exists(model) && !af_gguf_is_file(model))
+        return af_fail(err, AF_EUSAGE,
+                       "'%s' is not a GGUF file: a model is a folder with config.json and "
+                       "safetensors, or a .gguf file",
+                       model);
     return af_model_resolve(path, model, err);
 }
 
@@ -54,6 +59,10 @@ static af_status resolve_name(char **path, const char *model, af_error *err)
         return AF_OK;
     }
     af_hub_repo repo;
+    if (strstr(model, "://"))
+        return af_fail(
+            err, AF_EUSAGE,
+            "no model '%s': a model of the hub is named as 'org/name', not by an address", model);
     if (af_ends_with(model, ".gguf") ||
         af_hub_repo_parse(&repo, AF_HUB_MODEL, model, NULL, NULL) != AF_OK)
         return af_fail(err, AF_EUSAGE, "no model '%s': there is no such folder or file", model);
@@ -118,6 +127,31 @@ static void take_ids(af_hf_config *c, const af_generation_config *g)
     }
 }
 
+af_status af_folder_inside(const char *dir, const char *file, af_error *err)
+{
+    char **names = NULL, *found = NULL;
+    int n = 0;
+    if (af_dir_list(&names, &n, dir, NULL) != AF_OK)
+        return AF_OK;
+    for (int i = 0; i < n; i++) {
+        char *path = af_path_join(dir, names[i]);
+        const bool longer = !found || (path && strlen(path) >= strlen(found)); /* -10 after -5 */
+        if (path && longer && af_file_in(path, file)) {
+            free(found);
+            found = path;
+            path = NULL;
+        }
+        free(path);
+    }
+    const af_status st =
+        !found ? AF_OK
+               : af_fail(err, AF_EUSAGE, "'%s' has no %s; a folder inside has one: '%s'", dir, file,
+                         found);
+    free(found);
+    af_names_free(names, n);
+    return st;
+}
+
 /* A folder without config.json is not a model; one that holds an adapter, or a model in the form of
  * its makers, gets its own message. */
 static af_status check_is_model(const char *dir, af_error *err)
@@ -135,8 +169,10 @@ static af_status check_is_model(const char *dir, af_error *err)
             "model is not read; take its Hugging Face form (config.json and "
             "model.safetensors or shards of it)",
             dir);
-    if (read_in(&text, &size, &path, dir, "adapter_config.json", NULL) != AF_OK)
+    if (read_in(&text, &size, &path, dir, "adapter_config.json", NULL) != AF_OK) {
+        st = af_folder_inside(dir, "config.json", err);
         goto done;
+    }
     j = af_json_load(text, size, 0, NULL);
     const char *base = json_string_value(json_object_get(j, "base_model_name_or_path"));
     const char *revision = json_string_value(json_object_get(j, "revision"));

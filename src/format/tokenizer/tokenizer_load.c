@@ -2,6 +2,7 @@
 #include "format/config/hf_config.h"
 #include "format/tokenizer/sentencepiece.h"
 #include "format/tokenizer/tokenizer.h"
+#include "format/weights/gguf.h"
 
 #include "base/file.h"
 
@@ -283,7 +284,7 @@ static bool ends_with(const char *s, const char *end)
 static af_status open_found(af_tokenizer **out, const char *path, af_error *err)
 {
     if (!af_dir_exists(path)) {
-        if (ends_with(path, ".gguf"))
+        if (af_gguf_is_file(path))
             return af_tokenizer_from_gguf(out, path, err);
         return ends_with(path, ".model") ? af_tokenizer_from_pieces(out, path, NULL, err)
                                          : open_json(out, path, NULL, err);

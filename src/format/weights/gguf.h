@@ -81,6 +81,8 @@ int af_gguf_files(const af_gguf *g);
 const af_map *af_gguf_map(const af_gguf *g, int file);
 const char *af_gguf_path(const af_gguf *g, int file);
 
+/* A file that ends in .gguf, or begins as one (Ollama's have no ending). */
+bool af_gguf_is_file(const char *path);
 /* By the file name: a language model, not the projector of images or the importance matrix that
  * lie next to one. */
 bool af_gguf_names_model(const char *path);

@@ -9,6 +9,18 @@
 #include "base/word.h"
 #include "format/weights/part_name.h"
 
+bool af_gguf_is_file(const char *path)
+{
+    af_map m = {0};
+    if (af_ends_with(path, ".gguf"))
+        return true;
+    if (!af_file_exists(path) || af_map_open(&m, path, NULL) != AF_OK)
+        return false;
+    const bool yes = m.size >= 4 && memcmp(m.data, "GGUF", 4) == 0;
+    af_map_close(&m);
+    return yes;
+}
+
 bool af_gguf_names_model(const char *path)
 {
     return af_ends_with_any_case(path, strlen(path), ".gguf") && !strcasestr(path, "mmproj") &&

@@ -27,19 +27,6 @@ static int by_name(const void *a, const void *b)
     return strcmp((*(const af_stored *const *)a)->name, (*(const af_stored *const *)b)->name);
 }
 
-/* A GGUF file by its first bytes, whatever its name. */
-static bool is_gguf(const char *path)
-{
-    af_map m = {0};
-    if (af_ends_with(path, ".gguf"))
-        return true;
-    if (af_ends_with(path, ".safetensors") || af_map_open(&m, path, NULL) != AF_OK)
-        return false;
-    const bool yes = m.size >= 4 && memcmp(m.data, "GGUF", 4) == 0;
-    af_map_close(&m);
-    return yes;
-}
-
 static af_status open_file(af_weights *w, const char *path, bool gguf, af_error *err)
 {
     weights_source *f = &w->files[w->file_count++];
@@ -191,7 +178,7 @@ static af_status open_one(af_weights *w, const char *path, af_error *err)
     w->files = af_calloc(1, sizeof *w->files);
     if (!w->files)
         return af_fail_nomem(err, "the file list", sizeof *w->files);
-    const af_status st = open_file(w, path, is_gguf(path), err);
+    const af_status st = open_file(w, path, af_gguf_is_file(path), err);
     return st != AF_OK ? st : collect(w, err);
 }
 

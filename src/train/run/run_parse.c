@@ -529,7 +529,7 @@ static af_status find_adapter(af_run_config *run, const char *key, const char **
                               af_error *err)
 {
     char at[300], *dir = NULL;
-    if (!*place || af_dir_exists(*place) || !af_hub_is_name(*place))
+    if (!*place || af_path_is_taken(*place) || !af_hub_is_name(*place))
         return AF_OK;
     af_status st = af_hub_snapshot(&dir, AF_HUB_MODEL, *place, NULL, NULL, 0, err);
     if (st != AF_OK)
