@@ -97,6 +97,8 @@ static void test_what_is_refused(void **state)
         {"peft: {loftq_config: {loftq_bits: 2}}", {"'peft' is not supported", "", ""}},
         {"bias: all", {"'bias' with 'all' is not supported", "", ""}},
         {"lora_bias: all", {"lora_bias must be true or false, not 'all'", "", ""}},
+        {"tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer}",
+         {"run.yaml:5: 'tokenizer' has a '_component_'", "torchtune are not supported", ""}},
         {"my_own_key: 2", {"unknown key 'my_own_key' (afinar", "", ""}},
         {"lora_r: 8", {"lora_r has no effect", "adapter: lora", ""}}, /* a forgotten line */
     };

@@ -84,6 +84,8 @@ static void test_keys(void **state)
     check(DATA "mask_prompt: true", "train_on_inputs: false\n");
     check(DATA, "num_layers: 16\n");
     check(DATA "num_layers: 4", "num_layers: 4\n");
+    check(DATA "lora_layers: 4", "num_layers: 4\n"); /* its older name */
+    check(DATA "fine_tune_type: full\nlora_layers: 3", "freeze_trainable_layers: 3\n");
     check(DATA "fine_tune_type: full\nnum_layers: 4", "freeze_trainable_layers: 4\n");
     check(DATA "fine_tune_type: full", "adapter: freeze\n");
     check(DATA "fine_tune_type: full\nnum_layers: -1",

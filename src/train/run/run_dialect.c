@@ -24,8 +24,8 @@ af_dialect af_dialect_of(const af_yaml *root)
         "dataset_name",     "dataset_mixture",     "dataset_mixer",
         "use_peft",         "torch_dtype",         "per_device_train_batch_size",
         "num_train_epochs", "dataset_train_split", NULL};
-    static const char *const mlx[] = {"fine_tune_type", "lora_parameters", "iters", "num_layers",
-                                      NULL};
+    static const char *const mlx[] = {"fine_tune_type", "lora_parameters", "iters",
+                                      "num_layers",     "lora_layers",     NULL};
     if (root->kind != AF_YAML_MAP || af_yaml_get(root, "base_model"))
         return AF_DIALECT_NONE;
     if (af_yaml_get(root, "model"))

@@ -56,7 +56,7 @@ const af_key af_keys[] = {
      "numbers of the layers that get the adapter",
      {"peft_layers_to_transform", "layers_to_transform"}, AF_NEED_NEW_ADAPTER},
     {"num_layers", I64(num_layers), -1, 4096, "0",
-     "how many of the last layers get the adapter, as in mlx-lm; 0 or -1 = all", {0},
+     "how many of the last layers get the adapter, as in mlx-lm; 0 or -1 = all", {"lora_layers"},
      AF_NEED_NEW_ADAPTER},
     {"peft_use_rslora", BOOL(rslora), 0, 0, "false", "scale by alpha / sqrt(r)", {"use_rslora"},
      AF_NEED_NEW_ADAPTER},

@@ -298,7 +298,8 @@ static af_status translate_full(translation *t, int i)
 {
     enum { LAYERS = 16 }; /* its default */
     const int line = t->root->key_line[i];
-    const int64_t n = whole_number(t->root, "num_layers", LAYERS);
+    const int64_t n =
+        whole_number(t->root, "num_layers", whole_number(t->root, "lora_layers", LAYERS));
     const af_status st = put(t, "adapter", line, new_scalar(t, line, n > 0 ? "freeze" : "full"));
     if (st != AF_OK || n > 0)
         return st != AF_OK ? st : put_number(t, "freeze_trainable_layers", i, n);
@@ -350,7 +351,7 @@ static bool translate_mlx(translation *t, int i, af_status *st)
         *st = *st == AF_OK ? put(t, "datasets", line, train) : *st;
         *st = *st == AF_OK && valid ? put(t, "test_datasets", line, valid) : *st;
     } else {
-        return full && is(key, "num_layers");
+        return full && (is(key, "num_layers") || is(key, "lora_layers"));
     }
     return true;
 }
@@ -519,11 +520,23 @@ static af_status translate_entry(translation *t, int i)
     return put(t, key, line, n);
 }
 
+/* torchtune builds its objects from such keys; a list of those would say nothing. */
+static af_status check_torchtune(const af_yaml *root, const char *name, af_error *err)
+{
+    for (int i = 0; i < root->count; i++)
+        if (root->item[i]->kind == AF_YAML_MAP && af_yaml_get(root->item[i], "_component_"))
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "%s:%d: '%s' has a '_component_': run files of torchtune are not "
+                           "supported; 'afinar init MODEL DATASET' writes one",
+                           name, root->key_line[i], root->key[i]);
+    return AF_OK;
+}
+
 af_status af_run_translate(af_yaml **out, const af_yaml *root, af_arena *mem, const char *name,
                            af_error *err)
 {
     translation t = {.root = root, .mem = mem, .name = name, .err = err};
-    af_status st = AF_OK;
+    af_status st = check_torchtune(root, name, err);
     t.out = af_arena_take(mem, sizeof *t.out);
     if (!t.out)
         return af_fail_nomem(err, name, sizeof *t.out);
