@@ -236,6 +236,45 @@ static void test_embeddings_have_a_rate_of_their_own(void **state)
     check_run("embedding-lr");
 }
 
+/* Shapes and settings as PEFT's get_peft_model has them. */
+static void test_ranks_of_single_modules(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *module;
+        int64_t rank;
+    } want[] = {{"layers.0.self_attn.q_proj", 4}, {"layers.1.self_attn.q_proj", 7},
+                {"layers.0.self_attn.v_proj", 3}, {"layers.1.self_attn.v_proj", 3},
+                {"layers.0.mlp.down_proj", 2},    {"layers.1.mlp.down_proj", 2}};
+    af_error err = {0};
+    char path[300], name[200];
+    uint64_t size;
+    CHECK_OK(train("adapter: lora\nlora_r: 4\nlora_alpha: 8\nmax_steps: 2\n"
+                   "target_modules: [q_proj, v_proj, down_proj]\nalpha_pattern: {q_proj: 3}\n"
+                   "rank_pattern: {down_proj: 2, layers.1.self_attn.q_proj: 7, '.*\\.v_proj': 3}\n",
+                   &err),
+             err);
+    snprintf(path, sizeof path, "%s/out/adapter_model.safetensors", dir);
+    af_safetensors *f = open_weights(path);
+    assert_int_equal(af_safetensors_count(f), 2 * AF_LEN(want));
+    for (size_t i = 0; i < AF_LEN(want); i++) {
+        snprintf(name, sizeof name, "base_model.model.model.%s.lora_A.weight", want[i].module);
+        const af_stored *a = af_safetensors_find(f, name);
+        CHECK_MSG(a && a->dim[0] == want[i].rank, "%s", name);
+    }
+    af_safetensors_close(f);
+    char *text = read_output("out", "adapter_config.json", &size);
+    json_t *config = json_loadb(text, size, 0, NULL);
+    assert_int_equal(json_integer_value(json_object_get(config, "r")), 4);
+    json_t *rank = json_object_get(config, "rank_pattern");
+    assert_int_equal(json_integer_value(json_object_get(rank, ".*\\.v_proj")), 3);
+    assert_int_equal(json_integer_value(json_object_get(rank, "layers.1.self_attn.q_proj")), 7);
+    json_t *alpha = json_object_get(config, "alpha_pattern");
+    assert_int_equal(json_integer_value(json_object_get(alpha, "q_proj")), 3);
+    json_decref(config);
+    free(text);
+}
+
 static void test_what_the_keys_refuse(void **state)
 {
     (void)state;
@@ -255,6 +294,16 @@ static void test_what_the_keys_refuse(void **state)
         {"adapter: lora\npeft_init_lora_weights: loftq\n", "loftq starts from the error of"},
         {"adapter: dora\npeft_init_lora_weights: pissa\n", "'pissa' together with DoRA"},
         {"adapter: lora\nlora_r: 3\npeft_init_lora_weights: orthogonal\n", "even rank, not 3"},
+        {"adapter: lora\nrank_pattern: {down_prj: 2}\n", "which no adapted module matches"},
+        {"adapter: lora\nlora_target_modules: [q_proj]\nalpha_pattern: {k_proj: 2}\n",
+         "('alpha_pattern'): lora_alpha_pattern has 'k_proj', which no adapted module matches"},
+        {"adapter: lora\nrank_pattern: {q_proj: 2.5}\n", "must be a whole number above 0"},
+        {"adapter: lora\nrank_pattern: [2]\n", "must be a map of at most 256 modules"},
+        {"adapter: lora\nalpha_pattern: {'(': 2}\n", "is not a regular expression"},
+        {"adapter: lora\nrank_pattern: {q_proj: 2, layers.0.self_attn.q_proj: 3}\n",
+         "'q_proj' and 'layers.0.self_attn.q_proj' of lora_rank_pattern match "},
+        {"adapter: lora\nrank_pattern: {q_proj: 2}\npeft_init_lora_weights: olora\n",
+         "a start that changes the base"},
         {"adapter: lora\nload_in_4bit: true\nload_in_8bit: true\n",
          "load_in_8bit and load_in_4bit"},
     };
@@ -275,6 +324,7 @@ int main(void)
         cmocka_unit_test(test_what_starts_add_to_the_base),
         cmocka_unit_test(test_a_reduced_run_resumes),
         cmocka_unit_test(test_embeddings_have_a_rate_of_their_own),
+        cmocka_unit_test(test_ranks_of_single_modules),
         cmocka_unit_test(test_what_the_keys_refuse),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

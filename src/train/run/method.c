@@ -311,10 +311,12 @@ af_status af_method_adapter(af_adapter_config *out, af_method_lists *lists, cons
         st = check_excluded(&c, r, spec, err);
     if (st == AF_OK)
         st = take_layers(&c, lists, r, spec, err);
-    if (st != AF_OK)
-        return st;
     if (!c.layer_count)
         c.layers = NULL;
+    if (st == AF_OK)
+        st = af_method_patterns(&c, lists, r, spec, err);
+    if (st != AF_OK)
+        return st;
     *out = c;
     return AF_OK;
 }

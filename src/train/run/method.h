@@ -13,7 +13,7 @@ typedef struct af_method_lists {
     const char *name[AF_METHOD_NAMES_MAX];
     const char *saved[AF_METHOD_NAMES_MAX];
     const char *param[AF_METHOD_NAMES_MAX];
-    af_adapter_pattern pattern[2];
+    af_adapter_pattern rank[AF_METHOD_NAMES_MAX], alpha[AF_METHOD_NAMES_MAX];
 } af_method_lists;
 
 /* The adapter a run file describes. Strings are borrowed from the run and the spec, lists from
@@ -26,6 +26,10 @@ AF_CHECKED af_status af_method_adapter(af_adapter_config *out, af_method_lists *
 AF_CHECKED af_status af_method_convert(af_adapter_config *c, af_method_lists *lists, bool all,
                                        const af_run_config *r, const af_model_spec *s,
                                        af_error *err);
+/* lora_rank_pattern and lora_alpha_pattern, once the modules are known. */
+AF_CHECKED af_status af_method_patterns(af_adapter_config *c, af_method_lists *lists,
+                                        const af_run_config *r, const af_model_spec *spec,
+                                        af_error *err);
 /* There PEFT takes gate_proj, up_proj and down_proj for the experts' weights, whatever the layer:
  * the adapter of a dense layer would get lost. */
 bool af_method_lost_in_peft(const af_model_spec *s, const af_module_spec *m);

@@ -61,10 +61,10 @@ static void add_parameters(af_adapter_config *c, af_method_lists *lists,
     c->param_count = n;
     if (!found[GATE])
         return;
-    lists->pattern[0] = (af_adapter_pattern){".*\\.gate_up_proj", 2.0 * c->r};
-    lists->pattern[1] = (af_adapter_pattern){".*\\.gate_up_proj", 2 * c->alpha};
-    c->rank_pattern = &lists->pattern[0];
-    c->alpha_pattern = &lists->pattern[1];
+    lists->rank[0] = (af_adapter_pattern){".*\\.gate_up_proj", 2.0 * c->r};
+    lists->alpha[0] = (af_adapter_pattern){".*\\.gate_up_proj", 2 * c->alpha};
+    c->rank_pattern = lists->rank;
+    c->alpha_pattern = lists->alpha;
     c->rank_patterns = c->alpha_patterns = 1;
 }
 

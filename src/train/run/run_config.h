@@ -99,6 +99,7 @@ typedef struct af_run_config {
     af_strings lora_target_modules, lora_target_parameters, lora_modules_to_save,
         lora_exclude_modules, lora_layers;
     const af_yaml *trainable_tokens; /* a list, or lists by module */
+    const af_yaml *lora_rank_pattern, *lora_alpha_pattern;
     bool lora_bias;
     bool lora_target_linear, rslora, dora;
     double loraplus_lr_ratio, loraplus_lr_embedding;

@@ -210,7 +210,7 @@ static const foreign_group groups[] = {
     {REFUSED, "see 'adapter'",
      "relora relora_* lisa_* use_llama_pro mixture_of_depths use_mora mora mora_type oft_* "
      "module_dropout peft_layer_replication peft loftq_config "
-     "corda_config eva_config lora_rank_pattern lora_alpha_pattern rank_pattern alpha_pattern "
+     "corda_config eva_config "
      "peft_layers_pattern layers_pattern "
      "peft_ensure_weight_tying ensure_weight_tying create_new_adapter resume_adapter_file "
      "adapter_folder training_type peft_config quant_config "

@@ -92,8 +92,8 @@ static bool same_names(const af_strings *a, const char *const *b, int count)
 /* Repeated targets may be written differently as long as they match the same modules. */
 static af_status check_targets(const af_run_model *m, af_error *err)
 {
-    static const char *const keys[] = {"lora_target_modules", "lora_target_linear",
-                                       "lora_target_parameters", "lora_exclude_modules",
+    static const char *const keys[] = {"lora_target_modules",      "lora_target_linear",
+                                       "lora_target_parameters",   "lora_exclude_modules",
                                        "lora_layers_to_transform", "num_layers"};
     const af_run_config *r = m->run;
     const char *key = NULL;
@@ -160,6 +160,12 @@ static af_status check_repeated(af_run_model *m, af_error *err)
                        af_run_key_loc(r, "lora_bias", at, sizeof at),
                        r->lora_bias ? "true" : "false", r->lora_model_dir,
                        c->lora_bias ? "true" : "false");
+    const char *own = r->lora_rank_pattern    ? "lora_rank_pattern"
+                      : r->lora_alpha_pattern ? "lora_alpha_pattern"
+                                              : NULL;
+    if (own)
+        return af_fail(err, AF_EUSAGE, "%s: %s is for a new adapter; the one in '%s' has its own",
+                       af_run_key_loc(r, own, at, sizeof at), own, r->lora_model_dir);
     af_adapter_config wanted = {0};
     if (r->trainable_tokens) {
         const af_status st = af_run_tokens_train(&m->tokens, &wanted, r, m->spec, err);
