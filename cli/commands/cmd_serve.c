@@ -16,7 +16,7 @@ typedef struct serve_args {
     af_common common;
     af_model_flags flags;
     af_opt_list adapters, hosts;
-    const char *model, *alias, *host, *key, *key_file, *pooling, *cors, *max_body;
+    const char *model, *alias, *host, *key, *key_file, *pooling, *cors, *max_body, *reasoning;
     int64_t port, context, parallel;
     double timeout, header_timeout;
     bool no_ui, round;
@@ -84,6 +84,8 @@ static af_parsed parse(serve_args *s, int argc, char **argv)
         {0, "header-timeout", AF_OPT_F64, &s->header_timeout, "S",
          "seconds from the first byte of a request head to its last [10]"},
         {0, "max-body", AF_OPT_STR, &s->max_body, "SIZE", "largest request body [16MiB]"},
+        {0, "reasoning-format", AF_OPT_STR, &s->reasoning, "FORMAT",
+         "none, or auto: reasoning between marks becomes reasoning_content [none]"},
         {0, "no-ui", AF_OPT_FLAG, &s->no_ui, NULL, "serve no page at /"},
         {0, "load-in-4bit", AF_OPT_FLAG, &s->flags.load_in_4bit, NULL,
          "quantize the linear layers to nf4"},
@@ -181,6 +183,9 @@ static const char *take_options(serve_args *s, af_serve_opts *o)
         o->pooling = AF_POOLING_CLS;
     else if (strcmp(s->pooling, "last") != 0)
         return "--pooling must be mean, last or cls";
+    if (strcmp(s->reasoning, "none") != 0 && strcmp(s->reasoning, "auto") != 0 &&
+        strcmp(s->reasoning, "deepseek") != 0)
+        return "--reasoning-format must be none, auto or deepseek";
     if (s->cors && strlen(s->cors) >= sizeof cors)
         return "--cors-origins is too long";
     if (s->cors)
@@ -196,6 +201,7 @@ static const char *take_options(serve_args *s, af_serve_opts *o)
     o->parallel = (int)s->parallel;
     o->timeout = s->timeout;
     o->header_timeout = s->header_timeout;
+    o->reasoning = strcmp(s->reasoning, "none") != 0;
     o->no_ui = s->no_ui;
     o->round_activations = s->round;
     o->log = s->common.verbose ? log_request : NULL;
@@ -283,6 +289,7 @@ int cmd_serve(int argc, char **argv)
     serve_args s = {.host = "127.0.0.1",
                     .port = 8080,
                     .pooling = "last",
+                    .reasoning = "none",
                     .timeout = 3600,
                     .header_timeout = 10};
     af_serve_opts o = {0};

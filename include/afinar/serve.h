@@ -47,6 +47,7 @@ typedef struct af_serve_opts {
     double header_timeout;     /* seconds for a request head; 0: 10 */
     uint64_t max_body;         /* bytes; 0: 16 MiB */
     bool no_ui;                /* no page at / */
+    bool reasoning;            /* of chat completions in reasoning_content, not in the text */
     bool round_activations;    /* see af_decoder_opts */
     const af_train_start *run; /* of a run that trains, or NULL */
     /* One line per request: method, path without query, status, seconds. May be NULL; called from a

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import struct
 import sys
@@ -364,6 +365,48 @@ def check_tools(s):
     expect(s, 400, CHAT, "tool_choice", messages=HI, tools=TOOLS, tool_choice={"type": "function", "function": {"name": "x"}})
 
 
+def check_reasoning(s, folder):
+    def whole(text, server=s, **kw):
+        a = server.post(CHAT, messages=HI, grammar="root ::= " + json.dumps(text), **kw)[1]
+        return a["choices"][0]["message"], a["usage"]["completion_tokens_details"]["reasoning_tokens"]
+
+    def streamed(text, **kw):
+        ev = s.events(CHAT, messages=HI, grammar="root ::= " + json.dumps(text), **kw)
+        deltas = [e["choices"][0]["delta"] for e in ev]
+        return ["".join(d.get(k) or "" for d in deltas) for k in ("reasoning_content", "content")]
+    call = '<tool_call>{"name": "weather", "arguments": {"city": "Rome"}}</tool_call>'
+    for text, reasoning, content in (("<think>\nA < b.\n</thin> ok\n</think>\n\nYes.", "A < b.\n</thin> ok", "Yes."),
+                                     (" [THINK]So[/THINK]No </think>", "So", "No </think>"), ("<think></think>x", "", "x"),
+                                     ("Plain <think>x</think>", "", "Plain <think>x</think>"), ("\n<thin", "", "\n<thin"),
+                                     ("<think>It never ends ", "It never ends", ""), ("<think>a</think>\n ", "a", "")):
+        m, tokens = whole(text, reasoning_format="auto")
+        check((m.get("reasoning_content", ""), m["content"]) == (reasoning, content), "reasoning of %r: %s" % (text, m))
+        check((tokens > 0) == text.lstrip().startswith(("<think>", "[THINK]")), "tokens of %r: %d" % (text, tokens))
+        got = streamed(text, reasoning_format="deepseek")
+        check(got == [reasoning, content], "stream of %r: %s" % (text, got))
+        check(whole(text)[0]["content"] == text and whole(text, reasoning_format="none")[0]["content"] == text, "as it is: %r" % text)
+    m = whole("<think>Call.</think>\n" + call, tools=TOOLS, reasoning_format="auto")[0]
+    check(m["reasoning_content"] == "Call." and m["content"] is None and m["tool_calls"][0]["function"]["name"] == "weather", "a call: %s" % m)
+    expect(s, 400, CHAT, "reasoning_format", messages=HI, reasoning_format="x")
+    # a template that begins it, and the server's option
+    model = os.path.join(folder, "thinks")
+    shutil.copytree(MODEL, model)
+    path = os.path.join(model, "chat_template.jinja")
+    text = open(path).read()
+    open(path, "w").write(text.replace("assistant\\n' }}", "assistant\\n<think>\\n' }}"))
+    check(open(path).read() != text, "the template")
+    t = Server("--reasoning-format", "auto", model=model)
+    kw = dict(messages=HI, seed=1, max_tokens=8)
+    plain = t.post(CHAT, reasoning_format="none", **kw)[1]["choices"][0]["message"]["content"]
+    m = t.post(CHAT, **kw)[1]["choices"][0]["message"]
+    check(m["content"] == "" and m["reasoning_content"] == plain.strip() != "", "a prompt that begins it: %s, %r" % (m, plain))
+    m = whole('{"a": 1}', t)[0]
+    check(m["content"] == '{"a": 1}' and "reasoning_content" not in m, "a constrained answer is content: %s" % m)
+    check(t.stop()[0] == 0, "exit")
+    code, err = Server("--reasoning-format", "x").stop()
+    check(code == 2 and "--reasoning-format" in err, "an unknown format: %s" % err)
+
+
 def check_errors(s):
     expect(s, 404, CHAT, "model", "model_not_found", model="none", messages=HI)
     expect(s, 400, CHAT, "messages")
@@ -507,7 +550,7 @@ def main():
             sys.exit("the server does not start")
         parts = [check_info, check_texts, check_chat, check_sampling, check_completions, check_cached, check_embeddings,
                  check_formats, check_tools, check_errors, check_disconnect]
-        for part in parts + [lambda s: check_adapters(s, folder)]:
+        for part in parts + [lambda s: check_adapters(s, folder), lambda s: check_reasoning(s, folder)]:
             try:
                 part(s)
             except Exception as e:

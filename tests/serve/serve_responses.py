@@ -128,6 +128,30 @@ def check_tools(s):
     expect(s, 400, "tools", input="Hi", tools=[3])
 
 
+def check_reasoning(s):
+    text = "<think>\nFirst. Then.\n</think>\n\n"
+    for end, kinds in (("Yes.", ["reasoning", "message"]), ('<tool_call>{"name": "weather", "arguments": {"city": "Rome"}}</tool_call>',
+                                                            ["reasoning", "function_call"])):
+        body = dict(input="Hi", tools=[TOOL], grammar="root ::= " + json.dumps(text + end), reasoning_format="auto")
+        whole = s.post(PATH, **body)[1]
+        item = whole["output"][0]
+        check([i["type"] for i in whole["output"]] == kinds and item["id"].startswith("rs_") and item["status"] == "completed" and
+              item["summary"] == [] and item["content"] == [{"type": "reasoning_text", "text": "First. Then."}], "items: %s" % whole["output"])
+        check(0 < whole["usage"]["output_tokens_details"]["reasoning_tokens"] < whole["usage"]["output_tokens"], "tokens of the reasoning")
+        ev = events(s, **body)
+        once = [n for i, (n, _) in enumerate(ev) if not (n.endswith(".delta") and ev[i - 1][0] == n)]
+        check(once[2:9] == ["response.output_item.added", "response.content_part.added", "response.reasoning_text.delta",
+                            "response.reasoning_text.done", "response.content_part.done", "response.output_item.done",
+                            "response.output_item.added"], "events: %s" % once)
+        check("".join(d["delta"] for n, d in ev if n == "response.reasoning_text.delta") == "First. Then.", "deltas of the reasoning")
+        check(ev[-1][1]["response"]["output"][0]["content"] == item["content"] and
+              all(d.get("item_id", "rs_").startswith("rs_") for n, d in ev if d.get("output_index") == 0), "the item of the stream")
+    b = s.post(PATH, input="And?", previous_response_id=whole["id"], max_output_tokens=1)
+    check(b[0] == 200, "goes on after reasoning: %s" % (b,))
+    r = s.post(PATH, input="Hi", grammar="root ::= \"<think>And so on\"", reasoning_format="auto")[1]
+    check([i["status"] for i in r["output"]] == ["incomplete"], "reasoning without an end: %s" % r["output"])
+
+
 def check_stream(s):
     whole = s.post(PATH, input="Hi", seed=4, max_output_tokens=20, top_logprobs=1)[1]
     ev = events(s, input="Hi", seed=4, max_output_tokens=20, top_logprobs=1)
@@ -235,7 +259,7 @@ def check_errors(s):
 
 def main():
     s = Server("--alias", "base")
-    for part in (check_whole, check_items, check_tools, check_stream, check_format, check_errors, check_input_items, check_many_items, check_store):
+    for part in (check_whole, check_items, check_tools, check_reasoning, check_stream, check_format, check_errors, check_input_items, check_many_items, check_store):
         try:
             part(s)
         except Exception as e:

@@ -62,6 +62,19 @@ static void out_calls(af_buf *b, af_choice *c, bool comma)
     c->new_calls.len = 0;
 }
 
+/* What is new of the reasoning; false: nothing. */
+static bool out_reasoning(af_buf *b, af_choice *c)
+{
+    const af_buf *text = &c->reasoning.text;
+    const uint64_t from = c->reasoning.sent;
+    if (text->len == from)
+        return false;
+    af_buf_str(b, "\"reasoning_content\":");
+    af_out_string(b, text->data + from, text->len - from);
+    c->reasoning.sent = text->len;
+    return true;
+}
+
 /* One event: text and what belongs to it, or the finish reason. */
 static void send_piece(af_choice *c, const char *text, uint64_t n, bool last)
 {
@@ -73,11 +86,14 @@ static void send_piece(af_choice *c, const char *text, uint64_t n, bool last)
         af_buf_str(&b, "\"delta\":{}");
     } else {
         af_buf_str(&b, g->chat ? "\"delta\":{" : "");
-        if (n || c->new_calls.len == 0) {
+        const bool thinks = out_reasoning(&b, c);
+        const bool writes = n || (c->new_calls.len == 0 && !thinks);
+        if (writes) {
+            af_buf_str(&b, thinks ? "," : "");
             af_buf_str(&b, g->chat ? "\"content\":" : "\"text\":");
             af_out_string(&b, text, n);
         }
-        out_calls(&b, c, n > 0);
+        out_calls(&b, c, writes || thinks);
         af_buf_str(&b, g->chat ? "}" : "");
     }
     af_buf_str(&b, ",\"logprobs\":");
@@ -99,8 +115,9 @@ static void send_piece(af_choice *c, const char *text, uint64_t n, bool last)
 void af_answer_piece(af_choice *c)
 {
     const af_buf *content = af_choice_content(c);
-    const uint64_t end = c->parser ? content->len : c->text.safe, n = end - c->sent;
-    if (n || c->new_calls.len || c->logprobs.tokens || c->of->return_ids)
+    const uint64_t end = af_choice_has_parts(c) ? content->len : c->text.safe, n = end - c->sent;
+    if (n || c->reasoning.text.len > c->reasoning.sent || c->new_calls.len || c->logprobs.tokens ||
+        c->of->return_ids)
         send_piece(c, content->data ? content->data + c->sent : "", n, false);
     c->sent = end;
     if (c->done)

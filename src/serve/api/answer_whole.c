@@ -19,19 +19,21 @@ int64_t af_generation_cached(const af_generation *g)
 
 void af_out_usage(af_buf *b, const af_generation *g)
 {
-    int64_t prompt = 0, made = 0;
+    int64_t prompt = 0, made = 0, reasoned = 0;
     for (int i = 0; i < g->prompts; i++)
         prompt += g->prompt[i].count;
     for (int i = 0; i < g->choices; i++)
         made += g->choice[i].text.count;
-    af_buf_printf(b,
-                  "\"usage\":{\"prompt_tokens\":%" PRId64 ",\"completion_tokens\":%" PRId64
-                  ",\"total_tokens\":%" PRId64
-                  ",\"prompt_tokens_details\":{\"cached_tokens\":%" PRId64
-                  ",\"audio_tokens\":0},\"completion_tokens_details\":{\"reasoning_tokens\":0,"
-                  "\"audio_tokens\":0,\"accepted_prediction_tokens\":0,"
-                  "\"rejected_prediction_tokens\":0}}",
-                  prompt, made, prompt + made, af_generation_cached(g));
+    for (int i = 0; i < g->choices; i++)
+        reasoned += g->choice[i].reasoning.tokens;
+    af_buf_printf(
+        b,
+        "\"usage\":{\"prompt_tokens\":%" PRId64 ",\"completion_tokens\":%" PRId64
+        ",\"total_tokens\":%" PRId64 ",\"prompt_tokens_details\":{\"cached_tokens\":%" PRId64
+        ",\"audio_tokens\":0},\"completion_tokens_details\":{\"reasoning_tokens\":%" PRId64
+        ",\"audio_tokens\":0,\"accepted_prediction_tokens\":0,"
+        "\"rejected_prediction_tokens\":0}}",
+        prompt, made, prompt + made, af_generation_cached(g), reasoned);
 }
 
 static void out_chat(af_buf *b, af_choice *c)
@@ -42,6 +44,10 @@ static void out_chat(af_buf *b, af_choice *c)
         af_buf_str(b, "null");
     else
         af_out_string(b, text->data ? text->data : "", text->len);
+    if (c->reasoning.text.len) {
+        af_buf_str(b, ",\"reasoning_content\":");
+        af_out_string(b, c->reasoning.text.data, c->reasoning.text.len);
+    }
     if (c->call_count) {
         af_buf_str(b, ",\"tool_calls\":[");
         af_buf_add(b, c->calls.data, c->calls.len);

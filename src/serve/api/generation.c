@@ -74,7 +74,8 @@ static bool is_noise(const af_generation *g, int32_t id)
 {
     const af_tokenizer *t = g->api->tokenizer;
     return !g->skip_special && af_tokenizer_is_special(t, id) &&
-           !af_tool_marker(af_tokenizer_token(t, id, NULL));
+           !af_tool_marker(af_tokenizer_token(t, id, NULL)) &&
+           !(g->reasoning && af_is_reasoning_mark(af_tokenizer_token(t, id, NULL)));
 }
 
 static bool add_token(af_choice *c, const af_decoded *t)
@@ -89,7 +90,7 @@ static bool add_token(af_choice *c, const af_decoded *t)
     const char *finish = finish_of(c, stopped, t->end);
     if (st == AF_OK && finish)
         st = af_answer_text_end(&c->text, true, &err);
-    if (st == AF_OK && c->parser)
+    if (st == AF_OK && af_choice_has_parts(c))
         st = af_choice_parse(c, finish != NULL, &err);
     if (st != AF_OK) {
         fail_all(g, NULL, 500, err.msg);
@@ -204,6 +205,7 @@ static void free_choice(af_choice *c)
     af_grammar_state_free(c->grammar);
     af_tool_parser_free(c->parser);
     af_buf_clear(&c->content);
+    af_buf_clear(&c->reasoning.text);
     af_buf_clear(&c->calls);
     af_buf_clear(&c->new_calls);
 }
@@ -262,6 +264,11 @@ static af_status make_choices(af_generation *g, af_error *err)
                             g->skip_special);
         if (g->tools)
             AF_TRY(af_choice_tools(c, err));
+        if (g->reasoning) {
+            /* a constrained answer is content from its first token */
+            c->reasoning.close = g->grammar ? NULL : g->opened;
+            c->reasoning.state = c->reasoning.close ? AF_REASONING_INSIDE : AF_REASONING_START;
+        }
         if (g->grammar)
             AF_TRY(af_grammar_state_new(&c->grammar, g->grammar->grammar, err));
     }

@@ -20,6 +20,14 @@ typedef struct af_logprob_text {
     int64_t tokens;
 } af_logprob_text;
 
+typedef enum af_reasoning_state {
+    AF_REASONING_OFF,    /* not looked for */
+    AF_REASONING_START,  /* the answer may begin with it */
+    AF_REASONING_INSIDE, /* its end has not come */
+    AF_REASONING_AFTER,  /* between it and the content */
+    AF_REASONING_DONE,
+} af_reasoning_state;
+
 typedef struct af_choice {
     af_generation *of;
     int index, prompt;
@@ -27,9 +35,16 @@ typedef struct af_choice {
     uint64_t ticket;
     bool submitted, done;
     af_answer_text text;
-    af_tool_parser *parser;  /* of calls, or NULL: the text is the content */
-    uint64_t parsed;         /* bytes of the text that it has */
-    af_buf content;          /* text around calls */
+    af_tool_parser *parser; /* of calls, or NULL: the text is the content */
+    uint64_t parsed;        /* bytes of the text that became parts */
+    struct {
+        af_reasoning_state state;
+        const char *close; /* the mark at its end */
+        af_buf text;
+        uint64_t sent;
+        int64_t tokens; /* its marks included */
+    } reasoning;
+    af_buf content;          /* text after reasoning and around calls */
     af_buf calls, new_calls; /* JSON of all, and of those not sent yet */
     int call_count;
     uint64_t sent; /* bytes of the text that went out */
@@ -59,6 +74,8 @@ struct af_generation {
     af_sample_opts sample;
     int64_t max_tokens;
     bool ignore_eos, no_tokens; /* no_tokens: max_tokens 0, the prompt alone */
+    bool reasoning;             /* is taken out of the text */
+    const char *opened;         /* the mark that ends reasoning which the prompt began, or NULL */
     char *stop[AF_STOPS_MAX];
     int stops;
     int32_t stop_id[AF_STOPS_MAX];
@@ -105,9 +122,16 @@ AF_CHECKED af_status af_request_model(af_api *a, const json_t *body, af_served *
 AF_CHECKED af_status af_generation_tools(af_generation *g, const json_t *body, af_api_fault *f);
 /* A parser for the calls in this choice's text. */
 AF_CHECKED af_status af_choice_tools(af_choice *c, af_error *err);
+
+/* ---- answer_parts.c ---- */
+/* The mark that ends reasoning which this prompt begins; NULL: it begins none. */
+const char *af_reasoning_opened(const char *prompt, uint64_t n);
+bool af_is_reasoning_mark(const char *text);
+/* True when the text is read for reasoning or calls. */
+bool af_choice_has_parts(const af_choice *c);
 /* Reads what is new in the text; `last`: nothing follows. */
 AF_CHECKED af_status af_choice_parse(af_choice *c, bool last, af_error *err);
-/* The text to show: all of it, or what is around calls. */
+/* The text to show: all of it, or what is after reasoning and around calls. */
 const af_buf *af_choice_content(const af_choice *c);
 
 /* ---- logprobs.c ---- */

@@ -167,7 +167,8 @@ af_status af_generation_chat(af_generation *g, const json_t *body, af_api_fault 
     if (g->prompt->count == 0)
         AF_TRY(af_fail_subject(&f->err, AF_EUSAGE, "messages", "the messages make no tokens"));
     AF_TRY(fits(g->api, g->prompt->count, "messages", f));
-    g->skip_special = !af_value(body, "tools") || tools_are_off(body);
+    g->opened = af_reasoning_opened(text, n);
+    g->skip_special = !g->reasoning && (!af_value(body, "tools") || tools_are_off(body));
 done:
     free(text);
     return st;

@@ -204,6 +204,22 @@ done:
     return st;
 }
 
+/* llama-server's: reasoning in "reasoning_content", or with its marks in the text. */
+static af_status read_reasoning(af_generation *g, const json_t *body, af_error *err)
+{
+    static const char field[] = "reasoning_format";
+    const char *format = g->api->o.reasoning ? "auto" : "none";
+    const af_status st = af_value_string(body, field, &format, err);
+    if (st != AF_OK)
+        return st;
+    const bool none = strcmp(format, "none") == 0;
+    if (!none && strcmp(format, "auto") != 0 && strcmp(format, "deepseek") != 0)
+        return af_fail_subject(err, AF_EUSAGE, field, "'%s' is '%.40s', not none, auto or deepseek",
+                               field, format);
+    g->reasoning = g->chat && !none;
+    return AF_OK;
+}
+
 af_status af_generation_fields(af_generation *g, const json_t *body, af_api_fault *f)
 {
     af_status st = AF_OK;
@@ -218,6 +234,7 @@ af_status af_generation_fields(af_generation *g, const json_t *body, af_api_faul
     AF_TRY(af_value_int(body, "n", 1, 128, &n, err));
     AF_TRY(af_value_bool(body, "ignore_eos", &g->ignore_eos, err));
     AF_TRY(af_value_bool(body, "return_token_ids", &g->return_ids, err));
+    AF_TRY(read_reasoning(g, body, err));
     AF_TRY(refuse_others(body, err));
     g->n = (int)n;
     g->max_tokens = g->chat ? INT32_MAX / 2 : 16;

@@ -9,12 +9,13 @@
 static void out_usage(af_buf *b, const af_generation *g)
 {
     const int64_t in = g->prompt->count, made = g->choice->text.count;
-    af_buf_printf(
-        b,
-        "{\"input_tokens\":%" PRId64 ",\"input_tokens_details\":{\"cached_tokens\":%" PRId64
-        ",\"cache_write_tokens\":0},\"output_tokens\":%" PRId64
-        ",\"output_tokens_details\":{\"reasoning_tokens\":0},\"total_tokens\":%" PRId64 "}",
-        in, af_generation_cached(g), made, in + made);
+    af_buf_printf(b,
+                  "{\"input_tokens\":%" PRId64
+                  ",\"input_tokens_details\":{\"cached_tokens\":%" PRId64
+                  ",\"cache_write_tokens\":0},\"output_tokens\":%" PRId64
+                  ",\"output_tokens_details\":{\"reasoning_tokens\":%" PRId64
+                  "},\"total_tokens\":%" PRId64 "}",
+                  in, af_generation_cached(g), made, g->choice->reasoning.tokens, in + made);
 }
 
 /* `status`: in_progress, completed, incomplete, failed; `message`: why it failed, or NULL. */
@@ -103,6 +104,74 @@ static void add_item(af_generation *g, af_buf *item)
     r->output.bad = r->output.bad || item->bad;
     r->count++;
     af_buf_clear(item);
+}
+
+/* ---- reasoning ---- */
+
+static void out_reasoning_part(af_buf *b, const char *text, uint64_t n)
+{
+    af_buf_str(b, "{\"type\":\"reasoning_text\",\"text\":");
+    af_out_string(b, text, n);
+    af_buf_char(b, '}');
+}
+
+/* The item; without its text while it is being written. */
+static void out_reasoning(af_buf *b, const af_choice *c, const char *status)
+{
+    const af_generation *g = c->of;
+    af_buf_printf(b,
+                  "{\"id\":\"rs_%s_%d\",\"type\":\"reasoning\",\"status\":\"%s\",\"summary\":[],"
+                  "\"content\":[",
+                  g->id + strlen("resp_"), g->response->count, status);
+    if (strcmp(status, "in_progress") != 0)
+        out_reasoning_part(b, c->reasoning.text.data, c->reasoning.text.len);
+    af_buf_str(b, "]}");
+}
+
+/* An event about its one part: `member` is this text. */
+static void send_reasoning(af_generation *g, const char *name, const char *member, const char *text,
+                           uint64_t n)
+{
+    af_buf b = {0};
+    begin_item_event(&b, g, name, "rs");
+    af_buf_printf(&b, ",\"content_index\":0,\"%s\":", member);
+    if (strcmp(member, "part") == 0)
+        out_reasoning_part(&b, text, n);
+    else
+        af_out_string(&b, text, n);
+    af_answer_send(g, &b);
+}
+
+/* What is new of the reasoning; after its end the item is complete. */
+static void add_reasoning(af_choice *c)
+{
+    af_generation *g = c->of;
+    af_response *r = g->response;
+    const af_buf *text = &c->reasoning.text;
+    const uint64_t from = c->reasoning.sent;
+    const bool ended = c->done || c->reasoning.state != AF_REASONING_INSIDE;
+    af_buf item = {0};
+    if (text->len == 0 || r->reasoned)
+        return;
+    if (g->stream && from == 0) {
+        out_reasoning(&item, c, "in_progress");
+        send_item(g, "response.output_item.added", &item);
+        item.len = 0;
+        send_reasoning(g, "response.content_part.added", "part", "", 0);
+    }
+    if (g->stream && text->len > from)
+        send_reasoning(g, "response.reasoning_text.delta", "delta", text->data + from,
+                       text->len - from);
+    c->reasoning.sent = text->len;
+    if (!ended)
+        return;
+    if (g->stream) {
+        send_reasoning(g, "response.reasoning_text.done", "text", text->data, text->len);
+        send_reasoning(g, "response.content_part.done", "part", text->data, text->len);
+    }
+    out_reasoning(&item, c, c->reasoning.state == AF_REASONING_INSIDE ? "incomplete" : "completed");
+    add_item(g, &item);
+    r->reasoned = true;
 }
 
 /* ---- messages ---- */
@@ -251,6 +320,7 @@ void af_response_call(af_choice *c, const af_tool_call *call)
     af_buf item = {0};
     if (g->answered)
         return;
+    add_reasoning(c);
     text_up_to(c, af_choice_content(c)->len);
     if (g->response->open)
         close_message(c, "completed");
@@ -279,7 +349,8 @@ void af_response_begin(af_generation *g)
 void af_response_piece(af_choice *c)
 {
     const af_response *r = c->of->response;
-    text_up_to(c, c->parser ? c->content.len : c->text.safe);
+    add_reasoning(c);
+    text_up_to(c, af_choice_has_parts(c) ? c->content.len : c->text.safe);
     if (!c->done)
         return;
     if (!r->open && r->count == 0)

@@ -312,6 +312,7 @@ static void copy_fields(const json_t *body, json_t *chat)
                                        "grammar",
                                        "structured_outputs",
                                        "parallel_tool_calls",
+                                       "reasoning_format",
                                        "chat_template_kwargs"};
     for (size_t i = 0; i < AF_LEN(same); i++)
         if (af_value(body, same[i]))

@@ -19,6 +19,7 @@ struct af_response {
     int events;      /* sent so far */
     int count;       /* items of the answer that are complete */
     af_buf output;   /* these, as JSON without brackets */
+    bool reasoned;   /* the reasoning is complete */
     bool open;       /* a message is being written */
     uint64_t from;   /* where it begins in the content of the choice */
     af_buf logprobs; /* of the open message */

@@ -108,23 +108,3 @@ af_status af_choice_tools(af_choice *c, af_error *err)
         atomic_fetch_add(&c->of->api->ids, 1) + ((uint64_t)c->of->api->started << 24);
     return af_tool_parser_new(&c->parser, c->of->tool_format, c->of->tools, seed, &sink, err);
 }
-
-af_status af_choice_parse(af_choice *c, bool last, af_error *err)
-{
-    af_status st = AF_OK;
-    const af_answer_text *t = &c->text;
-    if (t->safe > c->parsed)
-        AF_TRY(af_tool_parser_add(c->parser, t->text.data + c->parsed, t->safe - c->parsed, err));
-    c->parsed = t->safe;
-    if (last)
-        AF_TRY(af_tool_parser_finish(c->parser, err));
-    if (c->content.bad || c->calls.bad || c->new_calls.bad)
-        AF_TRY(af_fail_nomem(err, "calls", c->calls.len));
-done:
-    return st;
-}
-
-const af_buf *af_choice_content(const af_choice *c)
-{
-    return c->parser ? &c->content : &c->text.text;
-}

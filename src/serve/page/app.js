@@ -452,7 +452,7 @@
   function request(model, messages) {
     const system = $("s-system").value.trim();
     const body = {
-      model, stream: true, stream_options: {include_usage: true},
+      model, stream: true, stream_options: {include_usage: true}, reasoning_format: "none",
       messages: (system ? [{role: "system", content: system}] : []).concat(messages),
       temperature: value("s-temperature"), top_p: value("s-top-p"), top_k: value("s-top-k"), min_p: value("s-min-p"),
       repeat_penalty: value("s-repeat"), max_tokens: value("s-max"), seed: value("s-seed"),
