@@ -58,6 +58,16 @@ FILES = {
     "text.jsonl": '{"text": "hello world"}\n{"text": "one, two 345"}\n',
     "ids.jsonl": '{"ids": [257, 276, 78, 265]}\n',
     "chat.jsonl": '{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]}\n',
+    # thoughts after the last question alone, which the generation prompt opens: several rows for a record
+    "thinks.jinja": "{% set ns = namespace(q=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.q = loop.index0 %}"
+                    "{% endif %}{% endfor %}{% for m in messages %}<|im_start|>{{ m.role }} {% if m.role == 'assistant' and "
+                    "loop.index0 > ns.q %}T{{ m.reasoning_content }};{% endif %}{{ m.content }}{% for t in m.tool_calls %}"
+                    "{{ '!' + t.function.arguments }}{% endfor %}<|im_end|>{% endfor %}"
+                    "{% if add_generation_prompt %}<|im_start|>assistant T{% endif %}",
+    "thinks.jsonl": '{"messages": [{"role": "user", "content": "p"}, {"role": "assistant", "reasoning_content": "x", "tool_calls": '
+                    '[{"function": {"name": "f", "arguments": {"a": 1}}}]}, {"role": "tool", "content": "r"}, {"role": "assistant", '
+                    '"reasoning_content": "y", "content": "A"}, {"role": "user", "content": "q"}, {"role": "assistant", "content": '
+                    '"B"}]}\n',
     "labels.jsonl": '{"text": "good", "label": 1}\n{"text": "bad day", "label": 0}\n{"text": "fine", "label": 1}\n',
     "chat.txt": "hello\n/system be brief\nand again\n",
     "plain.txt": "hello world, this is a text of some words. " * 8,
@@ -95,6 +105,7 @@ def cases():
         Case("plan_json", "plan", "full.yaml", "--json"),
         Case("data_check", "data", "check", "run.yaml"),
         Case("data_preview", "data", "preview", "run.yaml", "--json"),
+        Case("data_rows", "data", "preview", "run.yaml", "datasets=[{path: thinks.jsonl}]", "chat_template=thinks.jinja"),
         Case("data_csv", "data", "preview", "run.yaml", "datasets=[{path: rows.csv}]"),
         Case("records_parquet", "data", "records", GOLDEN + "/columns/scalars.zstd.v2.parquet", "-n", "0"),
         Case("records_arrow", "data", "records", GOLDEN + "/columns/chat.file.lz4.arrow", "-n", "0"),
