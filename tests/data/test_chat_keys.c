@@ -82,6 +82,38 @@ static void test_thoughts_have_names(void **state)
     case_close(&c);
 }
 
+/* As Axolotl splits them. */
+static void test_thoughts_in_contents(void **state)
+{
+    static const struct {
+        const char *content, *want;
+    } cases[] = {
+        {"<think>\\n T \\n</think>\\n\\nA \\n", "<T>A \n"},
+        {"<reasoning>T</reasoning>A", "<T>A"},
+        {"<|begin_of_thought|> T <|end_of_thought|> <|begin_of_solution|> A <|end_of_solution|> x",
+         "<T>A"},
+        {"x <think>T</think>A", "<T>A"}, /* what comes before is left out */
+        {"</think>A<think>", "A<think>"},
+        {"<think>T", "<think>T"},
+        {"A", "A"},
+    };
+    data_case c;
+    char text[1000];
+    (void)state;
+    case_open(&c);
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        snprintf(text, sizeof text,
+                 "{\"messages\": [{\"role\": \"user\", \"content\": \"<think>q</think>\"}, "
+                 "{\"role\": \"assistant\", \"content\": \"%s\"}]}\n",
+                 cases[i].content);
+        put_file(&c, "d.jsonl", text);
+        preview(&c, model, THINKS, ", split_thinking: true, template_thinking_key: why");
+        snprintf(text, sizeof text, "[user:<think>q</think>][assistant:%s]", cases[i].want);
+        assert_string_equal(texts(&c), text);
+    }
+    case_close(&c);
+}
+
 #define CALLS                                                                                      \
     "chat_template: \"{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}[{{ "    \
     "m.role }}:{% if 'tool_calls' in m %}{{ m.tool_calls | tojson }}{% endif %}{{ m.content "      \
@@ -455,6 +487,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_thoughts_have_names),
+        cmocka_unit_test(test_thoughts_in_contents),
         cmocka_unit_test(test_null_fields),
         cmocka_unit_test(test_values_of_json_columns),
         cmocka_unit_test(test_variables_of_a_record_reach_the_template),

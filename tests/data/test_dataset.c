@@ -359,8 +359,7 @@ static void test_keys_of_an_entry_that_are_off(void **state)
                                  "{\"role\": \"assistant\", \"content\": \"A\"}]}\n";
     static const char *const off[] = {"shards:", "skip: 0", "split_thinking: false",
                                       "columns: [messages]", "field_human:"};
-    static const char *const on[] = {"shards: 4", "skip: 10", "split_thinking: true",
-                                     "field_human: x"};
+    static const char *const on[] = {"shards: 4", "skip: 10", "field_human: x"};
     static const char form[] = "datasets:\n  - path: %s\n    %s\n";
     data_case c;
     char entry[1200];

@@ -77,6 +77,7 @@ static const source_key keys[] = {
     {"weight", SHARE, AT(weight), 0},
     {"seed", COUNT, AT(seed), 0},
     {"drop_system_message", BOOL, AT(drop_system), TURNS},
+    {"split_thinking", BOOL, AT(split_thinking), TURNS},
     {"field_thinking", STRING, AT(thinking), TURNS},
     {"template_thinking_key", STRING, AT(thinking_key), TURNS},
     {"text_column", STRING, AT(field.text), ONLY(TEXT)},
@@ -165,7 +166,7 @@ static const af_fields usual = {
 static bool asks_nothing(const af_data_source *s, const source_key *k, af_shape shape)
 {
     if (k->kind == BOOL)
-        return k->offset == AT(drop_system) ? !s->drop_system : !s->train_on_inputs;
+        return !*(const bool *)((const char *)s + k->offset);
     const bool end = s->train_on_eos == AF_TRAIN_EOS_ALL || s->train_on_eos == AF_TRAIN_EOS_LAST;
     return k->kind == EOS && (shape == AF_SHAPE_TEXT ? !end : s->train_on_eos == AF_TRAIN_EOS_TURN);
 }
@@ -193,7 +194,6 @@ static const char *unsupported(const char *name)
         {"shards", "take a slice with 'split: train[:10%]'"},
         {"shards_idx", "take a slice with 'split: train[:10%]'"},
         {"message_field_training_detail", "mark whole messages with 'message_field_training'"},
-        {"split_thinking", "put the thought into a field of the message ('field_thinking')"},
         {"input_transform", "write the records as they are to be read"},
         {"logprobs_field", "name the teacher with 'teacher_model'"},
         {"fraction", "give a share of its own records with 'weight'"},

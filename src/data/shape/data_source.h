@@ -59,11 +59,12 @@ typedef struct af_data_source {
     const af_prompt *prompt; /* not NULL: records are put into this prompt, not the chat template */
     const af_pair_form *form; /* not NULL: pairs of `rl` in this form */
     bool cut;                 /* long texts are cut into rows of sequence_len, none is lost */
-    bool listed;      /* of dataset_info.json: a model without a chat template gets no prompt */
-    bool join;        /* texts follow each other in rows of sequence_len; with `cut` */
-    bool continued;   /* a further part of the dataset before it, of a split like 'train+test' */
-    bool pairs;       /* records with chosen and rejected are pairs, whatever else they have */
-    bool drop_system; /* a first message of the role system is left out */
+    bool listed;         /* of dataset_info.json: a model without a chat template gets no prompt */
+    bool join;           /* texts follow each other in rows of sequence_len; with `cut` */
+    bool continued;      /* a further part of the dataset before it, of a split like 'train+test' */
+    bool pairs;          /* records with chosen and rejected are pairs, whatever else they have */
+    bool drop_system;    /* a first message of the role system is left out */
+    bool split_thinking; /* <think>...</think> in a content becomes that property */
     const char *thinking, *thinking_key; /* property of a message, and its name for the template */
     af_fields field;
     af_role_name *role_names; /* from `roles`; before the built-in ones */

@@ -1,7 +1,9 @@
 /* shape_chat.c - turns of a conversation: roles, contents, tool calls, flags, checked and brought
  * to what chat templates expect. */
+#define _GNU_SOURCE /* memmem */
 #include "data/shape/shape.h"
 #include "format/text/json_text.h"
+#include "format/text/python_text.h"
 
 #include <math.h>
 
@@ -323,6 +325,47 @@ static json_t *clean_copy(const turn *t, const json_t *content)
     return m;
 }
 
+/* Narrows [*from, *to) of s to what is between the first of each mark; false: one is not there. */
+static bool between(const char *s, uint64_t *from, uint64_t *to, const char *const mark[2],
+                    uint64_t *rest)
+{
+    const uint64_t n = *to - *from;
+    const char *open = memmem(s + *from, n, mark[0], strlen(mark[0]));
+    const char *close = memmem(s + *from, n, mark[1], strlen(mark[1]));
+    if (!open || !close)
+        return false;
+    *to = (uint64_t)(close - s);
+    *from = AF_MIN((uint64_t)(open - s) + strlen(mark[0]), *to);
+    *rest = *to + strlen(mark[1]);
+    return true;
+}
+
+/* split_thinking, as Axolotl does it: a thought in the content becomes a property. */
+static af_status split_thought(const turn *t, json_t *m)
+{
+    static const char *const thoughts[][2] = {{"<think>", "</think>"},
+                                              {"<reasoning>", "</reasoning>"},
+                                              {"<|begin_of_thought|>", "<|end_of_thought|>"}};
+    static const char *const solution[2] = {"<|begin_of_solution|>", "<|end_of_solution|>"};
+    const json_t *content = json_object_get(m, "content");
+    const char *s = json_string_value(content);
+    const uint64_t n = json_string_length(content);
+    uint64_t from = 0, to = n, begin = 0, end = n, unused;
+    bool found = false;
+    for (size_t i = 0; s && i < AF_LEN(thoughts) && !found; i++)
+        found = between(s, &from, &to, thoughts[i], &begin);
+    if (!found)
+        return AF_OK;
+    af_py_strip(s, &from, &to, NULL, 0, 'b');
+    const char side = between(s, &begin, &end, solution, &unused) ? 'b' : 'l';
+    af_py_strip(s, &begin, &end, NULL, 0, side);
+    json_t *rest = json_stringn(s + begin, end - begin);
+    if (json_object_set_new(m, t->s->thinking_key, json_stringn(s + from, to - from)) ||
+        json_object_set_new(m, "content", rest))
+        return af_fail_nomem(t->err, "a message", n);
+    return AF_OK;
+}
+
 static af_status take_turn(af_conversation *out, turn *t, bool sharegpt)
 {
     af_status st = AF_OK;
@@ -354,6 +397,8 @@ static af_status take_turn(af_conversation *out, turn *t, bool sharegpt)
         st = af_fail_nomem(t->err, "a message", 0);
         goto done;
     }
+    if (t->s->split_thinking && is_assistant(t))
+        AF_TRY(split_thought(t, m));
     AF_TRY(fix_arguments(t, m));
     st = append(out, m, t->train, t->err);
     m = NULL;
