@@ -185,6 +185,10 @@ static void test_other_names_for_datasets(void **state)
         {"dataset_mixer: {D/c: 1.0}\ndataset_splits: [test_x, train]", "a|b", NULL},
         {"dataset_mixer: {D: 1.0}\ndataset_configs: [c]\ndataset_splits: [train, more]", "a|b|m",
          NULL},
+        {"dataset_name: D/x.jsonl\ndataset_text_field: body", "t", NULL},
+        {"dataset_name: D/c/train.jsonl\ndataset_text_field: text", "a|b", NULL},
+        {"dataset_text_field: body\ndatasets: [{path: D/x.jsonl}]", NULL,
+         ":3: dataset_text_field goes with 'dataset_name'"},
         {"dataset_mixer: {D: 1.0}\ndataset_configs: [c, d]", NULL,
          ":4: dataset_configs has 2 entries for 1 datasets"},
         {"pretraining_dataset: D/c/train.jsonl", "a|b", NULL},
@@ -206,6 +210,7 @@ static void test_other_names_for_datasets(void **state)
     CHECK_OK(af_dir_make(case_path(&c, "D/c"), &err), err);
     put_file(&c, "D/c/train.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
     put_file(&c, "D/c/test.jsonl", "{\"text\": \"z\"}\n");
+    put_file(&c, "D/x.jsonl", "{\"body\": \"t\", \"id\": 3}\n");
     put_file(&c, "D/c/more.jsonl", "{\"text\": \"m\"}\n");
     put_file(&c, "D/far.yaml", "x: {path: org/name, source: hf_hub}\n");
     put_file(&c, "D/ms.yaml", "x: {path: org/name, source: ms_hub}\n");

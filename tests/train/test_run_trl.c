@@ -45,6 +45,17 @@ static void test_length(void **state)
                                  "give the tokens of a row");
 }
 
+static void test_template_file(void **state)
+{
+    (void)state;
+    af_run_config r = {0};
+    af_error err = {0};
+    CHECK_OK(parse(&r, "chat_template_path: a/t.jinja", NULL, 0, &err), err);
+    assert_string_equal(r.chat_template, "a/t.jinja");
+    af_run_config_clear(&r);
+    assert_int_equal(parse(&r, "chat_template_path: org/model", NULL, 0, &err), AF_EUNSUPPORTED);
+}
+
 /* Splits of a mixer to train on and to evaluate on. */
 static void test_mixer(void **state)
 {
@@ -135,9 +146,8 @@ static void test_instead(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_length),
-        cmocka_unit_test(test_mixer),
-        cmocka_unit_test(test_truncation_mode),
+        cmocka_unit_test(test_length),  cmocka_unit_test(test_template_file),
+        cmocka_unit_test(test_mixer),   cmocka_unit_test(test_truncation_mode),
         cmocka_unit_test(test_instead),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -115,7 +115,8 @@ typedef struct af_run_config {
     const char *dataset_dir;
     /* other names of the data, empty once `datasets` has them */
     const af_yaml *dataset_mixture, *dataset_mixer, *pretraining_dataset;
-    const char *dataset_name, *dataset_config, *dataset_train_split, *dataset_test_split;
+    const char *dataset_name, *dataset_text_field, *dataset_config, *dataset_train_split,
+        *dataset_test_split;
     const char *train_dataset;
     af_strings dataset_splits, dataset_configs;
     double val_set_size;

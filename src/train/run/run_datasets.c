@@ -10,8 +10,9 @@ enum { ENTRY_KEYS = 24 };
 typedef struct builder {
     af_run_config *r;
     af_error *err;
-    af_yaml *list; /* of entries */
-    bool bad;      /* no memory */
+    af_yaml *list;  /* of entries */
+    af_yaml *tests; /* likewise, for test_datasets; NULL = none */
+    bool bad;       /* no memory */
 } builder;
 
 static af_yaml *node(builder *b, af_yaml_kind kind, int room, int line)
@@ -158,7 +159,7 @@ static af_status mixer(builder *b, const af_yaml *m)
                        r->dataset_configs.count, m->count);
     af_status st = mixer_list(b, m, true);
     if (st == AF_OK && b->list->count && !r->test_datasets && r->val_set_size == 0) {
-        r->test_datasets = b->list;
+        r->test_datasets = b->tests = b->list;
         r->key_line[test] = m->line;
     }
     return st == AF_OK ? mixer_list(b, m, false) : st;
@@ -200,7 +201,7 @@ static af_status named(builder *b, const char *name)
         if (r->dataset_config)
             put_text(b, e, "name", r->dataset_config, line);
         put_text(b, e, "split", r->dataset_test_split, line);
-        r->test_datasets = b->list;
+        r->test_datasets = b->tests = b->list;
         r->key_line[af_key_find("test_datasets") - af_keys] = line;
         b->list = train_list;
     }
@@ -310,6 +311,26 @@ static af_status resolve_tests(builder *b)
     return st;
 }
 
+/* TRL's dataset_text_field is for all entries; its default, and the name of conversations, say
+ * nothing. */
+static af_status name_texts(builder *b, bool built)
+{
+    const char *field = b->r->dataset_text_field;
+    char at[300];
+    if (!field || strcmp(field, "text") == 0 || strcmp(field, "messages") == 0)
+        return AF_OK;
+    if (!built)
+        return af_fail(b->err, AF_EUSAGE,
+                       "%s: dataset_text_field goes with 'dataset_name': give each entry of "
+                       "'datasets' a 'field_text'",
+                       af_run_key_loc(b->r, "dataset_text_field", at, sizeof at));
+    const af_yaml *lists[] = {b->list, b->tests};
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; lists[k] && i < lists[k]->count; i++)
+            put_text(b, lists[k]->item[i], "field_text", field, lists[k]->line);
+    return AF_OK;
+}
+
 af_status af_run_datasets(af_run_config *r, af_error *err)
 {
     static const char *const ways[] = {"dataset_mixture", "dataset_mixer", "dataset_name",
@@ -345,6 +366,8 @@ af_status af_run_datasets(af_run_config *r, af_error *err)
         r->setup_chat_format = true; /* the alignment handbook's rule */
         r->key_line[format] = key_line(&b, ways[set]);
     }
+    if (st == AF_OK)
+        st = name_texts(&b, set >= 0 && set <= 2);
     if (st == AF_OK && set >= 0) {
         r->datasets = b.list;
         r->key_line[af_key_find("datasets") - af_keys] = key_line(&b, ways[set]);
@@ -353,6 +376,7 @@ af_status af_run_datasets(af_run_config *r, af_error *err)
         st = resolve_tests(&b);
     for (size_t i = 0; i < AF_LEN(ways); i++)
         forget(r, ways[i]);
+    forget(r, "dataset_text_field");
     for (size_t i = 0; st == AF_OK && i < AF_LEN(mixed); i++) {
         if (set != 1 && key_line(&b, mixed[i]))
             st = af_run_idle_key(r, mixed[i], "without 'dataset_mixer'", err);

@@ -243,7 +243,7 @@ static const foreign_group groups[] = {
      "data local_dataset dataset_weights dataset_train_name train_file "
      "validation_file hf_dataset prompts_dataset"},
     {EXACT, "a dataset has a 'type' and 'field_...' keys",
-     "format_type dataset_text_field dataset_kwargs formatting_func text_column"},
+     "format_type dataset_kwargs formatting_func text_column"},
     {REFUSED, "give a smaller dataset, or 'max_steps'",
      "max_train_samples dataset_shard_num dataset_shard_idx "
      "eval_sequence_len pretraining_sample_concatenation"},
@@ -271,7 +271,6 @@ static const struct {
      "bnb_4bit_use_double_quant=true bnb_4bit_quant_type=nf4 llm_int8_has_fp16_weight=false"},
     {"kt_expert_weight_format", "bf16 fp16"},
     {"bias", "none"},
-    {"dataset_text_field", "text messages"},
     {"text_column", "text"},
     {"dataset_kwargs",
      "add_special_tokens=false append_concat_token=false skip_prepare_dataset=false"},

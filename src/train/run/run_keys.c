@@ -107,6 +107,8 @@ const af_key af_keys[] = {
     {"dataset_configs", LIST(dataset_configs), 0, 0, NULL,
      "subfolders of the datasets of dataset_mixer, one for each", {0}, 0},
     {"dataset_name", STR(dataset_name), 0, 0, NULL, "one dataset: a file or a folder", {0}, 0},
+    {"dataset_text_field", STR(dataset_text_field), 0, 0, NULL,
+     "field of its texts (text), also of dataset_mixture and dataset_mixer", {0}, 0},
     {"dataset_config", STR(dataset_config), 0, 0, NULL, "subfolder of dataset_name", {0}, 0},
     {"dataset_train_split", STR(dataset_train_split), 0, 0, NULL,
      "split of dataset_name to train on (train)", {0}, 0},

@@ -458,6 +458,13 @@ static const char *stage_loss(const af_yaml *root, const char *key, const af_yam
     return has_value(loss, "orpo") ? "orpo" : has_value(loss, "simpo") ? "simpo" : NULL;
 }
 
+/* TRL: a file with the template; the other form, a tokenizer to take it from, is not supported. */
+static bool names_template(const char *key, const af_yaml *n)
+{
+    const size_t len = n->kind == AF_YAML_SCALAR ? strlen(n->text) : 0;
+    return is(key, "chat_template_path") && len > 6 && is(n->text + len - 6, ".jinja");
+}
+
 /* Whether the file says which adapter: 'use_peft: true' says nothing more. */
 static bool names_adapter(const af_yaml *root)
 {
@@ -501,6 +508,8 @@ static af_status translate_entry(translation *t, int i)
         return translate_margin(t, i);
     if (names_base(key) && revision_of(t->root, n))
         return put_revised(t, i, revision_of(t->root, n));
+    if (names_template(key, n))
+        return put(t, "chat_template", line, n);
     if (is(key, "tokens") && n->kind == AF_YAML_MAP) /* an older Axolotl's special_tokens */
         return put(t, "special_tokens", line, n);
     if (names_the_model(t->root, key, n) || is_taken(t->root, key))
