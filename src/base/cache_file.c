@@ -179,5 +179,17 @@ uint64_t af_disk_free(const char *path)
             break;
     }
     free(p);
-    return known ? (uint64_t)fs.f_bavail * fs.f_frsize : UINT64_MAX;
+    return known && fs.f_blocks ? (uint64_t)fs.f_bavail * fs.f_frsize : UINT64_MAX;
+}
+
+af_status af_disk_check(const char *path, const char *what, uint64_t bytes, af_error *err)
+{
+    const uint64_t left = af_disk_free(path);
+    const bool large = bytes >= 1000000000;
+    const double unit = large ? 1e9 : 1e6;
+    const char *name = large ? "GB" : "MB";
+    if (left >= bytes)
+        return AF_OK;
+    return af_fail_subject(err, AF_EIO, "disk", "%s needs %.1f %s, and '%s' has %.1f %s free", what,
+                           (double)bytes / unit, name, path, (double)left / unit, name);
 }

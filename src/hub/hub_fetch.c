@@ -206,20 +206,6 @@ typedef struct fetch {
     bool waited;
 } fetch;
 
-static af_status check_disk(const af_hub_store *s, uint64_t bytes, af_error *err)
-{
-    const char *where = s->output ? s->output : s->cache;
-    const uint64_t left = af_disk_free(where);
-    if (left >= bytes)
-        return AF_OK;
-    const bool large = bytes >= 1000000000;
-    const double unit = large ? 1e9 : 1e6;
-    const char *name = large ? "GB" : "MB";
-    return af_fail_subject(err, AF_EIO, "disk",
-                           "the download needs %.1f %s, and '%s' has %.1f %s free",
-                           (double)bytes / unit, name, where, (double)left / unit, name);
-}
-
 static af_status list_todo(fetch *f, const af_hub_tree *t, af_error *err)
 {
     af_status st = AF_OK;
@@ -253,7 +239,7 @@ static af_status list_todo(fetch *f, const af_hub_tree *t, af_error *err)
                          "it)",
                          file->path, (double)file->size / 1e9);
     }
-    AF_TRY(check_disk(f->s, bytes, err));
+    AF_TRY(af_disk_check(f->s->output ? f->s->output : f->s->cache, "the download", bytes, err));
 done:
     return st;
 }

@@ -252,6 +252,18 @@ text=$("$AFINAR" train $full base_model="$tmp/full/checkpoint-1" --force 2>&1) &
 has "$text" "base_model '$tmp/full/checkpoint-1' lies in output_dir" "train"
 [ -s "$tmp/full/checkpoint-1/model.safetensors" ] && [ -s "$tmp/full/config.json" ] || fail "a refused run removed files"
 
+# a disk that cannot hold one checkpoint: refused before the first step, and nothing is left
+mkdir "$tmp/small"
+if unshare -rm mount -t tmpfs -o size=64k none "$tmp/small" 2> /dev/null; then
+    text=$(unshare -rm bash -c 'mount -t tmpfs -o size=256k none "$1" && "$2" train "$3" output_dir="$1/run" adapter=none lora_r=null --device cpu; echo "exit $?"; ls -A "$1"' - \
+        "$tmp/small" "$AFINAR" "$tmp/run.yaml" 2>&1)
+    has "$text" "afinar train: a checkpoint needs 1.1 MB, and '$tmp/small/run' has 0.3 MB free" "small disk"
+    [ "$(tail -n 1 <<<"$text")" = "exit 1" ] || fail "small disk: $text"
+    grep -q "^step " <<<"$text" && fail "a run without room for a checkpoint began: $text"
+else
+    echo "not tested: a small disk (no user namespaces)"
+fi
+
 # a signal leaves no temporary folder and no output
 for sig in TERM INT; do
     for delay in 0.01 0.03 0.06 0.1; do

@@ -258,6 +258,27 @@ static af_status copy_weights(tensor_copies *c, const af_step_graph *g, af_error
     return AF_OK;
 }
 
+static uint64_t stored_bytes(const af_step_graph *g, af_role role)
+{
+    uint64_t n = 0;
+    for (af_tensor *x = NULL; (x = af_graph_next(g->graph, role, x));)
+        n += af_tensor_is_stored(x) ? af_tensor_bytes(x) : 0;
+    return n;
+}
+
+uint64_t af_checkpoint_bytes(const af_step_graph *g)
+{
+    uint64_t n = af_checkpoint_is_split(g) ? 0 : stored_bytes(g, AF_ROLE_STATE);
+    for (const af_state_part *p = af_graph_states(g->graph); p && af_checkpoint_is_split(g);
+         p = p->next)
+        n += (uint64_t)p->full * (uint64_t)af_dtype_get(p->dtype)->bytes;
+    if (g->model->adapter)
+        return n + stored_bytes(g, AF_ROLE_PARAM);
+    for (int i = 0; i < g->model->spec->tensors; i++)
+        n += af_tensor_bytes(g->leaves.tensor[i]);
+    return n;
+}
+
 /* base: the tensors are those of this model, under its names, and what it has beside them. */
 static af_status write_copies(const tensor_copies *c, const af_model_reader *base, const char *dir,
                               const char *file, af_error *err)

@@ -31,6 +31,8 @@ static inline bool af_checkpoint_is_split(const af_step_graph *g)
 {
     return g->model->comm && g->model->zero_stage >= 1;
 }
+/* Bytes of the values that a checkpoint holds. */
+uint64_t af_checkpoint_bytes(const af_step_graph *g);
 /* What a rank other than 0 does then: sends its part of the state, and of weights. */
 AF_CHECKED af_status af_checkpoint_send(const af_step_graph *g, af_error *err);
 /* Waits until trained values and optimizer state have been read: call it before they change. */

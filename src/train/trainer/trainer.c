@@ -1,5 +1,6 @@
 /* trainer.c - opens and closes a run, and takes it from one step to the next. */
 #include "train/trainer/trainer.h"
+#include "base/cache_file.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/temps.h"
@@ -158,6 +159,8 @@ af_status af_trainer_start(af_trainer *t, af_error *err)
         if (!own)
             forget_best(t);
     }
+    if (af_trainer_writes(t) && !t->run->overwrite_output_dir) /* which makes room first */
+        AF_TRY(af_disk_check(t->output.dir, "a checkpoint", af_checkpoint_bytes(&t->step), err));
     if (af_trainer_writes(t))
         AF_TRY(begin_output(t, checkpoint, own, err));
     af_log_time("output folder");
