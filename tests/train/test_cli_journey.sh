@@ -39,6 +39,11 @@ while read -r line; do # as pasted into a shell
 done < next
 [ -f "my out-merged/config.json" ] && [ -f "my out.gguf" ] || die "merge and export: $(ls)"
 
+# --- of a model that GGUF cannot hold
+"$AFINAR" train run.yaml base_model="$AF_SOURCE/examples/demo/base" output_dir=demo max_steps=1 2> demo.err
+sed -n 's/^  afinar //p' demo.err | grep -q '^merge' || die "no merge: $(cat demo.err)"
+grep -q 'afinar export' demo.err demo/report.html && die "a command that would be refused: $(cat demo.err)"
+
 # --- its report
 report="my out/report.html"
 has "$report" "<h1>my out: done</h1>" "<dt>Date</dt><dd>20" "<dt>Duration</dt>" "LoRA, rank 4, alpha 8" "<dd>0.001, cosine</dd>" "2 x 1 = 2 rows" \

@@ -24,6 +24,9 @@ typedef struct af_text_dirs {
  * tokenizer.json nor tokenizer.model (logged). */
 AF_CHECKED af_status af_gguf_put_tokenizer(af_gguf_writer *w, const af_text_dirs *h,
                                            const af_hf_config *c, int64_t rows, af_error *err);
+/* Whether the tokenizer of a folder can be written so; what cannot is AF_EUNSUPPORTED. */
+AF_CHECKED af_status af_gguf_check_tokenizer(const char *dir, const char *model_type,
+                                             af_error *err);
 /* The texts of the folder, so that it can come back as it was. `whole` also takes tokenizer.json,
  * or tokenizer.model. */
 AF_CHECKED af_status af_gguf_put_files(af_gguf_writer *w, const af_text_dirs *h, bool whole,

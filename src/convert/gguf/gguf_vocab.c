@@ -396,15 +396,21 @@ static bool starts_marked(const af_tokenizer *t)
     return yes;
 }
 
+static af_status pre_name(const char **out, const vocab *v, const char *model_type, af_error *err)
+{
+    *out = v->spm ? "default" : af_pre_name_of(v->json, model_type);
+    return *out ? AF_OK
+                : af_fail(err, AF_EUNSUPPORTED,
+                          "llama.cpp has no name for the pre_tokenizer of tokenizer.json");
+}
+
 static af_status put_all(vocab *v, af_gguf_writer *w, const af_hf_config *c, int32_t turn_end,
                          af_error *err)
 {
     af_status st = AF_OK;
     const char *model = v->spm ? "llama" : "gpt2";
-    const char *pre = v->spm ? "default" : af_pre_name_of(v->json, c->model_type);
-    if (!pre)
-        return af_fail(err, AF_EUNSUPPORTED,
-                       "llama.cpp has no name for the pre_tokenizer of tokenizer.json");
+    const char *pre;
+    AF_TRY(pre_name(&pre, v, c->model_type, err));
     AF_TRY(af_gguf_put_str(w, "tokenizer.ggml.model", model, strlen(model), err));
     AF_TRY(af_gguf_put_str(w, "tokenizer.ggml.pre", pre, strlen(pre), err));
     AF_TRY(read_vocab(v, err));
@@ -442,6 +448,20 @@ static af_status read_kind(vocab *v, const char *dir, af_error *err)
                        type);
     v->spm = v->pieces || json_is_true(json_object_get(v->model, "byte_fallback"));
     return AF_OK;
+}
+
+af_status af_gguf_check_tokenizer(const char *dir, const char *model_type, af_error *err)
+{
+    af_status st = AF_OK;
+    json_t *json = NULL;
+    AF_TRY(af_json_read(&json, dir, "tokenizer.json", err));
+    vocab v = {.json = json, .model = json_object_get(json, "model")};
+    const char *pre = NULL;
+    AF_TRY(read_kind(&v, dir, err));
+    st = json ? pre_name(&pre, &v, model_type, err) : AF_OK;
+done:
+    json_decref(json);
+    return st;
 }
 
 /* tokenizer.model, where there is one and no tokenizer.json. */

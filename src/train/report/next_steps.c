@@ -1,6 +1,8 @@
 /* next_steps.c - see next_steps.h. */
 #include "train/report/next_steps.h"
 #include "base/file.h"
+#include "convert/gguf/gguf_check.h"
+#include "convert/gguf/gguf_meta.h"
 #include "train/run/freeze.h"
 
 void af_shell_put(af_buf *b, const char *arg)
@@ -81,7 +83,14 @@ static void put_sibling(af_buf *b, const char *dir, const char *tail)
     af_buf_clear(&name);
 }
 
-void af_next_commands(af_buf *b, const af_run_config *run, bool chat)
+static bool gguf_holds(const af_run_model *m)
+{
+    return !af_dir_exists(m->path) ||
+           (af_gguf_check_supported(m->spec, NULL) == AF_OK &&
+            af_gguf_check_tokenizer(m->path, m->spec->arch->model_type, NULL) == AF_OK);
+}
+
+void af_next_commands(af_buf *b, const af_run_config *run, const af_run_model *m, bool chat)
 {
     if (af_run_scores(run)) {
         put_model(b, "classify", run);
@@ -95,7 +104,9 @@ void af_next_commands(af_buf *b, const af_run_config *run, bool chat)
         put_sibling(b, run->output_dir, "-merged");
         af_buf_char(b, '\n');
     }
-    put_model(b, "export", run);
-    put_sibling(b, run->output_dir, ".gguf");
-    af_buf_str(b, " --type q4_k_m\n");
+    if (gguf_holds(m)) {
+        put_model(b, "export", run);
+        put_sibling(b, run->output_dir, ".gguf");
+        af_buf_str(b, " --type q4_k_m\n");
+    }
 }

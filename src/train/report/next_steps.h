@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "train/run/run_config.h"
+#include "train/step/run_model.h"
 
 /* One argument of a shell command, quoted where the shell would change it. */
 void af_shell_put(af_buf *b, const char *arg);
@@ -13,6 +14,6 @@ void af_shell_put(af_buf *b, const char *arg);
 char *af_resume_command(const char *run_file, const char *const *overrides, int count,
                         const af_run_config *run);
 /* What to do with the result of a run: generate, merge (of an adapter) and export, one per line.
- * chat: the model was trained on conversations. */
-void af_next_commands(af_buf *b, const af_run_config *run, bool chat);
+ * chat: the model was trained on conversations. What GGUF cannot hold is not exported. */
+void af_next_commands(af_buf *b, const af_run_config *run, const af_run_model *m, bool chat);
 #endif

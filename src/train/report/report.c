@@ -305,7 +305,7 @@ static void put_next(af_buf *b, const af_report_source *r)
 {
     af_buf commands = {0};
     if (r->state == AF_REPORT_DONE)
-        af_next_commands(&commands, r->run, r->chat);
+        af_next_commands(&commands, r->run, r->step->model, r->chat);
     else if (r->resume_command && r->state != AF_REPORT_RUNNING)
         af_buf_str(&commands, r->resume_command);
     b->bad |= commands.bad;

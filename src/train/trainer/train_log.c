@@ -188,7 +188,7 @@ static void log_next(const af_trainer *t)
     af_run_log(t->hooks, "%s: %s/%s", t->model.adapter ? "adapter" : "model", dir,
                t->model.adapter ? "adapter_model.safetensors" : "model.safetensors");
     af_run_log(t->hooks, "report: %s/report.html", dir);
-    af_next_commands(&b, t->run, af_trainer_is_chat(t));
+    af_next_commands(&b, t->run, &t->model, af_trainer_is_chat(t));
     af_run_log(t->hooks, "next:");
     for (char *line = b.bad ? NULL : b.data, *end; line && *line; line = end + 1) {
         end = strchr(line, '\n');
