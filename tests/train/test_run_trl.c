@@ -45,6 +45,27 @@ static void test_length(void **state)
                                  "give the tokens of a row");
 }
 
+/* `plan` says what would be learnt, by the names of the file. */
+static void test_method_text(void **state)
+{
+    static const char *const cases[][2] = {
+        {"loss_type: dft", "use_dft_loss true ('loss_type')"},
+        {"rl: dpo\nloss_type: apo_zero", "rl dpo, loss_type [\"apo_zero\"]"},
+    };
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_run_config r = {0};
+        af_error err = {0};
+        af_buf b = {0};
+        CHECK_OK(parse(&r, cases[i][0], NULL, 0, &err), err);
+        af_run_method_text(&r, &b);
+        char *text = af_buf_take(&b);
+        CHECK_MSG(text && strstr(text, cases[i][1]), "%s: %s", cases[i][0], text);
+        free(text);
+        af_run_config_clear(&r);
+    }
+}
+
 static void test_template_file(void **state)
 {
     (void)state;
@@ -146,9 +167,9 @@ static void test_instead(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_length),  cmocka_unit_test(test_template_file),
-        cmocka_unit_test(test_mixer),   cmocka_unit_test(test_truncation_mode),
-        cmocka_unit_test(test_instead),
+        cmocka_unit_test(test_length),          cmocka_unit_test(test_method_text),
+        cmocka_unit_test(test_template_file),   cmocka_unit_test(test_mixer),
+        cmocka_unit_test(test_truncation_mode), cmocka_unit_test(test_instead),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

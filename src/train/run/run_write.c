@@ -116,6 +116,7 @@ void af_run_method_text(const af_run_config *r, af_buf *b)
                                        "optimizer",
                                        "rl",
                                        "dpo_loss_type",
+                                       "use_dft_loss",
                                        "peft_init_lora_weights",
                                        "peft_use_dora",
                                        "neftune_noise_alpha",
