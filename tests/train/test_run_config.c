@@ -104,6 +104,8 @@ static void test_every_wrong_file_is_named(void **state)
         {BASE "strict: true\neval_steps: 5\n", {"run.yaml:6", "val_set_size", ""}},
         {BASE "shuffle: maybe\n", {"run.yaml:5", "true or false", "'maybe'"}},
         {BASE "shuffle: true\nshuffle: false\n", {"run.yaml:6", "duplicate key", "line 5"}},
+        {BASE "seed: 3\nseed: '3'\n", {"run.yaml:6", "duplicate key", "line 5"}},
+        {BASE "eot_tokens: [a]\neot_tokens: [a]\n", {"run.yaml:6", "duplicate key", "line 5"}},
         {BASE "lr: 1e-3\nlearning_rate: 1e-4\n", {"run.yaml:6", "line 5", ""}},
         {BASE "seed: [1, 2]\n", {"run.yaml:5", "seed", "a list"}},
         {BASE "max_steps: 0\n", {"max_steps is 0", "", ""}},

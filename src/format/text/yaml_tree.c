@@ -57,12 +57,24 @@ static af_status build_key(yaml_builder *b, af_yaml *n, int i, const yaml_node_t
         return af_fail(b->err, AF_EFORMAT, "%s:%d: a key must be a plain word", b->name,
                        n->key_line[i]);
     n->key[i] = af_arena_strndup(b->mem, (const char *)k->data.scalar.value, k->data.scalar.length);
-    if (!n->key[i])
-        return no_memory(b);
-    for (int j = 0; j < i; j++)
-        if (strcmp(n->key[j], n->key[i]) == 0)
+    return n->key[i] ? AF_OK : no_memory(b);
+}
+
+/* A key that is there again with the same scalar is left out; with anything else it is an error. */
+static af_status keep(yaml_builder *b, af_yaml *n)
+{
+    const int i = n->count++;
+    const af_yaml *new = n->item[i];
+    for (int j = 0; j < i; j++) {
+        const af_yaml *old = n->item[j];
+        if (strcmp(n->key[j], n->key[i]) != 0)
+            continue;
+        if (old->kind != AF_YAML_SCALAR || new->kind != AF_YAML_SCALAR ||
+            old->quoted != new->quoted || strcmp(old->text, new->text) != 0)
             return af_fail(b->err, AF_EFORMAT, "%s:%d: duplicate key '%s', first in line %d",
                            b->name, n->key_line[i], n->key[i], n->key_line[j]);
+        n->count = i;
+    }
     return AF_OK;
 }
 
@@ -124,11 +136,14 @@ static af_status build_map(yaml_builder *b, af_yaml *n, const yaml_node_t *y, in
         take_map(b, n, (int)(y->data.mapping.pairs.top - y->data.mapping.pairs.start));
     if (taken != AF_OK)
         return taken;
-    for (int i = 0; i < n->count; i++) {
-        const yaml_node_pair_t *p = y->data.mapping.pairs.start + i;
-        af_status st = build_key(b, n, i, yaml_document_get_node(b->doc, p->key));
+    n->count = 0;
+    for (const yaml_node_pair_t *p = y->data.mapping.pairs.start; p < y->data.mapping.pairs.top;
+         p++) {
+        af_status st = build_key(b, n, n->count, yaml_document_get_node(b->doc, p->key));
         if (st == AF_OK)
-            st = build(b, &n->item[i], p->value, depth + 1);
+            st = build(b, &n->item[n->count], p->value, depth + 1);
+        if (st == AF_OK)
+            st = keep(b, n);
         if (st != AF_OK)
             return st;
     }
