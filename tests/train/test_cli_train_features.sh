@@ -229,6 +229,11 @@ done
 train kept $rough load_best_model_at_end=true
 cmp "$(best kept best_model_checkpoint)/adapter_model.safetensors" "$tmp/kept/adapter_model.safetensors"
 grep -q "\"eval_loss\": $(best kept best_metric)" "$tmp/kept/eval_results.json" || die "eval_results.json does not describe the saved model"
+# parts of epochs of 64 records in steps of 12: every 2.67 steps, and none in the first epoch
+train parts max_steps=-1 num_epochs=2 micro_batch_size=12 evals_per_epoch=2 val_set_size=0 eval_delay=1 \
+    "test_datasets=[{path: $AF_GOLDEN/models/data/train_tokens.jsonl}]"
+parts=$(sed -n 's/.*"step": \([0-9]*\),.*"eval_loss".*/\1/p' "$tmp/parts/metrics.jsonl" | tr '\n' ' ')
+[ "$parts" = "6 8 11 " ] || die "evaluated after steps $parts"
 # by another metric than the loss
 train hits $rough load_best_model_at_end=true metric_for_best_model=eval_accuracy
 most=$(sed -n 's/.*"step": \([0-9]*\),.*"eval_accuracy": \([^,]*\),.*/\1 \2/p' "$tmp/hits/metrics.jsonl" | sed 1d | sort -srgk2 | head -1)

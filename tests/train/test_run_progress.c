@@ -169,10 +169,39 @@ static void test_best_evaluations(void **state)
     }
 }
 
+/* Records of an epoch, rows of a step, parts of an epoch; the steps of two epochs that end one. */
+static void test_parts_of_epochs(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t items, rows, per_epoch;
+        const char *ends;
+    } cases[] = {
+        {64, 8, 1, "8 16"},     {64, 8, 2, "4 8 12 16"},
+        {13, 6, 1, "3 5"},      {10, 1, 4, "3 5 8 10 13 15 18 20"},
+        {10, 2, 2, "3 5 8 10"}, {12, 4, 9, "1 2 3 4 5 6"},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_run_progress p = {.items_per_epoch = cases[i].items,
+                             .items_per_micro = cases[i].rows,
+                             .micro_per_step = 1};
+        char ends[100] = "";
+        assert_true(af_run_progress_part(&p, cases[i].per_epoch));
+        for (p.step = 1; (p.step - 1) * cases[i].rows < 2 * cases[i].items; p.step++) {
+            const size_t n = strlen(ends);
+            p.micro = p.step;
+            if (af_run_progress_part(&p, cases[i].per_epoch))
+                snprintf(ends + n, sizeof ends - n, "%s%d", n ? " " : "", (int)p.step);
+        }
+        assert_string_equal(ends, cases[i].ends);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_best_evaluations),
+        cmocka_unit_test(test_parts_of_epochs),
         cmocka_unit_test(test_counters_come_back),
         cmocka_unit_test(test_impossible_counters_are_refused),
         cmocka_unit_test(test_more_epochs_than_can_be_passed_over),

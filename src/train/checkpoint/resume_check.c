@@ -60,6 +60,7 @@ static bool is_free(const key_line *l)
                                        "evals_per_epoch",
                                        "early_stopping_patience",
                                        "early_stopping_threshold",
+                                       "eval_delay",
                                        "load_best_model_at_end",
                                        "resume_from_checkpoint",
                                        "auto_resume_from_checkpoints",

@@ -204,7 +204,7 @@ typedef struct af_run_config {
     double loss_watchdog_threshold;
     int64_t loss_watchdog_patience;
     int64_t early_stopping_patience;
-    double early_stopping_threshold;
+    double early_stopping_threshold, eval_delay;
     const char *best_metric; /* see af_run_progress_metric */
     af_tri greater_is_better;
     bool auto_resume, load_best, overwrite_output_dir;

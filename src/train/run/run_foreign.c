@@ -250,7 +250,6 @@ static const foreign_group groups[] = {
     {REFUSED, "see 'chat_template' and 'roles_to_train'",
      "preserve_thinking tool_format "
      "default_system_message chat_template_path role_boundaries"},
-    {REFUSED, "see 'eval_steps'", "eval_delay"},
     {REFUSED, "set 'saves_per_epoch'", "save_epochs"},
 };
 

@@ -455,6 +455,8 @@ const af_key af_keys[] = {
      AF_NEED_EVAL_DATA},
     {"evals_per_epoch", I64(evals_per_epoch), 0, 1e6, "0", "evaluations per epoch", {0},
      AF_NEED_EVAL},
+    {"eval_delay", F64(eval_delay), 0, 1e9, "0",
+     "no evaluation before so many epochs, or steps with eval_steps", {0}, AF_NEED_EVAL},
     {"early_stopping_patience", I64(early_stopping_patience), 0, 1e6, "0",
      "stop after this many evaluations without a better one; 0 = never", {"early_stopping_steps"},
      AF_NEED_EVAL},

@@ -25,7 +25,6 @@ af_status af_run_progress_init(af_run_progress *p, const af_run_config *run, int
     const double epochs = (double)items * run->num_epochs / (double)per_step;
     *p = (af_run_progress){
         .steps = run->max_steps > 0 ? run->max_steps : (int64_t)ceil(epochs - 1e-9),
-        .steps_per_epoch = (items + per_step - 1) / per_step,
         .items_per_epoch = items,
         .items_per_micro = run->micro_batch_size,
         .micro_per_step = micro,
@@ -90,6 +89,14 @@ bool af_run_progress_judge(af_run_progress *p, const af_run_config *run, double 
 int64_t af_run_progress_every(const af_run_progress *p, double n)
 {
     return (int64_t)(n < 1 ? ceil(n * (double)p->steps) : n);
+}
+
+bool af_run_progress_part(const af_run_progress *p, int64_t per_epoch)
+{
+    const double parts = (double)(p->items_per_micro * per_epoch),
+                 items = (double)p->items_per_epoch;
+    const double before = (double)(p->micro - p->micro_per_step);
+    return p->step == 0 || floor((double)p->micro * parts / items) > floor(before * parts / items);
 }
 
 double af_run_progress_epoch(const af_run_progress *p)
@@ -220,7 +227,6 @@ af_status af_run_progress_read(af_run_progress *p, uint64_t *clock, const char *
     if (st == AF_ENOMEM)
         return st;
     af_run_progress q = {.steps = p->steps,
-                         .steps_per_epoch = p->steps_per_epoch,
                          .items_per_epoch = p->items_per_epoch,
                          .items_per_micro = p->items_per_micro,
                          .micro_per_step = p->micro_per_step,

@@ -24,7 +24,7 @@ typedef enum af_pending { AF_PENDING_NOTHING, AF_PENDING_EVAL, AF_PENDING_SAMPLE
 
 typedef struct af_run_progress {
     /* from the run file and the data */
-    int64_t steps, steps_per_epoch;
+    int64_t steps;
     int64_t items_per_epoch, items_per_micro;
     int64_t micro_per_step; /* of all ranks */
     af_schedule schedule;
@@ -51,12 +51,15 @@ typedef struct af_run_progress {
 /* A run at its beginning. items: of one epoch; micro: micro-batches of a step, of all ranks. */
 AF_CHECKED af_status af_run_progress_init(af_run_progress *p, const af_run_config *run,
                                           int64_t items, int64_t micro, af_error *err);
-/* A number of steps, or below 1 a share of all of them, in steps. */
 /* The metric that chooses the best evaluation, without "eval_". */
 const char *af_run_progress_metric(const af_run_config *run);
 /* Counts an evaluation whose metric has this value; whether it is the best so far. */
 bool af_run_progress_judge(af_run_progress *p, const af_run_config *run, double value);
+/* A number of steps, or below 1 a share of all of them, in steps. */
 int64_t af_run_progress_every(const af_run_progress *p, double n);
+/* Whether the last step completed one of so many parts of an epoch, which need not be whole steps;
+ * also before the first step. */
+bool af_run_progress_part(const af_run_progress *p, int64_t per_epoch);
 /* Epochs done so far, as a fraction. */
 double af_run_progress_epoch(const af_run_progress *p);
 /* The counters as JSON text (malloc'ed), and back: length and rates of *p stay. `clock`: of the

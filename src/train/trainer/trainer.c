@@ -177,9 +177,9 @@ done:
  * epoch. */
 static bool due(const af_trainer *t, double n, int64_t per_epoch)
 {
-    int64_t every = af_run_progress_every(&t->progress, n);
+    const int64_t every = af_run_progress_every(&t->progress, n);
     if (per_epoch > 0)
-        every = AF_MAX(t->progress.steps_per_epoch / per_epoch, 1);
+        return af_run_progress_part(&t->progress, per_epoch);
     return every > 0 && t->progress.step % every == 0;
 }
 
@@ -191,11 +191,14 @@ static bool log_due(const af_trainer *t)
 static bool eval_due(const af_trainer *t)
 {
     const af_run_progress *p = &t->progress;
-    if (!t->data.eval_items || t->run->eval_strategy == AF_WHEN_NO)
+    const af_run_config *r = t->run;
+    const double at = r->eval_steps > 0 ? (double)p->step : af_run_progress_epoch(p);
+    if (!t->data.eval_items || r->eval_strategy == AF_WHEN_NO)
         return false;
-    if (t->run->eval_steps > 0 || t->run->evals_per_epoch > 0)
-        return due(t, t->run->eval_steps, t->run->evals_per_epoch) || p->step == p->steps;
-    return p->step % p->steps_per_epoch == 0 || p->step == p->steps;
+    if (p->step == p->steps)
+        return true;
+    const bool epochs = r->eval_steps == 0 && r->evals_per_epoch == 0;
+    return at >= r->eval_delay && due(t, r->eval_steps, epochs ? 1 : r->evals_per_epoch);
 }
 
 static bool samples_due(const af_trainer *t)
