@@ -246,6 +246,7 @@ static void test_translations(void **state)
         {"optim_args: {bf16_stochastic_round: true}", "bf16_stochastic_round: true\n"},
         {"lora_parameters: {rank: 4, scale: 10}\nadapter: lora", "lora_alpha: 40\n"},
         {"loss_type: dft", "use_dft_loss: true\n"},
+        {"activation_checkpointing: true", "gradient_checkpointing: true\n"},
         {"loss_type: nll\nlabel_smoothing_factor: 0.1", "label_smoothing_factor: 0.1\n"},
         {"save_strategy: epoch", "saves_per_epoch: 1\n"},
         {"save_strategy: 'no'\nsave_steps: 7", "save_steps: 7\n"}, /* Axolotl: the number wins */

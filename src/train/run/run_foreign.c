@@ -49,7 +49,8 @@ static const foreign_group groups[] = {
      "upcast_layernorm upcast_lmhead_output fp32_norms fp32_norm_classes embeddings_skip_upcast "
      "peft_autocast_adapter_dtype autocast_adapter_dtype"},
     {IDLE, "recomputation has one kind: see 'gradient_checkpointing'",
-     "gradient_checkpointing_kwargs use_reentrant_gc selective_checkpointing"},
+     "gradient_checkpointing_kwargs activation_checkpointing_kwargs use_reentrant_gc "
+     "selective_checkpointing"},
     {IDLE, "memory is planned before a run: see 'afinar plan'",
      "low_cpu_mem_usage max_memory gpu_memory_limit device_map offload_folder lora_on_cpu "
      "layer_offloading ple_cpu_offload gc_steps gc_collect_steps torch_empty_cache_steps "
