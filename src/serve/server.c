@@ -1,6 +1,7 @@
 /* server.c - opens a model, its adapters, the engine and the socket; see afinar/serve.h. */
 #include "serve/server_state.h"
 
+#include "format/chat/chat_template.h"
 #include "serve/api/responses.h"
 #include "serve/api/run_state.h"
 
@@ -74,7 +75,7 @@ static af_status open_texts(af_server *s, af_error *err)
         return af_fail(err, st, "%s", why.msg);
     if (st != AF_OK)
         a->template = NULL; /* chat is refused with a sentence, the rest works */
-    return AF_OK;
+    return a->template ? af_template_form(a->template, &a->form, err) : AF_OK;
 }
 
 static af_status add_adapters(af_server *s, af_decoder *d, const af_serve_opts *o, af_error *err)

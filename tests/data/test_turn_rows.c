@@ -43,12 +43,10 @@ static void add_row(af_buf *b, const json_t *row)
     af_buf_str(b, inside ? "]\n" : "\n");
 }
 
-/* What the preview gives for a record, the keys and the template. */
-static void check(data_case *c, const char *jinja, const char *keys, const char *messages,
-                  const char *want)
+static void write_case(const data_case *c, const char *jinja, const char *keys,
+                       const char *messages)
 {
     char more[2000], record[2000], model[600];
-    af_buf b = {0};
     snprintf(record, sizeof record, "{\"messages\": [%s]}\n", messages);
     case_write(c, "t.jinja", jinja, strlen(jinja));
     case_write(c, "d.jsonl", record, strlen(record));
@@ -56,6 +54,14 @@ static void check(data_case *c, const char *jinja, const char *keys, const char 
              c->dir, keys, c->dir);
     snprintf(model, sizeof model, "%s/model", c->dir);
     case_run(c, model, more);
+}
+
+/* What the preview gives for a record, the keys and the template. */
+static void check(data_case *c, const char *jinja, const char *keys, const char *messages,
+                  const char *want)
+{
+    af_buf b = {0};
+    write_case(c, jinja, keys, messages);
     CHECK_OK(case_preview(c), c->err);
     af_buf_str(&b, "");
     for (size_t i = 0; i < json_array_size(c->rows); i++)
@@ -270,6 +276,40 @@ static void test_the_form_of_calls(void **state)
     case_close(&c);
 }
 
+#define PARTS(role, a, b)                                                                          \
+    "{\"role\": \"" role "\", \"content\": [{\"type\": \"text\", \"text\": \"" a "\"}, " b "]}"
+#define PART(t) "{\"type\": \"text\", \"text\": \"" t "\"}"
+#define IMAGE   "{\"type\": \"image_url\", \"image_url\": {\"url\": \"x\"}}"
+
+/* Contents in parts, as OpenAI has them, in templates for texts, for parts and for both. */
+static void test_contents_in_parts(void **state)
+{
+    static const char texts[] =
+        "{% for m in messages %}<s>{{ m.role[0] }}:{{ m.content | trim }}</s>{% endfor %}"
+        "{% if add_generation_prompt %}<s>a:{% endif %}";
+    static const char parts[] =
+        "{% for m in messages %}<s>{{ m.role[0] }}:{% for p in m.content %}{% if p.type == "
+        "'text' %}{{ p.text }}{% else %}!{% endif %}{% endfor %}</s>{% endfor %}"
+        "{% if add_generation_prompt %}<s>a:{% endif %}";
+    static const char both[] =
+        "{% for m in messages %}<s>{{ m.role[0] }}:{% if m.content is string %}{{ m.content }}"
+        "{% else %}{% for p in m.content %}{{ p.text | trim }}{% endfor %}{% endif %}</s>"
+        "{% endfor %}{% if add_generation_prompt %}<s>a:{% endif %}";
+    static const char *const talk = PARTS("user", "p", PART("q")) "," PARTS(
+        "assistant", "A", PART(" B")) "," USER("r") "," BOT("C");
+    data_case c;
+    (void)state;
+    case_open(&c);
+    write_model(&c);
+    check(&c, texts, "", talk, "<s>u:p\nq</s><s>a:[A\n B</s>]<s>u:r</s><s>a:[C</s>]\n");
+    check(&c, parts, "", talk, "<s>u:pq</s><s>a:[A B</s>]<s>u:r</s><s>a:[C</s>]\n");
+    check(&c, both, "", talk, "<s>u:pq</s><s>a:[AB</s>]<s>u:r</s><s>a:[C</s>]\n");
+    check(&c, parts, "", PARTS("user", "p", IMAGE) "," BOT("A"), "<s>u:p!</s><s>a:[A</s>]\n");
+    write_case(&c, texts, "", PARTS("user", "p", IMAGE) "," BOT("A"));
+    case_refused(&c, case_preview(&c), "a part of message 1 is not text");
+    case_close(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -281,6 +321,7 @@ int main(void)
         cmocka_unit_test(test_channels_and_calls),
         cmocka_unit_test(test_the_end_after_the_end),
         cmocka_unit_test(test_the_form_of_calls),
+        cmocka_unit_test(test_contents_in_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,10 +64,10 @@ FILES = {
                     "loop.index0 > ns.q %}T{{ m.reasoning_content }};{% endif %}{{ m.content }}{% for t in m.tool_calls %}"
                     "{{ '!' + t.function.arguments }}{% endfor %}<|im_end|>{% endfor %}"
                     "{% if add_generation_prompt %}<|im_start|>assistant T{% endif %}",
-    "thinks.jsonl": '{"messages": [{"role": "user", "content": "p"}, {"role": "assistant", "reasoning_content": "x", "tool_calls": '
-                    '[{"function": {"name": "f", "arguments": {"a": 1}}}]}, {"role": "tool", "content": "r"}, {"role": "assistant", '
-                    '"reasoning_content": "y", "content": "A"}, {"role": "user", "content": "q"}, {"role": "assistant", "content": '
-                    '"B"}]}\n',
+    "thinks.jsonl": '{"messages": [{"role": "user", "content": [{"type": "text", "text": "p"}]}, {"role": "assistant", '
+                    '"reasoning_content": "x", "tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}]}, '
+                    '{"role": "tool", "content": "r"}, {"role": "assistant", "reasoning_content": "y", "content": "A"}, '
+                    '{"role": "user", "content": "q"}, {"role": "assistant", "content": "B"}]}\n',
     "labels.jsonl": '{"text": "good", "label": 1}\n{"text": "bad day", "label": 0}\n{"text": "fine", "label": 1}\n',
     "chat.txt": "hello\n/system be brief\nand again\n",
     "plain.txt": "hello world, this is a text of some words. " * 8,

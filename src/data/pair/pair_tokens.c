@@ -93,7 +93,7 @@ static af_status render_prompt(pair_work *w)
                               .tools = t->tools,
                               .extra = t->variables,
                               .continue_final_message = true,
-                              .calls = w->s->calls};
+                              .form = w->s->form};
     const af_status st =
         part ? af_template_render(w->s->chat, &w->prompt, &w->prompt_len, &o, NULL, w->err)
              : af_fail_nomem(w->err, "a conversation", n);

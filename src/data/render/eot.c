@@ -173,7 +173,7 @@ af_status af_renderer_find_eot(af_renderer *s, af_error *err)
     bool open = false;
     if (s->chat) {
         const int before = s->eots;
-        s->calls = af_template_call_form(s->chat);
+        AF_TRY(af_template_form(s->chat, &s->form, err));
         AF_TRY(probe_answers(s, &open, err));
         s->answer_end = open && s->eots > before ? s->eot[before] : NULL;
         if (s->eots)

@@ -49,7 +49,7 @@ typedef struct af_renderer {
     json_t *variables;              /* of every conversation; its own come first. NULL = none */
     bool mask_history, no_thinking; /* only the last answer is trained; thoughts left out */
     bool split_turns; /* rows for answers that the whole conversation does not show whole */
-    unsigned calls;   /* of af_call_form */
+    unsigned form;    /* of af_message_form */
     char *eot[AF_EOT_MAX];
     int eots;
     /* the mark of the next turn, where that is what ends an answer, or one that calls a tool; of

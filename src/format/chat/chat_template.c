@@ -158,9 +158,9 @@ static void set_calls(af_jinja *j, af_jdict *message, unsigned form)
         return;
     const af_jlist *l = calls->l;
     af_jval *content = af_jdict_find(j, message, "content");
-    if (form & AF_CALL_NULL && content && content->kind == AF_JKIND_STR && content->s->n == 0)
+    if (form & AF_FORM_CALL_NULL && content && content->kind == AF_JKIND_STR && content->s->n == 0)
         *content = af_jnone();
-    for (int64_t i = 0; form & AF_CALL_TEXT && i < l->n && !j->failed; i++) {
+    for (int64_t i = 0; form & AF_FORM_CALL_TEXT && i < l->n && !j->failed; i++) {
         const af_jval call = l->item[i];
         const af_jval *f = call.kind == AF_JKIND_DICT ? af_jdict_find(j, call.d, "function") : NULL;
         af_jval *arguments = f && f->kind == AF_JKIND_DICT ? af_jdict_find(j, f->d, "arguments")
@@ -171,7 +171,58 @@ static void set_calls(af_jinja *j, af_jdict *message, unsigned form)
     }
 }
 
-static af_jval messages_value(af_jinja *j, const json_t *messages, unsigned calls)
+/* The text of a part; NULL: it is something else. */
+static const af_jstr *part_text(af_jinja *j, af_jval part)
+{
+    const af_jval *text = part.kind == AF_JKIND_DICT ? af_jdict_find(j, part.d, "text") : &part;
+    return text && text->kind == AF_JKIND_STR ? text->s : NULL;
+}
+
+/* Parts of text become one. */
+static void join_content(af_jinja *j, af_jval *content, size_t number)
+{
+    af_buf b = {.limit = AF_TEMPLATE_OUTPUT_MAX};
+    if (content->kind != AF_JKIND_LIST)
+        return;
+    for (int64_t i = 0; i < content->l->n && !j->failed; i++) {
+        const af_jstr *text = part_text(j, content->l->item[i]);
+        if (!text)
+            af_jfail(j, "a part of message %zu is not text, and the template shows only that",
+                     number);
+        if (i)
+            af_buf_char(&b, '\n');
+        if (text)
+            af_buf_add(&b, text->p, text->n);
+    }
+    *content = af_jstr_take(j, &b);
+}
+
+/* A text becomes a list of one part. */
+static void split_content(af_jinja *j, af_jval *content)
+{
+    if (content->kind != AF_JKIND_STR)
+        return;
+    af_jdict *part = af_jdict_new(j, 2);
+    af_jlist *l = af_jlist_new(j, 1);
+    af_jdict_set(j, part, af_jstr_lit(j, "type"), af_jstr_lit(j, "text"));
+    af_jdict_set(j, part, af_jstr_lit(j, "text"), *content);
+    af_jlist_add(j, l, af_jdict_v(part));
+    *content = af_jlist_v(l);
+}
+
+/* Passes a message, whose value is ours, as the template reads it. */
+static void set_form(af_jinja *j, af_jdict *message, unsigned form, size_t number)
+{
+    af_jval *content = af_jdict_find(j, message, "content");
+    if (content && form & AF_FORM_CONTENT_TEXT)
+        join_content(j, content, number);
+    if (content && form & AF_FORM_CONTENT_PARTS)
+        split_content(j, content);
+    if (!j->failed)
+        set_calls(j, message, form);
+}
+
+static af_jval messages_value(af_jinja *j, const json_t *messages, unsigned form)
 {
     if (!json_is_array(messages))
         return af_jfail(j, "messages is not a list");
@@ -183,8 +234,8 @@ static af_jval messages_value(af_jinja *j, const json_t *messages, unsigned call
             break;
         }
         const af_jval v = from_json(j, m);
-        if (calls && !j->failed)
-            set_calls(j, v.d, calls);
+        if (form && !j->failed)
+            set_form(j, v.d, form, i + 1);
         if (!j->failed)
             af_jlist_add(j, out, alias_reasoning(j, v));
     }
@@ -299,7 +350,7 @@ static void render(af_jinja *j, const af_render_opts *o)
     if (j->t->tokens && !o->raw)
         pass_object(j, j->t->tokens);
     if (!o->raw) {
-        const af_jval messages = messages_value(j, o->messages, o->calls);
+        const af_jval messages = messages_value(j, o->messages, o->form);
         if (o->continue_final_message && !j->failed)
             tag_last(j, messages.l, &text);
         const af_jval tools = objects_value(j, o->tools, "tools");
@@ -369,25 +420,94 @@ done:
     return st;
 }
 
-unsigned af_template_call_form(const af_template *t)
+#define PROBE "afinarprobe"
+
+/* *text is NULL where the template refuses the messages. */
+static af_status probe_text(const af_template *t, json_t *messages, unsigned form, char **text,
+                            uint64_t *len, af_error *err)
 {
-    static const unsigned forms[] = {0, AF_CALL_NULL, AF_CALL_TEXT, AF_CALL_TEXT | AF_CALL_NULL};
-    static const char probe[] = "afinarprobe";
-    unsigned found = 0;
+    const af_render_opts o = {.messages = messages, .form = form, .now = "2025-03-14T09:26:53"};
+    af_error why = {0};
+    *text = NULL;
+    if (!messages)
+        return af_fail_nomem(err, "a probe of the chat template", 0);
+    const af_status st = af_template_render(t, text, len, &o, NULL, &why);
+    return st == AF_ENOMEM ? af_fail(err, st, "%s", why.msg) : AF_OK;
+}
+
+static bool has_probe(const char *text, uint64_t len)
+{
+    return text && memmem(text, len, PROBE, strlen(PROBE));
+}
+
+static af_status call_form(const af_template *t, unsigned *out, af_error *err)
+{
+    static const unsigned forms[] = {0, AF_FORM_CALL_NULL, AF_FORM_CALL_TEXT,
+                                     AF_FORM_CALL_TEXT | AF_FORM_CALL_NULL};
     json_t *m =
         json_pack("[{s:s,s:s},{s:s,s:s,s:[{s:s,s:s,s:{s:s,s:{s:s}}}]}]", "role", "user", "content",
                   "a", "role", "assistant", "content", "", "tool_calls", "id", "probe0001", "type",
-                  "function", "function", "name", "probe", "arguments", "a", probe);
-    bool shown = !m || !af_template_mentions(t, "tool_calls");
-    for (size_t i = 0; i < AF_LEN(forms) && !shown; i++) {
-        const af_render_opts o = {.messages = m, .calls = forms[i]};
+                  "function", "function", "name", "probe", "arguments", "a", PROBE);
+    af_status st = AF_OK;
+    bool shown = !af_template_mentions(t, "tool_calls");
+    for (size_t i = 0; i < AF_LEN(forms) && !shown && st == AF_OK; i++) {
         char *text = NULL;
         uint64_t len = 0;
-        shown = af_template_render(t, &text, &len, &o, NULL, NULL) == AF_OK &&
-                memmem(text, len, probe, strlen(probe));
-        found = shown ? forms[i] : 0;
+        st = probe_text(t, m, forms[i], &text, &len, err);
+        shown = has_probe(text, len);
+        *out |= shown ? forms[i] : 0;
         free(text);
     }
     json_decref(m);
-    return found;
+    return st;
+}
+
+/* Whether two texts are the same without their blanks: templates trim parts. */
+static bool same_words(const char *a, const char *b)
+{
+    static const char blanks[] = " \t\r\n";
+    for (;; a++, b++) {
+        a += strspn(a, blanks);
+        b += strspn(b, blanks);
+        if (*a != *b || !*a)
+            return *a == *b;
+    }
+}
+
+/* Contents are shown as texts and parts alike (0), or as one of them alone. */
+static af_status content_form(const af_template *t, bool system, unsigned *out, af_error *err)
+{
+    json_t *m =
+        json_pack("[{s:s,s:[{s:s,s:s}]},{s:s,s:[{s:s,s:s}]},{s:s,s:[{s:s,s:s}]}]", "role", "system",
+                  "content", "type", "text", "text", "s", "role", "user", "content", "type", "text",
+                  "text", PROBE, "role", "assistant", "content", "type", "text", "text", "b");
+    af_status st = AF_OK;
+    char *text = NULL, *parts = NULL;
+    uint64_t text_len = 0, parts_len = 0;
+    if (!system)
+        json_array_remove(m, 0);
+    AF_TRY(probe_text(t, m, AF_FORM_CONTENT_TEXT, &text, &text_len, err));
+    AF_TRY(probe_text(t, m, 0, &parts, &parts_len, err));
+    if (has_probe(text, text_len) && !(parts && same_words(text, parts)))
+        *out |= AF_FORM_CONTENT_TEXT;
+    else if (has_probe(parts, parts_len) && !has_probe(text, text_len))
+        *out |= AF_FORM_CONTENT_PARTS;
+done:
+    free(text);
+    free(parts);
+    json_decref(m);
+    return st;
+}
+
+af_status af_template_form(const af_template *t, unsigned *form, af_error *err)
+{
+    unsigned f = 0;
+    af_status st = AF_OK;
+    AF_TRY(content_form(t, true, &f, err));
+    if (!f) /* a template may refuse the role system */
+        AF_TRY(content_form(t, false, &f, err));
+    AF_TRY(call_form(t, &f, err));
+    *form = f;
+done:
+    return st;
 }

@@ -9,12 +9,15 @@
 
 #include <jansson.h>
 
-/* How a template reads calls of tools, where it does not take arguments as an object (which
- * transformers asks for) next to an empty content: bits. */
-typedef enum af_call_form {
-    AF_CALL_NULL = 1, /* the content of such a message must be None */
-    AF_CALL_TEXT = 2, /* the arguments must be JSON text */
-} af_call_form;
+/* How a template reads messages, where it does not take contents both as text and in parts, and
+ * calls of tools with their arguments as an object (which transformers asks for) next to an empty
+ * content: bits. */
+typedef enum af_message_form {
+    AF_FORM_CALL_NULL = 1,     /* the content of such a message must be None */
+    AF_FORM_CALL_TEXT = 2,     /* the arguments must be JSON text */
+    AF_FORM_CONTENT_TEXT = 4,  /* parts of text must be one text: lines, as in servers */
+    AF_FORM_CONTENT_PARTS = 8, /* a text must be a list of one part */
+} af_message_form;
 
 typedef struct af_render_opts {
     json_t *messages;  /* array of objects; borrowed, never changed */
@@ -24,7 +27,7 @@ typedef struct af_render_opts {
     bool add_generation_prompt;
     bool continue_final_message;
     bool raw;        /* only `extra` is passed */
-    unsigned calls;  /* of af_call_form: how calls are passed; 0 = as they are */
+    unsigned form;   /* of af_message_form: how messages are passed; 0 = as they are */
     const char *now; /* "2025-03-14T09:26:53", or NULL = the current local time */
 } af_render_opts;
 
@@ -33,8 +36,8 @@ AF_CHECKED af_status af_template_render(const af_template *t, char **text, uint6
                                         const af_render_opts *o, af_spans *generation,
                                         af_error *err);
 
-/* The form in which the template shows a call; 0 where the usual one does, or none. */
-unsigned af_template_call_form(const af_template *t);
+/* The form in which the template shows messages; 0 where the usual one does. */
+AF_CHECKED af_status af_template_form(const af_template *t, unsigned *form, af_error *err);
 
 /* The special tokens of a tokenizer, for a template that came without any. */
 AF_CHECKED af_status af_template_set_tokens(af_template *t, const af_tokenizer *k, af_error *err);

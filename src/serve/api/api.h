@@ -25,6 +25,7 @@ typedef struct af_served {
     char *path;
     atomic_int adapter;    /* of the decoder; 0 = the base; or AF_SERVED_GONE */
     af_template *template; /* an adapter's own, or NULL */
+    unsigned form;         /* how it reads messages: see af_template_form */
     int64_t created;
     atomic_int refs;
     struct af_served *next;
@@ -66,6 +67,7 @@ typedef struct af_api {
     af_serve_engine *engine;
     const af_tokenizer *tokenizer;
     const af_template *template; /* NULL: the model has none */
+    unsigned form;               /* how it reads messages: see af_template_form */
     char *model_path;
     int64_t context, vocab, width;
     int parallel;
@@ -93,6 +95,7 @@ void af_served_unref(af_served *m);
 AF_CHECKED af_status af_served_adapter(const af_served *m, int *adapter, af_error *err);
 /* The template to render for this model; NULL when neither it nor the base has one. */
 const af_template *af_served_template(const af_api *a, const af_served *m);
+unsigned af_served_form(const af_api *a, const af_served *m);
 
 /* ---- errors.c ---- */
 

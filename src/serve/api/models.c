@@ -50,6 +50,7 @@ static af_status open_template(const af_api *a, af_served *m, af_error *err)
         return AF_OK;
     AF_TRY(af_template_open(&m->template, m->path, err));
     AF_TRY(af_template_set_tokens(m->template, a->tokenizer, err));
+    AF_TRY(af_template_form(m->template, &m->form, err));
 done:
     return st;
 }
@@ -97,6 +98,11 @@ af_served *af_api_remove_model(af_api *a, const char *name)
 const af_template *af_served_template(const af_api *a, const af_served *m)
 {
     return m->template ? m->template : a->template;
+}
+
+unsigned af_served_form(const af_api *a, const af_served *m)
+{
+    return m->template ? m->form : a->form;
 }
 
 /* ---- endpoints ---- */

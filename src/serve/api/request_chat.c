@@ -100,21 +100,14 @@ static bool tools_are_off(const json_t *body)
     return choice && strcmp(choice, "none") == 0;
 }
 
-static bool calls_tools(const json_t *messages)
-{
-    for (size_t i = 0; i < json_array_size(messages); i++)
-        if (json_array_size(json_object_get(json_array_get(messages, i), "tool_calls")) > 0)
-            return true;
-    return false;
-}
-
 af_status af_chat_render(const af_api *a, const af_served *m, const json_t *body, char **text,
                          uint64_t *n, af_error *err)
 {
     af_status st = AF_OK;
     const af_template *t = af_served_template(a, m);
     json_t *messages = NULL, *list = json_array();
-    af_render_opts o = {.messages = list, .add_generation_prompt = true};
+    af_render_opts o = {
+        .messages = list, .add_generation_prompt = true, .form = af_served_form(a, m)};
     if (!t)
         AF_TRY(
             af_fail(err, AF_EUNSUPPORTED, "the model has no chat template; use /v1/completions"));
@@ -123,8 +116,6 @@ af_status af_chat_render(const af_api *a, const af_served *m, const json_t *body
         AF_TRY(af_fail_subject(err, AF_EUSAGE, "messages", "'messages' is empty or absent"));
     for (size_t i = 0; i < json_array_size(messages); i++)
         AF_TRY(normal_message(json_array_get(messages, i), i, list, err));
-    if (calls_tools(list))
-        o.calls = af_template_call_form(t);
     AF_TRY(af_value_type(body, "tools", JSON_ARRAY, &o.tools, err));
     AF_TRY(check_tools(o.tools, err));
     if (o.tools && (json_array_size(o.tools) == 0 || tools_are_off(body)))
