@@ -156,7 +156,7 @@ static void add_reasoning(af_choice *c)
     if (g->stream && from == 0) {
         out_reasoning(&item, c, "in_progress");
         send_item(g, "response.output_item.added", &item);
-        item.len = 0;
+        af_buf_clear(&item);
         send_reasoning(g, "response.content_part.added", "part", "", 0);
     }
     if (g->stream && text->len > from)
