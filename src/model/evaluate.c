@@ -119,7 +119,9 @@ af_status af_model_eval_text(af_model *m, const char *path, int64_t seq, af_eval
         return af_fail(err, AF_EUSAGE, "windows of %" PRId64 " tokens predict nothing", seq);
     AF_TRY(af_map_open(&map, path, err));
     AF_TRY(af_model_tokenizer(m, &tok, err));
-    AF_TRY(af_tokenizer_encode(tok, &text, (const char *)map.data, map.size, false, err));
+    st = af_tokenizer_encode(tok, &text, (const char *)map.data, map.size, false, err);
+    if (st != AF_OK)
+        AF_TRY(af_fail_prefix(st, err, "%s", path));
     AF_TRY(af_eval_new(&e, m, AF_MAX(AF_MIN(seq, text.count), PACK_ROWS), err));
     for (int64_t at = 0; at < text.count; at += seq) {
         const int32_t *ids = text.ids + at;

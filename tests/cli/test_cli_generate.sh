@@ -64,6 +64,9 @@ usage "--chat has no effect on --prompt-ids" generate "$qwen" --prompt-ids 1 --c
 usage "--max-new-tokens must be at least 0" generate "$qwen" --prompt-ids 1 -n -3
 usage "--seq applies to plain text" eval "$qwen" --data "$tmp/rows.jsonl" --seq 64
 usage "must be at least 2" eval "$qwen" --data "$tmp/rows.jsonl" --sequence-len -4
+printf 'a text \xff of bytes' > "$tmp/bytes.txt"
+"$AFINAR" eval "$AF_GOLDEN/models/qwen2" --data "$tmp/bytes.txt" --device cpu > /dev/null 2> "$tmp/err" && fail "a text that is not UTF-8"
+grep -q "afinar eval: $tmp/bytes.txt: the text is not UTF-8 at byte 7 of 17" "$tmp/err" || fail "the file is not named: $(cat "$tmp/err")"
 usage "no effect on plain text" eval "$qwen" --data x.txt --type messages
 "$AFINAR" generate "$qwen" --device cpu -f "$tmp" >/dev/null 2>"$tmp/err"
 [ $? -eq 1 ] || fail "a folder as a prompt passes"

@@ -121,7 +121,9 @@ static af_status run_text(collector *c, af_model *m, const char *text, const af_
     AF_TRY(af_map_open(&map, text, err));
     AF_TRY(af_model_tokenizer(m, &k, err));
     AF_TRY(first_token(&bos, k, err));
-    AF_TRY(af_tokenizer_encode(k, &e, (const char *)map.data, map.size, true, err));
+    st = af_tokenizer_encode(k, &e, (const char *)map.data, map.size, true, err);
+    if (st != AF_OK)
+        AF_TRY(af_fail_prefix(st, err, "%s", text));
     if (e.count < 2)
         AF_TRY(af_fail(err, AF_EUSAGE, "%s has %" PRId64 " tokens: nothing to measure on", text,
                        e.count));
