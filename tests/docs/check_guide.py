@@ -1,6 +1,7 @@
 """Checks the examples of the documentation against the program: check_guide.py AFINAR SOURCE
 
-Commands and their options exist, keys of run files exist, and every dataset record of docs/guide/data.md is read."""
+Commands and their options exist, keys of run files exist, every dataset record of docs/guide/data.md is read, names of the C sources
+in docs/extending.md and docs/architecture.md exist, and the latter lists the folders that there are."""
 import json
 import pathlib
 import re
@@ -44,6 +45,32 @@ def fences(text, kind):
     return re.findall(rf"^```{kind}\n(.*?)^```", text, re.M | re.S)
 
 
+def code_spans(page):
+    return re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S))
+
+
+def check_sources(source):
+    """Faults of the pages that describe the sources."""
+    files = [p for top in ("src", "cli", "include", "tests") for p in source.glob(f"{top}/**/*.[ch]*") if p.suffix in (".c", ".h", ".cu", ".cpp")]
+    words = set(re.findall(r"\w+", "\n".join(p.read_text() for p in files)))
+    for page in ("docs/extending.md", "docs/architecture.md"):
+        for span in code_spans(source / page):
+            for name in re.findall(r"\b(?:af|AF)_\w+", span):
+                if name not in words and not re.search("_name(_|$)", name):  # of the recipe for an op
+                    yield f"{page}: no {name} in the sources"
+    listed = set()
+    for span in code_spans(source / "docs/architecture.md"):
+        head, _, rest = span.partition("{")
+        if re.match(r"(src|cli)/[a-z_/]*$", head):
+            listed |= {head + part for part in rest.rstrip("}").split(",")}
+    for folder in listed:
+        if not (source / folder).exists():
+            yield f"docs/architecture.md: no {folder}"
+    for folder in {str(p.parent.relative_to(source)) for p in files if p.suffix == ".c"}:
+        if folder.startswith("src/") and folder.count("/") <= 2 and not any(l.startswith(folder) for l in listed):
+            yield f"docs/architecture.md does not have {folder}"
+
+
 def main():
     program, source = sys.argv[1], pathlib.Path(sys.argv[2])
     t = json.loads(subprocess.run([program, "__options"], check=True, capture_output=True, text=True).stdout)
@@ -51,7 +78,7 @@ def main():
     options = {c["name"]: {n for o in c["help"]["options"] for n in (o["name"], o["letter"])} | set(common)
                for c in t["commands"]}
     keys = {n for k in t["run_file"]["keys"] for n in [k["name"], *k["aliases"]]}
-    faults, seen = [], 0
+    faults, seen = sorted(check_sources(source)), 0
     for page in sorted(p for pattern in PAGES for p in source.glob(pattern)):
         text = page.read_text()
         for number, words in commands(text):
