@@ -237,13 +237,14 @@ static af_status rename_targets(af_adapter *a, af_error *err)
 
 const af_stored *af_adapter_find(const af_adapter *a, const af_weights *w, const char *name)
 {
+    const char *before = a->config.mlx ? "" : AF_ADAPTER_PREFIX;
     const char *inner = a->spec->inner, *rest = name + strlen(AF_ADAPTER_PREFIX);
-    const af_stored *t = af_weights_find(w, name);
+    const af_stored *t = af_weights_find(w, *before ? name : rest);
     char other[NAME_BYTES + PREFIX_BYTES], prefix[PREFIX_BYTES];
     if (strncmp(rest, inner, strlen(inner)) != 0)
         return t;
     for (int i = 0; !t && prefix_at(a->spec, i, prefix); i++) {
-        snprintf(other, sizeof other, AF_ADAPTER_PREFIX "%s%s", prefix, rest + strlen(inner));
+        snprintf(other, sizeof other, "%s%s%s", before, prefix, rest + strlen(inner));
         t = *prefix ? af_weights_find(w, other) : NULL;
     }
     return t;
@@ -294,6 +295,8 @@ static af_status read_module(af_adapter *a, int i, const af_weights *w, int *use
     const af_module_spec *m = &a->spec->module[i];
     af_adapter_module *am = &a->module[i];
     char name[NAME_BYTES];
+    if (a->config.mlx)
+        return af_adapter_mlx_read(a, i, w, used, err);
     if (af_module_is_experts(m))
         return af_adapter_experts_read(a, i, w, used, err);
     af_adapter_low_name(name, m, 'A');
@@ -483,10 +486,12 @@ static af_status read_folder(af_adapter **out, const af_model_spec *s, const cha
     AF_TRY(create(&a, s, err));
     a->resized = resized;
     AF_TRY(af_adapter_config_read(&a->config, &a->arena, dir, err));
-    AF_TRY(rename_targets(a, err));
-    if (s->experts || a->config.ensure_tying) /* what is adapted may show in the tensors alone */
+    if (s->experts || a->config.ensure_tying || a->config.mlx) /* the tensors show what it has */
         AF_TRY(af_adapter_open_values(&w, dir, err));
-    if (s->experts)
+    if (a->config.mlx)
+        AF_TRY(af_adapter_mlx_targets(a, w, err));
+    AF_TRY(rename_targets(a, err));
+    if (s->experts && !a->config.mlx)
         AF_TRY(af_adapter_experts_convert(a, w, err));
     if (a->config.ensure_tying)
         AF_TRY(af_adapter_save_tied(&a->config, &a->arena, w, err));
@@ -497,6 +502,7 @@ static af_status read_folder(af_adapter **out, const af_model_spec *s, const cha
     if (!w)
         AF_TRY(af_adapter_open_values(&w, dir, err));
     AF_TRY(read_values(a, w, dir, err));
+    a->config.mlx = false;
     *out = a;
     a = NULL;
 done:

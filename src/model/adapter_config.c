@@ -3,7 +3,6 @@
 #include "model/adapter_config.h"
 
 #include "base/buf.h"
-#include "base/file.h"
 #include "base/word.h"
 #include "format/hub/hub_name.h"
 #include "format/text/json_text.h"
@@ -457,6 +456,32 @@ static void read_all(config_reader *r, af_adapter_config *c)
     c->init_weights = get_init(r);
 }
 
+/* mlx-lm has one rank and one scale for all, and the settings of the run next to them. */
+static void read_mlx(config_reader *r, af_adapter_config *c)
+{
+    const char *type = json_string_value(get(r, "fine_tune_type"));
+    config_reader in = *r;
+    in.root = get(r, "lora_parameters");
+    c->mlx = true;
+    c->dora = type ? strcmp(type, "dora") == 0 : get_bool(r, "use_dora");
+    if (type && !c->dora && strcmp(type, "lora") != 0)
+        wrong(&in, "fine_tune_type", "lora or dora");
+    const double rank = get_num(&in, "rank", 8), scale = get_num(&in, "scale", 20);
+    if (!(rank >= 1) || rank > AF_ADAPTER_RANK_MAX || rank != floor(rank))
+        wrong(&in, "rank", "a rank from 1 to 65536");
+    if (!isfinite(scale))
+        wrong(&in, "scale", "a finite number");
+    c->r = in.st == AF_OK ? (int)rank : 1;
+    c->alpha = scale * c->r;
+    c->dropout = get_num(&in, "dropout", 0);
+    if (!(c->dropout >= 0) || c->dropout >= 1)
+        wrong(&in, "dropout", "from 0 to below 1");
+    r->st = in.st;
+    const char *base = json_string_value(get(r, "model"));
+    c->base_model = base ? copy_str(r, base) : NULL;
+    c->init_weights = "true";
+}
+
 af_status af_adapter_config_parse(af_adapter_config *out, af_arena *arena, const char *text,
                                   uint64_t size, const char *name, af_error *err)
 {
@@ -469,46 +494,14 @@ af_status af_adapter_config_parse(af_adapter_config *out, af_arena *arena, const
                        root ? "not an object" : je.text);
     }
     config_reader r = {root, name, arena, err, AF_OK};
-    read_all(&r, &c);
+    if (!get(&r, "peft_type") && json_is_object(get(&r, "lora_parameters")))
+        read_mlx(&r, &c);
+    else
+        read_all(&r, &c);
     json_decref(root);
     if (r.st == AF_OK)
         *out = c;
     return r.st;
-}
-
-/* Why a folder has no adapter_config.json; AF_OK when reading it says enough. */
-static af_status check_is_adapter(const char *dir, af_error *err)
-{
-    if (af_file_in(dir, "adapter_config.json"))
-        return AF_OK;
-    if (!af_dir_exists(dir))
-        return af_fail(err, AF_EUSAGE, "no adapter '%s': %s", dir,
-                       af_file_exists(dir)
-                           ? "an adapter is a folder with adapter_config.json, not a file"
-                           : "there is no such folder");
-    if (af_file_in(dir, "config.json"))
-        return af_fail(err, AF_EUSAGE,
-                       "'%s' is a model, not an adapter: it has config.json and no "
-                       "adapter_config.json",
-                       dir);
-    return af_folder_inside(dir, "adapter_config.json", err);
-}
-
-af_status af_adapter_config_read(af_adapter_config *out, af_arena *arena, const char *dir,
-                                 af_error *err)
-{
-    af_status st = AF_OK;
-    char *text = NULL, *path = af_path_join(dir, "adapter_config.json");
-    uint64_t size;
-    if (!path)
-        return af_fail_nomem(err, "a path", strlen(dir));
-    AF_TRY(check_is_adapter(dir, err));
-    AF_TRY(af_file_read(&text, &size, path, AF_ADAPTER_CONFIG_MAX, err));
-    AF_TRY(af_adapter_config_parse(out, arena, text, size, path, err));
-done:
-    free(text);
-    free(path);
-    return st;
 }
 
 /* ---- copying ---- */

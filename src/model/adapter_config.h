@@ -8,8 +8,8 @@ enum { AF_ADAPTER_NAME_BYTES = 512 };
 #define AF_ADAPTER_PREFIX "base_model.model."
 #define AF_LABELS_KEY     "afinar_labels" /* what PEFT has no key for */
 
-/* Parses adapter_config.json; strings go to the arena. What this build cannot do is an error that
- * names the key. `name` is for messages. */
+/* Parses adapter_config.json of PEFT or mlx-lm; strings go to the arena. What this build cannot do
+ * is an error that names the key. `name` is for messages. */
 AF_CHECKED af_status af_adapter_config_parse(af_adapter_config *out, af_arena *arena,
                                              const char *text, uint64_t size, const char *name,
                                              af_error *err);
@@ -41,6 +41,13 @@ void af_adapter_whole_name(const af_adapter *a, int tensor, char name[AF_ADAPTER
 /* Those that the folder has; config.bias is NULL when it has none. */
 AF_CHECKED af_status af_adapter_read_biases(af_adapter *a, const af_weights *w, int *used,
                                             af_error *err);
+
+/* ---- folders of mlx-lm (adapter_mlx_read.c) ---- */
+
+/* Names the modules that have tensors in config.target. */
+AF_CHECKED af_status af_adapter_mlx_targets(af_adapter *a, const af_weights *w, af_error *err);
+AF_CHECKED af_status af_adapter_mlx_read(af_adapter *a, int module, const af_weights *w, int *used,
+                                         af_error *err);
 
 /* ---- trainable_token_indices (adapter_tokens.c) ---- */
 

@@ -1,4 +1,5 @@
-/* adapter_vocab.c - what an adapter's folder has of embeddings and head, before it is read. */
+/* adapter_vocab.c - what an adapter's folder has, of embeddings and head above all, before it is
+ * read. */
 #include "base/file.h"
 #include "base/word.h"
 #include "format/text/json_text.h"
@@ -7,6 +8,41 @@
 #include "model/adapter_config.h"
 
 #include <jansson.h>
+
+/* Why a folder has no adapter_config.json; AF_OK when reading it says enough. */
+static af_status check_is_adapter(const char *dir, af_error *err)
+{
+    if (af_file_in(dir, "adapter_config.json"))
+        return AF_OK;
+    if (!af_dir_exists(dir))
+        return af_fail(err, AF_EUSAGE, "no adapter '%s': %s", dir,
+                       af_file_exists(dir)
+                           ? "an adapter is a folder with adapter_config.json, not a file"
+                           : "there is no such folder");
+    if (af_file_in(dir, "config.json"))
+        return af_fail(err, AF_EUSAGE,
+                       "'%s' is a model, not an adapter: it has config.json and no "
+                       "adapter_config.json",
+                       dir);
+    return af_folder_inside(dir, "adapter_config.json", err);
+}
+
+af_status af_adapter_config_read(af_adapter_config *out, af_arena *arena, const char *dir,
+                                 af_error *err)
+{
+    af_status st = AF_OK;
+    char *text = NULL, *path = af_path_join(dir, "adapter_config.json");
+    uint64_t size;
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    AF_TRY(check_is_adapter(dir, err));
+    AF_TRY(af_file_read(&text, &size, path, AF_ADAPTER_CONFIG_MAX, err));
+    AF_TRY(af_adapter_config_parse(out, arena, text, size, path, err));
+done:
+    free(text);
+    free(path);
+    return st;
+}
 
 bool af_adapter_config_unties(const af_adapter_config *c)
 {

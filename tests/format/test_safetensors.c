@@ -168,6 +168,20 @@ static void test_every_type_of_the_format_is_known(void **state)
     }
 }
 
+static void test_metadata_may_be_null(void **state)
+{
+    (void)state;
+    uint64_t n;
+    af_error err = {0};
+    af_safetensors *s;
+    uint8_t *p = file_of("{" T("a", "U8", "[1]", "[0,1]") ",\"__metadata__\":null}", 1, &n);
+    CHECK_OK(af_safetensors_parse(&s, p, n, "f", &err), err);
+    assert_int_equal(af_safetensors_meta_count(s), 0);
+    assert_int_equal(af_safetensors_count(s), 1);
+    af_safetensors_close(s);
+    free(p);
+}
+
 static void test_unaligned_tensors_can_be_indexed(void **state)
 {
     (void)state;
@@ -397,6 +411,7 @@ int main(void)
         cmocka_unit_test(test_reader_rejects_absurd_header_lengths),
         cmocka_unit_test(test_reader_finds_tensors_and_metadata),
         cmocka_unit_test(test_every_type_of_the_format_is_known),
+        cmocka_unit_test(test_metadata_may_be_null),
         cmocka_unit_test(test_unaligned_tensors_can_be_indexed),
         cmocka_unit_test(test_written_files_read_back),
         cmocka_unit_test(test_closing_gives_the_map_back),

@@ -109,6 +109,8 @@ static af_status read_meta(af_safetensors *s, json_t *j, af_error *err)
 {
     const char *key;
     json_t *value;
+    if (json_is_null(j)) /* as MLX writes it */
+        return AF_OK;
     if (!json_is_object(j))
         return af_fail(err, AF_EFORMAT, "%s: __metadata__ is not an object", s->name);
     s->meta = af_arena_take(&s->arena, AF_MAX(json_object_size(j), 1) * sizeof *s->meta);

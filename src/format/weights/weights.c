@@ -270,14 +270,16 @@ static af_status open_folder(af_weights *w, const char *dir, af_error *err)
     free(shard);
     if (st == AF_OK && !w->files)
         st = open_named(w, dir, "adapter_model.safetensors", err);
+    if (st == AF_OK && !w->files) /* of mlx-lm */
+        st = open_named(w, dir, "adapters.safetensors", err);
     return st == AF_OK && !w->files ? fail_no_weights(w, dir, err) : st;
 }
 
 bool af_weights_in(const char *dir)
 {
-    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json",
-                                        "adapter_model.safetensors",
-                                        "adapter_model.safetensors.index.json"};
+    static const char *const names[] = {
+        "model.safetensors", "model.safetensors.index.json", "adapter_model.safetensors",
+        "adapter_model.safetensors.index.json", "adapters.safetensors"};
     char *shard = NULL;
     bool found = find_shard(&shard, dir, NULL) != AF_OK || shard; /* opening it says why */
     free(shard);

@@ -15,8 +15,8 @@ enum { AF_WEIGHTS_FILES_MAX = 4096 };
 typedef struct af_weights af_weights;
 
 /* `path`: a folder (model.safetensors, model.safetensors.index.json, the shards of a model without
- * one, or adapter_model.safetensors), a .safetensors or .safetensors.index.json file, or a .gguf
- * file. */
+ * one, adapter_model.safetensors or mlx-lm's adapters.safetensors), a .safetensors or
+ * .safetensors.index.json file, or a .gguf file. */
 AF_CHECKED af_status af_weights_open(af_weights **out, const char *path, af_error *err);
 void af_weights_close(af_weights *w); /* NULL is allowed */
 /* Whether a folder has anything that opens, or should. */
