@@ -265,6 +265,7 @@ static void test_translations(void **state)
          "chat_template_kwargs: {\"a\": high, \"b\": \"1\"}\n"},
         {"tokenizer_config: m", "base_model: \"m\"\n"},
         {"seed: 3\nwandb_name:\nseed: 3\nwandb_name:", "seed: 3\n"}, /* Python takes the last */
+        {"rl: dpo\ntrl: {beta: 0.3}", "rl_beta: 0.3\n"},
         {"adam_eps: 1e-6", "adam_epsilon: 1e-06\n"},
         {"packing: true\nneat_packing: false", "sample_packing: true\n"},
         {"neat_packing: true", "sample_packing: true\n"},

@@ -42,7 +42,7 @@ static const foreign_group groups[] = {
      "experts_implementation llama4_linearized_experts use_dsv4_kernels use_glm_dsa_kernels "
      "expert_backend moe_grouped_backend moe_dequant_chunk_size moe_bnb_fast tiled_mlp "
      "tiled_mlp_* jit_mode_eval use_ipex batch_flattening padding_free "
-     "batching_strategy batching_workers pretrain_multipack_attn"},
+     "batching_strategy batching_workers pretrain_multipack_attn gptq_disable_exllama"},
     {IDLE, "adapters are always computed with their linears",
      "lora_mlp_kernel lora_qkv_kernel lora_o_kernel lora_embedding_kernel"},
     {IDLE, "norms and adapters are always computed in f32",
@@ -93,7 +93,7 @@ static const foreign_group groups[] = {
      "eval_use_gather_object prediction_loss_only bf16_full_eval fp16_full_eval compute_accuracy "
      "batch_eval_metrics include_for_metrics include_inputs_for_metrics eval_on_each_dataset "
      "do_causal_lm_eval eval_causal_lm_metrics do_bench_eval bench_dataset bench_split "
-     "bench_source_max_len lm_eval_* eval_table_size eval_max_new_tokens eval_num_beams "
+     "bench_source_max_len lm_eval_* eval_table_* eval_max_new_tokens eval_num_beams "
      "dpo_generate_during_eval "
      "predict_with_generate do_predict val_batches test test_batches past_index label_names "
      "task task_dir lang n_shot save_dir max_eval_samples"},
@@ -109,7 +109,8 @@ static const foreign_group groups[] = {
      "cache_implementation"},
     {IDLE, "metrics go to metrics.jsonl, TensorBoard events and report.html",
      "wandb_entity wandb_watch wandb_mode wandb_tags wandb_group wandb_notes "
-     "wandb_job_type wandb_dir wandb_api_key wandb_run_group wandb_log_* use_wandb "
+     "wandb_job_type wandb_dir wandb_api_key wandb_run wandb_runid "
+     "wandb_run_group wandb_log_* use_wandb "
      "mlflow_run_name use_mlflow hf_mlflow_log_artifacts comet_* use_comet "
      "swanlab_* use_swanlab trackio_run_name trackio_space_id trackio_bucket_id "
      "trackio_static_space_id use_trackio use_tensorboard logging_dir plot_loss "

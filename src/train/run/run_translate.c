@@ -211,12 +211,12 @@ static af_status translate_map(translation *t, const char *map, const af_yaml *n
 
 static bool is(const char *key, const char *name) { return strcmp(key, name) == 0; }
 
-/* Changes of a model's config: those about its router are keys here, others are not supported. */
-static bool is_about_router(const af_yaml *n)
+/* Whether a map has only these keys, and one at least. */
+static bool has_only(const af_yaml *n, const char *a, const char *b)
 {
     bool all = n->count > 0;
     for (int i = 0; i < n->count; i++)
-        all &= is(n->key[i], "output_router_logits") || is(n->key[i], "router_aux_loss_coef");
+        all &= is(n->key[i], a) || is(n->key[i], b);
     return all;
 }
 
@@ -224,8 +224,10 @@ static bool is_map_of_settings(const char *key, const af_yaml *n)
 {
     if (n->kind != AF_YAML_MAP)
         return false;
-    if (is(key, "model_config") || is(key, "overrides_of_model_config"))
-        return is_about_router(n);
+    if (is(key, "model_config") || is(key, "overrides_of_model_config")) /* of a router alone */
+        return has_only(n, "output_router_logits", "router_aux_loss_coef");
+    if (is(key, "trl")) /* Axolotl's; other keys are of generated answers */
+        return has_only(n, "beta", "rl_beta");
     for (size_t i = 0; i < AF_LEN(maps); i++)
         if (is(maps[i], key))
             return true;
