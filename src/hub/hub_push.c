@@ -249,7 +249,10 @@ static af_status commit(char **address, const af_push *p, const char *message, a
     AF_TRY(af_push_ask(&answer, p, url, "Content-Type: application/x-ndjson", b.data, b.len, NULL,
                        err));
     const char *where = json_string_value(json_object_get(answer, "commitUrl"));
-    if (!where)
+    bool plain = where && *where; /* it is printed: nothing that a terminal would obey */
+    for (const char *s = where; plain && *s; s++)
+        plain = (unsigned char)*s > ' ' && *s != 0x7f;
+    if (!plain)
         AF_TRY(af_fail(err, AF_EFORMAT, "the hub does not say the address of the commit"));
     *address = af_strdup(where);
     if (!*address)

@@ -403,6 +403,9 @@ def push(c):
     (folder / "deep/x.txt").write_bytes(b"z")
     c.run(*go, "--revision", "work", HF_TOKEN="hf_owner")
     assert c.hub.commits[c.hub.repos["models/me/new"]["work"]]["deep/x.txt"].data == b"z"
+    (folder / "deep/x.txt").write_bytes(b"zz")
+    c.hub.faults.append({"kind": "terminal", "path": "/commit/work", "times": 1})
+    assert not c.run(*go, "--revision", "work", rc=1, HF_TOKEN="hf_owner", says="the hub does not say the address of the commit")
     assert c.hub.repos["models/me/new"]["main"] == sha
 
 

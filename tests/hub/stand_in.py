@@ -322,4 +322,5 @@ class Answer(BaseHTTPRequestHandler):
             if row["key"] == "lfsFile":
                 files[v["path"]] = File(v["path"], self.stored(v["oid"]) if v["size"] else b"")
         sha = self.hub.commit(name, rev, files)
-        self.send(200, {"commitOid": sha, "commitUrl": f"{self.hub.url}/{name}/commit/{sha}"})
+        escape = "\x1b]0;x\x07" if self.hub.fault(["terminal"], self.path) else ""
+        self.send(200, {"commitOid": sha, "commitUrl": f"{self.hub.url}/{name}/commit/{sha}{escape}"})
