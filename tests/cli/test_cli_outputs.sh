@@ -175,6 +175,8 @@ has "$(cat "$tmp/l1/r/README.md")" "| rank, alpha, dropout | 4, 8, 0 |" "card"
 # a path that looks like a name of the hub; a name that the hub refuses; a licence with a name of its own
 printf -- '---\nlicense: other\nlicense_name: our-terms\nlicense_link: https://example.com/x\n---\n' > "$tmp/licensed/README.md"
 cp -r "$tmp/licensed" "$tmp/a base"
+"$AFINAR" merge "$tmp/licensed" --adapter "$golden/peft/lora" -o "$tmp/l1/\$(id)" -q > /dev/null || fail "merge"
+grep -qF '"$(id)' "$tmp/l1/\$(id)/README.md" && fail "the card has a command that the shell would run"
 (cd "$tmp/.." && "$AFINAR" merge "${tmp##*/}/licensed" --adapter "$golden/peft/lora" -o "$tmp/l1/o" -q > /dev/null) || fail "merge"
 "$AFINAR" merge "$tmp/a base" --adapter "$golden/peft/lora" -o "$tmp/l1/s" -q > /dev/null || fail "merge"
 has "$(head -n 3 "$tmp/l1/o/README.md")" 'base_model: "licensed"' "card"

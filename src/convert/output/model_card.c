@@ -251,11 +251,11 @@ static int labels_of(const char *dir)
     return !classifies ? 0 : n ? (int)n : 2;
 }
 
-/* A name inside quotes of a program text. */
+/* A name inside double quotes of a program or shell text. */
 static void put_plain(af_buf *b, const char *text)
 {
     for (; *text; text++)
-        af_buf_char(b, strchr("\"`\\", *text) || (unsigned char)*text < 0x20 ? '?' : *text);
+        af_buf_char(b, strchr("\"`\\$", *text) || (unsigned char)*text < 0x20 ? '?' : *text);
 }
 
 /* `text` with %1 for the folder, %2 for its base, %3 for the base without its revision, %4 for the
