@@ -266,6 +266,17 @@ static void test_variables_of_the_run(void **state)
         "chat_template_kwargs: {effort: xhigh, thinks: true, n: 2}",
         "");
     assert_string_equal(texts(&c), "xhigh True 3[Q][A]|low True 3[Q][A]");
+    /* the prompt of a pair that continues an answer */
+    put_file(&c, "d.jsonl",
+             "{\"prompt\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", "
+             "\"content\": \"A\"}], \"chosen\": [{\"role\": \"assistant\", \"content\": \"B\"}], "
+             "\"rejected\": [{\"role\": \"assistant\", \"content\": \"C\"}]}\n");
+    preview(&c, model,
+            "rl: orpo\nchat_template: \"{{ effort }}{% for m in messages %}[{{ m.content }}]"
+            "{% endfor %}\"\nchat_template_kwargs: {effort: high}",
+            "");
+    assert_string_equal(
+        json_string_value(json_object_get(json_array_get(c.rows, 0), "prompt_text")), "high[Q][A");
     case_close(&c);
 }
 

@@ -86,17 +86,19 @@ static af_status render_prompt(pair_work *w)
         return af_fail(w->err, AF_EFORMAT,
                        "the prompt ends with a message of role \"%s\", not user, tool or assistant",
                        last);
-    json_t *part = json_array();
+    json_t *part = json_array(), *variables = af_renderer_variables(w->s, t);
     for (size_t i = 0; part && i < n; i++)
         json_array_append(part, json_array_get(t->messages, i));
     const af_render_opts o = {.messages = part,
                               .tools = t->tools,
-                              .extra = t->variables,
+                              .extra = variables,
                               .continue_final_message = true,
                               .form = w->s->form};
     const af_status st =
-        part ? af_template_render(w->s->chat, &w->prompt, &w->prompt_len, &o, NULL, w->err)
-             : af_fail_nomem(w->err, "a conversation", n);
+        part && !af_memory_failed()
+            ? af_template_render(w->s->chat, &w->prompt, &w->prompt_len, &o, NULL, w->err)
+            : af_fail_nomem(w->err, "a conversation", n);
+    json_decref(variables);
     json_decref(part);
     return st;
 }

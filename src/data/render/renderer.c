@@ -236,8 +236,7 @@ af_status af_renderer_set_variables(af_renderer *s, const af_yaml *map, af_error
     return s->variables || !map ? AF_OK : af_fail_nomem(err, AF_TEMPLATE_VARIABLES, 0);
 }
 
-/* Those of the run and of the conversation, a new reference; NULL when there are none. */
-static json_t *all_variables(const af_renderer *s, const af_conversation *t)
+json_t *af_renderer_variables(const af_renderer *s, const af_conversation *t)
 {
     json_t *both = s->variables && t->variables ? json_copy(s->variables) : NULL;
     if (both)
@@ -275,7 +274,7 @@ af_status af_renderer_render(af_renderer *s, char **text, uint64_t *len, const a
             return af_fail_nomem(err, "a conversation", n);
         }
     }
-    json_t *variables = all_variables(s, t);
+    json_t *variables = af_renderer_variables(s, t);
     const af_render_opts o = {.messages = part ? part : t->messages,
                               .tools = t->tools,
                               .extra = variables,

@@ -73,6 +73,8 @@ char *af_renderer_turns_jinja(const af_turn_template *t, const af_tokenizer *tok
                               const char *system);
 /* chat_template_kwargs of a run file: variables of the template; NULL = none. */
 AF_CHECKED af_status af_renderer_set_variables(af_renderer *s, const af_yaml *map, af_error *err);
+/* Those of the run and of the conversation, a new reference; NULL when there are none. */
+json_t *af_renderer_variables(const af_renderer *s, const af_conversation *t);
 void af_renderer_clear(af_renderer *s);
 /* `chat_template` asks for the model's own one. */
 bool af_renderer_own_template(const char *chat_template);
