@@ -99,6 +99,8 @@ static void test_what_is_refused(void **state)
         {"lora_bias: all", {"lora_bias must be true or false, not 'all'", "", ""}},
         {"tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer}",
          {"run.yaml:5: 'tokenizer' has a '_component_'", "torchtune are not supported", ""}},
+        {"training: {batch_size: 2}",
+         {"run.yaml:5: sections", "Unsloth Studio", "without a section"}},
         {"my_own_key: 2", {"unknown key 'my_own_key' (afinar", "", ""}},
         {"lora_r: 8", {"lora_r has no effect", "adapter: lora", ""}}, /* a forgotten line */
     };
@@ -265,6 +267,8 @@ static void test_translations(void **state)
          "chat_template_kwargs: {\"a\": high, \"b\": \"1\"}\n"},
         {"tokenizer_config: m", "base_model: \"m\"\n"},
         {"seed: 3\nwandb_name:\nseed: 3\nwandb_name:", "seed: 3\n"}, /* Python takes the last */
+        {"training_type: lora\nrandom_seed: 5\nuse_loftq: false\nfinetune_mlp_modules: true",
+         "seed: 5\n"}, /* Unsloth */
         {"rl: dpo\ntrl: {beta: 0.3}", "rl_beta: 0.3\n"},
         {"adam_eps: 1e-6", "adam_epsilon: 1e-06\n"},
         {"packing: true\nneat_packing: false", "sample_packing: true\n"},

@@ -113,7 +113,8 @@ static const foreign_group groups[] = {
      "wandb_run_group wandb_log_* use_wandb "
      "mlflow_run_name use_mlflow hf_mlflow_log_artifacts comet_* use_comet "
      "swanlab_* use_swanlab trackio_run_name trackio_space_id trackio_bucket_id "
-     "trackio_static_space_id use_trackio use_tensorboard logging_dir plot_loss "
+     "trackio_static_space_id use_trackio use_tensorboard enable_tensorboard "
+     "tensorboard_dir wandb_token logging_dir plot_loss "
      "include_num_input_tokens_seen include_tokens_per_second include_tkps "
      "include_effective_tokens_per_second use_otel_metrics otel_*"},
     {IDLE, "see the options -q and -v",
@@ -122,7 +123,7 @@ static const foreign_group groups[] = {
      "profiler_* enable_torch_profiler profile_modules profile profiling"},
     {IDLE, "nothing is uploaded: everything is in 'output_dir'",
      "hub_* push_to_hub push_to_hub_* push_dataset_to_hub hf_use_auth_token hf_hub_token "
-     "ms_hub_token om_hub_token use_auth_token token"},
+     "ms_hub_token om_hub_token use_auth_token token hf_token"},
     {IDLE, "see 'afinar merge', 'afinar export' and 'afinar quantize'",
      "export_* merge_lora merge_method gradio_* lora_out_dir"},
     {IDLE, "the start of PiSSA has at least 6 power steps, and what is saved is always converted",
@@ -141,7 +142,8 @@ static const foreign_group groups[] = {
      "torch_dtype dtype bnb_4bit_compute_dtype bnb_4bit_quant_storage compute_dtype"},
     {IDLE, "the model is text only",
      "image_* video_* audio_* use_audio_in_video crop_to_patches media_dir freeze_vision_tower "
-     "freeze_multi_modal_projector freeze_mm_modules processor_kwargs"},
+     "freeze_multi_modal_projector freeze_mm_modules processor_kwargs finetune_vision_layers "
+     "vision_all_linear"},
     {IDLE, "weights are always written as safetensors", "save_safetensors"},
     {IDLE, "a checkpoint always has the whole state, and training resumes exactly",
      "save_only_model enable_jit_checkpoint dynamic_checkpoint ignore_data_skip "
@@ -172,6 +174,8 @@ static const foreign_group groups[] = {
     {EXACT, "a 4-bit base is nf4 with double quantisation: see 'load_in_4bit'",
      "quantization_method bnb_4bit_quant_type quantization_type bnb_config_kwargs"},
     {EXACT, "afinar has no plugin of that name", "plugins"},
+    {EXACT, "see 'lora_target_modules'",
+     "finetune_language_layers finetune_attention_modules finetune_mlp_modules"},
     {EXACT, "biases of the base are not trained next to an adapter: see 'lora_bias'", "bias"},
     {IDLE, "no adapter of that kind is asked for",
      "megatron_core qalora_group_size inference_mode"},
@@ -272,6 +276,10 @@ static const struct {
      "bnb_4bit_use_double_quant=true bnb_4bit_quant_type=nf4 llm_int8_has_fp16_weight=false"},
     {"kt_expert_weight_format", "bf16 fp16"},
     {"bias", "none"},
+    {"format_type", "auto"},
+    {"finetune_language_layers", "true"},
+    {"finetune_attention_modules", "true"},
+    {"finetune_mlp_modules", "true"},
     {"text_column", "text"},
     {"dataset_kwargs",
      "add_special_tokens=false append_concat_token=false skip_prepare_dataset=false"},

@@ -111,6 +111,13 @@ static const struct {
     {"pref_loss", "ipo", "dpo_loss_type", "ipo"},
     {"pref_loss", "orpo", NULL, NULL}, /* see stage_loss */
     {"pref_loss", "simpo", NULL, NULL},
+    {"training_type", "lora", "adapter", "lora"}, /* Unsloth */
+    {"training_type", "full", "adapter", "full"},
+    {"use_loftq", "true", "peft_init_lora_weights", "loftq"},
+    {"use_loftq", "false", NULL, NULL},
+    {"enable_wandb", "true", "report_to", "wandb"},
+    {"enable_wandb", "false", NULL, NULL},
+    {"random_seed", NULL, "seed", NULL},
     {"random_state", NULL, "seed", NULL}, /* any value: another name in code, not in files */
 };
 
@@ -531,15 +538,23 @@ static af_status translate_entry(translation *t, int i)
     return put(t, key, line, n);
 }
 
-/* torchtune builds its objects from such keys; a list of those would say nothing. */
-static af_status check_torchtune(const af_yaml *root, const char *name, af_error *err)
+/* Files that are of another form altogether: a list of their unknown keys would say nothing. */
+static af_status check_form(const af_yaml *root, const char *name, af_error *err)
 {
-    for (int i = 0; i < root->count; i++)
-        if (root->item[i]->kind == AF_YAML_MAP && af_yaml_get(root->item[i], "_component_"))
+    const af_yaml *training = af_yaml_get(root, "training");
+    for (int i = 0; i < root->count; i++) {
+        const bool map = root->item[i]->kind == AF_YAML_MAP;
+        if (map && af_yaml_get(root->item[i], "_component_"))
             return af_fail(err, AF_EUNSUPPORTED,
                            "%s:%d: '%s' has a '_component_': run files of torchtune are not "
                            "supported; 'afinar init MODEL DATASET' writes one",
                            name, root->key_line[i], root->key[i]);
+        if (map && root->item[i] == training)
+            return af_fail(err, AF_EUNSUPPORTED,
+                           "%s:%d: sections ('training', 'lora') as Unsloth Studio has them are "
+                           "not supported: give their keys without a section, and 'datasets'",
+                           name, root->key_line[i]);
+    }
     return AF_OK;
 }
 
@@ -547,7 +562,7 @@ af_status af_run_translate(af_yaml **out, const af_yaml *root, af_arena *mem, co
                            af_error *err)
 {
     translation t = {.root = root, .mem = mem, .name = name, .err = err};
-    af_status st = check_torchtune(root, name, err);
+    af_status st = check_form(root, name, err);
     t.out = af_arena_take(mem, sizeof *t.out);
     if (!t.out)
         return af_fail_nomem(err, name, sizeof *t.out);
