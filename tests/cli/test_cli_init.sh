@@ -25,6 +25,21 @@ grep -q "# my own line" "$tmp/run.yaml"
 printf '{"text": "one"}\n{"text": "two words"}\n' > "$tmp/text.jsonl"
 "$AFINAR" init "$model" "$tmp/text.jsonl" > "$tmp/text.yaml"
 grep -q "type: text" "$tmp/text.yaml"
+# long texts lose nothing; pairs and labelled answers are trained on as such; labels are pointed out
+python3 -c 'import json; print(json.dumps({"text": "one two three four " * 2000}))' > "$tmp/long.jsonl"
+"$AFINAR" init "$model" "$tmp/long.jsonl" -o "$tmp/long.yaml" 2> /dev/null
+"$AFINAR" data check "$tmp/long.yaml" > "$tmp/checked" 2>&1
+grep -q "^truncated to sequence_len  *0$" "$tmp/checked" && [ "$(awk '$1 == "records" { print $2 }' "$tmp/checked")" -gt 4 ] ||
+    { echo "a long text is cut off: $(cat "$tmp/checked")"; exit 1; }
+printf '{"prompt": "a", "chosen": "b", "rejected": "c"}\n{"prompt": "d", "chosen": "e", "rejected": "f"}\n' > "$tmp/pairs.jsonl"
+printf '{"prompt": "a", "completion": "b", "label": true}\n{"prompt": "d", "completion": "e", "label": false}\n' > "$tmp/kto.jsonl"
+for f in pairs:dpo kto:kto; do
+    "$AFINAR" init "$model" "$tmp/${f%:*}.jsonl" -o "$tmp/${f%:*}.yaml" 2> /dev/null
+    grep -q "^rl: ${f#*:} " "$tmp/${f%:*}.yaml"
+    "$AFINAR" train "$tmp/${f%:*}.yaml" -q max_steps=1 device=cpu output_dir="$tmp/out.$f"
+done
+printf '{"text": "a", "label": 1}\n' > "$tmp/labels.jsonl"
+"$AFINAR" init "$model" "$tmp/labels.jsonl" 2> /dev/null | grep -q "^# task_type: SEQ_CLS"
 for bad in "$tmp/absent.jsonl" "$tmp/err"; do # missing; not a dataset
     if "$AFINAR" init "$model" "$bad" -o "$tmp/bad.yaml" 2> "$tmp/why"; then echo "$bad was accepted"; exit 1; fi
     [ "$(wc -l < "$tmp/why")" = 1 ] && [ ! -e "$tmp/bad.yaml" ]

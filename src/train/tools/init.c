@@ -36,6 +36,8 @@ typedef struct init_facts {
     bool pairs;        /* prompts and completions without a template */
     af_question asked; /* fields of a record of no known shape */
     bool asks;
+    af_rl rl;             /* pairs of answers, or answers with labels */
+    bool labels;          /* texts with a label */
     const char *template; /* what turns records into text */
 } init_facts;
 
@@ -96,8 +98,9 @@ static void put_entry(af_buf *b, const init_facts *l, const char *indent)
     af_buf_char(b, '\n');
 }
 
-/* Fields for a question and its answer, where the first record is of no known shape. */
-static void find_question(init_facts *l, const af_data_pipeline *k)
+/* What the first record shows: answers to choose from, labels, or, where it is of no known shape,
+ * fields for a question and its answer. */
+static void look_at_first(init_facts *l, const af_data_pipeline *k)
 {
     af_data_source source = k->source[0];
     char **files = NULL;
@@ -106,13 +109,18 @@ static void find_question(init_facts *l, const af_data_pipeline *k)
     af_records *r = NULL;
     af_record first = {0};
     const af_source_loc at = {.file = l->dataset};
-    l->asks = *l->dataset != '{' &&
-              af_data_source_files(&source, "init", &files, &n, &held_out, NULL) == AF_OK &&
-              n > 0 && af_records_kind_of(&kind, files[0], NULL, NULL) == AF_OK &&
-              kind != AF_RECORDS_TEXT && af_records_open(&r, files[0], kind, NULL) == AF_OK &&
-              af_records_next(r, &first, NULL) == AF_OK && first.json &&
-              af_shape_detect(&source, first.json, &at, NULL) != AF_OK &&
-              af_question_fields(first.json, &l->asked);
+    const bool read = af_data_source_files(&source, "init", &files, &n, &held_out, NULL) == AF_OK &&
+                      n > 0 && af_records_kind_of(&kind, files[0], NULL, NULL) == AF_OK &&
+                      kind != AF_RECORDS_TEXT &&
+                      af_records_open(&r, files[0], kind, NULL) == AF_OK &&
+                      af_records_next(r, &first, NULL) == AF_OK && first.json;
+    const bool known = read && af_shape_detect(&source, first.json, &at, NULL) == AF_OK;
+    if (known && source.shape == AF_SHAPE_PREFERENCE)
+        l->rl = AF_RL_DPO;
+    if (known && source.shape == AF_SHAPE_KTO)
+        l->rl = AF_RL_KTO;
+    l->labels = known && source.shape == AF_SHAPE_TEXT && json_object_get(first.json, "label");
+    l->asks = read && !known && *l->dataset != '{' && af_question_fields(first.json, &l->asked);
     json_decref(first.json);
     af_records_close(r);
     af_names_free(files, n);
@@ -123,6 +131,9 @@ static const char *used_template(const init_facts *l, const af_data_pipeline *k)
 {
     const bool turns = l->shape == AF_SHAPE_MESSAGES || l->shape == AF_SHAPE_SHAREGPT ||
                        l->shape == AF_SHAPE_ALPACA || l->shape == AF_SHAPE_PROMPT;
+    if (l->rl)
+        return l->rl == AF_RL_KTO ? "answers with a label, for preference training"
+                                  : "pairs of answers, for preference training";
     if (k->source[0].prompt)
         return "rendered with the prompt that 'type' names";
     if (l->pairs)
@@ -149,7 +160,8 @@ static af_status read_data(init_facts *l, af_data_pipeline *k, af_error *err)
     return st;
 }
 
-/* Opens the dataset; a second time where that shows that its fields have other names. */
+/* Opens the dataset; a second time where that shows that its fields have other names, or that it is
+ * of preferences. */
 static af_status inspect_data(init_facts *l, af_error *err)
 {
     af_status st = AF_OK;
@@ -167,13 +179,14 @@ static af_status inspect_data(init_facts *l, af_error *err)
                             .model = l->path,
                             .train_on_eos = AF_TRAIN_EOS_TURN,
                             .excess = AF_EXCESS_TRUNCATE,
+                            .rl = l->rl,
                             .sequence_len = 1 << 24, /* records as long as they are */
                             .vocab = l->spec.vocab};
     AF_TRY(af_data_pipeline_open(&pipeline, &o, err));
-    const bool again = l->asks;
+    const bool again = l->asks || l->rl;
     if (!again)
-        find_question(l, &pipeline);
-    if (again || !l->asks)
+        look_at_first(l, &pipeline);
+    if (again || (!l->asks && !l->rl))
         st = read_data(l, &pipeline, err);
     else
         st = inspect_data(l, err);
@@ -220,25 +233,33 @@ static void put_model(af_buf *b, const init_facts *l)
 static void put_data(af_buf *b, const init_facts *l)
 {
     const int64_t length = chosen_length(l);
-    const bool text = l->shape == AF_SHAPE_TEXT;
+    const bool text = l->shape == AF_SHAPE_TEXT, map = *l->dataset == '{';
+    const bool cut = text && !map && length < l->longest; /* `type: text` loses what is longer */
+    if (l->rl)
+        af_buf_printf(b, "rl: %-21s # %s\n\n", af_rl_name(l->rl),
+                      l->rl == AF_RL_KTO ? "learns from answers with a label"
+                                         : "or ipo, orpo, cpo, simpo; reward: a reward model");
+    if (l->labels)
+        af_buf_str(b, "# task_type: SEQ_CLS     # a classifier by the field 'label', in place of a "
+                      "language model\n# class_names: [a, b]    # for labels that are names\n\n");
     af_buf_printf(b, "# %s%" PRId64 " records of type %s, %" PRId64 " tokens, ",
                   l->more ? "the first " : "", l->records, af_shape_name(l->shape), l->tokens);
     af_buf_printf(b, "the longest %" PRId64 ";\n# %s.\ndatasets:\n  ", l->longest, l->template);
     put_entry(b, l, "  ");
     /* `type: alpaca` is the Alpaca prompt; without it the chat template is used, if there is one */
-    if (*l->dataset != '{' && l->shape != AF_SHAPE_ALPACA)
-        af_buf_printf(b, "    type: %s\n", af_shape_name(l->shape));
+    if (!map && l->shape != AF_SHAPE_ALPACA && !l->rl)
+        af_buf_printf(b, "    type: %s\n", cut ? "completion" : af_shape_name(l->shape));
     if (l->records >= 100)
         af_buf_str(b, "val_set_size: 0.05        # held out, to measure the loss on unseen "
                       "records\nevals_per_epoch: 4\n");
     else
         af_buf_str(b, "# val_set_size: 0.1       # hold some records out (there are few)\n");
     af_buf_printf(b, "sequence_len: %-11" PRId64 "%s\n", length,
-                  text                  ? " # the text is cut into windows of this length"
+                  cut                   ? " # longer texts are cut into rows of this length"
                   : length < l->longest ? " # longer records are cut: see `afinar data check`"
                                         : " # every record fits");
-    const bool pack = !text && l->tokens / length >= PACK_ROWS && l->longest < length * 2 &&
-                      l->tokens / l->records < length / 2;
+    const bool pack = !text && !l->rl && l->tokens / length >= PACK_ROWS &&
+                      l->longest < length * 2 && l->tokens / l->records < length / 2;
     af_buf_printf(b, "sample_packing: %-9s # several records per row: less padding\n\n",
                   pack ? "true" : "false");
 }
@@ -250,8 +271,12 @@ static void put_loop(af_buf *b, const init_facts *l)
                   "micro_batch_size: 2       # rows per pass: as many as memory allows\n"
                   "gradient_accumulation_steps: %d\nnum_epochs: %d\n",
                   few ? 1 : 4, l->records < 5000 && !l->more ? 3 : 1);
-    af_buf_str(b, "learning_rate: 2e-4       # for adapters; about 1e-5 when every weight is "
-                  "trained\nlr_scheduler: cosine\nwarmup_ratio: 0.03\n"
+    af_buf_str(
+        b, l->rl ? "learning_rate: 5e-6       # of preferences; about 5e-7 when every weight is "
+                   "trained\n"
+                 : "learning_rate: 2e-4       # for adapters; about 1e-5 when every weight is "
+                   "trained\n");
+    af_buf_str(b, "lr_scheduler: cosine\nwarmup_ratio: 0.03\n"
                   "optimizer: adamw\nweight_decay: 0.0\nmax_grad_norm: 1.0\nseed: 42\n\n");
     af_buf_str(b, "output_dir: ./out\nlogging_steps: 1\n"
                   "saves_per_epoch: 1        # an interrupted run resumes from the last one:\n"
