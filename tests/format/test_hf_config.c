@@ -321,7 +321,7 @@ static void test_wrong_values_have_one_clear_error(void **state)
         {CONFIG("llama", ",\"rms_norm_eps\":-1e-6"), "rms_norm_eps"},
         {CONFIG("llama", ",\"rms_norm_eps\":\"NaN\""), "rms_norm_eps is not a number"},
         {CONFIG("llama", ",\"rms_norm_eps\":0"), "rms_norm_eps"},
-        {CONFIG("llama", ",\"rms_norm_eps\":NaN"), "config.json:1"},
+        {CONFIG("llama", ",\"rms_norm_eps\":NaN"), "rms_norm_eps is not a number"},
         {CONFIG("llama", ",\"rope_theta\":0"), "rope_theta"},
         {CONFIG("llama", ",\"rope_scaling\":{\"rope_type\":\"yarn\"}"), "factor"},
         {CONFIG("llama", ",\"rope_scaling\":{\"rope_type\":\"mrope\"}"), "'mrope'"},
@@ -406,25 +406,16 @@ static void test_gguf_metadata_gives_the_same_struct(void **state)
     af_hf_config_clear(&c);
 }
 
-/* mlx-lm names no tool, and may give modules a size of their own. */
-static void test_quantization_of_mlx(void **state)
+/* As transformers 4 wrote configs of Mamba-2. */
+static void test_limits_that_are_infinite(void **state)
 {
-    static const char *const texts[] = {
-        CONFIG("llama", ", \"quantization\": {\"group_size\": 64, \"bits\": 4, \"lm_head\": "
-                        "{\"group_size\": 32, \"bits\": 6}, \"model.norm\": false}"),
-        CONFIG("llama", ", \"quantization_config\": {\"group_size\": 64, \"bits\": 4, "
-                        "\"lm_head\": {\"group_size\": 32, \"bits\": 6}}")};
     (void)state;
-    for (size_t i = 0; i < AF_LEN(texts); i++) {
-        af_error err = {0};
-        af_hf_config c = {0};
-        CHECK_OK(af_hf_config_parse(&c, texts[i], strlen(texts[i]), "config.json", &err), err);
-        assert_int_equal(c.quant.method, AF_QUANT_MLX);
-        assert_int_equal(af_quant_group(&c, "lm_head"), 32);
-        assert_int_equal(af_quant_group(&c, "model.norm"), 64);
-        assert_int_equal(af_quant_group(&c, "model.layers.0.mlp.up_proj"), 64);
-        af_hf_config_clear(&c);
-    }
+    af_hf_config c = {0};
+    parse(&c, CONFIG("mamba2",
+                     ", \"num_heads\": 8, \"head_dim\": 16, \"state_size\": 8, \"n_groups\": 1, "
+                     "\"time_step_limit\": [0.25, Infinity], \"x\": NaN"));
+    assert_true(c.state.step_min == 0.25 && c.state.step_max == 0);
+    af_hf_config_clear(&c);
 }
 
 static void test_gguf_rotates_pairs_of_values(void **state)
@@ -579,7 +570,7 @@ int main(void)
         cmocka_unit_test(test_a_multimodal_model_says_at_the_top_whether_its_head_is_tied),
         cmocka_unit_test(test_wrong_values_have_one_clear_error),
         cmocka_unit_test(test_gguf_metadata_gives_the_same_struct),
-        cmocka_unit_test(test_quantization_of_mlx),
+        cmocka_unit_test(test_limits_that_are_infinite),
         cmocka_unit_test(test_gguf_rotates_pairs_of_values),
         cmocka_unit_test(test_names_resolve_to_folders_and_the_cache),
         cmocka_unit_test(test_what_is_not_a_model_is_said),

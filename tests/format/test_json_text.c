@@ -3,6 +3,7 @@
 #include "test.h"
 
 #include "base/buf.h"
+#include "format/text/jsonpull.h"
 
 static const char text[] =
     "{\"short\": [1, -2.5e-3, 12345678901234567.25, true, null], \"a longer key of the object\": "
@@ -41,6 +42,36 @@ static void test_every_allocation(void **state)
         }
         json_decref(whole);
     }
+}
+
+static void test_floats_that_json_lacks(void **state)
+{
+    static const char python[] = "{\"a\": [0.0, Infinity], \"b\": -Infinity, \"NaN\": NaN, "
+                                 "\"c\": \"Infinity \\\" NaN\"}";
+    static const char *const bad[] = {"{\"a\": Infinit}", "{\"a\": nan}", "{\"a\": \"NaN}",
+                                      "{\"a\": -Inf}", "{NaN: 1}"};
+    (void)state;
+    assert_null(af_json_load(python, strlen(python), 0, NULL));
+    json_t *o = af_json_load_python(python, strlen(python), 0, NULL);
+    const json_t *high = json_array_get(json_object_get(o, "a"), 1);
+    assert_string_equal(json_string_value(json_object_get(high, "__float__")), "Infinity");
+    const json_t *low = json_object_get(json_object_get(o, "b"), "__float__");
+    assert_string_equal(json_string_value(low), "-Infinity");
+    assert_true(json_is_object(json_object_get(o, "NaN")));
+    assert_string_equal(json_string_value(json_object_get(o, "c")), "Infinity \" NaN");
+    json_decref(o);
+    af_arena arena = {0};
+    af_json_value v;
+    af_error err = {0};
+    CHECK_OK(af_json_tree_parse(&v, &arena, python, strlen(python), NULL, &err), err);
+    assert_int_equal(af_json_get(&v, "b")->type, AF_JSON_NONE);
+    assert_true(af_json_is(af_json_get(&v, "c"), "Infinity \" NaN"));
+    for (size_t i = 0; i < AF_LEN(bad); i++) {
+        assert_null(af_json_load_python(bad[i], strlen(bad[i]), 0, NULL));
+        assert_int_equal(af_json_tree_parse(&v, &arena, bad[i], strlen(bad[i]), NULL, &err),
+                         AF_EFORMAT);
+    }
+    af_arena_clear(&arena);
 }
 
 static void test_dump_of_a_tree_that_lacks_something(void **state)
@@ -101,6 +132,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_allocation),
+        cmocka_unit_test(test_floats_that_json_lacks),
         cmocka_unit_test(test_dump_of_a_tree_that_lacks_something),
         cmocka_unit_test(test_long_tokens),
     };

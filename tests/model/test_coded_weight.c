@@ -117,6 +117,30 @@ static void test_values_of_mlx(void **state)
     af_weights_close(w);
 }
 
+/* mlx-lm names no tool, and may give modules a size of their own. */
+static void test_quantization_of_mlx(void **state)
+{
+    static const char *const keys[] = {"quantization", "quantization_config"};
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(keys); i++) {
+        char text[512];
+        af_error err = {0};
+        af_hf_config c = {0};
+        snprintf(text, sizeof text,
+                 "{\"model_type\": \"llama\", \"vocab_size\": 512, \"hidden_size\": 64, "
+                 "\"intermediate_size\": 96, \"num_hidden_layers\": 4, "
+                 "\"num_attention_heads\": 4, \"%s\": {\"group_size\": 64, \"bits\": 4, "
+                 "\"lm_head\": {\"group_size\": 32, \"bits\": 6}, \"model.norm\": false}}",
+                 keys[i]);
+        CHECK_OK(af_hf_config_parse(&c, text, strlen(text), "config.json", &err), err);
+        assert_int_equal(c.quant.method, AF_QUANT_MLX);
+        assert_int_equal(af_quant_group(&c, "lm_head"), 32);
+        assert_int_equal(af_quant_group(&c, "model.norm"), 64);
+        assert_int_equal(af_quant_group(&c, "model.layers.0.mlp.up_proj"), 64);
+        af_hf_config_clear(&c);
+    }
+}
+
 /* The same values from the transposed form, from rows as stored, and from GGUF's blocks. */
 static void test_mxfp4_stays_in_four_bits(void **state)
 {
@@ -268,8 +292,11 @@ static void test_codes_that_do_not_fit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values_of_their_own_code), cmocka_unit_test(test_values_of_mlx),
-        cmocka_unit_test(test_mxfp4_stays_in_four_bits), cmocka_unit_test(test_parts_are_known),
+        cmocka_unit_test(test_values_of_their_own_code),
+        cmocka_unit_test(test_values_of_mlx),
+        cmocka_unit_test(test_quantization_of_mlx),
+        cmocka_unit_test(test_mxfp4_stays_in_four_bits),
+        cmocka_unit_test(test_parts_are_known),
         cmocka_unit_test(test_codes_that_do_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,23 +5,17 @@
 #include "base/log.h"
 #include "format/text/json_text.h"
 
-#define JSON_BYTES_MAX     (UINT64_C(256) << 20)
 #define TEMPLATE_BYTES_MAX (UINT64_C(4) << 20)
 
 af_status af_json_read(json_t **out, const char *dir, const char *name, af_error *err)
 {
     af_status st = AF_OK;
-    char *path = af_path_join(dir, name), *text = NULL;
-    uint64_t n = 0;
+    char *path = af_path_join(dir, name);
     *out = NULL;
     if (!path)
         return af_fail_nomem(err, "a path", strlen(name));
-    if (!af_file_exists(path))
-        goto done;
-    AF_TRY(af_file_read(&text, &n, path, JSON_BYTES_MAX, err));
-    AF_TRY(af_json_parse(out, text, n, path, err));
-done:
-    free(text);
+    if (af_file_exists(path))
+        st = af_json_read_file(out, path, err);
     free(path);
     return st;
 }

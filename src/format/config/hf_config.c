@@ -476,7 +476,7 @@ af_status af_hf_config_parse(af_hf_config *out, const char *text, uint64_t size,
 {
     af_hf_config c = {0};
     json_error_t je;
-    c.raw = af_json_load(text, size, JSON_REJECT_DUPLICATES, &je);
+    c.raw = af_json_load_python(text, size, JSON_REJECT_DUPLICATES, &je);
     if (!c.raw)
         return af_fail(err, AF_EFORMAT, "%s:%d: %s", name, je.line, je.text);
     const af_status st = json_is_object(c.raw)
@@ -501,7 +501,7 @@ af_status af_generation_config_parse(af_generation_config *out, const char *text
                                      const char *name, af_error *err)
 {
     json_error_t je;
-    json_t *root = af_json_load(text, size, JSON_REJECT_DUPLICATES, &je);
+    json_t *root = af_json_load_python(text, size, JSON_REJECT_DUPLICATES, &je);
     if (!json_is_object(root)) {
         json_decref(root);
         return af_fail(err, AF_EFORMAT, "%s:%d: %s", name, root ? 1 : je.line,

@@ -1,6 +1,7 @@
 /* json_text.c - see json_text.h. */
 #include "format/text/json_text.h"
 #include "afinar/text.h"
+#include "base/buf.h"
 #include "base/file.h"
 
 #include <math.h>
@@ -118,6 +119,45 @@ json_t *af_json_load(const char *text, uint64_t n, size_t flags, json_error_t *w
     return tree;
 }
 
+/* Length of the word for a float that JSON lacks at `at`; 0 = none. */
+static size_t float_word(const char *at, const char *end)
+{
+    static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
+    for (size_t i = 0; i < AF_LEN(words); i++) {
+        const size_t n = strlen(words[i]);
+        if ((size_t)(end - at) >= n && memcmp(at, words[i], n) == 0)
+            return n;
+    }
+    return 0;
+}
+
+json_t *af_json_load_python(const char *text, uint64_t n, size_t flags, json_error_t *why)
+{
+    json_t *tree = af_json_load(text, n, flags, why);
+    if (tree || af_memory_failed())
+        return tree;
+    af_buf b = {0};
+    bool string = false, any = false;
+    for (const char *at = text, *end = text + n; at < end; at++) {
+        const size_t word = string ? 0 : float_word(at, end);
+        if (word) {
+            af_buf_printf(&b, "{\"__float__\": \"%.*s\"}", (int)word, at);
+            at += word - 1;
+            any = true;
+            continue;
+        }
+        if (string && *at == '\\' && at + 1 < end)
+            af_buf_char(&b, *at++);
+        else if (*at == '"')
+            string = !string;
+        af_buf_char(&b, *at);
+    }
+    if (any && !b.bad)
+        tree = af_json_load(b.data, b.len, flags, why);
+    af_buf_clear(&b);
+    return tree;
+}
+
 char *af_json_dump(const json_t *tree, size_t flags)
 {
     char *text = json_dumps(tree, flags);
@@ -164,10 +204,12 @@ static void make_whole(json_t *v, int depth)
     }
 }
 
-af_status af_json_parse(json_t **out, const char *text, uint64_t n, const char *path, af_error *err)
+static af_status parse_text(json_t **out, const char *text, uint64_t n, bool python,
+                            const char *path, af_error *err)
 {
     json_error_t why;
-    *out = af_json_load(text, n, JSON_ALLOW_NUL, &why);
+    *out = python ? af_json_load_python(text, n, JSON_ALLOW_NUL, &why)
+                  : af_json_load(text, n, JSON_ALLOW_NUL, &why);
     if (!*out && !af_memory_failed() && json_error_code(&why) == json_error_numeric_overflow) {
         *out = af_json_load(text, n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
         make_whole(*out, 0);
@@ -181,13 +223,18 @@ af_status af_json_parse(json_t **out, const char *text, uint64_t n, const char *
     return *out ? AF_OK : af_fail(err, AF_EFORMAT, "%s:%d: %s", path, why.line, why.text);
 }
 
+af_status af_json_parse(json_t **out, const char *text, uint64_t n, const char *path, af_error *err)
+{
+    return parse_text(out, text, n, false, path, err);
+}
+
 af_status af_json_read_file(json_t **out, const char *path, af_error *err)
 {
     char *text = NULL;
     uint64_t n = 0;
     af_status st = af_file_read(&text, &n, path, FILE_BYTES_MAX, err);
     if (st == AF_OK)
-        st = af_json_parse(out, text, n, path, err);
+        st = parse_text(out, text, n, true, path, err);
     free(text);
     return st;
 }

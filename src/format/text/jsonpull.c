@@ -372,7 +372,13 @@ static bool build(json_builder *b, af_json_value *v, int depth)
     case 'n':
         v->type = AF_JSON_NULL;
         return word(&b->j, "null");
+    case 'N': /* what Python writes and JSON lacks; nothing that is read from here has them */
+        return word(&b->j, "NaN");
+    case 'I':
+        return word(&b->j, "Infinity");
     default:
+        if (b->j.end - b->j.at > 1 && b->j.at[0] == '-' && b->j.at[1] == 'I')
+            return word(&b->j, "-Infinity");
         v->type = AF_JSON_NUMBER;
         return af_json_pull_number(&b->j, &v->number);
     }
