@@ -208,6 +208,19 @@ train limit save_steps=1 save_total_limit=2 max_steps=5
 train epoch saves_per_epoch=2 max_steps=-1 num_epochs=1 micro_batch_size=8
 [ "$(cd "$tmp/epoch" && echo checkpoint-*)" = "checkpoint-4 checkpoint-8" ] || die "saves_per_epoch kept $(ls "$tmp/epoch")"
 
+# a conversation in two rows (the generation prompt opens a thought that earlier answers lack) is held out as one record
+cat > "$tmp/thinks.jinja" <<'JINJA'
+{% for m in messages %}<|im_start|>{% if m.role == 'assistant' and loop.last %}T{% endif %}{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>T{% endif %}
+JINJA
+for i in 1 2 3 4; do
+    echo '{"messages": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "a"}, {"role": "user", "content": "q"}, {"role": "assistant", "content": "b"}]}'
+done > "$tmp/talks.jsonl"
+for seed in 1 2 3; do
+    "$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/held$seed" datasets="[{path: $tmp/talks.jsonl}]" chat_template="$tmp/thinks.jinja" \
+        val_set_size=1 max_steps=1 seed=$seed 2> "$tmp/err" || die "$(cat "$tmp/err")"
+    grep -q "evaluated on 2 held-out records" "$tmp/err" || die "the rows of a record are on both sides: $(cat "$tmp/err")"
+done
+
 # a learning rate so high that evaluation gets worse: the run stops, and the best model is kept
 worse="val_set_size=8 eval_steps=1 early_stopping_patience=2 max_steps=40 learning_rate=1 lr_scheduler=constant generate_samples=[hello] generate_samples_steps=1"
 train early $worse

@@ -46,12 +46,32 @@ const af_token_store *af_run_data_eval_store(const af_run_data *d)
     return d->eval_own_store ? &d->eval_store : &d->store;
 }
 
-/* val_set_size: a share or a number of records, drawn by the seed; both parts keep file order. */
-static af_status split(af_run_data *d, const af_run_config *run, af_error *err)
+/* record[i]: the number of the record that row i is of, which differs from i where conversations
+ * have several rows. Those of a file come in order, though rows of others may be between them.
+ * Returns how many records there are, -1 without memory. */
+static int64_t count_records(const af_run_data *d, int64_t *record)
 {
-    const int64_t n = d->store.records;
-    const double v = run->val_set_size;
+    const af_token_store *s = &d->store;
+    const uint64_t files = (uint64_t)AF_MAX(af_dataset_file_count(s), 1);
+    int64_t *last = af_calloc(files, sizeof *last), n = 0; /* of each file: a row + 1, or 0 */
+    for (int64_t i = 0; last && i < s->records; i++) {
+        const af_token_index *x = &s->index[i];
+        int64_t *before = &last[AF_MIN(x->source, files - 1)];
+        const af_token_index *y = *before ? &s->index[*before - 1] : NULL;
+        const bool same = d->counts.split_rows && y && y->source == x->source && y->line == x->line;
+        record[i] = same ? record[*before - 1] : n++;
+        *before = i + 1;
+    }
+    n = last ? n : -1;
+    free(last);
+    return n;
+}
+
+/* How many of n records to hold out. */
+static af_status held_out(const af_run_config *run, int64_t n, int64_t *out, af_error *err)
+{
     enum { SHARE = 10 }; /* of few records a tenth */
+    const double v = run->val_set_size;
     int64_t held = v < 1 ? (int64_t)ceil((double)n * v) : (int64_t)v;
     char at[300];
     if (held >= n && n >= SHARE && af_run_key_line(run, "val_set_size") > 0) {
@@ -67,27 +87,38 @@ static af_status split(af_run_data *d, const af_run_config *run, af_error *err)
                        "%s: val_set_size holds out %" PRId64 " of %" PRId64
                        " records: none are left",
                        af_run_key_loc(run, "val_set_size", at, sizeof at), held, n);
-    bool *out = af_calloc((uint64_t)n, sizeof *out);
-    d->train_subset = af_calloc((uint64_t)n, sizeof *d->train_subset);
-    d->eval_subset = af_calloc((uint64_t)held, sizeof *d->eval_subset);
-    if (!out || !d->train_subset || !d->eval_subset) {
-        free(out);
-        return af_fail_nomem(err, "the split", (uint64_t)n * 16);
-    }
+    *out = held;
+    return AF_OK;
+}
+
+/* val_set_size: a share or a number of records, drawn by the seed; both parts keep file order. */
+static af_status split(af_run_data *d, const af_run_config *run, af_error *err)
+{
+    const int64_t rows = d->store.records;
+    int64_t held = 0, trained = 0, *record = af_calloc((uint64_t)rows, sizeof *record);
+    bool *out = af_calloc((uint64_t)rows, sizeof *out); /* by record */
+    af_status st = AF_OK;
+    d->train_subset = af_calloc((uint64_t)rows, sizeof *d->train_subset);
+    d->eval_subset = af_calloc((uint64_t)rows, sizeof *d->eval_subset);
+    const int64_t n = record ? count_records(d, record) : -1;
+    if (!out || !d->train_subset || !d->eval_subset || n < 0)
+        AF_TRY(af_fail_nomem(err, "the split", (uint64_t)rows * 24));
+    AF_TRY(held_out(run, n, &held, err));
     for (int64_t left = held, i = 0; i < n; i++) { /* selection sampling: exactly `held` */
         const bool pick = (int64_t)af_rng_below((uint64_t)run->seed, 0x73706c6974, (uint64_t)i,
                                                 (uint64_t)(n - i)) < left;
         out[i] = pick;
         left -= pick;
     }
-    for (int64_t i = 0, a = 0, b = 0; i < n; i++)
-        if (out[i])
-            d->eval_subset[b++] = i;
+    for (int64_t i = 0; i < rows; i++)
+        if (out[record[i]])
+            d->eval_subset[d->eval_items++] = i;
         else
-            d->train_subset[a++] = i;
+            d->train_subset[trained++] = i;
+done:
+    free(record);
     free(out);
-    d->eval_items = held;
-    return AF_OK;
+    return st;
 }
 
 /* A layer with a state cannot begin two answers with one prompt; noise on embeddings depends on
