@@ -141,20 +141,20 @@ af_status af_metrics_eval(af_metrics *m, double loss, double accuracy, double se
                           int64_t items, const af_metric_list *more, af_error *err)
 {
     const double rate = seconds > 0 ? (double)items / seconds : 0;
-    static const char *const names[] = {"epoch",
-                                        "eval_loss",
-                                        "eval_accuracy",
-                                        "eval_runtime",
-                                        "eval_samples_per_second",
-                                        "eval_steps_per_second"}; /* a record is a step */
-    const double values[] = {
-        af_run_progress_epoch(m->progress), loss, accuracy, seconds, rate, rate};
-    static const char *const tags[] = {"loss", "accuracy", "runtime"};
-    const double tagged[] = {loss, accuracy, seconds};
+    const double epoch = af_run_progress_epoch(m->progress);
+    static const char *const names[] = {"loss", "accuracy"}; /* numbers have no accuracy */
+    const double values[] = {loss, accuracy};
+    static const char *const speed[] = {"runtime", "samples_per_second",
+                                        "steps_per_second"}; /* a record is a step */
+    const double speeds[] = {seconds, rate, rate};
+    const int n = isnan(accuracy) ? 1 : 2;
     metric_row row = {0}, scalars = {0};
-    add_columns(&row, "", names, values, (int)AF_LEN(names));
+    add_columns(&row, "", (const char *const[]){"epoch"}, &epoch, 1);
+    add_columns(&row, "eval_", names, values, n);
+    add_columns(&row, "eval_", speed, speeds, (int)AF_LEN(speed));
     add_columns(&row, "eval_", more->name, more->value, more->count);
-    add_columns(&scalars, "eval/", tags, tagged, (int)AF_LEN(tags));
+    add_columns(&scalars, "eval/", names, values, n);
+    add_columns(&scalars, "eval/", speed, speeds, 1);
     add_columns(&scalars, "eval/", more->name, more->value, more->count);
     const af_status st =
         append_row(m, m->progress->step, row.name, row.value, row.count, &(af_rank_memory){0}, err);
