@@ -18,6 +18,7 @@ enum {
     AF_SCHEMA_DEPTH_MAX = 64,        /* allOf, anyOf, oneOf and $ref inside each other */
     AF_SCHEMA_ALL_MAX = 16,          /* patterns or enums of one value */
     AF_SCHEMA_VALUES_MAX = 1 << 14,  /* of one enum, and properties of one object */
+    AF_SCHEMA_MULTIPLE_MAX = 1000,   /* digits of multipleOf: 0.01 is 1, 2.5 is 25 */
     AF_SCHEMA_LENGTH_FREE = 1 << 24, /* no answer is that long: a larger bound is none */
 };
 
@@ -60,6 +61,7 @@ typedef struct af_flat {
     af_value_list values[AF_SCHEMA_ALL_MAX]; /* all of them hold */
     int value_lists;
     af_number_bound least, most;
+    int multiple, places; /* value times 10^places is one of it; 0 = free */
     uint64_t min_length, max_length;
     const char *pattern[AF_SCHEMA_ALL_MAX];
     int patterns;
@@ -124,8 +126,10 @@ AF_CHECKED af_status af_schema_emit(af_schema *s, const af_flat *f, uint32_t fro
 uint32_t af_schema_literal(af_schema *s, uint32_t from, const json_t *v);
 uint32_t af_schema_ws(af_schema *s, uint32_t from); /* optional white space */
 /* schema_number.c */
-void af_number_emit(af_rtn *r, uint32_t from, unsigned types, const af_number_bound *least,
-                    const af_number_bound *most, uint32_t to);
+void af_number_emit(af_rtn *r, uint32_t from, unsigned types, const af_flat *f, uint32_t to);
+/* multipleOf as digits without its point; false: more than AF_SCHEMA_MULTIPLE_MAX. */
+bool af_number_multiple(const json_t *v, int *multiple, int *places);
+bool af_number_is_multiple(const json_t *v, int multiple, int places);
 /* -1, 0, 1 */
 int af_number_compare(const json_t *a, const json_t *b);
 #endif

@@ -168,7 +168,8 @@ static af_status value_fits(af_schema *s, const af_flat *f, const json_t *v, boo
         const int low = f->least.set ? af_number_compare(v, f->least.value) : 1;
         const int high = f->most.set ? af_number_compare(v, f->most.value) : -1;
         *fits = (low > 0 || (low == 0 && !f->least.exclusive)) &&
-                (high < 0 || (high == 0 && !f->most.exclusive));
+                (high < 0 || (high == 0 && !f->most.exclusive)) &&
+                (!f->multiple || af_number_is_multiple(v, f->multiple, f->places));
     }
     if (type == AF_TYPE_STRING)
         return string_fits(s, f, v, fits);

@@ -342,7 +342,7 @@ af_status af_schema_emit(af_schema *s, const af_flat *f, uint32_t from, uint32_t
         af_rtn_free_edge(r, af_rtn_text(r, from, "false", 5), to);
     }
     if (types & AF_TYPE_NUMBER)
-        af_number_emit(r, from, types, &f->least, &f->most, to);
+        af_number_emit(r, from, types, f, to);
     if (types & AF_TYPE_STRING)
         AF_TRY(emit_string(s, f, from, to));
     if (types & AF_TYPE_ARRAY)

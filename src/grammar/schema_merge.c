@@ -90,6 +90,25 @@ static af_status merge_bound(af_schema *s, af_flat *f, const json_t *v, const ch
     return AF_OK;
 }
 
+static af_status merge_multiple(af_schema *s, af_flat *f, const json_t *v, const json_t *node)
+{
+    static const char name[] = "multipleOf";
+    int multiple, places;
+    (void)node;
+    if (!json_is_number(v) || !(json_number_value(v) > 0))
+        return wrong(s, name, "a number above 0");
+    if (!af_number_multiple(v, &multiple, &places))
+        return af_fail_subject(s->err, AF_EUNSUPPORTED, name,
+                               "'multipleOf' of more than %d without its point is not supported",
+                               AF_SCHEMA_MULTIPLE_MAX);
+    if (f->multiple && (f->multiple != multiple || f->places != places))
+        return af_fail_subject(s->err, AF_EUNSUPPORTED, name,
+                               "two values of 'multipleOf' for one number are not supported");
+    f->multiple = multiple;
+    f->places = places;
+    return AF_OK;
+}
+
 static af_status merge_minimum(af_schema *s, af_flat *f, const json_t *v, const json_t *node)
 {
     (void)node;
@@ -368,6 +387,7 @@ static const keyword keywords[] = {
     {"maximum", merge_maximum, AF_TYPE_NUMBER},
     {"exclusiveMinimum", merge_exclusive_minimum, AF_TYPE_NUMBER},
     {"exclusiveMaximum", merge_exclusive_maximum, AF_TYPE_NUMBER},
+    {"multipleOf", merge_multiple, AF_TYPE_NUMBER},
     {"minLength", merge_min_length, AF_TYPE_STRING},
     {"maxLength", merge_max_length, AF_TYPE_STRING},
     {"pattern", merge_pattern, AF_TYPE_STRING},
@@ -391,7 +411,6 @@ static const char *const refused[] = {
     "minContains",
     "maxContains",
     "uniqueItems",
-    "multipleOf",
     "minProperties",
     "maxProperties",
     "propertyNames",

@@ -2,11 +2,13 @@
  *
  * For each length of the integer part an automaton reads digit by digit and knows whether what it
  * has read equals the beginning of the lower and of the upper bound: only then does the bound limit
- * the next digit. Numbers have at most 15 digits (integers 18), so that a reader's double tells
- * them from the bound. Numbers with bounds are written without an exponent. */
+ * the next digit. For multiples it also knows the remainder. Numbers have at most 15 digits
+ * (integers 18), so that a reader's double tells them from the bound. Numbers with bounds are
+ * written without an exponent. */
 #include "grammar/schema.h"
 
-enum { DIGITS = 18, DIGITS_REAL = 15, KEPT = 40 };
+enum { DIGITS = 18, DIGITS_REAL = 15, DIGITS_MULTIPLE = 9, KEPT = 40 };
+#define NO_STATE UINT32_MAX
 
 typedef struct decimal { /* not negative */
     bool none;           /* no bound */
@@ -19,7 +21,10 @@ typedef struct span {
     af_rtn *r;
     decimal low, high;
     bool fractions;
+    int multiple, places; /* the value times 10^places is a multiple of this */
     uint32_t to;
+    uint32_t at[4 * AF_SCHEMA_MULTIPLE_MAX],
+        next[4 * AF_SCHEMA_MULTIPLE_MAX]; /* [low, high][rem] */
 } span;
 
 /* Shortest text that reads back as x. */
@@ -87,53 +92,87 @@ static bool is_negative(const af_number_bound *b)
 
 static bool is_zero(const decimal *d) { return !d->wholes && !d->parts; }
 
-/* May the number end after `parts` digits of the fraction? */
-static bool may_end(const span *s, int parts, bool low, bool high)
+/* May the number end after `parts` digits of the fraction? rem: of all its digits. */
+static bool may_end(const span *s, int parts, bool low, bool high, int rem)
 {
-    if (low && (parts < s->low.parts || s->low.exclusive))
+    for (int i = parts; i < s->places && rem; i++)
+        rem = rem * 10 % s->multiple;
+    if (rem || (low && (parts < s->low.parts || s->low.exclusive)))
         return false;
     return !high || parts < s->high.parts || !s->high.exclusive;
 }
 
 static int digit_at(const char *digits, int n, int i) { return i < n ? digits[i] - '0' : 0; }
 
-/* One digit: at most three edges, by whether it equals a bound's. state[] by low * 2 + high. */
-static void digit_edges(span *s, uint32_t from, bool low, bool high, int lo, int hi, int least,
-                        uint32_t state[4])
+/* The state for low * 2 + high and a remainder among the next ones; made when it is first needed.
+ */
+static uint32_t next_state(span *s, int bounds, int rem)
 {
+    uint32_t *state = &s->next[bounds * s->multiple + rem];
+    if (*state == NO_STATE)
+        *state = af_rtn_state(s->r);
+    return *state;
+}
+
+static void clear_states(const span *s, uint32_t *state)
+{
+    for (int i = 0; i < 4 * s->multiple; i++)
+        state[i] = NO_STATE;
+}
+
+static void advance(span *s)
+{
+    memcpy(s->at, s->next, 4 * (size_t)s->multiple * sizeof *s->at);
+    clear_states(s, s->next);
+}
+
+/* One digit after s->at[i]: without remainders at most three edges, by whether it equals a bound's.
+ */
+static void digit_edges(span *s, int i, int lo, int hi, int least)
+{
+    const int bounds = i / s->multiple, rem = i % s->multiple;
+    const bool low = bounds >> 1, high = bounds & 1;
     for (int d = AF_MAX(least, low ? lo : 0); d <= (high ? hi : 9); d++) {
         const bool l = low && d == lo, h = high && d == hi;
         int last = d;
-        while (!l && !h && last + 1 <= (high ? hi - 1 : 9))
+        while (!l && !h && s->multiple == 1 && last + 1 <= (high ? hi - 1 : 9))
             last++;
-        af_rtn_bytes(s->r, from, '0' + d, '0' + last, state[l * 2 + h]);
+        af_rtn_bytes(s->r, s->at[i], '0' + d, '0' + last,
+                     next_state(s, l * 2 + h, (rem * 10 + d) % s->multiple));
         d = last;
     }
 }
 
-static void new_states(span *s, uint32_t state[4])
+/* One digit after all states: lo and hi are those of the bounds. */
+static void take_digit(span *s, int lo, int hi, int least)
 {
-    for (int i = 0; i < 4; i++)
-        state[i] = af_rtn_state(s->r);
+    for (int i = 0; i < 4 * s->multiple; i++)
+        if (s->at[i] != NO_STATE)
+            digit_edges(s, i, lo, hi, least);
+    advance(s);
 }
 
-static void emit_fraction(span *s, const uint32_t whole[4], int digits)
+static void end_number(span *s, int parts)
 {
-    uint32_t at[4], next[4];
+    for (int i = 0; i < 4 * s->multiple; i++) {
+        const int bounds = i / s->multiple;
+        if (s->at[i] != NO_STATE && may_end(s, parts, bounds >> 1, bounds & 1, i % s->multiple))
+            af_rtn_free_edge(s->r, s->at[i], s->to);
+    }
+}
+
+static void emit_fraction(span *s, int digits)
+{
     if (digits < 1)
         return;
-    new_states(s, at);
-    for (int i = 0; i < 4; i++)
-        af_rtn_bytes(s->r, whole[i], '.', '.', at[i]);
+    for (int i = 0; i < 4 * s->multiple; i++)
+        if (s->at[i] != NO_STATE)
+            af_rtn_bytes(s->r, s->at[i], '.', '.', next_state(s, i / s->multiple, i % s->multiple));
+    advance(s);
     for (int k = 0; k < digits; k++) {
-        new_states(s, next);
-        for (int i = 0; i < 4; i++) {
-            digit_edges(s, at[i], i >> 1, i & 1, digit_at(s->low.part, s->low.parts, k),
-                        digit_at(s->high.part, s->high.parts, k), 0, next);
-            if (may_end(s, k + 1, i >> 1, i & 1))
-                af_rtn_free_edge(s->r, next[i], s->to);
-        }
-        memcpy(at, next, sizeof at);
+        take_digit(s, digit_at(s->low.part, s->low.parts, k),
+                   digit_at(s->high.part, s->high.parts, k), 0);
+        end_number(s, k + 1);
     }
 }
 
@@ -142,31 +181,28 @@ static void emit_length(span *s, uint32_t from, int n)
 {
     const int lows = AF_MAX(s->low.wholes, 1), highs = AF_MAX(s->high.wholes, 1);
     const bool low = !s->low.none && lows == n, high = !s->high.none && highs == n;
-    uint32_t at[4], next[4];
     if ((!s->low.none && lows > n) || (!s->high.none && highs < n))
         return;
-    new_states(s, at);
-    af_rtn_free_edge(s->r, from, at[low * 2 + high]);
-    for (int k = 0; k < n; k++) {
-        new_states(s, next);
-        for (int i = 0; i < 4; i++)
-            digit_edges(s, at[i], i >> 1, i & 1, digit_at(s->low.whole, s->low.wholes, k),
-                        digit_at(s->high.whole, s->high.wholes, k), k == 0 && n > 1, next);
-        memcpy(at, next, sizeof at);
-    }
-    for (int i = 0; i < 4; i++)
-        if (may_end(s, 0, i >> 1, i & 1))
-            af_rtn_free_edge(s->r, at[i], s->to);
+    clear_states(s, s->next);
+    af_rtn_free_edge(s->r, from, next_state(s, low * 2 + high, 0));
+    advance(s);
+    for (int k = 0; k < n; k++)
+        take_digit(s, digit_at(s->low.whole, s->low.wholes, k),
+                   digit_at(s->high.whole, s->high.wholes, k), k == 0 && n > 1);
+    end_number(s, 0);
     if (s->fractions)
-        emit_fraction(s, at, DIGITS_REAL - n);
+        emit_fraction(s, AF_MIN(DIGITS_REAL - n, s->places));
 }
 
-static void emit_span(af_rtn *r, uint32_t from, decimal low, decimal high, bool fractions,
-                      uint32_t to)
+static void emit_span(span *s, uint32_t from, decimal low, decimal high)
 {
-    span s = {r, low, high, fractions, to};
-    for (int n = 1; n <= (fractions ? DIGITS_REAL : DIGITS); n++)
-        emit_length(&s, from, n);
+    int most = s->fractions ? DIGITS_REAL : DIGITS;
+    if (s->multiple > 1 && high.none) /* remainders are many states */
+        most = AF_MIN(most, AF_MAX(DIGITS_MULTIPLE, low.wholes + 1));
+    s->low = low;
+    s->high = high;
+    for (int n = 1; n <= most; n++)
+        emit_length(s, from, n);
 }
 
 static uint32_t digits(af_rtn *r, uint32_t from, int min, int max, uint32_t to)
@@ -210,19 +246,48 @@ static void emit_any(af_rtn *r, uint32_t from, bool fractions, uint32_t to)
     digits(r, hundred, 2, 2, to);
 }
 
-void af_number_emit(af_rtn *r, uint32_t from, unsigned types, const af_number_bound *least,
-                    const af_number_bound *most, uint32_t to)
+bool af_number_multiple(const json_t *v, int *multiple, int *places)
 {
-    const bool fractions = types & AF_TYPE_FRACTION;
+    const decimal d = decimal_of(&(af_number_bound){.value = v}, false);
+    int m = 0;
+    for (int i = 0; i < d.wholes + d.parts; i++) {
+        m = m * 10 + (i < d.wholes ? d.whole[i] : d.part[i - d.wholes]) - '0';
+        if (m > AF_SCHEMA_MULTIPLE_MAX)
+            return false;
+    }
+    *multiple = m;
+    *places = d.parts;
+    return m > 0 && d.parts < DIGITS_REAL;
+}
+
+bool af_number_is_multiple(const json_t *v, int multiple, int places)
+{
+    const decimal d = decimal_of(&(af_number_bound){.value = v}, false);
+    int rem = 0;
+    for (int i = 0; i < d.wholes + places; i++)
+        rem = (rem * 10 +
+               (i < d.wholes ? d.whole[i] - '0' : digit_at(d.part, d.parts, i - d.wholes))) %
+              multiple;
+    return rem == 0 && d.parts <= places;
+}
+
+void af_number_emit(af_rtn *r, uint32_t from, unsigned types, const af_flat *f, uint32_t to)
+{
+    const af_number_bound *least = &f->least, *most = &f->most;
     const decimal none = {.none = true}, above_zero = {.exclusive = true}, zero = {0};
-    if (!least->set && !most->set) {
-        emit_any(r, from, fractions, to);
+    span s = {.r = r,
+              .fractions = types & AF_TYPE_FRACTION,
+              .multiple = AF_MAX(f->multiple, 1),
+              .places = f->multiple ? f->places : DIGITS_REAL,
+              .to = to};
+    if (!least->set && !most->set && !f->multiple) {
+        emit_any(r, from, s.fractions, to);
         return;
     }
     if (!most->set || !is_negative(most)) {
         const bool from_zero = !least->set || is_negative(least);
         const decimal low = from_zero ? zero : decimal_of(least, true);
-        emit_span(r, from, low, most->set ? decimal_of(most, false) : none, fractions, to);
+        emit_span(&s, from, low, most->set ? decimal_of(most, false) : none);
     }
     if (!least->set || is_negative(least)) {
         const uint32_t minus = af_rtn_state(r);
@@ -230,6 +295,6 @@ void af_number_emit(af_rtn *r, uint32_t from, unsigned types, const af_number_bo
         if (is_zero(&low))
             low.exclusive = true;
         af_rtn_bytes(r, from, '-', '-', minus);
-        emit_span(r, minus, low, least->set ? decimal_of(least, false) : none, fractions, to);
+        emit_span(&s, minus, low, least->set ? decimal_of(least, false) : none);
     }
 }

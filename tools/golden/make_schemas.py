@@ -13,6 +13,12 @@ add('int_range',{"type":"integer","minimum":-12,"maximum":345},[-12,-1,0,9,10,99
 add('int_min',{"type":"integer","exclusiveMinimum":99},[100,101,999,5000],[99,98,0,-100])
 add('number_range',{"type":"number","minimum":-1.5,"exclusiveMaximum":0.25},[-1.5,-1,0,0.2,0.2499,-0.75],[-1.51,0.25,0.3,1,-2])
 add('number_unit',{"type":"number","exclusiveMinimum":0,"maximum":1},[1,0.5,0.001,'=1.0','=1.00'],[0,1.01,2,-0.5,'=0.000'])
+add('multiple',{"type":"integer","multipleOf":7},[0,7,-14,700,777777777],[1,-1,8,15,'=-0','=7.0'])
+add('multiple_range',{"type":"integer","minimum":-12,"exclusiveMaximum":105,"multipleOf":5},[-10,-5,0,5,100],[-15,-12,104,105,110,3])
+add('multiple_part',{"type":"number","multipleOf":0.25,"maximum":3},[0,0.25,'=0.5','=0.50',-1.75,3],[0.1,0.3,'=0.250',3.25,'=1e0'])
+add('multiple_cents',{"type":"number","multipleOf":0.01,"minimum":0},[0,1.05,12,99.99],[0.001,-1])
+add('multiple_values',{"enum":[5,6,7.5,-10,"x"],"multipleOf":2.5},[5,7.5,-10,"x"],[6])
+add('multiple_whole',{"type":"integer","multipleOf":2.5,"minimum":0,"maximum":20},[0,5,10,20],[1,2,7])
 add('string_length',{"type":"string","minLength":2,"maxLength":4},["ab","abcd","éé€😀",'="\\n\\u0001"'],["a","abcde",""])
 add('pattern',{"type":"string","pattern":"^[A-Z]{2,3}-\\d+(?:\\.\\d)?$"},["AB-1","ABC-12.5"],["A-1","AB-","ABCD-1","AB-1.55"])
 add('pattern_search',{"type":"string","pattern":"\\$\\d|end$"},["a $5 b","the end"],["end.","$"])
@@ -23,6 +29,7 @@ add('date_time',{"type":"string","format":"date-time"},["2024-02-29T23:59:59Z","
 add('time_uuid',{"type":"object","properties":{"t":{"type":"string","format":"time"},"u":{"format":"uuid"}},"required":["t","u"]},[{"t":"12:30:00Z","u":"123e4567-e89b-12d3-a456-426614174000"}],[{"t":"12:30","u":"123e4567-e89b-12d3-a456-426614174000"},{"t":"12:30:00Z","u":"123e4567"},{"u":"123e4567-e89b-12d3-a456-426614174000","t":"12:30:00Z"}])
 add('enum',{"enum":["red","green",3,2.5,None,{"a":[1,"x"]},True]},["red","green",3,2.5,None,{"a":[1,"x"]},True],["blue",4,"re",{"a":[1]}])
 add('enum_filtered',{"type":"string","enum":["a","bb","ccc",4],"minLength":2,"pattern":"^[bc]"},["bb","ccc"],["a",4])
+add('enums_common',{"allOf":[{"enum":["a",1,{"x":1,"y":"b"},None,[2]]},{"enum":["b",{"y":"b","x":1},1]}]},[1,{"x":1,"y":"b"}],["a","b",None,[2]])
 add('const',{"const":"a \"b\"\n\u00e9/"},["a \"b\"\né/",'="a \\"b\\"\\né\\/"'],["a",'="a \\"b\\""'])
 add('object',{"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer","minimum":0,"maximum":150},"tag":{"type":"boolean"}},"required":["name","age"]},
  [{"name":"x","age":3},{"name":"","age":150,"tag":True},'={"name":"a","age":1}','={\n  "name": "a",\n  "age": 1\n}'],
@@ -51,7 +58,7 @@ add('escapes',{"type":"object","properties":{"a\"b\\c":{"const":1},"naïve/😀"
 add('formats',{"type":"object","properties":{"m":{"type":"string","format":"email"},"h":{"type":"string","format":"hostname"},"i":{"type":"string","format":"ipv4"},"s":{"type":"string","format":"ipv6"},"l":{"type":"string","format":"uri"},"o":{"type":"string","format":"unknown-thing"},"n":{"type":"integer","format":"int32"}},"required":["m","h","i","s","l"]},[{"m":"a.b@c.de","h":"ex-ample.org","i":"10.0.255.1","s":"1:2:3:4:5:6:7:8","l":"https://a.b/c/d.html"}],[{"m":"a","h":"x","i":"10.0.0.1","s":"1:2:3:4:5:6:7:8","l":"https://a"}])
 refused=[]
 def no(schema,word,subject=None): refused.append(dict(schema=schema,says=word,subject=subject or ""))
-for k,v in dict(**{"not":{}},**{"if":{}},multipleOf=2,uniqueItems=True,patternProperties={"a":{}},propertyNames={},minProperties=1,maxProperties=2,contains={},dependentRequired={"a":["b"]},unevaluatedProperties=False,additionalItems=False).items():
+for k,v in dict(**{"not":{}},**{"if":{}},uniqueItems=True,patternProperties={"a":{}},propertyNames={},minProperties=1,maxProperties=2,contains={},dependentRequired={"a":["b"]},unevaluatedProperties=False,additionalItems=False).items():
     no({k:v},"'%s' is not supported"%k,k)
 no({"properties":{"a":{"items":{"not":{}}}}},"'not' is not supported","not")
 no({"type":"text"},"'type' expects","type"); no({"type":[]},"'type' expects","type"); no({"enum":1},"'enum' expects"); no({"minLength":-1},"'minLength' expects"); no({"minimum":"a"},"'minimum' expects"); no({"exclusiveMinimum":True},"'exclusiveMinimum' expects")
@@ -62,4 +69,7 @@ no({"enum":[]},"no text fits"); no({"type":"integer","minimum":5,"maximum":4},"n
 no({"format":"regex"},"'regex' is not supported","format"); no({"type":"string","minLength":5000000},"too large"); no({"pattern":"^((a{100}){100}){100}$"},"too many states"); no({"pattern":"(a|b)*a(a|b){25}$","type":"string"},"too large"); no({"pattern":"^(((((a?){30}){30})))*b{20000}$","type":"string","maxLength":100000},"too large")
 no([1],"a schema is an object"); no({"items":3},"'items' expects"); no({"properties":{"a":3}},"'properties' expects"); no({"required":"a"},"'required' expects")
 no({"const":1.5,"type":"integer"},"no text fits")
+no({"oneOf":[{"enum":["a",{"x":1,"y":2}]},{"enum":["b",{"y":2,"x":1}]}]},"two alternatives of 'oneOf'","oneOf")
+no({"multipleOf":0},"'multipleOf' expects"); no({"multipleOf":"2"},"'multipleOf' expects"); no({"multipleOf":1001},"'multipleOf' of more","multipleOf"); no({"multipleOf":3.14159},"'multipleOf' of more","multipleOf")
+no({"allOf":[{"multipleOf":2},{"multipleOf":3}]},"two values of 'multipleOf'","multipleOf"); no({"type":"integer","multipleOf":7,"minimum":8,"maximum":13},"no text fits")
 json.dump(dict(fits=E,refused=refused),open('tests/golden/grammar/schemas.json','w'),indent=0,ensure_ascii=False)
