@@ -188,6 +188,8 @@ static void test_a_template_that_drops_thoughts(void **state)
     check(&c, drops, "", USER("p") "," BOT("Tx/TA") "," USER("q") "," BOT("Ty/TB"),
           "<user>p<bot>T[x/TA</s>]\n<user>p<bot>A</s><user>q<bot>T[y/TB</s>]\n");
     warned(&c, NULL);
+    check(&c, drops, "", USER("p") "," BOT("zTx/TA"), "<user>p<bot>[A</s>]\n");
+    warned(&c, "leaves out some of its \"content\": it is not trained");
     check(&c, drops, "", USER("p") "," BOT("A") "," USER("q") "," BOT("B"),
           "<user>p<bot>[A</s>]<user>q<bot>[B</s>]\n");
     warned(&c, "message 2 does not begin as the generation prompt of the chat template ends");

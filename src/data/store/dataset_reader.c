@@ -225,12 +225,13 @@ static void warn_of_answers(af_record_reader *d, const af_row *first)
     int rows = 0;
     for (const af_row *r = first; r; r = r->next, rows++) {
         if (r->missing.message && !d->missing_warned)
-            af_record_warn(&d->loc, AF_WARNING_ANSWER,
-                           "message %zu: the chat template leaves out its \"%s\"%s",
-                           r->missing.message, r->missing.field,
-                           r->missing.lost ? " because other turns follow: it is not trained "
-                                             "(split_turns: true trains it)"
-                                           : ": it is not trained");
+            af_record_warn(
+                &d->loc, AF_WARNING_ANSWER,
+                "message %zu: the chat template leaves out %sits \"%s\"%s", r->missing.message,
+                strcmp(r->missing.field, "content") == 0 ? "some of " : "", r->missing.field,
+                r->missing.lost ? " because other turns follow: it is not trained "
+                                  "(split_turns: true trains it)"
+                                : ": it is not trained");
         if (r->departs.message && !d->departs_warned)
             af_record_warn(&d->loc, AF_WARNING_ANSWER,
                            "message %zu does not begin as the generation prompt of the chat "

@@ -30,9 +30,9 @@ static af_status check_pair(af_record_reader *d, const af_record_job *j)
             fault(d, AF_WARNING_SAME_PAIR, "\"%s\" and \"%s\" are equal", f->chosen, f->rejected));
     if (j->prompt.split)
         AF_TRY(fault(d, AF_WARNING_PROMPT,
-                     "the prompt is not how %s begins: the chat template renders it differently "
+                     "the prompt is not how %s: the chat template renders it differently "
                      "without the answer",
-                     j->item.conversations == 2 ? "both rows" : "the row"));
+                     j->item.conversations == 2 ? "both rows begin" : "the row begins"));
     else if (j->prompt.merged && d->mode == AF_READ_CHECK)
         af_record_warn(&d->loc, AF_WARNING_PROMPT,
                        "the end of the prompt and the begin of an answer are one token");
