@@ -94,7 +94,7 @@ static void test_what_is_refused(void **state)
         {"chat_template_kwargs: low", {"chat_template_kwargs must be a map, not 'low'", "", ""}},
         {"chat_template_kwargs: {tools: []}", {"'tools' cannot be set in", "", ""}},
         {"template: qwen\nchat_template_kwargs: {a: 1}", {"not with 'template'", "", ""}},
-        {"peft: {loftq_config: {loftq_bits: 2}}", {"'peft' is not supported", "", ""}},
+        {"peft: {loftq_config: {loftq_bits: 4, loftq_iter: 5}}", {"'peft' is not supp", "", ""}},
         {"bias: all", {"'bias' with 'all' is not supported", "", ""}},
         {"lora_bias: all", {"lora_bias must be true or false, not 'all'", "", ""}},
         {"tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer}",

@@ -98,6 +98,24 @@ static void test_keys(void **state)
           "adam_beta1: 0.8\nadam_beta2: 0.98\nadam_epsilon: 1e-06\n");
 }
 
+static void test_what_is_wrong(void **state)
+{
+    static const char *const cases[][2] = {
+        {"fine_tune_type: full\nnum_layers: x", "run.yaml:5"},
+        {"optimizer_config: {adam: 3}", "unknown key 'optimizer_config'"},
+        {"optimizer_config: {adam: {nesterov: true}}", "unknown key 'nesterov'"},
+    };
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_run_config r = {0};
+        af_error err = {0};
+        char keys[200];
+        snprintf(keys, sizeof keys, DATA "%s", cases[i][0]);
+        CHECK_MSG(parse(&r, keys, &err) != AF_OK, "accepted: %s", cases[i][0]);
+        CHECK_MSG(strstr(err.msg, cases[i][1]), "'%s' lacks '%s'", err.msg, cases[i][1]);
+    }
+}
+
 static void test_last_layers(void **state)
 {
     static const struct {
@@ -134,6 +152,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_data, make_dir, remove_dir),
         cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_what_is_wrong),
         cmocka_unit_test(test_last_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -66,6 +66,19 @@ static void test_method_text(void **state)
     }
 }
 
+/* The last answers are compared anyway. */
+static void test_mask_history_with_rl(void **state)
+{
+    (void)state;
+    static const char *const set[] = {"mask_history=true"};
+    af_run_config r = {0};
+    af_error err = {0};
+    CHECK_OK(parse(&r, "rl: dpo\nmask_history: true", NULL, 0, &err), err);
+    assert_true(r.idle->count == 1 && !r.mask_history);
+    af_run_config_clear(&r);
+    assert_int_equal(parse(&r, "rl: dpo", set, 1, &err), AF_EUSAGE);
+}
+
 static void test_template_file(void **state)
 {
     (void)state;
@@ -167,9 +180,13 @@ static void test_instead(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_length),          cmocka_unit_test(test_method_text),
-        cmocka_unit_test(test_template_file),   cmocka_unit_test(test_mixer),
-        cmocka_unit_test(test_truncation_mode), cmocka_unit_test(test_instead),
+        cmocka_unit_test(test_length),
+        cmocka_unit_test(test_method_text),
+        cmocka_unit_test(test_mask_history_with_rl),
+        cmocka_unit_test(test_template_file),
+        cmocka_unit_test(test_mixer),
+        cmocka_unit_test(test_truncation_mode),
+        cmocka_unit_test(test_instead),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

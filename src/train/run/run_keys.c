@@ -139,7 +139,7 @@ const af_key af_keys[] = {
     {"default_system", STR(default_system), 0, 0, NULL,
      "system text of conversations without one, with 'template'", {0}, AF_NEED_TURNS},
     {"mask_history", BOOL(mask_history), 0, 0, "false",
-     "train on the last answer of a conversation alone", {0}, 0},
+     "train on the last answer of a conversation alone", {0}, AF_NEED_ANSWERS},
     {"split_turns", BOOL(split_turns), 0, 0, "false",
      "rows of their own for answers whose thought the chat template leaves out", {0}, 0},
     {"enable_thinking", BOOL(enable_thinking), 0, 0, "true",

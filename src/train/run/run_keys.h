@@ -25,7 +25,8 @@ typedef enum af_key_need {
     AF_NEED_FROZEN,      /* weights */
     AF_NEED_4BIT,        /* a base in nf4 */
     AF_NEED_PACKING,
-    AF_NEED_TURNS, /* a template of LLaMA-Factory's table */
+    AF_NEED_TURNS,   /* a template of LLaMA-Factory's table */
+    AF_NEED_ANSWERS, /* that are learnt, not compared */
     AF_NEED_EVAL_DATA,
     AF_NEED_EVAL, /* data, and not eval_strategy: no */
     AF_NEED_WATCHDOG,

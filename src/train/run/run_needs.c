@@ -13,6 +13,7 @@ const char *af_key_need_text(af_key_need need)
         [AF_NEED_4BIT] = "without 'load_in_4bit: true' or 'adapter: qlora'",
         [AF_NEED_PACKING] = "without 'sample_packing: true'",
         [AF_NEED_TURNS] = "without 'template', a name of LLaMA-Factory's table",
+        [AF_NEED_ANSWERS] = "with 'rl': the last answers are compared",
         [AF_NEED_EVAL_DATA] = "without 'val_set_size' or 'test_datasets'",
         [AF_NEED_EVAL] = "without 'val_set_size' or 'test_datasets'",
         [AF_NEED_WATCHDOG] = "without 'loss_watchdog_threshold'",
@@ -70,6 +71,8 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
         return r->packing;
     case AF_NEED_TURNS:
         return r->turn_template != NULL;
+    case AF_NEED_ANSWERS:
+        return r->rl == AF_RL_NONE;
     case AF_NEED_EVAL_DATA:
         return r->val_set_size > 0 || r->test_datasets;
     case AF_NEED_EVAL:

@@ -294,8 +294,10 @@ static af_status translate_loftq(translation *t, int i)
 {
     const int line = t->root->key_line[i];
     const af_yaml *n = t->root->item[i], *config = af_yaml_get(n, "loftq_config");
-    if (n->count != 1 || !config || config->kind != AF_YAML_MAP ||
-        whole_number(config, "loftq_bits", 4) != 4)
+    const bool known = config && config->kind == AF_YAML_MAP &&
+                       (config->count == 0 || has_only(config, "loftq_bits", "loftq_iter"));
+    if (n->count != 1 || !known || whole_number(config, "loftq_bits", 4) != 4 ||
+        whole_number(config, "loftq_iter", 1) != 1)
         return put(t, "peft", line, n);
     const af_status st = put(t, "peft_init_lora_weights", line, new_scalar(t, line, "loftq"));
     return st == AF_OK ? put(t, "load_in_4bit", line, new_scalar(t, line, "true")) : st;
@@ -307,12 +309,20 @@ static af_status translate_full(translation *t, int i)
 {
     enum { LAYERS = 16 }; /* its default */
     const int line = t->root->key_line[i];
-    const int64_t n =
-        whole_number(t->root, "num_layers", whole_number(t->root, "lora_layers", LAYERS));
-    const af_status st = put(t, "adapter", line, new_scalar(t, line, n > 0 ? "freeze" : "full"));
-    if (st != AF_OK || n > 0)
-        return st != AF_OK ? st : put_number(t, "freeze_trainable_layers", i, n);
-    return put(t, "unfrozen_parameters", line, new_scalar(t, line, "[a-z_.]*layers."));
+    const af_yaml *layers = af_yaml_get(t->root, "num_layers");
+    layers = layers ? layers : af_yaml_get(t->root, "lora_layers");
+    int64_t n = LAYERS;
+    const bool number = !layers || af_yaml_is_null(layers) || af_yaml_i64(layers, &n);
+    if (number && n <= 0) {
+        const af_status st = put(t, "adapter", line, new_scalar(t, line, "full"));
+        return st != AF_OK
+                   ? st
+                   : put(t, "unfrozen_parameters", line, new_scalar(t, line, "[a-z_.]*layers."));
+    }
+    const af_status st = put(t, "adapter", line, new_scalar(t, line, "freeze"));
+    return st != AF_OK ? st
+           : number    ? put_number(t, "freeze_trainable_layers", i, n)
+                       : put(t, "freeze_trainable_layers", layers->line, layers); /* an error */
 }
 
 /* Its optimizer_config has a map of settings for each optimizer. */
@@ -323,7 +333,9 @@ static af_status translate_optimizer(translation *t, const af_yaml *all)
     const af_yaml *name = af_yaml_get(t->root, "optimizer");
     const af_yaml *n = af_yaml_get(all, name && name->kind == AF_YAML_SCALAR ? name->text : "adam");
     af_status st = AF_OK;
-    for (int i = 0; n && n->kind == AF_YAML_MAP && i < n->count && st == AF_OK; i++) {
+    if (n && n->kind != AF_YAML_MAP && !af_yaml_is_null(n))
+        return put(t, "optimizer_config", all->line, n); /* unknown */
+    for (int i = 0; n && i < n->count && st == AF_OK; i++) {
         const af_yaml *v = n->item[i];
         const int line = n->key_line[i];
         size_t k = 0;
