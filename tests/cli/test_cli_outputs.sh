@@ -183,6 +183,9 @@ has "$(head -n 3 "$tmp/l1/o/README.md")" 'base_model: "licensed"' "card"
 has "$(cat "$tmp/l1/o/README.md")" 'license: other
 license_name: our-terms
 license_link: "https://example.com/x"' "card"
+printf -- '---\nlicense: other\nlicense_link: https://example.com/\001x\n---\n' > "$tmp/licensed/README.md"
+"$AFINAR" merge "$tmp/licensed" --adapter "$golden/peft/lora" -o "$tmp/l1/u" -q > /dev/null || fail "merge"
+grep -q "license_link" "$tmp/l1/u/README.md" && fail "an address that is none is in the card"
 grep -q "^base_model: " "$tmp/l1/s/README.md" && fail "a name that the hub refuses is in the card"
 # a classifier is not loaded as a language model
 printf '{"text": "good", "label": 1}\n{"text": "bad", "label": 0}\n' > "$tmp/labels.jsonl"

@@ -30,6 +30,16 @@ static bool is_license(const char *s, size_t n)
     return n > 0 && n < LICENSE_MAX && strspn(s, chars) >= n;
 }
 
+/* An address that stands in double quotes of YAML as it is. */
+static bool is_address(const char *s)
+{
+    if (strncmp(s, "https://", 8) != 0)
+        return false;
+    while (*s > ' ' && *s < 0x7f && *s != '"' && *s != '\\')
+        s++;
+    return !*s;
+}
+
 /* The value of `key` ("license:") between the lines "---" at the beginning; free(). */
 static char *front_value(const char *text, const char *key)
 {
@@ -107,7 +117,7 @@ static void put_license(af_buf *b, const af_card *c)
     char *link = text ? front_value(text, "license_link:") : NULL;
     if (name && is_license(name, strlen(name)))
         af_buf_printf(b, "license_name: %s\n", name);
-    if (link && strncmp(link, "https://", 8) == 0 && !strpbrk(link, "\\\t"))
+    if (link && is_address(link))
         af_buf_printf(b, "license_link: \"%s\"\n", link);
     free(link);
     free(name);
