@@ -141,6 +141,49 @@ static void test_quantization_of_mlx(void **state)
     }
 }
 
+/* AutoRound has GPTQ's or AWQ's tensors, and says which; modules may have bits of their own. */
+static void test_weights_of_auto_round(void **state)
+{
+    static const struct {
+        const char *form;
+        af_quant_method method;
+        bool zeros_as_used;
+    } cases[] = {{"", AF_QUANT_GPTQ, false},
+                 {", \"packing_format\": \"auto_round:auto_gptq\"", AF_QUANT_GPTQ, false},
+                 {", \"packing_format\": \"auto_round\"", AF_QUANT_GPTQ, true},
+                 {", \"packing_format\": \"auto_round:auto_awq\"", AF_QUANT_AWQ, false},
+                 {", \"packing_format\": \"auto_round:fp8\"", AF_QUANT_NONE, false}};
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char text[512];
+        af_error err = {0};
+        af_hf_config c = {0};
+        snprintf(text, sizeof text,
+                 "{\"model_type\": \"llama\", \"vocab_size\": 512, \"hidden_size\": 64, "
+                 "\"intermediate_size\": 96, \"num_hidden_layers\": 4, "
+                 "\"num_attention_heads\": 4, \"quantization_config\": {\"quant_method\": "
+                 "\"intel/auto-round\", \"group_size\": 128, \"bits\": 4%s}}",
+                 cases[i].form);
+        const af_status st = af_hf_config_parse(&c, text, strlen(text), "config.json", &err);
+        CHECK_MSG((st == AF_OK) == (cases[i].method != AF_QUANT_NONE), "'%s': '%s'", cases[i].form,
+                  err.msg);
+        if (st == AF_OK) {
+            assert_int_equal(c.quant.method, cases[i].method);
+            assert_int_equal(c.quant.zeros_as_used, cases[i].zeros_as_used);
+        }
+        af_hf_config_clear(&c);
+    }
+    af_weights *w = open_golden();
+    const af_hf_config four = config_of(AF_QUANT_GPTQ, 4, true);
+    af_error err = {0};
+    af_coded_weight code;
+    bool found = false;
+    CHECK_OK(af_coded_weight_read(&code, &found, w, &four, "gptq_3.weight", &err), err);
+    assert_int_equal(code.bits, 3);
+    compare(w, &code, "gptq_3", 5);
+    af_weights_close(w);
+}
+
 /* The same values from the transposed form, from rows as stored, and from GGUF's blocks. */
 static void test_mxfp4_stays_in_four_bits(void **state)
 {
@@ -248,7 +291,7 @@ static void test_codes_that_do_not_fit(void **state)
                                 {"a.weight_scale_inv", AF_DTYPE_F32, {1, 1}, 2, 0}};
     refuse(type, 2, &fp8, "a.weight", "it has scales, but its codes are bf16");
     const stored_part zeros[] = {{"a.qweight", AF_DTYPE_I32, {4, 8}, 2, 0},
-                                 {"a.qzeros", AF_DTYPE_I32, {2, 2}, 2, 0},
+                                 {"a.qzeros", AF_DTYPE_I32, {2, 3}, 2, 0},
                                  {"a.scales", AF_DTYPE_F16, {2, 8}, 2, 0}};
     refuse(zeros, 3, &gptq, "a.weight", "do not fit together");
     refuse(zeros, 3, &fp8, "a.weight", "a qweight is that of GPTQ or AWQ");
@@ -295,6 +338,7 @@ int main(void)
         cmocka_unit_test(test_values_of_their_own_code),
         cmocka_unit_test(test_values_of_mlx),
         cmocka_unit_test(test_quantization_of_mlx),
+        cmocka_unit_test(test_weights_of_auto_round),
         cmocka_unit_test(test_mxfp4_stays_in_four_bits),
         cmocka_unit_test(test_parts_are_known),
         cmocka_unit_test(test_codes_that_do_not_fit),

@@ -16,13 +16,25 @@ static void get_coded(af_config_source *in, af_hf_config *c)
         (bits != 4 || strcasecmp(af_config_str(in, &c->arena, "version", "gemm"), "gemm") != 0))
         af_config_wrong(in, "bits", "4 with version gemm, the only AWQ files that are read");
     c->quant.zeros_as_used =
-        strcmp(af_config_str(in, &c->arena, "checkpoint_format", "gptq"), "gptq_v2") == 0;
+        strcmp(af_config_str(in, &c->arena, "checkpoint_format", "gptq"), "gptq_v2") == 0 ||
+        strcmp(af_config_str(in, &c->arena, "packing_format", ""), "auto_round") == 0;
     if (!block)
         return;
     for (int i = 0; i < 2; i++)
         c->quant.block[i] = json_integer_value(json_array_get(block, (size_t)i));
     if (json_array_size(block) != 2 || c->quant.block[0] < 1 || c->quant.block[1] < 1)
         af_config_wrong(in, "weight_block_size", "two positive numbers");
+}
+
+/* AutoRound packs as GPTQ or AWQ do; its own first form is GPTQ's with zeros as they are. */
+static af_quant_method round_method(af_config_source *in, af_hf_config *c)
+{
+    const char *form = af_config_str(in, &c->arena, "packing_format", "auto_round:auto_gptq");
+    if (strstr(form, "awq"))
+        return AF_QUANT_AWQ;
+    if (!strstr(form, "gptq") && strcmp(form, "auto_round") != 0 && strcmp(form, "auto") != 0)
+        af_config_wrong(in, "packing_format", "that of GPTQ or AWQ (auto_round:auto_gptq)");
+    return AF_QUANT_GPTQ;
 }
 
 static void get_bnb(af_config_source *in, af_hf_config *c)
@@ -116,6 +128,8 @@ void af_config_quant(af_config_source *s, af_hf_config *c)
     for (size_t i = 0; i < AF_LEN(coded); i++)
         if (strcmp(method, coded[i].name) == 0)
             c->quant.method = coded[i].method;
+    if (strstr(method, "auto-round"))
+        c->quant.method = round_method(&in, c);
     if (mlx)
         get_mlx(&in, c);
     else if (c->quant.method == AF_QUANT_BITNET)
@@ -125,11 +139,12 @@ void af_config_quant(af_config_source *s, af_hf_config *c)
     else if (strcmp(method, "bitsandbytes") == 0)
         get_bnb(&in, c);
     else if (in.st == AF_OK)
-        in.st = af_fail(
-            s->err, AF_EUNSUPPORTED,
-            "%s: weights quantised with '%.64s' are not read, only with bitsandbytes, fp8, "
-            "mxfp4, compressed-tensors, modelopt, gptq, awq, bitnet and MLX: take the model "
-            "as it was before",
-            s->name, method);
+        in.st =
+            af_fail(s->err, AF_EUNSUPPORTED,
+                    "%s: weights quantised with '%.64s' are not read, only with bitsandbytes, fp8, "
+                    "mxfp4, compressed-tensors, modelopt, gptq, awq, auto-round, bitnet and MLX: "
+                    "take the model "
+                    "as it was before",
+                    s->name, method);
     s->st = in.st;
 }

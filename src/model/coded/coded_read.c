@@ -208,6 +208,10 @@ static af_status read_transposed(const coded_source *s, af_coded_weight *o, cons
         o->zero->ndim != 2)
         return bad(s, "qweight, qzeros and scales are not two i32 matrices and a float one");
     const int64_t out = o->scale->dim[1], groups = o->scale->dim[0];
+    const int64_t packed = AF_MIN(o->zero->dim[1], INT64_MAX / 32) * 32;
+    if (!awq && out > 0 && packed % out == 0 && /* modules may have bits of their own */
+        (packed / out == 2 || packed / out == 3 || packed / out == 4 || packed / out == 8))
+        o->bits = (int)(packed / out);
     const int64_t words = codes->dim[0];
     if (words > INT64_MAX / 32)
         return bad(s, "%" PRId64 " rows of codes", words);
