@@ -112,6 +112,23 @@ static void test_mixer(void **state)
     af_run_config_clear(&r);
 }
 
+/* Keys of its versions since 0.8 that ask for nothing here, and one that does. */
+static void test_older_keys(void **state)
+{
+    (void)state;
+    af_run_config r = {0};
+    af_error err = {0};
+    CHECK_OK(parse(&r,
+                   "rl: dpo\nlabel_pad_token_id: -100\nforce_use_ref_model: false\n"
+                   "use_num_logits_to_keep: true\ngradient_checkpointing_use_reentrant: true\n"
+                   "ref_adapter_name: null\nsanity_check: false",
+                   NULL, 0, &err),
+             err);
+    assert_int_equal(r.idle->count, 3);
+    af_run_config_clear(&r);
+    assert_int_equal(parse(&r, "sanity_check: true", NULL, 0, &err), AF_EUNSUPPORTED);
+}
+
 /* Which end of a text, or of a prompt, stays. */
 static void test_truncation_mode(void **state)
 {
@@ -180,13 +197,10 @@ static void test_instead(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_length),
-        cmocka_unit_test(test_method_text),
-        cmocka_unit_test(test_mask_history_with_rl),
-        cmocka_unit_test(test_template_file),
-        cmocka_unit_test(test_mixer),
-        cmocka_unit_test(test_truncation_mode),
-        cmocka_unit_test(test_instead),
+        cmocka_unit_test(test_length),          cmocka_unit_test(test_method_text),
+        cmocka_unit_test(test_older_keys),      cmocka_unit_test(test_mask_history_with_rl),
+        cmocka_unit_test(test_template_file),   cmocka_unit_test(test_mixer),
+        cmocka_unit_test(test_truncation_mode), cmocka_unit_test(test_instead),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,7 +32,8 @@ static const foreign_group groups[] = {
     {IDLE, "losses and heads are always fused",
      "cut_cross_entropy chunked_cross_entropy chunked_cross_entropy_num_chunks "
      "flash_attn_cross_entropy liger_cross_entropy liger_fused_linear_cross_entropy "
-     "dpo_use_logits_to_keep use_logits_to_keep"},
+     "dpo_use_logits_to_keep use_logits_to_keep use_num_logits_to_keep use_liger_loss "
+     "base_model_attribute_name"},
     {IDLE, "kernels are afinar's own",
      "use_liger_kernel enable_liger_kernel liger_kernel_config liger_kernel liger_rope "
      "liger_rms_norm liger_rms_norm_gated liger_layer_norm liger_swiglu liger_glu_activation "
@@ -50,7 +51,7 @@ static const foreign_group groups[] = {
      "peft_autocast_adapter_dtype autocast_adapter_dtype"},
     {IDLE, "recomputation has one kind: see 'gradient_checkpointing'",
      "gradient_checkpointing_kwargs activation_checkpointing_kwargs use_reentrant_gc "
-     "selective_checkpointing"},
+     "selective_checkpointing gradient_checkpointing_use_reentrant"},
     {IDLE, "memory is planned before a run: see 'afinar plan'",
      "low_cpu_mem_usage max_memory gpu_memory_limit device_map offload_folder lora_on_cpu "
      "layer_offloading ple_cpu_offload gc_steps gc_collect_steps torch_empty_cache_steps "
@@ -87,7 +88,7 @@ static const foreign_group groups[] = {
      "sample_packing_group_size sample_packing_bin_size multipack_real_batches "
      "pad_to_multiple_of total_num_tokens total_supervised_tokens eval_sample_packing "
      "eval_packing max_packed_sequence_len ignore_pad_token_for_loss padding_value "
-     "sortish_sampler"},
+     "label_pad_token_id sortish_sampler"},
     {IDLE, "evaluation runs record by record, and reports loss, perplexity and accuracy",
      "eval_batch_size per_device_eval_batch_size eval_accumulation_steps eval_do_concat_batches "
      "eval_use_gather_object prediction_loss_only bf16_full_eval fp16_full_eval compute_accuracy "
@@ -186,8 +187,11 @@ static const foreign_group groups[] = {
     {IDLE, "rows of pairs are packed and without padding: see 'sample_packing'",
      "dpo_padding_free"},
     {IDLE, "only 'sync_ref_model' reads it", "ref_model_mixup_alpha ref_model_sync_steps"},
+    {IDLE, "only the loss 'bco' reads it",
+     "prompt_sample_size min_density_ratio max_density_ratio"},
     {REFUSED, "the reference is the model that the run starts from",
-     "reference_free sync_ref_model ref_model ref_model_*"},
+     "reference_free sync_ref_model ref_model ref_model_* force_use_ref_model ref_adapter_name "
+     "model_adapter_name"},
     {REFUSED, "'rl' is dpo, ipo, kto, orpo, simpo, cpo or reward; see 'dpo_loss_type'",
      "pref_loss pref_bco_weight dpo_norm_loss"},
     {REFUSED, "prompt and answer together have 'sequence_len' tokens",
@@ -246,12 +250,12 @@ static const foreign_group groups[] = {
      "new_special_tokens_config split_special_tokens bos_token unk_token "
      "additional_special_tokens"},
     {REFUSED, "set 'datasets' with paths",
-     "data local_dataset dataset_weights dataset_train_name train_file "
-     "validation_file hf_dataset prompts_dataset"},
+     "data local_dataset dataset_weights dataset_train_name dataset_test_name "
+     "train_file validation_file hf_dataset prompts_dataset"},
     {EXACT, "a dataset has a 'type' and 'field_...' keys",
      "format_type dataset_kwargs formatting_func text_column"},
     {REFUSED, "give a smaller dataset, or 'max_steps'",
-     "max_train_samples dataset_shard_num dataset_shard_idx "
+     "max_train_samples sanity_check dataset_shard_num dataset_shard_idx "
      "eval_sequence_len pretraining_sample_concatenation"},
     {REFUSED, "see 'chat_template' and 'roles_to_train'",
      "preserve_thinking tool_format "
