@@ -446,7 +446,7 @@ static void test_losses_of_llama_factory(void **state)
     } cases[] = {
         {"stage: dpo\ndpo_label_smoothing: 0.1", AF_PREF_CDPO, 0.1, 0},
         {"stage: dpo\npref_loss: sigmoid\ndpo_label_smoothing: 0.1", AF_PREF_CDPO, 0.1, 0},
-        {"stage: dpo\npref_loss: sigmoid", AF_PREF_SIGMOID, 0, 0},
+        {"stage: dpo\ndpo_loss: ipo\nsplit: train", AF_PREF_IPO, 0, 0}, /* 0.7 */
         {"stage: dpo\npref_loss: hinge\ndpo_label_smoothing: 0.1", AF_PREF_HINGE, 0.1, 1},
         {"stage: dpo\npref_loss: simpo\ndpo_label_smoothing: 0.1", AF_PREF_SIMPO, 0, 1},
         {"stage: kto", AF_PREF_KTO, 0, 0},

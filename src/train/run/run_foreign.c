@@ -144,7 +144,7 @@ static const foreign_group groups[] = {
     {IDLE, "the model is text only",
      "image_* video_* audio_* use_audio_in_video crop_to_patches media_dir freeze_vision_tower "
      "freeze_multi_modal_projector freeze_mm_modules processor_kwargs finetune_vision_layers "
-     "vision_all_linear"},
+     "vision_all_linear train_mm_proj_only"},
     {IDLE, "weights are always written as safetensors", "save_safetensors"},
     {IDLE, "a checkpoint always has the whole state, and training resumes exactly",
      "save_only_model enable_jit_checkpoint dynamic_checkpoint ignore_data_skip "
@@ -175,6 +175,7 @@ static const foreign_group groups[] = {
     {EXACT, "a 4-bit base is nf4 with double quantisation: see 'load_in_4bit'",
      "quantization_method bnb_4bit_quant_type quantization_type bnb_config_kwargs"},
     {EXACT, "afinar has no plugin of that name", "plugins"},
+    {EXACT, "give each entry of 'datasets' its 'split'", "split"},
     {EXACT, "see 'lora_target_modules'",
      "finetune_language_layers finetune_attention_modules finetune_mlp_modules"},
     {EXACT, "biases of the base are not trained next to an adapter: see 'lora_bias'", "bias"},
@@ -280,6 +281,7 @@ static const struct {
      "bnb_4bit_use_double_quant=true bnb_4bit_quant_type=nf4 llm_int8_has_fp16_weight=false"},
     {"kt_expert_weight_format", "bf16 fp16"},
     {"bias", "none"},
+    {"split", "train"},
     {"format_type", "auto"},
     {"finetune_language_layers", "true"},
     {"finetune_attention_modules", "true"},
