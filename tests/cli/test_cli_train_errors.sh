@@ -81,7 +81,7 @@ key "save_steps and saves_per_epoch" save_steps=1 saves_per_epoch=1
 # --- keys of other trainers, and keys without effect
 more "run.yaml:6|'vllm' with 'true' is not supported|'qat' (line 7)" $'vllm: true\nqat: true'
 more "run.yaml:7|'wandb_entity' has no effect here|metrics.jsonl|strict" $'strict: true\nwandb_entity: x'
-more "run.yaml:7|'fp16' with 'true' is not supported|see 'bf16'" $'strict: true\nfp16: true'
+more "run.yaml:7|'fp16' is not supported|see 'bf16'" $'strict: true\nfp16: true'
 more "run.yaml:7|'vllm' with 'true' is not supported|also unknown: 'zzz' (line 6)" $'zzz: 1\nvllm: true'
 key "command line|wandb_project has no effect without 'report_to: wandb'" wandb_project=x
 key "command line|'tf32' has no effect here: the run is on the CPU" --strict tf32=true
