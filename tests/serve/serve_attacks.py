@@ -104,6 +104,18 @@ def malformed(s):
                 break
             text += part
         check([p[:3] for p in text.split(b"HTTP/1.1 ")[1:]] == [b"200", b"200", b"404"], "pipelined")
+    # small ones with a large one after them: each answer must not read more than the last request needs
+    def post(body):
+        return HEAD.replace(TEXT.encode(), b"/tokenize") + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    with s.connect() as c:
+        c.sendall(post(b"{}") * 8 + post(b'{"content": "' + b"a" * 200000 + b'"}') + post(b"{}"))
+        text = b""
+        while text.count(b"tokens") < 10:
+            part = c.recv(65536)
+            if not part:
+                break
+            text += part
+        check([p[:3] for p in text.split(b"HTTP/1.1 ")[1:]] == [b"200"] * 10, "pipelined bodies: %s" % text[-200:])
     # a refused body that is sent nevertheless does not keep the answer from arriving
     status = s.raw("POST", TEXT, b"x" * (17 << 20))[0]
     check(status == 413, "413 while the body comes")

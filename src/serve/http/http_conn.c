@@ -463,6 +463,13 @@ static bool receive(af_httpd_conn *c)
     return true;
 }
 
+/* Requests that were sent together. */
+static void take_pipelined(af_httpd_conn *c)
+{
+    while (c->phase == AF_CONN_HEAD && c->in.len && af_request_head_end(c->in.data, c->in.len))
+        advance(c);
+}
+
 void af_httpd_conn_event(af_httpd_conn *c, uint32_t events)
 {
     if (c->phase == AF_CONN_CLOSED)
@@ -478,9 +485,13 @@ void af_httpd_conn_event(af_httpd_conn *c, uint32_t events)
         af_httpd_conn_output(c);
     if (reads && (events & EPOLLIN))
         advance(c);
-    /* requests that were sent together */
-    while (c->phase == AF_CONN_HEAD && c->in.len && af_request_head_end(c->in.data, c->in.len))
-        advance(c);
+    take_pipelined(c);
+}
+
+void af_httpd_conn_resume(af_httpd_conn *c)
+{
+    advance(c);
+    take_pipelined(c);
 }
 
 void af_httpd_conn_check(af_httpd_conn *c, double now)

@@ -91,6 +91,8 @@ void af_httpd_refuse(af_httpd_call *call, int status, const char *why);
 /* http_conn.c */
 AF_CHECKED af_status af_httpd_conn_new(af_httpd *h, int fd, const char *address, af_error *err);
 void af_httpd_conn_event(af_httpd_conn *c, uint32_t events);
+/* Goes on with input that was there before the last answer ended; receives nothing. */
+void af_httpd_conn_resume(af_httpd_conn *c);
 /* Sends `answer` (a text of the program) to a socket that cannot be served and closes it, without
  * memory. */
 void af_httpd_turn_away(af_httpd *h, int fd, const char *answer);

@@ -149,7 +149,7 @@ static void take_dirty(af_httpd *h)
         else
             (void)af_httpd_call_flush(call); /* nobody is there: dropped, but logged */
         if (c && c->phase == AF_CONN_HEAD && c->in.len)
-            af_httpd_conn_event(c, EPOLLIN); /* a request that came with the last one */
+            af_httpd_conn_resume(c); /* a request that came with the last one */
         af_httpd_call_unref(call);
     }
 }
