@@ -14,6 +14,11 @@ static af_status check_is_adapter(const char *dir, af_error *err)
 {
     if (af_file_in(dir, "adapter_config.json"))
         return AF_OK;
+    if (af_file_exists(dir) && af_gguf_is_file(dir))
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "'%s' is an adapter in GGUF, for llama.cpp alone: give the folder that it "
+                       "was made from",
+                       dir);
     if (!af_dir_exists(dir))
         return af_fail(err, AF_EUSAGE, "no adapter '%s': %s", dir,
                        af_file_exists(dir)

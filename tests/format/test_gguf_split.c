@@ -91,6 +91,12 @@ static void test_folders_of_gguf_files_are_resolved(void **state)
     CHECK_OK(af_model_resolve(&found, path, &err), err);
     assert_string_equal(found, in_dir(want, sizeof want, "inner/Q8_0", "one.gguf"));
     free(found);
+    CHECK_OK(af_file_write(in_dir(want, sizeof want, "inner", "tokenizer.json"), "{}", 2, &err),
+             err);
+    CHECK_OK(af_model_resolve(&found, path, &err), err); /* a file further down is not its model */
+    assert_string_equal(found, path);
+    free(found);
+    CHECK_OK(af_path_remove(want, &err), err);
     write_part("inner", "two.gguf", 0, 0, -1, "a", 1);
     assert_int_equal(af_model_resolve(&found, path, &err), AF_EUSAGE);
     CHECK_MSG(strstr(err.msg, "has several GGUF files"), "says '%s'", err.msg);

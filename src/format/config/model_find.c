@@ -36,10 +36,13 @@ static af_status take_gguf(char **path, const char *model, af_error *err)
 {
     char *one = NULL, *other = NULL;
     af_status st = af_gguf_search(&one, &other, *path, err);
-    if (st == AF_OK && other && !af_folder_has_tokenizer(*path))
+    /* a tokenizer next to several files, or above one, is what the folder is for */
+    const bool folder = one && (other || af_path_name(one) - one > (ptrdiff_t)strlen(*path) + 1) &&
+                        af_folder_has_tokenizer(*path);
+    if (st == AF_OK && other && !folder)
         st = af_fail(err, AF_EUSAGE, "'%s' has several GGUF files; name one: '%s', or '%s'", model,
                      one, other);
-    if (st == AF_OK && one && !other) {
+    if (st == AF_OK && one && !other && !folder) {
         free(*path);
         *path = one;
         one = NULL;
