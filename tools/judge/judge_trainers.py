@@ -2,11 +2,11 @@
 """judge_trainers.py AFINAR [--only WORD] [--keep DIR]
 
 Short runs next to the trainers that users come from: SFTTrainer, DPOTrainer, KTOTrainer, RewardTrainer, ORPOTrainer
-and CPOTrainer of TRL, and the Trainer of transformers with labels; the tiny Qwen2 of tests/golden in float32 on the
-CPU, 12 records in file order, 2 rows x 3 passes a step. Compared per step: loss, gradient norm, learning rate and the
-metrics that both log. Weights are not: a bias of keys has no gradient but rounding, by which AdamW divides. A
-development tool: needs torch, transformers, trl, peft, datasets. One line per run with the largest difference, relative
-to 1 or the value; exit status 1 when a run is outside."""
+and CPOTrainer of TRL, its GKDTrainer without generated answers, and the Trainer of transformers with labels; the tiny
+Qwen2 of tests/golden in float32 on the CPU, 12 records in file order, 2 rows x 3 passes a step. Compared per step:
+loss, gradient norm, learning rate and the metrics that both log. Weights are not: a bias of keys has no gradient but
+rounding, by which AdamW divides. A development tool: needs torch, transformers, trl, peft, datasets. One line per run
+with the largest difference, relative to 1 or the value; exit status 1 when a run is outside."""
 import argparse
 import json
 import os
@@ -27,6 +27,7 @@ from transformers import (AutoModelForCausalLM, AutoModelForSequenceClassificati
 from transformers.utils import logging
 from trl import (DPOConfig, DPOTrainer, KTOConfig, KTOTrainer, RewardConfig, RewardTrainer, SFTConfig, SFTTrainer)
 from trl.experimental.cpo import CPOConfig, CPOTrainer
+from trl.experimental.gkd import GKDConfig, GKDTrainer
 from trl.experimental.orpo import ORPOConfig, ORPOTrainer
 
 torch.set_num_threads(1)
@@ -169,6 +170,26 @@ class Judge:
         self.compare(name, self.ours(name, rows, keys), log.rows)
 
 
+    def run_distillation(self, name, beta):
+        """On the tokens and labels of TRL's collator: it counts other tokens of a template to the answer."""
+        student, teacher = (AutoModelForCausalLM.from_pretrained(QWEN, dtype=torch.float32) for _ in range(2))
+        torch.manual_seed(9)
+        with torch.no_grad():
+            for p in teacher.parameters():
+                p.add_(0.02 * torch.randn_like(p))
+        teacher.save_pretrained(self.path(name + "-teacher"))
+        self.tokenizer.save_pretrained(self.path(name + "-teacher"))
+        log = Rows()
+        trainer = GKDTrainer(model=student, teacher_model=teacher, processing_class=self.tokenizer, callbacks=[log],
+                             args=self.args(GKDConfig, name, {"lmbda": 0.0, "beta": beta}),
+                             train_dataset=Dataset.from_list([{"messages": x["prompt"] + x["chosen"]} for x in PAIRS]))
+        batches = [trainer.data_collator([x]) for x in trainer.train_dataset]
+        rows = [{k: b[k][0].tolist() for k in ("input_ids", "labels")} for b in batches]
+        trainer.train()
+        keys = {"teacher_model": self.path(name + "-teacher"), "kd_beta": beta}
+        self.compare(name, self.ours(name, rows, keys), log.rows)
+
+
 def same(**keys):
     return keys, keys
 
@@ -235,6 +256,9 @@ def main():
         for run in sft_runs() + preference_runs() + adapter_runs():
             if a.only in run[0]:
                 judge.run(*run)
+        for beta in (0.0, 0.5, 1.0):
+            if a.only in f"distillation-{beta}":
+                judge.run_distillation(f"distillation-{beta}", beta)
         for kind, count in (("single_label_classification", 3), ("regression", 1), ("multi_label_classification", 4)):
             if a.only in kind:
                 judge.run_labels(kind, kind, count)
