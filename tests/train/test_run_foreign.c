@@ -94,6 +94,7 @@ static void test_what_is_refused(void **state)
         {"chat_template_kwargs: low", {"chat_template_kwargs must be a map, not 'low'", "", ""}},
         {"chat_template_kwargs: {tools: []}", {"'tools' cannot be set in", "", ""}},
         {"template: qwen\nchat_template_kwargs: {a: 1}", {"not with 'template'", "", ""}},
+        {"peft: {loftq_config: {loftq_bits: 2}}", {"'peft' is not supported", "", ""}},
         {"peft: {loftq_config: {loftq_bits: 4, loftq_iter: 5}}", {"'peft' is not supp", "", ""}},
         {"bias: all", {"'bias' with 'all' is not supported", "", ""}},
         {"lora_bias: all", {"lora_bias must be true or false, not 'all'", "", ""}},
@@ -392,48 +393,6 @@ static void test_defaults_of_preferences(void **state)
     }
 }
 
-/* TRL's files do not name their trainer: keys that one of them has, names, the usual one. */
-static void test_trainer_of_a_file(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *text;
-        af_rl rl;
-        const char *must; /* of the message, where it is refused */
-    } cases[] = {
-        {"beta: 0.05\noutput_dir: data/zephyr-7b-dpo-full", AF_RL_DPO, ""},
-        {"beta: 0.05\nhub_model_id: zephyr-ORPO-141b", AF_RL_ORPO, ""},
-        {"max_prompt_length: 9\nrun_name: x_kto", AF_RL_KTO, ""},
-        {"beta: 0.05\nloss_type: apo_zero\noutput_dir: x-orpo", AF_RL_DPO, ""},
-        {"beta: 0.05\nloss_type: ipo", AF_RL_DPO, ""},
-        {"beta: 0.05\nloss_type: ipo\noutput_dir: x/cpo", AF_RL_CPO, ""},
-        {"cpo_alpha: 0\nloss_type: simpo\noutput_dir: x-simpo", AF_RL_CPO, ""},
-        {"desirable_weight: 2", AF_RL_KTO, ""},
-        {"center_rewards_coefficient: 0.01", AF_RL_REWARD, ""},
-        {"beta: 2.5\ngamma_beta_ratio: 0.5\noutput_dir: x-dpo", AF_RL_SIMPO, ""},
-        {"rl: orpo\nbeta: 0.1\noutput_dir: x-dpo", AF_RL_ORPO, ""},
-        {"output_dir: x-dpo", AF_RL_NONE, ""},
-        {"beta: 0.05\noutput_dir: dpomix", AF_RL_NONE, "run.yaml:4 ('beta'): rl_beta is a key of"},
-        {"beta: 0.05\noutput_dir: x-dpo-orpo", AF_RL_NONE, "add 'rl: dpo' (or orpo, cpo, kto)"},
-        {"beta: 0.05\noutput_dir: x-orpo\nstrict: true", AF_RL_NONE, "add 'rl: orpo'"},
-        {"loss_type: dft", AF_RL_NONE, ""},
-    };
-    for (size_t i = 0; i < AF_LEN(cases); i++) {
-        af_run_config r = {0};
-        af_error err = {0};
-        char text[500];
-        snprintf(text, sizeof text,
-                 "model_name_or_path: m\nuse_peft: true\ndatasets: [{path: d}]\n%s\n",
-                 cases[i].text);
-        const af_status st = parse(&r, text, &err);
-        CHECK_MSG((st != AF_OK) == !!cases[i].must[0] && strstr(err.msg, cases[i].must), "%s: %s",
-                  cases[i].text, err.msg);
-        CHECK_MSG(r.rl == cases[i].rl, "%s: %d", cases[i].text, (int)r.rl);
-        CHECK_MSG(r.rl != AF_RL_SIMPO || r.simpo_gamma == 1.25, "gamma %g", r.simpo_gamma);
-        af_run_config_clear(&r);
-    }
-}
-
 /* LLaMA-Factory: label smoothing of the sigmoid, KL over blocks of its preprocessing, ftx. */
 static void test_losses_of_llama_factory(void **state)
 {
@@ -446,6 +405,7 @@ static void test_losses_of_llama_factory(void **state)
     } cases[] = {
         {"stage: dpo\ndpo_label_smoothing: 0.1", AF_PREF_CDPO, 0.1, 0},
         {"stage: dpo\npref_loss: sigmoid\ndpo_label_smoothing: 0.1", AF_PREF_CDPO, 0.1, 0},
+        {"stage: dpo\npref_loss: sigmoid", AF_PREF_SIGMOID, 0, 0},
         {"stage: dpo\ndpo_loss: ipo\nsplit: train", AF_PREF_IPO, 0, 0}, /* 0.7 */
         {"stage: dpo\npref_loss: hinge\ndpo_label_smoothing: 0.1", AF_PREF_HINGE, 0.1, 1},
         {"stage: dpo\npref_loss: simpo\ndpo_label_smoothing: 0.1", AF_PREF_SIMPO, 0, 1},
@@ -588,7 +548,6 @@ int main(void)
         cmocka_unit_test(test_translations),
         cmocka_unit_test(test_defaults_of_dialects),
         cmocka_unit_test(test_defaults_of_preferences),
-        cmocka_unit_test(test_trainer_of_a_file),
         cmocka_unit_test(test_losses_of_llama_factory),
         cmocka_unit_test(test_dropout),
         cmocka_unit_test(test_names_of_the_file),

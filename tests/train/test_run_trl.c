@@ -14,6 +14,44 @@ static af_status parse(af_run_config *r, const char *text, const char *const *ov
     return af_run_config_parse(r, whole, strlen(whole), "run.yaml", overrides, count, err);
 }
 
+/* TRL's files do not name their trainer: keys that one of them has, names, the usual one. */
+static void test_trainer_of_a_file(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        af_rl rl;
+        const char *must; /* of the message, where it is refused */
+    } cases[] = {
+        {"beta: 0.05\noutput_dir: data/zephyr-7b-dpo-full", AF_RL_DPO, ""},
+        {"beta: 0.05\nhub_model_id: zephyr-ORPO-141b", AF_RL_ORPO, ""},
+        {"max_prompt_length: 9\nrun_name: x_kto", AF_RL_KTO, ""},
+        {"beta: 0.05\nloss_type: apo_zero\noutput_dir: x-orpo", AF_RL_DPO, ""},
+        {"beta: 0.05\nloss_type: ipo", AF_RL_DPO, ""},
+        {"beta: 0.05\nloss_type: ipo\noutput_dir: x/cpo", AF_RL_CPO, ""},
+        {"cpo_alpha: 0\nloss_type: simpo\noutput_dir: x-simpo", AF_RL_CPO, ""},
+        {"desirable_weight: 2", AF_RL_KTO, ""},
+        {"center_rewards_coefficient: 0.01", AF_RL_REWARD, ""},
+        {"beta: 2.5\ngamma_beta_ratio: 0.5\noutput_dir: x-dpo", AF_RL_SIMPO, ""},
+        {"rl: orpo\nbeta: 0.1\noutput_dir: x-dpo", AF_RL_ORPO, ""},
+        {"output_dir: x-dpo", AF_RL_NONE, ""},
+        {"beta: 0.05\noutput_dir: dpomix", AF_RL_NONE, "run.yaml:4 ('beta'): rl_beta is a key of"},
+        {"beta: 0.05\noutput_dir: x-dpo-orpo", AF_RL_NONE, "add 'rl: dpo' (or orpo, cpo, kto)"},
+        {"beta: 0.05\noutput_dir: x-orpo\nstrict: true", AF_RL_NONE, "add 'rl: orpo'"},
+        {"loss_type: dft", AF_RL_NONE, ""},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_run_config r = {0};
+        af_error err = {0};
+        const af_status st = parse(&r, cases[i].text, NULL, 0, &err);
+        CHECK_MSG((st != AF_OK) == !!cases[i].must[0] && strstr(err.msg, cases[i].must), "%s: %s",
+                  cases[i].text, err.msg);
+        CHECK_MSG(r.rl == cases[i].rl, "%s: %d", cases[i].text, (int)r.rl);
+        CHECK_MSG(r.rl != AF_RL_SIMPO || r.simpo_gamma == 1.25, "gamma %g", r.simpo_gamma);
+        af_run_config_clear(&r);
+    }
+}
+
 /* max_length: null cuts nothing there; in other files an empty key is the default. */
 static void test_length(void **state)
 {
@@ -197,10 +235,15 @@ static void test_instead(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_length),          cmocka_unit_test(test_method_text),
-        cmocka_unit_test(test_older_keys),      cmocka_unit_test(test_mask_history_with_rl),
-        cmocka_unit_test(test_template_file),   cmocka_unit_test(test_mixer),
-        cmocka_unit_test(test_truncation_mode), cmocka_unit_test(test_instead),
+        cmocka_unit_test(test_trainer_of_a_file),
+        cmocka_unit_test(test_length),
+        cmocka_unit_test(test_method_text),
+        cmocka_unit_test(test_older_keys),
+        cmocka_unit_test(test_mask_history_with_rl),
+        cmocka_unit_test(test_template_file),
+        cmocka_unit_test(test_mixer),
+        cmocka_unit_test(test_truncation_mode),
+        cmocka_unit_test(test_instead),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
