@@ -290,15 +290,18 @@ static af_status translate_scale(translation *t, const af_yaml *parameters)
 
 /* Axolotl's `peft: {loftq_config: {loftq_bits: 4}}`: the base becomes its 4-bit values, the adapter
  * begins as their error. Other bits are not supported. */
-static af_status translate_loftq(translation *t, int i)
+static bool is_loftq(const af_yaml *peft)
+{
+    const af_yaml *config =
+        peft && peft->kind == AF_YAML_MAP ? af_yaml_get(peft, "loftq_config") : NULL;
+    return config && peft->count == 1 && config->kind == AF_YAML_MAP &&
+           (config->count == 0 || has_only(config, "loftq_bits", "loftq_iter")) &&
+           whole_number(config, "loftq_bits", 4) == 4 && whole_number(config, "loftq_iter", 1) == 1;
+}
+
+static af_status put_loftq(translation *t, int i)
 {
     const int line = t->root->key_line[i];
-    const af_yaml *n = t->root->item[i], *config = af_yaml_get(n, "loftq_config");
-    const bool known = config && config->kind == AF_YAML_MAP &&
-                       (config->count == 0 || has_only(config, "loftq_bits", "loftq_iter"));
-    if (n->count != 1 || !known || whole_number(config, "loftq_bits", 4) != 4 ||
-        whole_number(config, "loftq_iter", 1) != 1)
-        return put(t, "peft", line, n);
     const af_status st = put(t, "peft_init_lora_weights", line, new_scalar(t, line, "loftq"));
     return st == AF_OK ? put(t, "load_in_4bit", line, new_scalar(t, line, "true")) : st;
 }
@@ -517,8 +520,10 @@ static af_status translate_entry(translation *t, int i)
         return AF_OK; /* LLaMA-Factory: how rows are packed, not whether */
     if (is(key, "use_peft") && has_value(n, "true") && names_adapter(t->root))
         return AF_OK;
-    if (is(key, "peft") && n->kind == AF_YAML_MAP)
-        return translate_loftq(t, i);
+    if (is(key, "peft") && is_loftq(n))
+        return put_loftq(t, i);
+    if (is(key, "load_in_4bit") && is_loftq(af_yaml_get(t->root, "peft")))
+        return AF_OK; /* there it says how the base is loaded, before it is changed */
     if (translate_mlx(t, i, &st))
         return st;
     if (af_yaml_get(t->root, "gamma_beta_ratio") && is(key, "sft_weight"))
