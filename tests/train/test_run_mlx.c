@@ -82,6 +82,9 @@ static void test_keys(void **state)
     (void)state;
     check(DATA "mask_prompt: true", "mask_history: true\n");
     check(DATA "mask_prompt: true", "train_on_inputs: false\n");
+    check(DATA "lora_parameters: {rank: 4, scale: 10}", "lora_alpha: 40\n");
+    check(DATA "lora_parameters: {rank: 4, scale: 10, alpha: 16}", "lora_alpha: 40\n");
+    check(DATA, "lora_alpha: 160\n");
     check(DATA, "num_layers: 16\n");
     check(DATA "num_layers: 4", "num_layers: 4\n");
     check(DATA "lora_layers: 4", "num_layers: 4\n"); /* its older name */
@@ -102,6 +105,8 @@ static void test_what_is_wrong(void **state)
 {
     static const char *const cases[][2] = {
         {"fine_tune_type: full\nnum_layers: x", "run.yaml:5"},
+        {"lora_parameters: {rank: 4, alpha: 16}", "run.yaml:4: lora_parameters has an 'alpha' and"},
+        {"lora_parameters: {rank: 4, scale: x}", "lora_alpha must be a number, not 'x'"},
         {"optimizer_config: {adam: 3}", "unknown key 'optimizer_config'"},
         {"optimizer_config: {adam: {nesterov: true}}", "unknown key 'nesterov'"},
     };

@@ -1,9 +1,12 @@
-/* run_mlx.c - the data of a run file of mlx-lm. */
+/* run_mlx.c - run files of mlx-lm: their data, layers, optimizer and scale. */
 #include "base/file.h"
+#include "base/log.h"
 #include "format/text/json_text.h"
-#include "train/run/run_translate.h"
+#include "train/run/run_translation.h"
 
 enum { FIELDS = 3, FIRST_RECORD_MAX = 1 << 20 };
+
+static bool is(const char *key, const char *name) { return strcmp(key, name) == 0; }
 
 static af_yaml *scalar(af_arena *mem, const char *text, int line)
 {
@@ -72,8 +75,8 @@ static af_status find(af_yaml **out, const af_yaml *data, const char *file, af_a
                                                    : af_fail_nomem(err, "datasets", sizeof **out);
 }
 
-af_status af_mlx_data(af_yaml **train, af_yaml **valid, const af_yaml *data, af_arena *mem,
-                      const char *name, af_error *err)
+static af_status read_data(af_yaml **train, af_yaml **valid, const af_yaml *data, af_arena *mem,
+                           const char *name, af_error *err)
 {
     af_status st = find(train, data, "train.jsonl", mem, err);
     if (st == AF_OK)
@@ -84,4 +87,110 @@ af_status af_mlx_data(af_yaml **train, af_yaml **valid, const af_yaml *data, af_
                      "one, or set 'datasets'",
                      name, data->line, data->text);
     return st;
+}
+
+/* The output of the adapter times `scale`, whatever the rank. `alpha` was a factor (alpha / rank)
+ * until version 0.19; since then it is not read. */
+af_status af_mlx_scale(af_translation *t, const af_yaml *parameters)
+{
+    enum { SCALE = 20, RANK = 8 }; /* its defaults */
+    const af_yaml *scale = af_yaml_get(parameters, "scale");
+    const af_yaml *alpha = af_yaml_get(parameters, "alpha");
+    const double rank = (double)af_translate_whole(parameters, "rank", RANK);
+    double v = SCALE, factor = rank;
+    char text[40];
+    if (alpha && !scale)
+        return af_fail(t->err, AF_EUSAGE,
+                       "%s:%d: lora_parameters has an 'alpha' and no 'scale', by which mlx-lm "
+                       "multiplies: give 'scale' (elsewhere it is alpha / rank)",
+                       t->name, alpha->line);
+    if (scale && !af_yaml_f64(scale, &v))
+        return af_translate_put(t, "lora_alpha", scale->line, scale); /* an error */
+    if (alpha && (!af_yaml_f64(alpha, &factor) || factor != rank))
+        af_log_write(AF_LOG_WARN,
+                     "%s:%d: 'alpha' of lora_parameters is not read, as in mlx-lm since 0.20; "
+                     "before, 'scale' was multiplied by alpha / rank",
+                     t->name, alpha->line);
+    snprintf(text, sizeof text, "%.17g", v * rank);
+    return af_translate_put(t, "lora_alpha", parameters->line,
+                            af_translate_scalar(t, parameters->line, text));
+}
+
+/* mlx-lm trains the last `num_layers` layers, also in full: embeddings, head and last norm never.
+ */
+static af_status translate_full(af_translation *t, int i)
+{
+    enum { LAYERS = 16 }; /* its default */
+    const int line = t->root->key_line[i];
+    const af_yaml *layers = af_yaml_get(t->root, "num_layers");
+    layers = layers ? layers : af_yaml_get(t->root, "lora_layers");
+    int64_t n = LAYERS;
+    const bool number = !layers || af_yaml_is_null(layers) || af_yaml_i64(layers, &n);
+    if (number && n <= 0) {
+        const af_status st =
+            af_translate_put(t, "adapter", line, af_translate_scalar(t, line, "full"));
+        return st != AF_OK ? st
+                           : af_translate_put(t, "unfrozen_parameters", line,
+                                              af_translate_scalar(t, line, "[a-z_.]*layers."));
+    }
+    const af_status st =
+        af_translate_put(t, "adapter", line, af_translate_scalar(t, line, "freeze"));
+    return st != AF_OK ? st
+           : number    ? af_translate_number(t, "freeze_trainable_layers", i, n)
+                       : af_translate_put(t, "freeze_trainable_layers", layers->line,
+                                          layers); /* an error */
+}
+
+/* Its optimizer_config has a map of settings for each optimizer. */
+static af_status translate_optimizer(af_translation *t, const af_yaml *all)
+{
+    static const char *const keys[][2] = {
+        {"eps", "adam_epsilon"}, {"weight_decay", "weight_decay"}, {"momentum", "sgd_momentum"}};
+    const af_yaml *name = af_yaml_get(t->root, "optimizer");
+    const af_yaml *n = af_yaml_get(all, name && name->kind == AF_YAML_SCALAR ? name->text : "adam");
+    af_status st = AF_OK;
+    if (n && n->kind != AF_YAML_MAP && !af_yaml_is_null(n))
+        return af_translate_put(t, "optimizer_config", all->line, n); /* unknown */
+    for (int i = 0; n && i < n->count && st == AF_OK; i++) {
+        const af_yaml *v = n->item[i];
+        const int line = n->key_line[i];
+        size_t k = 0;
+        while (k < AF_LEN(keys) && !is(keys[k][0], n->key[i]))
+            k++;
+        if (is(n->key[i], "betas") && v->kind == AF_YAML_LIST && v->count == 2) {
+            st = af_translate_put(t, "adam_beta1", line, v->item[0]);
+            st = st == AF_OK ? af_translate_put(t, "adam_beta2", line, v->item[1]) : st;
+        } else if (!is(n->key[i], "bias_correction") || !af_translate_says(v, "true")) {
+            st = af_translate_put(t, k < AF_LEN(keys) ? keys[k][1] : n->key[i], line, v);
+        }
+    }
+    return st;
+}
+
+/* Keys of mlx-lm that mean something else than their names do here. True when it was one. */
+bool af_mlx_translate(af_translation *t, int i, af_status *st)
+{
+    const char *key = t->root->key[i];
+    const af_yaml *n = t->root->item[i], *type = af_yaml_get(t->root, "fine_tune_type");
+    const int line = t->root->key_line[i];
+    const bool mlx = af_dialect_of(t->root) == AF_DIALECT_MLX;
+    const bool full = mlx && type && af_translate_says(type, "full");
+    if (is(key, "mask_prompt") && af_translate_says(n, "true")) { /* all but the last answer */
+        *st = af_translate_put(t, "train_on_inputs", line, af_translate_scalar(t, line, "false"));
+        *st = *st == AF_OK
+                  ? af_translate_put(t, "mask_history", line, af_translate_scalar(t, line, "true"))
+                  : *st;
+    } else if (full && is(key, "fine_tune_type")) {
+        *st = translate_full(t, i);
+    } else if (is(key, "optimizer_config") && n->kind == AF_YAML_MAP) {
+        *st = translate_optimizer(t, n);
+    } else if (mlx && is(key, "data") && n->kind == AF_YAML_SCALAR) {
+        af_yaml *train = NULL, *valid = NULL;
+        *st = read_data(&train, &valid, n, t->mem, t->name, t->err);
+        *st = *st == AF_OK ? af_translate_put(t, "datasets", line, train) : *st;
+        *st = *st == AF_OK && valid ? af_translate_put(t, "test_datasets", line, valid) : *st;
+    } else {
+        return full && (is(key, "num_layers") || is(key, "lora_layers"));
+    }
+    return true;
 }

@@ -1,25 +1,16 @@
 /* run_translate.c - keys of other trainers whose values, maps or combinations mean something here.
  */
-#include "train/run/run_translate.h"
 #include "base/base.h"
 #include "base/file.h"
 #include "format/hub/hub_name.h"
 #include "train/run/run_config.h"
+#include "train/run/run_translation.h"
 
 #include <inttypes.h>
 
-typedef struct translation {
-    const af_yaml *root;
-    af_yaml *out;
-    int room;
-    af_arena *mem;
-    const char *name; /* of the file, for messages */
-    af_error *err;
-} translation;
-
 /* ---- nodes ---- */
 
-static af_yaml *new_scalar(const translation *t, int line, const char *text)
+af_yaml *af_translate_scalar(const af_translation *t, int line, const char *text)
 {
     af_yaml *n = af_arena_take(t->mem, sizeof *n);
     if (n)
@@ -27,7 +18,7 @@ static af_yaml *new_scalar(const translation *t, int line, const char *text)
     return n && n->text ? n : NULL;
 }
 
-static bool grow(translation *t)
+static bool grow(af_translation *t)
 {
     if (t->out->count < t->room)
         return true;
@@ -49,7 +40,7 @@ static bool grow(translation *t)
     return true;
 }
 
-static af_status put(translation *t, const char *key, int line, const af_yaml *n)
+af_status af_translate_put(af_translation *t, const char *key, int line, const af_yaml *n)
 {
     if (!n || !grow(t))
         return af_fail_nomem(t->err, key, sizeof *n);
@@ -121,7 +112,7 @@ static const struct {
     {"random_state", NULL, "seed", NULL}, /* any value: another name in code, not in files */
 };
 
-static bool has_value(const af_yaml *n, const char *want)
+bool af_translate_says(const af_yaml *n, const char *want)
 {
     const af_yaml w = {.kind = AF_YAML_SCALAR, .text = want};
     bool is, must;
@@ -135,7 +126,7 @@ static bool has_value(const af_yaml *n, const char *want)
 }
 
 /* True when the entry was translated. */
-static bool translate_value(translation *t, int i, af_status *st)
+static bool translate_value(af_translation *t, int i, af_status *st)
 {
     const char *key = t->root->key[i];
     const af_yaml *n = t->root->item[i];
@@ -144,13 +135,14 @@ static bool translate_value(translation *t, int i, af_status *st)
         if (strcmp(values[v].key, key) != 0)
             continue;
         if (!values[v].value) {
-            *st = put(t, values[v].ours, line, n);
+            *st = af_translate_put(t, values[v].ours, line, n);
             return true;
         }
-        if (!has_value(n, values[v].value))
+        if (!af_translate_says(n, values[v].value))
             continue;
         if (values[v].ours)
-            *st = put(t, values[v].ours, line, new_scalar(t, n->line, values[v].as));
+            *st = af_translate_put(t, values[v].ours, line,
+                                   af_translate_scalar(t, n->line, values[v].as));
         return true;
     }
     return false;
@@ -176,18 +168,18 @@ static const struct {
     {"lr_scheduler_kwargs", "num_cycles", "lr_cycles"},
     {"lr_scheduler_kwargs", "power", "lr_power"},
     {"lora_parameters", "rank", "lora_r"},
-    {"lora_parameters", "scale", NULL}, /* see translate_scale */
-    {"lora_parameters", "alpha", "lora_alpha"},
+    {"lora_parameters", "scale", NULL}, /* see af_mlx_scale */
+    {"lora_parameters", "alpha", NULL},
     {"lora_parameters", "dropout", "lora_dropout"},
     {"lora_parameters", "keys", "lora_target_modules"},
 };
 static const char *const maps[] = {"peft_config",     "quant_config", "lr_scheduler_kwargs",
                                    "lora_parameters", "kt_config",    "optim_args"};
 
-static af_status translate_map(translation *t, const char *map, const af_yaml *n)
+static af_status translate_map(af_translation *t, const char *map, const af_yaml *n)
 {
     af_status st = AF_OK;
-    translation part = *t;
+    af_translation part = *t;
     af_yaml flat = *n; /* the map with our names, for the values in it */
     int count = 0;
     flat.key = af_arena_take(t->mem, (uint64_t)AF_MAX(n->count, 1) * sizeof *flat.key);
@@ -210,7 +202,7 @@ static af_status translate_map(translation *t, const char *map, const af_yaml *n
     part.root = &flat;
     for (int i = 0; i < count && st == AF_OK; i++)
         if (!translate_value(&part, i, &st))
-            st = put(&part, flat.key[i], flat.key_line[i], flat.item[i]);
+            st = af_translate_put(&part, flat.key[i], flat.key_line[i], flat.item[i]);
     t->out = part.out;
     t->room = part.room;
     return st;
@@ -243,7 +235,7 @@ static bool is_map_of_settings(const char *key, const af_yaml *n)
 
 /* ---- several keys together ---- */
 
-static int64_t whole_number(const af_yaml *root, const char *key, int64_t otherwise)
+int64_t af_translate_whole(const af_yaml *root, const char *key, int64_t otherwise)
 {
     const af_yaml *n = af_yaml_get(root, key);
     int64_t v;
@@ -251,19 +243,20 @@ static int64_t whole_number(const af_yaml *root, const char *key, int64_t otherw
 }
 
 /* A number in place of the i-th entry. */
-static af_status put_number(translation *t, const char *key, int i, int64_t v)
+af_status af_translate_number(af_translation *t, const char *key, int i, int64_t v)
 {
     char text[32];
     snprintf(text, sizeof text, "%" PRId64, v);
-    return put(t, key, t->root->key_line[i], new_scalar(t, t->root->item[i]->line, text));
+    return af_translate_put(t, key, t->root->key_line[i],
+                            af_translate_scalar(t, t->root->item[i]->line, text));
 }
 
 /* Rows of a whole step and rows of a pass: how many passes there are. Axolotl's batch_size
  * (without micro_batch_size it is the rows of a pass), and global_batch_size. */
-static af_status translate_batch(translation *t, int i, int64_t micro)
+static af_status translate_batch(af_translation *t, int i, int64_t micro)
 {
     const char *key = t->root->key[i];
-    const int64_t all = whole_number(t->root, key, 0);
+    const int64_t all = af_translate_whole(t->root, key, 0);
     const af_yaml *passes = af_yaml_get(t->root, "gradient_accumulation_steps");
     if (passes && !af_yaml_is_null(passes))
         return af_fail(t->err, AF_EUSAGE,
@@ -272,20 +265,7 @@ static af_status translate_batch(translation *t, int i, int64_t micro)
     if (all < micro || micro < 1)
         return af_fail(t->err, AF_EUSAGE, "%s:%d: %s is %" PRId64 ", less than micro_batch_size",
                        t->name, t->root->key_line[i], key, all);
-    return put_number(t, "gradient_accumulation_steps", i, all / micro);
-}
-
-/* mlx-lm: the output of the adapter times `scale`, whatever the rank. */
-static af_status translate_scale(translation *t, const af_yaml *parameters)
-{
-    enum { SCALE = 20, RANK = 8 }; /* its defaults */
-    const af_yaml *scale = af_yaml_get(parameters, "scale");
-    double v = SCALE;
-    char text[40];
-    if (af_yaml_get(parameters, "alpha") || (scale && !af_yaml_f64(scale, &v)))
-        return AF_OK;
-    snprintf(text, sizeof text, "%.17g", v * (double)whole_number(parameters, "rank", RANK));
-    return put(t, "lora_alpha", parameters->line, new_scalar(t, parameters->line, text));
+    return af_translate_number(t, "gradient_accumulation_steps", i, all / micro);
 }
 
 /* Axolotl's `peft: {loftq_config: {loftq_bits: 4}}`: the base becomes its 4-bit values, the adapter
@@ -296,103 +276,36 @@ static bool is_loftq(const af_yaml *peft)
         peft && peft->kind == AF_YAML_MAP ? af_yaml_get(peft, "loftq_config") : NULL;
     return config && peft->count == 1 && config->kind == AF_YAML_MAP &&
            (config->count == 0 || has_only(config, "loftq_bits", "loftq_iter")) &&
-           whole_number(config, "loftq_bits", 4) == 4 && whole_number(config, "loftq_iter", 1) == 1;
+           af_translate_whole(config, "loftq_bits", 4) == 4 &&
+           af_translate_whole(config, "loftq_iter", 1) == 1;
 }
 
-static af_status put_loftq(translation *t, int i)
+static af_status put_loftq(af_translation *t, int i)
 {
     const int line = t->root->key_line[i];
-    const af_status st = put(t, "peft_init_lora_weights", line, new_scalar(t, line, "loftq"));
-    return st == AF_OK ? put(t, "load_in_4bit", line, new_scalar(t, line, "true")) : st;
-}
-
-/* mlx-lm trains the last `num_layers` layers, also in full: embeddings, head and last norm never.
- */
-static af_status translate_full(translation *t, int i)
-{
-    enum { LAYERS = 16 }; /* its default */
-    const int line = t->root->key_line[i];
-    const af_yaml *layers = af_yaml_get(t->root, "num_layers");
-    layers = layers ? layers : af_yaml_get(t->root, "lora_layers");
-    int64_t n = LAYERS;
-    const bool number = !layers || af_yaml_is_null(layers) || af_yaml_i64(layers, &n);
-    if (number && n <= 0) {
-        const af_status st = put(t, "adapter", line, new_scalar(t, line, "full"));
-        return st != AF_OK
-                   ? st
-                   : put(t, "unfrozen_parameters", line, new_scalar(t, line, "[a-z_.]*layers."));
-    }
-    const af_status st = put(t, "adapter", line, new_scalar(t, line, "freeze"));
-    return st != AF_OK ? st
-           : number    ? put_number(t, "freeze_trainable_layers", i, n)
-                       : put(t, "freeze_trainable_layers", layers->line, layers); /* an error */
-}
-
-/* Its optimizer_config has a map of settings for each optimizer. */
-static af_status translate_optimizer(translation *t, const af_yaml *all)
-{
-    static const char *const keys[][2] = {
-        {"eps", "adam_epsilon"}, {"weight_decay", "weight_decay"}, {"momentum", "sgd_momentum"}};
-    const af_yaml *name = af_yaml_get(t->root, "optimizer");
-    const af_yaml *n = af_yaml_get(all, name && name->kind == AF_YAML_SCALAR ? name->text : "adam");
-    af_status st = AF_OK;
-    if (n && n->kind != AF_YAML_MAP && !af_yaml_is_null(n))
-        return put(t, "optimizer_config", all->line, n); /* unknown */
-    for (int i = 0; n && i < n->count && st == AF_OK; i++) {
-        const af_yaml *v = n->item[i];
-        const int line = n->key_line[i];
-        size_t k = 0;
-        while (k < AF_LEN(keys) && !is(keys[k][0], n->key[i]))
-            k++;
-        if (is(n->key[i], "betas") && v->kind == AF_YAML_LIST && v->count == 2) {
-            st = put(t, "adam_beta1", line, v->item[0]);
-            st = st == AF_OK ? put(t, "adam_beta2", line, v->item[1]) : st;
-        } else if (!is(n->key[i], "bias_correction") || !has_value(v, "true")) {
-            st = put(t, k < AF_LEN(keys) ? keys[k][1] : n->key[i], line, v);
-        }
-    }
-    return st;
-}
-
-/* Keys of mlx-lm that mean something else than their names do here. True when it was one. */
-static bool translate_mlx(translation *t, int i, af_status *st)
-{
-    const char *key = t->root->key[i];
-    const af_yaml *n = t->root->item[i], *type = af_yaml_get(t->root, "fine_tune_type");
-    const int line = t->root->key_line[i];
-    const bool mlx = af_dialect_of(t->root) == AF_DIALECT_MLX;
-    const bool full = mlx && type && has_value(type, "full");
-    if (is(key, "mask_prompt") && has_value(n, "true")) { /* all but the last answer */
-        *st = put(t, "train_on_inputs", line, new_scalar(t, line, "false"));
-        *st = *st == AF_OK ? put(t, "mask_history", line, new_scalar(t, line, "true")) : *st;
-    } else if (full && is(key, "fine_tune_type")) {
-        *st = translate_full(t, i);
-    } else if (is(key, "optimizer_config") && n->kind == AF_YAML_MAP) {
-        *st = translate_optimizer(t, n);
-    } else if (mlx && is(key, "data") && n->kind == AF_YAML_SCALAR) {
-        af_yaml *train = NULL, *valid = NULL;
-        *st = af_mlx_data(&train, &valid, n, t->mem, t->name, t->err);
-        *st = *st == AF_OK ? put(t, "datasets", line, train) : *st;
-        *st = *st == AF_OK && valid ? put(t, "test_datasets", line, valid) : *st;
-    } else {
-        return full && (is(key, "num_layers") || is(key, "lora_layers"));
-    }
-    return true;
+    const af_status st =
+        af_translate_put(t, "peft_init_lora_weights", line, af_translate_scalar(t, line, "loftq"));
+    return st == AF_OK
+               ? af_translate_put(t, "load_in_4bit", line, af_translate_scalar(t, line, "true"))
+               : st;
 }
 
 /* The repository of SimPO: the margin as a multiple of beta, in files that are for its trainer. */
-static af_status translate_margin(translation *t, int i)
+static af_status translate_margin(af_translation *t, int i)
 {
     const af_yaml *beta = af_yaml_get(t->root, "beta"), *n = t->root->item[i];
     double ratio, times = 2; /* its default */
     char text[40];
     if (!af_yaml_f64(n, &ratio) || (beta && !af_yaml_is_null(beta) && !af_yaml_f64(beta, &times)))
-        return put(t, "simpo_gamma", t->root->key_line[i], n); /* not a number: says so */
+        return af_translate_put(t, "simpo_gamma", t->root->key_line[i],
+                                n); /* not a number: says so */
     snprintf(text, sizeof text, "%.17g", ratio * times);
-    const af_status st = put(t, "simpo_gamma", t->root->key_line[i], new_scalar(t, n->line, text));
+    const af_status st = af_translate_put(t, "simpo_gamma", t->root->key_line[i],
+                                          af_translate_scalar(t, n->line, text));
     return st != AF_OK || af_yaml_get(t->root, "rl")
                ? st
-               : put(t, "rl", t->root->key_line[i], new_scalar(t, n->line, "simpo"));
+               : af_translate_put(t, "rl", t->root->key_line[i],
+                                  af_translate_scalar(t, n->line, "simpo"));
 }
 
 static const char *const base_keys[] = {"base_model", "model_name_or_path", "model"};
@@ -430,14 +343,15 @@ static bool is_taken(const af_yaml *root, const char *key)
     return taken && (is(key, "model_revision") || is(key, "revision_of_model"));
 }
 
-static af_status put_revised(translation *t, int i, const char *revision)
+static af_status put_revised(af_translation *t, int i, const char *revision)
 {
     const af_yaml *n = t->root->item[i];
     char text[AF_HUB_NAME_MAX + AF_HUB_REV_MAX + 2];
     if ((size_t)snprintf(text, sizeof text, "%s@%s", n->text, revision) >= sizeof text)
         return af_fail(t->err, AF_EUSAGE, "%s:%d: the revision '%.40s...' is too long", t->name,
                        t->root->key_line[i], revision);
-    return put(t, t->root->key[i], t->root->key_line[i], new_scalar(t, n->line, text));
+    return af_translate_put(t, t->root->key[i], t->root->key_line[i],
+                            af_translate_scalar(t, n->line, text));
 }
 
 /* The model's own tokenizer or config, by its name. */
@@ -461,15 +375,15 @@ static bool names_the_model(const af_yaml *root, const char *key, const af_yaml 
 static const char *loss_part(const af_yaml *root, const char *key, const af_yaml *n, bool *idle)
 {
     const af_yaml *assistant = af_yaml_get(root, "assistant_only_loss");
-    const bool trl = af_dialect_of(root) == AF_DIALECT_TRL, on = has_value(n, "true");
-    if (!on && !has_value(n, "false"))
+    const bool trl = af_dialect_of(root) == AF_DIALECT_TRL, on = af_translate_says(n, "true");
+    if (!on && !af_translate_says(n, "false"))
         return NULL;
     if (is(key, "assistant_only_loss")) {
         const af_yaml *completion = af_yaml_get(root, "completion_only_loss");
         *idle = !on && completion && !af_yaml_is_null(completion);
         return on ? "false" : "auto";
     }
-    *idle = assistant && has_value(assistant, "true");
+    *idle = assistant && af_translate_says(assistant, "true");
     return !is(key, "completion_only_loss") ? NULL : !on ? "true" : trl ? "auto" : "false";
 }
 
@@ -477,9 +391,11 @@ static const char *loss_part(const af_yaml *root, const char *key, const af_yaml
 static const char *stage_loss(const af_yaml *root, const char *key, const af_yaml *n)
 {
     const af_yaml *loss = af_yaml_get(root, "pref_loss");
-    if (!is(key, "stage") || !has_value(n, "dpo") || !loss)
+    if (!is(key, "stage") || !af_translate_says(n, "dpo") || !loss)
         return NULL;
-    return has_value(loss, "orpo") ? "orpo" : has_value(loss, "simpo") ? "simpo" : NULL;
+    return af_translate_says(loss, "orpo")    ? "orpo"
+           : af_translate_says(loss, "simpo") ? "simpo"
+                                              : NULL;
 }
 
 /* TRL: a file with the template; the other form, a tokenizer to take it from, is not supported. */
@@ -496,63 +412,67 @@ static bool names_adapter(const af_yaml *root)
     const af_yaml *n = af_yaml_get(root, "adapter");
     bool named = false;
     for (size_t i = 0; n && i < AF_LEN(adapters); i++)
-        named |= has_value(n, adapters[i]);
+        named |= af_translate_says(n, adapters[i]);
     return named;
 }
 
-static af_status translate_entry(translation *t, int i)
+static af_status translate_entry(af_translation *t, int i)
 {
     const char *key = t->root->key[i];
     const af_yaml *n = t->root->item[i];
     const int line = t->root->key_line[i];
     af_status st = AF_OK;
     if (af_yaml_is_null(n) && is(key, "max_length") && af_dialect_of(t->root) == AF_DIALECT_TRL)
-        return put_number(t, key, i, AF_SEQUENCE_UNLIMITED); /* None: nothing is cut */
+        return af_translate_number(t, key, i, AF_SEQUENCE_UNLIMITED); /* None: nothing is cut */
     if (af_yaml_is_null(n))
-        return put(t, key, line, n);
+        return af_translate_put(t, key, line, n);
     if (is(key, "batch_size") && af_yaml_get(t->root, "micro_batch_size"))
-        return translate_batch(t, i, whole_number(t->root, "micro_batch_size", 1));
+        return translate_batch(t, i, af_translate_whole(t->root, "micro_batch_size", 1));
     if (is(key, "global_batch_size"))
-        return translate_batch(t, i, whole_number(t->root, "micro_batch_size", 1));
+        return translate_batch(t, i, af_translate_whole(t->root, "micro_batch_size", 1));
     if (is(key, "batch_size"))
-        return put(t, "micro_batch_size", line, n);
-    if (is(key, "neat_packing") && has_value(n, "false") && af_yaml_get(t->root, "packing"))
+        return af_translate_put(t, "micro_batch_size", line, n);
+    if (is(key, "neat_packing") && af_translate_says(n, "false") && af_yaml_get(t->root, "packing"))
         return AF_OK; /* LLaMA-Factory: how rows are packed, not whether */
-    if (is(key, "use_peft") && has_value(n, "true") && names_adapter(t->root))
+    if (is(key, "use_peft") && af_translate_says(n, "true") && names_adapter(t->root))
         return AF_OK;
     if (is(key, "peft") && is_loftq(n))
         return put_loftq(t, i);
     if (is(key, "load_in_4bit") && is_loftq(af_yaml_get(t->root, "peft")))
         return AF_OK; /* there it says how the base is loaded, before it is changed */
-    if (translate_mlx(t, i, &st))
+    if (af_mlx_translate(t, i, &st))
         return st;
     if (af_yaml_get(t->root, "gamma_beta_ratio") && is(key, "sft_weight"))
-        return put(t, "cpo_alpha", line, n);
-    if (af_yaml_get(t->root, "gamma_beta_ratio") && is(key, "loss_type") && has_value(n, "sigmoid"))
+        return af_translate_put(t, "cpo_alpha", line, n);
+    if (af_yaml_get(t->root, "gamma_beta_ratio") && is(key, "loss_type") &&
+        af_translate_says(n, "sigmoid"))
         return AF_OK;
     if (is(key, "gamma_beta_ratio"))
         return translate_margin(t, i);
     if (names_base(key) && revision_of(t->root, n))
         return put_revised(t, i, revision_of(t->root, n));
     if (names_template(key, n))
-        return put(t, "chat_template", line, n);
+        return af_translate_put(t, "chat_template", line, n);
     if (is(key, "tokens") && n->kind == AF_YAML_MAP) /* an older Axolotl's special_tokens */
-        return put(t, "special_tokens", line, n);
+        return af_translate_put(t, "special_tokens", line, n);
     if (names_the_model(t->root, key, n) || is_taken(t->root, key))
         return AF_OK;
     bool idle = false;
     const char *part = loss_part(t->root, key, n, &idle);
     if (part)
-        return idle ? AF_OK : put(t, "train_on_inputs", line, new_scalar(t, n->line, part));
+        return idle ? AF_OK
+                    : af_translate_put(t, "train_on_inputs", line,
+                                       af_translate_scalar(t, n->line, part));
     if (stage_loss(t->root, key, n))
-        return put(t, "rl", line, new_scalar(t, n->line, stage_loss(t->root, key, n)));
+        return af_translate_put(t, "rl", line,
+                                af_translate_scalar(t, n->line, stage_loss(t->root, key, n)));
     if (is(key, "lora_parameters") && n->kind == AF_YAML_MAP)
-        st = translate_scale(t, n);
+        st = af_mlx_scale(t, n);
     if (st == AF_OK && is_map_of_settings(key, n))
         return translate_map(t, key, n);
     if (st != AF_OK || translate_value(t, i, &st))
         return st;
-    return put(t, key, line, n);
+    return af_translate_put(t, key, line, n);
 }
 
 /* Files that are of another form altogether: a list of their unknown keys would say nothing. */
@@ -578,7 +498,7 @@ static af_status check_form(const af_yaml *root, const char *name, af_error *err
 af_status af_run_translate(af_yaml **out, const af_yaml *root, af_arena *mem, const char *name,
                            af_error *err)
 {
-    translation t = {.root = root, .mem = mem, .name = name, .err = err};
+    af_translation t = {.root = root, .mem = mem, .name = name, .err = err};
     af_status st = check_form(root, name, err);
     t.out = af_arena_take(mem, sizeof *t.out);
     if (!t.out)

@@ -20,10 +20,6 @@ const char *af_dialect_name(af_dialect d);
 /* The i-th key whose default differs there, and that default; NULL after the last. */
 const char *af_dialect_default(af_dialect d, int i, const char **value);
 
-/* run_mlx.c: `data` of mlx-lm, a folder with train.jsonl and maybe valid.jsonl, as lists of
- * datasets; *valid is NULL without the second. */
-AF_CHECKED af_status af_mlx_data(af_yaml **train, af_yaml **valid, const af_yaml *data,
-                                 af_arena *mem, const char *name, af_error *err);
 /* A copy of the map, in `mem`, with the keys of other trainers that mean something here replaced by
  * ours: values, maps of settings, and pairs of keys. What is not translated stays as it is. */
 AF_CHECKED af_status af_run_translate(af_yaml **out, const af_yaml *root, af_arena *mem,

@@ -1,0 +1,32 @@
+/* run_translation.h - for those who translate keys of other trainers: the map that is written. */
+#ifndef AF_RUN_TRANSLATION_H
+#define AF_RUN_TRANSLATION_H
+
+#include "train/run/run_translate.h"
+
+typedef struct af_translation {
+    const af_yaml *root;
+    af_yaml *out;
+    int room;
+    af_arena *mem;
+    const char *name; /* of the file, for messages */
+    af_error *err;
+} af_translation;
+
+/* A new node; NULL when memory is short, which af_translate_put reports. */
+af_yaml *af_translate_scalar(const af_translation *t, int line, const char *text);
+AF_CHECKED af_status af_translate_put(af_translation *t, const char *key, int line,
+                                      const af_yaml *n);
+/* A number in place of the i-th entry of the root. */
+AF_CHECKED af_status af_translate_number(af_translation *t, const char *key, int i, int64_t v);
+/* The whole number of a key, or another one where it is not there or not a number. */
+int64_t af_translate_whole(const af_yaml *root, const char *key, int64_t otherwise);
+/* Whether a scalar, or a list of one, has this value; true and yes are one. */
+bool af_translate_says(const af_yaml *n, const char *want);
+
+/* run_mlx.c: a key that means something else in mlx-lm than its name does here; true when it was
+ * one. */
+bool af_mlx_translate(af_translation *t, int i, af_status *st);
+/* Its `lora_parameters`: the output of the adapter times `scale`, whatever the rank. */
+AF_CHECKED af_status af_mlx_scale(af_translation *t, const af_yaml *parameters);
+#endif
