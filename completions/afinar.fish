@@ -148,6 +148,7 @@ complete -c afinar -n '__fish_seen_subcommand_from serve' -l allowed-host -x -d 
 complete -c afinar -n '__fish_seen_subcommand_from serve' -l timeout -r -d 'seconds an answer may take [3600]'
 complete -c afinar -n '__fish_seen_subcommand_from serve' -l header-timeout -r -d 'seconds from the first byte of a request head to its last [10]'
 complete -c afinar -n '__fish_seen_subcommand_from serve' -l max-body -x -d 'largest request body [16MiB]'
+complete -c afinar -n '__fish_seen_subcommand_from serve' -l chat-template -r -d 'chat template: a name (chatml, llama3, ...) or a .jinja file [the model'\''s]'
 complete -c afinar -n '__fish_seen_subcommand_from serve' -l reasoning-format -r -d 'none, or auto: reasoning between marks becomes reasoning_content [none]'
 complete -c afinar -n '__fish_seen_subcommand_from serve' -l no-ui -d 'serve no page at /'
 complete -c afinar -n '__fish_seen_subcommand_from serve' -l load-in-4bit -d 'quantize the linear layers to nf4'

@@ -16,7 +16,8 @@ typedef struct serve_args {
     af_common common;
     af_model_flags flags;
     af_opt_list adapters, hosts;
-    const char *model, *alias, *host, *key, *key_file, *pooling, *cors, *max_body, *reasoning;
+    const char *model, *alias, *host, *key, *key_file, *pooling, *cors, *max_body, *reasoning,
+        *template;
     int64_t port, context, parallel;
     double timeout, header_timeout;
     bool no_ui, round;
@@ -84,6 +85,8 @@ static af_parsed parse(serve_args *s, int argc, char **argv)
         {0, "header-timeout", AF_OPT_F64, &s->header_timeout, "S",
          "seconds from the first byte of a request head to its last [10]"},
         {0, "max-body", AF_OPT_STR, &s->max_body, "SIZE", "largest request body [16MiB]"},
+        {0, "chat-template", AF_OPT_STR, &s->template, "NAME|FILE",
+         "chat template: a name (chatml, llama3, ...) or a .jinja file [the model's]"},
         {0, "reasoning-format", AF_OPT_STR, &s->reasoning, "FORMAT",
          "none, or auto: reasoning between marks becomes reasoning_content [none]"},
         {0, "no-ui", AF_OPT_FLAG, &s->no_ui, NULL, "serve no page at /"},
@@ -202,6 +205,7 @@ static const char *take_options(serve_args *s, af_serve_opts *o)
     o->timeout = s->timeout;
     o->header_timeout = s->header_timeout;
     o->reasoning = strcmp(s->reasoning, "none") != 0;
+    o->chat_template = s->template;
     o->no_ui = s->no_ui;
     o->round_activations = s->round;
     o->log = s->common.verbose ? log_request : NULL;

@@ -31,7 +31,9 @@ typedef struct af_serve_opts {
     const char *adapter_name[AF_SERVE_LIST_MAX]; /* the name after BASE: */
     const char *adapter_path[AF_SERVE_LIST_MAX]; /* PEFT folders */
     int adapters;
-    const char *alias;    /* BASE; NULL: from the path */
+    const char *alias; /* BASE; NULL: from the path */
+    const char
+        *chat_template;   /* a name (chatml, llama3, ...) or a .jinja file; NULL: the model's */
     const char *host;     /* NULL: 127.0.0.1; must stay valid */
     int port;             /* 0: the system chooses */
     const char *api_keys; /* separated by commas or newlines; NULL: none */

@@ -2,6 +2,7 @@
 #include "serve/server_state.h"
 
 #include "format/chat/chat_template.h"
+#include "format/chat/named_template.h"
 #include "serve/api/responses.h"
 #include "serve/api/run_state.h"
 
@@ -62,15 +63,33 @@ static void api_init(af_api *a)
     a->work.last = &a->work.first;
 }
 
-/* Tokenizer and, where the model has one, template. */
-static af_status open_texts(af_server *s, af_error *err)
+/* The template of --chat-template: by name, or a file. */
+static af_status open_template(af_server *s, const char *wanted, af_error *err)
+{
+    af_api *a = &s->api;
+    const af_named_template *named = af_named_template_find(wanted);
+    af_status st = named ? af_template_parse(&s->template, named->jinja, strlen(named->jinja), err)
+                         : af_template_open(&s->template, wanted, err);
+    if (st != AF_OK)
+        return af_fail_prefix(st, err, "chat template '%.200s'", wanted);
+    st = af_template_set_tokens(s->template, a->tokenizer, err);
+    a->template = s->template;
+    a->eot = named ? named->eot : NULL;
+    return st;
+}
+
+/* Tokenizer and, where there is one, template. */
+static af_status open_texts(af_server *s, const af_serve_opts *o, af_error *err)
 {
     af_api *a = &s->api;
     af_error why = {0};
     af_status st = af_model_tokenizer(s->model, &a->tokenizer, err);
+    if (st == AF_OK && o->chat_template)
+        st = open_template(s, o->chat_template, err);
     if (st != AF_OK)
         return st;
-    st = af_model_template(s->model, &a->template, &why);
+    if (!a->template)
+        st = af_model_template(s->model, &a->template, &why);
     if (st == AF_ENOMEM)
         return af_fail(err, st, "%s", why.msg);
     if (st != AF_OK)
@@ -185,7 +204,7 @@ af_status af_server_open(af_server **out, const char *model, const af_serve_opts
     if (o->run)
         AF_TRY(af_run_state_new(&s->api.run, o->run, err));
     AF_TRY(af_model_open(&s->model, model, &o->model, err));
-    AF_TRY(open_texts(s, err));
+    AF_TRY(open_texts(s, o, err));
     AF_TRY(open_engine(s, o, err));
     AF_TRY(listen_on(s, err));
     s->api.o.run = NULL; /* the caller's, for this call */
@@ -224,6 +243,7 @@ void af_server_close(af_server *s)
         af_kept_grammar_release(a->grammars[i]);
     af_grammar_vocab_close(a->grammar_vocab);
     af_response_store_free(a->responses);
+    af_template_close(s->template);
     af_model_close(s->model);
     pthread_cond_destroy(&a->work.changed);
     pthread_mutex_destroy(&a->work.lock);

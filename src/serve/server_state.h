@@ -7,6 +7,7 @@
 struct af_server {
     af_api api;
     af_model *model;
+    af_template *template;              /* in place of the model's, or NULL */
     char *names[AF_SERVE_LIST_MAX + 2]; /* at the start */
     char url[320];
 };

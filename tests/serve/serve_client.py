@@ -365,6 +365,30 @@ def check_tools(s):
     expect(s, 400, CHAT, "tool_choice", messages=HI, tools=TOOLS, tool_choice={"type": "function", "function": {"name": "x"}})
 
 
+def check_template(folder):
+    """--chat-template: a name, a file, what is neither."""
+    s = Server("--chat-template", "gemma")
+    prompt = s.post("/apply-template", messages=HI)[1]["prompt"]
+    check(prompt.endswith("<start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n"), "by name: %r" % prompt)
+    rules = "root ::= \"So.<end_of_turn>\\nMore\""
+    for stop in (None, ["z%d" % i for i in range(64)]):
+        c = s.post(CHAT, messages=HI, grammar=rules, stop=stop)[1]["choices"][0]
+        check(c["message"]["content"] == "So." and c["finish_reason"] == "stop", "the end of a turn: %s" % c)
+    check(s.post(TEXT, prompt="x", grammar=rules, max_tokens=60)[1]["choices"][0]["text"].endswith("More"), "completions have none")
+    check(s.stop()[0] == 0, "exit")
+    path = os.path.join(folder, "own.jinja")
+    with open(path, "w") as f:
+        f.write("{% for m in messages %}[{{ m.content }}]{% endfor %}{{ eos_token }}")
+    s = Server("--chat-template", path)
+    check(s.post("/apply-template", messages=HI)[1]["prompt"] == "[Hi]<|im_end|>", "a file, with the model's tokens")
+    check(s.stop()[0] == 0, "exit")
+    with open(path, "w") as f:
+        f.write("{% for")
+    for wanted in (path, "/nonexistent.jinja"):
+        code, err = Server("--chat-template", wanted).stop()
+        check(code == 1 and wanted in err, "%s: %s" % (wanted, err))
+
+
 def check_reasoning(s, folder):
     def whole(text, server=s, **kw):
         a = server.post(CHAT, messages=HI, grammar="root ::= " + json.dumps(text), **kw)[1]
@@ -558,6 +582,7 @@ def main():
         code, err = s.stop(signal.SIGINT)
         check(code == 0, "exit status after Ctrl-C: %s %s" % (code, err[-2000:]))
         check_access(folder)
+        check_template(folder)
     check_slots()
     check_drain()
     check_usage_errors()

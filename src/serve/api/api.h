@@ -67,7 +67,8 @@ typedef struct af_api {
     af_serve_engine *engine;
     const af_tokenizer *tokenizer;
     const af_template *template; /* NULL: the model has none */
-    unsigned form;               /* how it reads messages: see af_template_form */
+    const char *eot; /* ends an answer of this template; NULL: the model's end tokens alone do */
+    unsigned form;   /* how it reads messages: see af_template_form */
     char *model_path;
     int64_t context, vocab, width;
     int parallel;

@@ -73,12 +73,12 @@ struct af_generation {
     int choices, pending;
     af_sample_opts sample;
     int64_t max_tokens;
-    bool ignore_eos, no_tokens; /* no_tokens: max_tokens 0, the prompt alone */
-    bool reasoning;             /* is taken out of the text */
-    const char *opened;         /* the mark that ends reasoning which the prompt began, or NULL */
-    char *stop[AF_STOPS_MAX];
+    bool ignore_eos, no_tokens;   /* no_tokens: max_tokens 0, the prompt alone */
+    bool reasoning;               /* is taken out of the text */
+    const char *opened;           /* the mark that ends reasoning which the prompt began, or NULL */
+    char *stop[AF_STOPS_MAX + 1]; /* with the template's, as the next ones */
     int stops;
-    int32_t stop_id[AF_STOPS_MAX];
+    int32_t stop_id[AF_STOPS_MAX + 1];
     int stop_ids;
     af_logit_bias *bias;
     int biases;

@@ -144,6 +144,24 @@ static af_status fits(const af_api *a, int64_t tokens, const char *field, af_api
                            a->context);
 }
 
+/* The text that ends an answer of the server's template, a token or not. */
+static af_status add_end_of_turn(af_generation *g, af_error *err)
+{
+    const char *eot = g->api->eot;
+    if (!eot || af_served_template(g->api, g->model) != g->api->template)
+        return AF_OK;
+    const int32_t id = af_tokenizer_id(g->api->tokenizer, eot, strlen(eot));
+    if (id >= 0) {
+        g->stop_id[g->stop_ids++] = id;
+        return AF_OK;
+    }
+    g->stop[g->stops] = af_strdup(eot);
+    if (!g->stop[g->stops])
+        return af_fail_nomem(err, "stop strings", strlen(eot));
+    g->stops++;
+    return AF_OK;
+}
+
 af_status af_generation_chat(af_generation *g, const json_t *body, af_api_fault *f)
 {
     af_status st = AF_OK;
@@ -158,6 +176,7 @@ af_status af_generation_chat(af_generation *g, const json_t *body, af_api_fault 
     if (g->prompt->count == 0)
         AF_TRY(af_fail_subject(&f->err, AF_EUSAGE, "messages", "the messages make no tokens"));
     AF_TRY(fits(g->api, g->prompt->count, "messages", f));
+    AF_TRY(add_end_of_turn(g, &f->err));
     g->opened = af_reasoning_opened(text, n);
     g->skip_special = !g->reasoning && (!af_value(body, "tools") || tools_are_off(body));
 done:
