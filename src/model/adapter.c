@@ -486,6 +486,13 @@ static af_status read_folder(af_adapter **out, const af_model_spec *s, const cha
     AF_TRY(create(&a, s, err));
     a->resized = resized;
     AF_TRY(af_adapter_config_read(&a->config, &a->arena, dir, err));
+    if (a->config.gguf) {
+        AF_TRY(af_adapter_open_values(&w, dir, err));
+        AF_TRY(af_adapter_gguf_read(a, w, dir, err));
+        *out = a;
+        a = NULL;
+        goto done;
+    }
     if (s->experts || a->config.ensure_tying || a->config.mlx) /* the tensors show what it has */
         AF_TRY(af_adapter_open_values(&w, dir, err));
     if (a->config.mlx)

@@ -34,7 +34,7 @@ typedef struct af_adapter_config {
     double alpha, dropout;
     bool rslora, dora;
     bool lora_bias;            /* B has a bias */
-    bool mlx;                  /* the folder is mlx-lm's; false once it is read */
+    bool mlx, gguf;            /* of mlx-lm, of llama.cpp; false once it is read */
     const char *bias;          /* "all", "lora_only": trained biases of the base; NULL = none */
     bool ensure_tying;         /* modules_to_save has one of embedding and head, the file both */
     bool fan_in_fan_out;       /* of a model whose matrices lie turned: for PEFT alone */

@@ -13,7 +13,7 @@ enum { AF_ADAPTER_NAME_BYTES = 512 };
 AF_CHECKED af_status af_adapter_config_parse(af_adapter_config *out, af_arena *arena,
                                              const char *text, uint64_t size, const char *name,
                                              af_error *err);
-/* The same of a folder. */
+/* The same of a folder, or of a GGUF adapter. */
 AF_CHECKED af_status af_adapter_config_read(af_adapter_config *out, af_arena *arena,
                                             const char *dir, af_error *err);
 /* Deep copy into an arena. */
@@ -42,12 +42,19 @@ void af_adapter_whole_name(const af_adapter *a, int tensor, char name[AF_ADAPTER
 AF_CHECKED af_status af_adapter_read_biases(af_adapter *a, const af_weights *w, int *used,
                                             af_error *err);
 
-/* ---- folders of mlx-lm (adapter_mlx_read.c) ---- */
+/* ---- of mlx-lm and llama.cpp (adapter_foreign.c) ---- */
 
 /* Names the modules that have tensors in config.target. */
 AF_CHECKED af_status af_adapter_mlx_targets(af_adapter *a, const af_weights *w, af_error *err);
 AF_CHECKED af_status af_adapter_mlx_read(af_adapter *a, int module, const af_weights *w, int *used,
                                          af_error *err);
+
+/* Of a GGUF file: that it is an adapter, and its alpha. */
+AF_CHECKED af_status af_adapter_gguf_config(af_adapter_config *out, const char *path,
+                                            af_error *err);
+/* Modules, values and what PEFT's config would be. */
+AF_CHECKED af_status af_adapter_gguf_read(af_adapter *a, const af_weights *w, const char *path,
+                                          af_error *err);
 
 /* ---- trainable_token_indices (adapter_tokens.c) ---- */
 

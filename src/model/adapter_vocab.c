@@ -14,11 +14,6 @@ static af_status check_is_adapter(const char *dir, af_error *err)
 {
     if (af_file_in(dir, "adapter_config.json"))
         return AF_OK;
-    if (af_file_exists(dir) && af_gguf_is_file(dir))
-        return af_fail(err, AF_EUNSUPPORTED,
-                       "'%s' is an adapter in GGUF, for llama.cpp alone: give the folder that it "
-                       "was made from",
-                       dir);
     if (!af_dir_exists(dir))
         return af_fail(err, AF_EUSAGE, "no adapter '%s': %s", dir,
                        af_file_exists(dir)
@@ -35,6 +30,8 @@ static af_status check_is_adapter(const char *dir, af_error *err)
 af_status af_adapter_config_read(af_adapter_config *out, af_arena *arena, const char *dir,
                                  af_error *err)
 {
+    if (af_file_exists(dir) && af_gguf_is_file(dir))
+        return af_adapter_gguf_config(out, dir, err);
     af_status st = AF_OK;
     char *text = NULL, *path = af_path_join(dir, "adapter_config.json");
     uint64_t size;

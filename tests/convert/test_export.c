@@ -6,6 +6,8 @@
 #include "base/hash.h"
 #include "convert/quantize/imatrix.h"
 #include "format/weights/gguf.h"
+#include "model/adapter.h"
+#include "model/model_reader.h"
 #include "worse.h"
 
 #include <jansson.h>
@@ -299,6 +301,45 @@ static void test_adapter_gguf_is_llama_cpps(void **state)
     scratch_free(&d);
 }
 
+/* What llama.cpp reads is read here, too: the matrices of the folder it was made from. */
+static void test_adapter_gguf_is_read_back(void **state)
+{
+    scratch_dir d = scratch_new();
+    char model[PATH], adapter[PATH], out[PATH];
+    af_error err = {0};
+    af_model_reader *in = NULL;
+    af_adapter *a = NULL, *b = NULL;
+    (void)state;
+    gold(model, sizeof model, "gguf_models/llama/hf"); /* rows of q and k are interleaved there */
+    gold(adapter, sizeof adapter, "gguf_models/llama/lora");
+    export(model, join(out, sizeof out, d.path, "lora.gguf"),
+           (af_export_opts){.adapter = adapter, .adapter_only = true});
+    CHECK_OK(af_model_reader_open(&in, model, &err), err);
+    CHECK_OK(af_model_reader_match(in, &err), err);
+    const af_model_spec *s = af_model_reader_spec(in);
+    CHECK_OK(af_adapter_read(&a, s, adapter, &err), err);
+    CHECK_OK(af_adapter_read(&b, s, out, &err), err);
+    for (int i = 0; i < s->modules; i++) {
+        const af_adapter_module *x = &a->module[i], *y = &b->module[i];
+        assert_int_equal(x->rank, y->rank);
+        assert_true(x->scale == y->scale);
+        if (!x->rank)
+            continue;
+        const uint64_t rank = (uint64_t)x->rank * sizeof(float);
+        assert_memory_equal(x->a, y->a, rank * (uint64_t)s->module[i].in);
+        assert_memory_equal(x->b, y->b, rank * (uint64_t)s->module[i].out);
+    }
+    assert_int_equal(b->config.r, a->config.r);
+    assert_int_equal(b->config.rank_patterns + b->config.alpha_patterns, 0);
+    af_adapter_free(a);
+    af_adapter_free(b);
+    export(model, join(out, sizeof out, d.path, "model.gguf"), (af_export_opts){.type = "f32"});
+    assert_int_equal(af_adapter_read(&b, s, out, &err), AF_EUSAGE);
+    CHECK_MSG(strstr(err.msg, "general.type is 'model'"), "says '%s'", err.msg);
+    af_model_reader_close(in);
+    scratch_free(&d);
+}
+
 /* llama.cpp's strength is alpha / rank: with rsLoRA that has to give alpha / sqrt(rank). */
 static void test_adapter_gguf_has_the_strength_of_rslora(void **state)
 {
@@ -479,6 +520,7 @@ int main(void)
         cmocka_unit_test(test_yarn_stores_only_the_factor_beyond_its_own_scale),
         cmocka_unit_test(test_verification_fails_where_gguf_loses_something),
         cmocka_unit_test(test_adapter_gguf_is_llama_cpps),
+        cmocka_unit_test(test_adapter_gguf_is_read_back),
         cmocka_unit_test(test_adapter_gguf_has_the_strength_of_rslora),
         cmocka_unit_test(test_adapter_gguf_has_the_strength_of_each_module),
         cmocka_unit_test(test_adapters_survive_a_round_trip_through_mlx),
