@@ -85,6 +85,9 @@ static void test_keys(void **state)
     check(DATA "lora_parameters: {rank: 4, scale: 10}", "lora_alpha: 40\n");
     check(DATA "lora_parameters: {rank: 4, scale: 10, alpha: 16}", "lora_alpha: 40\n");
     check(DATA, "lora_alpha: 160\n");
+    check(DATA "wandb: x", "report_to: [\"wandb\"]\n");
+    check(DATA "wandb: x", "wandb_project: \"x\"\n");
+    check(DATA "report_to: wandb\nproject_name: x", "wandb_project: \"x\"\n");
     check(DATA, "num_layers: 16\n");
     check(DATA "num_layers: 4", "num_layers: 4\n");
     check(DATA "lora_layers: 4", "num_layers: 4\n"); /* its older name */

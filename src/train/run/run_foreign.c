@@ -54,7 +54,8 @@ static const foreign_group groups[] = {
      "selective_checkpointing gradient_checkpointing_use_reentrant"},
     {IDLE, "memory is planned before a run: see 'afinar plan'",
      "low_cpu_mem_usage max_memory gpu_memory_limit device_map offload_folder lora_on_cpu "
-     "layer_offloading ple_cpu_offload gc_steps gc_collect_steps torch_empty_cache_steps "
+     "clear_cache_threshold layer_offloading ple_cpu_offload gc_steps gc_collect_steps "
+     "torch_empty_cache_steps "
      "experimental_skip_move_to_device auto_find_batch_size memory_limit "
      "qlora_sharded_model_loading skip_memory_metrics init_config use_cache use_kv_cache"},
     {IDLE, "ranks come from the launcher: see 'zero_stage' and 'dist_backend'",

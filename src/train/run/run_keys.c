@@ -428,7 +428,7 @@ const af_key af_keys[] = {
     {"mlflow_experiment_name", STR(mlflow_experiment), 0, 0, NULL,
      "MLflow's experiment; else MLFLOW_EXPERIMENT_NAME, else Default", {0}, AF_NEED_MLFLOW},
     {"wandb_project", STR(wandb_project), 0, 0, NULL,
-     "W&B's project; else WANDB_PROJECT, else huggingface", {0}, AF_NEED_WANDB},
+     "W&B's project; else WANDB_PROJECT, else huggingface", {"project_name"}, AF_NEED_WANDB},
     {"wandb_name", STR(wandb_name), 0, 0, NULL, "name of W&B's run; else WANDB_NAME, else run_name",
      {"wandb_run_name"}, AF_NEED_WANDB},
     {"wandb_run_id", STR(wandb_run_id), 0, 0, NULL, "id of W&B's run; else WANDB_RUN_ID, else new",

@@ -180,6 +180,9 @@ bool af_mlx_translate(af_translation *t, int i, af_status *st)
         *st = *st == AF_OK
                   ? af_translate_put(t, "mask_history", line, af_translate_scalar(t, line, "true"))
                   : *st;
+    } else if (mlx && is(key, "wandb")) { /* its project */
+        *st = af_translate_put(t, "report_to", line, af_translate_scalar(t, line, "wandb"));
+        *st = *st == AF_OK ? af_translate_put(t, "wandb_project", line, n) : *st;
     } else if (full && is(key, "fine_tune_type")) {
         *st = translate_full(t, i);
     } else if (is(key, "optimizer_config") && n->kind == AF_YAML_MAP) {
