@@ -122,6 +122,17 @@ def check_tools(s):
             check(final["output"][d["output_index"]]["id"] == d["item_id"], "%s: its item" % d["type"])
     call = final["output"][1]
     check("".join(d["delta"] for d in data if d["type"] == "response.function_call_arguments.delta") == call["arguments"], "arguments")
+    two = [TOOL, dict(TOOL, name="clock")]
+    allowed = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "clock"}]}
+    for seed in range(4):
+        r = s.post(PATH, input="Hi", tools=two, tool_choice=allowed, parallel_tool_calls=False, seed=seed)[1]
+        check([i["name"] for i in r["output"]] == ["clock"] and r["tools"] == two and r["tool_choice"] == allowed, "allowed tools: %s" % r)
+    auto = dict(allowed, mode="auto")
+    same_as_chat(s, HI, chat={"tools": [dict(CHAT_TOOL, function=dict(CHAT_TOOL["function"], name="clock"))]}, input="Hi", tools=two,
+                 tool_choice=auto)
+    for wrong in ({"mode": "any"}, {"tools": []}, {"tools": [{"type": "function", "name": "x"}]}, {"tools": [3]}, {"mode": None}):
+        expect(s, 400, "tool_choice", input="Hi", tools=two, tool_choice=dict(allowed, **wrong))
+    expect(s, 400, "tool_choice", input="Hi", tool_choice=allowed)
     expect(s, 400, "tool_choice", input="Hi", tools=[{"type": "web_search"}], tool_choice="required")
     expect(s, 400, "tool_choice", input="Hi", tools=[TOOL], tool_choice={"type": "function", "name": "x"})
     expect(s, 400, "tools", input="Hi", tools=[{"type": "function"}])

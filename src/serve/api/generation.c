@@ -302,9 +302,11 @@ af_generation *af_generation_new(af_api *a, af_httpd_call *call, bool chat)
     return g;
 }
 
-af_status af_generation_read(af_generation *g, const json_t *body, af_api_fault *f)
+af_status af_generation_read(af_generation *g, const json_t *whole, af_api_fault *f)
 {
     af_status st = AF_OK;
+    json_t *body = NULL;
+    AF_TRY(af_allowed_tools(whole, &body, &f->err));
     AF_TRY(af_request_model(g->api, body, &g->model, f));
     AF_TRY(af_generation_fields(g, body, f));
     AF_TRY(g->chat ? af_generation_chat(g, body, f) : af_generation_prompts(g, body, f));
@@ -314,6 +316,7 @@ af_status af_generation_read(af_generation *g, const json_t *body, af_api_fault 
     AF_TRY(make_choices(g, &f->err));
     g->task.sequences = g->choices;
 done:
+    json_decref(body);
     return st;
 }
 

@@ -118,6 +118,9 @@ AF_CHECKED af_status af_request_model(af_api *a, const json_t *body, af_served *
                                       af_api_fault *f);
 
 /* ---- tool_answer.c ---- */
+/* A body without "allowed_tools": the others are not offered, and tool_choice is its mode. *out is
+ * the body itself when it has none; json_decref. */
+AF_CHECKED af_status af_allowed_tools(const json_t *body, json_t **out, af_error *err);
 /* tools and tool_choice of a body; with a forced call the grammar for it. */
 AF_CHECKED af_status af_generation_tools(af_generation *g, const json_t *body, af_api_fault *f);
 /* A parser for the calls in this choice's text. */

@@ -254,10 +254,25 @@ static af_status read_tools(const json_t *body, json_t *chat, json_t *kept, af_e
     return AF_OK;
 }
 
+/* {"type": "allowed_tools", "mode", "tools": [{"type": "function", "name"}]} */
+static json_t *allowed_tools(const json_t *choice)
+{
+    const json_t *tools = json_object_get(choice, "tools"), *mode = json_object_get(choice, "mode");
+    json_t *list = json_array();
+    for (size_t i = 0; i < json_array_size(tools); i++)
+        json_array_append_new(list,
+                              json_pack("{s:s, s:{s:O?}}", "type", "function", "function", "name",
+                                        json_object_get(json_array_get(tools, i), "name")));
+    return json_pack("{s:s, s:{s:O?, s:o}}", "type", "allowed_tools", "allowed_tools", "mode", mode,
+                     "tools", list);
+}
+
 static void read_tool_choice(const json_t *body, json_t *chat)
 {
     json_t *choice = af_value(body, "tool_choice"), *name = json_object_get(choice, "name");
-    if (choice && is_word(json_object_get(choice, "type"), "function") && json_is_string(name))
+    if (is_word(json_object_get(choice, "type"), "allowed_tools"))
+        json_object_set_new(chat, "tool_choice", allowed_tools(choice));
+    else if (choice && is_word(json_object_get(choice, "type"), "function") && json_is_string(name))
         json_object_set_new(
             chat, "tool_choice",
             json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name", name));

@@ -67,6 +67,47 @@ af_status af_generation_tools(af_generation *g, const json_t *body, af_api_fault
     return force_call(g, body, choice, &f->err);
 }
 
+static bool is_listed(const json_t *list, const json_t *tool)
+{
+    const json_t *name = json_object_get(json_object_get(tool, "function"), "name");
+    for (size_t i = 0; name && i < json_array_size(list); i++)
+        if (json_equal(
+                json_object_get(json_object_get(json_array_get(list, i), "function"), "name"),
+                name))
+            return true;
+    return false;
+}
+
+af_status af_allowed_tools(const json_t *body, json_t **out, af_error *err)
+{
+    static const char field[] = "tool_choice";
+    const json_t *choice = af_value(body, field), *type = json_object_get(choice, "type");
+    if (!json_is_string(type) || strcmp(json_string_value(type), "allowed_tools") != 0) {
+        *out = json_incref((json_t *)(uintptr_t)body);
+        return AF_OK;
+    }
+    const json_t *allowed = af_value(choice, "allowed_tools"), *tools = af_value(body, "tools"),
+                 *list = json_object_get(allowed, "tools");
+    json_t *mode = json_object_get(allowed, "mode"), *kept = json_array();
+    const char *word = json_string_value(mode);
+    for (size_t i = 0; i < json_array_size(tools); i++)
+        if (is_listed(list, json_array_get(tools, i)))
+            json_array_append(kept, json_array_get(tools, i));
+    const bool good = word && (strcmp(word, "auto") == 0 || strcmp(word, "required") == 0) &&
+                      json_array_size(list) > 0 && json_array_size(kept) == json_array_size(list);
+    if (good) {
+        *out = json_copy((json_t *)(uintptr_t)body);
+        json_object_set(*out, "tools", kept);
+        json_object_set(*out, field, mode);
+    }
+    json_decref(kept);
+    if (!good)
+        return af_fail_subject(err, AF_EUSAGE, field,
+                               "'allowed_tools' is not a mode (auto, required) with some of the "
+                               "tools");
+    return af_memory_check(err);
+}
+
 /* ---- answers ---- */
 
 static void on_content(void *user, const char *text, uint64_t n)
