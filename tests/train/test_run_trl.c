@@ -88,6 +88,7 @@ static void test_method_text(void **state)
 {
     static const char *const cases[][2] = {
         {"loss_type: dft", "use_dft_loss true ('loss_type')"},
+        {"rl: reward\nnum_labels: 1", "rl reward, num_labels 1"},
         {"rl: dpo\nloss_type: apo_zero", "rl dpo, loss_type [\"apo_zero\"]"},
     };
     (void)state;
@@ -96,6 +97,7 @@ static void test_method_text(void **state)
         af_error err = {0};
         af_buf b = {0};
         CHECK_OK(parse(&r, cases[i][0], NULL, 0, &err), err);
+        assert_int_equal(r.idle->count, 0);
         af_run_method_text(&r, &b);
         char *text = af_buf_take(&b);
         CHECK_MSG(text && strstr(text, cases[i][1]), "%s: %s", cases[i][0], text);

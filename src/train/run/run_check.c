@@ -13,6 +13,8 @@
 static bool asks_nothing(const af_run_config *r, const af_key *k)
 {
     const af_key_value v = af_key_get(r, k);
+    if (r->rl == AF_RL_REWARD && strcmp(k->name, "num_labels") == 0)
+        return v.i64 <= 1; /* it has one */
     return (k->kind == AF_KEY_BOOL && v.flag == (k->need == AF_NEED_TURNS)) ||
            (k->kind == AF_KEY_I64 && v.i64 == 0) || (k->kind == AF_KEY_F64 && v.f64 == 0) ||
            (k->kind == AF_KEY_TRI && v.choice != AF_TRI_YES);

@@ -137,6 +137,8 @@ void af_run_method_text(const af_run_config *r, af_buf *b)
         if (name && !alias) /* translated: the key of the file that asked for it */
             af_buf_printf(b, " ('%s')", name);
     }
+    if (r->rl == AF_RL_REWARD)
+        af_buf_str(b, ", num_labels 1");
 }
 
 /* The default of a key is not written when the user set the key that excludes it. */
