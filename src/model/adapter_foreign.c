@@ -10,6 +10,7 @@
 #include "model/arch/gguf_fold.h"
 #include "model/arch/gguf_order.h"
 #include "model/arch/gguf_parts.h"
+#include "tensor/codec.h"
 
 #include <math.h>
 
@@ -112,7 +113,33 @@ static bool is_divided(const af_adapter *a, const af_weights *w, const af_module
            (af_module_is_experts(m) || af_gguf_fold_of(a->spec, t).count);
 }
 
+static float *decode(const af_stored *t)
+{
+    float *values = af_calloc((uint64_t)AF_MAX(af_weight_count(t), 1), sizeof *values);
+    if (values)
+        af_codec_decode_row(t->dtype, t->data, values, af_weight_count(t));
+    return values;
+}
+
 /* A and B in the order of the spec. */
+static void order_pair(af_adapter *a, int module, const float *low, const float *high)
+{
+    const af_module_spec *m = &a->spec->module[module];
+    const af_adapter_module *am = &a->module[module];
+    const af_gguf_order order = af_gguf_order_of(a->spec, &a->spec->tensor[m->weight]);
+    const int64_t R = am->rank;
+    for (int64_t r = 0; r < R; r++) {
+        for (int64_t c = 0; c < m->in; c++) /* of the embedding: one row per token */
+            am->a[r * m->in + c] = low[m->group == AF_GROUP_EMBED ? c * R + r : r * m->in + c];
+        if (order.columns)
+            af_gguf_order_from_file(&order, am->a + r * m->in);
+    }
+    for (int64_t r = 0; r < m->out; r++) {
+        const int64_t here = order.columns ? r : af_gguf_order_here(&order, r);
+        memcpy(am->b + here * R, high + r * R, (size_t)R * sizeof *high);
+    }
+}
+
 static af_status read_pair(af_adapter *a, int module, const af_stored *low, const af_stored *high,
                            af_error *err)
 {
@@ -120,32 +147,27 @@ static af_status read_pair(af_adapter *a, int module, const af_stored *low, cons
     const af_module_spec *m = &a->spec->module[module];
     af_adapter_module *am = &a->module[module];
     const bool embed = m->group == AF_GROUP_EMBED;
-    const af_gguf_order order = af_gguf_order_of(a->spec, &a->spec->tensor[m->weight]);
     const int64_t R = low->ndim == 2 ? low->dim[embed] : 0;
+    float *x = NULL, *y = NULL;
     if (R < 1 || R > AF_ADAPTER_RANK_MAX || low->dim[!embed] != m->in || high->ndim != 2 ||
-        high->dim[0] != m->out || high->dim[1] != R || !af_dtype_is_float(low->dtype) ||
-        !af_dtype_is_float(high->dtype))
+        high->dim[0] != m->out || high->dim[1] != R || !af_codec_can_decode(low->dtype) ||
+        !af_codec_can_decode(high->dtype))
         return af_fail(err, AF_EFORMAT,
-                       "'%s' and '%s' are not float matrices of a rank for %" PRId64 " x %" PRId64,
+                       "'%s' and '%s' are not matrices of one rank for %" PRId64 " x %" PRId64,
                        low->name, high->name, m->out, m->in);
     AF_TRY(af_adapter_alloc(a, &am->a, R * m->in, err));
     AF_TRY(af_adapter_alloc(a, &am->b, R * m->out, err));
     am->rank = (int)R;
     am->alpha = a->config.alpha != 0 ? a->config.alpha : (double)R;
     am->scale = (float)(am->alpha / (double)R);
-    for (int64_t r = 0; r < R; r++)
-        for (int64_t c = 0; c < m->in; c++)
-            am->a[r * m->in + c] = (float)af_load_f64(
-                low->data, low->dtype, (uint64_t)(embed ? c * R + r : r * m->in + c));
-    for (int64_t r = 0; order.columns && r < R; r++)
-        af_gguf_order_from_file(&order, am->a + r * m->in);
-    for (int64_t r = 0; r < m->out; r++) {
-        const int64_t here = order.columns ? r : af_gguf_order_here(&order, r);
-        for (int64_t k = 0; k < R; k++)
-            am->b[here * R + k] =
-                (float)af_load_f64(high->data, high->dtype, (uint64_t)(r * R + k));
-    }
+    x = decode(low);
+    y = decode(high);
+    if (!x || !y)
+        AF_TRY(af_fail_nomem(err, low->name, (uint64_t)(R * (m->in + m->out)) * sizeof *x));
+    order_pair(a, module, x, y);
 done:
+    free(x);
+    free(y);
     return st;
 }
 

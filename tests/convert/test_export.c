@@ -8,6 +8,7 @@
 #include "format/weights/gguf.h"
 #include "model/adapter.h"
 #include "model/model_reader.h"
+#include "tensor/codec.h"
 #include "worse.h"
 
 #include <jansson.h>
@@ -301,6 +302,39 @@ static void test_adapter_gguf_is_llama_cpps(void **state)
     scratch_free(&d);
 }
 
+/* The adapter with its A in Q8_0, as convert_lora_to_gguf.py --outtype q8_0 makes it. */
+static void quantise_a(const char *from, const char *to)
+{
+    af_error err = {0};
+    af_gguf *g;
+    af_gguf_writer *w;
+    CHECK_OK(af_gguf_open(&g, from, &err), err);
+    CHECK_OK(af_gguf_writer_new(&w, to, &err), err);
+    for (int i = 0; i < af_gguf_kv_count(g); i++)
+        CHECK_OK(af_gguf_put_kv(w, af_gguf_kv_at(g, i), &err), err);
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < af_gguf_count(g); i++) {
+            const af_stored *t = af_gguf_at(g, i);
+            const bool low = strstr(t->name, ".lora_a") && af_weight_cols(t) % 32 == 0;
+            uint8_t *codes = calloc(1, t->bytes);
+            uint64_t bytes = t->bytes;
+            if (low && af_dtype_bytes(AF_DTYPE_Q8_0, (uint64_t)af_weight_count(t), &bytes))
+                af_codec_encode_row(AF_DTYPE_Q8_0, t->data, codes, af_weight_count(t), NULL);
+            if (pass)
+                CHECK_OK(af_gguf_writer_data(w, low ? codes : t->data, bytes, &err), err);
+            else
+                CHECK_OK(af_gguf_put_tensor(w, t->name, low ? AF_DTYPE_Q8_0 : t->dtype, t->dim,
+                                            t->ndim, &err),
+                         err);
+            free(codes);
+        }
+        if (pass == 0)
+            CHECK_OK(af_gguf_writer_begin(w, &err), err);
+    }
+    CHECK_OK(af_gguf_writer_commit(w, &err), err);
+    af_gguf_close(g);
+}
+
 /* What llama.cpp reads is read here, too: the matrices of the folder it was made from. */
 static void test_adapter_gguf_is_read_back(void **state)
 {
@@ -331,6 +365,13 @@ static void test_adapter_gguf_is_read_back(void **state)
     }
     assert_int_equal(b->config.r, a->config.r);
     assert_int_equal(b->config.rank_patterns + b->config.alpha_patterns, 0);
+    af_adapter_free(b);
+    char coarse[PATH];
+    quantise_a(out, join(coarse, sizeof coarse, d.path, "coarse.gguf"));
+    CHECK_OK(af_adapter_read(&b, s, coarse, &err), err);
+    for (int i = 0; i < s->modules; i++)
+        for (int64_t k = 0; k < a->module[i].rank * s->module[i].in; k++)
+            assert_true(fabsf(a->module[i].a[k] - b->module[i].a[k]) < 2e-3f);
     af_adapter_free(a);
     af_adapter_free(b);
     export(model, join(out, sizeof out, d.path, "model.gguf"), (af_export_opts){.type = "f32"});
