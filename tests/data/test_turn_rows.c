@@ -174,6 +174,33 @@ static void test_marked_answers(void **state)
     case_close(&c);
 }
 
+/* A row per answer, in time that does not grow with the cube of their number: then the record would
+ * be refused as too long. */
+static void test_many_marked_answers(void **state)
+{
+    enum { ANSWERS = 300 };
+    static const char marked[] =
+        "{% for m in messages %}<s>{{ m.role[0] }}:{% if m.role == 'assistant' %}{% generation %}"
+        "{% if loop.last %}{T{{ m.reasoning_content }}}{% endif %}{{ m.content }}</s>"
+        "{% endgeneration %}{% else %}{{ m.content }}</s>{% endif %}{% endfor %}";
+    data_case c;
+    af_buf b = {0};
+    (void)state;
+    case_open(&c);
+    write_model(&c);
+    write_case(&c, marked, "split_turns: true\nsequence_len: 8192", USER("p"));
+    for (int i = 0; i < ANSWERS; i++)
+        af_buf_str(&b, i ? "," USER("p") "," THINKS("x", "A")
+                         : "{\"messages\": [" USER("p") "," THINKS("x", "A"));
+    af_buf_str(&b, "]}\n");
+    case_write(&c, "d.jsonl", b.data, b.len);
+    CHECK_OK(case_check(&c), c.err);
+    assert_int_equal(c.report.records, ANSWERS);
+    assert_int_equal(c.report.supervised, ANSWERS * 6); /* {Tx}A</s> */
+    af_buf_clear(&b);
+    case_close(&c);
+}
+
 /* DeepSeek R1: thoughts are dropped from all answers, the generation prompt opens one. */
 static void test_a_template_that_drops_thoughts(void **state)
 {
@@ -318,6 +345,7 @@ int main(void)
         cmocka_unit_test(test_an_opened_thought_needs_rows),
         cmocka_unit_test(test_thoughts_that_later_turns_remove),
         cmocka_unit_test(test_marked_answers),
+        cmocka_unit_test(test_many_marked_answers),
         cmocka_unit_test(test_a_template_that_drops_thoughts),
         cmocka_unit_test(test_the_next_turn_ends_an_answer),
         cmocka_unit_test(test_channels_and_calls),

@@ -123,7 +123,7 @@ static af_status inexact_start(const af_mask_work *w, size_t i, uint64_t same, t
     af_status st = AF_OK;
     const char *text = w->out->text;
     out->start = UINT64_MAX;
-    w->anchor->rendered += 3 * i;
+    AF_TRY(af_mask_renders(w, i, 3 * i));
     AF_TRY(af_renderer_render(w->s, &p.prompt, &p.prompt_len, w->t, i, true, false, NULL, w->err));
     AF_TRY(af_renderer_render(w->s, &p.turns, &p.turns_len, w->t, i, false, false, NULL, w->err));
     if (af_renderer_render(w->s, &p.next, &p.next_len, w->t, i, false, true, NULL, &ignored) !=
@@ -261,7 +261,7 @@ static af_status assistant_span(const af_mask_work *w, size_t i, turn_span *out)
     const bool matters = w->s->split_turns || !exact; /* else it is for the first warning alone */
     if (st == AF_OK && out->fits && !last && !(same && shows_all(w, i, span)) &&
         (matters || !w->out->missing.message))
-        out->lost = af_answer_lost(w, i, span);
+        st = af_answer_lost(w, i, span, &out->lost);
     out->fits = out->fits && !(out->lost && matters);
     return st;
 }
@@ -293,9 +293,26 @@ done:
     return st;
 }
 
+/* The block of a template that marks answers itself; it is kept whole. */
+static af_status marked_span(const af_mask_work *w, size_t i, turn_span *out)
+{
+    const af_span mark = w->mark[i];
+    af_status st = AF_OK;
+    *out = (turn_span){.start = mark.begin, .end = mark.end, .eot = mark.end};
+    if (find_eot(w, mark.begin, mark.end, out))
+        out->end = mark.end;
+    if (i + 1 < w->messages &&
+        (w->s->split_turns || (!w->out->missing.message && !shows_all(w, i, mark))))
+        st = af_answer_lost(w, i, mark, &out->lost);
+    out->fits = !(out->lost && w->s->split_turns);
+    return st;
+}
+
 static af_status turn_of(const af_mask_work *w, size_t i, turn_span *out)
 {
-    return is_assistant(w, i) ? assistant_span(w, i, out) : other_span(w, i, out);
+    return !is_assistant(w, i) ? other_span(w, i, out)
+           : w->mark           ? marked_span(w, i, out)
+                               : assistant_span(w, i, out);
 }
 
 static bool should_train(const af_mask_work *w, size_t i)
@@ -371,29 +388,26 @@ static size_t assistants(const af_mask_work *w)
     return n;
 }
 
-/* {% generation %} blocks are the assistant messages in order. Where all of them are trained
- * it does not matter which is whose: blocks of another number are taken as they are. */
-static void generation_spans(af_mask_work *w, const af_spans *marks)
+/* Blocks of another number than the assistant messages, all of which are trained: it does not
+ * matter which is whose. */
+static void take_marks(const af_mask_work *w, const af_spans *marks)
 {
-    size_t k = 0;
-    if (marks->count != assistants(w)) {
-        for (uint64_t i = 0; i < marks->count; i++)
-            add_span(w, marks->item[i].begin, marks->item[i].end);
-        return;
-    }
-    for (size_t i = 0; i < w->messages; i++) {
-        if (!is_assistant(w, i))
-            continue;
-        const af_span mark = marks->item[k++];
-        turn_span s = {.start = mark.begin, .end = mark.end, .eot = mark.end};
-        if (find_eot(w, mark.begin, mark.end, &s))
-            s.end = mark.end; /* the template's mark is kept whole */
-        s.lost = trained(w, i) && i + 1 < w->messages && af_answer_lost(w, i, mark);
-        if (s.lost && w->s->split_turns)
-            leave(w, i);
-        else
-            add_turn(w, i, &s);
-    }
+    for (uint64_t i = 0; i < marks->count; i++)
+        add_span(w, marks->item[i].begin, marks->item[i].end);
+}
+
+/* {% generation %} blocks are the assistant messages in order: here each gets its own. */
+static af_status spread_marks(af_mask_work *w, af_spans *marks)
+{
+    af_span *item = af_realloc(marks->item, w->messages, sizeof *item);
+    if (!item)
+        return af_fail_nomem(w->err, "a loss mask", w->messages);
+    marks->item = item;
+    for (size_t i = w->messages, k = marks->count; i-- > 0;)
+        if (is_assistant(w, i))
+            item[i] = item[--k];
+    w->mark = item;
+    return AF_OK;
 }
 
 /* True when the marks can be matched with the messages. */
@@ -470,14 +484,20 @@ static af_status excepted_spans(af_mask_work *w)
     return AF_OK;
 }
 
-static af_status find_spans(af_mask_work *w, const af_spans *marks)
+static af_status find_spans(af_mask_work *w, af_spans *marks)
 {
+    af_status st = AF_OK;
     if (w->source->train_on_inputs)
         return excepted_spans(w);
-    if (!marks_fit(w, marks))
-        return w->only ? left_spans(w) : differential_spans(w);
-    generation_spans(w, marks);
-    return AF_OK;
+    if (marks_fit(w, marks) && marks->count != assistants(w)) {
+        take_marks(w, marks);
+        return AF_OK;
+    }
+    if (marks_fit(w, marks))
+        AF_TRY(spread_marks(w, marks));
+    st = w->only ? left_spans(w) : differential_spans(w);
+done:
+    return st;
 }
 
 /* Starts again with the other text. */

@@ -47,6 +47,17 @@ bool af_find_eot(const af_renderer *s, const char *text, uint64_t from, uint64_t
     return found;
 }
 
+af_status af_mask_renders(const af_mask_work *w, size_t n, uint64_t more)
+{
+    w->anchor->rendered += more;
+    if (w->anchor->rendered <= RENDERED_MAX)
+        return AF_OK;
+    return af_fail(w->err, AF_EFORMAT,
+                   "message %zu of %zu: with this chat template the loss mask of so long a "
+                   "conversation takes too long; split the record (or set mask_history: true)",
+                   n, w->messages);
+}
+
 static bool in_window(const af_mask_anchor *a, size_t n) { return a->head && n > a->from; }
 
 /* Renders the first n messages, or the anchor's window of them. */
@@ -54,12 +65,9 @@ static af_status render_prefix(const af_mask_work *w, const af_mask_anchor *a, s
                                af_prefix_kind kind, char **text, uint64_t *len)
 {
     const bool prompt = kind == AF_PREFIX_PROMPT, next = kind == AF_PREFIX_NEXT;
-    w->anchor->rendered += in_window(a, n) ? a->head + n - a->from : n;
-    if (w->anchor->rendered > RENDERED_MAX)
-        return af_fail(w->err, AF_EFORMAT,
-                       "message %zu of %zu: with this chat template the loss mask of so long a "
-                       "conversation takes too long; split the record (or set mask_history: true)",
-                       n, w->messages);
+    const af_status few = af_mask_renders(w, n, in_window(a, n) ? a->head + n - a->from : n);
+    if (few != AF_OK)
+        return few;
     if (!in_window(a, n))
         return af_renderer_render(w->s, text, len, w->t, n, prompt, next, NULL, w->err);
     af_conversation part = *w->t;

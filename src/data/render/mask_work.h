@@ -22,9 +22,10 @@ typedef struct af_mask_work {
     const af_data_source *source;
     af_loss_spans *out;
     af_mask_anchor *anchor;
-    size_t messages;  /* of the row: the first ones of the conversation */
-    const bool *only; /* [messages] the messages to train, or NULL: all that should be */
-    size_t last;      /* the last trained message of the conversation */
+    size_t messages;     /* of the row: the first ones of the conversation */
+    const bool *only;    /* [messages] the messages to train, or NULL: all that should be */
+    size_t last;         /* the last trained message of the conversation */
+    const af_span *mark; /* [messages] the blocks of answers, or NULL: the template marks none */
     af_error *err;
 } af_mask_work;
 
@@ -39,6 +40,8 @@ static inline const char *af_mask_role(const af_mask_work *w, size_t i)
 }
 
 /* mask_prefix.c */
+/* Counts `more` messages that are rendered for message n; an error when there are too many. */
+AF_CHECKED af_status af_mask_renders(const af_mask_work *w, size_t n, uint64_t more);
 typedef enum af_prefix_kind {
     AF_PREFIX_PROMPT, /* with the generation prompt */
     AF_PREFIX_TURNS,
@@ -70,5 +73,5 @@ const char *af_answer_missing(const json_t *message, const char *text, uint64_t 
 bool af_same_words(const char *a, uint64_t n, const char *b, uint64_t m);
 /* Whether the rendering that ends with message i shows more of it than the whole does in `shown`.
  */
-bool af_answer_lost(const af_mask_work *w, size_t i, af_span shown);
+AF_CHECKED af_status af_answer_lost(const af_mask_work *w, size_t i, af_span shown, bool *lost);
 #endif

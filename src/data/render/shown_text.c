@@ -90,30 +90,33 @@ static int64_t texts_shown(const json_t *message, const char *text, uint64_t len
     return shown;
 }
 
-bool af_answer_lost(const af_mask_work *w, size_t i, af_span shown)
+af_status af_answer_lost(const af_mask_work *w, size_t i, af_span shown, bool *lost)
 {
     const json_t *m = af_mask_message(w, i);
     const char *here = w->out->text + shown.begin;
     const uint64_t len = shown.end - shown.begin;
-    bool thinks = false, lost = false;
+    bool thinks = false;
+    *lost = false;
     for (size_t k = 1; k < AF_LEN(fields); k++) {
         uint64_t n;
         thinks |= field_text(m, k, &n) != NULL;
     }
     if (!thinks && !af_answer_missing(m, here, len))
-        return false;
+        return AF_OK;
+    const af_status st = af_mask_renders(w, i + 1, i + 1);
+    if (st != AF_OK)
+        return st;
     af_error ignored = {0};
     af_mask_work quiet = *w;
     quiet.err = &ignored;
     char *own = NULL;
     uint64_t own_len = 0;
-    w->anchor->rendered += i + 1;
     if (af_answer_render(&quiet, i + 1, &own, &own_len, NULL) == AF_OK) {
         const uint64_t same = af_common_prefix(w->out->text, shown.begin, own, own_len);
-        lost = texts_shown(m, own + same, own_len - same) > texts_shown(m, here, len);
+        *lost = texts_shown(m, own + same, own_len - same) > texts_shown(m, here, len);
     }
     free(own);
-    return lost;
+    return AF_OK;
 }
 
 /* The first n messages with PLACE for the last one, then its content there. */
