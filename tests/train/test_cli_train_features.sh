@@ -194,6 +194,16 @@ train longer $flat resume_from_checkpoint=auto
 train longer $flat max_steps=6 resume_from_checkpoint=auto
 same six longer
 [ "$(wc -l < "$tmp/longer/metrics.jsonl")" = 6 ] || die "steps are missing or doubled"
+# keys that an earlier version did not know are no difference unless the run sets them
+was=$tmp/six/checkpoint-4 was_bytes=$(wc -c < "$tmp/six/checkpoint-4/run.yaml")
+was_digest=$(sha256sum < "$was/run.yaml" | cut -d' ' -f1)
+sed -i '/^label_smoothing_factor\|^use_dft_loss\|^split_turns/d' "$was/run.yaml"
+sed -i "s/$was_digest/$(sha256sum < "$was/run.yaml" | cut -d' ' -f1)/; s/\(: *\)$was_bytes\b/\1$(wc -c < "$was/run.yaml")/" "$was/manifest.json"
+"$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/later" $flat max_steps=6 resume_from_checkpoint="$was" use_dft_loss=false 2> "$tmp/err"
+grep -q "^resumed from $was" "$tmp/err" || die "$(cat "$tmp/err")"
+[ "$(grep -c '^note: ' "$tmp/err")" = 1 ] || die "$(grep '^note: ' "$tmp/err")"
+grep -q '^note: use_dft_loss is false now; the checkpoint was made with not set$' "$tmp/err" || die "$(cat "$tmp/err")"
+same six later
 train longer $flat max_steps=6 resume_from_checkpoint=true
 train longer $flat max_steps=5 resume_from_checkpoint=auto
 same six longer

@@ -8,6 +8,7 @@
 #include "data/render/renderer.h"
 #include "format/chat/chat_template.h"
 #include "train/checkpoint/checkpoint.h"
+#include "train/run/run_keys.h"
 
 #define RUN_BYTES_MAX (UINT64_C(1) << 20)
 
@@ -29,13 +30,15 @@ static bool next_line(const char **text, key_line *out)
     return true;
 }
 
+static const char not_set[] = "not set";
+
 static key_line find(const char *text, const key_line *like)
 {
     key_line l;
     while (next_line(&text, &l))
         if (l.key_len == like->key_len && memcmp(l.key, like->key, (size_t)l.key_len) == 0)
             return l;
-    return (key_line){like->key, "not set", like->key_len, 7};
+    return (key_line){like->key, not_set, like->key_len, sizeof not_set - 1};
 }
 
 static bool is_key(const key_line *l, const char *name)
@@ -90,6 +93,15 @@ static bool is_free(const key_line *l)
     return any;
 }
 
+/* The run leaves the key alone, and the file lacks it: the version that wrote it did not know it.
+ */
+static bool is_new(const af_run_config *run, const key_line *now, const key_line *then)
+{
+    char name[100];
+    snprintf(name, sizeof name, "%.*s", now->key_len, now->key);
+    return then->value == not_set && af_key_find(name) && !af_run_key_is_set(run, name);
+}
+
 static af_status compare(const af_run_config *run, const af_train_hooks *hooks, const key_line *now,
                          const key_line *then, af_error *err)
 {
@@ -102,7 +114,7 @@ static af_status compare(const af_run_config *run, const af_train_hooks *hooks, 
                        "%s: the optimizer is %.*s, but the checkpoint has the state of %.*s",
                        af_run_key_loc(run, "optimizer", at, sizeof at), now->value_len, now->value,
                        then->value_len, then->value);
-    if (!is_free(now))
+    if (!is_free(now) && !is_new(run, now, then))
         af_run_log(hooks, "note: %.*s is %.*s now; the checkpoint was made with %.*s", now->key_len,
                    now->key, now->value_len, now->value, then->value_len, then->value);
     return AF_OK;
@@ -119,7 +131,7 @@ static af_status compare_texts(const af_run_config *run, const af_train_hooks *h
     }
     for (const char *at = then; st == AF_OK && next_line(&at, &l);) {
         const key_line new = find(now, &l);
-        if (new.value_len == 7 && memcmp(new.value, "not set", 7) == 0)
+        if (new.value == not_set)
             st = compare(run, hooks, &new, &l, err);
     }
     return st;
