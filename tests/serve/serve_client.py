@@ -308,7 +308,7 @@ def check_formats(s):
         json.loads(c["message"]["content"])
     # in the words of vLLM
     form = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}
-    words = ["Rome", "a \"b\"\\\n|\u00e9\x01"]
+    words = ["Rome", "a \"b\"\\\n|\u00e9\x01\b\f"]
     for body in ({"structured_outputs": {"json": form}}, {"structured_outputs": {"json": json.dumps(form)}}, {"guided_json": form}):
         c = s.post(CHAT, messages=HI, **body)[1]["choices"][0]
         check(json.loads(c["message"]["content"])["a"] in (1, 2), "%s: %s" % (body, c))

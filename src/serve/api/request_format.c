@@ -20,15 +20,31 @@ static af_status take_schema(af_generation *g, const json_t *schema, const char 
     return st;
 }
 
+static af_status take_text(af_generation *g, const char *text, uint64_t n, const char *field,
+                           af_error *err)
+{
+    const af_status st = af_api_grammar(g->api, &g->grammar, AF_GRAMMAR_GBNF, text, n, err);
+    if (st != AF_OK && err)
+        snprintf(err->subject, sizeof err->subject, "%s", field);
+    return st;
+}
+
 static af_status take_rules(af_generation *g, const json_t *rules, const char *field, af_error *err)
 {
     if (!json_is_string(rules))
         return af_fail_subject(err, AF_EUSAGE, field, "'%s' has no grammar text", field);
-    const af_status st = af_api_grammar(g->api, &g->grammar, AF_GRAMMAR_GBNF,
-                                        json_string_value(rules), json_string_length(rules), err);
-    if (st != AF_OK && err)
-        snprintf(err->subject, sizeof err->subject, "%s", field);
-    return st;
+    return take_text(g, json_string_value(rules), json_string_length(rules), field, err);
+}
+
+static void put_literal(af_buf *b, const char *text, uint64_t n)
+{
+    af_buf_char(b, '"');
+    for (uint64_t i = 0; i < n; i++)
+        if ((unsigned char)text[i] < ' ' || text[i] == '"' || text[i] == '\\')
+            af_buf_printf(b, "\\x%02x", (unsigned)text[i]);
+        else
+            af_buf_char(b, text[i]);
+    af_buf_char(b, '"');
 }
 
 /* One of the texts, and nothing else. */
@@ -36,18 +52,19 @@ static af_status take_choices(af_generation *g, const json_t *list, const char *
                               af_error *err)
 {
     af_buf b = {0};
+    bool texts = json_array_size(list) > 0;
     af_buf_str(&b, "root ::= ");
-    for (size_t i = 0; i < json_array_size(list); i++) {
+    for (size_t i = 0; texts && i < json_array_size(list); i++) {
         const json_t *text = json_array_get(list, i);
-        char *literal = json_is_string(text) ? af_json_dump(text, JSON_ENCODE_ANY) : NULL;
-        af_buf_printf(&b, "%s%s", i ? " | " : "", literal ? literal : "");
-        b.bad |= !literal;
-        free(literal);
+        texts = json_is_string(text);
+        af_buf_str(&b, i ? " | " : "");
+        if (texts)
+            put_literal(&b, json_string_value(text), json_string_length(text));
     }
-    const bool good = json_array_size(list) > 0 && !b.bad;
     const af_status st =
-        good ? af_api_grammar(g->api, &g->grammar, AF_GRAMMAR_GBNF, b.data, b.len, err)
-             : af_fail_subject(err, AF_EUSAGE, field, "'%s' is not a list of texts", field);
+        !texts  ? af_fail_subject(err, AF_EUSAGE, field, "'%s' is not a list of texts", field)
+        : b.bad ? af_fail_nomem(err, "the choices", b.len)
+                : take_text(g, b.data, b.len, field, err);
     af_buf_clear(&b);
     return st;
 }
