@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-enum { APART_DEPTH_MAX = 6 };
+enum { APART_DEPTH_MAX = 6, TEXTS_PER_MERGE = 16 };
 
 static unsigned type_of_value(const json_t *v)
 {
@@ -228,6 +228,11 @@ static af_status keep_listed(af_schema *s, const af_value_list *l, const af_flat
     char **own = list_texts(l);
     for (int i = known; own && i < f->value_lists; i++) {
         const size_t count = list_size(&f->values[i]);
+        s->merges += (uint32_t)((n + count) / TEXTS_PER_MERGE); /* as texts, for each pair */
+        if (s->merges > AF_SCHEMA_MERGES_MAX) {
+            st = af_fail(s->err, AF_EUSAGE, "the schema has too many alternatives");
+            break;
+        }
         char **other = list_texts(&f->values[i]);
         if (!other) {
             st = af_fail_nomem(s->err, "an enum", count * sizeof *other);

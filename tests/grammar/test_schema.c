@@ -185,6 +185,25 @@ static void test_hostile(void **state)
 
 /* Masks inside a long bounded string are shared between places: each must say exactly which tokens
  * the grammar takes there. */
+/* Values of one enum are looked up in another for each pair: the pairs have a limit. */
+static void test_pairs_of_enums(void **state)
+{
+    (void)state;
+    json_t *all = json_array(), *schema = json_pack("{s:O}", "oneOf", all);
+    for (int i = 0; i < 200; i++) {
+        json_t *values = json_array();
+        for (int k = 0; k < 700; k++)
+            json_array_append_new(values, json_integer(i * 700 + k));
+        json_array_append_new(all, json_pack("{s:o}", "enum", values));
+    }
+    af_error err = {0};
+    af_grammar *g = NULL;
+    assert_int_equal(open_schema(&g, schema, &err), AF_EUSAGE);
+    assert_non_null(strstr(err.msg, "too many alternatives"));
+    json_decref(all);
+    json_decref(schema);
+}
+
 static void test_masks_of_long_strings(void **state)
 {
     (void)state;
@@ -238,9 +257,13 @@ static void test_json_object(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_documents),   cmocka_unit_test(test_answers),
-        cmocka_unit_test(test_refused),     cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_json_object), cmocka_unit_test(test_masks_of_long_strings),
+        cmocka_unit_test(test_documents),
+        cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_json_object),
+        cmocka_unit_test(test_pairs_of_enums),
+        cmocka_unit_test(test_masks_of_long_strings),
     };
     char path[4096];
     af_error err;
