@@ -142,9 +142,8 @@ void af_config_quant(af_config_source *s, af_hf_config *c)
         in.st =
             af_fail(s->err, AF_EUNSUPPORTED,
                     "%s: weights quantised with '%.64s' are not read, only with bitsandbytes, fp8, "
-                    "mxfp4, compressed-tensors, modelopt, gptq, awq, auto-round, bitnet and MLX: "
-                    "take the model "
-                    "as it was before",
+                    "mxfp4, compressed-tensors, modelopt, gptq, awq, auto-round, bitnet and MLX; "
+                    "use the model before quantisation",
                     s->name, method);
     s->st = in.st;
 }
