@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "base/file.h"
 #include "format/config/hf_config.h"
+#include "format/hub/hub_name.h"
 #include "test.h"
 
 #include <unistd.h>
@@ -495,6 +496,39 @@ static void test_names_resolve_to_folders_and_the_cache(void **state)
     assert_int_equal(af_model_resolve(&path, "org/gone", &err), AF_EIO);
 }
 
+static af_status refuse_fetch(void *user, char **dir, const af_hub_repo *r,
+                              const char *const *include, int n, af_error *err)
+{
+    (void)user, (void)dir, (void)include, (void)n;
+    return af_fail(err, AF_EIO, "fetches %s", r->name);
+}
+
+/* A snapshot of huggingface_hub with all files is used without asking the hub. */
+static void test_what_is_cached_whole_is_not_fetched(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    char *path = NULL, hub[1024];
+    write_in("hub/models--org--mlx/refs/main", "abc123");
+    write_in("hub/models--org--mlx/snapshots/abc123/adapters.safetensors", "");
+    write_in("hub/models--org--cut/refs/main", "abc123");
+    write_in("hub/models--org--cut/snapshots/abc123/model-00001-of-00002.safetensors", "");
+    snprintf(hub, sizeof hub, "%s/hub", tmp_dir);
+    setenv("HF_HUB_CACHE", hub, 1);
+    af_hub_fetch_set(refuse_fetch, NULL);
+    CHECK_OK(af_model_resolve(&path, "org/mlx", &err), err);
+    free(path);
+    assert_int_equal(af_model_resolve(&path, "org/cut", &err), AF_EIO);
+    assert_string_equal(err.msg, "fetches org/cut");
+    write_in("hub/models--org--cut/snapshots/abc123/model-00002-of-00002.safetensors", "");
+    CHECK_OK(af_model_resolve(&path, "org/cut", &err), err);
+    free(path);
+    write_in("hub/models--org--cut/snapshots/abc123/model.safetensors.index.json",
+             "{\"weight_map\":{\"a\":\"model-00001-of-00003.safetensors\"}}");
+    assert_int_equal(af_model_resolve(&path, "org/cut", &err), AF_EIO);
+    af_hub_fetch_set(NULL, NULL);
+}
+
 static void test_what_is_not_a_model_is_said(void **state)
 {
     (void)state;
@@ -573,6 +607,7 @@ int main(void)
         cmocka_unit_test(test_limits_that_are_infinite),
         cmocka_unit_test(test_gguf_rotates_pairs_of_values),
         cmocka_unit_test(test_names_resolve_to_folders_and_the_cache),
+        cmocka_unit_test(test_what_is_cached_whole_is_not_fetched),
         cmocka_unit_test(test_what_is_not_a_model_is_said),
         cmocka_unit_test(test_an_adapter_given_as_a_model_names_its_base),
     };

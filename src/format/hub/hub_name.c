@@ -7,6 +7,7 @@
 #include "format/hub/hub_tree.h"
 #include "format/text/json_text.h"
 #include "format/weights/gguf.h"
+#include "format/weights/part_name.h"
 
 static bool is_word(char c)
 {
@@ -174,12 +175,47 @@ static bool has_shards(const char *dir)
     return good;
 }
 
+/* The file at `path` is the first shard of a model without an index, and the others are there. */
+static bool has_parts(const char *path)
+{
+    static const char ext[] = ".safetensors";
+    af_part_name p;
+    if (!af_part_name_parse(&p, path, ext) || p.no != 0)
+        return false;
+    for (; p.no < p.count; p.no++) {
+        char *part;
+        if (af_part_name_find(&part, path, p, ext, NULL) != AF_OK)
+            return false;
+        free(part);
+    }
+    return true;
+}
+
+/* The same of any file of the folder. */
+static bool has_shards_alone(const char *dir)
+{
+    char **names = NULL;
+    int n = 0;
+    bool found = false;
+    if (has_file(dir, "model.safetensors.index.json") ||
+        af_dir_list(&names, &n, dir, NULL) != AF_OK)
+        return false;
+    for (int i = 0; i < n && !found; i++) {
+        char *path = af_path_join(dir, names[i]);
+        found = path && has_parts(path);
+        free(path);
+    }
+    af_names_free(names, n);
+    return found;
+}
+
 /* For a snapshot without a list of files (huggingface_hub before 2.0): whether it has weights. */
 static bool has_weights(const char *dir)
 {
-    static const char *const whole[] = {"model.safetensors", "adapter_model.safetensors"};
+    static const char *const whole[] = {"model.safetensors", "adapter_model.safetensors",
+                                        "adapters.safetensors"};
     char *one, *other;
-    bool found = has_shards(dir);
+    bool found = has_shards(dir) || has_shards_alone(dir);
     for (size_t i = 0; i < AF_LEN(whole); i++)
         found |= has_file(dir, whole[i]);
     if (!found && af_gguf_search(&one, &other, dir, NULL) == AF_OK) {
