@@ -272,13 +272,14 @@ af_status af_adapter_read_tensor(af_adapter *a, float **to, const af_weights *w,
 {
     const af_stored *t = af_adapter_find(a, w, name);
     if (!t)
-        return af_fail(err, AF_EFORMAT, "the adapter has no tensor '%s'", name);
+        return af_fail(err, AF_EFORMAT, "the adapter has no tensor '%s'",
+                       name + (a->config.mlx ? strlen(AF_ADAPTER_PREFIX) : 0));
     const int64_t d0 = t->ndim > 0 ? t->dim[0] : 1, d1 = t->ndim > 1 ? t->dim[1] : 1;
     if (t->ndim > 2 || d0 != rows || d1 != cols || !af_dtype_is_float(t->dtype))
         return af_fail(err, AF_EFORMAT,
                        "adapter tensor '%s' is %" PRId64 "x%" PRId64 " %s, not %" PRId64 "x%" PRId64
                        " of floats",
-                       name, d0, d1, af_dtype_name(t->dtype), rows, cols);
+                       t->name, d0, d1, af_dtype_name(t->dtype), rows, cols);
     if (!*to) {
         const af_status st = af_adapter_alloc(a, to, rows * cols, err);
         if (st != AF_OK)

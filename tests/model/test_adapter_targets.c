@@ -149,8 +149,14 @@ static void test_folders_of_mlx_lm_are_read(void **state)
             if (x->magnitude)
                 assert_memory_equal(x->magnitude, y->magnitude, out * sizeof(float));
         }
-        af_adapter_free(a);
         af_adapter_free(b);
+        b = NULL;
+        snprintf(sub, sizeof sub, "%s/adapter_config.json", dir);
+        static const char other[] = "{\"lora_parameters\": {\"rank\": 5}}";
+        CHECK_OK(af_file_write(sub, other, sizeof other - 1, &err), err);
+        assert_int_equal(af_adapter_read(&b, s, dir, &err), AF_EFORMAT);
+        CHECK_MSG(strstr(err.msg, "tensor 'model.layers."), "not the stored name: '%s'", err.msg);
+        af_adapter_free(a);
         case_close(&c);
         CHECK_OK(af_path_remove(dir, &err), err);
     }
