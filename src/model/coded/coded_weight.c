@@ -79,12 +79,14 @@ static void scaled_row(const af_coded_weight *c, int64_t r, float *out)
 static void affine_row(const af_coded_weight *c, int64_t r, float *out)
 {
     const int32_t *row = (const int32_t *)c->codes->data + r * af_weight_cols(c->codes);
-    for (int64_t i = 0; i < c->cols; i++) {
-        const uint64_t g = (uint64_t)(r * c->scale_cols + i / c->block[1]);
-        const float scale = (float)af_load_f64(c->scale->data, c->scale->dtype, g);
-        const float bias = (float)af_load_f64(c->zero->data, c->zero->dtype, g);
-        const float code = (float)bits_at(row, 1, i * c->bits, c->bits);
-        out[i] = rounded(rounded(code * scale, c->round) + bias, c->round);
+    for (int64_t g = 0; g < c->scale_cols; g++) {
+        const uint64_t at = (uint64_t)(r * c->scale_cols + g);
+        const float scale = (float)af_load_f64(c->scale->data, c->scale->dtype, at);
+        const float bias = (float)af_load_f64(c->zero->data, c->zero->dtype, at);
+        for (int64_t i = g * c->block[1]; i < (g + 1) * c->block[1]; i++) {
+            const float code = (float)bits_at(row, 1, i * c->bits, c->bits);
+            out[i] = rounded(rounded(code * scale, c->round) + bias, c->round);
+        }
     }
 }
 
