@@ -526,6 +526,12 @@ static void test_what_is_cached_whole_is_not_fetched(void **state)
     write_in("hub/models--org--cut/snapshots/abc123/model.safetensors.index.json",
              "{\"weight_map\":{\"a\":\"model-00001-of-00003.safetensors\"}}");
     assert_int_equal(af_model_resolve(&path, "org/cut", &err), AF_EIO);
+    write_in("hub/models--org--gguf/refs/main", "abc123");
+    write_in("hub/models--org--gguf/snapshots/abc123/m-00001-of-00002.gguf", "");
+    assert_int_equal(af_model_resolve(&path, "org/gguf", &err), AF_EIO);
+    write_in("hub/models--org--gguf/snapshots/abc123/m-00002-of-00002.gguf", "");
+    CHECK_OK(af_model_resolve(&path, "org/gguf", &err), err);
+    free(path);
     af_hub_fetch_set(NULL, NULL);
 }
 

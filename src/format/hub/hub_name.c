@@ -175,10 +175,9 @@ static bool has_shards(const char *dir)
     return good;
 }
 
-/* The file at `path` is the first shard of a model without an index, and the others are there. */
-static bool has_parts(const char *path)
+/* The file at `path` is the first of several, and the others are there. */
+static bool has_parts(const char *path, const char *ext)
 {
-    static const char ext[] = ".safetensors";
     af_part_name p;
     if (!af_part_name_parse(&p, path, ext) || p.no != 0)
         return false;
@@ -191,7 +190,7 @@ static bool has_parts(const char *path)
     return true;
 }
 
-/* The same of any file of the folder. */
+/* All shards of a model without an index. */
 static bool has_shards_alone(const char *dir)
 {
     char **names = NULL;
@@ -202,7 +201,7 @@ static bool has_shards_alone(const char *dir)
         return false;
     for (int i = 0; i < n && !found; i++) {
         char *path = af_path_join(dir, names[i]);
-        found = path && has_parts(path);
+        found = path && has_parts(path, ".safetensors");
         free(path);
     }
     af_names_free(names, n);
@@ -219,7 +218,8 @@ static bool has_weights(const char *dir)
     for (size_t i = 0; i < AF_LEN(whole); i++)
         found |= has_file(dir, whole[i]);
     if (!found && af_gguf_search(&one, &other, dir, NULL) == AF_OK) {
-        found = one != NULL;
+        af_part_name p;
+        found = one && (!af_part_name_parse(&p, one, ".gguf") || has_parts(one, ".gguf"));
         free(one);
         free(other);
     }
