@@ -91,6 +91,8 @@ static void test_what_is_refused(void **state)
         {"default_system: x", {"default_system has no effect without 'template'", "", ""}},
         {"chat_template: chatml\nenable_thinking: false", {"without 'template'", "", ""}},
         {"train_on_inputs: true\nmask_history: true", {"contradict each other", "", ""}},
+        {"train_on_inputs: true\nsplit_turns: true", {"contradict each other", "", ""}},
+        {"template: qwen\nsplit_turns: true", {"split_turns goes with", "not with 'template'", ""}},
         {"chat_template_kwargs: low", {"chat_template_kwargs must be a map, not 'low'", "", ""}},
         {"chat_template_kwargs: {tools: []}", {"'tools' cannot be set in", "", ""}},
         {"template: qwen\nchat_template_kwargs: {a: 1}", {"not with 'template'", "", ""}},

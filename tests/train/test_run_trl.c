@@ -113,8 +113,8 @@ static void test_mask_history_with_rl(void **state)
     static const char *const set[] = {"mask_history=true"};
     af_run_config r = {0};
     af_error err = {0};
-    CHECK_OK(parse(&r, "rl: dpo\nmask_history: true", NULL, 0, &err), err);
-    assert_true(r.idle->count == 1 && !r.mask_history);
+    CHECK_OK(parse(&r, "rl: dpo\nmask_history: true\nsplit_turns: true", NULL, 0, &err), err);
+    assert_true(r.idle->count == 2 && !r.mask_history && !r.split_turns);
     af_run_config_clear(&r);
     assert_int_equal(parse(&r, "rl: dpo", set, 1, &err), AF_EUSAGE);
 }

@@ -112,6 +112,7 @@ static af_status check_pairs(const af_run_config *r, af_error *err)
         {"eval_steps", "evals_per_epoch"},
         {"train_on_inputs", "roles_to_train"},
         {"train_on_inputs", "mask_history"},
+        {"train_on_inputs", "split_turns"},
         {"lora_layers_to_transform", "num_layers"},
         {"resume_from_checkpoint", "auto_resume_from_checkpoints"},
         {"bf16_stochastic_round", "kahan_sum"},
@@ -250,7 +251,7 @@ static af_status resolve_template(af_run_config *r, af_error *err)
     return AF_OK;
 }
 
-/* Variables of a Jinja template; LLaMA-Factory's have none. */
+/* Variables of a Jinja template, and rows of its answers; LLaMA-Factory's have neither. */
 static af_status check_variables(const af_run_config *r, af_error *err)
 {
     static const char *const ours[] = {"messages", "tools", "add_generation_prompt",
@@ -261,10 +262,10 @@ static af_status check_variables(const af_run_config *r, af_error *err)
     if (n && n->kind != AF_YAML_MAP)
         return af_fail(err, AF_EUSAGE, "%s: chat_template_kwargs must be a map, not %s", at,
                        af_yaml_show(n, show, sizeof show));
-    if (n && r->turn_template)
-        return af_fail(err, AF_EUSAGE,
-                       "%s: chat_template_kwargs goes with a 'chat_template', not with 'template'",
-                       at);
+    const char *key = n ? "chat_template_kwargs" : r->split_turns ? "split_turns" : NULL;
+    if (key && r->turn_template)
+        return af_fail(err, AF_EUSAGE, "%s: %s goes with a 'chat_template', not with 'template'",
+                       af_run_key_loc(r, key, at, sizeof at), key);
     for (size_t i = 0; n && i < AF_LEN(ours); i++)
         if (af_yaml_get(n, ours[i]))
             return af_fail(err, AF_EUSAGE, "%s: '%s' cannot be set in chat_template_kwargs", at,
