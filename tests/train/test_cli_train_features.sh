@@ -262,7 +262,8 @@ train hits $rough load_best_model_at_end=true metric_for_best_model=eval_accurac
 most=$(sed -n 's/.*"step": \([0-9]*\),.*"eval_accuracy": \([^,]*\),.*/\1 \2/p' "$tmp/hits/metrics.jsonl" | sed 1d | sort -srgk2 | head -1)
 [ "$(best hits best_global_step) $(best hits best_metric)" = "$most" ] || die "the most accurate is $(best hits best_global_step), not $most"
 cmp "$(best hits best_model_checkpoint)/adapter_model.safetensors" "$tmp/hits/adapter_model.safetensors"
-train none $rough metric_for_best_model=rouge 2> "$tmp/err" && die "an unknown metric is accepted"
+train none $rough metric_for_best_model=rouge eval_delay=2 2> "$tmp/err" && die "an unknown metric is accepted"
+[ ! -e "$tmp/none" ] || die "an unknown metric is found after the first steps"
 grep -q "metric_for_best_model is 'rouge', but evaluations of this run have loss, accuracy, mean_token_accuracy" "$tmp/err" || die "$(cat "$tmp/err")"
 # one that was damaged in the meantime is not written
 cp -r "$tmp/kept" "$tmp/hurt"

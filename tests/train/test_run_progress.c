@@ -151,6 +151,12 @@ static void test_best_evaluations(void **state)
          {0, 0, 1, 2, 0, 0}},
         {"f1", AF_TRI_YES, 1, {9, 3, 3.5, 5, 5, 7}, {0, 1, 2, 3, 3, 5}, {0, 0, 1, 0, 1, 0}},
         {"mse", AF_TRI_AUTO, 0, {9, 3, 2, 3, 1, 5}, {0, 1, 2, 2, 4, 4}, {0, 0, 0, 1, 0, 1}},
+        {"loss",
+         AF_TRI_AUTO,
+         0,
+         {9, 3, INFINITY, 2, INFINITY, 1},
+         {0, 1, 1, 3, 3, 5},
+         {0, 0, 1, 0, 1, 0}},
         {"mse", AF_TRI_YES, 0, {9, 3, 2, 3, 4, 5}, {0, 1, 1, 1, 4, 5}, {0, 0, 1, 2, 0, 0}},
     };
     for (size_t i = 0; i < AF_LEN(cases); i++) {

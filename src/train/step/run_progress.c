@@ -75,8 +75,8 @@ static bool larger_is_better(const af_run_config *run)
 bool af_run_progress_judge(af_run_progress *p, const af_run_config *run, double value)
 {
     const bool first = p->step == 0;
-    const double more = isnan(p->best_eval) ? INFINITY : value - p->best_eval;
-    const double gain = larger_is_better(run) || isinf(more) ? more : -more;
+    const double more = value - p->best_eval;
+    const double gain = isnan(p->best_eval) ? INFINITY : larger_is_better(run) ? more : -more;
     p->evals_without_gain =
         first || gain > run->early_stopping_threshold ? 0 : p->evals_without_gain + 1;
     if (first || !(gain > 0))

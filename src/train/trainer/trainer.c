@@ -138,6 +138,45 @@ done:
     return st;
 }
 
+/* The value of metric_for_best_model; `metrics`: of an evaluation, next to loss and accuracy. */
+static af_status best_metric(const af_trainer *t, double loss, double accuracy,
+                             const af_pref_metrics *metrics, double *value, af_error *err)
+{
+    const char *name = af_run_progress_metric(t->run);
+    const bool tokens = !af_run_compares(t->run) && !af_run_scores(t->run);
+    const char *const own[] = {"loss", "accuracy", "mean_token_accuracy"}; /* the last is TRL's */
+    const double values[] = {loss, accuracy, tokens ? accuracy : NAN};
+    const af_metric_list more = af_pref_metrics_list(metrics);
+    char known[400] = "", at[300];
+    *value = NAN;
+    for (int i = 0; i < (int)AF_LEN(own) + more.count; i++) {
+        const int k = i - (int)AF_LEN(own);
+        const double v = k < 0 ? values[i] : more.value[k];
+        const char *is = k < 0 ? own[i] : more.name[k];
+        const size_t n = strlen(known);
+        if (!isnan(v) && strcmp(name, is) == 0)
+            *value = v;
+        if (!isnan(v))
+            snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", is);
+    }
+    return isnan(*value) ? af_fail(err, AF_EUSAGE,
+                                   "%s: metric_for_best_model is '%.60s', but evaluations of this "
+                                   "run have %s",
+                                   af_run_key_loc(t->run, "metric_for_best_model", at, sizeof at),
+                                   name, known)
+                         : AF_OK;
+}
+
+/* A metric that no evaluation of the run has is an error before its first step. */
+static af_status check_best_metric(const af_trainer *t, af_error *err)
+{
+    af_pref_metrics all = {0};
+    double any;
+    for (int i = 0; i < AF_PREF_METRICS; i++)
+        all.count[i] = af_run_compares(t->run) || af_run_scores(t->run);
+    return t->data.eval_items ? best_metric(t, 0, 0, &all, &any, err) : AF_OK;
+}
+
 /* Nothing is created before everything that can be wrong has been checked; a folder created for a
  * run that does not start is removed again. */
 af_status af_trainer_start(af_trainer *t, af_error *err)
@@ -146,6 +185,7 @@ af_status af_trainer_start(af_trainer *t, af_error *err)
     char *checkpoint = NULL;
     bool own = false;
     t->output.dir = t->run->output_dir;
+    AF_TRY(check_best_metric(t, err));
     if (af_trainer_writes(t))
         AF_TRY(af_run_output_open(&t->output, t->run, t->hooks, &checkpoint, &own, err));
     AF_TRY(af_ranks_tell(t->comm, &checkpoint, &own, err));
@@ -307,35 +347,6 @@ bool af_trainer_done(const af_trainer *t)
            af_trainer_loss_too_high(t);
 }
 
-/* The value of metric_for_best_model. */
-static af_status best_metric(const af_trainer *t, double loss, double accuracy, double *value,
-                             af_error *err)
-{
-    const char *name = af_run_progress_metric(t->run);
-    const bool tokens = !af_run_compares(t->run) && !af_run_scores(t->run);
-    const char *const own[] = {"loss", "accuracy", "mean_token_accuracy"}; /* the last is TRL's */
-    const double values[] = {loss, accuracy, tokens ? accuracy : NAN};
-    const af_metric_list more = af_pref_metrics_list(&t->pref.eval_metrics);
-    char known[200] = "", at[300];
-    *value = NAN;
-    for (int i = 0; i < (int)AF_LEN(own) + more.count; i++) {
-        const int k = i - (int)AF_LEN(own);
-        const double v = k < 0 ? values[i] : more.value[k];
-        const char *is = k < 0 ? own[i] : more.name[k];
-        const size_t n = strlen(known);
-        if (!isnan(v) && strcmp(name, is) == 0)
-            *value = v;
-        if (!isnan(v))
-            snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", is);
-    }
-    return isnan(*value) ? af_fail(err, AF_EUSAGE,
-                                   "%s: metric_for_best_model is '%.60s', but evaluations of this "
-                                   "run have %s",
-                                   af_run_key_loc(t->run, "metric_for_best_model", at, sizeof at),
-                                   name, known)
-                         : AF_OK;
-}
-
 /* Evaluates, logs, and counts gains. *keep: the run needs a checkpoint of this step. */
 static af_status evaluate_due(af_trainer *t, bool *keep, bool *whole, af_error *err)
 {
@@ -347,7 +358,7 @@ static af_status evaluate_due(af_trainer *t, bool *keep, bool *whole, af_error *
                    t->data.eval_items);
     af_status st = af_trainer_evaluate(t, &loss, &accuracy, whole, err);
     if (st == AF_OK && *whole)
-        st = best_metric(t, loss, accuracy, &value, err);
+        st = best_metric(t, loss, accuracy, &t->pref.eval_metrics, &value, err);
     if (st != AF_OK || !*whole)
         return st;
     af_run_progress *p = &t->progress;
