@@ -17,8 +17,8 @@ static af_status check_is_adapter(const char *dir, af_error *err)
     if (!af_dir_exists(dir))
         return af_fail(err, AF_EUSAGE, "no adapter '%s': %s", dir,
                        af_file_exists(dir)
-                           ? "an adapter is a folder with adapter_config.json, not a file"
-                           : "there is no such folder");
+                           ? "it is neither a folder with adapter_config.json nor a GGUF file"
+                           : "there is no such folder or file");
     if (af_file_in(dir, "config.json"))
         return af_fail(err, AF_EUSAGE,
                        "'%s' is a model, not an adapter: it has config.json and no "

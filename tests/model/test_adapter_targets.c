@@ -52,7 +52,7 @@ static void test_what_is_not_an_adapter_is_said(void **state)
     assert_int_equal(af_adapter_unties(&untie, dir, &err), AF_EUSAGE);
     CHECK_MSG(strstr(err.msg, "inside has one") && strstr(err.msg, inside), "says '%s'", err.msg);
     assert_int_equal(af_adapter_unties(&untie, path, &err), AF_EUSAGE);
-    CHECK_MSG(strstr(err.msg, "adapter_config.json, not a file"), "says '%s'", err.msg);
+    CHECK_MSG(strstr(err.msg, "adapter_config.json nor a GGUF file"), "says '%s'", err.msg);
     snprintf(path, sizeof path, "%s/config.json", dir);
     CHECK_OK(af_file_write(path, "{}", 2, &err), err);
     assert_int_equal(af_adapter_unties(&untie, dir, &err), AF_EUSAGE);
