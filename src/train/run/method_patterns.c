@@ -3,11 +3,16 @@
 #include "train/run/adapter_start.h"
 #include "train/run/method.h"
 
+#include <math.h>
+
+#define ALPHA_MAX 1e6 /* as lora_alpha */
+
 /* {NAME or regular expression: number} as patterns; ranks are whole numbers. */
 static af_status read_patterns(af_adapter_pattern *out, int *n, const af_run_config *r,
                                const char *key, const af_yaml *v, bool whole, af_error *err)
 {
     char at[300];
+    const double most = whole ? AF_ADAPTER_RANK_MAX : ALPHA_MAX;
     af_run_key_loc(r, key, at, sizeof at);
     *n = 0;
     if (!v)
@@ -18,10 +23,10 @@ static af_status read_patterns(af_adapter_pattern *out, int *n, const af_run_con
     for (int i = 0; i < v->count; i++) {
         af_adapter_pattern *p = &out[(*n)++];
         p->key = v->key[i];
-        if (!af_yaml_f64(v->item[i], &p->value) || !(p->value > 0) ||
-            (whole && (p->value != (double)(int64_t)p->value || p->value > AF_ADAPTER_RANK_MAX)))
-            return af_fail(err, AF_EUSAGE, "%s: %s of '%.60s' must be a %s above 0", at, key,
-                           p->key, whole ? "whole number" : "number");
+        if (!af_yaml_f64(v->item[i], &p->value) || !(p->value > 0) || p->value > most ||
+            (whole && p->value != floor(p->value)))
+            return af_fail(err, AF_EUSAGE, "%s: %s of '%.60s' must be a %s above 0, at most %g", at,
+                           key, p->key, whole ? "whole number" : "number", most);
     }
     return AF_OK;
 }
