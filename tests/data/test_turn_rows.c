@@ -154,6 +154,21 @@ static void test_thoughts_that_later_turns_remove(void **state)
     case_close(&c);
 }
 
+/* What ends a turn is found with the variables of the run. */
+static void test_an_end_that_a_variable_gives(void **state)
+{
+    data_case c;
+    (void)state;
+    case_open(&c);
+    write_model(&c);
+    check(&c,
+          "{% for m in messages %}<s>{{ m.role[0] }}:{{ m.content }}{{ end }}{% endfor %}"
+          "{% if add_generation_prompt %}<s>a:{% endif %}",
+          "chat_template_kwargs: {end: <call>}", USER("p") "," BOT("A"),
+          "<s>u:p<call><s>a:[A<call>]\n");
+    case_close(&c);
+}
+
 /* Blocks that mark answers. */
 static void test_marked_answers(void **state)
 {
@@ -344,6 +359,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_an_opened_thought_needs_rows),
         cmocka_unit_test(test_thoughts_that_later_turns_remove),
+        cmocka_unit_test(test_an_end_that_a_variable_gives),
         cmocka_unit_test(test_marked_answers),
         cmocka_unit_test(test_many_marked_answers),
         cmocka_unit_test(test_a_template_that_drops_thoughts),

@@ -164,6 +164,24 @@ static af_status open_template(af_renderer *s, const char *model, const char *re
     return af_template_set_tokens(s->chat, s->tokenizer, err);
 }
 
+static void clear_eots(af_renderer *s)
+{
+    while (s->eots)
+        free(s->eot[--s->eots]);
+    s->answer_end = s->call_end = NULL;
+}
+
+static af_status find_ends(af_renderer *s, af_error *err)
+{
+    af_status st = AF_OK;
+    clear_eots(s);
+    if (s->chat)
+        AF_TRY(add_listed_eot(s, err));
+    st = af_renderer_find_eot(s, err);
+done:
+    return st;
+}
+
 af_status af_renderer_init(af_renderer *s, const af_tokenizer *tokenizer, const char *model,
                            const char *chat_template, af_error *err)
 {
@@ -172,9 +190,7 @@ af_status af_renderer_init(af_renderer *s, const af_tokenizer *tokenizer, const 
     if (!tokenizer)
         return AF_OK;
     AF_TRY(open_template(s, model, chat_template, err));
-    if (s->chat)
-        AF_TRY(add_listed_eot(s, err));
-    AF_TRY(af_renderer_find_eot(s, err));
+    AF_TRY(find_ends(s, err));
 done:
     if (st != AF_OK)
         af_renderer_clear(s);
@@ -215,8 +231,7 @@ char *af_renderer_turns_jinja(const af_turn_template *t, const af_tokenizer *tok
 void af_renderer_clear(af_renderer *s)
 {
     af_template_close(s->chat);
-    for (int i = 0; i < s->eots; i++)
-        free(s->eot[i]);
+    clear_eots(s);
     af_encoding_clear(&s->encoding);
     json_decref(s->variables);
     *s = (af_renderer){0};
@@ -232,8 +247,12 @@ bool af_renderer_is_eot(const af_renderer *s, int32_t id)
 
 af_status af_renderer_set_variables(af_renderer *s, const af_yaml *map, af_error *err)
 {
-    s->variables = map ? af_yaml_json(map) : NULL;
-    return s->variables || !map ? AF_OK : af_fail_nomem(err, AF_TEMPLATE_VARIABLES, 0);
+    if (!map)
+        return AF_OK;
+    s->variables = af_yaml_json(map);
+    if (!s->variables)
+        return af_fail_nomem(err, AF_TEMPLATE_VARIABLES, 0);
+    return s->tokenizer ? find_ends(s, err) : AF_OK; /* the template may need them to show those */
 }
 
 json_t *af_renderer_variables(const af_renderer *s, const af_conversation *t)

@@ -71,7 +71,8 @@ AF_CHECKED af_status af_renderer_init_turns(af_renderer *s, const af_tokenizer *
  * short. */
 char *af_renderer_turns_jinja(const af_turn_template *t, const af_tokenizer *tokenizer,
                               const char *system);
-/* chat_template_kwargs of a run file: variables of the template; NULL = none. */
+/* chat_template_kwargs of a run file: variables of the template; NULL = none. Before other texts
+ * that end a turn are added. */
 AF_CHECKED af_status af_renderer_set_variables(af_renderer *s, const af_yaml *map, af_error *err);
 /* Those of the run and of the conversation, a new reference; NULL when there are none. */
 json_t *af_renderer_variables(const af_renderer *s, const af_conversation *t);
