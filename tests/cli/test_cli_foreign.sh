@@ -180,7 +180,7 @@ seed: 42
 device: cpu
 YAML
 verdict 0 trl.yaml
-ls -d out/checkpoint-1 2> /dev/null && die "save_strategy: no"
+ls -d out/checkpoint-* 2> /dev/null && die "save_strategy: no"
 
 # --- mlx-lm
 cat > mlx.yaml <<YAML

@@ -256,6 +256,7 @@ static void test_translations(void **state)
         {"loss_type: nll\nlabel_smoothing_factor: 0.1", "label_smoothing_factor: 0.1\n"},
         {"save_strategy: epoch", "saves_per_epoch: 1\n"},
         {"save_strategy: 'no'\nsave_steps: 7", "save_steps: 7\n"}, /* Axolotl: the number wins */
+        {"save_strategy: 'no'", "save_strategy: no\n"},
         {"save_strategy: best\nval_set_size: 2", "save_strategy: best\n"},
         {"save_strategy: steps", "save_steps: 500\n"},
         {"save_steps: 0.25", "save_steps: 0.25\n"},

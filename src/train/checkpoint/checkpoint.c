@@ -44,7 +44,8 @@ struct af_saver {
     pthread_mutex_t lock;
     pthread_cond_t read; /* `reading` became false */
     bool reading;        /* the graph's memory */
-    af_error err;        /* of the last write */
+    bool failed;         /* the last write: `err` says why */
+    af_error err;
     /* the snapshot */
     tensor_copies weights, state;
     const af_adapter *adapter;
@@ -266,16 +267,23 @@ static uint64_t stored_bytes(const af_step_graph *g, af_role role)
     return n;
 }
 
-uint64_t af_checkpoint_bytes(const af_step_graph *g)
+uint64_t af_trained_bytes(const af_step_graph *g)
 {
-    uint64_t n = af_checkpoint_is_split(g) ? 0 : stored_bytes(g, AF_ROLE_STATE);
-    for (const af_state_part *p = af_graph_states(g->graph); p && af_checkpoint_is_split(g);
-         p = p->next)
-        n += (uint64_t)p->full * (uint64_t)af_dtype_get(p->dtype)->bytes;
+    uint64_t n = 0;
     if (g->model->adapter)
-        return n + stored_bytes(g, AF_ROLE_PARAM);
+        return stored_bytes(g, AF_ROLE_PARAM);
     for (int i = 0; i < g->model->spec->tensors; i++)
         n += af_tensor_bytes(g->leaves.tensor[i]);
+    return n;
+}
+
+uint64_t af_checkpoint_bytes(const af_step_graph *g)
+{
+    uint64_t n = af_trained_bytes(g);
+    if (!af_checkpoint_is_split(g))
+        return n + stored_bytes(g, AF_ROLE_STATE);
+    for (const af_state_part *p = af_graph_states(g->graph); p; p = p->next)
+        n += (uint64_t)p->full * (uint64_t)af_dtype_get(p->dtype)->bytes;
     return n;
 }
 
@@ -431,12 +439,23 @@ static void *saver_main(void *arg)
     af_log_time(NULL);
     if (write_all(s, tmp, &s->err) != AF_OK) {
         af_error ignored;
+        pthread_mutex_lock(&s->lock);
+        s->failed = true;
+        pthread_mutex_unlock(&s->lock);
+        end_reading(s);
         (void)!af_checkpoint_drop(tmp, s->dir, &ignored); /* it may be the old one by now */
-    } else {
-        s->err.code = AF_OK;
     }
-    end_reading(s); /* where writing failed */
     return NULL;
+}
+
+bool af_saver_failed(af_saver *s)
+{
+    if (!s || !s->busy)
+        return false;
+    pthread_mutex_lock(&s->lock);
+    const bool failed = s->failed;
+    pthread_mutex_unlock(&s->lock);
+    return failed;
 }
 
 af_status af_saver_new(af_saver **out, af_error *err)
@@ -470,9 +489,8 @@ af_status af_saver_wait(af_saver *s, af_error *err)
     pthread_join(s->thread, NULL);
     s->busy = false;
     clear_snapshot(s);
-    return s->err.code == AF_OK
-               ? AF_OK
-               : af_fail(err, s->err.code, "the checkpoint was not written: %s", s->err.msg);
+    return s->failed ? af_fail(err, s->err.code, "the checkpoint was not written: %s", s->err.msg)
+                     : AF_OK;
 }
 
 static af_status snapshot(af_saver *s, const af_checkpoint_source *from, af_error *err)
@@ -518,6 +536,7 @@ af_status af_saver_save(af_saver *s, const af_checkpoint_source *from, af_error 
     st = snapshot(s, from, err);
     af_log_time("checkpoint: copy of a device's memory");
     s->reading = st == AF_OK;
+    s->failed = false;
     if (st == AF_OK && pthread_create(&s->thread, NULL, saver_main, s) != 0)
         st = af_fail(err, AF_EIO,
                      "cannot start a thread to write the checkpoint: not enough memory, or too "

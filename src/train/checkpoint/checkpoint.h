@@ -31,12 +31,15 @@ static inline bool af_checkpoint_is_split(const af_step_graph *g)
 {
     return g->model->comm && g->model->zero_stage >= 1;
 }
-/* Bytes of the values that a checkpoint holds. */
+/* Bytes of the values that a checkpoint holds, and of the trained weights alone. */
 uint64_t af_checkpoint_bytes(const af_step_graph *g);
+uint64_t af_trained_bytes(const af_step_graph *g);
 /* What a rank other than 0 does then: sends its part of the state, and of weights. */
 AF_CHECKED af_status af_checkpoint_send(const af_step_graph *g, af_error *err);
 /* Waits until trained values and optimizer state have been read: call it before they change. */
 void af_saver_wait_read(af_saver *s);
+/* Whether the last checkpoint could not be written, without waiting: af_saver_wait says why. */
+bool af_saver_failed(af_saver *s);
 /* Waits until the last checkpoint is on disk. */
 AF_CHECKED af_status af_saver_wait(af_saver *s, af_error *err);
 void af_saver_free(af_saver *s);

@@ -306,8 +306,8 @@ static af_status resolve_strategy(af_run_config *r, af_when *when, const char *s
         if (st == AF_OK)
             st = af_key_reset(r, af_key_find(per_epoch), err);
     }
-    if (*when == AF_WHEN_NO && when == &r->eval_strategy && (rules || !counted))
-        return st; /* evaluations have no number for never */
+    if (*when == AF_WHEN_NO && (rules || !counted))
+        return st; /* there is no number for never */
     *when = AF_WHEN_AUTO;
     *line_of(r, strategy) = AF_KEY_LINE_UNSET;
     return st;

@@ -200,7 +200,7 @@ typedef struct af_run_config {
     const char *wandb_project, *wandb_name, *wandb_run_id, *trackio_project;
     double logging_steps, save_steps, eval_steps; /* below 1: a share of all steps */
     int64_t saves_per_epoch, save_total_limit, evals_per_epoch;
-    af_when save_strategy, eval_strategy; /* after the checks AUTO, BEST (saves) or NO (evals) */
+    af_when save_strategy, eval_strategy; /* after the checks AUTO, NO or BEST (saves) */
     double loss_watchdog_threshold;
     int64_t loss_watchdog_patience;
     int64_t early_stopping_patience;

@@ -153,10 +153,7 @@ af_status af_run_save(af_run *run, const char *dir, af_error *err)
     AF_TRY(af_saver_wait(t->output.saver, err)); /* it reads the host's copy of the adapter */
     AF_TRY(af_output_check_path(to, err));
     AF_TRY(af_dir_make(to, err));
-    AF_TRY(af_run_files_claim_result(to, err));
-    AF_TRY(af_trained_write(&t->step, to, err));
-    AF_TRY(af_run_folder_texts(&t->model, t->data.chat_template, to, t->hooks, err));
-    st = af_run_files_seal(to, false, err);
+    st = af_trainer_write_weights(t, to, err);
 done:
     return st;
 }

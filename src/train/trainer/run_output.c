@@ -1,6 +1,8 @@
 /* run_output.c - see run_output.h. */
 #include "train/trainer/run_output.h"
+#include "base/cache_file.h"
 #include "base/file.h"
+#include "train/checkpoint/checkpoint_list.h"
 #include "train/checkpoint/run_files.h"
 
 #include <unistd.h>
@@ -47,6 +49,45 @@ done:
         (void)!af_path_remove(o->metrics.events_path, NULL); /* or it would look like the user's */
     free(text);
     return st;
+}
+
+/* Checkpoints that the run still writes, with the one at its end. Better evaluations may add some.
+ */
+static int64_t saves_left(const af_run_config *run, const af_run_progress *p)
+{
+    const int64_t every = af_run_progress_every(p, run->save_steps);
+    const double items = (double)(p->micro_per_step * p->items_per_micro);
+    const double epochs = (double)(p->steps - p->step) * items / (double)p->items_per_epoch;
+    const int64_t last = run->save_strategy == AF_WHEN_NO ? 0 : 1;
+    if (run->saves_per_epoch > 0)
+        return (int64_t)(epochs * (double)run->saves_per_epoch) + last;
+    return every > 0 ? (p->steps - 1) / every - p->step / every + last : last;
+}
+
+af_status af_run_output_check_room(const af_run_output *o, const af_step_graph *g, af_error *err)
+{
+    return g->run->save_strategy == AF_WHEN_NO
+               ? af_disk_check(o->dir, "the result", af_trained_bytes(g), err)
+               : af_disk_check(o->dir, "a checkpoint with the result",
+                               af_checkpoint_bytes(g) + af_trained_bytes(g), err);
+}
+
+void af_run_output_warn_room(const af_run_output *o, const af_step_graph *g,
+                             const af_run_progress *p, const af_train_hooks *hooks)
+{
+    char **names = NULL, what[100];
+    int there = 0;
+    af_error why;
+    const int64_t limit = g->run->save_total_limit;
+    int64_t more = saves_left(g->run, p);
+    if (limit > 0 && af_checkpoint_list(&names, &there, o->dir, true, &why) == AF_OK)
+        more = AF_MIN(more, AF_MAX(limit - there, 0) + 1); /* one goes when the next is complete */
+    af_names_free(names, there);
+    snprintf(what, sizeof what, "the result with %" PRId64 " checkpoints at a time", more);
+    const uint64_t bytes = (uint64_t)more * af_checkpoint_bytes(g) + af_trained_bytes(g);
+    if (more > 1 && af_disk_check(o->dir, what, bytes, &why) != AF_OK)
+        af_run_warn(hooks, "%s: the run ends with an error when it is full%s", why.msg,
+                    limit ? "" : " (save_total_limit: N keeps the newest)");
 }
 
 void af_run_output_discard(af_run_output *o)

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "dist/comm_device.h"
 #include "dist/launcher.h"
+#include "train/checkpoint/run_files.h"
 #include "train/report/next_steps.h"
 #include "train/run/method.h"
 #include "train/step/ranks.h"
@@ -153,7 +154,8 @@ static af_status loop(af_trainer *t, af_error *err)
                    "early stop after step %" PRId64 ": the loss was above loss_watchdog_threshold "
                    "%g after %" PRId64 " steps in a row",
                    t->progress.step, t->run->loss_watchdog_threshold, t->progress.losses_above);
-    AF_TRY(af_trainer_save(t, err)); /* the end is a checkpoint too */
+    if (t->run->save_strategy != AF_WHEN_NO)
+        AF_TRY(af_trainer_save(t, err)); /* the end is a checkpoint too */
     st = af_saver_wait(t->output.saver, err);
     af_log_time("checkpoint");
 done:
@@ -173,11 +175,33 @@ static af_status run_all(af_trainer *t, af_error *err)
     AF_TRY(af_trainer_finish(t, &whole, err));
     if (!whole)
         st = af_fail(err, AF_ESTOPPED,
-                     "stopped after the last step, before its samples; the result is in '%s', "
-                     "and resume_from_checkpoint: auto adds samples and report",
-                     t->output.dir);
+                     "stopped after the last step, before its samples; the result is in '%s'%s",
+                     t->output.dir,
+                     t->run->save_strategy == AF_WHEN_NO
+                         ? ""
+                         : ", and resume_from_checkpoint: auto adds samples and report");
 done:
     return st;
+}
+
+/* A run that cannot write, for instance to a full disk, may have room for the weights alone: they
+ * are worth more than the checkpoint of an earlier step, which stays. */
+static void keep_weights(const af_trainer *t, const char *checkpoint)
+{
+    af_error why = {0};
+    const int64_t step = t->progress.step;
+    const int64_t saved = checkpoint ? af_checkpoint_step(af_path_name(checkpoint)) : 0;
+    const bool whole = t->model.adapter || !af_checkpoint_is_split(&t->step);
+    if (step <= saved || !t->step.graph || !whole)
+        return;
+    if (af_trainer_write_weights(t, t->output.dir, &why) == AF_OK)
+        af_run_log(t->hooks,
+                   "the weights of step %" PRId64 " are in '%s', without the optimizer's state: "
+                   "they can be used, not resumed from",
+                   step, t->output.dir);
+    else
+        af_run_log(t->hooks, "note: the weights of step %" PRId64 " are not written: %s", step,
+                   why.msg);
 }
 
 /* A run that stopped or failed has a report, too. The reason it ended matters more than a report
@@ -193,6 +217,8 @@ static void report_end(af_trainer *t, af_status st, af_train_result *result, con
         t->resume_command = NULL;
     else
         snprintf(result->resume, sizeof result->resume, "%s", t->resume_command);
+    if (st == AF_EIO && af_trainer_writes(t) && !(t->comm && af_comm_failed(t->comm)))
+        keep_weights(t, checkpoint);
     free(checkpoint);
     if (af_trainer_report(t, state, err->msg, &why) != AF_OK)
         af_run_log(t->hooks, "note: report.html is not written: %s", why.msg);

@@ -128,6 +128,7 @@ static af_status begin_output(af_trainer *t, const char *checkpoint, bool own, a
                                 checkpoint, own, err));
     AF_TRY(af_samples_open(&samples, err));
     af_trainer_log_start(t);
+    af_run_output_warn_room(&t->output, &t->step, &t->progress, t->hooks);
     if (t->step.fp8.checked && !checkpoint)
         AF_TRY(af_metrics_fp8(&t->output.metrics, &t->step.fp8, err));
     if (checkpoint)
@@ -200,7 +201,7 @@ af_status af_trainer_start(af_trainer *t, af_error *err)
             forget_best(t);
     }
     if (af_trainer_writes(t) && !t->run->overwrite_output_dir) /* which makes room first */
-        AF_TRY(af_disk_check(t->output.dir, "a checkpoint", af_checkpoint_bytes(&t->step), err));
+        AF_TRY(af_run_output_check_room(&t->output, &t->step, err));
     if (af_trainer_writes(t))
         AF_TRY(begin_output(t, checkpoint, own, err));
     af_log_time("output folder");
@@ -450,7 +451,9 @@ af_status af_trainer_advance(af_trainer *t, af_error *err)
     af_step_result r;
     af_run_progress *p = &t->progress;
     const double start = af_seconds_now();
-    af_status st = af_trainer_step(t, &r, err);
+    af_status st = af_saver_failed(t->output.saver) ? af_saver_wait(t->output.saver, err) : AF_OK;
+    if (st == AF_OK)
+        st = af_trainer_step(t, &r, err);
     if (st != AF_OK)
         return st;
     if (!r.finite)
@@ -475,16 +478,35 @@ af_status af_trainer_advance(af_trainer *t, af_error *err)
     return st == AF_OK ? af_trainer_run_due(t, err) : st;
 }
 
+af_status af_trainer_write_weights(const af_trainer *t, const char *dir, af_error *err)
+{
+    af_status st = AF_OK;
+    AF_TRY(af_run_files_claim_result(dir, err));
+    AF_TRY(af_trained_write(&t->step, dir, err));
+    AF_TRY(af_run_folder_texts(&t->model, t->data.chat_template, dir, t->hooks, err));
+    st = af_run_files_seal(dir, false, err);
+done:
+    return st;
+}
+
 /* ---- the end ---- */
 
-/* The best model, where the run asks for it, else the last: both are in a checkpoint. */
+static bool ends_with_best(const af_trainer *t)
+{
+    return t->run->load_best && t->progress.best_step > 0;
+}
+
+/* The best model, where the run asks for it, else the last: both are in a checkpoint, unless the
+ * run has none. */
 static af_status write_result(af_trainer *t, af_error *err)
 {
     const char *output = t->output.dir;
     char from[4096];
-    const bool best = t->run->load_best && t->progress.best_step > 0;
+    const bool best = ends_with_best(t);
     snprintf(from, sizeof from, "%s/checkpoint-%" PRId64, output,
              best ? t->progress.best_step : t->progress.step);
+    if (!best && t->run->save_strategy == AF_WHEN_NO)
+        return af_trained_write(&t->step, output, err);
     if (!best) /* it has just been written */
         return af_checkpoint_copy_model(from, output, err);
     af_run_log(t->hooks, "the best evaluation was at step %" PRId64 ": writing that model",
@@ -506,7 +528,9 @@ af_status af_trainer_finish(af_trainer *t, bool *whole, af_error *err)
     af_unsynced_dir *unsynced = NULL;
     *whole = true;
     if (!af_trainer_writes(t))
-        return AF_OK;
+        return t->run->save_strategy == AF_WHEN_NO && !ends_with_best(t)
+                   ? af_trained_send(&t->step, err)
+                   : AF_OK;
     AF_TRY(af_run_files_claim_result(output, err));
     unsynced = af_unsynced_begin(output, AF_UNSYNCED_NAMES);
     AF_TRY(write_result(t, err));

@@ -70,6 +70,8 @@ AF_CHECKED af_status af_trainer_evaluate(af_trainer *t, double *loss, double *ac
                                          af_error *err);
 /* Starts writing a checkpoint of the current step in the background (af_saver_wait). */
 AF_CHECKED af_status af_trainer_save(af_trainer *t, af_error *err);
+/* Writes the trained weights of the current step to a folder, ready to be used. */
+AF_CHECKED af_status af_trainer_write_weights(const af_trainer *t, const char *dir, af_error *err);
 /* The end of a run: final model, results, last samples, report. Frees the graph. *whole is false
  * when a stop was requested before the samples. */
 AF_CHECKED af_status af_trainer_finish(af_trainer *t, bool *whole, af_error *err);
