@@ -2,7 +2,8 @@
  *
  * Step 0 is the first one. With warm-up the rate climbs linearly, peak * step / warmup, so that the
  * first step has rate 0; the meaning of every name is that of transformers.get_scheduler, or of
- * torch.optim.lr_scheduler for step, exponential and one_cycle, or of Axolotl for rex.
+ * torch.optim.lr_scheduler for step, exponential and one_cycle, of Axolotl for rex, or of MLX for
+ * cosine_decay, linear_schedule, step_decay and exponential_decay.
  *
  *     const af_schedule_opts o = {.name = "cosine", .peak = 1e-3, .steps = 100};
  *     af_schedule s;
@@ -35,6 +36,10 @@ typedef enum af_schedule_kind {
     AF_SCHEDULE_CONSTANT_WARMUP, /* constant_with_warmup: "constant" has no warm-up */
     AF_SCHEDULE_REX,             /* reflected exponential (Chen et al. 2021) */
     AF_SCHEDULE_COSINE_AHEAD,    /* cosine_warmup_with_min_lr: a cosine one step ahead */
+    AF_SCHEDULE_MLX_COSINE,      /* cosine_decay: over decay_steps, whatever the run has */
+    AF_SCHEDULE_MLX_LINEAR,      /* linear_schedule: likewise */
+    AF_SCHEDULE_MLX_STEP,        /* step_decay */
+    AF_SCHEDULE_MLX_EXPONENTIAL, /* exponential_decay */
 } af_schedule_kind;
 
 typedef enum af_schedule_decay {
@@ -50,10 +55,12 @@ typedef struct af_schedule_opts {
     double min_ratio;      /* cosines, polynomial, rex and warmup_stable_decay end at peak * this */
     double power;          /* polynomial; 0 = 1 */
     double cycles;         /* cosine_with_restarts; 0 = 1 */
-    int64_t decay_steps;   /* warmup_stable_decay; 0 = a tenth of the run */
+    int64_t decay_steps;   /* warmup_stable_decay; 0 = a tenth of the run. cosine_decay and
+                              linear_schedule; 0 = the run after the warm-up */
     af_schedule_decay decay; /* its shape */
     double gamma;            /* step: 0 = 0.1; exponential, per step: 0 = 1 % at the end */
     int64_t step_size;       /* step: 0 = a third of the run after the warm-up */
+    double start_ratio;      /* schedules of MLX: the warm-up begins at peak * this */
     double constant_ratio;   /* cosine with min_ratio above 0: the floor is reached after this share
                                 of the run and stays; 0 = at its end */
     bool quadratic_warmup;   /* cosine: the rate climbs as (step / warmup)^2 */

@@ -29,6 +29,18 @@ static void put_file(const char *name, const char *text)
     CHECK_OK(af_file_write(path, text, strlen(text), &err), err);
 }
 
+/* One record with a completion of so many bytes. */
+static void put_long(const char *name, size_t bytes)
+{
+    char *text = calloc(bytes + 64, 1);
+    assert_non_null(text);
+    const int head = snprintf(text, 64, "{\"prompt\": \"a\", \"completion\": \"");
+    memset(text + head, 'b', bytes);
+    memcpy(text + head + bytes, "\"}\n", 3);
+    put_file(name, text);
+    free(text);
+}
+
 static af_status parse(af_run_config *r, const char *keys, af_error *err)
 {
     char text[1000];
@@ -69,6 +81,8 @@ static void test_data(void **state)
              "\"field_output\": \"completion\"}]\n",
              dir);
     check(keys, line);
+    put_long("train.jsonl", 2 << 20);
+    check(keys, line);
     put_file("valid.jsonl", "{\"text\": \"c\"}\n");
     snprintf(line, sizeof line, "test_datasets: [{\"path\": \"%s/valid.jsonl\"}]\n", dir);
     check(keys, line);
@@ -104,12 +118,54 @@ static void test_keys(void **state)
           "adam_beta1: 0.8\nadam_beta2: 0.98\nadam_epsilon: 1e-06\n");
 }
 
+static void test_schedules(void **state)
+{
+    (void)state;
+    check(DATA "lr_schedule: {name: cosine_decay, warmup: 100, warmup_init: 1e-7, arguments: "
+               "[1e-5, 1000, 1e-7]}\nlearning_rate: 3",
+          "lr_scheduler: \"cosine_decay\"\nwarmup_steps: 100\n");
+    check(DATA "lr_schedule: {name: cosine_decay, arguments: [2e-5, 1000, 1e-7]}\nlearning_rate: 3",
+          "learning_rate: 2e-05\n");
+    check(DATA "lr_schedule: {name: cosine_decay, warmup: 9, warmup_init: 1e-7, arguments: [1e-5, "
+               "1000, 1e-7]}",
+          "min_lr: 1e-07\n");
+    check(DATA "lr_schedule: {name: linear_schedule, arguments: [1e-5, 0, 900]}",
+          "lr_decay_steps: 900\n");
+    check(DATA "lr_schedule: {name: step_decay, arguments: [1e-5, 0.5, 90]}",
+          "lr_gamma: 0.5\nlr_step_size: 90\n");
+    check(DATA "lr_schedule: {name: exponential_decay, arguments: [1e-5, 0.9]}",
+          "lr_scheduler: \"exponential_decay\"\n");
+    check(DATA "lr_schedule: null", "lr_scheduler: \"constant\"\n");
+}
+
+static void test_hub_datasets(void **state)
+{
+    (void)state;
+    check("data: unused\nhf_dataset: {path: a/b, train_split: 'train[:1000]', valid_split: "
+          "'train[-100:]', prompt_feature: text, completion_feature: summary}",
+          "datasets: [{\"path\": \"a/b\", \"split\": \"train[:1000]\", \"field_instruction\": "
+          "\"text\", \"field_output\": \"summary\"}]\n");
+    check("hf_dataset: {name: a/b, text_feature: body}",
+          "test_datasets: [{\"path\": \"a/b\", \"split\": \"train[-10%:]\", \"field_text\": "
+          "\"body\"}]\n");
+    check("hf_dataset: [{path: a/b, config: {name: c}, chat_feature: turns}, {path: c/d}]",
+          "datasets: [{\"path\": \"a/b\", \"split\": \"train[:80%]\", \"name\": \"c\", "
+          "\"field_messages\": \"turns\"}, {\"path\": \"c/d\", \"split\": \"train[:80%]\"}]\n");
+}
+
 static void test_what_is_wrong(void **state)
 {
     static const char *const cases[][2] = {
         {"fine_tune_type: full\nnum_layers: x", "run.yaml:5"},
         {"lora_parameters: {rank: 4, alpha: 16}", "run.yaml:4: lora_parameters has an 'alpha' and"},
         {"lora_parameters: {rank: 4, scale: x}", "lora_alpha must be a number, not 'x'"},
+        {"lr_schedule: {name: cosine_decay, arguments: [1e-5]}", "run.yaml:4: lr_schedule must "},
+        {"lr_schedule: {name: exponential_decay, arguments: [1, 0.5, 3]}", "lr_schedule must "},
+        {"lr_schedule: {name: linear_schedule, arguments: [0, 1, 9]}", "rises from 0 to 1"},
+        {"lr_schedule: {name: cosine_decay, warm: 3, arguments: [1, 9]}",
+         "'warm' of lr_schedule is not supported"},
+        {"hf_dataset: {path: a/b, config: {data_dir: x}}", "'data_dir' of its config is not"},
+        {"hf_dataset: a/b", "run.yaml:4: hf_dataset must be a map with a 'path'"},
         {"optimizer_config: {adam: 3}", "unknown key 'optimizer_config'"},
         {"optimizer_config: {adam: {nesterov: true}}", "unknown key 'nesterov'"},
     };
@@ -160,6 +216,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_data, make_dir, remove_dir),
         cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_schedules),
+        cmocka_unit_test(test_hub_datasets),
         cmocka_unit_test(test_what_is_wrong),
         cmocka_unit_test(test_last_layers),
     };

@@ -127,6 +127,44 @@ static void test_rates_are_those_of_the_originals(void **state)
     }
 }
 
+/* Against mlx.optimizers.schedulers, joined as mlx-lm does; MLX computes in f32. */
+static void test_rates_of_mlx(void **state)
+{
+    (void)state;
+    static const struct {
+        af_schedule_opts o;
+        double want[9];
+    } cases[] = {
+        {{.name = "cosine_decay",
+          .decay_steps = 60,
+          .min_ratio = 0.1,
+          .warmup = 5,
+          .start_ratio = 0.01},
+         {0.01, 0.208, 0.802, 1, 0.9274017214775085, 0.1220245286822319, 0.1, 0.1, 0.1}},
+        {{.name = "cosine_decay", .decay_steps = 60},
+         {1, 0.9993147850036621, 0.9890738129615784, 0.9829629063606262, 0.8146601915359497, 0, 0,
+          0, 0}},
+        {{.name = "linear_schedule", .decay_steps = 60, .min_ratio = 0.2, .warmup = 5},
+         {0, 0.2, 0.8, 1, 0.8533333539962769, 0.28, 0.2, 0.2, 0.2}},
+        {{.name = "step_decay", .gamma = 0.5, .step_size = 20, .warmup = 5},
+         {0, 0.2, 0.8, 1, 1, 0.25, 0.125, 0.125, 0.0625}},
+        {{.name = "exponential_decay", .gamma = 0.98},
+         {1, 0.98, 0.9223682284355164, 0.9039208889007568, 0.7093219757080078, 0.29755347967147827,
+          0.20270322263240814, 0.19864915311336517, 0.1353263407945633}},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_schedule_opts o = cases[i].o;
+        af_schedule s;
+        af_error err = {0};
+        o.peak = 1;
+        o.steps = 100;
+        CHECK_OK(af_schedule_init(&s, &o, &err), err);
+        for (size_t k = 0; k < AF_LEN(at); k++)
+            CHECK_MSG(fabs(af_schedule_lr(&s, at[k]) - cases[i].want[k]) < 1e-6,
+                      "%s, step %d: %.9g", o.name, (int)at[k], af_schedule_lr(&s, at[k]));
+    }
+}
+
 static void test_step_and_exponential_start_after_the_warm_up(void **state)
 {
     (void)state;
@@ -168,7 +206,7 @@ static void test_every_name_works_at_the_edges(void **state)
         }
         name = comma ? comma + 2 : NULL;
     }
-    assert_int_equal(count, 14);
+    assert_int_equal(count, 18);
 }
 
 static void test_impossible_schedules_are_refused(void **state)
@@ -228,6 +266,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rates_are_those_of_the_originals),
+        cmocka_unit_test(test_rates_of_mlx),
         cmocka_unit_test(test_step_and_exponential_start_after_the_warm_up),
         cmocka_unit_test(test_every_name_works_at_the_edges),
         cmocka_unit_test(test_impossible_schedules_are_refused),

@@ -141,7 +141,8 @@ typedef struct af_run_config {
     const char *lr_scheduler;
     double warmup_steps, warmup_ratio, min_lr_ratio, lr_power, lr_cycles, decay_ratio;
     double min_lr, constant_lr_ratio, embedding_lr, embedding_lr_scale;
-    int64_t lr_decay_steps;
+    int64_t lr_decay_steps, lr_step_size;
+    double lr_gamma, warmup_init_lr;
     af_schedule_decay lr_decay;
     bool quadratic_warmup;
     double neftune_alpha, label_smoothing;

@@ -4,75 +4,89 @@
 #include "format/text/json_text.h"
 #include "train/run/run_translation.h"
 
-enum { FIELDS = 3, FIRST_RECORD_MAX = 1 << 20 };
+enum { FIELDS = 6 };
+
+/* One dataset: keys and their values, which are strings. */
+typedef struct source {
+    const char *key[FIELDS], *value[FIELDS];
+    int count;
+} source;
 
 static bool is(const char *key, const char *name) { return strcmp(key, name) == 0; }
 
-static af_yaml *scalar(af_arena *mem, const char *text, int line)
+static void set(source *s, const char *key, const char *value)
 {
-    af_yaml *n = af_arena_take(mem, sizeof *n);
-    if (n)
-        *n = (af_yaml){.kind = AF_YAML_SCALAR, .line = line, .text = text, .quoted = true};
-    return n;
+    assert(s->count < FIELDS);
+    s->key[s->count] = key;
+    s->value[s->count++] = value;
 }
 
 /* Whether its first record is a question and an answer, which mlx-lm renders as a conversation. */
 static bool has_completions(const char *path)
 {
-    char *line = af_calloc(FIRST_RECORD_MAX, 1);
-    FILE *f = line ? fopen(path, "r") : NULL;
-    json_t *record = NULL;
-    if (f && fgets(line, FIRST_RECORD_MAX, f))
-        record = af_json_load(line, strlen(line), 0, NULL);
+    af_map m = {0};
+    af_error err;
+    if (af_map_open(&m, path, &err) != AF_OK)
+        return false;
+    const uint8_t *end = memchr(m.data, '\n', m.size);
+    json_t *record =
+        af_json_load((const char *)m.data, end ? (size_t)(end - m.data) : m.size, 0, NULL);
     const bool is = json_is_string(json_object_get(record, "prompt")) &&
                     json_is_string(json_object_get(record, "completion"));
     json_decref(record);
-    if (f)
-        fclose(f);
-    free(line);
+    af_map_close(&m);
     return is;
 }
 
-/* A list with one dataset; NULL when there is no memory. */
-static af_yaml *one_dataset(af_arena *mem, const char *path, int line)
+/* A list of datasets; NULL when there is no memory. */
+static af_yaml *list_of(const source *s, int n, af_arena *mem, int line)
 {
-    static const char *const names[FIELDS] = {"path", "field_instruction", "field_output"};
-    const char *const values[FIELDS] = {path, "prompt", "completion"};
     struct nodes {
-        af_yaml list, entry;
-        af_yaml *first[1], *item[FIELDS];
+        af_yaml entry, value[FIELDS];
+        af_yaml *item[FIELDS];
         const char *key[FIELDS];
         int key_line[FIELDS];
-    } *n = af_arena_take(mem, sizeof *n);
-    bool whole = n;
-    for (int i = 0; i < FIELDS && whole; i++) {
-        n->key[i] = names[i];
-        n->key_line[i] = line;
-        n->item[i] = scalar(mem, values[i], line);
-        whole = n->item[i];
-    }
-    if (!whole)
+    } *nodes = af_arena_take(mem, (uint64_t)n * sizeof *nodes);
+    af_yaml *list = af_arena_take(mem, sizeof *list);
+    af_yaml **first = af_arena_take(mem, (uint64_t)n * sizeof *first);
+    if (!nodes || !list || !first)
         return NULL;
-    n->entry = (af_yaml){.kind = AF_YAML_MAP,
-                         .line = line,
-                         .count = has_completions(path) ? FIELDS : 1,
-                         .key = n->key,
-                         .key_line = n->key_line,
-                         .item = n->item};
-    n->first[0] = &n->entry;
-    n->list = (af_yaml){.kind = AF_YAML_LIST, .line = line, .count = 1, .item = n->first};
-    return &n->list;
+    for (int i = 0; i < n; i++) {
+        struct nodes *e = &nodes[i];
+        for (int k = 0; k < s[i].count; k++) {
+            e->key[k] = s[i].key[k];
+            e->key_line[k] = line;
+            e->value[k] = (af_yaml){
+                .kind = AF_YAML_SCALAR, .line = line, .text = s[i].value[k], .quoted = true};
+            e->item[k] = &e->value[k];
+        }
+        e->entry = (af_yaml){.kind = AF_YAML_MAP,
+                             .line = line,
+                             .count = s[i].count,
+                             .key = e->key,
+                             .key_line = e->key_line,
+                             .item = e->item};
+        first[i] = &e->entry;
+    }
+    *list = (af_yaml){.kind = AF_YAML_LIST, .line = line, .count = n, .item = first};
+    return list;
 }
 
 static af_status find(af_yaml **out, const af_yaml *data, const char *file, af_arena *mem,
                       af_error *err)
 {
     char *path = af_path_join(data->text, file);
-    const char *kept = path ? af_arena_strdup(mem, path) : NULL;
+    source s = {0};
+    set(&s, "path", path ? af_arena_strdup(mem, path) : NULL);
+    const bool there = path && af_file_exists(path);
+    if (there && has_completions(path)) {
+        set(&s, "field_instruction", "prompt");
+        set(&s, "field_output", "completion");
+    }
+    *out = there && s.value[0] ? list_of(&s, 1, mem, data->line) : NULL;
+    const bool short_of_memory = !path || (there && !*out);
     free(path);
-    *out = kept && af_file_exists(kept) ? one_dataset(mem, kept, data->line) : NULL;
-    return kept && (*out || !af_file_exists(kept)) ? AF_OK
-                                                   : af_fail_nomem(err, "datasets", sizeof **out);
+    return short_of_memory ? af_fail_nomem(err, "datasets", sizeof **out) : AF_OK;
 }
 
 static af_status read_data(af_yaml **train, af_yaml **valid, const af_yaml *data, af_arena *mem,
@@ -84,8 +98,136 @@ static af_status read_data(af_yaml **train, af_yaml **valid, const af_yaml *data
     if (st == AF_OK && !*train)
         st = af_fail(err, AF_EUSAGE,
                      "%s:%d: data is '%.200s', which is not a folder with a file train.jsonl; give "
-                     "one, or set 'datasets'",
+                     "one, or set 'datasets' or 'hf_dataset'",
                      name, data->line, data->text);
+    return st;
+}
+
+/* A string of a map; `otherwise` where it has none. */
+static const char *text_of(const af_yaml *map, const char *key, const char *otherwise)
+{
+    const af_yaml *n = af_yaml_get(map, key);
+    return n && n->kind == AF_YAML_SCALAR && !af_yaml_is_null(n) ? n->text : otherwise;
+}
+
+static af_status check_keys(const af_translation *t, const char *name, const af_yaml *map,
+                            const char *const *known, const char *all)
+{
+    for (int i = 0; map && !af_yaml_is_null(map) && i < map->count; i++) {
+        int k = 0;
+        while (map->kind == AF_YAML_MAP && known[k] && !is(known[k], map->key[i]))
+            k++;
+        if (map->kind != AF_YAML_MAP || !known[k])
+            return af_fail(t->err, AF_EUSAGE, "%s:%d: '%s' of %s is not supported (%s)", t->name,
+                           map->line, map->kind == AF_YAML_MAP ? map->key[i] : "a list", name, all);
+    }
+    return AF_OK;
+}
+
+/* One dataset of the hub in a split. Fields that it names say which kind of records it has, in
+ * mlx-lm's order; without them they are found by themselves. */
+static void set_hub(source *s, const af_yaml *n, const char *split)
+{
+    const af_yaml *config = af_yaml_get(n, "config");
+    const char *prompt = text_of(n, "prompt_feature", NULL),
+               *chat = text_of(n, "chat_feature", NULL),
+               *answer = text_of(n, "completion_feature", NULL),
+               *text = text_of(n, "text_feature", NULL);
+    set(s, "path", text_of(n, "path", text_of(n, "name", NULL)));
+    set(s, "split", split);
+    if (text_of(config, "name", NULL))
+        set(s, "name", text_of(config, "name", NULL));
+    if (text_of(config, "revision", NULL))
+        set(s, "revision", text_of(config, "revision", NULL));
+    if (prompt || answer) {
+        set(s, "field_instruction", prompt ? prompt : "prompt");
+        set(s, "field_output", answer ? answer : "completion");
+    } else if (chat) {
+        set(s, "field_messages", chat);
+    } else if (text) {
+        set(s, "field_text", text);
+    }
+}
+
+static af_status translate_hub(af_translation *t, const af_yaml *n)
+{
+    static const char *const keys[] = {"path",           "name",
+                                       "config",         "train_split",
+                                       "valid_split",    "test_split",
+                                       "prompt_feature", "completion_feature",
+                                       "chat_feature",   "text_feature",
+                                       "mask_prompt",    NULL},
+                             *const inner[] = {"name", "revision", NULL};
+    const int count = n->kind == AF_YAML_LIST ? n->count : 1;
+    source *s = af_arena_take(t->mem, 2 * (uint64_t)AF_MAX(count, 1) * sizeof *s);
+    af_status st = s ? AF_OK : af_fail_nomem(t->err, "hf_dataset", sizeof *s);
+    for (int i = 0; i < count && st == AF_OK; i++) {
+        const af_yaml *e = n->kind == AF_YAML_LIST ? n->item[i] : n;
+        if (e->kind != AF_YAML_MAP || !text_of(e, "path", text_of(e, "name", NULL)))
+            return af_fail(t->err, AF_EUSAGE, "%s:%d: hf_dataset must be a map with a 'path'",
+                           t->name, e->line);
+        st = check_keys(t, "hf_dataset", e, keys,
+                        "path, config, train_split, valid_split, "
+                        "prompt_feature, completion_feature, "
+                        "chat_feature, text_feature");
+        if (st == AF_OK)
+            st = check_keys(t, "its config", af_yaml_get(e, "config"), inner, "name, revision");
+        s[i] = s[count + i] = (source){0};
+        set_hub(&s[i], e, text_of(e, "train_split", "train[:80%]"));
+        set_hub(&s[count + i], e, text_of(e, "valid_split", "train[-10%:]"));
+    }
+    if (st == AF_OK)
+        st = af_translate_put(t, "datasets", n->line, list_of(s, count, t->mem, n->line));
+    return st == AF_OK ? af_translate_put(t, "test_datasets", n->line,
+                                          list_of(s + count, count, t->mem, n->line))
+                       : st;
+}
+
+/* A function of mlx.optimizers.schedulers and its arguments, the peak first. */
+static af_status translate_schedule(af_translation *t, const af_yaml *n)
+{
+    enum { MOST = 3 };
+    static const struct {
+        const char *name, *key[MOST];
+        int least;
+    } kinds[] = {{"cosine_decay", {"learning_rate", "lr_decay_steps", "min_lr"}, 2},
+                 {"linear_schedule", {"learning_rate", "min_lr", "lr_decay_steps"}, MOST},
+                 {"step_decay", {"learning_rate", "lr_gamma", "lr_step_size"}, MOST},
+                 {"exponential_decay", {"learning_rate", "lr_gamma"}, 2}};
+    static const char *const keys[] = {"name", "warmup", "warmup_init", "arguments", NULL};
+    const af_yaml *name = af_yaml_get(n, "name"), *list = af_yaml_get(n, "arguments"),
+                  *warmup = af_yaml_get(n, "warmup"), *init = af_yaml_get(n, "warmup_init");
+    const int given = list && list->kind == AF_YAML_LIST ? list->count : 0;
+    double peak = 0, end = 0;
+    size_t k = 0;
+    af_status st = check_keys(t, "lr_schedule", n, keys, "name, warmup, warmup_init, arguments");
+    while (k < AF_LEN(kinds) && !is(kinds[k].name, text_of(n, "name", "")))
+        k++;
+    if (st != AF_OK)
+        return st;
+    if (k == AF_LEN(kinds) || given < kinds[k].least || given > MOST || !kinds[k].key[given - 1])
+        return af_fail(t->err, AF_EUSAGE,
+                       "%s:%d: lr_schedule must have a name and arguments as MLX has them: "
+                       "cosine_decay [init, decay_steps, end], linear_schedule [init, end, steps], "
+                       "step_decay [init, decay_rate, step_size] or exponential_decay [init, "
+                       "decay_rate]",
+                       t->name, n->line);
+    st = af_translate_put(t, "lr_scheduler", name->line, name);
+    for (int i = 0; i < given && st == AF_OK; i++) {
+        st = af_translate_put(t, kinds[k].key[i], list->item[i]->line, list->item[i]);
+        af_yaml_f64(list->item[i], i == 0                          ? &peak
+                                   : is(kinds[k].key[i], "min_lr") ? &end
+                                                                   : &(double){0});
+    }
+    if (st == AF_OK && end > peak)
+        return af_fail(t->err, AF_EUNSUPPORTED,
+                       "%s:%d: lr_schedule rises from %g to %g, which is not supported: give "
+                       "'warmup'",
+                       t->name, n->line, peak, end);
+    if (st == AF_OK && warmup)
+        st = af_translate_put(t, "warmup_steps", warmup->line, warmup);
+    if (st == AF_OK && init)
+        st = af_translate_put(t, "warmup_init_lr", init->line, init);
     return st;
 }
 
@@ -167,6 +309,19 @@ static af_status translate_optimizer(af_translation *t, const af_yaml *all)
     return st;
 }
 
+/* What mlx-lm does not read next to another key. */
+static bool is_overruled(const af_yaml *root, const char *key)
+{
+    static const char *const pairs[][2] = {{"learning_rate", "lr_schedule"},
+                                           {"data", "hf_dataset"}};
+    for (size_t i = 0; i < AF_LEN(pairs); i++) {
+        const af_yaml *by = af_yaml_get(root, pairs[i][1]);
+        if (is(key, pairs[i][0]) && by && by->kind != AF_YAML_SCALAR)
+            return true;
+    }
+    return false;
+}
+
 /* Keys of mlx-lm that mean something else than their names do here. True when it was one. */
 bool af_mlx_translate(af_translation *t, int i, af_status *st)
 {
@@ -187,13 +342,18 @@ bool af_mlx_translate(af_translation *t, int i, af_status *st)
         *st = translate_full(t, i);
     } else if (is(key, "optimizer_config") && n->kind == AF_YAML_MAP) {
         *st = translate_optimizer(t, n);
-    } else if (mlx && is(key, "data") && n->kind == AF_YAML_SCALAR) {
+    } else if (mlx && is(key, "lr_schedule") && n->kind == AF_YAML_MAP) {
+        *st = translate_schedule(t, n);
+    } else if (mlx && is(key, "hf_dataset") && !af_yaml_is_null(n)) {
+        *st = translate_hub(t, n);
+    } else if (mlx && is(key, "data") && n->kind == AF_YAML_SCALAR && !is_overruled(t->root, key)) {
         af_yaml *train = NULL, *valid = NULL;
         *st = read_data(&train, &valid, n, t->mem, t->name, t->err);
         *st = *st == AF_OK ? af_translate_put(t, "datasets", line, train) : *st;
         *st = *st == AF_OK && valid ? af_translate_put(t, "test_datasets", line, valid) : *st;
     } else {
-        return full && (is(key, "num_layers") || is(key, "lora_layers"));
+        return (full && (is(key, "num_layers") || is(key, "lora_layers"))) ||
+               (mlx && is_overruled(t->root, key));
     }
     return true;
 }

@@ -19,10 +19,19 @@ const char *af_key_need_text(af_key_need need)
         [AF_NEED_WATCHDOG] = "without 'loss_watchdog_threshold'",
         [AF_NEED_COSINE] = "unless 'lr_scheduler' is a cosine, rex or warmup_stable_decay",
         [AF_NEED_FLOOR] =
-            "unless 'lr_scheduler' is a cosine, polynomial, rex or warmup_stable_decay",
+            "unless 'lr_scheduler' is a cosine, polynomial, rex, warmup_stable_decay or "
+            "linear_schedule",
         [AF_NEED_POLYNOMIAL] = "unless 'lr_scheduler: polynomial'",
         [AF_NEED_RESTARTS] = "unless 'lr_scheduler: cosine_with_restarts'",
         [AF_NEED_WSD] = "unless 'lr_scheduler: warmup_stable_decay'",
+        [AF_NEED_DECAY_STEPS] =
+            "unless 'lr_scheduler' is warmup_stable_decay, cosine_decay or linear_schedule",
+        [AF_NEED_GAMMA] = "unless 'lr_scheduler' is step, exponential, step_decay or "
+                          "exponential_decay",
+        [AF_NEED_STEP_SIZE] = "unless 'lr_scheduler' is step or step_decay",
+        [AF_NEED_MLX_RATE] =
+            "unless 'lr_scheduler' is cosine_decay, linear_schedule, step_decay or "
+            "exponential_decay",
         [AF_NEED_ADAM] = "with this optimizer",
         [AF_NEED_EPSILON] = "with this optimizer",
         [AF_NEED_SGD] = "unless 'optimizer: sgd'",
@@ -56,6 +65,11 @@ const char *af_key_need_text(af_key_need need)
     return text[need];
 }
 
+static bool is_scheduled(const af_run_config *r, const char *name)
+{
+    return strcmp(r->lr_scheduler, name) == 0;
+}
+
 bool af_key_has_effect(const af_run_config *r, af_key_need need)
 {
     switch (need) {
@@ -80,16 +94,28 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
     case AF_NEED_WATCHDOG:
         return r->loss_watchdog_threshold > 0;
     case AF_NEED_COSINE:
-        return strstr(r->lr_scheduler, "cosine") || strcmp(r->lr_scheduler, "rex") == 0 ||
+        return strstr(r->lr_scheduler, "cosine") || is_scheduled(r, "rex") ||
                af_key_has_effect(r, AF_NEED_WSD);
     case AF_NEED_FLOOR:
-        return af_key_has_effect(r, AF_NEED_COSINE) || af_key_has_effect(r, AF_NEED_POLYNOMIAL);
+        return af_key_has_effect(r, AF_NEED_COSINE) || af_key_has_effect(r, AF_NEED_POLYNOMIAL) ||
+               is_scheduled(r, "linear_schedule");
     case AF_NEED_POLYNOMIAL:
-        return strcmp(r->lr_scheduler, "polynomial") == 0;
+        return is_scheduled(r, "polynomial");
     case AF_NEED_RESTARTS:
-        return strcmp(r->lr_scheduler, "cosine_with_restarts") == 0;
+        return is_scheduled(r, "cosine_with_restarts");
     case AF_NEED_WSD:
-        return strcmp(r->lr_scheduler, "warmup_stable_decay") == 0;
+        return is_scheduled(r, "warmup_stable_decay");
+    case AF_NEED_DECAY_STEPS:
+        return af_key_has_effect(r, AF_NEED_WSD) || is_scheduled(r, "cosine_decay") ||
+               is_scheduled(r, "linear_schedule");
+    case AF_NEED_GAMMA:
+        return af_key_has_effect(r, AF_NEED_STEP_SIZE) || is_scheduled(r, "exponential") ||
+               is_scheduled(r, "exponential_decay");
+    case AF_NEED_STEP_SIZE:
+        return is_scheduled(r, "step") || is_scheduled(r, "step_decay");
+    case AF_NEED_MLX_RATE:
+        return is_scheduled(r, "cosine_decay") || is_scheduled(r, "linear_schedule") ||
+               is_scheduled(r, "step_decay") || is_scheduled(r, "exponential_decay");
     case AF_NEED_ADAM:
         return r->optimizer != AF_OPTIMIZER_SGD && r->optimizer != AF_OPTIMIZER_ADAFACTOR &&
                r->optimizer != AF_OPTIMIZER_RMSPROP;

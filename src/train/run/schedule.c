@@ -29,13 +29,24 @@ static const struct {
     {"one_cycle", AF_SCHEDULE_ONE_CYCLE},
     {"warmup_stable_decay", AF_SCHEDULE_WSD},
     {"rex", AF_SCHEDULE_REX},
+    {"cosine_decay", AF_SCHEDULE_MLX_COSINE},
+    {"linear_schedule", AF_SCHEDULE_MLX_LINEAR},
+    {"step_decay", AF_SCHEDULE_MLX_STEP},
+    {"exponential_decay", AF_SCHEDULE_MLX_EXPONENTIAL},
 };
 
 const char *af_schedule_names(void)
 {
     return "constant, constant_with_warmup, linear, cosine, cosine_with_min_lr, "
            "cosine_warmup_with_min_lr, cosine_with_restarts, polynomial, inverse_sqrt, step, "
-           "exponential, one_cycle, warmup_stable_decay, rex";
+           "exponential, one_cycle, warmup_stable_decay, rex, cosine_decay, linear_schedule, "
+           "step_decay, exponential_decay";
+}
+
+static bool is_mlx(af_schedule_kind k)
+{
+    return k == AF_SCHEDULE_MLX_COSINE || k == AF_SCHEDULE_MLX_LINEAR ||
+           k == AF_SCHEDULE_MLX_STEP || k == AF_SCHEDULE_MLX_EXPONENTIAL;
 }
 
 static void fill_defaults(af_schedule *s)
@@ -47,9 +58,11 @@ static void fill_defaults(af_schedule *s)
     if (o->cycles == 0)
         o->cycles = 1;
     if (o->decay_steps == 0)
-        o->decay_steps = (o->steps + 9) / 10;
+        o->decay_steps = is_mlx(s->kind) ? (int64_t)rest : (o->steps + 9) / 10;
     if (o->gamma == 0)
-        o->gamma = s->kind == AF_SCHEDULE_STEP ? 0.1 : pow(EXPONENTIAL_END, 1 / rest);
+        o->gamma = s->kind == AF_SCHEDULE_STEP || s->kind == AF_SCHEDULE_MLX_STEP
+                       ? 0.1
+                       : pow(EXPONENTIAL_END, 1 / rest);
     if (o->step_size == 0)
         o->step_size = AF_MAX((int64_t)ceil(rest / 3), 1);
 }
@@ -78,6 +91,9 @@ af_status af_schedule_init(af_schedule *out, const af_schedule_opts *o, af_error
         return af_fail(err, AF_EUSAGE,
                        "schedule %s: the floor is reached after %g of the run, not 0 to 1", o->name,
                        o->constant_ratio);
+    if (!(o->start_ratio >= 0 && o->start_ratio <= 1))
+        return af_fail(err, AF_EUSAGE, "schedule %s: warm-up begins at %g of the peak, not 0 to 1",
+                       o->name, o->start_ratio);
     s.kind = kinds[k].kind;
     s.o.name = NULL;
     fill_defaults(&s);
@@ -130,6 +146,27 @@ static double rex(const af_schedule_opts *o, int64_t step)
         return o->min_ratio;
     const double z = (double)(rest - (at - o->warmup)) / (double)rest;
     return with_floor(z / (0.1 + 0.9 * z), o->min_ratio);
+}
+
+/* MLX joins two functions that do not know each other: the warm-up has its last step at the peak,
+ * and the decay its first. After `decay_steps` the rate stays. */
+static double mlx(const af_schedule *s, int64_t step)
+{
+    const af_schedule_opts *o = &s->o;
+    if (o->warmup > 0 && step <= o->warmup)
+        return with_floor((double)step / (double)o->warmup, o->start_ratio);
+    const int64_t at = o->warmup > 0 ? step - o->warmup - 1 : step;
+    const double p = fmin((double)at / (double)o->decay_steps, 1);
+    switch (s->kind) {
+    case AF_SCHEDULE_MLX_COSINE:
+        return with_floor(half_cosine(p), o->min_ratio);
+    case AF_SCHEDULE_MLX_LINEAR:
+        return with_floor(1 - p, o->min_ratio);
+    case AF_SCHEDULE_MLX_STEP:
+        return pow(o->gamma, (double)(at / o->step_size));
+    default:
+        return pow(o->gamma, (double)at);
+    }
 }
 
 static double polynomial(const af_schedule_opts *o, int64_t step)
@@ -189,6 +226,8 @@ static double factor_of(const af_schedule *s, int64_t step)
         return rex(o, step);
     if (s->kind == AF_SCHEDULE_COSINE_AHEAD)
         return cosine_ahead(o, step);
+    if (is_mlx(s->kind))
+        return mlx(s, step);
     if (step < o->warmup && s->kind != AF_SCHEDULE_CONSTANT) {
         const double up = (double)step / (double)o->warmup;
         return s->kind == AF_SCHEDULE_COSINE && o->quadratic_warmup ? up * up : up;

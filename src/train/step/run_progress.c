@@ -45,9 +45,13 @@ af_status af_run_progress_init(af_run_progress *p, const af_run_config *run, int
         .quadratic_warmup = run->quadratic_warmup,
         .power = run->lr_power,
         .cycles = run->lr_cycles,
-        .decay_steps = run->lr_decay_steps ? run->lr_decay_steps
-                                           : (int64_t)ceil(run->decay_ratio * (double)p->steps),
+        .decay_steps = run->lr_decay_steps || strcmp(run->lr_scheduler, "warmup_stable_decay") != 0
+                           ? run->lr_decay_steps
+                           : (int64_t)ceil(run->decay_ratio * (double)p->steps),
         .decay = run->lr_decay,
+        .gamma = run->lr_gamma,
+        .step_size = run->lr_step_size,
+        .start_ratio = run->learning_rate > 0 ? run->warmup_init_lr / run->learning_rate : 0,
     };
     const af_status st = af_schedule_init(&p->schedule, &o, err);
     char at[300];
