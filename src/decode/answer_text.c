@@ -42,14 +42,15 @@ static void cut(af_answer_text *t, uint64_t from)
         const uint64_t start = from > n ? from - n : 0;
         const char *hit =
             n ? memmem(t->text.data + start, t->text.len - start, t->stop[i], n) : NULL;
-        if (hit)
-            best = AF_MIN(best, (uint64_t)(hit - t->text.data));
+        if (!hit || (uint64_t)(hit - t->text.data) >= best)
+            continue;
+        best = (uint64_t)(hit - t->text.data);
+        t->stopped = t->stop[i];
     }
     if (best == t->text.len)
         return;
     t->text.len = best;
     t->text.data[best] = '\0';
-    t->stopped = true;
 }
 
 /* Bytes at the end that could be the beginning of a stop string. */

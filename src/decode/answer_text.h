@@ -11,10 +11,10 @@ typedef struct af_answer_text {
     const char *const *stop;       /* [stops], borrowed */
     int stops;
     af_decode_stream stream;
-    af_buf text;   /* all of it, without the stop string */
-    uint64_t safe; /* bytes of it that later tokens cannot take back */
-    bool stopped;  /* by a stop string */
-    int32_t *ids;  /* [count] */
+    af_buf text;         /* all of it, without the stop string */
+    uint64_t safe;       /* bytes of it that later tokens cannot take back */
+    const char *stopped; /* the stop string that ended it, or NULL */
+    int32_t *ids;        /* [count] */
     int64_t count, cap;
 } af_answer_text;
 

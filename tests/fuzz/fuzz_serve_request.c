@@ -67,21 +67,14 @@ static af_api *server(void)
     return &api;
 }
 
-static void read_body(const uint8_t *data, size_t size, bool chat, bool response)
+static void read_body(const uint8_t *data, size_t size, const af_answer_form *form)
 {
     af_api_fault f = {0};
     json_t *body = af_json_load((const char *)data, size, JSON_ALLOW_NUL, NULL);
-    af_generation *g = json_is_object(body) ? af_generation_new(server(), NULL, chat) : NULL;
-    json_t *chat_body = NULL;
-    af_status st = AF_OK;
-    if (g && response)
-        st = af_response_read(g, body, &chat_body, &f);
-    if (g && st == AF_OK)
-        st = af_generation_read(g, response ? chat_body : body, &f);
-    if (st != AF_OK && !f.err.msg[0])
+    af_generation *g = json_is_object(body) ? af_generation_new(server(), NULL, form) : NULL;
+    if (g && af_generation_read(g, body, &f) != AF_OK && !f.err.msg[0])
         abort();
     af_generation_free(g);
-    json_decref(chat_body);
     json_decref(body);
     af_memory_forget();
 }
@@ -91,10 +84,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size == 0)
         return 0;
     if (data[0] == 'r')
-        read_body(data + 1, size - 1, true, true);
+        read_body(data + 1, size - 1, &af_response_form);
     else if (data[0] % 3 == 0)
         read_head(data + 1, size - 1);
     else
-        read_body(data + 1, size - 1, data[0] % 3 == 1, false);
+        read_body(data + 1, size - 1, data[0] % 3 == 1 ? &af_chat_form : &af_text_form);
     return 0;
 }

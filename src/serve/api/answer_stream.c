@@ -1,4 +1,5 @@
-/* answer_stream.c - the answer as server-sent events, one per token that has something to show. */
+/* answer_stream.c - chat completions and completions: the answer as server-sent events, one per
+ * token that has something to show. */
 #include "serve/api/generation.h"
 
 void af_answer_send(af_generation *g, af_buf *b)
@@ -26,7 +27,7 @@ static void out_prompt_ids(af_buf *b, const af_generation *g, int prompt)
     af_out_ids(b, g->prompt[prompt].ids, g->prompt[prompt].count);
 }
 
-void af_answer_begin(af_generation *g)
+static void begin(af_generation *g)
 {
     af_httpd_stream_begin(g->call, 200, "text/event-stream; charset=utf-8");
     for (int i = 0; i < g->choices; i++) {
@@ -112,10 +113,12 @@ static void send_piece(af_choice *c, const char *text, uint64_t n, bool last)
     af_answer_send(g, &b);
 }
 
-void af_answer_piece(af_choice *c)
+static void piece(af_choice *c)
 {
     const af_buf *content = af_choice_content(c);
     const uint64_t end = af_choice_has_parts(c) ? content->len : c->text.safe, n = end - c->sent;
+    if (!c->of->stream)
+        return;
     if (n || c->reasoning.text.len > c->reasoning.sent || c->new_calls.len || c->logprobs.tokens ||
         c->of->return_ids)
         send_piece(c, content->data ? content->data + c->sent : "", n, false);
@@ -124,12 +127,16 @@ void af_answer_piece(af_choice *c)
         send_piece(c, "", 0, true);
 }
 
-void af_answer_end(af_generation *g)
+static void end(af_generation *g)
 {
     static const char done[] = "data: [DONE]\n\n";
+    if (!g->stream) {
+        af_answer_whole(g);
+        return;
+    }
     if (g->no_tokens)
         for (int i = 0; i < g->choices; i++)
-            af_answer_piece(&g->choice[i]);
+            piece(&g->choice[i]);
     if (g->include_usage) {
         af_buf b = {0};
         af_buf_str(&b, "data: ");
@@ -142,3 +149,45 @@ void af_answer_end(af_generation *g)
     af_httpd_stream_end(g->call);
     g->answered = true;
 }
+
+static void fail(af_generation *g, int status, const char *message)
+{
+    af_buf b = {0};
+    af_buf_str(&b, "data: ");
+    af_api_error_object(&b, status, NULL, NULL, message);
+    af_buf_str(&b, "\n\n");
+    af_httpd_stream_send(g->call, b.data ? b.data : "", b.len);
+    af_httpd_stream_end(g->call);
+    af_buf_clear(&b);
+}
+
+static void out_call(af_buf *b, const af_tool_call *call, bool indexed)
+{
+    af_buf_str(b, b->len ? ",{" : "{");
+    if (indexed)
+        af_buf_printf(b, "\"index\":%d,", call->index);
+    af_buf_str(b, "\"id\":");
+    af_out_cstring(b, call->id);
+    af_buf_str(b, ",\"type\":\"function\",\"function\":{\"name\":");
+    af_out_cstring(b, call->name);
+    af_buf_str(b, ",\"arguments\":");
+    af_out_cstring(b, call->arguments);
+    af_buf_str(b, "}}");
+}
+
+static void add_call(af_choice *c, const af_tool_call *call)
+{
+    out_call(&c->calls, call, false);
+    if (c->of->stream)
+        out_call(&c->new_calls, call, true);
+}
+
+const af_answer_form af_chat_form = {.id = "chatcmpl-",
+                                     .chat = true,
+                                     .begin = begin,
+                                     .piece = piece,
+                                     .call = add_call,
+                                     .end = end,
+                                     .fail = fail};
+const af_answer_form af_text_form = {
+    .id = "cmpl-", .begin = begin, .piece = piece, .call = add_call, .end = end, .fail = fail};

@@ -19,19 +19,10 @@ static void end_choice(af_choice *c, const char *finish)
 static void fail_all(af_generation *g, af_decoder *d, int status, const char *message)
 {
     const bool begun = g->stream && !g->answered && af_httpd_is_answered(g->call);
-    if (begun && g->response) {
-        af_response_fail(g, message);
-    } else if (begun) {
-        af_buf b = {0};
-        af_buf_str(&b, "data: ");
-        af_api_error_object(&b, status, NULL, NULL, message);
-        af_buf_str(&b, "\n\n");
-        af_httpd_stream_send(g->call, b.data ? b.data : "", b.len);
-        af_httpd_stream_end(g->call);
-        af_buf_clear(&b);
-    } else if (!g->answered) {
+    if (begun)
+        g->form->fail(g, status, message);
+    else if (!g->answered)
         af_api_refuse(g->call, status, NULL, NULL, "%s", message);
-    }
     g->answered = true;
     for (int i = 0; d && i < g->choices; i++)
         if (g->choice[i].submitted && !g->choice[i].done)
@@ -100,10 +91,8 @@ static bool add_token(af_choice *c, const af_decoded *t)
     atomic_fetch_add(&g->api->new_tokens, 1);
     if (finish)
         end_choice(c, c->call_count && strcmp(finish, "stop") == 0 ? "tool_calls" : finish);
-    if (g->response && !g->answered)
-        af_response_piece(c);
-    else if (g->stream && !g->answered)
-        af_answer_piece(c);
+    if (!g->answered)
+        g->form->piece(c);
     return !c->done || t->end != AF_DECODE_GOES_ON; /* false: cancels, after a stop string */
 }
 
@@ -162,10 +151,8 @@ static void begin(af_serve_task *t, af_decoder *d)
     af_generation *g = (af_generation *)t;
     af_error err = {0};
     g->pending = g->choices;
-    if (g->stream && g->response)
-        af_response_begin(g);
-    else if (g->stream)
-        af_answer_begin(g);
+    if (g->stream)
+        g->form->begin(g);
     for (int i = 0; i < g->choices; i++) {
         af_choice *c = &g->choice[i];
         const af_status st = g->answered ? AF_ESTOPPED : submit(c, d, &err);
@@ -208,6 +195,7 @@ static void free_choice(af_choice *c)
     af_buf_clear(&c->reasoning.text);
     af_buf_clear(&c->calls);
     af_buf_clear(&c->new_calls);
+    af_buf_clear(&c->items.output);
 }
 
 void af_generation_free(af_generation *g)
@@ -235,12 +223,8 @@ void af_generation_free(af_generation *g)
 static void end(af_serve_task *t)
 {
     af_generation *g = (af_generation *)t;
-    if (!g->answered && g->response)
-        af_response_end(g);
-    else if (!g->answered && g->stream)
-        af_answer_end(g);
-    else if (!g->answered)
-        af_answer_whole(g);
+    if (!g->answered)
+        g->form->end(g);
     af_generation_free(g);
 }
 
@@ -281,28 +265,26 @@ static void name_answer(af_generation *g)
 {
     uint64_t word[2] = {atomic_fetch_add(&g->api->ids, 1), (uint64_t)g->api->started};
     (void)!getrandom(word, sizeof word, GRND_NONBLOCK);
-    snprintf(g->id, sizeof g->id, "%s%016" PRIx64 "%08" PRIx64,
-             g->response ? "resp_"
-             : g->chat   ? "chatcmpl-"
-                         : "cmpl-",
-             word[0], word[1] & 0xffffffff);
+    snprintf(g->id, sizeof g->id, "%s%016" PRIx64 "%08" PRIx64, g->form->id, word[0],
+             word[1] & 0xffffffff);
     g->created = (int64_t)time(NULL);
 }
 
-af_generation *af_generation_new(af_api *a, af_httpd_call *call, bool chat)
+af_generation *af_generation_new(af_api *a, af_httpd_call *call, const af_answer_form *form)
 {
     af_generation *g = af_calloc(1, sizeof *g);
     if (!g)
         return NULL;
     g->api = a;
-    g->chat = chat;
+    g->form = form;
+    g->chat = form->chat;
     g->n = 1;
     g->call = call ? af_httpd_call_ref(call) : NULL;
     g->task = (af_serve_task){.begin = begin, .poll = poll, .fail = fail, .end = end};
     return g;
 }
 
-af_status af_generation_read(af_generation *g, const json_t *whole, af_api_fault *f)
+static af_status read_chat(af_generation *g, const json_t *whole, af_api_fault *f)
 {
     af_status st = AF_OK;
     json_t *body = NULL;
@@ -320,41 +302,59 @@ done:
     return st;
 }
 
-static void generate(af_api *a, af_httpd_call *call, const json_t *body, bool chat, bool response)
+/* A fault of the chat completion, in the words of the request. */
+static void rename_field(const af_answer_form *form, af_error *err)
+{
+    for (int i = 0; form->names && form->names[i][0]; i++)
+        if (strcmp(err->subject, form->names[i][0]) == 0) {
+            snprintf(err->subject, sizeof err->subject, "%s", form->names[i][1]);
+            return;
+        }
+}
+
+af_status af_generation_read(af_generation *g, const json_t *body, af_api_fault *f)
+{
+    af_status st = AF_OK;
+    json_t *chat = NULL;
+    if (g->form->read)
+        AF_TRY(g->form->read(g, body, &chat, f));
+    AF_TRY(read_chat(g, chat ? chat : body, f));
+done:
+    if (st != AF_OK)
+        rename_field(g->form, &f->err);
+    json_decref(chat);
+    return st;
+}
+
+static void generate(af_api *a, af_httpd_call *call, const json_t *body, const af_answer_form *form)
 {
     af_status st = AF_OK;
     af_api_fault f = {0};
-    json_t *chat_body = NULL;
-    af_generation *g = af_generation_new(a, call, chat);
+    af_generation *g = af_generation_new(a, call, form);
     if (!g)
         AF_TRY(af_fail_nomem(&f.err, "the request", sizeof *g));
-    if (response)
-        AF_TRY(af_response_read(g, body, &chat_body, &f));
-    AF_TRY(af_generation_read(g, response ? chat_body : body, &f));
+    AF_TRY(af_generation_read(g, body, &f));
     name_answer(g);
     if (!af_serve_engine_add(a->engine, &g->task))
         AF_TRY(af_fail(&f.err, AF_ESTOPPED, "the server is shutting down"));
     g = NULL;
 done:
-    if (st != AF_OK && response)
-        af_response_rename(&f.err);
     if (st != AF_OK)
         af_api_refuse_fault(call, &f);
-    json_decref(chat_body);
     af_generation_free(g);
 }
 
 void af_api_chat(af_api *a, af_httpd_call *c, const json_t *body)
 {
-    generate(a, c, body, true, false);
+    generate(a, c, body, &af_chat_form);
 }
 
 void af_api_completions(af_api *a, af_httpd_call *c, const json_t *body)
 {
-    generate(a, c, body, false, false);
+    generate(a, c, body, &af_text_form);
 }
 
 void af_api_responses(af_api *a, af_httpd_call *c, const json_t *body)
 {
-    generate(a, c, body, true, true);
+    generate(a, c, body, &af_response_form);
 }

@@ -28,7 +28,39 @@ typedef enum af_reasoning_state {
     AF_REASONING_DONE,
 } af_reasoning_state;
 
-typedef struct af_choice {
+typedef enum af_item_kind { AF_ITEM_REASONING, AF_ITEM_TEXT } af_item_kind;
+typedef struct af_choice af_choice;
+
+/* An API in whose words a request is read and answered: chat completions and completions
+ * (answer_*.c), responses, messages. All but `read` are called in the engine. */
+typedef struct af_answer_form {
+    const char *id; /* ids begin with it */
+    bool chat;      /* messages that a template renders, not prompts */
+    /* Reads a body; *chat is the body of the chat completion that it stands for (json_decref).
+     * NULL: the body is one. */
+    af_status (*read)(af_generation *g, const json_t *body, json_t **chat, af_api_fault *f);
+    /* Names of fields in that chat completion and in the request, up to NULL; or NULL. */
+    const char *const (*names)[2];
+    void (*begin)(af_generation *g); /* a stream's first events */
+    void (*piece)(af_choice *c);     /* new text, or the end */
+    void (*call)(af_choice *c, const af_tool_call *call);
+    void (*end)(af_generation *g);
+    /* The last event of a stream that failed. */
+    void (*fail)(af_generation *g, int status, const char *message);
+    /* For forms whose piece is af_items_piece and whose call is af_items_call; `whole`: it was not
+     * cut off. */
+    struct {
+        void (*open)(af_choice *c, af_item_kind k);
+        void (*add)(af_choice *c, af_item_kind k, const char *text, uint64_t n);
+        void (*close)(af_choice *c, af_item_kind k, const char *text, uint64_t n, bool whole);
+        void (*call)(af_choice *c, const af_tool_call *call);
+        bool never_empty; /* an answer without items gets an empty text */
+    } item;
+} af_answer_form;
+
+extern const af_answer_form af_chat_form, af_text_form, af_response_form;
+
+struct af_choice {
     af_generation *of;
     int index, prompt;
     int64_t prefix; /* tokens of the prompt that were not computed again */
@@ -52,9 +84,16 @@ typedef struct af_choice {
     af_logprob_text logprobs;
     int64_t characters; /* of the text before the next token, for offsets */
     const char *finish; /* finish_reason; NULL while it goes on */
+    struct {            /* of an answer that is written as items: answer_items.c */
+        int count;      /* those that are complete */
+        af_buf output;  /* these, as JSON without brackets */
+        bool reasoned;  /* the reasoning is complete */
+        bool open;      /* a text is being written */
+        uint64_t from;  /* where it begins in the content */
+    } items;
     af_grammar_state *grammar;
     int64_t accepted; /* tokens that the grammar has seen */
-} af_choice;
+};
 
 struct af_generation {
     af_serve_task task; /* first: the engine's view */
@@ -85,14 +124,15 @@ struct af_generation {
     af_kept_grammar *grammar;
     json_t *tools; /* NULL: none that may be called */
     af_tool_format tool_format;
-    af_response *response; /* of /v1/responses, or NULL: it is a chat with an answer of its own */
+    const af_answer_form *form;
+    af_response *response; /* of /v1/responses, or NULL */
     bool answered;
 };
 
 /* ---- generation.c ---- */
 
 /* A request of a call (NULL in tests); all of it is read before the engine gets it. */
-af_generation *af_generation_new(af_api *a, af_httpd_call *call, bool chat);
+af_generation *af_generation_new(af_api *a, af_httpd_call *call, const af_answer_form *form);
 AF_CHECKED af_status af_generation_read(af_generation *g, const json_t *body, af_api_fault *f);
 void af_generation_free(af_generation *g);
 
@@ -143,11 +183,15 @@ void af_logprobs_add(af_choice *c, const af_decoded *t);
 void af_logprobs_out(af_buf *b, af_choice *c);
 void af_logprobs_clear(af_logprob_text *t);
 
+/* ---- answer_items.c ---- */
+/* The answer as items: reasoning, texts and calls, in the order the model wrote them. */
+void af_items_piece(af_choice *c);
+void af_items_call(af_choice *c, const af_tool_call *call);
+/* The item is complete: adds its JSON to the output, and clears it. */
+void af_items_add(af_choice *c, af_buf *item);
+
 /* ---- answer_whole.c, answer_stream.c ---- */
 void af_answer_whole(af_generation *g);
-void af_answer_begin(af_generation *g); /* a stream's first piece */
-void af_answer_piece(af_choice *c);     /* what is new; with the finish reason the last */
-void af_answer_end(af_generation *g);
 /* Ends the object of an event, sends it and clears the buffer. */
 void af_answer_send(af_generation *g, af_buf *b);
 /* The beginning of an answer or piece, up to "choices":[ */

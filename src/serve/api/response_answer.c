@@ -1,4 +1,4 @@
-/* response_answer.c - an answer as items: messages and calls, in the order the model wrote them.
+/* response_answer.c - the answer of /v1/responses: reasoning, messages and calls as items.
  *
  * Each item is complete once, and is then added to the output; a stream sends events on the way.
  * So the answer in one piece and the last event of a stream have the same items. */
@@ -38,8 +38,9 @@ static void out_response(af_buf *b, const af_generation *g, const char *status, 
                                                     : "null");
     af_out_cstring(b, g->model->name);
     af_buf_printf(b, ",%s,\"output\":[", r->echo);
-    af_buf_add(b, r->output.data ? r->output.data : "", r->output.len);
-    b->bad = b->bad || r->output.bad;
+    const af_buf *output = &g->choice->items.output;
+    af_buf_add(b, output->data ? output->data : "", output->len);
+    b->bad = b->bad || output->bad;
     af_buf_str(b, "],\"usage\":");
     if (strcmp(status, "in_progress") == 0 || message)
         af_buf_str(b, "null");
@@ -66,10 +67,10 @@ static void begin_event(af_buf *b, af_generation *g, const char *name)
 static void begin_item_event(af_buf *b, af_generation *g, const char *name, const char *kind)
 {
     begin_event(b, g, name);
-    af_buf_printf(b, ",\"output_index\":%d", g->response->count);
+    af_buf_printf(b, ",\"output_index\":%d", g->choice->items.count);
     if (kind)
         af_buf_printf(b, ",\"item_id\":\"%s_%s_%d\"", kind, g->id + strlen("resp_"),
-                      g->response->count);
+                      g->choice->items.count);
 }
 
 static void send_response(af_generation *g, const char *name, const char *status,
@@ -96,14 +97,9 @@ static void send_item(af_generation *g, const char *name, const af_buf *item)
 /* The item is complete. */
 static void add_item(af_generation *g, af_buf *item)
 {
-    af_response *r = g->response;
     if (g->stream)
         send_item(g, "response.output_item.done", item);
-    af_buf_str(&r->output, r->count ? "," : "");
-    af_buf_add(&r->output, item->data ? item->data : "", item->len);
-    r->output.bad = r->output.bad || item->bad;
-    r->count++;
-    af_buf_clear(item);
+    af_items_add(g->choice, item);
 }
 
 /* ---- reasoning ---- */
@@ -122,7 +118,7 @@ static void out_reasoning(af_buf *b, const af_choice *c, const char *status)
     af_buf_printf(b,
                   "{\"id\":\"rs_%s_%d\",\"type\":\"reasoning\",\"status\":\"%s\",\"summary\":[],"
                   "\"content\":[",
-                  g->id + strlen("resp_"), g->response->count, status);
+                  g->id + strlen("resp_"), c->items.count, status);
     if (strcmp(status, "in_progress") != 0)
         out_reasoning_part(b, c->reasoning.text.data, c->reasoning.text.len);
     af_buf_str(b, "]}");
@@ -142,36 +138,28 @@ static void send_reasoning(af_generation *g, const char *name, const char *membe
     af_answer_send(g, &b);
 }
 
-/* What is new of the reasoning; after its end the item is complete. */
-static void add_reasoning(af_choice *c)
+static void open_reasoning(af_choice *c)
 {
     af_generation *g = c->of;
-    af_response *r = g->response;
-    const af_buf *text = &c->reasoning.text;
-    const uint64_t from = c->reasoning.sent;
-    const bool ended = c->done || c->reasoning.state != AF_REASONING_INSIDE;
     af_buf item = {0};
-    if (text->len == 0 || r->reasoned)
+    if (!g->stream)
         return;
-    if (g->stream && from == 0) {
-        out_reasoning(&item, c, "in_progress");
-        send_item(g, "response.output_item.added", &item);
-        af_buf_clear(&item);
-        send_reasoning(g, "response.content_part.added", "part", "", 0);
-    }
-    if (g->stream && text->len > from)
-        send_reasoning(g, "response.reasoning_text.delta", "delta", text->data + from,
-                       text->len - from);
-    c->reasoning.sent = text->len;
-    if (!ended)
-        return;
+    out_reasoning(&item, c, "in_progress");
+    send_item(g, "response.output_item.added", &item);
+    af_buf_clear(&item);
+    send_reasoning(g, "response.content_part.added", "part", "", 0);
+}
+
+static void close_reasoning(af_choice *c, const char *text, uint64_t n, bool whole)
+{
+    af_generation *g = c->of;
+    af_buf item = {0};
     if (g->stream) {
-        send_reasoning(g, "response.reasoning_text.done", "text", text->data, text->len);
-        send_reasoning(g, "response.content_part.done", "part", text->data, text->len);
+        send_reasoning(g, "response.reasoning_text.done", "text", text, n);
+        send_reasoning(g, "response.content_part.done", "part", text, n);
     }
-    out_reasoning(&item, c, c->reasoning.state == AF_REASONING_INSIDE ? "incomplete" : "completed");
+    out_reasoning(&item, c, whole ? "completed" : "incomplete");
     add_item(g, &item);
-    r->reasoned = true;
 }
 
 /* ---- messages ---- */
@@ -191,14 +179,12 @@ static void out_message_head(af_buf *b, const af_generation *g, const char *stat
     af_buf_printf(b,
                   "{\"id\":\"msg_%s_%d\",\"type\":\"message\",\"status\":\"%s\","
                   "\"role\":\"assistant\",\"content\":[",
-                  g->id + strlen("resp_"), g->response->count, status);
+                  g->id + strlen("resp_"), g->choice->items.count, status);
 }
 
 static void open_message(af_choice *c)
 {
     af_generation *g = c->of;
-    g->response->open = true;
-    g->response->from = c->sent;
     g->response->logprobs.len = 0;
     if (!g->stream)
         return;
@@ -244,13 +230,12 @@ static void add_text(af_choice *c, const char *text, uint64_t n)
     af_answer_send(g, &b);
 }
 
-static void close_message(af_choice *c, const char *status)
+static void close_message(af_choice *c, const char *text, uint64_t n, bool whole)
 {
     af_generation *g = c->of;
     af_response *r = g->response;
-    const af_buf *content = af_choice_content(c);
-    const char *text = content->data ? content->data + r->from : "";
-    const uint64_t n = c->sent - r->from;
+    if (c->done) /* not before a call: those of the call belong to no message */
+        take_logprobs(c, NULL);
     af_buf b = {0};
     if (g->stream) {
         begin_item_event(&b, g, "response.output_text.done", "msg");
@@ -265,27 +250,11 @@ static void close_message(af_choice *c, const char *status)
         out_part(&b, text, n, &r->logprobs);
         af_answer_send(g, &b);
     }
-    out_message_head(&b, g, status);
+    out_message_head(&b, g, whole ? "completed" : "incomplete");
     out_part(&b, text, n, &r->logprobs);
     af_buf_str(&b, "]}");
     b.bad = b.bad || r->logprobs.bad;
     add_item(g, &b);
-    r->open = false;
-}
-
-/* Text up to byte `end` of the content. */
-static void text_up_to(af_choice *c, uint64_t end)
-{
-    const char *text = af_choice_content(c)->data;
-    const af_response *r = c->of->response;
-    while (!r->open && r->count && c->sent < end && strchr(" \t\r\n", text[c->sent]))
-        c->sent++; /* between a call and the message after it */
-    if (c->sent == end)
-        return;
-    if (!r->open)
-        open_message(c);
-    add_text(c, text + c->sent, end - c->sent);
-    c->sent = end;
 }
 
 /* ---- calls ---- */
@@ -293,7 +262,7 @@ static void text_up_to(af_choice *c, uint64_t end)
 static void out_call(af_buf *b, const af_generation *g, const af_tool_call *call, bool complete)
 {
     af_buf_printf(b, "{\"id\":\"fc_%s_%d\",\"type\":\"function_call\",\"status\":\"%s\",",
-                  g->id + strlen("resp_"), g->response->count,
+                  g->id + strlen("resp_"), g->choice->items.count,
                   complete ? "completed" : "in_progress");
     af_buf_str(b, "\"call_id\":");
     af_out_cstring(b, call->id);
@@ -314,17 +283,11 @@ static void send_arguments(af_generation *g, const char *name, const char *membe
     af_answer_send(g, &b);
 }
 
-void af_response_call(af_choice *c, const af_tool_call *call)
+static void add_call(af_choice *c, const af_tool_call *call)
 {
     af_generation *g = c->of;
     af_buf item = {0};
-    if (g->answered)
-        return;
-    add_reasoning(c);
-    text_up_to(c, af_choice_content(c)->len);
-    if (g->response->open)
-        close_message(c, "completed");
-    c->logprobs.content.len = 0; /* those of the call belong to no message */
+    c->logprobs.content.len = 0;
     c->logprobs.tokens = 0;
     if (g->stream) {
         out_call(&item, g, call, false);
@@ -337,28 +300,39 @@ void af_response_call(af_choice *c, const af_tool_call *call)
     add_item(g, &item);
 }
 
+/* ---- items ---- */
+
+static void open_item(af_choice *c, af_item_kind k)
+{
+    if (k == AF_ITEM_TEXT)
+        open_message(c);
+    else
+        open_reasoning(c);
+}
+
+static void add_to_item(af_choice *c, af_item_kind k, const char *text, uint64_t n)
+{
+    if (k == AF_ITEM_TEXT)
+        add_text(c, text, n);
+    else if (c->of->stream)
+        send_reasoning(c->of, "response.reasoning_text.delta", "delta", text, n);
+}
+
+static void close_item(af_choice *c, af_item_kind k, const char *text, uint64_t n, bool whole)
+{
+    if (k == AF_ITEM_TEXT)
+        close_message(c, text, n, whole);
+    else
+        close_reasoning(c, text, n, whole);
+}
+
 /* ---- the answer ---- */
 
-void af_response_begin(af_generation *g)
+static void begin(af_generation *g)
 {
     af_httpd_stream_begin(g->call, 200, "text/event-stream; charset=utf-8");
     send_response(g, "response.created", "in_progress", NULL);
     send_response(g, "response.in_progress", "in_progress", NULL);
-}
-
-void af_response_piece(af_choice *c)
-{
-    const af_response *r = c->of->response;
-    add_reasoning(c);
-    text_up_to(c, af_choice_has_parts(c) ? c->content.len : c->text.safe);
-    if (!c->done)
-        return;
-    if (!r->open && r->count == 0)
-        open_message(c);
-    if (r->open) {
-        take_logprobs(c, NULL);
-        close_message(c, status_of(c->of));
-    }
 }
 
 /* For requests that continue it: all items, those of the answer included. */
@@ -369,9 +343,10 @@ static void keep(af_generation *g, const af_buf *object)
     if (!r->items || object->bad)
         return;
     af_buf_str(&items, r->items);
-    if (*r->items && r->output.len)
+    const af_buf *output = &g->choice->items.output;
+    if (*r->items && output->len)
         af_buf_char(&items, ',');
-    af_buf_add(&items, r->output.data ? r->output.data : "", r->output.len);
+    af_buf_add(&items, output->data ? output->data : "", output->len);
     char *copy = af_strndup(object->data, object->len), *text = af_buf_take(&items);
     if (copy && text) {
         af_response_store_add(g->api->responses, g->id, copy, text, strlen(r->items));
@@ -381,7 +356,7 @@ static void keep(af_generation *g, const af_buf *object)
     free(text);
 }
 
-void af_response_end(af_generation *g)
+static void end(af_generation *g)
 {
     af_buf b = {0};
     const char *status = status_of(g);
@@ -398,8 +373,26 @@ void af_response_end(af_generation *g)
     g->answered = true;
 }
 
-void af_response_fail(af_generation *g, const char *message)
+static void fail(af_generation *g, int status, const char *message)
 {
+    (void)status;
     send_response(g, "response.failed", "failed", message);
     af_httpd_stream_end(g->call);
 }
+
+static const char *const names[][2] = {{"messages", "input"},
+                                       {"max_completion_tokens", "max_output_tokens"},
+                                       {"response_format", "text.format"},
+                                       {NULL, NULL}};
+
+const af_answer_form af_response_form = {
+    .id = "resp_",
+    .chat = true,
+    .read = af_response_read,
+    .names = names,
+    .begin = begin,
+    .piece = af_items_piece,
+    .call = af_items_call,
+    .end = end,
+    .fail = fail,
+    .item = {open_item, add_to_item, close_item, add_call, .never_empty = true}};

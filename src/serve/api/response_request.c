@@ -14,21 +14,8 @@ void af_response_free(af_response *r)
         return;
     free(r->echo);
     free(r->items);
-    af_buf_clear(&r->output);
     af_buf_clear(&r->logprobs);
     free(r);
-}
-
-void af_response_rename(af_error *err)
-{
-    static const char *const names[][2] = {{"messages", "input"},
-                                           {"max_completion_tokens", "max_output_tokens"},
-                                           {"response_format", "text.format"}};
-    for (size_t i = 0; i < AF_LEN(names); i++)
-        if (strcmp(err->subject, names[i][0]) == 0) {
-            snprintf(err->subject, sizeof err->subject, "%s", names[i][1]);
-            return;
-        }
 }
 
 /* ---- items to messages ---- */

@@ -17,12 +17,7 @@ struct af_response {
     char *echo;      /* members of the request that the answer repeats, as JSON without braces */
     char *items;     /* the conversation so far, as JSON without brackets; NULL: nothing is kept */
     int events;      /* sent so far */
-    int count;       /* items of the answer that are complete */
-    af_buf output;   /* these, as JSON without brackets */
-    bool reasoned;   /* the reasoning is complete */
-    bool open;       /* a message is being written */
-    uint64_t from;   /* where it begins in the content of the choice */
-    af_buf logprobs; /* of the open message */
+    af_buf logprobs; /* of the message that is being written */
 };
 
 /* ---- response_request.c: in a worker ---- */
@@ -30,20 +25,7 @@ struct af_response {
 /* Reads a body; *chat is the body of the chat completion that it stands for (json_decref). */
 AF_CHECKED af_status af_response_read(af_generation *g, const json_t *body, json_t **chat,
                                       af_api_fault *f);
-/* A fault of that chat completion, in the words of the request. */
-void af_response_rename(af_error *err);
 void af_response_free(af_response *r); /* NULL is allowed */
-
-/* ---- response_answer.c: in the engine ---- */
-
-void af_response_begin(af_generation *g); /* a stream's first events */
-/* A call; the text before it is complete. */
-void af_response_call(af_choice *c, const af_tool_call *call);
-/* New text, or the end. */
-void af_response_piece(af_choice *c);
-void af_response_end(af_generation *g);
-/* The last event of a stream that failed. */
-void af_response_fail(af_generation *g, const char *message);
 
 /* ---- response_store.c: any thread ---- */
 

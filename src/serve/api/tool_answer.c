@@ -2,7 +2,6 @@
 #include "serve/api/generation.h"
 
 #include "format/text/json_text.h"
-#include "serve/api/responses.h"
 
 /* {"format", "tools", "tool_choice", "parallel_tool_calls"}: what the grammar is made of. */
 static af_status force_call(af_generation *g, const json_t *body, const json_t *choice,
@@ -115,31 +114,11 @@ static void on_content(void *user, const char *text, uint64_t n)
     af_buf_add(&((af_choice *)user)->content, text, n);
 }
 
-static void out_call(af_buf *b, const af_tool_call *call, bool indexed)
-{
-    af_buf_str(b, b->len ? ",{" : "{");
-    if (indexed)
-        af_buf_printf(b, "\"index\":%d,", call->index);
-    af_buf_str(b, "\"id\":");
-    af_out_cstring(b, call->id);
-    af_buf_str(b, ",\"type\":\"function\",\"function\":{\"name\":");
-    af_out_cstring(b, call->name);
-    af_buf_str(b, ",\"arguments\":");
-    af_out_cstring(b, call->arguments);
-    af_buf_str(b, "}}");
-}
-
 static void on_call(void *user, const af_tool_call *call)
 {
     af_choice *c = user;
     c->call_count++;
-    if (c->of->response) {
-        af_response_call(c, call);
-        return;
-    }
-    out_call(&c->calls, call, false);
-    if (c->of->stream)
-        out_call(&c->new_calls, call, true);
+    c->of->form->call(c, call);
 }
 
 af_status af_choice_tools(af_choice *c, af_error *err)

@@ -1,0 +1,87 @@
+/* answer_items.c - the answer as items: reasoning, texts and calls, in the order the model wrote
+ * them. What an item looks like is the form's; each is complete once. */
+#include "serve/api/generation.h"
+
+void af_items_add(af_choice *c, af_buf *item)
+{
+    af_buf *all = &c->items.output;
+    af_buf_str(all, all->len ? "," : "");
+    af_buf_add(all, item->data ? item->data : "", item->len);
+    all->bad = all->bad || item->bad;
+    af_buf_clear(item);
+}
+
+/* What is new of the reasoning; after its end the item is complete. */
+static void add_reasoning(af_choice *c)
+{
+    const af_answer_form *form = c->of->form;
+    const af_buf *text = &c->reasoning.text;
+    const uint64_t from = c->reasoning.sent;
+    const bool ended = c->reasoning.state != AF_REASONING_INSIDE;
+    if (text->len == 0 || c->items.reasoned)
+        return;
+    if (from == 0)
+        form->item.open(c, AF_ITEM_REASONING);
+    if (text->len > from)
+        form->item.add(c, AF_ITEM_REASONING, text->data + from, text->len - from);
+    c->reasoning.sent = text->len;
+    if (!ended && !c->done)
+        return;
+    form->item.close(c, AF_ITEM_REASONING, text->data, text->len, ended);
+    c->items.count++;
+    c->items.reasoned = true;
+}
+
+static void open_text(af_choice *c)
+{
+    c->items.open = true;
+    c->items.from = c->sent;
+    c->of->form->item.open(c, AF_ITEM_TEXT);
+}
+
+static void close_text(af_choice *c, bool whole)
+{
+    const uint64_t from = c->items.from;
+    const char *text = af_choice_content(c)->data;
+    c->of->form->item.close(c, AF_ITEM_TEXT, text ? text + from : "", c->sent - from, whole);
+    c->items.count++;
+    c->items.open = false;
+}
+
+/* Text up to byte `end` of the content. */
+static void text_up_to(af_choice *c, uint64_t end)
+{
+    const char *text = af_choice_content(c)->data;
+    while (!c->items.open && c->items.count && c->sent < end && strchr(" \t\r\n", text[c->sent]))
+        c->sent++; /* between a call and the text after it */
+    if (c->sent == end)
+        return;
+    if (!c->items.open)
+        open_text(c);
+    c->of->form->item.add(c, AF_ITEM_TEXT, text + c->sent, end - c->sent);
+    c->sent = end;
+}
+
+void af_items_call(af_choice *c, const af_tool_call *call)
+{
+    if (c->of->answered)
+        return;
+    add_reasoning(c);
+    text_up_to(c, af_choice_content(c)->len);
+    if (c->items.open)
+        close_text(c, true);
+    c->of->form->item.call(c, call);
+    c->items.count++;
+}
+
+void af_items_piece(af_choice *c)
+{
+    add_reasoning(c);
+    text_up_to(c, af_choice_has_parts(c) ? c->content.len : c->text.safe);
+    if (!c->done)
+        return;
+    if (!c->items.open && c->items.count == 0 && c->of->form->item.never_empty)
+        open_text(c);
+    if (c->items.open)
+        close_text(c, strcmp(c->finish, "length") != 0);
+}
