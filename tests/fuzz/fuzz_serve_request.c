@@ -84,10 +84,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size == 0)
         return 0;
     if (data[0] == 'r')
-        read_body(data + 1, size - 1, &af_response_form);
+        read_body(data + 1, size - 1, &af_form_responses);
+    else if (data[0] == 'm')
+        read_body(data + 1, size - 1, &af_form_messages);
     else if (data[0] % 3 == 0)
         read_head(data + 1, size - 1);
     else
-        read_body(data + 1, size - 1, data[0] % 3 == 1 ? &af_chat_form : &af_text_form);
+        read_body(data + 1, size - 1, data[0] % 3 == 1 ? &af_form_chat : &af_form_text);
     return 0;
 }

@@ -66,6 +66,16 @@ def check_whole(s):
     check(len(logprobs) == 3 and all(len(t["top_logprobs"]) == 2 and t["logprob"] < 0 for t in logprobs), "log-probabilities")
 
 
+def check_count(s):
+    for body in (dict(input="Hi"), dict(input=HI, instructions="Be short.", tools=[TOOL])):
+        n = s.post(PATH, max_output_tokens=1, **body)[1]["usage"]["input_tokens"]
+        check(s.post(PATH + "/input_tokens", **body) == (200, {"object": "response.input_tokens", "input_tokens": n}), "tokens of %s" % body)
+    check(s.post(PATH + "/input_tokens", input="Hi " * 400)[1]["input_tokens"] > 400, "a long prompt is counted")
+    check(s.post(PATH + "/input_tokens", model="none", input="Hi")[0] == 404, "no model")
+    status, answer = s.post(PATH + "/input_tokens", input=[{"role": "user", "content": [{"type": "input_image"}]}])
+    check(status == 400 and answer["error"]["param"] == "input", "an image: %s" % answer)
+
+
 def check_items(s):
     system = {"role": "system", "content": "Be short."}
     same_as_chat(s, [system] + HI, input="Hi", instructions="Be short.")
@@ -270,7 +280,7 @@ def check_errors(s):
 
 def main():
     s = Server("--alias", "base")
-    for part in (check_whole, check_items, check_tools, check_reasoning, check_stream, check_format, check_errors, check_input_items, check_many_items, check_store):
+    for part in (check_whole, check_count, check_items, check_tools, check_reasoning, check_stream, check_format, check_errors, check_input_items, check_many_items, check_store):
         try:
             part(s)
         except Exception as e:

@@ -48,9 +48,13 @@ static bool key_is_known(const af_api *a, const char *key)
     return hit != 0;
 }
 
+/* As clients of OpenAI send it, or those of Anthropic. */
 static bool has_key(const af_api *a, const af_request_head *h)
 {
-    const char *value = af_request_field(h, "Authorization");
+    const char *value = af_request_field(h, "X-Api-Key");
+    if (value && key_is_known(a, value))
+        return true;
+    value = af_request_field(h, "Authorization");
     if (!value || strncasecmp(value, "Bearer ", 7) != 0)
         return false;
     value += 7;
@@ -168,8 +172,9 @@ bool af_api_allow(af_api *a, af_httpd_call *c, bool open)
     }
     if (!open && a->keys && !has_key(a, h)) {
         af_httpd_add_header(c, "WWW-Authenticate: Bearer");
-        af_api_refuse(c, 401, "invalid_api_key", NULL,
-                      "the request has no valid API key (Authorization: Bearer KEY)");
+        af_api_refuse(
+            c, 401, "invalid_api_key", NULL,
+            "the request has no valid API key (Authorization: Bearer KEY, or X-Api-Key: KEY)");
         return false;
     }
     return true;

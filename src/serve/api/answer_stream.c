@@ -182,12 +182,12 @@ static void add_call(af_choice *c, const af_tool_call *call)
         out_call(&c->new_calls, call, true);
 }
 
-const af_answer_form af_chat_form = {.id = "chatcmpl-",
+const af_answer_form af_form_chat = {.id = "chatcmpl-",
                                      .chat = true,
                                      .begin = begin,
                                      .piece = piece,
                                      .call = add_call,
                                      .end = end,
                                      .fail = fail};
-const af_answer_form af_text_form = {
+const af_answer_form af_form_text = {
     .id = "cmpl-", .begin = begin, .piece = piece, .call = add_call, .end = end, .fail = fail};

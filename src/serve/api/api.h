@@ -117,6 +117,8 @@ int af_api_fault_status(const af_api_fault *f);
 char *af_api_error_body(int status, const char *why);
 void af_api_error_object(af_buf *b, int status, const char *code, const char *param,
                          const char *message);
+/* As /v1/messages has it. */
+void af_api_message_error(af_buf *b, int status, const char *message);
 /* Answers with the buffer as JSON and clears it; 500 when memory ran out. */
 void af_api_answer(af_httpd_call *c, af_buf *b);
 
@@ -126,7 +128,8 @@ typedef void af_api_endpoint(af_api *a, af_httpd_call *c, const json_t *body);
 af_api_endpoint af_api_health, af_api_models, af_api_model, af_api_metrics, af_api_props;
 af_api_endpoint af_api_tokenize, af_api_detokenize, af_api_apply_template;
 af_api_endpoint af_api_chat, af_api_completions, af_api_embeddings;
-af_api_endpoint af_api_responses, af_api_response, af_api_delete_response;
+af_api_endpoint af_api_responses, af_api_response, af_api_delete_response, af_api_response_count;
+af_api_endpoint af_api_messages, af_api_message_count;
 af_api_endpoint af_api_load_adapter, af_api_unload_adapter;
 af_api_endpoint af_api_page;
 af_api_endpoint af_api_run, af_api_run_metrics, af_api_run_events;

@@ -1,4 +1,4 @@
-/* errors.c - {"error": {...}} as OpenAI's clients expect it. */
+/* errors.c - {"error": {...}} as the clients of OpenAI and of Anthropic expect it. */
 #include "serve/api/api.h"
 
 #include <stdarg.h>
@@ -14,6 +14,28 @@ void af_api_error_object(af_buf *b, int status, const char *code, const char *pa
     af_buf_str(b, ",\"code\":");
     af_out_cstring(b, code);
     af_buf_str(b, "}}");
+}
+
+void af_api_message_error(af_buf *b, int status, const char *message)
+{
+    static const struct {
+        int status;
+        const char *type;
+    } types[] = {{401, "authentication_error"}, {403, "permission_error"}, {404, "not_found_error"},
+                 {413, "request_too_large"},    {503, "overloaded_error"}, {500, "api_error"}};
+    const char *type = "invalid_request_error";
+    for (size_t i = 0; i < AF_LEN(types); i++)
+        if (types[i].status == status)
+            type = types[i].type;
+    af_buf_printf(b, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", type);
+    af_out_cstring(b, message);
+    af_buf_str(b, "}}");
+}
+
+static bool is_for_messages(const af_httpd_call *c)
+{
+    static const char path[] = "/v1/messages";
+    return strncmp(af_httpd_head(c)->path, path, sizeof path - 1) == 0;
 }
 
 char *af_api_error_body(int status, const char *why)
@@ -46,7 +68,10 @@ void af_api_refuse(af_httpd_call *c, int status, const char *code, const char *p
     va_end(ap);
     if (status == 503)
         af_httpd_add_header(c, "Retry-After: 5");
-    af_api_error_object(&b, status, code, param, message);
+    if (is_for_messages(c))
+        af_api_message_error(&b, status, message);
+    else
+        af_api_error_object(&b, status, code, param, message);
     af_httpd_answer(c, status, "application/json", b.data ? b.data : "", b.len);
     af_buf_clear(&b);
 }

@@ -346,15 +346,60 @@ done:
 
 void af_api_chat(af_api *a, af_httpd_call *c, const json_t *body)
 {
-    generate(a, c, body, &af_chat_form);
+    generate(a, c, body, &af_form_chat);
 }
 
 void af_api_completions(af_api *a, af_httpd_call *c, const json_t *body)
 {
-    generate(a, c, body, &af_text_form);
+    generate(a, c, body, &af_form_text);
 }
 
 void af_api_responses(af_api *a, af_httpd_call *c, const json_t *body)
 {
-    generate(a, c, body, &af_response_form);
+    generate(a, c, body, &af_form_responses);
+}
+
+void af_api_messages(af_api *a, af_httpd_call *c, const json_t *body)
+{
+    generate(a, c, body, &af_form_messages);
+}
+
+/* ---- prompts that are counted alone ---- */
+
+static void count(af_api *a, af_httpd_call *call, const json_t *body, const af_answer_form *form,
+                  const char *members)
+{
+    af_status st = AF_OK;
+    af_api_fault f = {0};
+    json_t *chat = NULL, *kept = NULL;
+    af_encoding e = {0};
+    af_buf b = {0};
+    af_generation *g = af_generation_new(a, NULL, form);
+    if (!g)
+        AF_TRY(af_fail_nomem(&f.err, "the request", sizeof *g));
+    AF_TRY(form->read(g, body, &chat, &f));
+    AF_TRY(af_allowed_tools(chat, &kept, &f.err));
+    AF_TRY(af_request_model(a, kept, &g->model, &f));
+    AF_TRY(af_chat_encode(a, g->model, kept, false, &e, &f.err));
+    af_buf_printf(&b, "{%s\"input_tokens\":%" PRId64 "}", members, e.count);
+    af_api_answer(call, &b);
+done:
+    if (st != AF_OK) {
+        rename_field(form, &f.err);
+        af_api_refuse_fault(call, &f);
+    }
+    json_decref(chat);
+    json_decref(kept);
+    af_encoding_clear(&e);
+    af_generation_free(g);
+}
+
+void af_api_response_count(af_api *a, af_httpd_call *c, const json_t *body)
+{
+    count(a, c, body, &af_form_responses, "\"object\":\"response.input_tokens\",");
+}
+
+void af_api_message_count(af_api *a, af_httpd_call *c, const json_t *body)
+{
+    count(a, c, body, &af_form_messages, "");
 }

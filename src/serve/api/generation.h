@@ -58,7 +58,7 @@ typedef struct af_answer_form {
     } item;
 } af_answer_form;
 
-extern const af_answer_form af_chat_form, af_text_form, af_response_form;
+extern const af_answer_form af_form_chat, af_form_text, af_form_responses, af_form_messages;
 
 struct af_choice {
     af_generation *of;
@@ -140,11 +140,16 @@ void af_generation_free(af_generation *g);
 
 /* Fields that chat and completions share. */
 AF_CHECKED af_status af_generation_fields(af_generation *g, const json_t *body, af_api_fault *f);
+/* Those that other APIs call by the same names. */
+void af_copy_fields(const json_t *body, json_t *chat);
 /* response_format, grammar, json_schema, structured_outputs. */
 AF_CHECKED af_status af_generation_format(af_generation *g, const json_t *body, af_api_fault *f);
 /* The rendered text of messages (and tools) of a body. *text is malloc'ed. */
 AF_CHECKED af_status af_chat_render(const af_api *a, const af_served *m, const json_t *body,
                                     char **text, uint64_t *n, af_error *err);
+/* The tokens of that text. */
+AF_CHECKED af_status af_chat_encode(const af_api *a, const af_served *m, const json_t *body,
+                                    bool add_special, af_encoding *e, af_error *err);
 /* Parts [{"type": "text", "text"}] as one text: templates expect a string. *out: json_decref. */
 AF_CHECKED af_status af_join_parts(const json_t *parts, json_t **out, af_error *err);
 AF_CHECKED af_status af_generation_chat(af_generation *g, const json_t *body, af_api_fault *f);

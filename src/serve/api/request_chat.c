@@ -134,6 +134,18 @@ done:
     return st;
 }
 
+af_status af_chat_encode(const af_api *a, const af_served *m, const json_t *body, bool add_special,
+                         af_encoding *e, af_error *err)
+{
+    char *text = NULL;
+    uint64_t n = 0;
+    af_status st = af_chat_render(a, m, body, &text, &n, err);
+    if (st == AF_OK)
+        st = af_tokenizer_encode(a->tokenizer, e, text, n, add_special, err);
+    free(text);
+    return st;
+}
+
 static af_status fits(const af_api *a, int64_t tokens, const char *field, af_api_fault *f)
 {
     if (tokens < a->context)

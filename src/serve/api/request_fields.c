@@ -245,3 +245,30 @@ af_status af_generation_fields(af_generation *g, const json_t *body, af_api_faul
 done:
     return st;
 }
+
+void af_copy_fields(const json_t *body, json_t *chat)
+{
+    static const char *const same[] = {"model",
+                                       "stream",
+                                       "temperature",
+                                       "top_p",
+                                       "top_k",
+                                       "min_p",
+                                       "repeat_penalty",
+                                       "repetition_penalty",
+                                       "frequency_penalty",
+                                       "presence_penalty",
+                                       "seed",
+                                       "stop",
+                                       "stop_token_ids",
+                                       "logit_bias",
+                                       "ignore_eos",
+                                       "grammar",
+                                       "structured_outputs",
+                                       "parallel_tool_calls",
+                                       "reasoning_format",
+                                       "chat_template_kwargs"};
+    for (size_t i = 0; i < AF_LEN(same); i++)
+        if (af_value(body, same[i]))
+            json_object_set(chat, same[i], json_object_get(body, same[i]));
+}

@@ -385,7 +385,7 @@ static const char *const names[][2] = {{"messages", "input"},
                                        {"response_format", "text.format"},
                                        {NULL, NULL}};
 
-const af_answer_form af_response_form = {
+const af_answer_form af_form_responses = {
     .id = "resp_",
     .chat = true,
     .read = af_response_read,

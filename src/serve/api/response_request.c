@@ -294,35 +294,6 @@ static af_status read_logprobs(const json_t *body, json_t *chat, af_error *err)
     return st;
 }
 
-static void copy_fields(const json_t *body, json_t *chat)
-{
-    static const char *const same[] = {"model",
-                                       "stream",
-                                       "temperature",
-                                       "top_p",
-                                       "top_k",
-                                       "min_p",
-                                       "repeat_penalty",
-                                       "repetition_penalty",
-                                       "frequency_penalty",
-                                       "presence_penalty",
-                                       "seed",
-                                       "stop",
-                                       "stop_token_ids",
-                                       "logit_bias",
-                                       "ignore_eos",
-                                       "grammar",
-                                       "structured_outputs",
-                                       "parallel_tool_calls",
-                                       "reasoning_format",
-                                       "chat_template_kwargs"};
-    for (size_t i = 0; i < AF_LEN(same); i++)
-        if (af_value(body, same[i]))
-            json_object_set(chat, same[i], json_object_get(body, same[i]));
-    if (af_value(body, "max_output_tokens"))
-        json_object_set(chat, "max_completion_tokens", json_object_get(body, "max_output_tokens"));
-}
-
 /* ---- what the answer repeats ---- */
 
 /* The field, or else `value`. */
@@ -410,7 +381,9 @@ af_status af_response_read(af_generation *g, const json_t *body, json_t **chat, 
     read_tool_choice(body, to);
     AF_TRY(read_format(body, to, &text, &f->err));
     AF_TRY(read_logprobs(body, to, &f->err));
-    copy_fields(body, to);
+    af_copy_fields(body, to);
+    if (af_value(body, "max_output_tokens"))
+        json_object_set(to, "max_completion_tokens", json_object_get(body, "max_output_tokens"));
     AF_TRY(make_echo(r, body, tools, store, &f->err));
     if (store) {
         r->items = without_ends(af_json_dump(items, JSON_COMPACT));

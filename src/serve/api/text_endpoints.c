@@ -27,16 +27,12 @@ static af_status encode_chat(af_api *a, const json_t *body, af_encoding *e, af_a
 {
     af_status st = AF_OK;
     af_served *m = NULL;
-    char *text = NULL;
-    uint64_t n = 0;
     bool special = false;
     AF_TRY(af_value_bool(body, "add_special_tokens", &special, &f->err));
     AF_TRY(af_request_model(a, body, &m, f));
-    AF_TRY(af_chat_render(a, m, body, &text, &n, &f->err));
-    AF_TRY(af_tokenizer_encode(a->tokenizer, e, text, n, special, &f->err));
+    AF_TRY(af_chat_encode(a, m, body, special, e, &f->err));
 done:
     af_served_unref(m);
-    free(text);
     return st;
 }
 
