@@ -197,12 +197,32 @@ head -6 "$AF_GOLDEN/models/data/train_tokens.jsonl" > "$tmp/less.jsonl"
 cp "$AF_GOLDEN/models/data/train_tokens.jsonl" "$tmp/more.jsonl"
 mkdir "$tmp/a" "$tmp/b"
 cp "$tmp/less.jsonl" "$tmp/a/d.jsonl"; cp "$tmp/more.jsonl" "$tmp/b/d.jsonl"
-port
-for r in 0 1; do
-    ( set +e; [ $r = 0 ] && cd "$tmp/a" || cd "$tmp/b"; RANK=$r WORLD_SIZE=2 "$AFINAR" train "$tmp/run.yaml" -q adapter=full output_dir="$tmp/bad" datasets='[{path: d.jsonl}]' > "$tmp/said.$r" 2>&1; echo $? > "$tmp/status.$r" ) &
-done
-wait
+apart() { # KEYS: each rank in a folder of its own, as on machines that share none
+    port
+    for r in 0 1; do
+        ( set +e; [ $r = 0 ] && cd "$tmp/a" || cd "$tmp/b"; RANK=$r WORLD_SIZE=2 "$AFINAR" train "$tmp/run.yaml" -q "$@" > "$tmp/said.$r" 2>&1; echo $? > "$tmp/status.$r" ) &
+    done
+    wait
+}
+apart adapter=full output_dir="$tmp/bad" datasets='[{path: d.jsonl}]'
 bad 2 "datasets.*rank"
+# one value of a weight, of an adapter to start from, of a checkpoint
+other() { printf '\1' | dd of="$tmp/b/$1" bs=1 seek=$(($(stat -c %s "$tmp/b/$1") - 500)) conv=notrunc status=none; }
+for d in a b; do cp -r "$AF_GOLDEN/models/qwen2" "$tmp/$d/model"; cp -r "$tmp/lora" "$tmp/$d/lora"; done
+apart adapter=lora lora_model_dir=lora base_model=model output_dir="$tmp/same"
+good 2 "copies of a model and an adapter"
+other model/model.safetensors
+apart adapter=full base_model=model output_dir="$tmp/bad"
+bad 2 "the content of base_model differs between rank 0 and rank 1"
+apart adapter=full teacher_model=model output_dir="$tmp/bad"
+bad 2 "the content of teacher_model differs between rank 0 and rank 1"
+other lora/adapter_model.safetensors
+apart adapter=lora lora_model_dir=lora output_dir="$tmp/bad"
+bad 2 "the content of lora_model_dir differs between rank 0 and rank 1"
+(cd "$tmp/a" && "$AFINAR" train "$tmp/run.yaml" -q adapter=full max_steps=2 output_dir=out)
+(cd "$tmp/b" && "$AFINAR" train "$tmp/run.yaml" -q adapter=full max_steps=2 output_dir=out learning_rate=2e-3)
+apart adapter=full output_dir=out resume_from_checkpoint=auto
+bad 2 "the checkpoint to resume from differs between rank 0 and rank 1"
 # a file that one of them cannot read: the others have not been used wrongly
 port
 for r in 0 1; do

@@ -1,6 +1,7 @@
 /* ranks.c - see ranks.h. */
 #include "train/step/ranks.h"
 #include "afinar/version.h"
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/pool.h"
 #include "graph/graph_access.h"
@@ -111,6 +112,81 @@ af_status af_ranks_agree_data(af_comm *c, const af_run_data *d, af_error *err)
                               (uint64_t)store[k]->index[i].count * sizeof(uint32_t));
     const af_status st = af_comm_agree(c, "datasets", &sum[0], sizeof *sum, err);
     return st == AF_OK ? af_comm_agree(c, "test_datasets", &sum[1], sizeof *sum, err) : st;
+}
+
+/* Of large tensors samples: another revision of a model differs all over. The order of tensors,
+ * which follows that of files, does not count. */
+static uint64_t hash_weights(const af_weights *w)
+{
+    enum { WHOLE = 1 << 16, PIECE = 64, SAMPLES = 4096 };
+    const int count = af_weights_count(w);
+    const uint64_t pieces = (uint64_t)AF_MAX(SAMPLES / AF_MAX(count, 1), 1);
+    uint64_t sum = 0;
+    for (int i = 0; i < count; i++) {
+        const af_stored *t = af_weights_at(w, i);
+        const uint8_t *data = t->data;
+        uint64_t h = af_fnv1a(AF_FNV_START, t->name, strlen(t->name));
+        h = af_fnv1a(h + (uint64_t)t->dtype, t->dim, sizeof t->dim);
+        if (t->bytes <= WHOLE)
+            h = af_fnv1a(h, data, t->bytes);
+        for (uint64_t k = 0; k < pieces && t->bytes > WHOLE; k++)
+            h = af_fnv1a(h, data + (t->bytes - PIECE) / pieces * k, PIECE);
+        sum += h;
+        af_weights_forget(w, t);
+    }
+    return sum;
+}
+
+/* The weights in w, or of an adapter's folder; neither: there is nothing to agree on. */
+static af_status agree_weights(af_comm *c, const char *what, const af_weights *w, const char *dir,
+                               af_error *err)
+{
+    af_weights *own = NULL;
+    af_status st = AF_OK;
+    if (!w && !dir)
+        return AF_OK;
+    if (dir)
+        AF_TRY(af_adapter_open_values(&own, dir, err));
+    const uint64_t sum = hash_weights(dir ? own : w);
+    st = af_comm_agree(c, what, &sum, sizeof sum, err);
+done:
+    af_weights_close(own);
+    return st;
+}
+
+af_status af_ranks_agree_model(af_comm *c, const af_run_model *m, af_error *err)
+{
+    const af_run_config *r = m->run;
+    af_status st = AF_OK;
+    if (!c)
+        return AF_OK;
+    AF_TRY(agree_weights(c, "the content of base_model", m->loader->reader->weights, NULL, err));
+    AF_TRY(agree_weights(c, "the content of lora_model_dir", NULL, r->lora_model_dir, err));
+    AF_TRY(agree_weights(c, "the content of teacher_model",
+                         m->teacher ? m->teacher->reader->weights : NULL, NULL, err));
+    st = agree_weights(c, "the content of teacher_adapter", NULL, r->teacher_adapter, err);
+done:
+    return st;
+}
+
+af_status af_ranks_agree_checkpoint(af_comm *c, const char *dir, af_error *err)
+{
+    enum { LONGEST = 1 << 24 };
+    char *path = NULL, *text = NULL;
+    uint64_t size;
+    af_status st = AF_OK;
+    if (!c)
+        return AF_OK;
+    path = af_path_join(dir, "manifest.json"); /* it has the checksums of all files */
+    if (!path)
+        AF_TRY(af_fail_nomem(err, "a path", strlen(dir)));
+    AF_TRY(af_file_read(&text, &size, path, LONGEST, err));
+    const uint64_t sum = af_fnv1a(AF_FNV_START, text, size);
+    st = af_comm_agree(c, "the checkpoint to resume from", &sum, sizeof sum, err);
+done:
+    free(text);
+    free(path);
+    return st;
 }
 
 /* ---- devices ---- */

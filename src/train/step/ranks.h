@@ -18,6 +18,9 @@ AF_CHECKED af_status af_ranks_open(af_comm **out, const af_run_config *run,
                                    const af_train_hooks *hooks, bool *common, af_error *err);
 /* All ranks must have read the same records. */
 AF_CHECKED af_status af_ranks_agree_data(af_comm *c, const af_run_data *d, af_error *err);
+/* And the same weights, as far as samples of them show; and the same checkpoint, all of it. */
+AF_CHECKED af_status af_ranks_agree_model(af_comm *c, const af_run_model *m, af_error *err);
+AF_CHECKED af_status af_ranks_agree_checkpoint(af_comm *c, const char *dir, af_error *err);
 /* The device of this rank: its own GPU, or its share of the processors. */
 AF_CHECKED af_status af_ranks_device(af_comm *c, af_device **out, const af_run_config *run,
                                      af_error *err);

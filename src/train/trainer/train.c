@@ -252,6 +252,7 @@ static af_status train(const af_run_config *run, af_comm *comm, const af_train_h
     t.resume_command = resume;
     log_keys(&t);
     st = run_all(&t, err);
+    *common = t.differs;
     if (st != AF_OK && t.report.began) /* its folder stays: so does the way to go on */
         report_end(&t, st, result, err);
     result->stopped = st == AF_ESTOPPED;

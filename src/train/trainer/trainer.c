@@ -44,6 +44,8 @@ static af_status open_data(af_trainer *t, af_error *err)
     if (af_trainer_writes(t))
         AF_TRY(af_comm_barrier(t->comm, err));
     st = af_ranks_agree_data(t->comm, &t->data, err);
+    if (st == AF_OK)
+        st = af_ranks_agree_model(t->comm, &t->model, err);
     t->differs = st == AF_EUSAGE;
 done:
     return st;
@@ -194,6 +196,10 @@ af_status af_trainer_start(af_trainer *t, af_error *err)
     t->progress.data_records = t->data.store.records;
     t->progress.data_tokens = (int64_t)t->data.store.tokens;
     if (checkpoint) {
+        st = af_ranks_agree_checkpoint(t->comm, checkpoint, err);
+        t->differs = st == AF_EUSAGE;
+        if (st != AF_OK)
+            goto done;
         AF_TRY(af_resume_check(&t->model, &t->data, t->hooks, checkpoint, err));
         AF_TRY(af_checkpoint_load(&t->step, &t->progress, checkpoint, err));
         af_resume_check_data(&t->progress, &t->data, t->hooks);

@@ -30,7 +30,7 @@ typedef struct af_trainer {
     af_train_hooks own_hooks;
     uint64_t clock;        /* of the random numbers, at the beginning of the step */
     int64_t sent_steps;    /* in which step.sent bytes went to other ranks */
-    bool differs;          /* ranks have read different data; stays after a close */
+    bool differs;          /* ranks have read different files; stays after a close */
     bool stop;             /* a rank was asked to stop */
     af_error unmet;        /* rank 0 began what needs all ranks, and failed */
     uint64_t *rank_memory; /* of the last logged step, by rank; NULL = one process */
