@@ -69,11 +69,17 @@ done:
 
 af_status af_adapter_open_values(af_weights **out, const char *dir, af_error *err)
 {
-    char *file = af_path_join(dir, "adapter_model.safetensors"); /* a model may lie next to it */
-    const af_status st = !file ? af_fail_nomem(err, "a path", strlen(dir))
-                               : af_weights_open(out, af_file_exists(file) ? file : dir, err);
-    free(file);
-    return st;
+    static const char *const names[] = {"adapter_model.safetensors", "adapter_model.bin"};
+    for (size_t i = 0; i < AF_LEN(names); i++) { /* a model may lie next to it */
+        if (!af_file_in(dir, names[i]))
+            continue;
+        char *file = af_path_join(dir, names[i]);
+        const af_status st =
+            file ? af_weights_open(out, file, err) : af_fail_nomem(err, "a path", strlen(dir));
+        free(file);
+        return st;
+    }
+    return af_weights_open(out, dir, err);
 }
 
 /* The path of a tensor of the file that ends so, if it is an embedding or a head. */

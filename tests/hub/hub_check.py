@@ -114,9 +114,11 @@ def layout(c):
 def choice(c):
     out = c.pull("--include", "*.json", "--exclude", "token*")
     c.same(out, {"config.json": SMALL["config.json"]})
-    c.pull("--include", "*.bin", rc=1, says="'pytorch_model.bin' is a pickle")
+    c.same(c.pull("--include", "*.bin"), {"config.json": SMALL["config.json"], "pytorch_model.bin": MODEL["pytorch_model.bin"]})
+    c.run("pull", "org/torch", "--include", "*.pt", rc=1, says="'optimizer.pt' is a pickle")
+    assert sorted(p.name for p in Path(c.run("pull", "org/torch")).iterdir()) == ["config.json", "pytorch_model-00001-of-00001.bin", "pytorch_model.bin.index.json"]
     c.pull("--include", "*.nope", rc=1, says="org/m has no file that matches '*.nope'")
-    c.run("pull", "org/pickles", rc=1, says="org/pickles has its weights as a pickle alone ('pytorch_model.bin')")
+    c.run("pull", "org/pickles", rc=1, says="org/pickles has its weights as a pickle alone ('consolidated.00.pth')")
     c.run("pull", "org/gguf", rc=1, says="org/gguf has 3 GGUF files; choose one with --gguf TYPE: m-Q4_K_M.gguf, m-Q4_K_S.gguf, m-Q8_0-00001-of-00002.gguf")
     assert sorted(p.name for p in Path(c.run("pull", "org/gguf", "--gguf", "q4_k_m")).iterdir()) == ["config.json", "m-Q4_K_M.gguf"]
     c.run("pull", "org/gguf", "--gguf", "Q8_0")
@@ -434,7 +436,8 @@ def kills(c, count, seed=None):
 
 
 GGUF = {"config.json": b"{}", "m-Q4_K_M.gguf": b"1", "m-Q4_K_S.gguf": b"2", "m-Q8_0-00001-of-00002.gguf": b"3", "m-Q8_0-00002-of-00002.gguf": b"4"}
-SOME = {"models/org/m": {"main": MODEL}, "models/org/pickles": {"main": {"config.json": b"{}", "pytorch_model.bin": b"p"}}, "models/org/gguf": {"main": GGUF},
+SOME = {"models/org/m": {"main": MODEL}, "models/org/pickles": {"main": {"config.json": b"{}", "consolidated.00.pth": b"p"}}, "models/org/gguf": {"main": GGUF},
+        "models/org/torch": {"main": {"config.json": b"{}", "pytorch_model-00001-of-00001.bin": b"p", "pytorch_model.bin.index.json": b"{}", "optimizer.pt": b"o", "training_args.bin": b"a"}},
         "models/org/gated": {"main": SMALL}, "models/org/secret": {"main": SMALL},
         "datasets/org/data": {"main": {"README.md": b"# d\n", "data/train-0.parquet": b"PAR1", ".gitattributes": b"x"}}}
 CASES = {

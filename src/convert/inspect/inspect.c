@@ -72,7 +72,7 @@ done:
 /* By its name, or by its first bytes. */
 static bool holds_tensors(const char *path)
 {
-    static const char *const ends[] = {".safetensors", ".gguf", ".index.json"};
+    static const char *const ends[] = {".safetensors", ".gguf", ".bin", ".index.json"};
     const size_t n = strlen(path);
     af_map m = {0};
     for (size_t i = 0; i < AF_LEN(ends); i++)
@@ -90,7 +90,8 @@ static af_status open_weights(af_weights **w, const char *path, af_error *err)
 {
     if (!af_dir_exists(path) && !holds_tensors(path))
         return af_fail(err, AF_EFORMAT,
-                       "'%s' is neither a safetensors nor a GGUF file (nor a folder with a model)",
+                       "'%s' is neither a safetensors nor a GGUF file, nor a .bin file of "
+                       "torch.save (nor a folder with a model)",
                        path);
     return !af_dir_exists(path) || af_weights_in(path) ? af_weights_open(w, path, err) : AF_OK;
 }

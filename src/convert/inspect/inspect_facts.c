@@ -305,7 +305,7 @@ af_status af_inspect_facts(af_inspect_report *r, const char *path, const af_weig
         err};
     if (!facts.at || !meta.at)
         return af_fail_nomem(err, "the report", (uint64_t)n * sizeof(af_inspect_fact));
-    r->kind = "safetensors file";
+    r->kind = w && !g && !s ? "file of torch.save" : "safetensors file";
     if (g)
         add_gguf(r, &facts, &meta, g);
     if (s)

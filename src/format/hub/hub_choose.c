@@ -1,8 +1,8 @@
 /* hub_choose.c - which files of a repository are needed.
  *
- * A model needs its configs, its tokenizer, and its weights once: safetensors in the top folder, or
- * one GGUF file. Pickles run code when they are opened and are never fetched. A dataset needs all
- * but pickles and what only git reads. */
+ * A model needs its configs, its tokenizer, and its weights once: safetensors in the top folder,
+ * one GGUF file, or, where there is neither, pytorch_model.bin. Other pickles run code when they
+ * are opened and are never fetched. A dataset needs all but pickles and what only git reads. */
 #define _GNU_SOURCE
 #include "format/hub/hub_tree.h"
 
@@ -30,6 +30,13 @@ static bool is_pickle(const char *path)
 }
 
 static bool is_top(const char *path) { return !strchr(path, '/'); }
+
+/* Weights that are read without running anything: torch_file.h. */
+static bool is_torch(const char *path)
+{
+    return is_top(path) && af_ends_with(path, ".bin") &&
+           (strncmp(path, "pytorch_model", 13) == 0 || strcmp(path, "adapter_model.bin") == 0);
+}
 
 static bool is_about(const char *path) /* what only git or people read */
 {
@@ -75,7 +82,7 @@ static af_status choose_named(af_hub_tree *t, const af_hub_choice *c, const char
         af_hub_file *f = &t->file[i];
         f->needed =
             matches(f->path, c->include, c->includes) && !matches(f->path, c->exclude, c->excludes);
-        if (f->needed && is_pickle(f->path)) {
+        if (f->needed && is_pickle(f->path) && !is_torch(f->path)) {
             pickle = f->path;
             f->needed = false;
         }
@@ -143,13 +150,14 @@ static af_status choose_gguf(af_hub_tree *t, const af_hub_choice *c, const char 
 static af_status choose_model(af_hub_tree *t, const af_hub_choice *c, const char *repo,
                               af_error *err)
 {
-    bool weights = false, model = false, gguf = false;
+    bool weights = false, model = false, gguf = false, torch = false;
     const char *pickle = NULL, *config = NULL;
     for (int i = 0; i < t->count; i++) {
         const char *path = t->file[i].path;
         weights |= is_weights(path);
         model |= is_weights(path) && strncmp(path, "model", 5) == 0;
         gguf |= af_gguf_names_model(path);
+        torch |= is_torch(path);
         pickle = is_pickle(path) && strcmp(path, "training_args.bin") != 0 ? path : pickle;
         config = is_config(path) ? path : config;
     }
@@ -157,11 +165,12 @@ static af_status choose_model(af_hub_tree *t, const af_hub_choice *c, const char
         af_hub_file *f = &t->file[i];
         /* Mistral's repositories have the weights a second time, in consolidated.safetensors */
         const bool twice = model && strncmp(f->path, "consolidated", 12) == 0;
-        f->needed = is_config(f->path) || (is_weights(f->path) && !twice && !c->gguf);
+        f->needed = is_config(f->path) || (is_weights(f->path) && !twice && !c->gguf) ||
+                    (is_torch(f->path) && !weights && !gguf && !c->gguf);
     }
     if (c->gguf || (!weights && gguf))
         return choose_gguf(t, c, repo, err);
-    if (!weights && pickle)
+    if (!weights && !torch && pickle)
         return af_fail(
             err, AF_EUSAGE,
             "%s has its weights as a pickle alone ('%s'), which can run any code when it "

@@ -156,10 +156,10 @@ static bool has_file(const char *dir, const char *name)
     return there;
 }
 
-/* All files that model.safetensors.index.json names. */
-static bool has_shards(const char *dir)
+/* All files that an index names. */
+static bool has_shards(const char *dir, const char *index)
 {
-    char *path = af_path_join(dir, "model.safetensors.index.json");
+    char *path = af_path_join(dir, index);
     json_t *j = NULL, *v;
     const char *key;
     bool good = path && af_file_exists(path) && af_json_read_file(&j, path, NULL) == AF_OK;
@@ -212,9 +212,11 @@ static bool has_shards_alone(const char *dir)
 static bool has_weights(const char *dir)
 {
     static const char *const whole[] = {"model.safetensors", "adapter_model.safetensors",
-                                        "adapters.safetensors"};
+                                        "adapters.safetensors", "pytorch_model.bin",
+                                        "adapter_model.bin"};
     char *one, *other;
-    bool found = has_shards(dir) || has_shards_alone(dir);
+    bool found = has_shards(dir, "model.safetensors.index.json") || has_shards_alone(dir) ||
+                 has_shards(dir, "pytorch_model.bin.index.json");
     for (size_t i = 0; i < AF_LEN(whole); i++)
         found |= has_file(dir, whole[i]);
     if (!found && af_gguf_search(&one, &other, dir, NULL) == AF_OK) {

@@ -4,13 +4,15 @@
 #include "base/word.h"
 #include "format/text/json_text.h"
 #include "format/weights/part_name.h"
+#include "format/weights/torch_file.h"
 
 #include <jansson.h>
 
 typedef struct weights_source {
     char *path;
-    af_safetensors *st; /* one of the two */
+    af_safetensors *st; /* one of the three */
     af_gguf *gguf;
+    af_torch_file *torch;
 } weights_source;
 
 struct af_weights {
@@ -35,17 +37,23 @@ static af_status open_file(af_weights *w, const char *path, bool gguf, af_error 
         return af_fail_nomem(err, "a path", strlen(path));
     if (gguf)
         return af_gguf_open(&f->gguf, path, err);
+    if (af_torch_file_named(path))
+        return af_torch_file_open(&f->torch, path, err);
     return af_safetensors_open(&f->st, path, err);
 }
 
 static int source_count(const weights_source *f)
 {
-    return f->gguf ? af_gguf_count(f->gguf) : af_safetensors_count(f->st);
+    return f->gguf    ? af_gguf_count(f->gguf)
+           : f->torch ? af_torch_file_count(f->torch)
+                      : af_safetensors_count(f->st);
 }
 
 static const af_stored *source_at(const weights_source *f, int i)
 {
-    return f->gguf ? af_gguf_at(f->gguf, i) : af_safetensors_at(f->st, i);
+    return f->gguf    ? af_gguf_at(f->gguf, i)
+           : f->torch ? af_torch_file_at(f->torch, i)
+                      : af_safetensors_at(f->st, i);
 }
 
 static af_status collect(af_weights *w, af_error *err)
@@ -229,24 +237,6 @@ static af_status open_shards(af_weights *w, const char *shard, af_error *err)
     return st == AF_OK ? collect(w, err) : st;
 }
 
-static af_status fail_no_weights(af_weights *w, const char *dir, af_error *err)
-{
-    static const char *const pickles[] = {"pytorch_model.bin", "pytorch_model.bin.index.json",
-                                          "adapter_model.bin"};
-    for (size_t i = 0; i < AF_LEN(pickles); i++) {
-        const char *path = af_arena_printf(&w->arena, "%s/%s", dir, pickles[i]);
-        if (path && af_file_exists(path))
-            return af_fail(err, AF_EUNSUPPORTED,
-                           "folder '%s' has its weights in %s, a Python pickle, which is not read: "
-                           "save it as safetensors (save_pretrained does)",
-                           dir, pickles[i]);
-    }
-    return af_fail(err, AF_EFORMAT,
-                   "folder '%s' has neither model.safetensors nor model.safetensors.index.json nor "
-                   "adapter_model.safetensors",
-                   dir);
-}
-
 /* model.safetensors, or its index, in a folder. */
 static af_status open_named(af_weights *w, const char *dir, const char *name, af_error *err)
 {
@@ -259,32 +249,42 @@ static af_status open_named(af_weights *w, const char *dir, const char *name, af
     return af_file_exists(index) ? open_index(w, index, err) : AF_OK;
 }
 
+/* In order: shards without an index come after the first. The third is mlx-lm's. */
+static const char *const names_in_folders[] = {"model.safetensors", "adapter_model.safetensors",
+                                               "adapters.safetensors", "pytorch_model.bin",
+                                               "adapter_model.bin"};
+
 static af_status open_folder(af_weights *w, const char *dir, af_error *err)
 {
     char *shard = NULL;
-    af_status st = open_named(w, dir, "model.safetensors", err);
-    if (st == AF_OK && !w->files)
+    af_status st = AF_OK;
+    for (size_t i = 0; i < AF_LEN(names_in_folders) && st == AF_OK && !w->files; i++) {
+        st = open_named(w, dir, names_in_folders[i], err);
+        if (i > 0 || st != AF_OK || w->files)
+            continue;
         st = find_shard(&shard, dir, err);
-    if (st == AF_OK && shard)
-        st = open_shards(w, shard, err);
+        if (st == AF_OK && shard)
+            st = open_shards(w, shard, err);
+    }
     free(shard);
     if (st == AF_OK && !w->files)
-        st = open_named(w, dir, "adapter_model.safetensors", err);
-    if (st == AF_OK && !w->files) /* of mlx-lm */
-        st = open_named(w, dir, "adapters.safetensors", err);
-    return st == AF_OK && !w->files ? fail_no_weights(w, dir, err) : st;
+        st = af_fail(err, AF_EFORMAT,
+                     "folder '%s' has no weights: neither model.safetensors, nor shards of it, nor "
+                     "adapter_model.safetensors, nor pytorch_model.bin",
+                     dir);
+    return st;
 }
 
 bool af_weights_in(const char *dir)
 {
-    static const char *const names[] = {
-        "model.safetensors", "model.safetensors.index.json", "adapter_model.safetensors",
-        "adapter_model.safetensors.index.json", "adapters.safetensors"};
     char *shard = NULL;
     bool found = find_shard(&shard, dir, NULL) != AF_OK || shard; /* opening it says why */
     free(shard);
-    for (size_t i = 0; i < AF_LEN(names) && !found; i++)
-        found = af_file_in(dir, names[i]);
+    for (size_t i = 0; i < AF_LEN(names_in_folders) && !found; i++) {
+        char index[64];
+        snprintf(index, sizeof index, "%s.index.json", names_in_folders[i]);
+        found = af_file_in(dir, names_in_folders[i]) || af_file_in(dir, index);
+    }
     return found;
 }
 
@@ -311,6 +311,7 @@ void af_weights_close(af_weights *w)
     for (int i = 0; i < w->file_count; i++) {
         af_safetensors_close(w->files[i].st);
         af_gguf_close(w->files[i].gguf);
+        af_torch_file_close(w->files[i].torch);
         free(w->files[i].path);
     }
     free(w->files);
@@ -362,8 +363,10 @@ const af_safetensors *af_weights_safetensors(const af_weights *w, int file)
 
 static const af_map *map_of(const af_weights *w, const af_stored *t)
 {
-    const af_gguf *g = af_weights_gguf(w);
-    return g ? af_gguf_map(g, t->file) : af_safetensors_map(w->files[t->file].st);
+    const weights_source *f = &w->files[af_weights_gguf(w) ? 0 : t->file];
+    return f->gguf    ? af_gguf_map(f->gguf, t->file)
+           : f->torch ? af_torch_file_map(f->torch)
+                      : af_safetensors_map(f->st);
 }
 
 bool af_weights_mapped(const af_weights *w, const af_stored *t)

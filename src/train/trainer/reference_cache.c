@@ -52,7 +52,7 @@ static af_status hash_gguf(af_sha256 *h, const char *path, af_error *err)
 
 static bool is_weight_file(const char *name)
 {
-    static const char *const tails[] = {".safetensors", ".gguf", "config.json"};
+    static const char *const tails[] = {".safetensors", ".gguf", ".bin", "config.json"};
     const size_t n = strlen(name);
     for (size_t i = 0; i < AF_LEN(tails); i++)
         if (n >= strlen(tails[i]) && strcmp(name + n - strlen(tails[i]), tails[i]) == 0)
