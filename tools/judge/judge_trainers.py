@@ -5,8 +5,9 @@ Short runs next to the trainers that users come from: SFTTrainer, DPOTrainer, KT
 and CPOTrainer of TRL, its GKDTrainer without generated answers, and the Trainer of transformers with labels; the tiny
 Qwen2 of tests/golden in float32 on the CPU, 12 records in file order, 2 rows x 3 passes a step. Compared per step:
 loss, gradient norm, learning rate and the metrics that both log. Weights are not: a bias of keys has no gradient but
-rounding, by which AdamW divides. A development tool: needs torch, transformers, trl, peft, datasets. One line per run
-with the largest difference, relative to 1 or the value; exit status 1 when a run is outside."""
+rounding, by which AdamW divides; divergences of DPO raise such differences to a power, so that they run with SGD. A
+development tool: needs torch, transformers, trl, peft, datasets. One line per run with the largest difference,
+relative to 1 or the value; exit status 1 when a run is outside."""
 import argparse
 import json
 import os
@@ -226,6 +227,8 @@ def preference_runs():
         runs.append(("dpo-" + loss, "dpo", *same(loss_type=[loss], **smooth)))
     runs += [("dpo-several", "dpo", *same(loss_type=["sigmoid", "bco_pair", "sft"], loss_weights=[0.8, 0.2, 1.0])),
              ("dpo-ld", "dpo", *same(ld_alpha=0.5)), ("dpo-wpo", "dpo", *same(use_weighting=True)),
+             *((f"dpo-{kind}", "dpo", *same(f_divergence_type=kind, optim="sgd", learning_rate=0.05))
+               for kind in ("forward_kl", "js_divergence", "alpha_divergence")),
              ("kto", "kto", *same(desirable_weight=1.3)), ("orpo", "orpo"),
              ("cpo-hinge", "cpo", *same(loss_type="hinge")), ("cpo-smoothing", "cpo", *same(label_smoothing=0.1)),
              ("simpo", "simpo", {"loss_type": "simpo", "cpo_alpha": 0.0, "beta": 2.0}, {}),
