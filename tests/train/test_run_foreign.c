@@ -218,6 +218,10 @@ static void test_translations(void **state)
         {"micro_batch_size: 2\nbatch_size: 8", "gradient_accumulation_steps: 4\n"},
         {"batch_size: 8", "micro_batch_size: 8\n"},
         {"curriculum_sampling: true", "shuffle: false\n"},
+        {"optim: paged_lion_8bit", "optimizer: lion\n"},
+        {"optimizer: ademamix_8bit", "optimizer: ademamix\n"},
+        {"optimizer: rmsprop_bnb_8bit", "optimizer: rmsprop\n"},
+        {"optimizer: flash_adamw", "optimizer: adamw\n"},
         {"disable_shuffling: true", "shuffle: false\n"},
         {"assistant_only_loss: false", "train_on_inputs: auto\n"},
         {"completion_only_loss: true\nassistant_only_loss: false", "train_on_inputs: false\n"},
@@ -527,6 +531,7 @@ static void test_what_contradicts(void **state)
         {"use_dft_loss: true\nteacher_model: t", "contradict each other"},
         {"use_dft_loss: true\nrl: dpo\nstrict: true", "has no effect here: with 'rl'"},
         {"lr_scheduler: linear\nlr_end: 1e-6\nstrict: true", "has no effect"},
+        {"optimizer: lion_8bit\nstrict: true", "'lion_8bit' is not supported: the state of this"},
         {"lr_scheduler: warmup_stable_decay\nlr_decay_steps: 4\nlr_decay_ratio: 0.2",
          "contradict each other"},
     };

@@ -384,7 +384,7 @@ static af_status apply_file(const parser *p, const af_yaml *root)
     af_yaml *ours;
     af_status names = set_dialect(p, root);
     if (names == AF_OK)
-        names = af_run_translate(&ours, root, &p->run->mem, p->name, p->err);
+        names = af_run_translate(&ours, root, p->run, p->name, p->err);
     if (names == AF_OK)
         names = check_names(p, ours);
     if (names != AF_OK)
@@ -416,7 +416,7 @@ static af_status apply_text(const parser *p, const char *key, const char *text)
     const af_yaml one = {
         .kind = AF_YAML_MAP, .count = 1, .key = &key, .key_line = &line, .item = &value};
     af_yaml *ours;
-    st = af_run_translate(&ours, &one, &p->run->mem, p->run->override, p->err);
+    st = af_run_translate(&ours, &one, p->run, p->run->override, p->err);
     for (int i = 0; st == AF_OK && i < ours->count; i++)
         st = apply(p, ours->key[i], ours->item[i], 0);
     return st;

@@ -398,6 +398,35 @@ static const char *stage_loss(const af_yaml *root, const char *key, const af_yam
                                               : NULL;
 }
 
+/* Optimizers whose state has fewer bits elsewhere, in a file. True when it is one of them. */
+static bool translate_state(af_translation *t, int i, af_status *st)
+{
+    static const char *const names[][2] = {
+        {"lion_8bit", "lion"},
+        {"paged_lion_8bit", "lion"},
+        {"flash_lion", "lion"},
+        {"ademamix_8bit", "ademamix"},
+        {"paged_ademamix_8bit", "ademamix"},
+        {"flash_adam", "adam"},
+        {"rmsprop_bnb_8bit", "rmsprop"},
+        {"flash_adamw", "adamw"},
+        {"ao_adamw_fp8", "adamw"},
+    };
+    const char *key = t->root->key[i];
+    const af_yaml *n = t->root->item[i];
+    const int line = t->root->key_line[i];
+    size_t k = 0;
+    while (k < AF_LEN(names) && !af_translate_says(n, names[k][0]))
+        k++;
+    if (line <= 0 || k == AF_LEN(names) || !(is(key, "optimizer") || is(key, "optim")))
+        return false;
+    *st = af_run_instead_add(t->run, names[k][0], line,
+                             "the state of this optimizer has 32 bits here", 0, t->err);
+    if (*st == AF_OK)
+        *st = af_translate_put(t, key, line, af_translate_scalar(t, line, names[k][1]));
+    return true;
+}
+
 /* TRL: a file with the template; the other form, a tokenizer to take it from, is not supported. */
 static bool names_template(const char *key, const af_yaml *n)
 {
@@ -440,7 +469,7 @@ static af_status translate_entry(af_translation *t, int i)
         return put_loftq(t, i);
     if (is(key, "load_in_4bit") && is_loftq(af_yaml_get(t->root, "peft")))
         return AF_OK; /* there it says how the base is loaded, before it is changed */
-    if (af_mlx_translate(t, i, &st))
+    if (translate_state(t, i, &st) || af_mlx_translate(t, i, &st))
         return st;
     if (af_yaml_get(t->root, "gamma_beta_ratio") && is(key, "sft_weight"))
         return af_translate_put(t, "cpo_alpha", line, n);
@@ -495,10 +524,11 @@ static af_status check_form(const af_yaml *root, const char *name, af_error *err
     return AF_OK;
 }
 
-af_status af_run_translate(af_yaml **out, const af_yaml *root, af_arena *mem, const char *name,
+af_status af_run_translate(af_yaml **out, const af_yaml *root, af_run_config *run, const char *name,
                            af_error *err)
 {
-    af_translation t = {.root = root, .mem = mem, .name = name, .err = err};
+    af_arena *mem = &run->mem;
+    af_translation t = {.root = root, .mem = mem, .name = name, .run = run, .err = err};
     af_status st = check_form(root, name, err);
     t.out = af_arena_take(mem, sizeof *t.out);
     if (!t.out)

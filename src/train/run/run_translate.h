@@ -20,8 +20,10 @@ const char *af_dialect_name(af_dialect d);
 /* The i-th key whose default differs there, and that default; NULL after the last. */
 const char *af_dialect_default(af_dialect d, int i, const char **value);
 
-/* A copy of the map, in `mem`, with the keys of other trainers that mean something here replaced by
- * ours: values, maps of settings, and pairs of keys. What is not translated stays as it is. */
-AF_CHECKED af_status af_run_translate(af_yaml **out, const af_yaml *root, af_arena *mem,
+struct af_run_config;
+/* A copy of the map, in the arena of `run`, with the keys of other trainers that mean something
+ * here replaced by ours: values, maps of settings, and pairs of keys. What is not translated stays
+ * as it is. */
+AF_CHECKED af_status af_run_translate(af_yaml **out, const af_yaml *root, struct af_run_config *run,
                                       const char *name, af_error *err);
 #endif

@@ -9,7 +9,8 @@ typedef struct af_translation {
     af_yaml *out;
     int room;
     af_arena *mem;
-    const char *name; /* of the file, for messages */
+    const char *name;                /* of the file, for messages */
+    const struct af_run_config *run; /* whose lists take notes */
     af_error *err;
 } af_translation;
 
