@@ -115,8 +115,8 @@ af_status af_cli_template_ids(af_model *m, const char *row, af_encoding *out, af
 
 void af_cli_add_message(json_t *list, const char *role, const char *text, size_t len)
 {
-    json_array_append_new(list, json_pack("{s:s, s:o}", "role", role, "content",
-                                          json_stringn_nocheck(text, len)));
+    json_array_append_new(
+        list, json_pack("{s:s, s:o}", "role", role, "content", json_stringn_nocheck(text, len)));
 }
 
 af_status af_cli_chat_ids(af_model *m, const char *messages, af_encoding *out, af_error *err)

@@ -16,7 +16,7 @@ typedef struct af_gguf_model_opts {
      * NULL = it is filled. */
     af_status (*collect)(void *user, af_error *err);
     void *user;
-    const char *imatrix_file;  /* named in the metadata; NULL = not kept */
+    const char *imatrix_file; /* named in the metadata; NULL = not kept */
     int threads;
 } af_gguf_model_opts;
 

@@ -353,7 +353,7 @@ af_jdict *af_jdict_from(af_jinja *j, const af_jargs *args);
 
 extern const af_jfunc af_jfilters[], af_jfilters_sequences[], af_jmethods_str[], af_jtests[];
 af_jval af_jtojson(const af_jcall *c);
-af_jval af_jdumps(af_jinja *j, af_jval v); /* the same without options */
+af_jval af_jdumps(af_jinja *j, af_jval v);                            /* the same without options */
 const af_jfunc *af_jtable_find(af_jtable table, const af_jstr *name); /* NULL when unknown */
 const af_jfunc *af_jfunc_find(const af_jfunc *rows, const af_jstr *name);
 /* Runs a table row: binds the arguments to its parameters first. */
