@@ -164,7 +164,8 @@ af_status af_lock_take(int *fd, const char *path, af_error *err)
     return AF_OK;
 }
 
-uint64_t af_disk_free(const char *path)
+/* Bytes that may still be written where `path` is or would be; UINT64_MAX when unknown. */
+static uint64_t disk_free(const char *path)
 {
     struct statvfs fs;
     char *p = af_strdup(path);
@@ -184,7 +185,7 @@ uint64_t af_disk_free(const char *path)
 
 af_status af_disk_check(const char *path, const char *what, uint64_t bytes, af_error *err)
 {
-    const uint64_t left = af_disk_free(path);
+    const uint64_t left = disk_free(path);
     const bool large = bytes >= 1000000000;
     const double unit = large ? 1e9 : 1e6;
     const char *name = large ? "GB" : "MB";

@@ -31,8 +31,6 @@ char *af_link_read(const char *path);
  * On a file system without locks it does not exclude others. */
 AF_CHECKED af_status af_lock_take(int *fd, const char *path, af_error *err);
 
-/* Bytes that may still be written where `path` is or would be; UINT64_MAX when unknown. */
-uint64_t af_disk_free(const char *path);
 /* AF_EIO with the subject "disk" when `bytes` of `what` ("the download") do not fit there. */
 AF_CHECKED af_status af_disk_check(const char *path, const char *what, uint64_t bytes,
                                    af_error *err);

@@ -19,7 +19,8 @@ static const af_bench_shape shapes[] = {
     {"4b-delta", 32, 2560, 16, 4, 256, 9216, 248320, true, false, 10000000.0, 1e-6, 0, 0, true},
 };
 
-const af_bench_shape *af_bench_shape_find(const char *name)
+/* NULL when there is no such shape. */
+static const af_bench_shape *find_shape(const char *name)
 {
     for (size_t i = 0; i < AF_LEN(shapes); i++)
         if (strcmp(shapes[i].name, name) == 0)
@@ -214,7 +215,7 @@ af_status af_bench_model_init(af_bench_model *b, const af_bench_opts *o, af_erro
 {
     af_status st = AF_OK;
     const af_bench_shape *own = b->shape;
-    *b = (af_bench_model){.o = o, .shape = own ? own : af_bench_shape_find(o->shape)};
+    *b = (af_bench_model){.o = o, .shape = own ? own : find_shape(o->shape)};
     b->model.has_own_spec = true; /* also when what follows fails half-way */
     AF_TRY(b->shape ? make_spec(b, err) : take_model(b, err));
     AF_TRY(make_run(b, err));

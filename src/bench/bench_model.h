@@ -24,8 +24,6 @@ typedef struct af_bench_model {
     af_step_graph step;
 } af_bench_model;
 
-/* NULL when there is no such shape. */
-const af_bench_shape *af_bench_shape_find(const char *name);
 /* The spec and the run file of the options; no device is needed yet. *b is empty, or has a shape of
  * the caller's that is used instead of the named one. *b must not move afterwards. */
 AF_CHECKED af_status af_bench_model_init(af_bench_model *b, const af_bench_opts *o, af_error *err);

@@ -15,7 +15,10 @@
 
 enum { SLICE_MS = 100 };
 
-af_status af_sock_wait(int fd, short events, double deadline, const af_comm *c, af_error *err)
+/* One descriptor ready for `events` of poll. AF_EIO with subject "timeout" after the deadline
+ * (af_seconds_now). */
+AF_CHECKED static af_status wait_socket(int fd, short events, double deadline, const af_comm *c,
+                                        af_error *err)
 {
     struct pollfd p = {.fd = fd, .events = events};
     for (;;) {
@@ -45,7 +48,7 @@ af_status af_sock_read(int fd, void *to, uint64_t n, double deadline, const af_c
             at += k;
             n -= (uint64_t)k;
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            const af_status st = af_sock_wait(fd, POLLIN, deadline, c, err);
+            const af_status st = wait_socket(fd, POLLIN, deadline, c, err);
             if (st != AF_OK)
                 return st;
         } else if (errno != EINTR) {
@@ -65,7 +68,7 @@ af_status af_sock_write(int fd, const void *from, uint64_t n, double deadline, c
             at += k;
             n -= (uint64_t)k;
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            const af_status st = af_sock_wait(fd, POLLOUT, deadline, c, err);
+            const af_status st = wait_socket(fd, POLLOUT, deadline, c, err);
             if (st != AF_OK)
                 return st;
         } else if (errno != EINTR) {
@@ -182,7 +185,7 @@ static int connect_to(const struct sockaddr *a, socklen_t n, double seconds)
     if (connect(fd, a, n) == 0)
         return fd;
     if (errno == EINPROGRESS &&
-        af_sock_wait(fd, POLLOUT, af_seconds_now() + seconds, NULL, NULL) == AF_OK &&
+        wait_socket(fd, POLLOUT, af_seconds_now() + seconds, NULL, NULL) == AF_OK &&
         getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &size) == 0 && why == 0)
         return fd;
     close(fd);

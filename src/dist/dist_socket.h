@@ -6,10 +6,6 @@
 
 #include "dist/wire.h"
 
-/* One descriptor ready for `events` of poll. AF_EIO with subject "timeout" after the deadline
- * (af_seconds_now). */
-AF_CHECKED af_status af_sock_wait(int fd, short events, double deadline, const af_comm *c,
-                                  af_error *err);
 /* Exactly n bytes. The end of the stream is AF_EIO with subject "closed". */
 AF_CHECKED af_status af_sock_read(int fd, void *to, uint64_t n, double deadline, const af_comm *c,
                                   af_error *err);

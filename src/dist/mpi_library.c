@@ -252,8 +252,6 @@ void af_mpi_library_close(af_mpi *m, bool finalize)
 }
 
 const char *af_mpi_library_name(const af_mpi *m) { return m->name; }
-int af_mpi_rank(const af_mpi *m) { return m->rank; }
-int af_mpi_size(const af_mpi *m) { return m->size; }
 
 bool af_mpi_send(af_mpi *m, const void *from, int bytes, int to, af_mpi_request *r)
 {

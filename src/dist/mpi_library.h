@@ -24,8 +24,6 @@ AF_CHECKED af_status af_mpi_library_open(af_mpi **out, const af_launcher *l, af_
 void af_mpi_library_close(af_mpi *m, bool finalize);
 /* The first line of MPI_Get_library_version. */
 const char *af_mpi_library_name(const af_mpi *m);
-int af_mpi_rank(const af_mpi *m);
-int af_mpi_size(const af_mpi *m);
 
 /* Begin to send or receive at most INT_MAX bytes. */
 bool af_mpi_send(af_mpi *m, const void *from, int bytes, int to, af_mpi_request *r);

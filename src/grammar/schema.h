@@ -123,8 +123,6 @@ AF_CHECKED af_status af_schema_fitting(af_schema *s, const af_flat *a, const af_
 AF_CHECKED af_status af_schema_string_dfa(af_schema *s, const af_flat *f, af_dfa *out);
 /* schema_emit.c */
 AF_CHECKED af_status af_schema_emit(af_schema *s, const af_flat *f, uint32_t from, uint32_t to);
-uint32_t af_schema_literal(af_schema *s, uint32_t from, const json_t *v);
-uint32_t af_schema_ws(af_schema *s, uint32_t from); /* optional white space */
 /* schema_number.c */
 void af_number_emit(af_rtn *r, uint32_t from, unsigned types, const af_flat *f, uint32_t to);
 /* multipleOf as digits without its point; false: more than AF_SCHEMA_MULTIPLE_MAX. */

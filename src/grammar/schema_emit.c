@@ -8,7 +8,8 @@
 
 static uint32_t byte(af_schema *s, uint32_t from, char c) { return af_rtn_text(s->r, from, &c, 1); }
 
-uint32_t af_schema_ws(af_schema *s, uint32_t from)
+/* Optional white space. */
+static uint32_t put_ws(af_schema *s, uint32_t from)
 {
     af_rtn *r = s->r;
     if (s->ws == UINT32_MAX) {
@@ -116,14 +117,14 @@ static af_status emit_string(af_schema *s, const af_flat *f, uint32_t from, uint
 static uint32_t comma_value(af_schema *s, uint32_t from, uint32_t rule)
 {
     const uint32_t to = af_rtn_state(s->r);
-    af_rtn_call(s->r, af_schema_ws(s, byte(s, from, ',')), rule, to);
+    af_rtn_call(s->r, put_ws(s, byte(s, from, ',')), rule, to);
     return to;
 }
 
 static void emit_array(af_schema *s, const af_flat *f, uint32_t from, uint32_t to)
 {
     af_rtn *r = s->r;
-    const uint32_t close = af_rtn_state(r), empty = af_schema_ws(s, byte(s, from, '['));
+    const uint32_t close = af_rtn_state(r), empty = put_ws(s, byte(s, from, '['));
     uint32_t at = empty;
     if (f->min_items > f->max_items)
         return;
@@ -156,7 +157,7 @@ static void emit_array(af_schema *s, const af_flat *f, uint32_t from, uint32_t t
         }
         af_rtn_repeat(r, at, more, min, max, close);
     }
-    const uint32_t last = af_schema_ws(s, close);
+    const uint32_t last = put_ws(s, close);
     af_rtn_bytes(r, last, ']', ']', to);
 }
 
@@ -165,7 +166,7 @@ static void emit_array(af_schema *s, const af_flat *f, uint32_t from, uint32_t t
 /* ":" and the value, after a key. */
 static void colon_value(af_schema *s, uint32_t from, af_schemas value, uint32_t to)
 {
-    af_rtn_call(s->r, af_schema_ws(s, byte(s, from, ':')), af_schema_rule_of(s, value), to);
+    af_rtn_call(s->r, put_ws(s, byte(s, from, ':')), af_schema_rule_of(s, value), to);
 }
 
 /* Properties that the schema does not name: any key but those that it names. */
@@ -218,7 +219,7 @@ static void emit_property(af_schema *s, object_path *at, const char *name, af_sc
     af_rtn *r = s->r;
     const uint32_t key = af_rtn_state(r), after = af_rtn_state(r);
     af_rtn_free_edge(r, at->none, key);
-    const uint32_t comma = af_schema_ws(s, byte(s, at->some, ','));
+    const uint32_t comma = put_ws(s, byte(s, at->some, ','));
     af_rtn_free_edge(r, comma, key);
     colon_value(s, text_literal(s, key, name, strlen(name)), value, after);
     const object_path next = {af_rtn_state(r), after};
@@ -233,7 +234,7 @@ static af_status emit_object(af_schema *s, const af_flat *f, uint32_t from, uint
 {
     af_status st = AF_OK;
     af_rtn *r = s->r;
-    const uint32_t open = af_schema_ws(s, byte(s, from, '{')), close = af_rtn_state(r);
+    const uint32_t open = put_ws(s, byte(s, from, '{')), close = af_rtn_state(r);
     object_path at = {open, af_rtn_state(r)};
     for (uint32_t i = 0; i < f->properties && r->st == AF_OK; i++) {
         const af_schema_property *p = &f->property[i];
@@ -251,11 +252,11 @@ static af_status emit_object(af_schema *s, const af_flat *f, uint32_t from, uint
         const uint32_t key = af_rtn_state(r), after = af_rtn_state(r);
         af_rtn_free_edge(r, at.none, key);
         af_rtn_free_edge(r, at.some, after);
-        af_rtn_free_edge(r, af_schema_ws(s, byte(s, after, ',')), key);
+        af_rtn_free_edge(r, put_ws(s, byte(s, after, ',')), key);
         AF_TRY(emit_others(s, f, key, after));
         af_rtn_free_edge(r, after, close);
     }
-    const uint32_t last = af_schema_ws(s, close);
+    const uint32_t last = put_ws(s, close);
     af_rtn_bytes(r, last, '}', '}', to);
 done:
     return st;
@@ -276,25 +277,26 @@ static void number_text(const json_t *v, char text[48])
     }
 }
 
+static uint32_t put_literal(af_schema *s, uint32_t from, const json_t *v);
+
 static uint32_t list_literal(af_schema *s, uint32_t from, const json_t *v)
 {
     const char *name;
     json_t *value;
     uint32_t n = 0;
-    from = af_schema_ws(s, byte(s, from, json_is_array(v) ? '[' : '{'));
+    from = put_ws(s, byte(s, from, json_is_array(v) ? '[' : '{'));
     for (size_t i = 0; i < json_array_size(v); i++, n++)
-        from = af_schema_literal(s, n ? af_schema_ws(s, byte(s, from, ',')) : from,
-                                 json_array_get(v, i));
+        from = put_literal(s, n ? put_ws(s, byte(s, from, ',')) : from, json_array_get(v, i));
     json_object_foreach((json_t *)(uintptr_t)v, name, value)
     {
-        from = n++ ? af_schema_ws(s, byte(s, from, ',')) : from;
+        from = n++ ? put_ws(s, byte(s, from, ',')) : from;
         from = byte(s, text_literal(s, from, name, strlen(name)), ':');
-        from = af_schema_literal(s, af_schema_ws(s, from), value);
+        from = put_literal(s, put_ws(s, from), value);
     }
-    return byte(s, n ? af_schema_ws(s, from) : from, json_is_array(v) ? ']' : '}');
+    return byte(s, n ? put_ws(s, from) : from, json_is_array(v) ? ']' : '}');
 }
 
-uint32_t af_schema_literal(af_schema *s, uint32_t from, const json_t *v)
+static uint32_t put_literal(af_schema *s, uint32_t from, const json_t *v)
 {
     char text[48];
     if (s->r->st != AF_OK)
@@ -323,7 +325,7 @@ static af_status emit_values(af_schema *s, const af_flat *f, uint32_t from, uint
     size_t count = 0;
     const af_status st = af_schema_fitting(s, f, NULL, &value, &count);
     for (size_t i = 0; st == AF_OK && i < count; i++)
-        af_rtn_free_edge(s->r, af_schema_literal(s, from, value[i]), to);
+        af_rtn_free_edge(s->r, put_literal(s, from, value[i]), to);
     free(value);
     return st;
 }

@@ -23,9 +23,6 @@ typedef struct af_backend_ops {
     /* One node now, after all runs before. */
     af_status (*run_node)(af_device *d, af_graph *g, const af_node *n, af_error *err);
     af_status (*write)(af_device *d, af_graph *g, af_tensor *t, const void *data, af_error *err);
-    /* t was written where it lies: copies of it are made again before the next run. NULL = there
-     * are none. */
-    void (*wrote)(af_graph *g, const af_tensor *t);
     af_status (*read)(af_device *d, af_graph *g, const af_tensor *t, void *data, af_error *err);
     /* As read, but the values may come with the next read. NULL = read waits for nothing. */
     af_status (*read_later)(af_device *d, af_graph *g, const af_tensor *t, void *data,

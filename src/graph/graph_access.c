@@ -77,12 +77,6 @@ void af_graph_set_same_bits(af_graph *g) { g->same_bits = true; }
 uint64_t af_graph_shared_bytes(const af_graph *g) { return g->shared_bytes; }
 af_tensor *af_graph_flat_gradients(const af_graph *g) { return g->grads_flat; }
 af_tensor *af_graph_flat_params(const af_graph *g) { return g->params_flat; }
-void af_tensor_wrote(af_graph *g, const af_tensor *t)
-{
-    if (g->device->ops->wrote)
-        g->device->ops->wrote(g, t);
-}
-
 bool af_device_is_cpu(const af_device *d) { return d->ops->host; }
 
 /* Activations among the outputs that are still in use after position `end`. */

@@ -113,8 +113,6 @@ void af_graph_set_carry(af_graph *g, int levels);
 /* After the gradients of block number `block` of a step: adds the sums of the blocks it completes.
  * After the last block (2^levels - 1) the gradients are the step's; before, they are zero again. */
 AF_CHECKED af_status af_graph_carry(af_graph *g, int64_t block, af_error *err);
-/* t was written in place by something other than a run or af_tensor_write. */
-void af_tensor_wrote(af_graph *g, const af_tensor *t);
 /* Before af_graph_optimizer: nodes of the update sum the gradients over the ranks, and with
  * af_graph_set_shard bring the parameters together again; without it the caller does both. A GPU
  * sums during the backward pass, some gradients at a time, where that is the only one of a step

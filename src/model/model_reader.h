@@ -152,11 +152,6 @@ typedef struct af_stored_values {
 AF_CHECKED af_status af_stored_values_init(af_stored_values *out, bool *readable,
                                            const af_weights *w, const af_stored *t, af_dtype round,
                                            af_error *err);
-/* The same for the weight `name` of a folder with config c, which may be coded. */
-AF_CHECKED af_status af_stored_values_named(af_stored_values *out, bool *readable,
-                                            const af_weights *w, const af_hf_config *c,
-                                            const char *name, const af_stored *t, af_dtype round,
-                                            af_error *err);
 /* Elements [from, to), from at the start of a block. */
 void af_stored_values_read(const af_stored_values *v, int64_t from, int64_t to, float *out);
 

@@ -23,9 +23,10 @@ af_status af_stored_values_init(af_stored_values *out, bool *readable, const af_
     return AF_OK;
 }
 
-af_status af_stored_values_named(af_stored_values *out, bool *readable, const af_weights *w,
-                                 const af_hf_config *c, const char *name, const af_stored *t,
-                                 af_dtype round, af_error *err)
+/* af_stored_values_init of the weight `name` of a folder with config c, which may be coded. */
+AF_CHECKED static af_status values_named(af_stored_values *out, bool *readable, const af_weights *w,
+                                         const af_hf_config *c, const char *name,
+                                         const af_stored *t, af_dtype round, af_error *err)
 {
     af_stored_values v = {.t = t};
     const af_status st = af_coded_weight_read(&v.code, &v.coded, w, c, name, err);
@@ -287,8 +288,8 @@ af_status af_tensor_view_open(af_tensor_view *v, af_model_reader *in, const af_m
     }
     if (!t->stored)
         return AF_OK;
-    const af_status st = af_stored_values_named(&v->values, &readable, in->weights, &in->config,
-                                                t->name, t->stored, t->dtype, err);
+    const af_status st = values_named(&v->values, &readable, in->weights, &in->config, t->name,
+                                      t->stored, t->dtype, err);
     if (st == AF_OK && !readable)
         return af_fail(err, AF_EUNSUPPORTED, "tensor '%s' has type %s, which cannot be read",
                        t->name, af_dtype_name(t->stored->dtype));

@@ -50,12 +50,6 @@ float af_fp8_round(float x)
 
 uint8_t af_fp8_code(float x) { return af_e4m3_from_f32(af_fp8_round(x)); }
 
-float af_fp8_round_e5m2(float x)
-{
-    const float most = 57344.0f;
-    return af_f32_from_e5m2(af_e5m2_from_f32(x > most ? most : x < -most ? -most : x));
-}
-
 void af_fp8_round_row(float *x, int64_t n, af_fp8_scale s)
 {
     for (int64_t i = 0; i < n; i++) {

@@ -24,8 +24,6 @@ af_fp8_scale af_fp8_scale_of(float largest);
 float af_fp8_round(float x);
 /* Its code. */
 uint8_t af_fp8_code(float x);
-/* The same for e5m2, at most 57344: for comparisons of error. */
-float af_fp8_round_e5m2(float x);
 /* x[i] becomes the value of its code with the scale of all. */
 void af_fp8_round_row(float *x, int64_t n, af_fp8_scale s);
 /* The same with a scale for each i. */

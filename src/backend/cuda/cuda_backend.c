@@ -345,7 +345,8 @@ static int chunks_in(const af_cuda_graph *cg, const af_tensor *t, const int32_t 
     return (int)((n + cg->chunk_rows - 1) / cg->chunk_rows);
 }
 
-static void cuda_wrote(af_graph *g, const af_tensor *t)
+/* Copies of t are made again before the next run. */
+static void note_write(af_graph *g, const af_tensor *t)
 {
     af_cuda_graph *cg = g->backend;
     cg->weights_dirty |= t->role == AF_ROLE_WEIGHT;
@@ -361,7 +362,7 @@ static af_status cuda_write(af_device *d, af_graph *g, af_tensor *t, const void 
     const uint64_t width = width_bytes(t, &rows);
     if (t == cg->labels)
         cg->chunks = chunks_in(cg, t, data);
-    cuda_wrote(g, t);
+    note_write(g, t);
     if (t->role != AF_ROLE_INPUT && t != g->hyper && t != g->clock)
         d->counters.upload_bytes += width * rows;
     const af_status st =
@@ -454,7 +455,6 @@ static const af_backend_ops cuda_ops = {
     .write = cuda_write,
     .read = cuda_read,
     .read_later = cuda_read_later,
-    .wrote = cuda_wrote,
     .write_nf4 = af_cuda_write_nf4,
     .write_noise = af_cuda_write_noise,
     .release = cuda_release,

@@ -134,8 +134,6 @@ AF_CHECKED af_status af_cuda_run(af_device *d, af_graph *g, int what, af_error *
 AF_CHECKED af_status af_cuda_run_nodes(af_device *d, af_graph *g, int what, int from, int to,
                                        af_error *err);
 AF_CHECKED af_status af_cuda_run_node(af_device *d, af_graph *g, const af_node *n, af_error *err);
-/* Rows a level computes: cuda_rows.c. */
-int64_t af_cuda_level_rows(const af_graph *g, int level);
 /* How many levels the graph is prepared for. */
 int af_cuda_levels(const af_graph *g);
 /* Tensors of the token dimension look as if they had the level's rows (0: all, as recorded). */

@@ -9,7 +9,8 @@ static const int64_t level_rows[AF_ROW_LEVELS] = {0, 256, 128, 64, 32, 8, 1}; /*
 
 enum { SMALL_ROWS = 64 }; /* a graph of so many is not worth more levels */
 
-int64_t af_cuda_level_rows(const af_graph *g, int level)
+/* Rows a level computes. */
+static int64_t rows_of_level(const af_graph *g, int level)
 {
     return level == 0 ? g->rows : AF_MIN(g->rows, level_rows[level]);
 }
@@ -25,7 +26,7 @@ int af_cuda_levels(const af_graph *g)
 void af_cuda_set_level(af_graph *g, int level)
 {
     af_cuda_graph *cg = g->backend;
-    const int64_t rows = af_cuda_level_rows(g, level), picks = AF_MIN(rows, g->picks);
+    const int64_t rows = rows_of_level(g, level), picks = AF_MIN(rows, g->picks);
     for (int i = 0; i < g->n_tensors; i++)
         if (g->tensors[i]->live)
             g->tensors[i]->dim[0] = g->tensors[i]->live == &g->live_picks ? picks : rows;

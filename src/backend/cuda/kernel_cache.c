@@ -115,8 +115,10 @@ static int make_options(const char *arch, const char *defines, bool quick, af_bu
     return n;
 }
 
-af_status af_module_compile(const af_nvrtc *rtc, const char *arch, const char *file,
-                            const char *defines, uint8_t **cubin, uint64_t *size, af_error *err)
+/* Straight NVRTC. *cubin is malloc'ed. */
+AF_CHECKED static af_status compile(const af_nvrtc *rtc, const char *arch, const char *file,
+                                    const char *defines, uint8_t **cubin, uint64_t *size,
+                                    af_error *err)
 {
     af_status st = AF_OK;
     af_buf text = {0};
@@ -264,7 +266,7 @@ af_status af_module_obtain(const af_kernels *k, af_module *m, af_error *err)
         path = af_path_join(k->cache, name);
     af_status st = AF_OK;
     if (!path || !from_folder(path, m)) {
-        st = af_module_compile(&k->nvrtc, k->arch, m->file, m->defines, &m->cubin, &m->size, err);
+        st = compile(&k->nvrtc, k->arch, m->file, m->defines, &m->cubin, &m->size, err);
         m->compiled = st == AF_OK;
         if (st == AF_OK && path)
             to_folder(path, m);

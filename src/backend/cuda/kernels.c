@@ -3,7 +3,8 @@
 #include "base/file.h"
 #include "base/pool.h"
 
-void af_kernels_arch(char out[16], int arch)
+/* "sm_80", "sm_90a", "sm_120" for a compute capability such as 90. */
+static void write_arch(char out[16], int arch)
 {
     /* 9.0 has instructions (wgmma) that only the architecture-specific target offers */
     snprintf(out, 16, "sm_%d%s", arch, arch == 90 ? "a" : "");
@@ -14,7 +15,7 @@ af_status af_kernels_new(af_kernels **out, int arch, int cuda, af_error *err)
     af_kernels *k = af_calloc(1, sizeof *k);
     if (!k)
         return af_fail_nomem(err, "the kernel table", sizeof *k);
-    af_kernels_arch(k->arch, arch);
+    write_arch(k->arch, arch);
     k->cuda = cuda;
     k->obtain = af_module_obtain;
     if (af_cache_dir(&k->cache, "kernels", NULL) != AF_OK)

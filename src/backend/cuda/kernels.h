@@ -57,8 +57,6 @@ struct af_kernels {
     int n, cap;
 };
 
-/* "sm_80", "sm_90a", "sm_120" for a compute capability such as 90. */
-void af_kernels_arch(char out[16], int arch);
 /* `cuda`: as in the struct. */
 AF_CHECKED af_status af_kernels_new(af_kernels **out, int arch, int cuda, af_error *err);
 /* Unloads every module. */
@@ -82,10 +80,6 @@ bool af_arch_runs(const char *code, const char *gpu);
 const af_cubin_entry *af_pack_find(const af_kernels *k, const af_module *m, bool related);
 /* Machine code of one module without loading it: what af_kernels_build does on its threads. */
 AF_CHECKED af_status af_module_obtain(const af_kernels *k, af_module *m, af_error *err);
-/* Straight NVRTC. *cubin is malloc'ed. */
-AF_CHECKED af_status af_module_compile(const af_nvrtc *rtc, const char *arch, const char *file,
-                                       const char *defines, uint8_t **cubin, uint64_t *size,
-                                       af_error *err);
 /* The key under which a module is cached: 64 hex digits. */
 void af_module_key(const af_nvrtc *rtc, const char *arch, const char *file, const char *defines,
                    char key[65]);

@@ -41,7 +41,8 @@ void af_model_title(char *out, size_t size, const char *folder)
     out[n] = '\0';
 }
 
-void af_size_label(char *out, size_t size, int64_t params)
+/* "1.5B", "135M", "127K". */
+static void size_label(char *out, size_t size, int64_t params)
 {
     const double n = (double)params;
     const double scaled = n > 1e12 ? n / 1e12 : n > 1e9 ? n / 1e9 : n > 1e6 ? n / 1e6 : n / 1e3;
@@ -393,7 +394,7 @@ af_status af_gguf_put_arch(af_gguf_writer *w, const af_model_spec *s, const af_h
                      c->max_position_embeddings);
     af_model_title(title, sizeof title, af_path_name(dir));
     part_phi3(title, sizeof title, dir);
-    af_size_label(label, sizeof label, s->params);
+    size_label(label, sizeof label, s->params);
     put_str(&p, "general.architecture", p.arch);
     put_str(&p, "general.type", "model");
     put_str(&p, "general.name", title);
@@ -490,14 +491,15 @@ static const char *dir_of(const char *name, const af_text_dirs *h)
                : h->dir;
 }
 
-bool af_gguf_is_template_key(const char *key)
+/* The keys that put_template writes: the chat template of a folder, and the files with it. */
+static bool is_template_key(const char *key)
 {
     return strcmp(key, "tokenizer.chat_template") == 0 ||
            strcmp(key, AF_GGUF_FILE_KEY "tokenizer_config.json") == 0 ||
            strcmp(key, AF_GGUF_FILE_KEY "chat_template.jinja") == 0;
 }
 
-af_status af_gguf_put_template(af_gguf_writer *w, const char *texts, af_error *err)
+AF_CHECKED static af_status put_template(af_gguf_writer *w, const char *texts, af_error *err)
 {
     af_status st = AF_OK;
     char *text = NULL;
@@ -544,11 +546,11 @@ af_status af_gguf_put_copy(af_gguf_writer *w, const af_gguf *g, const char *temp
             strcmp(kv->key, "general.file_type") != 0 &&
             strcmp(kv->key, "general.quantization_version") != 0 &&
             strcmp(kv->key, "general.alignment") != 0 &&
-            !(template_dir && af_gguf_is_template_key(kv->key)))
+            !(template_dir && is_template_key(kv->key)))
             AF_TRY(af_gguf_put_kv(w, kv, err));
     }
     if (template_dir)
-        AF_TRY(af_gguf_put_template(w, template_dir, err));
+        AF_TRY(put_template(w, template_dir, err));
     AF_TRY(af_gguf_put_u32(w, "general.file_type", (uint32_t)file_type, err));
     AF_TRY(af_gguf_put_u32(w, "general.quantization_version", 2, err));
 done:

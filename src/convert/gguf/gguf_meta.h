@@ -31,10 +31,6 @@ AF_CHECKED af_status af_gguf_check_tokenizer(const char *dir, const char *model_
  * or tokenizer.model. */
 AF_CHECKED af_status af_gguf_put_files(af_gguf_writer *w, const af_text_dirs *h, bool whole,
                                        af_error *err);
-/* The keys that af_gguf_put_template writes: the chat template of a folder, and the files with it.
- */
-bool af_gguf_is_template_key(const char *key);
-AF_CHECKED af_status af_gguf_put_template(af_gguf_writer *w, const char *texts, af_error *err);
 /* The keys of a GGUF file as they are, but for the type of its weights and, with template_dir, its
  * chat template. */
 AF_CHECKED af_status af_gguf_put_copy(af_gguf_writer *w, const af_gguf *g, const char *template_dir,
@@ -44,10 +40,4 @@ AF_CHECKED af_status af_gguf_put_imatrix(af_gguf_writer *w, const af_imatrix *m,
                                          af_error *err);
 /* "Qwen2.5 0.5B Instruct" from "Qwen2.5-0.5B-Instruct". */
 void af_model_title(char *out, size_t size, const char *folder);
-/* "1.5B", "135M", "127K". */
-void af_size_label(char *out, size_t size, int64_t params);
-/* llama.cpp's name for a pre_tokenizer of a tokenizer.json, or NULL. `model_type` decides between
- * names that stand for the same split. Static storage. */
-struct json_t;
-const char *af_pre_name_of(const struct json_t *tokenizer, const char *model_type);
 #endif

@@ -76,7 +76,9 @@ static bool same_split(const af_buf *ours, const char *name)
     return same;
 }
 
-const char *af_pre_name_of(const struct json_t *tokenizer, const char *model_type)
+/* llama.cpp's name for a pre_tokenizer of a tokenizer.json, or NULL. `model_type` decides between
+ * names that stand for the same split. Static storage. */
+static const char *find_pre_name(const json_t *tokenizer, const char *model_type)
 {
     static const char *const names[] = {"gpt-2",          "llama-bpe", "qwen2",  "qwen35",
                                         "smollm",         "tekken",    "gpt-4o", "deepseek-v3",
@@ -398,7 +400,7 @@ static bool starts_marked(const af_tokenizer *t)
 
 static af_status pre_name(const char **out, const vocab *v, const char *model_type, af_error *err)
 {
-    *out = v->spm ? "default" : af_pre_name_of(v->json, model_type);
+    *out = v->spm ? "default" : find_pre_name(v->json, model_type);
     return *out ? AF_OK
                 : af_fail(err, AF_EUNSUPPORTED,
                           "llama.cpp has no name for the pre_tokenizer of tokenizer.json");

@@ -267,7 +267,9 @@ static af_status bpe_json(const af_gguf *g, const af_gguf_kv *tokens, json_t *o,
     return AF_OK;
 }
 
-af_status af_gguf_tokenizer_json(const af_gguf *g, json_t **out, af_error *err)
+/* tokenizer.json from the tokenizer.ggml.* keys: byte-level BPE, or BPE with byte fallback for
+ * SentencePiece vocabularies. json_decref it. */
+AF_CHECKED static af_status tokenizer_json(const af_gguf *g, json_t **out, af_error *err)
 {
     const af_gguf_kv *tokens = af_gguf_find_kv(g, "tokenizer.ggml.tokens");
     const af_gguf_kv *types = af_gguf_find_kv(g, "tokenizer.ggml.token_type");
@@ -312,7 +314,7 @@ static af_status write_tokenizer(const af_gguf *g, const char *dir, af_error *er
     json_t *o = NULL, *config = json_pack("{s:s}", "tokenizer_class", "PreTrainedTokenizerFast");
     if (!tokens)
         goto done;
-    AF_TRY(af_gguf_tokenizer_json(g, &o, err));
+    AF_TRY(tokenizer_json(g, &o, err));
     AF_TRY(af_json_write(dir, "tokenizer.json", o, err));
     put_token(config, g, "tokenizer.ggml.bos_token_id", "bos_token", tokens);
     put_token(config, g, "tokenizer.ggml.eos_token_id", "eos_token", tokens);

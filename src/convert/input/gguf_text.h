@@ -14,9 +14,6 @@
 /* Writes them into `dir`. *config: a config.json, json_decref it. */
 AF_CHECKED af_status af_gguf_text(const af_gguf *g, const af_hf_config *c, const char *dir,
                                   json_t **config, af_error *err);
-/* tokenizer.json from the tokenizer.ggml.* keys: byte-level BPE, or BPE with byte fallback for
- * SentencePiece vocabularies. json_decref it. */
-AF_CHECKED af_status af_gguf_tokenizer_json(const af_gguf *g, json_t **out, af_error *err);
 /* config.json of a model that has none. */
 json_t *af_config_json(const af_hf_config *c);
 #endif

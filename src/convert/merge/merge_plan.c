@@ -7,7 +7,8 @@
 
 enum { NAME_BYTES = 512 };
 
-int64_t af_merge_layer_of(const char *name, size_t *at, size_t *end)
+/* The number in "....layers.N....", or -1; *at, *end are where it stands. */
+static int64_t layer_of(const char *name, size_t *at, size_t *end)
 {
     static const char *const marks[] = {"layers.", ".h."};
     for (size_t i = 0; i < AF_LEN(marks); i++) {
@@ -43,7 +44,7 @@ static bool is_head(const char *name)
 static void renumber(const char *name, int64_t layer, char *out)
 {
     size_t at, end;
-    if (af_merge_layer_of(name, &at, &end) < 0 || layer < 0)
+    if (layer_of(name, &at, &end) < 0 || layer < 0)
         snprintf(out, NAME_BYTES, "%s", name);
     else
         snprintf(out, NAME_BYTES, "%.*s%lld%s", (int)at, name, (long long)layer, name + end);
@@ -184,7 +185,7 @@ static af_status add_outer(af_merge_run *r, bool before, af_error *err)
     size_t at, end;
     for (int i = 0; i < in->count; i++) {
         const char *name = in->tensor[i].name;
-        if (af_merge_layer_of(name, &at, &end) >= 0 || is_embed(name) != before)
+        if (layer_of(name, &at, &end) >= 0 || is_embed(name) != before)
             continue;
         const af_status st = add_item(r, slice, name, -1, -1, 0, err);
         if (st != AF_OK)
@@ -202,7 +203,7 @@ static af_status add_slice(af_merge_run *r, int slice, af_error *err)
     size_t at, end;
     for (int64_t layer = 0; layer < n; layer++, r->layers++)
         for (int i = 0; i < in->count; i++) {
-            if (af_merge_layer_of(in->tensor[i].name, &at, &end) != s->from + layer)
+            if (layer_of(in->tensor[i].name, &at, &end) != s->from + layer)
                 continue;
             const double t = n > 1 ? (double)layer / (double)(n - 1) : 1;
             const af_status st = add_item(r, slice, in->tensor[i].name, layer, r->layers, t, err);

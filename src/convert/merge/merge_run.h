@@ -65,8 +65,6 @@ typedef struct af_merge_run {
 
 /* Fills item[] from the config and the opened models. */
 AF_CHECKED af_status af_merge_plan_items(af_merge_run *r, af_error *err);
-/* The number in "....layers.N....", or -1; *at, *end are where it stands. */
-int64_t af_merge_layer_of(const char *name, size_t *at, size_t *end);
 
 /* The inputs of one tensor while it is merged. */
 typedef struct af_merge_inputs {

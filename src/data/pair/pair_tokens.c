@@ -18,7 +18,8 @@ typedef struct pair_work {
     af_error *err;
 } pair_work;
 
-bool af_rl_renders_first(af_rl rl)
+/* Whether a method renders chats to text first, as TRL's ORPO and CPO trainers do. */
+static bool renders_first(af_rl rl)
 {
     return rl == AF_RL_ORPO || rl == AF_RL_CPO || rl == AF_RL_SIMPO;
 }
@@ -37,7 +38,7 @@ static af_status set_whole(pair_work *w, int side, const char *answer, uint64_t 
     const char *eos = af_tokenizer_eos_text(w->s->tokenizer);
     af_buf b = {0};
     af_buf_add(&b, answer, len);
-    if (eos && !af_rl_renders_first(w->rl) && !(b.len && has_end(&b, eos)))
+    if (eos && !renders_first(w->rl) && !(b.len && has_end(&b, eos)))
         af_buf_str(&b, eos);
     af_buf all = {0};
     af_buf_add(&all, w->prompt, w->prompt_len);
@@ -54,7 +55,7 @@ static af_status text_rows(pair_work *w)
 {
     const af_conversation *t = w->item->conversation;
     af_status st = AF_OK;
-    w->special = !af_rl_renders_first(w->rl);
+    w->special = !renders_first(w->rl);
     w->prompt_len = t->prompt_len;
     w->prompt = af_calloc(t->prompt_len + 1, 1);
     if (!w->prompt)
@@ -80,7 +81,7 @@ static af_status render_prompt(pair_work *w)
     const af_conversation *t = w->item->conversation;
     const size_t n = w->item->prompt_messages;
     const char *last = role_at(t, n - 1);
-    if (!af_rl_renders_first(w->rl) || strcmp(last, "user") == 0 || strcmp(last, "tool") == 0)
+    if (!renders_first(w->rl) || strcmp(last, "user") == 0 || strcmp(last, "tool") == 0)
         return af_renderer_prompt(w->s, &w->prompt, &w->prompt_len, t, n, w->err);
     if (strcmp(last, "assistant") != 0)
         return af_fail(w->err, AF_EFORMAT,
@@ -123,7 +124,7 @@ static af_status chat_rows(pair_work *w, bool *split)
                                   json_array_size(t[i].messages), false, false, NULL, w->err));
         const uint64_t n = common_begin(w->prompt, w->prompt_len, w->whole[i], w->whole_len[i]);
         *split |= n < w->prompt_len;
-        if (af_rl_renders_first(w->rl))
+        if (renders_first(w->rl))
             w->prompt_len = n;
     }
 done:
@@ -193,7 +194,7 @@ static af_status form_rows(pair_work *w, bool *split)
     const bool cut = w->source->form->kind == AF_FORM_ORPO;
     if (cut)
         return chat_rows(w, split);
-    w->special = !af_rl_renders_first(w->rl);
+    w->special = !renders_first(w->rl);
     AF_TRY(af_renderer_prompt(w->s, &w->prompt, &w->prompt_len, w->item->conversation,
                               w->item->prompt_messages, w->err));
     for (int i = 0; i < w->item->conversations; i++)
@@ -251,7 +252,7 @@ static af_status tokenise(pair_work *w, af_row row[2], af_pair_prompt_end *end)
         AF_TRY(af_row_append(&row[i], &w->s->encoding, true, w->err));
         end->tokens[i] = agree(prompt.ids, prompt.count, row[i].ids, row[i].count);
         end->merged |= end->tokens[i] < prompt.count;
-        if (af_rl_renders_first(w->rl))
+        if (renders_first(w->rl))
             AF_TRY(frame(w, &row[i], &prompt, &end->tokens[i]));
         row[i].text = w->whole[i];
         row[i].len = w->whole_len[i];

@@ -23,6 +23,4 @@ typedef struct af_pair_prompt_end {
 AF_CHECKED af_status af_pair_tokens(af_renderer *s, af_row row[2], af_pair_prompt_end *prompt,
                                     const af_item *item, const af_data_source *source,
                                     const af_data_opts *o, af_error *err);
-/* Whether a method renders chats to text first, as TRL's ORPO and CPO trainers do. */
-bool af_rl_renders_first(af_rl rl);
 #endif

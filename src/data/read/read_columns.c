@@ -111,20 +111,3 @@ void af_records_project(af_records *r, af_columns_want *want, const void *user)
 }
 
 int64_t af_records_count(const af_records *r) { return r->table ? af_columns_rows(r->table) : -1; }
-
-af_status af_records_skip(af_records *r, int64_t n, af_error *err)
-{
-    af_status st = AF_OK;
-    if (r->table) {
-        r->number += n;
-        return af_columns_skip(r->table, n, err);
-    }
-    for (bool end = false; n > 0 && !end; n--) {
-        af_record rec = {0};
-        AF_TRY(af_records_next(r, &rec, err));
-        end = !rec.json;
-        json_decref(rec.json);
-    }
-done:
-    return st;
-}

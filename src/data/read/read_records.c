@@ -236,7 +236,7 @@ static uint64_t cut_point(const af_buf *b)
     return i;
 }
 
-af_status af_text_next(af_records *r, af_record *out, af_error *err)
+AF_CHECKED static af_status text_next(af_records *r, af_record *out, af_error *err)
 {
     af_status st = AF_OK;
     const int64_t line = r->line;
@@ -284,7 +284,7 @@ af_status af_records_next(af_records *r, af_record *out, af_error *err)
         st = af_csv_next(r, out, err);
         break;
     case AF_RECORDS_TEXT:
-        st = af_text_next(r, out, err);
+        st = text_next(r, out, err);
         break;
     case AF_RECORDS_PARQUET:
     case AF_RECORDS_ARROW:

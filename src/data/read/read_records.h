@@ -41,5 +41,4 @@ AF_CHECKED af_status af_json_line_next(af_records *r, af_record *out, af_error *
 AF_CHECKED af_status af_json_value_next(af_records *r, af_record *out, af_error *err);
 AF_CHECKED af_status af_csv_next(af_records *r, af_record *out, af_error *err);
 AF_CHECKED af_status af_table_next(af_records *r, af_record *out, af_error *err);
-AF_CHECKED af_status af_text_next(af_records *r, af_record *out, af_error *err);
 #endif

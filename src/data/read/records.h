@@ -55,7 +55,5 @@ AF_CHECKED af_status af_records_next_text(af_records *r, const char **text, uint
 void af_records_project(af_records *r, af_columns_want *want, const void *user);
 /* How many records there are, when the file says so; -1 = only known at the end. */
 int64_t af_records_count(const af_records *r);
-/* Leaves the next n records out. */
-AF_CHECKED af_status af_records_skip(af_records *r, int64_t n, af_error *err);
 void af_records_close(af_records *r);
 #endif

@@ -208,7 +208,8 @@ static bool matches(const char *p, const char *s)
     return (*p == '?' ? *s != '/' : *p == *s) && matches(p + 1, s + 1);
 }
 
-bool af_glob_matches(const char *pattern, const char *path)
+/* Shell patterns over paths: "*" and "?" do not match "/", "**" does. */
+static bool glob_matches(const char *pattern, const char *path)
 {
     int stars = 0;
     for (const char *c = pattern; *c; c++)
@@ -384,7 +385,7 @@ static af_status add_matches(const layout *y, const af_file_list *all, const cha
     if (y->patterns)
         return af_file_list_add(y->out, af_strdup(pattern), y->err);
     for (int i = 0; i < all->count; i++)
-        if (af_glob_matches(pattern, all->path[i] + n))
+        if (glob_matches(pattern, all->path[i] + n))
             AF_TRY(af_file_list_add(y->out, af_strdup(all->path[i]), y->err));
 done:
     return st;

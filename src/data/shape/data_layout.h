@@ -32,6 +32,4 @@ AF_CHECKED af_status af_folder_matches(af_file_list *out, const char *folder, co
  * ("set-train-00000.parquet", "my_dev.jsonl" for validation)? The words are those of Hugging Face's
  * datasets. */
 bool af_split_mentions(const char *name, const char *split);
-/* Shell patterns over paths: "*" and "?" do not match "/", "**" does. */
-bool af_glob_matches(const char *pattern, const char *path);
 #endif

@@ -186,8 +186,3 @@ const af_prompt *af_prompt_find(const char *type)
             return &prompts[i];
     return NULL;
 }
-
-const char *af_prompt_name(int i)
-{
-    return i >= 0 && (size_t)i < AF_LEN(prompts) ? prompts[i].type : NULL;
-}

@@ -22,6 +22,4 @@ typedef struct af_prompt {
 
 /* The prompt of a `type` ("alpaca", "alpaca:chat", "context_qa.load_v2"), or NULL. */
 const af_prompt *af_prompt_find(const char *type);
-/* The name of the i-th, or NULL after the last. */
-const char *af_prompt_name(int i);
 #endif

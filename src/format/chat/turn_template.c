@@ -338,11 +338,6 @@ static const af_turn_template table[] = {
      .think = {"<think>", "</think>"}, .flags = AF_TURNS_THINKS | AF_TURNS_CLOSES | AF_TURNS_ENDS},
 };
 
-const af_turn_template *af_turn_template_at(int i)
-{
-    return i >= 0 && (size_t)i < AF_LEN(table) ? &table[i] : NULL;
-}
-
 const af_turn_template *af_turn_template_find(const char *name)
 {
     for (size_t i = 0; i < AF_LEN(table); i++)

@@ -30,8 +30,6 @@ typedef struct af_turn_template {
 
 /* NULL when there is none of that name. */
 const af_turn_template *af_turn_template_find(const char *name);
-/* The i-th row, or NULL after the last. */
-const af_turn_template *af_turn_template_at(int i);
 /* Before (0) and after (1) a thought. */
 const char *af_turn_template_think(const af_turn_template *t, int end);
 /* The same as a Jinja template (malloc'ed): for programs that ask the trained model. `bos` and

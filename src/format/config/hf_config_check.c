@@ -100,7 +100,8 @@ static af_status check_by_type(const af_hf_config *c, const af_rope_config *r, c
     return AF_OK;
 }
 
-af_status af_rope_check(const af_hf_config *c, af_rope_config *r, const char *name, af_error *err)
+AF_CHECKED static af_status check_rope(const af_hf_config *c, af_rope_config *r, const char *name,
+                                       af_error *err)
 {
     const struct {
         const char *key;
@@ -234,9 +235,9 @@ af_status af_hf_config_finish(af_hf_config *c, const af_family *f, bool explicit
     AF_TRY(check_sizes(c, name, err));
     AF_TRY(check_numbers(c, name, err));
     AF_TRY(check_tokens(c, name, err));
-    AF_TRY(af_rope_check(c, &c->rope, name, err));
+    AF_TRY(check_rope(c, &c->rope, name, err));
     if (c->has_local_rope)
-        AF_TRY(af_rope_check(c, &c->local_rope, name, err));
+        AF_TRY(check_rope(c, &c->local_rope, name, err));
     if (!explicit_types)
         AF_TRY(fill_layers(c, f, err));
     bool any = false;

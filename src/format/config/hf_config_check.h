@@ -69,6 +69,4 @@ const char *af_family_names(const char *model_type, bool gguf, char buf[AF_FAMIL
 /* Fills layer_types unless `explicit_types`, and judges the whole. `name` is for messages. */
 AF_CHECKED af_status af_hf_config_finish(af_hf_config *c, const af_family *f, bool explicit_types,
                                          const char *name, af_error *err);
-AF_CHECKED af_status af_rope_check(const af_hf_config *c, af_rope_config *r, const char *name,
-                                   af_error *err);
 #endif

@@ -344,14 +344,13 @@ af_jval af_jpercent(af_jinja *j, af_jval fmt, af_jval args);
 af_jval af_jformat(af_jinja *j, af_jval fmt, const af_jargs *args);
 af_jval af_jstrip(af_jinja *j, af_jval self, const af_jstr *set, char sides); /* l, r or b */
 af_jval af_jreplace(af_jinja *j, af_jval self, const af_jstr *old, const af_jstr *new, int64_t max);
-af_jlist *af_jsplit_space(af_jinja *j, af_jval self, int64_t max);
 af_jlist *af_jsplitlines(af_jinja *j, af_jval self, bool keep);
 af_jval af_jpad(af_jinja *j, af_jval self, int64_t width, const af_jstr *fill, char side);
 af_jval af_jrecase(af_jinja *j, af_jval self, char how);
 /* dict(mapping or pairs, key=value ...) */
 af_jdict *af_jdict_from(af_jinja *j, const af_jargs *args);
 
-extern const af_jfunc af_jfilters[], af_jfilters_sequences[], af_jmethods_str[], af_jtests[];
+extern const af_jfunc af_jfilters[], af_jfilters_sequences[], af_jmethods_str[];
 af_jval af_jtojson(const af_jcall *c);
 af_jval af_jdumps(af_jinja *j, af_jval v);                            /* the same without options */
 const af_jfunc *af_jtable_find(af_jtable table, const af_jstr *name); /* NULL when unknown */

@@ -58,7 +58,7 @@ static af_jval t_compare(const af_jcall *c)
     return af_jbool(af_jcompare(c->j, (af_jcmp)c->func->aux, c->self, c->arg[0]));
 }
 
-const af_jfunc af_jtests[] = {
+static const af_jfunc tests[] = {
     {"defined", "", t_defined, 0},
     {"undefined", "", t_kind, AF_JKIND_UNDEF},
     {"none", "", t_kind, AF_JKIND_NONE},
@@ -190,7 +190,7 @@ static const af_jfunc globals[] = {
 const af_jfunc *af_jtable_find(af_jtable table, const af_jstr *name)
 {
     if (table != AF_JTABLE_FILTER)
-        return af_jfunc_find(table == AF_JTABLE_TEST ? af_jtests : globals, name);
+        return af_jfunc_find(table == AF_JTABLE_TEST ? tests : globals, name);
     const af_jfunc *f = af_jfunc_find(af_jfilters, name);
     return f ? f : af_jfunc_find(af_jfilters_sequences, name);
 }

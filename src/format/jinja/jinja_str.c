@@ -47,7 +47,7 @@ static void add_part(af_jinja *j, af_jlist *l, af_jval self, uint64_t from, uint
 }
 
 /* split() without a separator: runs of white space. */
-af_jlist *af_jsplit_space(af_jinja *j, af_jval self, int64_t max)
+static af_jlist *split_space(af_jinja *j, af_jval self, int64_t max)
 {
     af_jlist *l = af_jlist_new(j, 0);
     uint64_t at = 0, end = self.s->n;
@@ -66,7 +66,7 @@ af_jlist *af_jsplit_space(af_jinja *j, af_jval self, int64_t max)
 
 static af_jlist *rsplit_space(af_jinja *j, af_jval self, int64_t max)
 {
-    af_jlist *all = af_jsplit_space(j, self, -1);
+    af_jlist *all = split_space(j, self, -1);
     if (max < 0 || all->n <= max || j->failed)
         return all;
     af_jlist *l = af_jlist_new(j, max + 1);
@@ -106,7 +106,7 @@ static af_jval m_split(const af_jcall *c)
     const bool right = c->func->aux;
     const int64_t max = af_jarg_int(c, 1, -1);
     if (!af_jgiven(c->arg[0]))
-        return af_jlist_v((right ? rsplit_space : af_jsplit_space)(j, c->self, max));
+        return af_jlist_v((right ? rsplit_space : split_space)(j, c->self, max));
     const af_jstr *sep = af_jarg_str(c, 0, NULL);
     if (sep->n == 0)
         return af_jfail(j, "empty separator");

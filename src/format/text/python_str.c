@@ -32,7 +32,7 @@ static const uint32_t other_digit[][2] = {
     {0x10a40, 0x10a43}, {0x10e60, 0x10e68}, {0x11052, 0x1105a}, {0x1f100, 0x1f10a},
 };
 
-bool af_py_is(uint32_t cp, char what)
+static bool is_class(uint32_t cp, char what)
 {
     const utf8proc_category_t c = category(cp);
     switch (what) {
@@ -60,7 +60,7 @@ bool af_py_is(uint32_t cp, char what)
 
 static bool cased(uint32_t cp)
 {
-    return af_py_is(cp, 'u') || af_py_is(cp, 'l') || af_py_is(cp, 't');
+    return is_class(cp, 'u') || is_class(cp, 'l') || is_class(cp, 't');
 }
 
 static bool case_ignorable(uint32_t cp)
@@ -121,7 +121,7 @@ static void upper_one(af_buf *b, uint32_t cp, bool title)
     const utf8proc_int32_t p = (utf8proc_int32_t)cp;
     const utf8proc_int32_t simple = title ? utf8proc_totitle(p) : utf8proc_toupper(p);
     utf8proc_int32_t to[8];
-    const bool one = cp < 0xdf || af_py_is(cp, 'u') || (title && af_py_is(cp, 't')) ||
+    const bool one = cp < 0xdf || is_class(cp, 'u') || (title && is_class(cp, 't')) ||
                      (title && simple != p && cp != 0xdf);
     const int n = one ? 1 : fold(cp, to);
     if (n < 2) {
@@ -146,11 +146,11 @@ void af_py_case(af_buf *b, const char *s, uint64_t n, char how)
         if (how == 'f')
             for (int i = 0, count = fold(cp, to); i < count; i++)
                 af_buf_utf8(b, (uint32_t)to[i]);
-        else if (how == 'u' || (how == 's' && af_py_is(cp, 'l')))
+        else if (how == 'u' || (how == 's' && is_class(cp, 'l')))
             upper_one(b, cp, false);
         else if ((how == 'c' && at == 0) || (how == 't' && !in_word))
             upper_one(b, cp, true);
-        else if (how == 's' && !af_py_is(cp, 'u'))
+        else if (how == 's' && !is_class(cp, 'u'))
             af_buf_utf8(b, cp);
         else
             lower_one(b, s, n, at, cp);
@@ -164,8 +164,8 @@ static bool has_case(const char *s, uint64_t n, char what)
     bool any = false, in_word = false;
     for (const char *p = s, *end = s + n; p < end;) {
         const uint32_t cp = af_utf8_next(&p);
-        const bool title = af_py_is(cp, 't'), lower = af_py_is(cp, 'l');
-        const bool upper = af_py_is(cp, 'u') || (title && what == 't');
+        const bool title = is_class(cp, 't'), lower = is_class(cp, 'l');
+        const bool upper = is_class(cp, 'u') || (title && what == 't');
         if (what == 't' ? (upper && in_word) || (lower && !in_word)
                         : title || (what == 'u' ? lower : upper))
             return false;
@@ -185,10 +185,10 @@ bool af_py_is_all(const char *s, uint64_t n, char what)
         const bool is = what == 's'   ? af_py_space(cp)
                         : what == 'p' ? af_py_printable(cp)
                         : what == 'i' ? cp < 0x80
-                        : what == 'w' ? af_py_is(cp, 'a') || af_py_is(cp, 'd') || af_py_is(cp, 'n')
+                        : what == 'w' ? is_class(cp, 'a') || is_class(cp, 'd') || is_class(cp, 'n')
                         : what == '_'
-                            ? cp == '_' || af_py_is(cp, 'a') || (!first && af_py_is(cp, 'c'))
-                            : af_py_is(cp, what);
+                            ? cp == '_' || is_class(cp, 'a') || (!first && is_class(cp, 'c'))
+                            : is_class(cp, what);
         if (!is)
             return false;
     }
@@ -355,7 +355,7 @@ int64_t af_py_count_words(const char *s, uint64_t n)
     bool in_word = false;
     for (const char *p = s, *end = s + n; p < end;) {
         const uint32_t cp = af_utf8_next(&p);
-        const bool word = cp == '_' || af_py_is(cp, 'a') || af_py_is(cp, 'n');
+        const bool word = cp == '_' || is_class(cp, 'a') || is_class(cp, 'n');
         words += word && !in_word;
         in_word = word;
     }

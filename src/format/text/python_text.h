@@ -12,13 +12,11 @@
 
 bool af_py_space(uint32_t cp); /* str.isspace() */
 bool af_py_printable(uint32_t cp);
-/* 'a'lpha 'd'igit 'c' decimal 'n'umeric 'u'pper 'l'ower 't'itle */
-bool af_py_is(uint32_t cp, char what);
 /* 'u'pper 'l'ower 't'itle 'c'apitalize 's'wapcase 'f' casefold */
 void af_py_case(af_buf *b, const char *s, uint64_t n, char how);
 
-/* str.isupper() and relatives: the classes of af_py_is, 'w' isalnum, 's' isspace, 'p' isprintable,
- * 'i' isascii, '_' isidentifier. */
+/* str.isupper() and relatives: 'a'lpha 'd'igit 'c' decimal 'n'umeric 'u'pper 'l'ower 't'itle,
+ * 'w' isalnum, 's' isspace, 'p' isprintable, 'i' isascii, '_' isidentifier. */
 bool af_py_is_all(const char *s, uint64_t n, char what);
 
 /* str.strip(): narrows s[from, to) by the characters of a set (NULL: white space) on the 'l'eft,

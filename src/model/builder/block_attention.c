@@ -186,8 +186,9 @@ static af_tensor *take_gates(const af_forward *f, int layer, af_tensor **qkv)
     return af_reshape(g, af_slice(g, q, 2, E, E), 2, flat);
 }
 
-af_tensor *af_attend(const af_forward *f, af_tensor *qkv, af_tensor *bounds,
-                     const af_attention_opts *o)
+/* Attention without a cache: of rows as they are, or of copies where answers share a prompt. */
+static af_tensor *attend(const af_forward *f, af_tensor *qkv, af_tensor *bounds,
+                         const af_attention_opts *o)
 {
     const af_batch_inputs *in = f->in;
     if (!in->spread)
@@ -266,7 +267,7 @@ static af_tensor *record(const af_forward *f, int layer, af_tensor *h)
                                  .pages = f->in->pages};
     af_tensor *o = f->o.cache ? af_attention_cached(f->g, qkv, f->o.cache[layer].kv, f->in->bounds,
                                                     f->in->start, &a)
-                              : af_attend(f, qkv, ls->chunk ? f->chunks : f->in->bounds, &a);
+                              : attend(f, qkv, ls->chunk ? f->chunks : f->in->bounds, &a);
     o = af_differential_cut(f, layer, af_cut_values(f, layer, af_alibi_cut(f, o)));
     if (gate)
         o = af_attn_gate(f, layer, o, gate);

@@ -27,8 +27,6 @@ af_tensor *af_layer_leaf(const af_forward *f, int layer, af_slot slot);
 /* A tensor outside the layers, or NULL. */
 af_tensor *af_outer_leaf(const af_model_leaves *l, af_slot slot);
 af_tensor *af_as_type(af_graph *g, af_tensor *t, af_dtype type);
-/* Tells who listens what goes into a group of linears. */
-void af_tap(const af_forward *f, int layer, af_group group, af_tensor *x);
 /* x [N][I] -> [N][O]: the pieces of a group side by side, adapters included. */
 af_tensor *af_project(const af_forward *f, int layer, af_group group, af_tensor *x);
 /* Attention's o [N][H*E] times sigmoid(gate) or softplus(gate), of each value or of each head. */
@@ -37,14 +35,8 @@ af_tensor *af_attn_gate(const af_forward *f, int layer, af_tensor *o, af_tensor 
  * [N][H*E], without the columns of zeros. Exact, and every kernel of attention serves. */
 af_tensor *af_pad_values(const af_forward *f, af_tensor *v, int64_t E);
 af_tensor *af_cut_values(const af_forward *f, int layer, af_tensor *o);
-/* Attention without a cache: of rows as they are, or of copies where answers share a prompt. */
-af_tensor *af_attend(const af_forward *f, af_tensor *qkv, af_tensor *bounds,
-                     const af_attention_opts *o);
 /* Sequences cut where chunks end, for layers that see a chunk alone; else the bounds themselves. */
 af_tensor *af_chunk_bounds(const af_forward *f);
-/* The family's norm of x; w as stored, b NULL = none. */
-af_tensor *af_block_norm(const af_model_spec *s, af_graph *g, af_tensor *x, af_tensor *w,
-                         af_tensor *b);
 /* The weight of a norm of n values that has none. */
 af_tensor *af_bare_norm(const af_forward *f, int64_t n);
 /* ids [N] -> [N][D] */

@@ -55,8 +55,9 @@ static norm_leaf norm_of(const af_forward *f, int layer, af_slot slot, af_slot b
     return (norm_leaf){af_layer_leaf(f, layer, slot), af_layer_leaf(f, layer, bias), f->s->eps};
 }
 
-af_tensor *af_block_norm(const af_model_spec *s, af_graph *g, af_tensor *x, af_tensor *w,
-                         af_tensor *b)
+/* The family's norm of x; w as stored, b NULL = none. */
+static af_tensor *block_norm(const af_model_spec *s, af_graph *g, af_tensor *x, af_tensor *w,
+                             af_tensor *b)
 {
     const bool one = s->arch->norm_plus_one;
     if (!s->arch->layer_norm)
@@ -88,7 +89,7 @@ static af_tensor *branch_end(const af_forward *f, af_tensor *y, af_tensor *post,
     if (f->o.residual_dropout > 0)
         y = af_dropout(f->g, y, f->o.residual_dropout, RESIDUAL_STREAM + (uint64_t)branch);
     if (post)
-        y = af_block_norm(f->s, f->g, y, post, NULL);
+        y = block_norm(f->s, f->g, y, post, NULL);
     return af_times(f, y, f->s->residual_scale * or_one(f->s->layer[branch / 2].add[branch % 2]));
 }
 
@@ -99,7 +100,7 @@ static af_tensor *close_residual(const af_forward *f, af_tensor *y, norm_leaf ne
     if (next.w && !s->arch->layer_norm)
         return af_rmsnorm_add(f->g, y, *x, next.w, next.eps, s->arch->norm_plus_one, x);
     *x = af_add(f->g, *x, y);
-    return next.w ? af_block_norm(s, f->g, *x, next.w, next.b) : *x;
+    return next.w ? block_norm(s, f->g, *x, next.w, next.b) : *x;
 }
 
 /* *x is a sum under its norm, and so is what it becomes. */
@@ -141,7 +142,7 @@ static af_tensor *layer(const af_forward *f, int i, af_tensor *h, norm_leaf next
         return close_residual(f, y, next, x);
     if (f->s->parallel) {
         const norm_leaf own = norm_of(f, i, AF_SLOT_MLP_NORM, AF_SLOT_MLP_NORM_BIAS);
-        af_tensor *m = own.w ? af_block_norm(f->s, f->g, *x, own.w, own.b) : h;
+        af_tensor *m = own.w ? block_norm(f->s, f->g, *x, own.w, own.b) : h;
         af_tensor *z = branch_end(f, mlps[ls->mlp](f, i, m), NULL, 2 * i + 1);
         return close_residual(f, af_add(f->g, y, z), next, x);
     }
@@ -154,7 +155,7 @@ static af_tensor *layer(const af_forward *f, int i, af_tensor *h, norm_leaf next
     if (!f->per_layer && !f->s->arch->layer_scale)
         return close_residual(f, y, next, x);
     *x = af_layer_end(f, i, af_add(f->g, *x, y));
-    return next.w ? af_block_norm(f->s, f->g, *x, next.w, next.b) : *x;
+    return next.w ? block_norm(f->s, f->g, *x, next.w, next.b) : *x;
 }
 
 static norm_leaf outer_norm(const af_forward *f, af_slot slot, af_slot bias)
@@ -184,7 +185,7 @@ static af_tensor *stream_layers(af_forward *f, af_tensor *x)
     }
     af_graph_set_block(f->g, -1);
     const norm_leaf last = first_norm(f, f->s->layers);
-    return af_block_norm(f->s, f->g, af_streams_close(f, &s), last.w, last.b);
+    return block_norm(f->s, f->g, af_streams_close(f, &s), last.w, last.b);
 }
 
 af_tensor *af_model_forward(af_model_leaves *l, const af_batch_inputs *in, const af_forward_opts *o)
@@ -203,7 +204,7 @@ af_tensor *af_model_forward(af_model_leaves *l, const af_batch_inputs *in, const
         x = af_dropout(g, x, f.o.embed_dropout, EMBED_STREAM);
     if (s->arch->embed_norm) {
         const norm_leaf own = outer_norm(&f, AF_SLOT_EMBED_NORM, AF_SLOT_EMBED_NORM_BIAS);
-        x = af_block_norm(s, g, x, own.w, own.b);
+        x = block_norm(s, g, x, own.w, own.b);
     }
     f.embedding = x;
     f.per_layer = af_layer_inputs(&f, x);
@@ -214,7 +215,7 @@ af_tensor *af_model_forward(af_model_leaves *l, const af_batch_inputs *in, const
     f.residual = &x;
     af_graph_set_block(g, 0);
     const norm_leaf first = first_norm(&f, 0);
-    af_tensor *h = first.w ? af_block_norm(s, g, x, first.w, first.b) : x;
+    af_tensor *h = first.w ? block_norm(s, g, x, first.w, first.b) : x;
     for (int i = 0; i < s->layers; i++) {
         af_graph_set_block(g, i);
         h = layer(&f, i, h, first_norm(&f, i + 1), &x);

@@ -107,7 +107,8 @@ static af_tensor *dora(const af_forward *f, int layer, af_group group, int piece
     return bias ? af_add(g, y, af_as_type(g, bias, type)) : y;
 }
 
-void af_tap(const af_forward *f, int layer, af_group group, af_tensor *x)
+/* Passes the input of a group of linears to the hook, where there is one. */
+static void tap(const af_forward *f, int layer, af_group group, af_tensor *x)
 {
     if (f->o.tap)
         f->o.tap(f->o.tap_user, layer, group, x);
@@ -168,7 +169,7 @@ af_tensor *af_project(const af_forward *f, int layer, af_group group, af_tensor 
 {
     const af_layer_adapters *rows = f->o.adapters;
     const af_row_adapter *own = rows ? &rows->group[layer * AF_GROUP_LAYER_COUNT + group] : NULL;
-    af_tap(f, layer, group, x);
+    tap(f, layer, group, x);
     af_tensor *y = project(f, layer, group, x);
     if (!own || !own->a)
         return y;

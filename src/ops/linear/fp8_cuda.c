@@ -75,7 +75,8 @@ bool af_fp8_rows_add(af_graph *g, af_node *maker, af_node *product)
     return true;
 }
 
-af_tensor *af_fp8_most(const af_node *n)
+/* The output that af_fp8_most_add added, or NULL. */
+static af_tensor *fp8_most(const af_node *n)
 {
     const bool product = n->op == AF_OP_LINEAR || n->op == AF_OP_LINEAR_DX;
     return product && n->attr.linear.fp8 && n->n_out > 1 ? n->out[n->n_out - 1] : NULL;
@@ -83,8 +84,8 @@ af_tensor *af_fp8_most(const af_node *n)
 
 af_tensor *af_fp8_most_add(af_graph *g, af_node *n)
 {
-    if (af_fp8_most(n) || n->n_out + 1 > AF_NODE_OUT_MAX)
-        return af_fp8_most(n);
+    if (fp8_most(n) || n->n_out + 1 > AF_NODE_OUT_MAX)
+        return fp8_most(n);
     const int64_t halves = n->op == AF_OP_LINEAR ? 2 : 1;
     return af_node_output(g, n, AF_DTYPE_F32, 2, (int64_t[]){halves, af_rows(n->out[0])});
 }
@@ -217,7 +218,7 @@ void af_fp8_cuda_product(af_cuda *cu, af_node *n, const af_linear_group *p, af_m
     uint8_t *scale = made.codes ? made.scale->data : codes + code_bytes(n);
     if (!made.codes)
         rows_to_codes(cu, n, codes, scale, x);
-    const af_tensor *most = af_fp8_most(n);
+    const af_tensor *most = fp8_most(n);
     if (most)
         af_cuda_zero(cu, n, most->data, af_tensor_bytes(most));
     const fp8_product q = {.c = af_mat_of(n->out[0]),

@@ -20,9 +20,8 @@ af_fp8_rows af_fp8_rows_made(const af_node *n);
 bool af_fp8_rows_add(af_graph *g, af_node *maker, af_node *product);
 /* The largest magnitude of each row of a product in FP8, as bits of f32: of LINEAR [2][rows], of
  * the two halves of its columns, of LINEAR_DX [1][rows]. An output that layout adds, NULL where it
- * cannot; and that output, or NULL. */
+ * cannot. */
 af_tensor *af_fp8_most_add(af_graph *g, af_node *product);
-af_tensor *af_fp8_most(const af_node *product);
 /* Workspace of LINEAR and LINEAR_DX after that of the group's matrix: codes and scales of rows. */
 uint64_t af_fp8_cuda_work(const af_node *n);
 /* Steps of n that make the codes of the weights from their bf16 matrix. */

@@ -8,8 +8,10 @@
  *   ds' = ds - k dv^T;   ddecay = e (ds' . s), over columns;   the gradient of s: e ds' */
 #include "ops/state/scan_chunk.h"
 
-void af_scan_channel_step(const af_scan_job *j, af_scan_chunk *c, int64_t t, const float *s,
-                          float *next)
+/* With a decay per channel: d and error of row t of a chunk from the state before it, s [K][V], and
+ * the state after it (next may be s). */
+static void channel_step(const af_scan_job *j, af_scan_chunk *c, int64_t t, const float *s,
+                         float *next)
 {
     const int64_t K = j->in.K, V = j->in.V;
     const af_operand state = af_scan_rows(s, V);
@@ -33,7 +35,7 @@ void af_scan_channel_pass(const af_scan_job *j, af_scan_chunk *c, float *s, bool
     const af_operand state = af_scan_rows(s, V);
     float *y = c->row_buf;
     for (int64_t t = 0; t < c->len; t++) {
-        af_scan_channel_step(j, c, t, s, s);
+        channel_step(j, c, t, s, s);
         if (!outputs)
             continue;
         memset(y, 0, (size_t)V * sizeof *y);
@@ -76,7 +78,7 @@ void af_scan_channel_back(const af_scan_job *j, af_scan_chunk *c, const float *s
     const int64_t K = j->in.K, KV = K * j->in.V;
     memcpy(states, s0, (size_t)KV * sizeof *states);
     for (int64_t t = 0; t < c->len; t++)
-        af_scan_channel_step(j, c, t, states + t * KV, states + (t + 1) * KV);
+        channel_step(j, c, t, states + t * KV, states + (t + 1) * KV);
     for (int64_t t = c->len - 1; t >= 0; t--)
         row_back(j, c, t, states + t * KV, ds, dq + t * K, dk + t * K);
 }

@@ -41,10 +41,6 @@ void af_scan_chunk_solve(const af_scan_job *j, af_scan_chunk *c, const float *s0
 /* s [K][V] from before the chunk to after it. */
 void af_scan_chunk_pass(const af_scan_job *j, const af_scan_chunk *c, float *s);
 
-/* With a decay per channel: d and error of row t of a chunk from the state before it, s [K][V], and
- * the state after it (next may be s). */
-void af_scan_channel_step(const af_scan_job *j, af_scan_chunk *c, int64_t t, const float *s,
-                          float *next);
 /* The chunk's outputs, s from before it to after it. */
 void af_scan_channel_pass(const af_scan_job *j, af_scan_chunk *c, float *s, bool outputs);
 /* Gradients of the chunk's rows from the last one: dq, dk [len][K] are added to, ds [K][V] becomes

@@ -102,17 +102,6 @@ static int character(const uint8_t *s, uint64_t n)
     return len;
 }
 
-uint64_t af_utf8_incomplete(const char *s, uint64_t n)
-{
-    for (uint64_t back = 1; back <= AF_MIN(n, 3); back++) {
-        const uint8_t *p = (const uint8_t *)s + n - back;
-        if ((*p & 0xc0) == 0x80)
-            continue;
-        return character(p, back) < 0 ? back : 0;
-    }
-    return 0;
-}
-
 static void out_character(af_buf *b, const char *s, int len)
 {
     static const char *const escapes[] = {

@@ -30,6 +30,4 @@ void af_out_cstring(af_buf *b, const char *s); /* NULL: null */
 void af_out_number(af_buf *b, double v);
 void af_out_logprob(af_buf *b, double v);
 void af_out_ids(af_buf *b, const int32_t *ids, int64_t n);
-/* Bytes at the end of s that begin a character of UTF-8 without completing it. */
-uint64_t af_utf8_incomplete(const char *s, uint64_t n);
 #endif

@@ -94,7 +94,7 @@ char *af_response_store_get(af_response_store *s, const char *id, af_stored_part
     return text;
 }
 
-bool af_response_store_remove(af_response_store *s, const char *id)
+static bool remove_response(af_response_store *s, const char *id)
 {
     pthread_mutex_lock(&s->lock);
     af_stored_response **at = place_of(s, id);
@@ -143,7 +143,7 @@ void af_api_delete_response(af_api *a, af_httpd_call *c, const json_t *body)
 {
     af_buf b = {0};
     (void)body;
-    if (!af_response_store_remove(a->responses, id_of(c))) {
+    if (!remove_response(a->responses, id_of(c))) {
         af_response_not_stored(c, id_of(c));
         return;
     }

@@ -52,7 +52,6 @@ void af_response_store_add(af_response_store *s, const char *id, char *object, c
                            uint64_t input);
 /* A copy (malloc'ed); NULL when there is none of this id. */
 char *af_response_store_get(af_response_store *s, const char *id, af_stored_part part);
-bool af_response_store_remove(af_response_store *s, const char *id);
 
 /* ---- response_items.c: in a worker ---- */
 

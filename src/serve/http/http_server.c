@@ -235,7 +235,6 @@ done:
 }
 
 int af_httpd_port(const af_httpd *h) { return h->port; }
-bool af_httpd_draining(const af_httpd *h) { return atomic_load(&h->draining); }
 int af_httpd_connections(const af_httpd *h) { return atomic_load(&h->connections); }
 
 uint64_t af_httpd_answers(const af_httpd *h, int status)

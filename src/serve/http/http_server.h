@@ -40,7 +40,6 @@ int af_httpd_port(const af_httpd *h);
 /* No new connections from now on, and no new requests on old ones (503); returns when all answers
  * are sent, or after `seconds`: false then. */
 bool af_httpd_drain(af_httpd *h, double seconds);
-bool af_httpd_draining(const af_httpd *h);
 /* Closes all connections at once; no hook is called any more. NULL is allowed, as below. */
 void af_httpd_stop(af_httpd *h);
 /* The same, and frees it: nobody may hold a request of it then. */

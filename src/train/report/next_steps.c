@@ -5,7 +5,8 @@
 #include "convert/gguf/gguf_meta.h"
 #include "train/run/freeze.h"
 
-void af_shell_put(af_buf *b, const char *arg)
+/* One argument of a shell command, quoted where the shell would change it. */
+static void shell_put(af_buf *b, const char *arg)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 "_-+=./:,@%";
@@ -25,7 +26,7 @@ void af_shell_put(af_buf *b, const char *arg)
 static void put_arg(af_buf *b, const char *arg)
 {
     af_buf_char(b, ' ');
-    af_shell_put(b, arg);
+    shell_put(b, arg);
 }
 
 static bool sets(const char *override, const char *key)

@@ -6,8 +6,6 @@
 #include "train/run/run_config.h"
 #include "train/step/run_model.h"
 
-/* One argument of a shell command, quoted where the shell would change it. */
-void af_shell_put(af_buf *b, const char *arg);
 /* The command that continues a run from its last checkpoint: the run file and the overrides as they
  * were given. A run file that cannot be read again (stdin, a pipe) is replaced by the one in the
  * output folder. malloc'ed; NULL when out of memory. */

@@ -265,7 +265,8 @@ af_status af_ranks_memory(af_comm *c, const af_device *d, uint64_t *bytes, af_er
 
 /* ---- parts ---- */
 
-void af_ranks_part(const af_comm *c, int64_t n, int64_t *from, int64_t *to)
+/* The items [from, to) of n that this rank computes. */
+static void part_of(const af_comm *c, int64_t n, int64_t *from, int64_t *to)
 {
     const int64_t size = af_comm_size(c), each = (n + size - 1) / size;
     *from = AF_MIN(af_comm_rank(c) * each, n);
@@ -275,7 +276,7 @@ void af_ranks_part(const af_comm *c, int64_t n, int64_t *from, int64_t *to)
 void af_ranks_even_part(const af_run_model *m, int64_t n, int64_t *from, int64_t *to)
 {
     const int64_t size = af_comm_size(m->comm);
-    af_ranks_part(m->comm, n, from, to);
+    part_of(m->comm, n, from, to);
     if (af_run_model_splits_weights(m))
         *to = *from + (n + size - 1) / size;
 }
@@ -290,7 +291,7 @@ af_status af_ranks_share(af_comm *c, void *items, uint64_t size, int64_t n, af_e
     if (!all)
         return af_fail_nomem(err, "results of all ranks", each * ranks * size);
     uint8_t *mine = all + (uint64_t)af_comm_rank(c) * each * size;
-    af_ranks_part(c, n, &from, &to);
+    part_of(c, n, &from, &to);
     memcpy(mine, (const uint8_t *)items + (uint64_t)from * size, (uint64_t)(to - from) * size);
     const af_status st = af_comm_all_gather(c, mine, all, each * size, err);
     if (st == AF_OK)

@@ -35,10 +35,9 @@ static inline int64_t af_ranks_micro(const af_comm *c, const af_run_config *run)
 {
     return run->accumulation * af_comm_size(c);
 }
-/* The items [from, to) of n that this rank computes. */
-void af_ranks_part(const af_comm *c, int64_t n, int64_t *from, int64_t *to);
-/* The same for items that take a forward pass each. Where weights are split all ranks run as many:
- * then `to` may be above n, and the last item is computed again in place of those. */
+/* The items [from, to) of n that this rank computes, each a forward pass. Where weights are split
+ * all ranks run as many: then `to` may be above n, and the last item is computed again in place of
+ * those. */
 void af_ranks_even_part(const af_run_model *m, int64_t n, int64_t *from, int64_t *to);
 /* Every rank has computed its part of n items of `size` bytes: now all have all. */
 AF_CHECKED af_status af_ranks_share(af_comm *c, void *items, uint64_t size, int64_t n,
