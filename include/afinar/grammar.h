@@ -1,5 +1,5 @@
-/* grammar.h - output held to a grammar: a JSON schema, GBNF rules or the calls of tools become
- * masks over token ids.
+/* grammar.h - output held to a grammar: a JSON schema, GBNF rules, a regular expression or the
+ * calls of tools become masks over token ids.
  *
  * A grammar is compiled once to a byte-level automaton with a stack; which tokens may follow in a
  * state of it is computed when it is first asked for, and kept. What is allowed depends on the
@@ -35,6 +35,7 @@ typedef enum af_grammar_kind {
     AF_GRAMMAR_JSON_SCHEMA, /* JSON text of a schema */
     AF_GRAMMAR_GBNF,        /* rules in llama.cpp's notation, beginning with `root` */
     AF_GRAMMAR_TOOLS, /* {"format","tools","tool_choice","parallel_tool_calls"}: tool_call.h */
+    AF_GRAMMAR_REGEX, /* a regular expression for the whole text, as in "pattern" of a schema */
 } af_grammar_kind;
 
 /* The tokenizer must outlive the vocabulary only during this call. On success *out belongs to the

@@ -2,6 +2,7 @@
  * with the number of characters so far. */
 #include "base/hash.h"
 #include "format/text/unicode.h"
+#include "grammar/compile.h"
 #include "grammar/pattern.h"
 
 /* A state while it is made: states of the patterns, numbered through, and how many characters. */
@@ -397,7 +398,7 @@ bool af_dfa_matches(const af_dfa *d, const char *text, uint64_t len)
     return d->states && d->accepting[at];
 }
 
-void af_dfa_emit(const af_dfa *d, af_rtn *r, uint32_t from, uint32_t to)
+void af_dfa_emit(const af_dfa *d, af_rtn *r, uint32_t from, bool json, uint32_t to)
 {
     uint32_t *state = af_calloc((uint64_t)d->states + 1, sizeof *state);
     af_cpset set = {0};
@@ -426,10 +427,30 @@ void af_dfa_emit(const af_dfa *d, af_rtn *r, uint32_t from, uint32_t to)
                 if (d->edge[k].to == d->edge[i].to)
                     af_cpset_add(&set, d->edge[k].lo, d->edge[k].hi);
             if (!known)
-                af_rtn_chars(r, state[source], &set, true, state[d->edge[i].to]);
+                af_rtn_chars(r, state[source], &set, json, state[d->edge[i].to]);
         }
         e = end;
     }
     af_cpset_clear(&set);
     free(state);
+}
+
+/* ---- a regular expression as a grammar ---- */
+
+af_status af_regex_compile(af_rtn *r, const char *text, uint64_t len, af_error *err)
+{
+    af_pattern p = {0};
+    af_dfa d = {0};
+    af_status st = AF_OK;
+    AF_TRY(af_pattern_parse(&p, text, len, true, err));
+    AF_TRY(af_dfa_build(&d, &(af_pattern *){&p}, 1, 0, UINT64_MAX, err));
+    if (af_dfa_is_empty(&d))
+        AF_TRY(af_fail(err, AF_EUSAGE, "no text fits the regular expression"));
+    r->root = af_rtn_rule_new(r, "root");
+    if (r->st == AF_OK)
+        af_dfa_emit(&d, r, r->rule[r->root].start, false, r->rule[r->root].accept);
+done:
+    af_dfa_clear(&d);
+    af_pattern_clear(&p);
+    return st;
 }

@@ -36,6 +36,8 @@ static af_status compile(af_rtn *r, af_grammar_kind kind, const char *text, uint
         return af_gbnf_compile(r, text, len, err);
     if (kind == AF_GRAMMAR_JSON_SCHEMA)
         return af_schema_text_compile(r, text, len, err);
+    if (kind == AF_GRAMMAR_REGEX)
+        return af_regex_compile(r, text, len, err);
     if (kind == AF_GRAMMAR_TOOLS)
         return af_tools_compile(r, text, len, err);
     if (kind == AF_GRAMMAR_JSON_OBJECT)

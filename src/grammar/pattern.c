@@ -356,7 +356,6 @@ static regex_node *backslash(regex *x)
 
 static regex_node *atom(regex *x)
 {
-    regex_node *n;
     switch (*x->at) {
     case '(':
         return group(x);
@@ -368,9 +367,7 @@ static regex_node *atom(regex *x)
         return backslash(x);
     case '^':
     case '$':
-        n = node(x, *x->at == '^' ? REGEX_BEGIN : REGEX_END, NULL, NULL);
-        x->at++;
-        return n;
+        return node(x, *x->at++ == '^' ? REGEX_BEGIN : REGEX_END, NULL, NULL);
     case '*':
     case '+':
     case '?':
@@ -393,8 +390,11 @@ static bool number(const char **at, const char *end, uint64_t *n)
 static bool counts(regex *x, uint64_t *min, uint64_t *max)
 {
     const char *at = x->at + 1;
-    if (!number(&at, x->end, min))
+    if (!number(&at, x->end, min)) {
+        if (x->end - at > 2 && at[0] == ',' && at[1] >= '0' && at[1] <= '9')
+            fail_at(x, AF_EUNSUPPORTED, "{,n}, which engines read differently (write {0,n}),");
         return false;
+    }
     *max = *min;
     if (at < x->end && *at == ',') {
         at++;
@@ -557,7 +557,8 @@ static uint32_t emit(regex *x, const regex_node *n, uint32_t from)
     }
 }
 
-af_status af_pattern_parse(af_pattern *out, const char *text, uint64_t len, af_error *err)
+af_status af_pattern_parse(af_pattern *out, const char *text, uint64_t len, bool whole,
+                           af_error *err)
 {
     af_pattern p = {.edges = 1};
     regex x = {.p = &p, .at = text, .end = text + len, .text = text, .err = err};
@@ -570,12 +571,11 @@ af_status af_pattern_parse(af_pattern *out, const char *text, uint64_t len, af_e
     if (x.st == AF_OK) {
         af_cpset_add(any, 0, 0x10ffff);
         p.start = state(&x);
-        edge(&x, p.start, AF_PATTERN_SET, any, p.start);
         p.accept = emit(&x, root, p.start);
-        const uint32_t after = state(&x);
-        edge(&x, p.accept, AF_PATTERN_FREE, NULL, after);
-        edge(&x, after, AF_PATTERN_SET, any, after);
-        p.accept = after;
+    }
+    if (x.st == AF_OK && !whole) { /* anything before and after */
+        edge(&x, p.start, AF_PATTERN_SET, any, p.start);
+        edge(&x, p.accept, AF_PATTERN_SET, any, p.accept);
     }
     if (x.st != AF_OK)
         af_pattern_clear(&p);

@@ -1,7 +1,8 @@
-/* pattern.h - the regular expressions of JSON schemas (ECMA 262 without assertions inside and back
- * references) and the automata of strings that several of them and a length describe.
+/* pattern.h - regular expressions (ECMA 262 without assertions inside and back references) and the
+ * automata of strings that several of them and a length describe.
  *
- * A pattern fits a string when it matches somewhere in it, as JSON Schema wants it. */
+ * A pattern of a JSON schema fits a string when it matches somewhere in it; one that is a grammar
+ * of its own, when it matches the whole. */
 #ifndef AF_PATTERN_H
 #define AF_PATTERN_H
 
@@ -39,7 +40,7 @@ typedef struct af_pattern {
     uint32_t start, accept;
 } af_pattern;
 
-AF_CHECKED af_status af_pattern_parse(af_pattern *out, const char *text, uint64_t len,
+AF_CHECKED af_status af_pattern_parse(af_pattern *out, const char *text, uint64_t len, bool whole,
                                       af_error *err);
 void af_pattern_clear(af_pattern *p);
 
@@ -63,6 +64,6 @@ AF_CHECKED af_status af_dfa_other(af_dfa *out, const char *const *name, uint32_t
 void af_dfa_clear(af_dfa *d);
 bool af_dfa_is_empty(const af_dfa *d);
 bool af_dfa_matches(const af_dfa *d, const char *text, uint64_t len);
-/* The inside of a JSON string. */
-void af_dfa_emit(const af_dfa *d, af_rtn *r, uint32_t from, uint32_t to);
+/* `json`: as the inside of a JSON string. */
+void af_dfa_emit(const af_dfa *d, af_rtn *r, uint32_t from, bool json, uint32_t to);
 #endif

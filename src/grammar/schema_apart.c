@@ -43,7 +43,8 @@ int af_number_compare(const json_t *a, const json_t *b)
 static af_status parse_patterns(af_schema *s, const af_flat *f, af_pattern *p, af_pattern **list)
 {
     for (int i = 0; i < f->patterns; i++) {
-        const af_status st = af_pattern_parse(&p[i], f->pattern[i], strlen(f->pattern[i]), s->err);
+        const af_status st =
+            af_pattern_parse(&p[i], f->pattern[i], strlen(f->pattern[i]), false, s->err);
         if (st != AF_OK) {
             while (i--)
                 af_pattern_clear(&p[i]);

@@ -104,7 +104,7 @@ static af_status emit_string(af_schema *s, const af_flat *f, uint32_t from, uint
     const af_status st = af_schema_string_dfa(s, f, &d);
     if (st == AF_OK) {
         const uint32_t inside = byte(s, from, '"'), last = af_rtn_state(s->r);
-        af_dfa_emit(&d, s->r, inside, last);
+        af_dfa_emit(&d, s->r, inside, true, last);
         af_rtn_bytes(s->r, last, '"', '"', to);
     }
     af_dfa_clear(&d);
@@ -190,7 +190,7 @@ static af_status emit_others(af_schema *s, const af_flat *f, uint32_t from, uint
     }
     AF_TRY(af_dfa_other(&d, name, (uint32_t)n, s->err));
     const uint32_t inside = byte(s, from, '"'), last = af_rtn_state(s->r);
-    af_dfa_emit(&d, s->r, inside, last);
+    af_dfa_emit(&d, s->r, inside, true, last);
     colon_value(s, byte(s, last, '"'), f->additional, to);
 done:
     af_dfa_clear(&d);

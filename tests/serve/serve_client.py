@@ -317,10 +317,13 @@ def check_formats(s):
         check(got == set(words), "choices: %s" % got)
     for body in ({"structured_outputs": {"grammar": "root ::= \"yes\""}}, {"guided_grammar": "root ::= \"yes\""}):
         check(s.post(CHAT, messages=HI, **body)[1]["choices"][0]["message"]["content"] == "yes", "rules")
+    for i, body in enumerate(({"structured_outputs": {"regex": r"(ab|\d{2})+-[^x]"}}, {"guided_regex": r"(ab|\d{2})+-[^x]"})):
+        c = s.post(CHAT, messages=HI, seed=i, **body)[1]["choices"][0]
+        check(c["finish_reason"] == "stop" and re.fullmatch(r"(ab|\d{2})+-[^x]", c["message"]["content"]), "a regular expression: %s" % c)
     c = s.post(CHAT, messages=HI, structured_outputs={"json_object": True})[1]["choices"][0]
     check(c["message"]["content"].lstrip().startswith("{"), "any object")
-    for field, value in (("structured_outputs", {"regex": "a+"}), ("structured_outputs", {"choice": []}), ("structured_outputs", {"json": "{"}),
-                         ("structured_outputs", 3), ("guided_regex", "a+"), ("guided_choice", [3])):
+    for field, value in (("structured_outputs", {"regex": "a("}), ("structured_outputs", {"choice": []}), ("structured_outputs", {"json": "{"}),
+                         ("structured_outputs", 3), ("guided_regex", 3), ("guided_choice", [3])):
         expect(s, 400, CHAT, field, messages=HI, **{field: value})
     expect(s, 400, CHAT, "grammar", messages=HI, grammar="root ::= (")
     for kind in ({"type": "what"}, {"type": 3}, {}):

@@ -20,10 +20,10 @@ static af_status take_schema(af_generation *g, const json_t *schema, const char 
     return st;
 }
 
-static af_status take_text(af_generation *g, const char *text, uint64_t n, const char *field,
-                           af_error *err)
+static af_status take_text(af_generation *g, af_grammar_kind kind, const char *text, uint64_t n,
+                           const char *field, af_error *err)
 {
-    const af_status st = af_api_grammar(g->api, &g->grammar, AF_GRAMMAR_GBNF, text, n, err);
+    const af_status st = af_api_grammar(g->api, &g->grammar, kind, text, n, err);
     if (st != AF_OK && err)
         snprintf(err->subject, sizeof err->subject, "%s", field);
     return st;
@@ -33,7 +33,16 @@ static af_status take_rules(af_generation *g, const json_t *rules, const char *f
 {
     if (!json_is_string(rules))
         return af_fail_subject(err, AF_EUSAGE, field, "'%s' has no grammar text", field);
-    return take_text(g, json_string_value(rules), json_string_length(rules), field, err);
+    return take_text(g, AF_GRAMMAR_GBNF, json_string_value(rules), json_string_length(rules), field,
+                     err);
+}
+
+static af_status take_regex(af_generation *g, const json_t *regex, const char *field, af_error *err)
+{
+    if (!json_is_string(regex))
+        return af_fail_subject(err, AF_EUSAGE, field, "'%s' has no regular expression", field);
+    return take_text(g, AF_GRAMMAR_REGEX, json_string_value(regex), json_string_length(regex),
+                     field, err);
 }
 
 static void put_literal(af_buf *b, const char *text, uint64_t n)
@@ -64,7 +73,7 @@ static af_status take_choices(af_generation *g, const json_t *list, const char *
     const af_status st =
         !texts  ? af_fail_subject(err, AF_EUSAGE, field, "'%s' is not a list of texts", field)
         : b.bad ? af_fail_nomem(err, "the choices", b.len)
-                : take_text(g, b.data, b.len, field, err);
+                : take_text(g, AF_GRAMMAR_GBNF, b.data, b.len, field, err);
     af_buf_clear(&b);
     return st;
 }
@@ -91,7 +100,7 @@ static af_status take_structured(af_generation *g, const json_t *body, bool *fou
     } kinds[] = {{"json", "guided_json", take_schema_text},
                  {"choice", "guided_choice", take_choices},
                  {"grammar", "guided_grammar", take_rules},
-                 {"regex", "guided_regex", NULL},
+                 {"regex", "guided_regex", take_regex},
                  {"structural_tag", "structural_tag", NULL}};
     static const char field[] = "structured_outputs";
     json_t *inside = NULL;

@@ -1,0 +1,90 @@
+/* test_regex.c - regular expressions as grammars: the whole text fits, or it does not. */
+#include "grammar_walk.h"
+
+static walk_vocab vocab;
+
+static af_status open_regex(af_grammar **g, const char *regex, af_error *err)
+{
+    return af_grammar_open(g, AF_GRAMMAR_REGEX, regex, strlen(regex), vocab.vocab, err);
+}
+
+static bool fits(af_grammar *g, const char *text)
+{
+    af_error err;
+    bool yes = false;
+    CHECK_OK(af_grammar_matches(g, text, strlen(text), &yes, &err), err);
+    return yes;
+}
+
+static const struct {
+    const char *regex, *good[6], *bad[6];
+} cases[] = {
+    {"yes|no", {"yes", "no"}, {"", "yesno", "ayes", "yess"}},
+    {"[a-c]{2}", {"ab", "cc"}, {"a", "abc", "xab", "abx"}},
+    {"^\\d{3}-\\d+$", {"123-4", "000-12"}, {"123-", "1123-4", "123-4 "}},
+    {"(?:a|b)*c?", {"", "c", "abab", "abc"}, {"ca", "cc", "d"}},
+    {"\"\\\\n\"", {"\"\\n\""}, {"\\n", "\"\n\""}}, /* bytes as they are, not as JSON has them */
+    {"a\\nb", {"a\nb"}, {"a\\nb"}},
+    {"\\w+@\\w+\\.com", {"ab@c.com"}, {"@c.com", "ab@c.com.", "a b@c.com"}},
+    {"[^a-z]", {"A", "\xe2\x82\xac", "\xf0\x9f\x98\x80"}, {"a", "AB", "\xe2\x82"}},
+    {"", {""}, {"a"}},
+    {"(^a)|b$", {"a", "b"}, {"ab", "aa"}},
+};
+
+static void test_fits(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_error err;
+        af_grammar *g = NULL;
+        uint64_t seed = 5 + i;
+        af_buf text = {0};
+        int ended = 0;
+        CHECK_OK(open_regex(&g, cases[i].regex, &err), err);
+        for (int k = 0; k < 6 && cases[i].good[k]; k++)
+            CHECK_MSG(fits(g, cases[i].good[k]), "%s: '%s' must fit", cases[i].regex,
+                      cases[i].good[k]);
+        for (int k = 0; k < 6 && cases[i].bad[k]; k++)
+            CHECK_MSG(!fits(g, cases[i].bad[k]), "%s: '%s' must not fit", cases[i].regex,
+                      cases[i].bad[k]);
+        for (int k = 0; k < 20; k++)
+            if (walk_answer(&vocab, g, &seed, 60, &text)) {
+                ended++;
+                CHECK_MSG(fits(g, text.data), "%s: made '%s'", cases[i].regex, text.data);
+            }
+        assert_true(ended > 5);
+        af_buf_clear(&text);
+        af_grammar_close(g);
+    }
+}
+
+static void test_refused(void **state)
+{
+    static const char *const wrong[][2] = {
+        {"(a", "pattern '(a'"},          {"a)", "unexpected ')' at byte 1"},
+        {"a{2,1}", "at byte"},           {"(?=a)b", "at byte"},
+        {"(a)\\1", "at byte"},           {"a^b", "no text fits"},
+        {"a{,3}", "write {0,n}"},        {"\xff", "not UTF-8"},
+        {"((a{999}){999}){999}", "too"},
+    };
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(wrong); i++) {
+        af_error err = {0};
+        af_grammar *g = NULL;
+        const af_status st = open_regex(&g, wrong[i][0], &err);
+        af_grammar_close(st == AF_OK ? g : NULL);
+        CHECK_MSG(st != AF_OK && strstr(err.msg, wrong[i][1]), "%s: %s", wrong[i][0], err.msg);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fits),
+        cmocka_unit_test(test_refused),
+    };
+    walk_open(&vocab);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    walk_close(&vocab);
+    return failed;
+}
