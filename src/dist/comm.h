@@ -31,6 +31,8 @@ typedef struct af_comm_opts {
      * that waits): called once, by the watching thread, with the sentence to print. It should end
      * the process, with status 1. NULL: nobody is called, and the next collective fails. */
     void (*lost)(void *user, const char *why);
+    /* Rank 0 has waited for some time for ranks that have not come: who they are; or NULL */
+    void (*waits)(void *user, const char *line);
     bool (*stop)(void *user); /* true ends the wait for ranks that have not come; or NULL */
     void *user;
 } af_comm_opts;

@@ -174,35 +174,44 @@ int af_sock_accept(int listener)
     return fd;
 }
 
+/* -1 with errno. */
 static int connect_to(const struct sockaddr *a, socklen_t n, double seconds)
 {
     const int fd = socket(a->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    int why = 0;
-    socklen_t size = sizeof why;
     if (fd < 0)
         return -1;
     send_at_once(fd);
-    if (connect(fd, a, n) == 0)
-        return fd;
-    if (errno == EINPROGRESS &&
-        wait_socket(fd, POLLOUT, af_seconds_now() + seconds, NULL, NULL) == AF_OK &&
-        getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &size) == 0 && why == 0)
+    int why = connect(fd, a, n) == 0 ? 0 : errno;
+    if (why == EINPROGRESS) {
+        socklen_t size = sizeof why;
+        if (wait_socket(fd, POLLOUT, af_seconds_now() + seconds, NULL, NULL) != AF_OK)
+            why = ETIMEDOUT;
+        else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &size) != 0)
+            why = errno;
+    }
+    if (why == 0)
         return fd;
     close(fd);
+    errno = why;
     return -1;
 }
 
-int af_sock_connect_host(const char *host, int port, double seconds)
+int af_sock_connect_host(const char *host, int port, double seconds, const char **why)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     struct addrinfo *list = NULL;
     char service[16];
     int fd = -1;
     snprintf(service, sizeof service, "%d", port);
-    if (getaddrinfo(host, service, &hints, &list) != 0)
+    const int unknown = getaddrinfo(host, service, &hints, &list);
+    if (unknown != 0) {
+        *why = gai_strerror(unknown);
         return -1;
+    }
     for (const struct addrinfo *a = list; a && fd < 0; a = a->ai_next)
         fd = connect_to(a->ai_addr, a->ai_addrlen, seconds);
+    if (fd < 0)
+        *why = strerror(errno);
     freeaddrinfo(list);
     return fd;
 }

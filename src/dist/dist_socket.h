@@ -21,7 +21,7 @@ void af_sock_guard(int fd);
 /* The next connection, ready for use; -1 when there is none. */
 int af_sock_accept(int listener);
 /* One attempt on each address of a host name; -1 when nobody answers there within `seconds`. */
-int af_sock_connect_host(const char *host, int port, double seconds);
+int af_sock_connect_host(const char *host, int port, double seconds, const char **why);
 int af_sock_connect_place(const af_place *p, double seconds);
 /* The other side's address; port as given. */
 bool af_sock_peer(int fd, int port, af_place *out);

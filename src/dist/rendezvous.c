@@ -12,6 +12,7 @@
 
 enum { GUESTS_MAX = 64, REASON_MAX = 400 };
 static const double hello_seconds = 5; /* a guest has this long to say who it is */
+static const double told_seconds = 10; /* after which a user is told who has not come */
 static const double late_seconds = 8;  /* how long rank 0 stays to tell why nothing begins */
 
 /* A connection that has not said who it is. */
@@ -229,12 +230,31 @@ static void guests_clear(guests *g)
         guest_leave(g, g->n - 1);
 }
 
+/* Once, on rank 0. */
+static void tell_missing(const af_meeting *m, int listener, bool *told)
+{
+    char line[160];
+    const af_comm_opts *o = m->watched ? &m->watched->opts : NULL;
+    if (*told || m->rank > 0 || !o || !o->waits)
+        return;
+    snprintf(line, sizeof line,
+             "waiting on port %d for %d of %d ranks, at most %.0f seconds (ddp_timeout): rank %d "
+             "has not come yet",
+             af_sock_port(listener), count_missing(m), m->size, o->timeout, missing_rank(m));
+    o->waits(o->user, line);
+    *told = true;
+}
+
 af_status af_meeting_accept(af_meeting *m, int listener, af_error *err)
 {
     af_status st = AF_OK;
     guests g = {.n = 0};
+    bool told = false;
+    const double begun = af_seconds_now();
     while (missing_rank(m) >= 0) {
         AF_TRY(hear_once(m, &g, listener, err));
+        if (missing_rank(m) >= 0 && af_seconds_now() > begun + told_seconds)
+            tell_missing(m, listener, &told);
         const int gone = m->watched && m->watched->watch ? -1 : left_rank(m);
         if (gone >= 0)
             AF_TRY(af_fail(err, AF_EIO, "rank %d is gone (it ended before the run began)", gone));

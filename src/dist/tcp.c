@@ -158,10 +158,15 @@ static const af_wire tcp_wire = {tcp_transfer, tcp_close};
 
 /* ---- opening ---- */
 
+typedef struct master_place {
+    const af_launcher *launcher;
+    const char *why; /* the last attempt failed */
+} master_place;
+
 static int open_master(void *user, double seconds)
 {
-    const af_launcher *l = user;
-    return af_sock_connect_host(l->address, l->port, seconds);
+    master_place *p = user;
+    return af_sock_connect_host(p->launcher->address, p->launcher->port, seconds, &p->why);
 }
 
 static int open_place(void *user, double seconds) { return af_sock_connect_place(user, seconds); }
@@ -210,14 +215,17 @@ static void resolve_places(af_meeting *m)
 
 static af_status meet_as_other(af_comm *c, af_meeting *m, int *listener, af_error *err)
 {
-    af_launcher *l = &c->launcher;
+    const af_launcher *l = &c->launcher;
+    master_place master = {.launcher = l, .why = "no answer"};
     af_status st = AF_OK;
     AF_TRY(af_sock_listen(listener, af_host_is_loopback(l->address), 0, l->size + 64, err));
     for (int ch = 0; ch < AF_CHANNELS; ch++) {
-        st = af_meeting_join(m, (af_channel)ch, 0, af_sock_port(*listener), open_master, l, err);
+        st = af_meeting_join(m, (af_channel)ch, 0, af_sock_port(*listener), open_master, &master,
+                             err);
         if (st != AF_OK && af_seconds_now() > m->deadline)
-            return af_fail_subject(err, AF_EIO, "rank", "rank 0 did not come in time (at %s:%d)",
-                                   l->address, l->port);
+            return af_fail_subject(err, AF_EIO, "rank",
+                                   "rank 0 did not come in time (at %s:%d: %s)", l->address,
+                                   l->port, master.why);
         if (st != AF_OK)
             return st;
     }

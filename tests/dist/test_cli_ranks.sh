@@ -134,6 +134,13 @@ if [ "${AF_RANKS:-}" = all ]; then
     echo "all cases are the same"
     exit 0
 fi
+# one of two ranks: rank 0 says whom it waits for after 10 s, looked at below
+port
+RANK=0 WORLD_SIZE=2 "$AFINAR" train "$tmp/run.yaml" adapter=full output_dir="$tmp/waits" ddp_timeout=11 > "$tmp/waits.txt" 2>&1 &
+echo $! > "$tmp/pid.waits"
+disown
+RANK=1 WORLD_SIZE=2 MASTER_ADDR=nobody.invalid "$AFINAR" train "$tmp/run.yaml" -q adapter=full output_dir="$tmp/waits" ddp_timeout=1 2> "$tmp/err" && exit 1
+grep -q "rank 0 did not come in time (at nobody.invalid:$MASTER_PORT: [A-Z]" "$tmp/err" || { echo "no rank 0: $(cat "$tmp/err")"; exit 1; }
 compare lora 4 "4" "0" adapter=lora $LORA packing=true
 compare full 4 "2" "1 2 3" adapter=full
 compare qlora 4 "4" "3" adapter=qlora $LORA
@@ -270,3 +277,7 @@ kill $agent
 0" ] || { echo "next to torchrun: $(cat "$tmp/said.0" "$tmp/said.1")"; exit 1; }
 # one process does not mind
 "$AFINAR" train "$tmp/run.yaml" -q adapter=full deepspeed=absent.json fsdp='full_shard' output_dir="$tmp/alone"
+while kill -0 "$(cat "$tmp/pid.waits")" 2> /dev/null; do sleep 0.1; done
+rm "$tmp/pid.waits"
+grep -q "^waiting on port [0-9]* for 1 of 2 ranks, at most 11 seconds (ddp_timeout): rank 1 has not come yet$" "$tmp/waits.txt" &&
+    grep -q "rank 1 did not come in time (1 of 2 ranks are missing)" "$tmp/waits.txt" || { echo "a rank that waits: $(cat "$tmp/waits.txt")"; exit 1; }

@@ -87,6 +87,7 @@ af_status af_ranks_open(af_comm **out, const af_run_config *run, const af_train_
     const af_comm_opts o = {.backend = run->dist_backend,
                             .timeout = (double)run->ddp_timeout,
                             .lost = hooks ? hooks->lost : NULL,
+                            .waits = hooks ? hooks->log : NULL,
                             .stop = hooks ? hooks->stop : NULL,
                             .user = hooks ? hooks->user : NULL};
     af_status st = af_comm_open(out, &o, err);
