@@ -40,6 +40,7 @@ typedef enum af_schedule_kind {
     AF_SCHEDULE_MLX_LINEAR,      /* linear_schedule: likewise */
     AF_SCHEDULE_MLX_STEP,        /* step_decay */
     AF_SCHEDULE_MLX_EXPONENTIAL, /* exponential_decay */
+    AF_SCHEDULE_PLATEAU,         /* reduce_lr_on_plateau: the peak; evaluations lower it in a run */
 } af_schedule_kind;
 
 typedef enum af_schedule_decay {

@@ -241,6 +241,10 @@ static void test_translations(void **state)
         {"lr_scheduler_type: warmup_stable_decay\nlr_scheduler_kwargs: {num_decay_steps: 4, "
          "decay_type: 1-sqrt, warmup_type: linear}",
          "lr_decay_steps: 4\nlr_decay_type: 1-sqrt\n"},
+        {"lr_scheduler_type: reduce_lr_on_plateau\nval_set_size: 0.1\nlr_scheduler_kwargs: "
+         "{factor: "
+         "0.5, patience: 3, threshold: 0.01, threshold_mode: rel, cooldown: 2, mode: max}",
+         "lr_gamma: 0.5\nlr_patience: 3\nlr_threshold: 0.01\nlr_cooldown: 2\n"},
         {"lr_scheduler_type: polynomial\nlr_scheduler_kwargs: {lr_end: 1.0e-6, power: 2}",
          "min_lr: 1e-06\n"},
         {"peft_config: {name: lora, r: 4, target_modules: all}",
@@ -531,6 +535,8 @@ static void test_what_contradicts(void **state)
         {"use_dft_loss: true\nteacher_model: t", "contradict each other"},
         {"use_dft_loss: true\nrl: dpo\nstrict: true", "has no effect here: with 'rl'"},
         {"lr_scheduler: linear\nlr_end: 1e-6\nstrict: true", "has no effect"},
+        {"lr_scheduler: reduce_lr_on_plateau", "needs evaluations"},
+        {"lr_scheduler: linear\nlr_patience: 3\nstrict: true", "has no effect"},
         {"optimizer: lion_8bit\nstrict: true", "'lion_8bit' is not supported: the state of this"},
         {"lr_scheduler: warmup_stable_decay\nlr_decay_steps: 4\nlr_decay_ratio: 0.2",
          "contradict each other"},

@@ -1,6 +1,8 @@
 /* The counters of a checkpoint: written and read back, and what a file with a right checksum but
  * impossible counters gives. */
 #include "test.h"
+
+#include "base/file.h"
 #include "train/step/run_progress.h"
 
 #include <math.h>
@@ -175,6 +177,60 @@ static void test_best_evaluations(void **state)
     }
 }
 
+/* Rates of torch's ReduceLROnPlateau after each value; the state goes through a checkpoint. */
+static void test_plateaus(void **state)
+{
+    (void)state;
+    enum { VALUES = 12 };
+    static const struct {
+        af_run_config r;
+        double value[VALUES], want[VALUES];
+    } cases[] = {
+        {{.learning_rate = 1e-2, .lr_patience = 1, .lr_gamma = 0.5, .lr_threshold = 1e-4},
+         {5, 4, 4, 4, 4, 3.9999, 4, 2, 2, 2, 2, 2},
+         {1e-2, 1e-2, 1e-2, 5e-3, 5e-3, 2.5e-3, 2.5e-3, 2.5e-3, 2.5e-3, 1.25e-3, 1.25e-3, 6.25e-4}},
+        {{.learning_rate = 1e-2, .lr_cooldown = 2, .lr_threshold = 0.1, .min_lr = 1e-3},
+         {5, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4},
+         {1e-2, 1e-2, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3}},
+        {{.learning_rate = 1e-2,
+          .lr_patience = 1,
+          .lr_threshold = 1e-4,
+          .greater_is_better = AF_TRI_YES},
+         {0.1, 0.2, 0.19, 0.2, 0.2, 0.3, 0.3, 0.3, 0.3, 0.1, 0.1, 0.1},
+         {1e-2, 1e-2, 1e-2, 1e-3, 1e-3, 1e-3, 1e-3, 1e-4, 1e-4, 1e-5, 1e-5, 1e-6}},
+        {{.learning_rate = 3e-8, .lr_gamma = 0.5, .lr_threshold = 1e-4},
+         {5, INFINITY, INFINITY, 6, 7, 8, 9, 9, 9, 9, 9, 9},
+         {3e-8, 1.5e-8, 1.5e-8, 1.5e-8, 1.5e-8, 1.5e-8, 1.5e-8, 1.5e-8, 1.5e-8, 1.5e-8, 1.5e-8,
+          1.5e-8}},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_run_config r = cases[i].r;
+        af_run_progress p = start();
+        af_error err = {0};
+        uint64_t clock;
+        char *text;
+        r.best_metric = "loss";
+        p.plateau = (af_plateau){.best = NAN, .factor = 1};
+        p.rate_factor = 1;
+        const af_schedule_opts o = {.name = "reduce_lr_on_plateau", .peak = r.learning_rate};
+        CHECK_OK(af_schedule_init(&p.schedule, &o, &err), err);
+        af_run_progress_judge(&p, &r, 0); /* of the base model: not counted */
+        for (int k = 0; k < VALUES; k++) {
+            p.step = k + 1;
+            const double rate = af_run_progress_lr(&p, p.step);
+            p.rate_factor = p.plateau.factor;
+            af_run_progress_judge(&p, &r, cases[i].value[k]);
+            CHECK_OK(af_run_progress_text(&p, 0, &text, &err), err);
+            CHECK_OK(af_file_write(path, text, strlen(text), &err), err);
+            free(text);
+            CHECK_OK(af_run_progress_read(&p, &clock, path, &err), err);
+            assert_true(af_run_progress_lr(&p, p.step - 1) == rate);
+            CHECK_MSG(fabs(af_run_progress_lr(&p, p.step) / cases[i].want[k] - 1) < 1e-12,
+                      "case %zu, value %d: %g", i, k, af_run_progress_lr(&p, p.step));
+        }
+    }
+}
+
 /* Records of an epoch, rows of a step, parts of an epoch; the steps of two epochs that end one. */
 static void test_parts_of_epochs(void **state)
 {
@@ -207,6 +263,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_best_evaluations),
+        cmocka_unit_test(test_plateaus),
         cmocka_unit_test(test_parts_of_epochs),
         cmocka_unit_test(test_counters_come_back),
         cmocka_unit_test(test_impossible_counters_are_refused),

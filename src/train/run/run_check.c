@@ -172,7 +172,11 @@ static af_status check_schedule(const af_run_config *r, af_error *err)
 {
     char at[300];
     af_schedule s;
-    const af_status st = af_schedule_init(&s, &(af_schedule_opts){.name = r->lr_scheduler}, err);
+    af_status st = af_schedule_init(&s, &(af_schedule_opts){.name = r->lr_scheduler}, err);
+    if (st == AF_OK && s.kind == AF_SCHEDULE_PLATEAU && !af_key_has_effect(r, AF_NEED_EVAL))
+        st = af_fail(err, AF_EUSAGE,
+                     "lr_scheduler 'reduce_lr_on_plateau' needs evaluations: set 'val_set_size' or "
+                     "'test_datasets', and no 'eval_strategy: no'");
     return st == AF_OK
                ? AF_OK
                : af_fail_prefix(st, err, "%s", af_run_key_loc(r, "lr_scheduler", at, sizeof at));

@@ -142,7 +142,8 @@ typedef struct af_run_config {
     double warmup_steps, warmup_ratio, min_lr_ratio, lr_power, lr_cycles, decay_ratio;
     double min_lr, constant_lr_ratio, embedding_lr, embedding_lr_scale;
     int64_t lr_decay_steps, lr_step_size;
-    double lr_gamma, warmup_init_lr;
+    double lr_gamma, warmup_init_lr, lr_threshold;
+    int64_t lr_patience, lr_cooldown;
     af_schedule_decay lr_decay;
     bool quadratic_warmup;
     double neftune_alpha, label_smoothing;

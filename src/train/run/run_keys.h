@@ -38,6 +38,7 @@ typedef enum af_key_need {
     AF_NEED_DECAY_STEPS,
     AF_NEED_GAMMA,
     AF_NEED_STEP_SIZE,
+    AF_NEED_PLATEAU,
     AF_NEED_MLX_RATE, /* a schedule of MLX */
     AF_NEED_ADAM,
     AF_NEED_EPSILON, /* an optimizer with a denominator */

@@ -18,16 +18,17 @@ const char *af_key_need_text(af_key_need need)
         [AF_NEED_EVAL] = "without 'val_set_size' or 'test_datasets'",
         [AF_NEED_WATCHDOG] = "without 'loss_watchdog_threshold'",
         [AF_NEED_COSINE] = "unless 'lr_scheduler' is a cosine, rex or warmup_stable_decay",
-        [AF_NEED_FLOOR] =
-            "unless 'lr_scheduler' is a cosine, polynomial, rex, warmup_stable_decay or "
-            "linear_schedule",
+        [AF_NEED_FLOOR] = "unless 'lr_scheduler' is a cosine, polynomial, rex, "
+                          "warmup_stable_decay, linear_schedule "
+                          "or reduce_lr_on_plateau",
         [AF_NEED_POLYNOMIAL] = "unless 'lr_scheduler: polynomial'",
         [AF_NEED_RESTARTS] = "unless 'lr_scheduler: cosine_with_restarts'",
         [AF_NEED_WSD] = "unless 'lr_scheduler: warmup_stable_decay'",
         [AF_NEED_DECAY_STEPS] =
             "unless 'lr_scheduler' is warmup_stable_decay, cosine_decay or linear_schedule",
-        [AF_NEED_GAMMA] = "unless 'lr_scheduler' is step, exponential, step_decay or "
-                          "exponential_decay",
+        [AF_NEED_GAMMA] = "unless 'lr_scheduler' is step, exponential, step_decay, "
+                          "exponential_decay or reduce_lr_on_plateau",
+        [AF_NEED_PLATEAU] = "unless 'lr_scheduler: reduce_lr_on_plateau'",
         [AF_NEED_STEP_SIZE] = "unless 'lr_scheduler' is step or step_decay",
         [AF_NEED_MLX_RATE] =
             "unless 'lr_scheduler' is cosine_decay, linear_schedule, step_decay or "
@@ -98,7 +99,7 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
                af_key_has_effect(r, AF_NEED_WSD);
     case AF_NEED_FLOOR:
         return af_key_has_effect(r, AF_NEED_COSINE) || af_key_has_effect(r, AF_NEED_POLYNOMIAL) ||
-               is_scheduled(r, "linear_schedule");
+               is_scheduled(r, "linear_schedule") || af_key_has_effect(r, AF_NEED_PLATEAU);
     case AF_NEED_POLYNOMIAL:
         return is_scheduled(r, "polynomial");
     case AF_NEED_RESTARTS:
@@ -109,8 +110,10 @@ bool af_key_has_effect(const af_run_config *r, af_key_need need)
         return af_key_has_effect(r, AF_NEED_WSD) || is_scheduled(r, "cosine_decay") ||
                is_scheduled(r, "linear_schedule");
     case AF_NEED_GAMMA:
-        return af_key_has_effect(r, AF_NEED_STEP_SIZE) || is_scheduled(r, "exponential") ||
-               is_scheduled(r, "exponential_decay");
+        return af_key_has_effect(r, AF_NEED_STEP_SIZE) || af_key_has_effect(r, AF_NEED_PLATEAU) ||
+               is_scheduled(r, "exponential") || is_scheduled(r, "exponential_decay");
+    case AF_NEED_PLATEAU:
+        return is_scheduled(r, "reduce_lr_on_plateau");
     case AF_NEED_STEP_SIZE:
         return is_scheduled(r, "step") || is_scheduled(r, "step_decay");
     case AF_NEED_MLX_RATE:

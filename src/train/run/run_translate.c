@@ -62,6 +62,9 @@ static const struct {
     {"pissa_init", "true", "peft_init_lora_weights", "pissa_niter_16"},
     {"pissa_init", "false", NULL, NULL},
     {"warmup_type", "linear", NULL, NULL},
+    {"threshold_mode", "rel", NULL, NULL}, /* of reduce_lr_on_plateau */
+    {"mode", "min", "greater_is_better", "false"},
+    {"mode", "max", "greater_is_better", "true"},
     {"lora_bias", "none", NULL, NULL},
     {"use_muon", "true", "optimizer", "muon"},
     {"use_muon", "false", NULL, NULL},
@@ -167,6 +170,10 @@ static const struct {
     {"lr_scheduler_kwargs", "min_lr_ratio", "cosine_min_lr_ratio"},
     {"lr_scheduler_kwargs", "num_cycles", "lr_cycles"},
     {"lr_scheduler_kwargs", "power", "lr_power"},
+    {"lr_scheduler_kwargs", "factor", "lr_gamma"},
+    {"lr_scheduler_kwargs", "patience", "lr_patience"},
+    {"lr_scheduler_kwargs", "threshold", "lr_threshold"},
+    {"lr_scheduler_kwargs", "cooldown", "lr_cooldown"},
     {"lora_parameters", "rank", "lora_r"},
     {"lora_parameters", "scale", NULL}, /* see af_mlx_scale */
     {"lora_parameters", "alpha", NULL},

@@ -33,6 +33,7 @@ static const struct {
     {"linear_schedule", AF_SCHEDULE_MLX_LINEAR},
     {"step_decay", AF_SCHEDULE_MLX_STEP},
     {"exponential_decay", AF_SCHEDULE_MLX_EXPONENTIAL},
+    {"reduce_lr_on_plateau", AF_SCHEDULE_PLATEAU},
 };
 
 const char *af_schedule_names(void)
@@ -40,7 +41,7 @@ const char *af_schedule_names(void)
     return "constant, constant_with_warmup, linear, cosine, cosine_with_min_lr, "
            "cosine_warmup_with_min_lr, cosine_with_restarts, polynomial, inverse_sqrt, step, "
            "exponential, one_cycle, warmup_stable_decay, rex, cosine_decay, linear_schedule, "
-           "step_decay, exponential_decay";
+           "step_decay, exponential_decay, reduce_lr_on_plateau";
 }
 
 static bool is_mlx(af_schedule_kind k)
@@ -228,7 +229,7 @@ static double factor_of(const af_schedule *s, int64_t step)
         return cosine_ahead(o, step);
     if (is_mlx(s->kind))
         return mlx(s, step);
-    if (step < o->warmup && s->kind != AF_SCHEDULE_CONSTANT) {
+    if (step < o->warmup && s->kind != AF_SCHEDULE_CONSTANT && s->kind != AF_SCHEDULE_PLATEAU) {
         const double up = (double)step / (double)o->warmup;
         return s->kind == AF_SCHEDULE_COSINE && o->quadratic_warmup ? up * up : up;
     }

@@ -29,6 +29,8 @@ af_status af_run_progress_init(af_run_progress *p, const af_run_config *run, int
         .items_per_micro = run->micro_batch_size,
         .micro_per_step = micro,
         .best_eval = NAN,
+        .plateau = {.best = NAN, .factor = 1},
+        .rate_factor = 1,
         .first_loss = NAN,
         .last_loss = NAN,
         .pending = AF_PENDING_EVAL, /* of the model before the first step */
@@ -74,11 +76,40 @@ static bool larger_is_better(const af_run_config *run)
     return !af_ends_with(run->best_metric, "loss") && !af_ends_with(run->best_metric, "mse");
 }
 
+double af_run_progress_lr(const af_run_progress *p, int64_t step)
+{
+    const double factor = step < p->step ? p->rate_factor : p->plateau.factor;
+    return af_schedule_lr(&p->schedule, step) * factor;
+}
+
+/* Lowers the rate after so many evaluations that are not better by a share. */
+static void judge_plateau(af_plateau *b, const af_run_config *run, double value)
+{
+    const double gain = 1e-8; /* a rate that would be lower by less stays */
+    const bool more = larger_is_better(run);
+    const double none = more ? -INFINITY : INFINITY, share = run->lr_threshold;
+    const double edge = isnan(b->best) ? none : b->best * (more ? 1 + share : 1 - share);
+    const bool better = more ? value > edge : value < edge;
+    b->best = better ? value : b->best;
+    b->bad = better || b->cooldown > 0 ? 0 : b->bad + 1;
+    b->cooldown -= b->cooldown > 0;
+    if (b->bad <= run->lr_patience)
+        return;
+    const double peak = run->learning_rate, least = peak > 0 ? run->min_lr / peak : 0;
+    const double lower = fmax(b->factor * (run->lr_gamma > 0 ? run->lr_gamma : 0.1), least);
+    if ((b->factor - lower) * peak > gain)
+        b->factor = lower;
+    b->cooldown = run->lr_cooldown;
+    b->bad = 0;
+}
+
 /* The base model is not a result of the run. A gain below the threshold is the best, but counts as
  * none: so does EarlyStoppingCallback of transformers. */
 bool af_run_progress_judge(af_run_progress *p, const af_run_config *run, double value)
 {
     const bool first = p->step == 0;
+    if (!first && p->schedule.kind == AF_SCHEDULE_PLATEAU)
+        judge_plateau(&p->plateau, run, value);
     const double more = value - p->best_eval;
     const double gain = isnan(p->best_eval) ? INFINITY : larger_is_better(run) ? more : -more;
     p->evals_without_gain =
@@ -191,6 +222,13 @@ af_status af_run_progress_text(const af_run_progress *p, uint64_t clock, char **
         put_double(o, "last_router_loss", p->last.router_loss);
     put_double(o, "last_epoch", p->last.epoch);
     put_double(o, "last_seconds", p->last_seconds);
+    if (p->schedule.kind == AF_SCHEDULE_PLATEAU) {
+        put_double(o, "plateau_best", p->plateau.best);
+        put_double(o, "plateau_factor", p->plateau.factor);
+        put_double(o, "rate_factor", p->rate_factor);
+        json_object_set_new(o, "plateau_bad", json_integer(p->plateau.bad));
+        json_object_set_new(o, "plateau_cooldown", json_integer(p->plateau.cooldown));
+    }
     put_double(o, "best_eval", p->best_eval);
     put_double(o, "seconds", p->seconds);
     put_double(o, "first_loss", p->first_loss);
@@ -224,6 +262,18 @@ static void get_last(const json_t *o, af_run_progress *p)
         p->last.router_loss = NAN;
 }
 
+static void get_plateau(const json_t *o, af_run_progress *p)
+{
+    af_plateau *b = &p->plateau;
+    if (get_double(o, "plateau_best", &b->best) && get_double(o, "plateau_factor", &b->factor) &&
+        get_double(o, "rate_factor", &p->rate_factor) && get_int(o, "plateau_bad", &b->bad) &&
+        get_int(o, "plateau_cooldown", &b->cooldown) && b->factor > 0 && b->factor <= 1 &&
+        p->rate_factor > 0 && p->rate_factor <= 1)
+        return;
+    *b = (af_plateau){.best = NAN, .factor = 1};
+    p->rate_factor = 1;
+}
+
 af_status af_run_progress_read(af_run_progress *p, uint64_t *clock, const char *path, af_error *err)
 {
     json_t *o = NULL;
@@ -253,6 +303,7 @@ af_status af_run_progress_read(af_run_progress *p, uint64_t *clock, const char *
     if (!get_int(o, "losses_above", &q.losses_above))
         q.losses_above = 0; /* of an earlier version */
     get_last(o, &q);
+    get_plateau(o, &q);
     get_pref(o, &q.pref);
     json_decref(o);
     if (!ok)

@@ -9,6 +9,13 @@
 #include "train/preference/pref_metrics.h"
 #include "train/run/run_config.h"
 
+/* reduce_lr_on_plateau, as torch's class counts. */
+typedef struct af_plateau {
+    double best;           /* NaN = none yet */
+    int64_t bad, cooldown; /* evaluations in a row without a better one; that are not counted */
+    double factor;         /* of the rates of coming steps */
+} af_plateau;
+
 /* One optimizer step: k micro-batches, then the update. */
 typedef struct af_step_result {
     double loss, grad_norm;
@@ -35,6 +42,8 @@ typedef struct af_run_progress {
     uint64_t metrics_bytes;             /* length of metrics.jsonl */
     double best_eval;                   /* NaN = none yet */
     int64_t best_step, evals_without_gain;
+    af_plateau plateau;
+    double rate_factor;   /* plateau.factor when the last step was made */
     int64_t losses_above; /* steps in a row above loss_watchdog_threshold */
     double seconds;       /* of training, over all sessions of the run */
     double first_loss, last_loss;
@@ -55,6 +64,8 @@ AF_CHECKED af_status af_run_progress_init(af_run_progress *p, const af_run_confi
 const char *af_run_progress_metric(const af_run_config *run);
 /* Counts an evaluation whose metric has this value; whether it is the best so far. */
 bool af_run_progress_judge(af_run_progress *p, const af_run_config *run, double value);
+/* The learning rate of step `step`, from 0: the last one, or the next after a step. */
+double af_run_progress_lr(const af_run_progress *p, int64_t step);
 /* A number of steps, or below 1 a share of all of them, in steps. */
 int64_t af_run_progress_every(const af_run_progress *p, double n);
 /* Whether the last step completed one of so many parts of an epoch, which need not be whole steps;

@@ -82,7 +82,7 @@ static af_run_step_result result_of(const af_trainer *t)
         .epoch = p->last.epoch,
         .loss = any ? p->last.loss : NAN,
         .grad_norm = any ? p->last.grad_norm : NAN,
-        .learning_rate = af_schedule_lr(&p->schedule, p->step - 1),
+        .learning_rate = af_run_progress_lr(p, p->step - 1),
         .tokens = p->last.tokens,
         .supervised = p->last.supervised,
         .eval_loss = t->eval_loss,

@@ -287,7 +287,7 @@ static af_status log_step(af_trainer *t, af_error *err)
         .epoch = r->epoch,
         .loss = p->loss_sum / (double)p->loss_count,
         .grad_norm = r->grad_norm,
-        .learning_rate = af_schedule_lr(&p->schedule, p->step - 1),
+        .learning_rate = af_run_progress_lr(p, p->step - 1),
         .tok_s = seconds > 0 ? (double)r->tokens / seconds : 0,
         .step_ms = seconds * 1e3,
         .eta_s = p->seconds / (double)p->step * (double)(p->steps - p->step),

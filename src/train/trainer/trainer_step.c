@@ -131,7 +131,8 @@ af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err)
                                     : add_gradients)(t, r, err));
     af_graph_set_clock(s->graph, t->clock + (uint64_t)t->progress.micro_per_step);
     AF_TRY(af_step_graph_reduce(s, err));
-    af_graph_set_learning_rate(s->graph, af_schedule_lr(&t->progress.schedule, t->progress.step));
+    t->progress.rate_factor = t->progress.plateau.factor;
+    af_graph_set_learning_rate(s->graph, af_run_progress_lr(&t->progress, t->progress.step));
     af_graph_set_step(s->graph, t->progress.step + 1);
     if (t->output.saver)
         af_saver_wait_read(t->output.saver);
