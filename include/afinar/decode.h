@@ -101,6 +101,7 @@ typedef struct af_decode_request {
     uint64_t stream; /* of random numbers: with the seed it decides all of them; generate's prompt
                         i has stream i */
     int64_t max_tokens; /* 0 = as many as the context holds */
+    int64_t min_tokens; /* none that ends before so many, unless the mask allows no other */
     bool ignore_eos;
     int top_logprobs; /* -1 = no log-probabilities at all, 0 to AF_TOP_LOGPROBS_MAX */
     bool prompt_logprobs;

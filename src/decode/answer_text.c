@@ -33,13 +33,13 @@ static af_status keep_id(af_answer_text *t, int32_t id, af_error *err)
     return AF_OK;
 }
 
-/* Cuts the text before the first stop string that ends after `from`. */
-static void cut(af_answer_text *t, uint64_t from)
+/* Cuts the text before the first stop string that ends after `before`. */
+static void cut(af_answer_text *t, uint64_t before)
 {
     uint64_t best = t->text.len;
     for (int i = 0; i < t->stops && t->text.len; i++) {
         const size_t n = strlen(t->stop[i]);
-        const uint64_t start = from > n ? from - n : 0;
+        const uint64_t start = AF_MAX(t->from, before > n ? before - n : 0);
         const char *hit =
             n ? memmem(t->text.data + start, t->text.len - start, t->stop[i], n) : NULL;
         if (!hit || (uint64_t)(hit - t->text.data) >= best)
@@ -59,7 +59,7 @@ static uint64_t held_back(const af_answer_text *t)
     uint64_t most = 0;
     for (int i = 0; i < t->stops; i++) {
         const uint64_t n = strlen(t->stop[i]);
-        for (uint64_t k = AF_MIN(n ? n - 1 : 0, t->text.len); k > most; k--)
+        for (uint64_t k = AF_MIN(n ? n - 1 : 0, t->text.len - t->from); k > most; k--)
             if (memcmp(t->text.data + t->text.len - k, t->stop[i], k) == 0)
                 most = k;
     }
@@ -72,6 +72,8 @@ static af_status add_text(af_answer_text *t, const char *text, uint64_t n, af_er
     af_buf_add(&t->text, text, n);
     if (t->text.bad)
         return af_fail_nomem(err, "text", before + n);
+    if (t->count <= t->min_tokens)
+        t->from = t->text.len;
     cut(t, before);
     return AF_OK;
 }

@@ -16,6 +16,8 @@ typedef struct af_answer_text {
     const char *stopped; /* the stop string that ended it, or NULL */
     int32_t *ids;        /* [count] */
     int64_t count, cap;
+    int64_t min_tokens; /* stop strings are looked for in the text after so many */
+    uint64_t from;      /* where that begins */
 } af_answer_text;
 
 void af_answer_text_init(af_answer_text *t, const af_tokenizer *tokenizer, const char *const *stop,

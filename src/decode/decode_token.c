@@ -21,6 +21,29 @@ static bool is_end_token(const af_decoder *d, int32_t id)
     return false;
 }
 
+/* An answer that may not end yet. */
+static bool wants_more(const af_decode_seq *s)
+{
+    return !s->r.ignore_eos && s->count - s->prompt < s->r.min_tokens;
+}
+
+/* Takes out the tokens that end, unless the mask left no other. */
+static void hold_back_ends(const af_decoder *d, bool masked)
+{
+    const af_hf_config *c = af_loader_config(d->m->loader);
+    int n = 0;
+    const int32_t *stops = d->tokenizer ? af_tokenizer_stops(d->tokenizer, &n) : NULL;
+    bool other = !masked;
+    for (int64_t i = 0; i < d->V && !other; i++)
+        other = d->logits[i] > -INFINITY && !is_end_token(d, (int32_t)i);
+    for (int i = 0; i < n && other; i++)
+        if (stops[i] < d->V)
+            d->logits[stops[i]] = -INFINITY;
+    for (int i = 0; i < c->eos_count && other; i++)
+        if (c->eos_token_id[i] >= 0 && c->eos_token_id[i] < d->V)
+            d->logits[c->eos_token_id[i]] = -INFINITY;
+}
+
 /* Of the model's own logits: log sum exp, in double and in the order of the ids. */
 static double log_sum_exp(const float *x, int64_t n)
 {
@@ -132,7 +155,7 @@ static bool append(af_decoder *d, af_decode_seq *s, af_decoded *t)
 bool af_decode_draws(const af_decoder *d, const af_decode_seq *s, double want[AF_DRAW_WANTS])
 {
     const af_sample_opts *o = &s->r.sample;
-    if (!d->graph.want || s->r.mask || s->r.biases || af_sample_penalises(o))
+    if (!d->graph.want || s->r.mask || s->r.biases || wants_more(s) || af_sample_penalises(o))
         return false;
     want[AF_DRAW_TEMPERATURE] = af_sample_is_greedy(o) ? 0 : o->temperature;
     want[AF_DRAW_TOP_K] = (double)o->top_k;
@@ -167,7 +190,10 @@ void af_decode_next(af_decoder *d, af_decode_seq *s, const float *logits, bool *
     af_decoded t = {.index = s->count - s->prompt, .id = -1};
     *end = true;
     memcpy(d->logits, logits, (size_t)d->V * sizeof *logits);
-    if (restrict_logits(d, s))
+    const bool any = restrict_logits(d, s);
+    if (any && wants_more(s))
+        hold_back_ends(d, s->r.mask != NULL);
+    if (any)
         t.id = af_sample(&s->r.sample, d->logits, d->V, (af_seen_tokens){s->ids, s->count, t.index},
                          s->r.stream, (uint64_t)t.index, d->candidates);
     if (!append(d, s, &t))

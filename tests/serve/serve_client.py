@@ -444,7 +444,7 @@ def check_errors(s):
                           ("stop", [3, [3]]), ("seed", ["a", 1.5]), ("logit_bias", [3, {"a": 1}, {"9999": 1}, {"5": 200}]),
                           ("stream", ["yes"]), ("top_k", ["a"]), ("min_p", [2]), ("logprobs", [3]), ("tools", [3, [{}]]),
                           ("chat_template_kwargs", [3]), ("frequency_penalty", [3, "x"]), ("presence_penalty", [-3]),
-                          ("stream_options", [{}, 3]), ("stop_token_ids", [3, ["a"], [9999], [-1]]), ("min_tokens", [3]),
+                          ("stream_options", [{}, 3]), ("stop_token_ids", [3, ["a"], [9999], [-1]]), ("min_tokens", [-1, "x"]),
                           ("suffix", ["x"]), ("bad_words", [["x"]]), ("max_completion_tokens", [-2])):
         for v in values:
             expect(s, 400, CHAT, field, messages=HI, **{field: v})

@@ -31,11 +31,22 @@ static void fail_all(af_generation *g, af_decoder *d, int status, const char *me
 
 /* ---- tokens ---- */
 
+/* min_tokens, for the ids of stop_token_ids: the decoder knows those of the model. */
+static void hold_back_stops(const af_generation *g, int64_t made, uint32_t *allowed)
+{
+    for (int i = 0; i < g->stop_ids && made < g->min_tokens; i++)
+        allowed[g->stop_id[i] / 32] &= ~(1u << (g->stop_id[i] % 32));
+}
+
 static bool on_mask(void *user, const int32_t *made, int64_t n, uint32_t *allowed)
 {
     af_choice *c = user;
     af_error err = {0};
     af_status st = AF_OK;
+    if (!c->grammar) {
+        hold_back_stops(c->of, n, allowed);
+        return true;
+    }
     for (; st == AF_OK && c->accepted < n; c->accepted++)
         st = af_grammar_state_accept(c->grammar, made[c->accepted], &err);
     if (st == AF_OK)
@@ -134,12 +145,13 @@ static af_status submit(af_choice *c, af_decoder *d, af_error *err)
                            .adapter = adapter,
                            .sample = g->sample,
                            .max_tokens = AF_MAX(1, AF_MIN(g->max_tokens, left)),
+                           .min_tokens = g->min_tokens,
                            .ignore_eos = g->ignore_eos,
                            .top_logprobs = g->logprobs ? g->top_logprobs : -1,
                            .prompt_logprobs = g->logprobs && g->echo,
                            .bias = g->bias,
                            .biases = g->biases,
-                           .mask = c->grammar ? on_mask : NULL,
+                           .mask = c->grammar || (g->min_tokens && g->stop_ids) ? on_mask : NULL,
                            .token = on_token,
                            .user = c};
     r.sample.seed += (uint64_t)(c->index % g->n);
@@ -246,6 +258,7 @@ static af_status make_choices(af_generation *g, af_error *err)
         *c = (af_choice){.of = g, .index = i, .prompt = i / g->n};
         af_answer_text_init(&c->text, g->api->tokenizer, (const char *const *)g->stop, g->stops,
                             g->skip_special);
+        c->text.min_tokens = g->min_tokens;
         if (g->tools)
             AF_TRY(af_choice_tools(c, err));
         if (g->reasoning) {

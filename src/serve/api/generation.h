@@ -111,7 +111,7 @@ struct af_generation {
     af_choice *choice; /* [prompts][n] */
     int choices, pending;
     af_sample_opts sample;
-    int64_t max_tokens;
+    int64_t max_tokens, min_tokens;
     bool ignore_eos, no_tokens;   /* no_tokens: max_tokens 0, the prompt alone */
     bool reasoning;               /* is taken out of the text */
     const char *opened;           /* the mark that ends reasoning which the prompt began, or NULL */

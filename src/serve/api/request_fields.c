@@ -159,9 +159,9 @@ static bool says_nothing(const json_t *v)
 /* Fields that mean something elsewhere and cannot be honoured here. */
 static af_status refuse_others(const json_t *body, af_error *err)
 {
-    static const char *const absent[] = {"suffix",        "audio",          "functions",
-                                         "function_call", "min_tokens",     "allowed_token_ids",
-                                         "bad_words",     "use_beam_search"};
+    static const char *const absent[] = {
+        "suffix",    "audio",          "functions", "function_call", "allowed_token_ids",
+        "bad_words", "use_beam_search"};
     for (size_t i = 0; i < AF_LEN(absent); i++)
         if (!says_nothing(json_object_get(body, absent[i])))
             return af_fail_subject(err, AF_EUNSUPPORTED, absent[i], "'%s' is not supported",
@@ -240,6 +240,11 @@ af_status af_generation_fields(af_generation *g, const json_t *body, af_api_faul
     g->max_tokens = g->chat ? INT32_MAX / 2 : 16;
     AF_TRY(read_limit(g, body, "max_tokens", g->chat ? 1 : 0, err));
     AF_TRY(read_limit(g, body, "max_completion_tokens", 1, err));
+    AF_TRY(af_value_int(body, "min_tokens", 0, INT32_MAX / 2, &g->min_tokens, err));
+    if (g->min_tokens > g->max_tokens)
+        AF_TRY(af_fail_subject(err, AF_EUSAGE, "min_tokens",
+                               "'min_tokens' is %" PRId64 ", more than 'max_tokens', %" PRId64,
+                               g->min_tokens, g->max_tokens));
     g->no_tokens = g->max_tokens == 0;
     g->skip_special = true;
 done:
@@ -263,6 +268,7 @@ void af_copy_fields(const json_t *body, json_t *chat)
                                        "stop_token_ids",
                                        "logit_bias",
                                        "ignore_eos",
+                                       "min_tokens",
                                        "grammar",
                                        "structured_outputs",
                                        "parallel_tool_calls",
