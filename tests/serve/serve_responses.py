@@ -237,6 +237,9 @@ def check_input_items(s):
     check(data[0]["content"] == [{"type": "input_text", "text": "Hi"}] and data[0]["status"] == "completed" and data[1]["id"] == "fc_own" and
           len({i["id"] for i in data}) == 5, "items are complete: %s" % data)
     check(s.ask("GET", path)[1]["data"] == data[::-1], "the newest first")
+    odd = s.post(PATH, input=[dict(i, id="a b&\u00e9 %d" % n) for n, i in enumerate(items)], max_output_tokens=1)[1]["id"]
+    page = s.ask("GET", PATH + "/%s/input_items?after=a%%20b%%26%%c3%%A9%%200&order=asc" % odd)[1]
+    check([i["id"] for i in page["data"]] == ["a b&\u00e9 1", "a b&\u00e9 2"], "an id that is escaped: %s" % page)
     for order, whole in (("asc", data), ("desc", data[::-1])):
         got, after, more = [], "", True
         while more and len(got) < 9:

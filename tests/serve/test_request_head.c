@@ -56,6 +56,18 @@ static void test_ends(void **state)
     assert_int_equal(af_request_head_end("", 0), 0);
 }
 
+static void test_queries(void **state)
+{
+    (void)state;
+    af_request_head h;
+    char out[8];
+    assert_int_equal(parse(&h, "GET /?a=1&after=x%20%26%zz&b=%4 HTTP/1.1\r\nHost: a\r\n\r\n"), 0);
+    assert_string_equal(af_request_query(&h, "after", out, sizeof out), "x &%zz");
+    assert_string_equal(af_request_query(&h, "b", out, sizeof out), "%4");
+    assert_string_equal(af_request_query(&h, "after", out, 3), "x ");
+    assert_null(af_request_query(&h, "x", out, sizeof out));
+}
+
 static void test_what_is_refused(void **state)
 {
     (void)state;
@@ -94,6 +106,7 @@ int main(void)
         cmocka_unit_test(test_a_head_is_read),
         cmocka_unit_test(test_who_closes),
         cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_queries),
         cmocka_unit_test(test_what_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

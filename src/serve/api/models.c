@@ -136,26 +136,12 @@ void af_api_models(af_api *a, af_httpd_call *c, const json_t *body)
     af_api_answer(c, &b);
 }
 
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 void af_api_model(af_api *a, af_httpd_call *c, const json_t *body)
 {
     char name[1024];
-    size_t n = 0;
     (void)body;
-    const char *s = af_httpd_head(c)->path + strlen("/v1/models/");
-    for (; *s && n + 1 < sizeof name; s++) {
-        const int hi = *s == '%' ? hex_digit(s[1]) : -1, lo = hi >= 0 ? hex_digit(s[2]) : -1;
-        name[n++] = lo >= 0 ? (char)(hi * 16 + lo) : *s;
-        s += lo >= 0 ? 2 : 0;
-    }
-    name[n] = '\0';
+    const char *path = af_httpd_head(c)->path + strlen("/v1/models/");
+    af_request_unescape(path, strlen(path), name, sizeof name);
     af_served *m = af_api_find_model(a, name);
     if (!m) {
         af_api_refuse(c, 404, "model_not_found", "model", "the model '%s' does not exist", name);

@@ -109,13 +109,33 @@ const char *af_request_field(const af_request_head *h, const char *name)
     return NULL;
 }
 
+static int hex_digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+void af_request_unescape(const char *s, size_t n, char *out, size_t size)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < n && at + 1 < size; i++) {
+        const int hi = s[i] == '%' && n - i > 2 ? hex_digit(s[i + 1]) : -1,
+                  lo = hi >= 0 ? hex_digit(s[i + 2]) : -1;
+        out[at++] = lo >= 0 ? (char)(hi * 16 + lo) : s[i];
+        i += lo >= 0 ? 2 : 0;
+    }
+    out[at] = '\0';
+}
+
 const char *af_request_query(const af_request_head *h, const char *name, char *out, size_t size)
 {
     const size_t n = strlen(name);
     for (const char *at = h->query; *at; at += strspn(at, "&")) {
         const size_t len = strcspn(at, "&");
         if (len > n && strncmp(at, name, n) == 0 && at[n] == '=') {
-            snprintf(out, size, "%.*s", (int)(len - n - 1), at + n + 1);
+            af_request_unescape(at + n + 1, len - n - 1, out, size);
             return out;
         }
         at += len;

@@ -36,6 +36,8 @@ uint64_t af_request_head_end(const char *text, uint64_t n);
 int af_request_head_parse(af_request_head *out, char *text, uint64_t n, const char **why);
 /* The value of a field, any case; NULL when absent. */
 const char *af_request_field(const af_request_head *h, const char *name);
-/* The value of NAME=VALUE in the query, as it was sent, cut at size - 1 bytes; NULL when absent. */
+/* n bytes of a path or query with %XX as the byte it stands for, cut at size - 1 bytes. */
+void af_request_unescape(const char *s, size_t n, char *out, size_t size);
+/* The value of NAME=VALUE in the query, unescaped, cut at size - 1 bytes; NULL when absent. */
 const char *af_request_query(const af_request_head *h, const char *name, char *out, size_t size);
 #endif
