@@ -79,15 +79,44 @@ static af_status other_answer(const af_mask_work *w, size_t i, uint64_t *at)
 
 /* Texts of the first n messages: with the generation prompt, without it, with another turn. */
 typedef struct prompt_texts {
-    char *prompt, *turns, *next;
-    uint64_t prompt_len, turns_len, next_len;
+    af_prefix_text prompt, turns, next;
 } prompt_texts;
+
+static void prompt_texts_clear(prompt_texts *p)
+{
+    af_prefix_text_clear(&p->prompt);
+    af_prefix_text_clear(&p->turns);
+    af_prefix_text_clear(&p->next);
+}
+
+/* All of them from the same message on. */
+static af_status prompt_texts_render(const af_mask_work *w, size_t n, prompt_texts *p)
+{
+    af_status st = AF_OK;
+    af_error ignored = {0};
+    af_mask_work quiet = *w;
+    quiet.err = &ignored;
+    for (bool again = false;; again = true) {
+        AF_TRY(af_prefix_render(w, n, AF_PREFIX_PROMPT, &p->prompt));
+        AF_TRY(af_prefix_render(w, n, AF_PREFIX_TURNS, &p->turns));
+        if (af_prefix_render(&quiet, n, AF_PREFIX_NEXT, &p->next) != AF_OK)
+            p->next = (af_prefix_text){.here = p->turns.here};
+        const uint64_t here = p->prompt.here;
+        if (again || (here == p->turns.here && here == p->next.here))
+            return AF_OK;
+        prompt_texts_clear(p); /* windows turned out to be useless meanwhile */
+    }
+done:
+    return st;
+}
 
 /* Where the generation prompt begins: what would not be there with another turn instead of it. */
 static uint64_t header_start(const prompt_texts *p)
 {
-    return p->next ? af_common_prefix(p->prompt, p->prompt_len, p->next, p->next_len)
-                   : p->turns_len;
+    const uint64_t at =
+        p->next.text ? af_common_prefix(p->prompt.text, p->prompt.len, p->next.text, p->next.len)
+                     : p->turns.len; /* or the template refuses a second turn of the user */
+    return p->prompt.there + at - AF_MIN(at, p->prompt.here);
 }
 
 /* The generation prompt ends at `start` of the whole, but the turns before it are not those of the
@@ -95,19 +124,23 @@ static uint64_t header_start(const prompt_texts *p)
 static af_status take_prompt(const af_mask_work *w, size_t i, const prompt_texts *p, turn_span *out)
 {
     af_loss_spans *o = w->out;
-    if (af_same_words(p->prompt, p->prompt_len, o->text, out->start))
+    const af_prefix_text *t = &p->prompt;
+    if (out->start >= t->there && af_same_words(t->text + t->here, t->len - t->here,
+                                                o->text + t->there, out->start - t->there))
         return AF_OK;
     const uint64_t answer = o->len - out->start;
     const char *from = o->text + out->start;
     out->start = UINT64_MAX;
     if (i + 1 < w->messages || o->other)
         return AF_OK;
-    o->other = af_calloc(p->prompt_len + answer + 1, 1);
+    const uint64_t before = t->there + t->len - t->here;
+    o->other = af_calloc(before + answer + 1, 1);
     if (!o->other)
-        return af_fail_nomem(w->err, "a conversation", p->prompt_len + answer);
-    memcpy(o->other, p->prompt, p->prompt_len);
-    memcpy(o->other + p->prompt_len, from, answer);
-    o->other_len = p->prompt_len + answer;
+        return af_fail_nomem(w->err, "a conversation", before + answer);
+    memcpy(o->other, o->text, t->there);
+    memcpy(o->other + t->there, t->text + t->here, t->len - t->here);
+    memcpy(o->other + before, from, answer);
+    o->other_len = before + answer;
     return AF_OK;
 }
 
@@ -118,35 +151,28 @@ static af_status take_prompt(const af_mask_work *w, size_t i, const prompt_texts
 static af_status inexact_start(const af_mask_work *w, size_t i, uint64_t same, turn_span *out)
 {
     prompt_texts p = {0};
-    af_error ignored = {0};
     uint64_t answer = 0;
     af_status st = AF_OK;
     const char *text = w->out->text;
     out->start = UINT64_MAX;
-    AF_TRY(af_mask_renders(w, i, 3 * i));
-    AF_TRY(af_renderer_render(w->s, &p.prompt, &p.prompt_len, w->t, i, true, false, NULL, w->err));
-    AF_TRY(af_renderer_render(w->s, &p.turns, &p.turns_len, w->t, i, false, false, NULL, w->err));
-    if (af_renderer_render(w->s, &p.next, &p.next_len, w->t, i, false, true, NULL, &ignored) !=
-        AF_OK)
-        p.next = NULL; /* the template refuses a second turn of the user */
+    AF_TRY(prompt_texts_render(w, i, &p));
     if (same > header_start(&p)) {
         out->start = same;
         out->departs = true;
         goto done;
     }
-    if (p.turns_len >= p.prompt_len || memcmp(p.prompt, p.turns, p.turns_len) != 0)
+    if (p.turns.len >= p.prompt.len || memcmp(p.prompt.text, p.turns.text, p.turns.len) != 0)
         goto done;
-    const uint64_t n = p.prompt_len - p.turns_len;
+    const uint64_t n = p.prompt.len - p.turns.len;
+    AF_TRY(af_mask_renders(w, i, w->messages));
     AF_TRY(other_answer(w, i, &answer));
-    const uint64_t at = af_find_last(text, 0, answer, p.prompt + p.turns_len, n);
+    const uint64_t at = af_find_last(text, 0, answer, p.prompt.text + p.turns.len, n);
     if (at == UINT64_MAX || at + n <= same)
         goto done;
     out->start = at + n;
     AF_TRY(take_prompt(w, i, &p, out));
 done:
-    free(p.prompt);
-    free(p.turns);
-    free(p.next);
+    prompt_texts_clear(&p);
     return st;
 }
 
@@ -310,9 +336,16 @@ static af_status marked_span(const af_mask_work *w, size_t i, turn_span *out)
 
 static af_status turn_of(const af_mask_work *w, size_t i, turn_span *out)
 {
-    return !is_assistant(w, i) ? other_span(w, i, out)
-           : w->mark           ? marked_span(w, i, out)
-                               : assistant_span(w, i, out);
+    if (!is_assistant(w, i))
+        return other_span(w, i, out);
+    if (w->mark)
+        return marked_span(w, i, out);
+    const af_status st = assistant_span(w, i, out);
+    if (st != AF_EFORMAT || !w->anchor->head)
+        return st;
+    af_mask_anchor_drop(w->anchor); /* is that so without windows? */
+    *out = (turn_span){0};
+    return assistant_span(w, i, out);
 }
 
 static bool should_train(const af_mask_work *w, size_t i)
@@ -514,18 +547,20 @@ static void take_other(af_loss_spans *o, size_t messages)
 }
 
 af_status af_mask_spans(af_renderer *s, af_loss_spans *out, const af_conversation *t,
-                        af_mask_part *part, const af_data_source *source, af_error *err)
+                        const af_mask_part *part, af_prefix_cache *cache,
+                        const af_data_source *source, af_error *err)
 {
     af_status st = AF_OK;
     af_loss_spans o = {.inside = true};
     af_spans marks = {0};
-    af_mask_anchor anchor = {.rendered = part->rendered};
+    af_mask_anchor anchor = {0};
     const size_t n = part->messages;
     af_mask_work w = {.s = s,
                       .t = t,
                       .source = source,
                       .out = &o,
                       .anchor = &anchor,
+                      .cache = cache,
                       .messages = n,
                       .only = part->only,
                       .err = err};
@@ -546,13 +581,13 @@ af_status af_mask_spans(af_renderer *s, af_loss_spans *out, const af_conversatio
     AF_TRY(find_spans(&w, &marks));
     if (o.other) {
         take_other(&o, n);
-        anchor = (af_mask_anchor){.rendered = anchor.rendered};
+        af_mask_anchor_clear(&anchor);
         AF_TRY(find_spans(&w, &marks));
     }
-    part->rendered = anchor.rendered;
     *out = o;
     o = (af_loss_spans){0};
 done:
+    af_mask_anchor_clear(&anchor);
     af_spans_clear(&marks);
     af_loss_spans_clear(&o);
     return st;

@@ -1,15 +1,20 @@
 /* mask_prefix.c - how far the rendering of a conversation agrees with those of its first messages.
  *
- * A long conversation would be rendered once or twice per message, in time that grows with its
- * square. There a prefix is rendered as its first turns and a window of the last ones, and only
- * what follows a known place, the anchor, is compared. Anchors are found with the whole prefix, and
- * a window that disagrees with the whole text ends the use of windows for this record. */
+ * A conversation is rendered several times per message, in time that grows with its square. In a
+ * long one a prefix is rendered as its first turns and a window of the last ones, and only what
+ * follows a known place, the anchor, is compared. Anchors are found with the whole prefix. A window
+ * that is rendered otherwise before its anchor, or departs from the whole text and not where the
+ * whole prefix does, ends the use of windows for this row. Renderings of whole prefixes are kept:
+ * other rows of the record ask for the same ones. */
 #include "data/render/mask_work.h"
 
 enum {
-    WINDOW = 64,            /* messages from one anchor to the next */
-    WINDOWS_FROM = 256,     /* shorter conversations are rendered whole */
-    RENDERED_MAX = 1 << 22, /* messages rendered for the mask of a row: about 4 s */
+    WINDOW = 16,            /* messages from one anchor to the next, at least */
+    WINDOWS_MAX = 256,      /* anchors of a conversation */
+    WINDOWS_FROM = 64,      /* shorter conversations are rendered whole */
+    CONTEXT = 8,            /* bytes before an anchor that a window must have, too */
+    RENDERED_MAX = 1 << 22, /* messages rendered for the masks of a record: about 4 s */
+    KEPT_MAX = 16 << 20,    /* bytes of renderings that are kept for a record */
 };
 
 uint64_t af_common_prefix(const char *a, uint64_t n, const char *b, uint64_t m)
@@ -47,10 +52,46 @@ bool af_find_eot(const af_renderer *s, const char *text, uint64_t from, uint64_t
     return found;
 }
 
+af_status af_prefix_cache_init(af_prefix_cache *c, size_t messages, af_error *err)
+{
+    const size_t n = (messages + 1) * AF_PREFIX_KINDS;
+    *c = (af_prefix_cache){.item = af_calloc(n, sizeof *c->item), .count = n};
+    if (c->item)
+        return AF_OK;
+    c->count = 0;
+    return af_fail_nomem(err, "a conversation", n);
+}
+
+void af_prefix_cache_clear(af_prefix_cache *c)
+{
+    for (size_t i = 0; i < c->count; i++)
+        free(c->item[i].text);
+    free(c->item);
+    *c = (af_prefix_cache){0};
+}
+
+/* The place of a rendering in the cache; NULL: it is not kept. Of a long conversation the prompts
+ * of anchors are asked for again, and little else. */
+static af_kept_text *kept(const af_mask_work *w, size_t n, af_prefix_kind kind)
+{
+    const size_t i = n * AF_PREFIX_KINDS + kind;
+    const bool again = kind == AF_PREFIX_PROMPT || n < WINDOWS_FROM;
+    return again && i < w->cache->count ? &w->cache->item[i] : NULL;
+}
+
+static void keep(const af_mask_work *w, af_kept_text *k, const char *text, uint64_t len)
+{
+    if (!k || w->cache->bytes + len > KEPT_MAX || !(k->text = af_calloc(len + 1, 1)))
+        return; /* it is rendered again */
+    memcpy(k->text, text, len);
+    k->len = len;
+    w->cache->bytes += len;
+}
+
 af_status af_mask_renders(const af_mask_work *w, size_t n, uint64_t more)
 {
-    w->anchor->rendered += more;
-    if (w->anchor->rendered <= RENDERED_MAX)
+    w->cache->rendered += more;
+    if (w->cache->rendered <= RENDERED_MAX)
         return AF_OK;
     return af_fail(w->err, AF_EFORMAT,
                    "message %zu of %zu: with this chat template the loss mask of so long a "
@@ -58,18 +99,37 @@ af_status af_mask_renders(const af_mask_work *w, size_t n, uint64_t more)
                    n, w->messages);
 }
 
+af_status af_prefix_whole(const af_mask_work *w, size_t n, af_prefix_kind kind, char **text,
+                          uint64_t *len)
+{
+    af_kept_text *k = kept(w, n, kind);
+    if (k && k->text) {
+        *text = af_calloc(k->len + 1, 1);
+        if (!*text)
+            return af_fail_nomem(w->err, "a conversation", k->len);
+        memcpy(*text, k->text, k->len);
+        *len = k->len;
+        return AF_OK;
+    }
+    af_status st = af_mask_renders(w, n, n);
+    if (st == AF_OK)
+        st = af_renderer_render(w->s, text, len, w->t, n, kind == AF_PREFIX_PROMPT,
+                                kind == AF_PREFIX_NEXT, NULL, w->err);
+    if (st == AF_OK)
+        keep(w, k, *text, *len);
+    return st;
+}
+
 static bool in_window(const af_mask_anchor *a, size_t n) { return a->head && n > a->from; }
 
-/* Renders the first n messages, or the anchor's window of them. */
-static af_status render_prefix(const af_mask_work *w, const af_mask_anchor *a, size_t n,
+/* The anchor's window of the first n messages. */
+static af_status render_window(const af_mask_work *w, const af_mask_anchor *a, size_t n,
                                af_prefix_kind kind, char **text, uint64_t *len)
 {
     const bool prompt = kind == AF_PREFIX_PROMPT, next = kind == AF_PREFIX_NEXT;
-    const af_status few = af_mask_renders(w, n, in_window(a, n) ? a->head + n - a->from : n);
+    const af_status few = af_mask_renders(w, n, a->head + n - a->from);
     if (few != AF_OK)
         return few;
-    if (!in_window(a, n))
-        return af_renderer_render(w->s, text, len, w->t, n, prompt, next, NULL, w->err);
     af_conversation part = *w->t;
     part.messages = json_array();
     bool ok = part.messages != NULL;
@@ -85,97 +145,160 @@ static af_status render_prefix(const af_mask_work *w, const af_mask_anchor *a, s
     return st;
 }
 
-/* How many bytes of the whole text the rendering of a prefix agrees with. */
-static uint64_t agrees(const af_mask_work *w, const af_mask_anchor *a, size_t n, const char *text,
-                       uint64_t len)
+void af_mask_anchor_clear(af_mask_anchor *a)
 {
-    if (!in_window(a, n))
-        return af_common_prefix(w->out->text, w->out->len, text, len);
-    if (len < a->window)
-        return 0;
-    return a->full + af_common_prefix(w->out->text + a->full, w->out->len - a->full,
-                                      text + a->window, len - a->window);
+    free(a->before);
+    *a = (af_mask_anchor){0};
 }
 
-/* Makes message j, an assistant's after another's, the anchor, if the window agrees with the whole
- * there. */
+void af_mask_anchor_drop(af_mask_anchor *a)
+{
+    af_mask_anchor_clear(a);
+    a->useless = true;
+}
+
+/* Makes message j, an assistant's after another's, the anchor: where its prompt stops agreeing with
+ * the whole, if the window's has the same text there and up to its end. */
 static af_status set_anchor(const af_mask_work *w, size_t head, size_t j)
 {
-    static const af_mask_anchor none = {0};
     af_mask_anchor a = {.head = head, .from = j - 1};
     char *text = NULL;
+    uint64_t len = 0, window = 0;
     af_error ignored = {0};
     af_mask_work quiet = *w;
+    af_status st = AF_OK;
     quiet.err = &ignored;
-    af_status st = render_prefix(w, &none, j, AF_PREFIX_PROMPT, &text, &a.full);
-    if (st == AF_OK && agrees(w, &none, j, text, a.full) != a.full)
-        a.useless = true;
+    AF_TRY(af_prefix_whole(w, j, AF_PREFIX_PROMPT, &text, &len));
+    if (render_window(&quiet, &a, j, AF_PREFIX_PROMPT, &a.before, &window) != AF_OK)
+        window = 0; /* the template refuses the shortened conversation */
+    a.full = af_common_prefix(w->out->text, w->out->len, text, len);
+    const uint64_t tail = len - a.full, same = tail + AF_MIN(a.full, CONTEXT);
+    const bool agrees =
+        window >= same && memcmp(text + len - same, a.before + window - same, same) == 0;
+    af_mask_anchor_drop(w->anchor);
+    if (agrees) {
+        a.window = window - tail;
+        a.departs = tail > 0 ? 1u << AF_PREFIX_PROMPT : 0;
+        *w->anchor = a;
+        a.before = NULL;
+    }
+done:
+    free(a.before);
     free(text);
-    text = NULL;
-    if (st != AF_OK)
-        return st;
-    if (!a.useless && render_prefix(&quiet, &a, j, AF_PREFIX_PROMPT, &text, &a.window) != AF_OK)
-        a.useless = true; /* the template refuses the shortened conversation */
-    free(text);
-    if (a.useless)
-        a.head = 0;
-    a.rendered = w->anchor->rendered;
-    *w->anchor = a;
-    return AF_OK;
+    return st;
 }
 
-/* Moves the anchor to the last turn before message n at which that is possible. */
+/* Whether message j is an answer to a question, or else to anything. */
+static bool answers(const af_mask_work *w, size_t j, bool question)
+{
+    const char *before = af_mask_role(w, j - 1);
+    return strcmp(af_mask_role(w, j), "assistant") == 0 &&
+           (question ? strcmp(before, "user") == 0 : strcmp(before, "assistant") != 0);
+}
+
+/* Moves the anchor to an answer before message n where that is possible: the last one, or, in a row
+ * whose answers are tried from the last to the first, one that serves the next of them and the next
+ * row, too. Inside a loop of tool calls the question is not in the window. */
 static af_status move_anchor(const af_mask_work *w, size_t n)
 {
     size_t head = 0;
     const af_mask_anchor *a = w->anchor;
-    if (w->messages < WINDOWS_FROM || a->useless || n < a->from + 2 * WINDOW)
+    const size_t step = AF_MAX(WINDOW, w->messages / WINDOWS_MAX);
+    if (w->messages < WINDOWS_FROM || a->useless || n < 2 * step ||
+        (in_window(a, n) && n < a->from + 2 * step))
         return AF_OK;
-    while (head < WINDOW && strcmp(af_mask_role(w, head), "assistant") != 0)
+    const size_t least = in_window(a, n) ? a->from + step / 2 : step / 2;
+    while (head < step && strcmp(af_mask_role(w, head), "assistant") != 0)
         head++;
-    for (size_t j = n - 1; head < WINDOW && j > a->from + WINDOW; j--)
-        if (strcmp(af_mask_role(w, j), "assistant") == 0 &&
-            strcmp(af_mask_role(w, j - 1), "assistant") != 0)
-            return set_anchor(w, head + 1, j);
+    for (int question = 1; question >= 0 && head < step; question--)
+        for (size_t j = w->only ? n / step * step - step : n - 1; j > AF_MAX(least, head + 1); j--)
+            if (answers(w, j, question))
+                return set_anchor(w, head + 1, j);
     return AF_OK;
 }
 
-static void place(const af_mask_work *w, size_t n, const char *text, uint64_t len, uint64_t from,
-                  af_prefix *out)
+void af_prefix_text_clear(af_prefix_text *p)
 {
-    const af_mask_anchor *a = w->anchor;
-    const bool window = in_window(a, n);
-    const uint64_t here = window ? AF_MIN(a->window, len) : 0, there = window ? a->full : 0;
-    af_span eot;
-    *out = (af_prefix){.at = agrees(w, a, n, text, len), .end = there + len - here};
-    if (from >= there && af_find_eot(w->s, text, here + from - there, len, &eot))
-        out->eot = there + eot.end - here;
+    free(p->text);
+    *p = (af_prefix_text){0};
 }
 
-/* A window that cannot be rendered, or must agree to its end and does not, gives way to the whole
- * prefix. */
+static af_status render_whole(const af_mask_work *w, size_t n, af_prefix_kind kind,
+                              af_prefix_text *out)
+{
+    *out = (af_prefix_text){0};
+    return af_prefix_whole(w, n, kind, &out->text, &out->len);
+}
+
+af_status af_prefix_render(const af_mask_work *w, size_t n, af_prefix_kind kind,
+                           af_prefix_text *out)
+{
+    af_mask_anchor *a = w->anchor;
+    af_error ignored = {0};
+    af_mask_work quiet = *w;
+    quiet.err = &ignored;
+    af_status st = move_anchor(w, n);
+    if (st != AF_OK || !in_window(a, n))
+        return st != AF_OK ? st : render_whole(w, n, kind, out);
+    *out = (af_prefix_text){.here = a->window, .there = a->full};
+    if (render_window(&quiet, a, n, kind, &out->text, &out->len) == AF_OK &&
+        out->len >= a->window && memcmp(out->text, a->before, a->window) == 0)
+        return AF_OK;
+    af_prefix_text_clear(out);
+    st = render_whole(w, n, kind, out);
+    if (st == AF_OK) /* else the template refuses the turns, not the window */
+        af_mask_anchor_drop(a);
+    return st;
+}
+
+static void place(const af_mask_work *w, const af_prefix_text *p, uint64_t from, af_prefix *out)
+{
+    const char *text = w->out->text + p->there;
+    af_span eot;
+    *out = (af_prefix){.end = p->there + p->len - p->here};
+    out->at = p->there +
+              af_common_prefix(text, w->out->len - p->there, p->text + p->here, p->len - p->here);
+    if (from >= p->there && af_find_eot(w->s, p->text, p->here + from - p->there, p->len, &eot))
+        out->eot = p->there + eot.end - p->here;
+}
+
+/* A text that departs from the whole, found with a window: does it also without one? Asked once
+ * per anchor and kind. */
+static af_status check_window(const af_mask_work *w, size_t n, af_prefix_kind kind, uint64_t from,
+                              af_prefix *found)
+{
+    af_prefix_text p;
+    af_prefix whole;
+    const af_status st = render_whole(w, n, kind, &p);
+    if (st != AF_OK)
+        return st;
+    place(w, &p, from, &whole);
+    af_prefix_text_clear(&p);
+    if (whole.at == found->at && whole.end == found->end)
+        w->anchor->departs |= 1u << kind;
+    else
+        af_mask_anchor_drop(w->anchor);
+    *found = whole;
+    return AF_OK;
+}
+
 af_status af_prefix_compare(const af_mask_work *w, size_t n, af_prefix_kind kind, uint64_t from,
                             af_prefix *out)
 {
-    af_mask_anchor *a = w->anchor;
     af_span eot;
+    af_prefix_text p;
     if (n == w->messages && kind == AF_PREFIX_TURNS) {
         *out = (af_prefix){w->out->len, w->out->len, 0};
         if (af_find_eot(w->s, w->out->text, from, w->out->len, &eot))
             out->eot = eot.end;
         return AF_OK;
     }
-    for (;;) {
-        char *text = NULL;
-        uint64_t len = 0;
-        af_status st = move_anchor(w, n);
-        if (st == AF_OK)
-            st = render_prefix(w, a, n, kind, &text, &len);
-        if (st == AF_OK)
-            place(w, n, text, len, from, out);
-        free(text);
-        if (!in_window(a, n) || (st == AF_OK && (kind != AF_PREFIX_PROMPT || out->at == out->end)))
-            return st;
-        *a = (af_mask_anchor){.useless = true, .rendered = a->rendered};
-    }
+    const af_status st = af_prefix_render(w, n, kind, &p);
+    if (st != AF_OK)
+        return st;
+    place(w, &p, from, out);
+    af_prefix_text_clear(&p);
+    /* what is wrong in a row of answers that others left costs a row, not an answer */
+    const bool asked = !in_window(w->anchor, n) || w->only || w->anchor->departs >> kind & 1;
+    return out->at != out->end && !asked ? check_window(w, n, kind, from, out) : AF_OK;
 }

@@ -6,15 +6,19 @@
 
 #include "data/render/renderer.h"
 
-/* The last message before an assistant's turn for which the rendering with the generation prompt
- * was found in the whole text. */
+/* A place before an assistant's turn that the whole text and the renderings of windows have. */
 typedef struct af_mask_anchor {
     size_t head; /* messages [0, head) and [from, ...) are rendered; head 0: all are */
     size_t from;
     uint64_t full, window; /* bytes up to the anchor in the whole text and in a window's */
+    char *before;          /* [window] own: those of the window's */
+    unsigned departs;      /* bits of af_prefix_kind: such texts of windows depart from the whole
+                              as those of whole prefixes do */
     bool useless;          /* the template's windows do not agree with the whole */
-    uint64_t rendered;     /* messages so far, of all prefixes */
 } af_mask_anchor;
+void af_mask_anchor_clear(af_mask_anchor *a);
+/* Windows are not used any more. */
+void af_mask_anchor_drop(af_mask_anchor *a);
 
 typedef struct af_mask_work {
     af_renderer *s;
@@ -22,10 +26,11 @@ typedef struct af_mask_work {
     const af_data_source *source;
     af_loss_spans *out;
     af_mask_anchor *anchor;
-    size_t messages;     /* of the row: the first ones of the conversation */
-    const bool *only;    /* [messages] the messages to train, or NULL: all that should be */
-    size_t last;         /* the last trained message of the conversation */
-    const af_span *mark; /* [messages] the blocks of answers, or NULL: the template marks none */
+    af_prefix_cache *cache; /* of the record */
+    size_t messages;        /* of the row: the first ones of the conversation */
+    const bool *only;       /* [messages] the messages to train, or NULL: all that should be */
+    size_t last;            /* the last trained message of the conversation */
+    const af_span *mark;    /* [messages] the blocks of answers, or NULL: the template marks none */
     af_error *err;
 } af_mask_work;
 
@@ -46,8 +51,21 @@ typedef enum af_prefix_kind {
     AF_PREFIX_PROMPT, /* with the generation prompt */
     AF_PREFIX_TURNS,
     AF_PREFIX_NEXT, /* and a turn after them */
+    AF_PREFIX_KINDS,
 } af_prefix_kind;
 
+/* The rendering of the first n messages (*text is malloc'ed). */
+AF_CHECKED af_status af_prefix_whole(const af_mask_work *w, size_t n, af_prefix_kind kind,
+                                     char **text, uint64_t *len);
+/* The same, or that of a window of them. */
+typedef struct af_prefix_text {
+    char *text; /* own */
+    uint64_t len;
+    uint64_t here, there; /* the bytes before `here` are those before `there` in the whole */
+} af_prefix_text;
+AF_CHECKED af_status af_prefix_render(const af_mask_work *w, size_t n, af_prefix_kind kind,
+                                      af_prefix_text *out);
+void af_prefix_text_clear(af_prefix_text *p);
 /* What the whole text has of the rendering of a prefix, as places in the whole. */
 typedef struct af_prefix {
     uint64_t at;  /* up to here they agree */

@@ -30,6 +30,7 @@ typedef struct af_row {
     int64_t count, room;
     af_answer_note missing; /* the text does not have this field of a trained answer */
     af_answer_note departs; /* the answer does not begin as the generation prompt ends */
+    int64_t beyond;         /* rows of later answers that sequence_len leaves nothing of */
     struct af_row *next;    /* own: the next row of the record */
 } af_row;
 void af_row_clear(af_row *r);
@@ -136,12 +137,25 @@ typedef struct af_loss_spans {
 } af_loss_spans;
 /* What of a conversation is a row. */
 typedef struct af_mask_part {
-    size_t messages;   /* the first ones */
-    const bool *only;  /* [messages] those to train, or NULL: all that should be */
-    uint64_t rendered; /* in and out: messages rendered so far for the record's masks */
+    size_t messages;  /* the first ones */
+    const bool *only; /* [messages] those to train, or NULL: all that should be */
 } af_mask_part;
+/* Renderings of the first messages of a record, which several of its rows need. */
+typedef struct af_kept_text {
+    char *text; /* own */
+    uint64_t len;
+} af_kept_text;
+typedef struct af_prefix_cache {
+    af_kept_text *item; /* [count] own */
+    size_t count;
+    uint64_t bytes;    /* of all texts */
+    uint64_t rendered; /* messages so far, of all prefixes */
+} af_prefix_cache;
+AF_CHECKED af_status af_prefix_cache_init(af_prefix_cache *c, size_t messages, af_error *err);
+void af_prefix_cache_clear(af_prefix_cache *c);
 AF_CHECKED af_status af_mask_spans(af_renderer *s, af_loss_spans *out, const af_conversation *t,
-                                   af_mask_part *part, const af_data_source *source, af_error *err);
+                                   const af_mask_part *part, af_prefix_cache *cache,
+                                   const af_data_source *source, af_error *err);
 void af_loss_spans_clear(af_loss_spans *s);
 /* eot.c: which tokens end a turn, found by rendering a probe. */
 AF_CHECKED af_status af_renderer_find_eot(af_renderer *s, af_error *err);

@@ -90,6 +90,13 @@ static int64_t texts_shown(const json_t *message, const char *text, uint64_t len
     return shown;
 }
 
+/* How many bytes of the prefix and the whole up to `end` are the same. */
+static uint64_t common(const af_mask_work *w, const af_prefix_text *p, uint64_t end)
+{
+    return af_common_prefix(w->out->text + p->there, end - AF_MIN(end, p->there), p->text + p->here,
+                            p->len - p->here);
+}
+
 af_status af_answer_lost(const af_mask_work *w, size_t i, af_span shown, bool *lost)
 {
     const json_t *m = af_mask_message(w, i);
@@ -103,20 +110,23 @@ af_status af_answer_lost(const af_mask_work *w, size_t i, af_span shown, bool *l
     }
     if (!thinks && !af_answer_missing(m, here, len))
         return AF_OK;
-    const af_status st = af_mask_renders(w, i + 1, i + 1);
-    if (st != AF_OK)
-        return st;
     af_error ignored = {0};
     af_mask_work quiet = *w;
     quiet.err = &ignored;
-    char *own = NULL;
-    uint64_t own_len = 0;
-    if (af_answer_render(&quiet, i + 1, &own, &own_len, NULL) == AF_OK) {
-        const uint64_t same = af_common_prefix(w->out->text, shown.begin, own, own_len);
-        *lost = texts_shown(m, own + same, own_len - same) > texts_shown(m, here, len);
+    af_prefix_text own = {0};
+    af_status st = af_prefix_render(&quiet, i + 1, AF_PREFIX_TURNS, &own);
+    const char *missing =
+        st == AF_OK ? af_answer_missing(m, own.text + own.here, own.len - own.here) : NULL;
+    if (missing && strcmp(missing, "content") == 0) {
+        af_prefix_text_clear(&own);
+        st = af_answer_render(&quiet, i + 1, &own.text, &own.len, NULL);
     }
-    free(own);
-    return AF_OK;
+    if (st == AF_OK) {
+        const uint64_t same = own.here + common(w, &own, shown.begin);
+        *lost = texts_shown(m, own.text + same, own.len - same) > texts_shown(m, here, len);
+    }
+    af_prefix_text_clear(&own);
+    return st == AF_ENOMEM ? af_fail(w->err, st, "%s", ignored.msg) : AF_OK;
 }
 
 /* The first n messages with PLACE for the last one, then its content there. */
@@ -164,7 +174,9 @@ af_status af_answer_render(const af_mask_work *w, size_t n, char **text, uint64_
     const json_t *m = n ? af_mask_message(w, n - 1) : NULL;
     const json_t *content = json_object_get(m, "content");
     af_error ignored = {0};
-    af_status st = af_renderer_render(w->s, text, len, w->t, n, false, false, generation, w->err);
+    af_status st =
+        generation ? af_renderer_render(w->s, text, len, w->t, n, false, false, generation, w->err)
+                   : af_prefix_whole(w, n, AF_PREFIX_TURNS, text, len);
     if (st != AF_OK || generation || n < 2 || strcmp(af_mask_role(w, n - 1), "assistant") != 0 ||
         !json_is_string(content) || json_array_size(json_object_get(m, "tool_calls")) > 0)
         return st;

@@ -61,6 +61,7 @@ static af_status fit(af_record_reader *d, af_row *r, bool *keep)
     const int64_t limit = d->pipeline->o->sequence_len;
     af_data_counts *c = &d->warnings.counts;
     *keep = true;
+    const int64_t rows = 1 + r->beyond;
     if (r->count > limit && limit > 0) {
         if (d->pipeline->o->excess == AF_EXCESS_ERROR)
             return af_source_loc_fail(&d->loc, d->err,
@@ -68,15 +69,16 @@ static af_status fit(af_record_reader *d, af_row *r, bool *keep)
                                       " and excess_length_strategy is error",
                                       r->count, limit);
         if (d->pipeline->o->excess == AF_EXCESS_DROP) {
-            c->dropped++;
+            c->dropped += rows;
             *keep = false;
             return AF_OK;
         }
         bool lost = false;
         for (int64_t i = limit; i < r->count && !lost; i++)
             lost = r->labels[i] != -100 && af_renderer_is_eot(d->renderer, r->ids[i]);
-        c->truncated++;
-        c->lost_eot += lost;
+        c->truncated += rows;
+        c->lost_eot += lost + r->beyond;
+        c->nothing_to_learn += r->beyond;
         r->count = limit;
     }
     if (supervised(r) == 0) {
@@ -188,8 +190,9 @@ static af_status emit_record(af_record_reader *d, const af_item *item, af_row *f
 {
     af_status st = AF_OK;
     for (af_row *r = first; r && st == AF_OK && !d->ended; r = r->next) {
+        const int64_t records = d->warnings.counts.records;
         st = emit_rows(d, item, r);
-        d->warnings.counts.split_rows += r != first;
+        d->warnings.counts.split_rows += r != first && d->warnings.counts.records > records;
     }
     return st;
 }
