@@ -82,6 +82,35 @@ static void test_thoughts_have_names(void **state)
     case_close(&c);
 }
 
+/* A system text where a conversation has none of its own; its tokens carry no loss. */
+static void test_a_system_text_for_all(void **state)
+{
+    static const char rows[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", "
+        "\"content\": \"A\"}]}\n{\"messages\": [{\"role\": \"system\", \"content\": \"own\"}, "
+        "{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", \"content\": "
+        "\"A\"}]}\n";
+    data_case c;
+    (void)state;
+    case_open(&c);
+    put_file(&c, "d.jsonl", rows);
+    preview(&c, model, THINKS, "");
+    const int before = trained(&c);
+    preview(&c, model, THINKS "\ndefault_system: Be brief.", "");
+    assert_string_equal(texts(&c), "[system:Be brief.][user:Q][assistant:A]|"
+                                   "[system:own][user:Q][assistant:A]");
+    assert_int_equal(trained(&c), before);
+    put_file(&c, "d.jsonl",
+             "{\"prompt\": [{\"role\": \"user\", \"content\": \"Q\"}], \"chosen\": [{\"role\": "
+             "\"assistant\", \"content\": \"A\"}], \"rejected\": [{\"role\": \"assistant\", "
+             "\"content\": \"B\"}]}\n");
+    preview(&c, model, THINKS "\ndefault_system: Be brief.\nrl: dpo", "");
+    assert_string_equal(
+        json_string_value(json_object_get(json_array_get(c.rows, 0), "prompt_text")),
+        "[system:Be brief.][user:Q]");
+    case_close(&c);
+}
+
 /* As Axolotl splits them. */
 static void test_thoughts_in_contents(void **state)
 {
@@ -498,6 +527,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_thoughts_have_names),
+        cmocka_unit_test(test_a_system_text_for_all),
         cmocka_unit_test(test_thoughts_in_contents),
         cmocka_unit_test(test_null_fields),
         cmocka_unit_test(test_values_of_json_columns),

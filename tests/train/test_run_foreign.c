@@ -88,7 +88,6 @@ static void test_what_is_refused(void **state)
         {"tokenizer_config: other", {"'tokenizer_config' with 'other' is not supported", "", ""}},
         {"use_kt: true\nkt_config: {kt_expert_weight_format: int8}",
          {"'kt_expert_weight_format' with 'int8' is not supported", "", ""}},
-        {"default_system: x", {"default_system has no effect without 'template'", "", ""}},
         {"chat_template: chatml\nenable_thinking: false", {"without 'template'", "", ""}},
         {"train_on_inputs: true\nmask_history: true", {"contradict each other", "", ""}},
         {"train_on_inputs: true\nsplit_turns: true", {"contradict each other", "", ""}},

@@ -64,6 +64,8 @@ void af_question_keys(af_buf *b, const af_question *q, const char *between);
 AF_CHECKED af_status af_shape_item(af_item *out, const af_data_source *s, const json_t *record,
                                    const af_source_loc *p, af_error *err);
 void af_item_clear(af_item *i);
+/* Puts a message of the system in front of the conversations that have none. */
+AF_CHECKED af_status af_item_put_system(af_item *out, const char *text, af_error *err);
 
 /* A field that must be there, and the error about one of another type. */
 AF_CHECKED af_status af_field_need(const json_t **out, const af_data_source *s,

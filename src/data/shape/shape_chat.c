@@ -83,6 +83,36 @@ af_status af_turn_add(af_conversation *t, const char *role, const json_t *conten
     return append(t, m, train, err);
 }
 
+/* Whether the conversation begins with instructions of its own. */
+static bool has_system(const af_conversation *t)
+{
+    const char *role = json_string_value(json_object_get(json_array_get(t->messages, 0), "role"));
+    return role && (strcmp(role, "system") == 0 || strcmp(role, "developer") == 0);
+}
+
+af_status af_item_put_system(af_item *out, const char *text, af_error *err)
+{
+    bool put = false;
+    for (int i = 0; i < out->conversations; i++) {
+        af_conversation *t = &out->conversation[i];
+        if (t->kind != AF_CONVERSATION_CHAT || !t->messages || has_system(t))
+            continue;
+        json_t *m = json_pack("{s:s, s:s}", "role", "system", "content", text);
+        const af_status st = m ? append(t, m, true, err) : af_fail_nomem(err, "a conversation", 0);
+        if (st != AF_OK)
+            return st;
+        const size_t last = json_array_size(t->messages) - 1; /* it goes to the front */
+        json_incref(m);
+        if (json_array_remove(t->messages, last) || json_array_insert_new(t->messages, 0, m))
+            return af_fail_nomem(err, "a conversation", 0);
+        memmove(t->train + 1, t->train, last * sizeof *t->train);
+        t->train[0] = out->prompt_messages == 0; /* a prompt is never trained on */
+        put = true;
+    }
+    out->prompt_messages += put;
+    return AF_OK;
+}
+
 typedef struct turn {
     const af_data_source *s;
     const af_source_loc *p;

@@ -266,6 +266,8 @@ static af_status prepare(const af_record_reader *d, af_renderer *renderer, af_re
         AF_TRY(af_pair_item(&j->item, d->source, j->record, rl, &j->loc, &j->err));
     else
         AF_TRY(af_shape_item(&j->item, d->source, j->record, &j->loc, &j->err));
+    if (d->pipeline->o->default_system && !d->pipeline->o->turn_template)
+        AF_TRY(af_item_put_system(&j->item, d->pipeline->o->default_system, &j->err));
     j->convert = af_seconds_now() - began;
     if (j->item.conversations && !d->pipeline->tokenizer &&
         j->item.conversation[0].kind != AF_CONVERSATION_TOKENS)

@@ -137,7 +137,7 @@ const af_key af_keys[] = {
     {"template", STR(turn_template), 0, 0, NULL,
      "a template of LLaMA-Factory by its name (llama3, qwen, ...)", {0}, 0},
     {"default_system", STR(default_system), 0, 0, NULL,
-     "system text of conversations without one, with 'template'", {0}, AF_NEED_TURNS},
+     "system text of conversations without one", {0}, 0},
     {"mask_history", BOOL(mask_history), 0, 0, "false",
      "train on the last answer of a conversation alone", {0}, AF_NEED_ANSWERS},
     {"split_turns", BOOL(split_turns), 0, 0, "false",
