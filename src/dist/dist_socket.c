@@ -130,7 +130,7 @@ af_status af_sock_listen(int *fd, bool loopback, int port, int backlog, af_error
 }
 
 /* A socket address as a place: IPv4 mapped into IPv6. */
-static bool place_of(const struct sockaddr_storage *a, af_place *out)
+static bool place_of(const struct sockaddr_storage *a, af_rank_address *out)
 {
     if (a->ss_family == AF_INET6) {
         const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)a;
@@ -152,11 +152,11 @@ int af_sock_port(int fd)
 {
     struct sockaddr_storage a = {0};
     socklen_t n = sizeof a;
-    af_place p = {0};
+    af_rank_address p = {0};
     return getsockname(fd, (struct sockaddr *)&a, &n) == 0 && place_of(&a, &p) ? p.port : 0;
 }
 
-bool af_sock_peer(int fd, int port, af_place *out)
+bool af_sock_peer(int fd, int port, af_rank_address *out)
 {
     struct sockaddr_storage a = {0};
     socklen_t n = sizeof a;
@@ -216,13 +216,13 @@ int af_sock_connect_host(const char *host, int port, double seconds, const char 
     return fd;
 }
 
-static bool is_mapped(const af_place *p)
+static bool is_mapped(const af_rank_address *p)
 {
     static const uint8_t head[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
     return memcmp(p->address, head, sizeof head) == 0;
 }
 
-int af_sock_connect_place(const af_place *p, double seconds)
+int af_sock_connect_rank(const af_rank_address *p, double seconds)
 {
     if (is_mapped(p)) {
         struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(p->port)};
@@ -234,7 +234,7 @@ int af_sock_connect_place(const af_place *p, double seconds)
     return connect_to((struct sockaddr *)&six, sizeof six, seconds);
 }
 
-bool af_place_is_loopback(const af_place *p)
+bool af_rank_address_is_loopback(const af_rank_address *p)
 {
     return is_mapped(p) ? p->address[12] == 127
                         : memcmp(p->address, &in6addr_loopback, sizeof p->address) == 0;

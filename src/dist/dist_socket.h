@@ -22,10 +22,10 @@ void af_sock_guard(int fd);
 int af_sock_accept(int listener);
 /* One attempt on each address of a host name; -1 when nobody answers there within `seconds`. */
 int af_sock_connect_host(const char *host, int port, double seconds, const char **why);
-int af_sock_connect_place(const af_place *p, double seconds);
+int af_sock_connect_rank(const af_rank_address *p, double seconds);
 /* The other side's address; port as given. */
-bool af_sock_peer(int fd, int port, af_place *out);
-bool af_place_is_loopback(const af_place *p);
+bool af_sock_peer(int fd, int port, af_rank_address *out);
+bool af_rank_address_is_loopback(const af_rank_address *p);
 /* "localhost" and 127.x.x.x as the text says it, without asking for a name. */
 bool af_host_is_loopback(const char *host);
 #endif

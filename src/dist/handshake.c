@@ -246,14 +246,14 @@ void af_note_clean(char *text, uint64_t bytes)
     text[bytes] = '\0';
 }
 
-void af_place_write(uint8_t out[AF_PLACE_BYTES], const af_place *p)
+void af_rank_address_write(uint8_t out[AF_RANK_ADDRESS_BYTES], const af_rank_address *p)
 {
     put(put_bytes(out, p->address, sizeof p->address), p->port, 2);
 }
 
-void af_place_read(af_place *out, const uint8_t in[AF_PLACE_BYTES])
+void af_rank_address_read(af_rank_address *out, const uint8_t in[AF_RANK_ADDRESS_BYTES])
 {
-    af_reader r = {in, in + AF_PLACE_BYTES, false};
+    af_reader r = {in, in + AF_RANK_ADDRESS_BYTES, false};
     memcpy(out->address, af_read_bytes(&r, 16), 16);
     out->port = af_read_u16(&r);
 }

@@ -22,7 +22,7 @@ enum {
     AF_HELLO_BYTES = 8 + 4 * 5 + AF_VERSION_BYTES + AF_NONCE_BYTES + AF_PROOF_BYTES,
     AF_ANSWER_BYTES = 4 + AF_PROOF_BYTES,
     AF_FRAME_BYTES = 24,
-    AF_PLACE_BYTES = 18,
+    AF_RANK_ADDRESS_BYTES = 18,
     AF_NOTE_BYTES = 24,
     AF_NOTE_TEXT = 400,
 };
@@ -49,10 +49,10 @@ typedef struct af_hello {
 } af_hello;
 
 /* The address and port of a rank, IPv4 as mapped IPv6. */
-typedef struct af_place {
+typedef struct af_rank_address {
     uint8_t address[16];
     uint16_t port;
-} af_place;
+} af_rank_address;
 
 /* The token of a text that all processes of a run share. */
 void af_token_of(af_token *out, const char *secret);
@@ -104,6 +104,6 @@ bool af_note_read(af_note *out, const uint8_t in[AF_NOTE_BYTES]);
 /* A text of another process: ends, and holds nothing that a terminal obeys. */
 void af_note_clean(char *text, uint64_t bytes);
 
-void af_place_write(uint8_t out[AF_PLACE_BYTES], const af_place *p);
-void af_place_read(af_place *out, const uint8_t in[AF_PLACE_BYTES]);
+void af_rank_address_write(uint8_t out[AF_RANK_ADDRESS_BYTES], const af_rank_address *p);
+void af_rank_address_read(af_rank_address *out, const uint8_t in[AF_RANK_ADDRESS_BYTES]);
 #endif

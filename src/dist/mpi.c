@@ -112,13 +112,13 @@ static const af_wire mpi_wire = {mpi_transfer, mpi_close};
 typedef struct call {
     af_token token;
     uint32_t count;
-    af_place place[ADDRESSES_MAX];
+    af_rank_address place[ADDRESSES_MAX];
 } call;
 
 static void add_address(call *k, const struct sockaddr *a, int port, bool loopback)
 {
-    af_place *p = &k->place[k->count];
-    *p = (af_place){.port = (uint16_t)port};
+    af_rank_address *p = &k->place[k->count];
+    *p = (af_rank_address){.port = (uint16_t)port};
     if (a->sa_family == AF_INET) {
         memset(p->address + 10, 0xff, 2);
         memcpy(p->address + 12, &((const struct sockaddr_in *)(const void *)a)->sin_addr, 4);
@@ -127,7 +127,7 @@ static void add_address(call *k, const struct sockaddr *a, int port, bool loopba
         if (p->address[0] == 0xfe && (p->address[1] & 0xc0) == 0x80)
             return; /* link-local: useless without the interface */
     }
-    k->count += af_place_is_loopback(p) == loopback;
+    k->count += af_rank_address_is_loopback(p) == loopback;
 }
 
 /* Addresses of this machine; those of the loopback interface come last. */
@@ -146,7 +146,7 @@ static void own_addresses(call *k, int port)
 
 static int open_place(void *user, double seconds)
 {
-    return af_sock_connect_place(user, AF_MIN(seconds, 3.0));
+    return af_sock_connect_rank(user, AF_MIN(seconds, 3.0));
 }
 
 /* An address of rank 0's machine may be somebody else's here: tries all until one knows the

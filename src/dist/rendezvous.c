@@ -298,7 +298,7 @@ af_status af_meeting_begin(af_meeting *m, const af_error *reason, af_error *err)
     uint8_t head[8];
     const char *why = reason ? reason->msg : NULL;
     const uint64_t bytes =
-        why ? AF_MIN(strlen(why), (size_t)REASON_MAX) : (uint64_t)m->size * AF_PLACE_BYTES;
+        why ? AF_MIN(strlen(why), (size_t)REASON_MAX) : (uint64_t)m->size * AF_RANK_ADDRESS_BYTES;
     uint8_t *body = af_calloc(bytes + 1, 1);
     af_status st = AF_OK;
     if (!body)
@@ -306,7 +306,7 @@ af_status af_meeting_begin(af_meeting *m, const af_error *reason, af_error *err)
     if (why)
         memcpy(body, why, bytes);
     for (int r = 0; !why && r < m->size; r++)
-        af_place_write(body + (uint64_t)r * AF_PLACE_BYTES, &m->place[r]);
+        af_rank_address_write(body + (uint64_t)r * AF_RANK_ADDRESS_BYTES, &m->place[r]);
     begin_head(head,
                !reason                     ? BEGIN_PLACES
                : reason->code == AF_EUSAGE ? BEGIN_WRONG
@@ -416,7 +416,7 @@ af_status af_meeting_join(af_meeting *m, af_channel ch, int peer, int port,
 af_status af_meeting_wait(af_meeting *m, af_error *err)
 {
     const int fd = m->fd[lead_channel(m)][0];
-    const uint64_t places = (uint64_t)m->size * AF_PLACE_BYTES;
+    const uint64_t places = (uint64_t)m->size * AF_RANK_ADDRESS_BYTES;
     uint8_t head[8], expected[8], *body = NULL;
     /* rank 0 gives up at its own deadline, and says why */
     const double by = m->deadline + 5;
@@ -439,7 +439,7 @@ af_status af_meeting_wait(af_meeting *m, af_error *err)
         return af_fail_nomem(err, "the list of ranks", places);
     AF_TRY(af_sock_read(fd, body, places, by, m->watched, err));
     for (int r = 0; r < m->size; r++)
-        af_place_read(&m->place[r], body + (uint64_t)r * AF_PLACE_BYTES);
+        af_rank_address_read(&m->place[r], body + (uint64_t)r * AF_RANK_ADDRESS_BYTES);
 done:
     free(body);
     return st;

@@ -14,7 +14,7 @@ typedef struct af_meeting {
     double deadline; /* af_seconds_now */
     bool wants[AF_CHANNELS];
     int *fd[AF_CHANNELS];   /* [size], -1 = no connection; owned */
-    af_place *place;        /* [size] where each listens for the others; owned */
+    af_rank_address *place; /* [size] where each listens for the others; owned */
     int strangers;          /* turned away so far */
     const af_comm *watched; /* whose failure or stop ends a wait; or NULL */
 } af_meeting;

@@ -169,7 +169,7 @@ static int open_master(void *user, double seconds)
     return af_sock_connect_host(p->launcher->address, p->launcher->port, seconds, &p->why);
 }
 
-static int open_place(void *user, double seconds) { return af_sock_connect_place(user, seconds); }
+static int open_place(void *user, double seconds) { return af_sock_connect_rank(user, seconds); }
 
 /* The token of the run: a secret when there is one, else what tells this run from others. */
 static void tcp_token(af_token *out, const af_launcher *l)
@@ -205,11 +205,12 @@ done:
  * reached where rank 0 is. */
 static void resolve_places(af_meeting *m)
 {
-    af_place master;
-    if (!af_sock_peer(m->fd[AF_CHANNEL_DATA][0], 0, &master) || af_place_is_loopback(&master))
+    af_rank_address master;
+    if (!af_sock_peer(m->fd[AF_CHANNEL_DATA][0], 0, &master) ||
+        af_rank_address_is_loopback(&master))
         return;
     for (int r = 1; r < m->size; r++)
-        if (af_place_is_loopback(&m->place[r]))
+        if (af_rank_address_is_loopback(&m->place[r]))
             memcpy(m->place[r].address, master.address, sizeof master.address);
 }
 

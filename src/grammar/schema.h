@@ -55,7 +55,7 @@ typedef struct af_value_list { /* an enum, or the value of a const */
     bool is_const;
 } af_value_list;
 
-typedef struct af_flat {
+typedef struct af_flat_schema {
     unsigned types, hints;                   /* allowed; those that keywords speak of */
     bool typed;                              /* `type` was there */
     af_value_list values[AF_SCHEMA_ALL_MAX]; /* all of them hold */
@@ -76,10 +76,10 @@ typedef struct af_flat {
     bool closed_by_default; /* `properties` was there */
     bool additional_given;
     af_schemas additional;
-} af_flat;
+} af_flat_schema;
 
 typedef struct af_flats {
-    af_flat *item[AF_SCHEMA_FLATS_MAX];
+    af_flat_schema *item[AF_SCHEMA_FLATS_MAX];
     uint32_t count;
 } af_flats;
 
@@ -114,17 +114,18 @@ AF_CHECKED af_status af_schema_compile(af_rtn *r, json_t *root, uint32_t *rule, 
 /* schema_merge.c */
 AF_CHECKED af_status af_schema_flatten(af_schema *s, af_schemas all, af_flats *out);
 /* schema_apart.c: can no value fit both? */
-AF_CHECKED af_status af_schema_apart(af_schema *s, const af_flat *a, const af_flat *b, int depth,
-                                     bool *yes);
+AF_CHECKED af_status af_schema_apart(af_schema *s, const af_flat_schema *a, const af_flat_schema *b,
+                                     int depth, bool *yes);
 /* The values of a's first enum that fit a and, unless it is NULL, b: *count of them, borrowed from
  * the schema; free(*out). */
-AF_CHECKED af_status af_schema_fitting(af_schema *s, const af_flat *a, const af_flat *b,
-                                       const json_t ***out, size_t *count);
-AF_CHECKED af_status af_schema_string_dfa(af_schema *s, const af_flat *f, af_dfa *out);
+AF_CHECKED af_status af_schema_fitting(af_schema *s, const af_flat_schema *a,
+                                       const af_flat_schema *b, const json_t ***out, size_t *count);
+AF_CHECKED af_status af_schema_string_dfa(af_schema *s, const af_flat_schema *f, af_dfa *out);
 /* schema_emit.c */
-AF_CHECKED af_status af_schema_emit(af_schema *s, const af_flat *f, uint32_t from, uint32_t to);
+AF_CHECKED af_status af_schema_emit(af_schema *s, const af_flat_schema *f, uint32_t from,
+                                    uint32_t to);
 /* schema_number.c */
-void af_number_emit(af_rtn *r, uint32_t from, unsigned types, const af_flat *f, uint32_t to);
+void af_number_emit(af_rtn *r, uint32_t from, unsigned types, const af_flat_schema *f, uint32_t to);
 /* multipleOf as digits without its point; false: more than AF_SCHEMA_MULTIPLE_MAX. */
 bool af_number_multiple(const json_t *v, int *multiple, int *places);
 bool af_number_is_multiple(const json_t *v, int multiple, int places);

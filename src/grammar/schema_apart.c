@@ -40,7 +40,8 @@ int af_number_compare(const json_t *a, const json_t *b)
 /* ---- strings ---- */
 
 /* Parses the patterns of f into the list; on failure none are left. */
-static af_status parse_patterns(af_schema *s, const af_flat *f, af_pattern *p, af_pattern **list)
+static af_status parse_patterns(af_schema *s, const af_flat_schema *f, af_pattern *p,
+                                af_pattern **list)
 {
     for (int i = 0; i < f->patterns; i++) {
         const af_status st =
@@ -55,7 +56,7 @@ static af_status parse_patterns(af_schema *s, const af_flat *f, af_pattern *p, a
     return AF_OK;
 }
 
-af_status af_schema_string_dfa(af_schema *s, const af_flat *f, af_dfa *out)
+af_status af_schema_string_dfa(af_schema *s, const af_flat_schema *f, af_dfa *out)
 {
     af_pattern p[AF_SCHEMA_ALL_MAX], *list[AF_SCHEMA_ALL_MAX];
     af_status st = parse_patterns(s, f, p, list);
@@ -67,7 +68,7 @@ af_status af_schema_string_dfa(af_schema *s, const af_flat *f, af_dfa *out)
     return st;
 }
 
-static af_status string_fits(af_schema *s, const af_flat *f, const json_t *v, bool *fits)
+static af_status string_fits(af_schema *s, const af_flat_schema *f, const json_t *v, bool *fits)
 {
     const char *text = json_string_value(v);
     uint64_t chars = 0;
@@ -86,7 +87,7 @@ static af_status string_fits(af_schema *s, const af_flat *f, const json_t *v, bo
 
 /* ---- values ---- */
 
-static af_status value_fits(af_schema *s, const af_flat *f, const json_t *v, bool *fits);
+static af_status value_fits(af_schema *s, const af_flat_schema *f, const json_t *v, bool *fits);
 
 static bool in_list(const af_value_list *l, const json_t *v)
 {
@@ -107,7 +108,7 @@ static af_status list_fits(af_schema *s, af_schemas all, const json_t *v, bool *
         return af_fail_nomem(s->err, "a schema", sizeof *flats);
     AF_TRY(af_schema_flatten(s, all, flats));
     for (uint32_t i = 0; i < flats->count && !*fits; i++) {
-        const af_flat *f = flats->item[i];
+        const af_flat_schema *f = flats->item[i];
         *fits = true;
         for (int k = 0; k < f->value_lists && *fits; k++)
             *fits = in_list(&f->values[k], v);
@@ -119,7 +120,7 @@ done:
     return st;
 }
 
-static const af_schema_property *property_of(const af_flat *f, const char *name)
+static const af_schema_property *property_of(const af_flat_schema *f, const char *name)
 {
     for (uint32_t i = 0; i < f->properties; i++)
         if (strcmp(f->property[i].name, name) == 0)
@@ -127,7 +128,7 @@ static const af_schema_property *property_of(const af_flat *f, const char *name)
     return NULL;
 }
 
-static af_status object_fits(af_schema *s, const af_flat *f, const json_t *v, bool *fits)
+static af_status object_fits(af_schema *s, const af_flat_schema *f, const json_t *v, bool *fits)
 {
     const char *name;
     json_t *value;
@@ -145,7 +146,7 @@ done:
     return st;
 }
 
-static af_status array_fits(af_schema *s, const af_flat *f, const json_t *v, bool *fits)
+static af_status array_fits(af_schema *s, const af_flat_schema *f, const json_t *v, bool *fits)
 {
     af_status st = AF_OK;
     const size_t n = json_array_size(v);
@@ -157,7 +158,7 @@ done:
 }
 
 /* Does a value fit, which the enums have? */
-static af_status value_fits(af_schema *s, const af_flat *f, const json_t *v, bool *fits)
+static af_status value_fits(af_schema *s, const af_flat_schema *f, const json_t *v, bool *fits)
 {
     const unsigned type = type_of_value(v);
     *fits = (f->types & type) != 0;
@@ -219,8 +220,8 @@ static int compare_texts(const void *a, const void *b)
 }
 
 /* keep[i] stays when value i of `l` is in all enums of f after the first `known`. */
-static af_status keep_listed(af_schema *s, const af_value_list *l, const af_flat *f, int known,
-                             bool *keep)
+static af_status keep_listed(af_schema *s, const af_value_list *l, const af_flat_schema *f,
+                             int known, bool *keep)
 {
     if (known >= f->value_lists)
         return AF_OK;
@@ -248,8 +249,8 @@ static af_status keep_listed(af_schema *s, const af_value_list *l, const af_flat
     return own ? st : af_fail_nomem(s->err, "an enum", n * sizeof *own);
 }
 
-af_status af_schema_fitting(af_schema *s, const af_flat *a, const af_flat *b, const json_t ***out,
-                            size_t *count)
+af_status af_schema_fitting(af_schema *s, const af_flat_schema *a, const af_flat_schema *b,
+                            const json_t ***out, size_t *count)
 {
     af_status st = AF_OK;
     const af_value_list *l = &a->values[0];
@@ -283,7 +284,7 @@ done:
 
 /* ---- apart ---- */
 
-static bool numbers_apart(const af_flat *a, const af_flat *b)
+static bool numbers_apart(const af_flat_schema *a, const af_flat_schema *b)
 {
     if (!a->most.set || !b->least.set)
         return false;
@@ -291,9 +292,10 @@ static bool numbers_apart(const af_flat *a, const af_flat *b)
     return order < 0 || (order == 0 && (a->most.exclusive || b->least.exclusive));
 }
 
-static af_status strings_apart(af_schema *s, const af_flat *a, const af_flat *b, bool *yes)
+static af_status strings_apart(af_schema *s, const af_flat_schema *a, const af_flat_schema *b,
+                               bool *yes)
 {
-    af_flat both = *a;
+    af_flat_schema both = *a;
     af_dfa d = {0};
     both.min_length = AF_MAX(a->min_length, b->min_length);
     both.max_length = AF_MIN(a->max_length, b->max_length);
@@ -328,8 +330,8 @@ done:
 }
 
 /* A property that a requires and that has in b, where it may be, values apart from those in a. */
-static af_status objects_apart(af_schema *s, const af_flat *a, const af_flat *b, int depth,
-                               bool *yes)
+static af_status objects_apart(af_schema *s, const af_flat_schema *a, const af_flat_schema *b,
+                               int depth, bool *yes)
 {
     af_status st = AF_OK;
     for (uint32_t i = 0; i < a->requireds && !*yes; i++) {
@@ -342,8 +344,8 @@ done:
     return st;
 }
 
-static af_status arrays_apart(af_schema *s, const af_flat *a, const af_flat *b, int depth,
-                              bool *yes)
+static af_status arrays_apart(af_schema *s, const af_flat_schema *a, const af_flat_schema *b,
+                              int depth, bool *yes)
 {
     af_status st = AF_OK;
     *yes = a->max_items < b->min_items || b->max_items < a->min_items;
@@ -355,7 +357,8 @@ done:
     return st;
 }
 
-static af_status values_apart(af_schema *s, const af_flat *a, const af_flat *b, bool *yes)
+static af_status values_apart(af_schema *s, const af_flat_schema *a, const af_flat_schema *b,
+                              bool *yes)
 {
     const json_t **both = NULL;
     size_t count = 0;
@@ -366,13 +369,14 @@ static af_status values_apart(af_schema *s, const af_flat *a, const af_flat *b, 
 }
 
 /* The types that are written for a flat schema. */
-static unsigned written_types(const af_flat *f)
+static unsigned written_types(const af_flat_schema *f)
 {
     const unsigned hinted = f->types & f->hints;
     return f->typed || f->value_lists || !f->hints ? f->types : hinted;
 }
 
-af_status af_schema_apart(af_schema *s, const af_flat *a, const af_flat *b, int depth, bool *yes)
+af_status af_schema_apart(af_schema *s, const af_flat_schema *a, const af_flat_schema *b, int depth,
+                          bool *yes)
 {
     af_status st = AF_OK;
     const unsigned common = (written_types(a) & b->types) | (a->types & written_types(b));

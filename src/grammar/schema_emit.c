@@ -91,7 +91,7 @@ static uint32_t text_literal(af_schema *s, uint32_t from, const char *text, size
     return byte(s, from, '"');
 }
 
-static af_status emit_string(af_schema *s, const af_flat *f, uint32_t from, uint32_t to)
+static af_status emit_string(af_schema *s, const af_flat_schema *f, uint32_t from, uint32_t to)
 {
     af_dfa d = {0};
     if (!f->patterns) {
@@ -121,7 +121,7 @@ static uint32_t comma_value(af_schema *s, uint32_t from, uint32_t rule)
     return to;
 }
 
-static void emit_array(af_schema *s, const af_flat *f, uint32_t from, uint32_t to)
+static void emit_array(af_schema *s, const af_flat_schema *f, uint32_t from, uint32_t to)
 {
     af_rtn *r = s->r;
     const uint32_t close = af_rtn_state(r), empty = put_ws(s, byte(s, from, '['));
@@ -170,7 +170,7 @@ static void colon_value(af_schema *s, uint32_t from, af_schemas value, uint32_t 
 }
 
 /* Properties that the schema does not name: any key but those that it names. */
-static af_status emit_others(af_schema *s, const af_flat *f, uint32_t from, uint32_t to)
+static af_status emit_others(af_schema *s, const af_flat_schema *f, uint32_t from, uint32_t to)
 {
     af_status st = AF_OK;
     af_dfa d = {0};
@@ -197,7 +197,7 @@ done:
     return st;
 }
 
-static bool is_named(const af_flat *f, const char *name, uint32_t requireds)
+static bool is_named(const af_flat_schema *f, const char *name, uint32_t requireds)
 {
     for (uint32_t i = 0; i < f->properties; i++)
         if (strcmp(f->property[i].name, name) == 0)
@@ -230,7 +230,7 @@ static void emit_property(af_schema *s, object_path *at, const char *name, af_sc
     *at = next;
 }
 
-static af_status emit_object(af_schema *s, const af_flat *f, uint32_t from, uint32_t to)
+static af_status emit_object(af_schema *s, const af_flat_schema *f, uint32_t from, uint32_t to)
 {
     af_status st = AF_OK;
     af_rtn *r = s->r;
@@ -319,7 +319,7 @@ static uint32_t put_literal(af_schema *s, uint32_t from, const json_t *v)
     }
 }
 
-static af_status emit_values(af_schema *s, const af_flat *f, uint32_t from, uint32_t to)
+static af_status emit_values(af_schema *s, const af_flat_schema *f, uint32_t from, uint32_t to)
 {
     const json_t **value = NULL;
     size_t count = 0;
@@ -330,7 +330,7 @@ static af_status emit_values(af_schema *s, const af_flat *f, uint32_t from, uint
     return st;
 }
 
-af_status af_schema_emit(af_schema *s, const af_flat *f, uint32_t from, uint32_t to)
+af_status af_schema_emit(af_schema *s, const af_flat_schema *f, uint32_t from, uint32_t to)
 {
     af_status st = AF_OK;
     af_rtn *r = s->r;

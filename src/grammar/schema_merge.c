@@ -4,7 +4,7 @@
 
 typedef struct keyword {
     const char *name;
-    af_status (*merge)(af_schema *s, af_flat *f, const json_t *v, const json_t *node);
+    af_status (*merge)(af_schema *s, af_flat_schema *f, const json_t *v, const json_t *node);
     unsigned hints; /* types that it speaks of */
 } keyword;
 
@@ -30,7 +30,7 @@ static unsigned type_of(const char *name)
     return 0;
 }
 
-static af_status merge_type(af_schema *s, af_flat *f, const json_t *v, const json_t *node)
+static af_status merge_type(af_schema *s, af_flat_schema *f, const json_t *v, const json_t *node)
 {
     unsigned types = type_of(json_string_value(v));
     (void)node;
@@ -47,7 +47,7 @@ static af_status merge_type(af_schema *s, af_flat *f, const json_t *v, const jso
     return AF_OK;
 }
 
-static af_status add_values(af_schema *s, af_flat *f, const json_t *v, bool is_const)
+static af_status add_values(af_schema *s, af_flat_schema *f, const json_t *v, bool is_const)
 {
     if (f->value_lists == AF_SCHEMA_ALL_MAX)
         return af_fail(s->err, AF_EUSAGE, "more than %d enums for one value", AF_SCHEMA_ALL_MAX);
@@ -57,13 +57,13 @@ static af_status add_values(af_schema *s, af_flat *f, const json_t *v, bool is_c
     return AF_OK;
 }
 
-static af_status merge_enum(af_schema *s, af_flat *f, const json_t *v, const json_t *node)
+static af_status merge_enum(af_schema *s, af_flat_schema *f, const json_t *v, const json_t *node)
 {
     (void)node;
     return json_is_array(v) ? add_values(s, f, v, false) : wrong(s, "enum", "a list");
 }
 
-static af_status merge_const(af_schema *s, af_flat *f, const json_t *v, const json_t *node)
+static af_status merge_const(af_schema *s, af_flat_schema *f, const json_t *v, const json_t *node)
 {
     (void)node;
     return add_values(s, f, v, true);
@@ -78,7 +78,7 @@ static void tighten(af_number_bound *to, const json_t *v, bool exclusive, int si
         to->exclusive |= exclusive;
 }
 
-static af_status merge_bound(af_schema *s, af_flat *f, const json_t *v, const char *name)
+static af_status merge_bound(af_schema *s, af_flat_schema *f, const json_t *v, const char *name)
 {
     const bool exclusive = name[0] == 'e';
     if (!json_is_number(v))
@@ -90,7 +90,8 @@ static af_status merge_bound(af_schema *s, af_flat *f, const json_t *v, const ch
     return AF_OK;
 }
 
-static af_status merge_multiple(af_schema *s, af_flat *f, const json_t *v, const json_t *node)
+static af_status merge_multiple(af_schema *s, af_flat_schema *f, const json_t *v,
+                                const json_t *node)
 {
     static const char name[] = "multipleOf";
     int multiple, places;
@@ -109,23 +110,23 @@ static af_status merge_multiple(af_schema *s, af_flat *f, const json_t *v, const
     return AF_OK;
 }
 
-static af_status merge_minimum(af_schema *s, af_flat *f, const json_t *v, const json_t *node)
+static af_status merge_minimum(af_schema *s, af_flat_schema *f, const json_t *v, const json_t *node)
 {
     (void)node;
     return merge_bound(s, f, v, "minimum");
 }
-static af_status merge_maximum(af_schema *s, af_flat *f, const json_t *v, const json_t *node)
+static af_status merge_maximum(af_schema *s, af_flat_schema *f, const json_t *v, const json_t *node)
 {
     (void)node;
     return merge_bound(s, f, v, "maximum");
 }
-static af_status merge_exclusive_minimum(af_schema *s, af_flat *f, const json_t *v,
+static af_status merge_exclusive_minimum(af_schema *s, af_flat_schema *f, const json_t *v,
                                          const json_t *node)
 {
     (void)node;
     return merge_bound(s, f, v, "exclusiveMinimum");
 }
-static af_status merge_exclusive_maximum(af_schema *s, af_flat *f, const json_t *v,
+static af_status merge_exclusive_maximum(af_schema *s, af_flat_schema *f, const json_t *v,
                                          const json_t *node)
 {
     (void)node;
@@ -145,7 +146,8 @@ static af_status count_of(af_schema *s, const json_t *v, const char *name, uint6
     return AF_OK;
 }
 
-static af_status merge_min_length(af_schema *s, af_flat *f, const json_t *v, const json_t *node)
+static af_status merge_min_length(af_schema *s, af_flat_schema *f, const json_t *v,
+                                  const json_t *node)
 {
     uint64_t n = 0;
     (void)node;
@@ -153,7 +155,8 @@ static af_status merge_min_length(af_schema *s, af_flat *f, const json_t *v, con
     f->min_length = AF_MAX(f->min_length, n);
     return st;
 }
-static af_status merge_max_length(af_schema *s, af_flat *f, const json_t *v, const json_t *node)
+static af_status merge_max_length(af_schema *s, af_flat_schema *f, const json_t *v,
+                                  const json_t *node)
 {
     uint64_t n = UINT64_MAX;
     (void)node;
@@ -161,7 +164,8 @@ static af_status merge_max_length(af_schema *s, af_flat *f, const json_t *v, con
     f->max_length = AF_MIN(f->max_length, n > AF_SCHEMA_LENGTH_FREE ? UINT64_MAX : n);
     return st;
 }
-static af_status merge_min_items(af_schema *s, af_flat *f, const json_t *v, const json_t *node)
+static af_status merge_min_items(af_schema *s, af_flat_schema *f, const json_t *v,
+                                 const json_t *node)
 {
     uint64_t n = 0;
     (void)node;
@@ -169,7 +173,8 @@ static af_status merge_min_items(af_schema *s, af_flat *f, const json_t *v, cons
     f->min_items = AF_MAX(f->min_items, n);
     return st;
 }
-static af_status merge_max_items(af_schema *s, af_flat *f, const json_t *v, const json_t *node)
+static af_status merge_max_items(af_schema *s, af_flat_schema *f, const json_t *v,
+                                 const json_t *node)
 {
     uint64_t n = UINT64_MAX;
     (void)node;
@@ -178,7 +183,7 @@ static af_status merge_max_items(af_schema *s, af_flat *f, const json_t *v, cons
     return st;
 }
 
-static af_status add_pattern(af_schema *s, af_flat *f, const char *pattern)
+static af_status add_pattern(af_schema *s, af_flat_schema *f, const char *pattern)
 {
     for (int i = 0; i < f->patterns; i++)
         if (strcmp(f->pattern[i], pattern) == 0)
@@ -190,7 +195,7 @@ static af_status add_pattern(af_schema *s, af_flat *f, const char *pattern)
     return AF_OK;
 }
 
-static af_status merge_pattern(af_schema *s, af_flat *f, const json_t *v, const json_t *node)
+static af_status merge_pattern(af_schema *s, af_flat_schema *f, const json_t *v, const json_t *node)
 {
     (void)node;
     if (!json_is_string(v))
@@ -235,7 +240,7 @@ static const struct {
     {"idn-hostname", NULL},
 };
 
-static af_status merge_format(af_schema *s, af_flat *f, const json_t *v, const json_t *node)
+static af_status merge_format(af_schema *s, af_flat_schema *f, const json_t *v, const json_t *node)
 {
     (void)node;
     if (!json_is_string(v))
@@ -258,7 +263,7 @@ static af_status merge_format(af_schema *s, af_flat *f, const json_t *v, const j
 static bool is_schema(const json_t *v) { return json_is_object(v) || json_is_boolean(v); }
 
 /* items and prefixItems belong together: item i is held by its own schema or by `items`. */
-static af_status merge_items(af_schema *s, af_flat *f, const json_t *v, const json_t *node)
+static af_status merge_items(af_schema *s, af_flat_schema *f, const json_t *v, const json_t *node)
 {
     af_status st = AF_OK;
     const json_t *items = json_object_get(node, "items"),
@@ -294,7 +299,7 @@ done:
 
 /* ---- objects ---- */
 
-static af_schema_property *property_of(const af_flat *f, const char *name)
+static af_schema_property *property_of(const af_flat_schema *f, const char *name)
 {
     for (uint32_t i = 0; i < f->properties; i++)
         if (strcmp(f->property[i].name, name) == 0)
@@ -308,7 +313,8 @@ static af_status many_properties(af_schema *s)
                    AF_SCHEMA_VALUES_MAX);
 }
 
-static af_status merge_required(af_schema *s, af_flat *f, const json_t *v, const json_t *node)
+static af_status merge_required(af_schema *s, af_flat_schema *f, const json_t *v,
+                                const json_t *node)
 {
     const size_t n = json_array_size(v);
     (void)node;
@@ -333,7 +339,7 @@ static af_status merge_required(af_schema *s, af_flat *f, const json_t *v, const
 
 /* properties and additionalProperties belong together: a property that one schema does not name is
  * held by its additionalProperties. */
-static af_status merge_object(af_schema *s, af_flat *f, const json_t *v, const json_t *node)
+static af_status merge_object(af_schema *s, af_flat_schema *f, const json_t *v, const json_t *node)
 {
     af_status st = AF_OK;
     const json_t *own = json_object_get(node, "properties");
@@ -445,7 +451,7 @@ static af_status check_keywords(af_schema *s, const json_t *node)
 }
 
 /* Members in the schema's own order: that of properties is kept. */
-static af_status merge_plain(af_schema *s, af_flat *f, const json_t *node)
+static af_status merge_plain(af_schema *s, af_flat_schema *f, const json_t *node)
 {
     af_status st = AF_OK;
     const char *name;
@@ -471,7 +477,7 @@ static af_status copy_flats(af_schema *s, af_flats *to, const af_flats *from)
         if (to->count == AF_SCHEMA_FLATS_MAX)
             return af_fail(s->err, AF_EUSAGE, "a value has more than %d alternatives",
                            AF_SCHEMA_FLATS_MAX);
-        af_flat *f = af_schema_take(s, sizeof *f);
+        af_flat_schema *f = af_schema_take(s, sizeof *f);
         if (!f)
             return s->r->st;
         *f = *from->item[i];
@@ -576,10 +582,11 @@ done:
 af_status af_schema_flatten(af_schema *s, af_schemas all, af_flats *out)
 {
     af_status st = AF_OK;
-    af_flat *first = af_schema_take(s, sizeof *first);
+    af_flat_schema *first = af_schema_take(s, sizeof *first);
     if (!first)
         return s->r->st;
-    *first = (af_flat){.types = AF_TYPE_ANY, .max_length = UINT64_MAX, .max_items = UINT64_MAX};
+    *first =
+        (af_flat_schema){.types = AF_TYPE_ANY, .max_length = UINT64_MAX, .max_items = UINT64_MAX};
     out->item[0] = first;
     out->count = 1;
     for (uint32_t i = 0; i < all.count; i++)

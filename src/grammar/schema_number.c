@@ -271,7 +271,7 @@ bool af_number_is_multiple(const json_t *v, int multiple, int places)
     return rem == 0 && d.parts <= places;
 }
 
-void af_number_emit(af_rtn *r, uint32_t from, unsigned types, const af_flat *f, uint32_t to)
+void af_number_emit(af_rtn *r, uint32_t from, unsigned types, const af_flat_schema *f, uint32_t to)
 {
     const af_number_bound *least = &f->least, *most = &f->most;
     const decimal none = {.none = true}, above_zero = {.exclusive = true}, zero = {0};

@@ -34,7 +34,7 @@ void af_carry_nodes(af_graph *g)
         c->put[i] = af_node_new(g, AF_OP_ACCUM, (af_tensor *[]){c->sum[i], g->grads_own}, 2);
         c->put[i]->first = true;
     }
-    if (g->shard.split >= AF_SPLIT_GRADIENTS && !g->shard.pass && !af_graph_failed(g)) {
+    if (g->shard.split >= AF_SHARD_GRADIENTS && !g->shard.pass && !af_graph_failed(g)) {
         c->reduce = af_node_new(g, AF_OP_RANK_SUM, &g->grads_flat, 1);
         c->reduce->attr.ranks.rank = g->shard.rank;
         c->reduce->attr.ranks.ranks = g->shard.ranks;

@@ -1,4 +1,4 @@
-/* gather_nodes.c - weights that the ranks split (AF_SPLIT_WEIGHTS): a node brings one together
+/* gather_nodes.c - weights that the ranks split (AF_SHARD_WEIGHTS): a node brings one together
  * before the nodes that read it, into memory of activations.
  *
  * Inside a block one gather serves all readers of a pass: at most about one layer is whole. Outside
@@ -126,7 +126,7 @@ static void hold(af_tensor *t, int until)
 /* Scales are no inputs of the nodes that read codes. */
 void af_graph_hold_scales(af_graph *g)
 {
-    for (int i = 0; i < g->n_nodes && g->shard.split >= AF_SPLIT_WEIGHTS; i++)
+    for (int i = 0; i < g->n_nodes && g->shard.split >= AF_SHARD_WEIGHTS; i++)
         for (int k = 0; k < g->nodes[i]->n_in; k++) {
             const af_tensor *t = g->nodes[i]->in[k];
             if (t->role != AF_ROLE_ACTIVATION || !t->quant)
@@ -144,7 +144,7 @@ const af_tensor *af_gathered_from(const af_tensor *t)
 
 void af_graph_gather_weights(af_graph *g)
 {
-    if (g->shard.split < AF_SPLIT_WEIGHTS || af_graph_failed(g))
+    if (g->shard.split < AF_SHARD_WEIGHTS || af_graph_failed(g))
         return;
     gathering s = {.g = g};
     const int n = g->n_nodes;

@@ -119,13 +119,13 @@ AF_CHECKED af_status af_graph_carry(af_graph *g, int64_t block, af_error *err);
  * (af_graph_set_one_pass, no carry). */
 void af_graph_set_ranks(af_graph *g, int rank, int ranks);
 /* What the ranks of a run split, as DeepSpeed counts: each stage adds to those before. */
-typedef enum af_split {
-    AF_SPLIT_NOTHING,
-    AF_SPLIT_STATE,
-    AF_SPLIT_GRADIENTS,
-    AF_SPLIT_WEIGHTS, /* frozen ones */
-    AF_SPLIT_PARAMS,
-} af_split;
+typedef enum af_sharding {
+    AF_SHARD_NOTHING,
+    AF_SHARD_STATE,
+    AF_SHARD_GRADIENTS,
+    AF_SHARD_WEIGHTS, /* frozen ones */
+    AF_SHARD_PARAMS,
+} af_sharding;
 /* Before af_graph_optimizer: the graph updates a part of the parameters and has the state of that
  * part; `ranks` graphs together are one.
  *
@@ -138,7 +138,7 @@ typedef enum af_split {
  * are bound stay whole); nodes gather it before the nodes that read it. af_tensor_write takes the
  * whole and keeps the piece; there is nothing to read and no host view. PARAMS: the same for
  * parameters, whose pieces are those of their gradients: nothing is left to bring together. */
-void af_graph_set_shard(af_graph *g, int rank, int ranks, af_split split);
+void af_graph_set_shard(af_graph *g, int rank, int ranks, af_sharding split);
 /* A message each way with one rank, both in the device's memory; one may be empty. */
 typedef struct af_swap {
     int peer;

@@ -97,7 +97,7 @@ struct af_node {
 /* What this graph updates, of several that share the work: shard.c. */
 typedef struct af_shard {
     int rank, ranks; /* 0 and 1 for a graph that is alone */
-    af_split split;
+    af_sharding split;
     bool pass;    /* gradients are activations, summed over the ranks in the backward pass */
     int64_t *cut; /* [ranks + 1] */
     af_state_part *first, *last;

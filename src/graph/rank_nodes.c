@@ -255,13 +255,13 @@ void af_graph_set_ranks(af_graph *g, int rank, int ranks)
 void af_graph_sum_whole(af_graph *g)
 {
     af_node *made[2];
-    if (g->ranks > 1 && g->shard.split < AF_SPLIT_GRADIENTS && !af_graph_failed(g))
+    if (g->ranks > 1 && g->shard.split < AF_SHARD_GRADIENTS && !af_graph_failed(g))
         sum_and_join(g, g->grads_flat, made);
 }
 
 void af_graph_join_params(af_graph *g)
 {
-    if (g->ranks > 1 && g->shard.split >= AF_SPLIT_STATE && g->shard.split < AF_SPLIT_PARAMS &&
+    if (g->ranks > 1 && g->shard.split >= AF_SHARD_STATE && g->shard.split < AF_SHARD_PARAMS &&
         !af_graph_failed(g))
         rank_node(g, AF_OP_RANK_JOIN, &g->params_flat, 1, g->rank, g->ranks, g->shard.cut);
 }
@@ -286,7 +286,7 @@ void af_graph_exchanges(const af_graph *g, int what, af_exchanged_fn *fn, void *
         else if (n->op == AF_OP_RANK_GATHER)
             for (int k = 0; k < n->n_in; k++)
                 fn(user, n->in[k]->cut, 1, true);
-        else if (n->op == AF_OP_GRAD_NORM && g->shard.split >= AF_SPLIT_GRADIENTS)
+        else if (n->op == AF_OP_GRAD_NORM && g->shard.split >= AF_SHARD_GRADIENTS)
             af_norm_exchanges(g, fn, user);
     }
 }

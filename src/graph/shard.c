@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-void af_graph_set_shard(af_graph *g, int rank, int ranks, af_split split)
+void af_graph_set_shard(af_graph *g, int rank, int ranks, af_sharding split)
 {
     if (af_graph_failed(g))
         return;

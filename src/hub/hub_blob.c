@@ -49,7 +49,7 @@ static bool hash_is_right(af_blob *b, char hex[65])
 }
 
 /* The end of what is whole from the beginning. */
-static uint64_t whole(const af_blob *b) { return af_spans_end(&b->journal.done, 0); }
+static uint64_t whole(const af_blob *b) { return af_byte_ranges_end(&b->journal.done, 0); }
 
 static af_status hash_some(af_blob *b, int steps, af_error *err)
 {
@@ -138,7 +138,7 @@ static void take_all(af_blob_part *p)
 {
     af_blob *b = p->blob;
     b->taker = p;
-    b->journal.done = (af_spans){0};
+    b->journal.done = (af_byte_ranges){0};
     hash_begin(b);
     p->at = 0;
     p->end = b->file->size;
@@ -220,14 +220,14 @@ static af_status part_sink(void *user, const uint8_t *bytes, uint64_t n, af_erro
     AF_TRY(af_part_write(b->fd, p->at, bytes, n, b->part, err));
     if (p->at == b->hashed)
         hash_add(b, bytes, n);
-    af_spans_add(&b->journal.done, p->at, p->at + n);
+    af_byte_ranges_add(&b->journal.done, p->at, p->at + n);
     p->at += n;
     AF_TRY(write_journal(b, err));
 done:
     return st;
 }
 
-static void part_start(af_blob *b, af_blob_part *p, af_span span)
+static void part_start(af_blob *b, af_blob_part *p, af_byte_range span)
 {
     *p = (af_blob_part){.blob = b, .active = true, .at = span.from, .end = span.to};
     p->ask = (af_ask){.method = "GET",
@@ -241,17 +241,17 @@ static void part_start(af_blob *b, af_blob_part *p, af_span span)
 }
 
 /* The next bytes that neither are there nor on their way. */
-static bool next_span(const af_blob *b, af_span *out)
+static bool next_span(const af_blob *b, af_byte_range *out)
 {
     const uint64_t size = b->file->size;
     uint64_t most = AF_MIN(AF_MAX(size / 64, (uint64_t)AF_BLOB_PART_MIN), AF_BLOB_PART_MAX);
-    af_spans taken = b->journal.done;
+    af_byte_ranges taken = b->journal.done;
     for (int i = 0; i < AF_BLOB_PARTS; i++)
         if (b->parts[i].active)
-            af_spans_add(&taken, b->parts[i].at, b->parts[i].end);
+            af_byte_ranges_add(&taken, b->parts[i].at, b->parts[i].end);
     if (b->taker)
         most = size;
-    if (!af_spans_gap(&taken, 0, size, out))
+    if (!af_byte_ranges_gap(&taken, 0, size, out))
         return false;
     if (out->to - out->from > most + AF_BLOB_PART_MIN) /* no tiny rest */
         out->to = out->from + most;
@@ -305,7 +305,7 @@ static af_status start_again(af_blob *b, const char *hex, af_error *err)
     const af_hub_file *f = b->file;
     for (int i = 0; i < AF_BLOB_PARTS; i++)
         part_stop(&b->parts[i]);
-    b->journal.done = (af_spans){0};
+    b->journal.done = (af_byte_ranges){0};
     b->location[0] = '\0';
     b->taker = NULL;
     hash_begin(b);
@@ -342,7 +342,7 @@ static af_status finish(af_blob *b, af_error *err)
 af_status af_blob_step(af_blob *b, int slots, af_error *err)
 {
     af_status st = AF_OK;
-    af_span span;
+    af_byte_range span;
     int running = 0;
     stop_others(b);
     for (int i = 0; i < AF_BLOB_PARTS; i++) {
@@ -373,7 +373,7 @@ int af_blob_running(const af_blob *b)
 
 uint64_t af_blob_bytes(const af_blob *b)
 {
-    return b->state == AF_BLOB_DONE ? b->file->size : af_spans_total(&b->journal.done);
+    return b->state == AF_BLOB_DONE ? b->file->size : af_byte_ranges_total(&b->journal.done);
 }
 
 bool af_blob_is_behind(const af_blob *b)
@@ -407,7 +407,7 @@ af_status af_blob_check(bool *same, const af_hub_file *f, const char *path, af_e
     if (st != AF_OK)
         return st;
     hash_begin(&b);
-    af_spans_add(&b.journal.done, 0, f->size);
+    af_byte_ranges_add(&b.journal.done, 0, f->size);
     while (st == AF_OK && b.hashed < f->size)
         st = hash_some(&b, HASH_STEPS, err);
     *same = st == AF_OK && hash_is_right(&b, hex);

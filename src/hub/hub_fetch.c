@@ -176,7 +176,7 @@ static uint64_t left_over(const af_hub_store *s, const af_hub_file *f)
     if (af_file_exists(b.part) && af_file_exists(b.note) &&
         af_file_read(&text, &n, b.note, 4 * AF_JOURNAL_SLOT, NULL) == AF_OK &&
         af_journal_parse(&j, text, n) && j.size == f->size)
-        bytes = af_spans_total(&j.done);
+        bytes = af_byte_ranges_total(&j.done);
     free(text);
     af_blob_clear(&b);
     return bytes;

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-void af_spans_add(af_spans *s, uint64_t from, uint64_t to)
+void af_byte_ranges_add(af_byte_ranges *s, uint64_t from, uint64_t to)
 {
     int first = 0, last;
     if (from >= to)
@@ -17,14 +17,14 @@ void af_spans_add(af_spans *s, uint64_t from, uint64_t to)
         to = AF_MAX(to, s->at[last].to);
     }
     const int joined = last - first;
-    if (joined == 0 && s->count == AF_SPANS_MAX)
+    if (joined == 0 && s->count == AF_BYTE_RANGES_MAX)
         return;
     memmove(s->at + first + 1, s->at + last, (size_t)(s->count - last) * sizeof *s->at);
-    s->at[first] = (af_span){from, to};
+    s->at[first] = (af_byte_range){from, to};
     s->count += 1 - joined;
 }
 
-uint64_t af_spans_end(const af_spans *s, uint64_t at)
+uint64_t af_byte_ranges_end(const af_byte_ranges *s, uint64_t at)
 {
     for (int i = 0; i < s->count; i++)
         if (s->at[i].from <= at && at < s->at[i].to)
@@ -32,22 +32,22 @@ uint64_t af_spans_end(const af_spans *s, uint64_t at)
     return at;
 }
 
-bool af_spans_gap(const af_spans *s, uint64_t from, uint64_t size, af_span *out)
+bool af_byte_ranges_gap(const af_byte_ranges *s, uint64_t from, uint64_t size, af_byte_range *out)
 {
     for (int i = 0; i < s->count; i++) {
         if (s->at[i].to <= from)
             continue;
         if (s->at[i].from > from) {
-            *out = (af_span){from, AF_MIN(s->at[i].from, size)};
+            *out = (af_byte_range){from, AF_MIN(s->at[i].from, size)};
             return out->from < out->to;
         }
         from = s->at[i].to;
     }
-    *out = (af_span){from, size};
+    *out = (af_byte_range){from, size};
     return from < size;
 }
 
-uint64_t af_spans_total(const af_spans *s)
+uint64_t af_byte_ranges_total(const af_byte_ranges *s)
 {
     uint64_t n = 0;
     for (int i = 0; i < s->count; i++)
@@ -118,13 +118,13 @@ static bool parse_slot(af_journal *out, const char *text, uint64_t n)
     take_etag(&c, j.etag);
     j.size = c.bad ? 0 : take_number(&c, ' ');
     const uint64_t count = c.bad ? 0 : take_number(&c, '\n');
-    if (c.bad || count > AF_SPANS_MAX)
+    if (c.bad || count > AF_BYTE_RANGES_MAX)
         return false;
     for (uint64_t i = 0, last = 0; i < count && !c.bad; i++) {
         const uint64_t from = take_number(&c, ' '), to = c.bad ? 0 : take_number(&c, '\n');
         if (c.bad || from >= to || to > j.size || (i > 0 && from <= last))
             return false;
-        j.done.at[j.done.count++] = (af_span){from, to};
+        j.done.at[j.done.count++] = (af_byte_range){from, to};
         last = to;
     }
     snprintf(want, sizeof want, "sum %08x\n", af_crc32c(text, (uint64_t)(c.at - text)));

@@ -9,32 +9,32 @@
 
 #include "base/base.h"
 
-enum { AF_SPANS_MAX = 48, AF_JOURNAL_SLOT = 4096 };
+enum { AF_BYTE_RANGES_MAX = 48, AF_JOURNAL_SLOT = 4096 };
 
-typedef struct af_span {
+typedef struct af_byte_range {
     uint64_t from, to; /* [from, to) */
-} af_span;
+} af_byte_range;
 
 /* Sorted, and no two of them touch. */
-typedef struct af_spans {
-    af_span at[AF_SPANS_MAX];
+typedef struct af_byte_ranges {
+    af_byte_range at[AF_BYTE_RANGES_MAX];
     int count;
-} af_spans;
+} af_byte_ranges;
 
 /* Adds [from, to). A span more than fit is forgotten. */
-void af_spans_add(af_spans *s, uint64_t from, uint64_t to);
+void af_byte_ranges_add(af_byte_ranges *s, uint64_t from, uint64_t to);
 /* The end of the span that begins at or before `at` and reaches it; `at` when there is none. */
-uint64_t af_spans_end(const af_spans *s, uint64_t at);
+uint64_t af_byte_ranges_end(const af_byte_ranges *s, uint64_t at);
 /* The first bytes from `from` on that are missing, up to `size`; false when there are none. */
-bool af_spans_gap(const af_spans *s, uint64_t from, uint64_t size, af_span *out);
+bool af_byte_ranges_gap(const af_byte_ranges *s, uint64_t from, uint64_t size, af_byte_range *out);
 /* Bytes in all spans. */
-uint64_t af_spans_total(const af_spans *s);
+uint64_t af_byte_ranges_total(const af_byte_ranges *s);
 
 typedef struct af_journal {
     uint64_t number; /* of the record */
     char etag[65];
     uint64_t size;
-    af_spans done;
+    af_byte_ranges done;
 } af_journal;
 
 /* The record's text; its length. It goes to slot number % 2. */

@@ -67,7 +67,7 @@ static af_graph *make_model(af_device *d, int rank, int ranks, bool full, af_rec
     af_graph_backward(g, layers(g, full));
     if (ranks > 1) {
         af_graph_set_ranks(g, rank, ranks);
-        af_graph_set_shard(g, rank, ranks, full ? AF_SPLIT_PARAMS : AF_SPLIT_WEIGHTS);
+        af_graph_set_shard(g, rank, ranks, full ? AF_SHARD_PARAMS : AF_SHARD_WEIGHTS);
     }
     af_graph_set_one_pass(g);
     af_graph_set_recompute(g, mode, 2);
@@ -445,7 +445,7 @@ static bool record_case(const test_case *c, rec *r, bool split)
     if (!weights || !r->g->differentiated || r->g->optimized || strncmp(c->name, "fp8", 3) == 0)
         return false;
     if (split)
-        af_graph_set_shard(r->g, 1, 2, AF_SPLIT_WEIGHTS);
+        af_graph_set_shard(r->g, 1, 2, AF_SHARD_WEIGHTS);
     return true;
 }
 

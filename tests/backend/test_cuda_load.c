@@ -116,7 +116,7 @@ static int load_case(af_device *d, af_dtype type, int64_t rows, int64_t cols, in
     int bad = 0;
     record(&l, type, rows, cols);
     if (ranks > 1)
-        af_graph_set_shard(l.g, rank, ranks, AF_SPLIT_WEIGHTS);
+        af_graph_set_shard(l.g, rank, ranks, AF_SHARD_WEIGHTS);
     CHECK_OK(af_graph_prepare(l.g, d, &err), err);
     af_graph_set_exchange(l.g, &(af_exchange){.swap = no_swap});
     for (int64_t i = 0; i < n; i++)

@@ -39,7 +39,7 @@ static af_status swap(void *user, const af_swap *s, int n, void *stream, af_erro
 static const af_graph_test *test;
 
 /* Layers of two products each; one gradient run a step. */
-static af_graph *make_net(af_device *d, int rank, int ranks, af_split split, wire *w)
+static af_graph *make_net(af_device *d, int rank, int ranks, af_sharding split, wire *w)
 {
     af_graph *g = NULL;
     af_error err = {0};
@@ -81,11 +81,11 @@ static void test_bytes_are_those_of_the_plan(void **state)
     af_error err = {0};
     af_device *d = open_fake();
     for (int ranks = 2; ranks <= 8; ranks *= 2)
-        for (int split = AF_SPLIT_NOTHING; split <= AF_SPLIT_PARAMS; split++) {
+        for (int split = AF_SHARD_NOTHING; split <= AF_SHARD_PARAMS; split++) {
             uint64_t sent = 0, received = 0;
             for (int rank = 0; rank < ranks; rank++) {
                 wire w;
-                af_graph *g = make_net(d, rank, ranks, (af_split)split, &w);
+                af_graph *g = make_net(d, rank, ranks, (af_sharding)split, &w);
                 total t = {rank, ranks, 0};
                 const uint64_t before = af_device_counters(d).sent_bytes;
                 af_graph_exchanges(g, AF_RUN_FORWARD, add_sent, &t);
@@ -119,7 +119,7 @@ static void test_whole_gradients_are_summed_early(void **state)
         wire w;
         static const af_graph_test small = {.bucket = 3 * I * H * 4};
         test = buckets ? &small : NULL;
-        af_graph *g = make_net(d, 1, 2, AF_SPLIT_STATE, &w);
+        af_graph *g = make_net(d, 1, 2, AF_SHARD_STATE, &w);
         test = NULL;
         int64_t seen_to = af_count(g->grads_flat);
         int sums = 0;
@@ -271,7 +271,7 @@ static void test_sums_are_trees(void **state)
         wire w;
         int checked = 0;
         for (int r = 0; r < ranks; r++)
-            g[r] = make_net(d, r, ranks, AF_SPLIT_GRADIENTS, &w);
+            g[r] = make_net(d, r, ranks, AF_SHARD_GRADIENTS, &w);
         for (int k = 0; k < g[0]->n_nodes; k++)
             if (g[0]->nodes[k]->op == AF_OP_RANK_SUM || g[0]->nodes[k]->op == AF_OP_RANK_JOIN) {
                 run_members(all, g, ranks, k);
@@ -313,7 +313,7 @@ static void test_memory_of_a_sum_is_held(void **state)
     af_error err = {0};
     af_device *d = open_fake();
     wire w;
-    af_graph *g = make_net(d, 0, 2, AF_SPLIT_GRADIENTS, &w);
+    af_graph *g = make_net(d, 0, 2, AF_SHARD_GRADIENTS, &w);
     int at[64], n = 0, end = 0;
     for (int i = 0; i < g->n_nodes; i++) {
         if (is_pass_sum(g->nodes[i]))

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The tree keeps the source rules (tools/check --quick: layers, folder cycles and sizes, line and file length, no decision on the
-# text of a message), and the checks see planted faults.
+# The tree keeps the source rules (tools/check --quick: layers, folder cycles and sizes, unique names, line and file length,
+# no decision on the text of a message), and the checks see planted faults.
 set -euo pipefail
 "$AF_SOURCE/tools/check" --quick
 tmp=$(mktemp -d)
@@ -18,6 +18,9 @@ fails layers
 echo '#include "format/b/y.h"' > "$tmp/src/format/a/x.h"
 echo '#include "format/a/x.h"' > "$tmp/src/format/b/y.h"
 rm "$tmp/src/base/wrong.c"
+fails layers
+echo 'typedef struct af_thing {' > "$tmp/src/format/a/x.h"
+echo 'typedef void af_thing(int n);' > "$tmp/src/format/b/y.h"
 fails layers
 rm "$tmp/src/format/b/y.h" "$tmp/src/format/a/x.h"
 printf '/* %0101d */\n' 0 > "$tmp/src/base/wide.c"

@@ -19,7 +19,7 @@ static void test_turns_are_those_of_hugging_face(void **state)
 {
     static const int64_t records[] = {3, 5, 2};
     static const struct {
-        af_mix mix;
+        af_mix_strategy mix;
         int count;
         int order[15];
     } cases[] = {
@@ -48,8 +48,11 @@ static void test_draws_by_probability(void **state)
     static const double probs[] = {0.7, 0.3};
     (void)state;
     for (int mix = AF_MIX_INTERLEAVE_UNDER; mix <= AF_MIX_INTERLEAVE_ONCE; mix++) {
-        af_interleave_opts o = {
-            .mix = (af_mix)mix, .records = records, .datasets = 2, .probs = probs, .seed = 7};
+        af_interleave_opts o = {.mix = (af_mix_strategy)mix,
+                                .records = records,
+                                .datasets = 2,
+                                .probs = probs,
+                                .seed = 7};
         int64_t *order, *again, *other, count, count_again, count_other, taken[2] = {0};
         af_error err;
         CHECK_OK(af_interleave(&order, &count, &o, &err), err);
@@ -98,7 +101,7 @@ static void test_store_of_a_mix(void **state)
 {
     static const char *const even[] = {"0.5", "0.5"}, *const more[] = {"0.9", "0.1"};
     const struct {
-        af_mix mix;
+        af_mix_strategy mix;
         const char *const *probs;
         uint64_t seed;
         const char *records; /* NULL: only another order than before */

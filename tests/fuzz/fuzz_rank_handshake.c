@@ -59,7 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const uint8_t nonce[AF_NONCE_BYTES] = {9};
     uint8_t in[AF_HELLO_BYTES], got[AF_NONCE_BYTES];
     af_frame f;
-    af_place p;
+    af_rank_address p;
     af_token_of(&token, "a secret");
     if (size == 0)
         return 0;
@@ -76,7 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         af_frame_write(again, f);
         if (memcmp(again, in, sizeof again) != 0)
             abort();
-        af_place_read(&p, in);
+        af_rank_address_read(&p, in);
     }
     if (kind == 4)
         notes(data, size);

@@ -1,4 +1,4 @@
-/* test_split.c - gradients, weights and parameters that ranks split (AF_SPLIT_*): threads with a
+/* test_split.c - gradients, weights and parameters that ranks split (AF_SHARD_*): threads with a
  * graph each, and an exchange through their common memory, give the bits of one graph. */
 #include "test.h"
 
@@ -23,7 +23,7 @@ typedef struct member {
     meeting *m;
     int rank, blocks; /* all blocks of a step */
     int of_one;       /* micro-batches added before the ranks are */
-    af_split split;
+    af_sharding split;
     float param[PARAMS];
     double norm;
     af_plan_info plan;
@@ -201,7 +201,7 @@ static void *run_member(void *arg)
         af_graph_set_learning_rate(n.g, 1e-2);
         CHECK_OK(af_graph_run(n.g, AF_RUN_UPDATE, &err), err);
         CHECK_OK(af_graph_grad_norm(n.g, &me->norm, NULL, &err), err);
-        if (ranks > 1 && me->split < AF_SPLIT_PARAMS)
+        if (ranks > 1 && me->split < AF_SHARD_PARAMS)
             gather(me, af_tensor_host_view(af_graph_flat_params(n.g)), sizeof(float),
                    af_graph_cuts(n.g), &err);
     }
@@ -212,7 +212,7 @@ static void *run_member(void *arg)
     return NULL;
 }
 
-static void run_ranks(member *all, int ranks, int of_one, af_split split)
+static void run_ranks(member *all, int ranks, int of_one, af_sharding split)
 {
     meeting m = {.ranks = ranks};
     pthread_t thread[RANKS_MAX];
@@ -241,9 +241,9 @@ static void compare(const member *some, int ranks, const member *one)
         if (some[r].of_one == 1) /* else they are whole between micro-batches */
             assert_true(is_share(p->grads, one->plan.grads, ranks));
         assert_true(is_share(p->weights, one->plan.weights, ranks) ==
-                    (some[r].split >= AF_SPLIT_WEIGHTS));
+                    (some[r].split >= AF_SHARD_WEIGHTS));
         assert_true(is_share(p->params, one->plan.params, ranks) ==
-                    (some[r].split >= AF_SPLIT_PARAMS));
+                    (some[r].split >= AF_SHARD_PARAMS));
     }
 }
 
@@ -252,10 +252,10 @@ static void test_ranks_have_the_bits_of_one(void **state)
     (void)state;
     static member one[1], some[RANKS_MAX];
     for (int of_one = 1; of_one <= 3; of_one += 2) {
-        run_ranks(one, 1, of_one, AF_SPLIT_NOTHING);
-        for (int split = AF_SPLIT_GRADIENTS; split <= AF_SPLIT_PARAMS; split++)
+        run_ranks(one, 1, of_one, AF_SHARD_NOTHING);
+        for (int split = AF_SHARD_GRADIENTS; split <= AF_SHARD_PARAMS; split++)
             for (int ranks = 2; ranks <= RANKS_MAX; ranks *= 2) {
-                run_ranks(some, ranks, of_one, (af_split)split);
+                run_ranks(some, ranks, of_one, (af_sharding)split);
                 compare(some, ranks, one);
             }
     }

@@ -40,23 +40,23 @@ static void test_spans_are_a_set(void **state)
     uint32_t seed = 7;
     for (int round = 0; round < 200; round++) {
         bool has[N] = {0};
-        af_spans s = {0};
+        af_byte_ranges s = {0};
         for (int k = 0; k < 30; k++) {
             seed = seed * 1664525 + 1013904223;
             const uint64_t from = (seed >> 8) % N, to = AF_MIN(from + (seed >> 20) % 12, N);
-            af_spans_add(&s, from, to);
+            af_byte_ranges_add(&s, from, to);
             for (uint64_t i = from; i < to; i++)
                 has[i] = true;
         }
         uint64_t total = 0, gap = 0;
         for (int i = 0; i < N; i++)
             total += has[i];
-        assert_int_equal(af_spans_total(&s), total);
+        assert_int_equal(af_byte_ranges_total(&s), total);
         for (int i = 0; i + 1 < s.count; i++)
             assert_true(s.at[i].to < s.at[i + 1].from);
-        af_span g;
+        af_byte_range g;
         uint64_t missing = 0;
-        for (uint64_t at = 0; af_spans_gap(&s, at, N, &g); at = g.to) {
+        for (uint64_t at = 0; af_byte_ranges_gap(&s, at, N, &g); at = g.to) {
             for (gap = g.from; gap < g.to; gap++)
                 assert_false(has[gap]);
             missing += g.to - g.from;
@@ -65,18 +65,18 @@ static void test_spans_are_a_set(void **state)
         uint64_t end = 0;
         while (end < N && has[end])
             end++;
-        assert_int_equal(af_spans_end(&s, 0), end);
+        assert_int_equal(af_byte_ranges_end(&s, 0), end);
     }
 }
 
 static void test_spans_that_do_not_fit_are_forgotten(void **state)
 {
     (void)state;
-    af_spans s = {0};
+    af_byte_ranges s = {0};
     for (uint64_t i = 0; i < 100; i++)
-        af_spans_add(&s, 10 * i, 10 * i + 5);
-    assert_int_equal(s.count, AF_SPANS_MAX);
-    af_spans_add(&s, 0, 475); /* joins them all */
+        af_byte_ranges_add(&s, 10 * i, 10 * i + 5);
+    assert_int_equal(s.count, AF_BYTE_RANGES_MAX);
+    af_byte_ranges_add(&s, 0, 475); /* joins them all */
     assert_int_equal(s.count, 1);
     assert_int_equal(s.at[0].to, 475);
 }
@@ -87,15 +87,15 @@ static void test_journal_survives_a_torn_record(void **state)
     char text[2 * AF_JOURNAL_SLOT] = "";
     af_journal j = {.number = 8, .etag = "0123456789abcdef0123456789abcdef01234567", .size = 1000};
     af_journal got;
-    af_spans_add(&j.done, 0, 100);
-    af_spans_add(&j.done, 500, 600);
+    af_byte_ranges_add(&j.done, 0, 100);
+    af_byte_ranges_add(&j.done, 500, 600);
     af_journal_print(&j, text); /* 8: slot 0 */
     j.number = 9;
-    af_spans_add(&j.done, 100, 200);
+    af_byte_ranges_add(&j.done, 100, 200);
     const uint64_t n = af_journal_print(&j, text + AF_JOURNAL_SLOT);
     assert_true(af_journal_parse(&got, text, AF_JOURNAL_SLOT + n));
     assert_int_equal(got.number, 9);
-    assert_int_equal(af_spans_total(&got.done), 300);
+    assert_int_equal(af_byte_ranges_total(&got.done), 300);
     for (uint64_t cut = 0; cut < n; cut++) { /* the newest is torn: the one before it counts */
         assert_true(af_journal_parse(&got, text, AF_JOURNAL_SLOT + cut));
         assert_int_equal(got.number, 8);

@@ -47,7 +47,7 @@ static void open_param(one_param *t, const setup *s)
     af_tensor *w = s->type == AF_DTYPE_BF16 ? af_cast(t->g, t->w, AF_DTYPE_F32) : t->w;
     af_graph_backward(t->g, af_sum_all(t->g, af_mul(t->g, w, t->x)));
     if (s->ranks)
-        af_graph_set_shard(t->g, s->rank, s->ranks, AF_SPLIT_STATE);
+        af_graph_set_shard(t->g, s->rank, s->ranks, AF_SHARD_STATE);
     af_graph_optimizer(
         t->g, &(af_optimizer_opts){
                   .kind = s->kind, .weight_decay = 0.1, .rounding = s->rounding, .seed = s->seed});

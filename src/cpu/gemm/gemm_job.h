@@ -92,15 +92,15 @@ typedef struct af_tile_bf16 {
     uint16_t *to;
     int64_t ld;
 } af_tile_bf16;
-typedef void af_gemm_tile(int64_t kc, const void *a, const void *b, float *c, int64_t ldc,
-                          af_tile_mode mode, const af_tile_bf16 *rounded);
+typedef void af_gemm_tile_fn(int64_t kc, const void *a, const void *b, float *c, int64_t ldc,
+                             af_tile_mode mode, const af_tile_bf16 *rounded);
 
 /* A micro-kernel. Those with a `tile` run in the macro-kernel of gemm_loop.c; `multiply` replaces
  * that: items [from, to) of `items`, whose meaning is the kernel's own. */
 typedef struct af_gemm_kernel {
     int mr, nr, kr;
     af_gemm_pack *pack;
-    af_gemm_tile *tile;
+    af_gemm_tile_fn *tile;
     bool rounds; /* the tile takes an af_tile_bf16 */
     int64_t (*items)(const af_gemm_job *j);
     void (*multiply)(const af_gemm_job *j, int64_t from, int64_t to, int thread);

@@ -15,12 +15,12 @@ typedef enum af_train_eos {
 
 /* How several datasets become one: one after another, or a record of each in turn until the first
  * of them ends, until the last has ended (others begin anew), or with those that are left. */
-typedef enum af_mix {
+typedef enum af_mix_strategy {
     AF_MIX_CONCAT,
     AF_MIX_INTERLEAVE_UNDER,
     AF_MIX_INTERLEAVE_OVER,
     AF_MIX_INTERLEAVE_ONCE
-} af_mix;
+} af_mix_strategy;
 
 /* Preference training: what the records are for, and the rules by which they become rows. */
 typedef enum af_rl {
@@ -64,7 +64,7 @@ typedef struct af_data_opts {
     bool deduplicate;       /* so are records whose tokens and labels came before */
     int64_t max_samples;    /* of each dataset; 0 = all */
     uint64_t seed;          /* for records that are chosen by chance */
-    af_mix mix;
+    af_mix_strategy mix;
     const char *const *mix_probs; /* whose turn it is, by chance; none = in order */
     int mix_prob_count;
     af_rl rl; /* not AF_RL_NONE: records are pairs (dataset_reader.h: af_example.pair) */

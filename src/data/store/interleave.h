@@ -7,7 +7,7 @@
 #include "data/read/data_opts.h"
 
 typedef struct af_interleave_opts {
-    af_mix mix;             /* not AF_MIX_CONCAT */
+    af_mix_strategy mix;    /* not AF_MIX_CONCAT */
     const int64_t *records; /* [datasets] */
     int datasets;
     const double *probs; /* [datasets]; NULL = one after another */

@@ -3,7 +3,7 @@
 
 enum { CLASS_DEPTH_MAX = 8 };
 
-static void add_range(af_cpset *s, uint32_t a, uint32_t b)
+static void add_range(af_regex_set *s, uint32_t a, uint32_t b)
 {
     while (a <= b && a < AF_CP_COUNT) {
         const uint32_t bit = a % 64, n = AF_MIN(64 - bit, b - a + 1);
@@ -12,26 +12,26 @@ static void add_range(af_cpset *s, uint32_t a, uint32_t b)
     }
 }
 
-static void invert(af_cpset *s)
+static void invert(af_regex_set *s)
 {
     for (size_t i = 0; i < AF_LEN(s->bits); i++)
         s->bits[i] = ~s->bits[i];
 }
 
-static void unite(af_cpset *s, const af_cpset *t)
+static void unite(af_regex_set *s, const af_regex_set *t)
 {
     for (size_t i = 0; i < AF_LEN(s->bits); i++)
         s->bits[i] |= t->bits[i];
 }
 
-static void intersect(af_cpset *s, const af_cpset *t)
+static void intersect(af_regex_set *s, const af_regex_set *t)
 {
     for (size_t i = 0; i < AF_LEN(s->bits); i++)
         s->bits[i] &= t->bits[i];
 }
 
 /* By runs of the table: a class is some thousand steps, not a million. */
-static void add_gc(af_cpset *s, uint32_t mask)
+static void add_gc(af_regex_set *s, uint32_t mask)
 {
     for (int i = 0; i < af_gc_runs_count; i++) {
         const uint32_t from = af_gc_runs[i] >> 5, kind = af_gc_runs[i] & 31;
@@ -44,19 +44,19 @@ static void add_gc(af_cpset *s, uint32_t mask)
     }
 }
 
-static void add_table(af_cpset *s, const uint32_t (*set)[2], int count)
+static void add_table(af_regex_set *s, const uint32_t (*set)[2], int count)
 {
     for (int i = 0; i < count; i++)
         add_range(s, set[i][0], set[i][1]);
 }
 
-static void add_alpha(af_cpset *s)
+static void add_alpha(af_regex_set *s)
 {
     add_gc(s, 0x1f | 1u << AF_GC_NL);
     add_table(s, af_set_alphabetic, af_set_alphabetic_count);
 }
 
-static void add_space(af_cpset *s) { add_table(s, af_set_space, af_set_space_count); }
+static void add_space(af_regex_set *s) { add_table(s, af_set_space, af_set_space_count); }
 
 enum {
     GC_L = 0x1f,
@@ -70,13 +70,13 @@ enum {
     GC_PC = 1 << AF_GC_PC,
 };
 
-static void add_word(af_cpset *s)
+static void add_word(af_regex_set *s)
 {
     add_alpha(s);
     add_gc(s, (uint32_t)(GC_M | GC_ND | GC_PC));
 }
 
-static void plain_shorthand(af_cpset *s, char c)
+static void plain_shorthand(af_regex_set *s, char c)
 {
     switch (c) {
     case 'd':
@@ -97,14 +97,14 @@ static void plain_shorthand(af_cpset *s, char c)
 }
 
 /* Outside of brackets the engine takes superscripts and fractions of Latin-1 for words, too. */
-void af_cpset_bare_word(af_cpset *s)
+void af_regex_set_bare_word(af_regex_set *s)
 {
     add_range(s, 0xb2, 0xb3);
     add_range(s, 0xb9, 0xb9);
     add_range(s, 0xbc, 0xbe);
 }
 
-bool af_cpset_shorthand(af_cpset *s, char c)
+bool af_regex_set_shorthand(af_regex_set *s, char c)
 {
     const char low = (char)(c | 0x20);
     if (!strchr("dswh", low) || c == 0)
@@ -113,7 +113,7 @@ bool af_cpset_shorthand(af_cpset *s, char c)
         plain_shorthand(s, c);
         return true;
     }
-    af_cpset *t = af_calloc(1, sizeof *t);
+    af_regex_set *t = af_calloc(1, sizeof *t);
     if (!t)
         return false;
     plain_shorthand(t, low);
@@ -232,7 +232,7 @@ static const struct named_set {
 };
 
 /* POSIX names, in brackets or as properties. */
-static bool add_posix(af_cpset *s, const char *name, bool bracket)
+static bool add_posix(af_regex_set *s, const char *name, bool bracket)
 {
     if (strcmp(name, "alpha") == 0 || strcmp(name, "alphabetic") == 0)
         add_alpha(s);
@@ -261,7 +261,7 @@ static bool add_posix(af_cpset *s, const char *name, bool bracket)
     return true;
 }
 
-static bool add_cased(af_cpset *s, const char *name)
+static bool add_cased(af_regex_set *s, const char *name)
 {
     if (strcmp(name, "lower") == 0 || strcmp(name, "lowercase") == 0) {
         add_gc(s, 1u << AF_GC_LL);
@@ -275,7 +275,7 @@ static bool add_cased(af_cpset *s, const char *name)
     return true;
 }
 
-static bool add_named(af_cpset *s, const char *name, bool bracket)
+static bool add_named(af_regex_set *s, const char *name, bool bracket)
 {
     if (add_posix(s, name, bracket) || add_cased(s, name))
         return true;
@@ -293,7 +293,7 @@ static bool add_named(af_cpset *s, const char *name, bool bracket)
 }
 
 /* Reads a name up to `closing`, without case, blanks, '-' and '_'. */
-static af_status read_name(af_pattern *p, char name[48], const char *closing)
+static af_status read_name(af_regex_reader *p, char name[48], const char *closing)
 {
     size_t n = 0;
     const size_t len = strlen(closing);
@@ -311,10 +311,10 @@ static af_status read_name(af_pattern *p, char name[48], const char *closing)
     return AF_OK;
 }
 
-static af_status add_maybe_negated(af_cpset *s, af_pattern *p, const char *name, bool negated,
-                                   bool bracket)
+static af_status add_maybe_negated(af_regex_set *s, af_regex_reader *p, const char *name,
+                                   bool negated, bool bracket)
 {
-    af_cpset *t = af_calloc(1, sizeof *t);
+    af_regex_set *t = af_calloc(1, sizeof *t);
     if (!t)
         return af_fail_nomem(p->err, "a character class", sizeof *t);
     const bool known = add_named(t, name, bracket);
@@ -329,7 +329,7 @@ static af_status add_maybe_negated(af_cpset *s, af_pattern *p, const char *name,
     return AF_OK;
 }
 
-af_status af_cpset_property(af_cpset *s, af_pattern *p, bool negated)
+af_status af_regex_set_property(af_regex_set *s, af_regex_reader *p, bool negated)
 {
     af_status st = AF_OK;
     char name[48];
@@ -343,7 +343,7 @@ done:
     return st;
 }
 
-af_status af_pattern_number(af_pattern *p, char kind, uint32_t *cp)
+af_status af_regex_reader_number(af_regex_reader *p, char kind, uint32_t *cp)
 {
     uint32_t v = 0;
     const bool brace = kind != '0' && p->at < p->end && *p->at == '{';
@@ -369,7 +369,7 @@ af_status af_pattern_number(af_pattern *p, char kind, uint32_t *cp)
 }
 
 /* One member of a class: a set (then *single is false) or a character. */
-static af_status member(af_cpset *s, af_pattern *p, uint32_t *cp, bool *single)
+static af_status member(af_regex_set *s, af_regex_reader *p, uint32_t *cp, bool *single)
 {
     static const char from[] = "nrtfvaeb", to[] = "\n\r\t\f\v\a\033\b";
     *single = true;
@@ -383,21 +383,21 @@ static af_status member(af_cpset *s, af_pattern *p, uint32_t *cp, bool *single)
     const char c = *cp < 0x80 ? (char)*cp : 0;
     if (c == 'p' || c == 'P') {
         *single = false;
-        return af_cpset_property(s, p, c == 'P');
+        return af_regex_set_property(s, p, c == 'P');
     }
-    if (c && af_cpset_shorthand(s, c)) {
+    if (c && af_regex_set_shorthand(s, c)) {
         *single = false;
         return AF_OK;
     }
     if (c == 'x' || c == 'u' || c == '0')
-        return af_pattern_number(p, c, cp);
+        return af_regex_reader_number(p, c, cp);
     const char *known = c ? strchr(from, c) : NULL;
     if (known)
         *cp = (uint8_t)to[known - from];
     return AF_OK;
 }
 
-static af_status range_or_char(af_cpset *s, af_pattern *p)
+static af_status range_or_char(af_regex_set *s, af_regex_reader *p)
 {
     uint32_t a, b;
     bool single;
@@ -422,7 +422,7 @@ static af_status range_or_char(af_cpset *s, af_pattern *p)
     return AF_OK;
 }
 
-static bool at_posix(const af_pattern *p)
+static bool at_posix(const af_regex_reader *p)
 {
     if (p->end - p->at < 4 || p->at[0] != '[' || p->at[1] != ':')
         return false;
@@ -432,7 +432,7 @@ static bool at_posix(const af_pattern *p)
     return false;
 }
 
-static af_status posix(af_cpset *s, af_pattern *p)
+static af_status posix(af_regex_set *s, af_regex_reader *p)
 {
     af_status st = AF_OK;
     char name[48];
@@ -445,13 +445,13 @@ done:
 }
 
 /* [..] inside a class, or the rest of the class after &&: both are sets of their own. */
-static af_status nested(af_cpset *s, af_pattern *p, bool and)
+static af_status nested(af_regex_set *s, af_regex_reader *p, bool and)
 {
     af_status st = AF_OK;
-    af_cpset *t = af_calloc(1, sizeof *t);
+    af_regex_set *t = af_calloc(1, sizeof *t);
     if (!t)
         return af_fail_nomem(p->err, "a character class", sizeof *t);
-    AF_TRY(af_cpset_class(t, p));
+    AF_TRY(af_regex_set_class(t, p));
     if (and)
         intersect(s, t);
     else
@@ -461,7 +461,7 @@ done:
     return st;
 }
 
-af_status af_cpset_class(af_cpset *s, af_pattern *p)
+af_status af_regex_set_class(af_regex_set *s, af_regex_reader *p)
 {
     af_status st = AF_OK;
     if (++p->depth > CLASS_DEPTH_MAX)
@@ -497,7 +497,7 @@ done:
 }
 
 /* The first member at or after c (or, with `in` false, the first that is not). */
-static uint32_t next_in(const af_cpset *s, uint32_t c, bool in)
+static uint32_t next_in(const af_regex_set *s, uint32_t c, bool in)
 {
     while (c < AF_CP_COUNT) {
         const uint64_t word = (in ? s->bits[c / 64] : ~s->bits[c / 64]) >> (c % 64);
@@ -508,9 +508,9 @@ static uint32_t next_in(const af_cpset *s, uint32_t c, bool in)
     return AF_CP_COUNT;
 }
 
-void af_cpset_invert(af_cpset *s) { invert(s); }
+void af_regex_set_invert(af_regex_set *s) { invert(s); }
 
-void af_cpset_write(const af_cpset *s, af_buf *out)
+void af_regex_set_write(const af_regex_set *s, af_buf *out)
 {
     bool any = false;
     for (uint32_t c = next_in(s, 0, true), end; c < AF_CP_COUNT; c = next_in(s, end, true)) {

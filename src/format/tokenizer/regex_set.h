@@ -6,27 +6,27 @@
 #include "base/buf.h"
 #include "format/text/unicode.h"
 
-typedef struct af_cpset {
+typedef struct af_regex_set {
     uint64_t bits[AF_CP_COUNT / 64];
-} af_cpset;
+} af_regex_set;
 
-typedef struct af_pattern { /* what is being read */
+typedef struct af_regex_reader { /* what is being read */
     const char *at, *end;
     af_error *err;
     int depth;
-} af_pattern;
+} af_regex_reader;
 
 /* Adds the class of \d \w \s \h (or the capital: its complement). False when c is none of them. */
-bool af_cpset_shorthand(af_cpset *s, char c);
+bool af_regex_set_shorthand(af_regex_set *s, char c);
 /* What \w has outside of brackets only. */
-void af_cpset_bare_word(af_cpset *s);
-void af_cpset_invert(af_cpset *s);
+void af_regex_set_bare_word(af_regex_set *s);
+void af_regex_set_invert(af_regex_set *s);
 /* Reads {Name} or {^Name} after \p or \P and adds it. */
-AF_CHECKED af_status af_cpset_property(af_cpset *s, af_pattern *p, bool negated);
+AF_CHECKED af_status af_regex_set_property(af_regex_set *s, af_regex_reader *p, bool negated);
 /* Reads a class after its '[' up to and with its ']'. */
-AF_CHECKED af_status af_cpset_class(af_cpset *s, af_pattern *p);
+AF_CHECKED af_status af_regex_set_class(af_regex_set *s, af_regex_reader *p);
 /* Reads the number of \xHH, \x{H...}, \uHHHH, \u{H...}, \0oo after the letter. */
-AF_CHECKED af_status af_pattern_number(af_pattern *p, char kind, uint32_t *cp);
+AF_CHECKED af_status af_regex_reader_number(af_regex_reader *p, char kind, uint32_t *cp);
 /* Appends the set as a PCRE2 class. */
-void af_cpset_write(const af_cpset *s, af_buf *out);
+void af_regex_set_write(const af_regex_set *s, af_buf *out);
 #endif

@@ -161,11 +161,11 @@ typedef enum af_pre_kind {
 } af_pre_kind;
 
 typedef enum af_behavior {
-    AF_SPLIT_REMOVED,
-    AF_SPLIT_ISOLATED,
-    AF_SPLIT_MERGED_PREVIOUS,
-    AF_SPLIT_MERGED_NEXT,
-    AF_SPLIT_CONTIGUOUS,
+    AF_BEHAVIOR_REMOVED,
+    AF_BEHAVIOR_ISOLATED,
+    AF_BEHAVIOR_MERGED_PREVIOUS,
+    AF_BEHAVIOR_MERGED_NEXT,
+    AF_BEHAVIOR_CONTIGUOUS,
 } af_behavior;
 
 typedef struct af_pre {

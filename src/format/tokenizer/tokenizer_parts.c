@@ -122,7 +122,7 @@ static af_status read_behavior(const af_json_value *v, af_behavior *out, af_erro
                                         "MergedWithNext", "Contiguous"};
     const af_json_value *b = af_json_get(v, "behavior");
     if (b->type == AF_JSON_NONE) {
-        *out = AF_SPLIT_ISOLATED;
+        *out = AF_BEHAVIOR_ISOLATED;
         return AF_OK;
     }
     for (size_t i = 0; i < AF_LEN(names); i++)
@@ -154,7 +154,7 @@ static af_status read_byte_level(af_tokenizer *t, const af_json_value *v, af_err
         AF_TRY(
             add_pre(t,
                     (af_pre){.kind = AF_PRE_SPLIT,
-                             .behavior = AF_SPLIT_ISOLATED,
+                             .behavior = AF_BEHAVIOR_ISOLATED,
                              .scanner = af_scanner_find(af_gpt2_pattern, strlen(af_gpt2_pattern))},
                     err));
     AF_TRY(add_pre(t, (af_pre){.kind = AF_PRE_BYTE_LEVEL}, err));

@@ -28,9 +28,9 @@ static void join(af_work *w, uint32_t base, af_behavior how)
     const uint32_t n = w->segment_count - base;
     uint32_t kept = 0;
     bool previous = false;
-    if (how == AF_SPLIT_REMOVED)
+    if (how == AF_BEHAVIOR_REMOVED)
         return;
-    if (how == AF_SPLIT_MERGED_NEXT) { /* from the end, then put back in order */
+    if (how == AF_BEHAVIOR_MERGED_NEXT) { /* from the end, then put back in order */
         kept = n;
         for (uint32_t i = n; i-- > 0;) {
             const bool match = s[i].match;
@@ -46,9 +46,9 @@ static void join(af_work *w, uint32_t base, af_behavior how)
     }
     for (uint32_t i = 0; i < n; i++) {
         const bool match = s[i].match;
-        const bool together = how == AF_SPLIT_CONTIGUOUS        ? match == previous
-                              : how == AF_SPLIT_MERGED_PREVIOUS ? match && !previous
-                                                                : false;
+        const bool together = how == AF_BEHAVIOR_CONTIGUOUS        ? match == previous
+                              : how == AF_BEHAVIOR_MERGED_PREVIOUS ? match && !previous
+                                                                   : false;
         if (together && kept > 0)
             s[kept - 1].end = s[i].end;
         else
@@ -145,7 +145,7 @@ static af_status split(af_work *w, int stage, const af_piece *p)
 {
     af_status st = AF_OK;
     const af_pre *pre = &w->t->pre[stage];
-    if (pre->behavior == AF_SPLIT_ISOLATED)
+    if (pre->behavior == AF_BEHAVIOR_ISOLATED)
         return isolate(w, stage, p);
     const uint32_t base = w->segment_count;
     if (pre->scanner) {
@@ -303,7 +303,7 @@ static af_status metaspace(af_work *w, int stage, const af_piece *p)
         AF_TRY(copy_with_prefix(w, stage, p, pre->mark, add ? pre->mark_len : 0, pre->mark,
                                 pre->mark_len, &q));
     if (pre->split)
-        return split_chars(w, stage, &q, is_replacement, AF_SPLIT_MERGED_NEXT);
+        return split_chars(w, stage, &q, is_replacement, AF_BEHAVIOR_MERGED_NEXT);
     return af_pre_run(w, stage + 1, &q);
 done:
     return st;
@@ -377,17 +377,17 @@ af_status af_pre_run(af_work *w, int stage, const af_piece *p)
         return metaspace(w, stage, p);
     case AF_PRE_DIGITS:
         return split_chars(w, stage, p, is_number,
-                           pre->individual ? AF_SPLIT_ISOLATED : AF_SPLIT_CONTIGUOUS);
+                           pre->individual ? AF_BEHAVIOR_ISOLATED : AF_BEHAVIOR_CONTIGUOUS);
     case AF_PRE_PUNCTUATION:
         return split_chars(w, stage, p, is_punct, pre->behavior);
     case AF_PRE_WHITESPACE:
         return whitespace(w, stage, p);
     case AF_PRE_WHITESPACE_SPLIT:
-        return split_chars(w, stage, p, is_space, AF_SPLIT_REMOVED);
+        return split_chars(w, stage, p, is_space, AF_BEHAVIOR_REMOVED);
     case AF_PRE_BERT:
         return bert(w, stage, p);
     case AF_PRE_DELIMITER:
-        return split_chars(w, stage, p, is_replacement, AF_SPLIT_REMOVED);
+        return split_chars(w, stage, p, is_replacement, AF_BEHAVIOR_REMOVED);
     case AF_PRE_FIXED_LENGTH:
         return fixed_length(w, stage, p);
     }

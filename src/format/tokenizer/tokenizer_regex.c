@@ -21,7 +21,7 @@ struct af_regex_work {
 };
 
 typedef struct translator {
-    af_pattern p;
+    af_regex_reader p;
     af_buf out;
     uint64_t atom;   /* where the last atom begins in out; UINT64_MAX = none to repeat */
     bool quantified; /* ... and it has a quantifier already */
@@ -36,36 +36,36 @@ static void begin_atom(translator *t)
     t->quantified = false;
 }
 
-static af_status write_class(translator *t, af_status (*read)(af_cpset *, translator *, char),
+static af_status write_class(translator *t, af_status (*read)(af_regex_set *, translator *, char),
                              char c)
 {
-    af_cpset *s = af_calloc(1, sizeof *s);
+    af_regex_set *s = af_calloc(1, sizeof *s);
     if (!s)
         return af_fail_nomem(t->p.err, "a character class", sizeof *s);
     const af_status st = read(s, t, c);
     if (st == AF_OK)
-        af_cpset_write(s, &t->out);
+        af_regex_set_write(s, &t->out);
     free(s);
     return st;
 }
 
-static af_status read_bracket(af_cpset *s, translator *t, char c)
+static af_status read_bracket(af_regex_set *s, translator *t, char c)
 {
     (void)c;
-    return af_cpset_class(s, &t->p);
+    return af_regex_set_class(s, &t->p);
 }
-static af_status read_property(af_cpset *s, translator *t, char c)
+static af_status read_property(af_regex_set *s, translator *t, char c)
 {
-    return af_cpset_property(s, &t->p, c == 'P');
+    return af_regex_set_property(s, &t->p, c == 'P');
 }
-static af_status read_shorthand(af_cpset *s, translator *t, char c)
+static af_status read_shorthand(af_regex_set *s, translator *t, char c)
 {
-    if (!af_cpset_shorthand(s, c == 'W' ? 'w' : c))
+    if (!af_regex_set_shorthand(s, c == 'W' ? 'w' : c))
         return af_fail_nomem(t->p.err, "a character class", sizeof *s);
     if (c == 'w' || c == 'W')
-        af_cpset_bare_word(s);
+        af_regex_set_bare_word(s);
     if (c == 'W')
-        af_cpset_invert(s);
+        af_regex_set_invert(s);
     return AF_OK;
 }
 
@@ -99,7 +99,7 @@ static af_status escape(translator *t)
     if (c == 'p' || c == 'P')
         return write_class(t, read_property, c);
     if (c == 'x' || c == 'u' || c == '0') {
-        const af_status st = af_pattern_number(&t->p, c, &cp);
+        const af_status st = af_regex_reader_number(&t->p, c, &cp);
         if (st == AF_OK)
             af_buf_printf(&t->out, "\\x{%x}", (unsigned)cp);
         return st;
@@ -283,7 +283,7 @@ static af_status translate(af_buf *out, const char *pattern, uint64_t len, af_er
     translator *t = af_calloc(1, sizeof *t);
     if (!t)
         return af_fail_nomem(err, "a regex", sizeof *t);
-    t->p = (af_pattern){.at = pattern, .end = pattern + len, .err = err};
+    t->p = (af_regex_reader){.at = pattern, .end = pattern + len, .err = err};
     t->atom = UINT64_MAX;
     while (t->p.at < t->p.end)
         AF_TRY(step(t));

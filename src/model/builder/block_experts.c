@@ -40,7 +40,8 @@ static af_tensor *scale_weights(const af_forward *f, int layer, af_tensor *w, af
     return af_mul(g, w, by);
 }
 
-af_tensor *af_route(const af_forward *f, int layer, af_group group, af_tensor *x, af_tensor **index)
+af_tensor *af_route_tokens(const af_forward *f, int layer, af_group group, af_tensor *x,
+                           af_tensor **index)
 {
     af_graph *g = f->g;
     const af_model_spec *s = f->s;
@@ -111,7 +112,7 @@ static af_tensor *scaled_inputs(const af_forward *f, af_tensor *x, af_tensor *w,
 
 af_tensor *af_routed_experts(const af_forward *f, int layer, af_tensor *router_x, af_tensor *x)
 {
-    af_tensor *index, *w = af_route(f, layer, AF_GROUP_ROUTER, router_x, &index);
+    af_tensor *index, *w = af_route_tokens(f, layer, AF_GROUP_ROUTER, router_x, &index);
     const af_experts_opts experts = {
         .gate_up =
             af_expert_linear_of(f, layer, AF_GROUP_EXPERTS_GATE_UP, AF_SLOT_EXPERTS_GATE_UP_BIAS),

@@ -21,7 +21,7 @@ af_tensor *af_expert_queries(const af_forward *f, int layer, af_tensor *h, af_he
     af_graph *g = f->g;
     const af_layer_spec *ls = &f->s->layer[layer];
     af_tensor *q = NULL, *kv = af_project(f, layer, AF_GROUP_QKV, h);
-    c->weights = af_route(f, layer, AF_GROUP_ATTN_ROUTER, h, &c->index);
+    c->weights = af_route_tokens(f, layer, AF_GROUP_ATTN_ROUTER, h, &c->index);
     if (af_graph_status(g, NULL) != AF_OK)
         return h;
     const af_expert_linear in = af_expert_linear_of(f, layer, AF_GROUP_ATTN_EXPERTS_IN, -1);

@@ -104,8 +104,8 @@ af_tensor *af_gated_unit(const af_forward *f, af_tensor *gate_up);
 /* The activation of an MLP without a gate. */
 af_tensor *af_activate(const af_forward *f, int layer, af_tensor *x);
 /* x [N][D] -> the weights [N][k] of the experts a router takes, and which they are. */
-af_tensor *af_route(const af_forward *f, int layer, af_group group, af_tensor *x,
-                    af_tensor **index);
+af_tensor *af_route_tokens(const af_forward *f, int layer, af_group group, af_tensor *x,
+                           af_tensor **index);
 /* The parameter of a group of experts with its bias (-1 = none) and its adapter. */
 af_expert_linear af_expert_linear_of(const af_forward *f, int layer, af_group group, int bias);
 /* y [N][D] plus a vector [D] of any type. */

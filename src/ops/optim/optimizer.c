@@ -206,7 +206,7 @@ static void lay_param(param_list *c, int i)
     const int64_t size = af_dtype_get(p->dtype)->bytes;
     int64_t from = c->first[i], to = from + af_count(p);
     p->flat = from;
-    if (g->shard.split < AF_SPLIT_PARAMS) {
+    if (g->shard.split < AF_SHARD_PARAMS) {
         lay_into(p, g->params_flat, (uint64_t)(from * size));
         return;
     }
@@ -224,9 +224,9 @@ static void flatten(param_list *c)
     const af_dtype t = c->param[0]->dtype, of_grad = state_type(c);
     const int64_t total = c->first[c->n];
     const af_shard *s = &g->shard;
-    const bool split = s->split >= AF_SPLIT_GRADIENTS;
+    const bool split = s->split >= AF_SHARD_GRADIENTS;
     const int64_t own = split ? s->cut[s->rank + 1] - s->cut[s->rank] : total;
-    const bool apart = s->split >= AF_SPLIT_PARAMS;
+    const bool apart = s->split >= AF_SHARD_PARAMS;
     g->params_flat = af_leaf(g, AF_ROLE_PARAM, "params", t, 1, apart ? &own : &total);
     af_carry_leaves(g, of_grad, own); /* before the gradients, which may lie elsewhere */
     g->grads_flat = af_leaf(g, AF_ROLE_GRADIENT, "grads", of_grad, 1, s->pass ? &own : &total);
@@ -583,7 +583,7 @@ void af_graph_optimizer(af_graph *g, const af_optimizer_opts *opts)
     g->optimized = true;
     g->beta1 = o.beta1;
     g->beta2 = o.beta2;
-    g->shard.pass = g->shard.split >= AF_SPLIT_GRADIENTS && g->one_pass;
+    g->shard.pass = g->shard.split >= AF_SHARD_GRADIENTS && g->one_pass;
     assign_offsets(&c);
     if (!find_units(&c) || !cut_shards(&c))
         return;

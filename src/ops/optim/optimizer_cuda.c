@@ -86,7 +86,7 @@ static af_status grad_norm_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
     if (st != AF_OK)
         return st;
     double *part = cu->work;
-    if (g->shard.split >= AF_SPLIT_GRADIENTS)
+    if (g->shard.split >= AF_SHARD_GRADIENTS)
         sum_split(cu, g, n, part, (float *)((uint8_t *)cu->work + shared_piece(g)));
     else
         sum_pieces(cu, n, part, in.grads->data, af_count(in.grads));

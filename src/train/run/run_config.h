@@ -32,7 +32,7 @@ typedef enum af_method {
 } af_method;
 typedef enum af_uld_merge { AF_ULD_OBSERVED, AF_ULD_BAYESIAN } af_uld_merge;
 typedef enum af_task { AF_TASK_TOKENS, AF_TASK_LABELS } af_task;
-typedef enum af_stage { AF_STAGE_FINE_TUNING, AF_STAGE_PRETRAINING } af_stage;
+typedef enum af_train_stage { AF_STAGE_FINE_TUNING, AF_STAGE_PRETRAINING } af_train_stage;
 /* When something happens; AUTO = as the keys about steps and epochs say. */
 typedef enum af_when {
     AF_WHEN_AUTO,
@@ -123,8 +123,8 @@ typedef struct af_run_config {
     af_tri train_on_inputs; /* auto: but not where a record has its completion apart */
     af_strings roles_to_train;
     af_train_eos train_on_eos;
-    af_stage stage;
-    af_mix mix;
+    af_train_stage stage;
+    af_mix_strategy mix;
     af_strings interleave_probs;
     af_excess excess;
     int64_t sequence_len, max_prompt_len, max_samples, num_layers;

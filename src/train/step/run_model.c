@@ -215,7 +215,7 @@ bool af_run_model_uses_nccl(const af_run_model *m)
 
 int af_run_model_zero_max(const af_run_model *m)
 {
-    return af_run_model_on_cpu(m) || af_run_model_uses_nccl(m) ? AF_ZERO_MAX : AF_SPLIT_STATE;
+    return af_run_model_on_cpu(m) || af_run_model_uses_nccl(m) ? AF_ZERO_MAX : AF_SHARD_STATE;
 }
 
 bool af_run_model_sums_by_nodes(const af_run_model *m)

@@ -111,11 +111,11 @@ static int tree_levels(const af_run_config *run)
 }
 
 /* What is trained next to a frozen model is small, and stays whole. */
-static af_split split_of(const af_run_model *m)
+static af_sharding split_of(const af_run_model *m)
 {
-    return m->zero_stage < 3 ? (af_split)m->zero_stage
-           : m->adapter      ? AF_SPLIT_WEIGHTS
-                             : AF_SPLIT_PARAMS;
+    return m->zero_stage < 3 ? (af_sharding)m->zero_stage
+           : m->adapter      ? AF_SHARD_WEIGHTS
+                             : AF_SHARD_PARAMS;
 }
 
 static void record_optimizer(af_step_graph *s)

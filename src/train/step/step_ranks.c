@@ -16,7 +16,7 @@
 static int64_t micro_of(const af_step_graph *s, int rank, int64_t j)
 {
     const int64_t block = j / s->block, blocks = s->run->accumulation / s->block;
-    const bool in_turn = s->model->zero_stage >= AF_SPLIT_GRADIENTS;
+    const bool in_turn = s->model->zero_stage >= AF_SHARD_GRADIENTS;
     const int64_t number =
         in_turn ? block * af_comm_size(s->model->comm) + rank : rank * blocks + block;
     return number * s->block + j % s->block;
@@ -144,7 +144,7 @@ static af_status gather_params(af_step_graph *s, float *v, int64_t count, af_err
 
 af_status af_step_graph_gather(af_step_graph *s, af_error *err)
 {
-    if (!s->model->comm || s->model->zero_stage < AF_SPLIT_STATE ||
+    if (!s->model->comm || s->model->zero_stage < AF_SHARD_STATE ||
         af_run_model_sums_by_nodes(s->model))
         return AF_OK;
     return with_host(s, af_graph_flat_params(s->graph), gather_params, err);

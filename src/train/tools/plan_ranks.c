@@ -74,7 +74,7 @@ static af_status find_largest(af_step_graph *s, af_stage_plan *out, af_error *er
     const int ranks = s->model->ranks, more[] = {ranks / 2, ranks - 1};
     const af_memory_mode mode = s->memory_mode;
     af_status st = AF_OK;
-    for (size_t i = 0; i < AF_LEN(more) && s->model->zero_stage >= AF_SPLIT_GRADIENTS; i++) {
+    for (size_t i = 0; i < AF_LEN(more) && s->model->zero_stage >= AF_SHARD_GRADIENTS; i++) {
         if (more[i] == s->model->rank)
             continue;
         s->model->rank = more[i];

@@ -275,7 +275,7 @@ af_status af_trainer_explain_nonfinite(af_trainer *t, const af_step_result *r, a
     finding f = {0};
     char run[4096] = "", data[4096], *checkpoint = NULL;
     const int64_t step = t->progress.step + 1;
-    const bool all = t->model.gpus || t->model.zero_stage >= AF_SPLIT_GRADIENTS;
+    const bool all = t->model.gpus || t->model.zero_stage >= AF_SHARD_GRADIENTS;
     if (af_trainer_writes(t) || all) /* nodes of the backward pass exchange */
         repeat_step(t, r, &f, err);
     if (!af_trainer_writes(t)) { /* rank 0 tells why */
