@@ -459,6 +459,25 @@ static void test_chat_records_become_the_golden_tokens(void **state)
     case_close(&c);
 }
 
+/* The last tokens of the last record, whose end of turn is among them. */
+static void check_ends(af_data_opts end)
+{
+    af_data_opts whole = end;
+    af_token_store cut, all;
+    af_data_counts n;
+    af_error err;
+    whole.sequence_len = 64;
+    CHECK_OK(af_dataset_open(&all, &n, &whole, &err), err);
+    end.keep_end = true;
+    CHECK_OK(af_dataset_open(&cut, &n, &end, &err), err);
+    assert_true(n.truncated == 1 && n.lost_eot == 0 && cut.longest == 20);
+    const uint32_t *kept = af_token_words(&cut, 1), *end_of = af_token_words(&all, 1) + all.longest;
+    assert_memory_equal(kept + 1, end_of - 19, 19 * sizeof *kept);
+    assert_int_equal(kept[0], end_of[-20] | AF_TOKEN_NO_LOSS);
+    af_token_store_close(&all);
+    af_token_store_close(&cut);
+}
+
 static void test_what_is_cut_is_counted(void **state)
 {
     static const struct {
@@ -501,6 +520,7 @@ static void test_what_is_cut_is_counted(void **state)
     af_token_store s;
     af_data_counts n;
     af_data_opts o = case_training(model, &mem, yaml, 20);
+    check_ends(o);
     o.excess = AF_EXCESS_ERROR;
     assert_int_equal(af_dataset_open(&s, &n, &o, &err), AF_EFORMAT);
     assert_non_null(strstr(err.msg, "d.jsonl:2: "));

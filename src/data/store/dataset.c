@@ -133,6 +133,8 @@ static void hash_choice(af_sha256 *h, const af_data_opts *o)
         snprintf(text, sizeof text, "rl %d", (int)o->rl);
         hash_text(h, text);
     }
+    if (o->keep_end)
+        hash_text(h, "end");
     if (o->default_system && !o->turn_template) { /* of a turn template, it is part of its text */
         hash_text(h, "system");
         hash_text(h, o->default_system);

@@ -55,6 +55,15 @@ af_status af_record_reader_check_ids(af_record_reader *d, const af_row *r)
     return AF_OK;
 }
 
+/* Nothing predicts the first of them. */
+static void keep_last(af_row *r, int64_t limit)
+{
+    const int64_t from = r->count - limit;
+    memmove(r->ids, r->ids + from, (size_t)limit * sizeof *r->ids);
+    memmove(r->labels, r->labels + from, (size_t)limit * sizeof *r->labels);
+    r->labels[0] = -100;
+}
+
 /* Cuts to sequence_len. *keep is false when nothing worth training is left. */
 static af_status fit(af_record_reader *d, af_row *r, bool *keep)
 {
@@ -74,11 +83,13 @@ static af_status fit(af_record_reader *d, af_row *r, bool *keep)
             return AF_OK;
         }
         bool lost = false;
-        for (int64_t i = limit; i < r->count && !lost; i++)
+        for (int64_t i = limit; i < r->count && !lost && !d->pipeline->o->keep_end; i++)
             lost = r->labels[i] != -100 && af_renderer_is_eot(d->renderer, r->ids[i]);
         c->truncated += rows;
         c->lost_eot += lost + r->beyond;
         c->nothing_to_learn += r->beyond;
+        if (d->pipeline->o->keep_end)
+            keep_last(r, limit);
         r->count = limit;
     }
     if (supervised(r) == 0) {
@@ -506,7 +517,8 @@ static af_status one_source(af_record_reader *d, int i)
     d->source = s;
     d->renderer = &d->pipeline->renderer[i];
     d->renderer->want_text = d->mode == AF_READ_PREVIEW;
-    d->renderer->cutoff = d->mode == AF_READ_PREVIEW ? 0 : d->pipeline->o->sequence_len;
+    d->renderer->cutoff =
+        d->mode == AF_READ_PREVIEW || d->pipeline->o->keep_end ? 0 : d->pipeline->o->sequence_len;
     d->renderer->times = (af_renderer_times){0};
     d->tools_warned = d->missing_warned = d->departs_warned = d->split_reported = false;
     thread_renderers_open(d);

@@ -387,6 +387,8 @@ static af_status check_truncation(af_run_config *r, af_error *err)
     char at[300];
     if (r->truncation == AF_TRUNCATION_AUTO || end == prompts)
         return AF_OK;
+    if (end && r->rl == AF_RL_NONE && r->task == AF_TASK_TOKENS && !r->turn_template)
+        return AF_OK;
     if (prompts && r->max_prompt_len == 0) {
         const af_status st =
             af_run_idle_key(r, "truncation_mode", "without 'max_prompt_length'", err);
@@ -395,7 +397,7 @@ static af_status check_truncation(af_run_config *r, af_error *err)
     return af_fail(err, AF_EUNSUPPORTED, "%s: truncation_mode '%s' is not supported%s",
                    af_run_key_loc(r, "truncation_mode", at, sizeof at),
                    end ? "keep_end" : "keep_start",
-                   end ? ": texts are cut at their end"
+                   end ? " here: texts are cut at their end"
                        : " with max_prompt_length: prompts keep their last tokens");
 }
 
