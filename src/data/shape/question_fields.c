@@ -1,5 +1,23 @@
-/* question_fields.c - question and answer under the names public datasets give them. */
+/* question_fields.c - records of no known shape: question and answer under the names public
+ * datasets give them, and what to write about a record's fields. */
 #include "data/shape/shape.h"
+
+#include "base/buf.h"
+
+const char *af_record_keys(const json_t *record, char *buf, size_t size)
+{
+    size_t used = 0, n = 0;
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)record, key, value)
+    {
+        if (used < size && n++ < 12)
+            used += (size_t)snprintf(buf + used, size - used, "%s%.40s", used ? ", " : "", key);
+    }
+    if (!used)
+        buf[0] = 0;
+    return buf;
+}
 
 static bool is_text(const json_t *record, const char *name)
 {
@@ -8,10 +26,12 @@ static bool is_text(const json_t *record, const char *name)
 
 bool af_question_fields(const json_t *record, af_question *out)
 {
-    static const char *const questions[] = {"question", "query",   "prompt", "instruction", "input",
-                                            "user",     "problem", "Q",      "Question"};
-    static const char *const answers[] = {"answer",    "response", "output", "completion", "reply",
-                                          "assistant", "solution", "A",      "Answer"};
+    static const char *const questions[] = {"question", "query",       "prompt",      "instruction",
+                                            "input",    "user",        "problem",     "Q",
+                                            "Question", "Instruction", "INSTRUCTION", "inputs"};
+    static const char *const answers[] = {"answer", "response",  "output",   "completion",
+                                          "reply",  "assistant", "solution", "A",
+                                          "Answer", "Response",  "RESPONSE", "targets"};
     for (size_t i = 0; i < AF_LEN(questions); i++)
         for (size_t k = 0; k < AF_LEN(answers); k++)
             if (is_text(record, questions[i]) && is_text(record, answers[k])) {
@@ -30,4 +50,59 @@ void af_question_keys(af_buf *b, const af_question *q, const char *between)
         af_buf_printf(b, "%sfield_input: %s", between, q->input);
     if (q->system)
         af_buf_printf(b, "%sfield_system: %s", between, q->system);
+}
+
+static af_status advise_fields(const json_t *record, const af_question *q, const af_source_loc *p,
+                               af_error *err)
+{
+    char keys[400];
+    af_buf b = {0};
+    af_source_loc at = *p;
+    if (p->csv)
+        at.line = 1; /* the header */
+    af_question_keys(&b, q, ", ");
+    const af_status st =
+        b.bad ? af_fail_nomem(err, "a message", 0)
+              : af_source_loc_fail(&at, err,
+                                   "keys [%s] are no known shape of a dataset; for questions and "
+                                   "answers in the chat template write {path: ..., %s}",
+                                   af_record_keys(record, keys, sizeof keys), b.data);
+    af_buf_clear(&b);
+    return st;
+}
+
+/* A field of the record that has turns; NULL: there is none. */
+static const char *turns_field(const json_t *record, bool *sharegpt)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)record, key, v)
+    {
+        const json_t *first = json_array_get(v, 0);
+        *sharegpt = json_object_get(first, "from") && json_object_get(first, "value");
+        if (*sharegpt || (json_object_get(first, "role") && json_object_get(first, "content")))
+            return key;
+    }
+    return NULL;
+}
+
+af_status af_shape_unknown(const json_t *record, const af_question *q, const af_source_loc *p,
+                           af_error *err)
+{
+    char keys[400];
+    if (q)
+        return advise_fields(record, q, p, err);
+    bool sharegpt;
+    const char *turns = turns_field(record, &sharegpt);
+    af_record_keys(record, keys, sizeof keys);
+    if (turns)
+        return af_source_loc_fail(p, err,
+                                  "keys [%s] are no known shape of a dataset; for conversations "
+                                  "write {path: ..., type: %s, field_messages: %.40s}",
+                                  keys, sharegpt ? "sharegpt" : "messages", turns);
+    return af_source_loc_fail(p, err,
+                              "keys [%s] are no known shape of a dataset (alpaca, sharegpt, "
+                              "messages, prompt and completion, text, preference, kto, "
+                              "input_output); name the fields (type, field_...)",
+                              keys);
 }

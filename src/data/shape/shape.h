@@ -60,6 +60,12 @@ typedef struct af_question {
 bool af_question_fields(const json_t *record, af_question *out);
 /* The keys of a dataset that name them, `between` two of them. */
 void af_question_keys(af_buf *b, const af_question *q, const char *between);
+/* The error about a record of no known shape, with what to write for it. `q`: its fields, or NULL.
+ */
+AF_CHECKED af_status af_shape_unknown(const json_t *record, const af_question *q,
+                                      const af_source_loc *p, af_error *err);
+/* "a, b, c": the keys of a record, a few of them. */
+const char *af_record_keys(const json_t *record, char *buf, size_t size);
 /* Checks a record against the source's shape and converts it. Clear *out with af_item_clear. */
 AF_CHECKED af_status af_shape_item(af_item *out, const af_data_source *s, const json_t *record,
                                    const af_source_loc *p, af_error *err);
@@ -91,6 +97,14 @@ AF_CHECKED af_status af_tokens_item(af_item *out, const af_data_source *s, const
 /* shape_prompt.c: a record in the prompt of its source. */
 AF_CHECKED af_status af_prompt_item(af_item *out, const af_data_source *s, const json_t *record,
                                     const af_source_loc *p, af_error *err);
+
+/* json_fields.c: brings what a record has as JSON text, or inside a field, to where shapes look. */
+AF_CHECKED af_status af_record_open_fields(const af_data_source *s, json_t *record, af_error *err);
+#define AF_FUNCTIONS "functions" /* what OpenAI's first API calls "tools" */
+/* Its "function_call" of a message, the n-th of a record, as "tool_calls". */
+AF_CHECKED af_status af_message_open_call(json_t *m, size_t number, af_error *err);
+/* The list in a string of JSON, a new reference; NULL: it is something else. */
+json_t *af_json_text_list(const json_t *v);
 
 /* A list of turns is sharegpt's when its first turn has from and value. */
 bool af_turns_sharegpt(const af_data_source *s, const json_t *turns);

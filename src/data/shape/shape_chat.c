@@ -41,10 +41,10 @@ bool af_role_trained(const af_data_source *s, const char *role)
 static const char *role_of(const af_data_source *s, const char *name)
 {
     static const af_role_name known[] = {
-        {"system", "system"},     {"user", "user"},           {"assistant", "assistant"},
-        {"tool", "tool"},         {"human", "user"},          {"gpt", "assistant"},
-        {"observation", "tool"},  {"developer", "developer"}, {"ipython", "ipython"},
-        {"function", "function"}, {"chatgpt", "assistant"},   {"function_response", "tool"},
+        {"system", "system"},    {"user", "user"},           {"assistant", "assistant"},
+        {"tool", "tool"},        {"human", "user"},          {"gpt", "assistant"},
+        {"observation", "tool"}, {"developer", "developer"}, {"ipython", "ipython"},
+        {"function", "tool"},    {"chatgpt", "assistant"},   {"function_response", "tool"},
     };
     for (int i = 0; i < s->role_name_count; i++)
         if (strcmp(s->role_names[i].from, name) == 0)
@@ -211,11 +211,13 @@ static af_status fix_arguments(const turn *t, json_t *message)
     const json_t *old = json_object_get(message, "tool_calls");
     if (!old || json_is_null(old))
         return AF_OK;
-    if (!json_is_array(old))
+    json_t *calls = json_is_array(old) ? json_deep_copy(old) : af_json_text_list(old);
+    if (!calls && json_is_string(old) && !json_string_length(old))
+        return json_object_del(message, "tool_calls"), AF_OK; /* a column of text */
+    if (!calls && !json_is_array(old))
         return af_source_loc_fail(t->p, t->err,
                                   "message %zu: \"tool_calls\" should be a list, got %s", t->number,
                                   af_type_words(old));
-    json_t *calls = json_deep_copy(old);
     if (!calls || json_object_set_new(message, "tool_calls", calls))
         return af_fail_nomem(t->err, "tool calls", 0);
     for (size_t i = 0; i < json_array_size(calls); i++) {
@@ -241,24 +243,33 @@ static af_status fix_arguments(const turn *t, json_t *message)
     return AF_OK;
 }
 
-/* The value of a sharegpt function_call is the call itself, as JSON. */
+/* The value of a sharegpt function_call is the call itself, or a list of calls, as JSON. */
 static af_status add_function_call(af_conversation *out, const turn *t)
 {
     const json_t *v = json_object_get(t->json, t->content_key);
     json_error_t why;
-    json_t *call = json_is_string(v) ? af_json_load(json_string_value(v), json_string_length(v),
-                                                    JSON_ALLOW_NUL, &why)
-                                     : NULL;
-    if (!json_is_object(call)) {
-        json_decref(call);
+    json_t *value = json_is_string(v) ? af_json_load(json_string_value(v), json_string_length(v),
+                                                     JSON_ALLOW_NUL, &why)
+                                      : NULL;
+    const size_t count = json_is_array(value) ? json_array_size(value) : json_is_object(value);
+    json_t *m = json_pack("{s:s, s:s, s:[]}", "role", "assistant", "content", "", "tool_calls");
+    bool calls = count > 0;
+    for (size_t i = 0; i < count && calls; i++) {
+        json_t *call = json_is_array(value) ? json_array_get(value, i) : value;
+        char id[32]; /* nine letters and digits, as Mistral's templates want */
+        snprintf(id, sizeof id, "cal%c%05zu", i ? (char)('a' + (i - 1) % 11) : 'l', t->number - 1);
+        calls = json_is_object(call);
+        json_array_append_new(
+            json_object_get(m, "tool_calls"),
+            json_pack("{s:s, s:s, s:O}", "id", id, "type", "function", "function", call));
+    }
+    json_decref(value);
+    if (!calls) {
+        json_decref(m);
         return af_source_loc_fail(t->p, t->err,
                                   "message %zu: \"%s\" of a function_call is not a JSON object",
                                   t->number, t->content_key);
     }
-    char id[32];
-    snprintf(id, sizeof id, "call%05zu", t->number - 1);
-    json_t *m = json_pack("{s:s, s:s, s:[{s:s, s:s, s:o}]}", "role", "assistant", "content", "",
-                          "tool_calls", "id", id, "type", "function", "function", call);
     af_status st = m ? fix_arguments(t, m) : AF_OK;
     if (st != AF_OK) {
         json_decref(m);
@@ -406,6 +417,7 @@ static af_status take_turn(af_conversation *out, turn *t, bool sharegpt)
     t->json = own = without_nulls(t);
     if (!own)
         return af_fail_nomem(t->err, "a message", 0);
+    AF_TRY(af_message_open_call(own, t->number, t->err));
     AF_TRY(read_role(t, sharegpt));
     AF_TRY(read_flags(t));
     if (strcmp(t->role, "function_call") == 0) {

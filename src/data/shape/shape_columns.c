@@ -5,8 +5,8 @@ bool af_shape_reads(const void *source, const char *name)
 {
     const af_data_source *s = source;
     const af_fields *f = &s->field;
-    const char *const turns[] = {f->messages, f->conversations,      f->system,
-                                 f->tools,    AF_TEMPLATE_VARIABLES, NULL};
+    const char *const turns[] = {f->messages,           f->conversations, f->system, f->tools,
+                                 AF_TEMPLATE_VARIABLES, AF_FUNCTIONS,     NULL};
     const char *const alpaca[] = {f->instruction, f->input, f->output, f->system, f->history, NULL};
     const char *const text[] = {f->text, NULL};
     const char *const segments[] = {f->segments, NULL};

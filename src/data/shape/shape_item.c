@@ -16,22 +16,6 @@ void af_item_clear(af_item *i)
     *i = (af_item){0};
 }
 
-/* "[a, b, c]": the keys of a record, a few of them. */
-static const char *keys_of(const json_t *record, char *buf, size_t size)
-{
-    size_t used = 0, n = 0;
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)record, key, value)
-    {
-        if (used < size && n++ < 12)
-            used += (size_t)snprintf(buf + used, size - used, "%s%.40s", used ? ", " : "", key);
-    }
-    if (!used)
-        buf[0] = 0;
-    return buf;
-}
-
 static bool has(const json_t *record, const char *field)
 {
     return json_object_get(record, field) != NULL;
@@ -97,25 +81,6 @@ static bool is_half(const af_data_source *s, const json_t *r)
            (s->shape == AF_SHAPE_PROMPT && !(has(r, f->prompt) && has(r, f->completion)));
 }
 
-static af_status advise_fields(const json_t *record, const af_question *q, const af_source_loc *p,
-                               af_error *err)
-{
-    char keys[400];
-    af_buf b = {0};
-    af_source_loc at = *p;
-    if (p->csv)
-        at.line = 1; /* the header */
-    af_question_keys(&b, q, ", ");
-    const af_status st =
-        b.bad ? af_fail_nomem(err, "a message", 0)
-              : af_source_loc_fail(&at, err,
-                                   "keys [%s] are no known shape of a dataset; for questions and "
-                                   "answers in the chat template write {path: ..., %s}",
-                                   keys_of(record, keys, sizeof keys), b.data);
-    af_buf_clear(&b);
-    return st;
-}
-
 af_status af_shape_detect(af_data_source *s, const json_t *record, const af_source_loc *p,
                           af_error *err)
 {
@@ -124,13 +89,9 @@ af_status af_shape_detect(af_data_source *s, const json_t *record, const af_sour
     if (!s->shape_given)
         s->shape = shape_of(s, record);
     if ((s->shape == AF_SHAPE_AUTO || is_half(s, record)) && af_question_fields(record, &q))
-        return advise_fields(record, &q, p, err);
+        return af_shape_unknown(record, &q, p, err);
     if (s->shape == AF_SHAPE_AUTO)
-        return af_source_loc_fail(p, err,
-                                  "keys [%s] are no known shape of a dataset (alpaca, sharegpt, "
-                                  "messages, prompt and completion, text, preference, kto, "
-                                  "input_output); name the fields (type, field_...)",
-                                  keys_of(record, keys, sizeof keys));
+        return af_shape_unknown(record, NULL, p, err);
     if (s->completion_apart && s->shape == AF_SHAPE_PROMPT)
         s->train_on_inputs = false;
     const char *idle = af_data_source_idle_key(s, s->shape);
@@ -142,7 +103,7 @@ af_status af_shape_detect(af_data_source *s, const json_t *record, const af_sour
             p, err,
             "%s has no effect: the record (its keys: [%s]) is of shape %s; state "
             "what is meant with type, or leave it out",
-            idle, keys_of(record, keys, sizeof keys), af_shape_name(s->shape));
+            idle, af_record_keys(record, keys, sizeof keys), af_shape_name(s->shape));
     if (s->shape == AF_SHAPE_SHAREGPT) {
         /* "conversations" whose turns have role and content are messages under another name */
         const json_t *turns = json_object_get(record, s->field.conversations);
@@ -161,7 +122,7 @@ static af_status missing(const af_data_source *s, const json_t *record, const ch
                          const af_source_loc *p, af_error *err)
 {
     char keys[400];
-    keys_of(record, keys, sizeof keys);
+    af_record_keys(record, keys, sizeof keys);
     if (p->csv) {
         af_source_loc header = *p;
         header.line = 1;

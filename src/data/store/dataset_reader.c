@@ -409,6 +409,7 @@ static af_status add_job(af_record_reader *d, af_record *rec)
     af_status st = AF_OK;
     d->loc.line = rec->line;
     d->loc.number = rec->number;
+    AF_TRY(af_record_open_fields(d->source, rec->json, d->err));
     if (rec->number == 1) {
         if (!d->source->shape_given)
             d->source->shape = AF_SHAPE_AUTO;

@@ -113,7 +113,8 @@ static void look_at_first(init_facts *l, const af_data_pipeline *k)
                       n > 0 && af_records_kind_of(&kind, files[0], NULL, NULL) == AF_OK &&
                       kind != AF_RECORDS_TEXT &&
                       af_records_open(&r, files[0], kind, NULL) == AF_OK &&
-                      af_records_next(r, &first, NULL) == AF_OK && first.json;
+                      af_records_next(r, &first, NULL) == AF_OK && first.json &&
+                      af_record_open_fields(&source, first.json, NULL) == AF_OK;
     const bool known = read && af_shape_detect(&source, first.json, &at, NULL) == AF_OK;
     if (known && source.shape == AF_SHAPE_PREFERENCE)
         l->rl = AF_RL_DPO;
