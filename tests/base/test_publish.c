@@ -225,6 +225,8 @@ static void test_files(void **state)
     check_content("other", "mine");
     assert_int_equal(count_in(""), 3);
     assert_int_equal(af_output_write(in_dir("no/f"), "4", 1, true, &err), AF_EIO);
+    assert_int_equal(af_output_write(in_dir("new/"), "4", 1, true, &err), AF_EUSAGE);
+    assert_non_null(strstr(err.msg, "is a folder, a file is to be written"));
 }
 
 /* A file of a converted folder is not one of a training run, and the other way round. */

@@ -255,6 +255,12 @@ full="$tmp/run.yaml adapter=none output_dir=$tmp/full -q --device cpu"
 "$AFINAR" train $full || fail "train"
 text=$("$AFINAR" train $full base_model="$tmp/full/checkpoint-1" --force 2>&1) && fail "a run removed its base model"
 has "$text" "base_model '$tmp/full/checkpoint-1' lies in output_dir" "train"
+text=$("$AFINAR" train $full teacher_model="$tmp/full/checkpoint-1" --force 2>&1) && fail "a run removed its teacher"
+has "$text" "teacher_model '$tmp/full/checkpoint-1' lies in output_dir" "train"
+for keys in --force "max_steps=3 resume_from_checkpoint=auto"; do
+    text=$("$AFINAR" train $full teacher_model="$tmp/full" $keys 2>&1) && fail "a run replaced its teacher: $keys"
+    has "$text" "output_dir '$tmp/full' is the folder of teacher_model: the run would overwrite it" "train $keys"
+done
 [ -s "$tmp/full/checkpoint-1/model.safetensors" ] && [ -s "$tmp/full/config.json" ] || fail "a refused run removed files"
 
 # a disk that cannot hold one checkpoint: refused before the first step, and nothing is left
@@ -262,7 +268,7 @@ mkdir "$tmp/small"
 if unshare -rm mount -t tmpfs -o size=64k none "$tmp/small" 2> /dev/null; then
     text=$(unshare -rm bash -c 'mount -t tmpfs -o size=256k none "$1" && "$2" train "$3" output_dir="$1/run" adapter=none lora_r=null --device cpu; echo "exit $?"; ls -A "$1"' - \
         "$tmp/small" "$AFINAR" "$tmp/run.yaml" 2>&1)
-    has "$text" "afinar train: a checkpoint needs 1.1 MB, and '$tmp/small/run' has 0.3 MB free" "small disk"
+    has "$text" "afinar train: a checkpoint with the result needs 1.5 MB, and '$tmp/small/run' has 0.3 MB free" "small disk"
     [ "$(tail -n 1 <<<"$text")" = "exit 1" ] || fail "small disk: $text"
     grep -q "^step " <<<"$text" && fail "a run without room for a checkpoint began: $text"
 else

@@ -151,12 +151,13 @@ static bool names_own(const af_run_config *r)
     return own;
 }
 
-/* Checkpoints of the earlier run are removed: the run must not start from one of them. */
-static af_status check_base(const af_run_config *r, af_error *err)
+/* Checkpoints of the earlier run are removed: the run must not read one of them. */
+static af_status check_input(const af_run_config *r, const char *key, const char *path,
+                             af_error *err)
 {
     char **names = NULL, at[300];
     int n = 0;
-    if (!af_dir_exists(r->output_dir))
+    if (!path || !af_dir_exists(r->output_dir))
         return AF_OK;
     af_status st = af_dir_list(&names, &n, r->output_dir, err);
     for (int i = 0; i < n && st == AF_OK; i++) {
@@ -164,14 +165,14 @@ static af_status check_base(const af_run_config *r, af_error *err)
             continue;
         af_error why = {0};
         char *dir = af_path_join(r->output_dir, names[i]);
-        st = dir ? af_output_check(dir, &r->base_model, 1, &why)
+        st = dir ? af_output_check(dir, &path, 1, &why)
                  : af_fail_nomem(&why, "a path", strlen(names[i]));
         free(dir);
         if (st == AF_EUSAGE)
             af_fail(err, st,
-                    "%s: base_model '%s' lies in output_dir, where a new run removes the "
-                    "checkpoints of the earlier one: choose another output_dir",
-                    af_run_key_loc(r, "base_model", at, sizeof at), r->base_model);
+                    "%s: %s '%s' lies in output_dir, where a new run removes the checkpoints of "
+                    "the earlier one: choose another output_dir",
+                    af_run_key_loc(r, key, at, sizeof at), key, path);
         else if (st != AF_OK)
             af_fail(err, st, "%s", why.msg);
     }
@@ -192,7 +193,9 @@ af_status af_run_folder_check(const af_run_config *r, af_error *err)
         AF_TRY(earlier_run(r, err));
     AF_TRY(af_run_files_check(output, r->overwrite_output_dir, err));
     AF_TRY(af_output_check(output, (const char *const[]){r->lora_model_dir}, 1, err));
-    AF_TRY(check_base(r, err));
+    AF_TRY(check_input(r, "base_model", r->base_model, err));
+    AF_TRY(check_input(r, "teacher_model", r->teacher_model, err));
+    AF_TRY(check_input(r, "teacher_adapter", r->teacher_adapter, err));
     if (af_dir_exists(output))
         st = af_run_files_check_names(output, 0, 0, err);
 done:

@@ -297,18 +297,22 @@ static af_status check_full(const af_run_model *m, af_error *err)
                    c->from_gguf ? "a GGUF file" : "a quantised model");
 }
 
-/* A run never overwrites what it starts from. */
+/* A run never overwrites what it reads. */
 static af_status check_output(const af_run_model *m, af_error *err)
 {
     const af_run_config *r = m->run;
+    const char *const inputs[][2] = {{"base_model", m->path},
+                                     {"lora_model_dir", r->lora_model_dir},
+                                     {"teacher_model", r->teacher_model},
+                                     {"teacher_adapter", r->teacher_adapter}};
     char at[300];
-    const bool base = af_path_same(r->output_dir, m->path);
-    if (!base && !(r->lora_model_dir && af_path_same(r->output_dir, r->lora_model_dir)))
-        return AF_OK;
-    return af_fail(err, AF_EUSAGE,
-                   "%s: output_dir '%s' is the folder of %s: the run would overwrite it",
-                   af_run_key_loc(r, "output_dir", at, sizeof at), r->output_dir,
-                   base ? "base_model" : "lora_model_dir");
+    for (size_t i = 0; i < AF_LEN(inputs); i++)
+        if (inputs[i][1] && af_path_same(r->output_dir, inputs[i][1]))
+            return af_fail(err, AF_EUSAGE,
+                           "%s: output_dir '%s' is the folder of %s: the run would overwrite it",
+                           af_run_key_loc(r, "output_dir", at, sizeof at), r->output_dir,
+                           inputs[i][0]);
+    return AF_OK;
 }
 
 static af_status resolve(af_run_model *m, const af_run_config *run, af_error *err)
