@@ -71,12 +71,18 @@ static bool has_more(const char *dir, const char *other)
     return more;
 }
 
-/* tokenizer.model stays as it is when tokens are added to a folder. */
+/* tokenizer.model stays as it is when tokens are added to a folder, and so do the others. */
 static bool same_tokenizer(const char *dir, const char *base)
 {
     if (af_file_in(dir, "tokenizer.json") || af_file_in(base, "tokenizer.json"))
         return same_file(dir, base, "tokenizer.json");
-    return same_file(dir, base, "tokenizer.model") && !has_more(dir, base);
+    if (!af_tokenizer_can_make(dir) || !af_tokenizer_can_make(base))
+        return same_file(dir, base, "tokenizer.model") && !has_more(dir, base);
+    bool same = true;
+    for (const char *const *name = af_tokenizer_sources; *name; name++)
+        same &= af_file_in(dir, *name) == af_file_in(base, *name) &&
+                (!af_file_in(dir, *name) || same_file(dir, base, *name));
+    return same && !has_more(dir, base);
 }
 
 bool af_adapter_own_tokenizer(const char *dir, const char *base, int64_t rows)

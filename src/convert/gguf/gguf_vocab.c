@@ -456,7 +456,7 @@ af_status af_gguf_check_tokenizer(const char *dir, const char *model_type, af_er
 {
     af_status st = AF_OK;
     json_t *json = NULL;
-    AF_TRY(af_json_read(&json, dir, "tokenizer.json", err));
+    AF_TRY(af_tokenizer_json_read(&json, dir, err));
     vocab v = {.json = json, .model = json_object_get(json, "model")};
     const char *pre = NULL;
     AF_TRY(read_kind(&v, dir, err));
@@ -511,14 +511,14 @@ af_status af_gguf_put_tokenizer(af_gguf_writer *w, const af_text_dirs *h, const 
     json_t *json = NULL, *config = NULL;
     af_spm pieces = {0};
     af_tokenizer *own = NULL;
-    AF_TRY(af_json_read(&json, dir, "tokenizer.json", err));
+    AF_TRY(af_tokenizer_json_read(&json, dir, err));
     AF_TRY(af_json_read(&config, dir, "tokenizer_config.json", err));
     if (!json)
         AF_TRY(open_pieces(&v, &pieces, &own, dir, err));
     if (!json && !v.pieces) {
         af_log_write(AF_LOG_WARN,
-                     "%s has neither tokenizer.json nor tokenizer.model: the GGUF file gets no "
-                     "tokenizer",
+                     "%s has no tokenizer (tokenizer.json, tokenizer.model, vocab.json with "
+                     "merges.txt), and so has the GGUF file",
                      dir);
         goto done;
     }

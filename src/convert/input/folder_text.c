@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "format/text/json_text.h"
+#include "format/tokenizer/tokenizer_make.h"
 
 #define TEMPLATE_BYTES_MAX (UINT64_C(4) << 20)
 
@@ -18,6 +19,13 @@ af_status af_json_read(json_t **out, const char *dir, const char *name, af_error
         st = af_json_read_file(out, path, err);
     free(path);
     return st;
+}
+
+af_status af_tokenizer_json_read(json_t **out, const char *dir, af_error *err)
+{
+    const af_status st = af_json_read(out, dir, "tokenizer.json", err);
+    return st == AF_OK && !*out && af_tokenizer_can_make(dir) ? af_tokenizer_make(out, dir, err)
+                                                              : st;
 }
 
 af_status af_text_write(const char *dir, const char *name, const char *text, uint64_t n,

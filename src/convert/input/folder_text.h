@@ -8,6 +8,8 @@
 
 /* One JSON file of a folder; *out NULL when it is absent. json_decref it. */
 AF_CHECKED af_status af_json_read(json_t **out, const char *dir, const char *name, af_error *err);
+/* tokenizer.json, or what stands for it where there is neither it nor tokenizer.model. */
+AF_CHECKED af_status af_tokenizer_json_read(json_t **out, const char *dir, af_error *err);
 /* Writes n bytes as a file of a folder. */
 AF_CHECKED af_status af_text_write(const char *dir, const char *name, const char *text, uint64_t n,
                                    af_error *err);

@@ -277,7 +277,7 @@ static af_status load_tokenizer(json_t **out, const af_model_reader *in, af_erro
     if (af_model_reader_is_gguf(in))
         return af_fail(err, AF_EUNSUPPORTED,
                        "'%s' is a GGUF file: merging tokenizers needs model folders", in->path);
-    const af_status st = af_json_read(out, in->path, "tokenizer.json", err);
+    const af_status st = af_tokenizer_json_read(out, in->path, err);
     if (st == AF_OK && !*out)
         return af_fail(err, AF_EFORMAT, "'%s' has no tokenizer.json", in->path);
     return st;
@@ -295,7 +295,7 @@ static af_status open_outside(af_merge_tokens *k, const af_merge_run *r, af_erro
     if (why.code == AF_ENOMEM || af_memory_failed())
         return af_fail(err, AF_ENOMEM, "%s", *why.msg ? why.msg : "not enough memory");
     const af_status st =
-        k->text_dir ? af_json_read(&k->tokenizer, k->text_dir, "tokenizer.json", err) : AF_OK;
+        k->text_dir ? af_tokenizer_json_read(&k->tokenizer, k->text_dir, err) : AF_OK;
     if (st != AF_OK)
         return st;
     if (!k->tokenizer)

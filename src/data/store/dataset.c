@@ -13,6 +13,7 @@
 #include "data/store/dataset_reader.h"
 #include "data/store/interleave.h"
 #include "data/store/token_cache.h"
+#include "format/config/hf_config.h"
 #include "format/text/json_text.h"
 
 #include <errno.h>
@@ -47,6 +48,17 @@ static void hash_text(af_sha256 *h, const char *s)
     af_sha256_add(h, s ? s : "\1", strlen(s ? s : "\1") + 1);
 }
 
+static af_status hash_in(af_sha256 *h, const char *dir, const char *name, af_error *err)
+{
+    char *path = af_path_join(dir, name);
+    af_status st = path ? AF_OK : af_fail_nomem(err, "a path", 0);
+    hash_text(h, name);
+    if (path && af_file_exists(path))
+        st = hash_file(h, path, UINT64_MAX, err);
+    free(path);
+    return st;
+}
+
 static af_status hash_model(af_sha256 *h, const char *model, af_error *err)
 {
     static const char *const files[] = {"tokenizer.json", "tokenizer_config.json",
@@ -54,17 +66,13 @@ static af_status hash_model(af_sha256 *h, const char *model, af_error *err)
                                         "tokenizer.model"};
     if (!af_dir_exists(model))
         return af_file_exists(model) ? hash_file(h, model, GGUF_HEAD, err) : AF_OK;
-    for (size_t i = 0; i < AF_LEN(files); i++) {
-        char *path = af_path_join(model, files[i]);
-        af_status st = path ? AF_OK : af_fail_nomem(err, "a path", 0);
-        hash_text(h, files[i]);
-        if (path && af_file_exists(path))
-            st = hash_file(h, path, UINT64_MAX, err);
-        free(path);
-        if (st != AF_OK)
-            return st;
-    }
-    return AF_OK;
+    af_status st = AF_OK;
+    for (size_t i = 0; i < AF_LEN(files) && st == AF_OK; i++)
+        st = hash_in(h, model, files[i], err);
+    const bool made = af_tokenizer_can_make(model);
+    for (const char *const *name = af_tokenizer_sources; made && *name && st == AF_OK; name++)
+        st = hash_in(h, model, *name, err);
+    return st;
 }
 
 static void hash_prompt(af_sha256 *h, const af_prompt *p)

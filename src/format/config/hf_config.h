@@ -239,8 +239,14 @@ AF_CHECKED af_status af_model_resolve_whole(char **path, const char *model, af_e
 /* Of a folder without this file: an error that names a folder inside that has one (of a run that
  * left checkpoints alone), AF_OK when there is none. */
 AF_CHECKED af_status af_folder_inside(const char *dir, const char *file, af_error *err);
-/* In one of the forms that are read: tokenizer.json or tokenizer.model. */
+/* In one of the forms that are read: tokenizer.json, tokenizer.model, or files of tokenizer_make.h.
+ */
 bool af_folder_has_tokenizer(const char *dir);
+/* The files that a tokenizer can be made of, ended by NULL; next to them, tokenizer_config.json,
+ * special_tokens_map.json and added_tokens.json count. */
+extern const char *const af_tokenizer_sources[];
+/* Whether the folder has what it takes, and neither tokenizer.json nor tokenizer.model. */
+bool af_tokenizer_can_make(const char *dir);
 /* A resolved path's config: config.json of a folder, metadata of a .gguf file. */
 AF_CHECKED af_status af_model_config(af_hf_config *out, const char *path, af_error *err);
 #endif

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "format/config/hf_config.h"
 #include "format/text/json_text.h"
+#include "format/tokenizer/tokenizer_make.h"
 
 #include <jansson.h>
 
@@ -371,6 +372,22 @@ static af_status find_ids(int64_t *id, const char *dir, const af_token_edit *edi
     return st;
 }
 
+/* A tokenizer.json takes the place of files that have no place for new tokens. */
+static af_status write_made(const char *dir, af_error *err)
+{
+    json_t *made = NULL;
+    af_status st = af_tokenizer_make(&made, dir, err);
+    char *path = af_path_join(dir, "tokenizer.json"),
+         *text = made ? af_json_dump(made, JSON_INDENT(2)) : NULL;
+    if (st == AF_OK)
+        st = path && text ? af_file_write(path, text, strlen(text), err)
+                          : af_fail_nomem(err, "a tokenizer", 0);
+    json_decref(made);
+    free(path);
+    free(text);
+    return st;
+}
+
 af_status af_token_edits_write(const char *dir, const af_token_edit *edit, int n, int64_t vocab,
                                af_error *err)
 {
@@ -380,6 +397,8 @@ af_status af_token_edits_write(const char *dir, const af_token_edit *edit, int n
     if (!id)
         AF_TRY(af_fail_nomem(err, "the new tokens", (uint64_t)n * sizeof *id));
     AF_TRY(find_ids(id, dir, edit, n, err));
+    if (n > 0 && af_tokenizer_can_make(dir))
+        AF_TRY(write_made(dir, err));
     AF_TRY(edit_file(&ed, "tokenizer.json", false, edit_tokenizer));
     AF_TRY(edit_file(&ed, "tokenizer_config.json", true, edit_names));
     AF_TRY(edit_file(&ed, "special_tokens_map.json", false, edit_names));

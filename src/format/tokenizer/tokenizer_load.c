@@ -2,6 +2,7 @@
 #include "format/config/hf_config.h"
 #include "format/tokenizer/sentencepiece.h"
 #include "format/tokenizer/tokenizer.h"
+#include "format/tokenizer/tokenizer_make.h"
 #include "format/weights/gguf.h"
 
 #include "base/file.h"
@@ -275,6 +276,32 @@ done:
     return st;
 }
 
+/* Of a folder that has neither tokenizer.json nor tokenizer.model. */
+static af_status open_made(af_tokenizer **out, const char *folder, af_error *err)
+{
+    af_status st = AF_OK;
+    af_tokenizer *t = NULL;
+    json_t *made = NULL;
+    char *text = NULL;
+    AF_TRY(af_tokenizer_make(&made, folder, err));
+    text = af_json_dump(made, JSON_COMPACT);
+    if (!text)
+        AF_TRY(af_fail_nomem(err, "a tokenizer", 0));
+    st = af_tokenizer_from_json(&t, text, strlen(text), err);
+    if (st != AF_OK) {
+        af_fail_prefix(st, err, "%s", folder);
+        goto done;
+    }
+    AF_TRY(af_tokenizer_read_configs(t, folder, err));
+    *out = t;
+    t = NULL;
+done:
+    af_tokenizer_close(t);
+    json_decref(made);
+    free(text);
+    return st;
+}
+
 static bool ends_with(const char *s, const char *end)
 {
     const size_t n = strlen(s), m = strlen(end);
@@ -298,10 +325,13 @@ static af_status open_found(af_tokenizer **out, const char *path, af_error *err)
         st = open_json(out, json, path, err);
     else if (af_file_exists(pieces))
         st = af_tokenizer_from_pieces(out, pieces, path, err);
+    else if (af_tokenizer_can_make(path))
+        st = open_made(out, path, err);
     else
         st = af_fail(err, AF_EIO,
-                     "%s has neither tokenizer.json nor tokenizer.model: save_pretrained of a fast "
-                     "tokenizer of transformers writes the first",
+                     "%s has neither tokenizer.json nor tokenizer.model nor vocab.json with "
+                     "merges.txt: save_pretrained of a fast tokenizer of transformers writes the "
+                     "first",
                      path);
     free(json);
     free(pieces);

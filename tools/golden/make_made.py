@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/made: tokenizers in files other than tokenizer.json, and the ids of AutoTokenizer.
+
+usage: make_made.py            (needs tokenizers 0.23 and transformers 5.23)
+
+cases.json: "texts", and for each folder its files (a name that begins with @ is a file of tests/golden/made) and the ids
+of the texts, with special tokens and without.
+"""
+import json, os, shutil, tempfile
+
+os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+from tokenizers import ByteLevelBPETokenizer
+from transformers import AutoTokenizer
+
+OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/golden/made")
+CORPUS = ["hello world hello there don't you're über Größen 12345 678 def f(x):\n    return x**2\n  \t\t user 小さな エンジン " * 3]
+TEXTS = ["", "  ", " a", "hello world", "Hello  World\n\n\tfoo", "don't you're I'LL", "12345 67 8", "über Größen e\u0301",
+         "小さな エンジン", "\U0001f389\U0001f469\u200d\U0001f469 ok", "<|endoftext|>", "a<|endoftext|> b", "</s>x<s> <pad>",
+         "<|im_start|>user\nhi<|im_end|>\n", "x <extra> y", "\u00a0nb\u2003sp", "a\r\nb\rc", "\ufb01 \u00bd", "\x01z", " <mask> ",
+         "def f(x):\n    return x**2\n", "trail  ", "[INST] hi [/INST]", "한국어 العربية", "don'T ABCdef XYZ3a", "中文abc 中 文"]
+
+
+def added(text, **more):
+    return {"content": text, "lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True, **more}
+
+
+def train(name, special):
+    t = ByteLevelBPETokenizer()
+    t.train_from_iterator(CORPUS, vocab_size=330, special_tokens=special, show_progress=False)
+    t.save_model(OUT, name)
+    return {"vocab.json": f"@{name}-vocab.json", "merges.txt": f"@{name}-merges.txt"}, t.get_vocab_size()
+
+
+def cases():
+    own, n = train("own", ["<|endoftext|>"])
+    bare, q = train("bare", [])
+    opt, _ = train("opt", ["<s>", "<pad>", "</s>", "<unk>"])
+    end = {"content": "</s>", "single_word": False, "lstrip": False, "rstrip": False, "normalized": True}
+    names = {"bos_token": end, "eos_token": end, "unk_token": end, "pad_token": {**end, "content": "<pad>"}}
+    qwen = {"add_prefix_space": False, "additional_special_tokens": ["<|im_start|>", "<|im_end|>"], "bos_token": None,
+            "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "tokenizer_class": "Qwen2Tokenizer", "unk_token": None}
+    tokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<extra>"]
+    decoder = {str(q + i): added(t, special=i < 3) for i, t in enumerate(tokens)}
+    yield "gpt2", {**own, "config.json": {"model_type": "gpt2"}}
+    yield "gpt2-around", {**own, "tokenizer_config.json": {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True, "add_bos_token": True,
+                                                         "add_eos_token": True, "mask_token": added("<mask>", lstrip=True, __type="AddedToken")}}
+    yield "opt", {**opt, "tokenizer_config.json": {**{k: {**v, "__type": "AddedToken"} for k, v in names.items()}, "add_bos_token": True,
+                                                   "tokenizer_class": "GPT2Tokenizer"}, "special_tokens_map.json": names}
+    yield "qwen2", {**bare, "tokenizer_config.json": {**qwen, "added_tokens_decoder": decoder}}
+    yield "qwen2-old", {**bare, "tokenizer_config.json": qwen, "added_tokens.json": {t: q + i for i, t in enumerate(tokens)}}
+    yield "qwen2-bare", {**bare, "config.json": {"model_type": "qwen2"}}
+    yield "phi", {**own, "tokenizer_config.json": {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>",
+                                                   "tokenizer_class": "CodeGenTokenizer"}, "added_tokens.json": {"<extra>": n + 1, "  ": n}}
+
+
+def ids_of(files):
+    with tempfile.TemporaryDirectory() as d:
+        for name, value in files.items():
+            if isinstance(value, str):
+                shutil.copy(os.path.join(OUT, value[1:]), os.path.join(d, name))
+            else:
+                json.dump(value, open(os.path.join(d, name), "w"))
+        t = AutoTokenizer.from_pretrained(d)
+        return [t(x)["input_ids"] for x in TEXTS], [t(x, add_special_tokens=False)["input_ids"] for x in TEXTS]
+
+
+def main():
+    os.makedirs(OUT, exist_ok=True)
+    rows = []
+    for name, files in cases():
+        ids, bare = ids_of(files)
+        rows.append({"name": name, "files": files, "ids": ids, "bare": bare})
+    with open(os.path.join(OUT, "cases.json"), "w") as f:
+        f.write('{"texts": %s,\n"cases": [\n%s\n]}\n' % (json.dumps(TEXTS), ",\n".join(json.dumps(r) for r in rows)))
+
+
+main()
