@@ -18,6 +18,7 @@ enum {
     AF_SCHEMA_DEPTH_MAX = 64,        /* allOf, anyOf, oneOf and $ref inside each other */
     AF_SCHEMA_ALL_MAX = 16,          /* patterns or enums of one value */
     AF_SCHEMA_VALUES_MAX = 1 << 14,  /* of one enum, and properties of one object */
+    AF_SCHEMA_UNIQUE_MAX = 10,       /* values of the items of an array that has each once */
     AF_SCHEMA_MULTIPLE_MAX = 1000,   /* digits of multipleOf: 0.01 is 1, 2.5 is 25 */
     AF_SCHEMA_LENGTH_FREE = 1 << 24, /* no answer is that long: a larger bound is none */
 };
@@ -66,6 +67,7 @@ typedef struct af_flat_schema {
     const char *pattern[AF_SCHEMA_ALL_MAX];
     int patterns;
     uint64_t min_items, max_items;
+    bool unique; /* no two items are the same */
     af_schemas *prefix;
     uint32_t prefixes;
     af_schemas rest; /* of the items after them */
@@ -76,6 +78,8 @@ typedef struct af_flat_schema {
     bool closed_by_default; /* `properties` was there */
     bool additional_given;
     af_schemas additional;
+    af_schemas names; /* of all properties */
+    uint64_t min_properties, max_properties;
 } af_flat_schema;
 
 typedef struct af_flats {
@@ -120,6 +124,13 @@ AF_CHECKED af_status af_schema_apart(af_schema *s, const af_flat_schema *a, cons
  * the schema; free(*out). */
 AF_CHECKED af_status af_schema_fitting(af_schema *s, const af_flat_schema *a,
                                        const af_flat_schema *b, const json_t ***out, size_t *count);
+/* Does a value fit a list of schemas? */
+AF_CHECKED af_status af_schema_fits(af_schema *s, af_schemas all, const json_t *v, bool *fits);
+/* Are two items of a list the same? */
+bool af_schema_has_twins(const json_t *list);
+/* Does the name of a property fit propertyNames? */
+AF_CHECKED af_status af_schema_name_fits(af_schema *s, const af_flat_schema *f, const char *name,
+                                         bool *fits);
 AF_CHECKED af_status af_schema_string_dfa(af_schema *s, const af_flat_schema *f, af_dfa *out);
 /* schema_emit.c */
 AF_CHECKED af_status af_schema_emit(af_schema *s, const af_flat_schema *f, uint32_t from,

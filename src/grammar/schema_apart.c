@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-enum { APART_DEPTH_MAX = 6, TEXTS_PER_MERGE = 16 };
+enum { APART_DEPTH_MAX = 6, TEXTS_PER_MERGE = 16, PAIRS_PER_MERGE = 256 };
 
 static unsigned type_of_value(const json_t *v)
 {
@@ -99,7 +99,7 @@ static bool in_list(const af_value_list *l, const json_t *v)
     return false;
 }
 
-static af_status list_fits(af_schema *s, af_schemas all, const json_t *v, bool *fits)
+af_status af_schema_fits(af_schema *s, af_schemas all, const json_t *v, bool *fits)
 {
     af_status st = AF_OK;
     af_flats *flats = af_calloc(1, sizeof *flats);
@@ -128,31 +128,64 @@ static const af_schema_property *property_of(const af_flat_schema *f, const char
     return NULL;
 }
 
+af_status af_schema_name_fits(af_schema *s, const af_flat_schema *f, const char *name, bool *fits)
+{
+    json_t *text = f->names.count ? json_string(name) : NULL;
+    *fits = true;
+    if (f->names.count && !text)
+        return af_fail_nomem(s->err, "a schema", strlen(name));
+    const af_status st = text ? af_schema_fits(s, f->names, text, fits) : AF_OK;
+    json_decref(text);
+    return st;
+}
+
 static af_status object_fits(af_schema *s, const af_flat_schema *f, const json_t *v, bool *fits)
 {
     const char *name;
     json_t *value;
     af_status st = AF_OK;
-    *fits = true;
+    *fits = json_object_size(v) >= f->min_properties && json_object_size(v) <= f->max_properties;
     for (uint32_t i = 0; i < f->requireds; i++)
         *fits &= json_object_get(v, f->required[i]) != NULL;
     json_object_foreach((json_t *)(uintptr_t)v, name, value)
     {
         const af_schema_property *p = property_of(f, name);
         if (*fits)
-            AF_TRY(list_fits(s, p ? p->value : f->additional, value, fits));
+            AF_TRY(af_schema_fits(s, p ? p->value : f->additional, value, fits));
+        if (*fits)
+            AF_TRY(af_schema_name_fits(s, f, name, fits));
     }
 done:
     return st;
+}
+
+static bool same_value(const json_t *a, const json_t *b)
+{
+    return json_is_number(a) && json_is_number(b) ? af_number_compare(a, b) == 0 : json_equal(a, b);
+}
+
+bool af_schema_has_twins(const json_t *v)
+{
+    for (size_t i = 0; i < json_array_size(v); i++)
+        for (size_t k = 0; k < i; k++)
+            if (same_value(json_array_get(v, i), json_array_get(v, k)))
+                return true;
+    return false;
 }
 
 static af_status array_fits(af_schema *s, const af_flat_schema *f, const json_t *v, bool *fits)
 {
     af_status st = AF_OK;
     const size_t n = json_array_size(v);
-    *fits = n >= f->min_items && n <= f->max_items;
+    if (f->unique) {
+        s->merges += (uint32_t)AF_MIN((uint64_t)n * n / PAIRS_PER_MERGE, AF_SCHEMA_MERGES_MAX);
+        if (s->merges > AF_SCHEMA_MERGES_MAX)
+            return af_fail(s->err, AF_EUSAGE, "the schema has too many alternatives");
+    }
+    *fits = n >= f->min_items && n <= f->max_items && !(f->unique && af_schema_has_twins(v));
     for (size_t i = 0; i < n && *fits; i++)
-        AF_TRY(list_fits(s, i < f->prefixes ? f->prefix[i] : f->rest, json_array_get(v, i), fits));
+        AF_TRY(af_schema_fits(s, i < f->prefixes ? f->prefix[i] : f->rest, json_array_get(v, i),
+                              fits));
 done:
     return st;
 }

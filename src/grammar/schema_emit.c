@@ -113,12 +113,87 @@ static af_status emit_string(af_schema *s, const af_flat_schema *f, uint32_t fro
 
 /* ---- arrays ---- */
 
+static uint32_t put_literal(af_schema *s, uint32_t from, const json_t *v);
+
 /* "," and then the value of rule. */
 static uint32_t comma_value(af_schema *s, uint32_t from, uint32_t rule)
 {
     const uint32_t to = af_rtn_state(s->r);
     af_rtn_call(s->r, put_ws(s, byte(s, from, ',')), rule, to);
     return to;
+}
+
+/* The values that items may have, as a JSON list (json_decref); NULL: they are not listed. */
+static af_status listed_items(af_schema *s, const af_flat_schema *f, json_t **out)
+{
+    af_status st = AF_OK;
+    const json_t **value = NULL;
+    size_t count = 0;
+    json_t *list = json_array();
+    af_flats *flats = af_calloc(1, sizeof *flats);
+    if (!flats || !list)
+        AF_TRY(af_fail_nomem(s->err, "a schema", sizeof *flats));
+    AF_TRY(af_schema_flatten(s, f->rest, flats));
+    bool listed = f->prefixes == 0;
+    for (uint32_t i = 0; i < flats->count && listed; i++) {
+        listed = flats->item[i]->value_lists > 0;
+        if (listed)
+            AF_TRY(af_schema_fitting(s, flats->item[i], NULL, &value, &count));
+        for (size_t k = 0; k < count && listed; k++) {
+            json_array_append(list, (json_t *)(uintptr_t)value[k]);
+            if (af_schema_has_twins(list))
+                json_array_remove(list, json_array_size(list) - 1);
+            listed = json_array_size(list) <= AF_SCHEMA_UNIQUE_MAX;
+        }
+        free(value);
+        value = NULL;
+        count = 0;
+    }
+    *out = listed ? json_incref(list) : NULL;
+done:
+    free(value);
+    free(flats);
+    json_decref(list);
+    return st;
+}
+
+/* Each value at most once: a state for each set of those that were written. */
+static af_status emit_unique(af_schema *s, const af_flat_schema *f, uint32_t from, uint32_t to)
+{
+    af_rtn *r = s->r;
+    uint32_t at[1 << AF_SCHEMA_UNIQUE_MAX], rule[AF_SCHEMA_UNIQUE_MAX];
+    json_t *list = NULL;
+    const af_status st = listed_items(s, f, &list);
+    if (st != AF_OK || !list)
+        return st != AF_OK ? st
+                           : af_fail_subject(s->err, AF_EUNSUPPORTED, "uniqueItems",
+                                             "'uniqueItems' is supported for items that are an "
+                                             "enum of at most %d values",
+                                             AF_SCHEMA_UNIQUE_MAX);
+    const uint32_t n = (uint32_t)json_array_size(list), close = af_rtn_state(r);
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t start = af_rtn_state(r);
+        rule[i] = af_rtn_rule_of(r, start, put_literal(s, start, json_array_get(list, i)));
+    }
+    for (uint32_t set = 1; set < 1u << n; set++)
+        at[set] = af_rtn_state(r);
+    at[0] = put_ws(s, byte(s, from, '['));
+    for (uint32_t set = 0; set < 1u << n && r->st == AF_OK; set++) {
+        uint64_t count = 0;
+        for (uint32_t i = 0; i < n; i++)
+            count += set >> i & 1;
+        if (count >= f->min_items && count <= f->max_items)
+            af_rtn_free_edge(r, at[set], close);
+        if (count >= f->max_items || count == n)
+            continue;
+        const uint32_t item = set ? put_ws(s, byte(s, at[set], ',')) : at[0];
+        for (uint32_t i = 0; i < n; i++)
+            if (!(set >> i & 1))
+                af_rtn_call(r, item, rule[i], at[set | 1u << i]);
+    }
+    af_rtn_bytes(r, put_ws(s, close), ']', ']', to);
+    json_decref(list);
+    return r->st;
 }
 
 static void emit_array(af_schema *s, const af_flat_schema *f, uint32_t from, uint32_t to)
@@ -169,8 +244,19 @@ static void colon_value(af_schema *s, uint32_t from, af_schemas value, uint32_t 
     af_rtn_call(s->r, put_ws(s, byte(s, from, ':')), af_schema_rule_of(s, value), to);
 }
 
-/* Properties that the schema does not name: any key but those that it names. */
-static af_status emit_others(af_schema *s, const af_flat_schema *f, uint32_t from, uint32_t to)
+static bool is_named(const af_flat_schema *f, const char *name, uint32_t requireds)
+{
+    for (uint32_t i = 0; i < f->properties; i++)
+        if (strcmp(f->property[i].name, name) == 0)
+            return true;
+    for (uint32_t i = 0; i < requireds; i++)
+        if (strcmp(f->required[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* Any key but those that the schema names. */
+static af_status any_other_key(af_schema *s, const af_flat_schema *f, uint32_t from, uint32_t to)
 {
     af_status st = AF_OK;
     af_dfa d = {0};
@@ -183,81 +269,223 @@ static af_status emit_others(af_schema *s, const af_flat_schema *f, uint32_t fro
     for (uint32_t i = 0; i < f->requireds; i++)
         name[f->properties + i] = f->required[i];
     if (n == 0) {
-        const uint32_t key = af_rtn_state(s->r);
-        any_string(s, from, key);
-        colon_value(s, key, f->additional, to);
+        any_string(s, from, to);
         return s->r->st;
     }
     AF_TRY(af_dfa_other(&d, name, (uint32_t)n, s->err));
     const uint32_t inside = byte(s, from, '"'), last = af_rtn_state(s->r);
     af_dfa_emit(&d, s->r, inside, true, last);
-    colon_value(s, byte(s, last, '"'), f->additional, to);
+    af_rtn_bytes(s->r, last, '"', '"', to);
 done:
     af_dfa_clear(&d);
     return st;
 }
 
-static bool is_named(const af_flat_schema *f, const char *name, uint32_t requireds)
+/* The keys of one alternative of propertyNames. */
+static af_status emit_names(af_schema *s, const af_flat_schema *f, const af_flat_schema *names,
+                            uint32_t from, uint32_t to)
 {
-    for (uint32_t i = 0; i < f->properties; i++)
-        if (strcmp(f->property[i].name, name) == 0)
-            return true;
-    for (uint32_t i = 0; i < requireds; i++)
-        if (strcmp(f->required[i], name) == 0)
-            return true;
-    return false;
+    if (!(names->types & AF_TYPE_STRING) || names->value_lists) /* lists: see list_names */
+        return AF_OK;
+    if (!names->patterns && names->min_length == 0 && names->max_length == UINT64_MAX)
+        return any_other_key(s, f, from, to);
+    if (f->properties + f->requireds == 0)
+        return emit_string(s, names, from, to);
+    return af_fail_subject(s->err, AF_EUNSUPPORTED, "propertyNames",
+                           "'propertyNames' with a pattern or a length next to 'properties' or "
+                           "'required' is not supported");
 }
 
+/* Properties that the schema does not name. */
+static af_status emit_other(af_schema *s, const af_flat_schema *f, uint32_t from, uint32_t to)
+{
+    af_status st = AF_OK;
+    const uint32_t key = af_rtn_state(s->r);
+    af_flats *names = af_calloc(1, sizeof *names);
+    if (!names)
+        return af_fail_nomem(s->err, "a schema", sizeof *names);
+    AF_TRY(af_schema_flatten(s, f->names, names));
+    for (uint32_t i = 0; i < names->count; i++)
+        AF_TRY(emit_names(s, f, names->item[i], from, key));
+    colon_value(s, key, f->additional, to);
+done:
+    free(names);
+    return st;
+}
+
+/* Names that propertyNames lists become properties that may be left out; *left: others remain. */
+static af_status list_names(af_schema *s, af_flat_schema *f, bool *left)
+{
+    af_status st = AF_OK;
+    const json_t **value = NULL;
+    size_t count = 0;
+    af_flats *names = af_calloc(1, sizeof *names);
+    *left = false;
+    if (!names)
+        return af_fail_nomem(s->err, "a schema", sizeof *names);
+    AF_TRY(af_schema_flatten(s, f->names, names));
+    for (uint32_t i = 0; i < names->count; i++) {
+        *left |= names->item[i]->value_lists == 0;
+        if (names->item[i]->value_lists == 0)
+            continue;
+        AF_TRY(af_schema_fitting(s, names->item[i], NULL, &value, &count));
+        af_schema_property *list = af_schema_take(s, (f->properties + count + 1) * sizeof *list);
+        if (!list)
+            AF_TRY(s->r->st);
+        if (f->properties)
+            memcpy(list, f->property, f->properties * sizeof *list);
+        f->property = list;
+        for (size_t k = 0; k < count; k++)
+            if (json_is_string(value[k]) && !is_named(f, json_string_value(value[k]), 0))
+                list[f->properties++] =
+                    (af_schema_property){json_string_value(value[k]), f->additional};
+        free(value);
+        value = NULL;
+    }
+done:
+    free(value);
+    free(names);
+    return st;
+}
+
+/* Leaves out properties whose names may not be. *possible: no required one is among them. */
+static af_status drop_names(af_schema *s, af_flat_schema *f, bool *possible)
+{
+    af_status st = AF_OK;
+    bool fits = true;
+    uint32_t kept = 0;
+    *possible = true;
+    af_schema_property *list = af_schema_take(s, ((uint64_t)f->properties + 1) * sizeof *list);
+    if (!list)
+        return s->r->st;
+    for (uint32_t i = 0; i < f->properties; i++) {
+        AF_TRY(af_schema_name_fits(s, f, f->property[i].name, &fits));
+        if (fits)
+            list[kept++] = f->property[i];
+    }
+    f->property = list;
+    f->properties = kept;
+    for (uint32_t i = 0; i < f->requireds && *possible; i++)
+        AF_TRY(af_schema_name_fits(s, f, f->required[i], possible));
+done:
+    return st;
+}
+
+/* An object while it is written: at[n] is the state after n properties, the last one also after
+ * more than that, unless their number has a limit. */
 typedef struct object_path {
-    uint32_t none, some; /* the states with and without a property so far */
+    uint32_t *at, last;
+    uint64_t min, max;
 } object_path;
 
+/* To a key after n properties. */
+static void next_key(af_schema *s, const object_path *p, uint32_t n, uint32_t key)
+{
+    af_rtn_free_edge(s->r, n ? put_ws(s, byte(s, p->at[n], ',')) : p->at[n], key);
+}
+
 /* One property, which may be left out unless it is required. */
-static void emit_property(af_schema *s, object_path *at, const char *name, af_schemas value,
+static void emit_property(af_schema *s, object_path *p, const char *name, af_schemas value,
                           bool required)
 {
     af_rtn *r = s->r;
-    const uint32_t key = af_rtn_state(r), after = af_rtn_state(r);
-    af_rtn_free_edge(r, at->none, key);
-    const uint32_t comma = put_ws(s, byte(s, at->some, ','));
-    af_rtn_free_edge(r, comma, key);
-    colon_value(s, text_literal(s, key, name, strlen(name)), value, after);
-    const object_path next = {af_rtn_state(r), after};
-    if (!required) {
-        af_rtn_free_edge(r, at->none, next.none);
-        af_rtn_free_edge(r, at->some, next.some);
+    uint32_t *next = af_schema_take(s, ((uint64_t)p->last + 1) * sizeof *next);
+    if (!next)
+        return;
+    for (uint32_t n = 0; n <= p->last; n++)
+        next[n] = af_rtn_state(r);
+    for (uint32_t n = 0; n <= p->last && !required; n++)
+        af_rtn_free_edge(r, p->at[n], next[n]);
+    for (uint32_t n = 1; n <= p->last && r->st == AF_OK; n++) {
+        const uint32_t key = af_rtn_state(r);
+        next_key(s, p, n - 1, key);
+        if (n == p->last && p->max == UINT64_MAX)
+            next_key(s, p, n, key);
+        colon_value(s, text_literal(s, key, name, strlen(name)), value, next[n]);
     }
-    *at = next;
+    p->at = next;
+}
+
+/* Any number of others, or as many as the limit leaves. Their keys may be the same: for the least
+ * number of properties they count as one. */
+static af_status emit_others(af_schema *s, const af_flat_schema *f, const object_path *p,
+                             uint32_t close)
+{
+    af_rtn *r = s->r;
+    const uint32_t one = af_rtn_rule_new(r, NULL), start = af_rtn_state(r), end = af_rtn_state(r),
+                   loop = af_rtn_state(r);
+    if (r->st != AF_OK)
+        return r->st;
+    const af_status st = emit_other(s, f, r->rule[one].start, r->rule[one].accept);
+    af_rtn_call(r, put_ws(s, byte(s, start, ',')), one, end);
+    const uint32_t more = af_rtn_rule_of(r, start, end);
+    for (uint32_t n = 0; n <= p->last && st == AF_OK && r->st == AF_OK; n++) {
+        const uint32_t key = af_rtn_state(r), after = af_rtn_state(r);
+        if (n + 1 < p->min || n >= p->max)
+            continue;
+        next_key(s, p, n, key);
+        af_rtn_call(r, key, one, p->max == UINT64_MAX ? loop : after);
+        if (p->max != UINT64_MAX)
+            af_rtn_repeat(r, after, more, 0, p->max - n - 1, close);
+    }
+    af_rtn_repeat(r, loop, more, 0, UINT64_MAX, close);
+    return st;
+}
+
+static af_status emit_members(af_schema *s, const af_flat_schema *f, bool others, uint32_t from,
+                              uint32_t to)
+{
+    af_rtn *r = s->r;
+    uint64_t named = f->properties;
+    for (uint32_t i = 0; i < f->requireds; i++)
+        named += !is_named(f, f->required[i], i);
+    object_path p = {.min = f->min_properties, .max = f->max_properties};
+    if (p.max >= named && !others)
+        p.max = UINT64_MAX;
+    if (others && p.min > named + 1)
+        return af_fail_subject(s->err, AF_EUNSUPPORTED, "minProperties",
+                               "'minProperties' above 1 is supported for properties with names in "
+                               "the schema alone");
+    if (p.min > p.max || p.min > named + others)
+        return AF_OK; /* none fits */
+    p.last =
+        (uint32_t)(p.max == UINT64_MAX ? AF_MAX(1, AF_MIN(p.min, named)) : AF_MIN(p.max, named));
+    p.at = af_schema_take(s, ((uint64_t)p.last + 1) * sizeof *p.at);
+    if (!p.at)
+        return r->st;
+    p.at[0] = put_ws(s, byte(s, from, '{'));
+    for (uint32_t n = 1; n <= p.last; n++)
+        p.at[n] = af_rtn_state(r);
+    for (uint32_t i = 0; i < f->properties && r->st == AF_OK; i++) {
+        bool required = false;
+        for (uint32_t k = 0; k < f->requireds && !required; k++)
+            required = strcmp(f->required[k], f->property[i].name) == 0;
+        emit_property(s, &p, f->property[i].name, f->property[i].value, required);
+    }
+    for (uint32_t i = 0; i < f->requireds && r->st == AF_OK; i++)
+        if (!is_named(f, f->required[i], i))
+            emit_property(s, &p, f->required[i], f->additional, true);
+    const uint32_t close = af_rtn_state(r);
+    for (uint32_t n = (uint32_t)p.min; n <= p.last && r->st == AF_OK; n++)
+        af_rtn_free_edge(r, p.at[n], close);
+    const af_status st = others && r->st == AF_OK ? emit_others(s, f, &p, close) : AF_OK;
+    af_rtn_bytes(r, put_ws(s, close), '}', '}', to);
+    return st;
 }
 
 static af_status emit_object(af_schema *s, const af_flat_schema *f, uint32_t from, uint32_t to)
 {
     af_status st = AF_OK;
-    af_rtn *r = s->r;
-    const uint32_t open = put_ws(s, byte(s, from, '{')), close = af_rtn_state(r);
-    object_path at = {open, af_rtn_state(r)};
-    for (uint32_t i = 0; i < f->properties && r->st == AF_OK; i++) {
-        const af_schema_property *p = &f->property[i];
-        bool required = false;
-        for (uint32_t k = 0; k < f->requireds && !required; k++)
-            required = strcmp(f->required[k], p->name) == 0;
-        emit_property(s, &at, p->name, p->value, required);
-    }
-    for (uint32_t i = 0; i < f->requireds && r->st == AF_OK; i++)
-        if (!is_named(f, f->required[i], i))
-            emit_property(s, &at, f->required[i], f->additional, true);
-    af_rtn_free_edge(r, at.none, close);
-    af_rtn_free_edge(r, at.some, close);
-    if (f->additional_given || !f->closed_by_default) {
-        const uint32_t key = af_rtn_state(r), after = af_rtn_state(r);
-        af_rtn_free_edge(r, at.none, key);
-        af_rtn_free_edge(r, at.some, after);
-        af_rtn_free_edge(r, put_ws(s, byte(s, after, ',')), key);
-        AF_TRY(emit_others(s, f, key, after));
-        af_rtn_free_edge(r, after, close);
-    }
-    const uint32_t last = put_ws(s, close);
-    af_rtn_bytes(r, last, '}', '}', to);
+    af_flat_schema own = *f;
+    bool others = f->additional_given || !f->closed_by_default, possible = true;
+    for (uint32_t i = 0; i < f->additional.count; i++)
+        others &= !json_is_false(f->additional.item[i]);
+    if (f->names.count)
+        AF_TRY(drop_names(s, &own, &possible));
+    if (f->names.count && others)
+        AF_TRY(list_names(s, &own, &others));
+    if (possible)
+        AF_TRY(emit_members(s, &own, others, from, to));
 done:
     return st;
 }
@@ -276,8 +504,6 @@ static void number_text(const json_t *v, char text[48])
             break;
     }
 }
-
-static uint32_t put_literal(af_schema *s, uint32_t from, const json_t *v);
 
 static uint32_t list_literal(af_schema *s, uint32_t from, const json_t *v)
 {
@@ -347,7 +573,9 @@ af_status af_schema_emit(af_schema *s, const af_flat_schema *f, uint32_t from, u
         af_number_emit(r, from, types, f, to);
     if (types & AF_TYPE_STRING)
         AF_TRY(emit_string(s, f, from, to));
-    if (types & AF_TYPE_ARRAY)
+    if (types & AF_TYPE_ARRAY && f->unique && f->max_items > 1)
+        AF_TRY(emit_unique(s, f, from, to));
+    else if (types & AF_TYPE_ARRAY)
         emit_array(s, f, from, to);
     if (types & AF_TYPE_OBJECT)
         AF_TRY(emit_object(s, f, from, to));

@@ -8,6 +8,12 @@ typedef struct keyword {
     unsigned hints; /* types that it speaks of */
 } keyword;
 
+typedef struct count_keyword { /* the least or largest number of something */
+    const char *name;
+    unsigned hints;
+    size_t place; /* in af_flat_schema */
+} count_keyword;
+
 static af_status wrong(af_schema *s, const char *name, const char *want)
 {
     return af_fail_subject(s->err, AF_EFORMAT, name, "schema keyword '%s' expects %s", name, want);
@@ -110,29 +116,6 @@ static af_status merge_multiple(af_schema *s, af_flat_schema *f, const json_t *v
     return AF_OK;
 }
 
-static af_status merge_minimum(af_schema *s, af_flat_schema *f, const json_t *v, const json_t *node)
-{
-    (void)node;
-    return merge_bound(s, f, v, "minimum");
-}
-static af_status merge_maximum(af_schema *s, af_flat_schema *f, const json_t *v, const json_t *node)
-{
-    (void)node;
-    return merge_bound(s, f, v, "maximum");
-}
-static af_status merge_exclusive_minimum(af_schema *s, af_flat_schema *f, const json_t *v,
-                                         const json_t *node)
-{
-    (void)node;
-    return merge_bound(s, f, v, "exclusiveMinimum");
-}
-static af_status merge_exclusive_maximum(af_schema *s, af_flat_schema *f, const json_t *v,
-                                         const json_t *node)
-{
-    (void)node;
-    return merge_bound(s, f, v, "exclusiveMaximum");
-}
-
 static af_status count_of(af_schema *s, const json_t *v, const char *name, uint64_t *out)
 {
     if (json_is_integer(v) && json_integer_value(v) >= 0) {
@@ -146,41 +129,18 @@ static af_status count_of(af_schema *s, const json_t *v, const char *name, uint6
     return AF_OK;
 }
 
-static af_status merge_min_length(af_schema *s, af_flat_schema *f, const json_t *v,
-                                  const json_t *node)
+static af_status merge_count(af_schema *s, af_flat_schema *f, const json_t *v,
+                             const count_keyword *k)
 {
-    uint64_t n = 0;
-    (void)node;
-    const af_status st = count_of(s, v, "minLength", &n);
-    f->min_length = AF_MAX(f->min_length, n);
-    return st;
-}
-static af_status merge_max_length(af_schema *s, af_flat_schema *f, const json_t *v,
-                                  const json_t *node)
-{
-    uint64_t n = UINT64_MAX;
-    (void)node;
-    const af_status st = count_of(s, v, "maxLength", &n);
-    f->max_length = AF_MIN(f->max_length, n > AF_SCHEMA_LENGTH_FREE ? UINT64_MAX : n);
-    return st;
-}
-static af_status merge_min_items(af_schema *s, af_flat_schema *f, const json_t *v,
-                                 const json_t *node)
-{
-    uint64_t n = 0;
-    (void)node;
-    const af_status st = count_of(s, v, "minItems", &n);
-    f->min_items = AF_MAX(f->min_items, n);
-    return st;
-}
-static af_status merge_max_items(af_schema *s, af_flat_schema *f, const json_t *v,
-                                 const json_t *node)
-{
-    uint64_t n = UINT64_MAX;
-    (void)node;
-    const af_status st = count_of(s, v, "maxItems", &n);
-    f->max_items = AF_MIN(f->max_items, n > AF_SCHEMA_LENGTH_FREE ? UINT64_MAX : n);
-    return st;
+    uint64_t n = 0, *to = (uint64_t *)(void *)((char *)f + k->place);
+    const af_status st = count_of(s, v, k->name, &n);
+    if (st != AF_OK)
+        return st;
+    if (k->name[1] == 'i') /* min... */
+        *to = AF_MAX(*to, n);
+    else if (n <= AF_SCHEMA_LENGTH_FREE)
+        *to = AF_MIN(*to, n);
+    return AF_OK;
 }
 
 static af_status add_pattern(af_schema *s, af_flat_schema *f, const char *pattern)
@@ -297,6 +257,13 @@ done:
     return st;
 }
 
+static af_status merge_unique(af_schema *s, af_flat_schema *f, const json_t *v, const json_t *node)
+{
+    (void)node;
+    f->unique |= json_is_true(v);
+    return json_is_boolean(v) ? AF_OK : wrong(s, "uniqueItems", "true or false");
+}
+
 /* ---- objects ---- */
 
 static af_schema_property *property_of(const af_flat_schema *f, const char *name)
@@ -383,28 +350,39 @@ done:
     return st;
 }
 
+static af_status merge_names(af_schema *s, af_flat_schema *f, const json_t *v, const json_t *node)
+{
+    (void)node;
+    return is_schema(v) ? af_schema_append(s, &f->names, v) : wrong(s, "propertyNames", "a schema");
+}
+
 /* ---- which keyword does what ---- */
 
 static const keyword keywords[] = {
     {"type", merge_type, 0},
     {"enum", merge_enum, 0},
     {"const", merge_const, 0},
-    {"minimum", merge_minimum, AF_TYPE_NUMBER},
-    {"maximum", merge_maximum, AF_TYPE_NUMBER},
-    {"exclusiveMinimum", merge_exclusive_minimum, AF_TYPE_NUMBER},
-    {"exclusiveMaximum", merge_exclusive_maximum, AF_TYPE_NUMBER},
     {"multipleOf", merge_multiple, AF_TYPE_NUMBER},
-    {"minLength", merge_min_length, AF_TYPE_STRING},
-    {"maxLength", merge_max_length, AF_TYPE_STRING},
     {"pattern", merge_pattern, AF_TYPE_STRING},
     {"format", merge_format, 0},
-    {"minItems", merge_min_items, AF_TYPE_ARRAY},
-    {"maxItems", merge_max_items, AF_TYPE_ARRAY},
+    {"uniqueItems", merge_unique, AF_TYPE_ARRAY},
     {"items", merge_items, AF_TYPE_ARRAY},
     {"prefixItems", merge_items, AF_TYPE_ARRAY},
     {"required", merge_required, AF_TYPE_OBJECT},
     {"properties", merge_object, AF_TYPE_OBJECT},
     {"additionalProperties", merge_object, AF_TYPE_OBJECT},
+    {"propertyNames", merge_names, AF_TYPE_OBJECT},
+};
+
+static const char *const bounds[] = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"};
+
+static const count_keyword counts[] = {
+    {"minLength", AF_TYPE_STRING, offsetof(af_flat_schema, min_length)},
+    {"maxLength", AF_TYPE_STRING, offsetof(af_flat_schema, max_length)},
+    {"minItems", AF_TYPE_ARRAY, offsetof(af_flat_schema, min_items)},
+    {"maxItems", AF_TYPE_ARRAY, offsetof(af_flat_schema, max_items)},
+    {"minProperties", AF_TYPE_OBJECT, offsetof(af_flat_schema, min_properties)},
+    {"maxProperties", AF_TYPE_OBJECT, offsetof(af_flat_schema, max_properties)},
 };
 
 /* Keywords that restrict and that no network here keeps. */
@@ -416,10 +394,6 @@ static const char *const refused[] = {
     "contains",
     "minContains",
     "maxContains",
-    "uniqueItems",
-    "minProperties",
-    "maxProperties",
-    "propertyNames",
     "dependencies",
     "dependentSchemas",
     "patternProperties",
@@ -433,9 +407,7 @@ static const char *const refused[] = {
 
 static bool says_nothing(const char *name, const json_t *v)
 {
-    return (strcmp(name, "uniqueItems") == 0 && json_is_false(v)) ||
-           (strcmp(name, "minProperties") == 0 && json_is_integer(v) && !json_integer_value(v)) ||
-           (strcmp(name, "patternProperties") == 0 && json_is_object(v) && !json_object_size(v)) ||
+    return (strcmp(name, "patternProperties") == 0 && json_is_object(v) && !json_object_size(v)) ||
            (strncmp(name, "unevaluated", 11) == 0 && json_is_true(v));
 }
 
@@ -450,18 +422,36 @@ static af_status check_keywords(af_schema *s, const json_t *node)
     return AF_OK;
 }
 
+static af_status merge_keyword(af_schema *s, af_flat_schema *f, const char *name, const json_t *v,
+                               const json_t *node)
+{
+    for (size_t i = 0; i < AF_LEN(keywords); i++)
+        if (strcmp(keywords[i].name, name) == 0) {
+            f->hints |= keywords[i].hints;
+            return keywords[i].merge(s, f, v, node);
+        }
+    for (size_t i = 0; i < AF_LEN(bounds); i++)
+        if (strcmp(bounds[i], name) == 0) {
+            f->hints |= AF_TYPE_NUMBER;
+            return merge_bound(s, f, v, name);
+        }
+    for (size_t i = 0; i < AF_LEN(counts); i++)
+        if (strcmp(counts[i].name, name) == 0) {
+            f->hints |= counts[i].hints;
+            return merge_count(s, f, v, &counts[i]);
+        }
+    return AF_OK;
+}
+
 /* Members in the schema's own order: that of properties is kept. */
 static af_status merge_plain(af_schema *s, af_flat_schema *f, const json_t *node)
 {
     af_status st = AF_OK;
     const char *name;
     json_t *v;
-    json_object_foreach((json_t *)(uintptr_t)node, name,
-                        v) for (size_t i = 0; i < AF_LEN(keywords);
-                                i++) if (strcmp(keywords[i].name, name) == 0)
+    json_object_foreach((json_t *)(uintptr_t)node, name, v)
     {
-        f->hints |= keywords[i].hints;
-        AF_TRY(keywords[i].merge(s, f, v, node));
+        AF_TRY(merge_keyword(s, f, name, v, node));
     }
 done:
     return st;
@@ -585,8 +575,10 @@ af_status af_schema_flatten(af_schema *s, af_schemas all, af_flats *out)
     af_flat_schema *first = af_schema_take(s, sizeof *first);
     if (!first)
         return s->r->st;
-    *first =
-        (af_flat_schema){.types = AF_TYPE_ANY, .max_length = UINT64_MAX, .max_items = UINT64_MAX};
+    *first = (af_flat_schema){.types = AF_TYPE_ANY,
+                              .max_length = UINT64_MAX,
+                              .max_items = UINT64_MAX,
+                              .max_properties = UINT64_MAX};
     out->item[0] = first;
     out->count = 1;
     for (uint32_t i = 0; i < all.count; i++)

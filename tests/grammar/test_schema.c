@@ -204,6 +204,30 @@ static void test_pairs_of_enums(void **state)
     json_decref(schema);
 }
 
+/* Lists whose items are compared, and properties that are counted: an error soon. */
+static void test_many(void **state)
+{
+    (void)state;
+    json_t *list = json_array(), *names = json_object();
+    for (int i = 0; i < 100000; i++)
+        json_array_append_new(list, json_integer(i));
+    for (int i = 0; i < 9000; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "p%d", i);
+        json_object_set_new(names, name, json_true());
+    }
+    json_t *unique = json_pack("{s:o, s:b}", "const", list, "uniqueItems", 1);
+    json_t *counted = json_pack("{s:o, s:i}", "properties", names, "minProperties", 9000);
+    af_error err = {0};
+    af_grammar *g = NULL;
+    assert_int_equal(open_schema(&g, unique, &err), AF_EUSAGE);
+    assert_non_null(strstr(err.msg, "too many alternatives"));
+    assert_int_equal(open_schema(&g, counted, &err), AF_EUSAGE);
+    assert_non_null(strstr(err.msg, "too large"));
+    json_decref(unique);
+    json_decref(counted);
+}
+
 static void test_masks_of_long_strings(void **state)
 {
     (void)state;
@@ -257,13 +281,10 @@ static void test_json_object(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_documents),
-        cmocka_unit_test(test_answers),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_json_object),
-        cmocka_unit_test(test_pairs_of_enums),
-        cmocka_unit_test(test_masks_of_long_strings),
+        cmocka_unit_test(test_documents),   cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_refused),     cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_json_object), cmocka_unit_test(test_pairs_of_enums),
+        cmocka_unit_test(test_many),        cmocka_unit_test(test_masks_of_long_strings),
     };
     char path[4096];
     af_error err;
