@@ -4,7 +4,10 @@
  * another graph, which takes over the caches of the last where requests are running. */
 #include "decode/decoder.h"
 
-enum { PLACES = 4 }; /* space is made for so many more at a time */
+enum {
+    PLACES = 4, /* space is made for so many more at a time */
+    RANKS = 4   /* and for ranks in such steps: kernels read so many at once */
+};
 
 int af_decode_place(const af_decoder *d, int id)
 {
@@ -91,7 +94,7 @@ static af_status make_graph(af_decoder *d, af_error *err)
     const af_engine_from from = af_decode_from(d);
     af_decode_sizes z = d->z;
     z.adapters = (d->adapters + PLACES - 1) / PLACES * PLACES;
-    z.rank = largest_rank(d);
+    z.rank = AF_ALIGN_UP(largest_rank(d), RANKS);
     z.columns = any_columns(d);
     z.module = d->module;
     const bool idle = d->counts.running == 0;

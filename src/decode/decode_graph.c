@@ -49,7 +49,8 @@ static af_status declare_adapters(af_decode_graph *e, af_error *err)
     e->group = af_arena_take(&e->leaves.arena, bytes);
     if (!e->group)
         return af_fail_nomem(err, "adapters", bytes);
-    e->which = af_graph_input(e->graph, "which", AF_DTYPE_I32, 1, &e->z.rows);
+    e->adapters.which = af_graph_input(e->graph, "which", AF_DTYPE_I32, 1, &e->z.rows);
+    e->adapters.order = af_graph_input(e->graph, "order", AF_DTYPE_I32, 1, &e->z.rows);
     if (e->z.columns)
         e->column = af_graph_input(e->graph, "column", AF_DTYPE_I32, 1, &e->z.rows);
     for (int i = 0; i < layers; i++)
@@ -172,7 +173,7 @@ static af_status record(af_decode_graph *e, af_error *err)
     const af_cache_sizes c = {z->seqs, z->pages, z->page};
     AF_TRY(af_model_caches(l, e->cache, &c, err));
     AF_TRY(declare_adapters(e, err));
-    const af_layer_adapters rows = {e->which, e->column, e->group};
+    const af_layer_adapters rows = {e->adapters, e->column, e->group};
     const af_forward_opts o = {.cache = e->cache, .adapters = e->group ? &rows : NULL};
     e->hidden = af_model_forward(l, &e->in, &o);
     if (z->hidden)
@@ -192,7 +193,7 @@ done:
 
 static uint64_t host_ints(const af_decode_graph *e)
 {
-    return (uint64_t)(4 * e->z.rows + 2 * e->z.seqs + e->z.picks + 8);
+    return (uint64_t)(5 * e->z.rows + 2 * e->z.seqs + e->z.picks + 8);
 }
 
 static uint64_t drawn_doubles(const af_decode_graph *e)
@@ -273,9 +274,23 @@ void af_decode_graph_close(af_decode_graph *e)
 
 /* Where the images of the inputs lie in `host`. */
 typedef struct decode_images {
-    int32_t *ids, *positions, *which, *column, *bounds, *start, *last;
+    int32_t *ids, *positions, *which, *order, *column, *bounds, *start, *last;
     int64_t rows, picks, length; /* of this run */
 } decode_images;
+
+/* Rows of one adapter after those of another, then rows without any. */
+static void order_rows(const af_decode_sizes *z, const af_decode_feed *f, const int32_t *bounds,
+                       int32_t *order)
+{
+    int64_t rows = 0;
+    for (int64_t c = 0; c <= z->adapters; c++)
+        for (int64_t k = 0; k < z->seqs; k++)
+            for (int64_t t = 0; (f[k].adapter < 0 ? z->adapters : f[k].adapter) == c && t < f[k].n;
+                 t++)
+                order[rows++] = bounds[k] + (int32_t)t;
+    for (; rows < z->rows; rows++)
+        order[rows] = (int32_t)rows;
+}
 
 static decode_images lay_out(const af_decode_graph *e, const af_decode_feed *f)
 {
@@ -284,9 +299,10 @@ static decode_images lay_out(const af_decode_graph *e, const af_decode_feed *f)
     decode_images m = {.ids = at,
                        .positions = at + z->rows,
                        .which = at + 2 * z->rows,
-                       .column = at + 3 * z->rows,
+                       .order = at + 3 * z->rows,
+                       .column = at + 4 * z->rows,
                        .length = 1};
-    m.bounds = at + 4 * z->rows;
+    m.bounds = at + 5 * z->rows;
     m.start = m.bounds + z->seqs + 4;
     m.last = m.start + z->seqs;
     for (int64_t k = 0; k < z->seqs; k++) {
@@ -310,6 +326,8 @@ static decode_images lay_out(const af_decode_graph *e, const af_decode_feed *f)
         m.column[r] = 0;
     }
     memset(m.last + m.picks, 0, (size_t)(z->picks - m.picks) * sizeof *m.last);
+    if (z->adapters)
+        order_rows(z, f, m.bounds, m.order);
     return m;
 }
 
@@ -368,7 +386,8 @@ af_status af_decode_graph_run(af_decode_graph *e, const af_decode_feed *f, const
     AF_TRY(put(e, e->in.start, m.start, err));
     if (af_tensor_is_stored(e->in.pages)) /* a model may have no attention */
         AF_TRY(put(e, e->in.pages, pages, err));
-    AF_TRY(put(e, e->which, m.which, err));
+    AF_TRY(put(e, e->adapters.which, m.which, err));
+    AF_TRY(put(e, e->adapters.order, m.order, err));
     AF_TRY(put(e, e->column, m.column, err));
     AF_TRY(put(e, e->last, m.last, err));
     AF_TRY(put_wants(e, f, &draws, &lists, err));

@@ -37,7 +37,8 @@ typedef struct af_decode_graph {
     af_model_leaves leaves;
     af_batch_inputs in;
     af_tensor *last;            /* i32 [picks] */
-    af_tensor *which, *column;  /* i32 [rows]: the adapter, or -100; the same plus 1, or 0 */
+    af_row_choice adapters;     /* of the rows */
+    af_tensor *column;          /* i32 [rows]: the adapter plus 1, or 0 */
     af_tensor *hidden, *logits; /* [rows][D], [picks][V] */
     af_tensor *want;            /* f64 [picks][AF_DRAW_WANTS]; NULL = the device draws nothing, */
     af_tensor *choice, *top;    /* else f64 [picks][2] and [picks][2 AF_DRAW_TOPS_MAX] */

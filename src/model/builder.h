@@ -92,7 +92,7 @@ typedef struct af_cache_sizes {
 /* Adapters chosen per row: of every layer and group, layer * AF_GROUP_LAYER_COUNT + group; a NULL
  * where no adapter has any. */
 typedef struct af_layer_adapters {
-    af_tensor *which;  /* i32 [N], -100 = none */
+    af_row_choice rows;
     af_tensor *column; /* i32 [N], which + 1 or 0; NULL where no group has columns */
     const af_row_adapter *group;
 } af_layer_adapters;

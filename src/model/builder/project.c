@@ -167,16 +167,17 @@ static af_tensor *project(const af_forward *f, int layer, af_group group, af_ten
 
 af_tensor *af_project(const af_forward *f, int layer, af_group group, af_tensor *x)
 {
-    const af_layer_adapters *rows = f->o.adapters;
-    const af_row_adapter *own = rows ? &rows->group[layer * AF_GROUP_LAYER_COUNT + group] : NULL;
+    const af_layer_adapters *chosen = f->o.adapters;
+    const af_row_adapter *own =
+        chosen ? &chosen->group[layer * AF_GROUP_LAYER_COUNT + group] : NULL;
     tap(f, layer, group, x);
     af_tensor *y = project(f, layer, group, x);
     if (!own || !own->a)
         return y;
     if (own->factor) {
         const af_dtype type = af_tensor_dtype(y);
-        y = af_mul(f->g, y, af_embedding(f->g, rows->column, own->factor, type));
-        y = af_add(f->g, y, af_embedding(f->g, rows->column, own->shift, type));
+        y = af_mul(f->g, y, af_embedding(f->g, chosen->column, own->factor, type));
+        y = af_add(f->g, y, af_embedding(f->g, chosen->column, own->shift, type));
     }
-    return af_row_adapters(f->g, y, x, rows->which, own);
+    return af_row_adapters(f->g, y, x, &chosen->rows, own);
 }

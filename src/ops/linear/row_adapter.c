@@ -1,24 +1,28 @@
 /* row_adapter.c - low-rank terms of adapters that are chosen per row.
  *
- * ROW_DOWN  x [N][I], which i32 [N], a f32 [C][P R][I], scale f32 [C*P], rank i32 [C*P]
+ * ROW_DOWN  x [N][I], which i32 [N], a f32 [C][P R][I], scale f32 [C*P], rank i32 [C*P], order
  *           -> xa f32 [N][P R] = scale[c,p] * x a[c]^T with c = which[n], the first rank[c,p] of
  *           the R columns of each part p; the others, and rows with c = -100, are undefined
- * ROW_UP    y [N][O], xa, which, b f32 [C][..], rank -> y + xa b^T, in the columns of each part; in
- *           place
+ * ROW_UP    y [N][O], xa, which, b f32 [C][..], rank, order -> y + xa b^T, in the columns of each
+ *           part; in place
  * attr.linear.part[p]: output columns, rank_from = p R, rank = R. The base's GEMM is shared by all
  * rows; these read what each row's adapter has. */
 #include "ops/linear/row_adapter.h"
 
 #include "graph/node.h"
 
-static bool check(af_graph *g, const af_tensor *y, const af_tensor *x, const af_tensor *which,
+static bool is_of_rows(const af_tensor *t, const af_tensor *x)
+{
+    return t->ndim == 1 && t->dim[0] == x->dim[0] && t->dtype == AF_DTYPE_I32;
+}
+
+static bool check(af_graph *g, const af_tensor *y, const af_tensor *x, const af_row_choice *rows,
                   const af_row_adapter *o)
 {
     const int64_t C = o->a->dim[0], P = o->parts, R = o->ranks;
     int64_t values = 0;
     bool fits = P > 0 && P <= AF_ADAPTER_PARTS && R > 0 && y->ndim == 2 && x->ndim == 2 &&
-                x->dim[0] == y->dim[0] && which->ndim == 1 && which->dim[0] == x->dim[0] &&
-                which->dtype == AF_DTYPE_I32;
+                x->dim[0] == y->dim[0] && is_of_rows(rows->which, x) && is_of_rows(rows->order, x);
     for (int p = 0; fits && p < P; p++) {
         values += o->part[p].out_rows * R;
         fits = o->part[p].out_from >= 0 && o->part[p].out_from + o->part[p].out_rows <= y->dim[1];
@@ -46,22 +50,24 @@ static void set_attr(af_node *n, const af_row_adapter *o, int64_t out)
     }
 }
 
-af_tensor *af_row_adapters(af_graph *g, af_tensor *y, af_tensor *x, af_tensor *which,
+af_tensor *af_row_adapters(af_graph *g, af_tensor *y, af_tensor *x, const af_row_choice *rows,
                            const af_row_adapter *o)
 {
-    af_tensor *all[] = {y, x, which, o->a, o->b, o->scale, o->rank};
-    if (af_graph_refuses(g, "row_adapters", all, 7) || !check(g, y, x, which, o))
+    af_tensor *which = rows->which, *order = rows->order;
+    af_tensor *all[] = {y, x, which, order, o->a, o->b, o->scale, o->rank};
+    if (af_graph_refuses(g, "row_adapters", all, 8) || !check(g, y, x, rows, o))
         return af_graph_dummy(g);
     af_expect(which, AF_VALUE_LABELS, o->a->dim[0]);
+    af_expect(order, AF_VALUE_ROWS, x->dim[0]);
     af_expect(o->rank, AF_VALUE_ROWS, o->ranks + 1);
-    af_node *n =
-        af_node_new(g, AF_OP_ROW_DOWN, (af_tensor *[]){x, which, o->a, o->scale, o->rank}, 5);
+    af_node *n = af_node_new(g, AF_OP_ROW_DOWN,
+                             (af_tensor *[]){x, which, o->a, o->scale, o->rank, order}, 6);
     set_attr(n, o, y->dim[1]);
     af_tensor *xa =
         af_node_output(g, n, AF_DTYPE_F32, 2, (int64_t[]){x->dim[0], (int64_t)o->parts * o->ranks});
     if (af_graph_failed(g))
         return xa;
-    n = af_node_new(g, AF_OP_ROW_UP, (af_tensor *[]){y, xa, which, o->b, o->rank}, 5);
+    n = af_node_new(g, AF_OP_ROW_UP, (af_tensor *[]){y, xa, which, o->b, o->rank, order}, 6);
     set_attr(n, o, y->dim[1]);
     return af_node_output_like(g, n, y);
 }

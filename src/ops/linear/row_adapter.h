@@ -17,8 +17,15 @@ typedef struct af_row_adapter {
     int parts, ranks;                       /* ranks: R */
 } af_row_adapter;
 
-/* y [N][O] plus, in the columns of part p, scale B A x of adapter which[n] (i32 [N], -100 = none).
- * A row's sums do not depend on other rows or other adapters. No gradient. */
-af_tensor *af_row_adapters(af_graph *g, af_tensor *y, af_tensor *x, af_tensor *which,
+/* The adapter of every row, and the rows by their adapters. */
+typedef struct af_row_choice {
+    af_tensor *which; /* i32 [N], -100 = none */
+    af_tensor *order; /* i32 [N]: every row once. Those of one adapter are read together where they
+                         follow each other; results do not depend on it. */
+} af_row_choice;
+
+/* y [N][O] plus, in the columns of part p, scale B A x of the row's adapter. A row's sums do not
+ * depend on other rows or other adapters. No gradient. */
+af_tensor *af_row_adapters(af_graph *g, af_tensor *y, af_tensor *x, const af_row_choice *rows,
                            const af_row_adapter *o);
 #endif
