@@ -51,4 +51,11 @@ small 1m "$AFINAR" train run.yaml output_dir=disk/out save_strategy=no max_steps
 small 2m "$AFINAR" train run.yaml output_dir=disk/out max_steps=6 && fail "room for one checkpoint"
 grep -q "the result with 2 checkpoints at a time needs 2.7 MB, and 'disk/out' has 2.1 MB free" said || fail "no warning"
 small 3m "$AFINAR" train run.yaml output_dir=disk/out max_steps=6 || fail "room for two checkpoints"
+# a cache on a full disk does not stop a run
+XDG_CACHE_HOME="$tmp/disk/cache" small 4k "$AFINAR" train run.yaml -q output_dir=uncached max_steps=8 lr_scheduler=constant || fail "a full cache"
+grep -q '^warning: no cache is used, .*: cannot .*/disk/cache.*: No space left on device$' said || fail "a full cache: no warning"
+cmp whole/model.safetensors uncached/model.safetensors || fail "a full cache: other bytes"
+XDG_CACHE_HOME="$tmp/disk/cache" small 8k "$AFINAR" train run.yaml -q output_dir=uncached2 max_steps=8 lr_scheduler=constant || fail "a cache that fills up"
+grep -q '^warning: no cache is used, .*: cannot write .*\.tokens.: No space left on device$' said || fail "a cache that fills up: no warning"
+cmp whole/model.safetensors uncached2/model.safetensors || fail "a cache that fills up: other bytes"
 echo "full disks: what was saved stays, and runs resume with the same bytes"

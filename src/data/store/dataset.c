@@ -214,6 +214,13 @@ static af_status hash_files(af_sha256 *h, const af_data_source *s, const char *r
     return st;
 }
 
+static void no_cache(const af_data_opts *o, const af_error *why)
+{
+    if (!o->cache_reported)
+        af_log_write(AF_LOG_WARN, "no cache is used, the data is tokenised in every run: %s",
+                     why->msg);
+}
+
 /* *out: where the cache has the store, or will have it; NULL when there is no cache to write. */
 static af_status store_path(char **out, const af_data_pipeline *k, af_error *err)
 {
@@ -246,9 +253,7 @@ static af_status store_path(char **out, const af_data_pipeline *k, af_error *err
         free(*out);
         *out = NULL;
     }
-    if (!k->o->cache_reported)
-        af_log_write(AF_LOG_WARN, "no cache is used, the data is tokenised in every run: %s",
-                     why.msg);
+    no_cache(k->o, &why);
 done:
     free(dir);
     return st;
@@ -435,8 +440,9 @@ static af_status interleave(const keeper *k, const af_data_pipeline *p, af_error
     return st;
 }
 
+/* *unwritten, if not NULL: it failed to write, not to read. */
 static af_status make_store(const char *path, af_data_pipeline *k, af_data_counts *counts,
-                            af_error *err)
+                            bool *unwritten, af_error *err)
 {
     af_status st = AF_OK;
     af_token_writer *w = NULL;
@@ -453,6 +459,8 @@ static af_status make_store(const char *path, af_data_pipeline *k, af_data_count
     st = af_token_writer_commit_note(w, note.data, note.len, err);
     w = NULL;
 done:
+    if (unwritten) /* without a writer: to begin the file, or to end it */
+        *unwritten = st == AF_EIO && (!w || af_token_writer_failed(w));
     af_token_writer_abandon(w);
     af_row_clear(&kept.joined);
     free(kept.records);
@@ -474,7 +482,7 @@ static af_status temporary_store(af_token_store *out, af_data_pipeline *k, af_da
     char *path = af_path_join(dir, "tokens");
     if (!path)
         AF_TRY(af_fail_nomem(err, "a path", strlen(dir)));
-    AF_TRY(make_store(path, k, counts, err));
+    AF_TRY(make_store(path, k, counts, NULL, err));
     AF_TRY(af_token_store_open(out, path, err));
 done:
     (void)!af_path_remove(dir, NULL);
@@ -490,6 +498,7 @@ af_status af_dataset_open(af_token_store *out, af_data_counts *counts, const af_
     af_error ignored;
     af_status st = AF_OK;
     uint64_t limit;
+    bool unwritten = false;
     AF_TRY(af_token_cache_limit(&limit, err));
     AF_TRY(af_data_pipeline_open(&k, o, err));
     AF_TRY(store_path(&path, &k, err));
@@ -509,7 +518,15 @@ af_status af_dataset_open(af_token_store *out, af_data_counts *counts, const af_
         }
         af_token_store_close(out);
     }
-    AF_TRY(make_store(path, &k, counts, err));
+    st = make_store(path, &k, counts, &unwritten, err);
+    if (unwritten) { /* a full disk, or a quota: as without a cache */
+        no_cache(o, err);
+        *counts = (af_data_counts){0};
+        st = temporary_store(out, &k, counts, err);
+        goto done;
+    }
+    if (st != AF_OK)
+        goto done;
     AF_TRY(af_token_store_open(out, path, err));
     st = af_token_cache_trim(path, limit, err);
     if (st != AF_OK)

@@ -24,6 +24,7 @@ struct af_token_writer {
     af_out *out;
     af_buf index, trained; /* trained: tokens with loss of each record */
     header head;           /* its sum: of the words so far */
+    bool failed;           /* to write */
 };
 
 /* FNV-1a of words instead of bytes: a file is read at the speed of memory, and every changed bit
@@ -73,8 +74,12 @@ static void count_record(header *h, uint32_t n)
 static af_status write_words(af_token_writer *w, const uint32_t *word, int64_t n, af_error *err)
 {
     w->head.sum = sum_words(w->head.sum, word, (uint64_t)n * sizeof *word);
-    return af_out_write(w->out, word, (uint64_t)n * sizeof *word, err);
+    const af_status st = af_out_write(w->out, word, (uint64_t)n * sizeof *word, err);
+    w->failed |= st != AF_OK;
+    return st;
 }
+
+bool af_token_writer_failed(const af_token_writer *w) { return w->failed; }
 
 /* After the n words of a record. */
 static af_status end_record(af_token_writer *w, int64_t n, int64_t supervised, int source,

@@ -22,6 +22,8 @@ AF_CHECKED af_status af_token_writer_add(af_token_writer *w, const int32_t *ids,
 AF_CHECKED af_status af_token_writer_add_words(af_token_writer *w, const uint32_t *word, int64_t n,
                                                int64_t supervised, int source, int64_t line,
                                                af_error *err);
+/* Whether words could not be written: a record may also fail before that. */
+bool af_token_writer_failed(const af_token_writer *w);
 /* The records of the file become these, by their numbers: some may come more than once, others not
  * at all. The tokens are stored once. */
 AF_CHECKED af_status af_token_writer_order(af_token_writer *w, const int64_t *record, int64_t count,

@@ -191,7 +191,7 @@ static void keep_weights(const af_trainer *t, const char *checkpoint)
     af_error why = {0};
     const int64_t step = t->progress.step;
     const int64_t saved = checkpoint ? af_checkpoint_step(af_path_name(checkpoint)) : 0;
-    const bool whole = t->model.adapter || !af_checkpoint_is_split(&t->step);
+    const bool whole = t->model.adapter || !af_run_model_splits_weights(&t->model);
     if (step <= saved || !t->step.graph || !whole)
         return;
     if (af_trainer_write_weights(t, t->output.dir, &why) == AF_OK)
