@@ -523,6 +523,42 @@ static void test_pairs_of_axolotl(void **state)
     case_close(&c);
 }
 
+/* ms-swift: another last answer next to a conversation, or a label for its last one. */
+static void test_pairs_of_ms_swift(void **state)
+{
+#define ASKED "\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, "
+#define GOOD  "{\"role\": \"assistant\", \"content\": \"yes\"}]"
+    static const char *const rows[] = {
+        "{" ASKED GOOD ", \"rejected_response\": \"no\"}\n",
+        "{" ASKED GOOD ", \"rejected_messages\": [{\"role\": \"user\", \"content\": \"Q\"}, "
+        "{\"role\": \"assistant\", \"content\": \"no\"}]}\n",
+        "{\"conversations\": [{\"from\": \"human\", \"value\": \"Q\"}, {\"from\": \"gpt\", "
+        "\"value\": \"yes\"}], \"rejected_response\": \"no\"}\n",
+    };
+    data_case c;
+    (void)state;
+    case_open(&c);
+    for (size_t i = 0; i < AF_LEN(rows); i++) {
+        put_file(&c, "d.jsonl", rows[i]);
+        preview(&c, model, THINKS "\nrl: dpo", "");
+        const json_t *row = json_array_get(c.rows, 0);
+        assert_string_equal(json_string_value(json_object_get(row, "prompt_text")), "[user:Q]");
+        assert_string_equal(
+            json_string_value(json_object_get(json_object_get(row, "chosen"), "text")),
+            "[user:Q][assistant:yes]");
+        assert_string_equal(
+            json_string_value(json_object_get(json_object_get(row, "rejected"), "text")),
+            "[user:Q][assistant:no]");
+    }
+    put_file(&c, "d.jsonl", "{" ASKED GOOD ", \"label\": false}\n");
+    preview(&c, model, THINKS "\nrl: kto", "");
+    assert_string_equal(texts(&c), "[user:Q][assistant:yes]");
+    assert_true(json_is_false(json_object_get(json_array_get(c.rows, 0), "label")));
+    preview(&c, model, THINKS, ""); /* without `rl` it is a conversation */
+    assert_string_equal(texts(&c), "[user:Q][assistant:yes]");
+    case_close(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -541,6 +577,7 @@ int main(void)
         cmocka_unit_test(test_templates_by_other_names),
         cmocka_unit_test(test_a_model_without_template_gets_the_alpaca_prompt),
         cmocka_unit_test(test_pairs_of_axolotl),
+        cmocka_unit_test(test_pairs_of_ms_swift),
     };
     return cmocka_run_group_tests(tests, find_model, NULL);
 }

@@ -275,6 +275,45 @@ static bool is_alpaca(const af_data_source *s, const json_t *record)
     return s->listed && !json_object_get(record, s->field.messages);
 }
 
+/* --- ms-swift -------------------------------------------------------------------------------- */
+
+static bool has_rejected(const json_t *record)
+{
+    return json_object_get(record, AF_REJECTED_TEXT) || json_object_get(record, AF_REJECTED_TURNS);
+}
+
+/* A conversation whose last answer is the chosen one. */
+static af_status other_answer(af_item *out, const af_data_source *s, const json_t *record,
+                              const af_source_loc *p, af_error *err)
+{
+    const json_t *whole = json_object_get(record, s->field.messages),
+                 *other = json_object_get(record, AF_REJECTED_TURNS);
+    const char *field = whole ? s->field.messages : s->field.conversations;
+    const json_t *turns = whole ? whole : json_object_get(record, field), *text;
+    const size_t n = json_array_size(turns);
+    af_status st = AF_OK;
+    if (n < 2)
+        return af_source_loc_fail(
+            p, err, "\"%s\" has %zu messages: a prompt and an answer are wanted", field, n);
+    if (json_array_size(other))
+        return chat_pair(out, s, NULL, turns, other, record, p, err);
+    json_t *prompt = slice(turns, 0, n - 1), *good = slice(turns, n - 1, n),
+           *turn = json_copy(json_array_get(turns, n - 1)), *bad = NULL;
+    AF_TRY(af_field_string(&text, s, record, AF_REJECTED_TEXT, p, err));
+    if (turn &&
+        !json_object_set(turn, af_turns_sharegpt(s, turns) ? s->field.value : s->field.content,
+                         (json_t *)text))
+        bad = json_pack("[O]", turn);
+    AF_TRY(prompt && good && bad ? chat_pair(out, s, prompt, good, bad, record, p, err)
+                                 : af_fail_nomem(err, "a preference pair", 0));
+done:
+    json_decref(prompt);
+    json_decref(good);
+    json_decref(turn);
+    json_decref(bad);
+    return st;
+}
+
 /* --- all ------------------------------------------------------------------------------------- */
 
 static af_status pair(af_item *out, const af_data_source *s, const json_t *record, af_rl rl,
@@ -282,6 +321,10 @@ static af_status pair(af_item *out, const af_data_source *s, const json_t *recor
 {
     const json_t *good, *bad;
     af_status st = AF_OK;
+    if (has_rejected(record) && !json_object_get(record, s->field.chosen)) {
+        out->conversations = 2;
+        return other_answer(out, s, record, p, err);
+    }
     AF_TRY(af_field_need(&good, s, record, s->field.chosen, p, err));
     AF_TRY(af_field_need(&bad, s, record, s->field.rejected, p, err));
     AF_TRY(same_type(s, good, bad, p, err));

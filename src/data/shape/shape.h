@@ -46,6 +46,9 @@ typedef struct af_item {
 } af_item;
 
 #define AF_KTO_TAG "kto_tag" /* LLaMA-Factory: a conversation with a label for its last turn */
+/* ms-swift: another last answer to a conversation, as a text or in a whole conversation. */
+#define AF_REJECTED_TEXT  "rejected_response"
+#define AF_REJECTED_TURNS "rejected_messages"
 /* TRL's field for further variables of the chat template. */
 #define AF_TEMPLATE_VARIABLES "chat_template_kwargs"
 

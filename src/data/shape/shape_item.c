@@ -47,6 +47,10 @@ static af_shape shape_of(af_data_source *s, const json_t *r)
         return AF_SHAPE_ALPACA;
     if (has(r, AF_KTO_TAG) && has_turns(s, r))
         return AF_SHAPE_KTO;
+    if (s->pairs && has_turns(s, r) && (has(r, AF_REJECTED_TEXT) || has(r, AF_REJECTED_TURNS)))
+        return AF_SHAPE_PREFERENCE;
+    if (s->pairs && has_turns(s, r) && has(r, f->label))
+        return AF_SHAPE_KTO;
     if (s->pairs && has(r, f->chosen) && has(r, f->rejected))
         return AF_SHAPE_PREFERENCE; /* the turns are their prompt */
     if (has(r, f->messages))

@@ -26,12 +26,17 @@ af_dialect af_dialect_of(const af_yaml *root)
         "num_train_epochs", "dataset_train_split", NULL};
     static const char *const mlx[] = {"fine_tune_type", "lora_parameters", "iters",
                                       "num_layers",     "lora_layers",     NULL};
+    static const char *const swift[] = {"tuner_type",  "train_type",          "sft_type",
+                                        "rlhf_type",   "quant_bits",          "attn_impl",
+                                        "val_dataset", "split_dataset_ratio", "tuner_backend",
+                                        NULL};
     if (root->kind != AF_YAML_MAP || af_yaml_get(root, "base_model"))
         return AF_DIALECT_NONE;
     if (af_yaml_get(root, "model"))
-        return has_any(root, v1)    ? AF_DIALECT_LLAMA_FACTORY_V1
-               : has_any(root, mlx) ? AF_DIALECT_MLX
-                                    : AF_DIALECT_NONE;
+        return has_any(root, v1)      ? AF_DIALECT_LLAMA_FACTORY_V1
+               : has_any(root, mlx)   ? AF_DIALECT_MLX
+               : has_any(root, swift) ? AF_DIALECT_SWIFT
+                                      : AF_DIALECT_NONE;
     if (!af_yaml_get(root, "model_name_or_path"))
         return AF_DIALECT_NONE;
     return has_any(root, factory) ? AF_DIALECT_LLAMA_FACTORY
@@ -77,34 +82,39 @@ const char *af_dialect_name(af_dialect d)
         [AF_DIALECT_LLAMA_FACTORY_V1] = "LLaMA-Factory (v1)",
         [AF_DIALECT_TRL] = "TRL",
         [AF_DIALECT_MLX] = "mlx-lm",
+        [AF_DIALECT_SWIFT] = "ms-swift",
     };
     return names[d];
 }
 
 /* What the tools take where a key is missing: LLaMA-Factory 0.9, TRL 1, transformers 5, PEFT 0.19,
- * mlx-lm 0.32. Keys of logging keep our defaults. */
+ * mlx-lm 0.32, ms-swift 4.6. Keys of logging keep our defaults. */
 static const struct {
-    const char *key, *factory, *v1, *trl, *mlx;
+    const char *key, *factory, *v1, *trl, *mlx, *swift;
 } presets[] = {
-    {"adapter", "lora", NULL, NULL, "lora"},
-    {"lora_r", "8", "8", NULL, "8"},
-    {"lora_alpha", NULL, "8", "32", "160"}, /* mlx: its scale of 20, times the rank */
-    {"lora_dropout", NULL, NULL, "0.05", NULL},
-    {"lora_target_modules", NULL, NULL, "q_proj, v_proj", NULL},
-    {"num_layers", NULL, NULL, NULL, "16"},
-    {"sequence_len", NULL, NULL, "1024", NULL},
-    {"micro_batch_size", "8", "1", "8", "4"},
-    {"num_epochs", "3", "3", "3", NULL},
-    {"max_steps", NULL, NULL, NULL, "1000"},
-    {"learning_rate", "5e-5", "1e-4", "2e-5", "1e-5"},
-    {"lr_scheduler", "linear", "constant", "linear", "constant"},
-    {"weight_decay", NULL, "0.01", NULL, NULL},
-    {"optimizer", NULL, NULL, NULL, "adam"},
-    {"train_on_inputs", NULL, NULL, "auto", "true"},
-    {"save_steps", "500", NULL, "500", "100"},
-    {"eval_steps", NULL, NULL, NULL, "200"},
-    {"max_grad_norm", NULL, NULL, NULL, "0"},
-    {"kto_kl_batch", "1000", NULL, NULL, NULL}, /* its preprocessing_batch_size */
+    {"adapter", "lora", NULL, NULL, "lora", "lora"},
+    {"lora_r", "8", "8", NULL, "8", "8"},
+    {"lora_alpha", NULL, "8", "32", "160", "32"}, /* mlx: its scale of 20, times the rank */
+    {"lora_dropout", NULL, NULL, "0.05", NULL, "0.05"},
+    {"lora_target_modules", NULL, NULL, "q_proj, v_proj", NULL, NULL},
+    {"num_layers", NULL, NULL, NULL, "16", NULL},
+    {"sequence_len", NULL, NULL, "1024", NULL, "16777216"},
+    {"excess_length_strategy", NULL, NULL, NULL, NULL, "drop"},
+    {"micro_batch_size", "8", "1", "8", "4", "1"},
+    {"num_epochs", "3", "3", "3", NULL, "3"},
+    {"max_steps", NULL, NULL, NULL, "1000", NULL},
+    {"learning_rate", "5e-5", "1e-4", "2e-5", "1e-5", "1e-4"},
+    {"lr_scheduler", "linear", "constant", "linear", "constant", NULL},
+    {"weight_decay", NULL, "0.01", NULL, NULL, "0.1"},
+    {"adam_beta2", NULL, NULL, NULL, NULL, "0.95"},
+    {"optimizer", NULL, NULL, NULL, "adam", NULL},
+    {"train_on_inputs", NULL, NULL, "auto", "true", NULL},
+    {"save_steps", "500", NULL, "500", "100", "500"},
+    {"eval_steps", NULL, NULL, NULL, "200", NULL},
+    {"max_grad_norm", NULL, NULL, NULL, "0", NULL},
+    {"simpo_gamma", NULL, NULL, NULL, NULL, "1"},
+    {"cpo_alpha", NULL, NULL, NULL, NULL, "1"},       /* of its simpo, too */
+    {"kto_kl_batch", "1000", NULL, NULL, NULL, NULL}, /* its preprocessing_batch_size */
 };
 
 const char *af_dialect_default(af_dialect d, int i, const char **value)
@@ -115,6 +125,7 @@ const char *af_dialect_default(af_dialect d, int i, const char **value)
              : d == AF_DIALECT_LLAMA_FACTORY_V1 ? presets[i].v1
              : d == AF_DIALECT_TRL              ? presets[i].trl
              : d == AF_DIALECT_MLX              ? presets[i].mlx
+             : d == AF_DIALECT_SWIFT            ? presets[i].swift
                                                 : NULL;
     return presets[i].key;
 }
@@ -144,6 +155,21 @@ static af_status finish_factory(af_run_config *r, af_error *err)
     return st == AF_OK ? af_key_reset(r, af_key_find("dpo_label_smoothing"), err) : st;
 }
 
+/* ms-swift: rates by the tuner, 16 rows a step, evaluations with the checkpoints. */
+static void finish_swift(af_run_config *r)
+{
+    enum { ROWS = 16 };
+    if (r->method == AF_METHOD_FULL && !af_run_key_is_set(r, "learning_rate"))
+        r->learning_rate = 1e-5;
+    if (!af_run_key_is_set(r, "gradient_accumulation_steps"))
+        r->accumulation = (ROWS + r->micro_batch_size - 1) / r->micro_batch_size;
+    if (!af_run_key_is_set(r, "eval_steps") && !af_run_key_is_set(r, "eval_strategy") &&
+        (r->val_set_size > 0 || r->test_datasets)) {
+        r->eval_steps = r->save_strategy == AF_WHEN_EPOCH ? 0 : r->save_steps;
+        r->eval_strategy = r->save_strategy == AF_WHEN_NO ? AF_WHEN_NO : r->eval_strategy;
+    }
+}
+
 af_status af_run_dialect_finish(af_run_config *r, af_error *err)
 {
     const bool trl = r->dialect == AF_DIALECT_TRL;
@@ -157,5 +183,7 @@ af_status af_run_dialect_finish(af_run_config *r, af_error *err)
         r->weight_decay = 0.01; /* MLX's, of every parameter */
         r->decay_on = AF_DECAY_ALL;
     }
+    if (r->dialect == AF_DIALECT_SWIFT)
+        finish_swift(r);
     return r->dialect == AF_DIALECT_LLAMA_FACTORY ? finish_factory(r, err) : AF_OK;
 }

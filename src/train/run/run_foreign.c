@@ -28,7 +28,7 @@ static const foreign_group groups[] = {
      "xformers_attention flex_attention flex_attn_compile_kwargs eager_attention sage_attention "
      "flash_optimum fused_attn_kernel gemma4_hybrid_attn_impl large_head_attention "
      "flash_attn_d512 sdpa_varlen flash_attn_fuse_mlp flash_attn_fuse_qkv flash_attn_rms_norm "
-     "use_flash_attention_2 use_flash_attention attention_implementation"},
+     "use_flash_attention_2 use_flash_attention attention_implementation attn_impl"},
     {IDLE, "losses and heads are always fused",
      "cut_cross_entropy chunked_cross_entropy chunked_cross_entropy_num_chunks "
      "flash_attn_cross_entropy liger_cross_entropy liger_fused_linear_cross_entropy "
@@ -43,12 +43,13 @@ static const foreign_group groups[] = {
      "experts_implementation llama4_linearized_experts use_dsv4_kernels use_glm_dsa_kernels "
      "expert_backend moe_grouped_backend moe_dequant_chunk_size moe_bnb_fast tiled_mlp "
      "tiled_mlp_* jit_mode_eval use_ipex batch_flattening padding_free "
+     "experts_impl tuner_backend use_swift_lora enable_npu_model_patch "
      "batching_strategy batching_workers pretrain_multipack_attn gptq_disable_exllama"},
     {IDLE, "adapters are always computed with their linears",
      "lora_mlp_kernel lora_qkv_kernel lora_o_kernel lora_embedding_kernel"},
     {IDLE, "norms and adapters are always computed in f32",
      "upcast_layernorm upcast_lmhead_output fp32_norms fp32_norm_classes embeddings_skip_upcast "
-     "peft_autocast_adapter_dtype autocast_adapter_dtype"},
+     "peft_autocast_adapter_dtype autocast_adapter_dtype lora_dtype"},
     {IDLE, "recomputation has one kind: see 'gradient_checkpointing'",
      "gradient_checkpointing_kwargs activation_checkpointing_kwargs use_reentrant_gc "
      "selective_checkpointing gradient_checkpointing_use_reentrant"},
@@ -69,21 +70,22 @@ static const foreign_group groups[] = {
      "resources_per_worker parallelism_config average_tokens_across_devices accelerator_config "
      "master_addr master_port save_on_each_node split_batches sharded_ddp log_on_each_node "
      "tpu_num_cores xpu_backend use_mps_device dispatch_batches mp_parameters zero_first "
-     "placement_strategy ignore_bias_buffers ds3_gather_for_generation"},
+     "placement_strategy ignore_bias_buffers ds3_gather_for_generation sequence_parallel_size "
+     "zero_hpz_partition_size"},
     {IDLE, "see 'device'", "use_cpu no_cuda"},
     {IDLE, "see 'threads'",
      "dataset_processes preprocessing_num_workers dataloader_num_workers dataset_num_proc "
      "num_workers num_proc dataloader_pin_memory dataloader_persistent_workers "
      "dataloader_prefetch_factor dataloader_multiprocessing_context dataloader_in_order "
-     "sample_packing_mp_start_method"},
+     "sample_packing_mp_start_method packing_num_proc"},
     {IDLE, "tokenised data is kept in the cache folder (XDG_CACHE_HOME)",
      "dataset_prepared_path tokenized_path overwrite_cache dataset_keep_in_memory "
      "num_dataset_shards_to_save skip_prepare_dataset preprocessing_batch_size cache_dir "
      "data_shared_file_system preprocess_iterable is_preprocess dataset_batch_size cache_path "
-     "download_mode num_of_sequences chars_per_token"},
+     "download_mode num_of_sequences chars_per_token load_from_cache_file lazy_tokenize"},
     {IDLE, "data is always streamed from the disk",
      "streaming dataset_streaming buffer_size streaming_multipack_buffer_size "
-     "pretrain_multipack_buffer_size"},
+     "pretrain_multipack_buffer_size shuffle_buffer_size"},
     {IDLE, "rows are packed or run without padding, and counted exactly",
      "group_by_length length_column_name sample_packing_eff_est sample_packing_seq_len_multiplier "
      "sample_packing_group_size sample_packing_bin_size multipack_real_batches "
@@ -98,7 +100,9 @@ static const foreign_group groups[] = {
      "bench_source_max_len lm_eval_* eval_table_* eval_max_new_tokens eval_num_beams "
      "dpo_generate_during_eval "
      "predict_with_generate do_predict val_batches test test_batches past_index label_names "
-     "task task_dir lang n_shot save_dir max_eval_samples"},
+     "task task_dir lang n_shot save_dir max_eval_samples acc_strategy eval_metric eval_limit "
+     "eval_use_evalscope eval_dataset_args eval_generation_config extra_eval_args "
+     "val_dataset_shuffle"},
     {IDLE, "left-over rows begin the first step of the next epoch", "dataloader_drop_last"},
     {IDLE, "evaluations always begin before the first step", "eval_on_start"},
     {IDLE, "unused fields are not read", "remove_unused_columns"},
@@ -145,8 +149,13 @@ static const foreign_group groups[] = {
     {IDLE, "the model is text only",
      "image_* video_* audio_* use_audio_in_video crop_to_patches media_dir freeze_vision_tower "
      "freeze_multi_modal_projector freeze_mm_modules processor_kwargs finetune_vision_layers "
-     "vision_all_linear train_mm_proj_only"},
-    {IDLE, "weights are always written as safetensors", "save_safetensors"},
+     "vision_all_linear train_mm_proj_only freeze_vit freeze_aligner vit_lr aligner_lr "
+     "vit_gradient_checkpointing max_pixels norm_bbox"},
+    {IDLE, "weights are always written as safetensors",
+     "save_safetensors safe_serialization max_shard_size"},
+    {IDLE, "results are in 'output_dir' itself", "add_version create_checkpoint_symlink"},
+    {IDLE, "the environment is that of the process", "ENV ignore_args_error check_model"},
+    {IDLE, "the template is a chat template in Jinja", "template_backend"},
     {IDLE, "a checkpoint always has the whole state, and training resumes exactly",
      "save_only_model enable_jit_checkpoint dynamic_checkpoint ignore_data_skip "
      "restore_callback_states_from_checkpoint save_ckpt_as_hf save_first_step"},
@@ -160,7 +169,7 @@ static const foreign_group groups[] = {
      "use_kt kt_cpu_activation kt_backend kt_num_threads kt_tp_enabled kt_threadpool_count "
      "kt_max_cache_depth kt_share_backward_bb kt_num_gpu_experts kt_share_cache_pool"},
     {IDLE, "datasets are shuffled once they are merged",
-     "shuffle_before_merging_datasets shuffle_dataset"},
+     "shuffle_before_merging_datasets shuffle_dataset dataset_shuffle"},
 
     {INSTEAD, "runs compute in bf16 on a GPU and f32 on a CPU: see 'bf16'",
      "fp16 float16 fp16_opt_level half_precision_backend fp16_backend pure_bf16 bfloat16 "
@@ -263,6 +272,20 @@ static const foreign_group groups[] = {
      "preserve_thinking tool_format "
      "default_system_message chat_template_path role_boundaries"},
     {REFUSED, "set 'saves_per_epoch'", "save_epochs"},
+    {REFUSED, "no code but afinar's own is run",
+     "external_plugins custom_register_path custom_dataset_info callbacks"},
+    {REFUSED, "records are trained on as they are: write the names into them",
+     "model_author"},
+    {REFUSED, "see 'unfrozen_parameters' and 'adapter: freeze'",
+     "freeze_parameters freeze_parameters_regex freeze_parameters_ratio trainable_parameters "
+     "trainable_parameters_regex freeze_llm"},
+    {REFUSED, "name fields with the 'field_...' keys of 'datasets'", "columns"},
+    {REFUSED, "see 'sequence_len'", "packing_length max_model_len"},
+    {EXACT, "answers are trained on as the chat template shows them",
+     "response_prefix add_non_thinking_prefix disable_ignore_empty_think agent_template "
+     "is_binary_loss_scale loss_scale"},
+    {REFUSED, "see 'lora_model_dir'", "resume_only_model ref_adapters"},
+    {REFUSED, "see 'sequence_len' and 'excess_length_strategy'", "truncation_strategy"},
 };
 
 /* Values that ask for what happens anyway, besides an empty one. Of a list or a map every item
@@ -271,6 +294,7 @@ static const struct {
     const char *key, *values;
 } anyway[] = {
     {"mix_strategy", "concat"},
+    {"add_non_thinking_prefix", "true"},
     {"mean_resizing_embeddings", "true"},
     {"quantization_method", "bnb bitsandbytes auto"},
     {"bnb_4bit_quant_type", "nf4"},

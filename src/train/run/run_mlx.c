@@ -4,22 +4,7 @@
 #include "format/text/json_text.h"
 #include "train/run/run_translation.h"
 
-enum { FIELDS = 6 };
-
-/* One dataset: keys and their values, which are strings. */
-typedef struct source {
-    const char *key[FIELDS], *value[FIELDS];
-    int count;
-} source;
-
 static bool is(const char *key, const char *name) { return strcmp(key, name) == 0; }
-
-static void set(source *s, const char *key, const char *value)
-{
-    assert(s->count < FIELDS);
-    s->key[s->count] = key;
-    s->value[s->count++] = value;
-}
 
 /* Whether its first record is a question and an answer, which mlx-lm renders as a conversation. */
 static bool has_completions(const char *path)
@@ -38,52 +23,18 @@ static bool has_completions(const char *path)
     return is;
 }
 
-/* A list of datasets; NULL when there is no memory. */
-static af_yaml *list_of(const source *s, int n, af_arena *mem, int line)
-{
-    struct nodes {
-        af_yaml entry, value[FIELDS];
-        af_yaml *item[FIELDS];
-        const char *key[FIELDS];
-        int key_line[FIELDS];
-    } *nodes = af_arena_take(mem, (uint64_t)n * sizeof *nodes);
-    af_yaml *list = af_arena_take(mem, sizeof *list);
-    af_yaml **first = af_arena_take(mem, (uint64_t)n * sizeof *first);
-    if (!nodes || !list || !first)
-        return NULL;
-    for (int i = 0; i < n; i++) {
-        struct nodes *e = &nodes[i];
-        for (int k = 0; k < s[i].count; k++) {
-            e->key[k] = s[i].key[k];
-            e->key_line[k] = line;
-            e->value[k] = (af_yaml){
-                .kind = AF_YAML_SCALAR, .line = line, .text = s[i].value[k], .quoted = true};
-            e->item[k] = &e->value[k];
-        }
-        e->entry = (af_yaml){.kind = AF_YAML_MAP,
-                             .line = line,
-                             .count = s[i].count,
-                             .key = e->key,
-                             .key_line = e->key_line,
-                             .item = e->item};
-        first[i] = &e->entry;
-    }
-    *list = (af_yaml){.kind = AF_YAML_LIST, .line = line, .count = n, .item = first};
-    return list;
-}
-
 static af_status find(af_yaml **out, const af_yaml *data, const char *file, af_arena *mem,
                       af_error *err)
 {
     char *path = af_path_join(data->text, file);
-    source s = {0};
-    set(&s, "path", path ? af_arena_strdup(mem, path) : NULL);
+    af_source s = {0};
+    af_source_set(&s, "path", path ? af_arena_strdup(mem, path) : NULL);
     const bool there = path && af_file_exists(path);
     if (there && has_completions(path)) {
-        set(&s, "field_instruction", "prompt");
-        set(&s, "field_output", "completion");
+        af_source_set(&s, "field_instruction", "prompt");
+        af_source_set(&s, "field_output", "completion");
     }
-    *out = there && s.value[0] ? list_of(&s, 1, mem, data->line) : NULL;
+    *out = there && s.value[0] ? af_source_list(&s, 1, mem, data->line) : NULL;
     const bool short_of_memory = !path || (there && !*out);
     free(path);
     return short_of_memory ? af_fail_nomem(err, "datasets", sizeof **out) : AF_OK;
@@ -126,26 +77,26 @@ static af_status check_keys(const af_translation *t, const char *name, const af_
 
 /* One dataset of the hub in a split. Fields that it names say which kind of records it has, in
  * mlx-lm's order; without them they are found by themselves. */
-static void set_hub(source *s, const af_yaml *n, const char *split)
+static void set_hub(af_source *s, const af_yaml *n, const char *split)
 {
     const af_yaml *config = af_yaml_get(n, "config");
     const char *prompt = text_of(n, "prompt_feature", NULL),
                *chat = text_of(n, "chat_feature", NULL),
                *answer = text_of(n, "completion_feature", NULL),
                *text = text_of(n, "text_feature", NULL);
-    set(s, "path", text_of(n, "path", text_of(n, "name", NULL)));
-    set(s, "split", split);
+    af_source_set(s, "path", text_of(n, "path", text_of(n, "name", NULL)));
+    af_source_set(s, "split", split);
     if (text_of(config, "name", NULL))
-        set(s, "name", text_of(config, "name", NULL));
+        af_source_set(s, "name", text_of(config, "name", NULL));
     if (text_of(config, "revision", NULL))
-        set(s, "revision", text_of(config, "revision", NULL));
+        af_source_set(s, "revision", text_of(config, "revision", NULL));
     if (prompt || answer) {
-        set(s, "field_instruction", prompt ? prompt : "prompt");
-        set(s, "field_output", answer ? answer : "completion");
+        af_source_set(s, "field_instruction", prompt ? prompt : "prompt");
+        af_source_set(s, "field_output", answer ? answer : "completion");
     } else if (chat) {
-        set(s, "field_messages", chat);
+        af_source_set(s, "field_messages", chat);
     } else if (text) {
-        set(s, "field_text", text);
+        af_source_set(s, "field_text", text);
     }
 }
 
@@ -159,7 +110,7 @@ static af_status translate_hub(af_translation *t, const af_yaml *n)
                                        "mask_prompt",    NULL},
                              *const inner[] = {"name", "revision", NULL};
     const int count = n->kind == AF_YAML_LIST ? n->count : 1;
-    source *s = af_arena_take(t->mem, 2 * (uint64_t)AF_MAX(count, 1) * sizeof *s);
+    af_source *s = af_arena_take(t->mem, 2 * (uint64_t)AF_MAX(count, 1) * sizeof *s);
     af_status st = s ? AF_OK : af_fail_nomem(t->err, "hf_dataset", sizeof *s);
     for (int i = 0; i < count && st == AF_OK; i++) {
         const af_yaml *e = n->kind == AF_YAML_LIST ? n->item[i] : n;
@@ -172,14 +123,14 @@ static af_status translate_hub(af_translation *t, const af_yaml *n)
                         "chat_feature, text_feature");
         if (st == AF_OK)
             st = check_keys(t, "its config", af_yaml_get(e, "config"), inner, "name, revision");
-        s[i] = s[count + i] = (source){0};
+        s[i] = s[count + i] = (af_source){0};
         set_hub(&s[i], e, text_of(e, "train_split", "train[:80%]"));
         set_hub(&s[count + i], e, text_of(e, "valid_split", "train[-10%:]"));
     }
     if (st == AF_OK)
-        st = af_translate_put(t, "datasets", n->line, list_of(s, count, t->mem, n->line));
+        st = af_translate_put(t, "datasets", n->line, af_source_list(s, count, t->mem, n->line));
     return st == AF_OK ? af_translate_put(t, "test_datasets", n->line,
-                                          list_of(s + count, count, t->mem, n->line))
+                                          af_source_list(s + count, count, t->mem, n->line))
                        : st;
 }
 

@@ -476,7 +476,7 @@ static af_status translate_entry(af_translation *t, int i)
         return put_loftq(t, i);
     if (is(key, "load_in_4bit") && is_loftq(af_yaml_get(t->root, "peft")))
         return AF_OK; /* there it says how the base is loaded, before it is changed */
-    if (translate_state(t, i, &st) || af_mlx_translate(t, i, &st))
+    if (translate_state(t, i, &st) || af_mlx_translate(t, i, &st) || af_swift_translate(t, i, &st))
         return st;
     if (af_yaml_get(t->root, "gamma_beta_ratio") && is(key, "sft_weight"))
         return af_translate_put(t, "cpo_alpha", line, n);

@@ -11,6 +11,7 @@ typedef enum af_dialect {
     AF_DIALECT_LLAMA_FACTORY_V1, /* its newer schema: peft_config, train_dataset */
     AF_DIALECT_TRL,              /* and the alignment handbook */
     AF_DIALECT_MLX,
+    AF_DIALECT_SWIFT, /* ms-swift */
 } af_dialect;
 
 /* Whose file this map of keys is. */

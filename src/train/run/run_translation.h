@@ -25,6 +25,20 @@ int64_t af_translate_whole(const af_yaml *root, const char *key, int64_t otherwi
 /* Whether a scalar, or a list of one, has this value; true and yes are one. */
 bool af_translate_says(const af_yaml *n, const char *want);
 
+enum { AF_SOURCE_FIELDS = 6 };
+
+/* One dataset: keys and their values, which are strings (num_samples: a number). */
+typedef struct af_source {
+    const char *key[AF_SOURCE_FIELDS], *value[AF_SOURCE_FIELDS];
+    int count;
+} af_source;
+
+void af_source_set(af_source *s, const char *key, const char *value);
+/* A list of them for `datasets`; NULL when there is no memory. */
+af_yaml *af_source_list(const af_source *s, int n, af_arena *mem, int line);
+
+/* run_swift.c: the same for ms-swift. */
+bool af_swift_translate(af_translation *t, int i, af_status *st);
 /* run_mlx.c: a key that means something else in mlx-lm than its name does here; true when it was
  * one. */
 bool af_mlx_translate(af_translation *t, int i, af_status *st);

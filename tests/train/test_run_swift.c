@@ -1,0 +1,122 @@
+/* test_run_swift.c - run files of ms-swift. */
+#include "test.h"
+
+#include "train/run/run_keys.h"
+
+static af_status parse(af_run_config *r, const char *keys, af_error *err)
+{
+    char text[1000];
+    snprintf(text, sizeof text, "model: m\n%s\n", keys);
+    return af_run_config_parse(r, text, strlen(text), "run.yaml", NULL, 0, err);
+}
+
+#define LORA "tuner_type: lora\ndataset: a.jsonl\n"
+
+/* The line of the effective file. */
+static void test_keys(void **state)
+{
+    static const char *const cases[][2] = {
+        {LORA, "adapter: lora\n"},
+        {"train_type: lora\ndataset: a.jsonl", "lora_r: 8\nlora_alpha: 32\n"},
+        {LORA, "lora_dropout: 0.05\n"},
+        {LORA, "sequence_len: 16777216\n"},
+        {LORA, "excess_length_strategy: drop\n"},
+        {LORA, "micro_batch_size: 1\ngradient_accumulation_steps: 16\n"},
+        {LORA "per_device_train_batch_size: 3", "gradient_accumulation_steps: 6\n"},
+        {LORA "gradient_accumulation_steps: 2", "gradient_accumulation_steps: 2\n"},
+        {LORA, "num_epochs: 3\n"},
+        {LORA, "learning_rate: 0.0001\n"},
+        {"tuner_type: full\ndataset: a.jsonl", "learning_rate: 1e-05\n"},
+        {LORA, "lr_scheduler: \"cosine\"\n"},
+        {LORA, "weight_decay: 0.1\n"},
+        {LORA, "adam_beta2: 0.95\n"},
+        {"tuner_type: lora\ndataset: [a.jsonl#500, 'hf::b/c:d', e.jsonl]",
+         "datasets: [{\"path\": \"a.jsonl\", \"num_samples\": 500}, {\"path\": \"b/c\", \"name\": "
+         "\"d\"}, {\"path\": \"e.jsonl\"}]\n"},
+        {LORA "val_dataset: [v.jsonl]", "test_datasets: [{\"path\": \"v.jsonl\"}]\n"},
+        {LORA "val_dataset: v.jsonl\nsave_steps: 7", "eval_steps: 7\n"},
+        {LORA "val_dataset: v.jsonl\neval_steps: 9", "eval_steps: 9\n"},
+        {LORA "split_dataset_ratio: 0.1", "val_set_size: 0.1\n"},
+        {LORA "truncation_strategy: right", "excess_length_strategy: truncate\n"},
+        {LORA "truncation_strategy: left", "truncation_mode: keep_end\n"},
+        {LORA "truncation_strategy: left", "excess_length_strategy: truncate\n"},
+        {LORA "loss_scale: all", "train_on_inputs: true\n"},
+        {LORA "loss_scale: last_round", "mask_history: true\n"},
+        {LORA "quant_method: bnb\nquant_bits: 4", "load_in_4bit: true\n"},
+        {LORA "system: Be brief.", "default_system: \"Be brief.\"\n"},
+        {LORA "enable_thinking: false", "chat_template_kwargs: {\"enable_thinking\": false}\n"},
+        {LORA "deepspeed: zero3_offload", "zero_stage: 3\n"},
+        {LORA "lorap_lr_ratio: 16", "loraplus_lr_ratio: 16\n"},
+        {LORA "init_weights: pissa", "peft_init_lora_weights: \"pissa\"\n"},
+        {LORA "adapters: [old]", "lora_model_dir: \"old\"\n"},
+        {LORA "train_dataloader_shuffle: false", "shuffle: false\n"},
+        {LORA "rlhf_type: dpo\nrpo_alpha: 0.5", "dpo_ftx: 0.5\n"},
+        {LORA "rlhf_type: rm", "rl: reward\n"},
+        {LORA "rlhf_type: simpo", "simpo_gamma: 1\n"},
+        {LORA "rlhf_type: simpo", "cpo_alpha: 1\n"},
+    };
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_run_config r = {0};
+        af_error err = {0};
+        char *text;
+        CHECK_OK(parse(&r, cases[i][0], &err), err);
+        assert_int_equal(r.dialect, AF_DIALECT_SWIFT);
+        CHECK_OK(af_run_config_text(&r, &text, &err), err);
+        CHECK_MSG(strstr(text, cases[i][1]), "%s: no %s in\n%.9000s", cases[i][0], cases[i][1],
+                  text);
+        free(text);
+        af_run_config_clear(&r);
+    }
+}
+
+/* Keys that change nothing here are accepted. */
+static void test_keys_without_effect(void **state)
+{
+    static const char keys[] = LORA
+        "torch_dtype: bfloat16\nattn_impl: flash_attn\ndataset_num_proc: 4\nuse_hf: true\n"
+        "load_from_cache_file: true\nadd_version: false\nfreeze_vit: true\nlazy_tokenize: true\n"
+        "add_non_thinking_prefix: true\nmax_shard_size: 5GB\neval_dataset: [gsm8k]\n"
+        "packing_strategy: binpack\nstopping_strategy: first_exhausted\n"
+        "ENV: {CUDA_VISIBLE_DEVICES: '0'}";
+    af_run_config r = {0};
+    af_error err = {0};
+    (void)state;
+    CHECK_OK(parse(&r, keys, &err), err);
+    assert_null(r.test_datasets);
+    af_run_config_clear(&r);
+}
+
+static void test_what_is_wrong(void **state)
+{
+    static const char *const cases[][2] = {
+        {LORA "template: qwen2_5", "run.yaml:4: templates of ms-swift ('template') are not"},
+        {"tuner_type: lora\ndataset: [ms::a/b]", "(hf::ORG/NAME)"},
+        {"tuner_type: lora\ndataset: ['a/b:c/d']", "has several subsets"},
+        {"tuner_type: lora\ndataset: [a.jsonl#x]", "a number of records must follow '#'"},
+        {"tuner_type: adalora\ndataset: a.jsonl", "adapter is 'adalora', which is not supported"},
+        {LORA "rlhf_type: grpo", "rl is 'grpo', which is not supported"},
+        {LORA "truncation_strategy: split", "'truncation_strategy' with 'split' is not supported"},
+        {LORA "loss_scale: react", "'loss_scale' with 'react' is not supported"},
+        {LORA "model_author: swift", "'model_author' with 'swift' is not supported"},
+        {LORA "columns: {a: query}", "'columns' is not supported"},
+        {LORA "external_plugins: [x.py]", "no code but afinar's own is run"},
+    };
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_run_config r = {0};
+        af_error err = {0};
+        CHECK_MSG(parse(&r, cases[i][0], &err) != AF_OK, "accepted: %s", cases[i][0]);
+        CHECK_MSG(strstr(err.msg, cases[i][1]), "'%s' lacks '%s'", err.msg, cases[i][1]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_keys_without_effect),
+        cmocka_unit_test(test_what_is_wrong),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
