@@ -1,6 +1,7 @@
 """/v1/messages of `afinar serve`: blocks, events, tools, counts and errors, with the standard library alone."""
 import json
 import tempfile
+import time
 
 from serve_start import Server, check, finish
 
@@ -155,6 +156,18 @@ def check_format(s):
         check(json.loads(text_of(m))["city"] in ("Rome", "Oslo"), "a schema: %s" % m)
 
 
+def check_many(s):
+    """Time that grows with the square of their number would be minutes."""
+    thought = {"type": "thinking", "thinking": "Be short. " * 6, "signature": ""}
+    use = {"type": "tool_use", "id": "c", "name": "weather", "input": {}}
+    for many in ([{"role": "assistant", "content": [thought] * 60000}], [{"role": "assistant", "content": [thought]}] * 60000,
+                 [{"role": "system", "content": "Be short. " * 6}] * 100000, [{"role": "assistant", "content": [use] * 60000}]):
+        begin = time.time()
+        status, answer = ask(s, messages=HI + many + HI)
+        check(status == 400 and "tokens" in answer["error"]["message"], "the context is too small: %s" % answer)
+        check(time.time() - begin < 30, "%s: %.1f s" % (str(many[0])[:60], time.time() - begin))
+
+
 def check_errors(s):
     def expect(status, kind, says, path=PATH, headers=KEY, **body):
         got, answer = s.ask("POST", path, body, headers=headers)
@@ -172,7 +185,7 @@ def check_errors(s):
                            ([{"role": "tool", "content": "x"}], "role"), (user(3), "type"), (user({"type": "image"}), "image"),
                            (user({"type": "tool_result"}), "tool_use_id"), (user({"type": "tool_use", "id": "x"}), "tool_use"),
                            ([{"role": "assistant", "content": [{"type": "tool_use", "id": "x"}]}], "tool_use"),
-                           ([{"role": "user", "content": "Hi " * 1000}], "tokens")):
+                           ([{"role": "user", "content": "Hi " * 1000}], "prompt is too long")):
         expect(400, "invalid_request_error", says, messages=messages)
     for field, value in (("system", 3), ("max_tokens", 0), ("temperature", 9), ("tools", 3), ("tools", [3]), ("tool_choice", "any"),
                          ("tool_choice", {"type": "x"}), ("tool_choice", {"type": "any"}), ("thinking", 3), ("thinking", {"type": "x"}),
@@ -188,7 +201,7 @@ def main():
         f.write(TEMPLATE)
         f.flush()
         s = Server("--alias", "base", "--api-key", "k", "--chat-template", f.name, "-c", "1024")
-    for part in (check_whole, check_blocks, check_tools, check_format, check_errors):
+    for part in (check_whole, check_blocks, check_tools, check_format, check_many, check_errors):
         try:
             part(s)
         except Exception as e:

@@ -34,15 +34,27 @@ static af_status bad_block(size_t at, const char *what, af_error *err)
     return af_fail_subject(err, AF_EUSAGE, "messages", "message %zu has %s", at, what);
 }
 
-/* What the model thought: templates decide whether it is part of a later prompt. */
+/* What the model thought: templates decide whether it is part of a later prompt. A list until all
+ * of it is there. */
 static void add_thinking(json_t *messages, const json_t *block)
 {
-    const char *more = json_string_value(json_object_get(block, "thinking"));
-    json_t *turn = turn_of(messages, "assistant");
-    const char *before = json_string_value(json_object_get(turn, "reasoning_content"));
-    if (more)
-        json_object_set_new(turn, "reasoning_content",
-                            json_sprintf("%s%s", before ? before : "", more));
+    json_t *turn = turn_of(messages, "assistant"), *text = json_object_get(block, "thinking");
+    if (!json_object_get(turn, "reasoning_content"))
+        json_object_set_new(turn, "reasoning_content", json_array());
+    if (json_is_string(text))
+        json_array_append(json_object_get(turn, "reasoning_content"), text);
+}
+
+static void join_thinking(json_t *turn)
+{
+    const json_t *list = json_object_get(turn, "reasoning_content");
+    af_buf b = {0};
+    for (size_t i = 0; i < json_array_size(list); i++)
+        af_buf_add(&b, json_string_value(json_array_get(list, i)),
+                   json_string_length(json_array_get(list, i)));
+    if (list)
+        json_object_set_new(turn, "reasoning_content", json_stringn(b.data ? b.data : "", b.len));
+    af_buf_clear(&b);
 }
 
 static af_status add_call(json_t *messages, const json_t *block, size_t at, af_error *err)
@@ -139,6 +151,8 @@ static af_status make_messages(const json_t *body, json_t *chat, af_error *err)
         AF_TRY(af_fail_subject(err, AF_EUSAGE, "messages", "'messages' is empty or absent"));
     for (size_t i = 0; i < json_array_size(list); i++)
         AF_TRY(add_message(messages, json_array_get(list, i), i, err));
+    for (size_t i = 0; i < json_array_size(messages); i++)
+        join_thinking(json_array_get(messages, i));
     json_object_set(chat, "messages", messages);
     /* an answer that the request begins */
     const json_t *last = json_array_get(messages, json_array_size(messages) - 1);

@@ -146,11 +146,16 @@ af_status af_chat_encode(const af_api *a, const af_served *m, const json_t *body
     return st;
 }
 
-static af_status fits(const af_api *a, int64_t tokens, const char *field, af_api_fault *f)
+static af_status fits(const af_generation *g, int64_t tokens, const char *field, af_api_fault *f)
 {
+    const af_api *a = g->api;
     if (tokens < a->context)
         return AF_OK;
     f->code = "context_length_exceeded";
+    if (g->form == &af_form_messages) /* by these words agents know when to shorten the prompt */
+        return af_fail_subject(&f->err, AF_EUSAGE, field,
+                               "prompt is too long: %" PRId64 " tokens > %" PRId64 " maximum",
+                               tokens, a->context - 1);
     return af_fail_subject(&f->err, AF_EUSAGE, field,
                            "the prompt has %" PRId64 " tokens; the context is %" PRId64, tokens,
                            a->context);
@@ -187,7 +192,7 @@ af_status af_generation_chat(af_generation *g, const json_t *body, af_api_fault 
     AF_TRY(af_tokenizer_encode(g->api->tokenizer, g->prompt, text, n, false, &f->err));
     if (g->prompt->count == 0)
         AF_TRY(af_fail_subject(&f->err, AF_EUSAGE, "messages", "the messages make no tokens"));
-    AF_TRY(fits(g->api, g->prompt->count, "messages", f));
+    AF_TRY(fits(g, g->prompt->count, "messages", f));
     AF_TRY(add_end_of_turn(g, &f->err));
     g->opened = af_reasoning_opened(text, n);
     g->skip_special = !g->reasoning && (!af_value(body, "tools") || tools_are_off(body));
@@ -218,7 +223,7 @@ af_status af_generation_prompts(af_generation *g, const json_t *body, af_api_fau
     af_status st = AF_OK;
     AF_TRY(af_read_inputs(g->api, body, "prompt", &g->prompt, &g->prompts, &f->err));
     for (int i = 0; i < g->prompts; i++)
-        AF_TRY(fits(g->api, g->prompt[i].count, "prompt", f));
+        AF_TRY(fits(g, g->prompt[i].count, "prompt", f));
     AF_TRY(af_value_bool(body, "echo", &g->echo, &f->err));
     if (g->no_tokens && !g->echo)
         AF_TRY(af_fail_subject(&f->err, AF_EUSAGE, "max_tokens",
