@@ -13,17 +13,30 @@
 #include <unistd.h>
 
 static volatile sig_atomic_t stop_requested, quiet; /* the signal that asked for it, or 0 */
+static volatile double stop_time;
 
-/* The first Ctrl-C requests a checkpoint and a clean exit; the second kills the process. */
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* The first Ctrl-C requests a checkpoint and a clean exit; the second kills the process. Other
+ * signals may come from a launcher and from the scheduler at about the same time: one request. */
 static void on_interrupt(int sig)
 {
     static const char text[] =
         "\nsaving a checkpoint and stopping; press Ctrl-C again to quit now\n";
+    static const double together = 0.3;
+    if (stop_requested && sig != SIGINT && seconds_now() < stop_time + together)
+        return;
     if (stop_requested) {
         signal(sig, SIG_DFL);
         raise(sig); /* delivered after this handler returns */
         return;
     }
+    stop_time = seconds_now();
     stop_requested = sig;
     const int saved = errno; /* of the interrupted call */
     if (!quiet)
@@ -45,13 +58,6 @@ static bool wants_stop(void *user)
 {
     const train_session *s = user;
     return stop_requested != 0 || (s->server && af_server_run_stopping(s->server));
-}
-
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 static void on_step(void *user, const af_train_step *row)
@@ -113,13 +119,15 @@ static void end_lost(void *user, const char *why)
 
 static void install_handlers(void)
 {
-    struct sigaction a = {.sa_handler = on_interrupt};
+    /* the terminal was closed, or a scheduler warns of the time limit; ignored under nohup */
+    static const int warnings[] = {SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
+    struct sigaction a = {.sa_handler = on_interrupt}, old;
     sigemptyset(&a.sa_mask);
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGTERM, &a, NULL);
-    struct sigaction old; /* the terminal was closed; ignored under nohup */
-    if (sigaction(SIGHUP, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
-        sigaction(SIGHUP, &a, NULL);
+    for (size_t i = 0; i < sizeof warnings / sizeof warnings[0]; i++)
+        if (sigaction(warnings[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            sigaction(warnings[i], &a, NULL);
     signal(SIGPIPE, SIG_IGN); /* the run continues when the reader of its output exits */
 }
 

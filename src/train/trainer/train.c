@@ -1,5 +1,6 @@
 /* train.c - af_train: a run file from its first step to the end, or to a stop. */
 #include "afinar/train.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "dist/comm_device.h"
 #include "dist/launcher.h"
@@ -194,7 +195,8 @@ static void keep_weights(const af_trainer *t, const char *checkpoint)
     const bool whole = t->model.adapter || !af_run_model_splits_weights(&t->model);
     if (step <= saved || !t->step.graph || !whole)
         return;
-    if (af_trainer_write_weights(t, t->output.dir, &why) == AF_OK)
+    if (af_dir_make(t->output.dir, &why) == AF_OK && /* somebody may have moved it away */
+        af_trainer_write_weights(t, t->output.dir, &why) == AF_OK)
         af_run_log(t->hooks,
                    "the weights of step %" PRId64 " are in '%s', without the optimizer's state: "
                    "they can be used, not resumed from",
