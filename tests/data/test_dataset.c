@@ -398,8 +398,8 @@ static void test_wrong_entries_are_reported_with_the_line(void **state)
          "a.jinja\n",
          "run.yaml:5: chat_template_jinja of a dataset goes with 'chat_template: jinja', not with "
          "'llama3'"},
-        {"datasets:\n  - path: x.jsonl\n    fraction: 0.5\n",
-         "run.yaml:4: 'fraction' of a dataset is not supported: give a share of its own records"},
+        {"datasets:\n  - path: x.jsonl\n    shards: 2\n",
+         "run.yaml:4: 'shards' of a dataset is not supported: take a slice with"},
     };
     data_case c;
     (void)state;

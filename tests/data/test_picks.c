@@ -75,6 +75,38 @@ static void test_parts_of_a_split(void **state)
     case_close(&c);
 }
 
+/* As TRL's get_dataset mixes: the mixture is as large as its datasets allow. */
+static void test_fractions_of_a_mixture(void **state)
+{
+    static const struct {
+        const char *first, *second, *records, *why;
+    } cases[] = {
+        {"fraction: 0.5", "fraction: 0.5", "0 1 2 3 100 101 102 103", NULL},
+        {"fraction: 3", "fraction: 1", "0 1 2 3 4 5 6 7 8 9 100 101 102", NULL}, /* 3.33 */
+        {"fraction: 0.2", "fraction: 0.8", "0 100 101 102 103", NULL},
+        {"fraction: 0.5\n    split: 'train[7:]'", "fraction: 0.5", "7 8 9 100 101 102", NULL},
+        {"fraction: 0.5", "split: train", NULL, "is for all datasets or none"},
+        {"fraction: 0.5\n    weight: 0.5", "fraction: 0.5", NULL, "without 'weight'"},
+        {"fraction: 0.01", "fraction: 0.99", NULL, "'fraction' leaves no record of "},
+    };
+    data_case c;
+    (void)state;
+    case_open(&c);
+    write_numbers(&c, "a.jsonl", 0, 10);
+    write_numbers(&c, "b.jsonl", 100, 104);
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char more[1600];
+        snprintf(more, sizeof more,
+                 "datasets:\n  - path: %s/a.jsonl\n    type: text\n    %s\n  - path: %s/b.jsonl\n"
+                 "    type: text\n    %s\n",
+                 c.dir, cases[i].first, c.dir, cases[i].second);
+        case_run(&c, model, more);
+        if (!case_refused(&c, case_preview(&c), cases[i].why))
+            assert_string_equal(records_shown(&c), cases[i].records);
+    }
+    case_close(&c);
+}
+
 static void test_files_by_pattern_and_name(void **state)
 {
     static const struct {
@@ -215,6 +247,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parts_of_a_split),
+        cmocka_unit_test(test_fractions_of_a_mixture),
         cmocka_unit_test(test_files_by_pattern_and_name),
         cmocka_unit_test(test_records_by_chance),
         cmocka_unit_test(test_short_and_repeated_records),

@@ -75,6 +75,7 @@ static const source_key keys[] = {
     {"max_samples", COUNT, AT(max_samples), 0},
     {"num_samples", COUNT, AT(num_samples), 0},
     {"weight", SHARE, AT(weight), 0},
+    {"fraction", SHARE, AT(fraction), 0},
     {"seed", COUNT, AT(seed), 0},
     {"drop_system_message", BOOL, AT(drop_system), TURNS},
     {"split_thinking", BOOL, AT(split_thinking), TURNS},
@@ -196,7 +197,6 @@ static const char *unsupported(const char *name)
         {"message_field_training_detail", "mark whole messages with 'message_field_training'"},
         {"input_transform", "write the records as they are to be read"},
         {"logprobs_field", "name the teacher with 'teacher_model'"},
-        {"fraction", "give a share of its own records with 'weight'"},
         {"data_dir", "name the folder in 'path', or a folder inside it in 'name'"},
         {"skip", "take a slice with 'split: train[1000:]'"},
     };

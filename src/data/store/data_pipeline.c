@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "data/store/dataset_reader.h"
 #include "data/store/interleave.h"
+#include "data/store/record_pick.h"
 
 /* Files of a folder that are not read are named by their number, once. */
 static void warn_of_held_out_files(const af_data_source *s, const char *run_path)
@@ -47,6 +48,7 @@ af_status af_data_pipeline_open(af_data_pipeline *k, const af_data_opts *o, af_e
     af_status st = AF_OK;
     *k = (af_data_pipeline){.o = o};
     AF_TRY(af_data_sources_read(&k->source, &k->sources, o, &k->mem, err));
+    AF_TRY(af_record_pick_fractions(k->source, k->sources, o->run_path, err));
     for (int i = 0; i < k->sources; i++)
         k->datasets += !k->source[i].continued;
     AF_TRY(af_interleave_probs(&k->mix_probs, o, k->datasets, &k->mem, err));

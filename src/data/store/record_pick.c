@@ -1,8 +1,11 @@
 /* record_pick.c - see record_pick.h. */
 #include "data/store/record_pick.h"
 
+#include "base/file.h"
 #include "data/read/records.h"
 #include "data/store/order.h"
+
+#include <math.h>
 
 enum { PICK_STREAM = 0x7069636b };
 
@@ -37,7 +40,8 @@ done:
 static bool needs_count(const af_data_source *s)
 {
     return s->slice.percent || (s->slice.has_from && s->slice.from < 0) ||
-           (s->slice.has_to && s->slice.to < 0) || s->num_samples || s->weight != 1;
+           (s->slice.has_to && s->slice.to < 0) || s->num_samples || s->weight != 1 ||
+           s->fraction > 0;
 }
 
 af_status af_record_pick_open(af_record_pick *out, const af_data_source *s, const char *run_path,
@@ -68,6 +72,49 @@ af_status af_record_pick_open(af_record_pick *out, const af_data_source *s, cons
         out->take = AF_MIN(out->take, s->max_samples);
     else if (s->max_samples && out->to - out->from > s->max_samples)
         out->to = out->from + s->max_samples;
+    return AF_OK;
+}
+
+static af_status count_taken(int64_t *out, const af_data_source *s, const char *run_path,
+                             af_error *err)
+{
+    char **files = NULL;
+    int n = 0, held_out;
+    af_record_pick pick = {0};
+    af_status st = af_data_source_files(s, run_path, &files, &n, &held_out, err);
+    if (st == AF_OK)
+        st = af_record_pick_open(&pick, s, run_path, files, n, err);
+    af_names_free(files, n);
+    *out = pick.to - pick.from;
+    return st;
+}
+
+af_status af_record_pick_fractions(af_data_source *s, int count, const char *run_path,
+                                   af_error *err)
+{
+    char at[300];
+    double sum = 0, total = INFINITY;
+    for (int i = 0; i < count; i++)
+        sum += s[i].fraction;
+    for (int i = 0; i < count && sum > 0; i++) {
+        int64_t n = 0;
+        if (s[i].fraction == 0 || s[i].continued || s[i].num_samples || s[i].weight != 1)
+            return af_fail(err, AF_EUSAGE,
+                           "%s: 'fraction' is for all datasets or none, without 'weight', "
+                           "'num_samples' and sums of splits",
+                           af_data_source_loc(at, run_path, s[i].line));
+        const af_status st = count_taken(&n, &s[i], run_path, err);
+        if (st != AF_OK)
+            return st;
+        total = fmin(total, (double)n / (s[i].fraction / sum));
+    }
+    for (int i = 0; i < count && sum > 0; i++) {
+        s[i].max_samples = (int64_t)nearbyint(s[i].fraction / sum * total);
+        if (s[i].max_samples == 0)
+            return af_fail(err, AF_EUSAGE, "%s: 'fraction' leaves no record of %s",
+                           af_data_source_loc(at, run_path, s[i].line), s[i].path);
+        s[i].fraction = 0; /* done */
+    }
     return AF_OK;
 }
 

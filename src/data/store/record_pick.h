@@ -15,6 +15,10 @@ typedef struct af_record_pick {
 AF_CHECKED af_status af_record_pick_open(af_record_pick *out, const af_data_source *s,
                                          const char *run_path, char *const *files, int count,
                                          af_error *err);
+/* Datasets with a `fraction` of the mixture, as TRL has it: how many of their first records that is
+ * (max_samples), where the mixture is as large as they allow. Counts their records. */
+AF_CHECKED af_status af_record_pick_fractions(af_data_source *s, int count, const char *run_path,
+                                              af_error *err);
 /* How often record i is taken. */
 int64_t af_record_pick_times(const af_record_pick *p, int64_t i);
 #endif
