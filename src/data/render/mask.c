@@ -9,9 +9,7 @@
  *
  * An answer that full does not render as it would be generated (the generation prompt is not before
  * it, or, with split_turns, its thought is left out because other turns follow) is left for a row
- * of its own, which ends with it. Where full departs from the prompt inside the generation prompt,
- * the answer begins. In a row where it departs before that, the text of the prompt replaces what is
- * before the answer. */
+ * of its own, which ends with it. */
 #define _GNU_SOURCE /* memmem */
 #include "data/render/mask_work.h"
 
@@ -19,14 +17,6 @@ enum {
     MESSAGES_MAX = 16384, /* of a record */
     PROMPT_END = 64,      /* bytes of a generation prompt that may be of the answer: "<think>" */
 };
-
-typedef struct turn_span {
-    uint64_t start, end; /* with the end-of-turn token */
-    uint64_t eot;        /* where that begins; == end when there is none */
-    bool fits;           /* false: the turn needs a row of its own */
-    bool lost;           /* a row of its own would show more of it */
-    bool departs;        /* the answer does not begin as the generation prompt ends */
-} turn_span;
 
 void af_loss_spans_clear(af_loss_spans *s)
 {
@@ -42,7 +32,7 @@ static bool is_assistant(const af_mask_work *w, size_t i)
     return strcmp(af_mask_role(w, i), "assistant") == 0;
 }
 
-static bool find_eot(const af_mask_work *w, uint64_t from, uint64_t to, turn_span *out)
+static bool find_eot(const af_mask_work *w, uint64_t from, uint64_t to, af_turn_span *out)
 {
     af_span eot;
     if (!af_find_eot(w->s, w->out->text, from, to, &eot))
@@ -50,143 +40,6 @@ static bool find_eot(const af_mask_work *w, uint64_t from, uint64_t to, turn_spa
     out->eot = eot.begin;
     out->end = eot.end;
     return true;
-}
-
-/* Where the whole would differ if message i had another answer: what the template writes before
- * it (a system text of its own, the header) is not the answer. */
-static af_status other_answer(const af_mask_work *w, size_t i, uint64_t *at)
-{
-    const json_t *m = af_mask_message(w, i);
-    const char *content = json_string_value(json_object_get(m, "content"));
-    af_conversation other = *w->t;
-    char *text = NULL;
-    uint64_t len = 0;
-    json_t *answer = json_pack("{s:s,s:s,s:O*}", "role", "assistant", "content",
-                               content && *content == '$' ? "%" : "$", "tool_calls",
-                               json_object_get(m, "tool_calls"));
-    other.messages = json_copy(w->t->messages);
-    af_status st =
-        answer && other.messages && !json_array_set(other.messages, i, answer)
-            ? af_renderer_render(w->s, &text, &len, &other, w->messages, false, false, NULL, w->err)
-            : af_fail_nomem(w->err, "a conversation", w->messages);
-    if (st == AF_OK)
-        *at = af_common_prefix(w->out->text, w->out->len, text, len);
-    free(text);
-    json_decref(answer);
-    json_decref(other.messages);
-    return st;
-}
-
-/* Texts of the first n messages: with the generation prompt, without it, with another turn. */
-typedef struct prompt_texts {
-    af_prefix_text prompt, turns, next;
-} prompt_texts;
-
-static void prompt_texts_clear(prompt_texts *p)
-{
-    af_prefix_text_clear(&p->prompt);
-    af_prefix_text_clear(&p->turns);
-    af_prefix_text_clear(&p->next);
-}
-
-/* All of them from the same message on. */
-static af_status prompt_texts_render(const af_mask_work *w, size_t n, prompt_texts *p)
-{
-    af_status st = AF_OK;
-    af_error ignored = {0};
-    af_mask_work quiet = *w;
-    quiet.err = &ignored;
-    for (bool again = false;; again = true) {
-        AF_TRY(af_prefix_render(w, n, AF_PREFIX_PROMPT, &p->prompt));
-        AF_TRY(af_prefix_render(w, n, AF_PREFIX_TURNS, &p->turns));
-        if (af_prefix_render(&quiet, n, AF_PREFIX_NEXT, &p->next) != AF_OK)
-            p->next = (af_prefix_text){.here = p->turns.here};
-        const uint64_t here = p->prompt.here;
-        if (again || (here == p->turns.here && here == p->next.here))
-            return AF_OK;
-        prompt_texts_clear(p); /* windows turned out to be useless meanwhile */
-    }
-done:
-    return st;
-}
-
-/* Where the generation prompt begins: what would not be there with another turn instead of it. */
-static uint64_t header_start(const prompt_texts *p)
-{
-    const uint64_t at =
-        p->next.text ? af_common_prefix(p->prompt.text, p->prompt.len, p->next.text, p->next.len)
-                     : p->turns.len; /* or the template refuses a second turn of the user */
-    return p->prompt.there + at - AF_MIN(at, p->prompt.here);
-}
-
-/* The generation prompt ends at `start` of the whole, but the turns before it are not those of the
- * prompt, not even without their blanks. A row that ends with the answer gets the prompt's. */
-static af_status take_prompt(const af_mask_work *w, size_t i, const prompt_texts *p, turn_span *out)
-{
-    af_loss_spans *o = w->out;
-    const af_prefix_text *t = &p->prompt;
-    if (out->start >= t->there && af_same_words(t->text + t->here, t->len - t->here,
-                                                o->text + t->there, out->start - t->there))
-        return AF_OK;
-    const uint64_t answer = o->len - out->start;
-    const char *from = o->text + out->start;
-    out->start = UINT64_MAX;
-    if (i + 1 < w->messages || o->other)
-        return AF_OK;
-    const uint64_t before = t->there + t->len - t->here;
-    o->other = af_calloc(before + answer + 1, 1);
-    if (!o->other)
-        return af_fail_nomem(w->err, "a conversation", before + answer);
-    memcpy(o->other, o->text, t->there);
-    memcpy(o->other + t->there, t->text + t->here, t->len - t->here);
-    memcpy(o->other + before, from, answer);
-    o->other_len = before + answer;
-    return AF_OK;
-}
-
-/* The start of message i where the whole has not all of its prompt. It departs inside the
- * generation prompt (one that opens a thought, before an answer without one): there. Or before
- * that, in a turn that is rendered otherwise when it is the last: the generation prompt comes
- * right before the answer. UINT64_MAX: neither. */
-static af_status inexact_start(const af_mask_work *w, size_t i, uint64_t same, turn_span *out)
-{
-    prompt_texts p = {0};
-    uint64_t answer = 0;
-    af_status st = AF_OK;
-    const char *text = w->out->text;
-    out->start = UINT64_MAX;
-    AF_TRY(prompt_texts_render(w, i, &p));
-    if (same > header_start(&p)) {
-        out->start = same;
-        out->departs = true;
-        goto done;
-    }
-    if (p.turns.len >= p.prompt.len || memcmp(p.prompt.text, p.turns.text, p.turns.len) != 0)
-        goto done;
-    const uint64_t n = p.prompt.len - p.turns.len;
-    AF_TRY(af_mask_renders(w, i, w->messages));
-    AF_TRY(other_answer(w, i, &answer));
-    const uint64_t at = af_find_last(text, 0, answer, p.prompt.text + p.turns.len, n);
-    if (at == UINT64_MAX || at + n <= same)
-        goto done;
-    out->start = at + n;
-    AF_TRY(take_prompt(w, i, &p, out));
-done:
-    prompt_texts_clear(&p);
-    return st;
-}
-
-/* *exact: the prompt of message i is a prefix of the whole. */
-static af_status find_start(const af_mask_work *w, size_t i, turn_span *out, bool *exact)
-{
-    af_prefix prompt = {0};
-    *exact = true;
-    if (i == 0) /* there is no prompt before a first message */
-        return other_answer(w, 0, &out->start);
-    const af_status st = af_prefix_compare(w, i, AF_PREFIX_PROMPT, 0, &prompt);
-    out->start = prompt.end;
-    *exact = prompt.at == prompt.end;
-    return st == AF_OK && !*exact ? inexact_start(w, i, prompt.at, out) : st;
 }
 
 static af_status no_start(const af_mask_work *w, size_t i)
@@ -215,7 +68,8 @@ static const char *end_mark(const af_mask_work *w, size_t i)
 }
 
 /* The end of an answer in the middle, found with another turn after it. */
-static af_status middle_end(const af_mask_work *w, size_t i, const af_prefix *own, turn_span *out)
+static af_status middle_end(const af_mask_work *w, size_t i, const af_prefix *own,
+                            af_turn_span *out)
 {
     af_prefix next = {0};
     af_error ignored = {0};
@@ -235,7 +89,7 @@ static af_status middle_end(const af_mask_work *w, size_t i, const af_prefix *ow
 }
 
 /* The end of the last answer, which has no end-of-turn token. */
-static af_status last_end(const af_mask_work *w, size_t i, turn_span *out)
+static af_status last_end(const af_mask_work *w, size_t i, af_turn_span *out)
 {
     af_loss_spans *o = w->out;
     const char *mark = end_mark(w, i);
@@ -261,12 +115,12 @@ static bool shows_all(const af_mask_work *w, size_t i, af_span s)
     return !af_answer_missing(af_mask_message(w, i), w->out->text + s.begin, s.end - s.begin);
 }
 
-static af_status assistant_span(const af_mask_work *w, size_t i, turn_span *out)
+static af_status assistant_span(const af_mask_work *w, size_t i, af_turn_span *out)
 {
     af_prefix own = {0};
     bool exact;
     const bool last = i + 1 == w->messages;
-    af_status st = find_start(w, i, out, &exact);
+    af_status st = af_turn_start(w, i, out, &exact);
     if (st != AF_OK)
         return st;
     if (out->start == UINT64_MAX)
@@ -293,7 +147,7 @@ static af_status assistant_span(const af_mask_work *w, size_t i, turn_span *out)
 }
 
 /* The content of a turn of another role, between the renderings without and with it. */
-static af_status other_span(const af_mask_work *w, size_t i, turn_span *out)
+static af_status other_span(const af_mask_work *w, size_t i, af_turn_span *out)
 {
     af_prefix before = {0}, with = {0};
     af_status st = AF_OK;
@@ -320,11 +174,11 @@ done:
 }
 
 /* The block of a template that marks answers itself; it is kept whole. */
-static af_status marked_span(const af_mask_work *w, size_t i, turn_span *out)
+static af_status marked_span(const af_mask_work *w, size_t i, af_turn_span *out)
 {
     const af_span mark = w->mark[i];
     af_status st = AF_OK;
-    *out = (turn_span){.start = mark.begin, .end = mark.end, .eot = mark.end};
+    *out = (af_turn_span){.start = mark.begin, .end = mark.end, .eot = mark.end};
     if (find_eot(w, mark.begin, mark.end, out))
         out->end = mark.end;
     if (i + 1 < w->messages &&
@@ -334,7 +188,7 @@ static af_status marked_span(const af_mask_work *w, size_t i, turn_span *out)
     return st;
 }
 
-static af_status turn_of(const af_mask_work *w, size_t i, turn_span *out)
+static af_status turn_of(const af_mask_work *w, size_t i, af_turn_span *out)
 {
     if (!is_assistant(w, i))
         return other_span(w, i, out);
@@ -344,7 +198,7 @@ static af_status turn_of(const af_mask_work *w, size_t i, turn_span *out)
     if (st != AF_EFORMAT || !w->anchor->head)
         return st;
     af_mask_anchor_drop(w->anchor); /* is that so without windows? */
-    *out = (turn_span){0};
+    *out = (af_turn_span){0};
     return assistant_span(w, i, out);
 }
 
@@ -365,7 +219,7 @@ static void add_span(const af_mask_work *w, uint64_t begin, uint64_t end)
 }
 
 /* The trained part of a turn, by train_on_eos. */
-static void add_turn(const af_mask_work *w, size_t i, const turn_span *s)
+static void add_turn(const af_mask_work *w, size_t i, const af_turn_span *s)
 {
     const bool train = trained(w, i);
     bool eot = false;
@@ -459,7 +313,7 @@ static af_status left_spans(af_mask_work *w)
 {
     bool fits = true;
     for (size_t i = w->messages; i-- > 0;) {
-        turn_span s = {0};
+        af_turn_span s = {0};
         if (!trained(w, i))
             continue;
         if (fits) {
@@ -485,7 +339,7 @@ static af_status differential_spans(af_mask_work *w)
 {
     const bool all = w->source->train_on_eos == AF_TRAIN_EOS_ALL;
     for (size_t i = 0; i < w->messages; i++) {
-        turn_span s = {0};
+        af_turn_span s = {0};
         if (!trained(w, i) && !all)
             continue;
         const af_status st = turn_of(w, i, &s);
@@ -504,7 +358,7 @@ static af_status excepted_spans(af_mask_work *w)
 {
     w->out->inside = false;
     for (size_t i = 0; i < w->messages; i++) {
-        turn_span s = {0};
+        af_turn_span s = {0};
         if (w->t->train[i])
             continue;
         const af_status st = turn_of(w, i, &s);

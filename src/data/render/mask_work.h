@@ -1,5 +1,6 @@
 /* mask_work.h - the state of finding the loss mask of one row, for the files that share it: mask.c,
- * mask_prefix.c (renderings of prefixes) and shown_text.c (what a rendering shows of a message).
+ * mask_start.c, mask_prefix.c (renderings of prefixes) and shown_text.c (what a rendering shows of
+ * a message).
  */
 #ifndef AF_MASK_WORK_H
 #define AF_MASK_WORK_H
@@ -79,6 +80,18 @@ uint64_t af_common_prefix(const char *a, uint64_t n, const char *b, uint64_t m);
 uint64_t af_find_last(const char *text, uint64_t from, uint64_t to, const char *what, uint64_t n);
 /* The end-of-turn token that ends last in [from, to): its first byte and the one after it. */
 bool af_find_eot(const af_renderer *s, const char *text, uint64_t from, uint64_t to, af_span *out);
+
+/* mask_start.c */
+typedef struct af_turn_span {
+    uint64_t start, end; /* with the end-of-turn token */
+    uint64_t eot;        /* where that begins; == end when there is none */
+    bool fits;           /* false: the turn needs a row of its own */
+    bool lost;           /* a row of its own would show more of it */
+    bool departs;        /* the answer does not begin as the generation prompt ends */
+} af_turn_span;
+/* Sets start, or UINT64_MAX: the row does not have the generation prompt before the answer.
+ * *exact: the prompt of message i is a prefix of the whole. */
+AF_CHECKED af_status af_turn_start(const af_mask_work *w, size_t i, af_turn_span *out, bool *exact);
 
 /* shown_text.c */
 /* The first n messages. Where the template drops the beginning of the last one, an answer, and the

@@ -1,0 +1,145 @@
+/* mask_start.c - where an answer begins in the rendering of its row.
+ *
+ * It begins where the prompt, the turns before it with the generation prompt, ends, if the row has
+ * that as a prefix. Where the row departs from it inside the generation prompt, the answer begins.
+ * Where it departs before that, the generation prompt comes right before the answer; in a row that
+ * ends with the answer, the text of the prompt then replaces what is before it. */
+#include "data/render/mask_work.h"
+
+/* Where the whole would differ if message i had another answer: what the template writes before
+ * it (a system text of its own, the header) is not the answer. */
+static af_status other_answer(const af_mask_work *w, size_t i, uint64_t *at)
+{
+    const json_t *m = af_mask_message(w, i);
+    const char *content = json_string_value(json_object_get(m, "content"));
+    af_conversation other = *w->t;
+    char *text = NULL;
+    uint64_t len = 0;
+    json_t *answer = json_pack("{s:s,s:s,s:O*}", "role", "assistant", "content",
+                               content && *content == '$' ? "%" : "$", "tool_calls",
+                               json_object_get(m, "tool_calls"));
+    other.messages = json_copy(w->t->messages);
+    af_status st =
+        answer && other.messages && !json_array_set(other.messages, i, answer)
+            ? af_renderer_render(w->s, &text, &len, &other, w->messages, false, false, NULL, w->err)
+            : af_fail_nomem(w->err, "a conversation", w->messages);
+    if (st == AF_OK)
+        *at = af_common_prefix(w->out->text, w->out->len, text, len);
+    free(text);
+    json_decref(answer);
+    json_decref(other.messages);
+    return st;
+}
+
+/* Texts of the first n messages: with the generation prompt, without it, with another turn. */
+typedef struct prompt_texts {
+    af_prefix_text prompt, turns, next;
+} prompt_texts;
+
+static void prompt_texts_clear(prompt_texts *p)
+{
+    af_prefix_text_clear(&p->prompt);
+    af_prefix_text_clear(&p->turns);
+    af_prefix_text_clear(&p->next);
+}
+
+/* All of them from the same message on. */
+static af_status prompt_texts_render(const af_mask_work *w, size_t n, prompt_texts *p)
+{
+    af_status st = AF_OK;
+    af_error ignored = {0};
+    af_mask_work quiet = *w;
+    quiet.err = &ignored;
+    for (bool again = false;; again = true) {
+        AF_TRY(af_prefix_render(w, n, AF_PREFIX_PROMPT, &p->prompt));
+        AF_TRY(af_prefix_render(w, n, AF_PREFIX_TURNS, &p->turns));
+        if (af_prefix_render(&quiet, n, AF_PREFIX_NEXT, &p->next) != AF_OK)
+            p->next = (af_prefix_text){.here = p->turns.here};
+        const uint64_t here = p->prompt.here;
+        if (again || (here == p->turns.here && here == p->next.here))
+            return AF_OK;
+        prompt_texts_clear(p); /* windows turned out to be useless meanwhile */
+    }
+done:
+    return st;
+}
+
+/* Where the generation prompt begins: what would not be there with another turn instead of it. */
+static uint64_t header_start(const prompt_texts *p)
+{
+    const uint64_t at =
+        p->next.text ? af_common_prefix(p->prompt.text, p->prompt.len, p->next.text, p->next.len)
+                     : p->turns.len; /* or the template refuses a second turn of the user */
+    return p->prompt.there + at - AF_MIN(at, p->prompt.here);
+}
+
+/* The generation prompt ends at `start` of the whole, but the turns before it are not those of the
+ * prompt, not even without their blanks. A row that ends with the answer gets the prompt's. */
+static af_status take_prompt(const af_mask_work *w, size_t i, const prompt_texts *p,
+                             af_turn_span *out)
+{
+    af_loss_spans *o = w->out;
+    const af_prefix_text *t = &p->prompt;
+    if (out->start >= t->there && af_same_words(t->text + t->here, t->len - t->here,
+                                                o->text + t->there, out->start - t->there))
+        return AF_OK;
+    const uint64_t answer = o->len - out->start;
+    const char *from = o->text + out->start;
+    out->start = UINT64_MAX;
+    if (i + 1 < w->messages || o->other)
+        return AF_OK;
+    const uint64_t before = t->there + t->len - t->here;
+    o->other = af_calloc(before + answer + 1, 1);
+    if (!o->other)
+        return af_fail_nomem(w->err, "a conversation", before + answer);
+    memcpy(o->other, o->text, t->there);
+    memcpy(o->other + t->there, t->text + t->here, t->len - t->here);
+    memcpy(o->other + before, from, answer);
+    o->other_len = before + answer;
+    return AF_OK;
+}
+
+/* The start of message i where the whole has not all of its prompt. It departs inside the
+ * generation prompt (one that opens a thought, before an answer without one): there. Or before
+ * that, in a turn that is rendered otherwise when it is the last: the generation prompt comes
+ * right before the answer. UINT64_MAX: neither. */
+static af_status inexact_start(const af_mask_work *w, size_t i, uint64_t same, af_turn_span *out)
+{
+    prompt_texts p = {0};
+    uint64_t answer = 0;
+    af_status st = AF_OK;
+    const char *text = w->out->text;
+    out->start = UINT64_MAX;
+    AF_TRY(prompt_texts_render(w, i, &p));
+    if (same > header_start(&p)) {
+        out->start = same;
+        out->departs = true;
+        goto done;
+    }
+    if (p.turns.len >= p.prompt.len || memcmp(p.prompt.text, p.turns.text, p.turns.len) != 0)
+        goto done;
+    const uint64_t n = p.prompt.len - p.turns.len;
+    AF_TRY(af_mask_renders(w, i, w->messages));
+    AF_TRY(other_answer(w, i, &answer));
+    const uint64_t at = af_find_last(text, 0, answer, p.prompt.text + p.turns.len, n);
+    if (at == UINT64_MAX || at + n <= same)
+        goto done;
+    out->start = at + n;
+    AF_TRY(take_prompt(w, i, &p, out));
+done:
+    prompt_texts_clear(&p);
+    return st;
+}
+
+/* *exact: the prompt of message i is a prefix of the whole. */
+af_status af_turn_start(const af_mask_work *w, size_t i, af_turn_span *out, bool *exact)
+{
+    af_prefix prompt = {0};
+    *exact = true;
+    if (i == 0) /* there is no prompt before a first message */
+        return other_answer(w, 0, &out->start);
+    const af_status st = af_prefix_compare(w, i, AF_PREFIX_PROMPT, 0, &prompt);
+    out->start = prompt.end;
+    *exact = prompt.at == prompt.end;
+    return st == AF_OK && !*exact ? inexact_start(w, i, prompt.at, out) : st;
+}
