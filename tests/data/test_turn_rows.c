@@ -301,6 +301,51 @@ static void test_long_conversations(void **state)
     case_close(&c);
 }
 
+/* Gemma 4: an answer after an answer continues its turn. */
+static void test_answers_that_continue_a_turn(void **state)
+{
+    static const char continues[] =
+        "{% set ns = namespace(open=false) %}{% for m in messages %}{% if m.role == 'assistant' %}"
+        "{% if not ns.open %}<bot>{% endif %}{{ m.content }}{% set ns.open = true %}"
+        "{% elif m.role == 'user' %}{% if ns.open %}</s>{% endif %}<user>{{ m.content }}</s>"
+        "{% set ns.open = false %}{% endif %}{% endfor %}{% if ns.open %}</s>{% endif %}"
+        "{% if add_generation_prompt %}<bot>{% endif %}";
+    data_case c;
+    (void)state;
+    case_open(&c);
+    write_model(&c);
+    check(&c, continues, "",
+          USER("p") "," BOT("A") "," BOT("<B") "," BOT("C") "," USER("q") "," BOT("D") "," BOT("E"),
+          "<user>p</s><bot>[A<BC</s>]<user>q</s><bot>[DE</s>]\n");
+    warned(&c, NULL);
+    /* but not over what a tool said */
+    write_case(&c, continues, "", USER("p") "," BOT("A") "," TOOL("42") "," BOT("B"));
+    case_refused(&c, case_preview(&c),
+                 "message 4: the chat template leaves out the message before it (role \"tool\")");
+    case_close(&c);
+}
+
+/* Turns that are not answers and not in the text. */
+static void test_turns_that_are_left_out(void **state)
+{
+    static const char some[] =
+        "{% for m in messages %}{% if m.role in ('user', 'assistant') %}<s>{{ m.role[0] }}:"
+        "{{ m.content | upper }}</s>{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<s>a:{% endif %}";
+    static const char system[] = "{\"role\": \"system\", \"content\": \"S\"}";
+    char messages[300];
+    data_case c;
+    (void)state;
+    case_open(&c);
+    write_model(&c);
+    snprintf(messages, sizeof messages, "%s,%s,%s", system, USER("p"), BOT("A"));
+    check(&c, some, "", messages, "<s>u:P</s><s>a:[A</s>]\n");
+    warned(&c, "message 1: the chat template leaves it out (role \"system\"");
+    check(&c, some, "", USER("p") "," BOT("A"), "<s>u:P</s><s>a:[A</s>]\n"); /* shown, changed */
+    warned(&c, NULL);
+    case_close(&c);
+}
+
 /* DeepSeek R1: thoughts are dropped from all answers, the generation prompt opens one. */
 static void test_a_template_that_drops_thoughts(void **state)
 {
@@ -448,6 +493,8 @@ int main(void)
         cmocka_unit_test(test_marked_answers),
         cmocka_unit_test(test_many_marked_answers),
         cmocka_unit_test(test_long_conversations),
+        cmocka_unit_test(test_answers_that_continue_a_turn),
+        cmocka_unit_test(test_turns_that_are_left_out),
         cmocka_unit_test(test_a_template_that_drops_thoughts),
         cmocka_unit_test(test_the_next_turn_ends_an_answer),
         cmocka_unit_test(test_channels_and_calls),

@@ -59,11 +59,15 @@ static af_status begins_alike(af_renderer *s, const af_conversation *t, size_t i
     return st;
 }
 
+static const char *role_of(const af_conversation *t, size_t i)
+{
+    return json_string_value(json_object_get(json_array_get(t->messages, i), "role"));
+}
+
 /* Turns after one question share a row. */
 static bool after_tool(const af_conversation *t, size_t i)
 {
-    const json_t *before = json_array_get(t->messages, i - 1);
-    const char *role = json_string_value(json_object_get(before, "role"));
+    const char *role = role_of(t, i - 1);
     return role && strcmp(role, "tool") == 0;
 }
 
@@ -112,6 +116,7 @@ af_status af_chat_row(af_renderer *s, af_row *out, const af_conversation *t,
     af_loss_spans spans = {0};
     bool *only = NULL, any = false;
     int64_t dropped = 0;
+    size_t unshown = 0;
     af_mask_part part = {.messages = json_array_size(t->messages)};
     af_prefix_cache cache = {0};
     AF_TRY(af_renderer_need_template(s, err));
@@ -123,6 +128,7 @@ af_status af_chat_row(af_renderer *s, af_row *out, const af_conversation *t,
                            "message %zu: the chat template does not show this answer as it would "
                            "be generated once other turns follow",
                            spans.left_to));
+        unshown = only ? unshown : spans.unshown;
         if (spans.left_to && !only && s->cutoff > 0)
             AF_TRY(drop_beyond(s, &spans, t, &dropped, err));
         if (spans.count || !spans.left_to)
@@ -139,6 +145,8 @@ af_status af_chat_row(af_renderer *s, af_row *out, const af_conversation *t,
         spans.left = NULL;
         af_loss_spans_clear(&spans);
     }
+    if (unshown)
+        out->unshown = (af_answer_note){.message = unshown, .field = role_of(t, unshown - 1)};
 done:
     af_prefix_cache_clear(&cache);
     free(only);

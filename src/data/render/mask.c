@@ -44,6 +44,13 @@ static bool find_eot(const af_mask_work *w, uint64_t from, uint64_t to, af_turn_
 
 static af_status no_start(const af_mask_work *w, size_t i)
 {
+    const json_t *before = i ? af_mask_message(w, i - 1) : NULL;
+    const char *missing = af_answer_missing(before, w->out->text, w->out->len);
+    if (missing && !is_assistant(w, i - 1))
+        return af_fail(w->err, AF_EFORMAT,
+                       "message %zu: the chat template leaves out the message before it (role "
+                       "\"%.40s\"): the answer cannot be trained",
+                       i + 1, af_mask_role(w, i - 1));
     return af_fail(w->err, AF_EFORMAT,
                    "message %zu: the text up to the generation prompt is not a prefix of the "
                    "whole: with this chat template the loss mask cannot be found (one with "
@@ -81,6 +88,14 @@ static af_status middle_end(const af_mask_work *w, size_t i, const af_prefix *ow
         out->fits = true;
     else if (ignored.code == AF_ENOMEM)
         return af_fail(w->err, AF_ENOMEM, "%s", ignored.msg);
+    if (!out->fits && i + 1 < w->messages && is_assistant(w, i + 1)) {
+        uint64_t at = 0;
+        const af_status st = af_other_answer(w, i + 1, &at);
+        if (st != AF_OK)
+            return st;
+        out->end = out->eot = at; /* the next answer continues this one */
+        out->fits = at > out->start && at <= own->at;
+    }
     if (!out->fits && w->source->train_on_eos == AF_TRAIN_EOS_NONE) {
         out->end = out->eot = AF_MAX(own->at, out->start);
         out->fits = true;
@@ -438,6 +453,8 @@ af_status af_mask_spans(af_renderer *s, af_loss_spans *out, const af_conversatio
         af_mask_anchor_clear(&anchor);
         AF_TRY(find_spans(&w, &marks));
     }
+    if (!w.only)
+        AF_TRY(af_message_unshown(&w, &o.unshown));
     *out = o;
     o = (af_loss_spans){0};
 done:

@@ -3,31 +3,23 @@
  * It begins where the prompt, the turns before it with the generation prompt, ends, if the row has
  * that as a prefix. Where the row departs from it inside the generation prompt, the answer begins.
  * Where it departs before that, the generation prompt comes right before the answer; in a row that
- * ends with the answer, the text of the prompt then replaces what is before it. */
+ * ends with the answer, the text of the prompt then replaces what is before it. An answer after an
+ * answer may continue its turn. */
 #include "data/render/mask_work.h"
 
-/* Where the whole would differ if message i had another answer: what the template writes before
- * it (a system text of its own, the header) is not the answer. */
-static af_status other_answer(const af_mask_work *w, size_t i, uint64_t *at)
+af_status af_other_answer(const af_mask_work *w, size_t i, uint64_t *at)
 {
     const json_t *m = af_mask_message(w, i);
     const char *content = json_string_value(json_object_get(m, "content"));
-    af_conversation other = *w->t;
     char *text = NULL;
     uint64_t len = 0;
     json_t *answer = json_pack("{s:s,s:s,s:O*}", "role", "assistant", "content",
                                content && *content == '$' ? "%" : "$", "tool_calls",
                                json_object_get(m, "tool_calls"));
-    other.messages = json_copy(w->t->messages);
-    af_status st =
-        answer && other.messages && !json_array_set(other.messages, i, answer)
-            ? af_renderer_render(w->s, &text, &len, &other, w->messages, false, false, NULL, w->err)
-            : af_fail_nomem(w->err, "a conversation", w->messages);
+    const af_status st = af_other_message(w, i, answer, &text, &len);
     if (st == AF_OK)
         *at = af_common_prefix(w->out->text, w->out->len, text, len);
     free(text);
-    json_decref(answer);
-    json_decref(other.messages);
     return st;
 }
 
@@ -102,8 +94,10 @@ static af_status take_prompt(const af_mask_work *w, size_t i, const prompt_texts
 /* The start of message i where the whole has not all of its prompt. It departs inside the
  * generation prompt (one that opens a thought, before an answer without one): there. Or before
  * that, in a turn that is rendered otherwise when it is the last: the generation prompt comes
- * right before the answer. UINT64_MAX: neither. */
-static af_status inexact_start(const af_mask_work *w, size_t i, uint64_t same, af_turn_span *out)
+ * right before the answer. Or the answer continues the one before it in the same turn (Gemma 4):
+ * that is exact. UINT64_MAX: none of these. */
+static af_status inexact_start(const af_mask_work *w, size_t i, uint64_t same, af_turn_span *out,
+                               bool *exact)
 {
     prompt_texts p = {0};
     uint64_t answer = 0;
@@ -116,11 +110,15 @@ static af_status inexact_start(const af_mask_work *w, size_t i, uint64_t same, a
         out->departs = true;
         goto done;
     }
+    AF_TRY(af_other_answer(w, i, &answer));
+    if (answer <= same && strcmp(af_mask_role(w, i - 1), "assistant") == 0) {
+        out->start = answer;
+        *exact = true;
+        goto done;
+    }
     if (p.turns.len >= p.prompt.len || memcmp(p.prompt.text, p.turns.text, p.turns.len) != 0)
         goto done;
     const uint64_t n = p.prompt.len - p.turns.len;
-    AF_TRY(af_mask_renders(w, i, w->messages));
-    AF_TRY(other_answer(w, i, &answer));
     const uint64_t at = af_find_last(text, 0, answer, p.prompt.text + p.turns.len, n);
     if (at == UINT64_MAX || at + n <= same)
         goto done;
@@ -137,9 +135,9 @@ af_status af_turn_start(const af_mask_work *w, size_t i, af_turn_span *out, bool
     af_prefix prompt = {0};
     *exact = true;
     if (i == 0) /* there is no prompt before a first message */
-        return other_answer(w, 0, &out->start);
+        return af_other_answer(w, 0, &out->start);
     const af_status st = af_prefix_compare(w, i, AF_PREFIX_PROMPT, 0, &prompt);
     out->start = prompt.end;
     *exact = prompt.at == prompt.end;
-    return st == AF_OK && !*exact ? inexact_start(w, i, prompt.at, out) : st;
+    return st == AF_OK && !*exact ? inexact_start(w, i, prompt.at, out, exact) : st;
 }

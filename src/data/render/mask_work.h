@@ -90,10 +90,21 @@ typedef struct af_turn_span {
     bool departs;        /* the answer does not begin as the generation prompt ends */
 } af_turn_span;
 /* Sets start, or UINT64_MAX: the row does not have the generation prompt before the answer.
- * *exact: the prompt of message i is a prefix of the whole. */
+ * *exact: the prompt of message i is a prefix of the whole, or an answer that this one continues.
+ */
 AF_CHECKED af_status af_turn_start(const af_mask_work *w, size_t i, af_turn_span *out, bool *exact);
 
+/* Where the whole would differ if message i had another answer: what the template writes before
+ * it (a system text of its own, the header) is not the answer. */
+AF_CHECKED af_status af_other_answer(const af_mask_work *w, size_t i, uint64_t *at);
+
 /* shown_text.c */
+/* The row with another message in place of message i, which it takes. */
+AF_CHECKED af_status af_other_message(const af_mask_work *w, size_t i, json_t *message, char **text,
+                                      uint64_t *len);
+/* The number, from 1, of the first message that is not an answer and whose content, whatever it is,
+ * the row does not show; 0: there is none. */
+AF_CHECKED af_status af_message_unshown(const af_mask_work *w, size_t *out);
 /* The first n messages. Where the template drops the beginning of the last one, an answer, and the
  * generation prompt has it, the answer is as it stands in the record. */
 AF_CHECKED af_status af_answer_render(const af_mask_work *w, size_t n, char **text, uint64_t *len,

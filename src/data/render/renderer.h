@@ -30,6 +30,7 @@ typedef struct af_row {
     int64_t count, room;
     af_answer_note missing; /* the text does not have this field of a trained answer */
     af_answer_note departs; /* the answer does not begin as the generation prompt ends */
+    af_answer_note unshown; /* a message, not an answer, that the template leaves out */
     int64_t beyond;         /* rows of later answers that sequence_len leaves nothing of */
     struct af_row *next;    /* own: the next row of the record */
 } af_row;
@@ -132,7 +133,8 @@ typedef struct af_loss_spans {
     bool *left;     /* [messages] the trained messages that need a row which ends with them */
     size_t left_to; /* messages up to the last of those; 0: there is none */
     af_answer_note missing, departs;
-    char *other; /* while they are found: the text to find them in instead, or NULL */
+    size_t unshown; /* number of a message that the text does not have; 0: none */
+    char *other;    /* while they are found: the text to find them in instead, or NULL */
     uint64_t other_len;
 } af_loss_spans;
 /* What of a conversation is a row. */

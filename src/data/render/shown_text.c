@@ -8,6 +8,8 @@
 
 #define PLACE "afinarplace" /* an answer that no template changes */
 
+enum { UNREAD_TRIES = 4 }; /* messages of a record that are rendered to see if they are read */
+
 static const char *const fields[] = {"content", "reasoning_content", "thinking", "reasoning"};
 
 static void add_dense(af_buf *b, const char *text, uint64_t len)
@@ -127,6 +129,64 @@ af_status af_answer_lost(const af_mask_work *w, size_t i, af_span shown, bool *l
     }
     af_prefix_text_clear(&own);
     return st == AF_ENOMEM ? af_fail(w->err, st, "%s", ignored.msg) : AF_OK;
+}
+
+af_status af_other_message(const af_mask_work *w, size_t i, json_t *message, char **text,
+                           uint64_t *len)
+{
+    af_conversation other = *w->t;
+    af_status st = af_mask_renders(w, i, w->messages);
+    other.messages = json_copy(w->t->messages);
+    if (st == AF_OK)
+        st = message && other.messages && !json_array_set(other.messages, i, message)
+                 ? af_renderer_render(w->s, text, len, &other, w->messages, false, false, NULL,
+                                      w->err)
+                 : af_fail_nomem(w->err, "a conversation", w->messages);
+    json_decref(message);
+    json_decref(other.messages);
+    return st;
+}
+
+/* Whether the row is the same with another content of message i. */
+static af_status is_unread(const af_mask_work *w, size_t i, bool *unread)
+{
+    char *text = NULL;
+    uint64_t len = 0;
+    json_t *m = json_copy((json_t *)af_mask_message(w, i));
+    af_error ignored = {0};
+    af_mask_work quiet = *w;
+    quiet.err = &ignored;
+    json_object_set_new(m, "content", json_string(PLACE));
+    const af_status st = af_other_message(&quiet, i, m, &text, &len);
+    *unread = st == AF_OK && len <= w->out->len && !memmem(text, len, PLACE, strlen(PLACE)) &&
+              memcmp(text, w->out->text, len) == 0;
+    free(text);
+    return st == AF_ENOMEM ? af_fail(w->err, st, "%s", ignored.msg) : AF_OK;
+}
+
+af_status af_message_unshown(const af_mask_work *w, size_t *out)
+{
+    const char *at = w->out->text, *end = at + w->out->len, *found;
+    int tries = UNREAD_TRIES;
+    *out = 0;
+    for (size_t i = 0; i < w->messages && tries > 0; i++) {
+        uint64_t n;
+        const char *s = field_text(af_mask_message(w, i), 0, &n);
+        if (!s || strcmp(af_mask_role(w, i), "assistant") == 0)
+            continue;
+        found = memmem(at, (uint64_t)(end - at), s, n); /* most come in order */
+        if (!found && !memmem(w->out->text, w->out->len, s, n)) {
+            bool unread = false;
+            const af_status st = is_unread(w, i, &unread);
+            if (st != AF_OK || unread) {
+                *out = unread ? i + 1 : 0;
+                return st;
+            }
+            tries--;
+        }
+        at = found ? found + n : at;
+    }
+    return AF_OK;
 }
 
 /* The first n messages with PLACE for the last one, then its content there. */

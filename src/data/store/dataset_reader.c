@@ -246,6 +246,12 @@ static void warn_of_answers(af_record_reader *d, const af_row *first)
                 r->missing.lost ? " because other turns follow: it is not trained "
                                   "(split_turns: true trains it)"
                                 : ": it is not trained");
+        if (r->unshown.message && !d->unshown_warned)
+            af_record_warn(
+                &d->loc, AF_WARNING_ANSWER,
+                "message %zu: the chat template leaves it out (role \"%.40s\"; 'roles' of "
+                "the dataset can name another)",
+                r->unshown.message, r->unshown.field);
         if (r->departs.message && !d->departs_warned)
             af_record_warn(&d->loc, AF_WARNING_ANSWER,
                            "message %zu does not begin as the generation prompt of the chat "
@@ -253,6 +259,7 @@ static void warn_of_answers(af_record_reader *d, const af_row *first)
                            "prompt)",
                            r->departs.message, AF_TEMPLATE_VARIABLES);
         d->missing_warned |= r->missing.message > 0;
+        d->unshown_warned |= r->unshown.message > 0;
         d->departs_warned |= r->departs.message > 0;
     }
     if (rows > 1 && !d->split_reported)
@@ -521,7 +528,8 @@ static af_status one_source(af_record_reader *d, int i)
     d->renderer->cutoff =
         d->mode == AF_READ_PREVIEW || d->pipeline->o->keep_end ? 0 : d->pipeline->o->sequence_len;
     d->renderer->times = (af_renderer_times){0};
-    d->tools_warned = d->missing_warned = d->departs_warned = d->split_reported = false;
+    d->tools_warned = d->missing_warned = d->unshown_warned = false;
+    d->departs_warned = d->split_reported = false;
     thread_renderers_open(d);
     af_status st = af_data_source_files(s, d->pipeline->o->run_path, &files, &n, &held_out, d->err);
     d->index = 0;

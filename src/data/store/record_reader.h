@@ -51,7 +51,7 @@ typedef struct af_record_reader {
     int file;      /* number over all datasets */
     int dataset;   /* the same of the dataset; parts of a split are one */
     /* for this dataset: */
-    bool tools_warned, missing_warned, departs_warned, split_reported;
+    bool tools_warned, missing_warned, unshown_warned, departs_warned, split_reported;
     bool ended;
     af_pool *pool;
     af_renderer *thread_renderer; /* [threads]: copies of renderer with their own scratch memory */
