@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/made: tokenizers in files other than tokenizer.json, and the ids of AutoTokenizer.
+"""Writes tests/golden/made: tokenizers in files other than tokenizer.json, or not in it alone, and the ids of AutoTokenizer.
 
 usage: make_made.py            (needs tokenizers 0.23 and transformers 5.23)
 
@@ -51,15 +51,39 @@ def cases():
     yield "qwen2-bare", {**bare, "config.json": {"model_type": "qwen2"}}
     yield "phi", {**own, "tokenizer_config.json": {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>",
                                                    "tokenizer_class": "CodeGenTokenizer"}, "added_tokens.json": {"<extra>": n + 1, "  ": n}}
+    yield from beside(opt)
+
+
+def beside(opt):
+    """tokenizer.json, and tokens that only the files next to it add."""
+    with tempfile.TemporaryDirectory() as d:
+        write(d, {**opt, "tokenizer_config.json": {"tokenizer_class": "GPT2Tokenizer", **dict.fromkeys(["bos_token", "eos_token", "unk_token"], "</s>")}})
+        whole = json.loads(AutoTokenizer.from_pretrained(d).backend_tokenizer.to_str())
+    n = max(whole["model"]["vocab"].values()) + 1
+    whole["added_tokens"] = [{"id": 2, **added("</s>")}]
+    names = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>"}
+    tokens = {str(n): added("<extra>", special=False), str(n + 1): added("<|im_end|>"), "2": added("</s>", special=False, rstrip=True)}
+    yield "named", {"tokenizer.json": whole, "tokenizer_config.json": names}
+    yield "listed", {"tokenizer.json": whole, "tokenizer_config.json": {**names, "additional_special_tokens": ["<|im_start|>", "<|im_end|>"]}}
+    yield "nowhere", {"tokenizer.json": whole, "tokenizer_config.json": {**names, "pad_token": "<mask>"}}
+    yield "decoder", {"tokenizer.json": whole, "tokenizer_config.json": {**names, "added_tokens_decoder": tokens}}
+    yield "taken", {"tokenizer.json": whole, "tokenizer_config.json": {**names, "added_tokens_decoder": {"2": added("</s>"), "0": added("<s>")}}}
+    yield "map", {"tokenizer.json": whole, "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast"},
+                  "special_tokens_map.json": {**names, "pad_token": "<pad>"}}
+    yield "added", {"tokenizer.json": whole, "tokenizer_config.json": names, "added_tokens.json": {"<extra>": n}}
+
+
+def write(d, files):
+    for name, value in files.items():
+        if isinstance(value, str):
+            shutil.copy(os.path.join(OUT, value[1:]), os.path.join(d, name))
+        else:
+            json.dump(value, open(os.path.join(d, name), "w"))
 
 
 def ids_of(files):
     with tempfile.TemporaryDirectory() as d:
-        for name, value in files.items():
-            if isinstance(value, str):
-                shutil.copy(os.path.join(OUT, value[1:]), os.path.join(d, name))
-            else:
-                json.dump(value, open(os.path.join(d, name), "w"))
+        write(d, files)
         t = AutoTokenizer.from_pretrained(d)
         return [t(x)["input_ids"] for x in TEXTS], [t(x, add_special_tokens=False)["input_ids"] for x in TEXTS]
 

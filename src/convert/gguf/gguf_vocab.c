@@ -31,7 +31,7 @@ typedef struct vocab {
     const json_t *json, *config; /* tokenizer.json, tokenizer_config.json (or NULL) */
     const json_t *model;
     const af_spm *pieces;    /* tokenizer.model, instead of json and model; or NULL */
-    const af_tokenizer *own; /* made of it and of the folder's other files */
+    const af_tokenizer *own; /* made of either and of the folder's other files */
 } vocab;
 
 /* ---- the name of the split ---- */
@@ -156,6 +156,22 @@ done:
     return st;
 }
 
+/* What only tokenizer_config.json and its like add. */
+static af_status read_more(vocab *v, int64_t *beyond, af_error *err)
+{
+    af_status st = AF_OK;
+    for (int32_t i = 0; i < af_tokenizer_vocab_size(v->own) && i < v->rows; i++) {
+        uint64_t n;
+        if (!af_tokenizer_is_added(v->own, i) || v->type[i] > TYPE_NORMAL)
+            continue;
+        const char *s = af_tokenizer_token(v->own, i, &n);
+        const bool special = af_tokenizer_is_special(v->own, i) || looks_special(s);
+        AF_TRY(set_token(v, i, s, n, special ? TYPE_CONTROL : TYPE_USER, beyond, err));
+    }
+done:
+    return st;
+}
+
 static af_status read_map(vocab *v, int64_t *beyond, af_error *err)
 {
     af_status st = AF_OK;
@@ -184,6 +200,7 @@ static af_status read_map(vocab *v, int64_t *beyond, af_error *err)
         AF_TRY(set_token(v, json_integer_value(json_object_get(a, "id")), s,
                          json_string_length(json_object_get(a, "content")), type, beyond, err));
     }
+    AF_TRY(read_more(v, beyond, err));
 done:
     return st;
 }
@@ -522,7 +539,10 @@ af_status af_gguf_put_tokenizer(af_gguf_writer *w, const af_text_dirs *h, const 
                      dir);
         goto done;
     }
+    if (json)
+        AF_TRY(af_tokenizer_open(&own, dir, err));
     v.json = json;
+    v.own = own;
     v.config = config;
     v.model = json_object_get(json, "model");
     AF_TRY(read_kind(&v, dir, err));

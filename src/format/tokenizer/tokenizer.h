@@ -404,6 +404,10 @@ AF_CHECKED af_status af_added_build(af_tokenizer *t, af_error *err);
 AF_CHECKED af_status af_added_split(af_work *w, const af_matcher *m, const af_piece *p,
                                     af_status (*rest)(af_work *w, const af_piece *p));
 AF_CHECKED af_status af_added_insert(af_tokenizer *t, af_added a, int64_t wanted_id, af_error *err);
+/* Those of the files next to tokenizer.json, or to tokenizer.model (`pieces`), whose added tokens
+ * are in the tokenizer already. `config` is tokenizer_config.json. */
+AF_CHECKED af_status af_added_read_files(af_tokenizer *t, const af_json_value *config,
+                                         const char *folder, bool pieces, af_error *err);
 /* tokenizer_pretok.c */
 AF_CHECKED af_status af_pre_run(af_work *w, int stage, const af_piece *p);
 /* tokenizer_word.c: model dispatch and the cache of words */

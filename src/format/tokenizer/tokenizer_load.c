@@ -117,23 +117,30 @@ done:
     return st;
 }
 
-af_status af_tokenizer_from_json(af_tokenizer **out, const char *json, uint64_t len, af_error *err)
+/* All but af_added_build. */
+static af_status parse_json(af_tokenizer *t, const char *json, uint64_t len, af_error *err)
 {
     static const char *const keys[] = {"vocab", "merges", NULL};
     af_status st = AF_OK;
-    af_tokenizer *t = NULL;
     af_json_value root;
-    AF_TRY(af_tokenizer_new(&t, err));
     const af_json_raw raw = {keys, af_merges_read_early, t};
     AF_TRY(af_json_tree_parse(&root, &t->arena, json, len, &raw, err));
-    if (root.type != AF_JSON_OBJECT) {
-        st = af_fail(err, AF_EFORMAT, "tokenizer.json is not an object");
-        goto done;
-    }
+    if (root.type != AF_JSON_OBJECT)
+        return af_fail(err, AF_EFORMAT, "tokenizer.json is not an object");
     AF_TRY(af_parts_parse(t, &root, err));
     AF_TRY(af_model_parse(t, af_json_get(&root, "model"), err));
     AF_TRY(af_model_finish(t, err));
     AF_TRY(read_added(t, af_json_get(&root, "added_tokens"), err));
+done:
+    return st;
+}
+
+af_status af_tokenizer_from_json(af_tokenizer **out, const char *json, uint64_t len, af_error *err)
+{
+    af_status st = AF_OK;
+    af_tokenizer *t = NULL;
+    AF_TRY(af_tokenizer_new(&t, err));
+    AF_TRY(parse_json(t, json, len, err));
     AF_TRY(af_added_build(t, err));
     *out = t;
     t = NULL;
@@ -255,17 +262,34 @@ done:
     return st;
 }
 
+/* What the files next to tokenizer.json add to it. */
+static af_status read_files(af_tokenizer *t, const char *folder, af_error *err)
+{
+    af_json_value config;
+    af_status st = af_tokenizer_config(t, &config, folder, "tokenizer_config.json", err);
+    if (st == AF_OK) {
+        st = af_added_read_files(t, &config, folder, false, err);
+        if (st != AF_OK)
+            af_fail_prefix(st, err, "%s", folder);
+    }
+    return st;
+}
+
 static af_status open_json(af_tokenizer **out, const char *path, const char *folder, af_error *err)
 {
     af_status st = AF_OK;
     af_map map = {0};
     af_tokenizer *t = NULL;
     AF_TRY(af_map_open(&map, path, err));
-    st = af_tokenizer_from_json(&t, (const char *)map.data, map.size, err);
+    AF_TRY(af_tokenizer_new(&t, err));
+    st = parse_json(t, (const char *)map.data, map.size, err);
     if (st != AF_OK) {
         af_fail_prefix(st, err, "%s", path);
         goto done;
     }
+    if (folder)
+        AF_TRY(read_files(t, folder, err));
+    AF_TRY(af_added_build(t, err));
     if (folder)
         AF_TRY(af_tokenizer_read_configs(t, folder, err));
     *out = t;

@@ -8,8 +8,6 @@
 
 #include <math.h>
 
-enum { ADDED_MAX = 1 << 20 };
-
 static bool in_texts(af_spm_type t) { return t == AF_SPM_NORMAL || t == AF_SPM_USER; }
 
 static af_status read_vocab(af_tokenizer *t, const af_spm *m, af_error *err)
@@ -138,83 +136,6 @@ done:
 
 /* ---- added tokens ---- */
 
-/* Never normalized: the text on each side of one is a text of its own. */
-static af_status insert(af_tokenizer *t, af_added a, int64_t id, af_error *err)
-{
-    a.normalized = false;
-    if (id < 0)
-        id = af_tokenizer_vocab_size(t);
-    if (t->added_count >= ADDED_MAX)
-        return af_fail(err, AF_EFORMAT, "more than %d added tokens", ADDED_MAX);
-    return af_added_insert(t, a, id, err);
-}
-
-/* added_tokens_decoder: {"ID": {"content": ...}} */
-static af_status read_decoder(af_tokenizer *t, const af_json_value *v, af_error *err)
-{
-    af_status st = AF_OK;
-    if (v->type > AF_JSON_NULL && v->type != AF_JSON_OBJECT)
-        return af_fail(err, AF_EFORMAT, "added_tokens_decoder is not an object");
-    for (v = v->item; v; v = v->next) {
-        char *end;
-        const long long id = strtoll(v->key, &end, 10);
-        if (*end || end == v->key || id < 0 || af_json_get(v, "content")->type != AF_JSON_STRING)
-            return af_fail(err, AF_EFORMAT, "added_tokens_decoder has the invalid entry \"%.60s\"",
-                           v->key);
-        AF_TRY(insert(t, af_added_of(v, false), id, err));
-    }
-done:
-    return st;
-}
-
-/* added_tokens.json: {"TEXT": ID} */
-static af_status read_added(af_tokenizer *t, const af_json_value *v, af_error *err)
-{
-    af_status st = AF_OK;
-    for (v = v->item; v; v = v->next) {
-        const int32_t id = af_token_id_of(v);
-        if (id < 0)
-            return af_fail(err, AF_EFORMAT, "added_tokens.json has no valid id for \"%.60s\"",
-                           v->key);
-        const af_added a = {.content = {v->key, (uint32_t)v->key_len}};
-        AF_TRY(insert(t, a, id, err));
-    }
-done:
-    return st;
-}
-
-/* A token that a config names is special; one that is nowhere gets the next id. */
-static af_status name_token(af_tokenizer *t, const af_json_value *v, af_error *err)
-{
-    af_added a = {.content = af_str_of(v), .special = true};
-    if (v->type == AF_JSON_OBJECT) {
-        a = af_added_of(v, true);
-        a.special = true;
-    }
-    const int32_t id = af_vocab_find(&t->added_vocab, a.content.s ? a.content.s : "", a.content.n);
-    if (id >= 0)
-        t->added[t->added_at[id]].special = true;
-    return id >= 0 || !a.content.n ? AF_OK : insert(t, a, -1, err);
-}
-
-static af_status name_tokens(af_tokenizer *t, const af_json_value *config, af_error *err)
-{
-    static const char *const one[] = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                      "pad_token", "cls_token", "mask_token"};
-    static const char *const lists[] = {"additional_special_tokens", "extra_special_tokens"};
-    af_status st = AF_OK;
-    for (size_t i = 0; i < AF_LEN(one); i++)
-        AF_TRY(name_token(t, af_json_get(config, one[i]), err));
-    for (size_t i = 0; i < AF_LEN(lists); i++) {
-        const af_json_value *v = af_json_get(config, lists[i]);
-        const bool many = v->type == AF_JSON_ARRAY || v->type == AF_JSON_OBJECT;
-        for (v = many ? v->item : NULL; v; v = v->next)
-            AF_TRY(name_token(t, v, err));
-    }
-done:
-    return st;
-}
-
 /* Control pieces and the unknown one, where no added token has their id. */
 static af_status read_control(af_tokenizer *t, const af_spm *m, af_error *err)
 {
@@ -222,30 +143,9 @@ static af_status read_control(af_tokenizer *t, const af_spm *m, af_error *err)
     for (int32_t i = 0; i < m->count; i++) {
         const bool special = m->piece[i].type == AF_SPM_CONTROL || i == m->unk;
         if (special && !af_tokenizer_is_added(t, i))
-            AF_TRY(insert(t, (af_added){.content = t->vocab.token[i], .special = true}, i, err));
+            AF_TRY(af_added_insert(t, (af_added){.content = t->vocab.token[i], .special = true}, i,
+                                   err));
     }
-done:
-    return st;
-}
-
-static af_status read_folder(af_tokenizer *t, const af_json_value *config, const char *folder,
-                             af_error *err)
-{
-    af_status st = AF_OK;
-    af_json_value map = {0}, added = {0};
-    const af_json_value *decoder = af_json_get(config, "added_tokens_decoder");
-    if (is_class(config, "ChatGLMTokenizer"))
-        return af_fail(err, AF_EUNSUPPORTED,
-                       "the tokens that ChatGLMTokenizer adds to tokenizer.model are not known: "
-                       "save it as tokenizer.json");
-    if (decoder->type == AF_JSON_NONE) { /* older folders; transformers ignores these files else */
-        AF_TRY(af_tokenizer_config(t, &map, folder, "special_tokens_map.json", err));
-        AF_TRY(af_tokenizer_config(t, &added, folder, "added_tokens.json", err));
-    }
-    AF_TRY(read_decoder(t, decoder, err));
-    AF_TRY(read_added(t, &added, err));
-    AF_TRY(name_tokens(t, &map, err));
-    AF_TRY(name_tokens(t, config, err));
 done:
     return st;
 }
@@ -266,8 +166,12 @@ static af_status read_all(af_tokenizer *t, const af_spm *m, const char *folder, 
         AF_TRY(af_tokenizer_config(t, &config, folder, "tokenizer_config.json", err));
     AF_TRY(read_parts(t, m, &config, err));
     AF_TRY(read_model(t, m, err));
+    if (is_class(&config, "ChatGLMTokenizer"))
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "the tokens that ChatGLMTokenizer adds to tokenizer.model are not known: "
+                       "save it as tokenizer.json");
     if (folder)
-        AF_TRY(read_folder(t, &config, folder, err));
+        AF_TRY(af_added_read_files(t, &config, folder, true, err));
     AF_TRY(read_control(t, m, err));
     AF_TRY(af_added_build(t, err));
     if (folder)
