@@ -7,6 +7,7 @@
 
 static af_log_hook *log_hook;
 static void *log_user;
+static bool muted;
 static _Atomic double began;      /* 0 = no lines */
 static _Thread_local double last; /* of this thread, or of another run */
 
@@ -16,9 +17,11 @@ void af_log_set(af_log_hook *hook, void *user)
     log_user = user;
 }
 
+void af_log_mute(bool on) { muted = on; }
+
 void af_log_write(af_log_level level, const char *fmt, ...)
 {
-    if (!log_hook)
+    if (!log_hook || (muted && level != AF_LOG_DEBUG))
         return;
     char line[1024];
     va_list ap;

@@ -6,6 +6,8 @@
 #include "base/base.h"
 
 AF_PRINTF(2, 3) void af_log_write(af_log_level level, const char *fmt, ...);
+/* No lines but those at AF_LOG_DEBUG: another process of the run writes the same ones. */
+void af_log_mute(bool on);
 
 /* Where a run's seconds go, at AF_LOG_DEBUG: "time 0.412 s (+ 0.071): data". Each line names what
  * has just ended, with the seconds since af_log_time_begin and since the calling thread's last

@@ -144,6 +144,13 @@ grep -q "rank 0 did not come in time (at nobody.invalid:$MASTER_PORT: [A-Z]" "$t
 compare lora 4 "4" "0" adapter=lora $LORA packing=true
 compare full 4 "2" "1 2 3" adapter=full
 compare qlora 4 "4" "3" adapter=qlora $LORA
+# warnings of the run file and of the data come from rank 0 alone, with and without a cache
+for cache in "$tmp/cache" /dev/null/none; do
+    XDG_CACHE_HOME=$cache ranks 2 adapter=lora lora_r=4 learning_rate=0.5 sequence_len=64 output_dir="$tmp/warned${cache##*/}"
+    good 2 "warnings"
+    grep -q '^warning: .*learning_rate 0.5 is far above' "$tmp/said.0" && grep -q '^warning: .*carries loss\|^warning: the datasets had' "$tmp/said.0" ||
+        { echo "warnings of rank 0: $(cat "$tmp/said.0")"; exit 1; }
+done
 
 sent 2 3 full
 

@@ -296,15 +296,10 @@ static af_status train_ranks(const af_run_config *run, const af_train_hooks *hoo
     return st;
 }
 
-af_status af_train(const char *run_file, const char *const *overrides, int count,
-                   const af_train_hooks *hooks, af_train_result *result, af_error *err)
+static af_status read_and_train(const char *run_file, const char *const *overrides, int count,
+                                const af_train_hooks *hooks, af_train_result *result, af_error *err)
 {
     af_run_config run = {0};
-    af_error unread;
-    af_train_result ignored;
-    err = af_error_or(err, &unread);
-    result = result ? result : &ignored;
-    *result = (af_train_result){.first_loss = NAN, .last_loss = NAN, .best_eval_loss = NAN};
     af_log_time_begin();
     af_status st = af_run_config_read(&run, run_file, overrides, count, err);
     if (st != AF_OK) {
@@ -320,6 +315,21 @@ af_status af_train(const char *run_file, const char *const *overrides, int count
         st = train_ranks(&run, hooks, resume, result, err);
     free(resume);
     af_run_config_clear(&run);
+    return st;
+}
+
+af_status af_train(const char *run_file, const char *const *overrides, int count,
+                   const af_train_hooks *hooks, af_train_result *result, af_error *err)
+{
+    af_error unread;
+    af_train_result ignored;
+    af_launcher started;
+    err = af_error_or(err, &unread);
+    result = result ? result : &ignored;
+    *result = (af_train_result){.first_loss = NAN, .last_loss = NAN, .best_eval_loss = NAN};
+    af_log_mute(af_launcher_find(&started, NULL) == AF_OK && started.rank > 0);
+    const af_status st = read_and_train(run_file, overrides, count, hooks, result, err);
+    af_log_mute(false);
     return st;
 }
 
