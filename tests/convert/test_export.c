@@ -454,6 +454,16 @@ static void test_adapters_survive_a_round_trip_through_mlx(void **state)
     json_decref(c);
     export(mlx, join(back, sizeof back, d.path, "back"), (af_export_opts){0});
     assert_true(same_tensors(back, adapter));
+    gold(adapter, sizeof adapter, "models/adapters/dora"); /* with magnitudes */
+    export(adapter, join(mlx, sizeof mlx, d.path, "mlx-dora"), (af_export_opts){0});
+    c = json_load_file(join(config, sizeof config, mlx, "adapter_config.json"), 0, NULL);
+    assert_string_equal(json_string_value(json_object_get(c, "fine_tune_type")), "dora");
+    json_decref(c);
+    export(mlx, join(back, sizeof back, d.path, "back-dora"), (af_export_opts){0});
+    assert_true(same_tensors(back, adapter));
+    c = json_load_file(join(config, sizeof config, back, "adapter_config.json"), 0, NULL);
+    assert_true(json_is_true(json_object_get(c, "use_dora")));
+    json_decref(c);
     scratch_free(&d);
 }
 

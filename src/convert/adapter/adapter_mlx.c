@@ -1,8 +1,8 @@
 /* adapter_mlx.c - PEFT folders to mlx-lm's adapters and back; see adapter_gguf.h.
  *
- * mlx-lm stores "PATH.lora_a" [in][r] and "PATH.lora_b" [r][out], both turned, in
- * adapters.safetensors, and one scale for all in adapter_config.json. Where PEFT's scale differs
- * between modules the difference is folded into lora_b. */
+ * mlx-lm stores "PATH.lora_a" [in][r] and "PATH.lora_b" [r][out], both turned, and DoRA's
+ * magnitudes "PATH.m" [out] in adapters.safetensors, and one scale for all in adapter_config.json.
+ * Where PEFT's scale differs between modules the difference is folded into lora_b. */
 #include "base/buf.h"
 #include "convert/adapter/adapter_gguf.h"
 #include "convert/input/folder_text.h"
@@ -37,7 +37,7 @@ af_status af_adapter_kind_of(af_adapter_kind *out, const char *dir, af_error *er
 static af_status write_turned(af_safetensors_writer *w, const af_stored *t, float scale,
                               af_error *err)
 {
-    const int64_t rows = t->dim[0], cols = t->dim[1];
+    const int64_t rows = t->dim[0], cols = t->ndim == 2 ? t->dim[1] : 1;
     const uint64_t n = (uint64_t)(rows * cols);
     float *x = af_calloc(n, sizeof *x), *y = af_calloc(n, sizeof *y);
     af_status st = AF_OK;
@@ -54,14 +54,19 @@ done:
     return st;
 }
 
-/* "PATH" and which of the two, of a tensor's name in either format. */
+/* "PATH" and which of a, b and m, of a tensor's name in either format. */
 static bool split_name(const char *name, char *path, char *which)
 {
     static const struct {
         const char *tail;
         char which;
-    } tails[] = {
-        {".lora_A.weight", 'a'}, {".lora_B.weight", 'b'}, {".lora_a", 'a'}, {".lora_b", 'b'}};
+    } tails[] = {{".lora_A.weight", 'a'},
+                 {".lora_B.weight", 'b'},
+                 {".lora_a", 'a'},
+                 {".lora_b", 'b'},
+                 {".lora_magnitude_vector.weight", 'm'},
+                 {".lora_magnitude_vector", 'm'},
+                 {".m", 'm'}};
     const size_t skip =
         strncmp(name, PEFT_PREFIX, strlen(PEFT_PREFIX)) == 0 ? strlen(PEFT_PREFIX) : 0;
     for (size_t i = 0; i < AF_LEN(tails); i++) {
@@ -114,26 +119,46 @@ static json_t *keys_in(const af_weights *w)
     return list;
 }
 
+/* Whether a tensor has the form that both formats give it: a matrix, of magnitudes one row. */
+static bool has_form(const af_stored *t, char which)
+{
+    const bool row = t->ndim == 1 || (t->ndim == 2 && (t->dim[0] == 1 || t->dim[1] == 1));
+    return af_dtype_is_float(t->dtype) && (which == 'm' ? row : t->ndim == 2);
+}
+
+/* Its name and sizes in the other format. */
+static af_status declare(af_safetensors_writer *w, const af_stored *t, const char *module,
+                         char which, bool mlx, af_error *err)
+{
+    char name[NAME_BYTES + 64];
+    const bool magnitude = which == 'm';
+    const int64_t matrix[] = {t->ndim == 2 ? t->dim[1] : 1, t->dim[0]},
+                  row[] = {matrix[0] * matrix[1]};
+    if (magnitude)
+        snprintf(name, sizeof name, mlx ? "%s.m" : PEFT_PREFIX "%s.lora_magnitude_vector", module);
+    else
+        snprintf(name, sizeof name, mlx ? "%s.lora_%c" : PEFT_PREFIX "%s.lora_%c.weight", module,
+                 mlx ? which : which - 32);
+    return af_safetensors_writer_add(w, name, AF_DTYPE_F32, magnitude ? row : matrix,
+                                     magnitude ? 1 : 2, err);
+}
+
 /* Declares and writes every tensor under its new name; `scale` NULL = 1 for all. */
 static af_status write_all(const af_weights *in, const char *path, bool mlx,
                            const af_adapter_config *c, double common, af_error *err)
 {
     af_status st = AF_OK;
     af_safetensors_writer *w = NULL;
-    char module[NAME_BYTES], name[NAME_BYTES + 64], which;
+    char module[NAME_BYTES], which;
     AF_TRY(af_safetensors_writer_new(&w, path, 0, err));
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < af_weights_count(in); i++) {
             const af_stored *t = af_weights_at(in, i);
-            if (!split_name(t->name, module, &which) || t->ndim != 2 ||
-                !af_dtype_is_float(t->dtype))
+            if (!split_name(t->name, module, &which) || !has_form(t, which))
                 AF_TRY(af_fail(err, AF_EUNSUPPORTED,
                                "tensor '%s' cannot be written in the other format", t->name));
-            snprintf(name, sizeof name, mlx ? "%s.lora_%c" : PEFT_PREFIX "%s.lora_%c.weight",
-                     module, mlx ? which : which - 32);
             if (pass == 0) {
-                AF_TRY(af_safetensors_writer_add(w, name, AF_DTYPE_F32,
-                                                 (int64_t[]){t->dim[1], t->dim[0]}, 2, err));
+                AF_TRY(declare(w, t, module, which, mlx, err));
                 continue;
             }
             double fold = 1;
@@ -201,8 +226,7 @@ af_status af_adapter_to_mlx(const char *dir, const char *out, bool force, af_err
     af_adapter_config c = {0};
     json_t *config = NULL;
     AF_TRY(af_adapter_config_read(&c, &arena, dir, err));
-    const char *more = c.dora                                   ? "DoRA magnitudes"
-                       : c.lora_bias                            ? "lora_bias"
+    const char *more = c.lora_bias                              ? "lora_bias"
                        : c.save_count                           ? "modules_to_save"
                        : c.param_count                          ? "target_parameters"
                        : c.tokens[0].count || c.tokens[1].count ? "trainable_token_indices"
@@ -213,10 +237,10 @@ af_status af_adapter_to_mlx(const char *dir, const char *out, bool force, af_err
     const double scale = c.rslora ? c.alpha / sqrt(c.r) : c.alpha / c.r;
     const char *base = c.base_model ? c.base_model : "";
     const size_t name = af_hub_is_name(base) ? strcspn(base, "@") : strlen(base);
-    config =
-        json_pack("{s:s, s:s%, s:I, s:{s:i, s:f, s:f, s:o}}", "fine_tune_type", "lora", "model",
-                  base, name, "num_layers", (json_int_t)layers_in(w), "lora_parameters", "rank",
-                  c.r, "scale", scale, "dropout", c.dropout, "keys", keys_in(w));
+    config = json_pack("{s:s, s:s%, s:I, s:{s:i, s:f, s:f, s:o}}", "fine_tune_type",
+                       c.dora ? "dora" : "lora", "model", base, name, "num_layers",
+                       (json_int_t)layers_in(w), "lora_parameters", "rank", c.r, "scale", scale,
+                       "dropout", c.dropout, "keys", keys_in(w));
     if (!config)
         AF_TRY(af_fail_nomem(err, "adapter_config.json", 0));
     AF_TRY(finish(w, out, dir, force, true, config, &c, scale, err));
@@ -259,8 +283,9 @@ af_status af_adapter_from_mlx(const char *dir, const char *out, bool force, af_e
         return af_fail_nomem(err, "a path", strlen(dir));
     AF_TRY(af_json_read(&mlx, dir, "adapter_config.json", err));
     const char *type = json_string_value(json_object_get(mlx, "fine_tune_type"));
-    if (!type || strcmp(type, "lora") != 0)
-        AF_TRY(af_fail(err, AF_EUNSUPPORTED, "%s: fine_tune_type '%.32s' is not lora", dir,
+    const bool dora = type && strcmp(type, "dora") == 0;
+    if (!type || (!dora && strcmp(type, "lora") != 0))
+        AF_TRY(af_fail(err, AF_EUNSUPPORTED, "%s: fine_tune_type '%.32s' is not lora or dora", dir,
                        type ? type : "?"));
     AF_TRY(af_weights_open(&w, path, err));
     const json_t *p = json_object_get(mlx, "lora_parameters"), *s = json_object_get(p, "scale");
@@ -272,8 +297,8 @@ af_status af_adapter_from_mlx(const char *dir, const char *out, bool force, af_e
                        json_is_string(base) ? json_string_value(base) : "", "r", (json_int_t)rank,
                        "lora_alpha", alpha, "lora_dropout",
                        json_number_value(json_object_get(p, "dropout")), "target_modules",
-                       targets_in(w), "use_rslora", 0, "use_dora", 0, "inference_mode", 1, "bias",
-                       "none", "fan_in_fan_out", 0, "modules_to_save");
+                       targets_in(w), "use_rslora", 0, "use_dora", dora, "inference_mode", 1,
+                       "bias", "none", "fan_in_fan_out", 0, "modules_to_save");
     if (!config)
         AF_TRY(af_fail_nomem(err, "adapter_config.json", 0));
     AF_TRY(finish(w, out, dir, force, false, config, NULL, 1, err));
