@@ -22,7 +22,7 @@ static void check(af_status st)
     exit(1);
 }
 
-/* The whole file as token ids. */
+/* The first MiB of the file as token ids. */
 static af_encoding read_tokens(af_model *m, const char *path)
 {
     static char text[1 << 20];
@@ -37,6 +37,9 @@ static af_encoding read_tokens(af_model *m, const char *path)
     fclose(f);
     check(af_model_tokenizer(m, &tokenizer, &err));
     check(af_tokenizer_encode(tokenizer, &e, text, n, true, &err));
+    if (e.count < 2) /* a token has loss when there is one before it */
+        check(af_fail(&err, AF_EUSAGE, "%s has %lld tokens, at least 2 are needed", path,
+                      (long long)e.count));
     return e;
 }
 

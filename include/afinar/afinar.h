@@ -10,6 +10,7 @@
  *   calibrate.h  integer quantization grids     bench.h      timed training steps
  *   doctor.h     what the machine supports      model_graph.h  custom losses on a model
  *   output.h     files that programs leave      hub.h        models and datasets of the hub
+ *   decode.h     many sequences at once         serve.h      HTTP server with OpenAI's endpoints
  *   grammar.h    output held to a schema
  *
  * Rules of all functions. Functions that can fail return af_status and take `af_error *err` last,

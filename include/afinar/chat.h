@@ -17,12 +17,11 @@ extern "C" {
 #endif
 
 /* Limits; exceeding one is an error that names it. */
-#define AF_TEMPLATE_SOURCE_MAX ((uint64_t)4 << 20)   /* bytes of a template                     */
-#define AF_TEMPLATE_OUTPUT_MAX ((uint64_t)256 << 20) /* bytes of a rendered text              */
-#define AF_TEMPLATE_MEMORY_MAX                                                                     \
-    ((uint64_t)1 << 30) /* bytes of memory of a rendering               */
-#define AF_TEMPLATE_STEPS_MAX ((uint64_t)20000000) /* nodes and items evaluated in one render */
-#define AF_TEMPLATE_DEPTH_MAX 200                  /* nesting of the source                   */
+#define AF_TEMPLATE_SOURCE_MAX ((uint64_t)4 << 20)   /* bytes of a template */
+#define AF_TEMPLATE_OUTPUT_MAX ((uint64_t)256 << 20) /* bytes of a rendered text */
+#define AF_TEMPLATE_MEMORY_MAX ((uint64_t)1 << 30)   /* bytes of memory of a rendering */
+#define AF_TEMPLATE_STEPS_MAX  ((uint64_t)20000000)  /* nodes and items evaluated in one render */
+#define AF_TEMPLATE_DEPTH_MAX  200                   /* nesting of the source                   */
 
 /* A parsed template. */
 typedef struct af_template af_template;

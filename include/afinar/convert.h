@@ -93,8 +93,8 @@ AF_API AF_CHECKED af_status af_merge_file(const char *config, const char *out,
 enum { AF_MERGE_ADAPTERS_MAX = 64 };
 
 typedef struct af_merge_adapter_opts {
-    const char *adapter[AF_MERGE_ADAPTERS_MAX]; /* PEFT folders */
-    double weight[AF_MERGE_ADAPTERS_MAX];
+    const char *adapter[AF_MERGE_ADAPTERS_MAX]; /* as in af_model_opts */
+    double weight[AF_MERGE_ADAPTERS_MAX];       /* factor of each; 0 = without effect */
     int adapters;
     const char *combine; /* linear (NULL), cat, ties, dare_linear, dare_ties, magnitude_prune */
     double density;      /* fraction of values to keep, not for linear and cat; 0 = 0.5 */
@@ -126,7 +126,7 @@ AF_API AF_CHECKED af_status af_extract_lora(const char *base, const char *model,
 
 typedef struct af_export_opts {
     const char *type;    /* GGUF type; NULL = f16 (bf16 models: bf16) */
-    const char *adapter; /* PEFT folder, or NULL */
+    const char *adapter; /* merged in first, or written alone; NULL = none */
     bool adapter_only;   /* write the adapter alone, as GGUF */
     bool pure;
     const char *imatrix;

@@ -45,9 +45,10 @@ AF_API AF_CHECKED af_status af_decoder_open(af_decoder **out, af_model *m, const
 /* Requests that are not finished get a last call with AF_DECODE_CANCELLED. NULL is allowed. */
 AF_API void af_decoder_close(af_decoder *d);
 
-/* Reads a PEFT folder made for this base and keeps it under `name`. *id: what requests choose it
- * by, from 1; 0 is the base. AF_EUSAGE for a name that is taken or an adapter that cannot be chosen
- * per row (trained embeddings or heads, saved modules, experts), AF_EIO, AF_EFORMAT, AF_ENOMEM. */
+/* Reads an adapter (af_model_opts) made for this base and keeps it under `name`. *id: what requests
+ * choose it by, from 1; 0 is the base. AF_EUSAGE for a name that is taken or an adapter that cannot
+ * be chosen per row (trained embeddings or heads, saved modules, experts), AF_EIO, AF_EFORMAT,
+ * AF_ENOMEM. */
 AF_API AF_CHECKED af_status af_decoder_add_adapter(af_decoder *d, const char *name,
                                                    const char *folder, int *id, af_error *err);
 /* Forgets an adapter. AF_EUSAGE for an unknown id or while requests use it. */

@@ -34,11 +34,14 @@ typedef enum af_grammar_kind {
     AF_GRAMMAR_JSON_OBJECT, /* any JSON object; there is no text */
     AF_GRAMMAR_JSON_SCHEMA, /* JSON text of a schema */
     AF_GRAMMAR_GBNF,        /* rules in llama.cpp's notation, beginning with `root` */
-    AF_GRAMMAR_TOOLS, /* {"format","tools","tool_choice","parallel_tool_calls"}: tool_call.h */
+    /* calls of tools and nothing else. JSON text: {"format": "tags" (Hermes, Qwen), "llama" or
+     * "mistral", "tools": as in a request, "tool_choice": "required" or {"type": "function",
+     * "function": {"name"}}, "parallel_tool_calls": bool} */
+    AF_GRAMMAR_TOOLS,
     AF_GRAMMAR_REGEX, /* a regular expression for the whole text, as in "pattern" of a schema */
 } af_grammar_kind;
 
-/* The tokenizer must outlive the vocabulary only during this call. On success *out belongs to the
+/* The tokenizer is read during this call alone. On success *out belongs to the
  * caller; close it with af_grammar_vocab_close after the grammars that use it. */
 AF_API AF_CHECKED af_status af_grammar_vocab_open(af_grammar_vocab **out, const af_tokenizer *t,
                                                   af_error *err);

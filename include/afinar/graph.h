@@ -423,7 +423,7 @@ AF_API af_tensor *af_moe_project(af_graph *g, af_tensor *x, af_tensor *weights, 
 /* ---- gradients, optimizers --------------------------------------------------------- */
 
 /* Records the gradient of a scalar [1] with respect to every parameter it depends on. Once per
- * graph, after the forward pass. */
+ * graph, after the forward pass. The loss is then an output (af_graph_output). */
 AF_API void af_graph_backward(af_graph *g, af_tensor *loss);
 
 typedef enum af_optimizer_kind {

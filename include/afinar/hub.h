@@ -44,9 +44,9 @@ typedef struct af_pull_opts {
     af_hub_opts hub;
     bool dataset;         /* of the datasets, not of the models */
     const char *revision; /* over the one after '@'; NULL */
-    const char *const
-        *include; /* patterns of files ('*' matches '/' too), in place of the choice: */
-    const char *const *exclude; /* configs, tokenizer, and safetensors or one GGUF file */
+    /* Patterns of files ('*' matches '/' too). Without `include`: configs, tokenizer, and
+     * safetensors or one GGUF file. */
+    const char *const *include, *const *exclude;
     int includes, excludes;
     const char *gguf;   /* type of the GGUF file to take: "Q4_K_M" */
     const char *output; /* a folder for the files themselves; NULL = the cache */

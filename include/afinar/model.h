@@ -35,7 +35,9 @@ typedef struct af_model_opts {
     bool quant_scratch; /* keep 4-bit weights in 4 bits (less memory, same results) */
     bool few_tokens;    /* most runs have few tokens: keeps 4-bit weights in 4 bits on a GPU, where
                            small GEMMs read them fastest */
-    const char *adapter[AF_MODEL_ADAPTERS_MAX]; /* PEFT folders */
+    /* folders of PEFT or mlx-lm, or GGUF files of llama.cpp; and the factor of each: 1 = the
+     * adapter as it is, 0 = without effect */
+    const char *adapter[AF_MODEL_ADAPTERS_MAX];
     double adapter_weight[AF_MODEL_ADAPTERS_MAX];
     int adapters;
 } af_model_opts;

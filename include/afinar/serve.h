@@ -29,7 +29,7 @@ enum { AF_SERVE_LIST_MAX = 64 };
 typedef struct af_serve_opts {
     af_model_opts model;
     const char *adapter_name[AF_SERVE_LIST_MAX]; /* the name after BASE: */
-    const char *adapter_path[AF_SERVE_LIST_MAX]; /* PEFT folders */
+    const char *adapter_path[AF_SERVE_LIST_MAX]; /* as in af_model_opts */
     int adapters;
     const char *alias; /* BASE; NULL: from the path */
     const char

@@ -22,7 +22,6 @@ typedef struct af_tokenizer af_tokenizer;
 
 enum {
     AF_TOKENIZER_TEXT_MAX = 1 << 30, /* bytes in one text to encode */
-    AF_TOKENIZER_DEPTH_MAX = 64,     /* nesting of JSON and of Sequence components */
     AF_TOKENIZER_ID_MAX = 1 << 26,   /* ids are 0 .. this - 1 */
 };
 

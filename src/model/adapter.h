@@ -109,7 +109,7 @@ AF_CHECKED af_status af_adapter_new(af_adapter **out, const af_adapter_config *c
 /* The values of af_adapter_new, for modules that are laid out; the same with any number of threads.
  */
 AF_CHECKED af_status af_adapter_fill(af_adapter *a, af_loader *base, uint64_t seed, af_error *err);
-/* From a PEFT folder. */
+/* From a folder of PEFT or mlx-lm, or a GGUF file of llama.cpp. */
 AF_CHECKED af_status af_adapter_read(af_adapter **out, const af_model_spec *s, const char *dir,
                                      af_error *err);
 /* The tensors of a PEFT folder. */

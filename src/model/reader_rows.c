@@ -420,7 +420,7 @@ af_status af_reader_match_xielu(af_model_reader *in, int tensor, af_error *err)
     if (!made || !value || !part)
         return af_fail_nomem(err, key, sizeof *made);
     if (!kv || kv->str || (kv->count != 1 && kv->count != (uint64_t)in->spec.layers))
-        return af_fail(err, AF_EFORMAT, "%s: %s is not one number a layer", in->path, key);
+        return af_fail(err, AF_EFORMAT, "%s: %s is not one number per layer", in->path, key);
     *value = (float)af_gguf_item_float(kv, kv->count == 1 ? 0 : (uint64_t)t->layer);
     *made = (af_stored){.name = t->name,
                         .dtype = AF_DTYPE_F32,

@@ -10,7 +10,6 @@
 
 #include "base/base.h"
 
-#define AF_FP8_MAX  448.0f    /* the largest e4m3 */
 #define AF_FP8_TINY 0x1p-100f /* 1 / s is finite from here on */
 
 typedef struct af_fp8_scale {

@@ -21,6 +21,10 @@ before, after = (json.load(open(p))["loss"] for p in sys.argv[1:])
 sys.exit(after >= before)
 PY
 
+rc=0
+"$AF_BUILD/example_custom_loss" "$model" /dev/null "$tmp/none" 2>"$tmp/err" || rc=$?
+[ $rc = 1 ] && grep -q "has 0 tokens" "$tmp/err" || { echo "custom_loss without text: exit $rc"; cat "$tmp/err"; exit 1; }
+
 "$AF_BUILD/example_finetune" "$model" "$AF_GOLDEN/models/data/train.jsonl" "$tmp/run" device=cpu max_steps=6 sequence_len=128 \
     learning_rate=1e-2 shuffle=false lora_r=4 >"$tmp/log" 2>"$tmp/err" || { cat "$tmp/err"; exit 1; }
 [ "$(grep -c '^step' "$tmp/log")" = 6 ] || { cat "$tmp/log"; exit 1; }

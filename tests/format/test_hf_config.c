@@ -338,7 +338,7 @@ static void test_wrong_values_have_one_clear_error(void **state)
         {CONFIG("gemma3_text", ",\"use_bidirectional_attention\":true"), "use_bidirectional"},
         {CONFIG("gemma2", ",\"sliding_window\":-1"), "sliding_window is -1"},
         {CONFIG("gemma2", ",\"sliding_window_pattern\":0"), "sliding_window_pattern is 0"},
-        {CONFIG("gemma2", ",\"layer_types\":[\"full_attention\"]"), "one entry a layer"},
+        {CONFIG("gemma2", ",\"layer_types\":[\"full_attention\"]"), "one entry per layer"},
         {CONFIG("qwen3", ",\"layer_types\":[\"sliding_attention\",\"full_attention\","
                          "\"full_attention\",\"full_attention\"]"),
          "sliding_window is not set"},

@@ -97,7 +97,7 @@ static void test_keys_of_one_family(void **state)
         {"cohere", "\"logit_scale\": 0", "logit_scale"},
         {"ernie4_5_moe", "\"use_bias\": true", "use_bias is true"},
         {"ernie4_5_moe", "\"moe_norm_min\": 0.5", "moe_norm_min"},
-        {"granite_swa", "\"layer_rope_theta\": [10000.0]", "one entry a layer"},
+        {"granite_swa", "\"layer_rope_theta\": [10000.0]", "one entry per layer"},
         {"granite_swa", "\"layer_rope_theta\": [\"x\", 2]", "layer_rope_theta"},
         {"hunyuan_v1_moe", "\"num_experts\": 4, \"moe_topk\": [1, 2]", "the same number"},
         {"phi", "\"qk_layernorm\": 3", "qk_layernorm"},

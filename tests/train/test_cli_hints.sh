@@ -79,9 +79,9 @@ lacks alpaca.yaml "type:"
 has alpaca.yaml "rendered with the model's chat template"
 printf '{"left": "2+2?", "right": "4"}\n' > odd.jsonl
 fails init "$model" odd.jsonl
-has err "keys [left, right] are no known shape"
+has err "keys [left, right] are not a known shape"
 fails train run.yaml output_dir=none "datasets=[{path: qa.jsonl}]"
-has err "keys [question, answer] are no known shape" "{path: ..., field_instruction: question, field_output: answer}"
+has err "keys [question, answer] are not a known shape" "{path: ..., field_instruction: question, field_output: answer}"
 # nothing of a record is lost by taking the advice
 printf '{"system_prompt": "S", "question": "Q", "response": "R"}\n' > orca.jsonl
 "$AFINAR" data check run.yaml "datasets=[{path: orca.jsonl}]" > stdout 2> err && die "no shape"

@@ -448,7 +448,7 @@ static void test_contradictions_are_refused(void **state)
     snprintf(more, sizeof more, "teacher_model: %s\nkd_topk: 8\n", base);
     run_in("no", base, more, AF_EUSAGE, "afinar distill capture");
     snprintf(more, sizeof more, "kd_logits: %s/model.safetensors\n", base);
-    run_in("no", base, more, AF_EFORMAT, "is no capture");
+    run_in("no", base, more, AF_EFORMAT, "is not a capture of a teacher");
     snprintf(more, sizeof more, "teacher_model: %s/gguf_models/llama/hf\n", golden_dir());
     run_in("no", base, more, AF_EUSAGE, "their vocabularies may differ only in rows that pad them");
     snprintf(more, sizeof more, "teacher_model: %s/nothing\n", dir);

@@ -12,7 +12,6 @@ typedef enum af_warning_kind {
     AF_WARNING_SAME_PAIR,  /* chosen equals rejected */
     AF_WARNING_DOUBLE_BOS, /* the tokenizer's and the template's or text's */
     AF_WARNING_TOOLS,      /* the template never reads tools */
-    AF_WARNING_NO_EOS,     /* the tokenizer has no end-of-text token */
     AF_WARNING_TRUNCATED,
     AF_WARNING_ANSWER, /* an answer that the template changes */
     AF_WARNING_PROMPT, /* a pair's prompt is not how its rows begin */

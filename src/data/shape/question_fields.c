@@ -62,11 +62,12 @@ static af_status advise_fields(const json_t *record, const af_question *q, const
         at.line = 1; /* the header */
     af_question_keys(&b, q, ", ");
     const af_status st =
-        b.bad ? af_fail_nomem(err, "a message", 0)
-              : af_source_loc_fail(&at, err,
-                                   "keys [%s] are no known shape of a dataset; for questions and "
-                                   "answers in the chat template write {path: ..., %s}",
-                                   af_record_keys(record, keys, sizeof keys), b.data);
+        b.bad
+            ? af_fail_nomem(err, "a message", 0)
+            : af_source_loc_fail(&at, err,
+                                 "keys [%s] are not a known shape of a dataset; for questions and "
+                                 "answers in the chat template write {path: ..., %s}",
+                                 af_record_keys(record, keys, sizeof keys), b.data);
     af_buf_clear(&b);
     return st;
 }
@@ -97,11 +98,11 @@ af_status af_shape_unknown(const json_t *record, const af_question *q, const af_
     af_record_keys(record, keys, sizeof keys);
     if (turns)
         return af_source_loc_fail(p, err,
-                                  "keys [%s] are no known shape of a dataset; for conversations "
+                                  "keys [%s] are not a known shape of a dataset; for conversations "
                                   "write {path: ..., type: %s, field_messages: %.40s}",
                                   keys, sharegpt ? "sharegpt" : "messages", turns);
     return af_source_loc_fail(p, err,
-                              "keys [%s] are no known shape of a dataset (alpaca, sharegpt, "
+                              "keys [%s] are not a known shape of a dataset (alpaca, sharegpt, "
                               "messages, prompt and completion, text, preference, kto, "
                               "input_output); name the fields (type, field_...)",
                               keys);

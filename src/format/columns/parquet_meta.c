@@ -122,7 +122,6 @@ static af_status check_groups(af_parquet_meta *m, af_error *err)
     int64_t rows = 0;
     for (int i = 0; i < m->groups; i++) {
         af_parquet_group *g = &m->group[i];
-        g->first_row = rows;
         if (g->columns != m->leaves)
             return af_fail(err, AF_EFORMAT,
                            "%s: row group %d has %" PRId64 " columns, but the schema has %d",

@@ -60,7 +60,6 @@ typedef struct af_parquet_chunk {
 
 typedef struct af_parquet_group {
     int64_t rows;
-    int64_t first_row;
     int64_t columns; /* declared */
     af_parquet_chunk *chunk;
 } af_parquet_group;

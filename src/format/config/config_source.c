@@ -167,7 +167,7 @@ const int64_t *af_config_per_layer(af_config_source *s, af_hf_config *c, const c
     if (!j || n < 1 || n > AF_CONFIG_LAYERS_MAX)
         return NULL; /* a wrong count of layers has its own message */
     if (json_is_array(j) && json_array_size(j) < (size_t)n) {
-        af_config_wrong(s, key, "a list with one entry a layer");
+        af_config_wrong(s, key, "a list with one entry per layer");
         return NULL;
     }
     int64_t *v = af_arena_take(&c->arena, (uint64_t)n * sizeof *v);

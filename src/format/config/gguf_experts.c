@@ -131,7 +131,7 @@ static af_status get_granite_swa(const metadata *m, af_error *err)
     if (!kv || n < 1 || n > AF_CONFIG_LAYERS_MAX)
         return AF_OK;
     if (kv->str || kv->count != (uint64_t)n)
-        return af_fail(err, AF_EFORMAT, "%s is not one value a layer", key);
+        return af_fail(err, AF_EFORMAT, "%s is not one value per layer", key);
     double *theta = af_arena_take(&c->arena, (uint64_t)n * sizeof *theta);
     if (!theta)
         return af_fail_nomem(err, key, (uint64_t)n * sizeof *theta);
@@ -209,7 +209,7 @@ static af_status get_layer_heads(const metadata *m, af_error *err)
     for (int64_t i = 0; i < n; i++) {
         heads[i] = !kv->str && kv->count == (uint64_t)n ? af_gguf_item_int(kv, (uint64_t)i) : 0;
         if (heads[i] < 1 || heads[i] > AF_CONFIG_HEADS_MAX)
-            return af_fail(err, AF_EFORMAT, "%s is not one number from 1 on a layer", key);
+            return af_fail(err, AF_EFORMAT, "%s is not one number of 1 or more per layer", key);
     }
     c->layer_heads = heads;
     return AF_OK;

@@ -35,7 +35,7 @@ static af_status get_kv_heads(state_source *s, af_layer_type other)
     af_hf_config *c = s->c;
     const af_gguf_kv *kv = af_gguf_find_kv(s->g, key_of(s, "attention.head_count_kv"));
     if (!kv || kv->str || (kv->count != 1 && kv->count != (uint64_t)c->num_hidden_layers))
-        return af_fail(s->err, AF_EFORMAT, "%s is not one number a layer", s->key);
+        return af_fail(s->err, AF_EFORMAT, "%s is not one number per layer", s->key);
     c->num_key_value_heads = 0;
     for (int64_t i = 0; i < c->num_hidden_layers; i++) {
         const int64_t heads = af_gguf_item_int(kv, kv->count == 1 ? 0 : (uint64_t)i);
@@ -97,8 +97,8 @@ static af_status get_delta_layers(state_source *s)
     if (every < 1)
         return af_fail(s->err, AF_EFORMAT, "%s is %" PRId64, s->key, every);
     if (kv && (kv->str || kv->count < (uint64_t)n))
-        return af_fail(s->err, AF_EFORMAT, "%s.attention.recurrent_layers is not one value a layer",
-                       s->arch);
+        return af_fail(s->err, AF_EFORMAT,
+                       "%s.attention.recurrent_layers is not one value per layer", s->arch);
     for (int64_t i = 0; i < n; i++) {
         const bool state = kv ? af_gguf_item_int(kv, (uint64_t)i) != 0 : (i + 1) % every != 0;
         s->types[i] = state ? AF_LAYER_LINEAR : AF_LAYER_FULL;
@@ -357,7 +357,7 @@ static af_status get_mlp_layers(state_source *s)
     af_hf_config *c = s->c;
     const af_gguf_kv *kv = af_gguf_find_kv(s->g, key_of(s, "feed_forward_length"));
     if (!kv || kv->str || kv->count != (uint64_t)c->num_hidden_layers)
-        return af_fail(s->err, AF_EFORMAT, "%s is not one number a layer", s->key);
+        return af_fail(s->err, AF_EFORMAT, "%s is not one number per layer", s->key);
     c->intermediate_size = 0;
     for (int64_t i = 0; i < c->num_hidden_layers; i++) {
         const int64_t width = af_gguf_item_int(kv, (uint64_t)i);

@@ -139,7 +139,7 @@ static void get_layer_types(af_config_source *s, af_hf_config *c, const af_famil
     if (!j || n < 1 || n > AF_CONFIG_LAYERS_MAX)
         return; /* a wrong count of layers has its own message */
     if (!json_is_array(j) || json_array_size(j) < (size_t)n) {
-        af_config_wrong(s, "layer_types", "a list with one entry a layer");
+        af_config_wrong(s, "layer_types", "a list with one entry per layer");
         return;
     }
     af_layer_type *types = af_arena_take(&c->arena, (uint64_t)n * sizeof *types);
@@ -178,7 +178,7 @@ static void get_no_rope(af_config_source *s, af_hf_config *c)
     if ((!j && every <= 0) || n < 1 || n > AF_CONFIG_LAYERS_MAX)
         return;
     if (j && (!json_is_array(j) || json_array_size(j) < (size_t)n)) {
-        af_config_wrong(s, "no_rope_layers", "a list with one entry a layer");
+        af_config_wrong(s, "no_rope_layers", "a list with one entry per layer");
         return;
     }
     bool *none = af_arena_take(&c->arena, (uint64_t)n * sizeof *none);
@@ -518,7 +518,6 @@ af_status af_generation_config_parse(af_generation_config *out, const char *text
     g.min_p = af_config_num(&s, "min_p", 0);
     g.repetition_penalty = af_config_num(&s, "repetition_penalty", 1);
     g.top_k = af_config_int(&s, "top_k", 0);
-    g.max_new_tokens = af_config_int(&s, "max_new_tokens", 0);
     json_decref(root);
     for (int i = 0; i < g.eos_count && s.st == AF_OK; i++)
         if (g.eos_token_id[i] < 0 || g.eos_token_id[i] >= AF_CONFIG_VOCAB_MAX)

@@ -218,7 +218,7 @@ typedef struct af_generation_config {
     bool do_sample;
     double temperature, top_p, repetition_penalty; /* 1 when absent */
     double min_p;                                  /* 0 when absent */
-    int64_t top_k, max_new_tokens;                 /* 0 when absent */
+    int64_t top_k;                                 /* 0 when absent */
 } af_generation_config;
 
 AF_CHECKED af_status af_generation_config_parse(af_generation_config *out, const char *text,

@@ -136,7 +136,7 @@ static af_status find_int8(af_bnb_state *s, const af_stored *t, const af_stored 
                            const char *name, af_error *err)
 {
     if (t->ndim != 2 || scb->dtype != AF_DTYPE_F32 || af_weight_count(scb) != t->dim[0])
-        return wrong(name, "its SCB is not one f32 a row", err);
+        return wrong(name, "its SCB is not one f32 per row", err);
     s->type = AF_DTYPE_I8;
     s->dtype = AF_DTYPE_F16;
     s->ndim = 2;

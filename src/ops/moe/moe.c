@@ -47,7 +47,7 @@ static bool route_fits(af_graph *g, const af_tensor *logits, const af_route_opts
              (o->bias || o->norm || groups > 1 || o->used > AF_ROUTE_NEAR_MAX))
         af_graph_bad(g,
                      "moe_route: a sparse mixer has no bias, norm or groups, and at most %d "
-                     "experts a token",
+                     "experts per token",
                      AF_ROUTE_NEAR_MAX);
     else if (o->by_logit &&
              (o->score != AF_ROUTE_SIGMOID || groups > 1 || (o->norm && o->eps != 0)))

@@ -23,6 +23,5 @@ const af_page_file *af_page_find(const char *path);
 #define AF_PAGE_POLICY                                                                             \
     "Content-Security-Policy: default-src 'self'; base-uri 'none'; form-action 'none'; "           \
     "frame-ancestors 'none'"
-#define AF_PAGE_NO_SNIFF "X-Content-Type-Options: nosniff"
 #define AF_PAGE_NO_FRAME "X-Frame-Options: DENY"
 #endif

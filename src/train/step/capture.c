@@ -41,29 +41,33 @@ static af_status check_layout(af_capture *c, af_error *err)
     const bool wide = c->ids && c->ids->dtype == AF_DTYPE_I32;
     if (!c->start || c->start->ndim != 1 || c->start->dim[0] < 1 ||
         (c->start->dtype != AF_DTYPE_I32 && c->start->dtype != AF_DTYPE_I64))
-        return af_fail(err, AF_EFORMAT, "'%s' is no capture: it has no row_start", c->path);
+        return af_fail(err, AF_EFORMAT, "'%s' is not a capture of a teacher: it has no row_start",
+                       c->path);
     if (!c->ids || c->ids->ndim != 2 || c->ids->dim[1] < 1 ||
         (!wide && c->ids->dtype != AF_DTYPE_U16))
-        return af_fail(err, AF_EFORMAT, "'%s' is no capture: it has no ids [N][k]", c->path);
+        return af_fail(err, AF_EFORMAT, "'%s' is not a capture of a teacher: it has no ids [N][k]",
+                       c->path);
     c->records = c->start->dim[0] - 1;
     c->positions = c->ids->dim[0];
     c->k = c->ids->dim[1];
     if (!is_shape(c->logprobs, 2, c->positions, c->k) ||
         (c->logprobs->dtype != AF_DTYPE_F32 && c->logprobs->dtype != AF_DTYPE_F16 &&
          c->logprobs->dtype != AF_DTYPE_BF16))
-        return af_fail(err, AF_EFORMAT, "'%s' is no capture: its logprobs do not match its ids",
+        return af_fail(err, AF_EFORMAT,
+                       "'%s' is not a capture of a teacher: its logprobs do not match its ids",
                        c->path);
     if (c->high && (wide || c->high->dtype != AF_DTYPE_U8 ||
                     !is_shape(c->high, 2, c->positions, (c->k + 1) / 2)))
-        return af_fail(err, AF_EFORMAT, "'%s' is no capture: its ids_high do not match its ids",
+        return af_fail(err, AF_EFORMAT,
+                       "'%s' is not a capture of a teacher: its ids_high do not match its ids",
                        c->path);
     for (int64_t r = 0; r <= c->records; r++) {
         const int64_t at = af_capture_start(c, r), last = r ? af_capture_start(c, r - 1) : 0;
         if (at < last || at > c->positions || (r == 0 && at != 0) ||
             (r == c->records && at != c->positions))
             return af_fail(err, AF_EFORMAT,
-                           "'%s' is no capture: row_start[%" PRId64 "] is %" PRId64, c->path, r,
-                           at);
+                           "'%s' is not a capture of a teacher: row_start[%" PRId64 "] is %" PRId64,
+                           c->path, r, at);
     }
     return AF_OK;
 }

@@ -204,14 +204,15 @@ void af_trainer_log_end(const af_trainer *t)
     const double peak = mib(af_resident_peak()),
                  expected = mib(af_memory_resident(&t->step, &t->step.plan));
     af_run_log(t->hooks,
-               "done: %" PRId64 " steps in %.1f s, loss %.5f -> %.5f, %.0f tokens/s; '%s'", p->step,
-               p->seconds, p->first_loss, p->last_loss,
+               "done: %" PRId64
+               " steps in %.1f s, loss %.5f -> %.5f, %.0f tokens/s; results in '%s'",
+               p->step, p->seconds, p->first_loss, p->last_loss,
                p->seconds > 0 ? (double)p->tokens / p->seconds : 0, t->run->output_dir);
     if (af_run_model_on_cpu(&t->model))
         af_run_log(t->hooks, "memory: %.1f MiB peak resident, %.1f expected (%+.1f %%)", peak,
                    expected, (peak / expected - 1) * 100);
     if (t->comm && t->sent_steps)
-        af_run_log(t->hooks, "ranks: this one sent %.3f MB a step (%" PRIu64 " bytes)",
+        af_run_log(t->hooks, "ranks: this one sent %.3f MB per step (%" PRIu64 " bytes)",
                    (double)af_step_graph_sent(&t->step) / (double)t->sent_steps / 1e6,
                    af_step_graph_sent(&t->step) / (uint64_t)t->sent_steps);
     log_next(t);

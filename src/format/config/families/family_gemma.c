@@ -98,7 +98,7 @@ static void gemma3n_sparsity(af_config_source *s, af_hf_config *c)
     if (n < 1 || n > AF_CONFIG_LAYERS_MAX || s->st != AF_OK)
         return;
     if (af_config_value(s, "activation_sparsity_pattern") && listed != n)
-        af_config_wrong(s, "activation_sparsity_pattern", "a list with one share a layer");
+        af_config_wrong(s, "activation_sparsity_pattern", "a list with one share per layer");
     double *share = af_arena_take(&c->arena, (uint64_t)n * sizeof *share);
     if (!share) {
         s->st = af_fail_nomem(s->err, "activation_sparsity_pattern", (uint64_t)n * sizeof *share);

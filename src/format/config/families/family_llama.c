@@ -58,7 +58,7 @@ void af_config_layer_thetas(af_config_source *s, af_hf_config *c)
     double set[2] = {0, 0};
     if (!theta || n < c->num_hidden_layers) {
         if (theta || af_config_value(s, "layer_rope_theta"))
-            af_config_wrong(s, "layer_rope_theta", "a list with one entry a layer");
+            af_config_wrong(s, "layer_rope_theta", "a list with one entry per layer");
         return;
     }
     for (int64_t i = 0; i < c->num_hidden_layers; i++) {

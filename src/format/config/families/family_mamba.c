@@ -274,7 +274,7 @@ static bool read_kinds(af_config_source *s, af_hf_config *c)
     af_layer_type *types = af_config_take_types(s, c);
     if (!list || (!json_is_array(list) && !json_is_string(list))) {
         af_config_wrong(s, "hybrid_override_pattern (layers_block_type)",
-                        "a text or a list with one entry a layer");
+                        "a text or a list with one entry per layer");
         return false;
     }
     for (int64_t i = 0; types && i < c->num_hidden_layers; i++) {
