@@ -1,184 +1,147 @@
-/* run_needs.c - when a key has an effect, and the words for it. */
+/* run_needs.c - when a key has an effect, and the words for it: a row per need. */
 #include "train/run/freeze.h"
 #include "train/run/method.h"
 #include "train/run/run_keys.h"
 
-const char *af_key_need_text(af_key_need need)
+#include "base/word.h"
+
+static bool trains_base(const af_run_config *r) { return af_method_trains_base(r); }
+static bool is_frozen(const af_run_config *r) { return !af_method_trains_base(r); }
+static bool is_full(const af_run_config *r) { return r->method == AF_METHOD_FULL; }
+static bool is_freeze(const af_run_config *r) { return r->method == AF_METHOD_FREEZE; }
+static bool is_4bit(const af_run_config *r) { return af_method_quantises(r) == 4; }
+static bool has_plus(const af_run_config *r) { return is_frozen(r) && r->loraplus_lr_ratio > 0; }
+
+static bool is_packed(const af_run_config *r) { return r->packing; }
+static bool has_turns(const af_run_config *r) { return r->turn_template != NULL; }
+static bool interleaves(const af_run_config *r) { return r->mix != AF_MIX_CONCAT; }
+static bool has_eval(const af_run_config *r) { return r->val_set_size > 0 || r->test_datasets; }
+static bool evaluates(const af_run_config *r)
 {
-    static const char *const text[] = {
-        [AF_NEED_NOTHING] = "",
-        [AF_NEED_ADAPTER] = "without 'adapter: lora' or 'adapter: qlora'",
-        [AF_NEED_NEW_ADAPTER] = "without 'adapter: lora' or 'adapter: qlora'",
-        [AF_NEED_FROZEN] = "where the base itself is trained: it is for frozen weights",
-        [AF_NEED_4BIT] = "without 'load_in_4bit: true' or 'adapter: qlora'",
-        [AF_NEED_PACKING] = "without 'sample_packing: true'",
-        [AF_NEED_TURNS] = "without 'template', a name of LLaMA-Factory's table",
-        [AF_NEED_ANSWERS] = "with 'rl': the last answers are compared",
-        [AF_NEED_EVAL_DATA] = "without 'val_set_size' or 'test_datasets'",
-        [AF_NEED_EVAL] = "without 'val_set_size' or 'test_datasets'",
-        [AF_NEED_WATCHDOG] = "without 'loss_watchdog_threshold'",
-        [AF_NEED_COSINE] = "unless 'lr_scheduler' is a cosine, rex or warmup_stable_decay",
-        [AF_NEED_FLOOR] = "unless 'lr_scheduler' is a cosine, polynomial, rex, "
-                          "warmup_stable_decay, linear_schedule "
-                          "or reduce_lr_on_plateau",
-        [AF_NEED_POLYNOMIAL] = "unless 'lr_scheduler: polynomial'",
-        [AF_NEED_RESTARTS] = "unless 'lr_scheduler: cosine_with_restarts'",
-        [AF_NEED_WSD] = "unless 'lr_scheduler: warmup_stable_decay'",
-        [AF_NEED_DECAY_STEPS] =
-            "unless 'lr_scheduler' is warmup_stable_decay, cosine_decay or linear_schedule",
-        [AF_NEED_GAMMA] = "unless 'lr_scheduler' is step, exponential, step_decay, "
-                          "exponential_decay or reduce_lr_on_plateau",
-        [AF_NEED_PLATEAU] = "unless 'lr_scheduler: reduce_lr_on_plateau'",
-        [AF_NEED_STEP_SIZE] = "unless 'lr_scheduler' is step or step_decay",
-        [AF_NEED_MLX_RATE] =
-            "unless 'lr_scheduler' is cosine_decay, linear_schedule, step_decay or "
-            "exponential_decay",
-        [AF_NEED_ADAM] = "with this optimizer",
-        [AF_NEED_EPSILON] = "with this optimizer",
-        [AF_NEED_SGD] = "unless 'optimizer: sgd'",
-        [AF_NEED_SAMPLES] = "without 'generate_samples'",
-        [AF_NEED_TOKENS] = "with 'rl' or 'task_type: SEQ_CLS'",
-        [AF_NEED_LORAPLUS] = "without 'loraplus_lr_ratio'",
-        [AF_NEED_BASE] = "with an adapter: it is for full fine-tuning",
-        [AF_NEED_FULL] = "with an adapter",
-        [AF_NEED_FREEZE] = "without 'adapter: freeze'",
-        [AF_NEED_INTERLEAVE] = "unless 'mix_strategy' interleaves the datasets",
-        [AF_NEED_MLFLOW] = "without 'report_to: mlflow'",
-        [AF_NEED_WANDB] = "without 'report_to: wandb'",
-        [AF_NEED_TRACKIO] = "without 'report_to: trackio'",
-        [AF_NEED_RL] = "without 'rl': dpo, ipo, kto, orpo, simpo or cpo",
-        [AF_NEED_LOSS_TYPE] = "without 'rl': dpo, ipo, kto, simpo or cpo",
-        [AF_NEED_DPO] = "without 'rl: dpo'",
-        [AF_NEED_ORPO] = "without 'rl: orpo'",
-        [AF_NEED_SIMPO] = "without 'rl: simpo'",
-        [AF_NEED_CPO] = "without 'rl: cpo' or 'rl: simpo'",
-        [AF_NEED_KTO] = "without 'rl: kto'",
-        [AF_NEED_SMOOTHING] = "without 'rl': dpo, cpo or simpo",
-        [AF_NEED_REFERENCE] = "without 'rl': dpo, ipo or kto, which have a reference",
-        [AF_NEED_REWARD] = "without 'rl: reward'",
-        [AF_NEED_TEACHER] = "without 'teacher_model'",
-        [AF_NEED_DISTILL] = "without 'teacher_model' or 'kd_logits'",
-        [AF_NEED_CAPTURE] = "without 'kd_logits'",
-        [AF_NEED_ULD] = "without 'kd_uld: true'",
-        [AF_NEED_ULD_HYBRID] = "without 'uld_use_hybrid_loss: true'",
-        [AF_NEED_LABELS] = "without 'task_type: SEQ_CLS'",
-    };
-    return text[need];
+    return has_eval(r) && r->eval_strategy != AF_WHEN_NO;
 }
 
-static bool is_scheduled(const af_run_config *r, const char *name)
+static bool is_watched(const af_run_config *r) { return r->loss_watchdog_threshold > 0; }
+static bool has_samples(const af_run_config *r) { return r->generate_samples.count > 0; }
+static bool to_mlflow(const af_run_config *r) { return r->trackers & AF_TRACKER_MLFLOW; }
+static bool to_wandb(const af_run_config *r) { return r->trackers & AF_TRACKER_WANDB; }
+static bool to_trackio(const af_run_config *r) { return r->trackers & AF_TRACKER_TRACKIO; }
+
+static bool is_cosine(const af_run_config *r) { return strstr(r->lr_scheduler, "cosine") != NULL; }
+static bool is_sgd(const af_run_config *r) { return r->optimizer == AF_OPTIMIZER_SGD; }
+static bool has_betas(const af_run_config *r)
 {
-    return strcmp(r->lr_scheduler, name) == 0;
+    return !is_sgd(r) && r->optimizer != AF_OPTIMIZER_ADAFACTOR &&
+           r->optimizer != AF_OPTIMIZER_RMSPROP;
 }
+static bool has_epsilon(const af_run_config *r)
+{
+    return has_betas(r) && r->optimizer != AF_OPTIMIZER_LION;
+}
+
+static bool has_no_rl(const af_run_config *r) { return r->rl == AF_RL_NONE; }
+static bool learns_tokens(const af_run_config *r) { return !r->rl && r->task != AF_TASK_LABELS; }
+static bool learns_labels(const af_run_config *r) { return !r->rl && r->task == AF_TASK_LABELS; }
+static bool is_reward(const af_run_config *r) { return r->rl == AF_RL_REWARD; }
+static bool prefers(const af_run_config *r) { return r->rl && !is_reward(r); }
+static bool has_losses(const af_run_config *r) { return prefers(r) && r->rl != AF_RL_ORPO; }
+static bool is_dpo(const af_run_config *r) { return r->rl == AF_RL_DPO || r->rl == AF_RL_IPO; }
+static bool is_orpo(const af_run_config *r) { return r->rl == AF_RL_ORPO; }
+static bool is_kto(const af_run_config *r) { return r->rl == AF_RL_KTO; }
+static bool is_cpo(const af_run_config *r) { return r->rl == AF_RL_CPO || r->rl == AF_RL_SIMPO; }
+static bool is_simpo(const af_run_config *r)
+{
+    return r->rl == AF_RL_SIMPO || (r->rl == AF_RL_CPO && r->dpo_loss_type.count == 1 &&
+                                    strcmp(r->dpo_loss_type.item[0], "simpo") == 0);
+}
+static bool can_smooth(const af_run_config *r) { return is_dpo(r) || is_cpo(r); }
+static bool has_reference(const af_run_config *r) { return af_pref_has_reference(r->rl); }
+
+static bool has_teacher(const af_run_config *r) { return r->teacher_model != NULL; }
+static bool has_capture(const af_run_config *r) { return r->kd_logits != NULL; }
+static bool distills(const af_run_config *r) { return has_teacher(r) || has_capture(r); }
+static bool has_uld(const af_run_config *r) { return r->kd_uld; }
+static bool is_hybrid(const af_run_config *r) { return r->kd_uld && r->uld_hybrid; }
+
+/* A need is met when `met` says so or lr_scheduler is one of `schedulers`. */
+typedef struct need_row {
+    const char *text; /* of a key without effect */
+    bool (*met)(const af_run_config *r);
+    const char *schedulers;
+} need_row;
+
+static const need_row needs[] = {
+    [AF_NEED_ADAPTER] = {"without 'adapter: lora' or 'adapter: qlora'", is_frozen},
+    [AF_NEED_NEW_ADAPTER] = {"without 'adapter: lora' or 'adapter: qlora'", is_frozen},
+    [AF_NEED_FROZEN] = {"where the base itself is trained: it is for frozen weights", is_frozen},
+    [AF_NEED_4BIT] = {"without 'load_in_4bit: true' or 'adapter: qlora'", is_4bit},
+    [AF_NEED_PACKING] = {"without 'sample_packing: true'", is_packed},
+    [AF_NEED_TURNS] = {"without 'template', a name of LLaMA-Factory's table", has_turns},
+    [AF_NEED_ANSWERS] = {"with 'rl': the last answers are compared", has_no_rl},
+    [AF_NEED_EVAL_DATA] = {"without 'val_set_size' or 'test_datasets'", has_eval},
+    [AF_NEED_EVAL] = {"without 'val_set_size' or 'test_datasets'", evaluates},
+    [AF_NEED_WATCHDOG] = {"without 'loss_watchdog_threshold'", is_watched},
+    [AF_NEED_COSINE] = {"unless 'lr_scheduler' is a cosine, rex or warmup_stable_decay", is_cosine,
+                        "rex warmup_stable_decay"},
+    [AF_NEED_FLOOR] = {"unless 'lr_scheduler' is a cosine, polynomial, rex, warmup_stable_decay, "
+                       "linear_schedule or reduce_lr_on_plateau",
+                       is_cosine,
+                       "rex warmup_stable_decay polynomial linear_schedule reduce_lr_on_plateau"},
+    [AF_NEED_POLYNOMIAL] = {"unless 'lr_scheduler: polynomial'", .schedulers = "polynomial"},
+    [AF_NEED_RESTARTS] = {"unless 'lr_scheduler: cosine_with_restarts'",
+                          .schedulers = "cosine_with_restarts"},
+    [AF_NEED_WSD] = {"unless 'lr_scheduler: warmup_stable_decay'",
+                     .schedulers = "warmup_stable_decay"},
+    [AF_NEED_DECAY_STEPS] =
+        {"unless 'lr_scheduler' is warmup_stable_decay, cosine_decay or linear_schedule",
+         .schedulers = "warmup_stable_decay cosine_decay linear_schedule"},
+    [AF_NEED_GAMMA] = {"unless 'lr_scheduler' is step, exponential, step_decay, exponential_decay "
+                       "or reduce_lr_on_plateau",
+                       .schedulers =
+                           "step step_decay exponential exponential_decay reduce_lr_on_plateau"},
+    [AF_NEED_PLATEAU] = {"unless 'lr_scheduler: reduce_lr_on_plateau'",
+                         .schedulers = "reduce_lr_on_plateau"},
+    [AF_NEED_STEP_SIZE] = {"unless 'lr_scheduler' is step or step_decay",
+                           .schedulers = "step step_decay"},
+    [AF_NEED_MLX_RATE] =
+        {"unless 'lr_scheduler' is cosine_decay, linear_schedule, step_decay or exponential_decay",
+         .schedulers = "cosine_decay linear_schedule step_decay exponential_decay"},
+    [AF_NEED_ADAM] = {"with this optimizer", has_betas},
+    [AF_NEED_EPSILON] = {"with this optimizer", has_epsilon},
+    [AF_NEED_SGD] = {"unless 'optimizer: sgd'", is_sgd},
+    [AF_NEED_SAMPLES] = {"without 'generate_samples'", has_samples},
+    [AF_NEED_TOKENS] = {"with 'rl' or 'task_type: SEQ_CLS'", learns_tokens},
+    [AF_NEED_LORAPLUS] = {"without 'loraplus_lr_ratio'", has_plus},
+    [AF_NEED_BASE] = {"with an adapter: it is for full fine-tuning", trains_base},
+    [AF_NEED_FULL] = {"with an adapter", is_full},
+    [AF_NEED_FREEZE] = {"without 'adapter: freeze'", is_freeze},
+    [AF_NEED_INTERLEAVE] = {"unless 'mix_strategy' interleaves the datasets", interleaves},
+    [AF_NEED_MLFLOW] = {"without 'report_to: mlflow'", to_mlflow},
+    [AF_NEED_WANDB] = {"without 'report_to: wandb'", to_wandb},
+    [AF_NEED_TRACKIO] = {"without 'report_to: trackio'", to_trackio},
+    [AF_NEED_RL] = {"without 'rl': dpo, ipo, kto, orpo, simpo or cpo", prefers},
+    [AF_NEED_LOSS_TYPE] = {"without 'rl': dpo, ipo, kto, simpo or cpo", has_losses},
+    [AF_NEED_DPO] = {"without 'rl: dpo'", is_dpo},
+    [AF_NEED_ORPO] = {"without 'rl: orpo'", is_orpo},
+    [AF_NEED_SIMPO] = {"without 'rl: simpo'", is_simpo},
+    [AF_NEED_CPO] = {"without 'rl: cpo' or 'rl: simpo'", is_cpo},
+    [AF_NEED_KTO] = {"without 'rl: kto'", is_kto},
+    [AF_NEED_SMOOTHING] = {"without 'rl': dpo, cpo or simpo", can_smooth},
+    [AF_NEED_REFERENCE] = {"without 'rl': dpo, ipo or kto, which have a reference", has_reference},
+    [AF_NEED_REWARD] = {"without 'rl: reward'", is_reward},
+    [AF_NEED_TEACHER] = {"without 'teacher_model'", has_teacher},
+    [AF_NEED_DISTILL] = {"without 'teacher_model' or 'kd_logits'", distills},
+    [AF_NEED_CAPTURE] = {"without 'kd_logits'", has_capture},
+    [AF_NEED_ULD] = {"without 'kd_uld: true'", has_uld},
+    [AF_NEED_ULD_HYBRID] = {"without 'uld_use_hybrid_loss: true'", is_hybrid},
+    [AF_NEED_LABELS] = {"without 'task_type: SEQ_CLS'", learns_labels},
+};
+
+const char *af_key_need_text(af_key_need need) { return need ? needs[need].text : ""; }
 
 bool af_key_has_effect(const af_run_config *r, af_key_need need)
 {
-    switch (need) {
-    case AF_NEED_NOTHING:
-        return true;
-    case AF_NEED_ADAPTER:
-    case AF_NEED_NEW_ADAPTER:
-    case AF_NEED_FROZEN:
-        return !af_method_trains_base(r);
-    case AF_NEED_4BIT:
-        return af_method_quantises(r) == 4;
-    case AF_NEED_PACKING:
-        return r->packing;
-    case AF_NEED_TURNS:
-        return r->turn_template != NULL;
-    case AF_NEED_ANSWERS:
-        return r->rl == AF_RL_NONE;
-    case AF_NEED_EVAL_DATA:
-        return r->val_set_size > 0 || r->test_datasets;
-    case AF_NEED_EVAL:
-        return af_key_has_effect(r, AF_NEED_EVAL_DATA) && r->eval_strategy != AF_WHEN_NO;
-    case AF_NEED_WATCHDOG:
-        return r->loss_watchdog_threshold > 0;
-    case AF_NEED_COSINE:
-        return strstr(r->lr_scheduler, "cosine") || is_scheduled(r, "rex") ||
-               af_key_has_effect(r, AF_NEED_WSD);
-    case AF_NEED_FLOOR:
-        return af_key_has_effect(r, AF_NEED_COSINE) || af_key_has_effect(r, AF_NEED_POLYNOMIAL) ||
-               is_scheduled(r, "linear_schedule") || af_key_has_effect(r, AF_NEED_PLATEAU);
-    case AF_NEED_POLYNOMIAL:
-        return is_scheduled(r, "polynomial");
-    case AF_NEED_RESTARTS:
-        return is_scheduled(r, "cosine_with_restarts");
-    case AF_NEED_WSD:
-        return is_scheduled(r, "warmup_stable_decay");
-    case AF_NEED_DECAY_STEPS:
-        return af_key_has_effect(r, AF_NEED_WSD) || is_scheduled(r, "cosine_decay") ||
-               is_scheduled(r, "linear_schedule");
-    case AF_NEED_GAMMA:
-        return af_key_has_effect(r, AF_NEED_STEP_SIZE) || af_key_has_effect(r, AF_NEED_PLATEAU) ||
-               is_scheduled(r, "exponential") || is_scheduled(r, "exponential_decay");
-    case AF_NEED_PLATEAU:
-        return is_scheduled(r, "reduce_lr_on_plateau");
-    case AF_NEED_STEP_SIZE:
-        return is_scheduled(r, "step") || is_scheduled(r, "step_decay");
-    case AF_NEED_MLX_RATE:
-        return is_scheduled(r, "cosine_decay") || is_scheduled(r, "linear_schedule") ||
-               is_scheduled(r, "step_decay") || is_scheduled(r, "exponential_decay");
-    case AF_NEED_ADAM:
-        return r->optimizer != AF_OPTIMIZER_SGD && r->optimizer != AF_OPTIMIZER_ADAFACTOR &&
-               r->optimizer != AF_OPTIMIZER_RMSPROP;
-    case AF_NEED_EPSILON:
-        return af_key_has_effect(r, AF_NEED_ADAM) && r->optimizer != AF_OPTIMIZER_LION;
-    case AF_NEED_SGD:
-        return r->optimizer == AF_OPTIMIZER_SGD;
-    case AF_NEED_SAMPLES:
-        return r->generate_samples.count > 0;
-    case AF_NEED_TOKENS:
-        return r->rl == AF_RL_NONE && r->task != AF_TASK_LABELS;
-    case AF_NEED_LORAPLUS:
-        return !af_method_trains_base(r) && r->loraplus_lr_ratio > 0;
-    case AF_NEED_BASE:
-        return af_method_trains_base(r);
-    case AF_NEED_FULL:
-        return r->method == AF_METHOD_FULL;
-    case AF_NEED_INTERLEAVE:
-        return r->mix != AF_MIX_CONCAT;
-    case AF_NEED_FREEZE:
-        return r->method == AF_METHOD_FREEZE;
-    case AF_NEED_MLFLOW:
-        return r->trackers & AF_TRACKER_MLFLOW;
-    case AF_NEED_WANDB:
-        return r->trackers & AF_TRACKER_WANDB;
-    case AF_NEED_TRACKIO:
-        return r->trackers & AF_TRACKER_TRACKIO;
-    case AF_NEED_RL:
-        return r->rl != AF_RL_NONE && r->rl != AF_RL_REWARD;
-    case AF_NEED_LOSS_TYPE:
-        return af_key_has_effect(r, AF_NEED_RL) && r->rl != AF_RL_ORPO;
-    case AF_NEED_DPO:
-        return r->rl == AF_RL_DPO || r->rl == AF_RL_IPO;
-    case AF_NEED_ORPO:
-        return r->rl == AF_RL_ORPO;
-    case AF_NEED_SIMPO:
-        return r->rl == AF_RL_SIMPO || (r->rl == AF_RL_CPO && r->dpo_loss_type.count == 1 &&
-                                        strcmp(r->dpo_loss_type.item[0], "simpo") == 0);
-    case AF_NEED_CPO:
-        return r->rl == AF_RL_CPO || r->rl == AF_RL_SIMPO;
-    case AF_NEED_KTO:
-        return r->rl == AF_RL_KTO;
-    case AF_NEED_SMOOTHING:
-        return af_key_has_effect(r, AF_NEED_DPO) || af_key_has_effect(r, AF_NEED_CPO);
-    case AF_NEED_REFERENCE:
-        return af_pref_has_reference(r->rl);
-    case AF_NEED_REWARD:
-        return r->rl == AF_RL_REWARD;
-    case AF_NEED_TEACHER:
-        return r->teacher_model != NULL;
-    case AF_NEED_DISTILL:
-        return r->teacher_model || r->kd_logits;
-    case AF_NEED_CAPTURE:
-        return r->kd_logits != NULL;
-    case AF_NEED_ULD:
-        return r->kd_uld;
-    case AF_NEED_ULD_HYBRID:
-        return r->kd_uld && r->uld_hybrid;
-    case AF_NEED_LABELS:
-        return r->task == AF_TASK_LABELS && r->rl == AF_RL_NONE;
-    }
-    return true;
+    const need_row *n = &needs[need];
+    return need == AF_NEED_NOTHING || (n->met && n->met(r)) ||
+           (n->schedulers && af_word_listed(r->lr_scheduler, n->schedulers));
 }
