@@ -1,9 +1,12 @@
 /* dfa.c - deterministic automata of strings: the subset construction over all patterns at once,
  * with the number of characters so far. */
+#include "base/buf.h"
 #include "base/hash.h"
 #include "format/text/unicode.h"
 #include "grammar/compile.h"
 #include "grammar/pattern.h"
+
+enum { REGEX_ASSERTIONS_MAX = 15 };
 
 /* A state while it is made: states of the patterns, numbered through, and how many characters. */
 typedef struct subset {
@@ -93,19 +96,20 @@ static bool accepts(subsets *s, uint32_t state)
         put(s, at->item[i]);
     close_over(s, state == 0, true);
     for (int k = 0; k < s->patterns; k++)
-        if (s->mark[s->base[k] + s->p[k]->accept] != s->round)
+        if ((s->mark[s->base[k] + s->p[k]->accept] == s->round) == s->p[k]->negative)
             return false;
     return true;
 }
 
 static bool every_pattern_lives(const subsets *s)
 {
-    int seen = 0;
-    for (uint32_t i = 0; i < s->todos; i++) {
-        const int k = of_pattern(s, s->todo[i]);
-        seen += k == seen;
-    }
-    return seen == s->patterns;
+    bool seen[32] = {false};
+    for (uint32_t i = 0; i < s->todos; i++)
+        seen[of_pattern(s, s->todo[i])] = true;
+    for (int k = 0; k < s->patterns; k++)
+        if (!seen[k] && !s->p[k]->negative)
+            return false;
+    return true;
 }
 
 /* The state of what was put, sorted; new or known. */
@@ -439,18 +443,35 @@ void af_dfa_emit(const af_dfa *d, af_rtn *r, uint32_t from, bool json, uint32_t 
 
 af_status af_regex_compile(af_rtn *r, const char *text, uint64_t len, af_error *err)
 {
-    af_pattern p = {0};
+    af_pattern p[REGEX_ASSERTIONS_MAX + 1] = {0}, *list[REGEX_ASSERTIONS_MAX + 1];
     af_dfa d = {0};
+    af_buf rest = {0};
     af_status st = AF_OK;
-    AF_TRY(af_pattern_parse(&p, text, len, true, err));
-    AF_TRY(af_dfa_build(&d, &(af_pattern *){&p}, 1, 0, UINT64_MAX, err));
+    int n = 0;
+    af_buf_add(&rest, text, len);
+    for (uint64_t end; !rest.bad && n < REGEX_ASSERTIONS_MAX; n++) { /* "^" stays */
+        end = af_lookahead(rest.data, rest.len);
+        if (!end)
+            break;
+        list[n] = &p[n];
+        AF_TRY(af_lookahead_parse(&p[n], rest.data, end, err));
+        memmove(rest.data + 1, rest.data + end, rest.len - end);
+        rest.len -= end - 1;
+    }
+    if (rest.bad)
+        AF_TRY(af_fail_nomem(err, "a pattern", len));
+    list[n] = &p[n];
+    AF_TRY(af_pattern_parse(&p[n], rest.data ? rest.data : "", rest.len, true, err));
+    AF_TRY(af_dfa_build(&d, list, n + 1, 0, UINT64_MAX, err));
     if (af_dfa_is_empty(&d))
         AF_TRY(af_fail(err, AF_EUSAGE, "no text fits the regular expression"));
     r->root = af_rtn_rule_new(r, "root");
     if (r->st == AF_OK)
         af_dfa_emit(&d, r, r->rule[r->root].start, false, r->rule[r->root].accept);
 done:
+    af_buf_clear(&rest);
     af_dfa_clear(&d);
-    af_pattern_clear(&p);
+    for (int i = 0; i <= n; i++)
+        af_pattern_clear(&p[i]);
     return st;
 }

@@ -1,4 +1,5 @@
-/* pattern.h - regular expressions (ECMA 262 without assertions inside and back references) and the
+/* pattern.h - regular expressions (ECMA 262 without back references and, but for the beginning,
+ * assertions) and the
  * automata of strings that several of them and a length describe.
  *
  * A pattern of a JSON schema fits a string when it matches somewhere in it; one that is a grammar
@@ -38,11 +39,21 @@ typedef struct af_pattern {
     af_pattern_edge *edge; /* [0] is unused */
     uint32_t edges, edges_cap;
     uint32_t start, accept;
+    bool negative; /* strings that it fits are left out */
 } af_pattern;
 
 AF_CHECKED af_status af_pattern_parse(af_pattern *out, const char *text, uint64_t len, bool whole,
                                       af_error *err);
 void af_pattern_clear(af_pattern *p);
+
+/* lookahead.c */
+
+/* The length of an assertion that the pattern begins with, its "^" included; 0: none, or one that
+ * cannot be taken off. */
+uint64_t af_lookahead(const char *text, uint64_t len);
+/* Parses an assertion of that length. */
+AF_CHECKED af_status af_lookahead_parse(af_pattern *out, const char *text, uint64_t len,
+                                        af_error *err);
 
 typedef struct af_dfa_edge {
     uint32_t from, lo, hi, to;
@@ -56,7 +67,7 @@ typedef struct af_dfa {
     uint32_t states, states_cap;
 } af_dfa;
 
-/* The strings of min to max characters that all n patterns fit. */
+/* The strings of min to max characters that all n patterns fit, those that are negative not. */
 AF_CHECKED af_status af_dfa_build(af_dfa *out, af_pattern *const *p, int n, uint64_t min,
                                   uint64_t max, af_error *err);
 /* The strings that are none of these. */

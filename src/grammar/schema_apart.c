@@ -44,8 +44,11 @@ static af_status parse_patterns(af_schema *s, const af_flat_schema *f, af_patter
                                 af_pattern **list)
 {
     for (int i = 0; i < f->patterns; i++) {
-        const af_status st =
-            af_pattern_parse(&p[i], f->pattern[i], strlen(f->pattern[i]), false, s->err);
+        const char *text = f->pattern[i];
+        const uint64_t n = strlen(text);
+        const af_status st = n && af_lookahead(text, n) == n
+                                 ? af_lookahead_parse(&p[i], text, n, s->err)
+                                 : af_pattern_parse(&p[i], text, n, false, s->err);
         if (st != AF_OK) {
             while (i--)
                 af_pattern_clear(&p[i]);

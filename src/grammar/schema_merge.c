@@ -155,12 +155,23 @@ static af_status add_pattern(af_schema *s, af_flat_schema *f, const char *patter
     return AF_OK;
 }
 
+/* Assertions at its beginning are patterns of their own. */
 static af_status merge_pattern(af_schema *s, af_flat_schema *f, const json_t *v, const json_t *node)
 {
     (void)node;
-    if (!json_is_string(v))
-        return wrong(s, "pattern", "a text");
-    return add_pattern(s, f, json_string_value(v));
+    af_status st = json_is_string(v) ? AF_OK : wrong(s, "pattern", "a text");
+    const char *text = json_string_value(v);
+    uint64_t n;
+    while (st == AF_OK && (n = af_lookahead(text, strlen(text))) > 0 && text[n]) {
+        char *copy = af_schema_take(s, strlen(text) + 3); /* "^(?!A)" and "^REST" */
+        if (!copy)
+            return s->r->st;
+        snprintf(copy, n + 1, "%s", text);
+        snprintf(copy + n + 1, strlen(text) - n + 2, "^%s", text + n);
+        st = add_pattern(s, f, copy);
+        text = copy + n + 1;
+    }
+    return st == AF_OK ? add_pattern(s, f, text) : st;
 }
 
 /* Days that exist, years from 1: what every reader of dates takes. */

@@ -28,6 +28,8 @@ static const struct {
     {"\\w+@\\w+\\.com", {"ab@c.com"}, {"@c.com", "ab@c.com.", "a b@c.com"}},
     {"[^a-z]", {"A", "\xe2\x82\xac", "\xf0\x9f\x98\x80"}, {"a", "AB", "\xe2\x82"}},
     {"", {""}, {"a"}},
+    {"^(?!ab|bc$)(?=.*c)[a-c]{2,3}", {"ac", "bcb", "cc"}, {"abc", "bc", "aa", "ca "}},
+    {"^(?!yes$).{3}", {"yex", "no."}, {"yes", "yess", "no"}},
     {"(^a)|b$", {"a", "b"}, {"ab", "aa"}},
 };
 
