@@ -34,6 +34,8 @@ int cmd_init(int argc, char **argv)
     if (common.json)
         return af_cli_error(AF_EXIT_USAGE, "init", "--json is not supported; a run file is YAML");
     af_cli_log(&common);
+    if (out && strcmp(out, "-") == 0)
+        out = NULL; /* stdout */
     if (out && af_output_check_file(out, force, &err) != AF_OK)
         return af_report("init", &err);
     if (af_train_init(arg[0], arg[1], &text, &err) != AF_OK)

@@ -239,6 +239,9 @@ af_status af_output_open_file(af_output *o, const char *path, const char *second
     *o = (af_output){.group = AF_OUTPUT_FILE, .force = force};
     AF_TRY(set_path(o, path, err));
     const char *names[] = {af_path_name(o->path), second, NULL};
+    if (strcmp(path, "-") == 0)
+        AF_TRY(af_fail(err, AF_EUSAGE,
+                       "the output cannot go to stdout ('-'): give the name of a file"));
     if (af_dir_exists(path) || (*path && path[strlen(path) - 1] == '/'))
         AF_TRY(af_fail(err, AF_EUSAGE, "'%s' is a folder, a file is to be written", path));
     o->dir = folder_of(o->path);

@@ -227,6 +227,8 @@ static void test_files(void **state)
     assert_int_equal(af_output_write(in_dir("no/f"), "4", 1, true, &err), AF_EIO);
     assert_int_equal(af_output_write(in_dir("new/"), "4", 1, true, &err), AF_EUSAGE);
     assert_non_null(strstr(err.msg, "is a folder, a file is to be written"));
+    assert_int_equal(af_output_write("-", "4", 1, false, &err), AF_EUSAGE);
+    assert_non_null(strstr(err.msg, "stdout"));
 }
 
 /* A file of a converted folder is not one of a training run, and the other way round. */

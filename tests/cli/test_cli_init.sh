@@ -7,6 +7,7 @@ trap 'rm -rf "$tmp"' EXIT
 model=$AF_GOLDEN/models/qwen2
 data=$AF_GOLDEN/models/data/train.jsonl
 "$AFINAR" init "$model" "$data" -o "$tmp/run.yaml" 2> /dev/null
+(cd "$tmp" && "$AFINAR" init "$model" "$data" -o - 2> /dev/null | cmp - run.yaml && [ ! -e ./- ]) || { echo "-o - is not stdout"; exit 1; }
 for word in "qwen2" "64 records of type messages" "the longest 91" "sequence_len: 128" "adapter: lora"; do
     grep -qF "$word" "$tmp/run.yaml" || { echo "the run file does not contain '$word'"; cat "$tmp/run.yaml"; exit 1; }
 done
