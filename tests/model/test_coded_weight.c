@@ -130,12 +130,15 @@ static void test_quantization_of_mlx(void **state)
                  "{\"model_type\": \"llama\", \"vocab_size\": 512, \"hidden_size\": 64, "
                  "\"intermediate_size\": 96, \"num_hidden_layers\": 4, "
                  "\"num_attention_heads\": 4, \"%s\": {\"group_size\": 64, \"bits\": 4, "
-                 "\"lm_head\": {\"group_size\": 32, \"bits\": 6}, \"model.norm\": false}}",
+                 "\"lm_head\": {\"group_size\": 32, \"bits\": 6}, \"model.norm\": false, "
+                 "\"low\": {\"group_size\": -32}, \"high\": {\"group_size\": 1099511627776}}}",
                  keys[i]);
         CHECK_OK(af_hf_config_parse(&c, text, strlen(text), "config.json", &err), err);
         assert_int_equal(c.quant.method, AF_QUANT_MLX);
         assert_int_equal(af_quant_group(&c, "lm_head"), 32);
         assert_int_equal(af_quant_group(&c, "model.norm"), 64);
+        assert_int_equal(af_quant_group(&c, "low"), 64); /* sizes that no module can have */
+        assert_int_equal(af_quant_group(&c, "high"), 64);
         assert_int_equal(af_quant_group(&c, "model.layers.0.mlp.up_proj"), 64);
         af_hf_config_clear(&c);
     }
@@ -277,6 +280,35 @@ static void refuse(const stored_part *part, int n, const af_hf_config *c, const 
     rmdir(dir);
 }
 
+static void test_codes_of_mlx_that_do_not_fit(void **state)
+{
+    (void)state;
+    af_hf_config mlx = config_of(AF_QUANT_MLX, 0, false);
+    mlx.quant.block[1] = 32;
+    const stored_part words[] = {{"a.weight", AF_DTYPE_U32, {4, 7}, 2, 0},
+                                 {"a.scales", AF_DTYPE_BF16, {4, 2}, 2, 0},
+                                 {"a.biases", AF_DTYPE_BF16, {4, 2}, 2, 0}};
+    refuse(words, 3, &mlx, "a.weight", "7 words per row do not hold 64 codes");
+    refuse(words, 2, &mlx, "a.weight", "of another mode than affine and mxfp4");
+    const stored_part biases[] = {{"a.weight", AF_DTYPE_U32, {4, 8}, 2, 0},
+                                  {"a.scales", AF_DTYPE_BF16, {4, 2}, 2, 0},
+                                  {"a.biases", AF_DTYPE_BF16, {4, 1}, 2, 0}};
+    refuse(biases, 3, &mlx, "a.weight", "its biases do not fit its scales");
+    const stored_part rows[] = {{"a.weight", AF_DTYPE_U32, {4, 8}, 2, 0},
+                                {"a.scales", AF_DTYPE_BF16, {3, 2}, 2, 0},
+                                {"a.biases", AF_DTYPE_BF16, {3, 2}, 2, 0}};
+    refuse(rows, 3, &mlx, "a.weight", "not two matrices of as many rows");
+    const stored_part other[] = {{"a.weight", AF_DTYPE_U32, {4, 8}, 2, 0},
+                                 {"a.scales", AF_DTYPE_BF16, {4, 2}, 2, 0},
+                                 {"a.biases", AF_DTYPE_F16, {4, 2}, 2, 0}};
+    refuse(other, 3, &mlx, "a.weight", "its biases do not fit its scales");
+    const stored_part huge[] = {{"a.weight", AF_DTYPE_U32, {0, 4}, 2, 0},
+                                {"a.scales", AF_DTYPE_U8, {0, (INT64_C(1) << 62) + 1}, 2, 0}};
+    refuse(huge, 2, &mlx, "a.weight", "of another mode than affine and mxfp4");
+    mlx.quant.block[1] = AF_CONFIG_WIDTH_MAX;
+    refuse(words, 3, &mlx, "a.weight", "2 groups of");
+}
+
 static void test_codes_that_do_not_fit(void **state)
 {
     (void)state;
@@ -310,23 +342,6 @@ static void test_codes_that_do_not_fit(void **state)
     const stored_part whole[] = {{"a.weight", AF_DTYPE_BF16, {8, 4}, 2, 0},
                                  {"a.weight_scale", AF_DTYPE_BF16, {1}, 1, 0}};
     refuse(whole, 2, &bit, "a.weight", "bf16 of 2 dimensions is not a weight of BitNet");
-    af_hf_config mlx = config_of(AF_QUANT_MLX, 0, false);
-    mlx.quant.block[1] = 32;
-    const stored_part words[] = {{"a.weight", AF_DTYPE_U32, {4, 7}, 2, 0},
-                                 {"a.scales", AF_DTYPE_BF16, {4, 2}, 2, 0},
-                                 {"a.biases", AF_DTYPE_BF16, {4, 2}, 2, 0}};
-    refuse(words, 3, &mlx, "a.weight", "7 words per row do not hold 64 codes");
-    refuse(words, 2, &mlx, "a.weight", "of another mode than affine and mxfp4");
-    const stored_part biases[] = {{"a.weight", AF_DTYPE_U32, {4, 8}, 2, 0},
-                                  {"a.scales", AF_DTYPE_BF16, {4, 2}, 2, 0},
-                                  {"a.biases", AF_DTYPE_BF16, {4, 1}, 2, 0}};
-    refuse(biases, 3, &mlx, "a.weight", "its biases do not fit its scales");
-    const stored_part rows[] = {{"a.weight", AF_DTYPE_U32, {4, 8}, 2, 0},
-                                {"a.scales", AF_DTYPE_BF16, {3, 2}, 2, 0},
-                                {"a.biases", AF_DTYPE_BF16, {3, 2}, 2, 0}};
-    refuse(rows, 3, &mlx, "a.weight", "not two matrices of as many rows");
-    mlx.quant.block[1] = AF_CONFIG_WIDTH_MAX;
-    refuse(words, 3, &mlx, "a.weight", "2 groups of");
     const stored_part blocks[] = {{"a_blocks", AF_DTYPE_U8, {2, 4, 2, 8}, 4, 0},
                                   {"a_scales", AF_DTYPE_U8, {2, 4, 2}, 3, 0}};
     refuse(blocks, 2, &mx, "a", "its blocks and scales are not u8");
@@ -341,6 +356,7 @@ int main(void)
         cmocka_unit_test(test_weights_of_auto_round),
         cmocka_unit_test(test_mxfp4_stays_in_four_bits),
         cmocka_unit_test(test_parts_are_known),
+        cmocka_unit_test(test_codes_of_mlx_that_do_not_fit),
         cmocka_unit_test(test_codes_that_do_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

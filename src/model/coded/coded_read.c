@@ -239,7 +239,8 @@ static af_status read_mlx(const coded_source *s, af_coded_weight *o, const af_st
         codes->dim[1] < 1 || codes->dim[1] > AF_CONFIG_WIDTH_MAX)
         return bad(s, "its codes and scales are not two matrices of as many rows");
     const int64_t words = codes->dim[1];
-    const bool fp4 = !o->zero && t->dtype == AF_DTYPE_U8 && t->dim[1] * 4 == words;
+    const bool fp4 =
+        !o->zero && t->dtype == AF_DTYPE_U8 && words % 4 == 0 && t->dim[1] == words / 4;
     const int64_t group = fp4 ? 32 : af_quant_group(s->c, s->base);
     if (!o->zero && !fp4)
         return bad(s, "codes of MLX without biases, of another mode than affine and mxfp4");
