@@ -1,9 +1,10 @@
 /* occupied.c - see occupied.h.
  *
  * Positions [first, last] are the disjoint union of few vertices: at most two of each level, the
- * "cover". An entry is in `whole` of its cover, and in `any` of its cover and of all above it. What
- * meets [first, last] is then in `any` of the cover of [first, last], or in `whole` of a vertex
- * above it, and those contain `first` or `last`. */
+ * "cover". An entry is in `whole` of its cover, and in `any` of its cover and of all that contain
+ * its first position. What begins in [first, last] is then in `any` of the cover of [first, last],
+ * or in `whole` of a vertex that contains `first` or `last`; what began before is in `whole` of one
+ * that contains `first`. */
 #include "graph/occupied.h"
 
 #include <stdlib.h>
@@ -85,12 +86,8 @@ void af_occupied_add(af_occupied *o, int first, int last, uint64_t from, uint64_
     const int n = ok && from < to ? cover(o, first, last, v) : 0;
     for (int i = 0; i < n && ok; i++)
         ok = unite(&o->whole[v[i]], from, to) && unite(&o->any[v[i]], from, to);
-    /* what is above the cover is above its ends */
-    for (int a = o->leaves + first, b = o->leaves + last; n && a > 1 && ok;) {
-        a /= 2;
-        b /= 2;
-        ok = unite(&o->any[a], from, to) && (a == b || unite(&o->any[b], from, to));
-    }
+    for (int a = (o->leaves + first) / 2; n && a && ok; a /= 2)
+        ok = unite(&o->any[a], from, to);
     o->failed = !ok;
 }
 
