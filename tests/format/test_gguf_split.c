@@ -106,6 +106,11 @@ static void test_folders_of_gguf_files_are_resolved(void **state)
     CHECK_OK(af_model_resolve(&found, path, &err), err);
     assert_string_equal(found, path);
     free(found);
+    write_part("sets", "m-00001-of-00002.gguf", 0, 2, 2, "a", 1);
+    write_part("sets", "m-00001-of-00003.gguf", 0, 3, 3, "a", 1); /* not a part of the other */
+    snprintf(path, sizeof path, "%s/sets", tmp_dir);
+    assert_int_equal(af_model_resolve(&found, path, &err), AF_EUSAGE);
+    CHECK_MSG(strstr(err.msg, "has several GGUF files"), "says '%s'", err.msg);
     snprintf(path, sizeof path, "%s/good", tmp_dir);
     CHECK_OK(af_file_write(in_dir(want, sizeof want, "good", "x.safetensors"), "", 0, &err), err);
     CHECK_OK(af_model_resolve(&found, path, &err), err);
@@ -162,6 +167,14 @@ static void test_wrong_sets_are_refused(void **state)
          3,
          {"a", "b"},
          "have 2 tensors, but split.tensors.count is 3"},
+        {"a smaller sum, by a file that has as many",
+         "fewer",
+         {"m-00002-of-00002.gguf", "m-00001-of-00002.gguf"},
+         {1, 0},
+         {2, 2},
+         1,
+         {"b", "a"},
+         "have 2 tensors, but split.tensors.count is 1"},
         {"count beyond",
          "beyond",
          {"m-00003-of-00002.gguf"},
