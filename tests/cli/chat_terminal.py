@@ -13,16 +13,23 @@ MODEL = os.path.join(os.environ["AF_SOURCE"], "examples", "demo", "base")
 LIMIT = 120  # seconds; 8000 characters took a quarter of an hour when every key measured the whole line
 
 
-def chat(keys, columns, term="xterm"):
-    """What the program prints for these bytes, which end with /exit."""
+def waits(pid):
+    """Whether the program sleeps: it reads, so that a signal finds it there."""
+    return open("/proc/%d/stat" % pid).read().rsplit(")", 1)[1].split()[0] == "S"
+
+
+def chat(keys, columns, term="xterm", later=()):
+    """What the program prints for these bytes, and for those of `later` at each further prompt; /exit is the end."""
     pid, fd = pty.fork()
     if pid == 0:
         os.environ["TERM"] = term
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         os.execv(AFINAR, [AFINAR, "chat", MODEL, "--device", "cpu", "-q", "--temperature", "0", "-n", "20"])
-    out, begin = b"", time.time()
+    out, begin, prompts = b"", time.time(), 1
     while time.time() - begin < LIMIT:
-        typed = b"> " in out  # before that the terminal is not in raw mode
+        typed = b"> " in out and (not later or waits(pid))  # before that the terminal is not in raw mode
+        if later and out.count(b"> ") > prompts:
+            keys, later, prompts = keys + later[0], later[1:], prompts + 1
         readable, writable, _ = select.select([fd], [fd] if typed and keys else [], [], 1)
         if writable:
             keys = keys[os.write(fd, keys[:256]):]
@@ -59,3 +66,5 @@ out = chat(b"Hello\rH\xe9\rHello\r" + EXIT, 80)
 check(out.count(b"not valid UTF-8") == 1 and len(out.split(b"UTF-8")[1].split(b"\r\n")) > 3, "a line that is not UTF-8: %r" % out)
 out = chat(b"Hello\rH\xe9\rHello\r" + EXIT, 80, term="dumb")
 check(b"\x1b" not in out and answer.strip() in out and out.count(b"> ") == 4, "a terminal without a cursor: %r" % out)
+out = chat(b"\x03", 80, term="dumb", later=(b"Hello\r", EXIT))
+check(b"^C" in out and answer.strip() in out and out.count(b"> ") == 3, "an interrupt without a cursor: %r" % out)

@@ -143,6 +143,8 @@ chat() { "$AFINAR" chat "$1" --device cpu -n 9 --json -q "${@:2}" 2>"$tmp/err"; 
 printf 'hi there\n/reset\nhi there\n/system\nhi there\n' | chat "$chat_model" --system "be brief" >"$tmp/out" || fail "chat: $(cat "$tmp/err")"
 [ "$(sed -n 1p "$tmp/out")" = "$(sed -n 2p "$tmp/out")" ] || fail "/reset: $(cat "$tmp/out")"
 [ "$(sed -n 1p "$tmp/out")" != "$(sed -n 3p "$tmp/out")" ] || fail "/system: $(cat "$tmp/out")"
+printf 'H\351\nhi there\n' | chat "$chat_model" >"$tmp/out" && fail "a file with a line that is not UTF-8: $(cat "$tmp/out")"
+! grep -q '"text"' "$tmp/out" && grep -q "not valid UTF-8" "$tmp/err" || fail "not UTF-8: $(cat "$tmp/out" "$tmp/err")"
 cp -r "$chat_model" "$tmp/suggests" && chmod -R u+w "$tmp/suggests"
 echo '{"do_sample": true, "temperature": 1.0, "top_k": 1}' >"$tmp/suggests/generation_config.json"
 echo hi >"$tmp/line"

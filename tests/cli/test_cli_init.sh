@@ -39,6 +39,12 @@ for f in pairs:dpo kto:kto; do
     grep -q "^rl: ${f#*:} " "$tmp/${f%:*}.yaml"
     "$AFINAR" train "$tmp/${f%:*}.yaml" -q max_steps=1 device=cpu output_dir="$tmp/out.$f"
 done
+# rows of pairs are not packed, however short they are; the same texts as answers are
+for kind in 'chosen": "b", "rejected:false' 'completion:true'; do
+    printf "{\"prompt\": \"a\", \"${kind%:*}\": \"c\"}\n%.0s" $(seq 20000) > "$tmp/many.jsonl"
+    "$AFINAR" init "$model" "$tmp/many.jsonl" 2> /dev/null > "$tmp/many.yaml"
+    grep -q "^sample_packing: ${kind##*:} " "$tmp/many.yaml" || { cat "$tmp/many.yaml"; exit 1; }
+done
 printf '{"text": "a", "label": 1}\n' > "$tmp/labels.jsonl"
 "$AFINAR" init "$model" "$tmp/labels.jsonl" 2> /dev/null | grep -q "^# task_type: SEQ_CLS"
 for bad in "$tmp/absent.jsonl" "$tmp/err"; do # missing; not a dataset

@@ -183,10 +183,20 @@ has "$(head -n 3 "$tmp/l1/o/README.md")" 'base_model: "licensed"' "card"
 has "$(cat "$tmp/l1/o/README.md")" 'license: other
 license_name: our-terms
 license_link: "https://example.com/x"' "card"
-printf -- '---\nlicense: other\nlicense_link: https://example.com/\001x\n---\n' > "$tmp/licensed/README.md"
-"$AFINAR" merge "$tmp/licensed" --adapter "$golden/peft/lora" -o "$tmp/l1/u" -q > /dev/null || fail "merge"
-grep -q "license_link" "$tmp/l1/u/README.md" && fail "an address that is none is in the card"
-grep -q "^base_model: " "$tmp/l1/s/README.md" && fail "a name that the hub refuses is in the card"
+for sign in '\001' '\\\\'; do # in YAML's quotes a backslash begins an escape
+    printf -- "---\nlicense: other\nlicense_link: https://example.com/${sign}x\n---\n" > "$tmp/licensed/README.md"
+    "$AFINAR" merge "$tmp/licensed" --adapter "$golden/peft/lora" -o "$tmp/l1/u" -q --force > /dev/null || fail "merge"
+    grep -q "license_link" "$tmp/l1/u/README.md" && fail "an address that is none is in the card: $sign"
+done
+cp -r "$tmp/licensed" "$tmp/base@2"
+"$AFINAR" merge "$tmp/base@2" --adapter "$golden/peft/lora" -o "$tmp/l1/v" -q > /dev/null || fail "merge"
+for n in s v; do grep -q "^base_model: " "$tmp/l1/$n/README.md" && fail "a name that the hub refuses is in the card of $n"; done
+# two folders of one name are one name on the hub
+mkdir "$tmp/x" "$tmp/y" && cp -r models/a "$tmp/x/same" && cp -r models/b "$tmp/y/same"
+printf 'merge_method: linear\nmodels:\n  - {model: %s, parameters: {weight: 1}}\n  - {model: %s, parameters: {weight: 1}}\n' \
+    "$tmp/x/same" "$tmp/y/same" > "$tmp/same.yml"
+"$AFINAR" merge "$tmp/same.yml" -o "$tmp/l1/w" -q > /dev/null || fail "merge"
+[ "$(sed '/^tags:/q' "$tmp/l1/w/README.md" | grep -c '"same"')" = 1 ] || fail "a base is there twice: $(cat "$tmp/l1/w/README.md")"
 # a classifier is not loaded as a language model
 printf '{"text": "good", "label": 1}\n{"text": "bad", "label": 0}\n' > "$tmp/labels.jsonl"
 "$AFINAR" train "$tmp/run.yaml" datasets="[{path: $tmp/labels.jsonl}]" task_type=SEQ_CLS output_dir="$tmp/l1/c" -q --device cpu || fail "train"
@@ -195,6 +205,12 @@ has "$(cat "$tmp/l1/c/README.md")" "AutoModelForSequenceClassification.from_pret
 has "$(cat "$tmp/l1/cm/README.md")" 'AutoModelForSequenceClassification.from_pretrained("cm")' "card"
 for n in c cm; do has "$(cat "$tmp/l1/$n/README.md")" "pipeline_tag: text-classification" "card"; done
 has "$(cat "$tmp/l1/cm/README.md")" 'afinar classify "cm" -p' "card"
+# without names of labels there are two, as transformers has it
+cp -r "$tmp/l1/cm" "$tmp/two" && python3 -c 'import json, sys
+c = json.load(open(sys.argv[1])); [c.pop(k, 0) for k in ("id2label", "label2id", "num_labels")]; json.dump(c, open(sys.argv[1], "w"))' "$tmp/two/config.json"
+printf 'merge_method: linear\nmodels:\n  - {model: %s, parameters: {weight: 1}}\n' "$tmp/two" > "$tmp/two.yml"
+"$AFINAR" merge "$tmp/two.yml" -o "$tmp/l1/two" -q > /dev/null || fail "merge"
+has "$(cat "$tmp/l1/two/README.md")" 'AutoModelForSequenceClassification.from_pretrained("two")' "card"
 
 # an output that is an input, or has one in it
 mkdir "$tmp/in" && cp -r models/base "$tmp/in/base" && chmod -R u+w "$tmp/in"
@@ -266,11 +282,17 @@ done
 # a disk that cannot hold one checkpoint: refused before the first step, and nothing is left
 mkdir "$tmp/small"
 if unshare -rm mount -t tmpfs -o size=64k none "$tmp/small" 2> /dev/null; then
-    text=$(unshare -rm bash -c 'mount -t tmpfs -o size=256k none "$1" && "$2" train "$3" output_dir="$1/run" adapter=none lora_r=null --device cpu; echo "exit $?"; ls -A "$1"' - \
+    text=$(unshare -rm bash -c 'mount -t tmpfs -o size=800k none "$1" && "$2" train "$3" output_dir="$1/run" adapter=none lora_r=null --device cpu; echo "exit $?"; ls -A "$1"' - \
         "$tmp/small" "$AFINAR" "$tmp/run.yaml" 2>&1)
-    has "$text" "afinar train: a checkpoint with the result needs 1.5 MB, and '$tmp/small/run' has 0.3 MB free" "small disk"
+    has "$text" "afinar train: a checkpoint with the result needs 1.5 MB, and '$tmp/small/run' has 0.8 MB free" "small disk"
     [ "$(tail -n 1 <<<"$text")" = "exit 1" ] || fail "small disk: $text"
     grep -q "^step " <<<"$text" && fail "a run without room for a checkpoint began: $text"
+    # a run in place of an earlier one has the room of that
+    text=$(unshare -rm bash -c 'mount -t tmpfs -o size=64m none "$1" && set -- "$1" "$2" "$3" output_dir="$1/run" adapter=none lora_r=null --device cpu -q
+        "$2" train "${@:3}" || exit; mount -o remount,size=$(($(df -k --output=used "$1" | tail -n 1) + 600))k "$1"
+        "$2" train "${@:3}" output_dir="$1/more"; echo "more $?"; "$2" train "${@:3}" overwrite_output_dir=true; echo "again $?"' - \
+        "$tmp/small" "$AFINAR" "$tmp/run.yaml" 2>&1)
+    for words in "a checkpoint with the result needs 1.5 MB" "more 1" "again 0"; do has "$text" "$words" "the room of an earlier run"; done
 else
     echo "not tested: a small disk (no user namespaces)"
 fi

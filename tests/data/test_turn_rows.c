@@ -141,6 +141,11 @@ static void test_thoughts_that_later_turns_remove(void **state)
     /* nothing of these is left out */
     check(&c, closed, "split_turns: true", USER("p") "," BOT("A") "," USER("q") "," BOT("B"),
           "<s>u:p</s><s>a:[A</s>]<s>u:q</s><s>a:[{T}B</s>]\n");
+    /* an answer that the whole conversation shows is not trained again in the row before it */
+    check(&c, closed, "split_turns: true",
+          USER("p") "," BOT("A") "," USER("q") "," THINKS("x", "B") "," USER("r") "," BOT("C"),
+          "<s>u:p</s><s>a:A</s><s>u:q</s><s>a:[{Tx}B</s>]\n"
+          "<s>u:p</s><s>a:[A</s>]<s>u:q</s><s>a:B</s><s>u:r</s><s>a:[{T}C</s>]\n");
     /* the prompt of message 4 has the thought of message 2 */
     check(&c, closed, "",
           USER("p") "," CALLS("x") "," TOOL("r") "," THINKS("y", "A") "," USER("q") "," BOT("B"),
@@ -346,6 +351,52 @@ static void test_turns_that_are_left_out(void **state)
     case_close(&c);
 }
 
+/* A record of so many questions and answers, which have this member, then `more`. */
+static void write_answers(const data_case *c, int answers, const char *member, const char *more)
+{
+    af_buf b = {0};
+    af_buf_str(&b, "{\"messages\": [");
+    for (int i = 0; i < answers; i++)
+        af_buf_printf(&b, "%s" USER("p") ",{\"role\": \"assistant\", \"content\": \"A\"%s}",
+                      i ? "," : "", member);
+    af_buf_printf(&b, "%s]}\n", more);
+    case_write(c, "d.jsonl", b.data, b.len);
+    af_buf_clear(&b);
+}
+
+#define OFF "{\"role\": \"assistant\", \"content\": \"A\", \"weight\": 0}"
+
+/* Prefixes of a long conversation are rendered in parts: with the same masks. */
+static void test_parts_of_long_conversations(void **state)
+{
+    enum { ANSWERS = 200 };
+    /* no turn of the user may be the last one, but before an answer */
+    static const char strict[] =
+        "{% if messages[-1].role == 'user' and not add_generation_prompt %}"
+        "{{ raise_exception('no answer') }}{% endif %}{% for m in messages %}<s>{{ m.role[0] }}:"
+        "{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<s>a:{% endif %}";
+    data_case c;
+    af_buf row = {0};
+    (void)state;
+    case_open(&c);
+    write_model(&c);
+    write_case(&c, strict, "sequence_len: 8192", USER("p"));
+    write_answers(&c, ANSWERS, "", "");
+    CHECK_OK(case_check(&c), c.err);
+    assert_int_equal(c.report.records, 1);
+    assert_int_equal(c.report.supervised, ANSWERS * 2); /* A</s> */
+    /* what follows a call is a tool's turn in the parts, too: the thought before it stays */
+    write_case(&c, closed, "sequence_len: 8192", USER("p"));
+    write_answers(&c, ANSWERS, ", \"weight\": 0",
+                  "," USER("q") "," CALLS("x") "," TOOL("r") "," OFF "," USER("q") "," OFF);
+    CHECK_OK(case_preview(&c), c.err);
+    assert_int_equal(json_array_size(c.rows), 1);
+    add_row(&row, json_array_get(c.rows, 0));
+    assert_string_equal(strstr(row.data, "<s>u:q"), "<s>u:q</s><s>a:[{Tx}!1</s>]\n");
+    af_buf_clear(&row);
+    case_close(&c);
+}
+
 /* DeepSeek R1: thoughts are dropped from all answers, the generation prompt opens one. */
 static void test_a_template_that_drops_thoughts(void **state)
 {
@@ -430,6 +481,12 @@ static void test_the_end_after_the_end(void **state)
           "<s>u:p</s><s>a:[A<bot></s>]<s>u:q</s><s>a:[B<bot></s>]\n");
     check(&c, newline, "", USER("p") "," CALLS("") "," TOOL("r") "," BOT("A"),
           "<s>u:p</s><s>a:[!</s>]<s>t:r\n</s><s>a:[A</s>]\n");
+    /* the end of a text is not that of an answer */
+    check(&c,
+          "{% if messages|length > 2 %}{{ raise_exception('one question') }}{% endif %}"
+          "{% for m in messages %}<s>{{ m.role[0] }}:{{ m.content }}<bot>{% endfor %}"
+          "{{ '<s>a:' if add_generation_prompt else '</s>' }}",
+          "", USER("p") "," BOT("A"), "<s>u:p<bot><s>a:[A<bot>]</s>\n");
     case_close(&c);
 }
 
@@ -484,6 +541,50 @@ static void test_contents_in_parts(void **state)
     case_close(&c);
 }
 
+/* Rows that were kept with other keys are not taken. */
+static void test_keys_have_rows_of_their_own(void **state)
+{
+    static const struct {
+        const char *variables;
+        bool split, last;
+        uint64_t tokens, supervised;
+    } cases[] = {{NULL, false, false, 24, 8},
+                 {"{v: xx}", false, false, 26, 8},
+                 {"{v: xxx}", false, false, 27, 8},
+                 {NULL, true, false, 38, 12},
+                 {NULL, false, true, 24, 6}};
+    char jinja[2000], model[600], yaml[600];
+    data_case c;
+    af_arena mem = {0};
+    (void)state;
+    case_open(&c);
+    write_model(&c);
+    snprintf(jinja, sizeof jinja, "{{ v }}%s", closed);
+    write_case(&c, jinja, "", USER("p") "," THINKS("x", "A") "," USER("q") "," THINKS("y", "B"));
+    snprintf(model, sizeof model, "%s/model", c.dir);
+    snprintf(yaml, sizeof yaml, "- path: %s/d.jsonl", c.dir);
+    for (size_t i = 0; i < 2 * AF_LEN(cases); i++) { /* made, then from the cache */
+        const size_t k = i % AF_LEN(cases);
+        af_data_opts o = case_training(model, &mem, yaml, 512);
+        af_yaml *map = NULL;
+        af_token_store s;
+        af_data_counts n;
+        const char *text = cases[k].variables;
+        if (text)
+            CHECK_OK(af_yaml_parse(&map, &mem, text, strlen(text), "run.yaml", &c.err), c.err);
+        o.chat_template = jinja;
+        o.template_variables = map;
+        o.split_turns = cases[k].split;
+        o.mask_history = cases[k].last;
+        CHECK_OK(af_dataset_open(&s, &n, &o, &c.err), c.err);
+        CHECK_MSG(s.tokens == cases[k].tokens && s.supervised == cases[k].supervised,
+                  "case %zu: %d tokens, %d with loss", k, (int)s.tokens, (int)s.supervised);
+        af_token_store_close(&s);
+    }
+    af_arena_clear(&mem);
+    case_close(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -495,6 +596,8 @@ int main(void)
         cmocka_unit_test(test_long_conversations),
         cmocka_unit_test(test_answers_that_continue_a_turn),
         cmocka_unit_test(test_turns_that_are_left_out),
+        cmocka_unit_test(test_parts_of_long_conversations),
+        cmocka_unit_test(test_keys_have_rows_of_their_own),
         cmocka_unit_test(test_a_template_that_drops_thoughts),
         cmocka_unit_test(test_the_next_turn_ends_an_answer),
         cmocka_unit_test(test_channels_and_calls),

@@ -97,6 +97,10 @@ static void test_what_is_cached_whole_is_not_fetched(void **state)
     write_in("hub/models--org--gguf/snapshots/abc123/m-00002-of-00002.gguf", "");
     CHECK_OK(af_model_resolve(&path, "org/gguf", &err), err);
     free(path);
+    write_in("hub/models--org--end/refs/main", "abc123"); /* the last ones are not all */
+    write_in("hub/models--org--end/snapshots/abc123/model-00002-of-00002.safetensors", "");
+    assert_int_equal(af_model_resolve(&path, "org/end", &err), AF_EIO);
+    assert_string_equal(err.msg, "fetches org/end");
     af_hub_fetch_set(NULL, NULL);
 }
 

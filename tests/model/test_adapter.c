@@ -342,6 +342,24 @@ static void test_config_revision(void **state)
     }
 }
 
+/* A folder of that name is the base, as it is. */
+static void test_a_base_with_an_at_sign_in_its_name(void **state)
+{
+    (void)state;
+    static const char base[] = "org/name@v1.0";
+    char dir[] = "/tmp/af_adapter_XXXXXX", before[4096];
+    const af_adapter_config c = {.r = 1, .alpha = 1, .base_model = base};
+    af_error err = {0};
+    assert_non_null(getcwd(before, sizeof before));
+    assert_true(mkdtemp(dir) && chdir(dir) == 0);
+    CHECK_OK(af_dir_make(base, &err), err);
+    char *text = af_adapter_config_text(&c);
+    assert_int_equal(chdir(before), 0);
+    CHECK_MSG(strstr(text, "\"org/name@v1.0\"") && strstr(text, "\"revision\": null"), "%s", text);
+    free(text);
+    CHECK_OK(af_path_remove(dir, &err), err);
+}
+
 /* B = 0: not one bit changes. */
 static void test_a_fresh_adapter_changes_nothing(void **state)
 {
@@ -486,6 +504,32 @@ static void test_mixtures_add_up(void **state)
     trained_close(&t);
 }
 
+/* Biases of the base that were trained belong to one adapter; `bias: all` of a model without any
+ * says nothing. */
+static void test_trained_biases(void **state)
+{
+    (void)state;
+    trained t;
+    af_error err = {0};
+    af_adapter *mix = NULL, *back = NULL;
+    char dir[] = "/tmp/af_adapter_XXXXXX";
+    trained_open(&t, "base_bias");
+    const af_adapter *in[2] = {t.c.adapter, t.c.adapter};
+    assert_string_equal(t.c.adapter->config.bias, "all");
+    assert_int_equal(af_adapter_mix(&mix, in, (const double[]){1, 1}, 2, &err), AF_EUNSUPPORTED);
+    CHECK_MSG(strstr(err.msg, "adapter 1 has trained biases"), "says '%s'", err.msg);
+    trained_close(&t);
+    assert_non_null(mkdtemp(dir));
+    trained_open(&t, "lora");
+    t.c.adapter->config.bias = "all";
+    CHECK_OK(af_adapter_write(t.c.adapter, dir, &err), err);
+    CHECK_OK(af_adapter_read(&back, t.c.adapter->spec, dir, &err), err);
+    assert_null(back->config.bias);
+    af_adapter_free(back);
+    trained_close(&t);
+    CHECK_OK(af_path_remove(dir, &err), err);
+}
+
 static void test_wrong_configs_are_refused_by_name(void **state)
 {
     (void)state;
@@ -572,10 +616,12 @@ int main(void)
         cmocka_unit_test(test_folders_survive_a_round_trip),
         cmocka_unit_test(test_config_has_every_key_of_peft_sorted),
         cmocka_unit_test(test_config_revision),
+        cmocka_unit_test(test_a_base_with_an_at_sign_in_its_name),
         cmocka_unit_test(test_a_fresh_adapter_changes_nothing),
         cmocka_unit_test(test_a_large_fresh_adapter_has_the_numbers_of_a_small_one),
         cmocka_unit_test(test_a_fresh_adapter_is_drawn_as_peft_draws_it),
         cmocka_unit_test(test_mixtures_add_up),
+        cmocka_unit_test(test_trained_biases),
         cmocka_unit_test(test_wrong_configs_are_refused_by_name),
         cmocka_unit_test(test_names_the_model_lacks_are_kept_as_peft_keeps_them),
     };

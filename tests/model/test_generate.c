@@ -358,6 +358,10 @@ static void test_sampling_draws_from_the_right_distribution(void **state)
     o = (af_sample_opts){.temperature = 1, .frequency_penalty = 0.5, .presence_penalty = 0.25};
     penalised(pen, (double[]){2 - 2 * 0.5 - 0.25, 1, 0.5, 0, -1, -3});
     check_shares("frequency and presence", o, pen, 6);
+    o.frequency_penalty = 0;
+    penalised(pen, (double[]){2 - 0.25, 1, 0.5, 0, -1, -3});
+    check_shares("presence", o, pen, 6);
+    o.frequency_penalty = 0.5;
     o.repeat_penalty = 2;
     penalised(pen, (double[]){1 - 2 * 0.5 - 0.25, 0.5, 0.5, 0, -1, -3});
     check_shares("all penalties", o, pen, 6);

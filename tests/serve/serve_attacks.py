@@ -93,6 +93,11 @@ def malformed(s):
                 time.sleep(0.05)
                 c.sendall(data[-rest:])
                 check(status_of(c) == 200, "the last %d bytes of chunks come later" % rest)
+    # trailers of one request do not count for the next one of the connection
+    with s.connect() as c:
+        for k in range(3):
+            c.sendall(CHUNKED + b"0\r\n" + b"X: y\r\n" * 1500 + b"\r\n")
+            check(status_of(c) == 200, "trailers of request %d" % k)
     # two requests at once are answered in order
     with s.connect() as c:
         one = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -72,6 +72,7 @@ def check_texts(s):
     expect(s, 400, "/tokenize", "prompt", prompt=3)
     status, _, text = s.raw("POST", "/tokenize", b"\x1f\x8b", {"Content-Encoding": "gzip"})
     check(status == 415 and b"gzip" in text, "a compressed body: %s" % text)
+    check(s.raw("POST", "/tokenize", b"{}", {"Content-Encoding": "Identity"})[0] == 200, "a body as it is")
     text = s.post("/apply-template", messages=HI)[1]["prompt"]
     check(text == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n", "apply-template: %r" % text)
     parts = [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]
@@ -405,7 +406,8 @@ def check_reasoning(s, folder):
     for text, reasoning, content in (("<think>\nA < b.\n</thin> ok\n</think>\n\nYes.", "A < b.\n</thin> ok", "Yes."),
                                      (" [THINK]So[/THINK]No </think>", "So", "No </think>"), ("<think></think>x", "", "x"),
                                      ("Plain <think>x</think>", "", "Plain <think>x</think>"), ("\n<thin", "", "\n<thin"),
-                                     ("<think>It never ends ", "It never ends", ""), ("<think>a</think>\n ", "a", "")):
+                                     ("<think>It never ends ", "It never ends", ""), ("<think>a</think>\n ", "a", ""),
+                                     ("<think>a </thi", "a </thi", "")):
         m, tokens = whole(text, reasoning_format="auto")
         check((m.get("reasoning_content", ""), m["content"]) == (reasoning, content), "reasoning of %r: %s" % (text, m))
         check((tokens > 0) == text.lstrip().startswith(("<think>", "[THINK]")), "tokens of %r: %d" % (text, tokens))
@@ -434,6 +436,28 @@ def check_reasoning(s, folder):
     check(code == 2 and "--reasoning-format" in err, "an unknown format: %s" % err)
 
 
+def check_special(folder):
+    """A tokenizer with a beginning of text: which requests get it."""
+    model = os.path.join(folder, "begins")
+    shutil.copytree(MODEL, model)
+    path = os.path.join(model, "tokenizer.json")
+    t = json.load(open(path))
+    bos = next(a for a in t["added_tokens"] if a["content"] == "<|endoftext|>")
+    both = [{"SpecialToken": {"id": bos["content"], "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+    t["post_processor"] = {"type": "TemplateProcessing", "single": both, "pair": both + [{"Sequence": {"id": "B", "type_id": 0}}],
+                           "special_tokens": {bos["content"]: {"id": bos["content"], "ids": [bos["id"]], "tokens": [bos["content"]]}}}
+    json.dump(t, open(path, "w"))
+    s = Server(model=model)
+    plain = s.post("/tokenize", content="Hi")[1]["tokens"]
+    turns = s.post("/tokenize", content=s.post("/apply-template", messages=HI)[1]["prompt"])[1]["tokens"]
+    for body, ids in (({"content": "Hi", "add_special": True}, [bos["id"]] + plain), ({"prompt": "Hi"}, [bos["id"]] + plain),
+                      ({"prompt": "Hi", "add_special_tokens": False}, plain), ({"messages": HI}, turns),
+                      ({"messages": HI, "add_special_tokens": True}, [bos["id"]] + turns)):
+        got = s.post("/tokenize", **body)[1]
+        check(got["tokens"] == ids and got.get("count", len(ids)) == len(ids) and bos["id"] not in plain + turns, "%s: %s" % (body, got))
+    check(s.stop()[0] == 0, "exit")
+
+
 def check_errors(s):
     expect(s, 404, CHAT, "model", "model_not_found", model="none", messages=HI)
     expect(s, 400, CHAT, "messages")
@@ -444,7 +468,7 @@ def check_errors(s):
                           ("stop", [3, [3]]), ("seed", ["a", 1.5]), ("logit_bias", [3, {"a": 1}, {"9999": 1}, {"5": 200}]),
                           ("stream", ["yes"]), ("top_k", ["a"]), ("min_p", [2]), ("logprobs", [3]), ("tools", [3, [{}]]),
                           ("chat_template_kwargs", [3]), ("frequency_penalty", [3, "x"]), ("presence_penalty", [-3]),
-                          ("stream_options", [{}, 3]), ("stop_token_ids", [3, ["a"], [9999], [-1]]), ("min_tokens", [-1, "x"]),
+                          ("stream_options", [{}, 3]), ("stop_token_ids", [3, ["a"], [9999], [512], [-1]]), ("min_tokens", [-1, "x"]),
                           ("suffix", ["x"]), ("bad_words", [["x"]]), ("max_completion_tokens", [-2])):
         for v in values:
             expect(s, 400, CHAT, field, messages=HI, **{field: v})
@@ -586,6 +610,7 @@ def main():
         check(code == 0, "exit status after Ctrl-C: %s %s" % (code, err[-2000:]))
         check_access(folder)
         check_template(folder)
+        check_special(folder)
     check_slots()
     check_drain()
     check_usage_errors()

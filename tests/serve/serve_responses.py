@@ -140,7 +140,8 @@ def check_tools(s):
     auto = dict(allowed, mode="auto")
     same_as_chat(s, HI, chat={"tools": [dict(CHAT_TOOL, function=dict(CHAT_TOOL["function"], name="clock"))]}, input="Hi", tools=two,
                  tool_choice=auto)
-    for wrong in ({"mode": "any"}, {"tools": []}, {"tools": [{"type": "function", "name": "x"}]}, {"tools": [3]}, {"mode": None}):
+    for wrong in ({"mode": "any"}, {"tools": []}, {"tools": [{"type": "function", "name": "x"}]}, {"tools": [3]},
+                  {"tools": allowed["tools"] + [{"type": "function", "name": "x"}]}, {"mode": None}):
         expect(s, 400, "tool_choice", input="Hi", tools=two, tool_choice=dict(allowed, **wrong))
     expect(s, 400, "tool_choice", input="Hi", tool_choice=allowed)
     expect(s, 400, "tool_choice", input="Hi", tools=[{"type": "web_search"}], tool_choice="required")
@@ -246,7 +247,7 @@ def check_input_items(s):
             page = s.ask("GET", path + "?limit=2&order=" + order + after)[1]
             got, after, more = got + page["data"], "&after=" + page["last_id"], page["has_more"]
         check(got == whole, "pages, %s" % order)
-    for query, field in (("limit=0", "limit"), ("limit=101", "limit"), ("limit=x", "limit"), ("order=up", "order"), ("after=none", "after")):
+    for query, field in (("limit=0", "limit"), ("limit=101", "limit"), ("limit=x", "limit"), ("limit=2x", "limit"), ("order=up", "order"), ("after=none", "after")):
         status, answer = s.ask("GET", path + "?" + query)
         check(status == 400 and answer["error"]["param"] == field, "%s: %s" % (query, answer))
     check(s.ask("GET", PATH + "/resp_none/input_items")[0] == 404 and s.ask("GET", path + "/x")[0] == 404, "items of no response")

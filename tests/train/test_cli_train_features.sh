@@ -229,6 +229,11 @@ for seed in 1 2 3; do
     "$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/held$seed" datasets="[{path: $tmp/talks.jsonl}]" chat_template="$tmp/thinks.jinja" \
         val_set_size=1 max_steps=1 seed=$seed 2> "$tmp/err" || die "$(cat "$tmp/err")"
     grep -q "evaluated on 2 held-out records" "$tmp/err" || die "the rows of a record are on both sides: $(cat "$tmp/err")"
+    # rows of other records between them, too
+    sed 's/"p"/"o"/' "$tmp/talks.jsonl" > "$tmp/others.jsonl"
+    "$AFINAR" train "$tmp/run.yaml" output_dir="$tmp/mixed$seed" datasets="[{path: $tmp/talks.jsonl}, {path: $tmp/others.jsonl}]" \
+        mix_strategy=interleave_under chat_template="$tmp/thinks.jinja" val_set_size=1 max_steps=1 seed=$seed 2> "$tmp/err" || die "$(cat "$tmp/err")"
+    grep -q "evaluated on 2 held-out records" "$tmp/err" || die "rows of a mixed record are on both sides: $(cat "$tmp/err")"
 done
 
 # a learning rate so high that evaluation gets worse: the run stops, and the best model is kept

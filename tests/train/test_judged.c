@@ -120,9 +120,42 @@ static void test_router_loss_follows_the_trainer(void **state)
     check_case("router-qlora");
 }
 
+/* The loss of the first step of a run of the case "router-lora". */
+static double first_loss(const char *dft, const char *coefficient)
+{
+    const char *const set[] = {dft, coefficient, "output_router_logits=true", "max_steps=1",
+                               "logging_steps=1"};
+    char path[512], run[128];
+    af_error err = {0};
+    af_train_result result;
+    json_error_t why;
+    snprintf(path, sizeof path, "%s/judged/router-lora.json", golden_dir());
+    json_t *c = json_load_file(path, 0, &why);
+    snprintf(run, sizeof run, "%s/run.yaml", dir);
+    write_run(c, run);
+    json_decref(c);
+    CHECK_OK(af_train(run, set, AF_LEN(set), NULL, &result, &err), err);
+    return result.first_loss;
+}
+
+/* DFT weighs the loss of tokens; that of routers has its coefficient, as without DFT. */
+static void test_router_loss_next_to_dft(void **state)
+{
+    (void)state;
+    double more[2];
+    for (int dft = 0; dft < 2; dft++) {
+        const char *key = dft ? "use_dft_loss=true" : "use_dft_loss=false";
+        more[dft] = first_loss(key, "router_aux_loss_coef=0.25") -
+                    first_loss(key, "router_aux_loss_coef=0.125");
+    }
+    CHECK_MSG(more[0] > 0.125 * 1.9 && fabs(more[0] - more[1]) < 1e-5, "%.9g, with DFT %.9g",
+              more[0], more[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_runs_follow_pytorch_and_peft),
-                                       cmocka_unit_test(test_router_loss_follows_the_trainer)};
+                                       cmocka_unit_test(test_router_loss_follows_the_trainer),
+                                       cmocka_unit_test(test_router_loss_next_to_dft)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

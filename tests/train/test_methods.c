@@ -7,15 +7,11 @@
 #include "afinar/train.h"
 #include "base/buf.h"
 
-/* A run of the tiny Qwen2 with these lines; AF_OK or the error. */
-static af_status train(const char *extra, af_error *err)
+/* A run of the tiny Qwen2 with these lines. */
+static void write_run(const char *path, const char *out, const char *extra)
 {
     af_buf b = {0};
-    char path[300], out[300];
-    af_train_result result;
-    snprintf(out, sizeof out, "%s/out", dir);
-    snprintf(path, sizeof path, "%s/run.yaml", dir);
-    CHECK_OK(af_path_remove(out, err), *err);
+    af_error err = {0};
     af_buf_printf(&b,
                   "base_model: %s/models/qwen2\ndatasets: [{path: %s/models/data/train.jsonl}]\n"
                   "output_dir: %s\nmicro_batch_size: 2\ngradient_accumulation_steps: 2\n"
@@ -23,8 +19,19 @@ static af_status train(const char *extra, af_error *err)
                   "lr_scheduler: cosine\nwarmup_steps: 3\nmax_grad_norm: 1.0\nshuffle: false\n"
                   "bf16: false\ndevice: cpu\n%s",
                   golden_dir(), golden_dir(), out, extra);
-    CHECK_OK(af_file_write(path, b.data, b.len, err), *err);
+    CHECK_OK(af_file_write(path, b.data, b.len, &err), err);
     af_buf_clear(&b);
+}
+
+/* AF_OK or the error. */
+static af_status train(const char *extra, af_error *err)
+{
+    char path[300], out[300];
+    af_train_result result;
+    snprintf(out, sizeof out, "%s/out", dir);
+    snprintf(path, sizeof path, "%s/run.yaml", dir);
+    CHECK_OK(af_path_remove(out, err), *err);
+    write_run(path, out, extra);
     return af_train(path, NULL, 0, NULL, &result, err);
 }
 
@@ -316,6 +323,35 @@ static void test_what_the_keys_refuse(void **state)
         CHECK_MSG(train(cases[i].lines, &err) != AF_OK, "accepted: %s", cases[i].lines);
         CHECK_MSG(strstr(err.msg, cases[i].must), "'%s' lacks '%s'", err.msg, cases[i].must);
     }
+    static const char *const own[] = {"rank", "alpha"}; /* of an adapter that is there */
+    for (size_t i = 0; i < AF_LEN(own); i++) {
+        af_error err = {0};
+        char lines[600], must[100];
+        snprintf(lines, sizeof lines,
+                 "adapter: lora\nlora_model_dir: %s/runs/qwen2/lora/initial_adapter\n"
+                 "%s_pattern: {q_proj: 2}\n",
+                 golden_dir(), own[i]);
+        snprintf(must, sizeof must, "lora_%s_pattern is for a new adapter", own[i]);
+        CHECK_MSG(train(lines, &err) != AF_OK && strstr(err.msg, must), "'%s'", err.msg);
+    }
+}
+
+/* Rows without a limit are planned as long as the model's context, others as long as they may be.
+ */
+static void test_the_length_of_a_plan(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {{"sequence_len: 16777216\n", " 2 x 256 tokens, "},
+                                           {"sequence_len: 100\n", " 2 x 100 tokens, "}};
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char path[300], *text = NULL;
+        af_error err = {0};
+        snprintf(path, sizeof path, "%s/plan.yaml", dir);
+        write_run(path, "out", cases[i][0]);
+        CHECK_OK(af_train_plan(path, NULL, 0, 0, false, &text, &err), err);
+        CHECK_MSG(strstr(text, cases[i][1]), "%s: %s", cases[i][0], text);
+        free(text);
+    }
 }
 
 int main(void)
@@ -330,6 +366,7 @@ int main(void)
         cmocka_unit_test(test_embeddings_have_a_rate_of_their_own),
         cmocka_unit_test(test_ranks_of_single_modules),
         cmocka_unit_test(test_what_the_keys_refuse),
+        cmocka_unit_test(test_the_length_of_a_plan),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

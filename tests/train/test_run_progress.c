@@ -243,15 +243,17 @@ static void test_parts_of_epochs(void **state)
         {13, 6, 1, "3 5"},      {10, 1, 4, "3 5 8 10 13 15 18 20"},
         {10, 2, 2, "3 5 8 10"}, {12, 4, 9, "1 2 3 4 5 6"},
     };
-    for (size_t i = 0; i < AF_LEN(cases); i++) {
+    for (size_t k = 0; k < 2 * AF_LEN(cases); k++) {
+        const size_t i = k / 2;
+        const int64_t rows = k % 2 ? 1 : cases[i].rows; /* of a micro-batch */
         af_run_progress p = {.items_per_epoch = cases[i].items,
-                             .items_per_micro = cases[i].rows,
-                             .micro_per_step = 1};
+                             .items_per_micro = rows,
+                             .micro_per_step = cases[i].rows / rows};
         char ends[100] = "";
         assert_true(af_run_progress_part(&p, cases[i].per_epoch));
         for (p.step = 1; (p.step - 1) * cases[i].rows < 2 * cases[i].items; p.step++) {
             const size_t n = strlen(ends);
-            p.micro = p.step;
+            p.micro = p.step * p.micro_per_step;
             if (af_run_progress_part(&p, cases[i].per_epoch))
                 snprintf(ends + n, sizeof ends - n, "%s%d", n ? " " : "", (int)p.step);
         }

@@ -17,7 +17,9 @@ add('multiple',{"type":"integer","multipleOf":7},[0,7,-14,700,777777777],[1,-1,8
 add('multiple_range',{"type":"integer","minimum":-12,"exclusiveMaximum":105,"multipleOf":5},[-10,-5,0,5,100],[-15,-12,104,105,110,3])
 add('multiple_part',{"type":"number","multipleOf":0.25,"maximum":3},[0,0.25,'=0.5','=0.50',-1.75,3],[0.1,0.3,'=0.250',3.25,'=1e0'])
 add('multiple_cents',{"type":"number","multipleOf":0.01,"minimum":0},[0,1.05,12,99.99],[0.001,-1])
-add('multiple_values',{"enum":[5,6,7.5,-10,"x"],"multipleOf":2.5},[5,7.5,-10,"x"],[6])
+add('multiple_values',{"enum":[5,6,7.5,7.55,-10,"x"],"multipleOf":2.5},[5,7.5,-10,"x"],[6,7.55])
+add('multiple_large',{"type":"object","properties":{"a":{"type":"integer","multipleOf":997},"b":{"type":"integer","multipleOf":991}},"required":["a","b"],"additionalProperties":False},
+    [{"a":997,"b":-991},{"a":996999003,"b":0}],[{"a":998,"b":991},{"a":997,"b":997}])
 add('multiple_whole',{"type":"integer","multipleOf":2.5,"minimum":0,"maximum":20},[0,5,10,20],[1,2,7])
 add('string_length',{"type":"string","minLength":2,"maxLength":4},["ab","abcd","éé€😀",'="\\n\\u0001"'],["a","abcde",""])
 add('pattern',{"type":"string","pattern":"^[A-Z]{2,3}-\\d+(?:\\.\\d)?$"},["AB-1","ABC-12.5"],["A-1","AB-","ABCD-1","AB-1.55"])
@@ -101,5 +103,5 @@ no({"type":"object","minProperties":2},"'minProperties' above 1","minProperties"
 no({"type":"object","required":["abc"],"propertyNames":{"maxLength":2}},"no text fits"); no({"type":"object","properties":{"a":{}},"minProperties":2},"no text fits"); no({"type":"object","minProperties":1,"maxProperties":0},"no text fits"); no({"type":"object","propertyNames":False,"minProperties":1},"no text fits")
 no({"oneOf":[{"enum":["a",{"x":1,"y":2}]},{"enum":["b",{"y":2,"x":1}]}]},"two alternatives of 'oneOf'","oneOf")
 no({"multipleOf":0},"'multipleOf' expects"); no({"multipleOf":"2"},"'multipleOf' expects"); no({"multipleOf":1001},"'multipleOf' of more","multipleOf"); no({"multipleOf":3.14159},"'multipleOf' of more","multipleOf")
-no({"allOf":[{"multipleOf":2},{"multipleOf":3}]},"two values of 'multipleOf'","multipleOf"); no({"type":"integer","multipleOf":7,"minimum":8,"maximum":13},"no text fits")
+no({"allOf":[{"multipleOf":2},{"multipleOf":3}]},"two values of 'multipleOf'","multipleOf"); no({"allOf":[{"multipleOf":2},{"multipleOf":0.2}]},"two values of 'multipleOf'","multipleOf"); no({"type":"integer","multipleOf":7,"minimum":8,"maximum":13},"no text fits")
 json.dump(dict(fits=E,refused=refused),open('tests/golden/grammar/schemas.json','w'),indent=0,ensure_ascii=False)
