@@ -290,6 +290,32 @@ static void folder_name(const af_model_reader *in, int i, char name[NAME_MAX_BYT
                                   NAME_MAX_BYTES);
 }
 
+/* The pieces of tensor i, which the folder has one by one. */
+static af_status match_pieces(af_model_reader *in, faults *f, int i, af_error *err)
+{
+    af_tensor_layout *e = &in->layout[i];
+    char name[NAME_MAX_BYTES], ours[NAME_MAX_BYTES];
+    int ndim;
+    bool coded = false;
+    af_status st = AF_OK;
+    for (int p = 0; p < e->parts; p++) {
+        int64_t dim[AF_DISK_DIMS], from;
+        af_disk_piece(&in->spec, i, p, ours, sizeof ours, dim, &ndim, &from);
+        af_model_reader_disk_name(in, ours, name, sizeof name);
+        AF_TRY(match_coded(in, e, p, e->parts, name, dim, ndim, &coded, err));
+        if (coded && af_disk_is_flat(&in->spec, i))
+            return af_fail(err, AF_EUNSUPPORTED, "'%s': codes of such experts are not supported",
+                           name);
+        if (!coded && e->coded)
+            return af_fail(err, AF_EUNSUPPORTED, "'%s' is stored plain, but '%s' as codes", name,
+                           e->coded[0].name);
+        if (!coded)
+            e->part[p] = find(in, f, name, dim, ndim);
+    }
+done:
+    return st;
+}
+
 static af_status match_folder(af_model_reader *in, faults *f, int i, af_error *err)
 {
     const af_tensor_spec *t = &in->spec.tensor[i];
@@ -335,20 +361,7 @@ static af_status match_folder(af_model_reader *in, faults *f, int i, af_error *e
             e->part[0] = find(in, f, name, stored, t->scalar ? 0 : ndim);
         return AF_OK;
     }
-    for (int p = 0; p < e->parts; p++) {
-        int64_t dim[AF_DISK_DIMS], from;
-        af_disk_piece(&in->spec, i, p, ours, sizeof ours, dim, &ndim, &from);
-        af_model_reader_disk_name(in, ours, name, sizeof name);
-        AF_TRY(match_coded(in, e, p, e->parts, name, dim, ndim, &coded, err));
-        if (coded && flat)
-            return af_fail(err, AF_EUNSUPPORTED, "'%s': codes of such experts are not supported",
-                           name);
-        if (!coded && e->coded)
-            return af_fail(err, AF_EUNSUPPORTED, "'%s' is stored plain, but '%s' as codes", name,
-                           e->coded[0].name);
-        if (!coded)
-            e->part[p] = find(in, f, name, dim, ndim);
-    }
+    st = match_pieces(in, f, i, err);
 done:
     return st;
 }

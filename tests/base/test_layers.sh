@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The tree keeps the source rules (tools/check --quick: layers, folder cycles and sizes, unique names, line and file length,
-# no decision on the text of a message), and the checks see planted faults.
+# The tree keeps the source rules (tools/check --quick: layers, folder cycles and sizes, unique names, lengths of lines, files
+# and functions, no decision on the text of a message), and the checks see planted faults.
 set -euo pipefail
 "$AF_SOURCE/tools/check" --quick
 tmp=$(mktemp -d)
@@ -29,5 +29,7 @@ echo 'if (strstr(err->msg, "no template")) return;' > "$tmp/src/base/wide.c"
 fails "no decision"
 seq 601 > "$tmp/src/base/wide.c"
 fails "files"
+{ echo "{"; seq 60; echo "}"; } > "$tmp/src/base/wide.c"
+fails "functions"
 rm "$tmp/src/base/wide.c"
 echo "planted faults are seen"

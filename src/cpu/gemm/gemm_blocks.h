@@ -69,36 +69,11 @@ AF_INLINE af_u8v af_nibbles(af_u8v v, int upper)
     return upper ? (af_u8v)(v >> 4) : (af_u8v)(v & 15);
 }
 
-/* Elements 32j .. 32j+31 of the block at b, as integers. */
-AF_INLINE void af_codes(af_dtype type, const uint8_t *b, int j, af_i8v *lo, af_i8v *hi)
+/* af_codes of Q3_K to Q6_K. */
+AF_INLINE void af_codes_k(af_dtype type, const uint8_t *b, int j, af_i8v *lo, af_i8v *hi)
 {
     af_u8v q, r;
     switch (type) {
-    case AF_DTYPE_Q8_0:
-        *lo = (af_i8v)af_load(b + 2);
-        *hi = (af_i8v)af_load(b + 18);
-        return;
-    case AF_DTYPE_Q4_0:
-    case AF_DTYPE_Q4_1:
-        q = af_load(b + (type == AF_DTYPE_Q4_1 ? 4 : 2));
-        *lo = (af_i8v)(q & 15) - (int8_t)(type == AF_DTYPE_Q4_0 ? 8 : 0);
-        *hi = (af_i8v)(q >> 4) - (int8_t)(type == AF_DTYPE_Q4_0 ? 8 : 0);
-        return;
-    case AF_DTYPE_Q5_0:
-    case AF_DTYPE_Q5_1: {
-        const uint8_t *fifth = b + (type == AF_DTYPE_Q5_1 ? 4 : 2);
-        q = af_load(fifth + 4);
-        *lo = (af_i8v)((q & 15) | af_fifth_bits(fifth)) - (int8_t)(type == AF_DTYPE_Q5_0 ? 16 : 0);
-        *hi = (af_i8v)((q >> 4) | af_fifth_bits(fifth + 2)) -
-              (int8_t)(type == AF_DTYPE_Q5_0 ? 16 : 0);
-        return;
-    }
-    case AF_DTYPE_IQ4_NL:
-    case AF_DTYPE_IQ4_XS:
-        q = af_load(b + (type == AF_DTYPE_IQ4_XS ? 8 + 16 * j : 2));
-        *lo = af_iq4(q & 15);
-        *hi = af_iq4(q >> 4);
-        return;
     case AF_DTYPE_Q4_K:
     case AF_DTYPE_Q5_K: {
         const bool five = type == AF_DTYPE_Q5_K;
@@ -131,6 +106,41 @@ AF_INLINE void af_codes(af_dtype type, const uint8_t *b, int j, af_i8v *lo, af_i
         *hi = (af_i8v)r - 4;
         return;
     }
+    }
+}
+
+/* Elements 32j .. 32j+31 of the block at b, as integers. */
+AF_INLINE void af_codes(af_dtype type, const uint8_t *b, int j, af_i8v *lo, af_i8v *hi)
+{
+    af_u8v q;
+    switch (type) {
+    case AF_DTYPE_Q8_0:
+        *lo = (af_i8v)af_load(b + 2);
+        *hi = (af_i8v)af_load(b + 18);
+        return;
+    case AF_DTYPE_Q4_0:
+    case AF_DTYPE_Q4_1:
+        q = af_load(b + (type == AF_DTYPE_Q4_1 ? 4 : 2));
+        *lo = (af_i8v)(q & 15) - (int8_t)(type == AF_DTYPE_Q4_0 ? 8 : 0);
+        *hi = (af_i8v)(q >> 4) - (int8_t)(type == AF_DTYPE_Q4_0 ? 8 : 0);
+        return;
+    case AF_DTYPE_Q5_0:
+    case AF_DTYPE_Q5_1: {
+        const uint8_t *fifth = b + (type == AF_DTYPE_Q5_1 ? 4 : 2);
+        q = af_load(fifth + 4);
+        *lo = (af_i8v)((q & 15) | af_fifth_bits(fifth)) - (int8_t)(type == AF_DTYPE_Q5_0 ? 16 : 0);
+        *hi = (af_i8v)((q >> 4) | af_fifth_bits(fifth + 2)) -
+              (int8_t)(type == AF_DTYPE_Q5_0 ? 16 : 0);
+        return;
+    }
+    case AF_DTYPE_IQ4_NL:
+    case AF_DTYPE_IQ4_XS:
+        q = af_load(b + (type == AF_DTYPE_IQ4_XS ? 8 + 16 * j : 2));
+        *lo = af_iq4(q & 15);
+        *hi = af_iq4(q >> 4);
+        return;
+    default:
+        af_codes_k(type, b, j, lo, hi);
     }
 }
 

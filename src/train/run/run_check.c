@@ -130,6 +130,13 @@ static af_status check_pairs(const af_run_config *r, af_error *err)
                            la * lb < 0 ? (la > lb ? a : b)->name : "",
                            la * lb < 0 ? "=null takes the file's back)" : "");
     }
+    return AF_OK;
+}
+
+/* Values that exclude each other. */
+static af_status check_contradictions(const af_run_config *r, af_error *err)
+{
+    char at[300];
     if (r->load_in_8bit && (r->method == AF_METHOD_QLORA || r->load_in_4bit == AF_TRI_YES))
         return af_fail(err, AF_EUSAGE, "%s: load_in_8bit and %s contradict each other: give one",
                        af_run_key_loc(r, "load_in_8bit", at, sizeof at),
@@ -143,25 +150,32 @@ static af_status check_pairs(const af_run_config *r, af_error *err)
                        "%s: resume_from_checkpoint and overwrite_output_dir contradict each other: "
                        "give one",
                        af_run_key_loc(r, "resume_from_checkpoint", at, sizeof at));
-    if (af_method_bf16_weights(r) && !updates_bf16(r->optimizer))
-        return af_fail(err, AF_EUSAGE,
-                       "%s: weights in bf16 are updated by adamw, adam, adamw_8bit or "
-                       "adamw_torch_8bit, not by this optimizer",
-                       af_run_key_loc(r, "optimizer", at, sizeof at));
     if (r->checkpointing == AF_TRI_NO && r->offloading == AF_TRI_YES)
         return af_fail(err, AF_EUSAGE,
                        "%s: 'activation_offloading: true' recomputes: it and "
                        "'gradient_checkpointing: false' contradict each other",
                        af_run_key_loc(r, "activation_offloading", at, sizeof at));
+    return AF_OK;
+}
+
+/* Values that no bounds of a row of af_keys can say. */
+static af_status check_values(const af_run_config *r, af_error *err)
+{
+    char at[300];
+    af_start_kind kind;
+    int power_steps;
+    if (af_method_bf16_weights(r) && !updates_bf16(r->optimizer))
+        return af_fail(err, AF_EUSAGE,
+                       "%s: weights in bf16 are updated by adamw, adam, adamw_8bit or "
+                       "adamw_torch_8bit, not by this optimizer",
+                       af_run_key_loc(r, "optimizer", at, sizeof at));
     if (r->val_set_size >= 1 && r->val_set_size != (double)(int64_t)r->val_set_size)
         return af_fail(err, AF_EUSAGE,
                        "%s: val_set_size %g is neither a share below 1 nor a whole number",
                        af_run_key_loc(r, "val_set_size", at, sizeof at), r->val_set_size);
-    af_start_kind kind;
-    int power_steps;
     if (!af_start_find(r->lora_init, &kind, &power_steps))
         return af_fail(err, AF_EUSAGE,
-                       "%s: peft_init_lora_weights is '%.40s', which is not supported, not one of: "
+                       "%s: peft_init_lora_weights '%.40s' is not supported; use one of: "
                        "%s",
                        af_run_key_loc(r, "peft_init_lora_weights", at, sizeof at), r->lora_init,
                        af_start_names());
@@ -456,6 +470,10 @@ af_status af_run_config_check(af_run_config *r, af_error *err)
         st = resolve_warmup(r, err);
     if (st == AF_OK)
         st = check_pairs(r, err);
+    if (st == AF_OK)
+        st = check_contradictions(r, err);
+    if (st == AF_OK)
+        st = check_values(r, err);
     if (st == AF_OK)
         st = check_lists(r, err);
     if (st == AF_OK)
