@@ -51,6 +51,18 @@ small 1m "$AFINAR" train run.yaml output_dir=disk/out save_strategy=no max_steps
 small 2m "$AFINAR" train run.yaml output_dir=disk/out max_steps=6 && fail "room for one checkpoint"
 grep -q "the result with 2 checkpoints at a time needs 2.7 MB, and 'disk/out' has 2.1 MB free" said || fail "no warning"
 small 3m "$AFINAR" train run.yaml output_dir=disk/out max_steps=6 || fail "room for two checkpoints"
+# conversions know what they need before they begin
+"$AFINAR" train run.yaml -q output_dir=lora adapter=lora lora_r=2 max_steps=1 save_steps=0
+full() { # NEED COMMAND: refused, and nothing is left
+    local rc=0 need=$1
+    shift
+    unshare -rm sh -c 'mount -t tmpfs -o size=64k none disk && { "$@"; rc=$?; ls -A disk; exit $rc; }' sh "$AFINAR" "$@" > said 2>&1 || rc=$?
+    [ $rc = 1 ] && tail -n 1 said | grep -q "^afinar $1: $need, and 'disk' has 0.[01] MB free$" || fail "no room, status $rc"
+}
+full "'m.gguf' needs 0.1 MB" quantize whole --type q8_0 -o disk/m.gguf
+full "'m.gguf' needs 0.4 MB" export whole --type f32 -o disk/m.gguf
+full "'model.safetensors' needs 0.2 MB" quantize whole --type nf4 -o disk/m
+full "'model.safetensors' needs 0.4 MB" merge "$AF_GOLDEN/models/qwen2" --adapter lora -o disk/m
 # a cache on a full disk does not stop a run
 XDG_CACHE_HOME="$tmp/disk/cache" small 4k "$AFINAR" train run.yaml -q output_dir=uncached max_steps=8 lr_scheduler=constant || fail "a full cache"
 grep -q '^warning: no cache is used, .*: cannot .*/disk/cache.*: No space left on device$' said || fail "a full cache: no warning"

@@ -100,7 +100,7 @@ if mount -t tmpfs -o size=260k tmpfs "$tmp/small" 2>/dev/null; then
     if train output_dir="$tmp/small/out" 2> "$tmp/log"; then
         echo "the small disk was not small enough"; exit 1
     fi
-    grep -q "No space left" "$tmp/log" || { cat "$tmp/log"; exit 1; }
+    grep -q "No space left\|MB free$" "$tmp/log" || { cat "$tmp/log"; exit 1; }
     [ "$(grep -vc '^warning: the result with 4 checkpoints' "$tmp/log")" = 1 ] || { cat "$tmp/log"; exit 1; }
     mount -o remount,size=8m "$tmp/small"
     train output_dir="$tmp/small/out" resume_from_checkpoint=auto

@@ -36,10 +36,11 @@ static void test_idle_keys_are_counted(void **state)
     static const char *const text =
         BASE "adapter:\nattn_implementation: flash_attention_2\nwandb_entity: x\nlora_r: 8\n"
              "plugins:\n  - axolotl.integrations.liger.LigerPlugin\nfsdp_version: 2\n"
-             "liger_rope: true\nevals_per_epoch: 4\ntrust_remote_code: true\n";
-    static const char *const keys[] = {"attn_implementation", "wandb_entity",      "fsdp_version",
-                                       "liger_rope",          "trust_remote_code", "lora_r",
-                                       "evals_per_epoch"};
+             "liger_rope: true\nevals_per_epoch: 4\ntrust_remote_code: true\n"
+             "env: {WANDB_DISABLED: true}\n"; /* TRL's */
+    static const char *const keys[] = {
+        "attn_implementation", "wandb_entity", "fsdp_version", "liger_rope",
+        "trust_remote_code",   "env",          "lora_r",       "evals_per_epoch"};
     af_run_config r = {0};
     af_error err = {0};
     char line[200], strict[1000];
@@ -52,7 +53,7 @@ static void test_idle_keys_are_counted(void **state)
     assert_int_equal(r.lora_r, 16); /* as if it were not there */
     assert_int_equal(r.evals_per_epoch, 0);
     assert_true(af_run_idle_text(&r, line, sizeof line));
-    assert_string_equal(line, "7 keys have no effect here; -v lists them");
+    assert_string_equal(line, "8 keys have no effect here; -v lists them");
     af_run_config_clear(&r);
     snprintf(strict, sizeof strict, "%sstrict: true\n", text);
     assert_int_equal(parse(&r, strict, &err), AF_EUSAGE);

@@ -99,6 +99,11 @@ static void test_keys(void **state)
     check(DATA "lora_parameters: {rank: 4, scale: 10}", "lora_alpha: 40\n");
     check(DATA "lora_parameters: {rank: 4, scale: 10, alpha: 16}", "lora_alpha: 40\n");
     check(DATA, "lora_alpha: 160\n");
+    check(DATA "grad_accumulation_steps: 2", "max_steps: 2\n"); /* of 5 passes */
+    check(DATA "grad_accumulation_steps: 2", "save_steps: 50\n");
+    check(DATA "grad_accumulation_steps: 2\nsave_every: 1", "save_steps: 1\n");
+    check(DATA "grad_accumulation_steps: 2\nsteps_per_report: 10", "logging_steps: 5\n");
+    check(DATA "grad_accumulation_steps: 1", "max_steps: 5\n");
     check(DATA "wandb: x", "report_to: [\"wandb\"]\n");
     check(DATA "wandb: x", "wandb_project: \"x\"\n");
     check(DATA "report_to: wandb\nproject_name: x", "wandb_project: \"x\"\n");
@@ -166,6 +171,7 @@ static void test_what_is_wrong(void **state)
          "'warm' of lr_schedule is not supported"},
         {"hf_dataset: {path: a/b, config: {data_dir: x}}", "'data_dir' of its config is not"},
         {"hf_dataset: a/b", "run.yaml:4: hf_dataset must be a map with a 'path'"},
+        {"grad_accumulation_steps: 8", "run.yaml:2 ('iters'): iters is 5, and the weights change"},
         {"optimizer_config: {adam: 3}", "unknown key 'optimizer_config'"},
         {"optimizer_config: {adam: {nesterov: true}}", "unknown key 'nesterov'"},
     };

@@ -52,6 +52,7 @@ static void test_keys(void **state)
         {LORA "train_dataloader_shuffle: false", "shuffle: false\n"},
         {LORA "rlhf_type: dpo\nrpo_alpha: 0.5", "dpo_ftx: 0.5\n"},
         {LORA "rlhf_type: rm", "rl: reward\n"},
+        {LORA "template: qwen2_5", "adapter: lora\n"},
         {LORA "rlhf_type: simpo", "simpo_gamma: 1\n"},
         {LORA "rlhf_type: simpo", "cpo_alpha: 1\n"},
     };
@@ -90,7 +91,8 @@ static void test_keys_without_effect(void **state)
 static void test_what_is_wrong(void **state)
 {
     static const char *const cases[][2] = {
-        {LORA "template: qwen2_5", "run.yaml:4: templates of ms-swift ('template') are not"},
+        {LORA "template: qwen2_5\nstrict: true",
+         "run.yaml:4: 'template' is not supported: the chat"},
         {"tuner_type: lora\ndataset: [ms::a/b]", "(hf::ORG/NAME)"},
         {"tuner_type: lora\ndataset: ['a/b:c/d']", "has several subsets"},
         {"tuner_type: lora\ndataset: [a.jsonl#x]", "a number of records must follow '#'"},

@@ -1,6 +1,10 @@
 /* declared.c - the tensors declared to a writer, and where the next bytes belong. */
 #include "format/weights/declared.h"
 
+#include "base/cache_file.h"
+#include "base/file.h"
+#include "base/word.h"
+
 void af_declared_clear(af_declared_list *l)
 {
     free(l->item);
@@ -71,4 +75,30 @@ af_status af_declared_complete(af_declared_list *l, const char *path, af_error *
         return AF_OK;
     return af_fail(err, AF_EUSAGE, "%s: tensor '%s' has %" PRIu64 " of its %" PRIu64 " bytes", path,
                    l->item[l->at].name, l->at_bytes, l->item[l->at].bytes);
+}
+
+/* The folder of a file as users know it: outputs are made in a temporary one inside it. */
+static void find_folder(char *out, size_t size, const char *path)
+{
+    snprintf(out, size, "%s", path);
+    for (int up = 0; up < 2; up++) {
+        const size_t at = (size_t)(af_path_name(out) - out);
+        if (up > 0 && (out[at] != '.' || !af_ends_with(out, ".tmp")))
+            return;
+        if (at == 0)
+            snprintf(out, size, ".");
+        else
+            out[AF_MAX(at - 1, 1)] = '\0';
+    }
+}
+
+af_status af_declared_check_room(const af_declared_list *l, const char *path, af_error *err)
+{
+    char folder[4096], what[300];
+    uint64_t bytes = 0;
+    for (int i = 0; i < l->count; i++)
+        bytes += l->item[i].bytes;
+    find_folder(folder, sizeof folder, path);
+    snprintf(what, sizeof what, "'%s'", af_path_name(path));
+    return af_disk_check(folder, what, bytes, err);
 }

@@ -31,6 +31,9 @@ void af_declared_clear(af_declared_list *l);
 AF_CHECKED af_status af_declared_add(af_declared_list *l, const char *name, af_dtype dtype,
                                      const int64_t *dim, int ndim, af_error *err);
 
+/* Before the first byte: the disk must have room for all tensors, or hours of work may be lost. */
+AF_CHECKED af_status af_declared_check_room(const af_declared_list *l, const char *path,
+                                            af_error *err);
 /* The next part of n > 0 bytes of the stream: *take of them belong to *d, from its byte *from. */
 AF_CHECKED af_status af_declared_next(af_declared_list *l, const char *path, uint64_t n,
                                       const af_declared **d, uint64_t *from, uint64_t *take,

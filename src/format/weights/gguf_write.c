@@ -182,6 +182,7 @@ af_status af_gguf_writer_begin(af_gguf_writer *w, af_error *err)
     af_buf b = {0};
     uint64_t offset = 0;
     w->begun = true;
+    AF_TRY(af_declared_check_room(&w->tensors, w->path, err));
     af_buf_add(&b, "GGUF", 4);
     add_uint(&b, 3, 4);
     add_uint(&b, (uint64_t)w->tensors.count, 8);

@@ -224,6 +224,8 @@ af_status af_safetensors_writer_begin(af_safetensors_writer *w, af_error *err)
 {
     assert(!w->begun);
     af_status st = check_names(w, err);
+    if (st == AF_OK)
+        st = af_declared_check_room(&w->tensors, w->path, err);
     if (st != AF_OK)
         return st;
     split(w);

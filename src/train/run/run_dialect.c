@@ -3,6 +3,8 @@
 #include "train/run/run_translate.h"
 
 #include <ctype.h>
+#include <inttypes.h>
+#include <math.h>
 #include <strings.h>
 
 static bool has_any(const af_yaml *root, const char *const *keys)
@@ -155,6 +157,33 @@ static af_status finish_factory(af_run_config *r, af_error *err)
     return st == AF_OK ? af_key_reset(r, af_key_find("dpo_label_smoothing"), err) : st;
 }
 
+/* mlx-lm counts passes, not updates: `iters`, and the steps between other things. */
+static af_status finish_mlx(af_run_config *r, af_error *err)
+{
+    const struct {
+        const char *key;
+        double *steps;
+    } every[] = {{"save_steps", &r->save_steps},
+                 {"eval_steps", &r->eval_steps},
+                 {"logging_steps", &r->logging_steps}};
+    char at[300];
+    if (r->accumulation == 1)
+        return AF_OK;
+    if (af_run_key_line(r, "max_steps") != AF_KEY_LINE_OVERRIDE) {
+        if (r->max_steps < r->accumulation)
+            return af_fail(err, AF_EUSAGE,
+                           "%s: iters is %" PRId64 ", and the weights change after "
+                           "grad_accumulation_steps %" PRId64 " of them",
+                           af_run_key_loc(r, "max_steps", at, sizeof at), r->max_steps,
+                           r->accumulation);
+        r->max_steps /= r->accumulation;
+    }
+    for (size_t i = 0; i < AF_LEN(every); i++)
+        if (af_run_key_line(r, every[i].key) != AF_KEY_LINE_OVERRIDE && *every[i].steps >= 1)
+            *every[i].steps = fmax(floor(*every[i].steps / (double)r->accumulation), 1);
+    return AF_OK;
+}
+
 /* ms-swift: rates by the tuner, 16 rows a step, evaluations with the checkpoints. */
 static void finish_swift(af_run_config *r)
 {
@@ -183,6 +212,8 @@ af_status af_run_dialect_finish(af_run_config *r, af_error *err)
         r->weight_decay = 0.01; /* MLX's, of every parameter */
         r->decay_on = AF_DECAY_ALL;
     }
+    if (r->dialect == AF_DIALECT_MLX)
+        return finish_mlx(r, err);
     if (r->dialect == AF_DIALECT_SWIFT)
         finish_swift(r);
     return r->dialect == AF_DIALECT_LLAMA_FACTORY ? finish_factory(r, err) : AF_OK;

@@ -154,7 +154,7 @@ static const foreign_group groups[] = {
     {IDLE, "weights are always written as safetensors",
      "save_safetensors safe_serialization max_shard_size"},
     {IDLE, "results are in 'output_dir' itself", "add_version create_checkpoint_symlink"},
-    {IDLE, "the environment is that of the process", "ENV ignore_args_error check_model"},
+    {IDLE, "the environment is that of the process", "ENV env ignore_args_error check_model"},
     {IDLE, "the template is a chat template in Jinja", "template_backend"},
     {IDLE, "a checkpoint always has the whole state, and training resumes exactly",
      "save_only_model enable_jit_checkpoint dynamic_checkpoint ignore_data_skip "

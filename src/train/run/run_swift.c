@@ -1,6 +1,7 @@
 /* run_swift.c - run files of ms-swift (`swift sft FILE`, `swift rlhf FILE`): its names of keys, its
  * words, and how it names datasets. */
 #include "base/file.h"
+#include "train/run/run_config.h"
 #include "train/run/run_translation.h"
 
 #include <strings.h>
@@ -178,11 +179,9 @@ bool af_swift_translate(af_translation *t, int i, af_status *st)
     if (is(key, "stopping_strategy") && !af_yaml_get(t->root, "interleave_prob"))
         return true; /* of datasets that take turns */
     if (is(key, "template")) {
-        *st =
-            af_fail(t->err, AF_EUNSUPPORTED,
-                    "%s:%d: templates of ms-swift ('template') are not supported: leave it out for "
-                    "the model's own, or set 'chat_template'",
-                    t->name, line);
+        *st = af_run_instead_add(t->run, key, line,
+                                 "the chat template of the model is used (see 'chat_template')", 0,
+                                 t->err);
         return true;
     }
     if (translate_value(t, i, st))
