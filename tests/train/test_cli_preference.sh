@@ -18,6 +18,9 @@ more() { { cat "$tmp/base.yaml"; printf '%s\n' "$2"; } > "$tmp/run.yaml"; check 
 data() { printf '%s\n' "$2" > "$tmp/data.jsonl"; check "$1" "$tmp/base.yaml" "datasets=[{path: $tmp/data.jsonl}]" "${@:3}"; }
 
 # --- keys
+key "metric_for_best_model is 'f1', but evaluations of this run have loss, accuracy, entropy, logits/chosen" rl=dpo val_set_size=2 \
+    metric_for_best_model=f1 eval_delay=2
+key "metric_for_best_model is 'entropy'|nll_loss, rewards/accuracies" rl=cpo val_set_size=2 metric_for_best_model=entropy
 key "rl is 'grpo'|dpo" rl=grpo
 more "run.yaml:6|('beta')|rl_beta has no effect without 'rl'" 'beta: 0.1'
 more "run.yaml:6|dpo_loss_type has no effect without 'rl'" 'loss_type: hinge'

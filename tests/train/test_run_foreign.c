@@ -37,10 +37,11 @@ static void test_idle_keys_are_counted(void **state)
         BASE "adapter:\nattn_implementation: flash_attention_2\nwandb_entity: x\nlora_r: 8\n"
              "plugins:\n  - axolotl.integrations.liger.LigerPlugin\nfsdp_version: 2\n"
              "liger_rope: true\nevals_per_epoch: 4\ntrust_remote_code: true\n"
-             "env: {WANDB_DISABLED: true}\n"; /* TRL's */
+             "env: {WANDB_DISABLED: true}\nmodel_init_kwargs: {dtype: bfloat16}\n"; /* TRL's */
     static const char *const keys[] = {
         "attn_implementation", "wandb_entity", "fsdp_version", "liger_rope",
-        "trust_remote_code",   "env",          "lora_r",       "evals_per_epoch"};
+        "trust_remote_code",   "env",          "dtype",        "lora_r",
+        "evals_per_epoch"};
     af_run_config r = {0};
     af_error err = {0};
     char line[200], strict[1000];
@@ -53,7 +54,7 @@ static void test_idle_keys_are_counted(void **state)
     assert_int_equal(r.lora_r, 16); /* as if it were not there */
     assert_int_equal(r.evals_per_epoch, 0);
     assert_true(af_run_idle_text(&r, line, sizeof line));
-    assert_string_equal(line, "8 keys have no effect here; -v lists them");
+    assert_string_equal(line, "9 keys have no effect here; -v lists them");
     af_run_config_clear(&r);
     snprintf(strict, sizeof strict, "%sstrict: true\n", text);
     assert_int_equal(parse(&r, strict, &err), AF_EUSAGE);
@@ -85,6 +86,7 @@ static void test_what_is_refused(void **state)
          {"run.yaml:6: 'vllm' with 'true' is", "also not supported: 'gptq' (line 8)",
           "also unknown: 'zz' (line 5), 'x_y' (line 7)"}},
         {"context_parapllel_size: 2", {"unknown key", "did you mean 'context_parallel_size'", ""}},
+        {"model_init_kwargs: {dtype: auto, rope_theta: 1}", {"unknown key 'rope_theta'", "", ""}},
         {"model_config: {rope_theta: 1}", {"'model_config' is not supported", "", ""}},
         {"tokenizer_config: other", {"'tokenizer_config' with 'other' is not supported", "", ""}},
         {"use_kt: true\nkt_config: {kt_expert_weight_format: int8}",

@@ -3,6 +3,45 @@
 
 #include <math.h>
 
+bool af_pref_metric_of(af_pref_metric m, af_rl rl)
+{
+    const bool pairs = rl == AF_RL_DPO || rl == AF_RL_IPO,
+               free_of_reference = rl == AF_RL_ORPO || rl == AF_RL_CPO || rl == AF_RL_SIMPO;
+    switch (m) {
+    case AF_METRIC_KL:
+        return rl == AF_RL_KTO;
+    case AF_METRIC_LOG_ODDS_CHOSEN:
+    case AF_METRIC_LOG_ODDS_RATIO:
+        return rl == AF_RL_ORPO;
+    case AF_METRIC_NLL:
+        return free_of_reference;
+    case AF_METRIC_ENTROPY:
+        return pairs || rl == AF_RL_KTO;
+    case AF_METRIC_TOKEN_ACCURACY:
+        return pairs;
+    case AF_METRIC_ACCURACIES:
+        return pairs || free_of_reference;
+    case AF_METRIC_LOGITS_CHOSEN:
+    case AF_METRIC_LOGITS_REJECTED:
+    case AF_METRIC_LOGPS_CHOSEN:
+    case AF_METRIC_LOGPS_REJECTED:
+    case AF_METRIC_CHOSEN:
+    case AF_METRIC_MARGINS:
+    case AF_METRIC_REJECTED:
+        return pairs || free_of_reference || rl == AF_RL_KTO;
+    case AF_METRIC_MARGIN:
+    case AF_METRIC_MAX_REWARD:
+    case AF_METRIC_MEAN_REWARD:
+    case AF_METRIC_MIN_REWARD:
+        return rl == AF_RL_REWARD;
+    case AF_METRIC_F1:
+    case AF_METRIC_MSE:
+        return rl == AF_RL_LABELS;
+    default: /* of distillation, while it trains; accuracy */
+        return false;
+    }
+}
+
 const char *af_pref_metric_name(af_pref_metric m)
 {
     static const char *const name[] = {

@@ -3,7 +3,7 @@
 #ifndef AF_PREF_METRICS_H
 #define AF_PREF_METRICS_H
 
-#include "base/base.h"
+#include "data/read/data_opts.h"
 
 typedef enum af_pref_metric {
     AF_METRIC_CE, /* distillation; its divergence is AF_METRIC_KL */
@@ -38,6 +38,8 @@ typedef struct af_pref_metrics {
     int64_t tokens;                 /* of all sequences since the run began; 0 = not counted */
 } af_pref_metrics;
 
+/* Whether evaluations of such runs have it, next to loss and accuracy. */
+bool af_pref_metric_of(af_pref_metric m, af_rl rl);
 /* "rewards/chosen" */
 const char *af_pref_metric_name(af_pref_metric m);
 void af_pref_metrics_add(af_pref_metrics *m, af_pref_metric which, double value);

@@ -176,8 +176,9 @@ static af_status check_best_metric(const af_trainer *t, af_error *err)
     af_pref_metrics all = {0};
     double any;
     for (int i = 0; i < AF_PREF_METRICS; i++)
-        all.count[i] = af_run_compares(t->run) || af_run_scores(t->run);
-    return t->data.eval_items ? best_metric(t, 0, 0, &all, &any, err) : AF_OK;
+        all.count[i] = af_pref_metric_of((af_pref_metric)i, af_run_rl(t->run));
+    const double accuracy = t->run->rl == AF_RL_KTO ? NAN : 0; /* rows are not compared there */
+    return t->data.eval_items ? best_metric(t, 0, accuracy, &all, &any, err) : AF_OK;
 }
 
 /* Nothing is created before everything that can be wrong has been checked; a folder created for a
