@@ -100,6 +100,7 @@ typedef struct af_schema {
     uint32_t rules, rules_cap, written;
     uint32_t *bucket; /* rule + 1 */
     uint32_t merges;
+    bool comparing;                    /* alternatives of a oneOf */
     uint32_t ws, any_string, any_char; /* rules, UINT32_MAX = not made */
     af_error *err;
 } af_schema;
@@ -119,7 +120,7 @@ AF_CHECKED af_status af_schema_compile(af_rtn *r, json_t *root, uint32_t *rule, 
 AF_CHECKED af_status af_schema_flatten(af_schema *s, af_schemas all, af_flats *out);
 /* schema_apart.c: can no value fit both? */
 AF_CHECKED af_status af_schema_apart(af_schema *s, const af_flat_schema *a, const af_flat_schema *b,
-                                     int depth, bool *yes);
+                                     bool *yes);
 /* The values of a's first enum that fit a and, unless it is NULL, b: *count of them, borrowed from
  * the schema; free(*out). */
 AF_CHECKED af_status af_schema_fitting(af_schema *s, const af_flat_schema *a,

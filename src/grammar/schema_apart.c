@@ -347,6 +347,9 @@ static af_status strings_apart(af_schema *s, const af_flat_schema *a, const af_f
     return st;
 }
 
+static af_status apart(af_schema *s, const af_flat_schema *a, const af_flat_schema *b, int depth,
+                       bool *yes);
+
 static af_status lists_apart(af_schema *s, af_schemas a, af_schemas b, int depth, bool *yes)
 {
     af_status st = AF_OK;
@@ -359,7 +362,7 @@ static af_status lists_apart(af_schema *s, af_schemas a, af_schemas b, int depth
     *yes = true;
     for (uint32_t i = 0; i < x->count && *yes; i++)
         for (uint32_t k = 0; k < y->count && *yes; k++)
-            AF_TRY(af_schema_apart(s, x->item[i], y->item[k], depth + 1, yes));
+            AF_TRY(apart(s, x->item[i], y->item[k], depth + 1, yes));
 done:
     free(x);
     return st;
@@ -411,8 +414,8 @@ static unsigned written_types(const af_flat_schema *f)
     return f->typed || f->value_lists || !f->hints ? f->types : hinted;
 }
 
-af_status af_schema_apart(af_schema *s, const af_flat_schema *a, const af_flat_schema *b, int depth,
-                          bool *yes)
+static af_status apart(af_schema *s, const af_flat_schema *a, const af_flat_schema *b, int depth,
+                       bool *yes)
 {
     af_status st = AF_OK;
     const unsigned common = (written_types(a) & b->types) | (a->types & written_types(b));
@@ -435,5 +438,19 @@ af_status af_schema_apart(af_schema *s, const af_flat_schema *a, const af_flat_s
             AF_TRY(objects_apart(s, b, a, depth, yes));
     }
 done:
+    return st;
+}
+
+/* What is near is looked at first: a const next to a schema that refers to itself decides. */
+af_status af_schema_apart(af_schema *s, const af_flat_schema *a, const af_flat_schema *b, bool *yes)
+{
+    af_status st = AF_OK;
+    *yes = s->comparing;
+    if (s->comparing) /* of a value inside: asked again when that is written */
+        return AF_OK;
+    s->comparing = true;
+    for (int depth = APART_DEPTH_MAX; depth >= 0 && st == AF_OK && !*yes; depth--)
+        st = apart(s, a, b, depth, yes);
+    s->comparing = false;
     return st;
 }

@@ -493,7 +493,7 @@ static af_status check_apart(af_schema *s, const af_flats *all, uint32_t from, c
     for (uint32_t i = 0; i < from; i++)
         for (uint32_t k = from; k < all->count; k++) {
             bool apart = false;
-            AF_TRY(af_schema_apart(s, all->item[i], all->item[k], 0, &apart));
+            AF_TRY(af_schema_apart(s, all->item[i], all->item[k], &apart));
             if (!apart)
                 return af_fail_subject(s->err, AF_EUNSUPPORTED, name,
                                        "two alternatives of '%s' can hold for one value; write "
