@@ -241,7 +241,7 @@ static af_parsed parse(eval_args *a, int argc, char **argv, const char **arg, in
         {0, "type", AF_OPT_STR, &o->type, "TYPE", "type of the dataset [detected]"},
         {0, "sequence-len", AF_OPT_I64, &o->sequence_len, "N",
          "truncate records to N tokens [2048]"},
-        {0, "chat-template", AF_OPT_STR, &o->chat_template, "FILE",
+        {0, "chat-template", AF_OPT_STR, &o->chat_template, "NAME|FILE",
          "chat template to use instead of the model's"},
         {0, "train-on-inputs", AF_OPT_FLAG, &o->train_on_inputs, NULL,
          "count the tokens of prompts too"},

@@ -68,7 +68,7 @@ int cmd_export(int argc, char **argv)
          ".gguf file to write; a folder when MODEL is a .gguf file or an adapter"},
         {'t', "type", AF_OPT_STR, &o.type, "TYPE",
          "f32, f16, bf16, q8_0, q4_k_m, ... [as the model]"},
-        {0, "adapter", AF_OPT_STR, &o.adapter, "DIR", "PEFT adapter to merge in"},
+        {0, "adapter", AF_OPT_STR, &o.adapter, "DIR", "adapter to merge in"},
         {0, "adapter-only", AF_OPT_FLAG, &o.adapter_only, NULL, "write the adapter alone, as GGUF"},
         {0, "pure", AF_OPT_FLAG, &o.pure, NULL, "use one type for all matrices"},
         {0, "imatrix", AF_OPT_STR, &o.imatrix, "FILE", "importance matrix to use"},

@@ -136,7 +136,7 @@ int cmd_merge(int argc, char **argv)
     const af_opt opts[] = {
         {'o', "output", AF_OPT_STR, &f.out, "DIR", "folder to write"},
         {0, "adapter", AF_OPT_LIST, &f.adapter, "DIR[=WEIGHT]",
-         "PEFT adapter with an optional weight; may be repeated"},
+         "adapter with an optional weight; may be repeated"},
         {0, "combine", AF_OPT_STR, &f.combine, "METHOD",
          "how to combine adapters: linear, cat, ties, dare_linear, dare_ties or magnitude_prune "
          "[linear]"},

@@ -87,7 +87,7 @@ int cmd_quantize(int argc, char **argv)
          "number of 512-token chunks of that text to use [all]"},
         {0, "imatrix-out", AF_OPT_STR, &o.imatrix_out, "FILE",
          "save the importance matrix here (.dat or .gguf)"},
-        {0, "adapter", AF_OPT_STR, &o.adapter, "DIR", "PEFT adapter to merge in first"},
+        {0, "adapter", AF_OPT_STR, &o.adapter, "DIR", "adapter to merge in first"},
         {0, "eval", AF_OPT_STR, &eval, "FILE",
          "print the perplexity before and after on this text or dataset"},
         {0, "force", AF_OPT_FLAG, &o.force, NULL,

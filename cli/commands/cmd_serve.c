@@ -64,7 +64,7 @@ static af_parsed parse(serve_args *s, int argc, char **argv)
     int count;
     af_opt opts[24] = {
         {0, "adapter", AF_OPT_LIST, &s->adapters, "NAME=DIR",
-         "PEFT adapter, served as model BASE:NAME; may be repeated"},
+         "adapter, served as model BASE:NAME; may be repeated"},
         {'a', "alias", AF_OPT_STR, &s->alias, "NAME",
          "BASE, the name of the model in the API [folder or file name]"},
         {0, "host", AF_OPT_STR, &s->host, "HOST", "address to listen on [127.0.0.1]"},

@@ -12,7 +12,7 @@ void af_cli_model_rows(af_opt *table, af_model_flags *f)
 {
     const af_opt rows[] = {
         {0, "adapter", AF_OPT_LIST, &f->adapter, "DIR[=WEIGHT]",
-         "PEFT adapter with an optional weight; may be repeated"},
+         "adapter with an optional weight; may be repeated"},
         {0, "load-in-4bit", AF_OPT_FLAG, &f->load_in_4bit, NULL,
          "quantize the linear layers to nf4"},
         {0, "quant-scratch", AF_OPT_FLAG, &f->quant_scratch, NULL,

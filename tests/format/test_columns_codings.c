@@ -165,11 +165,15 @@ static void test_changed_bytes_do_no_harm(void **state)
             file.data[i] = (char)(old ^ (1 << draw(8)));
             af_columns *in = NULL;
             af_buf got = {.limit = 1 << 20};
-            af_error err;
+            af_error err = {0};
             bool more = true;
-            if (af_columns_of(&in, "tiny", file.data, file.len, AF_COLUMNS_PARQUET, &err) == AF_OK)
-                while (more && af_columns_next(in, &got, &more, &err) == AF_OK)
-                    got.len = 0;
+            af_status st =
+                af_columns_of(&in, "tiny", file.data, file.len, AF_COLUMNS_PARQUET, &err);
+            while (st == AF_OK && more) {
+                got.len = 0;
+                st = af_columns_next(in, &got, &more, &err);
+            }
+            CHECK_MSG((st == AF_OK) == (err.msg[0] == '\0'), "byte %" PRIu64 ": %s", i, err.msg);
             af_columns_close(in);
             af_buf_clear(&got);
             file.data[i] = old;
