@@ -60,7 +60,7 @@ typedef struct af_inspect_report {
 } af_inspect_report;
 
 /* Reads a .safetensors or .gguf file, a model, adapter or checkpoint folder, or org/name in the
- * Hugging Face cache. On success *out belongs to the caller; free it with
+ * Hugging Face cache. options may be NULL. On success *out belongs to the caller; free it with
  * af_inspect_free. AF_EIO, AF_EFORMAT. */
 AF_API AF_CHECKED af_status af_inspect(af_inspect_report **out, const char *path,
                                        const af_inspect_options *options, af_error *err);
@@ -97,8 +97,8 @@ typedef struct af_diff_report {
     int same, changed, other; /* other: shape, missing, unread */
 } af_diff_report;
 
-/* Compares the tensors of two paths (as of af_inspect). On success *out belongs to the caller; free
- * it with af_inspect_diff_free. AF_EIO, AF_EFORMAT. */
+/* Compares the tensors of two paths (as of af_inspect; options too). On success *out belongs to the
+ * caller; free it with af_inspect_diff_free. AF_EIO, AF_EFORMAT. */
 AF_API AF_CHECKED af_status af_inspect_diff(af_diff_report **out, const char *a, const char *b,
                                             const af_inspect_options *options, af_error *err);
 /* NULL is allowed. */

@@ -116,10 +116,10 @@ typedef struct af_eval_data_opts {
     const char *type;          /* type of the dataset; NULL = detected */
     const char *chat_template; /* NULL = the model's */
     bool train_on_inputs;      /* count prompts too */
-    int64_t sequence_len;      /* truncate longer records */
+    int64_t sequence_len;      /* truncate longer records; 0 = 2048 */
 } af_eval_data_opts;
 /* Evaluates a dataset of any type that training reads; path may also be a {path: FILE, ...} entry
- * of a run file. AF_EIO, AF_EFORMAT, AF_EUSAGE. */
+ * of a run file. o may be NULL. AF_EIO, AF_EFORMAT, AF_EUSAGE. */
 AF_API AF_CHECKED af_status af_model_eval_dataset(af_model *m, const char *path,
                                                   const af_eval_data_opts *o, af_eval_result *out,
                                                   af_error *err);

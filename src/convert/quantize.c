@@ -114,6 +114,8 @@ af_status af_quantize(af_convert_report **report, const char *model, const char 
     af_model_reader *in = NULL;
     af_dtype packed;
     af_mix mix;
+    if (!o->type)
+        return af_fail(err, AF_EUSAGE, "no type is named: nf4 fp4 int8 %s", af_mix_names());
     const bool folder = bnb_type(&packed, o->type);
     if (!folder && !af_mix_by_name(&mix, o->type))
         return af_fail(err, AF_EUSAGE, "unknown type '%.40s'; the types are nf4 fp4 int8 %s",

@@ -77,6 +77,8 @@ static af_status find_adapters(af_model_opts *o, char **owned, af_error *err)
 {
     af_status st = AF_OK;
     for (int i = 0; i < o->adapters && i < AF_MODEL_ADAPTERS_MAX && st == AF_OK; i++) {
+        if (!o->adapter[i])
+            return af_fail(err, AF_EUSAGE, "adapter %d of %d has no path", i + 1, o->adapters);
         if (af_path_is_taken(o->adapter[i]) || !af_hub_is_name(o->adapter[i]))
             continue;
         st = af_hub_snapshot(&owned[i], AF_HUB_MODEL, o->adapter[i], NULL, NULL, 0, err);

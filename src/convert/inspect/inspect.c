@@ -126,7 +126,7 @@ af_status af_inspect(af_inspect_report **out, const char *path, const af_inspect
     r->path = af_arena_strdup(af_arena_of(r), real);
     if (!r->path)
         AF_TRY(af_fail_nomem(err, "a path", strlen(real)));
-    AF_TRY(collect(r, real, options, err));
+    AF_TRY(collect(r, real, options ? options : &(af_inspect_options){0}, err));
     *out = r;
     r = NULL;
 done:

@@ -94,7 +94,7 @@ af_status af_inspect_diff(af_diff_report **out, const char *a, const char *b,
     AF_TRY(af_model_resolve(&pb, b, err));
     AF_TRY(af_weights_open(&wa, pa, err));
     AF_TRY(af_weights_open(&wb, pb, err));
-    AF_TRY(af_pool_new(&pool, options->threads, err));
+    AF_TRY(af_pool_new(&pool, options ? options->threads : 0, err));
     r->path_a = af_arena_strdup(af_arena_of(r), pa);
     r->path_b = af_arena_strdup(af_arena_of(r), pb);
     if (!af_weights_gguf(wa) == !af_weights_gguf(wb)) /* names of one kind */

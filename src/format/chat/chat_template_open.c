@@ -276,9 +276,9 @@ done:
 af_status af_template_open_named(af_template **out, const char *path, const char *name,
                                  af_error *err)
 {
-    if (af_ends_with(path, ".jinja") || af_ends_with(path, ".j2"))
+    if (path && (af_ends_with(path, ".jinja") || af_ends_with(path, ".j2")))
         return open_source(out, path, err);
-    if (af_ends_with(path, ".json") && af_file_exists(path))
+    if (path && af_ends_with(path, ".json") && af_file_exists(path))
         return open_config(out, path, name, err);
     char *found = NULL;
     af_status st = af_model_resolve(&found, path, err);

@@ -20,10 +20,11 @@ static af_status fail_part(const char *model, af_error *err)
 
 af_status af_model_resolve_whole(char **path, const char *model, af_error *err)
 {
-    if (af_file_exists(model) && (af_ends_with(model, ".safetensors") ||
-                                  af_ends_with(model, ".json") || af_ends_with(model, ".bin")))
+    if (model && af_file_exists(model) &&
+        (af_ends_with(model, ".safetensors") || af_ends_with(model, ".json") ||
+         af_ends_with(model, ".bin")))
         return fail_part(model, err);
-    if (af_file_exists(model) && !af_gguf_is_file(model))
+    if (model && af_file_exists(model) && !af_gguf_is_file(model))
         return af_fail(err, AF_EUSAGE,
                        "'%s' is not a GGUF file: a model is a folder with config.json and "
                        "safetensors, or a .gguf file",
@@ -75,6 +76,8 @@ static af_status resolve_name(char **path, const char *model, af_error *err)
 af_status af_model_resolve(char **path, const char *model, af_error *err)
 {
     char *found = NULL;
+    if (!model)
+        return af_fail(err, AF_EUSAGE, "no path or name is given");
     af_status st = resolve_name(&found, model, err);
     if (st == AF_OK && af_dir_exists(found))
         st = take_gguf(&found, model, err);

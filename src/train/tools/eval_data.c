@@ -8,6 +8,7 @@
 #include "data/store/pair_row.h"
 
 static const char location[] = "command line";
+enum { SEQUENCE_LEN = 2048 }; /* where the options say nothing */
 
 /* The list of one dataset, as a run file would have it. */
 static af_status dataset_list(af_yaml **out, af_arena *mem, const char *path,
@@ -22,7 +23,7 @@ static af_status dataset_list(af_yaml **out, af_arena *mem, const char *path,
             af_buf_printf(&text, *p == '\'' ? "%c'" : "%c", *p);
         af_buf_str(&text, "'\n");
     }
-    if (o->type && *path != '{')
+    if (o && o->type && *path != '{')
         af_buf_printf(&text, "  type: '%s'\n", o->type);
     const af_status st = text.bad ? af_fail_nomem(err, "a path", strlen(path))
                                   : af_yaml_parse(out, mem, text.data, text.len, location, err);
@@ -100,7 +101,8 @@ af_status af_eval_data_open(af_token_store *store, af_data_counts *counts, af_mo
                             af_excess excess, af_arena *mem, af_error *err)
 {
     af_yaml *list = NULL;
-    const char *template = o->chat_template, *tokens;
+    const char *template = o ? o->chat_template : NULL, *tokens;
+    const int64_t longest = o ? o->sequence_len : 0;
     const char **names = NULL;
     af_status st = AF_OK;
     AF_TRY(find_template(m, &template, &tokens, mem, err));
@@ -109,9 +111,9 @@ af_status af_eval_data_open(af_token_store *store, af_data_counts *counts, af_mo
                          .run_path = location,
                          .model = tokens,
                          .chat_template = template,
-                         .train_on_inputs = o->train_on_inputs,
+                         .train_on_inputs = o && o->train_on_inputs,
                          .excess = excess,
-                         .sequence_len = AF_MAX(o->sequence_len, 2),
+                         .sequence_len = longest ? AF_MAX(longest, 2) : SEQUENCE_LEN,
                          .vocab = af_model_vocab(m)};
     if (labels) {
         data.rl = AF_RL_LABELS;
