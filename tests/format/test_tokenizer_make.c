@@ -124,7 +124,7 @@ static void test_ids(void **state)
         af_tokenizer_close(t);
         remove_folder(dir);
     }
-    assert_true(i >= 14);
+    assert_true(i >= 16);
     json_decref(all);
 }
 
@@ -181,12 +181,72 @@ static void test_refused(void **state)
     }
 }
 
+/* What only the kind of tokenizer says. */
+static void test_names(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *bos, *eos;
+    } cases[] = {{"gpt2", "<|endoftext|>", "<|endoftext|>"},
+                 {"qwen2-bare", NULL, "<|endoftext|>"},
+                 {"tekken", "<s>", "</s>"},
+                 {"kimi", "[BOS]", "[EOS]"}};
+    json_t *all = load_cases();
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char dir[PATH];
+        af_error err = {0};
+        af_tokenizer *t = NULL;
+        make_folder(dir, json_object_get(find_case(all, cases[i].name), "files"));
+        CHECK_OK(af_tokenizer_open(&t, dir, &err), err);
+        assert_string_equal(af_tokenizer_eos_text(t), cases[i].eos);
+        assert_int_equal(af_tokenizer_eos(t),
+                         af_tokenizer_id(t, cases[i].eos, strlen(cases[i].eos)));
+        assert_int_equal(af_tokenizer_bos(t) >= 0, cases[i].bos != NULL);
+        int stops = 0;
+        assert_int_equal(af_tokenizer_stops(t, &stops)[0], af_tokenizer_eos(t));
+        af_tokenizer_close(t);
+        remove_folder(dir);
+    }
+    json_decref(all);
+}
+
+static void test_ranks_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *text, *says;
+    } cases[] = {
+        {"tekken.json", "{}", "no config.pattern or no vocab"},
+        {"tekken.json", "{\"config\":{\"pattern\":\"a\"},\"vocab\":[{\"token_bytes\":\"?\"}]}",
+         "token 1000 is not base64"},
+        {"tekken.json",
+         "{\"config\":{\"pattern\":\"a\"},\"vocab\":[{\"token_bytes\":\"YQ==\"},{\"token_bytes\":"
+         "\"YQ==\"}]}",
+         "token 1001 is there twice"},
+        {"tekken.json",
+         "{\"config\":{\"pattern\":\"a\",\"default_num_special_tokens\":2},\"vocab\":[]}",
+         "20 special tokens are not at most 2"},
+        {"tiktoken.model", "YQ== 0\n", "only Moonshot's TikTokenTokenizer is known"},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char dir[PATH];
+        af_error err = {0};
+        af_tokenizer *t = NULL;
+        new_folder(dir);
+        put_text(dir, cases[i].name, cases[i].text);
+        assert_int_not_equal(af_tokenizer_open(&t, dir, &err), AF_OK);
+        CHECK_MSG(strstr(err.msg, cases[i].says) && strstr(err.msg, cases[i].name), "%d: %s",
+                  (int)i, err.msg);
+        remove_folder(dir);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ids),
-        cmocka_unit_test(test_new_tokens),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_ids),           cmocka_unit_test(test_new_tokens),
+        cmocka_unit_test(test_refused),       cmocka_unit_test(test_names),
+        cmocka_unit_test(test_ranks_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

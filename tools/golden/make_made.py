@@ -1,23 +1,27 @@
 #!/usr/bin/env python3
 """Writes tests/golden/made: tokenizers in files other than tokenizer.json, or not in it alone, and the ids of AutoTokenizer.
 
-usage: make_made.py            (needs tokenizers 0.23 and transformers 5.23)
+usage: make_made.py            (needs tokenizers 0.23, transformers 5.23 and tiktoken)
 
 cases.json: "texts", and for each folder its files (a name that begins with @ is a file of tests/golden/made) and the ids
 of the texts, with special tokens and without.
 """
-import json, os, shutil, tempfile
+import base64, json, os, shutil, tempfile
 
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+import tiktoken
 from tokenizers import ByteLevelBPETokenizer
 from transformers import AutoTokenizer
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+from transformers.integrations.mistral.tokenizer import MistralConverter
 
 OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/golden/made")
 CORPUS = ["hello world hello there don't you're über Größen 12345 678 def f(x):\n    return x**2\n  \t\t user 小さな エンジン " * 3]
 TEXTS = ["", "  ", " a", "hello world", "Hello  World\n\n\tfoo", "don't you're I'LL", "12345 67 8", "über Größen e\u0301",
          "小さな エンジン", "\U0001f389\U0001f469\u200d\U0001f469 ok", "<|endoftext|>", "a<|endoftext|> b", "</s>x<s> <pad>",
          "<|im_start|>user\nhi<|im_end|>\n", "x <extra> y", "\u00a0nb\u2003sp", "a\r\nb\rc", "\ufb01 \u00bd", "\x01z", " <mask> ",
-         "def f(x):\n    return x**2\n", "trail  ", "[INST] hi [/INST]", "한국어 العربية", "don'T ABCdef XYZ3a", "中文abc 中 文"]
+         "def f(x):\n    return x**2\n", "trail  ", "[INST] hi [/INST]", "한국어 العربية", "don'T ABCdef XYZ3a", "中文abc 中 文",
+         "worldhellothere therello Größenüberen", "returndefuser ssizenell"]
 
 
 def added(text, **more):
@@ -52,6 +56,41 @@ def cases():
     yield "phi", {**own, "tokenizer_config.json": {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>",
                                                    "tokenizer_class": "CodeGenTokenizer"}, "added_tokens.json": {"<extra>": n + 1, "  ": n}}
     yield from beside(opt)
+    yield from ranked(json.load(open(os.path.join(OUT, "bare-vocab.json"))))
+
+
+TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+"
+          r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
+KIMI = "|".join([r"[\p{Han}]+", r"[^\r\n\p{L}\p{N}]?" + UPPER + "*" + LOWER + "+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+                 r"[^\r\n\p{L}\p{N}]?" + UPPER + "+" + LOWER + "*(?i:'s|'t|'re|'ve|'m|'ll|'d)?", r"\p{N}{1,3}",
+                 r" ?[^\s\p{L}\p{N}]+[\r\n]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"])
+
+
+def ranked(vocab):
+    """tekken.json, with the ids of transformers' converter and bos, and tiktoken.model of Kimi, with those of tiktoken."""
+    byte = {c: b for b, c in bytes_to_unicode().items()}
+    tokens = [bytes(byte[c] for c in t) for t in sorted(vocab, key=vocab.get)]
+    coded = [base64.b64encode(t).decode() for t in tokens]
+    special = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]"]
+    tekken = {"config": {"pattern": TEKKEN, "default_vocab_size": len(tokens) + 1, "default_num_special_tokens": 8},
+              "vocab": [{"rank": i, "token_bytes": t} for i, t in enumerate(coded)],
+              "special_tokens": [{"rank": i, "token_str": t} for i, t in enumerate(special)]}
+    with tempfile.TemporaryDirectory() as d:
+        write(d, {"tekken.json": tekken})
+        t = MistralConverter(os.path.join(d, "tekken.json")).converted()
+    bare = [t.encode(x, add_special_tokens=False).ids for x in TEXTS]
+    yield "tekken", {"tekken.json": tekken}, ([[1, *i] for i in bare], bare)
+    n = len(tokens)
+    named = {n: "[BOS]", n + 1: "[EOS]", n + 2: "<|im_end|>", n + 4: "<|im_start|>"}
+    with open(os.path.join(OUT, "tiktoken.model"), "w") as f:
+        f.writelines(f"{t} {i}\n" for i, t in enumerate(coded))
+    e = tiktoken.Encoding("kimi", pat_str=KIMI, mergeable_ranks={t: i for i, t in enumerate(tokens)},
+                          special_tokens={named.get(i, f"<|reserved_token_{i}|>"): i for i in range(n, n + 256)})
+    ids = [e.encode(x, allowed_special="all") for x in TEXTS]
+    config = {"tokenizer_class": "TikTokenTokenizer", "bos_token": "[BOS]", "eos_token": "[EOS]",
+              "added_tokens_decoder": {str(i): added(t) for i, t in named.items()}}
+    yield "kimi", {"tiktoken.model": "@tiktoken.model", "tokenizer_config.json": config}, (ids, ids)
 
 
 def beside(opt):
@@ -91,8 +130,8 @@ def ids_of(files):
 def main():
     os.makedirs(OUT, exist_ok=True)
     rows = []
-    for name, files in cases():
-        ids, bare = ids_of(files)
+    for name, files, *known in cases():
+        ids, bare = known[0] if known else ids_of(files)
         rows.append({"name": name, "files": files, "ids": ids, "bare": bare})
     with open(os.path.join(OUT, "cases.json"), "w") as f:
         f.write('{"texts": %s,\n"cases": [\n%s\n]}\n' % (json.dumps(TEXTS), ",\n".join(json.dumps(r) for r in rows)))

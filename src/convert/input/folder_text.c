@@ -24,8 +24,9 @@ af_status af_json_read(json_t **out, const char *dir, const char *name, af_error
 af_status af_tokenizer_json_read(json_t **out, const char *dir, af_error *err)
 {
     const af_status st = af_json_read(out, dir, "tokenizer.json", err);
-    return st == AF_OK && !*out && af_tokenizer_can_make(dir) ? af_tokenizer_make(out, dir, err)
-                                                              : st;
+    return st == AF_OK && !*out && af_tokenizer_can_make(dir)
+               ? af_tokenizer_make(out, NULL, dir, err)
+               : st;
 }
 
 af_status af_text_write(const char *dir, const char *name, const char *text, uint64_t n,

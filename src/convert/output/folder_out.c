@@ -18,6 +18,8 @@ static const char *const tokenizer_files[] = {
     "vocab.txt",
     "tokenizer.model",
     "spiece.model",
+    "tekken.json",
+    "tiktoken.model",
 };
 
 /* What makes a folder a model or an adapter for its readers: next to somebody else's file of such a

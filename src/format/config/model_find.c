@@ -230,12 +230,14 @@ af_status af_model_config(af_hf_config *out, const char *path, af_error *err)
     return st != AF_OK && err ? af_fail_prefix(st, err, "%s", path) : st;
 }
 
-const char *const af_tokenizer_sources[] = {"vocab.json", "merges.txt", NULL};
+const char *const af_tokenizer_sources[] = {"vocab.json", "merges.txt", "tekken.json",
+                                            "tiktoken.model", NULL};
 
 bool af_tokenizer_can_make(const char *dir)
 {
     return !af_file_in(dir, "tokenizer.json") && !af_file_in(dir, "tokenizer.model") &&
-           af_file_in(dir, "vocab.json") && af_file_in(dir, "merges.txt");
+           ((af_file_in(dir, "vocab.json") && af_file_in(dir, "merges.txt")) ||
+            af_file_in(dir, "tekken.json") || af_file_in(dir, "tiktoken.model"));
 }
 
 bool af_folder_has_tokenizer(const char *dir)

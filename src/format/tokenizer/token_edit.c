@@ -376,7 +376,7 @@ static af_status find_ids(int64_t *id, const char *dir, const af_token_edit *edi
 static af_status write_made(const char *dir, af_error *err)
 {
     json_t *made = NULL;
-    af_status st = af_tokenizer_make(&made, dir, err);
+    af_status st = af_tokenizer_make(&made, NULL, dir, err);
     char *path = af_path_join(dir, "tokenizer.json"),
          *text = made ? af_json_dump(made, JSON_INDENT(2)) : NULL;
     if (st == AF_OK)

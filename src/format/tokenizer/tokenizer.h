@@ -463,6 +463,8 @@ AF_CHECKED af_status af_tokenizer_add_stop(af_tokenizer *t, double id, af_error 
 /* tokenizer_gguf.c */
 AF_CHECKED af_status af_tokenizer_from_gguf(af_tokenizer **out, const char *path, af_error *err);
 
+/* False when it is not base64. `out` has as many bytes as the text. */
+bool af_base64_decode(uint8_t *out, uint64_t *n, const char *s, uint64_t len);
 /* The 256 printable characters of byte-level vocabularies. */
 uint32_t af_byte_char(uint8_t byte);
 int af_char_byte(uint32_t cp); /* -1 = none of them */

@@ -300,14 +300,26 @@ done:
     return st;
 }
 
+static void name_default(af_tokenizer *t, const json_t *names, const char *key, af_str *text,
+                         int32_t *id)
+{
+    const char *s = json_string_value(json_object_get(names, key));
+    const int32_t found = s ? af_tokenizer_id(t, s, strlen(s)) : -1;
+    if (found < 0)
+        return;
+    *id = found;
+    text->s = af_tokenizer_token(t, found, NULL);
+    text->n = (uint32_t)strlen(s);
+}
+
 /* Of a folder that has neither tokenizer.json nor tokenizer.model. */
 static af_status open_made(af_tokenizer **out, const char *folder, af_error *err)
 {
     af_status st = AF_OK;
     af_tokenizer *t = NULL;
-    json_t *made = NULL;
+    json_t *made = NULL, *names = NULL;
     char *text = NULL;
-    AF_TRY(af_tokenizer_make(&made, folder, err));
+    AF_TRY(af_tokenizer_make(&made, &names, folder, err));
     text = af_json_dump(made, JSON_COMPACT);
     if (!text)
         AF_TRY(af_fail_nomem(err, "a tokenizer", 0));
@@ -317,11 +329,18 @@ static af_status open_made(af_tokenizer **out, const char *folder, af_error *err
         goto done;
     }
     AF_TRY(af_tokenizer_read_configs(t, folder, err));
+    name_default(t, names, "bos_token", &t->bos_text, &t->bos);
+    name_default(t, names, "eos_token", &t->eos_text, &t->eos);
+    name_default(t, names, "unk_token", &t->unk_text, &t->unk);
+    name_default(t, names, "pad_token", &t->pad_text, &t->pad);
+    if (t->eos >= 0)
+        AF_TRY(af_tokenizer_add_stop(t, t->eos, err));
     *out = t;
     t = NULL;
 done:
     af_tokenizer_close(t);
     json_decref(made);
+    json_decref(names);
     free(text);
     return st;
 }
@@ -354,7 +373,8 @@ static af_status open_found(af_tokenizer **out, const char *path, af_error *err)
     else
         st = af_fail(err, AF_EIO,
                      "%s has neither tokenizer.json nor tokenizer.model nor vocab.json with "
-                     "merges.txt: save_pretrained of a fast tokenizer of transformers writes the "
+                     "merges.txt nor tekken.json: save_pretrained of a fast tokenizer of "
+                     "transformers writes the "
                      "first",
                      path);
     free(json);

@@ -6,8 +6,32 @@
 
 #define MERGES_MAX (UINT64_C(256) << 20) /* bytes */
 
+typedef enum maker_kind { KIND_GPT2, KIND_QWEN, KIND_TEKKEN, KIND_KIMI } maker_kind;
+
+/* What the kinds call their tokens when no file says it. */
+static const struct {
+    const char *bos, *eos, *unk, *pad;
+} kind_names[] = {
+    [KIND_GPT2] = {"<|endoftext|>", "<|endoftext|>", "<|endoftext|>", NULL},
+    [KIND_QWEN] = {NULL, "<|endoftext|>", "<|endoftext|>", "<|endoftext|>"},
+    [KIND_TEKKEN] = {"<s>", "</s>", "<unk>", "<pad>"},
+    [KIND_KIMI] = {"[BOS]", "[EOS]", "[UNK]", "[PAD]"},
+};
+
+/* tokenization_kimi.py */
+static const char kimi_pattern[] =
+    "[\\p{Han}]+|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]*"
+    "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]+"
+    "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\\p{N}{1,3}|"
+    " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+enum { KIMI_RESERVED = 256 }; /* ids after the vocabulary: special tokens, named or not */
+
 typedef struct token_maker {
     const char *folder;
+    maker_kind kind;
+    char *pattern;                /* of KIND_TEKKEN */
+    json_t *default_names;        /* those of kind_names that no file replaces */
     json_t *config, *map, *added; /* the files next to it; or NULL */
     json_t *vocab, *merges;
     json_t *list, *by_text; /* added_tokens, and its entries by their text */
@@ -143,45 +167,70 @@ static void add_named(token_maker *m, const json_t *names)
     }
 }
 
-/* What these classes call their tokens when no file says it. */
-static const char class_token[] = "<|endoftext|>";
-
 static const json_t *name_of(const token_maker *m, const char *name)
 {
     const json_t *v = json_object_get(m->map, name);
-    return v ? v : json_object_get(m->config, name);
+    v = v ? v : json_object_get(m->config, name);
+    return v ? v : json_object_get(m->default_names, name);
 }
 
-static void add_tokens(token_maker *m, bool qwen)
+static void set_default(token_maker *m, const char *name, const char *text)
 {
+    if (text && !name_of(m, name))
+        json_object_set_new(m->default_names, name, json_string(text));
+}
+
+static void set_defaults(token_maker *m)
+{
+    set_default(m, "bos_token", kind_names[m->kind].bos);
+    set_default(m, "eos_token", kind_names[m->kind].eos);
+    set_default(m, "unk_token", kind_names[m->kind].unk);
+    set_default(m, "pad_token", kind_names[m->kind].pad);
+}
+
+static void add_reserved(token_maker *m)
+{
+    for (json_int_t id = m->next, end = id + KIMI_RESERVED; id < end; id++) {
+        char key[24], text[48];
+        snprintf(key, sizeof key, "%lld", (long long)id);
+        snprintf(text, sizeof text, "<|reserved_token_%lld|>", (long long)id);
+        if (json_object_get(json_object_get(m->config, "added_tokens_decoder"), key))
+            continue;
+        json_t *v = json_string(text);
+        add_token(m, v, id, true);
+        json_decref(v);
+    }
+}
+
+static void add_tokens(token_maker *m)
+{
+    if (m->kind == KIND_KIMI)
+        add_reserved(m);
     add_listed(m);
     add_named(m, m->map);
     add_named(m, m->config);
-    json_t *text = json_string(class_token);
-    if (!name_of(m, "eos_token") || !name_of(m, "unk_token") ||
-        !name_of(m, qwen ? "pad_token" : "bos_token"))
-        add_token(m, text, -1, true);
-    json_decref(text);
+    if (m->kind <= KIND_QWEN) /* the others have them, or none */
+        add_named(m, m->default_names);
 }
 
 /* ---- parts ---- */
 
 /* The class of transformers: by its name, or as that of the model_type. */
-static af_status is_qwen(bool *qwen, const token_maker *m, af_error *err)
+static af_status find_class(token_maker *m, af_error *err)
 {
     static const char *const known[] = {"GPT2Tokenizer", "CodeGenTokenizer", "Qwen2Tokenizer"};
     const char *name = json_string_value(json_object_get(m->config, "tokenizer_class"));
     json_t *model = NULL;
     const af_status st = read_json(&model, m->folder, "config.json", err);
     const char *type = json_string_value(json_object_get(model, "model_type"));
-    *qwen = type && strncmp(type, "qwen", 4) == 0;
+    m->kind = type && strncmp(type, "qwen", 4) == 0 ? KIND_QWEN : KIND_GPT2;
     json_decref(model);
     if (st != AF_OK || !name)
         return st;
     for (size_t i = 0; i < AF_LEN(known); i++) {
         const size_t n = strlen(known[i]);
         if (strncmp(name, known[i], n) == 0 && (!name[n] || strcmp(name + n, "Fast") == 0)) {
-            *qwen = i == 2;
+            m->kind = i == 2 ? KIND_QWEN : KIND_GPT2;
             return AF_OK;
         }
     }
@@ -193,17 +242,23 @@ static af_status is_qwen(bool *qwen, const token_maker *m, af_error *err)
 }
 
 /* The last part is ByteLevel. */
-static json_t *parts_of(bool qwen, bool prefix)
+static json_t *parts_of(const token_maker *m)
 {
+    const bool prefix = json_is_true(json_object_get(m->config, "add_prefix_space"));
+    const char *pattern = m->kind == KIND_KIMI ? kimi_pattern : m->pattern;
     const af_pre_name *pre = af_pre_name_find("qwen2", 5);
-    if (!qwen)
+    if (m->kind == KIND_GPT2)
         return json_pack("{s:{s:s,s:b,s:b,s:b},s:{s:s}}", "pre_tokenizer", "type", "ByteLevel",
                          "add_prefix_space", prefix, "trim_offsets", 1, "use_regex", 1, "decoder",
                          "type", "ByteLevel");
     json_t *parts = af_json_load(pre->parts, strlen(pre->parts), 0, NULL);
     json_t *list = json_object_get(json_object_get(parts, "pre_tokenizer"), "pretokenizers");
-    json_object_set_new(json_array_get(list, json_array_size(list) - 1), "add_prefix_space",
-                        json_boolean(prefix));
+    json_object_set_new(json_array_get(list, 1), "add_prefix_space", json_boolean(prefix));
+    if (m->kind == KIND_QWEN)
+        return parts;
+    json_object_set_new(json_object_get(json_array_get(list, 0), "pattern"), "Regex",
+                        json_string(pattern));
+    json_object_del(parts, "normalizer");
     return parts;
 }
 
@@ -211,10 +266,9 @@ static void put_around(json_t *single, json_t *tokens, const token_maker *m, con
 {
     const json_t *v = name_of(m, name);
     const char *s = json_string_value(json_is_object(v) ? json_object_get(v, "content") : v);
-    const json_t *e = json_object_get(m->by_text, s ? s : class_token);
+    const json_t *e = s ? json_object_get(m->by_text, s) : NULL;
     if (!e)
         return;
-    s = json_string_value(json_object_get(e, "content"));
     json_array_append_new(single,
                           json_pack("{s:{s:s,s:i}}", "SpecialToken", "id", s, "type_id", 0));
     json_object_set_new(tokens, s,
@@ -225,7 +279,8 @@ static void put_around(json_t *single, json_t *tokens, const token_maker *m, con
 /* add_bos_token, add_eos_token; null when there is neither */
 static json_t *around_of(const token_maker *m)
 {
-    const bool bos = json_is_true(json_object_get(m->config, "add_bos_token"));
+    const json_t *first = json_object_get(m->config, "add_bos_token");
+    const bool bos = first ? json_is_true(first) : m->kind == KIND_TEKKEN;
     const bool eos = json_is_true(json_object_get(m->config, "add_eos_token"));
     if (!bos && !eos)
         return json_null();
@@ -242,12 +297,12 @@ static json_t *around_of(const token_maker *m)
 }
 
 /* Other readers require every field. */
-static json_t *file_of(const token_maker *m, bool qwen)
+static json_t *file_of(const token_maker *m)
 {
     json_t *o = json_pack("{s:s,s:n,s:n,s:O,s:n,s:n,s:o,s:n}", "version", "1.0", "truncation",
                           "padding", "added_tokens", m->list, "normalizer", "pre_tokenizer",
                           "post_processor", around_of(m), "decoder");
-    json_t *parts = parts_of(qwen, json_is_true(json_object_get(m->config, "add_prefix_space")));
+    json_t *parts = parts_of(m);
     json_object_update_missing_new(
         json_object_get(parts, "decoder"),
         json_pack("{s:b,s:b,s:b}", "add_prefix_space", 1, "trim_offsets", 1, "use_regex", 1));
@@ -256,38 +311,92 @@ static json_t *file_of(const token_maker *m, bool qwen)
                         json_pack("{s:s,s:n,s:n,s:n,s:n,s:b,s:b,s:b,s:O,s:O}", "type", "BPE",
                                   "dropout", "unk_token", "continuing_subword_prefix",
                                   "end_of_word_suffix", "fuse_unk", 0, "byte_fallback", 0,
-                                  "ignore_merges", 0, "vocab", m->vocab, "merges", m->merges));
+                                  "ignore_merges", m->kind >= KIND_TEKKEN, "vocab", m->vocab,
+                                  "merges", m->merges));
     return o;
 }
 
-af_status af_tokenizer_make(json_t **out, const char *folder, af_error *err)
+/* Its special tokens have the first ids. */
+static af_status read_tekken(token_maker *m, const char *path, af_error *err)
+{
+    size_t i;
+    json_t *text, *specials = json_array();
+    m->vocab = json_object();
+    const af_status st = af_tekken_read(m->vocab, m->merges, specials, &m->pattern, path, err);
+    json_array_foreach(specials, i, text) add_token(m, text, (json_int_t)i, true);
+    json_decref(specials);
+    return st;
+}
+
+static af_status read_kimi(token_maker *m, const char *path, af_error *err)
+{
+    const char *name = json_string_value(json_object_get(m->config, "tokenizer_class"));
+    if (!name || strcmp(name, "TikTokenTokenizer") != 0)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "%s is of tiktoken, and only Moonshot's TikTokenTokenizer is known, not "
+                       "'%.60s': save_pretrained of a fast tokenizer of transformers writes "
+                       "tokenizer.json",
+                       path, name ? name : "");
+    m->vocab = json_object();
+    const af_status st = af_tiktoken_read(m->vocab, m->merges, path, err);
+    m->next = (json_int_t)json_object_size(m->vocab);
+    return st;
+}
+
+static af_status read_model(token_maker *m, af_error *err)
 {
     af_status st = AF_OK;
-    bool qwen = false;
-    token_maker m = {
-        .folder = folder, .merges = json_array(), .list = json_array(), .by_text = json_object()};
+    const bool merges = af_file_in(m->folder, "merges.txt") && af_file_in(m->folder, "vocab.json");
+    m->kind = af_file_in(m->folder, "tekken.json") ? KIND_TEKKEN : KIND_KIMI;
+    char *path = af_path_join(m->folder, m->kind == KIND_TEKKEN ? "tekken.json" : "tiktoken.model");
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(m->folder));
+    if (!merges) {
+        st = m->kind == KIND_TEKKEN ? read_tekken(m, path, err) : read_kimi(m, path, err);
+        goto done;
+    }
+    AF_TRY(find_class(m, err));
+    AF_TRY(read_vocab(m, err));
+    AF_TRY(read_merges(m, err));
+done:
+    free(path);
+    return st;
+}
+
+static void maker_clear(token_maker *m)
+{
+    json_t *const all[] = {m->config, m->map,  m->added,   m->vocab,
+                           m->merges, m->list, m->by_text, m->default_names};
+    for (size_t i = 0; i < AF_LEN(all); i++)
+        json_decref(all[i]);
+    free(m->pattern);
+}
+
+af_status af_tokenizer_make(json_t **out, json_t **names, const char *folder, af_error *err)
+{
+    af_status st = AF_OK;
+    token_maker m = {.folder = folder,
+                     .merges = json_array(),
+                     .list = json_array(),
+                     .by_text = json_object(),
+                     .default_names = json_object()};
     AF_TRY(read_json(&m.config, folder, "tokenizer_config.json", err));
     if (!json_object_get(m.config, "added_tokens_decoder")) { /* older folders */
         AF_TRY(read_json(&m.map, folder, "special_tokens_map.json", err));
         AF_TRY(read_json(&m.added, folder, "added_tokens.json", err));
     }
-    AF_TRY(is_qwen(&qwen, &m, err));
-    AF_TRY(read_vocab(&m, err));
-    AF_TRY(read_merges(&m, err));
-    add_tokens(&m, qwen);
-    json_t *made = file_of(&m, qwen);
+    AF_TRY(read_model(&m, err));
+    set_defaults(&m);
+    add_tokens(&m);
+    json_t *made = file_of(&m);
     if (af_memory_failed()) {
         json_decref(made);
         AF_TRY(af_fail_nomem(err, "a tokenizer", 0));
     }
     *out = made;
+    if (names)
+        *names = json_incref(m.default_names);
 done:
-    json_decref(m.config);
-    json_decref(m.map);
-    json_decref(m.added);
-    json_decref(m.vocab);
-    json_decref(m.merges);
-    json_decref(m.list);
-    json_decref(m.by_text);
+    maker_clear(&m);
     return st;
 }

@@ -21,7 +21,7 @@ static int digit64(char c)
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-static bool decode64(uint8_t *out, uint64_t *n, const char *s, uint64_t len)
+bool af_base64_decode(uint8_t *out, uint64_t *n, const char *s, uint64_t len)
 {
     uint32_t bits = 0;
     int have = 0;
@@ -78,7 +78,7 @@ af_status af_precompiled_parse(af_norm *n, af_arena *a, const char *base64, uint
     uint8_t *bytes = af_arena_take(a, len + 8);
     if (!bytes)
         return af_fail_nomem(err, "the precompiled character map", len);
-    if (!decode64(bytes, &size, base64, len))
+    if (!af_base64_decode(bytes, &size, base64, len))
         return af_fail(err, AF_EFORMAT, "precompiled_charsmap is not base64");
     return set_map(n, bytes, size, err);
 }

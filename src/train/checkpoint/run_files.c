@@ -38,7 +38,9 @@ static const char *const result_files[] = {AF_RUN_FINISHED,
                                            "added_tokens.json",
                                            "chat_template.jinja",
                                            "vocab.json",
-                                           "merges.txt"};
+                                           "merges.txt",
+                                           "tekken.json",
+                                           "tiktoken.model"};
 /* What is there from the first step on. */
 static const char *const start_files[] = {"run.yaml", "metrics.jsonl", "samples.jsonl",
                                           "report.html", "trackers.json"};

@@ -16,7 +16,8 @@ static af_status copy_texts(const char *model, const char *dir, bool whole, af_e
 {
     static const char *const tokenizer[] = {
         "tokenizer.json",    "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json",
-        "added_tokens.json", "chat_template.jinja",   "vocab.json",      "merges.txt"};
+        "added_tokens.json", "chat_template.jinja",   "vocab.json",      "merges.txt",
+        "tekken.json",       "tiktoken.model"};
     static const char *const configs[] = {"generation_config.json",
                                           "preprocessor_config.json",
                                           "processor_config.json",

@@ -152,7 +152,7 @@ static af_status copy_texts(const char *from, const char *to, af_error *err)
     static const char *const names[] = {
         "tokenizer.json",    "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json",
         "added_tokens.json", "chat_template.jinja",   "vocab.json",      "merges.txt",
-        "config.json",       "generation_config.json"};
+        "tekken.json",       "tiktoken.model",        "config.json",     "generation_config.json"};
     af_status st = AF_OK;
     for (size_t i = 0; i < AF_LEN(names) && st == AF_OK; i++)
         st = af_file_copy_into(from, to, names[i], err);
