@@ -188,6 +188,10 @@ af_status af_schema_text_compile(af_rtn *r, const char *text, uint64_t len, af_e
 {
     af_status st = AF_OK;
     json_t *root = NULL;
+    if (len == 4 && memcmp(text, "true", 4) == 0) /* schemas, too, but no JSON text of their own */
+        return af_schema_text_compile(r, "{}", 2, err);
+    if (len == 5 && memcmp(text, "false", 5) == 0)
+        return af_schema_text_compile(r, "{\"enum\":[]}", 11, err);
     AF_TRY(af_json_parse(&root, text, len, "schema", err));
     AF_TRY(af_schema_compile(r, root, &r->root, err));
 done:

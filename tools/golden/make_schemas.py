@@ -86,6 +86,7 @@ add('unique_count',{"type":"array","items":{"$ref":"#/$defs/c"},"uniqueItems":Tr
 add('unique_one',{"type":"array","items":{"type":"integer"},"uniqueItems":True,"maxItems":1},[[],[5]],[[1,2]])
 add('unique_off',{"type":"array","items":{"const":1},"uniqueItems":False},[[1,1]],[[2]])
 add('unique_values',{"enum":[[1,2],[1,1],[1,1.0],["a"]],"uniqueItems":True},[[1,2],["a"]],[[1,1]])
+add('true',True,[1,[],{"a":None}],['='])
 refused=[]
 def no(schema,word,subject=None): refused.append(dict(schema=schema,says=word,subject=subject or ""))
 for k,v in dict(**{"not":{}},**{"if":{}},patternProperties={"a":{}},contains={},dependentRequired={"a":["b"]},unevaluatedProperties=False,additionalItems=False).items():
@@ -97,7 +98,7 @@ no({"$ref":"#/$defs/x"},"leads nowhere","$ref"); no({"$ref":"http://x/y"},"only 
 no({"anyOf":[]},"'anyOf' expects"); no({"oneOf":[{"type":"integer"},{"type":"number"}]},"two alternatives of 'oneOf'","oneOf"); no({"oneOf":[{"properties":{"a":{}}},{"properties":{"b":{}}}]},"two alternatives of 'oneOf'","oneOf")
 no({"enum":[]},"no text fits"); no({"type":"integer","minimum":5,"maximum":4},"no text fits"); no({"type":"string","minLength":3,"maxLength":2},"no text fits"); no({"allOf":[False]},"no text fits"); no({"type":"object","properties":{"a":False},"required":["a"]},"no text fits"); no({"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]},"no text fits")
 no({"format":"regex"},"'regex' is not supported","format"); no({"type":"string","minLength":5000000},"too large"); no({"pattern":"^((a{100}){100}){100}$"},"too many states"); no({"pattern":"(a|b)*a(a|b){25}$","type":"string"},"too large"); no({"pattern":"^(((((a?){30}){30})))*b{20000}$","type":"string","maxLength":100000},"too large")
-no([1],"a schema is an object"); no({"items":3},"'items' expects"); no({"properties":{"a":3}},"'properties' expects"); no({"required":"a"},"'required' expects")
+no([1],"a schema is an object"); no(False,"no text fits"); no({"items":3},"'items' expects"); no({"properties":{"a":3}},"'properties' expects"); no({"required":"a"},"'required' expects")
 no({"const":1.5,"type":"integer"},"no text fits")
 no({"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"],"oneOf":[{"properties":{"a":{}}},{"properties":{"b":{}}}]},"two alternatives of 'oneOf'","oneOf")
 no({"type":"object","properties":{"k":{"oneOf":[{"type":"integer"},{"type":"number"}]},"op":{"const":1}},"required":["k","op"]},"two alternatives of 'oneOf'","oneOf")
