@@ -37,6 +37,15 @@ for key in train_runtime train_loss train_steps_per_second '"global_step": 4'; d
     grep -q "$key" "$tmp/plain/trainer_state.json" || die "trainer_state.json has no $key"
 done
 
+# the first step of Adam without bias correction is (1 - 0.9) / sqrt(1 - 0.999) = 3.1623 times as large
+adam="optimizer=adam lr_scheduler=constant max_steps=2 max_grad_norm=0"
+train biased $adam learning_rate=1e-3 adam_bias_correction=false
+train larger $adam learning_rate=3.16227766e-3
+train usual $adam learning_rate=1e-3
+awk "BEGIN { d = $(loss biased 2) - $(loss larger 2); exit !(d < 1e-5 && d > -1e-5) }" || die "not corrected: $(loss biased 2), $(loss larger 2)"
+[ "$(loss biased 2)" != "$(loss usual 2)" ] || die "adam_bias_correction has no effect"
+train lion optimizer=lion adam_bias_correction=false 2> "$tmp/err" && die "lion has a correction" || grep -q "unless 'optimizer' is adam" "$tmp/err"
+
 # the result is the last checkpoint's; the manifest has the digests of what is there
 same plain plain/checkpoint-4
 for f in adapter_model.safetensors optimizer.safetensors tokenizer.json; do

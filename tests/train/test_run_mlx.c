@@ -118,9 +118,12 @@ static void test_keys(void **state)
     check(DATA "optimizer: adamw", "weight_decay: 0.01\n");
     check(DATA "optimizer: adamw", "weight_decay_on: all\n");
     check(DATA "optimizer: adam", "weight_decay: 0\n");
+    check(DATA "optimizer: adam", "adam_bias_correction: false\n");
+    check(DATA "optimizer: adam\noptimizer_config: {adam: {bias_correction: true}}",
+          "adam_bias_correction: true\n");
     check(DATA "optimizer: adamw\noptimizer_config: {adam: {eps: 1}, adamw: {betas: [0.8, 0.98], "
                "eps: 1e-6, weight_decay: 0.05, bias_correction: true}}",
-          "adam_beta1: 0.8\nadam_beta2: 0.98\nadam_epsilon: 1e-06\n");
+          "adam_beta1: 0.8\nadam_beta2: 0.98\nadam_bias_correction: true\nadam_epsilon: 1e-06\n");
 }
 
 static void test_schedules(void **state)

@@ -143,6 +143,7 @@ typedef struct af_run_config {
     double min_lr, constant_lr_ratio, embedding_lr, embedding_lr_scale;
     int64_t lr_decay_steps, lr_step_size;
     double lr_gamma, warmup_init_lr, lr_threshold;
+    bool bias_correction;
     int64_t lr_patience, lr_cooldown;
     af_schedule_decay lr_decay;
     bool quadratic_warmup;
@@ -257,6 +258,8 @@ bool af_run_compares(const af_run_config *r);
 bool af_run_has_kl_rows(const af_run_config *r);
 /* KTO: how many records are a block whose answers are exchanged for these rows. */
 int64_t af_run_kl_batch(const af_run_config *r);
+/* Whether the optimizer corrects the bias of its moments. */
+bool af_run_corrects_bias(const af_run_config *r);
 /* The loss that the keys of preference training ask for; their errors have file and line. */
 AF_CHECKED af_status af_run_pref_opts(af_pref_opts *out, const af_run_config *r, af_error *err);
 /* The table as help text (malloc'ed). */

@@ -110,6 +110,7 @@ static const struct {
     {"weight_decay", NULL, "0.01", NULL, NULL, "0.1"},
     {"adam_beta2", NULL, NULL, NULL, NULL, "0.95"},
     {"optimizer", NULL, NULL, NULL, "adam", NULL},
+    {"adam_bias_correction", NULL, NULL, NULL, "false", NULL},
     {"train_on_inputs", NULL, NULL, "auto", "true", NULL},
     {"save_steps", "500", NULL, "500", "100", "500"},
     {"eval_steps", NULL, NULL, NULL, "200", NULL},

@@ -237,8 +237,10 @@ static af_status translate_full(af_translation *t, int i)
 /* Its optimizer_config has a map of settings for each optimizer. */
 static af_status translate_optimizer(af_translation *t, const af_yaml *all)
 {
-    static const char *const keys[][2] = {
-        {"eps", "adam_epsilon"}, {"weight_decay", "weight_decay"}, {"momentum", "sgd_momentum"}};
+    static const char *const keys[][2] = {{"eps", "adam_epsilon"},
+                                          {"weight_decay", "weight_decay"},
+                                          {"momentum", "sgd_momentum"},
+                                          {"bias_correction", "adam_bias_correction"}};
     const af_yaml *name = af_yaml_get(t->root, "optimizer");
     const af_yaml *n = af_yaml_get(all, name && name->kind == AF_YAML_SCALAR ? name->text : "adam");
     af_status st = AF_OK;
@@ -253,7 +255,7 @@ static af_status translate_optimizer(af_translation *t, const af_yaml *all)
         if (is(n->key[i], "betas") && v->kind == AF_YAML_LIST && v->count == 2) {
             st = af_translate_put(t, "adam_beta1", line, v->item[0]);
             st = st == AF_OK ? af_translate_put(t, "adam_beta2", line, v->item[1]) : st;
-        } else if (!is(n->key[i], "bias_correction") || !af_translate_says(v, "true")) {
+        } else {
             st = af_translate_put(t, k < AF_LEN(keys) ? keys[k][1] : n->key[i], line, v);
         }
     }

@@ -39,6 +39,14 @@ static bool has_epsilon(const af_run_config *r)
     return has_betas(r) && r->optimizer != AF_OPTIMIZER_LION;
 }
 
+static bool is_adam(const af_run_config *r)
+{
+    return r->optimizer == AF_OPTIMIZER_ADAM || r->optimizer == AF_OPTIMIZER_ADAMW ||
+           r->optimizer == AF_OPTIMIZER_ADAMW_8BIT ||
+           r->optimizer == AF_OPTIMIZER_ADAMW_TORCH_8BIT || r->optimizer == AF_OPTIMIZER_ADAMW_4BIT;
+}
+bool af_run_corrects_bias(const af_run_config *r) { return r->bias_correction || !is_adam(r); }
+
 static bool has_no_rl(const af_run_config *r) { return r->rl == AF_RL_NONE; }
 static bool learns_tokens(const af_run_config *r) { return !r->rl && r->task != AF_TASK_LABELS; }
 static bool learns_labels(const af_run_config *r) { return !r->rl && r->task == AF_TASK_LABELS; }
@@ -108,6 +116,7 @@ static const need_row needs[] = {
          .schedulers = "cosine_decay linear_schedule step_decay exponential_decay"},
     [AF_NEED_ADAM] = {"with this optimizer", has_betas},
     [AF_NEED_EPSILON] = {"with this optimizer", has_epsilon},
+    [AF_NEED_MOMENTS] = {"unless 'optimizer' is adam or adamw", is_adam},
     [AF_NEED_SGD] = {"unless 'optimizer: sgd'", is_sgd},
     [AF_NEED_SAMPLES] = {"without 'generate_samples'", has_samples},
     [AF_NEED_TOKENS] = {"with 'rl' or 'task_type: SEQ_CLS'", learns_tokens},
