@@ -174,6 +174,8 @@ static void test_what_is_wrong(void **state)
          "'warm' of lr_schedule is not supported"},
         {"hf_dataset: {path: a/b, config: {data_dir: x}}", "'data_dir' of its config is not"},
         {"hf_dataset: a/b", "run.yaml:4: hf_dataset must be a map with a 'path'"},
+        {"optimizer: muon", "run.yaml:4: optimizer 'muon' of MLX is not the one here"},
+        {"optimizer: adafactor", "there it does not read learning_rate"},
         {"grad_accumulation_steps: 8", "run.yaml:2 ('iters'): iters is 5, and the weights change"},
         {"optimizer_config: {adam: 3}", "unknown key 'optimizer_config'"},
         {"optimizer_config: {adam: {nesterov: true}}", "unknown key 'nesterov'"},

@@ -168,6 +168,15 @@ static af_status finish_mlx(af_run_config *r, af_error *err)
                  {"eval_steps", &r->eval_steps},
                  {"logging_steps", &r->logging_steps}};
     char at[300];
+    const bool muon = r->optimizer == AF_OPTIMIZER_MUON;
+    if ((muon || r->optimizer == AF_OPTIMIZER_ADAFACTOR) && af_run_key_line(r, "optimizer") > 0)
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "%s: optimizer '%s' of MLX is not the one here: %s; set optimizer=%s and a "
+                       "learning_rate for it on the command line",
+                       af_run_key_loc(r, "optimizer", at, sizeof at), muon ? "muon" : "adafactor",
+                       muon ? "here the rate is multiplied by 0.2 sqrt(max(rows, columns))"
+                            : "there it does not read learning_rate",
+                       muon ? "muon" : "adafactor");
     if (r->accumulation == 1)
         return AF_OK;
     if (af_run_key_line(r, "max_steps") != AF_KEY_LINE_OVERRIDE) {
