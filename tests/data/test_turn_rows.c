@@ -262,7 +262,7 @@ static void add_long(af_buf *b, int n, bool numbered)
  * so they are if a template tells a window from the whole. */
 static void test_long_conversations(void **state)
 {
-    enum { SHORT = 70, LONG = 700 };
+    enum { SHORT = 70, LONG = 3000 };
     static const char numbered[] =
         "{% set ns = namespace(q=-1, n=0) %}{% for m in messages %}{% if m.role == 'user' %}"
         "{% set ns.q = loop.index0 %}{% endif %}{% endfor %}{% for m in messages %}<s>"

@@ -8,8 +8,6 @@
  * conversation that is much longer they are nearly all: only the first of them is made. */
 #include "data/render/renderer.h"
 
-enum { SLACK = 16 }; /* tokens that a cut text may end with instead of those of the whole */
-
 /* The row of some spans, whose text it takes. */
 static af_status label_row(af_renderer *s, af_row *out, af_loss_spans *spans, af_error *err)
 {
@@ -80,10 +78,10 @@ static af_status drop_beyond(af_renderer *s, af_loss_spans *whole, const af_conv
     af_status st = AF_OK;
     bool beyond = false;
     size_t *answer = NULL, count = 0, lo = 0;
-    AF_TRY(af_renderer_encode(s, whole->text, whole->len, false, err));
-    if (s->encoding.count <= s->cutoff + SLACK)
+    AF_TRY(af_loss_spans_cut(s, whole, err));
+    const uint64_t n = whole->cut;
+    if (n == whole->len)
         goto done;
-    const uint64_t n = s->encoding.end[s->cutoff + SLACK];
     answer = af_calloc(whole->left_to, sizeof *answer);
     if (!answer)
         AF_TRY(af_fail_nomem(err, "a conversation", whole->left_to));
@@ -120,7 +118,7 @@ af_status af_chat_row(af_renderer *s, af_row *out, const af_conversation *t,
     af_mask_part part = {.messages = json_array_size(t->messages)};
     af_prefix_cache cache = {0};
     AF_TRY(af_renderer_need_template(s, err));
-    AF_TRY(af_prefix_cache_init(&cache, part.messages, err));
+    AF_TRY(af_prefix_cache_init(&cache, s, part.messages, err));
     for (;;) {
         AF_TRY(af_mask_spans(s, &spans, t, &part, &cache, source, err));
         if (spans.left_to && !split)

@@ -15,6 +15,8 @@
 
 enum {
     MESSAGES_MAX = 16384, /* of a record */
+    CUT_FROM = 64,        /* messages of a record that is likely to be cut */
+    CUT_SLACK = 16,       /* tokens that a cut text may end with instead of those of the whole */
     PROMPT_END = 64,      /* bytes of a generation prompt that may be of the answer: "<think>" */
 };
 
@@ -25,6 +27,18 @@ void af_loss_spans_clear(af_loss_spans *s)
     free(s->left);
     free(s->other);
     *s = (af_loss_spans){0};
+}
+
+af_status af_loss_spans_cut(af_renderer *s, af_loss_spans *o, af_error *err)
+{
+    if (o->cut)
+        return AF_OK;
+    const af_status st = af_renderer_encode(s, o->text, o->len, false, err);
+    if (st != AF_OK)
+        return st;
+    const int64_t last = s->cutoff + CUT_SLACK;
+    o->cut = s->cutoff > 0 && s->encoding.count > last ? s->encoding.end[last] : o->len;
+    return AF_OK;
 }
 
 static bool is_assistant(const af_mask_work *w, size_t i)
@@ -193,7 +207,8 @@ static af_status marked_span(const af_mask_work *w, size_t i, af_turn_span *out)
 {
     const af_span mark = w->mark[i];
     af_status st = AF_OK;
-    *out = (af_turn_span){.start = mark.begin, .end = mark.end, .eot = mark.end};
+    *out =
+        (af_turn_span){.start = mark.begin, .end = mark.end, .eot = mark.end, .same = mark.begin};
     if (find_eot(w, mark.begin, mark.end, out))
         out->end = mark.end;
     if (i + 1 < w->messages &&
@@ -353,10 +368,16 @@ static af_status left_spans(af_mask_work *w)
 static af_status differential_spans(af_mask_work *w)
 {
     const bool all = w->source->train_on_eos == AF_TRAIN_EOS_ALL;
+    bool beyond = false; /* what comes is cut away, in rows, too */
     for (size_t i = 0; i < w->messages; i++) {
         af_turn_span s = {0};
         if (!trained(w, i) && !all)
             continue;
+        if (beyond) {
+            if (!w->out->count && trained(w, i)) /* every answer has a row: they are counted */
+                leave(w, i);
+            continue;
+        }
         const af_status st = turn_of(w, i, &s);
         if (st != AF_OK)
             return st;
@@ -364,6 +385,7 @@ static af_status differential_spans(af_mask_work *w)
             add_turn(w, i, &s);
         else if (trained(w, i))
             leave(w, i);
+        beyond = w->out->cut && s.same >= w->out->cut;
     }
     return AF_OK;
 }
@@ -411,6 +433,7 @@ static void take_other(af_loss_spans *o, size_t messages)
     o->other = NULL;
     o->count = 0;
     o->left_to = 0;
+    o->cut = 0;
     o->missing = o->departs = (af_answer_note){0};
     memset(o->left, 0, messages * sizeof *o->left);
 }
@@ -447,6 +470,8 @@ af_status af_mask_spans(af_renderer *s, af_loss_spans *out, const af_conversatio
     }
     for (size_t i = 0; i < all; i++)
         w.last = should_train(&w, i) ? i : w.last;
+    if (!w.only && s->cutoff > 0 && n >= CUT_FROM)
+        AF_TRY(af_loss_spans_cut(s, &o, err));
     AF_TRY(find_spans(&w, &marks));
     if (o.other) {
         take_other(&o, n);

@@ -9,12 +9,12 @@
 #include "data/render/mask_work.h"
 
 enum {
-    WINDOW = 16,            /* messages from one anchor to the next, at least */
-    WINDOWS_MAX = 256,      /* anchors of a conversation */
-    WINDOWS_FROM = 64,      /* shorter conversations are rendered whole */
-    CONTEXT = 8,            /* bytes before an anchor that a window must have, too */
-    RENDERED_MAX = 1 << 22, /* messages rendered for the masks of a record: about 4 s */
-    KEPT_MAX = 16 << 20,    /* bytes of renderings that are kept for a record */
+    WINDOW = 16,         /* messages from one anchor to the next, at least */
+    WINDOWS_MAX = 256,   /* anchors of a conversation */
+    WINDOWS_FROM = 64,   /* shorter conversations are rendered whole */
+    CONTEXT = 8,         /* bytes before an anchor that a window must have, too */
+    STEPS_MAX = 1 << 28, /* of the template for the masks of a record: about 10 s */
+    KEPT_MAX = 16 << 20, /* bytes of renderings that are kept for a record */
 };
 
 uint64_t af_common_prefix(const char *a, uint64_t n, const char *b, uint64_t m)
@@ -52,10 +52,11 @@ bool af_find_eot(const af_renderer *s, const char *text, uint64_t from, uint64_t
     return found;
 }
 
-af_status af_prefix_cache_init(af_prefix_cache *c, size_t messages, af_error *err)
+af_status af_prefix_cache_init(af_prefix_cache *c, const af_renderer *s, size_t messages,
+                               af_error *err)
 {
     const size_t n = (messages + 1) * AF_PREFIX_KINDS;
-    *c = (af_prefix_cache){.item = af_calloc(n, sizeof *c->item), .count = n};
+    *c = (af_prefix_cache){.item = af_calloc(n, sizeof *c->item), .count = n, .began = s->steps};
     if (c->item)
         return AF_OK;
     c->count = 0;
@@ -88,10 +89,9 @@ static void keep(const af_mask_work *w, af_kept_text *k, const char *text, uint6
     w->cache->bytes += len;
 }
 
-af_status af_mask_renders(const af_mask_work *w, size_t n, uint64_t more)
+af_status af_mask_renders(const af_mask_work *w, size_t n)
 {
-    w->cache->rendered += more;
-    if (w->cache->rendered <= RENDERED_MAX)
+    if (w->s->steps - w->cache->began <= STEPS_MAX)
         return AF_OK;
     return af_fail(w->err, AF_EFORMAT,
                    "message %zu of %zu: with this chat template the loss mask of so long a "
@@ -111,7 +111,7 @@ af_status af_prefix_whole(const af_mask_work *w, size_t n, af_prefix_kind kind, 
         *len = k->len;
         return AF_OK;
     }
-    af_status st = af_mask_renders(w, n, n);
+    af_status st = af_mask_renders(w, n);
     if (st == AF_OK)
         st = af_renderer_render(w->s, text, len, w->t, n, kind == AF_PREFIX_PROMPT,
                                 kind == AF_PREFIX_NEXT, NULL, w->err);
@@ -127,7 +127,7 @@ static af_status render_window(const af_mask_work *w, const af_mask_anchor *a, s
                                af_prefix_kind kind, char **text, uint64_t *len)
 {
     const bool prompt = kind == AF_PREFIX_PROMPT, next = kind == AF_PREFIX_NEXT;
-    const af_status few = af_mask_renders(w, n, a->head + n - a->from);
+    const af_status few = af_mask_renders(w, n);
     if (few != AF_OK)
         return few;
     af_conversation part = *w->t;

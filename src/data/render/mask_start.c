@@ -138,6 +138,7 @@ af_status af_turn_start(const af_mask_work *w, size_t i, af_turn_span *out, bool
         return af_other_answer(w, 0, &out->start);
     const af_status st = af_prefix_compare(w, i, AF_PREFIX_PROMPT, 0, &prompt);
     out->start = prompt.end;
+    out->same = prompt.at;
     *exact = prompt.at == prompt.end;
     return st == AF_OK && !*exact ? inexact_start(w, i, prompt.at, out, exact) : st;
 }

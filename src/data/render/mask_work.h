@@ -46,8 +46,8 @@ static inline const char *af_mask_role(const af_mask_work *w, size_t i)
 }
 
 /* mask_prefix.c */
-/* Counts `more` messages that are rendered for message n; an error when there are too many. */
-AF_CHECKED af_status af_mask_renders(const af_mask_work *w, size_t n, uint64_t more);
+/* Before a rendering for message n: an error when those of the record took too many steps. */
+AF_CHECKED af_status af_mask_renders(const af_mask_work *w, size_t n);
 typedef enum af_prefix_kind {
     AF_PREFIX_PROMPT, /* with the generation prompt */
     AF_PREFIX_TURNS,
@@ -83,6 +83,7 @@ bool af_find_eot(const af_renderer *s, const char *text, uint64_t from, uint64_t
 
 /* mask_start.c */
 typedef struct af_turn_span {
+    uint64_t same;       /* bytes of the row that the prompt has, too */
     uint64_t start, end; /* with the end-of-turn token */
     uint64_t eot;        /* where that begins; == end when there is none */
     bool fits;           /* false: the turn needs a row of its own */

@@ -298,7 +298,8 @@ af_status af_renderer_render(af_renderer *s, char **text, uint64_t *len, const a
                               .tools = t->tools,
                               .extra = variables,
                               .add_generation_prompt = prompt,
-                              .form = s->form};
+                              .form = s->form,
+                              .steps = &s->steps};
     af_status st = af_memory_failed() ? af_fail_nomem(err, AF_TEMPLATE_VARIABLES, 0)
                                       : af_template_render(s->chat, text, len, &o, generation, err);
     if (st != AF_OK)

@@ -59,6 +59,7 @@ typedef struct af_renderer {
     const char *answer_end, *call_end;
     af_encoding encoding; /* scratch */
     af_renderer_times times;
+    uint64_t steps; /* of all renderings */
 } af_renderer;
 
 /* `model`: resolved folder or file. `chat_template`: NULL, a .jinja file, a name that the model or
@@ -134,6 +135,7 @@ typedef struct af_loss_spans {
     size_t left_to; /* messages up to the last of those; 0: there is none */
     af_answer_note missing, departs;
     size_t unshown; /* number of a message that the text does not have; 0: none */
+    uint64_t cut;   /* bytes of the text that sequence_len may keep something of; 0: not known */
     char *other;    /* while they are found: the text to find them in instead, or NULL */
     uint64_t other_len;
 } af_loss_spans;
@@ -150,15 +152,18 @@ typedef struct af_kept_text {
 typedef struct af_prefix_cache {
     af_kept_text *item; /* [count] own */
     size_t count;
-    uint64_t bytes;    /* of all texts */
-    uint64_t rendered; /* messages so far, of all prefixes */
+    uint64_t bytes; /* of all texts */
+    uint64_t began; /* steps of the renderer before the record */
 } af_prefix_cache;
-AF_CHECKED af_status af_prefix_cache_init(af_prefix_cache *c, size_t messages, af_error *err);
+AF_CHECKED af_status af_prefix_cache_init(af_prefix_cache *c, const af_renderer *s, size_t messages,
+                                          af_error *err);
 void af_prefix_cache_clear(af_prefix_cache *c);
 AF_CHECKED af_status af_mask_spans(af_renderer *s, af_loss_spans *out, const af_conversation *t,
                                    const af_mask_part *part, af_prefix_cache *cache,
                                    const af_data_source *source, af_error *err);
 void af_loss_spans_clear(af_loss_spans *s);
+/* Sets `cut`, to the text's length where all of it is kept. */
+AF_CHECKED af_status af_loss_spans_cut(af_renderer *s, af_loss_spans *o, af_error *err);
 /* eot.c: which tokens end a turn, found by rendering a probe. */
 AF_CHECKED af_status af_renderer_find_eot(af_renderer *s, af_error *err);
 /* One more text that ends a turn, blanks around it left out. */

@@ -135,7 +135,7 @@ af_status af_other_message(const af_mask_work *w, size_t i, json_t *message, cha
                            uint64_t *len)
 {
     af_conversation other = *w->t;
-    af_status st = af_mask_renders(w, i, w->messages);
+    af_status st = af_mask_renders(w, i);
     other.messages = json_copy(w->t->messages);
     if (st == AF_OK)
         st = message && other.messages && !json_array_set(other.messages, i, message)

@@ -402,6 +402,8 @@ af_status af_template_render(const af_template *t, char **text, uint64_t *len,
         goto done;
     }
     render(&j, o);
+    if (o->steps)
+        *o->steps += j.steps;
     if (j.failed) {
         st = af_fail(err, local.code, "%s", local.msg);
         goto done;

@@ -29,6 +29,7 @@ typedef struct af_render_opts {
     bool raw;        /* only `extra` is passed */
     unsigned form;   /* of af_message_form: how messages are passed; 0 = as they are */
     const char *now; /* "2025-03-14T09:26:53", or NULL = the current local time */
+    uint64_t *steps; /* the template's are added, if not NULL */
 } af_render_opts;
 
 /* Renders. *text is malloc'ed and NUL-terminated. `generation` may be NULL. */
