@@ -515,8 +515,8 @@ static void report(const af_model_reader *in)
     }
     for (int t = 0; t < AF_DTYPE_COUNT; t++)
         if (count[t])
-            af_buf_printf(&text, "%s%" PRId64 " tensors %s", text.len ? ", " : "", count[t],
-                          af_dtype_name((af_dtype)t));
+            af_buf_printf(&text, "%s%" PRId64 " tensor%s %s", text.len ? ", " : "", count[t],
+                          count[t] == 1 ? "" : "s", af_dtype_name((af_dtype)t));
     af_log_write(AF_LOG_INFO, "%s: %s, %.1fM parameters: %s", in->path, in->config.model_type,
                  (double)in->spec.params / 1e6, text.data ? text.data : "");
     af_buf_clear(&text);

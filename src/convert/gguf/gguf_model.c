@@ -328,7 +328,7 @@ static void warn_fallbacks(const gguf_export *j)
         n += j->list[i].fell_back;
     if (n)
         af_log_write(AF_LOG_WARN,
-                     "%d of %d tensors have rows that do not fill the blocks of %s and got "
+                     "%d of %d tensors: rows do not fill the blocks of %s, they are written in "
                      "another type",
                      n, j->count, af_mix_get(j->o->mix)->name);
 }

@@ -419,8 +419,10 @@ static af_status pre_name(const char **out, const vocab *v, const char *model_ty
 {
     *out = v->spm ? "default" : find_pre_name(v->json, model_type);
     return *out ? AF_OK
-                : af_fail(err, AF_EUNSUPPORTED,
-                          "llama.cpp has no name for the pre_tokenizer of tokenizer.json");
+                : af_fail(
+                      err, AF_EUNSUPPORTED,
+                      "llama.cpp has no name for the pre_tokenizer of tokenizer.json: it could not "
+                      "tokenize with a GGUF file of this model");
 }
 
 static af_status put_all(vocab *v, af_gguf_writer *w, const af_hf_config *c, int32_t turn_end,
