@@ -136,6 +136,6 @@ const char *af_format_count(char buf[32], int64_t n)
     int u = 0;
     for (; v >= 1000 && u < 4; u++)
         v /= 1000;
-    snprintf(buf, 32, u ? "%.*f%s" : "%.*f%s", !u ? 0 : v < 10 ? 2 : 1, v, units[u]);
+    snprintf(buf, 32, "%.*f%s", !u ? 0 : v < 10 ? 2 : 1, v, units[u]);
     return buf;
 }

@@ -57,7 +57,7 @@ int af_comm_size(const af_comm *c);       /* 1 for one process */
 int af_comm_local_rank(const af_comm *c); /* among the ranks of this machine */
 /* How many ranks run on this machine. */
 int af_comm_local_size(const af_comm *c);
-/* Should GPUs talk by NCCL? For af_comm_device_open (comm_device.h). */
+/* Whether GPUs exchange by NCCL. For af_comm_device_open (comm_device.h). */
 bool af_comm_wants_nccl(const af_comm *c);
 /* "tcp", "mpi (Open MPI v4.1.4 ...)": what carries the host side. Borrowed, as long as c. */
 const char *af_comm_name(const af_comm *c);

@@ -312,9 +312,9 @@ done:
     return st;
 }
 
-static af_status pair_talk(af_conversation *t, const af_data_source *s, const json_t *prompt,
-                           const char *completion_field, const json_t *record,
-                           const af_source_loc *p, af_error *err)
+static af_status pair_messages(af_conversation *t, const af_data_source *s, const json_t *prompt,
+                               const char *completion_field, const json_t *record,
+                               const af_source_loc *p, af_error *err)
 {
     const json_t *completion;
     af_status st = af_field_need(&completion, s, record, completion_field, p, err);
@@ -380,7 +380,7 @@ static af_status prompt_completion(af_item *out, const af_data_source *s, const 
         out->has_label = true;
         out->label = json_is_true(label);
     }
-    AF_TRY(pair_talk(&out->conversation[0], s, prompt, s->field.completion, record, p, err));
+    AF_TRY(pair_messages(&out->conversation[0], s, prompt, s->field.completion, record, p, err));
     if (out->conversation[0].kind == AF_CONVERSATION_CHAT &&
         !has_trained_role(s, &out->conversation[0])) {
         p->warnings->counts.nothing_to_learn++;
@@ -512,8 +512,8 @@ static af_status preference(af_item *out, const af_data_source *s, const json_t 
     } else if (json_is_object(good) && json_is_array(prompt)) {
         AF_TRY(answer_pair(out, s, prompt, good, bad, record, p, err));
     } else {
-        AF_TRY(pair_talk(&out->conversation[0], s, prompt, s->field.chosen, record, p, err));
-        AF_TRY(pair_talk(&out->conversation[1], s, prompt, s->field.rejected, record, p, err));
+        AF_TRY(pair_messages(&out->conversation[0], s, prompt, s->field.chosen, record, p, err));
+        AF_TRY(pair_messages(&out->conversation[1], s, prompt, s->field.rejected, record, p, err));
         if (json_is_array(prompt))
             out->prompt = json_incref((json_t *)prompt);
         else

@@ -174,7 +174,7 @@ static void hash_variables(af_sha256 *h, const json_t *variables)
     free(text);
 }
 
-static void hash_scribe(af_sha256 *h, const af_renderer *s)
+static void hash_renderer(af_sha256 *h, const af_renderer *s)
 {
     uint64_t n = 0;
     const char *source = s->chat ? af_template_source(s->chat, &n) : NULL;
@@ -238,7 +238,7 @@ static af_status store_path(char **out, const af_data_pipeline *k, af_error *err
     AF_TRY(hash_model(&h, k->o->model, err));
     for (int i = 0; i < k->sources; i++) {
         hash_source(&h, &k->source[i]);
-        hash_scribe(&h, &k->renderer[i]);
+        hash_renderer(&h, &k->renderer[i]);
         AF_TRY(hash_files(&h, &k->source[i], k->o->run_path, err));
     }
     af_sha256_hex(&h, hex);
