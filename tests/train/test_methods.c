@@ -297,7 +297,7 @@ static void test_what_the_keys_refuse(void **state)
         {"adapter: freeze\nfreeze_extra_modules: mlp\n", "'mlp', which the model does not have"},
         {"adapter: freeze\nfreeze_trainable_layers: 0\n", "leaves nothing to train"},
         {"adapter: qlora\nload_in_8bit: true\n", "load_in_8bit and adapter: qlora contradict"},
-        {"adapter: lora\npeft_init_lora_weights: eva\n", "'eva', which is not supported"},
+        {"adapter: lora\npeft_init_lora_weights: eva\n", "'eva' is not supported; use one of"},
         {"adapter: lora\npeft_init_lora_weights: loftq\n", "loftq starts from the error of"},
         {"adapter: dora\npeft_init_lora_weights: pissa\n", "'pissa' together with DoRA"},
         {"adapter: lora\nlora_r: 3\npeft_init_lora_weights: orthogonal\n", "even rank, not 3"},
