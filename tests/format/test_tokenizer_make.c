@@ -124,7 +124,7 @@ static void test_ids(void **state)
         af_tokenizer_close(t);
         remove_folder(dir);
     }
-    assert_true(i >= 16);
+    assert_true(i >= 17);
     json_decref(all);
 }
 

@@ -107,6 +107,10 @@ def beside(opt):
     yield "nowhere", {"tokenizer.json": whole, "tokenizer_config.json": {**names, "pad_token": "<mask>"}}
     yield "decoder", {"tokenizer.json": whole, "tokenizer_config.json": {**names, "added_tokens_decoder": tokens}}
     yield "taken", {"tokenizer.json": whole, "tokenizer_config.json": {**names, "added_tokens_decoder": {"2": added("</s>"), "0": added("<s>")}}}
+    renamed = json.loads(json.dumps(whole))  # id 5 has two texts: that of the vocabulary and that of an added token
+    text = [t for t, i in whole["model"]["vocab"].items() if i == 5][0]
+    renamed["added_tokens"] = [{"id": 5, **added("<other>")}, *whole["added_tokens"]]
+    yield "renamed", {"tokenizer.json": renamed, "tokenizer_config.json": {**names, "pad_token": text}}
     yield "map", {"tokenizer.json": whole, "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast"},
                   "special_tokens_map.json": {**names, "pad_token": "<pad>"}}
     yield "added", {"tokenizer.json": whole, "tokenizer_config.json": names, "added_tokens.json": {"<extra>": n}}

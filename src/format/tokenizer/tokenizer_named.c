@@ -5,11 +5,14 @@
 
 enum { ADDED_MAX = 1 << 20 };
 
-/* Whether the id is that of an added token with another text: tokenizer.json has the last word. */
+/* Whether the id that it would get is that of an added token with another text: tokenizer.json has
+ * the last word. */
 static bool is_taken(const af_tokenizer *t, const af_added *a, int64_t id)
 {
-    const bool added = id >= 0 && id <= INT32_MAX && af_tokenizer_is_added(t, (int32_t)id);
-    return added && af_tokenizer_id(t, a->content.s, a->content.n) != id;
+    const int32_t known = af_tokenizer_id(t, a->content.s ? a->content.s : "", a->content.n);
+    const int64_t own = known >= 0 ? known : id;
+    return own >= 0 && own < t->added_at_count && t->added_at[own] >= 0 &&
+           af_vocab_find(&t->added_vocab, a->content.s ? a->content.s : "", a->content.n) != own;
 }
 
 /* id < 0: that of the vocabulary, or the next. */
