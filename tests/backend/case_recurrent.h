@@ -68,6 +68,14 @@ static void case_scan_mamba(rec *r)
     finish(r, af_scan(r->g, x, rec_decay(r, 6), beta, param_1(r, 6),
                       ints(r, REC_BOUNDS, rec_bounds), &o));
 }
+static void case_scan_mamba_wide(rec *r) /* rows that are read four values at a time */
+{
+    const af_scan_opts o = {.heads = 4, .key_heads = 1, .key_dim = 40, .head_dim = 64};
+    af_tensor *x = act_2(r, REC_ROWS, 2 * 40 + 4 * 64);
+    af_tensor *beta = af_softplus(r->g, act_2(r, REC_ROWS, 4), param_1(r, 4), NULL);
+    finish(r, af_scan(r->g, x, rec_decay(r, 4), beta, param_1(r, 4),
+                      ints(r, REC_BOUNDS, rec_bounds), &o));
+}
 static void case_selective(rec *r)
 {
     enum { I = 150, n = 16 };
@@ -111,7 +119,8 @@ static void case_channel_cached(rec *r) { state_cached(r, 20); }
         {"conv_three", case_conv_three, 0}, {"gated_norm", case_gated_norm, 1e-2},                 \
         {"scan_delta", case_scan_delta, 1e-2}, {"scan_wide", case_scan_wide, 1e-2},                \
         {"scan_channel", case_scan_channel, 1e-2}, {"scan_mamba", case_scan_mamba, 1e-2},          \
-        {"selective", case_selective, 1e-2}, {"state_cached", case_state_cached, 1e-2},            \
+        {"scan_mamba_wide", case_scan_mamba_wide, 1e-2}, {"selective", case_selective, 1e-2},      \
+        {"state_cached", case_state_cached, 1e-2},                                                 \
     {                                                                                              \
         "channel_cached", case_channel_cached, 1e-2                                                \
     }

@@ -1,12 +1,13 @@
 /* scan.cu - recurrences with a matrix as state, forward.  Contract and formulas: scan.c; twin:
  * scan_cpu.c; by chunks on the CPU: scan_fast.c.
  *
- * scan_scores makes the 64 x 64 matrices of every chunk at once, scan_states passes the state from
- * chunk to chunk (columns of a state do not meet: blocks take `tile` of them), scan_out makes the
- * outputs of every chunk at once. scan_step is the recurrence itself, for generation. Built with
- * AF_T and AF_MMA (1: tensor cores). */
-// variants: (AF_T=bf16,half AF_MMA=0,1 | AF_T=float AF_MMA=0)
-// common: (AF_T=bf16 AF_MMA=1 | AF_T=float AF_MMA=0)
+ * scan_scores makes the 64 x 64 matrices of every chunk at once, scan_out the outputs. Between them
+ * the states before every chunk: without delta scan_added makes what each chunk adds, all at once,
+ * and scan_pass adds it up; with delta scan_states goes from chunk to chunk (columns of a state do
+ * not meet: blocks take AF_TILE of them). scan_step is the recurrence itself, for generation. Built
+ * with AF_T, AF_MMA (1: tensor cores) and AF_TILE. */
+// variants: (AF_T=bf16,half AF_MMA=0,1 | AF_T=float AF_MMA=0) AF_TILE=8,16,32
+// common: (AF_T=bf16 AF_MMA=1 | AF_T=float AF_MMA=0) AF_TILE=32
 #include "scan.cuh"
 
 /* Block (slot, h): score[t][i] = exp(G[t]-G[i]) q[t].k[i] for i <= t; with delta also
@@ -49,62 +50,120 @@ extern "C" __global__ void __launch_bounds__(256)
         inverse[at + i] = inv[i / CHUNK * LDC + i % CHUNK];
 }
 
-/* Block (h * tiles + tile, s): the states before every chunk, [slot][H][K][V]; d, and what beta
- * multiplies (or NULL), [N][H*V]. */
+/* Block (slot, h * tiles + tile), without delta: what the chunk adds to the state, [slot][H][K][V],
+ * and by how much it multiplies it, keep [slot][H]. */
+extern "C" __global__ void __launch_bounds__(256)
+    scan_added(float *states, float *keep, scan_args a)
+{
+    __shared__ decays d;
+    const int h = blockIdx.y / tiles_of(a), c0 = blockIdx.y % tiles_of(a) * AF_TILE,
+              cols = columns_of(a, c0), ld = key_ld(a), rows = key_pad(a);
+    const chunk c = chunk_of(a, blockIdx.x);
+    if (c.len == 0)
+        return;
+    const i64 at = c.slot * a.H + h;
+    float *k = shared, *e = k + CHUNK * ld, *st = e + CHUNK * LT;
+    load_decays(d, a, c, h);
+    load_k(k, ld, a, c, h);
+    load_added(e, 0, d, a, c, h, c0, cols);
+    scale_rows(e, d.to_end);
+    __syncthreads();
+    product(k, 1, ld, e, LT, 1, rows, AF_TILE, CHUNK,
+            [&](int i, int j, float v) { st[i * LT + j] = v; });
+    __syncthreads();
+    store_tile<AF_TILE>(states + at * a.K * a.V + c0, a.V, st, LT, a.K, cols);
+    if (threadIdx.x == 0 && c0 == 0)
+        keep[at] = d.eG[c.len - 1];
+}
+
+/* The slot of chunk b of n in the order in which scan_pass takes them. */
+DEV i64 slot_of(int first, int b, int n, int back) { return first + (back ? n - 1 - b : b); }
+
+/* Every state [K][V] becomes the sum of what came before its chunk; with `back` of what comes after
+ * it, from the last chunk on. N values a thread, `one` divided among the blocks of x. */
+template <int N> DEV void pass_on(float *states, const float *keep, int back, const scan_args &a)
+{
+    constexpr int AHEAD = 8;
+    const i64 i = ((i64)blockIdx.x * 256 + threadIdx.x) * N, one = (i64)a.K * a.V;
+    const int h = blockIdx.y, s = blockIdx.z,
+              chunks = (a.bounds[s + 1] - a.bounds[s] + CHUNK - 1) / CHUNK,
+              first = a.bounds[s] / CHUNK + s;
+    float sum[N] = {};
+    if (i >= one)
+        return;
+    for (int from = 0; from < chunks; from += AHEAD) {
+        float v[AHEAD][N], e[AHEAD];
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+            const i64 at = slot_of(first, min(from + j, chunks - 1), chunks, back) * a.H + h;
+            load_n(v[j], states + at * one + i);
+            e[j] = keep[at];
+        }
+        all_asked_for();
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++)
+            if (from + j < chunks) {
+                store_n(states + (slot_of(first, from + j, chunks, back) * a.H + h) * one + i, sum);
+#pragma unroll
+                for (int k = 0; k < N; k++)
+                    sum[k] = sum[k] * e[j] + v[j][k];
+            }
+    }
+}
+/* Blocks (x, h, s), after scan_added or scan_dadded. */
+extern "C" __global__ void __launch_bounds__(256)
+    scan_pass(float *states, const float *keep, int back, scan_args a)
+{
+    if (a.K * a.V % 4 == 0)
+        pass_on<4>(states, keep, back, a);
+    else
+        pass_on<1>(states, keep, back, a);
+}
+
+/* Block (h * tiles + tile, s), with delta: the states before every chunk, [slot][H][K][V]; d, and
+ * what beta multiplies (or NULL), [N][H*V]. */
 extern "C" __global__ void __launch_bounds__(256)
     scan_states(float *states, float *dmat, float *error, const float *inverse, scan_args a)
 {
     __shared__ decays d;
-    const int tiles = (a.V + a.tile - 1) / a.tile, h = blockIdx.x / tiles,
-              c0 = blockIdx.x % tiles * a.tile, cols = a.V - c0 < a.tile ? a.V - c0 : a.tile;
-    const int s = blockIdx.y, ld = key_ld(a), lt = tile_ld(a), rows = key_pad(a);
-    float *k = shared, *st = k + CHUNK * ld, *r = st + rows * lt, *e = r + CHUNK * lt,
-          *inv = e + CHUNK * lt;
-    for (int i = threadIdx.x; i < rows * lt; i += 256)
+    const int h = blockIdx.x / tiles_of(a), c0 = blockIdx.x % tiles_of(a) * AF_TILE,
+              cols = columns_of(a, c0), s = blockIdx.y, ld = key_ld(a), rows = key_pad(a);
+    float *k = shared, *st = k + CHUNK * ld, *r = st + rows * LT, *e = r + CHUNK * LT,
+          *inv = e + CHUNK * LT;
+    for (int i = threadIdx.x; i < rows * LT; i += 256)
         st[i] = 0.0f;
     const int first = a.bounds[s], end = a.bounds[s + 1];
+    const i64 wide = (i64)a.H * a.V;
     for (int row = first, slot = first / CHUNK + s; row < end; row += CHUNK, slot++) {
         const chunk c = {slot, s, row, end - row < CHUNK ? end - row : CHUNK};
-        const i64 at = ((i64)slot * a.H + h), out = (i64)row * a.H * a.V + (i64)h * a.V + c0;
+        const i64 at = ((i64)slot * a.H + h), out = row * wide + (i64)h * a.V + c0;
         __syncthreads();
-        for (int i = threadIdx.x; i < a.K * cols; i += 256)
-            states[(at * a.K + i / cols) * a.V + c0 + i % cols] = st[i / cols * lt + i % cols];
+        store_tile<AF_TILE>(states + at * a.K * a.V + c0, a.V, st, LT, a.K, cols);
         load_decays(d, a, c, h);
         load_k(k, ld, a, c, h);
-        if (a.delta) {
-            load_tile(inv, LDC, inverse + at * CHUNK * CHUNK, CHUNK, CHUNK, CHUNK, CHUNK, CHUNK);
-            product(k, ld, 1, st, lt, 1, CHUNK, a.tile, rows,
-                    [&](int i, int j, float v) { r[i * lt + j] = v * d.eG[i]; });
+        load_square(inv, inverse + at * CHUNK * CHUNK);
+        load_values(e, 0, a, c, h, c0, cols);
+        product(k, ld, 1, st, LT, 1, CHUNK, AF_TILE, rows,
+                [&](int i, int j, float v) { r[i * LT + j] = v * d.eG[i]; });
+        loaded();
+        for (int i = threadIdx.x; i < CHUNK * AF_TILE; i += 256) {
+            const int t = i / AF_TILE, j = i % AF_TILE;
+            const float v = e[t * LT + j] - r[t * LT + j];
+            if (error && t < c.len && j < cols)
+                error[out + t * wide + j] = v;
+            e[t * LT + j] = v * d.beta[t];
         }
         __syncthreads();
-        for (int i = threadIdx.x; i < CHUNK * a.tile; i += 256) {
-            const int t = i / a.tile, j = i % a.tile;
-            float v = 0.0f;
-            if (t < c.len && j < cols) {
-                v = load(a.x + (i64)(row + t) * a.ldx + a.v_from + (i64)h * a.V + c0 + j) -
-                    (a.delta ? r[t * lt + j] : 0.0f);
-                if (error)
-                    error[out + (i64)t * a.H * a.V + j] = v;
-            }
-            e[t * lt + j] = v * d.beta[t];
-        }
+        product(inv, LDC, 1, e, LT, 1, CHUNK, AF_TILE, CHUNK,
+                [&](int i, int j, float v) { r[i * LT + j] = v; });
         __syncthreads();
-        if (a.delta) {
-            product(inv, LDC, 1, e, lt, 1, CHUNK, a.tile, CHUNK,
-                    [&](int i, int j, float v) { r[i * lt + j] = v; });
-            __syncthreads();
-        }
-        float *mine = a.delta ? r : e;
-        for (int i = threadIdx.x; i < CHUNK * a.tile; i += 256) {
-            const int t = i / a.tile, j = i % a.tile;
-            if (t < c.len && j < cols)
-                dmat[out + (i64)t * a.H * a.V + j] = mine[t * lt + j];
-            mine[t * lt + j] *= d.to_end[t];
-        }
+        store_tile<AF_TILE>(dmat + out, wide, r, LT, c.len, cols);
+        __syncthreads();
+        scale_rows(r, d.to_end);
         __syncthreads();
         const float keep = d.eG[c.len - 1];
-        product(k, 1, ld, mine, lt, 1, rows, a.tile, CHUNK,
-                [&](int i, int j, float v) { st[i * lt + j] = st[i * lt + j] * keep + v; });
+        product(k, 1, ld, r, LT, 1, rows, AF_TILE, CHUNK,
+                [&](int i, int j, float v) { st[i * LT + j] = st[i * LT + j] * keep + v; });
     }
 }
 
@@ -114,35 +173,33 @@ extern "C" __global__ void __launch_bounds__(256)
              scan_args a)
 {
     __shared__ decays d;
-    const int tiles = (a.V + a.tile - 1) / a.tile, h = blockIdx.y / tiles,
-              c0 = blockIdx.y % tiles * a.tile, cols = a.V - c0 < a.tile ? a.V - c0 : a.tile;
-    const int ld = key_ld(a), lt = tile_ld(a), rows = key_pad(a);
+    const int h = blockIdx.y / tiles_of(a), c0 = blockIdx.y % tiles_of(a) * AF_TILE,
+              cols = columns_of(a, c0), ld = key_ld(a), rows = key_pad(a);
     const chunk c = chunk_of(a, blockIdx.x);
     if (c.len == 0)
         return;
-    const i64 at = c.slot * a.H + h;
-    float *q = shared, *st = q + CHUNK * ld, *r = st + rows * lt, *sc = r + CHUNK * lt;
+    const i64 at = c.slot * a.H + h, col = (i64)h * a.V + c0;
+    float *q = shared, *st = q + CHUNK * ld, *r = st + rows * LT, *sc = r + CHUNK * LT,
+          *o = sc + CHUNK * LDC;
     load_decays(d, a, c, h);
+    load_tile<AF_TILE>(st, LT, states + at * a.K * a.V + c0, a.V, a.K, cols, rows);
+    load_square(sc, score + at * CHUNK * CHUNK);
     load_q(q, ld, a, c, h);
-    load_tile(st, lt, states + at * a.K * a.V + c0, a.V, a.K, cols, rows, a.tile);
-    load_tile(r, lt, dmat + (i64)c.row * a.H * a.V + (i64)h * a.V + c0, (i64)a.H * a.V, c.len, cols,
-              CHUNK, a.tile);
-    load_tile(sc, LDC, score + at * CHUNK * CHUNK, CHUNK, CHUNK, CHUNK, CHUNK, CHUNK);
+    load_added(r, dmat, d, a, c, h, c0, cols);
+    product(q, ld, 1, st, LT, 1, CHUNK, AF_TILE, rows,
+            [&](int i, int j, float v) { o[i * LT + j] = v * d.eG[i]; });
+    product(sc, LDC, 1, r, LT, 1, CHUNK, AF_TILE, CHUNK,
+            [&](int i, int j, float v) { o[i * LT + j] += v; });
     __syncthreads();
-    const float skip = a.skip ? value(a.skip, a.skip_type, h) : 0.0f;
-    float *o = sc + CHUNK * LDC;
-    product(q, ld, 1, st, lt, 1, CHUNK, a.tile, rows,
-            [&](int i, int j, float v) { o[i * lt + j] = v * d.eG[i]; });
-    __syncthreads();
-    product(sc, LDC, 1, r, lt, 1, CHUNK, a.tile, CHUNK, [&](int i, int j, float v) {
-        if (i >= c.len || j >= cols)
-            return;
-        const i64 col = (i64)h * a.V + c0 + j;
-        float u = o[i * lt + j] + v;
-        if (a.skip)
-            u += skip * load(a.x + (i64)(c.row + i) * a.ldx + a.v_from + col);
-        store(y + (c.row + i) * ldy + col, u);
-    });
+    if (a.skip) {
+        const float skip = value(a.skip, a.skip_type, h);
+        load_values(r, 0, a, c, h, c0, cols);
+        loaded();
+        for (int i = threadIdx.x; i < CHUNK * AF_TILE; i += 256)
+            o[i / AF_TILE * LT + i % AF_TILE] += skip * r[i / AF_TILE * LT + i % AF_TILE];
+        __syncthreads();
+    }
+    store_tile<AF_TILE>(y + c.row * ldy + col, ldy, o, LT, c.len, cols);
 }
 
 /* Rows outside every sequence: block n. */

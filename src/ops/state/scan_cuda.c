@@ -5,13 +5,16 @@
 #include "ops/state/state_cuda.h"
 #include "ops/state/state_in.h"
 
-enum { CHUNK = 64, THREADS = 256, TILE_MAX = 32, TILE_MIN = 8, STATIC = 2048 };
+enum { CHUNK = 64, THREADS = 256, TILE_MAX = 32, TILE_MIN = 8, STATIC = 4096, SKIP_PARTS = 32 };
 
-/* f32 in the workspace; dmat, dr, error: [N][H*V], keys: [N][H][K], G: [N][H]. */
+/* f32 in the workspace. NULL: this direction, or a recurrence without delta, has none. */
 typedef struct scan_parts {
     float *states, *dstates;        /* [slots][H][K][V] */
     float *score, *inverse, *cross; /* [slots][H][64][64] */
-    float *dmat, *dr, *error, *dq, *dk, *G, *skip;
+    float *keep;                    /* [slots][H] */
+    float *dmat, *dr, *error;       /* [N][H*V] */
+    float *dq, *dk, *G;             /* [N][H][K], [N][H] */
+    float *skip;                    /* [SKIP_PARTS][H] */
     int64_t slots;
 } scan_parts;
 
@@ -21,46 +24,67 @@ static bool on_tensor_cores(const af_cuda *cu, const af_tensor *x)
     return cu->arch >= 80 && x->dtype != AF_DTYPE_F32;
 }
 
-/* UNIT, AF_PAD and the arrays of scan.cuh. */
-static unsigned shared_bytes(const af_cuda *cu, const af_tensor *x, const scan_args *a)
+/* Bytes of shared memory of the kernels: UNIT, AF_PAD and the arrays of scan.cuh. */
+typedef struct scan_shared {
+    unsigned scores, added, states, out, dscores, dkeys;
+} scan_shared;
+
+static scan_shared shared_with(const af_cuda *cu, const af_tensor *x, const scan_args *a, int tile)
 {
     const bool mma = on_tensor_cores(cu, x);
     const unsigned unit = mma ? 16 : 4, pad = mma ? 4 : 1, LDC = CHUNK + pad,
                    rows = AF_ALIGN_UP((unsigned)a->K, unit), ld = rows + pad,
-                   lt = (unsigned)a->tile + pad;
-    const unsigned scores = CHUNK * (ld + AF_MAX(ld, LDC) + LDC),
-                   states = CHUNK * ld + rows * lt + 3 * CHUNK * lt + CHUNK * LDC,
-                   dscores = 2 * CHUNK * LDC + 3 * CHUNK * lt,
-                   dkeys = 2 * CHUNK * ld + rows * lt + CHUNK * lt + CHUNK * LDC;
-    return (unsigned)sizeof(float) * AF_MAX(AF_MAX(scores, states), AF_MAX(dscores, dkeys));
+                   lt = (unsigned)tile + pad, keys = CHUNK * ld, values = CHUNK * lt,
+                   state = rows * lt, square = CHUNK * LDC, one = sizeof(float);
+    return (scan_shared){.scores = one * (keys + (a->delta ? AF_MAX(keys, square) + square : keys)),
+                         .added = one * (keys + values + state),
+                         .states = one * (keys + state + 3 * values + square),
+                         .out = one * (keys + state + 2 * values + square),
+                         .dscores = one * (2 * square + 3 * values + (a->delta ? 0 : keys + state)),
+                         .dkeys = one * (2 * keys + state + values + square)};
+}
+
+static unsigned most_shared(const scan_shared *m)
+{
+    return AF_MAX(AF_MAX(m->scores, m->states), AF_MAX(m->dscores, m->dkeys));
 }
 
 /* The widest tile whose blocks fit. */
-static scan_args args_of(const af_cuda *cu, const af_node *n, const af_scan_inputs *in)
+static int tile_of(const af_cuda *cu, const af_tensor *x, const scan_args *a)
 {
-    scan_args a = {.x = in->x->data,
-                   .decay = in->decay->data,
-                   .beta = in->beta->data,
-                   .skip = af_cuda_data(in->skip),
-                   .bounds = in->bounds->data,
-                   .ldx = in->x->ld,
-                   .ld_decay = in->decay->ld,
-                   .ld_beta = in->beta->ld,
-                   .beta_type = af_cuda_state_type(in->beta),
-                   .skip_type = af_cuda_state_type(in->skip),
-                   .S = (int)in->S,
-                   .H = (int)in->H,
-                   .J = (int)in->J,
-                   .K = (int)in->K,
-                   .V = (int)in->V,
-                   .q_from = (int)in->q_from,
-                   .k_from = (int)in->k_from,
-                   .v_from = (int)in->v_from,
-                   .delta = n->attr.scan.delta,
-                   .tile = TILE_MAX};
-    while (a.tile > TILE_MIN && shared_bytes(cu, in->x, &a) + STATIC > (unsigned)cu->smem_max)
-        a.tile /= 2;
-    return a;
+    for (int tile = TILE_MAX; tile > TILE_MIN; tile /= 2) {
+        const scan_shared m = shared_with(cu, x, a, tile);
+        if (most_shared(&m) + STATIC <= (unsigned)cu->smem_max)
+            return tile;
+    }
+    return TILE_MIN;
+}
+static scan_shared shared_of(const af_cuda *cu, const af_tensor *x, const scan_args *a)
+{
+    return shared_with(cu, x, a, tile_of(cu, x, a));
+}
+
+static scan_args args_of(const af_node *n, const af_scan_inputs *in)
+{
+    return (scan_args){.x = in->x->data,
+                       .decay = in->decay->data,
+                       .beta = in->beta->data,
+                       .skip = af_cuda_data(in->skip),
+                       .bounds = in->bounds->data,
+                       .ldx = in->x->ld,
+                       .ld_decay = in->decay->ld,
+                       .ld_beta = in->beta->ld,
+                       .beta_type = af_cuda_state_type(in->beta),
+                       .skip_type = af_cuda_state_type(in->skip),
+                       .S = (int)in->S,
+                       .H = (int)in->H,
+                       .J = (int)in->J,
+                       .K = (int)in->K,
+                       .V = (int)in->V,
+                       .q_from = (int)in->q_from,
+                       .k_from = (int)in->k_from,
+                       .v_from = (int)in->v_from,
+                       .delta = n->attr.scan.delta};
 }
 
 static uint64_t layout(scan_parts *p, const af_cuda *cu, const af_node *n)
@@ -77,15 +101,16 @@ static uint64_t layout(scan_parts *p, const af_cuda *cu, const af_node *n)
     } parts[] = {{&p->states, state},
                  {&p->score, square},
                  {&p->inverse, delta ? square : 0},
-                 {&p->dmat, values},
+                 {&p->keep, delta ? 0 : p->slots * in.H},
+                 {&p->dmat, delta ? values : 0},
                  {&p->dstates, back ? state : 0},
                  {&p->cross, back && delta ? square : 0},
-                 {&p->dr, back ? values : 0},
-                 {&p->error, back ? values : 0},
+                 {&p->dr, back && delta ? values : 0},
+                 {&p->error, back && delta ? values : 0},
                  {&p->dq, back ? keys : 0},
                  {&p->dk, back ? keys : 0},
                  {&p->G, back ? N * in.H : 0},
-                 {&p->skip, back ? in.H : 0}};
+                 {&p->skip, back ? in.H * SKIP_PARTS : 0}};
     uint64_t at = 0;
     for (size_t i = 0; i < AF_LEN(parts); i++) {
         *parts[i].to = cu->work && parts[i].floats ? (float *)((uint8_t *)cu->work + at) : NULL;
@@ -102,18 +127,20 @@ static uint64_t scan_work(const af_cuda *cu, const af_node *n)
                                   : layout(&p, cu, n);
 }
 
-static af_kernel *kernel(af_cuda *cu, const char *file, const char *name, const af_tensor *x)
+static af_kernel *kernel(af_cuda *cu, const char *file, const char *name, const af_tensor *x,
+                         const scan_args *a)
 {
-    return af_cuda_kernel(
-        cu, file, name,
-        af_cuda_text(cu, "AF_T=%s AF_MMA=%d", af_cuda_ctype(x->dtype), on_tensor_cores(cu, x)));
+    return af_cuda_kernel(cu, file, name,
+                          af_cuda_text(cu, "AF_T=%s AF_MMA=%d AF_TILE=%d", af_cuda_ctype(x->dtype),
+                                       on_tensor_cores(cu, x), tile_of(cu, x, a)));
 }
 
 AF_CHECKED static af_status check(const af_cuda *cu, const af_node *n, af_error *err)
 {
     const af_scan_inputs in = af_scan_in(n);
-    const scan_args a = args_of(cu, n, &in);
-    const unsigned bytes = in.D > 1 ? af_channel_shared(&in) : shared_bytes(cu, in.x, &a);
+    const scan_args a = args_of(n, &in);
+    const scan_shared m = shared_of(cu, in.x, &a);
+    const unsigned bytes = in.D > 1 ? af_channel_shared(&in) : most_shared(&m);
     if (bytes + STATIC > (unsigned)cu->smem_max)
         return af_fail(err, AF_EUNSUPPORTED,
                        "scan on CUDA: keys of %d need more shared memory than %d bytes", a.K,
@@ -123,8 +150,8 @@ AF_CHECKED static af_status check(const af_cuda *cu, const af_node *n, af_error 
 
 static void zero_rows(af_cuda *cu, af_node *n, const scan_args *a, const af_tensor *t)
 {
-    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "scan.cu", "scan_zero", n->in[0]), af_rows(t),
-                                  1, 1, THREADS, 0);
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "scan.cu", "scan_zero", n->in[0], a),
+                                  af_rows(t), 1, 1, THREADS, 0);
     af_arg_ptr(l, t->data);
     af_arg_i32(l, af_cuda_state_type(t));
     af_arg_i64(l, t->ld);
@@ -133,20 +160,49 @@ static void zero_rows(af_cuda *cu, af_node *n, const scan_args *a, const af_tens
     af_arg_i32(l, a->S);
 }
 
+/* Tiles of a head's values. */
+static int64_t tiles_of(const af_cuda *cu, const af_tensor *x, const scan_args *a)
+{
+    const int tile = tile_of(cu, x, a);
+    return (a->V + tile - 1) / tile;
+}
+
+/* What chunks add becomes the states before them, or after them. */
+static void launch_pass(af_cuda *cu, af_node *n, const scan_args *a, const scan_parts *p,
+                        float *states, bool back)
+{
+    const int one = a->K * a->V, each = THREADS * (one % 4 == 0 ? 4 : 1);
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "scan.cu", "scan_pass", n->in[0], a),
+                                  (one + each - 1) / each, a->H, a->S, THREADS, 0);
+    af_arg_ptr(l, states);
+    af_arg_ptr(l, p->keep);
+    af_arg_i32(l, back);
+    af_arg_bytes(l, a, sizeof *a);
+}
+
 /* The matrices and the states of all chunks. */
 static void launch_states(af_cuda *cu, af_node *n, const scan_args *a, const scan_parts *p)
 {
     const af_tensor *x = n->in[0];
-    const unsigned smem = shared_bytes(cu, n->in[0], a);
-    const int64_t tiles = (a->V + a->tile - 1) / a->tile;
-    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "scan.cu", "scan_scores", x), p->slots, a->H, 1,
-                                  THREADS, smem);
+    const scan_shared m = shared_of(cu, x, a);
+    const int64_t tiles = tiles_of(cu, x, a);
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "scan.cu", "scan_scores", x, a), p->slots, a->H,
+                                  1, THREADS, m.scores);
     af_arg_ptr(l, p->score);
     af_arg_ptr(l, p->inverse);
     af_arg_ptr(l, p->cross);
     af_arg_bytes(l, a, sizeof *a);
-    l = af_cuda_launch(cu, n, kernel(cu, "scan.cu", "scan_states", x), a->H * tiles, a->S, 1,
-                       THREADS, smem);
+    if (!a->delta) {
+        l = af_cuda_launch(cu, n, kernel(cu, "scan.cu", "scan_added", x, a), p->slots, a->H * tiles,
+                           1, THREADS, m.added);
+        af_arg_ptr(l, p->states);
+        af_arg_ptr(l, p->keep);
+        af_arg_bytes(l, a, sizeof *a);
+        launch_pass(cu, n, a, p, p->states, false);
+        return;
+    }
+    l = af_cuda_launch(cu, n, kernel(cu, "scan.cu", "scan_states", x, a), a->H * tiles, a->S, 1,
+                       THREADS, m.states);
     af_arg_ptr(l, p->states);
     af_arg_ptr(l, p->dmat);
     af_arg_ptr(l, p->error);
@@ -158,13 +214,12 @@ static af_status scan_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *er
 {
     (void)g;
     const af_scan_inputs in = af_scan_in(n);
-    const scan_args a = args_of(cu, n, &in);
+    const scan_args a = args_of(n, &in);
     const af_status st = check(cu, n, err);
     scan_parts p;
     (void)layout(&p, cu, n);
     if (st != AF_OK || in.x->dim[0] == 0)
         return st;
-    const int64_t tiles = (a.V + a.tile - 1) / a.tile;
     zero_rows(cu, n, &a, n->out[0]);
     if (in.D > 1) {
         af_channel_launch(cu, n, &a);
@@ -175,8 +230,9 @@ static af_status scan_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *er
         return AF_OK;
     }
     launch_states(cu, n, &a, &p);
-    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "scan.cu", "scan_out", in.x), p.slots,
-                                  a.H * tiles, 1, THREADS, shared_bytes(cu, in.x, &a));
+    af_launch *l =
+        af_cuda_launch(cu, n, kernel(cu, "scan.cu", "scan_out", in.x, &a), p.slots,
+                       a.H * tiles_of(cu, in.x, &a), 1, THREADS, shared_of(cu, in.x, &a).out);
     af_arg_ptr(l, n->out[0]->data);
     af_arg_i64(l, n->out[0]->ld);
     af_arg_ptr(l, p.states);
@@ -186,14 +242,24 @@ static af_status scan_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *er
     return AF_OK;
 }
 
-/* Gradients of states, matrices, v and beta. */
+/* Gradients of states. */
 static void launch_dstates(af_cuda *cu, af_node *n, const scan_args *a, const scan_parts *p)
 {
     const af_scan_inputs in = af_scan_in(n);
-    const unsigned smem = shared_bytes(cu, n->in[0], a);
-    const int64_t tiles = (a->V + a->tile - 1) / a->tile;
-    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "scan_bwd.cu", "scan_dstates", in.x),
-                                  a->H * tiles, a->S, 1, THREADS, smem);
+    const scan_shared m = shared_of(cu, in.x, a);
+    const int64_t tiles = tiles_of(cu, in.x, a);
+    if (!a->delta) {
+        af_launch *l = af_cuda_launch(cu, n, kernel(cu, "scan_bwd.cu", "scan_dadded", in.x, a),
+                                      p->slots, a->H * tiles, 1, THREADS, m.added);
+        af_arg_ptr(l, p->dstates);
+        af_arg_ptr(l, in.dy->data);
+        af_arg_i64(l, in.dy->ld);
+        af_arg_bytes(l, a, sizeof *a);
+        launch_pass(cu, n, a, p, p->dstates, true);
+        return;
+    }
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "scan_bwd.cu", "scan_dstates", in.x, a),
+                                  a->H * tiles, a->S, 1, THREADS, m.states);
     af_arg_ptr(l, p->dstates);
     af_arg_ptr(l, p->dr);
     af_arg_ptr(l, in.dy->data);
@@ -201,8 +267,14 @@ static void launch_dstates(af_cuda *cu, af_node *n, const scan_args *a, const sc
     af_arg_ptr(l, p->score);
     af_arg_ptr(l, p->inverse);
     af_arg_bytes(l, a, sizeof *a);
-    l = af_cuda_launch(cu, n, kernel(cu, "scan_bwd.cu", "scan_dscores", in.x), p->slots, a->H, 1,
-                       THREADS, smem);
+}
+
+/* Gradients of matrices, v and beta. */
+static void launch_dscores(af_cuda *cu, af_node *n, const scan_args *a, const scan_parts *p)
+{
+    const af_scan_inputs in = af_scan_in(n);
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "scan_bwd.cu", "scan_dscores", in.x, a),
+                                  p->slots, a->H, 1, THREADS, shared_of(cu, in.x, a).dscores);
     af_arg_ptr(l, n->out[0]->data);
     af_arg_i64(l, n->out[0]->ld);
     af_arg_ptr(l, n->out[2]->data);
@@ -213,6 +285,7 @@ static void launch_dstates(af_cuda *cu, af_node *n, const scan_args *a, const sc
     af_arg_ptr(l, p->dmat);
     af_arg_ptr(l, p->dr);
     af_arg_ptr(l, p->error);
+    af_arg_ptr(l, p->dstates);
     af_arg_ptr(l, in.dy->data);
     af_arg_i64(l, in.dy->ld);
     af_arg_bytes(l, a, sizeof *a);
@@ -222,8 +295,8 @@ static void launch_dstates(af_cuda *cu, af_node *n, const scan_args *a, const sc
 static void launch_dkeys(af_cuda *cu, af_node *n, const scan_args *a, const scan_parts *p)
 {
     const af_scan_inputs in = af_scan_in(n);
-    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "scan_bwd.cu", "scan_dkeys", in.x), p->slots,
-                                  a->H, 1, THREADS, shared_bytes(cu, n->in[0], a));
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "scan_bwd.cu", "scan_dkeys", in.x, a), p->slots,
+                                  a->H, 1, THREADS, shared_of(cu, in.x, a).dkeys);
     af_arg_ptr(l, p->dq);
     af_arg_ptr(l, p->dk);
     af_arg_ptr(l, n->out[1]->data);
@@ -238,8 +311,8 @@ static void launch_dkeys(af_cuda *cu, af_node *n, const scan_args *a, const scan
     af_arg_ptr(l, in.dy->data);
     af_arg_i64(l, in.dy->ld);
     af_arg_bytes(l, a, sizeof *a);
-    l = af_cuda_launch(cu, n, kernel(cu, "scan_bwd.cu", "scan_join", in.x), in.x->dim[0], a->J, 1,
-                       32, 0);
+    l = af_cuda_launch(cu, n, kernel(cu, "scan_bwd.cu", "scan_join", in.x, a), in.x->dim[0], a->J,
+                       1, 32, 0);
     af_arg_ptr(l, n->out[0]->data);
     af_arg_i64(l, n->out[0]->ld);
     af_arg_ptr(l, p->dq);
@@ -251,7 +324,7 @@ static af_status scan_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error
 {
     (void)g;
     const af_scan_inputs in = af_scan_in(n);
-    const scan_args a = args_of(cu, n, &in);
+    const scan_args a = args_of(n, &in);
     const af_status st = check(cu, n, err);
     scan_parts p;
     (void)layout(&p, cu, n);
@@ -269,16 +342,17 @@ static af_status scan_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error
     }
     launch_states(cu, n, &a, &p);
     launch_dstates(cu, n, &a, &p);
+    launch_dscores(cu, n, &a, &p);
     launch_dkeys(cu, n, &a, &p);
     if (!in.skip)
         return AF_OK;
-    af_launch *l =
-        af_cuda_launch(cu, n, kernel(cu, "scan_bwd.cu", "scan_dskip", in.x), a.H, 1, 1, THREADS, 0);
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "scan_bwd.cu", "scan_dskip", in.x, &a), a.H,
+                                  SKIP_PARTS, 1, THREADS, 0);
     af_arg_ptr(l, p.skip);
     af_arg_ptr(l, in.dy->data);
     af_arg_i64(l, in.dy->ld);
     af_arg_bytes(l, &a, sizeof a);
-    af_cuda_reduce_parts(cu, n, n->out[3], p.skip, a.H, 1, 1, false);
+    af_cuda_reduce_parts(cu, n, n->out[3], p.skip, a.H, SKIP_PARTS, 1, false);
     return AF_OK;
 }
 
@@ -286,7 +360,7 @@ static af_status scan_cached_prepare(af_cuda *cu, af_graph *g, af_node *n, af_er
 {
     (void)g;
     const af_scan_inputs in = af_scan_in(n);
-    const scan_args a = args_of(cu, n, &in);
+    const scan_args a = args_of(n, &in);
     const af_status st = af_cuda_state_check(n, err);
     if (st != AF_OK || in.x->dim[0] == 0)
         return st;
@@ -296,8 +370,8 @@ static af_status scan_cached_prepare(af_cuda *cu, af_graph *g, af_node *n, af_er
         return AF_OK;
     }
     af_launch *l =
-        af_cuda_launch(cu, n, kernel(cu, "scan.cu", "scan_step", in.x), (a.V + 31) / 32 * a.H, a.S,
-                       1, THREADS, (unsigned)(34 * a.K) * (unsigned)sizeof(float));
+        af_cuda_launch(cu, n, kernel(cu, "scan.cu", "scan_step", in.x, &a), (a.V + 31) / 32 * a.H,
+                       a.S, 1, THREADS, (unsigned)(34 * a.K) * (unsigned)sizeof(float));
     af_arg_ptr(l, n->out[0]->data);
     af_arg_i64(l, n->out[0]->ld);
     af_arg_ptr(l, in.state->data);

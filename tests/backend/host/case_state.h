@@ -273,7 +273,7 @@ static void scan_case(int delta)
         cross(slots * SCAN_H * 4096), dmat(STATE_N * wide), dr(STATE_N * wide),
         error(STATE_N * wide), dq(STATE_N * SCAN_H * SCAN_K), dk(STATE_N * SCAN_H * SCAN_K),
         G(STATE_N * SCAN_H), dd(STATE_N * SCAN_H), db(STATE_N * SCAN_H), dskip(SCAN_H),
-        state(numbers(STATE_S * SCAN_H * KV, 1));
+        state(numbers(STATE_S * SCAN_H * KV, 1)), keep(slots * SCAN_H);
     const scan_args a = {.x = x.p(),
                          .decay = decay.p(),
                          .beta = beta.p(),
@@ -292,14 +292,18 @@ static void scan_case(int delta)
                          .q_from = delta ? 0 : SCAN_W - SCAN_K,
                          .k_from = delta ? SCAN_K : SCAN_W - 2 * SCAN_K,
                          .v_from = delta ? 2 * SCAN_K : 0,
-                         .delta = delta,
-                         .tile = 8};
+                         .delta = delta};
     const dim3 chunks = {(unsigned)slots, SCAN_H}, heads = {SCAN_H, STATE_S};
     vec in = x.values(), after = state.values();
     for (const vec &v : {decay.values(), beta.values(), skip.values()})
         in.insert(in.end(), v.begin(), v.end());
     launch(chunks, 256, scan_scores, score.p(), inverse.p(), cross.p(), a);
-    launch(heads, 256, scan_states, states.p(), dmat.p(), error.p(), inverse.p(), a);
+    if (delta)
+        launch(heads, 256, scan_states, states.p(), dmat.p(), error.p(), inverse.p(), a);
+    else {
+        launch(chunks, 256, scan_added, states.p(), keep.p(), a);
+        launch({1, SCAN_H, STATE_S}, 256, scan_pass, states.p(), keep.p(), 0, a);
+    }
     launch({(unsigned)slots, SCAN_H}, 256, scan_out, y.p(), wide, states.p(), dmat.p(), score.p(),
            a);
     launch({STATE_N, 1}, 32, scan_zero, y.p(), act_type, wide, wide, state_bounds, STATE_S);
@@ -308,9 +312,15 @@ static void scan_case(int delta)
     launch({STATE_N, 1}, 32, scan_zero, y2.p(), act_type, wide, wide, state_bounds, STATE_S);
     alike("scan_cached", y2, scan_formula(in, delta, &after));
     alike("scan_cached state", state, after);
-    launch(heads, 256, scan_dstates, dstates.p(), dr.p(), dy.p(), wide, score.p(), inverse.p(), a);
+    if (delta)
+        launch(heads, 256, scan_dstates, dstates.p(), dr.p(), dy.p(), wide, score.p(), inverse.p(),
+               a);
+    else {
+        launch(chunks, 256, scan_dadded, dstates.p(), dy.p(), wide, a);
+        launch({1, SCAN_H, STATE_S}, 256, scan_pass, dstates.p(), keep.p(), 1, a);
+    }
     launch(chunks, 256, scan_dscores, dx.p(), SCAN_W, db.p(), SCAN_H, G.p(), score.p(), cross.p(),
-           dmat.p(), dr.p(), error.p(), dy.p(), wide, a);
+           dmat.p(), dr.p(), error.p(), dstates.p(), dy.p(), wide, a);
     launch(chunks, 256, scan_dkeys, dq.p(), dk.p(), dd.p(), SCAN_H, G.p(), score.p(), cross.p(),
            states.p(), dstates.p(), dmat.p(), dr.p(), dy.p(), wide, a);
     launch({STATE_N, SCAN_J}, 32, scan_join, dx.p(), SCAN_W, dq.p(), dk.p(), a);
@@ -365,8 +375,7 @@ static void channel_case()
                          .q_from = 0,
                          .k_from = SCAN_K,
                          .v_from = 2 * SCAN_K,
-                         .delta = 1,
-                         .tile = 0};
+                         .delta = 1};
     const unsigned jobs = STATE_S * SCAN_H * TILES;
     vec in = x.values(), after = state.values();
     for (const vec &v : {decay.values(), beta.values(), vec(SCAN_H)})

@@ -190,7 +190,8 @@ namespace gated
 using namespace convs;
 #include "ops/state/gated_norm.cu"
 } // namespace gated
-#define AF_MMA (AF_VEC == 8) /* tensor cores in one of the builds */
+#define AF_MMA  (AF_VEC == 8) /* tensor cores in one of the builds */
+#define AF_TILE 8
 namespace scans
 {
 using namespace convs;
