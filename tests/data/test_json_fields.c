@@ -96,6 +96,9 @@ static void test_what_is_advised(void **state)
          "\"function_call\", "
          "\"value\": \"[]\"}]}",
          "message 2: \"value\" of a function_call is not a JSON object"},
+        {"{\"messages\": [{\"role\": \"model\", \"content\": \"A\"}]}",
+         "unknown role \"model\" (known: system, user, assistant, tool; the dataset may map it: "
+         "roles: {assistant: [model]})"},
         {"{\"id\": 1, \"conversation\": [{\"role\": \"user\", \"content\": \"Q\"}]}",
          "{path: ..., type: messages, field_messages: conversation}"},
         {"{\"chat\": [{\"from\": \"human\", \"value\": \"Q\"}]}",

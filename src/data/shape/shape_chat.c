@@ -137,9 +137,11 @@ static af_status read_role(turn *t, bool sharegpt)
     if (!t->role && sharegpt && strcmp(json_string_value(v), "function_call") == 0)
         t->role = "function_call";
     if (!t->role)
-        return af_source_loc_fail(
-            t->p, t->err, "message %zu: unknown role \"%s\" (known: system, user, assistant, tool)",
-            t->number, json_string_value(v));
+        return af_source_loc_fail(t->p, t->err,
+                                  "message %zu: unknown role \"%.40s\" (known: system, user, "
+                                  "assistant, tool; the dataset "
+                                  "may map it: roles: {assistant: [%.40s]})",
+                                  t->number, json_string_value(v), json_string_value(v));
     return AF_OK;
 }
 
