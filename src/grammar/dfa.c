@@ -389,15 +389,19 @@ bool af_dfa_matches(const af_dfa *d, const char *text, uint64_t len)
 {
     uint32_t at = 0, cp;
     for (uint64_t i = 0; i < len;) {
-        bool moved = false;
         i += af_utf8_get(text + i, &cp);
-        for (uint32_t e = 0; e < d->edges && !moved; e++)
-            if (d->edge[e].from == at && cp >= d->edge[e].lo && cp <= d->edge[e].hi) {
-                at = d->edge[e].to;
-                moved = true;
-            }
-        if (!moved)
+        uint32_t lo = 0, hi = d->edges; /* the last edge that does not come after (at, cp) */
+        while (hi - lo > 1) {
+            const uint32_t mid = lo + (hi - lo) / 2;
+            const af_dfa_edge *e = &d->edge[mid];
+            if (e->from < at || (e->from == at && e->lo <= cp))
+                lo = mid;
+            else
+                hi = mid;
+        }
+        if (lo == hi || d->edge[lo].from != at || cp < d->edge[lo].lo || cp > d->edge[lo].hi)
             return false;
+        at = d->edge[lo].to;
     }
     return d->states && d->accepting[at];
 }

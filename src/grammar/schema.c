@@ -180,6 +180,7 @@ af_status af_schema_compile(af_rtn *r, json_t *root, uint32_t *rule, af_error *e
 done:
     free(s.bucket);
     free(s.rule);
+    af_dfa_clear(&s.strings.dfa);
     af_arena_clear(&s.arena);
     return st;
 }

@@ -100,7 +100,11 @@ typedef struct af_schema {
     uint32_t rules, rules_cap, written;
     uint32_t *bucket; /* rule + 1 */
     uint32_t merges;
-    bool comparing;                    /* alternatives of a oneOf */
+    bool comparing; /* alternatives of a oneOf */
+    struct {        /* the last automaton that values were compared with */
+        af_flat_schema of;
+        af_dfa dfa;
+    } strings;
     uint32_t ws, any_string, any_char; /* rules, UINT32_MAX = not made */
     af_error *err;
 } af_schema;

@@ -71,20 +71,44 @@ af_status af_schema_string_dfa(af_schema *s, const af_flat_schema *f, af_dfa *ou
     return st;
 }
 
+static bool same_strings(const af_flat_schema *a, const af_flat_schema *b)
+{
+    bool same = a->patterns == b->patterns && a->min_length == b->min_length &&
+                a->max_length == b->max_length;
+    for (int i = 0; i < a->patterns && same; i++)
+        same = strcmp(a->pattern[i], b->pattern[i]) == 0;
+    return same;
+}
+
+/* The automaton of f's patterns, made once for a list of values. */
+static af_status kept_dfa(af_schema *s, const af_flat_schema *f, const af_dfa **out)
+{
+    af_dfa d = {0};
+    *out = &s->strings.dfa;
+    if (s->strings.dfa.states && same_strings(&s->strings.of, f))
+        return AF_OK;
+    const af_status st = af_schema_string_dfa(s, f, &d);
+    if (st != AF_OK)
+        return st;
+    af_dfa_clear(&s->strings.dfa);
+    s->strings.dfa = d;
+    s->strings.of = *f;
+    return AF_OK;
+}
+
 static af_status string_fits(af_schema *s, const af_flat_schema *f, const json_t *v, bool *fits)
 {
     const char *text = json_string_value(v);
     uint64_t chars = 0;
-    af_dfa d = {0};
+    const af_dfa *d;
     for (size_t i = 0; i < json_string_length(v); i++)
         chars += ((uint8_t)text[i] & 0xc0) != 0x80;
     *fits = chars >= f->min_length && chars <= f->max_length;
     if (!*fits || !f->patterns)
         return AF_OK;
-    const af_status st = af_schema_string_dfa(s, f, &d);
+    const af_status st = kept_dfa(s, f, &d);
     if (st == AF_OK)
-        *fits = af_dfa_matches(&d, text, json_string_length(v));
-    af_dfa_clear(&d);
+        *fits = af_dfa_matches(d, text, json_string_length(v));
     return st;
 }
 

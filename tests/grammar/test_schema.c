@@ -226,6 +226,17 @@ static void test_many(void **state)
     assert_non_null(strstr(err.msg, "too large"));
     json_decref(unique);
     json_decref(counted);
+    json_t *values = json_array();
+    for (int i = 0; i < 16000; i++) /* one automaton for all: otherwise a minute */
+        json_array_append_new(values, json_sprintf("ab%d", i));
+    json_array_append_new(values, json_string("aababababab"));
+    json_t *texts = json_pack("{s:s, s:o}", "pattern", "^(a|b)*a(a|b){9}$", "enum", values);
+    const clock_t begin = clock();
+    CHECK_OK(open_schema(&g, texts, &err), err);
+    assert_true(clock() - begin < 10 * CLOCKS_PER_SEC);
+    assert_true(fits(g, "\"aababababab\"") && !fits(g, "\"ab1\""));
+    af_grammar_close(g);
+    json_decref(texts);
 }
 
 static void test_masks_of_long_strings(void **state)
