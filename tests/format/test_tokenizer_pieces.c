@@ -337,7 +337,7 @@ static void test_models_that_are_not_valid_are_refused(void **state)
     (void)state;
     refuses(&m, "no pieces");
     af_buf_str(&m, "YWFh 0\nYmI= 1\n"); /* the form that tiktoken reads */
-    refuses(&m, "not a SentencePiece model");
+    refuses(&m, "tokenizer.model is of tiktoken");
     af_buf_add(&m, "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", 11);
     refuses(&m, "not a SentencePiece model");
     for (int i = 0; i < 1000; i++)

@@ -61,6 +61,7 @@ def cases():
 
 TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+"
           r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+GLM4 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
 KIMI = "|".join([r"[\p{Han}]+", r"[^\r\n\p{L}\p{N}]?" + UPPER + "*" + LOWER + "+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
                  r"[^\r\n\p{L}\p{N}]?" + UPPER + "+" + LOWER + "*(?i:'s|'t|'re|'ve|'m|'ll|'d)?", r"\p{N}{1,3}",
@@ -68,7 +69,7 @@ KIMI = "|".join([r"[\p{Han}]+", r"[^\r\n\p{L}\p{N}]?" + UPPER + "*" + LOWER + "+
 
 
 def ranked(vocab):
-    """tekken.json, with the ids of transformers' converter and bos, and tiktoken.model of Kimi, with those of tiktoken."""
+    """tekken.json, with the ids of transformers' converter and bos, and files of Kimi and GLM-4, with those of tiktoken."""
     byte = {c: b for b, c in bytes_to_unicode().items()}
     tokens = [bytes(byte[c] for c in t) for t in sorted(vocab, key=vocab.get)]
     coded = [base64.b64encode(t).decode() for t in tokens]
@@ -90,6 +91,12 @@ def ranked(vocab):
     ids = [e.encode(x, allowed_special="all") for x in TEXTS]
     config = {"tokenizer_class": "TikTokenTokenizer", "bos_token": "[BOS]", "eos_token": "[EOS]",
               "added_tokens_decoder": {str(i): added(t) for i, t in named.items()}}
+    glm = ["<|endoftext|>", "[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>", "<|user|>"]
+    g = tiktoken.Encoding("glm4", pat_str=GLM4, mergeable_ranks={t: i for i, t in enumerate(tokens)}, special_tokens={t: n + i for i, t in enumerate(glm)})
+    bare = [g.encode(x, allowed_special="all") for x in TEXTS]
+    glm4 = {"tokenizer_class": "ChatGLM4Tokenizer", "eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>",
+            "added_tokens_decoder": {str(n + i): added(t) for i, t in enumerate(glm)}}
+    yield "glm4", {"tokenizer.model": "@tiktoken.model", "tokenizer_config.json": glm4}, ([[n + 2, n + 4, *i] for i in bare], bare)
     yield "kimi", {"tiktoken.model": "@tiktoken.model", "tokenizer_config.json": config}, (ids, ids)
 
 

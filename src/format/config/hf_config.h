@@ -245,7 +245,8 @@ bool af_folder_has_tokenizer(const char *dir);
 /* The files that a tokenizer can be made of, ended by NULL; next to them, tokenizer_config.json,
  * special_tokens_map.json and added_tokens.json count. */
 extern const char *const af_tokenizer_sources[];
-/* Whether the folder has what it takes, and neither tokenizer.json nor tokenizer.model. */
+/* Whether the folder has what it takes, and neither tokenizer.json nor a tokenizer.model of
+ * SentencePiece. */
 bool af_tokenizer_can_make(const char *dir);
 /* A resolved path's config: config.json of a folder, metadata of a .gguf file. */
 AF_CHECKED af_status af_model_config(af_hf_config *out, const char *path, af_error *err);

@@ -7,6 +7,7 @@
 #include "format/text/json_text.h"
 #include "format/weights/gguf.h"
 
+#include <ctype.h>
 #include <jansson.h>
 
 /* A part of a model folder was named instead of the folder. */
@@ -230,14 +231,30 @@ af_status af_model_config(af_hf_config *out, const char *path, af_error *err)
     return st != AF_OK && err ? af_fail_prefix(st, err, "%s", path) : st;
 }
 
-const char *const af_tokenizer_sources[] = {"vocab.json", "merges.txt", "tekken.json",
-                                            "tiktoken.model", NULL};
+const char *const af_tokenizer_sources[] = {"vocab.json",     "merges.txt",      "tekken.json",
+                                            "tiktoken.model", "tokenizer.model", NULL};
+
+/* Whether tokenizer.model is of tiktoken: lines of base64, a blank and a number. */
+static bool is_tiktoken(const char *dir)
+{
+    af_map m = {0};
+    char *path = af_path_join(dir, "tokenizer.model");
+    uint64_t i = 0;
+    bool yes = path && af_map_open(&m, path, NULL) == AF_OK;
+    while (yes && i < m.size && (isalnum(m.data[i]) || memchr("+/=", m.data[i], 3)))
+        i++;
+    yes = yes && i > 0 && i + 1 < m.size && m.data[i] == ' ' && isdigit(m.data[i + 1]);
+    af_map_close(&m);
+    free(path);
+    return yes;
+}
 
 bool af_tokenizer_can_make(const char *dir)
 {
-    return !af_file_in(dir, "tokenizer.json") && !af_file_in(dir, "tokenizer.model") &&
-           ((af_file_in(dir, "vocab.json") && af_file_in(dir, "merges.txt")) ||
-            af_file_in(dir, "tekken.json") || af_file_in(dir, "tiktoken.model"));
+    if (af_file_in(dir, "tokenizer.json") || af_file_in(dir, "tokenizer.model"))
+        return !af_file_in(dir, "tokenizer.json") && is_tiktoken(dir);
+    return (af_file_in(dir, "vocab.json") && af_file_in(dir, "merges.txt")) ||
+           af_file_in(dir, "tekken.json") || af_file_in(dir, "tiktoken.model");
 }
 
 bool af_folder_has_tokenizer(const char *dir)

@@ -366,10 +366,10 @@ static af_status open_found(af_tokenizer **out, const char *path, af_error *err)
         st = af_fail_nomem(err, "a path", strlen(path));
     else if (af_file_exists(json))
         st = open_json(out, json, path, err);
-    else if (af_file_exists(pieces))
-        st = af_tokenizer_from_pieces(out, pieces, path, err);
     else if (af_tokenizer_can_make(path))
         st = open_made(out, path, err);
+    else if (af_file_exists(pieces))
+        st = af_tokenizer_from_pieces(out, pieces, path, err);
     else
         st = af_fail(err, AF_EIO,
                      "%s has neither tokenizer.json nor tokenizer.model nor vocab.json with "

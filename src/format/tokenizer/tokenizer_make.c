@@ -6,7 +6,7 @@
 
 #define MERGES_MAX (UINT64_C(256) << 20) /* bytes */
 
-typedef enum maker_kind { KIND_GPT2, KIND_QWEN, KIND_TEKKEN, KIND_KIMI } maker_kind;
+typedef enum maker_kind { KIND_GPT2, KIND_QWEN, KIND_TEKKEN, KIND_KIMI, KIND_GLM4 } maker_kind;
 
 /* What the kinds call their tokens when no file says it. */
 static const struct {
@@ -16,6 +16,7 @@ static const struct {
     [KIND_QWEN] = {NULL, "<|endoftext|>", "<|endoftext|>", "<|endoftext|>"},
     [KIND_TEKKEN] = {"<s>", "</s>", "<unk>", "<pad>"},
     [KIND_KIMI] = {"[BOS]", "[EOS]", "[UNK]", "[PAD]"},
+    [KIND_GLM4] = {NULL, "<|endoftext|>", NULL, "<|endoftext|>"},
 };
 
 /* tokenization_kimi.py */
@@ -246,7 +247,8 @@ static json_t *parts_of(const token_maker *m)
 {
     const bool prefix = json_is_true(json_object_get(m->config, "add_prefix_space"));
     const char *pattern = m->kind == KIND_KIMI ? kimi_pattern : m->pattern;
-    const af_pre_name *pre = af_pre_name_find("qwen2", 5);
+    const af_pre_name *pre =
+        m->kind == KIND_GLM4 ? af_pre_name_find("chatglm-bpe", 11) : af_pre_name_find("qwen2", 5);
     if (m->kind == KIND_GPT2)
         return json_pack("{s:{s:s,s:b,s:b,s:b},s:{s:s}}", "pre_tokenizer", "type", "ByteLevel",
                          "add_prefix_space", prefix, "trim_offsets", 1, "use_regex", 1, "decoder",
@@ -254,7 +256,7 @@ static json_t *parts_of(const token_maker *m)
     json_t *parts = af_json_load(pre->parts, strlen(pre->parts), 0, NULL);
     json_t *list = json_object_get(json_object_get(parts, "pre_tokenizer"), "pretokenizers");
     json_object_set_new(json_array_get(list, 1), "add_prefix_space", json_boolean(prefix));
-    if (m->kind == KIND_QWEN)
+    if (m->kind == KIND_QWEN || m->kind == KIND_GLM4)
         return parts;
     json_object_set_new(json_object_get(json_array_get(list, 0), "pattern"), "Regex",
                         json_string(pattern));
@@ -262,10 +264,8 @@ static json_t *parts_of(const token_maker *m)
     return parts;
 }
 
-static void put_around(json_t *single, json_t *tokens, const token_maker *m, const char *name)
+static void put_around(json_t *single, json_t *tokens, const token_maker *m, const char *s)
 {
-    const json_t *v = name_of(m, name);
-    const char *s = json_string_value(json_is_object(v) ? json_object_get(v, "content") : v);
     const json_t *e = s ? json_object_get(m->by_text, s) : NULL;
     if (!e)
         return;
@@ -276,20 +276,30 @@ static void put_around(json_t *single, json_t *tokens, const token_maker *m, con
                                   json_integer_value(json_object_get(e, "id")), "tokens", s));
 }
 
+static const char *text_of(const token_maker *m, const char *name)
+{
+    const json_t *v = name_of(m, name);
+    return json_string_value(json_is_object(v) ? json_object_get(v, "content") : v);
+}
+
 /* add_bos_token, add_eos_token; null when there is neither */
 static json_t *around_of(const token_maker *m)
 {
     const json_t *first = json_object_get(m->config, "add_bos_token");
     const bool bos = first ? json_is_true(first) : m->kind == KIND_TEKKEN;
     const bool eos = json_is_true(json_object_get(m->config, "add_eos_token"));
-    if (!bos && !eos)
+    if (!bos && !eos && m->kind != KIND_GLM4)
         return json_null();
     json_t *single = json_array(), *tokens = json_object();
     if (bos)
-        put_around(single, tokens, m, "bos_token");
+        put_around(single, tokens, m, text_of(m, "bos_token"));
+    if (m->kind == KIND_GLM4) {
+        put_around(single, tokens, m, "[gMASK]");
+        put_around(single, tokens, m, "<sop>");
+    }
     json_array_append_new(single, json_pack("{s:{s:s,s:i}}", "Sequence", "id", "A", "type_id", 0));
     if (eos)
-        put_around(single, tokens, m, "eos_token");
+        put_around(single, tokens, m, text_of(m, "eos_token"));
     json_t *pair = json_deep_copy(single);
     json_array_append_new(pair, json_pack("{s:{s:s,s:i}}", "Sequence", "id", "B", "type_id", 1));
     return json_pack("{s:s,s:o,s:o,s:o}", "type", "TemplateProcessing", "single", single, "pair",
@@ -328,14 +338,15 @@ static af_status read_tekken(token_maker *m, const char *path, af_error *err)
     return st;
 }
 
-static af_status read_kimi(token_maker *m, const char *path, af_error *err)
+static af_status read_tiktoken(token_maker *m, const char *path, af_error *err)
 {
     const char *name = json_string_value(json_object_get(m->config, "tokenizer_class"));
-    if (!name || strcmp(name, "TikTokenTokenizer") != 0)
+    m->kind = name && strcmp(name, "ChatGLM4Tokenizer") == 0 ? KIND_GLM4 : KIND_KIMI;
+    if (m->kind == KIND_KIMI && (!name || strcmp(name, "TikTokenTokenizer") != 0))
         return af_fail(err, AF_EUNSUPPORTED,
-                       "%s is of tiktoken, and only Moonshot's TikTokenTokenizer is known, not "
-                       "'%.60s': save_pretrained of a fast tokenizer of transformers writes "
-                       "tokenizer.json",
+                       "%s is of tiktoken, and of its classes Moonshot's TikTokenTokenizer and "
+                       "ChatGLM4Tokenizer are known, not '%.60s': save_pretrained of a fast "
+                       "tokenizer of transformers writes tokenizer.json",
                        path, name ? name : "");
     m->vocab = json_object();
     const af_status st = af_tiktoken_read(m->vocab, m->merges, path, err);
@@ -343,16 +354,28 @@ static af_status read_kimi(token_maker *m, const char *path, af_error *err)
     return st;
 }
 
+/* The file that the folder has of those that have ranks; NULL: it has merges. */
+static const char *ranks_file(const char *folder)
+{
+    static const char *const names[] = {"tekken.json", "tiktoken.model"};
+    if (af_file_in(folder, "tokenizer.model"))
+        return "tokenizer.model";
+    if (af_file_in(folder, "merges.txt") && af_file_in(folder, "vocab.json"))
+        return NULL;
+    return names[!af_file_in(folder, names[0])];
+}
+
 static af_status read_model(token_maker *m, af_error *err)
 {
     af_status st = AF_OK;
-    const bool merges = af_file_in(m->folder, "merges.txt") && af_file_in(m->folder, "vocab.json");
-    m->kind = af_file_in(m->folder, "tekken.json") ? KIND_TEKKEN : KIND_KIMI;
-    char *path = af_path_join(m->folder, m->kind == KIND_TEKKEN ? "tekken.json" : "tiktoken.model");
-    if (!path)
-        return af_fail_nomem(err, "a path", strlen(m->folder));
-    if (!merges) {
-        st = m->kind == KIND_TEKKEN ? read_tekken(m, path, err) : read_kimi(m, path, err);
+    const char *name = ranks_file(m->folder);
+    char *path = name ? af_path_join(m->folder, name) : NULL;
+    if (name) {
+        const bool tekken = strcmp(name, "tekken.json") == 0;
+        m->kind = tekken ? KIND_TEKKEN : KIND_KIMI;
+        st = !path    ? af_fail_nomem(err, "a path", strlen(m->folder))
+             : tekken ? read_tekken(m, path, err)
+                      : read_tiktoken(m, path, err);
         goto done;
     }
     AF_TRY(find_class(m, err));

@@ -1,6 +1,6 @@
 /* tokenizer_make.h - the tokenizer.json that a folder lacks, made of other files: vocab.json and
  * merges.txt (byte-level BPE) as classes of transformers read them, tekken.json of Mistral, or
- * tiktoken.model of Moonshot. */
+ * files of tiktoken of Moonshot and of GLM-4. */
 #ifndef AF_TOKENIZER_MAKE_H
 #define AF_TOKENIZER_MAKE_H
 
