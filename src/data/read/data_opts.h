@@ -57,8 +57,8 @@ typedef struct af_data_opts {
     bool join_texts;  /* and its texts are joined, then cut into rows of sequence_len */
     af_excess excess;
     int64_t sequence_len;
-    bool keep_end; /* of rows that are cut, their last tokens stay, not their first */
-    int64_t max_prompt_len;        /* tokens left of a longer prompt of a preference; 0 = all */
+    bool keep_end;          /* of rows that are cut, their last tokens stay, not their first */
+    int64_t max_prompt_len; /* tokens left of a longer prompt of a preference; 0 = all */
     const char *const *eot_tokens; /* further texts that end a turn */
     int eot_count;
     int64_t min_sample_len; /* records with fewer tokens are left out */

@@ -180,8 +180,8 @@ static const struct {
     {"lora_parameters", "dropout", "lora_dropout"},
     {"lora_parameters", "keys", "lora_target_modules"},
 };
-static const char *const maps[] = {"peft_config",     "quant_config", "lr_scheduler_kwargs",
-                                   "lora_parameters", "kt_config",    "optim_args",
+static const char *const maps[] = {"peft_config",      "quant_config", "lr_scheduler_kwargs",
+                                   "lora_parameters",  "kt_config",    "optim_args",
                                    "model_init_kwargs"};
 
 static af_status translate_map(af_translation *t, const char *map, const af_yaml *n)
