@@ -151,13 +151,13 @@ static int open_place(void *user, double seconds)
 
 /* An address of rank 0's machine may be somebody else's here: tries all until one knows the
  * token. */
-static af_status find_hub(af_meeting *m, call *k, af_error *err)
+static af_status find_hub(af_rendezvous *m, call *k, af_error *err)
 {
     const double end = m->deadline;
     while (af_seconds_now() < end) {
         for (uint32_t i = 0; i < k->count; i++) {
             m->deadline = af_seconds_now() + 0.2; /* one attempt */
-            if (af_meeting_join(m, AF_CHANNEL_WATCH, 0, 0, open_place, &k->place[i], NULL) ==
+            if (af_rendezvous_join(m, AF_CHANNEL_WATCH, 0, 0, open_place, &k->place[i], NULL) ==
                 AF_OK) {
                 m->deadline = end;
                 return AF_OK;
@@ -173,11 +173,11 @@ static af_status find_hub(af_meeting *m, call *k, af_error *err)
 static af_status open_watch(af_comm *c, af_error *err)
 {
     const bool hub = c->launcher.rank == 0;
-    af_meeting m = {0};
+    af_rendezvous m = {0};
     call k = {.count = 0};
     int listener = -1;
     af_status st = AF_OK;
-    AF_TRY(af_meeting_init(&m, &c->launcher, AF_MIN(c->opts.timeout, 60.0), err));
+    AF_TRY(af_rendezvous_init(&m, &c->launcher, AF_MIN(c->opts.timeout, 60.0), err));
     m.wants[AF_CHANNEL_WATCH] = true;
     if (hub) {
         AF_TRY(af_sock_listen(&listener, false, 0, c->launcher.size + 64, err));
@@ -187,20 +187,20 @@ static af_status open_watch(af_comm *c, af_error *err)
     AF_TRY(af_comm_broadcast(c, &k, sizeof k, 0, err));
     m.token = k.token;
     if (hub) {
-        st = af_meeting_accept(&m, listener, err);
+        st = af_rendezvous_accept(&m, listener, err);
         if (st != AF_OK)
-            af_meeting_cancel(&m, listener, err);
-        AF_TRY(st == AF_OK ? af_meeting_begin(&m, NULL, err) : st);
+            af_rendezvous_cancel(&m, listener, err);
+        AF_TRY(st == AF_OK ? af_rendezvous_begin(&m, NULL, err) : st);
     } else {
         k.count = AF_MIN(k.count, (uint32_t)ADDRESSES_MAX);
         AF_TRY(find_hub(&m, &k, err));
-        AF_TRY(af_meeting_wait(&m, err));
+        AF_TRY(af_rendezvous_wait(&m, err));
     }
     AF_TRY(af_watch_start(c, m.fd[AF_CHANNEL_WATCH], err));
 done:
     if (listener >= 0)
         close(listener);
-    af_meeting_clear(&m);
+    af_rendezvous_clear(&m);
     return st;
 }
 

@@ -10,27 +10,27 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { GUESTS_MAX = 64, REASON_MAX = 400 };
-static const double hello_seconds = 5; /* a guest has this long to say who it is */
+enum { CALLERS_MAX = 64, REASON_MAX = 400 };
+static const double hello_seconds = 5; /* a caller has this long to say who it is */
 static const double told_seconds = 10; /* after which a user is told who has not come */
 static const double late_seconds = 8;  /* how long rank 0 stays to tell why nothing begins */
 
 /* A connection that has not said who it is. */
-typedef struct guest {
+typedef struct caller {
     int fd;
     double deadline;
     uint8_t nonce[AF_NONCE_BYTES], hello[AF_HELLO_BYTES];
     uint64_t got;
-} guest;
+} caller;
 
-typedef struct guests {
-    guest list[GUESTS_MAX];
+typedef struct callers {
+    caller list[CALLERS_MAX];
     int n;
-} guests;
+} callers;
 
-af_status af_meeting_init(af_meeting *m, const af_launcher *l, double timeout, af_error *err)
+af_status af_rendezvous_init(af_rendezvous *m, const af_launcher *l, double timeout, af_error *err)
 {
-    *m = (af_meeting){.rank = l->rank, .size = l->size, .deadline = af_seconds_now() + timeout};
+    *m = (af_rendezvous){.rank = l->rank, .size = l->size, .deadline = af_seconds_now() + timeout};
     m->place = af_calloc((uint64_t)l->size, sizeof *m->place);
     bool ok = m->place != NULL;
     for (int ch = 0; ch < AF_CHANNELS; ch++) {
@@ -41,11 +41,11 @@ af_status af_meeting_init(af_meeting *m, const af_launcher *l, double timeout, a
     }
     if (ok)
         return AF_OK;
-    af_meeting_clear(m);
+    af_rendezvous_clear(m);
     return af_fail_nomem(err, "the list of ranks", (uint64_t)l->size * 32);
 }
 
-void af_meeting_clear(af_meeting *m)
+void af_rendezvous_clear(af_rendezvous *m)
 {
     for (int ch = 0; ch < AF_CHANNELS; ch++) {
         for (int r = 0; m->fd[ch] && r < m->size; r++)
@@ -54,24 +54,24 @@ void af_meeting_clear(af_meeting *m)
         free(m->fd[ch]);
     }
     free(m->place);
-    *m = (af_meeting){0};
+    *m = (af_rendezvous){0};
 }
 
 /* ---- the listener ---- */
 
-static void guest_leave(guests *g, int i)
+static void caller_close(callers *g, int i)
 {
     if (g->list[i].fd >= 0)
         close(g->list[i].fd);
     g->list[i] = g->list[--g->n];
 }
 
-static void guest_enter(af_meeting *m, guests *g, int fd)
+static void caller_accept(af_rendezvous *m, callers *g, int fd)
 {
     uint8_t challenge[AF_CHALLENGE_BYTES];
     const double now = af_seconds_now();
-    guest *e = &g->list[g->n];
-    *e = (guest){.fd = fd, .deadline = now + hello_seconds};
+    caller *e = &g->list[g->n];
+    *e = (caller){.fd = fd, .deadline = now + hello_seconds};
     if (af_random_bytes(e->nonce, sizeof e->nonce, NULL) != AF_OK) {
         close(fd);
         return;
@@ -85,7 +85,7 @@ static void guest_enter(af_meeting *m, guests *g, int fd)
     g->n++;
 }
 
-static af_status refuse(const af_meeting *m, const af_hello *h, af_verdict v, af_error *err)
+static af_status refuse(const af_rendezvous *m, const af_hello *h, af_verdict v, af_error *err)
 {
     switch (v) {
     case AF_VERDICT_VERSION:
@@ -103,8 +103,8 @@ static af_status refuse(const af_meeting *m, const af_hello *h, af_verdict v, af
     }
 }
 
-/* A guest has said everything. Failure ends the run: it came with the token of this run. */
-static af_status guest_decide(af_meeting *m, guest *e, af_error *err)
+/* A caller has said everything. Failure ends the run: it came with the token of this run. */
+static af_status caller_decide(af_rendezvous *m, caller *e, af_error *err)
 {
     uint8_t answer[AF_ANSWER_BYTES];
     af_hello h = {0};
@@ -128,7 +128,7 @@ static af_status guest_decide(af_meeting *m, guest *e, af_error *err)
 }
 
 /* Reads what is there. *done: it leaves the list. */
-static af_status guest_read(af_meeting *m, guest *e, bool *done, af_error *err)
+static af_status caller_read(af_rendezvous *m, caller *e, bool *done, af_error *err)
 {
     while (e->got < sizeof e->hello) {
         const ssize_t k = read(e->fd, e->hello + e->got, sizeof e->hello - e->got);
@@ -143,10 +143,10 @@ static af_status guest_read(af_meeting *m, guest *e, bool *done, af_error *err)
         }
     }
     *done = true;
-    return guest_decide(m, e, err);
+    return caller_decide(m, e, err);
 }
 
-static int missing_rank(const af_meeting *m)
+static int missing_rank(const af_rendezvous *m)
 {
     for (int r = m->rank + 1; r < m->size; r++)
         for (int ch = 0; ch < AF_CHANNELS; ch++)
@@ -155,7 +155,7 @@ static int missing_rank(const af_meeting *m)
     return -1;
 }
 
-static int count_missing(const af_meeting *m)
+static int count_missing(const af_rendezvous *m)
 {
     int n = 0;
     for (int r = m->rank + 1; r < m->size; r++)
@@ -164,7 +164,7 @@ static int count_missing(const af_meeting *m)
 }
 
 /* A rank that has joined says nothing until the run begins: if it does, it is gone. */
-static int left_rank(const af_meeting *m)
+static int left_rank(const af_rendezvous *m)
 {
     for (int r = m->rank + 1; r < m->size; r++)
         for (int ch = 0; ch < AF_CHANNELS; ch++) {
@@ -177,7 +177,7 @@ static int left_rank(const af_meeting *m)
     return -1;
 }
 
-static af_status fail_missing(const af_meeting *m, af_error *err)
+static af_status fail_missing(const af_rendezvous *m, af_error *err)
 {
     const int n = count_missing(m);
     return af_fail(err, AF_EIO, "rank %d did not come in time (%d of %d ranks are missing)%s",
@@ -185,24 +185,24 @@ static af_status fail_missing(const af_meeting *m, af_error *err)
                    m->strangers ? "; connections with another run token were refused" : "");
 }
 
-static void take_guests(af_meeting *m, guests *g, int listener)
+static void take_guests(af_rendezvous *m, callers *g, int listener)
 {
-    while (g->n < GUESTS_MAX) {
+    while (g->n < CALLERS_MAX) {
         const int fd = af_sock_accept(listener);
         if (fd < 0)
             return;
-        guest_enter(m, g, fd);
+        caller_accept(m, g, fd);
     }
 }
 
-static af_status hear_guests(af_meeting *m, guests *g, af_error *err)
+static af_status hear_guests(af_rendezvous *m, callers *g, af_error *err)
 {
     const double now = af_seconds_now();
     for (int i = g->n; i-- > 0;) {
         bool done = false;
-        const af_status st = guest_read(m, &g->list[i], &done, err);
+        const af_status st = caller_read(m, &g->list[i], &done, err);
         if (done || now > g->list[i].deadline)
-            guest_leave(g, i);
+            caller_close(g, i);
         if (st != AF_OK)
             return st;
     }
@@ -210,10 +210,10 @@ static af_status hear_guests(af_meeting *m, guests *g, af_error *err)
 }
 
 /* Waits a little for somebody to come, and hears who is there. */
-static af_status hear_once(af_meeting *m, guests *g, int listener, af_error *err)
+static af_status hear_once(af_rendezvous *m, callers *g, int listener, af_error *err)
 {
-    struct pollfd p[GUESTS_MAX + 1];
-    p[0] = (struct pollfd){.fd = g->n < GUESTS_MAX ? listener : -1, .events = POLLIN};
+    struct pollfd p[CALLERS_MAX + 1];
+    p[0] = (struct pollfd){.fd = g->n < CALLERS_MAX ? listener : -1, .events = POLLIN};
     for (int i = 0; i < g->n; i++)
         p[i + 1] = (struct pollfd){.fd = g->list[i].fd, .events = POLLIN};
     (void)poll(p, (nfds_t)g->n + 1, 100);
@@ -224,14 +224,14 @@ static af_status hear_once(af_meeting *m, guests *g, int listener, af_error *err
     return hear_guests(m, g, err);
 }
 
-static void guests_clear(guests *g)
+static void guests_clear(callers *g)
 {
     while (g->n > 0)
-        guest_leave(g, g->n - 1);
+        caller_close(g, g->n - 1);
 }
 
 /* Once, on rank 0. */
-static void tell_missing(const af_meeting *m, int listener, bool *told)
+static void tell_missing(const af_rendezvous *m, int listener, bool *told)
 {
     char line[160];
     const af_comm_opts *o = m->watched ? &m->watched->opts : NULL;
@@ -245,10 +245,10 @@ static void tell_missing(const af_meeting *m, int listener, bool *told)
     *told = true;
 }
 
-af_status af_meeting_accept(af_meeting *m, int listener, af_error *err)
+af_status af_rendezvous_accept(af_rendezvous *m, int listener, af_error *err)
 {
     af_status st = AF_OK;
-    guests g = {.n = 0};
+    callers g = {.n = 0};
     bool told = false;
     const double begun = af_seconds_now();
     while (missing_rank(m) >= 0) {
@@ -266,18 +266,18 @@ done:
     return st;
 }
 
-void af_meeting_cancel(af_meeting *m, int listener, const af_error *reason)
+void af_rendezvous_cancel(af_rendezvous *m, int listener, const af_error *reason)
 {
     const double end = AF_MIN(m->deadline, af_seconds_now() + late_seconds);
-    guests g = {.n = 0};
-    (void)!af_meeting_begin(m, reason, NULL);
+    callers g = {.n = 0};
+    (void)!af_rendezvous_begin(m, reason, NULL);
     while (missing_rank(m) >= 0 && af_seconds_now() < end && reason->code != AF_ESTOPPED)
         (void)!hear_once(m, &g, listener, NULL);
     guests_clear(&g);
-    (void)!af_meeting_begin(m, reason, NULL); /* those who heard it have left */
+    (void)!af_rendezvous_begin(m, reason, NULL); /* those who heard it have left */
 }
 
-static af_channel lead_channel(const af_meeting *m)
+static af_channel lead_channel(const af_rendezvous *m)
 {
     return m->wants[AF_CHANNEL_DATA] ? AF_CHANNEL_DATA : AF_CHANNEL_WATCH;
 }
@@ -293,7 +293,7 @@ static void begin_head(uint8_t out[8], begin_kind kind, uint64_t bytes)
     }
 }
 
-af_status af_meeting_begin(af_meeting *m, const af_error *reason, af_error *err)
+af_status af_rendezvous_begin(af_rendezvous *m, const af_error *reason, af_error *err)
 {
     uint8_t head[8];
     const char *why = reason ? reason->msg : NULL;
@@ -331,7 +331,7 @@ done:
 
 /* ---- the others ---- */
 
-static af_status refused(const af_meeting *m, int peer, af_verdict v, af_error *err)
+static af_status refused(const af_rendezvous *m, int peer, af_verdict v, af_error *err)
 {
     switch (v) {
     case AF_VERDICT_STRANGER:
@@ -356,7 +356,7 @@ static af_status refused(const af_meeting *m, int peer, af_verdict v, af_error *
 
 /* The connector's side of the handshake. *again: the other side went away before it had answered;
  * nothing is decided. */
-static af_status introduce(const af_meeting *m, int fd, const af_hello *h, int peer, bool *again,
+static af_status introduce(const af_rendezvous *m, int fd, const af_hello *h, int peer, bool *again,
                            af_error *err)
 {
     uint8_t challenge[AF_CHALLENGE_BYTES], nonce[AF_NONCE_BYTES], hello[AF_HELLO_BYTES],
@@ -382,8 +382,8 @@ static af_status introduce(const af_meeting *m, int fd, const af_hello *h, int p
     return v == AF_VERDICT_WELCOME ? AF_OK : refused(m, peer, v, err);
 }
 
-af_status af_meeting_join(af_meeting *m, af_channel ch, int peer, int port,
-                          af_meeting_open *attempt, void *user, af_error *err)
+af_status af_rendezvous_join(af_rendezvous *m, af_channel ch, int peer, int port,
+                             af_rendezvous_open *attempt, void *user, af_error *err)
 {
     af_hello h = {.channel = (uint32_t)ch,
                   .rank = (uint32_t)m->rank,
@@ -413,7 +413,7 @@ af_status af_meeting_join(af_meeting *m, af_channel ch, int peer, int port,
     }
 }
 
-af_status af_meeting_wait(af_meeting *m, af_error *err)
+af_status af_rendezvous_wait(af_rendezvous *m, af_error *err)
 {
     const int fd = m->fd[lead_channel(m)][0];
     const uint64_t places = (uint64_t)m->size * AF_RANK_ADDRESS_BYTES;

@@ -183,18 +183,18 @@ static void tcp_token(af_token *out, const af_launcher *l)
     af_token_of(out, text);
 }
 
-static af_status meet_as_master(af_comm *c, af_meeting *m, af_error *err)
+static af_status meet_as_master(af_comm *c, af_rendezvous *m, af_error *err)
 {
     const af_launcher *l = &c->launcher;
     int listener = -1;
     af_status st = AF_OK;
     AF_TRY(
         af_sock_listen(&listener, af_host_is_loopback(l->address), l->port, 2 * l->size + 64, err));
-    st = af_meeting_accept(m, listener, err);
+    st = af_rendezvous_accept(m, listener, err);
     if (st != AF_OK)
-        af_meeting_cancel(m, listener, err);
+        af_rendezvous_cancel(m, listener, err);
     else
-        st = af_meeting_begin(m, NULL, err);
+        st = af_rendezvous_begin(m, NULL, err);
 done:
     if (listener >= 0)
         close(listener);
@@ -203,7 +203,7 @@ done:
 
 /* A rank on the machine of rank 0 may have come over its loopback interface: from elsewhere it is
  * reached where rank 0 is. */
-static void resolve_places(af_meeting *m)
+static void resolve_places(af_rendezvous *m)
 {
     af_rank_address master;
     if (!af_sock_peer(m->fd[AF_CHANNEL_DATA][0], 0, &master) ||
@@ -214,15 +214,15 @@ static void resolve_places(af_meeting *m)
             memcpy(m->place[r].address, master.address, sizeof master.address);
 }
 
-static af_status meet_as_other(af_comm *c, af_meeting *m, int *listener, af_error *err)
+static af_status meet_as_other(af_comm *c, af_rendezvous *m, int *listener, af_error *err)
 {
     const af_launcher *l = &c->launcher;
     master_place master = {.launcher = l, .why = "no answer"};
     af_status st = AF_OK;
     AF_TRY(af_sock_listen(listener, af_host_is_loopback(l->address), 0, l->size + 64, err));
     for (int ch = 0; ch < AF_CHANNELS; ch++) {
-        st = af_meeting_join(m, (af_channel)ch, 0, af_sock_port(*listener), open_master, &master,
-                             err);
+        st = af_rendezvous_join(m, (af_channel)ch, 0, af_sock_port(*listener), open_master, &master,
+                                err);
         if (st != AF_OK && af_seconds_now() > m->deadline)
             return af_fail_subject(err, AF_EIO, "rank",
                                    "rank 0 did not come in time (at %s:%d: %s)", l->address,
@@ -230,25 +230,25 @@ static af_status meet_as_other(af_comm *c, af_meeting *m, int *listener, af_erro
         if (st != AF_OK)
             return st;
     }
-    AF_TRY(af_meeting_wait(m, err));
+    AF_TRY(af_rendezvous_wait(m, err));
     resolve_places(m);
 done:
     return st;
 }
 
 /* Ranks above 0 among each other: the higher one connects. */
-static af_status meet_the_rest(af_meeting *m, int listener, af_error *err)
+static af_status meet_the_rest(af_rendezvous *m, int listener, af_error *err)
 {
     af_status st = AF_OK;
     m->wants[AF_CHANNEL_WATCH] = false;
     for (int r = 1; r < m->rank; r++)
-        AF_TRY(af_meeting_join(m, AF_CHANNEL_DATA, r, 0, open_place, &m->place[r], err));
-    AF_TRY(af_meeting_accept(m, listener, err));
+        AF_TRY(af_rendezvous_join(m, AF_CHANNEL_DATA, r, 0, open_place, &m->place[r], err));
+    AF_TRY(af_rendezvous_accept(m, listener, err));
 done:
     return st;
 }
 
-static af_status keep(af_comm *c, af_meeting *m, af_error *err)
+static af_status keep(af_comm *c, af_rendezvous *m, af_error *err)
 {
     const uint64_t n = (uint64_t)m->size;
     tcp *w = af_calloc(1, sizeof *w);
@@ -272,7 +272,7 @@ static af_status keep(af_comm *c, af_meeting *m, af_error *err)
 af_status af_tcp_open(af_comm *c, af_error *err)
 {
     const af_launcher *l = &c->launcher;
-    af_meeting m = {0};
+    af_rendezvous m = {0};
     int listener = -1;
     af_status st = AF_OK;
     if (!l->address[0] || !l->port)
@@ -280,7 +280,7 @@ af_status af_tcp_open(af_comm *c, af_error *err)
                                "rank %d of %d finds the others by MASTER_ADDR and MASTER_PORT, and "
                                "%s is not set",
                                l->rank, l->size, l->address[0] ? "MASTER_PORT" : "MASTER_ADDR");
-    AF_TRY(af_meeting_init(&m, l, c->opts.timeout, err));
+    AF_TRY(af_rendezvous_init(&m, l, c->opts.timeout, err));
     tcp_token(&m.token, l);
     m.watched = c;
     m.wants[AF_CHANNEL_DATA] = m.wants[AF_CHANNEL_WATCH] = true;
@@ -292,6 +292,6 @@ af_status af_tcp_open(af_comm *c, af_error *err)
 done:
     if (listener >= 0)
         close(listener);
-    af_meeting_clear(&m);
+    af_rendezvous_clear(&m);
     return st;
 }
