@@ -185,7 +185,7 @@ static af_status fail_missing(const af_rendezvous *m, af_error *err)
                    m->strangers ? "; connections with another run token were refused" : "");
 }
 
-static void take_guests(af_rendezvous *m, callers *g, int listener)
+static void accept_callers(af_rendezvous *m, callers *g, int listener)
 {
     while (g->n < CALLERS_MAX) {
         const int fd = af_sock_accept(listener);
@@ -195,7 +195,7 @@ static void take_guests(af_rendezvous *m, callers *g, int listener)
     }
 }
 
-static af_status hear_guests(af_rendezvous *m, callers *g, af_error *err)
+static af_status read_callers(af_rendezvous *m, callers *g, af_error *err)
 {
     const double now = af_seconds_now();
     for (int i = g->n; i-- > 0;) {
@@ -220,11 +220,11 @@ static af_status hear_once(af_rendezvous *m, callers *g, int listener, af_error 
     const af_status st = af_comm_check(m->watched, err);
     if (st != AF_OK)
         return st;
-    take_guests(m, g, listener);
-    return hear_guests(m, g, err);
+    accept_callers(m, g, listener);
+    return read_callers(m, g, err);
 }
 
-static void guests_clear(callers *g)
+static void callers_clear(callers *g)
 {
     while (g->n > 0)
         caller_close(g, g->n - 1);
@@ -262,7 +262,7 @@ af_status af_rendezvous_accept(af_rendezvous *m, int listener, af_error *err)
             AF_TRY(fail_missing(m, err));
     }
 done:
-    guests_clear(&g);
+    callers_clear(&g);
     return st;
 }
 
@@ -273,7 +273,7 @@ void af_rendezvous_cancel(af_rendezvous *m, int listener, const af_error *reason
     (void)!af_rendezvous_begin(m, reason, NULL);
     while (missing_rank(m) >= 0 && af_seconds_now() < end && reason->code != AF_ESTOPPED)
         (void)!hear_once(m, &g, listener, NULL);
-    guests_clear(&g);
+    callers_clear(&g);
     (void)!af_rendezvous_begin(m, reason, NULL); /* those who heard it have left */
 }
 
