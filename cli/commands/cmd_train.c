@@ -23,13 +23,16 @@ static double seconds_now(void)
 }
 
 /* The first Ctrl-C requests a checkpoint and a clean exit; the second kills the process. Other
- * signals may come from a launcher and from the scheduler at about the same time: one request. */
+ * signals may come from a launcher and from the scheduler at about the same time: one request.
+ * Warnings of a limit are repeated (SIGXCPU with every second that the process computes): they
+ * never kill it. */
 static void on_interrupt(int sig)
 {
     static const char text[] =
         "\nsaving a checkpoint and stopping; press Ctrl-C again to quit now\n";
     static const double together = 0.3;
-    if (stop_requested && sig != SIGINT && seconds_now() < stop_time + together)
+    const bool warns = sig == SIGXCPU || sig == SIGUSR1 || sig == SIGUSR2;
+    if (stop_requested && (warns || (sig != SIGINT && seconds_now() < stop_time + together)))
         return;
     if (stop_requested) {
         signal(sig, SIG_DFL);

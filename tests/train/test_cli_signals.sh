@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Signals that schedulers send before a time limit, the same one twice at once, and an output folder that somebody moves away: what was
-# trained is saved, and a resumed run ends with the same bytes.
+# Signals that schedulers send before a time limit, two at once, one again and again, and an output folder that somebody moves away: what
+# was trained is saved, and a resumed run ends with the same bytes.
 set -euo pipefail
 tmp=$(mktemp -d)
 export XDG_CACHE_HOME="$tmp/cache"
@@ -52,6 +52,15 @@ sleep 0.01
 kill -USR1 $pid 2> /dev/null || : # of a launcher that heard the same
 end 143 "twice"
 resumed "twice"
+
+# beyond a limit of CPU time SIGXCPU comes every second: the step is made and saved all the same
+rm -rf out
+"$AFINAR" train run.yaml output_dir=out gradient_accumulation_steps=600 > said 2>&1 &
+pid=$!
+until [ -e out/metrics.jsonl ]; do kill -0 $pid 2> /dev/null || fail "the run ended"; sleep 0.02; done
+for _ in 1 2; do kill -XCPU $pid; sleep 0.4; done
+end 152 "a limit of CPU time"
+grep -q "^afinar train: stopped after step [0-9]* of 1000000; checkpoint-[0-9]* is in 'out'$" said || fail "a limit of CPU time: nothing is saved"
 
 # the folder is moved away: the weights are written to a new one
 begin
