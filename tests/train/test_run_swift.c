@@ -71,6 +71,25 @@ static void test_keys(void **state)
     }
 }
 
+/* A step has as many rows with several ranks. */
+static void test_ranks(void **state)
+{
+    af_run_config r = {0};
+    af_error err = {0};
+    (void)state;
+    setenv("RANK", "1", 1);
+    setenv("WORLD_SIZE", "3", 1);
+    CHECK_OK(parse(&r, LORA "per_device_train_batch_size: 2", &err), err);
+    assert_int_equal(r.accumulation, 3);
+    af_run_config_clear(&r);
+    setenv("WORLD_SIZE", "32", 1);
+    CHECK_OK(parse(&r, LORA, &err), err);
+    assert_int_equal(r.accumulation, 1);
+    af_run_config_clear(&r);
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+}
+
 /* Keys that change nothing here are accepted. */
 static void test_keys_without_effect(void **state)
 {
@@ -117,6 +136,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_keys_without_effect),
         cmocka_unit_test(test_what_is_wrong),
     };

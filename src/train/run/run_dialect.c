@@ -1,4 +1,5 @@
 /* run_dialect.c - whose run file it is, and what a missing key means there. */
+#include "dist/launcher.h"
 #include "train/run/run_keys.h"
 #include "train/run/run_translate.h"
 
@@ -194,14 +195,17 @@ static af_status finish_mlx(af_run_config *r, af_error *err)
     return AF_OK;
 }
 
-/* ms-swift: rates by the tuner, 16 rows a step, evaluations with the checkpoints. */
+/* ms-swift: rates by the tuner, 16 rows a step of all ranks, evaluations with the checkpoints. */
 static void finish_swift(af_run_config *r)
 {
     enum { ROWS = 16 };
+    af_launcher l;
+    const int64_t ranks = af_launcher_find(&l, NULL) == AF_OK ? l.size : 1;
+    const int64_t rows = r->micro_batch_size * ranks;
     if (r->method == AF_METHOD_FULL && !af_run_key_is_set(r, "learning_rate"))
         r->learning_rate = 1e-5;
     if (!af_run_key_is_set(r, "gradient_accumulation_steps"))
-        r->accumulation = (ROWS + r->micro_batch_size - 1) / r->micro_batch_size;
+        r->accumulation = (ROWS + rows - 1) / rows;
     if (!af_run_key_is_set(r, "eval_steps") && !af_run_key_is_set(r, "eval_strategy") &&
         (r->val_set_size > 0 || r->test_datasets)) {
         r->eval_steps = r->save_strategy == AF_WHEN_EPOCH ? 0 : r->save_steps;
