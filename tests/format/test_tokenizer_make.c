@@ -6,6 +6,7 @@
 #include "test.h"
 
 #include "afinar/text.h"
+#include "base/buf.h"
 #include "base/file.h"
 #include "format/tokenizer/token_edit.h"
 #include "format/tokenizer/tokenizer_make.h"
@@ -160,6 +161,13 @@ static void test_refused(void **state)
         {"{\"a\":0,\"b\":1,\"ab\":2}", "#version: 0.2\na\n", NULL, "merges.txt:2: 'a' is not two"},
         {"{\"a\":0}", "\xff a\n", NULL, "merges.txt:1: not UTF-8"},
         {"{\"a\":-1}", "", NULL, "has no valid id for \"a\""},
+        {"{\"a\":9223372036854775807}", "", NULL, "has no valid id for \"a\""},
+        {"{\"a\":0}", "", "{\"added_tokens_decoder\":{\"x\":{\"content\":\"b\"}}}",
+         "added_tokens_decoder has the invalid entry \"x\""},
+        {"{\"a\":0}", "",
+         "{\"added_tokens_decoder\":{\"9223372036854775807\":{\"content\":\"b\"}}}",
+         "the invalid entry \"9223372036854775807\""},
+        {"{\"a\":0}", "", "{\"added_tokens_decoder\":{\"1\":\"b\"}}", "the invalid entry \"1\""},
         {"[]", "", NULL, "vocab.json is not an object"},
         {"{\"a\":0}", "a b\n", NULL, "b"},
         {"{\"a\":0}", "", "{\"tokenizer_class\":\"WhisperTokenizer\"}",
@@ -226,7 +234,11 @@ static void test_ranks_refused(void **state)
          "token 1001 is there twice"},
         {"tekken.json",
          "{\"config\":{\"pattern\":\"a\",\"default_num_special_tokens\":2},\"vocab\":[]}",
-         "20 special tokens are not at most 2"},
+         "default_num_special_tokens is 2, not 20 to 1048576"},
+        {"tekken.json",
+         "{\"config\":{\"pattern\":\"a\",\"default_vocab_size\":-9223372036854775808},\"vocab\":[]"
+         "}",
+         "less than the 1000 special tokens"},
         {"tokenizer.model", "YQ== 0\n", "ChatGLM4Tokenizer are known, not ''"},
         {"tiktoken.model", "YQ== 0\n", "Moonshot's TikTokenTokenizer and"},
     };
@@ -243,12 +255,78 @@ static void test_ranks_refused(void **state)
     }
 }
 
+static void test_added_refused(void **state)
+{
+    (void)state;
+    static const char *const added[] = {"{\"b\":9223372036854775807}", "{\"b\":\"1\"}"};
+    for (size_t i = 0; i < AF_LEN(added); i++) {
+        char dir[PATH];
+        af_error err = {0};
+        af_tokenizer *t = NULL;
+        new_folder(dir);
+        put_text(dir, "vocab.json", "{\"a\":0}");
+        put_text(dir, "merges.txt", "");
+        put_text(dir, "added_tokens.json", added[i]);
+        assert_int_not_equal(af_tokenizer_open(&t, dir, &err), AF_OK);
+        assert_non_null(strstr(err.msg, "added_tokens.json has no valid id for \"b\""));
+        remove_folder(dir);
+    }
+}
+
+/* A name that is nowhere gets the id after the vocabulary. */
+static void test_new_name_of_tekken(void **state)
+{
+    (void)state;
+    json_t *all = load_cases();
+    char dir[PATH];
+    af_error err = {0};
+    af_tokenizer *t = NULL;
+    make_folder(dir, json_object_get(find_case(all, "tekken"), "files"));
+    CHECK_OK(af_tokenizer_open(&t, dir, &err), err);
+    const int32_t n = af_tokenizer_vocab_size(t);
+    af_tokenizer_close(t);
+    put_text(dir, "tokenizer_config.json", "{\"pad_token\":\"<new>\"}");
+    CHECK_OK(af_tokenizer_open(&t, dir, &err), err);
+    assert_int_equal(af_tokenizer_id(t, "<new>", 5), n);
+    af_tokenizer_close(t);
+    remove_folder(dir);
+    json_decref(all);
+}
+
+/* A file of 0.2 MB whose merges would have more than 256 MiB. */
+static void test_long_tokens(void **state)
+{
+    (void)state;
+    enum { TOKENS = 40, GROUPS = 1000 };
+    char dir[PATH], path[PATH];
+    af_buf b = {0};
+    json_t *vocab = json_object(), *merges = json_array();
+    af_error err = {0};
+    for (int i = 0; i < TOKENS; i++) {
+        for (int k = 0; k < GROUPS - i; k++)
+            af_buf_str(&b, "YWFh");
+        af_buf_printf(&b, " %d\n", i);
+    }
+    af_buf_char(&b, '\0');
+    assert_false(b.bad);
+    new_folder(dir);
+    put_text(dir, "tiktoken.model", b.data);
+    assert_int_equal(af_tiktoken_read(vocab, merges, join(path, dir, "tiktoken.model"), &err),
+                     AF_EFORMAT);
+    assert_non_null(strstr(err.msg, "tiktoken.model: the tokens are too long"));
+    af_buf_clear(&b);
+    json_decref(vocab);
+    json_decref(merges);
+    remove_folder(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ids),           cmocka_unit_test(test_new_tokens),
         cmocka_unit_test(test_refused),       cmocka_unit_test(test_names),
-        cmocka_unit_test(test_ranks_refused),
+        cmocka_unit_test(test_ranks_refused), cmocka_unit_test(test_added_refused),
+        cmocka_unit_test(test_long_tokens),   cmocka_unit_test(test_new_name_of_tekken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

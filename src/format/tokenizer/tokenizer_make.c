@@ -1,6 +1,7 @@
 /* tokenizer_make.c - see tokenizer_make.h. */
 #include "format/tokenizer/tokenizer_make.h"
 
+#include "afinar/text.h"
 #include "base/file.h"
 #include "format/tokenizer/tokenizer_pre.h"
 
@@ -84,6 +85,8 @@ done:
     return st;
 }
 
+static bool is_id(json_int_t id) { return id >= 0 && id < AF_TOKENIZER_ID_MAX; }
+
 static af_status read_vocab(token_maker *m, af_error *err)
 {
     const char *text;
@@ -93,7 +96,7 @@ static af_status read_vocab(token_maker *m, af_error *err)
         return st;
     json_object_foreach(m->vocab, text, id)
     {
-        if (!json_is_integer(id) || json_integer_value(id) < 0)
+        if (!is_id(json_is_integer(id) ? json_integer_value(id) : -1))
             return af_fail(err, AF_EFORMAT, "%s/vocab.json has no valid id for \"%.60s\"",
                            m->folder, text);
         m->next = AF_MAX(m->next, json_integer_value(id) + 1);
@@ -135,20 +138,32 @@ static void add_token(token_maker *m, const json_t *v, json_int_t id, bool speci
 }
 
 /* added_tokens_decoder: {"ID": {"content": ...}}, or added_tokens.json: {"TEXT": ID} */
-static void add_listed(token_maker *m)
+static af_status add_listed(token_maker *m, af_error *err)
 {
     const char *key;
+    char *end;
     json_t *v;
     json_object_foreach(json_object_get(m->config, "added_tokens_decoder"), key, v)
     {
-        add_token(m, v, strtoll(key, NULL, 10), false);
+        const long long id = strtoll(key, &end, 10);
+        if (*end || end == key || !is_id(id) || !json_is_string(json_object_get(v, "content")))
+            return af_fail(err, AF_EFORMAT,
+                           "%s: added_tokens_decoder has the invalid entry \"%.60s\"", m->folder,
+                           key);
+        add_token(m, v, id, false);
     }
     json_object_foreach(m->added, key, v)
     {
         json_t *text = json_string(key);
-        add_token(m, text, json_is_integer(v) ? json_integer_value(v) : -1, false);
+        const json_int_t id = json_is_integer(v) ? json_integer_value(v) : -1;
+        if (is_id(id))
+            add_token(m, text, id, false);
         json_decref(text);
+        if (!is_id(id))
+            return af_fail(err, AF_EFORMAT, "%s/added_tokens.json has no valid id for \"%.60s\"",
+                           m->folder, key);
     }
+    return AF_OK;
 }
 
 static void add_named(token_maker *m, const json_t *names)
@@ -203,15 +218,18 @@ static void add_reserved(token_maker *m)
     }
 }
 
-static void add_tokens(token_maker *m)
+static af_status add_tokens(token_maker *m, af_error *err)
 {
     if (m->kind == KIND_KIMI)
         add_reserved(m);
-    add_listed(m);
+    const af_status st = add_listed(m, err);
+    if (st != AF_OK)
+        return st;
     add_named(m, m->map);
     add_named(m, m->config);
     if (m->kind <= KIND_QWEN) /* the others have them, or none */
         add_named(m, m->default_names);
+    return AF_OK;
 }
 
 /* ---- parts ---- */
@@ -334,6 +352,7 @@ static af_status read_tekken(token_maker *m, const char *path, af_error *err)
     m->vocab = json_object();
     const af_status st = af_tekken_read(m->vocab, m->merges, specials, &m->pattern, path, err);
     json_array_foreach(specials, i, text) add_token(m, text, (json_int_t)i, true);
+    m->next = (json_int_t)(json_array_size(specials) + json_object_size(m->vocab));
     json_decref(specials);
     return st;
 }
@@ -410,7 +429,7 @@ af_status af_tokenizer_make(json_t **out, json_t **names, const char *folder, af
     }
     AF_TRY(read_model(&m, err));
     set_defaults(&m);
-    add_tokens(&m);
+    AF_TRY(add_tokens(&m, err));
     json_t *made = file_of(&m);
     if (af_memory_failed()) {
         json_decref(made);

@@ -9,7 +9,11 @@
 #include "format/tokenizer/tokenizer.h"
 
 #define RANKS_MAX (UINT64_C(64) << 20) /* bytes of a file */
-enum { TOKEN_MAX = 4096 };             /* bytes of a token, in base64 */
+#define CUTS_MAX  (UINT64_C(1) << 28)  /* bytes of all cuts of all tokens into two */
+enum {
+    TOKEN_MAX = 4096,       /* bytes of a token, in base64 */
+    SPECIALS_MAX = 1 << 20, /* of tekken.json */
+};
 
 typedef struct token_cut {
     int32_t left, right; /* ranks */
@@ -72,7 +76,7 @@ static int by_id(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-static af_status make_merges(json_t *merges, json_t *vocab, af_error *err)
+static af_status make_merges(json_t *merges, json_t *vocab, const char *path, af_error *err)
 {
     af_status st = AF_OK;
     const size_t n = json_object_size(vocab);
@@ -80,11 +84,20 @@ static af_status make_merges(json_t *merges, json_t *vocab, af_error *err)
     af_vocab ids = {0};
     af_arena arena = {0};
     size_t k = 0;
+    uint64_t bytes = 0;
     if (!list)
         AF_TRY(af_fail_nomem(err, "a vocabulary", n * sizeof *list));
-    for (void *it = json_object_iter(vocab); it; it = json_object_iter_next(vocab, it))
-        list[k++] = (ranked){json_object_iter_key(it), json_object_iter_key_len(it),
-                             json_integer_value(json_object_iter_value(it))};
+    for (void *it = json_object_iter(vocab); it; it = json_object_iter_next(vocab, it)) {
+        const size_t len = json_object_iter_key_len(it);
+        list[k++] =
+            (ranked){json_object_iter_key(it), len, json_integer_value(json_object_iter_value(it))};
+        bytes += (uint64_t)len * len;
+    }
+    if (bytes > CUTS_MAX)
+        AF_TRY(af_fail(err, AF_EFORMAT,
+                       "%s: the tokens are too long: all their cuts into two have %" PRIu64
+                       " bytes, and at most %" PRIu64 " are supported",
+                       path, bytes, CUTS_MAX));
     qsort(list, k, sizeof *list, by_id);
     for (size_t i = 0; i < k; i++) /* in their order, and not by id: ids may have gaps */
         AF_TRY(af_vocab_add(&ids, &arena, list[i].text, list[i].len, (int32_t)i, err));
@@ -118,7 +131,7 @@ af_status af_tiktoken_read(json_t *vocab, json_t *merges, const char *path, af_e
             AF_TRY(af_fail(err, AF_EFORMAT, "%s: '%.60s' is not a token and its rank", path, line));
         AF_TRY(add_token(vocab, line, (uint64_t)(blank - line), id, path, err));
     }
-    AF_TRY(make_merges(merges, vocab, err));
+    AF_TRY(make_merges(merges, vocab, path, err));
 done:
     free(text);
     return st;
@@ -154,9 +167,9 @@ static af_status read_specials(json_t *specials, const json_t *file, json_int_t 
 {
     const json_t *list = json_object_get(file, "special_tokens");
     const size_t n = json_is_array(list) ? json_array_size(list) : AF_LEN(old_specials);
-    if (count < (json_int_t)n || count > 1 << 20)
-        return af_fail(err, AF_EFORMAT, "%s: %zu special tokens are not at most %lld", path, n,
-                       (long long)count);
+    if (count < (json_int_t)n || count > SPECIALS_MAX)
+        return af_fail(err, AF_EFORMAT, "%s: default_num_special_tokens is %lld, not %zu to %d",
+                       path, (long long)count, n, SPECIALS_MAX);
     for (json_int_t i = 0; i < count; i++) {
         char filler[48];
         snprintf(filler, sizeof filler, "<SPECIAL_%lld>", (long long)i);
@@ -191,6 +204,10 @@ af_status af_tekken_read(json_t *vocab, json_t *merges, json_t *specials, char *
     const json_int_t first = json_is_integer(count) ? json_integer_value(count) : 1000;
     AF_TRY(read_specials(specials, file, first, path, err));
     json_int_t n = (json_int_t)json_array_size(list);
+    if (json_is_integer(size) && json_integer_value(size) < first)
+        AF_TRY(af_fail(err, AF_EFORMAT,
+                       "%s: default_vocab_size is %lld, less than the %lld special tokens", path,
+                       (long long)json_integer_value(size), (long long)first));
     if (json_is_integer(size)) /* the rest is padding */
         n = AF_MIN(n, json_integer_value(size) - first);
     for (json_int_t i = 0; i < n; i++) {
@@ -198,7 +215,7 @@ af_status af_tekken_read(json_t *vocab, json_t *merges, json_t *specials, char *
         AF_TRY(add_token(vocab, json_string_value(t) ? json_string_value(t) : "",
                          json_string_length(t), first + i, path, err));
     }
-    AF_TRY(make_merges(merges, vocab, err));
+    AF_TRY(make_merges(merges, vocab, path, err));
     *pattern = af_strdup(split);
     if (!*pattern)
         st = af_fail_nomem(err, "a pattern", strlen(split));
