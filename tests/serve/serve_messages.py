@@ -192,6 +192,9 @@ def check_errors(s):
                          ("stop_sequences", "x"), ("stop_sequences", [3]), ("mcp_servers", [{}]), ("container", "c"), ("output_config", 3),
                          ("output_config", {"format": {"type": "json_schema"}}), ("stream", 3)):
         expect(400, "invalid_request_error", "", **{"messages": HI, field: value})
+    for stops in (["x", 3], ["x%d" % i for i in range(65)]):  # the names of this API
+        expect(400, "invalid_request_error", "'stop_sequences' ", messages=HI, stop_sequences=stops)
+    expect(400, "invalid_request_error", "'output_config.format' ", messages=HI, output_config={"format": {"type": "x"}})
     check(ask(s, PATH + "/count_tokens", messages=[{"role": "user", "content": "Hi " * 1000}])[1]["input_tokens"] > 400, "a long prompt is counted")
     check(ask(s, messages=HI, max_tokens=1, metadata={"user_id": "u"}, service_tier="auto", context_management={})[0] == 200, "ignored fields")
 

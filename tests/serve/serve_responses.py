@@ -198,6 +198,7 @@ def check_format(s):
     check(json.loads(text_of(r))["a"] in "xy" and r["text"] == form, "json_schema")
     bad = dict(schema, **{"not": {}})
     check("'not'" in expect(s, 400, "text.format", input="Hi", text={"format": dict(form["format"], schema=bad)}), "the keyword")
+    check(expect(s, 400, "text.format", input="Hi", text={"format": {"type": "x"}}).startswith("'text.format' "), "the name of this API")
     check(s.post(PATH, input="Hi", text={"format": {"type": "text"}, "verbosity": "low"}, max_output_tokens=1)[0] == 200, "text")
 
 

@@ -315,14 +315,21 @@ done:
     return st;
 }
 
-/* A fault of the chat completion, in the words of the request. */
+/* A fault of the chat completion, in the words of the request; messages begin with the field. */
 static void rename_field(const af_answer_form *form, af_error *err)
 {
-    for (int i = 0; form->names && form->names[i][0]; i++)
-        if (strcmp(err->subject, form->names[i][0]) == 0) {
-            snprintf(err->subject, sizeof err->subject, "%s", form->names[i][1]);
-            return;
+    for (int i = 0; form->names && form->names[i][0]; i++) {
+        const char *from = form->names[i][0], *to = form->names[i][1];
+        const size_t n = strlen(from);
+        if (strcmp(err->subject, from) != 0)
+            continue;
+        snprintf(err->subject, sizeof err->subject, "%s", to);
+        if (err->msg[0] == '\'' && strncmp(err->msg + 1, from, n) == 0 && err->msg[n + 1] == '\'') {
+            const af_error old = *err;
+            snprintf(err->msg, sizeof err->msg, "'%s%s", to, old.msg + n + 1);
         }
+        return;
+    }
 }
 
 af_status af_generation_read(af_generation *g, const json_t *body, af_api_fault *f)

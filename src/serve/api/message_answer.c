@@ -194,9 +194,13 @@ static void fail(af_generation *g, int status, const char *message)
     af_buf_clear(&b);
 }
 
+static const char *const names[][2] = {
+    {"stop", "stop_sequences"}, {"response_format", "output_config.format"}, {NULL, NULL}};
+
 const af_answer_form af_form_messages = {.id = "msg_",
                                          .chat = true,
                                          .read = af_message_read,
+                                         .names = names,
                                          .begin = begin,
                                          .piece = af_items_piece,
                                          .call = af_items_call,
