@@ -458,6 +458,7 @@ typedef struct af_optimizer_opts {
     double max_grad_norm; /* 0 = no clipping */
     af_rounding rounding; /* bf16 parameters: ADAM, ADAMW and those with 8-bit moments */
     uint64_t seed;        /* of stochastic rounding: by seed, update, parameter and element */
+    bool uncorrected;     /* moments are not divided by 1 - beta^step */
 } af_optimizer_opts;
 /* Records the update: global norm of all gradients, clip factor, update of all parameters,
  * gradients to zero. Once per graph, after af_graph_backward. */

@@ -149,7 +149,7 @@ struct af_graph {
     int64_t step;
     uint64_t seed, clock_count;
     bool evaluating;
-    double beta1, beta2;
+    double beta1, beta2; /* of the bias correction; 0: there is none */
     /* the plan: bytes */
     uint64_t role_bytes[AF_ROLE_COUNT], work_bytes, bound_bytes, host_bytes;
     uint64_t shared_bytes;   /* of work_bytes: in a buffer that all graphs of the device share */

@@ -581,8 +581,8 @@ void af_graph_optimizer(af_graph *g, const af_optimizer_opts *opts)
     }
     g->phase = AF_PHASE_CARRY;
     g->optimized = true;
-    g->beta1 = o.beta1;
-    g->beta2 = o.beta2;
+    g->beta1 = o.uncorrected ? 0 : o.beta1;
+    g->beta2 = o.uncorrected ? 0 : o.beta2;
     g->shard.pass = g->shard.split >= AF_SHARD_GRADIENTS && g->one_pass;
     assign_offsets(&c);
     if (!find_units(&c) || !cut_shards(&c))

@@ -150,6 +150,7 @@ static void record_optimizer(af_step_graph *s)
             .max_grad_norm = run->max_grad_norm,
             .rounding = af_method_rounding(run),
             .seed = (uint64_t)run->seed,
+            .uncorrected = !af_run_corrects_bias(run),
         });
 }
 

@@ -8,9 +8,6 @@
 
 #include <math.h>
 
-/* Where the bias of moments is 0, for any beta that a run file may have. */
-#define FAR_STEP (INT64_C(1) << 40)
-
 /* Counts the tokens of the step's micro-batches, which the loss is divided by. */
 static af_status count_step(af_trainer *t, af_step_result *r, af_error *err)
 {
@@ -136,7 +133,7 @@ af_status af_trainer_step(af_trainer *t, af_step_result *r, af_error *err)
     AF_TRY(af_step_graph_reduce(s, err));
     t->progress.rate_factor = t->progress.plateau.factor;
     af_graph_set_learning_rate(s->graph, af_run_progress_lr(&t->progress, t->progress.step));
-    af_graph_set_step(s->graph, af_run_corrects_bias(t->run) ? t->progress.step + 1 : FAR_STEP);
+    af_graph_set_step(s->graph, t->progress.step + 1);
     if (t->output.saver)
         af_saver_wait_read(t->output.saver);
     AF_TRY(af_graph_run(s->graph, AF_RUN_UPDATE, err));
