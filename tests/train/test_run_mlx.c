@@ -191,6 +191,23 @@ static void test_what_is_wrong(void **state)
     }
 }
 
+/* Ranks share the rows of a batch. */
+static void test_ranks(void **state)
+{
+    af_run_config r = {0};
+    af_error err = {0};
+    (void)state;
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "2", 1);
+    check(DATA, "micro_batch_size: 2\n");
+    check(DATA "batch_size: 6", "micro_batch_size: 3\n");
+    CHECK_MSG(parse(&r, DATA "batch_size: 3", &err) != AF_OK, "accepted: 3 rows");
+    CHECK_MSG(strstr(err.msg, "batch_size 3 of mlx-lm is not a multiple of the 2 ranks"), "%s",
+              err.msg);
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+}
+
 static void test_last_layers(void **state)
 {
     static const struct {
@@ -230,6 +247,7 @@ int main(void)
         cmocka_unit_test(test_schedules),
         cmocka_unit_test(test_hub_datasets),
         cmocka_unit_test(test_what_is_wrong),
+        cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_last_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -159,6 +159,29 @@ static af_status finish_factory(af_run_config *r, af_error *err)
     return st == AF_OK ? af_key_reset(r, af_key_find("dpo_label_smoothing"), err) : st;
 }
 
+static int64_t ranks_of_run(void)
+{
+    af_launcher l;
+    return af_launcher_find(&l, NULL) == AF_OK ? l.size : 1; /* an error is reported later */
+}
+
+/* The batch_size of mlx-lm has the rows of all ranks. */
+static af_status divide_rows(af_run_config *r, af_error *err)
+{
+    const int64_t ranks = ranks_of_run();
+    char at[300];
+    if (ranks == 1 || af_run_key_line(r, "micro_batch_size") == AF_KEY_LINE_OVERRIDE)
+        return AF_OK;
+    if (r->micro_batch_size % ranks != 0)
+        return af_fail(err, AF_EUSAGE,
+                       "%s: batch_size %" PRId64 " of mlx-lm is not a multiple of the %" PRId64
+                       " ranks, which share it",
+                       af_run_key_loc(r, "micro_batch_size", at, sizeof at), r->micro_batch_size,
+                       ranks);
+    r->micro_batch_size /= ranks;
+    return AF_OK;
+}
+
 /* mlx-lm counts passes, not updates: `iters`, and the steps between other things. */
 static af_status finish_mlx(af_run_config *r, af_error *err)
 {
@@ -178,8 +201,9 @@ static af_status finish_mlx(af_run_config *r, af_error *err)
                        muon ? "here the rate is multiplied by 0.2 sqrt(max(rows, columns))"
                             : "there it does not read learning_rate",
                        muon ? "muon" : "adafactor");
-    if (r->accumulation == 1)
-        return AF_OK;
+    const af_status st = divide_rows(r, err);
+    if (st != AF_OK || r->accumulation == 1)
+        return st;
     if (af_run_key_line(r, "max_steps") != AF_KEY_LINE_OVERRIDE) {
         if (r->max_steps < r->accumulation)
             return af_fail(err, AF_EUSAGE,
@@ -199,9 +223,7 @@ static af_status finish_mlx(af_run_config *r, af_error *err)
 static void finish_swift(af_run_config *r)
 {
     enum { ROWS = 16 };
-    af_launcher l;
-    const int64_t ranks = af_launcher_find(&l, NULL) == AF_OK ? l.size : 1;
-    const int64_t rows = r->micro_batch_size * ranks;
+    const int64_t rows = r->micro_batch_size * ranks_of_run();
     if (r->method == AF_METHOD_FULL && !af_run_key_is_set(r, "learning_rate"))
         r->learning_rate = 1e-5;
     if (!af_run_key_is_set(r, "gradient_accumulation_steps"))
