@@ -122,6 +122,8 @@ AF_CHECKED af_status af_schema_compile(af_rtn *r, json_t *root, uint32_t *rule, 
 
 /* schema_merge.c */
 AF_CHECKED af_status af_schema_flatten(af_schema *s, af_schemas all, af_flats *out);
+/* The error of an object with more than AF_SCHEMA_VALUES_MAX of them. */
+af_status af_schema_many_properties(af_schema *s);
 /* schema_apart.c: can no value fit both? */
 AF_CHECKED af_status af_schema_apart(af_schema *s, const af_flat_schema *a, const af_flat_schema *b,
                                      bool *yes);

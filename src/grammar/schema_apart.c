@@ -116,14 +116,22 @@ static af_status string_fits(af_schema *s, const af_flat_schema *f, const json_t
 
 static af_status value_fits(af_schema *s, const af_flat_schema *f, const json_t *v, bool *fits);
 
-static bool in_list(const af_value_list *l, const json_t *v)
+/* Bounds the time of what a schema compares. */
+static af_status count_merges(af_schema *s, uint64_t n)
 {
-    if (l->is_const)
-        return json_equal(l->value, v);
-    for (size_t i = 0; i < json_array_size(l->value); i++)
-        if (json_equal(json_array_get(l->value, i), v))
-            return true;
-    return false;
+    s->merges += (uint32_t)AF_MIN(n, AF_SCHEMA_MERGES_MAX);
+    return s->merges <= AF_SCHEMA_MERGES_MAX
+               ? AF_OK
+               : af_fail(s->err, AF_EUSAGE, "the schema has too many alternatives");
+}
+
+static af_status in_list(af_schema *s, const af_value_list *l, const json_t *v, bool *found)
+{
+    const size_t n = l->is_const ? 0 : json_array_size(l->value);
+    *found = l->is_const && json_equal(l->value, v);
+    for (size_t i = 0; i < n && !*found; i++)
+        *found = json_equal(json_array_get(l->value, i), v);
+    return count_merges(s, n / PAIRS_PER_MERGE);
 }
 
 af_status af_schema_fits(af_schema *s, af_schemas all, const json_t *v, bool *fits)
@@ -138,7 +146,7 @@ af_status af_schema_fits(af_schema *s, af_schemas all, const json_t *v, bool *fi
         const af_flat_schema *f = flats->item[i];
         *fits = true;
         for (int k = 0; k < f->value_lists && *fits; k++)
-            *fits = in_list(&f->values[k], v);
+            AF_TRY(in_list(s, &f->values[k], v, fits));
         if (*fits)
             AF_TRY(value_fits(s, f, v, fits));
     }
@@ -204,11 +212,8 @@ static af_status array_fits(af_schema *s, const af_flat_schema *f, const json_t 
 {
     af_status st = AF_OK;
     const size_t n = json_array_size(v);
-    if (f->unique) {
-        s->merges += (uint32_t)AF_MIN((uint64_t)n * n / PAIRS_PER_MERGE, AF_SCHEMA_MERGES_MAX);
-        if (s->merges > AF_SCHEMA_MERGES_MAX)
-            return af_fail(s->err, AF_EUSAGE, "the schema has too many alternatives");
-    }
+    if (f->unique)
+        AF_TRY(count_merges(s, (uint64_t)n * n / PAIRS_PER_MERGE));
     *fits = n >= f->min_items && n <= f->max_items && !(f->unique && af_schema_has_twins(v));
     for (size_t i = 0; i < n && *fits; i++)
         AF_TRY(af_schema_fits(s, i < f->prefixes ? f->prefix[i] : f->rest, json_array_get(v, i),
@@ -222,10 +227,9 @@ static af_status value_fits(af_schema *s, const af_flat_schema *f, const json_t 
 {
     const unsigned type = type_of_value(v);
     *fits = (f->types & type) != 0;
-    if (!*fits)
-        return AF_OK;
-    if (++s->merges > AF_SCHEMA_MERGES_MAX)
-        return af_fail(s->err, AF_EUSAGE, "the schema has too many alternatives");
+    const af_status st = *fits ? count_merges(s, 1) : AF_OK;
+    if (!*fits || st != AF_OK)
+        return st;
     if (type & AF_TYPE_NUMBER) {
         const int low = f->least.set ? af_number_compare(v, f->least.value) : 1;
         const int high = f->most.set ? af_number_compare(v, f->most.value) : -1;
@@ -290,11 +294,9 @@ static af_status keep_listed(af_schema *s, const af_value_list *l, const af_flat
     char **own = list_texts(l);
     for (int i = known; own && i < f->value_lists; i++) {
         const size_t count = list_size(&f->values[i]);
-        s->merges += (uint32_t)((n + count) / TEXTS_PER_MERGE); /* as texts, for each pair */
-        if (s->merges > AF_SCHEMA_MERGES_MAX) {
-            st = af_fail(s->err, AF_EUSAGE, "the schema has too many alternatives");
+        st = count_merges(s, (n + count) / TEXTS_PER_MERGE); /* as texts, for each pair */
+        if (st != AF_OK)
             break;
-        }
         char **other = list_texts(&f->values[i]);
         if (!other) {
             st = af_fail_nomem(s->err, "an enum", count * sizeof *other);

@@ -329,6 +329,8 @@ static af_status list_names(af_schema *s, af_flat_schema *f, bool *left)
         if (names->item[i]->value_lists == 0)
             continue;
         AF_TRY(af_schema_fitting(s, names->item[i], NULL, &value, &count));
+        if (f->properties + count > AF_SCHEMA_VALUES_MAX)
+            AF_TRY(af_schema_many_properties(s));
         af_schema_property *list = af_schema_take(s, (f->properties + count + 1) * sizeof *list);
         if (!list)
             AF_TRY(s->r->st);

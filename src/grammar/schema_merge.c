@@ -285,7 +285,7 @@ static af_schema_property *property_of(const af_flat_schema *f, const char *name
     return NULL;
 }
 
-static af_status many_properties(af_schema *s)
+af_status af_schema_many_properties(af_schema *s)
 {
     return af_fail(s->err, AF_EUSAGE, "an object has more than %d properties",
                    AF_SCHEMA_VALUES_MAX);
@@ -297,7 +297,7 @@ static af_status merge_required(af_schema *s, af_flat_schema *f, const json_t *v
     const size_t n = json_array_size(v);
     (void)node;
     if (f->requireds + n > AF_SCHEMA_VALUES_MAX)
-        return many_properties(s);
+        return af_schema_many_properties(s);
     const char **list = af_schema_take(s, (f->requireds + n + 1) * sizeof(char *));
     if (!list)
         return s->r->st;
@@ -330,7 +330,7 @@ static af_status merge_object(af_schema *s, af_flat_schema *f, const json_t *v, 
         return wrong(s, "additionalProperties", "a schema");
     const uint64_t n = f->properties + json_object_size(own);
     if (n > AF_SCHEMA_VALUES_MAX)
-        return many_properties(s);
+        return af_schema_many_properties(s);
     af_schema_property *list = af_schema_take(s, (n + 1) * sizeof *list);
     if (!list)
         return s->r->st;

@@ -239,6 +239,35 @@ static void test_many(void **state)
     json_decref(texts);
 }
 
+/* Times that grow with the square of the number of names have a limit. */
+static void test_many_names(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    af_grammar *g = NULL;
+    json_t *list[2] = {json_array(), json_array()}, *properties = json_object();
+    for (int i = 0; i < 16000; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "n%d", i);
+        json_object_set_new(properties, name, json_object());
+        for (int k = 0; k < 2; k++)
+            json_array_append_new(list[k], json_sprintf("%c%d", "na"[k], i));
+    }
+    json_t *two = json_pack("{s:s, s:{s:[{s:O},{s:O}]}}", "type", "object", "propertyNames",
+                            "anyOf", "enum", list[0], "enum", list[1]);
+    json_t *named = json_pack("{s:s, s:o, s:{s:o}}", "type", "object", "properties", properties,
+                              "propertyNames", "enum", list[0]);
+    const clock_t begin = clock();
+    assert_int_equal(open_schema(&g, two, &err), AF_EUSAGE);
+    assert_non_null(strstr(err.msg, "more than 16384 properties"));
+    assert_int_equal(open_schema(&g, named, &err), AF_EUSAGE);
+    assert_non_null(strstr(err.msg, "too many alternatives"));
+    assert_true(clock() - begin < 10 * CLOCKS_PER_SEC);
+    json_decref(list[1]);
+    json_decref(two);
+    json_decref(named);
+}
+
 static void test_masks_of_long_strings(void **state)
 {
     (void)state;
@@ -296,6 +325,7 @@ int main(void)
         cmocka_unit_test(test_refused),     cmocka_unit_test(test_hostile),
         cmocka_unit_test(test_json_object), cmocka_unit_test(test_pairs_of_enums),
         cmocka_unit_test(test_many),        cmocka_unit_test(test_masks_of_long_strings),
+        cmocka_unit_test(test_many_names),
     };
     char path[4096];
     af_error err;
