@@ -51,6 +51,8 @@ small 1m "$AFINAR" train run.yaml output_dir=disk/out save_strategy=no max_steps
 small 2m "$AFINAR" train run.yaml output_dir=disk/out max_steps=6 && fail "room for one checkpoint"
 grep -q "the result with 2 checkpoints at a time needs 2.7 MB, and 'disk/out' has 2.1 MB free" said || fail "no warning"
 small 3m "$AFINAR" train run.yaml output_dir=disk/out max_steps=6 || fail "room for two checkpoints"
+small 3m "$AFINAR" train run.yaml output_dir=disk/out num_epochs=2 max_steps=null save_steps=0 saves_per_epoch=1 save_total_limit=0 || fail "two epochs"
+grep -q 'checkpoints at a time' said && fail "two epochs have two checkpoints, and there is room"
 # conversions know what they need before they begin
 "$AFINAR" train run.yaml -q output_dir=lora adapter=lora lora_r=2 max_steps=1 save_steps=0
 full() { # NEED COMMAND: refused, and nothing is left

@@ -5,6 +5,7 @@
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/checkpoint/run_files.h"
 
+#include <math.h>
 #include <unistd.h>
 
 af_status af_run_output_open(af_run_output *o, const af_run_config *run,
@@ -59,8 +60,8 @@ static int64_t saves_left(const af_run_config *run, const af_run_progress *p)
     const double items = (double)(p->micro_per_step * p->items_per_micro);
     const double epochs = (double)(p->steps - p->step) * items / (double)p->items_per_epoch;
     const int64_t last = run->save_strategy == AF_WHEN_NO ? 0 : 1;
-    if (run->saves_per_epoch > 0)
-        return (int64_t)(epochs * (double)run->saves_per_epoch) + last;
+    if (run->saves_per_epoch > 0) /* but for the one that the end is */
+        return (int64_t)ceil(epochs * (double)run->saves_per_epoch) - 1 + last;
     return every > 0 ? (p->steps - 1) / every - p->step / every + last : last;
 }
 
