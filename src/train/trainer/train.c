@@ -215,6 +215,8 @@ static void report_end(af_trainer *t, af_status st, af_train_result *result, con
     char *checkpoint = NULL; /* a stop has written one; a failure may have come before the first */
     if (state == AF_REPORT_FAILED)
         af_metrics_failed(&t->output.metrics);
+    if (af_saver_wait(t->output.saver, &why) != AF_OK) /* it may be the newest, and needs room */
+        af_run_log(t->hooks, "note: %s", why.msg);
     if (af_checkpoint_newest(t->output.dir, NULL, &checkpoint, &why) != AF_OK || !checkpoint)
         t->resume_command = NULL;
     else
