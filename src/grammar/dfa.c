@@ -246,6 +246,7 @@ static af_status build(subsets *s)
         goto done;
     }
     s->out->states = s->sets;
+    s->out->work = s->work;
     for (uint32_t i = 0; i < s->sets; i++)
         s->out->accepting[i] = accepts(s, i);
 done:

@@ -65,6 +65,7 @@ typedef struct af_dfa {
     uint32_t edges, edges_cap;
     bool *accepting;
     uint32_t states, states_cap;
+    uint64_t work; /* steps that af_dfa_build took */
 } af_dfa;
 
 /* The strings of min to max characters that all n patterns fit, those that are negative not. */

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-enum { APART_DEPTH_MAX = 6, TEXTS_PER_MERGE = 16, PAIRS_PER_MERGE = 256 };
+enum { APART_DEPTH_MAX = 6, TEXTS_PER_MERGE = 16, PAIRS_PER_MERGE = 256, STEPS_PER_MERGE = 1024 };
 
 static unsigned type_of_value(const json_t *v)
 {
@@ -35,6 +35,15 @@ int af_number_compare(const json_t *a, const json_t *b)
     const long double y =
         json_is_integer(b) ? (long double)json_integer_value(b) : (long double)json_real_value(b);
     return x < y ? -1 : x > y;
+}
+
+/* Bounds the time of what a schema compares. */
+static af_status count_merges(af_schema *s, uint64_t n)
+{
+    s->merges += (uint32_t)AF_MIN(n, AF_SCHEMA_MERGES_MAX);
+    return s->merges <= AF_SCHEMA_MERGES_MAX
+               ? AF_OK
+               : af_fail(s->err, AF_EUSAGE, "the schema has too many alternatives");
 }
 
 /* ---- strings ---- */
@@ -68,6 +77,10 @@ af_status af_schema_string_dfa(af_schema *s, const af_flat_schema *f, af_dfa *ou
     st = af_dfa_build(out, list, f->patterns, f->min_length, f->max_length, s->err);
     for (int i = 0; i < f->patterns; i++)
         af_pattern_clear(&p[i]);
+    if (st == AF_OK)
+        st = count_merges(s, out->work / STEPS_PER_MERGE);
+    if (st != AF_OK)
+        af_dfa_clear(out);
     return st;
 }
 
@@ -115,15 +128,6 @@ static af_status string_fits(af_schema *s, const af_flat_schema *f, const json_t
 /* ---- values ---- */
 
 static af_status value_fits(af_schema *s, const af_flat_schema *f, const json_t *v, bool *fits);
-
-/* Bounds the time of what a schema compares. */
-static af_status count_merges(af_schema *s, uint64_t n)
-{
-    s->merges += (uint32_t)AF_MIN(n, AF_SCHEMA_MERGES_MAX);
-    return s->merges <= AF_SCHEMA_MERGES_MAX
-               ? AF_OK
-               : af_fail(s->err, AF_EUSAGE, "the schema has too many alternatives");
-}
 
 static af_status in_list(af_schema *s, const af_value_list *l, const json_t *v, bool *found)
 {

@@ -268,6 +268,24 @@ static void test_many_names(void **state)
     json_decref(named);
 }
 
+/* Automata of pairs of patterns: their number times their size has a limit. */
+static void test_many_patterns(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    af_grammar *g = NULL;
+    json_t *list = json_array();
+    for (int i = 0; i < 200; i++)
+        json_array_append_new(list, json_pack("{s:s, s:o}", "type", "string", "pattern",
+                                              json_sprintf("^%d(a|b)*a(a|b){9}$", 100 + i)));
+    json_t *schema = json_pack("{s:o}", "oneOf", list);
+    const clock_t begin = clock();
+    assert_int_equal(open_schema(&g, schema, &err), AF_EUSAGE);
+    assert_non_null(strstr(err.msg, "too many alternatives"));
+    assert_true(clock() - begin < 30 * CLOCKS_PER_SEC);
+    json_decref(schema);
+}
+
 static void test_masks_of_long_strings(void **state)
 {
     (void)state;
@@ -325,7 +343,7 @@ int main(void)
         cmocka_unit_test(test_refused),     cmocka_unit_test(test_hostile),
         cmocka_unit_test(test_json_object), cmocka_unit_test(test_pairs_of_enums),
         cmocka_unit_test(test_many),        cmocka_unit_test(test_masks_of_long_strings),
-        cmocka_unit_test(test_many_names),
+        cmocka_unit_test(test_many_names),  cmocka_unit_test(test_many_patterns),
     };
     char path[4096];
     af_error err;
