@@ -12,7 +12,7 @@
 
 enum { CALLERS_MAX = 64, REASON_MAX = 400 };
 static const double hello_seconds = 5; /* a caller has this long to say who it is */
-static const double told_seconds = 10; /* after which a user is told who has not come */
+static const double told_seconds = 10; /* after which rank 0 names a rank that is missing */
 static const double late_seconds = 8;  /* how long rank 0 stays to tell why nothing begins */
 
 /* A connection that has not said who it is. */
