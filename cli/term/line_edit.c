@@ -4,6 +4,9 @@
 #include "term/text_width.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
@@ -252,22 +255,49 @@ static void remember(af_line_edit *e, const char *s)
     e->history[e->count++] = copy;
 }
 
+static int woken[2]; /* a pipe that ^C writes to: no moment before a read loses it */
+
+static void wake(int sig)
+{
+    (void)sig;
+    const int kept = errno;
+    if (write(woken[1], "", 1) < 0) /* full: it has been told already */
+        errno = kept;
+}
+
+/* Shows the prompt and waits for a line; false: ^C came first. */
+static bool wait_for_line(const char *prompt)
+{
+    const struct sigaction a = {.sa_handler = wake};
+    struct sigaction old;
+    struct pollfd in[] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.events = POLLIN}};
+    const bool handled = sigaction(SIGINT, NULL, &old) == 0 && old.sa_handler != SIG_DFL &&
+                         old.sa_handler != SIG_IGN && pipe2(woken, O_CLOEXEC | O_NONBLOCK) == 0;
+    if (handled)
+        sigaction(SIGINT, &a, NULL);
+    fputs(prompt, stdout);
+    fflush(stdout);
+    if (!handled)
+        return true;
+    in[1].fd = woken[0];
+    while (poll(in, 2, -1) < 0 && errno == EINTR)
+        continue;
+    sigaction(SIGINT, &old, NULL);
+    close(woken[0]);
+    close(woken[1]);
+    return !in[1].revents;
+}
+
 static char *read_plain(af_line_edit *e, const char *prompt)
 {
     char *s = NULL;
     size_t cap = 0;
     const bool typed = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
-    if (typed) {
-        fputs(prompt, stdout);
-        fflush(stdout);
-    }
-    ssize_t n = getline(&s, &cap, stdin);
-    if (n < 0 && typed && errno == EINTR && !feof(stdin)) { /* ^C */
-        clearerr(stdin);
-        free(s);
+    if (typed && !wait_for_line(prompt)) {
         putchar('\n');
         return strdup("");
     }
+    ssize_t n = getline(&s, &cap, stdin);
     if (n < 0) {
         e->error = feof(stdin) ? 0 : errno;
         free(s);

@@ -13,11 +13,6 @@ MODEL = os.path.join(os.environ["AF_SOURCE"], "examples", "demo", "base")
 LIMIT = 120  # seconds; 8000 characters took a quarter of an hour when every key measured the whole line
 
 
-def waits(pid):
-    """Whether the program sleeps: it reads, so that a signal finds it there."""
-    return open("/proc/%d/stat" % pid).read().rsplit(")", 1)[1].split()[0] == "S"
-
-
 def chat(keys, columns, term="xterm", later=()):
     """What the program prints for these bytes, and for those of `later` at each further prompt; /exit is the end."""
     pid, fd = pty.fork()
@@ -27,7 +22,7 @@ def chat(keys, columns, term="xterm", later=()):
         os.execv(AFINAR, [AFINAR, "chat", MODEL, "--device", "cpu", "-q", "--temperature", "0", "-n", "20"])
     out, begin, prompts = b"", time.time(), 1
     while time.time() - begin < LIMIT:
-        typed = b"> " in out and (not later or waits(pid))  # before that the terminal is not in raw mode
+        typed = b"> " in out  # before that the terminal is not in raw mode
         if later and out.count(b"> ") > prompts:
             keys, later, prompts = keys + later[0], later[1:], prompts + 1
         readable, writable, _ = select.select([fd], [fd] if typed and keys else [], [], 1)
