@@ -1,6 +1,9 @@
 /* test_json_fields.c - records as public datasets have them: turns and calls as JSON text,
- * functions of OpenAI's first API, its pairs, and what is advised about fields of other names. */
+ * functions of OpenAI's first API, its pairs, queries with calls, two answers with a verdict, and
+ * what is advised about fields of other names. */
 #include "data_case.h"
+
+#include "data/shape/shape.h"
 
 static char model[1024];
 
@@ -85,6 +88,149 @@ static void test_records_of_public_datasets(void **state)
     case_close(&c);
 }
 
+#define TURN(role, text) "{\"role\": \"" role "\", \"content\": \"" text "\"}"
+#define XLAM(answers)                                                                              \
+    "{\"id\": 0, \"query\": \"Q\", \"answers\": " answers                                          \
+    ", \"tools\": \"[{\\\"name\\\": \\\"f\\\", \\\"parameters\\\": {\\\"a\\\": "                   \
+    "{\\\"description\\\": \\\"d\\\", \\\"type\\\": \\\"int\\\"}, \\\"b\\\": {\\\"type\\\": "      \
+    "\\\"List[str], optional\\\"}, \\\"type\\\": {\\\"type\\\": \\\"Dict[str, int]\\\", "          \
+    "\\\"default\\\": 1}}}]\"}"
+
+/* Fields of their own for calls and answers. */
+static void test_records_with_fields_of_their_own(void **state)
+{
+    static const struct {
+        const char *record, *text;
+    } cases[] = {
+        {XLAM("\"[{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": {\\\"a\\\": 1}}, {\\\"name\\\": "
+              "\\\"f\\\", \\\"arguments\\\": {\\\"a\\\": 2}}]\""),
+         "(f)" U("Q") A("!9f1!9f2")},
+        {XLAM("[{\"name\": \"f\", \"arguments\": {\"a\": 3}}]"), "(f)" U("Q") A("!9f3")},
+        {"{\"input\": [" TURN("user", "Q") "], \"output\": \"A\", \"system_prompt\": \"s\"}",
+         "<|im_start|>system:s<|im_end|>" U("Q") A("A")},
+        {"{\"messages\": [" TURN("user", "Q") ", " TURN(
+             "assistant",
+             "so") ", {\"role\": "
+                   "\"tool_call\", \"content\": \"{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": "
+                   "{\\\"a\\\": 1}}\"}, {\"role\": \"tool_call\", \"content\": \"{\\\"name\\\": "
+                   "\\\"f\\\", \\\"arguments\\\": {\\\"a\\\": 2}}\"}, " TURN(
+                       "tool_response",
+                       "R") ", " TURN("assistant",
+                                      "A") "], \"tools\": [\"{\\\"function\\\": {\\\"name\\\": "
+                                           "\\\"f\\\"}}\"]}",
+         "(f)" U("Q") A("so!9f1!9f2") TOOL("R") A("A")},
+    };
+    data_case c;
+    (void)state;
+    case_open(&c);
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        CHECK_OK(preview(&c, cases[i].record, ""), c.err);
+        const json_t *row = json_array_get(c.rows, 0);
+        assert_string_equal(json_string_value(json_object_get(row, "text")), cases[i].text);
+        assert_int_equal(c.log.len, 0);
+    }
+    case_refused(&c, preview(&c, XLAM("\"f(a=1)\""), ""),
+                 "d.jsonl:1: message 2: \"content\" of a function_call is not a JSON object");
+    case_refused(&c, preview(&c, "{\"tools\": [\"{\"], \"messages\": [" TURN("user", "Q") "]}", ""),
+                 "field \"tools\": tool 1 is not valid JSON");
+    case_close(&c);
+}
+
+/* The parameters of a tool as JSON Schema has them. Columns of such tables are read. */
+static void test_tools_of_queries(void **state)
+{
+    const af_data_source s = {.shape = AF_SHAPE_MESSAGES,
+                              .field = {.messages = "messages",
+                                        .conversations = "conversations",
+                                        .system = "system",
+                                        .tools = "tools"}};
+    data_case c;
+    char more[600];
+    (void)state;
+    assert_true(af_shape_reads(&s, "query") && af_shape_reads(&s, "answers"));
+    assert_true(af_shape_reads(&s, "input") && af_shape_reads(&s, "system_prompt"));
+    assert_false(af_shape_reads(&s, "id"));
+    case_open(&c);
+    case_write(&c, "d.jsonl", XLAM("[]"), strlen(XLAM("[]")));
+    snprintf(more, sizeof more,
+             "chat_template: \"{{ tools | tojson }}{%% for m in messages %%}{{ m.content }}"
+             "<|im_end|>{%% endfor %%}\"\ntrain_on_inputs: true\ndatasets: [{path: %s/d.jsonl}]\n",
+             c.dir);
+    case_run(&c, model, more);
+    CHECK_OK(case_preview(&c), c.err);
+    assert_string_equal(
+        json_string_value(json_object_get(json_array_get(c.rows, 0), "text")),
+        "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"type\": "
+        "\"object\", \"properties\": {\"a\": {\"description\": \"d\", \"type\": \"integer\"}, "
+        "\"b\": {\"type\": \"array\", \"items\": {\"type\": \"string\"}}, \"type\": {\"type\": "
+        "\"object\", \"default\": 1}}, \"required\": [\"a\"]}}}]Q<|im_end|><|im_end|>");
+    case_close(&c);
+}
+
+#define ANSWER(text) "[" TURN("user", "Q") ", " TURN("assistant", text) "]"
+#define ARENA(winner)                                                                              \
+    "{\"winner\": \"" winner                                                                       \
+    "\", \"conversation_a\": " ANSWER("bad") ", \"conversation_b\": " ANSWER("good") "}"
+
+/* Two answers and which is preferred: the chosen one is "good". */
+static void test_judged_answers(void **state)
+{
+    static const char *const records[] = {
+        "{\"context\": [" TURN(
+            "user", "Q") "], \"response1\": \"bad\", \"response2\": \"good\", "
+                         "\"overall_preference\": 1}\n"
+                         "{\"context\": [" TURN(
+                             "user", "Q") "], \"response1\": \"good\", \"response2\": \"bad\", "
+                                          "\"overall_preference\": -3}\n"
+                                          "{\"context\": [" TURN(
+                                              "user",
+                                              "Q") "], \"response1\": \"x\", \"response2\": \"y\", "
+                                                   "\"overall_preference\": 0}",
+        "{\"prompt\": \"Q\", \"response_0\": \"good\", \"response_1\": \"bad\", "
+        "\"better_response_id\": 0}",
+        "{\"history\": \"Q\", \"human_ref_A\": \"good\", \"human_ref_B\": \"bad\", \"labels\": "
+        "1}",
+        ARENA("model_b") "\n" ARENA("tie"),
+        "{\"messages\": [" TURN("user", "Q") "], \"chosen_response\": " TURN(
+            "assistant", "good") ", \"rejected_response\": " TURN("assistant", "bad") "}",
+    };
+    static const size_t pairs[] = {2, 1, 1, 1, 1};
+    data_case c;
+    (void)state;
+    case_open(&c);
+    for (size_t i = 0; i < AF_LEN(records); i++) {
+        CHECK_OK(preview(&c, records[i], "rl: dpo\n"), c.err);
+        assert_int_equal(json_array_size(c.rows), pairs[i]);
+        for (size_t k = 0; k < pairs[i]; k++) {
+            const json_t *row = json_array_get(c.rows, k);
+            const json_t *good = json_object_get(row, "chosen"),
+                         *bad = json_object_get(row, "rejected");
+            assert_string_equal(json_string_value(json_object_get(good, "text")), U("Q") A("good"));
+            assert_string_equal(json_string_value(json_object_get(bad, "text")), U("Q") A("bad"));
+        }
+        assert_int_equal(strstr(c.log.data, "no answer is preferred") != NULL, i == 0 || i == 3);
+    }
+    case_close(&c);
+}
+
+/* A field that the run file calls text is text, whatever it begins with. */
+static void test_text_in_a_field_of_turns(void **state)
+{
+    static const char text[] = "{\"messages\": \"[1, 2]\"}";
+    data_case c;
+    char more[600];
+    (void)state;
+    case_open(&c);
+    case_write(&c, "d.jsonl", text, strlen(text));
+    snprintf(more, sizeof more,
+             "datasets: [{path: %s/d.jsonl, type: text, field_text: messages}]\n", c.dir);
+    case_run(&c, model, more);
+    CHECK_OK(case_preview(&c), c.err);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(c.rows, 0), "text")),
+                        "[1, 2]");
+    case_close(&c);
+}
+
 static void test_what_is_advised(void **state)
 {
     static const struct {
@@ -119,6 +265,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_records_of_public_datasets),
+        cmocka_unit_test(test_records_with_fields_of_their_own),
+        cmocka_unit_test(test_tools_of_queries),
+        cmocka_unit_test(test_judged_answers),
+        cmocka_unit_test(test_text_in_a_field_of_turns),
         cmocka_unit_test(test_what_is_advised),
     };
     return cmocka_run_group_tests(tests, find_model, NULL);

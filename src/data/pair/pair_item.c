@@ -327,6 +327,11 @@ static af_status pair(af_item *out, const af_data_source *s, const json_t *recor
     }
     AF_TRY(af_field_need(&good, s, record, s->field.chosen, p, err));
     AF_TRY(af_field_need(&bad, s, record, s->field.rejected, p, err));
+    if (json_is_null(good) && json_is_null(bad)) {
+        p->warnings->counts.nothing_to_learn++;
+        af_record_warn(p, AF_WARNING_NOTHING, "no answer is preferred; record skipped");
+        return AF_OK;
+    }
     AF_TRY(same_type(s, good, bad, p, err));
     if (is_alpaca(s, record)) {
         AF_TRY(put_answer(out, 0, s, record, s->field.chosen, p, err));

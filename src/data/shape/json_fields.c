@@ -64,11 +64,20 @@ af_status af_message_open_call(json_t *m, size_t number, af_error *err)
     return AF_OK;
 }
 
+/* Whether records may be conversations: of text, a field of that name is text. */
+static bool may_have_turns(const af_data_source *s)
+{
+    return !s->shape_given || s->shape == AF_SHAPE_MESSAGES || s->shape == AF_SHAPE_SHAREGPT ||
+           s->shape == AF_SHAPE_PREFERENCE || s->shape == AF_SHAPE_KTO ||
+           s->shape == AF_SHAPE_CLASSES;
+}
+
 af_status af_record_open_fields(const af_data_source *s, json_t *record, af_error *err)
 {
     const char *const turns[] = {s->field.messages, s->field.conversations};
-    bool ok = open_openai_pair(s, record) && open_functions(s, record);
-    for (size_t i = 0; i < AF_LEN(turns); i++) {
+    bool ok = open_openai_pair(s, record) && open_functions(s, record) &&
+              af_record_open_public(s, record);
+    for (size_t i = 0; i < AF_LEN(turns) && may_have_turns(s); i++) {
         json_t *list = af_json_text_list(json_object_get(record, turns[i]));
         ok = ok && (!list || !json_object_set_new(record, turns[i], list));
     }

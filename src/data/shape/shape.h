@@ -45,7 +45,8 @@ typedef struct af_item {
     int targets;
 } af_item;
 
-#define AF_KTO_TAG "kto_tag" /* LLaMA-Factory: a conversation with a label for its last turn */
+#define AF_ROLE_CALL "tool_call" /* ms-swift: a turn whose content is a call, or a list of them */
+#define AF_KTO_TAG   "kto_tag"   /* LLaMA-Factory: a conversation with a label for its last turn */
 /* ms-swift: another last answer to a conversation, as a text or in a whole conversation. */
 #define AF_REJECTED_TEXT  "rejected_response"
 #define AF_REJECTED_TURNS "rejected_messages"
@@ -103,7 +104,10 @@ AF_CHECKED af_status af_prompt_item(af_item *out, const af_data_source *s, const
 
 /* json_fields.c: brings what a record has as JSON text, or inside a field, to where shapes look. */
 AF_CHECKED af_status af_record_open_fields(const af_data_source *s, json_t *record, af_error *err);
-#define AF_FUNCTIONS "functions" /* what OpenAI's first API calls "tools" */
+/* public_records.c: fields of public datasets as messages or as a pair; false: memory is short. */
+bool af_record_open_public(const af_data_source *s, json_t *record);
+extern const char *const af_public_columns[]; /* that messages are made of; the last is NULL */
+#define AF_FUNCTIONS "functions"              /* what OpenAI's first API calls "tools" */
 /* Its "function_call" of a message, the n-th of a record, as "tool_calls". */
 AF_CHECKED af_status af_message_open_call(json_t *m, size_t number, af_error *err);
 /* The list in a string of JSON, a new reference; NULL: it is something else. */

@@ -41,10 +41,11 @@ bool af_role_trained(const af_data_source *s, const char *role)
 static const char *role_of(const af_data_source *s, const char *name)
 {
     static const af_role_name known[] = {
-        {"system", "system"},    {"user", "user"},           {"assistant", "assistant"},
-        {"tool", "tool"},        {"human", "user"},          {"gpt", "assistant"},
-        {"observation", "tool"}, {"developer", "developer"}, {"ipython", "ipython"},
-        {"function", "tool"},    {"chatgpt", "assistant"},   {"function_response", "tool"},
+        {"system", "system"},      {"user", "user"},           {"assistant", "assistant"},
+        {"tool", "tool"},          {"human", "user"},          {"gpt", "assistant"},
+        {"observation", "tool"},   {"developer", "developer"}, {"ipython", "ipython"},
+        {"function", "tool"},      {"chatgpt", "assistant"},   {"function_response", "tool"},
+        {"tool_response", "tool"},
     };
     for (int i = 0; i < s->role_name_count; i++)
         if (strcmp(s->role_names[i].from, name) == 0)
@@ -134,7 +135,8 @@ static af_status read_role(turn *t, bool sharegpt)
         return af_source_loc_fail(t->p, t->err, "message %zu: \"%s\" should be a string, got %s",
                                   t->number, t->role_key, af_type_words(v));
     t->role = role_of(t->s, json_string_value(v));
-    if (!t->role && sharegpt && strcmp(json_string_value(v), "function_call") == 0)
+    if (!t->role && (strcmp(json_string_value(v), AF_ROLE_CALL) == 0 ||
+                     (sharegpt && strcmp(json_string_value(v), "function_call") == 0)))
         t->role = "function_call";
     if (!t->role)
         return af_source_loc_fail(t->p, t->err,
@@ -245,14 +247,30 @@ static af_status fix_arguments(const turn *t, json_t *message)
     return AF_OK;
 }
 
-/* The value of a sharegpt function_call is the call itself, or a list of calls, as JSON. */
+/* Calls after an answer, or after calls, are of the same turn. */
+static bool join_calls(const af_conversation *out, const turn *t, const json_t *m)
+{
+    const size_t n = json_array_size(out->messages);
+    json_t *last = json_array_get(out->messages, n - 1);
+    json_t *calls = json_object_get(m, "tool_calls"), *before;
+    const char *role = json_string_value(json_object_get(last, "role"));
+    const char *name = json_string_value(json_object_get(t->json, t->role_key));
+    if (!n || strcmp(role, "assistant") != 0 || strcmp(name, AF_ROLE_CALL) != 0 ||
+        out->train[n - 1] != t->train)
+        return false;
+    before = json_object_get(last, "tool_calls");
+    return !(before ? json_array_extend(before, calls)
+                    : json_object_set(last, "tool_calls", calls));
+}
+
+/* The value of a function_call is the call itself, or a list of calls, maybe as JSON text. */
 static af_status add_function_call(af_conversation *out, const turn *t)
 {
-    const json_t *v = json_object_get(t->json, t->content_key);
+    json_t *v = json_object_get(t->json, t->content_key);
     json_error_t why;
     json_t *value = json_is_string(v) ? af_json_load(json_string_value(v), json_string_length(v),
                                                      JSON_ALLOW_NUL, &why)
-                                      : NULL;
+                                      : json_incref(v);
     const size_t count = json_is_array(value) ? json_array_size(value) : json_is_object(value);
     json_t *m = json_pack("{s:s, s:s, s:[]}", "role", "assistant", "content", "", "tool_calls");
     bool calls = count > 0;
@@ -266,18 +284,15 @@ static af_status add_function_call(af_conversation *out, const turn *t)
             json_pack("{s:s, s:s, s:O}", "id", id, "type", "function", "function", call));
     }
     json_decref(value);
-    if (!calls) {
-        json_decref(m);
-        return af_source_loc_fail(t->p, t->err,
-                                  "message %zu: \"%s\" of a function_call is not a JSON object",
-                                  t->number, t->content_key);
-    }
-    af_status st = m ? fix_arguments(t, m) : AF_OK;
-    if (st != AF_OK) {
-        json_decref(m);
-        return st;
-    }
-    return append(out, m, t->train, t->err);
+    af_status st =
+        calls ? m ? fix_arguments(t, m) : AF_OK
+              : af_source_loc_fail(t->p, t->err,
+                                   "message %zu: \"%s\" of a function_call is not a JSON object",
+                                   t->number, t->content_key);
+    if (st == AF_OK && !join_calls(out, t, m))
+        return append(out, m, t->train, t->err);
+    json_decref(m);
+    return st;
 }
 
 static af_status check_content(const turn *t, const json_t *v)
@@ -489,6 +504,28 @@ af_status af_turns_take(af_conversation *out, const af_data_source *s, const jso
     return AF_OK;
 }
 
+/* Tools that are JSON text themselves, in a list of texts, become objects. */
+static af_status open_tools(json_t **tools, const char *field, const af_source_loc *p,
+                            af_error *err)
+{
+    if (!json_is_string(json_array_get(*tools, 0)))
+        return AF_OK;
+    json_t *out = json_array();
+    for (size_t i = 0; i < json_array_size(*tools); i++) {
+        const json_t *v = json_array_get(*tools, i);
+        json_t *tool = af_json_load(json_is_string(v) ? json_string_value(v) : "",
+                                    json_string_length(v), JSON_ALLOW_NUL, NULL);
+        if (!tool || !out || json_array_append_new(out, tool)) {
+            json_decref(out);
+            return af_source_loc_fail(p, err, "field \"%s\": tool %zu is not valid JSON", field,
+                                      i + 1);
+        }
+    }
+    json_decref(*tools);
+    *tools = out;
+    return AF_OK;
+}
+
 static af_status take_tools(af_conversation *t, const af_data_source *s, const json_t *record,
                             const af_source_loc *p, af_error *err)
 {
@@ -509,7 +546,7 @@ static af_status take_tools(af_conversation *t, const af_data_source *s, const j
     if (!json_is_array(t->tools))
         return af_source_loc_fail(p, err, "field \"%s\" should be a list, got %s", s->field.tools,
                                   af_type_words(t->tools));
-    return AF_OK;
+    return open_tools(&t->tools, s->field.tools, p, err);
 }
 
 static af_status take_variables(af_conversation *t, const json_t *record, const af_source_loc *p,

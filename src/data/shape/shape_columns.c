@@ -1,6 +1,13 @@
 /* shape_columns.c - which fields of a record a shape looks at: the others need not be read. */
 #include "data/shape/shape.h"
 
+static bool is_in(const char *const *list, const char *name)
+{
+    while (*list && strcmp(*list, name) != 0)
+        list++;
+    return *list != NULL;
+}
+
 bool af_shape_reads(const void *source, const char *name)
 {
     const af_data_source *s = source;
@@ -20,8 +27,5 @@ bool af_shape_reads(const void *source, const char *name)
                                                                : NULL;
     if (!known || s->prompt) /* pairs and prompts have further names of their own */
         return true;
-    for (; *known; known++)
-        if (strcmp(*known, name) == 0)
-            return true;
-    return false;
+    return is_in(known, name) || (known == turns && is_in(af_public_columns, name));
 }
