@@ -271,6 +271,101 @@ static void test_changed_store_is_refused(void **state)
     free(bytes);
 }
 
+/* ---- pairs that keep their ends ---- */
+
+enum { PAIR_LIMIT = 10 };
+
+/* Prompts of 1 to 12 tokens, answers of 1 to 10, as a reader leaves them. Token j of part k of a
+ * record is r*100 + k*30 + j. */
+static int part_length(int64_t r, int k)
+{
+    return 1 + (int)af_rng_below(9, (uint64_t)k, (uint64_t)r, k ? PAIR_LIMIT : 12);
+}
+
+static void write_pairs(int64_t n)
+{
+    af_token_writer *w;
+    af_error err = {0};
+    CHECK_OK(af_token_writer_open(&w, path, &err), err);
+    for (int64_t r = 0; r < n; r++) {
+        int32_t ids[3][16];
+        for (int k = 0; k < 3; k++)
+            for (int j = 0; j < 16; j++)
+                ids[k][j] = (int32_t)(r * 100 + k * 30 + j);
+        const af_pair_row row = {.prompt = ids[0],
+                                 .first = ids[1],
+                                 .second = ids[2],
+                                 .prompt_len = part_length(r, 0),
+                                 .first_len = part_length(r, 1),
+                                 .second_len = part_length(r, 2)};
+        CHECK_OK(af_pair_writer_add(w, &row, 0, r + 1, &err), err);
+    }
+    CHECK_OK(af_token_writer_commit(w, "{}", &err), err);
+}
+
+/* The last PAIR_LIMIT tokens of prompt + answer k of a record. */
+static int pair_tokens(int32_t *out, int64_t r, int k)
+{
+    const int prompt = part_length(r, 0), all = prompt + part_length(r, k);
+    const int from = AF_MAX(all - PAIR_LIMIT, 0);
+    for (int i = from; i < all; i++)
+        out[i - from] = (int32_t)(r * 100 + (i < prompt ? i : k * 30 + i - prompt));
+    return all - from;
+}
+
+static void check_pair_sequence(const af_batch *b, int64_t q, int k, const af_answer_rows *a)
+{
+    int32_t want[PAIR_LIMIT];
+    const int64_t r = b->record[q], answer = part_length(r, k);
+    const int n = pair_tokens(want, r, k);
+    assert_int_equal(b->bounds[q + 1] - b->bounds[q], n);
+    for (int i = 0; i < n; i++) {
+        const int32_t at = b->source ? b->source[b->bounds[q] + i] : b->bounds[q] + i;
+        assert_int_equal(b->ids[at], want[i]);
+        assert_int_equal(b->positions[at], i);
+    }
+    assert_int_equal(a->tokens, answer);
+    assert_int_equal(a->prompt, n - answer);
+    assert_int_equal(a->terms, answer - (n == answer)); /* nothing predicts a first token */
+    for (int64_t i = 0; i < a->terms; i++)
+        assert_int_equal(b->labels[a->from + i], want[n - a->terms + i]);
+}
+
+static void test_pairs_keep_their_ends(void **state)
+{
+    (void)state;
+    enum { RECORDS = 60 };
+    int shared_prompts = 0, different = 0;
+    write_pairs(RECORDS);
+    for (int shared = 0; shared < 2; shared++) {
+        af_stream *s;
+        const af_batch *b;
+        af_token_store store;
+        af_error err = {0};
+        const af_stream_opts o = {
+            .count = RECORDS,
+            .micro_batch = 4,
+            .sequence_len = PAIR_LIMIT,
+            .pairs = {.rl = AF_RL_DPO, .shared = shared, .keep_end = true}};
+        CHECK_OK(af_token_store_open(&store, path, &err), err);
+        CHECK_OK(af_stream_open(&s, &store, &o, &err), err);
+        for (int64_t m = 0; m < RECORDS / 4; m++) {
+            CHECK_OK(af_stream_get(s, m, &b, &err), err);
+            assert_int_equal(b->pairs * 2, b->sequences);
+            for (int64_t i = 0; i < b->pairs; i++) {
+                const af_pair_rows *p = &b->pair[i];
+                check_pair_sequence(b, 2 * i, 1, &p->first);
+                check_pair_sequence(b, 2 * i + 1, 2, &p->second);
+                different += p->first.prompt != p->second.prompt;
+            }
+            shared_prompts += b->source && b->attention_rows > b->rows;
+        }
+        af_stream_close(s);
+        af_token_store_close(&store);
+    }
+    assert_true(shared_prompts > 0 && different > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -280,6 +375,7 @@ int main(void)
         cmocka_unit_test(test_stream_is_complete_and_resumable),
         cmocka_unit_test(test_sequential_packing_ignores_windows),
         cmocka_unit_test(test_a_batch_stays_after_a_jump_back),
+        cmocka_unit_test(test_pairs_keep_their_ends),
         cmocka_unit_test(test_cut_store_is_refused),
         cmocka_unit_test(test_changed_store_is_refused),
     };

@@ -14,6 +14,7 @@ typedef struct row_case {
     const char *name;
     const char *model;  /* NULL = qwen2 */
     int64_t max_prompt; /* max_prompt_length */
+    bool drop, end;     /* excess_length_strategy, truncation_mode keep_end */
 } row_case;
 
 static json_t *ids_of(const int32_t *ids, int64_t n)
@@ -106,7 +107,8 @@ static void read_rows(row_case *t, int64_t limit, const char *turns)
                             .run_path = "run.yaml",
                             .model = model,
                             .turn_template = turns,
-                            .excess = AF_EXCESS_DROP,
+                            .excess = t->drop ? AF_EXCESS_DROP : AF_EXCESS_TRUNCATE,
+                            .keep_end = t->end,
                             .rl = method_of(text_at(t->format, "trainer")),
                             .sequence_len = limit,
                             .max_prompt_len = t->max_prompt};
@@ -424,9 +426,63 @@ static void test_prompt_limit(void **state)
     case_close(&t.c);
 }
 
+/* --- what else may happen to long rows ------------------------------------------------------- */
+
+/* All stay, with the last tokens of their answers; or those alone that fit. */
+static void test_long_rows(void **state)
+{
+    (void)state;
+    enum { LIMIT = 12 };
+    int shorter = 0, dropped = 0;
+    row_case t = {0};
+    char path[600];
+    snprintf(path, sizeof path, "%s/preference/rows.jsonl.gz", golden_dir());
+    json_t *formats = case_lines(path);
+    case_open(&t.c);
+    t.format = json_array_get(formats, 0);
+    t.name = text_at(t.format, "format");
+    assert_string_equal(text_at(t.format, "trainer"), "dpo");
+    write_files(&t);
+    read_rows(&t, 0, NULL);
+    json_t *whole = t.rows, *ends;
+    t.rows = NULL;
+    t.end = true;
+    read_rows(&t, LIMIT, NULL);
+    ends = t.rows;
+    t.rows = NULL;
+    t.end = false;
+    t.drop = true;
+    read_rows(&t, LIMIT * 4, NULL);
+    assert_int_equal(json_array_size(ends), json_array_size(whole));
+    for (size_t i = 0, kept = 0; i < json_array_size(whole); i++) {
+        const json_t *w = json_array_get(whole, i), *own = json_array_get(ends, i);
+        const int64_t first = size_of(w, "first"), second = size_of(w, "second");
+        json_t *answer = slice(json_object_get(w, "first"), first - LIMIT, first);
+        json_t *other = slice(json_object_get(w, "second"), second - LIMIT, second);
+        same(&t, i, "end of the first", json_object_get(own, "first"), answer);
+        same(&t, i, "end of the second", json_object_get(own, "second"), other);
+        same(&t, i, "prompt", json_object_get(own, "prompt"), json_object_get(w, "prompt"));
+        shorter += first > LIMIT;
+        json_decref(answer);
+        json_decref(other);
+        if (size_of(w, "prompt") + AF_MAX(first, second) <= LIMIT * 4)
+            same(&t, i, "what fits", json_array_get(t.rows, kept++), json_array_get(whole, i));
+        else
+            dropped++;
+    }
+    assert_int_equal(json_array_size(t.rows) + (size_t)dropped, json_array_size(whole));
+    assert_true(shorter > 0 && dropped > 0 && json_array_size(t.rows) > 0);
+    json_decref(whole);
+    json_decref(ends);
+    json_decref(t.rows);
+    json_decref(formats);
+    case_close(&t.c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_formats),
-                                       cmocka_unit_test(test_prompt_limit)};
+                                       cmocka_unit_test(test_prompt_limit),
+                                       cmocka_unit_test(test_long_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

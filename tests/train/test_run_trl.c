@@ -180,10 +180,11 @@ static void test_truncation_mode(void **state)
     } cases[] = {
         {"truncation_mode: keep_start", 0, ""},
         {"truncation_mode: keep_end", 0, ""},
-        {"rl: dpo\ntruncation_mode: keep_end", 0,
+        {"rl: dpo\ntruncation_mode: keep_end", 0, ""},
+        {"rl: reward\ntruncation_mode: keep_end", 0,
          "'keep_end' is not supported here: texts are cut"},
         {"rl: dpo\nmax_prompt_length: 8\ntruncation_mode: keep_start", 0, ""},
-        {"rl: dpo\nmax_prompt_length: 8\ntruncation_mode: keep_end", 0, "is not supported"},
+        {"rl: dpo\nmax_prompt_length: 8\ntruncation_mode: keep_end", 0, ""},
         {"rl: orpo\nmax_prompt_length: 8\ntruncation_mode: keep_end", 0, ""},
         {"rl: orpo\nmax_prompt_length: 8\ntruncation_mode: keep_start", 0,
          "run.yaml:6: truncation_mode 'keep_start' is not supported with max_prompt_length"},

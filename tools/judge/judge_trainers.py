@@ -226,6 +226,8 @@ def preference_runs():
         smooth = {"label_smoothing": 0.1} if loss in ("robust", "exo_pair", "aot", "aot_unpaired") else {}
         runs.append(("dpo-" + loss, "dpo", *same(loss_type=[loss], **smooth)))
     runs += [("dpo-several", "dpo", *same(loss_type=["sigmoid", "bco_pair", "sft"], loss_weights=[0.8, 0.2, 1.0])),
+             *((f"dpo-end-{n}", "dpo", {"max_length": n, "truncation_mode": "keep_end"},
+                {"sequence_len": n, "truncation_mode": "keep_end"}) for n in (8, 24)),
              ("dpo-ld", "dpo", *same(ld_alpha=0.5)), ("dpo-wpo", "dpo", *same(use_weighting=True)),
              *((f"dpo-{kind}", "dpo", *same(f_divergence_type=kind, optim="sgd", learning_rate=0.05))
                for kind in ("forward_kl", "js_divergence", "alpha_divergence")),

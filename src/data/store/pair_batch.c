@@ -5,6 +5,7 @@
 typedef struct laid_pair {
     af_pair_row row;
     int64_t record, prompt, first, second; /* tokens */
+    int64_t skip[2];                       /* keep_end: prompt tokens that each sequence lacks */
 } laid_pair;
 
 static int64_t record_of(const af_pair_source *s, int64_t i)
@@ -26,6 +27,14 @@ static laid_pair lay(const af_pair_source *s, int64_t i)
         l.row.second = other.first;
         l.row.second_len = other.first_len;
     }
+    if (s->layout.keep_end && s->limit > 0) { /* the store has the last tokens of answers */
+        l.prompt = l.row.prompt_len;
+        l.first = l.row.first_len;
+        l.second = l.row.second_len;
+        l.skip[0] = AF_MAX(l.prompt + l.first - s->limit, INT64_C(0));
+        l.skip[1] = AF_MAX(l.prompt + l.second - s->limit, INT64_C(0));
+        return l;
+    }
     l.prompt = s->limit > 0 ? AF_MIN(l.row.prompt_len, s->limit) : l.row.prompt_len;
     l.first = af_pair_cut(l.prompt, l.row.first_len, s->limit);
     l.second = af_pair_cut(l.prompt, l.row.second_len, s->limit);
@@ -34,15 +43,20 @@ static laid_pair lay(const af_pair_source *s, int64_t i)
 
 static bool has_second(const af_pair_source *s) { return !s->layout.no_second; }
 
+/* Without a prompt there is nothing to share, and no last token to begin with. */
+static bool shares(const af_pair_source *s, const laid_pair *l)
+{
+    return s->layout.shared && l->prompt > l->skip[0] && l->skip[0] == l->skip[1];
+}
+
 int64_t af_pair_batch_rows(const af_pair_source *s, int64_t i)
 {
     const laid_pair l = lay(s, i);
     if (!has_second(s))
         return l.prompt + l.first;
-    /* without a prompt there is nothing to share, and no last token to begin with */
-    if (s->layout.shared && l.prompt > 0)
-        return l.prompt + l.first + 1 + l.second;
-    return 2 * l.prompt + l.first + l.second;
+    if (shares(s, &l))
+        return l.prompt - l.skip[0] + l.first + 1 + l.second;
+    return 2 * l.prompt - l.skip[0] - l.skip[1] + l.first + l.second;
 }
 
 static void put_row(af_batch *b, int32_t id, int64_t position)
@@ -67,18 +81,20 @@ static void end_sequence(af_batch *b, int64_t record)
 }
 
 /* Tokens [from, prompt) of the prompt, then an answer; labels on the rows that predict it. */
-static af_answer_rows put_answer(af_batch *b, const laid_pair *l, int64_t from,
-                                 const int32_t *answer, int64_t tokens)
+static af_answer_rows put_answer(af_batch *b, const laid_pair *l, bool second, int64_t from)
 {
+    const int32_t *answer = second ? l->row.second : l->row.first;
+    const int64_t tokens = second ? l->second : l->first, kept = l->prompt - l->skip[second];
     for (int64_t i = from; i < l->prompt; i++)
-        put_row(b, l->row.prompt[i], i);
+        put_row(b, l->row.prompt[i], i - l->skip[second]);
     const int64_t first = b->rows;
     for (int64_t i = 0; i < tokens; i++)
-        put_row(b, answer[i], l->prompt + i);
-    const bool predicted = l->prompt > 0; /* the first token, by the prompt's last */
+        put_row(b, answer[i], kept + i);
+    const bool predicted = kept > 0; /* the first token, by the prompt's last */
     const af_answer_rows a = {.from = predicted ? first - 1 : first,
                               .terms = predicted ? tokens : AF_MAX(tokens - 1, INT64_C(0)),
-                              .tokens = tokens};
+                              .tokens = tokens,
+                              .prompt = kept};
     for (int64_t i = 0; i < a.terms; i++)
         b->labels[a.from + i] = answer[i + !predicted];
     b->supervised += a.terms;
@@ -98,22 +114,21 @@ void af_pair_batch_add(const af_pair_source *s, af_batch *b, int64_t i)
     const laid_pair l = lay(s, i);
     af_pair_rows *p = &b->pair[b->pairs++];
     *p = (af_pair_rows){.record = l.record,
-                        .prompt_tokens = l.prompt,
                         .prompt_from = b->rows,
                         .label = l.row.label,
                         .margin = l.row.margin};
-    p->first = put_answer(b, &l, 0, l.row.first, l.first);
+    p->first = put_answer(b, &l, false, l.skip[0]);
     if (s->layout.prompt_loss)
         label_prompt(b, p, &l);
     spread(b, p->prompt_from, b->rows);
     end_sequence(b, l.record);
     if (!has_second(s))
         return;
-    const bool shared = s->layout.shared && l.prompt > 0;
+    const bool shared = shares(s, &l);
     const int64_t branch = b->rows;
-    p->second = put_answer(b, &l, shared ? l.prompt - 1 : 0, l.row.second, l.second);
+    p->second = put_answer(b, &l, true, shared ? l.prompt - 1 : l.skip[1]);
     if (shared)
-        spread(b, p->prompt_from, p->prompt_from + l.prompt - 1);
+        spread(b, p->prompt_from, p->prompt_from + p->first.prompt - 1);
     spread(b, branch, b->rows);
     end_sequence(b, l.record);
 }

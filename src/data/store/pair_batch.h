@@ -7,7 +7,8 @@
  *     p0 .. pn-1  pn c0 .. ck  pn r0 .. rm
  * Attention alone has rows of two copies: af_batch.source says which row each of them is, and
  * bounds count these.
- * Rows that predict tokens of an answer are one run in either layout. */
+ * Rows that predict tokens of an answer are one run in either layout. With keep_end, a pair whose
+ * sequences have lost different parts of the prompt has two copies in either layout, too. */
 #ifndef AF_PAIR_BATCH_H
 #define AF_PAIR_BATCH_H
 
@@ -19,6 +20,7 @@ typedef struct af_pair_layout {
     bool shared;
     bool no_second;   /* KTO without KL rows: the second answer is left out */
     bool prompt_loss; /* prompt tokens of the first sequence have labels, too */
+    bool keep_end;    /* sequences lose their first tokens, not their last: prompts may differ */
     int64_t kl_batch; /* KTO: records of a block, see af_kl_partner */
 } af_pair_layout;
 
@@ -26,12 +28,12 @@ typedef struct af_pair_layout {
  * the first of them. */
 typedef struct af_answer_rows {
     int64_t from, terms, tokens;
+    int64_t prompt; /* tokens before it */
 } af_answer_rows;
 
 typedef struct af_pair_rows {
     int64_t record;
     af_answer_rows first, second; /* chosen, rejected; KTO: the answer, the KL answer */
-    int64_t prompt_tokens;
     int64_t prompt_from, prompt_terms; /* with prompt_loss: rows that predict prompt tokens */
     bool label;
     float margin;

@@ -1,6 +1,7 @@
 /* pair_reader.c - preference records: what is dropped, what is wrong, and in which order KTO takes
  * pairs apart. TRL's rules: a row is dropped when its prompt alone fills sequence_len, a row of a
- * reward model when one of its sequences is longer; whatever else is too long is cut at its end. */
+ * reward model when one of its sequences is longer; whatever else is too long is cut at its end.
+ * With truncation_mode keep_end it is cut at its begin, and none is dropped. */
 #include "data/shape/pair_form.h"
 #include "data/store/record_reader.h"
 
@@ -52,15 +53,16 @@ static bool loses_turn_end(const af_record_reader *d, const af_row *r, int64_t l
 static af_status fits(af_record_reader *d, const af_row *row, const int64_t *prompt, int rows,
                       bool *keep)
 {
-    const int64_t limit = d->pipeline->o->sequence_len;
-    const bool whole = d->pipeline->o->rl == AF_RL_REWARD;
+    const af_data_opts *o = d->pipeline->o;
+    const int64_t limit = o->sequence_len;
+    const bool whole = o->rl == AF_RL_REWARD || o->excess == AF_EXCESS_DROP;
     bool lost = false; /* its end of turn; a record counts once */
     af_data_counts *c = &d->warnings.counts;
     af_status st = AF_OK;
     *keep = true;
     for (int i = 0; i < rows && *keep; i++) {
         const int64_t n = row[i].count, before = prompt[i];
-        if (limit > 0 && n > limit && d->pipeline->o->excess == AF_EXCESS_ERROR)
+        if (limit > 0 && n > limit && o->excess == AF_EXCESS_ERROR)
             return af_source_loc_fail(&d->loc, d->err,
                                       "%" PRId64 " tokens, but sequence_len is %" PRId64
                                       " and excess_length_strategy is error",
@@ -69,7 +71,7 @@ static af_status fits(af_record_reader *d, const af_row *row, const int64_t *pro
             AF_TRY(fault(d, AF_WARNING_NOTHING, "an answer has no token"));
             c->nothing_to_learn++;
             *keep = false;
-        } else if (limit > 0 && (whole ? n > limit : before >= limit)) {
+        } else if (limit > 0 && (whole ? n > limit : before >= limit && !o->keep_end)) {
             if (!whole)
                 AF_TRY(fault(d, AF_WARNING_TRUNCATED,
                              "an answer is cut away: its prompt has %" PRId64
@@ -79,8 +81,9 @@ static af_status fits(af_record_reader *d, const af_row *row, const int64_t *pro
             *keep = false;
         } else if (limit > 0 && n > limit) {
             c->truncated += i == 0 || row[0].count <= limit;
-            c->lost_eot += !lost && loses_turn_end(d, &row[i], limit);
-            lost |= loses_turn_end(d, &row[i], limit);
+            const bool loses = !o->keep_end && loses_turn_end(d, &row[i], limit);
+            c->lost_eot += !lost && loses;
+            lost |= loses;
         }
     }
 done:
@@ -103,25 +106,36 @@ done:
     return st;
 }
 
+/* Keeps the first tokens of a row, or its last ones. */
+static void cut_row(af_row *r, int64_t left, bool end)
+{
+    r->ids += end ? r->count - left : 0;
+    r->labels += end ? r->count - left : 0;
+    r->count = left;
+}
+
 /* A record that stays: `rows` of one prompt. */
 static af_status emit(af_record_reader *d, const af_item *item, af_row *row, const int64_t *prompt,
                       int rows, bool label)
 {
     const int64_t limit = d->pipeline->o->sequence_len;
     const int64_t most = limit > 0 ? limit : INT64_MAX;
+    const bool end = d->pipeline->o->keep_end, two = rows == 2;
+    const int64_t n[2] = {row[0].count - prompt[0], two ? row[1].count - prompt[1] : 0};
+    const int64_t lost[2] = {end ? AF_MAX(n[0] - most, 0) : 0, end ? AF_MAX(n[1] - most, 0) : 0};
     const af_pair_row pair = {.prompt = row[0].ids,
-                              .first = row[0].ids + prompt[0],
-                              .second = rows == 2 ? row[1].ids + prompt[1] : NULL,
+                              .first = row[0].ids + prompt[0] + lost[0],
+                              .second = two ? row[1].ids + prompt[1] + lost[1] : NULL,
                               .prompt_len = prompt[0],
-                              .first_len = AF_MIN(row[0].count - prompt[0], most),
-                              .second_len = rows == 2 ? AF_MIN(row[1].count - prompt[1], most) : 0,
+                              .first_len = AF_MIN(n[0], most),
+                              .second_len = AF_MIN(n[1], most),
                               .label = label,
                               .margin = item ? item->margin : 0};
-    af_row cut[2] = {row[0], rows == 2 ? row[1] : (af_row){0}};
+    af_row cut[2] = {row[0], two ? row[1] : (af_row){0}};
     af_data_counts *c = &d->warnings.counts;
     const bool labelled = d->pipeline->o->rl == AF_RL_KTO;
     for (int i = 0; d->mode != AF_READ_PREVIEW && i < rows; i++)
-        cut[i].count = AF_MIN(cut[i].count, most);
+        cut_row(&cut[i], AF_MIN(cut[i].count, most), end);
     c->desirable += labelled && label;
     c->undesirable += labelled && !label;
     af_example e = {.file = d->loc.file,

@@ -2,8 +2,8 @@
  *
  * A pair has a prompt and two answers, chosen and rejected; a KTO record has a prompt, one answer
  * and a label; a record of a reward model has two whole sequences and no prompt. Each sequence is
- * prompt + answer, cut at the end to sequence_len when a batch is made: the store holds answers of
- * up to sequence_len tokens.
+ * prompt + answer, cut to sequence_len when a batch is made: the store holds answers of up to
+ * sequence_len tokens, their first ones (with keep_end their last ones).
  *
  * In the store a record is AF_PAIR_HEADER words (lengths of the three parts, flags, margin as the
  * bits of a float), then the tokens of prompt, first and second answer. */

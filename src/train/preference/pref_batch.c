@@ -9,7 +9,7 @@ enum { ROW_LOSS, ROW_HIT, ROW_ENTROPY, ROW_LOGIT, ROW_SQUARES };
 
 static af_answer_sums answer_sums(const af_answer_rows *a, int64_t shared, const float *rows)
 {
-    af_answer_sums s = {.terms = a->terms, .tokens = a->tokens};
+    af_answer_sums s = {.terms = a->terms, .tokens = a->tokens, .prompt = a->prompt};
     for (int64_t i = 0; i < a->terms; i++) {
         const float *row = rows + (a->from + i) * AF_HEAD_STATS;
         const double logp = -(double)row[ROW_LOSS];
@@ -29,7 +29,6 @@ af_pair_sums af_pair_sums_of(const af_pair_rows *p, const float *rows)
                       .first = answer_sums(&p->first, shared, rows),
                       .second = answer_sums(&p->second, shared, rows),
                       .prompt_terms = p->prompt_terms,
-                      .prompt_tokens = p->prompt_tokens,
                       .label = p->label};
     for (int64_t i = 0; i < p->prompt_terms; i++)
         s.prompt_nll += (double)rows[(p->prompt_from + i) * AF_HEAD_STATS];
@@ -128,7 +127,8 @@ static void add_pair_metrics(const af_pref_opts *o, const af_pref_pair *p, const
     af_pref_metrics_add(m, AF_METRIC_TOKEN_ACCURACY,
                         mean_by_term(s, n, true, false, offsetof(af_answer_sums, hits)));
     for (int64_t i = 0; i < n; i++)
-        m->tokens += 2 * s[i].prompt_tokens + s[i].first.tokens + s[i].second.tokens;
+        m->tokens +=
+            s[i].first.prompt + s[i].first.tokens + s[i].second.prompt + s[i].second.tokens;
 }
 
 /* d loss / d log-probability of a token of this answer. */
@@ -214,7 +214,7 @@ static void add_kto_metrics(const af_kto_row *r, const af_pair_sums *s, int64_t 
     if (good && bad)
         af_pref_metrics_add(m, AF_METRIC_MARGINS, chosen - rejected);
     for (int64_t i = 0; i < n; i++)
-        m->tokens += s[i].prompt_tokens + s[i].first.tokens;
+        m->tokens += s[i].first.prompt + s[i].first.tokens;
 }
 
 static double kto_loss(const af_pref_opts *o, af_pref_scratch *scratch, const af_pair_sums *s,

@@ -11,14 +11,14 @@
 typedef struct af_answer_sums {
     double shared, tail;                  /* log-probabilities */
     double entropy, logits, hits, spread; /* spread: of logp - log sum p^2 */
-    int64_t terms, tokens;
+    int64_t terms, tokens, prompt;
 } af_answer_sums;
 
 typedef struct af_pair_sums {
     int64_t record;
     af_answer_sums first, second;
     double prompt_nll; /* ORPO, over prompt_terms */
-    int64_t prompt_terms, prompt_tokens;
+    int64_t prompt_terms;
     bool label;
 } af_pair_sums;
 

@@ -392,7 +392,8 @@ static af_status check_length(const af_run_config *r, af_error *err)
                    r->packing ? "sample_packing" : "pad_to_sequence_len");
 }
 
-/* TRL's truncation_mode is about whole texts; in its older ORPO, CPO and KTO, about prompts. */
+/* TRL's truncation_mode is about whole texts, and about both sequences of a pair in DPO; in its
+ * older ORPO, CPO and KTO, about prompts. */
 static af_status check_truncation(af_run_config *r, af_error *err)
 {
     const bool end = r->truncation == AF_TRUNCATION_KEEP_END;
@@ -401,7 +402,7 @@ static af_status check_truncation(af_run_config *r, af_error *err)
     char at[300];
     if (r->truncation == AF_TRUNCATION_AUTO || end == prompts)
         return AF_OK;
-    if (end && r->rl == AF_RL_NONE && r->task == AF_TASK_TOKENS && !r->turn_template)
+    if (af_run_keeps_end(r) && r->task == AF_TASK_TOKENS && !r->turn_template)
         return AF_OK;
     if (prompts && r->max_prompt_len == 0) {
         const af_status st =

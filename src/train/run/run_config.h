@@ -254,6 +254,8 @@ const char *af_run_label_text(const af_label_opts *o, af_arena *mem);
 AF_CHECKED af_status af_run_config_text(const af_run_config *r, char **out, af_error *err);
 /* Whether answers are compared by their log-probabilities: every `rl` but reward. */
 bool af_run_compares(const af_run_config *r);
+/* Whether long rows lose their first tokens: of texts, and of both sequences of a pair in DPO. */
+bool af_run_keeps_end(const af_run_config *r);
 /* KTO: whether records have KL rows, which its loss apo_zero_unpaired does without. */
 bool af_run_has_kl_rows(const af_run_config *r);
 /* KTO: how many records are a block whose answers are exchanged for these rows. */

@@ -33,7 +33,7 @@ af_data_opts af_run_data_opts(const af_run_config *run, const char *model)
         .mix_prob_count = run->interleave_probs.count,
         .excess = run->excess,
         .sequence_len = run->sequence_len,
-        .keep_end = run->truncation == AF_TRUNCATION_KEEP_END && run->rl == AF_RL_NONE,
+        .keep_end = af_run_keeps_end(run),
         .max_prompt_len = run->max_prompt_len,
         .max_samples = run->max_samples,
         .seed = (uint64_t)run->seed,

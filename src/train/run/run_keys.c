@@ -306,7 +306,7 @@ const af_key af_keys[] = {
     {"excess_length_strategy", ENUM(excess), 0, 0, "truncate",
      "records longer than sequence_len: drop, truncate, error", {0}, 0},
     {"truncation_mode", ENUM(truncation), 0, 0, "auto",
-     "what stays of long texts: keep_start, keep_end; with dpo: keep_start; of long prompts of "
+     "what stays of long texts, also of dpo: keep_start, keep_end; of long prompts of "
      "orpo, simpo, cpo and kto: keep_end",
      {0}, 0},
     {"shuffle", BOOL(shuffle), 0, 0, "true", "shuffle records each epoch, by the seed",

@@ -291,6 +291,12 @@ bool af_run_compares(const af_run_config *r)
     return r->rl != AF_RL_NONE && r->rl != AF_RL_REWARD;
 }
 
+bool af_run_keeps_end(const af_run_config *r)
+{
+    return r->truncation == AF_TRUNCATION_KEEP_END &&
+           (r->rl == AF_RL_NONE || r->rl == AF_RL_DPO || r->rl == AF_RL_IPO);
+}
+
 bool af_run_has_kl_rows(const af_run_config *r)
 {
     const char *unpaired = af_pref_type_name(AF_PREF_APO_ZERO_UNPAIRED);

@@ -140,6 +140,7 @@ static af_pair_layout pair_layout(const af_run_config *run, const af_model_spec 
                             .shared = af_run_data_shares(run, spec) && !unpaired,
                             .no_second = unpaired || af_run_rl(run) == AF_RL_LABELS,
                             .prompt_loss = run->rl == AF_RL_ORPO,
+                            .keep_end = af_run_keeps_end(run),
                             .kl_batch = af_run_kl_batch(run)};
 }
 
