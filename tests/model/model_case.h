@@ -38,6 +38,7 @@ typedef struct case_opts {
     const char *adapter; /* a PEFT folder */
     double alpha_factor; /* scales times this; 0 = 1 */
     af_recompute recompute;
+    double neftune; /* alpha of the noise on embeddings */
 } case_opts;
 
 /* The folder of a golden, in the tree or in the shared folder; NULL when it is in neither. */
@@ -92,7 +93,8 @@ static inline void case_open(model_case *c, const char *dir, const case_opts *o)
     c->in = af_batch_inputs_new(c->graph, c->N, c->S);
     c->labels = af_graph_input(c->graph, "labels", AF_DTYPE_I32, 1, &c->N);
     c->scale = af_graph_input(c->graph, "loss_scale", AF_DTYPE_F32, 1, (int64_t[]){1});
-    af_tensor *h = af_model_forward(&c->leaves, &c->in, NULL);
+    const af_forward_opts fo = {.neftune = o->neftune};
+    af_tensor *h = af_model_forward(&c->leaves, &c->in, &fo);
     c->logits = af_model_logits(&c->leaves, h, NULL);
     af_graph_output(c->graph, c->logits);
     c->loss = af_model_loss(&c->leaves, h, c->labels, c->scale, 0, &c->rows);

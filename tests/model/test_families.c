@@ -388,11 +388,72 @@ static void test_formula_goldens(void **state)
     assert_true(seen > 0 || only);
 }
 
+/* Logits of a formula model with noise, its embedding `scale` times as large in a table of
+ * `spread`. */
+static float *noisy_logits(const char *name, const char *key, double scale, double spread,
+                           double alpha, int64_t *count)
+{
+    char path[4400];
+    formula_model f;
+    model_case c;
+    size_t i;
+    json_t *rule;
+    snprintf(path, sizeof path, "%s/families/%s.json", golden_dir(), name);
+    json_t *j = read_json(path);
+    json_object_set_new(json_object_get(j, "config"), key, json_real(scale));
+    json_array_foreach(json_object_get(j, "rules"), i, rule)
+    {
+        if (strcmp(json_string_value(json_array_get(rule, 0)), "embed") == 0)
+            json_array_set_new(rule, 2, json_real(spread));
+    }
+    formula_model_write(&f, j);
+    case_open(&c, f.dir,
+              &(case_opts){.rows = f.N, .seqs = f.rows, .train = true, .neftune = alpha});
+    case_run(&c, f.ids, f.labels, f.len, f.rows);
+    *count = af_tensor_count(c.logits);
+    float *logits = case_read(&c, c.logits);
+    case_close(&c);
+    formula_model_clear(&f);
+    json_decref(j);
+    return logits;
+}
+
+/* NEFTune adds noise to what the embedding of transformers gives. A multiplier that comes later
+ * scales the noise as well; one inside the embedding does not. */
+static void test_noise_and_multipliers_of_the_embedding(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *key;
+        double alpha; /* next to 1, where the table has the multiplier */
+    } cases[] = {{"granite_swa", "embedding_multiplier", 4},
+                 {"falcon_h1", "embedding_multiplier", 4},
+                 {"minicpm3", "scale_emb", 1}};
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        int64_t n, m, o;
+        double noise = 0, far = 0;
+        float *x = noisy_logits(cases[i].name, cases[i].key, 4, 1, 1, &n);
+        float *y = noisy_logits(cases[i].name, cases[i].key, 1, 4, cases[i].alpha, &m);
+        float *plain = noisy_logits(cases[i].name, cases[i].key, 1, 4, 0, &o);
+        assert_true(n == m && n == o);
+        for (int64_t k = 0; k < n; k++) {
+            far = worse(far, fabs((double)x[k] - (double)y[k]));
+            noise = worse(noise, fabs((double)x[k] - (double)plain[k]));
+        }
+        CHECK_MSG(far < looser(1e-6) && noise > 1e-3, "%s: %g apart, noise %g", cases[i].name, far,
+                  noise);
+        free(x);
+        free(y);
+        free(plain);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_formula_goldens),
         cmocka_unit_test(test_shared_goldens),
+        cmocka_unit_test(test_noise_and_multipliers_of_the_embedding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -502,6 +502,7 @@ typedef struct af_model_spec {
     double qkv_clip;    /* queries, keys and values stay between -this and this; 0 = none */
     double value_scale; /* of values that have a size of their own */
     double embed_scale, residual_scale, logit_scale; /* 1 = none */
+    bool embed_scales; /* transformers' embedding scales by itself: noise on it is not scaled */
     int64_t per_layer_input; /* width of the input each layer has of its own; 0 = none */
     int64_t per_layer_vocab;
     af_altup_keys altup;

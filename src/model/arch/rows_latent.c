@@ -30,6 +30,7 @@ static af_status mistral4_fill(af_model_spec *s, const af_hf_config *c, af_error
 static af_status minicpm3_fill(af_model_spec *s, const af_hf_config *c, af_error *err)
 {
     s->embed_scale = c->embedding_multiplier;
+    s->embed_scales = true;
     s->residual_scale = c->residual_multiplier;
     s->logit_scale = s->labels ? 1 : 1 / c->logits_scaling;
     return latent_fill(s, c, err);

@@ -3,7 +3,6 @@
 #include "model/builder/blocks.h"
 
 /* Apart from the streams of dropout, which are small numbers. */
-static const uint64_t NOISE_STREAM = UINT64_C(0x6e6f697365);
 static const uint64_t EMBED_STREAM = UINT64_C(0x656d626564);
 static const uint64_t RESIDUAL_STREAM = UINT64_C(0x726573) << 32;
 
@@ -198,8 +197,6 @@ af_tensor *af_model_forward(af_model_leaves *l, const af_batch_inputs *in, const
 
     af_graph_set_block(g, -1);
     af_tensor *x = af_embed(&f);
-    if (f.o.neftune > 0)
-        x = af_neftune_noise(g, x, in->bounds, f.o.neftune, NOISE_STREAM);
     if (f.o.embed_dropout > 0)
         x = af_dropout(g, x, f.o.embed_dropout, EMBED_STREAM);
     if (s->arch->embed_norm) {

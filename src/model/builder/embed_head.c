@@ -3,6 +3,9 @@
 
 #include <math.h>
 
+/* Apart from the streams of dropout, as those in builder.c. */
+static const uint64_t NOISE_STREAM = UINT64_C(0x6e6f697365);
+
 /* An adapter outside the layers as two plain matrices: A [R][in], B [out][R]. NULL when there is
  * none. */
 static af_tensor *outer_adapter(const af_model_leaves *l, int module, af_tensor **b)
@@ -45,6 +48,13 @@ static af_tensor *add_positions(const af_forward *f, af_tensor *x)
     return af_add(g, x, af_embedding(g, f->in->positions, table, f->l->compute));
 }
 
+/* NEFTune: x [N][P] and its noise. */
+static af_tensor *add_noise(const af_forward *f, af_tensor *x)
+{
+    const double alpha = f->o.neftune;
+    return alpha > 0 ? af_neftune_noise(f->g, x, f->in->bounds, alpha, NOISE_STREAM) : x;
+}
+
 /* ids [N] -> [N][D], by way of [N][P] where the embedding is narrower; an adapter adds s * B A[:,
  * id] */
 af_tensor *af_embed(const af_forward *f)
@@ -65,8 +75,12 @@ af_tensor *af_embed(const af_forward *f)
         const double scale = f->adapter->module[f->s->embed_module].scale;
         x = af_add(g, x, af_scale(g, af_matmul(g, rows, b, AF_MATMUL_NT), scale));
     }
+    if (!f->s->embed_scales)
+        x = add_noise(f, x);
     if (f->s->embed_scale != 1)
         x = af_scale(g, x, f->s->embed_scale);
+    if (f->s->embed_scales)
+        x = add_noise(f, x);
     if (f->s->embed_width != f->s->width)
         x = af_project(f, 0, AF_GROUP_PROJECT_IN, x);
     return add_positions(f, x);
