@@ -60,13 +60,14 @@ static af_dtype choose_type(const af_loader *ld, int i)
     return half && !lay->fold.count ? stored : AF_DTYPE_F32;
 }
 
-/* Linears that a bitsandbytes folder has as plain tensors were left so on purpose. */
+/* Linears that a bitsandbytes folder has as plain tensors were left so on purpose; experts that it
+ * has packed one by one are packed again, all in one. */
 static bool to_quantise(const af_loader *ld, int i)
 {
     const af_tensor_spec *t = &ld->spec->tensor[i];
     const af_tensor_layout *lay = layout_of(ld, i);
     return (ld->o.load_in_4bit || ld->o.load_in_8bit) &&
-           !af_quant_is_bnb(ld->reader->config.quant.method) && !lay->packed &&
+           (lay->coded || !af_quant_is_bnb(ld->reader->config.quant.method)) && !lay->packed &&
            af_tensor_is_linear(t) && !(ld->o.plain_experts && t->ndim == 3) &&
            !(ld->o.keep_blocks && af_dtype_is_block(af_tensor_layout_type(lay)));
 }

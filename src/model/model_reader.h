@@ -14,7 +14,7 @@
 #define AF_MODEL_READER_H
 
 #include "model/adapter.h"
-#include "model/bnb_weight.h"
+#include "model/coded/bnb_weight.h"
 #include "model/coded/coded_weight.h"
 
 /* Of a norm that GGUF stores as 1 + w: f32s to add to what is read, for the bits the sum lost. */

@@ -245,14 +245,14 @@ static af_status check_packed(const af_bnb_weight *b, const int64_t dim[2], af_e
                    dim[0], dim[1]);
 }
 
-/* Codes of another tool (coded_weight.h) under this name, as part p of the tensor. */
+/* Codes (coded_weight.h) under this name, as part p of the tensor. */
 static af_status match_coded(af_model_reader *in, af_tensor_layout *e, int p, int parts,
                              const char *name, const int64_t *dim, int ndim, bool *found,
                              af_error *err)
 {
     af_coded_weight c;
     char *kept;
-    const af_status st = af_coded_weight_read(&c, found, in->weights, &in->config, name, err);
+    const af_status st = af_coded_weight_read_part(&c, found, in->weights, &in->config, name, err);
     if (st != AF_OK || !*found)
         return st;
     if (!e->coded)

@@ -4,7 +4,7 @@
 #include "test.h"
 
 #include "backend/fake_driver.h"
-#include "model/bnb_weight.h"
+#include "model/coded/bnb_weight.h"
 #include "tensor/half.h"
 
 #include <math.h>

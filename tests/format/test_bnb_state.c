@@ -110,8 +110,8 @@ static void test_stored_weights_equal_our_own(void **state)
     af_weights_close(base);
 }
 
-/* A file with eight nf4 codes named x and this quant_state. */
-static af_weights *with_state(const char *json)
+/* A file with eight nf4 codes named x, in this type, and this quant_state. */
+static af_weights *with_state_in(const char *json, af_dtype storage)
 {
     char path[] = "/tmp/afinar-bnb-XXXXXX";
     af_error err = {0};
@@ -127,7 +127,8 @@ static af_weights *with_state(const char *json)
              err);
     CHECK_OK(af_safetensors_writer_add(out, "x.absmax", AF_DTYPE_F32, (int64_t[]){1}, 1, &err),
              err);
-    CHECK_OK(af_safetensors_writer_add(out, "x", AF_DTYPE_U8, (int64_t[]){4, 1}, 2, &err), err);
+    const int64_t dim[2] = {4 / af_dtype_get(storage)->bytes, 1};
+    CHECK_OK(af_safetensors_writer_add(out, "x", storage, dim, 2, &err), err);
     CHECK_OK(af_safetensors_writer_add(out, "x.quant_state.bitsandbytes__nf4", AF_DTYPE_U8, &len, 1,
                                        &err),
              err);
@@ -142,6 +143,8 @@ static af_weights *with_state(const char *json)
     return w;
 }
 
+static af_weights *with_state(const char *json) { return with_state_in(json, AF_DTYPE_U8); }
+
 static void test_broken_states_are_refused(void **state)
 {
     (void)state;
@@ -153,7 +156,7 @@ static void test_broken_states_are_refused(void **state)
         {"{\"shape\":[4294967296,4294967296],\"blocksize\":64,\"dtype\":\"float32\"}", "shape"},
         {"{\"shape\":[2,4],\"blocksize\":0,\"dtype\":\"float32\"}", "blocksize"},
         {"{\"shape\":[2,4],\"blocksize\":64,\"dtype\":\"int3\"}", "dtype"},
-        {"{\"shape\":[2,5],\"blocksize\":64,\"dtype\":\"float32\"}", "4 elements"},
+        {"{\"shape\":[2,5],\"blocksize\":64,\"dtype\":\"float32\"}", "4 bytes of codes"},
         {"{\"shape\":[2,4],\"blocksize\":4,\"dtype\":\"float32\"}", "1 elements"},
         {"{\"shape\":[2,4],\"blocksize\":64,\"dtype\":\"float32\",\"nested_blocksize\":256}",
          "nested"},
@@ -194,6 +197,23 @@ static void test_small_shapes_are_read(void **state)
     }
 }
 
+/* bnb_4bit_quant_storage: the same bytes, called numbers of another type. */
+static void test_codes_of_any_type(void **state)
+{
+    static const af_dtype types[] = {AF_DTYPE_U8, AF_DTYPE_BF16, AF_DTYPE_F16, AF_DTYPE_F32};
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(types); i++) {
+        af_error err = {0};
+        af_bnb_state s;
+        bool found;
+        af_weights *w =
+            with_state_in("{\"shape\":[2,4],\"blocksize\":64,\"dtype\":\"float32\"}", types[i]);
+        CHECK_OK(af_bnb_state_find(&s, &found, w, "x", &err), err);
+        assert_true(found && s.codes == af_weights_find(w, "x")->data);
+        af_weights_close(w);
+    }
+}
+
 /* The scales of 8-bit rows belong to their weight, however short its name. */
 static void test_row_scales_of_short_names_are_parts(void **state)
 {
@@ -230,6 +250,7 @@ int main(void)
         cmocka_unit_test(test_stored_weights_equal_our_own),
         cmocka_unit_test(test_broken_states_are_refused),
         cmocka_unit_test(test_small_shapes_are_read),
+        cmocka_unit_test(test_codes_of_any_type),
         cmocka_unit_test(test_row_scales_of_short_names_are_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

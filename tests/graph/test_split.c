@@ -4,7 +4,7 @@
 
 #include "backend/cpu/cpu.h"
 #include "graph/graph_access.h"
-#include "model/bnb_weight.h"
+#include "model/coded/bnb_weight.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -242,15 +242,13 @@ typedef struct stored_part {
     int32_t fill;
 } stored_part;
 
-static void refuse(const stored_part *part, int n, const af_hf_config *c, const char *name,
-                   const char *want)
+/* Weights whose file is gone when they are closed. */
+static af_weights *store(const stored_part *part, int n)
 {
     char dir[] = "/tmp/afinar-coded-XXXXXX", path[64];
     af_error err = {0};
     af_safetensors_writer *out;
     af_weights *w;
-    af_coded_weight code;
-    bool found;
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/w.safetensors", dir);
     CHECK_OK(af_safetensors_writer_new(&out, path, 0, &err), err);
@@ -272,12 +270,48 @@ static void refuse(const stored_part *part, int n, const af_hf_config *c, const 
     }
     CHECK_OK(af_safetensors_writer_commit(out, &err), err);
     CHECK_OK(af_weights_open(&w, path, &err), err);
+    unlink(path);
+    rmdir(dir);
+    return w;
+}
+
+static void refuse(const stored_part *part, int n, const af_hf_config *c, const char *name,
+                   const char *want)
+{
+    af_error err = {0};
+    af_coded_weight code;
+    bool found;
+    af_weights *w = store(part, n);
     const af_status st = af_coded_weight_read(&code, &found, w, c, name, &err);
     CHECK_MSG(st == AF_EFORMAT && strstr(err.msg, want), "'%s' instead of '%s'",
               st == AF_OK ? "accepted" : err.msg, want);
     af_weights_close(w);
-    unlink(path);
-    rmdir(dir);
+}
+
+/* compressed-tensors: a last block that is smaller; its size is in the config alone. */
+static void test_blocks_of_compressed_tensors(void **state)
+{
+    static const char text[] =
+        "{\"model_type\": \"llama\", \"vocab_size\": 512, \"hidden_size\": 64, "
+        "\"intermediate_size\": 96, \"num_hidden_layers\": 4, \"num_attention_heads\": 4, "
+        "\"quantization_config\": {\"quant_method\": \"compressed-tensors\", "
+        "\"format\": \"float-quantized\", \"config_groups\": {\"group_0\": {\"weights\": "
+        "{\"strategy\": \"block\", \"block_structure\": [3, 5]}}}}}";
+    const stored_part part[] = {{"a.weight", AF_DTYPE_E4M3, {8, 8}, 2, 0},
+                                {"a.weight_scale", AF_DTYPE_F32, {3, 2}, 2, 0}};
+    af_error err = {0};
+    af_hf_config c = {0};
+    af_coded_weight code;
+    bool found = false;
+    (void)state;
+    CHECK_OK(af_hf_config_parse(&c, text, strlen(text), "config.json", &err), err);
+    af_weights *w = store(part, 2);
+    CHECK_OK(af_coded_weight_read(&code, &found, w, &c, "a.weight", &err), err);
+    assert_true(found && code.block[0] == 3 && code.block[1] == 5 && code.scale_cols == 2);
+    af_weights_close(w);
+    c.quant.block[0] = c.quant.block[1] = 0; /* a guess would be wrong */
+    refuse(part, 2, &c, "a.weight", "3 x 2 scales do not fit 8 x 8 codes");
+    af_hf_config_clear(&c);
 }
 
 static void test_codes_of_mlx_that_do_not_fit(void **state)
@@ -356,6 +390,7 @@ int main(void)
         cmocka_unit_test(test_weights_of_auto_round),
         cmocka_unit_test(test_mxfp4_stays_in_four_bits),
         cmocka_unit_test(test_parts_are_known),
+        cmocka_unit_test(test_blocks_of_compressed_tensors),
         cmocka_unit_test(test_codes_of_mlx_that_do_not_fit),
         cmocka_unit_test(test_codes_that_do_not_fit),
     };

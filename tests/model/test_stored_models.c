@@ -1,10 +1,10 @@
 /* test_stored_models.c - models as other tools store them: GGUF files, bitsandbytes folders, PEFT
  * adapters, against the logits of the goldens; quantisation at load; what adapters may not change.
  */
-#include "model_case.h"
+#include "family_case.h"
 
-#include "format/weights/safetensors.h"
 #include "graph/node.h"
+#include "tensor/codec_bnb.h"
 
 typedef struct wanted {
     af_weights *w;
@@ -135,6 +135,110 @@ static void test_bitsandbytes_folders(void **state)
         check_logits(sub, &x, key, (case_opts){0}, 1e-4);
     }
     af_weights_close(x.w);
+}
+
+/* ---- experts of bitsandbytes, which older versions of transformers packed one by one ---- */
+
+static bool is_expert(const af_stored *t) { return strstr(t->name, ".mlp.experts.") != NULL; }
+
+/* A tensor of `w`, declared or written: an expert as 8-bit rows, or the values these have. */
+static void put_expert(af_safetensors_writer *out, const af_stored *t, bool packed, bool declare)
+{
+    char scales[256];
+    af_error err = {0};
+    const int64_t rows = t->dim[0], cols = t->dim[1];
+    snprintf(scales, sizeof scales, "%.*sSCB", (int)(strlen(t->name) - strlen("weight")), t->name);
+    if (declare) {
+        CHECK_OK(af_safetensors_writer_add(out, t->name, packed ? AF_DTYPE_I8 : AF_DTYPE_F32,
+                                           t->dim, 2, &err),
+                 err);
+        if (packed)
+            CHECK_OK(af_safetensors_writer_add(out, scales, AF_DTYPE_F32, &rows, 1, &err), err);
+        return;
+    }
+    int8_t *codes = malloc((size_t)(rows * cols));
+    float *x = malloc((size_t)(rows * cols) * sizeof *x), *scale = malloc((size_t)rows * sizeof *x);
+    for (int64_t r = 0; r < rows; r++) {
+        scale[r] = af_int8_encode_row((const float *)t->data + r * cols, cols, codes + r * cols);
+        af_int8_decode_row(codes + r * cols, scale[r], cols, x + r * cols);
+    }
+    if (packed) {
+        CHECK_OK(af_safetensors_writer_data(out, codes, (uint64_t)(rows * cols), &err), err);
+        CHECK_OK(af_safetensors_writer_data(out, scale, (uint64_t)rows * sizeof *scale, &err), err);
+    } else {
+        CHECK_OK(af_safetensors_writer_data(out, x, (uint64_t)(rows * cols) * sizeof *x, &err),
+                 err);
+    }
+    free(codes);
+    free(scale);
+    free(x);
+}
+
+/* Replaces the folder's weights; config.json says how they are stored. */
+static void put_experts(const formula_model *f, const json_t *golden, bool packed)
+{
+    char path[128], next[128];
+    af_error err = {0};
+    af_weights *w;
+    af_safetensors_writer *out;
+    json_t *config = json_deep_copy(json_object_get(golden, "config"));
+    snprintf(path, sizeof path, "%s/config.json", f->dir);
+    json_object_set_new(config, "dtype", json_string("float32"));
+    if (packed)
+        json_object_set_new(
+            config, "quantization_config",
+            json_pack("{s:s, s:b}", "quant_method", "bitsandbytes", "load_in_8bit", 1));
+    char *text = json_dumps(config, 0);
+    CHECK_OK(af_file_write(path, text, strlen(text), &err), err);
+    free(text);
+    json_decref(config);
+    snprintf(path, sizeof path, "%s/model.safetensors", f->dir);
+    snprintf(next, sizeof next, "%s/next.safetensors", f->dir);
+    CHECK_OK(af_weights_open(&w, path, &err), err);
+    CHECK_OK(af_safetensors_writer_new(&out, next, 0, &err), err);
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < af_weights_count(w); i++) {
+            const af_stored *t = af_weights_at(w, i);
+            if (is_expert(t))
+                put_expert(out, t, packed, pass == 0);
+            else
+                CHECK_OK(pass == 0 ? af_safetensors_writer_add(out, t->name, t->dtype, t->dim,
+                                                               t->ndim, &err)
+                                   : af_safetensors_writer_data(out, t->data, t->bytes, &err),
+                         err);
+        }
+        if (pass == 0)
+            CHECK_OK(af_safetensors_writer_begin(out, &err), err);
+    }
+    CHECK_OK(af_safetensors_writer_commit(out, &err), err);
+    af_weights_close(w);
+    assert_int_equal(rename(next, path), 0);
+}
+
+static void test_bitsandbytes_experts_one_by_one(void **state)
+{
+    char path[4200];
+    (void)state;
+    snprintf(path, sizeof path, "%s/families/dots1.json", golden_dir());
+    json_t *golden = read_json(path);
+    float *y[2];
+    int64_t vocab = 0;
+    for (int packed = 0; packed < 2; packed++) {
+        formula_model f;
+        model_case c;
+        formula_model_write(&f, golden);
+        put_experts(&f, golden, packed);
+        case_open(&c, f.dir, &(case_opts){.rows = f.len[0], .seqs = 1});
+        case_run(&c, f.ids, NULL, f.len, 1);
+        y[packed] = case_read(&c, c.logits);
+        vocab = f.len[0] * af_loader_spec(c.loader)->vocab;
+        case_close(&c);
+        formula_model_clear(&f);
+    }
+    assert_true(vocab > 0 && worst_of(y[0], y[1], vocab) == 0);
+    free(y[0]);
+    free(y[1]);
+    json_decref(golden);
 }
 
 /* A copy of a tied golden in `dir` whose embedding is called `embed`, and which has a head of
@@ -344,6 +448,7 @@ int main(void)
         cmocka_unit_test(test_gguf_architectures),
         cmocka_unit_test(test_adapter_on_a_gguf_base_is_the_same),
         cmocka_unit_test(test_bitsandbytes_folders),
+        cmocka_unit_test(test_bitsandbytes_experts_one_by_one),
         cmocka_unit_test(test_tied_folders_with_a_stored_head),
         cmocka_unit_test(test_shadow_and_scratch_give_the_same_numbers),
         cmocka_unit_test(test_an_outline_quantises_nothing),

@@ -4,10 +4,23 @@
 #include <jansson.h>
 #include <strings.h>
 
+/* Rows and columns that share a scale; compressed-tensors has them in a group of modules. */
+static const json_t *find_block(af_config_source *in)
+{
+    const json_t *block = af_config_value(in, "weight_block_size"), *group;
+    const char *key;
+    json_object_foreach((json_t *)af_config_value(in, "config_groups"), key, group)
+    {
+        const json_t *own = json_object_get(json_object_get(group, "weights"), "block_structure");
+        block = !block && json_is_array(own) ? own : block;
+    }
+    return block;
+}
+
 /* Block sizes and bits of the tools whose weights are read as codes. */
 static void get_coded(af_config_source *in, af_hf_config *c)
 {
-    const json_t *block = af_config_value(in, "weight_block_size");
+    const json_t *block = find_block(in);
     const int64_t bits = af_config_int(in, "bits", 4);
     c->quant.bits = (int)AF_MIN(AF_MAX(bits, 1), 8);
     if (c->quant.method == AF_QUANT_GPTQ && bits != 2 && bits != 3 && bits != 4 && bits != 8)

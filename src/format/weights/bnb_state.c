@@ -37,6 +37,18 @@ static af_status need(const void **out, const af_weights *w, const char *name, c
     return AF_OK;
 }
 
+/* The codes are bytes of any type: bnb_4bit_quant_storage. */
+static af_status need_codes(const uint8_t **out, const af_weights *w, const char *name,
+                            int64_t bytes, af_error *err)
+{
+    const af_stored *t = af_weights_find(w, name);
+    if (t->bytes != (uint64_t)bytes)
+        return af_fail(err, AF_EFORMAT, "tensor '%s' has %" PRIu64 " bytes of codes, not %" PRId64,
+                       name, t->bytes, bytes);
+    *out = t->data;
+    return AF_OK;
+}
+
 static af_status read_shape(af_bnb_state *s, const json_t *shape, const char *name, af_error *err)
 {
     if (!json_is_array(shape) || json_array_size(shape) < 1 ||
@@ -101,8 +113,7 @@ static af_status read_state(af_bnb_state *s, const json_t *j, const af_weights *
     if (!read_dtype(&s->dtype, json_string_value(json_object_get(j, "dtype"))))
         return wrong(name, "its quant_state names no known dtype", err);
     const int64_t blocks = af_bnb_blocks(s->count, s->block);
-    AF_TRY(need(&p, w, name, "", AF_DTYPE_U8, af_bnb_bytes(s->count), err));
-    s->codes = p;
+    AF_TRY(need_codes(&s->codes, w, name, af_bnb_bytes(s->count), err));
     AF_TRY(need(&p, w, name, ".quant_map", AF_DTYPE_F32, 16, err));
     s->table = p;
     if (json_object_get(j, "nested_blocksize")) {

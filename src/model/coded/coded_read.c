@@ -85,10 +85,10 @@ static af_status read_grid(const coded_source *s, af_coded_weight *o)
         return bad(s, "scales of %d dimensions", t->ndim);
     const bool blocks =
         want[0] > 0 && rows == ceil_div(o->rows, want[0]) && cols == ceil_div(o->cols, want[1]);
-    o->block[0] = blocks ? want[0] : AF_MAX(ceil_div(o->rows, rows), 1); /* codes may be none */
-    o->block[1] = blocks ? want[1] : AF_MAX(ceil_div(o->cols, cols), 1);
+    o->block[0] = blocks ? want[0] : AF_MAX(o->rows / rows, 1); /* codes may be none */
+    o->block[1] = blocks ? want[1] : AF_MAX(o->cols / cols, 1);
     o->scale_cols = cols;
-    if (ceil_div(o->rows, o->block[0]) != rows || ceil_div(o->cols, o->block[1]) != cols)
+    if (!blocks && (o->block[0] * rows != o->rows || o->block[1] * cols != o->cols))
         return bad(s, "%" PRId64 " x %" PRId64 " scales do not fit %" PRId64 " x %" PRId64 " codes",
                    rows, cols, o->rows, o->cols);
     return AF_OK;
@@ -368,6 +368,24 @@ af_status af_coded_weight_read(af_coded_weight *out, bool *found, const af_weigh
     if (st != AF_OK)
         return st;
     *found = true;
+    *out = o;
+    return AF_OK;
+}
+
+af_status af_coded_weight_read_part(af_coded_weight *out, bool *found, const af_weights *w,
+                                    const af_hf_config *c, const char *name, af_error *err)
+{
+    if (!af_quant_is_bnb(c->quant.method))
+        return af_coded_weight_read(out, found, w, c, name, err);
+    af_coded_weight o = {.kind = AF_CODE_BNB, .name = name, .codes = af_weights_find(w, name)};
+    const af_status st = af_bnb_weight_read(&o.bnb, found, w, name, c->dtype, err);
+    if (st != AF_OK || !*found)
+        return st;
+    o.round = o.bnb.round;
+    o.ndim = AF_MIN(o.bnb.ndim, 3);
+    memcpy(o.dim, o.bnb.dim, sizeof o.dim);
+    o.cols = o.bnb.cols;
+    o.rows = o.bnb.count / o.cols;
     *out = o;
     return AF_OK;
 }

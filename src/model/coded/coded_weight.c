@@ -192,6 +192,10 @@ static void ternary_row(const af_coded_weight *c, int64_t r, float *out)
 void af_coded_weight_rows(const af_coded_weight *c, int64_t from, int64_t n, float *out)
 {
     assert(from >= 0 && n >= 0 && from + n <= c->rows);
+    if (c->kind == AF_CODE_BNB) {
+        af_bnb_weight_decode(&c->bnb, from * c->cols, n * c->cols, out);
+        return;
+    }
     if (c->kind == AF_CODE_GPTQ || c->kind == AF_CODE_AWQ) {
         transposed_rows(c, from, n, out);
         return;

@@ -1,6 +1,6 @@
 /* coded_weight.h - one weight that another tool stored as codes and scales: FP8 (DeepSeek, Qwen,
  * compressed-tensors), MXFP4 and NVFP4, packed integers of compressed-tensors, GPTQ, AWQ, BitNet,
- * MLX.
+ * MLX; and bitsandbytes, where one tensor of a model is stored in parts.
  *
  * Values are those of that tool's reference code, with its roundings. Which of them a tensor is
  * follows from the names stored next to it; the config says what the tensors cannot. */
@@ -9,6 +9,7 @@
 
 #include "format/config/hf_config.h"
 #include "format/weights/weights.h"
+#include "model/coded/bnb_weight.h"
 
 typedef enum af_code_kind {
     AF_CODE_PLAIN,   /* fp8 or int8 codes as they are: (code - zero) * scale */
@@ -19,6 +20,7 @@ typedef enum af_code_kind {
     AF_CODE_AWQ,     /* the same along its rows, in AWQ's order */
     AF_CODE_TERNARY, /* BitNet: four codes of 2 bits per byte, a quarter of the rows apart */
     AF_CODE_MEAN,    /* BitNet: plain weights, rounded to -1, 0 or 1 times the mean of |w| */
+    AF_CODE_BNB,     /* bitsandbytes, where the weight is a part of a tensor: one expert */
 } af_code_kind;
 
 typedef struct af_coded_weight {
@@ -35,6 +37,7 @@ typedef struct af_coded_weight {
     int zero_add;       /* GPTQ: what was taken off the zeros before they were stored */
     bool transposed;    /* MXFP4 experts: stored [X][out][in], values are [X][in][out] */
     float mean;         /* AF_CODE_MEAN */
+    af_bnb_weight bnb;  /* AF_CODE_BNB */
     bool divide;        /* by the global scale, instead of times it */
     af_dtype round;     /* values are rounded to this type */
 } af_coded_weight;
@@ -43,6 +46,10 @@ typedef struct af_coded_weight {
  * stored as codes. Borrowed from `w` and from `name`. */
 AF_CHECKED af_status af_coded_weight_read(af_coded_weight *out, bool *found, const af_weights *w,
                                           const af_hf_config *c, const char *name, af_error *err);
+/* The same of a weight that is a part of a tensor, which bitsandbytes may have packed, too. */
+AF_CHECKED af_status af_coded_weight_read_part(af_coded_weight *out, bool *found,
+                                               const af_weights *w, const af_hf_config *c,
+                                               const char *name, af_error *err);
 /* True for a tensor that belongs to such a weight; *weight gets the weight's name where the tensor
  * has its codes, else "". */
 bool af_coded_part(const af_weights *w, const af_hf_config *c, const char *name, char *weight,

@@ -3,7 +3,7 @@
 #include "base/proc.h"
 #include "dist/comm.h"
 #include "graph/graph_access.h"
-#include "model/bnb_weight.h"
+#include "model/coded/bnb_weight.h"
 #include "train/run/freeze.h"
 #include "train/run/method.h"
 #include "train/step/resident.h"

@@ -1,7 +1,7 @@
 /* bnb_weight.c - see bnb_weight.h. The formula is w = map[code] * absmax[block], absmax itself
  * being nested_map[q]
  * * nested[block of 256] + offset with double quantisation, all in f32, then rounded once. */
-#include "model/bnb_weight.h"
+#include "model/coded/bnb_weight.h"
 
 #include "format/weights/bnb_state.h"
 #include "tensor/codec_bnb.h"
