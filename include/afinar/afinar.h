@@ -16,8 +16,13 @@
  * Rules of all functions. Functions that can fail return af_status and take `af_error *err` last,
  * which may be NULL. Outputs are written on success only, unless a comment says otherwise. Strings
  * are UTF-8. Pointers returned by value are borrowed; those written through `T **out` belong to the
- * caller. close, free and clear functions accept NULL. An object is used by one thread at a time
- * unless its header allows more; different objects are independent. Nothing prints or exits.
+ * caller. An object is used by one thread at a time unless its header allows more; different
+ * objects are independent. Nothing prints or exits.
+ *
+ * A pointer must not be NULL unless its comment allows it; close, free and clear functions always
+ * do, and so do texts and lists of length 0 and the `user` of hooks. Where NULL is not allowed, a
+ * function with a status returns AF_EUSAGE and names the argument, one that records into a graph
+ * leaves that error in the graph, and any other does nothing and returns 0, false, "", NULL or -1.
  *
  * The API is unstable until 1.0 (version.h). */
 #ifndef AFINAR_AFINAR_H

@@ -81,8 +81,8 @@ typedef struct af_data_report {
 
 /* Reads and counts all records; of test_datasets only records, warnings and errors. The first
  * record of each kind of fault is reported to `fault` ("file:line: reason"), the number of the
- * others at the end; the call then fails at the end, with *out
- * filled. stats: also writes and packs a token store as training does, for the times. */
+ * others at the end; the call then fails at the end, with *out filled. `fault` may be NULL. stats:
+ * also writes and packs a token store as training does, for the times. */
 AF_API AF_CHECKED af_status af_data_check(const char *run_file, const char *const *overrides,
                                           int count, bool stats,
                                           void (*fault)(void *user, const char *message),

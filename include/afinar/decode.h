@@ -37,9 +37,9 @@ typedef struct af_decoder_opts {
 } af_decoder_opts;
 
 /* Opens a decoder. m must outlive it and may be used for other calls meanwhile (not at the same
- * time). Its adapter (af_model_opts) is part of the base here. On success *out belongs to the
- * caller; close it with af_decoder_close. AF_EUSAGE for a model that has no logits of tokens,
- * AF_ENOMEM, AF_EDEVICE. */
+ * time). Its adapter (af_model_opts) is part of the base here. o may be NULL. On success *out
+ * belongs to the caller; close it with af_decoder_close. AF_EUSAGE for a model that has no logits
+ * of tokens, AF_ENOMEM, AF_EDEVICE. */
 AF_API AF_CHECKED af_status af_decoder_open(af_decoder **out, af_model *m, const af_decoder_opts *o,
                                             af_error *err);
 /* Requests that are not finished get a last call with AF_DECODE_CANCELLED. NULL is allowed. */
@@ -121,7 +121,8 @@ AF_API AF_CHECKED af_status af_decoder_submit(af_decoder *d, const af_decode_req
  * unknown and finished tickets are allowed. */
 AF_API void af_decoder_cancel(af_decoder *d, uint64_t ticket);
 /* Runs one batch: a part of the prompts that wait, and one token of every sequence after its
- * prompt. *active: requests that are not finished. An error is the device's and ends nothing. */
+ * prompt. *active (may be NULL): requests that are not finished. An error is the device's and ends
+ * nothing. */
 AF_API AF_CHECKED af_status af_decoder_step(af_decoder *d, int64_t *active, af_error *err);
 
 /* Which hidden states make an embedding. */

@@ -192,7 +192,7 @@ AF_API af_tensor *af_ternary(af_graph *g, af_tensor *w, af_dtype out);
 /* Rows are tokens: N = all tokens of the batch, sequences one after another. D width, E head size,
  * H heads, K kv heads, F ffn width, V vocabulary. */
 
-/* *sum = x + residual, result = rmsnorm(*sum), in one pass. All [N][D]. */
+/* *sum = x + residual, result = rmsnorm(*sum), in one pass. All [N][D]. sum may be NULL. */
 AF_API af_tensor *af_rmsnorm_add(af_graph *g, af_tensor *x, af_tensor *residual, af_tensor *w,
                                  double eps, bool plus_one, af_tensor **sum);
 
@@ -364,7 +364,8 @@ typedef struct af_head_opts {
 enum { AF_HEAD_STATS = 5 };
 /* Output projection and cross-entropy in one op: h [N][D], weight [V][D], labels i32 [N] (-100 = no
  * loss; shifted already: label i is what row i must predict) -> loss f32 [1], the scaled sum.
- * Logits are computed in chunks; with af_graph_backward so is the gradient, in the same pass. */
+ * Logits are computed in chunks; with af_graph_backward so is the gradient, in the same pass. o
+ * may be NULL. */
 AF_API af_tensor *af_head_loss(af_graph *g, af_tensor *h, af_tensor *weight, af_tensor *labels,
                                const af_head_opts *o);
 
@@ -394,7 +395,7 @@ typedef struct af_route_opts {
     int groups, groups_used, group_best;
 } af_route_opts;
 /* Routing: logits [N][X] -> weights f32 [N][k] of the k experts with the largest c, of equals the
- * lower first, and *index i32 [N][k]. */
+ * lower first, and *index i32 [N][k] (may be NULL). */
 AF_API af_tensor *af_moe_route(af_graph *g, af_tensor *logits, const af_route_opts *o,
                                af_tensor **index);
 

@@ -124,7 +124,7 @@ AF_API AF_CHECKED af_status af_model_eval_dataset(af_model *m, const char *path,
                                                   const af_eval_data_opts *o, af_eval_result *out,
                                                   af_error *err);
 /* Checks that such a dataset exists and that its keys are known, without reading its records. For
- * programs that evaluate after a long computation. */
+ * programs that evaluate after a long computation. o may be NULL. */
 AF_API AF_CHECKED af_status af_eval_data_check(const char *path, const af_eval_data_opts *o,
                                                af_error *err);
 
@@ -150,7 +150,7 @@ typedef struct af_label_eval {
     int64_t texts;
     double *label_f1; /* [labels], or NULL; free() it */
 } af_label_eval;
-/* Evaluates a dataset of {text, label}, as af_model_eval_dataset. */
+/* Evaluates a dataset of {text, label}, as af_model_eval_dataset; o may be NULL. */
 AF_API AF_CHECKED af_status af_model_eval_labels(af_model *m, const char *path,
                                                  const af_eval_data_opts *o, af_label_eval *out,
                                                  af_error *err);

@@ -58,7 +58,8 @@ typedef struct af_serve_opts {
     void *user;
 } af_serve_opts;
 
-/* Opens the model, its adapters and the socket, and serves from threads of its own. AF_EUSAGE for a
+/* Opens the model, its adapters and the socket, and serves from threads of its own. o may be NULL.
+ * AF_EUSAGE for a
  * host that other machines reach without a key, for names that clash and options out of range;
  * otherwise as af_model_open and af_decoder_add_adapter; AF_EIO when the port cannot be had. On
  * success *out is the caller's, to be closed with af_server_close. */

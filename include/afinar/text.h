@@ -107,7 +107,7 @@ AF_API const char *af_tokenizer_pad_text(const af_tokenizer *t);
 AF_API const char *af_tokenizer_unk_text(const af_tokenizer *t);
 
 /* Ids that end generation: eos, plus every eos_token_id of generation_config.json or config.json
- * (GGUF: eos, eot, eom). Borrowed; *count may be 0. */
+ * (GGUF: eos, eot, eom). Borrowed; *count (may be NULL) may be 0. */
 AF_API const int32_t *af_tokenizer_stops(const af_tokenizer *t, int *count);
 
 /* JSON text as a tree of jansson, for programs that use it: json_loadb (its flags) made safe

@@ -73,7 +73,7 @@ typedef struct af_train_result {
 } af_train_result;
 
 /* Runs a run file with key=value overrides to the end (or to a stop). AF_ESTOPPED when stopped by
- * the user: a checkpoint has been written. */
+ * the user: a checkpoint has been written. hooks and result may be NULL. */
 AF_API AF_CHECKED af_status af_train(const char *run_file, const char *const *overrides, int count,
                                      const af_train_hooks *hooks, af_train_result *result,
                                      af_error *err);
@@ -137,7 +137,7 @@ AF_API void af_run_close(af_run *run);
 
 /* ---- tools ---- */
 
-/* The keys of a run file, as help text (malloc'ed). */
+/* The keys of a run file, as help text (malloc'ed; free() it). */
 AF_API AF_CHECKED af_status af_train_help(char **text, af_error *err);
 
 /* The keys of a run file as one JSON object (malloc'ed, NUL-terminated; free() it), for generated
@@ -162,13 +162,13 @@ AF_API AF_CHECKED af_status af_distill_capture(const char *run_file, const char 
                                                af_capture_result *result, af_error *err);
 
 /* What a run needs, from its config and headers alone: text for people, or one JSON object
- * (malloc'ed). `memory`: plan for a machine with this many bytes free; 0 = this one. */
+ * (malloc'ed; free() it). `memory`: plan for a machine with this many bytes free; 0 = this one. */
 AF_API AF_CHECKED af_status af_train_plan(const char *run_file, const char *const *overrides,
                                           int count, uint64_t memory, bool json, char **out,
                                           af_error *err);
 
 /* The same for a run of several processes ("ranks"): also the memory of a rank, the bytes it sends
- * in a step and the estimated time, for every stage of ZeRO. */
+ * in a step and the estimated time, for every stage of ZeRO. `ranks` may be NULL: one process. */
 typedef struct af_plan_ranks {
     int ranks;                       /* a power of two */
     int ranks_per_node;              /* of them on one machine; 0 = all */
@@ -186,7 +186,7 @@ AF_API AF_CHECKED af_status af_train_plan_ranks(const char *run_file, const char
 AF_API AF_CHECKED af_status af_train_eval(const char *run_file, const char *const *overrides,
                                           int count, af_eval_result *out, af_error *err);
 
-/* A commented run file for a model and a dataset, both looked at (malloc'ed). */
+/* A commented run file for a model and a dataset, both looked at (malloc'ed; free() it). */
 AF_API AF_CHECKED af_status af_train_init(const char *model, const char *dataset, char **text,
                                           af_error *err);
 

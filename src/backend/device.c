@@ -25,27 +25,26 @@ static bool parse_cuda(const char *name, int *ordinal)
 
 void af_device_allow_tf32(af_device *d, bool allow)
 {
-    if (strcmp(d->ops->kind, "cuda") == 0)
+    if (strcmp(af_device_kind(d), "cuda") == 0)
         ((af_cuda *)d)->tf32 = allow;
 }
 
 void af_device_set_attention(af_device *d, af_attention_by by)
 {
-    if (strcmp(d->ops->kind, "cuda") == 0)
+    if (strcmp(af_device_kind(d), "cuda") == 0)
         ((af_cuda *)d)->attention = by;
 }
 
 void af_device_set_gemm(af_device *d, af_gemm_by by)
 {
-    if (strcmp(d->ops->kind, "cuda") == 0)
+    if (strcmp(af_device_kind(d), "cuda") == 0)
         ((af_cuda *)d)->gemm = by;
 }
 
 af_status af_device_open(af_device **out, const char *name, int threads, af_error *err)
 {
+    AF_NEED(err, out, name);
     int ordinal;
-    if (!name)
-        return af_fail(err, AF_EUSAGE, "no device is named: auto, cpu, cuda or cuda:N");
     if (strcmp(name, "cpu") == 0)
         return af_cpu_open(out, threads, err);
     if (parse_cuda(name, &ordinal))

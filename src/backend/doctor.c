@@ -232,6 +232,8 @@ static void caches(af_finding *out, int *n)
 int af_doctor(af_finding out[AF_FINDINGS_MAX])
 {
     int n = 0;
+    if (!out)
+        return 0;
     processor(out, &n);
     nvidia(out, &n);
     caches(out, &n);

@@ -65,6 +65,19 @@ static inline af_error *af_error_or(af_error *err, af_error *unread)
     return err ? err : unread;
 }
 
+/* At the top of a public function: each argument in the list must not be NULL (the rule of
+ * afinar.h). "out || !count" allows it where there is nothing to read or write. */
+#define AF_NEED(err, ...)                                                                          \
+    do {                                                                                           \
+        const bool needed_[] = {__VA_ARGS__};                                                      \
+        const af_status need_ = af_need(needed_, AF_LEN(needed_), __func__, #__VA_ARGS__, err);    \
+        if (need_ != AF_OK)                                                                        \
+            return need_;                                                                          \
+    } while (0)
+/* AF_EUSAGE with the name of the first argument that is false, else AF_OK. */
+af_status af_need(const bool *have, size_t count, const char *function, const char *names,
+                  af_error *err);
+
 /* The headers that declare them come first: poison would stop those too. */
 #if !defined(AF_ALLOW_BANNED)
 #undef alloca

@@ -127,10 +127,10 @@ static bool start_thread(void)
 af_status af_output_on_lost_file(void (*handler)(const char *file, const af_error *why),
                                  af_error *err)
 {
+    AF_NEED(err, handler);
     struct sigaction a = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_NODEFER};
-    if (!handler || on_lost)
-        return af_fail(err, AF_EUSAGE, "af_output_on_lost_file: %s",
-                       handler ? "there is a handler already" : "no handler");
+    if (on_lost)
+        return af_fail(err, AF_EUSAGE, "af_output_on_lost_file: there is a handler already");
     on_lost = handler;
     sigemptyset(&a.sa_mask);
     if (sem_init(&lost, 0, 0) != 0 || !start_thread() || sigaction(SIGBUS, &a, NULL) != 0) {

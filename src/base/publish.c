@@ -533,6 +533,7 @@ af_status af_output_commit(af_output *o, af_error *err)
 
 af_status af_output_check_file(const char *path, bool force, af_error *err)
 {
+    AF_NEED(err, path);
     af_output o = {0};
     const af_status st = af_output_open_file(&o, path, NULL, force, err);
     af_output_abandon(&o);
@@ -542,6 +543,7 @@ af_status af_output_check_file(const char *path, bool force, af_error *err)
 af_status af_output_write(const char *path, const void *bytes, uint64_t n, bool force,
                           af_error *err)
 {
+    AF_NEED(err, path, bytes || !n);
     af_status st = AF_OK;
     af_output o = {0};
     char *file = NULL;

@@ -30,9 +30,9 @@ static af_status fail(af_error *err, af_status code, const char *subject, const 
         static const char cause[] = "not enough memory: ";
         const size_t at = follows ? sizeof cause - 1 : 0;
         err->code = code;
-        snprintf(err->subject, sizeof err->subject, "%s", subject);
+        snprintf(err->subject, sizeof err->subject, "%s", subject ? subject : "");
         memcpy(err->msg, cause, at);
-        vsnprintf(err->msg + at, sizeof err->msg - at, fmt, ap);
+        vsnprintf(err->msg + at, sizeof err->msg - at, fmt ? fmt : "", ap);
     }
     return code;
 }
@@ -63,7 +63,7 @@ af_status af_fail_subject(af_error *err, af_status code, const char *subject, co
 af_status af_fail_prefix(af_status st, af_error *err, const char *fmt, ...)
 {
     assert(st != AF_OK);
-    if (!err)
+    if (!err || !fmt)
         return st;
     char whole[sizeof err->msg];
     va_list ap;
@@ -79,6 +79,19 @@ af_status af_fail_prefix(af_status st, af_error *err, const char *fmt, ...)
     whole[at + sep + rest] = '\0';
     memcpy(err->msg, whole, sizeof whole);
     return st;
+}
+
+af_status af_need(const bool *have, size_t count, const char *function, const char *names,
+                  af_error *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        const size_t n = strcspn(names, " ,");
+        if (!have[i])
+            return af_fail(err, AF_EUSAGE, "%s: '%.*s' is NULL", function, (int)n, names);
+        names += strcspn(names, ",");
+        names += strspn(names, ", ");
+    }
+    return AF_OK;
 }
 
 const char *af_status_name(af_status code)

@@ -150,6 +150,7 @@ static af_status check(const af_bench_opts *o, af_error *err)
 
 af_status af_bench(const af_bench_opts *o, af_bench_result *out, af_error *err)
 {
+    AF_NEED(err, o, out);
     af_error unread;
     err = af_error_or(err, &unread);
     af_status st = check(o, err);

@@ -290,6 +290,7 @@ done:
 
 af_status af_bench_gemm(const char *device, int threads, double *f32, double *bf16, af_error *err)
 {
+    AF_NEED(err, device, f32, bf16);
     enum { SIZE = 1024 };
     af_device *d = NULL;
     af_status st = af_device_open(&d, device, threads, err);

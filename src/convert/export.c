@@ -235,6 +235,7 @@ done:
 af_status af_export(const char *model, const char *out, const af_export_opts *o,
                     af_convert_report **report, af_verify_result *verify, af_error *err)
 {
+    AF_NEED(err, model, out, o, report, verify);
     af_status st = AF_OK;
     char *path = NULL;
     af_adapter_kind kind;

@@ -110,6 +110,7 @@ done:
 af_status af_quantize(af_convert_report **report, const char *model, const char *out,
                       const af_quantize_opts *o, af_error *err)
 {
+    AF_NEED(err, report, model, out, o);
     af_status st = AF_OK;
     af_model_reader *in = NULL;
     af_dtype packed;

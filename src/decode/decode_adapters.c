@@ -202,10 +202,9 @@ af_status af_decode_add_own(af_decoder *d, af_error *err)
 af_status af_decoder_add_adapter(af_decoder *d, const char *name, const char *folder, int *id,
                                  af_error *err)
 {
+    AF_NEED(err, d, name, folder, id);
     af_status st = AF_OK;
     af_adapter *values = NULL;
-    if (!d || !name || !folder || !id)
-        return af_fail(err, AF_EUSAGE, "af_decoder_add_adapter needs a name and a folder");
     if (af_decoder_find_adapter(d, name) > 0)
         return af_fail(err, AF_EUSAGE, "there is an adapter '%s' already", name);
     AF_TRY(af_adapter_read(&values, af_decode_spec(d->m), folder, err));
@@ -217,8 +216,9 @@ done:
 
 af_status af_decoder_remove_adapter(af_decoder *d, int id, af_error *err)
 {
+    AF_NEED(err, d);
     int64_t users = 0;
-    if (!d || af_decode_place(d, id) < 0)
+    if (af_decode_place(d, id) < 0)
         return af_fail(err, AF_EUSAGE, "there is no adapter %d", id);
     for (int i = 0; i < d->slots; i++)
         users += d->slot[i] && d->slot[i]->r.adapter == id;

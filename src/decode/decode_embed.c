@@ -46,9 +46,10 @@ done:
 af_status af_decoder_embed(af_decoder *d, const int32_t *ids, int64_t count, int adapter,
                            af_pooling pooling, float *out, af_error *err)
 {
+    AF_NEED(err, d, ids, out);
     af_status st = AF_OK;
-    if (!d || !out || !d->z.hidden)
-        return af_fail(err, AF_EUSAGE, "af_decoder_embed needs a decoder and memory");
+    if (!d->z.hidden)
+        return af_fail(err, AF_EUSAGE, "af_decoder_embed: the decoder has no memory for one");
     int32_t *table = d->table + d->slots * d->z.table;
     const int64_t need = (count + d->z.page - 1) / d->z.page;
     int64_t pages = 0;

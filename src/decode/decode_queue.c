@@ -29,8 +29,6 @@ af_status af_decode_check_ids(const af_decoder *d, const int32_t *ids, int64_t c
 static af_status check(const af_decoder *d, const af_decode_request *r, af_error *err)
 {
     af_status st = AF_OK;
-    if (!r)
-        return af_fail(err, AF_EUSAGE, "a request has no tokens");
     AF_TRY(af_decode_check_ids(d, r->ids, r->count, r->adapter, err));
     AF_TRY(af_sample_check(&r->sample, err));
     if (r->count >= d->context)
@@ -74,10 +72,9 @@ static af_status new_seq(af_decode_seq **out, const af_decoder *d, const af_deco
 af_status af_decoder_submit(af_decoder *d, const af_decode_request *r, uint64_t *ticket,
                             af_error *err)
 {
+    AF_NEED(err, d, r, ticket);
     af_status st = AF_OK;
     af_decode_seq *s = NULL;
-    if (!d || !ticket)
-        return af_fail(err, AF_EUSAGE, "af_decoder_submit needs a decoder and a ticket");
     AF_TRY(check(d, r, err));
     AF_TRY(new_seq(&s, d, r, err));
     *ticket = s->ticket = ++d->tickets;

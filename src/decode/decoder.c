@@ -122,10 +122,9 @@ done:
 
 af_status af_decoder_open(af_decoder **out, af_model *m, const af_decoder_opts *o, af_error *err)
 {
+    AF_NEED(err, out, m);
     af_status st = AF_OK;
     const af_decoder_opts none = {0};
-    if (!m || !out)
-        return af_fail(err, AF_EUSAGE, "af_decoder_open needs a model");
     o = o ? o : &none;
     AF_TRY(af_model_need_tokens(m, err));
     if (o->context < 0 || o->sequences < 0 || o->tokens < 0 || o->sequences > 1 << 16)
@@ -322,9 +321,8 @@ done:
 
 af_status af_decoder_step(af_decoder *d, int64_t *active, af_error *err)
 {
+    AF_NEED(err, d);
     af_status st = AF_OK;
-    if (!d)
-        return af_fail(err, AF_EUSAGE, "af_decoder_step needs a decoder");
     if (!d->graph.graph)
         return af_fail(err, AF_ENOMEM, "the decoder has no memory left to run");
     af_decode_take_cancelled(d);

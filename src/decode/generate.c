@@ -45,6 +45,8 @@ const char *af_stop_name(af_stop s)
 
 void af_generated_clear(af_generated *r)
 {
+    if (!r)
+        return;
     free(r->ids);
     free(r->text);
     *r = (af_generated){0};
@@ -251,6 +253,7 @@ static af_status begin(generation *g, af_error *err)
 af_status af_model_generate(af_model *m, const af_generate_opts *o, af_generated *out,
                             af_error *err)
 {
+    AF_NEED(err, m, o, out);
     af_status st = AF_OK;
     generation g = {.m = m, .o = o};
     memset(out, 0, (size_t)o->sequences * sizeof *out);

@@ -48,6 +48,7 @@ static af_status compile(af_rtn *r, af_grammar_kind kind, const char *text, uint
 af_status af_grammar_open(af_grammar **out, af_grammar_kind kind, const char *text, uint64_t len,
                           const af_grammar_vocab *v, af_error *err)
 {
+    AF_NEED(err, out, text || !len);
     af_status st = AF_OK;
     af_error unread;
     err = af_error_or(err, &unread);
@@ -115,6 +116,7 @@ done:
 af_status af_grammar_matches(af_grammar *g, const char *text, uint64_t len, bool *fits,
                              af_error *err)
 {
+    AF_NEED(err, g, text || !len, fits);
     af_status st = AF_OK;
     af_grammar_state *s = NULL;
     AF_TRY(af_grammar_state_new(&s, g, err));
@@ -136,6 +138,7 @@ done:
 
 af_status af_grammar_state_new(af_grammar_state **out, af_grammar *g, af_error *err)
 {
+    AF_NEED(err, out, g);
     af_grammar_state *s = af_calloc(1, sizeof *s);
     if (!s)
         return af_fail_nomem(err, "the state of a grammar", sizeof *s);
@@ -171,6 +174,8 @@ void af_grammar_state_free(af_grammar_state *s)
 
 bool af_grammar_state_can_end(const af_grammar_state *s)
 {
+    if (!s)
+        return false;
     af_grammar *g = s->grammar;
     pthread_mutex_lock(&g->lock);
     const bool end = g->automaton.config[s->config].can_end;
@@ -180,6 +185,8 @@ bool af_grammar_state_can_end(const af_grammar_state *s)
 
 bool af_grammar_state_must_end(const af_grammar_state *s)
 {
+    if (!s)
+        return false;
     af_grammar *g = s->grammar;
     pthread_mutex_lock(&g->lock);
     const bool end = s->ended || g->automaton.config[s->config].places == 0;
@@ -212,6 +219,7 @@ done:
 
 af_status af_grammar_state_accept(af_grammar_state *s, int32_t id, af_error *err)
 {
+    AF_NEED(err, s);
     pthread_mutex_lock(&s->grammar->lock);
     const af_status st = accept_locked(s, id, err);
     pthread_mutex_unlock(&s->grammar->lock);
@@ -306,6 +314,7 @@ done:
 
 af_status af_grammar_state_mask(af_grammar_state *s, uint32_t *allowed, int64_t ids, af_error *err)
 {
+    AF_NEED(err, s, allowed);
     if (ids < 1)
         return af_fail(err, AF_EUSAGE, "a mask of %" PRId64 " ids is not possible", ids);
     pthread_mutex_lock(&s->grammar->lock);

@@ -13,6 +13,7 @@ bool af_vocab_is_stop(const af_grammar_vocab *v, int32_t id)
 
 af_status af_grammar_vocab_add_stop(af_grammar_vocab *v, int32_t id, af_error *err)
 {
+    AF_NEED(err, v);
     if (id < 0 || af_vocab_is_stop(v, id))
         return AF_OK;
     int32_t *grown = af_realloc(v->stop, (uint64_t)v->stops + 1, sizeof *grown);
@@ -134,6 +135,7 @@ static af_status build(af_grammar_vocab *v, af_error *err)
 
 af_status af_grammar_vocab_open(af_grammar_vocab **out, const af_tokenizer *t, af_error *err)
 {
+    AF_NEED(err, out, t);
     af_status st = AF_OK;
     int stops = 0;
     const int32_t *stop = af_tokenizer_stops(t, &stops);

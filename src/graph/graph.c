@@ -9,6 +9,7 @@
 
 af_status af_graph_new(af_graph **out, af_error *err)
 {
+    AF_NEED(err, out);
     af_graph *g = af_calloc(1, sizeof *g);
     if (!g)
         return af_fail_nomem(err, "a graph", sizeof *g);
@@ -34,21 +35,22 @@ void af_graph_free(af_graph *g)
 
 af_status af_graph_status(const af_graph *g, af_error *err)
 {
-    if (!g)
-        return af_fail(err, AF_EUSAGE, "the graph is NULL");
+    AF_NEED(err, g);
     return g->err.code == AF_OK ? AF_OK : af_fail(err, g->err.code, "%s", g->err.msg);
 }
 
 /* The handle of a failed recording: a real tensor, so that callers need not test for NULL. */
 af_tensor *af_graph_dummy(af_graph *g)
 {
+    if (!g)
+        return NULL;
     g->none = (af_tensor){.name = "", .dim = {1}, .ndim = 1, .ld = 1};
     return &g->none;
 }
 
 af_tensor *af_graph_bad(af_graph *g, const char *fmt, ...)
 {
-    if (g->err.code == AF_OK) {
+    if (!af_graph_failed(g)) {
         char msg[512];
         va_list ap;
         va_start(ap, fmt);
@@ -68,6 +70,13 @@ bool af_graph_refuses(af_graph *g, const char *op, af_tensor *const *in, int n)
             af_graph_bad(g, "%s: input %d of %d, '%s', belongs to another graph", op, i, n,
                          in[i]->name);
     }
+    return af_graph_failed(g);
+}
+
+bool af_graph_refuses_opts(af_graph *g, const char *op, const void *o)
+{
+    if (!o)
+        af_graph_bad(g, "%s: the options are NULL", op);
     return af_graph_failed(g);
 }
 
@@ -258,12 +267,18 @@ void af_graph_output(af_graph *g, af_tensor *t)
         t->base->keep = true;
 }
 
-void af_graph_set_block(af_graph *g, int index) { g->block = index; }
+void af_graph_set_block(af_graph *g, int index)
+{
+    if (g)
+        g->block = index;
+}
 
 void af_graph_set_recompute(af_graph *g, af_recompute mode, int blocks)
 {
     if ((unsigned)mode > AF_RECOMPUTE_OFFLOAD)
         af_graph_bad(g, "recompute mode %d is not in 0 to %d", (int)mode, AF_RECOMPUTE_OFFLOAD);
+    if (!g)
+        return;
     g->recompute = mode;
     g->recompute_blocks = blocks;
 }
@@ -272,28 +287,36 @@ void af_graph_set_recompute_rest(af_graph *g, af_recompute mode)
 {
     if ((unsigned)mode > AF_RECOMPUTE_OFFLOAD)
         af_graph_bad(g, "recompute mode %d is not in 0 to %d", (int)mode, AF_RECOMPUTE_OFFLOAD);
-    g->recompute_rest = mode;
+    if (g)
+        g->recompute_rest = mode;
 }
 
 void af_graph_set_rebuilt(af_graph *g, int first)
 {
     if (first <= 0)
         af_graph_bad(g, "block %d cannot be the first of those that are rebuilt", first);
-    g->rebuilt_from = first;
+    if (g)
+        g->rebuilt_from = first;
 }
 
-void af_graph_set_one_pass(af_graph *g) { g->one_pass = true; }
+void af_graph_set_one_pass(af_graph *g)
+{
+    if (g)
+        g->one_pass = true;
+}
 
 void af_graph_set_rows(af_graph *g, int64_t rows)
 {
     if (rows < 0)
         af_graph_bad(g, "the token dimension cannot have %" PRId64 " rows", rows);
-    else
+    else if (g)
         g->rows = g->live_rows = rows;
 }
 
 void af_graph_set_live_rows(af_graph *g, int64_t rows)
 {
+    if (!g)
+        return;
     if (rows < 0 || rows > g->rows)
         af_graph_bad(g, "%" PRId64 " live rows are not in 0 to %" PRId64, rows, g->rows);
     else
@@ -326,18 +349,39 @@ void af_graph_set_live_picks(af_graph *g, int64_t rows)
         g->live_picks = rows;
 }
 
-void af_graph_set_learning_rate(af_graph *g, double lr) { g->learning_rate = lr; }
-void af_graph_set_step(af_graph *g, int64_t step) { g->step = step; }
+void af_graph_set_learning_rate(af_graph *g, double lr)
+{
+    if (g)
+        g->learning_rate = lr;
+}
+
+void af_graph_set_step(af_graph *g, int64_t step)
+{
+    if (g)
+        g->step = step;
+}
+
 void af_graph_set_seed(af_graph *g, uint64_t seed)
 {
+    if (!g)
+        return;
     g->seed = seed;
     g->clock_count = 0;
 }
 
-void af_graph_set_training(af_graph *g, bool on) { g->evaluating = !on; }
+void af_graph_set_training(af_graph *g, bool on)
+{
+    if (g)
+        g->evaluating = !on;
+}
+
 bool af_graph_is_training(const af_graph *g) { return !g->evaluating; }
-uint64_t af_graph_clock(const af_graph *g) { return g->clock_count; }
-void af_graph_set_clock(af_graph *g, uint64_t count) { g->clock_count = count; }
+uint64_t af_graph_clock(const af_graph *g) { return g ? g->clock_count : 0; }
+void af_graph_set_clock(af_graph *g, uint64_t count)
+{
+    if (g)
+        g->clock_count = count;
+}
 
 void af_tensor_set_group(af_tensor *param, double lr_factor, bool decay)
 {
@@ -357,6 +401,8 @@ void af_tensor_bind(af_tensor *t, const void *data)
         return; /* the handle of a failed recording */
     if (t->role != AF_ROLE_WEIGHT)
         af_graph_bad(t->graph, "tensor_bind: tensor '%s' is not a weight", t->name);
+    else if (!data)
+        af_graph_bad(t->graph, "tensor_bind: the values of tensor '%s' are NULL", t->name);
     else
         t->bound = data;
 }
@@ -368,14 +414,14 @@ void af_tensor_bind_file(af_tensor *t, const void *data)
         t->mapped = t->bound == data;
 }
 
-af_dtype af_tensor_dtype(const af_tensor *t) { return t->dtype; }
-int af_tensor_ndim(const af_tensor *t) { return t->ndim; }
+af_dtype af_tensor_dtype(const af_tensor *t) { return t ? t->dtype : AF_DTYPE_F32; }
+int af_tensor_ndim(const af_tensor *t) { return t ? t->ndim : 0; }
 int64_t af_tensor_dim(const af_tensor *t, int axis)
 {
-    return axis >= 0 && axis < t->ndim ? t->dim[axis] : 0;
+    return axis >= 0 && axis < af_tensor_ndim(t) ? t->dim[axis] : 0;
 }
-int64_t af_tensor_count(const af_tensor *t) { return af_count(t); }
-const char *af_tensor_name(const af_tensor *t) { return t->name; }
+int64_t af_tensor_count(const af_tensor *t) { return t ? af_count(t) : 0; }
+const char *af_tensor_name(const af_tensor *t) { return t ? t->name : ""; }
 af_tensor *af_tensor_gradient(const af_tensor *param) { return param ? param->grad : NULL; }
 
 int64_t af_count(const af_tensor *t)
@@ -389,6 +435,8 @@ int64_t af_count(const af_tensor *t)
 uint64_t af_tensor_bytes(const af_tensor *t)
 {
     uint64_t bytes = 0;
+    if (!t)
+        return 0;
     (void)af_dtype_bytes(t->dtype, (uint64_t)af_count(t), &bytes); /* checked when it was made */
     return bytes;
 }

@@ -186,10 +186,12 @@ af_tensor *af_node_view(af_graph *g, af_node *n, int ndim, const int64_t *dim);
 /* Latches a usage error (the first one wins) and returns a harmless handle to continue with. */
 AF_PRINTF(2, 3) af_tensor *af_graph_bad(af_graph *g, const char *fmt, ...);
 /* True when recording has failed already: builders then return af_graph_dummy at once. */
-static inline bool af_graph_failed(const af_graph *g) { return g->err.code != AF_OK; }
+static inline bool af_graph_failed(const af_graph *g) { return !g || g->err.code != AF_OK; }
 af_tensor *af_graph_dummy(af_graph *g);
 /* The same, and fails when one of the handles is NULL or of another graph. */
 bool af_graph_refuses(af_graph *g, const char *op, af_tensor *const *in, int n);
+/* The same for the options of an op, which must not be NULL. */
+bool af_graph_refuses_opts(af_graph *g, const char *op, const void *o);
 /* What an op requires of an input's values; of two, the narrower limit counts. */
 void af_expect(af_tensor *t, af_value_rule values, int64_t limit);
 /* A leaf of any role. */

@@ -34,9 +34,6 @@ static void silence_dropout(af_graph *g)
 static af_status plan(af_graph *g, af_device *d, af_error *err)
 {
     af_status st = AF_OK;
-    if (!g || !d)
-        return af_fail(err, AF_EUSAGE, "a plan needs a graph and a device: the %s is NULL",
-                       g ? "device" : "graph");
     if (g->planned)
         return g->device == d ? AF_OK
                               : af_fail(err, AF_EUSAGE, "the graph was planned for another device");
@@ -75,6 +72,7 @@ done:
 
 af_status af_graph_plan(af_graph *g, af_device *d, af_plan_info *info, af_error *err)
 {
+    AF_NEED(err, g, d);
     const af_status st = plan(g, d, err);
     const uint64_t shared = st == AF_OK && g->grads_in_arena ? af_tensor_extent(g->grads_flat) : 0;
     if (st == AF_OK && info)
@@ -100,6 +98,7 @@ af_status af_graph_plan(af_graph *g, af_device *d, af_plan_info *info, af_error 
 
 af_status af_graph_prepare(af_graph *g, af_device *d, af_error *err)
 {
+    AF_NEED(err, g, d);
     af_status st = plan(g, d, err);
     if (st != AF_OK)
         return st;
@@ -136,7 +135,7 @@ done:
 
 af_status af_graph_begin_run(af_graph *g, int what, af_error *err)
 {
-    if (!g || !g->prepared)
+    if (!g->prepared)
         return af_fail(err, AF_EUSAGE, "the graph is not prepared");
     if (what & ~(AF_RUN_STEP | AF_RUN_KEEP))
         return af_fail(err, AF_EUSAGE, "unknown run %d: use a sum of AF_RUN_* flags, at most %d",
@@ -152,6 +151,7 @@ af_status af_graph_begin_run(af_graph *g, int what, af_error *err)
 
 af_status af_graph_run(af_graph *g, int what, af_error *err)
 {
+    AF_NEED(err, g);
     af_status st = af_graph_begin_run(g, what, err);
     if (st == AF_OK)
         st = g->device->ops->run(g->device, g, what, err);
@@ -160,14 +160,9 @@ af_status af_graph_run(af_graph *g, int what, af_error *err)
     return st;
 }
 
-static af_status check_copy(const af_graph *g, const af_tensor *t, const void *data,
-                            const char *verb, uint64_t bytes, af_error *err)
+static af_status check_copy(const af_graph *g, const af_tensor *t, const char *verb, uint64_t bytes,
+                            af_error *err)
 {
-    if (!g || !t || !data)
-        return af_fail(err, AF_EUSAGE, "cannot %s: the %s is NULL", verb,
-                       !g   ? "graph"
-                       : !t ? "tensor"
-                            : "memory");
     if (t->graph != g)
         return af_fail(err, AF_EUSAGE, "cannot %s tensor '%s': it belongs to another graph", verb,
                        t->name);
@@ -228,7 +223,8 @@ af_status af_tensor_write_part(af_graph *g, af_tensor *t, uint64_t at, const voi
 af_status af_tensor_write(af_graph *g, af_tensor *t, const void *data, uint64_t bytes,
                           af_error *err)
 {
-    af_status st = check_copy(g, t, data, "write", bytes, err);
+    AF_NEED(err, g, t, data);
+    af_status st = check_copy(g, t, "write", bytes, err);
     if (st == AF_OK && t->values != AF_VALUE_ANY)
         st = check_values(t, data, err);
     if (st != AF_OK)
@@ -240,10 +236,9 @@ af_status af_tensor_write(af_graph *g, af_tensor *t, const void *data, uint64_t 
     return g->device->ops->write(g->device, g, t, data, err);
 }
 
-static af_status check_read(const af_graph *g, const af_tensor *t, const void *data, uint64_t bytes,
-                            af_error *err)
+static af_status check_read(const af_graph *g, const af_tensor *t, uint64_t bytes, af_error *err)
 {
-    const af_status st = check_copy(g, t, data, "read", bytes, err);
+    const af_status st = check_copy(g, t, "read", bytes, err);
     return st == AF_OK && t->cut ? af_fail(err, AF_EUSAGE, "tensor '%s' is split over %d ranks",
                                            t->name, g->shard.ranks)
                                  : st;
@@ -251,13 +246,14 @@ static af_status check_read(const af_graph *g, const af_tensor *t, const void *d
 
 af_status af_tensor_read(af_graph *g, const af_tensor *t, void *data, uint64_t bytes, af_error *err)
 {
-    const af_status st = check_read(g, t, data, bytes, err);
+    AF_NEED(err, g, t, data);
+    const af_status st = check_read(g, t, bytes, err);
     return st == AF_OK ? g->device->ops->read(g->device, g, t, data, err) : st;
 }
 
 af_status af_tensor_read_piece(af_graph *g, const af_tensor *t, void *data, af_error *err)
 {
-    const af_status st = check_copy(g, t, data, "read", af_tensor_bytes(t), err);
+    const af_status st = check_copy(g, t, "read", af_tensor_bytes(t), err);
     if (st != AF_OK || af_tensor_extent(t) == 0)
         return st;
     const af_tensor part = bytes_at(t, 0, af_tensor_extent(t));
@@ -266,7 +262,7 @@ af_status af_tensor_read_piece(af_graph *g, const af_tensor *t, void *data, af_e
 
 af_status af_tensor_read_live(af_graph *g, const af_tensor *t, void *data, af_error *err)
 {
-    af_status st = check_copy(g, t, data, "read", af_tensor_bytes(t), err);
+    af_status st = check_copy(g, t, "read", af_tensor_bytes(t), err);
     if (st != AF_OK || !t->live)
         return st == AF_OK ? g->device->ops->read(g->device, g, t, data, err) : st;
     af_tensor part = *t;
@@ -277,7 +273,7 @@ af_status af_tensor_read_live(af_graph *g, const af_tensor *t, void *data, af_er
 af_status af_tensor_read_rows(af_graph *g, const af_tensor *t, int64_t from, int64_t count,
                               void *data, af_error *err)
 {
-    const af_status st = check_copy(g, t, data, "read", af_tensor_bytes(t), err);
+    const af_status st = check_copy(g, t, "read", af_tensor_bytes(t), err);
     if (st != AF_OK || count == 0)
         return st;
     assert(t->ndim == 2 && from >= 0 && count > 0 && from + count <= t->dim[0]);
@@ -290,7 +286,8 @@ af_status af_tensor_read_rows(af_graph *g, const af_tensor *t, int64_t from, int
 af_status af_tensor_read_later(af_graph *g, const af_tensor *t, void *data, uint64_t bytes,
                                af_error *err)
 {
-    const af_status st = check_read(g, t, data, bytes, err);
+    AF_NEED(err, g, t, data);
+    const af_status st = check_read(g, t, bytes, err);
     if (st != AF_OK)
         return st;
     const af_backend_ops *ops = g->device->ops;
@@ -299,8 +296,9 @@ af_status af_tensor_read_later(af_graph *g, const af_tensor *t, void *data, uint
 
 af_status af_graph_grad_norm(af_graph *g, double *norm, bool *finite, af_error *err)
 {
+    AF_NEED(err, g);
     float s[4];
-    if (!g || !g->stats)
+    if (!g->stats)
         return af_fail(err, AF_EUSAGE, "the graph has no optimizer, so there is no gradient norm");
     const af_status st = af_tensor_read(g, g->stats, s, sizeof s, err);
     if (st == AF_OK && norm)
@@ -313,14 +311,14 @@ af_status af_graph_grad_norm(af_graph *g, double *norm, bool *finite, af_error *
 const char *af_recompute_name(af_recompute mode)
 {
     static const char *const name[] = {"none", "cheap", "wide", "most", "host", "block", "offload"};
-    return name[mode];
+    return (size_t)mode < AF_LEN(name) ? name[mode] : "?";
 }
 
-const char *af_device_kind(const af_device *d) { return d->ops->kind; }
-const char *af_device_text(const af_device *d) { return d->text; }
-const char *af_device_no_gpu(const af_device *d) { return d->no_gpu; }
-uint64_t af_device_memory_free(const af_device *d) { return d->ops->memory_free(d); }
-af_counters af_device_counters(const af_device *d) { return d->counters; }
+const char *af_device_kind(const af_device *d) { return d ? d->ops->kind : ""; }
+const char *af_device_text(const af_device *d) { return d ? d->text : ""; }
+const char *af_device_no_gpu(const af_device *d) { return d ? d->no_gpu : ""; }
+uint64_t af_device_memory_free(const af_device *d) { return d ? d->ops->memory_free(d) : 0; }
+af_counters af_device_counters(const af_device *d) { return d ? d->counters : (af_counters){0}; }
 
 void af_device_close(af_device *d)
 {

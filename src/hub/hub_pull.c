@@ -217,6 +217,7 @@ static af_status pull(char **folder, const af_hub_repo *r, const af_pull_opts *o
 
 af_status af_hub_pull(char **folder, const char *repo, const af_pull_opts *o, af_error *err)
 {
+    AF_NEED(err, folder, repo, o);
     af_hub_repo r;
     af_error unread;
     err = af_error_or(err, &unread);
@@ -244,4 +245,8 @@ void af_hub_set(const af_hub_opts *o)
     af_hub_fetch_set(online ? fetch_missing : NULL, online ? (void *)o : NULL);
 }
 
-void af_hub_library(char *text, size_t size) { af_curl_version(text, size); }
+void af_hub_library(char *text, size_t size)
+{
+    if (text && size)
+        af_curl_version(text, size);
+}

@@ -315,6 +315,7 @@ done:
 af_status af_hub_push(char **address, const char *folder, const char *repo, const af_push_opts *o,
                       af_error *err)
 {
+    AF_NEED(err, address, folder, repo, o);
     af_status st = AF_OK;
     af_hub_repo r;
     af_hub_client c = {0};

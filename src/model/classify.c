@@ -19,7 +19,7 @@ af_status af_model_read_labels(af_model *m, af_error *err)
     return own && !m->label_json ? af_fail_nomem(err, "labels", strlen(own)) : AF_OK;
 }
 
-int64_t af_model_labels(const af_model *m) { return af_loader_spec(m->loader)->labels; }
+int64_t af_model_labels(const af_model *m) { return m ? af_loader_spec(m->loader)->labels : 0; }
 
 const char *af_model_label(const af_model *m, int64_t i)
 {
@@ -27,14 +27,14 @@ const char *af_model_label(const af_model *m, int64_t i)
                                         "LABEL_5", "LABEL_6", "LABEL_7", "LABEL_8", "LABEL_9"};
     char key[32];
     snprintf(key, sizeof key, "%" PRId64, i);
-    const json_t *names = json_object_get(m->label_json, "id2label");
+    const json_t *names = json_object_get(m ? m->label_json : NULL, "id2label");
     const char *name = json_string_value(json_object_get(names, key));
     return name ? name : i >= 0 && i < (int64_t)AF_LEN(usual) ? usual[i] : "LABEL";
 }
 
 af_label_opts af_model_label_opts(const af_model *m)
 {
-    const char *kind = json_string_value(json_object_get(m->label_json, "problem_type"));
+    const char *kind = json_string_value(json_object_get(m ? m->label_json : NULL, "problem_type"));
     af_label_opts o = {.count = af_model_labels(m)};
     if (kind && strcmp(kind, "multi_label_classification") == 0)
         o.problem = AF_PROBLEM_MULTI;
@@ -85,6 +85,7 @@ int64_t af_score_row(const int32_t *ids, int64_t from, int64_t to, int32_t pad)
 af_status af_model_classify(af_model *m, const int32_t *ids, int64_t n, float *scores,
                             double *probabilities, af_error *err)
 {
+    AF_NEED(err, m, ids);
     const int64_t C = af_model_labels(m);
     const af_label_opts o = af_model_label_opts(m);
     const float *all;

@@ -15,6 +15,7 @@ struct af_eval {
 
 af_status af_eval_new(af_eval **out, af_model *m, int64_t rows, af_error *err)
 {
+    AF_NEED(err, out, m);
     const af_status st = af_model_need_tokens(m, err);
     if (st != AF_OK)
         return st;
@@ -65,6 +66,7 @@ done:
 
 af_status af_eval_add(af_eval *e, af_token_row row, af_error *err)
 {
+    AF_NEED(err, e, row.ids || row.count < 1, row.labels || row.count < 1);
     af_status st = AF_OK;
     if (row.count < 1)
         return AF_OK;
@@ -93,6 +95,7 @@ done:
 
 af_status af_eval_finish(af_eval *e, af_eval_result *out, af_error *err)
 {
+    AF_NEED(err, e, out);
     const af_status st = flush(e, err);
     if (st != AF_OK)
         return st;
@@ -110,6 +113,7 @@ af_status af_eval_finish(af_eval *e, af_eval_result *out, af_error *err)
 af_status af_model_eval_text(af_model *m, const char *path, int64_t seq, af_eval_result *out,
                              af_error *err)
 {
+    AF_NEED(err, m, path, out);
     af_status st = AF_OK;
     af_encoding text = {0};
     af_eval *e = NULL;

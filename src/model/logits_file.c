@@ -122,6 +122,7 @@ done:
 af_status af_model_logits_file(af_model *m, const char *in, const char *path, bool force,
                                af_error *err)
 {
+    AF_NEED(err, m, in, path);
     af_status st = AF_OK;
     rows r = {0};
     af_safetensors_writer *w = NULL;

@@ -89,6 +89,7 @@ static af_status find_adapters(af_model_opts *o, char **owned, af_error *err)
 
 af_status af_model_open(af_model **out, const char *model, const af_model_opts *o, af_error *err)
 {
+    AF_NEED(err, out, model);
     af_model_opts own = o ? *o : (af_model_opts){0};
     char *owned[AF_MODEL_ADAPTERS_MAX] = {0};
     af_model *m = af_calloc(1, sizeof *m);
@@ -148,6 +149,7 @@ const char *af_model_tokenizer_path(const af_model *m)
 
 af_status af_model_tokenizer(af_model *m, const af_tokenizer **out, af_error *err)
 {
+    AF_NEED(err, m, out);
     if (!m->tokenizer) {
         af_tokenizer *t = NULL;
         const char *path = af_model_tokenizer_path(m);
@@ -173,6 +175,7 @@ const char *af_model_template_path(const af_model *m)
 
 af_status af_model_template(af_model *m, const af_template **out, af_error *err)
 {
+    AF_NEED(err, m, out);
     af_status st = AF_OK;
     const af_tokenizer *base;
     const char *path = af_model_template_path(m);
@@ -192,11 +195,17 @@ done:
     return st;
 }
 
-const char *af_model_arch(const af_model *m) { return af_loader_spec(m->loader)->arch->model_type; }
-int64_t af_model_vocab(const af_model *m) { return af_loader_spec(m->loader)->vocab; }
-int64_t af_model_params(const af_model *m) { return af_loader_spec(m->loader)->params; }
-const char *af_model_device_text(const af_model *m) { return af_device_text(m->device); }
-af_generate_times af_model_times(const af_model *m) { return m->times; }
+const char *af_model_arch(const af_model *m)
+{
+    return m ? af_loader_spec(m->loader)->arch->model_type : "";
+}
+int64_t af_model_vocab(const af_model *m) { return m ? af_loader_spec(m->loader)->vocab : 0; }
+int64_t af_model_params(const af_model *m) { return m ? af_loader_spec(m->loader)->params : 0; }
+const char *af_model_device_text(const af_model *m) { return af_device_text(m ? m->device : NULL); }
+af_generate_times af_model_times(const af_model *m)
+{
+    return m ? m->times : (af_generate_times){0};
+}
 
 void af_model_drop_decoder(af_model *m)
 {
@@ -239,6 +248,7 @@ void af_model_watch_length(af_model *m, int64_t tokens)
 
 af_status af_model_logits_of(af_model *m, const int32_t *ids, int64_t n, float *out, af_error *err)
 {
+    AF_NEED(err, m, ids, out);
     return af_model_logits_in(m, ids, n, n, out, err);
 }
 
@@ -262,6 +272,7 @@ done:
 
 af_status af_model_sampling(af_model *m, af_sample_opts *out, af_error *err)
 {
+    AF_NEED(err, m, out);
     af_generation_config c = {0};
     bool found = false;
     *out = (af_sample_opts){0};

@@ -24,8 +24,6 @@ struct af_model_graph {
 static af_status check(const af_model *m, const af_record_opts *o, af_error *err)
 {
     enum { ROWS_MAX = 1 << 24 };
-    if (!m || !o)
-        return af_fail(err, AF_EUSAGE, "af_model_record needs a model and options");
     if (o->rows < 1 || o->rows > ROWS_MAX || o->sequences < 0 || o->sequences > o->rows)
         return af_fail(err, AF_EUSAGE,
                        "%" PRId64 " rows and %" PRId64
@@ -113,6 +111,7 @@ done:
 
 af_status af_model_record(af_model_graph **out, af_model *m, const af_record_opts *o, af_error *err)
 {
+    AF_NEED(err, out, m, o);
     af_status st = check(m, o, err);
     if (st != AF_OK)
         return st;
@@ -142,12 +141,14 @@ void af_model_graph_free(af_model_graph *r)
     free(r);
 }
 
-af_graph *af_model_graph_graph(af_model_graph *r) { return r->graph; }
-af_tensor *af_model_graph_hidden(af_model_graph *r) { return r->hidden; }
-int af_model_graph_param_count(const af_model_graph *r) { return r->params; }
+af_graph *af_model_graph_graph(af_model_graph *r) { return r ? r->graph : NULL; }
+af_tensor *af_model_graph_hidden(af_model_graph *r) { return r ? r->hidden : NULL; }
+int af_model_graph_param_count(const af_model_graph *r) { return r ? r->params : 0; }
 
 af_tensor *af_model_graph_logits(af_model_graph *r)
 {
+    if (!r)
+        return NULL;
     if (!r->logits)
         r->logits = af_model_logits(&r->leaves, r->hidden, NULL);
     return r->logits;
@@ -155,6 +156,8 @@ af_tensor *af_model_graph_logits(af_model_graph *r)
 
 af_tensor *af_model_graph_labels(af_model_graph *r)
 {
+    if (!r)
+        return NULL;
     if (!r->labels)
         r->labels = af_graph_input(r->graph, "labels", AF_DTYPE_I32, 1, &r->rows);
     return r->labels;
@@ -162,15 +165,15 @@ af_tensor *af_model_graph_labels(af_model_graph *r)
 
 af_tensor *af_model_graph_param(const af_model_graph *r, int i)
 {
-    return i >= 0 && i < r->params ? r->param[i] : NULL;
+    return i >= 0 && i < af_model_graph_param_count(r) ? r->param[i] : NULL;
 }
 
 af_status af_model_graph_prepare(af_model_graph *r, af_error *err)
 {
+    AF_NEED(err, r);
     af_status st = AF_OK;
-    if (!r || r->prepared)
-        return af_fail(err, AF_EUSAGE, "af_model_graph_prepare: %s",
-                       r ? "the graph is prepared already" : "no recording");
+    if (r->prepared)
+        return af_fail(err, AF_EUSAGE, "af_model_graph_prepare: the graph is prepared already");
     const bool cpu = af_device_is_cpu(r->m->device);
     AF_TRY(af_loader_bind(r->m->loader, &r->leaves, cpu, err));
     AF_TRY(af_graph_prepare(r->graph, r->m->device, err));
@@ -189,12 +192,12 @@ static af_status put(af_model_graph *r, af_tensor *t, const int32_t *v, af_error
 
 af_status af_model_graph_feed(af_model_graph *r, const af_token_row *row, int n, af_error *err)
 {
+    AF_NEED(err, r, row);
     af_status st = AF_OK;
-    if (!r || !r->prepared || !row || n < 1 || n > r->sequences)
+    if (!r->prepared || n < 1 || n > r->sequences)
         return af_fail(err, AF_EUSAGE, "af_model_graph_feed: %s",
-                       !r || !row     ? "no recording or no batch"
-                       : !r->prepared ? "the graph is not prepared"
-                                      : "wrong number of sequences for this recording");
+                       !r->prepared ? "the graph is not prepared"
+                                    : "wrong number of sequences for this recording");
     int32_t *ids = r->host, *positions = ids + r->rows, *labels = positions + r->rows;
     int32_t *bounds = labels + r->rows;
     const int64_t bounds_count = af_tensor_count(r->in.bounds);
@@ -230,11 +233,10 @@ done:
 
 af_status af_model_graph_save(af_model_graph *r, const char *dir, af_error *err)
 {
-    if (!r || !r->adapter || !r->prepared || !dir)
+    AF_NEED(err, r, dir);
+    if (!r->adapter || !r->prepared)
         return af_fail(err, AF_EUSAGE, "af_model_graph_save: %s",
-                       !r || !dir    ? "no recording or no folder"
-                       : !r->adapter ? "the model has no adapter"
-                                     : "the graph is not prepared");
+                       !r->adapter ? "the model has no adapter" : "the graph is not prepared");
     static const char *const names[] = {"adapter_config.json", "adapter_model.safetensors", NULL};
     af_status st = AF_OK;
     af_output o = {0};

@@ -8,7 +8,9 @@
 
 void af_server_run_step(af_server *s, const af_train_step *row)
 {
-    af_run_state *r = s->api.run;
+    af_run_state *r = s ? s->api.run : NULL;
+    if (!r || !row)
+        return;
     pthread_mutex_lock(&r->lock);
     r->step = row->step;
     r->steps = row->steps;
@@ -18,7 +20,10 @@ void af_server_run_step(af_server *s, const af_train_step *row)
     af_run_state_rows(r);
 }
 
-bool af_server_run_stopping(const af_server *s) { return atomic_load(&s->api.run->stopping); }
+bool af_server_run_stopping(const af_server *s)
+{
+    return s && s->api.run && atomic_load(&s->api.run->stopping);
+}
 
 /* Adapters of earlier steps go when no request uses them. */
 static void drop_stale(af_run_state *r, af_decoder *d)
@@ -88,7 +93,9 @@ static void refresh(void *user)
 
 void af_server_run_between(af_server *s, const af_train_moment *m, double seconds)
 {
-    af_run_state *r = s->api.run;
+    af_run_state *r = s ? s->api.run : NULL;
+    if (!r || !m)
+        return;
     af_serve_engine *e = s->api.engine;
     const double until = af_seconds_now() + seconds;
     r->moment = m;
@@ -115,6 +122,8 @@ void af_server_run_between(af_server *s, const af_train_moment *m, double second
 void af_server_run_end(af_server *s, bool failed, double seconds)
 {
     const double until = af_seconds_now() + seconds;
+    if (!s || !s->api.run)
+        return;
     af_run_state_end(s->api.run, failed);
     af_serve_engine_before(s->api.engine, refresh, &s->api);
     while (!af_httpd_drain(s->api.http, 0.02) && af_seconds_now() < until)

@@ -190,6 +190,7 @@ done:
 
 af_status af_server_open(af_server **out, const char *model, const af_serve_opts *o, af_error *err)
 {
+    AF_NEED(err, out, model);
     static const af_serve_opts none = {0};
     af_status st = AF_OK;
     af_error unread;
@@ -215,14 +216,17 @@ done:
     return st;
 }
 
-const char *af_server_url(const af_server *s) { return s->url; }
+const char *af_server_url(const af_server *s) { return s ? s->url : ""; }
 
 const char *af_server_model_name(const af_server *s, int i)
 {
-    return i >= 0 && i <= AF_SERVE_LIST_MAX ? s->names[i] : NULL;
+    return s && i >= 0 && i <= AF_SERVE_LIST_MAX ? s->names[i] : NULL;
 }
 
-bool af_server_drain(af_server *s, double seconds) { return af_httpd_drain(s->api.http, seconds); }
+bool af_server_drain(af_server *s, double seconds)
+{
+    return !s || af_httpd_drain(s->api.http, seconds);
+}
 
 void af_server_close(af_server *s)
 {

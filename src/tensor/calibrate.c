@@ -34,7 +34,7 @@ static int64_t grid_of(const af_grid_opts *o, int64_t cols, int64_t r, int64_t c
 
 int64_t af_grid_count(int64_t rows, int64_t cols, const af_grid_opts *o)
 {
-    if (rows < 1 || cols < 1 || o->bits < 2 || o->bits > 8)
+    if (!o || rows < 1 || cols < 1 || o->bits < 2 || o->bits > 8)
         return -1;
     switch (o->split) {
     case AF_SPLIT_TENSOR:
@@ -68,6 +68,7 @@ static af_status check_opts(const af_grid_opts *o, int64_t rows, int64_t cols, a
 af_status af_observer_new(af_observer **out, int64_t rows, int64_t cols, const af_grid_opts *o,
                           af_error *err)
 {
+    AF_NEED(err, out, o);
     const af_status st = check_opts(o, rows, cols, err);
     if (st != AF_OK)
         return st;
@@ -148,6 +149,7 @@ static void take_ranges(af_observer *s, const float *low, const float *high)
 
 af_status af_observer_add(af_observer *o, const float *x, af_error *err)
 {
+    AF_NEED(err, o, x);
     af_status st = AF_OK;
     float *low = NULL;
     for (int64_t i = 0; i < o->rows * o->cols; i++)
@@ -225,6 +227,7 @@ static af_status percentile_range(const af_observer *s, int64_t grid, float *low
 
 af_status af_observer_range(const af_observer *o, int64_t g, float *low, float *high, af_error *err)
 {
+    AF_NEED(err, o, low, high);
     if (g < 0 || g >= o->grids)
         return af_fail(err, AF_EUSAGE, "grid %" PRId64 " of %" PRId64, g, o->grids);
     if (o->batches == 0)
@@ -238,6 +241,7 @@ af_status af_observer_range(const af_observer *o, int64_t g, float *low, float *
 
 af_status af_observer_finish(const af_observer *o, float *scale, int32_t *zero, af_error *err)
 {
+    AF_NEED(err, o, scale, zero);
     af_status st = AF_OK;
     const float levels = (float)((1 << o->o.bits) - 1), half = (float)((1 << (o->o.bits - 1)) - 1);
     for (int64_t g = 0; g < o->grids; g++) {
@@ -258,6 +262,8 @@ done:
 void af_grid_encode(int64_t rows, int64_t cols, const af_grid_opts *o, const float *scale,
                     const int32_t *zero, const float *x, int8_t *code)
 {
+    if (!o || !scale || !zero || !x || !code)
+        return;
     const float low = o->asymmetric ? 0 : -(float)(1 << (o->bits - 1));
     const float high = low + (float)((1 << o->bits) - 1);
     for (int64_t r = 0; r < rows; r++)
@@ -272,6 +278,8 @@ void af_grid_encode(int64_t rows, int64_t cols, const af_grid_opts *o, const flo
 void af_grid_decode(int64_t rows, int64_t cols, const af_grid_opts *o, const float *scale,
                     const int32_t *zero, const int8_t *code, float *y)
 {
+    if (!o || !scale || !zero || !code || !y)
+        return;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < cols; c++) {
             const int64_t i = r * cols + c, g = grid_of(o, cols, r, c);
@@ -284,6 +292,8 @@ af_grid_error af_grid_measure(const float *was, const float *is, int64_t count)
 {
     af_grid_error e = {0};
     double signal = 0, noise = 0;
+    if (!was || !is)
+        return e;
     for (int64_t i = 0; i < count; i++) {
         const double d = (double)was[i] - is[i];
         signal += (double)was[i] * was[i];

@@ -10,26 +10,51 @@ static const char *golden(const char *name)
     return path;
 }
 
-static void test_a_path_that_is_null_is_an_error(void **state)
+static void test_options_without_a_name_are_errors(void **state)
 {
     af_model *m;
-    af_tokenizer *t;
-    af_template *j;
-    af_inspect_report *r;
     af_convert_report *c;
     af_error err = {0};
     (void)state;
     const af_model_opts nameless = {.device = "cpu", .threads = 1, .adapters = 1};
-    assert_int_equal(af_model_open(&m, NULL, NULL, &err), AF_EUSAGE);
-    assert_int_equal(af_tokenizer_open(&t, NULL, &err), AF_EUSAGE);
-    assert_int_equal(af_template_open(&j, NULL, &err), AF_EUSAGE);
-    assert_int_equal(af_inspect(&r, NULL, NULL, &err), AF_EUSAGE);
-    CHECK_MSG(strcmp(err.msg, "no path or name is given") == 0, "%s", err.msg);
     assert_int_equal(af_model_open(&m, golden("qwen2_tiny"), &nameless, &err), AF_EUSAGE);
     CHECK_MSG(strcmp(err.msg, "adapter 1 of 1 has no path") == 0, "%s", err.msg);
     assert_int_equal(af_quantize(&c, golden("qwen2_tiny"), "out", &(af_quantize_opts){0}, &err),
                      AF_EUSAGE);
     CHECK_MSG(strncmp(err.msg, "no type is named: nf4", 21) == 0, "%s", err.msg);
+}
+
+/* What a C++ program passes for an empty string_view. */
+static void test_a_text_of_no_bytes_may_be_null(void **state)
+{
+    af_tokenizer *t = NULL, *none;
+    af_template *empty = NULL;
+    af_grammar *any = NULL, *no;
+    af_encoding e = {0};
+    char *text = NULL;
+    uint64_t len;
+    bool fits = true;
+    af_error err = {0};
+    (void)state;
+    CHECK_OK(af_tokenizer_open(&t, golden("qwen2"), &err), err);
+    CHECK_OK(af_tokenizer_encode(t, &e, NULL, 0, false, &err), err);
+    assert_int_equal(e.count, 0);
+    CHECK_OK(af_tokenizer_decode(t, &text, NULL, NULL, 0, false, &err), err);
+    assert_string_equal(text, "");
+    free(text);
+    CHECK_OK(af_template_parse(&empty, NULL, 0, &err), err);
+    CHECK_OK(af_grammar_open(&any, AF_GRAMMAR_JSON_OBJECT, NULL, 0, NULL, &err), err);
+    CHECK_OK(af_grammar_matches(any, NULL, 0, &fits, &err), err);
+    assert_false(fits);
+    assert_int_equal(af_grammar_open(&no, AF_GRAMMAR_JSON_SCHEMA, NULL, 0, NULL, &err), AF_EFORMAT);
+    assert_int_equal(af_grammar_open(&no, AF_GRAMMAR_GBNF, NULL, 0, NULL, &err), AF_EFORMAT);
+    assert_int_equal(af_tokenizer_from_json(&none, NULL, 0, &err), AF_EFORMAT);
+    assert_int_equal(af_template_render_row(empty, NULL, 0, &text, &len, NULL, &err), AF_EFORMAT);
+    assert_int_equal(af_json_tree(&(struct json_t *){NULL}, NULL, 0, 0, &err), AF_EFORMAT);
+    af_grammar_close(any);
+    af_template_close(empty);
+    af_encoding_clear(&e);
+    af_tokenizer_close(t);
 }
 
 static void test_inspect_needs_no_options(void **state)
@@ -72,7 +97,8 @@ static void test_records_are_whole_without_a_length(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_path_that_is_null_is_an_error),
+        cmocka_unit_test(test_options_without_a_name_are_errors),
+        cmocka_unit_test(test_a_text_of_no_bytes_may_be_null),
         cmocka_unit_test(test_inspect_needs_no_options),
         cmocka_unit_test(test_records_are_whole_without_a_length),
     };

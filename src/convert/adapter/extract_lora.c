@@ -230,6 +230,7 @@ static af_status write_card(const lora_extraction *j, const af_output *f, const 
 af_status af_extract_lora(const char *base, const char *model, const char *out,
                           const af_extract_opts *o, double *kept, af_error *err)
 {
+    AF_NEED(err, base, model, out, o);
     af_status st = AF_OK;
     const int rank = o->rank;
     lora_extraction j = {.rank = rank};

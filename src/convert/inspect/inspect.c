@@ -117,6 +117,7 @@ done:
 af_status af_inspect(af_inspect_report **out, const char *path, const af_inspect_options *options,
                      af_error *err)
 {
+    AF_NEED(err, out, path);
     af_status st = AF_OK;
     char *real = NULL;
     af_inspect_report *r = af_arena_owner_new(sizeof *r);

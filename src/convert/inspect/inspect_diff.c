@@ -83,6 +83,7 @@ done:
 af_status af_inspect_diff(af_diff_report **out, const char *a, const char *b,
                           const af_inspect_options *options, af_error *err)
 {
+    AF_NEED(err, out, a, b);
     af_status st = AF_OK;
     af_weights *wa = NULL, *wb = NULL;
     af_pool *pool = NULL;

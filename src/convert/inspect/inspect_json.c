@@ -105,6 +105,7 @@ static af_status dump(char **out, json_t *o, af_error *err)
 
 af_status af_inspect_json(char **out, const af_inspect_report *r, af_error *err)
 {
+    AF_NEED(err, out, r);
     json_t *o = json_object(), *list = json_array();
     json_object_set_new(o, "path", text(r->path));
     json_object_set_new(o, "kind", json_string(r->kind));
@@ -121,6 +122,7 @@ af_status af_inspect_json(char **out, const af_inspect_report *r, af_error *err)
 
 af_status af_inspect_diff_json(char **out, const af_diff_report *r, af_error *err)
 {
+    AF_NEED(err, out, r);
     static const char *const kinds[] = {"same", "changed", "shape", "only_a", "only_b", "unread"};
     json_t *o = json_object(), *list = json_array();
     json_object_set_new(o, "a", text(r->path_a));

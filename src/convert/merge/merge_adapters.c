@@ -158,6 +158,7 @@ static const char *what_base(const af_model_reader *in, const af_merge_adapter_o
 af_status af_merge_adapters(const char *model, const char *out, const af_merge_adapter_opts *o,
                             const char **note, af_error *err)
 {
+    AF_NEED(err, model, out, o);
     af_status st = AF_OK;
     af_model_reader *in = NULL;
     af_adapter *a = NULL;

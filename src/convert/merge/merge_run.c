@@ -417,6 +417,7 @@ done:
 af_status af_merge_file(const char *config, const char *out, const af_merge_opts *o,
                         af_merge_plan *plan, af_error *err)
 {
+    AF_NEED(err, config, o, out || (o && o->plan));
     af_status st = AF_OK;
     af_merge_config c = {0};
     af_merge_watch watch = {0};

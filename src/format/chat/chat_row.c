@@ -46,6 +46,7 @@ static af_status row_options(af_render_opts *o, const json_t *row, af_error *err
 af_status af_template_render_row(const af_template *t, const char *row, uint64_t row_len,
                                  char **text, uint64_t *len, af_spans *generation, af_error *err)
 {
+    AF_NEED(err, row || !row_len, text, len);
     af_status st = AF_OK;
     af_template *own = NULL;
     af_render_opts o;
@@ -76,6 +77,7 @@ done:
 af_status af_template_answer_row(const af_template *t, const char *row, uint64_t row_len,
                                  char **json, af_error *err)
 {
+    AF_NEED(err, row || !row_len, json);
     af_error why = {0};
     char *text = NULL;
     uint64_t len = 0;

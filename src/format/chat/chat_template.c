@@ -12,6 +12,8 @@
 
 void af_spans_clear(af_spans *s)
 {
+    if (!s)
+        return;
     free(s->item);
     *s = (af_spans){0};
 }
@@ -29,11 +31,11 @@ void af_template_close(af_template *t)
 const char *af_template_source(const af_template *t, uint64_t *len)
 {
     if (len)
-        *len = t->source_len;
-    return t->source;
+        *len = t ? t->source_len : 0;
+    return t ? t->source : NULL;
 }
 
-bool af_template_marks_generation(const af_template *t) { return t->marks_generation; }
+bool af_template_marks_generation(const af_template *t) { return t && t->marks_generation; }
 
 af_status af_template_set_tokens(af_template *t, const af_tokenizer *k, af_error *err)
 {
@@ -57,6 +59,8 @@ static bool name_byte(char c)
 
 bool af_template_mentions(const af_template *t, const char *name)
 {
+    if (!t || !name)
+        return false;
     const size_t n = strlen(name);
     const char *end = t->source + t->source_len;
     for (const char *p = t->source; n && (size_t)(end - p) >= n; p++)

@@ -276,6 +276,7 @@ done:
 af_status af_template_open_named(af_template **out, const char *path, const char *name,
                                  af_error *err)
 {
+    AF_NEED(err, out, path);
     if (path && (af_ends_with(path, ".jinja") || af_ends_with(path, ".j2")))
         return open_source(out, path, err);
     if (path && af_ends_with(path, ".json") && af_file_exists(path))

@@ -534,6 +534,7 @@ static void parse_template(af_jparser *p)
 
 af_status af_template_parse(af_template **out, const char *source, uint64_t len, af_error *err)
 {
+    AF_NEED(err, out, source || !len);
     af_status st = AF_OK;
     af_jparser p = {.err = err};
     af_template *t = NULL;

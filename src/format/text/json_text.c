@@ -241,6 +241,7 @@ af_status af_json_read_file(json_t **out, const char *path, af_error *err)
 
 af_status af_json_tree(json_t **out, const char *text, uint64_t n, uint64_t flags, af_error *err)
 {
+    AF_NEED(err, out, text || !n);
     json_error_t why;
     json_t *tree = af_json_load(text, n, flags, &why);
     if (!tree)

@@ -379,6 +379,7 @@ static af_status run(list *l, const af_dec *d)
 af_status af_tokenizer_decode(const af_tokenizer *t, char **text, uint64_t *len, const int32_t *ids,
                               int64_t n, bool skip_special, af_error *err)
 {
+    AF_NEED(err, t, text, ids || n < 1);
     af_status st = AF_OK;
     list l = {.err = err};
     af_buf out = {0};

@@ -143,6 +143,7 @@ done:
 af_status af_tokenizer_encode(const af_tokenizer *t, af_encoding *out, const char *text,
                               uint64_t len, bool add_special_tokens, af_error *err)
 {
+    AF_NEED(err, t, out, text || !len);
     af_status st = AF_OK;
     out->count = 0;
     if (len > AF_TOKENIZER_TEXT_MAX)
@@ -171,6 +172,8 @@ done:
 
 void af_encoding_clear(af_encoding *e)
 {
+    if (!e)
+        return;
     free(e->ids);
     free(e->start);
     free(e->end);

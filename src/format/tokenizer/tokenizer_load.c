@@ -137,6 +137,7 @@ done:
 
 af_status af_tokenizer_from_json(af_tokenizer **out, const char *json, uint64_t len, af_error *err)
 {
+    AF_NEED(err, out, json || !len);
     af_status st = AF_OK;
     af_tokenizer *t = NULL;
     AF_TRY(af_tokenizer_new(&t, err));
@@ -384,6 +385,7 @@ static af_status open_found(af_tokenizer **out, const char *path, af_error *err)
 
 af_status af_tokenizer_open(af_tokenizer **out, const char *path, af_error *err)
 {
+    AF_NEED(err, out, path);
     char *found = NULL;
     af_status st = af_model_resolve(&found, path, err);
     if (st == AF_OK)
@@ -394,14 +396,16 @@ af_status af_tokenizer_open(af_tokenizer **out, const char *path, af_error *err)
 
 int32_t af_tokenizer_id(const af_tokenizer *t, const char *token, uint64_t len)
 {
+    if (!t || !token)
+        return -1;
     const int32_t id = af_vocab_find(&t->added_vocab, token, len);
     return id >= 0 ? id : af_vocab_find(&t->vocab, token, len);
 }
 
 static const af_added *added_of(const af_tokenizer *t, int32_t id)
 {
-    return id >= 0 && id < t->added_at_count && t->added_at[id] >= 0 ? &t->added[t->added_at[id]]
-                                                                     : NULL;
+    const bool added = t && id >= 0 && id < t->added_at_count && t->added_at[id] >= 0;
+    return added ? &t->added[t->added_at[id]] : NULL;
 }
 
 const char *af_tokenizer_token(const af_tokenizer *t, int32_t id, uint64_t *len)
@@ -410,7 +414,7 @@ const char *af_tokenizer_token(const af_tokenizer *t, int32_t id, uint64_t *len)
     const af_added *a = added_of(t, id);
     if (a)
         s = a->shown;
-    if (!s.s && id >= 0 && id < t->vocab.count)
+    if (!s.s && t && id >= 0 && id < t->vocab.count)
         s = t->vocab.token[id];
     if (len)
         *len = s.n;
@@ -419,7 +423,7 @@ const char *af_tokenizer_token(const af_tokenizer *t, int32_t id, uint64_t *len)
 
 int32_t af_tokenizer_vocab_size(const af_tokenizer *t)
 {
-    return AF_MAX(t->vocab.count, t->added_vocab.count);
+    return t ? AF_MAX(t->vocab.count, t->added_vocab.count) : 0;
 }
 
 bool af_tokenizer_is_special(const af_tokenizer *t, int32_t id)
@@ -436,17 +440,18 @@ bool af_token_skipped(const af_tokenizer *t, int32_t id)
 
 bool af_tokenizer_is_added(const af_tokenizer *t, int32_t id) { return added_of(t, id) != NULL; }
 
-int32_t af_tokenizer_bos(const af_tokenizer *t) { return t->bos; }
-int32_t af_tokenizer_eos(const af_tokenizer *t) { return t->eos; }
-int32_t af_tokenizer_pad(const af_tokenizer *t) { return t->pad; }
-int32_t af_tokenizer_unk(const af_tokenizer *t) { return t->unk; }
-const char *af_tokenizer_bos_text(const af_tokenizer *t) { return t->bos_text.s; }
-const char *af_tokenizer_eos_text(const af_tokenizer *t) { return t->eos_text.s; }
-const char *af_tokenizer_pad_text(const af_tokenizer *t) { return t->pad_text.s; }
-const char *af_tokenizer_unk_text(const af_tokenizer *t) { return t->unk_text.s; }
+int32_t af_tokenizer_bos(const af_tokenizer *t) { return t ? t->bos : -1; }
+int32_t af_tokenizer_eos(const af_tokenizer *t) { return t ? t->eos : -1; }
+int32_t af_tokenizer_pad(const af_tokenizer *t) { return t ? t->pad : -1; }
+int32_t af_tokenizer_unk(const af_tokenizer *t) { return t ? t->unk : -1; }
+const char *af_tokenizer_bos_text(const af_tokenizer *t) { return t ? t->bos_text.s : NULL; }
+const char *af_tokenizer_eos_text(const af_tokenizer *t) { return t ? t->eos_text.s : NULL; }
+const char *af_tokenizer_pad_text(const af_tokenizer *t) { return t ? t->pad_text.s : NULL; }
+const char *af_tokenizer_unk_text(const af_tokenizer *t) { return t ? t->unk_text.s : NULL; }
 
 const int32_t *af_tokenizer_stops(const af_tokenizer *t, int *count)
 {
-    *count = t->stop_count;
-    return t->stops;
+    if (count)
+        *count = t ? t->stop_count : 0;
+    return t ? t->stops : NULL;
 }

@@ -7,11 +7,14 @@
 
 void af_decode_stream_init(af_decode_stream *s, const af_tokenizer *t, bool skip_special)
 {
-    *s = (af_decode_stream){.tokenizer = t, .skip_special = skip_special};
+    if (s)
+        *s = (af_decode_stream){.tokenizer = t, .skip_special = skip_special};
 }
 
 void af_decode_stream_clear(af_decode_stream *s)
 {
+    if (!s)
+        return;
     free(s->ids);
     free(s->prefix);
     free(s->text);
@@ -68,6 +71,7 @@ done:
 af_status af_decode_stream_next(af_decode_stream *s, int32_t id, const char **text, uint64_t *len,
                                 af_error *err)
 {
+    AF_NEED(err, s, text, len);
     af_status st = AF_OK;
     char *all = NULL, *prefix = NULL;
     uint64_t n, prefix_n;

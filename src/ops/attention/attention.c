@@ -28,10 +28,8 @@ static bool check(af_graph *g, const char *name, const af_tensor *qkv, const af_
                   const af_attention_opts *o)
 {
     char a[96];
-    if (!o) {
-        af_graph_bad(g, "%s: no options, so no heads", name);
+    if (af_graph_refuses_opts(g, name, o))
         return false;
-    }
     const int64_t width = (int64_t)(o->heads + 2 * o->kv_heads) * o->head_dim;
     if (o->heads < 1 || o->kv_heads < 1 || o->head_dim < 1 || o->heads % o->kv_heads)
         af_graph_bad(g, "%s: %d heads of %d cannot share %d kv heads", name, o->heads, o->head_dim,

@@ -21,7 +21,7 @@ af_tensor *af_transpose(af_graph *g, af_tensor *x, const int *perm)
     if (af_graph_refuses(g, "transpose", (af_tensor *[]){x}, 1))
         return af_graph_dummy(g);
     if (!perm)
-        return af_graph_bad(g, "transpose: no order for the %d axes", x->ndim);
+        return af_graph_bad(g, "transpose: the order of the %d axes is NULL", x->ndim);
     if (af_dtype_is_block(x->dtype))
         return blocked(g, "transpose", x);
     for (int i = 0; i < x->ndim; i++) {
@@ -52,8 +52,10 @@ af_tensor *af_reshape(af_graph *g, af_tensor *x, int ndim, const int64_t *dim)
     char text[96];
     if (af_graph_refuses(g, "reshape", (af_tensor *[]){x}, 1))
         return af_graph_dummy(g);
+    if (!dim)
+        return af_graph_bad(g, "reshape: the new shape of %d axes is NULL", ndim);
     uint64_t count = 1;
-    bool ok = ndim >= 1 && ndim <= AF_NDIM_MAX && dim;
+    bool ok = ndim >= 1 && ndim <= AF_NDIM_MAX;
     for (int i = 0; ok && i < ndim; i++)
         ok = dim[i] >= 0 && af_mul_ok(count, (uint64_t)dim[i], &count);
     if (!ok || count != (uint64_t)af_count(x))
@@ -111,8 +113,10 @@ af_tensor *af_concat(af_graph *g, af_tensor *const *x, int count, int axis)
     int64_t dim[AF_NDIM_MAX];
     if (af_graph_failed(g))
         return af_graph_dummy(g);
-    if (count < 1 || count > AF_NODE_IN_MAX || !x)
-        return af_graph_bad(g, "concat: %d tensors, not 1 to %d", x ? count : 0, AF_NODE_IN_MAX);
+    if (!x)
+        return af_graph_bad(g, "concat: the list of %d tensors is NULL", count);
+    if (count < 1 || count > AF_NODE_IN_MAX)
+        return af_graph_bad(g, "concat: %d tensors, not 1 to %d", count, AF_NODE_IN_MAX);
     if (af_graph_refuses(g, "concat", x, count))
         return af_graph_dummy(g);
     const int at = axis < 0 ? axis + x[0]->ndim : axis;

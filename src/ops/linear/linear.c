@@ -55,10 +55,8 @@ af_linear_inputs af_linear_in(const af_node *n)
 static bool check_pieces(af_graph *g, const af_linear_opts *o, int64_t I)
 {
     char a[96], b[96];
-    if (!o) {
-        af_graph_bad(g, "linear: no options, so no weights for %" PRId64 " columns", I);
+    if (af_graph_refuses_opts(g, "linear", o))
         return false;
-    }
     if (o->pieces < 0 || o->pieces > AF_LINEAR_PIECES || o->parts < 0 ||
         o->parts > AF_ADAPTER_PARTS || o->pieces + o->parts == 0) {
         af_graph_bad(g, "linear: %d weights and %d adapter parts, not up to %d and %d", o->pieces,
@@ -197,9 +195,9 @@ af_tensor *af_linear(af_graph *g, af_tensor *x, const af_linear_opts *o)
 af_tensor *af_dora_norm(af_graph *g, const af_linear_opts *o)
 {
     af_attr attr;
-    if (af_graph_failed(g))
+    if (af_graph_refuses_opts(g, "dora_norm", o))
         return af_graph_dummy(g);
-    const int pieces = o ? o->pieces : 0;
+    const int pieces = o->pieces;
     if (pieces < 1 || pieces > AF_LINEAR_PIECES)
         return af_graph_bad(g, "dora_norm: %d weights, not 1 to %d", pieces, AF_LINEAR_PIECES);
     if (af_graph_refuses(g, "dora_norm", o->weight, pieces))

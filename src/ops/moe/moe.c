@@ -101,7 +101,8 @@ af_tensor *af_moe_route(af_graph *g, af_tensor *logits, const af_route_opts *o, 
     af_tensor *own;
     index = index ? index : &own;
     *index = af_graph_dummy(g);
-    if (af_graph_refuses(g, "moe_route", &logits, 1) || !route_fits(g, logits, o))
+    if (af_graph_refuses_opts(g, "moe_route", o) || af_graph_refuses(g, "moe_route", &logits, 1) ||
+        !route_fits(g, logits, o))
         return af_graph_dummy(g);
     if (o->by_logit)
         return route_by_logit(g, logits, o, index);
@@ -207,6 +208,8 @@ static af_tensor *plain_act(af_graph *g, af_tensor *h, const af_experts_opts *o)
 af_tensor *af_moe_ffn(af_graph *g, af_tensor *x, af_tensor *weights, af_tensor *index,
                       const af_experts_opts *o)
 {
+    if (af_graph_refuses_opts(g, "moe_ffn", o))
+        return af_graph_dummy(g);
     af_tensor *const in[] = {x, weights, index, o->gate_up.weight, o->down.weight};
     if (af_graph_refuses(g, "moe_ffn", in, 5) ||
         !check(g, x, weights, index, o->gate_up.weight, o->down.weight, o->plain))
@@ -230,6 +233,8 @@ af_tensor *af_moe_project(af_graph *g, af_tensor *x, af_tensor *weights, af_tens
                           const af_expert_linear *o)
 {
     char a[96], b[96];
+    if (af_graph_refuses_opts(g, "moe_project", o))
+        return af_graph_dummy(g);
     af_tensor *const in[] = {x, weights, index, o->weight};
     if (af_graph_refuses(g, "moe_project", in, 4))
         return af_graph_dummy(g);

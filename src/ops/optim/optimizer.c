@@ -558,9 +558,7 @@ static void record(param_list *c)
 
 void af_graph_optimizer(af_graph *g, const af_optimizer_opts *opts)
 {
-    if (!opts)
-        af_graph_bad(g, "optimizer: no options, so no kind of 0 to %d", AF_OPTIMIZER_MUON);
-    if (af_graph_failed(g) || !af_optimizer_check(g, opts))
+    if (af_graph_refuses_opts(g, "optimizer", opts) || !af_optimizer_check(g, opts))
         return;
     af_optimizer_opts o = *opts;
     const bool lion = o.kind == AF_OPTIMIZER_LION, factor = o.kind == AF_OPTIMIZER_ADAFACTOR;

@@ -40,10 +40,8 @@ static bool check_shapes(af_graph *g, const af_tensor *qkv, const af_tensor *pos
                          const af_tensor *inv_freq, const af_rope_opts *o)
 {
     char a[96], b[96];
-    if (!o) {
-        af_graph_bad(g, "rope: no options, so no heads");
+    if (af_graph_refuses_opts(g, "rope", o))
         return false;
-    }
     const int64_t width = (int64_t)(o->heads + 2 * o->kv_heads) * o->head_dim;
     const int rotary = o->rotary_dim ? o->rotary_dim : o->head_dim;
     if (!af_dtype_is_float(qkv->dtype) || qkv->ndim != 2 || af_last(qkv) != width)

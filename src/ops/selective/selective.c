@@ -47,6 +47,8 @@ static bool check(af_graph *g, const char *name, const af_selective_opts *o)
 
 af_tensor *af_selective(af_graph *g, const af_selective_opts *o)
 {
+    if (af_graph_refuses_opts(g, "selective", o))
+        return af_graph_dummy(g);
     af_tensor *in[] = {o->x, o->dt, o->a, o->b, o->c, o->bounds};
     if (af_graph_refuses(g, "selective", in, 6) || !check(g, "selective", o))
         return af_graph_dummy(g);
@@ -58,6 +60,8 @@ af_tensor *af_selective_cached(af_graph *g, const af_selective_opts *o, af_tenso
                                af_tensor *start)
 {
     char a[96];
+    if (af_graph_refuses_opts(g, "selective_cached", o))
+        return af_graph_dummy(g);
     af_tensor *in[] = {o->x, o->dt, o->a, o->b, o->c, o->bounds, state, start};
     if (af_graph_refuses(g, "selective_cached", in, 8) || !check(g, "selective_cached", o))
         return af_graph_dummy(g);

@@ -34,10 +34,8 @@ static bool check(af_graph *g, const char *name, const af_scan_opts *o, af_tenso
 {
     const af_tensor *x = in[0], *decay = in[1], *beta = in[2], *bounds = in[3], *skip = in[4];
     char a[96], b[96];
-    if (!o) {
-        af_graph_bad(g, "%s: no options, so no heads", name);
+    if (af_graph_refuses_opts(g, name, o))
         return false;
-    }
     const int64_t J = o->key_heads, K = o->key_dim, H = o->heads, V = o->head_dim,
                   width = 2 * J * K + H * V;
     if (H < 1 || J < 1 || K < 1 || V < 1 || H % J)

@@ -43,6 +43,7 @@ static void put_list(af_buf *b, const char *title, const char *(*item)(int))
 
 af_status af_train_keys_json(char **out, af_error *err)
 {
+    AF_NEED(err, out);
     af_buf b = {0};
     const char *reason, *keys;
     af_foreign_kind kind;

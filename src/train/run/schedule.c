@@ -70,7 +70,8 @@ static void fill_defaults(af_schedule *s)
 
 af_status af_schedule_init(af_schedule *out, const af_schedule_opts *o, af_error *err)
 {
-    if (!o || !o->name)
+    AF_NEED(err, out, o);
+    if (!o->name)
         return af_fail(err, AF_EUSAGE, "no schedule is named: %s", af_schedule_names());
     af_schedule s = {.o = *o};
     size_t k = 0;
@@ -256,5 +257,5 @@ static double factor_of(const af_schedule *s, int64_t step)
 
 double af_schedule_lr(const af_schedule *s, int64_t step)
 {
-    return s->o.peak * fmax(factor_of(s, AF_MAX(step, 0)), 0);
+    return s ? s->o.peak * fmax(factor_of(s, AF_MAX(step, 0)), 0) : 0;
 }

@@ -36,6 +36,7 @@ done:
 af_status af_data_records(const char *path, const char *config, const char *split, int64_t limit,
                           af_data_line_hook *hook, void *user, af_error *err)
 {
+    AF_NEED(err, path, hook);
     af_error unread;
     char **files = NULL;
     int n = 0, held_out = 0;

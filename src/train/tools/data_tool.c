@@ -128,6 +128,7 @@ static bool several_files(const data_tool *t)
 af_status af_data_preview(const char *run_file, const char *const *overrides, int count,
                           int64_t most, af_data_hook *hook, void *user, af_error *err)
 {
+    AF_NEED(err, run_file, overrides || !count, hook);
     data_tool t;
     af_error unread;
     err = af_error_or(err, &unread);
@@ -173,6 +174,8 @@ static void put_row(af_buf *b, const af_data_row *r)
 char *af_data_example_json(const af_data_example *e)
 {
     af_buf b = {0};
+    if (!e)
+        return NULL;
     af_buf_printf(&b, "{\"record\": %" PRId64 ", \"line\": %" PRId64 ", ", e->record, e->line);
     if (e->several_files) {
         af_buf_str(&b, "\"file\": ");
@@ -336,6 +339,7 @@ af_status af_data_check(const char *run_file, const char *const *overrides, int 
                         void (*fault)(void *user, const char *message), void *user,
                         af_data_report *out, af_error *err)
 {
+    AF_NEED(err, run_file, overrides || !count, out);
     data_tool t;
     af_data_counts counts = {0};
     af_read_times times = {0};

@@ -342,12 +342,11 @@ af_status af_distill_capture(const char *run_file, const char *const *overrides,
                              const char *out, bool force, const af_train_hooks *hooks,
                              af_capture_result *result, af_error *err)
 {
+    AF_NEED(err, run_file, overrides || !count, out);
     capture_job j = {0};
     af_error unread;
     af_capture_result r = {0};
     err = af_error_or(err, &unread);
-    if (!out)
-        return af_fail(err, AF_EUSAGE, "the output file is NULL");
     af_status st = af_run_config_read(&j.run, run_file, overrides, count, err);
     if (st != AF_OK)
         return st;

@@ -120,6 +120,7 @@ static af_status answer_all(answers_job *j, af_answers_result *out, af_error *er
 af_status af_model_eval_answers(af_model *m, const char *path, const af_answers_opts *o,
                                 af_answers_result *out, af_error *err)
 {
+    AF_NEED(err, m, path, o, out);
     af_status st = AF_OK;
     af_arena mem = {0};
     af_token_store store = {0};

@@ -35,6 +35,7 @@ static af_status dataset_list(af_yaml **out, af_arena *mem, const char *path,
 
 af_status af_eval_data_check(const char *path, const af_eval_data_opts *o, af_error *err)
 {
+    AF_NEED(err, path);
     af_status st = AF_OK;
     af_arena mem = {0};
     af_yaml *list = NULL;
@@ -134,6 +135,7 @@ done:
 af_status af_model_eval_dataset(af_model *m, const char *path, const af_eval_data_opts *o,
                                 af_eval_result *out, af_error *err)
 {
+    AF_NEED(err, m, path, out);
     af_status st = AF_OK;
     af_arena mem = {0};
     af_token_store store = {0};
@@ -188,6 +190,7 @@ static void take_counts(af_label_eval *out, const af_label_counts *c)
 af_status af_model_eval_labels(af_model *m, const char *path, const af_eval_data_opts *o,
                                af_label_eval *out, af_error *err)
 {
+    AF_NEED(err, m, path, out);
     const uint64_t C = (uint64_t)AF_MAX(af_model_labels(m), INT64_C(1));
     af_status st = AF_OK;
     af_arena mem = {0};

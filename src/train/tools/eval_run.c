@@ -119,6 +119,7 @@ done:
 af_status af_train_eval(const char *run_file, const char *const *overrides, int count,
                         af_eval_result *out, af_error *err)
 {
+    AF_NEED(err, run_file, overrides || !count, out);
     af_run_config run = {0};
     af_pref_trainer reference = {0};
     char *dir = NULL;

@@ -289,12 +289,11 @@ static void put_loop(af_buf *b, const init_facts *l)
 
 af_status af_train_init(const char *model, const char *dataset, char **text, af_error *err)
 {
+    AF_NEED(err, model, dataset, text);
     af_status st = AF_OK;
     init_facts l = {.model = model, .dataset = dataset};
     af_error unread;
     err = af_error_or(err, &unread);
-    if (!model || !dataset)
-        return af_fail(err, AF_EUSAGE, "af_train_init: model and dataset must not be NULL");
     af_buf b = {0};
     af_run_config check = {0};
     AF_TRY(inspect_model(&l, err));

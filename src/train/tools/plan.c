@@ -320,6 +320,7 @@ af_status af_train_plan_ranks(const char *run_file, const char *const *overrides
                               uint64_t memory, const af_plan_ranks *ranks, bool json, char **out,
                               af_error *err)
 {
+    AF_NEED(err, run_file, overrides || !count, out);
     af_run_config run = {0};
     af_error unread;
     err = af_error_or(err, &unread);

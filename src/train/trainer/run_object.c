@@ -20,6 +20,7 @@ static const char message_name[] = "af_run"; /* where a run file's name stands *
 
 af_status af_run_new(af_run **out, af_error *err)
 {
+    AF_NEED(err, out);
     af_run *r = af_calloc(1, sizeof *r);
     if (!r)
         return af_fail_nomem(err, "a run", sizeof *r);
@@ -33,8 +34,7 @@ af_status af_run_new(af_run **out, af_error *err)
 
 af_status af_run_set(af_run *run, const char *key, const char *value, af_error *err)
 {
-    if (!run || !key || !value)
-        return af_fail(err, AF_EUSAGE, "af_run_set: run, key and value must not be NULL");
+    AF_NEED(err, run, key, value);
     if (run->opened || run->failed)
         return af_fail(err, AF_EUSAGE, "af_run_set: '%s' is set after af_run_open", key);
     /* an error is not fatal: the key may be set again */
@@ -43,13 +43,13 @@ af_status af_run_set(af_run *run, const char *key, const char *value, af_error *
 
 af_status af_run_open(af_run *run, const af_train_hooks *hooks, af_error *err)
 {
+    AF_NEED(err, run);
     af_error unread;
     af_status st = AF_OK;
     bool common = false;
     err = af_error_or(err, &unread);
-    if (!run || run->opened || run->failed)
-        return af_fail(err, AF_EUSAGE, "af_run_open: the run is %s",
-                       run ? "opened already" : "NULL");
+    if (run->opened || run->failed)
+        return af_fail(err, AF_EUSAGE, "af_run_open: the run is opened already");
     run->hooks = hooks ? *hooks : (af_train_hooks){0};
     run->failed = true;
     AF_TRY(af_run_config_check(&run->config, err));
@@ -69,7 +69,7 @@ done:
 
 static af_status check_open(const af_run *run, const char *call, af_error *err)
 {
-    return run && run->opened ? AF_OK : af_fail(err, AF_EUSAGE, "%s: the run is not open", call);
+    return run->opened ? AF_OK : af_fail(err, AF_EUSAGE, "%s: the run is not open", call);
 }
 
 static af_run_step_result result_of(const af_trainer *t)
@@ -92,6 +92,7 @@ static af_run_step_result result_of(const af_trainer *t)
 
 af_status af_run_step(af_run *run, af_run_step_result *out, af_error *err)
 {
+    AF_NEED(err, run);
     af_error unread;
     err = af_error_or(err, &unread);
     af_status st = check_open(run, "af_run_step", err);
@@ -114,6 +115,7 @@ af_status af_run_step(af_run *run, af_run_step_result *out, af_error *err)
 
 af_status af_run_evaluate(af_run *run, double *loss, double *accuracy, af_error *err)
 {
+    AF_NEED(err, run);
     af_error unread;
     double l = NAN, a = NAN;
     bool whole = false;
@@ -137,6 +139,7 @@ af_status af_run_evaluate(af_run *run, double *loss, double *accuracy, af_error 
 
 af_status af_run_save(af_run *run, const char *dir, af_error *err)
 {
+    AF_NEED(err, run);
     af_error unread;
     err = af_error_or(err, &unread);
     af_status st = check_open(run, "af_run_save", err);
@@ -160,6 +163,7 @@ done:
 
 af_status af_run_checkpoint(af_run *run, af_error *err)
 {
+    AF_NEED(err, run);
     af_error unread;
     err = af_error_or(err, &unread);
     af_status st = check_open(run, "af_run_checkpoint", err);

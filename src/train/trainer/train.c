@@ -323,6 +323,7 @@ static af_status read_and_train(const char *run_file, const char *const *overrid
 af_status af_train(const char *run_file, const char *const *overrides, int count,
                    const af_train_hooks *hooks, af_train_result *result, af_error *err)
 {
+    AF_NEED(err, run_file, overrides || !count);
     af_error unread;
     af_train_result ignored;
     af_launcher started;
@@ -335,4 +336,8 @@ af_status af_train(const char *run_file, const char *const *overrides, int count
     return st;
 }
 
-af_status af_train_help(char **text, af_error *err) { return af_run_keys_help(text, err); }
+af_status af_train_help(char **text, af_error *err)
+{
+    AF_NEED(err, text);
+    return af_run_keys_help(text, err);
+}
