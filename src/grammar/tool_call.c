@@ -4,12 +4,56 @@
 #include "base/buf.h"
 #include "base/hash.h"
 #include "format/text/json_text.h"
+#include "grammar/call_text.h"
 
 enum { CALL_BYTES_MAX = 4 << 20 }; /* held for one call; more is content */
 
-static const char open_tag[] = "<tool_call>", close_tag[] = "</tool_call>";
-static const char python_tag[] = "<|python_tag|>", calls_tag[] = "[TOOL_CALLS]";
-static const char *const markers[] = {open_tag, python_tag, calls_tag};
+/* What begins a call, or a list of them. One that is not whole is the beginning of the call. */
+static const char *const openers[] = {"<tool_call>",
+                                      "<|python_tag|>",
+                                      "[TOOL_CALLS]",
+                                      "<|tool_call|>",
+                                      "<tool_calls>",
+                                      "<TOOLCALL>",
+                                      "<|START_ACTION|>",
+                                      "<seed:tool_call>",
+                                      "<minimax:tool_call>",
+                                      "<function=",
+                                      "<invoke name=\"",
+                                      "<|tool_call_start|>",
+                                      "<|python_start|>",
+                                      "<function_calls>",
+                                      "<|tool_call>",
+                                      "<start_function_call>",
+                                      "<｜tool▁calls▁begin｜>",
+                                      "<｜tool▁call▁begin｜>",
+                                      "<|tool_calls_section_begin|>",
+                                      "<|tool_call_begin|>"};
+/* What may follow a call. */
+static const char lines_close[] = "</function_calls>";
+static const char *const closers[] = {"</tool_call>",
+                                      "<|/tool_call|>",
+                                      "</tool_calls>",
+                                      "</TOOLCALL>",
+                                      "<|END_ACTION|>",
+                                      "</seed:tool_call>",
+                                      "</minimax:tool_call>",
+                                      "<|tool_call_end|>",
+                                      "<|python_end|>",
+                                      lines_close,
+                                      "<tool_call|>",
+                                      "<end_function_call>",
+                                      "<｜tool▁call▁end｜>",
+                                      "<｜tool▁calls▁end｜>",
+                                      "<|tool_calls_section_end|>"};
+/* What else is in calls and may be a special token. */
+static const char *const parts[] = {"[ARGS]",       "[CALL_ID]",
+                                    "<arg_key>",    "</arg_key>",
+                                    "<arg_value>",  "</arg_value>",
+                                    "<tool_sep>",   "<｜tool▁sep｜>",
+                                    "<|\"|>",       "<escape>",
+                                    "</parameter>", "</function>",
+                                    "</invoke>",    "<|tool_call_argument_begin|>"};
 
 struct af_tool_parser {
     af_tool_format format;
@@ -18,9 +62,11 @@ struct af_tool_parser {
     af_tool_sink sink;
     af_buf text;     /* held back; begins at a marker or value when in_call */
     bool after_call; /* its closing tag may follow */
-    bool in_call;    /* after a marker (marker_len > 0) or in a bare object at the beginning */
+    bool in_call;    /* after a marker, or in a bare object or list at the beginning */
     bool started;    /* some text that is not white space was seen */
-    uint64_t marker_len;
+    bool marked;     /* the call has a marker */
+    uint64_t before; /* bytes of white space and markers in front of the call */
+    bool lines;      /* calls follow each other, one per line, up to lines_close */
     int calls;
 };
 
@@ -34,12 +80,21 @@ af_tool_format af_tool_format_of(const char *source)
     return AF_TOOL_TAGS;
 }
 
+static bool is_one_of(const char *token, const char *const *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(token, list[i]) == 0)
+            return true;
+    return false;
+}
+
 bool af_tool_marker(const char *token)
 {
-    for (size_t i = 0; token && i < AF_LEN(markers); i++)
-        if (strcmp(token, markers[i]) == 0)
+    for (size_t i = 0; token && i < AF_LEN(openers); i++)
+        if (strcmp(token, openers[i]) == 0)
             return true;
-    return token && strcmp(token, close_tag) == 0;
+    return token &&
+           (is_one_of(token, closers, AF_LEN(closers)) || is_one_of(token, parts, AF_LEN(parts)));
 }
 
 const char *af_tool_format_name(af_tool_format f)
@@ -72,41 +127,6 @@ int af_tool_parser_calls(const af_tool_parser *p) { return p->calls; }
 
 static bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
-static uint64_t skip_blank(const char *s, uint64_t n, uint64_t at)
-{
-    while (at < n && is_blank(s[at]))
-        at++;
-    return at;
-}
-
-/* Where the value that begins at `at` ends; 0 while it is not complete. */
-static uint64_t value_end(const char *s, uint64_t n, uint64_t at)
-{
-    int depth = 0;
-    bool text = false;
-    for (; at < n; at++) {
-        const char c = s[at];
-        if (text) {
-            at += c == '\\';
-            text = c != '"';
-            if (!text && depth == 0)
-                return at + 1;
-        } else if (c == '"') {
-            text = true;
-        } else if (c == '{' || c == '[') {
-            depth++;
-        } else if (c == '}' || c == ']') {
-            if (depth == 0)
-                return at;
-            if (--depth == 0)
-                return at + 1;
-        } else if (depth == 0 && (c == ',' || is_blank(c))) {
-            return at;
-        }
-    }
-    return 0;
-}
-
 typedef struct text_span {
     const char *s;
     uint64_t n;
@@ -115,20 +135,20 @@ typedef struct text_span {
 /* The text of a member of an object (valid JSON); n 0 when it is absent. */
 static text_span member_text(text_span object, const char *name)
 {
-    uint64_t at = skip_blank(object.s, object.n, 1);
+    uint64_t at = af_skip_blank(object.s, object.n, 1);
     while (at < object.n && object.s[at] == '"') {
-        const uint64_t key = at, key_end = value_end(object.s, object.n, at);
+        const uint64_t key = at, key_end = af_json_value_end(object.s, object.n, at);
         const uint64_t from =
-            skip_blank(object.s, object.n, skip_blank(object.s, object.n, key_end) + 1);
-        const uint64_t to = value_end(object.s, object.n, from);
+            af_skip_blank(object.s, object.n, af_skip_blank(object.s, object.n, key_end) + 1);
+        const uint64_t to = af_json_value_end(object.s, object.n, from);
         if (!key_end || !to)
             break;
         if (key_end - key - 2 == strlen(name) &&
             memcmp(object.s + key + 1, name, strlen(name)) == 0)
             return (text_span){object.s + from, to - from};
-        at = skip_blank(object.s, object.n, to);
+        at = af_skip_blank(object.s, object.n, to);
         at += at < object.n && object.s[at] == ',';
-        at = skip_blank(object.s, object.n, at);
+        at = af_skip_blank(object.s, object.n, at);
     }
     return (text_span){0};
 }
@@ -152,13 +172,16 @@ static void make_id(const af_tool_parser *p, char id[40])
 
 static bool is_tool(const af_tool_parser *p, const char *name)
 {
-    for (size_t i = 0; i < json_array_size(p->tools); i++) {
-        const json_t *f = json_object_get(json_array_get(p->tools, i), "function");
-        const char *tool = json_string_value(json_object_get(f, "name"));
-        if (tool && strcmp(tool, name) == 0)
-            return true;
-    }
-    return false;
+    bool found = false;
+    (void)af_tool_parameters(p->tools, name, &found);
+    return found;
+}
+
+/* The name that a call in JSON has; Cohere's word is another. */
+static const char *call_name(const json_t *call)
+{
+    const char *name = json_string_value(json_object_get(call, "name"));
+    return name ? name : json_string_value(json_object_get(call, "tool_name"));
 }
 
 /* Reports one object as a call; false when it is not one. */
@@ -167,7 +190,7 @@ static bool report_call(af_tool_parser *p, text_span object, bool bare, af_error
 {
     json_t *tree = af_json_load(object.s, object.n, JSON_REJECT_DUPLICATES, NULL);
     const json_t *f = json_object_get(tree, "function");
-    const char *name = json_string_value(json_object_get(json_is_object(f) ? f : tree, "name"));
+    const char *name = call_name(json_is_object(f) ? f : tree);
     bool is_call = json_is_object(tree) && name && *name && (!bare || is_tool(p, name));
     if (json_is_object(f))
         object = member_text(object, "function");
@@ -196,22 +219,78 @@ static bool report_call(af_tool_parser *p, text_span object, bool bare, af_error
 }
 
 /* A list of calls: all of it is one, or none. */
-static bool report_list(af_tool_parser *p, text_span list, af_error *err, af_status *st)
+static bool report_list(af_tool_parser *p, text_span list, bool bare, af_error *err, af_status *st)
 {
     json_t *tree = af_json_load(list.s, list.n, 0, NULL);
     bool good = json_is_array(tree) && json_array_size(tree) > 0;
-    for (size_t i = 0; i < json_array_size(tree); i++)
-        good &= json_is_string(json_object_get(json_array_get(tree, i), "name"));
+    for (size_t i = 0; i < json_array_size(tree); i++) {
+        const char *name = call_name(json_array_get(tree, i));
+        good &= name && (!bare || is_tool(p, name));
+    }
     json_decref(tree);
-    uint64_t at = skip_blank(list.s, list.n, 1);
+    uint64_t at = af_skip_blank(list.s, list.n, 1);
     while (good && *st == AF_OK && at < list.n && list.s[at] == '{') {
-        const uint64_t end = value_end(list.s, list.n, at);
+        const uint64_t end = af_json_value_end(list.s, list.n, at);
         report_call(p, (text_span){list.s + at, end - at}, false, err, st);
-        at = skip_blank(list.s, list.n, end);
+        at = af_skip_blank(list.s, list.n, end);
         at += at < list.n && list.s[at] == ',';
-        at = skip_blank(list.s, list.n, at);
+        at = af_skip_blank(list.s, list.n, at);
     }
     return good;
+}
+
+/* Reports a call that was not JSON. */
+static void report_text(af_tool_parser *p, const af_call_text *c, af_error *err, af_status *st)
+{
+    char id[40];
+    make_id(p, id);
+    if (c->name.bad || c->arguments.bad || c->id.bad)
+        *st = af_fail_nomem(err, "tool calls", c->arguments.len);
+    else
+        p->sink.call(p->sink.user, &(af_tool_call){p->calls++, c->id.len ? c->id.data : id,
+                                                   c->name.data, c->arguments.data});
+}
+
+/* [f(...), g(...)] from `at`: looked at as a whole first, so that all of it are calls or none. */
+static af_call_found read_python(af_tool_parser *p, uint64_t *at, bool report, af_error *err,
+                                 af_status *st)
+{
+    const char *s = p->text.data;
+    const uint64_t n = p->text.len;
+    af_call_text c = {0};
+    af_call_found f = AF_CALL_MORE;
+    for (uint64_t i = *at + 1; *st == AF_OK;) {
+        i = af_skip_blank(s, n, i);
+        f = af_call_text_read(s, n, &i, p->tools, &c);
+        if (f != AF_CALL_READ)
+            break;
+        if (report)
+            report_text(p, &c, err, st);
+        i = af_skip_blank(s, n, i);
+        f = i == n ? AF_CALL_MORE : s[i] == ',' || s[i] == ']' ? AF_CALL_READ : AF_CALL_NONE;
+        if (f != AF_CALL_READ || s[i++] == ']') {
+            *at = i;
+            break;
+        }
+    }
+    af_call_text_clear(&c);
+    return f;
+}
+
+/* A call that is not JSON, at *at. */
+static af_call_found read_text(af_tool_parser *p, uint64_t *at, af_error *err, af_status *st)
+{
+    uint64_t end = *at;
+    if (p->text.data[*at] == '[') {
+        const af_call_found f = read_python(p, &end, false, err, st);
+        return f == AF_CALL_READ ? read_python(p, at, true, err, st) : f;
+    }
+    af_call_text c = {0};
+    const af_call_found f = af_call_text_read(p->text.data, p->text.len, at, p->tools, &c);
+    if (f == AF_CALL_READ)
+        report_text(p, &c, err, st);
+    af_call_text_clear(&c);
+    return f;
 }
 
 /* ---- text as it comes ---- */
@@ -235,84 +314,141 @@ static void give_content(af_tool_parser *p, uint64_t n)
 static uint64_t begun_marker(const af_buf *b)
 {
     uint64_t most = 0;
-    for (size_t i = 0; i < AF_LEN(markers); i++) {
-        const uint64_t n = strlen(markers[i]);
+    for (size_t i = 0; i < AF_LEN(openers); i++) {
+        const uint64_t n = strlen(openers[i]);
         for (uint64_t k = AF_MIN(n - 1, b->len); k > most; k--)
-            if (memcmp(b->data + b->len - k, markers[i], k) == 0)
+            if (memcmp(b->data + b->len - k, openers[i], k) == 0)
                 most = k;
     }
     return most;
+}
+
+/* Does the text from `at` begin with a marker, or may it become one? `whole` false: only may. */
+static bool is_opener(const af_buf *b, uint64_t at, bool whole)
+{
+    for (size_t i = 0; at < b->len && i < AF_LEN(openers); i++) {
+        const uint64_t n = strlen(openers[i]), left = b->len - at;
+        if ((whole || left < n) && memcmp(b->data + at, openers[i], AF_MIN(left, n)) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool is_whole(const char *opener) { return strchr("]>", opener[strlen(opener) - 1]); }
+
+/* A call begins, after so many bytes of white space and its marker. */
+static bool begin_call(af_tool_parser *p, uint64_t before, bool marked)
+{
+    p->in_call = p->started = true;
+    p->before = before;
+    p->marked = marked;
+    return true;
 }
 
 /* Outside of calls: content up to a marker, or to what may become one. True: a call begins. */
 static bool read_content(af_tool_parser *p)
 {
     uint64_t at = p->text.len, marker = 0;
+    bool found = false;
     if (!p->text.len)
         return false;
-    const uint64_t first = skip_blank(p->text.data, p->text.len, 0);
-    if (!p->started && first < p->text.len && p->text.data[first] == '{') {
-        drop(p, first);
-        p->in_call = p->started = true;
-        p->marker_len = 0;
-        return true;
+    const uint64_t first = af_skip_blank(p->text.data, p->text.len, 0);
+    if (!p->started && first < p->text.len && strchr("{[", p->text.data[first]) &&
+        !is_opener(&p->text, first, true))
+        return begin_call(p, first, false);
+    for (size_t i = 0; i < AF_LEN(openers); i++) {
+        const uint64_t n = strlen(openers[i]);
+        const char *hit = memmem(p->text.data, p->text.len, openers[i], n);
+        if (!hit || (uint64_t)(hit - p->text.data) >= at)
+            continue;
+        found = true;
+        at = (uint64_t)(hit - p->text.data);
+        marker = is_whole(openers[i]) ? n : 0;
+        p->lines = strcmp(openers[i], "<function_calls>") == 0;
     }
-    for (size_t i = 0; i < AF_LEN(markers); i++) {
-        const uint64_t n = strlen(markers[i]);
-        const char *hit = memmem(p->text.data, p->text.len, markers[i], n);
-        if (hit && (uint64_t)(hit - p->text.data) < at) {
-            at = (uint64_t)(hit - p->text.data);
-            marker = n;
-        }
-    }
-    uint64_t end = marker ? at : p->text.len - begun_marker(&p->text);
+    uint64_t end = found ? at : p->text.len - begun_marker(&p->text);
     while (end > 0 && is_blank(p->text.data[end - 1])) /* not known yet what follows */
         end--;
     p->started |= first < end;
     give_content(p, end);
-    if (!marker)
-        return false;
-    drop(p, at - end);
-    p->in_call = p->started = true;
-    p->marker_len = marker;
-    return true;
+    return found && begin_call(p, at - end + marker, true);
 }
 
 /* After a call: closing tags, separators and white space. True: known what follows. */
 static bool skip_closing(af_tool_parser *p, bool last)
 {
-    const uint64_t tag = sizeof close_tag - 1;
-    for (;;) {
-        const uint64_t at = skip_blank(p->text.data, p->text.len, 0), n = p->text.len - at;
+    for (bool again = true; again;) {
+        const uint64_t at = af_skip_blank(p->text.data, p->text.len, 0), n = p->text.len - at;
         const char *s = p->text.data + at;
-        if (n == 0 || (n < tag && memcmp(s, close_tag, n) == 0 && !last))
+        if (n == 0)
             return last;
-        if (n >= tag && memcmp(s, close_tag, tag) == 0)
-            drop(p, at + tag);
-        else if (*s == ';')
+        again = *s == ';';
+        if (again)
             drop(p, at + 1);
-        else
-            return true;
+        for (size_t i = 0; !again && i < AF_LEN(closers); i++) {
+            const uint64_t tag = strlen(closers[i]);
+            if (memcmp(s, closers[i], AF_MIN(n, tag)) != 0)
+                continue;
+            if (n < tag && !last)
+                return false;
+            again = n >= tag;
+            if (again)
+                drop(p, at + tag);
+            p->lines = p->lines && !(again && closers[i] == lines_close);
+        }
     }
+    return true;
+}
+
+/* Calls in a list may have markers of their own: all of them are before the call. */
+static void pass_openers(af_tool_parser *p)
+{
+    for (size_t i = 0; p->marked && i < AF_LEN(openers);) {
+        const uint64_t at = af_skip_blank(p->text.data, p->text.len, p->before);
+        const uint64_t n = strlen(openers[i]);
+        const bool next = is_whole(openers[i]) && p->text.len - at >= n &&
+                          memcmp(p->text.data + at, openers[i], n) == 0;
+        p->before = next ? at + n : p->before;
+        i = next ? 0 : i + 1;
+    }
+}
+
+/* A call in JSON at `from`, or a list of them; *end 0: none. */
+static bool read_json(af_tool_parser *p, uint64_t from, uint64_t *end, af_error *err, af_status *st)
+{
+    *end = af_json_value_end(p->text.data, p->text.len, from);
+    const text_span v = {p->text.data + from, *end - from};
+    const bool bare = !p->marked;
+    if (!*end)
+        return false;
+    return *v.s == '[' ? report_list(p, v, bare, err, st) : report_call(p, v, bare, err, st);
 }
 
 /* In a call: reports it when it is complete. True: go on with what follows. */
 static bool read_call(af_tool_parser *p, bool last, af_error *err, af_status *st)
 {
-    const uint64_t from = skip_blank(p->text.data, p->text.len, p->marker_len);
+    pass_openers(p);
+    const uint64_t from = af_skip_blank(p->text.data, p->text.len, p->before);
+    const uint64_t second = af_skip_blank(p->text.data, p->text.len, from + 1);
     const char c = from < p->text.len ? p->text.data[from] : 0;
-    const bool value = c == '{' || (c == '[' && p->marker_len);
-    const uint64_t end = value ? value_end(p->text.data, p->text.len, from) : 0;
-    if (!end && !last && (value || !c) && p->text.len < CALL_BYTES_MAX)
+    const char d = second < p->text.len ? p->text.data[second] : 0;
+    const bool json = c == '{' || (c == '[' && d == '{');
+    uint64_t end = from;
+    bool good = false, more = !c || (c == '[' && !d) || is_opener(&p->text, from, false);
+    if (!more && json) {
+        good = read_json(p, from, &end, err, st);
+        more = !end;
+    } else if (!more) {
+        const af_call_found f = read_text(p, &end, err, st);
+        good = f == AF_CALL_READ;
+        more = f == AF_CALL_MORE;
+        end = good ? end : 0;
+    }
+    if (more && !last && p->text.len < CALL_BYTES_MAX)
         return false;
-    const text_span v = {p->text.data + from, end - from};
-    bool good = false;
-    if (end)
-        good =
-            c == '[' ? report_list(p, v, err, st) : report_call(p, v, p->marker_len == 0, err, st);
     p->in_call = false;
-    if (!good) { /* content: the marker or bracket at least, so that it is not read again */
-        give_content(p, AF_MAX(end, AF_MIN(AF_MAX(p->marker_len, 1), p->text.len)));
+    if (!good) { /* content: what makes it a call at least, so that it is not read again */
+        give_content(p, AF_MAX(end, AF_MIN(from + 1, p->text.len)));
         return true;
     }
     drop(p, end);
@@ -322,13 +458,10 @@ static bool read_call(af_tool_parser *p, bool last, af_error *err, af_status *st
 /* After a call another one may follow without a marker: {...}; {...} */
 static bool next_bare(af_tool_parser *p)
 {
-    const uint64_t at = skip_blank(p->text.data, p->text.len, 0);
-    if (at == p->text.len || p->text.data[at] != '{')
+    const uint64_t at = af_skip_blank(p->text.data, p->text.len, 0);
+    if (at == p->text.len || (p->text.data[at] != '{' && !p->lines))
         return false;
-    drop(p, at);
-    p->in_call = true;
-    p->marker_len = 0;
-    return true;
+    return begin_call(p, at, false);
 }
 
 static af_status read_all(af_tool_parser *p, bool last, af_error *err)
@@ -363,7 +496,7 @@ af_status af_tool_parser_finish(af_tool_parser *p, af_error *err)
     const af_status st = read_all(p, true, err);
     if (st != AF_OK || !p->text.len)
         return st;
-    const uint64_t first = skip_blank(p->text.data, p->text.len, 0);
+    const uint64_t first = af_skip_blank(p->text.data, p->text.len, 0);
     if (p->calls == 0 || first < p->text.len)
         give_content(p, p->text.len);
     return AF_OK;

@@ -1,13 +1,15 @@
 /* tool_call.h - calls of tools in the text of an answer, as the common models write them:
  *
  *     <tool_call>{"name": "f", "arguments": {...}}</tool_call>      Hermes, Qwen
- *     {"name": "f", "parameters": {...}}                            Llama 3, also after
- * <|python_tag|> [TOOL_CALLS][{"name": "f", "arguments": {...}}, ...]          Mistral
+ *     {"name": "f", "parameters": {...}}                            Llama 3
+ *     [TOOL_CALLS][{"name": "f", "arguments": {...}}, ...]          Mistral
+ *
+ * and the forms of call_text.h that are not JSON, within the marks of their models.
  *
  * A parser takes the text as it comes (with the texts of special tokens) and reports what is around
- * calls as content, as soon as it cannot begin a call, and each call once it is complete. All three
- * are read whatever the model is; a bare object is a call only at the beginning of an answer, with
- * the name of a tool. What looks like a call and is not one is content. White space next to calls
+ * calls as content, as soon as it cannot begin a call, and each call once it is complete. All are
+ * read whatever the model is; a bare object or list is one only at the beginning of an answer, with
+ * names of tools. What looks like a call and is not one is content. White space next to calls
  * is left out. */
 #ifndef AF_TOOL_CALL_H
 #define AF_TOOL_CALL_H

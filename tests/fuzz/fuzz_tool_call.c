@@ -3,6 +3,11 @@
 #include "grammar/tool_call.h"
 
 #include "base/buf.h"
+#include "format/text/json_text.h"
+
+static const char tools_text[] =
+    "[{\"function\":{\"name\":\"a\",\"parameters\":{\"properties\":{\"x\":{\"type\":"
+    "\"string\"},\"n\":{\"type\":[\"integer\",\"null\"]}}}}}]";
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -18,14 +23,18 @@ static void feed(af_buf *out, const uint8_t *data, size_t size, size_t piece)
     af_error err;
     af_tool_parser *p = NULL;
     const af_tool_sink sink = {on_content, on_call, out};
-    if (af_tool_parser_new(&p, AF_TOOL_LLAMA, NULL, 1, &sink, &err) != AF_OK)
+    json_t *tools = af_json_load(tools_text, sizeof tools_text - 1, 0, NULL);
+    if (!tools || af_tool_parser_new(&p, AF_TOOL_LLAMA, tools, 1, &sink, &err) != AF_OK) {
+        json_decref(tools);
         return;
+    }
     for (size_t at = 0; at < size; at += piece)
         if (af_tool_parser_add(p, (const char *)data + at, AF_MIN(piece, size - at), &err) != AF_OK)
             break;
     if (af_tool_parser_finish(p, &err) != AF_OK)
         out->bad = true;
     af_tool_parser_free(p);
+    json_decref(tools);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -25,8 +25,9 @@ static void on_content(void *user, const char *text, uint64_t n)
 static void on_call(void *user, const af_tool_call *c)
 {
     heard *h = user;
-    assert_true(strlen(c->id) == 9 || strncmp(c->id, "call_", 5) == 0);
-    af_buf_printf(&h->calls, "%d:%s(%s)", c->index, c->name, c->arguments);
+    const bool made = strlen(c->id) == 9 || strncmp(c->id, "call_", 5) == 0;
+    af_buf_printf(&h->calls, "%d:%s%s%s(%s)", c->index, made ? "" : c->id, made ? "" : "=", c->name,
+                  c->arguments);
 }
 
 typedef struct tool_case {
@@ -76,6 +77,81 @@ static const tool_case cases[] = {
     {"[TOOL_CALLS][1]", "[TOOL_CALLS][1]", ""},
     {"[TOOL", "[TOOL", ""},
     {"", "", ""},
+    /* Qwen3-Coder, Qwen 3.5 */
+    {"I look.\n\n<tool_call>\n<function=get_weather>\n<parameter=city>\nRome\n</parameter>\n"
+     "<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>",
+     "I look.", "0:get_weather({\"city\": \"Rome\", \"days\": 3})"},
+    {"<function=get_weather>\n<parameter=city>\n12\n</parameter>\n</function>\n</tool_call>\n"
+     "<tool_call>\n<function=now>\n</function>\n</tool_call>",
+     "", "0:get_weather({\"city\": \"12\"})1:now({})"},
+    {"<tool_call><function=now><parameter=a>{'k': [True, None]}</parameter><parameter=b>\n a\n\n"
+     "</parameter></function></tool_call>",
+     "", "0:now({\"a\": {\"k\": [true, null]}, \"b\": \" a\\n\"})"},
+    {"<tool_call>\n<function=now>\n<parameter=a>\nx",
+     "<tool_call>\n<function=now>\n<parameter=a>\nx", ""},
+    {"<function=now>{\"a\": \"b\"}</function>", "", "0:now({\"a\": \"b\"})"},
+    {"use <function=f(x)> here", "use <function=f(x)> here", ""},
+    {"<seed:tool_call>\n<function=get_weather>\n<parameter=city>Oslo</parameter>\n</function>\n"
+     "</seed:tool_call>",
+     "", "0:get_weather({\"city\": \"Oslo\"})"},
+    {"<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter "
+     "name=\"city\">Oslo</parameter>\n"
+     "<parameter name=\"days\">2</parameter>\n</invoke>\n<invoke name=\"now\">\n</invoke>\n"
+     "</minimax:tool_call>",
+     "", "0:get_weather({\"city\": \"Oslo\", \"days\": 2})1:now({})"},
+    /* GLM, Hunyuan */
+    {"<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n"
+     "<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>\n<tool_call>now</tool_call>",
+     "", "0:get_weather({\"city\": \"Rome\", \"days\": 3})1:now({})"},
+    {"<tool_calls><tool_call>get_weather<tool_sep>\n<arg_key>city</arg_key>\n<arg_value>x</"
+     "arg_value>"
+     "\n</tool_call></tool_calls> end",
+     " end", "0:get_weather({\"city\": \"x\"})"},
+    /* Mistral since 2025, DeepSeek, Kimi */
+    {"[TOOL_CALLS]now[ARGS]{\"a\": 1}[TOOL_CALLS]now[CALL_ID]abc123[ARGS]{}", "",
+     "0:now({\"a\": 1})1:now({})"},
+    {"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>"
+     "function<｜tool▁sep｜>now\n```json\n{\"a\": \"`\"}\n```<｜tool▁call▁end｜>\n"
+     "<｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n```json\n{}\n```"
+     "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+     "", "0:now({\"a\": \"`\"})1:now({})"},
+    {"Hm.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>"
+     "now<｜tool▁sep｜>{\"a\":1}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+     "Hm.", "0:now({\"a\":1})"},
+    {"<|tool_calls_section_begin|><|tool_call_begin|>functions.now:0<|tool_call_argument_begin|>{}"
+     "<|tool_call_end|><|tool_call_begin|>functions.b:1<|tool_call_argument_begin|>{\"k\": 1}"
+     "<|tool_call_end|><|tool_calls_section_end|>",
+     "", "0:functions.now:0=now({})1:functions.b:1=b({\"k\": 1})"},
+    /* Gemma */
+    {"<|tool_call>call:get_weather{city:<|\"|>Ro\"me, {x<|\"|>,days:2,o:{a:[1,true],<|\"|>b "
+     "c<|\"|>:null}}"
+     "<tool_call|><|tool_call>call:now{}<tool_call|>",
+     "",
+     "0:get_weather({\"city\": \"Ro\\\"me, {x\", \"days\": 2, \"o\": {\"a\": [1, true], \"b c\": "
+     "null}})1:now({})"},
+    {"<start_function_call>call:now{a:<escape>b<escape>}<end_function_call>", "",
+     "0:now({\"a\": \"b\"})"},
+    /* Python: Llama 4, LFM2, OLMo 3 */
+    {"[get_weather(city=\"O'slo\", days=3), now()]", "",
+     "0:get_weather({\"city\": \"O'slo\", \"days\": 3})1:now({})"},
+    {"<|tool_call_start|>[now(a='it\\'s', b=[1, 2.5], c={'d': False})]<|tool_call_end|>Wait.",
+     "Wait.", "0:now({\"a\": \"it's\", \"b\": [1, 2.5], \"c\": {\"d\": false}})"},
+    {"<function_calls>now()\nget_weather(city='x')</function_calls> ok", " ok",
+     "0:now({})1:get_weather({\"city\": \"x\"})"},
+    {"[now(1)]", "[now(1)]", ""},
+    {"[see(a=1)] is text", "[see(a=1)] is text", ""},
+    {"[1] is a note", "[1] is a note", ""},
+    {"[now(a=1) and more", "[now(a=1) and more", ""},
+    /* lists in other marks */
+    {"<|tool_call|>[{\"name\": \"now\", \"arguments\": {}}]", "", "0:now({})"},
+    {"<|tool_call|>{\"name\": \"now\", \"arguments\": {}}<|/tool_call|>", "", "0:now({})"},
+    {"<TOOLCALL>[{\"name\": \"now\", \"arguments\": {}}]</TOOLCALL>", "", "0:now({})"},
+    {"<|START_ACTION|>[\n {\"tool_call_id\": \"0\", \"tool_name\": \"now\", \"parameters\": "
+     "{\"a\": 1}}\n]"
+     "<|END_ACTION|>",
+     "", "0:now({\"a\": 1})"},
+    {"[{\"name\": \"now\", \"parameters\": {}}]", "", "0:now({})"},
+    {"[{\"name\": \"Bob\"}]", "[{\"name\": \"Bob\"}]", ""},
 };
 
 /* The text in pieces of `size` bytes, 0 = random ones. */
