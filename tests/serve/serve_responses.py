@@ -61,7 +61,7 @@ def check_whole(s):
     r = s.post(PATH, input="Hi", logit_bias={"511": 100}, metadata={"a": "b"}, instructions="Be short.")[1]
     check(r["status"] == "completed" and r["incomplete_details"] is None and text_of(r) == "" and len(r["output"]) == 1, "the end token")
     check(r["metadata"] == {"a": "b"} and r["instructions"] == "Be short.", "metadata and instructions")
-    r = s.post(PATH, input="Hi", max_output_tokens=3, top_logprobs=2, include=["message.output_text.logprobs"])[1]
+    r = s.post(PATH, input="Hi", max_output_tokens=3, seed=1, top_logprobs=2, include=["message.output_text.logprobs"])[1]
     logprobs = r["output"][0]["content"][0]["logprobs"]
     check(len(logprobs) == 3 and all(len(t["top_logprobs"]) == 2 and t["logprob"] < 0 for t in logprobs), "log-probabilities")
 
