@@ -113,6 +113,33 @@ static void test_long_conversations(void **state)
     case_close(&c);
 }
 
+/* Many loops of tool calls in a record: few renderings of the whole for each loop, not for each
+ * call. Then the record would be refused as too long. */
+static void test_many_loops(void **state)
+{
+    enum { LOOPS = 30, LENGTH = 40 };
+    data_case c;
+    af_buf b = {0};
+    (void)state;
+    case_open(&c);
+    write_model(&c);
+    write_case(&c, opened, "sequence_len: 65536", USER("p"));
+    af_buf_str(&b, "{\"messages\": [");
+    for (int i = 0; i < LOOPS; i++) {
+        af_buf_str(&b, i ? "," USER("q") : USER("q"));
+        for (int k = 0; k < LENGTH; k++)
+            af_buf_str(&b, "," CALLS("y") "," TOOL("r"));
+        af_buf_str(&b, "," THINKS("z", "B"));
+    }
+    af_buf_str(&b, "]}\n");
+    case_write(&c, "d.jsonl", b.data, b.len);
+    CHECK_OK(case_check(&c), c.err);
+    assert_int_equal(c.report.records, LOOPS);
+    assert_int_equal(c.report.supervised, LOOPS * (LENGTH * 5 + 4)); /* y}!1</s>, z}B</s> */
+    af_buf_clear(&b);
+    case_close(&c);
+}
+
 /* A record of so many questions and answers, which have this member, then `more`. */
 static void write_answers(const data_case *c, int answers, const char *member, const char *more)
 {
@@ -164,6 +191,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_many_marked_answers),
         cmocka_unit_test(test_long_conversations),
+        cmocka_unit_test(test_many_loops),
         cmocka_unit_test(test_parts_of_long_conversations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -365,12 +365,30 @@ static af_status left_spans(af_mask_work *w)
     return AF_OK;
 }
 
+static bool asks(const af_mask_work *w, size_t i)
+{
+    return strcmp(af_mask_role(w, i), "user") == 0;
+}
+
+/* Where an answer needs a row, so do those after it up to the next question, whose prompts have it:
+ * one row shows them. They are not tried: that takes renderings of the whole for each. */
 static af_status differential_spans(af_mask_work *w)
 {
     const bool all = w->source->train_on_eos == AF_TRAIN_EOS_ALL;
     bool beyond = false; /* what comes is cut away, in rows, too */
+    bool left = false;   /* an answer since the last question */
+    size_t question = w->messages;
+    while (question > 0 && !asks(w, --question))
+        ;
     for (size_t i = 0; i < w->messages; i++) {
         af_turn_span s = {0};
+        left = left && !asks(w, i) && i < question;
+        if (i == question)
+            w->anchor->useless = false; /* those of answers that needed rows were */
+        if (left && trained(w, i)) {
+            leave(w, i);
+            continue;
+        }
         if (!trained(w, i) && !all)
             continue;
         if (beyond) {
@@ -385,6 +403,7 @@ static af_status differential_spans(af_mask_work *w)
             add_turn(w, i, &s);
         else if (trained(w, i))
             leave(w, i);
+        left = left || (!s.fits && trained(w, i));
         beyond = w->out->cut && s.same >= w->out->cut;
     }
     return AF_OK;

@@ -196,9 +196,18 @@ static bool answers(const af_mask_work *w, size_t j, bool question)
            (question ? strcmp(before, "user") == 0 : strcmp(before, "assistant") != 0);
 }
 
-/* Moves the anchor to an answer before message n where that is possible: the last one, or, in a row
- * whose answers are tried from the last to the first, one that serves the next of them and the next
- * row, too. Inside a loop of tool calls the question is not in the window. */
+/* The last answer in (low, high] to a question, or else to anything; 0: there is none. */
+static size_t last_answer(const af_mask_work *w, size_t low, size_t high, bool question)
+{
+    while (high > low && !answers(w, high, question))
+        high--;
+    return high > low ? high : 0;
+}
+
+/* Moves the anchor to an answer before message n where that is possible: the one to the last
+ * question, or in a long loop of tool calls, after it, one that is near. In a row whose answers are
+ * tried from the last to the first that one serves the next of them and the next row, too. Inside a
+ * loop the question is not in the window. */
 static af_status move_anchor(const af_mask_work *w, size_t n)
 {
     size_t head = 0;
@@ -207,14 +216,18 @@ static af_status move_anchor(const af_mask_work *w, size_t n)
     if (w->messages < WINDOWS_FROM || a->useless || n < 2 * step ||
         (in_window(a, n) && n < a->from + 2 * step))
         return AF_OK;
-    const size_t least = in_window(a, n) ? a->from + step / 2 : step / 2;
     while (head < step && strcmp(af_mask_role(w, head), "assistant") != 0)
         head++;
-    for (int question = 1; question >= 0 && head < step; question--)
-        for (size_t j = w->only ? n / step * step - step : n - 1; j > AF_MAX(least, head + 1); j--)
-            if (answers(w, j, question))
-                return set_anchor(w, head + 1, j);
-    return AF_OK;
+    const size_t least = in_window(a, n) ? a->from + step / 2 : step / 2;
+    const size_t low = AF_MAX(least, head + 1), near = w->only ? n / step * step - step : n - 1;
+    size_t question = n, j = head < step ? last_answer(w, low, n - 1, true) : 0;
+    while (question > j && strcmp(af_mask_role(w, question - 1), "user") != 0)
+        question--;
+    if (head < step && question <= j && n >= j + 2 * step) {
+        const size_t looped = last_answer(w, AF_MAX(low, j), near, false);
+        j = looped ? looped : j;
+    }
+    return j ? set_anchor(w, head + 1, j) : AF_OK;
 }
 
 void af_prefix_text_clear(af_prefix_text *p)
