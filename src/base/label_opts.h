@@ -17,5 +17,6 @@ typedef struct af_label_opts {
     af_problem problem;
     const char *const *name; /* in their order; none = they are numbers */
     int names;
+    double smoothing; /* of losses: share of a class that all classes have alike */
 } af_label_opts;
 #endif

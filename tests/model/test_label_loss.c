@@ -50,12 +50,29 @@ static void test_losses_are_those_of_pytorch(void **state)
     }
 }
 
+/* (1 - e) times the cross-entropy and e times its mean over all classes. */
+static void test_smoothed_classes(void **state)
+{
+    (void)state;
+    const double e = 0.25;
+    double plain[3], grad[3], sum = 0;
+    for (int i = 0; i < 3; i++) {
+        const float target = (float)i;
+        plain[i] = af_label_loss(&(af_label_opts){.count = 3}, scores[0], &target, 2, grad);
+        sum += plain[i];
+    }
+    const af_label_opts o = {.count = 3, .smoothing = e};
+    const double loss = af_label_loss(&o, scores[0], classes[0], 2, grad);
+    assert_true(fabs(loss - ((1 - e) * plain[2] + e * sum / 3)) < 1e-12);
+}
+
 static void test_gradients_are_differences(void **state)
 {
     (void)state;
     for (int p = AF_PROBLEM_SINGLE; p <= AF_PROBLEM_REGRESSION; p++) {
         const loss_case c = {.problem = (af_problem)p};
-        const af_label_opts o = {.count = 3, .problem = c.problem};
+        const af_label_opts o = {
+            .count = 3, .problem = c.problem, .smoothing = p == AF_PROBLEM_SINGLE ? 0.3 : 0};
         double grad[3];
         (void)af_label_loss(&o, scores[0], target_of(&c, 0), 5, grad);
         for (int j = 0; j < 3; j++) {
@@ -96,7 +113,7 @@ static void test_f1_by_hand(void **state)
     (void)state;
     af_label_counts c;
     af_error err = {0};
-    const af_label_opts o = {.count = 3};
+    const af_label_opts o = {.count = 3}, several_of_4 = {.count = 4, .problem = AF_PROBLEM_MULTI};
     static const float row[4][3] = {{1, 0, 0}, {1, 0, 0}, {0, 1, 0}, {0, 0, 1}};
     static const float is[4][1] = {{0}, {1}, {1}, {2}};
     CHECK_OK(af_label_counts_init(&c, 3, &err), err);
@@ -106,7 +123,14 @@ static void test_f1_by_hand(void **state)
     assert_true(fabs(af_label_f1(&c, 0) - 2.0 / 3) < 1e-12); /* 1 hit, 1 wrong */
     assert_true(fabs(af_label_f1(&c, 1) - 2.0 / 3) < 1e-12); /* 1 hit, 1 missed */
     assert_true(fabs(af_label_f1(&c, 2) - 1) < 1e-12);
-    assert_true(fabs(af_label_f1_macro(&c) - 7.0 / 9) < 1e-12);
+    assert_true(fabs(af_label_f1_macro(&c, &o) - 7.0 / 9) < 1e-12);
+    af_label_counts_clear(&c);
+    /* a fourth class that no text has and none got is not of the mean; a label is */
+    CHECK_OK(af_label_counts_init(&c, 4, &err), err);
+    for (int i = 0; i < 4; i++)
+        af_label_counts_add(&c, &o, row[i], is[i]);
+    assert_true(fabs(af_label_f1_macro(&c, &o) - 7.0 / 9) < 1e-12);
+    assert_true(fabs(af_label_f1_macro(&c, &several_of_4) - 7.0 / 12) < 1e-12);
     af_label_counts_clear(&c);
 }
 
@@ -114,6 +138,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_losses_are_those_of_pytorch),
+        cmocka_unit_test(test_smoothed_classes),
         cmocka_unit_test(test_gradients_are_differences),
         cmocka_unit_test(test_one_label_is_regression),
         cmocka_unit_test(test_padding_at_the_end_is_skipped),

@@ -333,6 +333,47 @@ static void test_quantised_bases_and_several_labels(void **state)
     free(text);
 }
 
+/* The loss of the first step on texts of one class. */
+static double loss_of_class(int label, const char *smoothing)
+{
+    af_buf b = {0};
+    char path[300], name[64];
+    uint64_t size;
+    af_error err = {0};
+    for (int i = 0; i < 4; i++)
+        af_buf_printf(&b, "{\"text\": \"text %d\", \"label\": %d}\n", i, label);
+    snprintf(path, sizeof path, "%s/class%d.jsonl", dir, label);
+    CHECK_OK(af_file_write(path, b.data, b.len, &err), err);
+    af_buf_clear(&b);
+    af_buf_printf(&b,
+                  "datasets: [{path: %s}]\ntask_type: SEQ_CLS\nlogging_steps: 1\nadapter: lora\n"
+                  "shuffle: false\nlabel_smoothing_factor: %s\n",
+                  path, smoothing);
+    char *text = af_buf_take(&b);
+    snprintf(name, sizeof name, "class%d-%s", label, smoothing);
+    run_in(name, text, NULL, AF_OK);
+    free(text);
+    text = read_output(name, "metrics.jsonl", &size);
+    json_t *row = json_loadb(text, strcspn(text, "\n"), 0, NULL);
+    const double loss = json_number_value(json_object_get(row, "loss"));
+    json_decref(row);
+    free(text);
+    return loss;
+}
+
+/* transformers smooths classes as it smooths tokens; other kinds of labels have no such loss. */
+static void test_label_smoothing(void **state)
+{
+    (void)state;
+    const double a = loss_of_class(0, "0"), b = loss_of_class(1, "0");
+    const double smooth = loss_of_class(0, "0.4");
+    CHECK_MSG(fabs(a - b) > 1e-3 && fabs(smooth - (0.8 * a + 0.2 * b)) < 1e-6, "%g %g %g", a, b,
+              smooth);
+    labels_in("several-smooth",
+              "problem_type: multi_label_classification\nlabel_smoothing_factor: 0.1\n", NULL,
+              AF_EUSAGE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -343,6 +384,7 @@ int main(void)
         cmocka_unit_test(test_the_files_are_those_of_transformers_and_peft),
         cmocka_unit_test(test_a_trained_folder_is_trained_further),
         cmocka_unit_test(test_quantised_bases_and_several_labels),
+        cmocka_unit_test(test_label_smoothing),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -29,15 +29,20 @@ static double log_sum(const float *x, int64_t n)
 
 static double sigmoid(double x) { return x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x)); }
 
-/* Cross-entropy. */
+/* Cross-entropy, of a class or of a mixture with all of them. */
 static double single(const af_label_opts *o, const float *score, const float *target, double share,
                      double *grad)
 {
     const int64_t label = (int64_t)target[0];
-    const double all = log_sum(score, o->count);
-    for (int64_t i = 0; grad && i < o->count; i++)
-        grad[i] = share * (exp((double)score[i] - all) - (i == label));
-    return share * (all - (double)score[label]);
+    const double all = log_sum(score, o->count), each = o->smoothing / (double)o->count;
+    double sum = (1 - o->smoothing) * (all - (double)score[label]);
+    for (int64_t i = 0; i < o->count; i++) {
+        sum += each * (all - (double)score[i]);
+        if (grad)
+            grad[i] =
+                share * (exp((double)score[i] - all) - each - (i == label ? 1 - o->smoothing : 0));
+    }
+    return share * sum;
 }
 
 /* Cross-entropy of each label's sigmoid. */
@@ -163,10 +168,14 @@ double af_label_f1(const af_label_counts *c, int64_t label)
     return all ? 2 * (double)c->hit[label] / (double)all : 0;
 }
 
-double af_label_f1_macro(const af_label_counts *c)
+double af_label_f1_macro(const af_label_counts *c, const af_label_opts *o)
 {
+    const bool every = af_problem_of(o) != AF_PROBLEM_SINGLE;
+    int64_t n = 0;
     double sum = 0;
-    for (int64_t i = 0; i < c->labels; i++)
+    for (int64_t i = 0; i < c->labels; i++) {
+        n += every || c->hit[i] || c->wrong[i] || c->missed[i];
         sum += af_label_f1(c, i);
-    return sum / (double)c->labels;
+    }
+    return sum / (double)AF_MAX(n, INT64_C(1));
 }

@@ -33,7 +33,8 @@ void af_label_counts_clear(af_label_counts *c);
 void af_label_counts_reset(af_label_counts *c);
 void af_label_counts_add(af_label_counts *c, const af_label_opts *o, const float *score,
                          const float *target);
-/* F1 of a label, 0 where it neither is nor was predicted; and the mean over labels. */
+/* F1 of a label, 0 where it neither is nor was predicted; and the mean over labels, without such
+ * classes (scikit-learn's macro average). */
 double af_label_f1(const af_label_counts *c, int64_t label);
-double af_label_f1_macro(const af_label_counts *c);
+double af_label_f1_macro(const af_label_counts *c, const af_label_opts *o);
 #endif

@@ -20,7 +20,8 @@ af_label_opts af_run_labels(const af_run_config *r)
     return (af_label_opts){.count = r->num_labels ? r->num_labels : r->class_names.count,
                            .problem = r->problem,
                            .name = r->class_names.item,
-                           .names = r->class_names.count};
+                           .names = r->class_names.count,
+                           .smoothing = r->label_smoothing};
 }
 
 const char *af_run_label_text(const af_label_opts *o, af_arena *mem)

@@ -5,6 +5,7 @@
 #include "format/text/json_text.h"
 #include "model/adapter.h"
 #include "model/adapter_config.h"
+#include "model/labels/label_loss.h"
 #include "train/run/run_keys.h"
 
 #include <jansson.h>
@@ -71,6 +72,18 @@ static af_status take_names(af_label_opts *o, const json_t *json, af_arena *mem,
     return AF_OK;
 }
 
+static af_status check_smoothing(const af_label_opts *o, const af_run_config *r, af_error *err)
+{
+    char at[300];
+    if (o->smoothing == 0 || af_problem_of(o) == AF_PROBLEM_SINGLE)
+        return AF_OK;
+    return af_fail(err, AF_EUSAGE,
+                   "%s: label_smoothing_factor is for texts of one class each, and problem_type is "
+                   "%s: leave it out",
+                   af_run_key_loc(r, "label_smoothing_factor", at, sizeof at),
+                   af_key_choice_name(af_key_find("problem_type"), (int)af_problem_of(o)));
+}
+
 af_status af_start_labels(af_label_opts *out, const af_run_config *r, const char *model,
                           af_arena *mem, af_error *err)
 {
@@ -97,5 +110,5 @@ af_status af_start_labels(af_label_opts *out, const af_run_config *r, const char
         AF_TRY(take_names(out, s.json, mem, err));
 done:
     json_decref(s.json);
-    return st;
+    return st == AF_OK ? check_smoothing(out, r, err) : st;
 }

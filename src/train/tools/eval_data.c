@@ -177,11 +177,11 @@ done:
     return st;
 }
 
-static void take_counts(af_label_eval *out, const af_label_counts *c)
+static void take_counts(af_label_eval *out, const af_label_counts *c, const af_label_opts *o)
 {
     out->texts = c->texts;
     out->accuracy = (double)c->right / (double)c->texts;
-    out->f1 = af_label_f1_macro(c);
+    out->f1 = af_label_f1_macro(c, o);
     out->mse = c->values ? c->squares / (double)c->values : 0;
     for (int64_t i = 0; i < c->labels; i++)
         out->label_f1[i] = af_label_f1(c, i);
@@ -208,8 +208,10 @@ af_status af_model_eval_labels(af_model *m, const char *path, const af_eval_data
     AF_TRY(af_eval_data_open(&store, &read, m, path, o, true, AF_EXCESS_TRUNCATE, &mem, err));
     for (int64_t i = 0; i < store.records; i++)
         AF_TRY(add_text(m, &store, i, values, values + C, &counts, &out->loss, err));
-    if (counts.texts)
-        take_counts(out, &counts);
+    if (counts.texts) {
+        const af_label_opts labels = af_model_label_opts(m);
+        take_counts(out, &counts, &labels);
+    }
 done:
     if (st != AF_OK) {
         free(out->label_f1);

@@ -179,7 +179,7 @@ static void add_counts(af_pref_metrics *m, const af_score_trainer *s)
         return;
     }
     af_pref_metrics_add(m, AF_METRIC_ACCURACY, (double)c->right / (double)c->texts);
-    af_pref_metrics_add(m, AF_METRIC_F1, af_label_f1_macro(c));
+    af_pref_metrics_add(m, AF_METRIC_F1, af_label_f1_macro(c, &s->labels));
 }
 
 /* Losses and metrics of all micro-batches of the step, in their order on every rank. */
