@@ -152,6 +152,10 @@ run classes "$texts"
 run numbers "$texts"$'\n'"num_labels: 1"
 [ "$(grep '"eval_loss"' "$tmp/classes/metrics.jsonl" | tail -1 | grep -o '"eval_accuracy"' | wc -l)" = 1 ] || { echo "eval_accuracy is not there once"; exit 1; }
 grep -q '"eval_mse"' "$tmp/numbers/metrics.jsonl" && ! grep -q eval_accuracy "$tmp/numbers/metrics.jsonl" || { echo "metrics of numbers"; exit 1; }
+key "metric_for_best_model is 'accuracy', but evaluations of this run have loss, mse" task_type=SEQ_CLS num_labels=1 val_set_size=2 \
+    metric_for_best_model=accuracy eval_delay=2
+key "metric_for_best_model is 'mse', but evaluations of this run have loss, accuracy, f1" task_type=SEQ_CLS val_set_size=2 \
+    metric_for_best_model=mse eval_delay=2
 "$AFINAR" eval "$tmp/classes.yaml" --json 2> /dev/null | grep -qE '^\{"loss": [0-9.]+, "accuracy": [0-9.]+, "f1": [0-9.]+, "rows": 2\}$' || { echo "eval of classes"; exit 1; }
 "$AFINAR" eval "$tmp/numbers.yaml" --json 2> /dev/null | grep -qE '^\{"loss": [0-9.]+, "mse": [0-9.]+, "rows": 2\}$' || { echo "eval of numbers"; exit 1; }
 "$AFINAR" plan "$tmp/shown.yaml" > "$tmp/stdout" 2> "$tmp/err"

@@ -177,7 +177,11 @@ static af_status check_best_metric(const af_trainer *t, af_error *err)
     double any;
     for (int i = 0; i < AF_PREF_METRICS; i++)
         all.count[i] = af_pref_metric_of((af_pref_metric)i, af_run_rl(t->run));
-    const double accuracy = t->run->rl == AF_RL_KTO ? NAN : 0; /* rows are not compared there */
+    const bool numbers = af_run_rl(t->run) == AF_RL_LABELS &&
+                         af_problem_of(&t->model.label_opts) == AF_PROBLEM_REGRESSION;
+    all.count[numbers ? AF_METRIC_F1 : AF_METRIC_MSE] = 0;
+    /* rows of KTO are not compared, and numbers are not right or wrong */
+    const double accuracy = t->run->rl == AF_RL_KTO || numbers ? NAN : 0;
     return t->data.eval_items ? best_metric(t, 0, accuracy, &all, &any, err) : AF_OK;
 }
 
