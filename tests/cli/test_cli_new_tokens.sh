@@ -104,6 +104,24 @@ has "$(cat handbook/run.yaml)" "setup_chat_format: true"
 out=$(run chatml2 "$golden/llama" chat_template=null special_tokens=null tokens=null) && fail "a conversation without a template"
 has "$out" "needs a chat template"
 
+# template, eos and added tokens of another model, as TRL's clone_chat_template: up to a multiple of 64 rows
+clone() { run "$1" "$golden/$2" chat_template=null special_tokens=null tokens=null "chat_template_path=$AF_GOLDEN/models/qwen2" "${@:3}"; }
+out=$(clone clone llama) || fail "clone: $out"
+has "$out" "62 new tokens: '<|endoftext|>', ... is 258, the vocabulary grows; their rows of the embedding and the whole head are trained, as in TRL"
+cmp clone/chat_template.jinja "$AF_GOLDEN/models/qwen2/chat_template.jinja" || fail "the template of the other model"
+has "$(cat clone/tokenizer_config.json)" '"eos_token": "<|im_end|>"'
+has "$(tr -d ' \n' <clone/adapter_config.json)" '"modules_to_save":["lm_head"]'
+has "$(tr -d ' \n' <clone/adapter_config.json)" '319]'
+want='{"ids": [258, 259, 260, 261, 319]}'
+got=$(echo '{"text":"<|endoftext|><|im_start|><|im_end|><extra_id_0><extra_id_58>"}' | "$AFINAR" tokenize clone 2>/dev/null)
+[ "$got" = "$want" ] || fail "tokens of a clone: $got"
+clone cloned llama save_steps=2 >/dev/null && clone cloned2 llama resume_from_checkpoint=cloned/checkpoint-2 >/dev/null || fail "resume of a clone"
+cmp cloned/adapter_model.safetensors cloned2/adapter_model.safetensors || fail "a resumed clone differs"
+out=$(clone same qwen2 adapter=full lora_r=null) || fail "full fine-tuning of a clone: $out"
+has "$(cat same/config.json)" '"vocab_size": 320'
+out=$(clone none llama chat_template_path="$golden/llama") && fail "a clone without a template"
+has "$out" "command line: $golden/llama: no chat template"
+
 # lora_bias and DoRA on the head: laid over the base, and merged
 run bias "$golden/qwen2" lora_bias=true 'lora_target_modules=[q_proj,v_proj]' learning_rate=0.1 >/dev/null || fail "lora_bias"
 run hdora "$golden/llama" peft_use_dora=true 'lora_target_modules=[q_proj,lm_head]' tokens=null special_tokens=null train_on_eos=none \

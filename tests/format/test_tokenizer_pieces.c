@@ -264,9 +264,9 @@ static void test_tokenizer_json_counts_where_both_are_there(void **state)
 
 static void test_tokens_can_be_added_to_a_folder(void **state)
 {
-    static const af_token_edit edit[] = {{"pad_token", "<|pad|>", true, false},
-                                         {NULL, "<think>", false, false},
-                                         {NULL, "<tool>", true, true}};
+    static const af_token_edit edit[] = {{.name = "pad_token", .text = "<|pad|>", .special = true},
+                                         {.text = "<think>"},
+                                         {.text = "<tool>", .special = true, .listed = true}};
     af_error err = {0};
     af_encoding e = {0};
     (void)state;

@@ -203,9 +203,9 @@ static void test_every_tokenizer_file_is_changed(void **state)
     af_error err = {0};
     af_arena arena = {0};
     af_token_edits e;
-    const af_token_edit edit[] = {{"eos_token", "<end>", true, false},
-                                  {NULL, "plain \"word\"", false, false},
-                                  {NULL, "</s>", true, true}};
+    const af_token_edit edit[] = {{.name = "eos_token", .text = "<end>", .special = true},
+                                  {.text = "plain \"word\""},
+                                  {.text = "</s>", .special = true, .listed = true}};
     make_folder(folder, sizeof folder);
     CHECK_OK(af_token_edits_plan(&e, &arena, folder, edit, 3, &err), err);
     assert_true(e.changed && e.added == 2 && e.size == 260 && e.ids[0] == 258 && e.ids[1] == 259);

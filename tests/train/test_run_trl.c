@@ -127,7 +127,17 @@ static void test_template_file(void **state)
     CHECK_OK(parse(&r, "chat_template_path: a/t.jinja", NULL, 0, &err), err);
     assert_string_equal(r.chat_template, "a/t.jinja");
     af_run_config_clear(&r);
-    assert_int_equal(parse(&r, "chat_template_path: org/model", NULL, 0, &err), AF_EUNSUPPORTED);
+    const char *file[] = {"chat_template_path=t.j2"}, *model[] = {"chat_template_path=a/b"};
+    CHECK_OK(parse(&r, "chat_template_path: org/model", file, 1, &err), err);
+    assert_string_equal(r.chat_template, "t.j2");
+    assert_null(r.chat_template_path);
+    af_run_config_clear(&r);
+    CHECK_OK(parse(&r, "chat_template_path: org/model", NULL, 0, &err), err);
+    assert_true(!r.chat_template && !strcmp(r.chat_template_path, "org/model"));
+    af_run_config_clear(&r);
+    assert_int_equal(parse(&r, "chat_template: chatml", model, 1, &err), AF_EUSAGE);
+    assert_string_equal(err.msg, "command line: chat_template_path and chat_template contradict "
+                                 "each other: give one");
 }
 
 /* Splits of a mixer to train on and to evaluate on. */

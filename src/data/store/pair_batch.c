@@ -113,10 +113,8 @@ void af_pair_batch_add(const af_pair_source *s, af_batch *b, int64_t i)
 {
     const laid_pair l = lay(s, i);
     af_pair_rows *p = &b->pair[b->pairs++];
-    *p = (af_pair_rows){.record = l.record,
-                        .prompt_from = b->rows,
-                        .label = l.row.label,
-                        .margin = l.row.margin};
+    *p = (af_pair_rows){
+        .record = l.record, .prompt_from = b->rows, .label = l.row.label, .margin = l.row.margin};
     p->first = put_answer(b, &l, false, l.skip[0]);
     if (s->layout.prompt_loss)
         label_prompt(b, p, &l);

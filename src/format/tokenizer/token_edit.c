@@ -2,11 +2,11 @@
  * rest of its bytes stays as it is. */
 #include "format/tokenizer/token_edit.h"
 
-#include "afinar/text.h"
 #include "base/buf.h"
 #include "base/file.h"
 #include "format/config/hf_config.h"
 #include "format/text/json_text.h"
+#include "format/tokenizer/tokenizer.h"
 #include "format/tokenizer/tokenizer_make.h"
 
 #include <jansson.h>
@@ -81,6 +81,68 @@ af_status af_token_edits_plan(af_token_edits *out, af_arena *arena, const char *
         st = plan(out, arena, t, edit, n, err);
     af_tokenizer_close(t);
     return st;
+}
+
+/* ---- the tokens of another tokenizer ---- */
+
+enum { ROWS_MULTIPLE = 64 }; /* TRL's resize_to_multiple_of */
+
+static bool is_known(const af_tokenizer *t, const af_token_edit *edit, int n, const char *text)
+{
+    bool known = af_tokenizer_id(t, text, strlen(text)) >= 0;
+    for (int i = 0; i < n && !known; i++)
+        known = strcmp(edit[i].text, text) == 0;
+    return known;
+}
+
+/* Tokens without a use, up to a multiple of rows. */
+static af_status fill_rows(af_token_edit *edit, int *n, af_arena *arena, const af_tokenizer *t,
+                           int64_t rows, af_error *err)
+{
+    char text[32];
+    for (int i = 0; rows % ROWS_MULTIPLE; i++) {
+        snprintf(text, sizeof text, "<extra_id_%d>", i);
+        if (is_known(t, edit, *n, text))
+            continue;
+        edit[*n] = (af_token_edit){.text = af_arena_strdup(arena, text), .normalized = true};
+        if (!edit[(*n)++].text)
+            return af_fail_nomem(err, "the new tokens", sizeof text);
+        rows++;
+    }
+    return AF_OK;
+}
+
+af_status af_token_edits_clone(af_token_edit **out, int *n, af_arena *arena, const af_tokenizer *t,
+                               const af_tokenizer *from, af_error *err)
+{
+    const int64_t most = (int64_t)from->added_count + 1 + ROWS_MULTIPLE;
+    const char *eos = af_tokenizer_eos_text(from);
+    af_token_edit *edit = af_arena_take(arena, (uint64_t)most * sizeof *edit);
+    if (!edit)
+        return af_fail_nomem(err, "the new tokens", (uint64_t)most * sizeof *edit);
+    *n = 0;
+    for (int32_t id = 0; id < from->added_at_count; id++) {
+        const af_added *a = from->added_at[id] >= 0 ? &from->added[from->added_at[id]] : NULL;
+        char *text = a ? af_arena_strndup(arena, a->content.s, a->content.n) : NULL;
+        if (a && !text)
+            return af_fail_nomem(err, "the new tokens", a->content.n);
+        if (a && !is_known(t, edit, *n, text))
+            edit[(*n)++] = (af_token_edit){.text = text,
+                                           .special = a->special,
+                                           .single_word = a->single_word,
+                                           .lstrip = a->lstrip,
+                                           .rstrip = a->rstrip,
+                                           .normalized = a->normalized};
+    }
+    int64_t rows = af_tokenizer_vocab_size(t) + *n;
+    if (eos && *eos) {
+        rows += !is_known(t, edit, *n, eos);
+        edit[(*n)++] = (af_token_edit){
+            .name = "eos_token", .text = af_arena_strdup(arena, eos), .special = true};
+    }
+    *out = edit;
+    return !eos || !*eos || edit[*n - 1].text ? fill_rows(edit, n, arena, t, rows, err)
+                                              : af_fail_nomem(err, "the new tokens", strlen(eos));
 }
 
 /* ---- JSON files ----
@@ -191,10 +253,10 @@ static json_t *entry_json(const af_token_edit *e, int64_t id)
     if (id >= 0)
         json_object_set_new(o, "id", json_integer(id));
     json_object_set_new(o, "content", json_string(e->text));
-    json_object_set_new(o, "single_word", json_false());
-    json_object_set_new(o, "lstrip", json_false());
-    json_object_set_new(o, "rstrip", json_false());
-    json_object_set_new(o, "normalized", json_false());
+    json_object_set_new(o, "single_word", json_boolean(e->single_word));
+    json_object_set_new(o, "lstrip", json_boolean(e->lstrip));
+    json_object_set_new(o, "rstrip", json_boolean(e->rstrip));
+    json_object_set_new(o, "normalized", json_boolean(e->normalized));
     json_object_set_new(o, "special", json_boolean(e->special));
     return o;
 }

@@ -3,14 +3,15 @@
 #ifndef AF_TOKEN_EDIT_H
 #define AF_TOKEN_EDIT_H
 
+#include "afinar/text.h"
 #include "base/arena.h"
-#include "base/base.h"
 
 typedef struct af_token_edit {
     const char *name; /* "eos_token", ...; NULL for a token that only has to exist */
     const char *text;
     bool special;
     bool listed; /* one of additional_special_tokens */
+    bool single_word, lstrip, rstrip, normalized;
 } af_token_edit;
 
 typedef struct af_token_edits {
@@ -27,6 +28,12 @@ typedef struct af_token_edits {
  * arena's. */
 AF_CHECKED af_status af_token_edits_plan(af_token_edits *out, af_arena *arena, const char *model,
                                          const af_token_edit *edit, int n, af_error *err);
+/* The edits that give `t` the added tokens of `from` that it does not have, in the order of their
+ * ids, then its eos token, then tokens <extra_id_N> up to a multiple of 64, as TRL's
+ * clone_chat_template does. Memory is the arena's. */
+AF_CHECKED af_status af_token_edits_clone(af_token_edit **out, int *n, af_arena *arena,
+                                          const af_tokenizer *t, const af_tokenizer *from,
+                                          af_error *err);
 /* Does it to the files of a folder: tokenizer.json, tokenizer_config.json,
  * special_tokens_map.json, added_tokens.json, and the ids in config.json and
  * generation_config.json. `vocab` > 0: config.json gets this vocab_size. */

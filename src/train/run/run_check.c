@@ -3,6 +3,7 @@
 #include "afinar/graph.h"
 #include "afinar/schedule.h"
 #include "base/log.h"
+#include "base/word.h"
 #include "format/chat/turn_template.h"
 #include "train/run/adapter_start.h"
 #include "train/run/freeze.h"
@@ -243,29 +244,46 @@ static void resolve_resume(af_run_config *r)
     }
 }
 
-/* A template may be named by three keys; afterwards `chat_template` has what Jinja renders, and
- * `template` only a name of the table of turn templates. */
+/* Whether chat_template_path is a template; else it names a model that has one. */
+static bool is_template_file(const char *path)
+{
+    return path && (af_ends_with(path, ".jinja") || af_ends_with(path, ".j2"));
+}
+
+/* A template may be named by four keys; afterwards `chat_template` has what Jinja renders,
+ * `template` only a name of the table of turn templates, `chat_template_path` only a model. */
 static af_status resolve_template(af_run_config *r, af_error *err)
 {
-    static const char *const keys[] = {"chat_template", "chat_template_jinja", "template"};
-    char at[300];
     const bool jinja = r->chat_template && strcmp(r->chat_template, "jinja") == 0;
+    const struct {
+        const char *key, *value;
+    } by[] = {{"chat_template_jinja", r->chat_template_jinja},
+              {"template", r->turn_template},
+              {"chat_template_path", r->chat_template_path},
+              {"chat_template", jinja ? NULL : r->chat_template}};
+    enum { TEMPLATE = 1, PATH, OWN };
+    char at[300];
+    int from = OWN;
     if (jinja && !r->chat_template_jinja)
         return af_fail(err, AF_EUSAGE, "%s: 'chat_template: jinja' needs 'chat_template_jinja'",
-                       af_run_key_loc(r, keys[0], at, sizeof at));
-    const int from = r->chat_template_jinja ? 1 : r->turn_template ? 2 : 0;
-    if ((from == 1 && r->chat_template && !jinja) || (from == 1 && r->turn_template) ||
-        (from == 2 && r->chat_template))
-        return af_fail(err, AF_EUSAGE, "%s: %s and %s contradict each other: give one",
-                       af_run_key_loc(r, keys[from], at, sizeof at), keys[from],
-                       r->chat_template ? keys[0] : keys[2]);
-    if (from == 0 || (from == 2 && af_turn_template_find(r->turn_template)))
+                       af_run_key_loc(r, "chat_template", at, sizeof at));
+    for (int i = OWN; i >= 0; i--) {
+        if (!by[i].value)
+            continue;
+        if (by[from].value && i != from)
+            return af_fail(err, AF_EUSAGE, "%s: %s and %s contradict each other: give one",
+                           af_run_key_loc(r, by[i].key, at, sizeof at), by[i].key, by[from].key);
+        from = i;
+    }
+    if (from == OWN || (from == TEMPLATE && af_turn_template_find(r->turn_template)) ||
+        (from == PATH && !is_template_file(r->chat_template_path)))
         return AF_OK;
-    r->chat_template = from == 1 ? r->chat_template_jinja : r->turn_template;
-    r->chat_template_jinja = r->turn_template = NULL;
-    r->key_line[af_key_find(keys[0]) - af_keys] = r->key_line[af_key_find(keys[from]) - af_keys];
-    r->key_name[af_key_find(keys[0]) - af_keys] = keys[from]; /* the name to look for */
-    r->key_line[af_key_find(keys[from]) - af_keys] = 0;
+    const af_key *key = af_key_find("chat_template");
+    r->chat_template = by[from].value;
+    r->chat_template_jinja = r->turn_template = r->chat_template_path = NULL;
+    r->key_line[key - af_keys] = r->key_line[af_key_find(by[from].key) - af_keys];
+    r->key_name[key - af_keys] = by[from].key; /* the name to look for */
+    r->key_line[af_key_find(by[from].key) - af_keys] = 0;
     return AF_OK;
 }
 

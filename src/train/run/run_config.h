@@ -81,7 +81,7 @@ typedef struct af_run_config {
     const char *path;     /* of the run file, for messages */
     const char *override; /* where keys outside the file come from: "command line" */
     /* model */
-    const char *base_model, *chat_template;
+    const char *base_model, *chat_template, *chat_template_path;
     const af_yaml *special_tokens, *chat_template_kwargs;
     const char *eos_token, *pad_token;
     af_strings tokens, add_special_tokens;

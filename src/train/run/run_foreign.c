@@ -270,7 +270,7 @@ static const foreign_group groups[] = {
      "eval_sequence_len pretraining_sample_concatenation"},
     {REFUSED, "see 'chat_template' and 'roles_to_train'",
      "preserve_thinking tool_format "
-     "default_system_message chat_template_path role_boundaries"},
+     "default_system_message role_boundaries"},
     {REFUSED, "set 'saves_per_epoch'", "save_epochs"},
     {REFUSED, "no code but afinar's own is run",
      "external_plugins custom_register_path custom_dataset_info callbacks"},

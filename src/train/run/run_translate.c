@@ -435,13 +435,6 @@ static bool translate_state(af_translation *t, int i, af_status *st)
     return true;
 }
 
-/* TRL: a file with the template; the other form, a tokenizer to take it from, is not supported. */
-static bool names_template(const char *key, const af_yaml *n)
-{
-    const size_t len = n->kind == AF_YAML_SCALAR ? strlen(n->text) : 0;
-    return is(key, "chat_template_path") && len > 6 && is(n->text + len - 6, ".jinja");
-}
-
 /* Whether the file says which adapter: 'use_peft: true' says nothing more. */
 static bool names_adapter(const af_yaml *root)
 {
@@ -488,8 +481,6 @@ static af_status translate_entry(af_translation *t, int i)
         return translate_margin(t, i);
     if (names_base(key) && revision_of(t->root, n))
         return put_revised(t, i, revision_of(t->root, n));
-    if (names_template(key, n))
-        return af_translate_put(t, "chat_template", line, n);
     if (is(key, "tokens") && n->kind == AF_YAML_MAP) /* an older Axolotl's special_tokens */
         return af_translate_put(t, "special_tokens", line, n);
     if (names_the_model(t->root, key, n) || is_taken(t->root, key))

@@ -5,6 +5,8 @@
 #include "convert/export.h"
 #include "data/render/renderer.h"
 #include "format/chat/chat_template.h"
+#include "format/config/hf_config.h"
+#include "format/hub/hub_name.h"
 #include "model/adapter_config.h"
 #include "model/adapter_texts.h"
 #include "train/run/freeze.h"
@@ -48,8 +50,8 @@ static af_status add_named(edit_list *l, const af_run_config *r, int i, af_error
                 return AF_OK;
             if (v->kind != AF_YAML_SCALAR)
                 break;
-            return add(l, (af_token_edit){names[k], v->text, true, false}, r, "special_tokens",
-                       err);
+            return add(l, (af_token_edit){.name = names[k], .text = v->text, .special = true}, r,
+                       "special_tokens", err);
         }
     snprintf(text, sizeof text,
              "special_tokens has '%.60s', which is not one of bos_token, eos_token, pad_token, "
@@ -67,15 +69,16 @@ static af_status add_listed(edit_list *l, const af_run_config *r, const af_yaml 
     if (list->kind != AF_YAML_LIST)
         return wrong(r, "special_tokens", err, "additional_special_tokens is not a list");
     for (int i = 0; i < list->count && st == AF_OK; i++)
-        st = add(l, (af_token_edit){NULL, list->item[i]->text, true, true}, r, "special_tokens",
-                 err);
+        st = add(l, (af_token_edit){.text = list->item[i]->text, .special = true, .listed = true},
+                 r, "special_tokens", err);
     return st;
 }
 
 /* setup_chat_format of TRL, which the alignment handbook calls for a model without a template. */
-static const af_token_edit chatml_tokens[] = {{"bos_token", "<|im_start|>", true, true},
-                                              {"eos_token", "<|im_end|>", true, true},
-                                              {"pad_token", "<|im_end|>", true, false}};
+static const af_token_edit chatml_tokens[] = {
+    {.name = "bos_token", .text = "<|im_start|>", .special = true, .listed = true},
+    {.name = "eos_token", .text = "<|im_end|>", .special = true, .listed = true},
+    {.name = "pad_token", .text = "<|im_end|>", .special = true}};
 
 static bool takes_chatml(const af_run_config *r, const char *model)
 {
@@ -87,12 +90,62 @@ static bool takes_chatml(const af_run_config *r, const char *model)
     return !has;
 }
 
-static af_status put_chatml(const char *dir, af_error *err)
+/* ---- the template of another model ---- */
+
+/* The folder of the model that chat_template_path names; of one on the hub, its tokenizer alone. */
+static af_status find_source(char **path, const af_run_config *r, af_error *err)
+{
+    static const char *const texts[] = {"tokenizer*",  "special_tokens_map.json",
+                                        "*.jinja",     "added_tokens.json",
+                                        "vocab.json",  "merges.txt",
+                                        "tekken.json", "tiktoken.model"};
+    const char *name = r->chat_template_path;
+    return af_path_is_taken(name) || !af_hub_is_name(name)
+               ? af_model_resolve(path, name, err)
+               : af_hub_snapshot(path, AF_HUB_MODEL, name, NULL, texts, (int)AF_LEN(texts), err);
+}
+
+/* The tokens of that model as edits, after those of the run file. *source: free(). */
+static af_status clone_tokens(edit_list *l, af_arena *arena, char **source, const af_run_config *r,
+                              const char *model, af_error *err)
+{
+    af_tokenizer *t = NULL, *from = NULL;
+    af_template *chat = NULL;
+    af_token_edit *more = NULL;
+    int n = 0;
+    char at[300];
+    af_status st = AF_OK;
+    AF_TRY(af_tokenizer_open(&t, model, err));
+    st = find_source(source, r, err);
+    if (st == AF_OK)
+        st = af_tokenizer_open(&from, *source, err);
+    if (st == AF_OK)
+        st = af_template_open(&chat, *source, err);
+    if (st != AF_OK) {
+        af_fail_prefix(st, err, "%s", af_run_key_loc(r, "chat_template_path", at, sizeof at));
+        goto done;
+    }
+    AF_TRY(af_token_edits_clone(&more, &n, arena, t, from, err));
+    af_token_edit *all = af_arena_take(arena, (uint64_t)(l->count + n + 1) * sizeof *all);
+    if (!all)
+        AF_TRY(af_fail_nomem(err, "the new tokens", (uint64_t)n * sizeof *all));
+    memcpy(all, l->item, (uint64_t)l->count * sizeof *all);
+    memcpy(all + l->count, more, (uint64_t)n * sizeof *all);
+    *l = (edit_list){all, l->count + n, l->count + n};
+done:
+    af_template_close(chat);
+    af_tokenizer_close(t);
+    af_tokenizer_close(from);
+    return st;
+}
+
+/* Into a folder: the template of another one, or one of ours. */
+static af_status put_template(const char *dir, const char *source, const char *name, af_error *err)
 {
     af_template *t = NULL;
     bool bare;
     uint64_t len = 0;
-    af_status st = af_renderer_template(&t, &bare, dir, "chatml", err);
+    af_status st = af_renderer_template(&t, &bare, source, name, err);
     if (st != AF_OK)
         return st;
     const char *text = af_template_source(t, &len);
@@ -130,17 +183,19 @@ static af_status read_edits(edit_list *l, const af_run_config *r, bool chatml, a
         if (strcmp(s->key[i], additional) != 0)
             AF_TRY(add_named(l, r, i, err));
     if (r->eos_token)
-        AF_TRY(
-            add(l, (af_token_edit){"eos_token", r->eos_token, true, false}, r, "eos_token", err));
+        AF_TRY(add(l, (af_token_edit){.name = "eos_token", .text = r->eos_token, .special = true},
+                   r, "eos_token", err));
     if (r->pad_token)
-        AF_TRY(
-            add(l, (af_token_edit){"pad_token", r->pad_token, true, false}, r, "pad_token", err));
+        AF_TRY(add(l, (af_token_edit){.name = "pad_token", .text = r->pad_token, .special = true},
+                   r, "pad_token", err));
     for (int i = 0; i < r->tokens.count; i++)
-        AF_TRY(add(l, (af_token_edit){NULL, r->tokens.item[i], false, false}, r, "tokens", err));
+        AF_TRY(add(l, (af_token_edit){.text = r->tokens.item[i]}, r, "tokens", err));
     AF_TRY(add_listed(l, r, s ? af_yaml_get(s, additional) : NULL, err));
     for (int i = 0; i < r->add_special_tokens.count; i++)
-        AF_TRY(add(l, (af_token_edit){NULL, r->add_special_tokens.item[i], true, true}, r,
-                   "add_special_tokens", err));
+        AF_TRY(add(
+            l,
+            (af_token_edit){.text = r->add_special_tokens.item[i], .special = true, .listed = true},
+            r, "add_special_tokens", err));
 done:
     return st;
 }
@@ -197,24 +252,28 @@ af_status af_run_tokens_open(af_run_tokens *t, const af_run_config *run, const c
 {
     af_status st = AF_OK;
     edit_list l = {0};
+    char *source = NULL;
     const char *from = af_method_trains_base(run) ? NULL : run->lora_model_dir;
     const bool own = from && af_adapter_own_tokenizer(from, model, INT64_MAX);
     const bool chatml = takes_chatml(run, model);
     *t = (af_run_tokens){0};
     AF_TRY(read_edits(&l, run, chatml, &t->arena, err));
+    if (run->chat_template_path)
+        AF_TRY(clone_tokens(&l, &t->arena, &source, run, own ? from : model, err));
     if (l.count || own || run->resize_to_32x)
         AF_TRY(af_token_edits_plan(&t->edits, &t->arena, own ? from : model, l.item, l.count, err));
     if (t->edits.added || run->resize_to_32x)
         t->vocab = t->edits.size;
     if (run->resize_to_32x)
         t->vocab = (t->vocab + ROWS_STEP - 1) / ROWS_STEP * ROWS_STEP;
-    if (!t->edits.changed && !own && !chatml)
+    if (!t->edits.changed && !own && !chatml && !source)
         goto done;
     AF_TRY(make_dir(t, model, own ? from : NULL, err));
     AF_TRY(af_token_edits_write(t->dir, l.item, l.count, 0, err));
-    if (chatml)
-        AF_TRY(put_chatml(t->dir, err));
+    if (chatml || source)
+        AF_TRY(put_template(t->dir, source ? source : t->dir, source ? NULL : "chatml", err));
 done:
+    free(source);
     return st;
 }
 
@@ -294,6 +353,20 @@ done:
     return st;
 }
 
+/* All of the head, as TRL has it next to the tokens of another model. */
+static af_status save_head(af_run_tokens *t, af_adapter_config *c, const char *path, af_error *err)
+{
+    const char *dot = strrchr(path, '.');
+    const char **names = af_arena_take(&t->arena, (uint64_t)(c->save_count + 1) * sizeof *names);
+    if (!names)
+        return af_fail_nomem(err, "the modules", (uint64_t)c->save_count * sizeof *names);
+    for (int i = 0; i < c->save_count; i++)
+        names[i] = c->modules_to_save[i];
+    names[c->save_count++] = dot ? dot + 1 : path;
+    c->modules_to_save = names;
+    return AF_OK;
+}
+
 af_status af_run_tokens_train(af_run_tokens *t, af_adapter_config *c, const af_run_config *run,
                               const af_model_spec *spec, af_error *err)
 {
@@ -306,7 +379,9 @@ af_status af_run_tokens_train(af_run_tokens *t, af_adapter_config *c, const af_r
         if (k == AF_TOKENS_HEAD && spec->tied)
             continue;
         AF_TRY(is_trained(&trained, c, spec, module[k], err));
-        if (!trained)
+        if (!trained && k == AF_TOKENS_HEAD && run->chat_template_path && !spec->labels)
+            AF_TRY(save_head(t, c, spec->module[module[k]].path, err));
+        else if (!trained)
             c->tokens[k] = (af_token_rows){t->edits.used, t->edits.used_count};
     }
 done:

@@ -83,10 +83,14 @@ static void log_tokens(const af_trainer *t)
     const af_adapter *a = t->model.adapter;
     if (!e->added)
         return;
+    const bool head = a && t->run->chat_template_path && !t->model.spec->tied &&
+                      !a->tokens[AF_TOKENS_HEAD].count;
     af_run_log(t->hooks, "%d new token%s: '%s'%s is %" PRId64 "%s; %s", e->added,
                e->added > 1 ? "s" : "", e->text[0], e->added > 1 ? ", ..." : "", e->ids[0],
                af_loader_is_grown(t->model.loader) ? ", the vocabulary grows" : "",
-               a && (a->tokens[0].count || a->tokens[1].count) && !t->run->trainable_tokens
+               head && a->tokens[AF_TOKENS_EMBED].count && !t->run->trainable_tokens
+                   ? "their rows of the embedding and the whole head are trained, as in TRL"
+               : a && (a->tokens[0].count || a->tokens[1].count) && !t->run->trainable_tokens
                    ? "their rows are trained (trainable_token_indices; all rows: "
                      "lora_modules_to_save: [embed_tokens, lm_head])"
                : a && !e->used_count ? "it only pads, and is not trained"
