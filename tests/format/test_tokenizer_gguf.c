@@ -210,6 +210,151 @@ static void test_bloom_splits_at_punctuation(void **state)
     unlink(path);
 }
 
+static void put_list(af_gguf_writer *w, const char *key, const json_t *list)
+{
+    const size_t n = json_array_size(list);
+    af_gguf_str *s = calloc(n, sizeof *s);
+    af_error err = {0};
+    for (size_t i = 0; i < n; i++)
+        s[i] = (af_gguf_str){json_string_value(json_array_get(list, i)),
+                             json_string_length(json_array_get(list, i))};
+    CHECK_OK(af_gguf_put_strs(w, key, s, n, &err), err);
+    free(s);
+}
+
+/* A byte-level tokenizer with the golden's merges; its first two tokens are special. */
+static af_tokenizer *open_named(const json_t *golden, const char *pre)
+{
+    char path[4096];
+    af_tokenizer *t = NULL;
+    af_error err = {0};
+    json_t *tokens = json_object_get(golden, "tokens");
+    const size_t n = json_array_size(tokens);
+    int32_t *types = calloc(n, sizeof *types);
+    for (size_t i = 0; i < n; i++)
+        types[i] = i < 2 ? 3 : 1;
+    scratch_path(path, sizeof path);
+    af_gguf_writer *w = begin(path, "gpt2", pre);
+    put_list(w, "tokenizer.ggml.tokens", tokens);
+    put_list(w, "tokenizer.ggml.merges", json_object_get(golden, "merges"));
+    CHECK_OK(af_gguf_put_array(w, "tokenizer.ggml.token_type", AF_GGUF_I32, types, n, &err), err);
+    CHECK_OK(af_gguf_put_u32(w, "tokenizer.ggml.eos_token_id", 0, &err), err);
+    finish(w);
+    CHECK_OK(af_tokenizer_open(&t, path, &err), err);
+    unlink(path);
+    free(types);
+    return t;
+}
+
+static json_t *open_splits(void)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/tokenizer/gguf_splits.json", golden_dir());
+    json_t *golden = json_load_file(path, 0, NULL);
+    assert_non_null(golden);
+    return golden;
+}
+
+/* tools/golden/make_gguf_splits.py */
+static void test_splits_of_llama_cpp(void **state)
+{
+    json_t *golden = open_splits(), *split, *name, *want;
+    const json_t *said = json_object_get(golden, "texts");
+    size_t s, n, i;
+    int names = 0;
+    (void)state;
+    json_array_foreach(json_object_get(golden, "splits"), s, split)
+    {
+        json_array_foreach(json_object_get(split, "names"), n, name)
+        {
+            af_tokenizer *t = open_named(golden, json_string_value(name));
+            json_array_foreach(json_object_get(split, "ids"), i, want)
+            {
+                af_error err = {0};
+                af_encoding e = {0};
+                const json_t *text = json_array_get(said, i);
+                CHECK_OK(af_tokenizer_encode(t, &e, json_string_value(text),
+                                             json_string_length(text), false, &err),
+                         err);
+                bool same = (size_t)e.count == json_array_size(want);
+                for (size_t k = 0; same && k < json_array_size(want); k++)
+                    same = e.ids[k] == json_integer_value(json_array_get(want, k));
+                CHECK_MSG(same, "%s: other ids for text %d", json_string_value(name), (int)i);
+                af_encoding_clear(&e);
+            }
+            af_tokenizer_close(t);
+            names++;
+        }
+    }
+    assert_true(names > 60);
+    json_decref(golden);
+}
+
+/* Files name one end token; llama.cpp knows the others by their texts. */
+static void test_end_tokens_that_no_key_names(void **state)
+{
+    static const struct {
+        const char *first, *second;
+        int stops;
+    } cases[] = {{"<|endoftext|>", "<|im_end|>", 2},
+                 {"<|endoftext|>", "<|im_start|>", 1},
+                 {"</s>", "<end_of_turn>", 2},
+                 {"<|endoftext|>", "<|end|>", 2},
+                 {"<|return|>", "<|end|>", 1}}; /* gpt-oss: it ends a message */
+    json_t *golden = open_splits(), *tokens = json_object_get(golden, "tokens");
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        int count = 0;
+        json_array_set_new(tokens, 0, json_string(cases[i].first));
+        json_array_set_new(tokens, 1, json_string(cases[i].second));
+        af_tokenizer *t = open_named(golden, "gpt-2");
+        const int32_t *stops = af_tokenizer_stops(t, &count);
+        CHECK_MSG(count == cases[i].stops && stops[0] == 0, "%s, %s: %d stops", cases[i].first,
+                  cases[i].second, count);
+        af_tokenizer_close(t);
+    }
+    json_decref(golden);
+}
+
+/* Gemma 4: pieces of SentencePiece with merges, and no blank in front of a text. */
+static void test_raw_merges_give_the_same_ids(void **state)
+{
+    char path[4096];
+    source s;
+    af_tokenizer *t = NULL;
+    af_error err = {0};
+    af_encoding x = {0}, y = {0};
+    (void)state;
+    scratch_path(path, sizeof path);
+    open_source(&s, "marks");
+    af_gguf_writer *w = begin(path, "gemma4", NULL);
+    put_tokens(w, &s);
+    put_merges(w, &s, false);
+    const int32_t bos = af_tokenizer_id(s.t, "<s>", 3);
+    CHECK_OK(af_gguf_put_u32(w, "tokenizer.ggml.bos_token_id", (uint32_t)bos, &err), err);
+    CHECK_OK(af_gguf_put_bool(w, "tokenizer.ggml.add_bos_token", false, &err), err);
+    finish(w);
+    CHECK_OK(af_tokenizer_open(&t, path, &err), err);
+    for (size_t i = 1; i < 4; i++) { /* without added tokens */
+        char blank[256], *back;
+        snprintf(blank, sizeof blank, " %s", texts[i]);
+        CHECK_OK(af_tokenizer_encode(s.t, &x, texts[i], strlen(texts[i]), false, &err), err);
+        CHECK_OK(af_tokenizer_encode(t, &y, blank, strlen(blank), true, &err), err);
+        CHECK_MSG(y.count == x.count + 1 && y.ids[0] == bos && /* llama.cpp overrides the key */
+                      !memcmp(x.ids, y.ids + 1, (size_t)x.count * 4),
+                  "other ids for \"%s\"", blank);
+        CHECK_OK(af_tokenizer_decode(t, &back, NULL, y.ids + 1, y.count - 1, false, &err), err);
+        assert_string_equal(back, blank);
+        free(back);
+    }
+    af_encoding_clear(&x);
+    af_encoding_clear(&y);
+    af_tokenizer_close(t);
+    af_tokenizer_close(s.t);
+    json_decref(s.json);
+    unlink(path);
+}
+
 static void test_unknown_names_are_refused_by_name(void **state)
 {
     (void)state;
@@ -246,6 +391,9 @@ int main(void)
         cmocka_unit_test(test_byte_level_metadata_gives_the_same_ids),
         cmocka_unit_test(test_scores_give_the_same_ids_as_merges),
         cmocka_unit_test(test_bloom_splits_at_punctuation),
+        cmocka_unit_test(test_splits_of_llama_cpp),
+        cmocka_unit_test(test_end_tokens_that_no_key_names),
+        cmocka_unit_test(test_raw_merges_give_the_same_ids),
         cmocka_unit_test(test_unknown_names_are_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

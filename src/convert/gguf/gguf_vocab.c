@@ -64,10 +64,9 @@ static void describe(const json_t *p, af_buf *out)
     }
 }
 
-static bool same_split(const af_buf *ours, const char *name)
+static bool same_split(const af_buf *ours, const af_pre_name *pre)
 {
-    const af_pre_name *pre = af_pre_name_find(name, strlen(name));
-    json_t *parts = pre ? af_json_load(pre->parts, strlen(pre->parts), 0, NULL) : NULL;
+    json_t *parts = af_pre_name_parts(pre);
     af_buf b = {0};
     describe(json_object_get(parts, "pre_tokenizer"), &b);
     const bool same = b.data && ours->data && strcmp(b.data, ours->data) == 0;
@@ -80,15 +79,13 @@ static bool same_split(const af_buf *ours, const char *name)
  * names that stand for the same split. Static storage. */
 static const char *find_pre_name(const json_t *tokenizer, const char *model_type)
 {
-    static const char *const names[] = {"gpt-2",          "llama-bpe", "qwen2",  "qwen35",
-                                        "smollm",         "tekken",    "gpt-4o", "deepseek-v3",
-                                        "deepseek-coder", "bloom",     "default"};
+    const af_pre_name *pre;
     const char *found = NULL;
     af_buf ours = {0};
     describe(json_object_get(tokenizer, "pre_tokenizer"), &ours);
-    for (size_t i = 0; i < AF_LEN(names) && !found; i++)
-        if (same_split(&ours, names[i]))
-            found = names[i];
+    for (int i = 0; !found && (pre = af_pre_name_at(i)); i++)
+        if (same_split(&ours, pre))
+            found = pre->name;
     af_buf_clear(&ours);
     if (found && strcmp(found, "gpt-2") == 0 && strcmp(model_type, "phi") == 0)
         return "phi-2";

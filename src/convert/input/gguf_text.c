@@ -216,11 +216,11 @@ static json_t *merges_json(const af_gguf_kv *merges)
     return list;
 }
 
-/* <s> in front, when the file says so. */
-static json_t *post_json(const af_gguf *g, const af_gguf_kv *tokens, bool bos_default)
+/* <s> in front, when the file says so; always with Gemma 4, as llama.cpp has it. */
+static json_t *post_json(const af_gguf *g, const af_gguf_kv *tokens, bool bos_default, bool raw)
 {
     const int64_t bos = af_gguf_int(g, "tokenizer.ggml.bos_token_id", -1);
-    if (!af_gguf_bool(g, "tokenizer.ggml.add_bos_token", bos_default) || bos < 0 ||
+    if ((!raw && !af_gguf_bool(g, "tokenizer.ggml.add_bos_token", bos_default)) || bos < 0 ||
         (uint64_t)bos >= tokens->count)
         return json_null();
     const af_gguf_str s = tokens->str[bos];
@@ -236,16 +236,17 @@ static json_t *post_json(const af_gguf *g, const af_gguf_kv *tokens, bool bos_de
 }
 
 static af_status bpe_json(const af_gguf *g, const af_gguf_kv *tokens, json_t *o, bool *add_bos,
-                          af_error *err)
+                          bool raw, af_error *err)
 {
     static const char *const parts[] = {"normalizer", "pre_tokenizer", "decoder"};
-    const af_gguf_str name = af_gguf_string(g, "tokenizer.ggml.pre");
+    const af_gguf_str name = af_gguf_string(g, raw ? "tokenizer.ggml.model" : "tokenizer.ggml.pre");
+    const int64_t unk = raw ? af_gguf_int(g, "tokenizer.ggml.unknown_token_id", -1) : -1;
     const af_pre_name *pre = name.at ? af_pre_name_find(name.at, name.len) : NULL;
     if (!pre)
         return af_fail(err, AF_EUNSUPPORTED,
                        "tokenizer.ggml.pre \"%.*s\" is not known, so no tokenizer.json can be made",
                        (int)AF_MIN(name.len, 60), name.at ? name.at : "");
-    json_t *p = af_json_load(pre->parts, strlen(pre->parts), 0, NULL);
+    json_t *p = af_pre_name_parts(pre);
     for (size_t i = 0; i < AF_LEN(parts); i++) {
         json_t *part = json_object_get(p, parts[i]);
         if (part)
@@ -253,17 +254,21 @@ static af_status bpe_json(const af_gguf *g, const af_gguf_kv *tokens, json_t *o,
     }
     json_decref(p);
     /* Other readers require every field of it. */
-    json_object_update_missing_new(
-        json_object_get(o, "decoder"),
-        json_pack("{s:b, s:b, s:b}", "add_prefix_space", 1, "trim_offsets", 1, "use_regex", 1));
-    *add_bos = pre->add_bos;
+    if (!raw)
+        json_object_update_missing_new(
+            json_object_get(o, "decoder"),
+            json_pack("{s:b, s:b, s:b}", "add_prefix_space", 1, "trim_offsets", 1, "use_regex", 1));
+    *add_bos = pre->flags & AF_PRE_ADD_BOS;
     json_t *merges = merges_json(af_gguf_find_kv(g, "tokenizer.ggml.merges"));
     json_object_set_new(o, "model",
                         json_pack("{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:o, s:o}", "type",
                                   "BPE", "dropout", "unk_token", "continuing_subword_prefix",
-                                  "end_of_word_suffix", "fuse_unk", 0, "byte_fallback", 0,
-                                  "ignore_merges", pre->ignore_merges, "vocab", vocab_json(tokens),
-                                  "merges", merges));
+                                  "end_of_word_suffix", "fuse_unk", raw, "byte_fallback", raw,
+                                  "ignore_merges", (pre->flags & AF_PRE_IGNORE_MERGES) != 0,
+                                  "vocab", vocab_json(tokens), "merges", merges));
+    if (unk >= 0 && (uint64_t)unk < tokens->count)
+        json_object_set_new(json_object_get(o, "model"), "unk_token",
+                            json_stringn(tokens->str[unk].at, tokens->str[unk].len));
     return AF_OK;
 }
 
@@ -281,8 +286,9 @@ AF_CHECKED static af_status tokenizer_json(const af_gguf *g, json_t **out, af_er
                           "normalizer", "pre_tokenizer", "post_processor", "decoder");
     bool add_bos = true;
     af_status st;
-    if (model.len == 4 && memcmp(model.at, "gpt2", 4) == 0)
-        st = bpe_json(g, tokens, o, &add_bos, err);
+    const bool raw = model.len == 6 && memcmp(model.at, "gemma4", 6) == 0;
+    if (raw || (model.len == 4 && memcmp(model.at, "gpt2", 4) == 0))
+        st = bpe_json(g, tokens, o, &add_bos, raw, err);
     else if (model.len == 5 && memcmp(model.at, "llama", 5) == 0)
         st = af_gguf_spm_json(g, tokens, types, o, err);
     else
@@ -292,7 +298,7 @@ AF_CHECKED static af_status tokenizer_json(const af_gguf *g, json_t **out, af_er
         json_decref(o);
         return st;
     }
-    json_object_set_new(o, "post_processor", post_json(g, tokens, add_bos));
+    json_object_set_new(o, "post_processor", post_json(g, tokens, add_bos, raw));
     *out = o;
     return AF_OK;
 }

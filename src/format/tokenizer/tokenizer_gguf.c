@@ -3,6 +3,7 @@
  * "gpt2" is byte-level BPE: the name in tokenizer.ggml.pre stands for the split patterns, which the
  * file does not hold. "llama" is SentencePiece BPE with scores. Control and user-defined tokens are
  * added tokens. A family whose own tokenizer normalises (Qwen: NFC) does so here, too. */
+#include "format/text/json_text.h"
 #include "format/tokenizer/tokenizer.h"
 #include "format/tokenizer/tokenizer_pre.h"
 #include "format/weights/gguf.h"
@@ -96,10 +97,12 @@ done:
     return st;
 }
 
-static af_status read_bpe(af_tokenizer *t, const af_gguf *g, bool *add_bos, af_error *err)
+/* `raw`: Gemma 4's, whose pieces are those of SentencePiece. */
+static af_status read_bpe(af_tokenizer *t, const af_gguf *g, bool raw, bool *add_bos, af_error *err)
 {
     af_status st = AF_OK;
-    af_gguf_str name = af_gguf_string(g, "tokenizer.ggml.pre");
+    char *parts = NULL;
+    af_gguf_str name = af_gguf_string(g, raw ? "tokenizer.ggml.model" : "tokenizer.ggml.pre");
     if (!name.at) /* llama.cpp warns and guesses; a guess gives wrong ids */
         return af_fail(err, AF_EUNSUPPORTED,
                        "tokenizer.ggml.pre is missing; it says how to split the text");
@@ -108,11 +111,18 @@ static af_status read_bpe(af_tokenizer *t, const af_gguf *g, bool *add_bos, af_e
         return af_fail(err, AF_EUNSUPPORTED, "tokenizer.ggml.pre \"%.*s\" is not known",
                        (int)AF_MIN(name.len, 60), name.at);
     t->model.kind = AF_MODEL_BPE;
-    t->model.ignore_merges = pre->ignore_merges;
-    *add_bos = pre->add_bos;
-    AF_TRY(af_parts_use(t, pre->parts, err));
+    t->model.ignore_merges = pre->flags & AF_PRE_IGNORE_MERGES;
+    t->model.byte_fallback = t->model.fuse_unk = raw;
+    *add_bos = pre->flags & AF_PRE_ADD_BOS;
+    json_t *made = af_pre_name_parts(pre);
+    parts = af_json_dump(made, 0);
+    json_decref(made);
+    if (!parts)
+        return af_fail_nomem(err, "the pre-tokenizer", 0);
+    AF_TRY(af_parts_use(t, parts, err));
     AF_TRY(read_merges(t, g, err));
 done:
+    free(parts);
     return st;
 }
 
@@ -162,6 +172,45 @@ static int32_t named_id(const af_tokenizer *t, const af_gguf *g, const char *key
     return (int32_t)id;
 }
 
+static int32_t added_id(const af_tokenizer *t, const char *text)
+{
+    const int32_t id = af_vocab_find(&t->vocab, text, strlen(text));
+    return id >= 0 && af_tokenizer_is_added(t, id) ? id : -1;
+}
+
+/* Files of older converters name one end token of several, so that llama.cpp looks for their texts,
+ * too. With the channels of gpt-oss and Solar, <|end|> ends a message and not the answer. */
+static af_status add_ends(af_tokenizer *t, af_error *err)
+{
+    static const char *const ends[] = {"<|eot_id|>",
+                                       "<|im_end|>",
+                                       "<end_of_turn>",
+                                       "<|endoftext|>",
+                                       "<|eom_id|>",
+                                       "<|end_of_text|>",
+                                       "<|return|>",
+                                       "<|call|>",
+                                       "<|flush|>",
+                                       "<|calls|>",
+                                       "<EOT>",
+                                       "[EOT]",
+                                       "[EOS]",
+                                       "<turn|>",
+                                       "[e~[",
+                                       "<end_of_utterance>",
+                                       "<｜end▁of▁sentence｜>",
+                                       "<|end|>"};
+    const bool channels = added_id(t, "<|return|>") >= 0 || added_id(t, "<|flush|>") >= 0;
+    af_status st = AF_OK;
+    for (size_t i = 0; i + channels < AF_LEN(ends); i++) {
+        const int32_t id = added_id(t, ends[i]);
+        if (id >= 0)
+            AF_TRY(af_tokenizer_add_stop(t, id, err));
+    }
+done:
+    return st;
+}
+
 static af_status read_named(af_tokenizer *t, const af_gguf *g, bool bos, bool eos, af_error *err)
 {
     af_status st = AF_OK;
@@ -169,13 +218,16 @@ static af_status read_named(af_tokenizer *t, const af_gguf *g, bool bos, bool eo
     t->eos = named_id(t, g, "tokenizer.ggml.eos_token_id", &t->eos_text);
     t->pad = named_id(t, g, "tokenizer.ggml.padding_token_id", &t->pad_text);
     t->unk = named_id(t, g, "tokenizer.ggml.unknown_token_id", &t->unk_text);
-    t->model.unk_id = t->model.kind == AF_MODEL_SPM ? t->unk : -1;
+    const bool pieces = t->model.kind == AF_MODEL_SPM || t->model.byte_fallback;
+    t->model.unk_id = pieces ? t->unk : -1;
     const int32_t ends[] = {t->eos, named_id(t, g, "tokenizer.ggml.eot_token_id", NULL),
                             named_id(t, g, "tokenizer.ggml.eom_token_id", NULL)};
     for (size_t i = 0; i < AF_LEN(ends); i++)
         if (ends[i] >= 0)
             AF_TRY(af_tokenizer_add_stop(t, ends[i], err));
-    bos = af_gguf_bool(g, "tokenizer.ggml.add_bos_token", bos) && t->bos >= 0;
+    AF_TRY(add_ends(t, err));
+    const bool always = t->model.kind == AF_MODEL_BPE && t->model.byte_fallback;
+    bos = (always || af_gguf_bool(g, "tokenizer.ggml.add_bos_token", bos)) && t->bos >= 0;
     eos = af_gguf_bool(g, "tokenizer.ggml.add_eos_token", eos) && t->eos >= 0;
     AF_TRY(af_tokenizer_surround(t, bos, eos, err));
 done:
@@ -189,12 +241,13 @@ static af_status read_all(af_tokenizer *t, const af_gguf *g, af_error *err)
     const af_gguf_str model = af_gguf_string(g, "tokenizer.ggml.model");
     const bool bpe = model.len == 4 && memcmp(model.at, "gpt2", 4) == 0;
     const bool spm = model.len == 5 && memcmp(model.at, "llama", 5) == 0;
+    const bool raw = model.len == 6 && memcmp(model.at, "gemma4", 6) == 0;
     t->model.unk_id = -1;
-    if (!bpe && !spm)
+    if (!bpe && !spm && !raw)
         return af_fail(err, AF_EUNSUPPORTED, "tokenizer.ggml.model \"%.*s\" is not known",
                        (int)AF_MIN(model.len, 60), model.at ? model.at : "");
     AF_TRY(read_tokens(t, g, err));
-    AF_TRY(bpe ? read_bpe(t, g, &add_bos, err) : read_spm(t, g, err));
+    AF_TRY(spm ? read_spm(t, g, err) : read_bpe(t, g, raw, &add_bos, err));
     AF_TRY(af_model_finish(t, err));
     AF_TRY(read_types(t, g, err));
     AF_TRY(af_added_build(t, err));

@@ -20,13 +20,6 @@ static const struct {
     [KIND_GLM4] = {NULL, "<|endoftext|>", NULL, "<|endoftext|>"},
 };
 
-/* tokenization_kimi.py */
-static const char kimi_pattern[] =
-    "[\\p{Han}]+|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]*"
-    "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
-    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]+"
-    "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\\p{N}{1,3}|"
-    " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 enum { KIMI_RESERVED = 256 }; /* ids after the vocabulary: special tokens, named or not */
 
 typedef struct token_maker {
@@ -264,14 +257,14 @@ static af_status find_class(token_maker *m, af_error *err)
 static json_t *parts_of(const token_maker *m)
 {
     const bool prefix = json_is_true(json_object_get(m->config, "add_prefix_space"));
-    const char *pattern = m->kind == KIND_KIMI ? kimi_pattern : m->pattern;
+    const char *pattern = m->kind == KIND_KIMI ? af_pre_kimi : m->pattern;
     const af_pre_name *pre =
         m->kind == KIND_GLM4 ? af_pre_name_find("chatglm-bpe", 11) : af_pre_name_find("qwen2", 5);
     if (m->kind == KIND_GPT2)
         return json_pack("{s:{s:s,s:b,s:b,s:b},s:{s:s}}", "pre_tokenizer", "type", "ByteLevel",
                          "add_prefix_space", prefix, "trim_offsets", 1, "use_regex", 1, "decoder",
                          "type", "ByteLevel");
-    json_t *parts = af_json_load(pre->parts, strlen(pre->parts), 0, NULL);
+    json_t *parts = af_pre_name_parts(pre);
     json_t *list = json_object_get(json_object_get(parts, "pre_tokenizer"), "pretokenizers");
     json_object_set_new(json_array_get(list, 1), "add_prefix_space", json_boolean(prefix));
     if (m->kind == KIND_QWEN || m->kind == KIND_GLM4)

@@ -4,12 +4,29 @@
 
 #include "base/base.h"
 
+#include <jansson.h>
+
+enum { AF_PRE_PATTERNS = 6 };
+enum {
+    AF_PRE_NFC = 1,           /* the text is normalised first */
+    AF_PRE_IGNORE_MERGES = 2, /* a word that is a token is that token */
+    AF_PRE_ADD_BOS = 4,       /* where the file does not say it */
+    AF_PRE_RAW = 8            /* characters, and bytes of unknown ones, instead of byte level */
+};
+
 typedef struct af_pre_name {
     const char *name;
-    const char *parts; /* normalizer, pre_tokenizer and decoder, as in a tokenizer.json */
-    bool ignore_merges, add_bos;
+    const char *pattern[AF_PRE_PATTERNS]; /* that cut the text, one after another; NULL ends them */
+    unsigned flags;
 } af_pre_name;
+
+extern const char af_pre_kimi[]; /* tokenization_kimi.py */
 
 /* NULL when the name is not known. */
 const af_pre_name *af_pre_name_find(const char *name, uint64_t len);
+/* The i-th name; NULL after the last. */
+const af_pre_name *af_pre_name_at(int i);
+/* Normalizer, pre_tokenizer and decoder as in a tokenizer.json. json_decref it; NULL = no memory.
+ */
+json_t *af_pre_name_parts(const af_pre_name *p);
 #endif
