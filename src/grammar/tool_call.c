@@ -72,8 +72,10 @@ struct af_tool_parser {
 
 af_tool_format af_tool_format_of(const char *source)
 {
+    if (source && strstr(source, "<|channel|>") && strstr(source, "<|message|>"))
+        return AF_TOOL_CHANNELS;
     if (source && strstr(source, "[TOOL_CALLS]"))
-        return AF_TOOL_MISTRAL;
+        return strstr(source, "[ARGS]") ? AF_TOOL_ARGS : AF_TOOL_MISTRAL;
     if (source && !strstr(source, "<tool_call>") &&
         (strstr(source, "<|python_tag|>") || strstr(source, "\"parameters\": ")))
         return AF_TOOL_LLAMA;
@@ -99,7 +101,8 @@ bool af_tool_marker(const char *token)
 
 const char *af_tool_format_name(af_tool_format f)
 {
-    return f == AF_TOOL_LLAMA ? "llama" : f == AF_TOOL_MISTRAL ? "mistral" : "tags";
+    static const char *const names[] = {"tags", "llama", "mistral", "args", "channels"};
+    return names[f];
 }
 
 af_status af_tool_parser_new(af_tool_parser **out, af_tool_format f, const json_t *tools,
@@ -159,10 +162,11 @@ static text_span member_text(text_span object, const char *name)
 static void make_id(const af_tool_parser *p, char id[40])
 {
     static const char digits[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-    const int n = p->format == AF_TOOL_MISTRAL ? 9 : 24;
+    const bool mistral = p->format == AF_TOOL_MISTRAL || p->format == AF_TOOL_ARGS;
+    const int n = mistral ? 9 : 24;
     const uint64_t key[2] = {p->seed, (uint64_t)p->calls};
     uint64_t h = af_fnv1a(AF_FNV_START, key, sizeof key);
-    int at = snprintf(id, 40, "%s", p->format == AF_TOOL_MISTRAL ? "" : "call_");
+    int at = snprintf(id, 40, "%s", mistral ? "" : "call_");
     for (int i = 0; i < n; i++) {
         h = (h ^ (h >> 29)) * UINT64_C(0xbf58476d1ce4e5b9) + UINT64_C(0x9e3779b97f4a7c15);
         id[at++] = digits[(h >> 40) % 62];
@@ -291,6 +295,18 @@ static af_call_found read_text(af_tool_parser *p, uint64_t *at, af_error *err, a
         report_text(p, &c, err, st);
     af_call_text_clear(&c);
     return f;
+}
+
+bool af_tool_parser_report(af_tool_parser *p, const char *name, const char *arguments)
+{
+    char id[40];
+    json_t *tree = af_json_load(arguments, strlen(arguments), 0, NULL);
+    const bool good = json_is_object(tree);
+    json_decref(tree);
+    make_id(p, id);
+    if (good)
+        p->sink.call(p->sink.user, &(af_tool_call){p->calls++, id, name, arguments});
+    return good;
 }
 
 /* ---- text as it comes ---- */

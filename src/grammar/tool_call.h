@@ -19,13 +19,20 @@
 
 #include <jansson.h>
 
-typedef enum af_tool_format { AF_TOOL_TAGS, AF_TOOL_LLAMA, AF_TOOL_MISTRAL } af_tool_format;
+typedef enum af_tool_format {
+    AF_TOOL_TAGS,
+    AF_TOOL_LLAMA,
+    AF_TOOL_MISTRAL,
+    AF_TOOL_ARGS,     /* Mistral's since 2025: [TOOL_CALLS]f[ARGS]{...} */
+    AF_TOOL_CHANNELS, /* gpt-oss: a message to functions.f */
+    AF_TOOL_FORMATS
+} af_tool_format;
 
 /* What the source of a chat template says of its model; AF_TOOL_TAGS when it says nothing. */
 af_tool_format af_tool_format_of(const char *template_source);
 /* Is this the text of a token that marks calls? Other special tokens are no part of an answer. */
 bool af_tool_marker(const char *token);
-/* "tags", "llama", "mistral" */
+/* "tags", "llama", "mistral", "args", "channels" */
 const char *af_tool_format_name(af_tool_format f);
 
 typedef struct af_tool_call {
@@ -54,6 +61,8 @@ AF_CHECKED af_status af_tool_parser_add(af_tool_parser *p, const char *text, uin
                                         af_error *err);
 /* The answer is complete: what was held back is reported. */
 AF_CHECKED af_status af_tool_parser_finish(af_tool_parser *p, af_error *err);
+/* A call that was read elsewhere; false when the arguments are not a JSON object. */
+bool af_tool_parser_report(af_tool_parser *p, const char *name, const char *arguments);
 /* Calls so far. */
 int af_tool_parser_calls(const af_tool_parser *p);
 

@@ -34,7 +34,29 @@ static uint32_t mark(tool_grammar *g, uint32_t from, const char *s)
     return text(g, start, s);
 }
 
-/* {"name": "f", "arguments": ...} */
+/* {"name": "f", "arguments": */
+static uint32_t json_head(tool_grammar *g, uint32_t from, const char *quoted)
+{
+    const bool llama = g->format == AF_TOOL_LLAMA;
+    uint32_t at = gap(g, text(g, from, "{\"name\":"));
+    at = gap(g, text(g, text(g, at, quoted), ","));
+    return gap(g, text(g, at, llama ? "\"parameters\":" : "\"arguments\":"));
+}
+
+/* What is before the arguments. */
+static uint32_t call_head(tool_grammar *g, uint32_t from, const char *name, const char *quoted)
+{
+    if (g->format == AF_TOOL_ARGS)
+        return mark(g, text(g, mark(g, from, "[TOOL_CALLS]"), name), "[ARGS]");
+    if (g->format != AF_TOOL_CHANNELS)
+        return json_head(g, from, quoted);
+    const uint32_t to = text(g, mark(g, from, "<|channel|>"), "commentary to=functions.");
+    const uint32_t type =
+        text(g, mark(g, text(g, text(g, to, name), " "), "<|constrain|>"), "json");
+    return mark(g, type, "<|message|>");
+}
+
+/* One call of a function, without what the format puts around calls. */
 static af_status emit_call(tool_grammar *g, uint32_t from, const json_t *function, uint32_t to)
 {
     af_status st = AF_OK;
@@ -59,12 +81,10 @@ static af_status emit_call(tool_grammar *g, uint32_t from, const json_t *functio
         st = af_fail_prefix(st, g->err, "parameters of tool '%.60s'", name);
         goto done;
     }
-    uint32_t at = gap(g, text(g, from, "{\"name\":"));
-    at = gap(g, text(g, text(g, at, quoted), ","));
-    at = gap(g, text(g, at, g->format == AF_TOOL_LLAMA ? "\"parameters\":" : "\"arguments\":"));
-    const uint32_t after = af_rtn_state(g->r);
-    af_rtn_call(g->r, at, rule, after);
-    af_rtn_free_edge(g->r, text(g, after, "}"), to);
+    const bool json = g->format != AF_TOOL_ARGS && g->format != AF_TOOL_CHANNELS;
+    const uint32_t head = call_head(g, from, name, quoted), after = af_rtn_state(g->r);
+    af_rtn_call(g->r, head, rule, after);
+    af_rtn_free_edge(g->r, json ? text(g, after, "}") : after, to);
 done:
     free(quoted);
     json_decref(own);
@@ -123,8 +143,10 @@ static void emit_answer(tool_grammar *g, uint32_t call, bool several)
         af_rtn_free_edge(r, text(g, end, "]"), r->rule[root].accept);
     } else {
         af_rtn_call(r, from, call, end);
-        if (several)
+        if (several && g->format == AF_TOOL_LLAMA)
             af_rtn_free_edge(r, gap(g, text(g, end, ";")), from);
+        if (several && g->format == AF_TOOL_ARGS)
+            af_rtn_free_edge(r, end, from);
         af_rtn_free_edge(r, end, r->rule[root].accept);
     }
 }
@@ -137,7 +159,7 @@ af_status af_tools_compile(af_rtn *r, const char *source, uint64_t len, af_error
     uint32_t call;
     AF_TRY(af_json_parse(&root, source, len, "tools", err));
     const char *format = json_string_value(json_object_get(root, "format"));
-    for (int f = AF_TOOL_TAGS; f <= AF_TOOL_MISTRAL; f++)
+    for (int f = AF_TOOL_TAGS; f < AF_TOOL_FORMATS; f++)
         if (format && strcmp(format, af_tool_format_name((af_tool_format)f)) == 0)
             g.format = (af_tool_format)f;
     const json_t *choice = json_object_get(root, "tool_choice");

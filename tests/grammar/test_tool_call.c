@@ -247,6 +247,8 @@ static void test_formats(void **state)
     (void)state;
     assert_int_equal(af_tool_format_of("... <tool_call>\\n{\"name\": ..."), AF_TOOL_TAGS);
     assert_int_equal(af_tool_format_of("x [TOOL_CALLS] y"), AF_TOOL_MISTRAL);
+    assert_int_equal(af_tool_format_of("[TOOL_CALLS] + name + [ARGS]"), AF_TOOL_ARGS);
+    assert_int_equal(af_tool_format_of("<|channel|> <|message|>"), AF_TOOL_CHANNELS);
     assert_int_equal(af_tool_format_of("{{ '<|python_tag|>' }}"), AF_TOOL_LLAMA);
     assert_int_equal(af_tool_format_of(NULL), AF_TOOL_TAGS);
     assert_true(af_tool_marker("[TOOL_CALLS]") && af_tool_marker("</tool_call>"));
@@ -265,12 +267,12 @@ static af_status open_tools(af_grammar **g, const char *format, const char *choi
 static void test_held_to_calls(void **state)
 {
     (void)state;
-    static const char *const formats[] = {"tags", "llama", "mistral"};
+    static const char *const formats[] = {"tags", "llama", "mistral", "args"};
     static const char *const choices[] = {
         "\"required\"", "{\"type\":\"function\",\"function\":{\"name\":\"get_weather\"}}"};
     json_t *tools = af_json_load(tools_text, sizeof tools_text - 1, 0, NULL);
     af_buf text = {0};
-    for (int f = 0; f < 3; f++)
+    for (int f = 0; f < 4; f++)
         for (int c = 0; c < 2; c++) {
             af_error err;
             af_grammar *g = NULL;

@@ -1,4 +1,8 @@
 """Fields of requests that OpenAI's API does not have, with the standard library alone."""
+import json
+import os
+import tempfile
+
 from serve_start import Server, check, finish
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -36,15 +40,82 @@ def check_min_tokens(s):
     check(status == 400 and answer["error"]["param"] == "min_tokens", "more than max_tokens: %s" % answer)
 
 
-def main():
-    s = Server("--alias", "base")
-    for part in (check_min_tokens,):
+TEMPLATE = """{# <|channel|> #}{% for m in messages %}<|start|>{{ m.role }}{% if m.thinking %}[{{ m.thinking }}]{% endif %}<|message|>
+{{- m.content }}<|end|>{% endfor %}{{ reasoning_effort | default('') }}{% if add_generation_prompt %}<|start|>assistant{% endif %}"""
+WEATHER = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}}, "required": ["city"]}}
+TOOLS = [{"type": "function", "function": WEATHER}]
+
+
+def check_channels(s):
+    """Messages of gpt-oss: a constrained answer begins in the last one, which the grammar ends here."""
+    next_one = "<|end|><|start|>assistant<|channel|>"
+    answer = ("One." + next_one + "analysis<|message|>Two." + next_one + "analysis<|message|>Three." + next_one +
+              "commentary to=functions.weather <|constrain|>json<|message|>{\"city\": \"Rome\"}")
+    body = dict(messages=HI, tools=TOOLS, grammar="root ::= " + json.dumps(answer))
+    c = s.post(CHAT, **body)[1]["choices"][0]
+    m = c["message"]
+    check((m["content"], m["reasoning_content"], c["finish_reason"]) == ("One.", "Two.\nThree.", "tool_calls"), "channels: %s" % c)
+    check([t["function"] for t in m["tool_calls"]] == [{"name": "weather", "arguments": "{\"city\": \"Rome\"}"}], "a call: %s" % m)
+    deltas = [e["choices"][0]["delta"] for e in s.events(CHAT, **body)]
+    for name in ("content", "reasoning_content"):
+        check("".join(d.get(name) or "" for d in deltas) == m[name], "%s of a stream" % name)
+    check([t["function"] for d in deltas for t in d.get("tool_calls", [])] == [t["function"] for t in m["tool_calls"]], "calls of a stream")
+    r = s.post("/v1/responses", input="Hi", tools=[dict(WEATHER, type="function")], grammar=body["grammar"])[1]
+    check([i["type"] for i in r["output"]] == ["message", "reasoning", "reasoning", "function_call"] and
+          [i["content"][0]["text"] for i in r["output"][:3]] == ["One.", "Two.", "Three."], "items: %s" % r["output"])
+    check(0 < r["usage"]["output_tokens_details"]["reasoning_tokens"] < r["usage"]["output_tokens"], "tokens: %s" % r["usage"])
+    r = s.post("/v1/messages", messages=HI, max_tokens=900, tools=[{"name": "weather", "input_schema": WEATHER["parameters"]}],
+               grammar=body["grammar"])[1]
+    check([b["type"] for b in r["content"]] == ["text", "thinking", "thinking", "tool_use"], "blocks: %s" % r)
+    c = s.post(CHAT, messages=HI, grammar="root ::= \"So" + next_one + "analysis<|message|>and so on\"")[1]["choices"][0]["message"]
+    check((c["content"], c["reasoning_content"]) == ("So", "and so on"), "cut off: %s" % c)
+    for choice in ("required", {"type": "function", "function": {"name": "weather"}}):
+        c = s.post(CHAT, messages=HI, tools=TOOLS, tool_choice=choice, seed=3)[1]["choices"][0]
+        check(c["finish_reason"] == "tool_calls" and len(c["message"]["tool_calls"]) == 1 and c["message"]["content"] is None and
+              json.loads(c["message"]["tool_calls"][0]["function"]["arguments"])["city"] in ("Rome", "Oslo"), "a forced call: %s" % c)
+
+
+def check_thinking(s):
+    """What templates are told of reasoning."""
+    def prompt(**body):
+        return s.post("/apply-template", **dict(dict(messages=HI), **body))[1]["prompt"]
+
+    check(prompt().endswith("<|end|><|start|>assistant"), "no effort")
+    check("<|end|>low<|start|>" in prompt(reasoning_effort="low"), "reasoning_effort")
+    check("<|end|>high<|start|>" in prompt(reasoning_effort="low", chat_template_kwargs={"reasoning_effort": "high"}), "the variable itself")
+    call = {"role": "assistant", "content": "I look.", "tool_calls": [{"type": "function", "function": {"name": "weather", "arguments": "{}"}}]}
+    for name in ("reasoning_content", "reasoning"):
+        check("<|start|>assistant[Hm.]<|message|><|end|>" in prompt(messages=HI + [dict(call, **{name: "Hm."})]), "reasoning before a call")
+    tokens = s.post("/v1/responses/input_tokens", input="Hi")[1]["input_tokens"]
+    for body in ({"reasoning": {"effort": "low"}},
+                 {"input": [{"role": "user", "content": "Hi"}, {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text",
+                  "text": "Hm."}]}, {"type": "function_call", "call_id": "1", "name": "weather", "arguments": "{}"}]}):
+        more = s.post("/v1/responses/input_tokens", **dict({"input": "Hi"}, **body))[1]["input_tokens"]
+        chat = {"messages": HI, "reasoning_effort": "low"} if "reasoning" in body else \
+            {"messages": HI + [dict(call, content="", reasoning_content="Hm.")]}
+        check(more > tokens and more == len(s.post("/tokenize", content=prompt(**chat))[1]["tokens"]), "of a response: %s" % body)
+    low = s.post("/v1/messages/count_tokens", messages=HI, output_config={"effort": "low"})[1]["input_tokens"]
+    check(low == len(s.post("/tokenize", content=prompt(reasoning_effort="low"))[1]["tokens"]), "of a message")
+
+
+def run(parts, *args):
+    s = Server("--alias", "base", *args)
+    for part in parts:
         try:
             part(s)
         except Exception as e:
             check(False, "%s: %r" % (part.__name__, e))
     code, err = s.stop()
     check(code == 0, "exit status %s: %s" % (code, err[-2000:]))
+
+
+def main():
+    run((check_min_tokens,))
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "channels.jinja")
+        with open(path, "w") as f:
+            f.write(TEMPLATE)
+        run((check_channels, check_thinking), "--chat-template", path)
     finish()
 
 

@@ -11,27 +11,6 @@ void af_items_add(af_choice *c, af_buf *item)
     af_buf_clear(item);
 }
 
-/* What is new of the reasoning; after its end the item is complete. */
-static void add_reasoning(af_choice *c)
-{
-    const af_answer_form *form = c->of->form;
-    const af_buf *text = &c->reasoning.text;
-    const uint64_t from = c->reasoning.sent;
-    const bool ended = c->reasoning.state != AF_REASONING_INSIDE;
-    if (text->len == 0 || c->items.reasoned)
-        return;
-    if (from == 0)
-        form->item.open(c, AF_ITEM_REASONING);
-    if (text->len > from)
-        form->item.add(c, AF_ITEM_REASONING, text->data + from, text->len - from);
-    c->reasoning.sent = text->len;
-    if (!ended && !c->done)
-        return;
-    form->item.close(c, AF_ITEM_REASONING, text->data, text->len, ended);
-    c->items.count++;
-    c->items.reasoned = true;
-}
-
 static void open_text(af_choice *c)
 {
     c->items.open = true;
@@ -46,6 +25,33 @@ static void close_text(af_choice *c, bool whole)
     c->of->form->item.close(c, AF_ITEM_TEXT, text ? text + from : "", c->sent - from, whole);
     c->items.count++;
     c->items.open = false;
+}
+
+/* What is new of the reasoning; at its end the item is complete. */
+static void add_reasoning(af_choice *c)
+{
+    const af_answer_form *form = c->of->form;
+    const af_buf *text = &c->reasoning.text;
+    const bool ended = c->reasoning.state != AF_REASONING_INSIDE;
+    uint64_t *sent = &c->reasoning.sent;
+    while (!c->items.thinking && c->items.count && *sent < text->len && text->data[*sent] == '\n')
+        ++*sent; /* between two of them */
+    if (*sent < text->len && !c->items.thinking) {
+        if (c->items.open)
+            close_text(c, true);
+        c->items.thinking = true;
+        c->items.from = *sent;
+        form->item.open(c, AF_ITEM_REASONING);
+    }
+    if (*sent < text->len)
+        form->item.add(c, AF_ITEM_REASONING, text->data + *sent, text->len - *sent);
+    *sent = text->len;
+    if (!c->items.thinking || (!ended && !c->done))
+        return;
+    const uint64_t from = c->items.from;
+    form->item.close(c, AF_ITEM_REASONING, text->data + from, text->len - from, ended);
+    c->items.count++;
+    c->items.thinking = false;
 }
 
 /* Text up to byte `end` of the content. */

@@ -1,7 +1,8 @@
 /* answer_parts.c - the text of an answer as parts: reasoning, calls, and the content around them.
  *
  * Reasoning is at the beginning, between two marks; templates of some models end with the first of
- * them. It is taken out when the request or the server asks for that (reasoning_format). */
+ * them. It is taken out when the request or the server asks for that (reasoning_format). Answers in
+ * channels (channels.h) are always taken apart: without their marks they would say nothing. */
 #include "serve/api/generation.h"
 
 static const char *const marks[][2] = {{"<think>", "</think>"},
@@ -102,7 +103,78 @@ static bool take_beginning(af_choice *c, bool last)
     return c->reasoning.state == AF_REASONING_OFF || c->reasoning.state == AF_REASONING_DONE;
 }
 
+/* ---- channels ---- */
+
+static void add_message_text(void *user, const char *text, uint64_t n)
+{
+    af_choice *c = user;
+    const af_channel_kind now = c->channels.now;
+    af_buf *to = now == AF_CHANNEL_REASONING ? &c->reasoning.text
+                 : now == AF_CHANNEL_CALL    ? &c->message.call
+                                             : &c->content;
+    if (!c->message.begun && to->len)
+        af_buf_char(to, '\n');
+    c->message.begun = true;
+    c->reasoning.state = now == AF_CHANNEL_REASONING ? AF_REASONING_INSIDE : AF_REASONING_DONE;
+    af_buf_add(to, text, n);
+}
+
+static void end_message(void *user)
+{
+    af_choice *c = user;
+    af_buf *call = &c->message.call;
+    if (c->channels.now == AF_CHANNEL_CALL &&
+        !(c->parser && call->len &&
+          af_tool_parser_report(c->parser, c->channels.to.data, call->data)))
+        af_buf_add(&c->content, call->data ? call->data : "", call->len);
+    if (c->channels.now == AF_CHANNEL_REASONING)
+        c->reasoning.tokens += c->text.count - c->message.tokens;
+    c->content.bad |= call->bad;
+    call->len = 0;
+    c->message.tokens = c->text.count;
+    c->message.begun = false;
+    /* a message that the reader does not see is not the last one: this one was cut off */
+    c->reasoning.state = c->message.last && c->channels.now == AF_CHANNEL_REASONING
+                             ? AF_REASONING_INSIDE
+                             : AF_REASONING_DONE;
+    if (!c->of->answered) /* parts go out in the order of the messages */
+        c->of->form->piece(c);
+}
+
+static af_status parse_channels(af_choice *c, bool last, af_error *err)
+{
+    af_status st = AF_OK;
+    const af_answer_text *t = &c->text;
+    if (t->safe > c->parsed)
+        AF_TRY(af_channels_add(&c->channels, t->text.data + c->parsed, t->safe - c->parsed, err));
+    c->parsed = t->safe;
+    c->message.last = last;
+    if (last)
+        AF_TRY(af_channels_finish(&c->channels, err));
+done:
+    return st;
+}
+
 /* ---- parts ---- */
+
+af_status af_choice_reasoning(af_choice *c, af_error *err)
+{
+    const af_generation *g = c->of;
+    if (g->channels) {
+        c->channels = (af_channels){.text = add_message_text, .end = end_message, .user = c};
+        af_channels_begin(&c->channels, g->begun.data ? g->begun.data : "", g->begun.len);
+        c->reasoning.state = AF_REASONING_DONE;
+        return g->begun.bad || c->channels.held.bad || c->channels.to.bad
+                   ? af_fail_nomem(err, "the answer", g->begun.len)
+                   : AF_OK;
+    }
+    if (g->reasoning) {
+        /* a constrained answer is content from its first token */
+        c->reasoning.close = g->grammar ? NULL : g->opened;
+        c->reasoning.state = c->reasoning.close ? AF_REASONING_INSIDE : AF_REASONING_START;
+    }
+    return AF_OK;
+}
 
 bool af_choice_has_parts(const af_choice *c)
 {
@@ -113,7 +185,9 @@ af_status af_choice_parse(af_choice *c, bool last, af_error *err)
 {
     af_status st = AF_OK;
     const af_answer_text *t = &c->text;
-    if (take_beginning(c, last) && t->safe > c->parsed) {
+    if (c->of->channels) {
+        AF_TRY(parse_channels(c, last, err));
+    } else if (take_beginning(c, last) && t->safe > c->parsed) {
         const char *more = t->text.data + c->parsed;
         if (c->parser)
             AF_TRY(af_tool_parser_add(c->parser, more, t->safe - c->parsed, err));
@@ -121,7 +195,7 @@ af_status af_choice_parse(af_choice *c, bool last, af_error *err)
             af_buf_add(&c->content, more, t->safe - c->parsed);
         c->parsed = t->safe;
     }
-    if (last && c->parser)
+    if (last && c->parser && !c->of->channels)
         AF_TRY(af_tool_parser_finish(c->parser, err));
     if (c->content.bad || c->reasoning.text.bad || c->calls.bad || c->new_calls.bad)
         AF_TRY(af_fail_nomem(err, "the answer", t->text.len));

@@ -77,6 +77,7 @@ static bool is_noise(const af_generation *g, int32_t id)
     const af_tokenizer *t = g->api->tokenizer;
     return !g->skip_special && af_tokenizer_is_special(t, id) &&
            !af_tool_marker(af_tokenizer_token(t, id, NULL)) &&
+           !(g->channels && af_channels_mark(af_tokenizer_token(t, id, NULL))) &&
            !(g->reasoning && af_is_reasoning_mark(af_tokenizer_token(t, id, NULL)));
 }
 
@@ -205,6 +206,8 @@ static void free_choice(af_choice *c)
     af_tool_parser_free(c->parser);
     af_buf_clear(&c->content);
     af_buf_clear(&c->reasoning.text);
+    af_channels_clear(&c->channels);
+    af_buf_clear(&c->message.call);
     af_buf_clear(&c->calls);
     af_buf_clear(&c->new_calls);
     af_buf_clear(&c->items.output);
@@ -224,6 +227,7 @@ void af_generation_free(af_generation *g)
     free(g->choice);
     af_inputs_free(g->prompt, g->prompts);
     free(g->bias);
+    af_buf_clear(&g->begun);
     af_kept_grammar_release(g->grammar);
     af_response_free(g->response);
     json_decref(g->tools);
@@ -261,11 +265,7 @@ static af_status make_choices(af_generation *g, af_error *err)
         c->text.min_tokens = g->min_tokens;
         if (g->tools)
             AF_TRY(af_choice_tools(c, err));
-        if (g->reasoning) {
-            /* a constrained answer is content from its first token */
-            c->reasoning.close = g->grammar ? NULL : g->opened;
-            c->reasoning.state = c->reasoning.close ? AF_REASONING_INSIDE : AF_REASONING_START;
-        }
+        AF_TRY(af_choice_reasoning(c, err));
         if (g->grammar)
             AF_TRY(af_grammar_state_new(&c->grammar, g->grammar->grammar, err));
     }
@@ -304,8 +304,8 @@ static af_status read_chat(af_generation *g, const json_t *whole, af_api_fault *
     AF_TRY(af_allowed_tools(whole, &body, &f->err));
     AF_TRY(af_request_model(g->api, body, &g->model, f));
     AF_TRY(af_generation_fields(g, body, f));
-    AF_TRY(g->chat ? af_generation_chat(g, body, f) : af_generation_prompts(g, body, f));
     AF_TRY(af_generation_format(g, body, f));
+    AF_TRY(g->chat ? af_generation_chat(g, body, f) : af_generation_prompts(g, body, f));
     if (g->chat)
         AF_TRY(af_generation_tools(g, body, f));
     AF_TRY(make_choices(g, &f->err));

@@ -7,6 +7,7 @@
 #define AF_SERVE_GENERATION_H
 
 #include "decode/answer_text.h"
+#include "decode/channels.h"
 #include "grammar/tool_call.h"
 #include "serve/api/api.h"
 
@@ -76,6 +77,12 @@ struct af_choice {
         uint64_t sent;
         int64_t tokens; /* its marks included */
     } reasoning;
+    af_channels channels; /* of answers that have them */
+    struct {              /* the message of a channel that is being read */
+        bool begun, last; /* last: nothing follows */
+        af_buf call;      /* arguments */
+        int64_t tokens;   /* of the answer before it */
+    } message;
     af_buf content;          /* text after reasoning and around calls */
     af_buf calls, new_calls; /* JSON of all, and of those not sent yet */
     int call_count;
@@ -87,9 +94,9 @@ struct af_choice {
     struct {            /* of an answer that is written as items: answer_items.c */
         int count;      /* those that are complete */
         af_buf output;  /* these, as JSON without brackets */
-        bool reasoned;  /* the reasoning is complete */
+        bool thinking;  /* reasoning is being written */
         bool open;      /* a text is being written */
-        uint64_t from;  /* where it begins in the content */
+        uint64_t from;  /* where either begins, in the reasoning or in the content */
     } items;
     af_grammar_state *grammar;
     int64_t accepted; /* tokens that the grammar has seen */
@@ -114,10 +121,12 @@ struct af_generation {
     int64_t max_tokens, min_tokens;
     bool ignore_eos, no_tokens;   /* no_tokens: max_tokens 0, the prompt alone */
     bool reasoning;               /* is taken out of the text */
+    bool channels;                /* the answer is messages with channels */
     const char *opened;           /* the mark that ends reasoning which the prompt began, or NULL */
-    char *stop[AF_STOPS_MAX + 1]; /* with the template's, as the next ones */
+    af_buf begun;                 /* channels: the message at the end of the prompt */
+    char *stop[AF_STOPS_MAX + 1]; /* with the template's */
     int stops;
-    int32_t stop_id[AF_STOPS_MAX + 1];
+    int32_t stop_id[AF_STOPS_MAX + 3]; /* and those of channels */
     int stop_ids;
     af_logit_bias *bias;
     int biases;
@@ -175,6 +184,8 @@ AF_CHECKED af_status af_choice_tools(af_choice *c, af_error *err);
 /* The mark that ends reasoning which this prompt begins; NULL: it begins none. */
 const char *af_reasoning_opened(const char *prompt, uint64_t n);
 bool af_is_reasoning_mark(const char *text);
+/* Prepares the choice for reasoning, as its request asks for it. */
+AF_CHECKED af_status af_choice_reasoning(af_choice *c, af_error *err);
 /* True when the text is read for reasoning or calls. */
 bool af_choice_has_parts(const af_choice *c);
 /* Reads what is new in the text; `last`: nothing follows. */

@@ -242,7 +242,8 @@ static af_status read_thinking(const json_t *body, json_t *chat, af_error *err)
     return AF_OK;
 }
 
-/* "output_config": {"format": {"type": "json_schema", "schema"}}, or its older "output_format". */
+/* "output_config": {"format": {"type": "json_schema", "schema"}, "effort"}; its older
+ * "output_format". */
 static af_status read_format(const json_t *body, json_t *chat, af_error *err)
 {
     json_t *config = NULL, *format = NULL, *old = NULL;
@@ -252,6 +253,8 @@ static af_status read_format(const json_t *body, json_t *chat, af_error *err)
     AF_TRY(af_value_type(body, "output_format", JSON_OBJECT, &old, err));
     if (format || old)
         json_object_set(chat, "response_format", format ? format : old);
+    if (af_value(config, "effort"))
+        json_object_set(chat, "reasoning_effort", af_value(config, "effort"));
 done:
     return st;
 }

@@ -47,7 +47,28 @@ static void open_arguments(json_t *message)
     }
 }
 
-static af_status normal_message(const json_t *in, size_t at, json_t *list, af_error *err)
+/* Reasoning of an earlier answer, as the template calls it. That of gpt-oss takes it or a text next
+ * to calls, not both. */
+static void name_reasoning(json_t *message, const char *source)
+{
+    const json_t *sent = json_object_get(message, "reasoning_content");
+    if (!json_is_string(sent))
+        sent = json_object_get(message, "reasoning"); /* vLLM */
+    if (!json_is_string(sent) || json_string_length(sent) == 0)
+        return;
+    json_t *text = json_copy((json_t *)(uintptr_t)sent);
+    if (!json_object_get(message, "reasoning_content"))
+        json_object_set(message, "reasoning_content", text);
+    if (strstr(source, ".thinking") && !json_object_get(message, "thinking")) {
+        json_object_set(message, "thinking", text);
+        if (af_channels_used(source) && json_array_size(json_object_get(message, "tool_calls")))
+            json_object_set_new(message, "content", json_string(""));
+    }
+    json_decref(text);
+}
+
+static af_status normal_message(const json_t *in, size_t at, const char *source, json_t *list,
+                                af_error *err)
 {
     af_status st = AF_OK;
     json_t *content = json_object_get(in, "content"), *text = NULL, *m = NULL;
@@ -75,6 +96,7 @@ static af_status normal_message(const json_t *in, size_t at, json_t *list, af_er
     if (strcmp(role, "developer") == 0) /* what templates call it */
         json_object_set_new(m, "role", json_string("system"));
     open_arguments(m);
+    name_reasoning(m, source);
     json_array_append(list, m);
 done:
     json_decref(text);
@@ -100,28 +122,51 @@ static bool tools_are_off(const json_t *body)
     return choice && strcmp(choice, "none") == 0;
 }
 
+/* Variables of the template: those that the body gives, and how much the model should think. */
+static af_status template_values(const json_t *body, json_t **out, af_error *err)
+{
+    af_status st = AF_OK;
+    const char *effort = NULL;
+    json_t *given = NULL;
+    AF_TRY(af_value_type(body, "chat_template_kwargs", JSON_OBJECT, &given, err));
+    AF_TRY(af_value_string(body, "reasoning_effort", &effort, err));
+    *out = given ? json_copy(given) : json_object();
+    if (!effort)
+        return AF_OK;
+    json_t *own = strcmp(effort, "none") == 0
+                      ? json_pack("{s:b, s:b}", "enable_thinking", 0, "thinking", 0)
+                      : json_object();
+    json_object_set_new(own, "reasoning_effort", json_string(effort));
+    json_object_update_missing(*out, own);
+    json_decref(own);
+done:
+    return st;
+}
+
 af_status af_chat_render(const af_api *a, const af_served *m, const json_t *body, char **text,
                          uint64_t *n, af_error *err)
 {
     af_status st = AF_OK;
     const af_template *t = af_served_template(a, m);
-    json_t *messages = NULL, *list = json_array();
+    const char *source = t ? af_template_source(t, NULL) : NULL;
+    json_t *messages = NULL, *list = json_array(), *values = NULL;
     af_render_opts o = {
         .messages = list, .add_generation_prompt = true, .form = af_served_form(a, m)};
-    if (!t)
+    if (!source)
         AF_TRY(
             af_fail(err, AF_EUNSUPPORTED, "the model has no chat template; use /v1/completions"));
     AF_TRY(af_value_type(body, "messages", JSON_ARRAY, &messages, err));
     if (!messages || json_array_size(messages) == 0)
         AF_TRY(af_fail_subject(err, AF_EUSAGE, "messages", "'messages' is empty or absent"));
     for (size_t i = 0; i < json_array_size(messages); i++)
-        AF_TRY(normal_message(json_array_get(messages, i), i, list, err));
+        AF_TRY(normal_message(json_array_get(messages, i), i, source, list, err));
     AF_TRY(af_value_type(body, "tools", JSON_ARRAY, &o.tools, err));
     AF_TRY(check_tools(o.tools, err));
     if (o.tools && (json_array_size(o.tools) == 0 || tools_are_off(body)))
         o.tools = NULL;
     AF_TRY(af_value_type(body, "documents", JSON_ARRAY, &o.documents, err));
-    AF_TRY(af_value_type(body, "chat_template_kwargs", JSON_OBJECT, &o.extra, err));
+    AF_TRY(template_values(body, &values, err));
+    o.extra = values;
     AF_TRY(af_value_bool(body, "continue_final_message", &o.continue_final_message, err));
     o.add_generation_prompt = !o.continue_final_message;
     AF_TRY(af_value_bool(body, "add_generation_prompt", &o.add_generation_prompt, err));
@@ -131,6 +176,7 @@ af_status af_chat_render(const af_api *a, const af_served *m, const json_t *body
         snprintf(err->subject, sizeof err->subject, "messages");
 done:
     json_decref(list);
+    json_decref(values);
     return st;
 }
 
@@ -161,10 +207,17 @@ static af_status fits(const af_generation *g, int64_t tokens, const char *field,
                            a->context);
 }
 
-/* The text that ends an answer of the server's template, a token or not. */
+/* The text that ends an answer of the server's template, a token or not; of channels the tokens,
+ * which not all models list among their end tokens. */
 static af_status add_end_of_turn(af_generation *g, af_error *err)
 {
+    static const char *const ends[] = {"<|return|>", "<|call|>"};
     const char *eot = g->api->eot;
+    for (size_t i = 0; g->channels && i < AF_LEN(ends); i++) {
+        const int32_t end = af_tokenizer_id(g->api->tokenizer, ends[i], strlen(ends[i]));
+        if (end >= 0)
+            g->stop_id[g->stop_ids++] = end;
+    }
     if (!eot || af_served_template(g->api, g->model) != g->api->template)
         return AF_OK;
     const int32_t id = af_tokenizer_id(g->api->tokenizer, eot, strlen(eot));
@@ -179,12 +232,38 @@ static af_status add_end_of_turn(af_generation *g, af_error *err)
     return AF_OK;
 }
 
+/* What the prompt says of the answer's beginning. A constrained answer in channels is the message
+ * that the reader sees. */
+static af_status begin_answer(af_generation *g, char **text, uint64_t *n, af_error *err)
+{
+    static const char role[] = "<|start|>assistant", head[] = "<|channel|>final<|message|>";
+    const uint64_t len = sizeof role - 1;
+    af_buf b = {0};
+    g->opened = af_reasoning_opened(*text, *n);
+    g->channels = af_channels_used(af_template_source(af_served_template(g->api, g->model), NULL));
+    if (!g->channels)
+        return AF_OK;
+    if (g->grammar && *n >= len && memcmp(*text + *n - len, role, len) == 0) {
+        af_buf_add(&b, *text, *n);
+        af_buf_str(&b, head);
+        free(*text);
+        *n = b.len;
+        *text = af_buf_take(&b);
+        if (!*text)
+            return af_fail_nomem(err, "the prompt", *n);
+    }
+    const char *last = af_channels_last(*text, *n);
+    af_buf_add(&g->begun, last, *n - (uint64_t)(last - *text));
+    return AF_OK;
+}
+
 af_status af_generation_chat(af_generation *g, const json_t *body, af_api_fault *f)
 {
     af_status st = AF_OK;
     char *text = NULL;
     uint64_t n = 0;
     AF_TRY(af_chat_render(g->api, g->model, body, &text, &n, &f->err));
+    AF_TRY(begin_answer(g, &text, &n, &f->err));
     g->prompts = 1;
     g->prompt = af_calloc(1, sizeof *g->prompt);
     if (!g->prompt)
@@ -194,8 +273,8 @@ af_status af_generation_chat(af_generation *g, const json_t *body, af_api_fault 
         AF_TRY(af_fail_subject(&f->err, AF_EUSAGE, "messages", "the messages make no tokens"));
     AF_TRY(fits(g, g->prompt->count, "messages", f));
     AF_TRY(add_end_of_turn(g, &f->err));
-    g->opened = af_reasoning_opened(text, n);
-    g->skip_special = !g->reasoning && (!af_value(body, "tools") || tools_are_off(body));
+    g->skip_special =
+        !g->reasoning && !g->channels && (!af_value(body, "tools") || tools_are_off(body));
 done:
     free(text);
     return st;

@@ -273,6 +273,7 @@ void af_copy_fields(const json_t *body, json_t *chat)
                                        "structured_outputs",
                                        "parallel_tool_calls",
                                        "reasoning_format",
+                                       "reasoning_effort",
                                        "chat_template_kwargs"};
     for (size_t i = 0; i < AF_LEN(same); i++)
         if (af_value(body, same[i]))

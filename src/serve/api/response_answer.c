@@ -111,16 +111,17 @@ static void out_reasoning_part(af_buf *b, const char *text, uint64_t n)
     af_buf_char(b, '}');
 }
 
-/* The item; without its text while it is being written. */
-static void out_reasoning(af_buf *b, const af_choice *c, const char *status)
+/* The item; `text` NULL while it is being written. */
+static void out_reasoning(af_buf *b, const af_choice *c, const char *status, const char *text,
+                          uint64_t n)
 {
     const af_generation *g = c->of;
     af_buf_printf(b,
                   "{\"id\":\"rs_%s_%d\",\"type\":\"reasoning\",\"status\":\"%s\",\"summary\":[],"
                   "\"content\":[",
                   g->id + strlen("resp_"), c->items.count, status);
-    if (strcmp(status, "in_progress") != 0)
-        out_reasoning_part(b, c->reasoning.text.data, c->reasoning.text.len);
+    if (text)
+        out_reasoning_part(b, text, n);
     af_buf_str(b, "]}");
 }
 
@@ -144,7 +145,7 @@ static void open_reasoning(af_choice *c)
     af_buf item = {0};
     if (!g->stream)
         return;
-    out_reasoning(&item, c, "in_progress");
+    out_reasoning(&item, c, "in_progress", NULL, 0);
     send_item(g, "response.output_item.added", &item);
     af_buf_clear(&item);
     send_reasoning(g, "response.content_part.added", "part", "", 0);
@@ -158,7 +159,7 @@ static void close_reasoning(af_choice *c, const char *text, uint64_t n, bool who
         send_reasoning(g, "response.reasoning_text.done", "text", text, n);
         send_reasoning(g, "response.content_part.done", "part", text, n);
     }
-    out_reasoning(&item, c, whole ? "completed" : "incomplete");
+    out_reasoning(&item, c, whole ? "completed" : "incomplete", text, n);
     add_item(g, &item);
 }
 

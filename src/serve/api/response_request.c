@@ -118,10 +118,31 @@ static af_status add_output(json_t *messages, const json_t *item, size_t at, af_
     return AF_OK;
 }
 
+/* The text of a reasoning item; NULL when it has none that can be read. */
+static json_t *reasoning_text(const json_t *item)
+{
+    const json_t *content = json_object_get(item, "content");
+    json_t *text = json_object_get(json_array_get(content, 0), "text");
+    return json_is_string(text) ? text : NULL;
+}
+
+/* What the model thought before the answer or call that follows: templates decide whether it is
+ * part of a later prompt. */
+static void add_reasoning(const json_t *messages, json_t **thought)
+{
+    json_t *last = last_of(messages);
+    if (!*thought || !is_word(json_object_get(last, "role"), "assistant"))
+        return;
+    if (!json_object_get(last, "reasoning_content"))
+        json_object_set(last, "reasoning_content", *thought);
+    *thought = NULL;
+}
+
 /* Those from number `from` on. */
 static af_status add_items(json_t *messages, const json_t *items, size_t from, af_error *err)
 {
     af_status st = AF_OK;
+    json_t *thought = NULL;
     for (size_t i = from; st == AF_OK && i < json_array_size(items); i++) {
         const json_t *item = json_array_get(items, i), *type = json_object_get(item, "type");
         if (json_is_object(item) && (!type || is_word(type, "message")))
@@ -130,11 +151,15 @@ static af_status add_items(json_t *messages, const json_t *items, size_t from, a
             st = add_call(messages, item, i, err);
         else if (is_word(type, "function_call_output"))
             st = add_output(messages, item, i, err);
-        else if (!is_word(type, "reasoning")) /* which is no part of a later prompt */
+        else if (is_word(type, "reasoning"))
+            thought = reasoning_text(item);
+        else
             st = af_fail_subject(err, AF_EUNSUPPORTED, "input",
                                  "item %zu is of type '%.40s'; messages, function_call and "
                                  "function_call_output are supported",
                                  i, json_is_string(type) ? json_string_value(type) : "none");
+        if (!is_word(type, "reasoning"))
+            add_reasoning(messages, &thought);
     }
     return st;
 }
@@ -382,6 +407,9 @@ af_status af_response_read(af_generation *g, const json_t *body, json_t **chat, 
     AF_TRY(read_format(body, to, &text, &f->err));
     AF_TRY(read_logprobs(body, to, &f->err));
     af_copy_fields(body, to);
+    json_t *effort = af_value(af_value(body, "reasoning"), "effort");
+    if (effort)
+        json_object_set(to, "reasoning_effort", effort);
     if (af_value(body, "max_output_tokens"))
         json_object_set(to, "max_completion_tokens", json_object_get(body, "max_output_tokens"));
     AF_TRY(make_echo(r, body, tools, store, &f->err));
