@@ -22,6 +22,7 @@ typedef struct af_adapter_leaf {
 typedef struct af_model_leaves {
     const af_model_spec *spec;
     const af_adapter *adapter; /* NULL = none */
+    double dropout;            /* on its inputs */
     af_graph *graph;
     af_dtype compute;
     af_tensor **tensor;                 /* by spec tensor; borrowed from the graph */
@@ -44,6 +45,7 @@ typedef struct af_leaves_opts {
     const bool *trained;       /* of those only these, by spec tensor; NULL = all */
     bool train_adapter;        /* adapter tensors and modules_to_save are params, else weights */
     const af_adapter *adapter; /* NULL = none; must outlive the leaves */
+    double dropout;            /* on the adapter's inputs, in training */
     const af_dtype *dtype;     /* by spec tensor: the type of frozen ones; NULL = all `compute` */
     const struct af_model_leaves *base; /* NULL, or: frozen tensors are those of these leaves */
     const char *prefix;                 /* put before tensor names (a teacher's, say); NULL = "" */
@@ -102,7 +104,6 @@ typedef void af_forward_tap(void *user, int layer, af_group group, af_tensor *x)
 
 typedef struct af_forward_opts {
     bool no_adapter;             /* as if there were none (a reference policy) */
-    double dropout;              /* on the adapters' input */
     double residual_dropout;     /* on what attention and MLP add (resid_pdrop of Phi-3) */
     double embed_dropout;        /* on the embeddings (embd_pdrop of gpt2) */
     double neftune;              /* alpha of the noise on embeddings; 0 = none */

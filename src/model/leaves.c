@@ -194,7 +194,8 @@ af_status af_model_leaves_init(af_model_leaves *out, af_graph *g, const af_model
                                const af_leaves_opts *o, af_error *err)
 {
     af_status st = AF_OK;
-    af_model_leaves l = {.spec = s, .adapter = o->adapter, .graph = g, .compute = o->compute};
+    af_model_leaves l = {
+        .spec = s, .adapter = o->adapter, .dropout = o->dropout, .graph = g, .compute = o->compute};
     l.tensor = af_arena_take(&l.arena, (uint64_t)s->tensors * sizeof *l.tensor);
     l.module = af_arena_take(&l.arena, (uint64_t)s->modules * sizeof *l.module);
     if (!l.tensor || !l.module)

@@ -94,12 +94,12 @@ static af_status record(af_model_graph *r, const af_record_opts *o, af_error *er
     const af_leaves_opts lo = {.compute = r->m->compute,
                                .train_adapter = r->adapter != NULL,
                                .adapter = r->adapter,
+                               .dropout = o->lora_dropout,
                                .dtype = af_loader_dtypes(r->m->loader)};
     r->in = af_batch_inputs_new(r->graph, r->rows, r->sequences);
     AF_TRY(af_model_leaves_init(&r->leaves, r->graph, af_loader_spec(r->m->loader), &lo, err));
     AF_TRY(list_params(r, err));
-    const af_forward_opts fo = {.dropout = o->lora_dropout};
-    r->hidden = af_model_forward(&r->leaves, &r->in, &fo);
+    r->hidden = af_model_forward(&r->leaves, &r->in, NULL);
     AF_TRY(af_graph_status(r->graph, err));
     const uint64_t ints = 3 * (uint64_t)r->rows + (uint64_t)af_tensor_count(r->in.bounds);
     r->host = af_calloc(ints, sizeof *r->host);

@@ -3,8 +3,9 @@
 
 #include <math.h>
 
-/* Apart from the streams of dropout, as those in builder.c. */
+/* Apart from the streams of dropout in layers, as those in builder.c. */
 static const uint64_t NOISE_STREAM = UINT64_C(0x6e6f697365);
+static const uint64_t HEAD_STREAM = UINT64_C(0x68656164);
 
 /* An adapter outside the layers as two plain matrices: A [R][in], B [out][R]. NULL when there is
  * none. */
@@ -127,8 +128,9 @@ static af_tensor *unit_rows(const af_model_leaves *l, af_tensor *w)
     return af_rmsnorm(l->graph, af_as_type(l->graph, w, l->compute), one, least, false);
 }
 
-/* The head as one matrix: with an adapter, [h | s A h] times [W | B]^T is what it computes; with
- * trained rows, which a tied model may have besides, W has their marks (adapter_tokens.c). */
+/* The head as one matrix: with an adapter, [h | s A h'] times [W | B]^T is what it computes, h'
+ * after dropout (DoRA's rows of W keep h, where PEFT takes some of h'); with trained rows, which a
+ * tied model may have besides, W has their marks (adapter_tokens.c). */
 static af_tensor *head(const af_model_leaves *l, const af_forward_opts *o, af_tensor **h)
 {
     af_graph *g = l->graph;
@@ -145,6 +147,8 @@ static af_tensor *head(const af_model_leaves *l, const af_forward_opts *o, af_te
     if (!a)
         return w;
     const double scale = l->adapter->module[l->spec->head_module].scale;
+    if (l->dropout > 0)
+        x = af_dropout(g, x, l->dropout, HEAD_STREAM);
     af_tensor *low = af_scale(g, af_matmul(g, x, a, AF_MATMUL_NT), scale);
     *h = af_concat(g, (af_tensor *[]){*h, low}, 2, 1);
     af_tensor *wide = af_concat(g, (af_tensor *[]){af_as_type(g, w, l->compute), b}, 2, 1);

@@ -64,11 +64,11 @@ af_tensor *af_as_type(af_graph *g, af_tensor *t, af_dtype type)
 /* The input of an adapter in training: masked by dropout, one stream per projection. */
 static af_tensor *adapter_input(const af_forward *f, int layer, af_group group, af_tensor *x)
 {
-    if (f->o.dropout <= 0)
+    if (f->l->dropout <= 0)
         return x;
     const uint64_t stream = group <= AF_GROUP_DOWN ? (uint64_t)layer * (AF_GROUP_DOWN + 1) + group
                                                    : GROUP_STREAM + (uint64_t)layer * 64 + group;
-    return af_dropout(f->g, x, f->o.dropout, stream);
+    return af_dropout(f->g, x, f->l->dropout, stream);
 }
 
 /* DoRA (Liu et al. 2024) as PEFT has it, x' = dropout(x):
@@ -99,7 +99,7 @@ static af_tensor *dora(const af_forward *f, int layer, af_group group, int piece
     af_tensor *ratio = af_div(g, al->magnitude, af_dora_norm(g, &o));
     ratio = af_as_type(g, ratio, type);
     af_tensor *y = af_mul(g, af_linear(g, adapter_input(f, layer, group, x), &o), ratio);
-    if (f->o.dropout > 0) { /* the base term itself sees the whole input */
+    if (f->l->dropout > 0) { /* the base term itself sees the whole input */
         const af_linear_opts w = {.pieces = 1, .weight = {o.weight[0]}, .fp8 = o.fp8};
         af_tensor *masked = af_linear(g, adapter_input(f, layer, group, x), &w);
         y = af_add(g, y, af_sub(g, af_linear(g, x, &w), masked));
@@ -152,7 +152,7 @@ static af_tensor *project(const af_forward *f, int layer, af_group group, af_ten
             y[p] = dora(f, layer, group, p, x);
         return o.pieces == 1 ? y[0] : af_concat(g, y, o.pieces, 1);
     }
-    if (f->o.dropout > 0 || low_x != x) {
+    if (f->l->dropout > 0 || low_x != x) {
         for (int p = 0; p < o.pieces; p++)
             z.out += af_tensor_dim(o.weight[p], 0);
         af_tensor *low = af_linear(g, adapter_input(f, layer, group, low_x), &z);

@@ -227,8 +227,7 @@ static void record_uld(af_step_graph *s, af_tensor *h)
 static af_status record_loss(af_step_graph *s, af_error *err)
 {
     const bool drops = af_method_has_dropout(s->run);
-    const af_forward_opts f = {.dropout = s->model->dropout,
-                               .residual_dropout =
+    const af_forward_opts f = {.residual_dropout =
                                    drops ? af_method_residual_dropout(config_of(s)) : 0,
                                .embed_dropout = drops ? af_method_embed_dropout(config_of(s)) : 0,
                                .neftune = s->run->neftune_alpha,
@@ -280,6 +279,7 @@ af_status af_step_graph_record(af_step_graph *s, af_memory_mode mode, af_error *
         .trained = s->model->trained.tensor,
         .train_adapter = s->model->adapter != NULL,
         .adapter = s->model->adapter,
+        .dropout = s->model->dropout,
         .dtype = s->model->loader ? af_loader_dtypes(s->model->loader) : s->model->dtype,
     };
     AF_TRY(af_model_leaves_init(&s->leaves, s->graph, s->model->spec, &o, err));
