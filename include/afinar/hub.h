@@ -45,7 +45,8 @@ typedef struct af_pull_opts {
     bool dataset;         /* of the datasets, not of the models */
     const char *revision; /* over the one after '@'; NULL */
     /* Patterns of files ('*' matches '/' too). Without `include`: configs, tokenizer, and
-     * safetensors or one GGUF file. */
+     * safetensors or one GGUF file; pytorch_model.bin (adapter_model.bin) where there is neither.
+     * Of safetensors and pytorch_model.bin the one file, else its shards, and no variant. */
     const char *const *include, *const *exclude;
     int includes, excludes;
     const char *gguf;   /* type of the GGUF file to take: "Q4_K_M" */

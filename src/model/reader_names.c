@@ -403,6 +403,21 @@ af_status af_reader_make_spec(af_model_reader *in, bool tied, af_error *err)
     return af_model_spec_init(&in->spec, &c, err);
 }
 
+/* The head of a state dict that torch.save wrote has the name of memory. */
+static af_status find_head(af_model_reader *in, af_error *err)
+{
+    af_model_spec *s = &in->spec;
+    const char *module = s->arch->head_module;
+    if (!module || s->tied || is_stored(in, af_slot_hf_name(s->arch, AF_SLOT_HEAD)))
+        return AF_OK;
+    const char *name = af_arena_printf(&s->arena, "%s.weight", module);
+    if (!name)
+        return af_fail_nomem(err, "the name of a tensor", strlen(module));
+    if (is_stored(in, name))
+        s->tensor[s->head].name = name;
+    return AF_OK;
+}
+
 /* As transformers: a folder that says its head is the embedding, and has another head, is not
  * tied; one that has the head alone is. */
 af_status af_reader_match_head(af_model_reader *in, af_error *err)
@@ -417,7 +432,7 @@ af_status af_reader_match_head(af_model_reader *in, af_error *err)
         return af_reader_make_spec(in, true, err);
     }
     if (!in->config.tie_word_embeddings)
-        return AF_OK;
+        return find_head(in, err);
     af_model_reader_disk_name(in, own, name, sizeof name);
     const af_stored *head = af_weights_find(in->weights, name);
     af_model_reader_disk_name(in, in->spec.tensor[in->spec.embed].name, name, sizeof name);

@@ -1,8 +1,12 @@
 /* Files of torch.save: both forms, views, dtypes, what is refused, damaged files. Made by
  * tools/golden/make_torch.py. */
 #include "format/weights/torch_file.h"
+
+#include "base/file.h"
 #include "format/weights/weights.h"
 #include "test.h"
+
+#include <unistd.h>
 
 static const char *golden(const char *name)
 {
@@ -163,6 +167,32 @@ static void test_damaged_files(void **state)
     }
 }
 
+/* Shards without an index, as older versions of transformers never wrote them, but people do. */
+static void test_shards_without_an_index(void **state)
+{
+    char dir[] = "/tmp/afinar-torch-XXXXXX", path[2][64];
+    af_error err = {0};
+    af_weights *w;
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    for (int i = 0; i < 2; i++)
+        snprintf(path[i], sizeof path[i], "%s/pytorch_model-0000%d-of-00002.bin", dir, i + 1);
+    assert_false(af_weights_in(dir));
+    CHECK_OK(af_file_copy(golden("archive.bin"), path[0], &err), err);
+    assert_true(af_weights_in(dir));
+    assert_int_not_equal(af_weights_open(&w, dir, &err), AF_OK);
+    CHECK_MSG(strstr(err.msg, "has 2 files, and"), "'%s'", err.msg);
+    CHECK_OK(af_file_copy(golden("fp8.bin"), path[1], &err), err);
+    CHECK_OK(af_weights_open(&w, dir, &err), err);
+    assert_int_equal(af_weights_files(w), 2);
+    assert_non_null(af_weights_find(w, "rows"));
+    assert_true(af_weights_count(w) > 16);
+    af_weights_close(w);
+    unlink(path[0]);
+    unlink(path[1]);
+    rmdir(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -170,6 +200,7 @@ int main(void)
         cmocka_unit_test(test_other_protocols),
         cmocka_unit_test(test_what_is_refused),
         cmocka_unit_test(test_damaged_files),
+        cmocka_unit_test(test_shards_without_an_index),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

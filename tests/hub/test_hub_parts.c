@@ -275,6 +275,54 @@ static void test_list_round_trip(void **state)
     af_hub_tree_clear(&again);
 }
 
+/* Weights are fetched once. */
+static void test_files_of_a_model(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *files, *needed; /* "" = refused */
+    } cases[] = {
+        {"config.json model.safetensors pytorch_model.bin", "config.json model.safetensors"},
+        {"model.fp16.safetensors model.safetensors", "model.safetensors"},
+        {"model-00001-of-00002.safetensors model-00002-of-00002.safetensors model.safetensors",
+         "model.safetensors"},
+        {"model-00001-of-000002.safetensors model.fp16-00001-of-00001.safetensors",
+         "model-00001-of-000002.safetensors"},
+        {"model.safetensors-00001-of-00001.safetensors model.safetensors.index.json",
+         "model.safetensors-00001-of-00001.safetensors model.safetensors.index.json"},
+        {"consolidated.safetensors model-00001-of-00001.safetensors",
+         "model-00001-of-00001.safetensors"},
+        {"adapter_model.safetensors", "adapter_model.safetensors"},
+        {"a.json pytorch_model-00001-of-00001.bin pytorch_model.bin pytorch_model.fp16.bin",
+         "a.json pytorch_model.bin"},
+        {"pytorch_model-00001-of-00001.bin pytorch_model_fp32.bin training_args.bin",
+         "pytorch_model-00001-of-00001.bin"},
+        {"model.fp16.safetensors pytorch_model.bin", "pytorch_model.bin"},
+        {"adapter_model.bin", "adapter_model.bin"},
+        {"config.json pytorch_model.fp16.bin", ""},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_hub_tree t = {0};
+        af_error err = {0};
+        char files[256], page[2000] = "[", needed[256] = "", *rest = files;
+        snprintf(files, sizeof files, "%s", cases[i].files);
+        for (const char *f; (f = strtok_r(rest, " ", &rest));)
+            snprintf(page + strlen(page), sizeof page - strlen(page),
+                     "%s{\"path\": \"%s\", \"size\": 1, " OID "}", page[1] ? "," : "", f);
+        snprintf(page + strlen(page), sizeof page - strlen(page), "]");
+        CHECK_OK(af_hub_tree_add_page(&t, page, strlen(page), "list", &err), err);
+        CHECK_OK(af_hub_tree_sort(&t, "list", &err), err);
+        const af_hub_choice c = {.kind = AF_HUB_MODEL};
+        const af_status st = af_hub_tree_choose(&t, &c, "org/name", &err);
+        for (int k = 0; k < t.count && st == AF_OK; k++)
+            if (t.file[k].needed)
+                snprintf(needed + strlen(needed), sizeof needed - strlen(needed), "%s%s",
+                         *needed ? " " : "", t.file[k].path);
+        CHECK_MSG(strcmp(needed, cases[i].needed) == 0, "%s: '%s'", cases[i].files, needed);
+        af_hub_tree_clear(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -287,6 +335,7 @@ int main(void)
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_hostile_lists),
         cmocka_unit_test(test_list_round_trip),
+        cmocka_unit_test(test_files_of_a_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

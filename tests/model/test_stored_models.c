@@ -1,6 +1,7 @@
 /* test_stored_models.c - models as other tools store them: GGUF files, bitsandbytes folders, PEFT
  * adapters, against the logits of the goldens; quantisation at load; what adapters may not change.
  */
+#define _GNU_SOURCE /* memmem */
 #include "family_case.h"
 
 #include "graph/node.h"
@@ -241,6 +242,44 @@ static void test_bitsandbytes_experts_one_by_one(void **state)
     json_decref(golden);
 }
 
+/* torch.save of a model of transformers 5: the head of gpt_neox is embed_out in folders. */
+static void test_head_with_its_name_of_memory(void **state)
+{
+    static const char old[] = "\"embed_out.weight\"", new[] = "\"lm_head.weight\"  ";
+    char path[4200];
+    float *y[2];
+    int64_t n = 0;
+    (void)state;
+    snprintf(path, sizeof path, "%s/families/gpt_neox.json", golden_dir());
+    json_t *golden = read_json(path);
+    for (int renamed = 0; renamed < 2; renamed++) {
+        formula_model f;
+        model_case c;
+        af_error err = {0};
+        char *text;
+        uint64_t size;
+        formula_model_write(&f, golden);
+        snprintf(path, sizeof path, "%s/model.safetensors", f.dir);
+        CHECK_OK(af_file_read(&text, &size, path, 1 << 26, &err), err);
+        char *at = memmem(text, size, old, strlen(old));
+        assert_non_null(at);
+        if (renamed)
+            memcpy(at, new, strlen(new));
+        CHECK_OK(af_file_write(path, text, size, &err), err);
+        free(text);
+        case_open(&c, f.dir, &(case_opts){.rows = f.len[0], .seqs = 1});
+        case_run(&c, f.ids, NULL, f.len, 1);
+        y[renamed] = case_read(&c, c.logits);
+        n = f.len[0] * af_loader_spec(c.loader)->vocab;
+        case_close(&c);
+        formula_model_clear(&f);
+    }
+    assert_true(n > 0 && worst_of(y[0], y[1], n) == 0);
+    free(y[0]);
+    free(y[1]);
+    json_decref(golden);
+}
+
 /* A copy of a tied golden in `dir` whose embedding is called `embed`, and which has a head of
  * `factor` times that (0 = none). */
 static void write_tied(const char *dir, const char *golden, const char *embed, float factor)
@@ -449,6 +488,7 @@ int main(void)
         cmocka_unit_test(test_adapter_on_a_gguf_base_is_the_same),
         cmocka_unit_test(test_bitsandbytes_folders),
         cmocka_unit_test(test_bitsandbytes_experts_one_by_one),
+        cmocka_unit_test(test_head_with_its_name_of_memory),
         cmocka_unit_test(test_tied_folders_with_a_stored_head),
         cmocka_unit_test(test_shadow_and_scratch_give_the_same_numbers),
         cmocka_unit_test(test_an_outline_quantises_nothing),

@@ -1,8 +1,10 @@
 /* hub_choose.c - which files of a repository are needed.
  *
  * A model needs its configs, its tokenizer, and its weights once: safetensors in the top folder,
- * one GGUF file, or, where there is neither, pytorch_model.bin. Other pickles run code when they
- * are opened and are never fetched. A dataset needs all but pickles and what only git reads. */
+ * one GGUF file, or, where there is neither, pytorch_model.bin; of each the file or else its
+ * shards, and no variant (model.fp16.safetensors), as transformers. Other pickles run code when
+ * they are opened and are never fetched. A dataset needs all but pickles and what only git reads.
+ */
 #define _GNU_SOURCE
 #include "format/hub/hub_tree.h"
 
@@ -36,6 +38,25 @@ static bool is_torch(const char *path)
 {
     return is_top(path) && af_ends_with(path, ".bin") &&
            (strncmp(path, "pytorch_model", 13) == 0 || strcmp(path, "adapter_model.bin") == 0);
+}
+
+/* "STEM-00001-of-00002EXT"; some have numbers of six digits. */
+static bool is_shard(const char *path, const char *stem)
+{
+    const size_t n = strlen(stem);
+    return strncmp(path, stem, n) == 0 && path[n] == '-' && strstr(path + n, "-of-");
+}
+
+/* "model.fp16.safetensors", and not "model.safetensors-00001-of-00002.safetensors". */
+static bool is_variant(const char *path)
+{
+    return strncmp(path, "model.", 6) == 0 && strncmp(path + 6, "safetensors", 11) != 0;
+}
+
+static bool is_torch_variant(const char *path)
+{
+    return strcmp(path, "pytorch_model.bin") != 0 && strcmp(path, "adapter_model.bin") != 0 &&
+           !is_shard(path, "pytorch_model");
 }
 
 static bool is_about(const char *path) /* what only git or people read */
@@ -150,23 +171,30 @@ static af_status choose_gguf(af_hub_tree *t, const af_hub_choice *c, const char 
 static af_status choose_model(af_hub_tree *t, const af_hub_choice *c, const char *repo,
                               af_error *err)
 {
-    bool weights = false, model = false, gguf = false, torch = false;
+    bool weights = false, model = false, whole = false, gguf = false, torch = false, bin = false;
     const char *pickle = NULL, *config = NULL;
     for (int i = 0; i < t->count; i++) {
         const char *path = t->file[i].path;
-        weights |= is_weights(path);
-        model |= is_weights(path) && strncmp(path, "model", 5) == 0;
+        const bool used = is_weights(path) && !is_variant(path);
+        weights |= used;
+        model |= used && strncmp(path, "model", 5) == 0;
+        whole |= strcmp(path, "model.safetensors") == 0;
         gguf |= af_gguf_names_model(path);
-        torch |= is_torch(path);
+        bin |= strcmp(path, "pytorch_model.bin") == 0;
+        torch |= is_torch(path) && !is_torch_variant(path);
         pickle = is_pickle(path) && strcmp(path, "training_args.bin") != 0 ? path : pickle;
         config = is_config(path) ? path : config;
     }
     for (int i = 0; i < t->count; i++) {
         af_hub_file *f = &t->file[i];
         /* Mistral's repositories have the weights a second time, in consolidated.safetensors */
-        const bool twice = model && strncmp(f->path, "consolidated", 12) == 0;
-        f->needed = is_config(f->path) || (is_weights(f->path) && !twice && !c->gguf) ||
-                    (is_torch(f->path) && !weights && !gguf && !c->gguf);
+        const bool twice = (model && strncmp(f->path, "consolidated", 12) == 0) ||
+                           (whole && is_shard(f->path, "model")) ||
+                           (bin && is_shard(f->path, "pytorch_model"));
+        f->needed = is_config(f->path) ||
+                    (is_weights(f->path) && !is_variant(f->path) && !twice && !c->gguf) ||
+                    (is_torch(f->path) && !is_torch_variant(f->path) && !twice && !weights &&
+                     !gguf && !c->gguf);
     }
     if (c->gguf || (!weights && gguf))
         return choose_gguf(t, c, repo, err);
@@ -177,7 +205,7 @@ static af_status choose_model(af_hub_tree *t, const af_hub_choice *c, const char
             "is opened, and is not downloaded; look for a repository or a revision with "
             "safetensors (refs/pr/... often has them)",
             repo, pickle);
-    if (!weights && !config)
+    if (!weights && !torch && !config)
         return af_fail(err, AF_EUSAGE, "%s has neither safetensors nor GGUF files", repo);
     return AF_OK; /* a tokenizer alone is fine */
 }

@@ -190,10 +190,12 @@ static af_status open_one(af_weights *w, const char *path, af_error *err)
     return st != AF_OK ? st : collect(w, err);
 }
 
+static const char *shard_ext(bool torch) { return torch ? ".bin" : ".safetensors"; }
+
 /* A shard of a folder without an index; NULL when there is none. free(). */
-static af_status find_shard(char **out, const char *dir, af_error *err)
+static af_status find_shard(char **out, const char *dir, bool torch, af_error *err)
 {
-    static const char ext[] = ".safetensors";
+    const char *ext = shard_ext(torch);
     char **names = NULL;
     const char *found = NULL;
     int n = 0;
@@ -202,13 +204,14 @@ static af_status find_shard(char **out, const char *dir, af_error *err)
     *out = NULL;
     for (int i = 0; i < n && st == AF_OK; i++) {
         if (!af_part_name_parse(&p, names[i], ext) ||
-            strncmp(names[i], "consolidated-", 13) == 0) /* Mistral's own form of the weights */
+            strncmp(names[i], "consolidated-", 13) == 0 || /* Mistral's own form of the weights */
+            (torch && strncmp(names[i], "pytorch_model-", 14) != 0))
             continue;
         if (found && !af_part_name_same(found, names[i], ext))
             st = af_fail(err, AF_EFORMAT,
                          "folder '%s' has shards of two sets, '%s' and '%s', and no "
-                         "model.safetensors.index.json",
-                         dir, found, names[i]);
+                         "%s.index.json",
+                         dir, found, names[i], torch ? "pytorch_model.bin" : "model.safetensors");
         found = names[i];
     }
     if (st == AF_OK && found && !(*out = af_path_join(dir, found)))
@@ -218,18 +221,18 @@ static af_status find_shard(char **out, const char *dir, af_error *err)
 }
 
 /* All shards of the set that `shard` is of. */
-static af_status open_shards(af_weights *w, const char *shard, af_error *err)
+static af_status open_shards(af_weights *w, const char *shard, bool torch, af_error *err)
 {
     af_part_name p = {0};
     af_status st = AF_OK;
-    if (!af_part_name_parse(&p, shard, ".safetensors") || p.count > AF_WEIGHTS_FILES_MAX)
+    if (!af_part_name_parse(&p, shard, shard_ext(torch)) || p.count > AF_WEIGHTS_FILES_MAX)
         return af_fail(err, AF_EFORMAT, "%s: more than %d files", shard, AF_WEIGHTS_FILES_MAX);
     w->files = af_calloc((uint64_t)p.count, sizeof *w->files);
     if (!w->files)
         return af_fail_nomem(err, "the file list", (uint64_t)p.count * sizeof *w->files);
     for (p.no = 0; p.no < p.count && st == AF_OK; p.no++) {
         char *path = NULL;
-        st = af_part_name_find(&path, shard, p, ".safetensors", err);
+        st = af_part_name_find(&path, shard, p, shard_ext(torch), err);
         if (st == AF_OK)
             st = open_file(w, path, false, err);
         free(path);
@@ -249,41 +252,62 @@ static af_status open_named(af_weights *w, const char *dir, const char *name, af
     return af_file_exists(index) ? open_index(w, index, err) : AF_OK;
 }
 
-/* In order: shards without an index come after the first. The third is mlx-lm's. */
-static const char *const names_in_folders[] = {"model.safetensors", "adapter_model.safetensors",
-                                               "adapters.safetensors", "pytorch_model.bin",
-                                               "adapter_model.bin"};
+/* In order; the third is mlx-lm's. After some come shards without an index. */
+static const struct {
+    const char *name;
+    bool shards, torch;
+} in_folders[] = {{"model.safetensors", true, false},
+                  {"adapter_model.safetensors", false, false},
+                  {"adapters.safetensors", false, false},
+                  {"pytorch_model.bin", true, true},
+                  {"adapter_model.bin", false, true}};
+
+/* Weights under a name that nothing looks for are named. */
+static af_status fail_no_weights(const char *dir, af_error *err)
+{
+    char **names = NULL;
+    int n = 0, k = 0;
+    if (af_dir_list(&names, &n, dir, NULL) != AF_OK)
+        n = 0;
+    while (k < n && !af_ends_with(names[k], ".safetensors"))
+        k++;
+    const bool found = k < n;
+    const af_status st =
+        af_fail(err, AF_EFORMAT,
+                "folder '%s' has no weights: neither model.safetensors, nor shards of it, nor "
+                "adapter_model.safetensors, nor pytorch_model.bin%s%.60s%s",
+                dir, found ? "; if '" : "", found ? names[k] : "",
+                found ? "' has them, rename it to model.safetensors" : "");
+    af_names_free(names, n);
+    return st;
+}
 
 static af_status open_folder(af_weights *w, const char *dir, af_error *err)
 {
-    char *shard = NULL;
     af_status st = AF_OK;
-    for (size_t i = 0; i < AF_LEN(names_in_folders) && st == AF_OK && !w->files; i++) {
-        st = open_named(w, dir, names_in_folders[i], err);
-        if (i > 0 || st != AF_OK || w->files)
+    for (size_t i = 0; i < AF_LEN(in_folders) && st == AF_OK && !w->files; i++) {
+        char *shard = NULL;
+        st = open_named(w, dir, in_folders[i].name, err);
+        if (!in_folders[i].shards || st != AF_OK || w->files)
             continue;
-        st = find_shard(&shard, dir, err);
+        st = find_shard(&shard, dir, in_folders[i].torch, err);
         if (st == AF_OK && shard)
-            st = open_shards(w, shard, err);
+            st = open_shards(w, shard, in_folders[i].torch, err);
+        free(shard);
     }
-    free(shard);
-    if (st == AF_OK && !w->files)
-        st = af_fail(err, AF_EFORMAT,
-                     "folder '%s' has no weights: neither model.safetensors, nor shards of it, nor "
-                     "adapter_model.safetensors, nor pytorch_model.bin",
-                     dir);
-    return st;
+    return st == AF_OK && !w->files ? fail_no_weights(dir, err) : st;
 }
 
 bool af_weights_in(const char *dir)
 {
-    char *shard = NULL;
-    bool found = find_shard(&shard, dir, NULL) != AF_OK || shard; /* opening it says why */
-    free(shard);
-    for (size_t i = 0; i < AF_LEN(names_in_folders) && !found; i++) {
-        char index[64];
-        snprintf(index, sizeof index, "%s.index.json", names_in_folders[i]);
-        found = af_file_in(dir, names_in_folders[i]) || af_file_in(dir, index);
+    bool found = false;
+    for (size_t i = 0; i < AF_LEN(in_folders) && !found; i++) {
+        char index[64], *shard = NULL;
+        snprintf(index, sizeof index, "%s.index.json", in_folders[i].name);
+        found = af_file_in(dir, in_folders[i].name) || af_file_in(dir, index);
+        if (!found && in_folders[i].shards) /* opening says why a set is not one */
+            found = find_shard(&shard, dir, in_folders[i].torch, NULL) != AF_OK || shard;
+        free(shard);
     }
     return found;
 }
