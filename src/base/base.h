@@ -77,6 +77,9 @@ static inline af_error *af_error_or(af_error *err, af_error *unread)
 /* AF_EUSAGE with the name of the first argument that is false, else AF_OK. */
 af_status af_need(const bool *have, size_t count, const char *function, const char *names,
                   af_error *err);
+/* The same for a list of strings in options: 0 to `most` of them, none of them NULL. */
+af_status af_need_strings(const char *const *list, int count, int most, const char *name,
+                          af_error *err);
 
 /* The headers that declare them come first: poison would stop those too. */
 #if !defined(AF_ALLOW_BANNED)

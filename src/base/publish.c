@@ -551,7 +551,7 @@ af_status af_output_write(const char *path, const void *bytes, uint64_t n, bool 
     file = af_output_file(&o);
     if (!file)
         AF_TRY(af_fail_nomem(err, "a path", strlen(path)));
-    AF_TRY(af_file_write(file, bytes, n, err));
+    AF_TRY(af_file_write(file, n ? bytes : "", n, err));
     st = af_output_commit(&o, err);
 done:
     af_output_abandon(&o);

@@ -94,6 +94,17 @@ af_status af_need(const bool *have, size_t count, const char *function, const ch
     return AF_OK;
 }
 
+af_status af_need_strings(const char *const *list, int count, int most, const char *name,
+                          af_error *err)
+{
+    if (count < 0 || count > most)
+        return af_fail(err, AF_EUSAGE, "'%s' has %d strings, not 0 to %d", name, count, most);
+    for (int i = 0; i < count; i++)
+        if (!list || !list[i])
+            return af_fail(err, AF_EUSAGE, "'%s': string %d of %d is NULL", name, i + 1, count);
+    return AF_OK;
+}
+
 const char *af_status_name(af_status code)
 {
     static const char *const names[] = {"AF_OK",      "AF_EUSAGE",  "AF_ENOMEM",

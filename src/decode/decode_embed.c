@@ -50,6 +50,9 @@ af_status af_decoder_embed(af_decoder *d, const int32_t *ids, int64_t count, int
     af_status st = AF_OK;
     if (!d->z.hidden)
         return af_fail(err, AF_EUSAGE, "af_decoder_embed: the decoder has no memory for one");
+    if ((unsigned)pooling > AF_POOLING_CLS)
+        return af_fail(err, AF_EUSAGE, "pooling %d is not one of 0 to %d", (int)pooling,
+                       AF_POOLING_CLS);
     int32_t *table = d->table + d->slots * d->z.table;
     const int64_t need = (count + d->z.page - 1) / d->z.page;
     int64_t pages = 0;

@@ -39,6 +39,8 @@ static af_status check(const af_decoder *d, const af_decode_request *r, af_error
         return af_fail(err, AF_EUSAGE,
                        "%" PRId64 " new tokens or %d top log-probabilities are not possible",
                        r->max_tokens, r->top_logprobs);
+    if (r->biases < 0 || (r->biases && !r->bias))
+        return af_fail(err, AF_EUSAGE, "a request has %d biases, but no list of them", r->biases);
     for (int i = 0; i < r->biases; i++)
         AF_TRY(af_model_check_ids(d->m, &r->bias[i].id, 1, err));
 done:

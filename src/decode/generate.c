@@ -226,10 +226,11 @@ static af_status check(const af_model *m, const af_generate_opts *o, af_error *e
 {
     af_status st = AF_OK;
     AF_TRY(af_sample_check(&o->sample, err));
+    AF_TRY(af_need_strings(o->stop, o->stops, AF_STOPS_MAX, "stop", err));
     if (o->max_new < 0 || o->max_new > INT32_MAX / 2)
         return af_fail(err, AF_EUSAGE, "%" PRId64 " new tokens are not possible", o->max_new);
     for (int i = 0; i < o->sequences; i++) {
-        if (o->prompt_len[i] < 1)
+        if (!o->prompt || !o->prompt_len || !o->prompt[i] || o->prompt_len[i] < 1)
             return af_fail(err, AF_EUSAGE, "prompt %d has no tokens", i + 1);
         AF_TRY(af_model_check_ids(m, o->prompt[i], o->prompt_len[i], err));
     }
@@ -256,6 +257,8 @@ af_status af_model_generate(af_model *m, const af_generate_opts *o, af_generated
     AF_NEED(err, m, o, out);
     af_status st = AF_OK;
     generation g = {.m = m, .o = o};
+    if (o->sequences < 0)
+        return af_fail(err, AF_EUSAGE, "%d sequences are not possible", o->sequences);
     memset(out, 0, (size_t)o->sequences * sizeof *out);
     m->times = (af_generate_times){0};
     AF_TRY(af_model_need_tokens(m, err));

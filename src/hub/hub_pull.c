@@ -4,6 +4,8 @@
 #include "base/file.h"
 #include "base/log.h"
 
+#include <limits.h>
+
 af_status af_hub_meter_tell(af_hub_meter *m, double now, uint64_t done, bool finished,
                             af_error *err)
 {
@@ -222,9 +224,13 @@ af_status af_hub_pull(char **folder, const char *repo, const af_pull_opts *o, af
     af_error unread;
     err = af_error_or(err, &unread);
     const af_hub_kind kind = o->dataset ? AF_HUB_DATASET : AF_HUB_MODEL;
-    if (o->output && !*o->output)
-        return af_fail(err, AF_EUSAGE, "the name of the output folder is empty");
-    const af_status st = af_hub_repo_parse(&r, kind, repo, o->revision, err);
+    af_status st = af_need_strings(o->include, o->includes, INT_MAX, "include", err);
+    if (st == AF_OK)
+        st = af_need_strings(o->exclude, o->excludes, INT_MAX, "exclude", err);
+    if (st == AF_OK && o->output && !*o->output)
+        st = af_fail(err, AF_EUSAGE, "the name of the output folder is empty");
+    if (st == AF_OK)
+        st = af_hub_repo_parse(&r, kind, repo, o->revision, err);
     return st == AF_OK ? pull(folder, &r, o, err) : st;
 }
 

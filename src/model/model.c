@@ -14,9 +14,6 @@ static af_status open_adapters(af_model *m, const af_model_opts *o, af_error *er
 {
     af_status st = AF_OK;
     af_adapter *one[AF_MODEL_ADAPTERS_MAX] = {0};
-    if (o->adapters < 0 || o->adapters > AF_MODEL_ADAPTERS_MAX)
-        return af_fail(err, AF_EUSAGE, "%d adapters are too many; at most %d", o->adapters,
-                       AF_MODEL_ADAPTERS_MAX);
     for (int i = 0; i < o->adapters; i++)
         AF_TRY(af_adapter_read(&one[i], af_loader_spec(m->loader), o->adapter[i], err));
     if (o->adapters == 1 && o->adapter_weight[0] == 1) {
@@ -75,10 +72,8 @@ done:
 /* Adapters may be names of the hub; owned[i] is the folder of such a one. */
 static af_status find_adapters(af_model_opts *o, char **owned, af_error *err)
 {
-    af_status st = AF_OK;
-    for (int i = 0; i < o->adapters && i < AF_MODEL_ADAPTERS_MAX && st == AF_OK; i++) {
-        if (!o->adapter[i])
-            return af_fail(err, AF_EUSAGE, "adapter %d of %d has no path", i + 1, o->adapters);
+    af_status st = af_need_strings(o->adapter, o->adapters, AF_MODEL_ADAPTERS_MAX, "adapter", err);
+    for (int i = 0; i < o->adapters && st == AF_OK; i++) {
         if (af_path_is_taken(o->adapter[i]) || !af_hub_is_name(o->adapter[i]))
             continue;
         st = af_hub_snapshot(&owned[i], AF_HUB_MODEL, o->adapter[i], NULL, NULL, 0, err);

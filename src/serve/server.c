@@ -35,6 +35,11 @@ static af_status take_opts(af_api *a, const char *model, const af_serve_opts *o,
     a->o.max_body = o->max_body ? o->max_body : (uint64_t)16 << 20;
     a->loopback = af_api_is_loopback(a->o.host);
     a->started = (int64_t)time(NULL);
+    enum { MOST = AF_SERVE_LIST_MAX };
+    AF_TRY(af_need_strings(o->adapter_name, o->adapters, MOST, "adapter_name", err));
+    AF_TRY(af_need_strings(o->adapter_path, o->adapters, MOST, "adapter_path", err));
+    AF_TRY(af_need_strings(o->cors_origin, o->cors_origins, MOST, "cors_origin", err));
+    AF_TRY(af_need_strings(o->allowed_host, o->allowed_hosts, MOST, "allowed_host", err));
     AF_TRY(af_api_add_keys(a, o->api_keys, err));
     if (!a->loopback && a->keys == 0)
         AF_TRY(af_fail_subject(

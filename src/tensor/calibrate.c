@@ -34,7 +34,7 @@ static int64_t grid_of(const af_grid_opts *o, int64_t cols, int64_t r, int64_t c
 
 int64_t af_grid_count(int64_t rows, int64_t cols, const af_grid_opts *o)
 {
-    if (!o || rows < 1 || cols < 1 || o->bits < 2 || o->bits > 8)
+    if (!o || rows < 1 || cols < 1 || rows > INT64_MAX / cols || o->bits < 2 || o->bits > 8)
         return -1;
     switch (o->split) {
     case AF_SPLIT_TENSOR:
@@ -53,6 +53,12 @@ static af_status check_opts(const af_grid_opts *o, int64_t rows, int64_t cols, a
 {
     if (o->bits < 2 || o->bits > 8)
         return af_fail(err, AF_EUSAGE, "a grid has 2 to 8 bits, not %d", o->bits);
+    if (rows < 1 || cols < 1 || rows > INT64_MAX / cols)
+        return af_fail(err, AF_EUSAGE, "a tensor of %" PRId64 " x %" PRId64 " is not possible",
+                       rows, cols);
+    if ((unsigned)o->split > AF_SPLIT_GROUP)
+        return af_fail(err, AF_EUSAGE, "split %d is not one of 0 to %d", (int)o->split,
+                       AF_SPLIT_GROUP);
     if (af_grid_count(rows, cols, o) < 0)
         return af_fail(err, AF_EUSAGE,
                        "groups of %" PRId64 " do not divide rows of %" PRId64 " (%" PRId64 " rows)",

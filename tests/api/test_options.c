@@ -18,10 +18,65 @@ static void test_options_without_a_name_are_errors(void **state)
     (void)state;
     const af_model_opts nameless = {.device = "cpu", .threads = 1, .adapters = 1};
     assert_int_equal(af_model_open(&m, golden("qwen2_tiny"), &nameless, &err), AF_EUSAGE);
-    CHECK_MSG(strcmp(err.msg, "adapter 1 of 1 has no path") == 0, "%s", err.msg);
+    CHECK_MSG(strcmp(err.msg, "'adapter': string 1 of 1 is NULL") == 0, "%s", err.msg);
     assert_int_equal(af_quantize(&c, golden("qwen2_tiny"), "out", &(af_quantize_opts){0}, &err),
                      AF_EUSAGE);
     CHECK_MSG(strncmp(err.msg, "no type is named: nf4", 21) == 0, "%s", err.msg);
+}
+
+#define REFUSED(part, call)                                                                        \
+    do {                                                                                           \
+        err = (af_error){0};                                                                       \
+        CHECK_MSG((call) == AF_EUSAGE && strstr(err.msg, part), "%s: %s", #call, err.msg);         \
+    } while (0)
+
+/* Lists and numbers in options, and what the message must say. */
+static void test_options_that_cannot_be_are_errors(void **state)
+{
+    const int32_t id = 1, *const prompt = &id, *const no_ids = NULL;
+    const int64_t one = 1;
+    const char *const nothing = NULL;
+    af_model *m = NULL;
+    af_decoder *d = NULL;
+    af_server *s;
+    af_observer *o;
+    af_generated g = {0};
+    uint64_t ticket;
+    char *text;
+    float *embedding;
+    af_error err = {0};
+    (void)state;
+    const af_model_opts cpu = {.device = "cpu", .threads = 1};
+    CHECK_OK(af_model_open(&m, golden("qwen2"), &cpu, &err), err);
+    CHECK_OK(af_decoder_open(&d, m, &(af_decoder_opts){.context = 16}, &err), err);
+    embedding = calloc((size_t)af_decoder_width(d), sizeof *embedding);
+    const af_generate_opts ok = {.prompt = &prompt, .prompt_len = &one, .sequences = 1};
+    af_generate_opts negative = ok, empty = ok, no_prompt = ok, no_stop = ok, stops = ok;
+    negative.sequences = -1;
+    empty.prompt = &no_ids;
+    no_prompt.prompt = NULL;
+    no_stop.stops = 1;
+    stops.stops = AF_STOPS_MAX + 1;
+    const af_decode_request bias = {.ids = &id, .count = 1, .biases = 1};
+    const af_serve_opts origin = {.cors_origins = 1}, host = {.allowed_hosts = 1},
+                        adapters = {.adapters = AF_SERVE_LIST_MAX + 1};
+    const af_pull_opts pull = {.hub = {.offline = true}, .includes = 1};
+    REFUSED("-1 sequences", af_model_generate(m, &negative, &g, &err));
+    REFUSED("prompt 1 has no tokens", af_model_generate(m, &empty, &g, &err));
+    REFUSED("prompt 1 has no tokens", af_model_generate(m, &no_prompt, &g, &err));
+    REFUSED("'stop': string 1 of 1", af_model_generate(m, &no_stop, &g, &err));
+    REFUSED("'stop' has 65 strings", af_model_generate(m, &stops, &g, &err));
+    REFUSED("1 biases", af_decoder_submit(d, &bias, &ticket, &err));
+    REFUSED("pooling 9", af_decoder_embed(d, &id, 1, 0, (af_pooling)9, embedding, &err));
+    REFUSED("'cors_origin'", af_server_open(&s, golden("qwen2"), &origin, &err));
+    REFUSED("'allowed_host'", af_server_open(&s, golden("qwen2"), &host, &err));
+    REFUSED("has 65 strings", af_server_open(&s, golden("qwen2"), &adapters, &err));
+    REFUSED("'include'", af_hub_pull(&text, "a/b", &pull, &err));
+    REFUSED("'overrides'", af_train_plan("run.yaml", &nothing, 1, 0, true, &text, &err));
+    REFUSED("is not possible", af_observer_new(&o, INT64_MAX, 2, &(af_grid_opts){.bits = 8}, &err));
+    free(embedding);
+    af_decoder_close(d);
+    af_model_close(m);
 }
 
 /* What a C++ program passes for an empty string_view. */
@@ -34,6 +89,7 @@ static void test_a_text_of_no_bytes_may_be_null(void **state)
     char *text = NULL;
     uint64_t len;
     bool fits = true;
+    char dir[] = "/tmp/afinar-options-XXXXXX", path[64], command[64];
     af_error err = {0};
     (void)state;
     CHECK_OK(af_tokenizer_open(&t, golden("qwen2"), &err), err);
@@ -51,6 +107,11 @@ static void test_a_text_of_no_bytes_may_be_null(void **state)
     assert_int_equal(af_tokenizer_from_json(&none, NULL, 0, &err), AF_EFORMAT);
     assert_int_equal(af_template_render_row(empty, NULL, 0, &text, &len, NULL, &err), AF_EFORMAT);
     assert_int_equal(af_json_tree(&(struct json_t *){NULL}, NULL, 0, 0, &err), AF_EFORMAT);
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/empty.txt", dir);
+    CHECK_OK(af_output_write(path, NULL, 0, false, &err), err);
+    snprintf(command, sizeof command, "test -f %s && rm -rf %s", path, dir);
+    assert_int_equal(system(command), 0);
     af_grammar_close(any);
     af_template_close(empty);
     af_encoding_clear(&e);
@@ -98,6 +159,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_options_without_a_name_are_errors),
+        cmocka_unit_test(test_options_that_cannot_be_are_errors),
         cmocka_unit_test(test_a_text_of_no_bytes_may_be_null),
         cmocka_unit_test(test_inspect_needs_no_options),
         cmocka_unit_test(test_records_are_whole_without_a_length),

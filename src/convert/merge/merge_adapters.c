@@ -20,6 +20,7 @@ static af_status read_adapters(af_adapter **out, af_model_reader *in,
     if (o->adapters < 1 || o->adapters > AF_MERGE_ADAPTERS_MAX)
         return af_fail(err, AF_EUSAGE, "%d adapters; 1 to %d can be merged", o->adapters,
                        AF_MERGE_ADAPTERS_MAX);
+    AF_TRY(af_need_strings(o->adapter, o->adapters, AF_MERGE_ADAPTERS_MAX, "adapter", err));
     if (o->combine && !af_combine_by_name(&c.how, o->combine))
         return af_fail(err, AF_EUSAGE,
                        "combination '%.40s' is not one of linear, cat, ties, dare_linear, "

@@ -6,6 +6,7 @@
 #include "train/run/run_keys.h"
 #include "train/run/run_translate.h"
 
+#include <limits.h>
 #include <strings.h>
 
 typedef struct parser {
@@ -544,8 +545,9 @@ static af_status find_adapter(af_run_config *run, const char *key, const char **
 af_status af_run_config_read(af_run_config *out, const char *path, const char *const *overrides,
                              int count, af_error *err)
 {
-    if (!path)
-        return af_fail(err, AF_EUSAGE, "run_file is NULL");
+    af_status st = af_need_strings(overrides, count, INT_MAX, "overrides", err);
+    if (st != AF_OK)
+        return st;
     const bool piped = strcmp(path, "-") == 0;
     char *text = NULL;
     uint64_t size = 0;
@@ -553,7 +555,7 @@ af_status af_run_config_read(af_run_config *out, const char *path, const char *c
         return af_fail(err, AF_EUSAGE,
                        "'%s' is a folder, not a run file (afinar init MODEL DATASET writes one)",
                        path);
-    af_status st = af_file_read(&text, &size, piped ? "/dev/stdin" : path, AF_YAML_BYTES_MAX, err);
+    st = af_file_read(&text, &size, piped ? "/dev/stdin" : path, AF_YAML_BYTES_MAX, err);
     if (st == AF_OK)
         st = af_run_config_parse(out, text, size, piped ? "stdin" : path, overrides, count, err);
     free(text);
