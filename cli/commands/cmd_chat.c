@@ -25,17 +25,45 @@ typedef struct chat_session {
     char *system; /* first message of every conversation, or NULL */
     af_generate_opts o;
     bool json;
+    bool channels;       /* answers are messages with channels */
+    af_channels *reader; /* of the answer that is being written */
+    FILE *content;       /* those of its parts that a later prompt repeats */
+    af_status st;
+    af_error err; /* of the reader */
 } chat_session;
+
+static void show(const chat_session *c, const char *text, uint64_t len)
+{
+    if (c->json)
+        return;
+    fwrite(text, 1, len, stdout);
+    fflush(stdout);
+}
+
+static void on_message_text(void *user, af_channel_kind kind, const char *text, uint64_t len)
+{
+    const chat_session *c = user;
+    show(c, text, len);
+    if (kind == AF_CHANNEL_CONTENT)
+        fwrite(text, 1, len, c->content);
+}
+
+static void on_message_end(void *user, af_channel_kind kind, const char *to)
+{
+    (void)to;
+    if (kind != AF_CHANNEL_CONTENT)
+        show(user, "\n\n", 2);
+}
 
 static bool print_text(void *user, int sequence, int32_t id, const char *text, uint64_t len)
 {
-    const chat_session *c = user;
+    chat_session *c = user;
     (void)sequence, (void)id;
-    if (!c->json) {
-        fwrite(text, 1, len, stdout);
-        fflush(stdout);
-    }
-    return !stop_requested;
+    if (c->reader)
+        c->st = af_channels_add(c->reader, text, len, &c->err);
+    else
+        show(c, text, len);
+    return !stop_requested && c->st == AF_OK;
 }
 
 static void reset(chat_session *c)
@@ -54,11 +82,39 @@ static void set_system(chat_session *c, const char *text)
     reset(c);
 }
 
+/* Generates; *text is what the conversation keeps of the answer, malloc'ed. */
+static af_status generate(chat_session *c, af_generated *r, char **text, size_t *n, af_error *err)
+{
+    const af_channel_sink sink = {on_message_text, on_message_end, c};
+    af_status st = AF_OK;
+    c->st = AF_OK;
+    c->content = open_memstream(text, n);
+    if (!c->content)
+        return af_fail(err, AF_ENOMEM, "out of memory for the answer");
+    if (c->channels)
+        st = af_channels_new(&c->reader, "", 0, &sink, err);
+    if (st == AF_OK)
+        st = af_model_generate(c->m, &c->o, r, err);
+    if (st == AF_OK && c->reader && c->st == AF_OK)
+        c->st = af_channels_finish(c->reader, &c->err);
+    if (st == AF_OK && c->st != AF_OK)
+        st = af_fail(err, c->st, "%s", c->err.msg);
+    if (st == AF_OK && !c->reader)
+        fwrite(r->text, 1, r->text_len, c->content);
+    af_channels_free(c->reader);
+    c->reader = NULL;
+    if (fclose(c->content) != 0 && st == AF_OK)
+        st = af_fail(err, AF_ENOMEM, "out of memory for the answer");
+    return st;
+}
+
 /* One turn: the answer is streamed and becomes part of the conversation. */
 static af_status answer(chat_session *c, const char *text, af_error *err)
 {
     af_encoding e = {0};
     af_generated r = {0};
+    char *kept = NULL;
+    size_t n = 0;
     af_cli_add_message(c->messages, "user", text, strlen(text));
     char *messages = af_cli_json_dump(c->messages, "the input is not valid UTF-8", err);
     af_status st = messages ? af_cli_chat_ids(c->m, messages, &e, err) : err->code;
@@ -70,13 +126,13 @@ static af_status answer(chat_session *c, const char *text, af_error *err)
         c->o.sequences = 1;
         c->o.sample.seed++;
         stop_requested = 0;
-        st = af_model_generate(c->m, &c->o, &r, err);
+        st = generate(c, &r, &kept, &n, err);
     }
     if (st == AF_OK) {
-        af_cli_add_message(c->messages, "assistant", r.text, r.text_len);
+        af_cli_add_message(c->messages, "assistant", kept, n);
         if (c->json) {
             fputs("{\"text\": ", stdout);
-            af_cli_json_text(stdout, r.text, r.text_len);
+            af_cli_json_text(stdout, kept, n);
             printf(", \"stop\": \"%s\"}\n", af_stop_name(r.stop));
         } else {
             puts(r.stop == AF_STOP_USER ? " [stopped]" : "");
@@ -85,6 +141,7 @@ static af_status answer(chat_session *c, const char *text, af_error *err)
     } else {
         json_array_remove(c->messages, json_array_size(c->messages) - 1);
     }
+    free(kept);
     af_generated_clear(&r);
     af_encoding_clear(&e);
     return st;
@@ -162,6 +219,17 @@ static af_status fill_sampling(chat_session *c, const af_sample_opts *set, af_er
     return AF_OK;
 }
 
+/* Their marks are special tokens, of which two end an answer. */
+static void read_channels(chat_session *c, const af_template *t)
+{
+    c->channels = af_template_has_channels(t);
+    if (!c->channels)
+        return;
+    c->o.skip_special = false;
+    c->o.stop[c->o.stops++] = "<|return|>";
+    c->o.stop[c->o.stops++] = "<|call|>";
+}
+
 int cmd_chat(int argc, char **argv)
 {
     chat_session c = {.o = {.max_new = 1024, .skip_special = true, .hook = print_text}};
@@ -211,6 +279,8 @@ int cmd_chat(int argc, char **argv)
         st = af_model_template(c.m, &template, &err);
     if (st == AF_OK)
         st = fill_sampling(&c, &s, &err);
+    if (st == AF_OK)
+        read_channels(&c, template);
     const struct sigaction a = {.sa_handler = on_interrupt};
     sigaction(SIGINT, &a, NULL);
     set_system(&c, system);

@@ -82,6 +82,40 @@ AF_API AF_CHECKED af_status af_template_render_row(const af_template *t, const c
 AF_API AF_CHECKED af_status af_template_answer_row(const af_template *t, const char *row,
                                                    uint64_t row_len, char **json, af_error *err);
 
+/* ---- channels ----
+ *
+ * Answers of gpt-oss are messages with a channel each. The text of "analysis" is reasoning, that of
+ * a message to functions.NAME is the arguments of a call, the rest is content; text without a head
+ * in front of it is content, too. They are read with the texts of special tokens. */
+
+typedef enum af_channel_kind {
+    AF_CHANNEL_NONE, /* between two messages */
+    AF_CHANNEL_REASONING,
+    AF_CHANNEL_CONTENT,
+    AF_CHANNEL_CALL,
+} af_channel_kind;
+
+/* Called while text is added; strings are valid during the call. */
+typedef struct af_channel_sink {
+    void (*text)(void *user, af_channel_kind kind, const char *text, uint64_t n);
+    /* The message is complete; to: the function of a call. */
+    void (*end)(void *user, af_channel_kind kind, const char *to);
+    void *user;
+} af_channel_sink;
+
+typedef struct af_channels af_channels;
+
+AF_API bool af_template_has_channels(const af_template *t);
+/* `last`: the message at the end of the prompt (n bytes), which the answer may go on with; "" when
+ * it is the head of the answer alone. */
+AF_API af_status af_channels_new(af_channels **out, const char *last, uint64_t n,
+                                 const af_channel_sink *sink, af_error *err);
+AF_API af_status af_channels_add(af_channels *c, const char *text, uint64_t n, af_error *err);
+/* The answer is complete: a message that was cut off ends, too. */
+AF_API af_status af_channels_finish(af_channels *c, af_error *err);
+/* NULL is allowed. */
+AF_API void af_channels_free(af_channels *c);
+
 #ifdef __cplusplus
 }
 #endif

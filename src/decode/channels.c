@@ -1,11 +1,19 @@
 #define _GNU_SOURCE /* memmem */
 /* channels.c - see channels.h. */
 #include "decode/channels.h"
+#include "base/buf.h"
 
 static const char message[] = "<|message|>", channel[] = "<|channel|>", start[] = "<|start|>";
 /* What a message ends with; the last two begin the next one. */
 static const char *const ends[] = {"<|end|>", "<|call|>", "<|return|>", start, channel};
 enum { ENDS = sizeof ends / sizeof *ends, HEAD_MAX = 1024 };
+
+struct af_channels {
+    af_channel_kind now;
+    af_buf held; /* text that is not known yet to be a head or part of a mark */
+    af_buf to;   /* a call: the name of its function */
+    af_channel_sink sink;
+};
 
 bool af_channels_used(const char *source)
 {
@@ -20,10 +28,18 @@ bool af_channels_mark(const char *token)
     return token && (strcmp(token, message) == 0 || strcmp(token, "<|constrain|>") == 0);
 }
 
-void af_channels_clear(af_channels *c)
+bool af_template_has_channels(const af_template *t)
 {
+    return af_channels_used(af_template_source(t, NULL));
+}
+
+void af_channels_free(af_channels *c)
+{
+    if (!c)
+        return;
     af_buf_clear(&c->held);
     af_buf_clear(&c->to);
+    free(c);
 }
 
 /* The word after `mark` in a head, up to a blank or the next mark. */
@@ -70,17 +86,34 @@ const char *af_channels_last(const char *prompt, uint64_t n)
     return last ? last : end;
 }
 
-void af_channels_begin(af_channels *c, const char *head, uint64_t n)
+/* The message that the prompt ends with: its head is the answer's, or the answer is the rest. */
+static void begin(af_channels *c, const char *head, uint64_t n)
 {
     const char *end = head + n;
-    const char *body = memmem(head, (uint64_t)(end - head), message, sizeof message - 1);
+    const char *body = memmem(head, n, message, sizeof message - 1);
     for (int i = 0; body && i < 3; i++) /* a message that has ended is not continued */
         if (memmem(body, (uint64_t)(end - body), ends[i], strlen(ends[i])))
             return;
     if (body)
         read_head(c, head, (uint64_t)(body - head));
     else
-        af_buf_add(&c->held, head, (uint64_t)(end - head)); /* the role, and perhaps more */
+        af_buf_add(&c->held, head, n); /* the role, and perhaps more */
+}
+
+af_status af_channels_new(af_channels **out, const char *last, uint64_t n,
+                          const af_channel_sink *sink, af_error *err)
+{
+    af_channels *c = af_calloc(1, sizeof *c);
+    if (c) {
+        c->sink = *sink;
+        begin(c, last, n);
+    }
+    if (!c || c->held.bad || c->to.bad) {
+        af_channels_free(c);
+        return af_fail_nomem(err, "the answer", n);
+    }
+    *out = c;
+    return AF_OK;
 }
 
 static void drop(af_channels *c, uint64_t n)
@@ -92,7 +125,7 @@ static void drop(af_channels *c, uint64_t n)
 static void give(af_channels *c, uint64_t n)
 {
     if (n)
-        c->text(c->user, c->held.data, n);
+        c->sink.text(c->sink.user, c->now, c->held.data, n);
     drop(c, n);
 }
 
@@ -170,7 +203,7 @@ static bool take_body(af_channels *c, bool last)
     if (!ended)
         return false;
     drop(c, mark);
-    c->end(c->user);
+    c->sink.end(c->sink.user, c->now, c->to.len ? c->to.data : "");
     c->now = AF_CHANNEL_NONE;
     return true;
 }

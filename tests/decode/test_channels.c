@@ -1,29 +1,29 @@
 /* test_channels.c - answers that are messages with channels, whole and in pieces. */
 #include "test.h"
 
+#include "base/buf.h"
 #include "decode/channels.h"
 
 typedef struct heard {
-    af_channels c;
     af_buf out;
     bool begun;
 } heard;
 
-static void on_text(void *user, const char *text, uint64_t n)
+static void on_text(void *user, af_channel_kind kind, const char *text, uint64_t n)
 {
     heard *h = user;
     static const char *const kinds[] = {"?", "R:", "C:", "F:"};
     if (!h->begun)
-        af_buf_str(&h->out, kinds[h->c.now]);
+        af_buf_str(&h->out, kinds[kind]);
     h->begun = true;
     af_buf_add(&h->out, text, n);
 }
 
-static void on_end(void *user)
+static void on_end(void *user, af_channel_kind kind, const char *to)
 {
     heard *h = user;
-    if (h->c.now == AF_CHANNEL_CALL)
-        af_buf_printf(&h->out, "@%s", h->c.to.data);
+    if (kind == AF_CHANNEL_CALL)
+        af_buf_printf(&h->out, "@%s", to);
     af_buf_char(&h->out, '|');
     h->begun = false;
 }
@@ -58,19 +58,20 @@ static void test_messages(void **state)
     for (size_t i = 0; i < AF_LEN(cases); i++)
         for (uint64_t size = 1; size < 100; size += size < 12 ? 1 : 80) {
             af_error err = {0};
-            heard h = {.c = {.text = on_text, .end = on_end}};
-            h.c.user = &h;
+            heard h = {0};
+            af_channels *c = NULL;
+            const af_channel_sink sink = {on_text, on_end, &h};
             const char *p = cases[i].prompt, *a = cases[i].answer;
             const char *last = af_channels_last(p, strlen(p));
-            af_channels_begin(&h.c, last, strlen(last));
+            CHECK_OK(af_channels_new(&c, last, strlen(last), &sink, &err), err);
             for (uint64_t at = 0; at < strlen(a); at += size)
-                CHECK_OK(af_channels_add(&h.c, a + at, AF_MIN(size, strlen(a) - at), &err), err);
-            CHECK_OK(af_channels_finish(&h.c, &err), err);
+                CHECK_OK(af_channels_add(c, a + at, AF_MIN(size, strlen(a) - at), &err), err);
+            CHECK_OK(af_channels_finish(c, &err), err);
             const char *got = h.out.data ? h.out.data : "";
             CHECK_MSG(strcmp(got, cases[i].want) == 0, "%s in pieces of %d: '%s'", a, (int)size,
                       got);
             af_buf_clear(&h.out);
-            af_channels_clear(&h.c);
+            af_channels_free(c);
         }
 }
 

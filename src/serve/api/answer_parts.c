@@ -105,10 +105,9 @@ static bool take_beginning(af_choice *c, bool last)
 
 /* ---- channels ---- */
 
-static void add_message_text(void *user, const char *text, uint64_t n)
+static void add_message_text(void *user, af_channel_kind now, const char *text, uint64_t n)
 {
     af_choice *c = user;
-    const af_channel_kind now = c->channels.now;
     af_buf *to = now == AF_CHANNEL_REASONING ? &c->reasoning.text
                  : now == AF_CHANNEL_CALL    ? &c->message.call
                                              : &c->content;
@@ -119,24 +118,22 @@ static void add_message_text(void *user, const char *text, uint64_t n)
     af_buf_add(to, text, n);
 }
 
-static void end_message(void *user)
+static void end_message(void *user, af_channel_kind now, const char *to)
 {
     af_choice *c = user;
     af_buf *call = &c->message.call;
-    if (c->channels.now == AF_CHANNEL_CALL &&
-        !(c->parser && call->len &&
-          af_tool_parser_report(c->parser, c->channels.to.data, call->data)))
+    if (now == AF_CHANNEL_CALL &&
+        !(c->parser && call->len && af_tool_parser_report(c->parser, to, call->data)))
         af_buf_add(&c->content, call->data ? call->data : "", call->len);
-    if (c->channels.now == AF_CHANNEL_REASONING)
+    if (now == AF_CHANNEL_REASONING)
         c->reasoning.tokens += c->text.count - c->message.tokens;
     c->content.bad |= call->bad;
     call->len = 0;
     c->message.tokens = c->text.count;
     c->message.begun = false;
     /* a message that the reader does not see is not the last one: this one was cut off */
-    c->reasoning.state = c->message.last && c->channels.now == AF_CHANNEL_REASONING
-                             ? AF_REASONING_INSIDE
-                             : AF_REASONING_DONE;
+    c->reasoning.state =
+        c->message.last && now == AF_CHANNEL_REASONING ? AF_REASONING_INSIDE : AF_REASONING_DONE;
     if (!c->of->answered) /* parts go out in the order of the messages */
         c->of->form->piece(c);
 }
@@ -146,11 +143,11 @@ static af_status parse_channels(af_choice *c, bool last, af_error *err)
     af_status st = AF_OK;
     const af_answer_text *t = &c->text;
     if (t->safe > c->parsed)
-        AF_TRY(af_channels_add(&c->channels, t->text.data + c->parsed, t->safe - c->parsed, err));
+        AF_TRY(af_channels_add(c->channels, t->text.data + c->parsed, t->safe - c->parsed, err));
     c->parsed = t->safe;
     c->message.last = last;
     if (last)
-        AF_TRY(af_channels_finish(&c->channels, err));
+        AF_TRY(af_channels_finish(c->channels, err));
 done:
     return st;
 }
@@ -161,12 +158,10 @@ af_status af_choice_reasoning(af_choice *c, af_error *err)
 {
     const af_generation *g = c->of;
     if (g->channels) {
-        c->channels = (af_channels){.text = add_message_text, .end = end_message, .user = c};
-        af_channels_begin(&c->channels, g->begun.data ? g->begun.data : "", g->begun.len);
+        const af_channel_sink sink = {add_message_text, end_message, c};
         c->reasoning.state = AF_REASONING_DONE;
-        return g->begun.bad || c->channels.held.bad || c->channels.to.bad
-                   ? af_fail_nomem(err, "the answer", g->begun.len)
-                   : AF_OK;
+        return af_channels_new(&c->channels, g->begun.data ? g->begun.data : "", g->begun.len,
+                               &sink, err);
     }
     if (g->reasoning) {
         /* a constrained answer is content from its first token */

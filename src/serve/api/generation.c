@@ -206,7 +206,7 @@ static void free_choice(af_choice *c)
     af_tool_parser_free(c->parser);
     af_buf_clear(&c->content);
     af_buf_clear(&c->reasoning.text);
-    af_channels_clear(&c->channels);
+    af_channels_free(c->channels);
     af_buf_clear(&c->message.call);
     af_buf_clear(&c->calls);
     af_buf_clear(&c->new_calls);

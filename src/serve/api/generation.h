@@ -77,11 +77,11 @@ struct af_choice {
         uint64_t sent;
         int64_t tokens; /* its marks included */
     } reasoning;
-    af_channels channels; /* of answers that have them */
-    struct {              /* the message of a channel that is being read */
-        bool begun, last; /* last: nothing follows */
-        af_buf call;      /* arguments */
-        int64_t tokens;   /* of the answer before it */
+    af_channels *channels; /* of answers that have them, or NULL */
+    struct {               /* the message of a channel that is being read */
+        bool begun, last;  /* last: nothing follows */
+        af_buf call;       /* arguments */
+        int64_t tokens;    /* of the answer before it */
     } message;
     af_buf content;          /* text after reasoning and around calls */
     af_buf calls, new_calls; /* JSON of all, and of those not sent yet */

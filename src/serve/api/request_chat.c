@@ -254,7 +254,7 @@ static af_status begin_answer(af_generation *g, char **text, uint64_t *n, af_err
     }
     const char *last = af_channels_last(*text, *n);
     af_buf_add(&g->begun, last, *n - (uint64_t)(last - *text));
-    return AF_OK;
+    return g->begun.bad ? af_fail_nomem(err, "the prompt", *n) : AF_OK;
 }
 
 af_status af_generation_chat(af_generation *g, const json_t *body, af_api_fault *f)

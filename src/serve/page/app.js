@@ -472,7 +472,7 @@
   async function answerOf(model, history, box, signal) {
     const text = box.querySelector(".text"), foot = element("div", "foot"), log = $("chat-log");
     const start = performance.now();
-    let content = "", reason = "", usage = null, calls = "";
+    let content = "", thoughts = "", reason = "", usage = null, calls = "";
     box.classList.add("busy");
     try {
       const answer = await ask("v1/chat/completions", {method: "POST", headers: {"Content-Type": "application/json"},
@@ -485,10 +485,11 @@
         if (!choice) return;
         const stay = atEnd(log);
         if (choice.delta && choice.delta.content) content += choice.delta.content;
+        if (choice.delta && choice.delta.reasoning_content) thoughts += choice.delta.reasoning_content;
         for (const c of choice.delta && choice.delta.tool_calls || [])
           calls += (c.function.name ? c.function.name + " " : "") + (c.function.arguments || "");
         if (choice.finish_reason) reason = choice.finish_reason;
-        text.textContent = content + calls;
+        text.textContent = thoughts + (thoughts ? "\n\n" : "") + content + calls;
         if (stay) log.scrollTop = log.scrollHeight;
       });
     } catch (e) {
