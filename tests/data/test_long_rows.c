@@ -140,6 +140,34 @@ static void test_many_loops(void **state)
     case_close(&c);
 }
 
+/* Command R7B: results have numbers, which windows do not have, and the generation prompt opens
+ * what no answer has. All answers fit into one row. */
+static void test_numbered_results(void **state)
+{
+    enum { LENGTH = 60 };
+    static const char numbers[] =
+        "{% set ns = namespace(n=0) %}{% for m in messages %}<s>{{ m.role[0] }}:"
+        "{% if m.role == 'tool' %}{% set ns.n = ns.n + 1 %}{{ ns.n }}{% endif %}{{ m.content }}"
+        "{% for t in m.tool_calls %}!1{% endfor %}</s>{% endfor %}"
+        "{% if add_generation_prompt %}<s>a:{T{% endif %}";
+    data_case c;
+    af_buf b = {0};
+    (void)state;
+    case_open(&c);
+    write_model(&c);
+    write_case(&c, numbers, "sequence_len: 8192", USER("p"));
+    af_buf_str(&b, "{\"messages\": [" USER("q"));
+    for (int k = 0; k < LENGTH; k++)
+        af_buf_str(&b, k == LENGTH / 2 ? "," BOT("B") "," USER("q") : "," CALLS("") "," TOOL("r"));
+    af_buf_str(&b, "," BOT("B") "]}\n");
+    case_write(&c, "d.jsonl", b.data, b.len);
+    CHECK_OK(case_check(&c), c.err);
+    assert_int_equal(c.report.records, 1);
+    assert_int_equal(c.report.supervised, (LENGTH - 1) * 3 + 4); /* !1</s>, B</s> */
+    af_buf_clear(&b);
+    case_close(&c);
+}
+
 /* A record of so many questions and answers, which have this member, then `more`. */
 static void write_answers(const data_case *c, int answers, const char *member, const char *more)
 {
@@ -192,6 +220,7 @@ int main(void)
         cmocka_unit_test(test_many_marked_answers),
         cmocka_unit_test(test_long_conversations),
         cmocka_unit_test(test_many_loops),
+        cmocka_unit_test(test_numbered_results),
         cmocka_unit_test(test_parts_of_long_conversations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -109,6 +109,14 @@ static void test_answers_that_continue_a_turn(void **state)
         "{% elif m.role == 'user' %}{% if ns.open %}</s>{% endif %}<user>{{ m.content }}</s>"
         "{% set ns.open = false %}{% endif %}{% endfor %}{% if ns.open %}</s>{% endif %}"
         "{% if add_generation_prompt %}<bot>{% endif %}";
+    static const char inside[] =
+        "{% set ns = namespace(open=false) %}{% for m in messages %}{% if m.role == 'assistant' %}"
+        "{% if not ns.open %}<bot>{% endif %}{% for t in m.tool_calls or [] %}<call>"
+        "{{ t.function.arguments.a }}<tool>{% endfor %}{{ m.content }}{% set ns.open = true %}"
+        "{% elif m.role == 'tool' %}{{ m.content }};{% else %}{% if ns.open %}</s>{% endif %}<user>"
+        "{{ m.content }}</s>{% set ns.open = false %}{% endif %}{% endfor %}{% if ns.open and not "
+        "messages[-1].tool_calls %}</s>{% endif %}{% if add_generation_prompt and not ns.open %}"
+        "<bot>{% endif %}";
     data_case c;
     (void)state;
     case_open(&c);
@@ -117,6 +125,10 @@ static void test_answers_that_continue_a_turn(void **state)
           USER("p") "," BOT("A") "," BOT("<B") "," BOT("C") "," USER("q") "," BOT("D") "," BOT("E"),
           "<user>p</s><bot>[A<BC</s>]<user>q</s><bot>[DE</s>]\n");
     warned(&c, NULL);
+    /* nor does the turn end where a tool has answered: the prompt is closed, the answer is not */
+    check(&c, inside, "", USER("p") "," CALLS("x") "," TOOL("42") "," BOT("B"),
+          "<user>p</s><bot>[<call>1<tool>]42;[B</s>]\n");
+    warned(&c, "message 2: the chat template leaves out its \"reasoning_content\"");
     /* but not over what a tool said */
     write_case(&c, continues, "", USER("p") "," BOT("A") "," TOOL("42") "," BOT("B"));
     case_refused(&c, case_preview(&c),

@@ -8,6 +8,8 @@
  * other rows of the record ask for the same ones. */
 #include "data/render/mask_work.h"
 
+#include "base/hash.h"
+
 enum {
     WINDOW = 16,         /* messages from one anchor to the next, at least */
     WINDOWS_MAX = 256,   /* anchors of a conversation */
@@ -179,6 +181,7 @@ static af_status set_anchor(const af_mask_work *w, size_t head, size_t j)
     if (agrees) {
         a.window = window - tail;
         a.departs = tail > 0 ? 1u << AF_PREFIX_PROMPT : 0;
+        a.tail = af_fnv1a(AF_FNV_START, text + a.full, tail);
         *w->anchor = a;
         a.before = NULL;
     }
@@ -275,10 +278,17 @@ static void place(const af_mask_work *w, const af_prefix_text *p, uint64_t from,
         out->eot = p->there + eot.end - p->here;
 }
 
+/* Hash of what the text has after its departure from the whole. */
+static uint64_t tail_of(const af_prefix_text *p, const af_prefix *found)
+{
+    const uint64_t at = p->here + found->at - p->there;
+    return af_fnv1a(AF_FNV_START, p->text + at, p->len - at);
+}
+
 /* A text that departs from the whole, found with a window: does it also without one? Asked once
- * per anchor and kind. */
+ * per anchor and kind, of prompts once per tail: they decide whether an answer needs a row. */
 static af_status check_window(const af_mask_work *w, size_t n, af_prefix_kind kind, uint64_t from,
-                              af_prefix *found)
+                              uint64_t tail, af_prefix *found)
 {
     af_prefix_text p;
     af_prefix whole;
@@ -287,9 +297,10 @@ static af_status check_window(const af_mask_work *w, size_t n, af_prefix_kind ki
         return st;
     place(w, &p, from, &whole);
     af_prefix_text_clear(&p);
-    if (whole.at == found->at && whole.end == found->end)
+    if (whole.at == found->at && whole.end == found->end) {
         w->anchor->departs |= 1u << kind;
-    else
+        w->anchor->tail = kind == AF_PREFIX_PROMPT ? tail : w->anchor->tail;
+    } else
         af_mask_anchor_drop(w->anchor);
     *found = whole;
     return AF_OK;
@@ -310,8 +321,11 @@ af_status af_prefix_compare(const af_mask_work *w, size_t n, af_prefix_kind kind
     if (st != AF_OK)
         return st;
     place(w, &p, from, out);
+    const uint64_t tail = tail_of(&p, out);
     af_prefix_text_clear(&p);
     /* what is wrong in a row of answers that others left costs a row, not an answer */
-    const bool asked = !in_window(w->anchor, n) || w->only || w->anchor->departs >> kind & 1;
-    return out->at != out->end && !asked ? check_window(w, n, kind, from, out) : AF_OK;
+    const bool asked =
+        !in_window(w->anchor, n) || w->only ||
+        (w->anchor->departs >> kind & 1 && (kind != AF_PREFIX_PROMPT || tail == w->anchor->tail));
+    return out->at != out->end && !asked ? check_window(w, n, kind, from, tail, out) : AF_OK;
 }

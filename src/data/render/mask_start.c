@@ -91,11 +91,22 @@ static af_status take_prompt(const af_mask_work *w, size_t i, const prompt_texts
     return AF_OK;
 }
 
+/* There is no generation prompt, and what the turns have from `at` of the whole on is an
+ * end-of-turn token: in the whole the answer comes before that. */
+static bool closes(const af_mask_work *w, const prompt_texts *p, uint64_t at)
+{
+    const af_prefix_text *t = &p->prompt;
+    const uint64_t from = at >= t->there ? t->here + at - t->there : t->len;
+    af_span eot;
+    return t->len == p->turns.len && af_find_eot(w->s, t->text, from, t->len, &eot) &&
+           eot.begin == from && strspn(t->text + eot.end, " \t\r\n") == t->len - eot.end;
+}
+
 /* The start of message i where the whole has not all of its prompt. It departs inside the
  * generation prompt (one that opens a thought, before an answer without one): there. Or before
  * that, in a turn that is rendered otherwise when it is the last: the generation prompt comes
- * right before the answer. Or the answer continues the one before it in the same turn (Gemma 4):
- * that is exact. UINT64_MAX: none of these. */
+ * right before the answer. Or the answer continues the one before it, or a tool's, in the same turn
+ * (Gemma 4): that is exact. UINT64_MAX: none of these. */
 static af_status inexact_start(const af_mask_work *w, size_t i, uint64_t same, af_turn_span *out,
                                bool *exact)
 {
@@ -111,7 +122,8 @@ static af_status inexact_start(const af_mask_work *w, size_t i, uint64_t same, a
         goto done;
     }
     AF_TRY(af_other_answer(w, i, &answer));
-    if (answer <= same && strcmp(af_mask_role(w, i - 1), "assistant") == 0) {
+    if (answer <= same &&
+        (closes(w, &p, answer) || strcmp(af_mask_role(w, i - 1), "assistant") == 0)) {
         out->start = answer;
         *exact = true;
         goto done;

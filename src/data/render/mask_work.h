@@ -14,7 +14,8 @@ typedef struct af_mask_anchor {
     uint64_t full, window; /* bytes up to the anchor in the whole text and in a window's */
     char *before;          /* [window] own: those of the window's */
     unsigned departs;      /* bits of af_prefix_kind: such texts of windows depart from the whole
-                              as those of whole prefixes do */
+                              as those of whole prefixes do; prompts if they end with this tail */
+    uint64_t tail;         /* hash of what a prompt has after its departure */
     bool useless;          /* the template's windows do not agree with the whole */
 } af_mask_anchor;
 void af_mask_anchor_clear(af_mask_anchor *a);
