@@ -105,7 +105,7 @@ static void test_what_is_refused(void **state)
         {"tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer}",
          {"run.yaml:5: 'tokenizer' has a '_component_'", "torchtune are not supported", ""}},
         {"training: {batch_size: 2}",
-         {"run.yaml:5: sections", "Unsloth Studio", "without a section"}},
+         {"run.yaml:5: sections", "are Unsloth's", "'model' in place of 'base_model'"}},
         {"my_own_key: 2", {"unknown key 'my_own_key' (afinar", "", ""}},
         {"lora_r: 8", {"lora_r has no effect", "adapter: lora", ""}}, /* a forgotten line */
     };

@@ -1,7 +1,11 @@
-/* test_run_swift.c - run files of ms-swift. */
+/* test_run_swift.c - run files of ms-swift and of Unsloth's program. */
+#define _DEFAULT_SOURCE
 #include "test.h"
 
+#include "base/file.h"
 #include "train/run/run_keys.h"
+
+#include <unistd.h>
 
 static af_status parse(af_run_config *r, const char *keys, af_error *err)
 {
@@ -12,7 +16,34 @@ static af_status parse(af_run_config *r, const char *keys, af_error *err)
 
 #define LORA "tuner_type: lora\ndataset: a.jsonl\n"
 
-/* The line of the effective file. */
+/* Keys, and a line of the effective file. */
+static void check_lines(af_dialect dialect, const char *const (*cases)[2], size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        af_run_config r = {0};
+        af_error err = {0};
+        char *text;
+        CHECK_OK(parse(&r, cases[i][0], &err), err);
+        assert_int_equal(r.dialect, dialect);
+        CHECK_OK(af_run_config_text(&r, &text, &err), err);
+        CHECK_MSG(strstr(text, cases[i][1]), "%s: no %s in\n%.9000s", cases[i][0], cases[i][1],
+                  text);
+        free(text);
+        af_run_config_clear(&r);
+    }
+}
+
+/* Keys, and a part of what is said about them. */
+static void check_refusals(const char *const (*cases)[2], size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        af_run_config r = {0};
+        af_error err = {0};
+        CHECK_MSG(parse(&r, cases[i][0], &err) != AF_OK, "accepted: %s", cases[i][0]);
+        CHECK_MSG(strstr(err.msg, cases[i][1]), "'%s' lacks '%s'", err.msg, cases[i][1]);
+    }
+}
+
 static void test_keys(void **state)
 {
     static const char *const cases[][2] = {
@@ -57,18 +88,7 @@ static void test_keys(void **state)
         {LORA "rlhf_type: simpo", "cpo_alpha: 1\n"},
     };
     (void)state;
-    for (size_t i = 0; i < AF_LEN(cases); i++) {
-        af_run_config r = {0};
-        af_error err = {0};
-        char *text;
-        CHECK_OK(parse(&r, cases[i][0], &err), err);
-        assert_int_equal(r.dialect, AF_DIALECT_SWIFT);
-        CHECK_OK(af_run_config_text(&r, &text, &err), err);
-        CHECK_MSG(strstr(text, cases[i][1]), "%s: no %s in\n%.9000s", cases[i][0], cases[i][1],
-                  text);
-        free(text);
-        af_run_config_clear(&r);
-    }
+    check_lines(AF_DIALECT_SWIFT, cases, AF_LEN(cases));
 }
 
 /* A step has as many rows with several ranks. */
@@ -124,12 +144,78 @@ static void test_what_is_wrong(void **state)
         {LORA "external_plugins: [x.py]", "no code but afinar's own is run"},
     };
     (void)state;
-    for (size_t i = 0; i < AF_LEN(cases); i++) {
-        af_run_config r = {0};
-        af_error err = {0};
-        CHECK_MSG(parse(&r, cases[i][0], &err) != AF_OK, "accepted: %s", cases[i][0]);
-        CHECK_MSG(strstr(err.msg, cases[i][1]), "'%s' lacks '%s'", err.msg, cases[i][1]);
-    }
+    check_refusals(cases, AF_LEN(cases));
+}
+
+/* ---- Unsloth ---- */
+
+#define CHATS "data: {local_dataset: [a.jsonl], format_type: chatml}\n"
+
+static void test_unsloth(void **state)
+{
+    static const char *const cases[][2] = {
+        {CHATS, "adapter: lora\nload_in_4bit: true\n"},
+        {CHATS, "lora_r: 64\nlora_alpha: 16\nlora_dropout: 0\n"},
+        {CHATS, "datasets: [{\"path\": \"a.jsonl\"}]\n"},
+        {CHATS, "train_on_inputs: true\n"},
+        {CHATS, "sequence_len: 2048\n"},
+        {CHATS, "seed: 3407\n"},
+        {CHATS, "micro_batch_size: 2\ngradient_accumulation_steps: 4\n"},
+        {CHATS, "num_epochs: 3\nmax_steps: -1\noptimizer: adamw_8bit\nlearning_rate: 0.0002\n"},
+        {CHATS, "lr_scheduler: \"linear\"\n"},
+        {CHATS, "warmup_steps: 5\n"},
+        {CHATS, "weight_decay: 0.01\n"},
+        {CHATS, "output_dir: \"outputs\"\n"},
+        {CHATS "training: {max_steps: 0, save_steps: 0}", "save_steps: 500\n"},
+        {CHATS "training: {max_steps: 60}", "max_steps: 60\n"},
+        {CHATS "training: {batch_size: 8, random_seed: 1}", "micro_batch_size: 8\n"},
+        {CHATS "training: {train_on_completions: true}", "train_on_inputs: false\n"},
+        {CHATS "training: {gradient_checkpointing: none}", "gradient_checkpointing: false\n"},
+        {CHATS "training: {gradient_checkpointing: unsloth}", "gradient_checkpointing: true\n"},
+        {CHATS "training: {training_type: full, load_in_4bit: true}\nlora: {lora_r: 64}",
+         "adapter: full\n"},
+        {CHATS "training: {load_in_4bit: false}", "load_in_4bit: false\n"},
+        {CHATS "lora: {target_modules: 'q_proj,v_proj', use_rslora: true}",
+         "lora_target_modules: [\"q_proj\", \"v_proj\"]\n"},
+        {CHATS "logging: {enable_wandb: true, wandb_project: p}", "report_to: [\"wandb\"]\n"},
+        {CHATS "logging: {enable_wandb: false, wandb_project: p, hf_token: null}", "seed: 3407\n"},
+        {"data: {dataset: a/b, format_type: alpaca}\ntraining: {train_on_completions: true}",
+         "datasets: [{\"path\": \"a/b\", \"type\": \"alpaca:unsloth\"}]\n"},
+        {"data: {dataset: a/b, format_type: alpaca}\ntraining: {train_on_completions: true}",
+         "train_on_inputs: true\n"},
+        {"data: {local_dataset: a.txt, format_type: raw}",
+         "datasets: [{\"path\": \"a.txt\", \"type\": \"text\"}]\n"},
+        {"training_type: lora\nlocal_dataset: [a.jsonl]", "lora_r: 64\n"}, /* without sections */
+    };
+    static const char *const wrong[][2] = {
+        {"data: {dataset: a/b, local_dataset: [c]}", "dataset and local_dataset: give one"},
+        {"data: {local_dataset: [c], format_type: html}", "format_type must be one of: auto, alp"},
+        {CHATS "training: {batch_sise: 2}", "run.yaml:3: unknown key 'batch_sise'"},
+        {CHATS "lora: {finetune_mlp_modules: false}", "'finetune_mlp_modules' with 'false' is not"},
+    };
+    (void)state;
+    check_lines(AF_DIALECT_UNSLOTH, cases, AF_LEN(cases));
+    check_refusals(wrong, AF_LEN(wrong));
+}
+
+/* What the first record is decides, where the file leaves it open. */
+static void test_unsloth_records(void **state)
+{
+    static const char alpaca[] = "[{\"instruction\": \"a\", \"input\": \"\", \"output\": \"b\"}]";
+    static const char chat[] = "[{\"messages\": []}]";
+    char dir[] = "/tmp/afinar-unsloth-XXXXXX", path[64], keys[200], want[200];
+    af_error err = {0};
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/a.json", dir);
+    snprintf(keys, sizeof keys, "data: {local_dataset: [%s]}", path);
+    CHECK_OK(af_file_write(path, alpaca, strlen(alpaca), &err), err);
+    snprintf(want, sizeof want, "{\"path\": \"%s\", \"type\": \"alpaca:unsloth\"}", path);
+    check_lines(AF_DIALECT_UNSLOTH, (const char *const[][2]){{keys, want}}, 1);
+    CHECK_OK(af_file_write(path, chat, strlen(chat), &err), err);
+    snprintf(want, sizeof want, "datasets: [{\"path\": \"%s\"}]", path);
+    check_lines(AF_DIALECT_UNSLOTH, (const char *const[][2]){{keys, want}}, 1);
+    CHECK_OK(af_path_remove(dir, &err), err);
 }
 
 int main(void)
@@ -139,6 +225,8 @@ int main(void)
         cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_keys_without_effect),
         cmocka_unit_test(test_what_is_wrong),
+        cmocka_unit_test(test_unsloth),
+        cmocka_unit_test(test_unsloth_records),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

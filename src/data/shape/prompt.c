@@ -1,5 +1,5 @@
-/* prompt.c - the prompts of Axolotl's dataset types. The texts are part of the format: a model
- * trained with one is asked with the same. */
+/* prompt.c - the prompts of Axolotl's dataset types and Unsloth's. The texts are part of the
+ * format: a model trained with one is asked with the same. */
 #include "data/shape/prompt.h"
 
 #define TASK_INPUT                                                                                 \
@@ -99,6 +99,9 @@ static const af_prompt prompts[] = {
              "further context. " REFLECT CHAT_INPUT,
      .turn_no_input = "Below is an instruction that describes a task. " REFLECT CHAT,
      .answer = "\nTHOUGHT: {output}\nASSISTANT REFLECTION: {reflection}\nASSISTANT:",
+     .whole = true},
+    {.type = "alpaca:unsloth", /* with an empty input, too; one text, as TRL takes it */
+     SAME(IN_INSTRUCT(TASK_INPUT) INSTRUCT_INPUT),
      .whole = true},
     {.type = "alpaca_instruct",
      .turn = IN_INSTRUCT(TASK_INPUT) INSTRUCT_INPUT,

@@ -1,5 +1,6 @@
 /* run_dialect.c - whose run file it is, and what a missing key means there. */
 #include "dist/launcher.h"
+#include "train/run/freeze.h"
 #include "train/run/run_keys.h"
 #include "train/run/run_translate.h"
 
@@ -33,13 +34,16 @@ af_dialect af_dialect_of(const af_yaml *root)
                                         "rlhf_type",   "quant_bits",          "attn_impl",
                                         "val_dataset", "split_dataset_ratio", "tuner_backend",
                                         NULL};
+    static const char *const unsloth[] = {"training_type", "local_dataset", "format_type",
+                                          "train_on_completions", NULL};
     if (root->kind != AF_YAML_MAP || af_yaml_get(root, "base_model"))
         return AF_DIALECT_NONE;
     if (af_yaml_get(root, "model"))
         return has_any(root, v1)      ? AF_DIALECT_LLAMA_FACTORY_V1
                : has_any(root, mlx)   ? AF_DIALECT_MLX
                : has_any(root, swift) ? AF_DIALECT_SWIFT
-                                      : AF_DIALECT_NONE;
+               : af_unsloth_has_sections(root) || has_any(root, unsloth) ? AF_DIALECT_UNSLOTH
+                                                                         : AF_DIALECT_NONE;
     if (!af_yaml_get(root, "model_name_or_path"))
         return AF_DIALECT_NONE;
     return has_any(root, factory) ? AF_DIALECT_LLAMA_FACTORY
@@ -86,6 +90,7 @@ const char *af_dialect_name(af_dialect d)
         [AF_DIALECT_TRL] = "TRL",
         [AF_DIALECT_MLX] = "mlx-lm",
         [AF_DIALECT_SWIFT] = "ms-swift",
+        [AF_DIALECT_UNSLOTH] = "Unsloth",
     };
     return names[d];
 }
@@ -121,8 +126,22 @@ static const struct {
     {"kto_kl_batch", "1000", NULL, NULL, NULL, NULL}, /* its preprocessing_batch_size */
 };
 
+/* Of Unsloth's program, 2026: the defaults of its config, and what it hands to TRL's trainer. */
+static const char *const unsloth_presets[][2] = {
+    {"adapter", "lora"},       {"load_in_4bit", "true"},    {"lora_r", "64"},
+    {"lora_alpha", "16"},      {"micro_batch_size", "2"},   {"gradient_accumulation_steps", "4"},
+    {"num_epochs", "3"},       {"learning_rate", "2e-4"},   {"lr_scheduler", "linear"},
+    {"warmup_steps", "5"},     {"weight_decay", "0.01"},    {"optimizer", "adamw_8bit"},
+    {"seed", "3407"},          {"train_on_inputs", "true"}, {"save_steps", "500"},
+    {"output_dir", "outputs"},
+};
+
 const char *af_dialect_default(af_dialect d, int i, const char **value)
 {
+    if (d == AF_DIALECT_UNSLOTH) {
+        *value = i < (int)AF_LEN(unsloth_presets) ? unsloth_presets[i][1] : NULL;
+        return *value ? unsloth_presets[i][0] : NULL;
+    }
     if (i < 0 || i >= (int)AF_LEN(presets))
         return NULL;
     *value = d == AF_DIALECT_LLAMA_FACTORY      ? presets[i].factory
@@ -252,5 +271,8 @@ af_status af_run_dialect_finish(af_run_config *r, af_error *err)
         return finish_mlx(r, err);
     if (r->dialect == AF_DIALECT_SWIFT)
         finish_swift(r);
+    if (r->dialect == AF_DIALECT_UNSLOTH && af_method_trains_base(r) &&
+        !af_run_key_is_set(r, "load_in_4bit"))
+        r->load_in_4bit = AF_TRI_AUTO;
     return r->dialect == AF_DIALECT_LLAMA_FACTORY ? finish_factory(r, err) : AF_OK;
 }

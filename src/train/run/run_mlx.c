@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "format/text/json_text.h"
+#include "train/run/run_config.h"
 #include "train/run/run_translation.h"
 
 static bool is(const char *key, const char *name) { return strcmp(key, name) == 0; }
@@ -281,7 +282,7 @@ bool af_mlx_translate(af_translation *t, int i, af_status *st)
     const char *key = t->root->key[i];
     const af_yaml *n = t->root->item[i], *type = af_yaml_get(t->root, "fine_tune_type");
     const int line = t->root->key_line[i];
-    const bool mlx = af_dialect_of(t->root) == AF_DIALECT_MLX;
+    const bool mlx = t->run->dialect == AF_DIALECT_MLX;
     const bool full = mlx && type && af_translate_says(type, "full");
     if (is(key, "mask_prompt") && af_translate_says(n, "true")) { /* all but the last answer */
         *st = af_translate_put(t, "train_on_inputs", line, af_translate_scalar(t, line, "false"));

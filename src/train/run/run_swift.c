@@ -162,7 +162,7 @@ bool af_swift_translate(af_translation *t, int i, af_status *st)
     const char *key = t->root->key[i];
     const af_yaml *n = t->root->item[i];
     const int line = t->root->key_line[i];
-    if (af_dialect_of(t->root) != AF_DIALECT_SWIFT)
+    if (t->run->dialect != AF_DIALECT_SWIFT)
         return false;
     if (is(key, "dataset") || is(key, "val_dataset")) {
         *st = translate_datasets(t, is(key, "dataset") ? "datasets" : "test_datasets", i);

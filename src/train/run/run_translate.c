@@ -452,7 +452,7 @@ static af_status translate_entry(af_translation *t, int i)
     const af_yaml *n = t->root->item[i];
     const int line = t->root->key_line[i];
     af_status st = AF_OK;
-    if (af_yaml_is_null(n) && is(key, "max_length") && af_dialect_of(t->root) == AF_DIALECT_TRL)
+    if (af_yaml_is_null(n) && is(key, "max_length") && t->run->dialect == AF_DIALECT_TRL)
         return af_translate_number(t, key, i, AF_SEQUENCE_UNLIMITED); /* None: nothing is cut */
     if (af_yaml_is_null(n))
         return af_translate_put(t, key, line, n);
@@ -470,7 +470,8 @@ static af_status translate_entry(af_translation *t, int i)
         return put_loftq(t, i);
     if (is(key, "load_in_4bit") && is_loftq(af_yaml_get(t->root, "peft")))
         return AF_OK; /* there it says how the base is loaded, before it is changed */
-    if (translate_state(t, i, &st) || af_mlx_translate(t, i, &st) || af_swift_translate(t, i, &st))
+    if (translate_state(t, i, &st) || af_mlx_translate(t, i, &st) ||
+        af_swift_translate(t, i, &st) || af_unsloth_translate(t, i, &st))
         return st;
     if (af_yaml_get(t->root, "gamma_beta_ratio") && is(key, "sft_weight"))
         return af_translate_put(t, "cpo_alpha", line, n);
@@ -514,11 +515,12 @@ static af_status check_form(const af_yaml *root, const char *name, af_error *err
                            "%s:%d: '%s' has a '_component_': run files of torchtune are not "
                            "supported; 'afinar init MODEL DATASET' writes one",
                            name, root->key_line[i], root->key[i]);
-        if (map && root->item[i] == training)
+        if (map && root->item[i] == training && af_dialect_of(root) != AF_DIALECT_UNSLOTH)
             return af_fail(err, AF_EUNSUPPORTED,
-                           "%s:%d: sections ('training', 'lora') as Unsloth Studio has them are "
-                           "not supported: give their keys without a section, and 'datasets'",
-                           name, root->key_line[i]);
+                           "%s:%d: sections ('training', 'lora') are Unsloth's, whose files have "
+                           "'model' in place of '%s'",
+                           name, root->key_line[i],
+                           af_yaml_get(root, "base_model") ? "base_model" : "model_name_or_path");
     }
     return AF_OK;
 }
@@ -529,6 +531,9 @@ af_status af_run_translate(af_yaml **out, const af_yaml *root, af_run_config *ru
     af_arena *mem = &run->mem;
     af_translation t = {.root = root, .mem = mem, .name = name, .run = run, .err = err};
     af_status st = check_form(root, name, err);
+    if (st == AF_OK && run->dialect == AF_DIALECT_UNSLOTH)
+        st = af_unsloth_join(&t.root, &t);
+    root = t.root;
     t.out = af_arena_take(mem, sizeof *t.out);
     if (!t.out)
         return af_fail_nomem(err, name, sizeof *t.out);
