@@ -171,6 +171,67 @@ static void test_open_finds_the_template_as_transformers(void **state)
     af_log_set(NULL, NULL);
 }
 
+static void check_tools(const char *plain, const char *with_tools)
+{
+    static const char row[] = "{\"messages\": [], \"tools\": []}"; /* as transformers: not None */
+    af_template *t = NULL;
+    af_error err = {0};
+    char *text = NULL;
+    uint64_t len = 0;
+    check_open(folder, NULL, plain);
+    CHECK_OK(af_template_open(&t, folder, &err), err);
+    CHECK_OK(af_template_render_row(t, row, strlen(row), &text, &len, NULL, &err), err);
+    assert_string_equal(text, with_tools);
+    assert_int_equal(af_template_mentions(t, "bos_token"), strchr(with_tools, '<') != NULL);
+    free(text);
+    af_template_close(t);
+}
+
+/* A model may have another template for messages with tools. */
+static void test_the_template_for_tools(void **state)
+{
+    static const char list[] =
+        "{\"chat_template\": [{\"name\": \"default\", \"template\": \"D\"}, {\"name\": "
+        "\"tool_use\", \"template\": \"T{{ bos_token }}\"}], \"bos_token\": \"<s>\"}";
+    char sub[300];
+    af_error err = {0};
+    (void)state;
+    snprintf(sub, sizeof sub, "%s/additional_chat_templates", folder);
+    put("tokenizer_config.json", list);
+    check_tools("D", "T<s>");
+    put("chat_template.jinja", "D"); /* files hide the list */
+    check_tools("D", "D");
+    CHECK_OK(af_dir_make(sub, &err), err);
+    put("tokenizer_config.json", "{\"bos_token\": \"<s>\"}");
+    put("additional_chat_templates/tool_use.jinja", "A{{ bos_token }}");
+    check_tools("D", "A<s>");
+    put("chat_template.jinja", "other");
+    put("additional_chat_templates/tool_use.jinja", "A{{ bos_token");
+    check_open(folder, NULL, "tool_use.jinja: line 1");
+    put("additional_chat_templates/tool_use.jinja", "A{{ bos_token }}");
+    /* into a folder with files, then into one without */
+    char first[] = "/tmp/af_template_XXXXXX", path[300];
+    assert_non_null(mkdtemp(first));
+    for (int flat = 0; flat < 2; flat++) {
+        af_template *t = NULL;
+        snprintf(path, sizeof path, "%s/chat_template.jinja", first);
+        CHECK_OK(af_file_write(path, "x", 1, &err), err);
+        snprintf(path, sizeof path, "%s/tokenizer_config.json", first);
+        CHECK_OK(af_file_write(path, "{\"bos_token\": \"<s>\"}", 20, &err), err);
+        snprintf(path, sizeof path, "%s/additional_chat_templates", first);
+        CHECK_OK(flat ? af_path_remove(path, &err) : af_dir_make(path, &err), err);
+        CHECK_OK(af_template_put_own(first, folder, &err), err);
+        CHECK_OK(af_template_open(&t, first, &err), err);
+        assert_string_equal(af_template_source(t, NULL), "other");
+        assert_string_equal(af_template_source(af_template_for(t, true), NULL), "A{{ bos_token }}");
+        assert_int_equal(af_file_in(first, "chat_template.jinja"), !flat);
+        af_template_close(t);
+    }
+    CHECK_OK(af_path_remove(first, &err), err);
+    CHECK_OK(af_path_remove(sub, &err), err);
+    put("chat_template.jinja", NULL);
+}
+
 /* Older folders name the special tokens only there. */
 static void test_special_tokens_map_counts_without_a_list_of_added_tokens(void **state)
 {
@@ -314,6 +375,7 @@ int main(void)
         cmocka_unit_test(test_what_surrounds_a_template),
         cmocka_unit_test(test_answers_are_json_lines),
         cmocka_unit_test(test_open_finds_the_template_as_transformers),
+        cmocka_unit_test(test_the_template_for_tools),
         cmocka_unit_test(test_special_tokens_map_counts_without_a_list_of_added_tokens),
         cmocka_unit_test(test_put_keeps_the_rest_of_a_config),
         cmocka_unit_test(test_open_reads_gguf_and_jinja_files),

@@ -195,6 +195,8 @@ af_status af_model_copy_text(const af_model_reader *in, const af_output *f, json
         AF_TRY(take_tokenizer(in, f, err));
     if (text)
         AF_TRY(af_template_put(f->temp, text, strlen(text), err));
+    if (text)
+        AF_TRY(af_template_put_own(f->temp, in->template_dir ? in->template_dir : in->path, err));
 done:
     free(text);
     return st;

@@ -13,6 +13,7 @@
 #include "data/store/dataset_reader.h"
 #include "data/store/interleave.h"
 #include "data/store/token_cache.h"
+#include "format/chat/chat_template.h"
 #include "format/config/hf_config.h"
 #include "format/text/json_text.h"
 
@@ -190,6 +191,8 @@ static void hash_renderer(af_sha256 *h, const af_renderer *s)
     }
     if (source)
         af_sha256_add(h, source, n);
+    if (source && af_template_for(s->chat, true) != s->chat)
+        hash_text(h, af_template_source(af_template_for(s->chat, true), NULL));
     if (source && af_template_mentions(s->chat, "strftime_now")) { /* its text changes by the day */
         const time_t t = time(NULL);
         struct tm tm;

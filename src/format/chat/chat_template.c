@@ -22,6 +22,7 @@ void af_template_close(af_template *t)
 {
     if (!t)
         return;
+    af_template_close(t->with_tools);
     json_decref(t->tokens);
     af_arena_clear(&t->mem);
     free(t->source);
@@ -33,6 +34,11 @@ const char *af_template_source(const af_template *t, uint64_t *len)
     if (len)
         *len = t ? t->source_len : 0;
     return t ? t->source : NULL;
+}
+
+const af_template *af_template_for(const af_template *t, bool tools)
+{
+    return tools && t && t->with_tools ? t->with_tools : t;
 }
 
 bool af_template_marks_generation(const af_template *t) { return t && t->marks_generation; }
@@ -67,7 +73,7 @@ bool af_template_mentions(const af_template *t, const char *name)
         if (!memcmp(p, name, n) && (p == t->source || !name_byte(p[-1])) &&
             (p + n == end || !name_byte(p[n])))
             return true;
-    return false;
+    return t->with_tools && af_template_mentions(t->with_tools, name);
 }
 
 /* --- JSON to values ------------------------------------------------------------------------- */
@@ -396,7 +402,8 @@ af_status af_template_render(const af_template *t, char **text, uint64_t *len,
     af_status st = AF_OK;
     af_error local = {0};
     af_buf out = {.limit = AF_TEMPLATE_OUTPUT_MAX};
-    af_jinja j = {.t = t, .err = &local, .root = &out, .line = 1};
+    af_jinja j = {
+        .t = af_template_for(t, o->tools && !o->raw), .err = &local, .root = &out, .line = 1};
     j.mem.limit = AF_TEMPLATE_MEMORY_MAX;
     j.no_str = (af_jstr){.p = "", .hash = 1};
 
@@ -512,7 +519,7 @@ af_status af_template_form(const af_template *t, unsigned *form, af_error *err)
     AF_TRY(content_form(t, true, &f, err));
     if (!f) /* a template may refuse the role system */
         AF_TRY(content_form(t, false, &f, err));
-    AF_TRY(call_form(t, &f, err));
+    AF_TRY(call_form(af_template_for(t, true), &f, err));
     *form = f;
 done:
     return st;

@@ -37,6 +37,9 @@ AF_CHECKED af_status af_template_render(const af_template *t, char **text, uint6
                                         const af_render_opts *o, af_spans *generation,
                                         af_error *err);
 
+/* The template that renders with tools, or without: a model may have one of its own for them. */
+const af_template *af_template_for(const af_template *t, bool tools);
+
 /* The form in which the template shows messages; 0 where the usual one does. */
 AF_CHECKED af_status af_template_form(const af_template *t, unsigned *form, af_error *err);
 
@@ -47,4 +50,8 @@ AF_CHECKED af_status af_template_set_tokens(af_template *t, const af_tokenizer *
  * so that no reader takes another one. */
 AF_CHECKED af_status af_template_put(const char *dir, const char *text, uint64_t len,
                                      af_error *err);
+
+/* Gives a folder that has chat_template.jinja the template of `model`: as above, or, where it has
+ * another one for tools, both. */
+AF_CHECKED af_status af_template_put_own(const char *dir, const char *model, af_error *err);
 #endif

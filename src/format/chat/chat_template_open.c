@@ -273,20 +273,53 @@ done:
     return st;
 }
 
+static af_status open_found(af_template **out, const char *path, const char *name, af_error *err)
+{
+    if (af_ends_with(path, ".json") && af_file_exists(path))
+        return open_config(out, path, name, err);
+    return af_dir_exists(path) ? open_folder(out, path, name, err)
+                               : open_gguf(out, path, name, err);
+}
+
+/* Whether a folder has its templates in files: then transformers reads no list in a config. */
+static bool has_file_alone(const char *path)
+{
+    return af_file_in(path, "chat_template.jinja") &&
+           !af_file_in(path, "additional_chat_templates/tool_use.jinja");
+}
+
+/* As transformers: a template called tool_use is the one for messages with tools. */
+static af_status add_tools(af_template *t, const char *path, af_error *err)
+{
+    af_error why = {0};
+    if (has_file_alone(path) || open_found(&t->with_tools, path, "tool_use", &why) == AF_OK)
+        return AF_OK;
+    if (strcmp(why.subject, "chat_template") == 0) /* there is none */
+        return AF_OK;
+    return af_fail(err, why.code, "%s", why.msg);
+}
+
 af_status af_template_open_named(af_template **out, const char *path, const char *name,
                                  af_error *err)
 {
-    AF_NEED(err, out, path);
     if (path && (af_ends_with(path, ".jinja") || af_ends_with(path, ".j2")))
         return open_source(out, path, err);
-    if (path && af_ends_with(path, ".json") && af_file_exists(path))
-        return open_config(out, path, name, err);
     char *found = NULL;
-    af_status st = af_model_resolve(&found, path, err);
-    if (st != AF_OK)
-        return st;
-    st = af_dir_exists(found) ? open_folder(out, found, name, err)
-                              : open_gguf(out, found, name, err);
+    af_template *t = NULL;
+    af_status st = AF_OK;
+    if (path && af_ends_with(path, ".json") && af_file_exists(path))
+        found = af_strdup(path);
+    else
+        AF_TRY(af_model_resolve(&found, path, err));
+    if (!found)
+        AF_TRY(af_fail_nomem(err, "a path", strlen(path)));
+    AF_TRY(open_found(&t, found, name, err));
+    if (!name)
+        AF_TRY(add_tools(t, found, err));
+    *out = t;
+    t = NULL;
+done:
+    af_template_close(t);
     free(found);
     return st;
 }

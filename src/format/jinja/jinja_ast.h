@@ -155,7 +155,8 @@ struct af_template {
     af_jstmt *root;
     af_jstr *loop, *caller, *varargs, *kwargs; /* interned names the interpreter binds itself */
     bool marks_generation;
-    void *tokens; /* json_t object of special tokens, or NULL */
+    void *tokens;                   /* json_t object of special tokens, or NULL */
+    struct af_template *with_tools; /* rendered instead when there are tools; NULL: this one */
 };
 
 typedef enum af_jtoken_type {

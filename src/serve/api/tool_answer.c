@@ -1,6 +1,7 @@
 /* tool_answer.c - tools of a request, and calls of them in its answer. */
 #include "serve/api/generation.h"
 
+#include "format/chat/chat_template.h"
 #include "format/text/json_text.h"
 
 /* {"format", "tools", "tool_choice", "parallel_tool_calls"}: what the grammar is made of. */
@@ -57,7 +58,7 @@ af_status af_generation_tools(af_generation *g, const json_t *body, af_api_fault
     g->tools = json_deep_copy(tools); /* the body belongs to the worker */
     if (!g->tools)
         return af_fail_nomem(&f->err, "tools", 0);
-    g->tool_format = af_tool_format_of(af_template_source(t, NULL));
+    g->tool_format = af_tool_format_of(af_template_source(af_template_for(t, true), NULL));
     if (!forced)
         return AF_OK;
     if (!(word && strcmp(word, "required") == 0) && !names_a_tool(g, choice))

@@ -36,24 +36,6 @@ done:
     return st;
 }
 
-/* Two templates that differ become one: chat_template.jinja, as transformers reads them. */
-static af_status unify_own(const char *dir, af_error *err)
-{
-    af_status st = AF_OK;
-    char *text = NULL, *jinja = af_path_join(dir, "chat_template.jinja");
-    uint64_t len = 0;
-    if (!jinja)
-        return af_fail_nomem(err, "a path", strlen(dir));
-    if (af_file_exists(jinja)) {
-        AF_TRY(af_file_read(&text, &len, jinja, AF_TEMPLATE_SOURCE_MAX, err));
-        AF_TRY(af_template_put(dir, text, len, err));
-    }
-done:
-    free(text);
-    free(jinja);
-    return st;
-}
-
 static af_status put_template(const char *model, const char *chat_template, const char *dir,
                               af_error *err)
 {
@@ -61,7 +43,7 @@ static af_status put_template(const char *model, const char *chat_template, cons
     bool bare;
     uint64_t len;
     if (af_renderer_own_template(chat_template))
-        return unify_own(dir, err);
+        return af_template_put_own(dir, model, err);
     af_status st = af_renderer_template(&t, &bare, model, chat_template, err);
     if (st != AF_OK)
         return st;
