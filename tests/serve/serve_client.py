@@ -469,7 +469,7 @@ def check_errors(s):
                           ("stream", ["yes"]), ("top_k", ["a"]), ("min_p", [2]), ("logprobs", [3]), ("tools", [3, [{}]]),
                           ("chat_template_kwargs", [3]), ("frequency_penalty", [3, "x"]), ("presence_penalty", [-3]),
                           ("stream_options", [{}, 3]), ("stop_token_ids", [3, ["a"], [9999], [512], [-1]]), ("min_tokens", [-1, "x"]),
-                          ("suffix", ["x"]), ("bad_words", [["x"]]), ("max_completion_tokens", [-2])):
+                          ("suffix", ["x"]), ("bad_words", ["x", [3], [""]]), ("allowed_token_ids", [3, [], ["a"], [512]]), ("max_completion_tokens", [-2])):
         for v in values:
             expect(s, 400, CHAT, field, messages=HI, **{field: v})
     expect(s, 400, CHAT, "top_logprobs", messages=HI, logprobs=True, top_logprobs=21)

@@ -3,7 +3,7 @@ import json
 import os
 import tempfile
 
-from serve_start import Server, check, finish
+from serve_start import MODEL, Server, check, finish
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 HI = [{"role": "user", "content": "Hi"}]
@@ -38,6 +38,58 @@ def check_min_tokens(s):
     check(c["message"]["content"] == "yes" and c["finish_reason"] == "stop", "a grammar comes first: %s" % c)
     status, answer = s.post(CHAT, messages=HI, max_tokens=3, min_tokens=4)
     check(status == 400 and answer["error"]["param"] == "min_tokens", "more than max_tokens: %s" % answer)
+
+
+def check_limits(s):
+    def made(**body):
+        a = s.post(TEXT, prompt="Hello", temperature=0, max_tokens=12, return_token_ids=True, **body)[1]["choices"][0]
+        return a["token_ids"], a["text"]
+
+    free, text = made()
+    some = [5, 9, 40]
+    ids = made(allowed_token_ids=some)[0]
+    check(set(ids) <= set(some) and len(ids) == 12, "allowed_token_ids: %s" % ids)
+    check(made(allowed_token_ids=list(range(512)))[0] == free, "all of them: nothing changes")
+    check(made(allowed_token_ids=[511])[0] == [511], "the end token alone")
+    for word in (s.post("/detokenize", tokens=free[2:4])[1]["content"], s.post("/detokenize", tokens=free[1:2])[1]["content"]):
+        tokens = s.post("/tokenize", content=word.lstrip(" "))[1]["tokens"]
+        ids = made(bad_words=[word])[0]
+        check(all(ids[i:i + len(tokens)] != tokens for i in range(12)), "bad_words %r: %s" % (word, ids))
+    check(made(bad_words=["not in it at all"])[0] == free, "a word that does not come")
+    for seed in range(4):
+        c = s.post(CHAT, messages=HI, guided_choice=["aab", "c"], bad_words=["c"], seed=seed)[1]["choices"][0]["message"]["content"]
+        check(c == "aab", "with a grammar: %s" % c)
+
+
+def check_infill(s):
+    """The tokens of these names are 509 to 511 here."""
+    def prompt(**body):
+        return s.post(TEXT, temperature=0, max_tokens=1, return_token_ids=True, **body)[1]["choices"][0]["prompt_token_ids"]
+
+    ids = {t: s.post("/tokenize", content=t)[1]["tokens"] for t in ("def f(", "\n    return x")}
+    want = [509] + ids["def f("] + [510] + ids["\n    return x"] + [511]
+    check(prompt(prompt="def f(", suffix="\n    return x") == want, "the prompt: %s" % want)
+    check(prompt(prompt="def f(", suffix="") == ids["def f("], "no suffix")
+    check(s.post(TEXT, prompt="a", suffix="b", max_tokens=2, temperature=0, stream=False)[1]["choices"][0]["text"] ==
+          s.post(TEXT, prompt=prompt(prompt="a", suffix="b"), max_tokens=2, temperature=0)[1]["choices"][0]["text"], "the same as its tokens")
+    r = s.post(TEXT, prompt=["a", "b"], suffix="c", max_tokens=1)[1]
+    check(len(r["choices"]) == 2, "two prompts: %s" % r)
+    for field, body in (("prompt", {"prompt": [1, 2]}), ("echo", {"prompt": "a", "echo": True}), ("suffix", {"prompt": "a", "suffix": 3})):
+        status, r = s.post(TEXT, **dict({"suffix": "b"}, **body))
+        check(status == 400 and r["error"]["param"] == field, "%s: %s" % (field, r))
+
+
+def infill_model(folder):
+    for name in os.listdir(MODEL):
+        if name != "tokenizer.json":
+            os.symlink(os.path.abspath(os.path.join(MODEL, name)), os.path.join(folder, name))
+    with open(os.path.join(MODEL, "tokenizer.json")) as f:
+        text = f.read()
+    for old, new in (("<|endoftext|>", "<|fim_prefix|>"), ("<|im_start|>", "<|fim_suffix|>"), ("<|im_end|>", "<|fim_middle|>")):
+        text = text.replace(old, new)
+    with open(os.path.join(folder, "tokenizer.json"), "w") as f:
+        f.write(text)
+    return folder
 
 
 TEMPLATE = """{# <|channel|> #}{% for m in messages %}<|start|>{{ m.role }}{% if m.thinking %}[{{ m.thinking }}]{% endif %}<|message|>
@@ -98,8 +150,8 @@ def check_thinking(s):
     check(low == len(s.post("/tokenize", content=prompt(reasoning_effort="low"))[1]["tokens"]), "of a message")
 
 
-def run(parts, *args):
-    s = Server("--alias", "base", *args)
+def run(parts, *args, model=MODEL):
+    s = Server("--alias", "base", *args, model=model)
     for part in parts:
         try:
             part(s)
@@ -110,7 +162,9 @@ def run(parts, *args):
 
 
 def main():
-    run((check_min_tokens,))
+    run((check_min_tokens, check_limits))
+    with tempfile.TemporaryDirectory() as folder:
+        run((check_infill,), model=infill_model(folder))
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "channels.jinja")
         with open(path, "w") as f:

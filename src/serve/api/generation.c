@@ -31,26 +31,21 @@ static void fail_all(af_generation *g, af_decoder *d, int status, const char *me
 
 /* ---- tokens ---- */
 
-/* min_tokens, for the ids of stop_token_ids: the decoder knows those of the model. */
-static void hold_back_stops(const af_generation *g, int64_t made, uint32_t *allowed)
-{
-    for (int i = 0; i < g->stop_ids && made < g->min_tokens; i++)
-        allowed[g->stop_id[i] / 32] &= ~(1u << (g->stop_id[i] % 32));
-}
-
 static bool on_mask(void *user, const int32_t *made, int64_t n, uint32_t *allowed)
 {
     af_choice *c = user;
     af_error err = {0};
     af_status st = AF_OK;
     if (!c->grammar) {
-        hold_back_stops(c->of, n, allowed);
+        af_limits_apply(c->of, made, n, allowed);
         return true;
     }
     for (; st == AF_OK && c->accepted < n; c->accepted++)
         st = af_grammar_state_accept(c->grammar, made[c->accepted], &err);
     if (st == AF_OK)
         st = af_grammar_state_mask(c->grammar, allowed, c->of->api->vocab, &err);
+    if (st == AF_OK && (c->of->only || c->of->bads))
+        af_limits_apply(c->of, made, n, allowed);
     if (st != AF_OK) /* 400: a grammar that is too ambiguous for what was written */
         fail_all(c->of, NULL, af_api_fault_status(&(af_api_fault){.err = err}), err.msg);
     return st == AF_OK;
@@ -152,7 +147,7 @@ static af_status submit(af_choice *c, af_decoder *d, af_error *err)
                            .prompt_logprobs = g->logprobs && g->echo,
                            .bias = g->bias,
                            .biases = g->biases,
-                           .mask = c->grammar || (g->min_tokens && g->stop_ids) ? on_mask : NULL,
+                           .mask = c->grammar || af_limits_any(g) ? on_mask : NULL,
                            .token = on_token,
                            .user = c};
     r.sample.seed += (uint64_t)(c->index % g->n);
@@ -227,6 +222,7 @@ void af_generation_free(af_generation *g)
     free(g->choice);
     af_inputs_free(g->prompt, g->prompts);
     free(g->bias);
+    af_limits_free(g);
     af_buf_clear(&g->begun);
     af_kept_grammar_release(g->grammar);
     af_response_free(g->response);

@@ -11,6 +11,11 @@
 #include "grammar/tool_call.h"
 #include "serve/api/api.h"
 
+enum {
+    AF_INPUTS_MAX = 2048, /* texts of a request */
+    AF_STOPS_MORE = 8,    /* end tokens of templates, channels and fillings */
+};
+
 typedef struct af_generation af_generation;
 typedef struct af_response af_response; /* responses.h */
 
@@ -126,10 +131,13 @@ struct af_generation {
     af_buf begun;                 /* channels: the message at the end of the prompt */
     char *stop[AF_STOPS_MAX + 1]; /* with the template's */
     int stops;
-    int32_t stop_id[AF_STOPS_MAX + 3]; /* and those of channels */
+    int32_t stop_id[AF_STOPS_MAX + AF_STOPS_MORE];
     int stop_ids;
     af_logit_bias *bias;
     int biases;
+    uint32_t *only;   /* a bit per token that may be made, or NULL */
+    af_encoding *bad; /* [bads] tokens that may not follow each other */
+    int bads;
     af_kept_grammar *grammar;
     json_t *tools; /* NULL: none that may be called */
     af_tool_format tool_format;
@@ -167,9 +175,18 @@ AF_CHECKED af_status af_generation_prompts(af_generation *g, const json_t *body,
 AF_CHECKED af_status af_read_inputs(const af_api *a, const json_t *body, const char *field,
                                     af_encoding **out, int *count, af_error *err);
 void af_inputs_free(af_encoding *e, int count);
+/* The prompts of a body with "suffix". */
+AF_CHECKED af_status af_generation_infill(af_generation *g, const json_t *body, af_error *err);
 /* The model that a body names; a fault of 404 when there is none. */
 AF_CHECKED af_status af_request_model(af_api *a, const json_t *body, af_served **out,
                                       af_api_fault *f);
+
+/* ---- token_limits.c ---- */
+AF_CHECKED af_status af_limits_read(af_generation *g, const json_t *body, af_error *err);
+bool af_limits_any(const af_generation *g);
+/* Clears the bits of tokens that may not follow the n that were made. */
+void af_limits_apply(const af_generation *g, const int32_t *made, int64_t n, uint32_t *allowed);
+void af_limits_free(af_generation *g);
 
 /* ---- tool_answer.c ---- */
 /* A body without "allowed_tools": the others are not offered, and tool_choice is its mode. *out is

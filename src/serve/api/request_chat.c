@@ -300,13 +300,20 @@ done:
 af_status af_generation_prompts(af_generation *g, const json_t *body, af_api_fault *f)
 {
     af_status st = AF_OK;
-    AF_TRY(af_read_inputs(g->api, body, "prompt", &g->prompt, &g->prompts, &f->err));
+    const bool infill =
+        af_value(body, "suffix") && !(json_is_string(af_value(body, "suffix")) &&
+                                      json_string_length(af_value(body, "suffix")) == 0);
+    AF_TRY(infill ? af_generation_infill(g, body, &f->err)
+                  : af_read_inputs(g->api, body, "prompt", &g->prompt, &g->prompts, &f->err));
     for (int i = 0; i < g->prompts; i++)
         AF_TRY(fits(g, g->prompt[i].count, "prompt", f));
     AF_TRY(af_value_bool(body, "echo", &g->echo, &f->err));
     if (g->no_tokens && !g->echo)
         AF_TRY(af_fail_subject(&f->err, AF_EUSAGE, "max_tokens",
                                "'max_tokens' is 0, which needs 'echo': true"));
+    if (g->echo && infill)
+        AF_TRY(af_fail_subject(&f->err, AF_EUNSUPPORTED, "echo",
+                               "'echo' with 'suffix' is not supported"));
     if (g->echo)
         AF_TRY(decode_prompts(g, &f->err));
 done:

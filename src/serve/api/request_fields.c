@@ -157,12 +157,11 @@ static bool says_nothing(const json_t *v)
 }
 
 /* Fields that mean something elsewhere and cannot be honoured here. */
-static af_status refuse_others(const json_t *body, af_error *err)
+static af_status refuse_others(const json_t *body, bool chat, af_error *err)
 {
-    static const char *const absent[] = {
-        "suffix",    "audio",          "functions", "function_call", "allowed_token_ids",
-        "bad_words", "use_beam_search"};
-    for (size_t i = 0; i < AF_LEN(absent); i++)
+    static const char *const absent[] = {"audio", "functions", "function_call", "use_beam_search",
+                                         "suffix"};
+    for (size_t i = 0; i < AF_LEN(absent) - !chat; i++) /* completions have a suffix */
         if (!says_nothing(json_object_get(body, absent[i])))
             return af_fail_subject(err, AF_EUNSUPPORTED, absent[i], "'%s' is not supported",
                                    absent[i]);
@@ -229,13 +228,14 @@ af_status af_generation_fields(af_generation *g, const json_t *body, af_api_faul
     AF_TRY(read_stops(g, body, err));
     AF_TRY(read_stop_ids(g, body, err));
     AF_TRY(read_bias(g, body, err));
+    AF_TRY(af_limits_read(g, body, err));
     AF_TRY(read_logprobs(g, body, err));
     AF_TRY(read_stream(g, body, err));
     AF_TRY(af_value_int(body, "n", 1, 128, &n, err));
     AF_TRY(af_value_bool(body, "ignore_eos", &g->ignore_eos, err));
     AF_TRY(af_value_bool(body, "return_token_ids", &g->return_ids, err));
     AF_TRY(read_reasoning(g, body, err));
-    AF_TRY(refuse_others(body, err));
+    AF_TRY(refuse_others(body, g->chat, err));
     g->n = (int)n;
     g->max_tokens = g->chat ? INT32_MAX / 2 : 16;
     AF_TRY(read_limit(g, body, "max_tokens", g->chat ? 1 : 0, err));
@@ -267,6 +267,8 @@ void af_copy_fields(const json_t *body, json_t *chat)
                                        "stop",
                                        "stop_token_ids",
                                        "logit_bias",
+                                       "allowed_token_ids",
+                                       "bad_words",
                                        "ignore_eos",
                                        "min_tokens",
                                        "grammar",

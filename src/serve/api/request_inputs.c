@@ -1,8 +1,6 @@
 /* request_inputs.c - texts and token ids of a request. */
 #include "serve/api/generation.h"
 
-enum { INPUTS_MAX = 2048 };
-
 void af_inputs_free(af_encoding *e, int count)
 {
     for (int i = 0; e && i < count; i++)
@@ -59,10 +57,10 @@ af_status af_read_inputs(const af_api *a, const json_t *body, const char *field,
     af_status st = AF_OK;
     if (!v)
         return af_fail_subject(err, AF_EUSAGE, field, "'%s' is absent", field);
-    if (n > INPUTS_MAX)
+    if (n > AF_INPUTS_MAX)
         return af_fail_subject(err, AF_EUSAGE, field,
                                "'%s' has %zu entries; at most %d are supported", field, n,
-                               INPUTS_MAX);
+                               AF_INPUTS_MAX);
     *out = af_calloc(n, sizeof **out);
     if (!*out)
         return af_fail_nomem(err, "prompts", n * sizeof **out);
