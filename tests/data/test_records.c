@@ -124,6 +124,31 @@ static void test_packed_files_read_like_plain_ones(void **state)
     af_buf_clear(&got);
 }
 
+static void test_names_of_files(void **state)
+{
+    static const struct {
+        const char *name, *ds_type, *why;
+    } cases[] = {
+        {"a.jsonl.zstd", NULL, NULL},
+        {"a.json.GZ", NULL, NULL},
+        {"a.data", "json", NULL},
+        {"a.data", NULL, "set ds_type"},
+        {"a.jsonl.bz2", NULL, "a.jsonl.bz2: .bz2 files are not read (.gz and .zst are): unpack it"},
+        {"a.jsonl.xz", "json", ".xz files are not read"},
+        {"a.tar.gz", NULL, ".tar files are not read"},
+        {"a.parquet.gz", NULL, "a packed parquet file is not read"},
+    };
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_records_kind kind;
+        af_error err = {0};
+        const af_status st = af_records_kind_of(&kind, cases[i].name, cases[i].ds_type, &err);
+        assert_int_equal(st == AF_OK, !cases[i].why);
+        if (cases[i].why && !strstr(err.msg, cases[i].why))
+            fail_msg("'%s' should say '%s'", err.msg, cases[i].why);
+    }
+}
+
 static void test_bombs_and_endless_lines_are_refused(void **state)
 {
     const uint64_t size = (uint64_t)100 << 20;
@@ -191,6 +216,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_records_and_their_lines),
         cmocka_unit_test(test_packed_files_read_like_plain_ones),
+        cmocka_unit_test(test_names_of_files),
         cmocka_unit_test(test_bombs_and_endless_lines_are_refused),
         cmocka_unit_test(test_long_text_comes_in_blocks_that_join),
     };

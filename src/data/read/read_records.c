@@ -27,13 +27,26 @@ static const struct {
     {".ipc", "ipc", AF_RECORDS_ARROW},
 };
 
+static const char *ending_of(const char *path, const char *const *list)
+{
+    const uint64_t n = strlen(path);
+    while (*list && !af_ends_with_any_case(path, n, *list))
+        list++;
+    return *list;
+}
+
 /* The length of the name without the ending of a compressed file. */
 static uint64_t unpacked_length(const char *path)
 {
-    const uint64_t n = strlen(path);
-    return n - (af_ends_with_any_case(path, n, ".gz")    ? 3
-                : af_ends_with_any_case(path, n, ".zst") ? 4
-                                                         : 0);
+    const char *packed = ending_of(path, (const char *[]){".gz", ".zst", ".zstd", NULL});
+    return strlen(path) - (packed ? strlen(packed) : 0);
+}
+
+/* The ending of a compressed file or an archive that is not read; NULL: it has none. */
+static const char *foreign_ending(const char *path)
+{
+    return ending_of(path, (const char *[]){".bz2", ".xz", ".lzma", ".lz4", ".br", ".zip", ".tar",
+                                            ".tgz", ".7z", ".rar", NULL});
 }
 
 static bool is_columns(af_records_kind k)
@@ -73,6 +86,11 @@ af_status af_records_kind_of(af_records_kind *out, const char *path, const char 
                            ds_type, kinds[i].ending);
         return AF_OK;
     }
+    const char *foreign = foreign_ending(path);
+    if (foreign || af_ends_with_any_case(path, n, ".tar"))
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "%s: %s files are not read (.gz and .zst are): unpack it", path,
+                       foreign ? foreign : ".tar");
     if (declared) {
         *out = wish;
         return AF_OK;
