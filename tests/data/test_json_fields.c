@@ -136,6 +136,33 @@ static void test_records_with_fields_of_their_own(void **state)
     case_close(&c);
 }
 
+/* Calls without a "function", and pairs of texts after a prompt of messages. */
+static void test_calls_and_answers_in_short(void **state)
+{
+    data_case c;
+    (void)state;
+    case_open(&c);
+    CHECK_OK(
+        preview(
+            &c,
+            "{\"messages\": [" TURN(
+                "user", "Q") ", {\"role\": \"assistant\", "
+                             "\"content\": \"\", \"tool_calls\": [{\"id\": \"i\", \"name\": \"f\", "
+                             "\"arguments\": \"{\\\"a\\\": 1}\"}]}]}",
+            ""),
+        c.err);
+    const json_t *row = json_array_get(c.rows, 0);
+    assert_string_equal(json_string_value(json_object_get(row, "text")), U("Q") A("!1f1"));
+    CHECK_OK(preview(&c,
+                     "{\"prompt\": [" TURN("user", "Q") "], \"chosen\": \"A\", \"rejected\": "
+                                                        "\"B\"}",
+                     "rl: dpo\n"),
+             c.err);
+    row = json_object_get(json_array_get(c.rows, 0), "rejected");
+    assert_string_equal(json_string_value(json_object_get(row, "text")), U("Q") A("B"));
+    case_close(&c);
+}
+
 /* The parameters of a tool as JSON Schema has them. Columns of such tables are read. */
 static void test_tools_of_queries(void **state)
 {
@@ -245,6 +272,7 @@ static void test_what_is_advised(void **state)
         {"{\"messages\": [{\"role\": \"model\", \"content\": \"A\"}]}",
          "unknown role \"model\" (known: system, user, assistant, tool; the dataset may map it: "
          "roles: {assistant: [model]})"},
+        {"{\"messages\": [{\"role\": \"Human\", \"content\": \"Q\"}]}", "roles: {user: [Human]}"},
         {"{\"id\": 1, \"conversation\": [{\"role\": \"user\", \"content\": \"Q\"}]}",
          "{path: ..., type: messages, field_messages: conversation}"},
         {"{\"chat\": [{\"from\": \"human\", \"value\": \"Q\"}]}",
@@ -266,6 +294,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_records_of_public_datasets),
         cmocka_unit_test(test_records_with_fields_of_their_own),
+        cmocka_unit_test(test_calls_and_answers_in_short),
         cmocka_unit_test(test_tools_of_queries),
         cmocka_unit_test(test_judged_answers),
         cmocka_unit_test(test_text_in_a_field_of_turns),

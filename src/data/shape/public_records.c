@@ -34,6 +34,23 @@ static bool open_answer(const af_data_source *s, json_t *record)
     return !json_object_set_new(record, s->field.messages, list) && ok;
 }
 
+/* A pair of answers as text to a prompt of messages: messages, too. */
+static bool open_text_answers(const af_data_source *s, json_t *record)
+{
+    const char *const answers[] = {s->field.chosen, s->field.rejected};
+    bool ok = true;
+    if (!get(json_array_get(get(record, s->field.prompt), 0), s->field.role))
+        return true;
+    for (size_t i = 0; i < AF_LEN(answers); i++) {
+        const json_t *v = get(record, answers[i]);
+        if (json_is_string(v))
+            ok = !json_object_set_new(record, answers[i],
+                                      json_pack("[o]", message(s, "assistant", v))) &&
+                 ok;
+    }
+    return ok;
+}
+
 /* --- a query and calls ------------------------------------------------------------------------ */
 
 /* What JSON Schema calls a type of Python, of n bytes. */
@@ -214,8 +231,11 @@ bool af_record_open_public(const af_data_source *s, json_t *record)
     const bool own = s->prompt || s->form || s->listed; /* the entry says how records are read */
     const bool turns = !s->shape_given || s->shape == AF_SHAPE_MESSAGES;
     const bool pairs = !s->shape_given || s->shape == AF_SHAPE_PREFERENCE;
-    if (own || json_object_get(record, s->field.chosen) ||
-        json_object_get(record, s->field.rejected))
+    if (own)
+        return true;
+    if (!open_text_answers(s, record))
+        return false;
+    if (json_object_get(record, s->field.chosen) || json_object_get(record, s->field.rejected))
         return true;
     if (pairs && !open_pair(s, record))
         return false;

@@ -122,6 +122,12 @@ AF_CHECKED af_status af_alpaca_question(af_conversation *t, const af_data_source
                                         const json_t *record, const af_source_loc *p,
                                         af_error *err);
 
+/* template_fields.c: what a record has for the chat template besides messages: tools, further
+ * variables. */
+AF_CHECKED af_status af_template_fields_take(af_conversation *t, const af_data_source *s,
+                                             const json_t *record, const af_source_loc *p,
+                                             af_error *err);
+
 /* shape_chat.c */
 /* Takes a list of turns into *out (appended to what is there), checked and cleaned. `field` names
  * the list in messages. */
@@ -130,10 +136,6 @@ AF_CHECKED af_status af_turns_take(af_conversation *out, const af_data_source *s
                                    const af_source_loc *p, af_error *err);
 AF_CHECKED af_status af_turn_add(af_conversation *t, const char *role, const json_t *content,
                                  bool train, af_error *err);
-/* What a record has for the chat template besides messages: tools, further variables. */
-AF_CHECKED af_status af_template_fields_take(af_conversation *t, const af_data_source *s,
-                                             const json_t *record, const af_source_loc *p,
-                                             af_error *err);
 bool af_role_trained(const af_data_source *s, const char *role);
 const char *af_type_words(const json_t *v); /* "a list", "a number", ... */
 void af_conversation_clear(af_conversation *t);

@@ -5,7 +5,7 @@
 #include "format/text/json_text.h"
 #include "format/text/python_text.h"
 
-#include <math.h>
+#include <strings.h>
 
 const char *af_type_words(const json_t *v)
 {
@@ -37,23 +37,33 @@ bool af_role_trained(const af_data_source *s, const char *role)
     return false;
 }
 
+static const af_role_name known_roles[] = {
+    {"system", "system"},      {"user", "user"},           {"assistant", "assistant"},
+    {"tool", "tool"},          {"human", "user"},          {"gpt", "assistant"},
+    {"observation", "tool"},   {"developer", "developer"}, {"ipython", "ipython"},
+    {"function", "tool"},      {"chatgpt", "assistant"},   {"function_response", "tool"},
+    {"tool_response", "tool"},
+};
+
 /* The template's name of a role, or NULL. */
 static const char *role_of(const af_data_source *s, const char *name)
 {
-    static const af_role_name known[] = {
-        {"system", "system"},      {"user", "user"},           {"assistant", "assistant"},
-        {"tool", "tool"},          {"human", "user"},          {"gpt", "assistant"},
-        {"observation", "tool"},   {"developer", "developer"}, {"ipython", "ipython"},
-        {"function", "tool"},      {"chatgpt", "assistant"},   {"function_response", "tool"},
-        {"tool_response", "tool"},
-    };
     for (int i = 0; i < s->role_name_count; i++)
         if (strcmp(s->role_names[i].from, name) == 0)
             return s->role_names[i].to;
-    for (size_t i = 0; i < AF_LEN(known); i++)
-        if (strcmp(known[i].from, name) == 0)
-            return known[i].to;
+    for (size_t i = 0; i < AF_LEN(known_roles); i++)
+        if (strcmp(known_roles[i].from, name) == 0)
+            return known_roles[i].to;
     return NULL;
+}
+
+/* What a role of another spelling may be. */
+static const char *likely_role(const char *name)
+{
+    for (size_t i = 0; i < AF_LEN(known_roles); i++)
+        if (strcasecmp(known_roles[i].from, name) == 0)
+            return known_roles[i].to;
+    return "assistant";
 }
 
 /* Takes the message. */
@@ -141,9 +151,9 @@ static af_status read_role(turn *t, bool sharegpt)
     if (!t->role)
         return af_source_loc_fail(t->p, t->err,
                                   "message %zu: unknown role \"%.40s\" (known: system, user, "
-                                  "assistant, tool; the dataset "
-                                  "may map it: roles: {assistant: [%.40s]})",
-                                  t->number, json_string_value(v), json_string_value(v));
+                                  "assistant, tool; the dataset may map it: roles: {%s: [%.40s]})",
+                                  t->number, json_string_value(v),
+                                  likely_role(json_string_value(v)), json_string_value(v));
     return AF_OK;
 }
 
@@ -209,6 +219,23 @@ static bool has_other_content(const turn *t)
            some(m, "reasoning") || some(m, t->s->thinking);
 }
 
+/* {"id", "name", "arguments"}: name and arguments go to a "function", where all templates look. */
+static bool wrap_function(json_t *call)
+{
+    static const char *const members[] = {"name", "arguments"};
+    if (json_object_get(call, "function") || !json_is_string(json_object_get(call, "name")))
+        return true;
+    json_t *function = json_object();
+    for (size_t i = 0; i < AF_LEN(members); i++) {
+        json_t *v = json_object_get(call, members[i]);
+        if (v && json_object_set(function, members[i], v))
+            return false;
+        json_object_del(call, members[i]);
+    }
+    return !json_object_set_new(call, "type", json_string("function")) &&
+           !json_object_set_new(call, "function", function);
+}
+
 /* Arguments given as a string of JSON become the object. */
 static af_status fix_arguments(const turn *t, json_t *message)
 {
@@ -226,12 +253,14 @@ static af_status fix_arguments(const turn *t, json_t *message)
         return af_fail_nomem(t->err, "tool calls", 0);
     for (size_t i = 0; i < json_array_size(calls); i++) {
         json_t *call = json_array_get(calls, i);
-        json_t *f = json_object_get(call, "function");
-        f = json_is_object(f) ? f : call;
-        if (!json_is_object(f))
+        if (!json_is_object(call))
             return af_source_loc_fail(t->p, t->err,
                                       "message %zu: tool_calls[%zu] should be an object, got %s",
                                       t->number, i, af_type_words(call));
+        if (!wrap_function(call))
+            return af_fail_nomem(t->err, "tool calls", 0);
+        json_t *f = json_object_get(call, "function");
+        f = json_is_object(f) ? f : call;
         const json_t *a = json_object_get(f, "arguments");
         if (!json_is_string(a))
             continue;
@@ -502,74 +531,4 @@ af_status af_turns_take(af_conversation *out, const af_data_source *s, const jso
             return st;
     }
     return AF_OK;
-}
-
-/* Tools that are JSON text themselves, in a list of texts, become objects. */
-static af_status open_tools(json_t **tools, const char *field, const af_source_loc *p,
-                            af_error *err)
-{
-    if (!json_is_string(json_array_get(*tools, 0)))
-        return AF_OK;
-    json_t *out = json_array();
-    for (size_t i = 0; i < json_array_size(*tools); i++) {
-        const json_t *v = json_array_get(*tools, i);
-        json_t *tool = af_json_load(json_is_string(v) ? json_string_value(v) : "",
-                                    json_string_length(v), JSON_ALLOW_NUL, NULL);
-        if (!tool || !out || json_array_append_new(out, tool)) {
-            json_decref(out);
-            return af_source_loc_fail(p, err, "field \"%s\": tool %zu is not valid JSON", field,
-                                      i + 1);
-        }
-    }
-    json_decref(*tools);
-    *tools = out;
-    return AF_OK;
-}
-
-static af_status take_tools(af_conversation *t, const af_data_source *s, const json_t *record,
-                            const af_source_loc *p, af_error *err)
-{
-    json_t *v = json_object_get(record, s->field.tools);
-    if (!v || json_is_null(v))
-        return AF_OK;
-    if (json_is_string(v)) {
-        json_error_t why;
-        if (json_string_length(v) == 0)
-            return AF_OK;
-        t->tools = af_json_load(json_string_value(v), json_string_length(v), JSON_ALLOW_NUL, &why);
-        if (!t->tools)
-            return af_source_loc_fail(p, err, "field \"%s\" is a string that is not valid JSON",
-                                      s->field.tools);
-    } else {
-        t->tools = json_incref(v);
-    }
-    if (!json_is_array(t->tools))
-        return af_source_loc_fail(p, err, "field \"%s\" should be a list, got %s", s->field.tools,
-                                  af_type_words(t->tools));
-    return open_tools(&t->tools, s->field.tools, p, err);
-}
-
-static af_status take_variables(af_conversation *t, const json_t *record, const af_source_loc *p,
-                                af_error *err)
-{
-    static const char *const ours[] = {"messages", "tools", "add_generation_prompt",
-                                       "continue_final_message"};
-    json_t *v = json_object_get(record, AF_TEMPLATE_VARIABLES);
-    if (!v || json_is_null(v))
-        return AF_OK;
-    if (!json_is_object(v))
-        return af_field_wrong_type(AF_TEMPLATE_VARIABLES, v, "an object", p, err);
-    for (size_t i = 0; i < AF_LEN(ours); i++)
-        if (json_object_get(v, ours[i]))
-            return af_source_loc_fail(p, err, "\"%s\" cannot be set in \"%s\"", ours[i],
-                                      AF_TEMPLATE_VARIABLES);
-    t->variables = json_incref(v);
-    return AF_OK;
-}
-
-af_status af_template_fields_take(af_conversation *t, const af_data_source *s, const json_t *record,
-                                  const af_source_loc *p, af_error *err)
-{
-    const af_status st = take_tools(t, s, record, p, err);
-    return st == AF_OK ? take_variables(t, record, p, err) : st;
 }
