@@ -102,9 +102,15 @@ typedef struct af_layer_adapters {
 /* Receives the input x [N][I] of each group of linears while it is recorded, except of experts. */
 typedef void af_forward_tap(void *user, int layer, af_group group, af_tensor *x);
 
+/* Dropout on what attention and MLP add to the residual (resid_pdrop of Phi-3); 0 = none. */
+typedef struct af_branch_dropout {
+    double attention, mlp;
+    bool sum; /* of layers that add both at once, one mask for the sum */
+} af_branch_dropout;
+
 typedef struct af_forward_opts {
-    bool no_adapter;             /* as if there were none (a reference policy) */
-    double residual_dropout;     /* on what attention and MLP add (resid_pdrop of Phi-3) */
+    bool no_adapter; /* as if there were none (a reference policy) */
+    af_branch_dropout residual_dropout;
     double embed_dropout;        /* on the embeddings (embd_pdrop of gpt2) */
     double neftune;              /* alpha of the noise on embeddings; 0 = none */
     const af_layer_cache *cache; /* [layers] (af_model_caches): cached generation; NULL = none */

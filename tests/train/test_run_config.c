@@ -430,20 +430,25 @@ static void test_targets_of_a_mixture_are_pefts(void **state)
     af_hf_config_clear(&config);
 }
 
-/* What transformers takes where config.json is silent. */
-static void test_residual_dropout_of_silent_configs(void **state)
+/* Where transformers has dropout, and how much where config.json is silent. */
+static void test_dropout_of_configs(void **state)
 {
     (void)state;
     static const struct {
         const char *config;
-        double want;
-    } cases[] = {{"{\"model_type\": \"seed_oss\"%s}", 0.1},
-                 {"{\"model_type\": \"seed_oss\", \"residual_dropout\": 0%s}", 0},
-                 {"{\"model_type\": \"starcoder2\"%s}", 0},
-                 {"{\"model_type\": \"gpt2\"%s}", 0.1},
-                 {"{\"model_type\": \"opt\", \"dropout\": 0.3%s}", 0.3},
-                 {"{\"model_type\": \"gptj\", \"rotary_dim\": 2%s}", 0},
-                 {"{\"model_type\": \"llama\", \"residual_dropout\": 0.5%s}", 0}};
+        double attention, mlp, embed;
+    } cases[] = {{"{\"model_type\": \"seed_oss\"%s}", 0.1, 0.1, 0},
+                 {"{\"model_type\": \"seed_oss\", \"residual_dropout\": 0%s}", 0, 0, 0},
+                 {"{\"model_type\": \"starcoder2\"%s}", 0, 0, 0},
+                 {"{\"model_type\": \"starcoder2\", \"embedding_dropout\": 0.25%s}", 0, 0, 0.25},
+                 {"{\"model_type\": \"gpt2\"%s}", 0.1, 0.1, 0.1},
+                 {"{\"model_type\": \"opt\", \"dropout\": 0.3%s}", 0.3, 0.3, 0},
+                 {"{\"model_type\": \"gptj\", \"rotary_dim\": 2%s}", 0, 0, 0},
+                 {"{\"model_type\": \"gpt_neox\", \"hidden_dropout\": 0.5%s}", 0.5, 0.5, 0.5},
+                 {"{\"model_type\": \"stablelm\", \"hidden_dropout\": 0.5%s}", 0, 0.5, 0},
+                 {"{\"model_type\": \"persimmon\", \"hidden_dropout\": 0.5%s}", 0, 0.5, 0},
+                 {"{\"model_type\": \"falcon\", \"hidden_dropout\": 0.5%s}", 0, 0.5, 0},
+                 {"{\"model_type\": \"llama\", \"residual_dropout\": 0.5%s}", 0, 0, 0}};
     for (size_t i = 0; i < AF_LEN(cases); i++) {
         char text[600];
         af_hf_config c;
@@ -453,7 +458,14 @@ static void test_residual_dropout_of_silent_configs(void **state)
                  "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"vocab_size\": 32, "
                  "\"max_position_embeddings\": 64");
         CHECK_OK(af_hf_config_parse(&c, text, strlen(text), "config.json", &err), err);
-        CHECK_MSG(af_method_residual_dropout(&c) == cases[i].want, "%s", text);
+        const af_branch_dropout d = af_method_residual_dropout(&c, &(af_model_spec){0});
+        CHECK_MSG(d.attention == cases[i].attention && d.mlp == cases[i].mlp && !d.sum &&
+                      af_method_embed_dropout(&c) == cases[i].embed,
+                  "%s", text);
+        const af_branch_dropout one =
+            af_method_residual_dropout(&c, &(af_model_spec){.parallel = true});
+        assert_true(one.sum == (strcmp(c.model_type, "falcon") == 0));
+        assert_true(one.mlp == d.mlp && one.attention == (one.sum ? d.mlp : d.attention));
         af_hf_config_clear(&c);
     }
 }
@@ -505,7 +517,7 @@ static void test_the_share_of_the_router_loss(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_residual_dropout_of_silent_configs),
+        cmocka_unit_test(test_dropout_of_configs),
         cmocka_unit_test(test_defaults_and_aliases),
         cmocka_unit_test(test_every_contradictory_pair_is_named),
         cmocka_unit_test(test_every_wrong_file_is_named),

@@ -81,12 +81,21 @@ af_tensor *af_times(const af_forward *f, af_tensor *x, double factor)
 /* A factor of which 0 is none. */
 static double or_one(double factor) { return factor > 0 ? factor : 1; }
 
+static af_tensor *branch_dropout(const af_forward *f, af_tensor *y, int branch)
+{
+    const af_branch_dropout *d = &f->o.residual_dropout;
+    const double p = branch % 2 ? d->mlp : d->attention;
+    if (p <= 0)
+        return y;
+    const int mask = d->sum ? branch / 2 * 2 : branch;
+    return af_dropout(f->g, y, p, RESIDUAL_STREAM + (uint64_t)mask);
+}
+
 /* What a block adds to the residual, the mixer of layer branch / 2 or its MLP: under dropout,
  * normed and scaled where the family does. */
 static af_tensor *branch_end(const af_forward *f, af_tensor *y, af_tensor *post, int branch)
 {
-    if (f->o.residual_dropout > 0)
-        y = af_dropout(f->g, y, f->o.residual_dropout, RESIDUAL_STREAM + (uint64_t)branch);
+    y = branch_dropout(f, y, branch);
     if (post)
         y = block_norm(f->s, f->g, y, post, NULL);
     return af_times(f, y, f->s->residual_scale * or_one(f->s->layer[branch / 2].add[branch % 2]));

@@ -56,7 +56,7 @@ static double dropout_of(const af_hf_config *c, const dropout_key *keys, double 
     return other;
 }
 
-double af_method_residual_dropout(const af_hf_config *c)
+af_branch_dropout af_method_residual_dropout(const af_hf_config *c, const af_model_spec *s)
 {
     static const dropout_key keys[] = {{"phi3", "resid_pdrop", 0},
                                        {"phi", "resid_pdrop", 0},
@@ -69,8 +69,16 @@ double af_method_residual_dropout(const af_hf_config *c)
                                        {"opt", "dropout", 0.1},
                                        {"bloom", "hidden_dropout", 0},
                                        {"dbrx", "resid_pdrop", 0},
+                                       {"gpt_neox", "hidden_dropout", 0},
+                                       {"gpt_neo", "resid_dropout", 0},
                                        {0}};
-    return dropout_of(c, keys, 0);
+    static const dropout_key mlp_keys[] = {{"stablelm", "hidden_dropout", 0},
+                                           {"persimmon", "hidden_dropout", 0},
+                                           {"falcon", "hidden_dropout", 0},
+                                           {0}};
+    const double both = dropout_of(c, keys, 0), mlp = dropout_of(c, mlp_keys, both);
+    const bool sum = s->parallel && strcmp(c->model_type, "falcon") == 0;
+    return (af_branch_dropout){.attention = sum ? mlp : both, .mlp = mlp, .sum = sum};
 }
 
 double af_method_embed_dropout(const af_hf_config *c)
@@ -81,6 +89,9 @@ double af_method_embed_dropout(const af_hf_config *c)
                                        {"gpt_bigcode", "embd_pdrop", 0.1},
                                        {"codegen", "embd_pdrop", 0},
                                        {"dbrx", "emb_pdrop", 0},
+                                       {"starcoder2", "embedding_dropout", 0},
+                                       {"gpt_neox", "hidden_dropout", 0},
+                                       {"gpt_neo", "embed_dropout", 0},
                                        {0}};
     return dropout_of(c, keys, 0);
 }

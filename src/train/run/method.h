@@ -3,6 +3,7 @@
 #define AF_METHOD_H
 
 #include "model/adapter.h"
+#include "model/builder.h"
 #include "train/run/run_config.h"
 
 enum { AF_METHOD_LAYERS_MAX = 4096, AF_METHOD_NAMES_MAX = 256 };
@@ -42,8 +43,8 @@ af_rounding af_method_rounding(const af_run_config *r);
 /* Whether there is dropout in the run: of the adapter, and of the model where its config has some.
  */
 bool af_method_has_dropout(const af_run_config *r);
-/* resid_pdrop, where transformers' model of this type applies it. */
-double af_method_residual_dropout(const af_hf_config *c);
+/* resid_pdrop and its like, where transformers' model of this type applies it. */
+af_branch_dropout af_method_residual_dropout(const af_hf_config *c, const af_model_spec *s);
 /* embd_pdrop, on the embeddings of tokens and positions. */
 double af_method_embed_dropout(const af_hf_config *c);
 /* The share of the auxiliary loss of routers: the run's, else the config's where that asks for it

@@ -226,13 +226,13 @@ static void record_uld(af_step_graph *s, af_tensor *h)
 
 static af_status record_loss(af_step_graph *s, af_error *err)
 {
-    const bool drops = af_method_has_dropout(s->run);
-    const af_forward_opts f = {.residual_dropout =
-                                   drops ? af_method_residual_dropout(config_of(s)) : 0,
-                               .embed_dropout = drops ? af_method_embed_dropout(config_of(s)) : 0,
-                               .neftune = s->run->neftune_alpha,
-                               .router = s->router_coef > 0 ? &s->router : NULL,
-                               .fp8 = s->fp8.use};
+    af_forward_opts f = {.neftune = s->run->neftune_alpha,
+                         .router = s->router_coef > 0 ? &s->router : NULL,
+                         .fp8 = s->fp8.use};
+    if (af_method_has_dropout(s->run)) {
+        f.residual_dropout = af_method_residual_dropout(config_of(s), s->model->spec);
+        f.embed_dropout = af_method_embed_dropout(config_of(s));
+    }
     af_tensor *h = af_model_forward(&s->leaves, &s->in, &f);
     if (s->model->spec->labels) /* its gradient by the scores is what is written to row_weight */
         s->loss = af_model_scores(&s->leaves, h, s->row_weight, &s->rows);
