@@ -2,6 +2,7 @@
  * code (tools/golden/make_coded.py), bit for bit; and files that do not fit. */
 #include "test.h"
 
+#include "base/file.h"
 #include "format/weights/safetensors.h"
 #include "model/coded/coded_weight.h"
 #include "tensor/codec.h"
@@ -185,6 +186,56 @@ static void test_weights_of_auto_round(void **state)
     assert_int_equal(code.bits, 3);
     compare(w, &code, "gptq_3", 5);
     af_weights_close(w);
+}
+
+/* Older folders have the tool's own file instead of quantization_config; GPTQModel has two names
+ * for the form of the zeros. */
+static void test_quantization_in_other_files(void **state)
+{
+    static const char config[] =
+        "{\"model_type\": \"llama\", \"vocab_size\": 512, \"hidden_size\": 64, "
+        "\"intermediate_size\": 96, \"num_hidden_layers\": 4, \"num_attention_heads\": 4%s}";
+    static const struct {
+        const char *file, *text, *key;
+        af_quant_method method;
+        int bits;
+        bool zeros_as_used;
+    } cases[] = {
+        {"hf_quant_config.json", "{\"quantization\": {\"quant_algo\": \"FP8\"}}", "",
+         AF_QUANT_MODELOPT, 4, false},
+        {"hf_quant_config.json", "{\"quantization\": {\"quant_algo\": null}}", "", AF_QUANT_NONE, 0,
+         false},
+        {"quantize_config.json", "{\"bits\": 8, \"group_size\": 128}", "", AF_QUANT_GPTQ, 8, false},
+        {"quantize_config.json", "{\"x\": 8}", "", AF_QUANT_NONE, 0, false},
+        {"quant_config.json", "{\"w_bit\": 4, \"version\": \"GEMM\"}", "", AF_QUANT_AWQ, 4, false},
+        {"quantize_config.json", "{\"bits\": 8}",
+         ", \"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 4, \"format\": "
+         "\"gptq_v2\"}",
+         AF_QUANT_GPTQ, 4, true},
+        {"quantize_config.json", "{\"bits\": 8, \"checkpoint_format\": \"gptq_v2\"}", "",
+         AF_QUANT_GPTQ, 8, true},
+    };
+    char dir[] = "/tmp/afinar-coded-XXXXXX", path[64], file[64], text[400];
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_hf_config c = {0};
+        af_error err = {0};
+        snprintf(text, sizeof text, config, cases[i].key);
+        snprintf(file, sizeof file, "%s/%s", dir, cases[i].file);
+        CHECK_OK(af_file_write(path, text, strlen(text), &err), err);
+        CHECK_OK(af_file_write(file, cases[i].text, strlen(cases[i].text), &err), err);
+        CHECK_OK(af_hf_config_read(&c, dir, &err), err);
+        CHECK_MSG(c.quant.method == cases[i].method && c.quant.bits == cases[i].bits &&
+                      c.quant.zeros_as_used == cases[i].zeros_as_used,
+                  "%s %s: method %d, %d bits", cases[i].file, cases[i].text, (int)c.quant.method,
+                  c.quant.bits);
+        af_hf_config_clear(&c);
+        unlink(file);
+    }
+    unlink(path);
+    rmdir(dir);
 }
 
 /* The same values from the transposed form, from rows as stored, and from GGUF's blocks. */
@@ -388,6 +439,7 @@ int main(void)
         cmocka_unit_test(test_values_of_mlx),
         cmocka_unit_test(test_quantization_of_mlx),
         cmocka_unit_test(test_weights_of_auto_round),
+        cmocka_unit_test(test_quantization_in_other_files),
         cmocka_unit_test(test_mxfp4_stays_in_four_bits),
         cmocka_unit_test(test_parts_are_known),
         cmocka_unit_test(test_blocks_of_compressed_tensors),

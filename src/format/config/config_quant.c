@@ -1,6 +1,9 @@
 /* config_quant.c - quantization_config: how the stored weights were quantised. */
 #include "format/config/config_source.h"
 
+#include "base/file.h"
+#include "format/text/json_text.h"
+
 #include <jansson.h>
 #include <strings.h>
 
@@ -28,8 +31,10 @@ static void get_coded(af_config_source *in, af_hf_config *c)
     if (c->quant.method == AF_QUANT_AWQ &&
         (bits != 4 || strcasecmp(af_config_str(in, &c->arena, "version", "gemm"), "gemm") != 0))
         af_config_wrong(in, "bits", "4 with version gemm, the only AWQ files that are read");
+    const char *form = af_config_str(in, &c->arena, "format", "gptq"); /* two names of one key */
+    form = af_config_str(in, &c->arena, "checkpoint_format", form);
     c->quant.zeros_as_used =
-        strcmp(af_config_str(in, &c->arena, "checkpoint_format", "gptq"), "gptq_v2") == 0 ||
+        (c->quant.method == AF_QUANT_GPTQ && strcmp(form, "gptq_v2") == 0) ||
         strcmp(af_config_str(in, &c->arena, "packing_format", ""), "auto_round") == 0;
     if (!block)
         return;
@@ -125,13 +130,10 @@ void af_config_quant(af_config_source *s, af_hf_config *c)
     static const struct {
         const char *name;
         af_quant_method method;
-    } coded[] = {{"fp8", AF_QUANT_FP8},
-                 {"mxfp4", AF_QUANT_MXFP4},
-                 {"compressed-tensors", AF_QUANT_COMPRESSED},
-                 {"modelopt", AF_QUANT_MODELOPT},
-                 {"gptq", AF_QUANT_GPTQ},
-                 {"awq", AF_QUANT_AWQ},
-                 {"bitnet", AF_QUANT_BITNET}};
+    } coded[] = {{"fp8", AF_QUANT_FP8},           {"fbgemm_fp8", AF_QUANT_FP8},
+                 {"mxfp4", AF_QUANT_MXFP4},       {"compressed-tensors", AF_QUANT_COMPRESSED},
+                 {"modelopt", AF_QUANT_MODELOPT}, {"gptq", AF_QUANT_GPTQ},
+                 {"awq", AF_QUANT_AWQ},           {"bitnet", AF_QUANT_BITNET}};
     const json_t *mlx = find_mlx(s->obj), *q = mlx;
     q = q ? q : af_config_value(s, "quantization_config");
     if (!q)
@@ -155,8 +157,50 @@ void af_config_quant(af_config_source *s, af_hf_config *c)
         in.st =
             af_fail(s->err, AF_EUNSUPPORTED,
                     "%s: weights quantised with '%.64s' are not read, only with bitsandbytes, fp8, "
-                    "mxfp4, compressed-tensors, modelopt, gptq, awq, auto-round, bitnet and MLX; "
+                    "fbgemm_fp8, mxfp4, compressed-tensors, modelopt, gptq, awq, auto-round, "
+                    "bitnet and MLX; "
                     "use the model before quantisation",
                     s->name, method);
     s->st = in.st;
+}
+
+/* What a file next to config.json says, in the keys of quantization_config; NULL: nothing. */
+static json_t *quant_of_file(const char *name, const json_t *j)
+{
+    const json_t *inner = json_object_get(j, "quantization");
+    if (strcmp(name, "hf_quant_config.json") == 0)
+        return json_is_string(json_object_get(inner, "quant_algo"))
+                   ? json_pack("{s:s}", "quant_method", "modelopt")
+                   : NULL;
+    const bool awq = strcmp(name, "quant_config.json") == 0;
+    const json_t *bits = json_object_get(j, awq ? "w_bit" : "bits");
+    json_t *q = json_is_integer(bits) ? json_copy((json_t *)j) : NULL;
+    if (q) {
+        json_object_set(q, "bits", (json_t *)bits);
+        json_object_set_new(q, "quant_method", json_string(awq ? "awq" : "gptq"));
+    }
+    return q;
+}
+
+af_status af_quant_from_files(af_hf_config *c, const char *dir, af_error *err)
+{
+    static const char *const names[] = {"hf_quant_config.json", "quantize_config.json",
+                                        "quant_config.json"};
+    af_status st = AF_OK;
+    for (size_t i = 0; i < AF_LEN(names) && st == AF_OK && c->quant.method == AF_QUANT_NONE; i++) {
+        json_t *j = NULL, *root = NULL;
+        char *path = af_file_in(dir, names[i]) ? af_path_join(dir, names[i]) : NULL;
+        if (path)
+            st = af_json_read_file(&j, path, err);
+        json_t *q = j ? quant_of_file(names[i], j) : NULL;
+        if (q && (root = json_pack("{s:o}", "quantization_config", q))) {
+            af_config_source s = {.obj = root, .name = path, .err = err};
+            af_config_quant(&s, c);
+            st = s.st;
+        }
+        json_decref(root);
+        json_decref(j);
+        free(path);
+    }
+    return st;
 }

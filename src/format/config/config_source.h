@@ -48,4 +48,6 @@ const int64_t *af_config_per_layer(af_config_source *s, af_hf_config *c, const c
 void af_config_mlp_types(af_config_source *s, af_hf_config *c);
 /* quantization_config: config_quant.c */
 void af_config_quant(af_config_source *s, af_hf_config *c);
+/* The same from the files that older versions of modelopt, GPTQ and AWQ have instead. */
+AF_CHECKED af_status af_quant_from_files(af_hf_config *c, const char *dir, af_error *err);
 #endif

@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/word.h"
+#include "format/config/config_source.h"
 #include "format/hub/hub_name.h"
 #include "format/text/json_text.h"
 #include "format/weights/gguf.h"
@@ -206,6 +207,7 @@ af_status af_hf_config_read(af_hf_config *out, const char *dir, af_error *err)
     AF_TRY(check_is_model(dir, err));
     AF_TRY(read_in(&text, &size, &path, dir, "config.json", err));
     AF_TRY(af_hf_config_parse(&c, text, size, path, err));
+    AF_TRY(af_quant_from_files(&c, dir, err));
     AF_TRY(af_generation_config_read(&gen, &found, dir, err));
     if (found)
         take_ids(&c, &gen);

@@ -405,9 +405,10 @@ bool af_coded_part(const af_weights *w, const af_hf_config *c, const char *name,
         {".weight_g_idx", NULL, false},      {".qzeros", ".qweight", false},
         {".scales", ".qweight", false},      {".g_idx", ".qweight", false},
         {".input_scale", NULL, false},       {".input_global_scale", NULL, false},
-        {".input_zero_point", NULL, false},  {".activation_scale", NULL, false},
-        {".k_scale", NULL, false},           {".v_scale", NULL, false},
-        {".scales", ".weight", false},       {".biases", ".scales", false},
+        {".input_scale_ub", NULL, false},    {".input_zero_point", NULL, false},
+        {".activation_scale", NULL, false},  {".k_scale", NULL, false},
+        {".v_scale", NULL, false},           {".scales", ".weight", false},
+        {".biases", ".scales", false},
     };
     const size_t n = strlen(name);
     char other[NAME_BYTES + 32];
