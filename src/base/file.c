@@ -118,14 +118,6 @@ af_status af_map_temp(af_map *out, uint64_t n, af_error *err)
     return AF_OK;
 }
 
-static char *parent_of(const char *path)
-{
-    const char *name = af_path_name(path);
-    if (name == path)
-        return af_strdup(".");
-    return name - path == 1 ? af_strdup("/") : af_strndup(path, (uint64_t)(name - path - 1));
-}
-
 enum { HASH_LEAST = 1 << 19, APPEND_MAX = 4 << 20 };
 
 struct af_out {
@@ -168,7 +160,7 @@ static af_status out_open(af_out **out, const char *path, mode_t mode, af_error 
     o->fd = -1;
     o->path = af_strdup(path);
     o->tmp = af_path_temp(path, "tmp");
-    o->up = parent_of(path);
+    o->up = af_path_parent(path);
     if (!o->path || !o->tmp || !o->up) {
         out_free(o);
         return af_fail_nomem(err, "a file name", strlen(path));
@@ -452,26 +444,23 @@ af_status af_file_append(const char *path, const void *bytes, uint64_t n, bool s
 /* Where names cannot be exchanged: through a third one. */
 static af_status swap_slowly(const char *from, const char *to, const char *old, af_error *err)
 {
-    if (rename(to, old) != 0)
-        return fail_errno(err, "replace", to);
-    if (rename(from, to) != 0) {
-        const af_status st = fail_errno(err, "rename to", to);
-        if (rename(old, to) != 0)
-            af_fail(err, AF_EIO, "cannot rename to '%s'; its old content is in '%s'", to, old);
+    af_status st = af_path_move(to, old, err);
+    if (st != AF_OK)
         return st;
-    }
-    return rename(old, from) == 0 ? AF_OK : fail_errno(err, "rename to", from);
+    st = af_path_move(from, to, err);
+    if (st != AF_OK && af_path_move(old, to, NULL) != AF_OK)
+        return af_fail(err, AF_EIO, "cannot rename to '%s'; its old content is in '%s'", to, old);
+    return st == AF_OK ? af_path_move(old, from, err) : st;
 }
 
 af_status af_dir_swap(const char *from, const char *to, af_error *err)
 {
     af_status st = AF_OK;
-    char *old = af_path_temp(to, "old"), *up = parent_of(to);
+    char *old = af_path_temp(to, "old"), *up = af_path_parent(to);
     if (!old || !up)
         AF_TRY(af_fail_nomem(err, "a path", strlen(to)));
     if (!af_dir_exists(to)) {
-        if (rename(from, to) != 0)
-            AF_TRY(fail_errno(err, "rename to", to));
+        AF_TRY(af_path_move(from, to, err));
     } else if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) != 0) {
         AF_TRY(swap_slowly(from, to, old, err)); /* else never a moment without */
     }

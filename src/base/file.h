@@ -65,6 +65,9 @@ bool af_path_same(const char *a, const char *b); /* both there, and one and the 
 int64_t af_file_size(const char *path);          /* -1 when it is not there */
 AF_CHECKED af_status af_dir_make(const char *path,
                                  af_error *err); /* with parents; present is fine */
+/* Gives a file or folder another name in its file system; a name that is taken is an error. Folders
+ * of a lower layer of overlayfs (a container's image) cannot be renamed: their content moves. */
+AF_CHECKED af_status af_path_move(const char *from, const char *to, af_error *err);
 /* Renames a finished folder to `to`; a folder that is there gets the name `from`. */
 AF_CHECKED af_status af_dir_swap(const char *from, const char *to, af_error *err);
 /* fsyncs a folder itself. */
@@ -91,6 +94,8 @@ bool af_dir_hold(const char *path, int *fd);
 
 /* "a/b" as a new string (free()); NULL when out of memory. */
 char *af_path_join(const char *a, const char *b);
+/* The folder it lies in, "." for a name alone (free()); NULL when out of memory. */
+char *af_path_parent(const char *path);
 /* The last component; points into path. */
 const char *af_path_name(const char *path);
 /* True when a relative path stays inside its folder: no leading '/', no '..' component, not empty.

@@ -98,18 +98,11 @@ static void remove_dead(const char *dir, const char *entry, long pid)
     free(old);
 }
 
-/* The folder a path lies in; free(). */
-static char *folder_of(const char *path)
-{
-    const char *name = af_path_name(path);
-    return name == path ? af_strdup(".") : af_strndup(path, (uint64_t)(name - path));
-}
-
 void af_path_sweep(const char *path)
 {
     const char *name = af_path_name(path);
     const bool failed = af_memory_failed();
-    char *dir = folder_of(path), **names = NULL;
+    char *dir = af_path_parent(path), **names = NULL;
     int n = 0;
     if (dir && *name && af_dir_list(&names, &n, dir, NULL) == AF_OK) {
         const bool there = af_file_exists(path) || af_dir_exists(path);

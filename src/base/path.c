@@ -188,6 +188,93 @@ af_status af_path_remove(const char *path, af_error *err)
     return remove_at(AT_FDCWD, path, 0) ? AF_OK : fail_path(err, "remove", path);
 }
 
+/* ---- moving ---- */
+
+static af_status link_tree(const char *from, const char *to, int depth, af_error *err);
+
+/* A folder like `from`, with its mode and times, and all that is in it. */
+static af_status link_folder(const char *from, const struct stat *s, const char *to, int depth,
+                             af_error *err)
+{
+    char **names = NULL;
+    int n = 0;
+    af_status st = AF_OK;
+    const struct timespec times[2] = {s->st_atim, s->st_mtim};
+    if (depth == REMOVE_DEPTH_MAX)
+        return af_fail(err, AF_EIO, "cannot move '%s': it is too deep", from);
+    if (mkdir(to, 0700) != 0)
+        return fail_path(err, "make", to);
+    AF_TRY(af_dir_list(&names, &n, from, err));
+    for (int i = 0; i < n && st == AF_OK; i++) {
+        char *a = af_path_join(from, names[i]), *b = af_path_join(to, names[i]);
+        st = a && b ? link_tree(a, b, depth + 1, err) : af_fail_nomem(err, "a path", strlen(from));
+        free(a);
+        free(b);
+    }
+    AF_TRY(st);
+    if (chmod(to, s->st_mode & 07777) != 0 || utimensat(AT_FDCWD, to, times, 0) != 0)
+        AF_TRY(fail_path(err, "set the mode of", to));
+    st = af_dir_sync(to, err);
+done:
+    af_names_free(names, n);
+    return st;
+}
+
+static af_status link_tree(const char *from, const char *to, int depth, af_error *err)
+{
+    struct stat s;
+    if (lstat(from, &s) != 0)
+        return fail_path(err, "read", from);
+    if (S_ISDIR(s.st_mode))
+        return link_folder(from, &s, to, depth, err);
+    if (linkat(AT_FDCWD, from, AT_FDCWD, to, 0) == 0)
+        return AF_OK;
+    return S_ISREG(s.st_mode) ? af_file_copy(from, to, err) : fail_path(err, "move", from);
+}
+
+/* The whole content gets a second name first, the old one goes last: a kill loses nothing. */
+static af_status move_by_links(const char *from, const char *to, af_error *err)
+{
+    af_status st = AF_OK;
+    char *up = af_path_parent(to), *name = up ? af_path_join(up, AF_TEMP_NAME) : NULL;
+    char *temp = name ? af_path_temp(name, "tmp") : NULL;
+    if (!temp)
+        AF_TRY(af_fail_nomem(err, "a path", strlen(to)));
+    AF_TRY(link_tree(from, temp, 0, err));
+    if (renameat2(AT_FDCWD, temp, AT_FDCWD, to, RENAME_NOREPLACE) != 0)
+        AF_TRY(fail_path(err, "rename to", to));
+    AF_TRY(af_dir_sync(up, err));
+    AF_TRY(af_path_remove(from, err));
+done:
+    if (temp)
+        (void)!af_path_remove(temp, NULL);
+    free(temp);
+    free(name);
+    free(up);
+    return st;
+}
+
+af_status af_path_move(const char *from, const char *to, af_error *err)
+{
+    int failed = renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE);
+    if (failed && (errno == EINVAL || errno == ENOSYS) && !af_path_is_taken(to))
+        failed = rename(from, to); /* a file system without that kind of rename */
+    if (!failed)
+        return AF_OK;
+    if (errno == EXDEV && af_dir_exists(from))
+        return move_by_links(from, to, err);
+    const int why = errno;
+    return af_fail(err, AF_EIO, "cannot move '%s' to '%s': %s", from, to, strerror(why));
+}
+
+char *af_path_parent(const char *path)
+{
+    const char *name = af_path_name(path);
+    if (name == path)
+        return af_strdup(".");
+    return name - path == 1 ? af_strdup("/") : af_strndup(path, (uint64_t)(name - path - 1));
+}
+
 char *af_path_join(const char *a, const char *b)
 {
     af_buf p = {0};

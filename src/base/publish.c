@@ -223,14 +223,6 @@ static af_status refuse_file(const af_output *o, const char *name, af_error *err
                    name);
 }
 
-static char *folder_of(const char *path)
-{
-    const char *name = af_path_name(path);
-    if (name == path)
-        return af_strdup(".");
-    return name - path == 1 ? af_strdup("/") : af_strndup(path, (uint64_t)(name - path - 1));
-}
-
 af_status af_output_open_file(af_output *o, const char *path, const char *second, bool force,
                               af_error *err)
 {
@@ -244,7 +236,7 @@ af_status af_output_open_file(af_output *o, const char *path, const char *second
                        "the output cannot go to stdout ('-'): give the name of a file"));
     if (af_dir_exists(path) || (*path && path[strlen(path) - 1] == '/'))
         AF_TRY(af_fail(err, AF_EUSAGE, "'%s' is a folder, a file is to be written", path));
-    o->dir = folder_of(o->path);
+    o->dir = af_path_parent(o->path);
     if (!o->dir)
         AF_TRY(af_fail_nomem(err, "a path", strlen(path)));
     if (access(o->dir, F_OK) != 0)
@@ -407,7 +399,7 @@ static af_status make_paths(swap *s, af_error *err)
         new_file *f = &s->file[i];
         f->temp = af_path_join(s->o->temp, f->name);
         f->place = af_path_join(s->o->dir, f->name);
-        f->sub = f->place ? folder_of(f->place) : NULL;
+        f->sub = f->place ? af_path_parent(f->place) : NULL;
         if (!f->temp || !f->sub)
             return af_fail_nomem(err, "a path", strlen(f->name));
     }
@@ -463,7 +455,7 @@ static af_status remove_rest(const swap *s, af_error *err)
         if (strcmp(l->group, s->o->group) != 0 || is_new(s, l->name) ||
             af_written_check(&s->before, l->group, s->o->dir, l->name) != AF_WRITTEN_OWN)
             continue;
-        char *path = af_path_join(s->o->dir, l->name), *sub = path ? folder_of(path) : NULL;
+        char *path = af_path_join(s->o->dir, l->name), *sub = path ? af_path_parent(path) : NULL;
         st = sub ? af_path_remove(path, err) : af_fail_nomem(err, "a path", strlen(l->name));
         if (sub && strchr(l->name, '/'))
             (void)!rmdir(sub); /* when it is empty */
@@ -502,7 +494,7 @@ static af_status rename_folder(swap *s, af_error *err)
     AF_TRY(list_lines(s, err));
     AF_TRY(af_written_write(&s->after, s->o->temp, err));
     AF_TRY(af_dir_sync(s->o->temp, err));
-    up = folder_of(s->o->dir);
+    up = af_path_parent(s->o->dir);
     if (!up)
         AF_TRY(af_fail_nomem(err, "a path", strlen(s->o->dir)));
     if (rename(s->o->temp, s->o->dir) != 0)

@@ -89,7 +89,7 @@ static void test_a_text_of_no_bytes_may_be_null(void **state)
     char *text = NULL;
     uint64_t len;
     bool fits = true;
-    char dir[] = "/tmp/afinar-options-XXXXXX", path[64], command[64];
+    char dir[] = "/tmp/afinar-options-XXXXXX", path[64], command[160];
     af_error err = {0};
     (void)state;
     CHECK_OK(af_tokenizer_open(&t, golden("qwen2"), &err), err);

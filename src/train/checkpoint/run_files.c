@@ -374,10 +374,7 @@ static af_status carry_over(const char *from, const char *to, char *const *own, 
         if (own && (is_one_of(names[i], own, own_count) || strcmp(names[i], "manifest.json") == 0))
             continue;
         char *a = af_path_join(from, names[i]), *b = af_path_join(to, names[i]);
-        if (!a || !b)
-            st = fail_path(err, from);
-        else if (renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_NOREPLACE) != 0)
-            st = af_fail(err, AF_EIO, "cannot move '%s' to '%s': %s", a, to, strerror(errno));
+        st = a && b ? af_path_move(a, b, err) : fail_path(err, from);
         free(a);
         free(b);
     }
@@ -397,14 +394,13 @@ static af_status move_aside(const char *dir, const char *whole, af_error *err)
         char *to = af_buf_take(&b);
         if (!to)
             return fail_path(err, whole);
-        const bool ok = renameat2(AT_FDCWD, dir, AT_FDCWD, to, RENAME_NOREPLACE) == 0;
+        const bool taken = af_path_is_taken(to);
+        const af_status st = taken ? AF_OK : af_path_move(dir, to, err);
         free(to);
-        if (ok)
-            return AF_OK;
-        if (errno != EEXIST)
-            break;
+        if (!taken)
+            return st;
     }
-    return af_fail(err, AF_EIO, "cannot rename '%s': %s", dir, strerror(errno));
+    return af_fail(err, AF_EIO, "cannot rename '%s': there are %d damaged ones", dir, TRIES);
 }
 
 /* With a manifest. The user's files leave before ours are removed, and the manifest goes last: at
@@ -422,8 +418,8 @@ static af_status drop_own(const char *dir, const char *whole, af_error *err)
     if (there)
         AF_TRY(carry_over(dir, whole, names, n, err));
     AF_TRY(af_checkpoint_remove(dir, err));
-    if (!there && af_dir_exists(dir) && rename(dir, whole) != 0)
-        st = af_fail(err, AF_EIO, "cannot rename to '%s': %s", whole, strerror(errno));
+    if (!there && af_dir_exists(dir))
+        st = af_path_move(dir, whole, err);
 done:
     af_names_free(names, n);
     return st;
@@ -433,7 +429,9 @@ static af_status drop_notes(const char *dir, const char *whole, af_error *err)
 {
     const bool there = af_dir_exists(whole);
     af_status st = there ? carry_over(dir, whole, NULL, 0, err) : AF_OK;
-    if (st == AF_OK && (there ? rmdir(dir) : rename(dir, whole)) != 0)
+    if (st == AF_OK && !there)
+        return af_path_move(dir, whole, err);
+    if (st == AF_OK && rmdir(dir) != 0)
         st = af_fail(err, AF_EIO, "cannot remove '%s': %s", dir, strerror(errno));
     return st;
 }
