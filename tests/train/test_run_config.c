@@ -514,11 +514,33 @@ static void test_the_share_of_the_router_loss(void **state)
     af_hf_config_clear(&config);
 }
 
+/* LLaMA-Factory: an adapter that a run would not continue. */
+static void test_adapter_to_continue(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"full\nadapter_name_or_path: a", "run.yaml:4 ('adapter_name_or_path'): an adapter"},
+        {"freeze\nadapter_name_or_path: a", "continued with 'finetuning_type: lora' alone"},
+        {"lora\nadapter_name_or_path: a,b", "several adapters are not supported: put all"},
+    };
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        af_run_config r = {0};
+        af_error err = {0};
+        char text[200];
+        snprintf(text, sizeof text,
+                 "model_name_or_path: m\ndatasets: [{path: d}]\nfinetuning_type: %s\n",
+                 cases[i][0]);
+        CHECK_MSG(parse(&r, text, NULL, 0, &err) != AF_OK, "accepted: %s", cases[i][0]);
+        CHECK_MSG(strstr(err.msg, cases[i][1]), "'%s' lacks '%s'", err.msg, cases[i][1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dropout_of_configs),
         cmocka_unit_test(test_defaults_and_aliases),
+        cmocka_unit_test(test_adapter_to_continue),
         cmocka_unit_test(test_every_contradictory_pair_is_named),
         cmocka_unit_test(test_every_wrong_file_is_named),
         cmocka_unit_test(test_lists_in_one_text),

@@ -104,6 +104,10 @@ static void test_keys(void **state)
     check(DATA "grad_accumulation_steps: 2\nsave_every: 1", "save_steps: 1\n");
     check(DATA "grad_accumulation_steps: 2\nsteps_per_report: 10", "logging_steps: 5\n");
     check(DATA "grad_accumulation_steps: 1", "max_steps: 5\n");
+    check(DATA "resume_adapter_file: a/b/adapters.safetensors", "lora_model_dir: \"a/b\"\n");
+    check(DATA "resume_adapter_file: adapters.safetensors", "lora_model_dir: \".\"\n");
+    check(DATA "resume_adapter_file: /adapters.safetensors", "lora_model_dir: \"/\"\n");
+    check(DATA "resume_adapter_file:", "lora_r: 8\n");
     check(DATA "wandb: x", "report_to: [\"wandb\"]\n");
     check(DATA "wandb: x", "wandb_project: \"x\"\n");
     check(DATA "report_to: wandb\nproject_name: x", "wandb_project: \"x\"\n");

@@ -177,6 +177,16 @@ static void test_older_keys(void **state)
     assert_int_equal(r.idle->count, 3);
     af_run_config_clear(&r);
     assert_int_equal(parse(&r, "sanity_check: true", NULL, 0, &err), AF_EUNSUPPORTED);
+    CHECK_OK(parse(&r,
+                   "callbacks: [push_to_hub_revision]\nbenchmarks: [aime24]\n" /* open-r1 */
+                   "hub_model_revision: v1\noverwrite_hub_revision: true",
+                   NULL, 0, &err),
+             err);
+    assert_int_equal(r.idle->count, 3);
+    af_run_config_clear(&r);
+    assert_int_equal(parse(&r, "system_prompt: Think.", NULL, 0, &err), AF_EUNSUPPORTED);
+    assert_non_null(strstr(err.msg, "'default_system' is the system text"));
+    assert_int_equal(parse(&r, "callbacks: [own]", NULL, 0, &err), AF_EUNSUPPORTED);
 }
 
 /* Which end of a text, or of a prompt, stays. */

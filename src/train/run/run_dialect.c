@@ -1,4 +1,5 @@
 /* run_dialect.c - whose run file it is, and what a missing key means there. */
+#include "base/file.h"
 #include "dist/launcher.h"
 #include "train/run/freeze.h"
 #include "train/run/run_keys.h"
@@ -153,6 +154,28 @@ const char *af_dialect_default(af_dialect d, int i, const char **value)
     return presets[i].key;
 }
 
+/* LLaMA-Factory continues an adapter in LoRA runs alone; of several it merges all but the last. */
+static af_status check_factory_adapter(const af_run_config *r, af_error *err)
+{
+    char at[300];
+    const char *path = r->lora_model_dir;
+    if (!path)
+        return AF_OK;
+    af_run_key_loc(r, "lora_model_dir", at, sizeof at);
+    if (af_method_trains_base(r))
+        return af_fail(
+            err, AF_EUSAGE,
+            "%s: an adapter is continued with 'finetuning_type: lora' alone; 'afinar merge' "
+            "puts it into its base, which can be trained then",
+            at);
+    if (strchr(path, ',') && !af_path_is_taken(path))
+        return af_fail(err, AF_EUNSUPPORTED,
+                       "%s: several adapters are not supported: put all but the last into the base "
+                       "('afinar merge')",
+                       at);
+    return AF_OK;
+}
+
 /* LLaMA-Factory's losses of preferences, where they are not TRL's. */
 static af_status finish_factory(af_run_config *r, af_error *err)
 {
@@ -160,6 +183,9 @@ static af_status finish_factory(af_run_config *r, af_error *err)
     const af_strings *types = &r->dpo_loss_type;
     const bool sigmoid = !types->count || strcmp(types->item[0], "sigmoid") == 0;
     char at[300];
+    const af_status adapter = check_factory_adapter(r, err);
+    if (adapter != AF_OK)
+        return adapter;
     if (r->rl == AF_RL_SIMPO && !af_run_key_is_set(r, "rl_beta"))
         r->rl_beta = 0.1;
     if (r->rl == AF_RL_REWARD && r->disable_dropout == AF_TRI_AUTO)

@@ -101,7 +101,7 @@ static const foreign_group groups[] = {
      "dpo_generate_during_eval "
      "predict_with_generate do_predict val_batches test test_batches past_index label_names "
      "task task_dir lang n_shot save_dir max_eval_samples acc_strategy eval_metric eval_limit "
-     "eval_use_evalscope eval_dataset_args eval_generation_config extra_eval_args "
+     "benchmarks eval_use_evalscope eval_dataset_args eval_generation_config extra_eval_args "
      "val_dataset_shuffle"},
     {IDLE, "left-over rows begin the first step of the next epoch", "dataloader_drop_last"},
     {IDLE, "evaluations always begin before the first step", "eval_on_start"},
@@ -128,6 +128,7 @@ static const foreign_group groups[] = {
     {IDLE, "'afinar bench' measures speed",
      "profiler_* enable_torch_profiler profile_modules profile profiling"},
     {IDLE, "nothing is uploaded: everything is in 'output_dir'",
+     "overwrite_hub_revision "
      "hub_* push_to_hub push_to_hub_* push_dataset_to_hub hf_use_auth_token hf_hub_token "
      "ms_hub_token om_hub_token use_auth_token token hf_token"},
     {IDLE, "see 'afinar merge', 'afinar export' and 'afinar quantize'",
@@ -215,7 +216,7 @@ static const foreign_group groups[] = {
      "generation_batch_size steps_per_generation num_iterations epsilon_high scale_rewards "
      "mask_truncated_completions importance_sampling_level lmbda seq_kd distillation_* "
      "sapo_* vespo_* entropy_* num_generations_* tpo_* missing_eos_penalty "
-     "use_teacher_server log_completions is_encoder_decoder"},
+     "use_teacher_server log_completions is_encoder_decoder gkd_* num_completions"},
     {REFUSED, "a teacher runs in the same process: 'teacher_model'",
      "teacher_model_init_kwargs teacher_model_revision teacher_tokenizer_name_or_path kd_trainer "
      "kd_online_server kd_online_server_base_url kd_online_topk "
@@ -233,10 +234,14 @@ static const foreign_group groups[] = {
      "module_dropout peft_layer_replication peft loftq_config "
      "corda_config eva_config "
      "peft_layers_pattern layers_pattern "
-     "peft_ensure_weight_tying ensure_weight_tying create_new_adapter resume_adapter_file "
+     "peft_ensure_weight_tying ensure_weight_tying "
      "adapter_folder training_type peft_config quant_config "
      "megatron_config use_qalora use_bdlora use_mca "
      "use_hyper_parallel hyper_parallel_args"},
+    {REFUSED, "'afinar merge' puts an adapter into its base, for which a new one can be trained",
+     "create_new_adapter"},
+    {REFUSED, "'lora_model_dir' names the folder of an adapter to continue",
+     "resume_adapter_file"},
     {REFUSED, "see 'lora_r', 'lora_alpha', 'lora_dropout' and 'lora_target_modules'",
      "lora_parameters"},
     {REFUSED, "see 'adapter' and 'lora_layers_to_transform'",
@@ -257,6 +262,7 @@ static const foreign_group groups[] = {
     {IDLE, "the vocabulary grows when new tokens do not fit", "resize_vocab"},
     {EXACT, "rows of new tokens are the mean of the others", "mean_resizing_embeddings"},
     {REFUSED, "see 'special_tokens' and 'tokens'",
+     "freeze_original_embeddings "
      "shrink_embeddings fix_untrained_tokens added_tokens_overrides init_special_tokens "
      "new_special_tokens_config split_special_tokens bos_token unk_token "
      "additional_special_tokens"},
@@ -268,6 +274,8 @@ static const foreign_group groups[] = {
     {REFUSED, "give a smaller dataset, or 'max_steps'",
      "max_train_samples sanity_check dataset_shard_num dataset_shard_idx "
      "eval_sequence_len pretraining_sample_concatenation"},
+    {REFUSED, "'default_system' is the system text of conversations without one",
+     "system_prompt"},
     {REFUSED, "see 'chat_template' and 'roles_to_train'",
      "preserve_thinking tool_format "
      "default_system_message role_boundaries"},
@@ -308,6 +316,7 @@ static const struct {
     {"bias", "none"},
     {"split", "train"},
     {"format_type", "auto"},
+    {"callbacks", "push_to_hub_revision"}, /* open-r1 */
     {"finetune_language_layers", "true"},
     {"finetune_attention_modules", "true"},
     {"finetune_mlp_modules", "true"},

@@ -276,6 +276,26 @@ static bool is_overruled(const af_yaml *root, const char *key)
     return false;
 }
 
+/* Its file of weights, next to which the settings of the adapter are. */
+static af_status translate_resume(af_translation *t, int i)
+{
+    const af_yaml *n = t->root->item[i];
+    const int line = t->root->key_line[i];
+    const char *path = n->kind == AF_YAML_SCALAR ? n->text : "", *name = af_path_name(path);
+    if (!is(name, "adapters.safetensors"))
+        return af_fail(t->err, AF_EUNSUPPORTED,
+                       "%s:%d: resume_adapter_file '%.200s' is not supported: it must be the file "
+                       "adapters.safetensors of an adapter's folder",
+                       t->name, line, path);
+    char *dir = af_arena_strndup(t->mem, path, (uint64_t)(name - path));
+    if (!dir)
+        return af_fail_nomem(t->err, "lora_model_dir", strlen(path));
+    if (name - path > 1)
+        dir[name - path - 1] = 0; /* the slash */
+    return af_translate_put(t, "lora_model_dir", line,
+                            af_translate_scalar(t, line, *dir ? dir : "."));
+}
+
 /* Keys of mlx-lm that mean something else than their names do here. True when it was one. */
 bool af_mlx_translate(af_translation *t, int i, af_status *st)
 {
@@ -292,6 +312,8 @@ bool af_mlx_translate(af_translation *t, int i, af_status *st)
     } else if (mlx && is(key, "wandb")) { /* its project */
         *st = af_translate_put(t, "report_to", line, af_translate_scalar(t, line, "wandb"));
         *st = *st == AF_OK ? af_translate_put(t, "wandb_project", line, n) : *st;
+    } else if (mlx && is(key, "resume_adapter_file")) {
+        *st = translate_resume(t, i);
     } else if (full && is(key, "fine_tune_type")) {
         *st = translate_full(t, i);
     } else if (is(key, "optimizer_config") && n->kind == AF_YAML_MAP) {
