@@ -99,6 +99,8 @@ bool af_tool_marker(const char *token)
            (is_one_of(token, closers, AF_LEN(closers)) || is_one_of(token, parts, AF_LEN(parts)));
 }
 
+const char *af_tool_opener(size_t i) { return i < AF_LEN(openers) ? openers[i] : NULL; }
+
 const char *af_tool_format_name(af_tool_format f)
 {
     static const char *const names[] = {"tags", "llama", "mistral", "args", "channels"};

@@ -32,6 +32,8 @@ typedef enum af_tool_format {
 af_tool_format af_tool_format_of(const char *template_source);
 /* Is this the text of a token that marks calls? Other special tokens are no part of an answer. */
 bool af_tool_marker(const char *token);
+/* The mark number i that may begin a call; NULL: there are no more. */
+const char *af_tool_opener(size_t i);
 /* "tags", "llama", "mistral", "args", "channels" */
 const char *af_tool_format_name(af_tool_format f);
 
@@ -68,6 +70,8 @@ int af_tool_parser_calls(const af_tool_parser *p);
 
 /* The network of AF_GRAMMAR_TOOLS, from {"format": a name of above, "tools": as in a request,
  * "tool_choice": "required" or {"type": "function", "function": {"name"}}, "parallel_tool_calls":
- * bool}: one call or several with arguments that fit the tool's parameters, and nothing else. */
+ * bool}: one call or several with arguments that fit the tool's parameters, and nothing else. With
+ * "answer", a schema, in place of "tool_choice": a text that fits it, or calls as the model writes
+ * them. */
 AF_CHECKED af_status af_tools_compile(af_rtn *r, const char *text, uint64_t len, af_error *err);
 #endif

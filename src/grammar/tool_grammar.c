@@ -7,6 +7,7 @@
 typedef struct tool_grammar {
     af_rtn *r;
     af_tool_format format;
+    bool any; /* arguments are any object */
     af_error *err;
 } tool_grammar;
 
@@ -67,8 +68,9 @@ static af_status emit_call(tool_grammar *g, uint32_t from, const json_t *functio
     uint32_t rule;
     if (!name || !*name)
         return af_fail_subject(g->err, AF_EFORMAT, "tools", "a tool has no function with a name");
-    if (!json_is_object(parameters)) {
-        own = af_json_load(none, sizeof none - 1, 0, NULL);
+    if (g->any || !json_is_object(parameters)) {
+        own = g->any ? json_pack("{s:s}", "type", "object")
+                     : af_json_load(none, sizeof none - 1, 0, NULL);
         parameters = own;
     }
     quoted = af_json_dump(json_object_get(function, "name"), JSON_ENCODE_ANY);
@@ -151,6 +153,60 @@ static void emit_answer(tool_grammar *g, uint32_t call, bool several)
     }
 }
 
+/* Any text up to the end. */
+static void emit_rest(tool_grammar *g, uint32_t from, uint32_t to)
+{
+    const uint32_t loop = af_rtn_state(g->r);
+    af_rtn_free_edge(g->r, from, loop);
+    af_rtn_bytes(g->r, loop, 0, 255, loop);
+    af_rtn_free_edge(g->r, loop, to);
+}
+
+/* Channels: thoughts, then the answer or a call. */
+static void emit_channels(tool_grammar *g, uint32_t from, uint32_t answer, uint32_t to)
+{
+    af_rtn *r = g->r;
+    const uint32_t start = af_rtn_state(r), thought = af_rtn_state(r), after = af_rtn_state(r);
+    af_rtn_free_edge(r, from, start);
+    const uint32_t head = mark(g, start, "<|channel|>");
+    af_rtn_free_edge(r, mark(g, text(g, head, "analysis"), "<|message|>"), thought);
+    af_rtn_bytes(r, thought, 0, AF_RTN_SPECIAL - 1, thought);
+    const uint32_t next = mark(g, mark(g, thought, "<|end|>"), "<|start|>");
+    af_rtn_free_edge(r, text(g, next, "assistant"), start);
+    af_rtn_call(r, mark(g, text(g, head, "final"), "<|message|>"), answer, after);
+    af_rtn_free_edge(r, after, to);
+    emit_rest(g, text(g, head, "commentary to=functions."), to);
+}
+
+/* A text that fits the schema, or calls. After the mark of a call the model is free: how it writes
+ * them is not known to all formats. Llama's have none. */
+static af_status emit_either(tool_grammar *g, const json_t *tools, json_t *schema)
+{
+    af_status st = AF_OK;
+    af_rtn *r = g->r;
+    uint32_t answer, call = 0;
+    AF_TRY(af_schema_compile(r, schema, &answer, g->err));
+    g->any = true;
+    if (g->format == AF_TOOL_LLAMA)
+        AF_TRY(calls_rule(g, tools, NULL, &call));
+    const uint32_t root = af_rtn_rule_new(r, "root");
+    AF_TRY(r->st);
+    const af_rtn_rule body = r->rule[root];
+    r->root = root;
+    if (g->format == AF_TOOL_CHANNELS) {
+        emit_channels(g, body.start, answer, body.accept);
+        return r->st;
+    }
+    af_rtn_call(r, body.start, answer, body.accept);
+    if (g->format == AF_TOOL_LLAMA)
+        af_rtn_call(r, body.start, call, body.accept);
+    for (size_t i = 0; af_tool_opener(i); i++)
+        emit_rest(g, mark(g, body.start, af_tool_opener(i)), body.accept);
+    st = r->st;
+done:
+    return st;
+}
+
 af_status af_tools_compile(af_rtn *r, const char *source, uint64_t len, af_error *err)
 {
     af_status st = AF_OK;
@@ -162,6 +218,11 @@ af_status af_tools_compile(af_rtn *r, const char *source, uint64_t len, af_error
     for (int f = AF_TOOL_TAGS; f < AF_TOOL_FORMATS; f++)
         if (format && strcmp(format, af_tool_format_name((af_tool_format)f)) == 0)
             g.format = (af_tool_format)f;
+    json_t *answer = json_object_get(root, "answer");
+    if (answer) {
+        st = emit_either(&g, json_object_get(root, "tools"), answer);
+        goto done;
+    }
     const json_t *choice = json_object_get(root, "tool_choice");
     const json_t *function = json_object_get(choice, "function");
     const char *only = json_string_value(json_object_get(function, "name"));

@@ -304,6 +304,50 @@ static void test_held_to_calls(void **state)
     json_decref(tools);
 }
 
+static bool begins_call(const char *text)
+{
+    for (size_t i = 0; af_tool_opener(i); i++)
+        if (strncmp(text, af_tool_opener(i), strlen(af_tool_opener(i))) == 0)
+            return true;
+    return strncmp(text, "<|channel|>", 11) == 0;
+}
+
+/* A schema for texts leaves calls possible. */
+static void test_call_or_answer(void **state)
+{
+    (void)state;
+    static const char *const formats[] = {"tags", "llama", "args", "channels"};
+    af_buf text = {0};
+    for (int f = 0; f < 4; f++) {
+        char source[2048];
+        af_error err;
+        af_grammar *g = NULL;
+        uint64_t seed = 5;
+        int calls = 0, answers = 0;
+        snprintf(source, sizeof source,
+                 "{\"format\":\"%s\",\"tools\":%s,\"answer\":{\"type\":\"object\",\"properties\":"
+                 "{\"a\":{\"enum\":[7]}},\"required\":[\"a\"]}}",
+                 formats[f], tools_text);
+        CHECK_OK(af_grammar_open(&g, AF_GRAMMAR_TOOLS, source, strlen(source), vocab.vocab, &err),
+                 err);
+        for (int i = 0; i < 60; i++) {
+            if (!walk_answer(&vocab, g, &seed, 200, &text))
+                continue;
+            json_t *tree = af_json_load(text.data, text.len, 0, NULL);
+            const bool fits = json_integer_value(json_object_get(tree, "a")) == 7;
+            const bool llama = json_is_string(json_object_get(tree, "name"));
+            answers += fits;
+            calls += !fits;
+            CHECK_MSG(fits || (f == 1 && llama) || begins_call(text.data), "%s", text.data);
+            json_decref(tree);
+        }
+        CHECK_MSG(calls > 2 && (answers > 2 || f == 3), "%s: %d and %d", formats[f], calls,
+                  answers);
+        af_grammar_close(g);
+    }
+    af_buf_clear(&text);
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -331,6 +375,7 @@ int main(void)
         cmocka_unit_test(test_ids),
         cmocka_unit_test(test_formats),
         cmocka_unit_test(test_held_to_calls),
+        cmocka_unit_test(test_call_or_answer),
         cmocka_unit_test(test_refused),
     };
     walk_open(&vocab);

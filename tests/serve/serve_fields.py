@@ -127,6 +127,26 @@ def check_channels(s):
               json.loads(c["message"]["tool_calls"][0]["function"]["arguments"])["city"] in ("Rome", "Oslo"), "a forced call: %s" % c)
 
 
+def check_call_or_format(s):
+    """A response format is for texts: the model may call a tool instead, and a forced call comes first."""
+    schema = {"type": "object", "properties": {"a": {"enum": [7]}}, "required": ["a"], "additionalProperties": False}
+    body = dict(messages=HI, tools=TOOLS, response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}, max_tokens=150)
+    first = {c: s.post("/tokenize", content=c)[1]["tokens"][0] for c in "<[{"}
+    seen = set()
+    for bias in ("{", "<"):
+        c = s.post(CHAT, seed=1, logit_bias={str(first[bias]): 30}, **body)[1]["choices"][0]["message"]["content"]
+        text = c.split("<|message|>")[-1]
+        check(c.startswith("<") if bias == "<" else json.loads(text) == {"a": 7}, "%s: %r" % (bias, c))
+        seen.add(c[:1])
+    check(len(seen) == 2, "a text and a call: %s" % seen)
+    c = s.post(CHAT, seed=1, tool_choice="required", parallel_tool_calls=False, **body)[1]["choices"][0]
+    check(c["finish_reason"] == "tool_calls" and c["message"]["tool_calls"][0]["function"]["name"] == "weather", "forced: %s" % c)
+    c = s.post(CHAT, seed=1, tool_choice="none", **body)[1]["choices"][0]["message"]["content"]
+    check(json.loads(c) == {"a": 7}, "none: %s" % c)
+    status, r = s.post(CHAT, messages=HI, tools=TOOLS, tool_choice="required", grammar="root ::= \"a\"")
+    check(status == 400 and r["error"]["param"] == "tool_choice", "a grammar and a forced call: %s" % r)
+
+
 def check_thinking(s):
     """What templates are told of reasoning."""
     def prompt(**body):
@@ -162,7 +182,7 @@ def run(parts, *args, model=MODEL):
 
 
 def main():
-    run((check_min_tokens, check_limits))
+    run((check_min_tokens, check_limits, check_call_or_format))
     with tempfile.TemporaryDirectory() as folder:
         run((check_infill,), model=infill_model(folder))
     with tempfile.TemporaryDirectory() as folder:

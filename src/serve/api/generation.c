@@ -225,6 +225,7 @@ void af_generation_free(af_generation *g)
     af_limits_free(g);
     af_buf_clear(&g->begun);
     af_kept_grammar_release(g->grammar);
+    free(g->schema);
     af_response_free(g->response);
     json_decref(g->tools);
     af_served_unref(g->model);

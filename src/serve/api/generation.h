@@ -139,6 +139,7 @@ struct af_generation {
     af_encoding *bad; /* [bads] tokens that may not follow each other */
     int bads;
     af_kept_grammar *grammar;
+    char *schema;  /* what the grammar was made of; NULL: none, or another kind of grammar */
     json_t *tools; /* NULL: none that may be called */
     af_tool_format tool_format;
     const af_answer_form *form;

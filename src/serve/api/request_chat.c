@@ -234,7 +234,8 @@ static af_status add_end_of_turn(af_generation *g, af_error *err)
 
 /* What the prompt says of the answer's beginning. A constrained answer in channels is the message
  * that the reader sees. */
-static af_status begin_answer(af_generation *g, char **text, uint64_t *n, af_error *err)
+static af_status begin_answer(af_generation *g, bool has_tools, char **text, uint64_t *n,
+                              af_error *err)
 {
     static const char role[] = "<|start|>assistant", head[] = "<|channel|>final<|message|>";
     const uint64_t len = sizeof role - 1;
@@ -243,7 +244,8 @@ static af_status begin_answer(af_generation *g, char **text, uint64_t *n, af_err
     g->channels = af_channels_used(af_template_source(af_served_template(g->api, g->model), NULL));
     if (!g->channels)
         return AF_OK;
-    if (g->grammar && *n >= len && memcmp(*text + *n - len, role, len) == 0) {
+    if (g->grammar && !(g->schema && has_tools) && *n >= len &&
+        memcmp(*text + *n - len, role, len) == 0) {
         af_buf_add(&b, *text, *n);
         af_buf_str(&b, head);
         free(*text);
@@ -263,7 +265,8 @@ af_status af_generation_chat(af_generation *g, const json_t *body, af_api_fault 
     char *text = NULL;
     uint64_t n = 0;
     AF_TRY(af_chat_render(g->api, g->model, body, &text, &n, &f->err));
-    AF_TRY(begin_answer(g, &text, &n, &f->err));
+    const bool has_tools = json_array_size(af_value(body, "tools")) && !tools_are_off(body);
+    AF_TRY(begin_answer(g, has_tools, &text, &n, &f->err));
     g->prompts = 1;
     g->prompt = af_calloc(1, sizeof *g->prompt);
     if (!g->prompt)
@@ -273,8 +276,7 @@ af_status af_generation_chat(af_generation *g, const json_t *body, af_api_fault 
         AF_TRY(af_fail_subject(&f->err, AF_EUSAGE, "messages", "the messages make no tokens"));
     AF_TRY(fits(g, g->prompt->count, "messages", f));
     AF_TRY(add_end_of_turn(g, &f->err));
-    g->skip_special =
-        !g->reasoning && !g->channels && (!af_value(body, "tools") || tools_are_off(body));
+    g->skip_special = !g->reasoning && !g->channels && !has_tools;
 done:
     free(text);
     return st;

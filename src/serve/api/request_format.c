@@ -14,10 +14,18 @@ static af_status take_schema(af_generation *g, const json_t *schema, const char 
         return af_fail_nomem(err, "the schema", 0);
     const af_status st =
         af_api_grammar(g->api, &g->grammar, AF_GRAMMAR_JSON_SCHEMA, text, strlen(text), err);
-    free(text);
+    g->schema = text;
     if (st != AF_OK && err) /* the field of the request; the message names the keyword */
         snprintf(err->subject, sizeof err->subject, "%s", field);
     return st;
+}
+
+static af_status take_any_object(af_generation *g, af_error *err)
+{
+    g->schema = af_strdup("{\"type\":\"object\"}");
+    if (!g->schema)
+        return af_fail_nomem(err, "the schema", 0);
+    return af_api_grammar(g->api, &g->grammar, AF_GRAMMAR_JSON_OBJECT, "", 0, err);
 }
 
 static af_status take_text(af_generation *g, af_grammar_kind kind, const char *text, uint64_t n,
@@ -119,7 +127,7 @@ static af_status take_structured(af_generation *g, const json_t *body, bool *fou
     }
     AF_TRY(af_value_bool(inside, "json_object", &any_object, err));
     if (any_object && !*found)
-        AF_TRY(af_api_grammar(g->api, &g->grammar, AF_GRAMMAR_JSON_OBJECT, "", 0, err));
+        AF_TRY(take_any_object(g, err));
     *found |= any_object;
 done:
     return st;
@@ -150,7 +158,7 @@ af_status af_generation_format(af_generation *g, const json_t *body, af_api_faul
     if (strcmp(type, "json_object") == 0 && af_value(format, "schema"))
         return take_schema(g, af_value(format, "schema"), name, err);
     if (strcmp(type, "json_object") == 0)
-        return af_api_grammar(g->api, &g->grammar, AF_GRAMMAR_JSON_OBJECT, "", 0, err);
+        return take_any_object(g, err);
     if (strcmp(type, "grammar") == 0)
         return take_rules(g, af_value(format, "grammar"), name, err);
     if (strcmp(type, "json_schema") == 0) {

@@ -4,30 +4,54 @@
 #include "format/chat/chat_template.h"
 #include "format/text/json_text.h"
 
-/* {"format", "tools", "tool_choice", "parallel_tool_calls"}: what the grammar is made of. */
-static af_status force_call(af_generation *g, const json_t *body, const json_t *choice,
-                            af_error *err)
+/* The grammar of calls, made of {"format", "tools", "tool_choice", "parallel_tool_calls"} or, for
+ * calls or a text that fits a schema, {"format", "tools", "answer"}. It replaces one of a schema:
+ * that is for texts. */
+static af_status take_grammar(af_generation *g, json_t *tree, af_error *err)
 {
-    static const char field[] = "tool_choice";
-    bool parallel = true;
-    af_status st = af_value_bool(body, "parallel_tool_calls", &parallel, err);
-    if (st != AF_OK)
-        return st;
-    if (g->grammar)
-        return af_fail_subject(err, AF_EUSAGE, field,
-                               "a forced call and a response format cannot both be kept");
-    json_t *tree =
-        json_pack("{s:s, s:O, s:O, s:b}", "format", af_tool_format_name(g->tool_format), "tools",
-                  g->tools, "tool_choice", choice, "parallel_tool_calls", (int)parallel);
     char *text = tree ? af_json_dump(tree, JSON_COMPACT) : NULL;
     json_decref(tree);
     if (!text)
         return af_fail_nomem(err, "tools", 0);
-    st = af_api_grammar(g->api, &g->grammar, AF_GRAMMAR_TOOLS, text, strlen(text), err);
+    af_kept_grammar_release(g->grammar);
+    g->grammar = NULL;
+    const af_status st =
+        af_api_grammar(g->api, &g->grammar, AF_GRAMMAR_TOOLS, text, strlen(text), err);
     free(text);
     if (st != AF_OK && err)
         snprintf(err->subject, sizeof err->subject, "%s", "tools");
     return st;
+}
+
+static af_status force_call(af_generation *g, const json_t *body, const json_t *choice,
+                            af_error *err)
+{
+    bool parallel = true;
+    const af_status st = af_value_bool(body, "parallel_tool_calls", &parallel, err);
+    if (st != AF_OK)
+        return st;
+    if (g->grammar && !g->schema)
+        return af_fail_subject(err, AF_EUSAGE, "tool_choice",
+                               "a forced call and a grammar cannot both be kept");
+    return take_grammar(g,
+                        json_pack("{s:s, s:O, s:O, s:b}", "format",
+                                  af_tool_format_name(g->tool_format), "tools", g->tools,
+                                  "tool_choice", choice, "parallel_tool_calls", (int)parallel),
+                        err);
+}
+
+/* A call, or a text that fits the schema of the response format. */
+static af_status call_or_format(af_generation *g, af_error *err)
+{
+    json_t *schema = af_json_load(g->schema, strlen(g->schema), JSON_DECODE_ANY, NULL);
+    if (!json_is_object(schema)) { /* true or false: the grammar that it has */
+        json_decref(schema);
+        return AF_OK;
+    }
+    return take_grammar(g,
+                        json_pack("{s:s, s:O, s:o}", "format", af_tool_format_name(g->tool_format),
+                                  "tools", g->tools, "answer", schema),
+                        err);
 }
 
 static bool names_a_tool(const af_generation *g, const json_t *choice)
@@ -60,7 +84,7 @@ af_status af_generation_tools(af_generation *g, const json_t *body, af_api_fault
         return af_fail_nomem(&f->err, "tools", 0);
     g->tool_format = af_tool_format_of(af_template_source(af_template_for(t, true), NULL));
     if (!forced)
-        return AF_OK;
+        return g->schema ? call_or_format(g, &f->err) : AF_OK;
     if (!(word && strcmp(word, "required") == 0) && !names_a_tool(g, choice))
         return af_fail_subject(&f->err, AF_EUSAGE, field,
                                "'tool_choice' is not none, auto, required or one of the tools");
