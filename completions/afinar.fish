@@ -142,7 +142,7 @@ complete -c afinar -n '__fish_seen_subcommand_from serve' -l api-key -r -d 'key 
 complete -c afinar -n '__fish_seen_subcommand_from serve' -l api-key-file -r -d 'file with one key per line'
 complete -c afinar -n '__fish_seen_subcommand_from serve' -l ctx-size -s c -x -d 'tokens that a request may hold [the model'\''s]'
 complete -c afinar -n '__fish_seen_subcommand_from serve' -l parallel -x -d 'requests decoded in one batch, more wait (also -np) [auto]'
-complete -c afinar -n '__fish_seen_subcommand_from serve' -l pooling -r -d 'embeddings: mean, last or cls [last]'
+complete -c afinar -n '__fish_seen_subcommand_from serve' -l pooling -r -d 'embeddings: mean, last or cls [the model'\''s, else last]'
 complete -c afinar -n '__fish_seen_subcommand_from serve' -l cors-origins -r -d 'origins of other pages that may call, separated by commas; * = any [none]'
 complete -c afinar -n '__fish_seen_subcommand_from serve' -l allowed-host -x -d 'accepted Host besides loopback names and --host; may be repeated'
 complete -c afinar -n '__fish_seen_subcommand_from serve' -l timeout -r -d 'seconds an answer may take [3600]'

@@ -76,7 +76,8 @@ static af_parsed parse(serve_args *s, int argc, char **argv)
          "tokens that a request may hold [the model's]"},
         {0, "parallel", AF_OPT_I64, &s->parallel, "N",
          "requests decoded in one batch, more wait (also -np) [auto]"},
-        {0, "pooling", AF_OPT_STR, &s->pooling, "KIND", "embeddings: mean, last or cls [last]"},
+        {0, "pooling", AF_OPT_STR, &s->pooling, "KIND",
+         "embeddings: mean, last or cls [the model's, else last]"},
         {0, "cors-origins", AF_OPT_STR, &s->cors, "LIST",
          "origins of other pages that may call, separated by commas; * = any [none]"},
         {0, "allowed-host", AF_OPT_LIST, &s->hosts, "NAME",
@@ -180,7 +181,9 @@ static const char *take_options(serve_args *s, af_serve_opts *o)
         return "--max-body expects a size such as 16MiB";
     if (s->flags.bf16 && s->flags.f32)
         return "give either --bf16 or --f32, not both";
-    if (strcmp(s->pooling, "mean") == 0)
+    if (!s->pooling)
+        o->own_pooling = true;
+    else if (strcmp(s->pooling, "mean") == 0)
         o->pooling = AF_POOLING_MEAN;
     else if (strcmp(s->pooling, "cls") == 0)
         o->pooling = AF_POOLING_CLS;
@@ -292,7 +295,6 @@ int cmd_serve(int argc, char **argv)
 {
     serve_args s = {.host = "127.0.0.1",
                     .port = 8080,
-                    .pooling = "last",
                     .reasoning = "none",
                     .timeout = 3600,
                     .header_timeout = 10};

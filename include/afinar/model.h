@@ -35,6 +35,7 @@ typedef struct af_model_opts {
     bool quant_scratch; /* keep 4-bit weights in 4 bits (less memory, same results) */
     bool few_tokens;    /* most runs have few tokens: keeps 4-bit weights in 4 bits on a GPU, where
                            small GEMMs read them fastest */
+    bool headless;      /* a folder without a head (a model for embeddings) is not an error */
     /* folders of PEFT or mlx-lm, or GGUF files of llama.cpp; and the factor of each: 1 = the
      * adapter as it is, 0 = without effect */
     const char *adapter[AF_MODEL_ADAPTERS_MAX];
@@ -63,6 +64,10 @@ AF_API const char *af_model_arch(const af_model *m);
 AF_API int64_t af_model_vocab(const af_model *m);
 AF_API int64_t af_model_params(const af_model *m);
 AF_API const char *af_model_device_text(const af_model *m);
+
+/* False for a model that was opened without a head: its logits and answers mean nothing, its hidden
+ * states (af_decoder_embed) do. */
+AF_API bool af_model_has_head(const af_model *m);
 
 /* ---- logits and losses ---- */
 

@@ -40,6 +40,7 @@ typedef struct af_serve_opts {
     int64_t context;      /* tokens a request may hold; 0: the model's */
     int parallel;         /* sequences decoded in one batch; 0: 32 */
     af_pooling pooling;
+    bool own_pooling; /* that of the model's folder (1_Pooling/config.json), where it has one */
     const char *cors_origin[AF_SERVE_LIST_MAX]; /* "*": any; must stay valid */
     int cors_origins;
     const char

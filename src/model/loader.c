@@ -88,6 +88,7 @@ static af_status open_parts(af_loader *ld, const char *path, af_error *err)
     bool any = false;
     AF_TRY(af_model_reader_open(&ld->reader, path, err));
     ld->reader->untie = ld->o.untie;
+    ld->reader->headless = ld->o.headless;
     ld->reader->vocab = ld->o.vocab;
     ld->reader->labels = ld->o.labels;
     ld->reader->label_seed = ld->o.label_seed;

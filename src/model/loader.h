@@ -34,6 +34,7 @@ typedef struct af_loader_opts {
     uint64_t label_seed;   /* of its first values, where the model has none */
     bool train_base;       /* weights that are rounded when they are used come as they are stored */
     bool untie; /* a tied head becomes a tensor of its own (modules_to_save trains one of them) */
+    bool headless; /* a folder without a head opens, with the embedding in its place */
 } af_loader_opts;
 
 /* Fields are the loader's own; tests look at them. */

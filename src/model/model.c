@@ -52,6 +52,7 @@ static af_status open_parts(af_model *m, const char *model, const af_model_opts 
     for (int i = 0; i < o->adapters && i < AF_MODEL_ADAPTERS_MAX && !labels; i++)
         AF_TRY(af_adapter_labels(&labels, o->adapter[i], err));
     const af_loader_opts so = {.untie = untie,
+                               .headless = o->headless,
                                .labels = labels,
                                .vocab = vocab,
                                .vocab_dir = vocab ? o->adapter[0] : NULL,
@@ -119,6 +120,8 @@ void af_model_close(af_model *m)
     json_decref(m->label_json);
     free(m);
 }
+
+bool af_model_has_head(const af_model *m) { return m && !m->loader->reader->headless; }
 
 /* Regular tokens must have a row; some models have added tokens beyond the last one. */
 static af_status check_vocab(const af_model *m, const af_tokenizer *t, af_error *err)

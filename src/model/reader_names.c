@@ -424,9 +424,12 @@ af_status af_reader_match_head(af_model_reader *in, af_error *err)
 {
     char name[NAME_MAX_BYTES];
     const char *own = af_slot_hf_name(in->spec.arch, AF_SLOT_HEAD);
+    const bool none = in->headless && !in->config.tie_word_embeddings && !in->config.tie_open;
+    in->headless = false;
     if (af_weights_gguf(in->weights) || in->spec.labels)
         return AF_OK;
-    if (!in->config.tie_word_embeddings && in->config.tie_open && !is_stored(in, own)) {
+    if (!in->config.tie_word_embeddings && (in->config.tie_open || none) && !is_stored(in, own)) {
+        in->headless = none;
         in->config.tie_word_embeddings = true;
         af_model_spec_clear(&in->spec);
         return af_reader_make_spec(in, true, err);

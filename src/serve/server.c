@@ -1,8 +1,13 @@
 /* server.c - opens a model, its adapters, the engine and the socket; see afinar/serve.h. */
 #include "serve/server_state.h"
 
+#include "base/file.h"
+#include "base/log.h"
+#include "base/word.h"
 #include "format/chat/chat_template.h"
 #include "format/chat/named_template.h"
+#include "format/config/hf_config.h"
+#include "format/text/json_text.h"
 #include "serve/api/responses.h"
 #include "serve/api/run_state.h"
 
@@ -100,6 +105,77 @@ static af_status open_texts(af_server *s, const af_serve_opts *o, af_error *err)
     if (st != AF_OK)
         a->template = NULL; /* chat is refused with a sentence, the rest works */
     return a->template ? af_template_form(a->template, &a->form, err) : AF_OK;
+}
+
+/* 1_Pooling/config.json of sentence-transformers: a name, or, in older versions, a flag each. */
+static const char *pooling_of(const json_t *j)
+{
+    static const char *const flags[][2] = {{"pooling_mode_mean_tokens", "mean"},
+                                           {"pooling_mode_lasttoken", "lasttoken"},
+                                           {"pooling_mode_cls_token", "cls"},
+                                           {"pooling_mode_max_tokens", "max"},
+                                           {"pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len"},
+                                           {"pooling_mode_weightedmean_tokens", "weightedmean"}};
+    const json_t *mode = json_object_get(j, "pooling_mode");
+    const char *found = json_string_value(mode);
+    for (size_t i = 0; !mode && i < AF_LEN(flags); i++)
+        if (json_is_true(json_object_get(j, flags[i][0])))
+            found = found ? "of several kinds" : flags[i][1];
+    return found ? found : "of several kinds";
+}
+
+/* Parts of such a model that are not computed here. */
+static void warn_of_modules(const char *dir)
+{
+    static const char *const known[] = {".Transformer", ".Pooling", ".Normalize"};
+    char *path = af_path_join(dir, "modules.json");
+    json_t *list = NULL;
+    if (path && af_file_exists(path) && af_json_read_file(&list, path, NULL) != AF_OK)
+        list = NULL;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *m = json_array_get(list, i);
+        const char *type = json_string_value(json_object_get(m, "type"));
+        const char *name = json_string_value(json_object_get(m, "path"));
+        size_t k = 0;
+        while (type && k < AF_LEN(known) && !af_ends_with(type, known[k]))
+            k++;
+        if (k == AF_LEN(known))
+            af_log_write(AF_LOG_WARN, "embeddings are without '%s' of modules.json (%s)",
+                         name ? name : "", type);
+    }
+    json_decref(list);
+    free(path);
+}
+
+static af_status read_pooling(af_api *a, const char *model, af_error *err)
+{
+    static const char *const kinds[] = {
+        [AF_POOLING_LAST] = "lasttoken", [AF_POOLING_MEAN] = "mean", [AF_POOLING_CLS] = "cls"};
+    af_status st = AF_OK;
+    char *dir = NULL, *path = NULL;
+    json_t *j = NULL;
+    size_t i = 0;
+    AF_TRY(af_model_resolve(&dir, model, err));
+    warn_of_modules(dir);
+    path = af_path_join(dir, "1_Pooling/config.json");
+    if (!path)
+        AF_TRY(af_fail_nomem(err, "a path", strlen(dir)));
+    if (!af_file_exists(path))
+        goto done;
+    AF_TRY(af_json_read_file(&j, path, err));
+    const char *kind = pooling_of(j);
+    while (i < AF_LEN(kinds) && strcmp(kinds[i], kind) != 0)
+        i++;
+    if (i == AF_LEN(kinds))
+        AF_TRY(af_fail(err, AF_EUNSUPPORTED,
+                       "%s: pooling %.40s is not supported; choose one with --pooling", path,
+                       kind));
+    a->o.pooling = (af_pooling)i;
+done:
+    json_decref(j);
+    free(path);
+    free(dir);
+    return st;
 }
 
 static af_status add_adapters(af_server *s, af_decoder *d, const af_serve_opts *o, af_error *err)
@@ -209,7 +285,14 @@ af_status af_server_open(af_server **out, const char *model, const af_serve_opts
     AF_TRY(af_response_store_new(&s->api.responses, err));
     if (o->run)
         AF_TRY(af_run_state_new(&s->api.run, o->run, err));
-    AF_TRY(af_model_open(&s->model, model, &o->model, err));
+    af_model_opts opts = o->model;
+    opts.headless = true;
+    AF_TRY(af_model_open(&s->model, model, &opts, err));
+    s->api.headless = !af_model_has_head(s->model);
+    if (s->api.headless)
+        af_log_write(AF_LOG_WARN, "%s has no head: /v1/embeddings alone is answered", model);
+    if (o->own_pooling)
+        AF_TRY(read_pooling(&s->api, model, err));
     AF_TRY(open_texts(s, o, err));
     AF_TRY(open_engine(s, o, err));
     AF_TRY(listen_on(s, err));

@@ -334,6 +334,7 @@ static void test_model(void **state)
     IGNORES(af_model_vocab, N);
     IGNORES(af_model_params, N);
     IGNORES(af_model_device_text, N);
+    IGNORES(af_model_has_head, N);
     NEEDS(af_model_logits_of, N, N, 1, N);
     NEEDS(af_model_logits_file, N, N, N, false);
     NEEDS(af_eval_new, N, N, 0);

@@ -1,6 +1,7 @@
 """Fields of requests that OpenAI's API does not have, with the standard library alone."""
 import json
 import os
+import shutil
 import tempfile
 
 from serve_start import MODEL, Server, check, finish
@@ -170,6 +171,43 @@ def check_thinking(s):
     check(low == len(s.post("/tokenize", content=prompt(reasoning_effort="low"))[1]["tokens"]), "of a message")
 
 
+def embedding_model(folder):
+    """The model without a head, as sentence-transformers writes it with mean pooling."""
+    path = os.path.join(folder, "embeds")
+    shutil.copytree(MODEL, path)
+    with open(os.path.join(path, "config.json")) as f:
+        config = json.load(f)
+    config["tie_word_embeddings"] = False
+    with open(os.path.join(path, "config.json"), "w") as f:
+        json.dump(config, f)
+    os.mkdir(os.path.join(path, "1_Pooling"))
+    with open(os.path.join(path, "1_Pooling", "config.json"), "w") as f:
+        json.dump({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}, f)
+    with open(os.path.join(path, "modules.json"), "w") as f:
+        json.dump([{"path": p, "type": "sentence_transformers.models." + t}
+                   for p, t in (("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Dense", "Dense"))], f)
+    return path
+
+
+def check_embedding_models():
+    def vector(s):
+        return s.post("/v1/embeddings", input="Hello, what is")[1]["data"][0]["embedding"]
+    with tempfile.TemporaryDirectory() as folder:
+        path = embedding_model(folder)
+        with_head, own, last = Server("--pooling", "mean"), Server(model=path), Server("--pooling", "last", model=path)
+        check(vector(own) == vector(with_head) != vector(last), "pooling of the model's folder")
+        status, answer = own.post("/v1/chat/completions", messages=HI)
+        check(status == 400 and "no head" in answer["error"]["message"], "a chat without a head: %s" % answer)
+        code, err = own.stop()
+        check(code == 0 and "has no head" in err and "2_Dense" in err, "warnings: %s" % err)
+        with_head.stop()
+        last.stop()
+        with open(os.path.join(path, "1_Pooling", "config.json"), "w") as f:
+            json.dump({"pooling_mode": "max"}, f)
+        code, err = Server(model=path).stop()
+        check(code == 1 and "pooling max is not supported" in err, "another pooling: %s" % err)
+
+
 def run(parts, *args, model=MODEL):
     s = Server("--alias", "base", *args, model=model)
     for part in parts:
@@ -183,6 +221,7 @@ def run(parts, *args, model=MODEL):
 
 def main():
     run((check_min_tokens, check_limits, check_call_or_format))
+    check_embedding_models()
     with tempfile.TemporaryDirectory() as folder:
         run((check_infill,), model=infill_model(folder))
     with tempfile.TemporaryDirectory() as folder:

@@ -70,7 +70,8 @@ static bool is_config(const char *path)
 {
     static const char *const tails[] = {".json",     ".jinja",    ".model", ".txt",
                                         ".tiktoken", "README.md", NULL};
-    if (strncmp(path, "additional_chat_templates/", 26) == 0)
+    if (strncmp(path, "additional_chat_templates/", 26) == 0 ||
+        strcmp(path, "1_Pooling/config.json") == 0) /* of sentence-transformers */
         return true;
     return is_top(path) && (ends_with_any(path, tails) || strncasecmp(path, "LICENSE", 7) == 0);
 }

@@ -69,6 +69,7 @@ typedef struct af_api {
     const af_template *template; /* NULL: the model has none */
     const char *eot; /* ends an answer of this template; NULL: the model's end tokens alone do */
     unsigned form;   /* how it reads messages: see af_template_form */
+    bool headless;   /* the model has no head: embeddings alone */
     char *model_path;
     int64_t context, vocab, width;
     int parallel;

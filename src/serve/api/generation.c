@@ -333,6 +333,10 @@ af_status af_generation_read(af_generation *g, const json_t *body, af_api_fault 
 {
     af_status st = AF_OK;
     json_t *chat = NULL;
+    if (g->api->headless)
+        return af_fail_subject(&f->err, AF_EUSAGE, "model",
+                               "the model has no head and generates no text; it answers "
+                               "/v1/embeddings");
     if (g->form->read)
         AF_TRY(g->form->read(g, body, &chat, f));
     AF_TRY(read_chat(g, chat ? chat : body, f));
