@@ -1,5 +1,5 @@
 /* test_decay_tables.c - folders of minimax have tables of their decays, which the config gives:
- * they are kept, and others than it gives are refused. */
+ * they are kept, and others than it gives are refused. And what weight decay leaves alone. */
 #include "train/layout_case.h"
 
 enum { HEADS = 3 };
@@ -83,9 +83,58 @@ static void test_other_decays_are_refused(void **state)
     CHECK_MSG(strstr(err.msg, "slope_rate' has 0.03 for head 1"), "%s", err.msg);
 }
 
+/* A step without a gradient: what is decayed becomes 0.9 times as large, the rest stays. */
+static void check_decay(const char *family, const char *const *still, int tensors)
+{
+    char path[4400], out[300];
+    formula_model m;
+    int stayed = 0;
+    snprintf(path, sizeof path, "%s/families/%s.json", golden_dir(), family);
+    snprintf(out, sizeof out, "%s/decay-%s", dir, family);
+    json_t *j = read_json(path);
+    formula_model_write(&m, j);
+    json_decref(j);
+    train(m.dir, out,
+          "optimizer: sgd\nlr_scheduler: constant\nweight_decay: 10\nmax_grad_norm: 1e-30\n"
+          "attention_dropout: 0\nsequence_len: 64\n");
+    af_safetensors *a = open_model_weights(m.dir), *b = open_model_weights(out);
+    for (int i = 0; i < af_safetensors_count(a); i++) {
+        const af_stored *x = af_safetensors_at(a, i), *y = af_safetensors_find(b, x->name);
+        const float *v = (const void *)x->data, *w = (const void *)y->data;
+        bool expected = false;
+        for (int k = 0; still[k]; k++)
+            expected |= strstr(x->name, still[k]) != NULL;
+        const bool same = memcmp(v, w, x->bytes) == 0;
+        CHECK_MSG(same == expected, "%s: %s is %s", family, x->name, same ? "the same" : "decayed");
+        for (uint64_t k = 0; !same && k < x->bytes / sizeof *v; k++)
+            CHECK_MSG(fabsf(w[k] - 0.9f * v[k]) < 1e-6f, "%s: %s", family, x->name);
+        stayed += same;
+    }
+    assert_int_equal(stayed, tensors);
+    af_safetensors_close(a);
+    af_safetensors_close(b);
+    formula_model_clear(&m);
+}
+
+/* As many tensors as Trainer.get_decay_parameter_names of transformers 5.23 leaves out; and norm_f
+ * of mamba2, which it does not know for a norm. */
+static void test_norms_and_biases_are_not_decayed(void **state)
+{
+    (void)state;
+    static const char *const gpt2[] = {"ln_", "bias", NULL};
+    static const char *const falcon[] = {"ln_", NULL};
+    static const char *const gpt_oss[] = {"norm", "bias", NULL};
+    static const char *const mamba2[] = {"norm", "bias", NULL};
+    check_decay("gpt2", gpt2, 18);
+    check_decay("falcon", falcon, 10);
+    check_decay("gpt_oss", gpt_oss, 19);
+    check_decay("mamba2", mamba2, 13);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_tables_are_kept),
-                                       cmocka_unit_test(test_other_decays_are_refused)};
+                                       cmocka_unit_test(test_other_decays_are_refused),
+                                       cmocka_unit_test(test_norms_and_biases_are_not_decayed)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

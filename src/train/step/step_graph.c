@@ -13,10 +13,12 @@
 #include "train/step/ranks.h"
 #include "train/step/resident.h"
 
-/* As the HF trainer: norms and biases are not decayed, unless weight_decay_on is all. */
+/* As the HF trainer: norms (ln_1 of gpt2, too) and biases (dt_bias, down_proj_bias) are not
+ * decayed, unless weight_decay_on is all. */
 static bool decays(const af_run_config *run, const char *name)
 {
-    return run->decay_on == AF_DECAY_ALL || (!strstr(name, "norm") && !af_ends_with(name, ".bias"));
+    const bool norm = strstr(name, "norm") || strstr(name, ".ln_");
+    return run->decay_on == AF_DECAY_ALL || !(norm || strstr(name, "bias"));
 }
 
 /* LoRA+, with the groups of PEFT (optimizers/loraplus.py): B and every vector learn `ratio` times
