@@ -163,6 +163,70 @@ static void test_calls_and_answers_in_short(void **state)
     case_close(&c);
 }
 
+#define BLOCKS(role, blocks) "{\"role\": \"" role "\", \"content\": [" blocks "]}"
+#define PARTS(role, parts)   "{\"role\": \"" role "\", \"parts\": [" parts "]}"
+#define TYPED(text)          "{\"type\": \"text\", \"text\": \"" text "\"}"
+#define PLAIN(text)          "{\"text\": \"" text "\"}"
+
+/* clang-format off */
+static const char claude[] =
+    "{\"system\": [" TYPED("s") "], \"tools\": [{\"name\": \"f\", \"input_schema\": {}}], "
+    "\"messages\": [" TURN("user", "Q") ", "
+    BLOCKS("assistant", "{\"type\": \"thinking\", \"thinking\": \"x\"}, " TYPED("so")
+           ", {\"type\": \"tool_use\", \"id\": \"i\", \"name\": \"f\", \"input\": {\"a\": 1}}") ", "
+    BLOCKS("user", "{\"type\": \"tool_result\", \"tool_use_id\": \"i\", \"content\": \"R\"}, "
+           TYPED("P")) ", " BLOCKS("assistant", TYPED("A")) "]}";
+static const char bedrock[] =
+    "{\"system\": [" PLAIN("s") "], \"messages\": [" BLOCKS("user", PLAIN("Q")) ", "
+    BLOCKS("assistant",
+           "{\"toolUse\": {\"toolUseId\": \"i\", \"name\": \"f\", \"input\": {\"a\": 1}}}") ", "
+    BLOCKS("user",
+           "{\"toolResult\": {\"toolUseId\": \"i\", \"content\": [{\"json\": {\"r\": 2}}]}}") ", "
+    BLOCKS("assistant", PLAIN("A")) "], "
+    "\"toolConfig\": {\"tools\": [{\"toolSpec\": {\"name\": \"f\"}}]}}";
+static const char gemini[] =
+    "{\"systemInstruction\": {\"parts\": [" PLAIN("s") "]}, "
+    "\"contents\": [" PARTS("user", PLAIN("Q")) ", "
+    PARTS("model", "{\"functionCall\": {\"name\": \"f\", \"args\": {\"a\": 1}}}") ", "
+    PARTS("user", "{\"functionResponse\": {\"name\": \"f\", \"response\": {\"r\": 2}}}") ", "
+    PARTS("model", PLAIN("A")) "], "
+    "\"tools\": [{\"functionDeclarations\": [{\"name\": \"f\"}]}]}";
+/* clang-format on */
+
+/* Messages of Anthropic's API, of Bedrock, and Gemini's contents. */
+static void test_messages_of_vendors(void **state)
+{
+#define SYSTEM "(f)<|im_start|>system:s<|im_end|>"
+    static const struct {
+        const char *record, *text;
+    } cases[] = {
+        {claude, SYSTEM U("Q") A("so!1f1") TOOL("R") U("P") A("A")},
+        {bedrock, SYSTEM U("Q") A("!1f1") TOOL("{\"r\":2}") A("A")},
+        {gemini, SYSTEM U("Q") A("!9f1") TOOL("{\"r\":2}") A("A")},
+    };
+    data_case c;
+    (void)state;
+    case_open(&c);
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        CHECK_OK(preview(&c, cases[i].record, ""), c.err);
+        const json_t *row = json_array_get(c.rows, 0);
+        assert_string_equal(json_string_value(json_object_get(row, "text")), cases[i].text);
+        if (i) /* the first has a thought, which the template leaves out */
+            assert_int_equal(c.log.len, 0);
+    }
+    case_refused(&c,
+                 preview(&c,
+                         "{\"messages\": [" TURN("user", "Q") "," BLOCKS(
+                             "assistant", "{\"type\": \"tool_use\", \"input\": {}}") "]}",
+                         ""),
+                 "a part of message 2 is not text");
+    case_refused(&c, preview(&c, "{\"contents\": [" PARTS("user", PLAIN("Q")) ", [1]]}", ""),
+                 "message 2 should be an object, got a list");
+    case_refused(&c, preview(&c, "{\"system\": [1], \"messages\": [" TURN("user", "Q") "]}", ""),
+                 "field \"system\" should be a string, got a list");
+    case_close(&c);
+}
+
 /* The parameters of a tool as JSON Schema has them. Columns of such tables are read. */
 static void test_tools_of_queries(void **state)
 {
@@ -295,6 +359,7 @@ int main(void)
         cmocka_unit_test(test_records_of_public_datasets),
         cmocka_unit_test(test_records_with_fields_of_their_own),
         cmocka_unit_test(test_calls_and_answers_in_short),
+        cmocka_unit_test(test_messages_of_vendors),
         cmocka_unit_test(test_tools_of_queries),
         cmocka_unit_test(test_judged_answers),
         cmocka_unit_test(test_text_in_a_field_of_turns),

@@ -77,9 +77,12 @@ af_status af_record_open_fields(const af_data_source *s, json_t *record, af_erro
     const char *const turns[] = {s->field.messages, s->field.conversations};
     bool ok = open_openai_pair(s, record) && open_functions(s, record) &&
               af_record_open_public(s, record);
-    for (size_t i = 0; i < AF_LEN(turns) && may_have_turns(s); i++) {
-        json_t *list = af_json_text_list(json_object_get(record, turns[i]));
-        ok = ok && (!list || !json_object_set_new(record, turns[i], list));
+    if (ok && may_have_turns(s)) {
+        for (size_t i = 0; i < AF_LEN(turns); i++) {
+            json_t *list = af_json_text_list(json_object_get(record, turns[i]));
+            ok = ok && (!list || !json_object_set_new(record, turns[i], list));
+        }
+        ok = ok && af_record_open_vendor(s, record);
     }
     return ok ? AF_OK : af_fail_nomem(err, "a record", 0);
 }

@@ -212,8 +212,9 @@ static bool open_pair(const af_data_source *s, json_t *record)
 
 /* --- all -------------------------------------------------------------------------------------- */
 
-const char *const af_public_columns[] = {"query",  "answers",       "input",
-                                         "output", "system_prompt", NULL};
+const char *const af_public_columns[] = {
+    "query",    "answers",           "input",      "output", "system_prompt",
+    "contents", "systemInstruction", "toolConfig", NULL};
 
 /* A field that the run file names is read as what it names. */
 static bool is_named(const af_data_source *s, const char *column)

@@ -106,6 +106,8 @@ AF_CHECKED af_status af_prompt_item(af_item *out, const af_data_source *s, const
 AF_CHECKED af_status af_record_open_fields(const af_data_source *s, json_t *record, af_error *err);
 /* public_records.c: fields of public datasets as messages or as a pair; false: memory is short. */
 bool af_record_open_public(const af_data_source *s, json_t *record);
+/* vendor_records.c: messages of other APIs. The same. */
+bool af_record_open_vendor(const af_data_source *s, json_t *record);
 extern const char *const af_public_columns[]; /* that messages are made of; the last is NULL */
 #define AF_FUNCTIONS "functions"              /* what OpenAI's first API calls "tools" */
 /* Its "function_call" of a message, the n-th of a record, as "tool_calls". */
