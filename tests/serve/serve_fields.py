@@ -2,8 +2,11 @@
 import json
 import os
 import shutil
+import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.environ["AF_SOURCE"], "tests", "cli"))
+from chain_model import write_model
 from serve_start import MODEL, Server, check, finish
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -208,6 +211,22 @@ def check_embedding_models():
         check(code == 1 and "pooling max is not supported" in err, "another pooling: %s" % err)
 
 
+def check_marks(folder):
+    """Marks of reasoning that are special tokens: they stay in the text, or the reasoning is taken out."""
+    for thought in (["[THINK]", "Hm.", "[/THINK]"], ["<|channel>", "thought\n", "Hm.", "<channel|>"]):
+        words = ["<|endoftext|>", "user", "assistant", "Hi", "Yes."] + thought
+        write_model(folder, words, ["assistant"] + thought + ["Yes."], "{% for m in messages %}{{ m.content }}{% endfor %}assistant")
+        s = Server("--alias", "base", model=folder)
+        whole = "".join(thought) + "Yes."
+        for body, want in (({}, (whole, None)), ({"reasoning_format": "auto"}, ("Yes.", "Hm.")), ({"skip_special_tokens": False}, (whole, None))):
+            m = s.post(CHAT, messages=HI, temperature=0, max_tokens=20, **body)[1]["choices"][0]["message"]
+            check((m["content"], m.get("reasoning_content")) == want, "%s with %s: %s" % (whole, body, m))
+        for skip, want in ((True, "".join(w for w in thought if w[0] not in "<[") + "Yes."), (False, whole)):
+            c = s.post(TEXT, prompt="assistant", temperature=0, skip_special_tokens=skip)[1]["choices"][0]
+            check(c["text"] == want, "skip_special_tokens %s: %s" % (skip, c))
+        check(s.stop()[0] == 0, "exit status")
+
+
 def run(parts, *args, model=MODEL):
     s = Server("--alias", "base", *args, model=model)
     for part in parts:
@@ -224,6 +243,8 @@ def main():
     check_embedding_models()
     with tempfile.TemporaryDirectory() as folder:
         run((check_infill,), model=infill_model(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        check_marks(folder)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "channels.jinja")
         with open(path, "w") as f:

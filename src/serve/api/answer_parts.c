@@ -8,14 +8,16 @@
 static const char *const marks[][2] = {{"<think>", "</think>"},
                                        {"[THINK]", "[/THINK]"},
                                        {"<seed:think>", "</seed:think>"},
-                                       {"<|START_THINKING|>", "<|END_THINKING|>"}};
+                                       {"<|START_THINKING|>", "<|END_THINKING|>"},
+                                       {"<|channel>thought", "<channel|>"}}; /* Gemma 4 */
 
 static bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
-bool af_is_reasoning_mark(const char *text)
+bool af_is_reasoning_mark(const char *token)
 {
-    for (size_t i = 0; text && i < AF_LEN(marks); i++)
-        if (strcmp(text, marks[i][0]) == 0 || strcmp(text, marks[i][1]) == 0)
+    const size_t n = token ? strlen(token) : 0;
+    for (size_t i = 0; n > 2 && i < AF_LEN(marks); i++) /* the first may be a token and a word */
+        if (strncmp(marks[i][0], token, n) == 0 || strcmp(marks[i][1], token) == 0)
             return true;
     return false;
 }

@@ -66,14 +66,14 @@ static const char *finish_of(const af_choice *c, bool stopped, af_decode_end end
     return end == AF_DECODE_LENGTH ? "length" : NULL;
 }
 
-/* Special tokens are read for the calls that some of them mark; the others say nothing. */
+/* Special tokens are read for the calls, channels and reasoning that some of them mark; the others
+ * say nothing. */
 static bool is_noise(const af_generation *g, int32_t id)
 {
-    const af_tokenizer *t = g->api->tokenizer;
-    return !g->skip_special && af_tokenizer_is_special(t, id) &&
-           !af_tool_marker(af_tokenizer_token(t, id, NULL)) &&
-           !(g->channels && af_channels_mark(af_tokenizer_token(t, id, NULL))) &&
-           !(g->reasoning && af_is_reasoning_mark(af_tokenizer_token(t, id, NULL)));
+    const char *token = af_tokenizer_token(g->api->tokenizer, id, NULL);
+    return g->chat && !g->show_special && af_tokenizer_is_special(g->api->tokenizer, id) &&
+           !(g->tools && af_tool_marker(token)) && !(g->channels && af_channels_mark(token)) &&
+           !af_is_reasoning_mark(token);
 }
 
 static bool add_token(af_choice *c, const af_decoded *t)
@@ -258,7 +258,7 @@ static af_status make_choices(af_generation *g, af_error *err)
         af_choice *c = &g->choice[i];
         *c = (af_choice){.of = g, .index = i, .prompt = i / g->n};
         af_answer_text_init(&c->text, g->api->tokenizer, (const char *const *)g->stop, g->stops,
-                            g->skip_special);
+                            !g->chat && !g->show_special);
         c->text.min_tokens = g->min_tokens;
         if (g->tools)
             AF_TRY(af_choice_tools(c, err));

@@ -114,7 +114,7 @@ struct af_generation {
     af_served *model;
     char id[48];
     int64_t created;
-    bool chat, stream, include_usage, return_ids, echo, skip_special;
+    bool chat, stream, include_usage, return_ids, echo, show_special;
     bool logprobs;
     int top_logprobs;
     af_encoding *prompt;
@@ -201,7 +201,7 @@ AF_CHECKED af_status af_choice_tools(af_choice *c, af_error *err);
 /* ---- answer_parts.c ---- */
 /* The mark that ends reasoning which this prompt begins; NULL: it begins none. */
 const char *af_reasoning_opened(const char *prompt, uint64_t n);
-bool af_is_reasoning_mark(const char *text);
+bool af_is_reasoning_mark(const char *token);
 /* Prepares the choice for reasoning, as its request asks for it. */
 AF_CHECKED af_status af_choice_reasoning(af_choice *c, af_error *err);
 /* True when the text is read for reasoning or calls. */

@@ -276,7 +276,6 @@ af_status af_generation_chat(af_generation *g, const json_t *body, af_api_fault 
         AF_TRY(af_fail_subject(&f->err, AF_EUSAGE, "messages", "the messages make no tokens"));
     AF_TRY(fits(g, g->prompt->count, "messages", f));
     AF_TRY(add_end_of_turn(g, &f->err));
-    g->skip_special = !g->reasoning && !g->channels && !has_tools;
 done:
     free(text);
     return st;

@@ -223,6 +223,7 @@ af_status af_generation_fields(af_generation *g, const json_t *body, af_api_faul
 {
     af_status st = AF_OK;
     int64_t n = 1;
+    bool skip = true;
     af_error *err = &f->err;
     AF_TRY(read_sampling(g, body, err));
     AF_TRY(read_stops(g, body, err));
@@ -234,9 +235,11 @@ af_status af_generation_fields(af_generation *g, const json_t *body, af_api_faul
     AF_TRY(af_value_int(body, "n", 1, 128, &n, err));
     AF_TRY(af_value_bool(body, "ignore_eos", &g->ignore_eos, err));
     AF_TRY(af_value_bool(body, "return_token_ids", &g->return_ids, err));
+    AF_TRY(af_value_bool(body, "skip_special_tokens", &skip, err)); /* vLLM */
     AF_TRY(read_reasoning(g, body, err));
     AF_TRY(refuse_others(body, g->chat, err));
     g->n = (int)n;
+    g->show_special = !skip;
     g->max_tokens = g->chat ? INT32_MAX / 2 : 16;
     AF_TRY(read_limit(g, body, "max_tokens", g->chat ? 1 : 0, err));
     AF_TRY(read_limit(g, body, "max_completion_tokens", 1, err));
@@ -246,7 +249,6 @@ af_status af_generation_fields(af_generation *g, const json_t *body, af_api_faul
                                "'min_tokens' is %" PRId64 ", more than 'max_tokens', %" PRId64,
                                g->min_tokens, g->max_tokens));
     g->no_tokens = g->max_tokens == 0;
-    g->skip_special = true;
 done:
     return st;
 }
