@@ -147,6 +147,7 @@ complete -c afinar -n '__fish_seen_subcommand_from serve' -l cors-origins -r -d 
 complete -c afinar -n '__fish_seen_subcommand_from serve' -l allowed-host -x -d 'accepted Host besides loopback names and --host; may be repeated'
 complete -c afinar -n '__fish_seen_subcommand_from serve' -l timeout -r -d 'seconds an answer may take [3600]'
 complete -c afinar -n '__fish_seen_subcommand_from serve' -l header-timeout -r -d 'seconds from the first byte of a request head to its last [10]'
+complete -c afinar -n '__fish_seen_subcommand_from serve' -l sse-ping-interval -r -d 'seconds after which a stream without news sends a ping [30]'
 complete -c afinar -n '__fish_seen_subcommand_from serve' -l max-body -x -d 'largest request body [16MiB]'
 complete -c afinar -n '__fish_seen_subcommand_from serve' -l chat-template -r -d 'chat template: a name (chatml, llama3, ...) or a .jinja file [the model'\''s]'
 complete -c afinar -n '__fish_seen_subcommand_from serve' -l reasoning-format -r -d 'none, or auto: reasoning between marks becomes reasoning_content [none]'

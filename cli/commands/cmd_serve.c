@@ -19,7 +19,7 @@ typedef struct serve_args {
     const char *model, *alias, *host, *key, *key_file, *pooling, *cors, *max_body, *reasoning,
         *template;
     int64_t port, context, parallel;
-    double timeout, header_timeout;
+    double timeout, header_timeout, ping_interval;
     bool no_ui, round;
 } serve_args;
 
@@ -62,7 +62,7 @@ static void log_request(void *user, const char *method, const char *path, int st
 static af_parsed parse(serve_args *s, int argc, char **argv)
 {
     int count;
-    af_opt opts[24] = {
+    af_opt opts[28] = {
         {0, "adapter", AF_OPT_LIST, &s->adapters, "NAME=DIR",
          "adapter, served as model BASE:NAME; may be repeated"},
         {'a', "alias", AF_OPT_STR, &s->alias, "NAME",
@@ -85,6 +85,8 @@ static af_parsed parse(serve_args *s, int argc, char **argv)
         {0, "timeout", AF_OPT_F64, &s->timeout, "S", "seconds an answer may take [3600]"},
         {0, "header-timeout", AF_OPT_F64, &s->header_timeout, "S",
          "seconds from the first byte of a request head to its last [10]"},
+        {0, "sse-ping-interval", AF_OPT_F64, &s->ping_interval, "S",
+         "seconds after which a stream without news sends a ping [30]"},
         {0, "max-body", AF_OPT_STR, &s->max_body, "SIZE", "largest request body [16MiB]"},
         {0, "chat-template", AF_OPT_STR, &s->template, "NAME|FILE",
          "chat template: a name (chatml, llama3, ...) or a .jinja file [the model's]"},
@@ -173,8 +175,8 @@ static const char *take_options(serve_args *s, af_serve_opts *o)
         return "--port must be from 0 to 65535";
     if (s->context < 0 || s->parallel < 0 || s->parallel > 4096)
         return "--ctx-size must be at least 0, --parallel from 0 to 4096";
-    if (!(s->timeout > 0) || !(s->header_timeout > 0))
-        return "--timeout and --header-timeout must be above 0";
+    if (!(s->timeout > 0) || !(s->header_timeout > 0) || !(s->ping_interval > 0))
+        return "--timeout, --header-timeout and --sse-ping-interval must be above 0";
     if (s->key && !af_cli_has_key(s->key))
         return "--api-key is empty";
     if (s->max_body && !parse_size(s->max_body, &o->max_body))
@@ -207,6 +209,7 @@ static const char *take_options(serve_args *s, af_serve_opts *o)
     o->parallel = (int)s->parallel;
     o->timeout = s->timeout;
     o->header_timeout = s->header_timeout;
+    o->ping_interval = s->ping_interval;
     o->reasoning = strcmp(s->reasoning, "none") != 0;
     o->chat_template = s->template;
     o->no_ui = s->no_ui;
@@ -297,7 +300,8 @@ int cmd_serve(int argc, char **argv)
                     .port = 8080,
                     .reasoning = "none",
                     .timeout = 3600,
-                    .header_timeout = 10};
+                    .header_timeout = 10,
+                    .ping_interval = 30};
     af_serve_opts o = {0};
     af_error err = {0};
     char *keys = NULL;

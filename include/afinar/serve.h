@@ -48,6 +48,7 @@ typedef struct af_serve_opts {
     int allowed_hosts;
     double timeout;            /* seconds for an answer; 0: 3600 */
     double header_timeout;     /* seconds for a request head; 0: 10 */
+    double ping_interval;      /* seconds after which a quiet stream sends a ping; 0: 30 */
     uint64_t max_body;         /* bytes; 0: 16 MiB */
     bool no_ui;                /* no page at / */
     bool reasoning;            /* of chat completions in reasoning_content, not in the text */

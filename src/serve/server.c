@@ -36,6 +36,7 @@ static af_status take_opts(af_api *a, const char *model, const af_serve_opts *o,
     a->o = *o;
     a->o.host = o->host ? o->host : "127.0.0.1";
     a->o.timeout = o->timeout > 0 ? o->timeout : 3600;
+    a->o.ping_interval = o->ping_interval > 0 ? o->ping_interval : 30;
     a->o.header_timeout = o->header_timeout > 0 ? o->header_timeout : 10;
     a->o.max_body = o->max_body ? o->max_body : (uint64_t)16 << 20;
     a->loopback = af_api_is_loopback(a->o.host);

@@ -227,6 +227,17 @@ def check_marks(folder):
         check(s.stop()[0] == 0, "exit status")
 
 
+def check_pings(s):
+    """A stream that has nothing to say for a while says so; here at once."""
+    call = json.dumps("<tool_call>{\"name\": \"weather\", \"arguments\": {\"city\": \"Rome\"}}</tool_call>")
+    body = dict(messages=HI, grammar="root ::= " + call, stream=True, max_tokens=200)
+    text = s.raw("POST", CHAT, json.dumps(dict(body, tools=TOOLS)))[2].decode()
+    events = [e for e in text.split("\n\n") if e != ": ping"]
+    check(": ping\n\n" in text and all(e.startswith("data: ") for e in events[:-1]) and events[-2] == "data: [DONE]", "comments: %s" % text)
+    text = s.raw("POST", "/v1/messages", json.dumps(dict(body, tools=[{"name": "weather", "input_schema": {}}])))[2].decode()
+    check("event: ping\ndata: {\"type\":\"ping\"}\n\n" in text and text.count("message_stop") == 2, "pings of messages: %s" % text)
+
+
 def run(parts, *args, model=MODEL):
     s = Server("--alias", "base", *args, model=model)
     for part in parts:
@@ -240,6 +251,7 @@ def run(parts, *args, model=MODEL):
 
 def main():
     run((check_min_tokens, check_limits, check_call_or_format))
+    run((check_pings,), "--sse-ping-interval", "1e-9")
     check_embedding_models()
     with tempfile.TemporaryDirectory() as folder:
         run((check_infill,), model=infill_model(folder))

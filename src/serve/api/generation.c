@@ -175,10 +175,20 @@ static void begin(af_serve_task *t, af_decoder *d)
         atomic_fetch_add(&g->api->prompt_tokens, (uint64_t)g->prompt[i].count);
 }
 
+/* Clients and proxies give up on a stream that is quiet: while a prompt or a call is long. */
+static void ping(af_generation *g)
+{
+    const char *text = g->form->ping ? g->form->ping : ": ping\n\n";
+    if (g->stream && af_httpd_quiet(g->call) > g->api->o.ping_interval)
+        af_httpd_stream_send(g->call, text, strlen(text));
+}
+
 static bool poll(af_serve_task *t, af_decoder *d)
 {
     af_generation *g = (af_generation *)t;
     const bool gone = af_httpd_is_closed(g->call);
+    if (!gone && !g->answered && g->pending)
+        ping(g);
     if (!gone && !g->answered && af_httpd_age(g->call) > g->api->o.timeout)
         fail_all(g, d, 503, "the answer took longer than the server allows (--timeout)");
     if (gone || g->answered)

@@ -51,6 +51,7 @@ typedef struct af_answer_form {
     void (*piece)(af_choice *c);     /* new text, or the end */
     void (*call)(af_choice *c, const af_tool_call *call);
     void (*end)(af_generation *g);
+    const char *ping; /* an event that says nothing; NULL: a comment */
     /* The last event of a stream that failed. */
     void (*fail)(af_generation *g, int status, const char *message);
     /* For forms whose piece is af_items_piece and whose call is af_items_call; `whole`: it was not

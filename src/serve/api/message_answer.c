@@ -205,5 +205,6 @@ const af_answer_form af_form_messages = {.id = "msg_",
                                          .piece = af_items_piece,
                                          .call = af_items_call,
                                          .end = end,
+                                         .ping = "event: ping\ndata: {\"type\":\"ping\"}\n\n",
                                          .fail = fail,
                                          .item = {open_block, add_to_block, close_block, add_call}};

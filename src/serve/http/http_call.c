@@ -52,6 +52,13 @@ const char *af_httpd_local_address(const af_httpd_call *c)
 }
 bool af_httpd_is_closed(const af_httpd_call *c) { return atomic_load(&c->closed); }
 double af_httpd_age(const af_httpd_call *c) { return af_seconds_now() - c->begun; }
+double af_httpd_quiet(af_httpd_call *c)
+{
+    pthread_mutex_lock(&c->lock);
+    const double sent = c->sent;
+    pthread_mutex_unlock(&c->lock);
+    return af_seconds_now() - sent;
+}
 
 /* ---- answers ---- */
 
@@ -161,6 +168,7 @@ void af_httpd_stream_begin(af_httpd_call *c, int status, const char *type)
     if (c->status == 0) {
         c->chunked = c->head.minor == 1;
         c->close_after = c->close_after || !c->chunked;
+        c->sent = af_seconds_now();
         begin(c, status, type);
         af_buf_str(&c->out, "Cache-Control: no-cache\r\n");
         if (c->chunked)
@@ -175,6 +183,7 @@ void af_httpd_stream_send(af_httpd_call *c, const char *bytes, uint64_t n)
 {
     pthread_mutex_lock(&c->lock);
     if (c->status && !c->ended && !c->bodiless && n) {
+        c->sent = af_seconds_now();
         if (c->chunked)
             af_buf_printf(&c->out, "%" PRIx64 "\r\n", n);
         af_buf_add(&c->out, bytes, n);

@@ -52,7 +52,7 @@ struct af_httpd_call {
     char *head_text;
     af_request_head head;
     af_buf body;
-    double begun;
+    double begun, sent;   /* its head was complete; the last bytes of a stream */
     bool close_after;     /* the connection ends with this answer */
     pthread_mutex_t lock; /* guards what follows */
     af_buf headers, out;

@@ -60,6 +60,8 @@ const char *af_httpd_local_address(const af_httpd_call *c);
 bool af_httpd_is_closed(const af_httpd_call *c);
 /* Seconds since the request's head was complete. */
 double af_httpd_age(const af_httpd_call *c);
+/* Seconds since a stream sent something. */
+double af_httpd_quiet(af_httpd_call *c);
 
 /* ---- answers; exactly one of answer and stream. Any thread. ---- */
 
