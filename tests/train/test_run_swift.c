@@ -1,4 +1,4 @@
-/* test_run_swift.c - run files of ms-swift and of Unsloth's program. */
+/* test_run_swift.c - run files of ms-swift, of Unsloth's program and of AutoTrain. */
 #define _DEFAULT_SOURCE
 #include "test.h"
 
@@ -218,6 +218,65 @@ static void test_unsloth_records(void **state)
     CHECK_OK(af_path_remove(dir, &err), err);
 }
 
+/* ---- AutoTrain ---- */
+
+#define AUTO(task, data) "task: " task "\nproject_name: p\ndata: {path: d" data "}\n"
+#define TEXT             ", column_mapping: {text_column: m}"
+#define BOTH             ", column_mapping: {text_column: c, rejected_text_column: r}"
+#define SFT              AUTO("llm-sft", ", chat_template: tokenizer" TEXT)
+#define PAIRS            AUTO("llm-dpo", BOTH)
+
+static void test_autotrain(void **state)
+{
+    static const char *const cases[][2] = {
+        {SFT, "adapter: full\n"},
+        {SFT, "datasets: [{\"path\": \"d\", \"split\": \"train\", \"field_messages\": \"m\"}]\n"},
+        {SFT, "sample_packing: true\n"},
+        {SFT, "sequence_len: 1024\n"},
+        {SFT, "train_on_inputs: true\n"},
+        {SFT, "micro_batch_size: 2\ngradient_accumulation_steps: 4\n"},
+        {SFT, "learning_rate: 3e-05\n"},
+        {SFT, "warmup_ratio: 0.1\n"},
+        {SFT, "output_dir: \"p\"\n"},
+        {SFT "params: {peft: true}", "adapter: lora\nload_in_4bit: true\n"},
+        {SFT "params: {peft: true, quantization: null}", "adapter: lora\nload_in_4bit: auto\n"},
+        {SFT "params: {peft: true, quantization: int8}", "load_in_8bit: true\n"},
+        {SFT "params: {peft: true}", "lora_r: 16\nlora_alpha: 32\nlora_dropout: 0.05\n"},
+        {SFT "params: {quantization: int4, lora_r: 8}", "adapter: full\n"},
+        {SFT "params: {block_size: 4096}", "sequence_len: 2048\n"},
+        {SFT "params: {block_size: 4096, model_max_length: 8192}", "sequence_len: 4096\n"},
+        {SFT "params: {block_size: -1, model_max_length: 512}", "sequence_len: 512\n"},
+        {SFT "params: {lr: 1e-5, epochs: 2, batch_size: 1}", "micro_batch_size: 1\n"},
+        {SFT "params: {gradient_accumulation: 8, scheduler: cosine}", "lr_scheduler: \"cosine\"\n"},
+        {SFT "params: {mixed_precision: bf16, logging_steps: -1}", "bf16: true\n"},
+        {SFT "log: wandb\nbackend: local\nhub: {push_to_hub: true}", "report_to: [\"wandb\"]\n"},
+        {AUTO("llm-sft", ", valid_split: 'a:v'"),
+         "test_datasets: [{\"path\": \"d\", \"name\": \"a\", \"split\": \"v\", \"type\": \"text\", "
+         "\"field_text\": \"text\"}]\n"},
+        {AUTO("llm-sft", ", valid_split: v"), "load_best_model_at_end: true\n"},
+        {AUTO("llm", "") "params: {trainer: default}", "stage: pt\n"},
+        {AUTO("llm", "") "params: {trainer: orpo, dpo_beta: 0.3}", "rl: orpo\nrl_beta: 0.3\n"},
+        {PAIRS, "datasets: [{\"path\": \"d\", \"split\": \"train\", \"field_chosen\": \"c\", "
+                "\"field_rejected\": \"r\"}]\n"},
+        {PAIRS, "max_prompt_length: 128\n"},
+        {PAIRS "params: {max_prompt_length: 512, max_completion_length: 64}",
+         "max_prompt_length: 512\n"},
+    };
+    static const char *const wrong[][2] = {
+        {AUTO("text-classification", ""), "task 'text-classification' of AutoTrain is not"},
+        {AUTO("[]", ""), "run.yaml:2: task '' of AutoTrain is not supported"},
+        {AUTO("llm-ppo", ""), "run.yaml:2: task 'llm-ppo' of AutoTrain is not supported: llm-sft"},
+        {AUTO("llm-sft", ", chat_template: zephyr"), "chat_template 'zephyr' of AutoTrain is not"},
+        {AUTO("llm-sft", ", split: a"), "unknown key 'split' of data (it has path train_split"},
+        {SFT "params: {lrate: 1}", "run.yaml:5: unknown key 'lrate'"},
+        {SFT "params: {block_size: [1, 2]}", "sequence_len must be a whole number"},
+        {SFT "params: {model_ref: x}", "'model_ref' with 'x' is not supported"},
+    };
+    (void)state;
+    check_lines(AF_DIALECT_AUTOTRAIN, cases, AF_LEN(cases));
+    check_refusals(wrong, AF_LEN(wrong));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -227,6 +286,7 @@ int main(void)
         cmocka_unit_test(test_what_is_wrong),
         cmocka_unit_test(test_unsloth),
         cmocka_unit_test(test_unsloth_records),
+        cmocka_unit_test(test_autotrain),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

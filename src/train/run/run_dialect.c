@@ -37,6 +37,8 @@ af_dialect af_dialect_of(const af_yaml *root)
                                         NULL};
     static const char *const unsloth[] = {"training_type", "local_dataset", "format_type",
                                           "train_on_completions", NULL};
+    if (root->kind == AF_YAML_MAP && af_autotrain_is_file(root))
+        return AF_DIALECT_AUTOTRAIN;
     if (root->kind != AF_YAML_MAP || af_yaml_get(root, "base_model"))
         return AF_DIALECT_NONE;
     if (af_yaml_get(root, "model"))
@@ -92,6 +94,7 @@ const char *af_dialect_name(af_dialect d)
         [AF_DIALECT_MLX] = "mlx-lm",
         [AF_DIALECT_SWIFT] = "ms-swift",
         [AF_DIALECT_UNSLOTH] = "Unsloth",
+        [AF_DIALECT_AUTOTRAIN] = "AutoTrain",
     };
     return names[d];
 }
@@ -137,12 +140,35 @@ static const char *const unsloth_presets[][2] = {
     {"output_dir", "outputs"},
 };
 
+/* Of AutoTrain 0.8. */
+static const char *const autotrain_presets[][2] = {
+    {"adapter", "full"},
+    {"lora_r", "16"},
+    {"lora_alpha", "32"},
+    {"lora_dropout", "0.05"},
+    {"sequence_len", "1024"},
+    {"micro_batch_size", "2"},
+    {"gradient_accumulation_steps", "4"},
+    {"num_epochs", "1"},
+    {"learning_rate", "3e-5"},
+    {"lr_scheduler", "linear"},
+    {"warmup_ratio", "0.1"},
+    {"train_on_inputs", "true"},
+    {"save_total_limit", "1"},
+};
+
+static const char *preset_in(const char *const (*list)[2], size_t n, int i, const char **value)
+{
+    *value = (size_t)i < n ? list[i][1] : NULL;
+    return *value ? list[i][0] : NULL;
+}
+
 const char *af_dialect_default(af_dialect d, int i, const char **value)
 {
-    if (d == AF_DIALECT_UNSLOTH) {
-        *value = i < (int)AF_LEN(unsloth_presets) ? unsloth_presets[i][1] : NULL;
-        return *value ? unsloth_presets[i][0] : NULL;
-    }
+    if (d == AF_DIALECT_UNSLOTH)
+        return preset_in(unsloth_presets, AF_LEN(unsloth_presets), i, value);
+    if (d == AF_DIALECT_AUTOTRAIN)
+        return preset_in(autotrain_presets, AF_LEN(autotrain_presets), i, value);
     if (i < 0 || i >= (int)AF_LEN(presets))
         return NULL;
     *value = d == AF_DIALECT_LLAMA_FACTORY      ? presets[i].factory
@@ -280,6 +306,22 @@ static void finish_swift(af_run_config *r)
     }
 }
 
+/* AutoTrain: with data to evaluate on, it does so and saves once an epoch, and takes the best. */
+static void finish_autotrain(af_run_config *r)
+{
+    const bool pairs = r->rl == AF_RL_DPO || r->rl == AF_RL_ORPO;
+    if (pairs && !af_run_key_is_set(r, "max_prompt_length"))
+        r->max_prompt_len = 128;
+    if (!r->test_datasets)
+        return;
+    if (!af_run_key_is_set(r, "eval_strategy"))
+        r->eval_strategy = AF_WHEN_EPOCH;
+    r->save_strategy = r->eval_strategy;
+    if (!af_run_key_is_set(r, "save_steps"))
+        r->save_steps = r->eval_steps;
+    r->load_best = true;
+}
+
 af_status af_run_dialect_finish(af_run_config *r, af_error *err)
 {
     const bool trl = r->dialect == AF_DIALECT_TRL;
@@ -297,6 +339,8 @@ af_status af_run_dialect_finish(af_run_config *r, af_error *err)
         return finish_mlx(r, err);
     if (r->dialect == AF_DIALECT_SWIFT)
         finish_swift(r);
+    if (r->dialect == AF_DIALECT_AUTOTRAIN)
+        finish_autotrain(r);
     if (r->dialect == AF_DIALECT_UNSLOTH && af_method_trains_base(r) &&
         !af_run_key_is_set(r, "load_in_4bit"))
         r->load_in_4bit = AF_TRI_AUTO;

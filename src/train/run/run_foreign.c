@@ -132,7 +132,7 @@ static const foreign_group groups[] = {
      "hub_* push_to_hub push_to_hub_* push_dataset_to_hub hf_use_auth_token hf_hub_token "
      "ms_hub_token om_hub_token use_auth_token token hf_token"},
     {IDLE, "see 'afinar merge', 'afinar export' and 'afinar quantize'",
-     "export_* merge_lora merge_method gradio_* lora_out_dir"},
+     "export_* merge_lora merge_adapter merge_method gradio_* lora_out_dir"},
     {IDLE, "the start of PiSSA has at least 6 power steps, and what is saved is always converted",
      "pissa_iter pissa_convert"},
     {IDLE, "no code of a model is ever run", "trust_remote_code"},
@@ -202,6 +202,7 @@ static const foreign_group groups[] = {
     {IDLE, "only the loss 'bco' reads it",
      "prompt_sample_size min_density_ratio max_density_ratio"},
     {REFUSED, "the reference is the model that the run starts from",
+     "model_ref "
      "reference_free sync_ref_model ref_model ref_model_* force_use_ref_model ref_adapter_name "
      "model_adapter_name"},
     {REFUSED, "'rl' is dpo, ipo, kto, orpo, simpo, cpo or reward; see 'dpo_loss_type'",

@@ -456,6 +456,8 @@ static af_status translate_entry(af_translation *t, int i)
         return af_translate_number(t, key, i, AF_SEQUENCE_UNLIMITED); /* None: nothing is cut */
     if (af_yaml_is_null(n))
         return af_translate_put(t, key, line, n);
+    if (af_autotrain_translate(t, i, &st))
+        return st;
     if (is(key, "batch_size") && af_yaml_get(t->root, "micro_batch_size"))
         return translate_batch(t, i, af_translate_whole(t->root, "micro_batch_size", 1));
     if (is(key, "global_batch_size"))
@@ -531,8 +533,8 @@ af_status af_run_translate(af_yaml **out, const af_yaml *root, af_run_config *ru
     af_arena *mem = &run->mem;
     af_translation t = {.root = root, .mem = mem, .name = name, .run = run, .err = err};
     af_status st = check_form(root, name, err);
-    if (st == AF_OK && run->dialect == AF_DIALECT_UNSLOTH)
-        st = af_unsloth_join(&t.root, &t);
+    if (st == AF_OK && (run->dialect == AF_DIALECT_UNSLOTH || run->dialect == AF_DIALECT_AUTOTRAIN))
+        st = af_sections_join(&t.root, &t);
     root = t.root;
     t.out = af_arena_take(mem, sizeof *t.out);
     if (!t.out)

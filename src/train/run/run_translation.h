@@ -37,11 +37,12 @@ void af_source_set(af_source *s, const char *key, const char *value);
 /* A list of them for `datasets`; NULL when there is no memory. */
 af_yaml *af_source_list(const af_source *s, int n, af_arena *mem, int line);
 
-/* run_swift.c, run_unsloth.c: the same for ms-swift and Unsloth. */
+/* run_swift.c, run_sections.c: the same for ms-swift, Unsloth and AutoTrain. */
 bool af_swift_translate(af_translation *t, int i, af_status *st);
 bool af_unsloth_translate(af_translation *t, int i, af_status *st);
-/* The root with the keys of Unsloth's sections among its own. */
-AF_CHECKED af_status af_unsloth_join(const af_yaml **out, const af_translation *t);
+bool af_autotrain_translate(af_translation *t, int i, af_status *st);
+/* The root with the keys of its sections among its own. */
+AF_CHECKED af_status af_sections_join(const af_yaml **out, const af_translation *t);
 /* run_mlx.c: a key that means something else in mlx-lm than its name does here; true when it was
  * one. */
 bool af_mlx_translate(af_translation *t, int i, af_status *st);
