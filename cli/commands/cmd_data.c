@@ -33,12 +33,12 @@ static void print_json(const af_data_report *r, bool stats, const char *error)
     printf("{\"records\": %lld, \"tokens\": %lld, \"supervised_tokens\": %lld, \"truncated\": "
            "%lld, \"dropped\": %lld, \"lost_end_of_turn\": %lld, \"empty_answers\": %lld, "
            "\"double_bos\": %lld, \"missing_end_of_turn\": %lld, \"nothing_to_learn\": %lld, "
-           "\"split_rows\": %lld, \"warnings\": %lld, \"errors\": %lld",
+           "\"split_rows\": %lld, \"left_out\": %lld, \"warnings\": %lld, \"errors\": %lld",
            (long long)r->records, (long long)r->tokens, (long long)r->supervised,
            (long long)r->truncated, (long long)r->dropped, (long long)r->lost_eot,
            (long long)r->empty_answers, (long long)r->double_bos, (long long)r->missing_eot,
-           (long long)r->nothing_to_learn, (long long)r->split_rows, (long long)r->warnings,
-           (long long)r->errors);
+           (long long)r->nothing_to_learn, (long long)r->split_rows, (long long)r->left_out,
+           (long long)r->warnings, (long long)r->errors);
     if (r->test_records >= 0)
         printf(", \"test_records\": %lld", (long long)r->test_records);
     if (stats)
@@ -74,6 +74,8 @@ static void print_table(const af_data_report *r, bool stats)
     row("truncated to sequence_len", r->truncated, true);
     row("  losing their end of turn", r->lost_eot, true);
     row("dropped as too long", r->dropped, true);
+    if (r->left_out)
+        row("too short, or there before", r->left_out, false);
     row("empty answers", r->empty_answers, true);
     row("double BOS", r->double_bos, true);
     row("missing end-of-turn", r->missing_eot, true);

@@ -67,6 +67,7 @@ AF_API AF_CHECKED af_status af_data_records(const char *path, const char *config
 typedef struct af_data_report {
     int64_t records, tokens, supervised;
     int64_t truncated, dropped, lost_eot; /* by sequence_len; lost_eot: end-of-turn token cut off */
+    int64_t left_out;   /* shorter than min_sample_len, or there before (deduplication) */
     int64_t split_rows; /* rows of conversations that the template needs several for, but the first
                            of each; `records` counts them, too */
     int64_t empty_answers, double_bos, missing_eot, nothing_to_learn;

@@ -243,6 +243,30 @@ static void test_short_and_repeated_records(void **state)
     case_close(&c);
 }
 
+/* `data check` says how many records the settings leave out. */
+static void test_left_out_records_are_counted(void **state)
+{
+    static const char records[] = "{\"text\": \"one\"}\n{\"text\": \"one\"}\n{\"text\": \"one two "
+                                  "three four five six\"}\n{\"text\": \"one\"}\n";
+    static const struct {
+        const char *keys;
+        int kept;
+    } cases[] = {{"", 4}, {"dataset_exact_deduplication: true\n", 2}, {"min_sample_len: 6\n", 1}};
+    data_case c;
+    char more[600];
+    (void)state;
+    case_open(&c);
+    case_write(&c, "d.jsonl", records, strlen(records));
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        snprintf(more, sizeof more, "%sdatasets: [{path: %s/d.jsonl}]\n", cases[i].keys, c.dir);
+        case_run(&c, model, more);
+        CHECK_OK(case_check(&c), c.err);
+        assert_int_equal(c.report.records, cases[i].kept);
+        assert_int_equal(c.report.left_out, 4 - cases[i].kept);
+    }
+    case_close(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -252,6 +276,7 @@ int main(void)
         cmocka_unit_test(test_records_by_chance),
         cmocka_unit_test(test_short_and_repeated_records),
         cmocka_unit_test(test_long_completions_are_cut_into_rows),
+        cmocka_unit_test(test_left_out_records_are_counted),
     };
     return cmocka_run_group_tests(tests, find_model, NULL);
 }

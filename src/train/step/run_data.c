@@ -12,11 +12,13 @@
 
 static af_status nothing_left(const af_run_config *run, const af_data_counts *c, af_error *err)
 {
-    return af_fail(err, AF_EUSAGE,
-                   "%s: no record of the datasets is left to train on: %" PRId64
-                   " are longer than sequence_len %" PRId64 " and dropped, %" PRId64
-                   " have no token that carries loss (%" PRId64 " were cut at sequence_len)",
-                   run->path, c->dropped, run->sequence_len, c->nothing_to_learn, c->truncated);
+    return af_fail(
+        err, AF_EUSAGE,
+        "%s: no record of the datasets is left to train on: %" PRId64
+        " are longer than sequence_len %" PRId64 " and dropped, %" PRId64
+        " have no token that carries loss (%" PRId64 " were cut at sequence_len), %" PRId64
+        " are shorter than min_sample_len or were there before",
+        run->path, c->dropped, run->sequence_len, c->nothing_to_learn, c->truncated, c->left_out);
 }
 
 static af_status open_store(const af_run_data *d, const af_run_config *run,

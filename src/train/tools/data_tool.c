@@ -219,6 +219,7 @@ static void fill(af_data_report *out, const af_data_counts *c, const af_read_tim
         .supervised = c->supervised,
         .truncated = c->truncated,
         .dropped = c->dropped,
+        .left_out = c->left_out,
         .lost_eot = c->lost_eot,
         .split_rows = c->split_rows,
         .empty_answers = c->empty_answers,

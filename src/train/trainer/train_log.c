@@ -83,8 +83,8 @@ static void log_tokens(const af_trainer *t)
     const af_adapter *a = t->model.adapter;
     if (!e->added)
         return;
-    const bool head = a && t->run->chat_template_path && !t->model.spec->tied &&
-                      !a->tokens[AF_TOKENS_HEAD].count;
+    const bool head =
+        a && t->run->chat_template_path && !t->model.spec->tied && !a->tokens[AF_TOKENS_HEAD].count;
     af_run_log(t->hooks, "%d new token%s: '%s'%s is %" PRId64 "%s; %s", e->added,
                e->added > 1 ? "s" : "", e->text[0], e->added > 1 ? ", ..." : "", e->ids[0],
                af_loader_is_grown(t->model.loader) ? ", the vocabulary grows" : "",
@@ -162,6 +162,11 @@ void af_trainer_log_start(const af_trainer *t)
                    "data: %" PRId64 " records truncated (%" PRId64
                    " lost their end-of-turn token), %" PRId64 " dropped",
                    t->data.counts.truncated, t->data.counts.lost_eot, t->data.counts.dropped);
+    if (t->data.counts.left_out)
+        af_run_log(t->hooks,
+                   "data: %" PRId64
+                   " records left out: shorter than min_sample_len, or there before",
+                   t->data.counts.left_out);
     log_kto(t);
     const af_plan_info *p = &t->step.plan;
     char mode[AF_MEMORY_MODE_NAME];
