@@ -31,6 +31,12 @@ static const af_adapter_module *reduced_by(const af_loader *ld, int i)
     return yes ? &ld->reduce->module[m] : NULL;
 }
 
+/* Stored in blocks that ops compute with; others are decoded when they are read. */
+static bool is_usable_block(const af_loader *ld, af_dtype stored)
+{
+    return af_dtype_is_block(stored) && (ld->o.on_cpu || af_codec_can_encode(stored));
+}
+
 /* In which type a tensor is declared: as stored where ops can use that, so that the file's own
  * memory serves; vectors are f32 or bf16. */
 static af_dtype choose_type(const af_loader *ld, int i)
@@ -53,7 +59,7 @@ static af_dtype choose_type(const af_loader *ld, int i)
         return stored == AF_DTYPE_BF16 && af_tensor_layout_has_values(lay) ? AF_DTYPE_BF16
                                                                            : AF_DTYPE_F32;
     if (af_dtype_is_block(stored))
-        return stored;
+        return is_usable_block(ld, stored) ? stored : ld->o.compute;
     if (ld->o.compute == AF_DTYPE_BF16)
         return AF_DTYPE_BF16;
     const bool half = stored == AF_DTYPE_BF16 || stored == AF_DTYPE_F16;
@@ -69,7 +75,7 @@ static bool to_quantise(const af_loader *ld, int i)
     return (ld->o.load_in_4bit || ld->o.load_in_8bit) &&
            (lay->coded || !af_quant_is_bnb(ld->reader->config.quant.method)) && !lay->packed &&
            af_tensor_is_linear(t) && !(ld->o.plain_experts && t->ndim == 3) &&
-           !(ld->o.keep_blocks && af_dtype_is_block(af_tensor_layout_type(lay)));
+           !(ld->o.keep_blocks && is_usable_block(ld, af_tensor_layout_type(lay)));
 }
 
 static void choose_types(af_loader *ld)

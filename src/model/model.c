@@ -53,6 +53,7 @@ static af_status open_parts(af_model *m, const char *model, const af_model_opts 
         AF_TRY(af_adapter_labels(&labels, o->adapter[i], err));
     const af_loader_opts so = {.untie = untie,
                                .headless = o->headless,
+                               .on_cpu = cpu,
                                .labels = labels,
                                .vocab = vocab,
                                .vocab_dir = vocab ? o->adapter[0] : NULL,

@@ -28,6 +28,12 @@ static const codec codecs[AF_DTYPE_COUNT] = {
     [AF_DTYPE_TQ2_0] = {af_tq2_0_decode, af_tq2_0_encode},
     [AF_DTYPE_MXFP4] = {af_mxfp4_decode, af_mxfp4_encode},
     [AF_DTYPE_NVFP4] = {af_nvfp4_decode, af_nvfp4_encode},
+    [AF_DTYPE_IQ1_S] = {af_iq1_s_decode, NULL},
+    [AF_DTYPE_IQ1_M] = {af_iq1_m_decode, NULL},
+    [AF_DTYPE_IQ2_XXS] = {af_iq2_xxs_decode, NULL},
+    [AF_DTYPE_IQ2_XS] = {af_iq2_xs_decode, NULL},
+    [AF_DTYPE_Q1_0] = {af_q1_0_decode, NULL},
+    [AF_DTYPE_Q2_0] = {af_q2_0_decode, NULL},
 };
 
 #if defined(AF_CODEC_AVX2) /* the encoders built for wider vectors */

@@ -16,6 +16,8 @@ af_decode_fn af_q4_0_decode, af_q4_1_decode, af_q5_0_decode, af_q5_1_decode, af_
 af_decode_fn af_q2_k_decode, af_q3_k_decode, af_q4_k_decode, af_q5_k_decode, af_q6_k_decode;
 af_decode_fn af_iq4_nl_decode, af_iq4_xs_decode, af_mxfp4_decode, af_nvfp4_decode;
 af_decode_fn af_tq1_0_decode, af_tq2_0_decode, af_iq3_s_decode, af_iq3_xxs_decode, af_iq2_s_decode;
+af_decode_fn af_iq1_s_decode, af_iq1_m_decode, af_iq2_xxs_decode, af_iq2_xs_decode;
+af_decode_fn af_q1_0_decode, af_q2_0_decode;
 af_encode_fn af_q4_0_encode, af_q4_1_encode, af_q5_0_encode, af_q5_1_encode, af_q8_0_encode;
 af_encode_fn af_q2_k_encode, af_q3_k_encode, af_q4_k_encode, af_q5_k_encode, af_q6_k_encode;
 af_encode_fn af_iq4_nl_encode, af_iq4_xs_encode, af_mxfp4_encode, af_nvfp4_encode;

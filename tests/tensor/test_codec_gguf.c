@@ -124,6 +124,27 @@ static void test_decoders_give_the_reference_values(void **state)
 }
 
 /* Searches run many blocks at a time; a row of any length must not see its neighbours. */
+/* Types of files that are read and not written. */
+static void test_types_that_are_only_read(void **state)
+{
+    static const char *const names[] = {"iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "q1_0", "q2_0"};
+    af_safetensors *s = open_golden("read_only");
+    float x[512];
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(names); i++) {
+        const af_stored *bytes = get(s, names[i], "bytes"), *want = get(s, names[i], "dequant");
+        af_dtype t;
+        uint64_t size = 0;
+        assert_true(af_dtype_by_name(&t, names[i]) && af_dtype_bytes(t, 512, &size));
+        assert_true(af_codec_can_decode(t) && !af_codec_can_encode(t) && bytes->bytes == size);
+        af_codec_decode_row(t, bytes->data, x, 512);
+        for (int k = 0; k < 512; k++)
+            CHECK_MSG(x[k] == ((const float *)want->data)[k], "%s: value %d is %.9g, not %.9g",
+                      names[i], k, (double)x[k], (double)((const float *)want->data)[k]);
+    }
+    af_safetensors_close(s);
+}
+
 static void test_odd_block_counts_equal_single_blocks(void **state)
 {
     (void)state;
@@ -240,6 +261,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decoders_give_the_reference_values),
         cmocka_unit_test(test_encoders_give_the_reference_bytes),
+        cmocka_unit_test(test_types_that_are_only_read),
         cmocka_unit_test(test_odd_block_counts_equal_single_blocks),
         cmocka_unit_test(test_first_of_equal_magnitudes_gives_the_sign),
         cmocka_unit_test(test_signs_of_zeros_are_the_reference_s),

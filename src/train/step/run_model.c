@@ -365,6 +365,7 @@ static af_status open_loader(af_run_model *m, bool outline, af_error *err)
         .load_in_8bit = af_method_quantises(r) == 8,
         .keep_blocks = r->load_in_4bit != AF_TRI_YES && !r->load_in_8bit,
         .quant_mode = AF_QUANT_SHADOW,
+        .on_cpu = m->device && af_device_is_cpu(m->device),
         .outline = outline,
         .train_base = af_method_trains_base(r),
     };

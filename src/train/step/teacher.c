@@ -140,6 +140,7 @@ static af_status open_own(af_run_model *m, const char *path, bool outline, af_er
     const af_loader_opts o = {.compute = m->compute,
                               .load_in_4bit = r->teacher_load_in_4bit,
                               .quant_mode = AF_QUANT_SHADOW,
+                              .on_cpu = m->device && af_device_is_cpu(m->device),
                               .outline = outline};
     const af_status st = af_loader_open(&m->teacher, path, &o, err);
     if (st != AF_OK)
