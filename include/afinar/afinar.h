@@ -17,7 +17,7 @@
  * which may be NULL. Outputs are written on success only, unless a comment says otherwise. Strings
  * are UTF-8. Pointers returned by value are borrowed; those written through `T **out` belong to the
  * caller. An object is used by one thread at a time unless its header allows more; different
- * objects are independent. Nothing prints or exits.
+ * objects are independent. Nothing prints or exits, and nothing depends on the locale.
  *
  * A pointer must not be NULL unless its comment allows it; close, free and clear functions always
  * do, and so do texts and lists of length 0 and the `user` of hooks. Where NULL is not allowed, a

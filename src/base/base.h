@@ -7,12 +7,14 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* In a function with `af_status st` and a label `done`: on failure st is set and control goes
  * there. */
@@ -81,8 +83,29 @@ af_status af_need(const bool *have, size_t count, const char *function, const ch
 af_status af_need_strings(const char *const *list, int count, int most, const char *name,
                           af_error *err);
 
+/* Numbers as text, and letters whatever their case, as in the C locale: the program that uses the
+ * library may have set one where 0.5 is "0,5" (German) or I is not the capital of i (Turkish). */
+AF_PRINTF(3, 4) int af_snprintf(char *text, size_t size, const char *fmt, ...);
+AF_PRINTF(3, 0) int af_vsnprintf(char *text, size_t size, const char *fmt, va_list ap);
+double af_strtod(const char *text, char **end);
+int af_strcasecmp(const char *a, const char *b);
+int af_strncasecmp(const char *a, const char *b, size_t n);
+char *af_strcasestr(const char *text, const char *part);
+
 /* The headers that declare them come first: poison would stop those too. */
 #if !defined(AF_ALLOW_BANNED)
+#undef snprintf
+#undef vsnprintf
+#undef strtod
+#undef strcasecmp
+#undef strncasecmp
+#undef strcasestr
+#define snprintf    af_snprintf
+#define vsnprintf   af_vsnprintf
+#define strtod      af_strtod
+#define strcasecmp  af_strcasecmp
+#define strncasecmp af_strncasecmp
+#define strcasestr  af_strcasestr
 #undef alloca
 #pragma GCC poison strcpy strcat strncpy sprintf vsprintf gets strtok atoi atof alloca
 #endif

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The public headers: each compiles alone as C17 and as C++17 without warnings, every function is documented, and
-# libafinar.so exports exactly the functions they declare.
+# libafinar.so exports exactly the functions they declare. No object needs a function that depends on the locale.
 set -uo pipefail
 bad=0
 tmp=$(mktemp -d)
@@ -20,6 +20,9 @@ library=()
 [ -f "$AF_BUILD/libafinar.so" ] && ! nm "$AF_BUILD/libafinar.so" | grep -q '__asan_init\|__gcov_init' &&
     library=(--library "$AF_BUILD/libafinar.so")
 python3 "$AF_SOURCE/tools/check-headers" "${library[@]}" || bad=1
+# what depends on the locale of the program is called through base.h alone
+found=$(nm -A "$AF_BUILD/libafinar.a" 2>/dev/null | grep -E ' U (__)?(v?snprintf|strtod|strn?casecmp|strcasestr)(_chk)?$' | grep -v ':libc\.c\.o:')
+[ -z "$found" ] || { echo "FAILED: not of base.h:"; echo "$found"; bad=1; }
 soname=$(objdump -p "$AF_BUILD/libafinar.so" 2>/dev/null | awk '$1 == "SONAME" { print $2 }')
 version=$("$AFINAR" --version | awk '{ print $2 }')
 [ -z "$soname" ] || [ "$soname" = "libafinar.so.${version%.*}" ] || { echo "FAILED: SONAME is $soname, version $version"; bad=1; }
