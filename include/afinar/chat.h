@@ -95,7 +95,7 @@ typedef enum af_channel_kind {
     AF_CHANNEL_CALL,
 } af_channel_kind;
 
-/* Called while text is added; strings are valid during the call. */
+/* Called while text is added; strings are valid during the call. Both may be NULL. */
 typedef struct af_channel_sink {
     void (*text)(void *user, af_channel_kind kind, const char *text, uint64_t n);
     /* The message is complete; to: the function of a call. */
@@ -103,16 +103,21 @@ typedef struct af_channel_sink {
     void *user;
 } af_channel_sink;
 
+/* A reader of one answer. */
 typedef struct af_channels af_channels;
 
+/* True when answers to the template's prompts have channels. */
 AF_API bool af_template_has_channels(const af_template *t);
 /* `last`: the message at the end of the prompt (n bytes), which the answer may go on with; "" when
- * it is the head of the answer alone. */
-AF_API af_status af_channels_new(af_channels **out, const char *last, uint64_t n,
-                                 const af_channel_sink *sink, af_error *err);
-AF_API af_status af_channels_add(af_channels *c, const char *text, uint64_t n, af_error *err);
+ * it is the head of the answer alone. *sink is copied. On success *out belongs to the caller; free
+ * it with af_channels_free. AF_ENOMEM. */
+AF_API AF_CHECKED af_status af_channels_new(af_channels **out, const char *last, uint64_t n,
+                                            const af_channel_sink *sink, af_error *err);
+/* Adds n bytes of the answer and calls the sink with what they complete. AF_ENOMEM. */
+AF_API AF_CHECKED af_status af_channels_add(af_channels *c, const char *text, uint64_t n,
+                                            af_error *err);
 /* The answer is complete: a message that was cut off ends, too. */
-AF_API af_status af_channels_finish(af_channels *c, af_error *err);
+AF_API AF_CHECKED af_status af_channels_finish(af_channels *c, af_error *err);
 /* NULL is allowed. */
 AF_API void af_channels_free(af_channels *c);
 

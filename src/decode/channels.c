@@ -103,10 +103,11 @@ static void begin(af_channels *c, const char *head, uint64_t n)
 af_status af_channels_new(af_channels **out, const char *last, uint64_t n,
                           const af_channel_sink *sink, af_error *err)
 {
+    AF_NEED(err, out, last || !n, sink);
     af_channels *c = af_calloc(1, sizeof *c);
     if (c) {
         c->sink = *sink;
-        begin(c, last, n);
+        begin(c, last ? last : "", n);
     }
     if (!c || c->held.bad || c->to.bad) {
         af_channels_free(c);
@@ -124,7 +125,7 @@ static void drop(af_channels *c, uint64_t n)
 
 static void give(af_channels *c, uint64_t n)
 {
-    if (n)
+    if (n && c->sink.text)
         c->sink.text(c->sink.user, c->now, c->held.data, n);
     drop(c, n);
 }
@@ -203,7 +204,8 @@ static bool take_body(af_channels *c, bool last)
     if (!ended)
         return false;
     drop(c, mark);
-    c->sink.end(c->sink.user, c->now, c->to.len ? c->to.data : "");
+    if (c->sink.end)
+        c->sink.end(c->sink.user, c->now, c->to.len ? c->to.data : "");
     c->now = AF_CHANNEL_NONE;
     return true;
 }
@@ -223,8 +225,13 @@ static af_status read_all(af_channels *c, bool last, af_error *err)
 
 af_status af_channels_add(af_channels *c, const char *text, uint64_t n, af_error *err)
 {
+    AF_NEED(err, c, text || !n);
     af_buf_add(&c->held, text, n);
     return read_all(c, false, err);
 }
 
-af_status af_channels_finish(af_channels *c, af_error *err) { return read_all(c, true, err); }
+af_status af_channels_finish(af_channels *c, af_error *err)
+{
+    AF_NEED(err, c);
+    return read_all(c, true, err);
+}

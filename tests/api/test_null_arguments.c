@@ -309,6 +309,11 @@ static void test_text(void **state)
     IGNORES(af_template_mentions, N, N);
     NEEDS(af_template_render_row, O, N, 1, N, N, O);
     NEEDS(af_template_answer_row, O, N, 1, N);
+    IGNORES(af_template_has_channels, N);
+    NEEDS(af_channels_new, N, N, 1, N);
+    NEEDS(af_channels_add, N, N, 1);
+    NEEDS(af_channels_finish, N);
+    IGNORES(af_channels_free, O);
     NEEDS(af_grammar_vocab_open, N, N);
     NEEDS(af_grammar_vocab_add_stop, N, 0);
     IGNORES(af_grammar_vocab_close, O);

@@ -128,6 +128,9 @@ static void fault(void *user, const char *message) { (void)user, (void)message; 
 
 FAILS(af_bench, &(af_bench_opts){.shape = "huge", .method = "x", .dtype = "x", .memory = "x"},
       &(af_bench_result){0}, NULL)
+FAILS(af_channels_new, NULL, "", 0, NULL, NULL)
+FAILS(af_channels_add, NULL, "", 0, NULL)
+FAILS(af_channels_finish, NULL, NULL)
 FAILS(af_bench_gemm, "abacus", 1, &(double){0}, &(double){0}, NULL)
 FAILS(af_data_check, nowhere, NULL, 0, false, fault, NULL, &(af_data_report){0}, NULL)
 FAILS(af_data_records, nowhere, NULL, NULL, 0, ignore_line, NULL, NULL)
@@ -416,6 +419,9 @@ static const struct {
     CASE(af_grammar_vocab_add_stop),
     CASE(af_grammar_vocab_open),
     CASE(af_bench_gemm),
+    CASE(af_channels_new),
+    CASE(af_channels_add),
+    CASE(af_channels_finish),
     CASE(af_data_check),
     CASE(af_data_preview),
     CASE(af_data_records),

@@ -302,12 +302,13 @@ static af_status add_tools(af_template *t, const char *path, af_error *err)
 af_status af_template_open_named(af_template **out, const char *path, const char *name,
                                  af_error *err)
 {
-    if (path && (af_ends_with(path, ".jinja") || af_ends_with(path, ".j2")))
+    AF_NEED(err, out, path);
+    if (af_ends_with(path, ".jinja") || af_ends_with(path, ".j2"))
         return open_source(out, path, err);
     char *found = NULL;
     af_template *t = NULL;
     af_status st = AF_OK;
-    if (path && af_ends_with(path, ".json") && af_file_exists(path))
+    if (af_ends_with(path, ".json") && af_file_exists(path))
         found = af_strdup(path);
     else
         AF_TRY(af_model_resolve(&found, path, err));
