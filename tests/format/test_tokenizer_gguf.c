@@ -79,16 +79,22 @@ static void put_merges(af_gguf_writer *w, const source *s, bool scores)
     free(score);
 }
 
-static af_gguf_writer *begin(const char *path, const char *model, const char *pre)
+static af_gguf_writer *begin_arch(const char *path, const char *arch, const char *model,
+                                  const char *pre)
 {
     af_gguf_writer *w = NULL;
     af_error err = {0};
     CHECK_OK(af_gguf_writer_new(&w, path, &err), err);
-    CHECK_OK(af_gguf_put_str(w, "general.architecture", "llama", 5, &err), err);
+    CHECK_OK(af_gguf_put_str(w, "general.architecture", arch, strlen(arch), &err), err);
     CHECK_OK(af_gguf_put_str(w, "tokenizer.ggml.model", model, strlen(model), &err), err);
     if (pre)
         CHECK_OK(af_gguf_put_str(w, "tokenizer.ggml.pre", pre, strlen(pre), &err), err);
     return w;
+}
+
+static af_gguf_writer *begin(const char *path, const char *model, const char *pre)
+{
+    return begin_arch(path, "llama", model, pre);
 }
 
 static void finish(af_gguf_writer *w)
@@ -172,6 +178,44 @@ static void test_scores_give_the_same_ids_as_merges(void **state)
     CHECK_OK(af_tokenizer_open(&t, path, &err), err);
     same_ids(s.t, t);
     af_tokenizer_close(t);
+    af_tokenizer_close(s.t);
+    json_decref(s.json);
+    unlink(path);
+}
+
+/* Special tokens of Phi-3 take the white space after them, as in its tokenizer.json; <s> does not.
+ */
+static void test_marks_of_phi3(void **state)
+{
+    static const char *const arches[] = {"llama", "phi3"};
+    static const char end[] = "</s> \n a", begin_text[] = "<s> \n a";
+    char path[4096];
+    source s;
+    af_error err = {0};
+    af_encoding e = {0}, plain = {0};
+    int64_t count[2][2];
+    (void)state;
+    scratch_path(path, sizeof path);
+    open_source(&s, "marks");
+    for (int i = 0; i < 2; i++) {
+        af_tokenizer *t = NULL;
+        af_gguf_writer *w = begin_arch(path, arches[i], "llama", NULL);
+        put_tokens(w, &s);
+        put_merges(w, &s, true);
+        finish(w);
+        CHECK_OK(af_tokenizer_open(&t, path, &err), err);
+        CHECK_OK(af_tokenizer_encode(t, &e, end, strlen(end), false, &err), err);
+        CHECK_OK(af_tokenizer_encode(t, &plain, begin_text, strlen(begin_text), false, &err), err);
+        count[i][0] = e.count;
+        count[i][1] = plain.count;
+        af_tokenizer_close(t);
+    }
+    CHECK_OK(af_tokenizer_encode(s.t, &e, end, strlen(end), false, &err), err);
+    assert_int_equal(count[1][0], e.count); /* there, it strips */
+    assert_true(count[0][0] > count[1][0]);
+    assert_int_equal(count[0][1], count[1][1]);
+    af_encoding_clear(&e);
+    af_encoding_clear(&plain);
     af_tokenizer_close(s.t);
     json_decref(s.json);
     unlink(path);
@@ -390,6 +434,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_byte_level_metadata_gives_the_same_ids),
         cmocka_unit_test(test_scores_give_the_same_ids_as_merges),
+        cmocka_unit_test(test_marks_of_phi3),
         cmocka_unit_test(test_bloom_splits_at_punctuation),
         cmocka_unit_test(test_splits_of_llama_cpp),
         cmocka_unit_test(test_end_tokens_that_no_key_names),

@@ -187,17 +187,18 @@ static json_t *vocab_json(const af_gguf_kv *tokens)
     return v;
 }
 
-static json_t *added_json(const af_gguf_kv *tokens, const af_gguf_kv *types)
+static json_t *added_json(const af_gguf *g, const af_gguf_kv *tokens, const af_gguf_kv *types)
 {
     json_t *list = json_array();
     for (uint64_t i = 0; types && i < tokens->count && i < types->count; i++) {
         const int64_t t = af_gguf_item_int(types, i);
         if (t != TYPE_CONTROL && t != TYPE_UNKNOWN && t != TYPE_USER)
             continue;
-        json_array_append_new(list, json_pack("{s:I, s:o, s:b, s:b, s:b, s:b, s:b}", "id",
-                                              (json_int_t)i, "content", text_of(tokens->str[i]),
-                                              "single_word", 0, "lstrip", 0, "rstrip", 0,
-                                              "normalized", 0, "special", t != TYPE_USER));
+        json_array_append_new(
+            list, json_pack("{s:I, s:o, s:b, s:b, s:b, s:b, s:b}", "id", (json_int_t)i, "content",
+                            text_of(tokens->str[i]), "single_word", 0, "lstrip", 0, "rstrip",
+                            af_gguf_token_strips(g, tokens->str[i].at, tokens->str[i].len),
+                            "normalized", 0, "special", t != TYPE_USER));
     }
     return list;
 }
@@ -282,7 +283,7 @@ AF_CHECKED static af_status tokenizer_json(const af_gguf *g, json_t **out, af_er
     if (!tokens || !tokens->str)
         return af_fail(err, AF_EFORMAT, "the GGUF file has no tokenizer.ggml.tokens");
     json_t *o = json_pack("{s:s, s:n, s:n, s:o, s:n, s:n, s:n, s:n}", "version", "1.0",
-                          "truncation", "padding", "added_tokens", added_json(tokens, types),
+                          "truncation", "padding", "added_tokens", added_json(g, tokens, types),
                           "normalizer", "pre_tokenizer", "post_processor", "decoder");
     bool add_bos = true;
     af_status st;

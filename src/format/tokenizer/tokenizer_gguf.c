@@ -33,6 +33,19 @@ done:
     return st;
 }
 
+bool af_gguf_token_strips(const af_gguf *g, const char *token, uint64_t len)
+{
+    static const char *const plain[] = {"<unk>", "<s>", "<|endoftext|>"};
+    const af_gguf_str arch = af_gguf_string(g, "general.architecture");
+    const af_gguf_str model = af_gguf_string(g, "tokenizer.ggml.model");
+    if (arch.len != 4 || memcmp(arch.at, "phi3", 4) != 0 || model.len != 5) /* Phi-4 is of gpt2 */
+        return false;
+    for (size_t i = 0; i < AF_LEN(plain); i++)
+        if (strlen(plain[i]) == len && memcmp(plain[i], token, len) == 0)
+            return false;
+    return true;
+}
+
 static af_status read_types(af_tokenizer *t, const af_gguf *g, af_error *err)
 {
     af_status st = AF_OK;
@@ -48,7 +61,10 @@ static af_status read_types(af_tokenizer *t, const af_gguf *g, af_error *err)
         const bool special = type == TYPE_CONTROL || type == TYPE_UNKNOWN;
         if (!special && type != TYPE_USER)
             continue;
-        const af_added a = {.content = t->vocab.token[i], .special = special};
+        const af_added a = {.content = t->vocab.token[i],
+                            .special = special,
+                            .rstrip =
+                                af_gguf_token_strips(g, t->vocab.token[i].s, t->vocab.token[i].n)};
         AF_TRY(af_added_insert(t, a, (int64_t)i, err));
     }
 done:

@@ -22,6 +22,11 @@ typedef struct af_pre_name {
 
 extern const char af_pre_kimi[]; /* tokenization_kimi.py */
 
+/* Whether a special token takes the white space after it: those of Phi-3 that mark roles do, and
+ * GGUF has no place to say so. */
+struct af_gguf;
+bool af_gguf_token_strips(const struct af_gguf *g, const char *token, uint64_t len);
+
 /* NULL when the name is not known. */
 const af_pre_name *af_pre_name_find(const char *name, uint64_t len);
 /* The i-th name; NULL after the last. */
