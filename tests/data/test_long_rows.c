@@ -214,6 +214,59 @@ static void test_parts_of_long_conversations(void **state)
     case_close(&c);
 }
 
+/* Rows of a template of LLaMA-Factory, which shares sequence_len among prompts and answers. */
+static void test_turns_that_are_too_long(void **state)
+{
+    static const struct {
+        af_excess excess;
+        af_rl rl;
+        int64_t length, records, truncated, lost, dropped;
+    } cases[] = {
+        {AF_EXCESS_TRUNCATE, AF_RL_NONE, 200, 2, 0, 0, 0},
+        {AF_EXCESS_TRUNCATE, AF_RL_NONE, 70, 2, 1, 1, 0},
+        {AF_EXCESS_DROP, AF_RL_NONE, 70, 1, 0, 0, 1},
+        {AF_EXCESS_TRUNCATE, AF_RL_DPO, 70, 2, 1, 1, 0},
+        {AF_EXCESS_DROP, AF_RL_DPO, 70, 1, 0, 0, 1},
+        {AF_EXCESS_TRUNCATE, AF_RL_KTO, 70, 4, 1, 1, 0},
+        {AF_EXCESS_DROP, AF_RL_KTO, 70, 3, 0, 0, 1},
+    };
+    static const char chats[] =
+        "{\"messages\": [" USER("p") "," BOT("A") "]}\n{\"messages\": [" USER("p") "," BOT(
+            "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25") "]}\n";
+    static const char pairs[] =
+        "{\"prompt\": [" USER("p") "], \"chosen\": [" BOT("A") "], \"rejected\": [" BOT(
+            "B") "]}\n"
+                 "{\"prompt\": [" USER("p") "], \"chosen\": [" BOT("A") "], \"rejected\": [" BOT(
+                     "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25") "]}\n";
+    char model[1024], yaml[1200];
+    data_case c;
+    (void)state;
+    case_open(&c);
+    snprintf(model, sizeof model, "%s/models/qwen2", golden_dir());
+    snprintf(yaml, sizeof yaml, "- path: %s", case_path(&c, "d.jsonl"));
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        const char *data = cases[i].rl == AF_RL_NONE ? chats : pairs;
+        af_arena mem = {0};
+        af_token_store s;
+        af_data_counts n;
+        af_error err = {0};
+        case_write(&c, "d.jsonl", data, strlen(data));
+        af_data_opts o = case_training(model, &mem, yaml, cases[i].length);
+        o.turn_template = "chatml";
+        o.excess = cases[i].excess;
+        o.rl = cases[i].rl;
+        CHECK_OK(af_dataset_open(&s, &n, &o, &err), err);
+        CHECK_MSG(n.records == cases[i].records && n.truncated == cases[i].truncated &&
+                      n.lost_eot == cases[i].lost && n.dropped == cases[i].dropped,
+                  "case %zu: %" PRId64 " records, %" PRId64 " cut, %" PRId64 " without an end, "
+                  "%" PRId64 " dropped",
+                  i, n.records, n.truncated, n.lost_eot, n.dropped);
+        af_token_store_close(&s);
+        af_arena_clear(&mem);
+    }
+    case_close(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -222,6 +275,7 @@ int main(void)
         cmocka_unit_test(test_many_loops),
         cmocka_unit_test(test_numbered_results),
         cmocka_unit_test(test_parts_of_long_conversations),
+        cmocka_unit_test(test_turns_that_are_too_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,6 +32,7 @@ typedef struct af_row {
     af_answer_note departs; /* the answer does not begin as the generation prompt ends */
     af_answer_note unshown; /* a message, not an answer, that the template leaves out */
     int64_t beyond;         /* rows of later answers that sequence_len leaves nothing of */
+    bool cut, lost_end;     /* by a turn template, to sequence_len; an answer's end, too */
     struct af_row *next;    /* own: the next row of the record */
 } af_row;
 void af_row_clear(af_row *r);

@@ -264,8 +264,12 @@ static af_status join(turn_work *w, af_row *out, const af_data_source *source)
     int64_t from, to;
     af_status st = AF_OK;
     choose(w, &from, &to);
+    out->cut = to - from < w->pairs;
+    out->lost_end = to < w->pairs;
     for (int64_t k = from; k < to; k++) {
         const turn_pair *p = &w->pair[k];
+        out->lost_end |= p->keep[1] < p->target.count;
+        out->cut |= p->keep[0] < p->source.count || p->keep[1] < p->target.count;
         const bool learn = p->train && !(w->s->mask_history && k + 1 < w->pairs);
         for (int64_t i = 0; i < p->keep[0]; i++)
             AF_TRY(af_row_add(out, p->source.ids[i], source->train_on_inputs, w->err));
@@ -395,6 +399,8 @@ af_status af_turn_pair(af_renderer *s, af_row row[2], int64_t prompt[2], const a
         AF_TRY(af_row_append(&row[i], &before, false, err));
         AF_TRY(af_row_append(&row[i], &answer, true, err));
         prompt[i] = before.count;
+        row[i].lost_end = answer.count < side[i].target.count;
+        row[i].cut = row[i].lost_end || before.count < side[i].source.count;
         if (s->want_text)
             AF_TRY(af_tokenizer_decode(s->tokenizer, &row[i].text, &row[i].len, row[i].ids,
                                        row[i].count, false, err));

@@ -91,6 +91,9 @@ static af_status fit(af_record_reader *d, af_row *r, bool *keep)
         if (d->pipeline->o->keep_end)
             keep_last(r, limit);
         r->count = limit;
+    } else if (r->cut) {
+        c->truncated++;
+        c->lost_eot += r->lost_end;
     }
     if (supervised(r) == 0) {
         c->nothing_to_learn++;
@@ -525,8 +528,10 @@ static af_status one_source(af_record_reader *d, int i)
     d->source = s;
     d->renderer = &d->pipeline->renderer[i];
     d->renderer->want_text = d->mode == AF_READ_PREVIEW;
-    d->renderer->cutoff =
-        d->mode == AF_READ_PREVIEW || d->pipeline->o->keep_end ? 0 : d->pipeline->o->sequence_len;
+    const af_data_opts *o = d->pipeline->o;
+    const bool whole = d->mode == AF_READ_PREVIEW || o->keep_end ||
+                       (d->renderer->turns && o->excess != AF_EXCESS_TRUNCATE);
+    d->renderer->cutoff = whole ? 0 : o->sequence_len;
     d->renderer->times = (af_renderer_times){0};
     d->tools_warned = d->missing_warned = d->unshown_warned = false;
     d->departs_warned = d->split_reported = false;

@@ -84,6 +84,10 @@ static af_status fits(af_record_reader *d, const af_row *row, const int64_t *pro
             const bool loses = !o->keep_end && loses_turn_end(d, &row[i], limit);
             c->lost_eot += !lost && loses;
             lost |= loses;
+        } else if (row[i].cut) {
+            c->truncated += i == 0 || !row[0].cut;
+            c->lost_eot += !lost && row[i].lost_end;
+            lost |= row[i].lost_end;
         }
     }
 done:
@@ -222,6 +226,8 @@ static af_status copy_row(af_row *out, const af_row *r, af_error *err)
     if (st != AF_OK)
         return st;
     memcpy(out->labels, r->labels, (uint64_t)r->count * sizeof *r->labels);
+    out->cut = r->cut;
+    out->lost_end = r->lost_end;
     out->len = r->len;
     out->text = r->text ? af_calloc(r->len + 1, 1) : NULL;
     if (r->text && !out->text)
