@@ -103,6 +103,41 @@ static void set_probabilities(af_token_candidate *c, int64_t n, float top, doubl
         c[i].p = exp((double)c[i].logit - top) / sum;
 }
 
+/* No filter: a choice from all tokens, in the order of by_probability. Their weights are added up
+ * in bins of logits, and only the bin that the random number falls into is sorted: a sort of all of
+ * a large vocabulary takes ten times as long as everything else here. */
+static int32_t draw_from_all(const float *logits, int64_t V, float top, double random,
+                             af_token_candidate *c)
+{
+    enum { BINS = 4096, PER_UNIT = 64 };
+    double weight[BINS] = {0}, sum = 0, at = 0;
+    for (int64_t i = 0; i < V; i++) {
+        const float below = (top - logits[i]) * PER_UNIT; /* infinite for what a mask forbids */
+        weight[below < BINS - 1 ? (int)below : BINS - 1] += exp((double)logits[i] - top);
+    }
+    for (int b = 0; b < BINS; b++)
+        sum += weight[b];
+    const double u = random * sum;
+    int bin = 0, last = 0;
+    for (int b = 0; b < BINS; b++)
+        last = weight[b] > 0 ? b : last;
+    while (bin < last && !(u < at + weight[bin]))
+        at += weight[bin++];
+    int64_t n = 0;
+    for (int64_t i = 0; i < V; i++) {
+        const float below = (top - logits[i]) * PER_UNIT;
+        if ((below < BINS - 1 ? (int)below : BINS - 1) == bin && logits[i] >= -FLT_MAX)
+            c[n++] = (af_token_candidate){.id = (int32_t)i, .logit = logits[i]};
+    }
+    qsort(c, (size_t)n, sizeof *c, by_probability);
+    for (int64_t i = 0; i < n; i++) {
+        at += exp((double)c[i].logit - top);
+        if (u < at)
+            return c[i].id;
+    }
+    return c[n - 1].id;
+}
+
 /* Sorted candidates that can matter: sorting all of a large vocabulary for each token is slow, so
  * the bound is lowered until top-k or top-p is certainly satisfied. Exact. */
 static int64_t shortlist(const af_sample_opts *o, const float *logits, int64_t V, float top,
@@ -117,6 +152,8 @@ static int64_t shortlist(const af_sample_opts *o, const float *logits, int64_t V
         if ((k && n >= o->top_k) || (!k && mass >= o->top_p))
             return n;
     }
+    if (!k && !p && o->min_p > 0)
+        return collect(c, logits, V, top + (float)log(o->min_p) - 1);
     return collect(c, logits, V, -FLT_MAX); /* not those that a mask forbids */
 }
 
@@ -160,8 +197,11 @@ int32_t af_sample(const af_sample_opts *o, float *logits, int64_t V, af_seen_tok
     if (!isfinite(top)) /* a penalty near 0: no other token is close */
         return best;
     double sum = 0;
+    const double random = af_rng_f64(o->seed, stream, index);
     for (int64_t i = 0; i < V; i++)
         logits[i] = (float)(logits[i] / o->temperature);
+    if (o->top_k <= 0 && (o->top_p <= 0 || o->top_p >= 1) && o->min_p <= 0)
+        return draw_from_all(logits, V, top, random, scratch);
     for (int64_t i = 0; i < V; i++)
         sum += exp((double)logits[i] - top);
     int64_t n = shortlist(o, logits, V, top, sum, scratch);
@@ -169,7 +209,7 @@ int32_t af_sample(const af_sample_opts *o, float *logits, int64_t V, af_seen_tok
     double mass = 0, at = 0;
     for (int64_t i = 0; i < n; i++)
         mass += scratch[i].p;
-    const double u = af_rng_f64(o->seed, stream, index) * mass;
+    const double u = random * mass;
     for (int64_t i = 0; i < n; i++) {
         at += scratch[i].p;
         if (u < at)

@@ -5,6 +5,7 @@
 #include "afinar/convert.h"
 #include "afinar/model.h"
 #include "base/file.h"
+#include "base/rng.h"
 #include "decode/decoder.h"
 #include "decode/generate.h"
 #include "format/weights/safetensors.h"
@@ -320,6 +321,58 @@ static void check_shares(const char *why, af_sample_opts o, const double *want, 
                   "%s: token %d has share %g, not %g", why, v, share[v], v < n ? want[v] : 0);
 }
 
+enum { MANY = 3000 };
+
+static int by_logit(const void *a, const void *b)
+{
+    const af_token_candidate *x = a, *y = b;
+    return x->logit != y->logit ? (x->logit > y->logit ? -1 : 1) : x->id - y->id;
+}
+
+/* The choice among all tokens with p of at least min_p of the best, by sorting them. */
+static int32_t choose_sorted(const float *logits, double min_p, double random)
+{
+    static af_token_candidate c[MANY];
+    double sum = 0, at = 0;
+    for (int i = 0; i < MANY; i++)
+        c[i] = (af_token_candidate){.id = i, .logit = logits[i]};
+    qsort(c, MANY, sizeof *c, by_logit);
+    for (int i = 0; i < MANY; i++) {
+        c[i].p = exp((double)c[i].logit - c[0].logit);
+        sum += c[i].p >= min_p ? c[i].p : 0;
+    }
+    for (int i = 0; i < MANY; i++) {
+        at += c[i].p;
+        if (random * sum < at)
+            return c[i].id;
+    }
+    return -1;
+}
+
+/* Logits of a narrow and of a wide range, many of them equal, some forbidden by a mask. */
+static void test_choices_from_a_large_vocabulary(void **state)
+{
+    (void)state;
+    static af_token_candidate scratch[MANY];
+    static float base[MANY], logits[MANY];
+    for (int wide = 0; wide < 2; wide++) {
+        for (int i = 0; i < MANY; i++) {
+            const double r = af_rng_f64(5, (uint64_t)wide, (uint64_t)i);
+            base[i] = (float)(wide ? floor(r * 900) / 10 : floor(r * 90) / 100);
+            base[i] = i % 7 == 3 ? -INFINITY : base[i];
+        }
+        for (int i = 0; i < 300; i++) {
+            af_sample_opts o = {.temperature = 1, .top_p = 1, .repeat_penalty = 1, .seed = 9};
+            o.min_p = i % 2 ? 0.3 : 0;
+            memcpy(logits, base, sizeof base);
+            const int32_t id =
+                af_sample(&o, logits, MANY, (af_seen_tokens){0}, 2, (uint64_t)i, scratch);
+            const int32_t want = choose_sorted(base, o.min_p, af_rng_f64(9, 2, (uint64_t)i));
+            CHECK_MSG(id == want, "draw %d of range %d: token %d, not %d", i, wide, id, want);
+        }
+    }
+}
+
 /* The probabilities of six logits. */
 static void penalised(double *p, const double *logits)
 {
@@ -430,6 +483,7 @@ int main(void)
         cmocka_unit_test(test_later_tokens_do_not_change_earlier_logits),
         cmocka_unit_test(test_padding_is_before_or_after_the_tokens),
         cmocka_unit_test(test_seeds_reproduce),
+        cmocka_unit_test(test_choices_from_a_large_vocabulary),
         cmocka_unit_test(test_sampling_draws_from_the_right_distribution),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
