@@ -125,10 +125,12 @@ static void test_norms_and_biases_are_not_decayed(void **state)
     static const char *const falcon[] = {"ln_", NULL};
     static const char *const gpt_oss[] = {"norm", "bias", NULL};
     static const char *const mamba2[] = {"norm", "bias", NULL};
+    static const char *const mimo[] = {"norm", "proj.bias", "correction", NULL};
     check_decay("gpt2", gpt2, 18);
     check_decay("falcon", falcon, 10);
     check_decay("gpt_oss", gpt_oss, 19);
     check_decay("mamba2", mamba2, 13);
+    check_decay("mimo_v2_flash", mimo, 16 + 2); /* two are not trained; its sinks are decayed */
 }
 
 int main(void)

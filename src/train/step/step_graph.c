@@ -14,7 +14,7 @@
 #include "train/step/resident.h"
 
 /* As the HF trainer: norms (ln_1 of gpt2, too) and biases (dt_bias, down_proj_bias) are not
- * decayed, unless weight_decay_on is all. */
+ * decayed, unless weight_decay_on is all. Sinks are decayed, whatever a file calls them. */
 static bool decays(const af_run_config *run, const char *name)
 {
     const bool norm = strstr(name, "norm") || strstr(name, ".ln_");
@@ -55,7 +55,7 @@ static void group_base(const af_step_graph *s)
             af_param_outside(p);
         if (p && af_tensor_gradient(p))
             af_tensor_set_group(p, spec->ndim == 1 ? plus_ratio(s) : 1.0,
-                                decays(s->run, spec->name));
+                                spec->slot == AF_SLOT_SINKS || decays(s->run, spec->name));
         if (p && af_tensor_gradient(p) && is_embedding(s, i) && embedding_factor(s->run) > 0)
             af_tensor_set_group(p, embedding_factor(s->run), false);
     }
