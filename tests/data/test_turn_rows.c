@@ -100,6 +100,24 @@ static void test_marked_answers(void **state)
     case_close(&c);
 }
 
+/* Turns of other roles: where their texts are, also if the turn before has the same. They end no
+ * rows. */
+static void test_turns_of_other_roles(void **state)
+{
+    data_case c;
+    (void)state;
+    case_open(&c);
+    write_model(&c);
+    check(&c, closed, "roles_to_train: [user]",
+          USER("p") "," THINKS("x", "so, q") "," USER("q") "," THINKS("y", "A"),
+          "<s>u:[p</s>]<s>a:so, q</s><s>u:[q</s>]<s>a:{Ty}A</s>\n");
+    check(&c, opened, "roles_to_train: [assistant, tool]",
+          USER("p") "," CALLS("y") "," TOOL("r") "," USER("q") "," THINKS("x", "A"),
+          "<s>u:p</s><s>a:{T[y}!1</s>]\n"
+          "<s>u:p</s><s>a:!1</s><s>t:r</s><s>u:q</s><s>a:{T[x}A</s>]\n");
+    case_close(&c);
+}
+
 /* Gemma 4: an answer after an answer continues its turn. */
 static void test_answers_that_continue_a_turn(void **state)
 {
@@ -352,6 +370,7 @@ int main(void)
         cmocka_unit_test(test_thoughts_that_later_turns_remove),
         cmocka_unit_test(test_an_end_that_a_variable_gives),
         cmocka_unit_test(test_marked_answers),
+        cmocka_unit_test(test_turns_of_other_roles),
         cmocka_unit_test(test_answers_that_continue_a_turn),
         cmocka_unit_test(test_turns_that_are_left_out),
         cmocka_unit_test(test_keys_have_rows_of_their_own),

@@ -175,7 +175,8 @@ static af_status assistant_span(const af_mask_work *w, size_t i, af_turn_span *o
     return st;
 }
 
-/* The content of a turn of another role, between the renderings without and with it. */
+/* The content of a turn of another role, between the renderings without and with it; the last text
+ * like it there, as those before the end may have one that departs in the turn before. */
 static af_status other_span(const af_mask_work *w, size_t i, af_turn_span *out)
 {
     af_prefix before = {0}, with = {0};
@@ -183,7 +184,7 @@ static af_status other_span(const af_mask_work *w, size_t i, af_turn_span *out)
     if (i > 0)
         AF_TRY(af_prefix_compare(w, i, AF_PREFIX_TURNS, 0, &before));
     AF_TRY(af_prefix_compare(w, i + 1, AF_PREFIX_TURNS, 0, &with));
-    const uint64_t from = before.at, to = AF_MAX(with.at, from);
+    const af_span place = {before.at, AF_MAX(with.at, before.at)};
     const json_t *content = json_object_get(af_mask_message(w, i), "content");
     const char *c = json_is_string(content) ? json_string_value(content) : "";
     uint64_t n = json_is_string(content) ? json_string_length(content) : 0;
@@ -193,10 +194,14 @@ static af_status other_span(const af_mask_work *w, size_t i, af_turn_span *out)
         c++;
         n--;
     }
-    const char *at = n ? memmem(w->out->text + from, to - from, c, n) : NULL;
-    out->start = at ? (uint64_t)(at - w->out->text) : from;
-    out->end = out->eot = at ? out->start + n : to;
-    (void)find_eot(w, out->end, to, out);
+    af_span eot = {place.end, place.end};
+    (void)af_find_eot(w->s, w->out->text, place.begin, place.end, &eot);
+    uint64_t at = af_find_last(w->out->text, place.begin, place.end, c, n);
+    if (at != UINT64_MAX && at < eot.end && at + n > eot.begin) /* inside the end-of-turn token */
+        at = af_find_last(w->out->text, place.begin, eot.begin, c, n);
+    out->start = at != UINT64_MAX ? at : place.begin;
+    out->end = out->eot = at != UINT64_MAX ? at + n : place.end;
+    (void)find_eot(w, out->end, place.end, out);
     out->fits = true;
 done:
     return st;
@@ -385,7 +390,7 @@ static af_status differential_spans(af_mask_work *w)
         left = left && !asks(w, i) && i < question;
         if (i == question)
             w->anchor->useless = false; /* those of answers that needed rows were */
-        if (left && trained(w, i)) {
+        if (left && trained(w, i) && is_assistant(w, i)) {
             leave(w, i);
             continue;
         }
@@ -403,7 +408,7 @@ static af_status differential_spans(af_mask_work *w)
             add_turn(w, i, &s);
         else if (trained(w, i))
             leave(w, i);
-        left = left || (!s.fits && trained(w, i));
+        left = left || (!s.fits && trained(w, i) && is_assistant(w, i));
         beyond = w->out->cut && s.same >= w->out->cut;
     }
     return AF_OK;
