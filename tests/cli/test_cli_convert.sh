@@ -246,6 +246,13 @@ has "$out" "llama.cpp has no name for the pre_tokenizer"
 grep -q "chunks of 512 tokens" <<<"$out" && fail "computed for nothing: $out"
 left "refused before the importance matrix"
 
+# a template for tools goes into the file
+cp -r "$golden/models/qwen2" "$tmp/tools" && chmod -R u+w "$tmp/tools" && mkdir "$tmp/tools/additional_chat_templates"
+printf 'T{{ tools | length }}' >"$tmp/tools/additional_chat_templates/tool_use.jinja"
+"$AFINAR" export "$tmp/tools" -o "$tmp/tools.gguf" --force --type f16 --no-verify -q 2>"$tmp/err" >/dev/null || fail "export with a template for tools: $(cat "$tmp/err")"
+row='{"messages": [{"role": "user", "content": "a"}], "tools": [{}]}'
+[ "$("$AFINAR" template "$tmp/tools.gguf" <<<"$row")" = '{"text": "T1"}' ] || fail "the template for tools of a GGUF file"
+
 # a full disk (simulated by a file size limit)
 (
     trap '' XFSZ

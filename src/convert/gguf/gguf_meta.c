@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "convert/input/folder_text.h"
 #include "convert/input/gguf_text.h"
+#include "format/chat/chat_template.h"
 #include "format/config/gguf_state.h"
 
 #include <ctype.h>
@@ -494,23 +495,40 @@ static const char *dir_of(const char *name, const af_text_dirs *h)
 /* The keys that put_template writes: the chat template of a folder, and the files with it. */
 static bool is_template_key(const char *key)
 {
-    return strcmp(key, "tokenizer.chat_template") == 0 ||
+    return strncmp(key, "tokenizer.chat_template", 23) == 0 ||
            strcmp(key, AF_GGUF_FILE_KEY "tokenizer_config.json") == 0 ||
            strcmp(key, AF_GGUF_FILE_KEY "chat_template.jinja") == 0;
+}
+
+af_status af_gguf_put_template(af_gguf_writer *w, const char *texts, af_error *err)
+{
+    static const af_gguf_str more = {"tool_use", 8};
+    af_status st = AF_OK;
+    char *text = NULL;
+    af_template *t = NULL;
+    AF_TRY(af_folder_template(&text, texts, err));
+    if (text)
+        AF_TRY(af_gguf_put_str(w, "tokenizer.chat_template", text, strlen(text), err));
+    if (text && af_template_open(&t, texts, NULL) == AF_OK && af_template_for(t, true) != t) {
+        uint64_t len;
+        const char *tools = af_template_source(af_template_for(t, true), &len);
+        AF_TRY(af_gguf_put_strs(w, "tokenizer.chat_templates", &more, 1, err));
+        AF_TRY(af_gguf_put_str(w, "tokenizer.chat_template.tool_use", tools, len, err));
+    }
+done:
+    af_template_close(t);
+    free(text);
+    return st;
 }
 
 AF_CHECKED static af_status put_template(af_gguf_writer *w, const char *texts, af_error *err)
 {
     af_status st = AF_OK;
-    char *text = NULL;
-    AF_TRY(af_folder_template(&text, texts, err));
-    if (text)
-        AF_TRY(af_gguf_put_str(w, "tokenizer.chat_template", text, strlen(text), err));
+    AF_TRY(af_gguf_put_template(w, texts, err));
     AF_TRY(
         put_file(w, texts, "tokenizer_config.json", AF_GGUF_FILE_KEY "tokenizer_config.json", err));
     AF_TRY(put_file(w, texts, "chat_template.jinja", AF_GGUF_FILE_KEY "chat_template.jinja", err));
 done:
-    free(text);
     return st;
 }
 

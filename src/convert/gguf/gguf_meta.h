@@ -27,6 +27,8 @@ AF_CHECKED af_status af_gguf_put_tokenizer(af_gguf_writer *w, const af_text_dirs
 /* Whether the tokenizer of a folder can be written so; what cannot is AF_EUNSUPPORTED. */
 AF_CHECKED af_status af_gguf_check_tokenizer(const char *dir, const char *model_type,
                                              af_error *err);
+/* The chat template of a folder and, as llama.cpp's converter has it, the one for tools. */
+AF_CHECKED af_status af_gguf_put_template(af_gguf_writer *w, const char *texts, af_error *err);
 /* The texts of the folder, so that it can come back as it was. `whole` also takes tokenizer.json,
  * or tokenizer.model. */
 AF_CHECKED af_status af_gguf_put_files(af_gguf_writer *w, const af_text_dirs *h, bool whole,

@@ -505,16 +505,12 @@ static af_status put_texts(vocab *v, af_gguf_writer *w, const char *texts, const
                            af_error *err)
 {
     af_status st = AF_OK;
-    char *template = NULL;
     af_template_parts turn = {.end_id = -1};
     AF_TRY(af_template_parts_read(&turn, texts, err));
     AF_TRY(put_all(v, w, c, turn.end_id, err));
-    AF_TRY(af_folder_template(&template, texts, err));
-    if (template)
-        AF_TRY(af_gguf_put_str(w, "tokenizer.chat_template", template, strlen(template), err));
+    AF_TRY(af_gguf_put_template(w, texts, err));
 done:
     af_template_parts_clear(&turn);
-    free(template);
     return st;
 }
 
