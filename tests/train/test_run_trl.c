@@ -30,6 +30,8 @@ static void test_trainer_of_a_file(void **state)
         {"beta: 0.05\nloss_type: ipo", AF_RL_DPO, ""},
         {"beta: 0.05\nloss_type: ipo\noutput_dir: x/cpo", AF_RL_CPO, ""},
         {"cpo_alpha: 0\nloss_type: simpo\noutput_dir: x-simpo", AF_RL_CPO, ""},
+        {"cpo_alpha: 0.5\nloss_type: alphapo\nalpha: 0.25", AF_RL_CPO, ""},
+        {"rl: dpo\nloss_type: alphapo", AF_RL_NONE, "'alphapo' is not a loss of 'rl: dpo'"},
         {"desirable_weight: 2", AF_RL_KTO, ""},
         {"center_rewards_coefficient: 0.01", AF_RL_REWARD, ""},
         {"beta: 2.5\ngamma_beta_ratio: 0.5\noutput_dir: x-dpo", AF_RL_SIMPO, ""},
@@ -47,6 +49,9 @@ static void test_trainer_of_a_file(void **state)
         CHECK_MSG((st != AF_OK) == !!cases[i].must[0] && strstr(err.msg, cases[i].must), "%s: %s",
                   cases[i].text, err.msg);
         CHECK_MSG(r.rl == cases[i].rl, "%s: %d", cases[i].text, (int)r.rl);
+        CHECK_MSG(!strstr(cases[i].text, "alphapo") || st != AF_OK ||
+                      (r.cpo_alpha == 0 && strcmp(r.dpo_loss_type.item[0], "simpo") == 0),
+                  "cpo_alpha %g", r.cpo_alpha);
         CHECK_MSG(r.rl != AF_RL_SIMPO || r.simpo_gamma == 1.25, "gamma %g", r.simpo_gamma);
         af_run_config_clear(&r);
     }

@@ -325,6 +325,7 @@ static void finish_autotrain(af_run_config *r)
 af_status af_run_dialect_finish(af_run_config *r, af_error *err)
 {
     const bool trl = r->dialect == AF_DIALECT_TRL;
+    af_run_rl_alphapo(r);
     const af_status st = trl ? af_run_rl_infer(r, err) : AF_OK;
     if (st != AF_OK)
         return st;

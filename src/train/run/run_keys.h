@@ -136,6 +136,8 @@ void af_put_quoted(af_buf *b, const char *s);
 AF_CHECKED af_status af_run_report_to(af_run_config *r, af_error *err);
 /* run_rl.c: keys of preference training that contradict each other, or are incomplete. */
 AF_CHECKED af_status af_run_rl_check(const af_run_config *r, af_error *err);
+/* The loss alphapo by its parts. */
+void af_run_rl_alphapo(af_run_config *r);
 /* Which training a file without 'rl' is for, where its keys or names tell; a warning says so. */
 AF_CHECKED af_status af_run_rl_infer(af_run_config *r, af_error *err);
 /* run_dialect.c: the kind of training in a name that the file gives its result, and that name; NONE

@@ -158,6 +158,21 @@ static af_rl rl_of_keys(const af_run_config *r, const char **first)
     return rl;
 }
 
+/* TRL's alphapo is its simpo without cross-entropy; alphapo_alpha shapes the rewards of both. */
+void af_run_rl_alphapo(af_run_config *r)
+{
+    static const char *simpo[] = {"simpo"};
+    const af_key *k = af_key_find("cpo_alpha");
+    const af_strings *types = &r->dpo_loss_type;
+    const bool fits_rl = r->rl == AF_RL_NONE || r->rl == AF_RL_CPO || r->rl == AF_RL_SIMPO;
+    if (!fits_rl || types->count != 1 || strcmp(types->item[0], "alphapo") != 0)
+        return;
+    r->cpo_alpha = 0;
+    r->key_line[k - af_keys] = af_run_key_line(r, "dpo_loss_type");
+    r->key_name[k - af_keys] = k->name;
+    r->dpo_loss_type = (af_strings){simpo, 1};
+}
+
 /* TRL's files do not say which of its trainers they are for: the script does. */
 af_status af_run_rl_infer(af_run_config *r, af_error *err)
 {
