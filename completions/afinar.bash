@@ -57,8 +57,12 @@ _afinar() {
     'serve --port') return ;;
     'serve --ctx-size' | 'serve -c') return ;;
     'serve --parallel') return ;;
+    'serve --pooling')
+        COMPREPLY=($(compgen -W 'mean last cls' -- "$cur")); return ;;
     'serve --allowed-host') return ;;
     'serve --max-body') return ;;
+    'serve --reasoning-format')
+        COMPREPLY=($(compgen -W 'none auto' -- "$cur")); return ;;
     'serve --device')
         COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
     'serve --threads') return ;;
@@ -85,7 +89,7 @@ _afinar() {
         COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
     'template --threads') return ;;
     'export --type' | 'export -t')
-        COMPREPLY=($(compgen -W 'f32 f16 bf16 q8_0 q6_k q5_k_m q4_k_m q4_k_s q3_k_m q2_k iq4_xs' -- "$cur")); return ;;
+        COMPREPLY=($(compgen -W 'f32 f16 bf16 q8_0 q6_k q5_k_m q5_k_s q5_1 q5_0 q4_k_m q4_k_s q4_1 q4_0 q3_k_l q3_k_m q3_k_s q2_k q2_k_s iq4_nl iq4_xs iq3_m iq3_s iq3_xs iq3_xxs tq1_0 tq2_0 mxfp4_moe' -- "$cur")); return ;;
     'export --device')
         COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
     'export --threads') return ;;
@@ -100,7 +104,7 @@ _afinar() {
         COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
     'merge --threads') return ;;
     'quantize --type' | 'quantize -t')
-        COMPREPLY=($(compgen -W 'nf4 fp4 int8 f16 bf16 q8_0 q6_k q5_k_m q4_k_m q4_k_s q3_k_m q2_k iq4_xs' -- "$cur")); return ;;
+        COMPREPLY=($(compgen -W 'nf4 fp4 int8 f32 f16 bf16 q8_0 q6_k q5_k_m q5_k_s q5_1 q5_0 q4_k_m q4_k_s q4_1 q4_0 q3_k_l q3_k_m q3_k_s q2_k q2_k_s iq4_nl iq4_xs iq3_m iq3_s iq3_xs iq3_xxs tq1_0 tq2_0 mxfp4_moe' -- "$cur")); return ;;
     'quantize --block-size') return ;;
     'quantize --imatrix-chunks') return ;;
     'quantize --device')
@@ -118,7 +122,7 @@ _afinar() {
         COMPREPLY=($(compgen -W 'auto cpu cuda' -- "$cur")); return ;;
     'inspect --threads') return ;;
     'bench --shape')
-        COMPREPLY=($(compgen -W 'tiny 135m 0.5b 1.5b 7b' -- "$cur")); return ;;
+        COMPREPLY=($(compgen -W 'tiny 135m 0.5b 1.5b 7b 30b-a3b 4b-delta' -- "$cur")); return ;;
     'bench --layers') return ;;
     'bench --batch') return ;;
     'bench --seq') return ;;
@@ -130,7 +134,7 @@ _afinar() {
     'bench --memory')
         COMPREPLY=($(compgen -W 'auto min' -- "$cur")); return ;;
     'bench --recompute')
-        COMPREPLY=($(compgen -W 'none cheap wide block offload' -- "$cur")); return ;;
+        COMPREPLY=($(compgen -W 'none cheap wide most host block offload' -- "$cur")); return ;;
     'bench --attention')
         COMPREPLY=($(compgen -W 'auto own cudnn' -- "$cur")); return ;;
     'bench --seconds') return ;;
@@ -220,6 +224,7 @@ _afinar() {
     shuffle) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
     gradient_accumulation_order) COMPREPLY=($(compgen -W 'tree sequential' -- "$cur")); return ;;
     optimizer) COMPREPLY=($(compgen -W 'adamw adamw_torch adamw_torch_fused adamw_torch_xla adamw_torch_npu_fused adamw_apex_fused adamw_hf paged_adamw_32bit paged_adamw optimi_adamw adam adamw_8bit adamw_bnb_8bit paged_adamw_8bit adamw_torch_8bit ao_adamw_8bit adamw_4bit adamw_torch_4bit ao_adamw_4bit rmsprop rmsprop_bnb rmsprop_bnb_32bit ademamix paged_ademamix_32bit muon lion lion_32bit paged_lion_32bit adafactor sgd' -- "$cur")); return ;;
+    lr_scheduler) COMPREPLY=($(compgen -W 'constant constant_with_warmup linear cosine cosine_with_min_lr cosine_warmup_with_min_lr cosine_with_restarts polynomial inverse_sqrt step exponential one_cycle warmup_stable_decay rex cosine_decay linear_schedule step_decay exponential_decay reduce_lr_on_plateau' -- "$cur")); return ;;
     lr_quadratic_warmup) COMPREPLY=($(compgen -W 'true false' -- "$cur")); return ;;
     lr_decay_type) COMPREPLY=($(compgen -W 'cosine linear 1-sqrt' -- "$cur")); return ;;
     weight_decay_on) COMPREPLY=($(compgen -W 'matrices all' -- "$cur")); return ;;
@@ -250,9 +255,11 @@ _afinar() {
     data | distill | plan | train)
         keys='base_model= adapter= load_in_4bit= load_in_8bit= quantize_moe_experts= lora_r= lora_alpha= lora_rank_pattern= lora_alpha_pattern= lora_dropout= lora_target_modules= lora_target_parameters= lora_target_linear= lora_exclude_modules= lora_modules_to_save= lora_bias= trainable_token_indices= lora_layers_to_transform= num_layers= peft_use_rslora= peft_use_dora= peft_init_lora_weights= loraplus_lr_ratio= loraplus_lr_embedding= lora_model_dir= unfrozen_parameters= freeze_trainable_layers= freeze_trainable_modules= freeze_extra_modules= datasets= test_datasets= dataset_dir= pretraining_dataset= dataset_mixture= dataset_mixer= dataset_splits= dataset_configs= dataset_name= dataset_text_field= dataset_config= dataset_train_split= dataset_test_split= train_dataset= max_samples= mix_strategy= interleave_probs= val_set_size= chat_template= chat_template_jinja= chat_template_path= chat_template_kwargs= template= default_system= mask_history= split_turns= enable_thinking= special_tokens= eos_token= pad_token= tokens= add_special_tokens= resize_token_embeddings_to_32x= setup_chat_format= attention_dropout= disable_dropout= train_on_inputs= roles_to_train= train_on_eos= train_on_eot= eot_tokens= min_sample_len= dataset_exact_deduplication= stage= rl= rl_beta= max_prompt_length= dpo_loss_type= dpo_loss_weights= dpo_label_smoothing= dpo_ftx= dpo_use_weighting= ld_alpha= f_divergence_type= f_alpha_divergence_coef= discopop_tau= orpo_alpha= simpo_gamma= cpo_alpha= alphapo_alpha= kto_desirable_weight= kto_undesirable_weight= kto_kl_batch= precompute_ref_log_probs= center_rewards_coefficient= teacher_model= teacher_adapter= teacher_load_in_4bit= kd_alpha= kd_ce_alpha= kd_temperature= kd_beta= kd_logits= kd_topk= kd_normalize_topk= kd_chunk_size= kd_uld= uld_token_merge_strategy= uld_extended= uld_use_hybrid_loss= uld_hybrid_matched_weight= uld_hybrid_unmatched_weight= uld_student_temperature= uld_teacher_temperature= uld_skip_student_eos= uld_skip_teacher_eos= task_type= num_labels= class_names= problem_type= sequence_len= sample_packing= sample_packing_sequentially= pad_to_sequence_len= excess_length_strategy= truncation_mode= shuffle= seed= micro_batch_size= gradient_accumulation_steps= gradient_accumulation_order= num_epochs= max_steps= optimizer= learning_rate= embedding_lr= embedding_lr_scale= lr_scheduler= warmup_steps= warmup_ratio= cosine_min_lr_ratio= min_lr= cosine_constant_lr_ratio= lr_quadratic_warmup= lr_power= lr_cycles= lr_decay_ratio= lr_decay_steps= lr_decay_type= lr_gamma= lr_step_size= lr_patience= lr_threshold= lr_cooldown= warmup_init_lr= weight_decay= weight_decay_on= adam_beta1= adam_beta2= adam_bias_correction= adam_epsilon= sgd_momentum= max_grad_norm= neftune_noise_alpha= label_smoothing_factor= use_dft_loss= output_router_logits= router_aux_loss_coef= bf16= bf16_stochastic_round= kahan_sum= tf32= fp8= attention= gemm= gradient_checkpointing= activation_offloading= device= threads= dist_backend= zero_stage= deepspeed= fsdp= fsdp_config= ddp_timeout= serve_port= serve_host= strict= output_dir= run_name= report_to= mlflow_tracking_uri= mlflow_experiment_name= wandb_project= wandb_name= wandb_run_id= trackio_project= overwrite_output_dir= logging_steps= save_steps= save_strategy= saves_per_epoch= save_total_limit= eval_steps= eval_strategy= evals_per_epoch= eval_delay= early_stopping_patience= early_stopping_threshold= load_best_model_at_end= metric_for_best_model= greater_is_better= loss_watchdog_threshold= loss_watchdog_patience= resume_from_checkpoint= auto_resume_from_checkpoints= generate_samples= generate_samples_steps= generate_samples_tokens='
         [ "$COMP_CWORD" -gt 2 ] && COMPREPLY+=($(compgen -W "$keys" -- "$cur"))
-        [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace
-        [ "$command" = data ] && [ "$COMP_CWORD" -eq 2 ] &&
-            COMPREPLY=($(compgen -W 'preview check' -- "$cur")) ;;
+        [[ ${COMPREPLY[0]-} == *= ]] && compopt -o nospace ;;
+    esac
+    case "$command $COMP_CWORD" in
+    'data 2') COMPREPLY=($(compgen -W 'preview check records' -- "$cur")) ;;
+    'distill 2') COMPREPLY=($(compgen -W 'capture' -- "$cur")) ;;
     esac
 }
 complete -o filenames -F _afinar afinar

@@ -21,6 +21,12 @@ offers cuda afinar train --device ''
 offers 7b afinar bench --shape ''
 offers dare_ties afinar merge --combine da
 offers preview afinar data ''
+offers records afinar data rec
+offers capture afinar distill ''
+offers cls afinar serve --pooling ''
+offers cosine afinar train run.yaml lr_scheduler = co
+types=$("$AFINAR" quantize x -o y --type nothing 2>&1 | sed 's/.*the types are //') || true
+for type in $types; do offers "$type" afinar quantize --type ''; done
 offers lora_r= afinar train run.yaml lora
 offers qlora afinar train run.yaml adapter = q
 offers true afinar plan run.yaml sample_packing =
