@@ -210,7 +210,7 @@ typedef struct af_generate_opts {
 typedef struct af_generated {
     int32_t *ids; /* new tokens, the stop token included */
     int64_t count;
-    char *text; /* NULL when the model has no tokenizer */
+    char *text; /* NULL with ids_only */
     uint64_t text_len;
     af_stop stop;
 } af_generated;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What `make install` installs is enough for other projects: a program builds against it with CMake and with plain flags,
-# and the shared library exports only af_ names.
+# with the shared library and with the static one, and the shared library exports only af_ names.
 set -euo pipefail
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
@@ -18,10 +18,14 @@ project(use C)
 find_package(afinar REQUIRED)
 add_executable(use use.c)
 target_link_libraries(use afinar::afinar m)
+add_executable(use_static use.c)
+target_link_libraries(use_static afinar::afinar_static)
 END
 cmake -S "$tmp/use" -B "$tmp/use/build" -DCMAKE_PREFIX_PATH="$tmp/usr" >/dev/null
 cmake --build "$tmp/use/build" >/dev/null
 "$tmp/use/build/use" | grep -q "loss 0.00"
+"$tmp/use/build/use_static" | grep -q "loss 0.00"
+! readelf -d "$tmp/use/build/use_static" | grep -q libafinar || { echo "afinar::afinar_static links the shared library"; exit 1; }
 
 cc "$tmp/use/use.c" -I"$tmp/usr/include" -L"$tmp/usr/lib" -lafinar -lm -o "$tmp/use/plain"
 "$tmp/use/plain" | grep -q "loss 0.00"
@@ -32,6 +36,9 @@ grep -q "^finetune: " "$tmp/why"
 if command -v pkg-config > /dev/null; then # the flags refer to the installed location
     eval cc "$tmp/use/use.c" $(pkg-config --cflags --libs afinar) -lm -o "$tmp/use/found"
     "$tmp/use/found" | grep -q "loss 0.00"
+    eval cc "$tmp/use/use.c" $(pkg-config --cflags afinar) "$tmp/usr/lib/libafinar.a" \
+        $(pkg-config --static --libs-only-l afinar | sed 's/-lafinar//') -o "$tmp/use/archive"
+    "$tmp/use/archive" | grep -q "loss 0.00"
 fi
 grep -q "Libs: -L\${libdir} -lafinar" "$tmp/usr/lib/pkgconfig/afinar.pc"
 "$tmp/usr/bin/afinar" --version | grep -q afinar
@@ -39,4 +46,4 @@ for file in man/man1/afinar.1 man/man1/afinar-train.1 bash-completion/completion
             fish/vendor_completions.d/afinar.fish; do
     [ -s "$tmp/usr/share/$file" ] || { echo "share/$file is not installed"; exit 1; }
 done
-echo "installed, linked with CMake and with plain flags, af_ names only"
+echo "installed, linked with CMake and with plain flags, shared and static, af_ names only"
