@@ -227,6 +227,33 @@ def check_marks(folder):
         check(s.stop()[0] == 0, "exit status")
 
 
+def check_scores(s):
+    """Cosines of the vectors of /v1/embeddings."""
+    texts = ["Hello there", "a cat", "the dog and the cat", "a cat"]
+    vectors = [d["embedding"] for d in s.post("/v1/embeddings", input=texts)[1]["data"]]
+    cosine = [sum(a * b for a, b in zip(vectors[0], v)) for v in vectors]
+
+    def near(a, b):
+        return len(a) == len(b) and all(abs(x - y) < 1e-6 for x, y in zip(a, b))
+
+    for path in ("/v1/score", "/score"):
+        status, r = s.post(path, text_1=texts[0], text_2=texts[1:])
+        check(status == 200 and near([d["score"] for d in r["data"]], cosine[1:]) and r["model"] == "base", "%s: %s" % (path, r))
+    r = s.post("/v1/score", queries=texts[:2], documents=[texts[0], texts[3]])[1]
+    check(near([d["score"] for d in r["data"]], [1, 1]) and r["usage"]["total_tokens"] > 4, "pairs: %s" % r)
+    order = sorted(range(3), key=lambda i: -cosine[1 + i])
+    for path, documents in (("/v1/rerank", texts[1:]), ("/v2/rerank", [{"text": t} for t in texts[1:]]), ("/rerank", texts[1:])):
+        r = s.post(path, query=texts[0], documents=documents)[1]["results"]
+        check([d["index"] for d in r] == order and near([d["relevance_score"] for d in r], [cosine[1 + i] for i in order]) and
+              r[0]["document"] == {"text": texts[1 + order[0]]}, "%s: %s" % (path, r))
+    check(len(s.post("/v1/rerank", query="a", documents=texts, top_n=2)[1]["results"]) == 2, "top_n")
+    for path, field, body in (("/v1/score", "text_2", {"text_1": "a"}), ("/v1/score", "text_2", {"text_1": ["a", "b"], "text_2": ["c"] * 3}),
+                              ("/v1/score", "text_1", {"text_1": 3, "text_2": "a"}), ("/v1/rerank", "query", {"documents": ["a"]}),
+                              ("/v1/rerank", "documents", {"query": "a", "documents": []}), ("/v1/rerank", "documents", {"query": "a", "documents": [3]})):
+        status, r = s.post(path, **body)
+        check(status == 400 and r["error"]["param"] == field, "%s %s: %s" % (path, body, r))
+
+
 def check_pings(s):
     """A stream that has nothing to say for a while says so; here at once."""
     call = json.dumps("<tool_call>{\"name\": \"weather\", \"arguments\": {\"city\": \"Rome\"}}</tool_call>")
@@ -250,7 +277,7 @@ def run(parts, *args, model=MODEL):
 
 
 def main():
-    run((check_min_tokens, check_limits, check_call_or_format))
+    run((check_min_tokens, check_limits, check_call_or_format, check_scores))
     run((check_pings,), "--sse-ping-interval", "1e-9")
     check_embedding_models()
     with tempfile.TemporaryDirectory() as folder:

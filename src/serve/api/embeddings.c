@@ -1,51 +1,19 @@
-/* embeddings.c - /v1/embeddings: one vector per input, of length 1. */
-#include "serve/api/generation.h"
+/* embeddings.c - inputs become vectors of length 1, one per input; /v1/embeddings lists them. */
+#include "serve/api/embeddings.h"
 
 #include <math.h>
 
-typedef struct af_embedding_task {
-    af_serve_task task; /* first */
-    af_api *api;
-    af_httpd_call *call;
-    af_served *model;
-    af_encoding *input;
-    int inputs, next;
-    int64_t dimensions;
-    bool base64, failed;
-    af_buf out;
-    float *vector;
-} af_embedding_task;
-
-static void out_vector(af_embedding_task *e)
+static void normalise(const af_embedding_task *e)
 {
     double sum = 0;
-    af_buf *b = &e->out;
     for (int64_t i = 0; i < e->dimensions; i++)
         sum += (double)e->vector[i] * e->vector[i];
     const double scale = sum > 0 ? 1 / sqrt(sum) : 0;
     for (int64_t i = 0; i < e->dimensions; i++)
         e->vector[i] = (float)(e->vector[i] * scale);
-    af_buf_printf(b, "%s{\"object\":\"embedding\",\"index\":%d,\"embedding\":", e->next ? "," : "",
-                  e->next);
-    if (e->base64) {
-        af_buf_char(b, '"');
-        af_buf_base64(b, e->vector, (uint64_t)e->dimensions * sizeof *e->vector);
-        af_buf_char(b, '"');
-    } else {
-        af_buf_char(b, '[');
-        for (int64_t i = 0; i < e->dimensions; i++)
-            af_buf_printf(b, "%s%.9g", i ? "," : "", e->vector[i]);
-        af_buf_char(b, ']');
-    }
-    af_buf_char(b, '}');
 }
 
-static void begin(af_serve_task *t, af_decoder *d)
-{
-    af_embedding_task *e = (af_embedding_task *)t;
-    (void)d;
-    af_buf_str(&e->out, "{\"object\":\"list\",\"data\":[");
-}
+static void begin(af_serve_task *t, af_decoder *d) { (void)t, (void)d; }
 
 /* One input per turn, so that a long list does not hold up those who wait for tokens. */
 static bool poll(af_serve_task *t, af_decoder *d)
@@ -66,7 +34,8 @@ static bool poll(af_serve_task *t, af_decoder *d)
         e->failed = true;
         return true;
     }
-    out_vector(e);
+    normalise(e);
+    e->use->take(e);
     e->next++;
     atomic_fetch_add(&e->api->prompt_tokens, (uint64_t)in->count);
     return e->next == e->inputs;
@@ -87,21 +56,25 @@ static void task_free(af_embedding_task *e)
     af_httpd_call_unref(e->call);
     af_buf_clear(&e->out);
     free(e->vector);
+    free(e->score.query);
+    free(e->score.value);
+    json_decref(e->score.texts);
     free(e);
+}
+
+int64_t af_embeddings_tokens(const af_embedding_task *e)
+{
+    int64_t tokens = 0;
+    for (int i = 0; i < e->inputs; i++)
+        tokens += e->input[i].count;
+    return tokens;
 }
 
 static void end(af_serve_task *t)
 {
     af_embedding_task *e = (af_embedding_task *)t;
-    int64_t tokens = 0;
-    for (int i = 0; i < e->inputs; i++)
-        tokens += e->input[i].count;
-    if (!e->failed) {
-        af_buf_str(&e->out, "],\"model\":");
-        af_out_cstring(&e->out, e->model->name);
-        af_buf_printf(&e->out,
-                      ",\"usage\":{\"prompt_tokens\":%" PRId64 ",\"total_tokens\":%" PRId64 "}}",
-                      tokens, tokens);
+    if (!e->failed && e->next == e->inputs) {
+        e->use->answer(e);
         af_api_answer(e->call, &e->out);
     }
     task_free(e);
@@ -110,21 +83,14 @@ static void end(af_serve_task *t)
 static af_status read_request(af_embedding_task *e, const json_t *body, af_api_fault *f)
 {
     af_status st = AF_OK;
-    const char *format = "float";
     AF_TRY(af_request_model(e->api, body, &e->model, f));
-    AF_TRY(af_value_string(body, "encoding_format", &format, &f->err));
-    e->base64 = strcmp(format, "base64") == 0;
-    if (!e->base64 && strcmp(format, "float") != 0)
-        AF_TRY(af_fail_subject(&f->err, AF_EUSAGE, "encoding_format",
-                               "'encoding_format' is not float or base64"));
     e->dimensions = e->api->width;
-    AF_TRY(af_value_int(body, "dimensions", 1, e->api->width, &e->dimensions, &f->err));
-    AF_TRY(af_read_inputs(e->api, body, "input", &e->input, &e->inputs, &f->err));
+    AF_TRY(e->use->read(e, body, &f->err));
     for (int i = 0; i < e->inputs; i++) {
         if (e->input[i].count <= e->api->context)
             continue;
         f->code = "context_length_exceeded";
-        AF_TRY(af_fail_subject(&f->err, AF_EUSAGE, "input",
+        AF_TRY(af_fail_subject(&f->err, AF_EUSAGE, e->use->field,
                                "an input has %" PRId64 " tokens; the context is %" PRId64,
                                e->input[i].count, e->api->context));
     }
@@ -135,7 +101,8 @@ done:
     return st;
 }
 
-void af_api_embeddings(af_api *a, af_httpd_call *c, const json_t *body)
+void af_embeddings_start(af_api *a, af_httpd_call *c, const json_t *body,
+                         const af_embedding_use *use)
 {
     af_api_fault f = {0};
     af_embedding_task *e = af_calloc(1, sizeof *e);
@@ -144,6 +111,7 @@ void af_api_embeddings(af_api *a, af_httpd_call *c, const json_t *body)
         return;
     }
     e->api = a;
+    e->use = use;
     e->call = af_httpd_call_ref(c);
     e->task = (af_serve_task){.begin = begin, .poll = poll, .fail = fail, .end = end};
     af_status st = read_request(e, body, &f);
@@ -153,4 +121,55 @@ void af_api_embeddings(af_api *a, af_httpd_call *c, const json_t *body)
         af_api_refuse_fault(c, &f);
         task_free(e);
     }
+}
+
+/* ---- /v1/embeddings ---- */
+
+static af_status read_embeddings(af_embedding_task *e, const json_t *body, af_error *err)
+{
+    af_status st = AF_OK;
+    const char *format = "float";
+    AF_TRY(af_value_string(body, "encoding_format", &format, err));
+    e->base64 = strcmp(format, "base64") == 0;
+    if (!e->base64 && strcmp(format, "float") != 0)
+        AF_TRY(af_fail_subject(err, AF_EUSAGE, "encoding_format",
+                               "'encoding_format' is not float or base64"));
+    AF_TRY(af_value_int(body, "dimensions", 1, e->api->width, &e->dimensions, err));
+    AF_TRY(af_read_inputs(e->api, body, "input", &e->input, &e->inputs, err));
+done:
+    return st;
+}
+
+static void out_vector(af_embedding_task *e)
+{
+    af_buf *b = &e->out;
+    af_buf_printf(b, "%s{\"object\":\"embedding\",\"index\":%d,\"embedding\":",
+                  e->next ? "," : "{\"object\":\"list\",\"data\":[", e->next);
+    if (e->base64) {
+        af_buf_char(b, '"');
+        af_buf_base64(b, e->vector, (uint64_t)e->dimensions * sizeof *e->vector);
+        af_buf_char(b, '"');
+    } else {
+        af_buf_char(b, '[');
+        for (int64_t i = 0; i < e->dimensions; i++)
+            af_buf_printf(b, "%s%.9g", i ? "," : "", e->vector[i]);
+        af_buf_char(b, ']');
+    }
+    af_buf_char(b, '}');
+}
+
+static void end_list(af_embedding_task *e)
+{
+    const int64_t tokens = af_embeddings_tokens(e);
+    af_buf_str(&e->out, "],\"model\":");
+    af_out_cstring(&e->out, e->model->name);
+    af_buf_printf(&e->out,
+                  ",\"usage\":{\"prompt_tokens\":%" PRId64 ",\"total_tokens\":%" PRId64 "}}",
+                  tokens, tokens);
+}
+
+void af_api_embeddings(af_api *a, af_httpd_call *c, const json_t *body)
+{
+    static const af_embedding_use use = {"input", read_embeddings, out_vector, end_list};
+    af_embeddings_start(a, c, body, &use);
 }
