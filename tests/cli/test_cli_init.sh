@@ -56,6 +56,12 @@ if "$AFINAR" init "$tmp" "$data" 2> "$tmp/why"; then echo "an empty folder was a
 rc=0; "$AFINAR" init "$model" "$data" --json > "$tmp/json" 2> /dev/null || rc=$?
 [ $rc = 2 ] && [ "$(cat "$tmp/json")" = '{"error": "--json is not supported; a run file is YAML"}' ] || { echo "YAML where JSON was asked for"; exit 1; }
 
+# a list of turns under another name
+printf '{"id": 1, "conversation": [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]}\n' > "$tmp/turns.jsonl"
+"$AFINAR" init "$model" "$tmp/turns.jsonl" 2> /dev/null > "$tmp/turns.yaml"
+[ "$(grep -c "^    type: messages$\|^    field_messages: conversation$" "$tmp/turns.yaml")" = 2 ] || { cat "$tmp/turns.yaml"; exit 1; }
+"$AFINAR" data check "$tmp/turns.yaml" > /dev/null 2>&1
+
 # its own field names, as in a run file
 printf '{"q": "one", "a": "two"}\n' > "$tmp/qa.jsonl"
 "$AFINAR" init "$model" "{path: $tmp/qa.jsonl, field_prompt: q, field_completion: a}" > "$tmp/qa.yaml"

@@ -58,6 +58,9 @@ static void test_records_of_public_datasets(void **state)
          "\"content\": "
          "\"R\"}, {\"role\": \"assistant\", \"content\": \"A\"}]}",
          "(f)" U("Q") A("!9f1") TOOL("R") A("A")},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"function_call\", "
+         "\"content\": {\"name\": \"f\", \"arguments\": {\"a\": 1}}}]}",
+         U("Q") A("!9f1")},
         {"{\"conversations\": [{\"from\": \"human\", \"value\": \"Q\"}, {\"from\": "
          "\"function_call\", "
          "\"value\": \"[{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": {\\\"a\\\": 1}}, "
@@ -328,6 +331,8 @@ static void test_what_is_advised(void **state)
         const char *record, *why;
     } cases[] = {
         {"{\"messages\": \"[{]\"}", "\"messages\" should be a list, got a string"},
+        {"{\"messages\": \"[{'role': 'user', 'content': 'Q'}]\"}",
+         "field \"messages\" is a list as Python prints it, not JSON; write it with json.dumps"},
         {"{\"messages\": \"[1]\"}", "message 1 should be an object, got a number"},
         {"{\"conversations\": [{\"from\": \"human\", \"value\": \"Q\"}, {\"from\": "
          "\"function_call\", "

@@ -24,6 +24,27 @@ static bool is_text(const json_t *record, const char *name)
     return json_is_string(json_object_get(record, name));
 }
 
+/* A field of the record that has turns, if a run file can name it as it is. */
+static bool find_turns(const json_t *record, af_question *out)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)record, key, v)
+    {
+        const json_t *first = json_array_get(v, 0);
+        const size_t n =
+            strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
+        out->sharegpt = json_object_get(first, "from") && json_object_get(first, "value");
+        if (key[n] || n >= sizeof out->turns ||
+            !(out->sharegpt ||
+              (json_object_get(first, "role") && json_object_get(first, "content"))))
+            continue;
+        memcpy(out->turns, key, n + 1);
+        return true;
+    }
+    return false;
+}
+
 bool af_question_fields(const json_t *record, af_question *out)
 {
     static const char *const questions[] = {"question", "query",       "prompt",      "instruction",
@@ -40,11 +61,17 @@ bool af_question_fields(const json_t *record, af_question *out)
                 out->system = is_text(record, "system_prompt") ? "system_prompt" : NULL;
                 return true;
             }
-    return false;
+    *out = (af_question){0};
+    return find_turns(record, out);
 }
 
 void af_question_keys(af_buf *b, const af_question *q, const char *between)
 {
+    if (*q->turns) {
+        af_buf_printf(b, "type: %s%sfield_messages: %s", q->sharegpt ? "sharegpt" : "messages",
+                      between, q->turns);
+        return;
+    }
     af_buf_printf(b, "field_instruction: %s%sfield_output: %s", q->question, between, q->answer);
     if (q->input)
         af_buf_printf(b, "%sfield_input: %s", between, q->input);
@@ -62,29 +89,16 @@ static af_status advise_fields(const json_t *record, const af_question *q, const
         at.line = 1; /* the header */
     af_question_keys(&b, q, ", ");
     const af_status st =
-        b.bad
-            ? af_fail_nomem(err, "a message", 0)
-            : af_source_loc_fail(&at, err,
-                                 "keys [%s] are not a known shape of a dataset; for questions and "
-                                 "answers in the chat template write {path: ..., %s}",
-                                 af_record_keys(record, keys, sizeof keys), b.data);
+        b.bad ? af_fail_nomem(err, "a message", 0)
+              : af_source_loc_fail(&at, err,
+                                   "keys [%s] are not a known shape of a dataset; for %s write "
+                                   "{path: ..., %s}",
+                                   af_record_keys(record, keys, sizeof keys),
+                                   *q->turns ? "conversations"
+                                             : "questions and answers in the chat template",
+                                   b.data);
     af_buf_clear(&b);
     return st;
-}
-
-/* A field of the record that has turns; NULL: there is none. */
-static const char *turns_field(const json_t *record, bool *sharegpt)
-{
-    const char *key;
-    json_t *v;
-    json_object_foreach((json_t *)record, key, v)
-    {
-        const json_t *first = json_array_get(v, 0);
-        *sharegpt = json_object_get(first, "from") && json_object_get(first, "value");
-        if (*sharegpt || (json_object_get(first, "role") && json_object_get(first, "content")))
-            return key;
-    }
-    return NULL;
 }
 
 af_status af_shape_unknown(const json_t *record, const af_question *q, const af_source_loc *p,
@@ -93,17 +107,9 @@ af_status af_shape_unknown(const json_t *record, const af_question *q, const af_
     char keys[400];
     if (q)
         return advise_fields(record, q, p, err);
-    bool sharegpt;
-    const char *turns = turns_field(record, &sharegpt);
-    af_record_keys(record, keys, sizeof keys);
-    if (turns)
-        return af_source_loc_fail(p, err,
-                                  "keys [%s] are not a known shape of a dataset; for conversations "
-                                  "write {path: ..., type: %s, field_messages: %.40s}",
-                                  keys, sharegpt ? "sharegpt" : "messages", turns);
     return af_source_loc_fail(p, err,
                               "keys [%s] are not a known shape of a dataset (alpaca, sharegpt, "
                               "messages, prompt and completion, text, preference, kto, "
                               "input_output); name the fields (type, field_...)",
-                              keys);
+                              af_record_keys(record, keys, sizeof keys));
 }

@@ -56,10 +56,13 @@ typedef struct af_item {
 /* The shape of a first record by its fields. */
 AF_CHECKED af_status af_shape_detect(af_data_source *s, const json_t *record,
                                      const af_source_loc *p, af_error *err);
-/* The fields of a question and its answer in a record of no known shape, by their names. */
+/* The fields of a question and its answer in a record of no known shape, by their names, or the one
+ * that has turns. */
 typedef struct af_question {
     const char *question, *answer;
     const char *input, *system; /* or NULL */
+    char turns[64];             /* "" = there are none */
+    bool sharegpt;
 } af_question;
 bool af_question_fields(const json_t *record, af_question *out);
 /* The keys of a dataset that name them, `between` two of them. */

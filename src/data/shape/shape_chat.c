@@ -135,7 +135,7 @@ typedef struct turn {
     af_error *err;
 } turn;
 
-static af_status read_role(turn *t, bool sharegpt)
+static af_status read_role(turn *t)
 {
     const json_t *v = json_object_get(t->json, t->role_key);
     if (!v)
@@ -146,7 +146,7 @@ static af_status read_role(turn *t, bool sharegpt)
                                   t->number, t->role_key, af_type_words(v));
     t->role = role_of(t->s, json_string_value(v));
     if (!t->role && (strcmp(json_string_value(v), AF_ROLE_CALL) == 0 ||
-                     (sharegpt && strcmp(json_string_value(v), "function_call") == 0)))
+                     strcmp(json_string_value(v), "function_call") == 0))
         t->role = "function_call";
     if (!t->role)
         return af_source_loc_fail(t->p, t->err,
@@ -453,7 +453,7 @@ static af_status split_thought(const turn *t, json_t *m)
     return AF_OK;
 }
 
-static af_status take_turn(af_conversation *out, turn *t, bool sharegpt)
+static af_status take_turn(af_conversation *out, turn *t)
 {
     af_status st = AF_OK;
     json_t *m = NULL, *own = NULL;
@@ -464,7 +464,7 @@ static af_status take_turn(af_conversation *out, turn *t, bool sharegpt)
     if (!own)
         return af_fail_nomem(t->err, "a message", 0);
     AF_TRY(af_message_open_call(own, t->number, t->err));
-    AF_TRY(read_role(t, sharegpt));
+    AF_TRY(read_role(t));
     AF_TRY(read_flags(t));
     if (strcmp(t->role, "function_call") == 0) {
         st = add_function_call(out, t);
@@ -507,6 +507,12 @@ static bool is_system_turn(const af_data_source *s, const json_t *first, bool sh
 af_status af_turns_take(af_conversation *out, const af_data_source *s, const json_t *turns,
                         const char *field, bool sharegpt, const af_source_loc *p, af_error *err)
 {
+    const char *text = json_string_value(turns);
+    if (text && strncmp(text, "[{'", 3) == 0)
+        return af_source_loc_fail(p, err,
+                                  "field \"%s\" is a list as Python prints it, not JSON; write it "
+                                  "with json.dumps",
+                                  field);
     if (!json_is_array(turns))
         return af_source_loc_fail(p, err, "field \"%s\" should be a list, got %s", field,
                                   af_type_words(turns));
@@ -526,7 +532,7 @@ af_status af_turns_take(af_conversation *out, const af_data_source *s, const jso
                   .content_key = sharegpt ? s->field.value : s->field.content,
                   .json = json_array_get(turns, i),
                   .err = err};
-        const af_status st = take_turn(out, &t, sharegpt);
+        const af_status st = take_turn(out, &t);
         if (st != AF_OK)
             return st;
     }

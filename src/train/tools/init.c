@@ -248,7 +248,7 @@ static void put_data(af_buf *b, const init_facts *l)
     af_buf_printf(b, "the longest %" PRId64 ";\n# %s.\ndatasets:\n  ", l->longest, l->template);
     put_entry(b, l, "  ");
     /* `type: alpaca` is the Alpaca prompt; without it the chat template is used, if there is one */
-    if (!map && l->shape != AF_SHAPE_ALPACA && !l->rl)
+    if (!map && !l->asks && l->shape != AF_SHAPE_ALPACA && !l->rl)
         af_buf_printf(b, "    type: %s\n", cut ? "completion" : af_shape_name(l->shape));
     if (l->records >= 100)
         af_buf_str(b, "val_set_size: 0.05        # held out, to measure the loss on unseen "
