@@ -226,10 +226,28 @@ static void test_two_in_one(void **state)
     formula_model_clear(&f);
 }
 
+/* The activations of apertus have numbers without a dimension, and the result has them so. */
+static void test_scalars(void **state)
+{
+    (void)state;
+    char run[300];
+    af_model *m;
+    af_error err = {0};
+    formula_model f;
+    write_model(&f, "apertus", 0);
+    snprintf(run, sizeof run, "%s/apertus-full", dir);
+    train(f.dir, run, "");
+    same_names(f.dir, run);
+    CHECK_OK(af_model_open(&m, run, &(af_model_opts){.device = "cpu"}, &err), err);
+    af_model_close(m);
+    formula_model_clear(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_published), cmocka_unit_test(test_surplus),
-        cmocka_unit_test(test_indexers), cmocka_unit_test(test_two_in_one)};
+        cmocka_unit_test(test_indexers), cmocka_unit_test(test_two_in_one),
+        cmocka_unit_test(test_scalars)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

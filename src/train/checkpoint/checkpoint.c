@@ -209,12 +209,13 @@ static af_status copy_state(tensor_copies *c, const af_step_graph *g, af_error *
     return AF_OK;
 }
 
-/* Experts are one tensor here and one matrix each in folders: splits the last copy. */
+/* Experts are one tensor here and one matrix each in folders: splits the last copy. What is one
+ * there, too, may have other dimensions. */
 static af_status split_last(tensor_copies *c, const af_model_spec *s, int tensor, af_error *err)
 {
     const int n = af_disk_count(s, tensor);
     if (n == 1 && !af_disk_is_turned(s, tensor) && !af_disk_is_apart(s, tensor) &&
-        !af_disk_has_axes(s, tensor))
+        !af_disk_has_axes(s, tensor) && !s->tensor[tensor].scalar)
         return AF_OK;
     const af_status st = reserve(c, n - 1, err);
     if (st != AF_OK)
