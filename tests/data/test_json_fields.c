@@ -58,6 +58,11 @@ static void test_records_of_public_datasets(void **state)
          "\"content\": "
          "\"R\"}, {\"role\": \"assistant\", \"content\": \"A\"}]}",
          "(f)" U("Q") A("!9f1") TOOL("R") A("A")},
+        {"{\"conversations\": {\"from\": [\"human\", \"gpt\"], \"value\": [\"Q\", \"A\"]}}",
+         U("Q") A("A")},
+        {"{\"messages\": {\"role\": [\"user\", \"assistant\"], \"content\": [\"Q\", \"A\"], "
+         "\"weight\": [null, 1]}}",
+         U("Q") A("A")},
         {"{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"function_call\", "
          "\"content\": {\"name\": \"f\", \"arguments\": {\"a\": 1}}}]}",
          U("Q") A("!9f1")},

@@ -64,6 +64,45 @@ af_status af_message_open_call(json_t *m, size_t number, af_error *err)
     return AF_OK;
 }
 
+/* {"role": [...], "content": [...]}, which `datasets` makes of a Sequence of structs, as turns: a
+ * new reference. NULL: it is something else. */
+static json_t *turns_of_lists(const af_data_source *s, const json_t *v)
+{
+    const char *const names[] = {s->field.role, s->field.from};
+    const json_t *first = json_object_get(v, names[0]);
+    first = first ? first : json_object_get(v, names[1]);
+    const size_t n = json_array_size(first);
+    const char *key;
+    json_t *list, *out = n ? json_array() : NULL;
+    for (size_t i = 0; i < n && out; i++)
+        json_array_append_new(out, json_object());
+    json_object_foreach((json_t *)v, key, list)
+    {
+        for (size_t i = 0; i < json_array_size(list) && json_array_size(list) == n; i++)
+            if (out && json_object_set(json_array_get(out, i), key, json_array_get(list, i))) {
+                json_decref(out);
+                out = NULL;
+            }
+    }
+    return out;
+}
+
+/* Lists of turns as JSON text, or apart. */
+static bool open_turns(const af_data_source *s, json_t *record)
+{
+    const af_fields *f = &s->field;
+    const char *const fields[] = {f->messages,   f->conversations, f->prompt,
+                                  f->completion, f->chosen,        f->rejected};
+    bool ok = true;
+    for (size_t i = 0; i < AF_LEN(fields); i++) {
+        const json_t *v = json_object_get(record, fields[i]);
+        json_t *list = i < 2 ? af_json_text_list(v) : NULL; /* others may be text */
+        list = json_is_object(v) ? turns_of_lists(s, v) : list;
+        ok = ok && (!list || !json_object_set_new(record, fields[i], list));
+    }
+    return ok;
+}
+
 /* Whether records may be conversations: of text, a field of that name is text. */
 static bool may_have_turns(const af_data_source *s)
 {
@@ -74,15 +113,9 @@ static bool may_have_turns(const af_data_source *s)
 
 af_status af_record_open_fields(const af_data_source *s, json_t *record, af_error *err)
 {
-    const char *const turns[] = {s->field.messages, s->field.conversations};
-    bool ok = open_openai_pair(s, record) && open_functions(s, record) &&
-              af_record_open_public(s, record);
-    if (ok && may_have_turns(s)) {
-        for (size_t i = 0; i < AF_LEN(turns); i++) {
-            json_t *list = af_json_text_list(json_object_get(record, turns[i]));
-            ok = ok && (!list || !json_object_set_new(record, turns[i], list));
-        }
-        ok = ok && af_record_open_vendor(s, record);
-    }
+    const bool turns = may_have_turns(s);
+    const bool ok = open_openai_pair(s, record) && open_functions(s, record) &&
+                    (!turns || open_turns(s, record)) && af_record_open_public(s, record) &&
+                    (!turns || af_record_open_vendor(s, record));
     return ok ? AF_OK : af_fail_nomem(err, "a record", 0);
 }

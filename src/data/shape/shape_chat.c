@@ -103,11 +103,12 @@ static bool has_system(const af_conversation *t)
 
 af_status af_item_put_system(af_item *out, const char *text, af_error *err)
 {
-    bool put = false;
+    const af_conversation *first = &out->conversation[0]; /* a pair has one prompt */
+    if (!out->conversations || first->kind != AF_CONVERSATION_CHAT || !first->messages ||
+        has_system(first))
+        return AF_OK;
     for (int i = 0; i < out->conversations; i++) {
         af_conversation *t = &out->conversation[i];
-        if (t->kind != AF_CONVERSATION_CHAT || !t->messages || has_system(t))
-            continue;
         json_t *m = json_pack("{s:s, s:s}", "role", "system", "content", text);
         const af_status st = m ? append(t, m, true, err) : af_fail_nomem(err, "a conversation", 0);
         if (st != AF_OK)
@@ -118,9 +119,8 @@ af_status af_item_put_system(af_item *out, const char *text, af_error *err)
             return af_fail_nomem(err, "a conversation", 0);
         memmove(t->train + 1, t->train, last * sizeof *t->train);
         t->train[0] = out->prompt_messages == 0; /* a prompt is never trained on */
-        put = true;
     }
-    out->prompt_messages += put;
+    out->prompt_messages++;
     return AF_OK;
 }
 
