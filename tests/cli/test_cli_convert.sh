@@ -252,6 +252,8 @@ printf 'T{{ tools | length }}' >"$tmp/tools/additional_chat_templates/tool_use.j
 "$AFINAR" export "$tmp/tools" -o "$tmp/tools.gguf" --force --type f16 --no-verify -q 2>"$tmp/err" >/dev/null || fail "export with a template for tools: $(cat "$tmp/err")"
 row='{"messages": [{"role": "user", "content": "a"}], "tools": [{}]}'
 [ "$("$AFINAR" template "$tmp/tools.gguf" <<<"$row")" = '{"text": "T1"}' ] || fail "the template for tools of a GGUF file"
+"$AFINAR" quantize "$tmp/tools.gguf" -o "$tmp/tools-nf4" --type nf4 -q >/dev/null 2>&1 || fail "a folder of it"
+[ "$("$AFINAR" template "$tmp/tools-nf4" <<<"$row")" = '{"text": "T1"}' ] || fail "the template for tools of the folder"
 
 # a full disk (simulated by a file size limit)
 (

@@ -372,6 +372,24 @@ done:
     return st;
 }
 
+/* Next to chat_template.jinja; without one, a list in tokenizer_config.json has it. */
+static af_status write_tool_template(const af_gguf *g, const char *dir, af_error *err)
+{
+    static const char sub[] = "additional_chat_templates";
+    const af_gguf_str text = af_gguf_string(g, "tokenizer.chat_template.tool_use");
+    af_status st = AF_OK;
+    char *path = af_path_join(dir, sub);
+    if (!path)
+        return af_fail_nomem(err, "a path", strlen(dir));
+    if (text.at && af_file_in(dir, "chat_template.jinja")) {
+        AF_TRY(af_dir_make(path, err));
+        AF_TRY(af_text_write(path, "tool_use.jinja", text.at, text.len, err));
+    }
+done:
+    free(path);
+    return st;
+}
+
 af_status af_gguf_text(const af_gguf *g, const af_hf_config *c, const char *dir, json_t **config,
                        af_error *err)
 {
@@ -384,6 +402,7 @@ af_status af_gguf_text(const af_gguf *g, const af_hf_config *c, const char *dir,
     const af_gguf_str chat = af_gguf_string(g, "tokenizer.chat_template");
     if (!template && !made && chat.at)
         AF_TRY(af_text_write(dir, "chat_template.jinja", chat.at, chat.len, err));
+    AF_TRY(write_tool_template(g, dir, err));
     put_ids(ids, c);
     if (!generation && !made)
         AF_TRY(af_json_write(dir, "generation_config.json", ids, err));
