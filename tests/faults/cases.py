@@ -68,6 +68,16 @@ FILES = {
                     '"reasoning_content": "x", "tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}]}, '
                     '{"role": "tool", "content": "r"}, {"role": "assistant", "reasoning_content": "y", "content": "A"}, '
                     '{"role": "user", "content": "q"}, {"role": "assistant", "content": "B"}]}\n',
+    "forms.jsonl": '{"system": [{"text": "s"}], "tools": [{"name": "f", "input_schema": {}}], "messages": [{"role": "user", "content": "p"}, '
+                   '{"role": "assistant", "content": [{"type": "thinking", "thinking": "x"}, {"type": "tool_use", "id": "i", "name": "f", '
+                   '"input": {"a": 1}}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "i", "content": [{"json": 1}]}]}, '
+                   '{"role": "assistant", "content": [{"text": "A"}]}]}\n'
+                   '{"contents": [{"role": "user", "parts": [{"text": "p"}]}, {"role": "model", "parts": [{"text": "A"}]}], "tools": '
+                   '[{"functionDeclarations": [{"name": "f", "parameters": {"type": "OBJECT"}}]}]}\n'
+                   '{"query": "p", "answers": "[{\\"name\\": \\"f\\", \\"arguments\\": {}}]", "tools": [{"name": "f", "parameters": {"a": '
+                   '{"type": "List[int]"}}}]}\n'
+                   '{"messages": {"role": ["user", "assistant"], "content": ["p", "A"]}}\n',
+    "judged.jsonl": '{"context": [{"role": "user", "content": "p"}], "response1": "A", "response2": "B", "overall_preference": 1}\n',
     "labels.jsonl": '{"text": "good", "label": 1}\n{"text": "bad day", "label": 0}\n{"text": "fine", "label": 1}\n',
     "chat.txt": "hello\n/system be brief\nand again\n",
     "plain.txt": "hello world, this is a text of some words. " * 8,
@@ -106,6 +116,8 @@ def cases():
         Case("data_check", "data", "check", "run.yaml"),
         Case("data_preview", "data", "preview", "run.yaml", "--json"),
         Case("data_rows", "data", "preview", "run.yaml", "datasets=[{path: thinks.jsonl}]", "chat_template=thinks.jinja"),
+        Case("data_forms", "data", "preview", "run.yaml", "datasets=[{path: forms.jsonl}]", "chat_template=thinks.jinja"),
+        Case("data_judged", "data", "preview", "run.yaml", "datasets=[{path: judged.jsonl}]", "rl=dpo", "chat_template=thinks.jinja"),
         Case("data_csv", "data", "preview", "run.yaml", "datasets=[{path: rows.csv}]"),
         Case("records_parquet", "data", "records", GOLDEN + "/columns/scalars.zstd.v2.parquet", "-n", "0"),
         Case("records_arrow", "data", "records", GOLDEN + "/columns/chat.file.lz4.arrow", "-n", "0"),

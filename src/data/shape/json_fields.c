@@ -117,5 +117,5 @@ af_status af_record_open_fields(const af_data_source *s, json_t *record, af_erro
     const bool ok = open_openai_pair(s, record) && open_functions(s, record) &&
                     (!turns || open_turns(s, record)) && af_record_open_public(s, record) &&
                     (!turns || af_record_open_vendor(s, record));
-    return ok ? AF_OK : af_fail_nomem(err, "a record", 0);
+    return ok && !af_memory_failed() ? AF_OK : af_fail_nomem(err, "a record", 0);
 }

@@ -328,5 +328,5 @@ static bool open_tools(const af_data_source *s, json_t *record)
 bool af_record_open_vendor(const af_data_source *s, json_t *record)
 {
     return open_contents(s, record) && open_blocks(s, record, s->field.messages) &&
-           open_system(s, record) && open_tools(s, record) && !af_memory_failed();
+           open_system(s, record) && open_tools(s, record);
 }
