@@ -169,7 +169,7 @@ static af_status run(classify_job *j, const char *text, const char *file, af_err
 {
     j->labels = af_model_labels(j->m);
     if (!j->labels) /* says what is wrong */
-        return af_model_classify(j->m, NULL, 0, NULL, NULL, err);
+        return af_model_classify(j->m, (const int32_t[]){0}, 0, NULL, NULL, err);
     j->scores = calloc((size_t)j->labels, sizeof *j->scores);
     j->share = calloc((size_t)j->labels, sizeof *j->share);
     if (!j->scores || !j->share)

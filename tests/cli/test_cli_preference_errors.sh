@@ -66,7 +66,7 @@ data "no common prompt in \"chosen\" and \"rejected\"" dpo \
     "{\"chosen\": $turn, \"rejected\": [{\"role\": \"user\", \"content\": \"How?\"}, {\"role\": \"assistant\", \"content\": \"So.\"}]}"
 data "no list of messages before it" dpo '{"chosen": {"role": "assistant", "content": "b"}, "rejected": {"role": "assistant", "content": "c"}}'
 data "field \"rejected\" is empty" dpo '{"chosen": "b", "rejected": ""}'
-data "\"prompt\" should be a string (as the answers are), got a list" dpo "{\"prompt\": $turn, \"chosen\": \"a\", \"rejected\": \"b\"}"
+data "\"prompt\" should be a string (as the answers are), got a number" dpo '{"prompt": 5, "chosen": "a", "rejected": "b"}'
 data "records of shape text, but 'rl: dpo' wants chosen and rejected" dpo '{"text": "a"}'
 data "records of shape kto, but 'rl: dpo' wants chosen and rejected" dpo '{"prompt": "a", "completion": "b", "label": true}'
 data "has no field \"label\"" kto '{"prompt": "a", "completion": "b", "label": true}'$'\n''{"prompt": "a", "completion": "b"}'

@@ -203,7 +203,8 @@ af_status af_model_eval_labels(af_model *m, const char *path, const af_eval_data
     *out = (af_label_eval){.label_f1 = af_calloc(C, sizeof *out->label_f1)};
     if (!values || !out->label_f1)
         AF_TRY(af_fail_nomem(err, "labels", C * sizeof *values));
-    AF_TRY(af_model_labels(m) ? AF_OK : af_model_classify(m, NULL, 0, NULL, NULL, err));
+    if (!af_model_labels(m))
+        AF_TRY(af_model_classify(m, (const int32_t[]){0}, 0, NULL, NULL, err));
     AF_TRY(af_label_counts_init(&counts, (int64_t)C, err));
     AF_TRY(af_eval_data_open(&store, &read, m, path, o, true, AF_EXCESS_TRUNCATE, &mem, err));
     for (int64_t i = 0; i < store.records; i++)
