@@ -121,6 +121,13 @@ static void test_mask_history_with_rl(void **state)
     CHECK_OK(parse(&r, "rl: dpo\nmask_history: true\nsplit_turns: true", NULL, 0, &err), err);
     assert_true(r.idle->count == 2 && !r.mask_history && !r.split_turns);
     af_run_config_clear(&r);
+    CHECK_OK(parse(&r, "rl: dpo\nroles_to_train: [user]\ntrain_on_eos: all", NULL, 0, &err), err);
+    assert_true(r.idle->count == 2 && !r.roles_to_train.count);
+    af_run_config_clear(&r);
+    CHECK_OK(parse(&r, "task_type: SEQ_CLS\nmask_history: true\ntrain_on_eot: all", NULL, 0, &err),
+             err);
+    assert_true(r.idle->count == 2 && !r.mask_history);
+    af_run_config_clear(&r);
     assert_int_equal(parse(&r, "rl: dpo", set, 1, &err), AF_EUSAGE);
 }
 

@@ -445,6 +445,7 @@ static af_status resolve_eot(af_run_config *r, af_error *err)
                        af_run_key_loc(r, "train_on_eot", at, sizeof at));
     if (*eot) {
         r->train_on_eos = r->train_on_eot;
+        r->key_name[eos - r->key_line] = r->key_name[eot - r->key_line];
         *eos = *eot;
         *eot = AF_KEY_LINE_UNSET;
     }
