@@ -120,6 +120,9 @@ AF_CHECKED af_status af_schema_resolve(af_schema *s, const char *ref, const json
  * that contain schemas. */
 AF_CHECKED af_status af_schema_compile(af_rtn *r, json_t *root, uint32_t *rule, af_error *err);
 
+/* schema_rewrite.c: says what it can of patternProperties in other words, in place. */
+void af_schema_rewrite(json_t *root);
+
 /* schema_merge.c */
 AF_CHECKED af_status af_schema_flatten(af_schema *s, af_schemas all, af_flats *out);
 /* The error of an object with more than AF_SCHEMA_VALUES_MAX of them. */

@@ -68,6 +68,9 @@ add('pattern_dot',{"type":"string","pattern":"^(?!.*x)","maxLength":3},["","a","
 N={"type":"null"}
 add('names',{"type":"object","propertyNames":{"type":"string"},"additionalProperties":{"type":"integer"}},[{},{"a":1,"é":2}],[{"a":"x"}])
 add('names_pattern',{"type":"object","propertyNames":{"pattern":"^[a-c]{1,2}$"},"additionalProperties":{"type":"integer"}},[{},{"a":1},{"ab":1,"c":2}],[{"d":1},{"abc":1},{"a":1,"":2}])
+add('patterns',{"type":"object","patternProperties":{"^x":{"type":"integer"}}},[{},{"x":1},{"xy":1,"xé":2}],[{"x":"a"},{"xy":1,"xz":None}])
+add('patterns_closed',{"patternProperties":{"^a":{"const":1},"b$":{"const":1}},"additionalProperties":False,"propertyNames":{"maxLength":3}},[{},{"a":1},{"ccb":1,"ab":1}],[{"c":1},{"a":2},{"abcd":1}])
+add('patterns_inside',{"type":"object","properties":{"patternProperties":{"type":"object","patternProperties":{"^[0-9]+$":{"type":"boolean"}},"additionalProperties":False},"e":{"enum":[{"patternProperties":{"^a":1}}]}},"required":["patternProperties"]},[{"patternProperties":{"1":True,"22":False}},{"patternProperties":{},"e":{"patternProperties":{"^a":1}}}],[{"patternProperties":{"a":True}},{"patternProperties":{"1":1}},{}])
 add('names_length',{"type":"object","propertyNames":{"minLength":1,"maxLength":2}},[{},{"a":1},{"éé":[]}],[{"":1},{"abc":1}])
 add('names_enum',{"type":"object","propertyNames":{"enum":["a","b",3]},"additionalProperties":{"type":"boolean"}},[{},{"a":True},{"b":False},{"a":True,"b":False}],[{"c":True},{"a":1}])
 add('names_required',{"type":"object","propertyNames":{"type":"string","enum":["x","y"]},"additionalProperties":{"const":1},"required":["x"]},[{"x":1},{"x":1,"y":1}],[{"y":1},{},{"x":1,"z":1}])
@@ -89,9 +92,11 @@ add('unique_values',{"enum":[[1,2],[1,1],[1,1.0],["a"]],"uniqueItems":True},[[1,
 add('true',True,[1,[],{"a":None}],['='])
 refused=[]
 def no(schema,word,subject=None): refused.append(dict(schema=schema,says=word,subject=subject or ""))
-for k,v in dict(**{"not":{}},**{"if":{}},patternProperties={"a":{}},contains={},dependentRequired={"a":["b"]},unevaluatedProperties=False,additionalItems=False).items():
+for k,v in dict(**{"not":{}},**{"if":{}},contains={},dependentRequired={"a":["b"]},unevaluatedProperties=False,additionalItems=False).items():
     no({k:v},"'%s' is not supported"%k,k)
 no({"properties":{"a":{"items":{"not":{}}}}},"'not' is not supported","not")
+for k in ({"properties":{"b":{}}},{"required":["b"]},{"additionalProperties":True}): no({**k,"patternProperties":{"a":{}}},"'patternProperties' is not supported","patternProperties")
+no({"patternProperties":{"a":{},"b":{"type":"null"}}},"'patternProperties' is not supported","patternProperties")
 no({"type":"text"},"'type' expects","type"); no({"type":[]},"'type' expects","type"); no({"enum":1},"'enum' expects"); no({"minLength":-1},"'minLength' expects"); no({"minimum":"a"},"'minimum' expects"); no({"exclusiveMinimum":True},"'exclusiveMinimum' expects")
 no({"pattern":"(?=a)"},"not supported","pattern"); no({"pattern":"^a(?!b)"},"not supported","pattern"); no({"pattern":"^(?!\\d)a"},"not supported","pattern"); no({"pattern":"^(?![^a])a"},"not supported","pattern"); no({"pattern":"^(?!a)b|c"},"not supported","pattern"); no({"pattern":"^(?!(?=a))b"},"not supported","pattern"); no({"pattern":"^(?!a"},"not supported","pattern"); no({"pattern":"^(?!a)a","type":"string"},"no text fits"); no({"pattern":"(a"},"no closing ')'"); no({"pattern":"\\bword"},"not supported"); no({"pattern":"a\\1"},"not supported"); no({"pattern":"[b-a]"},"ends before"); no({"pattern":"*a"},"nothing to repeat")
 no({"$ref":"#/$defs/x"},"leads nowhere","$ref"); no({"$ref":"http://x/y"},"only references inside","$ref"); no({"$ref":"#"},"refers to itself"); no({"anyOf":[{"type":"null"},{"$ref":"#"}]},"refers to itself")
