@@ -299,6 +299,8 @@ static void test_files_of_a_model(void **state)
          "pytorch_model-00001-of-00001.bin"},
         {"model.fp16.safetensors pytorch_model.bin", "pytorch_model.bin"},
         {"adapter_model.bin", "adapter_model.bin"},
+        {"1_Pooling/config.json 2_Dense/model.safetensors model.safetensors modules.json",
+         "1_Pooling/config.json model.safetensors modules.json"},
         {"config.json pytorch_model.fp16.bin", ""},
     };
     for (size_t i = 0; i < AF_LEN(cases); i++) {

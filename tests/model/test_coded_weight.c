@@ -188,6 +188,30 @@ static void test_weights_of_auto_round(void **state)
     af_weights_close(w);
 }
 
+static void test_forms_of_compressed_tensors_that_are_refused(void **state)
+{
+    static const char *const cases[][2] = {
+        {"\"format\": \"mxfp6-pack-quantized\"", "'mxfp6-pack-quantized'"},
+        {"\"format\": \"dense\", \"sparsity_config\": {\"format\": \"sparse-24-bitmask\"}",
+         "'sparse-24-bitmask'"},
+        {"\"format\": \"dense\", \"sparsity_config\": {\"format\": \"dense\"}", NULL}};
+    (void)state;
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        char text[512];
+        af_error err = {0};
+        af_hf_config c = {0};
+        snprintf(text, sizeof text,
+                 "{\"model_type\": \"llama\", \"vocab_size\": 512, \"hidden_size\": 64, "
+                 "\"intermediate_size\": 96, \"num_hidden_layers\": 4, \"num_attention_heads\": 4, "
+                 "\"quantization_config\": {\"quant_method\": \"compressed-tensors\", %s}}",
+                 cases[i][0]);
+        const af_status st = af_hf_config_parse(&c, text, strlen(text), "config.json", &err);
+        CHECK_MSG(cases[i][1] ? st == AF_EUNSUPPORTED && strstr(err.msg, cases[i][1]) : st == AF_OK,
+                  "%s: '%s'", cases[i][0], err.msg);
+        af_hf_config_clear(&c);
+    }
+}
+
 /* Older folders have the tool's own file instead of quantization_config; GPTQModel has two names
  * for the form of the zeros. */
 static void test_quantization_in_other_files(void **state)
@@ -439,6 +463,7 @@ int main(void)
         cmocka_unit_test(test_values_of_mlx),
         cmocka_unit_test(test_quantization_of_mlx),
         cmocka_unit_test(test_weights_of_auto_round),
+        cmocka_unit_test(test_forms_of_compressed_tensors_that_are_refused),
         cmocka_unit_test(test_quantization_in_other_files),
         cmocka_unit_test(test_mxfp4_stays_in_four_bits),
         cmocka_unit_test(test_parts_are_known),

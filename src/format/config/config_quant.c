@@ -20,10 +20,29 @@ static const json_t *find_block(af_config_source *in)
     return block;
 }
 
+/* Forms of compressed-tensors whose tensors would be taken for those of another model. */
+static void refuse_forms(af_config_source *in)
+{
+    static const char *const refused[] = {"sparse-24-bitmask", "sparse-bitmask", "marlin-24",
+                                          "mxfp6-pack-quantized"};
+    const json_t *sparse = json_object_get(af_config_value(in, "sparsity_config"), "format");
+    const char *const found[] = {json_string_value(af_config_value(in, "format")),
+                                 json_string_value(sparse)};
+    for (size_t i = 0; i < AF_LEN(found) * AF_LEN(refused) && in->st == AF_OK; i++) {
+        const char *form = found[i % AF_LEN(found)];
+        if (form && strcmp(form, refused[i / AF_LEN(found)]) == 0)
+            in->st = af_fail(in->err, AF_EUNSUPPORTED,
+                             "%s: weights of compressed-tensors in the format '%s' are not read; "
+                             "use the model before quantisation",
+                             in->name, form);
+    }
+}
+
 /* Block sizes and bits of the tools whose weights are read as codes. */
 static void get_coded(af_config_source *in, af_hf_config *c)
 {
     const json_t *block = find_block(in);
+    refuse_forms(in);
     const int64_t bits = af_config_int(in, "bits", 4);
     c->quant.bits = (int)AF_MIN(AF_MAX(bits, 1), 8);
     if (c->quant.method == AF_QUANT_GPTQ && bits != 2 && bits != 3 && bits != 4 && bits != 8)
