@@ -131,6 +131,20 @@ static void test_mask_history_with_rl(void **state)
     assert_int_equal(parse(&r, "rl: dpo", set, 1, &err), AF_EUSAGE);
 }
 
+/* A strategy for data that the file does not have, next to another key without effect. */
+static void test_strategy_without_data(void **state)
+{
+    (void)state;
+    af_run_config r = {0};
+    af_error err = {0};
+    CHECK_OK(parse(&r, "attn_implementation: sdpa\neval_strategy: steps\nlog_level: info", NULL, 0,
+                   &err),
+             err);
+    assert_int_equal(r.idle->count, 3);
+    assert_string_equal(r.idle->last->key, "eval_strategy");
+    af_run_config_clear(&r);
+}
+
 static void test_template_file(void **state)
 {
     (void)state;
@@ -272,15 +286,11 @@ static void test_instead(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_trainer_of_a_file),
-        cmocka_unit_test(test_length),
-        cmocka_unit_test(test_method_text),
-        cmocka_unit_test(test_older_keys),
-        cmocka_unit_test(test_mask_history_with_rl),
-        cmocka_unit_test(test_template_file),
-        cmocka_unit_test(test_mixer),
-        cmocka_unit_test(test_truncation_mode),
-        cmocka_unit_test(test_instead),
+        cmocka_unit_test(test_trainer_of_a_file),    cmocka_unit_test(test_length),
+        cmocka_unit_test(test_method_text),          cmocka_unit_test(test_older_keys),
+        cmocka_unit_test(test_mask_history_with_rl), cmocka_unit_test(test_strategy_without_data),
+        cmocka_unit_test(test_template_file),        cmocka_unit_test(test_mixer),
+        cmocka_unit_test(test_truncation_mode),      cmocka_unit_test(test_instead),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -326,6 +326,13 @@ static int *line_of(af_run_config *r, const char *key)
     return &r->key_line[af_key_find(key) - af_keys];
 }
 
+/* A key that another one of the file stands for. */
+static void stand_for(af_run_config *r, const char *key, const char *from, int line)
+{
+    *line_of(r, key) = line;
+    r->key_name[af_key_find(key) - af_keys] = r->key_name[af_key_find(from) - af_keys];
+}
+
 /* Turns a strategy into steps and epochs. In the trainers of Hugging Face it decides which of these
  * keys counts; in Axolotl a number wins over it, unless it is from the command line. */
 static af_status resolve_strategy(af_run_config *r, af_when *when, const char *strategy,
@@ -368,15 +375,15 @@ static af_status resolve_strategies(af_run_config *r, af_error *err)
                               "evals_per_epoch", err);
     if (save == AF_WHEN_EPOCH && r->save_steps == 0 && r->saves_per_epoch == 0) {
         r->saves_per_epoch = 1;
-        *line_of(r, "saves_per_epoch") = save_line;
+        stand_for(r, "saves_per_epoch", "save_strategy", save_line);
     }
     if (save == AF_WHEN_STEPS && r->save_steps == 0 && r->saves_per_epoch == 0) {
         r->save_steps = STEPS_OF_TRANSFORMERS;
-        *line_of(r, "save_steps") = save_line;
+        stand_for(r, "save_steps", "save_strategy", save_line);
     }
     if (eval == AF_WHEN_STEPS && r->eval_steps == 0 && r->evals_per_epoch == 0) {
         r->eval_steps = r->logging_steps;
-        *line_of(r, "eval_steps") = eval_line;
+        stand_for(r, "eval_steps", "eval_strategy", eval_line);
     }
     return st;
 }
@@ -445,8 +452,7 @@ static af_status resolve_eot(af_run_config *r, af_error *err)
                        af_run_key_loc(r, "train_on_eot", at, sizeof at));
     if (*eot) {
         r->train_on_eos = r->train_on_eot;
-        r->key_name[eos - r->key_line] = r->key_name[eot - r->key_line];
-        *eos = *eot;
+        stand_for(r, "train_on_eos", "train_on_eot", *eot);
         *eot = AF_KEY_LINE_UNSET;
     }
     r->train_on_eot = r->train_on_eos; /* as the effective file has it */

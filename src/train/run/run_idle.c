@@ -46,7 +46,8 @@ af_status af_run_idle_key(const af_run_config *r, const char *key, const char *w
 {
     char at[300];
     const int line = af_run_key_line(r, key);
-    return line > 0 ? af_run_idle_add(r, r->key_name[af_key_find(key) - af_keys], line, why, err)
+    const char *name = r->key_name[af_key_find(key) - af_keys]; /* in the file */
+    return line > 0 ? af_run_idle_add(r, name ? name : key, line, why, err)
                     : af_fail(err, AF_EUSAGE, "%s: %s has no effect: %s",
                               af_run_key_loc(r, key, at, sizeof at), key, why);
 }
