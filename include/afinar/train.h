@@ -116,7 +116,8 @@ AF_API AF_CHECKED af_status af_run_set(af_run *run, const char *key, const char 
                                        af_error *err);
 /* Checks the keys, reads model and data, plans the memory, creates output_dir, and resumes where
  * resume_from_checkpoint asks for it. base_model and datasets are required. `hooks` may
- * be NULL and is copied. After a failure the run can only be closed. */
+ * be NULL and is copied; `start` and the first `between` are called here, the others by
+ * af_run_step. After a failure the run can only be closed. */
 AF_API AF_CHECKED af_status af_run_open(af_run *run, const af_train_hooks *hooks, af_error *err);
 /* One optimizer step, and what the keys ask for after it: log row, evaluation, samples, checkpoint.
  * On a finished run it does nothing. AF_ESTOPPED when the stop hook interrupted an evaluation or

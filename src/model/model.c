@@ -9,6 +9,7 @@
 #include "model/adapter_texts.h"
 
 #include <jansson.h>
+#include <math.h>
 
 static af_status open_adapters(af_model *m, const af_model_opts *o, af_error *err)
 {
@@ -76,6 +77,9 @@ static af_status find_adapters(af_model_opts *o, char **owned, af_error *err)
 {
     af_status st = af_need_strings(o->adapter, o->adapters, AF_MODEL_ADAPTERS_MAX, "adapter", err);
     for (int i = 0; i < o->adapters && st == AF_OK; i++) {
+        if (!isfinite(o->adapter_weight[i]))
+            return af_fail(err, AF_EUSAGE, "the weight of adapter '%s' is %g", o->adapter[i],
+                           o->adapter_weight[i]);
         if (af_path_is_taken(o->adapter[i]) || !af_hub_is_name(o->adapter[i]))
             continue;
         st = af_hub_snapshot(&owned[i], AF_HUB_MODEL, o->adapter[i], NULL, NULL, 0, err);

@@ -207,6 +207,9 @@ af_status af_model_graph_feed(af_model_graph *r, const af_token_row *row, int n,
         const af_token_row x = k < n ? row[k] : (af_token_row){0};
         if (x.count < 0 || x.count > r->rows - at)
             return af_fail(err, AF_EUSAGE, "a batch of more than %" PRId64 " tokens", r->rows);
+        if (x.count && !x.ids)
+            return af_fail(err, AF_EUSAGE,
+                           "af_model_graph_feed: the ids of row %" PRId64 " are NULL", k);
         AF_TRY(af_model_check_ids(r->m, x.ids, x.count, err));
         for (int64_t t = 0; t < x.count; t++, at++) {
             ids[at] = x.ids[t];

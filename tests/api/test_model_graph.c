@@ -158,6 +158,7 @@ static void test_wrong_use_is_an_error(void **state)
     CHECK_OK(af_model_graph_prepare(r, &err), err);
     assert_int_equal(af_model_graph_prepare(r, &err), AF_EUSAGE);
     assert_int_equal(af_model_graph_feed(r, rows, 2, &err), AF_EUSAGE); /* one sequence */
+    assert_int_equal(af_model_graph_feed(r, &(af_token_row){.count = 1}, 1, &err), AF_EUSAGE);
     rows[0].count = 0;
     assert_int_equal(af_model_graph_feed(r, rows, 1, &err), AF_EUSAGE);
     const int32_t outside = (int32_t)af_model_vocab(m);

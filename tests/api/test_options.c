@@ -3,6 +3,8 @@
 #include "afinar/afinar.h"
 #include "test.h"
 
+#include <math.h>
+
 static const char *golden(const char *name)
 {
     static char path[4096];
@@ -58,6 +60,9 @@ static void test_options_that_cannot_be_are_errors(void **state)
     no_stop.stops = 1;
     stops.stops = AF_STOPS_MAX + 1;
     const af_decode_request bias = {.ids = &id, .count = 1, .biases = 1};
+    const af_model_opts nan = {.adapter = {"x"}, .adapter_weight = {NAN}, .adapters = 1};
+    const af_merge_adapter_opts merge = {.adapter = {"x"}, .weight = {NAN}, .adapters = 1};
+    const af_schedule_opts decay = {.name = "cosine", .decay = (af_schedule_decay)9};
     const af_serve_opts origin = {.cors_origins = 1}, host = {.allowed_hosts = 1},
                         adapters = {.adapters = AF_SERVE_LIST_MAX + 1};
     const af_pull_opts pull = {.hub = {.offline = true}, .includes = 1};
@@ -74,6 +79,9 @@ static void test_options_that_cannot_be_are_errors(void **state)
     REFUSED("'include'", af_hub_pull(&text, "a/b", &pull, &err));
     REFUSED("'overrides'", af_train_plan("run.yaml", &nothing, 1, 0, true, &text, &err));
     REFUSED("is not possible", af_observer_new(&o, INT64_MAX, 2, &(af_grid_opts){.bits = 8}, &err));
+    REFUSED("decay 9", af_schedule_init(&(af_schedule){0}, &decay, &err));
+    REFUSED("is nan", af_merge_adapters(golden("qwen2"), "out", &merge, NULL, &err));
+    REFUSED("is nan", af_model_open(&m, golden("qwen2"), &nan, &err));
     free(embedding);
     af_decoder_close(d);
     af_model_close(m);

@@ -264,6 +264,45 @@ static void test_a_checkpoint_that_fails_ends_the_run(void **state)
     assert_non_null(strstr(err.msg, "was not written"));
 }
 
+static af_status refuse_start(void *user, const af_train_start *s, af_error *err)
+{
+    ++*(int *)user;
+    return af_fail(err, AF_EUNSUPPORTED, "not after step %d", (int)s->step);
+}
+
+static void count_moment(void *user, const af_train_moment *m)
+{
+    af_error err = {0};
+    assert_int_equal(m->step, (*(int *)user)++); /* before the first step and after each */
+    if (m->step == 1)
+        CHECK_OK(m->checkpoint(m->run, &err), err);
+}
+
+static void test_hooks_of_a_run_object(void **state)
+{
+    (void)state;
+    af_error err = {0};
+    int starts = 0, moments = 0;
+    char path[4096];
+    af_run_step_result r = {0};
+    const af_train_hooks no = {.user = &starts, .start = refuse_start},
+                         all = {.user = &moments, .between = count_moment};
+    af_run *run = new_run("refused");
+    assert_int_equal(af_run_open(run, &no, &err), AF_EUNSUPPORTED);
+    assert_string_equal(err.msg, "not after step 0");
+    assert_int_equal(starts, 1);
+    af_run_close(run);
+    run = new_run("moments");
+    CHECK_OK(af_run_open(run, &all, &err), err);
+    while (!r.finished)
+        CHECK_OK(af_run_step(run, &r, &err), err);
+    CHECK_OK(af_run_step(run, &r, &err), err); /* nothing is left to do */
+    assert_int_equal(moments, (int)r.steps + 1);
+    path_of(path, sizeof path, "moments/checkpoint-1");
+    assert_int_equal(access(path, F_OK), 0);
+    af_run_close(run);
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -285,6 +324,7 @@ int main(void)
         cmocka_unit_test(test_a_run_can_be_left_and_resumed),
         cmocka_unit_test(test_wrong_use_is_an_error),
         cmocka_unit_test(test_a_checkpoint_that_fails_ends_the_run),
+        cmocka_unit_test(test_hooks_of_a_run_object),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -10,6 +10,8 @@
 #include "model/arch/arch_disk.h"
 #include "model/labels/label_config.h"
 
+#include <math.h>
+
 static af_status read_adapters(af_adapter **out, af_model_reader *in,
                                const af_merge_adapter_opts *o, af_error *err)
 {
@@ -21,6 +23,10 @@ static af_status read_adapters(af_adapter **out, af_model_reader *in,
         return af_fail(err, AF_EUSAGE, "%d adapters; 1 to %d can be merged", o->adapters,
                        AF_MERGE_ADAPTERS_MAX);
     AF_TRY(af_need_strings(o->adapter, o->adapters, AF_MERGE_ADAPTERS_MAX, "adapter", err));
+    for (int i = 0; i < o->adapters; i++)
+        if (!isfinite(o->weight[i]))
+            return af_fail(err, AF_EUSAGE, "the weight of adapter '%s' is %g", o->adapter[i],
+                           o->weight[i]);
     if (o->combine && !af_combine_by_name(&c.how, o->combine))
         return af_fail(err, AF_EUSAGE,
                        "combination '%.40s' is not one of linear, cat, ties, dare_linear, "

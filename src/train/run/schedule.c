@@ -81,6 +81,9 @@ af_status af_schedule_init(af_schedule *out, const af_schedule_opts *o, af_error
         return af_fail(err, AF_EUSAGE,
                        "lr_scheduler '%.40s' is not supported; it must be one of: %s", o->name,
                        af_schedule_names());
+    if ((unsigned)o->decay > AF_SCHEDULE_DECAY_SQRT)
+        return af_fail(err, AF_EUSAGE, "schedule %s: decay %d is not one of 0 to %d", o->name,
+                       (int)o->decay, AF_SCHEDULE_DECAY_SQRT);
     if (!(o->peak >= 0) || o->steps < 0 || o->warmup < 0 || o->decay_steps < 0 || o->step_size < 0)
         return af_fail(err, AF_EUSAGE,
                        "schedule %s: rate %g, %" PRId64 " steps, warm-up %" PRId64

@@ -59,6 +59,8 @@ af_status af_run_open(af_run *run, const af_train_hooks *hooks, af_error *err)
     AF_TRY(af_ranks_open(&run->comm, &run->config, &run->hooks, &common, err));
     AF_TRY(af_trainer_open(&run->trainer, &run->config, run->comm, &run->hooks, err));
     AF_TRY(af_trainer_start(&run->trainer, err));
+    AF_TRY(af_trainer_tell_start(&run->trainer, err));
+    AF_TRY(af_trainer_between(&run->trainer, err));
     run->opened = true;
     run->failed = false;
 done:
@@ -99,16 +101,16 @@ af_status af_run_step(af_run *run, af_run_step_result *out, af_error *err)
     if (st != AF_OK)
         return st;
     af_trainer *t = &run->trainer;
-    if (t->progress.pending != AF_PENDING_NOTHING) /* a stop interrupted the last call */
-        st = af_trainer_run_due(t, err);
-    else if (!af_trainer_done(t))
-        st = af_trainer_advance(t, err);
+    const bool pending = t->progress.pending != AF_PENDING_NOTHING; /* a stop interrupted it */
+    const bool done = !pending && af_trainer_done(t);
+    if (!done)
+        st = (pending ? af_trainer_run_due : af_trainer_advance)(t, err);
     if (st != AF_OK)
         return st;
     if (out)
         *out = result_of(t);
     if (t->progress.pending == AF_PENDING_NOTHING)
-        return AF_OK;
+        return done ? AF_OK : af_trainer_between(t, err);
     return af_fail(err, AF_ESTOPPED, "stopped after step %" PRId64 " of %" PRId64, t->progress.step,
                    t->progress.steps);
 }

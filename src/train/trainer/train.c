@@ -96,7 +96,7 @@ static af_status checkpoint_now(void *run, af_error *err)
 
 static bool stop_now(void *run) { return af_run_stop_requested(((af_trainer *)run)->asked); }
 
-static af_status between(af_trainer *t, af_error *err)
+af_status af_trainer_between(af_trainer *t, af_error *err)
 {
     const bool split = af_checkpoint_is_split(&t->step);
     const af_train_moment m = {.step = t->progress.step,
@@ -114,7 +114,7 @@ static af_status between(af_trainer *t, af_error *err)
     return split ? tell_ranks(t, WISH_GO_ON, err) : AF_OK;
 }
 
-static af_status start_hook(const af_trainer *t, af_error *err)
+af_status af_trainer_tell_start(const af_trainer *t, af_error *err)
 {
     const af_run_config *r = t->run;
     const af_train_start s = {.base_model = t->model.path,
@@ -136,14 +136,14 @@ static af_status loop(af_trainer *t, af_error *err)
 {
     af_status st = AF_OK;
     bool first = true;
-    AF_TRY(between(t, err));
+    AF_TRY(af_trainer_between(t, err));
     /* a run that was killed after its last evaluation resumes at its end */
     while (!stops(t) && !af_trainer_done(t)) {
         AF_TRY(af_trainer_advance(t, err));
         if (first)
             af_log_time("first step");
         first = false;
-        AF_TRY(between(t, err));
+        AF_TRY(af_trainer_between(t, err));
     }
     if (stops(t))
         return stop_here(t, err);
@@ -171,7 +171,7 @@ static af_status run_all(af_trainer *t, af_error *err)
     if (af_trainer_stops(t)) /* while data was read and tokenised */
         AF_TRY(af_fail(err, AF_ESTOPPED, "stopped before the first step; nothing was written"));
     AF_TRY(af_trainer_start(t, err));
-    AF_TRY(start_hook(t, err));
+    AF_TRY(af_trainer_tell_start(t, err));
     AF_TRY(loop(t, err));
     AF_TRY(af_trainer_finish(t, &whole, err));
     if (!whole)

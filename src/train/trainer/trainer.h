@@ -60,6 +60,9 @@ AF_CHECKED af_status af_trainer_agree_stop(af_trainer *t, af_error *err);
 /* Creates or reopens the output folder, loads the checkpoint to resume from, and runs what is due
  * before the first step. */
 AF_CHECKED af_status af_trainer_start(af_trainer *t, af_error *err);
+/* The hooks `start`, before the first step, and `between`, before each step and after the last. */
+AF_CHECKED af_status af_trainer_tell_start(const af_trainer *t, af_error *err);
+AF_CHECKED af_status af_trainer_between(af_trainer *t, af_error *err);
 /* One optimizer step, and what is due after it: log line, evaluation, samples, checkpoint. */
 AF_CHECKED af_status af_trainer_advance(af_trainer *t, af_error *err);
 /* What is left of the current step: all of it was done unless a stop was requested. */
