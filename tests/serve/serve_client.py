@@ -185,6 +185,10 @@ def check_completions(s):
     e = s.post(TEXT, prompt="Hello", temperature=0, max_tokens=0, echo=True, logprobs=0)[1]["choices"][0]
     check(e["text"] == "Hello" and e["logprobs"]["tokens"] == ["H", "ell", "o"], "echo alone: %s" % e)
     check(e["logprobs"]["token_logprobs"][0] is None and e["logprobs"]["token_logprobs"][1] < 0, "echo: logprobs")
+    for n in (0, 2):  # a prompt of one token
+        e = s.post(TEXT, prompt="x", temperature=0, max_tokens=n, echo=True, logprobs=1)[1]["choices"][0]["logprobs"]
+        check(e["tokens"][0] == "x" and len(e["tokens"]) == 1 + n and e["token_logprobs"][0] is None and e["text_offset"][:2] == [0, 1][:1 + n],
+              "echo of one token: %s" % e)
     e = dict(prompt="a\0b", max_tokens=0, echo=True)
     check(s.post(TEXT, **e)[1]["choices"][0]["text"] == "a\0b" and s.events(TEXT, **e)[0]["choices"][0]["text"] == "a\0b",
           "echo of a NUL")

@@ -120,6 +120,7 @@ static bool on_token(void *user, const af_decoded *t)
         return true;
     }
     if (g->no_tokens) {
+        af_logprobs_begin(c);
         end_choice(c, "length");
         return t->end != AF_DECODE_GOES_ON;
     }

@@ -73,6 +73,7 @@ struct af_choice {
     int64_t prefix; /* tokens of the prompt that were not computed again */
     uint64_t ticket;
     bool submitted, done;
+    bool echoed; /* the first token of the prompt is among the log-probabilities */
     af_answer_text text;
     af_tool_parser *parser; /* of calls, or NULL: the text is the content */
     uint64_t parsed;        /* bytes of the text that became parts */
@@ -214,6 +215,8 @@ const af_buf *af_choice_content(const af_choice *c);
 
 /* ---- logprobs.c ---- */
 void af_logprobs_add(af_choice *c, const af_decoded *t);
+/* echo: the first token of the prompt, which has none. */
+void af_logprobs_begin(af_choice *c);
 /* {"content": ...} or {"tokens": ...}, or null when they were not asked for. */
 void af_logprobs_out(af_buf *b, af_choice *c);
 void af_logprobs_clear(af_logprob_text *t);

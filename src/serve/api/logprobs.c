@@ -95,6 +95,16 @@ static void add_completion(af_choice *c, int32_t id, const af_decoded *t, af_buf
     l->tokens++;
 }
 
+void af_logprobs_begin(af_choice *c)
+{
+    af_buf bytes = {0};
+    const af_generation *g = c->of;
+    if (g->echo && g->logprobs && !c->echoed)
+        add_completion(c, g->prompt[c->prompt].ids[0], NULL, &bytes);
+    c->echoed = true;
+    af_buf_clear(&bytes);
+}
+
 void af_logprobs_add(af_choice *c, const af_decoded *t)
 {
     af_buf bytes = {0};
@@ -103,8 +113,7 @@ void af_logprobs_add(af_choice *c, const af_decoded *t)
         add_chat(c, t, &bytes);
         c->logprobs.tokens++;
     } else {
-        if (t->prompt && t->index == 1)
-            add_completion(c, g->prompt[c->prompt].ids[0], NULL, &bytes);
+        af_logprobs_begin(c);
         add_completion(c, t->id, t, &bytes);
     }
     af_buf_clear(&bytes);
