@@ -162,6 +162,8 @@ def check_thinking(s):
     call = {"role": "assistant", "content": "I look.", "tool_calls": [{"type": "function", "function": {"name": "weather", "arguments": "{}"}}]}
     for name in ("reasoning_content", "reasoning"):
         check("<|start|>assistant[Hm.]<|message|><|end|>" in prompt(messages=HI + [dict(call, **{name: "Hm."})]), "reasoning before a call")
+    parts = [{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "No."}]
+    check("<|message|>a\nNo.<|end|>" in prompt(messages=HI + [{"role": "assistant", "content": parts}]), "a refusal")
     tokens = s.post("/v1/responses/input_tokens", input="Hi")[1]["input_tokens"]
     for body in ({"reasoning": {"effort": "low"}},
                  {"input": [{"role": "user", "content": "Hi"}, {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text",

@@ -10,11 +10,13 @@ af_status af_join_parts(const json_t *parts, json_t **out, af_error *err)
     for (size_t i = 0; i < json_array_size(parts); i++) {
         const json_t *p = json_array_get(parts, i), *text = json_object_get(p, "text");
         const char *type = json_string_value(json_object_get(p, "type"));
+        if (type && strcmp(type, "refusal") == 0)
+            text = json_object_get(p, "refusal"); /* of an earlier answer */
         if (json_is_string(p)) {
             text = p;
         } else if (!type || !json_is_string(text) ||
                    (strcmp(type, "text") != 0 && strcmp(type, "input_text") != 0 &&
-                    strcmp(type, "output_text") != 0)) {
+                    strcmp(type, "output_text") != 0 && strcmp(type, "refusal") != 0)) {
             af_buf_clear(&b);
             return af_fail_subject(err, AF_EUNSUPPORTED, "messages",
                                    "a part of a message is of type '%.40s'; only text is supported",
@@ -59,7 +61,9 @@ static void name_reasoning(json_t *message, const char *source)
     json_t *text = json_copy((json_t *)(uintptr_t)sent);
     if (!json_object_get(message, "reasoning_content"))
         json_object_set(message, "reasoning_content", text);
-    if (strstr(source, ".thinking") && !json_object_get(message, "thinking")) {
+    const bool thinking = strstr(source, ".thinking") || strstr(source, "['thinking']") ||
+                          strstr(source, "[\"thinking\"]");
+    if (thinking && !json_object_get(message, "thinking")) {
         json_object_set(message, "thinking", text);
         if (af_channels_used(source) && json_array_size(json_object_get(message, "tool_calls")))
             json_object_set_new(message, "content", json_string(""));
