@@ -337,7 +337,8 @@ typedef struct af_linear_opts {
     af_tensor *a, *b;
     af_adapter_part part[AF_ADAPTER_PARTS];
     int parts;
-    int64_t out; /* output columns; 0 = the sum of the weights' rows */
+    af_tensor *adapter_x; /* what the adapter reads, of x's shape and type; NULL = x */
+    int64_t out;          /* output columns; 0 = the sum of the weights' rows */
     /* Generation: rows that are single tokens are summed in an order of their own. */
     bool few_rows;
     /* The frozen weights and the rows they are multiplied with count as e4m3 with a scale per row,
@@ -460,6 +461,7 @@ typedef struct af_optimizer_opts {
     af_rounding rounding; /* bf16 parameters: ADAM, ADAMW and those with 8-bit moments */
     uint64_t seed;        /* of stochastic rounding: by seed, update, parameter and element */
     bool uncorrected;     /* moments are not divided by 1 - beta^step */
+    bool bf16;            /* muon: iterate in bf16 on a GPU, not in f32 */
 } af_optimizer_opts;
 /* Records the update: global norm of all gradients, clip factor, update of all parameters,
  * gradients to zero. Once per graph, after af_graph_backward. */

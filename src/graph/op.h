@@ -171,6 +171,7 @@ typedef union af_attr {
         double beta1, beta2, eps, momentum, weight_decay, lr_factor;
         double max_norm; /* GRAD_NORM */
         bool nesterov;
+        bool bf16;            /* MUON on a GPU iterates in bf16 */
         af_rounding rounding; /* of bf16 parameters */
         uint64_t seed;        /* of stochastic rounding */
         int64_t from;         /* first element in the flat buffer of all ranks */

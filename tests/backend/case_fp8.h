@@ -6,7 +6,8 @@
 
 /* In FP8: kernels need bf16 and widths of 16; edges inside tiles, several stages of the inner
  * dimension. */
-static void fp8(rec *r, int64_t tokens, int64_t I, int64_t O, int rank, af_tensor *w)
+static void fp8_after(rec *r, double dropout, int64_t tokens, int64_t I, int64_t O, int rank,
+                      af_tensor *w)
 {
     const double small = 1.0 / sqrt((double)I);
     af_linear_opts o = {.weight = {w, weight_2(r, r->t, 32, I)},
@@ -19,8 +20,18 @@ static void fp8(rec *r, int64_t tokens, int64_t I, int64_t O, int rank, af_tenso
         o.b = param_n(r, 1, (int64_t[]){O * rank}, -0.3, 0.3);
         o.part[0] = (af_adapter_part){0, O, 0, rank, 0.5f};
     }
-    af_tensor *y = af_linear(r->g, normed(r, tokens, I), &o);
+    af_tensor *x = normed(r, tokens, I);
+    o.adapter_x = dropout > 0 ? af_dropout(r->g, x, dropout, 5) : NULL;
+    af_tensor *y = af_linear(r->g, x, &o);
     finish(r, af_rmsnorm(r->g, y, weight_1(r, AF_DTYPE_F32, O + 32), 1e-6, false));
+}
+static void fp8(rec *r, int64_t tokens, int64_t I, int64_t O, int rank, af_tensor *w)
+{
+    fp8_after(r, 0, tokens, I, O, rank, w);
+}
+static void case_fp8_dropout(rec *r)
+{
+    fp8_after(r, 0.3, 150, 272, 224, 8, weight_2(r, r->t, 224, 272));
 }
 static void case_fp8(rec *r) { fp8(r, 37, 64, 96, 0, weight_2(r, r->t, 96, 64)); }
 static void case_fp8_lora(rec *r) { fp8(r, 150, 272, 224, 8, weight_2(r, r->t, 224, 272)); }
@@ -57,8 +68,9 @@ static void case_fp8_glu_wide(rec *r) { fp8_unit(r, 140, 64, 1136); }
 /* A code on an edge may round to either side. */
 #define FP8_CASES                                                                                  \
     {"fp8", case_fp8, 2e-2}, {"fp8_lora", case_fp8_lora, 2e-2},                                    \
-        {"fp8_high_rank", case_fp8_high_rank, 2e-2}, {"fp8_glu", case_fp8_glu, 4e-2},              \
-        {"fp8_glu_wide", case_fp8_glu_wide, 4e-2}, {"fp8_long", case_fp8_long, 2e-2},              \
+        {"fp8_dropout", case_fp8_dropout, 2e-2}, {"fp8_high_rank", case_fp8_high_rank, 2e-2},      \
+        {"fp8_glu", case_fp8_glu, 4e-2}, {"fp8_glu_wide", case_fp8_glu_wide, 4e-2},                \
+        {"fp8_long", case_fp8_long, 2e-2},                                                         \
     {                                                                                              \
         "fp8_nf4", case_fp8_nf4, 2e-2                                                              \
     }

@@ -77,11 +77,39 @@ static void case_reduce(rec *r)
     y = af_add(r->g, y, af_mean(r->g, x, -1, true));
     finish(r, af_add(r->g, y, af_max(r->g, x, 1, true)));
 }
+/* Rows that are added up, with whole accesses and without, in several parts; and long rows. */
+static void case_sums(rec *r)
+{
+    af_tensor *x = act_2(r, 200, 64), *y = act_2(r, 130, 37);
+    af_tensor *s = af_sum(r->g, x, 0, true), *t = af_mean(r->g, y, 0, true);
+    af_tensor *u = af_sum(r->g, act_2(r, 4100, 260), 1, true);
+    finish(r, af_concat(r->g, (af_tensor *[]){s, t, af_reshape(r->g, u, 2, (int64_t[]){1, 4100})},
+                        3, 1));
+}
 static void case_softmax(rec *r)
 {
     af_tensor *x = act_2(r, 7, 301);
     af_tensor *y = af_softmax(r->g, x);
     finish(r, af_add(r->g, y, af_log_softmax(r->g, x)));
+}
+static void case_softmax_wide(rec *r)
+{
+    af_tensor *x = act_2(r, 5, 2112);
+    af_tensor *y = af_softmax(r->g, x);
+    finish(r, af_add(r->g, y, af_log_softmax(r->g, x)));
+}
+static void case_layernorm_wide(rec *r)
+{
+    af_tensor *x = act_2(r, 35, 2304), *w = param_1(r, 2304), *b = param_1(r, 2304);
+    finish(r, af_layernorm(r->g, x, w, b, 1e-5));
+}
+/* Nobody wants the gradient of its scales. */
+static void case_layernorm_frozen(rec *r)
+{
+    af_tensor *x = act_2(r, 7, 104);
+    af_tensor *w = rec_add(r, af_graph_input(r->g, "w", r->t, 1, (int64_t[]){104}), -1, 1);
+    af_tensor *b = rec_add(r, af_graph_input(r->g, "b", r->t, 1, (int64_t[]){104}), -1, 1);
+    finish(r, af_layernorm(r->g, x, w, b, 1e-5));
 }
 static void case_layernorm(rec *r)
 {

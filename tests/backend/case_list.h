@@ -168,7 +168,7 @@ static void case_linear_params(rec *r)
                               .pieces = 2};
     finish(r, af_linear(r->g, act_2(r, 21, 56), &o));
 }
-static void lora(rec *r, int rank, float scale2, af_dtype wt)
+static void lora_after(rec *r, double dropout, int rank, float scale2, af_dtype wt)
 {
     af_linear_opts o = {
         .weight = {weight_2(r, wt, 48, 64), weight_2(r, wt, 24, 64), weight_2(r, wt, 24, 64)},
@@ -180,9 +180,17 @@ static void lora(rec *r, int rank, float scale2, af_dtype wt)
     o.part[0] = (af_adapter_part){0, 48, 0, rank, 0.5f};
     o.part[1] = (af_adapter_part){48, 24, rank, rank, scale2};
     o.part[2] = (af_adapter_part){72, 24, 2 * rank, rank, 0.5f};
-    af_tensor *y = af_linear(r->g, normed(r, 37, 64), &o);
+    af_tensor *x = normed(r, 37, 64);
+    o.adapter_x = dropout > 0 ? af_dropout(r->g, x, dropout, 5) : NULL;
+    af_tensor *y = af_linear(r->g, x, &o);
     finish(r, af_rmsnorm(r->g, y, weight_1(r, AF_DTYPE_F32, 96), 1e-6, false));
 }
+static void lora(rec *r, int rank, float scale2, af_dtype wt)
+{
+    lora_after(r, 0, rank, scale2, wt);
+}
+static void case_lora_dropout(rec *r) { lora_after(r, 0.3, 8, 0.5f, r->t); }
+static void case_lora_dropout_high_rank(rec *r) { lora_after(r, 0.3, 32, 2.0f, AF_DTYPE_F32); }
 static void case_lora(rec *r) { lora(r, 8, 0.5f, r->t); }
 static void case_lora_scales(rec *r) { lora(r, 8, 2.0f, r->t); }
 static void case_lora_high_rank(rec *r) { lora(r, 32, 0.5f, r->t); }
@@ -241,6 +249,16 @@ static void case_dora_norm(rec *r)
     o.part[0] = (af_adapter_part){0, 40, 0, 4, 2.0f};
     out(r, af_dora_norm(r->g, &o));
     out(r, af_linear(r->g, in_2(r, 9, 48), &o));
+}
+/* Rows of two adapters meet in a block, a column is left over, and some rows have none. */
+static void case_dora_norm_odd(rec *r)
+{
+    af_linear_opts o = {.weight = {weight_2(r, r->t, 29, 261)}, .pieces = 1, .parts = 2};
+    o.a = param_n(r, 2, (int64_t[]){9, 261}, -0.3, 0.3);
+    o.b = param_n(r, 1, (int64_t[]){13 * 4 + 10 * 5}, -0.3, 0.3);
+    o.part[0] = (af_adapter_part){0, 13, 0, 4, 2.0f};
+    o.part[1] = (af_adapter_part){13, 10, 4, 5, 0.5f};
+    out(r, af_dora_norm(r->g, &o));
 }
 /* Copies of rows, their sum, and what has no row. */
 static void case_row_pick(rec *r)
@@ -340,8 +358,12 @@ static const test_case cases[] = {
     {"matmul_batched", case_matmul_batched, 0},
     {"shape", case_shape, 0},
     {"reduce", case_reduce, 0},
+    {"sums", case_sums, 0},
     {"softmax", case_softmax, 0},
+    {"softmax_wide", case_softmax_wide, 0},
     {"layernorm", case_layernorm, 0},
+    {"layernorm_wide", case_layernorm_wide, 0},
+    {"layernorm_frozen", case_layernorm_frozen, 0},
     {"rmsnorm", case_rmsnorm, 0},
     {"rmsnorm_odd", case_rmsnorm_odd, 0},
     {"rmsnorm_add", case_rmsnorm_add, 0},
@@ -407,6 +429,8 @@ static const test_case cases[] = {
     {"lora_scales", case_lora_scales, 1e-2},
     {"lora_high_rank", case_lora_high_rank, 1e-2},
     {"lora_cast", case_lora_cast, 1e-2},
+    {"lora_dropout", case_lora_dropout, 1e-2},
+    {"lora_dropout_high_rank", case_lora_dropout_high_rank, 1e-2},
     {"lora_many_rows", case_lora_many_rows, 1e-2},
     {"lora_long_rows", case_lora_long_rows, 1e-2},
     {"lora_plain_rows", case_lora_plain_rows, 1e-2},
@@ -440,6 +464,7 @@ static const test_case cases[] = {
     {"gguf_ternary", case_gguf_ternary, 1e-2},
     {"adapter_only", case_adapter_only, 1e-2},
     {"dora_norm", case_dora_norm, 0},
+    {"dora_norm_odd", case_dora_norm_odd, 0},
     {"glu_clamped", case_glu_clamped, 0},
     {"moe", case_moe, 2e-2},
     {"moe_train", case_moe_train, 2e-2},
@@ -481,8 +506,10 @@ static const test_case cases[] = {
     {"ademamix", case_ademamix, 0},
     {"muon", case_muon, 0},
     {"muon_wide", case_muon_wide, 0},
+    {"muon_bf16", case_muon_bf16, 2e-2},
     {"lion", case_lion, 0},
     {"adafactor", case_adafactor, 0},
+    {"adafactor_wide", case_adafactor_wide, 0},
     {"block", case_block, 3e-2},
     {"train", case_train, 3e-2},
 };

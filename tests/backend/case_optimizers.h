@@ -5,20 +5,24 @@
 #include "backend/cases.h"
 #include "ops/optim/optimizer.h"
 
-static void optimize_matrix(rec *r, af_optimizer_kind kind, int64_t rows, int64_t cols)
+static void optimize_by(rec *r, af_optimizer_opts o, int64_t rows, int64_t cols)
 {
     af_tensor *p = param_2(r, rows, cols), *q = param_1(r, cols);
     af_tensor *y = af_mul(r->g, p, q);
     finish(r, af_mul(r->g, y, y));
     r->outs = 0; /* gradients end as zeros: compare the params */
-    af_graph_optimizer(r->g, &(af_optimizer_opts){.kind = kind,
-                                                  .weight_decay = 0.1,
-                                                  .max_grad_norm = 1,
-                                                  .momentum = kind == AF_OPTIMIZER_SGD ? 0.9 : 0});
+    o.weight_decay = 0.1;
+    o.max_grad_norm = 1;
+    af_graph_optimizer(r->g, &o);
     af_graph_set_learning_rate(r->g, 1e-2);
     r->out[r->outs++] = p;
     r->out[r->outs++] = q;
     r->step = true;
+}
+static void optimize_matrix(rec *r, af_optimizer_kind kind, int64_t rows, int64_t cols)
+{
+    const double momentum = kind == AF_OPTIMIZER_SGD ? 0.9 : 0;
+    optimize_by(r, (af_optimizer_opts){.kind = kind, .momentum = momentum}, rows, cols);
 }
 /* Rows outside [3, 9) and [20, 31) have no gradient: they only decay. */
 static void case_adamw_rows(rec *r)
@@ -53,8 +57,13 @@ static void case_rmsprop(rec *r) { optimize(r, AF_OPTIMIZER_RMSPROP); }
 static void case_ademamix(rec *r) { optimize(r, AF_OPTIMIZER_ADEMAMIX); }
 static void case_muon(rec *r) { optimize(r, AF_OPTIMIZER_MUON); }
 static void case_muon_wide(rec *r) { optimize_matrix(r, AF_OPTIMIZER_MUON, 24, 72); }
+static void case_muon_bf16(rec *r)
+{
+    optimize_by(r, (af_optimizer_opts){.kind = AF_OPTIMIZER_MUON, .bf16 = true}, 136, 64);
+}
 static void case_lion(rec *r) { optimize(r, AF_OPTIMIZER_LION); }
 static void case_adafactor(rec *r) { optimize(r, AF_OPTIMIZER_ADAFACTOR); }
+static void case_adafactor_wide(rec *r) { optimize_matrix(r, AF_OPTIMIZER_ADAFACTOR, 1100, 132); }
 /* Parameters in bf16; the sums of gradients are f32. */
 static void optimize_bf16(rec *r, af_optimizer_kind kind, af_rounding rounding)
 {

@@ -71,6 +71,7 @@ int main()
     clip_case();
     ternary_case();
     channel_case();
+    columns_case();
     printf("%d failed\n", failures);
     return failures ? 1 : 0;
 }

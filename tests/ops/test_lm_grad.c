@@ -190,13 +190,14 @@ static af_tensor *build_linear(gradcheck *c)
         o.b = gc_param(c, 1, &flat);
     }
     af_tensor *x = v & 16 ? gc_param(c, 3, (int64_t[]){2, N, I}) : gc_param2(c, N, I);
+    o.adapter_x = v & 32 ? gc_param2(c, N, I) : NULL;
     return af_linear(c->g, x, &o);
 }
 
 static void test_linear_pieces_biases_adapters(void **state)
 {
     (void)state;
-    const int variants[] = {0, 1, 2, 3, 4, 7, 2 | 8, 1 | 2 | 16};
+    const int variants[] = {0, 1, 2, 3, 4, 7, 2 | 8, 1 | 2 | 16, 2 | 32, 7 | 32};
     for (size_t i = 0; i < AF_LEN(variants); i++)
         shapes("linear", build_linear, variants[i]);
 }

@@ -152,16 +152,11 @@ static af_tensor *project(const af_forward *f, int layer, af_group group, af_ten
             y[p] = dora(f, layer, group, p, x);
         return o.pieces == 1 ? y[0] : af_concat(g, y, o.pieces, 1);
     }
-    if (f->l->dropout > 0 || low_x != x) {
-        for (int p = 0; p < o.pieces; p++)
-            z.out += af_tensor_dim(o.weight[p], 0);
-        af_tensor *low = af_linear(g, adapter_input(f, layer, group, low_x), &z);
-        return add_bias(f, layer, group, af_add(g, af_linear(g, x, &o), low));
-    }
     o.a = z.a;
     o.b = z.b;
     o.parts = z.parts;
     memcpy(o.part, z.part, sizeof o.part);
+    o.adapter_x = adapter_input(f, layer, group, low_x);
     return add_bias(f, layer, group, af_linear(g, x, &o));
 }
 

@@ -180,9 +180,11 @@ extern "C" __global__ void fill(AF_T *y, float value, long long n)
     EACH(i, n) { store(y + i, value); }
 }
 
-/* Kept when Philox(seed, stream of this micro-batch, element) >= p, and then times `factor`. */
+/* Kept when Philox(seed, stream of this micro-batch, element) >= p, and then times `factor`. Rows
+ * of `cols` values are ldx and ldy apart; AF_VEC > 1: AF_VEC divides cols, n is below 2^32. */
 extern "C" __global__ void dropout(AF_T *y, const AF_T *x, const unsigned *clock,
-                                   unsigned long long stream, float p, float factor, long long n)
+                                   unsigned long long stream, float p, float factor, long long n,
+                                   long long cols, long long ldy, long long ldx)
 {
     const u64 seed = clock[0] | (u64)clock[1] << 32;
     u64 z = ((clock[2] | (u64)clock[3] << 32) + 1) * 0x9E3779B97F4A7C15ull; /* dropout.h */
@@ -193,17 +195,31 @@ extern "C" __global__ void dropout(AF_T *y, const AF_T *x, const unsigned *clock
         p = 0.0f;
         factor = 1.0f;
     }
-    EACH(q, (n + 3) / 4)
+    constexpr int own = AF_VEC < 4 ? 4 : AF_VEC; /* values of a thread: whole blocks of Philox */
+    EACH(q, (n + own - 1) / own)
     {
-        const philox r = philox_block(seed, stream, (u64)q);
+        const i64 at = q * own;
+        const i64 row = (u32)at / (u32)cols, col = (u32)at % (u32)cols;
+        float v[own];
+        if (AF_VEC > 1)
+            load_n(v, x + row * ldx + col);
+        else
+            for (int k = 0; k < own; k++)
+                v[k] = at + k < n ? load(x + (at + k) / cols * ldx + (at + k) % cols) : 0.0f;
 #pragma unroll
-        for (int k = 0; k < 4; k++) {
-            const i64 i = q * 4 + k;
-            if (i < n) {
+        for (int b = 0; b < own / 4; b++) {
+            const philox r = philox_block(seed, stream, (u64)(q * (own / 4) + b));
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
                 const bool kept = (float)(r.w[k] >> 8) * 0x1p-24f >= p;
-                store(y + i, kept ? load(x + i) * factor : 0.0f);
+                v[b * 4 + k] = kept ? v[b * 4 + k] * factor : 0.0f;
             }
         }
+        if (AF_VEC > 1)
+            store_n(y + row * ldy + col, v);
+        else
+            for (int k = 0; k < own && at + k < n; k++)
+                store(y + (at + k) / cols * ldy + (at + k) % cols, v[k]);
     }
 }
 
@@ -213,13 +229,49 @@ DEV i64 offset_of(i64 i, i64 d1, i64 d2, i64 d3, i64 s0, i64 s1, i64 s2, i64 s3)
 {
     return i / d3 / d2 / d1 * s0 + i / d3 / d2 % d1 * s1 + i / d3 % d2 * s2 + i % d3 * s3;
 }
+/* part[p][c] = sum of rows p*per .. of x [rows][cols], block (., p): a warp has 32 AF_VEC columns
+ * and every SUM_WARPS-th row; their sums are added up in order. */
+#define SUM_WARPS 8
+extern "C" __global__ void __launch_bounds__(SUM_WARPS * 32)
+    sum_columns(float *part, const AF_T *x, long long rows, long long cols, long long per)
+{
+    __shared__ float sums[SUM_WARPS][AF_VEC][32];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const i64 to = min(rows, (blockIdx.y + 1) * per), c0 = (i64)blockIdx.x * (32 * AF_VEC);
+    const i64 c = c0 + lane * AF_VEC;
+    float sum[AF_VEC] = {};
+    if (c < cols) {
+#pragma unroll 4
+        for (i64 r = blockIdx.y * per + warp; r < to; r += SUM_WARPS) {
+            float v[AF_VEC];
+            load_n(v, x + r * cols + c);
+#pragma unroll
+            for (int k = 0; k < AF_VEC; k++)
+                sum[k] += v[k];
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < AF_VEC; k++)
+        sums[warp][k][lane] = sum[k];
+    __syncthreads();
+    for (int i = threadIdx.x; i < 32 * AF_VEC; i += blockDim.x) {
+        float all = 0.0f;
+#pragma unroll
+        for (int w = 0; w < SUM_WARPS; w++)
+            all += sums[w][i % AF_VEC][i / AF_VEC];
+        if (c0 + i < cols)
+            part[blockIdx.y * cols + c0 + i] = all;
+    }
+}
 /* part[p][o] = sum of elements p*per .. of the summed box of output o. o1..o3: dims of the outputs
- * (1 on summed axes), r1..r3: dims of the summed box (1 on kept axes), s: x's strides. Block (.,
- * p); `wide`: one block an output (blockIdx.x), else one thread. */
+ * (1 on summed axes), r1..r3: dims of the summed box (1 on kept axes), s: x's strides; `step`: how
+ * far summed elements are apart (0: by r and s). Block (., p); `wide`: one block an output
+ * (blockIdx.x), else one thread. */
 extern "C" __global__ void sum_parts(float *part, const AF_T *x, long long outs, long long o1,
                                      long long o2, long long o3, long long r1, long long r2,
                                      long long r3, long long s0, long long s1, long long s2,
-                                     long long s3, long long count, long long per, int wide)
+                                     long long s3, long long step, long long count, long long per,
+                                     int wide)
 {
     const i64 from = blockIdx.y * per, to = min(count, from + per);
     const i64 o = wide ? blockIdx.x : (i64)blockIdx.x * blockDim.x + threadIdx.x;
@@ -228,7 +280,7 @@ extern "C" __global__ void sum_parts(float *part, const AF_T *x, long long outs,
     const AF_T *base = x + offset_of(o, o1, o2, o3, s0, s1, s2, s3);
     float sum = 0.0f;
     for (i64 i = from + (wide ? threadIdx.x : 0); i < to; i += wide ? blockDim.x : 1)
-        sum += load(base + offset_of(i, r1, r2, r3, s0, s1, s2, s3));
+        sum += load(base + (step ? i * step : offset_of(i, r1, r2, r3, s0, s1, s2, s3)));
     if (wide)
         sum = block_sum(sum);
     if (!wide || threadIdx.x == 0)

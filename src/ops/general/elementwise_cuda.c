@@ -201,15 +201,24 @@ static af_status dropout_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error 
         return af_cuda_no_type(n, x, err);
     if (count == 0)
         return AF_OK;
-    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "dropout", x, 1),
-                                  af_cuda_grid(cu, count / 4 + 1, THREADS), 1, 1, THREADS, 0);
-    af_arg_ptr(l, n->out[0]->data);
+    const af_tensor *y = n->out[0];
+    const int wide = af_cuda_wide(y);
+    const bool whole =
+        af_cuda_rows_fit(x, wide) && af_cuda_rows_fit(y, wide) && count <= UINT32_MAX;
+    const int vec = whole ? wide : 1;
+    af_launch *l =
+        af_cuda_launch(cu, n, kernel(cu, "dropout", x, vec),
+                       af_cuda_grid(cu, count / AF_MAX(vec, 4) + 1, THREADS), 1, 1, THREADS, 0);
+    af_arg_ptr(l, y->data);
     af_arg_ptr(l, x->data);
     af_arg_ptr(l, n->in[1]->data);
     af_arg_u64(l, n->attr.dropout.stream);
     af_arg_f32(l, n->attr.dropout.p);
     af_arg_f32(l, 1 / (1 - n->attr.dropout.p));
     af_arg_i64(l, count);
+    af_arg_i64(l, af_last(x));
+    af_arg_i64(l, y->ld);
+    af_arg_i64(l, x->ld);
     return AF_OK;
 }
 
@@ -219,4 +228,4 @@ const af_cuda_op af_cuda_unary_bwd = {unary_prepare, NULL, false};
 const af_cuda_op af_cuda_cast = {cast_prepare, NULL, false};
 const af_cuda_op af_cuda_accum = {accum_prepare, NULL, false};
 const af_cuda_op af_cuda_fill = {fill_prepare, NULL, false};
-const af_cuda_op af_cuda_dropout = {dropout_prepare, NULL, false};
+const af_cuda_op af_cuda_dropout = {dropout_prepare, NULL, true};

@@ -1,7 +1,7 @@
 /* shape_cuda.c - launchers of shape.c, reduce.c and of SUM_TO: strided copies and sums. */
 #include "ops/common/cuda_ops.h"
 
-enum { THREADS = 256, WIDE_OUTS = 4096, PARTS = 64, PART_MIN = 64 };
+enum { THREADS = 256, COLUMNS_MIN = 32, WIDE_OUTS = 4096, PARTS = 64, PART_MIN = 64 };
 
 typedef struct box { /* up to four axes, the missing ones in front */
     int64_t dim[4], stride[4];
@@ -146,15 +146,39 @@ static af_status concat_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *
 /* Which axes of x are summed; outputs and the summed box have 1 on the other's axes. */
 typedef struct summing {
     box x;
-    int64_t out[4], red[4], outs, count, parts, per;
-    bool wide; /* one block an output */
+    int64_t out[4], red[4], outs, count, step, parts, per;
+    bool columns; /* x is rows that are added up, as long as the output */
+    bool wide;    /* else: one block an output */
 } summing;
+
+/* Whether every axis of a box stands in front of those of the other. */
+static bool in_front(const int64_t dim[4], const int64_t other[4])
+{
+    bool seen = false, front = true;
+    for (int i = 0; i < 4; i++) {
+        seen = seen || other[i] > 1;
+        front = front && !(seen && dim[i] > 1);
+    }
+    return front;
+}
+
+/* How far the elements are apart that an output sums; 0 = not always as far. */
+static int64_t step_of(const summing *s)
+{
+    int64_t step = in_front(s->out, s->red);
+    for (int i = 0; i < 4; i++)
+        if (s->red[i] == s->count && s->count > 1)
+            step = s->x.stride[i];
+    return step;
+}
 
 static void finish(summing *s)
 {
     s->outs = s->out[0] * s->out[1] * s->out[2] * s->out[3];
     s->count = s->red[0] * s->red[1] * s->red[2] * s->red[3];
-    s->wide = s->outs < WIDE_OUTS;
+    s->step = step_of(s);
+    s->columns = s->outs >= COLUMNS_MIN && s->count > 1 && in_front(s->red, s->out);
+    s->wide = !s->columns && (s->outs < WIDE_OUTS || (s->step == 1 && s->count >= THREADS));
     const int64_t each = s->wide ? THREADS * PART_MIN / 4 : PART_MIN;
     s->parts = AF_MAX(AF_MIN(s->count / each, (int64_t)PARTS), INT64_C(1));
     s->per = (s->count + s->parts - 1) / s->parts;
@@ -182,24 +206,48 @@ static uint64_t sum_work(const af_cuda *cu, const af_node *n)
     return (uint64_t)(s.parts * s.outs) * sizeof(float);
 }
 
+static void launch_columns(af_cuda *cu, af_node *n, const summing *s)
+{
+    const af_tensor *x = n->in[0];
+    const int64_t wide = 16 / af_dtype_get(x->dtype)->bytes;
+    const bool whole = s->outs % wide == 0 && (uintptr_t)x->data % 16 == 0;
+    const int64_t vec = whole ? wide : 1, each = 32 * vec;
+    af_launch *l = af_cuda_launch(cu, n, kernel_of(cu, "sum_columns", x, vec),
+                                  (s->outs + each - 1) / each, s->parts, 1, THREADS, 0);
+    af_arg_ptr(l, cu->work);
+    af_arg_ptr(l, x->data);
+    af_arg_i64(l, s->count);
+    af_arg_i64(l, s->outs);
+    af_arg_i64(l, s->per);
+}
+
+static void launch_box(af_cuda *cu, af_node *n, const summing *s)
+{
+    const int64_t blocks = s->wide ? s->outs : (s->outs + THREADS - 1) / THREADS;
+    af_launch *l =
+        af_cuda_launch(cu, n, kernel(cu, "sum_parts", n->in[0]), blocks, s->parts, 1, THREADS, 0);
+    af_arg_ptr(l, cu->work);
+    af_arg_ptr(l, n->in[0]->data);
+    af_arg_i64(l, s->outs);
+    for (int i = 1; i < 4; i++)
+        af_arg_i64(l, s->out[i]);
+    for (int i = 1; i < 4; i++)
+        af_arg_i64(l, s->red[i]);
+    for (int i = 0; i < 4; i++)
+        af_arg_i64(l, s->x.stride[i]);
+    af_arg_i64(l, s->step);
+    af_arg_i64(l, s->count);
+    af_arg_i64(l, s->per);
+    af_arg_i32(l, s->wide);
+}
+
 static void launch_sum(af_cuda *cu, af_node *n, double factor)
 {
     const summing s = summing_of(n);
-    const int64_t blocks = s.wide ? s.outs : (s.outs + THREADS - 1) / THREADS;
-    af_launch *l =
-        af_cuda_launch(cu, n, kernel(cu, "sum_parts", n->in[0]), blocks, s.parts, 1, THREADS, 0);
-    af_arg_ptr(l, cu->work);
-    af_arg_ptr(l, n->in[0]->data);
-    af_arg_i64(l, s.outs);
-    for (int i = 1; i < 4; i++)
-        af_arg_i64(l, s.out[i]);
-    for (int i = 1; i < 4; i++)
-        af_arg_i64(l, s.red[i]);
-    for (int i = 0; i < 4; i++)
-        af_arg_i64(l, s.x.stride[i]);
-    af_arg_i64(l, s.count);
-    af_arg_i64(l, s.per);
-    af_arg_i32(l, s.wide);
+    if (s.columns)
+        launch_columns(cu, n, &s);
+    else
+        launch_box(cu, n, &s);
     af_cuda_reduce_parts(cu, n, n->out[0], cu->work, s.outs, s.parts, factor, n->accumulate);
 }
 

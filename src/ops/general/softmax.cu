@@ -1,42 +1,65 @@
 /* softmax.cu - softmax and log-softmax over rows, layer norm, fake quantisation: one block per row
- * (or group), which is read from memory once and from cache after that. Contracts: softmax.c,
- * layernorm.c, fakequant.c; twins: their _cpu.c. Built with AF_T and AF_W (the scales of layer
- * norm). In place works where the contract allows it: a value is read by the thread that overwrites
- * it. */
-// variants: AF_T=bf16,float AF_W=bf16,float | AF_T=half AF_W=half,float
+ * (or group), which is read from memory once and, where it is short, from cache after that.
+ * Contracts: softmax.c, layernorm.c, fakequant.c; twins: their _cpu.c. Built with AF_T, AF_W (the
+ * scales of layer norm) and AF_VEC (values of one access; 1 = no alignment asked). In place works
+ * where the contract allows it: a value is read by the thread that overwrites it. */
+// variants: AF_T=bf16 AF_W=bf16,float AF_VEC=8,1 | AF_T=float AF_W=bf16,float AF_VEC=4,1
+//      | AF_T=half AF_W=half,float AF_VEC=8,1
 #include "dev.cuh"
 
 #ifndef AF_W
 #define AF_W AF_T
 #endif
-#define ROW_LOOP for (int d = threadIdx.x; d < D; d += blockDim.x)
+#define ROW_LOOP for (int d = threadIdx.x * AF_VEC; d < D; d += blockDim.x * AF_VEC)
+#define EACH(k)  _Pragma("unroll") for (int k = 0; k < AF_VEC; k++)
 
+/* A thread's largest value and its sum come from one pass: the sum is scaled where the value grows.
+ */
 extern "C" __global__ void softmax_fwd(AF_T *y, const AF_T *x, int D, int log)
 {
     x += (i64)blockIdx.x * D;
     y += (i64)blockIdx.x * D;
-    float top = -INF, sum = 0.0f;
-    ROW_LOOP top = fmaxf(top, load(x + d));
-    top = block_max(top);
-    ROW_LOOP sum += expf(load(x + d) - top);
-    sum = block_sum(sum);
+    float top = -INF, sum = 0.0f, v[AF_VEC];
+    ROW_LOOP
+    {
+        load_n(v, x + d);
+        float next = top;
+        EACH(k) next = fmaxf(next, v[k]);
+        if (next > top) {
+            sum *= expf(top - next);
+            top = next;
+        }
+        const float from = top == -INF ? 0.0f : top;
+        EACH(k) sum += expf(v[k] - from);
+    }
+    const float all = block_max(top);
+    sum = block_sum(sum == 0.0f ? 0.0f : sum * expf(top - all));
     const float shift = logf(sum), inv = 1.0f / sum;
     ROW_LOOP
     {
-        const float v = load(x + d) - top;
-        store(y + d, log ? v - shift : expf(v) * inv);
+        load_n(v, x + d);
+        EACH(k) v[k] = log ? v[k] - all - shift : expf(v[k] - all) * inv;
+        store_n(y + d, v);
     }
 }
 extern "C" __global__ void softmax_bwd(AF_T *dx, const AF_T *y, const AF_T *dy, int D, int log)
 {
     const i64 at = (i64)blockIdx.x * D;
-    float sum = 0.0f;
-    ROW_LOOP sum += load(dy + at + d) * (log ? 1.0f : load(y + at + d));
+    float sum = 0.0f, v[AF_VEC], g[AF_VEC];
+    ROW_LOOP
+    {
+        load_n(g, dy + at + d);
+        if (!log)
+            load_n(v, y + at + d);
+        EACH(k) sum += log ? g[k] : g[k] * v[k];
+    }
     sum = block_sum(sum);
     ROW_LOOP
     {
-        const float v = load(y + at + d), g = load(dy + at + d);
-        store(dx + at + d, log ? g - expf(v) * sum : v * (g - sum));
+        load_n(g, dy + at + d);
+        load_n(v, y + at + d);
+        EACH(k) g[k] = log ? g[k] - expf(v[k]) * sum : v[k] * (g[k] - sum);
+        store_n(dx + at + d, g);
     }
 }
 
@@ -44,16 +67,27 @@ extern "C" __global__ void layernorm_fwd(AF_T *y, float *mean, float *rstd, cons
                                          const AF_W *w, const AF_W *b, int D, float eps)
 {
     const i64 at = (i64)blockIdx.x * D;
-    float sum = 0.0f, square = 0.0f;
-    ROW_LOOP sum += load(x + at + d);
+    float sum = 0.0f, square = 0.0f, v[AF_VEC], by[AF_VEC], plus[AF_VEC];
+    ROW_LOOP
+    {
+        load_n(v, x + at + d);
+        EACH(k) sum += v[k];
+    }
     const float m = block_sum(sum) / D;
     ROW_LOOP
     {
-        const float v = load(x + at + d) - m;
-        square += v * v;
+        load_n(v, x + at + d);
+        EACH(k) square += (v[k] - m) * (v[k] - m);
     }
     const float r = rsqrtf(block_sum(square) / D + eps);
-    ROW_LOOP store(y + at + d, (load(x + at + d) - m) * r * load(w + d) + load(b + d));
+    ROW_LOOP
+    {
+        load_n(v, x + at + d);
+        load_n(by, w + d);
+        load_n(plus, b + d);
+        EACH(k) v[k] = (v[k] - m) * r * by[k] + plus[k];
+        store_n(y + at + d, v);
+    }
     if (threadIdx.x == 0) {
         mean[blockIdx.x] = m;
         rstd[blockIdx.x] = r;
@@ -64,19 +98,27 @@ extern "C" __global__ void layernorm_bwd(AF_T *dx, const AF_T *x, const AF_W *w,
 {
     const i64 at = (i64)blockIdx.x * D;
     const float m = mean[blockIdx.x], r = rstd[blockIdx.x];
-    float q = 0.0f, qh = 0.0f;
+    float q = 0.0f, qh = 0.0f, v[AF_VEC], g[AF_VEC], by[AF_VEC];
     ROW_LOOP
     {
-        const float g = load(dy + at + d) * load(w + d);
-        q += g;
-        qh += g * (load(x + at + d) - m) * r;
+        load_n(v, x + at + d);
+        load_n(g, dy + at + d);
+        load_n(by, w + d);
+        EACH(k)
+        {
+            q += g[k] * by[k];
+            qh += g[k] * by[k] * (v[k] - m) * r;
+        }
     }
     q = block_sum(q) / D;
     qh = block_sum(qh) / D;
     ROW_LOOP
     {
-        const float g = load(dy + at + d) * load(w + d), h = (load(x + at + d) - m) * r;
-        store(dx + at + d, r * (g - q - h * qh));
+        load_n(v, x + at + d);
+        load_n(g, dy + at + d);
+        load_n(by, w + d);
+        EACH(k) v[k] = r * (g[k] * by[k] - q - (v[k] - m) * r * qh);
+        store_n(dx + at + d, v);
     }
 }
 /* Thread d, rows blockIdx.y*per ..: part[p][0][d] of dw, part[p][1][d] of db. */

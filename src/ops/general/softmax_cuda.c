@@ -4,11 +4,22 @@
 
 enum { THREADS = 256, GROUP_THREADS = 1024, DW_PARTS = 64, DW_ROWS = 16 };
 
-static af_kernel *kernel(af_cuda *cu, const char *name, const af_tensor *x, const af_tensor *w)
+static af_kernel *kernel(af_cuda *cu, const char *name, const af_tensor *x, const af_tensor *w,
+                         int vec)
 {
-    return af_cuda_kernel(
-        cu, "softmax.cu", name,
-        af_cuda_text(cu, "AF_T=%s AF_W=%s", af_cuda_ctype(x->dtype), af_cuda_ctype(w->dtype)));
+    return af_cuda_kernel(cu, "softmax.cu", name,
+                          af_cuda_text(cu, "AF_T=%s AF_W=%s AF_VEC=%d", af_cuda_ctype(x->dtype),
+                                       af_cuda_ctype(w->dtype), vec));
+}
+
+/* Values of one access to the rows of a node, whose tensors are whole. */
+static int access(const af_node *n)
+{
+    const int wide = af_cuda_wide(n->in[0]);
+    bool fits = af_last(n->in[0]) % wide == 0;
+    for (int i = 0; i < n->n_in; i++)
+        fits = fits && (uintptr_t)n->in[i]->data % AF_CUDA_ACCESS == 0;
+    return fits && (uintptr_t)n->out[0]->data % AF_CUDA_ACCESS == 0 ? wide : 1;
 }
 
 static int threads_for(int64_t D) { return D <= 32 ? 32 : D <= 128 ? 64 : THREADS; }
@@ -22,8 +33,10 @@ static af_status softmax_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error 
         return af_cuda_no_type(n, x, err);
     if (af_count(x) == 0)
         return AF_OK;
-    af_launch *l = af_cuda_launch(cu, n, kernel(cu, back ? "softmax_bwd" : "softmax_fwd", x, x),
-                                  af_rows(x), 1, 1, threads_for(af_last(x)), 0);
+    const int vec = access(n);
+    af_launch *l =
+        af_cuda_launch(cu, n, kernel(cu, back ? "softmax_bwd" : "softmax_fwd", x, x, vec),
+                       af_rows(x), 1, 1, threads_for(af_last(x) / vec), 0);
     af_arg_ptr(l, n->out[0]->data);
     af_arg_ptr(l, x->data);
     if (back)
@@ -55,8 +68,9 @@ static af_status layernorm_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
     const af_status st = check_scales(n, x, w, b, err);
     if (st != AF_OK || af_count(x) == 0)
         return st;
-    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "layernorm_fwd", x, w), af_rows(x), 1, 1,
-                                  threads_for(af_last(x)), 0);
+    const int vec = access(n);
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "layernorm_fwd", x, w, vec), af_rows(x), 1, 1,
+                                  threads_for(af_last(x) / vec), 0);
     for (int i = 0; i < 3; i++)
         af_arg_ptr(l, n->out[i]->data);
     for (int i = 0; i < 3; i++)
@@ -74,6 +88,8 @@ static int64_t dw_parts(const af_node *n)
 static uint64_t layernorm_bwd_work(const af_cuda *cu, const af_node *n)
 {
     (void)cu;
+    if (n->n_out == 1)
+        return 0;
     return (uint64_t)(dw_parts(n) * 2 * af_last(n->in[0])) * sizeof(float);
 }
 
@@ -85,14 +101,17 @@ static af_status layernorm_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af_
     if (st != AF_OK || af_count(x) == 0)
         return st;
     const int64_t rows = af_rows(x), D = af_last(x), parts = dw_parts(n);
-    af_launch *l =
-        af_cuda_launch(cu, n, kernel(cu, "layernorm_bwd", x, w), rows, 1, 1, threads_for(D), 0);
+    const int vec = access(n);
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "layernorm_bwd", x, w, vec), rows, 1, 1,
+                                  threads_for(D / vec), 0);
     af_arg_ptr(l, n->out[0]->data);
     for (int i = 0; i < 5; i++)
         af_arg_ptr(l, n->in[i]->data);
     af_arg_i32(l, D);
-    l = af_cuda_launch(cu, n, kernel(cu, "layernorm_dw", x, w), (D + THREADS - 1) / THREADS, parts,
-                       1, THREADS, 0);
+    if (n->n_out == 1)
+        return AF_OK;
+    l = af_cuda_launch(cu, n, kernel(cu, "layernorm_dw", x, w, 1), (D + THREADS - 1) / THREADS,
+                       parts, 1, THREADS, 0);
     af_arg_ptr(l, cu->work);
     af_arg_ptr(l, x->data);
     af_arg_ptr(l, n->in[2]->data);
@@ -116,7 +135,7 @@ static af_status fake_quant_prepare(af_cuda *cu, af_graph *g, af_node *n, af_err
     if (count == 0)
         return AF_OK;
     const int64_t len = group > 0 ? group : group < 0 ? af_last(x) : count;
-    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "fake_quant", x, x), count / len, 1, 1,
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "fake_quant", x, x, 1), count / len, 1, 1,
                                   len > 4096 ? GROUP_THREADS : threads_for(len), 0);
     af_arg_ptr(l, n->out[0]->data);
     af_arg_ptr(l, n->out[1]->data);
@@ -136,7 +155,7 @@ static af_status fake_quant_bwd_prepare(af_cuda *cu, af_graph *g, af_node *n, af
         return af_cuda_no_type(n, dy, err);
     if (count == 0)
         return AF_OK;
-    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "fake_quant_bwd", dy, dy),
+    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "fake_quant_bwd", dy, dy, 1),
                                   af_cuda_grid(cu, count, THREADS), 1, 1, THREADS, 0);
     af_arg_ptr(l, n->out[0]->data);
     af_arg_ptr(l, n->in[0]->data);

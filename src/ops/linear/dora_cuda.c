@@ -4,6 +4,8 @@
 #include "ops/linear/linear_cuda.h"
 #include "ops/linear/linear_in.h"
 
+enum { ROWS = 8, THREADS = 128 }; /* as in dora.cu */
+
 typedef struct dora_part { /* as in dora.cu */
     int32_t out_from, out_rows, rank_from, rank;
     float scale;
@@ -11,9 +13,10 @@ typedef struct dora_part { /* as in dora.cu */
     int64_t at;
 } dora_part;
 
-static void describe(const af_node *n, dora_part part[AF_ADAPTER_PARTS])
+/* The rows of A that they have, all together. */
+static int64_t describe(const af_node *n, dora_part part[AF_ADAPTER_PARTS])
 {
-    int64_t at = 0;
+    int64_t at = 0, ranks = 0;
     memset(part, 0, AF_ADAPTER_PARTS * sizeof *part);
     for (int i = 0; i < n->attr.linear.parts; i++) {
         const af_adapter_part *q = &n->attr.linear.part[i];
@@ -24,7 +27,18 @@ static void describe(const af_node *n, dora_part part[AF_ADAPTER_PARTS])
                               .scale = q->scale,
                               .at = at};
         at += q->out_rows * q->rank;
+        ranks = AF_MAX(ranks, (int64_t)q->rank_from + q->rank);
     }
+    return ranks;
+}
+
+/* Values of one access: four where each row of W and of A begins on a whole one. */
+static int width(const af_mat *w, const af_tensor *a)
+{
+    const uint64_t bytes = (uint64_t)af_dtype_get(w->dtype)->bytes * 4;
+    const bool whole = w->cols % 4 == 0 && w->ld % 4 == 0 && (uintptr_t)w->data % bytes == 0 &&
+                       (!a || (uintptr_t)a->data % 16 == 0);
+    return whole ? 4 : 1;
 }
 
 /* A quantised piece passes through the workspace, in the type its values are rounded to. */
@@ -47,18 +61,22 @@ static af_status dora_norm_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
     if (n->out[0]->dtype != AF_DTYPE_F32 ||
         (parts && (in.a->dtype != AF_DTYPE_F32 || in.b->dtype != AF_DTYPE_F32)))
         return af_fail(err, AF_EUNSUPPORTED, "dora_norm on the GPU: adapters are f32");
-    describe(n, part);
+    const int64_t ranks = describe(n, part);
     for (int i = 0; i < n->attr.linear.pieces; i++) {
         const af_mat w = readable(cu, n, in.w[i]);
         af_kernel *k = af_cuda_kernel(cu, "dora.cu", "dora_norm",
-                                      af_cuda_text(cu, "AF_T=%s", af_cuda_ctype(w.dtype)));
-        af_launch *l = af_cuda_launch(cu, n, k, w.rows, 1, 1, 256, 0);
+                                      af_cuda_text(cu, "AF_T=%s AF_VEC=%d", af_cuda_ctype(w.dtype),
+                                                   width(&w, parts ? in.a : NULL)));
+        af_launch *l = af_cuda_launch(cu, n, k, (w.rows + ROWS - 1) / ROWS, 1, 1, THREADS,
+                                      (uint64_t)ranks * ROWS * sizeof(float));
         af_arg_ptr(l, n->out[0]->data);
         af_arg_mat(l, w);
         af_arg_i64(l, n->attr.linear.piece_from[i]);
+        af_arg_i64(l, w.rows);
         af_arg_i64(l, w.cols);
         af_arg_ptr(l, parts ? in.a->data : NULL);
         af_arg_ptr(l, parts ? in.b->data : NULL);
+        af_arg_i32(l, ranks);
         af_arg_i32(l, parts);
         af_arg_bytes(l, part, sizeof part);
     }

@@ -5,9 +5,11 @@
  *               biases are listed only for pieces whose bit is set in attr.linear.biases. Columns
  *               that no piece covers hold the adapter's share alone. `add`, of y's shape, is
  *               added; only the CUDA backend makes such nodes (attr.linear.adds).
- * ADAPTER_DOWN  x, a -> xa[n][r] = scale * sum_i x[n][i] a[r][i], the scale of r's part
+ * ADAPTER_DOWN  x, a -> xa[n][r] = scale * sum_i x[n][i] a[r][i], the scale of r's part. Its x may
+ *               be another one than LINEAR's: that after dropout
  * ADAPTER_G     dy, b -> g[n][r] = scale * sum_o dy[n][o] B[o][r]
- * LINEAR_DX     dy, weights.., [a, g] -> dx = dy W + g a
+ * LINEAR_DX     dy, weights.., [a, g] -> dx = dy W + g a; one of each where the adapter has an x of
+ *               its own
  * LINEAR_DW     x, dy -> dw[o][i] = sum_n dy[n][from + o] x[n][i] of piece attr.linear.piece
  * LINEAR_DBIAS  dy -> dbias[o] = sum_n dy[n][from + o] of that piece
  * ADAPTER_DA    x, g -> da[r][i] = sum_n g[n][r] x[n][i]
@@ -173,6 +175,9 @@ af_tensor *af_linear(af_graph *g, af_tensor *x, const af_linear_opts *o)
                             af_shape_text(x, a, sizeof a));
     if (!describe(g, o, af_last(x), &attr))
         return af_graph_dummy(g);
+    if (o->adapter_x && (!af_same_shape(o->adapter_x, x) || o->adapter_x->dtype != x->dtype))
+        return af_graph_bad(g, "linear: the adapter's x is not like x %s",
+                            af_shape_text(x, a, sizeof a));
     af_tensor *in[AF_NODE_IN_MAX] = {x};
     int n_in = 1;
     for (int i = 0; i < o->pieces; i++)
@@ -183,7 +188,7 @@ af_tensor *af_linear(af_graph *g, af_tensor *x, const af_linear_opts *o)
     if (o->parts) {
         in[n_in++] = o->a;
         in[n_in++] = o->b;
-        in[n_in++] = adapter_down(g, x, o->a, &attr);
+        in[n_in++] = adapter_down(g, o->adapter_x ? o->adapter_x : x, o->a, &attr);
     }
     if (af_graph_failed(g))
         return af_graph_dummy(g);
@@ -235,12 +240,16 @@ static void param_grad(af_graph *g, af_op op, const af_node *n, af_tensor *const
     af_grad_add(g, param, d);
 }
 
-static void linear_dx(af_graph *g, const af_node *n, af_tensor *dy, af_tensor *down)
+/* dx of x: through the weights, and through the adapter where `down` is given. */
+static void linear_dx(af_graph *g, const af_node *n, int pieces, af_tensor *dy, af_tensor *down,
+                      af_tensor *x)
 {
     af_tensor *in[AF_NODE_IN_MAX] = {dy};
     int n_in = 1;
     const af_linear_inputs of = af_linear_in(n);
-    for (int i = 0; i < n->attr.linear.pieces; i++)
+    if (!x->needs_grad || (pieces == 0 && !down))
+        return;
+    for (int i = 0; i < pieces; i++)
         in[n_in++] = of.w[i];
     if (down) {
         in[n_in++] = of.a;
@@ -248,26 +257,32 @@ static void linear_dx(af_graph *g, const af_node *n, af_tensor *dy, af_tensor *d
     }
     af_node *b = af_node_new(g, AF_OP_LINEAR_DX, in, n_in);
     b->attr = n->attr;
-    af_tensor *dx = af_node_output_like(g, b, of.x);
+    b->attr.linear.pieces = pieces;
+    b->attr.linear.fp8 = n->attr.linear.fp8 && pieces > 0;
+    b->attr.linear.parts = down ? n->attr.linear.parts : 0;
+    af_tensor *dx = af_node_output_like(g, b, x);
     if (!af_graph_failed(g))
-        af_grad_add(g, of.x, dx);
+        af_grad_add(g, x, dx);
 }
 
 static void linear_grad(af_graph *g, af_node *n, af_tensor *const *dout)
 {
     const af_linear_inputs in = af_linear_in(n);
+    const int pieces = n->attr.linear.pieces;
     af_tensor *x = in.x, *dy = dout[0], *down = NULL;
-    if (in.a && (x->needs_grad || in.a->needs_grad)) {
+    af_tensor *low_x = in.a ? in.xa->producer->in[0] : x; /* what the adapter read */
+    if (in.a && (low_x->needs_grad || in.a->needs_grad)) {
         af_node *k = af_node_new(g, AF_OP_ADAPTER_G, (af_tensor *[]){dy, in.b}, 2);
         k->attr = n->attr;
         down = rows_output(g, k, dy, in.a->dim[0]);
     }
     if (af_graph_failed(g))
         return;
-    if (x->needs_grad)
-        linear_dx(g, n, dy, down);
+    linear_dx(g, n, pieces, dy, low_x == x ? down : NULL, x);
+    if (low_x != x)
+        linear_dx(g, n, 0, dy, down, low_x);
     if (in.a) {
-        param_grad(g, AF_OP_ADAPTER_DA, n, (af_tensor *[]){x, down}, 2, in.a, 0);
+        param_grad(g, AF_OP_ADAPTER_DA, n, (af_tensor *[]){low_x, down}, 2, in.a, 0);
         param_grad(g, AF_OP_ADAPTER_DB, n, (af_tensor *[]){dy, in.xa}, 2, in.b, 0);
     }
     for (int i = 0; i < n->attr.linear.pieces; i++) {

@@ -15,9 +15,12 @@ static const af_linear_group *group(const af_graph *g, const af_node *n)
     return af_linear_group_of(g, n);
 }
 
-static bool folded(const af_linear_group *p, const af_tensor *t)
+/* Whether weights and adapter are one GEMM of node n: its input has the spare columns. */
+static bool folded(const af_linear_group *p, const af_node *n)
 {
-    return p->parts && p->pieces && p->R <= AF_FOLD_RANK && t->ld >= af_last(t) + p->ext;
+    const af_tensor *t = n->in[0];
+    return n->attr.linear.parts && n->attr.linear.pieces && p->R <= AF_FOLD_RANK &&
+           t->ld >= af_last(t) + p->ext;
 }
 
 /* The adapter's values in the spare columns of t: there already, or copied now, then zeros. */
@@ -66,14 +69,14 @@ static void in_fp8(af_cuda *cu, af_node *n, const af_linear_group *p)
     const af_tensor *x = n->in[0], *low = forward ? in.xa : in.g;
     const bool joined = low && joins(p, low);
     af_mat x2 = {0}, w2 = {0};
-    if (p->parts && (forward || !joined))
+    if (low && (forward || !joined))
         af_linear_group_fill(cu, n, p, forward ? AF_FILL_B : AF_FILL_A);
     if (joined) {
         x2 = low->base == x ? af_mat_cols(x, af_last(x), p->ext) : af_mat_cols(low, 0, p->ext);
         w2 = forward ? af_linear_group_mat(cu, p, 0, p->O, p->I, p->ext) : af_mat_of(p->at);
     }
     af_fp8_cuda_product(cu, n, p, x2, w2, forward ? af_linear_group_bias(cu, p, 0) : NULL);
-    if (p->parts && !joined)
+    if (low && !joined)
         af_cuda_add_gemm(cu, n,
                          &(af_cuda_gemm){.a = af_mat_of(low),
                                          .b = forward
@@ -102,7 +105,7 @@ static af_status linear_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *
     if (af_bnb_linear(cu, n, p))
         return AF_OK;
     af_linear_group_fill(cu, n, p, AF_FILL_W | AF_FILL_B | AF_FILL_BIAS);
-    const bool fold = folded(p, x);
+    const bool fold = folded(p, n);
     const int64_t K = fold ? p->I + p->ext : p->I;
     if (fold)
         fill_spare_columns(cu, n, p, x, xa);
@@ -139,7 +142,7 @@ static af_status linear_dx_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
     const af_tensor *dy = n->in[0], *low = af_linear_in(n).g;
     const af_mat dx = af_mat_of(n->out[0]);
     const int64_t *from = n->attr.linear.piece_from;
-    if (p->fp8) {
+    if (n->attr.linear.fp8) {
         in_fp8(cu, n, p);
         return AF_OK;
     }
@@ -152,26 +155,26 @@ static af_status linear_dx_prepare(af_cuda *cu, af_graph *g, af_node *n, af_erro
                                          .beta = i ? 1 : 0});
     if (p->direct)
         return AF_OK;
-    if (af_bnb_linear_dx(cu, n, p))
+    if (n->attr.linear.pieces && af_bnb_linear_dx(cu, n, p))
         return AF_OK;
-    af_linear_group_fill(cu, n, p, AF_FILL_W | AF_FILL_A);
-    const bool fold = folded(p, dy);
+    af_linear_group_fill(cu, n, p, (n->attr.linear.pieces ? AF_FILL_W : 0) | (low ? AF_FILL_A : 0));
+    const bool fold = folded(p, n);
     const int64_t K = fold ? p->O + p->ext : p->O;
     if (fold)
         fill_spare_columns(cu, n, p, dy, low);
-    if (p->pieces)
+    if (n->attr.linear.pieces)
         af_cuda_add_gemm(cu, n,
                          &(af_cuda_gemm){.a = af_mat_cols(dy, 0, K),
                                          .b = af_linear_group_mat(cu, p, 0, K, 0, p->I),
                                          .c = dx,
                                          .alpha = 1});
-    if (p->parts && !fold)
+    if (low && !fold)
         af_cuda_add_gemm(cu, n,
                          &(af_cuda_gemm){.a = af_mat_of(low),
                                          .b = af_linear_group_mat(cu, p, p->O, p->R, 0, p->I),
                                          .c = dx,
                                          .alpha = 1,
-                                         .beta = p->pieces ? 1 : 0});
+                                         .beta = n->attr.linear.pieces ? 1 : 0});
     return AF_OK;
 }
 

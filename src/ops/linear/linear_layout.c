@@ -71,7 +71,18 @@ static bool same_weights(const af_linear_group *p, const af_node *n, const af_li
     for (int i = 0; i < p->pieces; i++)
         if (!same_source(p->w[i], in->w[i]))
             return false;
-    return p->a == in->a;
+    return true;
+}
+
+/* A LINEAR_DX through the weights alone, or through the adapter alone: half of what p has. */
+static bool serves_half(const af_linear_group *p, const af_node *n)
+{
+    const af_linear_inputs in = af_linear_in(n);
+    if (n->op != AF_OP_LINEAR_DX || p->type != n->in[0]->dtype || p->of->op == AF_OP_HEAD_LOSS)
+        return false;
+    return n->attr.linear.pieces == 0 ? p->a == in.a
+                                      : n->attr.linear.parts == 0 && same_weights(p, n, &in) &&
+                                            p->fp8 == n->attr.linear.fp8;
 }
 
 static bool serves(const af_linear_group *p, const af_node *n)
@@ -83,7 +94,7 @@ static bool serves(const af_linear_group *p, const af_node *n)
     switch (n->op) {
     case AF_OP_LINEAR:
     case AF_OP_LINEAR_DX:
-        return same_weights(p, n, &in) && p->type == n->in[0]->dtype &&
+        return same_weights(p, n, &in) && p->a == in.a && p->type == n->in[0]->dtype &&
                p->of->op != AF_OP_HEAD_LOSS && p->fp8 == n->attr.linear.fp8;
     case AF_OP_ADAPTER_DOWN:
         return p->a == in.a && p->type == in.x->dtype;
@@ -104,6 +115,9 @@ const af_linear_group *af_linear_group_of(const af_graph *g, const af_node *n)
     const af_linear_groups *all = af_linear_groups_of(g);
     for (int i = 0; i < all->n; i++)
         if (serves(&all->group[i], n))
+            return &all->group[i];
+    for (int i = 0; i < all->n; i++)
+        if (serves_half(&all->group[i], n))
             return &all->group[i];
     return NULL;
 }
@@ -266,7 +280,8 @@ static void pad(const af_cuda *cu, af_graph *g, const uses *u)
     for (int i = 0; i < g->n_nodes; i++) {
         const af_node *n = g->nodes[i];
         const af_linear_group *p = is_linear(n->op) ? af_linear_group_of(g, n) : NULL;
-        if (!p || !p->parts || !p->pieces || p->R > AF_FOLD_RANK || (cu->test && cu->test->no_fold))
+        if (!p || !n->attr.linear.parts || !n->attr.linear.pieces || p->R > AF_FOLD_RANK ||
+            (cu->test && cu->test->no_fold))
             continue;
         af_tensor *t = n->in[0];
         if (can_pad(u, t))

@@ -4,7 +4,8 @@
  *   y[n][d] = (x[n][d] - mean[n]) * rstd[n] * w[d] + b[d]
  * x, y: [N][D]; w, b: [D], any float type (the output has x's); mean, rstd: [N] f32 (f64 for f64),
  * kept for the backward. With h = (x - mean) rstd and q = dy w:
- *   dx = rstd (q - mean_d q - h mean_d(q h));  dw = sum_n dy h;  db = sum_n dy */
+ *   dx = rstd (q - mean_d q - h mean_d(q h));  dw = sum_n dy h;  db = sum_n dy
+ * LAYERNORM_BWD has the last two only where one of them is wanted. */
 #include "graph/node.h"
 #include "ops/norm/norm_in.h"
 #include "tensor/dtype.h"
@@ -47,12 +48,15 @@ static void layernorm_grad(af_graph *g, af_node *n, af_tensor *const *dout)
                              (af_tensor *[]){x, w, n->out[1], n->out[2], dout[0]}, 5);
     d->attr = n->attr;
     af_tensor *dx = af_node_output_like(g, d, x);
+    if (!af_graph_failed(g))
+        af_grad_add(g, x, dx);
+    if (!w->needs_grad && !b->needs_grad)
+        return;
     af_tensor *dw = af_node_output_like(g, d, w);
     af_tensor *db = af_node_output_like(g, d, b);
     if (af_graph_failed(g))
         return;
     dw->live = db->live = NULL;
-    af_grad_add(g, x, dx);
     af_grad_add(g, w, dw);
     af_grad_add(g, b, db);
 }

@@ -59,7 +59,7 @@ static void layernorm_bwd_run(const af_node *n, af_cpu *cpu)
     const int64_t N = live_rows(x), D = af_last(x);
     for (int64_t r = 0; r < N; r++)
         layernorm_dx(n, r, D);
-    for (int64_t d = 0; d < D; d++) {
+    for (int64_t d = 0; n->n_out > 1 && d < D; d++) {
         double dw = 0, db = 0;
         for (int64_t r = 0; r < N; r++) {
             const double g = af_ld(dy, r * D + d);

@@ -4,7 +4,8 @@
  *   m = mu m + g;  X = g + mu m (Nesterov);  X /= |X| + 1e-7 (Frobenius)
  *   five times:  A = X X^T (or X^T X where R > C);  B = b A + c A A;  X = a X + B X (or X B)
  *   w = w - lr wd w - lr 0.2 sqrt(max(R, C)) X
- * (a, b, c) = (3.4445, -4.7750, 2.0315). The tools this comes from iterate in bf16. */
+ * (a, b, c) = (3.4445, -4.7750, 2.0315). The tools this comes from iterate in bf16; here runs in
+ * bf16 on a GPU do (muon_cuda.c), f32 elsewhere. */
 #include "ops/common/cpu_fast.h"
 #include "ops/common/twin.h"
 #include "ops/optim/optim_in.h"

@@ -344,6 +344,7 @@ static void set_attr(const param_list *c, af_node *n, const af_tensor *first)
     n->attr.optim.eps = o->eps;
     n->attr.optim.momentum = o->momentum;
     n->attr.optim.nesterov = o->nesterov;
+    n->attr.optim.bf16 = o->bf16;
     n->attr.optim.max_norm = o->max_grad_norm;
     n->attr.optim.lr_factor = first->lr_factor;
     n->attr.optim.weight_decay = first->decay ? o->weight_decay : 0;

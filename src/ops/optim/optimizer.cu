@@ -1,11 +1,10 @@
 /* optimizer.cu - global norm, clip and update on flat f32 buffers.
- * Contract: optimizer.c; twins: optimizer_cpu.c, adafactor_cpu.c.
+ * Contract: optimizer.c; twin: optimizer_cpu.c.
  *
  * hyper (learning rate, bias corrections, step) and stats (norm, clip factor, finite, sum of
  * squares) lie in device memory, so that a captured graph stays right. Every update reads and
  * writes each of its buffers once, 16 bytes an access, leaves values and moments alone when the
- * norm was not finite, and ends with zeros in the gradients. Counts are multiples of 4 except in
- * the adafactor kernels. */
+ * norm was not finite, and ends with zeros in the gradients. Counts are multiples of 4. */
 #include "adam.cuh"
 
 /* part[block] = sum of squares of the piece `block`: `piece` elements, the last one fewer. A piece
@@ -294,108 +293,4 @@ extern "C" __global__ void __launch_bounds__(128)
         }
     }
     grads[i] = 0.0f;
-}
-
-/* ---- adafactor: w [batches][R][C], moments row [batches][R], col [batches][C]; a vector has
- * R = 1 and its squares in row [C] (`vector`). decay of the moments: b = 1 - step^-power. ---- */
-DEV float new_weight(const float *hyper, float power) { return powf(hyper[3], -power); } /* 1 - b */
-
-/* Block r: row[r] = b row[r] + (1-b) mean_c (g^2 + eps). Vectors: thread c. */
-extern "C" __global__ void adafactor_rows(float *row, const float *grads, const float *hyper,
-                                          const float *stats, long long C, float power, float eps,
-                                          int vector)
-{
-    if (stats[STATS_FINITE] != 1.0f)
-        return;
-    const float f = new_weight(hyper, power), clip = stats[STATS_CLIP];
-    if (vector) {
-        const i64 c = (i64)blockIdx.x * blockDim.x + threadIdx.x;
-        if (c < C) {
-            const float g = grads[c] * clip;
-            row[c] = (1.0f - f) * row[c] + f * (g * g + eps);
-        }
-        return;
-    }
-    float sum = 0.0f;
-    for (i64 c = threadIdx.x; c < C; c += blockDim.x) {
-        const float g = grads[blockIdx.x * C + c] * clip;
-        sum += g * g + eps;
-    }
-    sum = block_sum(sum);
-    if (threadIdx.x == 0)
-        row[blockIdx.x] = (1.0f - f) * row[blockIdx.x] + f * (sum / C);
-}
-/* Thread c of batch blockIdx.y: col[c] over all rows in order. */
-extern "C" __global__ void adafactor_cols(float *col, const float *grads, const float *hyper,
-                                          const float *stats, long long R, long long C, float power,
-                                          float eps)
-{
-    const i64 c = (i64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (stats[STATS_FINITE] != 1.0f || c >= C)
-        return;
-    const float f = new_weight(hyper, power), clip = stats[STATS_CLIP];
-    grads += blockIdx.y * R * C;
-    float sum = 0.0f;
-    for (i64 r = 0; r < R; r++) {
-        const float g = grads[r * C + c] * clip;
-        sum += g * g + eps;
-    }
-    float *at = col + blockIdx.y * C + c;
-    *at = (1.0f - f) * *at + f * (sum / R);
-}
-/* Block b: mean[b] of the batch's row moments. */
-extern "C" __global__ void adafactor_means(float *mean, const float *row, long long R)
-{
-    float sum = 0.0f;
-    for (i64 r = threadIdx.x; r < R; r += blockDim.x)
-        sum += row[blockIdx.x * R + r];
-    sum = block_sum(sum);
-    if (threadIdx.x == 0)
-        mean[blockIdx.x] = sum / R;
-}
-DEV float adafactor_update(const float *grads, const float *row, const float *col,
-                           const float *mean, float clip, i64 i, i64 R, i64 C, int vector)
-{
-    const float g = grads[i] * clip;
-    if (vector)
-        return g / sqrtf(row[i]);
-    const i64 batch = i / (R * C);
-    return g / sqrtf(row[i / C] / mean[batch]) / sqrtf(col[batch * C + i % C]);
-}
-extern "C" __global__ void adafactor_parts(float *part, const float *grads, const float *row,
-                                           const float *col, const float *mean, const float *stats,
-                                           long long n, long long R, long long C, int vector)
-{
-    float sum = 0.0f;
-    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n;
-         i += (i64)gridDim.x * blockDim.x) {
-        const float u = adafactor_update(grads, row, col, mean, stats[STATS_CLIP], i, R, C, vector);
-        sum += u * u;
-    }
-    sum = block_sum(sum);
-    if (threadIdx.x == 0)
-        part[blockIdx.x] = sum;
-}
-/* w -= lr wd w + lr u / max(1, rms(u) / threshold); every block sums the parts itself, in order. */
-extern "C" __global__ void adafactor_apply(float *w, float *grads, const float *row,
-                                           const float *col, const float *mean, const float *part,
-                                           int parts, const float *hyper, const float *stats,
-                                           long long n, long long R, long long C, float decay,
-                                           float lr_factor, float threshold, int vector)
-{
-    float sum = 0.0f;
-    for (int i = threadIdx.x; i < parts; i += blockDim.x)
-        sum += part[i];
-    const float rms = sqrtf(block_sum(sum) / n), cut = fmaxf(1.0f, rms / threshold);
-    const float lr = hyper[0] * lr_factor;
-    const bool finite = stats[STATS_FINITE] == 1.0f;
-    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n;
-         i += (i64)gridDim.x * blockDim.x) {
-        if (finite) {
-            const float u =
-                adafactor_update(grads, row, col, mean, stats[STATS_CLIP], i, R, C, vector);
-            w[i] -= lr * decay * w[i] + lr * u / cut;
-        }
-        grads[i] = 0.0f;
-    }
 }

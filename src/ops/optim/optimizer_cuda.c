@@ -6,7 +6,7 @@
 #include "ops/optim/optimizer.h"
 #include "ops/ranks/rank_cuda.h"
 
-enum { THREADS = 256, FINAL_THREADS = 1024, FACTOR_PARTS = 256 };
+enum { THREADS = 256, FINAL_THREADS = 1024 };
 
 static af_kernel *kernel(af_cuda *cu, const char *name)
 {
@@ -236,117 +236,6 @@ static af_status lion_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *er
     return AF_OK;
 }
 
-/* ---- adafactor ---- */
-typedef struct adafactor_launch {
-    const af_tensor *w, *g, *hyper, *stats, *row, *col;
-    int64_t count, batches, rows, cols;
-    bool vector;
-    float *mean, *part; /* [batches], [FACTOR_PARTS] */
-} adafactor_launch;
-
-static adafactor_launch open_factors(const af_node *n, void *work)
-{
-    const af_optim_inputs in = af_optim_in(n);
-    const af_tensor *w = in.params;
-    adafactor_launch f = {.w = w,
-                          .g = in.grads,
-                          .hyper = in.hyper,
-                          .stats = in.stats,
-                          .row = in.state[0],
-                          .col = in.state[1],
-                          .count = af_count(w),
-                          .batches = 1,
-                          .rows = 1,
-                          .cols = af_last(w),
-                          .vector = w->ndim < 2};
-    if (!f.vector) {
-        f.rows = w->dim[w->ndim - 2];
-        f.batches = f.rows ? af_rows(w) / f.rows : 1;
-    }
-    if (work) {
-        f.part = work;
-        f.mean = f.part + FACTOR_PARTS;
-    }
-    return f;
-}
-
-static uint64_t adafactor_work(const af_cuda *cu, const af_node *n)
-{
-    (void)cu;
-    return (uint64_t)(FACTOR_PARTS + open_factors(n, NULL).batches) * sizeof(float);
-}
-
-static void launch_moments(af_cuda *cu, af_node *n, const adafactor_launch *f)
-{
-    const int64_t columns = (f->cols + THREADS - 1) / THREADS;
-    af_launch *l = af_cuda_launch(cu, n, kernel(cu, "adafactor_rows"),
-                                  f->vector ? columns : f->batches * f->rows, 1, 1, THREADS, 0);
-    af_arg_ptr(l, f->row->data);
-    af_arg_ptr(l, f->g->data);
-    af_arg_ptr(l, f->hyper->data);
-    af_arg_ptr(l, f->stats->data);
-    af_arg_i64(l, f->cols);
-    af_arg_f32(l, n->attr.optim.beta2);
-    af_arg_f32(l, n->attr.optim.eps);
-    af_arg_i32(l, f->vector);
-    if (f->vector)
-        return;
-    l = af_cuda_launch(cu, n, kernel(cu, "adafactor_cols"), columns, f->batches, 1, THREADS, 0);
-    af_arg_ptr(l, f->col->data);
-    af_arg_ptr(l, f->g->data);
-    af_arg_ptr(l, f->hyper->data);
-    af_arg_ptr(l, f->stats->data);
-    af_arg_i64(l, f->rows);
-    af_arg_i64(l, f->cols);
-    af_arg_f32(l, n->attr.optim.beta2);
-    af_arg_f32(l, n->attr.optim.eps);
-    l = af_cuda_launch(cu, n, kernel(cu, "adafactor_means"), f->batches, 1, 1, THREADS, 0);
-    af_arg_ptr(l, f->mean);
-    af_arg_ptr(l, f->row->data);
-    af_arg_i64(l, f->rows);
-}
-
-static void launch_step(af_cuda *cu, af_node *n, const adafactor_launch *f, bool apply)
-{
-    const int64_t grid = AF_MIN(af_cuda_grid(cu, f->count, THREADS), (int64_t)FACTOR_PARTS);
-    af_launch *l = af_cuda_launch(cu, n, kernel(cu, apply ? "adafactor_apply" : "adafactor_parts"),
-                                  grid, 1, 1, THREADS, 0);
-    af_arg_ptr(l, apply ? f->w->data : (void *)f->part);
-    af_arg_ptr(l, f->g->data);
-    af_arg_ptr(l, f->row->data);
-    af_arg_ptr(l, f->col->data);
-    af_arg_ptr(l, f->mean);
-    if (apply) {
-        af_arg_ptr(l, f->part);
-        af_arg_i32(l, grid);
-        af_arg_ptr(l, f->hyper->data);
-    }
-    af_arg_ptr(l, f->stats->data);
-    af_arg_i64(l, f->count);
-    af_arg_i64(l, f->rows);
-    af_arg_i64(l, f->cols);
-    if (apply) {
-        af_arg_f32(l, n->attr.optim.weight_decay);
-        af_arg_f32(l, n->attr.optim.lr_factor);
-        af_arg_f32(l, AF_ADAFACTOR_THRESHOLD);
-    }
-    af_arg_i32(l, f->vector);
-}
-
-static af_status adafactor_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
-{
-    const af_optim_inputs in = af_optim_in(n);
-    (void)g;
-    const af_status st = check(n, err);
-    if (st != AF_OK || af_count(in.params) == 0)
-        return st;
-    const adafactor_launch f = open_factors(n, cu->work);
-    launch_moments(cu, n, &f);
-    launch_step(cu, n, &f, false);
-    launch_step(cu, n, &f, true);
-    return AF_OK;
-}
-
 static af_status clear_prepare(af_cuda *cu, af_graph *g, af_node *n, af_error *err)
 {
     (void)g, (void)err;
@@ -363,4 +252,3 @@ const af_cuda_op af_cuda_adam_4bit = {adam_4bit_prepare, NULL, false};
 const af_cuda_op af_cuda_rmsprop = {rmsprop_prepare, NULL, false};
 const af_cuda_op af_cuda_ademamix = {ademamix_prepare, NULL, false};
 const af_cuda_op af_cuda_lion = {lion_prepare, NULL, false};
-const af_cuda_op af_cuda_adafactor = {adafactor_prepare, adafactor_work, false};

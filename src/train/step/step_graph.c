@@ -153,6 +153,7 @@ static void record_optimizer(af_step_graph *s)
             .rounding = af_method_rounding(run),
             .seed = (uint64_t)run->seed,
             .uncorrected = !af_run_corrects_bias(run),
+            .bf16 = s->model->compute == AF_DTYPE_BF16,
         });
 }
 

@@ -174,7 +174,7 @@ static void sums_case(int wide) /* x [3][4][5], over the middle axis in two part
     vec want = y.values(), tops(15, -9), hits = dtop.values(), wide_dy(60);
     const vec xv = x.values();
     launch({wide ? 15u : 1u, 2}, 32, sum_parts, part.p(), x.p(), 15, 1, 5, 1, 4, 1, 1, 20, 5, 1, 1,
-           4, 3, wide);
+           0, 4, 3, wide);
     launch({1, 1}, 32, reduce_parts, y.p(), part.p(), 15, 15, 2, 0.25f, 1);
     launch({1, 1}, 32, reduce_max, top.p(), x.p(), 15, 4, 5, 0);
     launch({1, 1}, 32, reduce_max_bwd, dtop.p(), x.p(), top.p(), y.p(), 15, 4, 5, 1);
@@ -187,21 +187,40 @@ static void sums_case(int wide) /* x [3][4][5], over the middle axis in two part
     }
     for (size_t i = 0; i < 60; i++)
         hits[i] += xv[i] == tops[i / 20 * 5 + i % 5] ? get(&y.v[i / 20 * 5 + i % 5]) : 0;
-    same("sum", y, want, 1e-6);
+    same("sum", y, want, 3e-6); /* some nearly cancel */
     same("reduce_max", top, tops, 0);
     same("reduce_max_bwd", dtop, hits, 1e-6);
     same("reduce_spread", spread, wide_dy, 0);
+}
+static void columns_case() /* x [21][cols], in two parts */
+{
+    using namespace elements;
+    const size_t rows = 21, cols = 5 * AF_VEC;
+    acts x(numbers(rows * cols, 1));
+    floats part(2 * cols);
+    const vec xv = x.values();
+    vec want(2 * cols);
+    launch({1, 2}, 256, sum_columns, part.p(), x.p(), rows, cols, 11);
+    for (size_t i = 0; i < rows * cols; i++)
+        want[i / cols / 11 * cols + i % cols] += xv[i];
+    same("sum_columns", part, want, 1e-6);
 }
 static void dropout_case(bool evaluating)
 {
     using namespace elements;
     unsigned clock[4] = {5, 6, 7, evaluating ? 0x80000000u : 0};
     const u64 seed = 5 | 6ull << 32, stream = af_dropout_stream(99, 7);
-    acts x(numbers(77, 1)), y(77);
-    vec want = x.values();
-    for (size_t i = 0; i < 77 && !evaluating; i++)
-        want[i] *= af_rng_f32(seed, stream, i) >= 0.25f ? 1.5 : 0;
-    launch({2, 1}, 32, dropout, y.p(), x.p(), (const unsigned *)clock, 99, 0.25f, 1.5f, 77);
+    const size_t rows = 3, cols = AF_VEC == 1 ? 27 : 5 * AF_VEC, ld = cols + 2 * AF_VEC;
+    acts x(numbers(rows * ld, 1)), y(rows * ld);
+    vec want = nothing(rows * ld);
+    for (size_t i = 0; i < rows * cols; i++) {
+        const bool kept = evaluating || af_rng_f32(seed, stream, i) >= 0.25f;
+        want[i / cols * ld + i % cols] = x.values()[i / cols * ld + i % cols] * (evaluating ? 1
+                                                                                 : kept     ? 1.5
+                                                                                            : 0);
+    }
+    launch({2, 1}, 32, dropout, y.p(), x.p(), (const unsigned *)clock, 99, 0.25f, 1.5f, rows * cols,
+           cols, ld, ld);
     same("dropout", y, want, 1e-6);
 }
 template <class TO, class FROM> static void cast_case(int to, int from, int accumulate, double size)

@@ -1,4 +1,4 @@
-/* case_optim.h - updates of optimizer.cu. */
+/* case_optim.h - updates of optimizer.cu and adafactor.cu. */
 #ifndef AF_CASE_OPTIM_H
 #define AF_CASE_OPTIM_H
 
@@ -172,14 +172,15 @@ static void coded_adam_case(bool four)
 
 static void adafactor_case(bool vector)
 {
-    using namespace optimizers;
-    const size_t B = vector ? 1 : 2, R = vector ? 1 : 3, C = vector ? 37 : 5, n = B * R * C;
+    using namespace factors;
+    const size_t B = vector ? 1 : 2, R = vector ? 1 : 19, C = vector ? 40 : 24, n = B * R * C;
     const float power = 0.75f, tiny = 0.0078125f, most = 0.5f;
     buffers b(n, true);
-    floats row(vec(vector ? C : B * R, 0.02)), col(vec(B * C, 0.03)), mean(B), part(2);
+    floats row(vec(vector ? C : B * R, 0.02)), col(vec(B * C, 0.03)), by_row(B * R), by_col(B * C),
+        sums(2 * B * C), part(2);
     const double f = pow(7, -power);
     vec w = b.w.values(), g = b.g.values(), r(row.n, (1 - f) * row.v[0]), u(n),
-        c(B * C, vector ? col.v[0] : (1 - f) * col.v[0]), mid(B, vector ? NAN : 0);
+        c(B * C, vector ? col.v[0] : (1 - f) * col.v[0]), mid(B, 0);
     for (size_t i = 0; i < n; i++) {
         const double q = f * (g[i] * clip * g[i] * clip + tiny);
         r[vector ? i : i / C] += vector ? q : q / (double)C;
@@ -196,20 +197,24 @@ static void adafactor_case(bool vector)
     const double cut = fmax(1, sqrt(sum / (double)n) / most);
     for (size_t i = 0; i < n; i++)
         w[i] -= rate * decay * w[i] + rate * u[i] / cut;
-    launch({vector ? 2u : 6u, 1}, 32, adafactor_rows, row.p(), b.g.p(), b.hyper.p(), b.stats.p(), C,
-           power, tiny, vector);
-    if (!vector) {
-        launch({1, 2}, 32, adafactor_cols, col.p(), b.g.p(), b.hyper.p(), b.stats.p(), R, C, power,
+    if (vector)
+        launch({2, 1}, 32, adafactor_squares, row.p(), b.g.p(), b.hyper.p(), b.stats.p(), C, power,
                tiny);
-        launch({2, 1}, 32, adafactor_means, mean.p(), row.p(), R);
+    else {
+        launch({(unsigned)(B * R), 1}, 32, adafactor_rows, row.p(), b.g.p(), b.hyper.p(),
+               b.stats.p(), C, power, tiny);
+        launch({1, 2, (unsigned)B}, 256, adafactor_cols, sums.p(), b.g.p(), b.stats.p(), R, C, 10,
+               tiny);
+        launch({2, 1}, 32, adafactor_join, col.p(), by_col.p(), sums.p(), 2, b.hyper.p(),
+               b.stats.p(), B * C, R, power);
+        launch({(unsigned)B, 1}, 32, adafactor_by_row, by_row.p(), row.p(), R);
     }
-    launch({2, 1}, 32, adafactor_parts, part.p(), b.g.p(), row.p(), col.p(), mean.p(), b.stats.p(),
-           n, R, C, vector);
-    launch({2, 1}, 32, adafactor_apply, b.w.p(), b.g.p(), row.p(), col.p(), mean.p(), part.p(), 2,
-           b.hyper.p(), b.stats.p(), n, R, C, decay, fac, most, vector);
+    launch({2, 1}, 32, adafactor_parts, part.p(), b.g.p(), row.p(), by_row.p(), by_col.p(),
+           b.stats.p(), B * R, R, C, vector);
+    launch({2, 1}, 32, adafactor_apply, b.w.p(), b.g.p(), row.p(), by_row.p(), by_col.p(), part.p(),
+           2, b.hyper.p(), b.stats.p(), B * R, R, C, decay, fac, most, vector);
     same("adafactor row", row, r, 1e-5);
     same("adafactor col", col, c, 1e-5);
-    same("adafactor mean", mean, mid, 1e-5);
     same("adafactor", b.w, w, 1e-5);
     same("adafactor", b.g, vec(n, 0.0), 0);
 }

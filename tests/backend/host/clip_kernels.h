@@ -8,6 +8,7 @@
 #define fill           clip_fill
 #define dropout        clip_dropout
 #define sum_parts      clip_sum_parts
+#define sum_columns    clip_sum_columns
 #define reduce_parts   clip_reduce_parts
 #define reduce_max     clip_reduce_max
 #define reduce_spread  clip_reduce_spread
@@ -26,6 +27,7 @@ namespace clipped
 #undef fill
 #undef dropout
 #undef sum_parts
+#undef sum_columns
 #undef reduce_parts
 #undef reduce_max
 #undef reduce_spread

@@ -12,6 +12,11 @@ namespace optimizers
 {
 #include "ops/optim/optimizer.cu"
 }
+namespace factors
+{
+#include "ops/optim/adafactor.cu"
+#undef WARPS
+} // namespace factors
 #define AF_ROUND 0
 #define KIND     nearest
 #include "host/rounding_kernels.h"
@@ -30,6 +35,7 @@ namespace norms
 namespace rows
 {
 #include "ops/general/softmax.cu"
+#undef EACH
 #define AF_U float
 #include "ops/fakequant/ternary.cu"
 } // namespace rows
