@@ -57,6 +57,29 @@ static void test_trainer_of_a_file(void **state)
     }
 }
 
+/* A mean over passes there, a sum here; what the command line says is not translated. */
+static void test_router_loss(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        double coef;
+    } cases[] = {{"router_aux_loss_coef: 0.3\ngradient_accumulation_steps: 3", 0.3 / 3},
+                 {"router_aux_loss_coef: 0.3", 0.3},
+                 {"router_aux_loss_coef: 0.3\ngradient_accumulation_steps: 3\nrl: dpo", 0.3}};
+    const char *const set[] = {"router_aux_loss_coef=0.5"};
+    af_run_config r = {0};
+    af_error err = {0};
+    for (size_t i = 0; i < AF_LEN(cases); i++) {
+        CHECK_OK(parse(&r, cases[i].text, NULL, 0, &err), err);
+        CHECK_MSG(r.router_loss_coef == cases[i].coef, "%s: %g", cases[i].text, r.router_loss_coef);
+        af_run_config_clear(&r);
+        CHECK_OK(parse(&r, cases[i].text, set, 1, &err), err);
+        assert_true(r.router_loss_coef == 0.5);
+        af_run_config_clear(&r);
+    }
+}
+
 /* max_length: null cuts nothing there; in other files an empty key is the default. */
 static void test_length(void **state)
 {
@@ -286,11 +309,17 @@ static void test_instead(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_trainer_of_a_file),    cmocka_unit_test(test_length),
-        cmocka_unit_test(test_method_text),          cmocka_unit_test(test_older_keys),
-        cmocka_unit_test(test_mask_history_with_rl), cmocka_unit_test(test_strategy_without_data),
-        cmocka_unit_test(test_template_file),        cmocka_unit_test(test_mixer),
-        cmocka_unit_test(test_truncation_mode),      cmocka_unit_test(test_instead),
+        cmocka_unit_test(test_trainer_of_a_file),
+        cmocka_unit_test(test_router_loss),
+        cmocka_unit_test(test_length),
+        cmocka_unit_test(test_method_text),
+        cmocka_unit_test(test_older_keys),
+        cmocka_unit_test(test_mask_history_with_rl),
+        cmocka_unit_test(test_strategy_without_data),
+        cmocka_unit_test(test_template_file),
+        cmocka_unit_test(test_mixer),
+        cmocka_unit_test(test_truncation_mode),
+        cmocka_unit_test(test_instead),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -322,6 +322,15 @@ static void finish_autotrain(af_run_config *r)
     r->load_best = true;
 }
 
+/* Of SFTTrainer the loss of routers is a mean over the passes of a step, here it is their sum. */
+static void finish_trl(af_run_config *r)
+{
+    if (r->rl != AF_RL_NONE && !af_run_key_is_set(r, "learning_rate"))
+        r->learning_rate = r->rl == AF_RL_REWARD ? 1e-4 : 1e-6;
+    if (r->rl == AF_RL_NONE && af_run_key_line(r, "router_aux_loss_coef") > 0)
+        r->router_loss_coef /= (double)(r->accumulation * ranks_of_run());
+}
+
 af_status af_run_dialect_finish(af_run_config *r, af_error *err)
 {
     const bool trl = r->dialect == AF_DIALECT_TRL;
@@ -329,8 +338,8 @@ af_status af_run_dialect_finish(af_run_config *r, af_error *err)
     const af_status st = trl ? af_run_rl_infer(r, err) : AF_OK;
     if (st != AF_OK)
         return st;
-    if (trl && r->rl != AF_RL_NONE && !af_run_key_is_set(r, "learning_rate"))
-        r->learning_rate = r->rl == AF_RL_REWARD ? 1e-4 : 1e-6;
+    if (trl)
+        finish_trl(r);
     if (r->dialect == AF_DIALECT_MLX && r->optimizer == AF_OPTIMIZER_ADAMW &&
         !af_run_key_is_set(r, "weight_decay")) {
         r->weight_decay = 0.01; /* MLX's, of every parameter */
