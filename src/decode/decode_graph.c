@@ -213,7 +213,7 @@ static uint64_t raw_floats(const af_decode_graph *e)
 static af_status make(af_decode_graph *e, af_device *d, const af_engine_from *from, af_error *err)
 {
     af_status st = AF_OK;
-    while (e->z.rows == e->z.seqs || e->z.rows == e->z.picks)
+    while (e->z.rows == e->z.seqs || e->z.rows == e->z.seqs + 1 || e->z.rows == e->z.picks)
         e->z.rows++;
     AF_TRY(af_graph_new(&e->graph, err));
     af_graph_set_rows(e->graph, e->z.rows);

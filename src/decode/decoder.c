@@ -127,7 +127,9 @@ af_status af_decoder_open(af_decoder **out, af_model *m, const af_decoder_opts *
     const af_decoder_opts none = {0};
     o = o ? o : &none;
     AF_TRY(af_model_need_tokens(m, err));
-    if (o->context < 0 || o->sequences < 0 || o->tokens < 0 || o->sequences > 1 << 16)
+    enum { CONTEXT_MAX = INT32_MAX / 2 };
+    if (o->context < 0 || o->context > CONTEXT_MAX || o->sequences < 0 || o->tokens < 0 ||
+        o->sequences > 1 << 16 || o->tokens > INT64_C(1) << 40)
         AF_TRY(af_fail(err, AF_EUSAGE,
                        "a context of %" PRId64 ", %d sequences or %" PRId64
                        " tokens are not possible",

@@ -55,6 +55,35 @@ static void test_same_bits_alone_and_among_others(void **state)
     compare("phi3_longrope", AF_COMPUTE_F32, 5);
 }
 
+/* Numbers of sequences around those of rows in a run (256 on the CPU, 512 on a GPU). */
+static void test_as_many_sequences_as_rows(void **state)
+{
+    (void)state;
+    static const int counts[] = {254, 255, 256, 300, 510, 511, 512};
+    static decode_case few, many;
+    af_error err = {0};
+    af_model *m = decode_open("llama3_tiny", AF_COMPUTE_F32);
+    if (!m)
+        return;
+    af_decoder *d = open_decoder(m, 4);
+    case_request(&few, 1, af_model_vocab(m));
+    case_submit(d, &few);
+    case_finish(d);
+    af_decoder_close(d);
+    for (size_t i = 0; i < AF_LEN(counts); i++) {
+        d = open_decoder(m, counts[i]);
+        case_request(&many, 1, af_model_vocab(m));
+        case_submit(d, &many);
+        case_finish(d);
+        case_same(&few, &many, "sequences");
+        af_decoder_close(d);
+    }
+    const af_decoder_opts wide = {.context = INT64_MAX}, full = {.tokens = INT64_MAX};
+    assert_int_equal(af_decoder_open(&d, m, &wide, &err), AF_EUSAGE);
+    assert_int_equal(af_decoder_open(&d, m, &full, &err), AF_EUSAGE);
+    af_model_close(m);
+}
+
 static void test_tokens_are_those_of_generate(void **state)
 {
     (void)state;
@@ -304,6 +333,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits_alone_and_among_others),
         cmocka_unit_test(test_tokens_are_those_of_generate),
+        cmocka_unit_test(test_as_many_sequences_as_rows),
         cmocka_unit_test(test_logprobs_are_those_of_the_logits),
         cmocka_unit_test(test_tables_that_change_with_the_length),
         cmocka_unit_test(test_drawn_tokens_are_those_of_the_host),
