@@ -1,5 +1,6 @@
 /* cmd_generate.c - `afinar generate MODEL -p TEXT`: generates text from prompts. */
 #include "commands/commands.h"
+#include "commands/constraint.h"
 #include "commands/model_opts.h"
 
 #include <errno.h>
@@ -14,6 +15,7 @@ typedef struct generate_job {
     int n;
     bool chat, json;
     const char *system;
+    af_cli_constraint constraint;
 } generate_job;
 
 /* ---- prompts ---- */
@@ -205,8 +207,16 @@ static af_status run(generate_job *j, af_error *err)
     j->o.skip_special = !j->json;
     if (!j->json && j->n == 1)
         j->o.hook = print_text;
+    if (st == AF_OK && af_cli_constraint_count(&j->constraint)) {
+        j->o.mask = af_cli_constraint_mask;
+        j->o.mask_user = &j->constraint;
+        st = af_cli_constraint_open(&j->constraint, j->m, j->n, err);
+    }
     if (st == AF_OK)
         st = af_model_generate(j->m, &j->o, out, err);
+    if (j->constraint.st != AF_OK) /* why no token may follow */
+        *err = j->constraint.err;
+    af_cli_constraint_close(&j->constraint);
     for (int i = 0; st == AF_OK && i < j->n; i++) {
         if (j->json)
             st = print_json(j, &j->prompt[i], &out[i], err);
@@ -238,7 +248,7 @@ static af_parsed parse(generate_job *j, generate_args *g, int argc, char **argv)
 {
     af_sample_opts *s = &j->o.sample;
     int count;
-    af_opt opts[24] = {
+    af_opt opts[28] = {
         {'p', "prompt", AF_OPT_LIST, &g->prompts, "TEXT", "prompt; may be repeated"},
         {'f', "file", AF_OPT_STR, &g->file, "FILE",
          "file with the prompt (its final newline is dropped), - = stdin; .jsonl: one prompt per "
@@ -263,6 +273,7 @@ static af_parsed parse(generate_job *j, generate_args *g, int argc, char **argv)
         {0, "ignore-eos", AF_OPT_FLAG, &j->o.ignore_eos, NULL,
          "continue after the end-of-sequence token"},
     };
+    af_cli_constraint_rows(opts, &j->constraint);
     af_cli_model_rows(opts, &g->flags);
     g->flags.few_tokens = true;
     const af_usage usage = {
@@ -281,6 +292,10 @@ static const char *contradiction(const generate_job *j, const generate_args *g)
         return "--chat has no effect on --prompt-ids";
     if (j->o.max_new < 0)
         return "--max-new-tokens must be at least 0";
+    if (af_cli_constraint_count(&j->constraint) > 1)
+        return "give one of --json-schema, --json-schema-file, --grammar and --grammar-file";
+    if (af_cli_constraint_count(&j->constraint) && j->o.ignore_eos)
+        return "--ignore-eos cannot be used with a schema or a grammar";
     return NULL;
 }
 

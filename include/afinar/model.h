@@ -190,6 +190,10 @@ enum { AF_STOPS_MAX = 64 };
 /* Gets new text of one sequence, complete characters only; id is the token that completed it. False
  * stops this sequence. */
 typedef bool af_text_hook(void *user, int sequence, int32_t id, const char *text, uint64_t len);
+/* Clears the bits of tokens that may not follow the n that a sequence has made: bit id % 32 of
+ * allowed[id / 32] (af_grammar_state_mask makes such a mask). False ends the call with an error. */
+typedef bool af_mask_hook(void *user, int sequence, const int32_t *made, int64_t n,
+                          uint32_t *allowed);
 
 typedef struct af_generate_opts {
     const int32_t *const *prompt; /* ids of each sequence, at least one token */
@@ -205,6 +209,8 @@ typedef struct af_generate_opts {
     bool once;         /* the caches are not reused: allocate no space for longer prompts */
     af_text_hook *hook;
     void *user;
+    af_mask_hook *mask; /* NULL: all tokens are allowed */
+    void *mask_user;
 } af_generate_opts;
 
 typedef struct af_generated {

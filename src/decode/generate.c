@@ -88,11 +88,21 @@ done:
     return st;
 }
 
+static bool on_mask(void *user, const int32_t *made, int64_t n, uint32_t *allowed)
+{
+    const answer *a = user;
+    const af_generate_opts *o = a->g->o;
+    if (o->mask(o->mask_user, a->index, made, n, allowed))
+        return true;
+    a->g->st = af_fail(&a->g->err, AF_EUSAGE, "no token may follow in answer %d", a->index + 1);
+    return false;
+}
+
 static bool on_token(void *user, const af_decoded *t)
 {
     answer *a = user;
     generation *g = a->g;
-    if (t->end == AF_DECODE_ERROR)
+    if (t->end == AF_DECODE_ERROR && g->st == AF_OK)
         g->st = af_fail(&g->err, AF_EFORMAT,
                         "the model gave a logit that is not a number after "
                         "%" PRId64 " tokens",
@@ -171,6 +181,7 @@ static af_status submit(generation *g, int i, af_error *err)
                                      AF_MIN(o->max_new, room_after(g->m, o->prompt_len[i])),
                                  .ignore_eos = o->ignore_eos,
                                  .top_logprobs = -1,
+                                 .mask = o->mask ? on_mask : NULL,
                                  .token = on_token,
                                  .user = &g->answer[i]};
     return af_decoder_submit(g->m->decoder, &r, &ticket, err);

@@ -189,6 +189,26 @@ mv "$tmp/nan/model.safetensors" "$tmp/nan/pytorch_model.bin"
 "$AFINAR" generate "$tmp/nan" --device cpu --prompt-ids 1 2>"$tmp/err" && fail "a renamed file passes"
 grep -q "pytorch_model.bin: this is not a file of torch.save" "$tmp/err" || fail "$(cat "$tmp/err")"
 
+# answers that must fit a schema or a grammar
+held() { "$AFINAR" generate "$AF_GOLDEN/models/qwen2" --device cpu -q -p Hi --temperature 1 "$@" 2>"$tmp/err"; }
+echo '{"type": "object", "properties": {"a": {"enum": [7]}}, "required": ["a"]}' >"$tmp/schema.json"
+for seed in 1 2 3; do
+    held --seed $seed --json-schema-file "$tmp/schema.json" | tr -d ' \t\n' >"$tmp/out"
+    [ "$(cat "$tmp/out")" = '{"a":7}' ] || fail "a schema: $(cat "$tmp/out" "$tmp/err")"
+done
+echo 'root ::= "yes" | "no"' >"$tmp/rules"
+for words in "--grammar-file $tmp/rules" "--json-schema {\"enum\":[\"yes\",\"no\"]}"; do
+    held -p Ho -p Hu $words | tr -d '"' >"$tmp/out" # no space in the words
+    [ "$(grep -cxE 'yes|no' "$tmp/out")" = 3 ] || fail "$words: $(cat "$tmp/out" "$tmp/err")"
+done
+held --json-schema '{"not": {}}' && fail "a keyword that is not kept passes"
+grep -q "schema keyword 'not' is not supported" "$tmp/err" || fail "$(cat "$tmp/err")"
+echo 'root = x' >"$tmp/rules"
+held --grammar-file "$tmp/rules" && fail "a wrong grammar passes"
+grep -q "$tmp/rules: grammar line 1" "$tmp/err" || fail "$(cat "$tmp/err")"
+usage "give one of --json-schema" generate "$qwen" -p x --grammar a --json-schema '{}'
+usage "--ignore-eos cannot be used" generate "$qwen" -p x --grammar a --ignore-eos
+
 # output that cannot be written is a failure; the descriptor of a closed stream is not reused for an output file
 if [ -w /dev/full ]; then
     for words in "inspect $qwen --json" "--help" "generate $qwen --device cpu --prompt-ids 1 -n 2 -q" "init --help" \
