@@ -166,7 +166,8 @@ for c in plan train; do
         words "command line: |${*:3}"
     done
 done
-lora "/nowhere/adapter" lora_model_dir=/nowhere/adapter
+lora "command line: no adapter '/nowhere/adapter'" lora_model_dir=/nowhere/adapter
+more "run.yaml:7: no adapter '/nowhere/adapter'" $'adapter: lora\nlora_model_dir: /nowhere/adapter'
 lora "lora_r is 3" lora_model_dir="$AF_GOLDEN/runs/qwen2/lora/initial_adapter" lora_r=3
 # --- the data
 more "run.yaml:7: dataset $tmp/absent.jsonl" $'test_datasets:\n  - path: '"$tmp/absent.jsonl"

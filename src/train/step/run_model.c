@@ -180,6 +180,15 @@ static af_status check_repeated(af_run_model *m, af_error *err)
     return check_targets(m, err);
 }
 
+/* Names the key of an adapter that cannot be read. */
+static af_status continued(const af_run_config *r, af_status st, af_error *err)
+{
+    char at[300];
+    return st == AF_OK
+               ? AF_OK
+               : af_fail_prefix(st, err, "%s", af_run_key_loc(r, "lora_model_dir", at, sizeof at));
+}
+
 af_status af_run_model_open_adapter(af_run_model *m, af_error *err)
 {
     af_status st = AF_OK;
@@ -191,7 +200,7 @@ af_status af_run_model_open_adapter(af_run_model *m, af_error *err)
     if (!r->lora_model_dir) {
         st = new_adapter(m, err);
     } else {
-        AF_TRY(af_adapter_read(&m->adapter, m->spec, r->lora_model_dir, err));
+        AF_TRY(continued(r, af_adapter_read(&m->adapter, m->spec, r->lora_model_dir, err), err));
         m->adapter->grown = af_loader_is_grown(m->loader) ? m->loader : NULL;
         m->dropout = af_method_has_dropout(r) ? m->adapter->config.dropout : 0;
         if (m->spec->labels && !m->adapter->config.labels)
@@ -349,10 +358,10 @@ static af_status open_loader(af_run_model *m, bool outline, af_error *err)
     const char *from = af_method_trains_base(r) ? NULL : r->lora_model_dir;
     bool untie;
     int64_t own = 0; /* rows of an adapter that has an embedding of its own */
-    AF_TRY(af_method_unties(&untie, r, err));
+    AF_TRY(continued(r, af_method_unties(&untie, r, err), err));
     AF_TRY(af_start_labels(&m->label_opts, r, m->path, &m->arena, err));
     if (from)
-        AF_TRY(af_adapter_vocab(&own, from, err));
+        AF_TRY(continued(r, af_adapter_vocab(&own, from, err), err));
     const af_loader_opts o = {
         .compute = m->compute,
         .untie = untie,
@@ -474,7 +483,8 @@ af_status af_run_model_open_outline(af_run_model *m, const af_run_config *run, a
     m->dropout = af_method_has_dropout(run) ? run->lora_dropout : 0;
     const uint64_t before = af_resident_own();
     if (!af_method_trains_base(run) && run->lora_model_dir) {
-        AF_TRY(af_adapter_read(&m->adapter, m->spec, run->lora_model_dir, err));
+        AF_TRY(
+            continued(run, af_adapter_read(&m->adapter, m->spec, run->lora_model_dir, err), err));
         m->dropout = af_method_has_dropout(run) ? m->adapter->config.dropout : 0;
     } else if (!af_method_trains_base(run)) {
         AF_TRY(af_run_model_outline_adapter(m, err));
