@@ -27,6 +27,28 @@ static af_tensor *build_rmsnorm(fastcheck *c)
     return af_rmsnorm(c->g, x, fc_param(c, "n", 0, c->shape[1]), 1e-5, c->variant == 1);
 }
 
+/* Variant 1: nobody wants the gradients of its scales. */
+static af_tensor *build_layernorm(fastcheck *c)
+{
+    af_tensor *x = fc_rows(c, c->shape[1]);
+    const int64_t D = c->shape[1];
+    af_tensor *scale[2];
+    for (int i = 0; i < 2; i++) {
+        const char *name = i ? "b" : "n";
+        scale[i] =
+            c->variant ? af_graph_input(c->g, name, c->type, 1, &D) : fc_param(c, name, 0, D);
+    }
+    return af_layernorm(c->g, x, scale[0], scale[1], 1e-5);
+}
+
+static af_tensor *build_activation(fastcheck *c)
+{
+    af_tensor *x = fc_rows(c, c->shape[1]);
+    return c->variant == 0   ? af_gelu(c->g, x)
+           : c->variant == 1 ? af_gelu_tanh(c->g, x)
+                             : af_silu(c->g, x);
+}
+
 static af_tensor *build_rmsnorm_add(fastcheck *c)
 {
     af_tensor *x = fc_rows(c, c->shape[1]), *r = fc_rows(c, c->shape[1]), *sum;
@@ -156,6 +178,14 @@ static void test_rmsnorm(void **state)
 {
     (void)state, each("rmsnorm", build_rmsnorm, 2, (fastcheck){0});
 }
+static void test_layernorm(void **state)
+{
+    (void)state, each("layernorm", build_layernorm, 2, (fastcheck){0});
+}
+static void test_activation(void **state)
+{
+    (void)state, each("activation", build_activation, 3, (fastcheck){0});
+}
 static void test_rmsnorm_add(void **state)
 {
     (void)state;
@@ -236,6 +266,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rounding_does_not_depend_on_the_position),
         cmocka_unit_test(test_rmsnorm),
+        cmocka_unit_test(test_layernorm),
+        cmocka_unit_test(test_activation),
         cmocka_unit_test(test_rmsnorm_add),
         cmocka_unit_test(test_glu),
         cmocka_unit_test(test_binary),

@@ -30,14 +30,20 @@ static inline bool af_fast_all(const af_node *n)
     return true;
 }
 
-/* Row r of an f32 or bf16 tensor as f32: the tensor's own memory, or `buf`. */
+/* Values [at, at + n) of an f32 or bf16 tensor as f32: the tensor's own memory, or `buf`. */
+static inline const float *af_fast_span(const af_fast *f, const af_tensor *t, int64_t at, int64_t n,
+                                        float *buf)
+{
+    if (t->dtype == AF_DTYPE_F32)
+        return (const float *)t->data + at;
+    f->to_f32(buf, (const uint16_t *)t->data + at, n);
+    return buf;
+}
+/* Row r of such a tensor. */
 static inline const float *af_fast_row(const af_fast *f, const af_tensor *t, int64_t r, int64_t n,
                                        float *buf)
 {
-    if (t->dtype == AF_DTYPE_F32)
-        return (const float *)t->data + r * n;
-    f->to_f32(buf, (const uint16_t *)t->data + r * n, n);
-    return buf;
+    return af_fast_span(f, t, r * n, n, buf);
 }
 /* Where to compute an output row: its own memory, or `buf` for af_fast_put_row to round from. */
 static inline float *af_fast_out_row(const af_tensor *t, int64_t r, int64_t n, float *buf)

@@ -12,16 +12,6 @@ typedef struct elementwise_job {
     int64_t count, D; /* D: width of the row that is added to every row, or 0 */
 } elementwise_job;
 
-/* Elements [at, at+n) of a tensor as f32. */
-static const float *span_of(const elementwise_job *j, const af_tensor *t, int64_t at, int64_t n,
-                            float *buf)
-{
-    if (t->dtype == AF_DTYPE_F32)
-        return (const float *)t->data + at;
-    j->f->to_f32(buf, (const uint16_t *)t->data + at, n);
-    return buf;
-}
-
 static void apply(const elementwise_job *j, int64_t at, const float *a, const float *b, int64_t n,
                   float *buf)
 {
@@ -44,8 +34,8 @@ static void binary_pieces(void *arg, int64_t from, int64_t to, int share)
     float *a = j->work + share * 3 * AF_MAX(j->D, (int64_t)SPAN), *b = a + span, *y = b + span;
     for (int64_t i = from; i < to; i++) {
         const int64_t at = i * span, n = AF_MIN(span, j->count - at);
-        apply(j, at, span_of(j, j->n->in[0], at, n, a),
-              span_of(j, j->n->in[1], j->D ? 0 : at, n, b), n, y);
+        apply(j, at, af_fast_span(j->f, j->n->in[0], at, n, a),
+              af_fast_span(j->f, j->n->in[1], j->D ? 0 : at, n, b), n, y);
     }
 }
 
@@ -76,7 +66,8 @@ static void accum_pieces(void *arg, int64_t from, int64_t to, int share)
     for (int64_t at = from * SPAN; at < AF_MIN(to * SPAN, j->count); at += SPAN) {
         const int64_t n = AF_MIN((int64_t)SPAN, j->count - at);
         const bool f32 = into->dtype == AF_DTYPE_F32;
-        const float *x = span_of(j, into, at, n, a), *y = span_of(j, j->n->in[1], at, n, b);
+        const float *x = af_fast_span(j->f, into, at, n, a),
+                    *y = af_fast_span(j->f, j->n->in[1], at, n, b);
         float *out = f32 ? (float *)into->data + at : a;
         if (j->n->first)
             memcpy(out, y, (size_t)n * sizeof *out);
@@ -138,7 +129,7 @@ static void bias_columns(void *arg, int64_t from, int64_t to, int share)
         for (int64_t r0 = 0; r0 < N; r0 += 64) { /* short runs keep the rounding small */
             memset(part, 0, (size_t)m * sizeof *part);
             for (int64_t r = r0; r < AF_MIN(r0 + 64, N); r++)
-                j->f->add(part, part, span_of(j, n->in[0], r * W + first + c, m, buf), m);
+                j->f->add(part, part, af_fast_span(j->f, n->in[0], r * W + first + c, m, buf), m);
             j->f->add(sum, sum, part, m);
         }
         for (int64_t i = 0; i < m; i++)
