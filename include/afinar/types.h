@@ -40,7 +40,7 @@ typedef enum af_dtype {
     AF_DTYPE_Q8_K,
     AF_DTYPE_IQ4_NL,
     AF_DTYPE_IQ4_XS,
-    AF_DTYPE_IQ2_XXS, /* IQ2_XXS, IQ2_XS, IQ1_S, IQ1_M, Q1_0, Q2_0: by name and size only */
+    AF_DTYPE_IQ2_XXS,
     AF_DTYPE_IQ2_XS,
     AF_DTYPE_IQ3_XXS,
     AF_DTYPE_IQ1_S,

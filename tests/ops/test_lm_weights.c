@@ -248,7 +248,7 @@ static void test_wrong_calls_name_both_values(void **state)
         {bad_embedding, "[3 x 5] f32", "[4 x 6] f32"},
         {bad_glu, "[3 x 5] f32", "5 columns"},
         {bad_linear, "[3 x 5] f32", "6 columns"},
-        {bad_type, "iq2_xxs", "5 columns"},
+        {bad_type, "e8m0", "5 columns"},
         {bad_rank, "1 to 4", "of 3"},
         {bad_rope, "[3 x 5] f32", "16 columns"},
         {bad_attention, "3 heads", "2 kv heads"},
@@ -264,7 +264,7 @@ static void test_wrong_calls_name_both_values(void **state)
         l.w = af_graph_weight(g, "w", AF_DTYPE_F32, 2, (int64_t[]){4, 6});
         l.norm = af_graph_weight(g, "n", AF_DTYPE_F32, 1, (int64_t[]){5});
         l.i32 = af_graph_input(g, "i", AF_DTYPE_I32, 1, (int64_t[]){3});
-        l.block = af_graph_weight(g, "q", AF_DTYPE_IQ2_XXS, 2, (int64_t[]){256, 5});
+        l.block = af_graph_weight(g, "q", AF_DTYPE_E8M0, 2, (int64_t[]){256, 5});
         l.cache = af_graph_state(g, "cache", AF_DTYPE_F32, 3, (int64_t[]){2, 7, 4});
         wrong[i].call(g, &l);
         CHECK_MSG(af_graph_status(g, &err) == AF_EUSAGE, "case %zu was accepted", i);
