@@ -34,9 +34,11 @@ typedef enum af_grammar_kind {
     AF_GRAMMAR_JSON_OBJECT, /* any JSON object; there is no text */
     AF_GRAMMAR_JSON_SCHEMA, /* JSON text of a schema */
     AF_GRAMMAR_GBNF,        /* rules in llama.cpp's notation, beginning with `root` */
-    /* calls of tools and nothing else. JSON text: {"format": "tags" (Hermes, Qwen), "llama" or
-     * "mistral", "tools": as in a request, "tool_choice": "required" or {"type": "function",
-     * "function": {"name"}}, "parallel_tool_calls": bool} */
+    /* calls of tools and nothing else. JSON text: {"format": "tags" (Hermes, Qwen), "llama",
+     * "mistral", "args" (Mistral since 2025) or "channels" (gpt-oss), "tools": as in a request,
+     * "tool_choice": "required" or {"type": "function", "function": {"name"}},
+     * "parallel_tool_calls": bool}; with "answer", a schema, in place of "tool_choice": a text that
+     * fits it, or calls */
     AF_GRAMMAR_TOOLS,
     AF_GRAMMAR_REGEX, /* a regular expression for the whole text, as in "pattern" of a schema */
 } af_grammar_kind;
