@@ -437,6 +437,7 @@ static const test_case cases[] = {
     {"lora_two_uses", case_lora_two_uses, 2e-2},
     {"nf4", case_nf4, 1e-2},
     {"nf4_three", case_nf4_three, 1e-2},
+    {"nf4_dropout", case_nf4_dropout, 1e-2},
     {"nf4_64_tokens", case_nf4_64_tokens, 1e-2},
     {"nf4_many_rows", case_nf4_many_rows, 1e-2},
     {"nf4_long", case_nf4_long, 1e-2},

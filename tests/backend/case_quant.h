@@ -159,7 +159,7 @@ static void case_gguf_ternary(rec *r)
 }
 /* Three pieces whose borders lie inside tiles, a bias, ranks that are not a multiple of 16: what
  * few tokens read directly from 4 bits (bnb_linear.cu). */
-static void three(rec *r, int64_t tokens, int64_t I, int64_t wide)
+static void three_after(rec *r, double dropout, int64_t tokens, int64_t I, int64_t wide)
 {
     const int64_t from[] = {0, wide, wide + 24};
     const int ranks[] = {8, 5, 11};
@@ -176,9 +176,16 @@ static void three(rec *r, int64_t tokens, int64_t I, int64_t wide)
     }
     o.a = param_n(r, 2, (int64_t[]){24, I}, -0.1, 0.1);
     o.b = param_n(r, 1, &b, -0.1, 0.1);
-    af_tensor *y = af_linear(r->g, normed(r, tokens, I), &o);
+    af_tensor *x = normed(r, tokens, I);
+    o.adapter_x = dropout > 0 ? af_dropout(r->g, x, dropout, 5) : NULL;
+    af_tensor *y = af_linear(r->g, x, &o);
     finish(r, af_rmsnorm(r->g, y, weight_1(r, AF_DTYPE_F32, wide + 56), 1e-6, false));
 }
+static void three(rec *r, int64_t tokens, int64_t I, int64_t wide)
+{
+    three_after(r, 0, tokens, I, wide);
+}
+static void case_nf4_dropout(rec *r) { three_after(r, 0.3, 7, 192, 40); }
 static void case_nf4_three(rec *r) { three(r, 7, 192, 40); }
 static void case_nf4_64_tokens(rec *r) { three(r, 64, 320, 40); }
 static void case_nf4_long(rec *r) { three(r, 5, 1088, 136); }

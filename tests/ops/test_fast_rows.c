@@ -21,22 +21,22 @@ static void each(const char *why, fastcheck_build *build, int variants, fastchec
                 }
 }
 
-static af_tensor *build_rmsnorm(fastcheck *c)
+static af_tensor *build_rmsnorm(fastcheck *c) /* variant 2: x is a vector */
 {
-    af_tensor *x = fc_rows(c, c->shape[1]);
+    af_tensor *x = c->variant == 2 ? fc_param(c, "x", 0, c->shape[1]) : fc_rows(c, c->shape[1]);
     return af_rmsnorm(c->g, x, fc_param(c, "n", 0, c->shape[1]), 1e-5, c->variant == 1);
 }
 
-/* Variant 1: nobody wants the gradients of its scales. */
+/* Variant 1: nobody wants the gradients of its scales. 2: x is a vector. */
 static af_tensor *build_layernorm(fastcheck *c)
 {
-    af_tensor *x = fc_rows(c, c->shape[1]);
     const int64_t D = c->shape[1];
+    af_tensor *x = c->variant == 2 ? fc_param(c, "x", 0, D) : fc_rows(c, D);
     af_tensor *scale[2];
     for (int i = 0; i < 2; i++) {
         const char *name = i ? "b" : "n";
         scale[i] =
-            c->variant ? af_graph_input(c->g, name, c->type, 1, &D) : fc_param(c, name, 0, D);
+            c->variant == 1 ? af_graph_input(c->g, name, c->type, 1, &D) : fc_param(c, name, 0, D);
     }
     return af_layernorm(c->g, x, scale[0], scale[1], 1e-5);
 }
@@ -176,11 +176,11 @@ static af_tensor *build_update(fastcheck *c)
 
 static void test_rmsnorm(void **state)
 {
-    (void)state, each("rmsnorm", build_rmsnorm, 2, (fastcheck){0});
+    (void)state, each("rmsnorm", build_rmsnorm, 3, (fastcheck){0});
 }
 static void test_layernorm(void **state)
 {
-    (void)state, each("layernorm", build_layernorm, 2, (fastcheck){0});
+    (void)state, each("layernorm", build_layernorm, 3, (fastcheck){0});
 }
 static void test_activation(void **state)
 {

@@ -309,7 +309,7 @@ static af_status check_launch(af_cuda *cu, const af_launch *l, af_error *err)
         return bad_launch(l, err, "the block size", l->block, 1024);
     if (l->smem > (unsigned)cu->smem_max)
         return bad_launch(l, err, "shared memory", l->smem, cu->smem_max);
-    if (l->smem > AF_MAX(48u * 1024, l->kernel->shared)) { /* more, next to arrays of its own */
+    if (l->smem > AF_MAX(47u * 1024, l->kernel->shared)) { /* more, next to arrays of its own */
         AF_TRY(af_cu_check(cu->drv,
                            cu->drv->func_set(l->kernel->func, AF_CU_FUNC_SMEM, (int)l->smem),
                            "cuFuncSetAttribute", l->kernel->name, err));

@@ -416,7 +416,7 @@ bool af_bnb_linear_dx(af_cuda *cu, af_node *n, const af_linear_group *p)
 {
     const af_tensor *dy = n->in[0], *low = af_linear_in(n).g, *dx = n->out[0];
     const int64_t tokens = af_rows(dy);
-    if (!serves(cu, p, dy, DX_TOKENS_MAX))
+    if (!serves(cu, p, dy, DX_TOKENS_MAX) || (p->parts && !low))
         return false;
     const int64_t parts = parts_of(cu, p);
     const char *defines = af_cuda_text(cu, "AF_BOOK=%s_bits AF_MT=%d", book(p),

@@ -175,6 +175,8 @@ af_tensor *af_linear(af_graph *g, af_tensor *x, const af_linear_opts *o)
                             af_shape_text(x, a, sizeof a));
     if (!describe(g, o, af_last(x), &attr))
         return af_graph_dummy(g);
+    if (o->adapter_x && af_graph_refuses(g, "linear", (af_tensor *[]){o->adapter_x}, 1))
+        return af_graph_dummy(g);
     if (o->adapter_x && (!af_same_shape(o->adapter_x, x) || o->adapter_x->dtype != x->dtype))
         return af_graph_bad(g, "linear: the adapter's x is not like x %s",
                             af_shape_text(x, a, sizeof a));

@@ -22,7 +22,7 @@ typedef struct uses {
     bool fixed;  /* some adjacent op requires packed rows */
     bool other;  /* read by something else than a projection */
     int last;    /* position of the last node around it, -1 = none */
-    int narrow;  /* low-rank GEMMs that read it */
+    int narrow;  /* low-rank GEMMs that read it, or have others' results in its spare columns */
 } uses;
 
 static void note_use(uses *u, const af_node *n, bool input)
@@ -47,7 +47,9 @@ static uses *find_uses(const af_graph *g)
             note_use(&u[n->in[k]->id], n, true);
         for (int k = 0; k < n->n_out; k++)
             note_use(&u[n->out[k]->id], n, false);
-        if (n->op == AF_OP_ADAPTER_DOWN || n->op == AF_OP_ADAPTER_G)
+        const af_tensor *xa = n->op == AF_OP_LINEAR ? af_linear_in(n).xa : NULL;
+        const bool copies = xa && xa->producer->in[0] != n->in[0]; /* into the spare columns */
+        if (n->op == AF_OP_ADAPTER_DOWN || n->op == AF_OP_ADAPTER_G || copies)
             u[n->in[0]->id].narrow++;
     }
     return u;

@@ -4,17 +4,12 @@
 
 #include <math.h>
 
-static int64_t live_rows(const af_tensor *x)
-{
-    return af_last(x) ? af_live_count(x) / af_last(x) : 0;
-}
-
 static void layernorm_run(const af_node *n, af_cpu *cpu)
 {
     const af_norm_inputs in = af_norm_in(n);
     (void)cpu;
     const af_tensor *x = in.x, *w = in.w, *b = in.b;
-    const int64_t N = live_rows(x), D = af_last(x);
+    const int64_t N = af_norm_rows(x), D = af_last(x);
     for (int64_t r = 0; r < N; r++) {
         double mean = 0, var = 0;
         for (int64_t d = 0; d < D; d++)
@@ -56,7 +51,7 @@ static void layernorm_bwd_run(const af_node *n, af_cpu *cpu)
     const af_norm_inputs in = af_norm_in(n);
     (void)cpu;
     const af_tensor *x = in.x, *dy = in.dy;
-    const int64_t N = live_rows(x), D = af_last(x);
+    const int64_t N = af_norm_rows(x), D = af_last(x);
     for (int64_t r = 0; r < N; r++)
         layernorm_dx(n, r, D);
     for (int64_t d = 0; n->n_out > 1 && d < D; d++) {

@@ -87,7 +87,7 @@ static void scale_runs(void *arg, int64_t from, int64_t to, int share)
 {
     const layernorm_fast_job *j = arg;
     const af_norm_inputs in = af_norm_in(j->n);
-    const int64_t N = af_live(in.x), D = j->D, runs = (af_rows(in.x) + RUN - 1) / RUN;
+    const int64_t N = af_norm_rows(in.x), D = j->D, runs = (af_rows(in.x) + RUN - 1) / RUN;
     float *xbuf = j->work + (2 * runs + 3 * share) * D, *dbuf = xbuf + D, *c = dbuf + D;
     for (int64_t i = from; i < to; i++) {
         float *dw = j->work + 2 * i * D, *db = dw + D;
@@ -104,13 +104,13 @@ static void scale_runs(void *arg, int64_t from, int64_t to, int share)
 static void layernorm_run(const af_node *n, af_cpu *cpu)
 {
     layernorm_fast_job j = job_of(n, cpu);
-    af_pool_run(cpu->pool, af_live(n->in[0]), forward_rows, &j);
+    af_pool_run(cpu->pool, af_norm_rows(n->in[0]), forward_rows, &j);
 }
 
 static void layernorm_bwd_run(const af_node *n, af_cpu *cpu)
 {
     layernorm_fast_job j = job_of(n, cpu);
-    const int64_t N = af_live(n->in[0]), runs = (N + RUN - 1) / RUN;
+    const int64_t N = af_norm_rows(n->in[0]), runs = (N + RUN - 1) / RUN;
     af_pool_run(cpu->pool, N, backward_rows, &j);
     if (n->n_out == 1)
         return;

@@ -9,6 +9,12 @@ typedef struct af_norm_inputs {
     af_tensor *x, *residual, *w, *b, *mean, *rstd, *dy, *dsum;
 } af_norm_inputs;
 
+/* Live rows of x: one of a vector. */
+static inline int64_t af_norm_rows(const af_tensor *x)
+{
+    return x->ndim == 1 ? x->dim[0] > 0 : af_live(x);
+}
+
 static inline af_norm_inputs af_norm_in(const af_node *n)
 {
     af_tensor *const *in = n->in;

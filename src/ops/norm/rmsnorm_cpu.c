@@ -86,7 +86,7 @@ static void weight_columns(void *arg, int64_t from, int64_t to, int share)
     const rmsnorm_job *j = arg;
     const af_node *n = j->n;
     const af_norm_inputs in = af_norm_in(n);
-    const int64_t N = af_live(in.x);
+    const int64_t N = af_norm_rows(in.x);
     double *sum = j->work;
     (void)share;
     memset(sum + from, 0, (size_t)(to - from) * sizeof *sum);
@@ -102,7 +102,7 @@ static void weight_columns(void *arg, int64_t from, int64_t to, int share)
 static void run(const af_node *n, af_cpu *cpu, af_pool_job *rows)
 {
     rmsnorm_job j = {n, cpu->work, af_last(n->in[0])};
-    af_pool_run(cpu->pool, rows == weight_columns ? j.D : af_live(n->in[0]), rows, &j);
+    af_pool_run(cpu->pool, rows == weight_columns ? j.D : af_norm_rows(n->in[0]), rows, &j);
 }
 
 static void rmsnorm_run(const af_node *n, af_cpu *cpu) { run(n, cpu, forward_rows); }

@@ -92,7 +92,7 @@ static void dw_runs(void *arg, int64_t from, int64_t to, int share)
     const rmsnorm_fast_job *j = arg;
     const af_node *n = j->n;
     const af_norm_inputs in = af_norm_in(n);
-    const int64_t N = af_live(in.x), D = j->D, runs = (af_rows(in.x) + RUN - 1) / RUN;
+    const int64_t N = af_norm_rows(in.x), D = j->D, runs = (af_rows(in.x) + RUN - 1) / RUN;
     float *xb = j->work + (runs + 2 * share) * D, *db = xb + D;
     for (int64_t i = from; i < to; i++) {
         float *sum = j->work + i * D;
@@ -112,23 +112,23 @@ static rmsnorm_fast_job job_of(const af_node *n, const af_cpu *cpu)
 static void rmsnorm_run(const af_node *n, af_cpu *cpu)
 {
     rmsnorm_fast_job j = job_of(n, cpu);
-    af_pool_run(cpu->pool, af_live(n->in[0]), forward_rows, &j);
+    af_pool_run(cpu->pool, af_norm_rows(n->in[0]), forward_rows, &j);
 }
 static void rmsnorm_add_run(const af_node *n, af_cpu *cpu)
 {
     rmsnorm_fast_job j = job_of(n, cpu);
-    af_pool_run(cpu->pool, af_live(n->in[0]), add_rows, &j);
+    af_pool_run(cpu->pool, af_norm_rows(n->in[0]), add_rows, &j);
 }
 static void rmsnorm_bwd_run(const af_node *n, af_cpu *cpu)
 {
     rmsnorm_fast_job j = job_of(n, cpu);
-    af_pool_run(cpu->pool, af_live(n->in[0]), backward_rows, &j);
+    af_pool_run(cpu->pool, af_norm_rows(n->in[0]), backward_rows, &j);
 }
 
 static void rmsnorm_dw_run(const af_node *n, af_cpu *cpu)
 {
     rmsnorm_fast_job j = job_of(n, cpu);
-    const int64_t N = af_live(n->in[0]), runs = (N + RUN - 1) / RUN;
+    const int64_t N = af_norm_rows(n->in[0]), runs = (N + RUN - 1) / RUN;
     const af_tensor *dw = n->out[0];
     af_pool_run(cpu->pool, runs, dw_runs, &j);
     for (int64_t d = 0; d < j.D; d++) {

@@ -119,7 +119,7 @@ DEV void update_of(float (&u)[AF_VEC], const float *grads, const float *row, con
     const float by = vector ? clip : clip * by_row[r];
 #pragma unroll
     for (int k = 0; k < AF_VEC; k++)
-        u[k] *= by * (vector ? 1.0f / sqrtf(f[k]) : f[k]);
+        u[k] = u[k] * by * (vector ? 1.0f / sqrtf(f[k]) : f[k]);
 }
 /* Blocks take rows in turn. */
 #define EACH_UPDATE(rows)                                                                          \

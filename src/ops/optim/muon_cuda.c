@@ -20,7 +20,7 @@ typedef struct muon_launch {
 /* A matrix at *at, which goes on after it. */
 static af_mat place(uint8_t *work, uint64_t *at, int64_t rows, int64_t cols, af_dtype type)
 {
-    const af_mat m = {work + *at, rows, cols, cols, type};
+    const af_mat m = {work ? work + *at : NULL, rows, cols, cols, type};
     *at += AF_ALIGN_UP((uint64_t)(rows * cols) * af_dtype_get(type)->bytes, (uint64_t)256);
     return m;
 }
@@ -36,7 +36,7 @@ static muon_launch open(const af_node *n, void *work, uint64_t *bytes)
     m.y = place(work, &at, R, C, type);
     m.a = place(work, &at, k, k, type);
     m.b = place(work, &at, k, k, type);
-    m.part = (float *)((uint8_t *)work + at);
+    m.part = work ? (float *)((uint8_t *)work + at) : NULL;
     *bytes = at + PARTS * sizeof(float);
     return m;
 }
