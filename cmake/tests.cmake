@@ -66,6 +66,7 @@ endfunction()
 af_long(test_cuda_kernels)
 af_long(test_trajectories)
 af_long(test_ranks_golden)
+af_long(test_schema_limits)
 af_long(test_fast_threads) # the kernels of test_fast_gemm, on more threads
 af_long(test_data_golden)  # tokenizers and templates of others: their loading is that of test_tokenizer_golden
 

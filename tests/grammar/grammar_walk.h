@@ -7,6 +7,7 @@
 #include "afinar/grammar.h"
 #include "afinar/text.h"
 #include "base/buf.h"
+#include "format/text/json_text.h"
 #include "format/tokenizer/tokenizer.h"
 
 static const char *const walk_words[] = {
@@ -131,7 +132,8 @@ static bool walk_closes(const walk_vocab *w, int32_t id)
 }
 
 /* One random answer of at most `steps` tokens in *text; false when it did not end by then. */
-static bool walk_answer(const walk_vocab *w, af_grammar *g, uint64_t *seed, int steps, af_buf *text)
+static inline bool walk_answer(const walk_vocab *w, af_grammar *g, uint64_t *seed, int steps,
+                               af_buf *text)
 {
     af_error err;
     af_grammar_state *s = NULL;
@@ -167,5 +169,16 @@ static bool walk_answer(const walk_vocab *w, af_grammar *g, uint64_t *seed, int 
     af_buf_add(text, "", 0);
     af_grammar_state_free(s);
     return ended;
+}
+/* The grammar of a JSON schema. */
+static inline af_status walk_schema(af_grammar **g, const walk_vocab *w, const json_t *schema,
+                                    af_error *err)
+{
+    char *text = af_json_dump(schema, JSON_COMPACT | JSON_ENCODE_ANY);
+    assert_non_null(text);
+    const af_status st =
+        af_grammar_open(g, AF_GRAMMAR_JSON_SCHEMA, text, strlen(text), w->vocab, err);
+    free(text);
+    return st;
 }
 #endif
