@@ -49,7 +49,7 @@ typedef struct af_model_reader {
     const char *template_dir, *tokenizer_dir;
     int adapters_read;
     bool untie;    /* a tied head is a tensor of its own: set before matching, or by an adapter */
-    bool headless; /* a head that is not stored is no fault; after matching: there is none */
+    bool headless; /* before matching: the head may be missing; after it: it is missing */
     /* Set before matching: */
     int64_t vocab;             /* rows of embedding and head when more than are stored; 0 = those */
     af_weights *vocab_weights; /* an adapter's, owned: its whole embedding and head are read */

@@ -91,8 +91,8 @@ static af_status take_prompt(const af_mask_work *w, size_t i, const prompt_texts
     return AF_OK;
 }
 
-/* There is no generation prompt, and what the turns have from `at` of the whole on is an
- * end-of-turn token: in the whole the answer comes before that. */
+/* Whether the template has no generation prompt and the text of the turns has an end-of-turn token
+ * at `at`. In the text of the whole conversation the answer stands before that token. */
 static bool closes(const af_mask_work *w, const prompt_texts *p, uint64_t at)
 {
     const af_prefix_text *t = &p->prompt;

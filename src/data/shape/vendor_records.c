@@ -43,7 +43,7 @@ static json_t *id_or_next(const json_t *id, size_t *count)
     return json_string(next);
 }
 
-/* False: the block has no name, and is no call. */
+/* Adds a call of a tool; false when the block has no name, so that it is not a call. */
 static bool add_call(block_reader *r, const json_t *id, const json_t *name, json_t *arguments)
 {
     if (!json_is_string(name))

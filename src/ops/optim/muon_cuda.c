@@ -17,7 +17,7 @@ typedef struct muon_launch {
     float *part;       /* after them */
 } muon_launch;
 
-/* A matrix at *at, which goes on after it. */
+/* A matrix at offset *at of the workspace; *at becomes the offset after it. */
 static af_mat place(uint8_t *work, uint64_t *at, int64_t rows, int64_t cols, af_dtype type)
 {
     const af_mat m = {work ? work + *at : NULL, rows, cols, cols, type};
