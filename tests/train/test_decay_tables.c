@@ -133,10 +133,54 @@ static void test_norms_and_biases_are_not_decayed(void **state)
     check_decay("mimo_v2_flash", mimo, 16 + 2); /* two are not trained; its sinks are decayed */
 }
 
+/* PEFT's matrices inside of a norm are not decayed, either: the Trainer asks their whole names. */
+static void check_adapter_decay(const char *family, const char *still, int tensors)
+{
+    char path[4400], out[2][300], keys[300];
+    formula_model m;
+    af_safetensors *f[2];
+    int stayed = 0;
+    snprintf(path, sizeof path, "%s/families/%s.json", golden_dir(), family);
+    json_t *j = read_json(path);
+    formula_model_write(&m, j);
+    json_decref(j);
+    for (int i = 0; i < 2; i++) {
+        snprintf(out[i], sizeof out[i], "%s/adapter-%s-%d", dir, family, i);
+        snprintf(keys, sizeof keys,
+                 "optimizer: sgd\nlr_scheduler: constant\nweight_decay: %d\nmax_grad_norm: 1e-30\n"
+                 "sequence_len: 16\nadapter: lora\nlora_r: 2\nlora_target_linear: true\n",
+                 i ? 10 : 0);
+        train(m.dir, out[i], keys);
+        snprintf(path, sizeof path, "%s/adapter_model.safetensors", out[i]);
+        af_error err = {0};
+        CHECK_OK(af_safetensors_open(&f[i], path, &err), err);
+    }
+    for (int i = 0; i < af_safetensors_count(f[0]); i++) {
+        const af_stored *x = af_safetensors_at(f[0], i), *y = af_safetensors_find(f[1], x->name);
+        const bool same = memcmp(x->data, y->data, x->bytes) == 0; /* B is 0 in any case */
+        CHECK_MSG(strstr(x->name, "lora_B") || same == (strstr(x->name, still) != NULL), "%s: %s",
+                  family, x->name);
+        stayed += same && strstr(x->name, "lora_A");
+    }
+    assert_int_equal(stayed, tensors);
+    af_safetensors_close(f[0]);
+    af_safetensors_close(f[1]);
+    formula_model_clear(&m);
+}
+
+static void test_adapters_inside_of_norms_are_not_decayed(void **state)
+{
+    (void)state;
+    check_adapter_decay("dbrx", "norm_attn_norm.", 4);
+    check_adapter_decay("axk2", "layernorm.", 6);
+    check_adapter_decay("mixtral", "norm", 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tables_are_kept),
-                                       cmocka_unit_test(test_other_decays_are_refused),
-                                       cmocka_unit_test(test_norms_and_biases_are_not_decayed)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tables_are_kept), cmocka_unit_test(test_other_decays_are_refused),
+        cmocka_unit_test(test_norms_and_biases_are_not_decayed),
+        cmocka_unit_test(test_adapters_inside_of_norms_are_not_decayed)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -14,7 +14,8 @@
 #include "train/step/resident.h"
 
 /* As the HF trainer: norms (ln_1 of gpt2, too) and biases (dt_bias, down_proj_bias) are not
- * decayed, unless weight_decay_on is all. Sinks are decayed, whatever a file calls them. */
+ * decayed, unless weight_decay_on is all, nor is what lies inside of them (norm_attn_norm of dbrx,
+ * the gated norms of axk2). Sinks are decayed, whatever a file calls them. */
 static bool decays(const af_run_config *run, const char *name)
 {
     const bool norm = strstr(name, "norm") || strstr(name, ".ln_");
@@ -66,10 +67,13 @@ static void group_adapter(const af_step_graph *s)
     const double ratio = plus_ratio(s);
     for (int i = 0; i < s->model->spec->modules; i++) {
         const af_adapter_leaf *m = &s->leaves.module[i];
+        const bool decay = decays(s->run, s->model->spec->module[i].path);
+        if (m->a)
+            af_tensor_set_group(m->a, 1.0, decay);
         if (m->b)
-            af_tensor_set_group(m->b, ratio, true);
+            af_tensor_set_group(m->b, ratio, decay);
         if (m->magnitude)
-            af_tensor_set_group(m->magnitude, ratio, true);
+            af_tensor_set_group(m->magnitude, ratio, decay);
         if (m->bias)
             af_tensor_set_group(m->bias, ratio, decays(s->run, "lora_B.bias"));
     }
