@@ -72,7 +72,7 @@ AF_API bool af_model_has_head(const af_model *m);
 /* ---- logits and losses ---- */
 
 /* Logits of every position of one sequence: ids [n] -> out [n][V], V = af_model_vocab. AF_EUSAGE
- * for an id outside the vocabulary. */
+ * for an id outside the vocabulary, or a negative n. */
 AF_API AF_CHECKED af_status af_model_logits_of(af_model *m, const int32_t *ids, int64_t n,
                                                float *out, af_error *err);
 /* Reads `input_ids` [B][T] (and `attention_mask`) from a safetensors file, writes `logits` F32

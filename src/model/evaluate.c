@@ -68,7 +68,9 @@ af_status af_eval_add(af_eval *e, af_token_row row, af_error *err)
 {
     AF_NEED(err, e, row.ids || row.count < 1, row.labels || row.count < 1);
     af_status st = AF_OK;
-    if (row.count < 1)
+    if (row.count < 0)
+        return af_fail(err, AF_EUSAGE, "%" PRId64 " tokens are not possible", row.count);
+    if (!row.count)
         return AF_OK;
     if (row.count > e->N)
         return af_fail(err, AF_EUSAGE, "a row of %" PRId64 " tokens does not fit into %" PRId64,

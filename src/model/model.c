@@ -252,6 +252,8 @@ void af_model_watch_length(af_model *m, int64_t tokens)
 af_status af_model_logits_of(af_model *m, const int32_t *ids, int64_t n, float *out, af_error *err)
 {
     AF_NEED(err, m, ids, out);
+    if (n < 0)
+        return af_fail(err, AF_EUSAGE, "%" PRId64 " tokens are not possible", n);
     return af_model_logits_in(m, ids, n, n, out, err);
 }
 

@@ -42,6 +42,7 @@ static void test_options_that_cannot_be_are_errors(void **state)
     af_decoder *d = NULL;
     af_server *s;
     af_observer *o;
+    af_eval *e;
     af_generated g = {0};
     uint64_t ticket;
     char *text;
@@ -66,6 +67,10 @@ static void test_options_that_cannot_be_are_errors(void **state)
     const af_serve_opts origin = {.cors_origins = 1}, host = {.allowed_hosts = 1},
                         adapters = {.adapters = AF_SERVE_LIST_MAX + 1};
     const af_pull_opts pull = {.hub = {.offline = true}, .includes = 1};
+    CHECK_OK(af_eval_new(&e, m, 8, &err), err);
+    REFUSED("-1 tokens", af_eval_add(e, (af_token_row){&id, &id, -1}, &err));
+    af_eval_free(e);
+    REFUSED("-1 tokens", af_model_logits_of(m, &id, -1, embedding, &err));
     REFUSED("-1 sequences", af_model_generate(m, &negative, &g, &err));
     REFUSED("prompt 1 has no tokens", af_model_generate(m, &empty, &g, &err));
     REFUSED("prompt 1 has no tokens", af_model_generate(m, &no_prompt, &g, &err));
